@@ -1,0 +1,191 @@
+package farm
+
+import "time"
+
+// InstanceState is the state of an instance as clients see it.
+type InstanceState string
+
+// The instance states of the API. Gone is no state of the API: it stands for a
+// record that has been removed.
+const (
+	Scheduling  InstanceState = "Scheduling"
+	Pulling     InstanceState = "Pulling"
+	Started     InstanceState = "Started"
+	Stopping    InstanceState = "Stopping"
+	Stopped     InstanceState = "Stopped"
+	Terminating InstanceState = "Terminating"
+	Terminated  InstanceState = "Terminated"
+	Failed      InstanceState = "Error"
+	Pushing     InstanceState = "Pushing"
+	Gone        InstanceState = ""
+)
+
+// InstanceStates lists the states of the API.
+var InstanceStates = []InstanceState{
+	Scheduling, Pulling, Started, Stopping, Stopped, Terminating, Terminated, Failed, Pushing,
+}
+
+// Instance is one virtual machine that a client asked for: the request, where it
+// was placed, and what is known of the VM. The assignment lives in the record, so
+// that a placement is one compare-and-swap. A stored Instance is never changed in
+// place: copy it with Clone, change the copy, commit.
+type Instance struct {
+	ID         string         `json:"id"` // UUIDv7, so that new records go to the right edge of the store
+	Name       string         `json:"name,omitempty"`
+	ExternalID string         `json:"external_id,omitempty"`
+	Metadata   map[string]any `json:"metadata,omitempty"` // values: string, integer or bool
+	State      InstanceState  `json:"state"`
+	Message    string         `json:"message,omitempty"`
+	Template   TemplateRef    `json:"template"`
+	Options    StartOptions   `json:"options"`
+	GroupID    string         `json:"group_id,omitempty"`
+	Owner      string         `json:"owner,omitempty"` // for fairness: key id, host part of the external id, or root
+	Registry   string         `json:"registry,omitempty"`
+
+	NodeID   string `json:"node_id,omitempty"`   // set by a placement, kept to the end
+	NodeName string `json:"node_name,omitempty"` // as it was when placed
+	Claim    string `json:"claim,omitempty"`     // token of this placement; reports with another one are refused
+
+	Progress float64       `json:"progress,omitempty"` // 0..1, of the pull
+	VM       *VMInfo       `json:"vm,omitempty"`       // nil until known
+	Script   *ScriptResult `json:"script,omitempty"`   // nil until the startup script ended
+	StatusNo int64         `json:"status_no,omitempty"`
+
+	Created  time.Time `json:"created"`
+	Updated  time.Time `json:"updated"`
+	Placed   time.Time `json:"placed,omitzero"`
+	Started  time.Time `json:"started,omitzero"`
+	Lost     time.Time `json:"lost,omitzero"`     // since when its node is offline
+	Finished time.Time `json:"finished,omitzero"` // when it became Terminated
+}
+
+// Clone copies the record; maps and pointers are shared, since their targets are
+// replaced and never changed in place.
+func (i *Instance) Clone() *Instance {
+	c := *i
+	return &c
+}
+
+// Live says whether the record may still have a VM on its node.
+func (i *Instance) Live() bool { return i.NodeID != "" && i.State != Terminated }
+
+// HoldsSlot says whether the instance counts against the capacity of its node.
+// One in Error keeps its slot as long as its VM stays.
+func (i *Instance) HoldsSlot() bool {
+	return i.Live() && (i.State != Failed || (i.VM != nil && i.VM.Status != VMDeleted))
+}
+
+// TemplateRef names one version of a template, as resolved when the instance was asked for.
+type TemplateRef struct {
+	ID        string `json:"id"` // UUID
+	Name      string `json:"name"`
+	Tag       string `json:"tag"`
+	Version   int    `json:"version"`    // serial number, 0-indexed
+	ContentID string `json:"content_id"` // immutable id of the bytes; caches and locality use it
+	Arch      string `json:"arch"`       // amd64 or arm64
+	Size      int64  `json:"size"`       // bytes of the whole version
+	CPUs      int    `json:"cpus"`
+	MemoryMB  int    `json:"memory_mb"`
+	Suspended bool   `json:"suspended,omitempty"` // the version holds a saved state
+}
+
+// StartOptions is the part of a start request that the node carries out.
+type StartOptions struct {
+	Priority         int       `json:"priority"` // 1..10000, lower is more urgent
+	PinnedNode       string    `json:"pinned_node,omitempty"`
+	NameTemplate     string    `json:"name_template,omitempty"`
+	Script           string    `json:"script,omitempty"` // decoded text; a secret
+	ScriptCondition  int       `json:"script_condition,omitempty"`
+	ScriptMonitoring bool      `json:"script_monitoring,omitempty"`
+	ScriptTimeout    int       `json:"script_timeout,omitempty"` // seconds
+	ScriptOnFailure  OnFailure `json:"script_on_failure,omitempty"`
+	PortOverride     bool      `json:"port_override,omitempty"` // Ports replaces the template's rules
+	Ports            []Port    `json:"ports,omitempty"`
+	NetworkMode      string    `json:"network_mode,omitempty"`
+	CPUs             int       `json:"cpus,omitempty"`
+	MemoryMB         int       `json:"memory_mb,omitempty"`
+	MACAddress       string    `json:"mac_address,omitempty"`
+	VLAN             string    `json:"vlan,omitempty"`
+	USBDevice        string    `json:"usb_device,omitempty"`
+}
+
+// VCPU gives the number of virtual CPUs the instance takes.
+func (i *Instance) VCPU() int {
+	if i.Options.CPUs > 0 {
+		return i.Options.CPUs
+	}
+	return i.Template.CPUs
+}
+
+// VRAM gives the memory the instance takes, in MB.
+func (i *Instance) VRAM() int {
+	if i.Options.MemoryMB > 0 {
+		return i.Options.MemoryMB
+	}
+	return i.Template.MemoryMB
+}
+
+// OnFailure says what becomes of a VM whose monitored startup script failed. The
+// numbers are those of the API parameter script_fail_handler.
+type OnFailure int
+
+// The fail handlers.
+const (
+	StopVM   OnFailure = 0
+	KeepVM   OnFailure = 1
+	DeleteVM OnFailure = 2
+)
+
+// VMStatus is the status of a VM inside vminfo.
+type VMStatus string
+
+// The VM statuses.
+const (
+	VMRunning   VMStatus = "running"
+	VMStopped   VMStatus = "stopped"
+	VMSuspended VMStatus = "suspended"
+	VMDeleted   VMStatus = "deleted"
+)
+
+// VMInfo is what the node knows of a VM.
+type VMInfo struct {
+	UUID     string    `json:"uuid"`
+	Name     string    `json:"name"`
+	Status   VMStatus  `json:"status"`
+	Version  string    `json:"version,omitempty"` // of the hypervisor
+	CPUs     int       `json:"cpus"`
+	MemoryMB int       `json:"memory_mb"`
+	IP       string    `json:"ip"`
+	HostIP   string    `json:"host_ip"`
+	Ports    []Port    `json:"ports,omitempty"`
+	MAC      string    `json:"mac,omitempty"`
+	VNCPort  int       `json:"vnc_port,omitempty"`
+	VNC      string    `json:"vnc,omitempty"` // connection string
+	PID      int       `json:"pid,omitempty"`
+	Accel    string    `json:"accel,omitempty"` // kvm, tcg, hvf, sim
+	Created  time.Time `json:"created,omitzero"`
+	Accessed time.Time `json:"accessed,omitzero"`
+	Started  time.Time `json:"started,omitzero"`
+	Stopped  time.Time `json:"stopped,omitzero"`
+}
+
+// Port is one port-forwarding rule. HostPort 0 means that the node chooses.
+type Port struct {
+	Name      string `json:"name"`
+	GuestPort int    `json:"guest_port"`
+	HostPort  int    `json:"host_port"`
+	HostIP    string `json:"host_ip,omitempty"`
+	Protocol  string `json:"protocol"`
+}
+
+// ScriptResult is the outcome of a startup script.
+type ScriptResult struct {
+	Code     int      `json:"code"` // -1 when it timed out or never ran
+	TimedOut bool     `json:"timed_out,omitempty"`
+	Stdout   string   `json:"stdout,omitempty"`
+	Stderr   string   `json:"stderr,omitempty"`
+	Errors   []string `json:"errors,omitempty"`
+}
+
+// OK says whether the script succeeded.
+func (r *ScriptResult) OK() bool { return r.Code == 0 && !r.TimedOut && len(r.Errors) == 0 }

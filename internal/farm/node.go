@@ -1,0 +1,185 @@
+package farm
+
+import "time"
+
+// NodeState is the state of a node as clients see it.
+type NodeState string
+
+// The node states of the API.
+const (
+	NodeOffline   NodeState = "Offline"
+	NodeInactive  NodeState = "Inactive (Invalid License)"
+	NodeActive    NodeState = "Active"
+	NodeUpdating  NodeState = "Updating"
+	NodeUnhealthy NodeState = "Unhealthy"
+	NodeDrain     NodeState = "Drain Mode"
+)
+
+// CapacityMode says what limits the starts on a node.
+type CapacityMode string
+
+// The capacity modes.
+const (
+	ByNumber   CapacityMode = "number"   // at most Capacity VMs
+	ByResource CapacityMode = "resource" // virtual CPUs and memory
+)
+
+// DefaultCapacity is the number of VMs of a node that says nothing else.
+const DefaultCapacity = 2
+
+// Node is a build node: its configuration and what is allocated on it in one
+// record, the point of compare-and-swap for every placement. Heartbeats are never
+// written; State changes only when a verdict changes. Like every record, a stored
+// Node is never changed in place.
+type Node struct {
+	ID           string           `json:"id"` // UUID
+	Name         string           `json:"name"`
+	Host         string           `json:"host"` // address or host name
+	Groups       []string         `json:"groups,omitempty"`
+	State        NodeState        `json:"state"` // without drain: see Shown
+	StateReason  string           `json:"state_reason,omitempty"`
+	StateSince   time.Time        `json:"state_since"`
+	Drain        bool             `json:"drain,omitempty"`
+	Capacity     int              `json:"capacity"`
+	Mode         CapacityMode     `json:"mode"`
+	VCPUOverride int              `json:"vcpu_override,omitempty"`
+	RAMOverride  int              `json:"ram_override,omitempty"` // MB
+	Allocs       map[string]Alloc `json:"allocs,omitempty"`       // instance id -> what it takes
+	Credential   string           `json:"credential"`             // hex sha256 of the node's secret
+	Joined       time.Time        `json:"joined"`
+	NoCentralLog bool             `json:"no_central_log,omitempty"`
+}
+
+// Alloc is what one instance takes of its node.
+type Alloc struct {
+	VCPU     int `json:"vcpu"`
+	MemoryMB int `json:"memory_mb"`
+}
+
+// Clone copies the record and its allocations.
+func (n *Node) Clone() *Node {
+	c := *n
+	c.Allocs = make(map[string]Alloc, len(n.Allocs)+1)
+	for id, a := range n.Allocs {
+		c.Allocs[id] = a
+	}
+	return &c
+}
+
+// Shown gives the state that clients see: drain replaces Active only.
+func (n *Node) Shown() NodeState {
+	if n.State == NodeActive && n.Drain {
+		return NodeDrain
+	}
+	return n.State
+}
+
+// TakesStarts says whether the scheduler may place new instances on the node.
+func (n *Node) TakesStarts() bool { return n.Shown() == NodeActive }
+
+// NodeInfo is how a node describes itself. It is sent in full when it changes and
+// stored beside the Node, so that lists are whole after a restart.
+type NodeInfo struct {
+	NodeID       string         `json:"node_id"`
+	Arch         string         `json:"arch"` // amd64 or arm64
+	OS           string         `json:"os"`
+	CPUs         int            `json:"cpus"`
+	MemoryMB     int            `json:"memory_mb"`
+	DiskSize     int64          `json:"disk_size"`  // bytes
+	FreeDisk     int64          `json:"free_disk"`  // bytes, rounded so that noise changes nothing
+	CacheUsage   int64          `json:"cache_used"` // bytes taken by templates and VMs
+	AgentVersion string         `json:"agent_version"`
+	Hypervisor   Hypervisor     `json:"hypervisor"`
+	Templates    []NodeTemplate `json:"templates,omitempty"`
+	USB          []USBDevice    `json:"usb,omitempty"`
+}
+
+// Hypervisor describes a node's driver.
+type Hypervisor struct {
+	Driver      string `json:"driver"` // qemu, sim, anka, tart
+	Version     string `json:"version"`
+	Accelerator string `json:"accelerator"` // kvm, tcg, hvf, sim
+	Machine     string `json:"machine,omitempty"`
+	CPUModel    string `json:"cpu_model,omitempty"`
+	License     string `json:"license,omitempty"`
+	Expires     string `json:"expires,omitempty"`
+}
+
+// NodeTemplate is one cached version of a template on a node.
+type NodeTemplate struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Tag       string `json:"tag"`
+	ContentID string `json:"content_id"`
+	Size      int64  `json:"size"`
+}
+
+// USBDevice is a device that a node offers to VMs.
+type USBDevice struct {
+	Name     string `json:"name"` // claim name, shared by devices of one class
+	Location string `json:"location"`
+	Busy     bool   `json:"busy"`
+}
+
+// NodeEvent moves a node.
+type NodeEvent string
+
+// The node events.
+const (
+	NodeContact     NodeEvent = "contact"
+	NodeSilence     NodeEvent = "silence"
+	LicenceExpired  NodeEvent = "licence-expired"
+	UpdateBegun     NodeEvent = "update-begun"
+	UpdateDone      NodeEvent = "update-done"
+	FullNoneRunning NodeEvent = "full-and-none-running"
+	OneRunning      NodeEvent = "one-running"
+	DrainOn         NodeEvent = "drain-on"
+	DrainOff        NodeEvent = "drain-off"
+)
+
+// NodeEvents lists every node event.
+var NodeEvents = []NodeEvent{
+	NodeContact, NodeSilence, LicenceExpired, UpdateBegun, UpdateDone,
+	FullNoneRunning, OneRunning, DrainOn, DrainOff,
+}
+
+// NodeStates lists the stored states of a node. Drain Mode is not among them: it
+// is Active with the drain flag, see Node.Shown.
+var NodeStates = []NodeState{NodeOffline, NodeInactive, NodeActive, NodeUpdating, NodeUnhealthy}
+
+// nodeTable holds the edges that change a state; every other pair keeps it.
+var nodeTable = map[NodeState]map[NodeEvent]NodeState{
+	NodeOffline: {
+		NodeContact: NodeActive, LicenceExpired: NodeInactive, UpdateDone: NodeActive,
+	},
+	NodeActive: {
+		NodeSilence: NodeOffline, LicenceExpired: NodeInactive,
+		UpdateBegun: NodeUpdating, FullNoneRunning: NodeUnhealthy,
+	},
+	NodeUnhealthy: {
+		NodeSilence: NodeOffline, LicenceExpired: NodeInactive,
+		UpdateBegun: NodeUpdating, OneRunning: NodeActive,
+	},
+	NodeUpdating: {
+		NodeSilence: NodeOffline, UpdateDone: NodeActive, LicenceExpired: NodeInactive,
+	},
+	NodeInactive: {
+		NodeSilence: NodeOffline, NodeContact: NodeActive,
+	},
+}
+
+// NextNode gives the state and the drain flag of a node after an event. An event
+// that means nothing in a state changes nothing. NodeContact stands for a contact
+// with a valid licence; a contact without one is LicenceExpired.
+func NextNode(s NodeState, drain bool, e NodeEvent) (NodeState, bool) {
+	switch e {
+	case DrainOn:
+		return s, true
+	case DrainOff:
+		return s, false
+	}
+	if to, ok := nodeTable[s][e]; ok {
+		return to, drain
+	}
+	return s, drain
+}

@@ -1,0 +1,154 @@
+package farm
+
+import "time"
+
+// Group is a node group. Fallback names the group that gets its requests when it is full.
+type Group struct {
+	ID          string `json:"id"`
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Fallback    string `json:"fallback,omitempty"`
+}
+
+// Template is a VM template as the registry lists it. Sizes are bytes, times may be zero.
+type Template struct {
+	ID       string    `json:"id"` // UUID
+	Name     string    `json:"name"`
+	Size     int64     `json:"size"`
+	Arch     string    `json:"arch"` // amd64, arm64 or ""
+	LastPull time.Time `json:"last_pull,omitzero"`
+	LastPush time.Time `json:"last_push,omitzero"`
+	Versions []Version `json:"versions,omitempty"` // oldest to newest
+}
+
+// Version is one tag of a template. ContentID never changes and is never reused:
+// after a revert and a new push the same number holds other bytes.
+type Version struct {
+	Tag         string    `json:"tag"`
+	Number      int       `json:"number"` // 0-indexed
+	ContentID   string    `json:"content_id"`
+	Description string    `json:"description"`
+	Images      []string  `json:"images"`
+	StateFiles  []string  `json:"state_files"`
+	ConfigFile  string    `json:"config_file"`
+	NVRAM       string    `json:"nvram,omitempty"`
+	Size        int64     `json:"size"`
+	Arch        string    `json:"arch"`
+	Created     time.Time `json:"created"`
+	LastPull    time.Time `json:"last_pull,omitzero"`
+	LastPush    time.Time `json:"last_push,omitzero"`
+}
+
+// SaveRequest asks to save a running instance as a template version.
+type SaveRequest struct {
+	ID           string        `json:"id"`
+	Status       SaveStatus    `json:"status"`
+	Request      SaveOptions   `json:"request"`
+	NodeID       string        `json:"node_id"`
+	Created      time.Time     `json:"created"`
+	Updated      time.Time     `json:"updated"`
+	ErrorMessage string        `json:"error_message,omitempty"`
+	ErrorType    string        `json:"error_type,omitempty"`
+	ErrorCode    int           `json:"error_code,omitempty"`
+	Script       *ScriptResult `json:"script,omitempty"`
+}
+
+// SaveOptions are the parameters of a save.
+type SaveOptions struct {
+	InstanceID            string `json:"instance_id"`
+	Tag                   string `json:"tag"`
+	TargetTemplate        string `json:"target_template,omitempty"`
+	NewTemplateName       string `json:"new_template_name,omitempty"`
+	Description           string `json:"description,omitempty"`
+	Suspend               bool   `json:"suspend"`
+	Script                string `json:"script,omitempty"` // decoded text; a secret
+	SanityTest            bool   `json:"sanity_test,omitempty"`
+	RevertBeforePush      bool   `json:"revert_before_push,omitempty"`
+	RevertTag             string `json:"revert_tag,omitempty"`
+	CancelOnScriptFailure bool   `json:"cancel_on_script_failure,omitempty"`
+}
+
+// Distribution asks nodes to pull a version ahead of need.
+type Distribution struct {
+	ID       string                  `json:"id"`
+	Template TemplateRef             `json:"template"`
+	Asked    time.Time               `json:"asked"`
+	Nodes    map[string]Distributing `json:"nodes"` // node id -> how far it is
+}
+
+// Distributing is the state of a distribution on one node.
+type Distributing struct {
+	Done     bool    `json:"done"`
+	Error    string  `json:"error,omitempty"`
+	Progress float64 `json:"progress"` // 0..1
+}
+
+// APIKey is a user key: its public half only.
+type APIKey struct {
+	ID        string    `json:"id"`
+	Groups    []string  `json:"groups"`
+	PublicKey []byte    `json:"public_key"` // PKIX DER
+	Created   time.Time `json:"created"`
+	Expires   time.Time `json:"expires"`
+}
+
+// ResourcePermission grants a permission group rights on one node or template.
+type ResourcePermission struct {
+	ID          string   `json:"id"`
+	IDType      string   `json:"id_type"` // "id" unless said otherwise
+	Type        string   `json:"type"`    // node or template
+	Permissions []string `json:"permissions"`
+}
+
+// USBCount is how many devices of one name are free and taken.
+type USBCount struct {
+	Available int `json:"available"`
+	Busy      int `json:"busy"`
+}
+
+// MACAddress is one managed address; Instance is "" when it is free.
+type MACAddress struct {
+	Address  string `json:"address"` // capital letters, colons
+	Instance string `json:"instance,omitempty"`
+}
+
+// DiskInfo is the room of a registry's disk, in bytes.
+type DiskInfo struct {
+	Free  int64 `json:"free"`
+	Total int64 `json:"total"`
+}
+
+// EventKind is the type of a logged event.
+type EventKind string
+
+// The event kinds of the event log.
+const (
+	APIAction    EventKind = "apiAction"
+	SystemAction EventKind = "systemAction"
+)
+
+// EventName names what happened.
+type EventName string
+
+// The events of the event log.
+const (
+	EventStartVM          EventName = "StartVM"
+	EventVMStarted        EventName = "VMStarted"
+	EventVMFailedToStart  EventName = "VMFailedToStart"
+	EventTerminateVM      EventName = "TerminateVM"
+	EventVMTerminated     EventName = "VMTerminated"
+	EventDistribute       EventName = "DistributeTemplateToNodes"
+	EventTemplatePulled   EventName = "TemplatePulled"
+	EventDeleteRegistryVM EventName = "DeleteRegistryVm"
+	EventConfigNode       EventName = "ConfigNode"
+	EventDeleteNode       EventName = "DeleteNode"
+	EventNodeUnregistered EventName = "NodeUnregistered"
+)
+
+// EventKinds says which kind each event is.
+var EventKinds = map[EventName]EventKind{
+	EventStartVM: APIAction, EventVMStarted: SystemAction, EventVMFailedToStart: SystemAction,
+	EventTerminateVM: APIAction, EventVMTerminated: SystemAction, EventDistribute: APIAction,
+	EventTemplatePulled: SystemAction, EventDeleteRegistryVM: APIAction, EventConfigNode: APIAction,
+	EventDeleteNode: APIAction, EventNodeUnregistered: SystemAction,
+}
