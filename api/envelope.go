@@ -1,0 +1,20 @@
+package api
+
+// The values of Envelope.Status.
+const (
+	StatusOK   = "OK"
+	StatusFail = "FAIL"
+)
+
+// Envelope is the form of every REST answer. Body is absent when it is nil.
+type Envelope[T any] struct {
+	Status  string `json:"status"`
+	Message string `json:"message"` // empty on success
+	Body    T      `json:"body,omitempty"`
+}
+
+// DiskInfo is the body of the disk endpoints, in bytes.
+type DiskInfo struct {
+	Free  int64 `json:"free"`
+	Total int64 `json:"total"`
+}

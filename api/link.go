@@ -1,0 +1,245 @@
+package api
+
+import "time"
+
+// LinkProtocol is the version of the node link. A controller refuses a newer one.
+const LinkProtocol = 1
+
+// The routes of the node link.
+const (
+	PathJoin    = "/queue/v1/join"
+	PathPoll    = "/queue/v1/poll"
+	PathReport  = "/queue/v1/report"
+	PathDisjoin = "/queue/v1/disjoin"
+)
+
+// JoinRequest registers a node: POST PathJoin. NodeID and Credential are given by
+// a node that was joined before and keeps its identity.
+type JoinRequest struct {
+	Protocol   int      `json:"protocol"`
+	Token      string   `json:"token"` // the join token
+	NodeID     string   `json:"node_id,omitempty"`
+	Credential string   `json:"credential,omitempty"`
+	Name       string   `json:"name"`
+	Host       string   `json:"host"`               // address under which the node's VMs are reached
+	Groups     []string `json:"groups,omitempty"`   // names or ids of node groups
+	Capacity   int      `json:"capacity,omitempty"` // 0: the controller's default
+}
+
+// JoinAnswer is the body of a successful join.
+type JoinAnswer struct {
+	NodeID     string `json:"node_id"`
+	Credential string `json:"credential"` // secret: Authorization: Bearer on the node link
+	Registry   string `json:"registry"`   // address the node pulls from
+}
+
+// PollRequest is the body of POST PathPoll?wait=5s: the heartbeat of a node and its
+// question for work. It hangs until there is work or wait has passed.
+type PollRequest struct {
+	Protocol int       `json:"protocol"`
+	NodeID   string    `json:"node_id"`
+	BootID   string    `json:"boot_id"`        // new at every agent start
+	InfoHash string    `json:"info_hash"`      // of Info
+	Info     *NodeInfo `json:"info,omitempty"` // when it changed or was asked for
+	HeldHash string    `json:"held_hash"`      // of Held
+	Held     []Held    `json:"held,omitempty"` // with HasHeld: everything the node has
+	HasHeld  bool      `json:"has_held,omitempty"`
+	Usage    *Usage    `json:"usage,omitempty"` // about every 5 s
+	Acks     []Ack     `json:"acks,omitempty"`  // orders taken (journalled) since the last poll
+	Host     string    `json:"host,omitempty"`  // address, when it changed
+}
+
+// Ack says that an order is in the node's journal and needs no second sending.
+type Ack struct {
+	InstanceID string    `json:"instance_id"`
+	Claim      string    `json:"claim"`
+	Kind       OrderKind `json:"kind"`
+}
+
+// Held is one instance that a node has: in its journal, as a VM, or both. A VM
+// whose instance is unknown to the node itself has only VMID.
+type Held struct {
+	InstanceID string `json:"instance_id"`
+	Claim      string `json:"claim"`
+	VMID       string `json:"vm_id,omitempty"`
+}
+
+// Usage is what the running instances of a node take, refreshed every few seconds.
+type Usage struct {
+	CPU     float64 `json:"cpu"` // 0..1
+	RAM     float64 `json:"ram"` // 0..1
+	VMs     int     `json:"vms"` // running
+	VCPUs   int     `json:"vcpus"`
+	VRAM    int     `json:"vram"` // MB
+	FreeMem int     `json:"free_mem"`
+}
+
+// PollAnswer is the body of a poll.
+type PollAnswer struct {
+	Orders   []Order `json:"orders,omitempty"`
+	NeedFull bool    `json:"need_full,omitempty"` // send Info and Held in full next time
+	Registry string  `json:"registry,omitempty"`  // when it changed
+}
+
+// OrderKind is what an order asks for.
+type OrderKind string
+
+// The order kinds.
+const (
+	OrderStart     OrderKind = "start"
+	OrderTerminate OrderKind = "terminate"
+)
+
+// Order asks a node to do something with one instance. Orders are sent at least
+// once; a node knows a repeated one by InstanceID, Claim and Kind. A terminate
+// order beats every other and is obeyed whatever its claim.
+type Order struct {
+	Kind       OrderKind   `json:"kind"`
+	InstanceID string      `json:"instance_id"`
+	Claim      string      `json:"claim"`
+	Start      *StartOrder `json:"start,omitempty"` // with OrderStart
+}
+
+// StartOrder is everything a node needs to start an instance.
+type StartOrder struct {
+	TemplateID   string     `json:"template_id"`
+	TemplateName string     `json:"template_name"`
+	Tag          string     `json:"tag"`
+	Version      int        `json:"version"`
+	ContentID    string     `json:"content_id"`
+	Registry     string     `json:"registry"`
+	VMName       string     `json:"vm_name"` // finished, prefix included
+	Script       *Script    `json:"script,omitempty"`
+	PortOverride bool       `json:"port_override,omitempty"` // Ports replaces the template's rules
+	Ports        []LinkPort `json:"ports,omitempty"`
+	StartTimeout int        `json:"start_timeout"` // seconds, of the start without the pull
+}
+
+// Script is a startup script.
+type Script struct {
+	Text       string `json:"text"` // a secret: never logged
+	AtBoot     bool   `json:"at_boot,omitempty"`
+	Monitoring bool   `json:"monitoring,omitempty"`
+	Timeout    int    `json:"timeout"`    // seconds
+	OnFailure  int    `json:"on_failure"` // 0 stop, 1 keep, 2 delete; with Monitoring
+}
+
+// LinkPort is a port rule; HostPort 0 lets the node choose.
+type LinkPort struct {
+	Name      string `json:"name"`
+	GuestPort int    `json:"guest_port"`
+	HostPort  int    `json:"host_port"`
+	HostIP    string `json:"host_ip,omitempty"`
+	Protocol  string `json:"protocol"`
+}
+
+// Phase is how far a node is with an instance. A status says the phase it is in
+// and everything known, so that a lost or repeated report does no harm.
+type Phase string
+
+// The phases, in the order in which they come.
+const (
+	PhaseAccepted     Phase = "accepted"      // in the journal
+	PhasePulling      Phase = "pulling"       // Progress says how far
+	PhaseStarting     Phase = "starting"      // version at hand, VM being started
+	PhaseRunning      Phase = "running"       // VM ready; a script may be running
+	PhaseScriptOK     Phase = "script-ok"     // VM ready, script done
+	PhaseScriptFailed Phase = "script-failed" // monitored script failed, its handler not yet done
+	PhaseScriptEnded  Phase = "script-ended"  // monitored script failed and its handler is done
+	PhaseFailed       Phase = "failed"        // the start failed; no VM is left
+	PhaseStopped      Phase = "stopped"       // the VM stopped without being asked to
+	PhaseVanished     Phase = "vanished"      // the VM is not there any more
+	PhaseTerminated   Phase = "terminated"    // nothing of it is left
+)
+
+// InstanceStatus is what a node says of one instance.
+type InstanceStatus struct {
+	InstanceID string        `json:"instance_id"`
+	Claim      string        `json:"claim"`
+	No         int64         `json:"no"` // grows with every status of this claim
+	Phase      Phase         `json:"phase"`
+	Progress   float64       `json:"progress,omitempty"` // 0..1, of the pull
+	Message    string        `json:"message,omitempty"`
+	VM         *LinkVM       `json:"vm,omitempty"`
+	Script     *ScriptStatus `json:"script,omitempty"`
+}
+
+// LinkVM is a VM as its node sees it.
+type LinkVM struct {
+	UUID     string     `json:"uuid"`
+	Name     string     `json:"name"`
+	Status   string     `json:"status"` // running, stopped, suspended, deleted
+	Version  string     `json:"version"`
+	Accel    string     `json:"accel"`
+	PID      int        `json:"pid,omitempty"`
+	CPUs     int        `json:"cpus"`
+	MemoryMB int        `json:"memory_mb"`
+	IP       string     `json:"ip"`
+	HostIP   string     `json:"host_ip"`
+	MAC      string     `json:"mac,omitempty"`
+	Ports    []LinkPort `json:"ports,omitempty"`
+	Created  time.Time  `json:"created,omitzero"`
+	Started  time.Time  `json:"started,omitzero"`
+	Stopped  time.Time  `json:"stopped,omitzero"`
+}
+
+// ScriptStatus is the outcome of a startup script.
+type ScriptStatus struct {
+	Code     int      `json:"code"`
+	TimedOut bool     `json:"timed_out,omitempty"`
+	Stdout   string   `json:"stdout,omitempty"`
+	Stderr   string   `json:"stderr,omitempty"`
+	Errors   []string `json:"errors,omitempty"`
+}
+
+// Report is the body of POST PathReport: statuses that changed, at once. A node
+// repeats a status until it was answered.
+type Report struct {
+	Protocol int              `json:"protocol"`
+	NodeID   string           `json:"node_id"`
+	BootID   string           `json:"boot_id"`
+	Seq      int64            `json:"seq"`
+	Statuses []InstanceStatus `json:"statuses"`
+}
+
+// ReportAnswer is the body of a report. Refused lists the statuses that carry a
+// claim that is not the instance's (any more): the node removes what it holds
+// under such a claim.
+type ReportAnswer struct {
+	Refused []Ack `json:"refused,omitempty"`
+}
+
+// NodeInfo is how a node describes itself.
+type NodeInfo struct {
+	Arch         string         `json:"arch"`
+	OS           string         `json:"os"`
+	CPUs         int            `json:"cpus"`
+	MemoryMB     int            `json:"memory_mb"`
+	DiskSize     int64          `json:"disk_size"`
+	FreeDisk     int64          `json:"free_disk"` // rounded down to 64 MiB
+	CacheUsage   int64          `json:"cache_used"`
+	AgentVersion string         `json:"agent_version"`
+	Driver       string         `json:"driver"`
+	Hypervisor   string         `json:"hypervisor"` // version
+	Accelerator  string         `json:"accelerator"`
+	Machine      string         `json:"machine,omitempty"`
+	CPUModel     string         `json:"cpu_model,omitempty"`
+	Templates    []NodeTemplate `json:"templates,omitempty"`
+	USB          []USBDevice    `json:"usb,omitempty"`
+}
+
+// NodeTemplate is one cached version on a node.
+type NodeTemplate struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Tag       string `json:"tag"`
+	ContentID string `json:"content_id"`
+	Size      int64  `json:"size"`
+}
+
+// USBDevice is a device that a node offers.
+type USBDevice struct {
+	Name     string `json:"name"`
+	Location string `json:"location"`
+	Busy     bool   `json:"busy"`
+}
