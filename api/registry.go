@@ -1,0 +1,131 @@
+package api
+
+// Template is one entry of the template list (GET /registry/v2/vm). Times are epoch seconds, 0 = never.
+type Template struct {
+	ID   string `json:"id"` // lower-case UUID
+	Name string `json:"name"`
+	// Size is the number of bytes that the layer files of all versions take on the
+	// registry's disk, each layer file counted once.
+	Size     int64  `json:"size"`
+	Arch     string `json:"arch"` // "amd64", "arm64" or "" when nobody said
+	LastPull int64  `json:"last_pull"`
+	LastPush int64  `json:"last_push"`
+}
+
+// TemplateDetail is one template with its versions, oldest first (GET /registry/v2/vm?id=).
+type TemplateDetail struct {
+	Template
+	Versions []TemplateVersion `json:"versions"`
+}
+
+// TemplateVersion is one tag of a template. Times are epoch seconds, 0 = never.
+type TemplateVersion struct {
+	Tag         string `json:"tag"`
+	Number      int    `json:"number"` // serial number, 0-indexed
+	Description string `json:"description"`
+	// Images and StateFiles are layer file names ("<64 hex digits>.ank") of the whole chain,
+	// disk after disk, each disk's oldest layer first. Never null.
+	Images     []string `json:"images"`
+	StateFiles []string `json:"state_files"`
+	StateFile  string   `json:"state_file"`  // the newest of StateFiles, "" when there is none
+	ConfigFile string   `json:"config_file"` // "<template uuid>.yaml"
+	NVRAM      string   `json:"nvram"`       // "nvram", or "" when the version has none
+	// Size is the number of stored bytes that a node which holds nothing has to pull.
+	Size         int64  `json:"size"`
+	Arch         string `json:"arch"`                    // "amd64", "arm64" or ""
+	CreationDate int64  `json:"creation_date,omitempty"` // registry v2 only
+	LastPull     int64  `json:"last_pull"`
+	LastPush     int64  `json:"last_push"`
+	// ContentID names the bytes of this version for good: 64 hex digits. After a revert and a new
+	// push the same number is other bytes under another content id.
+	ContentID string `json:"content_id,omitempty"`
+}
+
+// TemplateConfig is the configuration object of a version (GET /registry/vm/info). The registry keeps
+// fields that it does not know, so this type is a view of the stored object and not its limit.
+type TemplateConfig struct {
+	Name         string        `json:"name,omitempty"`
+	UUID         string        `json:"uuid,omitempty"`
+	RAM          string        `json:"ram,omitempty"` // size with a unit suffix: "4G", "512M"
+	CPU          *ConfigCPU    `json:"cpu,omitempty"`
+	HardDrives   []ConfigDrive `json:"hard_drives,omitempty"`
+	USB          *ConfigUSB    `json:"usb,omitempty"`
+	NetworkCards []ConfigNIC   `json:"network_cards,omitempty"`
+	Firmware     *ConfigBoot   `json:"firmware,omitempty"`
+	Display      *ConfigScreen `json:"display,omitempty"`
+	StateFile    string        `json:"state_file,omitempty"`
+	NVRAM        any           `json:"nvram,omitempty"`   // bool or path
+	Version      int           `json:"version,omitempty"` // internal configuration version
+}
+
+// ConfigCPU is the processor part of a TemplateConfig.
+type ConfigCPU struct {
+	Cores int `json:"cores"`
+}
+
+// ConfigDrive is one disk of a TemplateConfig. File is the name of a file of kind "disk" of the same
+// version, which is also its name in the folder that a pull fills.
+type ConfigDrive struct {
+	PCISlot    int    `json:"pci_slot,omitempty"`
+	Controller string `json:"controller,omitempty"`
+	File       string `json:"file"`
+	Format     string `json:"format,omitempty"` // "raw" or "qcow2"
+}
+
+// ConfigUSB is the USB part of a TemplateConfig.
+type ConfigUSB struct {
+	PCISlot int  `json:"pci_slot,omitempty"`
+	Host    bool `json:"host,omitempty"`
+	Tablet  bool `json:"tablet,omitempty"`
+}
+
+// ConfigNIC is one network card of a TemplateConfig.
+type ConfigNIC struct {
+	Mode       string       `json:"mode,omitempty"`
+	PCISlot    int          `json:"pci_slot,omitempty"`
+	MACAddress string       `json:"mac_address,omitempty"`
+	PortRules  []ConfigPort `json:"port_forwarding_rules,omitempty"`
+}
+
+// ConfigPort is one port forwarding rule of a ConfigNIC. HostPort 0 lets the node choose.
+type ConfigPort struct {
+	RuleName  string `json:"rule_name"`
+	Protocol  string `json:"protocol,omitempty"` // "tcp" when empty
+	HostIP    string `json:"host_ip,omitempty"`
+	HostPort  int    `json:"host_port,omitempty"`
+	GuestPort int    `json:"guest_port"`
+}
+
+// ConfigBoot is the firmware part of a TemplateConfig: "bios" or "uefi".
+type ConfigBoot struct {
+	Type string `json:"type,omitempty"`
+}
+
+// ConfigScreen is the display part of a TemplateConfig.
+type ConfigScreen struct {
+	FrameBuffer *ConfigFrameBuffer `json:"frame_buffer,omitempty"`
+}
+
+// ConfigFrameBuffer is the frame buffer of a ConfigScreen.
+type ConfigFrameBuffer struct {
+	Height   int    `json:"height,omitempty"`
+	Width    int    `json:"width,omitempty"`
+	PCISlot  int    `json:"pci_slot,omitempty"`
+	VNCIP    string `json:"vnc_ip,omitempty"`
+	Password string `json:"password,omitempty"`
+}
+
+// RegistryStatus is the answer of GET /registry/status. Damaged names what was skipped when the store
+// was read; it is empty on a healthy store.
+type RegistryStatus struct {
+	Status  string           `json:"status"` // "Running"
+	Version string           `json:"version"`
+	Damaged []RegistryDamage `json:"damaged,omitempty"`
+}
+
+// RegistryDamage is one template that the registry cannot serve whole, and why.
+type RegistryDamage struct {
+	ID      string `json:"id"`                // directory name below vm_dir
+	Version *int   `json:"version,omitempty"` // nil: the template as a whole
+	Problem string `json:"problem"`
+}

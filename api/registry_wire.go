@@ -1,0 +1,137 @@
+package api
+
+import "encoding/json"
+
+// The wire of push and pull. One negotiation covers any number of files; bulk bytes travel outside of
+// the envelope. docs/layer-format.md has the byte forms of layer files and of parts.
+
+// Kinds of a file in PushFile and PullFile.
+const (
+	FileDisk  = "disk"  // a VM disk: layer file in images_dir
+	FileState = "state" // a saved state: layer file in state_file_dir
+)
+
+// States of a file in PushFileState.
+const (
+	PushExists   = "exists"   // the registry holds this layer: send nothing
+	PushMissing  = "missing"  // nothing of it is here
+	PushResume   = "resume"   // the parts in Have are here
+	PushComplete = "complete" // all parts and the index are here
+)
+
+// PushRequest opens a push: POST /registry/v2/push.
+type PushRequest struct {
+	// ID is the template's UUID. A known id gets the next tag, an unknown one becomes a new template
+	// called Name; an empty id makes a new template with an id chosen by the registry.
+	ID   string `json:"id,omitempty"`
+	Name string `json:"name,omitempty"`
+	// MustExist refuses the push when ID is unknown (push of an independent VM as the next tag).
+	MustExist   bool   `json:"must_exist,omitempty"`
+	Tag         string `json:"tag"`
+	Description string `json:"description,omitempty"`
+	Arch        string `json:"arch,omitempty"` // "amd64", "arm64" or ""
+	// Gen is the generation of the template that the push rests on; the commit is refused when
+	// another write came between. nil: no such condition.
+	Gen *int64 `json:"gen,omitempty"`
+	// Revert is carried out in the same swap that publishes the new version.
+	Revert *PushRevert `json:"revert,omitempty"`
+	// Config is the configuration object (see TemplateConfig); the registry sets its uuid and name.
+	Config json.RawMessage `json:"config"`
+	NVRAM  []byte          `json:"nvram,omitempty"` // at most 4 MiB, standard base64 in JSON
+	Files  []PushFile      `json:"files"`
+	// ResumeKey is chosen by the client. A later negotiation with the same key and the same files
+	// gets the same session and goes on where it ended. Empty: always a new session.
+	ResumeKey string `json:"resume_key,omitempty"`
+}
+
+// PushRevert removes a version and all newer ones before the new one is added. An unknown tag means no
+// revert; an empty tag means the latest version.
+type PushRevert struct {
+	Tag string `json:"tag,omitempty"`
+}
+
+// PushFile announces one file of a push.
+type PushFile struct {
+	Name   string `json:"name"`             // [A-Za-z0-9._-], at most 128 bytes, unique in the push
+	Kind   string `json:"kind"`             // FileDisk or FileState
+	Format string `json:"format,omitempty"` // "raw", "qcow2" or ""
+	Size   int64  `json:"size"`             // bytes of the file itself
+	Root   string `json:"root,omitempty"`   // name of its layer when the client knows it
+}
+
+// PushSession answers POST /registry/v2/push and GET /registry/v2/push/{session}.
+type PushSession struct {
+	Session  string          `json:"session"`
+	ID       string          `json:"id"` // template id that the commit will write to
+	Files    []PushFileState `json:"files"`
+	PartMax  int64           `json:"part_max"` // most frame bytes in one part
+	Parallel int             `json:"parallel"` // parts that the client should have in flight
+	Expires  int64           `json:"expires"`  // epoch seconds; every part moves it
+}
+
+// PushFileState says what the registry holds of one file.
+type PushFileState struct {
+	Name  string     `json:"name"`
+	State string     `json:"state"`
+	Have  []PushPart `json:"have,omitempty"`
+}
+
+// PushPart is a verified part: Offset and Length in the layer file, Sum the sha256 (hex) of the
+// sha256 values of its frames, one after the other.
+type PushPart struct {
+	Offset int64  `json:"off"`
+	Length int64  `json:"len"`
+	Sum    string `json:"sum"`
+}
+
+// PushCommit publishes the version: POST /registry/v2/push/{session}/commit. It may be repeated; the
+// answer is the same.
+type PushCommit struct {
+	Roots map[string]string `json:"roots"`         // file name -> root of its layer
+	Gen   *int64            `json:"gen,omitempty"` // replaces the Gen of the request
+}
+
+// PushResult is the published version.
+type PushResult struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Tag       string `json:"tag"`
+	Number    int    `json:"number"`
+	ContentID string `json:"content_id"`
+	Gen       int64  `json:"gen"`
+	Size      int64  `json:"size"` // stored bytes of the version
+}
+
+// PullManifest answers GET /registry/v2/pull?id=&tag=|version=: everything needed to build the version.
+type PullManifest struct {
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Arch      string          `json:"arch"`
+	Gen       int64           `json:"gen"`
+	ContentID string          `json:"content_id"`
+	Version   TemplateVersion `json:"version"`
+	Config    json.RawMessage `json:"config"`
+	NVRAM     []byte          `json:"nvram,omitempty"`
+	Files     []PullFile      `json:"files"`
+	Lease     int64           `json:"lease"` // seconds that the layers stay after the last range request
+}
+
+// PullFile is one file of the version. Its layers are applied in order, the first against zeros.
+type PullFile struct {
+	Name   string      `json:"name"`
+	Kind   string      `json:"kind"`
+	Format string      `json:"format,omitempty"`
+	Size   int64       `json:"size"`
+	Layers []PullLayer `json:"layers"`
+}
+
+// PullLayer says where a layer file's bytes are. The index is the range IndexOffset, IndexLength.
+type PullLayer struct {
+	Root        string `json:"root"`
+	Size        int64  `json:"size"` // bytes of the whole layer file
+	IndexOffset int64  `json:"index_off"`
+	IndexLength int64  `json:"index_len"`
+	// URLs are sources of equal right, absolute or relative to the registry's address. They take
+	// bounded Range requests.
+	URLs []string `json:"urls"`
+}
