@@ -1,0 +1,300 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// MaxBody is the largest request body that is read, in bytes. It leaves room for a
+// startup script of a few megabytes in base64.
+const MaxBody = 8 << 20
+
+// Params are the parameters of one request: the fields of the JSON body and those
+// of the query, whichever way the client chose to send them. The getters remember
+// the first error, so that a handler reads all it wants and asks Err once.
+type Params struct {
+	body  map[string]json.RawMessage
+	query url.Values
+	err   error
+}
+
+// ReadParams reads the parameters of a request. The body is parsed as JSON whatever
+// its Content-Type says; an empty one and null have no fields. A field of the body
+// wins over one of the query.
+func ReadParams(w http.ResponseWriter, r *http.Request) (*Params, error) {
+	p := &Params{query: r.URL.Query()}
+	raw, err := readBody(w, r)
+	if err != nil {
+		return nil, err
+	}
+	p.body, err = decodeObject(raw)
+	return p, err
+}
+
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, farm.Errorf(farm.CodeTooLarge, "The request body is larger than %d bytes", MaxBody)
+	case err != nil:
+		return nil, farm.Errorf(farm.CodeInvalid, "The request body could not be read")
+	}
+	return raw, nil
+}
+
+// decodeObject parses a JSON object; white space only means no fields.
+func decodeObject(raw []byte) (map[string]json.RawMessage, error) {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return nil, &farm.Error{Code: farm.CodeInvalid, Message: "The request body is not a JSON object: " + jsonFault(err)}
+	}
+	return fields, nil
+}
+
+// jsonFault says what is wrong with a JSON text without Go type names.
+func jsonFault(err error) string {
+	var syntax *json.SyntaxError
+	var typ *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return syntax.Error() + " (at byte " + strconv.FormatInt(syntax.Offset, 10) + ")"
+	case errors.As(err, &typ):
+		return "found " + typ.Value
+	default:
+		return "it could not be parsed"
+	}
+}
+
+// Err gives the first error that a getter met.
+func (p *Params) Err() error { return p.err }
+
+// Fail records an error about a field, unless there is one already.
+func (p *Params) Fail(field, format string, args ...any) {
+	if p.err == nil {
+		p.err = farm.Invalid(field, format, args...)
+	}
+}
+
+// raw gives the JSON value of a parameter; nil when it is absent, null or "".
+func (p *Params) raw(name string) json.RawMessage {
+	if v, ok := p.body[name]; ok {
+		s := string(bytes.TrimSpace(v))
+		if s != "null" && s != `""` {
+			return json.RawMessage(s)
+		}
+		return nil
+	}
+	if v := p.query.Get(name); v != "" {
+		quoted, _ := json.Marshal(v) //nolint:errchkjson // a string always marshals
+		return quoted
+	}
+	return nil
+}
+
+// Has says whether a parameter is given; null and "" mean that it is not.
+func (p *Params) Has(name string) bool { return p.raw(name) != nil }
+
+// Given filters names down to those that are given.
+func (p *Params) Given(names ...string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !p.Has(n) })
+}
+
+// String gives a text parameter or "".
+func (p *Params) String(name string) string {
+	raw := p.raw(name)
+	if raw == nil {
+		return ""
+	}
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
+		p.Fail(name, "must be a string")
+	}
+	return s
+}
+
+// Required gives a text parameter that must be given.
+func (p *Params) Required(name string) string {
+	s := p.String(name)
+	if s == "" {
+		p.Fail(name, "is required")
+	}
+	return s
+}
+
+// Text gives a string of at most max bytes without control characters.
+func (p *Params) Text(name string, maxLen int) string {
+	s := p.String(name)
+	if len(s) > maxLen {
+		p.Fail(name, "must have at most %d bytes", maxLen)
+		return ""
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		p.Fail(name, "must not contain control characters")
+		return ""
+	}
+	return s
+}
+
+// OneOf gives a string that must be among the allowed ones when it is given.
+func (p *Params) OneOf(name string, allowed ...string) string {
+	s := p.String(name)
+	if s != "" && !slices.Contains(allowed, s) {
+		p.Fail(name, "must be one of %s", strings.Join(allowed, ", "))
+	}
+	return s
+}
+
+// Int gives an integer between lo and hi, or def when it is not given. It may
+// arrive as a JSON string.
+func (p *Params) Int(name string, def, lo, hi int) int {
+	raw := p.raw(name)
+	if raw == nil {
+		return def
+	}
+	n, ok := wholeNumber(raw)
+	if !ok || n < int64(lo) || n > int64(hi) {
+		p.Fail(name, "must be an integer between %d and %d", lo, hi)
+		return def
+	}
+	return int(n)
+}
+
+// wholeNumber reads an integer from a JSON number or a JSON string of digits.
+func wholeNumber(raw json.RawMessage) (int64, bool) {
+	text := string(raw)
+	if text[0] == '"' {
+		if json.Unmarshal(raw, &text) != nil {
+			return 0, false
+		}
+		text = strings.TrimSpace(text)
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n, true
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 || text[0] == '+' {
+		return 0, false
+	}
+	return int64(f), true
+}
+
+// Bool gives a truth value, or def when it is not given. It may arrive as a JSON
+// string "true" or "false".
+func (p *Params) Bool(name string, def bool) bool {
+	raw := p.raw(name)
+	switch string(raw) {
+	case "":
+		return def
+	case "true", `"true"`:
+		return true
+	case "false", `"false"`:
+		return false
+	default:
+		p.Fail(name, "must be true or false")
+		return def
+	}
+}
+
+// Strings gives an array of strings; nil when it is not given. A query may repeat
+// the parameter.
+func (p *Params) Strings(name string) []string {
+	if _, inBody := p.body[name]; !inBody && p.query.Has(name) {
+		return p.query[name]
+	}
+	raw := p.raw(name)
+	if raw == nil {
+		return nil
+	}
+	var list []string
+	if json.Unmarshal(raw, &list) != nil {
+		p.Fail(name, "must be an array of strings")
+	}
+	return list
+}
+
+// Objects gives an array of objects, each as parameters of its own.
+func (p *Params) Objects(name string) []*Params {
+	raw := p.raw(name)
+	if raw == nil {
+		return nil
+	}
+	var list []map[string]json.RawMessage
+	if json.Unmarshal(raw, &list) != nil {
+		p.Fail(name, "must be an array of objects")
+		return nil
+	}
+	items := make([]*Params, len(list))
+	for i, fields := range list {
+		items[i] = &Params{body: fields}
+	}
+	return items
+}
+
+// Object gives one object as parameters of its own; nil when it is not given.
+func (p *Params) Object(name string) *Params {
+	raw := p.raw(name)
+	if raw == nil {
+		return nil
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(raw, &fields) != nil || fields == nil {
+		p.Fail(name, "must be an object")
+		return nil
+	}
+	return &Params{body: fields}
+}
+
+// Keys gives the names of the fields of the body, sorted.
+func (p *Params) Keys() []string {
+	keys := make([]string, 0, len(p.body))
+	for k := range p.body {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Scalar gives a value that is a string, an integer or a truth value.
+func (p *Params) Scalar(name string) any {
+	var v any
+	dec := json.NewDecoder(bytes.NewReader(p.body[name]))
+	dec.UseNumber()
+	if dec.Decode(&v) != nil {
+		v = nil
+	}
+	switch v := v.(type) {
+	case string, bool:
+		return v
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+	}
+	p.Fail(name, "must be a string, an integer or a boolean")
+	return nil
+}
+
+// JSON decodes a parameter into a value of any type.
+func (p *Params) JSON(name string, into any) {
+	if raw := p.raw(name); raw != nil && json.Unmarshal(raw, into) != nil {
+		p.Fail(name, "has the wrong form")
+	}
+}

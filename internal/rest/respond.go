@@ -1,0 +1,109 @@
+package rest
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Null is the result of a handler whose answer has the key body with the value null.
+var Null = json.RawMessage("null")
+
+// status maps every error code to its HTTP status. Lookups and logical refusals
+// answer 200: existing clients raise on anything from 400 up before they read the
+// message.
+var status = map[farm.Code]int{
+	farm.CodeInvalid:         http.StatusBadRequest,
+	farm.CodeNotFound:        http.StatusOK,
+	farm.CodeRefused:         http.StatusOK,
+	farm.CodeNoVersion:       http.StatusBadRequest,
+	farm.CodeUnauthenticated: http.StatusUnauthorized,
+	farm.CodeForbidden:       http.StatusForbidden,
+	farm.CodeConflict:        http.StatusConflict,
+	farm.CodeTooLarge:        http.StatusRequestEntityTooLarge,
+	farm.CodeBusy:            http.StatusServiceUnavailable,
+	farm.CodeUnavailable:     http.StatusServiceUnavailable,
+	farm.CodeInternal:        http.StatusInternalServerError,
+}
+
+// AuthenticationRequired is the exact answer to a missing or wrong credential.
+const AuthenticationRequired = `{"status":"FAIL","message":"Authentication Required"}` + "\n"
+
+// respond writes the answer of a request: the one place where answers are written.
+func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any, err error) {
+	if err != nil {
+		respondError(w, r, log, err)
+		return
+	}
+	raw, err := encode(body)
+	if err != nil {
+		respondError(w, r, log, err)
+		return
+	}
+	write(w, http.StatusOK, api.StatusOK, "", raw)
+}
+
+func encode(body any) (json.RawMessage, error) {
+	switch body := body.(type) {
+	case nil:
+		return nil, nil
+	case json.RawMessage:
+		return body, nil
+	default:
+		return json.Marshal(body)
+	}
+}
+
+func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
+	if r.Context().Err() != nil {
+		return // the client is gone; nobody reads an answer
+	}
+	code := farm.CodeOf(err)
+	var e *farm.Error
+	message := "Internal error (request " + RequestID(r.Context()) + ")"
+	if code != farm.CodeInternal && errors.As(err, &e) {
+		message = e.Message
+	}
+	log.Log(r.Context(), errorLevel(code), "request failed", "request", RequestID(r.Context()),
+		"method", r.Method, "path", r.URL.Path, "code", string(code), "error", err)
+	if code == farm.CodeUnauthenticated {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = w.Write([]byte(AuthenticationRequired))
+		return
+	}
+	write(w, status[code], api.StatusFail, message, nil)
+}
+
+func errorLevel(code farm.Code) slog.Level {
+	switch code {
+	case farm.CodeInternal:
+		return slog.LevelError
+	case farm.CodeUnavailable, farm.CodeBusy:
+		return slog.LevelWarn
+	default:
+		return slog.LevelDebug
+	}
+}
+
+// write puts an envelope on the wire; a nil body leaves its key out.
+func write(w http.ResponseWriter, code int, state, message string, body json.RawMessage) {
+	text, _ := json.Marshal(message) //nolint:errchkjson // a string always marshals
+	buf := make([]byte, 0, len(body)+len(text)+48)
+	buf = append(buf, `{"status":"`...)
+	buf = append(buf, state...)
+	buf = append(buf, `","message":`...)
+	buf = append(buf, text...)
+	if body != nil {
+		buf = append(buf, `,"body":`...)
+		buf = append(buf, body...)
+	}
+	buf = append(buf, '}', '\n')
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(buf)
+}

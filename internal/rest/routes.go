@@ -1,0 +1,121 @@
+package rest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"runtime/debug"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Request is what a handler gets: the request and its decoded parameters.
+type Request struct {
+	*http.Request
+	Params *Params
+}
+
+// Func is a handler: it returns the body of the answer or an error. A nil body
+// leaves the key out; Null writes it as null.
+type Func func(r *Request) (any, error)
+
+// RawFunc is a handler that writes its own successful answer, for bulk bytes and
+// streams. When it returns an error nothing must have been written.
+type RawFunc func(w http.ResponseWriter, r *http.Request) error
+
+// Route is one line of a service's table of contents.
+type Route struct {
+	Pattern    string // method and path, as http.ServeMux takes it
+	Permission string // what the caller needs; Open for none
+	Do         Func
+	Raw        RawFunc // instead of Do
+}
+
+// Open is the permission of a route that needs no credential.
+const Open = "-"
+
+// Handler serves a table of routes. Unknown paths and methods get the envelope too.
+func Handler(routes []Route, log *slog.Logger) http.Handler {
+	mux := http.NewServeMux()
+	for _, route := range routes {
+		mux.Handle(route.Pattern, handle(route, log))
+	}
+	return withRequestID(recovered(log, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern == "" {
+			respondUnrouted(w, r, mux)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})))
+}
+
+func handle(route Route, log *slog.Logger) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if route.Raw != nil {
+			if err := route.Raw(w, r); err != nil {
+				respondError(w, r, log, err)
+			}
+			return
+		}
+		params, err := ReadParams(w, r)
+		if err != nil {
+			respondError(w, r, log, err)
+			return
+		}
+		body, err := route.Do(&Request{Request: r, Params: params})
+		respond(w, r, log, body, err)
+	})
+}
+
+// respondUnrouted asks the mux what it would say (404, 405 with Allow, or a
+// redirect to the clean path) and says it in the envelope.
+func respondUnrouted(w http.ResponseWriter, r *http.Request, mux *http.ServeMux) {
+	rec := httptest.NewRecorder()
+	mux.ServeHTTP(rec, r)
+	if allow := rec.Header().Get("Allow"); allow != "" {
+		w.Header().Set("Allow", allow)
+		write(w, http.StatusMethodNotAllowed, "FAIL", "Method "+r.Method+" is not allowed here (allowed: "+allow+")", nil)
+		return
+	}
+	write(w, http.StatusNotFound, "FAIL", "No such route: "+r.Method+" "+r.URL.Path, nil)
+}
+
+type requestIDKey struct{}
+
+// RequestID gives the id of the request that a context belongs to.
+func RequestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
+}
+
+// withRequestID gives every request an id and tells it to the client.
+func withRequestID(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var b [8]byte
+		_, _ = rand.Read(b[:])
+		id := hex.EncodeToString(b[:])
+		w.Header().Set("X-Request-Id", id)
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id)))
+	})
+}
+
+// recovered turns a panic of a handler into an internal error.
+func recovered(log *slog.Logger, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			p := recover()
+			if p == nil {
+				return
+			}
+			if p == http.ErrAbortHandler { //nolint:errorlint // the sentinel is compared as net/http does
+				panic(p)
+			}
+			log.ErrorContext(r.Context(), "handler panicked", "panic", p, "stack", string(debug.Stack()))
+			respondError(w, r, log, farm.Errorf(farm.CodeInternal, "panic"))
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
