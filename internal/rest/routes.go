@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"runtime/debug"
 
 	"github.com/buildyard/buildyard/internal/farm"
@@ -73,15 +72,22 @@ func handle(route Route, log *slog.Logger) http.Handler {
 // respondUnrouted asks the mux what it would say (404, 405 with Allow, or a
 // redirect to the clean path) and says it in the envelope.
 func respondUnrouted(w http.ResponseWriter, r *http.Request, mux *http.ServeMux) {
-	rec := httptest.NewRecorder()
-	mux.ServeHTTP(rec, r)
-	if allow := rec.Header().Get("Allow"); allow != "" {
+	said := refusal{}
+	mux.ServeHTTP(said, r)
+	if allow := said.Header().Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
 		write(w, http.StatusMethodNotAllowed, "FAIL", "Method "+r.Method+" is not allowed here (allowed: "+allow+")", nil)
 		return
 	}
 	write(w, http.StatusNotFound, "FAIL", "No such route: "+r.Method+" "+r.URL.Path, nil)
 }
+
+// refusal takes the mux's own answer for its headers and drops the rest.
+type refusal http.Header
+
+func (h refusal) Header() http.Header       { return http.Header(h) }
+func (refusal) Write(b []byte) (int, error) { return len(b), nil }
+func (refusal) WriteHeader(int)             {}
 
 type requestIDKey struct{}
 

@@ -1,0 +1,146 @@
+package api
+
+import "time"
+
+// Instance is an instance as the controller shows it. The fields without
+// omitempty are always there, the others are left out when empty.
+type Instance struct {
+	InstanceID    string         `json:"instance_id,omitempty"`
+	InstanceState string         `json:"instance_state"`
+	Message       string         `json:"message,omitempty"`
+	Registry      string         `json:"anka_registry"`
+	VMID          string         `json:"vmid"` // UUID of the template
+	Tag           string         `json:"tag,omitempty"`
+	Version       int            `json:"version,omitempty"`
+	VMInfo        *VMInfo        `json:"vminfo,omitempty"` // absent until known
+	NodeID        string         `json:"node_id,omitempty"`
+	InflightReqID string         `json:"inflight_reqid,omitempty"`
+	TS            time.Time      `json:"ts"`
+	CRTime        time.Time      `json:"cr_time"`
+	Progress      float64        `json:"progress"` // 0..1
+	GroupID       string         `json:"group_id"`
+	Name          string         `json:"name,omitempty"`
+	ExternalID    string         `json:"external_id,omitempty"`
+	Metadata      map[string]any `json:"metadata,omitempty"`
+	MACAddress    string         `json:"mac_address,omitempty"`
+	Arch          string         `json:"arch,omitempty"`
+	VLAN          string         `json:"vlan"`
+	USBDevice     string         `json:"usb_device"`
+	StartupScript *ScriptResult  `json:"startup_script,omitempty"` // only when monitored
+}
+
+// InstanceItem is one element of the list of instances.
+type InstanceItem struct {
+	InstanceID string   `json:"instance_id"`
+	ExternalID *string  `json:"external_id"` // null when unset
+	Name       *string  `json:"name"`        // null when unset
+	VM         Instance `json:"vm"`
+}
+
+// VMInfo is what is known of a VM. Its integers are never negative.
+type VMInfo struct {
+	UUID           string    `json:"uuid"`
+	Name           string    `json:"name"`
+	Status         string    `json:"status"` // running, stopped, suspended, deleted
+	Version        string    `json:"version"`
+	CreationDate   time.Time `json:"creation_date"`
+	AccessDate     time.Time `json:"access_date"`
+	StartDate      time.Time `json:"start_date"`
+	StopDate       time.Time `json:"stop_date"`
+	Timestamp      time.Time `json:"timestamp"`
+	CPUCores       int       `json:"cpu_cores"`
+	RAM            string    `json:"ram"` // for example 512M
+	NodeID         string    `json:"node_id"`
+	HostIP         string    `json:"host_ip"`
+	IP             string    `json:"ip"`
+	VNCPort        int       `json:"vnc_port,omitempty"`
+	VNC            string    `json:"vnc_connection_string,omitempty"`
+	PortForwarding []Port    `json:"port_forwarding,omitempty"`
+}
+
+// Port is a port-forwarding rule in force.
+type Port struct {
+	GuestPort int    `json:"guest_port"`
+	HostPort  int    `json:"host_port"`
+	Protocol  string `json:"protocol"`
+	Name      string `json:"name"`
+}
+
+// ScriptResult is the outcome of a script.
+type ScriptResult struct {
+	ReturnCode int      `json:"return_code"` // -1 when it timed out
+	Errors     []string `json:"errors,omitempty"`
+	DidTimeout bool     `json:"did_timeout"`
+	Stdout     string   `json:"stdout"`
+	Stderr     string   `json:"stderr"`
+}
+
+// Node is a build node as the controller shows it. Its integers are never negative.
+type Node struct {
+	NodeID       string         `json:"node_id"`
+	NodeName     string         `json:"node_name"`
+	CPUCount     int            `json:"cpu_count"`
+	RAM          int            `json:"ram"` // GB
+	VMCount      int            `json:"vm_count"`
+	VCPUCount    int            `json:"vcpu_count"`
+	VRAM         int            `json:"vram"` // MB
+	CPUUtil      float64        `json:"cpu_util"`
+	RAMUtil      float64        `json:"ram_util"`
+	IPAddress    string         `json:"ip_address"`
+	State        string         `json:"state"`
+	Capacity     int            `json:"capacity"`
+	Groups       []Group        `json:"groups"`
+	AnkaVersion  ProductVersion `json:"anka_version"`
+	USBDevices   []NodeUSB      `json:"usb_devices"` // may be null
+	CapacityMode string         `json:"capacity_mode"`
+	VCPUOverride int            `json:"vcpu_override"`
+	RAMOverride  int            `json:"ram_override"`
+	DiskSize     int64          `json:"disk_size"`       // bytes
+	FreeDisk     int64          `json:"free_disk_space"` // bytes
+	DiskUsage    int64          `json:"anka_disk_usage"` // bytes
+	HostArch     string         `json:"host_arch"`       // amd64 or arm64
+	Templates    []NodeTag      `json:"templates"`
+	LastUpdated  time.Time      `json:"last_updated"`
+	Timestamp    int64          `json:"timestamp"` // epoch seconds
+	AgentVersion string         `json:"agent_version"`
+}
+
+// Group is a node group.
+type Group struct {
+	ID              string  `json:"id"`
+	Name            string  `json:"name"`
+	Description     string  `json:"description"`
+	FallbackGroupID *string `json:"fallback_group_id"`
+}
+
+// ProductVersion is the hypervisor of a node.
+type ProductVersion struct {
+	Product string `json:"product"`
+	Version string `json:"version"`
+	Build   string `json:"build"`
+	License string `json:"license"`
+	Expires string `json:"expires"`
+}
+
+// NodeUSB is a USB device of a node.
+type NodeUSB struct {
+	Name     string `json:"name"`
+	Location string `json:"location"`
+	Busy     bool   `json:"busy"`
+}
+
+// NodeTag is a version cached on a node.
+type NodeTag struct {
+	UUID string `json:"uuid"`
+	Name string `json:"name"`
+	Tag  string `json:"tag"`
+}
+
+// ControllerStatus is the body of the controller's status.
+type ControllerStatus struct {
+	Status          string `json:"status"`
+	Version         string `json:"version"` // X.Y.Z-<hash>
+	RegistryAddress string `json:"registry_address"`
+	RegistryStatus  string `json:"registry_status"` // Running or FAIL
+	License         string `json:"license"`         // basic, enterprise or enterprise plus
+}
