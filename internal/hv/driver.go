@@ -1,0 +1,146 @@
+// Package hv says what a hypervisor driver is: the one small interface through
+// which a node agent starts, asks, and ends virtual machines on its own host.
+//
+// It holds no driver and starts no process; the drivers are its sub-packages
+// (qemu, sim), and hvtest runs every one of them through the same suite.
+//
+// Invariant: a VM that a driver ever started is reported by List until Delete
+// has removed it, whatever was killed in between, agent or hypervisor.
+package hv
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Driver starts and ends VMs on this host. Its methods may be called from many
+// goroutines; calls for one VM are serialised by the caller, with one
+// exception: Delete may be called once the context of a running Start or Exec
+// was cancelled and that call has returned.
+//
+// A driver that holds connections or goroutines also implements io.Closer;
+// closing a driver never stops a VM.
+type Driver interface {
+	// Describe names the driver, the hypervisor and what this host can do.
+	// It is answered from a probe made once and is cheap to repeat.
+	Describe(ctx context.Context) (Host, error)
+
+	// Start creates the VM's directory and its private disks if they are not
+	// there, boots it, and returns when the guest is ready: its agent answers,
+	// and with NeedNetwork it has an address. A VM of that ID which already
+	// runs is returned as it is. A start that fails or is cancelled leaves a
+	// stopped VM with a Failure behind, for Delete to remove.
+	Start(ctx context.Context, spec Spec) (VM, error)
+
+	// Stop ends a VM and keeps its disks. Stopping a stopped VM is no error.
+	Stop(ctx context.Context, id string, how StopMode) error
+
+	// Delete ends a VM by force and removes everything that was made for it.
+	// Deleting an unknown VM is no error. The base images stay.
+	Delete(ctx context.Context, id string) error
+
+	// Exec runs a command in the guest and waits for its end. A command that
+	// ran and failed is a Result, not an error; an error means that the
+	// outcome is unknown or that nothing ran.
+	Exec(ctx context.Context, id string, cmd Command) (Result, error)
+
+	// List answers every VM of this driver, those of earlier agents included,
+	// ordered by ID. It reads memory and the process table, never the guest.
+	List(ctx context.Context) ([]VM, error)
+
+	// Get answers one VM, or ErrNotFound.
+	Get(ctx context.Context, id string) (VM, error)
+}
+
+// The errors a caller tells apart. Everything else is a failure of the host,
+// the hypervisor or the guest, and its text says which.
+var (
+	// ErrNotFound: no VM has this ID.
+	ErrNotFound = errors.New("no such VM")
+	// ErrNotRunning: the VM exists and does not run.
+	ErrNotRunning = errors.New("the VM is not running")
+	// ErrRefused: the request asks for what this driver cannot do, or is
+	// malformed. Repeating it cannot help.
+	ErrRefused = errors.New("refused")
+	// ErrBootTimeout: the guest was not ready within Spec.BootTimeout.
+	ErrBootTimeout = errors.New("the guest was not ready in time")
+)
+
+// Host is what Describe answers.
+type Host struct {
+	Driver      string       // "qemu", "sim"
+	Version     string       // hypervisor version, "7.2.22"
+	Accelerator string       // "kvm", "hvf", "tcg", "sim": probed, not guessed
+	Machine     string       // machine type new VMs get, versioned: "pc-q35-7.2"
+	CPU         string       // CPU model new VMs get: "host", "max"
+	Arch        string       // guest architecture, "amd64" or "arm64"
+	Abilities   []Capability // what this driver can do, sorted
+}
+
+// Can says whether the host has an ability.
+func (h Host) Can(c Capability) bool {
+	for _, have := range h.Abilities {
+		if have == c {
+			return true
+		}
+	}
+	return false
+}
+
+// Capability names something that not every driver can do.
+type Capability string
+
+// The abilities that hvtest knows.
+const (
+	CanBoot    Capability = "real-guest"     // a real operating system boots
+	CanForward Capability = "port-rules"     // port rules reach a real guest port
+	CanPersist Capability = "survives-agent" // VMs live on when the agent is killed
+	CanSandbox Capability = "sandbox"        // the hypervisor process is confined
+)
+
+// StopMode says how a VM is asked to end.
+type StopMode int
+
+// The two ways to stop.
+const (
+	// StopOrderly asks the guest to shut down, waits a bounded time, then forces.
+	StopOrderly StopMode = iota
+	// StopForce ends the hypervisor at once; the guest is not asked.
+	StopForce
+)
+
+// String names the mode for logs.
+func (m StopMode) String() string {
+	if m == StopForce {
+		return "force"
+	}
+	return "orderly"
+}
+
+// Status is the state of a VM as its host sees it.
+type Status string
+
+// The states of a VM. A VM whose start is going on counts as running.
+const (
+	Running   Status = "running"
+	Stopped   Status = "stopped"
+	Suspended Status = "suspended"
+)
+
+// VM is one virtual machine. It is a value: a caller may keep and change it.
+type VM struct {
+	ID, Name, UUID string
+	Status         Status
+	PID            int        // hypervisor process; 0 when stopped or when there is none
+	IP             string     // address inside the guest; "" until known
+	Ports          []PortRule // with the host ports in effect
+	CPUs, MemoryMB int
+	CreatedAt      time.Time
+	StartedAt      time.Time // zero before the first start
+	StoppedAt      time.Time // zero while running
+	Accelerator    string    // of its last start
+	Version        string    // hypervisor version of its last start
+	Labels         map[string]string
+	Failure        string // why it ended when nobody had asked; "" otherwise
+}

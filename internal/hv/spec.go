@@ -1,0 +1,142 @@
+package hv
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"time"
+)
+
+// NetworkMode is how a guest is connected.
+type NetworkMode string
+
+// NetworkShared is NAT behind the host's addresses, the default. Port rules
+// are the way in.
+const NetworkShared NetworkMode = "shared"
+
+// Firmware kinds of a Spec. The empty string means FirmwareBIOS.
+const (
+	FirmwareBIOS = "bios"
+	FirmwareUEFI = "uefi"
+)
+
+// Limits that Validate holds a Spec to.
+const (
+	MaxCPUs     = 512
+	MaxMemoryMB = 16 << 20 // 16 TiB
+	MinMemoryMB = 64
+	MaxDisks    = 16
+	MaxPorts    = 256
+
+	// DefaultBootTimeout is used when a Spec gives none.
+	DefaultBootTimeout = 90 * time.Second
+)
+
+// Spec is what a VM is started from.
+type Spec struct {
+	ID   string // directory name and key: letters, digits, '.', '_', '-'; at most 128
+	Name string // shown to people; any text up to 255 bytes without control characters
+	UUID string // machine UUID, 8-4-4-4-12 lower or upper case hex
+
+	// Disks are immutable bases; the driver writes to overlays of its own.
+	// The first one is booted.
+	Disks    []Disk
+	CPUs     int
+	MemoryMB int
+	Arch     string // "amd64", "arm64"; "" = the host's
+
+	Network     NetworkMode // "" = NetworkShared
+	Ports       []PortRule
+	Firmware    string        // "" = FirmwareBIOS
+	BootTimeout time.Duration // 0 = DefaultBootTimeout
+	NeedNetwork bool          // ready also means: the guest has an address
+
+	// Labels are kept with the VM and given back by List. The agent stores
+	// there which instance and claim a VM belongs to.
+	Labels map[string]string
+}
+
+// Disk is one immutable base image.
+type Disk struct {
+	Path   string // absolute
+	Format string // "raw", "qcow2": never guessed from the content
+}
+
+// PortRule makes a guest port reachable on the host.
+type PortRule struct {
+	Name      string
+	GuestPort int    // 1-65535
+	HostPort  int    // 0 = a free one from 10000 up
+	HostIP    string // address to listen on; "" = all IPv4 addresses of the host
+	Protocol  string // "tcp" or "udp"; "" = "tcp"
+}
+
+var (
+	idForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+	uuidForm = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
+)
+
+// ValidID says whether id can name a VM (and its directory).
+func ValidID(id string) bool { return idForm.MatchString(id) }
+
+// Validate answers an ErrRefused with a sentence for the first thing that no
+// driver could work with, else nil. What one driver cannot do it refuses itself.
+func (s Spec) Validate() error {
+	switch {
+	case !ValidID(s.ID):
+		return Refuse("VM id %q: letters, digits, '.', '_' and '-', at most 128", s.ID)
+	case !uuidForm.MatchString(s.UUID):
+		return Refuse("machine UUID %q is no UUID", s.UUID)
+	case len(s.Name) > 255 || !printable(s.Name):
+		return Refuse("VM name %q: at most 255 bytes, no control characters", s.Name)
+	case s.CPUs < 1 || s.CPUs > MaxCPUs:
+		return Refuse("%d virtual CPUs: 1-%d are possible", s.CPUs, MaxCPUs)
+	case s.MemoryMB < MinMemoryMB || s.MemoryMB > MaxMemoryMB:
+		return Refuse("%d MB of memory: %d-%d are possible", s.MemoryMB, MinMemoryMB, MaxMemoryMB)
+	case len(s.Disks) == 0 || len(s.Disks) > MaxDisks:
+		return Refuse("%d disks: 1-%d are possible", len(s.Disks), MaxDisks)
+	case len(s.Ports) > MaxPorts:
+		return Refuse("%d port rules: at most %d are possible", len(s.Ports), MaxPorts)
+	case s.BootTimeout < 0:
+		return Refuse("boot time-out %s is negative", s.BootTimeout)
+	}
+	for _, p := range s.Ports {
+		if err := p.validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p PortRule) validate() error {
+	if p.GuestPort < 1 || p.GuestPort > 65535 {
+		return Refuse("port rule %q: guest port %d: 1-65535 are possible", p.Name, p.GuestPort)
+	}
+	if p.HostPort < 0 || p.HostPort > 65535 {
+		return Refuse("port rule %q: host port %d: 0-65535 are possible", p.Name, p.HostPort)
+	}
+	if p.Protocol != "" && p.Protocol != "tcp" && p.Protocol != "udp" {
+		return Refuse("port rule %q: protocol %q: tcp or udp", p.Name, p.Protocol)
+	}
+	if p.HostIP == "" {
+		return nil
+	}
+	if ip, err := netip.ParseAddr(p.HostIP); err != nil || !ip.Is4() {
+		return Refuse("port rule %q: host address %q is no IPv4 address", p.Name, p.HostIP)
+	}
+	return nil
+}
+
+// Refuse makes an ErrRefused that carries a sentence.
+func Refuse(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, args...))
+}
+
+func printable(s string) bool {
+	for _, r := range s {
+		if r < ' ' || r == 0x7f {
+			return false
+		}
+	}
+	return true
+}
