@@ -1,0 +1,272 @@
+package transfer
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+const (
+	defaultIdle     = 30 * time.Second
+	defaultAttempts = 6
+	controlTimeout  = 30 * time.Second
+	maxAnswer       = 64 << 20 // bytes of a control answer
+)
+
+// Options say how to reach a registry.
+type Options struct {
+	// BaseURL is the registry's address: scheme, host, port and, behind a proxy, a path.
+	BaseURL string
+	// TLS is used for https; see TLSConfig. nil means the system's defaults.
+	TLS *tls.Config
+	// Authorize puts credentials on a request. It is called before every attempt, so it may renew
+	// them, and only for requests to BaseURL's host.
+	Authorize func(*http.Request) error
+	// Logger gets retries at Debug level. nil means no log.
+	Logger *slog.Logger
+	// Idle ends an attempt on which no byte moved for that long; 0 means 30 s. There is no limit on
+	// the whole of a transfer.
+	Idle time.Duration
+	// Attempts is how often one request is tried before its error is returned; 0 means 6.
+	Attempts int
+}
+
+// Client talks to one registry. It may be used from many goroutines.
+type Client struct {
+	base      *url.URL
+	http      *http.Client
+	authorize func(*http.Request) error
+	log       *slog.Logger
+	idle      time.Duration
+	attempts  int
+}
+
+// New checks the options; it does not connect.
+func New(o Options) (*Client, error) {
+	base, err := url.Parse(strings.TrimSpace(o.BaseURL))
+	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
+		return nil, farm.Invalid("registry", "%q is not an http or https address", o.BaseURL)
+	}
+	base.Path = strings.TrimRight(base.Path, "/")
+	base.RawQuery, base.Fragment = "", ""
+	c := &Client{
+		base: base, http: &http.Client{Transport: transport(o.TLS)}, authorize: o.Authorize,
+		log: o.Logger, idle: o.Idle, attempts: o.Attempts,
+	}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	if c.idle <= 0 {
+		c.idle = defaultIdle
+	}
+	if c.attempts <= 0 {
+		c.attempts = defaultAttempts
+	}
+	return c, nil
+}
+
+// transport speaks HTTP/1.1 only: parallel connections have a window each, one HTTP/2 connection
+// would make all parts share a single one.
+func transport(config *tls.Config) *http.Transport {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		TLSClientConfig:       config,
+		TLSHandshakeTimeout:   10 * time.Second,
+		Protocols:             &protocols,
+		DisableCompression:    true, // layer files are compressed at rest
+		MaxIdleConnsPerHost:   8,
+		IdleConnTimeout:       60 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		ReadBufferSize:        256 << 10,
+		WriteBufferSize:       256 << 10,
+	}
+}
+
+// Close drops idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// call is one control request and the envelope of its answer, decoded into out unless that is nil.
+type call struct {
+	method string
+	path   string
+	query  url.Values
+	in     any
+	out    any
+	// repeatable says that sending it twice does no harm: only such calls are retried.
+	repeatable bool
+	timeout    time.Duration // 0 means controlTimeout
+}
+
+func (c *Client) call(ctx context.Context, k call) error {
+	if k.timeout == 0 {
+		k.timeout = controlTimeout
+	}
+	if !k.repeatable {
+		return c.callOnce(ctx, k)
+	}
+	return c.retry(ctx, k.method+" "+k.path, func() error { return c.callOnce(ctx, k) })
+}
+
+func (c *Client) callOnce(ctx context.Context, k call) error {
+	ctx, cancel := context.WithTimeout(ctx, k.timeout)
+	defer cancel()
+	var body io.Reader
+	if k.in != nil {
+		raw, err := json.Marshal(k.in)
+		if err != nil {
+			return fmt.Errorf("encode %s: %w", k.path, err)
+		}
+		body = strings.NewReader(string(raw))
+	}
+	req, err := c.request(ctx, k.method, c.url(k.path, k.query), body)
+	if err != nil {
+		return err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return unreachable(err)
+	}
+	defer resp.Body.Close()
+	return decode(resp, k.out)
+}
+
+func (c *Client) url(path string, query url.Values) string {
+	u := *c.base
+	u.Path += path
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+func (c *Client) request(ctx context.Context, method, address string, body io.Reader) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, address, body)
+	if err != nil {
+		return nil, fmt.Errorf("request to registry: %w", err)
+	}
+	if c.authorize != nil && req.URL.Host == c.base.Host && req.URL.Scheme == c.base.Scheme {
+		if err := c.authorize(req); err != nil {
+			return nil, fmt.Errorf("credentials for registry: %w", err)
+		}
+	}
+	return req, nil
+}
+
+func unreachable(err error) error {
+	return farm.Unavailable(err, "The registry cannot be reached")
+}
+
+// decode reads an envelope. A FAIL becomes a farm.Error with the registry's own sentence.
+func decode(resp *http.Response, out any) error {
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return unreachable(err)
+	}
+	if len(raw) > maxAnswer {
+		return farm.Errorf(farm.CodeTooLarge, "The registry's answer is longer than %d bytes", maxAnswer)
+	}
+	var e api.Envelope[json.RawMessage]
+	if err := json.Unmarshal(raw, &e); err != nil {
+		return &farm.Error{
+			Code: codeOf(resp.StatusCode, ""), Message: "The registry answered " + resp.Status + " without an envelope", Err: err,
+		}
+	}
+	if e.Status != api.StatusOK || resp.StatusCode != http.StatusOK {
+		return farm.Errorf(codeOf(resp.StatusCode, e.Message), "%s", e.Message)
+	}
+	if out == nil || len(e.Body) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(e.Body, out); err != nil {
+		return fmt.Errorf("decode answer of registry: %w", err)
+	}
+	return nil
+}
+
+// statusCodes maps HTTP statuses of the registry back to codes; 200 and 400 also need the message.
+var statusCodes = map[int]farm.Code{
+	http.StatusUnauthorized:          farm.CodeUnauthenticated,
+	http.StatusForbidden:             farm.CodeForbidden,
+	http.StatusNotFound:              farm.CodeNotFound,
+	http.StatusConflict:              farm.CodeConflict,
+	http.StatusRequestEntityTooLarge: farm.CodeTooLarge,
+	http.StatusTooManyRequests:       farm.CodeBusy,
+	http.StatusBadGateway:            farm.CodeUnavailable,
+	http.StatusServiceUnavailable:    farm.CodeUnavailable,
+	http.StatusGatewayTimeout:        farm.CodeUnavailable,
+}
+
+func codeOf(status int, message string) farm.Code {
+	switch {
+	case status == http.StatusOK && message == farm.NotFoundMessage:
+		return farm.CodeNotFound
+	case status == http.StatusOK:
+		return farm.CodeRefused
+	case status == http.StatusBadRequest && strings.HasPrefix(message, "Did not find any versions"):
+		return farm.CodeNoVersion
+	case status == http.StatusBadRequest:
+		return farm.CodeInvalid
+	}
+	if code, ok := statusCodes[status]; ok {
+		return code
+	}
+	return farm.CodeInternal
+}
+
+// retry runs try until it succeeds, fails for good, or the attempts or ctx end.
+func (c *Client) retry(ctx context.Context, what string, try func() error) error {
+	wait := 100 * time.Millisecond
+	for n := 1; ; n++ {
+		err := try()
+		if err == nil || n >= c.attempts || !temporary(err) || ctx.Err() != nil {
+			return err
+		}
+		c.log.Debug("registry request is tried again", "request", what, "attempt", n, "error", err)
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+		wait = min(wait*3, 5*time.Second)
+	}
+}
+
+// temporary tells errors that another attempt may cure. Corruption counts: bytes may have been
+// damaged on the way, and every attempt verifies them anew.
+func temporary(err error) bool {
+	switch farm.CodeOf(err) {
+	case farm.CodeUnavailable, farm.CodeBusy:
+		return true
+	case farm.CodeInternal:
+		return !errors.Is(err, context.Canceled) && errors.Is(err, errTransient)
+	}
+	return false
+}
+
+// errTransient marks failures of this package that are worth another attempt.
+var errTransient = errors.New("transfer was cut or damaged")
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,86 @@
+package transfer
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// Ref names a version of a template. With Tag and Version both unset it is the latest.
+type Ref struct {
+	ID      string // template UUID
+	Tag     string
+	Version *int // serial number, 0-indexed
+	// ContentID, when set, must be the version's; a version that has it is found even when Tag and
+	// Version are unset. Only Pull looks at it.
+	ContentID string
+}
+
+func (r Ref) query() url.Values {
+	q := url.Values{"id": {r.ID}}
+	if r.Tag != "" {
+		q.Set("tag", r.Tag)
+	}
+	if r.Version != nil {
+		q.Set("version", strconv.Itoa(*r.Version))
+	}
+	if r.ContentID != "" {
+		q.Set("content_id", r.ContentID)
+	}
+	return q
+}
+
+// List gives all templates without their versions.
+func (c *Client) List(ctx context.Context) ([]api.Template, error) {
+	var out []api.Template
+	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/v2/vm", out: &out, repeatable: true})
+	return out, err
+}
+
+// Detail gives one template with its versions, oldest first. farm.CodeNotFound when there is none.
+func (c *Client) Detail(ctx context.Context, id string) (api.TemplateDetail, error) {
+	var out api.TemplateDetail
+	q := url.Values{"id": {id}}
+	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/v2/vm", query: q, out: &out, repeatable: true})
+	return out, err
+}
+
+// Info gives a version's configuration. farm.CodeNotFound: no such template; farm.CodeNoVersion: no such version.
+func (c *Client) Info(ctx context.Context, ref Ref) (api.TemplateConfig, error) {
+	var out api.TemplateConfig
+	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/vm/info", query: ref.query(), out: &out, repeatable: true})
+	return out, err
+}
+
+// Revert removes a version and all newer ones. It is sent once: repeated, it might remove one more.
+func (c *Client) Revert(ctx context.Context, ref Ref) error {
+	return c.call(ctx, call{method: http.MethodDelete, path: "/registry/revert", query: ref.query()})
+}
+
+// Delete removes a template with all its versions.
+func (c *Client) Delete(ctx context.Context, id string) error {
+	return c.call(ctx, call{method: http.MethodDelete, path: "/registry/vm", query: url.Values{"id": {id}}})
+}
+
+// SetArch sets a template's architecture to "amd64" or "arm64".
+func (c *Client) SetArch(ctx context.Context, id, arch string) error {
+	in := map[string]string{"id": id, "arch": arch}
+	return c.call(ctx, call{method: http.MethodPut, path: "/registry/vm/arch", in: in, repeatable: true})
+}
+
+// Disk gives the space of the registry's file system.
+func (c *Client) Disk(ctx context.Context) (api.DiskInfo, error) {
+	var out api.DiskInfo
+	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/disk", out: &out, repeatable: true})
+	return out, err
+}
+
+// Status gives the registry's state, version and list of damaged templates.
+func (c *Client) Status(ctx context.Context) (api.RegistryStatus, error) {
+	var out api.RegistryStatus
+	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/status", out: &out, repeatable: true})
+	return out, err
+}

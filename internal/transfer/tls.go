@@ -1,0 +1,42 @@
+package transfer
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+)
+
+// TLSOptions are the options --insecure, --cert, --key and --cacert of a client.
+type TLSOptions struct {
+	Insecure bool   // do not check the registry's certificate
+	Cert     string // PEM file of the client certificate
+	Key      string // PEM file of its key
+	CA       string // PEM file of authorities to trust instead of the system's
+}
+
+// TLSConfig reads the files that the options name.
+func TLSConfig(o TLSOptions) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.Insecure} //nolint:gosec // asked for by --insecure
+	if (o.Cert == "") != (o.Key == "") {
+		return nil, fmt.Errorf("a client certificate needs both its certificate and its key file")
+	}
+	if o.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+		if err != nil {
+			return nil, fmt.Errorf("client certificate: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	if o.CA != "" {
+		pem, err := os.ReadFile(o.CA)
+		if err != nil {
+			return nil, fmt.Errorf("authority file: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("authority file %s holds no PEM certificate", o.CA)
+		}
+	}
+	return config, nil
+}
