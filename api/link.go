@@ -24,6 +24,7 @@ type JoinRequest struct {
 	Host       string   `json:"host"`               // address under which the node's VMs are reached
 	Groups     []string `json:"groups,omitempty"`   // names or ids of node groups
 	Capacity   int      `json:"capacity,omitempty"` // 0: the controller's default
+	Arch       string   `json:"arch,omitempty"`     // amd64 or arm64
 }
 
 // JoinAnswer is the body of a successful join.
