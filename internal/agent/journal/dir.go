@@ -1,0 +1,254 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+const (
+	orderFile  = "order.json"  // makes the directory an entry; holds a script, so 0600
+	statusFile = "status.json" // replaced by rename
+	maxFile    = 64 << 20      // bytes of a journal file that Load reads
+)
+
+// The durable steps, in the order in which Accept, Save and Remove take them.
+// Options.Step sees each before it is taken.
+const (
+	StepWrite  = "write"  // bytes to a temporary file
+	StepSync   = "sync"   // fsync of the file
+	StepRename = "rename" // to its final name
+	StepDir    = "dir"    // fsync of the directory
+	StepRemove = "remove" // unlink of the order
+)
+
+// Options configure a Dir.
+type Options struct {
+	Logger *slog.Logger // nil: no log
+	// Step is called before every durable step with its name; an error ends the
+	// operation there. It is how tests stop the world between two steps. nil: none.
+	Step func(step string) error
+}
+
+// Dir is a journal in a directory: <dir>/<instance id>/{order.json,status.json}.
+// It may be used from many goroutines, but for one instance from one at a time.
+type Dir struct {
+	root *os.Root
+	log  *slog.Logger
+	step func(string) error
+}
+
+// Open opens or makes the directory. The caller holds the lock of the node's data
+// directory, which keeps a second agent away.
+func Open(dir string, o Options) (*Dir, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	d := &Dir{root: root, log: o.Logger, step: o.Step}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	if d.step == nil {
+		d.step = func(string) error { return nil }
+	}
+	return d, nil
+}
+
+// Close releases the directory.
+func (d *Dir) Close() error { return d.root.Close() }
+
+// Load gives every entry, ordered by instance id. What an interrupted Accept or
+// Remove left behind is cleared away; an entry that cannot be read is set aside
+// under the name <id>.damaged and logged, never dropped.
+func (d *Dir) Load() ([]Entry, error) { return d.load(true) }
+
+// Look is Load without changing anything, for a reader beside a running agent.
+func (d *Dir) Look() ([]Entry, error) { return d.load(false) }
+
+func (d *Dir) load(repair bool) ([]Entry, error) {
+	list, err := fs.ReadDir(d.root.FS(), ".")
+	if err != nil {
+		return nil, fmt.Errorf("read journal: %w", err)
+	}
+	var out []Entry
+	for _, item := range list {
+		id := item.Name()
+		if !item.IsDir() || CheckID(id) != nil {
+			continue
+		}
+		e, err := d.read(id)
+		switch {
+		case err == nil:
+			out = append(out, e)
+		case !repair:
+		case errors.Is(err, fs.ErrNotExist):
+			if err := d.root.RemoveAll(id); err != nil {
+				return nil, fmt.Errorf("clear journal: %w", err)
+			}
+		default:
+			d.log.Error("journal entry cannot be read and is set aside", "instance", id, "error", err)
+			if err := d.root.Rename(id, id+".damaged"); err != nil {
+				return nil, fmt.Errorf("set journal entry aside: %w", err)
+			}
+		}
+	}
+	sortEntries(out)
+	return out, nil
+}
+
+func (d *Dir) read(id string) (Entry, error) {
+	var e Entry
+	if err := d.readFile(path.Join(id, orderFile), &e.Order); err != nil {
+		return Entry{}, err
+	}
+	if e.Order.InstanceID != id {
+		return Entry{}, fmt.Errorf("journal entry %s holds an order for %q", id, e.Order.InstanceID)
+	}
+	err := d.readFile(path.Join(id, statusFile), &e.State)
+	if errors.Is(err, fs.ErrNotExist) {
+		// Accept writes the state first, so this is damage and no interrupted step.
+		err = fmt.Errorf("journal entry %s has no state", id)
+	}
+	return e, err
+}
+
+func (d *Dir) readFile(name string, into any) error {
+	f, err := d.root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // read only
+	raw, err := io.ReadAll(io.LimitReader(f, maxFile))
+	if err != nil {
+		return err
+	}
+	return decode(raw, into)
+}
+
+// Accept makes an entry. It is there whole or not at all: the order file is what
+// counts, and it is renamed into place last.
+func (d *Dir) Accept(e Entry) error {
+	id := e.Order.InstanceID
+	if err := CheckID(id); err != nil {
+		return err
+	}
+	if err := d.root.MkdirAll(id, 0o700); err != nil {
+		return fmt.Errorf("accept order: %w", err)
+	}
+	if err := d.Save(id, e.State); err != nil {
+		return err
+	}
+	if err := d.write(path.Join(id, orderFile), e.Order); err != nil {
+		return fmt.Errorf("accept order: %w", err)
+	}
+	if err := d.syncDir("."); err != nil {
+		return fmt.Errorf("accept order: %w", err)
+	}
+	return nil
+}
+
+// Save replaces the state of an entry.
+func (d *Dir) Save(id string, s State) error {
+	if err := CheckID(id); err != nil {
+		return err
+	}
+	s.No += numbers
+	if err := d.write(path.Join(id, statusFile), s); err != nil {
+		return fmt.Errorf("save state of instance %s: %w", id, err)
+	}
+	return nil
+}
+
+// Remove forgets an entry; removing an unknown one is no error.
+func (d *Dir) Remove(id string) error {
+	if err := CheckID(id); err != nil {
+		return err
+	}
+	if err := d.step(StepRemove); err != nil {
+		return err
+	}
+	err := d.root.Remove(path.Join(id, orderFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return d.root.RemoveAll(id)
+	}
+	if err != nil {
+		return fmt.Errorf("forget instance: %w", err)
+	}
+	if err := d.syncDir(id); err != nil {
+		return fmt.Errorf("forget instance: %w", err)
+	}
+	return d.root.RemoveAll(id)
+}
+
+// write replaces a file so that a reader after a crash finds the old or the new one.
+func (d *Dir) write(name string, value any) error {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	if err := d.step(StepWrite); err != nil {
+		return err
+	}
+	temp := name + ".new"
+	f, err := d.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(raw); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := d.step(StepSync); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := d.step(StepRename); err != nil {
+		return err
+	}
+	if err := d.root.Rename(temp, name); err != nil {
+		return err
+	}
+	return d.syncDir(path.Dir(name))
+}
+
+func (d *Dir) syncDir(name string) error {
+	if err := d.step(StepDir); err != nil {
+		return err
+	}
+	f, err := d.root.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// Reader gives one look at the journal below dir; a missing directory is an empty one.
+func Reader(dir string) ([]Entry, error) {
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	d := &Dir{root: root, log: slog.New(slog.DiscardHandler)}
+	defer d.Close() //nolint:errcheck // read only
+	return d.Look()
+}
+
+// Tombstone is the entry of an instance that the node only has to be rid of.
+func Tombstone(o api.Order) Entry {
+	return Entry{Order: o, State: State{Claim: o.Claim, Phase: api.PhaseAccepted, Ending: true}}
+}

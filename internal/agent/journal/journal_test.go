@@ -1,0 +1,200 @@
+package journal_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+)
+
+const (
+	idA = "01890000-0000-7000-8000-00000000000a"
+	idB = "01890000-0000-7000-8000-00000000000b"
+)
+
+type book interface {
+	Load() ([]journal.Entry, error)
+	Accept(journal.Entry) error
+	Save(string, journal.State) error
+	Remove(string) error
+}
+
+var (
+	_ book = (*journal.Dir)(nil)
+	_ book = (*journal.Memory)(nil)
+)
+
+func start(id, claim string) journal.Entry {
+	return journal.Entry{
+		Order: api.Order{
+			Kind: api.OrderStart, InstanceID: id, Claim: claim,
+			Start: &api.StartOrder{TemplateID: "t", ContentID: "c", Script: &api.Script{Text: "exit 0"}},
+		},
+		State: journal.State{Claim: claim, Phase: api.PhaseAccepted},
+	}
+}
+
+func open(t *testing.T, dir string, step func(string) error) *journal.Dir {
+	t.Helper()
+	d, err := journal.Open(dir, journal.Options{Step: step})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+func load(t *testing.T, b book) map[string]journal.Entry {
+	t.Helper()
+	list, err := b.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]journal.Entry{}
+	for _, e := range list {
+		out[e.Order.InstanceID] = e
+	}
+	return out
+}
+
+// TestBook runs both implementations through the same life.
+func TestBook(t *testing.T) {
+	for name, b := range map[string]book{"dir": open(t, t.TempDir(), nil), "memory": &journal.Memory{}} {
+		t.Run(name, func(t *testing.T) {
+			must := func(err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			must(b.Accept(start(idB, "1")))
+			must(b.Accept(start(idA, "2")))
+			s := journal.State{No: 5, Claim: "2", Phase: api.PhaseRunning, ScriptBegun: true, VM: &api.LinkVM{UUID: "u"}}
+			must(b.Save(idA, s))
+			list, err := b.Load()
+			must(err)
+			if len(list) != 2 || list[0].Order.InstanceID != idA || list[1].Order.InstanceID != idB {
+				t.Fatalf("Load gives %+v, want two entries in order", list)
+			}
+			if list[0].State.No <= s.No || journal.Reserved(list[0].State.No, s.No) {
+				t.Errorf("number after Load is %d: it may have been used after %d", list[0].State.No, s.No)
+			}
+			list[0].State.No = s.No
+			if diff := cmp.Diff(s, list[0].State); diff != "" {
+				t.Errorf("state (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(start(idB, "1").Order, list[1].Order); diff != "" {
+				t.Errorf("order (-want +got):\n%s", diff)
+			}
+			must(b.Remove(idA))
+			must(b.Remove(idA))
+			if got := load(t, b); len(got) != 1 {
+				t.Errorf("%d entries after Remove, want 1", len(got))
+			}
+			if err := b.Accept(start("../x", "1")); err == nil {
+				t.Error("an id that is a path was accepted")
+			}
+		})
+	}
+}
+
+var errKilled = errors.New("killed here")
+
+// killAt lets the first n durable steps happen and fails every later one.
+func killAt(n int) func(string) error {
+	return func(string) error {
+		if n--; n < 0 {
+			return errKilled
+		}
+		return nil
+	}
+}
+
+// TestKilled stops every operation before each of its durable steps and looks at
+// what a new journal over the same directory finds.
+func TestKilled(t *testing.T) {
+	operations := map[string]struct {
+		do    func(*journal.Dir) error
+		after func(e journal.Entry, found bool) bool // the operation happened
+	}{
+		"accept": {
+			func(d *journal.Dir) error { return d.Accept(start(idB, "1")) },
+			func(e journal.Entry, found bool) bool { return found && e.State.Phase == api.PhaseAccepted },
+		},
+		"save": {
+			func(d *journal.Dir) error {
+				return d.Save(idA, journal.State{Claim: "1", Phase: api.PhaseRunning})
+			},
+			func(e journal.Entry, _ bool) bool { return e.State.Phase == api.PhaseRunning },
+		},
+		"remove": {
+			func(d *journal.Dir) error { return d.Remove(idA) },
+			func(_ journal.Entry, found bool) bool { return !found },
+		},
+	}
+	for name, op := range operations {
+		id := idA
+		if name == "accept" {
+			id = idB
+		}
+		steps := 0
+		for ; ; steps++ {
+			dir := t.TempDir()
+			if err := open(t, dir, nil).Accept(start(idA, "1")); err != nil {
+				t.Fatal(err)
+			}
+			err := op.do(open(t, dir, killAt(steps)))
+			got := load(t, open(t, dir, nil))
+			e, found := got[id]
+			if err == nil {
+				if !op.after(e, found) {
+					t.Errorf("%s: answered without an error and is lost: %+v", name, e)
+				}
+				break
+			}
+			if found && (e.Order.Claim != "1" || e.Order.Start == nil || e.State.Phase == "") {
+				t.Errorf("%s killed at step %d: entry is not whole: %+v", name, steps, e)
+			}
+			if _, ok := got[idA]; !ok && name != "remove" {
+				t.Errorf("%s killed at step %d: another entry is lost", name, steps)
+			}
+		}
+		if steps < 2 {
+			t.Errorf("%s has %d steps: the hook is not called", name, steps)
+		}
+	}
+}
+
+func TestDamagedEntryIsSetAside(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir, nil)
+	for _, id := range []string{idA, idB} {
+		if err := d.Accept(start(id, "1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, idA, "order.json"), []byte(`{"kind":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	looked, err := journal.Reader(dir)
+	if err != nil || len(looked) != 1 {
+		t.Fatalf("Reader gives %d entries, %v, want the whole one", len(looked), err)
+	}
+	if got := load(t, d); len(got) != 1 || got[idB].Order.InstanceID != idB {
+		t.Fatalf("Load gives %v, want the whole entry only", got)
+	}
+	if _, err := os.Stat(filepath.Join(dir, idA+".damaged", "order.json")); err != nil {
+		t.Errorf("the damaged entry is gone: %v", err)
+	}
+}
+
+func TestReaderWithoutDirectory(t *testing.T) {
+	if got, err := journal.Reader(filepath.Join(t.TempDir(), "none")); err != nil || len(got) != 0 {
+		t.Errorf("got %v, %v, want nothing", got, err)
+	}
+}

@@ -1,0 +1,51 @@
+package size
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// DefaultReserve is kept free when a node says nothing else.
+var DefaultReserve = Reserve{Percent: 20}
+
+// Reserve is how much of a disk stays free of templates: so many bytes, or a share
+// of the disk. The zero value reserves nothing.
+type Reserve struct {
+	Bytes   int64 `json:"bytes,omitempty"`
+	Percent int   `json:"percent,omitempty"` // 0..99, when Bytes is 0
+}
+
+// ParseReserve reads "20GB" or "20%"; "" is DefaultReserve.
+func ParseReserve(text string) (Reserve, error) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return DefaultReserve, nil
+	}
+	if share, ok := strings.CutSuffix(text, "%"); ok {
+		n, err := strconv.ParseUint(share, 10, 8)
+		if err != nil || n > 99 {
+			return Reserve{}, farm.Invalid("reserve-space", "%q is no share of a disk; 0%% to 99%% are possible", text)
+		}
+		return Reserve{Percent: int(n)}, nil
+	}
+	n, err := Parse("reserve-space", text, B)
+	return Reserve{Bytes: n}, err
+}
+
+// Of gives the bytes to keep free on a disk of total bytes.
+func (r Reserve) Of(total int64) int64 {
+	if r.Bytes > 0 {
+		return r.Bytes
+	}
+	return total / 100 * int64(r.Percent)
+}
+
+// String writes the reserve so that ParseReserve reads the same one.
+func (r Reserve) String() string {
+	if r.Bytes > 0 || r.Percent == 0 {
+		return strconv.FormatInt(r.Bytes, 10) + "B"
+	}
+	return strconv.Itoa(r.Percent) + "%"
+}
