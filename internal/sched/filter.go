@@ -1,0 +1,131 @@
+package sched
+
+import "fmt"
+
+// Filter names what keeps a request from a node, or from every node.
+type Filter string
+
+// The filters, in the order in which they are asked.
+const (
+	// FilterPinned is a node other than the pinned one.
+	FilterPinned Filter = "pinned"
+	// FilterGroup is a node outside the request's group and its fallbacks.
+	FilterGroup Filter = "group"
+	// FilterArch is a node of another architecture.
+	FilterArch Filter = "architecture"
+	// FilterUSB is a node without the USB device that is asked for.
+	FilterUSB Filter = "usb"
+	// FilterSize is a node that is too small even when it is empty.
+	FilterSize Filter = "size"
+	// FilterState is a node that takes no starts now: offline, drained and so on.
+	FilterState Filter = "state"
+	// FilterRoom is a node that is full.
+	FilterRoom Filter = "full"
+	// FilterDevice is a node whose USB devices of the kind asked for are all taken.
+	FilterDevice Filter = "usb-busy"
+)
+
+// The reasons that are not a filter.
+const (
+	// NoNodes is a cloud without any node.
+	NoNodes Filter = "no-nodes"
+	// Turn is a request that has a place and waits for the next round or for more urgent ones.
+	Turn Filter = "turn"
+	// Reserved is a request that Place has assigned and whose assignment is not stored yet.
+	Reserved Filter = "reserved"
+	// Unknown is a request that the index does not hold.
+	Unknown Filter = "unknown"
+)
+
+// rule is one filter: whether it refuses a node, and how it says so of one node
+// ("node x ...") and of all.
+type rule struct {
+	name    Filter
+	refuses func(p *pool, n *node) bool
+	one     func(p *pool, n *node) string
+	all     func(p *pool) string
+}
+
+// rules are asked in this order; the first that refuses names the reason. What a
+// node can never cure comes before what passes.
+var rules = []rule{
+	{
+		FilterPinned,
+		func(p *pool, n *node) bool { return p.want.pinned != "" && p.want.pinned != n.ID },
+		func(*pool, *node) string { return "is not the pinned node" },
+		func(p *pool) string { return fmt.Sprintf("node %s is not known", p.want.pinned) },
+	},
+	{
+		FilterGroup,
+		func(p *pool, n *node) bool { _, in := p.tier(n); return !in },
+		func(p *pool, _ *node) string { return "is not in group " + p.groupName },
+		func(p *pool) string { return fmt.Sprintf("group %s has no nodes", p.groupName) },
+	},
+	{
+		FilterArch,
+		func(p *pool, n *node) bool { return p.want.arch != "" && p.want.arch != n.Arch },
+		func(p *pool, n *node) string {
+			return fmt.Sprintf("has architecture %s, not %s", orUnknown(n.Arch), p.want.arch)
+		},
+		func(p *pool) string { return p.subject() + " has architecture " + p.want.arch },
+	},
+	{
+		FilterUSB,
+		func(p *pool, n *node) bool { has, _ := n.device(p.want); return !has },
+		func(p *pool, _ *node) string { return "has no USB device " + p.want.usb },
+		func(p *pool) string { return p.subject() + " has a USB device " + p.want.usb },
+	},
+	{
+		FilterSize,
+		func(p *pool, n *node) bool { return n.tooSmall(p.want) },
+		func(p *pool, _ *node) string { return "is too small for " + p.want.size() },
+		func(p *pool) string { return p.subject() + " is large enough for " + p.want.size() },
+	},
+	{
+		FilterState,
+		func(_ *pool, n *node) bool { return n.Held != "" },
+		func(_ *pool, n *node) string { return "is " + n.Held },
+		func(p *pool) string { return p.subject() + " takes starts now" },
+	},
+	{
+		FilterRoom,
+		func(p *pool, n *node) bool { return !n.room(p.want) },
+		func(*pool, *node) string { return "is full" },
+		func(p *pool) string { return p.subject() + " has a free slot" },
+	},
+	{
+		FilterDevice,
+		func(p *pool, n *node) bool { _, free := n.device(p.want); return !free },
+		func(p *pool, _ *node) string { return "has no free USB device " + p.want.usb },
+		func(p *pool) string { return p.subject() + " has a free USB device " + p.want.usb },
+	},
+}
+
+// refusal gives the first rule that refuses the node, nil when it can take the request now.
+func (p *pool) refusal(n *node) *rule {
+	for i := range rules {
+		if rules[i].refuses(p, n) {
+			return &rules[i]
+		}
+	}
+	return nil
+}
+
+// subject begins a sentence about the nodes that were asked.
+func (p *pool) subject() string {
+	if p.want.group == "" {
+		return "no node"
+	}
+	return "no node of group " + p.groupName
+}
+
+func (d demand) size() string {
+	return fmt.Sprintf("%d vCPU and %d MB", max(1, d.vcpu), d.memoryMB)
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}

@@ -1,0 +1,246 @@
+package sched
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// machine is an amd64 node in number mode.
+func machine(id string, capacity int, edit ...func(*Node)) Node {
+	n := Node{ID: id, Name: "name-" + id, Arch: "amd64", Mode: farm.ByNumber, Capacity: capacity}
+	for _, e := range edit {
+		e(&n)
+	}
+	return n
+}
+
+// ask is a request of default priority, created a number of seconds after noon.
+func ask(id string, second int, edit ...func(*Request)) Request {
+	r := Request{
+		ID: id, Created: noon.Add(time.Duration(second) * time.Second), Priority: 1000,
+		Arch: "amd64", VCPU: 2, MemoryMB: 4096, Template: "t", ContentID: "t1",
+	}
+	for _, e := range edit {
+		e(&r)
+	}
+	return r
+}
+
+func inGroup(ids ...string) func(*Node) { return func(n *Node) { n.Groups = ids } }
+
+func held(by string) func(*Node) { return func(n *Node) { n.Held = by } }
+
+func caching(template, content string) func(*Node) {
+	return func(n *Node) {
+		n.Cached = append(n.Cached, farm.NodeTemplate{ID: template, ContentID: content})
+	}
+}
+
+func allocs(n int) map[string]farm.Alloc {
+	m := map[string]farm.Alloc{}
+	for i := range n {
+		m[fmt.Sprintf("old-%d", i)] = farm.Alloc{VCPU: 2, MemoryMB: 4096}
+	}
+	return m
+}
+
+func indexOf(nodes []Node, requests []Request, groups ...farm.Group) *Index {
+	x := New(Options{})
+	for _, g := range groups {
+		x.SetGroup(g)
+	}
+	for _, n := range nodes {
+		x.SetNode(n)
+	}
+	for _, r := range requests {
+		x.SetRequest(r)
+	}
+	return x
+}
+
+// pairs runs Place and gives "request>node" per assignment, in order.
+func pairs(x *Index, limit int) []string {
+	out := []string{}
+	for _, a := range x.Place(noon.Add(time.Minute), limit) {
+		out = append(out, a.RequestID+">"+a.NodeID)
+	}
+	return out
+}
+
+func wantPairs(t *testing.T, x *Index, want ...string) {
+	t.Helper()
+	if want == nil {
+		want = []string{}
+	}
+	if d := cmp.Diff(want, pairs(x, 100)); d != "" {
+		t.Errorf("assignments (-want +got):\n%s", d)
+	}
+}
+
+func TestPlaceChoosesTheNode(t *testing.T) {
+	usb := func(busy bool) func(*Node) {
+		return func(n *Node) { n.USB = append(n.USB, farm.USBDevice{Name: "phone", Location: "1-2", Busy: busy}) }
+	}
+	byResource := func(vcpu, mb int) func(*Node) {
+		return func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.ByResource, vcpu, mb }
+	}
+	groups := []farm.Group{{ID: "g", Name: "gold", Fallback: "f"}, {ID: "f", Name: "iron", Fallback: "g"}}
+	for _, c := range []struct {
+		name  string
+		nodes []Node
+		edit  func(*Request)
+		want  string // "" is nowhere
+	}{
+		{"the emptiest", []Node{machine("a", 4, func(n *Node) { n.Allocs = allocs(1) }), machine("b", 2)}, nil, "b"},
+		{"emptiest by share, not by number", []Node{machine("a", 2, func(n *Node) { n.Allocs = allocs(1) }), machine("b", 9, func(n *Node) { n.Allocs = allocs(2) })}, nil, "b"},
+		{"the smaller id of equals", []Node{machine("b", 2), machine("a", 2)}, nil, "a"},
+		{"the version beats an empty node", []Node{machine("a", 2), machine("b", 2, caching("t", "t1"), func(n *Node) { n.Allocs = allocs(1) })}, nil, "b"},
+		{"the version beats an older one", []Node{machine("a", 2, caching("t", "t0")), machine("b", 2, caching("t", "t1"))}, nil, "b"},
+		{"an older version beats none", []Node{machine("a", 2), machine("b", 2, caching("t", "t0"))}, nil, "b"},
+		{"another template is none", []Node{machine("a", 2), machine("b", 2, caching("u", "u1"))}, nil, "a"},
+		{"the own group beats the version", []Node{machine("a", 2, inGroup("f"), caching("t", "t1")), machine("b", 2, inGroup("g"))}, func(r *Request) { r.Group = "g" }, "b"},
+		{"a full group falls back", []Node{machine("a", 2, inGroup("f")), machine("b", 0, inGroup("g"))}, func(r *Request) { r.Group = "g" }, "a"},
+		{"a loop of fallbacks ends", []Node{machine("a", 2, inGroup("x"))}, func(r *Request) { r.Group = "g" }, ""},
+		{"no group is any node", []Node{machine("a", 2, inGroup("f"))}, nil, "a"},
+		{"another group is none", []Node{machine("a", 2, inGroup("x"))}, func(r *Request) { r.Group = "y" }, ""},
+		{"the pinned node", []Node{machine("a", 2), machine("b", 2)}, func(r *Request) { r.Pinned = "b" }, "b"},
+		{"a pinned node outside the group", []Node{machine("a", 2)}, func(r *Request) { r.Pinned, r.Group = "a", "g" }, ""},
+		{"another architecture", []Node{machine("a", 2)}, func(r *Request) { r.Arch = "arm64" }, ""},
+		{"any architecture", []Node{machine("a", 2)}, func(r *Request) { r.Arch = "" }, "a"},
+		{"a held node", []Node{machine("a", 2, held("offline"))}, nil, ""},
+		{"foreign VMs take room", []Node{machine("a", 2, func(n *Node) { n.Foreign.VMs = 2 })}, nil, ""},
+		{"allocations and foreign VMs", []Node{machine("a", 2, func(n *Node) { n.Allocs, n.Foreign.VMs = allocs(1), 1 })}, nil, ""},
+		{"resources that fit exactly", []Node{machine("a", 0, byResource(2, 4096))}, nil, "a"},
+		{"too few virtual CPUs", []Node{machine("a", 9, byResource(1, 4096))}, nil, ""},
+		{"too little memory", []Node{machine("a", 9, byResource(2, 4095))}, nil, ""},
+		{"resources already taken", []Node{machine("a", 9, byResource(3, 9000), func(n *Node) { n.Allocs = allocs(1) })}, nil, ""},
+		{"a free USB device", []Node{machine("a", 2), machine("b", 2, usb(true), usb(false))}, func(r *Request) { r.USB = "phone" }, "b"},
+		{"a USB device by its location", []Node{machine("a", 2, usb(false))}, func(r *Request) { r.USB = "1-2" }, "a"},
+		{"a taken USB device", []Node{machine("a", 2, usb(true))}, func(r *Request) { r.USB = "phone" }, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := ask("r", 0)
+			if c.edit != nil {
+				c.edit(&r)
+			}
+			x := indexOf(c.nodes, []Request{r}, groups...)
+			if c.want == "" {
+				wantPairs(t, x)
+				return
+			}
+			wantPairs(t, x, "r>"+c.want)
+		})
+	}
+}
+
+func TestPlaceOrder(t *testing.T) {
+	urgent := func(p int) func(*Request) { return func(r *Request) { r.Priority = p } }
+	x := indexOf([]Node{machine("a", 10)}, []Request{
+		ask("later", 5), ask("b-first", 0), ask("a-first", 0),
+		ask("urgent", 60, urgent(1)),
+		ask("old", -1900, urgent(2000)),  // 1000 points less urgent, a little more than 30 minutes older
+		ask("aged", -1700, urgent(2000)), // a little less than that
+		ask("beyond", 0, urgent(1<<40)), ask("below", 61, urgent(-7)),
+	})
+	wantPairs(t, x, "urgent>a", "below>a", "old>a", "a-first>a", "b-first>a", "later>a", "aged>a", "beyond>a")
+}
+
+func TestPlaceReservesUntilTheAllocationIsStored(t *testing.T) {
+	x := indexOf([]Node{machine("a", 2)}, []Request{ask("r1", 1), ask("r2", 2), ask("r3", 3)})
+	wantPairs(t, x, "r1>a", "r2>a")
+
+	x.SetNode(machine("a", 2)) // a newer record, from before both
+	wantPairs(t, x)
+
+	stored := machine("a", 2, func(n *Node) { n.Allocs = map[string]farm.Alloc{"r1": {VCPU: 2}} })
+	x.SetNode(stored) // the first is stored, the second still under way
+	x.RemoveRequest("r1")
+	wantPairs(t, x)
+
+	x.Unplace("r2") // it was not stored: its room is free and it waits again
+	wantPairs(t, x, "r2>a")
+
+	x.SetNode(machine("a", 3, func(n *Node) { n.Allocs = map[string]farm.Alloc{"r1": {}, "r2": {}} }))
+	x.RemoveRequest("r2")
+	wantPairs(t, x, "r3>a")
+	if n := x.Waiting(); n != 0 {
+		t.Errorf("%d requests wait, want none", n)
+	}
+}
+
+func TestTerminatedWhilePlaced(t *testing.T) {
+	x := indexOf([]Node{machine("a", 1)}, []Request{ask("r1", 1), ask("r2", 2)})
+	wantPairs(t, x, "r1>a")
+	x.RemoveRequest("r1")
+	x.Unplace("r1") // the failed commit is told after the request went: nothing returns
+	wantPairs(t, x, "r2>a")
+}
+
+func TestReservedUSBDeviceIsTaken(t *testing.T) {
+	usb := func(r *Request) { r.USB = "phone" }
+	both := machine("a", 5, func(n *Node) {
+		n.USB = []farm.USBDevice{{Name: "phone", Location: "1"}, {Name: "phone", Location: "2"}}
+	})
+	x := indexOf([]Node{both}, []Request{ask("r1", 1, usb), ask("r2", 2, usb), ask("r3", 3, usb)})
+	wantPairs(t, x, "r1>a", "r2>a")
+	x.SetNode(both) // the reservations outlive an older description
+	wantPairs(t, x)
+	x.Unplace("r1")
+	wantPairs(t, x, "r1>a")
+	for _, d := range both.USB {
+		if d.Busy {
+			t.Error("the caller's devices were changed")
+		}
+	}
+}
+
+func TestParkedPoolWakes(t *testing.T) {
+	groups := []farm.Group{{ID: "g", Name: "gold"}, {ID: "f", Name: "iron"}}
+	r := ask("r", 0, func(r *Request) { r.Group = "g" })
+	full := machine("a", 1, inGroup("g"), func(n *Node) { n.Allocs = allocs(1) })
+	for _, c := range []struct {
+		name string
+		cure func(*Index)
+		node string
+	}{
+		{"a slot becomes free", func(x *Index) { x.SetNode(machine("a", 1, inGroup("g"))) }, "a"},
+		{"capacity grows", func(x *Index) { full := full; full.Capacity = 2; x.SetNode(full) }, "a"},
+		{"a node comes", func(x *Index) { x.SetNode(machine("b", 1, inGroup("g"))) }, "b"},
+		{"a node joins the group", func(x *Index) { x.SetNode(machine("c", 1, inGroup("f", "g"))) }, "c"},
+		{"a node returns", func(x *Index) { x.SetNode(machine("d", 1, inGroup("g"))) }, "d"},
+		{"the group gets a fallback", func(x *Index) { x.SetGroup(farm.Group{ID: "g", Fallback: "f"}) }, "c"},
+		{"the request changes", func(x *Index) { r := r; r.Group = ""; x.SetRequest(r) }, "c"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := indexOf([]Node{full, machine("c", 1, inGroup("f")), machine("d", 1, inGroup("g"), held("offline"))}, []Request{r}, groups...)
+			wantPairs(t, x)
+			c.cure(x)
+			wantPairs(t, x, "r>"+c.node)
+		})
+	}
+}
+
+func TestRemovedThingsAreGone(t *testing.T) {
+	x := indexOf([]Node{machine("a", 2), machine("b", 2)}, []Request{ask("r1", 1), ask("r2", 2), ask("r3", 3)})
+	if d := cmp.Diff([]string{"r1>a"}, pairs(x, 1)); d != "" {
+		t.Fatal(d)
+	}
+	x.RemoveNode("b")
+	x.RemoveNode("b")
+	x.RemoveRequest("r2")
+	x.RemoveRequest("r2")
+	x.RemoveGroup("none")
+	wantPairs(t, x, "r3>a")
+	x.RemoveNode("a")
+	x.Unplace("r3")
+	wantPairs(t, x)
+	x.SetNode(machine("a", 1))
+	wantPairs(t, x, "r3>a")
+}

@@ -1,0 +1,186 @@
+package sched
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Reason says why a request waits: a name, a sentence for people, and how many
+// nodes each filter kept away.
+type Reason struct {
+	Name   Filter
+	Text   string  // begins in lower case, without a full stop
+	Nodes  int     // nodes in the cloud
+	Counts []Count // in the order of the filters; a held node counts under what holds it
+}
+
+// Count is how many nodes were kept away, and by what.
+type Count struct {
+	Filter Filter
+	Label  string // as in "3 offline"
+	Nodes  int
+}
+
+// Why says why a request waits. The answer is computed once per demand and kept
+// until a node, a group or a placement changes.
+func (x *Index) Why(requestID string) Reason {
+	r := x.requests[requestID]
+	switch {
+	case r == nil:
+		return Reason{Name: Unknown, Text: "the request does not wait", Nodes: len(x.nodes)}
+	case r.placed:
+		return Reason{Name: Reserved, Text: "being assigned to node " + x.nodeName(r.node), Nodes: len(x.nodes)}
+	}
+	p := r.pool
+	if p.reasonAt != x.changes+1 {
+		p.reason, p.reasonAt = x.why(p), x.changes+1
+	}
+	return p.reason
+}
+
+func (x *Index) nodeName(id string) string {
+	if n := x.nodes[id]; n != nil && n.Name != "" {
+		return n.Name
+	}
+	return id
+}
+
+// why finds the rule that left no node.
+func (x *Index) why(p *pool) Reason {
+	out := Reason{Nodes: len(x.nodes)}
+	if out.Nodes == 0 {
+		out.Name, out.Text = NoNodes, "there are no nodes"
+		return out
+	}
+	refused := map[Filter]int{}
+	labels := map[Count]int{}
+	left := out.Nodes
+	for _, n := range x.nodes {
+		if f := p.refusal(n); f != nil {
+			refused[f.name]++
+			labels[Count{Filter: f.name, Label: label(f.name, n)}]++
+		}
+	}
+	out.Counts = counts(labels)
+	for i := range rules {
+		f := &rules[i]
+		if left -= refused[f.name]; left > 0 {
+			continue
+		}
+		out.Name, out.Text = f.name, x.sentence(p, f, out.Counts)
+		return out
+	}
+	out.Name, out.Text = Turn, "waiting for its turn"
+	return out
+}
+
+// sentence says what the last refusing rule means for the request.
+func (x *Index) sentence(p *pool, f *rule, all []Count) string {
+	if n := x.nodes[p.want.pinned]; n != nil {
+		return "node " + x.nodeName(n.ID) + " " + f.one(p, n)
+	}
+	if f.name != FilterState && f.name != FilterRoom && f.name != FilterDevice {
+		return f.all(p)
+	}
+	var parts []string
+	nodes := 0
+	for _, c := range all {
+		if slices.Contains([]Filter{FilterState, FilterRoom, FilterDevice, FilterSize}, c.Filter) {
+			parts = append(parts, fmt.Sprintf("%d %s", c.Nodes, c.Label))
+			nodes += c.Nodes
+		}
+	}
+	unit := "nodes"
+	if nodes == 1 {
+		unit = "node"
+	}
+	return fmt.Sprintf("%s (%d %s: %s)", f.all(p), nodes, unit, strings.Join(parts, ", "))
+}
+
+// labelOf are the short words for refused nodes, for the filters that need no more.
+var labelOf = map[Filter]string{
+	FilterPinned: "not pinned",
+	FilterGroup:  "outside the group",
+	FilterArch:   "of another architecture",
+	FilterUSB:    "without the USB device",
+	FilterSize:   "too small",
+	FilterRoom:   "full",
+	FilterDevice: "with the USB device taken",
+}
+
+func label(f Filter, n *node) string {
+	if f == FilterState {
+		return n.Held
+	}
+	return labelOf[f]
+}
+
+// counts lists the numbers per label, full nodes first, then larger numbers first
+// inside one filter.
+func counts(labels map[Count]int) []Count {
+	out := make([]Count, 0, len(labels))
+	for c, n := range labels {
+		out = append(out, Count{c.Filter, c.Label, n})
+	}
+	slices.SortFunc(out, func(a, b Count) int {
+		return cmp.Or(cmp.Compare(order(a.Filter), order(b.Filter)), cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Label, b.Label))
+	})
+	return out
+}
+
+// order is the place of a filter in a list for people: what cures itself first.
+func order(f Filter) int {
+	return -slices.IndexFunc(rules, func(r rule) bool { return r.name == f })
+}
+
+// NodeReason says for one node why it cannot take a request, or how well it suits.
+type NodeReason struct {
+	NodeID   string
+	NodeName string
+	Filter   Filter // "" when the node can take the request now
+	Text     string // for a refusal, as in "is offline"
+	Score    Score  // when Filter is ""
+}
+
+// Explain says for every node how it stands to a waiting request: those that can
+// take it first and best first, then the others by name. It is nil for a request
+// that does not wait.
+func (x *Index) Explain(requestID string) []NodeReason {
+	r := x.requests[requestID]
+	if r == nil || r.pool == nil {
+		return nil
+	}
+	p := r.pool
+	out := make([]NodeReason, 0, len(x.nodes))
+	for _, n := range x.nodes {
+		e := NodeReason{NodeID: n.ID, NodeName: n.Name}
+		if f := p.refusal(n); f != nil {
+			e.Filter, e.Text = f.name, f.one(p, n)
+		} else {
+			e.Score = p.score(n, r.version())
+		}
+		out = append(out, e)
+	}
+	slices.SortFunc(out, compareReasons)
+	return out
+}
+
+func compareReasons(a, b NodeReason) int {
+	switch {
+	case (a.Filter == "") != (b.Filter == ""):
+		if a.Filter == "" {
+			return -1
+		}
+		return 1
+	case a.Filter == "" && a.Score != b.Score:
+		if a.Score.better(b.Score) {
+			return -1
+		}
+		return 1
+	case a.Filter == "":
+		return cmp.Compare(a.NodeID, b.NodeID)
+	}
+	return cmp.Or(cmp.Compare(a.NodeName, b.NodeName), cmp.Compare(a.NodeID, b.NodeID))
+}
