@@ -1,0 +1,76 @@
+package store
+
+import "context"
+
+// KV is one key as the backend holds it.
+type KV struct {
+	Key    string
+	Value  []byte
+	ModRev int64 // revision of the last write; 0: the key does not exist
+}
+
+// Compare is a condition on one key: its ModRev must be exactly this. 0 means that the key must not exist.
+type Compare struct {
+	Key    string
+	ModRev int64
+}
+
+// Fence ties a transaction to a held lease: the key must still be the one created at CreateRev.
+type Fence struct {
+	Key       string
+	CreateRev int64
+}
+
+// Txn is applied whole or not at all. No key may be written twice; at most 128 writes, and 128 compares with the fence.
+type Txn struct {
+	Compares []Compare
+	Fence    *Fence // nil: not fenced
+	Puts     []KV   // ModRev is ignored
+	Deletes  []string
+}
+
+// Batch is everything one revision changed under the watched prefix. Without events it is progress:
+// every change up to and including Rev has been handed over.
+type Batch struct {
+	Rev    int64
+	Events []RawEvent
+}
+
+// RawEvent is one raw change of a key.
+type RawEvent struct {
+	KV
+	Deleted bool // Value is empty
+}
+
+// Lease is a lock held by this process until it resigns or stops renewing it.
+type Lease interface {
+	// Fence is what every write under this lease must carry: holding a lease proves nothing, comparing it does.
+	Fence() Fence
+	// Lost is closed when the lease is known to be gone. It may close late; it never closes while the lease is safe.
+	Lost() <-chan struct{}
+	// Resign gives the lease up, so that a waiting process has it at once. Resigning twice is no error.
+	Resign(ctx context.Context) error
+}
+
+// Backend is the durable, revisioned key-value store below a Store. Revisions grow by one with every transaction
+// that writes, over all keys. Every method may be called from many goroutines and obeys ctx.
+type Backend interface {
+	// Commit applies txn and returns its revision. Failures: *ConflictError naming every compare that failed (the
+	// fence by its key), ErrUnknownOutcome, ErrUnavailable, ErrInvalid. All but ErrUnknownOutcome wrote nothing.
+	Commit(ctx context.Context, txn Txn) (rev int64, err error)
+	// Get reads one key linearizably. An absent key gives ModRev 0 and no error.
+	Get(ctx context.Context, key string) (KV, error)
+	// List hands every key with the prefix to fn, in key order and in pages, all of one revision, which it returns.
+	// The revision is not older than any commit acknowledged before the call. ErrCompacted: begin again.
+	List(ctx context.Context, prefix string, fn func([]KV) error) (rev int64, err error)
+	// Watch calls fn with every change under prefix from revision from on, in order, one revision a call, until ctx
+	// ends, fn fails or the stream breaks. Its first call is an empty batch of revision from-1: the watch stands.
+	// ErrCompacted: changes after from are lost, list again. It never returns nil.
+	Watch(ctx context.Context, prefix string, from int64, fn func(Batch) error) error
+	// Barrier returns the current revision, linearizably, and makes running watches report progress up to it soon.
+	Barrier(ctx context.Context) (rev int64, err error)
+	// Campaign waits until this process holds the lock on key and returns it.
+	Campaign(ctx context.Context, key string) (Lease, error)
+	// Close frees what the backend holds. No call may be under way.
+	Close() error
+}

@@ -1,0 +1,113 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// barrierGap is the shortest time between two read-index rounds; a caller after a pause never waits for it.
+const barrierGap = time.Millisecond
+
+// barrier shares one question to the backend among all callers that came before it was asked.
+type barrier struct {
+	mu      sync.Mutex
+	waiting *barrierRound // not asked yet; later callers join
+	running bool          // a goroutine serves rounds
+	last    time.Time     // when the last round was asked
+}
+
+type barrierRound struct {
+	done chan struct{}
+	rev  int64
+	err  error
+}
+
+// Barrier returns when the tables show everything that any process had committed before the call. Needed before a
+// read only where several processes write; one process alone always sees its own writes.
+func (s *Store) Barrier(ctx context.Context) error {
+	round := s.joinBarrier()
+	select {
+	case <-round.done:
+	case <-ctx.Done():
+		return fmt.Errorf("barrier: %w", context.Cause(ctx))
+	}
+	if round.err != nil {
+		return fmt.Errorf("barrier: %w", round.err)
+	}
+	return s.reach(ctx, round.rev)
+}
+
+func (s *Store) joinBarrier() *barrierRound {
+	b := &s.barrier
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.waiting == nil {
+		b.waiting = &barrierRound{done: make(chan struct{})}
+	}
+	round := b.waiting
+	if !b.running {
+		b.running = s.goUnlessClosed(s.serveBarriers)
+	}
+	if !b.running {
+		b.waiting, round.err = nil, ErrClosed
+		close(round.done)
+	}
+	return round
+}
+
+func (s *Store) goUnlessClosed(fn func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.running.Go(fn)
+	}
+	return !s.closed
+}
+
+// serveBarriers asks round after round and ends when nobody waits.
+func (s *Store) serveBarriers() {
+	b := &s.barrier
+	for {
+		b.mu.Lock()
+		wait := barrierGap - time.Since(b.last)
+		b.mu.Unlock()
+		if wait > 0 {
+			time.Sleep(wait)
+		}
+		b.mu.Lock()
+		round := b.waiting
+		b.waiting, b.running, b.last = nil, round != nil, time.Now()
+		b.mu.Unlock()
+		if round == nil {
+			return
+		}
+		round.rev, round.err = s.backendBarrier(s.ctx)
+		close(round.done)
+	}
+}
+
+// reach waits until the watch has passed rev. A watch without events has to be asked for its progress, and does not
+// answer while it is catching up: ask again.
+func (s *Store) reach(ctx context.Context, rev int64) error {
+	const again = 20 * time.Millisecond
+	for {
+		watched, _, moved := s.model.progress()
+		if watched >= rev {
+			return nil
+		}
+		timer := time.NewTimer(again)
+		select {
+		case <-moved:
+		case <-timer.C:
+			if _, err := s.backendBarrier(ctx); err != nil {
+				return fmt.Errorf("barrier: %w", err)
+			}
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("barrier at revision %d, tables at %d: %w", rev, watched, context.Cause(ctx))
+		}
+		timer.Stop()
+	}
+}

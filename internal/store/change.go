@@ -1,0 +1,98 @@
+package store
+
+import "fmt"
+
+// If is the condition of a change on the record it replaces.
+type If int64
+
+// The conditions without a revision; the zero value creates only.
+const (
+	IfAbsent If = 0  // there must be no such record
+	Any      If = -1 // whatever is there
+)
+
+// IfRev asks that the record is still the one read at revision rev.
+func IfRev(rev int64) If { return If(rev) }
+
+// Limits of one Commit, so that it always fits one backend transaction beside the committer's own key.
+const (
+	MaxChanges = 120
+	MaxBytes   = 1 << 20 // keys and encoded values together
+	maxID      = 512
+)
+
+// Change is one write of a Commit; made by Put and Delete.
+type Change struct {
+	table AnyTable
+	id    string
+	val   any // *T; nil: delete
+	data  []byte
+	cond  If
+	err   error // of the encoding, reported by Commit
+}
+
+// Put writes a record whole. From here on v belongs to the table and must not be changed.
+func Put[T any](t *Table[T], id string, v *T, cond If) Change {
+	c := Change{table: t, id: id, cond: cond}
+	if v == nil {
+		c.err = fmt.Errorf("%w: put of nil to %s/%s", ErrInvalid, t.kind, id)
+		return c
+	}
+	c.val = v
+	if c.data, c.err = t.codec.encode(v); c.err != nil {
+		c.err = fmt.Errorf("encode %s/%s: %w", t.kind, id, c.err)
+	}
+	return c
+}
+
+// Delete removes a record. With Any, removing what is not there is no error.
+func Delete[T any](t *Table[T], id string, cond If) Change {
+	return Change{table: t, id: id, cond: cond}
+}
+
+// request is one Commit on its way through the committer.
+type request struct {
+	changes []Change
+	keys    []string // backend keys of changes, same order
+	fence   *Fence
+	bytes   int
+	done    chan error // gets exactly one value; has room for it
+}
+
+// request checks the changes and works out their keys.
+func (s *Store) request(fence *Fence, changes []Change) (*request, error) {
+	if len(changes) == 0 || len(changes) > MaxChanges {
+		return nil, fmt.Errorf("%w: %d changes in one commit, 1 to %d are possible", ErrInvalid, len(changes), MaxChanges)
+	}
+	r := &request{changes: changes, fence: fence, done: make(chan error, 1)}
+	seen := make(map[string]struct{}, len(changes))
+	for i := range changes {
+		c := &changes[i]
+		if err := s.check(c); err != nil {
+			return nil, err
+		}
+		key := s.key(c.table.Kind(), c.id)
+		if _, twice := seen[key]; twice {
+			return nil, fmt.Errorf("%w: two changes of %s in one commit", ErrInvalid, key)
+		}
+		seen[key] = struct{}{}
+		r.keys = append(r.keys, key)
+		r.bytes += len(key) + len(c.data)
+	}
+	if r.bytes > MaxBytes {
+		return nil, fmt.Errorf("%w: a commit of %d bytes, limit %d", ErrInvalid, r.bytes, MaxBytes)
+	}
+	return r, nil
+}
+
+func (s *Store) check(c *Change) error {
+	switch {
+	case c.err != nil:
+		return c.err
+	case c.id == "" || len(c.id) > maxID:
+		return fmt.Errorf("%w: an id of %d bytes, 1 to %d are possible", ErrInvalid, len(c.id), maxID)
+	case s.model.tables[c.table.Kind()] != c.table:
+		return fmt.Errorf("%w: table %q is not open in this store", ErrInvalid, c.table.Kind())
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+package store
+
+import (
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// The closed set of failures a caller has to tell apart, each with the code that a client sees. Only
+// ErrUnknownOutcome leaves open whether something was written.
+var (
+	// ErrConflict: a condition did not hold, nothing was written. Always a *ConflictError that names the records.
+	ErrConflict error = &farm.Error{Code: farm.CodeConflict, Message: "another change was first"}
+	// ErrFenced: the lease behind a fenced commit is no longer held, nothing was written. Trying again is useless.
+	ErrFenced error = &farm.Error{Code: farm.CodeUnavailable, Message: "the lease of this process was lost"}
+	// ErrUnknownOutcome: the change may or may not be in the store, now or a little later.
+	ErrUnknownOutcome error = &farm.Error{Code: farm.CodeUnavailable, Message: "the store did not answer in time, the outcome is unknown"}
+	// ErrUnavailable: the backend cannot be reached or refuses, nothing was written.
+	ErrUnavailable error = &farm.Error{Code: farm.CodeUnavailable, Message: "the store is unavailable"}
+	// ErrBusy: the write queue is full, nothing was written.
+	ErrBusy error = &farm.Error{Code: farm.CodeBusy, Message: "too many writes are waiting"}
+	// ErrCompacted: the asked revision is gone from the backend's history; list again.
+	ErrCompacted error = &farm.Error{Code: farm.CodeInternal, Message: "the revision was compacted"}
+	// ErrClosed: the store was closed, nothing was written.
+	ErrClosed error = &farm.Error{Code: farm.CodeUnavailable, Message: "the store is closed"}
+	// ErrInvalid: the caller asks for something no backend takes (too large, an empty id, one key twice).
+	ErrInvalid error = &farm.Error{Code: farm.CodeInvalid, Message: "the store cannot take this"}
+	// ErrSchema: the records were written by a newer program than this one.
+	ErrSchema error = &farm.Error{Code: farm.CodeUnavailable, Message: "the records have a newer schema"}
+)
+
+// ConflictError is the definite loss of a compare-and-swap.
+type ConflictError struct {
+	// Keys whose condition failed, never empty: <kind>/<id> from a Store, whole keys from a Backend.
+	Keys []string
+}
+
+// Error names the keys that lost.
+func (e *ConflictError) Error() string {
+	return ErrConflict.Error() + " on " + strings.Join(e.Keys, ", ")
+}
+
+// Unwrap makes errors.Is(err, ErrConflict) true and gives the error its code.
+func (e *ConflictError) Unwrap() error { return ErrConflict }

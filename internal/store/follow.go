@@ -1,0 +1,237 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	callTimeout   = 5 * time.Second // one call of the backend
+	probeInterval = time.Second
+	backoffFirst  = 20 * time.Millisecond
+	backoffMax    = time.Second
+)
+
+// errRewound ends a watch because the backend's revision fell behind what the model has seen.
+var errRewound = errors.New("backend went back to an older revision")
+
+// health is what Healthy reports.
+type health struct {
+	mu      sync.Mutex
+	watch   error // why there is no watch; nil while it stands
+	probe   error
+	rewound context.CancelCauseFunc // ends the running watch
+}
+
+// Healthy tells why the tables may be out of date or writes fail, nil when all is well: the backend answered within
+// the last seconds, the watch stands and keeps up, the schema is known.
+func (s *Store) Healthy() error {
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	return errors.Join(s.health.watch, s.health.probe, s.schemaError())
+}
+
+func (h *health) setWatch(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.watch = err
+}
+
+// watch keeps the model up to date until ctx ends, through broken streams and compactions.
+func (s *Store) watch(ctx context.Context) {
+	wait := backoffFirst
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := s.watchOnce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		s.health.setWatch(fmt.Errorf("watch: %w", err))
+		if errors.Is(err, ErrCompacted) || errors.Is(err, errRewound) {
+			s.log.Info("list all records again", "reason", err)
+			if err = s.relist(ctx); err == nil {
+				continue
+			}
+		}
+		s.log.Warn("watch broke", "error", err)
+		if time.Since(began) > backoffMax {
+			wait = backoffFirst
+		}
+		pause(ctx, wait)
+		wait = min(2*wait, backoffMax)
+	}
+}
+
+func (s *Store) watchOnce(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s.health.mu.Lock()
+	s.health.rewound = cancel
+	s.health.mu.Unlock()
+	watched, _, _ := s.model.progress()
+	err := s.backend.Watch(ctx, s.root, watched+1, func(b Batch) error {
+		s.model.follow(b.Rev, s.updates(b.Events))
+		s.health.setWatch(nil)
+		return nil
+	})
+	if errors.Is(context.Cause(ctx), errRewound) {
+		return errRewound
+	}
+	return err
+}
+
+// updates decodes what the model does not know yet. Own commits come back through the watch: they are dropped here.
+func (s *Store) updates(events []RawEvent) []update {
+	ups := make([]update, 0, len(events))
+	for _, ev := range events {
+		u, ok := s.locate(ev.KV)
+		if !ok || u.table.rev(u.id) == u.rev {
+			continue
+		}
+		if !ev.Deleted {
+			s.fill(&u, ev.Value)
+		}
+		ups = append(ups, u)
+	}
+	return ups
+}
+
+// locate finds the table of a key. A key that fits none is not ours.
+func (s *Store) locate(kv KV) (update, bool) {
+	rel, ok := strings.CutPrefix(kv.Key, s.root)
+	if !ok {
+		return update{}, false
+	}
+	kind, id, _ := strings.Cut(rel, "/")
+	t := s.model.tables[Kind(kind)]
+	if t == nil || id == "" {
+		return update{}, false
+	}
+	return update{table: t, id: id, key: rel, rev: kv.ModRev}, true
+}
+
+// fill decodes the record. A record that cannot be read is left out, as if it
+// had been deleted, and said in the log: one damaged record must not stop the farm, a stale one must not stay.
+func (s *Store) fill(u *update, data []byte) {
+	val, err := u.table.decode(data)
+	if err != nil {
+		s.log.Error("record cannot be read and is left out", "key", u.key, "revision", u.rev, "error", err)
+		return
+	}
+	u.val = val
+}
+
+// relist makes the model equal to the backend.
+func (s *Store) relist(ctx context.Context) error {
+	_, highest, _ := s.model.progress()
+	l, err := s.list(ctx, false)
+	if err != nil {
+		return err
+	}
+	// A listing is never older than an acknowledged commit, unless the backend itself went back: then an equal
+	// revision may stand for another record, and everything has to be decoded.
+	backwards := l.rev < highest
+	if backwards {
+		s.log.Warn("backend went back in time", "revision", l.rev, "seen", highest)
+		if l, err = s.list(ctx, true); err != nil {
+			return err
+		}
+	}
+	s.model.replace(l.rev, l.updates, l.seen, backwards)
+	return nil
+}
+
+// listing is every record at one revision.
+type listing struct {
+	rev     int64
+	updates []update            // what the model does not have at that revision
+	seen    map[string]struct{} // every <kind>/<id>
+}
+
+func (s *Store) list(ctx context.Context, all bool) (l listing, err error) {
+	for {
+		l = listing{seen: map[string]struct{}{}}
+		l.rev, err = s.backend.List(ctx, s.root, func(kvs []KV) error {
+			for _, kv := range kvs {
+				u, ok := s.locate(kv)
+				if !ok {
+					continue
+				}
+				l.seen[u.key] = struct{}{}
+				if all || u.table.rev(u.id) != u.rev {
+					s.fill(&u, kv.Value)
+					l.updates = append(l.updates, u)
+				}
+			}
+			return nil
+		})
+		if !errors.Is(err, ErrCompacted) {
+			return l, err
+		}
+	}
+}
+
+// probe asks the backend for its revision once a second: it shows a backend that hangs, a watch that fell silent, and
+// a backend that was restored from a backup below our feet.
+func (s *Store) probe(ctx context.Context) {
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	var due int64 // the watch must have passed this by now
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		_, highest, _ := s.model.progress()
+		rev, err := s.backendBarrier(ctx)
+		watched, _, _ := s.model.progress()
+		switch {
+		case err != nil:
+			err = fmt.Errorf("backend: %w", err)
+		case rev < highest:
+			s.rewind()
+		case watched < due:
+			err = fmt.Errorf("watch is silent at revision %d, backend was at %d a second ago", watched, due)
+		}
+		due = rev
+		s.health.mu.Lock()
+		s.health.probe = err
+		s.health.mu.Unlock()
+	}
+}
+
+func (s *Store) rewind() {
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	if s.health.rewound != nil {
+		s.health.rewound(errRewound)
+	}
+}
+
+func (s *Store) backendBarrier(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return s.backend.Barrier(ctx)
+}
+
+// pause waits about d, spread so that replicas do not return in step.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d/2 + rand.N(d))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

@@ -1,0 +1,84 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// SchemaVersion is the form of the records this program writes. A store with a higher one is refused: an older
+// program would silently drop the fields it does not know.
+const SchemaVersion = 1
+
+const (
+	metaKind Kind = "meta"
+	schemaID      = "schema"
+	epochID       = "epoch"
+)
+
+// meta is a record about the store itself: meta/schema has a Version, meta/epoch an Epoch.
+type meta struct {
+	Version int    `json:"version,omitempty"`
+	Epoch   string `json:"epoch,omitempty"`
+}
+
+// Epoch names the life of this data: it changes when a backup is restored, and everything that was derived from the
+// records before (tokens, node caches) is then void.
+func (s *Store) Epoch() string {
+	m, _, ok := s.meta.Get(epochID)
+	if !ok {
+		return ""
+	}
+	return m.Epoch
+}
+
+// checkSchema refuses newer data before any record of it is read.
+func (s *Store) checkSchema(ctx context.Context) error {
+	kv, err := s.backend.Get(ctx, s.key(metaKind, schemaID))
+	if err != nil {
+		return fmt.Errorf("read the schema version: %w", err)
+	}
+	if kv.ModRev == 0 {
+		return nil
+	}
+	var m meta
+	if err := json.Unmarshal(kv.Value, &m); err != nil {
+		return fmt.Errorf("read the schema version: %w", err)
+	}
+	return newerSchema(m.Version)
+}
+
+func newerSchema(version int) error {
+	if version > SchemaVersion {
+		return fmt.Errorf("%w: the data has version %d, this program knows up to %d", ErrSchema, version, SchemaVersion)
+	}
+	return nil
+}
+
+// schemaError reports that another replica has moved the data to a newer schema since Open.
+func (s *Store) schemaError() error {
+	if m, _, ok := s.meta.Get(schemaID); ok {
+		return newerSchema(m.Version)
+	}
+	return nil
+}
+
+// ensureMeta writes the schema version and an epoch into a new store. Another replica may do so at the same moment.
+func (s *Store) ensureMeta(ctx context.Context) error {
+	wanted := map[string]*meta{schemaID: {Version: SchemaVersion}, epochID: {Epoch: rand.Text()}}
+	for id, m := range wanted {
+		if _, _, ok := s.meta.Get(id); ok {
+			continue
+		}
+		err := s.Commit(ctx, Put(s.meta, id, m, IfAbsent))
+		if errors.Is(err, ErrConflict) {
+			_, _, err = s.meta.GetLinearizable(ctx, id)
+		}
+		if err != nil {
+			return fmt.Errorf("write %s/%s: %w", metaKind, id, err)
+		}
+	}
+	return s.schemaError()
+}

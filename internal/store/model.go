@@ -1,0 +1,169 @@
+package store
+
+import (
+	"maps"
+	"sync"
+)
+
+// Event is one change of a record as applied to the tables. Old and New are a *T of the table's type, or nil when
+// there was, or is, no record.
+type Event struct {
+	Kind Kind
+	ID   string
+	Old  any
+	New  any
+	Rev  int64
+}
+
+// update is one change on its way into the tables.
+type update struct {
+	table AnyTable
+	id    string
+	key   string // <kind>/<id>
+	val   any    // nil: deleted
+	rev   int64
+}
+
+// model applies changes to the tables, each record forward only. Two streams feed it: the watch, which has
+// everything in order, and this process's own commits, which run ahead of the watch.
+//
+// The rule that keeps them apart: up to watched the watch has delivered everything, so a commit at or below it is
+// old news; above it a record moves to a higher revision only, and a deletion above it leaves a tombstone until the
+// watch has passed, else an older write still in the watch would bring the record back.
+type model struct {
+	tables map[Kind]AnyTable // fixed after Open
+	out    *dispatcher
+
+	mu      sync.Mutex
+	watched int64            // the watch has delivered every revision up to here
+	highest int64            // highest revision seen from anywhere
+	tombs   map[string]int64 // <kind>/<id> -> revision of a deletion the watch has not reached
+	moved   chan struct{}    // closed and replaced when watched grows
+}
+
+func newModel(out *dispatcher) *model {
+	return &model{
+		tables: map[Kind]AnyTable{},
+		out:    out,
+		tombs:  map[string]int64{},
+		moved:  make(chan struct{}),
+	}
+}
+
+// ahead applies one transaction that this process committed, or a record it read, before the watch delivers it.
+func (m *model) ahead(rev int64, updates []update) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.highest = max(m.highest, rev)
+	var events []Event
+	for _, u := range updates {
+		if u.rev <= m.watched {
+			continue
+		}
+		newest := u.rev > m.revLocked(u)
+		events = m.applyLocked(events, u)
+		if newest && u.val == nil {
+			m.tombs[u.key] = u.rev
+		}
+	}
+	m.publishLocked(events)
+}
+
+// follow applies one revision from the watch.
+func (m *model) follow(rev int64, updates []update) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var events []Event
+	for _, u := range updates {
+		events = m.applyLocked(events, u)
+	}
+	m.publishLocked(events)
+	m.passLocked(rev)
+}
+
+// replace makes the tables equal to a listing at revision rev: what the listing lacks was deleted. seen holds every
+// listed <kind>/<id>, updates those the model does not have at that very revision. Only what is newer than the
+// listing stays; a listed record may even be older than the model's, after the backend was restored from a backup.
+// When its revisions went back too, nothing the model knows counts any more.
+func (m *model) replace(rev int64, updates []update, seen map[string]struct{}, backwards bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if backwards {
+		m.watched, m.highest = 0, 0
+		clear(m.tombs)
+	}
+	var events []Event
+	for kind, t := range m.tables {
+		for id, at := range t.ids() {
+			u := update{table: t, id: id, key: string(kind) + "/" + id, rev: rev}
+			if _, listed := seen[u.key]; !listed && (at <= rev || backwards) {
+				events = m.setLocked(events, u)
+			}
+		}
+	}
+	for _, u := range updates {
+		if m.revLocked(u) <= rev || backwards {
+			delete(m.tombs, u.key)
+			events = m.setLocked(events, u)
+		}
+	}
+	m.publishLocked(events)
+	m.passLocked(rev)
+}
+
+// revLocked is the revision up to which the model knows the record: its own, or that of its deletion.
+func (m *model) revLocked(u update) int64 {
+	return max(u.table.rev(u.id), m.tombs[u.key])
+}
+
+func (m *model) applyLocked(events []Event, u update) []Event {
+	if u.rev <= m.revLocked(u) {
+		return events
+	}
+	delete(m.tombs, u.key)
+	return m.setLocked(events, u)
+}
+
+func (m *model) setLocked(events []Event, u update) []Event {
+	old := u.table.set(u.id, u.val, u.rev)
+	if old == nil && u.val == nil {
+		return events
+	}
+	return append(events, Event{Kind: u.table.Kind(), ID: u.id, Old: old, New: u.val, Rev: u.rev})
+}
+
+func (m *model) publishLocked(events []Event) {
+	for _, t := range m.tables {
+		t.publish()
+	}
+	m.out.add(events)
+}
+
+// passLocked notes that the watch has delivered everything up to rev.
+func (m *model) passLocked(rev int64) {
+	if rev <= m.watched {
+		return
+	}
+	m.watched, m.highest = rev, max(m.highest, rev)
+	maps.DeleteFunc(m.tombs, func(_ string, at int64) bool { return at <= rev })
+	close(m.moved)
+	m.moved = make(chan struct{})
+}
+
+// progress gives how far the watch is, the highest revision known, and a channel that closes when the watch moves.
+func (m *model) progress() (watched, highest int64, moved <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.watched, m.highest, m.moved
+}
+
+// lost tells whether a record surely is not at revision want any more: revisions only grow.
+func (m *model) lost(t AnyTable, id, key string, want int64) bool {
+	if want <= 0 {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := t.rev(id)
+	return at > want || m.tombs[key] > want || (at == 0 && m.watched >= want)
+}

@@ -1,0 +1,82 @@
+package store
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func collect(o ordered[int], start string) (keys []string, vals []int) {
+	for k, v := range o.from(start) {
+		keys = append(keys, k)
+		vals = append(vals, v)
+	}
+	return keys, vals
+}
+
+func TestOrderedAgainstMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var (
+			o    ordered[int]
+			want = map[string]int{}
+		)
+		for range rapid.IntRange(1, 12).Draw(t, "edits") {
+			before, beforeWant := o, slices.Sorted(maps.Keys(want))
+			e := o.edit()
+			for i := range rapid.IntRange(0, 300).Draw(t, "ops") {
+				key := fmt.Sprintf("%03d", rapid.IntRange(0, 600).Draw(t, "key"))
+				if rapid.IntRange(0, 9).Draw(t, "op") < 4 {
+					e.delete(key)
+					delete(want, key)
+					continue
+				}
+				e.put(key, i)
+				want[key] = i
+			}
+			o = e.done()
+			if keys, _ := collect(before, ""); !slices.Equal(keys, beforeWant) {
+				t.Fatalf("an edit changed an older snapshot")
+			}
+		}
+		keys, vals := collect(o, "")
+		wantKeys := slices.Sorted(maps.Keys(want))
+		if !slices.Equal(keys, wantKeys) || o.n != len(want) {
+			t.Fatalf("keys %v, n %d; want %v", keys, o.n, wantKeys)
+		}
+		for i, k := range keys {
+			if got, ok := o.get(k); !ok || got != want[k] || vals[i] != want[k] {
+				t.Fatalf("%s = %d, %v; want %d", k, got, ok, want[k])
+			}
+		}
+		start := fmt.Sprintf("%03d", rapid.IntRange(0, 600).Draw(t, "start"))
+		at, _ := slices.BinarySearch(wantKeys, start)
+		if rest, _ := collect(o, start); !slices.Equal(rest, wantKeys[at:]) {
+			t.Fatalf("from %s: %s", start, cmp.Diff(wantKeys[at:], rest))
+		}
+		if _, ok := o.get("absent"); ok {
+			t.Fatal("found a key that was never put")
+		}
+	})
+}
+
+func TestOrderedStaysDense(t *testing.T) {
+	e := ordered[int]{}.edit()
+	for i := range 10_000 {
+		e.put(fmt.Sprintf("%06d", i), i)
+	}
+	if got, want := len(e.chunks), 10_000/chunkMax+1; got > want {
+		t.Errorf("rising keys fill %d chunks, want at most %d", got, want)
+	}
+	for i := range 10_000 {
+		if i%100 != 0 {
+			e.delete(fmt.Sprintf("%06d", i))
+		}
+	}
+	if len(e.chunks) > 10 {
+		t.Errorf("100 keys left in %d chunks", len(e.chunks))
+	}
+}

@@ -1,0 +1,203 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	queueMax    = 4096
+	inFlight    = 2   // transactions under way at once
+	maxOps      = 128 // writes of a transaction, and likewise compares: the limit of a default etcd
+	scanMax     = 1024
+	commitTime  = 5 * time.Second
+	resolveTime = 15 * time.Second
+)
+
+// committer gathers the commits of all callers into few transactions. There is no timer: a worker that is free takes
+// what is queued at that moment, so a lone commit goes at once and many share.
+//
+// Invariant: no key is in two transactions at a time.
+type committer struct {
+	store *Store
+	slots [inFlight]slot
+	done  sync.WaitGroup
+
+	mu     sync.Mutex
+	wake   sync.Cond
+	queue  []*request
+	busy   map[string]struct{} // keys of the transactions under way
+	closed bool
+}
+
+func newCommitter(s *Store, replica string) *committer {
+	c := &committer{store: s, busy: map[string]struct{}{}}
+	c.wake.L = &c.mu
+	for i := range c.slots {
+		c.slots[i] = slot{committer: c, key: fmt.Sprintf("%s/slot/%s/%d", s.prefix, replica, i)}
+	}
+	return c
+}
+
+func (c *committer) start(ctx context.Context) {
+	for i := range c.slots {
+		c.done.Go(func() { c.serve(ctx, &c.slots[i]) })
+	}
+}
+
+func (c *committer) serve(ctx context.Context, sl *slot) {
+	defer sl.forget(ctx)
+	for {
+		batch := c.take()
+		if batch == nil {
+			return
+		}
+		sl.send(ctx, batch)
+		c.release(batch)
+	}
+}
+
+func (c *committer) enqueue(r *request) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
+	if len(c.queue) >= queueMax {
+		return ErrBusy
+	}
+	c.queue = append(c.queue, r)
+	c.wake.Signal()
+	return nil
+}
+
+// withdraw takes a request back that no worker has taken yet.
+func (c *committer) withdraw(r *request) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.Index(c.queue, r)
+	if i < 0 {
+		return false
+	}
+	c.queue = slices.Delete(c.queue, i, i+1)
+	return true
+}
+
+// take waits for work and gives the requests of the next transaction; nil when the committer is closed.
+func (c *committer) take() []*request {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		if c.closed {
+			return nil
+		}
+		if batch := c.pickLocked(); len(batch) > 0 {
+			return batch
+		}
+		c.wake.Wait()
+	}
+}
+
+// pickLocked moves the requests of one transaction out of the queue, oldest first. What touches a key that is under
+// way, or one of a request that has to wait, waits too: changes of one key keep their order.
+func (c *committer) pickLocked() []*request {
+	var (
+		batch, kept []*request
+		load        load
+		held        = map[string]struct{}{}
+		i           int
+	)
+	for ; i < len(c.queue) && i < scanMax && load.writes < maxOps-1; i++ {
+		r := c.queue[i]
+		if !c.freeLocked(r, held) || !load.add(r) {
+			kept = append(kept, r)
+		} else {
+			batch = append(batch, r)
+		}
+		for _, key := range r.keys {
+			held[key] = struct{}{}
+		}
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	kept = append(kept, c.queue[i:]...)
+	c.queue = append(c.queue[:0], kept...)
+	clear(c.queue[len(kept):cap(c.queue)])
+	for _, r := range batch {
+		for _, key := range r.keys {
+			c.busy[key] = struct{}{}
+		}
+	}
+	return batch
+}
+
+func (c *committer) freeLocked(r *request, held map[string]struct{}) bool {
+	for _, key := range r.keys {
+		if _, taken := c.busy[key]; taken {
+			return false
+		}
+		if _, taken := held[key]; taken {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *committer) release(batch []*request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range batch {
+		for _, key := range r.keys {
+			delete(c.busy, key)
+		}
+	}
+	c.wake.Broadcast()
+}
+
+// close fails what is queued and waits for what is under way.
+func (c *committer) close() {
+	c.mu.Lock()
+	c.closed = true
+	queue := c.queue
+	c.queue = nil
+	c.wake.Broadcast()
+	c.mu.Unlock()
+	for _, r := range queue {
+		r.done <- ErrClosed
+	}
+	c.done.Wait()
+}
+
+// load counts what a transaction holds so far, the slot's own write and compare not included.
+type load struct {
+	writes, compares, bytes int
+	fence                   *Fence
+}
+
+// add puts a request into the transaction if it fits: at most one fence, and the limits of the backend.
+func (l *load) add(r *request) bool {
+	next := *l
+	next.writes += len(r.changes)
+	next.bytes += r.bytes
+	for _, ch := range r.changes {
+		if ch.cond != Any {
+			next.compares++
+		}
+	}
+	if r.fence != nil {
+		if l.fence != nil && *l.fence != *r.fence {
+			return false
+		}
+		next.fence = r.fence
+	}
+	// One write and one compare are the slot's, one compare may be the fence's.
+	if next.writes > maxOps-1 || next.compares > maxOps-2 || next.bytes > MaxBytes {
+		return false
+	}
+	*l = next
+	return true
+}

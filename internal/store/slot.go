@@ -1,0 +1,227 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// slot is the lane of one transaction under way. Every transaction also rewrites the slot's own key, with a value
+// used once and on the condition that nobody did since the last one. That is what makes a time-out decidable: who
+// rewrites the key again either finds the lost transaction's value, so it went in, or has shut the door on it for
+// good, however late it may reach the backend. One goroutine uses a slot.
+type slot struct {
+	committer *committer
+	key       string
+	rev       int64 // ModRev of key as far as known; 0: absent
+}
+
+// send brings a batch to an end: every request is answered.
+func (sl *slot) send(ctx context.Context, batch []*request) {
+	batch = sl.dropStale(batch)
+	for len(batch) > 0 {
+		txn := sl.merge(batch)
+		rev, err := sl.commit(ctx, txn)
+		var conflict *ConflictError
+		switch {
+		case err == nil:
+			sl.committer.store.model.ahead(rev, updatesOf(batch, rev))
+			answer(batch, nil)
+			return
+		case !errors.As(err, &conflict):
+			answer(batch, err)
+			return
+		}
+		left := sl.dropLosers(batch, txn.Fence, conflict.Keys)
+		if len(left) == len(batch) {
+			answer(batch, fmt.Errorf("%w: backend reports a conflict on %v, which no change has", ErrUnavailable, conflict.Keys))
+			return
+		}
+		batch = left
+	}
+}
+
+func answer(batch []*request, err error) {
+	for _, r := range batch {
+		r.done <- err
+	}
+}
+
+// updatesOf is what a committed batch does to the model.
+func updatesOf(batch []*request, rev int64) []update {
+	var ups []update
+	for _, r := range batch {
+		for _, ch := range r.changes {
+			ups = append(ups, update{table: ch.table, id: ch.id, key: string(ch.table.Kind()) + "/" + ch.id, val: ch.val, rev: rev})
+		}
+	}
+	return ups
+}
+
+// dropStale answers requests that are bound to fail by what the model knows, so that they do not cost the others of
+// their transaction a second round.
+func (sl *slot) dropStale(batch []*request) []*request {
+	s := sl.committer.store
+	return slices.DeleteFunc(slices.Clone(batch), func(r *request) bool {
+		for i, ch := range r.changes {
+			rel := r.keys[i][len(s.root):]
+			if s.model.lost(ch.table, ch.id, rel, int64(ch.cond)) {
+				r.done <- &ConflictError{Keys: []string{rel}}
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// dropLosers answers the requests whose own conditions failed; the others had bad company only and are left.
+func (sl *slot) dropLosers(batch []*request, fence *Fence, keys []string) []*request {
+	fenced := fence != nil && slices.Contains(keys, fence.Key)
+	return slices.DeleteFunc(slices.Clone(batch), func(r *request) bool {
+		if fenced && r.fence != nil {
+			r.done <- ErrFenced
+			return true
+		}
+		var lost []string
+		for i, key := range r.keys {
+			if r.changes[i].cond != Any && slices.Contains(keys, key) {
+				lost = append(lost, key[len(sl.committer.store.root):])
+			}
+		}
+		if lost == nil {
+			return false
+		}
+		r.done <- &ConflictError{Keys: lost}
+		return true
+	})
+}
+
+func (sl *slot) merge(batch []*request) Txn {
+	var txn Txn
+	for _, r := range batch {
+		if r.fence != nil {
+			txn.Fence = r.fence
+		}
+		for i, ch := range r.changes {
+			if ch.cond != Any {
+				txn.Compares = append(txn.Compares, Compare{r.keys[i], int64(ch.cond)})
+			}
+			if ch.val == nil {
+				txn.Deletes = append(txn.Deletes, r.keys[i])
+			} else {
+				txn.Puts = append(txn.Puts, KV{Key: r.keys[i], Value: ch.data})
+			}
+		}
+	}
+	return txn
+}
+
+// commit sends one transaction through the slot and gives a definite answer wherever one can be had.
+func (sl *slot) commit(ctx context.Context, txn Txn) (rev int64, err error) {
+	compares, puts := txn.Compares, txn.Puts
+	for range 3 {
+		mark := rand.Text()
+		txn.Compares = append(slices.Clip(compares), Compare{sl.key, sl.rev})
+		txn.Puts = append(slices.Clip(puts), KV{Key: sl.key, Value: []byte(mark)})
+		rev, err = sl.try(ctx, txn)
+		if errors.Is(err, ErrUnknownOutcome) {
+			rev, err = sl.resolve(ctx, mark, err)
+		}
+		var conflict *ConflictError
+		if err == nil {
+			sl.rev = rev
+			return rev, nil
+		}
+		if !errors.As(err, &conflict) || !slices.Contains(conflict.Keys, sl.key) {
+			return 0, err
+		}
+		// The slot's key is not as we left it: this is its first use, or an older loss came in late after all.
+		if err := sl.reread(ctx); err != nil {
+			return 0, err
+		}
+		err = fmt.Errorf("%w: slot %s is in use by another process", ErrUnavailable, sl.key)
+	}
+	return 0, err
+}
+
+func (sl *slot) try(ctx context.Context, txn Txn) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, commitTime)
+	defer cancel()
+	return sl.committer.store.backend.Commit(ctx, txn)
+}
+
+func (sl *slot) read(ctx context.Context) (KV, error) {
+	ctx, cancel := context.WithTimeout(ctx, commitTime)
+	defer cancel()
+	return sl.committer.store.backend.Get(ctx, sl.key)
+}
+
+func (sl *slot) reread(ctx context.Context) error {
+	kv, err := sl.read(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: read slot: %w", ErrUnavailable, err)
+	}
+	sl.rev = kv.ModRev
+	return nil
+}
+
+// resolve finds out what became of the transaction that carried mark. nil: it went in, at rev. ErrUnavailable: it did
+// not and never will. ErrUnknownOutcome: the backend did not answer in time.
+func (sl *slot) resolve(ctx context.Context, mark string, cause error) (rev int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, resolveTime)
+	defer cancel()
+	var seals []string
+	for wait := backoffFirst; ctx.Err() == nil; wait = min(2*wait, backoffMax) {
+		seal := rand.Text()
+		seals = append(seals, seal)
+		rev, err := sl.try(ctx, Txn{
+			Compares: []Compare{{sl.key, sl.rev}},
+			Puts:     []KV{{Key: sl.key, Value: []byte(seal)}},
+		})
+		if err == nil {
+			sl.rev = rev
+			return 0, fmt.Errorf("%w: %w", ErrUnavailable, notUnknown{cause})
+		}
+		if errors.Is(err, ErrConflict) {
+			if kv, err := sl.read(ctx); err == nil {
+				return sl.verdict(kv, mark, seals, cause)
+			}
+		}
+		pause(ctx, wait)
+	}
+	return 0, fmt.Errorf("commit: %w", cause)
+}
+
+// verdict reads the value that stopped the seal.
+func (sl *slot) verdict(kv KV, mark string, seals []string, cause error) (int64, error) {
+	sl.rev = kv.ModRev
+	switch value := string(kv.Value); {
+	case value == mark:
+		return kv.ModRev, nil
+	case slices.Contains(seals, value):
+		return 0, fmt.Errorf("%w: %w", ErrUnavailable, notUnknown{cause})
+	}
+	return 0, fmt.Errorf("slot %s is in use by another process: %w", sl.key, cause)
+}
+
+// notUnknown keeps the text of an error whose outcome has become known, and hides its identity.
+type notUnknown struct{ error }
+
+// forget removes the slot's key when the store closes; a key left by a crash harms nothing.
+func (sl *slot) forget(ctx context.Context) {
+	if sl.rev == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err := sl.committer.store.backend.Commit(ctx, Txn{
+		Compares: []Compare{{sl.key, sl.rev}},
+		Deletes:  []string{sl.key},
+	})
+	if err != nil {
+		sl.committer.store.log.Info("slot key left behind", "key", sl.key, "error", err)
+	}
+}

@@ -1,0 +1,234 @@
+// Package store keeps the farm's records: durable in a Backend, readable in memory, changed only by compare-and-swap.
+//
+// A Store lists all records once, then follows ONE ordered watch and applies its own commits at once, so that reading
+// takes no lock and sees every write of this process. Writes of all callers go through a group committer.
+//
+// It is no database: there are no queries beyond tables and their indexes, everything lives in memory, and it knows
+// nothing of what the records mean. Heartbeats, logs and scripts do not belong here.
+//
+// Invariant: a record in memory only ever moves to a higher revision, and a commit that was answered with success is
+// durable and visible to every read that begins after the answer.
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+// closeTimeout bounds the wait of Close for a backend that does not answer.
+const closeTimeout = 5 * time.Second
+
+// DefaultPrefix begins every key unless Options say otherwise.
+const DefaultPrefix = "/buildyard"
+
+// Options of a Store.
+type Options struct {
+	Prefix  string       // first part of every key; empty: DefaultPrefix
+	Replica string       // unique name of this process among those on the backend; empty: a random one
+	Logger  *slog.Logger // nil: silent
+	Tables  []AnyTable   // every *Table[T] there is; records of other kinds are ignored
+}
+
+// Store is the one way to the records. Safe for many goroutines. Close it before its backend.
+type Store struct {
+	backend Backend
+	log     *slog.Logger
+	prefix  string // without a slash at its end
+	root    string // prefix of every record key, with a slash at its end
+	meta    *Table[meta]
+
+	model   *model
+	out     *dispatcher
+	commits *committer
+	barrier barrier
+	health  health
+
+	ctx     context.Context // ends when the store has closed; for what no caller's ctx covers
+	stop    context.CancelFunc
+	running sync.WaitGroup // grows under mu while not closed
+
+	mu     sync.Mutex
+	leases []Lease
+	closed bool
+}
+
+// Open reads every record and begins to follow the backend. It returns when the tables are complete. ctx bounds the
+// opening only. The backend stays the caller's: several stores may share one.
+func Open(ctx context.Context, backend Backend, opts Options) (*Store, error) {
+	s, err := newStore(backend, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.open(ctx); err != nil {
+		for _, t := range s.model.tables {
+			t.unbind(s)
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context) error {
+	if err := s.checkSchema(ctx); err != nil {
+		return err
+	}
+	if err := s.relist(ctx); err != nil {
+		return fmt.Errorf("read the records: %w", err)
+	}
+	s.start()
+	if err := s.ensureMeta(ctx); err != nil {
+		return errors.Join(err, s.Close())
+	}
+	return nil
+}
+
+func newStore(backend Backend, opts Options) (*Store, error) {
+	s := &Store{backend: backend, log: opts.Logger, prefix: strings.TrimRight(opts.Prefix, "/")}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.prefix == "" {
+		s.prefix = DefaultPrefix
+	}
+	s.root = s.prefix + "/v1/"
+	replica := opts.Replica
+	if replica == "" {
+		replica = rand.Text()
+	}
+	s.out = newDispatcher()
+	s.model = newModel(s.out)
+	s.commits = newCommitter(s, replica)
+	s.meta = NewTable[meta](metaKind)
+	for _, t := range append([]AnyTable{s.meta}, opts.Tables...) {
+		kind := t.Kind()
+		if kind == "" || strings.Contains(string(kind), "/") || s.model.tables[kind] != nil {
+			return nil, fmt.Errorf("%w: table kind %q is empty, taken or has a slash", ErrInvalid, kind)
+		}
+		if !t.bind(s) {
+			return nil, fmt.Errorf("%w: table %q belongs to another store", ErrInvalid, kind)
+		}
+		s.model.tables[kind] = t
+	}
+	return s, nil
+}
+
+func (s *Store) start() {
+	ctx, stop := context.WithCancel(context.Background())
+	s.ctx, s.stop = ctx, stop
+	go s.out.run()
+	s.running.Go(func() { s.watch(ctx) })
+	s.running.Go(func() { s.probe(ctx) })
+	s.commits.start(ctx)
+}
+
+// key is the backend key of a record.
+func (s *Store) key(kind Kind, id string) string { return s.root + string(kind) + "/" + id }
+
+// Commit applies all changes or none. When it returns nil they are durable and every table shows them. The errors are
+// ErrConflict, ErrBusy, ErrInvalid, ErrUnavailable, ErrClosed and the end of ctx before the changes were sent, all of
+// them with nothing written, and ErrUnknownOutcome, also when ctx ends while they are under way.
+func (s *Store) Commit(ctx context.Context, changes ...Change) error {
+	return s.commit(ctx, nil, changes)
+}
+
+// CommitFenced is Commit for the holder of a lease: ErrFenced when fence is not the lease in force any more.
+func (s *Store) CommitFenced(ctx context.Context, fence Fence, changes ...Change) error {
+	return s.Under(fence).Commit(ctx, changes...)
+}
+
+// Under gives a Writer whose every commit is fenced by the lease.
+func (s *Store) Under(fence Fence) Writer { return fenced{s, fence} }
+
+type fenced struct {
+	store *Store
+	fence Fence
+}
+
+func (f fenced) Commit(ctx context.Context, changes ...Change) error {
+	return f.store.commit(ctx, &f.fence, changes)
+}
+
+func (s *Store) commit(ctx context.Context, fence *Fence, changes []Change) error {
+	r, err := s.request(fence, changes)
+	if err != nil {
+		return err
+	}
+	if err := s.schemaError(); err != nil {
+		return err
+	}
+	if err := s.commits.enqueue(r); err != nil {
+		return err
+	}
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+	}
+	if s.commits.withdraw(r) {
+		return fmt.Errorf("commit: %w", context.Cause(ctx))
+	}
+	select {
+	case err := <-r.done:
+		return err
+	default:
+		return fmt.Errorf("%w: %w", ErrUnknownOutcome, context.Cause(ctx))
+	}
+}
+
+// Subscribe calls fn with every change applied to the tables from now on, own commits too: from one goroutine, per
+// record in order, never while a lock is held. fn may read tables and commit, but a slow fn delays all subscribers.
+// To build on the present records, subscribe first and read the tables after; an event may then be seen twice, which
+// its Rev tells. Reading the table inside fn may give a later state than the event.
+func (s *Store) Subscribe(fn func([]Event)) (cancel func()) { return s.out.subscribe(fn) }
+
+// Campaign waits until this process holds the named lease. The store resigns it when it is closed.
+func (s *Store) Campaign(ctx context.Context, name string) (Lease, error) {
+	lease, err := s.backend.Campaign(ctx, s.prefix+"/lease/"+name)
+	if err != nil {
+		return nil, fmt.Errorf("campaign for %s: %w", name, err)
+	}
+	s.mu.Lock()
+	closed := s.closed
+	if !closed {
+		s.leases = append(s.leases, lease)
+	}
+	s.mu.Unlock()
+	if closed {
+		return nil, errors.Join(ErrClosed, s.resign(lease))
+	}
+	return lease, nil
+}
+
+func (s *Store) resign(lease Lease) error {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	return lease.Resign(ctx)
+}
+
+// Close fails what is queued, waits for what is under way, resigns every lease and stops following. The tables keep
+// their last state. Closing twice is no error. Not to be called from a subscriber.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	leases, closed := s.leases, s.closed
+	s.leases, s.closed = nil, true
+	s.mu.Unlock()
+	if closed {
+		return nil
+	}
+	defer time.AfterFunc(closeTimeout, s.stop).Stop() // a backend that hangs must not hold us for ever
+	s.commits.close()
+	var errs []error
+	for _, lease := range leases {
+		errs = append(errs, s.resign(lease))
+	}
+	s.stop()
+	s.running.Wait()
+	s.out.close()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,281 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// Kind names a table; it is one segment of every key: <prefix>/v1/<kind>/<id>.
+type Kind string
+
+// Table is the in-memory copy of all records of one kind, kept up to date by the Store it was opened with.
+// Reading takes no lock and never waits. Every *T it hands out is shared and must not be changed: copy, then Put.
+type Table[T any] struct {
+	kind    Kind
+	codec   codec[T]
+	render  func(*T) []byte
+	indexes []index[T]
+
+	view  atomic.Pointer[View[T]]
+	owner atomic.Pointer[Store]
+	next  *stage[T] // what the next publish makes visible; the model's mu guards it
+}
+
+type codec[T any] struct {
+	encode func(*T) ([]byte, error)
+	decode func([]byte) (*T, error)
+}
+
+// index maps values derived from a record to the record.
+type index[T any] struct {
+	name string
+	keys func(*T) []string
+}
+
+// TableOption changes how a table keeps its records.
+type TableOption[T any] func(*Table[T])
+
+// WithCodec replaces encoding/json. Decode gets bytes it may not keep.
+func WithCodec[T any](encode func(*T) ([]byte, error), decode func([]byte) (*T, error)) TableOption[T] {
+	return func(t *Table[T]) { t.codec = codec[T]{encode, decode} }
+}
+
+// WithEncoded sets what Encoded returns for a record. It is computed once a record, when first asked for.
+func WithEncoded[T any](render func(*T) []byte) TableOption[T] {
+	return func(t *Table[T]) { t.render = render }
+}
+
+// WithIndex lets Where find records by any of the values that keys gives. keys must depend on the record alone, and
+// give no value twice.
+func WithIndex[T any](name string, keys func(*T) []string) TableOption[T] {
+	return func(t *Table[T]) { t.indexes = append(t.indexes, index[T]{name, keys}) }
+}
+
+// NewTable makes an empty table, to be filled by Open. A table belongs to one Store.
+func NewTable[T any](kind Kind, opts ...TableOption[T]) *Table[T] {
+	t := &Table[T]{kind: kind, codec: codec[T]{encodeJSON[T], decodeJSON[T]}}
+	for _, opt := range opts {
+		opt(t)
+	}
+	t.view.Store(&View[T]{table: t, by: make([]ordered[*entry[T]], len(t.indexes))})
+	return t
+}
+
+func encodeJSON[T any](v *T) ([]byte, error) { return json.Marshal(v) }
+
+func decodeJSON[T any](data []byte) (*T, error) {
+	v := new(T)
+	return v, json.Unmarshal(data, v)
+}
+
+// entry is one record; immutable but for the lazily rendered bytes.
+type entry[T any] struct {
+	id     string
+	val    *T
+	rev    int64
+	render sync.Once
+	bytes  []byte
+}
+
+// View is a table at one moment; it never changes.
+type View[T any] struct {
+	table *Table[T]
+	main  ordered[*entry[T]]
+	by    []ordered[*entry[T]] // one an index; key: value, NUL, id
+}
+
+// Snapshot gives the table as it is now.
+func (t *Table[T]) Snapshot() *View[T] { return t.view.Load() }
+
+// Get reads one record and the revision it was written at, for IfRev.
+func (t *Table[T]) Get(id string) (v *T, rev int64, ok bool) { return t.Snapshot().Get(id) }
+
+// All yields every record in the order of ids, as the table was when the loop began.
+func (t *Table[T]) All() iter.Seq2[string, *T] { return t.Snapshot().All() }
+
+// Range yields at most limit records whose id is greater than after, in order; a page of a listing.
+func (t *Table[T]) Range(after string, limit int) iter.Seq2[string, *T] {
+	return t.Snapshot().Range(after, limit)
+}
+
+// Where yields the records that index name files under value, in the order of ids.
+func (t *Table[T]) Where(name, value string) iter.Seq2[string, *T] {
+	return t.Snapshot().Where(name, value)
+}
+
+// Len is the number of records.
+func (t *Table[T]) Len() int { return t.Snapshot().Len() }
+
+// Encoded gives the bytes of WithEncoded for a record, nil when there is no such record. They are shared.
+func (t *Table[T]) Encoded(id string) []byte { return t.Snapshot().Encoded(id) }
+
+// Get is Table.Get at the moment of the view.
+func (v *View[T]) Get(id string) (val *T, rev int64, ok bool) {
+	e, ok := v.main.get(id)
+	if !ok {
+		return nil, 0, false
+	}
+	return e.val, e.rev, true
+}
+
+// All is Table.All at the moment of the view.
+func (v *View[T]) All() iter.Seq2[string, *T] {
+	return func(yield func(string, *T) bool) {
+		for id, e := range v.main.from("") {
+			if !yield(id, e.val) {
+				return
+			}
+		}
+	}
+}
+
+// Range is Table.Range at the moment of the view.
+func (v *View[T]) Range(after string, limit int) iter.Seq2[string, *T] {
+	return func(yield func(string, *T) bool) {
+		left := limit
+		for id, e := range v.main.from(after) {
+			if id == after && after != "" {
+				continue
+			}
+			if left <= 0 || !yield(id, e.val) {
+				return
+			}
+			left--
+		}
+	}
+}
+
+// Where is Table.Where at the moment of the view. An unknown index is a programming error and panics.
+func (v *View[T]) Where(name, value string) iter.Seq2[string, *T] {
+	for i, ix := range v.table.indexes {
+		if ix.name == name {
+			return v.where(i, value+"\x00")
+		}
+	}
+	panic(fmt.Sprintf("store: table %q has no index %q", v.table.kind, name))
+}
+
+func (v *View[T]) where(i int, prefix string) iter.Seq2[string, *T] {
+	return func(yield func(string, *T) bool) {
+		for key, e := range v.by[i].from(prefix) {
+			if !strings.HasPrefix(key, prefix) || !yield(e.id, e.val) {
+				return
+			}
+		}
+	}
+}
+
+// Len is Table.Len at the moment of the view.
+func (v *View[T]) Len() int { return v.main.n }
+
+// Encoded is Table.Encoded at the moment of the view.
+func (v *View[T]) Encoded(id string) []byte {
+	e, ok := v.main.get(id)
+	if !ok || v.table.render == nil {
+		return nil
+	}
+	e.render.Do(func() { e.bytes = v.table.render(e.val) })
+	return e.bytes
+}
+
+// stage holds the edits between two publishes.
+type stage[T any] struct {
+	main *edit[*entry[T]]
+	by   []*edit[*entry[T]]
+}
+
+// AnyTable is a *Table of whatever type. val and old are a *T, or an untyped nil for none.
+type AnyTable interface {
+	Kind() Kind
+	bind(s *Store) bool
+	unbind(s *Store)
+	decode(data []byte) (any, error)
+	rev(id string) int64
+	ids() iter.Seq2[string, int64]
+	set(id string, val any, rev int64) (old any)
+	publish()
+}
+
+var _ AnyTable = (*Table[struct{}])(nil)
+
+// Kind is the table's name.
+func (t *Table[T]) Kind() Kind { return t.kind }
+
+func (t *Table[T]) bind(s *Store) bool { return t.owner.CompareAndSwap(nil, s) }
+
+func (t *Table[T]) unbind(s *Store) { t.owner.CompareAndSwap(s, nil) }
+
+func (t *Table[T]) decode(data []byte) (any, error) { return t.codec.decode(data) }
+
+// rev gives the visible revision of a record, 0 when there is none.
+func (t *Table[T]) rev(id string) int64 {
+	_, rev, _ := t.Get(id)
+	return rev
+}
+
+func (t *Table[T]) ids() iter.Seq2[string, int64] {
+	return func(yield func(string, int64) bool) {
+		for id, e := range t.Snapshot().main.from("") {
+			if !yield(id, e.rev) {
+				return
+			}
+		}
+	}
+}
+
+// set stages one change. The caller holds the model's mu and publishes before it lets go.
+func (t *Table[T]) set(id string, val any, rev int64) (old any) {
+	if t.next == nil {
+		t.next = t.Snapshot().stage()
+	}
+	s := t.next
+	if e, ok := s.main.get(id); ok {
+		old = e.val
+		t.eachKey(e, func(i int, key string) { s.by[i].delete(key) })
+	}
+	if val == nil {
+		s.main.delete(id)
+		return old
+	}
+	e := &entry[T]{id: id, val: val.(*T), rev: rev}
+	s.main.put(id, e)
+	t.eachKey(e, func(i int, key string) { s.by[i].put(key, e) })
+	return old
+}
+
+func (t *Table[T]) eachKey(e *entry[T], fn func(i int, key string)) {
+	for i, ix := range t.indexes {
+		for _, value := range ix.keys(e.val) {
+			fn(i, value+"\x00"+e.id)
+		}
+	}
+}
+
+// publish makes everything that was staged visible at once.
+func (t *Table[T]) publish() {
+	if t.next == nil {
+		return
+	}
+	t.view.Store(t.next.view(t))
+	t.next = nil
+}
+
+func (v *View[T]) stage() *stage[T] {
+	s := &stage[T]{main: v.main.edit()}
+	for _, ix := range v.by {
+		s.by = append(s.by, ix.edit())
+	}
+	return s
+}
+
+func (s *stage[T]) view(t *Table[T]) *View[T] {
+	v := &View[T]{table: t, main: s.main.done()}
+	for _, ix := range s.by {
+		v.by = append(v.by, ix.done())
+	}
+	return v
+}

@@ -1,0 +1,82 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const updateAttempts = 32
+
+// GetLinearizable asks the backend itself: the answer is not older than the call, whatever this replica's tables
+// show. It belongs before every answer «not found» where several processes write. An absent record gives nil, 0, nil.
+func (t *Table[T]) GetLinearizable(ctx context.Context, id string) (*T, int64, error) {
+	s := t.owner.Load()
+	if s == nil {
+		return nil, 0, fmt.Errorf("%w: table %q is not open", ErrInvalid, t.kind)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	kv, err := s.backend.Get(ctx, s.key(t.kind, id))
+	if err != nil {
+		return nil, 0, fmt.Errorf("read %s/%s: %w", t.kind, id, err)
+	}
+	if kv.ModRev == 0 {
+		return nil, 0, nil
+	}
+	if v, rev, ok := t.Get(id); ok && rev == kv.ModRev {
+		return v, rev, nil
+	}
+	v, err := t.codec.decode(kv.Value)
+	if err != nil {
+		return nil, 0, fmt.Errorf("decode %s/%s: %w", t.kind, id, err)
+	}
+	u := update{table: t, id: id, key: string(t.kind) + "/" + id, val: v, rev: kv.ModRev}
+	s.model.ahead(kv.ModRev, []update{u})
+	return v, kv.ModRev, nil
+}
+
+// Writer commits changes: a *Store, or what its Under gives.
+type Writer interface {
+	Commit(ctx context.Context, changes ...Change) error
+}
+
+var (
+	_ Writer = (*Store)(nil)
+	_ Writer = fenced{}
+)
+
+// Update changes one record by compare-and-swap. fn gets the record, or nil when there is none, must not change it,
+// and gives the new one: a copy, nil to delete, or the very pointer it got to leave all as it is. It may be called
+// several times and must have no effect of its own. Update returns what the record is now; an error of fn is returned
+// as it is, ErrConflict means that others kept winning. w is the Store that t is open in, or a Writer of it.
+func Update[T any](ctx context.Context, w Writer, t *Table[T], id string, fn func(*T) (*T, error)) (*T, error) {
+	old, rev, ok := t.Get(id)
+	var err error
+	for try := range updateAttempts {
+		if !ok || try > 0 {
+			if old, rev, err = t.GetLinearizable(ctx, id); err != nil {
+				return nil, err
+			}
+		}
+		val, ferr := fn(old)
+		if ferr != nil || val == old {
+			return old, ferr
+		}
+		change := Delete(t, id, IfRev(rev))
+		if val != nil {
+			change = Put(t, id, val, IfRev(rev))
+		}
+		if err = w.Commit(ctx, change); err == nil {
+			return val, nil
+		}
+		if !errors.Is(err, ErrConflict) {
+			return nil, err
+		}
+		if try > 1 {
+			pause(ctx, time.Duration(try)*time.Millisecond)
+		}
+	}
+	return nil, fmt.Errorf("update after %d attempts: %w", updateAttempts, err)
+}
