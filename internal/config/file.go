@@ -1,0 +1,136 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxFile bounds a configuration file, in bytes.
+const maxFile = 1 << 20
+
+// keyForm is what a key of the file looks like.
+var keyForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// entry is one line of a configuration file that sets something.
+type entry struct {
+	line       int
+	key, value string
+}
+
+// readFile reads a configuration file and refuses keys that begin like a setting
+// and are none. Other keys are left alone, so that a file may serve as the
+// environment of a service manager too.
+func readFile(path string, table Table) (map[string]string, error) {
+	raw, err := readBounded(path, maxFile)
+	if err != nil {
+		return nil, fmt.Errorf("configuration file %q: %w", path, err)
+	}
+	entries, err := parseFile(raw)
+	if err != nil {
+		return nil, fmt.Errorf("configuration file %q: %w", path, err)
+	}
+	values := make(map[string]string, len(entries))
+	for _, e := range entries {
+		if strings.HasPrefix(e.key, "SVC_") && !table.knows(e.key) {
+			return nil, fmt.Errorf("configuration file %q: line %d: unknown setting %s", path, e.line, e.key)
+		}
+		values[e.key] = e.value
+	}
+	return values, nil
+}
+
+// knows says whether a key is a setting of the table, names the file of one of its
+// secrets, or is one that is not built yet (which is refused with its own sentence).
+func (t Table) knows(key string) bool {
+	if _, ok := t.find(key); ok {
+		return true
+	}
+	if s, ok := t.find(strings.TrimSuffix(key, fileSuffix)); ok && s.Kind == Secret {
+		return true
+	}
+	_, ok := unbuilt(key)
+	return ok
+}
+
+// parseFile reads KEY=value lines. Empty lines and lines that start with # say
+// nothing; a key may be set once only.
+func parseFile(raw []byte) ([]entry, error) {
+	if !utf8.Valid(raw) || bytes.IndexByte(raw, 0) >= 0 {
+		return nil, errors.New("it is not a text in UTF-8")
+	}
+	var entries []entry
+	first := map[string]int{}
+	no := 0
+	for line := range strings.SplitSeq(string(raw), "\n") {
+		no++
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		key, rest, found := strings.Cut(line, "=")
+		key = strings.TrimSpace(key)
+		if !found || !keyForm.MatchString(key) {
+			return nil, fmt.Errorf("line %d: it must have the form KEY=value", no)
+		}
+		if before, twice := first[key]; twice {
+			return nil, fmt.Errorf("line %d: %s is already set in line %d", no, key, before)
+		}
+		first[key] = no
+		value, err := unquote(strings.TrimSpace(rest))
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %s: %w", no, key, err)
+		}
+		entries = append(entries, entry{no, key, value})
+	}
+	return entries, nil
+}
+
+// unquote takes the value of a line. Between single quotes everything is itself;
+// between double quotes \" and \\ stand for the second character; without quotes
+// white space followed by # starts a comment.
+func unquote(text string) (string, error) {
+	if text == "" || text[0] == '#' {
+		return "", nil
+	}
+	if text[0] != '"' && text[0] != '\'' {
+		return beforeComment(text), nil
+	}
+	value, rest, ok := quoted(text[1:], text[0])
+	if !ok {
+		return "", errors.New("its quote is not closed")
+	}
+	if rest = strings.TrimSpace(rest); rest != "" && rest[0] != '#' {
+		return "", errors.New("something follows its closing quote")
+	}
+	return value, nil
+}
+
+func beforeComment(text string) string {
+	for i := 1; i < len(text); i++ {
+		if text[i] == '#' && (text[i-1] == ' ' || text[i-1] == '\t') {
+			return strings.TrimSpace(text[:i])
+		}
+	}
+	return text
+}
+
+// quoted reads up to the closing quote and gives what follows it.
+func quoted(text string, quote byte) (value, rest string, ok bool) {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == quote:
+			return b.String(), text[i+1:], true
+		case c == '\\' && quote == '"' && i+1 < len(text) && (text[i+1] == '"' || text[i+1] == '\\'):
+			i++
+			b.WriteByte(text[i])
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return "", "", false
+}

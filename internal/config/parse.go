@@ -1,0 +1,138 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+var (
+	errForm  = errors.New("wrong form")
+	errRange = errors.New("out of range")
+)
+
+// sizeUnits are the units of a size in bytes. They are powers of 1024, as the disk
+// sizes of virtual machines are.
+var sizeUnits = map[string]int64{"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+
+// ParseSize reads a number of bytes with its unit: 1024B, 10KB, 140MB, 45GB, 2TB.
+// Units are powers of 1024 and may be in small letters; the number is whole and not
+// negative. A size over the largest int64 is an error.
+func ParseSize(text string) (int64, error) {
+	digits := strings.TrimRight(text, "bBkKmMgGtT")
+	unit, ok := sizeUnits[strings.ToUpper(text[len(digits):])]
+	if !ok || digits == "" || strings.Trim(digits, "0123456789") != "" {
+		return 0, errForm
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n > math.MaxInt64/unit {
+		return 0, errRange
+	}
+	return n * unit, nil
+}
+
+// ParseDuration reads a duration in Go's form (90s, 1m, 1h30m) or as a plain number
+// of seconds. It is never negative.
+func ParseDuration(text string) (time.Duration, error) {
+	if strings.Trim(text, "0123456789") == "" && text != "" {
+		seconds, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || seconds > int64(math.MaxInt64/time.Second) {
+			return 0, errRange
+		}
+		return time.Duration(seconds) * time.Second, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, errForm
+	}
+	if d < 0 {
+		return 0, errRange
+	}
+	return d, nil
+}
+
+// parseList splits at commas and drops empty elements; no element gives nil.
+func parseList(text string) []string {
+	var list []string
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			list = append(list, item)
+		}
+	}
+	return list
+}
+
+// anyText takes every text that a line of a file or an environment can hold.
+func anyText(text string) error {
+	if !utf8.ValidString(text) || strings.ContainsAny(text, "\x00\r\n") {
+		return errForm
+	}
+	return nil
+}
+
+func checkAddr(text string) error {
+	_, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return errForm
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return errRange
+	}
+	return anyText(text)
+}
+
+// checkURL wants the address of another service.
+func checkURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
+		return errors.New("an http or https address such as http://registry.example:8089")
+	}
+	return nil
+}
+
+// eachURL wants a list of addresses.
+func eachURL(text string) error {
+	for _, item := range parseList(text) {
+		if err := checkURL(item); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// atLeast wants a number that is not below a bound.
+func atLeast(lo int) func(string) error {
+	return func(text string) error {
+		if n, err := strconv.Atoi(text); err != nil || n < lo {
+			return fmt.Errorf("a whole number of at least %d", lo)
+		}
+		return nil
+	}
+}
+
+// between wants a duration within bounds.
+func between(lo, hi time.Duration) func(string) error {
+	return func(text string) error {
+		if d, err := ParseDuration(text); err != nil || d < lo || d > hi {
+			return fmt.Errorf("a duration between %s and %s", lo, hi)
+		}
+		return nil
+	}
+}
+
+// oneOf wants one of a few words.
+func oneOf(words ...string) func(string) error {
+	return func(text string) error {
+		if !slices.Contains(words, text) {
+			return errors.New("one of " + strings.Join(words, ", "))
+		}
+		return nil
+	}
+}

@@ -1,0 +1,102 @@
+package config
+
+import (
+	"strconv"
+
+	"github.com/spf13/pflag"
+)
+
+// Setting is one line of a service's table.
+type Setting struct {
+	Key     string // name in the environment and in the file, such as SVC_LISTEN_ADDR
+	Flag    string // name on the command line, such as listen-addr
+	Default string // in the form of its kind; "" is a value only of the textual kinds
+	Kind    Kind
+	Help    string             // one line for --help
+	Check   func(string) error // nil, or says what the value must be; never called with ""; must not repeat a secret
+}
+
+// Table is the settings of one service, in the order in which they are printed.
+type Table []Setting
+
+// Kind says what form a value has.
+type Kind int
+
+// The kinds. String, Addr, Path and Secret are read with Values.String.
+const (
+	String   Kind = iota // any text
+	Int                  // a whole number
+	Bool                 // true or false
+	Duration             // Go form (90s, 1m) or a plain number of seconds
+	Size                 // a number of bytes with a unit: 1024B 10KB 140MB 45GB
+	Addr                 // host:port to listen on; an empty host is every interface
+	Path                 // a file or directory
+	Secret               // text that is never shown; Key_FILE may name a file that holds it
+	List                 // texts separated by commas
+)
+
+// kinds gives each kind its name in --help, its form in error texts and its parser.
+var kinds = map[Kind]struct {
+	name, form string
+	parse      func(string) error
+}{
+	String:   {"string", "a text", anyText},
+	Int:      {"int", "a whole number", parses(strconv.Atoi)},
+	Bool:     {"bool", "true or false", parses(strconv.ParseBool)},
+	Duration: {"duration", "a duration such as 90s, 1m or 2h, or a number of seconds", parses(ParseDuration)},
+	Size:     {"size", "a size such as 1024B, 10KB, 140MB or 45GB", parses(ParseSize)},
+	Addr:     {"address", "an address host:port such as :8090 or 127.0.0.1:8090", checkAddr},
+	Path:     {"path", "a path", anyText},
+	Secret:   {"secret", "a text", anyText},
+	List:     {"list", "texts separated by commas", anyText},
+}
+
+// parses turns a parser into a check of a form.
+func parses[T any](parse func(string) (T, error)) func(string) error {
+	return func(s string) error {
+		_, err := parse(s)
+		return err
+	}
+}
+
+// textual says whether the empty text is a value of the kind.
+func (k Kind) textual() bool {
+	return k != Int && k != Bool && k != Duration && k != Size
+}
+
+// AddFlags declares a flag for every setting. Values given on the command line are
+// checked by Load together with those of the other sources.
+func (t Table) AddFlags(fs *pflag.FlagSet) {
+	for _, s := range t {
+		f := fs.VarPF(&flagValue{text: s.Default, kind: s.Kind}, s.Flag, "", s.Help+" ["+s.Key+"]")
+		if s.Kind == Bool {
+			f.NoOptDefVal = "true"
+		}
+	}
+}
+
+// flagValue holds the text of a flag until Load looks at it.
+type flagValue struct {
+	text string
+	kind Kind
+}
+
+var _ pflag.Value = (*flagValue)(nil)
+
+func (v *flagValue) String() string { return v.text }
+func (v *flagValue) Type() string   { return kinds[v.kind].name }
+
+func (v *flagValue) Set(text string) error {
+	v.text = text
+	return nil
+}
+
+// find gives the setting of a key.
+func (t Table) find(key string) (Setting, bool) {
+	for _, s := range t {
+		if s.Key == key {
+			return s, true
+		}
+	}
+	return Setting{}, false
+}

@@ -1,0 +1,80 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Keys that the commands read.
+const (
+	Registry              = "SVC_REGISTRY"
+	LocalRegistry         = "SVC_LOCAL_REGISTRY"
+	ListenAddr            = "SVC_LISTEN_ADDR"
+	DataDir               = "SVC_DATA_DIR"
+	EtcdEndpoints         = "SVC_ETCD_ENDPOINTS"
+	InstanceTimeOut       = "SVC_INSTANCE_TIME_OUT"
+	NodeActiveTimeout     = "SVC_NODE_ACTIVE_TIMEOUT"
+	InstanceActiveTimeout = "SVC_INSTANCE_ACTIVE_TIMEOUT"
+	UnknownVMThreshold    = "SVC_UNKNOWN_VM_THRESHOLD"
+	GracefulShutdown      = "SVC_GRACEFUL_SHUTDOWN_TIMEOUT"
+	RequestTimeout        = "SVC_REQUEST_TIMEOUT"
+	RunRegistry           = "SVC_RUN_REGISTRY"
+	RegistryBasePath      = "SVC_REGISTRY_BASE_PATH"
+	RegistryListenAddress = "SVC_REGISTRY_LISTEN_ADDRESS"
+	VMNamePrefix          = "SVC_VM_NAME_PREFIX"
+	BasePath              = "SVC_BASE_PATH"
+	LogLevel              = "SVC_LOG_LEVEL"
+)
+
+// aDay bounds every time-out: a longer one is a slip of the unit.
+const aDay = 24 * time.Hour
+
+// ControllerTable is the settings of the controller, alone or with a registry in the
+// same process.
+var ControllerTable = Table{
+	{Key: Registry, Flag: "registry", Kind: String, Check: checkURL, Help: "address of the registry as nodes and clients reach it"},
+	{Key: LocalRegistry, Flag: "local-registry", Kind: String, Check: checkURL, Help: "address of the registry as the controller reaches it, when it differs"},
+	{Key: ListenAddr, Flag: "listen-addr", Default: ":8090", Kind: Addr, Help: "address of the controller's API and portal"},
+	{Key: DataDir, Flag: "data-dir", Default: dataDir("controller"), Kind: Path, Help: "directory of the controller's records"},
+	{Key: EtcdEndpoints, Flag: "etcd-endpoints", Kind: List, Check: eachURL, Help: "addresses of an external etcd cluster; without them the store is embedded"},
+	{Key: InstanceTimeOut, Flag: "instance-time-out", Default: "1m", Kind: Duration, Check: between(0, aDay), Help: "how long the record of a terminated instance is kept"},
+	{Key: NodeActiveTimeout, Flag: "node-active-timeout", Default: "2m", Kind: Duration, Check: between(time.Second, aDay), Help: "silence after which a node is Offline"},
+	{Key: InstanceActiveTimeout, Flag: "instance-active-timeout", Default: "2m", Kind: Duration, Check: between(time.Second, aDay), Help: "how long instances of an offline node wait for its return before they end in Error"},
+	{Key: UnknownVMThreshold, Flag: "unknown-vm-threshold", Default: "30", Kind: Int, Check: atLeast(1), Help: "full reports of a VM that nobody owns before it is removed"},
+	{Key: GracefulShutdown, Flag: "graceful-shutdown-timeout", Default: "10s", Kind: Duration, Check: between(0, aDay), Help: "how long a stop waits for open requests"},
+	{Key: RequestTimeout, Flag: "request-timeout", Default: "15s", Kind: Duration, Check: between(time.Second, aDay), Help: "longest time of one request, long polls aside"},
+	{Key: RunRegistry, Flag: "run-registry", Default: "false", Kind: Bool, Help: "run a registry in the same process"},
+	{Key: RegistryBasePath, Flag: "registry-base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory of that registry"},
+	{Key: RegistryListenAddress, Flag: "registry-listen-address", Default: ":8089", Kind: Addr, Help: "address of that registry's API"},
+	{Key: VMNamePrefix, Flag: "vm-name-prefix", Default: "mgmtManaged-", Kind: String, Help: "what the name of every VM starts with"},
+	logLevel,
+}
+
+// RegistryTable is the settings of a registry that runs alone.
+var RegistryTable = Table{
+	{Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory"},
+	{Key: ListenAddr, Flag: "listen-addr", Default: ":8089", Kind: Addr, Help: "address of the registry's API"},
+	logLevel,
+}
+
+var logLevel = Setting{
+	Key: LogLevel, Flag: "log-level", Default: "info", Kind: String,
+	Check: oneOf("debug", "info", "warn", "error"), Help: "least level that is logged: debug, info, warn or error",
+}
+
+// dataDir is where a service keeps its data when nothing else is said: the system's
+// directory for root, the user's for others.
+func dataDir(service string) string {
+	if os.Geteuid() == 0 {
+		return filepath.Join("/var/lib/buildyard", service)
+	}
+	if base := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(base) {
+		return filepath.Join(base, "buildyard", service)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = os.TempDir()
+	}
+	return filepath.Join(home, ".local", "share", "buildyard", service)
+}

@@ -1,0 +1,92 @@
+package config
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Values are the checked settings of one service. They never change.
+type Values struct {
+	table  Table
+	values map[string]value
+}
+
+// get gives the text of a setting. A key that the table does not declare, or declares
+// with another kind, is an error of the program and panics.
+func (v *Values) get(key string, allowed ...Kind) string {
+	s, ok := v.table.find(key)
+	if !ok {
+		panic("config: undeclared setting " + key)
+	}
+	if !slices.Contains(allowed, s.Kind) {
+		panic("config: setting " + key + " is a " + kinds[s.Kind].name)
+	}
+	return v.values[key].text
+}
+
+// must is for parsers of values that Load has already checked.
+func must[T any](parsed T, err error) T {
+	if err != nil {
+		panic("config: unchecked value: " + err.Error())
+	}
+	return parsed
+}
+
+// String gives a setting of kind String, Addr, Path or Secret; "" when it has no value.
+func (v *Values) String(key string) string { return v.get(key, String, Addr, Path, Secret) }
+
+// Int gives a setting of kind Int.
+func (v *Values) Int(key string) int { return must(strconv.Atoi(v.get(key, Int))) }
+
+// Bool gives a setting of kind Bool.
+func (v *Values) Bool(key string) bool { return must(strconv.ParseBool(v.get(key, Bool))) }
+
+// Duration gives a setting of kind Duration; it is never negative.
+func (v *Values) Duration(key string) time.Duration {
+	return must(ParseDuration(v.get(key, Duration)))
+}
+
+// Size gives a setting of kind Size, in bytes.
+func (v *Values) Size(key string) int64 { return must(ParseSize(v.get(key, Size))) }
+
+// List gives a setting of kind List; nil when it has no element.
+func (v *Values) List(key string) []string { return parseList(v.get(key, List)) }
+
+// Origin says where the value of a declared setting came from.
+func (v *Values) Origin(key string) Origin {
+	if _, ok := v.table.find(key); !ok {
+		panic("config: undeclared setting " + key)
+	}
+	return v.values[key].origin
+}
+
+// Print writes every setting as a line of a configuration file, with its origin as a
+// comment. Secrets are masked, so that the text may be shown to anybody.
+func (v *Values) Print(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	for _, s := range v.table {
+		found := v.values[s.Key]
+		text := quote(found.text)
+		if s.Kind == Secret && found.text != "" {
+			text = mask
+		}
+		fmt.Fprintf(out, "%s=%s # %s\n", s.Key, text, found.origin)
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("print the settings: %w", err)
+	}
+	return nil
+}
+
+// quote writes a value so that parseFile reads the same one.
+func quote(text string) string {
+	if !strings.ContainsAny(text, " \t\"'#\\") && strings.TrimSpace(text) == text {
+		return text
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
+}
