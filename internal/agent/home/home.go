@@ -1,0 +1,168 @@
+// Package home is the data directory of a node: where its files lie, which
+// identity it joined with, and the lock that keeps a second agent out.
+//
+// It is not the journal or the cache; it only says where they are.
+//
+// Invariant: node.json is replaced whole and readable by its owner only, so that a
+// credential is never half written and never shown to another user.
+package home
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Home is a data directory. The zero value is unusable; see At.
+type Home struct{ dir string }
+
+// At gives the home below dir, made absolute. Nothing is created.
+func At(dir string) (Home, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return Home{}, fmt.Errorf("data directory: %w", err)
+	}
+	return Home{dir}, nil
+}
+
+// Default is the data directory when none is named: /var/lib for root, else below
+// the user's data folder ($XDG_DATA_HOME).
+func Default() string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/buildyard/node"
+	}
+	if data := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
+		return filepath.Join(data, "buildyard", "node")
+	}
+	user, err := os.UserHomeDir()
+	if err != nil {
+		user = "."
+	}
+	return filepath.Join(user, ".local", "share", "buildyard", "node")
+}
+
+// Dir is the data directory itself.
+func (h Home) Dir() string { return h.dir }
+
+// Instances holds the journal.
+func (h Home) Instances() string { return filepath.Join(h.dir, "instances") }
+
+// Templates holds the cached versions.
+func (h Home) Templates() string { return filepath.Join(h.dir, "templates") }
+
+// VMs belongs to the hypervisor driver.
+func (h Home) VMs() string { return filepath.Join(h.dir, "vms") }
+
+// Library holds the local templates.
+func (h Home) Library() string { return filepath.Join(h.dir, "library") }
+
+// Registries is the file of named registries.
+func (h Home) Registries() string { return filepath.Join(h.dir, "registries.json") }
+
+func (h Home) identity() string { return filepath.Join(h.dir, "node.json") }
+
+// Make creates the data directory.
+func (h Home) Make() error {
+	if err := os.MkdirAll(h.dir, 0o755); err != nil { //nolint:gosec // an unprivileged hypervisor goes through it
+		return fmt.Errorf("data directory: %w", err)
+	}
+	return nil
+}
+
+// Identity is what a node joined with and as.
+type Identity struct {
+	NodeID     string       `json:"node_id"`
+	Credential string       `json:"credential"` // secret
+	Controller string       `json:"controller"` // URL
+	Registry   string       `json:"registry,omitempty"`
+	Name       string       `json:"name"`
+	Host       string       `json:"host"` // address under which its VMs are reached
+	Groups     []string     `json:"groups,omitempty"`
+	Capacity   int          `json:"capacity,omitempty"` // 0: the controller's default
+	Reserve    size.Reserve `json:"reserve"`
+	TLS        TLS          `json:"tls,omitzero"`
+}
+
+// TLS names the files with which the controller is spoken to.
+type TLS struct {
+	Insecure bool   `json:"insecure,omitempty"`
+	Cert     string `json:"cert,omitempty"`
+	Key      string `json:"key,omitempty"`
+	CA       string `json:"ca,omitempty"`
+}
+
+// Identity reads who this node is. A node that has not joined gives a CodeNotFound
+// whose sentence says what to do.
+func (h Home) Identity() (Identity, error) {
+	raw, err := os.ReadFile(h.identity())
+	if errors.Is(err, fs.ErrNotExist) {
+		return Identity{}, farm.Errorf(farm.CodeNotFound,
+			"This node has not joined a cloud (no node.json in %s); run: buildnode join <controller URL> --token <token>", h.dir)
+	}
+	if err != nil {
+		return Identity{}, fmt.Errorf("read identity: %w", err)
+	}
+	var id Identity
+	if err := json.Unmarshal(raw, &id); err != nil {
+		return Identity{}, fmt.Errorf("read identity %s: %w", h.identity(), err)
+	}
+	return id, nil
+}
+
+// SetIdentity keeps who this node is, durably.
+func (h Home) SetIdentity(id Identity) error {
+	if err := h.Make(); err != nil {
+		return err
+	}
+	raw, err := json.MarshalIndent(id, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write identity: %w", err)
+	}
+	return WriteFile(h.identity(), append(raw, '\n'))
+}
+
+// ClearIdentity forgets who this node was; it is no error when nobody knew.
+func (h Home) ClearIdentity() error {
+	err := os.Remove(h.identity())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget identity: %w", err)
+	}
+	return nil
+}
+
+// WriteFile replaces a file whole and durably, for its owner only.
+func WriteFile(name string, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(name), err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+			err = fmt.Errorf("write %s: %w", filepath.Base(name), err)
+		}
+	}()
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), name); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(name))
+}
+
+// SyncDir makes the names in a directory durable.
+func SyncDir(dir string) error {
+	f, err := os.Open(dir) //nolint:gosec // the caller's own directory
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

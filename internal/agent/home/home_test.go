@@ -1,0 +1,89 @@
+package home_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func at(t *testing.T) home.Home {
+	t.Helper()
+	h, err := home.At(filepath.Join(t.TempDir(), "node"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func TestIdentityIsKept(t *testing.T) {
+	h := at(t)
+	if _, err := h.Identity(); farm.CodeOf(err) != farm.CodeNotFound || !strings.Contains(err.Error(), "buildnode join") {
+		t.Errorf("before joining: %v, want what to do", err)
+	}
+	want := home.Identity{
+		NodeID: "n", Credential: "secret", Controller: "http://c", Name: "mac", Host: "h",
+		Groups: []string{"a", "b"}, Reserve: size.Reserve{Bytes: 20 << 30}, TLS: home.TLS{CA: "/ca.pem"},
+	}
+	if err := h.SetIdentity(want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := h.Identity()
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	info, err := os.Stat(filepath.Join(h.Dir(), "node.json"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("node.json has mode %v, %v: it holds a credential", info.Mode(), err)
+	}
+	left, err := os.ReadDir(h.Dir())
+	if err != nil || len(left) != 1 {
+		t.Errorf("%d files after writing one, %v", len(left), err)
+	}
+	for range 2 {
+		if err := h.ClearIdentity(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := h.Identity(); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("after clearing: %v", err)
+	}
+}
+
+func TestDamagedIdentity(t *testing.T) {
+	h := at(t)
+	if err := h.Make(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(h.Dir(), "node.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Identity(); err == nil || farm.CodeOf(err) == farm.CodeNotFound {
+		t.Errorf("got %v: a damaged identity is not a missing one", err)
+	}
+}
+
+func TestOneAgentOnly(t *testing.T) {
+	h := at(t)
+	first, err := h.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Lock(); farm.CodeOf(err) != farm.CodeConflict {
+		t.Errorf("second lock: %v, want a conflict", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := h.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = again.Close()
+}

@@ -1,0 +1,45 @@
+package home
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Lock is the right to be the agent of a home. The kernel gives it back when the
+// process ends, however it ends.
+type Lock struct{ file *os.File }
+
+// Lock takes the home. A CodeConflict means that an agent runs on it.
+func (h Home) Lock() (*Lock, error) {
+	if err := h.Make(); err != nil {
+		return nil, err
+	}
+	return LockFile(filepath.Join(h.dir, "lock"),
+		farm.Errorf(farm.CodeConflict, "An agent already runs on %s", h.dir))
+}
+
+// LockFile takes an exclusive lock on a file, which is made when it is missing;
+// busy is the error when somebody holds it.
+func LockFile(name string, busy error) (*Lock, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the caller's own file
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:gosec // a descriptor fits
+	if err == nil {
+		return &Lock{f}, nil
+	}
+	_ = f.Close()
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, busy
+	}
+	return nil, fmt.Errorf("lock %s: %w", name, err)
+}
+
+// Close gives the lock back.
+func (l *Lock) Close() error { return l.file.Close() }

@@ -1,0 +1,76 @@
+package host_test
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/agent/host"
+)
+
+func TestFacts(t *testing.T) {
+	f := host.Read()
+	if f.CPUs < 1 || f.MemoryMB < 64 || f.OS != runtime.GOOS || f.Arch != runtime.GOARCH {
+		t.Errorf("got %+v", f)
+	}
+	if free := host.FreeMemoryMB(); free < 1 || free > f.MemoryMB {
+		t.Errorf("%d MB free of %d", free, f.MemoryMB)
+	}
+}
+
+func TestDisk(t *testing.T) {
+	free, total, err := host.Disk(t.TempDir())
+	if err != nil || free <= 0 || total < free {
+		t.Errorf("%d free of %d, %v", free, total, err)
+	}
+	if _, _, err := host.Disk(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("a missing path has disk space")
+	}
+}
+
+func TestAllocatedCountsNoHoles(t *testing.T) {
+	dir := t.TempDir()
+	sparse := filepath.Join(dir, "sub", "sparse")
+	if err := os.MkdirAll(filepath.Dir(sparse), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(sparse, make([]byte, 100_000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(sparse, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	if n := host.Allocated(dir); n < 100_000 || n > 10<<20 {
+		t.Errorf("%d bytes allocated, want about 100000", n)
+	}
+	if n := host.Allocated(filepath.Join(dir, "none")); n != 0 {
+		t.Errorf("%d bytes in a missing directory", n)
+	}
+}
+
+func TestLoadOfThisProcess(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("utilization is measured on Linux only")
+	}
+	var l host.Load
+	start := time.Now()
+	if cpu, ram := l.Measure(start, []int{os.Getpid(), 1 << 30}); cpu != 0 || ram <= 0 || ram > 1 {
+		t.Errorf("first measure: cpu %v, ram %v", cpu, ram)
+	}
+	for sum := 0; time.Since(start) < 60*time.Millisecond; sum++ { //nolint:revive // burns processor time
+	}
+	if cpu, _ := l.Measure(time.Now(), []int{os.Getpid()}); cpu <= 0 || cpu > 1 {
+		t.Errorf("a busy process takes %v of the processors", cpu)
+	}
+}
+
+func TestAddressTowards(t *testing.T) {
+	if got := host.AddressTowards("http://127.0.0.1:8090"); got != "127.0.0.1" {
+		t.Errorf("towards loopback: %q", got)
+	}
+	if got := host.AddressTowards("::"); got != "" {
+		t.Errorf("towards nothing: %q", got)
+	}
+}

@@ -1,0 +1,163 @@
+// Package link is the agent's side of the node link: the four calls of api/link.go
+// over plain HTTP/1.1.
+//
+// It keeps no state between calls and repeats nothing: when to call again is the
+// agent's matter. It never logs a body, since orders carry scripts.
+//
+// Invariant: every error has a code of package farm, so that a caller can tell a
+// node that was removed (CodeUnauthenticated) and a second agent (CodeConflict)
+// from a controller that is away (CodeUnavailable).
+package link
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+const (
+	callTimeout = 15 * time.Second
+	maxAnswer   = 256 << 20 // bytes; orders carry scripts
+	maxMessage  = 4 << 10   // bytes of a controller's sentence that are kept
+)
+
+// Client calls one controller. It may be used from many goroutines.
+type Client struct {
+	base       *url.URL
+	http       *http.Client
+	credential string // "" before joining
+}
+
+// New makes a client for a controller at address. credential is what a join
+// answered. It does not connect.
+func New(address string, transport http.RoundTripper, credential string) (*Client, error) {
+	base, err := url.Parse(strings.TrimSpace(address))
+	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
+		return nil, farm.Invalid("controller", "%q is not an http or https address", address)
+	}
+	base.Path = strings.TrimRight(base.Path, "/")
+	base.RawQuery, base.Fragment = "", ""
+	return &Client{base: base, http: &http.Client{Transport: transport}, credential: credential}, nil
+}
+
+// Transport makes the transport of agents: HTTP/1.1 with keep-alive, since a poll
+// hangs and must not hold up a report. agents is how many will share it.
+func Transport(config *tls.Config, agents int) *http.Transport {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		TLSClientConfig:     config,
+		TLSHandshakeTimeout: 10 * time.Second,
+		Protocols:           &protocols,
+		MaxIdleConnsPerHost: 2 * agents,
+		IdleConnTimeout:     60 * time.Second,
+	}
+}
+
+// Join registers a node and gives its identity.
+func (c *Client) Join(ctx context.Context, in api.JoinRequest) (api.JoinAnswer, error) {
+	return call[api.JoinAnswer](ctx, c, api.PathJoin, callTimeout, in)
+}
+
+// Poll asks for work and waits up to wait for it.
+func (c *Client) Poll(ctx context.Context, wait time.Duration, in api.PollRequest) (api.PollAnswer, error) {
+	path := api.PathPoll + "?wait=" + wait.Round(time.Millisecond).String()
+	return call[api.PollAnswer](ctx, c, path, wait+callTimeout, in)
+}
+
+// Report delivers statuses.
+func (c *Client) Report(ctx context.Context, in api.Report) (api.ReportAnswer, error) {
+	return call[api.ReportAnswer](ctx, c, api.PathReport, callTimeout, in)
+}
+
+// leave is the body of a disjoin.
+type leave struct {
+	Protocol int    `json:"protocol"`
+	NodeID   string `json:"node_id"`
+}
+
+// Disjoin removes the node from its cloud.
+func (c *Client) Disjoin(ctx context.Context, nodeID string) error {
+	_, err := call[json.RawMessage](ctx, c, api.PathDisjoin, callTimeout, leave{api.LinkProtocol, nodeID})
+	return err
+}
+
+func call[T any](ctx context.Context, c *Client, path string, limit time.Duration, in any) (T, error) {
+	var out T
+	body, err := json.Marshal(in)
+	if err != nil {
+		return out, fmt.Errorf("encode for controller: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base.String()+path, bytes.NewReader(body))
+	if err != nil {
+		return out, fmt.Errorf("call controller: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if c.credential != "" {
+		req.Header.Set("Authorization", "Bearer "+c.credential)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return out, farm.Unavailable(err, "The controller at %s cannot be reached", c.base.Redacted())
+	}
+	defer resp.Body.Close() //nolint:errcheck // read only
+	return decode[T](resp)
+}
+
+// decode reads an envelope. A FAIL becomes a farm.Error with the controller's sentence.
+func decode[T any](resp *http.Response) (T, error) {
+	var e api.Envelope[T]
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return e.Body, farm.Unavailable(err, "The controller's answer was cut")
+	}
+	if err := json.Unmarshal(raw, &e); err != nil {
+		var none T
+		return none, &farm.Error{
+			Code: codeOf(resp.StatusCode), Err: err,
+			Message: "The controller answered " + resp.Status + " without an envelope; is the address right?",
+		}
+	}
+	if e.Status != api.StatusOK || resp.StatusCode != http.StatusOK {
+		var none T
+		return none, farm.Errorf(codeOf(resp.StatusCode), "%.*s", maxMessage, e.Message)
+	}
+	return e.Body, nil
+}
+
+// codes maps HTTP statuses of the node link back to codes.
+var codes = map[int]farm.Code{
+	http.StatusOK:                    farm.CodeRefused, // a FAIL that is an answer
+	http.StatusBadRequest:            farm.CodeInvalid,
+	http.StatusUnauthorized:          farm.CodeUnauthenticated,
+	http.StatusForbidden:             farm.CodeForbidden,
+	http.StatusNotFound:              farm.CodeNotFound,
+	http.StatusConflict:              farm.CodeConflict,
+	http.StatusRequestEntityTooLarge: farm.CodeTooLarge,
+	http.StatusTooManyRequests:       farm.CodeBusy,
+	http.StatusBadGateway:            farm.CodeUnavailable,
+	http.StatusServiceUnavailable:    farm.CodeUnavailable,
+	http.StatusGatewayTimeout:        farm.CodeUnavailable,
+}
+
+func codeOf(status int) farm.Code {
+	if code, ok := codes[status]; ok {
+		return code
+	}
+	return farm.CodeInternal
+}

@@ -1,0 +1,113 @@
+package link_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func serve(t *testing.T, h http.HandlerFunc) *link.Client {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	c, err := link.New(server.URL+"/", link.Transport(nil, 1), "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestPollSpeaksTheWire(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		var in api.PollRequest
+		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+			t.Error(err)
+		}
+		wait, err := time.ParseDuration(r.URL.Query().Get("wait"))
+		if r.Method != http.MethodPost || r.URL.Path != api.PathPoll || err != nil || wait != 4321*time.Millisecond {
+			t.Errorf("got %s %s", r.Method, r.URL)
+		}
+		if got := r.Header.Get("Authorization"); got != "Bearer secret" {
+			t.Errorf("Authorization is %q", got)
+		}
+		if in.NodeID != "n" || r.ProtoMajor != 1 {
+			t.Errorf("got %+v over %s", in, r.Proto)
+		}
+		_, _ = io.WriteString(w, `{"status":"OK","message":"","body":{"orders":[{"kind":"start","instance_id":"i","claim":"c"}],"need_full":true}}`)
+	})
+	got, err := c.Poll(t.Context(), 4321*time.Millisecond, api.PollRequest{NodeID: "n"})
+	if err != nil || len(got.Orders) != 1 || !got.NeedFull || got.Orders[0].Kind != api.OrderStart {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestErrorsHaveCodes(t *testing.T) {
+	for _, tt := range []struct {
+		status int
+		body   string
+		code   farm.Code
+		text   string
+	}{
+		{401, `{"status":"FAIL","message":"Authentication Required"}`, farm.CodeUnauthenticated, "Authentication Required"},
+		{409, `{"status":"FAIL","message":"another agent"}`, farm.CodeConflict, "another agent"},
+		{200, `{"status":"FAIL","message":"no such group"}`, farm.CodeRefused, "no such group"},
+		{503, `busy`, farm.CodeUnavailable, "without an envelope"},
+		{418, `{"status":"FAIL","message":"tea"}`, farm.CodeInternal, "tea"},
+		{200, `<html>`, farm.CodeRefused, "is the address right?"},
+	} {
+		c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(tt.status)
+			_, _ = io.WriteString(w, tt.body)
+		})
+		_, err := c.Report(t.Context(), api.Report{})
+		if farm.CodeOf(err) != tt.code || !strings.Contains(err.Error(), tt.text) {
+			t.Errorf("%d %s: got %q (%s), want code %s", tt.status, tt.body, err, farm.CodeOf(err), tt.code)
+		}
+	}
+}
+
+func TestControllerAway(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	c, err := link.New(server.URL, link.Transport(nil, 1), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Close()
+	if _, err := c.Join(t.Context(), api.JoinRequest{}); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("got %v, want unavailable", err)
+	}
+	if err := c.Disjoin(t.Context(), "n"); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("got %v, want unavailable", err)
+	}
+}
+
+func TestCancelEndsAHangingPoll(t *testing.T) {
+	hanging := make(chan struct{})
+	c := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		close(hanging)
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-hanging; cancel() }()
+	if _, err := c.Poll(ctx, time.Minute, api.PollRequest{}); err == nil {
+		t.Error("a cancelled poll has no error")
+	}
+}
+
+func TestAddress(t *testing.T) {
+	for _, address := range []string{"", "controller:8090", "ftp://x", "http://", "http://a b"} {
+		if _, err := link.New(address, nil, ""); farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("New(%q): got %v", address, err)
+		}
+	}
+}
