@@ -1,0 +1,40 @@
+package controller
+
+import (
+	"context"
+	"sync"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// configCache keeps the configuration of versions by content id, which never
+// changes. The zero value is ready.
+type configCache struct {
+	mu   sync.Mutex
+	byID map[string]api.TemplateConfig
+}
+
+// maxConfigs bounds the cache; when it is full it is emptied, since filling it
+// again costs one call a version.
+const maxConfigs = 4096
+
+func (c *configCache) get(ctx context.Context, reg Registry, id string, v api.TemplateVersion) (api.TemplateConfig, error) {
+	c.mu.Lock()
+	config, ok := c.byID[v.ContentID]
+	c.mu.Unlock()
+	if ok {
+		return config, nil
+	}
+	config, err := reg.Info(ctx, transfer.Ref{ID: id, Version: &v.Number})
+	if err != nil || v.ContentID == "" {
+		return config, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byID == nil || len(c.byID) >= maxConfigs {
+		c.byID = map[string]api.TemplateConfig{}
+	}
+	c.byID[v.ContentID] = config
+	return config, nil
+}

@@ -1,0 +1,171 @@
+package controller
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// Registry is what the controller asks of a registry.
+type Registry interface {
+	List(ctx context.Context) ([]api.Template, error)
+	Detail(ctx context.Context, id string) (api.TemplateDetail, error)
+	Info(ctx context.Context, ref transfer.Ref) (api.TemplateConfig, error)
+	Disk(ctx context.Context) (api.DiskInfo, error)
+	Status(ctx context.Context) (api.RegistryStatus, error)
+}
+
+// Options configure a Controller. The durations must be positive.
+type Options struct {
+	Registry        Registry
+	RegistryAddress string // given to nodes and clients
+	VMNamePrefix    string // of every VM that the controller starts
+
+	KeepTerminated   time.Duration // how long a terminated record stays
+	NodeTimeout      time.Duration // silence after which a node is Offline
+	InstanceTimeout  time.Duration // how long beyond that its instances may come back
+	StartTimeout     time.Duration // of a VM's start, without the pull
+	UnknownReports   int           // full reports after which a VM nobody owns is removed
+	UnknownAge       time.Duration // and the least time it must have been seen
+	OrderResend      time.Duration // after which an order that was not acknowledged is sent again
+	Now              func() time.Time
+	Logger           *slog.Logger
+	JoinToken        string // "": the one in the store, made at the first start
+	Version          string // of this program, X.Y.Z-<hash>
+	HousekeepingTick time.Duration
+}
+
+// withDefaults fills in what was left zero.
+func (o Options) withDefaults() Options {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&o.KeepTerminated, time.Minute},
+		{&o.NodeTimeout, 2 * time.Minute},
+		{&o.InstanceTimeout, 2 * time.Minute},
+		{&o.StartTimeout, 90 * time.Second},
+		{&o.UnknownAge, 150 * time.Second},
+		{&o.OrderResend, 5 * time.Second},
+		{&o.HousekeepingTick, time.Second},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if o.UnknownReports == 0 {
+		o.UnknownReports = 30
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Controller runs the use cases over one store. Open makes it, Run drives it.
+type Controller struct {
+	opts      Options
+	log       *slog.Logger
+	store     *store.Store
+	tables    *Tables
+	link      *link
+	placer    *placer
+	joinToken string
+	started   time.Time
+
+	configs configCache
+	alarmed atomic.Int64 // epoch seconds of the last alarm about unknown VMs
+}
+
+// Tables are the record tables of a controller, to be opened with its store.
+type Tables struct {
+	Instances *store.Table[farm.Instance]
+	Nodes     *store.Table[farm.Node]
+	Infos     *store.Table[farm.NodeInfo]
+	Groups    *store.Table[farm.Group]
+	Settings  *store.Table[Setting]
+}
+
+// Setting is a value that the controller keeps for itself.
+type Setting struct {
+	Value string `json:"value"`
+}
+
+// The kinds of the tables; they are segments of the store's keys.
+const (
+	kindInstance = store.Kind("i")
+	kindNode     = store.Kind("n")
+	kindInfo     = store.Kind("d")
+	kindGroup    = store.Kind("g")
+	kindSetting  = store.Kind("s")
+)
+
+// byNode is the index of instances by the node they are placed on.
+const byNode = "node"
+
+// NewTables makes the empty tables.
+func NewTables() *Tables {
+	return &Tables{
+		Instances: store.NewTable(kindInstance, store.WithIndex(byNode, func(i *farm.Instance) []string {
+			if i.NodeID == "" {
+				return nil
+			}
+			return []string{i.NodeID}
+		})),
+		Nodes:    store.NewTable[farm.Node](kindNode),
+		Infos:    store.NewTable[farm.NodeInfo](kindInfo),
+		Groups:   store.NewTable[farm.Group](kindGroup),
+		Settings: store.NewTable[Setting](kindSetting),
+	}
+}
+
+// New makes a controller over an open store. Nothing runs before Run.
+func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*Controller, error) {
+	opts = opts.withDefaults()
+	c := &Controller{opts: opts, log: opts.Logger, store: st, tables: tables, started: opts.Now()}
+	c.link = newLink(c)
+	c.placer = newPlacer(c)
+	var err error
+	if c.joinToken, err = c.ensureJoinToken(ctx); err != nil {
+		return nil, err
+	}
+	st.Subscribe(func(events []store.Event) {
+		c.link.observe(events)
+		c.placer.observe(events)
+	})
+	c.link.load()
+	c.placer.load()
+	return c, nil
+}
+
+// Run places requests and keeps house until the context ends.
+func (c *Controller) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { c.placer.run(ctx) })
+	wg.Go(func() { c.housekeep(ctx) })
+	wg.Wait()
+	return ctx.Err()
+}
+
+// Healthy says why the controller cannot serve; nil when it can.
+func (c *Controller) Healthy() error {
+	if err := c.store.Healthy(); err != nil {
+		return farm.Unavailable(err, "The store cannot be reached")
+	}
+	return nil
+}
+
+func (c *Controller) now() time.Time { return c.opts.Now().UTC() }
+
+// storeError gives a store failure the code that clients see.
+func storeError(err error) error { return storeCodes.apply(err) }

@@ -1,0 +1,77 @@
+package controller
+
+import (
+	"slices"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Limits of texts that a node sends, so that no record outgrows the store.
+const (
+	maxOutput  = 64 << 10
+	maxMessage = 4 << 10
+)
+
+// vmOf makes the domain's VM of a node's; what the node leaves out stays as it was.
+func vmOf(in *api.LinkVM, old *farm.VMInfo) *farm.VMInfo {
+	vm := &farm.VMInfo{
+		UUID: in.UUID, Name: in.Name, Status: farm.VMStatus(in.Status), Version: in.Version,
+		CPUs: max(in.CPUs, 0), MemoryMB: max(in.MemoryMB, 0), IP: in.IP, HostIP: in.HostIP, MAC: in.MAC,
+		PID: in.PID, Accel: in.Accel, Created: in.Created, Accessed: in.Started, Started: in.Started, Stopped: in.Stopped,
+	}
+	for _, p := range in.Ports {
+		vm.Ports = append(vm.Ports, farm.Port(p))
+	}
+	if old != nil {
+		vm.IP, vm.HostIP = firstOf(vm.IP, old.IP), firstOf(vm.HostIP, old.HostIP)
+		vm.Name, vm.UUID = firstOf(vm.Name, old.Name), firstOf(vm.UUID, old.UUID)
+		if vm.Ports == nil {
+			vm.Ports = old.Ports
+		}
+	}
+	return vm
+}
+
+func scriptOf(in *api.ScriptStatus) *farm.ScriptResult {
+	r := &farm.ScriptResult{
+		Code: in.Code, TimedOut: in.TimedOut, Stdout: tail(in.Stdout, maxOutput), Stderr: tail(in.Stderr, maxOutput),
+	}
+	for _, e := range in.Errors[:min(len(in.Errors), 10)] {
+		r.Errors = append(r.Errors, tail(e, maxMessage))
+	}
+	return r
+}
+
+// tail keeps the last n bytes of a text: of an output the end says what went wrong.
+func tail(s string, n int) string { return s[max(0, len(s)-n):] }
+
+func infoOf(node string, in *api.NodeInfo) *farm.NodeInfo {
+	info := &farm.NodeInfo{
+		NodeID: node, Arch: in.Arch, OS: in.OS, CPUs: max(in.CPUs, 0), MemoryMB: max(in.MemoryMB, 0),
+		DiskSize: max(in.DiskSize, 0), FreeDisk: max(in.FreeDisk, 0), CacheUsage: max(in.CacheUsage, 0),
+		AgentVersion: in.AgentVersion,
+		Hypervisor: farm.Hypervisor{
+			Driver: in.Driver, Version: in.Hypervisor, Accelerator: in.Accelerator, Machine: in.Machine, CPUModel: in.CPUModel,
+		},
+	}
+	for _, t := range in.Templates {
+		info.Templates = append(info.Templates, farm.NodeTemplate(t))
+	}
+	for _, u := range in.USB {
+		info.USB = append(info.USB, farm.USBDevice(u))
+	}
+	return info
+}
+
+// sameInfo says whether two descriptions differ in nothing that is worth a write:
+// the disk figures move all the time and are written along with other changes, or
+// when they moved by more than a hundredth of the disk.
+func sameInfo(a, b *farm.NodeInfo) bool {
+	return a.Arch == b.Arch && a.OS == b.OS && a.CPUs == b.CPUs &&
+		a.MemoryMB == b.MemoryMB && a.DiskSize == b.DiskSize && a.AgentVersion == b.AgentVersion &&
+		a.Hypervisor == b.Hypervisor && slices.Equal(a.Templates, b.Templates) && slices.Equal(a.USB, b.USB) &&
+		near(a.FreeDisk, b.FreeDisk, a.DiskSize) && near(a.CacheUsage, b.CacheUsage, a.DiskSize)
+}
+
+func near(a, b, whole int64) bool { return max(a-b, b-a) <= whole/100 }

@@ -1,0 +1,259 @@
+package controller
+
+import (
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// link is the server's side of the node link: what is known of each node's agent
+// while it polls. Nothing of it is stored; after a restart every node sends its
+// description again and every order that is still needed goes out again.
+type link struct {
+	c *Controller
+
+	mu       sync.Mutex // guards sessions; each session has its own lock
+	sessions map[string]*session
+}
+
+func newLink(c *Controller) *link {
+	return &link{c: c, sessions: map[string]*session{}}
+}
+
+// session is one node as seen through its polls.
+type session struct {
+	mu       sync.Mutex
+	node     string
+	boot     string // of the agent that speaks for the node
+	parked   int    // polls that hang
+	left     bool   // the last poll of boot was cut off
+	seen     time.Time
+	usage    api.Usage
+	infoHash string
+	heldHash string
+	due      map[string]due     // instance id -> the order it needs
+	unknown  map[string]unknown // instance id, else VM id -> since when nobody owns it
+	wake     chan struct{}      // has a value when there may be new orders
+}
+
+// due is an order that a node has not acknowledged yet.
+type due struct {
+	kind  api.OrderKind
+	claim string
+	sent  time.Time // zero: not yet
+}
+
+// unknown is something that a node holds and no record knows.
+type unknown struct {
+	since   time.Time
+	reports int
+}
+
+func (l *link) session(node string) *session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.sessions[node]
+	if s == nil {
+		s = &session{
+			node: node, due: map[string]due{}, unknown: map[string]unknown{}, wake: make(chan struct{}, 1),
+		}
+		l.sessions[node] = s
+	}
+	return s
+}
+
+// drop forgets a node that was removed; its parked polls end.
+func (l *link) drop(node string) {
+	l.mu.Lock()
+	s := l.sessions[node]
+	delete(l.sessions, node)
+	l.mu.Unlock()
+	if s != nil {
+		s.ring()
+	}
+}
+
+func (s *session) ring() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// load takes over the orders that were open before this process started.
+func (l *link) load() {
+	for _, inst := range l.c.tables.Instances.All() {
+		l.want(inst)
+	}
+}
+
+// observe follows the records: an instance that needs an order wakes its node.
+func (l *link) observe(events []store.Event) {
+	for _, e := range events {
+		if e.Kind != kindInstance {
+			continue
+		}
+		if inst, ok := e.New.(*farm.Instance); ok {
+			l.want(inst)
+		} else if old, ok := e.Old.(*farm.Instance); ok && old.NodeID != "" {
+			l.session(old.NodeID).forget(old.ID)
+		}
+	}
+}
+
+// orderFor says what a node must be told of an instance; "" for nothing.
+func orderFor(inst *farm.Instance) api.OrderKind {
+	switch {
+	case inst.State == farm.Terminating:
+		return api.OrderTerminate
+	case inst.State == farm.Scheduling && inst.StatusNo == 0:
+		return api.OrderStart
+	default:
+		return ""
+	}
+}
+
+func (l *link) want(inst *farm.Instance) {
+	if inst.NodeID == "" {
+		return
+	}
+	s := l.session(inst.NodeID)
+	kind := orderFor(inst)
+	if kind == "" {
+		s.forget(inst.ID)
+		return
+	}
+	s.mu.Lock()
+	old := s.due[inst.ID]
+	fresh := old.kind != kind || old.claim != inst.Claim
+	if fresh {
+		s.due[inst.ID] = due{kind: kind, claim: inst.Claim}
+	}
+	s.mu.Unlock()
+	if fresh {
+		s.ring()
+	}
+}
+
+func (s *session) forget(instance string) {
+	s.mu.Lock()
+	delete(s.due, instance)
+	s.mu.Unlock()
+}
+
+// acknowledge takes orders off the list that the node has in its journal. A
+// terminate order stays due until the node says that it is done, but is not sent
+// again before the time for that has come.
+func (s *session) acknowledge(acks []api.Ack) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range acks {
+		d, ok := s.due[a.InstanceID]
+		if ok && d.kind == a.Kind && d.kind == api.OrderStart && d.claim == a.Claim {
+			delete(s.due, a.InstanceID)
+		}
+	}
+}
+
+// maxOrders bounds one answer; the rest comes with the next poll.
+const maxOrders = 200
+
+// take marks the orders that are to be sent now and gives them with the moment at
+// which the next one is due again.
+func (s *session) take(now time.Time, resend time.Duration) (ids []string, next time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, d := range s.due {
+		if again := d.sent.Add(resend); !d.sent.IsZero() && now.Before(again) {
+			if next.IsZero() || again.Before(next) {
+				next = again
+			}
+			continue
+		}
+		if len(ids) == maxOrders {
+			return ids, now
+		}
+		d.sent = now
+		s.due[id] = d
+		ids = append(ids, id)
+	}
+	return ids, next
+}
+
+// takenOverAfter is how long an agent that fell silent without being cut off
+// keeps its node against another agent with the same id.
+const takenOverAfter = 3 * time.Second
+
+// contact notes that an agent spoke. It refuses a second agent that speaks for the
+// same node while the first one does.
+func (s *session) contact(boot string, now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.boot != "" && s.boot != boot && (s.parked > 0 || (!s.left && now.Sub(s.seen) < takenOverAfter)) {
+		return farm.Errorf(farm.CodeConflict,
+			"Another agent already speaks for node %s; a node id must not be used twice: stop one of them", s.node)
+	}
+	if s.boot != boot {
+		s.boot, s.infoHash, s.heldHash = boot, "", ""
+	}
+	s.seen, s.left = now, false
+	return nil
+}
+
+// park counts a hanging poll; the returned function ends it and says whether the
+// agent hung up.
+func (s *session) park() func(hungUp bool, now time.Time) {
+	s.mu.Lock()
+	s.parked++
+	boot := s.boot
+	s.mu.Unlock()
+	return func(hungUp bool, now time.Time) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.parked--
+		if s.boot != boot {
+			return
+		}
+		s.left = hungUp
+		if !hungUp {
+			s.seen = now
+		}
+	}
+}
+
+// usage gives what a node last said of its load, and when it was last in contact.
+func (l *link) usage(node string) (api.Usage, time.Time) {
+	l.mu.Lock()
+	s := l.sessions[node]
+	l.mu.Unlock()
+	if s == nil {
+		return api.Usage{}, time.Time{}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.usage, s.seenLocked(l.c.now())
+}
+
+// seenLocked gives the last contact: now while a poll hangs.
+func (s *session) seenLocked(now time.Time) time.Time {
+	if s.parked > 0 {
+		return now
+	}
+	return s.seen
+}
+
+// foreign counts what a node holds and nobody owns: it takes room there too.
+func (l *link) foreign(node string) int {
+	l.mu.Lock()
+	s := l.sessions[node]
+	l.mu.Unlock()
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.unknown)
+}

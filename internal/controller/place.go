@@ -1,0 +1,214 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// placer feeds the scheduler's index with every change of the records and carries
+// out what it decides. One goroutine places; readers ask for reasons.
+type placer struct {
+	c    *Controller
+	wake chan struct{}
+
+	mu      sync.Mutex // guards index and foreign
+	index   *sched.Index
+	foreign map[string]int // node id -> VMs that nobody owns, as the index knows
+}
+
+func newPlacer(c *Controller) *placer {
+	return &placer{
+		c: c, wake: make(chan struct{}, 1), index: sched.New(sched.Options{}), foreign: map[string]int{},
+	}
+}
+
+// load fills the index with the records there are.
+func (p *placer) load() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, g := range p.c.tables.Groups.All() {
+		p.index.SetGroup(*g)
+	}
+	for id := range p.c.tables.Nodes.All() {
+		p.setNodeLocked(id)
+	}
+	for id, inst := range p.c.tables.Instances.All() {
+		p.setInstanceLocked(id, inst)
+	}
+}
+
+// observe follows the records.
+func (p *placer) observe(events []store.Event) {
+	p.mu.Lock()
+	for _, e := range events {
+		switch e.Kind {
+		case kindInstance:
+			inst, _ := e.New.(*farm.Instance)
+			p.setInstanceLocked(e.ID, inst)
+		case kindNode, kindInfo:
+			p.setNodeLocked(e.ID)
+		case kindGroup:
+			if g, ok := e.New.(*farm.Group); ok {
+				p.index.SetGroup(*g)
+			} else {
+				p.index.RemoveGroup(e.ID)
+			}
+		}
+	}
+	p.mu.Unlock()
+	p.ring()
+}
+
+// touch looks at a node again: what it holds beside its allocations changed.
+func (p *placer) touch(node string) {
+	p.mu.Lock()
+	if p.foreign[node] != p.c.link.foreign(node) {
+		p.setNodeLocked(node)
+	}
+	p.mu.Unlock()
+	p.ring()
+}
+
+func (p *placer) ring() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *placer) setNodeLocked(id string) {
+	node, _, ok := p.c.tables.Nodes.Get(id)
+	if !ok {
+		p.index.RemoveNode(id)
+		delete(p.foreign, id)
+		return
+	}
+	info, _, _ := p.c.tables.Infos.Get(id)
+	p.foreign[id] = p.c.link.foreign(id)
+	p.index.SetNode(sched.NodeOf(node, info, sched.Load{VMs: p.foreign[id], VCPU: p.foreign[id]}))
+}
+
+func (p *placer) setInstanceLocked(id string, inst *farm.Instance) {
+	if inst == nil || inst.State != farm.Scheduling || inst.NodeID != "" {
+		p.index.RemoveRequest(id)
+		return
+	}
+	p.index.SetRequest(sched.RequestOf(inst))
+}
+
+// explained gives an instance with the reason for its waiting as message.
+func (p *placer) explained(inst *farm.Instance) *farm.Instance {
+	if inst.State != farm.Scheduling || inst.NodeID != "" {
+		return inst
+	}
+	p.mu.Lock()
+	reason := p.index.Why(inst.ID)
+	p.mu.Unlock()
+	if reason.Name == sched.Unknown {
+		return inst
+	}
+	n := inst.Clone()
+	n.Message = reason.Text
+	return n
+}
+
+// placeBatch is how many requests one pass places.
+const placeBatch = 1000
+
+// run places whenever something changed.
+func (p *placer) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		}
+		for p.pass(ctx) {
+			if ctx.Err() != nil {
+				return
+			}
+		}
+	}
+}
+
+// pass places one batch and says whether there may be more.
+func (p *placer) pass(ctx context.Context) bool {
+	p.mu.Lock()
+	found := p.index.Place(p.c.now(), placeBatch)
+	p.mu.Unlock()
+	byNode := map[string][]string{}
+	for _, a := range found {
+		byNode[a.NodeID] = append(byNode[a.NodeID], a.RequestID)
+	}
+	var wg sync.WaitGroup
+	for node, ids := range byNode {
+		wg.Go(func() { p.assignAll(ctx, node, ids) })
+	}
+	wg.Wait()
+	return len(found) == placeBatch
+}
+
+// assignChunk is how many placements on one node go into one transaction.
+const assignChunk = 50
+
+func (p *placer) assignAll(ctx context.Context, node string, ids []string) {
+	for start := 0; start < len(ids); start += assignChunk {
+		part := ids[start:min(start+assignChunk, len(ids))]
+		err := p.assign(ctx, node, part)
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, store.ErrConflict) {
+			p.c.log.WarnContext(ctx, "could not place instances", "node", node, "count", len(part), "error", err)
+			time.AfterFunc(time.Second, p.ring)
+		}
+		p.mu.Lock()
+		for _, id := range part {
+			p.index.Unplace(id)
+			inst, _, _ := p.c.tables.Instances.Get(id)
+			p.setInstanceLocked(id, inst)
+		}
+		p.setNodeLocked(node)
+		p.mu.Unlock()
+		p.ring()
+	}
+}
+
+// assign writes placements on one node: the node's allocations and the instances
+// in one transaction, each as it was when it was decided on.
+func (p *placer) assign(ctx context.Context, id string, ids []string) error {
+	node, rev, ok := p.c.tables.Nodes.Get(id)
+	if !ok || !node.TakesStarts() {
+		return &store.ConflictError{Keys: []string{id}}
+	}
+	n := node.Clone()
+	now := p.c.now()
+	changes := make([]store.Change, 1, len(ids)+1)
+	for _, iid := range ids {
+		inst, irev, ok := p.c.tables.Instances.Get(iid)
+		if !ok || inst.State != farm.Scheduling || inst.NodeID != "" {
+			continue
+		}
+		to, _ := farm.NextInstance(inst.State, farm.Placed)
+		i := inst.Clone()
+		i.State, i.NodeID, i.NodeName, i.Claim, i.Placed, i.Updated = to, n.ID, n.Name, uuid.NewString(), now, now
+		n.Allocs[iid] = farm.Alloc{VCPU: i.VCPU(), MemoryMB: i.VRAM()}
+		changes = append(changes, store.Put(p.c.tables.Instances, iid, i, store.IfRev(irev)))
+	}
+	if len(changes) == 1 {
+		return nil
+	}
+	if n.Mode == farm.ByNumber && len(n.Allocs) > n.Capacity {
+		return &store.ConflictError{Keys: []string{id}}
+	}
+	changes[0] = store.Put(p.c.tables.Nodes, id, n, store.IfRev(rev))
+	return p.c.store.Commit(ctx, changes...)
+}

@@ -1,0 +1,227 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// Limits of the node link.
+const (
+	MaxWait     = 30 * time.Second // of one poll
+	maxHeld     = 10000
+	maxStatuses = 10000
+)
+
+// Poll is a node's heartbeat and its question for work. It returns at once when
+// there are orders or something is missing, else after wait.
+func (c *Controller) Poll(ctx context.Context, credential string, req api.PollRequest, wait time.Duration) (api.PollAnswer, error) {
+	var answer api.PollAnswer
+	node, err := c.authenticate(req.NodeID, credential)
+	if err != nil {
+		return answer, err
+	}
+	if err := checkPoll(req); err != nil {
+		return answer, err
+	}
+	s := c.link.session(node.ID)
+	if err := s.contact(req.BootID, c.now()); err != nil {
+		return answer, err
+	}
+	if answer.NeedFull, err = c.describe(ctx, s, req); err != nil {
+		return answer, err
+	}
+	if err := c.greet(ctx, node, req.Host); err != nil {
+		return answer, err
+	}
+	s.acknowledge(req.Acks)
+	answer.Registry = c.opts.RegistryAddress
+	if answer.NeedFull {
+		wait = 0
+	}
+	answer.Orders = c.await(ctx, s, min(wait, MaxWait))
+	return answer, nil
+}
+
+func checkPoll(req api.PollRequest) error {
+	switch {
+	case req.Protocol > api.LinkProtocol:
+		return farm.Refused("This controller speaks version %d of the node link, the node version %d: update the controller", api.LinkProtocol, req.Protocol)
+	case req.BootID == "" || len(req.BootID) > 64:
+		return farm.Invalid("boot_id", "must have 1 to 64 bytes")
+	case len(req.Held) > maxHeld:
+		return farm.Invalid("held", "must have at most %d elements", maxHeld)
+	case req.Info != nil && req.Info.Arch != "amd64" && req.Info.Arch != "arm64":
+		return farm.Invalid("info.arch", "must be amd64 or arm64")
+	}
+	return nil
+}
+
+// await hangs until there are orders for the node, or the time is up.
+func (c *Controller) await(ctx context.Context, s *session, wait time.Duration) []api.Order {
+	done := s.park()
+	defer func() { done(ctx.Err() != nil, c.now()) }()
+	deadline := c.now().Add(wait)
+	for {
+		ids, next := s.take(c.now(), c.opts.OrderResend)
+		if orders := c.orders(ids); len(orders) > 0 {
+			return orders
+		}
+		if next.IsZero() || next.After(deadline) {
+			next = deadline
+		}
+		pause := next.Sub(c.now())
+		if pause <= 0 && !c.now().Before(deadline) {
+			return nil
+		}
+		timer := time.NewTimer(max(pause, time.Millisecond))
+		select {
+		case <-s.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+		timer.Stop()
+	}
+}
+
+// orders writes out what the marked instances need as they are now.
+func (c *Controller) orders(ids []string) []api.Order {
+	var list []api.Order
+	for _, id := range ids {
+		inst, _, ok := c.tables.Instances.Get(id)
+		if !ok {
+			list = append(list, api.Order{Kind: api.OrderTerminate, InstanceID: id})
+			continue
+		}
+		switch kind := orderFor(inst); kind {
+		case api.OrderTerminate:
+			list = append(list, api.Order{Kind: kind, InstanceID: id, Claim: inst.Claim})
+		case api.OrderStart:
+			list = append(list, api.Order{Kind: kind, InstanceID: id, Claim: inst.Claim, Start: c.startOrder(inst)})
+		}
+	}
+	return list
+}
+
+func (c *Controller) startOrder(inst *farm.Instance) *api.StartOrder {
+	o := inst.Options
+	order := &api.StartOrder{
+		TemplateID: inst.Template.ID, TemplateName: inst.Template.Name, Tag: inst.Template.Tag,
+		Version: inst.Template.Version, ContentID: inst.Template.ContentID, Registry: inst.Registry,
+		VMName: VMName(c.opts.VMNamePrefix, inst), PortOverride: o.PortOverride,
+		StartTimeout: int(c.opts.StartTimeout / time.Second),
+	}
+	if o.Script != "" {
+		order.Script = &api.Script{
+			Text: o.Script, AtBoot: o.ScriptCondition == 1, Monitoring: o.ScriptMonitoring,
+			Timeout: o.ScriptTimeout, OnFailure: int(o.ScriptOnFailure),
+		}
+	}
+	for _, p := range o.Ports {
+		order.Ports = append(order.Ports, api.LinkPort(p))
+	}
+	return order
+}
+
+// describe takes over what a node says of itself; needFull asks for what it only
+// gave the hash of and this replica does not know.
+func (c *Controller) describe(ctx context.Context, s *session, req api.PollRequest) (needFull bool, err error) {
+	s.mu.Lock()
+	if req.Usage != nil {
+		s.usage = *req.Usage
+	}
+	infoKnown, heldKnown := s.infoHash == req.InfoHash, s.heldHash == req.HeldHash
+	s.mu.Unlock()
+	switch {
+	case req.Info != nil:
+		if err := c.storeInfo(ctx, req.NodeID, req.Info); err != nil {
+			return false, err
+		}
+		s.mu.Lock()
+		s.infoHash = req.InfoHash
+		s.mu.Unlock()
+	case !infoKnown:
+		needFull = true
+	}
+	switch {
+	case req.HasHeld:
+		c.reconcile(ctx, s, req.Held)
+		s.mu.Lock()
+		s.heldHash = req.HeldHash
+		s.mu.Unlock()
+	case !heldKnown:
+		needFull = true
+	default:
+		c.recount(ctx, s)
+	}
+	return needFull, nil
+}
+
+func (c *Controller) storeInfo(ctx context.Context, node string, in *api.NodeInfo) error {
+	info := infoOf(node, in)
+	_, err := store.Update(ctx, c.store, c.tables.Infos, node, func(old *farm.NodeInfo) (*farm.NodeInfo, error) {
+		if old != nil && sameInfo(old, info) {
+			return old, nil
+		}
+		return info, nil
+	})
+	return storeError(err)
+}
+
+// greet brings a node back that was offline, and takes over a changed address.
+func (c *Controller) greet(ctx context.Context, node *farm.Node, host string) error {
+	if node.State != farm.NodeOffline && (host == "" || host == node.Host) {
+		return nil
+	}
+	back := false
+	_, err := store.Update(ctx, c.store, c.tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
+		if n == nil {
+			return nil, farm.Errorf(farm.CodeUnauthenticated, "the node was removed")
+		}
+		to, drain := farm.NextNode(n.State, n.Drain, farm.NodeContact)
+		back = to != n.State
+		if !back && (host == "" || host == n.Host) {
+			return n, nil
+		}
+		n = n.Clone()
+		if back {
+			n.State, n.Drain, n.StateReason, n.StateSince = to, drain, "", c.now()
+		}
+		n.Host = firstOf(host, n.Host)
+		return n, nil
+	})
+	if err == nil && back {
+		c.log.InfoContext(ctx, "node is back", "node", node.ID)
+		c.nodeBack(ctx, node.ID)
+	}
+	return storeError(err)
+}
+
+// nodeBack lets the instances of a node that was lost go on.
+func (c *Controller) nodeBack(ctx context.Context, node string) {
+	for _, inst := range c.instancesOn(node) {
+		if inst.Lost.IsZero() {
+			continue
+		}
+		err := c.modify(ctx, inst.ID, func(i *farm.Instance) (*farm.Instance, error) {
+			to, ok := farm.NextInstance(i.State, farm.NodeBack)
+			if !ok || i.Lost.IsZero() {
+				return i, nil
+			}
+			n := i.Clone()
+			n.State, n.Lost, n.Updated = to, time.Time{}, c.now()
+			if to != farm.Failed {
+				n.Message = ""
+			}
+			return n, nil
+		})
+		if err != nil {
+			c.log.WarnContext(ctx, "could not bring back an instance", "instance", inst.ID, "error", err)
+		}
+	}
+}

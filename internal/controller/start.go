@@ -1,0 +1,236 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// Limits of a start request.
+const (
+	MaxCount        = 1000
+	MinPriority     = 1
+	MaxPriority     = 10000
+	DefaultPriority = 1000
+	// startChunk is how many new records go into one transaction: well below the
+	// store's limit in number and, with scripts of usual size, in bytes.
+	startChunk = 60
+)
+
+// StartRequest asks for Count instances of one version of a template. Types and
+// ranges were checked by the caller.
+type StartRequest struct {
+	TemplateID string
+	Tag        string
+	Version    *int
+	Count      int
+	Name       string
+	ExternalID string
+	Metadata   map[string]any
+	GroupID    string
+	Owner      string
+	Options    farm.StartOptions
+}
+
+// Start creates the instances and gives their ids once they are durable. It fails
+// whole: when a part cannot be written, what was written is removed again.
+func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, error) {
+	ref, err := c.resolve(ctx, req.TemplateID, req.Tag, req.Version)
+	if err != nil {
+		return nil, err
+	}
+	if pin := req.Options.PinnedNode; pin != "" {
+		if _, _, ok := c.tables.Nodes.Get(pin); !ok {
+			return nil, farm.NotFound()
+		}
+	}
+	instances := make([]*farm.Instance, req.Count)
+	ids := make([]string, req.Count)
+	for i := range instances {
+		instances[i] = c.newInstance(req, ref)
+		ids[i] = instances[i].ID
+	}
+	return ids, c.create(ctx, instances)
+}
+
+func (c *Controller) newInstance(req StartRequest, ref farm.TemplateRef) *farm.Instance {
+	now := c.now()
+	return &farm.Instance{
+		ID: newID(), Name: req.Name, ExternalID: req.ExternalID, Metadata: maps.Clone(req.Metadata),
+		State: farm.Scheduling, Template: ref, Options: req.Options,
+		GroupID: req.GroupID, Owner: owner(req), Registry: c.opts.RegistryAddress,
+		Created: now, Updated: now,
+	}
+}
+
+// owner says whose request it is, for fairness: the caller's key, else the host
+// part of the external id (CI plugins put the address of the job there), else root.
+func owner(req StartRequest) string {
+	if req.Owner != "" {
+		return req.Owner
+	}
+	rest := req.ExternalID
+	if _, after, ok := strings.Cut(rest, "://"); ok {
+		rest = after
+	}
+	host, _, _ := strings.Cut(rest, "/")
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	if host == "" {
+		return "root"
+	}
+	return host
+}
+
+func (c *Controller) create(ctx context.Context, instances []*farm.Instance) error {
+	for done := 0; done < len(instances); {
+		next := min(done+startChunk, len(instances))
+		changes := make([]store.Change, 0, next-done)
+		for _, inst := range instances[done:next] {
+			changes = append(changes, store.Put(c.tables.Instances, inst.ID, inst, store.IfAbsent))
+		}
+		if err := c.store.Commit(ctx, changes...); err != nil {
+			c.rollBack(ctx, instances[:next])
+			return storeError(err)
+		}
+		done = next
+	}
+	return nil
+}
+
+// rollBack ends the instances of a call that failed half-way. It goes through a
+// termination, since some may already be placed.
+func (c *Controller) rollBack(ctx context.Context, instances []*farm.Instance) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	for _, inst := range instances {
+		if err := c.Terminate(ctx, inst.ID); err != nil && farm.CodeOf(err) != farm.CodeNotFound {
+			c.log.ErrorContext(ctx, "could not roll back an instance", "instance", inst.ID, "error", err)
+		}
+	}
+}
+
+// resolve finds the version that a start asks for.
+func (c *Controller) resolve(ctx context.Context, id, tag string, number *int) (farm.TemplateRef, error) {
+	var none farm.TemplateRef
+	if uuid.Validate(id) != nil {
+		return none, farm.Refused("VM not in the registry")
+	}
+	detail, err := c.opts.Registry.Detail(ctx, strings.ToLower(id))
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return none, farm.Refused("VM not in the registry")
+	}
+	if err != nil {
+		return none, registryError(err)
+	}
+	version, err := pickVersion(detail, tag, number)
+	if err != nil {
+		return none, err
+	}
+	config, err := c.configs.get(ctx, c.opts.Registry, detail.ID, version)
+	if err != nil {
+		return none, registryError(err)
+	}
+	ref := farm.TemplateRef{
+		ID: detail.ID, Name: detail.Name, Tag: version.Tag, Version: version.Number, ContentID: version.ContentID,
+		Arch: firstOf(version.Arch, detail.Arch, "amd64"), Size: version.Size, Suspended: len(version.StateFiles) > 0,
+		CPUs: 1, MemoryMB: megabytes(config.RAM),
+	}
+	if config.CPU != nil && config.CPU.Cores > 0 {
+		ref.CPUs = config.CPU.Cores
+	}
+	return ref, nil
+}
+
+// registryError hides what a registry failure looks like inside.
+func registryError(err error) error {
+	if code := farm.CodeOf(err); code == farm.CodeNotFound || code == farm.CodeRefused {
+		return err
+	}
+	return farm.Unavailable(err, "The registry cannot be reached; try again")
+}
+
+func pickVersion(detail api.TemplateDetail, tag string, number *int) (api.TemplateVersion, error) {
+	var none api.TemplateVersion
+	if len(detail.Versions) == 0 {
+		return none, farm.Refused("Template %s has no versions", detail.Name)
+	}
+	if tag == "" && number == nil {
+		return detail.Versions[len(detail.Versions)-1], nil
+	}
+	for _, v := range detail.Versions {
+		switch {
+		case tag != "" && v.Tag == tag:
+			if number != nil && v.Number != *number {
+				return none, farm.Refused("tag %s is version %d, not %d: give one of them", tag, v.Number, *number)
+			}
+			return v, nil
+		case tag == "" && v.Number == *number:
+			return v, nil
+		}
+	}
+	if tag == "" {
+		tag = strconv.Itoa(*number)
+	}
+	return none, farm.Refused("No such tag %s", tag)
+}
+
+func firstOf(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// megabytes reads a template's memory size ("4G", "512M"); 0 when it says nothing useful.
+func megabytes(text string) int {
+	text = strings.TrimSuffix(strings.TrimSpace(text), "B")
+	factor := 1
+	switch {
+	case strings.HasSuffix(text, "G"):
+		factor = 1024
+		fallthrough
+	case strings.HasSuffix(text, "M"):
+		text = text[:len(text)-1]
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > 1<<24 {
+		return 0
+	}
+	return n * factor
+}
+
+// VMName gives the name of an instance's VM. It depends on the record alone, so
+// that an order which is sent again says the same.
+func VMName(prefix string, i *farm.Instance) string {
+	ts := strconv.FormatInt(i.Placed.UnixNano(), 10)
+	if i.Options.NameTemplate == "" {
+		return prefix + i.Template.Name + "-" + ts
+	}
+	return prefix + strings.NewReplacer(
+		"$template_name", i.Template.Name, "$template_id", i.Template.ID, "$instance_id", i.ID,
+		"$node_id", i.NodeID, "$node_name", i.NodeName, "$ts", ts,
+	).Replace(i.Options.NameTemplate)
+}
+
+// newID makes a time-ordered id, so that new records lie beside each other in the store.
+func newID() string {
+	id, err := uuid.NewV7()
+	if err != nil {
+		panic(fmt.Sprintf("no randomness: %v", err))
+	}
+	return id.String()
+}
