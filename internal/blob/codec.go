@@ -1,0 +1,64 @@
+package blob
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// saving is the least share of a frame, in percent, that compression must save to be kept.
+const saving = 5
+
+// The zstd coders are shared: EncodeAll and DecodeAll may be called from many goroutines. No checksum, since
+// the index has a better one. One window a frame bounds what a hostile frame can ask for.
+var (
+	encoder = sync.OnceValues(func() (*zstd.Encoder, error) {
+		return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false), zstd.WithWindowSize(FrameSize))
+	})
+	zdecoder = sync.OnceValues(func() (*zstd.Decoder, error) {
+		return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true),
+			zstd.WithDecoderMaxWindow(2*FrameSize), zstd.WithDecoderMaxMemory(2*FrameSize))
+	})
+)
+
+// pack stores a frame's bytes: compressed into buf when that saves enough, else as they are. The result is
+// valid as long as both slices are.
+func pack(raw, buf []byte) ([]byte, Frame, error) {
+	enc, err := encoder()
+	if err != nil {
+		return nil, Frame{}, fmt.Errorf("zstd: %w", err)
+	}
+	stored, codec := enc.EncodeAll(raw, buf[:0]), CodecZstd
+	if len(stored)*100 > len(raw)*(100-saving) {
+		stored, codec = raw, CodecRaw
+	}
+	return stored, Frame{Stored: len(stored), Raw: len(raw), Codec: codec, Sum: sha256.Sum256(stored)}, nil
+}
+
+// Unpack verifies the stored bytes of a frame and decodes them into buf, which needs a capacity of f.Raw or
+// is replaced. The result may be stored itself.
+func Unpack(f Frame, stored, buf []byte) ([]byte, error) {
+	if len(stored) != f.Stored || sha256.Sum256(stored) != f.Sum {
+		return nil, corrupt("frame at %d is not what its hash says", f.Offset)
+	}
+	if f.Codec == CodecRaw {
+		return stored, nil
+	}
+	if cap(buf) < f.Raw {
+		buf = make([]byte, 0, f.Raw)
+	}
+	dec, err := zdecoder()
+	if err != nil {
+		return nil, fmt.Errorf("zstd: %w", err)
+	}
+	raw, err := dec.DecodeAll(stored, buf[:0:f.Raw])
+	if err != nil {
+		return nil, corrupt("frame at %d does not decode: %v", f.Offset, err)
+	}
+	if len(raw) != f.Raw {
+		return nil, corrupt("frame at %d decodes to %d bytes instead of %d", f.Offset, len(raw), f.Raw)
+	}
+	return raw, nil
+}

@@ -1,0 +1,208 @@
+package blob
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"sort"
+)
+
+// Sizes and limits of the format.
+const (
+	BlockSize = 4096     // bytes of a block, the unit of runs
+	FrameSize = 1 << 20  // most bytes of a frame, decoded or stored
+	MaxSize   = 1 << 46  // largest file behind a layer: 64 TiB
+	MaxIndex  = 64 << 20 // largest index in bytes
+
+	indexVersion = 1
+)
+
+// ErrCorrupt is in the chain of every error about bytes that are not what the format or their hash says.
+var ErrCorrupt = errors.New("layer is damaged")
+
+func corrupt(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
+}
+
+// Kind says what a layer holds.
+type Kind uint8
+
+// The kinds.
+const (
+	KindFile  Kind = 0 // an opaque file, such as a qcow2 image: no parent, no zero runs
+	KindDisk  Kind = 1 // the blocks of a raw disk; may rest on a parent layer
+	KindState Kind = 2 // a saved state, otherwise as KindFile
+)
+
+// Codec says how a frame is stored.
+type Codec uint8
+
+// The codecs.
+const (
+	CodecRaw  Codec = 0
+	CodecZstd Codec = 1
+)
+
+// Run is a range of the file in bytes. Off is a multiple of BlockSize and so is Len, but in the run that ends
+// the file.
+type Run struct{ Off, Len int64 }
+
+// ZeroRun is a range that reads as zeros although the parent may hold data there.
+type ZeroRun struct {
+	Run
+	Discard bool // the guest gave the blocks back
+}
+
+// Frame is the place and hash of one stored frame.
+type Frame struct {
+	Offset int64 // in the layer file
+	Stored int   // bytes there
+	Raw    int   // bytes when decoded: the sum of the frame's runs
+	Codec  Codec
+	Sum    [sha256.Size]byte // of the stored bytes
+}
+
+// Index describes a layer. It is immutable and may be used from many goroutines. Runs are kept in their
+// encoded form and decoded as they are asked for, so that an index takes little more memory than its bytes.
+type Index struct {
+	kind   Kind
+	size   int64
+	parent Root
+	raw    []byte // encoded form
+	root   Root
+	frames []Frame
+	places []place // of the frames' runs
+	zeros  place
+	data   int64 // bytes of all frames, stored
+	live   int64 // bytes of all frames, decoded
+}
+
+// place is where a list of runs begins in the encoded form, and the block that its first gap counts from.
+type place struct {
+	at    int
+	count int
+	block int64
+}
+
+// Root is the layer's name.
+func (x *Index) Root() Root { return x.root }
+
+// Kind is the layer's kind.
+func (x *Index) Kind() Kind { return x.kind }
+
+// Size is the size of the file behind the layer in bytes.
+func (x *Index) Size() int64 { return x.size }
+
+// Parent is the layer that this one changes; the zero Root means zeros.
+func (x *Index) Parent() Root { return x.parent }
+
+// Bytes is the encoded form; it must not be changed.
+func (x *Index) Bytes() []byte { return x.raw }
+
+// Len is the number of frames.
+func (x *Index) Len() int { return len(x.frames) }
+
+// Frame gives frame i. Frames are in the order of the file and back to back in the layer file.
+func (x *Index) Frame(i int) Frame { return x.frames[i] }
+
+// DataBytes is the number of bytes that all frames take in the layer file, which is where the index begins.
+func (x *Index) DataBytes() int64 { return x.data }
+
+// LiveBytes is the number of bytes that all frames hold when decoded.
+func (x *Index) LiveBytes() int64 { return x.live }
+
+// FileSize is the size of the layer file in bytes.
+func (x *Index) FileSize() int64 { return x.data + int64(len(x.raw)) + FooterSize }
+
+// Runs gives the runs of frame i in order; the frame's decoded bytes are those of its runs, back to back.
+func (x *Index) Runs(i int) iter.Seq[Run] {
+	return func(yield func(Run) bool) {
+		p := x.places[i]
+		d := decoder{buf: x.raw, at: p.at}
+		block := p.block
+		for range p.count {
+			block += int64(d.uvarint())
+			n := int64(d.uvarint())
+			if !yield(x.run(block, n)) {
+				return
+			}
+			block += n
+		}
+	}
+}
+
+// Zeros gives the zero and discard runs in order.
+func (x *Index) Zeros() iter.Seq[ZeroRun] {
+	return func(yield func(ZeroRun) bool) {
+		d := decoder{buf: x.raw, at: x.zeros.at}
+		block := int64(0)
+		for range x.zeros.count {
+			block += int64(d.uvarint())
+			n := d.uvarint()
+			if !yield(ZeroRun{x.run(block, int64(n>>1)), n&1 == 1}) {
+				return
+			}
+			block += int64(n >> 1)
+		}
+	}
+}
+
+// run turns blocks into bytes; the last block of the file may be cut.
+func (x *Index) run(block, n int64) Run {
+	off := block * BlockSize
+	return Run{Off: off, Len: min((block+n)*BlockSize, x.size) - off}
+}
+
+// find gives the frame that may hold the byte at off: the last one that begins at or before it; -1 when all
+// begin behind it.
+func (x *Index) find(off int64) int {
+	return sort.Search(len(x.places), func(i int) bool {
+		d := decoder{buf: x.raw, at: x.places[i].at}
+		return (x.places[i].block+int64(d.uvarint()))*BlockSize > off
+	}) - 1
+}
+
+// blocks is the number of blocks of a file.
+func blocks(size int64) int64 { return (size + BlockSize - 1) / BlockSize }
+
+// decoder reads the encoded form. The first failure sticks; afterwards every read gives 0.
+type decoder struct {
+	buf []byte
+	at  int
+	bad bool
+}
+
+// uvarint reads a number. Longer forms than needed are refused, so that equal content has one name.
+func (d *decoder) uvarint() uint64 {
+	if d.bad {
+		return 0
+	}
+	v, n := binary.Uvarint(d.buf[d.at:])
+	if n <= 0 || n > 1 && d.buf[d.at+n-1] == 0 {
+		d.bad = true
+		return 0
+	}
+	d.at += n
+	return v
+}
+
+// upTo reads a number between low and high.
+func (d *decoder) upTo(low, high int64) int64 {
+	v := d.uvarint()
+	if d.bad || v > uint64(high) || int64(v) < low {
+		d.bad = true
+		return low
+	}
+	return int64(v)
+}
+
+func (d *decoder) bytes(n int) []byte {
+	if d.bad || len(d.buf)-d.at < n {
+		d.bad = true
+		return make([]byte, n)
+	}
+	d.at += n
+	return d.buf[d.at-n : d.at]
+}

@@ -1,0 +1,155 @@
+package blob
+
+import (
+	"crypto/sha256"
+)
+
+// minFrame is the least number of index bytes that a frame takes: it bounds what a small index may claim.
+const minFrame = 1 + 1 + sha256.Size + 1 + 2
+
+// ParseIndex checks an index completely: afterwards every run lies in the file, in order and without overlap,
+// and every frame within its limits.
+func ParseIndex(raw []byte) (*Index, error) {
+	if len(raw) > MaxIndex {
+		return nil, corrupt("index of %d bytes", len(raw))
+	}
+	x := &Index{raw: raw, root: sha256.Sum256(raw)}
+	p := parser{decoder: decoder{buf: raw}, x: x}
+	count := p.header()
+	for range count {
+		p.frame()
+		if p.bad {
+			break
+		}
+	}
+	p.zeros()
+	if p.bad || p.at != len(raw) {
+		return nil, corrupt("index is malformed at byte %d", p.at)
+	}
+	if !x.disjoint() {
+		return nil, corrupt("index has runs that overlap")
+	}
+	return x, nil
+}
+
+type parser struct {
+	decoder
+	x    *Index
+	last int64 // block behind the newest data run
+}
+
+// header reads up to the number of frames, which it gives.
+func (p *parser) header() int64 {
+	p.upTo(indexVersion, indexVersion)
+	p.x.kind = Kind(p.upTo(int64(KindFile), int64(KindState)))
+	p.x.size = p.upTo(0, MaxSize)
+	if p.upTo(0, 1) == 1 {
+		p.x.parent = Root(p.bytes(len(Root{})))
+		p.bad = p.bad || p.x.kind != KindDisk || p.x.parent.IsZero()
+	}
+	count := p.upTo(0, int64(len(p.buf)/minFrame))
+	p.x.frames = make([]Frame, 0, count)
+	p.x.places = make([]place, 0, count)
+	return count
+}
+
+func (p *parser) frame() {
+	f := Frame{Offset: p.x.data, Stored: int(p.upTo(1, FrameSize)), Codec: Codec(p.upTo(int64(CodecRaw), int64(CodecZstd)))}
+	copy(f.Sum[:], p.bytes(len(f.Sum)))
+	at := place{count: int(p.upTo(1, FrameSize/BlockSize)), block: p.last}
+	at.at = p.at
+	var raw int64
+	for i := range at.count {
+		raw += p.run(i == 0).Len
+	}
+	f.Raw = int(raw)
+	fits := f.Codec == CodecRaw && f.Stored == f.Raw || f.Codec == CodecZstd && f.Stored < f.Raw
+	if raw > FrameSize || !fits {
+		p.bad = true
+		return
+	}
+	p.x.frames = append(p.x.frames, f)
+	p.x.places = append(p.x.places, at)
+	p.x.data += int64(f.Stored)
+	p.x.live += raw
+}
+
+// run reads a data run. Only the first of a frame may touch the run before it: others would be one run.
+func (p *parser) run(first bool) Run {
+	low := int64(1)
+	if first {
+		low = 0
+	}
+	all := blocks(p.x.size)
+	start := p.last + p.upTo(low, all)
+	n := p.upTo(1, FrameSize/BlockSize)
+	if start+n > all {
+		p.bad = true
+		return Run{}
+	}
+	p.last = start + n
+	return p.x.run(start, n)
+}
+
+func (p *parser) zeros() {
+	count := p.upTo(0, int64(len(p.buf)))
+	p.x.zeros = place{at: p.at, count: int(count)}
+	if count > 0 && p.x.parent.IsZero() {
+		p.bad = true // against zeros there is nothing to hide
+	}
+	all, block, before := blocks(p.x.size), int64(0), int64(-1)
+	for range count {
+		gap := p.upTo(0, all)
+		n := p.upTo(2, all<<1|1)
+		block += gap
+		if p.bad || block+n>>1 > all || gap == 0 && before == n&1 {
+			p.bad = true
+			return
+		}
+		block, before = block+n>>1, n&1
+	}
+}
+
+// disjoint tells that no zero run overlaps a data run. Both lists are in order, so one walk over each suffices.
+func (x *Index) disjoint() bool {
+	if x.zeros.count == 0 {
+		return true
+	}
+	data := cursor{x: x}
+	run, more := data.next()
+	for z := range x.Zeros() {
+		for more && run.Off+run.Len <= z.Off {
+			run, more = data.next()
+		}
+		if more && run.Off < z.Off+z.Len {
+			return false
+		}
+	}
+	return true
+}
+
+// cursor walks the data runs of all frames.
+type cursor struct {
+	x     *Index
+	frame int
+	left  int // runs left in the frame before
+	d     decoder
+	block int64
+}
+
+func (c *cursor) next() (Run, bool) {
+	if c.left == 0 {
+		if c.frame == len(c.x.places) {
+			return Run{}, false
+		}
+		p := c.x.places[c.frame]
+		c.frame++
+		c.left, c.block = p.count, p.block
+		c.d = decoder{buf: c.x.raw, at: p.at}
+	}
+	c.left--
+	start := c.block + int64(c.d.uvarint())
+	n := int64(c.d.uvarint())
+	c.block = start + n
+	return c.x.run(start, n), true
+}

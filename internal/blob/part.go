@@ -1,0 +1,126 @@
+package blob
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io"
+)
+
+// Limits of a part, the unit of an upload.
+const (
+	MaxPart       = 32 << 20 // most frame bytes in a part
+	MaxPartFrames = 8192
+
+	partMagic  = "BYPART1\n"
+	partEntry  = 4 + sha256.Size
+	partHeader = len(partMagic) + 4
+)
+
+// PartFrame is what a part says of one of its frames.
+type PartFrame struct {
+	Stored int
+	Sum    [sha256.Size]byte
+}
+
+// PartHeader gives the bytes before the frames of a part.
+func PartHeader(frames []PartFrame) []byte {
+	b := make([]byte, 0, partHeader+len(frames)*partEntry)
+	b = append(b, partMagic...)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(frames)))
+	for _, f := range frames {
+		b = binary.LittleEndian.AppendUint32(b, uint32(f.Stored))
+		b = append(b, f.Sum[:]...)
+	}
+	return b
+}
+
+// PartSum names a part by its frames: the sha256, in hex, of their hashes one after the other.
+func PartSum(frames []PartFrame) string {
+	h := sha256.New()
+	for _, f := range frames {
+		h.Write(f.Sum[:])
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// PartReader reads a part and gives out only the bytes of frames that it has verified.
+type PartReader struct {
+	src    io.Reader
+	frames []PartFrame
+	length int64
+	next   int    // frame to be read next
+	frame  []byte // buffer
+	ready  []byte // verified and not given out
+}
+
+// NewPartReader reads the header of a part.
+func NewPartReader(r io.Reader) (*PartReader, error) {
+	var head [partHeader]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, fmt.Errorf("read part: %w", err)
+	}
+	count := binary.LittleEndian.Uint32(head[len(partMagic):])
+	if string(head[:len(partMagic)]) != partMagic || count == 0 || count > MaxPartFrames {
+		return nil, corrupt("part has no valid header")
+	}
+	table := make([]byte, int(count)*partEntry)
+	if _, err := io.ReadFull(r, table); err != nil {
+		return nil, fmt.Errorf("read part: %w", err)
+	}
+	p := &PartReader{src: r, frames: make([]PartFrame, count)}
+	for i := range p.frames {
+		entry := table[i*partEntry:]
+		n := binary.LittleEndian.Uint32(entry)
+		if n == 0 || n > FrameSize {
+			return nil, corrupt("part has a frame of %d bytes", n)
+		}
+		p.frames[i] = PartFrame{Stored: int(n), Sum: [sha256.Size]byte(entry[4:partEntry])}
+		p.length += int64(n)
+	}
+	if p.length > MaxPart {
+		return nil, corrupt("part of %d bytes is longer than %d", p.length, MaxPart)
+	}
+	return p, nil
+}
+
+// Frames are the part's frames.
+func (p *PartReader) Frames() []PartFrame { return p.frames }
+
+// Length is the number of bytes of all frames.
+func (p *PartReader) Length() int64 { return p.length }
+
+// Read gives verified bytes. A frame that is not what its hash says ends it with ErrCorrupt.
+func (p *PartReader) Read(b []byte) (int, error) {
+	if len(p.ready) == 0 {
+		if p.next == len(p.frames) {
+			return 0, io.EOF
+		}
+		if err := p.fill(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(b, p.ready)
+	p.ready = p.ready[n:]
+	return n, nil
+}
+
+func (p *PartReader) fill() error {
+	f := p.frames[p.next]
+	if p.frame == nil {
+		p.frame = make([]byte, FrameSize)
+	}
+	buf := p.frame[:f.Stored]
+	if _, err := io.ReadFull(p.src, buf); err != nil {
+		return fmt.Errorf("read part: %w", err)
+	}
+	if sha256.Sum256(buf) != f.Sum {
+		return corrupt("frame %d of the part is not what its hash says", p.next)
+	}
+	p.next++
+	p.ready = buf
+	return nil
+}
+
+var _ io.Reader = (*PartReader)(nil)

@@ -1,0 +1,108 @@
+package layout
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// MaxConfig is the largest configuration object in bytes of JSON.
+const MaxConfig = 1 << 20
+
+// CanonicalConfig gives the one form of a configuration object that content ids rest on: JSON without white
+// space, keys sorted. The object must survive the way through YAML unchanged.
+func CanonicalConfig(raw []byte) ([]byte, error) {
+	if len(raw) > MaxConfig {
+		return nil, fmt.Errorf("configuration is longer than %d bytes", MaxConfig)
+	}
+	object, err := decodeJSON(raw)
+	if err != nil {
+		return nil, err
+	}
+	canonical, err := encodeJSON(object)
+	if err != nil {
+		return nil, err
+	}
+	text, err := ConfigToYAML(canonical)
+	if err != nil {
+		return nil, err
+	}
+	back, err := ConfigToJSON(text)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(back, canonical) {
+		return nil, fmt.Errorf("configuration holds values that YAML cannot keep")
+	}
+	return canonical, nil
+}
+
+// ConfigToYAML turns a configuration object from JSON into YAML. Fields it does not know are kept.
+func ConfigToYAML(raw []byte) ([]byte, error) {
+	object, err := decodeJSON(raw)
+	if err != nil {
+		return nil, err
+	}
+	text, err := yaml.Marshal(object)
+	if err != nil {
+		return nil, fmt.Errorf("encode configuration: %w", err)
+	}
+	return text, nil
+}
+
+// ConfigToJSON turns a configuration object from YAML into JSON.
+func ConfigToJSON(text []byte) ([]byte, error) {
+	object := map[string]any{}
+	if err := yaml.Unmarshal(text, &object); err != nil {
+		return nil, fmt.Errorf("decode configuration: %w", err)
+	}
+	return encodeJSON(object)
+}
+
+func decodeJSON(raw []byte) (map[string]any, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var object map[string]any
+	if err := dec.Decode(&object); err != nil {
+		return nil, fmt.Errorf("decode configuration: %w", err)
+	}
+	if object == nil || dec.More() {
+		return nil, fmt.Errorf("configuration is not one JSON object")
+	}
+	return numbers(object).(map[string]any), nil
+}
+
+// numbers turns json.Number, which YAML would write as text, into int64 or float64.
+func numbers(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, value := range v {
+			v[key] = numbers(value)
+		}
+	case []any:
+		for i, value := range v {
+			v[i] = numbers(value)
+		}
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		if x, err := v.Float64(); err == nil {
+			return x
+		}
+		return v.String()
+	}
+	return v
+}
+
+func encodeJSON(object map[string]any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(object); err != nil {
+		return nil, fmt.Errorf("encode configuration: %w", err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}

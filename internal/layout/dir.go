@@ -1,0 +1,203 @@
+package layout
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Directories below the base of a storage.
+const (
+	VMDir          = "vm_dir"
+	ImagesDir      = "images_dir"
+	StateFileDir   = "state_file_dir"
+	UploadDir      = "upload_dir"
+	TrashDir       = "trash_dir"
+	FilesDir       = "files"
+	CentralLogsDir = "files/central-logs"
+)
+
+const (
+	templateFile = "template.json"
+	maxTemplate  = 64 << 20 // bytes of a template.json
+)
+
+// Dir is the storage of one registry.
+type Dir struct {
+	*Folder
+	base string
+}
+
+// Open opens an existing storage for reading. It changes nothing on disk.
+func Open(base string) (*Dir, error) {
+	f, err := OpenFolder(base, nil)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.root.Stat(VMDir); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s is not a registry storage: %w", base, err), f.Close())
+	}
+	return &Dir{Folder: f, base: base}, nil
+}
+
+// Create opens a storage for writing and makes the directories that are missing.
+func Create(base string, hook Hook) (*Dir, error) {
+	if err := os.MkdirAll(base, 0o755); err != nil {
+		return nil, fmt.Errorf("make storage directory: %w", err)
+	}
+	f, err := OpenFolder(base, hook)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{VMDir, ImagesDir, StateFileDir, UploadDir, TrashDir, CentralLogsDir} {
+		if err := f.MkdirAll(name); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
+	return &Dir{Folder: f, base: base}, nil
+}
+
+// Base is the path that the storage was opened with.
+func (d *Dir) Base() string { return d.base }
+
+// Damage is something in the storage that cannot be served, and why.
+type Damage struct {
+	ID      string // directory below vm_dir
+	Number  int    // version, -1 for the template as a whole
+	Problem string
+}
+
+// Templates reads all templates in the order of their ids. What is damaged is left out and named: only a
+// vm_dir that cannot be read at all is an error.
+func (d *Dir) Templates() ([]Template, []Damage, error) {
+	entries, err := d.Names(VMDir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read templates: %w", err)
+	}
+	var list []Template
+	var damaged []Damage
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") || !e.IsDir() {
+			continue
+		}
+		t, err := d.Template(e.Name())
+		if err != nil {
+			damaged = append(damaged, Damage{ID: e.Name(), Number: -1, Problem: problem(err)})
+			continue
+		}
+		list = append(list, t)
+	}
+	return list, damaged, nil
+}
+
+func problem(err error) string {
+	if errors.Is(err, fs.ErrNotExist) {
+		return "it has no " + templateFile
+	}
+	return err.Error()
+}
+
+// Template reads one template. fs.ErrNotExist when there is none.
+func (d *Dir) Template(id string) (Template, error) {
+	var t Template
+	clean, ok := ParseID(id)
+	if !ok || clean != id {
+		return t, fmt.Errorf("directory name %q is not a UUID", id)
+	}
+	raw, err := d.read(path.Join(VMDir, id, templateFile), maxTemplate)
+	if err != nil {
+		return t, err
+	}
+	if err := json.Unmarshal(raw, &t); err != nil {
+		return t, fmt.Errorf("%s: %w", templateFile, err)
+	}
+	if t.ID != id {
+		return t, fmt.Errorf("%s names the id %q", templateFile, t.ID)
+	}
+	if err := t.Validate(); err != nil {
+		return t, fmt.Errorf("%s: %w", templateFile, err)
+	}
+	return t, nil
+}
+
+// ErrGeneration is the failure of a compare-and-swap: the template on disk is not the one that the write
+// rests on.
+var ErrGeneration = errors.New("template generation moved")
+
+// Save writes a template whose Gen is one more than that on disk; a new template has Gen 1. Its directory
+// and the directories of its new versions must be there already (see StageVersion).
+func (d *Dir) Save(t *Template) error {
+	t.Schema = Schema
+	if err := t.Validate(); err != nil {
+		return fmt.Errorf("save template %s: %w", t.ID, err)
+	}
+	held, err := d.Template(t.ID)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("save template %s: %w", t.ID, err)
+	}
+	if held.Gen != t.Gen-1 {
+		return fmt.Errorf("template %s: %w (on disk %d, expected %d)", t.ID, ErrGeneration, held.Gen, t.Gen-1)
+	}
+	raw, err := json.MarshalIndent(t, "", " ")
+	if err != nil {
+		return fmt.Errorf("encode template: %w", err)
+	}
+	dir := path.Join(VMDir, t.ID)
+	if err := d.MkdirAll(dir); err != nil {
+		return err
+	}
+	return d.WriteFile("template", path.Join(dir, templateFile), append(raw, '\n'))
+}
+
+// Delete moves a template's directory to the trash: one rename. stamp is the time in epoch
+// nanoseconds.
+func (d *Dir) Delete(id string, stamp int64) error {
+	if _, ok := ParseID(id); !ok {
+		return fmt.Errorf("%q is not a UUID", id)
+	}
+	return d.Rename("delete", path.Join(VMDir, id), path.Join(TrashDir, TrashName(stamp, id)))
+}
+
+// LayerDir is the directory of layer files of a kind.
+func LayerDir(kind string) string {
+	if kind == State {
+		return StateFileDir
+	}
+	return ImagesDir
+}
+
+// OpenLayer opens a layer file for reading.
+func (d *Dir) OpenLayer(kind, name string) (*os.File, error) {
+	if !ValidLayerName(name) {
+		return nil, fmt.Errorf("%q is not the name of a layer file", name)
+	}
+	return d.root.Open(path.Join(LayerDir(kind), name))
+}
+
+// read reads a whole file of at most limit bytes.
+func (d *Dir) read(name string, limit int64) ([]byte, error) {
+	f, err := d.root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if int64(len(raw)) > limit {
+		return nil, fmt.Errorf("%s is longer than %d bytes", name, limit)
+	}
+	return raw, nil
+}
+
+func sortEntries(entries []fs.DirEntry) {
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return cmp.Compare(a.Name(), b.Name()) })
+}

@@ -1,0 +1,19 @@
+// Package layout knows the registry's directories on disk and the metadata files
+// in them. The registry writes through it; scanners and tools read through it.
+//
+// It is not the registry: it holds no index in memory, takes no lock, decides
+// nothing about tags and never looks into a layer file.
+//
+// Invariant: the rename of template.json is the only commit point. What a
+// template.json does not name is not there, and what it names was on stable
+// storage before.
+//
+//	<base>/vm_dir/<template uuid>/template.json
+//	<base>/vm_dir/<template uuid>/pulls.log
+//	<base>/vm_dir/<template uuid>/<number>/{images,state_files,content_id,<uuid>.yaml,nvram}
+//	<base>/images_dir/<64 hex digits>.ank         layer files of disks
+//	<base>/state_file_dir/<64 hex digits>.ank     layer files of saved states
+//	<base>/upload_dir/<session>/                  pushes that are not committed
+//	<base>/trash_dir/<epoch nanoseconds>-<name>   deleted, not yet purged
+//	<base>/files/central-logs/                    log server
+package layout

@@ -1,0 +1,145 @@
+package layout
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+)
+
+// Hook is called before every step that changes what a crash leaves behind: "<label>.create", ".sync",
+// ".rename", ".dirsync", ".remove". Tests use it to kill the process there; it is nil otherwise.
+type Hook func(step string)
+
+// Folder is a directory that no name can leave, with writes that survive a crash. Names are relative and
+// slash-separated. It may be used from many goroutines; two writers of one name are the caller's matter.
+type Folder struct {
+	root *os.Root
+	hook Hook
+}
+
+// OpenFolder opens an existing directory.
+func OpenFolder(dir string, hook Hook) (*Folder, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open directory: %w", err)
+	}
+	return &Folder{root: root, hook: hook}, nil
+}
+
+// Root gives the directory for reads and for files that need no durability of their own.
+func (f *Folder) Root() *os.Root { return f.root }
+
+// Close closes the directory.
+func (f *Folder) Close() error { return f.root.Close() }
+
+// Step announces a step that the caller is about to take itself.
+func (f *Folder) Step(step string) {
+	if f.hook != nil {
+		f.hook(step)
+	}
+}
+
+// MkdirAll makes a directory and its parents durable.
+func (f *Folder) MkdirAll(name string) error {
+	if _, err := f.root.Stat(name); err == nil {
+		return nil
+	}
+	if parent := path.Dir(name); parent != "." {
+		if err := f.MkdirAll(parent); err != nil {
+			return err
+		}
+	}
+	if err := f.root.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	return f.SyncDir(path.Dir(name))
+}
+
+// Create writes a new file and syncs it, but not its directory.
+func (f *Folder) Create(label, name string, data []byte) error {
+	f.Step(label + ".create")
+	file, err := f.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", name, err)
+	}
+	if _, err = file.Write(data); err == nil {
+		f.Step(label + ".sync")
+		err = file.Sync()
+	}
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+// WriteFile replaces a file as a whole: after a crash it has its old or its new content.
+func (f *Folder) WriteFile(label, name string, data []byte) error {
+	temp := name + tempSuffix
+	if err := f.Create(label, temp, data); err != nil {
+		_ = f.root.Remove(temp) // best effort: the next start removes leftovers too
+		return err
+	}
+	return f.Rename(label, temp, name)
+}
+
+// tempSuffix marks a file that a crash may leave behind and that nothing reads.
+const tempSuffix = ".tmp"
+
+// Rename moves a file or directory and syncs both directories.
+func (f *Folder) Rename(label, from, to string) error {
+	f.Step(label + ".rename")
+	if err := f.root.Rename(from, to); err != nil {
+		return fmt.Errorf("rename %s: %w", from, err)
+	}
+	f.Step(label + ".dirsync")
+	if err := f.SyncDir(path.Dir(to)); err != nil {
+		return err
+	}
+	if path.Dir(from) == path.Dir(to) {
+		return nil
+	}
+	return f.SyncDir(path.Dir(from))
+}
+
+// RemoveAll removes a file or directory with all below it; one that is not there is no error. A crash may
+// leave part of it.
+func (f *Folder) RemoveAll(label, name string) error {
+	f.Step(label + ".remove")
+	if err := f.root.RemoveAll(name); err != nil {
+		return fmt.Errorf("remove %s: %w", name, err)
+	}
+	return nil
+}
+
+// SyncDir makes the names in a directory durable.
+func (f *Folder) SyncDir(name string) error {
+	dir, err := f.root.Open(name)
+	if err != nil {
+		return fmt.Errorf("open directory %s: %w", name, err)
+	}
+	defer dir.Close()
+	if err := dir.Sync(); err != nil {
+		return fmt.Errorf("sync directory %s: %w", name, err)
+	}
+	return nil
+}
+
+// Names lists a directory, sorted.
+func (f *Folder) Names(name string) ([]fs.DirEntry, error) {
+	dir, err := f.root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	entries, err := dir.ReadDir(-1)
+	if err != nil {
+		return nil, err
+	}
+	sortEntries(entries)
+	return entries, nil
+}

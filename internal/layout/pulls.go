@@ -1,0 +1,73 @@
+package layout
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	pullsFile = "pulls.log"
+	maxPulls  = 16 << 20
+)
+
+// Times of pulls are kept beside template.json and not in it, so that a pull never rewrites metadata. The log
+// has one line a pull, "<epoch seconds> <content id>", and is folded to the newest line for each content id.
+
+// Pulls reads the time of the last pull of each content id, in epoch seconds. Lines that a crash cut are
+// ignored.
+func (d *Dir) Pulls(id string) (map[string]int64, error) {
+	last := map[string]int64{}
+	raw, err := d.read(path.Join(VMDir, id, pullsFile), maxPulls)
+	if errors.Is(err, fs.ErrNotExist) {
+		return last, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for line := range bytes.Lines(raw) {
+		stamp, content, ok := strings.Cut(strings.TrimSpace(string(line)), " ")
+		when, err := strconv.ParseInt(stamp, 10, 64)
+		if ok && err == nil && hexDigits(content, 64) {
+			last[content] = max(last[content], when)
+		}
+	}
+	return last, nil
+}
+
+// AppendPull records a pull. It does not sync: the loss of a time in a power cut is no damage.
+func (d *Dir) AppendPull(id, content string, when int64) error {
+	f, err := d.root.OpenFile(path.Join(VMDir, id, pullsFile), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("record pull: %w", err)
+	}
+	_, err = fmt.Fprintf(f, "%d %s\n", when, content)
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return fmt.Errorf("record pull: %w", err)
+	}
+	return nil
+}
+
+// FoldPulls rewrites the log with one line a content id.
+func (d *Dir) FoldPulls(id string, last map[string]int64) error {
+	var b bytes.Buffer
+	w := bufio.NewWriter(&b)
+	for _, content := range slices.Sorted(maps.Keys(last)) {
+		fmt.Fprintf(w, "%d %s\n", last[content], content)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return d.WriteFile("pulls", path.Join(VMDir, id, pullsFile), b.Bytes())
+}

@@ -1,0 +1,218 @@
+package layout
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Schema is the version of template.json. A file of a newer schema is refused, not guessed at.
+const Schema = 1
+
+// Kinds of a File.
+const (
+	Disk  = "disk"  // its layers are in images_dir
+	State = "state" // its layers are in state_file_dir
+)
+
+// Template is the content of a template.json. Versions are oldest first.
+type Template struct {
+	Schema   int       `json:"schema"`
+	ID       string    `json:"id"` // lower-case UUID, the name of the directory
+	Name     string    `json:"name"`
+	Arch     string    `json:"arch"` // "amd64", "arm64" or ""
+	Gen      int64     `json:"gen"`  // grows by one with every write
+	Versions []Version `json:"versions"`
+}
+
+// Version is one tag. It never changes once it is written.
+type Version struct {
+	Tag         string `json:"tag"`
+	Number      int    `json:"number"`     // its place in Versions
+	ContentID   string `json:"content_id"` // 64 hex digits
+	Description string `json:"description"`
+	Arch        string `json:"arch"`
+	Files       []File `json:"files"`
+	NVRAM       bool   `json:"nvram"` // the version's directory has a file "nvram"
+	Created     int64  `json:"creation_date"`
+	LastPush    int64  `json:"last_push"`
+	Session     string `json:"session,omitempty"` // the push that made it
+}
+
+// File is one file of a version with its chain of layers, the oldest first.
+type File struct {
+	Name   string  `json:"name"`
+	Kind   string  `json:"kind"`
+	Format string  `json:"format,omitempty"`
+	Size   int64   `json:"size"` // bytes of the file itself
+	Layers []Layer `json:"layers"`
+}
+
+// Layer is a layer file that a version needs.
+type Layer struct {
+	Root        string `json:"root"` // 64 hex digits
+	Size        int64  `json:"size"` // bytes of the layer file
+	IndexOffset int64  `json:"index_off"`
+	IndexLength int64  `json:"index_len"`
+}
+
+// FileName is the layer's name in images_dir or state_file_dir.
+func (l Layer) FileName() string { return l.Root + LayerSuffix }
+
+// LayerSuffix ends the name of every layer file.
+const LayerSuffix = ".ank"
+
+// Images gives the names of the version's disk layers: the whole chain of every disk.
+func (v *Version) Images() []string { return v.names(Disk) }
+
+// StateFiles gives the names of the version's state layers.
+func (v *Version) StateFiles() []string { return v.names(State) }
+
+func (v *Version) names(kind string) []string {
+	out := []string{}
+	for _, f := range v.Files {
+		if f.Kind != kind {
+			continue
+		}
+		for _, l := range f.Layers {
+			out = append(out, l.FileName())
+		}
+	}
+	return out
+}
+
+// Size is the number of stored bytes behind the version, each layer counted once.
+func (v *Version) Size() int64 {
+	seen := map[string]bool{}
+	return v.addSize(seen)
+}
+
+// Size is the number of stored bytes behind all versions, each layer counted once.
+func (t *Template) Size() int64 {
+	seen := map[string]bool{}
+	var sum int64
+	for i := range t.Versions {
+		sum += t.Versions[i].addSize(seen)
+	}
+	return sum
+}
+
+func (v *Version) addSize(seen map[string]bool) int64 {
+	var sum int64
+	for _, f := range v.Files {
+		for _, l := range f.Layers {
+			if !seen[l.Root] {
+				seen[l.Root] = true
+				sum += l.Size
+			}
+		}
+	}
+	return sum
+}
+
+// Validate checks everything that a reader relies on.
+func (t *Template) Validate() error {
+	if t.Schema != Schema {
+		return fmt.Errorf("schema %d is not %d", t.Schema, Schema)
+	}
+	if id, ok := ParseID(t.ID); !ok || id != t.ID {
+		return fmt.Errorf("id %q is not a UUID", t.ID)
+	}
+	if !ValidArch(t.Arch) || !ValidText(t.Name, 255) || t.Gen < 1 {
+		return fmt.Errorf("name, arch or generation is not valid")
+	}
+	tags := map[string]bool{}
+	for i := range t.Versions {
+		v := &t.Versions[i]
+		if v.Number != i {
+			return fmt.Errorf("version %d is at place %d", v.Number, i)
+		}
+		if tags[v.Tag] {
+			return fmt.Errorf("tag %q occurs twice", v.Tag)
+		}
+		tags[v.Tag] = true
+		if err := v.validate(); err != nil {
+			return fmt.Errorf("version %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (v *Version) validate() error {
+	if !ValidTag(v.Tag) || !ValidArch(v.Arch) || !hexDigits(v.ContentID, 64) {
+		return fmt.Errorf("tag, arch or content id is not valid")
+	}
+	names := map[string]bool{}
+	for _, f := range v.Files {
+		if !ValidFileName(f.Name) || names[f.Name] || (f.Kind != Disk && f.Kind != State) || f.Size < 0 || len(f.Layers) == 0 {
+			return fmt.Errorf("file %q is not valid", f.Name)
+		}
+		names[f.Name] = true
+		for _, l := range f.Layers {
+			if !hexDigits(l.Root, 64) || l.Size <= 0 || l.IndexOffset < 0 || l.IndexLength <= 0 || l.IndexOffset+l.IndexLength > l.Size {
+				return fmt.Errorf("layer %q of file %q is not valid", l.Root, f.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// ParseID gives the lower-case form of a UUID in its 36-character form.
+func ParseID(s string) (string, bool) {
+	if len(s) != 36 {
+		return "", false
+	}
+	s = strings.ToLower(s)
+	for i := range len(s) {
+		dash := i == 8 || i == 13 || i == 18 || i == 23
+		if dash != (s[i] == '-') || !dash && !isHex(s[i]) {
+			return "", false
+		}
+	}
+	return s, true
+}
+
+// ValidLayerName tells the names that may stand in images_dir and state_file_dir: 32 or 64 lower-case hex
+// digits and the suffix.
+func ValidLayerName(name string) bool {
+	stem, ok := strings.CutSuffix(name, LayerSuffix)
+	return ok && (hexDigits(stem, 32) || hexDigits(stem, 64))
+}
+
+func hexDigits(s string, n int) bool {
+	if len(s) != n {
+		return false
+	}
+	for i := range len(s) {
+		if !isHex(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' }
+
+// ValidArch tells "amd64", "arm64" and "".
+func ValidArch(arch string) bool { return arch == "" || arch == "amd64" || arch == "arm64" }
+
+// ValidTag tells a tag: any text without control characters, 1 to 255 bytes. Tags never become paths.
+func ValidTag(tag string) bool { return tag != "" && ValidText(tag, 255) }
+
+// ValidText tells UTF-8 text without control characters of at most limit bytes.
+func ValidText(s string, limit int) bool {
+	return len(s) <= limit && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+}
+
+// ValidFileName tells a name that is safe in every directory: letters, digits, ".", "_", "-", at most 128
+// bytes, no leading dot.
+func ValidFileName(name string) bool {
+	if name == "" || len(name) > 128 || name[0] == '.' {
+		return false
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool {
+		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+		return !letter && !('0' <= r && r <= '9') && !strings.ContainsRune("._-", r)
+	})
+}

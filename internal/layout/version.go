@@ -1,0 +1,167 @@
+package layout
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+)
+
+const (
+	contentIDFile = "content_id"
+	nvramFile     = "nvram"
+	stagePrefix   = ".new-"
+	maxConfig     = 4 << 20
+	// MaxNVRAM is the largest nvram of a version in bytes.
+	MaxNVRAM = 4 << 20
+)
+
+// A version's directory is written beside its final place, because the place may belong to a version that
+// the same swap reverts: StageVersion, then Save, then SettleVersion. Readers look at both places and believe
+// the one whose content_id is the version's, so no moment between the steps shows them anything else.
+
+// StageVersion writes the directory of a version that a following Save will name. config is JSON.
+func (d *Dir) StageVersion(id string, v *Version, config, nvram []byte) error {
+	text, err := ConfigToYAML(config)
+	if err != nil {
+		return err
+	}
+	stage := stagePath(id, v)
+	if err := d.RemoveAll("stage", stage); err != nil {
+		return err
+	}
+	if err := d.MkdirAll(stage); err != nil {
+		return err
+	}
+	files := []struct {
+		name string
+		data []byte
+	}{
+		{"images", lines(v.Images())},
+		{"state_files", lines(v.StateFiles())},
+		{ConfigName(id), text},
+		{contentIDFile, []byte(v.ContentID + "\n")},
+		{nvramFile, nvram},
+	}
+	for _, f := range files {
+		if f.name == nvramFile && !v.NVRAM {
+			continue
+		}
+		if err := d.Create("stage", path.Join(stage, f.name), f.data); err != nil {
+			return err
+		}
+	}
+	d.Step("stage.dirsync")
+	return d.SyncDir(stage)
+}
+
+// SettleVersion moves a staged directory to its final place, over what a reverted version left there. It
+// does nothing when the version is settled.
+func (d *Dir) SettleVersion(id string, v *Version) error {
+	final, stage := versionPath(id, v.Number), stagePath(id, v)
+	if _, err := d.root.Stat(stage); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := d.RemoveAll("settle", final); err != nil {
+		return err
+	}
+	return d.Rename("settle", stage, final)
+}
+
+// Config reads a version's configuration object as JSON.
+func (d *Dir) Config(id string, v *Version) ([]byte, error) {
+	text, err := d.versionFile(id, v, ConfigName(id), maxConfig)
+	if err != nil {
+		return nil, err
+	}
+	return ConfigToJSON(text)
+}
+
+// NVRAM reads a version's nvram; nil when it has none.
+func (d *Dir) NVRAM(id string, v *Version) ([]byte, error) {
+	if !v.NVRAM {
+		return nil, nil
+	}
+	return d.versionFile(id, v, nvramFile, MaxNVRAM)
+}
+
+// CheckVersion tells whether the version's directory is complete. It reads no layer file.
+func (d *Dir) CheckVersion(id string, v *Version) error {
+	if _, err := d.Config(id, v); err != nil {
+		return err
+	}
+	_, err := d.NVRAM(id, v)
+	return err
+}
+
+// versionFile looks at the final place, the staged one, and once more at the final one: the directory may be
+// moved between two looks.
+func (d *Dir) versionFile(id string, v *Version, name string, limit int64) ([]byte, error) {
+	var err error
+	for _, dir := range []string{versionPath(id, v.Number), stagePath(id, v), versionPath(id, v.Number)} {
+		var held, raw []byte
+		if held, err = d.read(path.Join(dir, contentIDFile), 128); err != nil {
+			continue
+		}
+		if strings.TrimSpace(string(held)) != v.ContentID {
+			err = fmt.Errorf("directory of version %d holds other content", v.Number)
+			continue
+		}
+		if raw, err = d.read(path.Join(dir, name), limit); err == nil {
+			return raw, nil
+		}
+	}
+	return nil, fmt.Errorf("version %d of template %s: %w", v.Number, id, err)
+}
+
+// Tidy settles what a crash left between Save and SettleVersion and removes directories and temporary files
+// that the template does not name.
+func (d *Dir) Tidy(t *Template) error {
+	for i := range t.Versions {
+		if err := d.SettleVersion(t.ID, &t.Versions[i]); err != nil {
+			return err
+		}
+	}
+	entries, err := d.Names(path.Join(VMDir, t.ID))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !stray(e.Name(), len(t.Versions)) {
+			continue
+		}
+		if err := d.RemoveAll("tidy", path.Join(VMDir, t.ID, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stray tells names that this package made and that belong to no version.
+func stray(name string, versions int) bool {
+	if strings.HasPrefix(name, stagePrefix) || strings.HasSuffix(name, tempSuffix) {
+		return true
+	}
+	number, err := strconv.Atoi(name)
+	return err == nil && number >= versions && strconv.Itoa(number) == name
+}
+
+// ConfigName is the name of a template's configuration file in a version's directory.
+func ConfigName(id string) string { return id + ".yaml" }
+
+func versionPath(id string, number int) string {
+	return path.Join(VMDir, id, strconv.Itoa(number))
+}
+
+func stagePath(id string, v *Version) string {
+	return path.Join(VMDir, id, fmt.Sprintf("%s%d-%s", stagePrefix, v.Number, v.ContentID))
+}
+
+func lines(names []string) []byte {
+	if len(names) == 0 {
+		return nil
+	}
+	return []byte(strings.Join(names, "\n") + "\n")
+}
