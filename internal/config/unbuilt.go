@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -106,9 +108,7 @@ func (l *loader) refuseUnbuilt(table Table) error {
 	for _, u := range AllUnbuilt {
 		keys = append(keys, u.Key, u.Key+fileSuffix)
 	}
-	for key := range l.file {
-		keys = append(keys, key)
-	}
+	keys = append(keys, slices.Sorted(maps.Keys(l.file))...)
 	for _, key := range keys {
 		u, ok := unbuilt(key)
 		if !ok || table.declares(key) {

@@ -1,0 +1,119 @@
+package config
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+var services = map[string]Table{"controller": ControllerTable, "registry": RegistryTable, "sample": sample}
+
+// TestTablesAreSound: keys and flags are unique and well formed, every default has
+// the form of its kind, and no setting is both built and unbuilt.
+func TestTablesAreSound(t *testing.T) {
+	flagForm := regexp.MustCompile(`^[a-z][a-z-]*[a-z]$`)
+	for name, table := range services {
+		seen := map[string]bool{}
+		for _, s := range table {
+			if seen[s.Key] || seen[s.Flag] {
+				t.Errorf("%s: %s or --%s is declared twice", name, s.Key, s.Flag)
+			}
+			seen[s.Key], seen[s.Flag] = true, true
+			if !strings.HasPrefix(s.Key, "SVC_") || !keyForm.MatchString(s.Key) || !flagForm.MatchString(s.Flag) || s.Help == "" {
+				t.Errorf("%s: %+v is not well formed", name, s)
+			}
+			if u, ok := unbuilt(s.Key); ok {
+				t.Errorf("%s: %s is built and listed as not built (%s)", name, s.Key, u.Key)
+			}
+		}
+		if _, err := Load(table, Sources{}); err != nil {
+			t.Errorf("%s: the defaults do not load: %v", name, err)
+		}
+	}
+}
+
+// TestContractDefaults holds the defaults that operators know.
+func TestContractDefaults(t *testing.T) {
+	v := mustLoad(t, ControllerTable, Sources{})
+	for key, want := range map[string]time.Duration{
+		InstanceTimeOut: time.Minute, NodeActiveTimeout: 2 * time.Minute, InstanceActiveTimeout: 2 * time.Minute,
+		GracefulShutdown: 10 * time.Second, RequestTimeout: 15 * time.Second,
+	} {
+		if got := v.Duration(key); got != want {
+			t.Errorf("%s is %s, want %s", key, got, want)
+		}
+	}
+	for key, want := range map[string]string{
+		ListenAddr: ":8090", RegistryListenAddress: ":8089", VMNamePrefix: "mgmtManaged-", LogLevel: "info",
+		Registry: "", LocalRegistry: "",
+	} {
+		if got := v.String(key); got != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+	}
+	if v.Int(UnknownVMThreshold) != 30 || v.Bool(RunRegistry) || v.List(EtcdEndpoints) != nil {
+		t.Error("another default is wrong")
+	}
+	r := mustLoad(t, RegistryTable, Sources{})
+	if r.String(ListenAddr) != ":8089" || r.String(BasePath) != v.String(RegistryBasePath) {
+		t.Error("the registry's defaults are wrong")
+	}
+}
+
+// TestUnbuiltSettingsAreRefused gives every setting that is not built, from the
+// environment and from the file, with and without _FILE.
+func TestUnbuiltSettingsAreRefused(t *testing.T) {
+	for _, u := range AllUnbuilt {
+		key := strings.ReplaceAll(u.Key, "*", "BUCKET")
+		for _, key := range []string{key, key + fileSuffix} {
+			sources := map[string]Sources{"file": {File: writeFile(t, key+"=something\n")}}
+			if !strings.Contains(u.Key, "*") {
+				sources["env"] = Sources{Env: environment(map[string]string{key: "something"})}
+			}
+			for name, src := range sources {
+				_, err := Load(ControllerTable, src)
+				if err == nil || !strings.Contains(err.Error(), key+" is given, but") || !strings.Contains(err.Error(), u.Feature) {
+					t.Errorf("%s from %s: %v", key, name, err)
+				}
+			}
+		}
+	}
+}
+
+func TestUnbuiltSettingThatChangesNothingIsTaken(t *testing.T) {
+	for _, u := range AllUnbuilt {
+		if u.Already == "" {
+			continue
+		}
+		if _, err := Load(RegistryTable, Sources{Env: environment(map[string]string{u.Key: u.Already})}); err != nil {
+			t.Errorf("%s=%s: %v", u.Key, u.Already, err)
+		}
+	}
+	for key, value := range map[string]string{
+		"SVC_ENABLE_AUTH": "true", "SVC_ENABLE_AUTHORIZATION": "yes", "SVC_BACKEND_TYPE": "s3", "SVC_NO_NODE_UPGRADES": "false",
+		"SVC_USE_HTTPS": "1",
+	} {
+		if _, err := Load(RegistryTable, Sources{Env: environment(map[string]string{key: value})}); err == nil {
+			t.Errorf("%s=%s is taken", key, value)
+		}
+	}
+}
+
+// TestDeclaringASettingBuildsIt: once a table declares a key it is no longer refused.
+func TestDeclaringASettingBuildsIt(t *testing.T) {
+	table := Table{{Key: "SVC_ROOT_TOKEN", Flag: "root-token", Kind: Secret, Help: "token of root"}}
+	env := environment(map[string]string{"SVC_ROOT_TOKEN_FILE": writeFile(t, "long enough\n")})
+	if v := mustLoad(t, table, Sources{Env: env}); v.String("SVC_ROOT_TOKEN") != "long enough" {
+		t.Errorf("the token is %q", v.String("SVC_ROOT_TOKEN"))
+	}
+}
+
+func TestDataDirIsAbsolute(t *testing.T) {
+	for _, key := range []string{DataDir, RegistryBasePath} {
+		s, _ := ControllerTable.find(key)
+		if !strings.HasPrefix(s.Default, "/") {
+			t.Errorf("%s is %q", key, s.Default)
+		}
+	}
+}
