@@ -1,0 +1,196 @@
+package hvtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// commands tries Exec on a VM that runs.
+func (s *suite) commands(t *testing.T, id string) {
+	s.check(t, "exec", func(t *testing.T) {
+		for _, c := range execCases {
+			t.Run(c.name, func(t *testing.T) {
+				got, err := s.Driver.Exec(t.Context(), id, c.cmd)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got.Code != c.code || string(got.Stdout) != c.stdout || string(got.Stderr) != c.stderr || got.TimedOut || got.Errors != nil {
+					t.Errorf("got code %d, stdout %.200q, stderr %.200q, timed out %v, errors %q; want %d, %.200q, %.200q",
+						got.Code, got.Stdout, got.Stderr, got.TimedOut, got.Errors, c.code, c.stdout, c.stderr)
+				}
+			})
+		}
+	})
+	s.check(t, "missing program", func(t *testing.T) {
+		got, err := s.Driver.Exec(t.Context(), id, hv.Command{Path: "/no/such/program"})
+		if err != nil || got.Code != hv.CodeNotFound || len(got.Stderr) == 0 {
+			t.Errorf("got code %d, stderr %q, %v; want %d with a text", got.Code, got.Stderr, err, hv.CodeNotFound)
+		}
+	})
+	s.check(t, "big output", func(t *testing.T) { s.bigOutput(t, id) })
+	s.check(t, "time-out", func(t *testing.T) { s.timeout(t, id) })
+	s.check(t, "time-out kills the group", func(t *testing.T) { s.group(t, id) })
+	s.check(t, "cancelled command", func(t *testing.T) { s.cancelledExec(t, id) })
+	s.check(t, "background child", func(t *testing.T) { s.background(t, id) })
+	s.check(t, "concurrent commands", func(t *testing.T) { s.parallel(t, id) })
+}
+
+var execCases = []struct {
+	name           string
+	cmd            hv.Command
+	code           int
+	stdout, stderr string
+}{
+	{name: "true", cmd: hv.Command{Path: "true"}},
+	{name: "code", cmd: hv.Command{Path: "/bin/sh", Args: []string{"-c", "exit 7"}}, code: 7},
+	{
+		name: "both outputs", cmd: hv.Command{Path: "/bin/sh", Args: []string{"-c", "echo out\necho err >&2\nexit 3"}},
+		code: 3, stdout: "out\n", stderr: "err\n",
+	},
+	{name: "stdin", cmd: hv.Command{Path: "cat", Stdin: []byte("a\x00b\nü")}, stdout: "a\x00b\nü"},
+	{
+		name: "large stdin", cmd: hv.Command{Path: "cat", Stdin: bytes.Repeat([]byte("0123456789abcde\n"), 16<<10)},
+		stdout: strings.Repeat("0123456789abcde\n", 16<<10),
+	},
+	{name: "environment", cmd: hv.Command{Path: "printenv", Args: []string{"GREETING"}, Env: []string{"GREETING=a b=c"}}, stdout: "a b=c\n"},
+	{name: "script", cmd: hv.Script([]byte("A=1\necho one\nexit 4\necho two\n"), time.Minute), code: 4, stdout: "one\n"},
+	{name: "empty script", cmd: hv.Script(nil, time.Minute)},
+}
+
+func (s *suite) bigOutput(t *testing.T, id string) {
+	got, err := s.Driver.Exec(t.Context(), id, hv.Command{Path: "seq", Args: []string{"400000"}, Timeout: time.Minute})
+	if err != nil || got.Code != 0 {
+		t.Fatalf("code %d, %v", got.Code, err)
+	}
+	if len(got.Stdout) != hv.MaxOutput || !bytes.HasSuffix(got.Stdout, []byte("399999\n400000\n")) {
+		t.Errorf("kept %d bytes ending in %q, want the last %d", len(got.Stdout), tail(got.Stdout), hv.MaxOutput)
+	}
+}
+
+func tail(b []byte) []byte { return b[max(0, len(b)-20):] }
+
+func (s *suite) timeout(t *testing.T, id string) {
+	begun := time.Now()
+	got, err := s.Driver.Exec(t.Context(), id, hv.Script([]byte("echo before\nsleep 60\necho after\n"), time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.TimedOut || got.Code != hv.CodeTimedOut || string(got.Stdout) != "before\n" {
+		t.Errorf("got %+v, want a time-out with what was printed before it", got)
+	}
+	if took := time.Since(begun); took > 20*time.Second {
+		t.Errorf("a time-out of 1 s took %s", took)
+	}
+}
+
+// group proves that nothing of a timed-out command is left in the guest.
+func (s *suite) group(t *testing.T, id string) {
+	s.need(t, hv.CanBoot)
+	script := "sleep 4321 &\n(sleep 4321; true) &\nsleep 4321\n"
+	got, err := s.Driver.Exec(t.Context(), id, hv.Script([]byte(script), time.Second))
+	if err != nil || !got.TimedOut {
+		t.Fatalf("got %+v, %v, want a time-out", got, err)
+	}
+	s.noProcess(t, id, "4321")
+}
+
+// noProcess looks for a sleep of that many seconds in the guest.
+func (s *suite) noProcess(t *testing.T, id, seconds string) {
+	t.Helper()
+	count := "n=0; for p in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$p 2>/dev/null | grep -q '^sleep " + seconds + " $' && n=$((n+1)); done; echo $n"
+	eventually(t, "the command's processes are gone", 10*time.Second, func() bool {
+		got, err := s.Driver.Exec(t.Context(), id, hv.Script([]byte(count), time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(got.Stdout) == "0\n"
+	})
+}
+
+func (s *suite) cancelledExec(t *testing.T, id string) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := s.Driver.Exec(ctx, id, hv.Script([]byte("sleep 5432"), 0))
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Exec: %v, want the context's error", err)
+	}
+	if s.host.Can(hv.CanBoot) {
+		s.noProcess(t, id, "5432")
+	}
+}
+
+// background: a child that keeps the outputs open delays nothing, lives on,
+// and what the script itself printed is whole.
+func (s *suite) background(t *testing.T, id string) {
+	s.need(t, hv.CanBoot)
+	begun := time.Now()
+	script := "echo kept >/root/kept; sync\n(sleep 30; echo late) &\necho $!\necho err >&2\n"
+	got, err := s.Driver.Exec(t.Context(), id, hv.Script([]byte(script), time.Minute))
+	if err != nil || got.Code != 0 || string(got.Stderr) != "err\n" {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	if took := time.Since(begun); took > 20*time.Second {
+		t.Errorf("a background child held the command for %s", took)
+	}
+	child, err := strconv.Atoi(strings.TrimSpace(string(got.Stdout)))
+	if err != nil {
+		t.Fatalf("stdout %q", got.Stdout)
+	}
+	got, err = s.Driver.Exec(t.Context(), id, hv.Script(fmt.Appendf(nil, "kill -0 %d", child), time.Minute))
+	if err != nil || got.Code != 0 {
+		t.Errorf("the background child is gone: %+v, %v", got, err)
+	}
+}
+
+func (s *suite) parallel(t *testing.T, id string) {
+	const n = 4
+	got := make([]string, n)
+	errs := make(chan error, n)
+	for i := range n {
+		go func() {
+			r, err := s.Driver.Exec(t.Context(), id, hv.Command{Path: "echo", Args: []string{"number", strconv.Itoa(i)}})
+			got[i] = string(r.Stdout)
+			errs <- err
+		}()
+	}
+	for range n {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if want := []string{"number 0\n", "number 1\n", "number 2\n", "number 3\n"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// ports dials the guest's SSH server through its port rule.
+func (s *suite) ports(t *testing.T, vm hv.VM) {
+	s.need(t, hv.CanForward)
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(vm.Ports[0].HostPort))
+	var banner []byte
+	eventually(t, "an SSH banner at "+addr, 30*time.Second, func() bool {
+		c, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(t.Context(), "tcp", addr)
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		banner = make([]byte, 4)
+		_, err = io.ReadFull(c, banner)
+		return err == nil
+	})
+	if string(banner) != "SSH-" {
+		t.Errorf("the guest's port answered %q", banner)
+	}
+}

@@ -1,0 +1,155 @@
+// Package hvtest is the conformance suite of hypervisor drivers. Every driver
+// runs it, the simulated one too; what it says holds for all of them.
+//
+// It is test code that is imported by tests only. Its one rule: a check never
+// asks which driver it faces, only what that driver says it can do.
+package hvtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// Subject is a driver with what the suite needs to try it.
+type Subject struct {
+	Driver hv.Driver
+	// Spec makes a spec that starts; no two have the same ID or UUID.
+	Spec func() hv.Spec
+	// NeverReady makes a spec whose guest never gets ready, with a boot
+	// time-out that is worth waiting for.
+	NeverReady func() hv.Spec
+	// Kill ends a VM's hypervisor from outside, as kill -9 would.
+	Kill func(t *testing.T, vm hv.VM)
+	// Reopen gives up the driver and answers a new one over the same VMs, as
+	// after a restart of the agent.
+	Reopen func(t *testing.T) hv.Driver
+}
+
+// suite is one run over one Subject.
+type suite struct {
+	Subject
+	host hv.Host
+
+	mu   sync.Mutex // guards rows
+	rows []string   // the table that is printed at the end
+}
+
+// Run runs the whole suite. The driver is opened once; checks share VMs where
+// they can, because a real one takes seconds to boot.
+func Run(t *testing.T, open func(t *testing.T) Subject) {
+	s := &suite{Subject: open(t)}
+	host, err := s.Driver.Describe(t.Context())
+	if err != nil {
+		t.Fatalf("Describe: %v", err)
+	}
+	s.host = host
+	s.check(t, "describe", s.describe)
+	s.check(t, "unknown ids", s.unknown)
+	s.check(t, "refusals", s.refusals)
+	s.check(t, "life of a VM", s.life)
+	s.check(t, "killed hypervisor", s.killed)
+	s.check(t, "boot time-out", s.neverReady)
+	s.check(t, "cancelled start", s.cancelled)
+	s.check(t, "concurrent starts", s.concurrent)
+	left, err := s.Driver.List(t.Context())
+	if err != nil || len(left) != 0 {
+		t.Errorf("after the suite: %d VMs are left, error %v", len(left), err)
+	}
+	t.Logf("driver %s %s, accelerator %s, machine %s, cpu %s, abilities %v\n%s",
+		host.Driver, host.Version, host.Accelerator, host.Machine, host.CPU, host.Abilities, strings.Join(s.rows, "\n"))
+}
+
+// check runs one named part and notes how it went and how long it took.
+func (s *suite) check(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		begun := time.Now()
+		t.Cleanup(func() {
+			verdict := "yes"
+			switch {
+			case t.Failed():
+				verdict = "NO"
+			case t.Skipped():
+				verdict = "not supported"
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.rows = append(s.rows, fmt.Sprintf("  %-28s %-14s %6.2f s", name, verdict, time.Since(begun).Seconds()))
+		})
+		f(t)
+	})
+}
+
+// need skips a check that the driver says it cannot pass.
+func (s *suite) need(t *testing.T, c hv.Capability) {
+	t.Helper()
+	if !s.host.Can(c) {
+		t.Skipf("driver %s does not offer %s", s.host.Driver, c)
+	}
+}
+
+func (s *suite) describe(t *testing.T) {
+	h := s.host
+	for what, v := range map[string]string{
+		"driver": h.Driver, "version": h.Version, "accelerator": h.Accelerator, "machine": h.Machine, "cpu": h.CPU,
+	} {
+		if v == "" {
+			t.Errorf("Describe leaves the %s empty", what)
+		}
+	}
+	if h.Arch != "amd64" && h.Arch != "arm64" {
+		t.Errorf("architecture %q", h.Arch)
+	}
+	if !slices.IsSorted(h.Abilities) {
+		t.Errorf("abilities are not sorted: %v", h.Abilities)
+	}
+}
+
+// start boots a VM and removes it when the test ends.
+func (s *suite) start(t *testing.T, spec hv.Spec) hv.VM {
+	t.Helper()
+	s.deleteLater(t, spec.ID)
+	vm, err := s.Driver.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatalf("Start %s: %v", spec.ID, err)
+	}
+	return vm
+}
+
+func (s *suite) deleteLater(t *testing.T, id string) {
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := s.Driver.Delete(ctx, id); err != nil {
+			t.Errorf("Delete %s: %v", id, err)
+		}
+	})
+}
+
+func (s *suite) get(t *testing.T, id string) hv.VM {
+	t.Helper()
+	vm, err := s.Driver.Get(t.Context(), id)
+	if err != nil {
+		t.Fatalf("Get %s: %v", id, err)
+	}
+	return vm
+}
+
+// eventually polls a condition that another process brings about.
+func eventually(t *testing.T, what string, limit time.Duration, f func() bool) {
+	t.Helper()
+	end := time.Now().Add(limit)
+	for !f() {
+		if time.Now().After(end) {
+			t.Fatalf("waited %s in vain: %s", limit, what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

@@ -1,0 +1,165 @@
+package sim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// LabelBoot steers a single VM against the options of its host: "never" (the
+// guest never gets ready), "fail", or a duration such as "2s".
+const LabelBoot = "sim.boot"
+
+// forever is past every boot time-out.
+const forever = 1000 * time.Hour
+
+// record is one VM with the fate that was drawn at its start. With a Dir it is
+// also the content of its file.
+type record struct {
+	VM        hv.VM
+	ReadyAt   time.Time
+	CrashAt   time.Time // zero = never
+	CrashText string
+	Runs      int // starts so far; part of what is drawn
+	Commands  int // commands so far
+
+	gone chan struct{} // closed when this run ends; nil after a load
+}
+
+// plan is what was drawn for one run of a VM.
+type plan struct {
+	boot      time.Duration
+	fails     bool          // ends at crash instead of getting ready
+	crash     time.Duration // after the start; 0 = never
+	crashText string
+}
+
+func (h *Host) planFor(spec hv.Spec) (plan, error) {
+	h.mu.Lock()
+	runs := 0
+	if r, ok := h.vms[spec.ID]; ok {
+		runs = r.Runs
+	}
+	h.mu.Unlock()
+	c := h.draw(spec.ID, fmt.Sprint("start", runs))
+	p := plan{boot: c.in(h.opt.Boot)}
+	var crashes bool
+	p.fails, crashes = c.Float64() < h.opt.BootFailure, c.Float64() < h.opt.Crash
+	switch how := spec.Labels[LabelBoot]; how {
+	case "":
+	case "never":
+		p.boot, p.fails = forever, false
+	case "fail":
+		p.fails = true
+	default:
+		d, err := time.ParseDuration(how)
+		if err != nil || d < 0 {
+			return p, hv.Refuse("label %s=%q: never, fail or a duration", LabelBoot, how)
+		}
+		p.boot, p.fails = d, false
+	}
+	switch {
+	case p.fails: // half way through its boot
+		p.crash, p.crashText = max(p.boot/2, 1), "the simulated boot failed"
+	case crashes:
+		p.crash, p.crashText = p.boot+max(c.in(h.opt.CrashAfter), 1), "the simulated VM crashed"
+	}
+	return p, nil
+}
+
+func (r *record) plan(now time.Time, p plan) {
+	r.ReadyAt, r.CrashAt, r.CrashText = now.Add(p.boot), time.Time{}, p.crashText
+	if p.fails {
+		r.ReadyAt = now.Add(forever)
+	}
+	if p.crash > 0 {
+		r.CrashAt = now.Add(p.crash)
+	}
+	r.Runs++
+	r.gone = make(chan struct{})
+}
+
+func (r *record) ended() {
+	if r.gone != nil {
+		close(r.gone)
+		r.gone = nil
+	}
+}
+
+// view is a copy that shares nothing with the record.
+func (r *record) view() hv.VM {
+	vm := r.VM
+	vm.Ports, vm.Labels = slices.Clone(vm.Ports), maps.Clone(vm.Labels)
+	return vm
+}
+
+const suffix = ".vm.json"
+
+func (h *Host) load() error {
+	if err := os.MkdirAll(h.opt.Dir, 0o700); err != nil {
+		return err
+	}
+	files, err := os.ReadDir(h.opt.Dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		id, ok := strings.CutSuffix(f.Name(), suffix)
+		if !ok || !hv.ValidID(id) {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(h.opt.Dir, f.Name()))
+		if err != nil {
+			return err
+		}
+		r := new(record)
+		if err := json.Unmarshal(b, r); err != nil {
+			return fmt.Errorf("%s: %w", f.Name(), err)
+		}
+		if r.VM.ID != id {
+			return fmt.Errorf("%s holds VM %q", f.Name(), r.VM.ID)
+		}
+		if r.VM.Status == hv.Running {
+			r.gone = make(chan struct{})
+		}
+		h.vms[id] = r
+	}
+	return nil
+}
+
+// saveLocked writes beside and renames: a killed process leaves the old file
+// or the new one.
+func (h *Host) saveLocked(r *record) error {
+	if h.opt.Dir == "" {
+		return nil
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("sim: %w", err)
+	}
+	name := filepath.Join(h.opt.Dir, r.VM.ID+suffix)
+	if err := os.WriteFile(name+".part", b, 0o600); err != nil {
+		return fmt.Errorf("sim: %w", err)
+	}
+	return os.Rename(name+".part", name)
+}
+
+func (h *Host) removeFile(id string) error {
+	if h.opt.Dir == "" {
+		return nil
+	}
+	err := os.Remove(filepath.Join(h.opt.Dir, id+suffix))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

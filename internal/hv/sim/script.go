@@ -1,0 +1,254 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// The guest of a simulated VM has these programs: sh and bash (a script on
+// stdin or after -c), cat, echo, seq, sleep, printenv, true, false. A script is
+// a list of commands, one a line or separated by ';':
+//
+//	echo WORD...      prints the words; ending in ">&2", to stderr
+//	seq N             prints 1 to N, a line each, at most 10 million
+//	sleep D           waits D: seconds, or a duration such as 150ms
+//	printenv NAME     prints a variable given with the command
+//	cat               prints stdin, when the script is not on it
+//	exit N            ends the script with that code
+//	crash             ends the VM, as a crash of its hypervisor would
+//
+// Every other line succeeds and prints nothing, so that a real startup script
+// runs too. No quotes, variables or pipes are understood.
+
+// Exec runs a command of the tiny language above.
+func (h *Host) Exec(ctx context.Context, id string, cmd hv.Command) (hv.Result, error) {
+	if err := cmd.Validate(); err != nil {
+		return hv.Result{}, err
+	}
+	gone, luck, err := h.enter(id)
+	if err != nil {
+		return hv.Result{}, err
+	}
+	run, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(gone, cancel)
+	defer stop()
+	p := &process{host: h, id: id, cmd: cmd, deadline: forever}
+	if cmd.Timeout > 0 {
+		p.deadline = cmd.Timeout
+	}
+	p.begun = h.clock.Now()
+	err = p.wait(run, luck.in(h.opt.Exec))
+	if err == nil && luck.Float64() < h.opt.ExecFailure {
+		return hv.Result{}, fmt.Errorf("sim: VM %s: the outcome of a command was lost", id)
+	}
+	if err == nil {
+		err = p.program(run)
+	}
+	if _, lost := h.Get(ctx, id); lost != nil && err == nil { // also lets a planned crash happen
+		err = lost
+	}
+	return p.result(ctx, gone, err)
+}
+
+// enter answers a context that ends with the VM's present run.
+func (h *Host) enter(id string) (context.Context, chance, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r, ok := h.vms[id]
+	if !ok {
+		return nil, chance{}, fmt.Errorf("sim: %w: %s", hv.ErrNotFound, id)
+	}
+	now := h.clock.Now()
+	h.ageLocked(r, now)
+	if r.VM.Status != hv.Running || now.Before(r.ReadyAt) {
+		return nil, chance{}, fmt.Errorf("sim: VM %s: %w", id, hv.ErrNotRunning)
+	}
+	r.Commands++
+	return goneContext{context.Background(), r.gone}, h.draw(id, fmt.Sprint("exec", r.Runs, r.Commands)), nil
+}
+
+// goneContext is a context over a VM's end; it costs no goroutine.
+type goneContext struct {
+	context.Context
+	gone <-chan struct{}
+}
+
+func (g goneContext) Done() <-chan struct{} { return g.gone }
+
+func (g goneContext) Err() error {
+	select {
+	case <-g.gone:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
+// process is one running command.
+type process struct {
+	host     *Host
+	id       string
+	cmd      hv.Command
+	begun    time.Time
+	deadline time.Duration
+
+	stdout, stderr bytes.Buffer
+	code           int
+	inScript       bool // the script is stdin, so cat has nothing to read
+}
+
+var (
+	errExit    = errors.New("exit") // ends a script early; its code is set
+	errTimeout = errors.New("time-out")
+)
+
+func (p *process) result(ctx, gone context.Context, err error) (hv.Result, error) {
+	r := hv.Result{Code: p.code, Stdout: hv.Tail(p.stdout.Bytes()), Stderr: hv.Tail(p.stderr.Bytes())}
+	switch {
+	case gone.Err() != nil:
+		return hv.Result{}, fmt.Errorf("sim: VM %s ended under a command: %w", p.id, hv.ErrNotRunning)
+	case err == nil || errors.Is(err, errExit):
+		return r, nil
+	case errors.Is(err, errTimeout):
+		r.Code, r.TimedOut = hv.CodeTimedOut, true
+		return r, nil
+	case ctx.Err() != nil:
+		return hv.Result{}, ctx.Err()
+	}
+	return hv.Result{}, err
+}
+
+// wait sleeps, but not past the command's time-out.
+func (p *process) wait(ctx context.Context, d time.Duration) error {
+	left := p.deadline - p.host.clock.Now().Sub(p.begun)
+	if err := p.host.clock.Sleep(ctx, min(d, left)); err != nil {
+		return err
+	}
+	if d >= left {
+		return errTimeout
+	}
+	return ctx.Err()
+}
+
+func (p *process) program(ctx context.Context) error {
+	name := path.Base(p.cmd.Path)
+	args := p.cmd.Args
+	switch name {
+	case "sh", "bash":
+		if len(args) > 1 && args[0] == "-c" {
+			return p.script(ctx, args[1])
+		}
+		p.inScript = true
+		return p.script(ctx, string(p.cmd.Stdin))
+	case "cat", "echo", "seq", "sleep", "printenv", "true", "false":
+		return p.line(ctx, append([]string{name}, args...))
+	}
+	p.code = hv.CodeNotFound
+	fmt.Fprintf(&p.stderr, "%s: not found\n", p.cmd.Path)
+	return nil
+}
+
+func (p *process) script(ctx context.Context, text string) error {
+	for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == ';' }) {
+		words := strings.Fields(line)
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			continue
+		}
+		if err := p.line(ctx, words); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *process) line(ctx context.Context, words []string) error {
+	args := words[1:]
+	first := ""
+	if len(args) > 0 {
+		first = args[0]
+	}
+	p.code = 0
+	switch words[0] {
+	case "echo":
+		p.echo(args)
+	case "cat":
+		if !p.inScript {
+			p.stdout.Write(p.cmd.Stdin)
+		}
+	case "seq":
+		return p.seq(ctx, first)
+	case "sleep":
+		return p.sleep(ctx, first)
+	case "printenv":
+		p.printenv(first)
+	case "false":
+		p.code = 1
+	case "exit":
+		p.code, _ = strconv.Atoi(first)
+		p.code &= 0xff
+		return errExit
+	case "crash":
+		if err := p.host.Kill(p.id); err != nil {
+			return err
+		}
+		return context.Canceled
+	}
+	return nil
+}
+
+func (p *process) echo(args []string) {
+	out := &p.stdout
+	if n := len(args); n > 0 && args[n-1] == ">&2" {
+		out, args = &p.stderr, args[:n-1]
+	}
+	fmt.Fprintln(out, strings.Join(args, " "))
+}
+
+func (p *process) seq(ctx context.Context, arg string) error {
+	n, err := strconv.Atoi(arg)
+	if err != nil || n > 10_000_000 {
+		p.code = 1
+		return nil
+	}
+	for i := 1; i <= n; i++ {
+		p.stdout.Write(strconv.AppendInt(p.stdout.AvailableBuffer(), int64(i), 10))
+		p.stdout.WriteByte('\n')
+		if p.stdout.Len() > 4*hv.MaxOutput { // keep what counts, not all of it
+			rest := bytes.Clone(hv.Tail(p.stdout.Bytes()))
+			p.stdout.Reset()
+			p.stdout.Write(rest)
+		}
+	}
+	return ctx.Err()
+}
+
+func (p *process) sleep(ctx context.Context, arg string) error {
+	d, err := time.ParseDuration(arg)
+	if err != nil {
+		d, err = time.ParseDuration(arg + "s")
+	}
+	if err != nil || d < 0 {
+		p.code = 1
+		return nil
+	}
+	return p.wait(ctx, d)
+}
+
+func (p *process) printenv(name string) {
+	for _, kv := range p.cmd.Env {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			fmt.Fprintln(&p.stdout, v)
+			return
+		}
+	}
+	p.code = 1
+}

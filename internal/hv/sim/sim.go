@@ -1,0 +1,336 @@
+// Package sim is a hypervisor driver without a hypervisor: its VMs are records
+// in memory, with delays and failures that can be set. It carries load tests,
+// `buildnode sim` and the tests of the agent; a real node never uses it.
+//
+// Invariant: a Host answers exactly as a real driver would for the same calls
+// (hvtest runs both), only faster and, with the same seed, the same each time.
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// Version is the hypervisor version that simulated VMs report.
+const Version = "1.0"
+
+// Range is a duration drawn evenly from Min to Max. The zero value is no wait.
+type Range struct{ Min, Max time.Duration }
+
+// Options set how a Host behaves. The zero value is a host whose VMs start at
+// once, never fail, and live in memory only.
+type Options struct {
+	Boot, Stop, Exec Range // how long a start, an orderly stop, the way to the guest take
+
+	BootFailure float64 // share of starts that fail, 0-1
+	ExecFailure float64 // share of commands whose outcome is lost, 0-1
+	Crash       float64 // share of VMs that end by themselves
+	CrashAfter  Range   // how long after their start they do
+
+	// Dir keeps every VM in a file, so that VMs outlive a killed process.
+	// Empty: they outlive an agent only as long as the Host itself.
+	Dir string
+
+	Seed  uint64
+	Clock Clock // nil = the real one
+}
+
+// Clock is the time of a Host.
+type Clock interface {
+	Now() time.Time
+	// Sleep waits d, or answers ctx's error when that ends first.
+	Sleep(ctx context.Context, d time.Duration) error
+}
+
+// Host is a simulated machine and the driver for it. Handing the same Host to
+// a new agent is what an agent restart looks like.
+type Host struct {
+	opt   Options
+	clock Clock
+
+	mu  sync.Mutex         // guards the fields below
+	vms map[string]*record // VM id -> its record
+}
+
+var _ hv.Driver = (*Host)(nil)
+
+// New makes a Host and, with a Dir, loads the VMs that are there.
+func New(opt Options) (*Host, error) {
+	h := &Host{opt: opt, clock: opt.Clock, vms: map[string]*record{}}
+	if h.clock == nil {
+		h.clock = realClock{}
+	}
+	if opt.Dir == "" {
+		return h, nil
+	}
+	if err := h.load(); err != nil {
+		return nil, fmt.Errorf("sim: %w", err)
+	}
+	return h, nil
+}
+
+// Describe answers the constants of the simulation.
+func (h *Host) Describe(context.Context) (hv.Host, error) {
+	d := hv.Host{Driver: "sim", Version: Version, Accelerator: "sim", Machine: "sim-1", CPU: "sim", Arch: "amd64"}
+	if h.opt.Dir != "" {
+		d.Abilities = []hv.Capability{hv.CanPersist}
+	}
+	return d, nil
+}
+
+// Start boots a VM: it exists and runs from the first moment, and is ready
+// after its boot delay.
+func (h *Host) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
+	if err := spec.Validate(); err != nil {
+		return hv.VM{}, err
+	}
+	if spec.Network != "" && spec.Network != hv.NetworkShared {
+		return hv.VM{}, hv.Refuse("network mode %q is not simulated", spec.Network)
+	}
+	plan, err := h.planFor(spec)
+	if err != nil {
+		return hv.VM{}, err
+	}
+	run, err := h.power(spec, plan)
+	if err != nil {
+		return hv.VM{}, err
+	}
+	return h.await(ctx, spec, run)
+}
+
+// power puts the VM into the table as running, or finds it there.
+func (h *Host) power(spec hv.Spec, plan plan) (started time.Time, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.clock.Now()
+	r, ok := h.vms[spec.ID]
+	if ok {
+		h.ageLocked(r, now)
+		if r.VM.Status == hv.Running {
+			return r.VM.StartedAt, nil
+		}
+	} else {
+		r = &record{VM: hv.VM{ID: spec.ID, CreatedAt: now}}
+	}
+	r.VM.Name, r.VM.UUID = spec.Name, spec.UUID
+	r.VM.CPUs, r.VM.MemoryMB = spec.CPUs, spec.MemoryMB
+	r.VM.Labels = maps.Clone(spec.Labels)
+	r.VM.Status, r.VM.Failure = hv.Running, ""
+	r.VM.StartedAt, r.VM.StoppedAt = now, time.Time{}
+	r.VM.Accelerator, r.VM.Version = "sim", Version
+	r.VM.IP = ""
+	r.VM.Ports = h.portsLocked(spec)
+	r.plan(now, plan)
+	h.vms[spec.ID] = r
+	return now, h.saveLocked(r)
+}
+
+// await waits until the run that began at started is ready, has failed, or was ended.
+func (h *Host) await(ctx context.Context, spec hv.Spec, started time.Time) (hv.VM, error) {
+	timeout := spec.BootTimeout
+	if timeout == 0 {
+		timeout = hv.DefaultBootTimeout
+	}
+	for {
+		vm, next, gone, err := h.look(spec.ID, started, timeout)
+		if err != nil || next == 0 {
+			return vm, err
+		}
+		wake, cancel := context.WithCancel(ctx)
+		stop := context.AfterFunc(gone, cancel)
+		err = h.clock.Sleep(wake, next)
+		stop()
+		cancel()
+		if err != nil && ctx.Err() != nil {
+			return hv.VM{}, errors.Join(ctx.Err(), h.end(spec.ID, "the start was cancelled"))
+		}
+	}
+}
+
+// look answers a VM that is ready, or an error for one that will never be, or
+// how long to wait before looking again.
+func (h *Host) look(id string, started time.Time, timeout time.Duration) (hv.VM, time.Duration, context.Context, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r, ok := h.vms[id]
+	if !ok || !r.VM.StartedAt.Equal(started) {
+		return hv.VM{}, 0, nil, fmt.Errorf("sim: VM %s was removed while it started", id)
+	}
+	now, deadline := h.clock.Now(), started.Add(timeout)
+	h.ageLocked(r, now)
+	switch {
+	case r.VM.Status != hv.Running:
+		return hv.VM{}, 0, nil, fmt.Errorf("sim: VM %s: %s", id, r.VM.Failure)
+	case !now.Before(r.ReadyAt):
+		return r.view(), 0, nil, nil
+	case !now.Before(deadline):
+		err := fmt.Errorf("sim: VM %s: %w (%s)", id, hv.ErrBootTimeout, timeout)
+		return hv.VM{}, 0, nil, errors.Join(err, h.endLocked(r, now, err.Error()))
+	}
+	next := min(r.ReadyAt.Sub(now), deadline.Sub(now))
+	if !r.CrashAt.IsZero() {
+		next = min(next, r.CrashAt.Sub(now))
+	}
+	return hv.VM{}, next, goneContext{context.Background(), r.gone}, nil
+}
+
+// Stop ends a VM after the stop delay, at once when forced.
+func (h *Host) Stop(ctx context.Context, id string, how hv.StopMode) error {
+	vm, err := h.Get(ctx, id)
+	if err != nil || vm.Status != hv.Running {
+		return err
+	}
+	if how == hv.StopOrderly {
+		if err := h.clock.Sleep(ctx, h.draw(id, "stop").in(h.opt.Stop)); err != nil {
+			return err
+		}
+	}
+	return h.end(id, "")
+}
+
+// Delete removes a VM.
+func (h *Host) Delete(_ context.Context, id string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r, ok := h.vms[id]
+	if !ok {
+		return nil
+	}
+	h.endLocked(r, h.clock.Now(), "")
+	delete(h.vms, id)
+	return h.removeFile(id)
+}
+
+// List answers all VMs ordered by ID.
+func (h *Host) List(context.Context) ([]hv.VM, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.clock.Now()
+	out := make([]hv.VM, 0, len(h.vms))
+	for _, r := range h.vms {
+		h.ageLocked(r, now)
+		out = append(out, r.view())
+	}
+	slices.SortFunc(out, func(a, b hv.VM) int { return strings.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+// Get answers one VM.
+func (h *Host) Get(_ context.Context, id string) (hv.VM, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r, ok := h.vms[id]
+	if !ok {
+		return hv.VM{}, fmt.Errorf("sim: %w: %s", hv.ErrNotFound, id)
+	}
+	h.ageLocked(r, h.clock.Now())
+	return r.view(), nil
+}
+
+// Kill ends a VM as a crash of its hypervisor would.
+func (h *Host) Kill(id string) error { return h.end(id, "the simulated hypervisor was killed") }
+
+func (h *Host) end(id, failure string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r, ok := h.vms[id]
+	if !ok || r.VM.Status != hv.Running {
+		return nil
+	}
+	return h.endLocked(r, h.clock.Now(), failure)
+}
+
+// endLocked stops a running VM; commands in its guest end with it.
+func (h *Host) endLocked(r *record, at time.Time, failure string) error {
+	if r.VM.Status != hv.Running {
+		return nil
+	}
+	r.VM.Status, r.VM.StoppedAt, r.VM.Failure = hv.Stopped, at, failure
+	r.VM.IP = ""
+	r.ended()
+	return h.saveLocked(r)
+}
+
+// ageLocked lets a planned end happen when its time has come.
+func (h *Host) ageLocked(r *record, now time.Time) {
+	if r.VM.Status == hv.Running && !r.CrashAt.IsZero() && !now.Before(r.CrashAt) {
+		// The file is written again by whatever changes the VM next; a loaded
+		// record comes to the same end by itself.
+		_ = h.endLocked(r, r.CrashAt, r.CrashText)
+	}
+	if r.VM.Status == hv.Running && !now.Before(r.ReadyAt) {
+		r.VM.IP = "10.0.2.15"
+	}
+}
+
+// portsLocked gives each rule without a host port the next one that no
+// running VM of this host has. Nothing listens there.
+func (h *Host) portsLocked(spec hv.Spec) []hv.PortRule {
+	taken := map[int]bool{}
+	for _, r := range h.vms {
+		if r.VM.Status != hv.Running {
+			continue
+		}
+		for _, p := range r.VM.Ports {
+			taken[p.HostPort] = true
+		}
+	}
+	out := slices.Clone(spec.Ports)
+	next := 10000
+	for i := range out {
+		if out[i].Protocol == "" {
+			out[i].Protocol = "tcp"
+		}
+		if out[i].HostPort != 0 {
+			continue
+		}
+		for taken[next] {
+			next++
+		}
+		out[i].HostPort = next
+		taken[next] = true
+	}
+	return out
+}
+
+// chance is a random source that depends on the seed, the VM and what is
+// drawn, not on the order in which goroutines ask.
+type chance struct{ *rand.Rand }
+
+func (h *Host) draw(id, what string) chance {
+	f := fnv.New64a()
+	fmt.Fprintf(f, "%s\x00%s", id, what)
+	return chance{rand.New(rand.NewPCG(h.opt.Seed, f.Sum64()))} //nolint:gosec // simulated luck, not a secret
+}
+
+func (c chance) in(r Range) time.Duration {
+	if r.Max <= r.Min {
+		return r.Min
+	}
+	return r.Min + time.Duration(c.Int64N(int64(r.Max-r.Min)))
+}
+
+type realClock struct{}
+
+func (realClock) Now() time.Time { return time.Now() }
+
+func (realClock) Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(max(d, 0))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
