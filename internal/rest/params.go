@@ -23,6 +23,7 @@ const MaxBody = 8 << 20
 // of the query, whichever way the client chose to send them. The getters remember
 // the first error, so that a handler reads all it wants and asks Err once.
 type Params struct {
+	whole json.RawMessage // the body as it came
 	body  map[string]json.RawMessage
 	query url.Values
 	err   error
@@ -37,9 +38,19 @@ func ReadParams(w http.ResponseWriter, r *http.Request) (*Params, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.whole = raw
 	p.body, err = decodeObject(raw)
 	return p, err
 }
+
+// readRaw reads the query and leaves the body as it came.
+func readRaw(w http.ResponseWriter, r *http.Request) (*Params, error) {
+	raw, err := readBody(w, r)
+	return &Params{query: r.URL.Query(), whole: raw}, err
+}
+
+// Raw gives the whole body as it came.
+func (p *Params) Raw() json.RawMessage { return p.whole }
 
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -61,6 +62,9 @@ func encode(body any) (json.RawMessage, error) {
 func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
 	if r.Context().Err() != nil {
 		return // the client is gone; nobody reads an answer
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = farm.Unavailable(err, "The request took too long; look whether it took effect before trying again")
 	}
 	code := farm.CodeOf(err)
 	var e *farm.Error

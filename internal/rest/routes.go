@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -31,6 +33,32 @@ type Route struct {
 	Permission string // what the caller needs; Open for none
 	Do         Func
 	Raw        RawFunc // instead of Do
+	Hangs      bool    // it waits on purpose: no time-out
+	Typed      bool    // its body is decoded by the handler (Params.Raw); there are no parameters in it
+}
+
+// Limited gives every route that does not hang on purpose a time-out.
+func Limited(timeout time.Duration, routes []Route) []Route {
+	limited := slices.Clone(routes)
+	for i, route := range limited {
+		if route.Hangs || route.Do == nil {
+			continue
+		}
+		limited[i].Do = func(r *Request) (any, error) {
+			ctx, cancel := context.WithTimeout(r.Context(), timeout)
+			defer cancel()
+			return route.Do(&Request{Request: r.WithContext(ctx), Params: r.Params})
+		}
+	}
+	return limited
+}
+
+// List makes a list answer an array even when it is empty.
+func List[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
 }
 
 // Open is the permission of a route that needs no credential.
@@ -59,7 +87,11 @@ func handle(route Route, log *slog.Logger) http.Handler {
 			}
 			return
 		}
-		params, err := ReadParams(w, r)
+		read := ReadParams
+		if route.Typed {
+			read = readRaw
+		}
+		params, err := read(w, r)
 		if err != nil {
 			respondError(w, r, log, err)
 			return

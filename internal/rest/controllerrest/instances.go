@@ -1,0 +1,149 @@
+package controllerrest
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+func (s *server) listVMs(r *rest.Request) (any, error) {
+	id := r.Params.String("id")
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	if id != "" {
+		inst, err := s.c.Instance(r.Context(), id)
+		if err != nil {
+			return nil, err
+		}
+		return instance(inst), nil
+	}
+	instances := s.c.Instances()
+	list := make([]api.InstanceItem, len(instances))
+	for i, inst := range instances {
+		list[i] = api.InstanceItem{
+			InstanceID: inst.ID, ExternalID: orNull(inst.ExternalID), Name: orNull(inst.Name), VM: instance(inst),
+		}
+	}
+	return list, nil
+}
+
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// instance gives the shape of an instance that clients read.
+func instance(i *farm.Instance) api.Instance {
+	out := api.Instance{
+		InstanceID: i.ID, InstanceState: string(i.State), Message: i.Message, Registry: i.Registry,
+		VMID: i.Template.ID, Tag: i.Template.Tag, Version: i.Template.Version, NodeID: i.NodeID,
+		TS: i.Updated, CRTime: i.Created, Progress: i.Progress, GroupID: i.GroupID,
+		Name: i.Name, ExternalID: i.ExternalID, Metadata: i.Metadata, Arch: i.Template.Arch,
+		MACAddress: i.Options.MACAddress, VLAN: i.Options.VLAN, USBDevice: i.Options.USBDevice,
+	}
+	if i.State == farm.Scheduling || i.State == farm.Pulling {
+		out.InflightReqID = i.ID
+	}
+	if i.VM != nil {
+		out.VMInfo = vmInfo(i)
+		out.MACAddress = cmp.Or(out.MACAddress, i.VM.MAC)
+	}
+	if i.Script != nil && i.Options.ScriptMonitoring {
+		out.StartupScript = scriptResult(i.Script)
+	}
+	return out
+}
+
+func vmInfo(i *farm.Instance) *api.VMInfo {
+	vm := i.VM
+	out := &api.VMInfo{
+		UUID: vm.UUID, Name: vm.Name, Status: string(vm.Status), Version: vm.Version,
+		CreationDate: vm.Created, AccessDate: vm.Accessed, StartDate: vm.Started, StopDate: vm.Stopped,
+		Timestamp: i.Updated, CPUCores: vm.CPUs, RAM: memory(vm.MemoryMB),
+		NodeID: i.NodeID, HostIP: vm.HostIP, IP: vm.IP, VNCPort: vm.VNCPort, VNC: vm.VNC,
+	}
+	for _, p := range vm.Ports {
+		out.PortForwarding = append(out.PortForwarding,
+			api.Port{GuestPort: p.GuestPort, HostPort: p.HostPort, Protocol: cmp.Or(p.Protocol, "tcp"), Name: p.Name})
+	}
+	return out
+}
+
+// memory writes a size as templates do: 4G, 512M.
+func memory(mb int) string {
+	if mb > 0 && mb%1024 == 0 {
+		return fmt.Sprintf("%dG", mb/1024)
+	}
+	return fmt.Sprintf("%dM", mb)
+}
+
+func scriptResult(s *farm.ScriptResult) *api.ScriptResult {
+	return &api.ScriptResult{
+		ReturnCode: s.Code, Errors: s.Errors, DidTimeout: s.TimedOut, Stdout: s.Stdout, Stderr: s.Stderr,
+	}
+}
+
+func (s *server) updateVM(r *rest.Request) (any, error) {
+	p := r.Params
+	id := p.Required("id")
+	up := controller.InstanceUpdate{Metadata: metadata(p)}
+	if p.Has("name") {
+		name := p.Text("name", maxName)
+		up.Name = &name
+	}
+	if p.Has("external_id") {
+		external := p.Text("external_id", maxExternalID)
+		up.ExternalID = &external
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	return nil, s.c.UpdateInstance(r.Context(), id, up)
+}
+
+func (s *server) terminateVM(r *rest.Request) (any, error) {
+	id := r.Params.Required("id")
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return nil, s.c.Terminate(r.Context(), id)
+}
+
+// Limits of the metadata of an instance.
+const (
+	maxMetadata      = 64 // keys
+	maxMetadataKey   = 255
+	maxMetadataValue = 4096
+)
+
+// metadata reads the object of strings, integers and booleans; nil when not given.
+func metadata(p *rest.Params) map[string]any {
+	object := p.Object("metadata")
+	if object == nil {
+		return nil
+	}
+	keys := object.Keys()
+	if len(keys) > maxMetadata {
+		p.Fail("metadata", "must have at most %d keys", maxMetadata)
+		return nil
+	}
+	values := make(map[string]any, len(keys))
+	for _, key := range keys {
+		value := object.Scalar(key)
+		if text, ok := value.(string); len(key) > maxMetadataKey || (ok && len(text) > maxMetadataValue) {
+			p.Fail("metadata", "keys must have at most %d bytes and values %d", maxMetadataKey, maxMetadataValue)
+		}
+		values[key] = value
+	}
+	if object.Err() != nil {
+		p.Fail("metadata", "values must be strings, integers or booleans")
+	}
+	return values
+}

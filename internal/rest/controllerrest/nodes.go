@@ -1,0 +1,69 @@
+package controllerrest
+
+import (
+	"cmp"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// listNodes answers an array, of one element when an id is given.
+func (s *server) listNodes(r *rest.Request) (any, error) {
+	id := r.Params.String("id")
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	if id != "" {
+		view, err := s.c.Node(r.Context(), id)
+		if err != nil {
+			return nil, err
+		}
+		return []api.Node{node(view)}, nil
+	}
+	views := s.c.Nodes()
+	list := make([]api.Node, len(views))
+	for i, view := range views {
+		list[i] = node(view)
+	}
+	return list, nil
+}
+
+func (s *server) deleteNode(r *rest.Request) (any, error) {
+	id := r.Params.Required("node_id")
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return nil, s.c.DeleteNode(r.Context(), id)
+}
+
+// node gives the shape of a node that clients read.
+func node(v controller.NodeView) api.Node {
+	n, info := v.Node, v.Info
+	out := api.Node{
+		NodeID: n.ID, NodeName: n.Name, IPAddress: n.Host, State: string(n.Shown()),
+		Capacity: n.Capacity, CapacityMode: string(n.Mode), VCPUOverride: n.VCPUOverride, RAMOverride: n.RAMOverride,
+		CPUCount: info.CPUs, RAM: (info.MemoryMB + 512) / 1024,
+		VMCount: max(v.Usage.VMs, 0), VCPUCount: max(v.Usage.VCPUs, 0), VRAM: max(v.Usage.VRAM, 0),
+		CPUUtil: v.Usage.CPU, RAMUtil: v.Usage.RAM,
+		DiskSize: info.DiskSize, FreeDisk: info.FreeDisk, DiskUsage: info.CacheUsage,
+		HostArch: cmp.Or(info.Arch, "amd64"), AgentVersion: info.AgentVersion,
+		AnkaVersion: api.ProductVersion{
+			Product: info.Hypervisor.Driver, Version: info.Hypervisor.Version, Build: info.Hypervisor.Accelerator,
+			License: info.Hypervisor.License, Expires: info.Hypervisor.Expires,
+		},
+		Groups: []api.Group{}, Templates: []api.NodeTag{},
+		LastUpdated: v.Seen, Timestamp: max(v.Seen.Unix(), 0),
+	}
+	for _, g := range v.Groups {
+		out.Groups = append(out.Groups,
+			api.Group{ID: g.ID, Name: g.Name, Description: g.Description, FallbackGroupID: orNull(g.Fallback)})
+	}
+	for _, t := range info.Templates {
+		out.Templates = append(out.Templates, api.NodeTag{UUID: t.ID, Name: t.Name, Tag: t.Tag})
+	}
+	for _, u := range info.USB {
+		out.USBDevices = append(out.USBDevices, api.NodeUSB{Name: u.Name, Location: u.Location, Busy: u.Busy})
+	}
+	return out
+}

@@ -1,0 +1,138 @@
+package controllerrest
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// Options configure the routes.
+type Options struct {
+	Controller     *controller.Controller
+	RequestTimeout time.Duration // of every call but the polls
+	Logger         *slog.Logger
+}
+
+type server struct {
+	c *controller.Controller
+}
+
+// Handler serves the controller's API and the node link.
+func Handler(o Options) http.Handler {
+	s := &server{c: o.Controller}
+	return rest.Handler(rest.Limited(o.RequestTimeout, s.routes()), o.Logger)
+}
+
+// routes is the table of contents of the API.
+func (s *server) routes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "GET /livez", Permission: rest.Open, Do: alive},
+		{Pattern: "GET /readyz", Permission: rest.Open, Do: s.ready},
+		{Pattern: "GET /api/v1/status", Permission: "get_config", Do: s.status},
+
+		{Pattern: "GET /api/v1/vm", Permission: "list_vms", Do: s.listVMs},
+		{Pattern: "POST /api/v1/vm", Permission: "start_vm", Do: s.startVMs},
+		{Pattern: "PUT /api/v1/vm", Permission: "update_vm", Do: s.updateVM},
+		{Pattern: "DELETE /api/v1/vm", Permission: "terminate_vm", Do: s.terminateVM},
+
+		{Pattern: "GET /api/v1/node", Permission: "list_nodes", Do: s.listNodes},
+		{Pattern: "DELETE /api/v1/node", Permission: "delete_node", Do: s.deleteNode},
+
+		{Pattern: "GET /api/v1/registry/vm", Permission: "registry_list", Do: s.listTemplates},
+		{Pattern: "GET /api/v1/registry/disk", Permission: "get_registry_disk_info", Do: s.registryDisk},
+
+		{Pattern: "POST " + api.PathJoin, Permission: rest.Open, Typed: true, Do: link(s.join)},
+		{Pattern: "POST " + api.PathPoll, Permission: rest.Open, Hangs: true, Typed: true, Do: link(s.poll)},
+		{Pattern: "POST " + api.PathReport, Permission: rest.Open, Typed: true, Do: link(s.report)},
+		{Pattern: "POST " + api.PathDisjoin, Permission: rest.Open, Do: s.disjoin},
+	}
+}
+
+func alive(*rest.Request) (any, error) { return nil, nil } //nolint:nilnil // an answer without a body
+
+func (s *server) ready(*rest.Request) (any, error) { return nil, s.c.Healthy() }
+
+func (s *server) status(r *rest.Request) (any, error) { return s.c.Status(r.Context()), nil }
+
+func (s *server) registryDisk(r *rest.Request) (any, error) { return s.c.RegistryDisk(r.Context()) }
+
+// listTemplates answers the list, or one template with its versions. The faster
+// first version of the list has no sizes and architectures.
+func (s *server) listTemplates(r *rest.Request) (any, error) {
+	version := r.Params.OneOf("apiVer", "v1", "v2")
+	if id := r.Params.String("id"); id != "" {
+		return s.c.Template(r.Context(), id)
+	}
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	list, err := s.c.Templates(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	if version != "v1" {
+		return rest.List(list), nil
+	}
+	type item struct {
+		ID   string `json:"id"`
+		Name string `json:"name"`
+	}
+	short := make([]item, len(list))
+	for i, t := range list {
+		short[i] = item{t.ID, t.Name}
+	}
+	return short, nil
+}
+
+// link makes a handler of the node link: its bodies are typed and come from our
+// own agents, so that they are decoded as they are.
+func link[In, Out any](do func(ctx context.Context, r *http.Request, in In) (Out, error)) rest.Func {
+	return func(r *rest.Request) (any, error) {
+		var in In
+		if err := json.Unmarshal(r.Params.Raw(), &in); err != nil {
+			return nil, farm.Errorf(farm.CodeInvalid, "The request is not of the node link's form")
+		}
+		return do(r.Context(), r.Request, in)
+	}
+}
+
+// credential gives the node's secret.
+func credential(r *http.Request) string {
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return token
+}
+
+func (s *server) join(ctx context.Context, _ *http.Request, in api.JoinRequest) (api.JoinAnswer, error) {
+	return s.c.Join(ctx, in)
+}
+
+func (s *server) poll(ctx context.Context, r *http.Request, in api.PollRequest) (api.PollAnswer, error) {
+	wait := time.Duration(0)
+	if text := r.URL.Query().Get("wait"); text != "" {
+		var err error
+		if wait, err = time.ParseDuration(text); err != nil || wait < 0 || wait > controller.MaxWait {
+			return api.PollAnswer{}, farm.Invalid("wait", "must be a duration between 0s and %s", controller.MaxWait)
+		}
+	}
+	return s.c.Poll(ctx, credential(r), in, wait)
+}
+
+func (s *server) report(ctx context.Context, r *http.Request, in api.Report) (api.ReportAnswer, error) {
+	return s.c.Report(ctx, credential(r), in)
+}
+
+func (s *server) disjoin(r *rest.Request) (any, error) {
+	id := r.Params.Required("node_id")
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return nil, s.c.Disjoin(r.Context(), id, credential(r.Request))
+}

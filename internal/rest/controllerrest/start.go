@@ -1,0 +1,242 @@
+package controllerrest
+
+import (
+	"encoding/base64"
+	"net/netip"
+	"regexp"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// Limits of the texts of a start request, in bytes.
+const (
+	maxName         = 255
+	maxExternalID   = 4096
+	maxTag          = 1024
+	maxNameTemplate = 512
+	maxScript       = 512 << 10 // decoded; a record must fit its transaction
+	maxScriptTime   = 24 * 60 * 60
+	maxPorts        = 64
+)
+
+func (s *server) startVMs(r *rest.Request) (any, error) {
+	req, err := startRequest(r.Params)
+	if err != nil {
+		return nil, err
+	}
+	return s.c.Start(r.Context(), req)
+}
+
+// startRequest reads the parameters of a start: types and ranges first, so that
+// wrong input is always called by its name, then what cannot be done.
+func startRequest(p *rest.Params) (controller.StartRequest, error) {
+	req := controller.StartRequest{
+		TemplateID: p.Required("vmid"),
+		Tag:        p.Text("tag", maxTag),
+		Count:      p.Int("count", 1, 1, controller.MaxCount),
+		Name:       p.Text("name", maxName),
+		ExternalID: p.Text("external_id", maxExternalID),
+		Metadata:   metadata(p),
+		GroupID:    p.String("group_id"),
+		Options: farm.StartOptions{
+			Priority:     priority(p),
+			PinnedNode:   p.String("node_id"),
+			NameTemplate: p.Text("name_template", maxNameTemplate),
+		},
+	}
+	if p.Has("version") {
+		number := p.Int("version", 0, 0, 1<<30)
+		req.Version = &number
+	}
+	script(p, &req.Options)
+	req.Options.Ports, req.Options.PortOverride = ports(p)
+	checkOverrides(p)
+	if err := p.Err(); err != nil {
+		return req, err
+	}
+	return req, refuse(p)
+}
+
+// priority reads the priority; 0 means that it is not given.
+func priority(p *rest.Params) int {
+	n := p.Int("priority", controller.DefaultPriority, 0, controller.MaxPriority)
+	if n == 0 {
+		return controller.DefaultPriority
+	}
+	return n
+}
+
+// script reads the startup script and what goes with it. The parameters that need
+// monitoring are refused without it, unless they say what is the default anyway.
+func script(p *rest.Params, o *farm.StartOptions) {
+	o.Script = decodeScript(p, "startup_script")
+	o.ScriptCondition = p.Int("startup_script_condition", 0, 0, 1)
+	o.ScriptMonitoring = p.Bool("script_monitoring", false)
+	o.ScriptTimeout = p.Int("script_timeout", defaultScriptTimeout, 1, maxScriptTime)
+	o.ScriptOnFailure = farm.OnFailure(p.Int("script_fail_handler", int(farm.StopVM), int(farm.StopVM), int(farm.DeleteVM)))
+	if !o.ScriptMonitoring {
+		if o.ScriptTimeout != defaultScriptTimeout {
+			p.Fail("script_timeout", "needs script_monitoring to be true")
+		}
+		if o.ScriptOnFailure != farm.StopVM {
+			p.Fail("script_fail_handler", "needs script_monitoring to be true")
+		}
+		return
+	}
+	if o.Script == "" {
+		p.Fail("script_monitoring", "needs a startup_script to monitor")
+	}
+}
+
+const defaultScriptTimeout = 90 // seconds
+
+// decodeScript reads a base64 text of either alphabet, padded or not.
+func decodeScript(p *rest.Params, name string) string {
+	text := strings.Map(func(r rune) rune {
+		switch r {
+		case '\n', '\r', ' ', '\t', '=':
+			return -1
+		case '-':
+			return '+'
+		case '_':
+			return '/'
+		}
+		return r
+	}, p.String(name))
+	raw, err := base64.RawStdEncoding.DecodeString(text)
+	switch {
+	case err != nil:
+		p.Fail(name, "must be base64 (%s)", err)
+	case len(raw) > maxScript:
+		p.Fail(name, "must have at most %d bytes when decoded", maxScript)
+	}
+	return string(raw)
+}
+
+// ports reads the rules that replace those of the template. An empty array is an
+// override too: no rules at all.
+func ports(p *rest.Params) (rules []farm.Port, override bool) {
+	if !p.Has("port_forwarding_override") {
+		return nil, false
+	}
+	items := p.Objects("port_forwarding_override")
+	if len(items) > maxPorts {
+		p.Fail("port_forwarding_override", "must have at most %d rules", maxPorts)
+		return nil, false
+	}
+	taken := map[int]bool{}
+	for _, item := range items {
+		rule := port(item)
+		if err := item.Err(); err != nil {
+			p.Fail("port_forwarding_override", "%s", err)
+		}
+		if rule.HostPort > 0 && taken[rule.HostPort] {
+			p.Fail("port_forwarding_override", "host_port %d is given twice", rule.HostPort)
+		}
+		taken[rule.HostPort] = true
+		rules = append(rules, rule)
+	}
+	return rules, true
+}
+
+func port(item *rest.Params) farm.Port {
+	rule := farm.Port{
+		Name: item.Text("name", maxName), Protocol: "tcp",
+		GuestPort: item.Int("guest_port", 0, 1, 65535), HostPort: item.Int("host_port", 0, 0, 65535),
+		HostIP: item.String("host_ip"),
+	}
+	if rule.Name == "" {
+		rule.Name = item.Text("rule_name", maxName)
+	}
+	if rule.Name == "" {
+		item.Fail("name", "is required")
+	}
+	if !item.Has("guest_port") {
+		item.Fail("guest_port", "is required")
+	}
+	if item.OneOf("protocol", "tcp", "TCP"); rule.HostIP != "" {
+		if _, err := netip.ParseAddr(rule.HostIP); err != nil {
+			item.Fail("host_ip", "must be an IP address")
+		}
+	}
+	return rule
+}
+
+var (
+	macAddress = regexp.MustCompile(`^[0-9A-F]{2}(:[0-9A-F]{2}){5}$`)
+	diskSize   = regexp.MustCompile(`^[1-9][0-9]{0,9}[TGMK]$`)
+)
+
+// checkOverrides checks the form of the parameters that change the VM itself.
+func checkOverrides(p *rest.Params) {
+	p.Int("vcpu", 0, 1, 1024)
+	p.Int("vram", 0, 1, 1<<24)
+	p.OneOf("video_controller", "fbuf", "pg")
+	p.OneOf("hvapic", "forceOn", "forceOff")
+	p.OneOf("csr_active_config", "forceOn")
+	p.OneOf("network_local", "forceOn", "forceOff")
+	p.OneOf("network_mode", "shared", "host", "bridge", "disconnected", "nat")
+	p.Text("usb_device", maxName)
+	p.Text("hw_serial", maxName)
+	p.Text("vnc_password", maxName)
+	p.Text("group", maxName)
+	p.Int("vlan_tag", 0, 1, 4094)
+	if mac := p.String("mac_address"); mac != "" && !macAddress.MatchString(mac) {
+		p.Fail("mac_address", "must be six pairs of capital hexadecimal digits with colons between them")
+	}
+	if id := p.String("hw_uuid"); id != "" && uuid.Validate(id) != nil {
+		p.Fail("hw_uuid", "must be a UUID")
+	}
+	checkDisk(p)
+}
+
+func checkDisk(p *rest.Params) {
+	disk := p.Object("disk")
+	if disk == nil {
+		return
+	}
+	disk.Bool("skip_container_resize", false)
+	if size := disk.Required("size"); size != "" && !diskSize.MatchString(size) {
+		disk.Fail("size", "must be a number followed by T, G, M or K")
+	}
+	if err := disk.Err(); err != nil {
+		p.Fail("disk", "%s", err)
+	}
+}
+
+// refusals are the parameters that this program cannot carry out, and why.
+var refusals = []struct{ name, sentence string }{
+	{"group", "is only available when resource permissions are enabled (SVC_ENABLE_RESOURCE_MANAGEMENT)"},
+	{"group_id", "cannot be used: this controller has no node groups"},
+	{"usb_device", "cannot be used: the nodes of this controller offer no USB devices"},
+	{"vcpu", "cannot be overridden: the VM starts with the CPUs of its template"},
+	{"vram", "cannot be overridden: the VM starts with the memory of its template"},
+	{"mac_address", "cannot be set: managed MAC addresses (SVC_MANAGE_MAC_ADDRESSES) are not enabled"},
+	{"vlan_tag", "cannot be set: it needs a template in bridge mode, and the nodes offer shared networks only"},
+	{"video_controller", "cannot be set: the VM starts with the display of its template"},
+	{"hvapic", "is an option of Intel Macs that the nodes' hypervisor does not have"},
+	{"csr_active_config", "is an option of Intel Macs that the nodes' hypervisor does not have"},
+	{"network_local", "cannot be set: the VM starts with the network of its template"},
+	{"hw_serial", "cannot be set: the VM starts with the serial number of its template"},
+	{"hw_uuid", "cannot be set: every VM gets a UUID of its own"},
+	{"disk", "cannot be set: the VM starts with the disk size of its template"},
+	{"vnc_password", "cannot be set: the VMs of this controller have no VNC display"},
+}
+
+// refuse says no, by name, to what would otherwise be ignored.
+func refuse(p *rest.Params) error {
+	for _, r := range refusals {
+		if p.Has(r.name) {
+			return farm.Refused("%s %s; leave it out", r.name, r.sentence)
+		}
+	}
+	if mode := p.String("network_mode"); mode != "" && mode != "shared" {
+		return farm.Refused("network_mode %s cannot be set: the nodes offer shared networks only; leave it out", mode)
+	}
+	return nil
+}
