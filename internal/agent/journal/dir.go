@@ -17,6 +17,8 @@ const (
 	orderFile  = "order.json"  // makes the directory an entry; holds a script, so 0600
 	statusFile = "status.json" // replaced by rename
 	maxFile    = 64 << 20      // bytes of a journal file that Load reads
+
+	damagedPrefix = ".damaged-" // no id begins with a dot
 )
 
 // The durable steps, in the order in which Accept, Save and Remove take them.
@@ -70,7 +72,7 @@ func (d *Dir) Close() error { return d.root.Close() }
 
 // Load gives every entry, ordered by instance id. What an interrupted Accept or
 // Remove left behind is cleared away; an entry that cannot be read is set aside
-// under the name <id>.damaged and logged, never dropped.
+// under the name .damaged-<id> and logged, never dropped.
 func (d *Dir) Load() ([]Entry, error) { return d.load(true) }
 
 // Look is Load without changing anything, for a reader beside a running agent.
@@ -98,7 +100,7 @@ func (d *Dir) load(repair bool) ([]Entry, error) {
 			}
 		default:
 			d.log.Error("journal entry cannot be read and is set aside", "instance", id, "error", err)
-			if err := d.root.Rename(id, id+".damaged"); err != nil {
+			if err := d.root.Rename(id, damagedPrefix+id); err != nil {
 				return nil, fmt.Errorf("set journal entry aside: %w", err)
 			}
 		}

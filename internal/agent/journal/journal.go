@@ -53,13 +53,14 @@ type State struct {
 // numbers is how many statuses may follow a durable state before the next one.
 const numbers = 1 << 16
 
-// idForm is what an instance id may look like: it becomes a directory name.
-var idForm = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+// idForm is what an instance id may look like: it becomes a directory name. Ids are
+// UUIDs, but a VM that nobody owns is ordered away by whatever id it has.
+var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// CheckID refuses an instance id that is no UUID.
+// CheckID refuses an instance id that cannot be a directory name.
 func CheckID(id string) error {
 	if !idForm.MatchString(id) {
-		return farm.Invalid("instance_id", "%q is no UUID", id)
+		return farm.Invalid("instance_id", "%q has other characters than letters, digits, '.', '_' and '-'", id)
 	}
 	return nil
 }

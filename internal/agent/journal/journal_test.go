@@ -188,7 +188,7 @@ func TestDamagedEntryIsSetAside(t *testing.T) {
 	if got := load(t, d); len(got) != 1 || got[idB].Order.InstanceID != idB {
 		t.Fatalf("Load gives %v, want the whole entry only", got)
 	}
-	if _, err := os.Stat(filepath.Join(dir, idA+".damaged", "order.json")); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, ".damaged-"+idA, "order.json")); err != nil {
 		t.Errorf("the damaged entry is gone: %v", err)
 	}
 }

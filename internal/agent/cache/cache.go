@@ -1,0 +1,302 @@
+// Package cache holds the template versions that a node has pulled, each in a
+// directory named by its content id, and makes room for the next one.
+//
+// It is not the library of local templates, and it knows neither instances nor
+// hypervisors: a holder is just a name that keeps a version from being removed.
+//
+// Invariant: a version that is listed is whole and durable, and one that somebody
+// holds is never removed.
+package cache
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/host"
+	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+const (
+	factFile    = "version.json" // written last before a version is listed
+	partSuffix  = ".partial"     // a pull that goes on or was interrupted
+	goneSuffix  = ".gone"        // being removed
+	configFile  = "config.json"  // of the template, as the source leaves it
+	staleAfter  = 24 * time.Hour // of an interrupted pull that nobody asked for again
+	maxFileRead = 4 << 20
+)
+
+// Ref names a version to have.
+type Ref struct {
+	Registry   string // address to pull from
+	TemplateID string
+	Name       string // of the template
+	Tag        string
+	Version    int
+	ContentID  string
+}
+
+// Source brings versions from somewhere.
+type Source interface {
+	// Size gives the bytes that the version may take on this disk.
+	Size(ctx context.Context, ref Ref) (int64, error)
+	// Fetch fills dir with the version: config.json and its disks. It goes on with
+	// what an interrupted Fetch of the same version left there. progress is called
+	// with 0..1, from one goroutine at a time.
+	Fetch(ctx context.Context, ref Ref, dir string, progress func(float64)) error
+}
+
+// Options configure a Cache.
+type Options struct {
+	Dir     string
+	Source  Source
+	Reserve size.Reserve // what stays free of templates
+	// Disk gives the free and all bytes of Dir's file system; nil asks the system.
+	Disk   func() (free, total int64, err error)
+	Logger *slog.Logger     // nil: no log
+	Now    func() time.Time // nil: time.Now
+}
+
+// Cache is the cache of one node. It may be used from many goroutines.
+type Cache struct {
+	opts Options
+	room sync.Mutex // one makes room at a time; taken before mu
+
+	mu      sync.Mutex // guards the fields below
+	entries map[string]*entry
+	pins    map[string]map[string]struct{} // content id -> holders
+	flights map[string]*flight             // content id -> the pull that goes on
+	running sync.WaitGroup                 // of flights
+}
+
+// entry is a version on disk. It is also the content of factFile.
+type entry struct {
+	Ref  Ref   `json:"ref"`
+	Size int64 `json:"size"` // bytes allocated
+	used time.Time
+}
+
+// idForm is what a content id may look like: it becomes a directory name.
+var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
+
+// Open reads the cache below o.Dir and clears away what a killed agent left half
+// removed. Interrupted pulls stay, to be gone on with.
+func Open(o Options) (*Cache, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Disk == nil {
+		o.Disk = func() (int64, int64, error) { return host.Disk(o.Dir) }
+	}
+	c := &Cache{
+		opts: o, entries: map[string]*entry{},
+		pins: map[string]map[string]struct{}{}, flights: map[string]*flight{},
+	}
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil { //nolint:gosec // an unprivileged hypervisor reads below it
+		return nil, fmt.Errorf("open template cache: %w", err)
+	}
+	if err := c.load(); err != nil {
+		return nil, fmt.Errorf("open template cache: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Cache) load() error {
+	list, err := os.ReadDir(c.opts.Dir)
+	if err != nil {
+		return err
+	}
+	for _, item := range list {
+		name := item.Name()
+		switch {
+		case strings.HasSuffix(name, goneSuffix):
+			if err := os.RemoveAll(c.path(name)); err != nil {
+				return err
+			}
+		case strings.HasSuffix(name, partSuffix) || !item.IsDir() || !idForm.MatchString(name):
+		default:
+			e, err := c.read(name)
+			if err != nil {
+				c.opts.Logger.Error("cached version cannot be read and is removed", "content", name, "error", err)
+				if err := c.discard(name); err != nil {
+					return err
+				}
+				continue
+			}
+			c.entries[name] = e
+		}
+	}
+	return nil
+}
+
+func (c *Cache) read(id string) (*entry, error) {
+	var e entry
+	file := filepath.Join(c.path(id), factFile)
+	raw, err := os.ReadFile(file) //nolint:gosec // below the cache's own directory
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(raw, &e); err != nil {
+		return nil, err
+	}
+	if e.Ref.ContentID != id {
+		return nil, fmt.Errorf("directory %s holds version %q", id, e.Ref.ContentID)
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	e.used = info.ModTime()
+	return &e, nil
+}
+
+func (c *Cache) path(name string) string { return filepath.Join(c.opts.Dir, name) }
+
+// discard removes a directory so that a kill in between never leaves half of it
+// under its name.
+func (c *Cache) discard(name string) error {
+	gone := c.path(name) + goneSuffix
+	if err := os.Rename(c.path(name), gone); err != nil {
+		return err
+	}
+	return os.RemoveAll(gone)
+}
+
+// Close cancels the pulls that go on and waits for them. What they brought stays.
+func (c *Cache) Close() error {
+	c.mu.Lock()
+	for _, f := range c.flights {
+		f.cancel()
+	}
+	c.mu.Unlock()
+	c.running.Wait()
+	return nil
+}
+
+// Has says whether a version is here whole.
+func (c *Cache) Has(contentID string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.entries[contentID] != nil
+}
+
+// Pin keeps a version, here or to come, from being removed until the same holder
+// unpins it. Pinning twice is pinning once.
+func (c *Cache) Pin(contentID, holder string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pins[contentID] == nil {
+		c.pins[contentID] = map[string]struct{}{}
+	}
+	c.pins[contentID][holder] = struct{}{}
+	c.touchLocked(contentID)
+}
+
+// Unpin gives a version back.
+func (c *Cache) Unpin(contentID, holder string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pins[contentID], holder)
+	if len(c.pins[contentID]) == 0 {
+		delete(c.pins, contentID)
+	}
+	c.touchLocked(contentID)
+}
+
+// touchLocked notes a use; it outlives a restart as the time of the fact file.
+func (c *Cache) touchLocked(contentID string) {
+	e := c.entries[contentID]
+	if e == nil {
+		return
+	}
+	e.used = c.opts.Now()
+	if err := os.Chtimes(filepath.Join(c.path(contentID), factFile), e.used, e.used); err != nil {
+		c.opts.Logger.Warn("could not note the use of a template", "content", contentID, "error", err)
+	}
+}
+
+// List gives the versions that are here, ordered by content id.
+func (c *Cache) List() []api.NodeTemplate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]api.NodeTemplate, 0, len(c.entries))
+	for id, e := range c.entries {
+		out = append(out, api.NodeTemplate{ID: e.Ref.TemplateID, Name: e.Ref.Name, Tag: e.Ref.Tag, ContentID: id, Size: e.Size})
+	}
+	slices.SortFunc(out, func(a, b api.NodeTemplate) int { return strings.Compare(a.ContentID, b.ContentID) })
+	return out
+}
+
+// Used gives the bytes that all versions take.
+func (c *Cache) Used() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var sum int64
+	for _, e := range c.entries {
+		sum += e.Size
+	}
+	return sum
+}
+
+// Config gives a version's template configuration and the absolute path of the
+// directory that its file names are relative to.
+func (c *Cache) Config(contentID string) (config api.TemplateConfig, dir string, err error) {
+	if !c.Has(contentID) {
+		return config, "", farm.Errorf(farm.CodeNotFound, "Version %s is not in the template cache", contentID)
+	}
+	dir = c.path(contentID)
+	info, err := os.Stat(filepath.Join(dir, configFile))
+	if err == nil && info.Size() > maxFileRead {
+		err = errors.New("it is too large")
+	}
+	var raw []byte
+	if err == nil {
+		raw, err = os.ReadFile(filepath.Join(dir, configFile)) //nolint:gosec // below the cache's own directory
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &config)
+	}
+	if err != nil {
+		return config, "", fmt.Errorf("configuration of version %s: %w", contentID, err)
+	}
+	return config, dir, nil
+}
+
+// finish lists a version that is whole in its partial directory.
+func (c *Cache) finish(ref Ref) error {
+	part := c.path(ref.ContentID) + partSuffix
+	e := &entry{Ref: ref, Size: host.Allocated(part), used: c.opts.Now()}
+	raw, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	if err := home.WriteFile(filepath.Join(part, factFile), raw); err != nil {
+		return err
+	}
+	if err := os.Rename(part, c.path(ref.ContentID)); err != nil {
+		return err
+	}
+	if err := home.SyncDir(c.opts.Dir); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.entries[ref.ContentID] = e
+	c.touchLocked(ref.ContentID)
+	return nil
+}

@@ -1,0 +1,181 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// flight is one pull of one version, shared by everybody who waits for it. It ends
+// early when the last of them has left.
+type flight struct {
+	ref    Ref
+	cancel context.CancelFunc
+	done   chan struct{} // closed at the end; err is set before
+	err    error
+
+	// The cache's mu guards the fields below.
+	waiters map[*func(float64)]struct{}
+	ahead   int64 // bytes that it may still write
+	need    int64 // bytes that it had to write when it began
+	at      float64
+	left    bool // everybody left: it ends and must not be joined
+}
+
+// Fetch makes a version present: at once when it is here, even with the registry
+// away, else by joining or beginning its pull. progress is called with 0..1 until
+// Fetch returns. The caller pins the version before, or it may be removed again.
+func (c *Cache) Fetch(ctx context.Context, ref Ref, progress func(float64)) error {
+	if !idForm.MatchString(ref.ContentID) {
+		return farm.Invalid("content_id", "%q is no content id", ref.ContentID)
+	}
+	for {
+		f := c.join(ctx, ref, &progress)
+		if f == nil {
+			return nil
+		}
+		select {
+		case <-f.done:
+			if f.err != nil && c.wasLeft(f) {
+				continue // it was already ending when we came
+			}
+			return f.err
+		case <-ctx.Done():
+			c.leave(f, &progress)
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (c *Cache) wasLeft(f *flight) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return f.left
+}
+
+// join gives the flight to wait for, or nil when the version is here.
+func (c *Cache) join(ctx context.Context, ref Ref, progress *func(float64)) *flight {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.entries[ref.ContentID] != nil {
+		c.touchLocked(ref.ContentID)
+		return nil
+	}
+	if f := c.flights[ref.ContentID]; f != nil {
+		if !f.left {
+			f.waiters[progress] = struct{}{}
+		}
+		return f
+	}
+	// The pull belongs to all its waiters, so one of them must not end it by its context.
+	pull, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	f := &flight{
+		ref: ref, cancel: cancel, done: make(chan struct{}),
+		waiters: map[*func(float64)]struct{}{progress: {}},
+	}
+	c.flights[ref.ContentID] = f
+	c.running.Go(func() { c.fly(pull, f) })
+	return f
+}
+
+func (c *Cache) leave(f *flight, progress *func(float64)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(f.waiters, progress)
+	if len(f.waiters) == 0 {
+		f.left = true
+		f.cancel()
+	}
+}
+
+func (c *Cache) fly(ctx context.Context, f *flight) {
+	err := c.pull(ctx, f)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.cancel()
+	f.err = err
+	delete(c.flights, f.ref.ContentID)
+	close(f.done)
+}
+
+func (c *Cache) pull(ctx context.Context, f *flight) error {
+	what := fmt.Sprintf("pull %s %s", f.ref.Name, f.ref.Tag)
+	need, err := c.opts.Source.Size(ctx, f.ref)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	part := c.path(f.ref.ContentID) + partSuffix
+	if err := c.makeRoom(ctx, f, need, part); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if err := os.MkdirAll(part, 0o755); err != nil { //nolint:gosec // an unprivileged hypervisor reads below it
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if err := c.opts.Source.Fetch(ctx, f.ref, part, func(p float64) { c.progress(f, p) }); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if err := c.finish(f.ref); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	c.opts.Logger.Info("template pulled", "template", f.ref.Name, "tag", f.ref.Tag, "content", f.ref.ContentID)
+	return nil
+}
+
+// progress tells everybody who waits. It holds mu meanwhile, so that no waiter is
+// called after it has left: waiters only note the number.
+func (c *Cache) progress(f *flight, at float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.at = min(1, max(at, f.at))
+	f.ahead = int64(float64(f.need) * (1 - f.at))
+	for w := range f.waiters {
+		if *w != nil {
+			(*w)(f.at)
+		}
+	}
+}
+
+// Remove removes one version, refused while somebody holds it.
+func (c *Cache) Remove(contentID string) error {
+	c.mu.Lock()
+	if c.entries[contentID] == nil {
+		c.mu.Unlock()
+		return farm.NotFound()
+	}
+	if len(c.pins[contentID]) > 0 {
+		c.mu.Unlock()
+		return farm.Refused("Template version %s is in use by a VM", contentID)
+	}
+	c.mu.Unlock()
+	return c.evict(contentID)
+}
+
+// errPinned: somebody was faster than the removal.
+var errPinned = errors.New("the version is in use")
+
+// evict removes a version that nobody holds. It leaves the list and its name under
+// mu, the slow part happens outside.
+func (c *Cache) evict(contentID string) error {
+	gone := c.path(contentID) + goneSuffix
+	c.mu.Lock()
+	if len(c.pins[contentID]) > 0 {
+		c.mu.Unlock()
+		return errPinned
+	}
+	err := os.Rename(c.path(contentID), gone)
+	if err == nil {
+		delete(c.entries, contentID)
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("remove template version: %w", err)
+	}
+	if err := os.RemoveAll(gone); err != nil {
+		return fmt.Errorf("remove template version: %w", err)
+	}
+	c.opts.Logger.Info("cached template removed", "content", contentID)
+	return nil
+}

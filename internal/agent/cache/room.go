@@ -1,0 +1,130 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/agent/host"
+	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// makeRoom removes what was not used longest until a version of whole bytes fits
+// beside the reserve and the other pulls, and books it for the flight. What an
+// interrupted pull already brought to the directory part needs no room any more.
+func (c *Cache) makeRoom(ctx context.Context, f *flight, whole int64, part string) error {
+	c.room.Lock()
+	defer c.room.Unlock()
+	need := max(whole-host.Allocated(part), 0)
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		free, total, err := c.opts.Disk()
+		if err != nil {
+			return err
+		}
+		reserve := c.opts.Reserve.Of(total)
+		if need == 0 || free-reserve-c.booked() >= need {
+			break
+		}
+		removed, err := c.removeOldest(f.ref.ContentID)
+		if err != nil {
+			return err
+		}
+		if !removed {
+			return farm.Refused("the disk has %s free of which %s are reserved; the version needs %s, and no cached template can be removed",
+				size.Format(free), size.Format(reserve), size.Format(need))
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.need, f.ahead = need, need
+	return nil
+}
+
+// booked is what the pulls that go on may still write.
+func (c *Cache) booked() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var sum int64
+	for _, f := range c.flights {
+		sum += f.ahead
+	}
+	return sum
+}
+
+// removeOldest gives up one thing: first interrupted pulls that nobody wants any
+// more, then the version whose last use is longest ago. keep is the version that
+// room is made for.
+func (c *Cache) removeOldest(keep string) (bool, error) {
+	if name := c.oldestPartial(keep); name != "" {
+		return true, c.discard(name)
+	}
+	for {
+		c.mu.Lock()
+		oldest := ""
+		for id, e := range c.entries {
+			if len(c.pins[id]) == 0 && (oldest == "" || e.used.Before(c.entries[oldest].used)) {
+				oldest = id
+			}
+		}
+		c.mu.Unlock()
+		if oldest == "" {
+			return false, nil
+		}
+		if err := c.evict(oldest); !errors.Is(err, errPinned) {
+			return err == nil, err
+		}
+	}
+}
+
+// oldestPartial gives the name of an interrupted pull that no flight goes on with.
+func (c *Cache) oldestPartial(keep string) string {
+	list, err := os.ReadDir(c.opts.Dir)
+	if err != nil {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, item := range list {
+		id, partial := strings.CutSuffix(item.Name(), partSuffix)
+		if partial && id != keep && c.flights[id] == nil {
+			return item.Name()
+		}
+	}
+	return ""
+}
+
+// Sweep removes interrupted pulls that nobody has gone on with for a day.
+func (c *Cache) Sweep() error {
+	c.room.Lock()
+	defer c.room.Unlock()
+	list, err := os.ReadDir(c.opts.Dir)
+	if err != nil {
+		return fmt.Errorf("sweep template cache: %w", err)
+	}
+	for _, item := range list {
+		id, partial := strings.CutSuffix(item.Name(), partSuffix)
+		info, err := item.Info()
+		if !partial || err != nil || c.opts.Now().Sub(info.ModTime()) < staleAfter {
+			continue
+		}
+		c.mu.Lock()
+		busy := c.flights[id] != nil || len(c.pins[id]) > 0
+		c.mu.Unlock()
+		if busy {
+			continue
+		}
+		if err := c.discard(item.Name()); err != nil {
+			return fmt.Errorf("sweep template cache: %w", err)
+		}
+	}
+	return nil
+}
+
+// Free gives the bytes that may still be written on the cache's disk, and all of it.
+func (c *Cache) Free() (free, total int64, err error) { return c.opts.Disk() }
