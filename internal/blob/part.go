@@ -124,3 +124,24 @@ func (p *PartReader) fill() error {
 }
 
 var _ io.Reader = (*PartReader)(nil)
+
+// WriteTo gives all verified bytes to w without a copy between.
+func (p *PartReader) WriteTo(w io.Writer) (int64, error) {
+	var sum int64
+	for len(p.ready) > 0 || p.next < len(p.frames) {
+		if len(p.ready) == 0 {
+			if err := p.fill(); err != nil {
+				return sum, err
+			}
+		}
+		n, err := w.Write(p.ready)
+		p.ready = p.ready[n:]
+		sum += int64(n)
+		if err != nil {
+			return sum, err
+		}
+	}
+	return sum, nil
+}
+
+var _ io.WriterTo = (*PartReader)(nil)

@@ -34,3 +34,22 @@ func (d *Dir) Trash() ([]Trashed, error) {
 	}
 	return out, nil
 }
+
+// PurgeTrash removes entries that were deleted before an epoch nanosecond and whose name is wanted. It says how many.
+func (d *Dir) PurgeTrash(before int64, want func(name string) bool) (int, error) {
+	entries, err := d.Trash()
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, e := range entries {
+		if e.Stamp >= before || !want(e.Name) {
+			continue
+		}
+		if err := d.RemoveAll("purge", e.Path()); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}

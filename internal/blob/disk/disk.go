@@ -1,0 +1,252 @@
+// Package disk keeps layer files in the directories of a registry's storage.
+//
+// It is not an owner of them: which layers are needed, pinned or collected is the
+// registry's matter.
+//
+// Invariant: a file in images_dir or state_file_dir is whole and on stable storage,
+// since it gets there by one rename after a sync.
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+// writeBehind is the number of bytes after which the kernel is asked to begin writing.
+const writeBehind = 4 << 20
+
+// Store is a blob.Store in the directories of a storage. Uploads are "upload_dir/<session>/<file>.part", so all
+// directories must be on one file system.
+type Store struct{ dir *layout.Dir }
+
+var _ blob.Store = (*Store)(nil)
+
+// New uses an open storage, which the caller closes.
+func New(dir *layout.Dir) *Store { return &Store{dir: dir} }
+
+func uploadPath(u blob.Upload) string {
+	return path.Join(layout.UploadDir, u.Session, strconv.Itoa(u.File)+".part")
+}
+
+// WritePart implements blob.Store.
+func (s *Store) WritePart(ctx context.Context, u blob.Upload, off int64, r io.Reader) (int64, error) {
+	f, err := s.openUpload(u)
+	if err != nil {
+		return 0, err
+	}
+	w := &behind{ctx: ctx, f: f, off: off, begun: off}
+	n, err := io.Copy(w, r)
+	w.flush()
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	return n, err
+}
+
+func (s *Store) openUpload(u blob.Upload) (*os.File, error) {
+	if err := s.dir.MkdirAll(path.Join(layout.UploadDir, u.Session)); err != nil {
+		return nil, err
+	}
+	f, err := s.dir.Root().OpenFile(uploadPath(u), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open upload: %w", err)
+	}
+	return f, nil
+}
+
+// behind writes a part and keeps the disk busy meanwhile.
+type behind struct {
+	ctx   context.Context
+	f     *os.File
+	off   int64
+	begun int64 // up to where the kernel was asked to write
+}
+
+func (w *behind) Write(p []byte) (int, error) {
+	if err := context.Cause(w.ctx); err != nil {
+		return 0, err
+	}
+	n, err := w.f.WriteAt(p, w.off)
+	w.off += int64(n)
+	if w.off-w.begun >= writeBehind {
+		w.flush()
+	}
+	return n, err
+}
+
+func (w *behind) flush() {
+	if w.off > w.begun {
+		blob.WriteBehind(w.f, w.begun, w.off-w.begun)
+		w.begun = w.off
+	}
+}
+
+// OpenUpload implements blob.Store.
+func (s *Store) OpenUpload(_ context.Context, u blob.Upload) (blob.File, error) {
+	return s.open(uploadPath(u))
+}
+
+// open avoids an interface that holds a nil file.
+func (s *Store) open(name string) (blob.File, error) {
+	f, err := s.dir.Root().Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Complete implements blob.Store.
+func (s *Store) Complete(ctx context.Context, u blob.Upload, x *blob.Index) error {
+	target := layerPath(x.Root(), x.Kind() == blob.KindState)
+	if _, err := s.dir.Root().Stat(target); err == nil {
+		return s.dir.RemoveAll("layer", uploadPath(u))
+	}
+	f, err := s.openUpload(u)
+	if err != nil {
+		return err
+	}
+	err = s.finish(f, x)
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return fmt.Errorf("complete layer %s: %w", x.Root(), err)
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return s.dir.Rename("layer", uploadPath(u), target)
+}
+
+func (s *Store) finish(f *os.File, x *blob.Index) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if st.Size() < x.DataBytes() {
+		return fmt.Errorf("upload has %d bytes instead of %d", st.Size(), x.DataBytes())
+	}
+	s.dir.Step("layer.tail")
+	if _, err := f.WriteAt(x.Tail(), x.DataBytes()); err != nil {
+		return err
+	}
+	if err := f.Truncate(x.FileSize()); err != nil {
+		return err
+	}
+	s.dir.Step("layer.sync")
+	return blob.SyncData(f)
+}
+
+// Drop implements blob.Store. It leaves the session's directory, which holds files of the registry too.
+func (s *Store) Drop(_ context.Context, session string) error {
+	dir := path.Join(layout.UploadDir, session)
+	entries, err := s.dir.Names(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("drop uploads: %w", err)
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".part") {
+			err = errors.Join(err, s.dir.RemoveAll("drop", path.Join(dir, e.Name())))
+		}
+	}
+	return err
+}
+
+// Open implements blob.Store.
+func (s *Store) Open(_ context.Context, root blob.Root) (blob.File, error) {
+	f, err := s.open(layerPath(root, false))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.open(layerPath(root, true))
+	}
+	return f, err
+}
+
+func layerPath(root blob.Root, state bool) string {
+	dir := layout.ImagesDir
+	if state {
+		dir = layout.StateFileDir
+	}
+	return path.Join(dir, root.String()+layout.LayerSuffix)
+}
+
+// List implements blob.Store. Files of other names are not ours and left alone.
+func (s *Store) List(_ context.Context) ([]blob.Stored, error) {
+	var out []blob.Stored
+	for _, dir := range []string{layout.ImagesDir, layout.StateFileDir} {
+		entries, err := s.dir.Names(dir)
+		if err != nil {
+			return nil, fmt.Errorf("list layers: %w", err)
+		}
+		for _, e := range entries {
+			stem, _ := strings.CutSuffix(e.Name(), layout.LayerSuffix)
+			root, err := blob.ParseRoot(stem)
+			if err != nil {
+				continue
+			}
+			st, err := e.Info()
+			if err != nil {
+				continue // removed meanwhile
+			}
+			out = append(out, blob.Stored{Root: root, Size: st.Size(), Modified: st.ModTime()})
+		}
+	}
+	return out, nil
+}
+
+// Space implements blob.Store.
+func (s *Store) Space(context.Context) (free, total int64, err error) {
+	return space(s.dir.Base())
+}
+
+// stateMark begins the name that a layer of state_file_dir has in the trash.
+const stateMark = "state-"
+
+// Trash implements blob.Store.
+func (s *Store) Trash(_ context.Context, root blob.Root, now time.Time) error {
+	for _, state := range []bool{false, true} {
+		name := root.String() + layout.LayerSuffix
+		if state {
+			name = stateMark + name
+		}
+		target := path.Join(layout.TrashDir, layout.TrashName(now.UnixNano(), name))
+		err := s.dir.Rename("trash", layerPath(root, state), target)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Restore implements blob.Store.
+func (s *Store) Restore(_ context.Context, root blob.Root) (bool, error) {
+	entries, err := s.dir.Trash()
+	if err != nil {
+		return false, err
+	}
+	name := root.String() + layout.LayerSuffix
+	for _, e := range entries {
+		if e.Name == name || e.Name == stateMark+name {
+			return true, s.dir.Rename("restore", e.Path(), layerPath(root, e.Name != name))
+		}
+	}
+	return false, nil
+}
+
+// Purge implements blob.Store.
+func (s *Store) Purge(_ context.Context, before time.Time) (int, error) {
+	return s.dir.PurgeTrash(before.UnixNano(), func(name string) bool { return strings.HasSuffix(name, layout.LayerSuffix) })
+}

@@ -1,0 +1,57 @@
+package blob
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"time"
+)
+
+// Upload names one file of a push while its parts arrive.
+type Upload struct {
+	Session string // letters and digits
+	File    int    // place in the push
+}
+
+// File is an open layer file or upload.
+type File interface {
+	io.ReadSeekCloser
+	io.ReaderAt
+	Stat() (fs.FileInfo, error)
+}
+
+// Stored is a layer file of a store.
+type Stored struct {
+	Root     Root
+	Size     int64
+	Modified time.Time
+}
+
+// Store keeps layer files. Its methods may be called from many goroutines, but the caller sees to it that an
+// upload is completed or dropped when no part of it is being written, and that Trash and Restore of one root
+// do not meet. blobtest is its conformance suite.
+type Store interface {
+	// WritePart writes what r gives at off of an upload; the first part makes the upload. Parts may come in
+	// any order and again. What was written before an error may stay.
+	WritePart(ctx context.Context, u Upload, off int64, r io.Reader) (int64, error)
+	// OpenUpload opens what is there of an upload; fs.ErrNotExist when there is nothing.
+	OpenUpload(ctx context.Context, u Upload) (File, error)
+	// Complete makes an upload that holds all frames of x the layer file of x. When it returns, the layer
+	// survives a crash. A layer that is there already is kept and the upload removed.
+	Complete(ctx context.Context, u Upload, x *Index) error
+	// Drop removes a session's uploads. None there is no error.
+	Drop(ctx context.Context, session string) error
+
+	// Open opens a layer file; fs.ErrNotExist when there is none.
+	Open(ctx context.Context, root Root) (File, error)
+	// List names all layer files.
+	List(ctx context.Context) ([]Stored, error)
+	// Trash puts a layer file aside; now is when, for Purge.
+	Trash(ctx context.Context, root Root, now time.Time) error
+	// Restore takes a layer file back from the trash; false when it is not there.
+	Restore(ctx context.Context, root Root) (bool, error)
+	// Purge removes what was put into the trash before a time and says how many files that were.
+	Purge(ctx context.Context, before time.Time) (int, error)
+	// Space gives the free and the total bytes of the store.
+	Space(ctx context.Context) (free, total int64, err error)
+}
