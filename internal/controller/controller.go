@@ -129,6 +129,11 @@ func NewTables() *Tables {
 	}
 }
 
+// All gives every table, for opening the store.
+func (t *Tables) All() []store.AnyTable {
+	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings}
+}
+
 // New makes a controller over an open store. Nothing runs before Run.
 func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*Controller, error) {
 	opts = opts.withDefaults()

@@ -1,0 +1,277 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/mem"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+const templateID = "11111111-2222-4333-8444-555555555555"
+
+// shelf is a registry with one template of two versions; down makes it fail.
+type shelf struct {
+	mu   sync.Mutex
+	down bool
+}
+
+func (s *shelf) fail() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return errors.New("connection refused")
+	}
+	return nil
+}
+
+func (s *shelf) setDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+func (s *shelf) template() api.TemplateDetail {
+	version := func(n int) api.TemplateVersion {
+		return api.TemplateVersion{
+			Tag: fmt.Sprintf("v%d", n+1), Number: n, ContentID: fmt.Sprintf("content-%d", n), Arch: "amd64", Size: 100,
+		}
+	}
+	return api.TemplateDetail{
+		Template: api.Template{ID: templateID, Name: "base", Arch: "amd64", Size: 200},
+		Versions: []api.TemplateVersion{version(0), version(1)},
+	}
+}
+
+func (s *shelf) List(context.Context) ([]api.Template, error) {
+	return []api.Template{s.template().Template}, s.fail()
+}
+
+func (s *shelf) Detail(_ context.Context, id string) (api.TemplateDetail, error) {
+	if err := s.fail(); err != nil {
+		return api.TemplateDetail{}, err
+	}
+	if id != templateID {
+		return api.TemplateDetail{}, farm.NotFound()
+	}
+	return s.template(), nil
+}
+
+func (s *shelf) Info(context.Context, transfer.Ref) (api.TemplateConfig, error) {
+	return api.TemplateConfig{RAM: "512M", CPU: &api.ConfigCPU{Cores: 1}}, s.fail()
+}
+
+func (s *shelf) Disk(context.Context) (api.DiskInfo, error) {
+	return api.DiskInfo{Free: 1, Total: 2}, s.fail()
+}
+
+func (s *shelf) Status(context.Context) (api.RegistryStatus, error) {
+	return api.RegistryStatus{Status: "Running"}, s.fail()
+}
+
+var _ Registry = (*shelf)(nil)
+
+// cloud is a controller on an in-memory store, inside a synctest bubble: its clock
+// is the bubble's.
+type cloud struct {
+	*Controller
+	t       *testing.T
+	shelf   *shelf
+	backend *mem.Backend
+	stop    func()
+}
+
+// inCloud runs a test in a bubble with a running controller.
+func inCloud(t *testing.T, test func(t *testing.T, c *cloud)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}
+		c.start(Options{})
+		defer func() { c.stop() }()
+		test(t, c)
+	})
+}
+
+// start opens a controller on the backend, as after a (re)start of the process.
+func (c *cloud) start(opts Options) {
+	c.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	tables := NewTables()
+	st, err := store.Open(ctx, c.backend, store.Options{Tables: tables.All()})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	opts.Registry, opts.RegistryAddress, opts.VMNamePrefix = c.shelf, "http://registry", "mgmtManaged-"
+	if c.Controller, err = New(ctx, st, tables, opts); err != nil {
+		c.t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	core := c.Controller
+	wg.Go(func() { _ = core.Run(ctx) })
+	c.stop = func() {
+		cancel()
+		wg.Wait()
+		if err := st.Close(); err != nil {
+			c.t.Error(err)
+		}
+	}
+}
+
+// restart ends the controller and starts another one on the same store.
+func (c *cloud) restart() {
+	c.stop()
+	c.start(Options{})
+}
+
+// mustStart creates instances.
+func (c *cloud) mustStart(req StartRequest) []string {
+	c.t.Helper()
+	if req.TemplateID == "" {
+		req.TemplateID = templateID
+	}
+	req.Count = max(req.Count, 1)
+	if req.Options.Priority == 0 {
+		req.Options.Priority = DefaultPriority
+	}
+	ids, err := c.Start(c.t.Context(), req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	synctest.Wait()
+	return ids
+}
+
+// state gives the state of an instance, Gone when there is no record.
+func (c *cloud) state(id string) farm.InstanceState {
+	c.t.Helper()
+	synctest.Wait()
+	inst, err := c.Instance(c.t.Context(), id)
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return farm.Gone
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return inst.State
+}
+
+func (c *cloud) wantState(id string, want farm.InstanceState) {
+	c.t.Helper()
+	if got := c.state(id); got != want {
+		c.t.Fatalf("instance %s is %q, want %q", id, got, want)
+	}
+}
+
+// agent is a node's side of the link, driven step by step by the test.
+type agent struct {
+	c    *cloud
+	t    *testing.T
+	id   string
+	cred string
+	boot string
+	seq  int64
+	no   int64
+	held []api.Held
+}
+
+// join adds a node with a number of slots and makes its first contact.
+func (c *cloud) join(name string, capacity int) *agent {
+	c.t.Helper()
+	answer, err := c.Join(c.t.Context(), api.JoinRequest{
+		Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: name, Host: "10.0.0.1", Capacity: capacity, Arch: "amd64",
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	a := &agent{c: c, t: c.t, id: answer.NodeID, cred: answer.Credential, boot: uuid.NewString()}
+	a.contact()
+	return a
+}
+
+// contact polls in full without waiting.
+func (a *agent) contact() []api.Order {
+	a.t.Helper()
+	return a.poll(api.PollRequest{
+		Info: &api.NodeInfo{Arch: "amd64", CPUs: 8, MemoryMB: 16384, Driver: "sim"}, Held: a.held, HasHeld: true,
+	}, 0)
+}
+
+func (a *agent) poll(req api.PollRequest, wait time.Duration) []api.Order {
+	a.t.Helper()
+	answer, err := a.tryPoll(req, wait)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return answer.Orders
+}
+
+func (a *agent) tryPoll(req api.PollRequest, wait time.Duration) (api.PollAnswer, error) {
+	req.Protocol, req.NodeID, req.BootID = api.LinkProtocol, a.id, a.boot
+	req.InfoHash, req.HeldHash = "info", fmt.Sprint(len(a.held))
+	synctest.Wait()
+	return a.c.Poll(a.t.Context(), a.cred, req, wait)
+}
+
+// next gives the orders that are due now, and acknowledges them.
+func (a *agent) next() []api.Order {
+	a.t.Helper()
+	orders := a.contact()
+	var acks []api.Ack
+	for _, o := range orders {
+		acks = append(acks, api.Ack{InstanceID: o.InstanceID, Claim: o.Claim, Kind: o.Kind})
+	}
+	a.poll(api.PollRequest{Acks: acks, HasHeld: true, Held: a.held}, 0)
+	return orders
+}
+
+// take gives the one order that is due.
+func (a *agent) take(kind api.OrderKind) api.Order {
+	a.t.Helper()
+	orders := a.next()
+	if len(orders) != 1 || orders[0].Kind != kind {
+		a.t.Fatalf("orders = %+v, want one %s", orders, kind)
+	}
+	return orders[0]
+}
+
+// say reports a phase of an order's instance.
+func (a *agent) say(o api.Order, phase api.Phase, change ...func(*api.InstanceStatus)) api.ReportAnswer {
+	a.t.Helper()
+	a.no++
+	a.seq++
+	a.hold(o, phase != api.PhaseTerminated)
+	status := api.InstanceStatus{InstanceID: o.InstanceID, Claim: o.Claim, No: a.no, Phase: phase}
+	if phase == api.PhaseRunning || phase == api.PhaseScriptOK {
+		status.VM = &api.LinkVM{UUID: "vm-" + o.InstanceID, Name: "vm", Status: "running", IP: "10.0.2.15", HostIP: "10.0.0.1"}
+	}
+	for _, f := range change {
+		f(&status)
+	}
+	answer, err := a.c.Report(a.t.Context(), a.cred, api.Report{
+		Protocol: api.LinkProtocol, NodeID: a.id, BootID: a.boot, Seq: a.seq, Statuses: []api.InstanceStatus{status},
+	})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	synctest.Wait()
+	return answer
+}
+
+// hold makes the agent's list of what it has fit what it says.
+func (a *agent) hold(o api.Order, has bool) {
+	a.held = slices.DeleteFunc(a.held, func(h api.Held) bool { return h.InstanceID == o.InstanceID })
+	if has {
+		a.held = append(a.held, api.Held{InstanceID: o.InstanceID, Claim: o.Claim})
+	}
+}

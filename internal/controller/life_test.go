@@ -1,0 +1,402 @@
+package controller
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func TestLifeOfAnInstance(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 2)
+		id := c.mustStart(StartRequest{Name: "job"})[0]
+		o := a.take(api.OrderStart)
+		if o.InstanceID != id || o.Start.ContentID != "content-1" || o.Start.Registry != "http://registry" {
+			t.Errorf("order = %+v", o)
+		}
+		c.wantState(id, farm.Scheduling)
+		a.say(o, api.PhasePulling, func(s *api.InstanceStatus) { s.Progress = 0.5 })
+		c.wantState(id, farm.Pulling)
+		a.say(o, api.PhaseStarting)
+		c.wantState(id, farm.Scheduling)
+		a.say(o, api.PhaseRunning)
+		c.wantState(id, farm.Started)
+		inst, _ := c.Instance(t.Context(), id)
+		if inst.VM == nil || inst.VM.Status != farm.VMRunning || inst.Message != "" || inst.NodeID != a.id {
+			t.Errorf("started instance = %+v", inst)
+		}
+		if err := c.Terminate(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		c.wantState(id, farm.Terminating)
+		end := a.take(api.OrderTerminate)
+		a.say(o, api.PhaseRunning) // a late report of the life before
+		c.wantState(id, farm.Terminating)
+		a.say(end, api.PhaseTerminated)
+		c.wantState(id, farm.Terminated)
+		time.Sleep(time.Minute + 2*time.Second)
+		c.wantState(id, farm.Gone)
+		if n, _ := c.Node(t.Context(), a.id); len(n.Node.Allocs) != 0 {
+			t.Errorf("slots still taken: %v", n.Node.Allocs)
+		}
+	})
+}
+
+func TestTerminateBeforePlacement(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		id := c.mustStart(StartRequest{})[0]
+		inst, _ := c.Instance(t.Context(), id)
+		if inst.Message != "there are no nodes" {
+			t.Errorf("reason = %q", inst.Message)
+		}
+		for range 2 {
+			if err := c.Terminate(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		c.wantState(id, farm.Gone)
+		if err := c.Terminate(t.Context(), id); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("terminating what is gone: %v", err)
+		}
+	})
+}
+
+func TestTerminateAtEveryPhase(t *testing.T) {
+	phases := []api.Phase{
+		"", api.PhaseAccepted, api.PhasePulling, api.PhaseStarting, api.PhaseRunning, api.PhaseScriptOK,
+		api.PhaseScriptFailed, api.PhaseScriptEnded, api.PhaseFailed, api.PhaseStopped, api.PhaseVanished,
+	}
+	for _, phase := range phases {
+		t.Run("at "+string(phase), func(t *testing.T) {
+			inCloud(t, func(t *testing.T, c *cloud) {
+				a := c.join("one", 1)
+				id := c.mustStart(StartRequest{})[0]
+				o := a.take(api.OrderStart)
+				if phase != "" {
+					a.say(o, phase)
+				}
+				if err := c.Terminate(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+				for _, late := range phases[1:] {
+					a.say(o, late)
+					c.wantState(id, farm.Terminating)
+				}
+				if orders := a.next(); len(orders) != 1 || orders[0].Kind != api.OrderTerminate {
+					t.Fatalf("orders = %+v", orders)
+				}
+				a.say(o, api.PhaseTerminated)
+				c.wantState(id, farm.Terminated)
+				if orders := a.next(); len(orders) != 0 {
+					t.Errorf("more orders: %+v", orders)
+				}
+			})
+		})
+	}
+}
+
+func TestFailuresEndInError(t *testing.T) {
+	script := func(code int) func(*api.InstanceStatus) {
+		return func(s *api.InstanceStatus) { s.Script = &api.ScriptStatus{Code: code} }
+	}
+	cases := []struct {
+		name    string
+		handler farm.OnFailure
+		phase   api.Phase
+		change  func(*api.InstanceStatus)
+		state   farm.InstanceState
+		message string
+		slot    bool
+	}{
+		{"start", 0, api.PhaseFailed, func(s *api.InstanceStatus) { s.Message = "no room" }, farm.Failed, "no room", false},
+		{"script, stopping", farm.StopVM, api.PhaseScriptFailed, script(7), farm.Stopping, "startup script exit code 7", true},
+		{"script, stopped", farm.StopVM, api.PhaseScriptEnded, script(7), farm.Failed, "startup script exit code 7", true},
+		{"script, kept", farm.KeepVM, api.PhaseScriptFailed, script(1), farm.Failed, "startup script exit code 1", true},
+		{"stopped by itself", 0, api.PhaseStopped, func(*api.InstanceStatus) {}, farm.Failed, "The VM stopped without being asked to", true},
+		{"vanished", 0, api.PhaseVanished, func(*api.InstanceStatus) {}, farm.Failed, "The VM is not on its node any more", false},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			inCloud(t, func(t *testing.T, c *cloud) {
+				a := c.join("one", 1)
+				id := c.mustStart(StartRequest{Options: farm.StartOptions{
+					Script: "false", ScriptMonitoring: true, ScriptOnFailure: tc.handler,
+				}})[0]
+				o := a.take(api.OrderStart)
+				if tc.phase != api.PhaseFailed {
+					a.say(o, api.PhaseRunning)
+				}
+				a.say(o, tc.phase, tc.change)
+				c.wantState(id, tc.state)
+				inst, _ := c.Instance(t.Context(), id)
+				if inst.Message != tc.message {
+					t.Errorf("message = %q, want %q", inst.Message, tc.message)
+				}
+				n, _ := c.Node(t.Context(), a.id)
+				if got := len(n.Node.Allocs) == 1; got != tc.slot {
+					t.Errorf("slot taken = %v, want %v", got, tc.slot)
+				}
+				time.Sleep(10 * time.Minute)
+				a.contact()
+				if c.state(id) == farm.Gone {
+					t.Error("an instance in Error must stay until it is terminated")
+				}
+			})
+		})
+	}
+}
+
+func TestCapacityAndWaiting(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 2)
+		ids := c.mustStart(StartRequest{Count: 5})
+		if orders := a.next(); len(orders) != 2 {
+			t.Fatalf("%d orders for 2 slots", len(orders))
+		}
+		waiting := 0
+		for _, id := range ids {
+			inst, _ := c.Instance(t.Context(), id)
+			if inst.NodeID == "" {
+				waiting++
+				if inst.Message == "" {
+					t.Error("a waiting instance has no reason")
+				}
+				continue
+			}
+			if err := c.Terminate(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if waiting != 3 {
+			t.Fatalf("%d wait, want 3", waiting)
+		}
+		for _, o := range a.next() {
+			a.say(o, api.PhaseTerminated)
+		}
+		if orders := a.next(); len(orders) != 2 {
+			t.Errorf("%d orders after two slots were freed, want 2", len(orders))
+		}
+	})
+}
+
+func TestControllerRestartLosesNothing(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 3)
+		ids := c.mustStart(StartRequest{Count: 3})
+		orders := a.next()
+		a.say(orders[0], api.PhaseRunning)
+		token := c.JoinToken()
+		c.restart()
+		synctest.Wait()
+		if c.JoinToken() != token {
+			t.Error("the join token changed")
+		}
+		if n := len(c.Instances()); n != 3 {
+			t.Fatalf("%d instances after the restart", n)
+		}
+		c.wantState(orders[0].InstanceID, farm.Started)
+		if again := a.contact(); len(again) != 2 {
+			t.Errorf("%d start orders sent again, want the 2 without a status", len(again))
+		}
+		for _, id := range ids {
+			if c.state(id) == farm.Failed {
+				t.Errorf("instance %s is in Error", id)
+			}
+		}
+	})
+}
+
+func TestNodeLostAndFound(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 3)
+		ids := c.mustStart(StartRequest{Count: 3})
+		orders := a.next()
+		for _, o := range orders {
+			a.say(o, api.PhaseRunning)
+		}
+		a.contact()
+		time.Sleep(119 * time.Second)
+		if n, _ := c.Node(t.Context(), a.id); n.Node.State != farm.NodeActive {
+			t.Fatalf("node is %s before its time-out", n.Node.State)
+		}
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		if n, _ := c.Node(t.Context(), a.id); n.Node.State != farm.NodeOffline {
+			t.Fatalf("node is %s after its time-out", n.Node.State)
+		}
+		inst, _ := c.Instance(t.Context(), ids[0])
+		if inst.State != farm.Started || inst.Message == "" {
+			t.Errorf("instance of a lost node: %s %q", inst.State, inst.Message)
+		}
+		a.contact()
+		if inst, _ = c.Instance(t.Context(), ids[0]); inst.Message != "" || inst.State != farm.Started {
+			t.Errorf("instance of a node that is back: %s %q", inst.State, inst.Message)
+		}
+		time.Sleep(5 * time.Minute)
+		c.wantState(ids[0], farm.Failed)
+		if err := c.Terminate(t.Context(), ids[0]); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		c.wantState(ids[0], farm.Terminating)
+		if o := a.take(api.OrderTerminate); o.InstanceID != ids[0] {
+			t.Errorf("kill order for %s", o.InstanceID)
+		}
+	})
+}
+
+func TestUnknownVMs(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 20)
+		c.mustStart(StartRequest{Count: 10})
+		for _, o := range a.next() {
+			a.say(o, api.PhaseRunning)
+		}
+		owned := len(a.held)
+		a.held = append(a.held, api.Held{VMID: "leak"})
+		for range 40 {
+			if orders := a.contact(); len(orders) > 0 {
+				t.Fatalf("removed too early: %+v", orders)
+			}
+			time.Sleep(3 * time.Second)
+		}
+		time.Sleep(time.Minute)
+		orders := a.contact()
+		if len(orders) != 1 || orders[0].Kind != api.OrderTerminate || orders[0].InstanceID != "leak" {
+			t.Fatalf("orders = %+v", orders)
+		}
+		a.held = a.held[:owned]
+		a.contact()
+		for i := range 5 { // a third of all: something else is wrong
+			a.held = append(a.held, api.Held{VMID: string(rune('a' + i))})
+		}
+		for range 100 {
+			if orders := a.contact(); len(orders) > 0 {
+				t.Fatalf("the guard did not hold: %+v", orders)
+			}
+			time.Sleep(3 * time.Second)
+		}
+	})
+}
+
+func TestOldClaimIsRefused(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		id := c.mustStart(StartRequest{})[0]
+		o := a.take(api.OrderStart)
+		o.Claim = "older"
+		if answer := a.say(o, api.PhaseRunning); len(answer.Refused) != 1 {
+			t.Errorf("answer = %+v", answer)
+		}
+		c.wantState(id, farm.Scheduling)
+	})
+}
+
+func TestSecondAgentIsRefused(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		b := *a
+		b.boot = "other"
+		if _, err := b.tryPoll(api.PollRequest{}, 0); farm.CodeOf(err) != farm.CodeConflict {
+			t.Errorf("second agent: %v", err)
+		}
+		time.Sleep(takenOverAfter + time.Second)
+		if _, err := b.tryPoll(api.PollRequest{}, 0); err != nil {
+			t.Errorf("an agent after the first fell silent: %v", err)
+		}
+		if _, err := a.tryPoll(api.PollRequest{}, 0); farm.CodeOf(err) != farm.CodeConflict {
+			t.Errorf("the first agent, taken over: %v", err)
+		}
+	})
+}
+
+func TestPollHangsUntilThereIsWork(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		began := time.Now()
+		if orders := a.poll(api.PollRequest{}, 5*time.Second); len(orders) != 0 || time.Since(began) != 5*time.Second {
+			t.Errorf("an idle poll gave %v after %s", orders, time.Since(began))
+		}
+		got := make(chan []api.Order)
+		go func() { got <- a.poll(api.PollRequest{}, 20*time.Second) }()
+		time.Sleep(time.Second)
+		began = time.Now()
+		c.mustStart(StartRequest{})
+		if orders := <-got; len(orders) != 1 || time.Since(began) > 10*time.Millisecond {
+			t.Errorf("got %v after %s", orders, time.Since(began))
+		}
+		if orders := a.poll(api.PollRequest{}, 20*time.Second); len(orders) != 1 {
+			t.Errorf("an order without acknowledgement was not sent again: %v", orders)
+		}
+	})
+}
+
+func TestDeleteNode(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 2)
+		ids := c.mustStart(StartRequest{Count: 2})
+		for _, o := range a.next() {
+			a.say(o, api.PhaseRunning)
+		}
+		if err := c.Terminate(t.Context(), ids[0]); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.DeleteNode(t.Context(), a.id); err != nil {
+			t.Fatal(err)
+		}
+		c.wantState(ids[0], farm.Terminated)
+		c.wantState(ids[1], farm.Failed)
+		if err := c.DeleteNode(t.Context(), a.id); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("deleting it again: %v", err)
+		}
+		if _, err := a.tryPoll(api.PollRequest{}, 0); farm.CodeOf(err) != farm.CodeUnauthenticated {
+			t.Errorf("a removed node polls: %v", err)
+		}
+		if err := c.Terminate(t.Context(), ids[1]); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		c.wantState(ids[1], farm.Gone)
+	})
+}
+
+func TestStartRefusals(t *testing.T) {
+	seven := 7
+	one := 1
+	cases := []struct {
+		name    string
+		req     StartRequest
+		message string
+	}{
+		{"name instead of id", StartRequest{TemplateID: "base"}, "VM not in the registry"},
+		{"unknown template", StartRequest{TemplateID: "99999999-2222-4333-8444-555555555555"}, "VM not in the registry"},
+		{"unknown tag", StartRequest{Tag: "v9"}, "No such tag v9"},
+		{"unknown version", StartRequest{Version: &seven}, "No such tag 7"},
+		{"tag and version that differ", StartRequest{Tag: "v1", Version: &one}, "tag v1 is version 0, not 1: give one of them"},
+		{"unknown node", StartRequest{Options: farm.StartOptions{PinnedNode: "nowhere"}}, "Not found"},
+	}
+	inCloud(t, func(t *testing.T, c *cloud) {
+		for _, tc := range cases {
+			if tc.req.TemplateID == "" {
+				tc.req.TemplateID = templateID
+			}
+			tc.req.Count = 1
+			_, err := c.Start(t.Context(), tc.req)
+			if err == nil || err.Error() != tc.message {
+				t.Errorf("%s: %v, want %q", tc.name, err, tc.message)
+			}
+		}
+		c.shelf.setDown(true)
+		_, err := c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1})
+		if farm.CodeOf(err) != farm.CodeUnavailable {
+			t.Errorf("registry down: %v", err)
+		}
+		if n := len(c.Instances()); n != 0 {
+			t.Errorf("%d instances were created", n)
+		}
+	})
+}
