@@ -1,0 +1,166 @@
+package farm_test
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// reach gives every state that some chain of events reaches from one, itself included.
+func reach(from farm.InstanceState, without ...farm.InstanceState) map[farm.InstanceState]bool {
+	seen := map[farm.InstanceState]bool{from: true}
+	open := []farm.InstanceState{from}
+	for len(open) > 0 {
+		s := open[0]
+		open = open[1:]
+		for _, e := range farm.InstanceEvents {
+			to, ok := farm.NextInstance(s, e)
+			if ok && !seen[to] && !slices.Contains(without, to) {
+				seen[to] = true
+				open = append(open, to)
+			}
+		}
+	}
+	return seen
+}
+
+func TestTerminatingLeadsOnlyToTerminated(t *testing.T) {
+	for _, e := range farm.InstanceEvents {
+		if to, _ := farm.NextInstance(farm.Terminating, e); to != farm.Terminating && to != farm.Terminated {
+			t.Errorf("%s leads from Terminating to %q", e, to)
+		}
+	}
+	if got := reach(farm.Terminating); len(got) != 3 || !got[farm.Terminated] || !got[farm.Gone] {
+		t.Errorf("Terminating reaches %v", got)
+	}
+}
+
+func TestEveryStateCanBeTerminated(t *testing.T) {
+	for _, s := range farm.InstanceStates {
+		if !reach(s)[farm.Terminated] {
+			t.Errorf("Terminated is out of reach from %s", s)
+		}
+		to, _ := farm.NextInstance(s, farm.Terminate)
+		if to != farm.Terminating && to != farm.Terminated {
+			t.Errorf("terminate leads from %s to %s", s, to)
+		}
+	}
+}
+
+func TestEveryStateOccurs(t *testing.T) {
+	got := reach(farm.Scheduling)
+	for _, s := range farm.InstanceStates {
+		if !got[s] {
+			t.Errorf("nothing leads from Scheduling to %s", s)
+		}
+	}
+}
+
+// TestBeforeStarted: without Started in the way only waiting, failure and the end
+// can be seen; Stopping, Stopped and Pushing lie behind it.
+func TestBeforeStarted(t *testing.T) {
+	got := reach(farm.Scheduling, farm.Started)
+	for _, s := range []farm.InstanceState{farm.Stopping, farm.Stopped, farm.Pushing} {
+		if got[s] {
+			t.Errorf("%s can be seen before Started", s)
+		}
+	}
+	for _, s := range []farm.InstanceState{farm.Scheduling, farm.Pulling} {
+		for _, e := range farm.InstanceEvents {
+			to, _ := farm.NextInstance(s, e)
+			if !slices.Contains([]farm.InstanceState{farm.Scheduling, farm.Pulling, farm.Started, farm.Failed, farm.Terminating}, to) {
+				t.Errorf("%s leads from %s to %s", e, s, to)
+			}
+		}
+	}
+}
+
+func TestGoneIsOnlyTheEndOfTerminated(t *testing.T) {
+	for _, s := range farm.InstanceStates {
+		for _, e := range farm.InstanceEvents {
+			if to, _ := farm.NextInstance(s, e); to == farm.Gone && (s != farm.Terminated || e != farm.Expired) {
+				t.Errorf("%s on %s removes the record", s, e)
+			}
+		}
+	}
+}
+
+func TestUnknownStatesAndEventsMoveNothing(t *testing.T) {
+	for _, s := range append(slices.Clone(farm.InstanceStates), farm.Gone, "Nonsense") {
+		if to, ok := farm.NextInstance(s, "nonsense"); ok || to != s {
+			t.Errorf("%q on nonsense: %q, %v", s, to, ok)
+		}
+	}
+	for _, e := range farm.InstanceEvents {
+		for _, s := range []farm.InstanceState{farm.Gone, "Nonsense"} {
+			if to, ok := farm.NextInstance(s, e); ok || to != s {
+				t.Errorf("%q on %s: %q, %v", s, e, to, ok)
+			}
+		}
+	}
+}
+
+// TestAnyHistory drives an instance through random events, wanted or not, and holds
+// what clients rely on against the whole history.
+func TestAnyHistory(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		events := rapid.SliceOfN(rapid.SampledFrom(farm.InstanceEvents), 1, 60).Draw(t, "events")
+		state, asked, started := farm.Scheduling, false, false
+		for _, e := range events {
+			to, ok := farm.NextInstance(state, e)
+			if !ok && to != state {
+				t.Fatalf("a void %s moved %s to %s", e, state, to)
+			}
+			asked = asked || (ok && (e == farm.Terminate || e == farm.SaveDone))
+			started = started || to == farm.Started
+			switch to {
+			case farm.Terminating, farm.Terminated, farm.Gone:
+				if !asked {
+					t.Fatalf("%s came without a termination", to)
+				}
+			case farm.Stopping, farm.Stopped, farm.Pushing:
+				if !started {
+					t.Fatalf("%s came before Started", to)
+				}
+				fallthrough
+			default:
+				if asked {
+					t.Fatalf("%s came after a termination", to)
+				}
+			}
+			state = to
+		}
+		if state != farm.Gone {
+			last, _ := farm.NextInstance(state, farm.Terminate)
+			last, _ = farm.NextInstance(last, farm.TerminatedEvent)
+			if last != farm.Terminated {
+				t.Fatalf("terminate and terminated lead from %s to %s", state, last)
+			}
+		}
+	})
+}
+
+// TestSaveAndInstanceAgree drives a save and its instance by the same events: the
+// request is done exactly when the save moved the instance to its end.
+func TestSaveAndInstanceAgree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		state, save := farm.Pushing, farm.SavePending
+		for _, e := range rapid.SliceOfN(rapid.SampledFrom(farm.InstanceEvents), 1, 30).Draw(t, "events") {
+			pushing := state == farm.Pushing
+			state, _ = farm.NextInstance(state, e)
+			save, _ = farm.NextSave(save, e)
+			if !pushing {
+				return
+			}
+			if (state == farm.Pushing) != (save == farm.SavePending) {
+				t.Fatalf("after %s the instance is %s and the request %s", e, state, save)
+			}
+			if save == farm.SaveIsDone && state != farm.Terminating {
+				t.Fatalf("the request is done and the instance is %s", state)
+			}
+		}
+	})
+}

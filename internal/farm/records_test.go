@@ -1,0 +1,93 @@
+package farm_test
+
+import (
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func TestHoldsSlot(t *testing.T) {
+	running, deleted := &farm.VMInfo{Status: farm.VMRunning}, &farm.VMInfo{Status: farm.VMDeleted}
+	stopped := &farm.VMInfo{Status: farm.VMStopped}
+	for _, s := range farm.InstanceStates {
+		for _, vm := range []*farm.VMInfo{nil, running, stopped, deleted} {
+			for _, node := range []string{"", "n1"} {
+				i := farm.Instance{State: s, NodeID: node, VM: vm}
+				live := node != "" && s != farm.Terminated
+				if i.Live() != live {
+					t.Errorf("%s on %q is live: %v", s, node, i.Live())
+				}
+				want := live
+				if s == farm.Failed && (vm == nil || vm == deleted) {
+					want = false
+				}
+				if i.HoldsSlot() != want {
+					t.Errorf("%s on %q with %+v holds a slot: %v", s, node, vm, i.HoldsSlot())
+				}
+			}
+		}
+	}
+}
+
+func TestOptionsOverrideTheTemplate(t *testing.T) {
+	i := farm.Instance{Template: farm.TemplateRef{CPUs: 4, MemoryMB: 2048}}
+	if i.VCPU() != 4 || i.VRAM() != 2048 {
+		t.Errorf("takes %d CPUs and %d MB of its template", i.VCPU(), i.VRAM())
+	}
+	i.Options.CPUs, i.Options.MemoryMB = 2, 512
+	if i.VCPU() != 2 || i.VRAM() != 512 {
+		t.Errorf("takes %d CPUs and %d MB with overrides", i.VCPU(), i.VRAM())
+	}
+}
+
+func TestCloneOfAnInstanceIsItsOwn(t *testing.T) {
+	a := &farm.Instance{ID: "a", State: farm.Started}
+	b := a.Clone()
+	b.State, b.Message = farm.Failed, "changed"
+	if a.State != farm.Started || a.Message != "" || b.ID != "a" {
+		t.Errorf("the original is %+v", a)
+	}
+}
+
+func TestCloneOfANodeHasAllocationsOfItsOwn(t *testing.T) {
+	a := &farm.Node{Allocs: map[string]farm.Alloc{"i": {VCPU: 2}}}
+	b := a.Clone()
+	b.Allocs["j"] = farm.Alloc{VCPU: 1}
+	delete(b.Allocs, "i")
+	if len(a.Allocs) != 1 || a.Allocs["i"].VCPU != 2 {
+		t.Errorf("the original's allocations are %v", a.Allocs)
+	}
+	if (&farm.Node{}).Clone().Allocs == nil {
+		t.Error("a clone cannot take an allocation")
+	}
+}
+
+func TestScriptResultOK(t *testing.T) {
+	for _, c := range []struct {
+		result farm.ScriptResult
+		want   bool
+	}{
+		{farm.ScriptResult{}, true},
+		{farm.ScriptResult{Stderr: "noise"}, true},
+		{farm.ScriptResult{Code: 1}, false},
+		{farm.ScriptResult{Code: -1}, false},
+		{farm.ScriptResult{TimedOut: true}, false},
+		{farm.ScriptResult{Errors: []string{"no shell"}}, false},
+	} {
+		if c.result.OK() != c.want {
+			t.Errorf("%+v is OK: %v", c.result, c.result.OK())
+		}
+	}
+}
+
+// TestEventKindsAreComplete: an event without a kind would be logged without its type.
+func TestEventKindsAreComplete(t *testing.T) {
+	if len(farm.EventKinds) != 11 {
+		t.Errorf("%d events have a kind, want 11", len(farm.EventKinds))
+	}
+	for name, kind := range farm.EventKinds {
+		if kind != farm.APIAction && kind != farm.SystemAction {
+			t.Errorf("%s is a %q", name, kind)
+		}
+	}
+}
