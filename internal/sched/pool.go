@@ -140,30 +140,26 @@ func (p *pool) pick() *candidate {
 	}
 	for len(c.best) > 0 {
 		top := c.best[0]
-		if top.score.Load == top.node.load {
-			if p.refusal(top.node) == nil {
-				return top
-			}
-		} else if p.refusal(top.node) == nil {
+		switch {
+		case p.refusal(top.node) != nil:
+			delete(p.open, top.node)
+			c.best.remove(0)
+		case top.score.Load != top.node.load:
 			top.score.Load = top.node.load
 			c.best.fix(0)
-			continue
+		default:
+			return top
 		}
-		delete(p.open, top.node)
-		c.best.remove(0)
 	}
 	return nil
 }
 
-// rate computes the candidates of a class anew.
+// rate computes the candidates of a class anew. A node that filled up since it was
+// looked at is left to pick.
 func (p *pool) rate(c *class, v version) {
 	fresh := make([]candidate, 0, len(p.open))
 	c.best = make(heapOf[*candidate], 0, len(p.open))
 	for n := range p.open {
-		if p.refusal(n) != nil {
-			delete(p.open, n)
-			continue
-		}
 		fresh = append(fresh, candidate{n, p.score(n, v)})
 		c.best = append(c.best, &fresh[len(fresh)-1])
 	}

@@ -1,0 +1,336 @@
+package sched
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// world is the plain truth that an Index is compared with: what it was told, in
+// maps, and the slots that its own answers have taken.
+type world struct {
+	x        *Index
+	nodes    map[string]Node
+	groups   map[string]farm.Group
+	waiting  map[string]Request
+	placed   map[string]Assignment
+	requests map[string]Request // of the placed ones
+	next     int
+}
+
+func newWorld() *world {
+	return &world{
+		x: New(Options{}), nodes: map[string]Node{}, groups: map[string]farm.Group{},
+		waiting: map[string]Request{}, placed: map[string]Assignment{}, requests: map[string]Request{},
+	}
+}
+
+var (
+	someGroups = []string{"", "g1", "g2", "g3"}
+	someArchs  = []string{"amd64", "amd64", "amd64", "arm64"}
+	someNodes  = []string{"n1", "n2", "n3", "n4", "n5"}
+)
+
+func drawNode(t *rapid.T, id string) Node {
+	n := Node{
+		ID: id, Name: "name-" + id, Arch: rapid.SampledFrom(someArchs).Draw(t, "arch"),
+		Groups:   rapid.SliceOfNDistinct(rapid.SampledFrom(someGroups[1:]), 0, 2, rapid.ID).Draw(t, "groups"),
+		Held:     rapid.SampledFrom([]string{"", "", "", "offline", "in drain mode"}).Draw(t, "held"),
+		Mode:     rapid.SampledFrom([]farm.CapacityMode{farm.ByNumber, farm.ByResource}).Draw(t, "mode"),
+		Capacity: rapid.IntRange(0, 4).Draw(t, "capacity"), VCPULimit: rapid.IntRange(0, 8).Draw(t, "vcpu"),
+		MemoryLimitMB: rapid.IntRange(0, 8).Draw(t, "memory") * 1024,
+		Foreign:       Load{VMs: rapid.IntRange(0, 2).Draw(t, "foreign")},
+	}
+	if rapid.Bool().Draw(t, "usb") {
+		n.USB = []farm.USBDevice{{Name: "phone", Location: "1"}}
+	}
+	for _, v := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"t0", "t1", "u0"}), rapid.ID).Draw(t, "cached") {
+		n.Cached = append(n.Cached, farm.NodeTemplate{ID: v[:1], ContentID: v})
+	}
+	return n
+}
+
+func drawRequest(t *rapid.T, id string) Request {
+	v := rapid.SampledFrom([]string{"t0", "t1", "u0"}).Draw(t, "version")
+	r := Request{
+		ID: id, Created: noon.Add(time.Duration(rapid.IntRange(-5000, 0).Draw(t, "created")) * time.Second),
+		Priority: rapid.SampledFrom([]int{1, 500, 1000, 1500, 10000}).Draw(t, "priority"),
+		Group:    rapid.SampledFrom(append(someGroups, "", "g1")).Draw(t, "group"), Arch: rapid.SampledFrom(someArchs).Draw(t, "arch"),
+		Template: v[:1], ContentID: v,
+	}
+	r.VCPU = rapid.SampledFrom([]int{0, 2, 2, 2}).Draw(t, "vcpu") // few sizes, so that requests share pools and classes
+	r.MemoryMB = r.VCPU * 1024
+	if rapid.IntRange(0, 5).Draw(t, "pin?") == 0 {
+		r.Pinned = rapid.SampledFrom(someNodes).Draw(t, "pin")
+	}
+	if rapid.IntRange(0, 5).Draw(t, "usb?") == 0 {
+		r.USB = "phone"
+	}
+	return r
+}
+
+// step does one random thing to the index and to the truth.
+func (w *world) step(t *rapid.T) {
+	node := rapid.SampledFrom(someNodes).Draw(t, "node")
+	switch rapid.IntRange(0, 8).Draw(t, "what") {
+	case 0, 1: // a node's description changes; its allocations stay
+		n := drawNode(t, node)
+		n.Allocs = w.nodes[node].Allocs
+		w.setNode(n)
+	case 2:
+		w.x.RemoveNode(node)
+		delete(w.nodes, node)
+		for id, a := range w.placed {
+			if a.NodeID == node { // its commit fails
+				w.unplace(id)
+			}
+		}
+	case 3:
+		g := farm.Group{ID: rapid.SampledFrom(someGroups[1:]).Draw(t, "group"), Fallback: rapid.SampledFrom(someGroups).Draw(t, "fallback")}
+		w.groups[g.ID] = g
+		w.x.SetGroup(g)
+	case 4, 5:
+		w.next++
+		r := drawRequest(t, fmt.Sprintf("r%03d", w.next))
+		w.waiting[r.ID] = r
+		w.x.SetRequest(r)
+	case 6: // a commit fails or succeeds
+		if len(w.placed) > 0 {
+			w.settle(t, rapid.SampledFrom(sortedKeys(w.placed)).Draw(t, "settled"))
+		}
+	case 7: // an instance ends
+		if n, ok := w.nodes[node]; ok && len(n.Allocs) > 0 {
+			n.Allocs = maps.Clone(n.Allocs)
+			delete(n.Allocs, rapid.SampledFrom(sortedKeys(n.Allocs)).Draw(t, "ended"))
+			w.setNode(n)
+		}
+	case 8: // a request goes
+		if len(w.waiting) > 0 {
+			id := rapid.SampledFrom(sortedKeys(w.waiting)).Draw(t, "gone")
+			delete(w.waiting, id)
+			w.x.RemoveRequest(id)
+		}
+	}
+}
+
+func (w *world) setNode(n Node) {
+	w.nodes[n.ID] = n
+	w.x.SetNode(n)
+}
+
+func (w *world) unplace(id string) {
+	w.x.Unplace(id)
+	w.waiting[id] = w.requests[id]
+	delete(w.placed, id)
+}
+
+func (w *world) settle(t *rapid.T, id string) {
+	a := w.placed[id]
+	if rapid.Bool().Draw(t, "failed") {
+		w.unplace(id)
+		return
+	}
+	n := w.nodes[a.NodeID]
+	n.Allocs = maps.Clone(n.Allocs)
+	if n.Allocs == nil {
+		n.Allocs = map[string]farm.Alloc{}
+	}
+	n.Allocs[id] = farm.Alloc{VCPU: w.requests[id].VCPU, MemoryMB: w.requests[id].MemoryMB}
+	if w.requests[id].USB != "" {
+		n.USB = []farm.USBDevice{{Name: "phone", Location: "1", Busy: true}}
+	}
+	w.setNode(n)
+	w.x.RemoveRequest(id)
+	delete(w.placed, id)
+	delete(w.requests, id)
+}
+
+// place runs Place and checks every answer against the truth.
+func (w *world) place(t *rapid.T, limit int) {
+	fresh := w.rebuilt(t)
+	got := w.x.Place(noon, limit)
+	if d := cmp.Diff(fresh.Place(noon, limit), got); d != "" {
+		t.Fatalf("an index rebuilt from scratch answers otherwise (-rebuilt +incremental):\n%s", d)
+	}
+	for _, a := range got {
+		r, n := w.waiting[a.RequestID], w.nodes[a.NodeID]
+		w.checkConstraints(t, r, n)
+		w.placed[a.RequestID], w.requests[a.RequestID] = a, r
+		delete(w.waiting, a.RequestID)
+		w.checkRoom(t, n, r)
+	}
+	if len(got) < limit {
+		for _, id := range sortedKeys(w.waiting) {
+			if why := w.x.Why(id); why.Name == Turn {
+				t.Fatalf("%s was passed over although a node can take it: %+v", id, w.x.Explain(id))
+			}
+		}
+	}
+}
+
+func (w *world) checkConstraints(t *rapid.T, r Request, n Node) {
+	if r.ID == "" || n.ID == "" {
+		t.Fatalf("assigned request %q to node %q, which are not there", r.ID, n.ID)
+	}
+	if n.Held != "" || r.Arch != n.Arch || (r.Pinned != "" && r.Pinned != n.ID) {
+		t.Fatalf("%+v placed on %+v", r, n)
+	}
+	reach, g := map[string]bool{}, r.Group
+	for g != "" && !reach[g] {
+		reach[g] = true
+		g = w.groups[g].Fallback
+	}
+	if r.Group != "" && !slices.ContainsFunc(n.Groups, func(g string) bool { return reach[g] }) {
+		t.Fatalf("%+v placed outside its groups on %+v", r, n)
+	}
+}
+
+// checkRoom counts by itself what lies on a node after r was put there.
+func (w *world) checkRoom(t *rapid.T, n Node, r Request) {
+	used, usb := n.Foreign, 0
+	for _, a := range n.Allocs {
+		used = used.add(a)
+	}
+	for id, a := range w.placed {
+		if a.NodeID == n.ID {
+			p := w.requests[id]
+			used = used.add(farm.Alloc{VCPU: p.VCPU, MemoryMB: p.MemoryMB})
+			if p.USB != "" {
+				usb++
+			}
+		}
+	}
+	if n.Mode == farm.ByNumber && used.VMs > n.Capacity ||
+		n.Mode == farm.ByResource && (used.VCPU > n.VCPULimit || used.MemoryMB > n.MemoryLimitMB) {
+		t.Fatalf("%s puts node %+v over its capacity: %+v", r.ID, n, used)
+	}
+	if r.USB != "" && (usb > 1 || len(n.USB) == 0 || n.USB[0].Busy) {
+		t.Fatalf("%s got a USB device of node %+v that is not free", r.ID, n)
+	}
+}
+
+// rebuilt makes a new Index of the truth, fed in a random order, with what is
+// reserved told as allocations.
+func (w *world) rebuilt(t *rapid.T) *Index {
+	x := New(Options{})
+	var feed []func()
+	for _, g := range w.groups {
+		feed = append(feed, func() { x.SetGroup(g) })
+	}
+	for _, n := range w.nodes {
+		n.Allocs = maps.Clone(n.Allocs)
+		if n.Allocs == nil {
+			n.Allocs = map[string]farm.Alloc{}
+		}
+		for id, a := range w.placed {
+			if a.NodeID != n.ID {
+				continue
+			}
+			n.Allocs[id] = farm.Alloc{VCPU: w.requests[id].VCPU, MemoryMB: w.requests[id].MemoryMB}
+			if w.requests[id].USB != "" {
+				n.USB = []farm.USBDevice{{Name: "phone", Location: "1", Busy: true}}
+			}
+		}
+		feed = append(feed, func() { x.SetNode(n) })
+	}
+	for _, r := range w.waiting {
+		feed = append(feed, func() { x.SetRequest(r) })
+	}
+	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "order"), 0))
+	r.Shuffle(len(feed), func(i, j int) { feed[i], feed[j] = feed[j], feed[i] })
+	for _, f := range feed {
+		f()
+	}
+	return x
+}
+
+// Never over capacity, never off constraints, nobody passed over, and the same
+// answers as an index that is built at once from the same content in another order.
+func TestPlaceProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld()
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			w.step(t)
+			if rapid.IntRange(0, 3).Draw(t, "place?") == 0 {
+				w.place(t, rapid.IntRange(1, 6).Draw(t, "limit"))
+			}
+		}
+		w.place(t, 1000)
+	})
+}
+
+// However many urgent requests keep coming, one that is old enough is next.
+func TestNoStarvation(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		least := rapid.IntRange(2, leastUrgent).Draw(t, "priority of the old one")
+		rate := rapid.Float64Range(0.01, 100).Draw(t, "points per second")
+		x := New(Options{AgePerSecond: rate})
+		node := machine("n", 1)
+		x.SetNode(node)
+		x.SetRequest(ask("old", 0, func(r *Request) { r.Priority = least }))
+
+		bound := time.Duration(float64(least)/rate*float64(time.Second)) + time.Second
+		pause := max(bound/20, time.Second)
+		for i := 0; ; i++ {
+			at := noon.Add(time.Duration(i) * pause)
+			x.SetRequest(ask(fmt.Sprintf("urgent-%d", i), 0, func(r *Request) { r.Priority, r.Created = 1, at }))
+			a := x.Place(at, 1)
+			if len(a) != 1 {
+				t.Fatal("a free slot was not used")
+			}
+			if a[0].RequestID == "old" {
+				return
+			}
+			if at.Sub(noon) > bound+pause {
+				t.Fatalf("priority %d still waits after %v at %v points a second", least, at.Sub(noon), rate)
+			}
+			x.RemoveRequest(a[0].RequestID)
+		}
+	})
+}
+
+// Fields of the heap's contract: what comes out is sorted, whatever was removed or changed.
+func TestHeap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var h heapOf[*request]
+		var all []*request
+		for i, rank := range rapid.SliceOf(rapid.Int64Range(0, 20)).Draw(t, "ranks") {
+			r := &request{Request: Request{ID: fmt.Sprint(i)}, rank: rank}
+			all = append(all, r)
+			h.push(r)
+		}
+		for range rapid.IntRange(0, len(all)).Draw(t, "changes") {
+			i := rapid.IntRange(0, len(all)-1).Draw(t, "which")
+			r := all[i]
+			if rapid.Bool().Draw(t, "remove") {
+				h.remove(r.pos)
+				if all = slices.Delete(all, i, i+1); len(all) == 0 {
+					break
+				}
+				continue
+			}
+			r.rank = rapid.Int64Range(0, 20).Draw(t, "rank")
+			h.fix(r.pos)
+		}
+		slices.SortFunc(all, func(a, b *request) int {
+			if a.before(b) {
+				return -1
+			}
+			return 1
+		})
+		for _, want := range all {
+			if h[0] != want {
+				t.Fatalf("got %s, want %s", h[0].ID, want.ID)
+			}
+			h.remove(0)
+		}
+	})
+}

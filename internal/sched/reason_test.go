@@ -1,0 +1,158 @@
+package sched
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func TestWhy(t *testing.T) {
+	full := func(n *Node) { n.Allocs = allocs(n.Capacity) }
+	gold := farm.Group{ID: "g", Name: "gold"}
+	small := machine("a", 0, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.ByResource, 1, 100 })
+	var fleet []Node
+	for _, id := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		fleet = append(fleet, machine(id, 1, full))
+	}
+	for _, id := range []string{"i", "j", "k"} {
+		fleet = append(fleet, machine(id, 1, full, held("offline")))
+	}
+	fleet = append(fleet, machine("l", 1, held("in drain mode")))
+
+	for _, c := range []struct {
+		name  string
+		nodes []Node
+		edit  func(*Request)
+		want  Filter
+		text  string
+	}{
+		{"an empty cloud", nil, nil, NoNodes, "there are no nodes"},
+		{"a full cloud", fleet, nil, FilterRoom, "no node has a free slot (12 nodes: 8 full, 3 offline, 1 in drain mode)"},
+		{"one full node", []Node{machine("a", 1, full)}, nil, FilterRoom, "no node has a free slot (1 node: 1 full)"},
+		{"only the nodes in question are counted", append(fleet, machine("z", 9, func(n *Node) { n.Arch = "arm64" })), nil, FilterRoom, "no node has a free slot (12 nodes: 8 full, 3 offline, 1 in drain mode)"},
+		{"nothing but held nodes", []Node{machine("a", 1, held("offline"))}, nil, FilterState, "no node takes starts now (1 node: 1 offline)"},
+		{"no architecture", fleet, func(r *Request) { r.Arch = "arm64" }, FilterArch, "no node has architecture arm64"},
+		{"no architecture in the group", []Node{machine("a", 1, inGroup("g"))}, func(r *Request) { r.Arch, r.Group = "arm64", "g" }, FilterArch, "no node of group gold has architecture arm64"},
+		{"an empty group", fleet, func(r *Request) { r.Group = "g" }, FilterGroup, "group gold has no nodes"},
+		{"an unknown group", fleet, func(r *Request) { r.Group = "x" }, FilterGroup, "group x has no nodes"},
+		{"no USB device", fleet, func(r *Request) { r.USB = "phone" }, FilterUSB, "no node has a USB device phone"},
+		{"a taken USB device", []Node{machine("a", 1, func(n *Node) { n.USB = []farm.USBDevice{{Name: "phone", Busy: true}} })}, func(r *Request) { r.USB = "phone" }, FilterDevice, "no node has a free USB device phone (1 node: 1 with the USB device taken)"},
+		{"too large", []Node{small}, nil, FilterSize, "no node is large enough for 2 vCPU and 4096 MB"},
+		{"an unknown pinned node", fleet, func(r *Request) { r.Pinned = "x" }, FilterPinned, "node x is not known"},
+		{"an offline pinned node", fleet, func(r *Request) { r.Pinned = "i" }, FilterState, "node name-i is offline"},
+		{"a full pinned node", fleet, func(r *Request) { r.Pinned = "a" }, FilterRoom, "node name-a is full"},
+		{"a pinned node of another architecture", []Node{machine("a", 1, func(n *Node) { n.Arch = "" })}, func(r *Request) { r.Pinned = "a" }, FilterArch, "node name-a has architecture unknown, not amd64"},
+		{"a pinned node outside the group", fleet, func(r *Request) { r.Pinned, r.Group = "a", "g" }, FilterGroup, "node name-a is not in group gold"},
+		{"a place is free", []Node{machine("a", 1)}, nil, Turn, "waiting for its turn"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := ask("r", 0)
+			if c.edit != nil {
+				c.edit(&r)
+			}
+			x := indexOf(c.nodes, []Request{r}, gold)
+			got := x.Why("r")
+			if got.Name != c.want || got.Text != c.text || got.Nodes != len(c.nodes) {
+				t.Errorf("got %q %q of %d nodes, want %q %q", got.Name, got.Text, got.Nodes, c.want, c.text)
+			}
+		})
+	}
+}
+
+func TestWhyFollowsChanges(t *testing.T) {
+	x := indexOf([]Node{machine("a", 1)}, []Request{ask("r1", 0), ask("r2", 1)})
+	why := func(id string, want Filter) {
+		t.Helper()
+		if got := x.Why(id).Name; got != want {
+			t.Errorf("why %s: got %q, want %q", id, got, want)
+		}
+	}
+	why("r1", Turn)
+	wantPairs(t, x, "r1>a")
+	why("r1", Reserved)
+	why("r2", FilterRoom)
+	x.SetNode(machine("b", 1, held("offline")))
+	if d := cmp.Diff([]Count{{FilterRoom, "full", 1}, {FilterState, "offline", 1}}, x.Why("r2").Counts); d != "" {
+		t.Errorf("counts (-want +got):\n%s", d)
+	}
+	x.RemoveNode("a")
+	why("r2", FilterState)
+	x.RemoveNode("b")
+	why("r2", NoNodes)
+	x.RemoveRequest("r2")
+	why("r2", Unknown)
+}
+
+func TestExplain(t *testing.T) {
+	x := indexOf([]Node{
+		machine("a", 2), machine("b", 2, caching("t", "t1")), machine("c", 1, held("updating")),
+		machine("d", 2, func(n *Node) { n.Allocs = allocs(1) }), machine("e", 1, func(n *Node) { n.Allocs = allocs(1) }),
+		machine("a2", 2),
+	}, []Request{ask("r", 0)})
+	want := []NodeReason{
+		{NodeID: "b", NodeName: "name-b", Score: Score{Locality: VersionCached}},
+		{NodeID: "a", NodeName: "name-a"},
+		{NodeID: "a2", NodeName: "name-a2"},
+		{NodeID: "d", NodeName: "name-d", Score: Score{Load: 500_000}},
+		{NodeID: "c", NodeName: "name-c", Filter: FilterState, Text: "is updating"},
+		{NodeID: "e", NodeName: "name-e", Filter: FilterRoom, Text: "is full"},
+	}
+	if d := cmp.Diff(want, x.Explain("r")); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if got := x.Explain("none"); got != nil {
+		t.Errorf("a request that does not wait is explained: %v", got)
+	}
+}
+
+func TestNodeOf(t *testing.T) {
+	record := &farm.Node{
+		ID: "n", Name: "mini", Groups: []string{"g"}, State: farm.NodeActive, Capacity: 3, Mode: farm.ByResource,
+		Allocs: allocs(1),
+	}
+	info := &farm.NodeInfo{
+		Arch: "arm64", CPUs: 8, MemoryMB: 16384,
+		Templates: []farm.NodeTemplate{{ID: "t", ContentID: "t1"}}, USB: []farm.USBDevice{{Name: "phone"}},
+	}
+	want := Node{
+		ID: "n", Name: "mini", Arch: "arm64", Groups: record.Groups, Mode: farm.ByResource, Capacity: 3,
+		VCPULimit: 16, MemoryLimitMB: 14336, Allocs: record.Allocs, Foreign: Load{VMs: 1},
+		Cached: info.Templates, USB: info.USB,
+	}
+	if d := cmp.Diff(want, NodeOf(record, info, Load{VMs: 1})); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	record.VCPUOverride, record.RAMOverride = 5, 6
+	if got := NodeOf(record, info, Load{}); got.VCPULimit != 5 || got.MemoryLimitMB != 6 {
+		t.Errorf("overrides: got %d vCPU and %d MB", got.VCPULimit, got.MemoryLimitMB)
+	}
+	record.VCPUOverride, record.RAMOverride = 0, 0
+	if got := NodeOf(record, nil, Load{}); got.Arch != "" || got.VCPULimit != 0 || got.MemoryLimitMB != 0 {
+		t.Errorf("an unknown node offers %+v", got)
+	}
+	for _, s := range append([]farm.NodeState{"", "Strange"}, farm.NodeStates...) {
+		for _, drain := range []bool{false, true} {
+			record.State, record.Drain = s, drain
+			if got := NodeOf(record, info, Load{}).Held; (got == "") != record.TakesStarts() {
+				t.Errorf("state %q drain %t: held %q", s, drain, got)
+			}
+		}
+	}
+}
+
+func TestRequestOf(t *testing.T) {
+	i := &farm.Instance{
+		ID: "i", Created: noon, GroupID: "g",
+		Template: farm.TemplateRef{ID: "t", ContentID: "t1", Arch: "amd64", CPUs: 2, MemoryMB: 2048},
+		Options:  farm.StartOptions{Priority: 7, PinnedNode: "n", USBDevice: "phone", CPUs: 4},
+	}
+	want := Request{
+		ID: "i", Created: noon, Priority: 7, Group: "g", Pinned: "n", Arch: "amd64", USB: "phone",
+		VCPU: 4, MemoryMB: 2048, Template: "t", ContentID: "t1",
+	}
+	if d := cmp.Diff(want, RequestOf(i)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
