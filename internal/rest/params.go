@@ -200,8 +200,11 @@ func wholeNumber(raw json.RawMessage) (int64, bool) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, true
 	}
+	if strings.Trim(text, "0123456789+-.eE") != "" {
+		return 0, false // ParseFloat takes hexadecimal and 1_0, which JSON does not
+	}
 	f, err := strconv.ParseFloat(text, 64)
-	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 || text[0] == '+' {
+	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
 		return 0, false
 	}
 	return int64(f), true

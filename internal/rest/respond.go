@@ -60,11 +60,11 @@ func encode(body any) (json.RawMessage, error) {
 }
 
 func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
-	if r.Context().Err() != nil {
-		return // the client is gone; nobody reads an answer
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
 		err = farm.Unavailable(err, "The request took too long; look whether it took effect before trying again")
+	case errors.Is(err, context.Canceled):
+		err = farm.Unavailable(err, "The request was cut off; look whether it took effect before trying again")
 	}
 	code := farm.CodeOf(err)
 	var e *farm.Error
@@ -72,7 +72,7 @@ func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err 
 	if code != farm.CodeInternal && errors.As(err, &e) {
 		message = e.Message
 	}
-	log.Log(r.Context(), errorLevel(code), "request failed", "request", RequestID(r.Context()),
+	log.Log(r.Context(), errorLevel(r.Context(), code), "request failed", "request", RequestID(r.Context()),
 		"method", r.Method, "path", r.URL.Path, "code", string(code), "error", err)
 	if code == farm.CodeUnauthenticated {
 		w.Header().Set("Content-Type", "application/json")
@@ -83,11 +83,16 @@ func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err 
 	write(w, status[code], api.StatusFail, message, nil)
 }
 
-func errorLevel(code farm.Code) slog.Level {
-	switch code {
-	case farm.CodeInternal:
+// errorLevel says how loud a failure is. A context that was cancelled explains the
+// failure: mostly the client is gone. It is answered all the same, since a stop
+// cancels contexts too and silence would be a 200 with an empty body.
+func errorLevel(ctx context.Context, code farm.Code) slog.Level {
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return slog.LevelDebug
+	case code == farm.CodeInternal:
 		return slog.LevelError
-	case farm.CodeUnavailable, farm.CodeBusy:
+	case code == farm.CodeUnavailable || code == farm.CodeBusy:
 		return slog.LevelWarn
 	default:
 		return slog.LevelDebug
