@@ -10,23 +10,23 @@ import (
 // ErrUnknownOutcome leaves open whether something was written.
 var (
 	// ErrConflict: a condition did not hold, nothing was written. Always a *ConflictError that names the records.
-	ErrConflict error = &farm.Error{Code: farm.CodeConflict, Message: "another change was first"}
+	ErrConflict error = &farm.Error{Code: farm.CodeConflict, Message: "Another change of the same record was first"}
 	// ErrFenced: the lease behind a fenced commit is no longer held, nothing was written. Trying again is useless.
-	ErrFenced error = &farm.Error{Code: farm.CodeUnavailable, Message: "the lease of this process was lost"}
+	ErrFenced error = &farm.Error{Code: farm.CodeUnavailable, Message: "This replica lost its lease; nothing was changed"}
 	// ErrUnknownOutcome: the change may or may not be in the store, now or a little later.
-	ErrUnknownOutcome error = &farm.Error{Code: farm.CodeUnavailable, Message: "the store did not answer in time, the outcome is unknown"}
+	ErrUnknownOutcome error = &farm.Error{Code: farm.CodeUnavailable, Message: "The store did not answer in time; look whether the change happened before trying again"}
 	// ErrUnavailable: the backend cannot be reached or refuses, nothing was written.
-	ErrUnavailable error = &farm.Error{Code: farm.CodeUnavailable, Message: "the store is unavailable"}
+	ErrUnavailable error = &farm.Error{Code: farm.CodeUnavailable, Message: "The store is unavailable; nothing was changed"}
 	// ErrBusy: the write queue is full, nothing was written.
-	ErrBusy error = &farm.Error{Code: farm.CodeBusy, Message: "too many writes are waiting"}
+	ErrBusy error = &farm.Error{Code: farm.CodeBusy, Message: "Too many writes are waiting; try again"}
 	// ErrCompacted: the asked revision is gone from the backend's history; list again.
-	ErrCompacted error = &farm.Error{Code: farm.CodeInternal, Message: "the revision was compacted"}
+	ErrCompacted error = &farm.Error{Code: farm.CodeInternal, Message: "The revision was compacted"}
 	// ErrClosed: the store was closed, nothing was written.
-	ErrClosed error = &farm.Error{Code: farm.CodeUnavailable, Message: "the store is closed"}
+	ErrClosed error = &farm.Error{Code: farm.CodeUnavailable, Message: "The store is closed; nothing was changed"}
 	// ErrInvalid: the caller asks for something no backend takes (too large, an empty id, one key twice).
-	ErrInvalid error = &farm.Error{Code: farm.CodeInvalid, Message: "the store cannot take this"}
+	ErrInvalid error = &farm.Error{Code: farm.CodeInvalid, Message: "The store cannot take this"}
 	// ErrSchema: the records were written by a newer program than this one.
-	ErrSchema error = &farm.Error{Code: farm.CodeUnavailable, Message: "the records have a newer schema"}
+	ErrSchema error = &farm.Error{Code: farm.CodeUnavailable, Message: "The records have a newer schema"}
 )
 
 // ConflictError is the definite loss of a compare-and-swap.

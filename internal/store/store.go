@@ -181,6 +181,13 @@ func (s *Store) commit(ctx context.Context, fence *Fence, changes []Change) erro
 	}
 }
 
+// Queued is the number of commits that wait for a transaction now.
+func (s *Store) Queued() int {
+	s.commits.mu.Lock()
+	defer s.commits.mu.Unlock()
+	return len(s.commits.queue)
+}
+
 // Subscribe calls fn with every change applied to the tables from now on, own commits too: from one goroutine, per
 // record in order, never while a lock is held. fn may read tables and commit, but a slow fn delays all subscribers.
 // To build on the present records, subscribe first and read the tables after; an event may then be seen twice, which

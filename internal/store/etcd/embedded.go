@@ -1,0 +1,165 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+const (
+	memberName   = "buildyard"
+	startTimeout = 60 * time.Second // a big database after a crash needs a while
+
+	quotaBytes      = 8 << 30 // the most etcd suggests; its default of 2 GB stops all writes on a busy day
+	maxRequestBytes = 8 << 20
+	maxTxnOps       = 1024
+	compactEvery    = "5m"
+	slowWarning     = time.Second
+	// A transaction of the group committer makes a raft entry of 100 KB and more, and etcd keeps this many of them
+	// in memory: its default of 10,000 costs 1.4 GB.
+	snapshotCount  = 500
+	catchUpEntries = 250
+	storeDirMode   = 0o700
+	storeSubdir    = "etcd"
+)
+
+// EmbeddedOptions says where the embedded member keeps its data.
+type EmbeddedOptions struct {
+	Dir    string       // data directory, made if missing; one process at a time
+	Logger *slog.Logger // warnings and errors of etcd; nil: silent
+}
+
+// Embedded starts a single-member etcd inside this process, without any listener, and gives a Backend on it. The
+// directory stays locked until Close, or the end of the process. An error says in one line what stands in the way.
+func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
+	if err := os.MkdirAll(opts.Dir, storeDirMode); err != nil {
+		return nil, fmt.Errorf("store directory: %w", err)
+	}
+	lock, err := lockDir(opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	b, err := startMember(ctx, opts)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start the store in %s: %w", opts.Dir, err), lock.release())
+	}
+	shut := b.shut
+	b.shut = func() error { return errors.Join(shut(), lock.release()) }
+	return b, nil
+}
+
+func startMember(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
+	if err := checkDatabase(opts.Dir); err != nil {
+		return nil, err
+	}
+	member, err := startEtcd(memberConfig(opts))
+	if err != nil {
+		return nil, err
+	}
+	if err := awaitReady(ctx, member); err != nil {
+		member.Close()
+		return nil, err
+	}
+	client := v3client.New(member.Server)
+	b := newBackend(client, client, store.DefaultPrefix, func() error {
+		_ = client.Close() // only says that its context has ended
+		member.Close()
+		return nil
+	})
+	if err := b.revokeAll(ctx); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+func memberConfig(opts EmbeddedOptions) *embed.Config {
+	cfg := embed.NewConfig()
+	cfg.Name = memberName
+	cfg.Dir = filepath.Join(opts.Dir, storeSubdir)
+	// The client is in process and there are no peers: no listener at all, so nothing to attack and no socket path
+	// to keep short. The peer address only names the member in its own membership list; it is never dialled.
+	self := url.URL{Scheme: "unix", Host: memberName + ":0"}
+	cfg.ListenPeerUrls, cfg.ListenClientUrls = nil, nil
+	cfg.AdvertisePeerUrls, cfg.AdvertiseClientUrls = []url.URL{self}, []url.URL{self}
+	cfg.InitialCluster = cfg.InitialClusterFromName(memberName)
+	cfg.QuotaBackendBytes = quotaBytes
+	cfg.MaxRequestBytes = maxRequestBytes
+	cfg.MaxTxnOps = maxTxnOps
+	cfg.AutoCompactionMode = embed.CompactorModePeriodic
+	cfg.AutoCompactionRetention = compactEvery
+	cfg.SnapshotCount = snapshotCount
+	cfg.SnapshotCatchUpEntries = catchUpEntries
+	cfg.WarningApplyDuration = slowWarning
+	cfg.WarningUnaryRequestDuration = slowWarning
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(opts.Logger))
+	return cfg
+}
+
+// checkDatabase opens the database before etcd does, which meets a damaged one with a panic in a goroutine of its own.
+func checkDatabase(dir string) error {
+	path := filepath.Join(dir, storeSubdir, "member", "snap", "db")
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		return fmt.Errorf("database %s: %w", path, err)
+	}
+	return db.Close()
+}
+
+// startEtcd turns the panics with which etcd meets damaged files into errors.
+func startEtcd(cfg *embed.Config) (member *embed.Etcd, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			member, err = nil, fmt.Errorf("etcd gave up: %v", p)
+		}
+	}()
+	return embed.StartEtcd(cfg)
+}
+
+func awaitReady(ctx context.Context, member *embed.Etcd) error {
+	timer := time.NewTimer(startTimeout)
+	defer timer.Stop()
+	select {
+	case <-member.Server.ReadyNotify():
+		return nil
+	case err := <-member.Err():
+		return fmt.Errorf("etcd ended: %w", err)
+	case <-member.Server.StopNotify():
+		return errors.New("etcd stopped while starting")
+	case <-timer.C:
+		return fmt.Errorf("etcd is not ready after %s", startTimeout)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// revokeAll ends the leases of a run that was killed: the directory is ours alone, so nobody holds them, and waiting
+// for them to expire would stop the scheduler for seconds.
+func (b *Backend) revokeAll(ctx context.Context) error {
+	lctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	held, err := b.kv.Leases(lctx)
+	if err != nil {
+		return fmt.Errorf("%w: list the leases of the last run: %w", store.ErrUnavailable, err)
+	}
+	for _, l := range held.Leases {
+		if err := revoke(ctx, b.kv, l.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}

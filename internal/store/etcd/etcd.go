@@ -1,0 +1,212 @@
+// Package etcd is the durable store.Backend: one embedded etcd member (Embedded) or an external cluster (External),
+// both through the same client and the same code.
+//
+// It adds nothing to what etcd guarantees and interprets no key. It runs no cluster of its own: several replicas need
+// an external one. Invariant: no call of the server is without a deadline, and every failure that may have written is
+// reported as store.ErrUnknownOutcome.
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+const (
+	callTimeout = 5 * time.Second
+	pageSize    = 5_000 // keys a page of List
+)
+
+// Backend speaks to an etcd. Close ends the embedded member too.
+type Backend struct {
+	kv       *clientv3.Client // everything but watches
+	watcher  *clientv3.Client // watches; on a connection of its own when external, so that big answers do not delay them
+	probeKey string           // a key that may be read; need not exist
+	ctx      context.Context  // ends with Close; renews the leases
+	stop     context.CancelFunc
+	shut     func() error // frees what is below the clients
+	watches  watches
+}
+
+var _ store.Backend = (*Backend)(nil)
+
+func newBackend(kv, watcher *clientv3.Client, probeKey string, shut func() error) *Backend {
+	b := &Backend{kv: kv, watcher: watcher, probeKey: probeKey, shut: shut}
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	return b
+}
+
+// Close ends watches and leases, the connections and the embedded member.
+func (b *Backend) Close() error {
+	b.stop()
+	return b.shut()
+}
+
+// Commit implements store.Backend.
+func (b *Backend) Commit(ctx context.Context, txn store.Txn) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if ctx.Err() != nil { // nothing was sent
+		return 0, fmt.Errorf("%w: %w", store.ErrUnavailable, context.Cause(ctx))
+	}
+	conditions, lookups := conditionsOf(txn)
+	resp, err := b.kv.Txn(ctx).If(conditions...).Then(writesOf(txn)...).Else(lookups...).Commit()
+	if err != nil {
+		return 0, commitError(err)
+	}
+	if resp.Succeeded {
+		return resp.Header.Revision, nil
+	}
+	return 0, &store.ConflictError{Keys: losers(txn, resp)}
+}
+
+// conditionsOf gives the compares and, for the case that one fails, the reads that tell which.
+func conditionsOf(txn store.Txn) (conditions []clientv3.Cmp, lookups []clientv3.Op) {
+	for _, c := range txn.Compares {
+		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.ModRev))
+		lookups = append(lookups, clientv3.OpGet(c.Key, clientv3.WithKeysOnly()))
+	}
+	if f := txn.Fence; f != nil {
+		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(f.Key), "=", f.CreateRev))
+		lookups = append(lookups, clientv3.OpGet(f.Key, clientv3.WithKeysOnly()))
+	}
+	return conditions, lookups
+}
+
+func writesOf(txn store.Txn) []clientv3.Op {
+	ops := make([]clientv3.Op, 0, len(txn.Puts)+len(txn.Deletes))
+	for _, kv := range txn.Puts {
+		ops = append(ops, clientv3.OpPut(kv.Key, string(kv.Value)))
+	}
+	for _, key := range txn.Deletes {
+		ops = append(ops, clientv3.OpDelete(key))
+	}
+	return ops
+}
+
+// losers names the keys whose compare failed; resp holds the lookups of conditionsOf.
+func losers(txn store.Txn, resp *clientv3.TxnResponse) (keys []string) {
+	for i, r := range resp.Responses {
+		var mod, created int64
+		if kvs := r.GetResponseRange().GetKvs(); len(kvs) > 0 {
+			mod, created = kvs[0].ModRevision, kvs[0].CreateRevision
+		}
+		switch {
+		case i == len(txn.Compares):
+			if created != txn.Fence.CreateRev {
+				keys = append(keys, txn.Fence.Key)
+			}
+		case mod != txn.Compares[i].ModRev:
+			keys = append(keys, txn.Compares[i].Key)
+		}
+	}
+	return keys
+}
+
+// commitError sorts a failed write. Only what etcd refuses before it proposes anything is definite.
+func commitError(err error) error {
+	var e rpctypes.EtcdError
+	switch {
+	case errors.Is(err, rpctypes.ErrNoSpace), errors.Is(err, rpctypes.ErrTooManyRequests):
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	case !errors.As(err, &e):
+		return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
+	}
+	switch e.Code() {
+	case codes.PermissionDenied, codes.Unauthenticated:
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	case codes.InvalidArgument:
+		return fmt.Errorf("%w: %w", store.ErrInvalid, err)
+	}
+	return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
+}
+
+// readError sorts a failed read.
+func readError(err error) error {
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		return store.ErrCompacted
+	}
+	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+}
+
+// Get implements store.Backend.
+func (b *Backend) Get(ctx context.Context, key string) (store.KV, error) {
+	resp, err := b.get(ctx, key)
+	if err != nil {
+		return store.KV{}, err
+	}
+	if len(resp.Kvs) == 0 {
+		return store.KV{Key: key}, nil
+	}
+	return kvOf(resp.Kvs[0]), nil
+}
+
+func (b *Backend) get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	resp, err := b.kv.Get(ctx, key, opts...)
+	if err != nil {
+		return nil, readError(err)
+	}
+	return resp, nil
+}
+
+// List implements store.Backend. The first page is linearizable and fixes the revision of the others.
+func (b *Backend) List(ctx context.Context, prefix string, fn func([]store.KV) error) (int64, error) {
+	end := clientv3.GetPrefixRangeEnd(prefix)
+	opts := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(pageSize)}
+	var rev int64
+	for start := prefix; ; {
+		resp, err := b.get(ctx, start, opts...)
+		if err != nil {
+			return 0, err
+		}
+		if rev == 0 {
+			rev = resp.Header.Revision
+			opts = append(opts, clientv3.WithRev(rev), clientv3.WithSerializable())
+		}
+		if err := fn(kvsOf(resp.Kvs)); err != nil {
+			return 0, err
+		}
+		if !resp.More {
+			return rev, nil
+		}
+		start = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+	}
+}
+
+func kvsOf(in []*mvccpb.KeyValue) []store.KV {
+	out := make([]store.KV, len(in))
+	for i, kv := range in {
+		out[i] = kvOf(kv)
+	}
+	return out
+}
+
+func kvOf(kv *mvccpb.KeyValue) store.KV {
+	return store.KV{Key: string(kv.Key), Value: kv.Value, ModRev: kv.ModRevision}
+}
+
+// Barrier implements store.Backend. The read of one key goes through etcd's read index.
+func (b *Backend) Barrier(ctx context.Context) (int64, error) {
+	resp, err := b.get(ctx, b.probeKey, clientv3.WithCountOnly())
+	if err != nil {
+		return 0, err
+	}
+	if b.watches.behind(resp.Header.Revision) {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		if err := b.watcher.RequestProgress(clientv3.WithRequireLeader(ctx)); err != nil {
+			return 0, fmt.Errorf("%w: ask the watch for its progress: %w", store.ErrUnavailable, err)
+		}
+	}
+	return resp.Header.Revision, nil
+}

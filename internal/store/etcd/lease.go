@@ -1,0 +1,127 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// leaseSeconds is how long a lock outlives a holder that is gone.
+const leaseSeconds = 3
+
+// campaignRetry is the pause after a failed attempt to get or to await a lock.
+const campaignRetry = 250 * time.Millisecond
+
+// lease is a key that lives as long as its etcd lease is renewed.
+type lease struct {
+	session *concurrency.Session
+	fence   store.Fence
+}
+
+var _ store.Lease = (*lease)(nil)
+
+// Fence implements store.Lease.
+func (l *lease) Fence() store.Fence { return l.fence }
+
+// Lost implements store.Lease.
+func (l *lease) Lost() <-chan struct{} { return l.session.Done() }
+
+// Resign implements store.Lease. Revoking deletes the key.
+func (l *lease) Resign(ctx context.Context) error {
+	l.session.Orphan()
+	return revoke(ctx, l.session.Client(), l.session.Lease())
+}
+
+func revoke(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := client.Revoke(ctx, id)
+	if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return nil
+	}
+	return fmt.Errorf("%w: revoke lease: %w", store.ErrUnavailable, err)
+}
+
+// Campaign implements store.Backend. It takes a lease only when the lock looks free, so waiting costs no renewals.
+func (b *Backend) Campaign(ctx context.Context, key string) (store.Lease, error) {
+	for {
+		l, err := b.attempt(ctx, key)
+		if l != nil {
+			return l, nil
+		}
+		if err == nil {
+			continue // the lock has become free
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for %s: %w", key, errors.Join(context.Cause(ctx), err))
+		case <-b.ctx.Done():
+			return nil, fmt.Errorf("wait for %s: %w", key, store.ErrClosed)
+		case <-time.After(campaignRetry):
+		}
+	}
+}
+
+// attempt takes the lock if it is free, else waits until it is. Neither a lease nor an error: worth trying again.
+func (b *Backend) attempt(ctx context.Context, key string) (store.Lease, error) {
+	resp, err := b.get(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if len(resp.Kvs) > 0 {
+		return nil, b.awaitDelete(ctx, key, resp.Header.Revision+1)
+	}
+	l, err := b.acquire(ctx, key)
+	if l == nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// errFree ends the watch of a lock that was given up.
+var errFree = errors.New("the lock is free")
+
+func (b *Backend) awaitDelete(ctx context.Context, key string, from int64) error {
+	err := b.Watch(ctx, key, from, func(batch store.Batch) error {
+		for _, ev := range batch.Events {
+			if ev.Key == key && ev.Deleted {
+				return errFree
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, errFree) {
+		return nil
+	}
+	return err
+}
+
+// acquire creates the key under a new lease; nil when another process was first.
+func (b *Backend) acquire(ctx context.Context, key string) (*lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	granted, err := b.kv.Grant(ctx, leaseSeconds)
+	if err != nil {
+		return nil, fmt.Errorf("%w: lease: %w", store.ErrUnavailable, err)
+	}
+	resp, err := b.kv.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+		Then(clientv3.OpPut(key, "", clientv3.WithLease(granted.ID))).
+		Commit()
+	if err != nil || !resp.Succeeded {
+		// Whatever became of the key, it goes with its lease.
+		return nil, errors.Join(err, revoke(b.ctx, b.kv, granted.ID))
+	}
+	session, err := concurrency.NewSession(b.kv, concurrency.WithLease(granted.ID), concurrency.WithContext(b.ctx))
+	if err != nil {
+		return nil, errors.Join(err, revoke(b.ctx, b.kv, granted.ID))
+	}
+	return &lease{session: session, fence: store.Fence{Key: key, CreateRev: resp.Header.Revision}}, nil
+}

@@ -1,0 +1,57 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// dirLock holds a directory for this process. The kernel lets go of it however the process ends.
+type dirLock struct{ file *os.File }
+
+// lockDir takes the lock, or says who has it.
+func lockDir(dir string) (*dirLock, error) {
+	path := filepath.Join(dir, "lock")
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("store directory: %w", err)
+	}
+	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = fmt.Errorf("store directory %s is in use by process %s", dir, holder(file))
+	}
+	if err == nil {
+		err = writePID(file)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &dirLock{file}, nil
+}
+
+func holder(file *os.File) string {
+	data, err := io.ReadAll(io.LimitReader(file, 32))
+	if pid := strings.TrimSpace(string(data)); err == nil && pid != "" {
+		return pid
+	}
+	return "(unknown)"
+}
+
+func writePID(file *os.File) error {
+	if err := file.Truncate(0); err != nil {
+		return fmt.Errorf("write process id: %w", err)
+	}
+	if _, err := file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
+		return fmt.Errorf("write process id: %w", err)
+	}
+	return nil
+}
+
+// release lets go. The file stays: removing it would let two processes lock two different files of that name.
+func (l *dirLock) release() error { return l.file.Close() }

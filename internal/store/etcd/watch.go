@@ -1,0 +1,114 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// watches knows how far each running watch is, so that a barrier asks for progress only when one lacks it.
+type watches struct {
+	mu  sync.Mutex
+	all map[*watch]struct{}
+}
+
+// watch is one running Watch call; the watches' mu guards it.
+type watch struct{ delivered int64 }
+
+func (w *watches) add(from int64) *watch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all == nil {
+		w.all = map[*watch]struct{}{}
+	}
+	one := &watch{delivered: from - 1}
+	w.all[one] = struct{}{}
+	return one
+}
+
+func (w *watches) remove(one *watch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.all, one)
+}
+
+func (w *watches) advance(one *watch, rev int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	one.delivered = max(one.delivered, rev)
+}
+
+func (w *watches) behind(rev int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for one := range w.all {
+		if one.delivered < rev {
+			return true
+		}
+	}
+	return false
+}
+
+// Watch implements store.Backend.
+func (b *Backend) Watch(ctx context.Context, prefix string, from int64, fn func(store.Batch) error) error {
+	one := b.watches.add(from)
+	defer b.watches.remove(one)
+	// The stream is shared by all watches with the same metadata; Barrier asks for progress under the same.
+	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	stream := b.watcher.Watch(wctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(from),
+		clientv3.WithCreatedNotify(), clientv3.WithProgressNotify())
+	for resp := range stream {
+		if err := watchError(&resp); err != nil {
+			return err
+		}
+		for _, batch := range batchesOf(&resp, from) {
+			if err := fn(batch); err != nil {
+				return err
+			}
+			b.watches.advance(one, batch.Rev)
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%w: the watch ended", store.ErrUnavailable)
+}
+
+func watchError(resp *clientv3.WatchResponse) error {
+	err := resp.Err()
+	switch {
+	case err == nil:
+		return nil
+	case resp.CompactRevision != 0, errors.Is(err, rpctypes.ErrCompacted):
+		return store.ErrCompacted
+	}
+	return fmt.Errorf("%w: watch: %w", store.ErrUnavailable, err)
+}
+
+// batchesOf splits a response into revisions. etcd never spreads one revision over two responses, as long as
+// fragments are not asked for.
+func batchesOf(resp *clientv3.WatchResponse, from int64) []store.Batch {
+	switch {
+	case resp.Created:
+		return []store.Batch{{Rev: from - 1}}
+	case resp.IsProgressNotify():
+		return []store.Batch{{Rev: resp.Header.Revision}}
+	}
+	var batches []store.Batch
+	for _, ev := range resp.Events {
+		kv := kvOf(ev.Kv)
+		if n := len(batches); n == 0 || batches[n-1].Rev != kv.ModRev {
+			batches = append(batches, store.Batch{Rev: kv.ModRev})
+		}
+		last := &batches[len(batches)-1]
+		last.Events = append(last.Events, store.RawEvent{KV: kv, Deleted: ev.Type == clientv3.EventTypeDelete})
+	}
+	return batches
+}

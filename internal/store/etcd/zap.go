@@ -1,0 +1,65 @@
+package etcd
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// bridge is a zap core that writes warnings and worse to slog; etcd knows no other logger.
+type bridge struct {
+	log    *slog.Logger
+	fields []zapcore.Field
+}
+
+var _ zapcore.Core = bridge{}
+
+// zapLogger gives etcd a logger. What etcd calls fatal panics instead of ending the process at once, so that a start
+// can fail with an error and deferred functions run.
+func zapLogger(log *slog.Logger) *zap.Logger {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return zap.New(bridge{log: log}, zap.WithFatalHook(zapcore.WriteThenPanic))
+}
+
+// Enabled implements zapcore.Core.
+func (b bridge) Enabled(level zapcore.Level) bool { return level >= zapcore.WarnLevel }
+
+// With implements zapcore.Core.
+func (b bridge) With(fields []zapcore.Field) zapcore.Core {
+	return bridge{b.log, append(slices.Clip(b.fields), fields...)}
+}
+
+// Check implements zapcore.Core.
+func (b bridge) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if !b.Enabled(entry.Level) {
+		return checked
+	}
+	return checked.AddCore(entry, b)
+}
+
+// Write implements zapcore.Core.
+func (b bridge) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+	values := zapcore.NewMapObjectEncoder()
+	for _, f := range slices.Concat(b.fields, fields) {
+		f.AddTo(values)
+	}
+	attrs := []slog.Attr{slog.String("part", "etcd")}
+	for _, name := range slices.Sorted(maps.Keys(values.Fields)) {
+		attrs = append(attrs, slog.Any(name, values.Fields[name]))
+	}
+	level := slog.LevelWarn
+	if entry.Level > zapcore.WarnLevel {
+		level = slog.LevelError
+	}
+	b.log.LogAttrs(context.Background(), level, entry.Message, attrs...)
+	return nil
+}
+
+// Sync implements zapcore.Core; slog keeps nothing back.
+func (b bridge) Sync() error { return nil }

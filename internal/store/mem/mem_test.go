@@ -1,0 +1,21 @@
+package mem_test
+
+import (
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/mem"
+	"github.com/buildyard/buildyard/internal/store/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	b := mem.New()
+	storetest.Run(t, storetest.Subject{
+		Backend: b,
+		Compact: func(rev int64) error { b.Compact(rev); return nil },
+		Expire:  func(f store.Fence) error { b.Expire(f); return nil },
+	})
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

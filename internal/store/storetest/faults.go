@@ -1,0 +1,203 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// Fault is what happens to one commit on its way.
+type Fault int
+
+// The faults; all answer store.ErrUnknownOutcome.
+const (
+	LoseReply   Fault = iota + 1 // it is applied, the answer is lost
+	LoseRequest                  // it never arrives
+	ArriveLate                   // it arrives when Late is called
+)
+
+// Faults is a backend that can be disturbed.
+type Faults struct {
+	store.Backend
+
+	mu      sync.Mutex
+	commits int           // that were asked for
+	plan    []Fault       // of the next commits
+	late    []store.Txn   // held back by ArriveLate
+	gate    chan struct{} // commits wait here while not nil
+	waiting int           // at the gate
+	stall   chan struct{} // what watches deliver waits here while not nil
+	cut     chan struct{} // closed: watches break and cannot begin
+}
+
+// NewFaults gives a wrapper that disturbs nothing yet.
+func NewFaults(b store.Backend) *Faults {
+	return &Faults{Backend: b, cut: make(chan struct{})}
+}
+
+// Next plans the fate of the next commits, one each.
+func (f *Faults) Next(faults ...Fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.plan = append(f.plan, faults...)
+}
+
+// HoldCommits makes commits wait until Mend.
+func (f *Faults) HoldCommits() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gate = make(chan struct{})
+}
+
+// StallWatch holds back everything watches deliver until Mend; they stay open.
+func (f *Faults) StallWatch() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stall = make(chan struct{})
+}
+
+// CutWatch breaks running watches and refuses new ones until Mend.
+func (f *Faults) CutWatch() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.cut)
+}
+
+// Mend ends every disturbance but the planned ones.
+func (f *Faults) Mend() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, gate := range []*chan struct{}{&f.gate, &f.stall} {
+		if *gate != nil {
+			close(*gate)
+			*gate = nil
+		}
+	}
+	if f.isCutLocked() {
+		f.cut = make(chan struct{})
+	}
+}
+
+func (f *Faults) isCutLocked() bool {
+	select {
+	case <-f.cut:
+		return true
+	default:
+		return false
+	}
+}
+
+// Commits is the number of transactions sent so far, Waiting how many of them are held.
+func (f *Faults) Commits() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.commits
+}
+
+// Waiting is the number of commits held by HoldCommits.
+func (f *Faults) Waiting() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.waiting
+}
+
+// Commit implements store.Backend.
+func (f *Faults) Commit(ctx context.Context, txn store.Txn) (int64, error) {
+	if err := f.pass(ctx); err != nil {
+		return 0, err
+	}
+	switch f.fate(txn) {
+	case LoseRequest, ArriveLate:
+		return 0, fmt.Errorf("%w: injected", store.ErrUnknownOutcome)
+	case LoseReply:
+		if _, err := f.Backend.Commit(ctx, txn); err != nil {
+			return 0, err
+		}
+		return 0, fmt.Errorf("%w: injected", store.ErrUnknownOutcome)
+	}
+	return f.Backend.Commit(ctx, txn)
+}
+
+func (f *Faults) pass(ctx context.Context) error {
+	f.mu.Lock()
+	f.commits++
+	gate := f.gate
+	if gate != nil {
+		f.waiting++
+	}
+	f.mu.Unlock()
+	if gate == nil {
+		return nil
+	}
+	defer func() {
+		f.mu.Lock()
+		f.waiting--
+		f.mu.Unlock()
+	}()
+	select {
+	case <-gate:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, context.Cause(ctx))
+	}
+}
+
+func (f *Faults) fate(txn store.Txn) Fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.plan) == 0 {
+		return 0
+	}
+	fault := f.plan[0]
+	f.plan = f.plan[1:]
+	if fault == ArriveLate {
+		f.late = append(f.late, txn)
+	}
+	return fault
+}
+
+// Late lets the oldest commit arrive that was held back, and gives what the backend says to it.
+func (f *Faults) Late(ctx context.Context) error {
+	f.mu.Lock()
+	txn := f.late[0]
+	f.late = f.late[1:]
+	f.mu.Unlock()
+	_, err := f.Backend.Commit(ctx, txn)
+	return err
+}
+
+// Watch implements store.Backend.
+func (f *Faults) Watch(ctx context.Context, prefix string, from int64, fn func(store.Batch) error) error {
+	f.mu.Lock()
+	cut, broken := f.cut, f.isCutLocked()
+	f.mu.Unlock()
+	if broken {
+		return fmt.Errorf("%w: watch is cut", store.ErrUnavailable)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		select {
+		case <-cut:
+			cancel(fmt.Errorf("%w: watch is cut", store.ErrUnavailable))
+		case <-ended:
+		}
+	}()
+	return f.Backend.Watch(ctx, prefix, from, func(b store.Batch) error {
+		f.mu.Lock()
+		stall := f.stall
+		f.mu.Unlock()
+		if stall != nil {
+			select {
+			case <-stall:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return fn(b)
+	})
+}

@@ -1,0 +1,135 @@
+// Package storetest is the conformance suite of store.Backend, and of a Store on top of it: alone, disturbed by
+// faults, and two of them on one backend, which is where stale counts, resurrected deletes and lost reads show.
+//
+// It tests behaviour only through the exported interface. Invariant: every backend passes the same suite; nothing in
+// it asks which backend it runs on.
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// Subject is a backend under test. Every test uses keys of its own, so one backend serves them all.
+type Subject struct {
+	Backend store.Backend
+	// Compact makes the backend forget its history up to and including rev.
+	Compact func(rev int64) error
+	// Expire takes a lock away without its holder knowing.
+	Expire func(fence store.Fence) error
+}
+
+// patience bounds every wait of the suite; no test waits that long when it passes.
+const patience = 20 * time.Second
+
+// Record is what the suite stores.
+type Record struct {
+	N    int    `json:"n"`
+	Text string `json:"text,omitempty"`
+}
+
+type testCase struct {
+	name string
+	run  func(*testing.T, *bench)
+}
+
+// Run tests the subject.
+func Run(t *testing.T, subject Subject) {
+	for _, group := range [][]testCase{backendTests, commitTests, readTests, faultTests, leaseTests, replicaTests} {
+		for _, tc := range group {
+			t.Run(tc.name, func(t *testing.T) { tc.run(t, newBench(t, subject)) })
+		}
+	}
+}
+
+// bench is what one test works with.
+type bench struct {
+	Subject
+	ctx    context.Context
+	prefix string
+}
+
+var benches atomic.Int64
+
+func newBench(t *testing.T, subject Subject) *bench {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	t.Cleanup(cancel)
+	return &bench{Subject: subject, ctx: ctx, prefix: fmt.Sprintf("/suite%d", benches.Add(1))}
+}
+
+// replica is one Store with its tables, the faults it suffers, and the events it has told.
+type replica struct {
+	*store.Store
+	a, b   *store.Table[Record]
+	faults *Faults
+	seen   *recorder
+}
+
+// open gives a store on the subject's backend; it is closed when the test ends.
+func (b *bench) open(t *testing.T) *replica {
+	t.Helper()
+	r := &replica{
+		a:      store.NewTable[Record]("a"),
+		b:      store.NewTable[Record]("b"),
+		faults: NewFaults(b.Backend),
+		seen:   newRecorder(),
+	}
+	s, err := store.Open(b.ctx, r.faults, b.options(t, r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.faults.Mend()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r.Store = s
+	s.Subscribe(r.seen.add)
+	return r
+}
+
+func (b *bench) options(t *testing.T, r *replica) store.Options {
+	return store.Options{
+		Prefix: b.prefix,
+		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Tables: []store.AnyTable{r.a, r.b},
+	}
+}
+
+// key is the backend key of a record of the first table.
+func (b *bench) key(id string) string { return b.prefix + "/v1/a/" + id }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits for a condition that another goroutine brings about.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// contents copies a table.
+func contents(t *store.Table[Record]) map[string]Record {
+	m := map[string]Record{}
+	for id, r := range t.All() {
+		m[id] = *r
+	}
+	return m
+}
