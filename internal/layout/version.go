@@ -165,3 +165,21 @@ func lines(names []string) []byte {
 	}
 	return []byte(strings.Join(names, "\n") + "\n")
 }
+
+// RemoveStaged removes the directory of a template that holds staged versions and nothing else: what a push
+// of a new template left that ended before its Save. It says whether it did.
+func (d *Dir) RemoveStaged(id string) (bool, error) {
+	if _, ok := ParseID(id); !ok {
+		return false, nil
+	}
+	entries, err := d.Names(path.Join(VMDir, id))
+	if err != nil || len(entries) == 0 {
+		return false, err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), stagePrefix) && !strings.HasSuffix(e.Name(), tempSuffix) {
+			return false, nil
+		}
+	}
+	return true, d.RemoveAll("tidy", path.Join(VMDir, id))
+}

@@ -1,0 +1,139 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+// collectEvery is how often Run collects.
+const collectEvery = time.Minute
+
+// keepResult is how long a committed push answers a repeated commit.
+const keepResult = time.Hour
+
+// Run collects until ctx ends.
+func (r *Registry) Run(ctx context.Context) {
+	tick := time.NewTicker(collectEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if err := r.Collect(ctx); err != nil && ctx.Err() == nil {
+				r.log.Warn("collection failed", "error", err)
+			}
+		}
+	}
+}
+
+// Collect ends idle pushes, moves layer files that nothing has needed for Options.Grace to the trash, and
+// empties the trash of what is older than Options.TrashKeep. It stops nobody: pushes and pulls go on beside it.
+func (r *Registry) Collect(ctx context.Context) error {
+	now := r.o.Now()
+	var errs []error
+	for _, s := range r.idleSessions(now) {
+		errs = append(errs, r.expire(ctx, s))
+	}
+	for _, root := range r.looseLayers(now) {
+		errs = append(errs, r.trash(ctx, root, now))
+	}
+	before := now.Add(-r.o.TrashKeep)
+	_, err := r.store.Purge(ctx, before)
+	errs = append(errs, err)
+	_, err = r.dir.PurgeTrash(before.UnixNano(), func(name string) bool { return !strings.HasSuffix(name, layout.LayerSuffix) })
+	return errors.Join(append(errs, err)...)
+}
+
+func (r *Registry) idleSessions(now time.Time) []*session {
+	var idle []*session
+	for _, s := range r.allSessions() {
+		if s.idle(now, r.o.IdlePush) {
+			idle = append(idle, s)
+		}
+	}
+	return idle
+}
+
+func (r *Registry) allSessions() []*session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.sessions))
+}
+
+func (s *session) idle(now time.Time, limit time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		limit = min(limit, keepResult)
+	}
+	return now.Sub(s.touched) > limit
+}
+
+func (r *Registry) expire(ctx context.Context, s *session) error {
+	if !s.commit.TryLock() {
+		return nil // a commit is going on
+	}
+	defer s.commit.Unlock()
+	if s.done() == nil {
+		r.log.Info("push given up after it was idle", "session", s.id, "template", s.target)
+	}
+	return r.endSession(ctx, s)
+}
+
+// looseLayers gives the layers that nothing has needed for the grace time. The time of the first look counts,
+// so a layer that was loose only between two looks begins anew.
+func (r *Registry) looseLayers(now time.Time) []blob.Root {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for root, until := range r.leases {
+		if now.After(until) {
+			delete(r.leases, root)
+		}
+	}
+	var out []blob.Root
+	for root, l := range r.held {
+		switch {
+		case r.neededLocked(root):
+			l.loose = time.Time{}
+		case l.loose.IsZero():
+			l.loose = now
+		case now.Sub(l.loose) >= r.o.Grace:
+			out = append(out, root)
+		}
+	}
+	return out
+}
+
+func (r *Registry) neededLocked(root blob.Root) bool {
+	_, leased := r.leases[root]
+	return leased || r.refs[root] > 0 || r.pins[root] > 0
+}
+
+// trash puts a layer aside unless somebody needs it by now.
+func (r *Registry) trash(ctx context.Context, root blob.Root, now time.Time) error {
+	defer r.roots.lock(root)()
+	r.mu.Lock()
+	if r.neededLocked(root) {
+		r.mu.Unlock()
+		return nil
+	}
+	l := r.held[root]
+	delete(r.held, root)
+	r.mu.Unlock()
+	if err := r.store.Trash(ctx, root, now); err != nil {
+		r.mu.Lock()
+		r.held[root] = l
+		r.mu.Unlock()
+		return err
+	}
+	r.log.Info("layer collected", "layer", root.String())
+	return nil
+}

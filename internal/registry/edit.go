@@ -1,0 +1,107 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+// Revert removes a version and all newer ones. Their layers go when nobody else needs them.
+func (r *Registry) Revert(_ context.Context, ref Ref) error {
+	r.write.Lock()
+	defer r.write.Unlock()
+	e, err := r.lookup(ref.ID)
+	if err != nil {
+		return err
+	}
+	i, err := find(e.t.Versions, ref)
+	if err != nil {
+		return err
+	}
+	next := successor(e.t)
+	next.Versions = next.Versions[:i:i]
+	if err := r.save(next); err != nil {
+		return err
+	}
+	if err := r.dir.Tidy(next); err != nil {
+		r.log.Warn("reverted versions could not be removed", "template", next.ID, "error", err)
+	}
+	r.log.Info("versions reverted", "template", next.ID, "from", i, "count", len(e.t.Versions)-i)
+	return nil
+}
+
+// Delete removes a template with all versions; a damaged one, too.
+func (r *Registry) Delete(_ context.Context, id string) error {
+	r.write.Lock()
+	defer r.write.Unlock()
+	clean, ok := layout.ParseID(id)
+	if !ok || !r.snap.Load().knows(clean) {
+		return farm.NotFound()
+	}
+	err := r.dir.Delete(clean, r.o.Now().UnixNano())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	r.swap(clean, nil)
+	r.log.Info("template deleted", "template", clean)
+	return nil
+}
+
+// knows tells whether a template is there, be it damaged.
+func (s *snapshot) knows(id string) bool {
+	if s.templates[id] != nil {
+		return true
+	}
+	for _, d := range s.damaged {
+		if d.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// SetArch sets a template's architecture.
+func (r *Registry) SetArch(_ context.Context, id, arch string) error {
+	if arch == "" || !layout.ValidArch(arch) {
+		return farm.Invalid("arch", "must be amd64 or arm64")
+	}
+	r.write.Lock()
+	defer r.write.Unlock()
+	e, err := r.lookup(id)
+	if err != nil {
+		return err
+	}
+	next := successor(e.t)
+	next.Arch = arch
+	return r.save(next)
+}
+
+// successor is a copy of a template for its next generation. The versions it holds are shared and never
+// changed; the list is its own.
+func successor(t *layout.Template) *layout.Template {
+	next := *t
+	next.Gen++
+	next.Versions = append([]layout.Version(nil), t.Versions...)
+	return &next
+}
+
+// save writes a template and shows it to readers. After a failure the disk is read again, since it is not
+// known which of the two generations a crash would leave. The caller holds write.
+func (r *Registry) save(t *layout.Template) error {
+	err := r.dir.Save(t)
+	if err == nil {
+		r.swap(t.ID, t)
+		return nil
+	}
+	if onDisk, readErr := r.dir.Template(t.ID); readErr == nil {
+		r.swap(t.ID, &onDisk)
+	}
+	if errors.Is(err, layout.ErrGeneration) {
+		return &farm.Error{Code: farm.CodeConflict, Message: fmt.Sprintf("Template %s was changed by another writer", t.ID), Err: err}
+	}
+	return err
+}

@@ -1,0 +1,261 @@
+package registry
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+// Commit publishes the version of a push: every layer is put in its place, then one write of template.json
+// reverts what was asked for and adds the version. Sent again it gives the same answer.
+func (r *Registry) Commit(ctx context.Context, id string, c api.PushCommit) (api.PushResult, error) {
+	s, err := r.session(id)
+	if err != nil {
+		return api.PushResult{}, err
+	}
+	s.commit.Lock()
+	defer s.commit.Unlock()
+	if done := s.done(); done != nil {
+		return *done, nil
+	}
+	if err := s.open(); err != nil {
+		return api.PushResult{}, err
+	}
+	files := make([]layout.File, 0, len(s.uploads))
+	for _, u := range s.uploads {
+		f, err := r.settle(ctx, s, u, c.Roots[u.spec.Name])
+		if err != nil {
+			return api.PushResult{}, err
+		}
+		files = append(files, f)
+	}
+	result, err := r.publish(s, files, c.Gen)
+	if err != nil {
+		return api.PushResult{}, err
+	}
+	s.finish(&result)
+	if err := r.saveSession(s); err != nil {
+		// The version is published and names this session, so a repeated commit finds it.
+		r.log.Warn("end of a push could not be recorded", "session", id, "error", err)
+	}
+	if err := r.store.Drop(ctx, id); err != nil {
+		r.log.Warn("uploads of a push could not be removed", "session", id, "error", err)
+	}
+	r.unpin(s)
+	r.log.Info("version published", "template", result.ID, "tag", result.Tag, "version", result.Number, "content", result.ContentID)
+	return result, nil
+}
+
+// settle makes sure that a file's layer is in its place and stays there.
+func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText string) (layout.File, error) {
+	f := layout.File{Name: u.spec.Name, Kind: u.spec.Kind, Format: u.spec.Format, Size: u.spec.Size}
+	root, err := blob.ParseRoot(rootText)
+	if err != nil {
+		return f, farm.Invalid("roots", "the root of %s is missing or not 64 hex digits", u.spec.Name)
+	}
+	var x *blob.Index
+	if r.pinHeld(ctx, s, root) {
+		x, err = r.readIndex(ctx, root)
+	} else {
+		x, err = r.complete(ctx, s, u, root)
+	}
+	if err != nil {
+		return f, err
+	}
+	if err := fits(x, u.spec); err != nil {
+		return f, err
+	}
+	foot := x.Footer()
+	f.Layers = []layout.Layer{{Root: rootText, Size: x.FileSize(), IndexOffset: foot.IndexOffset, IndexLength: foot.IndexLength}}
+	return f, nil
+}
+
+// complete turns an upload into a layer file.
+func (r *Registry) complete(ctx context.Context, s *session, u *upload, root blob.Root) (*blob.Index, error) {
+	if err := r.recheck(ctx, u); err != nil {
+		return nil, err
+	}
+	u.mu.Lock()
+	x := u.index
+	u.mu.Unlock()
+	if x == nil || x.Root() != root {
+		return nil, farm.Errorf(farm.CodeConflict, "The index of %s was not received: send it again", u.spec.Name)
+	}
+	if err := u.matches(x); err != nil {
+		return nil, err
+	}
+	defer r.roots.lock(root)()
+	if err := r.store.Complete(ctx, u.id, x); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	r.held[root] = &heldLayer{size: x.FileSize()}
+	r.mu.Unlock()
+	if !r.pinIfHeld(s, root) {
+		return nil, farm.NotFound() // the session ended meanwhile
+	}
+	return x, nil
+}
+
+// readIndex reads the index of a layer that is there.
+func (r *Registry) readIndex(ctx context.Context, root blob.Root) (*blob.Index, error) {
+	f, err := r.store.Open(ctx, root)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	l, err := blob.OpenLayer(f, st.Size(), root)
+	if err != nil {
+		return nil, err
+	}
+	return l.Index(), nil
+}
+
+// publish is the commit point.
+func (r *Registry) publish(s *session, files []layout.File, gen *int64) (api.PushResult, error) {
+	r.write.Lock()
+	defer r.write.Unlock()
+	req := s.request
+	if gen != nil {
+		req.Gen = gen
+	}
+	cur := r.snap.Load().template(s.target)
+	if done := committed(cur, s.id); done != nil {
+		return result(cur, done), nil
+	}
+	next, err := plan(cur, req, s.target)
+	if err != nil {
+		return api.PushResult{}, err
+	}
+	config, err := finalConfig(req.Config, next)
+	if err != nil {
+		return api.PushResult{}, err
+	}
+	now := r.o.Now().Unix()
+	next.Versions = append(next.Versions, layout.Version{
+		Tag: req.Tag, Number: len(next.Versions), Description: req.Description, Arch: req.Arch, Files: files,
+		NVRAM: len(req.NVRAM) > 0, Created: now, LastPush: now, Session: s.id,
+		ContentID: contentID(config, files, req.NVRAM),
+	})
+	v := &next.Versions[len(next.Versions)-1]
+	if err := r.dir.StageVersion(next.ID, v, config, req.NVRAM); err != nil {
+		return api.PushResult{}, err
+	}
+	if err := r.save(next); err != nil {
+		return api.PushResult{}, err
+	}
+	if err := r.dir.Tidy(next); err != nil {
+		r.log.Warn("template directory could not be tidied", "template", next.ID, "error", err)
+	}
+	return result(next, v), nil
+}
+
+// committed finds the version that a session made.
+func committed(t *layout.Template, session string) *layout.Version {
+	if t == nil {
+		return nil
+	}
+	for i := range t.Versions {
+		if t.Versions[i].Session == session {
+			return &t.Versions[i]
+		}
+	}
+	return nil
+}
+
+func result(t *layout.Template, v *layout.Version) api.PushResult {
+	return api.PushResult{ID: t.ID, Name: t.Name, Tag: v.Tag, Number: v.Number, ContentID: v.ContentID, Gen: t.Gen, Size: v.Size()}
+}
+
+// plan gives the template that a push will write, without the new version: cur is what is there, nil when
+// nothing is. It is pure; negotiation asks it early, the commit decides by it.
+func plan(cur *layout.Template, req api.PushRequest, id string) (*layout.Template, error) {
+	if cur == nil {
+		switch {
+		case req.MustExist:
+			return nil, farm.NotFound()
+		case req.Name == "":
+			return nil, farm.Invalid("name", "is required: the registry has no template %s", id)
+		case req.Gen != nil && *req.Gen != 0:
+			return nil, moved(*req.Gen, 0)
+		}
+		return &layout.Template{ID: id, Name: req.Name, Arch: req.Arch, Gen: 1}, nil
+	}
+	if req.Gen != nil && *req.Gen != cur.Gen {
+		return nil, moved(*req.Gen, cur.Gen)
+	}
+	if req.Arch != "" && cur.Arch != "" && req.Arch != cur.Arch {
+		return nil, farm.Refused("Template %s is for %s, the pushed VM is for %s", cur.Name, cur.Arch, req.Arch)
+	}
+	next := successor(cur)
+	if next.Arch == "" {
+		next.Arch = req.Arch
+	}
+	if req.Revert != nil {
+		if i, err := find(next.Versions, Ref{Tag: req.Revert.Tag}); err == nil {
+			next.Versions = next.Versions[:i:i]
+		}
+	}
+	if _, err := find(next.Versions, Ref{Tag: req.Tag}); err == nil {
+		return nil, farm.Refused("Template %s has the tag %s already", cur.Name, req.Tag)
+	}
+	return next, nil
+}
+
+func moved(want, have int64) error {
+	return farm.Errorf(farm.CodeConflict, "The template was changed meanwhile: it is at generation %d, the push rests on %d", have, want)
+}
+
+// finalConfig sets the identity of the template in the configuration.
+func finalConfig(raw json.RawMessage, t *layout.Template) ([]byte, error) {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &object); err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	for key, value := range map[string]string{"uuid": t.ID, "name": t.Name} {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return nil, fmt.Errorf("configuration: %w", err)
+		}
+		object[key] = text
+	}
+	raw, err := json.Marshal(object)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	return layout.CanonicalConfig(raw)
+}
+
+// contentID names what a version consists of. It depends on nothing else: not on tag, number or time.
+func contentID(config []byte, files []layout.File, nvram []byte) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "buildyard version 1\nconfig %x\n", sha256.Sum256(config))
+	for _, f := range files {
+		fmt.Fprintf(h, "%s %q %q %d", f.Kind, f.Name, f.Format, f.Size)
+		for _, l := range f.Layers {
+			fmt.Fprintf(h, " %s", l.Root)
+		}
+		fmt.Fprintln(h)
+	}
+	if len(nvram) > 0 {
+		fmt.Fprintf(h, "nvram %x\n", sha256.Sum256(nvram))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func isCorrupt(err error) bool { return errors.Is(err, blob.ErrCorrupt) }
+
+func isCut(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) }

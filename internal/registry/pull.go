@@ -1,0 +1,113 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+// foldPulls is the number of lines after which a log of pulls is written anew.
+const foldPulls = 4096
+
+// Manifest gives everything that is needed to build a version and makes its layers stay for Options.Lease. It
+// counts as a pull. Where the layers are served is left to the caller.
+func (r *Registry) Manifest(_ context.Context, ref Ref) (api.PullManifest, error) {
+	for attempt := 0; ; attempt++ {
+		e, v, err := r.resolve(ref)
+		if err != nil {
+			return api.PullManifest{}, err
+		}
+		m, err := r.manifest(e, v)
+		if err == nil {
+			r.recordPull(e, v)
+			return m, nil
+		}
+		// A revert may have removed the version since the look at the snapshot.
+		if attempt > 0 {
+			return api.PullManifest{}, err
+		}
+	}
+}
+
+func (r *Registry) manifest(e *entry, v *layout.Version) (api.PullManifest, error) {
+	m := api.PullManifest{
+		ID: e.t.ID, Name: e.t.Name, Arch: e.t.Arch, Gen: e.t.Gen, ContentID: v.ContentID, Version: e.version(v),
+		Lease: int64(r.o.Lease / time.Second), Files: make([]api.PullFile, 0, len(v.Files)),
+	}
+	if v.Arch != "" {
+		m.Arch = v.Arch
+	}
+	for root := range layersOf(v) {
+		if !r.lease(root) {
+			return m, farm.Refused("Version %d of template %s is damaged: layer file %s is missing", v.Number, e.t.Name, root)
+		}
+	}
+	var err error
+	if m.Config, err = r.dir.Config(e.t.ID, v); err != nil {
+		return m, err
+	}
+	if m.NVRAM, err = r.dir.NVRAM(e.t.ID, v); err != nil {
+		return m, err
+	}
+	for _, f := range v.Files {
+		file := api.PullFile{Name: f.Name, Kind: f.Kind, Format: f.Format, Size: f.Size}
+		for _, l := range f.Layers {
+			file.Layers = append(file.Layers, api.PullLayer{Root: l.Root, Size: l.Size, IndexOffset: l.IndexOffset, IndexLength: l.IndexLength})
+		}
+		m.Files = append(m.Files, file)
+	}
+	return m, nil
+}
+
+// lease keeps a layer from collection for a while; false when it is not there.
+func (r *Registry) lease(root blob.Root) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held[root] == nil {
+		return false
+	}
+	r.leases[root] = r.o.Now().Add(r.o.Lease)
+	return true
+}
+
+// recordPull notes the time. A failure to write it costs the time of a pull and nothing else.
+func (r *Registry) recordPull(e *entry, v *layout.Version) {
+	now := r.o.Now().Unix()
+	p := e.pulls
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.newest.Store(max(p.newest.Load(), now))
+	if p.last[v.ContentID] == now {
+		return
+	}
+	p.last[v.ContentID] = now
+	var err error
+	if p.lines++; p.lines < foldPulls {
+		err = r.dir.AppendPull(e.t.ID, v.ContentID, now)
+	} else {
+		err = r.dir.FoldPulls(e.t.ID, p.last)
+		p.lines = len(p.last)
+	}
+	if err != nil {
+		r.log.Warn("time of a pull was not recorded", "template", e.t.ID, "error", err)
+	}
+}
+
+// OpenBlob opens a layer file for a range request, which makes the layer stay. The caller closes it.
+func (r *Registry) OpenBlob(ctx context.Context, root string) (blob.File, error) {
+	parsed, err := blob.ParseRoot(root)
+	if err != nil || !r.lease(parsed) {
+		return nil, farm.NotFound()
+	}
+	f, err := r.store.Open(ctx, parsed)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, farm.NotFound()
+	}
+	return f, err
+}

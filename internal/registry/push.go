@@ -1,0 +1,269 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+// parallel is the number of parts that a client is asked to have in flight.
+const parallel = 4
+
+// Negotiate opens a push, or finds the one that the client's resume key belongs to. It refuses at once what
+// the commit would refuse, as far as that is known now.
+func (r *Registry) Negotiate(ctx context.Context, req api.PushRequest) (api.PushSession, error) {
+	if err := checkRequest(&req); err != nil {
+		return api.PushSession{}, err
+	}
+	if req.ID != "" {
+		if _, err := plan(r.snap.Load().template(req.ID), req, req.ID); err != nil {
+			return api.PushSession{}, err
+		}
+	}
+	s, err := r.resumable(req)
+	if err != nil {
+		return api.PushSession{}, err
+	}
+	if s == nil {
+		if s, err = r.newSession(req); err != nil {
+			return api.PushSession{}, err
+		}
+		r.log.Info("push begun", "session", s.id, "template", s.target, "tag", req.Tag, "files", len(req.Files))
+	}
+	return r.describe(ctx, s), nil
+}
+
+func (s *snapshot) template(id string) *layout.Template {
+	if e := s.templates[id]; e != nil {
+		return e.t
+	}
+	return nil
+}
+
+// resumable finds the session of a resume key; nil when there is none.
+func (r *Registry) resumable(req api.PushRequest) (*session, error) {
+	all := r.allSessions()
+	for _, s := range all {
+		if req.ResumeKey != "" && s.request.ResumeKey == req.ResumeKey && s.done() == nil && sameRequest(s.request, req) {
+			s.touch(r.o.Now())
+			return s, nil
+		}
+	}
+	if len(all) >= maxSessions {
+		return nil, farm.Errorf(farm.CodeBusy, "There are %d unfinished pushes; try again later", len(all))
+	}
+	return nil, nil
+}
+
+func sameRequest(a, b api.PushRequest) bool {
+	return a.ID == b.ID && a.Name == b.Name && a.Tag == b.Tag && a.MustExist == b.MustExist && a.Description == b.Description &&
+		a.Arch == b.Arch && equal(a.Gen, b.Gen) && equal(a.Revert, b.Revert) && slices.Equal(a.Config, b.Config) &&
+		slices.Equal(a.NVRAM, b.NVRAM) && slices.Equal(a.Files, b.Files)
+}
+
+func equal[T comparable](a, b *T) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a == *b
+}
+
+// checkRequest validates a negotiation and brings it into its normal form.
+func checkRequest(req *api.PushRequest) error {
+	if req.ID != "" {
+		id, ok := layout.ParseID(req.ID)
+		if !ok {
+			return farm.Invalid("id", "must be a UUID")
+		}
+		req.ID = id
+	}
+	switch {
+	case req.ID == "" && req.Name == "":
+		return farm.Invalid("name", "is required for a new template")
+	case !layout.ValidText(req.Name, 255):
+		return farm.Invalid("name", "must have at most 255 bytes and no control characters")
+	case req.Tag == "":
+		return farm.Invalid("tag", "is required")
+	case !layout.ValidTag(req.Tag):
+		return farm.Invalid("tag", "must have at most 255 bytes and no control characters")
+	case len(req.Description) > 4096:
+		return farm.Invalid("description", "must have at most 4096 bytes")
+	case !layout.ValidArch(req.Arch):
+		return farm.Invalid("arch", "must be amd64 or arm64")
+	case len(req.NVRAM) > layout.MaxNVRAM:
+		return farm.Invalid("nvram", "must have at most %d bytes", layout.MaxNVRAM)
+	case len(req.ResumeKey) > 128:
+		return farm.Invalid("resume_key", "must have at most 128 bytes")
+	case len(req.Files) > maxFiles:
+		return farm.Invalid("files", "must be at most %d", maxFiles)
+	}
+	config, err := layout.CanonicalConfig(req.Config)
+	if err != nil {
+		return farm.Invalid("config", "%v", err)
+	}
+	req.Config = config
+	return checkFiles(req.Files)
+}
+
+func checkFiles(files []api.PushFile) error {
+	names := map[string]bool{}
+	for _, f := range files {
+		_, badRoot := blob.ParseRoot(f.Root)
+		switch {
+		case !layout.ValidFileName(f.Name):
+			return farm.Invalid("files", "%q is not a file name: letters, digits, '.', '_', '-', at most 128", f.Name)
+		case names[f.Name]:
+			return farm.Invalid("files", "%q occurs twice", f.Name)
+		case f.Kind != api.FileDisk && f.Kind != api.FileState:
+			return farm.Invalid("files", "kind of %s must be %s or %s", f.Name, api.FileDisk, api.FileState)
+		case f.Format != "" && f.Format != "raw" && f.Format != "qcow2":
+			return farm.Invalid("files", "format of %s must be raw or qcow2", f.Name)
+		case f.Size < 0 || f.Size > blob.MaxSize:
+			return farm.Invalid("files", "size of %s must be between 0 and %d", f.Name, int64(blob.MaxSize))
+		case f.Root != "" && badRoot != nil:
+			return farm.Invalid("files", "root of %s must be 64 hex digits", f.Name)
+		}
+		names[f.Name] = true
+	}
+	return nil
+}
+
+// describe says what the registry holds of each file of a session, and pins what it says is there.
+func (r *Registry) describe(ctx context.Context, s *session) api.PushSession {
+	out := api.PushSession{
+		Session: s.id, ID: s.target, PartMax: blob.MaxPart, Parallel: parallel,
+		Expires: r.o.Now().Add(r.o.IdlePush).Unix(), Files: make([]api.PushFileState, 0, len(s.uploads)),
+	}
+	for _, u := range s.uploads {
+		state := u.state()
+		if root, err := blob.ParseRoot(u.spec.Root); err == nil && r.pinHeld(ctx, s, root) {
+			state = api.PushFileState{Name: u.spec.Name, State: api.PushExists}
+		}
+		out.Files = append(out.Files, state)
+	}
+	return out
+}
+
+// Session says what the registry holds of a push.
+func (r *Registry) Session(ctx context.Context, id string) (api.PushSession, error) {
+	s, err := r.session(id)
+	if err != nil {
+		return api.PushSession{}, err
+	}
+	return r.describe(ctx, s), nil
+}
+
+// PutPart receives frames of a file. off is the place of the first one in the layer file. A part may be sent
+// again; one that is cut or damaged counts as not sent.
+func (r *Registry) PutPart(ctx context.Context, session, file string, off int64, body io.Reader) error {
+	s, u, err := r.openFile(session, file)
+	if err != nil {
+		return err
+	}
+	src, err := blob.NewPartReader(body)
+	if err != nil {
+		return badPart(err)
+	}
+	p := &part{off: off, length: src.Length(), frames: src.Frames()}
+	if err := u.begin(p); err != nil {
+		return err
+	}
+	_, err = r.store.WritePart(ctx, u.id, off, src)
+	if err == nil {
+		err = r.recordPart(u, p)
+	}
+	u.end(p, err == nil)
+	s.touch(r.o.Now())
+	if err != nil {
+		return badPart(err)
+	}
+	return nil
+}
+
+// PutIndex receives the index of a file, of which all parts are there.
+func (r *Registry) PutIndex(_ context.Context, session, file, root string, body io.Reader) error {
+	_, u, err := r.openFile(session, file)
+	if err != nil {
+		return err
+	}
+	raw, err := io.ReadAll(io.LimitReader(body, blob.MaxIndex+1))
+	if err != nil {
+		return badPart(err)
+	}
+	x, err := blob.ParseIndex(raw)
+	if err != nil {
+		return badPart(err)
+	}
+	if x.Root().String() != root {
+		return farm.Invalid("index", "is not what its root says")
+	}
+	if err := fits(x, u.spec); err != nil {
+		return err
+	}
+	if err := u.matches(x); err != nil {
+		return err
+	}
+	if err := r.dir.WriteFile("index", u.name(".idx"), raw); err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.index = x
+	return nil
+}
+
+// fits tells whether a layer can be the content of a file.
+func fits(x *blob.Index, spec api.PushFile) error {
+	isState := x.Kind() == blob.KindState
+	switch {
+	case isState != (spec.Kind == api.FileState):
+		return farm.Invalid("index", "is of another kind than %s", spec.Name)
+	case x.Size() != spec.Size:
+		return farm.Invalid("index", "is of a file of %d bytes, %s has %d", x.Size(), spec.Name, spec.Size)
+	case !x.Parent().IsZero():
+		return farm.Refused("Layers that rest on other layers are not taken")
+	}
+	return nil
+}
+
+func (r *Registry) openFile(session, file string) (*session, *upload, error) {
+	s, err := r.session(session)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.open(); err != nil {
+		return nil, nil, err
+	}
+	u, err := s.file(file)
+	return s, u, err
+}
+
+// Abort gives a push up. One that is committed stays.
+func (r *Registry) Abort(ctx context.Context, id string) error {
+	s, err := r.session(id)
+	if err != nil {
+		return err
+	}
+	s.commit.Lock()
+	defer s.commit.Unlock()
+	if s.done() != nil {
+		return farm.Refused("The push is committed; revert the version instead")
+	}
+	r.log.Info("push aborted", "session", id)
+	return r.endSession(ctx, s)
+}
+
+// badPart gives the failures of received bytes their code: damage is the sender's or the network's, and worth
+// another attempt of the same part.
+func badPart(err error) error {
+	switch {
+	case isCorrupt(err):
+		return &farm.Error{Code: farm.CodeInvalid, Field: "body", Message: fmt.Sprintf("body: %v", err), Err: err}
+	case isCut(err):
+		return &farm.Error{Code: farm.CodeInvalid, Field: "body", Message: "body: it ends too early", Err: err}
+	}
+	return err
+}

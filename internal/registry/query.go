@@ -1,0 +1,164 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+// Ref names a version of a template; with nothing but ID it is the latest.
+type Ref struct {
+	ID        string // template UUID
+	Tag       string
+	Number    *int   // 0-indexed
+	ContentID string // only looked at by Manifest
+}
+
+// List gives all templates, by name.
+func (r *Registry) List() []api.Template {
+	snap := r.snap.Load()
+	out := make([]api.Template, 0, len(snap.order))
+	for _, e := range snap.order {
+		out = append(out, e.item())
+	}
+	return out
+}
+
+func (e *entry) item() api.Template {
+	return api.Template{
+		ID: e.t.ID, Name: e.t.Name, Size: e.size, Arch: e.t.Arch,
+		LastPull: e.pulls.newest.Load(), LastPush: e.lastPush,
+	}
+}
+
+// Detail gives one template with its versions.
+func (r *Registry) Detail(id string) (api.TemplateDetail, error) {
+	e, err := r.lookup(id)
+	if err != nil {
+		return api.TemplateDetail{}, err
+	}
+	out := api.TemplateDetail{Template: e.item(), Versions: make([]api.TemplateVersion, 0, len(e.t.Versions))}
+	for i := range e.t.Versions {
+		out.Versions = append(out.Versions, e.version(&e.t.Versions[i]))
+	}
+	return out, nil
+}
+
+func (e *entry) version(v *layout.Version) api.TemplateVersion {
+	out := api.TemplateVersion{
+		Tag: v.Tag, Number: v.Number, Description: v.Description,
+		Images: v.Images(), StateFiles: v.StateFiles(), ConfigFile: layout.ConfigName(e.t.ID),
+		Size: v.Size(), Arch: v.Arch, CreationDate: v.Created, LastPush: v.LastPush,
+		LastPull: e.pulls.of(v.ContentID), ContentID: v.ContentID,
+	}
+	if n := len(out.StateFiles); n > 0 {
+		out.StateFile = out.StateFiles[n-1]
+	}
+	if v.NVRAM {
+		out.NVRAM = nvramName
+	}
+	return out
+}
+
+const nvramName = "nvram"
+
+// Info gives a version's configuration object as JSON.
+func (r *Registry) Info(ref Ref) (json.RawMessage, error) {
+	for attempt := 0; ; attempt++ {
+		e, v, err := r.resolve(ref)
+		if err != nil {
+			return nil, err
+		}
+		config, err := r.dir.Config(e.t.ID, v)
+		if err == nil {
+			return config, nil
+		}
+		// A revert may have removed the directory since the look at the snapshot.
+		if attempt > 0 {
+			return nil, fmt.Errorf("configuration: %w", err)
+		}
+	}
+}
+
+// lookup finds a template. An id that is no UUID is unknown like any other.
+func (r *Registry) lookup(id string) (*entry, error) {
+	clean, _ := layout.ParseID(id)
+	e := r.snap.Load().templates[clean]
+	if e == nil {
+		return nil, farm.NotFound()
+	}
+	return e, nil
+}
+
+// resolve finds a version. Tag and number, when both are given, must agree.
+func (r *Registry) resolve(ref Ref) (*entry, *layout.Version, error) {
+	e, err := r.lookup(ref.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	i, err := find(e.t.Versions, ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	return e, &e.t.Versions[i], nil
+}
+
+// find gives the place of a version among those of its template.
+func find(versions []layout.Version, ref Ref) (int, error) {
+	for i := len(versions) - 1; i >= 0; i-- {
+		v := &versions[i]
+		tag := ref.Tag == "" || v.Tag == ref.Tag
+		number := ref.Number == nil || v.Number == *ref.Number
+		content := ref.ContentID == "" || v.ContentID == ref.ContentID
+		if tag && number && content {
+			return i, nil
+		}
+	}
+	return 0, noVersion(ref)
+}
+
+func noVersion(ref Ref) error {
+	switch {
+	case ref.Tag != "":
+		return farm.Errorf(farm.CodeNoVersion, "Did not find any versions with tag %s", ref.Tag)
+	case ref.Number != nil:
+		return farm.Errorf(farm.CodeNoVersion, "Did not find any versions with number %d", *ref.Number)
+	case ref.ContentID != "":
+		return farm.Errorf(farm.CodeNoVersion, "Did not find any versions with content id %s", ref.ContentID)
+	}
+	return farm.Errorf(farm.CodeNoVersion, "Did not find any versions")
+}
+
+// Disk gives the space of the store.
+func (r *Registry) Disk(ctx context.Context) (api.DiskInfo, error) {
+	free, total, err := r.store.Space(ctx)
+	if err != nil {
+		return api.DiskInfo{}, err
+	}
+	return api.DiskInfo{Free: free, Total: total}, nil
+}
+
+// Status says that the registry runs, and what it cannot serve.
+func (r *Registry) Status() api.RegistryStatus {
+	out := api.RegistryStatus{Status: "Running", Version: r.o.Version}
+	for _, d := range r.snap.Load().damaged {
+		item := api.RegistryDamage{ID: d.ID, Problem: d.Problem}
+		if d.Number >= 0 {
+			item.Version = &d.Number
+		}
+		out.Damaged = append(out.Damaged, item)
+	}
+	return out
+}
+
+// Ready tells whether the storage can be written to: nil when it can.
+func (r *Registry) Ready(ctx context.Context) error {
+	if _, _, err := r.store.Space(ctx); err != nil {
+		return farm.Unavailable(err, "The storage of the registry cannot be reached")
+	}
+	return nil
+}

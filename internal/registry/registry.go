@@ -1,0 +1,170 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/blob/disk"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+// Options say where a registry keeps its data. The zero value of a duration means its default.
+type Options struct {
+	Base    string       // storage directory; made when it is missing
+	Version string       // shown in the status
+	Logger  *slog.Logger // nil means no log
+
+	Lease     time.Duration // layers of a manifest stay that long after the last range request: 15 min
+	Grace     time.Duration // layer files that no version needs are kept that long: 1 h
+	TrashKeep time.Duration // what was deleted can be taken back that long: 24 h
+	IdlePush  time.Duration // a push without a request is given up after: 24 h
+
+	Now  func() time.Time // nil means time.Now
+	Hook layout.Hook      // see layout.Hook; for tests
+}
+
+// Registry serves one storage. Its methods may be called from many goroutines.
+type Registry struct {
+	o     Options
+	dir   *layout.Dir
+	store blob.Store
+	lock  *os.File
+	log   *slog.Logger
+
+	// snap is what readers see. It is replaced as a whole, under write.
+	snap atomic.Pointer[snapshot]
+	// write is held over a change of metadata: read snapshot, write template.json, swap.
+	write sync.Mutex
+	// roots is taken for one layer while its file is completed, trashed or restored.
+	roots keyedMutex
+
+	mu       sync.Mutex               // guards the fields below; never held over I/O
+	refs     map[blob.Root]int        // versions that need a layer
+	pins     map[blob.Root]int        // sessions that rely on a layer
+	leases   map[blob.Root]time.Time  // pulls may need a layer until then
+	held     map[blob.Root]*heldLayer // layer files of the store
+	sessions map[string]*session
+}
+
+// heldLayer is a layer file of the store.
+type heldLayer struct {
+	size  int64
+	loose time.Time // since when nothing needed it, as far as the collection has seen; zero: it is needed
+}
+
+// Open takes the storage, which no other process may have, reads it and finishes what a crash left undone.
+func Open(ctx context.Context, o Options) (*Registry, error) {
+	o = o.withDefaults()
+	dir, err := layout.Create(o.Base, o.Hook)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := lockStorage(o.Base)
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	r := &Registry{
+		o: o, dir: dir, store: disk.New(dir), lock: lock, log: o.Logger,
+		refs: map[blob.Root]int{}, pins: map[blob.Root]int{}, leases: map[blob.Root]time.Time{},
+		held: map[blob.Root]*heldLayer{}, sessions: map[string]*session{},
+	}
+	if err := r.load(ctx); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+func (o Options) withDefaults() Options {
+	for d, def := range map[*time.Duration]time.Duration{
+		&o.Lease: 15 * time.Minute, &o.Grace: time.Hour, &o.TrashKeep: 24 * time.Hour, &o.IdlePush: 24 * time.Hour,
+	} {
+		if *d == 0 {
+			*d = def
+		}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+// Close gives the storage back. Pushes that are going on fail and can be resumed after the next Open.
+func (r *Registry) Close() error {
+	return errors.Join(r.dir.Close(), r.lock.Close())
+}
+
+// load reads the storage.
+func (r *Registry) load(ctx context.Context) error {
+	stored, err := r.store.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range stored {
+		r.held[s.Root] = &heldLayer{size: s.Size}
+	}
+	templates, damaged, err := r.dir.Templates()
+	if err != nil {
+		return err
+	}
+	snap := &snapshot{templates: make(map[string]*entry, len(templates))}
+	for i := range templates {
+		t := &templates[i]
+		if err := r.dir.Tidy(t); err != nil {
+			r.log.Warn("template directory could not be tidied", "template", t.ID, "error", err)
+		}
+		last, err := r.dir.Pulls(t.ID)
+		if err != nil {
+			r.log.Warn("times of pulls could not be read", "template", t.ID, "error", err)
+		}
+		snap.templates[t.ID] = newEntry(t, newPulls(last))
+		r.reference(t, +1)
+		damaged = append(damaged, r.missing(ctx, t)...)
+	}
+	snap.damaged = r.dropStaged(damaged)
+	for _, d := range snap.damaged {
+		r.log.Warn("template is damaged", "template", d.ID, "version", d.Number, "problem", d.Problem)
+	}
+	snap.sort()
+	r.snap.Store(snap)
+	return r.loadSessions(ctx)
+}
+
+// missing names the versions of a template that need a layer file which is neither there nor in the trash.
+func (r *Registry) missing(ctx context.Context, t *layout.Template) []layout.Damage {
+	var out []layout.Damage
+	for i := range t.Versions {
+		for root := range layersOf(&t.Versions[i]) {
+			if r.held[root] != nil || r.restore(ctx, root) {
+				continue
+			}
+			out = append(out, layout.Damage{ID: t.ID, Number: i, Problem: fmt.Sprintf("layer file %s is missing", root)})
+		}
+	}
+	return out
+}
+
+// dropStaged removes the directories of new templates whose push was cut before its commit: they hold nothing
+// but what the push staged.
+func (r *Registry) dropStaged(damaged []layout.Damage) []layout.Damage {
+	kept := damaged[:0]
+	for _, d := range damaged {
+		removed, err := r.dir.RemoveStaged(d.ID)
+		if err != nil {
+			r.log.Warn("leftovers could not be removed", "template", d.ID, "error", err)
+		}
+		if !removed {
+			kept = append(kept, d)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,278 @@
+package registry
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+const (
+	sessionFile = "session.json"
+	maxSessions = 1024
+	maxFiles    = 256 // of one push
+)
+
+// session is one push from its negotiation to its end. What it has is on disk, so that it goes on after a
+// restart: session.json, and for each file its bytes, its part map and, once received, its index.
+type session struct {
+	id      string
+	target  string          // template id
+	request api.PushRequest // immutable
+	uploads []*upload       // as request.Files
+
+	commit sync.Mutex // held over a commit
+
+	mu      sync.Mutex // guards the fields below
+	touched time.Time
+	pinned  map[blob.Root]bool
+	closed  bool            // takes no more parts
+	result  *api.PushResult // set when it is committed
+}
+
+// sessionRecord is the content of session.json.
+type sessionRecord struct {
+	ID         string          `json:"id"`
+	TemplateID string          `json:"template_id"`
+	Request    api.PushRequest `json:"request"`
+	Result     *api.PushResult `json:"result,omitempty"` // set when it is committed
+}
+
+func newSessionID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+func newTemplateID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80 // RFC 9562, version 4
+	s := hex.EncodeToString(b[:])
+	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
+}
+
+func sessionPath(id, name string) string { return path.Join(layout.UploadDir, id, name) }
+
+func (s *session) touch(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.touched = now
+}
+
+// open tells whether the session takes requests.
+func (s *session) open() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return farm.NotFound()
+	}
+	return nil
+}
+
+func (s *session) file(name string) (*upload, error) {
+	for _, u := range s.uploads {
+		if u.spec.Name == name {
+			return u, nil
+		}
+	}
+	return nil, farm.NotFound()
+}
+
+// session finds a push by its id and counts the call as activity.
+func (r *Registry) session(id string) (*session, error) {
+	r.mu.Lock()
+	s := r.sessions[id]
+	r.mu.Unlock()
+	if s == nil {
+		return nil, farm.NotFound()
+	}
+	s.touch(r.o.Now())
+	return s, nil
+}
+
+func (r *Registry) newSession(req api.PushRequest) (*session, error) {
+	id := req.ID
+	if id == "" {
+		id = newTemplateID()
+	}
+	s := r.makeSession(sessionRecord{ID: newSessionID(), TemplateID: id, Request: req})
+	if err := r.dir.MkdirAll(path.Join(layout.UploadDir, s.id)); err != nil {
+		return nil, err
+	}
+	if err := r.saveSession(s); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sessions[s.id] = s
+	return s, nil
+}
+
+func (r *Registry) makeSession(record sessionRecord) *session {
+	s := &session{
+		id: record.ID, target: record.TemplateID, request: record.Request,
+		touched: r.o.Now(), pinned: map[blob.Root]bool{}, closed: record.Result != nil, result: record.Result,
+	}
+	for i, spec := range record.Request.Files {
+		s.uploads = append(s.uploads, &upload{id: blob.Upload{Session: record.ID, File: i}, spec: spec, parts: map[int64]*part{}})
+	}
+	return s
+}
+
+// done gives the result of a push that is committed, else nil.
+func (s *session) done() *api.PushResult {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.result
+}
+
+func (s *session) finish(result *api.PushResult) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.result = result
+}
+
+func (r *Registry) saveSession(s *session) error {
+	raw, err := json.Marshal(sessionRecord{ID: s.id, TemplateID: s.target, Request: s.request, Result: s.done()})
+	if err != nil {
+		return fmt.Errorf("encode session: %w", err)
+	}
+	return r.dir.WriteFile("session", sessionPath(s.id, sessionFile), raw)
+}
+
+// loadSessions takes up the pushes that a stop of the process cut. One that cannot be read is removed: its
+// client starts again.
+func (r *Registry) loadSessions(ctx context.Context) error {
+	entries, err := r.dir.Names(layout.UploadDir)
+	if err != nil {
+		return fmt.Errorf("read uploads: %w", err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		s, err := r.loadSession(ctx, e.Name())
+		if err != nil {
+			r.log.Warn("unfinished push cannot be resumed", "session", e.Name(), "error", err)
+			if err := r.dir.RemoveAll("tidy", path.Join(layout.UploadDir, e.Name())); err != nil {
+				return err
+			}
+			continue
+		}
+		r.sessions[s.id] = s
+	}
+	return nil
+}
+
+func (r *Registry) loadSession(ctx context.Context, id string) (*session, error) {
+	raw, err := r.dir.Root().ReadFile(sessionPath(id, sessionFile))
+	if err != nil {
+		return nil, err
+	}
+	var record sessionRecord
+	if err := json.Unmarshal(raw, &record); err != nil {
+		return nil, err
+	}
+	if _, ok := layout.ParseID(record.TemplateID); !ok || record.ID != id || len(record.Request.Files) > maxFiles {
+		return nil, errors.New("its record is not valid")
+	}
+	s := r.makeSession(record)
+	if record.Result != nil {
+		return s, nil
+	}
+	for _, u := range s.uploads {
+		if err := r.loadUpload(u); err != nil {
+			return nil, err
+		}
+		for _, root := range u.wants() {
+			r.pinHeld(ctx, s, root)
+		}
+	}
+	return s, nil
+}
+
+// endSession forgets a session and what it uploaded.
+func (r *Registry) endSession(ctx context.Context, s *session) error {
+	r.mu.Lock()
+	delete(r.sessions, s.id)
+	r.mu.Unlock()
+	r.unpin(s)
+	err := r.store.Drop(ctx, s.id)
+	return errors.Join(err, r.dir.RemoveAll("session", path.Join(layout.UploadDir, s.id)))
+}
+
+// unpin closes a session and gives up its layers.
+func (r *Registry) unpin(s *session) {
+	s.mu.Lock()
+	pinned := s.pinned
+	s.pinned, s.closed = nil, true
+	s.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for root := range pinned {
+		if r.pins[root]--; r.pins[root] == 0 {
+			delete(r.pins, root)
+		}
+	}
+}
+
+// pinHeld makes sure that a layer which is there stays until the session ends. A layer in the trash is taken
+// back. False: the layer is not there.
+func (r *Registry) pinHeld(ctx context.Context, s *session, root blob.Root) bool {
+	if r.pinIfHeld(s, root) {
+		return true
+	}
+	return r.restore(ctx, root) && r.pinIfHeld(s, root)
+}
+
+func (r *Registry) pinIfHeld(s *session, root blob.Root) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held[root] == nil || s.closed {
+		return false
+	}
+	if !s.pinned[root] {
+		s.pinned[root] = true
+		r.pins[root]++
+	}
+	return true
+}
+
+// restore takes a layer back from the trash.
+func (r *Registry) restore(ctx context.Context, root blob.Root) bool {
+	defer r.roots.lock(root)()
+	ok, err := r.store.Restore(ctx, root)
+	if err != nil {
+		r.log.Warn("layer could not be taken back from the trash", "layer", root, "error", err)
+	}
+	if !ok || err != nil {
+		return false
+	}
+	f, err := r.store.Open(ctx, root)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held[root] = &heldLayer{size: st.Size()}
+	return true
+}

@@ -1,0 +1,242 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// upload is one file of a session.
+type upload struct {
+	id   blob.Upload
+	spec api.PushFile
+
+	mu      sync.Mutex      // guards the fields below
+	parts   map[int64]*part // by offset; never overlapping
+	flying  []*part         // being received
+	index   *blob.Index     // nil until it is received
+	suspect bool            // parts were written by an earlier process: a crash may have lost their bytes
+}
+
+// part is a range of frames that was received and verified.
+type part struct {
+	off    int64
+	length int64
+	frames []blob.PartFrame
+}
+
+func (p *part) overlaps(q *part) bool { return p.off < q.off+q.length && q.off < p.off+p.length }
+
+func (p *part) same(q *part) bool { return p.off == q.off && slices.Equal(p.frames, q.frames) }
+
+func (u *upload) name(suffix string) string {
+	return sessionPath(u.id.Session, strconv.Itoa(u.id.File)+suffix)
+}
+
+// wants gives the layers that the upload names already.
+func (u *upload) wants() []blob.Root {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var out []blob.Root
+	if u.index != nil {
+		out = append(out, u.index.Root())
+	}
+	if root, err := blob.ParseRoot(u.spec.Root); err == nil {
+		out = append(out, root)
+	}
+	return out
+}
+
+// state says what is there of the file.
+func (u *upload) state() api.PushFileState {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	out := api.PushFileState{Name: u.spec.Name, State: api.PushMissing}
+	for _, off := range slices.Sorted(maps.Keys(u.parts)) {
+		p := u.parts[off]
+		out.Have = append(out.Have, api.PushPart{Offset: p.off, Length: p.length, Sum: blob.PartSum(p.frames)})
+		out.State = api.PushResume
+	}
+	if u.index != nil {
+		out.State = api.PushComplete
+	}
+	return out
+}
+
+// begin lets a part in. Parts of the same place must be the same while they are in flight: whoever is last
+// writes the same bytes. What was received before and overlaps is forgotten, since it is overwritten now.
+func (u *upload) begin(p *part) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if p.off < 0 || p.off+p.length > u.spec.Size {
+		return farm.Invalid("off", "part of %d bytes at %d lies outside of a layer of %s, which has at most %d bytes", p.length, p.off, u.spec.Name, u.spec.Size)
+	}
+	for _, q := range u.flying {
+		if p.overlaps(q) && !p.same(q) {
+			return farm.Errorf(farm.CodeBusy, "Another part of %s at this place is being received", u.spec.Name)
+		}
+	}
+	for off, q := range u.parts {
+		if p.overlaps(q) && !p.same(q) {
+			delete(u.parts, off)
+			u.index = nil
+		}
+	}
+	u.flying = append(u.flying, p)
+	return nil
+}
+
+// end takes a part out of flight; ok says that all its bytes are written.
+func (u *upload) end(p *part, ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.flying = slices.DeleteFunc(u.flying, func(q *part) bool { return q == p })
+	if ok {
+		u.parts[p.off] = p
+	}
+}
+
+// matches tells whether the parts hold exactly the frames of an index.
+func (u *upload) matches(x *blob.Index) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	frame, off := 0, int64(0)
+	for _, start := range slices.Sorted(maps.Keys(u.parts)) {
+		p := u.parts[start]
+		if p.off != off || frame+len(p.frames) > x.Len() {
+			return incomplete(u.spec.Name, off)
+		}
+		for _, f := range p.frames {
+			if want := x.Frame(frame); f.Stored != want.Stored || f.Sum != want.Sum {
+				return incomplete(u.spec.Name, off)
+			}
+			frame++
+		}
+		off += p.length
+	}
+	if frame != x.Len() {
+		return incomplete(u.spec.Name, off)
+	}
+	return nil
+}
+
+// incomplete is the failure of a client whose view of the session is wrong; it reads the state and sends again.
+func incomplete(name string, off int64) error {
+	return farm.Errorf(farm.CodeConflict, "The parts of %s are not those of its index from byte %d on: send them again", name, off)
+}
+
+// recordPart appends a part to the part map on disk. The map is not synced: after a crash its parts are
+// suspect and read again.
+func (r *Registry) recordPart(u *upload, p *part) error {
+	f, err := r.dir.Root().OpenFile(u.name(".map"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return fmt.Errorf("record part: %w", err)
+	}
+	entry := append(binary.LittleEndian.AppendUint64(nil, uint64(p.off)), blob.PartHeader(p.frames)...)
+	_, err = f.Write(entry) // one write: entries of parallel parts do not mix
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("record part: %w", err)
+	}
+	return nil
+}
+
+// loadUpload reads part map and index that an earlier process left. A cut end of the map is a part that was
+// not recorded.
+func (r *Registry) loadUpload(u *upload) error {
+	raw, err := r.dir.Root().ReadFile(u.name(".map"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	u.suspect = true
+	for rest := bytes.NewReader(raw); rest.Len() > 8; {
+		var off [8]byte
+		_, _ = io.ReadFull(rest, off[:]) // there are more than 8 bytes
+		head, err := blob.NewPartReader(rest)
+		if err != nil {
+			break
+		}
+		p := &part{off: int64(binary.LittleEndian.Uint64(off[:])), length: head.Length(), frames: head.Frames()}
+		if u.begin(p) == nil {
+			u.end(p, true)
+		}
+	}
+	raw, err = r.dir.Root().ReadFile(u.name(".idx"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if x, err := blob.ParseIndex(raw); err == nil {
+		u.index = x
+	}
+	return nil
+}
+
+// recheck reads the parts of an earlier process again and forgets those whose bytes were lost.
+func (r *Registry) recheck(ctx context.Context, u *upload) error {
+	u.mu.Lock()
+	suspect, parts := u.suspect, slices.Collect(maps.Values(u.parts))
+	u.mu.Unlock()
+	if !suspect {
+		return nil
+	}
+	f, err := r.store.OpenUpload(ctx, u.id)
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	if f != nil {
+		defer f.Close()
+	}
+	var lost []*part
+	for _, p := range parts {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if f == nil || !intact(f, p) {
+			lost = append(lost, p)
+		}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, p := range lost {
+		if u.parts[p.off] == p {
+			delete(u.parts, p.off)
+			u.index = nil
+		}
+	}
+	u.suspect = false
+	if len(lost) > 0 {
+		return farm.Errorf(farm.CodeConflict, "%d parts of %s were lost in a crash: send them again", len(lost), u.spec.Name)
+	}
+	return nil
+}
+
+func intact(f io.ReaderAt, p *part) bool {
+	off := p.off
+	buf := make([]byte, blob.FrameSize)
+	for _, frame := range p.frames {
+		if n, _ := f.ReadAt(buf[:frame.Stored], off); n < frame.Stored || sha256.Sum256(buf[:n]) != frame.Sum {
+			return false
+		}
+		off += int64(frame.Stored)
+	}
+	return true
+}
