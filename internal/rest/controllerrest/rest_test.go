@@ -1,0 +1,294 @@
+package controllerrest_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest/controllerrest"
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/mem"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+const templateID = "11111111-2222-4333-8444-555555555555"
+
+// shelf is a registry with one template.
+type shelf struct{}
+
+func (shelf) List(context.Context) ([]api.Template, error) {
+	return []api.Template{{ID: templateID, Name: "base", Size: 5, Arch: "amd64"}}, nil
+}
+
+func (shelf) Detail(_ context.Context, id string) (api.TemplateDetail, error) {
+	if id != templateID {
+		return api.TemplateDetail{}, farm.NotFound()
+	}
+	return api.TemplateDetail{
+		Template: api.Template{ID: templateID, Name: "base", Size: 5, Arch: "amd64"},
+		Versions: []api.TemplateVersion{{Tag: "v1+x", Number: 0, ContentID: "c0", Arch: "amd64", Images: []string{}, StateFiles: []string{}}},
+	}, nil
+}
+
+func (shelf) Info(context.Context, transfer.Ref) (api.TemplateConfig, error) {
+	return api.TemplateConfig{RAM: "1G", CPU: &api.ConfigCPU{Cores: 2}}, nil
+}
+
+func (shelf) Disk(context.Context) (api.DiskInfo, error) { return api.DiskInfo{Free: 3, Total: 4}, nil }
+
+func (shelf) Status(context.Context) (api.RegistryStatus, error) {
+	return api.RegistryStatus{Status: "Running"}, nil
+}
+
+// cloud is a controller behind its routes.
+type cloud struct {
+	*controller.Controller
+	t   *testing.T
+	url string
+}
+
+func newCloud(t *testing.T) *cloud {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	tables := controller.NewTables()
+	st, err := store.Open(ctx, mem.New(), store.Options{Tables: tables.All()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := controller.New(ctx, st, tables, controller.Options{
+		Registry: shelf{}, RegistryAddress: "http://registry", VMNamePrefix: "mgmtManaged-", Version: "1.2.3-abc",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = c.Run(ctx)
+	}()
+	server := httptest.NewServer(controllerrest.Handler(controllerrest.Options{
+		Controller: c, RequestTimeout: 5 * time.Second, Logger: slog.New(slog.DiscardHandler),
+	}))
+	t.Cleanup(func() {
+		server.Close()
+		cancel()
+		<-done
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &cloud{Controller: c, t: t, url: server.URL}
+}
+
+// answer is what came back of a call.
+type answer struct {
+	code    int
+	Status  string          `json:"status"`
+	Message string          `json:"message"`
+	Body    json.RawMessage `json:"body"`
+}
+
+func (c *cloud) call(method, path, body string, header ...string) answer {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(c.t.Context(), method, c.url+path, strings.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	a := answer{code: resp.StatusCode}
+	if err := json.Unmarshal(raw, &a); err != nil {
+		c.t.Fatalf("%s %s answered %q: %v", method, path, raw, err)
+	}
+	return a
+}
+
+func (a answer) into(t *testing.T, v any) {
+	t.Helper()
+	if a.Status != "OK" || a.Message != "" {
+		t.Fatalf("answer %d %s %q", a.code, a.Status, a.Message)
+	}
+	if err := json.Unmarshal(a.Body, v); err != nil {
+		t.Fatalf("body %s: %v", a.Body, err)
+	}
+}
+
+// start starts one instance and gives its id.
+func (c *cloud) start(fields string) string {
+	c.t.Helper()
+	var ids []string
+	c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`"`+fields+`}`).into(c.t, &ids)
+	if len(ids) != 1 {
+		c.t.Fatalf("ids = %v", ids)
+	}
+	return ids[0]
+}
+
+func TestBadStartParameters(t *testing.T) {
+	c := newCloud(t)
+	ok := `"vmid":"` + templateID + `"`
+	cases := []struct{ name, body, field string }{
+		{"no template", `{}`, "vmid"},
+		{"empty template", `{"vmid":""}`, "vmid"},
+		{"template of another type", `{"vmid":7}`, "vmid"},
+		{"count 0", `{` + ok + `,"count":0}`, "count"},
+		{"count 1001", `{` + ok + `,"count":1001}`, "count"},
+		{"count text", `{` + ok + `,"count":"many"}`, "count"},
+		{"count fraction", `{` + ok + `,"count":1.5}`, "count"},
+		{"version negative", `{` + ok + `,"version":-1}`, "version"},
+		{"priority 10001", `{` + ok + `,"priority":10001}`, "priority"},
+		{"priority negative", `{` + ok + `,"priority":-5}`, "priority"},
+		{"script not base64", `{` + ok + `,"startup_script":"***"}`, "startup_script"},
+		{"condition 2", `{` + ok + `,"startup_script_condition":2}`, "startup_script_condition"},
+		{"monitoring text", `{` + ok + `,"script_monitoring":"perhaps"}`, "script_monitoring"},
+		{"monitoring nothing", `{` + ok + `,"script_monitoring":true}`, "script_monitoring"},
+		{"time-out without monitoring", `{` + ok + `,"script_timeout":5}`, "script_timeout"},
+		{"time-out 0", `{` + ok + `,"script_timeout":0,"script_monitoring":true}`, "script_timeout"},
+		{"handler 3", `{` + ok + `,"script_fail_handler":3}`, "script_fail_handler"},
+		{"handler without monitoring", `{` + ok + `,"script_fail_handler":2}`, "script_fail_handler"},
+		{"name of another type", `{` + ok + `,"name":{}}`, "name"},
+		{"name with a line break", `{` + ok + `,"name":"a\nb"}`, "name"},
+		{"metadata list", `{` + ok + `,"metadata":[1]}`, "metadata"},
+		{"metadata nested", `{` + ok + `,"metadata":{"a":{"b":1}}}`, "metadata"},
+		{"metadata fraction", `{` + ok + `,"metadata":{"a":1.5}}`, "metadata"},
+		{"mac in small letters", `{` + ok + `,"mac_address":"aa:bb:cc:dd:ee:ff"}`, "mac_address"},
+		{"hw_uuid", `{` + ok + `,"hw_uuid":"x"}`, "hw_uuid"},
+		{"video controller", `{` + ok + `,"video_controller":"cga"}`, "video_controller"},
+		{"hvapic", `{` + ok + `,"hvapic":"on"}`, "hvapic"},
+		{"csr", `{` + ok + `,"csr_active_config":"forceOff"}`, "csr_active_config"},
+		{"network local", `{` + ok + `,"network_local":"on"}`, "network_local"},
+		{"network mode", `{` + ok + `,"network_mode":"wifi"}`, "network_mode"},
+		{"vlan", `{` + ok + `,"vlan_tag":"x"}`, "vlan_tag"},
+		{"vcpu", `{` + ok + `,"vcpu":0}`, "vcpu"},
+		{"vram", `{` + ok + `,"vram":"much"}`, "vram"},
+		{"disk without size", `{` + ok + `,"disk":{}}`, "disk"},
+		{"disk size", `{` + ok + `,"disk":{"size":"10"}}`, "disk"},
+		{"disk text", `{` + ok + `,"disk":"10G"}`, "disk"},
+		{"ports text", `{` + ok + `,"port_forwarding_override":"22"}`, "port_forwarding_override"},
+		{"port without name", `{` + ok + `,"port_forwarding_override":[{"guest_port":22}]}`, "port_forwarding_override"},
+		{"port without guest port", `{` + ok + `,"port_forwarding_override":[{"name":"ssh"}]}`, "port_forwarding_override"},
+		{"port 70000", `{` + ok + `,"port_forwarding_override":[{"name":"ssh","guest_port":70000}]}`, "port_forwarding_override"},
+		{"host port twice", `{` + ok + `,"port_forwarding_override":[{"name":"a","guest_port":1,"host_port":9},{"name":"b","guest_port":2,"host_port":9}]}`, "port_forwarding_override"},
+		{"host ip", `{` + ok + `,"port_forwarding_override":[{"name":"a","guest_port":1,"host_ip":"here"}]}`, "port_forwarding_override"},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			a := c.call("POST", "/api/v1/vm", tc.body)
+			if a.code != http.StatusBadRequest || a.Status != "FAIL" || !strings.HasPrefix(a.Message, tc.field+": ") {
+				t.Errorf("answer %d %s %q, want 400 naming %s", a.code, a.Status, a.Message, tc.field)
+			}
+		})
+	}
+	if n := len(c.Instances()); n != 0 {
+		t.Errorf("%d instances were created by bad requests", n)
+	}
+}
+
+func TestRefusedStartParameters(t *testing.T) {
+	c := newCloud(t)
+	for _, field := range []string{
+		`"group":"g"`, `"group_id":"g"`, `"usb_device":"u"`, `"vcpu":2`, `"vram":512`, `"mac_address":"AA:BB:CC:DD:EE:FF"`,
+		`"vlan_tag":"5"`, `"video_controller":"pg"`, `"hvapic":"forceOn"`, `"csr_active_config":"forceOn"`,
+		`"network_local":"forceOn"`, `"hw_serial":"s"`, `"hw_uuid":"` + templateID + `"`, `"network_mode":"bridge"`,
+		`"disk":{"size":"10G"}`, `"vnc_password":"p"`,
+	} {
+		a := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`",`+field+`}`)
+		name := strings.Split(field, `"`)[1]
+		if a.code != http.StatusOK || a.Status != "FAIL" || !strings.HasPrefix(a.Message, name+" ") {
+			t.Errorf("%s: answer %d %s %q, want a refusal that names it", field, a.code, a.Status, a.Message)
+		}
+	}
+	if n := len(c.Instances()); n != 0 {
+		t.Errorf("%d instances were created by refused requests", n)
+	}
+}
+
+func TestLiberalStarts(t *testing.T) {
+	c := newCloud(t)
+	ok := `{"vmid":"` + templateID + `"`
+	for name, body := range map[string]string{
+		"nulls":            ok + `,"count":null,"tag":null,"name":"","priority":0,"group_id":"","vcpu":null}`,
+		"trailing newline": ok + "}\n",
+		"unknown fields":   ok + `,"colour":"blue"}`,
+		"ints as strings":  ok + `,"count":"1","priority":"5"}`,
+		"upper case id":    `{"vmid":"` + strings.ToUpper(templateID) + `"}`,
+		"tag with plus":    ok + `,"tag":"v1+x"}`,
+		"defaults said":    ok + `,"script_timeout":90,"script_fail_handler":0,"script_monitoring":false}`,
+		"port rules":       ok + `,"port_forwarding_override":[{"rule_name":"ssh","guest_port":"22","host_port":"10022"}]}`,
+		"url-safe script":  ok + `,"startup_script":"ZWNobyA_Cg"}`,
+	} {
+		for _, header := range [][]string{nil, {"Content-Type", "application/json"}, {"Content-Type", "application/x-www-form-urlencoded"}} {
+			if a := c.call("POST", "/api/v1/vm", body, header...); a.code != http.StatusOK || a.Status != "OK" {
+				t.Errorf("%s %v: %d %s %q", name, header, a.code, a.Status, a.Message)
+			}
+		}
+	}
+	a := c.call("POST", "/api/v1/vm?vmid="+templateID+"&tag=v1%2Bx&count=2", "")
+	var ids []string
+	if a.into(t, &ids); len(ids) != 2 {
+		t.Errorf("a start by query made %d instances", len(ids))
+	}
+}
+
+func TestLogicalRefusals(t *testing.T) {
+	c := newCloud(t)
+	unknown := "99999999-2222-4333-8444-555555555555"
+	for _, tc := range []struct{ method, path, body, message string }{
+		{"POST", "/api/v1/vm", `{"vmid":"` + unknown + `"}`, "VM not in the registry"},
+		{"POST", "/api/v1/vm", `{"vmid":"base"}`, "VM not in the registry"},
+		{"POST", "/api/v1/vm", `{"vmid":"` + templateID + `","tag":"nope"}`, "No such tag nope"},
+		{"GET", "/api/v1/vm?id=" + unknown, "", "Not found"},
+		{"GET", "/api/v1/vm?id=x/../y", "", "Not found"},
+		{"PUT", "/api/v1/vm?id=" + unknown, `{"name":"n"}`, "Not found"},
+		{"DELETE", "/api/v1/vm", `{"id":"` + unknown + `"}`, "Not found"},
+		{"GET", "/api/v1/node?id=" + unknown, "", "Not found"},
+		{"DELETE", "/api/v1/node", `{"node_id":"` + unknown + `"}`, "Not found"},
+		{"GET", "/api/v1/registry/vm?id=" + unknown, "", "Not found"},
+		{"GET", "/api/v1/registry/vm?id=base", "", "Not found"},
+	} {
+		a := c.call(tc.method, tc.path, tc.body)
+		if a.code != http.StatusOK || a.Status != "FAIL" || a.Message != tc.message || a.Body != nil {
+			t.Errorf("%s %s %s: %d %s %q body %s", tc.method, tc.path, tc.body, a.code, a.Status, a.Message, a.Body)
+		}
+	}
+}
+
+func TestRequiredParameters(t *testing.T) {
+	c := newCloud(t)
+	for _, tc := range []struct{ method, path, body, field string }{
+		{"PUT", "/api/v1/vm", `{"name":"n"}`, "id"},
+		{"DELETE", "/api/v1/vm", ``, "id"},
+		{"DELETE", "/api/v1/vm", `{"id":5}`, "id"},
+		{"DELETE", "/api/v1/node", `{}`, "node_id"},
+		{"GET", "/api/v1/registry/vm?apiVer=v9", "", "apiVer"},
+	} {
+		a := c.call(tc.method, tc.path, tc.body)
+		if a.code != http.StatusBadRequest || !strings.HasPrefix(a.Message, tc.field+": ") {
+			t.Errorf("%s %s %s: %d %q", tc.method, tc.path, tc.body, a.code, a.Message)
+		}
+	}
+	for _, body := range []string{`{`, `[]`, `"x"`, `{"vmid":`, "\x00"} {
+		if a := c.call("POST", "/api/v1/vm", body); a.code != http.StatusBadRequest || a.Status != "FAIL" {
+			t.Errorf("body %q: %d %s", body, a.code, a.Status)
+		}
+	}
+}
