@@ -1,0 +1,51 @@
+# Every target is a short line that also works typed by hand.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+TOOLS = $$(scripts/need.sh bin)
+FUZZTIME ?= 10s
+GO_FILES = git ls-files -co --exclude-standard '*.go'
+
+build: ## build every program into bin/
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
+
+test: ## run all tests with the race detector; installs what they need
+	scripts/need.sh test
+	CGO_ENABLED=1 go test -race -shuffle=on -timeout 20m -json ./... | CGO_ENABLED=0 go run ./internal/tools/testsum
+
+lint: ## check style, mistakes and formatting, and that the other systems compile
+	scripts/need.sh lint
+	$(TOOLS)/golangci-lint run
+	test -z "$$($(GO_FILES) | xargs $(TOOLS)/gofumpt -l | tee /dev/stderr)"
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./...
+
+fmt: ## format all Go files
+	scripts/need.sh lint
+	$(GO_FILES) | xargs $(TOOLS)/gofumpt -w
+
+vuln: ## look for known vulnerabilities in what the programs use (needs the public database)
+	scripts/need.sh vuln
+	$(TOOLS)/govulncheck ./...
+
+fuzz: ## run every fuzz test for FUZZTIME
+	scripts/fuzz.sh $(FUZZTIME)
+
+bench: ## run the benchmarks of the parts whose speed is promised
+	go test -run '^$$' -bench . ./internal/sched
+
+demo: ## start a controller, a registry and a node with a real guest
+	scripts/need.sh demo
+	go run ./cmd/buildyard demo
+
+test-fault: ## kill, freeze and cut off real processes while they work
+	scripts/need.sh test
+	go test -count=1 -timeout 40m -tags fault ./test/fault/...
+
+clean: ## remove what the targets built
+	rm -rf bin dist
+
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+.PHONY: build test lint fmt vuln fuzz bench demo test-fault clean help

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Brings what a job needs onto this machine, and nothing that is there already.
+#
+#   scripts/need.sh test     C compiler for -race, QEMU and the guest's packages
+#   scripts/need.sh demo     QEMU and the guest's packages
+#   scripts/need.sh lint     golangci-lint and gofumpt, at the versions below
+#   scripts/need.sh vuln     govulncheck
+#   scripts/need.sh bin      prints the folder of the Go tools
+#
+# Debian packages are installed when this runs as root; otherwise, and elsewhere,
+# it says what is missing and fails. Go tools go into the user's cache.
+set -euo pipefail
+
+# tool -> module path@version
+declare -A tools=(
+  [golangci-lint]=github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+  [gofumpt]=mvdan.cc/gofumpt@v0.12.0
+  [govulncheck]=golang.org/x/vuln/cmd/govulncheck@v1.8.0
+)
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+bin=${BUILDYARD_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/buildyard/tools}
+
+# packages NAME...: installs the Debian packages that are missing.
+packages() {
+  local p missing=()
+  if ! command -v dpkg-query >/dev/null; then
+    echo "need.sh: not a Debian system; make sure that these are there: $*" >&2
+    return 0
+  fi
+  for p; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing+=("$p")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  if [ "$(id -u)" != 0 ]; then
+    echo "need.sh: missing packages; run: apt-get install --no-install-recommends ${missing[*]}" >&2
+    return 1
+  fi
+  echo "need.sh: installing ${missing[*]}" >&2
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get -qq update >&2 </dev/null
+  apt-get -qq install -y --no-install-recommends "${missing[@]}" >&2 </dev/null
+}
+
+# guest prints the packages that building and running the demo guest takes.
+guest() {
+  echo qemu-system-x86 qemu-utils
+  if [ -f "$top/guest/packages.txt" ]; then
+    sed 's/#.*//' "$top/guest/packages.txt"
+  fi
+}
+
+# built FILE MODULE: whether a binary was built from that module@version.
+built() {
+  [ -x "$1" ] && go version -m "$1" 2>/dev/null |
+    awk -v want="$2" '$1 == "path" { path = $2 } $1 == "mod" { if (path "@" $3 == want) found = 1 } END { exit !found }'
+}
+
+# tool NAME: builds a Go tool at its pinned version, unless it is there already.
+tool() {
+  local name=$1 module=${tools[$1]} have
+  built "$bin/$name" "$module" && return 0
+  mkdir -p "$bin"
+  for have in "$(go env GOPATH)/bin/$name" "$(command -v "$name" || true)"; do
+    if built "$have" "$module"; then
+      ln -sfn "$have" "$bin/$name"
+      return 0
+    fi
+  done
+  echo "need.sh: building $module" >&2
+  rm -f "$bin/$name"
+  (cd / && GOBIN=$bin GOFLAGS= CGO_ENABLED=0 GOWORK=off go install "$module")
+}
+
+case "${1:-}" in
+# shellcheck disable=SC2046 # package names are words
+test) packages gcc libc6-dev $(guest) ;;
+# shellcheck disable=SC2046
+demo) packages $(guest) ;;
+lint) tool golangci-lint && tool gofumpt ;;
+vuln) tool govulncheck ;;
+bin) echo "$bin" ;;
+*) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;
+esac
