@@ -124,7 +124,7 @@ func checkDatabase(dir string) error {
 func startEtcd(cfg *embed.Config) (member *embed.Etcd, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			member, err = nil, fmt.Errorf("etcd gave up: %v", p)
+			member, err = nil, fmt.Errorf("etcd cannot load its files, they may be damaged: %v", p)
 		}
 	}()
 	return embed.StartEtcd(cfg)

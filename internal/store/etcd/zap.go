@@ -27,6 +27,14 @@ func zapLogger(log *slog.Logger) *zap.Logger {
 	return zap.New(bridge{log: log}, zap.WithFatalHook(zapcore.WriteThenPanic))
 }
 
+// chatter is what etcd warns of at every start and stop and what is as it should be here: no port is open, nobody logs
+// in, and a stop may come before the single member has noted its own version.
+var chatter = map[string]bool{
+	"Running http and grpc server on single port. This is not recommended for production.": true,
+	"simple token is not cryptographically signed":                                         true,
+	"failed to update cluster version":                                                     true,
+}
+
 // Enabled implements zapcore.Core.
 func (b bridge) Enabled(level zapcore.Level) bool { return level >= zapcore.WarnLevel }
 
@@ -37,7 +45,7 @@ func (b bridge) With(fields []zapcore.Field) zapcore.Core {
 
 // Check implements zapcore.Core.
 func (b bridge) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if !b.Enabled(entry.Level) {
+	if !b.Enabled(entry.Level) || chatter[entry.Message] {
 		return checked
 	}
 	return checked.AddCore(entry, b)

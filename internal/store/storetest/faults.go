@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/buildyard/buildyard/internal/store"
@@ -28,6 +29,8 @@ type Faults struct {
 	late    []store.Txn   // held back by ArriveLate
 	gate    chan struct{} // commits wait here while not nil
 	waiting int           // at the gate
+	flying  []store.Txn   // under way
+	broken  []string      // rules of the committer that a transaction broke
 	stall   chan struct{} // what watches deliver waits here while not nil
 	cut     chan struct{} // closed: watches break and cannot begin
 }
@@ -105,6 +108,7 @@ func (f *Faults) Waiting() int {
 
 // Commit implements store.Backend.
 func (f *Faults) Commit(ctx context.Context, txn store.Txn) (int64, error) {
+	defer f.takeOff(txn)()
 	if err := f.pass(ctx); err != nil {
 		return 0, err
 	}
@@ -118,6 +122,48 @@ func (f *Faults) Commit(ctx context.Context, txn store.Txn) (int64, error) {
 		return 0, fmt.Errorf("%w: injected", store.ErrUnknownOutcome)
 	}
 	return f.Backend.Commit(ctx, txn)
+}
+
+// takeOff checks the committer's promises: at most two transactions under way, no key in both, the backend's limits.
+func (f *Faults) takeOff(txn store.Txn) (land func()) {
+	const limit = 128
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if writes, compares := len(keysOf(txn)), len(txn.Compares)+1; writes > limit || compares > limit {
+		f.broken = append(f.broken, fmt.Sprintf("%d writes and %d compares in a transaction", writes, compares))
+	}
+	if len(f.flying) >= 2 {
+		f.broken = append(f.broken, fmt.Sprintf("%d transactions under way", len(f.flying)+1))
+	}
+	for _, other := range f.flying {
+		for _, key := range keysOf(other) {
+			if slices.Contains(keysOf(txn), key) {
+				f.broken = append(f.broken, key+" is in two transactions under way")
+			}
+		}
+	}
+	f.flying = append(f.flying, txn)
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.flying = slices.DeleteFunc(f.flying, func(one store.Txn) bool { return slices.Equal(keysOf(one), keysOf(txn)) })
+	}
+}
+
+// keysOf gives the keys a transaction writes.
+func keysOf(txn store.Txn) []string {
+	keys := slices.Clone(txn.Deletes)
+	for _, kv := range txn.Puts {
+		keys = append(keys, kv.Key)
+	}
+	return keys
+}
+
+// Broken gives the promises of the committer that were broken.
+func (f *Faults) Broken() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.broken
 }
 
 func (f *Faults) pass(ctx context.Context) error {

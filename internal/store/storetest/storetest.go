@@ -89,6 +89,9 @@ func (b *bench) open(t *testing.T) *replica {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
+		if broken := r.faults.Broken(); len(broken) > 0 {
+			t.Errorf("the committer broke its promises: %v", broken)
+		}
 	})
 	r.Store = s
 	s.Subscribe(r.seen.add)
