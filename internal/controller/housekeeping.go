@@ -41,7 +41,7 @@ func (c *Controller) tidy(ctx context.Context) {
 // tidyInstance moves an instance on that waits for nobody but the clock.
 func (c *Controller) tidyInstance(ctx context.Context, inst *farm.Instance, now time.Time) error {
 	switch {
-	case inst.State == farm.Terminated && now.Sub(inst.Finished) >= c.opts.KeepTerminated,
+	case inst.State == farm.Terminated && (inst.Started.IsZero() || now.Sub(inst.Finished) >= c.opts.KeepTerminated),
 		inst.State == farm.Terminating && inst.NodeID == "":
 		return c.remove(ctx, inst.ID)
 	case inst.State == farm.Terminating && !c.nodeExists(inst.NodeID),

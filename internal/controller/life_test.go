@@ -89,8 +89,15 @@ func TestTerminateAtEveryPhase(t *testing.T) {
 				if orders := a.next(); len(orders) != 1 || orders[0].Kind != api.OrderTerminate {
 					t.Fatalf("orders = %+v", orders)
 				}
+				inst, _ := c.Instance(t.Context(), id)
+				end := farm.Terminated
+				if inst.Started.IsZero() {
+					end = farm.Gone
+				}
 				a.say(o, api.PhaseTerminated)
-				c.wantState(id, farm.Terminated)
+				c.wantState(id, end)
+				a.say(o, api.PhaseTerminated) // again, when the answer was lost
+				c.wantState(id, end)
 				if orders := a.next(); len(orders) != 0 {
 					t.Errorf("more orders: %+v", orders)
 				}
@@ -348,7 +355,9 @@ func TestDeleteNode(t *testing.T) {
 		if err := c.DeleteNode(t.Context(), a.id); err != nil {
 			t.Fatal(err)
 		}
-		c.wantState(ids[0], farm.Terminated)
+		if s := c.state(ids[0]); s != farm.Terminated {
+			t.Errorf("terminating instance of a removed node is %s", s)
+		}
 		c.wantState(ids[1], farm.Failed)
 		if err := c.DeleteNode(t.Context(), a.id); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("deleting it again: %v", err)

@@ -187,7 +187,11 @@ func (c *Controller) statusChanges(ctx context.Context, node string, statuses []
 		if !next.HoldsSlot() {
 			freed = append(freed, inst.ID)
 		}
-		if next != inst {
+		switch {
+		case next == inst:
+		case next.State == farm.Terminated && next.Started.IsZero(): // what never started just disappears
+			changes = append(changes, store.Delete(c.tables.Instances, inst.ID, store.IfRev(rev)))
+		default:
 			changes = append(changes, store.Put(c.tables.Instances, inst.ID, next, store.IfRev(rev)))
 		}
 	}
