@@ -1,0 +1,298 @@
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// Patterns name packages below the module by folder: "internal/farm" is that
+// package alone, "internal/hv/..." also everything below it. "std" is the standard
+// library, anything else is an import path or, with "/...", its prefix.
+
+// never says that packages do not import others, not even through a third one.
+type never struct {
+	from   []string
+	to     []string
+	except []string // packages of from that may, because of reason
+	reason string
+}
+
+var nevers = []never{
+	{
+		from: []string{"internal/agent/..."}, to: []string{"internal/controller/...", "internal/store/...", "internal/portal/..."},
+		reason: "an agent is installed alone on a node: it knows the controller by the API only",
+	},
+	{
+		from: []string{"internal/controller/..."}, to: []string{"internal/agent/...", "internal/hv/..."},
+		reason: "a controller starts nothing itself: nodes do, and are asked through the link",
+	},
+	{
+		from: []string{"internal/registry/..."}, to: []string{"internal/controller/...", "internal/store/...", "internal/agent/...", "internal/hv/..."},
+		reason: "a registry runs alone, and the controller is one of its clients",
+	},
+	{
+		from: []string{"internal/scan/..."}, to: []string{
+			"internal/controller/...", "internal/agent/...", "internal/store/...", "internal/registry/...",
+			"internal/sched/...", "internal/hv/...", "internal/portal/...", "internal/transfer/...",
+		},
+		reason: "the scanners run where there is no cloud: of the control plane they know layout and blob",
+	},
+	{
+		from:   []string{"internal/store/...", "internal/blob/...", "internal/hv/...", "internal/transfer/...", "internal/layout/..."},
+		to:     []string{"internal/controller/...", "internal/registry/...", "internal/agent/...", "internal/rest/...", "internal/portal/...", "internal/cli/..."},
+		reason: "imports go downwards: what stores, moves and starts does not know who asks",
+	},
+	{
+		from:   []string{"internal/controller/...", "internal/registry/...", "internal/agent/...", "internal/scan/..."},
+		to:     []string{"internal/rest/...", "internal/portal/...", "internal/cli/...", "cmd/..."},
+		reason: "imports go downwards: a use case does not know the protocol that asks for it",
+	},
+	{
+		from: []string{"client/..."}, to: []string{"internal/..."},
+		reason: "the SDK is public: a user's program must be able to build it from api alone",
+	},
+	{
+		from: []string{"internal/...", "client/...", "api/..."}, to: []string{"cmd/...", "test/..."},
+		reason: "commands wire packages, never the other way round",
+	},
+}
+
+// only lists everything that packages may import by themselves.
+type only struct {
+	from   []string
+	to     []string
+	reason string
+}
+
+var onlys = []only{
+	{[]string{"internal/farm"}, []string{"std"}, "the domain depends on nothing, so that everything can depend on it"},
+	{[]string{"api/..."}, []string{"std", "api/..."}, "wire types are shared with programs that are not ours"},
+	{[]string{"internal/sched"}, []string{"std", "internal/farm"}, "decisions are pure: they need the domain and nothing else"},
+	{[]string{"internal/layout"}, []string{"std", "internal/farm", "internal/layout/...", "go.yaml.in/yaml/v3"}, "registry and scanners share the layout, so it brings nothing along"},
+}
+
+// holders are the packages that alone may import something.
+type holder struct {
+	what   []string
+	who    []string
+	reason string
+}
+
+var holders = []holder{
+	{[]string{"os/exec"}, []string{"internal/hv/...", "internal/host/..."}, "other programs are started in few places that can be looked over"},
+	{[]string{"go.etcd.io/..."}, []string{"internal/store/etcd/...", "internal/scan/..."}, "etcd is one backend of the store (the host scanner's catalogue is bbolt)"},
+	{[]string{"github.com/spf13/cobra/..."}, []string{"internal/cli/...", "cmd/..."}, "a command's logic does not know the library that parses its flags"},
+	{[]string{"net/http/pprof", "expvar"}, []string{"internal/obs/..."}, "importing these registers handlers on a global mux"},
+	{[]string{"github.com/prometheus/..."}, []string{"internal/obs/...", "internal/store/etcd/..."}, "metrics are registered in one place"},
+	{[]string{"testing", "pgregory.net/rapid", "github.com/google/go-cmp/..."}, nil, "products carry no test code"},
+}
+
+// matches says whether a folder or an import path falls under a pattern.
+func matches(pattern, name string) bool {
+	if pattern == "std" {
+		return isStandard(name)
+	}
+	if prefix, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return name == prefix || strings.HasPrefix(name, prefix+"/")
+	}
+	return name == pattern
+}
+
+func matchesAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, name) })
+}
+
+// isStandard says whether an import path is of the standard library: no dot in its
+// first part. Folders of this module are never asked about with their bare name.
+func isStandard(name string) bool {
+	first, _, _ := strings.Cut(name, "/")
+	return !strings.Contains(first, ".") && !slices.Contains([]string{"api", "client", "cmd", "internal", "test"}, first)
+}
+
+// local turns an import path into a folder of the module.
+func local(path string) string {
+	return strings.TrimPrefix(path, module+"/")
+}
+
+// edges gives what every product package imports by itself, and where.
+func edges(t *tree) map[string]map[string]string {
+	out := map[string]map[string]string{}
+	for _, f := range t.product() {
+		if out[f.dir] == nil {
+			out[f.dir] = map[string]string{}
+		}
+		for _, i := range f.imports() {
+			out[f.dir][local(i)] = f.path
+		}
+	}
+	return out
+}
+
+// checkNever follows imports through the module and lists the ways that lead to a
+// forbidden package.
+func checkNever(t *tree, r never) []string {
+	graph := edges(t)
+	var out []string
+	for _, from := range slices.Sorted(maps.Keys(graph)) {
+		if !matchesAny(r.from, from) || matchesAny(r.except, from) {
+			continue
+		}
+		came := map[string]string{from: ""}
+		for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
+			at := queue[0]
+			if matchesAny(r.to, at) && at != from && !matchesAny(r.from, at) {
+				out = append(out, way(came, at))
+				continue
+			}
+			for _, next := range slices.Sorted(maps.Keys(graph[at])) {
+				if _, seen := came[next]; !seen {
+					came[next] = at
+					queue = append(queue, next)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// way spells the path that led to a package.
+func way(came map[string]string, to string) string {
+	steps := []string{to}
+	for at := came[to]; at != ""; at = came[at] {
+		steps = append(steps, at)
+	}
+	slices.Reverse(steps)
+	return strings.Join(steps, " -> ")
+}
+
+func checkOnly(t *tree, r only) []string {
+	var out []string
+	for from, to := range edges(t) {
+		if !matchesAny(r.from, from) {
+			continue
+		}
+		for pkg, file := range to {
+			if !matchesAny(r.to, pkg) {
+				out = append(out, file+" imports "+pkg)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func checkHolder(t *tree, r holder) []string {
+	var out []string
+	for from, to := range edges(t) {
+		if matchesAny(r.who, from) {
+			continue
+		}
+		for pkg, file := range to {
+			if matchesAny(r.what, pkg) {
+				out = append(out, file+" imports "+pkg)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// impure are what a pure package must not import, and the functions of package
+// time that read a clock.
+var (
+	impure = []string{"context", "log/...", "os/...", "net/...", "io/fs", "math/rand/...", "crypto/rand", "sync/...", "runtime/...", "syscall", "unsafe"}
+	clocks = []string{"Now", "Since", "Until", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer", "Sleep"}
+)
+
+// checkPure lists what would make the answers of a package depend on more than
+// its arguments.
+func checkPure(t *tree, dir string) []string {
+	var out []string
+	for _, f := range t.product() {
+		if f.dir != dir {
+			continue
+		}
+		for _, i := range f.imports() {
+			if matchesAny(impure, i) {
+				out = append(out, f.path+" imports "+i)
+			}
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				if id, ok := n.X.(*ast.Ident); ok && id.Name == "time" && slices.Contains(clocks, n.Sel.Name) {
+					out = append(out, fmt.Sprintf("%s uses time.%s", t.where(n.Pos()), n.Sel.Name))
+				}
+			case *ast.GoStmt:
+				out = append(out, t.where(n.Pos())+" starts a goroutine")
+			}
+			return true
+		})
+	}
+	return out
+}
+
+func TestImports(t *testing.T) {
+	tr := theTree(t)
+	for _, r := range nevers {
+		report(t, fmt.Sprintf("%v never import %v, since %s", r.from, r.to, r.reason), checkNever(tr, r))
+	}
+	for _, r := range onlys {
+		report(t, fmt.Sprintf("%v import only %v, since %s", r.from, r.to, r.reason), checkOnly(tr, r))
+	}
+	for _, r := range holders {
+		report(t, fmt.Sprintf("only %v import %v, since %s", r.who, r.what, r.reason), checkHolder(tr, r))
+	}
+	for _, dir := range []string{"internal/sched", "internal/farm"} {
+		report(t, dir+" is pure, so that equal input gives equal output and every case can be tested", checkPure(tr, dir))
+	}
+}
+
+// small makes a tree of a few files.
+func small(t *testing.T, files map[string]string) *tree {
+	t.Helper()
+	fsys, names := fstest.MapFS{}, []string{}
+	for n, text := range files {
+		fsys[n] = &fstest.MapFile{Data: []byte(text)}
+		names = append(names, n)
+	}
+	out, err := parse(fsys, names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func expect(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestImportRulesCatch(t *testing.T) {
+	bad := small(t, map[string]string{
+		"internal/agent/a.go":       "package agent\nimport _ \"" + module + "/internal/x\"\n",
+		"internal/agent/a_test.go":  "package agent\nimport _ \"" + module + "/internal/portal\"\n",
+		"internal/x/x.go":           "package x\nimport _ \"" + module + "/internal/store/mem\"\n",
+		"internal/store/mem/mem.go": "package mem\nimport _ \"os/exec\"\n",
+		"internal/farm/f.go":        "package farm\nimport (\n_ \"fmt\"\n_ \"example.test/y\"\n_ \"" + module + "/internal/x\"\n)\n",
+		"internal/sched/s_linux.go": "package sched\nimport (\n_ \"log/slog\"\n\"time\"\n)\nfunc f() { go f(); time.Sleep(time.Since(time.Time{})) }\n",
+		"internal/hv/hvtest/h.go":   "package hvtest\nimport _ \"testing\"\n",
+		"internal/x/testdata/x.go":  "package broken\nimport _ \"os/exec\"\n",
+		"test/go.mod":               "module other\n",
+		"test/x.go":                 "package other\nimport _ \"os/exec\"\n",
+	})
+	expect(t, checkNever(bad, nevers[0]), "internal/agent -> internal/x -> internal/store/mem")
+	expect(t, checkOnly(bad, onlys[0]), "internal/farm/f.go imports example.test/y", "internal/farm/f.go imports internal/x")
+	expect(t, checkHolder(bad, holders[0]), "internal/store/mem/mem.go imports os/exec")
+	expect(t, checkHolder(bad, holders[len(holders)-1]))
+	expect(t, checkPure(bad, "internal/sched"),
+		"internal/sched/s_linux.go imports log/slog", "internal/sched/s_linux.go:6 starts a goroutine",
+		"internal/sched/s_linux.go:6 uses time.Sleep", "internal/sched/s_linux.go:6 uses time.Since")
+}

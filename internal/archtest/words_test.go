@@ -1,0 +1,117 @@
+package archtest
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// word is something that stays out of every tracked file.
+type word struct {
+	pattern *regexp.Regexp
+	except  []string // path prefixes
+	reason  string
+}
+
+// The words are put together from parts, so that this file does not hold them.
+var words = []word{
+	{
+		pattern: regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|X` + `XX)\b`),
+		reason:  "unfinished work is an issue, not a comment",
+	},
+	{
+		pattern: regexp.MustCompile(`\b(proxy\.gol` + `ang\.org|sum\.gol` + `ang\.org|registry\.np` + `mjs\.org|registry\.yarn` + `pkg\.com|` +
+			`py` + `pi\.org|files\.python` + `hosted\.org|crat` + `es\.io|ruby` + `gems\.org|deb\.deb` + `ian\.org)\b`),
+		reason: "where packages come from is the machine's setting; a test that meets the network is a surprise",
+	},
+	{
+		pattern: regexp.MustCompile(`(^|[\s"'=(:` + "`" + `])/(wo` + `rk|ro` + `ot|ho` + `me/[a-z]+)/`),
+		except:  []string{"guest/", "internal/hv/"}, // paths inside the guest
+		reason:  "a path of one machine does not exist on the next",
+	},
+	{
+		pattern: regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE ` + `KEY-----`),
+		reason:  "keys are made by the tests that need them",
+	},
+}
+
+// checkWords lists where a word stands. Files with a NUL byte are no text.
+func checkWords(t *tree, w word) ([]string, error) {
+	var out []string
+	for _, name := range t.names {
+		if slices.ContainsFunc(w.except, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			continue
+		}
+		data, err := fs.ReadFile(t.fsys, name)
+		if err != nil {
+			return nil, fmt.Errorf("looking for words: %w", err)
+		}
+		if bytes.IndexByte(data, 0) >= 0 || !w.pattern.Match(data) {
+			continue
+		}
+		n := 0
+		for line := range bytes.Lines(data) {
+			n++
+			if w.pattern.Match(line) {
+				out = append(out, fmt.Sprintf("%s:%d: %s", name, n, bytes.TrimSpace(line)))
+			}
+		}
+	}
+	return out, nil
+}
+
+func TestWords(t *testing.T) {
+	tr := theTree(t)
+	for _, w := range words {
+		found, err := checkWords(tr, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report(t, fmt.Sprintf("%v stays out, since %s", w.pattern, w.reason), found)
+	}
+}
+
+func TestWordRulesCatch(t *testing.T) {
+	tr := small(t, map[string]string{
+		"a.md":     "fine\n- TO" + "DO: later\n",
+		"b.sh":     "curl https://py" + "pi.org/simple\ncurl https://notpy" + "pi.orgs\n",
+		"c.md":     "see /wo" + "rk/main and a/wo" + "rk/b and https://x.test/wo" + "rk/\n",
+		"guest/x":  "mkdir /ro" + "ot/.ssh\n",
+		"bin.data": "\x00 TO" + "DO\n",
+		"key.go":   "package a // -----BEGIN RSA PRIVATE " + "KEY-----\n",
+	})
+	for i, want := range [][]string{
+		{"a.md:2: - TO" + "DO: later"},
+		{"b.sh:1: curl https://py" + "pi.org/simple"},
+		{"c.md:1: see /wo" + "rk/main and a/wo" + "rk/b and https://x.test/wo" + "rk/"},
+		{"key.go:1: package a // -----BEGIN RSA PRIVATE " + "KEY-----"},
+	} {
+		got, err := checkWords(tr, words[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, got, want...)
+	}
+}
+
+// TestModuleGraph keeps the one version that the graph does not resolve without:
+// older modules need the undivided genproto, whose packages later moved out of it.
+func TestModuleGraph(t *testing.T) {
+	mod, err := fs.ReadFile(theTree(t).fsys, "go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const pin = "google.golang.org/genproto v0.0.0-20240213162025-012b6fc9bca9"
+	if !bytes.Contains(mod, []byte("\t"+pin)) {
+		t.Errorf("go.mod does not hold %s", pin)
+	}
+	for line := range strings.Lines(string(mod)) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "replace ") {
+			t.Errorf("go.mod: %q: a replace makes go install of our programs fail", line)
+		}
+	}
+}
