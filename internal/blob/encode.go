@@ -27,9 +27,9 @@ type EncodeOptions struct {
 	Workers int   // goroutines that compress; 0 means one for each processor, at most 4
 }
 
-// Sink takes the stored bytes of the next frame of a layer, in order; f.Offset is set. It must not keep the
-// slice. Sinks are called from one goroutine.
-type Sink func(f Frame, stored []byte) error
+// Sink takes the stored bytes of the next frame of a layer, in order; f.Offset is set and end is the place in
+// the file behind the frame's last run. It must not keep the slice. Sinks are called from one goroutine.
+type Sink func(f Frame, end int64, stored []byte) error
 
 // Encode makes a layer against zeros of a file that nobody changes meanwhile: whole blocks of zeros are left
 // out. Equal files give equal layers. Memory is bounded by 4 MiB a worker.
@@ -190,7 +190,8 @@ func (e *encoding) deliver(ctx context.Context, b *Builder, sink Sink) error {
 		j.frame.Offset = off
 		off += int64(j.frame.Stored)
 		b.Add(j.frame, j.runs)
-		if err := sink(j.frame, j.stored); err != nil {
+		last := j.runs[len(j.runs)-1]
+		if err := sink(j.frame, last.Off+last.Len, j.stored); err != nil {
 			return err
 		}
 		j.raw, j.runs = j.raw[:0], j.runs[:0]

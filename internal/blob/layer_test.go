@@ -23,7 +23,7 @@ func encode(t testing.TB, kind Kind, data []byte, workers int) ([]byte, *Index) 
 	t.Helper()
 	var file bytes.Buffer
 	x, err := Encode(context.Background(), memory{bytes.NewReader(data)}, EncodeOptions{Kind: kind, Size: int64(len(data)), Workers: workers},
-		func(f Frame, stored []byte) error {
+		func(f Frame, _ int64, stored []byte) error {
 			if f.Offset != int64(file.Len()) {
 				t.Fatalf("frame at %d, file has %d bytes", f.Offset, file.Len())
 			}
@@ -104,7 +104,7 @@ func TestZeroBlocksCostNothing(t *testing.T) {
 	if _, err := f.WriteAt([]byte("somewhere"), 1<<30+5); err != nil {
 		t.Fatal(err)
 	}
-	x, err := Encode(context.Background(), FileSource{File: f, Size: size}, EncodeOptions{Size: size}, func(Frame, []byte) error { return nil })
+	x, err := Encode(context.Background(), FileSource{File: f, Size: size}, EncodeOptions{Size: size}, func(Frame, int64, []byte) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestSinkErrorEndsEncoding(t *testing.T) {
 	stop := errors.New("stop")
 	data := image(rand.New(rand.NewPCG(5, 6)), 40*FrameSize)
 	n := 0
-	_, err := Encode(context.Background(), memory{bytes.NewReader(data)}, EncodeOptions{Size: int64(len(data)), Workers: 2}, func(Frame, []byte) error {
+	_, err := Encode(context.Background(), memory{bytes.NewReader(data)}, EncodeOptions{Size: int64(len(data)), Workers: 2}, func(Frame, int64, []byte) error {
 		if n++; n == 3 {
 			return stop
 		}
@@ -177,7 +177,7 @@ func TestSinkErrorEndsEncoding(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	_, err = Encode(ctx, memory{bytes.NewReader(data)}, EncodeOptions{Size: int64(len(data)), Workers: 2}, func(Frame, []byte) error {
+	_, err = Encode(ctx, memory{bytes.NewReader(data)}, EncodeOptions{Size: int64(len(data)), Workers: 2}, func(Frame, int64, []byte) error {
 		cancel()
 		return nil
 	})
@@ -185,7 +185,7 @@ func TestSinkErrorEndsEncoding(t *testing.T) {
 		t.Fatal(err)
 	}
 	short := memory{bytes.NewReader(data[:5*FrameSize])}
-	if _, err := Encode(context.Background(), wholeSize{short, int64(len(data))}, EncodeOptions{Size: int64(len(data))}, func(Frame, []byte) error { return nil }); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, err := Encode(context.Background(), wholeSize{short, int64(len(data))}, EncodeOptions{Size: int64(len(data))}, func(Frame, int64, []byte) error { return nil }); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Fatalf("a file that shrank: %v", err)
 	}
 }

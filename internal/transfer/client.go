@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -148,6 +147,14 @@ func (c *Client) callOnce(ctx context.Context, k call) error {
 	return decode(resp, k.out)
 }
 
+// failure reads the envelope of an answer whose status is not the one that was expected.
+func failure(resp *http.Response) error {
+	if err := decode(resp, nil); err != nil {
+		return err
+	}
+	return fmt.Errorf("the registry answered %s: %w", resp.Status, errTransient)
+}
+
 func (c *Client) url(path string, query url.Values) string {
 	u := *c.base
 	u.Path += path
@@ -227,46 +234,4 @@ func codeOf(status int, message string) farm.Code {
 		return code
 	}
 	return farm.CodeInternal
-}
-
-// retry runs try until it succeeds, fails for good, or the attempts or ctx end.
-func (c *Client) retry(ctx context.Context, what string, try func() error) error {
-	wait := 100 * time.Millisecond
-	for n := 1; ; n++ {
-		err := try()
-		if err == nil || n >= c.attempts || !temporary(err) || ctx.Err() != nil {
-			return err
-		}
-		c.log.Debug("registry request is tried again", "request", what, "attempt", n, "error", err)
-		if err := sleep(ctx, wait); err != nil {
-			return err
-		}
-		wait = min(wait*3, 5*time.Second)
-	}
-}
-
-// temporary tells errors that another attempt may cure. Corruption counts: bytes may have been
-// damaged on the way, and every attempt verifies them anew.
-func temporary(err error) bool {
-	switch farm.CodeOf(err) {
-	case farm.CodeUnavailable, farm.CodeBusy:
-		return true
-	case farm.CodeInternal:
-		return !errors.Is(err, context.Canceled) && errors.Is(err, errTransient)
-	}
-	return false
-}
-
-// errTransient marks failures of this package that are worth another attempt.
-var errTransient = errors.New("transfer was cut or damaged")
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }

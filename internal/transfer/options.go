@@ -1,16 +1,13 @@
 package transfer
 
-import (
-	"time"
+import "github.com/buildyard/buildyard/api"
 
-	"github.com/buildyard/buildyard/api"
-)
-
-// Progress is the state of a push or pull. Bytes are bytes of layer files (compressed).
+// Progress is the state of a transfer in bytes: of layer files (compressed) for a pull, of the files
+// themselves for a push, whose compressed size is only known at its end.
 type Progress struct {
 	Done  int64
-	Total int64   // grows during a push of files whose compressed size is not known yet
-	Rate  float64 // bytes a second over the last few seconds
+	Total int64
+	Rate  float64 // bytes a second over the last few seconds, without what was there already
 }
 
 // Fraction is Done of Total, 0 to 1.
@@ -21,19 +18,16 @@ func (p Progress) Fraction() float64 {
 	return min(1, float64(p.Done)/float64(p.Total))
 }
 
-// progressEvery bounds how often a progress callback is called.
-const progressEvery = 250 * time.Millisecond
-
-// PushOptions describe a version to publish. (*Client).Push(ctx, PushOptions) (api.PushResult, error).
+// PushOptions describe a version to publish.
 type PushOptions struct {
 	// Request holds id, name, tag, description, arch, configuration, nvram and the conditions. Its
-	// Files are filled in from Files.
+	// Files are filled in from Files, and its ResumeKey, when empty, from host, paths, sizes and times.
 	Request api.PushRequest
 	Files   []PushFile
 	// Workers is the number of goroutines that compress; 0 means one for each processor, at most 4.
 	Workers int
 	// Progress is called at most four times a second and once at the end, from one goroutine at a
-	// time. Done and Total count bytes of the files here.
+	// time.
 	Progress func(Progress)
 }
 
@@ -46,7 +40,7 @@ type PushFile struct {
 	Root   string // name of its layer when known from an earlier pull or push and unchanged since
 }
 
-// PullOptions say what to pull where. (*Client).Pull(ctx, PullOptions) (PullResult, error).
+// PullOptions say what to pull where.
 type PullOptions struct {
 	Ref Ref
 	// Dir is an existing folder that gets the files: those of the version under their names,

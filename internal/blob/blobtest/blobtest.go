@@ -50,7 +50,7 @@ func Make(t testing.TB, kind blob.Kind, seed uint64, size int) Layer {
 	rnd := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
 	_, _ = rnd.Read(data)
 	var l Layer
-	x, err := blob.Encode(t.Context(), source{bytes.NewReader(data)}, blob.EncodeOptions{Kind: kind, Size: int64(size)}, func(_ blob.Frame, stored []byte) error {
+	x, err := blob.Encode(t.Context(), source{bytes.NewReader(data)}, blob.EncodeOptions{Kind: kind, Size: int64(size)}, func(_ blob.Frame, _ int64, stored []byte) error {
 		l.Frames = append(l.Frames, stored...)
 		return nil
 	})

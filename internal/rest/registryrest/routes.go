@@ -1,0 +1,70 @@
+// Package registryrest is the registry's HTTP face: the endpoints of the spec and
+// the wire of push and pull.
+//
+// It is not the registry: a handler reads parameters, calls one method and shapes
+// its answer.
+//
+// Invariant: bulk bytes go past the envelope in both directions and are never
+// compressed on the way; everything else is in the envelope.
+package registryrest
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// blobPath is where layer files are served.
+const blobPath = "/registry/v2/blob/"
+
+// The permissions of the registry that its routes name.
+const (
+	permIndex    = "index"
+	permDisk     = "get_disk_info"
+	permList     = "list_vms"
+	permOffer    = "head_push_vm"
+	permPush     = "push_vm"
+	permPull     = "pull_vm"
+	permDownload = "download_vm"
+	permDelete   = "delete_vm"
+	permRevert   = "revert"
+)
+
+type service struct{ reg *registry.Registry }
+
+// Routes gives the registry's table of contents.
+func Routes(reg *registry.Registry) []rest.Route {
+	s := service{reg}
+	return []rest.Route{
+		{Pattern: "GET /livez", Permission: rest.Open, Do: s.livez},
+		{Pattern: "GET /readyz", Permission: rest.Open, Do: s.readyz},
+		{Pattern: "GET /registry/status", Permission: permIndex, Do: s.status},
+		{Pattern: "GET /registry/disk", Permission: permDisk, Do: s.disk},
+
+		{Pattern: "GET /registry/vm", Permission: permList, Do: s.listV1},
+		{Pattern: "GET /registry/v2/vm", Permission: permList, Do: s.list},
+		{Pattern: "GET /registry/vm/info", Permission: permList, Do: s.info},
+		{Pattern: "DELETE /registry/vm", Permission: permDelete, Do: s.remove},
+		{Pattern: "DELETE /registry/revert", Permission: permRevert, Do: s.revert},
+		{Pattern: "PUT /registry/vm/arch", Permission: permPush, Do: s.setArch},
+
+		{Pattern: "POST /registry/v2/push", Permission: permOffer, Do: s.negotiate},
+		{Pattern: "GET /registry/v2/push/{session}", Permission: permOffer, Do: s.session},
+		{Pattern: "PUT /registry/v2/push/{session}/{file}", Permission: permPush, Raw: s.put},
+		{Pattern: "POST /registry/v2/push/{session}/commit", Permission: permPush, Do: s.commit},
+		{Pattern: "DELETE /registry/v2/push/{session}", Permission: permPush, Do: s.abort},
+
+		{Pattern: "GET /registry/v2/pull", Permission: permPull, Do: s.manifest},
+		{Pattern: "GET " + blobPath + "{root}", Permission: permDownload, Raw: s.blob},
+	}
+}
+
+// IsBulk tells requests whose bodies are files: limits on the size and the time of a request are not for them,
+// since they have their own.
+func IsBulk(r *http.Request) bool {
+	return strings.HasPrefix(r.URL.Path, blobPath) ||
+		r.Method == http.MethodPut && slices.Contains(strings.Split(r.URL.Path, "/"), "push")
+}

@@ -1,0 +1,93 @@
+package registryrest
+
+import (
+	"math"
+
+	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+func (s service) livez(*rest.Request) (any, error) { return nil, nil }
+
+func (s service) readyz(r *rest.Request) (any, error) { return nil, s.reg.Ready(r.Context()) }
+
+func (s service) status(*rest.Request) (any, error) { return s.reg.Status(), nil }
+
+func (s service) disk(r *rest.Request) (any, error) { return s.reg.Disk(r.Context()) }
+
+func (s service) list(r *rest.Request) (any, error) {
+	id := r.Params.String("id")
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	if id != "" {
+		return s.reg.Detail(id)
+	}
+	return s.reg.List(), nil
+}
+
+// listV1 answers an array of maps with one key each, from id to name; its versions have no creation date.
+func (s service) listV1(r *rest.Request) (any, error) {
+	id := r.Params.String("id")
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	if id != "" {
+		detail, err := s.reg.Detail(id)
+		for i := range detail.Versions {
+			detail.Versions[i].CreationDate = 0
+		}
+		return detail, err
+	}
+	all := s.reg.List()
+	out := make([]map[string]string, 0, len(all))
+	for _, t := range all {
+		out = append(out, map[string]string{t.ID: t.Name})
+	}
+	return out, nil
+}
+
+func (s service) info(r *rest.Request) (any, error) {
+	ref, err := readRef(r.Params)
+	if err != nil {
+		return nil, err
+	}
+	return s.reg.Info(ref)
+}
+
+func (s service) remove(r *rest.Request) (any, error) {
+	id := r.Params.Required("id")
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return rest.Null, s.reg.Delete(r.Context(), id)
+}
+
+func (s service) revert(r *rest.Request) (any, error) {
+	ref, err := readRef(r.Params)
+	if err != nil {
+		return nil, err
+	}
+	return rest.Null, s.reg.Revert(r.Context(), ref)
+}
+
+func (s service) setArch(r *rest.Request) (any, error) {
+	id, arch := r.Params.Required("id"), r.Params.Required("arch")
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return nil, s.reg.SetArch(r.Context(), id, arch)
+}
+
+// readRef reads which version is meant. The number goes by two names.
+func readRef(p *rest.Params) (registry.Ref, error) {
+	ref := registry.Ref{ID: p.Required("id"), Tag: p.String("tag"), ContentID: p.String("content_id")}
+	for _, name := range p.Given("version", "number") {
+		n := p.Int(name, 0, 0, math.MaxInt32)
+		if ref.Number != nil && *ref.Number != n {
+			p.Fail(name, "version and number differ")
+		}
+		ref.Number = &n
+	}
+	return ref, p.Err()
+}

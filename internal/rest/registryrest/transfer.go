@@ -1,0 +1,140 @@
+package registryrest
+
+import (
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+const (
+	// maxPartBody is the largest body of a part with its header.
+	maxPartBody = blob.MaxPart + 1<<20
+	// idle ends a bulk request on which no byte moved for that long.
+	idle = 60 * time.Second
+	// slowest is the rate, in bytes a second, below which an answer with bulk bytes is cut.
+	slowest = 64 << 10
+)
+
+func (s service) negotiate(r *rest.Request) (any, error) {
+	p := r.Params
+	req := api.PushRequest{
+		ID: p.String("id"), Name: p.String("name"), MustExist: p.Bool("must_exist", false), Tag: p.Required("tag"),
+		Description: p.String("description"), Arch: p.OneOf("arch", "amd64", "arm64"), ResumeKey: p.String("resume_key"),
+	}
+	p.JSON("gen", &req.Gen)
+	p.JSON("revert", &req.Revert)
+	p.JSON("config", &req.Config)
+	p.JSON("nvram", &req.NVRAM)
+	p.JSON("files", &req.Files)
+	if !p.Has("config") {
+		p.Fail("config", "is required")
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	return s.reg.Negotiate(r.Context(), req)
+}
+
+func (s service) session(r *rest.Request) (any, error) {
+	return s.reg.Session(r.Context(), r.PathValue("session"))
+}
+
+func (s service) commit(r *rest.Request) (any, error) {
+	var c api.PushCommit
+	r.Params.JSON("roots", &c.Roots)
+	r.Params.JSON("gen", &c.Gen)
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return s.reg.Commit(r.Context(), r.PathValue("session"), c)
+}
+
+func (s service) abort(r *rest.Request) (any, error) {
+	return rest.Null, s.reg.Abort(r.Context(), r.PathValue("session"))
+}
+
+// put receives a part (off=) or the index (index=<root>) of a file and answers 204.
+func (s service) put(w http.ResponseWriter, r *http.Request) error {
+	session, file, query := r.PathValue("session"), r.PathValue("file"), r.URL.Query()
+	body := &patient{body: r.Body, control: http.NewResponseController(w)}
+	var err error
+	if root := query.Get("index"); root != "" {
+		err = s.reg.PutIndex(r.Context(), session, file, root, http.MaxBytesReader(w, body, blob.MaxIndex))
+	} else {
+		var off int64
+		if off, err = strconv.ParseInt(query.Get("off"), 10, 64); err != nil || off < 0 {
+			return farm.Invalid("off", "must be an integer between 0 and %d", int64(math.MaxInt64))
+		}
+		err = s.reg.PutPart(r.Context(), session, file, off, http.MaxBytesReader(w, body, maxPartBody))
+	}
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLong):
+		return farm.Errorf(farm.CodeTooLarge, "The body is longer than %d bytes", tooLong.Limit)
+	case err == nil:
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
+}
+
+// patient is a request body that may take as long as it moves.
+type patient struct {
+	body    io.ReadCloser
+	control *http.ResponseController
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	_ = p.control.SetReadDeadline(time.Now().Add(idle)) // a connection without deadlines has no limit
+	n, err := p.body.Read(b)
+	if err != nil {
+		_ = p.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+func (p *patient) Close() error { return p.body.Close() }
+
+func (s service) manifest(r *rest.Request) (any, error) {
+	ref, err := readRef(r.Params)
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.reg.Manifest(r.Context(), ref)
+	for i := range m.Files {
+		for j := range m.Files[i].Layers {
+			l := &m.Files[i].Layers[j]
+			l.URLs = []string{blobPath + l.Root}
+		}
+	}
+	return m, err
+}
+
+// blob serves ranges of a layer file. It never changes, so its root is its ETag and caches may keep it.
+func (s service) blob(w http.ResponseWriter, r *http.Request) error {
+	root := r.PathValue("root")
+	f, err := s.reg.OpenBlob(r.Context(), root)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	limit := idle + time.Duration(st.Size()/slowest)*time.Second
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit)) // as in patient
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("ETag", `"`+root+`"`)
+	h.Set("Cache-Control", "private, max-age=31536000, immutable")
+	http.ServeContent(w, r, "", time.Time{}, f)
+	return nil
+}

@@ -1,0 +1,134 @@
+package transfer
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/buildyard/buildyard/internal/blob"
+)
+
+// flushBytes is how much is written before the kernel is asked to begin putting it on disk.
+const flushBytes = 4 << 20
+
+// fetcher moves spans over one connection at a time. Its buffers are its memory: 2 MiB.
+type fetcher struct {
+	p      *pull
+	stored []byte
+	raw    []byte
+	dirty  blob.Run // range of the file that was written since the kernel was asked to write
+}
+
+func newFetcher(p *pull) *fetcher {
+	return &fetcher{p: p, stored: make([]byte, blob.FrameSize), raw: make([]byte, 0, blob.FrameSize)}
+}
+
+// fetch moves a span. A connection that is cut, or a frame that is damaged, costs the rest of the span: the
+// next attempt begins behind the last frame that was written.
+func (f *fetcher) fetch(ctx context.Context, s span) error {
+	urls := s.t.spec.Layers[0].URLs
+	attempt := 0
+	err := f.p.c.retryProgress(ctx, "GET "+s.t.spec.Name, func() (bool, error) {
+		before := s.first
+		address := urls[attempt%len(urls)]
+		attempt++
+		err := f.once(ctx, address, &s)
+		return s.first > before, err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.t.spec.Name, err)
+	}
+	f.flush(s.t)
+	return nil
+}
+
+func (f *fetcher) once(ctx context.Context, address string, s *span) error {
+	x := s.t.index
+	from, last := x.Frame(s.first).Offset, x.Frame(s.last-1)
+	return f.p.c.ranged(ctx, address, from, last.Offset+int64(last.Stored)-from, func(body io.Reader) error {
+		for s.first < s.last {
+			frame := x.Frame(s.first)
+			stored := f.stored[:frame.Stored]
+			if _, err := io.ReadFull(body, stored); err != nil {
+				return fmt.Errorf("%w: %w", errTransient, err)
+			}
+			raw, err := blob.Unpack(frame, stored, f.raw)
+			if err != nil {
+				return fmt.Errorf("%w: %w", errTransient, err)
+			}
+			if err := f.write(s.t, s.first, raw); err != nil {
+				return err
+			}
+			s.first++
+			f.p.meter.add(int64(frame.Stored))
+		}
+		return nil
+	})
+}
+
+// write puts a verified frame where its runs say.
+func (f *fetcher) write(t *target, frame int, raw []byte) error {
+	for r := range t.index.Runs(frame) {
+		if _, err := t.file.WriteAt(raw[:r.Len], r.Off); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+		raw = raw[r.Len:]
+		if f.dirty.Len == 0 {
+			f.dirty.Off = r.Off
+		}
+		f.dirty.Len = r.Off + r.Len - f.dirty.Off
+	}
+	if f.dirty.Len >= flushBytes {
+		f.flush(t)
+	}
+	return t.wrote(frame)
+}
+
+func (f *fetcher) flush(t *target) {
+	if f.dirty.Len > 0 {
+		blob.WriteBehind(t.file, f.dirty.Off, f.dirty.Len)
+	}
+	f.dirty = blob.Run{}
+}
+
+// ranged asks for one bounded range and hands its body to use, which must read all of it.
+func (c *Client) ranged(ctx context.Context, address string, off, length int64, use func(io.Reader) error) error {
+	ctx, w := c.watch(ctx)
+	defer w.close()
+	ref, err := url.Parse(address)
+	if err != nil {
+		return fmt.Errorf("address of a layer: %w", err)
+	}
+	req, err := c.request(ctx, http.MethodGet, c.resolve(ref), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", off, off+length-1))
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return cut(ctx, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusPartialContent || resp.ContentLength >= 0 && resp.ContentLength != length {
+		return failure(resp)
+	}
+	if err := use(w.reader(resp.Body)); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return cut(ctx, err)
+		}
+		return err
+	}
+	// Read to its end, so that the connection is used again.
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1))
+	return nil
+}
+
+// resolve gives the whole address of a layer: relative ones are below the registry's own address.
+func (c *Client) resolve(ref *url.URL) string {
+	if ref.IsAbs() {
+		return ref.String()
+	}
+	return c.url(ref.Path, ref.Query())
+}

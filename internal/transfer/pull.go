@@ -1,0 +1,196 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+// pullParallel is the number of connections of a pull.
+const pullParallel = 4
+
+// Manifest asks what a version consists of. It counts as a pull.
+func (c *Client) Manifest(ctx context.Context, ref Ref) (api.PullManifest, error) {
+	var m api.PullManifest
+	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/v2/pull", query: ref.query(), out: &m, repeatable: true})
+	return m, err
+}
+
+// Pull builds a version in a folder. When it returns without an error everything is there under its final
+// name and on stable storage. When it is cut, calling it again with the same folder goes on.
+func (c *Client) Pull(ctx context.Context, o PullOptions) (PullResult, error) {
+	m, err := c.Manifest(ctx, o.Ref)
+	if err != nil {
+		return PullResult{}, err
+	}
+	if err := checkManifest(m); err != nil {
+		return PullResult{}, err
+	}
+	root, err := os.OpenRoot(o.Dir)
+	if err != nil {
+		return PullResult{}, fmt.Errorf("pull: %w", err)
+	}
+	p := &pull{c: c, dir: root}
+	bytes, err := p.run(ctx, m, o.Progress)
+	err = errors.Join(err, p.close(), root.Close())
+	if err != nil {
+		return PullResult{}, fmt.Errorf("pull %s %s: %w", m.Name, m.Version.Tag, err)
+	}
+	return PullResult{Manifest: m, Bytes: bytes}, nil
+}
+
+// checkManifest refuses names that could do harm in a folder, and forms that this client cannot build.
+func checkManifest(m api.PullManifest) error {
+	seen := map[string]bool{ConfigFile: true, NVRAMFile: true}
+	for _, f := range m.Files {
+		if !layout.ValidFileName(f.Name) || seen[f.Name] {
+			return fmt.Errorf("the registry names a file %q", f.Name)
+		}
+		seen[f.Name] = true
+		if len(f.Layers) != 1 || len(f.Layers[0].URLs) == 0 {
+			return farm.Refused("%s is stored in a form that this version of the program cannot read", f.Name)
+		}
+	}
+	return nil
+}
+
+// pull is one call of Pull.
+type pull struct {
+	c     *Client
+	dir   *os.Root
+	files []*target
+	meter *meter
+}
+
+func (p *pull) close() error {
+	var err error
+	for _, t := range p.files {
+		err = errors.Join(err, t.close())
+	}
+	return err
+}
+
+// run fetches everything and gives the number of bytes that it moved.
+func (p *pull) run(ctx context.Context, m api.PullManifest, progress func(Progress)) (int64, error) {
+	var total int64
+	for _, f := range m.Files {
+		t, err := p.open(ctx, f)
+		if err != nil {
+			return 0, err
+		}
+		p.files = append(p.files, t)
+		total += t.index.DataBytes()
+	}
+	p.meter = newMeter(progress, total)
+	if err := p.fetch(ctx); err != nil {
+		return 0, err
+	}
+	for name, data := range map[string][]byte{ConfigFile: m.Config, NVRAMFile: m.NVRAM} {
+		if name == NVRAMFile && len(data) == 0 {
+			continue
+		}
+		if err := writeSynced(p.dir, name, data); err != nil {
+			return 0, err
+		}
+	}
+	if err := p.publish(); err != nil {
+		return 0, err
+	}
+	p.meter.finish()
+	var moved int64
+	for _, t := range p.files {
+		moved += t.moved.Load()
+	}
+	return moved, nil
+}
+
+// fetch moves the missing frames of all files over a few connections.
+func (p *pull) fetch(ctx context.Context) error {
+	var spans []span
+	for _, t := range p.files {
+		p.meter.skip(t.have())
+		spans = append(spans, t.missing()...)
+	}
+	var mu sync.Mutex
+	next := func() (s span, ok bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(spans) == 0 {
+			return s, false
+		}
+		s, spans = spans[0], spans[1:]
+		return s, true
+	}
+	group, fetchCtx := errgroup.WithContext(ctx)
+	for range pullParallel {
+		group.Go(func() error {
+			f := newFetcher(p)
+			for {
+				s, ok := next()
+				if !ok {
+					return nil
+				}
+				if err := f.fetch(fetchCtx, s); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	err := group.Wait()
+	for _, t := range p.files {
+		// Also after a failure: what was verified need not be fetched again.
+		err = errors.Join(err, t.checkpoint())
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// publish gives the files their names. The journals go last: a crash before leaves them to say that a file
+// which has its final name is whole.
+func (p *pull) publish() error {
+	for _, t := range p.files {
+		if err := t.rename(); err != nil {
+			return err
+		}
+	}
+	if err := syncDir(p.dir); err != nil {
+		return err
+	}
+	for _, t := range p.files {
+		if err := t.forget(); err != nil {
+			return err
+		}
+	}
+	return syncDir(p.dir)
+}
+
+func syncDir(dir *os.Root) error {
+	d, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func writeSynced(dir *os.Root, name string, data []byte) error {
+	f, err := dir.Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,116 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// errTransient marks failures that another attempt may cure: cut connections, and bytes that were damaged on
+// the way, since every attempt verifies them anew.
+var errTransient = errors.New("the transfer was cut or damaged")
+
+// errIdle ends an attempt on which nothing moved.
+var errIdle = errors.New("no byte moved for too long")
+
+func temporary(err error) bool {
+	switch farm.CodeOf(err) {
+	case farm.CodeUnavailable, farm.CodeBusy:
+		return true
+	default:
+		return errors.Is(err, errTransient)
+	}
+}
+
+const (
+	firstWait = 100 * time.Millisecond
+	longWait  = 5 * time.Second
+)
+
+// retry runs try until it succeeds, fails for good, or the attempts or ctx end.
+func (c *Client) retry(ctx context.Context, what string, try func() error) error {
+	return c.retryProgress(ctx, what, func() (bool, error) { return false, try() })
+}
+
+// retryProgress is retry for work that may get further before it fails: then its attempts count anew.
+func (c *Client) retryProgress(ctx context.Context, what string, try func() (moved bool, err error)) error {
+	wait := firstWait
+	for n := 1; ; n++ {
+		moved, err := try()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if moved {
+			n, wait = 1, firstWait
+		}
+		if n >= c.attempts || !temporary(err) {
+			return err
+		}
+		c.log.Debug("registry request is tried again", "request", what, "attempt", n, "error", err)
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+		wait = min(wait*3, longWait)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// watch ends a request on which no byte moves for the client's idle time.
+type watch struct {
+	timer *time.Timer
+	idle  time.Duration
+	stop  context.CancelCauseFunc
+}
+
+func (c *Client) watch(ctx context.Context) (context.Context, *watch) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	w := &watch{idle: c.idle, stop: cancel}
+	w.timer = time.AfterFunc(c.idle, func() { cancel(errIdle) })
+	return ctx, w
+}
+
+func (w *watch) close() {
+	w.timer.Stop()
+	w.stop(nil)
+}
+
+// reader counts what it reads as movement.
+func (w *watch) reader(r io.Reader) io.Reader { return watched{w, r} }
+
+type watched struct {
+	w *watch
+	r io.Reader
+}
+
+func (r watched) Read(p []byte) (int, error) {
+	n, err := r.r.Read(p)
+	if n > 0 {
+		r.w.timer.Reset(r.w.idle)
+	}
+	return n, err
+}
+
+// cut makes a network failure transient and says why the request was ended by us.
+func cut(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && errors.Is(cause, errIdle) {
+		err = cause
+	}
+	return fmt.Errorf("%w: %w", errTransient, err)
+}
