@@ -1,0 +1,188 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/host"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// Link is the controller as an agent sees it.
+type Link interface {
+	Poll(ctx context.Context, wait time.Duration, in api.PollRequest) (api.PollAnswer, error)
+	Report(ctx context.Context, in api.Report) (api.ReportAnswer, error)
+}
+
+// Journal is where orders and phases are kept.
+type Journal interface {
+	Load() ([]journal.Entry, error)
+	Accept(journal.Entry) error
+	Save(id string, s journal.State) error
+	Remove(id string) error
+}
+
+// Templates is the cache of versions.
+type Templates interface {
+	Has(contentID string) bool
+	Fetch(ctx context.Context, ref cache.Ref, progress func(float64)) error
+	Pin(contentID, holder string)
+	Unpin(contentID, holder string)
+	Config(contentID string) (config api.TemplateConfig, dir string, err error)
+	List() []api.NodeTemplate
+	Used() int64
+}
+
+// Machine is the host that the agent runs on.
+type Machine interface {
+	Facts() host.Facts
+	FreeMemoryMB() int
+	// Disk gives the free and all bytes of the disk with the VMs, and what VMs take of it.
+	Disk() (free, total, vms int64)
+	// Load gives the share of processors and memory that processes take, both 0..1.
+	Load(now time.Time, pids []int) (cpu, ram float64)
+}
+
+var (
+	_ Link      = (*link.Client)(nil)
+	_ Journal   = (*journal.Dir)(nil)
+	_ Journal   = (*journal.Memory)(nil)
+	_ Templates = (*cache.Cache)(nil)
+	_ Machine   = (*machine)(nil)
+)
+
+// Options are what an Agent is made of. All but the durations are needed.
+type Options struct {
+	Identity  home.Identity
+	Link      Link
+	Driver    hv.Driver
+	Templates Templates
+	Journal   Journal
+	Machine   Machine
+	Logger    *slog.Logger
+	Version   string // of this program
+
+	PollWait     time.Duration // how long a poll hangs; 0 means 5 s
+	WatchEvery   time.Duration // how often VMs are looked at; 0 means 1 s
+	ConflictWait time.Duration // how long a second agent with this id is waited out; 0 means 15 s
+}
+
+// Agent is one node's agent. Make it with New, then call Run once.
+type Agent struct {
+	opts    Options
+	log     *slog.Logger
+	boot    string  // new at every start
+	host    hv.Host // as the driver describes it
+	out     outbox
+	workers sync.WaitGroup
+
+	mu        sync.Mutex // guards the fields below
+	instances map[string]*instance
+	ended     map[string]string // instance id -> claim of those that left lately
+	vms       []hv.VM           // as last listed
+	strays    map[string]string // VM id -> content id pinned for a VM without an instance
+	registry  string            // address to pull from when an order names none
+}
+
+// New makes an agent. It touches nothing yet.
+func New(o Options) *Agent {
+	if o.PollWait == 0 {
+		o.PollWait = 5 * time.Second
+	}
+	if o.WatchEvery == 0 {
+		o.WatchEvery = time.Second
+	}
+	if o.ConflictWait == 0 {
+		o.ConflictWait = 15 * time.Second
+	}
+	return &Agent{
+		opts: o, log: o.Logger, boot: rand.Text(), out: newOutbox(),
+		instances: map[string]*instance{}, ended: map[string]string{}, strays: map[string]string{},
+		registry: o.Identity.Registry,
+	}
+}
+
+// Run is the agent's life: it takes up what the journal holds, then serves its
+// controller until ctx ends (nil) or it cannot go on: farm.CodeUnauthenticated when
+// the node was removed, CodeConflict when another agent has its id. VMs and their
+// scripts live on behind it.
+func (a *Agent) Run(ctx context.Context) error {
+	outer := ctx
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if err := a.begin(ctx); err != nil {
+		cancel(err)
+		a.workers.Wait()
+		return err
+	}
+	var loops sync.WaitGroup
+	for _, loop := range []func(context.Context) error{a.pollLoop, a.reportLoop, a.watchLoop} {
+		loops.Go(func() {
+			if err := loop(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	loops.Wait()
+	a.workers.Wait()
+	if err := context.Cause(ctx); outer.Err() == nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// begin looks at the host and takes up every instance of the journal. Versions are
+// pinned before the first worker runs, so that none of them makes room with what
+// another one's VM stands on.
+func (a *Agent) begin(ctx context.Context) error {
+	var err error
+	if a.host, err = a.opts.Driver.Describe(ctx); err != nil {
+		return fmt.Errorf("hypervisor: %w", err)
+	}
+	entries, err := a.opts.Journal.Load()
+	if err != nil {
+		return err
+	}
+	held := make([]*instance, len(entries))
+	for i, e := range entries {
+		held[i] = newInstance(ctx, e)
+		a.instances[held[i].id] = held[i]
+		a.pin(held[i])
+	}
+	if err := a.look(ctx); err != nil {
+		return fmt.Errorf("hypervisor: %w", err)
+	}
+	for _, in := range held {
+		a.log.Info("instance taken up", "instance", in.id, "phase", string(in.state.Phase))
+		a.out.mark(in.id)
+		a.employ(ctx, in)
+	}
+	return nil
+}
+
+// employ gives an instance its worker.
+func (a *Agent) employ(ctx context.Context, in *instance) {
+	a.workers.Go(func() { a.work(ctx, in) })
+}
+
+func (a *Agent) instance(id string) *instance {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.instances[id]
+}
+
+func (a *Agent) pin(in *instance) {
+	if start := in.order.Start; start != nil {
+		a.opts.Templates.Pin(start.ContentID, in.id)
+	}
+}

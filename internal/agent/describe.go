@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/host"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// coarse rounds bytes of disk so that the noise of a busy host changes nothing.
+const coarse = 64 << 20
+
+// info describes the node.
+func (a *Agent) info() api.NodeInfo {
+	facts := a.opts.Machine.Facts()
+	free, total, vms := a.opts.Machine.Disk()
+	info := api.NodeInfo{
+		Arch: facts.Arch, OS: facts.OS, CPUs: facts.CPUs, MemoryMB: facts.MemoryMB,
+		DiskSize: total, FreeDisk: free / coarse * coarse, CacheUsage: (a.opts.Templates.Used() + vms) / coarse * coarse,
+		AgentVersion: a.opts.Version, Driver: a.host.Driver, Hypervisor: a.host.Version,
+		Accelerator: a.host.Accelerator, Machine: a.host.Machine, CPUModel: a.host.CPU,
+		Templates: a.opts.Templates.List(),
+	}
+	if a.host.Arch != "" {
+		info.Arch = a.host.Arch
+	}
+	return info
+}
+
+// held lists every instance of the journal and every VM that no instance accounts
+// for. What is terminated is not held any more.
+func (a *Agent) held() []api.Held {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	vms := make(map[string]hv.VM, len(a.vms))
+	for _, vm := range a.vms {
+		vms[vm.ID] = vm
+	}
+	list := make([]api.Held, 0, len(a.instances))
+	for id, in := range a.instances {
+		s := in.snapshot()
+		vm := vms[id]
+		delete(vms, id)
+		if s.Phase != api.PhaseTerminated {
+			list = append(list, api.Held{InstanceID: id, Claim: s.Claim, VMID: vm.ID})
+		}
+	}
+	for id, vm := range vms {
+		list = append(list, api.Held{InstanceID: vm.Labels[labelInstance], Claim: vm.Labels[labelClaim], VMID: id})
+	}
+	slices.SortFunc(list, func(x, y api.Held) int {
+		return strings.Compare(x.InstanceID+" "+x.VMID, y.InstanceID+" "+y.VMID)
+	})
+	return list
+}
+
+// usage measures what the running VMs take.
+func (a *Agent) usage(now time.Time) api.Usage {
+	a.mu.Lock()
+	vms := a.vms
+	a.mu.Unlock()
+	var u api.Usage
+	var pids []int
+	for _, vm := range vms {
+		if vm.Status != hv.Running {
+			continue
+		}
+		u.VMs++
+		u.VCPUs += vm.CPUs
+		u.VRAM += vm.MemoryMB
+		if vm.PID > 0 {
+			pids = append(pids, vm.PID)
+		}
+	}
+	u.CPU, u.RAM = a.opts.Machine.Load(now, pids)
+	u.FreeMem = a.opts.Machine.FreeMemoryMB()
+	return u
+}
+
+// hash names a value by its content.
+func hash(v any) string {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return "" // no such value is made here; the full one is sent then
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:16])
+}
+
+// machine is the real host.
+type machine struct {
+	templates, vms string // directories
+	facts          host.Facts
+
+	mu   sync.Mutex // guards the fields below
+	load host.Load
+	used int64 // bytes of the VMs
+	at   time.Time
+}
+
+// vmBytesEvery is how often the VMs' files are measured.
+const vmBytesEvery = 30 * time.Second
+
+// NewMachine is the host of a real node: templates is the directory of the cache,
+// vms that of the driver.
+func NewMachine(templates, vms string) Machine {
+	return &machine{templates: templates, vms: vms, facts: host.Read()}
+}
+
+func (m *machine) Facts() host.Facts { return m.facts }
+
+func (m *machine) FreeMemoryMB() int { return host.FreeMemoryMB() }
+
+func (m *machine) Disk() (free, total, vms int64) {
+	free, total, err := host.Disk(m.templates)
+	if err != nil {
+		return 0, 0, 0
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now := time.Now(); now.Sub(m.at) >= vmBytesEvery {
+		m.used, m.at = host.Allocated(m.vms), now
+	}
+	return free, total, m.used
+}
+
+func (m *machine) Load(now time.Time, pids []int) (cpu, ram float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.load.Measure(now, pids)
+}

@@ -1,0 +1,185 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+)
+
+// errEnding ends a step whose instance was ordered to terminate meanwhile.
+var errEnding = errors.New("the instance is ending")
+
+// instance is one instance on this node. Its worker alone moves it from phase to
+// phase; orders may only set its end.
+type instance struct {
+	id    string
+	order api.Order // fixed
+	// life ends with the agent or when the instance is to go: pulls and starts run
+	// under it. ending ends in the second case only.
+	life   context.Context //nolint:containedctx // it is the instance's own span of life
+	kill   context.CancelFunc
+	ending chan struct{}
+	wake   chan struct{} // has a value when the worker shall look again
+
+	mu       sync.Mutex // guards the fields below
+	state    journal.State
+	saved    int64   // state.No at the last durable write
+	answered int64   // the last number that the controller answered
+	progress float64 // 0..1, of the pull
+}
+
+func newInstance(ctx context.Context, e journal.Entry) *instance {
+	in := &instance{
+		id: e.Order.InstanceID, order: e.Order, state: e.State, saved: e.State.No,
+		ending: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
+	in.life, in.kill = context.WithCancel(ctx)
+	if in.state.Ending {
+		in.endLocked()
+	}
+	return in
+}
+
+func (in *instance) endLocked() {
+	select {
+	case <-in.ending:
+	default:
+		close(in.ending)
+	}
+	in.kill()
+	in.poke()
+}
+
+// poke makes the worker look again.
+func (in *instance) poke() {
+	select {
+	case in.wake <- struct{}{}:
+	default:
+	}
+}
+
+// snapshot copies the state.
+func (in *instance) snapshot() journal.State {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.state
+}
+
+// status is what the controller is told. Not worth telling is the bare acceptance,
+// which the acknowledgement says; an ending instance says nothing but its end; a
+// silent one nothing at all.
+func (in *instance) status() (status api.InstanceStatus, tell bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	s := api.InstanceStatus{
+		InstanceID: in.id, Claim: in.state.Claim, No: in.state.No, Phase: in.state.Phase,
+		Message: in.state.Message, VM: in.state.VM, Script: in.state.Script,
+	}
+	if s.Phase == api.PhasePulling {
+		s.Progress = in.progress
+	}
+	over := s.Phase == api.PhaseTerminated
+	return s, !in.state.Silent && s.Phase != api.PhaseAccepted && (over || !in.state.Ending)
+}
+
+// answer notes that the controller has a status.
+func (in *instance) answer(no int64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.answered = max(in.answered, no)
+	if in.state.Phase == api.PhaseTerminated {
+		in.poke()
+	}
+}
+
+// scriptState says how far the startup script is.
+func (in *instance) scriptState(s journal.State) scriptSeen {
+	switch {
+	case in.order.Start == nil || in.order.Start.Script == nil || s.Script != nil:
+		return noScript
+	case s.ScriptBegun:
+		return scriptBegun
+	default:
+		return scriptDue
+	}
+}
+
+// change makes a new state durable and has it reported. Once the end was ordered,
+// nothing but the end itself may be said any more.
+func (a *Agent) change(in *instance, edit func(*journal.State)) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	next := in.state
+	edit(&next)
+	if in.state.Ending && next.Phase != api.PhaseTerminated {
+		return errEnding
+	}
+	next.No++
+	if err := a.saveLocked(in, next); err != nil {
+		return err
+	}
+	a.out.mark(in.id)
+	return nil
+}
+
+// mark makes a state durable that the controller need not hear of.
+func (a *Agent) mark(in *instance, edit func(*journal.State)) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.state.Ending {
+		return errEnding
+	}
+	next := in.state
+	edit(&next)
+	return a.saveLocked(in, next)
+}
+
+func (a *Agent) saveLocked(in *instance, next journal.State) error {
+	if err := a.opts.Journal.Save(in.id, next); err != nil {
+		return err
+	}
+	in.state, in.saved = next, next.No
+	return nil
+}
+
+// setProgress reports how far a pull is, without a durable write for each step.
+func (a *Agent) setProgress(in *instance, at float64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	step := at >= in.progress+0.01 || (at >= 1 && in.progress < 1)
+	if in.state.Phase != api.PhasePulling || in.state.Ending || !step {
+		return
+	}
+	if !journal.Reserved(in.state.No+1, in.saved) && a.saveLocked(in, in.state) != nil {
+		return // the next step, or the end of the pull, says it too
+	}
+	in.state.No++
+	in.progress = at
+	a.out.mark(in.id)
+}
+
+// end orders an instance away. claim, when given, is what the end is reported
+// under; silent ends one that the controller disowned.
+func (a *Agent) end(in *instance, claim string, silent bool) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	next := in.state
+	next.Ending, next.Silent = true, silent
+	if claim != "" {
+		next.Claim = claim
+	}
+	if next.Ending != in.state.Ending || next.Silent != in.state.Silent || next.Claim != in.state.Claim {
+		next.No++
+		if err := a.saveLocked(in, next); err != nil {
+			return err
+		}
+	}
+	if next.Phase == api.PhaseTerminated {
+		a.out.mark(in.id)
+	}
+	in.endLocked()
+	return nil
+}

@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// take journals orders and gives the acknowledgements of those that are safe. An
+// order that could not be taken is not acknowledged: it comes again. Starts go
+// before terminations, so that one answer with both ends with nothing.
+func (a *Agent) take(ctx context.Context, orders []api.Order) []api.Ack {
+	var acks []api.Ack
+	for _, kind := range []api.OrderKind{api.OrderStart, api.OrderTerminate} {
+		for _, o := range orders {
+			if o.Kind != kind {
+				continue
+			}
+			err := a.takeOne(ctx, o)
+			if err != nil {
+				a.log.Error("order not taken", "instance", o.InstanceID, "kind", string(o.Kind), "error", err)
+				continue
+			}
+			acks = append(acks, api.Ack{InstanceID: o.InstanceID, Claim: o.Claim, Kind: o.Kind})
+		}
+	}
+	return acks
+}
+
+func (a *Agent) takeOne(ctx context.Context, o api.Order) error {
+	if err := journal.CheckID(o.InstanceID); err != nil {
+		return err
+	}
+	in := a.instance(o.InstanceID)
+	switch {
+	case o.Kind == api.OrderTerminate && in == nil:
+		return a.accept(ctx, journal.Tombstone(o))
+	case o.Kind == api.OrderTerminate:
+		a.log.Info("termination ordered", "instance", in.id)
+		return a.end(in, o.Claim, false)
+	case o.Start == nil:
+		return farm.Invalid("start", "is missing")
+	case in == nil && a.left(o):
+		// It was terminated here under this very claim: say so again, start nothing.
+		return a.accept(ctx, journal.Tombstone(o))
+	case in == nil:
+		return a.accept(ctx, journal.Entry{
+			Order: o, State: journal.State{No: 1, Claim: o.Claim, Phase: api.PhaseAccepted},
+		})
+	case in.snapshot().Claim == o.Claim:
+		a.out.mark(in.id) // the controller may have lost what it was told
+		return nil
+	}
+	// Placed anew while the old VM is still here: that one goes first, unreported,
+	// since nobody owns its claim. The order is sent again until it is taken.
+	if err := a.end(in, "", true); err != nil {
+		return err
+	}
+	return farm.Errorf(farm.CodeBusy, "the instance is still being removed under an earlier claim")
+}
+
+// left says whether the instance was ended here lately under the order's claim.
+func (a *Agent) left(o api.Order) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	claim, known := a.ended[o.InstanceID]
+	return known && claim == o.Claim
+}
+
+// accept makes an order durable and puts a worker on it.
+func (a *Agent) accept(ctx context.Context, e journal.Entry) error {
+	in := newInstance(ctx, e)
+	a.pin(in)
+	if err := a.opts.Journal.Accept(e); err != nil {
+		in.kill()
+		if e.Order.Start != nil {
+			a.opts.Templates.Unpin(e.Order.Start.ContentID, in.id)
+		}
+		return err
+	}
+	a.log.Info("order accepted", "instance", in.id, "kind", string(e.Order.Kind))
+	a.mu.Lock()
+	a.instances[in.id] = in
+	a.mu.Unlock()
+	a.employ(ctx, in)
+	return nil
+}
+
+// refused removes what the controller says is not this node's any more.
+func (a *Agent) refused(list []api.Ack) {
+	for _, r := range list {
+		in := a.instance(r.InstanceID)
+		if in == nil || in.snapshot().Claim != r.Claim {
+			continue // it was answered late, the claim is another one already
+		}
+		a.log.Warn("the controller does not know this claim; the VM goes", "instance", in.id)
+		if err := a.end(in, "", true); err != nil {
+			a.log.Error("could not end a refused instance", "instance", in.id, "error", err)
+			a.out.mark(in.id) // it is refused again, and tried again
+		}
+	}
+}

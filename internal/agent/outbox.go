@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// maxStatuses bounds one report.
+const maxStatuses = 200
+
+// outbox is the set of instances whose last status the controller has not answered.
+// What is sent is always their present status, so nothing queues up.
+type outbox struct {
+	mu   sync.Mutex
+	open map[string]struct{}
+	wake chan struct{} // has a value when open got one
+}
+
+func newOutbox() outbox {
+	return outbox{open: map[string]struct{}{}, wake: make(chan struct{}, 1)}
+}
+
+func (o *outbox) mark(id string) {
+	o.mu.Lock()
+	o.open[id] = struct{}{}
+	o.mu.Unlock()
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take gives some open ids, ordered, and closes them: what changes from now on opens
+// its id again.
+func (o *outbox) take() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	list := make([]string, 0, len(o.open))
+	for id := range o.open {
+		list = append(list, id)
+	}
+	slices.Sort(list)
+	list = list[:min(len(list), maxStatuses)]
+	for _, id := range list {
+		delete(o.open, id)
+	}
+	return list
+}
+
+// reportLoop sends statuses at once; what changes while a report is on its way goes
+// with the next one. A status is sent until it was answered.
+func (a *Agent) reportLoop(ctx context.Context) error {
+	var pause backoff
+	for seq := int64(1); ; seq++ {
+		statuses := a.statuses()
+		if len(statuses) == 0 {
+			select {
+			case <-a.out.wake:
+				continue
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		answer, err := a.opts.Link.Report(ctx, api.Report{
+			Protocol: api.LinkProtocol, NodeID: a.opts.Identity.NodeID, BootID: a.boot,
+			Seq: seq, Statuses: statuses,
+		})
+		switch {
+		case err == nil:
+			pause.reset()
+			a.answered(statuses)
+			a.refused(answer.Refused)
+		case ctx.Err() != nil:
+			return nil
+		case farm.CodeOf(err) == farm.CodeUnauthenticated:
+			return removed(err)
+		default:
+			a.log.Warn("report failed and is sent again", "statuses", len(statuses), "error", err)
+			for _, s := range statuses {
+				a.out.mark(s.InstanceID)
+			}
+			pause.sleep(ctx)
+		}
+	}
+}
+
+// statuses gives what is to be reported now.
+func (a *Agent) statuses() []api.InstanceStatus {
+	var list []api.InstanceStatus
+	for _, id := range a.out.take() {
+		in := a.instance(id)
+		if in == nil {
+			continue
+		}
+		if status, tell := in.status(); tell {
+			list = append(list, status)
+		}
+	}
+	return list
+}
+
+// answered notes what the controller knows now; who only waits for that goes on.
+func (a *Agent) answered(sent []api.InstanceStatus) {
+	for _, s := range sent {
+		if in := a.instance(s.InstanceID); in != nil {
+			in.answer(s.No)
+		}
+	}
+}
+
+// backoff is a pause that doubles from 250 ms to 5 s, each drawn from its upper half
+// so that the nodes of a controller that comes back do not all call at once.
+type backoff struct{ next time.Duration }
+
+const (
+	backoffFirst = 250 * time.Millisecond
+	backoffMost  = 5 * time.Second
+)
+
+func (b *backoff) reset() { b.next = 0 }
+
+func (b *backoff) sleep(ctx context.Context) {
+	b.next = min(max(2*b.next, backoffFirst), backoffMost)
+	timer := time.NewTimer(b.next/2 + rand.N(b.next/2)) //nolint:gosec // jitter is no secret
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// removed explains a credential that the controller does not know.
+func removed(err error) error {
+	return &farm.Error{
+		Code: farm.CodeUnauthenticated, Err: err,
+		Message: "The controller does not know this node (it was removed); join again",
+	}
+}

@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+const (
+	usageEvery = 5 * time.Second
+	// quickAnswer: an empty answer that comes sooner means that the controller does
+	// not let polls hang; then the agent pauses by itself.
+	quickAnswer = 500 * time.Millisecond
+)
+
+// poller is what a poll loop remembers between polls.
+type poller struct {
+	a         *Agent
+	needFull  bool
+	infoHash  string // of what the controller was sent and answered
+	heldHash  string
+	acks      []api.Ack // not yet delivered
+	usageAt   time.Time
+	refusedAt time.Time // since when another agent is in the way
+	pause     backoff
+}
+
+// pollLoop asks for work for as long as the agent lives. It touches neither the
+// driver nor the cache's disk, so nothing that goes on can hold up a heartbeat.
+func (a *Agent) pollLoop(ctx context.Context) error {
+	p := &poller{a: a, needFull: true}
+	for ctx.Err() == nil {
+		if err := p.once(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// once polls and takes the answer. Only what ends the agent is an error.
+func (p *poller) once(ctx context.Context) error {
+	req := p.request(time.Now())
+	begun := time.Now()
+	answer, err := p.a.opts.Link.Poll(ctx, p.wait(), req)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return p.failed(ctx, err)
+	}
+	p.refusedAt = time.Time{}
+	p.infoHash, p.heldHash = req.InfoHash, req.HeldHash
+	p.needFull = answer.NeedFull
+	p.acks = p.acks[len(req.Acks):]
+	if answer.Registry != "" {
+		p.a.mu.Lock()
+		p.a.registry = answer.Registry
+		p.a.mu.Unlock()
+	}
+	if answer.NeedFull {
+		p.a.retell()
+	}
+	if len(answer.Orders) == 0 && len(req.Acks) == 0 && time.Since(begun) < quickAnswer {
+		p.pause.sleep(ctx)
+		return nil
+	}
+	p.pause.reset()
+	p.acks = append(p.acks, p.a.take(ctx, answer.Orders)...)
+	return nil
+}
+
+// retell reports every instance again: a controller that asks for everything may be
+// one that lost what it was told.
+func (a *Agent) retell() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id := range a.instances {
+		a.out.mark(id)
+	}
+}
+
+// wait is how long the poll may hang; it varies, so that the polls of many nodes
+// spread out.
+func (p *poller) wait() time.Duration {
+	w := p.a.opts.PollWait
+	return w - rand.N(w/10+1) //nolint:gosec // jitter is no secret
+}
+
+// failed decides whether a failed poll ends the agent.
+func (p *poller) failed(ctx context.Context, err error) error {
+	switch farm.CodeOf(err) {
+	case farm.CodeUnauthenticated:
+		return removed(err)
+	case farm.CodeConflict:
+		if p.refusedAt.IsZero() {
+			p.refusedAt = time.Now()
+		}
+		if time.Since(p.refusedAt) >= p.a.opts.ConflictWait {
+			return &farm.Error{Code: farm.CodeConflict, Message: "Another agent speaks for this node", Err: err}
+		}
+	}
+	p.a.log.Warn("poll failed", "error", err)
+	p.needFull = true
+	p.pause.sleep(ctx)
+	return nil
+}
+
+// request says what changed since the last answered poll.
+func (p *poller) request(now time.Time) api.PollRequest {
+	a := p.a
+	info, held := a.info(), a.held()
+	req := api.PollRequest{
+		Protocol: api.LinkProtocol, NodeID: a.opts.Identity.NodeID, BootID: a.boot,
+		InfoHash: hash(info), HeldHash: hash(held), Acks: p.acks, Host: a.opts.Identity.Host,
+	}
+	if p.needFull || req.InfoHash != p.infoHash {
+		req.Info = &info
+	}
+	if p.needFull || req.HeldHash != p.heldHash {
+		req.Held, req.HasHeld = held, true
+	}
+	if now.Sub(p.usageAt) >= usageEvery {
+		p.usageAt = now
+		usage := a.usage(now)
+		req.Usage = &usage
+	}
+	return req
+}

@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+const (
+	scriptDefault = 90 * time.Second // time-out of a monitored script that names none
+	maxOutput     = 64 << 10         // bytes of stdout and of stderr in a status, the last ones
+
+	lostOutcome = "outcome unknown after an agent restart"
+)
+
+// findBash prints where the guest has bash, or nothing.
+const findBash = "command -v bash"
+
+// script runs the startup script once. The mark that it began is durable before it
+// begins; an agent that ends meanwhile leaves the script alone.
+func (a *Agent) script(ctx context.Context, in *instance, _ hv.VM) error {
+	cmd := command(in.order.Start.Script)
+	cmd.Path = a.shell(in)
+	if err := a.mark(in, func(s *journal.State) { s.ScriptBegun = true }); err != nil {
+		return err
+	}
+	// Not under the agent's own life: its end must not kill what runs in a guest.
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	type outcome struct {
+		result hv.Result
+		err    error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		defer cancel()
+		r, err := a.opts.Driver.Exec(run, in.id, cmd)
+		done <- outcome{r, err}
+	}()
+	var o outcome
+	select {
+	case o = <-done:
+	case <-in.ending:
+		cancel()
+		<-done // the VM may be removed only after Exec returned
+		return errEnding
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if o.err != nil && a.vmEnded(ctx, in) {
+		return nil // the VM ended under its script; the next look says how
+	}
+	return a.concludeScript(in, scriptStatus(o.result, o.err), "")
+}
+
+// shell gives the shell that runs the script: bash where the guest has one. It is
+// asked beforehand, since exit code 127 may as well be the script's own.
+func (a *Agent) shell(in *instance) string {
+	ask, cancel := context.WithTimeout(in.life, askTimeout)
+	defer cancel()
+	r, err := a.opts.Driver.Exec(ask, in.id, hv.Command{
+		Path: "/bin/sh", Args: []string{"-c", findBash}, Timeout: askTimeout,
+	})
+	if path := strings.TrimSpace(string(r.Stdout)); err == nil && r.Code == 0 && strings.HasPrefix(path, "/") {
+		return path
+	}
+	return "/bin/sh"
+}
+
+// vmEnded says whether the VM does not run any more.
+func (a *Agent) vmEnded(ctx context.Context, in *instance) bool {
+	s, _, err := a.observe(ctx, in)
+	return err == nil && s.VM != vmUp
+}
+
+// unknown concludes a script that an earlier agent began and did not see the end of.
+func (a *Agent) unknown(_ context.Context, in *instance, _ hv.VM) error {
+	status := &api.ScriptStatus{Code: hv.CodeTimedOut, Errors: []string{lostOutcome}}
+	return a.concludeScript(in, status, "startup script "+lostOutcome)
+}
+
+// concludeScript says how the script ended. One that is not monitored never fails
+// its instance; the controller does not show its result.
+func (a *Agent) concludeScript(in *instance, status *api.ScriptStatus, message string) error {
+	failed := status.Code != 0 || status.TimedOut || len(status.Errors) > 0
+	if failed && message == "" {
+		message = fmt.Sprintf("startup script exit code %d", status.Code)
+	}
+	phase := api.PhaseScriptOK
+	if failed && in.order.Start.Script.Monitoring {
+		phase = api.PhaseScriptFailed
+	} else {
+		message = ""
+	}
+	a.log.Info("startup script ended", "instance", in.id, "code", status.Code, "timed_out", status.TimedOut)
+	return a.change(in, func(s *journal.State) { s.Phase, s.Message, s.Script = phase, message, status })
+}
+
+// command is how a guest runs the script. Only a monitored one has a time-out.
+func command(script *api.Script) hv.Command {
+	var limit time.Duration
+	if script.Monitoring {
+		limit = time.Duration(script.Timeout) * time.Second
+		if script.Timeout <= 0 {
+			limit = scriptDefault
+		}
+	}
+	return hv.Script([]byte(script.Text), limit)
+}
+
+func scriptStatus(r hv.Result, err error) *api.ScriptStatus {
+	s := &api.ScriptStatus{
+		Code: r.Code, TimedOut: r.TimedOut, Errors: r.Errors,
+		Stdout: tail(r.Stdout), Stderr: tail(r.Stderr),
+	}
+	if err != nil {
+		s.Code, s.Errors = hv.CodeTimedOut, append(s.Errors, clip(err.Error(), maxMessage))
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.TimedOut = true
+	}
+	return s
+}
+
+// tail keeps the last bytes of an output as text.
+func tail(out []byte) string {
+	if len(out) > maxOutput {
+		out = out[len(out)-maxOutput:]
+	}
+	return strings.ToValidUTF8(string(out), "\uFFFD")
+}

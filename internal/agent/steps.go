@@ -1,0 +1,207 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// step carries out one action. It returns when there may be something new to
+// decide; vm is what was just seen.
+type step func(a *Agent, ctx context.Context, in *instance, vm hv.VM) error
+
+var steps = map[action]step{
+	doPull:        (*Agent).pull,
+	doStart:       (*Agent).start,
+	doDiscard:     (*Agent).discard,
+	doScript:      (*Agent).script,
+	doUnknown:     (*Agent).unknown,
+	doHandle:      (*Agent).handle,
+	doNoteStopped: (*Agent).noteStopped,
+	doNoteGone:    (*Agent).noteGone,
+	doRest:        (*Agent).rest,
+	doRemove:      (*Agent).remove,
+	doSettle:      (*Agent).settle,
+}
+
+const (
+	maxMessage    = 4 << 10 // bytes of a message in a status
+	removeTimeout = 2 * time.Minute
+	stopTimeout   = 2 * time.Minute
+	startSlack    = 30 * time.Second // beyond the boot time-out, which the driver keeps itself
+	startDefault  = 90 * time.Second
+)
+
+// pull makes the version present; an end that is ordered meanwhile cancels it.
+func (a *Agent) pull(ctx context.Context, in *instance, _ hv.VM) error {
+	err := a.change(in, func(s *journal.State) {
+		s.Phase, s.Message, in.progress = api.PhasePulling, "", 0
+	})
+	if err != nil {
+		return err
+	}
+	o := in.order.Start
+	ref := cache.Ref{
+		Registry: a.registryFor(o), TemplateID: o.TemplateID, Name: o.TemplateName,
+		Tag: o.Tag, Version: o.Version, ContentID: o.ContentID,
+	}
+	err = a.opts.Templates.Fetch(in.life, ref, func(at float64) { a.setProgress(in, at) })
+	if err != nil && in.life.Err() == nil {
+		return a.fail(ctx, in, err)
+	}
+	return nil
+}
+
+func (a *Agent) registryFor(o *api.StartOrder) string {
+	if o.Registry != "" {
+		return o.Registry
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.registry
+}
+
+// start boots the VM, or waits for one that an earlier agent started.
+func (a *Agent) start(ctx context.Context, in *instance, _ hv.VM) error {
+	err := a.change(in, func(s *journal.State) { s.Phase, s.Message = api.PhaseStarting, "" })
+	if err != nil {
+		return err
+	}
+	spec, err := a.spec(in)
+	if err != nil {
+		return a.fail(ctx, in, err)
+	}
+	limited, cancel := context.WithTimeout(in.life, spec.BootTimeout+startSlack)
+	defer cancel()
+	vm, err := a.opts.Driver.Start(limited, spec)
+	switch {
+	case in.life.Err() != nil:
+		return nil
+	case err != nil:
+		return a.fail(ctx, in, fmt.Errorf("start VM: %w", err))
+	}
+	a.log.Info("VM started", "instance", in.id)
+	return a.change(in, func(s *journal.State) {
+		s.Phase, s.VM = api.PhaseRunning, a.linkVM(vm)
+	})
+}
+
+// fail ends a start: first the VM goes, then that is said. A kill in between makes
+// the next agent try the start once more, which does no harm.
+func (a *Agent) fail(ctx context.Context, in *instance, cause error) error {
+	a.log.Warn("start failed", "instance", in.id, "error", cause)
+	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
+		err := a.discard(ctx, in, hv.VM{})
+		if err == nil {
+			break
+		}
+		a.log.Error("VM of a failed start cannot be removed yet", "instance", in.id, "error", err)
+		select {
+		case <-in.life.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+	return a.change(in, func(s *journal.State) {
+		s.Phase, s.Message, s.VM = api.PhaseFailed, clip(cause.Error(), maxMessage), nil
+	})
+}
+
+func (a *Agent) discard(ctx context.Context, in *instance, _ hv.VM) error {
+	limited, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	return a.opts.Driver.Delete(limited, in.id)
+}
+
+func (a *Agent) noteStopped(_ context.Context, in *instance, vm hv.VM) error {
+	message := "The VM stopped without being asked to"
+	if vm.Failure != "" {
+		message += ": " + clip(vm.Failure, maxMessage)
+	}
+	a.log.Warn("VM stopped", "instance", in.id, "reason", vm.Failure)
+	return a.change(in, func(s *journal.State) {
+		s.Phase, s.Message, s.VM = api.PhaseStopped, message, a.linkVM(vm)
+	})
+}
+
+func (a *Agent) noteGone(_ context.Context, in *instance, _ hv.VM) error {
+	a.log.Warn("VM vanished", "instance", in.id)
+	return a.change(in, func(s *journal.State) {
+		s.Phase, s.Message, s.VM = api.PhaseVanished, "The VM is not on its node any more", gone(s.VM)
+	})
+}
+
+// remove takes the VM away and says so; it never says so before.
+func (a *Agent) remove(ctx context.Context, in *instance, _ hv.VM) error {
+	if err := a.discard(ctx, in, hv.VM{}); err != nil {
+		return fmt.Errorf("remove VM: %w", err)
+	}
+	if in.snapshot().Silent {
+		return a.forget(in)
+	}
+	return a.change(in, func(s *journal.State) {
+		s.Phase, s.Message, s.VM, s.Ending = api.PhaseTerminated, "", gone(s.VM), true
+	})
+}
+
+// settle waits until the controller knows of the end; the entry is dropped then.
+func (a *Agent) settle(ctx context.Context, in *instance, _ hv.VM) error {
+	in.mu.Lock()
+	over := in.state.Silent || in.answered >= in.state.No
+	in.mu.Unlock()
+	if over {
+		return a.forget(in)
+	}
+	select {
+	case <-in.wake:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// handlers are the fail handlers by their number in an order.
+var handlers = map[int]func(ctx context.Context, d hv.Driver, id string) error{
+	int(farm.StopVM):   func(ctx context.Context, d hv.Driver, id string) error { return d.Stop(ctx, id, hv.StopOrderly) },
+	int(farm.KeepVM):   func(context.Context, hv.Driver, string) error { return nil },
+	int(farm.DeleteVM): func(ctx context.Context, d hv.Driver, id string) error { return d.Delete(ctx, id) },
+}
+
+// handle carries out what was ordered for a VM whose monitored script failed.
+func (a *Agent) handle(_ context.Context, in *instance, _ hv.VM) error {
+	limited, cancel := context.WithTimeout(in.life, stopTimeout)
+	defer cancel()
+	handler := handlers[in.order.Start.Script.OnFailure]
+	if handler == nil {
+		handler = handlers[int(farm.StopVM)]
+	}
+	err := handler(limited, a.opts.Driver, in.id)
+	var vm hv.VM
+	if err == nil || errors.Is(err, hv.ErrNotFound) {
+		vm, err = a.opts.Driver.Get(limited, in.id)
+	}
+	switch {
+	case in.life.Err() != nil:
+		return nil
+	case err != nil && !errors.Is(err, hv.ErrNotFound):
+		return fmt.Errorf("after a failed startup script: %w", err)
+	}
+	return a.change(in, func(s *journal.State) {
+		s.Phase, s.VM = api.PhaseScriptEnded, a.facts(vm, s.VM)
+	})
+}
+
+// clip shortens a text to its first n bytes.
+func clip(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return text[:n] + " ..."
+}

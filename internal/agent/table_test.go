@@ -1,0 +1,107 @@
+package agent
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+var phases = []api.Phase{
+	api.PhaseAccepted, api.PhasePulling, api.PhaseStarting, api.PhaseRunning, api.PhaseScriptOK,
+	api.PhaseScriptFailed, api.PhaseScriptEnded, api.PhaseFailed, api.PhaseStopped, api.PhaseVanished,
+	api.PhaseTerminated,
+}
+
+func everySight(do func(sight)) {
+	for _, phase := range phases {
+		for _, vm := range []vmSeen{noVM, vmUp, vmDown} {
+			for _, ending := range []bool{false, true} {
+				for _, cached := range []bool{false, true} {
+					for _, script := range []scriptSeen{noScript, scriptDue, scriptBegun} {
+						do(sight{phase, vm, ending, cached, script})
+					}
+				}
+			}
+		}
+	}
+}
+
+// want is the table once more, written out by hand as a reader would say it:
+// phase, then no VM / up / down. "pull|start" depends on the cache, "rest|script|unknown"
+// on the script.
+var want = map[api.Phase][3]string{
+	api.PhaseAccepted:     {"pull|start", "discard", "discard"},
+	api.PhasePulling:      {"pull|start", "discard", "discard"},
+	api.PhaseStarting:     {"pull|start", "start", "discard"},
+	api.PhaseRunning:      {"note-gone", "rest|script|unknown", "note-stopped"},
+	api.PhaseScriptOK:     {"note-gone", "rest", "note-stopped"},
+	api.PhaseScriptFailed: {"handle", "handle", "handle"},
+	api.PhaseScriptEnded:  {"rest", "rest", "rest"},
+	api.PhaseFailed:       {"rest", "discard", "discard"},
+	api.PhaseStopped:      {"note-gone", "rest", "rest"},
+	api.PhaseVanished:     {"rest", "rest", "rest"},
+	api.PhaseTerminated:   {"settle", "remove", "remove"},
+}
+
+func TestEveryPairIsDecided(t *testing.T) {
+	n := 0
+	everySight(func(s sight) {
+		n++
+		expect := want[s.Phase][s.VM]
+		switch {
+		case s.Ending && s.Phase == api.PhaseTerminated && s.VM == noVM:
+			expect = "settle"
+		case s.Ending:
+			expect = "remove"
+		case expect == "pull|start":
+			expect = map[bool]string{false: "pull", true: "start"}[s.Cached]
+		case expect == "rest|script|unknown":
+			expect = []string{"rest", "script", "unknown"}[s.Script]
+		}
+		if got := decide(s); string(got) != expect {
+			t.Errorf("%+v: %s, want %s", s, got, expect)
+		}
+		if steps[decide(s)] == nil {
+			t.Errorf("%+v: action %s has no step", s, decide(s))
+		}
+	})
+	if n != 11*3*2*2*3 {
+		t.Errorf("%d sights looked at", n)
+	}
+}
+
+// TestTableInvariants says the rules apart from the table.
+func TestTableInvariants(t *testing.T) {
+	everySight(func(s sight) {
+		a := decide(s)
+		fail := func(rule string) { t.Errorf("%+v -> %s: %s", s, a, rule) }
+		if s.Ending && a != doRemove && a != doSettle {
+			fail("termination beats everything")
+		}
+		if a == doSettle && s.VM != noVM {
+			fail("nothing is forgotten while its VM is there")
+		}
+		if a == doScript && s.Script != scriptDue {
+			fail("no script runs twice")
+		}
+		if a == doStart && s.VM == noVM && !s.Cached {
+			fail("nothing starts without its version")
+		}
+		if a == doPull && s.Cached {
+			fail("nothing present is pulled")
+		}
+		if (a == doDiscard || a == doRemove) && !s.Ending && s.VM == vmUp &&
+			(s.Phase == api.PhaseRunning || s.Phase == api.PhaseScriptOK) {
+			fail("no running VM is removed unasked")
+		}
+	})
+}
+
+func TestUnknownPhaseIsRemoved(t *testing.T) {
+	for vm := noVM; vm <= vmDown; vm++ {
+		if got := decide(sight{Phase: "of-tomorrow", VM: vm}); got != doRemove {
+			t.Errorf("%s with VM %s", got, fmt.Sprint(vm))
+		}
+	}
+}

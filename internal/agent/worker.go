@@ -1,0 +1,143 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// errForget is what a step returns when nothing of its instance is left.
+var errForget = errors.New("nothing is left")
+
+const (
+	retryFirst = 200 * time.Millisecond
+	retryMost  = 5 * time.Second
+	askTimeout = 10 * time.Second // of a look at one VM
+)
+
+// work goes round observe, decide, act until nothing of the instance is left or the
+// agent ends. A step that failed for a reason of this host (a full disk, a driver
+// that does not answer) is tried again for as long as it takes.
+func (a *Agent) work(ctx context.Context, in *instance) {
+	defer in.kill()
+	wait := retryFirst
+	for ctx.Err() == nil {
+		s, vm, err := a.observe(ctx, in)
+		if err == nil {
+			err = steps[decide(s)](a, ctx, in, vm)
+		}
+		switch {
+		case err == nil || errors.Is(err, errEnding):
+			wait = retryFirst
+			continue
+		case errors.Is(err, errForget):
+			return
+		case ctx.Err() != nil:
+			return
+		}
+		a.log.Error("step failed and is tried again", "instance", in.id, "phase", string(s.Phase), "error", err)
+		select {
+		case <-ctx.Done():
+		case <-in.wake:
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, retryMost)
+	}
+}
+
+// observe looks at everything a decision depends on.
+func (a *Agent) observe(ctx context.Context, in *instance) (sight, hv.VM, error) {
+	ask, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	state := in.snapshot()
+	s := sight{Phase: state.Phase, Ending: state.Ending, Script: in.scriptState(state), VM: noVM}
+	if start := in.order.Start; start != nil {
+		s.Cached = a.opts.Templates.Has(start.ContentID)
+	}
+	vm, err := a.opts.Driver.Get(ask, in.id)
+	switch {
+	case errors.Is(err, hv.ErrNotFound):
+		return s, hv.VM{}, nil
+	case err != nil:
+		return s, hv.VM{}, err
+	case vm.Status == hv.Running:
+		s.VM = vmUp
+	default:
+		s.VM = vmDown
+	}
+	return s, vm, nil
+}
+
+// rest waits until something changes, after telling what is known of the VM.
+func (a *Agent) rest(ctx context.Context, in *instance, vm hv.VM) error {
+	if err := a.refresh(in, vm); err != nil {
+		return err
+	}
+	select {
+	case <-in.wake:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// refresh reports the facts of a VM when they are others than last said.
+func (a *Agent) refresh(in *instance, vm hv.VM) error {
+	said := in.snapshot().VM
+	now := a.facts(vm, said)
+	if sameVM(said, now) {
+		return nil
+	}
+	return a.change(in, func(s *journal.State) { s.VM = now })
+}
+
+// facts gives what is to be said of a VM now; a zero vm is one that is not there,
+// of which the last facts stay.
+func (a *Agent) facts(vm hv.VM, said *api.LinkVM) *api.LinkVM {
+	if vm.ID == "" {
+		return gone(said)
+	}
+	return a.linkVM(vm)
+}
+
+// forget drops an instance of which nothing is left.
+func (a *Agent) forget(in *instance) error {
+	if err := a.opts.Journal.Remove(in.id); err != nil {
+		return err
+	}
+	if start := in.order.Start; start != nil {
+		a.opts.Templates.Unpin(start.ContentID, in.id)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.instances, in.id)
+	a.rememberLocked(in.id, in.snapshot().Claim)
+	a.log.Info("instance gone", "instance", in.id)
+	return errForget
+}
+
+// remembered bounds the list of instances that left lately.
+const remembered = 1024
+
+// rememberLocked keeps a start order that comes late from bringing back what was
+// terminated.
+func (a *Agent) rememberLocked(id, claim string) {
+	if len(a.ended) >= remembered {
+		clear(a.ended)
+	}
+	a.ended[id] = claim
+}
+
+// waitsForVM says in which phases an instance's VM is expected as it was last
+// reported, so that a difference is worth another look.
+func waitsForVM(phase api.Phase) bool {
+	switch phase {
+	case api.PhaseRunning, api.PhaseScriptOK, api.PhaseScriptEnded, api.PhaseStopped:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,556 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/host"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/sim"
+)
+
+const (
+	idA     = "01890000-0000-7000-8000-00000000000a"
+	content = "c0ffee"
+)
+
+var errKilled = errors.New("the agent was killed")
+
+// gate is where an agent can be killed: every durable step, every call of the driver
+// and every message passes it. After the kill nothing passes any more, so whatever
+// the dead agent's goroutines still do has no effect, as with kill -9.
+type gate struct {
+	mu    sync.Mutex
+	left  int // steps until the kill; < 0: never
+	passd []string
+	dead  chan struct{}
+}
+
+func newGate(left int) *gate { return &gate{left: left, dead: make(chan struct{})} }
+
+func (g *gate) pass(step string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.isDead() {
+		return errKilled
+	}
+	g.passd = append(g.passd, step)
+	if g.left == 0 {
+		close(g.dead)
+		return errKilled
+	}
+	g.left--
+	return nil
+}
+
+func (g *gate) isDead() bool {
+	select {
+	case <-g.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+func (g *gate) kill() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.isDead() {
+		close(g.dead)
+	}
+}
+
+// world is a node that outlives its agents: its disk, its hypervisor, its controller.
+type world struct {
+	t       *testing.T
+	dir     string
+	host    *sim.Host
+	control *controller
+	source  *source
+
+	mu      sync.Mutex
+	scripts int // startup scripts that were really begun in a guest
+	deletes int // VMs that were really removed
+	starts  int // VMs that were really started
+}
+
+func newWorld(t *testing.T, o sim.Options) *world {
+	t.Helper()
+	h, err := sim.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &world{t: t, dir: t.TempDir(), host: h, control: newController(), source: &source{}}
+}
+
+// boot starts an agent over the world. It ends when the returned function is called,
+// which gives what Run answered.
+func (w *world) boot(g *gate) (stop func() error) {
+	w.t.Helper()
+	j, err := journal.Open(filepath.Join(w.dir, "instances"), journal.Options{
+		Step: func(step string) error { return g.pass("journal " + step) },
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	c, err := cache.Open(cache.Options{Dir: filepath.Join(w.dir, "templates"), Source: gatedSource{w.source, g}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	a := New(Options{
+		Identity: home.Identity{NodeID: "node", Host: "192.0.2.7", Registry: "http://registry"},
+		Link:     gatedLink{w.control, g}, Driver: gatedDriver{w.host, g, w}, Templates: c, Journal: j,
+		Machine: still{}, Logger: slog.New(slog.DiscardHandler), Version: "test",
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	go func() {
+		select {
+		case <-g.dead:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return func() error {
+		cancel()
+		err := <-done
+		_ = c.Close()
+		_ = j.Close()
+		return err
+	}
+}
+
+// vms gives the VMs that the hypervisor has.
+func (w *world) vms() []hv.VM {
+	list, err := w.host.List(context.Background())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return list
+}
+
+func (w *world) journalled() []string {
+	list, err := journal.Reader(filepath.Join(w.dir, "instances"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ids := make([]string, len(list))
+	for i, e := range list {
+		ids[i] = e.Order.InstanceID
+	}
+	return ids
+}
+
+// still is a machine on which nothing happens.
+type still struct{}
+
+func (still) Facts() host.Facts {
+	return host.Facts{Arch: "amd64", OS: "linux", CPUs: 4, MemoryMB: 8192}
+}
+func (still) FreeMemoryMB() int                           { return 4096 }
+func (still) Disk() (free, total, vms int64)              { return 1 << 40, 2 << 40, 0 }
+func (still) Load(time.Time, []int) (cpu, memory float64) { return 0.5, 0.25 }
+
+// source brings a template whose disk is empty, at the pace it is told.
+type source struct {
+	mu    sync.Mutex
+	takes time.Duration
+	fail  error
+	pulls int
+}
+
+func (s *source) set(takes time.Duration, fail error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.takes, s.fail = takes, fail
+}
+
+func (s *source) Size(context.Context, cache.Ref) (int64, error) { return 0, nil }
+
+func (s *source) Fetch(ctx context.Context, _ cache.Ref, dir string, progress func(float64)) error {
+	s.mu.Lock()
+	s.pulls++
+	takes, fail := s.takes, s.fail
+	s.mu.Unlock()
+	for i := range 10 {
+		select {
+		case <-time.After(takes / 10):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		progress(float64(i+1) / 10)
+	}
+	if fail != nil {
+		return fail
+	}
+	config := `{"ram":"2G","cpu":{"cores":2},"hard_drives":[{"file":"disk.qcow2"}],` +
+		`"network_cards":[{"port_forwarding_rules":[{"rule_name":"ssh","guest_port":22}]}]}`
+	return os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600)
+}
+
+type gatedSource struct {
+	*source
+	g *gate
+}
+
+func (s gatedSource) Fetch(ctx context.Context, ref cache.Ref, dir string, progress func(float64)) error {
+	if err := s.g.pass("fetch"); err != nil {
+		return err
+	}
+	if err := s.source.Fetch(ctx, ref, dir, progress); err != nil {
+		return err
+	}
+	return s.g.pass("fetched")
+}
+
+type gatedLink struct {
+	c *controller
+	g *gate
+}
+
+func (l gatedLink) Poll(ctx context.Context, wait time.Duration, in api.PollRequest) (api.PollAnswer, error) {
+	if l.g.isDead() {
+		return api.PollAnswer{}, errKilled
+	}
+	out, err := l.c.Poll(ctx, wait, in)
+	if err == nil && len(out.Orders) > 0 {
+		err = l.g.pass("orders")
+	}
+	return out, err
+}
+
+func (l gatedLink) Report(ctx context.Context, in api.Report) (api.ReportAnswer, error) {
+	if err := l.g.pass("report"); err != nil {
+		return api.ReportAnswer{}, err
+	}
+	out, err := l.c.Report(ctx, in)
+	if err == nil {
+		err = l.g.pass("reported")
+	}
+	return out, err
+}
+
+// gatedDriver lets calls that were begun go on without their dead agent, as a
+// hypervisor does.
+type gatedDriver struct {
+	*sim.Host
+	g *gate
+	w *world
+}
+
+func through[T any](ctx context.Context, g *gate, name string, call func(context.Context) (T, error)) (T, error) {
+	var none T
+	if err := g.pass(name); err != nil {
+		return none, err
+	}
+	type answer struct {
+		v   T
+		err error
+	}
+	inner, cancel := context.WithCancel(context.Background())
+	done := make(chan answer, 1)
+	go func() {
+		defer cancel()
+		v, err := call(inner)
+		done <- answer{v, err}
+	}()
+	select {
+	case <-g.dead:
+		return none, errKilled
+	case <-ctx.Done():
+		if g.isDead() {
+			return none, errKilled
+		}
+		cancel()
+		a := <-done
+		return a.v, a.err
+	case a := <-done:
+		if err := g.pass(name + " done"); err != nil {
+			return none, err
+		}
+		return a.v, a.err
+	}
+}
+
+func (d gatedDriver) Start(ctx context.Context, s hv.Spec) (hv.VM, error) {
+	return through(ctx, d.g, "start", func(ctx context.Context) (hv.VM, error) {
+		d.w.count(&d.w.starts)
+		return d.Host.Start(ctx, s)
+	})
+}
+
+func (d gatedDriver) Stop(ctx context.Context, id string, how hv.StopMode) error {
+	_, err := through(ctx, d.g, "stop", func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, d.Host.Stop(ctx, id, how)
+	})
+	return err
+}
+
+func (d gatedDriver) Delete(ctx context.Context, id string) error {
+	_, err := through(ctx, d.g, "delete", func(ctx context.Context) (struct{}, error) {
+		if _, err := d.Host.Get(ctx, id); err == nil {
+			d.w.count(&d.w.deletes)
+		}
+		return struct{}{}, d.Host.Delete(ctx, id)
+	})
+	return err
+}
+
+func (d gatedDriver) Exec(ctx context.Context, id string, c hv.Command) (hv.Result, error) {
+	return through(ctx, d.g, "exec", func(ctx context.Context) (hv.Result, error) {
+		if len(c.Stdin) > 0 {
+			d.w.count(&d.w.scripts)
+		}
+		return d.Host.Exec(ctx, id, c)
+	})
+}
+
+func (w *world) count(n *int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	*n++
+}
+
+// controller is the other end of the node link: it keeps orders due until they are
+// acknowledged (terminations: until they are done) and notes every status.
+type controller struct {
+	mu       sync.Mutex
+	due      []api.Order
+	sent     map[string]time.Time
+	claims   map[string]string             // instance id -> its claim
+	last     map[string]api.InstanceStatus // instance id -> last status taken
+	history  map[string][]api.InstanceStatus
+	deleted  map[string]time.Time // when a termination was acknowledged
+	faults   []string
+	polls    []api.PollRequest
+	wake     chan struct{}
+	pollErr  error
+	reportOK func() error
+	needFull bool
+}
+
+func newController() *controller {
+	return &controller{
+		sent: map[string]time.Time{}, claims: map[string]string{}, last: map[string]api.InstanceStatus{},
+		history: map[string][]api.InstanceStatus{}, deleted: map[string]time.Time{}, wake: make(chan struct{}, 1),
+	}
+}
+
+func (c *controller) order(o api.Order) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o.Kind == api.OrderTerminate {
+		c.due = slices.DeleteFunc(c.due, func(d api.Order) bool { return d.InstanceID == o.InstanceID })
+	}
+	if o.Claim != "" && c.claims[o.InstanceID] != o.Claim {
+		c.claims[o.InstanceID] = o.Claim
+		delete(c.deleted, o.InstanceID)
+	}
+	c.due = append(c.due, o)
+	c.ringLocked()
+}
+
+func (c *controller) ringLocked() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *controller) Poll(ctx context.Context, wait time.Duration, in api.PollRequest) (api.PollAnswer, error) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	c.mu.Lock()
+	c.polls = append(c.polls, in)
+	if c.pollErr != nil {
+		defer c.mu.Unlock()
+		return api.PollAnswer{}, c.pollErr
+	}
+	for _, ack := range in.Acks {
+		if ack.Kind == api.OrderTerminate {
+			c.deleted[ack.InstanceID] = time.Now()
+			continue
+		}
+		c.due = slices.DeleteFunc(c.due, func(o api.Order) bool {
+			return o.InstanceID == ack.InstanceID && o.Claim == ack.Claim && o.Kind == ack.Kind
+		})
+	}
+	full := c.needFull
+	c.needFull = false
+	c.mu.Unlock()
+	if full {
+		return api.PollAnswer{NeedFull: true}, nil
+	}
+	for {
+		if orders := c.take(); len(orders) > 0 {
+			return api.PollAnswer{Orders: orders}, nil
+		}
+		select {
+		case <-c.wake:
+		case <-timer.C:
+			return api.PollAnswer{Orders: c.take()}, nil
+		case <-ctx.Done():
+			return api.PollAnswer{}, ctx.Err()
+		}
+	}
+}
+
+// take gives the orders that were never sent, or not within the last 5 s.
+func (c *controller) take() []api.Order {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []api.Order
+	for _, o := range c.due {
+		key := fmt.Sprint(o.Kind, o.InstanceID, o.Claim)
+		if at, sent := c.sent[key]; sent && time.Since(at) < 5*time.Second {
+			continue
+		}
+		c.sent[key] = time.Now()
+		out = append(out, o)
+	}
+	return out
+}
+
+func (c *controller) Report(_ context.Context, in api.Report) (api.ReportAnswer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.reportOK != nil {
+		if err := c.reportOK(); err != nil {
+			return api.ReportAnswer{}, err
+		}
+	}
+	var answer api.ReportAnswer
+	for _, s := range in.Statuses {
+		if claim, known := c.claims[s.InstanceID]; known && claim != s.Claim {
+			answer.Refused = append(answer.Refused, api.Ack{InstanceID: s.InstanceID, Claim: s.Claim})
+			continue
+		}
+		c.takeStatusLocked(s)
+	}
+	return answer, nil
+}
+
+func (c *controller) takeStatusLocked(s api.InstanceStatus) {
+	old, known := c.last[s.InstanceID]
+	// A report that was on its way when the termination came is no fault: it comes at
+	// the same instant of the bubble's time.
+	if at, yes := c.deleted[s.InstanceID]; yes && time.Now().After(at) && s.Phase != api.PhaseTerminated {
+		c.faults = append(c.faults, fmt.Sprintf("%s reported after a termination was acknowledged", s.Phase))
+	}
+	if known && old.Claim == s.Claim && s.No == old.No && s.Phase != old.Phase && s.Phase != api.PhaseTerminated {
+		c.faults = append(c.faults, fmt.Sprintf("number %d means %s and %s", s.No, old.Phase, s.Phase))
+	}
+	if known && old.Claim == s.Claim && s.No < old.No && s.Phase != api.PhaseTerminated {
+		c.faults = append(c.faults, fmt.Sprintf("number %d after %d", s.No, old.No))
+	}
+	c.last[s.InstanceID] = s
+	c.history[s.InstanceID] = append(c.history[s.InstanceID], s)
+	if s.Phase == api.PhaseTerminated {
+		c.due = slices.DeleteFunc(c.due, func(o api.Order) bool { return o.InstanceID == s.InstanceID })
+	}
+}
+
+func (c *controller) phase(id string) api.Phase {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last[id].Phase
+}
+
+func (c *controller) status(id string) api.InstanceStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last[id]
+}
+
+func (c *controller) phasesOf(id string) []api.Phase {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []api.Phase
+	for _, s := range c.history[id] {
+		if len(out) == 0 || out[len(out)-1] != s.Phase {
+			out = append(out, s.Phase)
+		}
+	}
+	return out
+}
+
+// startOrder is the order for idA; edit changes it.
+func startOrder(edit func(*api.StartOrder)) api.Order {
+	o := api.Order{Kind: api.OrderStart, InstanceID: idA, Claim: "1", Start: &api.StartOrder{
+		TemplateID: "t", TemplateName: "debian", Tag: "v1", ContentID: content, VMName: "mgmtManaged-x", StartTimeout: 60,
+	}}
+	if edit != nil {
+		edit(o.Start)
+	}
+	return o
+}
+
+func withScript(s api.Script) func(*api.StartOrder) {
+	return func(o *api.StartOrder) { o.Script = &s }
+}
+
+func terminate(claim string) api.Order {
+	return api.Order{Kind: api.OrderTerminate, InstanceID: idA, Claim: claim}
+}
+
+// until waits, in the bubble's own time, for a phase to be reported.
+func (w *world) until(phase api.Phase) {
+	w.t.Helper()
+	for range 6000 {
+		if w.control.phase(idA) == phase {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	w.t.Fatalf("never reported %s; last %+v", phase, w.control.status(idA))
+}
+
+// checkClean says what must hold when everything has been terminated.
+func (w *world) checkClean() {
+	w.t.Helper()
+	if left := w.vms(); len(left) != 0 {
+		w.t.Errorf("VMs are left: %+v", left)
+	}
+	if left := w.journalled(); len(left) != 0 {
+		w.t.Errorf("journal entries are left: %v", left)
+	}
+	w.checkFaults()
+}
+
+func (w *world) checkFaults() {
+	w.t.Helper()
+	w.control.mu.Lock()
+	defer w.control.mu.Unlock()
+	for _, f := range w.control.faults {
+		w.t.Errorf("on the wire: %s", f)
+	}
+}
+
+// inWorld runs a test with one agent in a bubble of its own time.
+func inWorld(t *testing.T, o sim.Options, do func(*world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, o)
+		stop := w.boot(newGate(-1))
+		do(w)
+		if err := stop(); err != nil && farm.CodeOf(err) != farm.CodeUnauthenticated {
+			t.Errorf("Run: %v", err)
+		}
+		w.checkFaults()
+	})
+}
