@@ -65,8 +65,8 @@ func TestParseFileRefuses(t *testing.T) {
 }
 
 func TestFileNamesUnknownSettings(t *testing.T) {
-	_, err := Load(sample, Sources{File: writeFile(t, "SVC_NAME=berta\nSVC_NMAE=anna\n")})
-	if err == nil || !strings.Contains(err.Error(), "line 2: unknown setting SVC_NMAE") {
+	_, err := Load(sample, Sources{File: writeFile(t, "SVC_NAME=berta\nSVC_NAMES=anna\n")})
+	if err == nil || !strings.Contains(err.Error(), "line 2: unknown setting SVC_NAMES") {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -143,7 +143,7 @@ func readSecret(path string) (string, error) {
 // readBounded reads a whole file that must not be larger than limit bytes. Neither
 // the path nor the content is in its errors.
 func readBounded(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path) //nolint:gosec // the operator names the file
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, bare(err)
 	}
@@ -160,8 +160,7 @@ func readBounded(path string, limit int64) ([]byte, error) {
 
 // bare drops the operation and the path of a file error: the caller names the file.
 func bare(err error) error {
-	var p *os.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*os.PathError](err); ok {
 		return p.Err
 	}
 	return err

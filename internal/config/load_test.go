@@ -81,11 +81,11 @@ func TestPrecedence(t *testing.T) {
 	}{{FromFlag, 10}, {FromEnv, 20}, {FromFile, 30}}
 	for subset := range 8 {
 		src, want, number := Sources{}, FromDefault, 3
-		for i := len(order) - 1; i >= 0; i-- {
+		for i, given := range slices.Backward(order) {
 			if subset&(1<<i) == 0 {
 				continue
 			}
-			want, number = order[i].origin, order[i].number
+			want, number = given.origin, given.number
 			switch want {
 			case FromFlag:
 				src.Flags = parsedFlags(t, sample, "--count=10")

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// cleanUpTime is how long a VM that nobody owns may stay: 30 full reports, at least
+// 150 s, and a margin.
+const cleanUpTime = 4 * time.Minute
+
+// judge waits for calm, judges the world at rest, terminates everything, judges the
+// empty world, and holds the whole history against what was acknowledged.
+func (s *scene) judge(ctx context.Context) (result, error) {
+	r := result{Target: s.name, Kills: s.kills, Others: s.others}
+	calm, errs, err := s.settle(ctx, func(w world, f *findings) { judgeCalm(s.history.all(), w, s.rules, f) })
+	if err != nil {
+		return r, err
+	}
+	r.Errors = errs
+	s.say("calm: lost %d, orphans %d, stuck %d; terminating everything", calm.Lost, calm.Orphans, calm.Stuck)
+	if err := s.terminateAll(ctx); err != nil {
+		return r, err
+	}
+	end, _, err := s.settle(ctx, judgeEnd)
+	if err != nil {
+		return r, err
+	}
+	var calls findings
+	judgeCalls(s.history.all(), s.rules, &calls)
+	for _, f := range []findings{calls, calm, end} {
+		r.Lost += f.Lost
+		r.Orphans += f.Orphans
+		r.Stuck += f.Stuck
+		r.Problems = append(r.Problems, f.Problems...)
+	}
+	r.Acknowledged = s.history.acknowledged()
+	return r, nil
+}
+
+// settle judges the world again until nothing is wrong with it or the time for that
+// has passed: what is late is not wrong. It also counts the instances in Error.
+func (s *scene) settle(ctx context.Context, judge func(world, *findings)) (f findings, errs int, err error) {
+	begin := time.Now()
+	for {
+		w, err := s.world(ctx)
+		if err != nil {
+			return f, 0, err
+		}
+		f, errs = findings{}, 0
+		judge(w, &f)
+		for _, r := range w.Records {
+			if r.State == "Error" {
+				errs++
+			}
+		}
+		limit := s.calmTime
+		if f.Orphans > 0 {
+			limit = max(limit, cleanUpTime)
+		}
+		if len(f.Problems) == 0 || time.Since(begin) > limit {
+			return f, errs, nil
+		}
+		if !pause(ctx, 500*time.Millisecond) {
+			return f, 0, ctx.Err()
+		}
+	}
+}
+
+// world looks at every record and every VM. VMs are looked at first: one that goes
+// meanwhile has its record still, and one that comes has it already.
+func (s *scene) world(ctx context.Context) (w world, err error) {
+	if w.Machines, err = s.machines(); err != nil {
+		return w, fmt.Errorf("look for VMs: %w", err)
+	}
+	for range 20 {
+		if w.Records, err = s.client.list(ctx, nil); err == nil {
+			return w, nil
+		}
+		pause(ctx, 500*time.Millisecond)
+	}
+	return w, fmt.Errorf("list the instances: %w", err)
+}
+
+// terminateAll asks for the end of everything that is listed.
+func (s *scene) terminateAll(ctx context.Context) error {
+	w, err := s.world(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range w.Records {
+		if err := s.client.terminate(ctx, r.ID); err != nil && err.Error() != "Not found" {
+			return fmt.Errorf("terminate instance %s: %w", r.ID, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// client speaks the controller's API and writes every call into the history.
+type client struct {
+	base    string
+	http    *http.Client
+	history *history
+}
+
+// callTime bounds one call: as short as the shortest time-out of real clients.
+const callTime = 5 * time.Second
+
+func newClient(base string, h *history) *client {
+	return &client{base: base, history: h, http: &http.Client{Timeout: callTime}}
+}
+
+// refusal is an answer with status FAIL: the controller heard the call and said no.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// send makes one call and decodes the body of an OK answer into out.
+func (c *client) send(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		raw, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var answer api.Envelope[json.RawMessage]
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return fmt.Errorf("%s %s: HTTP %d: %w", method, path, resp.StatusCode, err)
+	}
+	if answer.Status != api.StatusOK {
+		return refusal(answer.Message)
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(answer.Body, out)
+}
+
+// order is what a create asks for.
+type order struct {
+	Template   string `json:"vmid"`
+	ExternalID string `json:"external_id"`
+	Count      int    `json:"count"`
+	Script     []byte `json:"startup_script,omitempty"` // base64 on the wire
+	Monitoring bool   `json:"script_monitoring,omitempty"`
+}
+
+// create asks for instances; without an acknowledgement nothing is known.
+func (c *client) create(ctx context.Context, o order) ([]string, error) {
+	entry := call{Op: opCreate, Begin: c.history.now(), ExternalID: o.ExternalID}
+	var ids []string
+	err := c.send(ctx, http.MethodPost, "/api/v1/vm", o, &ids)
+	if err == nil && len(ids) != o.Count {
+		err = fmt.Errorf("asked for %d instances, got %d", o.Count, len(ids))
+	}
+	if err == nil {
+		entry.Instances = ids
+	}
+	c.finish(entry, err)
+	return ids, err
+}
+
+// finish completes an entry of the history.
+func (c *client) finish(entry call, err error) {
+	entry.End, entry.Acked = c.history.now(), err == nil
+	if err != nil {
+		entry.Message = err.Error()
+	}
+	c.history.add(entry)
+}
+
+// terminate asks once for the end of an instance.
+func (c *client) terminate(ctx context.Context, id string) error {
+	entry := call{Op: opTerminate, Begin: c.history.now(), Instances: []string{id}}
+	err := c.send(ctx, http.MethodDelete, "/api/v1/vm", map[string]string{"id": id}, nil)
+	c.finish(entry, err)
+	return err
+}
+
+// look asks for one instance and gives its state, or notFound.
+func (c *client) look(ctx context.Context, id string) (string, error) {
+	entry := call{Op: opLook, Begin: c.history.now(), Instances: []string{id}}
+	var inst api.Instance
+	err := c.send(ctx, http.MethodGet, "/api/v1/vm?id="+url.QueryEscape(id), nil, &inst)
+	entry.State, entry.End = inst.InstanceState, c.history.now()
+	message := inst.Message
+	if errors.Is(err, refusal("Not found")) {
+		entry.State, err = notFound, nil
+	}
+	entry.Acked, entry.Message = err == nil, message
+	if err != nil {
+		entry.Message = err.Error()
+	}
+	c.history.add(entry)
+	return entry.State, err
+}
+
+// list asks for every instance. The history gets an entry for each one that was seen
+// and for each expected one that was not.
+func (c *client) list(ctx context.Context, expected []string) ([]record, error) {
+	begin := c.history.now()
+	var items []api.InstanceItem
+	err := c.send(ctx, http.MethodGet, "/api/v1/vm", nil, &items)
+	end := c.history.now()
+	if err != nil {
+		c.finish(call{Op: opList, Begin: begin}, err)
+		return nil, err
+	}
+	records := make([]record, len(items))
+	seen := func(id, state, message string) {
+		c.history.add(call{
+			Op: opList, Begin: begin, End: end, Instances: []string{id}, State: state, Message: message, Acked: true,
+		})
+	}
+	for i, item := range items {
+		records[i] = record{ID: item.InstanceID, State: item.VM.InstanceState, Message: item.VM.Message}
+		if item.ExternalID != nil {
+			records[i].ExternalID = *item.ExternalID
+		}
+		seen(records[i].ID, records[i].State, records[i].Message)
+	}
+	for _, id := range expected {
+		if !slices.ContainsFunc(records, func(r record) bool { return r.ID == id }) {
+			seen(id, notFound, "")
+		}
+	}
+	return records, nil
+}
+
+// nodes gives the states of the nodes by their names.
+func (c *client) nodes(ctx context.Context) (map[string]string, error) {
+	var list []api.Node
+	if err := c.send(ctx, http.MethodGet, "/api/v1/node", nil, &list); err != nil {
+		return nil, err
+	}
+	states := map[string]string{}
+	for _, n := range list {
+		states[n.NodeName] = n.State
+	}
+	return states, nil
+}

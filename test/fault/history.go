@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// op is the kind of a call to the controller.
+type op string
+
+// The calls that a history holds.
+const (
+	opCreate    op = "create"
+	opTerminate op = "terminate"
+	opLook      op = "look" // one instance, by id
+	opList      op = "list" // every instance; one entry an instance that was seen or missed
+)
+
+// call is one call and what came of it. Times are since the history began, from the
+// monotonic clock of this one process, so that calls can be ordered.
+type call struct {
+	Op         op            `json:"op"`
+	Begin      time.Duration `json:"begin"`
+	End        time.Duration `json:"end"`
+	ExternalID string        `json:"external_id,omitempty"` // of a create; unique for every create
+	Instances  []string      `json:"instances,omitempty"`   // that the call was about, or that it made
+	Acked      bool          `json:"acked"`                 // the controller answered OK
+	State      string        `json:"state,omitempty"`       // that a look saw; notFound when there was none
+	Message    string        `json:"message,omitempty"`     // of the instance, or why there was no acknowledgement
+}
+
+// notFound is the state of an instance that a look or a list did not find.
+const notFound = "(not found)"
+
+// history is every call of a run, in the order in which the calls ended.
+type history struct {
+	start time.Time
+
+	mu    sync.Mutex // guards calls
+	calls []call
+}
+
+func newHistory() *history { return &history{start: time.Now()} }
+
+// now is the moment on the clock of the history.
+func (h *history) now() time.Duration { return time.Since(h.start) }
+
+func (h *history) add(c call) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls = append(h.calls, c)
+}
+
+// all gives every call so far.
+func (h *history) all() []call {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clip(h.calls)
+}
+
+// acknowledged counts the creates and terminates that the controller said OK to.
+func (h *history) acknowledged() int {
+	n := 0
+	for _, c := range h.all() {
+		if c.Acked && (c.Op == opCreate || c.Op == opTerminate) {
+			n++
+		}
+	}
+	return n
+}
+
+// write keeps the history for whoever looks for the cause of a failure.
+func (h *history) write(path string) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("keep the history: %w", err)
+	}
+	defer func() {
+		if e := f.Close(); err == nil {
+			err = e
+		}
+	}()
+	enc := json.NewEncoder(f)
+	for _, c := range h.all() {
+		if err := enc.Encode(c); err != nil {
+			return fmt.Errorf("keep the history: %w", err)
+		}
+	}
+	return nil
+}

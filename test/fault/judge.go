@@ -1,0 +1,254 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// record is an instance as the controller lists it.
+type record struct {
+	ID, ExternalID, State, Message string
+}
+
+// machine is a VM as the host shows it: a QEMU process or the file of a simulated VM.
+type machine struct {
+	Instance string // whose it says to be
+	What     string // how it was found, for the report
+	Running  bool
+}
+
+// world is what is there once everything is calm: every record and every VM.
+type world struct {
+	Records  []record
+	Machines []machine
+}
+
+// findings are what a judgement counts, with a sentence for each.
+type findings struct {
+	Lost, Orphans, Stuck int
+	Problems             []string
+}
+
+func (f *findings) lost(format string, args ...any) {
+	f.Lost++
+	f.Problems = append(f.Problems, "lost: "+fmt.Sprintf(format, args...))
+}
+
+func (f *findings) orphan(format string, args ...any) {
+	f.Orphans++
+	f.Problems = append(f.Problems, "orphan: "+fmt.Sprintf(format, args...))
+}
+
+func (f *findings) stuck(format string, args ...any) {
+	f.Stuck++
+	f.Problems = append(f.Problems, "stuck: "+fmt.Sprintf(format, args...))
+}
+
+// life is what a history says of one instance.
+type life struct {
+	external  string
+	created   time.Duration // when its create was acknowledged; never when it was not
+	asked     time.Duration // when the first terminate began; never when there was none
+	agreed    time.Duration // when the first terminate was acknowledged; never when none was
+	started   time.Duration // when it was first seen Started
+	gone      time.Duration // when it was first found missing after agreed
+	complaint bool          // one sentence an instance is enough
+}
+
+// never is later than everything.
+const never = time.Duration(1<<63 - 1)
+
+// rules say what a run allows.
+type rules struct {
+	ErrorAllowed bool // a kill may end an instance in Error: it was the VM that was killed, or its agent
+}
+
+// lives collects what the creates and terminates of a history promise.
+func lives(calls []call) map[string]*life {
+	all := map[string]*life{}
+	get := func(id string) *life {
+		if all[id] == nil {
+			all[id] = &life{created: never, asked: never, agreed: never, started: never, gone: never}
+		}
+		return all[id]
+	}
+	for _, c := range calls {
+		for _, id := range c.Instances {
+			l := get(id)
+			switch {
+			case c.Op == opCreate && c.Acked:
+				l.created, l.external = min(l.created, c.End), c.ExternalID
+			case c.Op == opTerminate:
+				l.asked = min(l.asked, c.Begin)
+				if c.Acked {
+					l.agreed = min(l.agreed, c.End)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// judgeCalls holds every answer of the history against what was acknowledged before
+// the question was asked.
+func judgeCalls(calls []call, r rules, f *findings) {
+	all := lives(calls)
+	for _, c := range calls {
+		if c.Op == opCreate {
+			continue
+		}
+		for _, id := range c.Instances {
+			l := all[id]
+			if l == nil || l.complaint || l.created > c.Begin {
+				continue // nothing was promised yet
+			}
+			why := ""
+			switch {
+			case c.Op == opTerminate:
+				why = wrongRefusal(l, c)
+			case c.Acked:
+				why = wrong(l, c, r)
+			}
+			if why != "" {
+				l.complaint = true
+				f.lost("instance %s: %s (%s at %s)", id, why, c.Op, c.End.Round(time.Millisecond))
+			}
+		}
+	}
+}
+
+// The states before Started, those of an instance whose VM ended, and those after an
+// acknowledged termination.
+var (
+	waiting = []string{"Scheduling", "Pulling"}
+	failing = []string{"Error", "Stopping", "Stopped"}
+	ending  = []string{"Terminating", "Terminated", notFound}
+)
+
+// wrong says what breaks a promise in one answer about one instance; "" when nothing does.
+func wrong(l *life, c call, r rules) string {
+	if l.agreed <= c.Begin {
+		return wrongAfterTermination(l, c)
+	}
+	switch {
+	case l.asked <= c.End: // a termination of unknown outcome is under way: both are right
+		return ""
+	case c.State == notFound:
+		return "acknowledged, never terminated, and gone"
+	case c.State == "Started":
+		l.started = min(l.started, c.End)
+		return ""
+	case slices.Contains(waiting, c.State) && l.started < c.Begin:
+		return "was Started and is " + c.State + " again"
+	case slices.Contains(waiting, c.State):
+		return ""
+	case slices.Contains(failing, c.State) && r.ErrorAllowed:
+		return ""
+	case slices.Contains(ending, c.State):
+		return "is " + c.State + " and nobody terminated it"
+	default:
+		return fmt.Sprintf("is %s: %s", c.State, c.Message)
+	}
+}
+
+// wrongRefusal: the first termination of an acknowledged instance finds it.
+func wrongRefusal(l *life, c call) string {
+	if !c.Acked && c.Message == "Not found" && c.Begin == l.asked {
+		return "could not be terminated, since it was not found"
+	}
+	return ""
+}
+
+func wrongAfterTermination(l *life, c call) string {
+	switch {
+	case !slices.Contains(ending, c.State):
+		return "is " + c.State + " after an acknowledged termination"
+	case c.State == notFound:
+		l.gone = min(l.gone, c.End)
+	case l.gone < c.Begin:
+		return "was gone and is " + c.State + " again"
+	}
+	return ""
+}
+
+// judgeCalm holds the calm world against the history: nothing is on its way any more,
+// every promise is kept, and there is exactly one VM for every instance that has one.
+func judgeCalm(calls []call, w world, r rules, f *findings) {
+	records := map[string]record{}
+	for _, rec := range w.Records {
+		records[rec.ID] = rec
+		if !slices.Contains([]string{"Started", "Stopped", "Error"}, rec.State) {
+			f.stuck("instance %s is %s: %s", rec.ID, rec.State, rec.Message)
+		}
+		if rec.State == "Error" && !r.ErrorAllowed {
+			f.lost("instance %s ended in Error: %s", rec.ID, rec.Message)
+		}
+	}
+	all := lives(calls)
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		l := all[id]
+		_, there := records[id]
+		switch {
+		case l.created != never && l.asked == never && !there:
+			f.lost("instance %s was acknowledged, never terminated, and is not listed", id)
+		case l.agreed != never && there:
+			f.lost("instance %s is still listed after an acknowledged termination", id)
+		}
+	}
+	judgeTwins(calls, w.Records, f)
+	judgeMachines(w.Machines, records, f)
+}
+
+// judgeTwins looks for creates that made more instances than were acknowledged, and
+// for instances that nobody asked for.
+func judgeTwins(calls []call, records []record, f *findings) {
+	promised, asked := map[string][]string{}, map[string]bool{}
+	for _, c := range calls {
+		if c.Op == opCreate {
+			asked[c.ExternalID] = true
+			if c.Acked {
+				promised[c.ExternalID] = c.Instances
+			}
+		}
+	}
+	for _, rec := range records {
+		ids, acked := promised[rec.ExternalID]
+		switch {
+		case !asked[rec.ExternalID]:
+			f.orphan("instance %s has the external id %q that nobody asked for", rec.ID, rec.ExternalID)
+		case acked && !slices.Contains(ids, rec.ID):
+			f.orphan("instance %s is a twin: its create acknowledged %v", rec.ID, ids)
+		}
+	}
+}
+
+func judgeMachines(machines []machine, records map[string]record, f *findings) {
+	count, running := map[string]int{}, map[string]bool{}
+	for _, m := range machines {
+		count[m.Instance]++
+		running[m.Instance] = running[m.Instance] || m.Running
+		switch _, known := records[m.Instance]; {
+		case !known:
+			f.orphan("VM of instance %q without a record: %s", m.Instance, m.What)
+		case count[m.Instance] > 1:
+			f.orphan("second VM of instance %s: %s", m.Instance, m.What)
+		}
+	}
+	for id, rec := range records {
+		if rec.State == "Started" && !running[id] {
+			f.lost("instance %s is Started and has no running VM", id)
+		}
+	}
+}
+
+// judgeEnd holds the world after everything was terminated: it must be empty.
+func judgeEnd(w world, f *findings) {
+	for _, rec := range w.Records {
+		f.stuck("instance %s is %s after everything was terminated: %s", rec.ID, rec.State, rec.Message)
+	}
+	for _, m := range w.Machines {
+		f.orphan("VM of instance %q after everything was terminated: %s", m.Instance, m.What)
+	}
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ok, err := run(ctx, os.Args[1:], os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fault:", err)
+	}
+	if err != nil || !ok {
+		stop()
+		os.Exit(1)
+	}
+}
+
+// target is one kind of program that is killed.
+type target struct {
+	name string
+	run  func(b *bench, ctx context.Context) (result, error)
+}
+
+// targets in the order in which they run.
+var targets = []target{
+	{"controller", (*bench).controllerTarget},
+	{"agent", (*bench).agentTarget},
+	{"qemu", (*bench).qemuTarget},
+}
+
+// options are the command line.
+type options struct {
+	n       int
+	seed    uint64
+	targets []target
+	json    string
+	keep    bool
+}
+
+func parse(args []string, out io.Writer) (o options, err error) {
+	fs := flag.NewFlagSet("fault", flag.ContinueOnError)
+	fs.SetOutput(out)
+	fs.IntVar(&o.n, "n", 50, "kills of every target")
+	fs.Uint64Var(&o.seed, "seed", 0, "seed of every choice; 0 takes one from the clock")
+	names := fs.String("targets", "controller,agent,qemu", "what to kill")
+	fs.StringVar(&o.json, "json", "", "file for the report in JSON")
+	fs.BoolVar(&o.keep, "keep", false, "keep data, logs and histories also when all went well")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if o.n < 1 || fs.NArg() > 0 {
+		return o, errors.New("usage: fault [-n KILLS] [-seed N] [-targets LIST] [-json FILE] [-keep]")
+	}
+	if o.seed == 0 {
+		o.seed = uint64(time.Now().UnixNano())
+	}
+	for name := range strings.SplitSeq(*names, ",") {
+		i := slices.IndexFunc(targets, func(t target) bool { return t.name == name })
+		if i < 0 {
+			return o, fmt.Errorf("unknown target %q", name)
+		}
+		o.targets = append(o.targets, targets[i])
+	}
+	return o, nil
+}
+
+// run does the whole test and says whether every required case passed.
+func run(ctx context.Context, args []string, out io.Writer) (bool, error) {
+	o, err := parse(args, out)
+	if err != nil {
+		return false, err
+	}
+	b := &bench{n: o.n, seed: o.seed, out: out}
+	if b.root, err = repository(ctx); err != nil {
+		return false, err
+	}
+	if b.dir, err = os.MkdirTemp("", "buildyard-fault-"); err != nil {
+		return false, err
+	}
+	if err := os.Chmod(b.dir, 0o755); err != nil { // for the unprivileged user of QEMU
+		return false, err
+	}
+	fmt.Fprintf(out, "seed %d, %d kills of every target\n", o.seed, o.n)
+	r := &report{Seed: o.seed, N: o.n, Began: time.Now().UTC()}
+	if err := b.build(ctx); err != nil {
+		return false, err
+	}
+	for _, t := range o.targets {
+		r.Results = append(r.Results, b.measure(ctx, t))
+	}
+	r.judge()
+	r.print(out)
+	return r.ok(), b.finish(r, o)
+}
+
+// measure runs one target. Whatever goes wrong on the way makes its figures worthless.
+func (b *bench) measure(ctx context.Context, t target) result {
+	begin := time.Now()
+	r, err := t.run(b, ctx)
+	r.Target, r.Seconds = t.name, time.Since(begin).Seconds()
+	switch {
+	case errors.Is(err, errSkip):
+		r.Skipped = err.Error()
+	case err != nil:
+		r.Unmeasured = err.Error()
+	case ctx.Err() != nil:
+		r.Unmeasured = "interrupted"
+	}
+	return r
+}
+
+// finish writes the report and removes what nobody needs to look at.
+func (b *bench) finish(r *report, o options) error {
+	var err error
+	if o.json != "" {
+		err = r.write(o.json)
+	}
+	if o.keep || !r.ok() {
+		fmt.Fprintln(os.Stderr, "data, logs and histories are in", filepath.Clean(b.dir))
+		return err
+	}
+	return errors.Join(err, os.RemoveAll(b.dir))
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// result is what one target measured.
+type result struct {
+	Target       string   `json:"target"`
+	Kills        int      `json:"kills"`
+	Others       int      `json:"other_kills"` // of programs that are not the target
+	Acknowledged int      `json:"acknowledged"`
+	Errors       int      `json:"errors"` // instances that ended in Error, where a kill may do that
+	Lost         int      `json:"lost"`
+	Orphans      int      `json:"orphans"`
+	Stuck        int      `json:"stuck"`
+	Problems     []string `json:"problems"`
+	Seconds      float64  `json:"seconds"`
+	Unmeasured   string   `json:"unmeasured,omitempty"` // why the figures are not whole
+	Skipped      string   `json:"skipped,omitempty"`    // why the target could not run here
+}
+
+// verdict is the outcome of one required case.
+type verdict struct {
+	Name    string `json:"name"`
+	Outcome string `json:"outcome"` // passed, failed or skipped
+	Detail  string `json:"detail"`
+}
+
+// report is everything that a run says.
+type report struct {
+	Seed    uint64    `json:"seed"`
+	N       int       `json:"n"`
+	Began   time.Time `json:"began"`
+	Results []result  `json:"targets"`
+	Cases   []verdict `json:"cases"`
+	Passed  int       `json:"passed"`
+	Failed  int       `json:"failed"`
+	Skipped int       `json:"skipped"`
+}
+
+// leastAcknowledged is how many acknowledged calls a run needs for every kill it was
+// asked for, over all its targets.
+const leastAcknowledged = 10
+
+// judge turns the figures into the required cases. A target that could not run is
+// skipped; one that was not measured to its end fails.
+func (r *report) judge() {
+	acknowledged, ran := 0, 0
+	for _, res := range r.Results {
+		acknowledged += res.Acknowledged
+		if res.Skipped == "" {
+			ran++
+		}
+		r.judgeTarget(res)
+	}
+	if ran == len(r.Results) {
+		r.decide("all targets: acknowledged", acknowledged >= leastAcknowledged*r.N,
+			fmt.Sprintf("%d, at least %d are needed", acknowledged, leastAcknowledged*r.N))
+	} else {
+		r.add("all targets: acknowledged", "skipped", "a target could not run")
+	}
+}
+
+func (r *report) judgeTarget(res result) {
+	figures := []struct {
+		name    string
+		good    bool
+		measure string
+	}{
+		{"kills", res.Kills >= r.N, fmt.Sprintf("%d of %d", res.Kills, r.N)},
+		{"lost", res.Lost == 0, fmt.Sprint(res.Lost)},
+		{"orphans", res.Orphans == 0, fmt.Sprint(res.Orphans)},
+		{"stuck", res.Stuck == 0, fmt.Sprint(res.Stuck)},
+	}
+	for _, f := range figures {
+		name := res.Target + ": " + f.name
+		switch {
+		case res.Skipped != "":
+			r.add(name, "skipped", res.Skipped)
+		case res.Unmeasured != "":
+			r.add(name, "failed", "not measured: "+res.Unmeasured)
+		default:
+			r.decide(name, f.good, f.measure)
+		}
+	}
+}
+
+func (r *report) decide(name string, good bool, detail string) {
+	outcome := "failed"
+	if good {
+		outcome = "passed"
+	}
+	r.add(name, outcome, detail)
+}
+
+func (r *report) add(name, outcome, detail string) {
+	r.Cases = append(r.Cases, verdict{name, outcome, detail})
+	switch outcome {
+	case "passed":
+		r.Passed++
+	case "failed":
+		r.Failed++
+	default:
+		r.Skipped++
+	}
+}
+
+// ok says whether the run proves what it is for: every case is there and passed.
+func (r *report) ok() bool { return r.Failed == 0 && r.Skipped == 0 && r.Passed > 0 }
+
+// mostProblems bounds the sentences that are printed of a target; the file has all.
+const mostProblems = 20
+
+// print writes the report; its last line is the count of the cases.
+func (r *report) print(w io.Writer) {
+	for _, res := range r.Results {
+		for i, p := range res.Problems {
+			if i == mostProblems {
+				fmt.Fprintf(w, "%-10s ... and %d more\n", res.Target, len(res.Problems)-i)
+				break
+			}
+			fmt.Fprintf(w, "%-10s %s\n", res.Target, p)
+		}
+	}
+	for _, res := range r.Results {
+		fmt.Fprintf(w, "%-10s kills %d, other kills %d, acknowledged %d, errors %d, lost %d, orphans %d, stuck %d (%.0f s)\n",
+			res.Target, res.Kills, res.Others, res.Acknowledged, res.Errors, res.Lost, res.Orphans, res.Stuck, res.Seconds)
+	}
+	for _, c := range r.Cases {
+		if c.Outcome != "passed" {
+			fmt.Fprintf(w, "%s: %s (%s)\n", c.Outcome, c.Name, c.Detail)
+		}
+	}
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", r.Passed, r.Failed, r.Skipped)
+}
+
+// write keeps the report as JSON.
+func (r *report) write(path string) error {
+	raw, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, append(raw, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// whole is a result that passes for n = 50.
+func whole(target string) result {
+	return result{Target: target, Kills: 50, Acknowledged: 250}
+}
+
+func TestReport(t *testing.T) {
+	cases := map[string]struct {
+		spoil func(r *report)
+		ok    bool
+		last  string
+	}{
+		"whole":      {func(*report) {}, true, "9 passed, 0 failed, 0 skipped"},
+		"few kills":  {func(r *report) { r.Results[0].Kills = 49 }, false, "8 passed, 1 failed, 0 skipped"},
+		"lost":       {func(r *report) { r.Results[1].Lost = 1 }, false, "8 passed, 1 failed, 0 skipped"},
+		"orphans":    {func(r *report) { r.Results[1].Orphans = 1 }, false, "8 passed, 1 failed, 0 skipped"},
+		"stuck":      {func(r *report) { r.Results[1].Stuck = 1 }, false, "8 passed, 1 failed, 0 skipped"},
+		"few calls":  {func(r *report) { r.Results[1].Acknowledged = 249 }, false, "8 passed, 1 failed, 0 skipped"},
+		"skipped":    {func(r *report) { r.Results[1].Skipped = "no QEMU here" }, false, "4 passed, 0 failed, 5 skipped"},
+		"unmeasured": {func(r *report) { r.Results[0].Unmeasured = "the controller did not start" }, false, "5 passed, 4 failed, 0 skipped"},
+		"nothing":    {func(r *report) { r.Results, r.N = nil, 1 }, false, "0 passed, 1 failed, 0 skipped"},
+	}
+	for name, c := range cases {
+		r := &report{N: 50, Results: []result{whole("controller"), whole("agent")}}
+		c.spoil(r)
+		r.judge()
+		var out strings.Builder
+		r.print(&out)
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if last := lines[len(lines)-1]; r.ok() != c.ok || last != c.last {
+			t.Errorf("%s: ok %v, last line %q", name, r.ok(), last)
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"time"
+)
+
+// bench is what all targets of a run share.
+type bench struct {
+	n    int    // kills of each target
+	seed uint64 // of every choice
+	bins string // where the built programs lie
+	root string // of the repository
+	dir  string // of everything that a run writes
+	out  io.Writer
+}
+
+// scene is one target's cloud with its nodes, clients and history.
+type scene struct {
+	*bench
+	name     string
+	dir      string
+	rng      *rand.Rand // of the kills
+	cloud    *cloud
+	nodes    []*process
+	client   *client
+	history  *history
+	rules    rules
+	machines func() ([]machine, error)
+	calmTime time.Duration // how long after the last kill everything may take to calm down
+
+	kills, others int
+}
+
+// newScene starts a cloud for a target.
+func (b *bench) newScene(ctx context.Context, name string, stream uint64) (*scene, error) {
+	s := &scene{
+		bench: b, name: name, dir: filepath.Join(b.dir, name), history: newHistory(),
+		rng: rand.New(rand.NewPCG(b.seed, stream)), //nolint:gosec // a test that can be repeated
+	}
+	if err := makeDir(s.dir); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.cloud, err = newCloud(ctx, s.dir, b.bins); err != nil {
+		return nil, err
+	}
+	s.client = newClient(s.cloud.controller, s.history)
+	if err := s.cloud.start(); err != nil {
+		return nil, err
+	}
+	return s, s.cloud.await(ctx)
+}
+
+// close ends every program of the scene. Programs that ended by themselves are an error.
+func (s *scene) close() error {
+	var errs []error
+	for _, p := range append(s.nodes, s.cloud.process) {
+		errs = append(errs, p.end())
+	}
+	return errors.Join(errs...)
+}
+
+// say prints one line of progress.
+func (s *scene) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(s.out, "%-10s %6.1fs %s\n", s.name, s.history.now().Seconds(), fmt.Sprintf(format, args...))
+}
+
+// between draws a duration.
+func (s *scene) between(lo, hi time.Duration) time.Duration {
+	return lo + time.Duration(s.rng.Int64N(int64(hi-lo)))
+}
+
+// awaitNodes waits until that many nodes are Active.
+func (s *scene) awaitNodes(ctx context.Context, want int) error {
+	deadline := time.Now().Add(readyTime)
+	states := map[string]string{}
+	for time.Now().Before(deadline) {
+		active := 0
+		var err error
+		if states, err = s.client.nodes(ctx); err == nil {
+			for _, state := range states {
+				if state == "Active" {
+					active++
+				}
+			}
+		}
+		if active == want {
+			return nil
+		}
+		for _, p := range s.nodes {
+			if !p.running() {
+				return fmt.Errorf("%s ended by itself; it said: %s", p.name, p.tail())
+			}
+		}
+		if !pause(ctx, 100*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("%d nodes were not Active within %s: %v", want, readyTime, states)
+}
+
+// play runs the load, strikes n times, goes on until enough calls were acknowledged,
+// and judges what is left.
+func (s *scene) play(ctx context.Context, o loadOptions, acknowledged int, strike func(context.Context) error) (result, error) {
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	load := startLoad(working, s.client, o)
+	watcher := s.watchList(working, load)
+	err := s.strikes(ctx, strike)
+	for deadline := time.Now().Add(3 * time.Minute); err == nil && s.history.acknowledged() < acknowledged; {
+		if time.Now().After(deadline) {
+			err = fmt.Errorf("only %d calls were acknowledged", s.history.acknowledged())
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+	stop()
+	load.wait()
+	<-watcher
+	if err != nil {
+		return result{}, err
+	}
+	s.say("%d kills, %d other kills, %d acknowledged; waiting for calm", s.kills, s.others, s.history.acknowledged())
+	return s.judge(ctx)
+}
+
+// strikes kills until the target's count is reached.
+func (s *scene) strikes(ctx context.Context, strike func(context.Context) error) error {
+	for last := 0; s.kills < s.n; {
+		if err := strike(ctx); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if s.kills/10 > last {
+			last = s.kills / 10
+			s.say("%d kills, %d acknowledged", s.kills, s.history.acknowledged())
+		}
+	}
+	return nil
+}
+
+// watchList lists everything again and again while the load runs: instances at rest
+// must be there every time.
+func (s *scene) watchList(ctx context.Context, l *load) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for pause(ctx, 300*time.Millisecond) {
+			_, _ = s.client.list(ctx, l.alive()) // the history has the answer
+		}
+	}()
+	return done
+}
