@@ -1,0 +1,222 @@
+package buildyard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/spf13/pflag"
+
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/rest/controllerrest"
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/etcd"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// ControllerService is the controller, alone or with a registry in the same
+// process. ParseFlags, Open, Run and Close come in this order.
+type ControllerService struct {
+	Stderr       io.Writer // of the log
+	WithRegistry bool      // run a registry too, whatever the settings say
+
+	settings *config.Values
+	log      *slog.Logger
+	listener *listener
+	registry *RegistryService
+	backend  *etcd.Backend
+	store    *store.Store
+	core     *controller.Controller
+}
+
+// ParseFlags reads the settings from flags, environment and file.
+func (s *ControllerService) ParseFlags(src config.Sources) error {
+	var err error
+	if s.settings, err = config.Load(config.ControllerTable, src); err != nil {
+		return err
+	}
+	s.log, err = obs.Logger(s.Stderr, s.settings.String(config.LogLevel), "controller")
+	return err
+}
+
+// Open binds the addresses and opens the store. What it opened is closed by Close,
+// also when it fails half-way.
+func (s *ControllerService) Open(ctx context.Context) error {
+	var err error
+	if s.listener, err = listen(ctx, "the controller", s.settings.String(config.ListenAddr), s.log); err != nil {
+		return err
+	}
+	if s.WithRegistry || s.settings.Bool(config.RunRegistry) {
+		s.registry = &RegistryService{Stderr: s.Stderr}
+		err := s.registry.configure(s.settings.String(config.RegistryBasePath),
+			s.settings.String(config.RegistryListenAddress), s.settings.String(config.LogLevel))
+		if err != nil {
+			return err
+		}
+		if err := s.registry.Open(ctx); err != nil {
+			return err
+		}
+	}
+	tables := controller.NewTables()
+	if err := s.openStore(ctx, tables); err != nil {
+		return err
+	}
+	return s.openCore(ctx, tables)
+}
+
+func (s *ControllerService) openStore(ctx context.Context, tables *controller.Tables) error {
+	dir := s.settings.String(config.DataDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("%s: %w", config.DataDir, err)
+	}
+	var err error
+	if endpoints := s.settings.List(config.EtcdEndpoints); len(endpoints) > 0 {
+		s.backend, err = etcd.External(ctx, etcd.ExternalOptions{Endpoints: endpoints, Logger: s.log})
+	} else {
+		s.backend, err = etcd.Embedded(ctx, etcd.EmbeddedOptions{Dir: filepath.Join(dir, "store"), Logger: s.log})
+	}
+	if err != nil {
+		return err
+	}
+	s.store, err = store.Open(ctx, s.backend, store.Options{Logger: s.log, Tables: tables.All()})
+	return err
+}
+
+func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tables) error {
+	address, local := s.registryAddresses()
+	if local == "" {
+		return fmt.Errorf("%s is not set: give the address of the registry, or run one with `buildyard up`", config.Registry)
+	}
+	client, err := transfer.New(transfer.Options{BaseURL: local, Logger: s.log, Attempts: 2})
+	if err != nil {
+		return fmt.Errorf("%s: %w", config.Registry, err)
+	}
+	s.core, err = controller.New(ctx, s.store, tables, controller.Options{
+		Registry: client, RegistryAddress: address, VMNamePrefix: s.settings.String(config.VMNamePrefix),
+		KeepTerminated:  s.settings.Duration(config.InstanceTimeOut),
+		NodeTimeout:     s.settings.Duration(config.NodeActiveTimeout),
+		InstanceTimeout: s.settings.Duration(config.InstanceActiveTimeout),
+		UnknownReports:  s.settings.Int(config.UnknownVMThreshold),
+		Logger:          s.log, Version: obs.FullVersion(),
+	})
+	if err != nil {
+		return err
+	}
+	return writeToken(s.settings.String(config.DataDir), s.core.JoinToken())
+}
+
+// registryAddresses gives the registry's address for nodes and clients, and the
+// one that the controller itself uses.
+func (s *ControllerService) registryAddresses() (public, local string) {
+	public, local = s.settings.String(config.Registry), s.settings.String(config.LocalRegistry)
+	if s.registry != nil {
+		if local == "" {
+			local = s.registry.URL()
+		}
+		if public == "" {
+			public = s.registry.publicURL()
+		}
+	}
+	if local == "" {
+		local = public
+	}
+	return strings.TrimSuffix(public, "/"), strings.TrimSuffix(local, "/")
+}
+
+// URL gives the controller's address for clients on this machine, after Open.
+func (s *ControllerService) URL() string { return s.listener.url() }
+
+// RegistryURL gives the address of the registry for clients on this machine.
+func (s *ControllerService) RegistryURL() string {
+	_, local := s.registryAddresses()
+	return local
+}
+
+// JoinToken gives the secret that nodes join with, after Open.
+func (s *ControllerService) JoinToken() string { return s.core.JoinToken() }
+
+// Run serves until the context ends.
+func (s *ControllerService) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	handler := controllerrest.Handler(controllerrest.Options{
+		Controller: s.core, RequestTimeout: s.settings.Duration(config.RequestTimeout), Logger: s.log,
+	})
+	s.log.InfoContext(ctx, "controller is ready", "address", s.URL(), "registry", s.RegistryURL(), "version", obs.FullVersion())
+	var wg sync.WaitGroup
+	errs := make(chan error, 3)
+	start := func(run func(context.Context) error) {
+		wg.Go(func() {
+			errs <- run(ctx)
+			cancel()
+		})
+	}
+	start(s.core.Run)
+	start(func(ctx context.Context) error {
+		return s.listener.serve(ctx, handler, s.settings.Duration(config.GracefulShutdown))
+	})
+	if s.registry != nil {
+		start(s.registry.Run)
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close gives back everything that Open took.
+func (s *ControllerService) Close() error {
+	var errs []error
+	if s.store != nil {
+		errs = append(errs, s.store.Close())
+	}
+	if s.backend != nil {
+		errs = append(errs, s.backend.Close())
+	}
+	if s.registry != nil {
+		errs = append(errs, s.registry.Close())
+	}
+	if s.listener != nil {
+		_ = s.listener.close() // closed already when Run served it
+	}
+	return errors.Join(errs...)
+}
+
+// tokenFile keeps the join token for the operator on the controller's machine.
+const tokenFile = "join-token"
+
+func writeToken(dir, token string) error {
+	path := filepath.Join(dir, tokenFile)
+	if old, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(old)) == token { //nolint:gosec // the operator's directory
+		return nil
+	}
+	if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
+		return fmt.Errorf("write the join token: %w", err)
+	}
+	return nil
+}
+
+// addFlags puts the flags of a table and those that every service has on a command.
+func addFlags(fs *pflag.FlagSet, table config.Table) {
+	table.AddFlags(fs)
+	fs.String("config", "", "file of KEY=value lines with settings")
+	fs.Bool("print-config", false, "print the settings, secrets masked, with where each came from, and end")
+}
+
+// sources gives where a command's settings come from.
+func sources(fs *pflag.FlagSet) config.Sources {
+	file, _ := fs.GetString("config")
+	return config.Sources{Env: os.LookupEnv, Flags: fs, File: file}
+}

@@ -1,0 +1,425 @@
+package buildyard
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// DemoOptions say what the demo shows.
+type DemoOptions struct {
+	Driver   string // qemu or sim
+	Guest    string // disk of the guest, qcow2; with the driver sim not needed
+	User     string // of the guest
+	Password string
+	Once     bool   // end by itself
+	Dir      string // of everything the demo keeps; "": a temporary one that is removed
+	Out, Err io.Writer
+}
+
+func demoCommand(streams Streams) *cobra.Command {
+	o := DemoOptions{Out: streams.Out, Err: streams.Err}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run controller, registry and one node here, and start a real VM",
+		Long: `demo shows the main job on this machine: it runs controller and registry, joins this
+machine as a node, pushes a guest as template demo:v1, starts an instance that runs a
+script, prints what the script said and how to reach the VM, and ends it. Then it stays
+up until you end it, unless --once is given.
+
+From a checkout, "make demo" builds the guest and calls this command.`,
+		Example: `  buildyard demo --guest demo.qcow2 --user demo --password secret
+  buildyard demo --driver sim --once`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.Driver, "driver", "qemu", "hypervisor driver of the node: qemu, or sim where there is no QEMU")
+	fs.StringVar(&o.Guest, "guest", "", "disk image (qcow2) of the guest to push as demo:v1")
+	fs.StringVar(&o.User, "user", "demo", "user inside the guest")
+	fs.StringVar(&o.Password, "password", "", "password of that user")
+	fs.BoolVar(&o.Once, "once", false, "end after the instance has ended")
+	fs.StringVar(&o.Dir, "data-dir", "", "where to keep everything (default: a temporary directory, removed at the end)")
+	return cmd
+}
+
+// demo is a run of the demo.
+type demo struct {
+	DemoOptions
+	services *ControllerService
+	node     *demoNode
+	api      *apiClient
+	template string
+	nonce    string
+	pid      int
+	step     time.Time
+}
+
+func (o DemoOptions) run(ctx context.Context) (err error) {
+	if o.Driver == "qemu" && o.Guest == "" {
+		return errors.New("--guest is needed: the disk of the guest (guest/build.sh makes one), or use --driver sim")
+	}
+	if o.Dir == "" {
+		if o.Dir, err = os.MkdirTemp("", "buildyard-demo-"); err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(o.Dir) }()
+		if err := os.Chmod(o.Dir, 0o755); err != nil { //nolint:gosec // the unprivileged hypervisor reads disks in it
+			return err
+		}
+	}
+	d := &demo{DemoOptions: o, nonce: rand.Text(), step: time.Now()}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return d.play(ctx)
+}
+
+// play runs the services and the node around the steps.
+func (d *demo) play(ctx context.Context) (err error) {
+	if err := d.openServices(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.services.Close()) }()
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 2)
+	running := 1
+	go func() { done <- d.services.Run(background) }()
+	defer func() {
+		stop()
+		for range running {
+			if e := <-done; err == nil && !errors.Is(e, context.Canceled) {
+				err = e
+			}
+		}
+	}()
+	d.api = &apiClient{base: d.services.URL()}
+	d.ok("services", "controller %s, registry %s", d.services.URL(), d.services.RegistryURL())
+	if d.node, err = newDemoNode(background, d.DemoOptions, d.services); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.node.close()) }()
+	running++
+	go func() { done <- d.node.run(background) }()
+	for _, step := range []func(context.Context) error{d.seeNode, d.push, d.startInstance} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	if err := d.endInstance(ctx); err != nil {
+		return err
+	}
+	if d.Once {
+		return nil
+	}
+	d.invite()
+	<-ctx.Done()
+	return nil
+}
+
+// ok prints one finished step with what proves it and how long it took.
+func (d *demo) ok(step, format string, args ...any) {
+	took := time.Since(d.step).Round(10 * time.Millisecond)
+	d.step = time.Now()
+	_, _ = fmt.Fprintf(d.Out, "ok %-9s %s (%s)\n", step, fmt.Sprintf(format, args...), took)
+}
+
+// openServices starts controller and registry on the usual ports, or on free ones
+// when those are taken.
+func (d *demo) openServices(ctx context.Context) error {
+	fs := pflag.NewFlagSet("demo", pflag.ContinueOnError)
+	config.ControllerTable.AddFlags(fs)
+	for flag, value := range map[string]string{
+		"listen-addr": freeAddr(ctx, "127.0.0.1:8090"), "registry-listen-address": freeAddr(ctx, "127.0.0.1:8089"),
+		"data-dir": filepath.Join(d.Dir, "controller"), "registry-base-path": filepath.Join(d.Dir, "registry"),
+		"instance-time-out": "1s", "log-level": "warn",
+	} {
+		if err := fs.Set(flag, value); err != nil {
+			return err
+		}
+	}
+	d.services = &ControllerService{Stderr: d.Err, WithRegistry: true}
+	if err := d.services.ParseFlags(config.Sources{Flags: fs}); err != nil {
+		return err
+	}
+	if err := d.services.Open(ctx); err != nil {
+		return errors.Join(err, d.services.Close())
+	}
+	return nil
+}
+
+// freeAddr gives the wanted address, or one with a free port when it is taken.
+func freeAddr(ctx context.Context, want string) string {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", want)
+	if err != nil {
+		return "127.0.0.1:0"
+	}
+	_ = l.Close()
+	return want
+}
+
+func (d *demo) seeNode(ctx context.Context) error {
+	var nodes []api.Node
+	err := d.await(ctx, 30*time.Second, "the node to join", func() (bool, error) {
+		err := d.api.get(ctx, "/api/v1/node", &nodes)
+		return len(nodes) == 1 && nodes[0].State == "Active" && nodes[0].AnkaVersion.Product != "", err
+	})
+	if err != nil {
+		return err
+	}
+	n := nodes[0]
+	d.ok("node", "%s joined: %s %s, accelerator %s, %d cores, %d GB", n.NodeName, n.AnkaVersion.Product,
+		n.AnkaVersion.Version, n.AnkaVersion.Build, n.CPUCount, n.RAM)
+	return nil
+}
+
+// push puts the guest into the registry as template demo, tag v1.
+func (d *demo) push(ctx context.Context) error {
+	client, err := transfer.New(transfer.Options{BaseURL: d.services.RegistryURL()})
+	if err != nil {
+		return err
+	}
+	disk, err := d.disk()
+	if err != nil {
+		return err
+	}
+	d.template = uuid.NewString()
+	result, err := client.Push(ctx, transfer.PushOptions{
+		Request: demoTemplate(d.template),
+		Files:   []transfer.PushFile{{Name: demoDisk, Path: disk, Kind: api.FileDisk, Format: "qcow2"}},
+	})
+	if err != nil {
+		return fmt.Errorf("push the guest: %w", err)
+	}
+	var detail api.TemplateDetail
+	if err := d.api.get(ctx, "/api/v1/registry/vm?id="+d.template, &detail); err != nil {
+		return err
+	}
+	d.ok("template", "demo:v1 is in the registry: %d bytes, content %.12s", detail.Size, result.ContentID)
+	return nil
+}
+
+const demoDisk = "disk.qcow2"
+
+// disk gives the guest's disk; for the simulated node any file will do.
+func (d *demo) disk() (string, error) {
+	if d.Driver != "sim" {
+		return d.Guest, nil
+	}
+	path := filepath.Join(d.Dir, demoDisk)
+	return path, os.WriteFile(path, []byte(rand.Text()), 0o600)
+}
+
+// startInstance starts an instance with a script and shows what the script said.
+func (d *demo) startInstance(ctx context.Context) error {
+	script := "echo \"nonce " + d.nonce + " from $(uname -sr)\"\n"
+	if d.Driver == "sim" {
+		script = "echo nonce " + d.nonce + "\n"
+	}
+	var ids []string
+	err := d.api.send(ctx, "POST", "/api/v1/vm", map[string]any{
+		"vmid": d.template, "tag": "v1", "name": "demo", "script_monitoring": true,
+		"startup_script": base64.StdEncoding.EncodeToString([]byte(script)),
+	}, &ids)
+	if err != nil {
+		return err
+	}
+	inst, err := d.started(ctx, ids[0])
+	if err != nil {
+		return err
+	}
+	if d.pid, err = d.node.pid(ctx); err != nil {
+		return err
+	}
+	if d.Driver == "sim" {
+		d.ok("instance", "%s is Started (simulated: there is no QEMU process)", ids[0])
+	} else {
+		d.ok("instance", "%s is Started: QEMU pid %d, accelerator %s", ids[0], d.pid, d.node.accelerator)
+	}
+	if inst, err = d.scripted(ctx, inst.InstanceID); err != nil {
+		return err
+	}
+	d.ok("script", "%s", strings.TrimSpace(inst.StartupScript.Stdout))
+	return d.reach(ctx, inst)
+}
+
+func (d *demo) started(ctx context.Context, id string) (inst api.Instance, err error) {
+	err = d.await(ctx, 3*time.Minute, "the instance to start", func() (bool, error) {
+		inst = api.Instance{}
+		if err := d.api.get(ctx, "/api/v1/vm?id="+url.QueryEscape(id), &inst); err != nil {
+			return false, err
+		}
+		if inst.InstanceState == "Error" {
+			return false, fmt.Errorf("the instance failed: %s", inst.Message)
+		}
+		return inst.InstanceState == "Started", nil
+	})
+	return inst, err
+}
+
+// scripted waits for the script's result and holds it against the nonce.
+func (d *demo) scripted(ctx context.Context, id string) (inst api.Instance, err error) {
+	err = d.await(ctx, 2*time.Minute, "the script to end", func() (bool, error) {
+		inst = api.Instance{}
+		err := d.api.get(ctx, "/api/v1/vm?id="+url.QueryEscape(id), &inst)
+		if err == nil && inst.InstanceState == "Error" {
+			err = fmt.Errorf("the script failed: %s", inst.Message)
+		}
+		return inst.StartupScript != nil, err
+	})
+	if err == nil && !strings.Contains(inst.StartupScript.Stdout, d.nonce) {
+		err = fmt.Errorf("the script said %q, without the nonce of this run", inst.StartupScript.Stdout)
+	}
+	return inst, err
+}
+
+// reach shows how to log in, and that the guest's SSH server answers there.
+func (d *demo) reach(ctx context.Context, inst api.Instance) error {
+	if d.Driver == "sim" {
+		return nil
+	}
+	for _, rule := range inst.VMInfo.PortForwarding {
+		if rule.GuestPort != 22 {
+			continue
+		}
+		banner, err := greeting(ctx, net.JoinHostPort("127.0.0.1", strconv.Itoa(rule.HostPort)))
+		if err != nil {
+			return fmt.Errorf("the guest's SSH server does not answer: %w", err)
+		}
+		d.ok("ssh", "ssh -p %d %s@127.0.0.1 (password %s) answers %q", rule.HostPort, d.User, d.Password, banner)
+		return nil
+	}
+	return errors.New("the instance has no port rule for guest port 22")
+}
+
+// greeting reads the first line that a server says.
+func greeting(ctx context.Context, addr string) (string, error) {
+	var last error
+	for range 20 {
+		line, err := firstLine(ctx, addr)
+		if err == nil {
+			return line, nil
+		}
+		last = err
+		if !pause(ctx, 500*time.Millisecond) {
+			return "", ctx.Err()
+		}
+	}
+	return "", last
+}
+
+func firstLine(ctx context.Context, addr string) (string, error) {
+	dialer := net.Dialer{Timeout: 5 * time.Second}
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return "", err
+	}
+	buf := make([]byte, 255)
+	n, err := conn.Read(buf)
+	if err != nil {
+		return "", err
+	}
+	line, _, _ := strings.Cut(string(buf[:n]), "\r\n")
+	return line, nil
+}
+
+// endInstance terminates and shows that nothing is left: no process, no record.
+func (d *demo) endInstance(ctx context.Context) error {
+	var list []api.InstanceItem
+	if err := d.api.get(ctx, "/api/v1/vm", &list); err != nil {
+		return err
+	}
+	for _, item := range list {
+		if err := d.api.send(ctx, "DELETE", "/api/v1/vm", map[string]any{"id": item.InstanceID}, nil); err != nil {
+			return err
+		}
+	}
+	err := d.await(ctx, time.Minute, "the instance to go", func() (bool, error) {
+		list = nil
+		if err := d.api.get(ctx, "/api/v1/vm", &list); err != nil {
+			return false, err
+		}
+		left, err := d.node.vms(ctx)
+		return len(list) == 0 && left == 0 && !alive(d.pid), err
+	})
+	if err != nil {
+		return err
+	}
+	if d.Driver == "sim" {
+		d.ok("ended", "no VM and no record is left")
+	} else {
+		d.ok("ended", "QEMU process %d is gone, no VM and no record is left", d.pid)
+	}
+	return nil
+}
+
+// alive says whether a process of that id exists.
+func alive(pid int) bool {
+	if pid == 0 {
+		return false
+	}
+	_, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid)))
+	return err == nil
+}
+
+// await asks again until something is so.
+func (d *demo) await(ctx context.Context, limit time.Duration, what string, so func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("waited %s for %s", limit, what))
+	defer cancel()
+	for {
+		ok, err := so()
+		if err != nil || ok {
+			return err
+		}
+		if !pause(ctx, 50*time.Millisecond) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// pause waits, and says whether the context still lives.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// invite says what to try next.
+func (d *demo) invite() {
+	_, _ = fmt.Fprintf(d.Out, `
+The cloud stays up: controller %[1]s, registry %[2]s. Try:
+
+  curl -s %[1]s/api/v1/node
+  curl -s %[1]s/api/v1/vm -d '{"vmid": "%[3]s", "name": "mine"}'
+  curl -s %[1]s/api/v1/vm
+
+Ctrl-C ends it and removes everything.
+`, d.services.URL(), d.services.RegistryURL(), d.template)
+}

@@ -1,0 +1,106 @@
+package buildyard
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/registryrest"
+)
+
+// RegistryService is the registry, alone or inside a controller's process.
+// ParseFlags, Open, Run and Close come in this order.
+type RegistryService struct {
+	Stderr io.Writer // of the log
+
+	base, addr string
+	log        *slog.Logger
+	listener   *listener
+	core       *registry.Registry
+}
+
+// ParseFlags reads the settings from flags, environment and file.
+func (s *RegistryService) ParseFlags(src config.Sources) error {
+	settings, err := config.Load(config.RegistryTable, src)
+	if err != nil {
+		return err
+	}
+	return s.configure(settings.String(config.BasePath), settings.String(config.ListenAddr), settings.String(config.LogLevel))
+}
+
+func (s *RegistryService) configure(base, addr, level string) (err error) {
+	s.base, s.addr = base, addr
+	s.log, err = obs.Logger(s.Stderr, level, "registry")
+	return err
+}
+
+// Open binds the address and opens the storage. What it opened is closed by Close,
+// also when it fails half-way.
+func (s *RegistryService) Open(ctx context.Context) error {
+	var err error
+	if s.listener, err = listen(ctx, "the registry", s.addr, s.log); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.base, 0o755); err != nil { //nolint:gosec // scanners read the storage as other users
+		return fmt.Errorf("storage directory: %w", err)
+	}
+	s.core, err = registry.Open(ctx, registry.Options{Base: s.base, Version: obs.FullVersion(), Logger: s.log})
+	return err
+}
+
+// URL gives the registry's address for clients on this machine, after Open.
+func (s *RegistryService) URL() string { return s.listener.url() }
+
+// publicURL gives an address that other machines may reach: that of the first
+// network interface when the registry listens on all of them.
+func (s *RegistryService) publicURL() string {
+	addr, _ := s.listener.socket.Addr().(*net.TCPAddr)
+	if !addr.IP.IsUnspecified() {
+		return s.URL()
+	}
+	if ip := outwardIP(); ip != "" {
+		return "http://" + net.JoinHostPort(ip, strconv.Itoa(addr.Port))
+	}
+	return s.URL()
+}
+
+// outwardIP gives the first address of this machine that others may reach.
+func outwardIP() string {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return ""
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return n.IP.String()
+		}
+	}
+	return ""
+}
+
+// Run serves until the context ends.
+func (s *RegistryService) Run(ctx context.Context) error {
+	s.log.InfoContext(ctx, "registry is ready", "address", s.URL(), "storage", s.base, "version", obs.FullVersion())
+	go s.core.Run(ctx)
+	return s.listener.serve(ctx, rest.Handler(registryrest.Routes(s.core), s.log), 10*time.Second)
+}
+
+// Close gives back everything that Open took.
+func (s *RegistryService) Close() error {
+	if s.listener != nil {
+		_ = s.listener.close() // closed already when Run served it
+	}
+	if s.core == nil {
+		return nil
+	}
+	return s.core.Close()
+}

@@ -1,0 +1,162 @@
+package buildyard
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/obs"
+)
+
+// Streams are where a command speaks: the answer goes to Out, the rest to Err.
+type Streams struct {
+	Out, Err io.Writer
+}
+
+// Main runs the program and gives its exit code.
+func Main(ctx context.Context, args []string, io Streams) int {
+	cmd := newCommand(io)
+	cmd.SetArgs(args)
+	return cli.Run(ctx, cmd)
+}
+
+// newCommand makes the program's command tree.
+func newCommand(io Streams) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "buildyard",
+		Short: "Run a cloud of build nodes: virtual machines from versioned templates, on demand",
+		Long: `buildyard runs the services of a build cloud.
+
+  buildyard up           controller and registry in one process, no other service needed
+  buildyard demo         the same with a node on this machine and one real VM, to look at
+  buildyard node token   the secret that a node needs to join
+
+Settings come from flags, from the environment (SVC_...) and from a file (--config);
+--print-config shows them and where each came from.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage.`,
+		Version: obs.FullVersion(),
+	}
+	root.SetOut(io.Out)
+	root.SetErr(io.Err)
+	root.AddCommand(upCommand(io), controllerCommand(io), registryCommand(io), nodeCommand(io), demoCommand(io))
+	return root
+}
+
+// service is what the serving commands have in common.
+type service interface {
+	ParseFlags(src config.Sources) error
+	Open(ctx context.Context) error
+	Run(ctx context.Context) error
+	Close() error
+}
+
+var (
+	_ service = (*ControllerService)(nil)
+	_ service = (*RegistryService)(nil)
+)
+
+// serveCommand makes a command that runs a service until it is told to stop.
+func serveCommand(cmd *cobra.Command, table config.Table, s service) *cobra.Command {
+	addFlags(cmd.Flags(), table)
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		src := sources(cmd.Flags())
+		if show, _ := cmd.Flags().GetBool("print-config"); show {
+			return printConfig(cmd.OutOrStdout(), table, src)
+		}
+		if err := s.ParseFlags(src); err != nil {
+			return cli.Usage(err)
+		}
+		return run(cmd.Context(), s)
+	}
+	return cmd
+}
+
+func run(ctx context.Context, s service) (err error) {
+	defer func() {
+		if e := s.Close(); err == nil {
+			err = e
+		}
+	}()
+	if err := s.Open(ctx); err != nil {
+		return err
+	}
+	return s.Run(ctx)
+}
+
+func printConfig(w io.Writer, table config.Table, src config.Sources) error {
+	values, err := config.Load(table, src)
+	if err != nil {
+		return err
+	}
+	return values.Print(w)
+}
+
+func upCommand(io Streams) *cobra.Command {
+	return serveCommand(&cobra.Command{
+		Use:   "up",
+		Short: "Run controller and registry in one process",
+		Long: `up runs the controller and the registry in one process with an embedded store:
+everything that a cloud on one machine needs, and the way most clouds begin.`,
+		Example: `  buildyard up
+  buildyard up --data-dir ~/cloud --registry-base-path ~/templates
+  SVC_REGISTRY=http://build.example:8089 buildyard up`,
+	}, config.ControllerTable, &ControllerService{Stderr: io.Err, WithRegistry: true})
+}
+
+func controllerCommand(io Streams) *cobra.Command {
+	return serveCommand(&cobra.Command{
+		Use:     "controller",
+		Short:   "Run the controller alone",
+		Long:    `controller runs the controller alone; --registry says where its registry is.`,
+		Example: `  buildyard controller --registry http://registry.example:8089`,
+	}, config.ControllerTable, &ControllerService{Stderr: io.Err})
+}
+
+func registryCommand(io Streams) *cobra.Command {
+	return serveCommand(&cobra.Command{
+		Use:     "registry",
+		Short:   "Run the registry alone",
+		Long:    `registry runs the registry of templates alone.`,
+		Example: `  buildyard registry --base-path /srv/templates --listen-addr :8089`,
+	}, config.RegistryTable, &RegistryService{Stderr: io.Err})
+}
+
+func nodeCommand(io Streams) *cobra.Command {
+	node := &cobra.Command{Use: "node", Short: "Commands about build nodes"}
+	token := &cobra.Command{
+		Use:   "token",
+		Short: "Print the secret that a node needs to join",
+		Long: `token prints the join token of the controller whose data directory lies on this
+machine. Whoever has it can join a node and will be sent the scripts of jobs: keep it secret.`,
+		Example: `  buildnode join http://controller.example:8090 --token "$(buildyard node token)"`,
+		Args:    cobra.NoArgs,
+	}
+	addFlags(token.Flags(), config.ControllerTable)
+	token.RunE = func(cmd *cobra.Command, _ []string) error {
+		values, err := config.Load(config.ControllerTable, sources(cmd.Flags()))
+		if err != nil {
+			return err
+		}
+		return printToken(io.Out, values.String(config.DataDir))
+	}
+	node.AddCommand(token)
+	return node
+}
+
+func printToken(w io.Writer, dir string) error {
+	raw, err := os.ReadFile(filepath.Join(dir, tokenFile)) //nolint:gosec // the operator's directory
+	if err != nil {
+		return fmt.Errorf("there is no join token in %s: run this on the controller's machine, with its --data-dir, after its first start", dir)
+	}
+	_, err = fmt.Fprintln(w, strings.TrimSpace(string(raw)))
+	return err
+}

@@ -1,0 +1,68 @@
+package buildyard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// listener is one HTTP server on one address. It listens from the moment it is
+// made, so that its real address is known before anything starts.
+type listener struct {
+	server *http.Server
+	socket net.Listener
+}
+
+// listen binds an address; port 0 lets the system choose.
+func listen(ctx context.Context, name, addr string, log *slog.Logger) (*listener, error) {
+	var config net.ListenConfig
+	socket, err := config.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot listen on %s: %w", name, addr, err)
+	}
+	return &listener{socket: socket, server: &http.Server{
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}}, nil
+}
+
+// url gives the address for clients on this machine.
+func (l *listener) url() string {
+	addr, _ := l.socket.Addr().(*net.TCPAddr)
+	host := addr.IP.String()
+	if addr.IP.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, fmt.Sprint(addr.Port))
+}
+
+// serve answers requests until the context ends, then lets open ones finish for as
+// long as grace. Requests that hang on purpose see their context end at once.
+func (l *listener) serve(ctx context.Context, handler http.Handler, grace time.Duration) error {
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	l.server.Handler = handler
+	l.server.BaseContext = func(net.Listener) context.Context { return base }
+	failed := make(chan error, 1)
+	go func() { failed <- l.server.Serve(l.socket) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	stop, done := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer done()
+	time.AfterFunc(100*time.Millisecond, cancel)
+	if err := l.server.Shutdown(stop); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return l.server.Close()
+}
+
+func (l *listener) close() error { return l.socket.Close() }
