@@ -1,0 +1,95 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	o, err := parse(nil, io.Discard)
+	if err != nil || o.n != 50 || o.seed == 0 || len(o.targets) != 3 {
+		t.Errorf("defaults are %+v, %v", o, err)
+	}
+	o, err = parse([]string{"-n", "7", "-seed", "9", "-targets", "qemu,agent", "-json", "f"}, io.Discard)
+	if err != nil || o.n != 7 || o.seed != 9 || o.json != "f" || len(o.targets) != 2 || o.targets[0].name != "qemu" {
+		t.Errorf("options are %+v, %v", o, err)
+	}
+	for _, args := range [][]string{{"-n", "0"}, {"-n", "-1"}, {"-targets", "disk"}, {"-targets", ""}, {"more"}, {"-seed", "x"}} {
+		if _, err := parse(args, io.Discard); err == nil {
+			t.Errorf("%v is taken", args)
+		}
+	}
+}
+
+func TestSimMachines(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"n1/vms/a.vm.json":      `{"VM":{"ID":"a","Status":"running","Labels":{"instance":"a"}}}`,
+		"n2/vms/b.vm.json":      `{"VM":{"ID":"b","Status":"stopped","Labels":{"instance":"b"}}}`,
+		"n2/vms/c.vm.json.part": `{"VM":`,
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := simMachines(dir)
+	if err != nil || len(found) != 2 {
+		t.Fatalf("found %v, %v", found, err)
+	}
+	if found[0].Instance != "a" || !found[0].Running || found[1].Instance != "b" || found[1].Running {
+		t.Errorf("found %v", found)
+	}
+	if found, err := simMachines(filepath.Join(dir, "none")); err != nil || len(found) != 0 {
+		t.Errorf("without a directory: %v, %v", found, err)
+	}
+}
+
+// TestProcess runs a real program: it ends by a kill, and ending by itself is an error.
+func TestProcess(t *testing.T) {
+	p := newProcess(t.TempDir(), "sleeper", "sleep", "600")
+	if p.running() || p.kill() != nil {
+		t.Error("a process that was never started runs or cannot be killed")
+	}
+	for range 2 {
+		if err := p.start(); err != nil {
+			t.Fatal(err)
+		}
+		if !p.running() {
+			t.Error("it does not run")
+		}
+		if err := p.kill(); err != nil || p.running() {
+			t.Errorf("kill: %v", err)
+		}
+	}
+	if err := p.kill(); err == nil {
+		t.Error("killing it again is no error")
+	}
+	if err := p.end(); err != nil {
+		t.Errorf("ending what has ended: %v", err)
+	}
+}
+
+// TestNoQEMUOfOurs: a directory in which nothing was started has no QEMU process.
+func TestNoQEMUOfOurs(t *testing.T) {
+	if found, err := qemus(t.TempDir()); err != nil || len(found) != 0 {
+		t.Errorf("found %v, %v", found, err)
+	}
+	if uuid := machineUUID(os.Getpid()); uuid != "" {
+		t.Errorf("this test is the machine %q", uuid)
+	}
+	dir := t.TempDir()
+	f, err := os.Create(filepath.Join(dir, "open"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if !holds(os.Getpid(), dir) || holds(os.Getpid(), dir+"/other") {
+		t.Error("open files are not seen")
+	}
+}
