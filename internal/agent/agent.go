@@ -155,7 +155,7 @@ func (a *Agent) begin(ctx context.Context) error {
 	}
 	held := make([]*instance, len(entries))
 	for i, e := range entries {
-		held[i] = newInstance(ctx, e)
+		held[i] = newInstance(e)
 		a.instances[held[i].id] = held[i]
 		a.pin(held[i])
 	}

@@ -14,9 +14,9 @@ import (
 type life struct {
 	name   string
 	script *api.Script
-	stay   time.Duration // between the start's end and the termination; 0: at once
-	early  time.Duration // terminate this long after the order, whatever the phase
-	ok     []api.Phase   // phases in which the start may end
+
+	early time.Duration // terminate this long after the order, whatever the phase
+	ok    []api.Phase   // phases in which the start may end
 }
 
 var lives = []life{

@@ -15,13 +15,10 @@ var errEnding = errors.New("the instance is ending")
 // instance is one instance on this node. Its worker alone moves it from phase to
 // phase; orders may only set its end.
 type instance struct {
-	id    string
-	order api.Order // fixed
-	// life ends with the agent or when the instance is to go: pulls and starts run
-	// under it. ending ends in the second case only.
-	life   context.Context //nolint:containedctx // it is the instance's own span of life
+	id     string
+	order  api.Order       // fixed
+	ending context.Context // is over when the instance is to go
 	kill   context.CancelFunc
-	ending chan struct{}
 	wake   chan struct{} // has a value when the worker shall look again
 
 	mu       sync.Mutex // guards the fields below
@@ -31,26 +28,24 @@ type instance struct {
 	progress float64 // 0..1, of the pull
 }
 
-func newInstance(ctx context.Context, e journal.Entry) *instance {
+func newInstance(e journal.Entry) *instance {
 	in := &instance{
 		id: e.Order.InstanceID, order: e.Order, state: e.State, saved: e.State.No,
-		ending: make(chan struct{}), wake: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1),
 	}
-	in.life, in.kill = context.WithCancel(ctx)
+	in.ending, in.kill = context.WithCancel(context.Background())
 	if in.state.Ending {
-		in.endLocked()
+		in.kill()
 	}
 	return in
 }
 
-func (in *instance) endLocked() {
-	select {
-	case <-in.ending:
-	default:
-		close(in.ending)
-	}
-	in.kill()
-	in.poke()
+// life gives a context that ends with ctx or when the instance is to go: what a
+// termination cancels runs under it.
+func (in *instance) life(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(in.ending, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // poke makes the worker look again.
@@ -180,6 +175,7 @@ func (a *Agent) end(in *instance, claim string, silent bool) error {
 	if next.Phase == api.PhaseTerminated {
 		a.out.mark(in.id)
 	}
-	in.endLocked()
+	in.kill()
+	in.poke()
 	return nil
 }

@@ -71,7 +71,7 @@ func (a *Agent) left(o api.Order) bool {
 
 // accept makes an order durable and puts a worker on it.
 func (a *Agent) accept(ctx context.Context, e journal.Entry) error {
-	in := newInstance(ctx, e)
+	in := newInstance(e)
 	a.pin(in)
 	if err := a.opts.Journal.Accept(e); err != nil {
 		in.kill()

@@ -26,7 +26,7 @@ const findBash = "command -v bash"
 // begins; an agent that ends meanwhile leaves the script alone.
 func (a *Agent) script(ctx context.Context, in *instance, _ hv.VM) error {
 	cmd := command(in.order.Start.Script)
-	cmd.Path = a.shell(in)
+	cmd.Path = a.shell(ctx, in)
 	if err := a.mark(in, func(s *journal.State) { s.ScriptBegun = true }); err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (a *Agent) script(ctx context.Context, in *instance, _ hv.VM) error {
 	var o outcome
 	select {
 	case o = <-done:
-	case <-in.ending:
+	case <-in.ending.Done():
 		cancel()
 		<-done // the VM may be removed only after Exec returned
 		return errEnding
@@ -60,8 +60,10 @@ func (a *Agent) script(ctx context.Context, in *instance, _ hv.VM) error {
 
 // shell gives the shell that runs the script: bash where the guest has one. It is
 // asked beforehand, since exit code 127 may as well be the script's own.
-func (a *Agent) shell(in *instance) string {
-	ask, cancel := context.WithTimeout(in.life, askTimeout)
+func (a *Agent) shell(ctx context.Context, in *instance) string {
+	life, done := in.life(ctx)
+	defer done()
+	ask, cancel := context.WithTimeout(life, askTimeout)
 	defer cancel()
 	r, err := a.opts.Driver.Exec(ask, in.id, hv.Command{
 		Path: "/bin/sh", Args: []string{"-c", findBash}, Timeout: askTimeout,

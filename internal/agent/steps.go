@@ -52,8 +52,10 @@ func (a *Agent) pull(ctx context.Context, in *instance, _ hv.VM) error {
 		Registry: a.registryFor(o), TemplateID: o.TemplateID, Name: o.TemplateName,
 		Tag: o.Tag, Version: o.Version, ContentID: o.ContentID,
 	}
-	err = a.opts.Templates.Fetch(in.life, ref, func(at float64) { a.setProgress(in, at) })
-	if err != nil && in.life.Err() == nil {
+	life, done := in.life(ctx)
+	defer done()
+	err = a.opts.Templates.Fetch(life, ref, func(at float64) { a.setProgress(in, at) })
+	if err != nil && life.Err() == nil {
 		return a.fail(ctx, in, err)
 	}
 	return nil
@@ -78,11 +80,13 @@ func (a *Agent) start(ctx context.Context, in *instance, _ hv.VM) error {
 	if err != nil {
 		return a.fail(ctx, in, err)
 	}
-	limited, cancel := context.WithTimeout(in.life, spec.BootTimeout+startSlack)
+	life, done := in.life(ctx)
+	defer done()
+	limited, cancel := context.WithTimeout(life, spec.BootTimeout+startSlack)
 	defer cancel()
 	vm, err := a.opts.Driver.Start(limited, spec)
 	switch {
-	case in.life.Err() != nil:
+	case life.Err() != nil:
 		return nil
 	case err != nil:
 		return a.fail(ctx, in, fmt.Errorf("start VM: %w", err))
@@ -97,6 +101,8 @@ func (a *Agent) start(ctx context.Context, in *instance, _ hv.VM) error {
 // the next agent try the start once more, which does no harm.
 func (a *Agent) fail(ctx context.Context, in *instance, cause error) error {
 	a.log.Warn("start failed", "instance", in.id, "error", cause)
+	life, done := in.life(ctx)
+	defer done()
 	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
 		err := a.discard(ctx, in, hv.VM{})
 		if err == nil {
@@ -104,7 +110,7 @@ func (a *Agent) fail(ctx context.Context, in *instance, cause error) error {
 		}
 		a.log.Error("VM of a failed start cannot be removed yet", "instance", in.id, "error", err)
 		select {
-		case <-in.life.Done():
+		case <-life.Done():
 			return nil
 		case <-time.After(wait):
 		}
@@ -175,8 +181,10 @@ var handlers = map[int]func(ctx context.Context, d hv.Driver, id string) error{
 }
 
 // handle carries out what was ordered for a VM whose monitored script failed.
-func (a *Agent) handle(_ context.Context, in *instance, _ hv.VM) error {
-	limited, cancel := context.WithTimeout(in.life, stopTimeout)
+func (a *Agent) handle(ctx context.Context, in *instance, _ hv.VM) error {
+	life, done := in.life(ctx)
+	defer done()
+	limited, cancel := context.WithTimeout(life, stopTimeout)
 	defer cancel()
 	handler := handlers[in.order.Start.Script.OnFailure]
 	if handler == nil {
@@ -188,7 +196,7 @@ func (a *Agent) handle(_ context.Context, in *instance, _ hv.VM) error {
 		vm, err = a.opts.Driver.Get(limited, in.id)
 	}
 	switch {
-	case in.life.Err() != nil:
+	case life.Err() != nil:
 		return nil
 	case err != nil && !errors.Is(err, hv.ErrNotFound):
 		return fmt.Errorf("after a failed startup script: %w", err)

@@ -172,14 +172,14 @@ func TestKilledBetweenSteps(t *testing.T) {
 	if err := open(t, o).Fetch(t.Context(), ref("v1-1"), nil); err != nil {
 		t.Fatal(err)
 	}
-	make := func(name string) {
+	place := func(name string) {
 		if err := os.MkdirAll(filepath.Join(o.Dir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	make("v2-1.gone")    // a removal was interrupted
-	make("v3-1.partial") // a pull was
-	make("v4-1")         // no step leaves this: damage
+	place("v2-1.gone")    // a removal was interrupted
+	place("v3-1.partial") // a pull was
+	place("v4-1")         // no step leaves this: damage
 	c := open(t, o)
 	if list := c.List(); len(list) != 1 || list[0].ContentID != "v1-1" {
 		t.Errorf("list %v, want v1-1 only", list)
@@ -220,7 +220,7 @@ func TestRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer os.RemoveAll(dir) //nolint:errcheck // a test directory
+		defer os.RemoveAll(dir)
 		const total, reserve = 10 * mib, 2 * mib
 		clock := time.Unix(1_700_000_000, 0)
 		var c *cache.Cache
@@ -238,7 +238,7 @@ func TestRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close() //nolint:errcheck // nothing runs
+		defer c.Close()
 		held := map[string]bool{}
 		used := map[string]time.Time{}
 		ids := []string{"v1-1", "v2-2", "v3-3", "v4-4", "v5-5", "v6-9"}

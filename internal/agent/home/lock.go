@@ -26,11 +26,11 @@ func (h Home) Lock() (*Lock, error) {
 // LockFile takes an exclusive lock on a file, which is made when it is missing;
 // busy is the error when somebody holds it.
 func LockFile(name string, busy error) (*Lock, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the caller's own file
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:gosec // a descriptor fits
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if err == nil {
 		return &Lock{f}, nil
 	}

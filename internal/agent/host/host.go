@@ -40,8 +40,8 @@ func Disk(path string) (free, total int64, err error) {
 	if err := syscall.Statfs(path, &st); err != nil {
 		return 0, 0, fmt.Errorf("disk space of %s: %w", path, err)
 	}
-	block := int64(st.Bsize)                                       //nolint:unconvert // its type differs between systems
-	return int64(st.Bavail) * block, int64(st.Blocks) * block, nil //nolint:gosec // no disk has 2^63 bytes
+	block := int64(st.Bsize) //nolint:unconvert // its type differs between systems
+	return int64(st.Bavail) * block, int64(st.Blocks) * block, nil
 }
 
 // Allocated gives the bytes that the files below dir take on disk: holes count
@@ -75,7 +75,7 @@ func AddressTowards(address string) string {
 	if err != nil {
 		return ""
 	}
-	defer conn.Close() //nolint:errcheck // nothing was sent
+	defer conn.Close()
 	local, ok := conn.LocalAddr().(*net.UDPAddr)
 	if !ok {
 		return ""

@@ -59,7 +59,7 @@ func TestLoadOfThisProcess(t *testing.T) {
 	if cpu, ram := l.Measure(start, []int{os.Getpid(), 1 << 30}); cpu != 0 || ram <= 0 || ram > 1 {
 		t.Errorf("first measure: cpu %v, ram %v", cpu, ram)
 	}
-	for sum := 0; time.Since(start) < 60*time.Millisecond; sum++ { //nolint:revive // burns processor time
+	for sum := 0; time.Since(start) < 60*time.Millisecond; sum++ {
 	}
 	if cpu, _ := l.Measure(time.Now(), []int{os.Getpid()}); cpu <= 0 || cpu > 1 {
 		t.Errorf("a busy process takes %v of the processors", cpu)

@@ -130,7 +130,7 @@ func (d *Dir) readFile(name string, into any) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // read only
+	defer f.Close()
 	raw, err := io.ReadAll(io.LimitReader(f, maxFile))
 	if err != nil {
 		return err

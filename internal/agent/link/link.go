@@ -115,7 +115,7 @@ func call[T any](ctx context.Context, c *Client, path string, limit time.Duratio
 	if err != nil {
 		return out, farm.Unavailable(err, "The controller at %s cannot be reached", c.base.Redacted())
 	}
-	defer resp.Body.Close() //nolint:errcheck // read only
+	defer resp.Body.Close()
 	return decode[T](resp)
 }
 
