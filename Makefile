@@ -5,7 +5,7 @@ SHELL := bash
 
 TOOLS = $$(scripts/need.sh bin)
 FUZZTIME ?= 10s
-GO_FILES = git ls-files -co --exclude-standard '*.go'
+GO_FILES = git ls-files -z -co --exclude-standard '*.go' | xargs -0
 
 build: ## build every program into bin/
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
@@ -17,12 +17,12 @@ test: ## run all tests with the race detector; installs what they need
 lint: ## check style, mistakes and formatting, and that the other systems compile
 	scripts/need.sh lint
 	$(TOOLS)/golangci-lint run
-	test -z "$$($(GO_FILES) | xargs $(TOOLS)/gofumpt -l | tee /dev/stderr)"
+	unformatted=$$($(GO_FILES) $(TOOLS)/gofumpt -l); echo "$$unformatted"; test -z "$$unformatted"
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./...
 
 fmt: ## format all Go files
 	scripts/need.sh lint
-	$(GO_FILES) | xargs $(TOOLS)/gofumpt -w
+	$(GO_FILES) $(TOOLS)/gofumpt -w
 
 vuln: ## look for known vulnerabilities in what the programs use (needs the public database)
 	scripts/need.sh vuln

@@ -11,12 +11,14 @@
 # it says what is missing and fails. Go tools go into the user's cache.
 set -euo pipefail
 
-# tool -> module path@version
-declare -A tools=(
-  [golangci-lint]=github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-  [gofumpt]=mvdan.cc/gofumpt@v0.12.0
-  [govulncheck]=golang.org/x/vuln/cmd/govulncheck@v1.8.0
-)
+# module NAME: where a Go tool comes from, at its pinned version.
+module() {
+  case "$1" in
+  golangci-lint) echo github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 ;;
+  gofumpt) echo mvdan.cc/gofumpt@v0.12.0 ;;
+  govulncheck) echo golang.org/x/vuln/cmd/govulncheck@v1.8.0 ;;
+  esac
+}
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 bin=${BUILDYARD_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/buildyard/tools}
@@ -58,7 +60,8 @@ built() {
 
 # tool NAME: builds a Go tool at its pinned version, unless it is there already.
 tool() {
-  local name=$1 module=${tools[$1]} have
+  local name=$1 module have
+  module=$(module "$name")
   built "$bin/$name" "$module" && return 0
   mkdir -p "$bin"
   for have in "$(go env GOPATH)/bin/$name" "$(command -v "$name" || true)"; do

@@ -183,6 +183,9 @@ func (s *summary) fail(u unit) {
 // print shows what a unit put out.
 func (s *summary) print(u unit) {
 	for line := range strings.Lines(string(s.output[u])) {
+		if strings.HasPrefix(line, "=== ") { // began, paused, went on
+			continue
+		}
 		fmt.Fprintf(s.out, "    %s\n", strings.TrimRight(line, "\n"))
 	}
 }
