@@ -162,7 +162,11 @@ func (d *Dir) Delete(id string, stamp int64) error {
 	if _, ok := ParseID(id); !ok {
 		return fmt.Errorf("%q is not a UUID", id)
 	}
-	return d.Rename("delete", path.Join(VMDir, id), path.Join(TrashDir, TrashName(stamp, id)))
+	target := Trashed{Stamp: stamp, Name: id}
+	for _, err := d.root.Stat(target.Path()); err == nil; _, err = d.root.Stat(target.Path()) {
+		target.Stamp++ // deleted, pushed and deleted again within the clock's resolution
+	}
+	return d.Rename("delete", path.Join(VMDir, id), target.Path())
 }
 
 // LayerDir is the directory of layer files of a kind.

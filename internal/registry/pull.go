@@ -18,21 +18,13 @@ const foldPulls = 4096
 // Manifest gives everything that is needed to build a version and makes its layers stay for Options.Lease. It
 // counts as a pull. Where the layers are served is left to the caller.
 func (r *Registry) Manifest(_ context.Context, ref Ref) (api.PullManifest, error) {
-	for attempt := 0; ; attempt++ {
-		e, v, err := r.resolve(ref)
-		if err != nil {
-			return api.PullManifest{}, err
-		}
+	return onVersion(r, ref, func(e *entry, v *layout.Version) (api.PullManifest, error) {
 		m, err := r.manifest(e, v)
 		if err == nil {
 			r.recordPull(e, v)
-			return m, nil
 		}
-		// A revert may have removed the version since the look at the snapshot.
-		if attempt > 0 {
-			return api.PullManifest{}, err
-		}
-	}
+		return m, err
+	})
 }
 
 func (r *Registry) manifest(e *entry, v *layout.Version) (api.PullManifest, error) {

@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -68,18 +67,26 @@ const nvramName = "nvram"
 
 // Info gives a version's configuration object as JSON.
 func (r *Registry) Info(ref Ref) (json.RawMessage, error) {
-	for attempt := 0; ; attempt++ {
+	return onVersion(r, ref, func(e *entry, v *layout.Version) (json.RawMessage, error) {
+		return r.dir.Config(e.t.ID, v)
+	})
+}
+
+// onVersion reads something of a version from disk. The version may be reverted between the look at the
+// snapshot and the read: as long as a failure comes with a newer snapshot of the template, it looks again.
+func onVersion[T any](r *Registry, ref Ref, read func(*entry, *layout.Version) (T, error)) (T, error) {
+	for {
+		var none T
 		e, v, err := r.resolve(ref)
 		if err != nil {
-			return nil, err
+			return none, err
 		}
-		config, err := r.dir.Config(e.t.ID, v)
+		out, err := read(e, v)
 		if err == nil {
-			return config, nil
+			return out, nil
 		}
-		// A revert may have removed the directory since the look at the snapshot.
-		if attempt > 0 {
-			return nil, fmt.Errorf("configuration: %w", err)
+		if again, _ := r.lookup(ref.ID); again == e {
+			return none, err
 		}
 	}
 }
