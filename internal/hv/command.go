@@ -22,7 +22,7 @@ const (
 type Command struct {
 	Path    string   // program; looked up in the guest's PATH when it has no '/'
 	Args    []string // without the program's own name
-	Env     []string // "KEY=value", added to the guest agent's environment
+	Env     []string // "KEY=value", added to a small environment with PATH and HOME
 	Stdin   []byte   // at most MaxStdin
 	Timeout time.Duration
 	// Timeout 0 means none: the context alone bounds the command. When either

@@ -63,7 +63,7 @@ var execCases = []struct {
 		name: "large stdin", cmd: hv.Command{Path: "cat", Stdin: bytes.Repeat([]byte("0123456789abcde\n"), 16<<10)},
 		stdout: strings.Repeat("0123456789abcde\n", 16<<10),
 	},
-	{name: "environment", cmd: hv.Command{Path: "printenv", Args: []string{"GREETING"}, Env: []string{"GREETING=a b=c"}}, stdout: "a b=c\n"},
+	{name: "environment", cmd: hv.Command{Path: "/bin/sh", Args: []string{"-c", "echo $GREETING"}, Env: []string{"GREETING=a b=c"}}, stdout: "a b=c\n"},
 	{name: "script", cmd: hv.Script([]byte("A=1\necho one\nexit 4\necho two\n"), time.Minute), code: 4, stdout: "one\n"},
 	{name: "empty script", cmd: hv.Script(nil, time.Minute)},
 }

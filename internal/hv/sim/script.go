@@ -14,19 +14,19 @@ import (
 )
 
 // The guest of a simulated VM has these programs: sh and bash (a script on
-// stdin or after -c), cat, echo, seq, sleep, printenv, true, false. A script is
+// stdin or after -c), cat, echo, seq, sleep, true, false. A script is
 // a list of commands, one a line or separated by ';':
 //
-//	echo WORD...      prints the words; ending in ">&2", to stderr
+//	echo WORD...      prints the words; ending in ">&2", to stderr; a word
+//	                  "$NAME" is a variable given with the command
 //	seq N             prints 1 to N, a line each, at most 10 million
 //	sleep D           waits D: seconds, or a duration such as 150ms
-//	printenv NAME     prints a variable given with the command
 //	cat               prints stdin, when the script is not on it
 //	exit N            ends the script with that code
 //	crash             ends the VM, as a crash of its hypervisor would
 //
 // Every other line succeeds and prints nothing, so that a real startup script
-// runs too. No quotes, variables or pipes are understood.
+// runs too. No quotes, assignments or pipes are understood.
 
 // Exec runs a command of the tiny language above.
 func (h *Host) Exec(ctx context.Context, id string, cmd hv.Command) (hv.Result, error) {
@@ -149,7 +149,7 @@ func (p *process) program(ctx context.Context) error {
 		}
 		p.inScript = true
 		return p.script(ctx, string(p.cmd.Stdin))
-	case "cat", "echo", "seq", "sleep", "printenv", "true", "false":
+	case "cat", "echo", "seq", "sleep", "true", "false":
 		return p.line(ctx, append([]string{name}, args...))
 	}
 	p.code = hv.CodeNotFound
@@ -188,8 +188,6 @@ func (p *process) line(ctx context.Context, words []string) error {
 		return p.seq(ctx, first)
 	case "sleep":
 		return p.sleep(ctx, first)
-	case "printenv":
-		p.printenv(first)
 	case "false":
 		p.code = 1
 	case "exit":
@@ -210,7 +208,11 @@ func (p *process) echo(args []string) {
 	if n := len(args); n > 0 && args[n-1] == ">&2" {
 		out, args = &p.stderr, args[:n-1]
 	}
-	fmt.Fprintln(out, strings.Join(args, " "))
+	said := make([]string, len(args))
+	for i, a := range args {
+		said[i] = p.expand(a)
+	}
+	fmt.Fprintln(out, strings.Join(said, " "))
 }
 
 func (p *process) seq(ctx context.Context, arg string) error {
@@ -243,12 +245,16 @@ func (p *process) sleep(ctx context.Context, arg string) error {
 	return p.wait(ctx, d)
 }
 
-func (p *process) printenv(name string) {
+// expand answers the value of "$NAME", and every other word as it is.
+func (p *process) expand(word string) string {
+	name, ok := strings.CutPrefix(word, "$")
+	if !ok {
+		return word
+	}
 	for _, kv := range p.cmd.Env {
 		if v, ok := strings.CutPrefix(kv, name+"="); ok {
-			fmt.Fprintln(&p.stdout, v)
-			return
+			return v
 		}
 	}
-	p.code = 1
+	return ""
 }

@@ -1,0 +1,45 @@
+package qemu_test
+
+import (
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/hvtest"
+	"github.com/buildyard/buildyard/internal/hv/qemu"
+)
+
+func TestConformance(t *testing.T) {
+	image := guest(t)
+	blank := filepath.Join(t.TempDir(), "blank.qcow2")
+	if err := qemu.CreateDisk(t.Context(), blank, "qcow2", 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	d := open(t, dir)
+	hvtest.Run(t, func(*testing.T) hvtest.Subject {
+		return hvtest.Subject{
+			Driver: d,
+			Spec:   func() hv.Spec { return newSpec(image, "qcow2") },
+			NeverReady: func() hv.Spec {
+				s := newSpec(blank, "qcow2")
+				s.BootTimeout = 3 * time.Second
+				return s
+			},
+			Kill: func(t *testing.T, vm hv.VM) {
+				if err := syscall.Kill(vm.PID, syscall.SIGKILL); err != nil {
+					t.Error(err)
+				}
+			},
+			Reopen: func(*testing.T) hv.Driver {
+				if err := d.Close(); err != nil {
+					t.Error(err)
+				}
+				d = open(t, dir) // lives as long as the whole test
+				return d
+			},
+		}
+	})
+}

@@ -1,0 +1,238 @@
+// Package qemu runs real VMs: one QEMU process each, steered through its
+// machine protocol (QMP) and the guest agent (QGA) over unix sockets.
+//
+// It is not a general QEMU front end: one machine layout, unprivileged,
+// sandboxed, and QEMU gets its disks and sockets as open files, never as paths.
+//
+// Invariant: a QEMU process holds its VM's lock file from before it exists
+// until it is gone, so a VM whose lock is free does not run, and one whose lock
+// is taken is found again by its machine UUID, whoever was killed in between.
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// Options set up a Driver.
+type Options struct {
+	// Dir holds a directory per VM. It belongs to one Driver at a time.
+	Dir string
+	// RunAs is the user QEMU runs as when this process is root: a name, by
+	// default "buildyard" where that user exists, else "nobody". Without root
+	// it must be empty; QEMU then runs as the same user.
+	RunAs string
+	// Binary is the QEMU program, by default qemu-system-x86_64.
+	Binary string
+	// Accelerator overrides the probe: "kvm", "hvf" or "tcg".
+	Accelerator string
+	// StopTimeout bounds an orderly stop before it is forced; 0 = 30 s.
+	StopTimeout time.Duration
+	// UnsafeCache ignores flushes of the guest: data is lost when the host
+	// crashes. For tests that measure something else than the disk.
+	UnsafeCache bool
+	// Logger gets what no caller sees: adoption, processes that ended. nil = none.
+	Logger *slog.Logger
+}
+
+// Driver is the QEMU driver of one directory. Close lets go of it.
+type Driver struct {
+	opt  Options
+	log  *slog.Logger
+	cred *syscall.Credential // nil = as this process
+	host hv.Host
+
+	quit  context.Context // ends with Close
+	close context.CancelFunc
+	watch sync.WaitGroup // the watchers of running VMs
+
+	mu       sync.Mutex          // guards the fields below
+	machines map[string]*machine // VM id -> machine
+	reserved map[int]string      // host port -> VM id, from choice to the end of that run
+
+	// step is called before each durable step of a start; tests kill there.
+	step func(name string)
+}
+
+var _ hv.Driver = (*Driver)(nil)
+
+// Open probes the host, finds the VMs of earlier agents below opt.Dir and
+// connects to those that run.
+func Open(ctx context.Context, opt Options) (*Driver, error) {
+	if opt.Binary == "" {
+		opt.Binary = "qemu-system-x86_64"
+	}
+	if opt.StopTimeout == 0 {
+		opt.StopTimeout = 30 * time.Second
+	}
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	d := &Driver{
+		opt: opt, log: opt.Logger,
+		machines: map[string]*machine{}, reserved: map[int]string{},
+		step: func(string) {},
+	}
+	d.quit, d.close = context.WithCancel(context.Background())
+	if err := d.open(ctx); err != nil {
+		_ = d.Close()
+		return nil, fmt.Errorf("qemu: %w", err)
+	}
+	return d, nil
+}
+
+func (d *Driver) open(ctx context.Context) (err error) {
+	if d.opt.Dir, err = filepath.Abs(d.opt.Dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.opt.Dir, 0o700); err != nil {
+		return err
+	}
+	if d.cred, err = credential(d.opt.RunAs); err != nil {
+		return err
+	}
+	if d.host, err = d.probe(ctx); err != nil {
+		return err
+	}
+	return d.adoptAll(ctx)
+}
+
+// adoptAll loads every VM directory and sweeps what an interrupted creation or
+// removal left behind.
+func (d *Driver) adoptAll(ctx context.Context) error {
+	entries, err := os.ReadDir(d.opt.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(d.opt.Dir, e.Name())
+		switch {
+		case strings.HasPrefix(e.Name(), tempPrefix):
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
+		case e.IsDir() && hv.ValidID(e.Name()):
+			if err := d.adopt(ctx, e.Name()); err != nil {
+				return fmt.Errorf("VM %s: %w", e.Name(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// Close ends the connections. The VMs go on. A closed driver starts nothing
+// and waits for nothing.
+func (d *Driver) Close() error {
+	d.close()
+	d.watch.Wait()
+	return nil
+}
+
+// Describe answers what the probe at Open found.
+func (d *Driver) Describe(context.Context) (hv.Host, error) {
+	h := d.host
+	h.Abilities = slices.Clone(h.Abilities)
+	return h, nil
+}
+
+// List answers every VM, ordered by ID.
+func (d *Driver) List(context.Context) ([]hv.VM, error) {
+	d.mu.Lock()
+	all := make([]*machine, 0, len(d.machines))
+	for _, m := range d.machines {
+		all = append(all, m)
+	}
+	d.mu.Unlock()
+	out := make([]hv.VM, 0, len(all))
+	for _, m := range all {
+		m.trimLog()
+		out = append(out, m.view())
+	}
+	slices.SortFunc(out, func(a, b hv.VM) int { return strings.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+// Get answers one VM.
+func (d *Driver) Get(_ context.Context, id string) (hv.VM, error) {
+	m, err := d.machine(id)
+	if err != nil {
+		return hv.VM{}, err
+	}
+	return m.view(), nil
+}
+
+func (d *Driver) machine(id string) (*machine, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m, ok := d.machines[id]
+	if !ok {
+		return nil, fmt.Errorf("qemu: %w: %s", hv.ErrNotFound, id)
+	}
+	return m, nil
+}
+
+// running answers a machine and the process that runs it.
+func (d *Driver) running(id string) (*machine, *run, error) {
+	m, err := d.machine(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := m.current()
+	if r == nil {
+		return nil, nil, fmt.Errorf("qemu: VM %s: %w", id, hv.ErrNotRunning)
+	}
+	return m, r, nil
+}
+
+// Delete kills the process and removes the directory. The directory is moved
+// away first, so that a removal which is interrupted is finished at the next Open.
+func (d *Driver) Delete(ctx context.Context, id string) error {
+	m, err := d.machine(id)
+	if errors.Is(err, hv.ErrNotFound) {
+		return nil
+	}
+	if r := m.current(); r != nil {
+		if err := m.kill(ctx, r, ending{Asked: true}); err != nil {
+			return err
+		}
+	}
+	trash, err := os.MkdirTemp(d.opt.Dir, tempPrefix)
+	if err != nil {
+		return fmt.Errorf("qemu: delete %s: %w", id, err)
+	}
+	d.step("delete: move")
+	err = os.Rename(m.dir, filepath.Join(trash, "vm"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("qemu: delete %s: %w", id, err)
+	}
+	d.mu.Lock()
+	delete(d.machines, id)
+	d.mu.Unlock()
+	d.step("delete: remove")
+	if err := os.RemoveAll(trash); err != nil {
+		return fmt.Errorf("qemu: delete %s: %w", id, err)
+	}
+	return nil
+}
+
+func abilities() []hv.Capability {
+	out := []hv.Capability{hv.CanForward, hv.CanBoot, hv.CanPersist}
+	if runtime.GOOS == "linux" {
+		out = append(out, hv.CanSandbox)
+	}
+	slices.Sort(out)
+	return out
+}

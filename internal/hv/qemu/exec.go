@@ -1,0 +1,215 @@
+package qemu
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// wrapper runs a command in the guest in a way that the guest agent alone
+// cannot: see its own comment.
+//
+//go:embed wrapper.sh
+var wrapper string
+
+// killer ends the session of the command with that name; it waits a moment for
+// one that is only just starting.
+const killer = `i=0
+while [ $i -lt 50 ]; do
+  for d in /tmp /var/tmp /run; do
+    [ -s "$d/$1/pid" ] && read -r pid <"$d/$1/pid" && kill -s KILL -- "-$pid" && exit 0
+  done
+  sleep 0.1 2>/dev/null || sleep 1
+  i=$((i + 1))
+done
+exit 1`
+
+const (
+	// A command is asked about after an eighth of the time it has taken so far.
+	pollMin    = 5 * time.Millisecond
+	pollMax    = 200 * time.Millisecond
+	killReport = 15 * time.Second // for a killed command to be reported
+
+	// agentSilence is how long a guest agent may not answer before a command
+	// without a time-out is given up.
+	agentSilence = 2 * time.Minute
+)
+
+// guestEnv is the environment that a command begins with.
+var guestEnv = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
+
+// Exec runs a command in the guest.
+func (d *Driver) Exec(ctx context.Context, id string, cmd hv.Command) (hv.Result, error) {
+	if err := cmd.Validate(); err != nil {
+		return hv.Result{}, fmt.Errorf("qemu: %w", err)
+	}
+	_, r, err := d.running(id)
+	if err != nil {
+		return hv.Result{}, err
+	}
+	res, err := r.exec(ctx, cmd)
+	if err != nil {
+		select {
+		case <-r.gone:
+			err = errors.Join(hv.ErrNotRunning, err)
+		default:
+		}
+		return hv.Result{}, fmt.Errorf("qemu: VM %s: %w", id, err)
+	}
+	return res, nil
+}
+
+// guestCommand is one command that was begun in a guest.
+type guestCommand struct {
+	r    *run
+	name string // of its directory in the guest
+	pid  int    // of its wrapper
+}
+
+func (r *run) exec(ctx context.Context, cmd hv.Command) (hv.Result, error) {
+	if err := r.awaitAgent(ctx); err != nil {
+		return hv.Result{}, err
+	}
+	g := guestCommand{r: r, name: ".exec-" + token()}
+	args := append([]string{"-c", wrapper, "sh", g.name, cmd.Path}, cmd.Args...)
+	if err := g.begin(ctx, args, cmd.Env, cmd.Stdin); err != nil {
+		return hv.Result{}, err
+	}
+	run, cancel := ctx, context.CancelFunc(func() {})
+	if cmd.Timeout > 0 {
+		run, cancel = context.WithTimeoutCause(ctx, cmd.Timeout, errCommandTimeout)
+	}
+	defer cancel()
+	res, err := g.wait(run)
+	if err == nil || run.Err() == nil {
+		return res, err
+	}
+	// Whatever ended the wait, nothing of the command may go on.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), killReport)
+	defer cancel()
+	if err := g.kill(last); err != nil {
+		r.m.d.log.Warn("cannot kill a command in a guest", "vm", r.m.id, "error", err)
+	}
+	if ctx.Err() != nil {
+		return hv.Result{}, ctx.Err()
+	}
+	res, err = g.wait(last)
+	if err != nil {
+		res = hv.Result{Errors: []string{"the end of the command could not be confirmed: " + err.Error()}}
+	}
+	res.TimedOut, res.Code = true, hv.CodeTimedOut
+	return res, nil
+}
+
+// awaitAgent waits until the guest has opened its agent port, which it has
+// unless this process has only just found the VM, or the VM still boots.
+func (r *run) awaitAgent(ctx context.Context) error {
+	t := time.NewTimer(qgaDeadline)
+	defer t.Stop()
+	select {
+	case <-r.open:
+		return nil
+	case <-r.gone:
+		return errGone
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return errors.New("the guest's agent is not up")
+	}
+}
+
+var errCommandTimeout = errors.New("the command's time-out")
+
+// begin has the guest agent start a program.
+func (g *guestCommand) begin(ctx context.Context, args, env []string, stdin []byte) error {
+	req := struct {
+		Path    string   `json:"path"`
+		Args    []string `json:"arg"`
+		Env     []string `json:"env"`
+		Input   []byte   `json:"input-data,omitempty"`
+		Capture bool     `json:"capture-output"`
+	}{"/bin/sh", args, append(guestEnv[:len(guestEnv):len(guestEnv)], env...), stdin, true}
+	var started struct {
+		PID int `json:"pid"`
+	}
+	if err := g.r.agent.call(ctx, "guest-exec", req, &started); err != nil {
+		return err
+	}
+	g.pid = started.PID
+	return nil
+}
+
+// execStatus is what the guest agent says about a program.
+type execStatus struct {
+	Exited       bool   `json:"exited"`
+	Code         *int   `json:"exitcode"`
+	Signal       int    `json:"signal"`
+	Out          []byte `json:"out-data"`
+	Err          []byte `json:"err-data"`
+	OutTruncated bool   `json:"out-truncated"`
+	ErrTruncated bool   `json:"err-truncated"`
+}
+
+// wait polls, often at first, until the program has ended or ctx ends.
+func (g *guestCommand) wait(ctx context.Context) (hv.Result, error) {
+	begun, heard := time.Now(), time.Now()
+	for {
+		var s execStatus
+		err := g.r.agent.call(ctx, "guest-exec-status", map[string]int{"pid": g.pid}, &s)
+		var refused *remoteError
+		switch {
+		case err == nil && s.Exited:
+			return s.result()
+		case err == nil:
+			heard = time.Now()
+		case errors.As(err, &refused): // a guest that was rebooted does not know the program
+			return hv.Result{}, err
+		case time.Since(heard) > agentSilence:
+			return hv.Result{}, err
+		}
+		select {
+		case <-g.r.gone:
+			return hv.Result{}, errGone
+		case <-ctx.Done():
+			return hv.Result{}, ctx.Err()
+		case <-time.After(min(max(time.Since(begun)/8, pollMin), pollMax)):
+		}
+	}
+}
+
+// kill ends the command's whole session. Its wrapper lives on to report.
+func (g *guestCommand) kill(ctx context.Context) error {
+	k := guestCommand{r: g.r}
+	if err := k.begin(ctx, []string{"-c", killer, "sh", g.name}, nil, nil); err != nil {
+		return err
+	}
+	res, err := k.wait(ctx)
+	if err == nil && res.Code != 0 {
+		return errors.New("it is not to be found")
+	}
+	return err
+}
+
+func (s execStatus) result() (hv.Result, error) {
+	if s.Code == nil {
+		return hv.Result{}, fmt.Errorf("the command's keeper in the guest was ended by signal %d", s.Signal)
+	}
+	res := hv.Result{Code: *s.Code, Stdout: hv.Tail(s.Out), Stderr: hv.Tail(s.Err)}
+	if s.OutTruncated || s.ErrTruncated {
+		res.Errors = []string{"the guest agent cut the output"}
+	}
+	return res, nil
+}
+
+// token is a name that no guest can guess beforehand.
+func token() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}

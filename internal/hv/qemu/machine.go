@@ -1,0 +1,220 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+const (
+	maxLog    = 1 << 20 // qemu.log is cut when it is longer
+	logTail   = 2 << 10 // how much of a log goes into an error
+	killGrace = 10 * time.Second
+	lockGrace = 5 * time.Second
+)
+
+// machine is one VM, running or not.
+type machine struct {
+	d   *Driver
+	id  string
+	dir string
+
+	mu   sync.Mutex // guards the fields below
+	cfg  config
+	proc process // the last one; zero before the first start
+	end  ending  // of the last run
+	run  *run    // nil when no QEMU runs
+}
+
+func (d *Driver) newMachine(id string) *machine {
+	return &machine{d: d, id: id, dir: filepath.Join(d.opt.Dir, id)}
+}
+
+// current answers the QEMU that runs, or nil.
+func (m *machine) current() *run {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.run
+}
+
+// view is the VM as callers see it.
+func (m *machine) view() hv.VM {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.cfg.Spec
+	vm := hv.VM{
+		ID: m.id, Name: s.Name, UUID: s.UUID, Status: hv.Stopped,
+		Ports: slices.Clone(m.cfg.Ports), CPUs: s.CPUs, MemoryMB: s.MemoryMB,
+		CreatedAt: m.cfg.CreatedAt, StartedAt: m.proc.StartedAt, StoppedAt: m.end.At,
+		Accelerator: m.cfg.Accelerator, Version: m.cfg.Version,
+		Labels: maps.Clone(s.Labels), Failure: m.end.Failure,
+	}
+	if m.run != nil {
+		vm.Status, vm.PID, vm.IP = hv.Running, m.proc.PID, m.run.address()
+		vm.StoppedAt, vm.Failure = time.Time{}, ""
+	}
+	return vm
+}
+
+// adopt loads one VM's directory and connects to its QEMU, if it lives.
+func (d *Driver) adopt(ctx context.Context, id string) error {
+	m := d.newMachine(id)
+	if err := readJSON(m.dir, configFile, &m.cfg); err != nil {
+		return err
+	}
+	for name, v := range map[string]any{pidFile: &m.proc, endFile: &m.end} {
+		if err := readJSON(m.dir, name, v); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	p, lives, err := m.look(ctx)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.machines[id] = m
+	d.mu.Unlock()
+	if !lives {
+		return m.settle()
+	}
+	d.log.Info("found a running VM", "vm", id, "pid", p.PID)
+	if p.StartedAt.IsZero() { // the agent was killed before it could write this
+		p.StartedAt = time.Now()
+		if err := writeJSON(m.dir, pidFile, p); err != nil {
+			return err
+		}
+	}
+	m.proc = p
+	d.reservePorts(id, m.cfg.Ports)
+	m.attach(nil)
+	return nil
+}
+
+// look answers the QEMU that holds the VM's lock. Between fork and exec a new
+// QEMU cannot be recognised yet; the lock says that it is there.
+func (m *machine) look(ctx context.Context) (process, bool, error) {
+	for range 250 {
+		f, err := takeLock(m.dir)
+		if err == nil {
+			return process{}, false, f.Close()
+		}
+		if !errors.Is(err, errLocked) {
+			return process{}, false, err
+		}
+		if p, ok := find(m.cfg.Spec.UUID); ok {
+			if p.PID == m.proc.PID && p.StartTicks == m.proc.StartTicks {
+				p = m.proc // with the time of its start
+			}
+			return p, true, nil
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return process{}, false, err
+		}
+	}
+	return process{}, false, errors.New("a process holds its lock, and no QEMU of its machine UUID is to be found")
+}
+
+// settle notes how a run ended that ended while nobody watched.
+func (m *machine) settle() error {
+	if !m.end.At.IsZero() {
+		return nil
+	}
+	e := ending{Asked: m.end.Asked, At: time.Now()}
+	switch {
+	case e.Asked:
+	case m.proc.PID == 0:
+		e.Failure = "the start was interrupted"
+	default:
+		e.Failure = m.because("QEMU ended while no agent was watching")
+	}
+	m.end = e
+	return writeJSON(m.dir, endFile, e)
+}
+
+// finish notes the end of a run. An ending that was asked for keeps no failure.
+func (m *machine) finish(r *run, failure string) {
+	m.mu.Lock()
+	e := ending{Asked: m.end.Asked, At: time.Now(), Failure: failure}
+	if e.Asked {
+		e.Failure = m.end.Failure
+	}
+	m.end, m.run = e, nil
+	m.mu.Unlock()
+	m.d.releasePorts(m.id)
+	if err := writeJSON(m.dir, endFile, e); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.d.log.Warn("cannot note how a VM ended", "vm", m.id, "error", err)
+	}
+	m.d.log.Info("a VM ended", "vm", m.id, "pid", r.proc.PID, "asked", e.Asked, "failure", e.Failure)
+}
+
+// intend notes durably that a run is about to be ended on purpose, and why.
+func (m *machine) intend(e ending) error {
+	e.Asked, e.At = true, time.Time{}
+	m.mu.Lock()
+	m.end = e
+	m.mu.Unlock()
+	return writeJSON(m.dir, endFile, e)
+}
+
+// kill ends a run at once and waits until it is gone. e says why, for List.
+func (m *machine) kill(ctx context.Context, r *run, e ending) error {
+	if err := m.intend(e); err != nil {
+		return fmt.Errorf("qemu: VM %s: %w", m.id, err)
+	}
+	if err := r.proc.kill(); err != nil {
+		return fmt.Errorf("qemu: VM %s: %w", m.id, err)
+	}
+	return m.awaitGone(ctx, r, killGrace)
+}
+
+// awaitGone waits for the end of a run, at most d.
+func (m *machine) awaitGone(ctx context.Context, r *run, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-r.gone:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return fmt.Errorf("qemu: VM %s: process %d does not end", m.id, r.proc.PID)
+	}
+}
+
+// because adds the end of QEMU's log to a reason.
+func (m *machine) because(reason string) string {
+	b, err := os.ReadFile(filepath.Join(m.dir, logFile))
+	if text := legible(b); err == nil && text != "" {
+		return reason + ": " + text
+	}
+	return reason
+}
+
+// trimLog empties a log that a guest has talked QEMU into filling. QEMU
+// appends, so the next line lands at the beginning.
+func (m *machine) trimLog() {
+	name := filepath.Join(m.dir, logFile)
+	if info, err := os.Stat(name); err == nil && info.Size() > maxLog {
+		_ = os.Truncate(name, 0)
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

@@ -1,0 +1,168 @@
+package qemu
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+const probeTime = 20 * time.Second
+
+// accelerators are tried in this order; the last one always works.
+var accelerators = []struct {
+	name  string
+	cpu   string      // model that goes with it
+	could func() bool // cheap look before a boot is tried; nil = always
+}{
+	{name: "kvm", cpu: "host", could: couldKVM},
+	{name: "hvf", cpu: "host", could: couldHVF},
+	{name: "tcg", cpu: "max"},
+}
+
+// probe finds out what this host's QEMU is and can.
+func (d *Driver) probe(ctx context.Context) (hv.Host, error) {
+	out, err := runTool(ctx, probeTime, d.opt.Binary, "-version")
+	if err != nil {
+		return hv.Host{}, err
+	}
+	version, err := parseVersion(out)
+	if err != nil {
+		return hv.Host{}, err
+	}
+	if out, err = runTool(ctx, probeTime, d.opt.Binary, "-machine", "help"); err != nil {
+		return hv.Host{}, err
+	}
+	machine, err := newestMachine(out)
+	if err != nil {
+		return hv.Host{}, err
+	}
+	h := hv.Host{Driver: "qemu", Version: version, Machine: machine, Arch: "amd64", Abilities: abilities()}
+	h.Accelerator, h.CPU, err = d.accelerator(ctx, machine)
+	return h, err
+}
+
+// accelerator answers the first one under which a boot makes progress. A
+// device that opens proves nothing: on some hosts /dev/kvm is there and real
+// kernels hang under it, hence the look at the CPU too.
+func (d *Driver) accelerator(ctx context.Context, machine string) (name, cpu string, err error) {
+	for _, a := range accelerators {
+		switch {
+		case d.opt.Accelerator != "" && d.opt.Accelerator != a.name:
+		case d.opt.Accelerator == a.name || a.could == nil:
+			return a.name, a.cpu, nil
+		case a.could() && d.boots(ctx, machine, a.name):
+			return a.name, a.cpu, nil
+		}
+	}
+	return "", "", fmt.Errorf("accelerator %q is not known", d.opt.Accelerator)
+}
+
+// bootSector writes 0x10 to the debug-exit port, by which QEMU ends with code
+// 2*0x10+1: mov dx,0xf4; mov al,0x10; out dx,al; hlt; jmp back.
+var bootSector = []byte{0xba, 0xf4, 0x00, 0xb0, 0x10, 0xee, 0xf4, 0xeb, 0xfd}
+
+const bootedCode = 0x21
+
+// boots runs a boot sector under an accelerator and says whether it got there.
+func (d *Driver) boots(ctx context.Context, machine, accel string) bool {
+	sector := make([]byte, 512)
+	copy(sector, bootSector)
+	sector[510], sector[511] = 0x55, 0xaa
+	f, err := os.CreateTemp("", "boot-*.raw")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	defer os.Remove(f.Name())
+	if _, err := f.Write(sector); err != nil {
+		return false
+	}
+	ro, err := os.Open(f.Name())
+	if err != nil {
+		return false
+	}
+	defer ro.Close()
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, d.opt.Binary, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-machine", machine, "-accel", accel, "-m", "32", "-device", "isa-debug-exit,iobase=0xf4,iosize=0x04",
+		"-add-fd", "fd=3,set=1", "-blockdev", "driver=raw,node-name=d,read-only=on,file.driver=file,file.filename=/dev/fdset/1",
+		"-device", "virtio-blk-pci,drive=d")
+	cmd.ExtraFiles = []*os.File{ro}
+	cmd.Env, cmd.Dir = toolEnv(), "/"
+	cmd.SysProcAttr = d.attributes()
+	cmd.WaitDelay = time.Second
+	var exit *exec.ExitError
+	return errors.As(cmd.Run(), &exit) && exit.ExitCode() == bootedCode
+}
+
+func couldKVM() bool {
+	if runtime.GOOS != "linux" {
+		return false
+	}
+	b, err := os.ReadFile("/proc/cpuinfo")
+	return err == nil && hasVirtualisation(b)
+}
+
+// hasVirtualisation looks for vmx or svm among the flags of /proc/cpuinfo.
+func hasVirtualisation(cpuinfo []byte) bool {
+	s := bufio.NewScanner(bytes.NewReader(cpuinfo))
+	s.Buffer(nil, 1<<20)
+	for s.Scan() {
+		key, value, _ := bytes.Cut(s.Bytes(), []byte{':'})
+		if string(bytes.TrimSpace(key)) != "flags" {
+			continue
+		}
+		for _, f := range bytes.Fields(value) {
+			if s := string(f); s == "vmx" || s == "svm" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func couldHVF() bool { return runtime.GOOS == "darwin" && runtime.GOARCH == "amd64" }
+
+var (
+	versionForm = regexp.MustCompile(`QEMU emulator version (\d+\.\d+\.\d+)`)
+	machineForm = regexp.MustCompile(`(?m)^pc-q35-(\d+)\.(\d+)\s.*$`)
+)
+
+func parseVersion(out []byte) (string, error) {
+	m := versionForm.FindSubmatch(out)
+	if m == nil {
+		return "", errors.New("the QEMU program does not say its version")
+	}
+	return string(m[1]), nil
+}
+
+// newestMachine picks the newest versioned q35: a saved state needs the very
+// machine type that it was made on, so "q35" alone is not good enough.
+func newestMachine(out []byte) (string, error) {
+	best, bestMajor, bestMinor := "", -1, -1
+	for _, m := range machineForm.FindAllSubmatch(out, -1) {
+		major, err1 := strconv.Atoi(string(m[1]))
+		minor, err2 := strconv.Atoi(string(m[2]))
+		if errors.Join(err1, err2) != nil || bytes.Contains(m[0], []byte("deprecated")) {
+			continue
+		}
+		if major > bestMajor || (major == bestMajor && minor > bestMinor) {
+			best, bestMajor, bestMinor = fmt.Sprintf("pc-q35-%d.%d", major, minor), major, minor
+		}
+	}
+	if best == "" {
+		return "", errors.New("this QEMU has no versioned q35 machine")
+	}
+	return best, nil
+}

@@ -1,0 +1,115 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// errGone: the process that was meant does not live any more.
+var errGone = errors.New("the QEMU process is gone")
+
+// credential answers who QEMU runs as; nil means: as this process.
+func credential(name string) (*syscall.Credential, error) {
+	if os.Geteuid() != 0 {
+		if name != "" {
+			return nil, fmt.Errorf("run as %q: only root can run QEMU as another user", name)
+		}
+		return nil, nil
+	}
+	names := []string{name}
+	if name == "" {
+		names = []string{"buildyard", "nobody"}
+	}
+	for _, n := range names {
+		u, err := user.Lookup(n)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, fmt.Errorf("user %s: %w", n, err)
+		}
+		if uid == 0 || gid == 0 {
+			return nil, fmt.Errorf("user %s is root: QEMU runs unprivileged", n)
+		}
+		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: deviceGroups()}, nil
+	}
+	return nil, fmt.Errorf("no user %v to run QEMU as", names)
+}
+
+// deviceGroups lets an unprivileged QEMU open /dev/kvm where a group may.
+func deviceGroups() []uint32 {
+	info, err := os.Stat("/dev/kvm")
+	if err != nil || info.Mode().Perm()&0o060 != 0o060 {
+		return nil
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Gid != 0 {
+		return []uint32{st.Gid}
+	}
+	return nil
+}
+
+// takeLock locks a VM's lock file for a process that is about to be started.
+// The lock belongs to the open file: QEMU inherits it and holds it until it
+// ends, however it ends. It answers errLocked when such a process lives.
+func takeLock(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		return f, nil
+	}
+	_ = f.Close()
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, errLocked
+	}
+	return nil, fmt.Errorf("lock: %w", err)
+}
+
+// lockWithin takes the lock as soon as it is free, at most d from now. A
+// process whose leader is gone may hold it for a moment more, and so may one
+// that another goroutine has just forked.
+func lockWithin(ctx context.Context, dir string, d time.Duration) (*os.File, error) {
+	for end := time.Now().Add(d); ; {
+		f, err := takeLock(dir)
+		if !errors.Is(err, errLocked) || time.Now().After(end) {
+			return f, err
+		}
+		if err := pause(ctx, 5*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}
+
+var errLocked = errors.New("a QEMU process holds this VM's lock")
+
+// find looks for the QEMU of a machine UUID in the process table.
+func find(uuid string) (process, bool) {
+	pids, err := pidsOf(uuid)
+	if err != nil {
+		return process{}, false
+	}
+	for _, pid := range pids {
+		if ticks, err := startTicks(pid); err == nil {
+			return process{PID: pid, StartTicks: ticks, UUID: uuid}, true
+		}
+	}
+	return process{}, false
+}
+
+// alive says whether exactly this process still runs. It does not look at the
+// command line, which a process that is only just starting has not got yet.
+func (p process) alive() bool {
+	ticks, err := startTicks(p.PID)
+	return err == nil && ticks == p.StartTicks
+}

@@ -1,0 +1,183 @@
+package qemu
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"time"
+)
+
+const (
+	// maxQGALine is the longest answer taken from a guest: two outputs of
+	// hv.MaxOutput in base64 and something to spare.
+	maxQGALine  = 8 << 20
+	qgaDeadline = 30 * time.Second
+)
+
+// guestAgent speaks to the agent in one guest, one call at a time. It connects
+// when it must, and starts afresh after any doubt about what the guest will
+// send next. The guest is hostile: everything read is bounded in size and time.
+type guestAgent struct {
+	dial func(context.Context) (net.Conn, error)
+	turn chan struct{} // holds one token: the right to use the fields below
+	c    net.Conn      // nil = not connected
+	r    *bufio.Reader
+}
+
+func newGuestAgent(dial func(context.Context) (net.Conn, error)) *guestAgent {
+	g := &guestAgent{dial: dial, turn: make(chan struct{}, 1)}
+	g.turn <- struct{}{}
+	return g
+}
+
+// sync proves that the agent answers.
+func (g *guestAgent) sync(ctx context.Context) error { return g.call(ctx, "guest-ping", nil, nil) }
+
+// call runs one command, at most qgaDeadline long. A *remoteError is the
+// guest's refusal; any other error leaves open whether the command ran.
+func (g *guestAgent) call(ctx context.Context, command string, args, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, qgaDeadline)
+	defer cancel()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-g.turn:
+	}
+	defer func() { g.turn <- struct{}{} }()
+	err := g.exchange(ctx, command, args, out)
+	var refused *remoteError
+	if err != nil && !errors.As(err, &refused) {
+		g.drop()
+		if ctx.Err() != nil { // the deadline shows as an I/O error
+			err = ctx.Err()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("guest agent: %s: %w", command, err)
+	}
+	return nil
+}
+
+func (g *guestAgent) exchange(ctx context.Context, command string, args, out any) error {
+	if g.c == nil {
+		if err := g.connect(ctx); err != nil {
+			return err
+		}
+	}
+	conn := g.c
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if err := g.write(command, args, false); err != nil {
+		return err
+	}
+	line, err := readLine(g.r, maxQGALine)
+	if err != nil {
+		return err
+	}
+	return parseQGA(line, out)
+}
+
+// connect opens the socket and brings both sides to a known point: the 0xff
+// makes the guest forget half a request, and its answer begins with another,
+// behind which there is nothing stale. A sync is sent once and never polled: a
+// port that the guest does not read would block the socket.
+func (g *guestAgent) connect(ctx context.Context) error {
+	c, err := g.dial(ctx)
+	if err != nil {
+		return err
+	}
+	g.c, g.r = c, bufio.NewReaderSize(c, 16<<10)
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	id := rand.Uint32() >> 1 //nolint:gosec // tells answers apart, nothing more
+	if err := g.write("guest-sync-delimited", map[string]uint32{"id": id}, true); err != nil {
+		return err
+	}
+	for skipped := 0; skipped < 2*maxQGALine; {
+		n, err := skipTo(g.r, 0xff)
+		if err != nil {
+			return err
+		}
+		skipped += n
+		line, err := readLine(g.r, maxQGALine)
+		if err != nil {
+			return err
+		}
+		var got uint32
+		if parseQGA(line, &got) == nil && got == id {
+			return nil
+		}
+		skipped += len(line)
+	}
+	return errors.New("no answer to sync in what the guest sent")
+}
+
+// skipTo reads up to and including the byte mark.
+func skipTo(r *bufio.Reader, mark byte) (n int, err error) {
+	for n < 2*maxQGALine {
+		b, err := r.ReadByte()
+		if err != nil {
+			return n, err
+		}
+		n++
+		if b == mark {
+			return n, nil
+		}
+	}
+	return n, errLongLine
+}
+
+func (g *guestAgent) write(command string, args any, reset bool) error {
+	b, err := json.Marshal(struct {
+		Execute   string `json:"execute"`
+		Arguments any    `json:"arguments,omitempty"`
+	}{command, args})
+	if err != nil {
+		return err
+	}
+	b = append(b, '\n')
+	if reset {
+		b = append([]byte{0xff}, b...)
+	}
+	_, err = g.c.Write(b)
+	return err
+}
+
+// drop ends the connection; the caller has the turn.
+func (g *guestAgent) drop() {
+	if g.c != nil {
+		_ = g.c.Close()
+		g.c = nil
+	}
+}
+
+// close ends the connection between two calls.
+func (g *guestAgent) close() {
+	<-g.turn
+	g.drop()
+	g.turn <- struct{}{}
+}
+
+// parseQGA reads one answer into out, which may be nil.
+func parseQGA(line []byte, out any) error {
+	var m struct {
+		Return json.RawMessage `json:"return"`
+		Error  *remoteError    `json:"error"`
+	}
+	if err := json.Unmarshal(line, &m); err != nil {
+		return fmt.Errorf("malformed answer: %w", err)
+	}
+	switch {
+	case m.Error != nil:
+		return m.Error
+	case m.Return == nil:
+		return errors.New("an answer without a value")
+	case out == nil:
+		return nil
+	}
+	return json.Unmarshal(m.Return, out)
+}

@@ -1,0 +1,204 @@
+package qemu
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	maxQMPLine  = 4 << 20 // longest message taken from QEMU
+	qmpDeadline = 10 * time.Second
+)
+
+// qmpConn is one connection to QEMU's monitor. QEMU serves one client at a
+// time. Calls may come from many goroutines; serve must run in one.
+type qmpConn struct {
+	c net.Conn
+	r *bufio.Reader
+
+	mu      sync.Mutex               // guards the fields below, and writes to c
+	next    uint64                   // id of the next call
+	pending map[uint64]chan qmpReply // call id -> who waits for it; nil when closed
+}
+
+type qmpReply struct {
+	value json.RawMessage
+	err   error
+}
+
+// qmpMessage is any line that QEMU sends: a greeting, an answer or an event.
+type qmpMessage struct {
+	Greeting json.RawMessage `json:"QMP"`
+	Return   json.RawMessage `json:"return"`
+	Error    *remoteError    `json:"error"`
+	ID       *uint64         `json:"id"`
+	Event    string          `json:"event"`
+	Data     json.RawMessage `json:"data"`
+}
+
+// parseQMP reads one line. Exactly one of greeting, return, error and event is set.
+func parseQMP(line []byte) (qmpMessage, error) {
+	var m qmpMessage
+	if err := json.Unmarshal(line, &m); err != nil {
+		return qmpMessage{}, fmt.Errorf("QMP message: %w", err)
+	}
+	n := 0
+	for _, set := range []bool{m.Greeting != nil, m.Return != nil, m.Error != nil, m.Event != ""} {
+		if set {
+			n++
+		}
+	}
+	if n != 1 {
+		return qmpMessage{}, errors.New("QMP message of no known kind")
+	}
+	return m, nil
+}
+
+// newQMP takes the greeting and leaves negotiation mode. It owns c.
+func newQMP(ctx context.Context, c net.Conn) (*qmpConn, error) {
+	q := &qmpConn{c: c, r: bufio.NewReaderSize(c, 16<<10), pending: map[uint64]chan qmpReply{}}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	err := q.negotiate()
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("QMP greeting: %w", err)
+	}
+	return q, nil
+}
+
+func (q *qmpConn) negotiate() error {
+	line, err := readLine(q.r, maxQMPLine)
+	if err != nil {
+		return err
+	}
+	if m, err := parseQMP(line); err != nil || m.Greeting == nil {
+		return errors.Join(errors.New("no greeting"), err)
+	}
+	if _, err := q.c.Write([]byte(`{"execute":"qmp_capabilities"}` + "\n")); err != nil {
+		return err
+	}
+	for {
+		line, err := readLine(q.r, maxQMPLine)
+		if err != nil {
+			return err
+		}
+		m, err := parseQMP(line)
+		switch {
+		case err != nil:
+			return err
+		case m.Error != nil:
+			return m.Error
+		case m.Return != nil:
+			return nil
+		}
+	}
+}
+
+// serve reads until the connection ends and hands each event to onEvent, which
+// must not call q. It answers why it ended, never nil.
+func (q *qmpConn) serve(onEvent func(name string, data json.RawMessage)) (err error) {
+	defer func() { q.fail(err) }()
+	for {
+		line, err := readLine(q.r, maxQMPLine)
+		if err != nil {
+			return err
+		}
+		m, err := parseQMP(line)
+		switch {
+		case err != nil:
+			return err
+		case m.Event != "":
+			onEvent(m.Event, m.Data)
+		case m.ID != nil:
+			q.answer(*m.ID, m)
+		}
+	}
+}
+
+func (q *qmpConn) answer(id uint64, m qmpMessage) {
+	q.mu.Lock()
+	waiter := q.pending[id]
+	delete(q.pending, id)
+	q.mu.Unlock()
+	if waiter == nil { // gave up waiting
+		return
+	}
+	if m.Error != nil {
+		waiter <- qmpReply{err: m.Error}
+		return
+	}
+	waiter <- qmpReply{value: bytes.Clone(m.Return)}
+}
+
+// fail ends the connection and everybody who waits on it.
+func (q *qmpConn) fail(err error) {
+	_ = q.c.Close()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, w := range q.pending {
+		w <- qmpReply{err: fmt.Errorf("QMP connection ended: %w", err)}
+	}
+	q.pending = nil
+}
+
+// call runs one command, at most qmpDeadline long. out may be nil.
+func (q *qmpConn) call(ctx context.Context, command string, args, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, qmpDeadline)
+	defer cancel()
+	id, waiter, err := q.send(ctx, command, args)
+	if err != nil {
+		return fmt.Errorf("QMP %s: %w", command, err)
+	}
+	select {
+	case <-ctx.Done():
+		q.mu.Lock()
+		delete(q.pending, id)
+		q.mu.Unlock()
+		return fmt.Errorf("QMP %s: %w", command, ctx.Err())
+	case r := <-waiter:
+		if r.err != nil {
+			return fmt.Errorf("QMP %s: %w", command, r.err)
+		}
+		if out == nil {
+			return nil
+		}
+		return json.Unmarshal(r.value, out)
+	}
+}
+
+func (q *qmpConn) send(ctx context.Context, command string, args any) (uint64, chan qmpReply, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.pending == nil {
+		return 0, nil, net.ErrClosed
+	}
+	q.next++
+	id := q.next
+	b, err := json.Marshal(struct {
+		Execute   string `json:"execute"`
+		Arguments any    `json:"arguments,omitempty"`
+		ID        uint64 `json:"id"`
+	}{command, args, id})
+	if err != nil {
+		return 0, nil, err
+	}
+	waiter := make(chan qmpReply, 1)
+	q.pending[id] = waiter
+	_ = q.c.SetWriteDeadline(limit(ctx, qmpDeadline))
+	if _, err := q.c.Write(append(b, '\n')); err != nil {
+		delete(q.pending, id)
+		return 0, nil, err
+	}
+	return id, waiter, nil
+}

@@ -1,0 +1,102 @@
+package qemu
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// Files of a VM's directory. Only this process's user can read them; QEMU gets
+// those that it needs as open files.
+const (
+	configFile = "config.json" // config: written before anything is started
+	pidFile    = "pid.json"    // process: the last QEMU that was started
+	endFile    = "end.json"    // ending: how it ended, or that a stop was asked for
+	lockFile   = "lock"        // held by QEMU itself for as long as it lives
+	logFile    = "qemu.log"    // what QEMU prints
+	serialFile = "serial.log"  // end of the serial console, saved when a start fails
+	qmpSocket  = "qmp.sock"
+	qgaSocket  = "qga.sock"
+	diskFile   = "overlay%d.qcow2"
+
+	// tempPrefix begins the names of directories that are being made or
+	// removed. No VM id begins with a dot.
+	tempPrefix = ".tmp-"
+)
+
+// config is what a VM was started from, and on what.
+type config struct {
+	Spec        hv.Spec
+	Ports       []hv.PortRule // with the host ports of the last start
+	CreatedAt   time.Time
+	Machine     string
+	CPU         string
+	Accelerator string
+	Version     string // of QEMU
+}
+
+// process identifies a QEMU beyond doubt: a pid alone may be used again.
+type process struct {
+	PID        int       `json:"pid"`
+	StartTicks uint64    `json:"start_time_ticks"` // as the system counts them
+	UUID       string    `json:"uuid"`
+	StartedAt  time.Time `json:"started_at"`
+}
+
+// ending is how a run ended. Asked is written before a stop is begun, with no
+// time yet, so that an agent killed in between does not take it for a crash.
+type ending struct {
+	Asked   bool
+	At      time.Time
+	Failure string
+}
+
+// writeJSON replaces dir/name durably: a crash leaves the old file or the new.
+func writeJSON(dir, name string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, name+".part"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	if err := os.Rename(f.Name(), filepath.Join(dir, name)); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+func readJSON(dir, name string, v any) error {
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}

@@ -1,0 +1,269 @@
+package qemu
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// run is one life of a QEMU process, from its start or its adoption to its end.
+type run struct {
+	m     *machine
+	proc  process
+	agent *guestAgent
+	gone  chan struct{} // closed when the process has ended and that is noted
+	open  chan struct{} // closed when the guest has opened its agent port
+	once  sync.Once     // closes open
+
+	mu     sync.Mutex    // guards the fields below
+	qmp    *qmpConn      // nil while there is no connection
+	linked chan struct{} // closed when qmp is set, new when it is lost
+	cause  string        // what QEMU said before it ended
+	ip     string        // the guest's address; "" until asked for
+}
+
+// attach makes the run of the machine's process and watches it. exited gives
+// the exit status of a child of ours, nil for an adopted process.
+func (m *machine) attach(exited <-chan string) *run {
+	r := &run{
+		m: m, proc: m.proc, gone: make(chan struct{}), open: make(chan struct{}), linked: make(chan struct{}),
+	}
+	r.agent = newGuestAgent(func(ctx context.Context) (net.Conn, error) { return dialSocket(ctx, m.dir, qgaSocket) })
+	m.mu.Lock()
+	m.run = r
+	m.mu.Unlock()
+	m.d.watch.Go(func() { r.watch(m.d.quit, exited) })
+	return r
+}
+
+// watch keeps a monitor connection for as long as the process lives, and notes
+// its end. The end of the connection is the first sign of that.
+func (r *run) watch(quit context.Context, exited <-chan string) {
+	defer r.agent.close()
+	for quit.Err() == nil {
+		err := r.monitor(quit)
+		if quit.Err() != nil {
+			return
+		}
+		for range 100 { // the connection ends a moment before the process does
+			if !r.proc.alive() {
+				r.ended(exited)
+				return
+			}
+			if pause(quit, 20*time.Millisecond) != nil {
+				return
+			}
+		}
+		r.m.d.log.Warn("lost the monitor of a running VM", "vm", r.m.id, "error", err)
+	}
+}
+
+// monitor connects and serves events until the connection ends.
+func (r *run) monitor(quit context.Context) error {
+	ctx, cancel := context.WithTimeout(quit, time.Minute)
+	defer cancel()
+	c, err := dialSocket(ctx, r.m.dir, qmpSocket)
+	if err != nil {
+		return err
+	}
+	q, err := newQMP(ctx, c)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(quit, func() { _ = c.Close() })
+	defer stop()
+	served := make(chan error, 1)
+	go func() { served <- q.serve(r.event) }()
+	r.mu.Lock()
+	r.qmp = q
+	close(r.linked)
+	r.mu.Unlock()
+	r.catchUp(quit, q)
+	err = <-served
+	r.mu.Lock()
+	r.qmp, r.linked = nil, make(chan struct{})
+	r.mu.Unlock()
+	return err
+}
+
+// catchUp asks for what happened before this connection was made.
+func (r *run) catchUp(ctx context.Context, q *qmpConn) {
+	var devices []struct {
+		Label string `json:"label"`
+		Open  bool   `json:"frontend-open"`
+	}
+	if err := q.call(ctx, "query-chardev", nil, &devices); err != nil {
+		return // the connection ended; watch sees that
+	}
+	for _, d := range devices {
+		if d.Label == "qga" && d.Open {
+			r.once.Do(func() { close(r.open) })
+		}
+	}
+	r.checkState(ctx, q)
+}
+
+// fatal states, by QEMU's name. QEMU stays in them until it is killed.
+var fatal = map[string]string{
+	"internal-error": "QEMU could not run the guest under this accelerator (internal error)",
+	"guest-panicked": "the guest's kernel panicked",
+	"shutdown":       "the guest powered itself off",
+}
+
+// checkState ends a VM that has stopped for good.
+func (r *run) checkState(ctx context.Context, q *qmpConn) {
+	var state struct {
+		Status string `json:"status"`
+	}
+	if err := q.call(ctx, "query-status", nil, &state); err != nil || fatal[state.Status] == "" {
+		return
+	}
+	r.saveSerial(ctx, q)
+	r.note(fatal[state.Status])
+	if err := r.proc.kill(); err != nil {
+		r.m.d.log.Error("cannot end a VM that failed", "vm", r.m.id, "error", err)
+	}
+}
+
+// event takes what QEMU reports. It runs in the reading goroutine, so
+// questions are asked in another.
+func (r *run) event(name string, data json.RawMessage) {
+	var d struct {
+		ID     string `json:"id"`
+		Open   bool   `json:"open"`
+		Guest  bool   `json:"guest"`
+		Reason string `json:"reason"`
+	}
+	if json.Unmarshal(data, &d) != nil {
+		d.Reason = "" // events without data have none to look at
+	}
+	switch name {
+	case "VSERPORT_CHANGE":
+		if d.ID == "qga0" && d.Open {
+			r.once.Do(func() { close(r.open) })
+		}
+	case "SHUTDOWN":
+		if d.Guest {
+			r.note(fatal["shutdown"])
+		}
+	case "STOP", "GUEST_PANICKED":
+		if q, ok := r.link(); ok {
+			r.m.d.watch.Go(func() { r.checkState(r.m.d.quit, q) })
+		}
+	}
+}
+
+// note keeps the first thing that was said about the end.
+func (r *run) note(cause string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cause == "" {
+		r.cause = cause
+	}
+}
+
+// link answers the present connection, if there is one.
+func (r *run) link() (*qmpConn, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.qmp, r.qmp != nil
+}
+
+// monitorWithin waits for a monitor connection.
+func (r *run) monitorWithin(ctx context.Context) (*qmpConn, error) {
+	for {
+		r.mu.Lock()
+		q, linked := r.qmp, r.linked
+		r.mu.Unlock()
+		if q != nil {
+			return q, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-r.gone:
+			return nil, errGone
+		case <-linked:
+		}
+	}
+}
+
+// ended notes the end of the process, with the best reason at hand.
+func (r *run) ended(exited <-chan string) {
+	r.mu.Lock()
+	cause := r.cause
+	r.mu.Unlock()
+	status := "QEMU ended"
+	if exited != nil {
+		status = <-exited
+	}
+	if cause == "" {
+		cause = r.m.because(status)
+	}
+	if lock, err := lockWithin(context.Background(), r.m.dir, lockGrace); err == nil {
+		_ = lock.Close() // its last thread is gone too
+	}
+	r.m.finish(r, cause)
+	close(r.gone)
+}
+
+// address is what the guest last said; "" before it was asked.
+func (r *run) address() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ip
+}
+
+// saveSerial writes the end of the serial console into the VM's directory and
+// answers its last lines.
+func (r *run) saveSerial(ctx context.Context, q *qmpConn) string {
+	var text string
+	args := map[string]any{"device": "serial", "size": serialBytes, "format": "base64"}
+	if err := q.call(ctx, "ringbuf-read", args, &text); err != nil || text == "" {
+		return ""
+	}
+	b, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return ""
+	}
+	if err := os.WriteFile(filepath.Join(r.m.dir, serialFile), b, 0o600); err != nil {
+		r.m.d.log.Warn("cannot save the serial console", "vm", r.m.id, "error", err)
+	}
+	return legible(b)
+}
+
+// exitStatus waits for a child and says how it ended.
+func exitStatus(cmd *exec.Cmd) string {
+	var exit *exec.ExitError
+	switch err := cmd.Wait(); {
+	case err == nil:
+		return "QEMU exited"
+	case errors.As(err, &exit):
+		return "QEMU ended (" + exit.Error() + ")"
+	default:
+		return "QEMU ended (" + err.Error() + ")"
+	}
+}
+
+// legible is the end of a log as one harmless line: a guest wrote it.
+func legible(b []byte) string {
+	b = b[max(0, len(b)-logTail):]
+	clean := strings.Map(func(c rune) rune {
+		if c == '\n' || c == '\t' || c == '\r' {
+			return ' '
+		}
+		if c < ' ' || c == 0x7f || c == '\uFFFD' || (c >= 0x80 && c < 0xa0) {
+			return -1
+		}
+		return c
+	}, strings.ToValidUTF8(string(b), ""))
+	return strings.Join(strings.Fields(clean), " ")
+}

@@ -1,0 +1,152 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// inherited collects the files that QEMU gets. Their numbers in QEMU begin at 3.
+type inherited []*os.File
+
+func (f *inherited) add(file *os.File) int {
+	*f = append(*f, file)
+	return 2 + len(*f)
+}
+
+func (f inherited) close() {
+	for _, file := range f {
+		_ = file.Close()
+	}
+}
+
+// spawn starts QEMU for a VM that does not run. Each step leaves what Open can
+// deal with: see adopt and settle.
+func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (*run, error) {
+	var files inherited
+	defer func() { files.close() }()
+	lock, err := lockWithin(ctx, m.dir, lockGrace)
+	if err != nil {
+		return nil, err
+	}
+	files.add(lock)
+	l := launch{spec: spec, host: m.d.host, sandbox: runtime.GOOS == "linux", noFlush: m.d.opt.UnsafeCache}
+	if err := m.openFiles(ctx, &files, &l); err != nil {
+		return nil, err
+	}
+	m.d.releasePorts(m.id)
+	if l.ports, err = m.d.choosePorts(ctx, m.id, spec.Ports, avoid); err != nil {
+		return nil, err
+	}
+	if err := m.begin(l); err != nil {
+		return nil, err
+	}
+	log, err := os.OpenFile(filepath.Join(m.dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	return m.exec(l, files, log)
+}
+
+// openFiles opens the disks and sockets. QEMU itself could open none of them:
+// it runs as another user, and the directory is ours alone.
+func (m *machine) openFiles(ctx context.Context, files *inherited, l *launch) error {
+	for i, disk := range l.spec.Disks {
+		base, size, err := openBase(disk)
+		if err != nil {
+			return err
+		}
+		d := diskFiles{format: disk.Format, base: files.add(base)}
+		if err := createOverlay(ctx, m.overlay(i), disk, size); err != nil {
+			return err
+		}
+		m.d.step("start: overlay")
+		overlay, err := os.OpenFile(m.overlay(i), os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		d.overlay = files.add(overlay)
+		l.disks = append(l.disks, d)
+	}
+	for name, number := range map[string]*int{qmpSocket: &l.qmp, qgaSocket: &l.qga} {
+		f, err := listenSocket(m.dir, name)
+		if err != nil {
+			return err
+		}
+		*number = files.add(f)
+	}
+	return nil
+}
+
+// begin notes what is about to be started and forgets the last run.
+func (m *machine) begin(l launch) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	cfg := m.cfg
+	cfg.Spec, cfg.Ports = l.spec, l.ports
+	cfg.Spec.Labels = maps.Clone(l.spec.Labels)
+	cfg.Machine, cfg.CPU = l.host.Machine, l.host.CPU
+	cfg.Accelerator, cfg.Version = l.host.Accelerator, l.host.Version
+	if err := writeJSON(m.dir, configFile, cfg); err != nil {
+		return err
+	}
+	m.cfg = cfg
+	for _, name := range []string{pidFile, endFile} {
+		if err := os.Remove(filepath.Join(m.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	m.proc, m.end = process{}, ending{}
+	m.d.step("start: begun")
+	return nil
+}
+
+// exec runs QEMU in a session of its own: nothing that happens to this process
+// reaches it.
+func (m *machine) exec(l launch, files inherited, log *os.File) (*run, error) {
+	cmd := exec.Command(m.d.opt.Binary, commandLine(l)...) //nolint:noctx // it outlives every context
+	cmd.ExtraFiles = files
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env, cmd.Dir = toolEnv(), "/"
+	cmd.SysProcAttr = m.d.attributes()
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start QEMU: %w", err)
+	}
+	m.d.step("start: forked")
+	p := process{PID: cmd.Process.Pid, UUID: l.spec.UUID, StartedAt: time.Now()}
+	if ticks, err := startTicks(p.PID); err == nil { // else it has ended already, and watch finds that out
+		p.StartTicks = ticks
+	}
+	m.mu.Lock()
+	m.proc = p
+	m.mu.Unlock()
+	exited := make(chan string, 1)
+	go func() { exited <- exitStatus(cmd) }()
+	r := m.attach(exited)
+	if err := writeJSON(m.dir, pidFile, p); err != nil {
+		return r, err
+	}
+	m.d.step("start: pid")
+	return r, nil
+}
+
+// attributes of a QEMU process: its own session, an unprivileged user.
+func (d *Driver) attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: true, Credential: d.cred}
+}
+
+func hasHostForwardError(text string) bool {
+	return strings.Contains(text, "Could not set up host forwarding rule")
+}

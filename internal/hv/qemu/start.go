@@ -1,0 +1,226 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// Start boots a VM and waits until it is ready.
+func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
+	if err := d.accept(spec); err != nil {
+		return hv.VM{}, fmt.Errorf("qemu: %w", err)
+	}
+	if d.quit.Err() != nil {
+		return hv.VM{}, errors.New("qemu: the driver is closed")
+	}
+	m, err := d.ensure(spec)
+	if err != nil {
+		return hv.VM{}, fmt.Errorf("qemu: VM %s: %w", spec.ID, err)
+	}
+	timeout := spec.BootTimeout
+	if timeout == 0 {
+		timeout = hv.DefaultBootTimeout
+	}
+	boot, cancel := context.WithTimeoutCause(ctx, timeout, hv.ErrBootTimeout)
+	defer cancel()
+	r := m.current()
+	if r == nil {
+		r, err = m.boot(boot, spec)
+	}
+	if err == nil {
+		err = r.awaitReady(boot, spec.NeedNetwork)
+	}
+	if err != nil {
+		if cause := context.Cause(boot); cause != nil {
+			err = cause
+		}
+		return hv.VM{}, fmt.Errorf("qemu: VM %s: %w", spec.ID, m.giveUp(ctx, r, err))
+	}
+	return m.view(), nil
+}
+
+// accept refuses what this driver cannot do.
+func (d *Driver) accept(s hv.Spec) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	switch {
+	case s.Arch != "" && s.Arch != d.host.Arch:
+		return hv.Refuse("architecture %q: this driver runs %s guests", s.Arch, d.host.Arch)
+	case s.Network != "" && s.Network != hv.NetworkShared:
+		return hv.Refuse("network mode %q: this driver offers %q", s.Network, hv.NetworkShared)
+	case s.Firmware != "" && s.Firmware != hv.FirmwareBIOS:
+		return hv.Refuse("firmware %q: this driver offers %q", s.Firmware, hv.FirmwareBIOS)
+	}
+	for _, disk := range s.Disks {
+		if disk.Format != "raw" && disk.Format != "qcow2" {
+			return hv.Refuse("disk format %q: raw or qcow2", disk.Format)
+		}
+	}
+	return nil
+}
+
+// ensure answers the machine of a spec. A new one appears in the directory at
+// once and whole, so that List and Delete know it whatever happens next.
+func (d *Driver) ensure(spec hv.Spec) (*machine, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if m, ok := d.machines[spec.ID]; ok {
+		m.mu.Lock()
+		old := m.cfg.Spec
+		m.mu.Unlock()
+		if old.UUID != spec.UUID || !slices.Equal(old.Disks, spec.Disks) {
+			return nil, hv.Refuse("it exists with another UUID or other disks")
+		}
+		return m, nil
+	}
+	m := d.newMachine(spec.ID)
+	m.cfg = config{Spec: spec, CreatedAt: time.Now()}
+	temp, err := os.MkdirTemp(d.opt.Dir, tempPrefix)
+	if err != nil {
+		return nil, err
+	}
+	err = writeJSON(temp, configFile, m.cfg)
+	d.step("create: config")
+	if err == nil {
+		err = os.Rename(temp, m.dir)
+	}
+	if err != nil {
+		_ = os.RemoveAll(temp)
+		return nil, err
+	}
+	d.step("create: renamed")
+	d.machines[spec.ID] = m
+	return m, syncDir(d.opt.Dir)
+}
+
+// boot starts QEMU and waits until its monitor answers. A host port that was
+// taken between its choice and QEMU's start is chosen again.
+func (m *machine) boot(ctx context.Context, spec hv.Spec) (*run, error) {
+	avoid := map[int]bool{}
+	for attempt := 0; ; attempt++ {
+		r, err := m.spawn(ctx, spec, avoid)
+		if err != nil {
+			m.d.releasePorts(m.id)
+			return nil, err
+		}
+		_, err = r.monitorWithin(ctx)
+		if !errors.Is(err, errGone) {
+			return r, err
+		}
+		if attempt == 4 || !m.portConflict(spec, avoid) {
+			return r, err
+		}
+	}
+}
+
+// portConflict says whether QEMU ended because of a port that we had chosen,
+// and notes those.
+func (m *machine) portConflict(spec hv.Spec, avoid map[int]bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !hasHostForwardError(m.end.Failure) {
+		return false
+	}
+	ours := false
+	for i, p := range m.cfg.Ports {
+		if spec.Ports[i].HostPort == 0 {
+			avoid[p.HostPort], ours = true, true
+		}
+	}
+	return ours
+}
+
+// awaitReady waits for the guest: its agent's port, one sync, its address.
+func (r *run) awaitReady(ctx context.Context, needNetwork bool) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-r.gone:
+		return errGone
+	case <-r.open:
+	}
+	for try := 0; ; try++ {
+		err := r.agent.sync(ctx)
+		if err == nil && r.askAddress(ctx) != nil && needNetwork {
+			err = errNoAddress
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-r.gone:
+			return errGone
+		default:
+		}
+		if err := pause(ctx, min(time.Duration(try+1)*20*time.Millisecond, 200*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+}
+
+var errNoAddress = errors.New("the guest has no address")
+
+// askAddress asks the guest for its first address that other machines can use.
+func (r *run) askAddress(ctx context.Context) error {
+	var interfaces []struct {
+		Addresses []struct {
+			IP string `json:"ip-address"`
+		} `json:"ip-addresses"`
+	}
+	if err := r.agent.call(ctx, "guest-network-get-interfaces", nil, &interfaces); err != nil {
+		return err
+	}
+	for _, i := range interfaces {
+		for _, a := range i.Addresses {
+			ip, err := netip.ParseAddr(a.IP)
+			if err != nil || !ip.Is4() || ip.IsLoopback() || ip.IsLinkLocalUnicast() {
+				continue
+			}
+			r.mu.Lock()
+			r.ip = ip.String()
+			r.mu.Unlock()
+			return nil
+		}
+	}
+	return errNoAddress
+}
+
+// giveUp ends a start that failed and answers the error with what is known
+// about why. The VM stays, stopped, with that as its Failure.
+func (m *machine) giveUp(ctx context.Context, r *run, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*killGrace)
+	defer cancel()
+	if r == nil {
+		e := ending{At: time.Now(), Failure: "the start failed: " + err.Error()}
+		m.mu.Lock()
+		m.end = e
+		m.mu.Unlock()
+		return errors.Join(err, writeJSON(m.dir, endFile, e))
+	}
+	select {
+	case <-r.gone: // ended by itself; finish noted why
+		m.mu.Lock()
+		failure := m.end.Failure
+		m.mu.Unlock()
+		return fmt.Errorf("%w: %s", err, failure)
+	default:
+	}
+	if q, ok := r.link(); ok {
+		if tail := r.saveSerial(ctx, q); tail != "" {
+			err = fmt.Errorf("%w; its console ends: %s", err, tail)
+		}
+	}
+	return errors.Join(err, m.kill(ctx, r, ending{Failure: "the start failed: " + err.Error()}))
+}
+
+// overlay answers the path of disk number i.
+func (m *machine) overlay(i int) string { return filepath.Join(m.dir, fmt.Sprintf(diskFile, i)) }
