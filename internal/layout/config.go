@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -45,11 +48,55 @@ func ConfigToYAML(raw []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := yaml.Marshal(object)
+	root, err := tree(object)
+	if err != nil {
+		return nil, fmt.Errorf("encode configuration: %w", err)
+	}
+	text, err := yaml.Marshal(root)
 	if err != nil {
 		return nil, fmt.Errorf("encode configuration: %w", err)
 	}
 	return text, nil
+}
+
+// tree makes YAML nodes of what decodeJSON gives, keys sorted. Text that is not plain ASCII on one line goes
+// into double quotes: the block form, which the encoder would choose, does not always decode again.
+func tree(v any) (*yaml.Node, error) {
+	switch v := v.(type) {
+	case map[string]any:
+		n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			value, err := tree(v[key])
+			if err != nil {
+				return nil, err
+			}
+			n.Content = append(n.Content, textNode(key), value)
+		}
+		return n, nil
+	case []any:
+		n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
+		for _, item := range v {
+			value, err := tree(item)
+			if err != nil {
+				return nil, err
+			}
+			n.Content = append(n.Content, value)
+		}
+		return n, nil
+	case string:
+		return textNode(v), nil
+	default:
+		n := &yaml.Node{}
+		return n, n.Encode(v)
+	}
+}
+
+func textNode(s string) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
+	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	return n
 }
 
 // ConfigToJSON turns a configuration object from YAML into JSON.

@@ -150,12 +150,20 @@ func (v *Version) validate() error {
 		}
 		names[f.Name] = true
 		for _, l := range f.Layers {
-			if !hexDigits(l.Root, 64) || l.Size <= 0 || l.IndexOffset < 0 || l.IndexLength <= 0 || l.IndexOffset+l.IndexLength > l.Size {
+			if !l.valid() {
 				return fmt.Errorf("layer %q of file %q is not valid", l.Root, f.Name)
 			}
 		}
 	}
 	return nil
+}
+
+// maxLayer bounds the size of a layer file, so that sums of sizes cannot overflow.
+const maxLayer = 1 << 47
+
+func (l Layer) valid() bool {
+	return hexDigits(l.Root, 64) && l.Size > 0 && l.Size <= maxLayer &&
+		l.IndexOffset >= 0 && l.IndexLength > 0 && l.IndexLength <= l.Size && l.IndexOffset <= l.Size-l.IndexLength
 }
 
 // ParseID gives the lower-case form of a UUID in its 36-character form.
