@@ -1,0 +1,138 @@
+package buildnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/buildyard/buildyard/internal/agent"
+	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/qemu"
+	"github.com/buildyard/buildyard/internal/hv/sim"
+	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// The drivers of a node.
+const (
+	DriverQEMU = "qemu"
+	DriverSim  = "sim"
+)
+
+// Node is a node's agent with everything it stands on, wired together.
+type Node struct {
+	Driver hv.Driver
+	Host   hv.Host // as the driver describes it
+
+	agent   *agent.Agent
+	closers []io.Closer
+}
+
+// NodeOptions say which node to open.
+type NodeOptions struct {
+	Home     home.Home // joined: it has an identity
+	Driver   string    // DriverQEMU or DriverSim
+	UnsafeVM bool      // VMs ignore flushes of their guests; for measurements only
+	Logger   *slog.Logger
+}
+
+// OpenNode locks the data directory and wires the agent. Run drives it; Close gives
+// back what was opened, and never stops a VM.
+func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
+	n = &Node{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.Close())
+		}
+	}()
+	identity, err := o.Home.Identity()
+	if err != nil {
+		return n, err
+	}
+	lock, err := o.Home.Lock()
+	if err != nil {
+		return n, err
+	}
+	n.keep(lock)
+	if n.Driver, err = openDriver(ctx, o); err != nil {
+		return n, err
+	}
+	n.keep(n.Driver)
+	if n.Host, err = n.Driver.Describe(ctx); err != nil {
+		return n, fmt.Errorf("hypervisor: %w", err)
+	}
+	options, err := n.parts(o, identity)
+	if err != nil {
+		return n, err
+	}
+	n.agent = agent.New(options)
+	return n, nil
+}
+
+// parts opens what the agent is made of.
+func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, error) {
+	var none agent.Options
+	config, err := transfer.TLSConfig(transfer.TLSOptions{
+		Insecure: identity.TLS.Insecure, Cert: identity.TLS.Cert, Key: identity.TLS.Key, CA: identity.TLS.CA,
+	})
+	if err != nil {
+		return none, err
+	}
+	client, err := link.New(identity.Controller, link.Transport(config, 1), identity.Credential)
+	if err != nil {
+		return none, err
+	}
+	source := cache.NewRegistry(transfer.Options{TLS: config, Logger: o.Logger})
+	n.keep(source)
+	templates, err := cache.Open(cache.Options{Dir: o.Home.Templates(), Source: source, Reserve: identity.Reserve, Logger: o.Logger})
+	if err != nil {
+		return none, err
+	}
+	n.keep(templates)
+	records, err := journal.Open(o.Home.Instances(), journal.Options{Logger: o.Logger})
+	if err != nil {
+		return none, err
+	}
+	n.keep(records)
+	return agent.Options{
+		Identity: identity, Link: client, Driver: n.Driver, Templates: templates, Journal: records,
+		Machine: agent.NewMachine(o.Home.Templates(), o.Home.VMs()), Logger: o.Logger, Version: obs.FullVersion(),
+	}, nil
+}
+
+func openDriver(ctx context.Context, o NodeOptions) (hv.Driver, error) {
+	switch o.Driver {
+	case DriverQEMU:
+		return qemu.Open(ctx, qemu.Options{Dir: o.Home.VMs(), UnsafeCache: o.UnsafeVM, Logger: o.Logger})
+	case DriverSim:
+		return sim.New(sim.Options{Dir: o.Home.VMs()})
+	default:
+		return nil, fmt.Errorf("--driver %s: must be %s or %s", o.Driver, DriverQEMU, DriverSim)
+	}
+}
+
+// keep notes what Close has to close.
+func (n *Node) keep(v any) {
+	if c, ok := v.(io.Closer); ok {
+		n.closers = append(n.closers, c)
+	}
+}
+
+// Run serves the controller until the context ends or the agent cannot go on.
+func (n *Node) Run(ctx context.Context) error { return n.agent.Run(ctx) }
+
+// Close gives back what OpenNode took, in reverse order.
+func (n *Node) Close() error {
+	var errs []error
+	for i := len(n.closers) - 1; i >= 0; i-- {
+		errs = append(errs, n.closers[i].Close())
+	}
+	n.closers = nil
+	return errors.Join(errs...)
+}
