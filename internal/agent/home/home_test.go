@@ -78,12 +78,10 @@ func TestOneAgentOnly(t *testing.T) {
 	if _, err := h.Lock(); farm.CodeOf(err) != farm.CodeConflict {
 		t.Errorf("second lock: %v, want a conflict", err)
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	first.Release()
 	again, err := h.Lock()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = again.Close()
+	again.Release()
 }

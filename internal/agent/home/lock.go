@@ -41,5 +41,5 @@ func LockFile(name string, busy error) (*Lock, error) {
 	return nil, fmt.Errorf("lock %s: %w", name, err)
 }
 
-// Close gives the lock back.
-func (l *Lock) Close() error { return l.file.Close() }
+// Release gives the lock back.
+func (l *Lock) Release() { _ = l.file.Close() } // there is nothing to write, so nothing to fail

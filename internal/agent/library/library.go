@@ -1,0 +1,308 @@
+package library
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/host"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+const (
+	recordFile = "vm.json"
+	configFile = "config.json" // of a version
+	nvramFile  = "nvram"       // of a version that has one
+	lockFile   = "lock"
+	localDir   = "local"  // version that never came from a registry
+	newPrefix  = ".new-"  // being made
+	gonePrefix = ".gone-" // being removed
+	pullPrefix = ".pull-" // a pull that goes on or was interrupted
+	pullKept   = 7 * 24 * time.Hour
+)
+
+var (
+	uuidForm    = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+	contentForm = regexp.MustCompile(`^[0-9a-f]{32,128}$`)
+)
+
+// Images works on disk images.
+type Images interface {
+	// Check refuses an image that is not of the format or refers to other files, and
+	// gives the bytes that a guest sees.
+	Check(ctx context.Context, disk hv.Disk) (int64, error)
+	// Create makes an empty image; the path must not exist.
+	Create(ctx context.Context, disk hv.Disk, bytes int64) error
+	// Convert copies an image into one of another format; its path must not exist.
+	Convert(ctx context.Context, from, to hv.Disk) error
+}
+
+// VM is a local template as it is shown.
+type VM struct {
+	ID        string           `json:"id"`
+	Name      string           `json:"name"`
+	Arch      string           `json:"arch"`
+	CPUs      int              `json:"cpus"`
+	MemoryMB  int              `json:"memory_mb"`
+	Network   string           `json:"network"`
+	Firmware  string           `json:"firmware"`
+	Ports     []api.ConfigPort `json:"ports"`
+	Disks     []Disk           `json:"disks"`
+	Size      int64            `json:"size"` // bytes allocated, all versions
+	Tag       string           `json:"tag,omitempty"`
+	ContentID string           `json:"content_id,omitempty"`
+	Created   time.Time        `json:"created"`
+}
+
+// Disk is one disk of a VM.
+type Disk struct {
+	File   string `json:"file"`
+	Format string `json:"format"`
+	Size   int64  `json:"size"` // bytes allocated
+}
+
+// record is recordFile.
+type record struct {
+	ID       string    `json:"id"`
+	Name     string    `json:"name"`
+	Arch     string    `json:"arch"`
+	Created  time.Time `json:"created"`
+	Current  string    `json:"current"` // Dir of the version that is shown and pushed
+	Versions []version `json:"versions"`
+}
+
+// version is one directory below the template's.
+type version struct {
+	Dir       string `json:"dir"`
+	Tag       string `json:"tag,omitempty"`
+	Number    int    `json:"number"`
+	ContentID string `json:"content_id,omitempty"` // "" when it is not as any registry has it
+}
+
+func (r *record) version(dir string) *version {
+	for i := range r.Versions {
+		if r.Versions[i].Dir == dir {
+			return &r.Versions[i]
+		}
+	}
+	return nil
+}
+
+// Library is the directory of local templates. Several processes may use it.
+type Library struct {
+	dir    string
+	images Images
+}
+
+// Open opens or makes the library and clears away what killed commands left.
+func Open(dir string, images Images) (*Library, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open library: %w", err)
+	}
+	l := &Library{dir: dir, images: images}
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open library: %w", err)
+	}
+	for _, item := range list {
+		if !leftover(item) {
+			continue
+		}
+		if err := l.clear(item.Name()); err != nil {
+			return nil, fmt.Errorf("open library: %w", err)
+		}
+	}
+	return l, nil
+}
+
+// leftover says whether a directory may be what a killed command left. Interrupted
+// pulls are gone on with, and only given up when nobody does for long.
+func leftover(item fs.DirEntry) bool {
+	name := item.Name()
+	if strings.HasPrefix(name, pullPrefix) {
+		info, err := item.Info()
+		return err == nil && time.Since(info.ModTime()) > pullKept
+	}
+	return strings.HasPrefix(name, newPrefix) || strings.HasPrefix(name, gonePrefix)
+}
+
+// clear removes a leftover unless the command that makes it still runs.
+func (l *Library) clear(name string) error {
+	busy := errors.New("busy")
+	lock, err := home.LockFile(filepath.Join(l.dir, name, lockFile), busy)
+	if errors.Is(err, busy) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	return os.RemoveAll(filepath.Join(l.dir, name))
+}
+
+// List gives every template, ordered by name. One that cannot be read is left out;
+// the error names it beside the list of the others.
+func (l *Library) List() ([]VM, error) {
+	list, err := os.ReadDir(l.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list library: %w", err)
+	}
+	vms := []VM{}
+	var bad []error
+	for _, item := range list {
+		if !uuidForm.MatchString(item.Name()) {
+			continue
+		}
+		vm, err := l.show(item.Name())
+		if err != nil {
+			bad = append(bad, fmt.Errorf("template %s: %w", item.Name(), err))
+			continue
+		}
+		vms = append(vms, vm)
+	}
+	slices.SortFunc(vms, func(a, b VM) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) })
+	return vms, errors.Join(bad...)
+}
+
+// Find gives the template of that id or, when only one has it, of that name.
+func (l *Library) Find(name string) (VM, error) {
+	if id := strings.ToLower(name); uuidForm.MatchString(id) {
+		if _, err := os.Stat(filepath.Join(l.dir, id, recordFile)); err == nil {
+			return l.show(id)
+		}
+	}
+	vms, err := l.List()
+	found := slices.DeleteFunc(vms, func(vm VM) bool { return vm.Name != name })
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		if err != nil {
+			return VM{}, err
+		}
+		return VM{}, farm.Errorf(farm.CodeNotFound, "There is no local template %q; see: buildnode vm list", name)
+	}
+	ids := make([]string, len(found))
+	for i, vm := range found {
+		ids[i] = vm.ID
+	}
+	return VM{}, farm.Refused("%d local templates are called %q; name one by its id: %s", len(ids), name, strings.Join(ids, ", "))
+}
+
+func (l *Library) read(id string) (record, config, error) {
+	var r record
+	raw, err := os.ReadFile(filepath.Join(l.dir, id, recordFile))
+	if err == nil {
+		err = json.Unmarshal(raw, &r)
+	}
+	if err != nil {
+		return r, config{}, err
+	}
+	if r.ID != id || r.version(r.Current) == nil || !filepath.IsLocal(r.Current) {
+		return r, config{}, errors.New("its record is damaged")
+	}
+	raw, err = os.ReadFile(filepath.Join(l.dir, id, r.Current, configFile))
+	if err != nil {
+		return r, config{}, err
+	}
+	c, err := parseConfig(raw)
+	return r, c, err
+}
+
+// write keeps the record in the directory of that name.
+func (l *Library) write(dir string, r record) error {
+	raw, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return home.WriteFile(filepath.Join(l.dir, dir, recordFile), append(raw, '\n'))
+}
+
+func (l *Library) show(id string) (VM, error) {
+	r, c, err := l.read(id)
+	if err != nil {
+		return VM{}, err
+	}
+	vm := VM{
+		ID: r.ID, Name: r.Name, Arch: r.Arch, Created: r.Created, CPUs: c.cpus(), MemoryMB: c.memoryMB(),
+		Firmware: c.firmware(), Size: host.Allocated(filepath.Join(l.dir, id)),
+		Tag: r.version(r.Current).Tag, ContentID: r.version(r.Current).ContentID, Disks: []Disk{},
+	}
+	vm.Network, vm.Ports = c.network()
+	for _, d := range c.view.HardDrives {
+		vm.Disks = append(vm.Disks, Disk{
+			File: d.File, Format: d.Format, Size: host.Allocated(filepath.Join(l.dir, id, r.Current, filepath.Base(d.File))),
+		})
+	}
+	return vm, nil
+}
+
+// hold takes the right to change or read through a template's files.
+func (l *Library) hold(id string) (*home.Lock, error) {
+	return home.LockFile(filepath.Join(l.dir, id, lockFile),
+		farm.Refused("Template %s is in use by another command; try again when that has ended", id))
+}
+
+// Modify changes a template's settings.
+func (l *Library) Modify(id string, s Settings) (VM, error) {
+	if err := s.check(); err != nil {
+		return VM{}, err
+	}
+	lock, err := l.hold(id)
+	if err != nil {
+		return VM{}, err
+	}
+	defer lock.Release()
+	r, c, err := l.read(id)
+	if err != nil {
+		return VM{}, err
+	}
+	c.apply(s)
+	if s.Name != "" {
+		r.Name = s.Name
+	}
+	if s.Arch != "" {
+		r.Arch = s.Arch
+	}
+	raw, err := c.bytes()
+	if err != nil {
+		return VM{}, err
+	}
+	// First the record: a version that is said to be changed and is not does no harm.
+	r.version(r.Current).ContentID = ""
+	if err := l.write(id, r); err != nil {
+		return VM{}, err
+	}
+	if err := home.WriteFile(filepath.Join(l.dir, id, r.Current, configFile), raw); err != nil {
+		return VM{}, err
+	}
+	return l.show(id)
+}
+
+// Delete removes a template with everything that was kept of it.
+func (l *Library) Delete(id string) error {
+	lock, err := l.hold(id)
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	gone := filepath.Join(l.dir, gonePrefix+id)
+	if err := os.Rename(filepath.Join(l.dir, id), gone); err != nil {
+		return fmt.Errorf("delete template: %w", err)
+	}
+	if err := os.RemoveAll(gone); err != nil {
+		return fmt.Errorf("delete template: %w", err)
+	}
+	return nil
+}

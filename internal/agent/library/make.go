@@ -1,0 +1,231 @@
+package library
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/host"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+const (
+	diskFile   = "disk.qcow2"
+	controller = "virtio-blk"
+	copyBuffer = 4 << 20
+)
+
+// Progress is told how many bytes are done of how many; it may be nil.
+type Progress func(done, total int64)
+
+// Format gives the image format of a file: the one named, else by the file's ending.
+// It never looks inside, since a guest can write any header into its disk.
+func Format(path, named string) (string, error) {
+	switch {
+	case named == "raw" || named == "qcow2":
+		return named, nil
+	case named != "":
+		return "", farm.Invalid("format", "%q is neither raw nor qcow2", named)
+	}
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".qcow2":
+		return "qcow2", nil
+	case ".img", ".raw":
+		return "raw", nil
+	}
+	return "", farm.Invalid("format", "the ending of %s does not say it; give --format raw or --format qcow2", filepath.Base(path))
+}
+
+// Import makes a template from a disk image, which stays as it is. The template's
+// disk is a qcow2 image: a copy, or converted.
+func (l *Library) Import(ctx context.Context, from hv.Disk, s Settings, progress Progress) (VM, error) {
+	if _, err := l.images.Check(ctx, from); err != nil {
+		return VM{}, fmt.Errorf("import %s: %w", from.Path, err)
+	}
+	return l.make(s, func(dir string) error {
+		to := hv.Disk{Path: filepath.Join(dir, diskFile), Format: "qcow2"}
+		if from.Format == to.Format {
+			return copyFile(ctx, from.Path, to.Path, progress)
+		}
+		stop := follow(dir, max(host.Allocated(from.Path), 1), progress)
+		err := l.images.Convert(ctx, from, to)
+		stop(err)
+		if err != nil {
+			return err
+		}
+		return syncFile(to.Path)
+	})
+}
+
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// Create makes a template with an empty disk of bytes.
+func (l *Library) Create(ctx context.Context, bytes int64, s Settings) (VM, error) {
+	return l.make(s, func(dir string) error {
+		return l.images.Create(ctx, hv.Disk{Path: filepath.Join(dir, diskFile), Format: "qcow2"}, bytes)
+	})
+}
+
+// make builds a template beside its place and renames it there when it is whole.
+func (l *Library) make(s Settings, fill func(dir string) error) (VM, error) {
+	if s.Name == "" {
+		return VM{}, farm.Invalid("name", "is missing")
+	}
+	if err := s.check(); err != nil {
+		return VM{}, err
+	}
+	r, c := fresh(s)
+	raw, err := c.bytes()
+	if err != nil {
+		return VM{}, err
+	}
+	temp := newPrefix + rand.Text()
+	dir := filepath.Join(l.dir, temp, localDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return VM{}, fmt.Errorf("make template: %w", err)
+	}
+	lock, err := home.LockFile(filepath.Join(l.dir, temp, lockFile), errors.New("taken"))
+	if err != nil {
+		return VM{}, err
+	}
+	defer lock.Release()
+	err = fill(dir)
+	if err == nil {
+		err = home.WriteFile(filepath.Join(dir, configFile), raw)
+	}
+	if err == nil {
+		err = l.place(temp, r)
+	}
+	if err != nil {
+		return VM{}, errors.Join(fmt.Errorf("make template: %w", err), os.RemoveAll(filepath.Join(l.dir, temp)))
+	}
+	return l.show(r.ID)
+}
+
+// place writes the record and gives the directory its name.
+func (l *Library) place(temp string, r record) error {
+	if err := l.write(temp, r); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(l.dir, temp), filepath.Join(l.dir, r.ID)); err != nil {
+		return err
+	}
+	return home.SyncDir(l.dir)
+}
+
+// fresh is a new template with its defaults under the settings.
+func fresh(s Settings) (record, config) {
+	r := record{
+		ID: uuid.NewString(), Name: s.Name, Arch: s.Arch, Created: time.Now().UTC().Truncate(time.Second),
+		Current: localDir, Versions: []version{{Dir: localDir, Number: -1}},
+	}
+	if r.Arch == "" {
+		r.Arch = runtime.GOARCH
+	}
+	var c config
+	c.view.Name, c.view.UUID = r.Name, r.ID
+	c.view.HardDrives = []api.ConfigDrive{{Controller: controller, File: diskFile, Format: "qcow2"}}
+	c.apply(Settings{
+		CPUs: DefaultCPUs, MemoryMB: DefaultMemoryMB, Network: Networks[0], Firmware: Firmwares[0],
+		Ports: []api.ConfigPort{SSH},
+	})
+	c.apply(s)
+	return r, c
+}
+
+// copyFile copies with progress and makes the copy durable. Blocks of zeros become
+// holes.
+func copyFile(ctx context.Context, from, to string, progress Progress) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	buf := make([]byte, copyBuffer)
+	for done := int64(0); ; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := io.ReadFull(in, buf)
+		if n > 0 && !zero(buf[:n]) {
+			if _, err := out.WriteAt(buf[:n], done); err != nil {
+				return err
+			}
+		}
+		done += int64(n)
+		if progress != nil {
+			progress(done, info.Size())
+		}
+		switch {
+		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+			return errors.Join(out.Truncate(done), out.Sync())
+		case err != nil:
+			return err
+		}
+	}
+}
+
+func zero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// follow reports how much a directory has grown to, for work whose progress nobody
+// tells. The returned function ends it, with the whole when the work succeeded.
+func follow(dir string, total int64, progress Progress) (stop func(error)) {
+	if progress == nil {
+		return func(error) {}
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(250 * time.Millisecond)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+				progress(min(host.Allocated(dir), total), total)
+			}
+		}
+	}()
+	return func(err error) {
+		close(done)
+		<-ended
+		if err == nil {
+			progress(total, total)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package library
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// The choices of a template's settings.
+var (
+	Archs     = []string{"amd64", "arm64"}
+	Networks  = []string{"shared", "host", "bridge", "disconnected", "nat"}
+	Firmwares = []string{hv.FirmwareBIOS, hv.FirmwareUEFI}
+)
+
+// The settings of a template that names none.
+const (
+	DefaultCPUs     = 2
+	DefaultMemoryMB = 4096
+)
+
+// maxName is in bytes; a hypervisor takes 255, and the prefix of an instance's name
+// has to fit too.
+const maxName = 128
+
+// Settings change a template. A nil field, and a zero one, keeps what is there.
+type Settings struct {
+	Name     string
+	Arch     string
+	CPUs     int
+	MemoryMB int
+	Network  string
+	Firmware string
+	Ports    []api.ConfigPort // replaces all rules; not nil and empty: none
+}
+
+func (s Settings) check() error {
+	switch {
+	case s.Name != "" && (len(s.Name) > maxName || strings.ContainsFunc(s.Name, func(r rune) bool { return r < ' ' || r == 0x7f })):
+		return farm.Invalid("name", "must have at most %d bytes and no control characters", maxName)
+	case s.Arch != "" && !slices.Contains(Archs, s.Arch):
+		return farm.Invalid("arch", "%q is none of %s", s.Arch, strings.Join(Archs, ", "))
+	case s.CPUs < 0 || s.CPUs > hv.MaxCPUs:
+		return farm.Invalid("cpu", "%d virtual CPUs; 1 to %d are possible", s.CPUs, hv.MaxCPUs)
+	case s.MemoryMB != 0 && (s.MemoryMB < hv.MinMemoryMB || s.MemoryMB > hv.MaxMemoryMB):
+		return farm.Invalid("ram", "%d MB; %d to %d are possible", s.MemoryMB, hv.MinMemoryMB, hv.MaxMemoryMB)
+	case s.Network != "" && !slices.Contains(Networks, s.Network):
+		return farm.Invalid("network", "%q is none of %s", s.Network, strings.Join(Networks, ", "))
+	case s.Firmware != "" && !slices.Contains(Firmwares, s.Firmware):
+		return farm.Invalid("firmware", "%q is none of %s", s.Firmware, strings.Join(Firmwares, ", "))
+	}
+	return nil
+}
+
+// config is a template's configuration object. Fields that this program does not
+// know are kept as they are.
+type config struct {
+	raw  map[string]json.RawMessage
+	view api.TemplateConfig
+}
+
+func parseConfig(data []byte) (config, error) {
+	var c config
+	if err := json.Unmarshal(data, &c.raw); err != nil {
+		return c, fmt.Errorf("template configuration: %w", err)
+	}
+	if err := json.Unmarshal(data, &c.view); err != nil {
+		return c, fmt.Errorf("template configuration: %w", err)
+	}
+	if c.raw == nil {
+		c.raw = map[string]json.RawMessage{}
+	}
+	return c, nil
+}
+
+// apply puts settings into the object.
+func (c *config) apply(s Settings) {
+	v := &c.view
+	if s.CPUs != 0 {
+		v.CPU = &api.ConfigCPU{Cores: s.CPUs}
+	}
+	if s.MemoryMB != 0 {
+		v.RAM = strconv.Itoa(s.MemoryMB) + "M"
+	}
+	if s.Firmware != "" {
+		v.Firmware = &api.ConfigBoot{Type: s.Firmware}
+	}
+	if s.Network != "" || s.Ports != nil {
+		if len(v.NetworkCards) == 0 {
+			v.NetworkCards = []api.ConfigNIC{{Mode: Networks[0]}}
+		}
+		card := &v.NetworkCards[0]
+		if s.Network != "" {
+			card.Mode = s.Network
+		}
+		if s.Ports != nil {
+			card.PortRules = s.Ports
+		}
+	}
+}
+
+// bytes writes the object: what is known from the view, the rest as it came.
+func (c *config) bytes() ([]byte, error) {
+	known, err := json.Marshal(c.view)
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(known, &fields); err != nil {
+		return nil, err
+	}
+	if c.raw == nil {
+		c.raw = map[string]json.RawMessage{}
+	}
+	maps.Copy(c.raw, fields)
+	return json.MarshalIndent(c.raw, "", "  ")
+}
+
+// memoryMB reads the object's memory size; 0 when it has none or an unreadable one.
+func (c *config) memoryMB() int {
+	n, err := size.Parse("ram", c.view.RAM, size.MB)
+	if err != nil {
+		return 0
+	}
+	return int(n / size.MB)
+}
+
+func (c *config) cpus() int {
+	if c.view.CPU == nil {
+		return 0
+	}
+	return c.view.CPU.Cores
+}
+
+func (c *config) network() (mode string, rules []api.ConfigPort) {
+	for i, card := range c.view.NetworkCards {
+		if i == 0 {
+			mode = card.Mode
+		}
+		rules = append(rules, card.PortRules...)
+	}
+	return mode, rules
+}
+
+func (c *config) firmware() string {
+	if c.view.Firmware == nil || c.view.Firmware.Type == "" {
+		return hv.FirmwareBIOS
+	}
+	return c.view.Firmware.Type
+}

@@ -1,0 +1,231 @@
+package library
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// Registry is where templates are pushed to and pulled from.
+type Registry interface {
+	Push(ctx context.Context, o transfer.PushOptions) (api.PushResult, error)
+	Manifest(ctx context.Context, ref transfer.Ref) (api.PullManifest, error)
+	Pull(ctx context.Context, o transfer.PullOptions) (transfer.PullResult, error)
+}
+
+var _ Registry = (*transfer.Client)(nil)
+
+// PushOptions say what becomes of a pushed template.
+type PushOptions struct {
+	Tag         string
+	Description string
+	// Existing is the id of the registry's template that gets the tag; "" is the
+	// template of the same id as the local one, which is made when it is missing.
+	Existing string
+	Progress func(transfer.Progress)
+}
+
+// Push publishes the current version of a template.
+func (l *Library) Push(ctx context.Context, reg Registry, id string, o PushOptions) (api.PushResult, error) {
+	var none api.PushResult
+	lock, err := l.hold(id)
+	if err != nil {
+		return none, err
+	}
+	defer lock.Release()
+	r, c, err := l.read(id)
+	if err != nil {
+		return none, err
+	}
+	push := transfer.PushOptions{Progress: o.Progress, Request: api.PushRequest{
+		ID: r.ID, Name: r.Name, Tag: o.Tag, Description: o.Description, Arch: r.Arch,
+	}}
+	if o.Existing != "" {
+		push.Request.ID, push.Request.MustExist = o.Existing, true
+	}
+	if push.Request.Config, err = c.bytes(); err != nil {
+		return none, err
+	}
+	dir := filepath.Join(l.dir, id, r.Current)
+	if push.Request.NVRAM, err = os.ReadFile(filepath.Join(dir, nvramFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return none, fmt.Errorf("push: %w", err)
+	}
+	for _, d := range c.view.HardDrives {
+		if d.File == "" || d.File != filepath.Base(d.File) {
+			return none, farm.Refused("Template %s names a disk %q, which is no plain file name", id, d.File)
+		}
+		push.Files = append(push.Files, transfer.PushFile{
+			Name: d.File, Path: filepath.Join(dir, d.File), Kind: api.FileDisk, Format: d.Format,
+		})
+	}
+	result, err := reg.Push(ctx, push)
+	if err != nil || o.Existing != "" {
+		return result, err
+	}
+	v := r.version(r.Current)
+	v.Tag, v.Number, v.ContentID = result.Tag, result.Number, result.ContentID
+	return result, l.write(id, r)
+}
+
+// PullOptions say what to pull.
+type PullOptions struct {
+	Ref transfer.Ref
+	// Shrink also removes the local files of tags newer than the pulled one, which
+	// otherwise stay so that going forward again costs nothing.
+	Shrink   bool
+	Progress func(transfer.Progress)
+}
+
+// Pull makes a version of the registry the current one of its local template, which
+// is made when it is missing. A pull that was cut is gone on with by the next one.
+func (l *Library) Pull(ctx context.Context, reg Registry, o PullOptions) (VM, error) {
+	m, err := reg.Manifest(ctx, o.Ref)
+	if err != nil {
+		return VM{}, err
+	}
+	if !uuidForm.MatchString(m.ID) || !contentForm.MatchString(m.ContentID) {
+		return VM{}, fmt.Errorf("pull: the registry names template %q and version %q", m.ID, m.ContentID)
+	}
+	p := &pulling{l: l, reg: reg, o: o, m: m, temp: pullPrefix + m.ContentID}
+	if _, err := os.Stat(filepath.Join(l.dir, m.ID, recordFile)); err == nil {
+		return p.intoOld(ctx)
+	}
+	return p.intoNew(ctx)
+}
+
+// pulling is one pull.
+type pulling struct {
+	l    *Library
+	reg  Registry
+	o    PullOptions
+	m    api.PullManifest
+	temp string // directory that the bytes arrive in
+}
+
+// bring pulls the version into the temporary directory.
+func (p *pulling) bring(ctx context.Context) error {
+	dir := filepath.Join(p.l.dir, p.temp)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("pull: %w", err)
+	}
+	lock, err := home.LockFile(dir+".lock", farm.Refused("This version is being pulled by another command"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(dir + ".lock"); lock.Release() }()
+	now := time.Now()
+	if err := os.Chtimes(dir, now, now); err != nil {
+		return fmt.Errorf("pull: %w", err)
+	}
+	ref := transfer.Ref{ID: p.m.ID, ContentID: p.m.ContentID}
+	_, err = p.reg.Pull(ctx, transfer.PullOptions{Ref: ref, Dir: dir, Progress: p.o.Progress})
+	return err
+}
+
+func (p *pulling) version() version {
+	v := p.m.Version
+	return version{Dir: p.m.ContentID, Tag: v.Tag, Number: v.Number, ContentID: p.m.ContentID}
+}
+
+// intoNew makes the template.
+func (p *pulling) intoNew(ctx context.Context) (VM, error) {
+	if err := p.bring(ctx); err != nil {
+		return VM{}, err
+	}
+	l := p.l
+	temp := newPrefix + rand.Text()
+	if err := os.Mkdir(filepath.Join(l.dir, temp), 0o700); err != nil {
+		return VM{}, fmt.Errorf("pull: %w", err)
+	}
+	lock, err := home.LockFile(filepath.Join(l.dir, temp, lockFile), errors.New("taken"))
+	if err != nil {
+		return VM{}, err
+	}
+	defer lock.Release()
+	v := p.version()
+	r := record{
+		ID: p.m.ID, Name: p.m.Name, Arch: p.m.Arch, Created: time.Now().UTC().Truncate(time.Second),
+		Current: v.Dir, Versions: []version{v},
+	}
+	err = os.Rename(filepath.Join(l.dir, p.temp), filepath.Join(l.dir, temp, v.Dir))
+	if err == nil {
+		err = l.place(temp, r)
+	}
+	if err != nil {
+		return VM{}, fmt.Errorf("pull: %w", err)
+	}
+	return l.show(r.ID)
+}
+
+// intoOld changes the current version of a template that is here.
+func (p *pulling) intoOld(ctx context.Context) (VM, error) {
+	l, id := p.l, p.m.ID
+	lock, err := l.hold(id)
+	if err != nil {
+		return VM{}, err
+	}
+	defer lock.Release()
+	r, _, err := l.read(id)
+	if err != nil {
+		return VM{}, fmt.Errorf("pull: local template %s: %w", id, err)
+	}
+	if r.version(r.Current).ContentID == "" {
+		return VM{}, farm.Refused("Local template %s has changes that were never pushed; push or delete it first", r.Name)
+	}
+	v := p.version()
+	if i := slices.IndexFunc(r.Versions, func(have version) bool { return have.ContentID == v.ContentID }); i >= 0 {
+		v.Dir = r.Versions[i].Dir
+		r.Versions[i] = v
+	} else {
+		if err := p.bring(ctx); err != nil {
+			return VM{}, err
+		}
+		if err := l.sweep(id, r); err != nil {
+			return VM{}, err
+		}
+		if err := os.Rename(filepath.Join(l.dir, p.temp), filepath.Join(l.dir, id, v.Dir)); err != nil {
+			return VM{}, fmt.Errorf("pull: %w", err)
+		}
+		r.Versions = append(r.Versions, v)
+	}
+	r.Current = v.Dir
+	r.Versions = slices.DeleteFunc(r.Versions, func(have version) bool {
+		newer := have.Number > v.Number
+		return have.Dir != v.Dir && (!newer || p.o.Shrink)
+	})
+	if err := l.write(id, r); err != nil {
+		return VM{}, err
+	}
+	if err := l.sweep(id, r); err != nil {
+		return VM{}, err
+	}
+	return l.show(id)
+}
+
+// sweep removes the directories of a template that its record does not name.
+func (l *Library) sweep(id string, r record) error {
+	list, err := os.ReadDir(filepath.Join(l.dir, id))
+	if err != nil {
+		return fmt.Errorf("clear template: %w", err)
+	}
+	for _, item := range list {
+		if !item.IsDir() || r.version(item.Name()) != nil {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(l.dir, id, item.Name())); err != nil {
+			return fmt.Errorf("clear template: %w", err)
+		}
+	}
+	return nil
+}
