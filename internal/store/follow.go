@@ -139,16 +139,17 @@ func (s *Store) relist(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A listing is never older than an acknowledged commit, unless the backend itself went back: then an equal
-	// revision may stand for another record, and everything has to be decoded.
-	backwards := l.rev < highest
-	if backwards {
-		s.log.Warn("backend went back in time", "revision", l.rev, "seen", highest)
+	// A listing is never older than an acknowledged commit, and an epoch never changes, unless the backend was put
+	// back to a backup: then an equal revision may stand for another record, and everything has to be decoded.
+	epoch := s.Epoch()
+	rewritten := l.rev < highest || (epoch != "" && l.epoch != epoch)
+	if rewritten {
+		s.log.Warn("the backend has another past now", "revision", l.rev, "seen", highest, "epoch", l.epoch)
 		if l, err = s.list(ctx, true); err != nil {
 			return err
 		}
 	}
-	s.model.replace(l.rev, l.updates, l.seen, backwards)
+	s.model.replace(l.rev, l.updates, l.seen, rewritten)
 	return nil
 }
 
@@ -157,6 +158,7 @@ type listing struct {
 	rev     int64
 	updates []update            // what the model does not have at that revision
 	seen    map[string]struct{} // every <kind>/<id>
+	epoch   string
 }
 
 func (s *Store) list(ctx context.Context, all bool) (l listing, err error) {
@@ -164,14 +166,8 @@ func (s *Store) list(ctx context.Context, all bool) (l listing, err error) {
 		l = listing{seen: map[string]struct{}{}}
 		l.rev, err = s.backend.List(ctx, s.root, func(kvs []KV) error {
 			for _, kv := range kvs {
-				u, ok := s.locate(kv)
-				if !ok {
-					continue
-				}
-				l.seen[u.key] = struct{}{}
-				if all || u.table.rev(u.id) != u.rev {
-					s.fill(&u, kv.Value)
-					l.updates = append(l.updates, u)
+				if u, ok := s.locate(kv); ok {
+					s.enlist(&l, u, kv.Value, all)
 				}
 			}
 			return nil
@@ -179,6 +175,19 @@ func (s *Store) list(ctx context.Context, all bool) (l listing, err error) {
 		if !errors.Is(err, ErrCompacted) {
 			return l, err
 		}
+	}
+}
+
+func (s *Store) enlist(l *listing, u update, data []byte, all bool) {
+	l.seen[u.key] = struct{}{}
+	own := u.table == AnyTable(s.meta)
+	if !all && !own && u.table.rev(u.id) == u.rev {
+		return
+	}
+	s.fill(&u, data)
+	l.updates = append(l.updates, u)
+	if m, ok := u.val.(*meta); ok && u.id == epochID {
+		l.epoch = m.Epoch
 	}
 }
 

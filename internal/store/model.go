@@ -84,11 +84,11 @@ func (m *model) follow(rev int64, updates []update) {
 // replace makes the tables equal to a listing at revision rev: what the listing lacks was deleted. seen holds every
 // listed <kind>/<id>, updates those the model does not have at that very revision. Only what is newer than the
 // listing stays; a listed record may even be older than the model's, after the backend was restored from a backup.
-// When its revisions went back too, nothing the model knows counts any more.
-func (m *model) replace(rev int64, updates []update, seen map[string]struct{}, backwards bool) {
+// When the past was rewritten, nothing the model knows counts any more.
+func (m *model) replace(rev int64, updates []update, seen map[string]struct{}, rewritten bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if backwards {
+	if rewritten {
 		m.watched, m.highest = 0, 0
 		clear(m.tombs)
 	}
@@ -96,14 +96,13 @@ func (m *model) replace(rev int64, updates []update, seen map[string]struct{}, b
 	for kind, t := range m.tables {
 		for id, at := range t.ids() {
 			u := update{table: t, id: id, key: string(kind) + "/" + id, rev: rev}
-			if _, listed := seen[u.key]; !listed && (at <= rev || backwards) {
+			if _, listed := seen[u.key]; !listed && (at <= rev || rewritten) {
 				events = m.setLocked(events, u)
 			}
 		}
 	}
 	for _, u := range updates {
-		if m.revLocked(u) <= rev || backwards {
-			delete(m.tombs, u.key)
+		if known := m.revLocked(u); rewritten || (known != u.rev && known <= rev) {
 			events = m.setLocked(events, u)
 		}
 	}
@@ -120,7 +119,6 @@ func (m *model) applyLocked(events []Event, u update) []Event {
 	if u.rev <= m.revLocked(u) {
 		return events
 	}
-	delete(m.tombs, u.key)
 	return m.setLocked(events, u)
 }
 

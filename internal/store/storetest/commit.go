@@ -189,21 +189,28 @@ func commitShares(t *testing.T, b *bench) {
 	r := b.open(t)
 	wait := r.occupy(t, b)
 	var results []<-chan error
-	for i := range 100 {
+	for i := range 200 {
 		results = append(results, r.queue(t, b, r, store.Put(r.a, fmt.Sprint(i), rec(i), store.IfAbsent)))
 	}
 	// Changes of one record wait for each other; the last one queued wins.
 	for i := range 3 {
 		results = append(results, r.queue(t, b, r, store.Put(r.a, "0", rec(1000+i), store.Any)))
 	}
+	// So do those behind a commit that has to wait for one under way.
+	results = append(results,
+		r.queue(t, b, r, store.Put(r.b, "filler0", rec(1), store.Any), store.Put(r.a, "behind", rec(1), store.Any)),
+		r.queue(t, b, r, store.Put(r.a, "behind", rec(2), store.Any)))
 	before := r.faults.Commits()
 	r.faults.Mend()
 	wait()
 	for _, result := range results {
 		must(t, <-result)
 	}
-	if n := r.faults.Commits() - before; n > 6 {
-		t.Errorf("%d transactions for 103 queued commits", n)
+	if n := r.faults.Commits() - before; n > 7 {
+		t.Errorf("%d transactions for 205 queued commits", n)
+	}
+	if got, _, _ := r.a.Get("behind"); got.N != 2 {
+		t.Errorf("got %d, want the change that was queued last", got.N)
 	}
 	if got, _, _ := r.a.Get("0"); got.N != 1002 {
 		t.Errorf("got %d, want the change that was queued last", got.N)

@@ -166,6 +166,14 @@ func readLinearizable(t *testing.T, b *bench) {
 	if _, _, ok := r.a.Get("x"); ok {
 		t.Fatal("the watch is not stalled")
 	}
+	missing := errors.New("not found")
+	_, err := store.Update(b.ctx, r, r.a, "x", func(old *Record) (*Record, error) {
+		if old == nil {
+			return nil, missing
+		}
+		return old, nil
+	})
+	must(t, err) // «not found» is never said on the strength of an old table
 	got, rev, err := r.a.GetLinearizable(b.ctx, "x")
 	if err != nil || got == nil || got.N != 1 {
 		t.Fatalf("got %v, %v", got, err)

@@ -1,0 +1,164 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/mem"
+)
+
+type car struct {
+	Colour string
+	Tags   []string
+}
+
+func openCars(t *testing.T) (*store.Store, *store.Table[car], *int) {
+	t.Helper()
+	rendered := new(int)
+	cars := store.NewTable("car",
+		store.WithIndex("colour", func(c *car) []string { return []string{c.Colour} }),
+		store.WithIndex("tag", func(c *car) []string { return c.Tags }),
+		store.WithEncoded(func(c *car) []byte { *rendered++; return []byte("<" + c.Colour + ">") }),
+		store.WithCodec(
+			func(c *car) ([]byte, error) {
+				if strings.Contains(c.Colour, "|") {
+					return nil, errors.New("no such colour")
+				}
+				return []byte(c.Colour + "|" + strings.Join(c.Tags, "|")), nil
+			},
+			func(data []byte) (*car, error) {
+				f := strings.Split(string(data), "|")
+				return &car{f[0], f[1:]}, nil
+			}))
+	s, err := store.Open(t.Context(), mem.New(), store.Options{Tables: []store.AnyTable{cars}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, cars, rendered
+}
+
+func commit(t *testing.T, s *store.Store, changes ...store.Change) {
+	t.Helper()
+	if err := s.Commit(t.Context(), changes...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ids[T any](seq func(func(string, *T) bool)) (ids []string) {
+	for id := range seq {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func TestTableListings(t *testing.T) {
+	s, cars, _ := openCars(t)
+	for i := range 7 {
+		commit(t, s, store.Put(cars, fmt.Sprint(6-i), &car{Colour: "red"}, store.IfAbsent))
+	}
+	for _, tc := range []struct {
+		after string
+		limit int
+		want  string
+	}{
+		{"", 3, "012"}, {"2", 3, "345"}, {"5", 3, "6"}, {"6", 3, ""}, {"25", 2, "34"}, {"", 0, ""}, {"", 99, "0123456"},
+	} {
+		if got := strings.Join(ids(cars.Range(tc.after, tc.limit)), ""); got != tc.want {
+			t.Errorf("%d after %q: %s, want %s", tc.limit, tc.after, got, tc.want)
+		}
+	}
+	snapshot := cars.Snapshot()
+	seen := 0
+	for id := range cars.All() { // changing the table inside the loop is fine
+		commit(t, s, store.Delete(cars, id, store.Any))
+		if _, _, ok := cars.Get(id); ok {
+			t.Errorf("%s is still there", id)
+		}
+		if seen++; seen == 5 {
+			break
+		}
+	}
+	if cars.Len() != 2 || snapshot.Len() != 7 || len(ids(snapshot.All())) != 7 {
+		t.Errorf("%d records now, %d in the snapshot", cars.Len(), snapshot.Len())
+	}
+}
+
+func TestTableIndex(t *testing.T) {
+	s, cars, _ := openCars(t)
+	commit(t, s,
+		store.Put(cars, "a", &car{"red", []string{"old", "fast"}}, store.IfAbsent),
+		store.Put(cars, "b", &car{"redder", []string{"fast"}}, store.IfAbsent),
+		store.Put(cars, "c", &car{"red", nil}, store.IfAbsent))
+	check := func(index, value string, want ...string) {
+		t.Helper()
+		if got := ids(cars.Where(index, value)); !slices.Equal(got, want) {
+			t.Errorf("%s %s: %v, want %v", index, value, got, want)
+		}
+	}
+	check("colour", "red", "a", "c")
+	check("colour", "re")
+	check("tag", "fast", "a", "b")
+	commit(t, s, store.Put(cars, "a", &car{"blue", []string{"fast", "new"}}, store.Any), store.Delete(cars, "c", store.Any))
+	check("colour", "red")
+	check("colour", "blue", "a")
+	check("tag", "old")
+	check("tag", "fast", "a", "b")
+	defer func() {
+		if recover() == nil {
+			t.Error("an index that does not exist was searched")
+		}
+	}()
+	cars.Where("weight", "1")
+}
+
+func TestTableEncoded(t *testing.T) {
+	s, cars, rendered := openCars(t)
+	commit(t, s, store.Put(cars, "a", &car{Colour: "red"}, store.IfAbsent))
+	for range 3 {
+		if got := string(cars.Encoded("a")); got != "<red>" {
+			t.Errorf("got %s", got)
+		}
+	}
+	if *rendered != 1 {
+		t.Errorf("rendered %d times", *rendered)
+	}
+	commit(t, s, store.Put(cars, "a", &car{Colour: "blue"}, store.Any))
+	if got := string(cars.Encoded("a")); got != "<blue>" || cars.Encoded("b") != nil {
+		t.Errorf("got %s", got)
+	}
+	if err := s.Commit(t.Context(), store.Put(cars, "a", &car{Colour: "|"}, store.Any)); err == nil || errors.Is(err, store.ErrUnknownOutcome) {
+		t.Errorf("a record that cannot be encoded: %v", err)
+	}
+}
+
+func TestOpenRefusesTables(t *testing.T) {
+	taken := store.NewTable[car]("x")
+	s, err := store.Open(t.Context(), mem.New(), store.Options{Tables: []store.AnyTable{taken}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	for name, tables := range map[string][]store.AnyTable{
+		"of another store": {taken},
+		"twice":            {store.NewTable[car]("y"), store.NewTable[car]("y")},
+		"without a name":   {store.NewTable[car]("")},
+		"with a slash":     {store.NewTable[car]("a/b")},
+		"of the store":     {store.NewTable[car]("meta")},
+	} {
+		if _, err := store.Open(t.Context(), mem.New(), store.Options{Tables: tables}); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("a table %s: %v", name, err)
+		}
+	}
+	if _, _, err := store.NewTable[car]("z").GetLinearizable(t.Context(), "a"); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("a table that is not open: %v", err)
+	}
+}
