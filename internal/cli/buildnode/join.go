@@ -91,7 +91,7 @@ func Join(ctx context.Context, o JoinOptions) (home.Identity, error) {
 	if err != nil {
 		return none, err
 	}
-	defer func() { _ = lock.Close() }()
+	defer lock.Release()
 	identity, err := o.Home.Identity()
 	if err != nil && farm.CodeOf(err) != farm.CodeNotFound {
 		return none, err
@@ -171,7 +171,7 @@ func disjoin(ctx context.Context, dir home.Home, force bool) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = lock.Close() }()
+	defer lock.Release()
 	client, err := controllerClient(identity)
 	if err != nil {
 		return err

@@ -59,7 +59,10 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 	if err != nil {
 		return n, err
 	}
-	n.keep(lock)
+	n.closers = append(n.closers, closerFunc(func() error {
+		lock.Release()
+		return nil
+	}))
 	if n.Driver, err = openDriver(ctx, o); err != nil {
 		return n, err
 	}
@@ -116,6 +119,11 @@ func openDriver(ctx context.Context, o NodeOptions) (hv.Driver, error) {
 		return nil, fmt.Errorf("--driver %s: must be %s or %s", o.Driver, DriverQEMU, DriverSim)
 	}
 }
+
+// closerFunc makes a function an io.Closer.
+type closerFunc func() error
+
+func (f closerFunc) Close() error { return f() }
 
 // keep notes what Close has to close.
 func (n *Node) keep(v any) {

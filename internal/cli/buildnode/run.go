@@ -105,7 +105,7 @@ func readStatus(dir home.Home) (Status, error) {
 		s.Controller, s.Registry = identity.Controller, identity.Registry
 		lock, err := dir.Lock()
 		if s.AgentRuns = err != nil; err == nil {
-			_ = lock.Close()
+			lock.Release()
 		}
 	}
 	entries, err := journal.Reader(dir.Instances())

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli/buildnode"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -65,7 +66,7 @@ From a checkout, "make demo" builds the guest and calls this command.`,
 type demo struct {
 	DemoOptions
 	services *ControllerService
-	node     *demoNode
+	node     *buildnode.Node
 	api      *apiClient
 	template string
 	nonce    string
@@ -112,12 +113,12 @@ func (d *demo) play(ctx context.Context) (err error) {
 	}()
 	d.api = &apiClient{base: d.services.URL()}
 	d.ok("services", "controller %s, registry %s", d.services.URL(), d.services.RegistryURL())
-	if d.node, err = newDemoNode(background, d.DemoOptions, d.services); err != nil {
+	if d.node, err = d.openNode(background); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.node.close()) }()
+	defer func() { err = errors.Join(err, d.node.Close()) }()
 	running++
-	go func() { done <- d.node.run(background) }()
+	go func() { done <- d.node.Run(background) }()
 	for _, step := range []func(context.Context) error{d.seeNode, d.push, d.startInstance} {
 		if err := step(ctx); err != nil {
 			return err
@@ -246,13 +247,13 @@ func (d *demo) startInstance(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.pid, err = d.node.pid(ctx); err != nil {
+	if d.pid, err = d.pidOf(ctx); err != nil {
 		return err
 	}
 	if d.Driver == "sim" {
 		d.ok("instance", "%s is Started (simulated: there is no QEMU process)", ids[0])
 	} else {
-		d.ok("instance", "%s is Started: QEMU pid %d, accelerator %s", ids[0], d.pid, d.node.accelerator)
+		d.ok("instance", "%s is Started: QEMU pid %d, accelerator %s", ids[0], d.pid, d.node.Host.Accelerator)
 	}
 	if inst, err = d.scripted(ctx, inst.InstanceID); err != nil {
 		return err
@@ -361,7 +362,7 @@ func (d *demo) endInstance(ctx context.Context) error {
 		if err := d.api.get(ctx, "/api/v1/vm", &list); err != nil {
 			return false, err
 		}
-		left, err := d.node.vms(ctx)
+		left, err := d.vms(ctx)
 		return len(list) == 0 && left == 0 && !alive(d.pid), err
 	})
 	if err != nil {
