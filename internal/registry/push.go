@@ -81,6 +81,8 @@ func checkRequest(req *api.PushRequest) error {
 		req.ID = id
 	}
 	switch {
+	case req.ID == "" && req.MustExist:
+		return farm.Invalid("id", "is required with must_exist")
 	case req.ID == "" && req.Name == "":
 		return farm.Invalid("name", "is required for a new template")
 	case !layout.ValidText(req.Name, 255):

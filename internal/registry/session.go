@@ -20,7 +20,7 @@ import (
 
 const (
 	sessionFile = "session.json"
-	maxSessions = 1024
+	maxSessions = 256 // each may hold some MiB of configuration and nvram
 	maxFiles    = 256 // of one push
 )
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -593,4 +594,74 @@ func TestManyFilesOneNegotiation(t *testing.T) {
 		t.Fatalf("%d negotiations", negotiations.Load())
 	}
 	mustPull(t, c, "v1", t.TempDir(), files)
+}
+
+// TestLeftoversOfOtherPulls: whatever lies in the folder, a pull ends with the right bytes; what a crash left
+// after the files had their names is not fetched again.
+func TestLeftoversOfOtherPulls(t *testing.T) {
+	s := serve(t, t.TempDir())
+	c := s.client(t)
+	f := write(t, "disk.img", api.FileDisk, "raw", 3<<20, map[int64]int{0: 2 << 20})
+	mustPush(t, c, pushOptions("v1", f))
+	m, err := c.Manifest(t.Context(), transfer.Ref{ID: templateID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := hex.DecodeString(m.Files[0].Layers[0].Root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(f.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ones := bytes.Repeat([]byte{0xff}, 4<<20)
+	for name, test := range map[string]struct {
+		left  map[string][]byte
+		moves bool
+	}{
+		"partial without a journal":     {map[string][]byte{"disk.img.partial": ones}, true},
+		"journal without a file":        {map[string][]byte{"disk.img.journal": append(root[:32:32], 3)}, true},
+		"journal of another layer":      {map[string][]byte{"disk.img.partial": ones, "disk.img.journal": append(make([]byte, 32), 3)}, true},
+		"journal of another length":     {map[string][]byte{"disk.img.partial": ones, "disk.img.journal": append(root[:32:32], 3, 3)}, true},
+		"cut journal":                   {map[string][]byte{"disk.img.partial": ones, "disk.img.journal": root[:7]}, true},
+		"older file of that name":       {map[string][]byte{"disk.img": ones}, true},
+		"older file and partial":        {map[string][]byte{"disk.img": ones, "disk.img.partial": whole, "disk.img.journal": append(root[:32:32], 3)}, false},
+		"all written, none renamed":     {map[string][]byte{"disk.img.partial": whole, "disk.img.journal": append(root[:32:32], 3)}, false},
+		"renamed, journal not removed":  {map[string][]byte{"disk.img": whole, "disk.img.journal": append(root[:32:32], 3)}, false},
+		"bits of frames there are none": {map[string][]byte{"disk.img.partial": whole, "disk.img.journal": append(root[:32:32], 0xff)}, false},
+	} {
+		dir := t.TempDir()
+		for file, data := range test.left {
+			if err := os.WriteFile(filepath.Join(dir, file), data, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Log(name)
+		if pulled := mustPull(t, c, "v1", dir, []file{f}); (pulled.Bytes > 0) != test.moves {
+			t.Errorf("%s: %d bytes moved", name, pulled.Bytes)
+		}
+	}
+}
+
+// TestContentID: a node that was told a content id never gets other bytes.
+func TestContentID(t *testing.T) {
+	s := serve(t, t.TempDir())
+	c := s.client(t)
+	f := write(t, "disk.img", api.FileDisk, "raw", 1<<20, map[int64]int{0: 9000})
+	old := mustPush(t, c, pushOptions("v1", f))
+	if err := c.Revert(t.Context(), transfer.Ref{ID: templateID}); err != nil {
+		t.Fatal(err)
+	}
+	g := write(t, "disk.img", api.FileDisk, "raw", 1<<20, map[int64]int{0: 8000})
+	fresh := mustPush(t, c, pushOptions("v1", g))
+	number := 0
+	ref := transfer.Ref{ID: templateID, Tag: "v1", Version: &number, ContentID: old.ContentID}
+	if _, err := c.Pull(t.Context(), transfer.PullOptions{Ref: ref, Dir: t.TempDir()}); farm.CodeOf(err) != farm.CodeNoVersion {
+		t.Fatalf("pull of reverted content: %v", err)
+	}
+	ref = transfer.Ref{ID: templateID, ContentID: fresh.ContentID}
+	if _, err := c.Pull(t.Context(), transfer.PullOptions{Ref: ref, Dir: t.TempDir()}); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -1,0 +1,53 @@
+package registry
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+// manyTemplates fills a storage without the syncs of a push.
+func manyTemplates(tb testing.TB, count, versions int) string {
+	tb.Helper()
+	base := tb.TempDir()
+	for i := range count {
+		t := layout.Template{Schema: layout.Schema, ID: fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012x", i), Name: fmt.Sprintf("template %d", i), Gen: 1}
+		for n := range versions {
+			t.Versions = append(t.Versions, layout.Version{Tag: fmt.Sprint("v", n), Number: n, ContentID: fmt.Sprintf("%064x", i*100+n), LastPush: 5})
+		}
+		raw, err := json.Marshal(t)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		dir := filepath.Join(base, layout.VMDir, t.ID)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			tb.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "template.json"), raw, 0o644); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return base
+}
+
+func BenchmarkList10000(b *testing.B) {
+	r := open(b, manyTemplates(b, 10000, 3), newClock())
+	for b.Loop() {
+		if n := len(r.List()); n != 10000 {
+			b.Fatal(n)
+		}
+	}
+}
+
+func BenchmarkOpen10000(b *testing.B) {
+	base := manyTemplates(b, 10000, 3)
+	for b.Loop() {
+		if err := open(b, base, newClock()).Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
