@@ -34,13 +34,12 @@ fuzz: ## run every fuzz test for FUZZTIME
 bench: ## run the benchmarks of the parts whose speed is promised
 	go test -run '^$$' -bench . ./internal/sched
 
-demo: ## start a controller, a registry and a node with a real guest
-	scripts/need.sh demo
-	go run ./cmd/buildyard demo
+demo: ## start a controller, a registry and a node with a real guest (ONCE=1 ends by itself, DRIVER=sim without QEMU)
+	scripts/demo.sh
 
-test-fault: ## kill, freeze and cut off real processes while they work
+test-fault: ## kill real processes while they work: N kills a target, SEED repeats a run, JSON=file keeps the figures
 	scripts/need.sh test
-	go test -count=1 -timeout 40m -tags fault ./test/fault/...
+	go run ./test/fault -n $(or $(N),50) $(if $(SEED),-seed $(SEED)) $(if $(JSON),-json $(JSON))
 
 clean: ## remove what the targets built
 	rm -rf bin dist

@@ -226,7 +226,7 @@ func (c *Controller) DeleteNode(ctx context.Context, id string) error {
 	if _, _, err := c.lookupNode(ctx, id); err != nil {
 		return err
 	}
-	_, err := store.Update(ctx, c.store, c.tables.Nodes, id, func(n *farm.Node) (*farm.Node, error) {
+	_, err := store.Update(ctx, c.store, c.tables.Nodes, id, func(*farm.Node) (*farm.Node, error) {
 		return nil, nil //nolint:nilnil // a nil record deletes it
 	})
 	if err != nil {

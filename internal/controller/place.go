@@ -45,14 +45,12 @@ func (p *placer) load() {
 	}
 }
 
-// observe follows the records.
+// observe follows the records. Nodes come before instances: an allocation must be
+// in the index before the reservation that stood for it goes.
 func (p *placer) observe(events []store.Event) {
 	p.mu.Lock()
 	for _, e := range events {
 		switch e.Kind {
-		case kindInstance:
-			inst, _ := e.New.(*farm.Instance)
-			p.setInstanceLocked(e.ID, inst)
 		case kindNode, kindInfo:
 			p.setNodeLocked(e.ID)
 		case kindGroup:
@@ -61,6 +59,12 @@ func (p *placer) observe(events []store.Event) {
 			} else {
 				p.index.RemoveGroup(e.ID)
 			}
+		}
+	}
+	for _, e := range events {
+		if e.Kind == kindInstance {
+			inst, _ := e.New.(*farm.Instance)
+			p.setInstanceLocked(e.ID, inst)
 		}
 	}
 	p.mu.Unlock()

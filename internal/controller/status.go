@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -166,8 +167,7 @@ func (c *Controller) statusChanges(ctx context.Context, node string, statuses []
 	now := c.now()
 	var freed []string
 	seen := map[string]bool{}
-	for i := len(statuses) - 1; i >= 0; i-- { // the last status of an instance says it all
-		status := statuses[i]
+	for _, status := range slices.Backward(statuses) { // the last status of an instance says it all
 		if seen[status.InstanceID] || !validID(status.InstanceID) {
 			continue
 		}

@@ -1,6 +1,9 @@
 package farm
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // NodeState is the state of a node as clients see it.
 type NodeState string
@@ -60,9 +63,7 @@ type Alloc struct {
 func (n *Node) Clone() *Node {
 	c := *n
 	c.Allocs = make(map[string]Alloc, len(n.Allocs)+1)
-	for id, a := range n.Allocs {
-		c.Allocs[id] = a
-	}
+	maps.Copy(c.Allocs, n.Allocs)
 	return &c
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 
 	"github.com/buildyard/buildyard/internal/agent"
 	"github.com/buildyard/buildyard/internal/agent/cache"
@@ -138,8 +139,8 @@ func (n *Node) Run(ctx context.Context) error { return n.agent.Run(ctx) }
 // Close gives back what OpenNode took, in reverse order.
 func (n *Node) Close() error {
 	var errs []error
-	for i := len(n.closers) - 1; i >= 0; i-- {
-		errs = append(errs, n.closers[i].Close())
+	for _, c := range slices.Backward(n.closers) {
+		errs = append(errs, c.Close())
 	}
 	n.closers = nil
 	return errors.Join(errs...)

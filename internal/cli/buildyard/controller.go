@@ -199,7 +199,7 @@ const tokenFile = "join-token"
 
 func writeToken(dir, token string) error {
 	path := filepath.Join(dir, tokenFile)
-	if old, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(old)) == token { //nolint:gosec // the operator's directory
+	if old, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(old)) == token {
 		return nil
 	}
 	if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {

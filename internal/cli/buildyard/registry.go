@@ -50,7 +50,7 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	if s.listener, err = listen(ctx, "the registry", s.addr, s.log); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(s.base, 0o755); err != nil { //nolint:gosec // scanners read the storage as other users
+	if err := os.MkdirAll(s.base, 0o755); err != nil {
 		return fmt.Errorf("storage directory: %w", err)
 	}
 	s.core, err = registry.Open(ctx, registry.Options{Base: s.base, Version: obs.FullVersion(), Logger: s.log})

@@ -153,7 +153,7 @@ machine. Whoever has it can join a node and will be sent the scripts of jobs: ke
 }
 
 func printToken(w io.Writer, dir string) error {
-	raw, err := os.ReadFile(filepath.Join(dir, tokenFile)) //nolint:gosec // the operator's directory
+	raw, err := os.ReadFile(filepath.Join(dir, tokenFile))
 	if err != nil {
 		return fmt.Errorf("there is no join token in %s: run this on the controller's machine, with its --data-dir, after its first start", dir)
 	}

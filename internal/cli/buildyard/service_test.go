@@ -54,7 +54,7 @@ func TestUpServesBothAndKeepsItsData(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := startUp(t, dir)
 	for _, url := range []string{s.URL() + "/livez", s.URL() + "/readyz", s.RegistryURL() + "/livez", s.RegistryURL() + "/readyz"} {
-		resp, err := http.Get(url) //nolint:noctx // a plain look
+		resp, err := http.Get(url)
 		if err != nil {
 			t.Fatal(err)
 		}
