@@ -237,7 +237,7 @@ func (s *Store) backendBarrier(ctx context.Context) (int64, error) {
 
 // pause waits about d, spread so that replicas do not return in step.
 func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d/2 + rand.N(d))
+	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // spread, not secrecy
 	defer t.Stop()
 	select {
 	case <-ctx.Done():

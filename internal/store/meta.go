@@ -13,9 +13,9 @@ import (
 const SchemaVersion = 1
 
 const (
-	metaKind Kind = "meta"
-	schemaID      = "schema"
-	epochID       = "epoch"
+	metaKind = Kind("meta")
+	schemaID = "schema"
+	epochID  = "epoch"
 )
 
 // meta is a record about the store itself: meta/schema has a Version, meta/epoch an Epoch.

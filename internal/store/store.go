@@ -81,7 +81,7 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.relist(ctx); err != nil {
 		return fmt.Errorf("read the records: %w", err)
 	}
-	s.start()
+	s.start() //nolint:contextcheck // the store outlives its opening
 	if err := s.ensureMeta(ctx); err != nil {
 		return errors.Join(err, s.Close())
 	}
@@ -207,7 +207,7 @@ func (s *Store) Campaign(ctx context.Context, name string) (Lease, error) {
 	}
 	s.mu.Unlock()
 	if closed {
-		return nil, errors.Join(ErrClosed, s.resign(lease))
+		return nil, errors.Join(ErrClosed, s.resign(lease)) //nolint:contextcheck // also when the caller has given up
 	}
 	return lease, nil
 }

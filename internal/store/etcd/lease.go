@@ -117,11 +117,11 @@ func (b *Backend) acquire(ctx context.Context, key string) (*lease, error) {
 		Commit()
 	if err != nil || !resp.Succeeded {
 		// Whatever became of the key, it goes with its lease.
-		return nil, errors.Join(err, revoke(b.ctx, b.kv, granted.ID))
+		return nil, errors.Join(err, revoke(b.ctx, b.kv, granted.ID)) //nolint:contextcheck // also when the caller has given up
 	}
-	session, err := concurrency.NewSession(b.kv, concurrency.WithLease(granted.ID), concurrency.WithContext(b.ctx))
+	session, err := concurrency.NewSession(b.kv, concurrency.WithLease(granted.ID), concurrency.WithContext(b.ctx)) //nolint:contextcheck // the lease outlives the campaign
 	if err != nil {
-		return nil, errors.Join(err, revoke(b.ctx, b.kv, granted.ID))
+		return nil, errors.Join(err, revoke(b.ctx, b.kv, granted.ID)) //nolint:contextcheck // also when the caller has given up
 	}
 	return &lease{session: session, fence: store.Fence{Key: key, CreateRev: resp.Header.Revision}}, nil
 }

@@ -65,7 +65,7 @@ func (b bridge) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	if entry.Level > zapcore.WarnLevel {
 		level = slog.LevelError
 	}
-	b.log.LogAttrs(context.Background(), level, entry.Message, attrs...)
+	b.log.LogAttrs(context.Background(), level, entry.Message, attrs...) //nolint:sloglint // the message is etcd's
 	return nil
 }
 

@@ -3,6 +3,8 @@ package mem_test
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
 	"github.com/buildyard/buildyard/internal/store/storetest"
@@ -19,3 +21,5 @@ func TestConformance(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
