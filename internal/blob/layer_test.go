@@ -134,7 +134,7 @@ func TestReadAtAgreesWithFile(t *testing.T) {
 		if n != len(want) || !bytes.Equal(buf[:n], want) {
 			t.Fatalf("%d bytes at %d differ", n, off)
 		}
-		if (err == io.EOF) != (n < len(buf) || off >= len(data)) || err != nil && err != io.EOF {
+		if errors.Is(err, io.EOF) != (n < len(buf) || off >= len(data)) || err != nil && !errors.Is(err, io.EOF) {
 			t.Fatalf("error %v with %d of %d bytes", err, n, len(buf))
 		}
 	})

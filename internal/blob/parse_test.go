@@ -138,7 +138,7 @@ func FuzzOpenLayer(f *testing.F) {
 			return
 		}
 		buf := make([]byte, 3*BlockSize)
-		if n, err := l.ReadAt(buf, BlockSize/2); err != nil && err != io.EOF && !errors.Is(err, ErrCorrupt) && l.Index().Parent().IsZero() {
+		if n, err := l.ReadAt(buf, BlockSize/2); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, ErrCorrupt) && l.Index().Parent().IsZero() {
 			t.Fatalf("read of %d bytes: %v", n, err)
 		}
 	})

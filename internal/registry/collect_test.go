@@ -1,0 +1,304 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+func TestCollection(t *testing.T) {
+	base, clock := t.TempDir(), newClock()
+	r := open(t, base, clock)
+	a, b := makeContent("disk", api.FileDisk, "a"), makeContent("disk", api.FileDisk, "b")
+	mustPush(t, r, request(idA, "v1", a), a)
+	mustPush(t, r, request(idB, "v1", a), a) // shares the layer
+	mustPush(t, r, request(idA, "v2", b), b)
+	collect := func() {
+		t.Helper()
+		if err := r.Collect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := func(want int) {
+		t.Helper()
+		for range 3 {
+			collect()
+			clock.add(2 * time.Hour)
+		}
+		if got := layerFiles(t, base); len(got) != want {
+			t.Fatalf("%d layer files, expected %d", len(got), want)
+		}
+	}
+	gone(2)
+	if err := r.Delete(t.Context(), idA); err != nil {
+		t.Fatal(err)
+	}
+	gone(1) // a is still needed by the other template
+	// A push that needs the collected layer gets it back without sending it.
+	req := request(idA, "v1", b)
+	req.Files[0].Root = b.root()
+	s, err := r.Negotiate(t.Context(), req)
+	if err != nil || s.Files[0].State != api.PushExists {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	gone(2) // pinned by the session
+	if _, err := r.Commit(t.Context(), s.Session, api.PushCommit{Roots: map[string]string{"disk": b.root()}}); err != nil {
+		t.Fatal(err)
+	}
+	gone(2)
+	if err := verifyAll(r); err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Revert(t.Context(), Ref{ID: idA})
+	gone(1)
+	clock.add(30 * time.Hour)
+	collect()
+	if left, _ := os.ReadDir(filepath.Join(base, layout.TrashDir)); len(left) != 0 {
+		t.Fatalf("%d entries left in the trash", len(left))
+	}
+}
+
+func TestIdlePushIsGivenUp(t *testing.T) {
+	base, clock := t.TempDir(), newClock()
+	r := open(t, base, clock)
+	a := makeContent("disk", api.FileDisk, "a")
+	s, err := r.Negotiate(t.Context(), request(idA, "v1", a))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := send(r, s, []content{a}); err != nil {
+		t.Fatal(err)
+	}
+	clock.add(23 * time.Hour)
+	_ = r.Collect(t.Context())
+	if _, err := r.Session(t.Context(), s.Session); err != nil {
+		t.Fatal(err)
+	}
+	clock.add(25 * time.Hour)
+	if err := r.Collect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Session(t.Context(), s.Session); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Fatal(err)
+	}
+	if left, _ := os.ReadDir(filepath.Join(base, layout.UploadDir)); len(left) != 0 {
+		t.Fatalf("%d uploads left", len(left))
+	}
+}
+
+// TestRevertDuringPull: a pull that has its manifest ends well although its version is reverted and collected.
+func TestRevertDuringPull(t *testing.T) {
+	base, clock := t.TempDir(), newClock()
+	r := open(t, base, clock)
+	a := makeContent("disk", api.FileDisk, "a")
+	mustPush(t, r, request(idA, "v1", a), a)
+	m, err := r.Manifest(t.Context(), Ref{ID: idA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Revert(t.Context(), Ref{ID: idA}); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 { // the grace time passes, but every range request renews the lease
+		clock.add(10 * time.Minute)
+		if err := r.Collect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f, err := r.OpenBlob(t.Context(), m.Files[0].Layers[0].Root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+	}
+	for range 3 {
+		clock.add(2 * time.Hour)
+		_ = r.Collect(t.Context())
+	}
+	if _, err := r.OpenBlob(t.Context(), a.root()); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Fatalf("the layer stayed for ever: %v", err)
+	}
+}
+
+func TestDamagedTemplates(t *testing.T) {
+	base := t.TempDir()
+	r := open(t, base, newClock())
+	a, b := makeContent("disk", api.FileDisk, "a"), makeContent("disk", api.FileDisk, "b")
+	mustPush(t, r, request(idA, "v1", a), a)
+	mustPush(t, r, request(idB, "v1", b), b)
+	_ = r.Close()
+	ids := map[string]string{ // directory -> content of its template.json
+		"cccccccc-0000-4000-8000-000000000001": "",
+		"cccccccc-0000-4000-8000-000000000002": "{",
+		"cccccccc-0000-4000-8000-000000000003": `{"schema":99}`,
+		"cccccccc-0000-4000-8000-000000000004": `{"schema":1,"id":"` + idA + `","name":"x","gen":1}`,
+		"not a uuid":                           `{}`,
+	}
+	for id, text := range ids {
+		dir := filepath.Join(base, layout.VMDir, id)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if text != "" {
+			if err := os.WriteFile(filepath.Join(dir, "template.json"), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.Remove(filepath.Join(base, layout.ImagesDir, b.root()+".ank")); err != nil {
+		t.Fatal(err)
+	}
+	r = open(t, base, newClock())
+	if got := r.List(); len(got) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	damaged := r.Status().Damaged
+	if len(damaged) != len(ids)+1 {
+		t.Fatalf("%+v", damaged)
+	}
+	last := damaged[len(damaged)-1]
+	if last.ID != idB && damaged[0].ID != idB {
+		found := false
+		for _, d := range damaged {
+			found = found || d.ID == idB && d.Version != nil && *d.Version == 0 && strings.Contains(d.Problem, b.root())
+		}
+		if !found {
+			t.Fatalf("%+v", damaged)
+		}
+	}
+	if _, err := r.Manifest(t.Context(), Ref{ID: idB}); farm.CodeOf(err) != farm.CodeRefused {
+		t.Fatalf("pull of a version without its layer: %v", err)
+	}
+	// A damaged template can be deleted, a version without its layer reverted.
+	if err := r.Delete(t.Context(), "cccccccc-0000-4000-8000-000000000002"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Revert(t.Context(), Ref{ID: idB}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(r.Status().Damaged); n != len(ids)-1 {
+		t.Fatalf("%d damaged", n)
+	}
+	// An empty directory does not stand in the way of a push.
+	mustPush(t, r, request("cccccccc-0000-4000-8000-000000000001", "v1", a), a)
+	if _, err := push(r, request("cccccccc-0000-4000-8000-000000000003", "v1", a), a); err == nil {
+		t.Fatal("a template of a newer schema was overwritten")
+	}
+}
+
+func TestOneOwner(t *testing.T) {
+	base := t.TempDir()
+	open(t, base, newClock())
+	_, err := Open(t.Context(), Options{Base: base})
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) || !strings.Contains(err.Error(), base) {
+		t.Fatalf("a second owner: %v", err)
+	}
+}
+
+func TestTimesOfPulls(t *testing.T) {
+	base, clock := t.TempDir(), newClock()
+	r := open(t, base, clock)
+	a := makeContent("disk", api.FileDisk, "a")
+	mustPush(t, r, request(idA, "v1", a), a)
+	_, _ = r.Detail(idA)
+	_, _ = r.Info(Ref{ID: idA})
+	if d, _ := r.Detail(idA); d.LastPull != 0 {
+		t.Fatalf("%+v", d)
+	}
+	for range foldPulls + 10 {
+		clock.add(time.Second)
+		if _, err := r.Manifest(t.Context(), Ref{ID: idA}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := clock.Now().Unix()
+	_ = r.Close()
+	if st, err := os.Stat(filepath.Join(base, layout.VMDir, idA, "pulls.log")); err != nil || st.Size() > 4096 {
+		t.Fatalf("log was not folded: %v, %v", st, err)
+	}
+	d, _ := open(t, base, clock).Detail(idA)
+	if d.LastPull != want || d.Versions[0].LastPull != want {
+		t.Fatalf("%+v", d)
+	}
+}
+
+// TestEverythingAtOnce runs pushes, reverts, deletes, lists and collections beside each other; with pulls, whose
+// leases keep layers, and without, so that layers come and go.
+func TestEverythingAtOnce(t *testing.T) {
+	t.Run("with pulls", func(t *testing.T) { everythingAtOnce(t, 2) })
+	t.Run("without pulls", func(t *testing.T) { everythingAtOnce(t, 0) })
+}
+
+func everythingAtOnce(t *testing.T, pullers int) {
+	base, clock := t.TempDir(), newClock()
+	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, Grace: time.Nanosecond, Lease: 1000 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	contents := []content{makeContent("disk", api.FileDisk, "a"), makeContent("disk", api.FileDisk, "b"), makeContent("disk", api.FileDisk, "c")}
+	ctx, stop := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer stop()
+	var wg sync.WaitGroup
+	loop := func(work func(n int)) {
+		wg.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				work(n)
+			}
+		})
+	}
+	expected := func(what string, err error) {
+		switch farm.CodeOf(err) {
+		case "", farm.CodeNoVersion, farm.CodeNotFound, farm.CodeRefused:
+		default:
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for i := range 3 {
+		loop(func(n int) {
+			c := contents[(n+i)%3]
+			_, err := push(r, request([]string{idA, idB}[n%2], fmt.Sprintf("v%d-%d", i, n), c), c)
+			expected("push", err)
+		})
+	}
+	loop(func(n int) { expected("revert", r.Revert(ctx, Ref{ID: []string{idA, idB}[n%2]})) })
+	loop(func(n int) {
+		if n%10 == 0 {
+			expected("delete", r.Delete(ctx, idB))
+		}
+		_ = r.List()
+		_ = r.Status()
+	})
+	loop(func(int) {
+		clock.add(time.Second)
+		if err := r.Collect(context.Background()); err != nil {
+			t.Errorf("collect: %v", err)
+		}
+	})
+	for range pullers {
+		loop(func(int) {
+			m, err := r.Manifest(ctx, Ref{ID: idA})
+			expected("manifest", err)
+			for _, f := range m.Files {
+				file, err := r.OpenBlob(ctx, f.Layers[0].Root)
+				if err != nil {
+					t.Errorf("leased layer: %v", err)
+					continue
+				}
+				_ = file.Close()
+			}
+		})
+	}
+	wg.Wait()
+	if err := verifyAll(r); err != nil {
+		t.Fatal(err)
+	}
+}
