@@ -171,6 +171,3 @@ func (c *Controller) Healthy() error {
 }
 
 func (c *Controller) now() time.Time { return c.opts.Now().UTC() }
-
-// storeError gives a store failure the code that clients see.
-func storeError(err error) error { return storeCodes.apply(err) }

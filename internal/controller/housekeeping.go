@@ -67,7 +67,7 @@ func (c *Controller) remove(ctx context.Context, id string) error {
 		}
 		return i, nil
 	})
-	return storeError(err)
+	return err
 }
 
 // tidyNode declares a silent node offline, and gives back slots that no instance
@@ -102,7 +102,7 @@ func (c *Controller) tidyNode(ctx context.Context, node *farm.Node, now time.Tim
 		return n, nil
 	})
 	c.log.WarnContext(ctx, "node is offline", "node", node.ID, "name", node.Name, "silent", silent.String())
-	return storeError(err)
+	return err
 }
 
 // nodeLost tells the instances of an offline node that it is away; they keep their state.
@@ -141,7 +141,7 @@ func (c *Controller) freeStaleSlots(ctx context.Context, node *farm.Node) error 
 		// The tables are not read at one moment: ask the store itself.
 		inst, _, err := c.tables.Instances.GetLinearizable(ctx, id)
 		if err != nil {
-			return storeError(err)
+			return err
 		}
 		if inst == nil || inst.NodeID != node.ID || !inst.HoldsSlot() {
 			stale = append(stale, id)
@@ -160,5 +160,5 @@ func (c *Controller) freeStaleSlots(ctx context.Context, node *farm.Node) error 
 		}
 		return n, nil
 	})
-	return storeError(err)
+	return err
 }

@@ -39,7 +39,7 @@ func (c *Controller) lookup(ctx context.Context, id string) (*farm.Instance, int
 	}
 	inst, rev, err := c.tables.Instances.GetLinearizable(ctx, id)
 	if err != nil {
-		return nil, 0, storeError(err)
+		return nil, 0, err
 	}
 	if inst == nil {
 		return nil, 0, farm.NotFound()
@@ -87,7 +87,7 @@ func (c *Controller) modify(ctx context.Context, id string, change func(*farm.In
 		}
 		return change(inst)
 	})
-	return storeError(err)
+	return err
 }
 
 // Terminate asks for the end of an instance, durably. It wins over everything that

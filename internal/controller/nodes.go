@@ -53,7 +53,7 @@ func (c *Controller) lookupNode(ctx context.Context, id string) (*farm.Node, int
 	}
 	node, rev, err := c.tables.Nodes.GetLinearizable(ctx, id)
 	if err != nil {
-		return nil, 0, storeError(err)
+		return nil, 0, err
 	}
 	if node == nil {
 		return nil, 0, farm.NotFound()
@@ -95,9 +95,9 @@ func (c *Controller) ensureJoinToken(ctx context.Context) (string, error) {
 		if err == nil && s != nil {
 			return s.Value, nil
 		}
-		return "", storeError(err)
+		return "", err
 	}
-	return token, storeError(err)
+	return token, err
 }
 
 // secret makes 256 random bits as hex.
@@ -141,9 +141,9 @@ func (c *Controller) Join(ctx context.Context, req api.JoinRequest) (api.JoinAns
 		node.Capacity = farm.DefaultCapacity
 	}
 	info := &farm.NodeInfo{NodeID: node.ID, Arch: firstOf(req.Arch, "amd64")}
-	return answer, storeError(c.store.Commit(ctx,
+	return answer, c.store.Commit(ctx,
 		store.Put(c.tables.Nodes, node.ID, node, store.IfAbsent),
-		store.Put(c.tables.Infos, node.ID, info, store.IfAbsent)))
+		store.Put(c.tables.Infos, node.ID, info, store.IfAbsent))
 }
 
 // Limits of a join request.
@@ -195,7 +195,7 @@ func (c *Controller) rejoin(ctx context.Context, id string, req api.JoinRequest)
 		n.Name, n.Host = req.Name, firstOf(req.Host, n.Host)
 		return n, nil
 	})
-	return storeError(err)
+	return err
 }
 
 // authenticate checks the credential of a node.
@@ -230,7 +230,7 @@ func (c *Controller) DeleteNode(ctx context.Context, id string) error {
 		return nil, nil //nolint:nilnil // a nil record deletes it
 	})
 	if err != nil {
-		return storeError(err)
+		return err
 	}
 	err = c.store.Commit(ctx, store.Delete(c.tables.Infos, id, store.Any))
 	c.link.drop(id)
@@ -239,7 +239,7 @@ func (c *Controller) DeleteNode(ctx context.Context, id string) error {
 			err = e
 		}
 	}
-	return storeError(err)
+	return err
 }
 
 func (c *Controller) instancesOn(node string) []*farm.Instance {

@@ -170,7 +170,7 @@ func (c *Controller) storeInfo(ctx context.Context, node string, in *api.NodeInf
 		}
 		return info, nil
 	})
-	return storeError(err)
+	return err
 }
 
 // greet brings a node back that was offline, and takes over a changed address.
@@ -199,7 +199,7 @@ func (c *Controller) greet(ctx context.Context, node *farm.Node, host string) er
 		c.log.InfoContext(ctx, "node is back", "node", node.ID)
 		c.nodeBack(ctx, node.ID)
 	}
-	return storeError(err)
+	return err
 }
 
 // nodeBack lets the instances of a node that was lost go on.

@@ -102,7 +102,7 @@ func (c *Controller) create(ctx context.Context, instances []*farm.Instance) err
 		}
 		if err := c.store.Commit(ctx, changes...); err != nil {
 			c.rollBack(ctx, instances[:next])
-			return storeError(err)
+			return err
 		}
 		done = next
 	}

@@ -152,13 +152,13 @@ func (c *Controller) applyStatuses(ctx context.Context, node string, statuses []
 		var changes []store.Change
 		changes, refused, err = c.statusChanges(ctx, node, statuses, attempt > 0)
 		if err != nil || len(changes) == 0 {
-			return refused, storeError(err)
+			return refused, err
 		}
 		if err = c.store.Commit(ctx, changes...); !errors.Is(err, store.ErrConflict) {
-			return refused, storeError(err)
+			return refused, err
 		}
 	}
-	return nil, storeError(err)
+	return nil, err
 }
 
 func (c *Controller) statusChanges(ctx context.Context, node string, statuses []api.InstanceStatus, fresh bool) (

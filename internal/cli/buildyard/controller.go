@@ -78,15 +78,17 @@ func (s *ControllerService) openStore(ctx context.Context, tables *controller.Ta
 		return fmt.Errorf("%s: %w", config.DataDir, err)
 	}
 	var err error
+	replica := ""
 	if endpoints := s.settings.List(config.EtcdEndpoints); len(endpoints) > 0 {
 		s.backend, err = etcd.External(ctx, etcd.ExternalOptions{Endpoints: endpoints, Logger: s.log})
 	} else {
+		replica = "embedded" // the one process on its store, whatever its restarts
 		s.backend, err = etcd.Embedded(ctx, etcd.EmbeddedOptions{Dir: filepath.Join(dir, "store"), Logger: s.log})
 	}
 	if err != nil {
 		return err
 	}
-	s.store, err = store.Open(ctx, s.backend, store.Options{Logger: s.log, Tables: tables.All()})
+	s.store, err = store.Open(ctx, s.backend, store.Options{Logger: s.log, Replica: replica, Tables: tables.All()})
 	return err
 }
 
