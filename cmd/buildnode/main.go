@@ -12,7 +12,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := buildnode.Main(ctx, os.Args[1:], buildnode.Streams{Out: os.Stdout, Err: os.Stderr})
+	code := buildnode.Main(ctx, os.Args[1:], buildnode.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	stop()
 	os.Exit(code)
 }

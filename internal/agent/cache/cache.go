@@ -165,6 +165,22 @@ func (c *Cache) read(id string) (*entry, error) {
 	return &e, nil
 }
 
+// Look gives the versions in a cache's directory without changing anything, for a
+// reader beside a running agent. A missing directory is an empty cache.
+func Look(dir string) ([]api.NodeTemplate, error) {
+	c := &Cache{opts: Options{Dir: dir}, entries: map[string]*entry{}}
+	list, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("look at template cache: %w", err)
+	}
+	for _, item := range list {
+		if e, err := c.read(item.Name()); err == nil && idForm.MatchString(item.Name()) {
+			c.entries[item.Name()] = e
+		}
+	}
+	return c.List(), nil
+}
+
 func (c *Cache) path(name string) string { return filepath.Join(c.opts.Dir, name) }
 
 // discard removes a directory so that a kill in between never leaves half of it

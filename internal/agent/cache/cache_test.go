@@ -98,6 +98,9 @@ func TestFetchThenRestart(t *testing.T) {
 	if got := again.Used(); got < mib || got > mib+64<<10 {
 		t.Errorf("%d bytes used, want about 1 MiB", got)
 	}
+	if looked, err := cache.Look(o.Dir); err != nil || !slices.Equal(looked, again.List()) {
+		t.Errorf("looked at %v, %v", looked, err)
+	}
 	config, dir, err := again.Config("v1-1")
 	if err != nil || config.CPU == nil || config.CPU.Cores != 3 || dir != filepath.Join(o.Dir, "v1-1") {
 		t.Errorf("config %+v in %s, %v", config, dir, err)

@@ -1,11 +1,14 @@
 package buildnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -35,19 +38,24 @@ type JoinOptions struct {
 
 func joinCommand(g *globals) *cobra.Command {
 	o := JoinOptions{}
+	tokenFile := ""
 	cmd := &cobra.Command{
 		Use:   "join CONTROLLER",
 		Short: "Make this machine a node of a cloud",
 		Long: `join registers this machine at a controller and keeps what it answers in the data
 directory. The token is what "buildyard node token" prints on the controller's machine.
-Joining again with the same data directory keeps the node's id, groups and instances.
+Joining the same controller again keeps the node's id and instances, and what is not
+given anew: name, groups, capacity, reserve.
 Start the agent afterwards with "buildnode run".`,
 		Example: `  buildnode join http://controller.example:8090 --token 3f2a...
-  buildnode join https://controller.example --token 3f2a... --groups mac,fast --reserve-space 45GB --capacity 4`,
+  buildnode join https://controller.example --token-file token --groups mac,fast --reserve-space 45GB --capacity 4`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if o.Home, err = g.home(); err != nil {
+				return err
+			}
+			if o.Token, err = readToken(o.Token, tokenFile, g.In); err != nil {
 				return err
 			}
 			o.Controller = args[0]
@@ -60,15 +68,42 @@ Start the agent afterwards with "buildnode run".`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.Token, "token", "", "join token of the cloud (required, or a key)")
+	fs.StringVar(&o.Token, "token", "", "join token of the cloud")
+	fs.StringVar(&tokenFile, "token-file", "", "file with the join token; - reads standard input")
 	fs.StringVar(&o.Name, "name", "", "name of the node (default: the host name)")
 	fs.StringVar(&o.Host, "host", "", "address under which the node's VMs are reached (default: the one towards the controller)")
 	fs.StringSliceVar(&o.Groups, "groups", nil, "node groups, by name or id")
 	fs.IntVar(&o.Capacity, "capacity", 0, "VMs that may run at once (default: the controller's)")
 	fs.StringVar(&o.Reserve, "reserve-space", "", `disk that stays free of templates, as 1024B, 10KB, 140MB, 45GB or 20% (default "20%")`)
-	addTLS(fs, &o.TLS)
+	addTLS(fs, &o.TLS, "controller")
 	o.keys.add(fs)
+	cmd.MarkFlagsMutuallyExclusive("token", "token-file")
 	return cmd
+}
+
+// maxToken bounds a file with a token, in bytes.
+const maxToken = 4096
+
+// readToken gives the token itself or what is in the file.
+func readToken(token, file string, in io.Reader) (string, error) {
+	switch {
+	case file == "":
+		return token, nil
+	case file != "-":
+		f, err := os.Open(file)
+		if err != nil {
+			return "", cli.Usage(fmt.Errorf("--token-file: %w", err))
+		}
+		defer f.Close()
+		in = f
+	case in == nil:
+		return "", cli.Usage(errors.New("--token-file -: there is no standard input"))
+	}
+	raw, err := io.ReadAll(io.LimitReader(in, maxToken))
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
+	}
+	return strings.TrimSpace(string(raw)), nil
 }
 
 // Join registers a node and keeps its identity.
@@ -80,35 +115,60 @@ func Join(ctx context.Context, o JoinOptions) (home.Identity, error) {
 	if o.Token == "" {
 		return none, cli.Usage(errors.New(`--token is required; "buildyard node token" prints it on the controller's machine`))
 	}
-	reserve, err := size.ParseReserve(o.Reserve)
-	if err != nil {
-		return none, cli.Usage(err)
-	}
-	if err := o.Home.Make(); err != nil {
-		return none, err
-	}
 	lock, err := o.Home.Lock()
 	if err != nil {
-		return none, err
+		return none, fmt.Errorf("%w; end it before joining", err)
 	}
 	defer lock.Release()
-	identity, err := o.Home.Identity()
-	if err != nil && farm.CodeOf(err) != farm.CodeNotFound {
+	identity, err := o.identity()
+	if err != nil {
 		return none, err
-	}
-	identity.Controller, identity.Groups, identity.Capacity, identity.Reserve, identity.TLS = o.Controller, o.Groups, o.Capacity, reserve, o.TLS
-	if identity.Name = o.Name; identity.Name == "" {
-		if identity.Name, err = os.Hostname(); err != nil {
-			return none, fmt.Errorf("host name: %w; give --name", err)
-		}
-	}
-	if identity.Host = o.Host; identity.Host == "" {
-		identity.Host = host.AddressTowards(o.Controller)
 	}
 	if err := register(ctx, &identity, o.Token); err != nil {
 		return none, err
 	}
 	return identity, o.Home.SetIdentity(identity)
+}
+
+// identity is what the node was, with what the options say on top.
+func (o *JoinOptions) identity() (home.Identity, error) {
+	id, err := o.Home.Identity()
+	switch {
+	case err != nil && farm.CodeOf(err) != farm.CodeNotFound:
+		return id, err
+	case err == nil && id.Controller != o.Controller:
+		return id, farm.Refused("This node belongs to %s; run: buildnode disjoin", id.Controller)
+	case err != nil:
+		id.Reserve = size.DefaultReserve
+	}
+	if o.Reserve != "" {
+		if id.Reserve, err = size.ParseReserve(o.Reserve); err != nil {
+			return id, cli.Usage(err)
+		}
+	}
+	if o.Capacity < 0 {
+		return id, cli.Usage(farm.Invalid("capacity", "%d is negative", o.Capacity))
+	}
+	if id.Name = cmp.Or(o.Name, id.Name); id.Name == "" {
+		if id.Name, err = os.Hostname(); err != nil {
+			return id, fmt.Errorf("host name: %w; give --name", err)
+		}
+	}
+	if o.Groups != nil {
+		id.Groups = o.Groups
+	}
+	id.Capacity = cmp.Or(o.Capacity, id.Capacity)
+	id.Controller, id.Host, id.TLS = o.Controller, o.Host, o.TLS
+	return id, nil
+}
+
+// hostOf gives the address under which the node's VMs are reached. One that was not
+// chosen is looked up anew each time, since a machine's address changes.
+func hostOf(identity home.Identity) string {
+	if identity.Host != "" {
+		return identity.Host
+	}
+	return host.AddressTowards(identity.Controller)
 }
 
 // register asks the controller, and takes over what it answers.
@@ -119,7 +179,7 @@ func register(ctx context.Context, identity *home.Identity, token string) error 
 	}
 	answer, err := client.Join(ctx, api.JoinRequest{
 		Protocol: api.LinkProtocol, Token: token, NodeID: identity.NodeID, Credential: identity.Credential,
-		Name: identity.Name, Host: identity.Host, Groups: identity.Groups, Capacity: identity.Capacity, Arch: runtime.GOARCH,
+		Name: identity.Name, Host: hostOf(*identity), Groups: identity.Groups, Capacity: identity.Capacity, Arch: runtime.GOARCH,
 	})
 	if farm.CodeOf(err) == farm.CodeUnauthenticated {
 		return errors.New(`the controller does not accept the token; "buildyard node token" prints the right one`)
@@ -139,47 +199,4 @@ func controllerClient(identity home.Identity) (*link.Client, error) {
 		return nil, err
 	}
 	return link.New(identity.Controller, link.Transport(config, 1), identity.Credential)
-}
-
-func disjoinCommand(g *globals) *cobra.Command {
-	force := false
-	cmd := &cobra.Command{
-		Use:   "disjoin",
-		Short: "Take this machine out of its cloud",
-		Long: `disjoin removes the node at its controller and forgets its identity. Stop the agent
-first. Instances that still run on the node end in Error; --force forgets the identity
-also when the controller cannot be reached.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := g.home()
-			if err != nil {
-				return err
-			}
-			return disjoin(cmd.Context(), dir, force)
-		},
-	}
-	cmd.Flags().BoolVar(&force, "force", false, "forget the identity also when the controller cannot be reached")
-	return cmd
-}
-
-func disjoin(ctx context.Context, dir home.Home, force bool) error {
-	identity, err := dir.Identity()
-	if err != nil {
-		return err
-	}
-	lock, err := dir.Lock()
-	if err != nil {
-		return err
-	}
-	defer lock.Release()
-	client, err := controllerClient(identity)
-	if err != nil {
-		return err
-	}
-	err = client.Disjoin(ctx, identity.NodeID)
-	gone := farm.CodeOf(err) == farm.CodeUnauthenticated // it was removed there before
-	if err != nil && !gone && !force {
-		return fmt.Errorf("leave %s: %w (--force forgets it here all the same)", identity.Controller, err)
-	}
-	return dir.ClearIdentity()
 }

@@ -7,12 +7,14 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/agent"
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 	"github.com/buildyard/buildyard/internal/hv/sim"
@@ -31,14 +33,17 @@ type Node struct {
 	Driver hv.Driver
 	Host   hv.Host // as the driver describes it
 
-	agent   *agent.Agent
-	closers []io.Closer
+	agent     *agent.Agent
+	templates *cache.Cache
+	log       *slog.Logger
+	closers   []io.Closer
 }
 
 // NodeOptions say which node to open.
 type NodeOptions struct {
 	Home     home.Home // joined: it has an identity
 	Driver   string    // DriverQEMU or DriverSim
+	RunAs    string    // user of QEMU when this program is root; "": the driver's choice
 	UnsafeVM bool      // VMs ignore flushes of their guests; for measurements only
 	Logger   *slog.Logger
 }
@@ -56,6 +61,7 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 	if err != nil {
 		return n, err
 	}
+	identity.Host = hostOf(identity)
 	lock, err := o.Home.Lock()
 	if err != nil {
 		return n, err
@@ -82,9 +88,7 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 // parts opens what the agent is made of.
 func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, error) {
 	var none agent.Options
-	config, err := transfer.TLSConfig(transfer.TLSOptions{
-		Insecure: identity.TLS.Insecure, Cert: identity.TLS.Cert, Key: identity.TLS.Key, CA: identity.TLS.CA,
-	})
+	config, err := transfer.TLSConfig(transfer.TLSOptions(identity.TLS))
 	if err != nil {
 		return none, err
 	}
@@ -99,6 +103,7 @@ func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, erro
 		return none, err
 	}
 	n.keep(templates)
+	n.templates, n.log = templates, o.Logger
 	records, err := journal.Open(o.Home.Instances(), journal.Options{Logger: o.Logger})
 	if err != nil {
 		return none, err
@@ -113,11 +118,11 @@ func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, erro
 func openDriver(ctx context.Context, o NodeOptions) (hv.Driver, error) {
 	switch o.Driver {
 	case DriverQEMU:
-		return qemu.Open(ctx, qemu.Options{Dir: o.Home.VMs(), UnsafeCache: o.UnsafeVM, Logger: o.Logger})
+		return qemu.Open(ctx, qemu.Options{Dir: o.Home.VMs(), RunAs: o.RunAs, UnsafeCache: o.UnsafeVM, Logger: o.Logger})
 	case DriverSim:
 		return sim.New(sim.Options{Dir: o.Home.VMs()})
 	default:
-		return nil, fmt.Errorf("--driver %s: must be %s or %s", o.Driver, DriverQEMU, DriverSim)
+		return nil, cli.Usage(fmt.Errorf("--driver %s: must be %s or %s", o.Driver, DriverQEMU, DriverSim))
 	}
 }
 
@@ -134,7 +139,28 @@ func (n *Node) keep(v any) {
 }
 
 // Run serves the controller until the context ends or the agent cannot go on.
-func (n *Node) Run(ctx context.Context) error { return n.agent.Run(ctx) }
+func (n *Node) Run(ctx context.Context) error {
+	go n.sweep(ctx)
+	return n.agent.Run(ctx)
+}
+
+// sweepEvery is how often interrupted pulls that nobody wants are cleared away.
+const sweepEvery = time.Hour
+
+func (n *Node) sweep(ctx context.Context) {
+	ticker := time.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for {
+		if err := n.templates.Sweep(); err != nil {
+			n.log.WarnContext(ctx, "interrupted pulls cannot be cleared away", "error", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // Close gives back what OpenNode took, in reverse order.
 func (n *Node) Close() error {

@@ -13,13 +13,15 @@ import (
 	"github.com/buildyard/buildyard/internal/obs"
 )
 
-// Streams are where a command speaks: the answer goes to Out, the rest to Err.
+// Streams are where a command listens and speaks: the answer goes to Out, the rest to Err.
 type Streams struct {
+	In       io.Reader // nil: nothing to read
 	Out, Err io.Writer
 }
 
-// globals are the options of every command.
+// globals are what every command gets.
 type globals struct {
+	Streams
 	dataDir  string
 	logLevel string
 }
@@ -35,33 +37,43 @@ func Main(ctx context.Context, args []string, streams Streams) int {
 
 // newCommand makes the program's command tree.
 func newCommand(streams Streams) *cobra.Command {
-	g := &globals{}
+	g := &globals{Streams: streams}
 	root := &cobra.Command{
 		Use:   "buildnode",
 		Short: "Make this machine a node of a build cloud and run its virtual machines",
-		Long: `buildnode runs a build node.
+		Long: `buildnode makes this machine a node of a build cloud and manages its templates.
 
   buildnode join http://controller:8090 --token ...   become a node
   buildnode run                                       run the agent
   buildnode status                                    what the node is and holds
+
+Templates are made from disk images and pushed to a registry:
+
+  buildnode vm import debian.qcow2 --name debian
+  buildnode registry add main http://registry:8089
+  buildnode registry push debian -t v1
 
 Everything is kept in one data directory (--data-dir).
 
 Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 		Version: obs.FullVersion(),
 	}
+	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
 	fs := root.PersistentFlags()
 	fs.StringVar(&g.dataDir, "data-dir", home.Default(), "directory of everything that the node keeps")
 	fs.StringVar(&g.logLevel, "log-level", "info", "least level that is logged: debug, info, warn or error")
-	root.AddCommand(joinCommand(g), disjoinCommand(g), runCommand(g), statusCommand(g))
+	root.AddCommand(
+		joinCommand(g), disjoinCommand(g), runCommand(g), statusCommand(g), simCommand(g),
+		vmCommand(g), registryCommand(g),
+	)
 	return root
 }
 
-// addTLS puts the options of a TLS client on a command.
-func addTLS(fs *pflag.FlagSet, o *home.TLS) {
-	fs.BoolVar(&o.Insecure, "insecure", false, "do not check the server's certificate")
+// addTLS puts the options of a TLS client on a command; whose names the server.
+func addTLS(fs *pflag.FlagSet, o *home.TLS, whose string) {
+	fs.BoolVar(&o.Insecure, "insecure", false, "do not check the "+whose+"'s certificate")
 	fs.StringVar(&o.Cert, "cert", "", "PEM file of a client certificate")
 	fs.StringVar(&o.Key, "key", "", "PEM file of its key")
 	fs.StringVar(&o.CA, "cacert", "", "PEM file of the authorities to trust")
@@ -73,15 +85,22 @@ type keyOptions struct {
 	id, text, file string
 }
 
+// add puts the options of join on a command.
 func (k *keyOptions) add(fs *pflag.FlagSet) {
 	fs.StringVar(&k.id, "api-key-id", "", "id of a user key")
 	fs.StringVar(&k.text, "api-key-string", "", "private key of that user key")
 	fs.StringVar(&k.file, "api-key-file", "", "file with that private key")
 }
 
+// addForRegistry puts the options of the registry commands on a command.
+func (k *keyOptions) addForRegistry(fs *pflag.FlagSet) {
+	fs.StringVar(&k.id, "api-key-id", "", "id of a user key")
+	fs.StringVar(&k.text, "api-key", "", "private key of that user key: PEM file or string")
+}
+
 func (k *keyOptions) refuse() error {
 	if k.id == "" && k.text == "" && k.file == "" {
 		return nil
 	}
-	return cli.Usage(errors.New("user keys are not offered by this version's controller: join with --token"))
+	return cli.Usage(errors.New("user keys are not known to this version: leave the --api-key options out"))
 }

@@ -2,16 +2,10 @@ package buildnode
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"github.com/buildyard/buildyard/internal/agent/home"
-	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/obs"
 )
@@ -36,9 +30,15 @@ and ends VMs and reports on them. VMs outlive the agent; the next run finds them
 			return runNode(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringVar(&o.Driver, "driver", DriverQEMU, "hypervisor driver: qemu or sim")
-	_ = cmd.RegisterFlagCompletionFunc("driver", cobra.FixedCompletions([]string{DriverQEMU, DriverSim}, cobra.ShellCompDirectiveNoFileComp))
+	addDriver(cmd, &o)
 	return cmd
+}
+
+// addDriver puts the choice of the hypervisor on a command.
+func addDriver(cmd *cobra.Command, o *NodeOptions) {
+	cmd.Flags().StringVar(&o.Driver, "driver", DriverQEMU, "hypervisor driver: qemu, or sim for VMs that are only simulated")
+	cmd.Flags().StringVar(&o.RunAs, "run-as", "", "user that QEMU runs as when this program is root (default: buildyard where there is that user, else nobody)")
+	_ = cmd.RegisterFlagCompletionFunc("driver", cobra.FixedCompletions([]string{DriverQEMU, DriverSim}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func runNode(ctx context.Context, o NodeOptions) (err error) {
@@ -49,113 +49,4 @@ func runNode(ctx context.Context, o NodeOptions) (err error) {
 	defer func() { err = errors.Join(err, node.Close()) }()
 	o.Logger.InfoContext(ctx, "agent runs", "driver", node.Host.Driver, "hypervisor", node.Host.Version, "accelerator", node.Host.Accelerator)
 	return node.Run(ctx)
-}
-
-// Status is what the status command says.
-type Status struct {
-	Joined     bool             `json:"joined"`
-	NodeID     string           `json:"node_id,omitempty"`
-	Name       string           `json:"name,omitempty"`
-	Controller string           `json:"controller,omitempty"`
-	Registry   string           `json:"registry,omitempty"`
-	Host       string           `json:"host,omitempty"`
-	DataDir    string           `json:"data_dir"`
-	AgentRuns  bool             `json:"agent_runs"`
-	Instances  []StatusInstance `json:"instances"`
-}
-
-// StatusInstance is one instance in the node's journal.
-type StatusInstance struct {
-	ID       string `json:"id"`
-	Phase    string `json:"phase"`
-	Template string `json:"template,omitempty"`
-	Tag      string `json:"tag,omitempty"`
-	Ending   bool   `json:"ending,omitempty"`
-	Message  string `json:"message,omitempty"`
-}
-
-func statusCommand(g *globals) *cobra.Command {
-	output := ""
-	cmd := &cobra.Command{
-		Use:     "status",
-		Short:   "Show what the node is and holds",
-		Example: `  buildnode status --output json`,
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := g.home()
-			if err != nil {
-				return err
-			}
-			status, err := readStatus(dir)
-			if err != nil {
-				return err
-			}
-			return status.print(cmd.OutOrStdout(), output)
-		},
-	}
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "form of the answer: table or json")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
-	return cmd
-}
-
-func readStatus(dir home.Home) (Status, error) {
-	s := Status{DataDir: dir.Dir(), Instances: []StatusInstance{}}
-	if identity, err := dir.Identity(); err == nil {
-		s.Joined, s.NodeID, s.Name, s.Host = true, identity.NodeID, identity.Name, identity.Host
-		s.Controller, s.Registry = identity.Controller, identity.Registry
-		lock, err := dir.Lock()
-		if s.AgentRuns = err != nil; err == nil {
-			lock.Release()
-		}
-	}
-	entries, err := journal.Reader(dir.Instances())
-	if err != nil {
-		return s, err
-	}
-	for _, e := range entries {
-		i := StatusInstance{ID: e.Order.InstanceID, Phase: string(e.State.Phase), Ending: e.State.Ending, Message: e.State.Message}
-		if start := e.Order.Start; start != nil {
-			i.Template, i.Tag = start.TemplateName, start.Tag
-		}
-		s.Instances = append(s.Instances, i)
-	}
-	return s, nil
-}
-
-func (s Status) print(w io.Writer, form string) error {
-	switch form {
-	case "json":
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(s)
-	case "table":
-		return s.table(w)
-	default:
-		return cli.Usage(fmt.Errorf("--output %s: must be table or json", form))
-	}
-}
-
-func (s Status) table(w io.Writer) error {
-	if !s.Joined {
-		_, err := fmt.Fprintf(w, "not joined (data directory %s)\n", s.DataDir)
-		return err
-	}
-	agent := "does not run"
-	if s.AgentRuns {
-		agent = "runs"
-	}
-	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	_, _ = fmt.Fprintf(tab, "node\t%s (%s)\ncontroller\t%s\nregistry\t%s\naddress\t%s\nagent\t%s\ndata\t%s\n",
-		s.Name, s.NodeID, s.Controller, s.Registry, s.Host, agent, s.DataDir)
-	if len(s.Instances) > 0 {
-		_, _ = fmt.Fprint(tab, "\nINSTANCE\tPHASE\tTEMPLATE\tTAG\tMESSAGE\n")
-	}
-	for _, i := range s.Instances {
-		phase := i.Phase
-		if i.Ending {
-			phase += ", ending"
-		}
-		_, _ = fmt.Fprintf(tab, "%s\t%s\t%s\t%s\t%s\n", i.ID, phase, i.Template, i.Tag, i.Message)
-	}
-	return tab.Flush()
 }

@@ -1,0 +1,254 @@
+// Package fleet runs many simulated nodes in one process: the load generator of a
+// controller, and a cloud to look at where there is no hypervisor.
+//
+// Its nodes are real agents over the simulated driver; only the machine and, unless
+// asked otherwise, the pull of a template are made up. It is not for real work.
+//
+// Invariant: with a data directory everything that a real node would keep outlives a
+// kill; without one nothing touches the disk.
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent"
+	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/host"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv/sim"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// MaxNodes bounds a fleet.
+const MaxNodes = 10_000
+
+// joining is how many nodes join at the same time.
+const joining = 16
+
+// Options say what fleet to run.
+type Options struct {
+	Nodes      int
+	Controller string // URL
+	Token      string // join token
+	Name       string // of the nodes, a number follows; "" means "sim"
+	Groups     []string
+	Capacity   int // 0: the controller's default
+
+	Sim      sim.Options   // of every node's hypervisor; its Dir and Seed are set here
+	PullTime time.Duration // a simulated pull takes this long
+	RealPull bool          // really pull templates; needs DataDir
+	DataDir  string        // "": nothing is kept
+
+	Logger  *slog.Logger
+	Version string
+}
+
+func (o *Options) check() error {
+	switch {
+	case o.Nodes < 1 || o.Nodes > MaxNodes:
+		return farm.Invalid("nodes", "%d; 1 to %d are possible", o.Nodes, MaxNodes)
+	case o.RealPull && o.DataDir == "":
+		return farm.Invalid("real-pull", "needs a data directory to pull into")
+	}
+	if o.Name == "" {
+		o.Name = "sim"
+	}
+	return nil
+}
+
+// Run joins the nodes and runs them until ctx ends or every one of them has ended
+// by itself; then the error says why.
+func Run(ctx context.Context, o Options) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	transport := link.Transport(nil, o.Nodes)
+	defer transport.CloseIdleConnections()
+	nodes := make([]*node, o.Nodes)
+	defer func() {
+		for _, n := range nodes {
+			n.close(o.Logger)
+		}
+	}()
+	group, joinCtx := errgroup.WithContext(ctx)
+	group.SetLimit(joining)
+	for i := range nodes {
+		group.Go(func() (err error) {
+			nodes[i], err = o.node(joinCtx, i, transport)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	o.Logger.InfoContext(ctx, "simulated nodes run", "nodes", o.Nodes, "controller", o.Controller)
+	return run(ctx, nodes, o.Logger)
+}
+
+func run(ctx context.Context, nodes []*node, log *slog.Logger) error {
+	var wait sync.WaitGroup
+	errs := make([]error, len(nodes))
+	for i, n := range nodes {
+		wait.Go(func() {
+			if errs[i] = n.agent.Run(ctx); errs[i] != nil {
+				log.Error("simulated node ended", "name", n.name, "error", errs[i])
+			}
+		})
+	}
+	wait.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return errors.Join(errs...)
+}
+
+// node is one simulated node.
+type node struct {
+	name  string
+	agent *agent.Agent
+	kept  []interface{ Close() error }
+	lock  *home.Lock
+}
+
+func (n *node) close(log *slog.Logger) {
+	if n == nil {
+		return
+	}
+	for _, c := range n.kept {
+		if err := c.Close(); err != nil {
+			log.Warn("simulated node does not close", "name", n.name, "error", err)
+		}
+	}
+	if n.lock != nil {
+		n.lock.Release()
+	}
+}
+
+// node joins the i-th node and makes its agent.
+func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) (*node, error) {
+	n := &node{name: fmt.Sprintf("%s-%04d", o.Name, i+1)}
+	var at home.Home
+	var err error
+	if o.DataDir != "" {
+		if at, err = home.At(filepath.Join(o.DataDir, n.name)); err == nil {
+			n.lock, err = at.Lock()
+		}
+	}
+	if err != nil {
+		return n, err
+	}
+	identity, err := o.join(ctx, n.name, at, transport)
+	if err != nil {
+		return n, fmt.Errorf("join %s: %w", n.name, err)
+	}
+	controller, err := link.New(o.Controller, transport, identity.Credential)
+	if err != nil {
+		return n, err
+	}
+	options := o.Sim
+	options.Seed += uint64(i)
+	parts := agent.Options{
+		Identity: identity, Link: controller, Templates: newTemplates(o.PullTime), Journal: &journal.Memory{},
+		Machine: machine{}, Logger: o.Logger.With("node", n.name), Version: o.Version,
+	}
+	if o.DataDir != "" {
+		options.Dir = at.VMs()
+		if err := n.keep(o, at, &parts); err != nil {
+			return n, err
+		}
+	}
+	if parts.Driver, err = sim.New(options); err != nil {
+		return n, err
+	}
+	n.agent = agent.New(parts)
+	return n, nil
+}
+
+// keep puts journal and, for real pulls, the cache on disk.
+func (n *node) keep(o *Options, at home.Home, parts *agent.Options) error {
+	records, err := journal.Open(at.Instances(), journal.Options{Logger: parts.Logger})
+	if err != nil {
+		return err
+	}
+	parts.Journal = records
+	n.kept = append(n.kept, records)
+	if !o.RealPull {
+		return nil
+	}
+	source := cache.NewRegistry(transfer.Options{})
+	templates, err := cache.Open(cache.Options{
+		Dir: at.Templates(), Source: source, Reserve: size.DefaultReserve, Logger: parts.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	parts.Templates = templates
+	n.kept = append(n.kept, templates, source)
+	return nil
+}
+
+// join gives the identity of a node, the one it had when it keeps files.
+func (o *Options) join(ctx context.Context, name string, at home.Home, transport http.RoundTripper) (home.Identity, error) {
+	id := home.Identity{}
+	if o.DataDir != "" {
+		known, err := at.Identity()
+		if err != nil && farm.CodeOf(err) != farm.CodeNotFound {
+			return id, err
+		}
+		id = known
+	}
+	client, err := link.New(o.Controller, transport, "")
+	if err != nil {
+		return id, err
+	}
+	answer, err := client.Join(ctx, api.JoinRequest{
+		Protocol: api.LinkProtocol, Token: o.Token, NodeID: id.NodeID, Credential: id.Credential,
+		Name: name, Host: "127.0.0.1", Groups: o.Groups, Capacity: o.Capacity, Arch: facts.Arch,
+	})
+	if err != nil {
+		return id, err
+	}
+	id = home.Identity{
+		NodeID: answer.NodeID, Credential: answer.Credential, Registry: answer.Registry,
+		Controller: o.Controller, Name: name, Host: "127.0.0.1", Groups: o.Groups, Capacity: o.Capacity,
+	}
+	if o.DataDir == "" {
+		return id, nil
+	}
+	return id, at.SetIdentity(id)
+}
+
+// facts of every simulated machine. The architecture is the simulated driver's.
+var facts = host.Facts{Arch: "amd64", OS: runtime.GOOS, CPUs: 16, MemoryMB: 64 << 10}
+
+// machine is a host that nothing happens to.
+type machine struct{}
+
+var _ agent.Machine = machine{}
+
+// Facts gives the same for every node.
+func (machine) Facts() host.Facts { return facts }
+
+// FreeMemoryMB is half of the memory.
+func (machine) FreeMemoryMB() int { return facts.MemoryMB / 2 }
+
+// Disk is half full.
+func (machine) Disk() (free, total, vms int64) { return 512 << 30, 1 << 40, 0 }
+
+// Load is none.
+func (machine) Load(time.Time, []int) (cpu, memory float64) { return 0, 0 }

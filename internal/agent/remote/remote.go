@@ -1,0 +1,142 @@
+// Package remote keeps the registries that a node's owner gave names to, and which of
+// them is the current one.
+//
+// It speaks to no registry; it only says under which address and with which
+// certificates to. The agent itself does not use it: its orders name the registry.
+//
+// Invariant: the current registry is one of those listed, and there is one as long
+// as the list is not empty.
+package remote
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Registry is one named registry.
+type Registry struct {
+	Name string   `json:"name"`
+	URL  string   `json:"url"`
+	TLS  home.TLS `json:"tls,omitzero"`
+}
+
+// List is the file of named registries, in the order in which they were added.
+type List struct {
+	Current    string     `json:"current"`
+	Registries []Registry `json:"registries"`
+
+	file string
+}
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// Load reads a file; a missing one is an empty list.
+func Load(file string) (*List, error) {
+	l := &List{file: file}
+	raw, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return l, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, l)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read registries %s: %w", file, err)
+	}
+	return l, nil
+}
+
+func (l *List) save() error {
+	raw, err := json.MarshalIndent(l, "", "  ")
+	if err != nil {
+		return err
+	}
+	return home.WriteFile(l.file, append(raw, '\n'))
+}
+
+func (l *List) index(name string) int {
+	return slices.IndexFunc(l.Registries, func(r Registry) bool { return r.Name == name })
+}
+
+// CheckURL refuses what is no address of a registry.
+func CheckURL(address string) error {
+	u, err := url.Parse(address)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return farm.Invalid("registry", "%q is no address; write it like http://registry.example:8089", address)
+	}
+	return nil
+}
+
+// Add gives a registry a name and makes it the current one. A name that is taken
+// gets the new address.
+func (l *List) Add(r Registry) error {
+	if !nameForm.MatchString(r.Name) {
+		return farm.Invalid("name", "%q has other characters than letters, digits, '.', '_' and '-'", r.Name)
+	}
+	if err := CheckURL(r.URL); err != nil {
+		return err
+	}
+	if i := l.index(r.Name); i >= 0 {
+		l.Registries[i] = r
+	} else {
+		l.Registries = append(l.Registries, r)
+	}
+	l.Current = r.Name
+	return l.save()
+}
+
+// Set makes a registry the current one.
+func (l *List) Set(name string) error {
+	if l.index(name) < 0 {
+		return l.unknown(name)
+	}
+	l.Current = name
+	return l.save()
+}
+
+// Remove forgets a registry. When it was the current one, the one added last is.
+func (l *List) Remove(name string) error {
+	i := l.index(name)
+	if i < 0 {
+		return l.unknown(name)
+	}
+	l.Registries = slices.Delete(l.Registries, i, i+1)
+	if l.Current == name {
+		l.Current = ""
+		if n := len(l.Registries); n > 0 {
+			l.Current = l.Registries[n-1].Name
+		}
+	}
+	return l.save()
+}
+
+// Resolve gives the registry of a name or, when it has a scheme, an address; "" is
+// the current one.
+func (l *List) Resolve(name string) (Registry, error) {
+	if strings.Contains(name, "://") {
+		return Registry{URL: name}, CheckURL(name)
+	}
+	if name == "" {
+		if name = l.Current; name == "" {
+			return Registry{}, farm.Refused("No registry is known; run: buildnode registry add <name> <URL>")
+		}
+	}
+	if i := l.index(name); i >= 0 {
+		return l.Registries[i], nil
+	}
+	return Registry{}, l.unknown(name)
+}
+
+func (l *List) unknown(name string) error {
+	return farm.Errorf(farm.CodeNotFound, "There is no registry %q; see: buildnode registry list-repos", name)
+}

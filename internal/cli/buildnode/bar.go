@@ -1,0 +1,128 @@
+package buildnode
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/buildyard/buildyard/internal/agent/size"
+)
+
+const (
+	barEvery    = 100 * time.Millisecond // on a terminal
+	lineEvery   = 5 * time.Second        // elsewhere
+	rateOver    = 5 * time.Second        // the rate is that of the last so long
+	barWidth    = 30
+	defaultCols = 80
+)
+
+// bar shows how far something is: on a terminal as one line that changes, elsewhere
+// as a line every few seconds. Its methods may be called from any goroutine.
+type bar struct {
+	label    string
+	w        io.Writer
+	terminal bool
+	columns  int
+	now      func() time.Time
+
+	mu    sync.Mutex // guards the fields below
+	shown time.Time
+	done  int64
+	total int64
+	past  []mark // of the last rateOver, oldest first
+}
+
+type mark struct {
+	at   time.Time
+	done int64
+}
+
+func newBar(w io.Writer, label string) *bar {
+	b := &bar{label: label, w: w, columns: defaultCols, now: time.Now}
+	if f, ok := w.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+				b.terminal, b.columns = true, int(size.Col)
+			}
+		}
+	}
+	b.past = []mark{{at: b.now()}}
+	b.shown = b.now()
+	return b
+}
+
+// update says how many bytes are done of how many.
+func (b *bar) update(done, total int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.now()
+	b.done, b.total = done, total
+	for len(b.past) > 1 && now.Sub(b.past[1].at) > rateOver {
+		b.past = b.past[1:]
+	}
+	every := lineEvery
+	if b.terminal {
+		every = barEvery
+	}
+	if now.Sub(b.shown) < every {
+		return
+	}
+	b.past = append(b.past, mark{now, done})
+	b.shown = now
+	b.drawLocked(now)
+}
+
+// end leaves the last state on the screen.
+func (b *bar) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.total == 0 {
+		return
+	}
+	b.drawLocked(b.now())
+	if b.terminal {
+		_, _ = fmt.Fprintln(b.w)
+	}
+}
+
+func (b *bar) drawLocked(now time.Time) {
+	text := b.text(now)
+	if !b.terminal {
+		_, _ = fmt.Fprintln(b.w, text)
+		return
+	}
+	if len(text) > b.columns-1 {
+		text = text[:b.columns-1]
+	}
+	_, _ = fmt.Fprintf(b.w, "\r%-*s", b.columns-1, text)
+}
+
+// text is "push debian [=====>    ]  43%  1.2 GB of 2.8 GB  120.0 MB/s  14s left".
+func (b *bar) text(now time.Time) string {
+	share := 0.0
+	if b.total > 0 {
+		share = min(1, float64(b.done)/float64(b.total))
+	}
+	out := b.label
+	if b.terminal {
+		full := int(share * barWidth)
+		out += " [" + strings.Repeat("=", full) + strings.Repeat(" ", barWidth-full) + "]"
+	}
+	out += fmt.Sprintf(" %3d%%  %s of %s", int(share*100), size.Format(b.done), size.Format(b.total))
+	first := b.past[0]
+	passed := now.Sub(first.at).Seconds()
+	if passed <= 0 || b.done <= first.done {
+		return out
+	}
+	rate := float64(b.done-first.done) / passed
+	out += "  " + size.Format(int64(rate)) + "/s"
+	if left := b.total - b.done; left > 0 {
+		out += "  " + time.Duration(float64(left)/rate*float64(time.Second)).Round(time.Second).String() + " left"
+	}
+	return out
+}

@@ -1,0 +1,129 @@
+package buildnode
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// lockWait is how long disjoin waits for a running agent to notice that its node is
+// gone: one hanging poll and some.
+const lockWait = 30 * time.Second
+
+// DisjoinOptions are the options of disjoin.
+type DisjoinOptions struct {
+	*globals
+	NodeOptions
+	Force bool
+}
+
+func disjoinCommand(g *globals) *cobra.Command {
+	o := DisjoinOptions{globals: g}
+	cmd := &cobra.Command{
+		Use:   "disjoin",
+		Short: "Leave the cloud: remove this node and its VMs",
+		Long: `disjoin removes this node from its cloud, waits for a running agent to end, and removes
+the VMs of the cloud's instances from this host. Cached and local templates stay.`,
+		Example: `  buildnode disjoin
+  buildnode disjoin --force    # when the controller does not exist any more`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	addDriver(cmd, &o.NodeOptions)
+	cmd.Flags().BoolVar(&o.Force, "force", false, "also when the controller cannot be reached")
+	return cmd
+}
+
+func (o *DisjoinOptions) run(ctx context.Context) error {
+	at, err := o.home()
+	if err != nil {
+		return err
+	}
+	o.Home = at
+	id, err := at.Identity()
+	if err != nil {
+		return err
+	}
+	client, err := controllerClient(id)
+	if err != nil {
+		return err
+	}
+	err = client.Disjoin(ctx, id.NodeID)
+	gone := farm.CodeOf(err) == farm.CodeUnauthenticated // it was removed there already
+	if err != nil && !gone && !o.Force {
+		return fmt.Errorf("%w (--force leaves without telling the controller)", err)
+	}
+	lock, err := awaitLock(ctx, at)
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	n, err := o.removeVMs(ctx, at)
+	if err != nil {
+		return err
+	}
+	if err := at.ClearIdentity(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(o.Out, "left %s; %d VMs removed\n", id.Controller, n)
+	return err
+}
+
+// awaitLock waits for a running agent to end.
+func awaitLock(ctx context.Context, at home.Home) (*home.Lock, error) {
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	for {
+		lock, err := at.Lock()
+		if farm.CodeOf(err) != farm.CodeConflict {
+			return lock, err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// removeVMs removes every VM of this node and forgets their instances.
+func (o *DisjoinOptions) removeVMs(ctx context.Context, at home.Home) (int, error) {
+	driver, err := openDriver(ctx, o.NodeOptions)
+	if err != nil {
+		return 0, err
+	}
+	if c, ok := driver.(io.Closer); ok {
+		defer c.Close()
+	}
+	vms, err := driver.List(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for i, vm := range vms {
+		if err := driver.Delete(ctx, vm.ID); err != nil {
+			return i, fmt.Errorf("remove VM %s: %w", vm.ID, err)
+		}
+	}
+	records, err := journal.Open(at.Instances(), journal.Options{})
+	if err != nil {
+		return len(vms), err
+	}
+	defer func() { _ = records.Close() }()
+	entries, err := records.Load()
+	if err != nil {
+		return len(vms), err
+	}
+	for _, e := range entries {
+		if err := records.Remove(e.Order.InstanceID); err != nil {
+			return len(vms), err
+		}
+	}
+	return len(vms), nil
+}

@@ -1,0 +1,213 @@
+package buildnode
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/remote"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// registryOptions say which registry a command means and how to speak to it.
+type registryOptions struct {
+	*globals
+	Remote string // name or address; "": the current one
+	TLS    home.TLS
+	Keys   keyOptions
+}
+
+func registryCommand(g *globals) *cobra.Command {
+	o := &registryOptions{globals: g}
+	cmd := &cobra.Command{
+		Use:   "registry",
+		Short: "Registries: name them, list them, push and pull templates",
+		Long: `registry speaks to registries of templates. "add" gives one a name and makes it the
+current one, which the other commands use unless -r names another.`,
+		Example: `  buildnode registry add main http://registry.example:8089
+  buildnode registry list
+  buildnode registry push debian -t v1 -d "with the tools of May"
+  buildnode registry pull debian -t v1`,
+	}
+	fs := cmd.PersistentFlags()
+	fs.StringVarP(&o.Remote, "remote", "r", "", "name or address of the registry (default: the current one)")
+	addTLS(fs, &o.TLS, "registry")
+	o.Keys.addForRegistry(fs)
+	cmd.AddCommand(
+		registryAdd(o), registrySet(o), registryRepos(o), registryRemove(o),
+		registryList(o), registryShow(o), registryRevert(o), registryPush(o), registryPull(o),
+	)
+	return cmd
+}
+
+func (o *registryOptions) names() (*remote.List, error) {
+	at, err := o.home()
+	if err != nil {
+		return nil, err
+	}
+	return remote.Load(at.Registries())
+}
+
+// client gives a client of the registry that is meant. Options of the command beat
+// those that the registry was added with.
+func (o *registryOptions) client() (*transfer.Client, error) {
+	if err := o.Keys.refuse(); err != nil {
+		return nil, err
+	}
+	names, err := o.names()
+	if err != nil {
+		return nil, err
+	}
+	r, err := names.Resolve(o.Remote)
+	if err != nil {
+		return nil, err
+	}
+	config, err := transfer.TLSConfig(transfer.TLSOptions(merge(r.TLS, o.TLS)))
+	if err != nil {
+		return nil, err
+	}
+	return transfer.New(transfer.Options{BaseURL: r.URL, TLS: config})
+}
+
+func merge(kept, given home.TLS) home.TLS {
+	kept.Insecure = kept.Insecure || given.Insecure
+	if given.Cert != "" || given.Key != "" {
+		kept.Cert, kept.Key = given.Cert, given.Key
+	}
+	if given.CA != "" {
+		kept.CA = given.CA
+	}
+	return kept
+}
+
+func registryAdd(o *registryOptions) *cobra.Command {
+	return &cobra.Command{
+		Use:   "add <name> <registry URL>",
+		Short: "Give a registry a name and make it the current one",
+		Long:  `add keeps the certificate options that are given with it for later commands.`,
+		Example: `  buildnode registry add main http://registry.example:8089
+  buildnode registry add safe https://registry.example --cacert ca.pem`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := o.Keys.refuse(); err != nil {
+				return err
+			}
+			at, err := o.home()
+			if err != nil {
+				return err
+			}
+			if err := at.Make(); err != nil {
+				return err
+			}
+			names, err := o.names()
+			if err != nil {
+				return err
+			}
+			if err := names.Add(remote.Registry{Name: args[0], URL: args[1], TLS: o.TLS}); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(o.Out, "%s is the current registry\n", args[0])
+			return err
+		},
+	}
+}
+
+func registrySet(o *registryOptions) *cobra.Command {
+	return &cobra.Command{
+		Use:     "set <name>",
+		Short:   "Make a registry the current one",
+		Example: `  buildnode registry set main`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			names, err := o.names()
+			if err != nil {
+				return err
+			}
+			return names.Set(args[0])
+		},
+	}
+}
+
+func registryRepos(o *registryOptions) *cobra.Command {
+	var output format
+	cmd := &cobra.Command{
+		Use:     "list-repos",
+		Short:   "List the registries that have a name",
+		Example: `  buildnode registry list-repos`,
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			names, err := o.names()
+			if err != nil {
+				return err
+			}
+			return output.write(o.Out, names, func(g *grid) {
+				g.row("NAME", "ADDRESS", "CURRENT")
+				for _, r := range names.Registries {
+					current := ""
+					if r.Name == names.Current {
+						current = "yes"
+					}
+					g.row(r.Name, r.URL, current)
+				}
+			})
+		},
+	}
+	output.add(cmd)
+	return cmd
+}
+
+func registryRemove(o *registryOptions) *cobra.Command {
+	return &cobra.Command{
+		Use:     "remove <name>",
+		Short:   "Forget a registry; nothing in it changes",
+		Example: `  buildnode registry remove old`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			names, err := o.names()
+			if err != nil {
+				return err
+			}
+			return names.Remove(args[0])
+		},
+	}
+}
+
+var uuidForm = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+
+// template finds a registry's template by its id or, when only one has it, by name.
+func template(ctx context.Context, client *transfer.Client, name string) (api.TemplateDetail, error) {
+	if uuidForm.MatchString(name) {
+		detail, err := client.Detail(ctx, strings.ToLower(name))
+		if farm.CodeOf(err) == farm.CodeNotFound {
+			return detail, noTemplate(name)
+		}
+		return detail, err
+	}
+	list, err := client.List(ctx)
+	if err != nil {
+		return api.TemplateDetail{}, err
+	}
+	var ids []string
+	for _, t := range list {
+		if t.Name == name {
+			ids = append(ids, t.ID)
+		}
+	}
+	switch len(ids) {
+	case 0:
+		return api.TemplateDetail{}, noTemplate(name)
+	case 1:
+		return client.Detail(ctx, ids[0])
+	}
+	return api.TemplateDetail{}, farm.Refused("%d templates of the registry are called %q; name one by its id: %s", len(ids), name, strings.Join(ids, ", "))
+}
+
+func noTemplate(name string) error {
+	return farm.Errorf(farm.CodeNotFound, "The registry has no template %q; see: buildnode registry list", name)
+}

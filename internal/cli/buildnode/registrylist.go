@@ -1,0 +1,136 @@
+package buildnode
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+func registryList(o *registryOptions) *cobra.Command {
+	var output format
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the templates of the registry",
+		Example: `  buildnode registry list -r http://registry.example:8089`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := o.client()
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			list, err := client.List(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if list == nil {
+				list = []api.Template{}
+			}
+			return output.write(o.Out, list, func(g *grid) {
+				g.row("ID", "NAME", "ARCH", "SIZE", "LAST PUSH")
+				for _, t := range list {
+					g.row(t.ID, t.Name, t.Arch, size.Format(t.Size), day(t.LastPush))
+				}
+			})
+		},
+	}
+	output.add(cmd)
+	return cmd
+}
+
+// day writes a time of the registry for people; times are shown in UTC.
+func day(epoch int64) string {
+	if epoch == 0 {
+		return "never"
+	}
+	return time.Unix(epoch, 0).UTC().Format("2006-01-02 15:04")
+}
+
+func registryShow(o *registryOptions) *cobra.Command {
+	var output format
+	cmd := &cobra.Command{
+		Use:     "show <template>",
+		Short:   "Show a template of the registry and its tags",
+		Example: `  buildnode registry show debian --output json`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := o.client()
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			t, err := template(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			return output.write(o.Out, t, func(g *grid) {
+				g.row("ID", t.ID)
+				g.row("Name", t.Name)
+				g.row("Architecture", t.Arch)
+				g.row("Size", size.Format(t.Size))
+				g.row("Last push", day(t.LastPush))
+				g.row("Last pull", day(t.LastPull))
+				for _, v := range t.Versions {
+					g.row("Version", fmt.Sprintf("%d", v.Number), v.Tag, size.Format(v.Size), day(v.CreationDate), v.Description)
+				}
+			})
+		},
+	}
+	output.add(cmd)
+	return cmd
+}
+
+// RevertOptions are the options of registry revert.
+type RevertOptions struct {
+	*registryOptions
+	Template string
+	Tag      string
+	Number   int // < 0: not given
+}
+
+func registryRevert(r *registryOptions) *cobra.Command {
+	o := RevertOptions{registryOptions: r}
+	cmd := &cobra.Command{
+		Use:   "revert <template>",
+		Short: "Remove a tag of the registry and every newer one",
+		Long:  `revert removes a tag and all tags that are newer; without -t or --number the latest tag only.`,
+		Example: `  buildnode registry revert debian
+  buildnode registry revert debian -t v3`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Template = args[0]
+			return o.run(cmd.Context())
+		},
+	}
+	cmd.Flags().StringVarP(&o.Tag, "tag", "t", "", "oldest tag to remove")
+	cmd.Flags().IntVar(&o.Number, "number", -1, "oldest version to remove, by its number")
+	cmd.MarkFlagsMutuallyExclusive("tag", "number")
+	return cmd
+}
+
+func (o *RevertOptions) run(ctx context.Context) error {
+	client, err := o.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	t, err := template(ctx, client, o.Template)
+	if err != nil {
+		return err
+	}
+	ref := transfer.Ref{ID: t.ID, Tag: o.Tag}
+	if o.Number >= 0 {
+		ref.Version = &o.Number
+	}
+	if err := client.Revert(ctx, ref); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(o.Out, "reverted %s (%s)\n", plain(t.Name), t.ID)
+	return err
+}

@@ -1,0 +1,155 @@
+package buildnode
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/host"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// StatusOptions are the options of status.
+type StatusOptions struct {
+	*globals
+	Output format
+}
+
+func statusCommand(g *globals) *cobra.Command {
+	o := StatusOptions{globals: g}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what this node is and what it holds",
+		Long:  `status reads the data directory; it asks neither the agent nor the controller.`,
+		Example: `  buildnode status
+  buildnode status --output json | jq .instances`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return o.run() },
+	}
+	o.Output.add(cmd)
+	return cmd
+}
+
+// nodeStatus is the JSON answer of status.
+type nodeStatus struct {
+	Joined     bool               `json:"joined"`
+	NodeID     string             `json:"node_id,omitempty"`
+	Name       string             `json:"name,omitempty"`
+	Controller string             `json:"controller,omitempty"`
+	Registry   string             `json:"registry,omitempty"`
+	Host       string             `json:"host,omitempty"`
+	Groups     []string           `json:"groups,omitempty"`
+	DataDir    string             `json:"data_dir"`
+	AgentRuns  bool               `json:"agent_runs"`
+	DiskFree   int64              `json:"disk_free"` // bytes
+	Reserve    int64              `json:"reserve"`   // bytes
+	Templates  []api.NodeTemplate `json:"templates"`
+	Instances  []heldInstance     `json:"instances"`
+}
+
+type heldInstance struct {
+	ID       string    `json:"id"`
+	Phase    api.Phase `json:"phase"`
+	Ending   bool      `json:"ending,omitempty"`
+	Template string    `json:"template,omitempty"`
+	Tag      string    `json:"tag,omitempty"`
+	IP       string    `json:"ip,omitempty"`
+	Message  string    `json:"message,omitempty"`
+}
+
+func (o *StatusOptions) run() error {
+	at, err := o.home()
+	if err != nil {
+		return err
+	}
+	s, err := readStatus(at)
+	if err != nil {
+		return err
+	}
+	return o.Output.write(o.Out, s, s.table)
+}
+
+func readStatus(at home.Home) (nodeStatus, error) {
+	s := nodeStatus{DataDir: at.Dir(), Templates: []api.NodeTemplate{}, Instances: []heldInstance{}}
+	id, err := at.Identity()
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return s, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	s.Joined, s.NodeID, s.Name, s.Groups, s.Host = true, id.NodeID, id.Name, id.Groups, hostOf(id)
+	s.Controller, s.Registry, s.AgentRuns = id.Controller, id.Registry, agentRuns(at)
+	free, total, err := host.Disk(at.Dir())
+	if err != nil {
+		return s, err
+	}
+	s.DiskFree, s.Reserve = free, id.Reserve.Of(total)
+	if s.Templates, err = cache.Look(at.Templates()); err != nil {
+		return s, err
+	}
+	s.Instances, err = heldInstances(at)
+	return s, err
+}
+
+// agentRuns says whether somebody holds the node's lock.
+func agentRuns(at home.Home) bool {
+	lock, err := at.Lock()
+	if err != nil {
+		return farm.CodeOf(err) == farm.CodeConflict
+	}
+	lock.Release()
+	return false
+}
+
+func heldInstances(at home.Home) ([]heldInstance, error) {
+	entries, err := journal.Reader(at.Instances())
+	if err != nil {
+		return nil, err
+	}
+	list := make([]heldInstance, len(entries))
+	for i, e := range entries {
+		list[i] = heldInstance{ID: e.Order.InstanceID, Phase: e.State.Phase, Ending: e.State.Ending, Message: e.State.Message}
+		if start := e.Order.Start; start != nil {
+			list[i].Template, list[i].Tag = start.TemplateName, start.Tag
+		}
+		if e.State.VM != nil {
+			list[i].IP = e.State.VM.IP
+		}
+	}
+	return list, nil
+}
+
+func (s nodeStatus) table(g *grid) {
+	if !s.Joined {
+		g.row("not joined (data directory " + s.DataDir + ")")
+		return
+	}
+	agent := "does not run"
+	if s.AgentRuns {
+		agent = "runs"
+	}
+	g.row("node", s.Name+" ("+s.NodeID+")")
+	g.row("controller", s.Controller)
+	g.row("registry", s.Registry)
+	g.row("address", s.Host)
+	g.row("groups", strings.Join(s.Groups, ", "))
+	g.row("agent", agent)
+	g.row("data", s.DataDir)
+	g.row("disk", size.Format(s.DiskFree)+" free, "+size.Format(s.Reserve)+" reserved")
+	for _, t := range s.Templates {
+		g.row("template", t.Name+" "+t.Tag+", "+size.Format(t.Size))
+	}
+	for _, i := range s.Instances {
+		phase := string(i.Phase)
+		if i.Ending {
+			phase += ", ending"
+		}
+		g.row("instance", i.ID+" "+phase, i.Template+" "+i.Tag, i.IP, i.Message)
+	}
+}

@@ -1,0 +1,337 @@
+package buildnode
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/buildyard/buildyard/internal/agent/library"
+	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/qemu"
+)
+
+func vmCommand(g *globals) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "vm",
+		Short: "Local templates: what \"registry push\" pushes",
+		Long: `vm manages the local templates of this host. A template is a disk with a configuration;
+"buildnode registry push" makes a version of a registry's template of it.`,
+	}
+	cmd.AddCommand(vmImport(g), vmCreate(g), vmList(g), vmShow(g), vmModify(g), vmDelete(g))
+	return cmd
+}
+
+func (g *globals) library() (*library.Library, error) {
+	at, err := g.home()
+	if err != nil {
+		return nil, err
+	}
+	if err := at.Make(); err != nil {
+		return nil, err
+	}
+	return library.Open(at.Library(), images{})
+}
+
+// images works on disk images with QEMU's tool.
+type images struct{}
+
+var _ library.Images = images{}
+
+// Check looks into an image.
+func (images) Check(ctx context.Context, d hv.Disk) (int64, error) {
+	i, err := qemu.ImageInfo(ctx, d.Path, d.Format)
+	return i.VirtualSize, err
+}
+
+// Create makes an empty image.
+func (images) Create(ctx context.Context, d hv.Disk, bytes int64) error {
+	return qemu.CreateDisk(ctx, d.Path, d.Format, bytes)
+}
+
+// Convert copies an image into another format.
+func (images) Convert(ctx context.Context, from, to hv.Disk) error {
+	return qemu.Convert(ctx, from, to)
+}
+
+// settingFlags are the settings of a template as flags.
+type settingFlags struct {
+	name, arch, ram, network, firmware string
+	cpu                                int
+	ports                              []string
+}
+
+func (f *settingFlags) add(cmd *cobra.Command, fs *pflag.FlagSet) {
+	fs.StringVar(&f.name, "name", "", "name of the template")
+	fs.StringVar(&f.arch, "arch", "", "architecture: amd64 or arm64")
+	fs.IntVar(&f.cpu, "cpu", 0, "virtual CPUs")
+	fs.StringVar(&f.ram, "ram", "", "memory: MB, or with a unit such as 4G")
+	fs.StringVar(&f.network, "network", "", "network mode: "+strings.Join(library.Networks, ", "))
+	fs.StringVar(&f.firmware, "firmware", "", "firmware: bios or uefi")
+	fs.StringArrayVar(&f.ports, "port", nil, `port rule name:guest[:host][/udp], repeatable; "ssh" is ssh:22, "none" is no rule`)
+	for flag, choice := range map[string][]string{
+		"arch": library.Archs, "network": library.Networks, "firmware": library.Firmwares,
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(choice, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// settings reads the flags; what was not given stays as it is.
+func (f *settingFlags) settings(fs *pflag.FlagSet) (library.Settings, error) {
+	s := library.Settings{Name: f.name, Arch: f.arch, CPUs: f.cpu, Network: f.network, Firmware: f.firmware}
+	if f.ram != "" {
+		ram, err := size.Parse("ram", f.ram, size.MB)
+		if err != nil {
+			return s, err
+		}
+		if s.MemoryMB = int(ram / size.MB); s.MemoryMB == 0 {
+			return s, farm.Invalid("ram", "%q is less than a megabyte", f.ram)
+		}
+	}
+	if fs.Changed("cpu") && f.cpu < 1 {
+		return s, farm.Invalid("cpu", "%d virtual CPUs", f.cpu)
+	}
+	if fs.Changed("port") {
+		ports, err := library.ParsePorts(f.ports)
+		if err != nil {
+			return s, err
+		}
+		s.Ports = ports
+	}
+	return s, nil
+}
+
+// ImportOptions are the options of vm import.
+type ImportOptions struct {
+	*globals
+	Disk   string
+	Format string
+	Output format
+}
+
+func vmImport(g *globals) *cobra.Command {
+	o, flags := ImportOptions{globals: g}, settingFlags{}
+	cmd := &cobra.Command{
+		Use:   "import <disk file>",
+		Short: "Make a template from a disk image",
+		Long: `import copies a disk image (raw or qcow2) into a new local template. A raw image is
+converted to qcow2. The guest needs a boot loader on its disk and the QEMU guest agent.`,
+		Example: `  buildnode vm import debian.qcow2 --name debian --cpu 2 --ram 4G
+  buildnode vm import disk.img --name web --port ssh --port web:80:8080`,
+		Args: cobra.ExactArgs(1),
+	}
+	flags.add(cmd, cmd.Flags())
+	cmd.Flags().StringVar(&o.Format, "format", "", "format of the image: raw or qcow2 (default: by the file's ending)")
+	o.Output.add(cmd)
+	_ = cmd.MarkFlagRequired("name")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o.Disk = args[0]
+		s, err := flags.settings(cmd.Flags())
+		if err != nil {
+			return cli.Usage(err)
+		}
+		return o.run(cmd.Context(), s)
+	}
+	return cmd
+}
+
+func (o *ImportOptions) run(ctx context.Context, s library.Settings) error {
+	format, err := library.Format(o.Disk, o.Format)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	l, err := o.library()
+	if err != nil {
+		return err
+	}
+	b := newBar(o.Err, "import "+plain(s.Name))
+	vm, err := l.Import(ctx, hv.Disk{Path: o.Disk, Format: format}, s, b.update)
+	b.end()
+	if err != nil {
+		return err
+	}
+	return o.Output.write(o.Out, vm, func(g *grid) { showVM(g, vm) })
+}
+
+// CreateOptions are the options of vm create.
+type CreateOptions struct {
+	*globals
+	DiskSize string
+	Output   format
+}
+
+func vmCreate(g *globals) *cobra.Command {
+	o, flags := CreateOptions{globals: g}, settingFlags{}
+	cmd := &cobra.Command{
+		Use:     "create",
+		Short:   "Make a template with an empty disk",
+		Example: `  buildnode vm create --name scratch --disk-size 20G --cpu 2 --ram 4G`,
+		Args:    cobra.NoArgs,
+	}
+	flags.add(cmd, cmd.Flags())
+	cmd.Flags().StringVar(&o.DiskSize, "disk-size", "", "size of the disk, such as 20G")
+	o.Output.add(cmd)
+	_ = cmd.MarkFlagRequired("name")
+	_ = cmd.MarkFlagRequired("disk-size")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		s, err := flags.settings(cmd.Flags())
+		if err != nil {
+			return cli.Usage(err)
+		}
+		return o.run(cmd.Context(), s)
+	}
+	return cmd
+}
+
+func (o *CreateOptions) run(ctx context.Context, s library.Settings) error {
+	bytes, err := size.Parse("disk-size", o.DiskSize, size.GB)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	l, err := o.library()
+	if err != nil {
+		return err
+	}
+	vm, err := l.Create(ctx, bytes, s)
+	if err != nil {
+		return err
+	}
+	return o.Output.write(o.Out, vm, func(g *grid) { showVM(g, vm) })
+}
+
+func vmList(g *globals) *cobra.Command {
+	var output format
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the local templates",
+		Example: `  buildnode vm list --output json`,
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			l, err := g.library()
+			if err != nil {
+				return err
+			}
+			list, bad := l.List() // what is damaged does not hide the rest
+			err = output.write(g.Out, list, func(t *grid) {
+				t.row("ID", "NAME", "ARCH", "CPUS", "RAM", "SIZE", "TAG")
+				for _, vm := range list {
+					t.row(vm.ID, vm.Name, vm.Arch, vm.CPUs, fmt.Sprintf("%d MB", vm.MemoryMB), size.Format(vm.Size), vm.Tag)
+				}
+			})
+			if err != nil {
+				return err
+			}
+			return bad
+		},
+	}
+	output.add(cmd)
+	return cmd
+}
+
+func vmShow(g *globals) *cobra.Command {
+	var output format
+	cmd := &cobra.Command{
+		Use:     "show <vm>",
+		Short:   "Show a local template",
+		Example: `  buildnode vm show debian`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			_, vm, err := g.find(args[0])
+			if err != nil {
+				return err
+			}
+			return output.write(g.Out, vm, func(t *grid) { showVM(t, vm) })
+		},
+	}
+	output.add(cmd)
+	return cmd
+}
+
+func vmModify(g *globals) *cobra.Command {
+	flags := settingFlags{}
+	var output format
+	cmd := &cobra.Command{
+		Use:   "modify <vm>",
+		Short: "Change the settings of a local template",
+		Long:  `modify changes what is given and keeps the rest; --port replaces all rules.`,
+		Example: `  buildnode vm modify debian --ram 8G --cpu 4
+  buildnode vm modify debian --port ssh --port web:80:8080
+  buildnode vm modify debian --port none`,
+		Args: cobra.ExactArgs(1),
+	}
+	flags.add(cmd, cmd.Flags())
+	output.add(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s, err := flags.settings(cmd.Flags())
+		if err != nil {
+			return cli.Usage(err)
+		}
+		l, vm, err := g.find(args[0])
+		if err != nil {
+			return err
+		}
+		if vm, err = l.Modify(vm.ID, s); err != nil {
+			return err
+		}
+		return output.write(g.Out, vm, func(t *grid) { showVM(t, vm) })
+	}
+	return cmd
+}
+
+func vmDelete(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "delete <vm>",
+		Short: "Delete a local template",
+		Long: `delete removes a local template. What was pushed of it stays in the registry, and
+instances that run on this host keep running: they do not use local templates.`,
+		Example: `  buildnode vm delete debian`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			l, vm, err := g.find(args[0])
+			if err != nil {
+				return err
+			}
+			if err := l.Delete(vm.ID); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(g.Out, "deleted %s (%s)\n", plain(vm.Name), vm.ID)
+			return err
+		},
+	}
+}
+
+func (g *globals) find(name string) (*library.Library, library.VM, error) {
+	l, err := g.library()
+	if err != nil {
+		return nil, library.VM{}, err
+	}
+	vm, err := l.Find(name)
+	return l, vm, err
+}
+
+func showVM(g *grid, vm library.VM) {
+	g.row("ID", vm.ID)
+	g.row("Name", vm.Name)
+	g.row("Architecture", vm.Arch)
+	g.row("CPUs", vm.CPUs)
+	g.row("RAM", fmt.Sprintf("%d MB", vm.MemoryMB))
+	g.row("Firmware", vm.Firmware)
+	g.row("Network", vm.Network)
+	rules := make([]string, len(vm.Ports))
+	for i, p := range vm.Ports {
+		rules[i] = library.FormatPort(p)
+	}
+	g.row("Ports", strings.Join(rules, ", "))
+	for _, d := range vm.Disks {
+		g.row("Disk", d.File+" ("+d.Format+", "+size.Format(d.Size)+")")
+	}
+	g.row("Size", size.Format(vm.Size))
+	if vm.Tag != "" {
+		g.row("Tag", vm.Tag)
+	}
+}
