@@ -216,7 +216,7 @@ func megabytes(text string) int {
 // VMName gives the name of an instance's VM. It depends on the record alone, so
 // that an order which is sent again says the same.
 func VMName(prefix string, i *farm.Instance) string {
-	ts := strconv.FormatInt(i.Placed.UnixNano(), 10)
+	ts := strconv.FormatInt(i.Created.UnixNano(), 10)
 	if i.Options.NameTemplate == "" {
 		return prefix + i.Template.Name + "-" + ts
 	}
