@@ -137,12 +137,15 @@ func plain(t time.Time) time.Time {
 
 func sameVM(a, b *api.LinkVM) bool { return reflect.DeepEqual(a, b) }
 
-// gone is what is said of a VM that is not there any more.
+// gone is what is said of a VM that is not there any more: what was known of it last.
 func gone(vm *api.LinkVM) *api.LinkVM {
-	if vm == nil {
-		return nil
+	if vm == nil || vm.Status == string(farm.VMDeleted) {
+		return vm
 	}
 	out := *vm
 	out.Status, out.PID, out.IP = string(farm.VMDeleted), 0, ""
+	if out.Stopped.IsZero() {
+		out.Stopped = plain(time.Now())
+	}
 	return &out
 }

@@ -95,12 +95,17 @@ func (a *Agent) refresh(in *instance, vm hv.VM) error {
 }
 
 // facts gives what is to be said of a VM now; a zero vm is one that is not there,
-// of which the last facts stay.
+// of which the last facts stay. A driver that has just found the VM again need not
+// know its address: the one of the same run still holds.
 func (a *Agent) facts(vm hv.VM, said *api.LinkVM) *api.LinkVM {
 	if vm.ID == "" {
 		return gone(said)
 	}
-	return a.linkVM(vm)
+	now := a.linkVM(vm)
+	if now.IP == "" && said != nil && now.Status == said.Status && now.Started.Equal(said.Started) {
+		now.IP = said.IP
+	}
+	return now
 }
 
 // forget drops an instance of which nothing is left.

@@ -31,14 +31,14 @@ func At(dir string) (Home, error) {
 	return Home{dir}, nil
 }
 
-// Default is the data directory when none is named: /var/lib for root, else below
-// the user's data folder ($XDG_DATA_HOME).
+// Default is the data directory when none is named: below the user's data folder
+// ($XDG_DATA_HOME), which for root is /var/lib unless it is set.
 func Default() string {
-	if os.Geteuid() == 0 {
-		return "/var/lib/buildyard/node"
-	}
 	if data := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
 		return filepath.Join(data, "buildyard", "node")
+	}
+	if os.Geteuid() == 0 {
+		return "/var/lib/buildyard/node"
 	}
 	user, err := os.UserHomeDir()
 	if err != nil {

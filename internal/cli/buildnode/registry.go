@@ -54,9 +54,16 @@ func (o *registryOptions) names() (*remote.List, error) {
 	return remote.Load(at.Registries())
 }
 
+// How often a request is tried: a question that somebody waits for a few times, the
+// pieces of a long transfer until a short outage is over.
+const (
+	tryQuestion = 3
+	tryTransfer = 8
+)
+
 // client gives a client of the registry that is meant. Options of the command beat
 // those that the registry was added with.
-func (o *registryOptions) client() (*transfer.Client, error) {
+func (o *registryOptions) client(attempts int) (*transfer.Client, error) {
 	if err := o.Keys.refuse(); err != nil {
 		return nil, err
 	}
@@ -72,7 +79,7 @@ func (o *registryOptions) client() (*transfer.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return transfer.New(transfer.Options{BaseURL: r.URL, TLS: config})
+	return transfer.New(transfer.Options{BaseURL: r.URL, TLS: config, Attempts: attempts})
 }
 
 func merge(kept, given home.TLS) home.TLS {

@@ -20,7 +20,7 @@ func registryList(o *registryOptions) *cobra.Command {
 		Example: `  buildnode registry list -r http://registry.example:8089`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := o.client()
+			client, err := o.client(tryQuestion)
 			if err != nil {
 				return err
 			}
@@ -60,7 +60,7 @@ func registryShow(o *registryOptions) *cobra.Command {
 		Example: `  buildnode registry show debian --output json`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := o.client()
+			client, err := o.client(tryQuestion)
 			if err != nil {
 				return err
 			}
@@ -115,7 +115,7 @@ func registryRevert(r *registryOptions) *cobra.Command {
 }
 
 func (o *RevertOptions) run(ctx context.Context) error {
-	client, err := o.client()
+	client, err := o.client(tryQuestion)
 	if err != nil {
 		return err
 	}

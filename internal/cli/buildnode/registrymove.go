@@ -48,7 +48,7 @@ func (o *PushOptions) run(ctx context.Context) error {
 	if o.Tag == "" {
 		return cli.Usage(errors.New("--tag is empty"))
 	}
-	client, err := o.client()
+	client, err := o.client(tryTransfer)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ is given again. Files of newer tags stay when an older one is pulled, unless -s 
 }
 
 func (o *PullOptions) run(ctx context.Context) error {
-	client, err := o.client()
+	client, err := o.client(tryTransfer)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,128 @@
+package buildnode_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http/httptest"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/buildyard/buildyard/internal/cli/buildnode"
+	"github.com/buildyard/buildyard/internal/cli/buildyard"
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/registryrest"
+)
+
+// TestMain lets the scripts run this very binary as the program.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"buildnode": func() {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		code := buildnode.Main(ctx, os.Args[1:], buildnode.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+		stop()
+		os.Exit(code)
+	}})
+}
+
+// TestScripts runs what testdata tells of the commands. $REGISTRY is a registry of the
+// script's own; scripts called cloud-* also have $CONTROLLER and $TOKEN.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata", RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "data"))
+			if strings.HasPrefix(filepath.Base(env.WorkDir), "script-cloud-") {
+				return cloud(env)
+			}
+			return storage(env)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"until": until, "random": random},
+	})
+}
+
+// storage gives a script a registry.
+func storage(env *testscript.Env) error {
+	core, err := registry.Open(context.Background(), registry.Options{Base: filepath.Join(env.WorkDir, ".registry"), Version: "test"})
+	if err != nil {
+		return err
+	}
+	server := httptest.NewServer(rest.Handler(registryrest.Routes(core), slog.New(slog.DiscardHandler)))
+	env.Defer(func() {
+		server.Close()
+		_ = core.Close()
+	})
+	env.Setenv("REGISTRY", server.URL)
+	return nil
+}
+
+// cloud gives a script a controller with its registry.
+func cloud(env *testscript.Env) error {
+	settings := map[string]string{
+		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_LOG_LEVEL": "error",
+		"SVC_DATA_DIR": filepath.Join(env.WorkDir, ".controller"), "SVC_REGISTRY_BASE_PATH": filepath.Join(env.WorkDir, ".registry"),
+	}
+	s := &buildyard.ControllerService{Stderr: io.Discard, WithRegistry: true}
+	err := s.ParseFlags(config.Sources{Env: func(key string) (string, bool) {
+		v, ok := settings[key]
+		return v, ok
+	}})
+	if err != nil {
+		return err
+	}
+	if err := s.Open(context.Background()); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	env.Defer(func() {
+		cancel()
+		<-done
+		_ = s.Close()
+	})
+	env.Setenv("CONTROLLER", s.URL())
+	env.Setenv("REGISTRY", s.RegistryURL())
+	env.Setenv("TOKEN", s.JoinToken())
+	return nil
+}
+
+// until runs a command again and again until its output matches: until REGEXP COMMAND...
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until regexp command args...")
+	}
+	want := regexp.MustCompile(args[0])
+	last := ""
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		err := ts.Exec(args[1], args[2:]...)
+		if last = ts.ReadFile("stdout") + ts.ReadFile("stderr"); err == nil && want.MatchString(last) {
+			return
+		}
+	}
+	ts.Fatalf("%v never said %s; last:\n%s", args[1:], args[0], last)
+}
+
+// random writes a file of so many bytes that do not compress: random FILE BYTES
+func random(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: random file bytes")
+	}
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	data := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{7}).Read(data)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), data, 0o600))
+}
