@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
@@ -192,4 +193,23 @@ func TestVMKilledWhileNobodyLooked(t *testing.T) {
 		}
 		w.checkClean()
 	})
+}
+
+// TestAddressOutlivesARestart: a driver that has only just found a VM again does not
+// know its address, which must not make the one that was told vanish.
+func TestAddressOutlivesARestart(t *testing.T) {
+	a := &Agent{}
+	run := time.Unix(1_700_000_000, 0)
+	said := &api.LinkVM{UUID: "u", Status: "running", IP: "10.0.2.15", Started: plain(run)}
+	vm := hv.VM{ID: idA, UUID: "u", Status: hv.Running, StartedAt: run}
+	if got := a.facts(vm, said); got.IP != said.IP {
+		t.Errorf("the same run: address %q", got.IP)
+	}
+	vm.StartedAt = run.Add(time.Second)
+	if got := a.facts(vm, said); got.IP != "" {
+		t.Errorf("another run: address %q", got.IP)
+	}
+	if got := a.facts(hv.VM{}, said); got.Status != "deleted" || got.IP != "" || got.Stopped.IsZero() || !sameVM(got, a.facts(hv.VM{}, got)) {
+		t.Errorf("gone: %+v", got)
+	}
 }

@@ -94,7 +94,20 @@ func newWorld(t *testing.T, o sim.Options) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{t: t, dir: t.TempDir(), host: h, control: newController(), source: &source{}}
+	return &world{t: t, dir: memoryDir(t), host: h, control: newController(), source: &source{}}
+}
+
+// memoryDir is a directory that is gone with the test, in memory where there is such
+// a file system: a killed process loses nothing there either, and the thousands of
+// fsyncs of these tests cost nothing.
+func memoryDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "agent-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // boot starts an agent over the world. It ends when the returned function is called,
