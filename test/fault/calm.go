@@ -13,17 +13,16 @@ const cleanUpTime = 4 * time.Minute
 // judge waits for calm, judges the world at rest, terminates everything, judges the
 // empty world, and holds the whole history against what was acknowledged.
 func (s *scene) judge(ctx context.Context) (result, error) {
-	r := result{Target: s.name, Kills: s.kills, Others: s.others}
-	calm, errs, err := s.settle(ctx, func(w world, f *findings) { judgeCalm(s.history.all(), w, s.rules, f) })
+	r := result{Target: s.name, Kills: s.kills, Others: s.others, Needed: s.needed}
+	calm, err := s.settle(ctx, func(w world, f *findings) { judgeCalm(s.history.all(), w, s.rules, f) })
 	if err != nil {
 		return r, err
 	}
-	r.Errors = errs
 	s.say("calm: lost %d, orphans %d, stuck %d; terminating everything", calm.Lost, calm.Orphans, calm.Stuck)
 	if err := s.terminateAll(ctx); err != nil {
 		return r, err
 	}
-	end, _, err := s.settle(ctx, judgeEnd)
+	end, err := s.settle(ctx, judgeEnd)
 	if err != nil {
 		return r, err
 	}
@@ -35,35 +34,44 @@ func (s *scene) judge(ctx context.Context) (result, error) {
 		r.Stuck += f.Stuck
 		r.Problems = append(r.Problems, f.Problems...)
 	}
-	r.Acknowledged = s.history.acknowledged()
+	r.Acknowledged, r.Errors = s.history.acknowledged(), s.history.failed()
 	return r, nil
 }
 
 // settle judges the world again until nothing is wrong with it or the time for that
-// has passed: what is late is not wrong. It also counts the instances in Error.
-func (s *scene) settle(ctx context.Context, judge func(world, *findings)) (f findings, errs int, err error) {
+// has passed: what is late is not wrong.
+func (s *scene) settle(ctx context.Context, judge func(world, *findings)) (f findings, err error) {
 	begin := time.Now()
 	for {
 		w, err := s.world(ctx)
 		if err != nil {
-			return f, 0, err
+			return f, err
 		}
-		f, errs = findings{}, 0
+		f = findings{}
 		judge(w, &f)
-		for _, r := range w.Records {
-			if r.State == "Error" {
-				errs++
-			}
-		}
 		limit := s.calmTime
 		if f.Orphans > 0 {
 			limit = max(limit, cleanUpTime)
 		}
 		if len(f.Problems) == 0 || time.Since(begin) > limit {
-			return f, errs, nil
+			return f, nil
 		}
+		s.relieve(ctx, w.Records)
 		if !pause(ctx, 500*time.Millisecond) {
-			return f, 0, ctx.Err()
+			return f, ctx.Err()
+		}
+	}
+}
+
+// relieve does what clients do with jobs that failed or ended: it terminates instances
+// in Error, whose VMs hold their slots until then, and of the others as many as there
+// are too many for the nodes. Otherwise the rest would wait for ever, and rightly.
+func (s *scene) relieve(ctx context.Context, records []record) {
+	surplus := len(records) - s.capacity
+	for _, r := range records {
+		if r.State == "Error" || r.State == "Started" && surplus > 0 {
+			_ = s.client.terminate(ctx, r.ID) // the history has the answer
+			surplus--
 		}
 	}
 }

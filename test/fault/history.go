@@ -73,6 +73,19 @@ func (h *history) acknowledged() int {
 	return n
 }
 
+// failed counts the instances that were ever seen in Error.
+func (h *history) failed() int {
+	seen := map[string]bool{}
+	for _, c := range h.all() {
+		if c.State == "Error" {
+			for _, id := range c.Instances {
+				seen[id] = true
+			}
+		}
+	}
+	return len(seen)
+}
+
 // write keeps the history for whoever looks for the cause of a failure.
 func (h *history) write(path string) (err error) {
 	f, err := os.Create(path)

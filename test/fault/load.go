@@ -11,14 +11,14 @@ import (
 
 // loadOptions say how the clients behave.
 type loadOptions struct {
-	Workers  int
-	Keep     int           // instances that are left alive at a time, so that kills meet some at rest
-	Longest  time.Duration // a life lasts up to this
-	Scripts  float64       // share of creates with a monitored startup script
-	Script   string
-	Template string
-	Seed     uint64
-	Pause    time.Duration // between two looks
+	Workers   int
+	Keep      int           // instances that are left alive at a time, so that kills meet some at rest
+	Longest   time.Duration // a life lasts up to this
+	Scripts   float64       // share of creates with a monitored startup script
+	Script    string
+	Templates []string // taken one after another, so that nodes pull again and again
+	Seed      uint64
+	Pause     time.Duration // between two looks
 }
 
 // load is a number of clients that create, watch and terminate instances, as jobs of
@@ -39,7 +39,8 @@ func startLoad(ctx context.Context, c *client, o loadOptions) *load {
 		rng := rand.New(rand.NewPCG(o.Seed, uint64(i)+1000)) //nolint:gosec // a test that can be repeated
 		l.wg.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				l.job(ctx, rng, fmt.Sprintf("job-%d-%d", i, n))
+				template := l.Templates[n/4%len(l.Templates)]
+				l.job(ctx, rng, order{Template: template, ExternalID: fmt.Sprintf("job-%d-%d", i, n), Count: 1})
 			}
 		})
 	}
@@ -49,8 +50,7 @@ func startLoad(ctx context.Context, c *client, o loadOptions) *load {
 func (l *load) wait() { l.wg.Wait() }
 
 // job is one create and the lives of what it made.
-func (l *load) job(ctx context.Context, rng *rand.Rand, name string) {
-	o := order{Template: l.Template, ExternalID: name, Count: 1}
+func (l *load) job(ctx context.Context, rng *rand.Rand, o order) {
 	if rng.IntN(4) == 0 {
 		o.Count = 2
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"math/rand/v2"
 	"path/filepath"
@@ -32,29 +33,36 @@ type scene struct {
 	history  *history
 	rules    rules
 	machines func() ([]machine, error)
+	capacity int           // VMs that all nodes together take
 	calmTime time.Duration // how long after the last kill everything may take to calm down
 
+	needed        int // acknowledged calls, at least
 	kills, others int
 }
 
-// newScene starts a cloud for a target.
-func (b *bench) newScene(ctx context.Context, name string, stream uint64) (*scene, error) {
+// stage runs one target on a cloud of its own.
+func (b *bench) stage(ctx context.Context, t target) (r result, err error) {
+	stream := fnv.New64a()
+	_, _ = stream.Write([]byte(t.name))
 	s := &scene{
-		bench: b, name: name, dir: filepath.Join(b.dir, name), history: newHistory(),
-		rng: rand.New(rand.NewPCG(b.seed, stream)), //nolint:gosec // a test that can be repeated
+		bench: b, name: t.name, needed: t.acks * b.n, dir: filepath.Join(b.dir, t.name), history: newHistory(),
+		rng: rand.New(rand.NewPCG(b.seed, stream.Sum64())), //nolint:gosec // a test that can be repeated
 	}
 	if err := makeDir(s.dir); err != nil {
-		return nil, err
+		return r, err
 	}
-	var err error
 	if s.cloud, err = newCloud(ctx, s.dir, b.bins); err != nil {
-		return nil, err
+		return r, err
 	}
 	s.client = newClient(s.cloud.controller, s.history)
 	if err := s.cloud.start(); err != nil {
-		return nil, err
+		return r, err
 	}
-	return s, s.cloud.await(ctx)
+	defer func() { err = errors.Join(err, s.finish()) }()
+	if err := s.cloud.await(ctx); err != nil {
+		return r, err
+	}
+	return t.run(ctx, s)
 }
 
 // close ends every program of the scene. Programs that ended by themselves are an error.
@@ -107,13 +115,13 @@ func (s *scene) awaitNodes(ctx context.Context, want int) error {
 
 // play runs the load, strikes n times, goes on until enough calls were acknowledged,
 // and judges what is left.
-func (s *scene) play(ctx context.Context, o loadOptions, acknowledged int, strike func(context.Context) error) (result, error) {
+func (s *scene) play(ctx context.Context, o loadOptions, strike func(context.Context) error) (result, error) {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	load := startLoad(working, s.client, o)
 	watcher := s.watchList(working, load)
 	err := s.strikes(ctx, strike)
-	for deadline := time.Now().Add(3 * time.Minute); err == nil && s.history.acknowledged() < acknowledged; {
+	for deadline := time.Now().Add(3 * time.Minute); err == nil && s.history.acknowledged() < s.needed; {
 		if time.Now().After(deadline) {
 			err = fmt.Errorf("only %d calls were acknowledged", s.history.acknowledged())
 		}
@@ -131,19 +139,21 @@ func (s *scene) play(ctx context.Context, o loadOptions, acknowledged int, strik
 
 // strikes kills until the target's count is reached.
 func (s *scene) strikes(ctx context.Context, strike func(context.Context) error) error {
-	for last := 0; s.kills < s.n; {
+	for s.kills < s.n {
 		if err := strike(ctx); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if s.kills/10 > last {
-			last = s.kills / 10
-			s.say("%d kills, %d acknowledged", s.kills, s.history.acknowledged())
-		}
 	}
 	return nil
+}
+
+// killed counts a kill of the target and says which it was.
+func (s *scene) killed(format string, args ...any) {
+	s.kills++
+	s.say("kill %d: %s (%d acknowledged)", s.kills, fmt.Sprintf(format, args...), s.history.acknowledged())
 }
 
 // watchList lists everything again and again while the load runs: instances at rest

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -12,32 +11,31 @@ import (
 // agents is the number of agent processes of the agent target.
 const agents = 3
 
-// agentTarget kills node agents with simulated VMs. An instance whose script was
+// agentTarget kills node agents with simulated VMs, one of them with boots that take
+// their time. All pull real templates from the registry. An instance whose script was
 // running may end in Error, since its outcome is unknown; it is never lost.
-func (b *bench) agentTarget(ctx context.Context) (r result, err error) {
-	s, err := b.newScene(ctx, "agent", 2)
+func agentTarget(ctx context.Context, s *scene) (r result, err error) {
+	templates, err := s.pushNoise(ctx)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, s.finish()) }()
-	template, err := s.pushTiny(ctx)
-	if err != nil {
-		return r, err
-	}
-	for i := range agents {
+	for i := range agents - 1 {
 		if err := s.join(ctx, fmt.Sprintf("node%d", i), simCapacity, "sim"); err != nil {
 			return r, err
 		}
+	}
+	if err := s.simulate(ctx, "slow", 1, "--real-pull", "--boot", "300ms", "--exec", "50ms"); err != nil {
+		return r, err
 	}
 	if err := s.awaitNodes(ctx, agents); err != nil {
 		return r, err
 	}
 	s.machines = func() ([]machine, error) { return simMachines(s.dir) }
-	s.rules, s.calmTime = rules{ErrorAllowed: true}, time.Minute
+	s.rules, s.calmTime, s.capacity = rules{ErrorAllowed: true}, time.Minute, agents*simCapacity
 	return s.play(ctx, loadOptions{
 		Workers: 5, Keep: 4, Longest: 4 * time.Second, Scripts: 0.5, Script: "sleep 300ms\necho done\n",
-		Template: template, Seed: b.seed, Pause: 50 * time.Millisecond,
-	}, 4*b.n, s.strikeAgent)
+		Templates: templates, Seed: s.seed, Pause: 50 * time.Millisecond,
+	}, s.strikeAgent)
 }
 
 // strikeAgent kills one agent at a random moment and starts it again.
@@ -47,8 +45,23 @@ func (s *scene) strikeAgent(ctx context.Context) error {
 	if err := p.kill(); err != nil {
 		return err
 	}
-	s.kills++
+	s.killed("%s", p.name)
 	pause(ctx, s.between(0, 500*time.Millisecond))
+	return p.start()
+}
+
+// simulate starts one process with nodes that only simulate.
+func (s *scene) simulate(ctx context.Context, name string, nodes int, args ...string) error {
+	token, err := s.cloud.token(ctx)
+	if err != nil {
+		return err
+	}
+	args = append([]string{
+		"sim", "--name", name, "--nodes", strconv.Itoa(nodes), "--capacity", strconv.Itoa(simCapacity),
+		"--controller", s.cloud.controller, "--token", token, "--data-dir", filepath.Join(s.dir, name),
+	}, args...)
+	p := newProcess(s.dir, name, filepath.Join(s.bins, "buildnode"), args...)
+	s.nodes = append(s.nodes, p)
 	return p.start()
 }
 

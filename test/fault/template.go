@@ -2,32 +2,62 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 )
 
-// author is the data directory in which templates are made.
-func (s *scene) author() string { return filepath.Join(s.dir, "author") }
-
-// pushTiny puts a template with a tiny disk into the registry, for simulated VMs.
+// pushTiny puts a template with an empty disk into the registry, for VMs that are
+// simulated and never read it.
 func (s *scene) pushTiny(ctx context.Context) (id string, err error) {
-	return s.push(ctx, "create", "tiny", "--disk", "16MB", "--ram", "256M")
+	return s.push(ctx, "tiny", "create", "--name", "tiny", "--disk-size", "16M", "--cpu", "1", "--ram", "256M")
 }
 
 // pushGuest puts the demo guest into the registry.
 func (s *scene) pushGuest(ctx context.Context, disk string) (id string, err error) {
-	return s.push(ctx, "import", disk, "--name", "guest", "--ram", "256M", "--cpu", "1")
+	return s.push(ctx, "guest", "import", disk, "--name", "guest", "--cpu", "1", "--ram", "256M")
 }
 
-// push makes a local template and pushes it, as the owner of a node does.
-func (s *scene) push(ctx context.Context, args ...string) (id string, err error) {
-	program := filepath.Join(s.bins, "buildnode")
-	if _, err := output(ctx, "", program, append(append([]string{"vm"}, args...), "--data-dir", s.author())...); err != nil {
+// The templates of pushNoise.
+const (
+	noises    = 8
+	noiseSize = 16 << 20
+)
+
+// pushNoise puts templates into the registry whose disks are noise: pulling one takes
+// a moment, so that kills meet pulls.
+func (s *scene) pushNoise(ctx context.Context) (ids []string, err error) {
+	for i := range noises {
+		name := fmt.Sprintf("noise%d", i)
+		disk := filepath.Join(s.dir, name+".img")
+		noise := make([]byte, noiseSize)
+		for at := 0; at < len(noise); at += 8 {
+			binary.LittleEndian.PutUint64(noise[at:], s.rng.Uint64())
+		}
+		if err := os.WriteFile(disk, noise, 0o600); err != nil {
+			return nil, err
+		}
+		id, err := s.push(ctx, name, "import", disk, "--format", "raw", "--name", name, "--cpu", "1", "--ram", "256M")
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// push makes a local template with the vm command and pushes it, as the owner of a
+// node does.
+func (s *scene) push(ctx context.Context, name string, vm ...string) (id string, err error) {
+	program, home := filepath.Join(s.bins, "buildnode"), []string{"--data-dir", filepath.Join(s.dir, "author-"+name)}
+	if _, err := output(ctx, "", program, slices.Concat([]string{"vm"}, vm, home)...); err != nil {
 		return "", err
 	}
-	raw, err := output(ctx, "", program, "vm", "list", "--output", "json", "--data-dir", s.author())
+	raw, err := output(ctx, "", program, append([]string{"vm", "list", "--output", "json"}, home...)...)
 	if err != nil {
 		return "", err
 	}
@@ -35,9 +65,9 @@ func (s *scene) push(ctx context.Context, args ...string) (id string, err error)
 		ID string `json:"id"`
 	}
 	if err := json.Unmarshal([]byte(raw), &list); err != nil || len(list) != 1 || list[0].ID == "" {
-		return "", fmt.Errorf("list the local templates: %q: %w", raw, err)
+		return "", fmt.Errorf("the local templates are %q: one with an id was expected", raw)
 	}
-	_, err = output(ctx, "", program, "registry", "--remote", s.cloud.registry, "push", list[0].ID, "-t", "v1", "--data-dir", s.author())
+	_, err = output(ctx, "", program, slices.Concat([]string{"registry", "--remote", s.cloud.registry, "push", list[0].ID, "--tag", "v1"}, home)...)
 	return list[0].ID, err
 }
 
