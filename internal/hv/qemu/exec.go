@@ -23,7 +23,7 @@ var wrapper string
 const killer = `i=0
 while [ $i -lt 50 ]; do
   for d in /tmp /var/tmp /run; do
-    [ -s "$d/$1/pid" ] && read -r pid <"$d/$1/pid" && kill -s KILL -- "-$pid" && exit 0
+    [ -s "$d/$1/pid" ] && read -r pid <"$d/$1/pid" && kill -9 "-$pid" && exit 0
   done
   sleep 0.1 2>/dev/null || sleep 1
   i=$((i + 1))

@@ -87,6 +87,9 @@ func (d *Driver) boots(ctx context.Context, machine, accel string) bool {
 	if _, err := f.Write(sector); err != nil {
 		return false
 	}
+	if err := f.Truncate(1 << 20); err != nil { // the BIOS passes over smaller disks
+		return false
+	}
 	ro, err := os.Open(f.Name())
 	if err != nil {
 		return false

@@ -17,20 +17,24 @@ keep() { # stdin -> pieces $d/$1.N; the newest ones hold at least $limit bytes
     n=$((n + 1))
     dd bs=65536 count=256 of="$d/$1.$n"
     got=$(wc -c <"$d/$1.$n")
-    [ "$got" -gt 0 ] || break
+    [ "${got:-0}" -gt 0 ] || break
     size=$((size + got))
-    while old=$(wc -c <"$d/$1.$first") && [ $((size - old)) -ge $limit ]; do
+    while [ $size -gt $limit ] && old=$(wc -c <"$d/$1.$first") && [ $((size - old)) -ge $limit ]; do
       rm -f "$d/$1.$first"
       size=$((size - old)) first=$((first + 1))
     done
+    [ "$got" -ge 256 ] || break # fewer bytes than reads: that was the end
   done
   cat >/dev/null # after a full disk there may be more
   : >"$d/$1-end"
-  [ -e "$d/left" ] && ended && rm -rf "$d"
+  # Both keepers may come here at once and get into each other's way.
+  [ -e "$d/left" ] && ended && { rm -rf "$d" || { sleep 1; rm -rf "$d"; }; }
 }
 ended() { [ -e "$d/o-end" ] && [ -e "$d/e-end" ]; }
-keep o <"$d/o" >/dev/null 2>&1 &
-keep e <"$d/e" >/dev/null 2>&1 &
+# A redirection of its own would leave some shells a copy of our outputs, and
+# whoever started us would wait for their end.
+(exec <"$d/o" >/dev/null 2>&1; keep o) &
+(exec <"$d/e" >/dev/null 2>&1; keep e) &
 # The command leads a session of its own; its number is what a time-out kills.
 setsid sh -c 'echo $$ >"$0/pid"; exec "$@"' "$d" "$@" >"$d/o" 2>"$d/e"
 code=$?

@@ -1,0 +1,212 @@
+//go:build linux
+
+package qemu_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/qemu"
+)
+
+// QEMU has no privileges, no way to start programs, and no file by name.
+func TestConfinement(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir)
+	spec := newSpec(guest(t), "qcow2")
+	defer remove(t, d, spec.ID)
+	vm, err := d.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", vm.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := map[string]string{}
+	for line := range strings.Lines(string(status)) {
+		k, v, _ := strings.Cut(line, ":")
+		fields[k] = strings.Join(strings.Fields(v), " ")
+	}
+	for _, id := range strings.Fields(fields["Uid"] + " " + fields["Gid"]) {
+		if id == "0" {
+			t.Errorf("QEMU runs as root: Uid %s, Gid %s", fields["Uid"], fields["Gid"])
+		}
+	}
+	if os.Geteuid() == 0 && fields["Groups"] != "" {
+		t.Errorf("QEMU has the groups %s", fields["Groups"])
+	}
+	want := map[string]string{"Seccomp": "2", "NoNewPrivs": "1", "CapEff": "0000000000000000", "CapPrm": "0000000000000000"}
+	for k, v := range want {
+		if fields[k] != v {
+			t.Errorf("%s is %s, want %s", k, fields[k], v)
+		}
+	}
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", vm.PID))
+	if err == nil && strings.Count(string(environ), "\x00") > 2 {
+		t.Errorf("QEMU sees this environment: %q", environ)
+	}
+	if info, err := os.Stat(filepath.Join(dir, spec.ID)); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("others can look into the VM's directory: %v, %v", info.Mode(), err)
+	}
+}
+
+// A guest that ends by itself is no orderly stop.
+func TestGuestPowersOff(t *testing.T) {
+	d := open(t, t.TempDir())
+	spec := newSpec(guest(t), "qcow2")
+	defer remove(t, d, spec.ID)
+	if _, err := d.Start(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("poweroff -f"), time.Minute)); !errors.Is(err, hv.ErrNotRunning) {
+		t.Errorf("Exec: %v, want ErrNotRunning", err)
+	}
+	waitStopped(t, d, spec.ID)
+	if vm, _ := d.Get(t.Context(), spec.ID); !strings.Contains(vm.Failure, "powered itself off") {
+		t.Errorf("Failure is %q", vm.Failure)
+	}
+	if _, err := d.Start(t.Context(), spec); err != nil { // and it can start again
+		t.Errorf("Start: %v", err)
+	}
+}
+
+// A guest whose kernel panics during its boot: the error has its last words.
+func TestBootFailureTellsWhy(t *testing.T) {
+	d := open(t, t.TempDir())
+	spec := newSpec(guest(t), "qcow2")
+	defer remove(t, d, spec.ID)
+	if _, err := d.Start(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	spoil := "mv /sbin/init /sbin/init.old; printf '#!/bin/busybox sh\\necho no-way-to-go-on >/dev/console; sleep 1000' >/sbin/init; chmod +x /sbin/init; sync"
+	if r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte(spoil), time.Minute)); err != nil || r.Code != 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if err := d.Stop(t.Context(), spec.ID, hv.StopForce); err != nil {
+		t.Fatal(err)
+	}
+	spec.BootTimeout = 10 * time.Second
+	_, err := d.Start(t.Context(), spec)
+	if !errors.Is(err, hv.ErrBootTimeout) || !strings.Contains(err.Error(), "no-way-to-go-on") {
+		t.Errorf("Start: %v, want a boot time-out with the end of the console", err)
+	}
+	if vm, _ := d.Get(t.Context(), spec.ID); !strings.Contains(vm.Failure, "no-way-to-go-on") {
+		t.Errorf("Failure is %q", vm.Failure)
+	}
+}
+
+// A raw base, two disks, and a directory too long for a socket address.
+func TestLongDirectoryAndTwoDisks(t *testing.T) {
+	image := guest(t)
+	dir := filepath.Join(t.TempDir(), strings.Repeat("a-long-name/", 12))
+	raw := filepath.Join(t.TempDir(), "base.raw")
+	if err := qemu.Convert(t.Context(), hv.Disk{Path: image, Format: "qcow2"}, hv.Disk{Path: raw, Format: "raw"}); err != nil {
+		t.Fatal(err)
+	}
+	second := filepath.Join(t.TempDir(), "second,disk.qcow2")
+	if err := qemu.CreateDisk(t.Context(), second, "qcow2", 10<<20); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, dir)
+	spec := newSpec(raw, "raw")
+	spec.Disks = append(spec.Disks, hv.Disk{Path: second, Format: "qcow2"})
+	defer remove(t, d, spec.ID)
+	if _, err := d.Start(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("cat /sys/block/vdb/size; echo x >/root/x; sync"), time.Minute))
+	if err != nil || string(r.Stdout) != "20480\n" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	after, err := os.Stat(raw)
+	if err != nil || !after.ModTime().Equal(before.ModTime()) {
+		t.Errorf("the base was written to: %v, %v", after.ModTime(), err)
+	}
+}
+
+// Ports: a busy one is passed over, and one that is asked for by number and
+// busy fails the start with QEMU's own words.
+func TestBusyPort(t *testing.T) {
+	image := guest(t)
+	d := open(t, t.TempDir())
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	busy := l.Addr().(*net.TCPAddr).Port
+	spec := newSpec(image, "qcow2")
+	spec.Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22, HostPort: busy, HostIP: "127.0.0.1"}}
+	defer remove(t, d, spec.ID)
+	_, err = d.Start(t.Context(), spec)
+	if err == nil || !strings.Contains(err.Error(), "host forwarding") {
+		t.Errorf("Start on busy port %d: %v", busy, err)
+	}
+	if vm, _ := d.Get(t.Context(), spec.ID); vm.Status != hv.Stopped || !strings.Contains(vm.Failure, "host forwarding") {
+		t.Errorf("after that: %+v", vm)
+	}
+}
+
+func TestProbeBoot(t *testing.T) {
+	guest(t)
+	d := open(t, t.TempDir())
+	h, err := d.Describe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !qemu.Boots(d, t.Context(), h.Machine, "tcg") {
+		t.Error("the boot sector does not come through under TCG")
+	}
+	if qemu.Boots(d, t.Context(), h.Machine, "no-such-accelerator") {
+		t.Error("the boot sector comes through without an accelerator")
+	}
+}
+
+// Images from outside that refer to other files are refused before QEMU sees them.
+func TestImages(t *testing.T) {
+	guest(t)
+	dir := t.TempDir()
+	base := filepath.Join(dir, "base.qcow2")
+	if err := qemu.CreateDisk(t.Context(), base, "qcow2", 8<<20); err != nil {
+		t.Fatal(err)
+	}
+	info, err := qemu.ImageInfo(t.Context(), base, "qcow2")
+	if err != nil || info.VirtualSize != 8<<20 || info.Format != "qcow2" || info.ActualSize <= 0 {
+		t.Errorf("ImageInfo: %+v, %v", info, err)
+	}
+	if err := qemu.CreateDisk(t.Context(), base, "qcow2", 8<<20); !errors.Is(err, hv.ErrRefused) {
+		t.Errorf("CreateDisk over an image: %v, want a refusal", err)
+	}
+	overlay := filepath.Join(dir, "overlay.qcow2")
+	if err := qemu.Overlay(t.Context(), overlay, hv.Disk{Path: base, Format: "qcow2"}, 8<<20); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := qemu.ImageInfo(t.Context(), overlay, "qcow2"); !errors.Is(err, hv.ErrRefused) {
+		t.Errorf("an image with a backing file: %v, want a refusal", err)
+	}
+	d := open(t, filepath.Join(dir, "vms"))
+	for path, format := range map[string]string{overlay: "qcow2", base: "vmdk", dir: "raw", filepath.Join(dir, "none"): "raw"} {
+		spec := newSpec(path, format)
+		if _, err := d.Start(t.Context(), spec); err == nil {
+			t.Errorf("%s as %s was started", path, format)
+		}
+		remove(t, d, spec.ID)
+	}
+	// Read as raw, a qcow2 file is just bytes: nothing in it is believed.
+	info, err = qemu.ImageInfo(t.Context(), overlay, "raw")
+	if err != nil || info.Format != "raw" {
+		t.Errorf("ImageInfo as raw: %+v, %v", info, err)
+	}
+}
