@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -50,7 +51,7 @@ type qemu struct {
 }
 
 // qemus finds the QEMU processes that have a file below dir open: those, and only
-// those, were started by an agent of ours.
+// those, were started by an agent of ours. They are sorted by their instances.
 func qemus(dir string) ([]qemu, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -66,6 +67,7 @@ func qemus(dir string) ([]qemu, error) {
 			found = append(found, qemu{pid, uuid})
 		}
 	}
+	slices.SortFunc(found, func(a, b qemu) int { return strings.Compare(a.uuid, b.uuid) })
 	return found, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -62,7 +63,18 @@ const never = time.Duration(1<<63 - 1)
 
 // rules say what a run allows.
 type rules struct {
-	ErrorAllowed bool // a kill may end an instance in Error: it was the VM that was killed, or its agent
+	// Errors are parts of the messages with which a kill may end an instance in
+	// Error, since it was the VM that was killed, or the only one who knew how its
+	// script ended. Every other Error is a broken promise.
+	Errors []string
+}
+
+// allow says whether an instance may be in a state behind Started, or in Error.
+func (r rules) allow(state, message string) bool {
+	if state != "Error" {
+		return len(r.Errors) > 0 && slices.Contains(failing, state)
+	}
+	return slices.ContainsFunc(r.Errors, func(part string) bool { return strings.Contains(message, part) })
 }
 
 // lives collects what the creates and terminates of a history promise.
@@ -119,11 +131,11 @@ func judgeCalls(calls []call, r rules, f *findings) {
 	}
 }
 
-// The states before Started, those of an instance whose VM ended, and those after an
+// The states before Started, those of an instance whose VM ends, and those after an
 // acknowledged termination.
 var (
 	waiting = []string{"Scheduling", "Pulling"}
-	failing = []string{"Error", "Stopping", "Stopped"}
+	failing = []string{"Stopping", "Stopped"}
 	ending  = []string{"Terminating", "Terminated", notFound}
 )
 
@@ -144,7 +156,7 @@ func wrong(l *life, c call, r rules) string {
 		return "was Started and is " + c.State + " again"
 	case slices.Contains(waiting, c.State):
 		return ""
-	case slices.Contains(failing, c.State) && r.ErrorAllowed:
+	case r.allow(c.State, c.Message):
 		return ""
 	case slices.Contains(ending, c.State):
 		return "is " + c.State + " and nobody terminated it"
@@ -182,7 +194,7 @@ func judgeCalm(calls []call, w world, r rules, f *findings) {
 		if !slices.Contains([]string{"Started", "Stopped", "Error"}, rec.State) {
 			f.stuck("instance %s is %s: %s", rec.ID, rec.State, rec.Message)
 		}
-		if rec.State == "Error" && !r.ErrorAllowed {
+		if rec.State == "Error" && !r.allow(rec.State, rec.Message) {
 			f.lost("instance %s ended in Error: %s", rec.ID, rec.Message)
 		}
 	}

@@ -18,6 +18,12 @@ func look(begin, end time.Duration, id, state string) call {
 	return call{Op: opLook, Begin: begin, End: end, Instances: []string{id}, State: state, Acked: true}
 }
 
+func failed(begin, end time.Duration, id, message string) call {
+	c := look(begin, end, id, "Error")
+	c.Message = message
+	return c
+}
+
 // TestJudgeCalls gives one history a line: what breaks a promise is found, what is
 // merely late or unknown is not.
 func TestJudgeCalls(t *testing.T) {
@@ -38,13 +44,16 @@ func TestJudgeCalls(t *testing.T) {
 		"never acknowledged":           {[]call{create(1, 2, "x"), look(3, 4, "a", notFound)}, rules{}, ""},
 		"terminated on its own":        {[]call{made, look(3, 4, "a", "Terminating")}, rules{}, "nobody terminated it"},
 		"error":                        {[]call{made, look(3, 4, "a", "Error")}, rules{}, "is Error"},
-		"error after a kill":           {[]call{made, look(3, 4, "a", "Error")}, rules{ErrorAllowed: true}, ""},
+		"error after a kill":           {[]call{made, failed(3, 4, "a", "it was killed")}, rules{Errors: []string{"was killed"}}, ""},
+		"another error after a kill":   {[]call{made, failed(3, 4, "a", "no disk")}, rules{Errors: []string{"was killed"}}, "is Error: no disk"},
+		"stopping after a kill":        {[]call{made, look(3, 4, "a", "Stopping")}, rules{Errors: []string{"was killed"}}, ""},
+		"stopping without a kill":      {[]call{made, look(3, 4, "a", "Stopping")}, rules{}, "is Stopping"},
 		"unknown termination, there":   {[]call{made, terminate(3, 4, false, "a"), look(5, 6, "a", "Started")}, rules{}, ""},
 		"unknown termination, gone":    {[]call{made, terminate(3, 4, false, "a"), look(5, 6, "a", notFound)}, rules{}, ""},
 		"termination meanwhile":        {[]call{made, look(3, 6, "a", notFound), terminate(4, 5, true, "a")}, rules{}, ""},
 		"started after termination":    {[]call{made, terminate(3, 4, true, "a"), look(5, 6, "a", "Started")}, rules{}, "Started after an acknowledged"},
 		"scheduling after termination": {[]call{made, terminate(3, 4, true, "a"), look(5, 6, "a", "Scheduling")}, rules{}, "Scheduling after an acknowledged"},
-		"error after termination":      {[]call{made, terminate(3, 4, true, "a"), look(5, 6, "a", "Error")}, rules{ErrorAllowed: true}, "Error after an acknowledged"},
+		"error after termination":      {[]call{made, terminate(3, 4, true, "a"), look(5, 6, "a", "Error")}, rules{Errors: []string{""}}, "Error after an acknowledged"},
 		"started before the answer":    {[]call{made, look(4, 7, "a", "Started"), terminate(3, 6, true, "a")}, rules{}, ""},
 		"back from the dead": {[]call{
 			made, terminate(3, 4, true, "a"), look(5, 6, "a", notFound), look(7, 8, "a", "Terminating"),
@@ -97,7 +106,7 @@ func TestJudgeCalm(t *testing.T) {
 		"waiting for ever":     {made, world{[]record{{"a", "x", "Scheduling", ""}}, nil}, rules{}, "stuck: ", "is Scheduling"},
 		"stopping for ever":    {made, world{[]record{{"a", "x", "Stopping", ""}}, vm}, rules{}, "stuck: ", "is Stopping"},
 		"error":                {made, world{[]record{{"a", "x", "Error", "why"}}, nil}, rules{}, "lost: ", "ended in Error: why"},
-		"error after a kill":   {made, world{[]record{{"a", "x", "Error", ""}}, nil}, rules{ErrorAllowed: true}, "", ""},
+		"error after a kill":   {made, world{[]record{{"a", "x", "Error", "killed"}}, nil}, rules{Errors: []string{"kill"}}, "", ""},
 		"VM without record":    {ended, world{nil, vm}, rules{}, "orphan: ", "without a record"},
 		"two VMs":              {made, world{started, []machine{vm[0], vm[0]}}, rules{}, "orphan: ", "second VM"},
 		"twin":                 {made, world{append(started[:1:1], record{"b", "x", "Stopped", ""}), vm}, rules{}, "orphan: ", "is a twin"},

@@ -31,7 +31,8 @@ func agentTarget(ctx context.Context, s *scene) (r result, err error) {
 		return r, err
 	}
 	s.machines = func() ([]machine, error) { return simMachines(s.dir) }
-	s.rules, s.calmTime, s.capacity = rules{ErrorAllowed: true}, time.Minute, agents*simCapacity
+	s.rules = rules{Errors: []string{"outcome unknown after an agent restart"}}
+	s.calmTime, s.capacity = time.Minute, agents*simCapacity
 	return s.play(ctx, loadOptions{
 		Workers: 5, Keep: 4, Longest: 4 * time.Second, Scripts: 0.5, Script: "sleep 300ms\necho done\n",
 		Templates: templates, Seed: s.seed, Pause: 50 * time.Millisecond,

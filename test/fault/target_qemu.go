@@ -5,7 +5,6 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -31,9 +30,10 @@ func qemuTarget(ctx context.Context, s *scene) (r result, err error) {
 		return r, err
 	}
 	s.machines = func() ([]machine, error) { return qemuMachines(s.dir, filepath.Join(s.dir, "node", "vms")) }
-	s.rules, s.calmTime, s.capacity = rules{ErrorAllowed: true}, 3*time.Minute, qemuCapacity
+	s.rules = rules{Errors: []string{"QEMU ended", "outcome unknown after an agent restart"}}
+	s.calmTime, s.capacity = 3*time.Minute, qemuCapacity
 	return s.play(ctx, loadOptions{
-		Workers: qemuCapacity, Keep: 1, Longest: 40 * time.Second, Scripts: 0.5, Script: "sleep 3\necho done\n",
+		Workers: qemuCapacity, Keep: 1, Longest: time.Minute, Scripts: 0.5, Script: "sleep 3\necho done\n",
 		Templates: []string{template}, Seed: s.seed, Pause: 200 * time.Millisecond,
 	}, s.strikeQEMU)
 }
@@ -41,12 +41,11 @@ func qemuTarget(ctx context.Context, s *scene) (r result, err error) {
 // strikeQEMU kills one of the QEMU processes that live; every tenth time the agent
 // is killed too, and started again.
 func (s *scene) strikeQEMU(ctx context.Context) error {
-	pause(ctx, s.between(200*time.Millisecond, 5*time.Second))
-	live, err := qemus(s.dir)
-	if err != nil || len(live) == 0 {
+	pause(ctx, s.between(200*time.Millisecond, 4*time.Second))
+	victim, state, err := s.victim(ctx)
+	if err != nil || victim.pid == 0 {
 		return err
 	}
-	victim, state := s.victim(ctx, live)
 	killed, err := killQEMU(victim, s.dir)
 	if err != nil || !killed {
 		return err
@@ -65,22 +64,43 @@ func (s *scene) strikeQEMU(ctx context.Context) error {
 	return s.nodes[0].start()
 }
 
-// victim draws a process; two times in three one whose instance is Started, if there
-// is any, since boots last longer than scripts and lives.
-func (s *scene) victim(ctx context.Context, live []qemu) (qemu, string) {
-	slices.SortFunc(live, func(a, b qemu) int { return strings.Compare(a.uuid, b.uuid) })
-	states := map[string]string{}
-	if records, err := s.client.list(ctx, nil); err == nil {
-		for _, r := range records {
-			states[r.ID] = r.State
+// victim draws a process, and says in which state its instance is. Two times in three
+// it waits for one that is Started: most lives end before, since boots take long.
+func (s *scene) victim(ctx context.Context) (q qemu, state string, err error) {
+	patience := time.Duration(0)
+	if s.rng.IntN(3) > 0 {
+		patience = 20 * time.Second
+	}
+	for deadline := time.Now().Add(patience); ; {
+		live, err := qemus(s.dir)
+		if err != nil {
+			return q, "", err
 		}
+		states := s.states(ctx)
+		started := slices.DeleteFunc(slices.Clone(live), func(q qemu) bool { return states[q.uuid] != "Started" })
+		late := !time.Now().Before(deadline)
+		if len(started) > 0 && patience > 0 {
+			live, late = started, true
+		}
+		if late && len(live) == 0 {
+			return q, "", nil
+		}
+		if late {
+			q = live[s.rng.IntN(len(live))]
+			return q, states[q.uuid], nil
+		}
+		pause(ctx, 200*time.Millisecond)
 	}
-	started := slices.DeleteFunc(slices.Clone(live), func(q qemu) bool { return states[q.uuid] != "Started" })
-	if s.rng.IntN(3) > 0 && len(started) > 0 {
-		live = started
+}
+
+// states gives the states of all instances; none when the controller does not answer.
+func (s *scene) states(ctx context.Context) map[string]string {
+	states := map[string]string{}
+	records, _ := s.client.list(ctx, nil) // the history has the error
+	for _, r := range records {
+		states[r.ID] = r.State
 	}
-	q := live[s.rng.IntN(len(live))]
-	return q, states[q.uuid]
+	return states
 }
 
 // killQEMU kills a process after a last look whether it is still the one that was
