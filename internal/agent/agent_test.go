@@ -32,7 +32,7 @@ func TestStartAndTerminate(t *testing.T) {
 			t.Errorf("phases %v, want %v", got, want)
 		}
 		progress := 0.0
-		for _, s := range w.control.history[idA] {
+		for _, s := range w.control.told(idA) {
 			if s.Phase == api.PhasePulling && s.Progress < progress {
 				t.Errorf("progress falls from %v to %v", progress, s.Progress)
 			}
@@ -86,8 +86,8 @@ func TestTerminateInEveryPhase(t *testing.T) {
 				}
 				time.Sleep(10 * time.Second)
 				w.checkClean()
-				if w.deletes != tt.vms || w.starts > 1 {
-					t.Errorf("%d starts, %d removals, want %d removals", w.starts, w.deletes, tt.vms)
+				if w.number(&w.deletes) != tt.vms || w.number(&w.starts) > 1 {
+					t.Errorf("%d starts, %d removals, want %d removals", w.number(&w.starts), w.number(&w.deletes), tt.vms)
 				}
 			})
 		})
@@ -118,13 +118,13 @@ func TestStray(t *testing.T) {
 		stop := w.boot(newGate(-1))
 		time.Sleep(time.Second)
 		want := []api.Held{{InstanceID: idA, Claim: "old", VMID: idA}}
-		if p := w.control.polls[0]; !p.HasHeld || !slices.Equal(p.Held, want) {
+		if p := w.control.seen()[0]; !p.HasHeld || !slices.Equal(p.Held, want) {
 			t.Errorf("held %+v, want %+v", p.Held, want)
 		}
 		w.control.order(terminate(""))
 		w.until(api.PhaseTerminated)
 		time.Sleep(10 * time.Second)
-		if p := w.control.polls[len(w.control.polls)-1]; p.HeldHash == w.control.polls[0].HeldHash {
+		if p := w.control.lastPoll(); p.HeldHash == w.control.seen()[0].HeldHash {
 			t.Error("the held list did not change")
 		}
 		if err := stop(); err != nil {
@@ -258,10 +258,10 @@ func TestCacheServesWithTheRegistryAway(t *testing.T) {
 		again.Claim = "2"
 		w.control.order(again)
 		w.until(api.PhaseRunning)
-		if w.source.pulls != 1 {
-			t.Errorf("%d pulls", w.source.pulls)
+		if w.source.count() != 1 {
+			t.Errorf("%d pulls", w.source.count())
 		}
-		if last := w.control.polls[len(w.control.polls)-1]; last.InfoHash == w.control.polls[0].InfoHash {
+		if last := w.control.lastPoll(); last.InfoHash == w.control.seen()[0].InfoHash {
 			t.Error("the node's description does not show the cached version")
 		}
 	})
@@ -306,15 +306,15 @@ func TestRepeatedOrderIsANoOp(t *testing.T) {
 			w.until(api.PhaseRunning)
 			time.Sleep(6 * time.Second)
 		}
-		if w.starts != 1 {
-			t.Errorf("%d starts", w.starts)
+		if w.number(&w.starts) != 1 {
+			t.Errorf("%d starts", w.number(&w.starts))
 		}
 		w.control.order(terminate("1"))
 		w.until(api.PhaseTerminated)
 		time.Sleep(time.Second)
 		w.control.order(startOrder(nil)) // a late copy of an order that is over
 		time.Sleep(20 * time.Second)
-		if w.starts != 1 {
+		if w.number(&w.starts) != 1 {
 			t.Error("a late copy of a start order brought the VM back")
 		}
 		w.checkClean()
@@ -324,12 +324,12 @@ func TestRepeatedOrderIsANoOp(t *testing.T) {
 func TestStatusIsRepeatedUntilAnswered(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		away := time.Now().Add(30 * time.Second)
-		w.control.reportOK = func() error {
+		w.control.answerReports(func() error {
 			if time.Now().Before(away) {
 				return farm.Unavailable(nil, "away")
 			}
 			return nil
-		}
+		})
 		w.control.order(startOrder(nil))
 		w.until(api.PhaseRunning)
 		if late := time.Since(away); late < 0 || late > 6*time.Second {
@@ -343,9 +343,9 @@ func TestHeartbeatsGoOnDuringAPull(t *testing.T) {
 		w.source.set(time.Minute, nil)
 		w.control.order(startOrder(nil))
 		w.until(api.PhasePulling)
-		before := len(w.control.polls)
+		before := len(w.control.seen())
 		time.Sleep(30 * time.Second)
-		if n := len(w.control.polls) - before; n < 5 || n > 9 {
+		if n := len(w.control.seen()) - before; n < 5 || n > 9 {
 			t.Errorf("%d polls in 30 s", n)
 		}
 	})
@@ -354,7 +354,7 @@ func TestHeartbeatsGoOnDuringAPull(t *testing.T) {
 func TestPollsSendOnlyWhatChanged(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		time.Sleep(30 * time.Second)
-		polls := w.control.polls
+		polls := w.control.seen()
 		if p := polls[0]; p.Info == nil || !p.HasHeld || p.Usage == nil || p.BootID == "" || p.Info.Arch != "amd64" || p.Info.Driver != "sim" {
 			t.Errorf("the first poll is not whole: %+v", p)
 		}
@@ -368,7 +368,7 @@ func TestPollsSendOnlyWhatChanged(t *testing.T) {
 		n := len(polls)
 		w.control.mu.Unlock()
 		time.Sleep(12 * time.Second)
-		if p := w.control.polls[n+1]; p.Info == nil || !p.HasHeld {
+		if p := w.control.seen()[n+1]; p.Info == nil || !p.HasHeld {
 			t.Errorf("asked for everything, sent %+v", p)
 		}
 	})

@@ -97,14 +97,14 @@ func (l life) live(t *testing.T, step int) (died bool) {
 		t.Errorf("Run: %v", err)
 	}
 	w.checkClean()
-	if w.scripts > 1 {
-		t.Errorf("the script ran %d times", w.scripts)
+	if w.number(&w.scripts) > 1 {
+		t.Errorf("the script ran %d times", w.number(&w.scripts))
 	}
-	if l.early == 0 && l.script != nil && l.script.Monitoring && w.control.last[idA].Script == nil {
+	if l.early == 0 && l.script != nil && l.script.Monitoring && w.control.status(idA).Script == nil {
 		t.Error("the script's outcome was never told")
 	}
 	if t.Failed() {
-		t.Logf("steps of the killed agent: %v", first.passd)
+		t.Logf("steps of the killed agent: %v", first.passed())
 	}
 	return died
 }
@@ -161,8 +161,8 @@ func TestOutcomeUnknown(t *testing.T) {
 						t.Errorf("Run: %v", err)
 					}
 					time.Sleep(time.Minute) // the script ends in its guest
-					if w.scripts != 1 {
-						t.Errorf("the script ran %d times", w.scripts)
+					if w.number(&w.scripts) != 1 {
+						t.Errorf("the script ran %d times", w.number(&w.scripts))
 					}
 				})
 			})

@@ -11,8 +11,11 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// maxStatuses bounds one report.
-const maxStatuses = 200
+// The bounds of one report: statuses, and bytes of script output in them.
+const (
+	maxStatuses = 200
+	maxReport   = 4 << 20
+)
 
 // outbox is the set of instances whose last status the controller has not answered.
 // What is sent is always their present status, so nothing queues up.
@@ -90,16 +93,26 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 	}
 }
 
-// statuses gives what is to be reported now.
+// statuses gives what is to be reported now; what does not fit stays open.
 func (a *Agent) statuses() []api.InstanceStatus {
 	var list []api.InstanceStatus
+	bytes := 0
 	for _, id := range a.out.take() {
 		in := a.instance(id)
 		if in == nil {
 			continue
 		}
-		if status, tell := in.status(); tell {
-			list = append(list, status)
+		if bytes > maxReport {
+			a.out.mark(id)
+			continue
+		}
+		status, tell := in.status()
+		if !tell {
+			continue
+		}
+		list = append(list, status)
+		if status.Script != nil {
+			bytes += len(status.Script.Stdout) + len(status.Script.Stderr)
 		}
 	}
 	return list

@@ -82,7 +82,7 @@ func decide(s sight) action {
 	}
 	row, known := table[s.Phase]
 	if !known {
-		return doRemove // a state of another version of this program: be rid of it
+		return doRest // a newer program wrote it; its VM may be at work, and can be ended
 	}
 	switch a := row[s.VM]; a {
 	case needVersion:

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/buildyard/buildyard/api"
@@ -98,10 +97,14 @@ func TestTableInvariants(t *testing.T) {
 	})
 }
 
-func TestUnknownPhaseIsRemoved(t *testing.T) {
+// TestPhaseOfANewerProgram: after a downgrade a VM is left alone until it is ended.
+func TestPhaseOfANewerProgram(t *testing.T) {
 	for vm := noVM; vm <= vmDown; vm++ {
-		if got := decide(sight{Phase: "of-tomorrow", VM: vm}); got != doRemove {
-			t.Errorf("%s with VM %s", got, fmt.Sprint(vm))
+		if got := decide(sight{Phase: "of-tomorrow", VM: vm}); got != doRest {
+			t.Errorf("%s with VM %d", got, vm)
+		}
+		if got := decide(sight{Phase: "of-tomorrow", VM: vm, Ending: true}); got != doRemove {
+			t.Errorf("%s with VM %d that is to end", got, vm)
 		}
 	}
 }

@@ -57,6 +57,13 @@ func (g *gate) pass(step string) error {
 	return nil
 }
 
+// passed lists the steps that were taken.
+func (g *gate) passed() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.passd)
+}
+
 func (g *gate) isDead() bool {
 	select {
 	case <-g.dead:
@@ -191,6 +198,12 @@ func (s *source) set(takes time.Duration, fail error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.takes, s.fail = takes, fail
+}
+
+func (s *source) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pulls
 }
 
 func (s *source) Size(context.Context, cache.Ref) (int64, error) { return 0, nil }
@@ -331,6 +344,12 @@ func (d gatedDriver) Exec(ctx context.Context, id string, c hv.Command) (hv.Resu
 		}
 		return d.Host.Exec(ctx, id, c)
 	})
+}
+
+func (w *world) number(n *int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return *n
 }
 
 func (w *world) count(n *int) {
@@ -476,6 +495,32 @@ func (c *controller) takeStatusLocked(s api.InstanceStatus) {
 	if s.Phase == api.PhaseTerminated {
 		c.due = slices.DeleteFunc(c.due, func(o api.Order) bool { return o.InstanceID == s.InstanceID })
 	}
+}
+
+// told gives every status of an instance.
+func (c *controller) told(id string) []api.InstanceStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.history[id])
+}
+
+// seen gives every poll.
+func (c *controller) seen() []api.PollRequest {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.polls)
+}
+
+func (c *controller) lastPoll() api.PollRequest {
+	polls := c.seen()
+	return polls[len(polls)-1]
+}
+
+// answerReports decides whether reports are taken.
+func (c *controller) answerReports(ok func() error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reportOK = ok
 }
 
 func (c *controller) phase(id string) api.Phase {
