@@ -14,7 +14,7 @@ import (
 // The bounds of one report: statuses, and bytes of script output in them.
 const (
 	maxStatuses = 200
-	maxReport   = 4 << 20
+	maxReport   = 1 << 20 // JSON may make six of one, and a controller reads 8 MiB
 )
 
 // outbox is the set of instances whose last status the controller has not answered.
