@@ -11,6 +11,7 @@ package hv
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -80,12 +81,7 @@ type Host struct {
 
 // Can says whether the host has an ability.
 func (h Host) Can(c Capability) bool {
-	for _, have := range h.Abilities {
-		if have == c {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(h.Abilities, c)
 }
 
 // Capability names something that not every driver can do.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
@@ -32,8 +33,8 @@ exit 1`
 
 const (
 	// A command is asked about after an eighth of the time it has taken so far.
-	pollMin    = 5 * time.Millisecond
-	pollMax    = 200 * time.Millisecond
+	pollOften  = 5 * time.Millisecond
+	pollSeldom = 200 * time.Millisecond
 	killReport = 15 * time.Second // for a killed command to be reported
 
 	// agentSilence is how long a guest agent may not answer before a command
@@ -134,7 +135,7 @@ func (g *guestCommand) begin(ctx context.Context, args, env []string, stdin []by
 		Env     []string `json:"env"`
 		Input   []byte   `json:"input-data,omitempty"`
 		Capture bool     `json:"capture-output"`
-	}{"/bin/sh", args, append(guestEnv[:len(guestEnv):len(guestEnv)], env...), stdin, true}
+	}{"/bin/sh", args, append(slices.Clip(guestEnv), env...), stdin, true}
 	var started struct {
 		PID int `json:"pid"`
 	}
@@ -178,7 +179,7 @@ func (g *guestCommand) wait(ctx context.Context) (hv.Result, error) {
 			return hv.Result{}, errGone
 		case <-ctx.Done():
 			return hv.Result{}, ctx.Err()
-		case <-time.After(min(max(time.Since(begun)/8, pollMin), pollMax)):
+		case <-time.After(min(max(time.Since(begun)/8, pollOften), pollSeldom)):
 		}
 	}
 }

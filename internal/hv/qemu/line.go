@@ -72,7 +72,7 @@ func listenSocket(dir, name string) (*os.File, error) {
 		return nil, fmt.Errorf("listen on %s: %w", name, err)
 	}
 	l.SetUnlinkOnClose(false)
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	return l.File()
 }
 

@@ -126,7 +126,7 @@ func hasVirtualisation(cpuinfo []byte) bool {
 		if string(bytes.TrimSpace(key)) != "flags" {
 			continue
 		}
-		for _, f := range bytes.Fields(value) {
+		for f := range bytes.FieldsSeq(value) {
 			if s := string(f); s == "vmx" || s == "svm" {
 				return true
 			}

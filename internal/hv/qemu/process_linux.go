@@ -75,7 +75,7 @@ func (p process) kill() error {
 	if err != nil {
 		return fmt.Errorf("pidfd of %d: %w", p.PID, err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	if !p.alive() {
 		return nil
 	}

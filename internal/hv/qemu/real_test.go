@@ -35,7 +35,7 @@ func TestConfinement(t *testing.T) {
 		k, v, _ := strings.Cut(line, ":")
 		fields[k] = strings.Join(strings.Fields(v), " ")
 	}
-	for _, id := range strings.Fields(fields["Uid"] + " " + fields["Gid"]) {
+	for id := range strings.FieldsSeq(fields["Uid"] + " " + fields["Gid"]) {
 		if id == "0" {
 			t.Errorf("QEMU runs as root: Uid %s, Gid %s", fields["Uid"], fields["Gid"])
 		}

@@ -55,7 +55,7 @@ func (r *run) watch(quit context.Context, exited <-chan string) {
 		}
 		for range 100 { // the connection ends a moment before the process does
 			if !r.proc.alive() {
-				r.ended(exited)
+				r.ended(exited) //nolint:contextcheck // noting the end is not given up when the driver closes
 				return
 			}
 			if pause(quit, 20*time.Millisecond) != nil {

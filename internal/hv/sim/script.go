@@ -37,10 +37,8 @@ func (h *Host) Exec(ctx context.Context, id string, cmd hv.Command) (hv.Result, 
 	if err != nil {
 		return hv.Result{}, err
 	}
-	run, cancel := context.WithCancel(ctx)
+	run, cancel := until(ctx, gone)
 	defer cancel()
-	stop := context.AfterFunc(gone, cancel)
-	defer stop()
 	p := &process{host: h, id: id, cmd: cmd, deadline: forever}
 	if cmd.Timeout > 0 {
 		p.deadline = cmd.Timeout
@@ -59,8 +57,8 @@ func (h *Host) Exec(ctx context.Context, id string, cmd hv.Command) (hv.Result, 
 	return p.result(ctx, gone, err)
 }
 
-// enter answers a context that ends with the VM's present run.
-func (h *Host) enter(id string) (context.Context, chance, error) {
+// enter answers a channel that is closed when the VM's present run ends.
+func (h *Host) enter(id string) (<-chan struct{}, chance, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r, ok := h.vms[id]
@@ -73,23 +71,28 @@ func (h *Host) enter(id string) (context.Context, chance, error) {
 		return nil, chance{}, fmt.Errorf("sim: VM %s: %w", id, hv.ErrNotRunning)
 	}
 	r.Commands++
-	return goneContext{context.Background(), r.gone}, h.draw(id, fmt.Sprint("exec", r.Runs, r.Commands)), nil
+	return r.gone, h.draw(id, fmt.Sprint("exec", r.Runs, r.Commands)), nil
 }
 
-// goneContext is a context over a VM's end; it costs no goroutine.
-type goneContext struct {
-	context.Context
-	gone <-chan struct{}
+// until derives a context that also ends when gone is closed.
+func until(ctx context.Context, gone <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-gone:
+			cancel()
+		}
+	}()
+	return ctx, cancel
 }
 
-func (g goneContext) Done() <-chan struct{} { return g.gone }
-
-func (g goneContext) Err() error {
+func closed(c <-chan struct{}) bool {
 	select {
-	case <-g.gone:
-		return context.Canceled
+	case <-c:
+		return true
 	default:
-		return nil
+		return false
 	}
 }
 
@@ -111,10 +114,10 @@ var (
 	errTimeout = errors.New("time-out")
 )
 
-func (p *process) result(ctx, gone context.Context, err error) (hv.Result, error) {
+func (p *process) result(ctx context.Context, gone <-chan struct{}, err error) (hv.Result, error) {
 	r := hv.Result{Code: p.code, Stdout: hv.Tail(p.stdout.Bytes()), Stderr: hv.Tail(p.stderr.Bytes())}
 	switch {
-	case gone.Err() != nil:
+	case closed(gone):
 		return hv.Result{}, fmt.Errorf("sim: VM %s ended under a command: %w", p.id, hv.ErrNotRunning)
 	case err == nil || errors.Is(err, errExit):
 		return r, nil

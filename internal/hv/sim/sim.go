@@ -146,10 +146,8 @@ func (h *Host) await(ctx context.Context, spec hv.Spec, started time.Time) (hv.V
 		if err != nil || next == 0 {
 			return vm, err
 		}
-		wake, cancel := context.WithCancel(ctx)
-		stop := context.AfterFunc(gone, cancel)
+		wake, cancel := until(ctx, gone)
 		err = h.clock.Sleep(wake, next)
-		stop()
 		cancel()
 		if err != nil && ctx.Err() != nil {
 			return hv.VM{}, errors.Join(ctx.Err(), h.end(spec.ID, "the start was cancelled"))
@@ -159,7 +157,7 @@ func (h *Host) await(ctx context.Context, spec hv.Spec, started time.Time) (hv.V
 
 // look answers a VM that is ready, or an error for one that will never be, or
 // how long to wait before looking again.
-func (h *Host) look(id string, started time.Time, timeout time.Duration) (hv.VM, time.Duration, context.Context, error) {
+func (h *Host) look(id string, started time.Time, timeout time.Duration) (hv.VM, time.Duration, <-chan struct{}, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r, ok := h.vms[id]
@@ -181,7 +179,7 @@ func (h *Host) look(id string, started time.Time, timeout time.Duration) (hv.VM,
 	if !r.CrashAt.IsZero() {
 		next = min(next, r.CrashAt.Sub(now))
 	}
-	return hv.VM{}, next, goneContext{context.Background(), r.gone}, nil
+	return hv.VM{}, next, r.gone, nil
 }
 
 // Stop ends a VM after the stop delay, at once when forced.
@@ -206,7 +204,7 @@ func (h *Host) Delete(_ context.Context, id string) error {
 	if !ok {
 		return nil
 	}
-	h.endLocked(r, h.clock.Now(), "")
+	r.ended() // whatever runs in its guest
 	delete(h.vms, id)
 	return h.removeFile(id)
 }
