@@ -22,7 +22,7 @@ func (d *demo) openNode(ctx context.Context) (*buildnode.Node, error) {
 		return nil, err
 	}
 	_, err = buildnode.Join(ctx, buildnode.JoinOptions{
-		Home: dir, Controller: d.services.URL(), Token: d.services.JoinToken(), Host: "127.0.0.1",
+		Home: dir, Controller: d.services.URL(), Token: d.services.JoinToken(), Host: "127.0.0.1", Reserve: "64MB",
 	})
 	if err != nil {
 		return nil, err
