@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Brings what a job needs onto this machine, and nothing that is there already.
 #
-#   scripts/need.sh test     C compiler for -race, QEMU and the guest's packages
+#   scripts/need.sh test     C compiler for -race, busybox, QEMU and the guest's packages
 #   scripts/need.sh demo     QEMU and the guest's packages
 #   scripts/need.sh lint     golangci-lint and gofumpt, at the versions below
 #   scripts/need.sh vuln     govulncheck
@@ -77,7 +77,7 @@ tool() {
 
 case "${1:-}" in
 # shellcheck disable=SC2046 # package names are words
-test) packages gcc libc6-dev $(guest) ;;
+test) packages gcc libc6-dev busybox $(guest) ;;
 # shellcheck disable=SC2046
 demo) packages $(guest) ;;
 lint) tool golangci-lint && tool gofumpt ;;
