@@ -352,9 +352,17 @@ func TestDeleteNode(t *testing.T) {
 		if err := c.Terminate(t.Context(), ids[0]); err != nil {
 			t.Fatal(err)
 		}
+		parked := make(chan struct{})
+		go func() {
+			defer close(parked)
+			_, _ = a.tryPoll(api.PollRequest{}, 20*time.Second)
+		}()
+		time.Sleep(time.Second)
+		removed := time.Now()
 		if err := c.DeleteNode(t.Context(), a.id); err != nil {
 			t.Fatal(err)
 		}
+		<-parked
 		if s := c.state(ids[0]); s != farm.Terminated {
 			t.Errorf("terminating instance of a removed node is %s", s)
 		}
@@ -364,6 +372,9 @@ func TestDeleteNode(t *testing.T) {
 		}
 		if _, err := a.tryPoll(api.PollRequest{}, 0); farm.CodeOf(err) != farm.CodeUnauthenticated {
 			t.Errorf("a removed node polls: %v", err)
+		}
+		if took := time.Since(removed); took > 0 {
+			t.Errorf("the parked poll of a removed node ended %s later", took)
 		}
 		if err := c.Terminate(t.Context(), ids[1]); err != nil {
 			t.Fatal(err)

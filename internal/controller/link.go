@@ -30,6 +30,7 @@ type session struct {
 	boot     string // of the agent that speaks for the node
 	parked   int    // polls that hang
 	left     bool   // the last poll of boot was cut off
+	dropped  bool   // the node was removed: its polls end
 	seen     time.Time
 	usage    api.Usage
 	infoHash string
@@ -72,6 +73,9 @@ func (l *link) drop(node string) {
 	delete(l.sessions, node)
 	l.mu.Unlock()
 	if s != nil {
+		s.mu.Lock()
+		s.dropped = true
+		s.mu.Unlock()
 		s.ring()
 	}
 }
@@ -222,6 +226,13 @@ func (s *session) park() func(hungUp bool, now time.Time) {
 			s.seen = now
 		}
 	}
+}
+
+// removed says whether the node is not in the cloud any more.
+func (s *session) removed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dropped
 }
 
 // usage gives what a node last said of its load, and when it was last in contact.

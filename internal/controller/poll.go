@@ -80,6 +80,10 @@ func (c *Controller) await(ctx context.Context, s *session, wait time.Duration) 
 		timer := time.NewTimer(max(pause, time.Millisecond))
 		select {
 		case <-s.wake:
+			if s.removed() {
+				timer.Stop()
+				return nil
+			}
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()

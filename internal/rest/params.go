@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -18,6 +19,9 @@ import (
 // MaxBody is the largest request body that is read, in bytes. It leaves room for a
 // startup script of a few megabytes in base64.
 const MaxBody = 8 << 20
+
+// bodyTimeout is how long a client may take to send a body.
+const bodyTimeout = 30 * time.Second
 
 // Params are the parameters of one request: the fields of the JSON body and those
 // of the query, whichever way the client chose to send them. The getters remember
@@ -56,7 +60,12 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
+	// The deadline must be gone again before the handler runs: the server's watch for
+	// a client that hangs up would trip over it.
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout))
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	_ = conn.SetReadDeadline(time.Time{})
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
