@@ -52,7 +52,7 @@ func (a *Agent) script(ctx context.Context, in *instance, _ hv.VM) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if o.err != nil && a.vmEnded(ctx, in) {
+	if o.err != nil && a.vmEnds(ctx, in) {
 		return nil // the VM ended under its script; the next look says how
 	}
 	return a.concludeScript(in, scriptStatus(o.result, o.err), "")
@@ -74,10 +74,30 @@ func (a *Agent) shell(ctx context.Context, in *instance) string {
 	return "/bin/sh"
 }
 
-// vmEnded says whether the VM does not run any more.
-func (a *Agent) vmEnded(ctx context.Context, in *instance) bool {
-	s, _, err := a.observe(ctx, in)
-	return err == nil && s.VM != vmUp
+const (
+	endGrace = 3 * time.Second // in which the end of a VM that cut a script off is seen
+	endLook  = 50 * time.Millisecond
+)
+
+// vmEnds says whether the VM does not run any more, or is seen to end within a
+// grace: what cuts a script off is often a dying hypervisor, whose connection breaks
+// before its process is gone.
+func (a *Agent) vmEnds(ctx context.Context, in *instance) bool {
+	ctx, cancel := context.WithTimeout(ctx, endGrace)
+	defer cancel()
+	for {
+		s, _, err := a.observe(ctx, in)
+		if err == nil && s.VM != vmUp {
+			return true
+		}
+		timer := time.NewTimer(endLook)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		}
+	}
 }
 
 // unknown concludes a script that an earlier agent began and did not see the end of.

@@ -82,6 +82,7 @@ func Handler(routes []Route, log *slog.Logger) http.Handler {
 func handle(route Route, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if route.Raw != nil {
+			defer abortOnPanic(r, log)
 			if err := route.Raw(w, r); err != nil {
 				respondError(w, r, log, err)
 			}
@@ -138,6 +139,15 @@ func withRequestID(next http.Handler) http.Handler {
 		w.Header().Set("X-Request-Id", id)
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id)))
 	})
+}
+
+// abortOnPanic breaks the connection of a handler that panicked: it may have written
+// a part of its answer, and nothing may make that part look whole.
+func abortOnPanic(r *http.Request, log *slog.Logger) {
+	if p := recover(); p != nil {
+		log.ErrorContext(r.Context(), "handler panicked", "panic", p, "stack", string(debug.Stack()))
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // recovered turns a panic of a handler into an internal error.

@@ -253,7 +253,6 @@ func TestRawAnswersAreLeftAlone(t *testing.T) {
 func TestPanicsBecomeInternalErrors(t *testing.T) {
 	for name, route := range map[string]Route{
 		"handler": {Pattern: "GET /x", Do: func(*Request) (any, error) { panic("secret/path") }},
-		"raw":     {Pattern: "GET /x", Raw: func(http.ResponseWriter, *http.Request) error { var p *Params; p.query = nil; return nil }},
 	} {
 		a := ask([]Route{route}, httptest.NewRequest(http.MethodGet, "/x", nil))
 		status, message, _ := a.envelope(t)
@@ -347,5 +346,23 @@ func TestAnEmptyListIsAnArray(t *testing.T) {
 	a := one(List[string](nil), nil)
 	if got := a.Body.String(); got != "{\"status\":\"OK\",\"message\":\"\",\"body\":[]}\n" {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestPanicInAStreamBreaksTheConnection(t *testing.T) {
+	server := httptest.NewServer(Handler([]Route{{Pattern: "GET /bulk", Permission: Open, Raw: func(w http.ResponseWriter, _ *http.Request) error {
+		w.Header().Set("Content-Length", "1000")
+		_, _ = w.Write([]byte("half"))
+		panic("gone wrong")
+	}}}, slog.New(slog.DiscardHandler)))
+	defer server.Close()
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	resp, err := http.Get(server.URL + "/bulk")
+	if err == nil {
+		_, err = io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+	}
+	if err == nil {
+		t.Error("a half written answer looks whole")
 	}
 }

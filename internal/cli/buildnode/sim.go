@@ -31,7 +31,7 @@ func simCommand(g *globals) *cobra.Command {
 cloud without a hypervisor. Nothing touches the disk unless --data-dir is given; with it,
 nodes and VMs outlive the process, however it ends.`,
 		Example: `  buildnode sim --nodes 100 --controller http://127.0.0.1:8090 --token "$(buildyard node token)"
-  buildnode sim --nodes 3 --boot 2s --pull 5s --data-dir ./sim --controller http://127.0.0.1:8090 --token-file token`,
+  buildnode sim --nodes 3 --boot 2s --pull 5s --data-dir ./sim --controller http://127.0.0.1:8090 --token 3f2a...`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
