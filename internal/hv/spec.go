@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -27,6 +28,7 @@ const (
 	MinMemoryMB = 64
 	MaxDisks    = 16
 	MaxPorts    = 256
+	MaxDeltas   = 62 // layers above the base of one disk
 
 	// DefaultBootTimeout is used when a Spec gives none.
 	DefaultBootTimeout = 90 * time.Second
@@ -56,10 +58,21 @@ type Spec struct {
 	Labels map[string]string
 }
 
-// Disk is one immutable base image.
+// Disk is what one disk of a VM begins with: an immutable base image and the
+// immutable layers above it. None of them is ever written to.
 type Disk struct {
-	Path   string // absolute
-	Format string // "raw", "qcow2": never guessed from the content
+	Path   string // of the base; absolute
+	Format string // of the base: "raw", "qcow2"; never guessed from the content
+
+	// Deltas are the layers above the base, the lowest first: absolute paths of
+	// qcow2 files that hold what was changed and name no file beneath them, as
+	// Save makes them.
+	Deltas []string `json:",omitempty"`
+}
+
+// Equal says whether two disks begin with the same files.
+func (d Disk) Equal(o Disk) bool {
+	return d.Path == o.Path && d.Format == o.Format && slices.Equal(d.Deltas, o.Deltas)
 }
 
 // PortRule makes a guest port reachable on the host.
@@ -99,6 +112,11 @@ func (s Spec) Validate() error {
 		return Refuse("%d port rules: at most %d are possible", len(s.Ports), MaxPorts)
 	case s.BootTimeout < 0:
 		return Refuse("boot time-out %s is negative", s.BootTimeout)
+	}
+	for _, d := range s.Disks {
+		if len(d.Deltas) > MaxDeltas {
+			return Refuse("%d layers above %s: at most %d are possible", len(d.Deltas), d.Path, MaxDeltas)
+		}
 	}
 	for _, p := range s.Ports {
 		if err := p.validate(); err != nil {

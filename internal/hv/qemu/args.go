@@ -9,6 +9,9 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
+// rootPorts is how many devices can be plugged in while a guest runs.
+const rootPorts = 4
+
 // serialBytes is how much of the serial console is kept, in QEMU's memory: a
 // guest that writes there for ever fills no disk.
 const serialBytes = 64 << 10
@@ -26,11 +29,27 @@ type launch struct {
 	noFlush bool
 }
 
-// diskFiles is one disk: the overlay that is written on its base.
+// diskFiles is one disk: the files that are only read, lowest first, and the
+// overlay that is written, opened twice so that a save can make it read-only.
 type diskFiles struct {
-	overlay, base int
-	format        string // of the base
+	layers     []layerFile
+	generation int // of the overlay
+	rw, ro     int
 }
+
+// layerFile is one image that is only read.
+type layerFile struct {
+	node   string
+	format string
+	fd     int
+}
+
+// layout names the devices and slots below. A state loads only into the same
+// ones: whoever changes them gives the layout a new name.
+const layout = "q35-1"
+
+// firstDiskSlot is the PCI slot of disk 0; there is room for hv.MaxDisks.
+const firstDiskSlot = 0x8
 
 // commandLine is the whole of what QEMU is told, without the program's name.
 // Everything is named, nothing is left to defaults: a saved state needs the
@@ -49,18 +68,26 @@ func commandLine(l launch) []string {
 		"-action", "panic=pause",
 		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d,server=on,wait=off", l.qmp), "-mon", "chardev=qmp,mode=control",
 		"-chardev", fmt.Sprintf("ringbuf,id=serial,size=%d", serialBytes), "-device", "isa-serial,chardev=serial",
-		"-device", "virtio-serial-pci",
+		"-device", "vmgenid,guid=auto", // tells a resumed guest that it is another one
+		// The screen of a console that may be asked for later: no port is opened.
+		"-vnc", "none,password=on", "-device", "VGA,id=vga,addr=0x1",
+		"-device", "virtio-serial-pci,id=vserial,addr=0x2",
 		"-chardev", fmt.Sprintf("socket,id=qga,fd=%d,server=on,wait=off", l.qga),
 		"-device", "virtserialport,chardev=qga,id=qga0,name=org.qemu.guest_agent.0",
-		"-object", "rng-builtin,id=rng", "-device", "virtio-rng-pci,rng=rng",
+		"-object", "rng-builtin,id=rng", "-device", "virtio-rng-pci,id=rng0,rng=rng,addr=0x3",
 		"-device", "pvpanic",
-		"-netdev", netdev(l.ports), "-device", "virtio-net-pci,netdev=net0,romfile=",
+		"-netdev", netdev(l.ports), "-device", "virtio-net-pci,id=nic0,netdev=net0,romfile=,addr=0x4",
+		"-device", "qemu-xhci,id=usb,addr=0x5",
+	}
+	for i := range rootPorts {
+		args = append(args, "-device", fmt.Sprintf("pcie-root-port,id=port%d,chassis=%d,addr=0x6.%d,multifunction=on", i, i+1, i))
 	}
 	if l.sandbox {
 		args = append(args, "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
 	}
+	var sets fdSets
 	for i, d := range l.disks {
-		args = append(args, diskArgs(i, d, l.noFlush)...)
+		args = append(args, diskArgs(i, d, &sets, l.noFlush)...)
 	}
 	return args
 }
@@ -83,33 +110,54 @@ func netdev(ports []hv.PortRule) string {
 	return b.String()
 }
 
-// diskArgs gives QEMU one disk. Both files are open already; the base's own
-// idea of what lies beneath it is overridden, for it comes from outside.
-func diskArgs(i int, d diskFiles, noFlush bool) []string {
-	set := 2*i + 1
-	cache := map[string]any{"direct": false, "no-flush": noFlush}
-	base := map[string]any{
-		"driver": d.format, "node-name": fmt.Sprint("base", i), "read-only": true,
-		"file": map[string]any{"driver": "file", "filename": fmt.Sprintf("/dev/fdset/%d", set+1), "read-only": true},
+// fdSets hands out the numbers under which QEMU knows open files.
+type fdSets int
+
+// add makes a set of the files and answers its name.
+func (n *fdSets) add(args *[]string, files ...int) string {
+	*n++
+	for _, fd := range files {
+		*args = append(*args, "-add-fd", fmt.Sprintf("fd=%d,set=%d", fd, *n))
 	}
-	if d.format == "qcow2" {
-		base["backing"] = nil
+	return fmt.Sprintf("/dev/fdset/%d", *n)
+}
+
+// diskArgs gives QEMU one disk. All files are open already; what a layer says
+// about a file beneath it is overridden, for it comes from outside.
+func diskArgs(i int, d diskFiles, sets *fdSets, noFlush bool) []string {
+	var args []string
+	var below any
+	for _, l := range d.layers {
+		node := map[string]any{
+			"driver": l.format, "node-name": l.node, "read-only": true,
+			"file": map[string]any{"driver": "file", "filename": sets.add(&args, l.fd), "read-only": true},
+		}
+		if l.format == "qcow2" {
+			node["backing"] = below
+		}
+		args = append(args, "-blockdev", object(node))
+		below = l.node
 	}
-	overlay := map[string]any{
-		"driver": "qcow2", "node-name": fmt.Sprint("disk", i), "backing": fmt.Sprint("base", i),
-		"discard": "unmap", "cache": cache,
-		"file": map[string]any{
-			"driver": "file", "filename": fmt.Sprintf("/dev/fdset/%d", set), "discard": "unmap", "cache": cache,
-		},
-	}
+	top := overlayNode(i, d.generation, sets.add(&args, d.rw, d.ro), noFlush)
+	top["backing"] = below
 	boot := ""
 	if i == 0 {
 		boot = ",bootindex=1"
 	}
-	return []string{
-		"-add-fd", fmt.Sprintf("fd=%d,set=%d", d.overlay, set), "-add-fd", fmt.Sprintf("fd=%d,set=%d", d.base, set+1),
-		"-blockdev", object(base), "-blockdev", object(overlay),
-		"-device", fmt.Sprintf("virtio-blk-pci,id=vd%d,drive=disk%d%s", i, i, boot),
+	return append(args, "-blockdev", object(top), "-device",
+		fmt.Sprintf("virtio-blk-pci,id=vd%d,drive=%s,addr=%#x,werror=stop,rerror=stop%s", i, overlayName(i, d.generation), firstDiskSlot+i, boot))
+}
+
+func overlayName(disk, generation int) string { return fmt.Sprintf("disk%d-%d", disk, generation) }
+
+// overlayNode is the block node of an overlay, still without what lies beneath.
+// QEMU locks nothing: with locks, a frozen overlay could not be read by another
+// QEMU, and the source of a save not go on. The VM's lock file is the guard.
+func overlayNode(disk, generation int, file string, noFlush bool) map[string]any {
+	cache := map[string]any{"direct": false, "no-flush": noFlush}
+	return map[string]any{
+		"driver": "qcow2", "node-name": overlayName(disk, generation), "backing": nil, "discard": "unmap", "cache": cache,
+		"file": map[string]any{"driver": "file", "filename": file, "locking": "off", "discard": "unmap", "cache": cache},
 	}
 }
 

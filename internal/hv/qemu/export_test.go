@@ -3,8 +3,5 @@ package qemu
 // SetStep has f called before each durable step of a start or a removal.
 func (d *Driver) SetStep(f func(name string)) { d.step = f }
 
-// Overlay makes an instance's disk.
-var Overlay = createOverlay
-
 // Boots tries the boot sector under an accelerator.
 var Boots = (*Driver).boots

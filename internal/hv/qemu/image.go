@@ -81,19 +81,12 @@ func Convert(ctx context.Context, src hv.Disk, dst hv.Disk) error {
 	})
 }
 
-// createOverlay makes an instance's disk on a base that is not opened: its
-// size is known, and QEMU is told the base anew at each start. With extended
-// L2 entries a 4 KiB write costs 4 KiB, and saving stores only what changed.
-func createOverlay(ctx context.Context, path string, base hv.Disk, size int64) error {
-	if _, err := os.Stat(path); err == nil {
-		return nil
-	}
-	abs, err := filepath.Abs(base.Path)
-	if err != nil {
-		return err
-	}
+// createOverlay makes an empty overlay of size bytes. It names no file beneath
+// it: QEMU is told that at each start. With extended L2 entries a 4 KiB write
+// costs 4 KiB, and saving stores only what changed.
+func createOverlay(ctx context.Context, path string, size int64) error {
 	return placed(path, func(part string) error {
-		_, err := runTool(ctx, imageQuick, imageTool, "create", "-q", "-u", "-f", "qcow2", "-F", base.Format, "-b", abs,
+		_, err := runTool(ctx, imageQuick, imageTool, "create", "-q", "-f", "qcow2",
 			"-o", "extended_l2=on,cluster_size=128k", "--", part, strconv.FormatInt(size, 10))
 		return err
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
@@ -21,7 +22,6 @@ const (
 	serialFile = "serial.log"  // end of the serial console, saved when a start fails
 	qmpSocket  = "qmp.sock"
 	qgaSocket  = "qga.sock"
-	diskFile   = "overlay%d.qcow2"
 
 	// tempPrefix begins the names of directories that are being made or
 	// removed. No VM id begins with a dot.
@@ -37,6 +37,13 @@ type config struct {
 	CPU         string
 	Accelerator string
 	Version     string // of QEMU
+
+	// Generations are this VM's overlays, lowest first; the last one is written
+	// to. Every disk has one of each. nil means generation 0 alone. Each save of
+	// a running guest puts a new one on top, under a number never used before.
+	Generations []int
+	LastUsed    int // highest generation that was ever made
+	Saving      int // generation of a save that has not been settled; 0 = none
 }
 
 // process identifies a QEMU beyond doubt: a pid alone may be used again.
@@ -53,6 +60,24 @@ type ending struct {
 	Asked   bool
 	At      time.Time
 	Failure string
+}
+
+// generations answers the overlays that the VM's disks have.
+func (m *machine) generations() []int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cfg.Generations == nil {
+		return []int{0}
+	}
+	return slices.Clone(m.cfg.Generations)
+}
+
+// overlay answers the path of an overlay of a disk.
+func (m *machine) overlay(disk, generation int) string {
+	if generation == 0 {
+		return filepath.Join(m.dir, fmt.Sprintf("overlay%d.qcow2", disk))
+	}
+	return filepath.Join(m.dir, fmt.Sprintf("overlay%d-%d.qcow2", disk, generation))
 }
 
 // writeJSON replaces dir/name durably: a crash leaves the old file or the new.

@@ -64,20 +64,10 @@ func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (
 // it runs as another user, and the directory is ours alone.
 func (m *machine) openFiles(ctx context.Context, files *inherited, l *launch) error {
 	for i, disk := range l.spec.Disks {
-		base, size, err := openBase(disk)
+		d, err := m.openDisk(ctx, i, disk, files)
 		if err != nil {
 			return err
 		}
-		d := diskFiles{format: disk.Format, base: files.add(base)}
-		if err := createOverlay(ctx, m.overlay(i), disk, size); err != nil {
-			return err
-		}
-		m.d.step("start: overlay")
-		overlay, err := os.OpenFile(m.overlay(i), os.O_RDWR, 0)
-		if err != nil {
-			return err
-		}
-		d.overlay = files.add(overlay)
 		l.disks = append(l.disks, d)
 	}
 	for name, number := range map[string]*int{qmpSocket: &l.qmp, qgaSocket: &l.qga} {
@@ -88,6 +78,48 @@ func (m *machine) openFiles(ctx context.Context, files *inherited, l *launch) er
 		*number = files.add(f)
 	}
 	return nil
+}
+
+// openDisk opens the layers of disk i and the overlays of this VM on them.
+func (m *machine) openDisk(ctx context.Context, i int, disk hv.Disk, files *inherited) (d diskFiles, err error) {
+	var size int64
+	images := []hv.Disk{{Path: disk.Path, Format: disk.Format}}
+	for _, path := range disk.Deltas {
+		images = append(images, hv.Disk{Path: path, Format: "qcow2"})
+	}
+	for k, image := range images {
+		f, n, err := openBase(image)
+		if err != nil {
+			return d, err
+		}
+		size = n
+		d.layers = append(d.layers, layerFile{node: fmt.Sprintf("disk%d-layer%d", i, k), format: image.Format, fd: files.add(f)})
+	}
+	generations := m.generations()
+	last := len(generations) - 1
+	for _, g := range generations[:last] {
+		f, err := os.Open(m.overlay(i, g))
+		if err != nil {
+			return d, err
+		}
+		d.layers = append(d.layers, layerFile{node: overlayName(i, g), format: "qcow2", fd: files.add(f)})
+	}
+	d.generation = generations[last]
+	path := m.overlay(i, d.generation)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && last == 0 {
+		if err := createOverlay(ctx, path, size); err != nil {
+			return d, err
+		}
+	}
+	m.d.step("start: overlay")
+	for mode, number := range map[int]*int{os.O_RDWR: &d.rw, os.O_RDONLY: &d.ro} {
+		f, err := os.OpenFile(path, mode, 0)
+		if err != nil {
+			return d, err
+		}
+		*number = files.add(f)
+	}
+	return d, nil
 }
 
 // begin notes what is about to be started and forgets the last run.

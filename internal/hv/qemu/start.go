@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -77,7 +76,7 @@ func (d *Driver) ensure(spec hv.Spec) (*machine, error) {
 		m.mu.Lock()
 		old := m.cfg.Spec
 		m.mu.Unlock()
-		if old.UUID != spec.UUID || !slices.Equal(old.Disks, spec.Disks) {
+		if old.UUID != spec.UUID || !slices.EqualFunc(old.Disks, spec.Disks, hv.Disk.Equal) {
 			return nil, hv.Refuse("it exists with another UUID or other disks")
 		}
 		return m, nil
@@ -221,6 +220,3 @@ func (m *machine) giveUp(ctx context.Context, r *run, err error) error {
 	}
 	return errors.Join(err, m.kill(ctx, r, ending{Failure: "the start failed: " + err.Error()}))
 }
-
-// overlay answers the path of disk number i.
-func (m *machine) overlay(i int) string { return filepath.Join(m.dir, fmt.Sprintf(diskFile, i)) }

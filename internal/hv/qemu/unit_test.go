@@ -32,25 +32,36 @@ func TestCommandLine(t *testing.T) {
 		},
 		host: hv.Host{Machine: "pc-q35-7.2", Accelerator: "tcg", CPU: "max"},
 		qmp:  7, qga: 8, sandbox: true,
-		disks: []diskFiles{{overlay: 3, base: 4, format: "qcow2"}, {overlay: 5, base: 6, format: "raw"}},
+		disks: []diskFiles{
+			{layers: []layerFile{{"disk0-layer0", "qcow2", 4}, {"disk0-layer1", "qcow2", 9}}, generation: 2, rw: 3, ro: 10},
+			{layers: []layerFile{{"disk1-layer0", "raw", 6}}, rw: 5, ro: 11},
+		},
 	})
 	want := strings.Fields(`-uuid 6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c11 -name guest=a,,b=c -nodefaults -no-user-config -display none
  -machine pc-q35-7.2,dump-guest-core=off -accel tcg,thread=multi -cpu max -smp 2 -m 512M -boot menu=off,strict=on -action panic=pause
  -chardev socket,id=qmp,fd=7,server=on,wait=off -mon chardev=qmp,mode=control
  -chardev ringbuf,id=serial,size=65536 -device isa-serial,chardev=serial
- -device virtio-serial-pci -chardev socket,id=qga,fd=8,server=on,wait=off
+ -device vmgenid,guid=auto -vnc none,password=on -device VGA,id=vga,addr=0x1
+ -device virtio-serial-pci,id=vserial,addr=0x2 -chardev socket,id=qga,fd=8,server=on,wait=off
  -device virtserialport,chardev=qga,id=qga0,name=org.qemu.guest_agent.0
- -object rng-builtin,id=rng -device virtio-rng-pci,rng=rng -device pvpanic
- -netdev user,id=net0,ipv6=off,hostfwd=tcp:0.0.0.0:10000-:22,hostfwd=udp:127.0.0.1:10001-:53 -device virtio-net-pci,netdev=net0,romfile=
+ -object rng-builtin,id=rng -device virtio-rng-pci,id=rng0,rng=rng,addr=0x3 -device pvpanic
+ -netdev user,id=net0,ipv6=off,hostfwd=tcp:0.0.0.0:10000-:22,hostfwd=udp:127.0.0.1:10001-:53
+ -device virtio-net-pci,id=nic0,netdev=net0,romfile=,addr=0x4 -device qemu-xhci,id=usb,addr=0x5
+ -device pcie-root-port,id=port0,chassis=1,addr=0x6.0,multifunction=on -device pcie-root-port,id=port1,chassis=2,addr=0x6.1,multifunction=on
+ -device pcie-root-port,id=port2,chassis=3,addr=0x6.2,multifunction=on -device pcie-root-port,id=port3,chassis=4,addr=0x6.3,multifunction=on
  -sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny
- -add-fd fd=3,set=1 -add-fd fd=4,set=2
- -blockdev {"backing":null,"driver":"qcow2","file":{"driver":"file","filename":"/dev/fdset/2","read-only":true},"node-name":"base0","read-only":true}
- -blockdev {"backing":"base0","cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"qcow2","file":{"cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"file","filename":"/dev/fdset/1"},"node-name":"disk0"}
- -device virtio-blk-pci,id=vd0,drive=disk0,bootindex=1
- -add-fd fd=5,set=3 -add-fd fd=6,set=4
- -blockdev {"driver":"raw","file":{"driver":"file","filename":"/dev/fdset/4","read-only":true},"node-name":"base1","read-only":true}
- -blockdev {"backing":"base1","cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"qcow2","file":{"cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"file","filename":"/dev/fdset/3"},"node-name":"disk1"}
- -device virtio-blk-pci,id=vd1,drive=disk1`)
+ -add-fd fd=4,set=1
+ -blockdev {"backing":null,"driver":"qcow2","file":{"driver":"file","filename":"/dev/fdset/1","read-only":true},"node-name":"disk0-layer0","read-only":true}
+ -add-fd fd=9,set=2
+ -blockdev {"backing":"disk0-layer0","driver":"qcow2","file":{"driver":"file","filename":"/dev/fdset/2","read-only":true},"node-name":"disk0-layer1","read-only":true}
+ -add-fd fd=3,set=3 -add-fd fd=10,set=3
+ -blockdev {"backing":"disk0-layer1","cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"qcow2","file":{"cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"file","filename":"/dev/fdset/3","locking":"off"},"node-name":"disk0-2"}
+ -device virtio-blk-pci,id=vd0,drive=disk0-2,addr=0x8,werror=stop,rerror=stop,bootindex=1
+ -add-fd fd=6,set=4
+ -blockdev {"driver":"raw","file":{"driver":"file","filename":"/dev/fdset/4","read-only":true},"node-name":"disk1-layer0","read-only":true}
+ -add-fd fd=5,set=5 -add-fd fd=11,set=5
+ -blockdev {"backing":"disk1-layer0","cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"qcow2","file":{"cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"file","filename":"/dev/fdset/5","locking":"off"},"node-name":"disk1-0"}
+ -device virtio-blk-pci,id=vd1,drive=disk1-0,addr=0x9,werror=stop,rerror=stop`)
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
