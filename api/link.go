@@ -118,7 +118,7 @@ type StartOrder struct {
 
 // Script is a startup script.
 type Script struct {
-	Text       string `json:"text"` // a secret: never logged
+	Text       []byte `json:"text"` // any bytes; a secret: never logged
 	AtBoot     bool   `json:"at_boot,omitempty"`
 	Monitoring bool   `json:"monitoring,omitempty"`
 	Timeout    int    `json:"timeout"`    // seconds

@@ -71,7 +71,7 @@ func TestTerminateInEveryPhase(t *testing.T) {
 				w.source.set(tt.pull, nil)
 				edit := func(*api.StartOrder) {}
 				if tt.script != "" {
-					edit = withScript(api.Script{Text: tt.script, Monitoring: true, Timeout: 90})
+					edit = withScript(api.Script{Text: []byte(tt.script), Monitoring: true, Timeout: 90})
 				}
 				w.control.order(startOrder(edit))
 				w.until(tt.in)
@@ -142,14 +142,14 @@ func TestScripts(t *testing.T) {
 		code   int
 		vm     string
 	}{
-		"ok":            {api.Script{Text: "echo hi", Monitoring: true}, api.PhaseScriptOK, "", 0, "running"},
-		"not monitored": {api.Script{Text: "exit 4"}, api.PhaseScriptOK, "", 4, "running"},
-		"stop":          {api.Script{Text: "exit 4", Monitoring: true}, api.PhaseScriptEnded, "startup script exit code 4", 4, "stopped"},
-		"keep":          {api.Script{Text: "exit 4", Monitoring: true, OnFailure: 1}, api.PhaseScriptEnded, "startup script exit code 4", 4, "running"},
-		"delete":        {api.Script{Text: "exit 4", Monitoring: true, OnFailure: 2}, api.PhaseScriptEnded, "startup script exit code 4", 4, "deleted"},
-		"time-out":      {api.Script{Text: "sleep 100", Monitoring: true, Timeout: 5}, api.PhaseScriptEnded, "startup script exit code -1", -1, "stopped"},
-		"default":       {api.Script{Text: "sleep 91", Monitoring: true}, api.PhaseScriptEnded, "startup script exit code -1", -1, "stopped"},
-		"long":          {api.Script{Text: "sleep 300"}, api.PhaseScriptOK, "", 0, "running"},
+		"ok":            {api.Script{Text: []byte("echo hi"), Monitoring: true}, api.PhaseScriptOK, "", 0, "running"},
+		"not monitored": {api.Script{Text: []byte("exit 4")}, api.PhaseScriptOK, "", 4, "running"},
+		"stop":          {api.Script{Text: []byte("exit 4"), Monitoring: true}, api.PhaseScriptEnded, "startup script exit code 4", 4, "stopped"},
+		"keep":          {api.Script{Text: []byte("exit 4"), Monitoring: true, OnFailure: 1}, api.PhaseScriptEnded, "startup script exit code 4", 4, "running"},
+		"delete":        {api.Script{Text: []byte("exit 4"), Monitoring: true, OnFailure: 2}, api.PhaseScriptEnded, "startup script exit code 4", 4, "deleted"},
+		"time-out":      {api.Script{Text: []byte("sleep 100"), Monitoring: true, Timeout: 5}, api.PhaseScriptEnded, "startup script exit code -1", -1, "stopped"},
+		"default":       {api.Script{Text: []byte("sleep 91"), Monitoring: true}, api.PhaseScriptEnded, "startup script exit code -1", -1, "stopped"},
+		"long":          {api.Script{Text: []byte("sleep 300")}, api.PhaseScriptOK, "", 0, "running"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, sim.Options{}, func(w *world) {
@@ -173,7 +173,7 @@ func TestScripts(t *testing.T) {
 
 func TestScriptOutputIsCapped(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
-		w.control.order(startOrder(withScript(api.Script{Text: "seq 100000", Monitoring: true})))
+		w.control.order(startOrder(withScript(api.Script{Text: []byte("seq 100000"), Monitoring: true})))
 		w.until(api.PhaseScriptOK)
 		out := w.control.status(idA).Script.Stdout
 		if len(out) != maxOutput || !strings.HasSuffix(out, "\n100000\n") {
@@ -242,7 +242,7 @@ func TestVMThatEndsByItself(t *testing.T) {
 
 func TestVMThatCrashesUnderItsScript(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
-		w.control.order(startOrder(withScript(api.Script{Text: "sleep 5; crash", Monitoring: true})))
+		w.control.order(startOrder(withScript(api.Script{Text: []byte("sleep 5; crash"), Monitoring: true})))
 		w.until(api.PhaseStopped)
 	})
 }

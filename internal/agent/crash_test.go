@@ -23,24 +23,24 @@ type life struct {
 var lives = []life{
 	{name: "plain", ok: []api.Phase{api.PhaseRunning}},
 	{
-		name: "script", script: &api.Script{Text: "sleep 2", Monitoring: true},
+		name: "script", script: &api.Script{Text: []byte("sleep 2"), Monitoring: true},
 		ok: []api.Phase{api.PhaseScriptOK, api.PhaseScriptEnded},
 	},
 	{
-		name: "failing script", script: &api.Script{Text: "exit 1", Monitoring: true},
+		name: "failing script", script: &api.Script{Text: []byte("exit 1"), Monitoring: true},
 		ok: []api.Phase{api.PhaseScriptEnded},
 	},
 	{
-		name: "deleting script", script: &api.Script{Text: "exit 1", Monitoring: true, OnFailure: 2},
+		name: "deleting script", script: &api.Script{Text: []byte("exit 1"), Monitoring: true, OnFailure: 2},
 		ok: []api.Phase{api.PhaseScriptEnded},
 	},
 	{
-		name: "unmonitored script", script: &api.Script{Text: "sleep 2"},
+		name: "unmonitored script", script: &api.Script{Text: []byte("sleep 2")},
 		ok: []api.Phase{api.PhaseScriptOK},
 	},
 	{name: "ended in its pull", early: 500 * time.Millisecond},
 	{name: "ended in its start", early: 1500 * time.Millisecond},
-	{name: "ended in its script", early: 3 * time.Second, script: &api.Script{Text: "sleep 50", Monitoring: true}},
+	{name: "ended in its script", early: 3 * time.Second, script: &api.Script{Text: []byte("sleep 50"), Monitoring: true}},
 }
 
 // TestKilledAnywhere kills the agent at each step that it takes in each life, starts
@@ -139,7 +139,7 @@ func TestOutcomeUnknown(t *testing.T) {
 					w := newWorld(t, sim.Options{})
 					g := newGate(-1)
 					stop := w.boot(g)
-					w.control.order(startOrder(withScript(api.Script{Text: "sleep 60", Monitoring: tt.monitoring})))
+					w.control.order(startOrder(withScript(api.Script{Text: []byte("sleep 60"), Monitoring: tt.monitoring})))
 					w.until(api.PhaseRunning)
 					time.Sleep(5 * time.Second)
 					if how == "killed" {

@@ -132,7 +132,7 @@ func command(script *api.Script) hv.Command {
 			limit = scriptDefault
 		}
 	}
-	return hv.Script([]byte(script.Text), limit)
+	return hv.Script(script.Text, limit)
 }
 
 func scriptStatus(r hv.Result, err error) *api.ScriptStatus {

@@ -35,7 +35,7 @@ func vmOf(in *api.LinkVM, old *farm.VMInfo) *farm.VMInfo {
 
 func scriptOf(in *api.ScriptStatus) *farm.ScriptResult {
 	r := &farm.ScriptResult{
-		Code: in.Code, TimedOut: in.TimedOut, Stdout: tail(in.Stdout, maxOutput), Stderr: tail(in.Stderr, maxOutput),
+		Code: in.Code, TimedOut: in.TimedOut, Stdout: []byte(tail(in.Stdout, maxOutput)), Stderr: []byte(tail(in.Stderr, maxOutput)),
 	}
 	for _, e := range in.Errors[:min(len(in.Errors), 10)] {
 		r.Errors = append(r.Errors, tail(e, maxMessage))

@@ -131,7 +131,7 @@ func TestFailuresEndInError(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
 				a := c.join("one", 1)
 				id := c.mustStart(StartRequest{Options: farm.StartOptions{
-					Script: "false", ScriptMonitoring: true, ScriptOnFailure: tc.handler,
+					Script: []byte("false"), ScriptMonitoring: true, ScriptOnFailure: tc.handler,
 				}})[0]
 				o := a.take(api.OrderStart)
 				if tc.phase != api.PhaseFailed {

@@ -120,7 +120,7 @@ func (c *Controller) startOrder(inst *farm.Instance) *api.StartOrder {
 		VMName: VMName(c.opts.VMNamePrefix, inst), PortOverride: o.PortOverride,
 		StartTimeout: int(c.opts.StartTimeout / time.Second),
 	}
-	if o.Script != "" {
+	if len(o.Script) > 0 {
 		order.Script = &api.Script{
 			Text: o.Script, AtBoot: o.ScriptCondition == 1, Monitoring: o.ScriptMonitoring,
 			Timeout: o.ScriptTimeout, OnFailure: int(o.ScriptOnFailure),

@@ -94,7 +94,7 @@ type StartOptions struct {
 	Priority         int       `json:"priority"` // 1..10000, lower is more urgent
 	PinnedNode       string    `json:"pinned_node,omitempty"`
 	NameTemplate     string    `json:"name_template,omitempty"`
-	Script           string    `json:"script,omitempty"` // decoded text; a secret
+	Script           []byte    `json:"script,omitempty"` // as decoded, any bytes; a secret
 	ScriptCondition  int       `json:"script_condition,omitempty"`
 	ScriptMonitoring bool      `json:"script_monitoring,omitempty"`
 	ScriptTimeout    int       `json:"script_timeout,omitempty"` // seconds
@@ -182,8 +182,8 @@ type Port struct {
 type ScriptResult struct {
 	Code     int      `json:"code"` // -1 when it timed out or never ran
 	TimedOut bool     `json:"timed_out,omitempty"`
-	Stdout   string   `json:"stdout,omitempty"`
-	Stderr   string   `json:"stderr,omitempty"`
+	Stdout   []byte   `json:"stdout,omitempty"` // bytes, so that no escaping lets a record grow
+	Stderr   []byte   `json:"stderr,omitempty"`
 	Errors   []string `json:"errors,omitempty"`
 }
 

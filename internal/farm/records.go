@@ -61,7 +61,7 @@ type SaveOptions struct {
 	NewTemplateName       string `json:"new_template_name,omitempty"`
 	Description           string `json:"description,omitempty"`
 	Suspend               bool   `json:"suspend"`
-	Script                string `json:"script,omitempty"` // decoded text; a secret
+	Script                []byte `json:"script,omitempty"` // as decoded, any bytes; a secret
 	SanityTest            bool   `json:"sanity_test,omitempty"`
 	RevertBeforePush      bool   `json:"revert_before_push,omitempty"`
 	RevertTag             string `json:"revert_tag,omitempty"`

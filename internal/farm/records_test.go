@@ -68,7 +68,7 @@ func TestScriptResultOK(t *testing.T) {
 		want   bool
 	}{
 		{farm.ScriptResult{}, true},
-		{farm.ScriptResult{Stderr: "noise"}, true},
+		{farm.ScriptResult{Stderr: []byte("noise")}, true},
 		{farm.ScriptResult{Code: 1}, false},
 		{farm.ScriptResult{Code: -1}, false},
 		{farm.ScriptResult{TimedOut: true}, false},

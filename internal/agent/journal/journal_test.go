@@ -33,7 +33,7 @@ func start(id, claim string) journal.Entry {
 	return journal.Entry{
 		Order: api.Order{
 			Kind: api.OrderStart, InstanceID: id, Claim: claim,
-			Start: &api.StartOrder{TemplateID: "t", ContentID: "c", Script: &api.Script{Text: "exit 0"}},
+			Start: &api.StartOrder{TemplateID: "t", ContentID: "c", Script: &api.Script{Text: []byte("exit 0")}},
 		},
 		State: journal.State{Claim: claim, Phase: api.PhaseAccepted},
 	}

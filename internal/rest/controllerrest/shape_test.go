@@ -91,9 +91,9 @@ func TestStartedInstance(t *testing.T) {
 		t.Error("a first poll without a description must be asked for one")
 	}
 	poll("0s", api.PollRequest{Info: &api.NodeInfo{Arch: "amd64", CPUs: 4, MemoryMB: 8192, Driver: "sim"}, HasHeld: true})
-	id := c.start(`,"script_monitoring":true,"startup_script":"dHJ1ZQ=="`)
+	id := c.start(`,"script_monitoring":true,"startup_script":"dHJ1ZSDp/w=="`)
 	order := poll("5s", api.PollRequest{}).Orders[0]
-	want(t, "script in the order", order.Start.Script.Text, "true")
+	want(t, "script in the order", string(order.Start.Script.Text), "true \xe9\xff") // not UTF-8, and kept
 	report, _ := json.Marshal(api.Report{Protocol: 1, NodeID: joined.NodeID, BootID: "boot", Statuses: []api.InstanceStatus{{
 		InstanceID: id, Claim: order.Claim, No: 1, Phase: api.PhaseScriptOK, Script: &api.ScriptStatus{Stdout: "hi"},
 		VM: &api.LinkVM{

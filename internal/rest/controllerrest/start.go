@@ -19,7 +19,7 @@ const (
 	maxExternalID   = 4096
 	maxTag          = 1024
 	maxNameTemplate = 512
-	maxScript       = 512 << 10 // decoded; a record must fit its transaction
+	maxScript       = 256 << 10 // decoded; a record with it must fit a transaction of the store
 	maxScriptTime   = 24 * 60 * 60
 	maxPorts        = 64
 )
@@ -88,7 +88,7 @@ func script(p *rest.Params, o *farm.StartOptions) {
 		}
 		return
 	}
-	if o.Script == "" {
+	if len(o.Script) == 0 {
 		p.Fail("script_monitoring", "needs a startup_script to monitor")
 	}
 }
@@ -96,7 +96,7 @@ func script(p *rest.Params, o *farm.StartOptions) {
 const defaultScriptTimeout = 90 // seconds
 
 // decodeScript reads a base64 text of either alphabet, padded or not.
-func decodeScript(p *rest.Params, name string) string {
+func decodeScript(p *rest.Params, name string) []byte {
 	text := strings.Map(func(r rune) rune {
 		switch r {
 		case '\n', '\r', ' ', '\t', '=':
@@ -111,11 +111,11 @@ func decodeScript(p *rest.Params, name string) string {
 	raw, err := base64.RawStdEncoding.DecodeString(text)
 	switch {
 	case err != nil:
-		p.Fail(name, "must be base64 (%s)", err)
+		p.Fail(name, "must be base64 text")
 	case len(raw) > maxScript:
 		p.Fail(name, "must have at most %d bytes when decoded", maxScript)
 	}
-	return string(raw)
+	return raw
 }
 
 // ports reads the rules that replace those of the template. An empty array is an
