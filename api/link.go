@@ -80,6 +80,10 @@ type PollAnswer struct {
 	Orders   []Order `json:"orders,omitempty"`
 	NeedFull bool    `json:"need_full,omitempty"` // send Info and Held in full next time
 	Registry string  `json:"registry,omitempty"`  // when it changed
+	// Removed says that an operator removed this very node from the cloud: the agent
+	// removes every VM it holds and ends. It is never said of a node that is merely
+	// unknown, which may be a controller with the wrong records.
+	Removed bool `json:"removed,omitempty"`
 }
 
 // OrderKind is what an order asks for.
