@@ -94,7 +94,18 @@ type Tables struct {
 	Infos     *store.Table[farm.NodeInfo]
 	Groups    *store.Table[farm.Group]
 	Settings  *store.Table[Setting]
+	Removed   *store.Table[RemovedNode]
 }
+
+// RemovedNode is what is kept of a node that was removed, so that its agent can be
+// told so and not merely be unknown.
+type RemovedNode struct {
+	Credential string    `json:"credential"` // digest
+	At         time.Time `json:"at"`
+}
+
+// keepRemoved is how long a removed node is remembered.
+const keepRemoved = 7 * 24 * time.Hour
 
 // Setting is a value that the controller keeps for itself.
 type Setting struct {
@@ -108,6 +119,7 @@ const (
 	kindInfo     = store.Kind("d")
 	kindGroup    = store.Kind("g")
 	kindSetting  = store.Kind("s")
+	kindRemoved  = store.Kind("r")
 )
 
 // byNode is the index of instances by the node they are placed on.
@@ -126,12 +138,13 @@ func NewTables() *Tables {
 		Infos:    store.NewTable[farm.NodeInfo](kindInfo),
 		Groups:   store.NewTable[farm.Group](kindGroup),
 		Settings: store.NewTable[Setting](kindSetting),
+		Removed:  store.NewTable[RemovedNode](kindRemoved),
 	}
 }
 
 // All gives every table, for opening the store.
 func (t *Tables) All() []store.AnyTable {
-	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings}
+	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed}
 }
 
 // New makes a controller over an open store. Nothing runs before Run.

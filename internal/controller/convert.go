@@ -11,16 +11,19 @@ import (
 const (
 	maxOutput  = 64 << 10
 	maxMessage = 4 << 10
+	maxField   = 1 << 10
+	maxVMPorts = 64
 )
 
 // vmOf makes the domain's VM of a node's; what the node leaves out stays as it was.
 func vmOf(in *api.LinkVM, old *farm.VMInfo) *farm.VMInfo {
 	vm := &farm.VMInfo{
-		UUID: in.UUID, Name: in.Name, Status: farm.VMStatus(in.Status), Version: in.Version,
-		CPUs: max(in.CPUs, 0), MemoryMB: max(in.MemoryMB, 0), IP: in.IP, HostIP: in.HostIP, MAC: in.MAC,
-		PID: in.PID, Accel: in.Accel, Created: in.Created, Accessed: in.Started, Started: in.Started, Stopped: in.Stopped,
+		UUID: tail(in.UUID, maxField), Name: tail(in.Name, maxField), Status: farm.VMStatus(tail(in.Status, maxField)),
+		Version: tail(in.Version, maxField), CPUs: max(in.CPUs, 0), MemoryMB: max(in.MemoryMB, 0),
+		IP: tail(in.IP, maxField), HostIP: tail(in.HostIP, maxField), MAC: tail(in.MAC, maxField),
+		PID: in.PID, Accel: tail(in.Accel, maxField), Created: in.Created, Accessed: in.Started, Started: in.Started, Stopped: in.Stopped,
 	}
-	for _, p := range in.Ports {
+	for _, p := range in.Ports[:min(len(in.Ports), maxVMPorts)] {
 		vm.Ports = append(vm.Ports, farm.Port(p))
 	}
 	if old != nil {

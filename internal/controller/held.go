@@ -127,7 +127,7 @@ func (c *Controller) tooManyUnknown(ctx context.Context) bool {
 	}
 	now, last := c.now().Unix(), c.alarmed.Load()
 	if now-last >= 60 && c.alarmed.CompareAndSwap(last, now) {
-		c.log.ErrorContext(ctx, "many VMs belong to nobody; none is removed: is this the right data directory?",
+		c.log.ErrorContext(ctx, "many VMs belong to nobody; none is removed: is this the right data directory? If it is, remove the node and join it again",
 			"unknown", strange, "owned", owned)
 	}
 	return true

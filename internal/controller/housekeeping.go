@@ -31,6 +31,11 @@ func (c *Controller) tidy(ctx context.Context) {
 			c.log.WarnContext(ctx, "could not tidy an instance", "instance", inst.ID, "error", err)
 		}
 	}
+	for id, node := range c.tables.Removed.All() {
+		if now.Sub(node.At) > keepRemoved {
+			_ = c.store.Commit(ctx, store.Delete(c.tables.Removed, id, store.Any)) // tried again at the next tick
+		}
+	}
 	for _, node := range c.tables.Nodes.All() {
 		if err := c.tidyNode(ctx, node, now); err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "could not tidy a node", "node", node.ID, "error", err)

@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"bytes"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -311,6 +313,9 @@ func TestSecondAgentIsRefused(t *testing.T) {
 		if _, err := b.tryPoll(api.PollRequest{}, 0); farm.CodeOf(err) != farm.CodeConflict {
 			t.Errorf("second agent: %v", err)
 		}
+		if _, err := c.Report(t.Context(), b.cred, api.Report{NodeID: b.id, BootID: b.boot}); farm.CodeOf(err) != farm.CodeConflict {
+			t.Errorf("report of a second agent: %v", err)
+		}
 		time.Sleep(takenOverAfter + time.Second)
 		if _, err := b.tryPoll(api.PollRequest{}, 0); err != nil {
 			t.Errorf("an agent after the first fell silent: %v", err)
@@ -352,17 +357,9 @@ func TestDeleteNode(t *testing.T) {
 		if err := c.Terminate(t.Context(), ids[0]); err != nil {
 			t.Fatal(err)
 		}
-		parked := make(chan struct{})
-		go func() {
-			defer close(parked)
-			_, _ = a.tryPoll(api.PollRequest{}, 20*time.Second)
-		}()
-		time.Sleep(time.Second)
-		removed := time.Now()
 		if err := c.DeleteNode(t.Context(), a.id); err != nil {
 			t.Fatal(err)
 		}
-		<-parked
 		if s := c.state(ids[0]); s != farm.Terminated {
 			t.Errorf("terminating instance of a removed node is %s", s)
 		}
@@ -370,17 +367,101 @@ func TestDeleteNode(t *testing.T) {
 		if err := c.DeleteNode(t.Context(), a.id); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("deleting it again: %v", err)
 		}
-		if _, err := a.tryPoll(api.PollRequest{}, 0); farm.CodeOf(err) != farm.CodeUnauthenticated {
-			t.Errorf("a removed node polls: %v", err)
+		if answer, err := a.tryPoll(api.PollRequest{}, 0); err != nil || !answer.Removed {
+			t.Errorf("a removed node polls: %+v, %v", answer, err)
 		}
-		if took := time.Since(removed); took > 0 {
-			t.Errorf("the parked poll of a removed node ended %s later", took)
+		stranger := *a
+		stranger.cred = "guessed"
+		if _, err := stranger.tryPoll(api.PollRequest{}, 0); farm.CodeOf(err) != farm.CodeUnauthenticated {
+			t.Errorf("a removed node with a wrong credential polls: %v", err)
 		}
 		if err := c.Terminate(t.Context(), ids[1]); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Minute)
 		c.wantState(ids[1], farm.Gone)
+		time.Sleep(keepRemoved)
+		if _, err := a.tryPoll(api.PollRequest{}, 0); farm.CodeOf(err) != farm.CodeUnauthenticated {
+			t.Errorf("a node that was removed long ago polls: %v", err)
+		}
+	})
+}
+
+func TestParkedPollOfARemovedNode(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		parked := make(chan api.PollAnswer)
+		go func() {
+			answer, err := a.tryPoll(api.PollRequest{}, 20*time.Second)
+			if err != nil {
+				t.Error(err)
+			}
+			parked <- answer
+		}()
+		time.Sleep(time.Second)
+		removed := time.Now()
+		if err := c.DeleteNode(t.Context(), a.id); err != nil {
+			t.Fatal(err)
+		}
+		if answer := <-parked; !answer.Removed || time.Since(removed) > 0 {
+			t.Errorf("answered %+v after %s", answer, time.Since(removed))
+		}
+	})
+}
+
+// TestLargeRecords holds what clients and guests may send against what one
+// transaction of the store takes.
+func TestLargeRecords(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 40)
+		script := bytes.Repeat([]byte{0xff}, 256<<10)
+		ids := c.mustStart(StartRequest{Count: 40, Options: farm.StartOptions{Script: script, ScriptMonitoring: true}})
+		orders := a.next()
+		if len(orders) != 40 {
+			t.Fatalf("%d of 40 instances with large scripts were placed", len(orders))
+		}
+		report := api.Report{Protocol: api.LinkProtocol, NodeID: a.id, BootID: a.boot}
+		noise := strings.Repeat("\x00", 64<<10)
+		for _, o := range orders {
+			report.Statuses = append(report.Statuses, api.InstanceStatus{
+				InstanceID: o.InstanceID, Claim: o.Claim, No: 1, Phase: api.PhaseScriptEnded, Message: strings.Repeat("\x01", 1<<20),
+				Script: &api.ScriptStatus{Code: 9, Stdout: noise, Stderr: noise},
+				VM:     &api.LinkVM{UUID: "u", Name: strings.Repeat("n", 1<<20), Status: "deleted"},
+			})
+		}
+		if _, err := c.Report(t.Context(), a.cred, report); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			c.wantState(id, farm.Failed)
+		}
+		if n, _ := c.Node(t.Context(), a.id); len(n.Node.Allocs) != 0 {
+			t.Errorf("%d slots are still taken", len(n.Node.Allocs))
+		}
+	})
+}
+
+func TestRejoinTakesWhatIsGiven(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 3)
+		join := func(req api.JoinRequest) *farm.Node {
+			req.Protocol, req.Token, req.NodeID, req.Credential = api.LinkProtocol, c.JoinToken(), a.id, a.cred
+			answer, err := c.Join(t.Context(), req)
+			if err != nil || answer.NodeID != a.id {
+				t.Fatalf("rejoin: %+v, %v", answer, err)
+			}
+			n, err := c.Node(t.Context(), a.id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n.Node
+		}
+		if n := join(api.JoinRequest{Name: "two"}); n.Name != "two" || n.Capacity != 3 || n.Host != "10.0.0.1" {
+			t.Errorf("after a join that gives the name: %+v", n)
+		}
+		if n := join(api.JoinRequest{Name: "two", Capacity: 5, Host: "10.0.0.9"}); n.Capacity != 5 || n.Host != "10.0.0.9" {
+			t.Errorf("after a join that gives more: %+v", n)
+		}
 	})
 }
 

@@ -196,15 +196,30 @@ const takenOverAfter = 3 * time.Second
 func (s *session) contact(boot string, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.boot != "" && s.boot != boot && (s.parked > 0 || (!s.left && now.Sub(s.seen) < takenOverAfter)) {
-		return farm.Errorf(farm.CodeConflict,
-			"Another agent already speaks for node %s; a node id must not be used twice: stop one of them", s.node)
+	if err := s.rivalLocked(boot, now); err != nil {
+		return err
 	}
 	if s.boot != boot {
 		s.boot, s.infoHash, s.heldHash = boot, "", ""
 	}
 	s.seen, s.left = now, false
 	return nil
+}
+
+// mayReport refuses the reports of an agent that another one has been preferred to.
+func (s *session) mayReport(boot string, now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rivalLocked(boot, now)
+}
+
+// rivalLocked is the refusal of an agent whose node another one speaks for.
+func (s *session) rivalLocked(boot string, now time.Time) error {
+	if s.boot == "" || s.boot == boot || s.parked == 0 && (s.left || now.Sub(s.seen) >= takenOverAfter) {
+		return nil
+	}
+	return farm.Errorf(farm.CodeConflict,
+		"Another agent already speaks for node %s; a node id must not be used twice: stop one of them", s.node)
 }
 
 // park counts a hanging poll; the returned function ends it and says whether the

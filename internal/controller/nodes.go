@@ -128,7 +128,7 @@ func (c *Controller) Join(ctx context.Context, req api.JoinRequest) (api.JoinAns
 	}
 	answer := api.JoinAnswer{NodeID: req.NodeID, Credential: req.Credential, Registry: c.opts.RegistryAddress}
 	if old, err := c.authenticate(req.NodeID, req.Credential); err == nil {
-		return answer, c.rejoin(ctx, old.ID, req)
+		return answer, c.rejoin(ctx, old.ID, req, groups)
 	}
 	answer.NodeID, answer.Credential = uuid.NewString(), secret()
 	now := c.now()
@@ -149,7 +149,7 @@ func (c *Controller) Join(ctx context.Context, req api.JoinRequest) (api.JoinAns
 // Limits of a join request.
 const (
 	maxNodeName = 255
-	maxCapacity = 10000
+	maxCapacity = 1000 // its record holds every allocation
 )
 
 func checkJoin(req api.JoinRequest) error {
@@ -186,27 +186,43 @@ func (c *Controller) groupIDs(names []string) ([]string, error) {
 	return ids, nil
 }
 
-func (c *Controller) rejoin(ctx context.Context, id string, req api.JoinRequest) error {
+// rejoin takes over what a known node gives anew; what it leaves out stays.
+func (c *Controller) rejoin(ctx context.Context, id string, req api.JoinRequest, groups []string) error {
 	_, err := store.Update(ctx, c.store, c.tables.Nodes, id, func(n *farm.Node) (*farm.Node, error) {
 		if n == nil {
 			return nil, farm.NotFound()
 		}
 		n = n.Clone()
 		n.Name, n.Host = req.Name, firstOf(req.Host, n.Host)
+		if req.Capacity > 0 {
+			n.Capacity = req.Capacity
+		}
+		if len(groups) > 0 {
+			n.Groups = groups
+		}
 		return n, nil
 	})
 	return err
 }
 
-// authenticate checks the credential of a node.
+// errRemoved says that the credential is right and its node was removed.
+var errRemoved = farm.Errorf(farm.CodeUnauthenticated, "the node was removed")
+
+// authenticate checks the credential of a node. It gives errRemoved for a node that
+// an operator removed lately.
 func (c *Controller) authenticate(id, credential string) (*farm.Node, error) {
 	node, _, ok := c.tables.Nodes.Get(id)
 	want := strings.Repeat("0", 2*sha256.Size)
 	if ok {
 		want = node.Credential
+	} else if removed, _, was := c.tables.Removed.Get(id); was {
+		want = removed.Credential
 	}
-	if subtle.ConstantTimeCompare([]byte(digest(credential)), []byte(want)) != 1 || !ok {
+	switch {
+	case subtle.ConstantTimeCompare([]byte(digest(credential)), []byte(want)) != 1:
 		return nil, farm.Errorf(farm.CodeUnauthenticated, "unknown node or wrong credential")
+	case !ok:
+		return nil, errRemoved
 	}
 	return node, nil
 }
@@ -220,19 +236,19 @@ func (c *Controller) Disjoin(ctx context.Context, id, credential string) error {
 }
 
 // DeleteNode removes a node that is gone for good. Its instances end: those that
-// were terminating are done with, the others go to Error. Should the node come
-// back it must join again, and what it still holds is then unknown and removed.
+// were terminating are done with, the others go to Error. Should its agent still
+// live, it is told to remove its VMs and to end; to come back it must join again.
 func (c *Controller) DeleteNode(ctx context.Context, id string) error {
-	if _, _, err := c.lookupNode(ctx, id); err != nil {
-		return err
-	}
-	_, err := store.Update(ctx, c.store, c.tables.Nodes, id, func(*farm.Node) (*farm.Node, error) {
-		return nil, nil //nolint:nilnil // a nil record deletes it
-	})
+	node, _, err := c.lookupNode(ctx, id)
 	if err != nil {
 		return err
 	}
-	err = c.store.Commit(ctx, store.Delete(c.tables.Infos, id, store.Any))
+	err = c.store.Commit(ctx,
+		store.Delete(c.tables.Nodes, id, store.Any), store.Delete(c.tables.Infos, id, store.Any),
+		store.Put(c.tables.Removed, id, &RemovedNode{Credential: node.Credential, At: c.now()}, store.Any))
+	if err != nil {
+		return err
+	}
 	c.link.drop(id)
 	for _, inst := range c.instancesOn(id) {
 		if e := c.abandon(ctx, inst.ID, "Its node was removed from the cloud"); e != nil && err == nil {

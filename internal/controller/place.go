@@ -160,59 +160,78 @@ func (p *placer) pass(ctx context.Context) bool {
 	return len(found) == placeBatch
 }
 
-// assignChunk is how many placements on one node go into one transaction.
-const assignChunk = 50
-
+// assignAll writes the placements on one node, as many at a time as fit.
 func (p *placer) assignAll(ctx context.Context, node string, ids []string) {
-	for start := 0; start < len(ids); start += assignChunk {
-		part := ids[start:min(start+assignChunk, len(ids))]
-		err := p.assign(ctx, node, part)
-		if err == nil {
-			continue
+	for len(ids) > 0 {
+		done, err := p.assign(ctx, node, ids)
+		if err != nil {
+			p.giveBack(ctx, node, ids, err)
+			return
 		}
-		if !errors.Is(err, store.ErrConflict) {
-			p.c.log.WarnContext(ctx, "could not place instances", "node", node, "count", len(part), "error", err)
-			time.AfterFunc(time.Second, p.ring)
-		}
-		p.mu.Lock()
-		for _, id := range part {
-			p.index.Unplace(id)
-			inst, _, _ := p.c.tables.Instances.Get(id)
-			p.setInstanceLocked(id, inst)
-		}
-		p.setNodeLocked(node)
-		p.mu.Unlock()
+		ids = ids[done:]
+	}
+}
+
+// giveBack lets requests wait again that could not be placed.
+func (p *placer) giveBack(ctx context.Context, node string, ids []string, err error) {
+	if !errors.Is(err, store.ErrConflict) {
+		p.c.log.WarnContext(ctx, "could not place instances", "node", node, "count", len(ids), "error", err)
+	}
+	p.mu.Lock()
+	for _, id := range ids {
+		p.index.Unplace(id)
+		inst, _, _ := p.c.tables.Instances.Get(id)
+		p.setInstanceLocked(id, inst)
+	}
+	p.setNodeLocked(node)
+	p.mu.Unlock()
+	if errors.Is(err, store.ErrConflict) {
 		p.ring()
+	} else {
+		time.AfterFunc(time.Second, p.ring)
 	}
 }
 
 // assign writes placements on one node: the node's allocations and the instances
-// in one transaction, each as it was when it was decided on.
-func (p *placer) assign(ctx context.Context, id string, ids []string) error {
+// in one transaction, each as it was when it was decided on. It takes as many of ids
+// as fit and says how many.
+func (p *placer) assign(ctx context.Context, id string, ids []string) (done int, err error) {
 	node, rev, ok := p.c.tables.Nodes.Get(id)
 	if !ok || !node.TakesStarts() {
-		return &store.ConflictError{Keys: []string{id}}
+		return 0, &store.ConflictError{Keys: []string{id}}
 	}
 	n := node.Clone()
 	now := p.c.now()
-	changes := make([]store.Change, 1, len(ids)+1)
+	t := txn{bytes: store.Put(p.c.tables.Nodes, id, n, store.IfRev(rev)).Size()}
 	for _, iid := range ids {
 		inst, irev, ok := p.c.tables.Instances.Get(iid)
-		if !ok || inst.State != farm.Scheduling || inst.NodeID != "" {
-			continue
+		if ok && inst.State == farm.Scheduling && inst.NodeID == "" {
+			i := placed(inst, n, now)
+			if !t.add(store.Put(p.c.tables.Instances, iid, i, store.IfRev(irev))) {
+				break
+			}
+			n.Allocs[iid] = farm.Alloc{VCPU: i.VCPU(), MemoryMB: i.VRAM()}
+			t.bytes += allocBytes
 		}
-		to, _ := farm.NextInstance(inst.State, farm.Placed)
-		i := inst.Clone()
-		i.State, i.NodeID, i.NodeName, i.Claim, i.Placed, i.Updated = to, n.ID, n.Name, uuid.NewString(), now, now
-		n.Allocs[iid] = farm.Alloc{VCPU: i.VCPU(), MemoryMB: i.VRAM()}
-		changes = append(changes, store.Put(p.c.tables.Instances, iid, i, store.IfRev(irev)))
+		done++
 	}
-	if len(changes) == 1 {
-		return nil
+	if len(t.changes) == 0 {
+		return done, nil
 	}
 	if n.Mode == farm.ByNumber && len(n.Allocs) > n.Capacity {
-		return &store.ConflictError{Keys: []string{id}}
+		return 0, &store.ConflictError{Keys: []string{id}}
 	}
-	changes[0] = store.Put(p.c.tables.Nodes, id, n, store.IfRev(rev))
-	return p.c.store.Commit(ctx, changes...)
+	t.changes = append(t.changes, store.Put(p.c.tables.Nodes, id, n, store.IfRev(rev)))
+	return done, p.c.store.Commit(ctx, t.changes...)
+}
+
+// allocBytes is about what one more allocation adds to a node's record.
+const allocBytes = 80
+
+// placed gives the record of an instance on its node, under a claim of its own.
+func placed(inst *farm.Instance, n *farm.Node, now time.Time) *farm.Instance {
+	to, _ := farm.NextInstance(inst.State, farm.Placed)
+	i := inst.Clone()
+	i.State, i.NodeID, i.NodeName, i.Claim, i.Placed, i.Updated = to, n.ID, n.Name, uuid.NewString(), now, now
+	return i
 }

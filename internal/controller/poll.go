@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -21,6 +22,9 @@ const (
 func (c *Controller) Poll(ctx context.Context, credential string, req api.PollRequest, wait time.Duration) (api.PollAnswer, error) {
 	var answer api.PollAnswer
 	node, err := c.authenticate(req.NodeID, credential)
+	if errors.Is(err, errRemoved) {
+		return api.PollAnswer{Removed: true}, nil
+	}
 	if err != nil {
 		return answer, err
 	}
@@ -43,6 +47,7 @@ func (c *Controller) Poll(ctx context.Context, credential string, req api.PollRe
 		wait = 0
 	}
 	answer.Orders = c.await(ctx, s, min(wait, MaxWait))
+	answer.Removed = s.removed()
 	return answer, nil
 }
 

@@ -22,9 +22,6 @@ const (
 	MinPriority     = 1
 	MaxPriority     = 10000
 	DefaultPriority = 1000
-	// startChunk is how many new records go into one transaction: well below the
-	// store's limit in number and, with scripts of usual size, in bytes.
-	startChunk = 60
 )
 
 // StartRequest asks for Count instances of one version of a template. Types and
@@ -94,13 +91,17 @@ func owner(req StartRequest) string {
 }
 
 func (c *Controller) create(ctx context.Context, instances []*farm.Instance) error {
-	for done := 0; done < len(instances); {
-		next := min(done+startChunk, len(instances))
-		changes := make([]store.Change, 0, next-done)
-		for _, inst := range instances[done:next] {
-			changes = append(changes, store.Put(c.tables.Instances, inst.ID, inst, store.IfAbsent))
+	changes := make([]store.Change, len(instances))
+	for i, inst := range instances {
+		changes[i] = store.Put(c.tables.Instances, inst.ID, inst, store.IfAbsent)
+	}
+	for done := 0; done < len(changes); {
+		var t txn
+		next := done
+		for next < len(changes) && t.add(changes[next]) {
+			next++
 		}
-		if err := c.store.Commit(ctx, changes...); err != nil {
+		if err := c.store.Commit(ctx, t.changes...); err != nil {
 			c.rollBack(ctx, instances[:next])
 			return err
 		}

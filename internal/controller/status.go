@@ -51,6 +51,7 @@ func advance(inst *farm.Instance, status api.InstanceStatus, now time.Time) *far
 	if old || inst.State == farm.Terminated {
 		return inst
 	}
+	status.Message = tail(status.Message, maxMessage)
 	n := inst.Clone()
 	n.StatusNo, n.Updated = max(status.No, inst.StatusNo), now
 	if status.VM != nil {
@@ -121,85 +122,117 @@ func markVM(n *farm.Instance, status farm.VMStatus, now time.Time) {
 func (c *Controller) Report(ctx context.Context, credential string, req api.Report) (api.ReportAnswer, error) {
 	var answer api.ReportAnswer
 	node, err := c.authenticate(req.NodeID, credential)
+	if errors.Is(err, errRemoved) {
+		return answer, nil // its next poll says it; nothing of it counts any more
+	}
 	if err != nil {
 		return answer, err
 	}
 	if len(req.Statuses) > maxStatuses {
 		return answer, farm.Invalid("statuses", "must have at most %d elements", maxStatuses)
 	}
-	for start := 0; start < len(req.Statuses); start += statusChunk {
-		part := req.Statuses[start:min(start+statusChunk, len(req.Statuses))]
-		refused, err := c.applyStatuses(ctx, node.ID, part)
-		if err != nil {
-			return answer, err
-		}
-		answer.Refused = append(answer.Refused, refused...)
+	if err := c.link.session(node.ID).mayReport(req.BootID, c.now()); err != nil {
+		return answer, err
 	}
-	return answer, nil
+	answer.Refused, err = c.applyStatuses(ctx, node.ID, req.Statuses)
+	return answer, err
 }
 
-const (
-	// statusChunk is how many statuses go into one transaction, beside the node.
-	statusChunk = 20
-	// statusAttempts is how often a transaction that lost a race is made anew.
-	statusAttempts = 20
-)
+// statusAttempts is how often a transaction that lost a race is made anew.
+const statusAttempts = 20
 
-// applyStatuses writes what the statuses mean and frees the slots of instances
-// that take none any more, in one transaction.
+// applyStatuses writes what the statuses mean, as many at a time as fit.
 func (c *Controller) applyStatuses(ctx context.Context, node string, statuses []api.InstanceStatus) (refused []api.Ack, err error) {
-	for attempt := range statusAttempts {
-		var changes []store.Change
-		changes, refused, err = c.statusChanges(ctx, node, statuses, attempt > 0)
-		if err != nil || len(changes) == 0 {
-			return refused, err
+	statuses = lastOfEach(statuses)
+	for len(statuses) > 0 {
+		done, no, err := c.applySome(ctx, node, statuses)
+		if err != nil {
+			return nil, err
 		}
-		if err = c.store.Commit(ctx, changes...); !errors.Is(err, store.ErrConflict) {
-			return refused, err
-		}
+		refused, statuses = append(refused, no...), statuses[done:]
 	}
-	return nil, err
+	return refused, nil
 }
 
-func (c *Controller) statusChanges(ctx context.Context, node string, statuses []api.InstanceStatus, fresh bool) (
-	changes []store.Change, refused []api.Ack, err error,
-) {
-	now := c.now()
-	var freed []string
+// lastOfEach keeps the last status of every instance: it says it all.
+func lastOfEach(statuses []api.InstanceStatus) []api.InstanceStatus {
 	seen := map[string]bool{}
-	for _, status := range slices.Backward(statuses) { // the last status of an instance says it all
-		if seen[status.InstanceID] || !validID(status.InstanceID) {
-			continue
+	var last []api.InstanceStatus
+	for _, status := range slices.Backward(statuses) {
+		if validID(status.InstanceID) && !seen[status.InstanceID] {
+			last = append(last, status)
 		}
 		seen[status.InstanceID] = true
-		inst, rev, err := c.instanceRev(ctx, status.InstanceID, fresh)
+	}
+	return last
+}
+
+// applySome writes the first of the statuses, as many as one transaction takes, and
+// frees the slots of instances that take none any more. It says how many it did.
+func (c *Controller) applySome(ctx context.Context, node string, statuses []api.InstanceStatus) (done int, refused []api.Ack, err error) {
+	for attempt := range statusAttempts {
+		b, err := c.batch(ctx, node, statuses, attempt > 0)
+		if err != nil || len(b.changes) == 0 {
+			return b.done, b.refused, err
+		}
+		if err = c.store.Commit(ctx, b.changes...); !errors.Is(err, store.ErrConflict) {
+			return b.done, b.refused, err
+		}
+	}
+	return 0, nil, store.ErrConflict
+}
+
+// statusBatch is what some statuses of one node change, in one transaction.
+type statusBatch struct {
+	txn
+	done    int      // statuses dealt with
+	freed   []string // instances that take no slot any more
+	refused []api.Ack
+}
+
+// batch gathers what the statuses change; fresh asks the store itself for the records.
+func (c *Controller) batch(ctx context.Context, node string, statuses []api.InstanceStatus, fresh bool) (statusBatch, error) {
+	var b statusBatch
+	if n, _, ok := c.tables.Nodes.Get(node); ok {
+		b.bytes = store.Put(c.tables.Nodes, node, n, store.Any).Size()
+	}
+	for _, status := range statuses {
+		room, err := c.addStatus(ctx, &b, node, status, fresh)
 		if err != nil {
-			return nil, nil, err
+			return b, err
 		}
-		if inst == nil { // nobody's: the held list deals with it
-			continue
+		if !room {
+			break
 		}
-		if inst.NodeID != node || inst.Claim != status.Claim {
-			refused = append(refused, api.Ack{InstanceID: status.InstanceID, Claim: status.Claim})
-			continue
-		}
-		next := advance(inst, status, now)
-		if !next.HoldsSlot() {
-			freed = append(freed, inst.ID)
-		}
-		switch {
-		case next == inst:
-		case next.State == farm.Terminated && next.Started.IsZero(): // what never started just disappears
-			changes = append(changes, store.Delete(c.tables.Instances, inst.ID, store.IfRev(rev)))
-		default:
-			changes = append(changes, store.Put(c.tables.Instances, inst.ID, next, store.IfRev(rev)))
-		}
+		b.done++
 	}
-	change, err := c.freeSlots(ctx, node, freed, fresh)
-	if err != nil {
-		return nil, nil, err
+	freeing, err := c.freeSlots(ctx, node, b.freed, fresh)
+	b.changes = append(b.changes, freeing...)
+	return b, err
+}
+
+// addStatus adds what one status changes, and says whether there was room for it.
+func (c *Controller) addStatus(ctx context.Context, b *statusBatch, node string, status api.InstanceStatus, fresh bool) (bool, error) {
+	inst, rev, err := c.instanceRev(ctx, status.InstanceID, fresh)
+	if err != nil || inst == nil { // nobody's: the held list deals with it
+		return true, err
 	}
-	return append(changes, change...), refused, nil
+	if inst.NodeID != node || inst.Claim != status.Claim {
+		b.refused = append(b.refused, api.Ack{InstanceID: status.InstanceID, Claim: status.Claim})
+		return true, nil
+	}
+	next := advance(inst, status, c.now())
+	change := store.Put(c.tables.Instances, inst.ID, next, store.IfRev(rev))
+	if next.State == farm.Terminated && next.Started.IsZero() { // what never started just disappears
+		change = store.Delete(c.tables.Instances, inst.ID, store.IfRev(rev))
+	}
+	if next != inst && !b.add(change) {
+		return false, nil
+	}
+	if !next.HoldsSlot() {
+		b.freed = append(b.freed, inst.ID)
+	}
+	return true, nil
 }
 
 func (c *Controller) instanceRev(ctx context.Context, id string, fresh bool) (*farm.Instance, int64, error) {

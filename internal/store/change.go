@@ -50,6 +50,12 @@ func Delete[T any](t *Table[T], id string, cond If) Change {
 	return Change{table: t, id: id, cond: cond}
 }
 
+// Size is what the change takes of MaxBytes, the key's prefix estimated.
+func (c Change) Size() int { return len(c.id) + len(c.data) + keyRoom }
+
+// keyRoom is room for the prefix and the kind of a key.
+const keyRoom = 128
+
 // request is one Commit on its way through the committer.
 type request struct {
 	changes []Change
