@@ -2,6 +2,7 @@ package library
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -84,10 +85,27 @@ type record struct {
 
 // version is one directory below the template's.
 type version struct {
-	Dir       string `json:"dir"`
+	Dir       string `json:"dir"` // names nothing: the content changes in place, so that no content id fits for good
 	Tag       string `json:"tag,omitempty"`
 	Number    int    `json:"number"`
 	ContentID string `json:"content_id,omitempty"` // "" when it is not as any registry has it
+}
+
+// newDir makes the name of a version's directory.
+func newDir() string { return strings.ToLower(rand.Text()) }
+
+// bare takes the paths of the library, which are nobody's business, off an error.
+func bare(err error) error {
+	if farm.CodeOf(err) != farm.CodeInternal {
+		return err // its sentence was made to be shown
+	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	if e, ok := errors.AsType[*os.LinkError](err); ok {
+		return e.Err
+	}
+	return err
 }
 
 func (r *record) version(dir string) *version {
@@ -166,7 +184,7 @@ func (l *Library) List() ([]VM, error) {
 		}
 		vm, err := l.show(item.Name())
 		if err != nil {
-			bad = append(bad, fmt.Errorf("template %s: %w", item.Name(), err))
+			bad = append(bad, fmt.Errorf("template %s: %w", item.Name(), bare(err)))
 			continue
 		}
 		vms = append(vms, vm)
@@ -266,7 +284,7 @@ func (l *Library) Modify(id string, s Settings) (VM, error) {
 	defer lock.Release()
 	r, c, err := l.read(id)
 	if err != nil {
-		return VM{}, err
+		return VM{}, fmt.Errorf("template %s: %w", id, bare(err))
 	}
 	c.apply(s)
 	if s.Name != "" {
@@ -282,10 +300,10 @@ func (l *Library) Modify(id string, s Settings) (VM, error) {
 	// First the record: a version that is said to be changed and is not does no harm.
 	r.version(r.Current).ContentID = ""
 	if err := l.write(id, r); err != nil {
-		return VM{}, err
+		return VM{}, fmt.Errorf("modify template: %w", bare(err))
 	}
 	if err := home.WriteFile(filepath.Join(l.dir, id, r.Current, configFile), raw); err != nil {
-		return VM{}, err
+		return VM{}, fmt.Errorf("modify template: %w", bare(err))
 	}
 	return l.show(id)
 }
@@ -299,10 +317,10 @@ func (l *Library) Delete(id string) error {
 	defer lock.Release()
 	gone := filepath.Join(l.dir, gonePrefix+id)
 	if err := os.Rename(filepath.Join(l.dir, id), gone); err != nil {
-		return fmt.Errorf("delete template: %w", err)
+		return fmt.Errorf("delete template: %w", bare(err))
 	}
 	if err := os.RemoveAll(gone); err != nil {
-		return fmt.Errorf("delete template: %w", err)
+		return fmt.Errorf("delete template: %w", bare(err))
 	}
 	return nil
 }

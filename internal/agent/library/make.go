@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -51,6 +52,15 @@ func Format(path, named string) (string, error) {
 // Import makes a template from a disk image, which stays as it is. The template's
 // disk is a qcow2 image: a copy, or converted.
 func (l *Library) Import(ctx context.Context, from hv.Disk, s Settings, progress Progress) (VM, error) {
+	info, err := os.Stat(from.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return VM{}, farm.Errorf(farm.CodeNotFound, "There is no file %s", from.Path)
+	case err != nil:
+		return VM{}, fmt.Errorf("import: %w", err)
+	case info.IsDir():
+		return VM{}, farm.Refused("%s is a directory, not a disk image", from.Path)
+	}
 	if _, err := l.images.Check(ctx, from); err != nil {
 		return VM{}, fmt.Errorf("import %s: %w", from.Path, err)
 	}
@@ -100,7 +110,7 @@ func (l *Library) make(s Settings, fill func(dir string) error) (VM, error) {
 	temp := newPrefix + rand.Text()
 	dir := filepath.Join(l.dir, temp, localDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return VM{}, fmt.Errorf("make template: %w", err)
+		return VM{}, fmt.Errorf("make template: %w", bare(err))
 	}
 	lock, err := home.LockFile(filepath.Join(l.dir, temp, lockFile), errors.New("taken"))
 	if err != nil {
@@ -115,7 +125,7 @@ func (l *Library) make(s Settings, fill func(dir string) error) (VM, error) {
 		err = l.place(temp, r)
 	}
 	if err != nil {
-		return VM{}, errors.Join(fmt.Errorf("make template: %w", err), os.RemoveAll(filepath.Join(l.dir, temp)))
+		return VM{}, errors.Join(fmt.Errorf("make template: %w", bare(err)), os.RemoveAll(filepath.Join(l.dir, temp)))
 	}
 	return l.show(r.ID)
 }

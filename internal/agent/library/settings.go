@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/size"
@@ -44,7 +45,9 @@ type Settings struct {
 
 func (s Settings) check() error {
 	switch {
-	case s.Name != "" && (len(s.Name) > maxName || strings.ContainsFunc(s.Name, func(r rune) bool { return r < ' ' || r == 0x7f })):
+	case s.Name != "" && strings.TrimSpace(s.Name) == "":
+		return farm.Invalid("name", "is nothing but spaces")
+	case s.Name != "" && (len(s.Name) > maxName || strings.ContainsFunc(s.Name, unicode.IsControl)):
 		return farm.Invalid("name", "must have at most %d bytes and no control characters", maxName)
 	case s.Arch != "" && !slices.Contains(Archs, s.Arch):
 		return farm.Invalid("arch", "%q is none of %s", s.Arch, strings.Join(Archs, ", "))

@@ -59,7 +59,7 @@ func (l *Library) Push(ctx context.Context, reg Registry, id string, o PushOptio
 	}
 	dir := filepath.Join(l.dir, id, r.Current)
 	if push.Request.NVRAM, err = os.ReadFile(filepath.Join(dir, nvramFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return none, fmt.Errorf("push: %w", err)
+		return none, fmt.Errorf("push: %w", bare(err))
 	}
 	for _, d := range c.view.HardDrives {
 		if d.File == "" || d.File != filepath.Base(d.File) {
@@ -71,7 +71,7 @@ func (l *Library) Push(ctx context.Context, reg Registry, id string, o PushOptio
 	}
 	result, err := reg.Push(ctx, push)
 	if err != nil || o.Existing != "" {
-		return result, err
+		return result, bare(err)
 	}
 	v := r.version(r.Current)
 	v.Tag, v.Number, v.ContentID = result.Tag, result.Number, result.ContentID
@@ -117,7 +117,7 @@ type pulling struct {
 func (p *pulling) bring(ctx context.Context) error {
 	dir := filepath.Join(p.l.dir, p.temp)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("pull: %w", err)
+		return fmt.Errorf("pull: %w", bare(err))
 	}
 	lock, err := home.LockFile(dir+".lock", farm.Refused("This version is being pulled by another command"))
 	if err != nil {
@@ -126,16 +126,17 @@ func (p *pulling) bring(ctx context.Context) error {
 	defer func() { _ = os.Remove(dir + ".lock"); lock.Release() }()
 	now := time.Now()
 	if err := os.Chtimes(dir, now, now); err != nil {
-		return fmt.Errorf("pull: %w", err)
+		return fmt.Errorf("pull: %w", bare(err))
 	}
 	ref := transfer.Ref{ID: p.m.ID, ContentID: p.m.ContentID}
 	_, err = p.reg.Pull(ctx, transfer.PullOptions{Ref: ref, Dir: dir, Progress: p.o.Progress})
-	return err
+	return bare(err)
 }
 
+// version is what the record will say of it.
 func (p *pulling) version() version {
 	v := p.m.Version
-	return version{Dir: p.m.ContentID, Tag: v.Tag, Number: v.Number, ContentID: p.m.ContentID}
+	return version{Dir: newDir(), Tag: v.Tag, Number: v.Number, ContentID: p.m.ContentID}
 }
 
 // intoNew makes the template.
@@ -146,7 +147,7 @@ func (p *pulling) intoNew(ctx context.Context) (VM, error) {
 	l := p.l
 	temp := newPrefix + rand.Text()
 	if err := os.Mkdir(filepath.Join(l.dir, temp), 0o700); err != nil {
-		return VM{}, fmt.Errorf("pull: %w", err)
+		return VM{}, fmt.Errorf("pull: %w", bare(err))
 	}
 	lock, err := home.LockFile(filepath.Join(l.dir, temp, lockFile), errors.New("taken"))
 	if err != nil {
@@ -163,7 +164,7 @@ func (p *pulling) intoNew(ctx context.Context) (VM, error) {
 		err = l.place(temp, r)
 	}
 	if err != nil {
-		return VM{}, fmt.Errorf("pull: %w", err)
+		return VM{}, fmt.Errorf("pull: %w", bare(err))
 	}
 	return l.show(r.ID)
 }
@@ -178,7 +179,7 @@ func (p *pulling) intoOld(ctx context.Context) (VM, error) {
 	defer lock.Release()
 	r, _, err := l.read(id)
 	if err != nil {
-		return VM{}, fmt.Errorf("pull: local template %s: %w", id, err)
+		return VM{}, fmt.Errorf("pull: local template %s: %w", id, bare(err))
 	}
 	if r.version(r.Current).ContentID == "" {
 		return VM{}, farm.Refused("Local template %s has changes that were never pushed; push or delete it first", r.Name)
@@ -195,7 +196,7 @@ func (p *pulling) intoOld(ctx context.Context) (VM, error) {
 			return VM{}, err
 		}
 		if err := os.Rename(filepath.Join(l.dir, p.temp), filepath.Join(l.dir, id, v.Dir)); err != nil {
-			return VM{}, fmt.Errorf("pull: %w", err)
+			return VM{}, fmt.Errorf("pull: %w", bare(err))
 		}
 		r.Versions = append(r.Versions, v)
 	}
@@ -217,14 +218,14 @@ func (p *pulling) intoOld(ctx context.Context) (VM, error) {
 func (l *Library) sweep(id string, r record) error {
 	list, err := os.ReadDir(filepath.Join(l.dir, id))
 	if err != nil {
-		return fmt.Errorf("clear template: %w", err)
+		return fmt.Errorf("clear template: %w", bare(err))
 	}
 	for _, item := range list {
 		if !item.IsDir() || r.version(item.Name()) != nil {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(l.dir, id, item.Name())); err != nil {
-			return fmt.Errorf("clear template: %w", err)
+			return fmt.Errorf("clear template: %w", bare(err))
 		}
 	}
 	return nil

@@ -92,7 +92,7 @@ func TestPushAndPull(t *testing.T) {
 	if got.ID != vm.ID || got.Name != "debian" || got.Tag != "v2" || got.CPUs != 5 || len(got.Disks) != 1 {
 		t.Errorf("pulled %+v", got)
 	}
-	disk, err := os.ReadFile(filepath.Join(dir, vm.ID, second.ContentID, got.Disks[0].File))
+	disk, err := os.ReadFile(filepath.Join(dir, vm.ID, versions(t, dir, vm.ID)[0], got.Disks[0].File))
 	if err != nil || !bytes.Equal(disk, data) {
 		t.Errorf("the disk is another one: %d bytes, %v", len(disk), err)
 	}
@@ -111,6 +111,42 @@ func TestPushAndPull(t *testing.T) {
 	_, err = there.Pull(t.Context(), reg, library.PullOptions{Ref: transfer.Ref{ID: vm.ID}})
 	if farm.CodeOf(err) != farm.CodeRefused {
 		t.Errorf("a pull over changes that were never pushed: %v", err)
+	}
+}
+
+// TestChangedPullsMakeRoom: a pulled version that was changed in place and pushed is
+// another version, beside which the one that it was can be pulled again.
+func TestChangedPullsMakeRoom(t *testing.T) {
+	reg := serve(t)
+	here, _ := open(t)
+	vm, err := here.Create(t.Context(), mib, library.Settings{Name: "debian", CPUs: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := here.Push(t.Context(), reg, vm.ID, library.PushOptions{Tag: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, dir := open(t)
+	pull := func(shrink bool) {
+		t.Helper()
+		got, err := there.Pull(t.Context(), reg, library.PullOptions{Ref: transfer.Ref{ID: vm.ID, Tag: "v1"}, Shrink: shrink})
+		if err != nil || got.CPUs != 1 || got.ContentID != first.ContentID {
+			t.Fatalf("pulled %+v, %v", got, err)
+		}
+	}
+	pull(false)
+	for i, tag := range []string{"v2", "v3"} {
+		if _, err := there.Modify(vm.ID, library.Settings{CPUs: 2 + i}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := there.Push(t.Context(), reg, vm.ID, library.PushOptions{Tag: tag}); err != nil {
+			t.Fatal(err)
+		}
+		pull(i == 1)
+	}
+	if left := versions(t, dir, vm.ID); len(left) != 1 {
+		t.Errorf("directories after -s: %v", left)
 	}
 }
 

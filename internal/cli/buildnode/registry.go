@@ -34,6 +34,7 @@ current one, which the other commands use unless -r names another.`,
   buildnode registry list
   buildnode registry push debian -t v1 -d "with the tools of May"
   buildnode registry pull debian -t v1`,
+		Args: cobra.NoArgs, RunE: help,
 	}
 	fs := cmd.PersistentFlags()
 	fs.StringVarP(&o.Remote, "remote", "r", "", "name or address of the registry (default: the current one)")

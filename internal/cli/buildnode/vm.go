@@ -2,7 +2,10 @@ package buildnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,10 +25,14 @@ func vmCommand(g *globals) *cobra.Command {
 		Short: "Local templates: what \"registry push\" pushes",
 		Long: `vm manages the local templates of this host. A template is a disk with a configuration;
 "buildnode registry push" makes a version of a registry's template of it.`,
+		Args: cobra.NoArgs, RunE: help,
 	}
 	cmd.AddCommand(vmImport(g), vmCreate(g), vmList(g), vmShow(g), vmModify(g), vmDelete(g))
 	return cmd
 }
+
+// help is what a command does that only holds others.
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 func (g *globals) library() (*library.Library, error) {
 	at, err := g.home()
@@ -106,6 +113,21 @@ func (f *settingFlags) settings(fs *pflag.FlagSet) (library.Settings, error) {
 	return s, nil
 }
 
+// foretell warns of settings that a template may have and that no driver of this
+// version starts. "nat" is another word for the shared network.
+func (g *globals) foretell(s library.Settings) {
+	var odd []string
+	if s.Network != "" && s.Network != "shared" && s.Network != "nat" {
+		odd = append(odd, "network "+s.Network)
+	}
+	if s.Firmware != "" && s.Firmware != hv.FirmwareBIOS {
+		odd = append(odd, "firmware "+s.Firmware)
+	}
+	if len(odd) > 0 {
+		_, _ = fmt.Fprintf(g.Err, "warning: the hypervisor drivers of this version refuse to start a template with %s\n", strings.Join(odd, " and "))
+	}
+}
+
 // ImportOptions are the options of vm import.
 type ImportOptions struct {
 	*globals
@@ -141,6 +163,9 @@ converted to qcow2. The guest needs a boot loader on its disk and the QEMU guest
 }
 
 func (o *ImportOptions) run(ctx context.Context, s library.Settings) error {
+	if _, err := os.Stat(o.Disk); errors.Is(err, fs.ErrNotExist) {
+		return farm.Errorf(farm.CodeNotFound, "There is no file %s", o.Disk)
+	}
 	format, err := library.Format(o.Disk, o.Format)
 	if err != nil {
 		return cli.Usage(err)
@@ -155,6 +180,7 @@ func (o *ImportOptions) run(ctx context.Context, s library.Settings) error {
 	if err != nil {
 		return err
 	}
+	o.foretell(s)
 	return o.Output.write(o.Out, vm, func(g *grid) { showVM(g, vm) })
 }
 
@@ -201,6 +227,7 @@ func (o *CreateOptions) run(ctx context.Context, s library.Settings) error {
 	if err != nil {
 		return err
 	}
+	o.foretell(s)
 	return o.Output.write(o.Out, vm, func(g *grid) { showVM(g, vm) })
 }
 
@@ -278,6 +305,7 @@ func vmModify(g *globals) *cobra.Command {
 		if vm, err = l.Modify(vm.ID, s); err != nil {
 			return err
 		}
+		g.foretell(s)
 		return output.write(g.Out, vm, func(t *grid) { showVM(t, vm) })
 	}
 	return cmd
