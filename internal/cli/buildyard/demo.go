@@ -93,48 +93,6 @@ func (o DemoOptions) run(ctx context.Context) (err error) {
 	return d.play(ctx)
 }
 
-// play runs the services and the node around the steps.
-func (d *demo) play(ctx context.Context) (err error) {
-	if err := d.openServices(ctx); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, d.services.Close()) }()
-	background, stop := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan error, 2)
-	running := 1
-	go func() { done <- d.services.Run(background) }()
-	defer func() {
-		stop()
-		for range running {
-			if e := <-done; err == nil && !errors.Is(e, context.Canceled) {
-				err = e
-			}
-		}
-	}()
-	d.api = &apiClient{base: d.services.URL()}
-	d.ok("services", "controller %s, registry %s", d.services.URL(), d.services.RegistryURL())
-	if d.node, err = d.openNode(background); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, d.node.Close()) }()
-	running++
-	go func() { done <- d.node.Run(background) }()
-	for _, step := range []func(context.Context) error{d.seeNode, d.push, d.startInstance} {
-		if err := step(ctx); err != nil {
-			return err
-		}
-	}
-	if err := d.endInstance(ctx); err != nil {
-		return err
-	}
-	if d.Once {
-		return nil
-	}
-	d.invite()
-	<-ctx.Done()
-	return nil
-}
-
 // ok prints one finished step with what proves it and how long it took.
 func (d *demo) ok(step, format string, args ...any) {
 	took := time.Since(d.step).Round(10 * time.Millisecond)
@@ -410,17 +368,4 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// invite says what to try next.
-func (d *demo) invite() {
-	_, _ = fmt.Fprintf(d.Out, `
-The cloud stays up: controller %[1]s, registry %[2]s. Try:
-
-  curl -s %[1]s/api/v1/node
-  curl -s %[1]s/api/v1/vm -d '{"vmid": "%[3]s", "name": "mine"}'
-  curl -s %[1]s/api/v1/vm
-
-Ctrl-C ends it and removes everything.
-`, d.services.URL(), d.services.RegistryURL(), d.template)
 }

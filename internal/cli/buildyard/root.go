@@ -131,7 +131,12 @@ func registryCommand(io Streams) *cobra.Command {
 }
 
 func nodeCommand(io Streams) *cobra.Command {
-	node := &cobra.Command{Use: "node", Short: "Commands about build nodes"}
+	node := &cobra.Command{
+		Use:   "node",
+		Short: "Commands about build nodes",
+		Args:  cobra.NoArgs, // else a misspelt command would be answered with help and success
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 	token := &cobra.Command{
 		Use:   "token",
 		Short: "Print the secret that a node needs to join",

@@ -110,6 +110,8 @@ func TestCommands(t *testing.T) {
 		{"up --colour blue", 2, "unknown flag"},
 		{"up here", 2, "unknown command"},
 		{"fly", 2, "unknown command"},
+		{"node bogus", 2, "unknown command"},
+		{"node", 0, "Print the secret that a node needs"},
 		{"controller --data-dir " + t.TempDir(), 1, "SVC_REGISTRY is not set"},
 		{"node token --data-dir " + t.TempDir(), 1, "no join token"},
 		{"demo", 1, "--guest is needed"},

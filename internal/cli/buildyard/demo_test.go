@@ -1,0 +1,121 @@
+package buildyard
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/hv/sim"
+)
+
+// watched keeps what is written and calls back once, when a text has been seen.
+type watched struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	want string
+	seen func()
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, err := w.text.Write(b)
+	if w.seen != nil && strings.Contains(w.text.String(), w.want) {
+		w.seen()
+		w.seen = nil
+	}
+	return n, err
+}
+
+func (w *watched) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}
+
+// noVMs fails when the demo's node has a VM left on disk.
+func noVMs(t *testing.T, dir string) {
+	t.Helper()
+	host, err := sim.New(sim.Options{Dir: filepath.Join(dir, "node", "vms")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	vms, err := host.List(t.Context())
+	if err != nil || len(vms) != 0 {
+		t.Errorf("%d VMs are left (%v)", len(vms), err)
+	}
+}
+
+// TestDemoEndsTheInstancesOfItsUser: Ctrl-C leaves no VM behind, whoever started it.
+func TestDemoEndsTheInstancesOfItsUser(t *testing.T) {
+	dir, invited := t.TempDir(), make(chan struct{})
+	out := &watched{want: "Ctrl-C ends", seen: func() { close(invited) }}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- DemoOptions{Driver: "sim", Dir: dir, Out: out, Err: out}.run(ctx) }()
+	select {
+	case <-invited:
+	case err := <-done:
+		t.Fatalf("the demo ended with %v:\n%s", err, out)
+	}
+	startMine(t, out.String(), dir)
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("the demo ended with %v", err)
+	}
+	if !strings.Contains(out.String(), "ending 1 instance\n") {
+		t.Errorf("the demo does not say what it ends:\n%s", out)
+	}
+	noVMs(t, dir)
+}
+
+// startMine starts an instance as the invitation says, and waits until its VM runs.
+func startMine(t *testing.T, invitation, dir string) {
+	t.Helper()
+	call := regexp.MustCompile(`curl -s (http://\S+)/api/v1/vm -d '\{"vmid": "([^"]+)"`).FindStringSubmatch(invitation)
+	if call == nil {
+		t.Fatalf("no call to try in:\n%s", invitation)
+	}
+	d := &demo{api: &apiClient{base: call[1]}}
+	var ids []string
+	if err := d.api.send(t.Context(), "POST", "/api/v1/vm", map[string]any{"vmid": call[2]}, &ids); err != nil {
+		t.Fatal(err)
+	}
+	var inst api.Instance
+	err := d.await(t.Context(), 30*time.Second, "the instance to start", func() (bool, error) {
+		inst = api.Instance{}
+		err := d.api.get(t.Context(), "/api/v1/vm?id="+url.QueryEscape(ids[0]), &inst)
+		return inst.InstanceState == "Started", err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files, _ := filepath.Glob(filepath.Join(dir, "node", "vms", "*")); len(files) == 0 {
+		t.Fatal("the VM is not where this test looks for it afterwards")
+	}
+}
+
+// TestDemoEndsItsOwnInstance: a demo that breaks off in the middle cleans up too.
+func TestDemoEndsItsOwnInstance(t *testing.T) {
+	for _, step := range []string{"services", "node", "template", "instance", "script"} {
+		t.Run(step, func(t *testing.T) {
+			dir := t.TempDir()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			out := &watched{want: fmt.Sprintf("ok %-9s", step), seen: cancel}
+			if err := (DemoOptions{Driver: "sim", Dir: dir, Out: out, Err: out}).run(ctx); err == nil {
+				t.Errorf("a demo that was broken off at %s says that all is well:\n%s", step, out)
+			}
+			noVMs(t, dir)
+		})
+	}
+}

@@ -1,0 +1,158 @@
+package buildyard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// play runs the services and the node around the steps. However it ends, the
+// instances go first, then the node, then the services.
+func (d *demo) play(ctx context.Context) (err error) {
+	if err := d.openServices(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.services.Close()) }()
+	stopServices := launch(ctx, d.services.Run)
+	defer func() { err = errors.Join(err, stopServices()) }()
+	d.api = &apiClient{base: d.services.URL()}
+	d.ok("services", "controller %s, registry %s", d.services.URL(), d.services.RegistryURL())
+	if d.node, err = d.openNode(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.node.Close()) }()
+	stopNode := launch(ctx, d.node.Run)
+	defer func() { err = errors.Join(err, d.endAll(ctx, stopNode)) }()
+	for _, step := range []func(context.Context) error{d.seeNode, d.push, d.startInstance, d.endInstance} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	if d.Once {
+		return nil
+	}
+	d.invite()
+	<-ctx.Done()
+	return nil
+}
+
+// launch runs a part that outlives the context's end, until stop is called. Stop
+// waits for the part's end and gives its error.
+func launch(ctx context.Context, run func(context.Context) error) (stop func() error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	return func() error {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil
+	}
+}
+
+// endLimit bounds how long the instances may take to end.
+const endLimit = time.Minute
+
+// endAll ends every instance, the user's too, and the node. It has a time of its
+// own, since the context of the demo is over when the user ended it. A VM that does
+// not end the orderly way is removed by the driver once the node has stopped.
+func (d *demo) endAll(ctx context.Context, stopNode func() error) error {
+	ctx = context.WithoutCancel(ctx)
+	orderly, cancel := context.WithTimeout(ctx, endLimit)
+	defer cancel()
+	if err := d.endInstances(orderly); err != nil {
+		_, _ = fmt.Fprintf(d.Err, "the instances did not end by themselves (%v); removing their VMs\n", err)
+	}
+	err := stopNode()
+	sweep, cancel := context.WithTimeout(ctx, endLimit)
+	defer cancel()
+	return errors.Join(err, d.removeVMs(sweep))
+}
+
+// endInstances terminates every instance and waits until no VM is left. It looks
+// anew each time: a start may have been under way.
+func (d *demo) endInstances(ctx context.Context) error {
+	asked := map[string]bool{}
+	return d.await(ctx, endLimit, "the instances to end", func() (bool, error) {
+		living, err := d.living(ctx)
+		if err != nil {
+			return false, err
+		}
+		if len(asked) == 0 && len(living) > 0 {
+			_, _ = fmt.Fprintf(d.Out, "ending %s\n", instances(len(living)))
+		}
+		for _, id := range living {
+			if asked[id] {
+				continue
+			}
+			asked[id] = true
+			if err := d.api.send(ctx, http.MethodDelete, "/api/v1/vm", map[string]any{"id": id}, nil); err != nil &&
+				err.Error() != farm.NotFoundMessage {
+				return false, err
+			}
+		}
+		left, err := d.vms(ctx)
+		return len(living) == 0 && left == 0, err
+	})
+}
+
+// living gives the ids of the instances that have not ended.
+func (d *demo) living(ctx context.Context) (ids []string, err error) {
+	var list []api.InstanceItem
+	if err := d.api.get(ctx, "/api/v1/vm", &list); err != nil {
+		return nil, err
+	}
+	for _, item := range list {
+		if item.VM.InstanceState != string(farm.Terminated) {
+			ids = append(ids, item.InstanceID)
+		}
+	}
+	return ids, nil
+}
+
+func instances(n int) string {
+	if n == 1 {
+		return "1 instance"
+	}
+	return fmt.Sprintf("%d instances", n)
+}
+
+// removeVMs removes what is left on the node whose agent has stopped.
+func (d *demo) removeVMs(ctx context.Context) error {
+	vms, err := d.node.Driver.List(ctx)
+	if err != nil {
+		return fmt.Errorf("look for VMs that are left: %w", err)
+	}
+	var errs []error
+	for _, vm := range vms {
+		if err := d.node.Driver.Delete(ctx, vm.ID); err != nil {
+			errs = append(errs, fmt.Errorf("remove VM %s: %w", vm.ID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// invite says what to try next.
+func (d *demo) invite() {
+	_, _ = fmt.Fprintf(d.Out, `
+The cloud stays up: controller %[1]s, registry %[2]s. Try:
+
+  curl -s %[1]s/api/v1/node
+  curl -s %[1]s/api/v1/vm -d '{"vmid": "%[3]s", "name": "mine"}'
+  curl -s %[1]s/api/v1/vm
+`, d.services.URL(), d.services.RegistryURL(), d.template)
+	if d.Driver != "sim" {
+		_, _ = fmt.Fprintf(d.Out, `
+When your VM is Started, the last answer has the host_port of its guest_port 22:
+
+  ssh -p <host_port> %s@127.0.0.1     (password %s)
+`, d.User, d.Password)
+	}
+	_, _ = fmt.Fprint(d.Out, "\nCtrl-C ends the VMs and the cloud; files stay only in a --data-dir that you gave.\n")
+}
