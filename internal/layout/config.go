@@ -3,6 +3,7 @@ package layout
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -112,11 +113,12 @@ func decodeJSON(raw []byte) (map[string]any, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	var object map[string]any
-	if err := dec.Decode(&object); err != nil {
-		return nil, fmt.Errorf("decode configuration: %w", err)
+	err := dec.Decode(&object)
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return nil, fmt.Errorf("configuration is not JSON: %w", syntax)
 	}
-	if object == nil || dec.More() {
-		return nil, fmt.Errorf("configuration is not one JSON object")
+	if err != nil || object == nil || dec.More() { // the decoder's own words are those of a Go programmer
+		return nil, errors.New("configuration is not one JSON object")
 	}
 	return numbers(object).(map[string]any), nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
@@ -87,7 +88,9 @@ func checkRequest(req *api.PushRequest) error {
 		return farm.Invalid("name", "is required for a new template")
 	case !layout.ValidText(req.Name, 255):
 		return farm.Invalid("name", "must have at most 255 bytes and no control characters")
-	case req.Tag == "":
+	case req.Name != "" && strings.TrimSpace(req.Name) == "":
+		return farm.Invalid("name", "is nothing but spaces")
+	case strings.TrimSpace(req.Tag) == "":
 		return farm.Invalid("tag", "is required")
 	case !layout.ValidTag(req.Tag):
 		return farm.Invalid("tag", "must have at most 255 bytes and no control characters")
@@ -107,7 +110,10 @@ func checkRequest(req *api.PushRequest) error {
 		return farm.Invalid("config", "%v", err)
 	}
 	req.Config = config
-	return checkFiles(req.Files)
+	if err := checkFiles(req.Files); err != nil {
+		return err
+	}
+	return checkConfig(req.Config, req.Files)
 }
 
 func checkFiles(files []api.PushFile) error {

@@ -96,6 +96,27 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
+// TestDamagedConfiguration: a stored configuration that is none is a refusal, which
+// names the template, and no failure of the way to the registry.
+func TestDamagedConfiguration(t *testing.T) {
+	var served atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		served.Add(1)
+		_, _ = w.Write([]byte(`{"status":"OK","message":"","body":{"cpu":"x","ram":5}}`))
+	}))
+	defer s.Close()
+	c, err := New(Options{BaseURL: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.Info(t.Context(), Ref{ID: "abc"})
+	e, ok := errors.AsType[*farm.Error](err)
+	if !ok || e.Code != farm.CodeRefused || e.Message != "Template abc has a damaged configuration" || served.Load() != 1 {
+		t.Fatalf("%v after %d requests", err, served.Load())
+	}
+}
+
 func TestRevertIsSentOnce(t *testing.T) {
 	var served atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

@@ -2,11 +2,14 @@ package transfer
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // Ref names a version of a template. With Tag and Version both unset it is the latest.
@@ -48,11 +51,22 @@ func (c *Client) Detail(ctx context.Context, id string) (api.TemplateDetail, err
 	return out, err
 }
 
-// Info gives a version's configuration. farm.CodeNotFound: no such template; farm.CodeNoVersion: no such version.
+// Info gives a version's configuration. farm.CodeNotFound: no such template; farm.CodeNoVersion: no such version;
+// farm.CodeRefused: what is stored is no configuration.
 func (c *Client) Info(ctx context.Context, ref Ref) (api.TemplateConfig, error) {
 	var out api.TemplateConfig
-	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/vm/info", query: ref.query(), out: &out, repeatable: true})
-	return out, err
+	var raw json.RawMessage
+	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/vm/info", query: ref.query(), out: &raw, repeatable: true})
+	if err != nil {
+		return out, err
+	}
+	if err := json.Unmarshal(raw, &out); err != nil {
+		// The registry answered: what is stored is wrong, and asking again does not help.
+		return api.TemplateConfig{}, &farm.Error{
+			Code: farm.CodeRefused, Message: fmt.Sprintf("Template %s has a damaged configuration", ref.ID), Err: err,
+		}
+	}
+	return out, nil
 }
 
 // Revert removes a version and all newer ones. It is sent once: repeated, it might remove one more.

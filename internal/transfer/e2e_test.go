@@ -163,7 +163,9 @@ func TestManyFilesOneNegotiation(t *testing.T) {
 	for i := range 60 {
 		files = append(files, write(t, "f"+string(rune('a'+i/10))+string(rune('0'+i%10)), api.FileDisk, "raw", int64(i)*1000, map[int64]int{0: i * 10}))
 	}
-	mustPush(t, c, pushOptions("v1", files...))
+	o := pushOptions("v1", files...)
+	o.Request.Config = json.RawMessage(`{"ram":"2G"}`)
+	mustPush(t, c, o)
 	if negotiations.Load() != 1 {
 		t.Fatalf("%d negotiations", negotiations.Load())
 	}

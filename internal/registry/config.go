@@ -1,0 +1,184 @@
+package registry
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+// What a configuration may ask for. The limits are those of the nodes, which start
+// nothing beyond them: a template that no node can ever start is refused when it is
+// pushed, by whoever made it, and not when somebody waits for it.
+const (
+	maxCores    = 512
+	minRAM      = 64       // MB
+	maxRAM      = 16 << 20 // MB
+	maxDrives   = 64
+	maxCards    = 8
+	maxPorts    = 256 // rules of one card
+	highestPort = 65535
+)
+
+var (
+	networkModes = []string{"", "shared", "host", "bridge", "disconnected", "nat"}
+	firmwares    = []string{"", "bios", "uefi"}
+	protocols    = []string{"", "tcp", "udp"}
+	diskFormats  = []string{"", "raw", "qcow2"}
+
+	ramForm = regexp.MustCompile(`^([1-9][0-9]{0,8})(MB?|GB?)?$`)
+)
+
+// checkConfig refuses a configuration that does not decode into the fields that are
+// known, or whose values no node can serve. Fields that are not known are let be.
+func checkConfig(raw json.RawMessage, files []api.PushFile) error {
+	var c api.TemplateConfig
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return misfit(err)
+	}
+	for _, check := range []error{
+		checkRAM(c.RAM), checkCPU(c.CPU), checkDrives(c.HardDrives, files), checkCards(c.NetworkCards), checkFirmware(c.Firmware),
+		checkNVRAM(c.NVRAM),
+	} {
+		if check != nil {
+			return check
+		}
+	}
+	return nil
+}
+
+// wrong is the refusal of one field of the configuration.
+func wrong(field, format string, args ...any) error {
+	return farm.Invalid("config."+field, format, args...)
+}
+
+// kinds says what Go calls a JSON value otherwise.
+var kinds = map[reflect.Kind]string{
+	reflect.Struct: "an object", reflect.Map: "an object", reflect.Pointer: "an object", reflect.Slice: "a list",
+	reflect.String: "text", reflect.Int: "a whole number", reflect.Bool: "true or false",
+}
+
+// misfit says which field is of a wrong type.
+func misfit(err error) error {
+	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return farm.Invalid("config", "is not one JSON object")
+	}
+	kind := kinds[e.Type.Kind()]
+	if kind == "" {
+		kind = "of another type"
+	}
+	return wrong(e.Field, "must be %s", kind)
+}
+
+func checkRAM(text string) error {
+	if text == "" {
+		return nil
+	}
+	m := ramForm.FindStringSubmatch(text)
+	if m == nil {
+		return wrong("ram", "must be a size such as 512M or 4G, not %q", text)
+	}
+	n, err := strconv.Atoi(m[1])
+	if strings.HasPrefix(m[2], "G") {
+		n *= 1024
+	}
+	if err != nil || n < minRAM || n > maxRAM {
+		return wrong("ram", "is %s; %d MB to %d MB are possible", text, minRAM, maxRAM)
+	}
+	return nil
+}
+
+func checkCPU(cpu *api.ConfigCPU) error {
+	if cpu != nil && (cpu.Cores < 1 || cpu.Cores > maxCores) {
+		return wrong("cpu.cores", "is %d; 1 to %d are possible", cpu.Cores, maxCores)
+	}
+	return nil
+}
+
+func checkDrives(drives []api.ConfigDrive, files []api.PushFile) error {
+	if len(drives) > maxDrives {
+		return wrong("hard_drives", "are %d; %d are possible", len(drives), maxDrives)
+	}
+	used := map[string]bool{}
+	for i, d := range drives {
+		isDisk := func(f api.PushFile) bool { return f.Name == d.File && f.Kind == api.FileDisk }
+		field := fmt.Sprintf("hard_drives[%d]", i)
+		switch {
+		case !slices.ContainsFunc(files, isDisk):
+			return wrong(field+".file", "is %q, which is no disk of this push", d.File)
+		case used[d.File]:
+			return wrong(field+".file", "is %q, which another drive has", d.File)
+		case !slices.Contains(diskFormats, d.Format):
+			return wrong(field+".format", "must be raw or qcow2, not %q", d.Format)
+		}
+		used[d.File] = true
+	}
+	return nil
+}
+
+func checkCards(cards []api.ConfigNIC) error {
+	if len(cards) > maxCards {
+		return wrong("network_cards", "are %d; %d are possible", len(cards), maxCards)
+	}
+	for i, card := range cards {
+		field := fmt.Sprintf("network_cards[%d]", i)
+		if !slices.Contains(networkModes, card.Mode) {
+			return wrong(field+".mode", "must be one of %s, not %q", strings.Join(networkModes[1:], ", "), card.Mode)
+		}
+		if _, err := net.ParseMAC(card.MACAddress); card.MACAddress != "" && err != nil {
+			return wrong(field+".mac_address", "is %q, which is no MAC address", card.MACAddress)
+		}
+		if len(card.PortRules) > maxPorts {
+			return wrong(field+".port_forwarding_rules", "are %d; %d are possible", len(card.PortRules), maxPorts)
+		}
+		for j, rule := range card.PortRules {
+			if err := checkPort(fmt.Sprintf("%s.port_forwarding_rules[%d]", field, j), rule); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkPort(field string, p api.ConfigPort) error {
+	_, badIP := netip.ParseAddr(p.HostIP)
+	switch {
+	case p.GuestPort < 1 || p.GuestPort > highestPort:
+		return wrong(field+".guest_port", "is %d; 1 to %d are possible", p.GuestPort, highestPort)
+	case p.HostPort < 0 || p.HostPort > highestPort:
+		return wrong(field+".host_port", "is %d; 0 to %d are possible", p.HostPort, highestPort)
+	case !slices.Contains(protocols, p.Protocol):
+		return wrong(field+".protocol", "must be tcp or udp, not %q", p.Protocol)
+	case p.HostIP != "" && badIP != nil:
+		return wrong(field+".host_ip", "is %q, which is no IP address", p.HostIP)
+	case !layout.ValidText(p.RuleName, 255):
+		return wrong(field+".rule_name", "must have at most 255 bytes and no control characters")
+	}
+	return nil
+}
+
+func checkFirmware(boot *api.ConfigBoot) error {
+	if boot != nil && !slices.Contains(firmwares, boot.Type) {
+		return wrong("firmware.type", "must be bios or uefi, not %q", boot.Type)
+	}
+	return nil
+}
+
+func checkNVRAM(v any) error {
+	switch v.(type) {
+	case nil, bool, string:
+		return nil
+	}
+	return wrong("nvram", "must be true, false or a path")
+}
