@@ -156,6 +156,7 @@ func (a *Agent) begin(ctx context.Context) error {
 	held := make([]*instance, len(entries))
 	for i, e := range entries {
 		held[i] = newInstance(e)
+		held[i].kept = true
 		a.instances[held[i].id] = held[i]
 		a.pin(held[i])
 	}

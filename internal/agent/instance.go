@@ -24,6 +24,8 @@ type instance struct {
 	mu       sync.Mutex // guards the fields below
 	state    journal.State
 	saved    int64   // state.No at the last durable write
+	kept     bool    // the journal has the order
+	dirty    bool    // state is an end that the journal does not have yet
 	answered int64   // the last number that the controller answered
 	progress float64 // 0..1, of the pull
 }
@@ -133,11 +135,58 @@ func (a *Agent) mark(in *instance, edit func(*journal.State)) error {
 }
 
 func (a *Agent) saveLocked(in *instance, next journal.State) error {
-	if err := a.opts.Journal.Save(in.id, next); err != nil {
+	if err := a.writeLocked(in, next); err != nil {
 		return err
 	}
-	in.state, in.saved = next, next.No
+	in.state = next
 	return nil
+}
+
+// writeLocked makes a state durable. What is over and was never in the journal
+// needs no entry: an agent that knows nothing of it does it no harm.
+func (a *Agent) writeLocked(in *instance, s journal.State) error {
+	var err error
+	switch {
+	case in.kept:
+		err = a.opts.Journal.Save(in.id, s)
+	case s.Phase != api.PhaseTerminated:
+		err = a.opts.Journal.Accept(a.entry(in.order, s))
+		in.kept = err == nil
+	}
+	if err != nil {
+		return err
+	}
+	in.saved, in.dirty = s.No, false
+	return nil
+}
+
+// durable tries once more to write what could not be written before.
+func (a *Agent) durable(in *instance) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if !in.dirty {
+		return nil
+	}
+	return a.writeLocked(in, in.state)
+}
+
+// over makes the end durable and has it reported, once the VM is gone. A disk that
+// has no room for that still lets go of the entry, which says as much.
+func (a *Agent) over(in *instance) error {
+	end := func(s *journal.State) {
+		s.Phase, s.Message, s.VM, s.Ending = api.PhaseTerminated, "", gone(s.VM), true
+	}
+	err := a.change(in, end)
+	if err == nil {
+		return nil
+	}
+	if removed := a.opts.Journal.Remove(in.id); removed != nil {
+		return errors.Join(err, removed)
+	}
+	in.mu.Lock()
+	in.kept = false
+	in.mu.Unlock()
+	return a.change(in, end)
 }
 
 // setProgress reports how far a pull is, without a durable write for each step.
@@ -157,7 +206,9 @@ func (a *Agent) setProgress(in *instance, at float64) {
 }
 
 // end orders an instance away. claim, when given, is what the end is reported
-// under; silent ends one that the controller disowned.
+// under; silent ends one that the controller disowned. The VM goes even when the
+// order cannot be made durable, since a full disk may be full of that very VM; the
+// error says that the order must not be acknowledged yet.
 func (a *Agent) end(in *instance, claim string, silent bool) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -168,14 +219,15 @@ func (a *Agent) end(in *instance, claim string, silent bool) error {
 	}
 	if next.Ending != in.state.Ending || next.Silent != in.state.Silent || next.Claim != in.state.Claim {
 		next.No++
-		if err := a.saveLocked(in, next); err != nil {
-			return err
-		}
+		in.state, in.dirty = next, true
 	}
 	if next.Phase == api.PhaseTerminated {
 		a.out.mark(in.id)
 	}
 	in.kill()
 	in.poke()
-	return nil
+	if !in.dirty {
+		return nil
+	}
+	return a.writeLocked(in, next)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // take journals orders and gives the acknowledgements of those that are safe. An
-// order that could not be taken is not acknowledged: it comes again. Starts go
+// order that is not durable is not acknowledged: it comes again. Starts go
 // before terminations, so that one answer with both ends with nothing.
 func (a *Agent) take(ctx context.Context, orders []api.Order) []api.Ack {
 	var acks []api.Ack
@@ -36,7 +36,7 @@ func (a *Agent) takeOne(ctx context.Context, o api.Order) error {
 	in := a.instance(o.InstanceID)
 	switch {
 	case o.Kind == api.OrderTerminate && in == nil:
-		return a.accept(ctx, journal.Tombstone(o))
+		return a.bury(ctx, o)
 	case o.Kind == api.OrderTerminate:
 		a.log.Info("termination ordered", "instance", in.id)
 		return a.end(in, o.Claim, false)
@@ -44,14 +44,12 @@ func (a *Agent) takeOne(ctx context.Context, o api.Order) error {
 		return farm.Invalid("start", "is missing")
 	case in == nil && a.left(o):
 		// It was terminated here under this very claim: say so again, start nothing.
-		return a.accept(ctx, journal.Tombstone(o))
+		return a.bury(ctx, o)
 	case in == nil:
-		return a.accept(ctx, journal.Entry{
-			Order: o, State: journal.State{No: 1, Claim: o.Claim, Phase: api.PhaseAccepted},
-		})
+		return a.accept(ctx, a.entry(o, journal.State{No: 1, Claim: o.Claim, Phase: api.PhaseAccepted}))
 	case in.snapshot().Claim == o.Claim:
 		a.out.mark(in.id) // the controller may have lost what it was told
-		return nil
+		return a.durable(in)
 	}
 	// Placed anew while the old VM is still here: that one goes first, unreported,
 	// since nobody owns its claim. The order is sent again until it is taken.
@@ -69,23 +67,40 @@ func (a *Agent) left(o api.Order) bool {
 	return known && claim == o.Claim
 }
 
+// entry is what the journal keeps of an order that this node has.
+func (a *Agent) entry(o api.Order, s journal.State) journal.Entry {
+	return journal.Entry{Node: a.opts.Identity.NodeID, Order: o, State: s}
+}
+
+// bury takes an order for an instance that only has to go. As with every end, a
+// disk without room for the order holds up the acknowledgement and not the end.
+func (a *Agent) bury(ctx context.Context, o api.Order) error {
+	in := newInstance(a.entry(o, journal.Tombstone(o)))
+	in.dirty = true
+	err := a.durable(in)
+	a.adopt(ctx, in)
+	return err
+}
+
 // accept makes an order durable and puts a worker on it.
 func (a *Agent) accept(ctx context.Context, e journal.Entry) error {
-	in := newInstance(e)
-	a.pin(in)
 	if err := a.opts.Journal.Accept(e); err != nil {
-		in.kill()
-		if e.Order.Start != nil {
-			a.opts.Templates.Unpin(e.Order.Start.ContentID, in.id)
-		}
 		return err
 	}
-	a.log.Info("order accepted", "instance", in.id, "kind", string(e.Order.Kind))
+	in := newInstance(e)
+	in.kept = true
+	a.adopt(ctx, in)
+	return nil
+}
+
+// adopt pins an instance's version and puts a worker on it.
+func (a *Agent) adopt(ctx context.Context, in *instance) {
+	a.pin(in)
+	a.log.Info("order accepted", "instance", in.id, "kind", string(in.order.Kind))
 	a.mu.Lock()
 	a.instances[in.id] = in
 	a.mu.Unlock()
 	a.employ(ctx, in)
-	return nil
 }
 
 // refused removes what the controller says is not this node's any more.
@@ -97,8 +112,7 @@ func (a *Agent) refused(list []api.Ack) {
 		}
 		a.log.Warn("the controller does not know this claim; the VM goes", "instance", in.id)
 		if err := a.end(in, "", true); err != nil {
-			a.log.Error("could not end a refused instance", "instance", in.id, "error", err)
-			a.out.mark(in.id) // it is refused again, and tried again
+			a.log.Warn("the end of a refused instance is not durable", "instance", in.id, "error", err)
 		}
 	}
 }

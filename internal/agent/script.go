@@ -55,7 +55,7 @@ func (a *Agent) script(ctx context.Context, in *instance, _ hv.VM) error {
 	if o.err != nil && a.vmEnds(ctx, in) {
 		return nil // the VM ended under its script; the next look says how
 	}
-	return a.concludeScript(in, scriptStatus(o.result, o.err), "")
+	return a.concludeScript(ctx, in, scriptStatus(o.result, o.err), "")
 }
 
 // shell gives the shell that runs the script: bash where the guest has one. It is
@@ -101,14 +101,15 @@ func (a *Agent) vmEnds(ctx context.Context, in *instance) bool {
 }
 
 // unknown concludes a script that an earlier agent began and did not see the end of.
-func (a *Agent) unknown(_ context.Context, in *instance, _ hv.VM) error {
+func (a *Agent) unknown(ctx context.Context, in *instance, _ hv.VM) error {
 	status := &api.ScriptStatus{Code: hv.CodeTimedOut, Errors: []string{lostOutcome}}
-	return a.concludeScript(in, status, "startup script "+lostOutcome)
+	return a.concludeScript(ctx, in, status, "startup script "+lostOutcome)
 }
 
 // concludeScript says how the script ended. One that is not monitored never fails
-// its instance; the controller does not show its result.
-func (a *Agent) concludeScript(in *instance, status *api.ScriptStatus, message string) error {
+// its instance; the controller does not show its result. What is known once is held
+// on to until it is durable: nobody can ask the guest for it again.
+func (a *Agent) concludeScript(ctx context.Context, in *instance, status *api.ScriptStatus, message string) error {
 	failed := status.Code != 0 || status.TimedOut || len(status.Errors) > 0
 	if failed && message == "" {
 		message = fmt.Sprintf("startup script exit code %d", status.Code)
@@ -120,7 +121,9 @@ func (a *Agent) concludeScript(in *instance, status *api.ScriptStatus, message s
 		message = ""
 	}
 	a.log.Info("startup script ended", "instance", in.id, "code", status.Code, "timed_out", status.TimedOut)
-	return a.change(in, func(s *journal.State) { s.Phase, s.Message, s.Script = phase, message, status })
+	return a.insist(ctx, in, "outcome of a startup script cannot be saved yet", func() error {
+		return a.change(in, func(s *journal.State) { s.Phase, s.Message, s.Script = phase, message, status })
+	})
 }
 
 // command is how a guest runs the script. Only a monitored one has a time-out.

@@ -101,23 +101,33 @@ func (a *Agent) start(ctx context.Context, in *instance, _ hv.VM) error {
 // the next agent try the start once more, which does no harm.
 func (a *Agent) fail(ctx context.Context, in *instance, cause error) error {
 	a.log.Warn("start failed", "instance", in.id, "error", cause)
-	life, done := in.life(ctx)
-	defer done()
-	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
-		err := a.discard(ctx, in, hv.VM{})
-		if err == nil {
-			break
-		}
-		a.log.Error("VM of a failed start cannot be removed yet", "instance", in.id, "error", err)
-		select {
-		case <-life.Done():
-			return nil
-		case <-time.After(wait):
-		}
+	err := a.insist(ctx, in, "VM of a failed start cannot be removed yet", func() error {
+		return a.discard(ctx, in, hv.VM{})
+	})
+	if err != nil {
+		return err
 	}
 	return a.change(in, func(s *journal.State) {
 		s.Phase, s.Message, s.VM = api.PhaseFailed, clip(cause.Error(), maxMessage), nil
 	})
+}
+
+// insist does one thing until it succeeds or the instance is to go.
+func (a *Agent) insist(ctx context.Context, in *instance, failure string, do func() error) error {
+	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
+		err := do()
+		if err == nil || errors.Is(err, errEnding) {
+			return err
+		}
+		a.log.Error(failure, "instance", in.id, "error", err)
+		select {
+		case <-in.ending.Done():
+			return errEnding
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
 }
 
 func (a *Agent) discard(ctx context.Context, in *instance, _ hv.VM) error {
@@ -152,9 +162,7 @@ func (a *Agent) remove(ctx context.Context, in *instance, _ hv.VM) error {
 	if in.snapshot().Silent {
 		return a.forget(in)
 	}
-	return a.change(in, func(s *journal.State) {
-		s.Phase, s.Message, s.VM, s.Ending = api.PhaseTerminated, "", gone(s.VM), true
-	})
+	return a.over(in)
 }
 
 // settle waits until the controller knows of the end; the entry is dropped then.

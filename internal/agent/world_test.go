@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,9 +91,11 @@ type world struct {
 	source  *source
 
 	mu      sync.Mutex
-	scripts int // startup scripts that were really begun in a guest
-	deletes int // VMs that were really removed
-	starts  int // VMs that were really started
+	cling   bool // VMs cannot be removed
+	full    bool // the disk has no room for the journal
+	scripts int  // startup scripts that were really begun in a guest
+	deletes int  // VMs that were really removed
+	starts  int  // VMs that were really started
 }
 
 func newWorld(t *testing.T, o sim.Options) *world {
@@ -122,7 +125,7 @@ func memoryDir(t *testing.T) string {
 func (w *world) boot(g *gate) (stop func() error) {
 	w.t.Helper()
 	j, err := journal.Open(filepath.Join(w.dir, "instances"), journal.Options{
-		Step: func(step string) error { return g.pass("journal " + step) },
+		Step: func(step string) error { return errors.Join(w.room(step), g.pass("journal "+step)) },
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -153,6 +156,36 @@ func (w *world) boot(g *gate) (stop func() error) {
 		_ = j.Close()
 		return err
 	}
+}
+
+// fill makes the disk full, or empties it.
+func (w *world) fill(full bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.full = full
+}
+
+// clings makes VMs impossible to remove, or possible again.
+func (w *world) clings(cling bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cling = cling
+}
+
+func (w *world) clinging() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cling
+}
+
+// room fails what needs room on a full disk.
+func (w *world) room(step string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.full && step == journal.StepWrite {
+		return syscall.ENOSPC
+	}
+	return nil
 }
 
 // vms gives the VMs that the hypervisor has.
@@ -329,6 +362,9 @@ func (d gatedDriver) Stop(ctx context.Context, id string, how hv.StopMode) error
 
 func (d gatedDriver) Delete(ctx context.Context, id string) error {
 	_, err := through(ctx, d.g, "delete", func(ctx context.Context) (struct{}, error) {
+		if d.w.clinging() {
+			return struct{}{}, errors.New("the VM clings")
+		}
 		if _, err := d.Host.Get(ctx, id); err == nil {
 			d.w.count(&d.w.deletes)
 		}

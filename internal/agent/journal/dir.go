@@ -37,14 +37,18 @@ type Options struct {
 	// Step is called before every durable step with its name; an error ends the
 	// operation there. It is how tests stop the world between two steps. nil: none.
 	Step func(step string) error
+	// Reserve is how many bytes are set aside for the time when the disk is full;
+	// 0: none. Without them no start order is accepted.
+	Reserve int64
 }
 
 // Dir is a journal in a directory: <dir>/<instance id>/{order.json,status.json}.
 // It may be used from many goroutines, but for one instance from one at a time.
 type Dir struct {
-	root *os.Root
-	log  *slog.Logger
-	step func(string) error
+	root    *os.Root
+	log     *slog.Logger
+	step    func(string) error
+	reserve reserve
 }
 
 // Open opens or makes the directory. The caller holds the lock of the node's data
@@ -57,13 +61,14 @@ func Open(dir string, o Options) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	d := &Dir{root: root, log: o.Logger, step: o.Step}
+	d := &Dir{root: root, log: o.Logger, step: o.Step, reserve: reserve{root: root, size: o.Reserve}}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
 	if d.step == nil {
 		d.step = func(string) error { return nil }
 	}
+	d.refill()
 	return d, nil
 }
 
@@ -111,9 +116,11 @@ func (d *Dir) load(repair bool) ([]Entry, error) {
 
 func (d *Dir) read(id string) (Entry, error) {
 	var e Entry
-	if err := d.readFile(path.Join(id, orderFile), &e.Order); err != nil {
+	var o accepted
+	if err := d.readFile(path.Join(id, orderFile), &o); err != nil {
 		return Entry{}, err
 	}
+	e.Node, e.Order = o.Node, o.Order
 	if e.Order.InstanceID != id {
 		return Entry{}, fmt.Errorf("journal entry %s holds an order for %q", id, e.Order.InstanceID)
 	}
@@ -123,6 +130,12 @@ func (d *Dir) read(id string) (Entry, error) {
 		err = fmt.Errorf("journal entry %s has no state", id)
 	}
 	return e, err
+}
+
+// accepted is the content of an order file.
+type accepted struct {
+	api.Order
+	Node string `json:"node,omitempty"`
 }
 
 func (d *Dir) readFile(name string, into any) error {
@@ -139,19 +152,29 @@ func (d *Dir) readFile(name string, into any) error {
 }
 
 // Accept makes an entry. It is there whole or not at all: the order file is what
-// counts, and it is renamed into place last.
+// counts, and it is renamed into place last. A start is refused while there is no
+// room for the reserve; an end never is.
 func (d *Dir) Accept(e Entry) error {
-	id := e.Order.InstanceID
-	if err := CheckID(id); err != nil {
+	if err := CheckID(e.Order.InstanceID); err != nil {
 		return err
 	}
+	if !e.State.Ending {
+		if err := d.reserve.fill(); err != nil {
+			return fmt.Errorf("accept order: %w", err)
+		}
+	}
+	return d.withRoom(func() error { return d.accept(e) })
+}
+
+func (d *Dir) accept(e Entry) error {
+	id := e.Order.InstanceID
 	if err := d.root.MkdirAll(id, 0o700); err != nil {
 		return fmt.Errorf("accept order: %w", err)
 	}
-	if err := d.Save(id, e.State); err != nil {
+	if err := d.save(id, e.State); err != nil {
 		return err
 	}
-	if err := d.write(path.Join(id, orderFile), e.Order); err != nil {
+	if err := d.write(path.Join(id, orderFile), accepted{e.Order, e.Node}); err != nil {
 		return fmt.Errorf("accept order: %w", err)
 	}
 	if err := d.syncDir("."); err != nil {
@@ -165,6 +188,10 @@ func (d *Dir) Save(id string, s State) error {
 	if err := CheckID(id); err != nil {
 		return err
 	}
+	return d.withRoom(func() error { return d.save(id, s) })
+}
+
+func (d *Dir) save(id string, s State) error {
 	s.No += numbers
 	if err := d.write(path.Join(id, statusFile), s); err != nil {
 		return fmt.Errorf("save state of instance %s: %w", id, err)
@@ -190,7 +217,9 @@ func (d *Dir) Remove(id string) error {
 	if err := d.syncDir(id); err != nil {
 		return fmt.Errorf("forget instance: %w", err)
 	}
-	return d.root.RemoveAll(id)
+	err = d.root.RemoveAll(id)
+	d.refill() // the VM is gone by now, which is when there is room
+	return err
 }
 
 // write replaces a file so that a reader after a crash finds the old or the new one.
@@ -250,7 +279,7 @@ func Reader(dir string) ([]Entry, error) {
 	return d.Look()
 }
 
-// Tombstone is the entry of an instance that the node only has to be rid of.
-func Tombstone(o api.Order) Entry {
-	return Entry{Order: o, State: State{Claim: o.Claim, Phase: api.PhaseAccepted, Ending: true}}
+// Tombstone is the state of an instance that the node only has to be rid of.
+func Tombstone(o api.Order) State {
+	return State{Claim: o.Claim, Phase: api.PhaseAccepted, Ending: true}
 }

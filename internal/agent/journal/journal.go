@@ -23,6 +23,9 @@ import (
 
 // Entry is everything a node knows of one instance.
 type Entry struct {
+	// Node is the id under which the node accepted the order; "" in entries of
+	// programs that did not say so.
+	Node string
 	// Order is what was accepted. An instance that the node was only ever told to
 	// terminate has the terminate order here.
 	Order api.Order

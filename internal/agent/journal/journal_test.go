@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -196,5 +197,72 @@ func TestDamagedEntryIsSetAside(t *testing.T) {
 func TestReaderWithoutDirectory(t *testing.T) {
 	if got, err := journal.Reader(filepath.Join(t.TempDir(), "none")); err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v, want nothing", got, err)
+	}
+}
+
+// TestReserve: on a full disk the reserve makes room for one more write and is made
+// again later; starts are refused as long as there is none, ends are not.
+func TestReserve(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, ".reserve")
+	there := func() bool {
+		info, err := os.Stat(file)
+		return err == nil && info.Size() == journal.Reserve
+	}
+	crowded := false
+	d, err := journal.Open(dir, journal.Options{Reserve: journal.Reserve, Step: func(step string) error {
+		if crowded && step == journal.StepWrite && there() {
+			return syscall.ENOSPC
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if !there() {
+		t.Fatal("there is no reserve")
+	}
+	if err := d.Accept(start(idA, "1")); err != nil || !there() {
+		t.Fatalf("with room: %v, reserve %v", err, there())
+	}
+	crowded = true
+	if err := d.Save(idA, journal.State{Claim: "1", Ending: true}); err != nil || there() {
+		t.Errorf("without room: %v, reserve %v", err, there())
+	}
+	if got := load(t, d); !got[idA].State.Ending || len(got) != 1 {
+		t.Errorf("Load gives %+v", got)
+	}
+	if err := os.Mkdir(file, 0o700); err != nil { // stands for a disk without room for it
+		t.Fatal(err)
+	}
+	crowded = false
+	if err := d.Accept(start(idB, "1")); err == nil {
+		t.Error("a start was accepted without a reserve")
+	}
+	end := start(idB, "1")
+	end.State = journal.Tombstone(end.Order)
+	if err := d.Accept(end); err != nil {
+		t.Errorf("an end was refused: %v", err)
+	}
+	if err := d.Remove(idA); err != nil || !there() {
+		t.Errorf("after a removal: %v, reserve %v", err, there())
+	}
+}
+
+// TestNodeIsKept: an entry says under which identity it was accepted; one of an
+// older program says nothing.
+func TestNodeIsKept(t *testing.T) {
+	dir := t.TempDir()
+	e := start(idA, "1")
+	e.Node = "node"
+	if err := open(t, dir, nil).Accept(e); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t, dir, nil).Accept(start(idB, "1")); err != nil {
+		t.Fatal(err)
+	}
+	if got := load(t, open(t, dir, nil)); got[idA].Node != "node" || got[idB].Node != "" {
+		t.Errorf("got nodes %q and %q", got[idA].Node, got[idB].Node)
 	}
 }

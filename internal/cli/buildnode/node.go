@@ -104,7 +104,7 @@ func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, erro
 	}
 	n.keep(templates)
 	n.templates, n.log = templates, o.Logger
-	records, err := journal.Open(o.Home.Instances(), journal.Options{Logger: o.Logger})
+	records, err := journal.Open(o.Home.Instances(), journal.Options{Logger: o.Logger, Reserve: journal.Reserve})
 	if err != nil {
 		return none, err
 	}
