@@ -60,12 +60,7 @@ func encode(body any) (json.RawMessage, error) {
 }
 
 func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		err = farm.Unavailable(err, "The request took too long; look whether it took effect before trying again")
-	case errors.Is(err, context.Canceled):
-		err = farm.Unavailable(err, "The request was cut off; look whether it took effect before trying again")
-	}
+	err = explained(r, err)
 	code := farm.CodeOf(err)
 	var e *farm.Error
 	message := "Internal error (request " + RequestID(r.Context()) + ")"
@@ -81,6 +76,26 @@ func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err 
 		return
 	}
 	write(w, status[code], api.StatusFail, message, nil)
+}
+
+// explained gives an ended context that nobody below put into words a sentence. Only
+// a request that changes something can have taken effect.
+func explained(r *http.Request, err error) error {
+	if _, ok := errors.AsType[*farm.Error](err); ok {
+		return err
+	}
+	advice := "look whether it took effect before trying again"
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		advice = "try again"
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return farm.Unavailable(err, "The request took too long; %s", advice)
+	case errors.Is(err, context.Canceled):
+		return farm.Unavailable(err, "The request was cut off; %s", advice)
+	default:
+		return err
+	}
 }
 
 // errorLevel says how loud a failure is. A context that was cancelled explains the

@@ -284,14 +284,20 @@ func TestAFailureIsAlwaysAnswered(t *testing.T) {
 	late, cancel := context.WithDeadline(t.Context(), time.Unix(1, 0))
 	defer cancel()
 	for level, ctx := range map[string]context.Context{"DEBUG": cut, "WARN": late} {
-		route := Route{Pattern: "GET /x", Do: func(r *Request) (any, error) { return nil, r.Context().Err() }}
-		a := ask([]Route{route}, httptest.NewRequest(http.MethodGet, "/x", nil).WithContext(ctx))
-		if status, message, _ := a.envelope(t); a.Code != 503 || status != "FAIL" || !strings.Contains(message, "look whether it took effect") {
-			t.Errorf("%v: %d %s %q", ctx.Err(), a.Code, status, message)
+		for method, advice := range map[string]string{"GET": "; try again", "DELETE": "; look whether it took effect before trying again"} {
+			route := Route{Pattern: "/x", Do: func(r *Request) (any, error) { return nil, r.Context().Err() }}
+			a := ask([]Route{route}, httptest.NewRequest(method, "/x", nil).WithContext(ctx))
+			if status, message, _ := a.envelope(t); a.Code != 503 || status != "FAIL" || !strings.HasSuffix(message, advice) {
+				t.Errorf("%s %v: %d %s %q", method, ctx.Err(), a.Code, status, message)
+			}
+			if !strings.Contains(a.log, "level="+level) || !strings.Contains(a.log, ctx.Err().Error()) {
+				t.Errorf("%s %v: log is %s", method, ctx.Err(), a.log)
+			}
 		}
-		if !strings.Contains(a.log, "level="+level) || !strings.Contains(a.log, ctx.Err().Error()) {
-			t.Errorf("%v: log is %s", ctx.Err(), a.log)
-		}
+	}
+	a := one(nil, farm.Unavailable(context.DeadlineExceeded, "The registry cannot be reached"))
+	if _, message, _ := a.envelope(t); message != "The registry cannot be reached" {
+		t.Errorf("a time-out that was put into words says %q", message)
 	}
 }
 

@@ -97,12 +97,12 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 	if local == "" {
 		return fmt.Errorf("%s is not set: give the address of the registry, or run one with `buildyard up`", config.Registry)
 	}
-	client, err := transfer.New(transfer.Options{BaseURL: local, Logger: s.log, Attempts: 2})
+	client, err := transfer.New(transfer.Options{BaseURL: local, Logger: s.log, Attempts: 1})
 	if err != nil {
 		return fmt.Errorf("%s: %w", config.Registry, err)
 	}
 	s.core, err = controller.New(ctx, s.store, tables, controller.Options{
-		Registry: client, RegistryAddress: address, VMNamePrefix: s.settings.String(config.VMNamePrefix),
+		Registry: registryCalls{client: client, address: local}, RegistryAddress: address, VMNamePrefix: s.settings.String(config.VMNamePrefix),
 		KeepTerminated:  s.settings.Duration(config.InstanceTimeOut),
 		NodeTimeout:     s.settings.Duration(config.NodeActiveTimeout),
 		InstanceTimeout: s.settings.Duration(config.InstanceActiveTimeout),

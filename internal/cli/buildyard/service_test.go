@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,20 +17,27 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 )
 
-// startUp runs the combined service on free ports until the test ends.
+// startUp runs the combined service on free ports until stop is called.
 func startUp(t *testing.T, dir string) (s *ControllerService, stop func()) {
+	t.Helper()
+	return startController(t, dir, true, nil)
+}
+
+func startController(t *testing.T, dir string, withRegistry bool, more map[string]string) (s *ControllerService, stop func()) {
 	t.Helper()
 	fs := pflag.NewFlagSet("up", pflag.ContinueOnError)
 	addFlags(fs, config.ControllerTable)
-	for flag, value := range map[string]string{
+	settings := map[string]string{
 		"listen-addr": "127.0.0.1:0", "registry-listen-address": "127.0.0.1:0", "data-dir": filepath.Join(dir, "c"),
 		"registry-base-path": filepath.Join(dir, "r"), "log-level": "error",
-	} {
+	}
+	maps.Copy(settings, more)
+	for flag, value := range settings {
 		if err := fs.Set(flag, value); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s = &ControllerService{Stderr: io.Discard, WithRegistry: true}
+	s = &ControllerService{Stderr: io.Discard, WithRegistry: withRegistry}
 	if err := s.ParseFlags(config.Sources{Flags: fs}); err != nil {
 		t.Fatal(err)
 	}

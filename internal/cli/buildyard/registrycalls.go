@@ -1,0 +1,67 @@
+package buildyard
+
+import (
+	"context"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// How long the controller waits for its registry. Clients give up after 5 s, and a
+// start makes two calls: the template and the configuration of its version.
+const (
+	registryTimeout      = 4 * time.Second
+	registryStartTimeout = 2 * time.Second
+)
+
+// registryCalls are the controller's calls of its registry, each with a time-out
+// that leaves the caller time to answer its own client.
+type registryCalls struct {
+	client  controller.Registry
+	address string
+}
+
+var _ controller.Registry = registryCalls{}
+
+// List gives all templates.
+func (r registryCalls) List(ctx context.Context) ([]api.Template, error) {
+	return bounded(ctx, r, registryTimeout, r.client.List)
+}
+
+// Detail gives one template with its versions.
+func (r registryCalls) Detail(ctx context.Context, id string) (api.TemplateDetail, error) {
+	return bounded(ctx, r, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
+		return r.client.Detail(ctx, id)
+	})
+}
+
+// Info gives the configuration of a version.
+func (r registryCalls) Info(ctx context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
+	return bounded(ctx, r, registryStartTimeout, func(ctx context.Context) (api.TemplateConfig, error) {
+		return r.client.Info(ctx, ref)
+	})
+}
+
+// Disk gives the room of the registry's disk.
+func (r registryCalls) Disk(ctx context.Context) (api.DiskInfo, error) {
+	return bounded(ctx, r, registryTimeout, r.client.Disk)
+}
+
+// Status says how the registry is.
+func (r registryCalls) Status(ctx context.Context) (api.RegistryStatus, error) {
+	return bounded(ctx, r, registryTimeout-500*time.Millisecond, r.client.Status)
+}
+
+// bounded makes a call within its time, and says which registry did not answer.
+func bounded[T any](ctx context.Context, r registryCalls, limit time.Duration, do func(context.Context) (T, error)) (T, error) {
+	within, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	out, err := do(within)
+	if err != nil && (within.Err() != nil || farm.CodeOf(err) == farm.CodeUnavailable) && ctx.Err() == nil {
+		err = farm.Unavailable(err, "The registry at %s cannot be reached; try again", r.address)
+	}
+	return out, err
+}

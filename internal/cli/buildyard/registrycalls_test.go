@@ -1,0 +1,134 @@
+package buildyard
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// silent is a registry that accepts a call and never answers.
+type silent struct{}
+
+func (silent) List(ctx context.Context) ([]api.Template, error) { return nil, wait(ctx) }
+
+func (silent) Detail(ctx context.Context, _ string) (api.TemplateDetail, error) {
+	return api.TemplateDetail{}, wait(ctx)
+}
+
+func (silent) Info(ctx context.Context, _ transfer.Ref) (api.TemplateConfig, error) {
+	return api.TemplateConfig{}, wait(ctx)
+}
+
+func (silent) Disk(ctx context.Context) (api.DiskInfo, error) { return api.DiskInfo{}, wait(ctx) }
+
+func (silent) Status(ctx context.Context) (api.RegistryStatus, error) {
+	return api.RegistryStatus{}, wait(ctx)
+}
+
+func wait(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestCallsOfASilentRegistryEnd(t *testing.T) {
+	calls := registryCalls{client: silent{}, address: "http://far:8089"}
+	start := func(ctx context.Context) error {
+		_, first := calls.Detail(ctx, "x")
+		_, second := calls.Info(ctx, transfer.Ref{ID: "x"})
+		return errors.Join(first, second)
+	}
+	for name, do := range map[string]func(context.Context) error{
+		"list":   func(ctx context.Context) error { _, err := calls.List(ctx); return err },
+		"disk":   func(ctx context.Context) error { _, err := calls.Disk(ctx); return err },
+		"status": func(ctx context.Context) error { _, err := calls.Status(ctx); return err },
+		"start":  start,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			err := do(t.Context())
+			if took := time.Since(began); took > 4*time.Second {
+				t.Errorf("%s took %s", name, took)
+			}
+			const says = "The registry at http://far:8089 cannot be reached; try again"
+			if farm.CodeOf(err) != farm.CodeUnavailable || !strings.HasPrefix(err.Error(), says) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := calls.List(gone); !errors.Is(err, context.Canceled) || farm.CodeOf(err) != farm.CodeInternal {
+		t.Errorf("a client that is gone is blamed on the registry: %v", err)
+	}
+}
+
+// TestAControllerAnswersWhileItsRegistryHangs asks a whole controller whose registry
+// accepts connections and stays silent.
+func TestAControllerAnswersWhileItsRegistryHangs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for real time-outs")
+	}
+	var lc net.ListenConfig
+	hung, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = hung.Close() }() // the system accepts into the backlog; nobody ever reads
+	registry := "http://" + hung.Addr().String()
+	s, stop := startController(t, t.TempDir(), false, map[string]string{"registry": registry})
+	defer stop()
+	client := &apiClient{base: s.URL()}
+	sentence := "The registry at " + registry + " cannot be reached; try again"
+	t.Run("calls", func(t *testing.T) {
+		t.Run("status", func(t *testing.T) {
+			t.Parallel()
+			var status api.ControllerStatus
+			within(t, func() error { return client.get(t.Context(), "/api/v1/status", &status) })
+			if status.Status != "Running" || status.RegistryStatus != "FAIL" {
+				t.Errorf("status = %+v", status)
+			}
+		})
+		for _, path := range []string{"/api/v1/registry/vm", "/api/v1/registry/disk", "/api/v1/registry/vm?id=11111111-2222-4333-8444-555555555555"} {
+			t.Run(path, func(t *testing.T) {
+				t.Parallel()
+				var err error
+				within(t, func() error { err = client.get(t.Context(), path, nil); return nil })
+				if err == nil || err.Error() != sentence {
+					t.Errorf("error is %v, want %q", err, sentence)
+				}
+			})
+		}
+		t.Run("start", func(t *testing.T) {
+			t.Parallel()
+			var err error
+			within(t, func() error {
+				err = client.send(t.Context(), http.MethodPost, "/api/v1/vm", map[string]any{"vmid": "11111111-2222-4333-8444-555555555555"}, nil)
+				return nil
+			})
+			if err == nil || !strings.Contains(err.Error(), "cannot be reached; try again") {
+				t.Errorf("error is %v", err)
+			}
+		})
+	})
+}
+
+// within fails when a call takes as long as clients wait.
+func within(t *testing.T, do func() error) {
+	t.Helper()
+	began := time.Now()
+	if err := do(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 4900*time.Millisecond {
+		t.Errorf("answered after %s", took)
+	}
+}
