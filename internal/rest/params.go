@@ -197,6 +197,16 @@ func (p *Params) Int(name string, def, lo, hi int) int {
 	return int(n)
 }
 
+// IntOrZero is Int for a parameter whose 0 means that it is not given.
+func (p *Params) IntOrZero(name string, def, lo, hi int) int {
+	if raw := p.raw(name); raw != nil {
+		if n, ok := wholeNumber(raw); ok && n == 0 {
+			return def
+		}
+	}
+	return p.Int(name, def, lo, hi)
+}
+
 // wholeNumber reads an integer from a JSON number or a JSON string of digits.
 func wholeNumber(raw json.RawMessage) (int64, bool) {
 	text := string(raw)

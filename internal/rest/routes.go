@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"net/http"
+	"path"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -71,7 +72,7 @@ func Handler(routes []Route, log *slog.Logger) http.Handler {
 		mux.Handle(route.Pattern, handle(route, log))
 	}
 	return withRequestID(recovered(log, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, pattern := mux.Handler(r); pattern == "" {
+		if _, pattern := mux.Handler(r); pattern == "" || unclean(r.URL.EscapedPath()) {
 			respondUnrouted(w, r, mux)
 			return
 		}
@@ -100,6 +101,13 @@ func handle(route Route, log *slog.Logger) http.Handler {
 		body, err := route.Do(&Request{Request: r, Params: params})
 		respond(w, r, log, body, err)
 	})
+}
+
+// unclean says whether the mux would redirect a path to a cleaner one. Clients of an
+// API do not follow that with their body, and its answer is no envelope.
+func unclean(p string) bool {
+	clean := path.Clean("/" + p)
+	return p != clean && (clean == "/" || p != clean+"/")
 }
 
 // respondUnrouted asks the mux what it would say (404, 405 with Allow, or a

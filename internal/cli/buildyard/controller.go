@@ -150,7 +150,8 @@ func (s *ControllerService) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	handler := controllerrest.Handler(controllerrest.Options{
-		Controller: s.core, RequestTimeout: s.settings.Duration(config.RequestTimeout), Logger: s.log,
+		Controller: s.core, VMNamePrefix: s.settings.String(config.VMNamePrefix),
+		RequestTimeout: s.settings.Duration(config.RequestTimeout), Logger: s.log,
 	})
 	s.log.InfoContext(ctx, "controller is ready", "address", s.URL(), "registry", s.RegistryURL(), "version", obs.FullVersion())
 	var wg sync.WaitGroup

@@ -12,6 +12,7 @@ import (
 
 func (s *server) listVMs(r *rest.Request) (any, error) {
 	id := r.Params.String("id")
+	page := instancePage(r.Params)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
@@ -22,7 +23,7 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 		}
 		return instance(inst), nil
 	}
-	instances := s.c.Instances()
+	instances := page.of(s.c.Instances())
 	list := make([]api.InstanceItem, len(instances))
 	for i, inst := range instances {
 		list[i] = api.InstanceItem{

@@ -76,7 +76,7 @@ func newCloud(t *testing.T) *cloud {
 		_ = c.Run(ctx)
 	}()
 	server := httptest.NewServer(controllerrest.Handler(controllerrest.Options{
-		Controller: c, RequestTimeout: 5 * time.Second, Logger: slog.New(slog.DiscardHandler),
+		Controller: c, VMNamePrefix: "mgmtManaged-", RequestTimeout: 5 * time.Second, Logger: slog.New(slog.DiscardHandler),
 	}))
 	t.Cleanup(func() {
 		server.Close()
@@ -188,6 +188,11 @@ func TestBadStartParameters(t *testing.T) {
 		{"port without guest port", `{` + ok + `,"port_forwarding_override":[{"name":"ssh"}]}`, "port_forwarding_override"},
 		{"port 70000", `{` + ok + `,"port_forwarding_override":[{"name":"ssh","guest_port":70000}]}`, "port_forwarding_override"},
 		{"host port twice", `{` + ok + `,"port_forwarding_override":[{"name":"a","guest_port":1,"host_port":9},{"name":"b","guest_port":2,"host_port":9}]}`, "port_forwarding_override"},
+		{"host ip of IPv6", `{` + ok + `,"port_forwarding_override":[{"name":"a","guest_port":1,"host_ip":"::1"}]}`, "port_forwarding_override"},
+		{"host ip with a zone", `{` + ok + `,"port_forwarding_override":[{"name":"a","guest_port":1,"host_ip":"::1%,id=x"}]}`, "port_forwarding_override: host_ip"},
+		{"host ip mapped", `{` + ok + `,"port_forwarding_override":[{"name":"a","guest_port":1,"host_ip":"::ffff:1.2.3.4"}]}`, "port_forwarding_override"},
+		{"long name template", `{` + ok + `,"name_template":"` + strings.Repeat("a", 244) + `"}`, "name_template"},
+		{"name template that grows", `{` + ok + `,"name_template":"` + strings.Repeat("$node_id", 7) + `"}`, "name_template"},
 		{"host ip", `{` + ok + `,"port_forwarding_override":[{"name":"a","guest_port":1,"host_ip":"here"}]}`, "port_forwarding_override"},
 	}
 	for _, tc := range cases {
@@ -200,6 +205,22 @@ func TestBadStartParameters(t *testing.T) {
 	}
 	if n := len(c.Instances()); n != 0 {
 		t.Errorf("%d instances were created by bad requests", n)
+	}
+}
+
+func TestPriorityNamesItsRange(t *testing.T) {
+	c := newCloud(t)
+	for _, value := range []string{"-1", "10001", `"-1"`, "0.5"} {
+		a := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`","priority":`+value+`}`)
+		if a.code != http.StatusBadRequest || a.Message != "priority: must be an integer between 1 and 10000" {
+			t.Errorf("%s: %d %q", value, a.code, a.Message)
+		}
+	}
+	c.start(`,"priority":"0"`)
+	for _, inst := range c.Instances() {
+		if inst.Options.Priority != controller.DefaultPriority {
+			t.Errorf("priority 0 became %d", inst.Options.Priority)
+		}
 	}
 }
 
@@ -234,6 +255,9 @@ func TestLiberalStarts(t *testing.T) {
 		"tag with plus":    ok + `,"tag":"v1+x"}`,
 		"defaults said":    ok + `,"script_timeout":90,"script_fail_handler":0,"script_monitoring":false}`,
 		"port rules":       ok + `,"port_forwarding_override":[{"rule_name":"ssh","guest_port":"22","host_port":"10022"}]}`,
+		"name template":    ok + `,"name_template":"` + strings.Repeat("a", 243) + `"}`,
+		"all variables":    ok + `,"name_template":"$template_name-$template_id-$instance_id-$node_name-$ts"}`,
+		"host ip":          ok + `,"port_forwarding_override":[{"name":"a","guest_port":1,"host_ip":"127.0.0.1"}]}`,
 		"url-safe script":  ok + `,"startup_script":"ZWNobyA_Cg"}`,
 	} {
 		for _, header := range [][]string{nil, {"Content-Type", "application/json"}, {"Content-Type", "application/x-www-form-urlencoded"}} {
@@ -280,6 +304,7 @@ func TestRequiredParameters(t *testing.T) {
 		{"DELETE", "/api/v1/vm", `{"id":5}`, "id"},
 		{"DELETE", "/api/v1/node", `{}`, "node_id"},
 		{"GET", "/api/v1/registry/vm?apiVer=v9", "", "apiVer"},
+		{"GET", "/api/v1/registry/vm?apiVer=v9&id=" + templateID, "", "apiVer"},
 	} {
 		a := c.call(tc.method, tc.path, tc.body)
 		if a.code != http.StatusBadRequest || !strings.HasPrefix(a.Message, tc.field+": ") {

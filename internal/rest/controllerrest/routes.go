@@ -17,17 +17,19 @@ import (
 // Options configure the routes.
 type Options struct {
 	Controller     *controller.Controller
+	VMNamePrefix   string        // of every VM, as the controller puts it
 	RequestTimeout time.Duration // of every call but the polls
 	Logger         *slog.Logger
 }
 
 type server struct {
-	c *controller.Controller
+	c      *controller.Controller
+	prefix string // of the names of VMs
 }
 
 // Handler serves the controller's API and the node link.
 func Handler(o Options) http.Handler {
-	s := &server{c: o.Controller}
+	s := &server{c: o.Controller, prefix: o.VMNamePrefix}
 	return rest.Handler(rest.Limited(o.RequestTimeout, s.routes()), o.Logger)
 }
 
@@ -68,11 +70,12 @@ func (s *server) registryDisk(r *rest.Request) (any, error) { return s.c.Registr
 // first version of the list has no sizes and architectures.
 func (s *server) listTemplates(r *rest.Request) (any, error) {
 	version := r.Params.OneOf("apiVer", "v1", "v2")
-	if id := r.Params.String("id"); id != "" {
-		return s.c.Template(r.Context(), id)
-	}
+	id := r.Params.String("id")
 	if err := r.Params.Err(); err != nil {
 		return nil, err
+	}
+	if id != "" {
+		return s.c.Template(r.Context(), id)
 	}
 	list, err := s.c.Templates(r.Context())
 	if err != nil {

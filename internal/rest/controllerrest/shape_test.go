@@ -146,6 +146,10 @@ func TestOtherShapes(t *testing.T) {
 		want(t, path, c.call("GET", path, ""), answer{code: 200, Status: "OK"})
 	}
 	want(t, "unknown route", c.call("GET", "/api/v1/nothing", "").code, 404)
+	for _, path := range []string{"/api/v1//vm", "//api/v1/vm", "/api/v1/./vm", "/api/../api/v1/vm", "/api/v1/vm/", "/", "//"} {
+		a := c.call("POST", path, `{"vmid":"`+templateID+`"}`)
+		want(t, path, []any{a.code, a.Status}, []any{404, "FAIL"})
+	}
 	want(t, "unknown method", c.call("PATCH", "/api/v1/vm", "").code, 405)
 	want(t, "wrong join token", c.call("POST", api.PathJoin, `{"protocol":1,"token":"x","name":"n"}`).code, 401)
 }

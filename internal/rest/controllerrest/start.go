@@ -25,7 +25,7 @@ const (
 )
 
 func (s *server) startVMs(r *rest.Request) (any, error) {
-	req, err := startRequest(r.Params)
+	req, err := s.startRequest(r.Params)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (s *server) startVMs(r *rest.Request) (any, error) {
 
 // startRequest reads the parameters of a start: types and ranges first, so that
 // wrong input is always called by its name, then what cannot be done.
-func startRequest(p *rest.Params) (controller.StartRequest, error) {
+func (s *server) startRequest(p *rest.Params) (controller.StartRequest, error) {
 	req := controller.StartRequest{
 		TemplateID: p.Required("vmid"),
 		Tag:        p.Text("tag", maxTag),
@@ -46,7 +46,7 @@ func startRequest(p *rest.Params) (controller.StartRequest, error) {
 		Options: farm.StartOptions{
 			Priority:     priority(p),
 			PinnedNode:   p.String("node_id"),
-			NameTemplate: p.Text("name_template", maxNameTemplate),
+			NameTemplate: nameTemplate(p, s.prefix),
 		},
 	}
 	if p.Has("version") {
@@ -64,11 +64,27 @@ func startRequest(p *rest.Params) (controller.StartRequest, error) {
 
 // priority reads the priority; 0 means that it is not given.
 func priority(p *rest.Params) int {
-	n := p.Int("priority", controller.DefaultPriority, 0, controller.MaxPriority)
-	if n == 0 {
-		return controller.DefaultPriority
+	return p.IntOrZero("priority", controller.DefaultPriority, controller.MinPriority, controller.MaxPriority)
+}
+
+// longest are the variables of a name template with the most bytes that are put in
+// their places. Names of templates and nodes may be longer; few are.
+var longest = strings.NewReplacer(
+	"$template_name", strings.Repeat("x", 64), "$template_id", strings.Repeat("x", 36),
+	"$instance_id", strings.Repeat("x", 36), "$node_id", strings.Repeat("x", 36),
+	"$node_name", strings.Repeat("x", 64), "$ts", strings.Repeat("x", 19),
+)
+
+// nameTemplate reads the template of the VM's name, which names files too.
+func nameTemplate(p *rest.Params, prefix string) string {
+	text := p.Text("name_template", maxNameTemplate)
+	if text == "" {
+		return ""
 	}
-	return n
+	if n := len(prefix) + len(longest.Replace(text)); n > maxName {
+		p.Fail("name_template", "makes VM names of up to %d bytes, prefix included; at most %d are allowed", n, maxName)
+	}
+	return text
 }
 
 // script reads the startup script and what goes with it. The parameters that need
@@ -160,8 +176,8 @@ func port(item *rest.Params) farm.Port {
 		item.Fail("guest_port", "is required")
 	}
 	if item.OneOf("protocol", "tcp", "TCP"); rule.HostIP != "" {
-		if _, err := netip.ParseAddr(rule.HostIP); err != nil {
-			item.Fail("host_ip", "must be an IP address")
+		if ip, err := netip.ParseAddr(rule.HostIP); err != nil || !ip.Is4() {
+			item.Fail("host_ip", "must be an IPv4 address")
 		}
 	}
 	return rule

@@ -1,0 +1,55 @@
+package controllerrest_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// list gives the ids of a list of instances.
+func (c *cloud) list(query string) []string {
+	c.t.Helper()
+	var items []api.InstanceItem
+	c.call("GET", "/api/v1/vm"+query, "").into(c.t, &items)
+	ids := []string{}
+	for _, item := range items {
+		ids = append(ids, item.InstanceID)
+	}
+	return ids
+}
+
+func TestInstancePages(t *testing.T) {
+	c := newCloud(t)
+	const job = "http://ci.example/job/1?x=a&y=b c"
+	external, _ := json.Marshal(job)
+	for range 3 {
+		c.start(`,"external_id":` + string(external))
+		c.start(`,"external_id":"other"`)
+	}
+	all := c.list("")
+	want(t, "bare answer", len(all), 6)
+	want(t, "one page", c.list("?limit=4"), all[:4])
+	want(t, "the next page", c.list("?limit=4&after="+all[3]), all[4:])
+	want(t, "after the last", c.list("?after="+all[5]), []string{})
+	want(t, "a cursor in capitals", c.list("?after="+strings.ToUpper(all[3])), all[4:])
+	want(t, "after one that is not there", c.list("?after=00000000-0000-0000-0000-000000000000"), all)
+	want(t, "empty parameters", c.list("?after=&limit=&external_id="), all)
+	want(t, "unknown job", c.list("?external_id=nobody"), []string{})
+	mine := "?external_id=" + url.QueryEscape(job)
+	jobs := c.list(mine)
+	want(t, "of a job", len(jobs), 3)
+	want(t, "of a job by page", append(c.list(mine+"&limit=2"), c.list(mine+"&limit=2&after="+jobs[1])...), jobs)
+	want(t, "pages by body", c.call("GET", "/api/v1/vm", `{"limit":"1"}`), c.call("GET", "/api/v1/vm?limit=1", ""))
+	for query, field := range map[string]string{
+		"limit=0": "limit", "limit=10001": "limit", "limit=-1": "limit", "limit=x": "limit", "after=x": "after",
+		"external_id=a%00b": "external_id",
+	} {
+		if a := c.call("GET", "/api/v1/vm?"+query, ""); a.code != http.StatusBadRequest || !strings.HasPrefix(a.Message, field+": ") {
+			t.Errorf("%s: %d %q", query, a.code, a.Message)
+		}
+	}
+}
