@@ -114,8 +114,9 @@ func New(o Options) *Agent {
 
 // Run is the agent's life: it takes up what the journal holds, then serves its
 // controller until ctx ends (nil) or it cannot go on: farm.CodeUnauthenticated when
-// the node was removed, CodeConflict when another agent has its id. VMs and their
-// scripts live on behind it.
+// the controller does not know the node, CodeConflict when another agent has its
+// id. VMs and their scripts live on behind it, unless the controller said that the
+// node was removed: then they are gone, and the error has CodeRefused.
 func (a *Agent) Run(ctx context.Context) error {
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -141,7 +142,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// begin looks at the host and takes up every instance of the journal. Versions are
+// begin looks at the host and takes up every instance of the journal; what is left
+// of an earlier identity of this node only goes. Versions are
 // pinned before the first worker runs, so that none of them makes room with what
 // another one's VM stands on.
 func (a *Agent) begin(ctx context.Context) error {
@@ -157,12 +159,14 @@ func (a *Agent) begin(ctx context.Context) error {
 	for i, e := range entries {
 		held[i] = newInstance(e)
 		held[i].kept = true
+		a.expel(held[i], e.Node)
 		a.instances[held[i].id] = held[i]
 		a.pin(held[i])
 	}
 	if err := a.look(ctx); err != nil {
 		return fmt.Errorf("hypervisor: %w", err)
 	}
+	a.disown(ctx, func(vm hv.VM) bool { return a.alien(vm.Labels[labelNode]) })
 	for _, in := range held {
 		a.log.Info("instance taken up", "instance", in.id, "phase", string(in.state.Phase))
 		a.out.mark(in.id)

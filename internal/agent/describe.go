@@ -35,7 +35,8 @@ func (a *Agent) info() api.NodeInfo {
 }
 
 // held lists every instance of the journal and every VM that no instance accounts
-// for. What is terminated is not held any more.
+// for. What is terminated is not held any more, and what belongs to another identity
+// is not this node's.
 func (a *Agent) held() []api.Held {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -48,11 +49,17 @@ func (a *Agent) held() []api.Held {
 		s := in.snapshot()
 		vm := vms[id]
 		delete(vms, id)
+		if in.alien {
+			continue
+		}
 		if s.Phase != api.PhaseTerminated {
 			list = append(list, api.Held{InstanceID: id, Claim: s.Claim, VMID: vm.ID})
 		}
 	}
 	for id, vm := range vms {
+		if a.alien(vm.Labels[labelNode]) {
+			continue // as last listed; its end is under way or done
+		}
 		list = append(list, api.Held{InstanceID: vm.Labels[labelInstance], Claim: vm.Labels[labelClaim], VMID: id})
 	}
 	slices.SortFunc(list, func(x, y api.Held) int {

@@ -17,6 +17,7 @@ var errEnding = errors.New("the instance is ending")
 type instance struct {
 	id     string
 	order  api.Order       // fixed
+	alien  bool            // fixed: accepted under another identity; nobody hears of it
 	ending context.Context // is over when the instance is to go
 	kill   context.CancelFunc
 	wake   chan struct{} // has a value when the worker shall look again

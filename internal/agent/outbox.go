@@ -81,9 +81,8 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 			a.refused(answer.Refused)
 		case ctx.Err() != nil:
 			return nil
-		case farm.CodeOf(err) == farm.CodeUnauthenticated:
-			return removed(err)
 		default:
+			// Also when the node is unknown: whether it was removed, the next poll says.
 			a.log.Warn("report failed and is sent again", "statuses", len(statuses), "error", err)
 			for _, s := range statuses {
 				a.out.mark(s.InstanceID)

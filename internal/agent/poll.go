@@ -51,6 +51,9 @@ func (p *poller) once(ctx context.Context) error {
 	if err != nil {
 		return p.failed(ctx, err)
 	}
+	if answer.Removed {
+		return p.a.leave(ctx)
+	}
 	p.refusedAt = time.Time{}
 	p.infoHash, p.heldHash = req.InfoHash, req.HeldHash
 	p.needFull = answer.NeedFull

@@ -121,7 +121,7 @@ func (a *Agent) concludeScript(ctx context.Context, in *instance, status *api.Sc
 		message = ""
 	}
 	a.log.Info("startup script ended", "instance", in.id, "code", status.Code, "timed_out", status.TimedOut)
-	return a.insist(ctx, in, "outcome of a startup script cannot be saved yet", func() error {
+	return a.insist(ctx, in, "saving the outcome of a startup script", func() error {
 		return a.change(in, func(s *journal.State) { s.Phase, s.Message, s.Script = phase, message, status })
 	})
 }

@@ -18,6 +18,7 @@ const (
 	labelInstance = "instance"
 	labelClaim    = "claim"
 	labelContent  = "content"
+	labelNode     = "node" // id of the node at its start
 )
 
 const (
@@ -36,7 +37,10 @@ func (a *Agent) spec(in *instance) (hv.Spec, error) {
 		ID: in.id, Name: o.VMName, UUID: in.id, CPUs: defaultCPUs, MemoryMB: defaultMemoryMB,
 		BootTimeout: time.Duration(o.StartTimeout) * time.Second,
 		NeedNetwork: o.Script == nil || !o.Script.AtBoot,
-		Labels:      map[string]string{labelInstance: in.id, labelClaim: in.order.Claim, labelContent: o.ContentID},
+		Labels: map[string]string{
+			labelInstance: in.id, labelClaim: in.order.Claim, labelContent: o.ContentID,
+			labelNode: a.opts.Identity.NodeID,
+		},
 	}
 	if s.BootTimeout <= 0 {
 		s.BootTimeout = startDefault

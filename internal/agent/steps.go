@@ -101,7 +101,7 @@ func (a *Agent) start(ctx context.Context, in *instance, _ hv.VM) error {
 // the next agent try the start once more, which does no harm.
 func (a *Agent) fail(ctx context.Context, in *instance, cause error) error {
 	a.log.Warn("start failed", "instance", in.id, "error", cause)
-	err := a.insist(ctx, in, "VM of a failed start cannot be removed yet", func() error {
+	err := a.insist(ctx, in, "removal of the VM of a failed start", func() error {
 		return a.discard(ctx, in, hv.VM{})
 	})
 	if err != nil {
@@ -113,13 +113,13 @@ func (a *Agent) fail(ctx context.Context, in *instance, cause error) error {
 }
 
 // insist does one thing until it succeeds or the instance is to go.
-func (a *Agent) insist(ctx context.Context, in *instance, failure string, do func() error) error {
+func (a *Agent) insist(ctx context.Context, in *instance, what string, do func() error) error {
 	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
 		err := do()
 		if err == nil || errors.Is(err, errEnding) {
 			return err
 		}
-		a.log.Error(failure, "instance", in.id, "error", err)
+		a.log.Error("failed and is tried again", "instance", in.id, "what", what, "error", err)
 		select {
 		case <-in.ending.Done():
 			return errEnding

@@ -90,6 +90,8 @@ type world struct {
 	control *controller
 	source  *source
 
+	nodeID string // of the agents that are booted from now on
+
 	mu      sync.Mutex
 	cling   bool // VMs cannot be removed
 	full    bool // the disk has no room for the journal
@@ -104,7 +106,7 @@ func newWorld(t *testing.T, o sim.Options) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{t: t, dir: memoryDir(t), host: h, control: newController(), source: &source{}}
+	return &world{t: t, dir: memoryDir(t), host: h, control: newController(), source: &source{}, nodeID: "node"}
 }
 
 // memoryDir is a directory that is gone with the test, in memory where there is such
@@ -135,7 +137,7 @@ func (w *world) boot(g *gate) (stop func() error) {
 		w.t.Fatal(err)
 	}
 	a := New(Options{
-		Identity: home.Identity{NodeID: "node", Host: "192.0.2.7", Registry: "http://registry"},
+		Identity: home.Identity{NodeID: w.nodeID, Host: "192.0.2.7", Registry: "http://registry"},
 		Link:     gatedLink{w.control, g}, Driver: gatedDriver{w.host, g, w}, Templates: c, Journal: j,
 		Machine: still{}, Logger: slog.New(slog.DiscardHandler), Version: "test",
 	})
@@ -207,6 +209,18 @@ func (w *world) journalled() []string {
 		ids[i] = e.Order.InstanceID
 	}
 	return ids
+}
+
+// entry is the journal's only one, if there is one.
+func (w *world) entry() journal.Entry {
+	list, err := journal.Reader(filepath.Join(w.dir, "instances"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if len(list) != 1 {
+		return journal.Entry{}
+	}
+	return list[0]
 }
 
 // still is a machine on which nothing happens.
@@ -410,6 +424,7 @@ type controller struct {
 	pollErr  error
 	reportOK func() error
 	needFull bool
+	removed  bool // the node was, by an operator
 }
 
 func newController() *controller {
@@ -448,6 +463,10 @@ func (c *controller) Poll(ctx context.Context, wait time.Duration, in api.PollRe
 	if c.pollErr != nil {
 		defer c.mu.Unlock()
 		return api.PollAnswer{}, c.pollErr
+	}
+	if c.removed {
+		defer c.mu.Unlock()
+		return api.PollAnswer{Removed: true}, nil
 	}
 	for _, ack := range in.Acks {
 		if ack.Kind == api.OrderTerminate {
@@ -497,6 +516,9 @@ func (c *controller) take() []api.Order {
 func (c *controller) Report(_ context.Context, in api.Report) (api.ReportAnswer, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.removed {
+		return api.ReportAnswer{}, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required")
+	}
 	if c.reportOK != nil {
 		if err := c.reportOK(); err != nil {
 			return api.ReportAnswer{}, err
@@ -642,7 +664,7 @@ func inWorld(t *testing.T, o sim.Options, do func(*world)) {
 		w := newWorld(t, o)
 		stop := w.boot(newGate(-1))
 		do(w)
-		if err := stop(); err != nil && farm.CodeOf(err) != farm.CodeUnauthenticated {
+		if err := stop(); err != nil && farm.CodeOf(err) != farm.CodeUnauthenticated && farm.CodeOf(err) != farm.CodeRefused {
 			t.Errorf("Run: %v", err)
 		}
 		w.checkFaults()

@@ -1,0 +1,209 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/sim"
+)
+
+// stages are lives that are cut off in each phase.
+var stages = map[api.Phase]struct {
+	pull, boot time.Duration
+	script     string
+	monitored  bool
+	vms        int
+}{
+	api.PhasePulling:     {pull: time.Hour},
+	api.PhaseStarting:    {boot: 50 * time.Second, script: "exit 0", vms: 1},
+	api.PhaseRunning:     {script: "sleep 1000", vms: 1},
+	api.PhaseScriptOK:    {script: "exit 0", vms: 1},
+	api.PhaseScriptEnded: {script: "exit 1", monitored: true, vms: 1},
+}
+
+// eachStage boots an agent, brings an instance to each phase, ends the agent, and
+// hands the world over.
+func eachStage(t *testing.T, do func(t *testing.T, w *world)) {
+	for phase, tt := range stages {
+		t.Run(string(phase), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, boots(tt.boot))
+				w.source.set(tt.pull, nil)
+				stop := w.boot(newGate(-1))
+				w.control.order(startOrder(func(o *api.StartOrder) {
+					if tt.script != "" {
+						o.Script = &api.Script{Text: []byte(tt.script), Monitoring: tt.monitored}
+					}
+				}))
+				w.until(phase)
+				time.Sleep(2 * time.Second)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if len(w.vms()) != tt.vms || len(w.journalled()) != 1 {
+					t.Fatalf("%d VMs and %d entries to begin with", len(w.vms()), len(w.journalled()))
+				}
+				do(t, w)
+			})
+		})
+	}
+}
+
+// TestAnotherIdentity: what was accepted before the node joined anew goes: nothing of
+// it boots, runs or is reported.
+func TestAnotherIdentity(t *testing.T) {
+	eachStage(t, func(t *testing.T, w *world) {
+		told, starts, scripts := len(w.control.told(idA)), w.number(&w.starts), w.number(&w.scripts)
+		w.nodeID = "joined anew"
+		first := len(w.control.seen())
+		stop := w.boot(newGate(-1))
+		time.Sleep(2 * time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		w.checkClean()
+		if w.number(&w.starts) != starts || w.number(&w.scripts) != scripts {
+			t.Errorf("%d starts and %d scripts afterwards", w.number(&w.starts)-starts, w.number(&w.scripts)-scripts)
+		}
+		if n := len(w.control.told(idA)) - told; n != 0 {
+			t.Errorf("%d statuses afterwards", n)
+		}
+		for _, p := range w.control.seen()[first:] {
+			if len(p.Held) != 0 {
+				t.Errorf("held %+v", p.Held)
+			}
+		}
+	})
+}
+
+// TestScriptOfAnotherIdentity: a VM that is up and whose script has not begun is the
+// one entry that an agent would go straight to work on.
+func TestScriptOfAnotherIdentity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, sim.Options{})
+		for n := 0; ; n++ { // kill at the step that follows the report of the running VM
+			g := newGate(n)
+			stop := w.boot(g)
+			if n == 0 {
+				w.control.order(startOrder(withScript(api.Script{Text: []byte("exit 0")})))
+			}
+			time.Sleep(10 * time.Second)
+			g.kill()
+			_ = stop()
+			if e := w.entry(); e.State.Phase == api.PhaseRunning && !e.State.ScriptBegun {
+				break
+			}
+			if w.number(&w.scripts) > 0 || n > 100 {
+				t.Fatalf("never found running with its script due; %+v", w.entry().State)
+			}
+		}
+		w.nodeID = "joined anew"
+		stop := w.boot(newGate(-1))
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		w.checkClean()
+		if w.number(&w.scripts) != 0 {
+			t.Error("the script ran")
+		}
+	})
+}
+
+// TestVMOfAnotherIdentity: a VM that only its labels tell of.
+func TestVMOfAnotherIdentity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, sim.Options{})
+		w.stray("of before")
+		stop := w.boot(newGate(-1))
+		time.Sleep(10 * time.Second)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		w.checkClean()
+		if p := w.control.seen(); slices.ContainsFunc(p, func(p api.PollRequest) bool { return len(p.Held) > 0 }) {
+			t.Error("it was reported")
+		}
+	})
+}
+
+// stray starts a VM that no journal knows.
+func (w *world) stray(node string) {
+	w.t.Helper()
+	_, err := w.host.Start(w.t.Context(), hv.Spec{
+		ID: "stray", UUID: idA, CPUs: 1, MemoryMB: 512, Disks: []hv.Disk{{Path: "/x", Format: "raw"}},
+		Labels: map[string]string{labelInstance: "stray", labelNode: node},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestRemovedNode: an agent whose node was removed by an operator removes its VMs,
+// tells nobody and ends; one that is merely unknown keeps them.
+func TestRemovedNode(t *testing.T) {
+	eachStage(t, func(t *testing.T, w *world) {
+		w.stray("node")
+		told := len(w.control.told(idA))
+		w.control.mu.Lock()
+		w.control.removed = true
+		w.control.mu.Unlock()
+		stop := w.boot(newGate(-1))
+		time.Sleep(time.Minute)
+		err := stop()
+		if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "Join again with: buildnode join") {
+			t.Errorf("Run: %v", err)
+		}
+		w.checkClean()
+		if n := len(w.control.told(idA)) - told; n != 0 {
+			t.Errorf("%d statuses afterwards", n)
+		}
+	})
+}
+
+// TestRemovedWhileAtWork: the same for an agent that is in the middle of it.
+func TestRemovedWhileAtWork(t *testing.T) {
+	inWorld(t, boots(time.Second), func(w *world) {
+		w.control.order(startOrder(withScript(api.Script{Text: []byte("sleep 1000")})))
+		w.until(api.PhaseRunning)
+		w.control.mu.Lock()
+		w.control.removed = true
+		w.control.mu.Unlock()
+		w.fill(true)                             // even then
+		if err := w.host.Kill(idA); err != nil { // so that a report meets the 401 first
+			w.t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		w.checkClean()
+		polls := len(w.control.seen())
+		time.Sleep(time.Minute)
+		if n := len(w.control.seen()); n != polls {
+			w.t.Error("the agent did not end")
+		}
+	})
+}
+
+func TestUnknownNodeKeepsItsVMs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, sim.Options{})
+		stop := w.boot(newGate(-1))
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		w.control.mu.Lock()
+		w.control.pollErr = farm.Errorf(farm.CodeUnauthenticated, "Authentication Required")
+		w.control.mu.Unlock()
+		time.Sleep(time.Minute)
+		if err := stop(); farm.CodeOf(err) != farm.CodeUnauthenticated {
+			t.Errorf("Run: %v", err)
+		}
+		if len(w.vms()) != 1 || len(w.journalled()) != 1 {
+			t.Errorf("%d VMs, %d entries are left", len(w.vms()), len(w.journalled()))
+		}
+	})
+}
