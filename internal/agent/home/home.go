@@ -103,7 +103,7 @@ func (h Home) Identity() (Identity, error) {
 	raw, err := os.ReadFile(h.identity())
 	if errors.Is(err, fs.ErrNotExist) {
 		return Identity{}, farm.Errorf(farm.CodeNotFound,
-			"This node has not joined a cloud (no node.json in %s); run: buildnode join <controller URL> --token <token>", h.dir)
+			"This node has not joined a cloud (no node.json in %s); run: buildnode join <controller URL> --token-file <file>", h.dir)
 	}
 	if err != nil {
 		return Identity{}, fmt.Errorf("read identity: %w", err)

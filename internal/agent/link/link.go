@@ -44,11 +44,23 @@ type Client struct {
 func New(address string, transport http.RoundTripper, credential string) (*Client, error) {
 	base, err := url.Parse(strings.TrimSpace(address))
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
-		return nil, farm.Invalid("controller", "%q is not an http or https address", address)
+		return nil, farm.Invalid("controller", "%q is not an http or https address%s", address, hint(address))
 	}
 	base.Path = strings.TrimRight(base.Path, "/")
 	base.RawQuery, base.Fragment = "", ""
 	return &Client{base: base, http: &http.Client{Transport: transport}, credential: credential}, nil
+}
+
+// hint suggests what an address without a scheme was meant to be.
+func hint(address string) string {
+	bare := strings.TrimSpace(address)
+	if bare == "" || strings.Contains(bare, "://") {
+		return ""
+	}
+	if base, err := url.Parse("http://" + bare); err != nil || base.Host == "" {
+		return ""
+	}
+	return "; did you mean http://" + bare + " ?"
 }
 
 // Transport makes the transport of agents: HTTP/1.1 with keep-alive, since a poll
@@ -67,9 +79,20 @@ func Transport(config *tls.Config, agents int) *http.Transport {
 	}
 }
 
+// joinErrors explains the answers that a join gets from the wrong place or with the
+// wrong token.
+var joinErrors = map[farm.Code]string{
+	farm.CodeUnauthenticated: `The controller does not accept the token; "buildyard node token" prints the right one`,
+	farm.CodeNotFound:        "Nothing there takes nodes; is this the controller's address? A registry has another one",
+}
+
 // Join registers a node and gives its identity.
 func (c *Client) Join(ctx context.Context, in api.JoinRequest) (api.JoinAnswer, error) {
-	return call[api.JoinAnswer](ctx, c, api.PathJoin, callTimeout, in)
+	out, err := call[api.JoinAnswer](ctx, c, api.PathJoin, callTimeout, in)
+	if text := joinErrors[farm.CodeOf(err)]; err != nil && text != "" {
+		return out, farm.Errorf(farm.CodeOf(err), "%s", text)
+	}
+	return out, err
 }
 
 // Poll asks for work and waits up to wait for it.

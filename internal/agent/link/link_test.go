@@ -75,6 +75,34 @@ func TestErrorsHaveCodes(t *testing.T) {
 	}
 }
 
+// TestJoinExplains: what a newcomer gets wrong is said in a sentence.
+func TestJoinExplains(t *testing.T) {
+	for status, want := range map[int]string{
+		401: "does not accept the token", 404: "is this the controller's address?", 400: "tea",
+	} {
+		c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, `{"status":"FAIL","message":"tea"}`)
+		})
+		if _, err := c.Join(t.Context(), api.JoinRequest{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d: got %v, want %q", status, err, want)
+		}
+	}
+}
+
+// TestAddressWithoutScheme is answered with the address that was meant.
+func TestAddressWithoutScheme(t *testing.T) {
+	for address, want := range map[string]string{
+		"127.0.0.1:8090": "did you mean http://127.0.0.1:8090 ?", "controller:8090": "did you mean http://controller:8090 ?",
+		"ftp://x": "", "": "",
+	} {
+		_, err := link.New(address, nil, "")
+		if err == nil || !strings.Contains(err.Error(), want) || (want == "" && strings.Contains(err.Error(), "did you mean")) {
+			t.Errorf("New(%q): got %v, want %q", address, err, want)
+		}
+	}
+}
+
 func TestControllerAway(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	c, err := link.New(server.URL, link.Transport(nil, 1), "")

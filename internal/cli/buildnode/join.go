@@ -3,12 +3,9 @@ package buildnode
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -38,7 +35,7 @@ type JoinOptions struct {
 
 func joinCommand(g *globals) *cobra.Command {
 	o := JoinOptions{}
-	tokenFile := ""
+	token := tokenOptions{}
 	cmd := &cobra.Command{
 		Use:   "join CONTROLLER",
 		Short: "Make this machine a node of a cloud",
@@ -47,7 +44,8 @@ directory. The token is what "buildyard node token" prints on the controller's m
 Joining the same controller again keeps the node's id and instances, and what is not
 given anew: name, groups, capacity, reserve.
 Start the agent afterwards with "buildnode run".`,
-		Example: `  buildnode join http://controller.example:8090 --token 3f2a...
+		Example: `  buildnode join http://controller.example:8090 --token-file token
+  buildyard node token | buildnode join http://127.0.0.1:8090 --token-file -
   buildnode join https://controller.example --token-file token --groups mac,fast --reserve-space 45GB --capacity 4`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -55,7 +53,7 @@ Start the agent afterwards with "buildnode run".`,
 			if o.Home, err = g.home(); err != nil {
 				return err
 			}
-			if o.Token, err = readToken(o.Token, tokenFile, g.In); err != nil {
+			if o.Token, err = token.read(g.In); err != nil {
 				return err
 			}
 			o.Controller = args[0]
@@ -68,8 +66,7 @@ Start the agent afterwards with "buildnode run".`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.Token, "token", "", "join token of the cloud")
-	fs.StringVar(&tokenFile, "token-file", "", "file with the join token; - reads standard input")
+	token.add(cmd)
 	fs.StringVar(&o.Name, "name", "", "name of the node (default: the host name)")
 	fs.StringVar(&o.Host, "host", "", "address under which the node's VMs are reached (default: the one towards the controller)")
 	fs.StringSliceVar(&o.Groups, "groups", nil, "node groups, by name or id")
@@ -77,33 +74,7 @@ Start the agent afterwards with "buildnode run".`,
 	fs.StringVar(&o.Reserve, "reserve-space", "", `disk that stays free of templates, as 1024B, 10KB, 140MB, 45GB or 20% (default "20%")`)
 	addTLS(fs, &o.TLS, "controller")
 	o.keys.add(fs)
-	cmd.MarkFlagsMutuallyExclusive("token", "token-file")
 	return cmd
-}
-
-// maxToken bounds a file with a token, in bytes.
-const maxToken = 4096
-
-// readToken gives the token itself or what is in the file.
-func readToken(token, file string, in io.Reader) (string, error) {
-	switch {
-	case file == "":
-		return token, nil
-	case file != "-":
-		f, err := os.Open(file)
-		if err != nil {
-			return "", cli.Usage(fmt.Errorf("--token-file: %w", err))
-		}
-		defer f.Close()
-		in = f
-	case in == nil:
-		return "", cli.Usage(errors.New("--token-file -: there is no standard input"))
-	}
-	raw, err := io.ReadAll(io.LimitReader(in, maxToken))
-	if err != nil {
-		return "", fmt.Errorf("read token: %w", err)
-	}
-	return strings.TrimSpace(string(raw)), nil
 }
 
 // Join registers a node and keeps its identity.
@@ -111,9 +82,6 @@ func Join(ctx context.Context, o JoinOptions) (home.Identity, error) {
 	var none home.Identity
 	if err := o.keys.refuse(); err != nil {
 		return none, err
-	}
-	if o.Token == "" {
-		return none, cli.Usage(errors.New(`--token is required; "buildyard node token" prints it on the controller's machine`))
 	}
 	lock, err := o.Home.Lock()
 	if err != nil {
@@ -181,9 +149,6 @@ func register(ctx context.Context, identity *home.Identity, token string) error 
 		Protocol: api.LinkProtocol, Token: token, NodeID: identity.NodeID, Credential: identity.Credential,
 		Name: identity.Name, Host: hostOf(*identity), Groups: identity.Groups, Capacity: identity.Capacity, Arch: runtime.GOARCH,
 	})
-	if farm.CodeOf(err) == farm.CodeUnauthenticated {
-		return errors.New(`the controller does not accept the token; "buildyard node token" prints the right one`)
-	}
 	if err != nil {
 		return fmt.Errorf("join %s: %w", identity.Controller, err)
 	}

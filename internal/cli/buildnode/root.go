@@ -43,9 +43,9 @@ func newCommand(streams Streams) *cobra.Command {
 		Short: "Make this machine a node of a build cloud and run its virtual machines",
 		Long: `buildnode makes this machine a node of a build cloud and manages its templates.
 
-  buildnode join http://controller:8090 --token ...   become a node
-  buildnode run                                       run the agent
-  buildnode status                                    what the node is and holds
+  buildnode join http://controller:8090 --token-file token   become a node
+  buildnode run                                              run the agent
+  buildnode status                                           what the node is and holds
 
 Templates are made from disk images and pushed to a registry:
 

@@ -24,21 +24,27 @@ type SimOptions struct {
 
 func simCommand(g *globals) *cobra.Command {
 	o := SimOptions{globals: g}
+	token := tokenOptions{}
 	cmd := &cobra.Command{
 		Use:   "sim",
 		Short: "Run many simulated nodes in one process",
 		Long: `sim joins and runs nodes whose VMs are only simulated: to load a controller, or to see a
 cloud without a hypervisor. Nothing touches the disk unless --data-dir is given; with it,
 nodes and VMs outlive the process, however it ends.`,
-		Example: `  buildnode sim --nodes 100 --controller http://127.0.0.1:8090 --token "$(buildyard node token)"
-  buildnode sim --nodes 3 --boot 2s --pull 5s --data-dir ./sim --controller http://127.0.0.1:8090 --token 3f2a...`,
+		Example: `  buildyard node token | buildnode sim --nodes 100 --controller http://127.0.0.1:8090 --token-file -
+  buildnode sim --nodes 3 --boot 2s --pull 5s --data-dir ./sim --controller http://127.0.0.1:8090 --token-file token`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if o.Token, err = token.read(g.In); err != nil {
+				return err
+			}
+			return o.run(cmd.Context())
+		},
 	}
 	fs := cmd.Flags()
 	fs.IntVar(&o.Nodes, "nodes", 1, "number of nodes")
 	fs.StringVar(&o.Controller, "controller", "", "URL of the controller")
-	fs.StringVar(&o.Token, "token", "", "join token of the cloud")
+	token.add(cmd)
 	fs.StringVar(&o.Name, "name", "sim", "beginning of the nodes' names")
 	fs.StringSliceVar(&o.Groups, "groups", nil, "node groups (names or ids)")
 	fs.IntVar(&o.Capacity, "capacity", 0, "most VMs at a time on each node (default: the controller's)")
@@ -49,7 +55,6 @@ nodes and VMs outlive the process, however it ends.`,
 	fs.BoolVar(&o.RealPull, "real-pull", false, "really pull templates (needs --data-dir)")
 	fs.StringVar(&o.Dir, "data-dir", "", "directory in which nodes and VMs outlive this process (default: none)")
 	_ = cmd.MarkFlagRequired("controller")
-	_ = cmd.MarkFlagRequired("token")
 	return cmd
 }
 

@@ -1,0 +1,63 @@
+package buildnode
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+// maxToken bounds a file with a token, in bytes.
+const maxToken = 4096
+
+// tokenOptions are where a join token comes from. A file keeps it out of the list of
+// processes, which every user of a machine may read.
+type tokenOptions struct {
+	text, file string
+}
+
+// add puts the options on a command.
+func (t *tokenOptions) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&t.text, "token", "", "join token of the cloud; other users of this machine may see it here")
+	fs.StringVar(&t.file, "token-file", "", "file with the join token; - reads standard input")
+	cmd.MarkFlagsMutuallyExclusive("token", "token-file")
+}
+
+// read gives the token itself or what is in the file, and an error when that is nothing.
+func (t *tokenOptions) read(in io.Reader) (string, error) {
+	token := t.text
+	if t.file != "" {
+		var err error
+		if token, err = readToken(t.file, in); err != nil {
+			return "", err
+		}
+	}
+	if token == "" {
+		return "", cli.Usage(errors.New(`--token-file or --token is required; "buildyard node token" prints the token on the controller's machine`))
+	}
+	return token, nil
+}
+
+func readToken(file string, in io.Reader) (string, error) {
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return "", cli.Usage(fmt.Errorf("--token-file: %w", err))
+		}
+		defer f.Close()
+		in = f
+	} else if in == nil {
+		return "", cli.Usage(errors.New("--token-file -: there is no standard input"))
+	}
+	raw, err := io.ReadAll(io.LimitReader(in, maxToken))
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
+	}
+	return strings.TrimSpace(string(raw)), nil
+}
