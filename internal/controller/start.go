@@ -154,9 +154,11 @@ func (c *Controller) resolve(ctx context.Context, id, tag string, number *int) (
 	return ref, nil
 }
 
-// registryError hides what a registry failure looks like inside.
+// registryError keeps what a registry says of a lookup, of a refusal or of being out
+// of reach, and hides what other failures look like inside.
 func registryError(err error) error {
-	if code := farm.CodeOf(err); code == farm.CodeNotFound || code == farm.CodeRefused {
+	switch farm.CodeOf(err) {
+	case farm.CodeNotFound, farm.CodeRefused, farm.CodeUnavailable:
 		return err
 	}
 	return farm.Unavailable(err, "The registry cannot be reached; try again")
@@ -219,12 +221,24 @@ func megabytes(text string) int {
 func VMName(prefix string, i *farm.Instance) string {
 	ts := strconv.FormatInt(i.Created.UnixNano(), 10)
 	if i.Options.NameTemplate == "" {
-		return prefix + i.Template.Name + "-" + ts
+		room := max(0, maxVMName-len(prefix)-len(ts)-1)
+		return prefix + clip(i.Template.Name, room) + "-" + ts
 	}
-	return prefix + strings.NewReplacer(
+	return clip(prefix+strings.NewReplacer(
 		"$template_name", i.Template.Name, "$template_id", i.Template.ID, "$instance_id", i.ID,
 		"$node_id", i.NodeID, "$node_name", i.NodeName, "$ts", ts,
-	).Replace(i.Options.NameTemplate)
+	).Replace(i.Options.NameTemplate), maxVMName)
+}
+
+// maxVMName is the longest name that hypervisors take, in bytes.
+const maxVMName = 255
+
+// clip keeps the first n bytes of a text, whole characters only.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
 }
 
 // newID makes a time-ordered id, so that new records lie beside each other in the store.

@@ -14,7 +14,7 @@ import (
 func (c *Controller) Templates(ctx context.Context) ([]api.Template, error) {
 	list, err := c.opts.Registry.List(ctx)
 	if err != nil {
-		return nil, registryFault(err)
+		return nil, registryError(err)
 	}
 	return list, nil
 }
@@ -26,25 +26,16 @@ func (c *Controller) Template(ctx context.Context, id string) (api.TemplateDetai
 	}
 	detail, err := c.opts.Registry.Detail(ctx, strings.ToLower(id))
 	if err != nil {
-		return api.TemplateDetail{}, registryFault(err)
+		return api.TemplateDetail{}, registryError(err)
 	}
 	return detail, nil
-}
-
-// registryFault keeps what an unreachable registry says of itself, and hides what
-// other failures look like inside.
-func registryFault(err error) error {
-	if farm.CodeOf(err) == farm.CodeUnavailable {
-		return err
-	}
-	return registryError(err)
 }
 
 // RegistryDisk gives the room of the registry's disk.
 func (c *Controller) RegistryDisk(ctx context.Context) (api.DiskInfo, error) {
 	disk, err := c.opts.Registry.Disk(ctx)
 	if err != nil {
-		return api.DiskInfo{}, registryFault(err)
+		return api.DiskInfo{}, registryError(err)
 	}
 	return disk, nil
 }

@@ -2,6 +2,7 @@ package controllerrest
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 
 	"github.com/buildyard/buildyard/api"
@@ -122,6 +123,7 @@ const (
 	maxMetadata      = 64 // keys
 	maxMetadataKey   = 255
 	maxMetadataValue = 4096
+	maxMetadataSize  = 64 << 10 // of the whole object as JSON: it is part of a record
 )
 
 // metadata reads the object of strings, integers and booleans; nil when not given.
@@ -145,6 +147,9 @@ func metadata(p *rest.Params) map[string]any {
 	}
 	if object.Err() != nil {
 		p.Fail("metadata", "values must be strings, integers or booleans")
+	}
+	if raw, err := json.Marshal(values); err != nil || len(raw) > maxMetadataSize {
+		p.Fail("metadata", "must have at most %d bytes in all", maxMetadataSize)
 	}
 	return values
 }
