@@ -14,6 +14,16 @@ func WriteBehind(f *os.File, off, n int64) {
 	_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
 }
 
+// PunchHole gives the space of a range of a file back; the file keeps its length. A file system that cannot is
+// no error.
+func PunchHole(f *os.File, off, n int64) error {
+	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
+	if err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.ENOSYS) {
+		return fmt.Errorf("punch hole: %w", err)
+	}
+	return nil
+}
+
 // SyncData puts a file's bytes on stable storage.
 func SyncData(f *os.File) error {
 	for {

@@ -11,7 +11,8 @@ import (
 )
 
 // Revert removes a version and all newer ones. Their layers go when nobody else needs them.
-func (r *Registry) Revert(_ context.Context, ref Ref) error {
+func (r *Registry) Revert(_ context.Context, ref Ref) (err error) {
+	defer full(&err)
 	r.write.Lock()
 	defer r.write.Unlock()
 	e, err := r.lookup(ref.ID)
@@ -35,14 +36,15 @@ func (r *Registry) Revert(_ context.Context, ref Ref) error {
 }
 
 // Delete removes a template with all versions; a damaged one, too.
-func (r *Registry) Delete(_ context.Context, id string) error {
+func (r *Registry) Delete(_ context.Context, id string) (err error) {
+	defer full(&err)
 	r.write.Lock()
 	defer r.write.Unlock()
 	clean, ok := layout.ParseID(id)
 	if !ok || !r.snap.Load().knows(clean) {
 		return farm.NotFound()
 	}
-	err := r.dir.Delete(clean, r.o.Now().UnixNano())
+	err = r.dir.Delete(clean, r.o.Now().UnixNano())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -65,7 +67,8 @@ func (s *snapshot) knows(id string) bool {
 }
 
 // SetArch sets a template's architecture.
-func (r *Registry) SetArch(_ context.Context, id, arch string) error {
+func (r *Registry) SetArch(_ context.Context, id, arch string) (err error) {
+	defer full(&err)
 	if arch == "" || !layout.ValidArch(arch) {
 		return farm.Invalid("arch", "must be amd64 or arm64")
 	}

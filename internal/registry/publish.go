@@ -17,7 +17,8 @@ import (
 
 // Commit publishes the version of a push: every layer is put in its place, then one write of template.json
 // reverts what was asked for and adds the version. Sent again it gives the same answer.
-func (r *Registry) Commit(ctx context.Context, id string, c api.PushCommit) (api.PushResult, error) {
+func (r *Registry) Commit(ctx context.Context, id string, c api.PushCommit) (_ api.PushResult, err error) {
+	defer full(&err)
 	s, err := r.session(id)
 	if err != nil {
 		return api.PushResult{}, err

@@ -18,7 +18,8 @@ const parallel = 4
 
 // Negotiate opens a push, or finds the one that the client's resume key belongs to. It refuses at once what
 // the commit would refuse, as far as that is known now.
-func (r *Registry) Negotiate(ctx context.Context, req api.PushRequest) (api.PushSession, error) {
+func (r *Registry) Negotiate(ctx context.Context, req api.PushRequest) (_ api.PushSession, err error) {
+	defer full(&err)
 	if err := checkRequest(&req); err != nil {
 		return api.PushSession{}, err
 	}
@@ -32,6 +33,9 @@ func (r *Registry) Negotiate(ctx context.Context, req api.PushRequest) (api.Push
 		return api.PushSession{}, err
 	}
 	if s == nil {
+		if err := r.room(ctx, req); err != nil {
+			return api.PushSession{}, err
+		}
 		if s, err = r.newSession(req); err != nil {
 			return api.PushSession{}, err
 		}
@@ -183,7 +187,11 @@ func (r *Registry) PutPart(ctx context.Context, session, file string, off int64,
 	if err == nil {
 		err = r.recordPart(u, p)
 	}
-	u.end(p, err == nil)
+	if full(&err); farm.CodeOf(err) == farm.CodeUnavailable {
+		r.giveUp(ctx, u, p)
+	} else {
+		u.end(p, err == nil)
+	}
 	s.touch(r.o.Now())
 	if err != nil {
 		return badPart(err)
@@ -192,7 +200,8 @@ func (r *Registry) PutPart(ctx context.Context, session, file string, off int64,
 }
 
 // PutIndex receives the index of a file, of which all parts are there.
-func (r *Registry) PutIndex(_ context.Context, session, file, root string, body io.Reader) error {
+func (r *Registry) PutIndex(_ context.Context, session, file, root string, body io.Reader) (err error) {
+	defer full(&err)
 	_, u, err := r.openFile(session, file)
 	if err != nil {
 		return err

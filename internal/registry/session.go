@@ -112,7 +112,7 @@ func (r *Registry) newSession(req api.PushRequest) (*session, error) {
 		return nil, err
 	}
 	if err := r.saveSession(s); err != nil {
-		return nil, err
+		return nil, errors.Join(err, r.dir.RemoveAll("session", path.Join(layout.UploadDir, s.id)))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

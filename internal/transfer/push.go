@@ -35,6 +35,9 @@ func (c *Client) Push(ctx context.Context, o PushOptions) (api.PushResult, error
 	}
 	for round := 1; ; round++ {
 		result, err := p.round(ctx)
+		if e := diskFull(err); e != nil {
+			return result, e // whichever part it was does not matter
+		}
 		if err == nil || farm.CodeOf(err) != farm.CodeConflict || round == pushRounds {
 			return result, err
 		}

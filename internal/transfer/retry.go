@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -18,12 +20,23 @@ var errTransient = errors.New("the transfer was cut or damaged")
 var errIdle = errors.New("no byte moved for too long")
 
 func temporary(err error) bool {
+	if diskFull(err) != nil {
+		return false
+	}
 	switch farm.CodeOf(err) {
 	case farm.CodeUnavailable, farm.CodeBusy:
 		return true
 	default:
 		return errors.Is(err, errTransient)
 	}
+}
+
+// diskFull finds the registry's own sentence that it has no space, which another attempt does not cure.
+func diskFull(err error) *farm.Error {
+	if e, ok := errors.AsType[*farm.Error](err); ok && strings.HasPrefix(e.Message, blob.FullMessage) {
+		return e
+	}
+	return nil
 }
 
 const (

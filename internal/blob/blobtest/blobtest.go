@@ -26,6 +26,7 @@ func Run(t *testing.T, fresh func(t *testing.T) func() blob.Store) {
 	for name, test := range map[string]func(*testing.T, func() blob.Store){
 		"complete":  testComplete,
 		"parts":     testParts,
+		"discard":   testDiscard,
 		"duplicate": testDuplicate,
 		"short":     testShort,
 		"drop":      testDrop,
@@ -156,6 +157,37 @@ func testParts(t *testing.T, open func() blob.Store) {
 	if err := errors.Join(err, f.Close()); err != nil || !bytes.Equal(got, l.Frames) {
 		t.Fatalf("upload differs: %v", err)
 	}
+	if err := s.Complete(t.Context(), u, l.Index); err != nil {
+		t.Fatal(err)
+	}
+	mustHold(t, s, l)
+}
+
+// testDiscard gives up a part in the middle and sends it again.
+func testDiscard(t *testing.T, open func() blob.Store) {
+	s := open()
+	u := blob.Upload{Session: "a"}
+	if err := s.Discard(t.Context(), u, 0, 1<<20); err != nil {
+		t.Fatalf("no upload: %v", err)
+	}
+	if _, err := s.OpenUpload(t.Context(), u); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("giving up made an upload: %v", err)
+	}
+	l := Make(t, blob.KindDisk, 4, 3<<20)
+	write(t, s, u, 0, l.Frames)
+	const off, n = 1<<20 + 5, 1 << 20
+	if err := s.Discard(t.Context(), u, off, n); err != nil {
+		t.Fatal(err)
+	}
+	f, err := s.OpenUpload(t.Context(), u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(f)
+	if err := errors.Join(err, f.Close()); err != nil || !bytes.Equal(got[:off], l.Frames[:off]) || !bytes.Equal(got[off+n:], l.Frames[off+n:]) {
+		t.Fatalf("bytes beside the range changed: %v", err)
+	}
+	write(t, s, u, off, l.Frames[off:off+n])
 	if err := s.Complete(t.Context(), u, l.Index); err != nil {
 		t.Fatal(err)
 	}

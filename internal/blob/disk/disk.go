@@ -92,6 +92,18 @@ func (w *behind) flush() {
 	}
 }
 
+// Discard implements blob.Store.
+func (s *Store) Discard(_ context.Context, u blob.Upload, off, n int64) error {
+	f, err := s.dir.Root().OpenFile(uploadPath(u), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("discard part: %w", err)
+	}
+	return errors.Join(blob.PunchHole(f, off, n), f.Close())
+}
+
 // OpenUpload implements blob.Store.
 func (s *Store) OpenUpload(_ context.Context, u blob.Upload) (blob.File, error) {
 	return s.open(uploadPath(u))

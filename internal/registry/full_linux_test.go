@@ -1,0 +1,173 @@
+package registry
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/blob/blobtest"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// smallDisk mounts a file system of so many bytes.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Skipf("no small file system can be mounted here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// fill takes all space of a directory's file system; the function gives it back.
+func fill(t *testing.T, dir string) (empty func()) {
+	t.Helper()
+	name := filepath.Join(dir, "filler")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for block := make([]byte, 64<<10); err == nil; {
+		_, err = f.Write(block)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func free(t *testing.T, r *Registry) int64 {
+	t.Helper()
+	d, err := r.Disk(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Free
+}
+
+func mustBeFull(t *testing.T, what string, err error) {
+	t.Helper()
+	e, ok := errors.AsType[*farm.Error](err)
+	if !ok || e.Code != farm.CodeUnavailable || e.Message != blob.FullMessage {
+		t.Fatalf("%s on a full disk: %v", what, err)
+	}
+}
+
+// TestFullDisk fills the disk before every step of a push: each says so, gives back
+// what it wrote, and goes on when there is space again.
+func TestFullDisk(t *testing.T) {
+	base := smallDisk(t, "48m")
+	r := open(t, base, newClock())
+	l := blobtest.Make(t, blob.KindDisk, 1, 6*mib)
+	f := content{spec: api.PushFile{Name: "disk.img", Kind: api.FileDisk, Size: 6 * mib}, index: l.Index, stored: l.Frames}
+	for i := range l.Index.Len() {
+		frame := l.Index.Frame(i)
+		f.frames = append(f.frames, blob.PartFrame{Stored: frame.Stored, Sum: frame.Sum})
+	}
+	req := request(idA, "v1", f)
+
+	s, err := r.Negotiate(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	filler := fill(t, base)
+	if err := os.Truncate(filepath.Join(base, "filler"), 44*mib); err != nil { // room for a piece of the part
+		t.Fatal(err)
+	}
+	before := free(t, r)
+	if before == 0 || before >= 6*mib {
+		t.Fatalf("%d bytes are free", before)
+	}
+	mustBeFull(t, "part", r.PutPart(t.Context(), s.Session, "disk.img", 0, f.part()))
+	if after := free(t, r); after != before {
+		t.Errorf("%d bytes were free before the part, %d after", before, after)
+	}
+	filler()
+	if err := r.PutPart(t.Context(), s.Session, "disk.img", 0, f.part()); err != nil {
+		t.Fatal(err)
+	}
+
+	filler = fill(t, base)
+	putIndex := func() error {
+		return r.PutIndex(t.Context(), s.Session, "disk.img", f.root(), strings.NewReader(string(f.index.Bytes())))
+	}
+	mustBeFull(t, "index", putIndex())
+	_, err = r.Negotiate(t.Context(), request(idB, "v1"))
+	mustBeFull(t, "negotiation", err)
+	filler()
+	if err := putIndex(); err != nil {
+		t.Fatal(err)
+	}
+
+	commit := api.PushCommit{Roots: map[string]string{"disk.img": f.root()}}
+	filler = fill(t, base)
+	_, err = r.Commit(t.Context(), s.Session, commit)
+	mustBeFull(t, "commit", err)
+	if tags(r, idA) != "none" {
+		t.Error("a failed commit is seen")
+	}
+	filler()
+	if _, err := r.Commit(t.Context(), s.Session, commit); err != nil {
+		t.Fatal(err)
+	}
+
+	filler = fill(t, base)
+	mustBeFull(t, "change", r.SetArch(t.Context(), idA, "arm64"))
+	filler()
+	if err := verifyAll(r); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHopelessPushes: what cannot fit is refused with both sizes before a byte is
+// sent; what may fit is not.
+func TestHopelessPushes(t *testing.T) {
+	base := smallDisk(t, "48m")
+	r := open(t, base, newClock())
+	announce := func(id string, size int64) error {
+		req := request(id, "v1")
+		req.Files = []api.PushFile{{Name: "disk.img", Kind: api.FileDisk, Size: size}}
+		_, err := r.Negotiate(t.Context(), req)
+		return err
+	}
+	for _, size := range []int64{64 * mib, 100 << 30} {
+		err := announce(idA, size)
+		e, ok := errors.AsType[*farm.Error](err)
+		if !ok || e.Code != farm.CodeUnavailable || !strings.HasPrefix(e.Message, blob.FullMessage+": the push has up to ") || !strings.HasSuffix(e.Message, " MB are free") {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+	if err := announce(idA, 20*mib); err != nil {
+		t.Error(err)
+	}
+	held := makeContent("disk.img", api.FileDisk, "held")
+	mustPush(t, r, request(idA, "v2", held), held)
+	defer fill(t, base)()
+	req := request(idB, "v1", held)
+	req.Files[0].Root = held.root()
+	if err := r.room(t.Context(), req); err != nil {
+		t.Errorf("a push of what is here: %v", err)
+	}
+}

@@ -1,0 +1,68 @@
+package transfer_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// TestFullRegistry: a client says the registry's sentence at once, and the same push
+// goes on when there is space again.
+func TestFullRegistry(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	base := t.TempDir()
+	if err := unix.Mount("tmpfs", base, "tmpfs", 0, "size=64m"); err != nil {
+		t.Skipf("no small file system can be mounted here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(base, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	s := serve(t, base)
+	filler := filepath.Join(base, "filler")
+	var puts atomic.Int64
+	disturb := func(w http.ResponseWriter, r *http.Request, h http.Handler) {
+		if r.Method == http.MethodPut && puts.Add(1) == 1 {
+			if err := os.WriteFile(filler, make([]byte, 60<<20), 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+		h.ServeHTTP(w, r)
+	}
+	s.disturb.Store(&disturb)
+	f := write(t, "disk.img", api.FileDisk, "raw", 20<<20, map[int64]int{0: 20 << 20})
+	c := s.client(t)
+	begun := time.Now()
+	_, err := c.Push(t.Context(), pushOptions("v1", f))
+	if farm.CodeOf(err) != farm.CodeUnavailable || err.Error() != "The registry's disk is full" {
+		t.Fatalf("push onto a full disk: %v", err)
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("it was tried for %s", took)
+	}
+	huge := write(t, "disk.img", api.FileDisk, "raw", 1, nil)
+	if err := os.Truncate(huge.Path, 100<<30); err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Push(t.Context(), pushOptions("v2", huge))
+	if err == nil || !strings.HasPrefix(err.Error(), "The registry's disk is full: the push has up to 102400 MB, ") {
+		t.Errorf("a push that cannot fit: %v", err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	mustPush(t, c, pushOptions("v1", f))
+	mustPull(t, c, "v1", t.TempDir(), []file{f})
+}
