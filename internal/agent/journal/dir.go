@@ -153,17 +153,18 @@ func (d *Dir) readFile(name string, into any) error {
 
 // Accept makes an entry. It is there whole or not at all: the order file is what
 // counts, and it is renamed into place last. A start is refused while there is no
-// room for the reserve; an end never is.
+// room beside the reserve; an end may use it.
 func (d *Dir) Accept(e Entry) error {
 	if err := CheckID(e.Order.InstanceID); err != nil {
 		return err
 	}
-	if !e.State.Ending {
-		if err := d.reserve.fill(); err != nil {
-			return fmt.Errorf("accept order: %w", err)
-		}
+	if e.State.Ending {
+		return d.withRoom(func() error { return d.accept(e) })
 	}
-	return d.withRoom(func() error { return d.accept(e) })
+	if err := d.reserve.fill(); err != nil {
+		return fmt.Errorf("accept order: %w", err)
+	}
+	return d.accept(e)
 }
 
 func (d *Dir) accept(e Entry) error {
