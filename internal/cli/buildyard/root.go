@@ -142,7 +142,7 @@ func nodeCommand(io Streams) *cobra.Command {
 		Short: "Print the secret that a node needs to join",
 		Long: `token prints the join token of the controller whose data directory lies on this
 machine. Whoever has it can join a node and will be sent the scripts of jobs: keep it secret.`,
-		Example: `  buildnode join http://controller.example:8090 --token "$(buildyard node token)"`,
+		Example: `  buildyard node token | buildnode join http://controller.example:8090 --token-file -`,
 		Args:    cobra.NoArgs,
 	}
 	addFlags(token.Flags(), config.ControllerTable)
