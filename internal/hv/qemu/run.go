@@ -116,7 +116,11 @@ var fatal = map[string]string{
 	"internal-error": "QEMU could not run the guest under this accelerator (internal error)",
 	"guest-panicked": "the guest's kernel panicked",
 	"shutdown":       "the guest powered itself off",
+	"io-error":       "a disk of the VM could not be read or written; the node's disk may be full",
 }
+
+// diskFull is said of a VM that QEMU stopped because the host had no room for a write.
+const diskFull = "The node's disk is full"
 
 // checkState ends a VM that has stopped for good.
 func (r *run) checkState(ctx context.Context, q *qmpConn) {
@@ -141,6 +145,7 @@ func (r *run) event(name string, data json.RawMessage) {
 		Open   bool   `json:"open"`
 		Guest  bool   `json:"guest"`
 		Reason string `json:"reason"`
+		Full   bool   `json:"nospace"`
 	}
 	if json.Unmarshal(data, &d) != nil {
 		d.Reason = "" // events without data have none to look at
@@ -153,6 +158,10 @@ func (r *run) event(name string, data json.RawMessage) {
 	case "SHUTDOWN":
 		if d.Guest {
 			r.note(fatal["shutdown"])
+		}
+	case "BLOCK_IO_ERROR": // STOP follows
+		if d.Full {
+			r.note(diskFull)
 		}
 	case "STOP", "GUEST_PANICKED":
 		if q, ok := r.link(); ok {
