@@ -44,9 +44,8 @@ type layerFile struct {
 	fd     int
 }
 
-// layout names the devices and slots below. A state loads only into the same
-// ones: whoever changes them gives the layout a new name.
-const layout = "q35-1"
+// A saved state loads only into the devices and slots it was saved from: whoever
+// changes those below makes older states useless.
 
 // firstDiskSlot is the PCI slot of disk 0; there is room for hv.MaxDisks.
 const firstDiskSlot = 0x8
