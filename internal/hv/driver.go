@@ -75,6 +75,7 @@ type Host struct {
 	Accelerator string       // "kvm", "hvf", "tcg", "sim": probed, not guessed
 	Machine     string       // machine type new VMs get, versioned: "pc-q35-7.2"
 	CPU         string       // CPU model new VMs get: "host", "max"
+	HostCPU     string       // what a state depends on of the host's own CPU; "" = nothing
 	Arch        string       // guest architecture, "amd64" or "arm64"
 	Abilities   []Capability // what this driver can do, sorted
 }
@@ -93,6 +94,8 @@ const (
 	CanForward Capability = "port-rules"     // port rules reach a real guest port
 	CanPersist Capability = "survives-agent" // VMs live on when the agent is killed
 	CanSandbox Capability = "sandbox"        // the hypervisor process is confined
+	CanSave    Capability = "save"           // is a Saver, and Start takes a State
+	CanRestart Capability = "restart"        // is a Restarter
 )
 
 // StopMode says how a VM is asked to end.

@@ -3,6 +3,7 @@ package hv_test
 import (
 	"bytes"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -73,5 +74,29 @@ func TestTail(t *testing.T) {
 	in := append(bytes.Repeat([]byte{'a'}, 10), bytes.Repeat([]byte{'b'}, hv.MaxOutput)...)
 	if got := hv.Tail(in); len(got) != hv.MaxOutput || got[0] != 'b' {
 		t.Errorf("Tail keeps %d bytes from %q", len(got), got[0])
+	}
+}
+
+func TestCompat(t *testing.T) {
+	a := hv.Compat{Driver: "d", Version: "1", CPUs: 2, MemoryMB: 256}
+	if err := a.Check(a); err != nil {
+		t.Errorf("equal ones: %v", err)
+	}
+	b := a
+	b.Version = "2"
+	if err := a.Check(b); !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), `hypervisor version "1"`) {
+		t.Errorf("got %v", err)
+	}
+	v := reflect.ValueOf(&b).Elem()
+	for i := range v.NumField() { // a new field must be compared too
+		b = a
+		if f := v.Field(i); f.Kind() == reflect.String {
+			f.SetString("other")
+		} else {
+			f.SetInt(99)
+		}
+		if a.Check(b) == nil {
+			t.Errorf("a different %s is accepted", v.Type().Field(i).Name)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package hv
 import (
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"time"
@@ -52,6 +53,12 @@ type Spec struct {
 	Firmware    string        // "" = FirmwareBIOS
 	BootTimeout time.Duration // 0 = DefaultBootTimeout
 	NeedNetwork bool          // ready also means: the guest has an address
+
+	// State is the suspended guest to go on from at the first start; later
+	// starts of the VM boot its disks. nil = boot. A driver without CanSave
+	// refuses it. Name, UUID and Ports may differ from those of the saved VM;
+	// the guest goes on seeing the machine it was saved on.
+	State *State `json:",omitempty"`
 
 	// Labels are kept with the VM and given back by List. The agent stores
 	// there which instance and claim a VM belongs to.
@@ -117,6 +124,9 @@ func (s Spec) Validate() error {
 		if len(d.Deltas) > MaxDeltas {
 			return Refuse("%d layers above %s: at most %d are possible", len(d.Deltas), d.Path, MaxDeltas)
 		}
+	}
+	if s.State != nil && !filepath.IsAbs(s.State.Path) {
+		return Refuse("state file %q is no absolute path", s.State.Path)
 	}
 	for _, p := range s.Ports {
 		if err := p.validate(); err != nil {

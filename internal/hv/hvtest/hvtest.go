@@ -30,6 +30,9 @@ type Subject struct {
 	// Reopen gives up the driver and answers a new one over the same VMs, as
 	// after a restart of the agent.
 	Reopen func(t *testing.T) hv.Driver
+	// Other is a driver over another directory, as on a second node. Needed
+	// with hv.CanSave; what is left in it ends with the test.
+	Other func(t *testing.T) hv.Driver
 }
 
 // suite is one run over one Subject.
@@ -54,6 +57,7 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 	s.check(t, "unknown ids", s.unknown)
 	s.check(t, "refusals", s.refusals)
 	s.check(t, "life of a VM", s.life)
+	s.check(t, "saves", s.saves)
 	s.check(t, "killed hypervisor", s.killed)
 	s.check(t, "boot time-out", s.neverReady)
 	s.check(t, "cancelled start", s.cancelled)

@@ -27,6 +27,8 @@ type launch struct {
 	disks   []diskFiles
 	sandbox bool
 	noFlush bool
+
+	incoming bool // waits for a state; its ports are opened when it has been refreshed
 }
 
 // diskFiles is one disk: the files that are only read, lowest first, and the
@@ -44,8 +46,9 @@ type layerFile struct {
 	fd     int
 }
 
-// A saved state loads only into the devices and slots it was saved from: whoever
-// changes those below makes older states useless.
+// layout names the devices and slots below. A state loads only into the same
+// ones: whoever changes them gives the layout a new name.
+const layout = "q35-1"
 
 // firstDiskSlot is the PCI slot of disk 0; there is room for hv.MaxDisks.
 const firstDiskSlot = 0x8
@@ -54,7 +57,10 @@ const firstDiskSlot = 0x8
 // Everything is named, nothing is left to defaults: a saved state needs the
 // same machine again.
 func commandLine(l launch) []string {
-	s := l.spec
+	s, ports := l.spec, l.ports
+	if l.incoming {
+		ports = nil
+	}
 	args := []string{
 		"-uuid", s.UUID,
 		"-name", "guest=" + strings.ReplaceAll(s.Name, ",", ",,"),
@@ -75,7 +81,7 @@ func commandLine(l launch) []string {
 		"-device", "virtserialport,chardev=qga,id=qga0,name=org.qemu.guest_agent.0",
 		"-object", "rng-builtin,id=rng", "-device", "virtio-rng-pci,id=rng0,rng=rng,addr=0x3",
 		"-device", "pvpanic",
-		"-netdev", netdev(l.ports), "-device", "virtio-net-pci,id=nic0,netdev=net0,romfile=,addr=0x4",
+		"-netdev", netdev(ports), "-device", "virtio-net-pci,id=nic0,netdev=net0,romfile=,addr=0x4",
 		"-device", "qemu-xhci,id=usb,addr=0x5",
 	}
 	for i := range rootPorts {
@@ -83,6 +89,9 @@ func commandLine(l launch) []string {
 	}
 	if l.sandbox {
 		args = append(args, "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
+	}
+	if l.incoming {
+		args = append(args, "-incoming", "defer")
 	}
 	var sets fdSets
 	for i, d := range l.disks {

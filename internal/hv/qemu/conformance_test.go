@@ -1,6 +1,7 @@
 package qemu_test
 
 import (
+	"context"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -40,6 +41,25 @@ func TestConformance(t *testing.T) {
 				d = open(t, dir) // lives as long as the whole test
 				return d
 			},
+			Other: func(t *testing.T) hv.Driver {
+				o := open(t, t.TempDir())
+				t.Cleanup(func() { deleteAll(t, o) })
+				return o
+			},
 		}
 	})
+}
+
+func deleteAll(t *testing.T, d hv.Driver) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	vms, err := d.List(ctx)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, vm := range vms {
+		if err := d.Delete(ctx, vm.ID); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -49,6 +49,16 @@ func TestChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Println("pid", vm.PID)
+	if at := hv.SaveStep(strings.TrimPrefix(os.Getenv(childStep), "save: ")); os.Getenv(childStep) != string(at) {
+		_, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: func(s hv.SaveStep) error {
+			if s == at {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				select {}
+			}
+			return nil
+		}})
+		t.Fatal(err)
+	}
 	if os.Getenv(childStep) != "" {
 		t.Fatal(d.Delete(t.Context(), spec.ID))
 	}
@@ -188,6 +198,74 @@ func TestKilledAtEveryStep(t *testing.T) {
 				t.Errorf("left in the directory: %v, %v", files, err)
 			}
 		})
+	}
+}
+
+// An agent killed at any step of a save: the next one lets the guest go on, its
+// memory is there, and it can be saved and started again.
+func TestKilledInASave(t *testing.T) {
+	image := guest(t)
+	for _, step := range hv.SaveSteps() {
+		t.Run(string(step), func(t *testing.T) {
+			spec, dir := newSpec(image, "qcow2"), t.TempDir()
+			cmd, out := agent(t, dir, spec, "save: "+string(step))
+			for out.Scan() {
+				t.Log(out.Text())
+			}
+			_ = cmd.Wait()
+			if cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+				t.Fatal("the agent was not killed at this step")
+			}
+			d := open(t, dir)
+			defer remove(t, d, spec.ID)
+			r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("echo kept >/dev/shm/x; echo kept >/root/x; sync"), time.Minute))
+			if err != nil || r.Code != 0 {
+				t.Fatalf("the guest does not go on: %+v, %v", r, err)
+			}
+			if saved, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); err != nil || saved.Disks[0].Bytes == 0 {
+				t.Fatalf("Save: %+v, %v", saved, err)
+			}
+			if _, err := d.Restart(t.Context(), spec.ID); err != nil {
+				t.Fatalf("Restart: %v", err)
+			}
+			r, err = d.Exec(t.Context(), spec.ID, hv.Script([]byte("cat /root/x"), time.Minute))
+			if err != nil || string(r.Stdout) != "kept\n" {
+				t.Errorf("the disk after a restart: %+v, %v", r, err)
+			}
+		})
+	}
+}
+
+// QEMU and its agent both end in a save: the overlays that may hold data stay.
+func TestBothKilledInASave(t *testing.T) {
+	spec, dir := newSpec(guest(t), "qcow2"), t.TempDir()
+	d := open(t, dir)
+	defer func() { remove(t, d, spec.ID) }()
+	vm, err := d.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("echo kept >/root/x; sync"), time.Minute)); err != nil || r.Code != 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	_, err = d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: func(s hv.SaveStep) error {
+		if s == hv.SaveFrozen {
+			return syscall.Kill(vm.PID, syscall.SIGKILL)
+		}
+		return nil
+	}})
+	if err == nil {
+		t.Fatal("the save of a killed VM succeeded")
+	}
+	waitStopped(t, d, spec.ID)
+	_ = d.Close()
+	d = open(t, dir)
+	if _, err := d.Start(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("cat /root/x"), time.Minute))
+	if err != nil || string(r.Stdout) != "kept\n" {
+		t.Errorf("the disk: %+v, %v", r, err)
 	}
 }
 

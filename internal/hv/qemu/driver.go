@@ -229,10 +229,12 @@ func (d *Driver) Delete(ctx context.Context, id string) error {
 }
 
 func abilities() []hv.Capability {
-	out := []hv.Capability{hv.CanForward, hv.CanBoot, hv.CanPersist}
+	out := []hv.Capability{hv.CanForward, hv.CanBoot, hv.CanPersist, hv.CanSave, hv.CanRestart}
 	if runtime.GOOS == "linux" {
 		out = append(out, hv.CanSandbox)
 	}
 	slices.Sort(out)
 	return out
 }
+
+var errClosed = errors.New("the driver is closed")

@@ -28,6 +28,8 @@ type machine struct {
 	id  string
 	dir string
 
+	saving sync.Mutex // held while a save goes on or is settled
+
 	mu   sync.Mutex // guards the fields below
 	cfg  config
 	proc process // the last one; zero before the first start
@@ -163,6 +165,14 @@ func (m *machine) intend(e ending) error {
 	m.end = e
 	m.mu.Unlock()
 	return writeJSON(m.dir, endFile, e)
+}
+
+// unintend takes the note back: the run goes on.
+func (m *machine) unintend() error {
+	m.mu.Lock()
+	m.end = ending{}
+	m.mu.Unlock()
+	return removeFile(filepath.Join(m.dir, endFile))
 }
 
 // kill ends a run at once and waits until it is gone. e says why, for List.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -48,6 +49,7 @@ func (d *Driver) probe(ctx context.Context) (hv.Host, error) {
 	}
 	h := hv.Host{Driver: "qemu", Version: version, Machine: machine, Arch: "amd64", Abilities: abilities()}
 	h.Accelerator, h.CPU, err = d.accelerator(ctx, machine)
+	h.HostCPU = hostCPU()
 	return h, err
 }
 
@@ -133,6 +135,33 @@ func hasVirtualisation(cpuinfo []byte) bool {
 		}
 	}
 	return false
+}
+
+// hostCPU names the host's CPU with its features, of which the models "host"
+// and "max" are made.
+func hostCPU() string {
+	b, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOOS + " " + runtime.GOARCH
+	}
+	return cpuName(b)
+}
+
+// cpuName takes model and features of the first CPU from /proc/cpuinfo.
+func cpuName(cpuinfo []byte) string {
+	first, _, _ := bytes.Cut(cpuinfo, []byte("\n\n"))
+	var model, flags string
+	for line := range bytes.Lines(first) {
+		key, value, _ := bytes.Cut(line, []byte{':'})
+		switch string(bytes.TrimSpace(key)) {
+		case "model name":
+			model = string(bytes.TrimSpace(value))
+		case "flags":
+			flags = string(bytes.TrimSpace(value))
+		}
+	}
+	sum := sha256.Sum256([]byte(flags))
+	return fmt.Sprintf("%s %x", model, sum[:8])
 }
 
 func couldHVF() bool { return runtime.GOOS == "darwin" && runtime.GOARCH == "amd64" }

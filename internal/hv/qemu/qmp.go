@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -16,6 +18,9 @@ const (
 	maxQMPLine  = 4 << 20 // longest message taken from QEMU
 	qmpDeadline = 10 * time.Second
 )
+
+// qmpLong are commands that wait for the host's disk.
+var qmpLong = map[string]time.Duration{"stop": 2 * time.Minute, "cont": 2 * time.Minute, "transaction": 2 * time.Minute}
 
 // qmpConn is one connection to QEMU's monitor. QEMU serves one client at a
 // time. Calls may come from many goroutines; serve must run in one.
@@ -152,11 +157,20 @@ func (q *qmpConn) fail(err error) {
 	q.pending = nil
 }
 
-// call runs one command, at most qmpDeadline long. out may be nil.
+// call runs one command, at most qmpDeadline or its qmpLong. out may be nil.
 func (q *qmpConn) call(ctx context.Context, command string, args, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, qmpDeadline)
+	return q.exchange(ctx, command, args, out, nil)
+}
+
+// pass runs a command that gives QEMU an open file.
+func (q *qmpConn) pass(ctx context.Context, command string, args any, file *os.File) error {
+	return q.exchange(ctx, command, args, nil, file)
+}
+
+func (q *qmpConn) exchange(ctx context.Context, command string, args, out any, file *os.File) error {
+	ctx, cancel := context.WithTimeout(ctx, max(qmpDeadline, qmpLong[command]))
 	defer cancel()
-	id, waiter, err := q.send(ctx, command, args)
+	id, waiter, err := q.send(ctx, command, args, file)
 	if err != nil {
 		return fmt.Errorf("QMP %s: %w", command, err)
 	}
@@ -177,7 +191,7 @@ func (q *qmpConn) call(ctx context.Context, command string, args, out any) error
 	}
 }
 
-func (q *qmpConn) send(ctx context.Context, command string, args any) (uint64, chan qmpReply, error) {
+func (q *qmpConn) send(ctx context.Context, command string, args any, file *os.File) (uint64, chan qmpReply, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.pending == nil {
@@ -196,9 +210,26 @@ func (q *qmpConn) send(ctx context.Context, command string, args any) (uint64, c
 	waiter := make(chan qmpReply, 1)
 	q.pending[id] = waiter
 	_ = q.c.SetWriteDeadline(limit(ctx, qmpDeadline))
-	if _, err := q.c.Write(append(b, '\n')); err != nil {
+	if err := q.write(append(b, '\n'), file); err != nil {
 		delete(q.pending, id)
 		return 0, nil, err
 	}
 	return id, waiter, nil
+}
+
+// write sends a line, and with its first byte the file.
+func (q *qmpConn) write(line []byte, file *os.File) error {
+	if file == nil {
+		_, err := q.c.Write(line)
+		return err
+	}
+	c, ok := q.c.(*net.UnixConn)
+	if !ok {
+		return errors.New("this connection carries no files")
+	}
+	n, _, err := c.WriteMsgUnix(line, syscall.UnixRights(int(file.Fd())), nil)
+	if err == nil && n < len(line) {
+		_, err = c.Write(line[n:])
+	}
+	return err
 }

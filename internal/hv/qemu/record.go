@@ -44,6 +44,9 @@ type config struct {
 	Generations []int
 	LastUsed    int // highest generation that was ever made
 	Saving      int // generation of a save that has not been settled; 0 = none
+
+	Resumed   bool // the Spec's state is used up: its guest has run
+	Refreshed bool // and that guest has its own time, random numbers and ports
 }
 
 // process identifies a QEMU beyond doubt: a pid alone may be used again.

@@ -87,6 +87,7 @@ func (r *run) monitor(quit context.Context) error {
 	close(r.linked)
 	r.mu.Unlock()
 	r.catchUp(quit, q)
+	r.m.d.watch.Go(func() { r.settleLeft(quit) })
 	err = <-served
 	r.mu.Lock()
 	r.qmp, r.linked = nil, make(chan struct{})
@@ -200,6 +201,8 @@ func (r *run) monitorWithin(ctx context.Context) (*qmpConn, error) {
 			return nil, ctx.Err()
 		case <-r.gone:
 			return nil, errGone
+		case <-r.m.d.quit.Done():
+			return nil, errClosed
 		case <-linked:
 		}
 	}

@@ -41,7 +41,10 @@ func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (
 		return nil, err
 	}
 	files.add(lock)
-	l := launch{spec: spec, host: m.d.host, sandbox: runtime.GOOS == "linux", noFlush: m.d.opt.UnsafeCache}
+	if err := m.settleDead(); err != nil {
+		return nil, err
+	}
+	l := launch{incoming: m.resumes(spec), spec: spec, host: m.d.host, sandbox: runtime.GOOS == "linux", noFlush: m.d.opt.UnsafeCache}
 	if err := m.openFiles(ctx, &files, &l); err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 		return hv.VM{}, fmt.Errorf("qemu: %w", err)
 	}
 	if d.quit.Err() != nil {
-		return hv.VM{}, errors.New("qemu: the driver is closed")
+		return hv.VM{}, fmt.Errorf("qemu: %w", errClosed)
 	}
 	m, err := d.ensure(spec)
 	if err != nil {
@@ -30,12 +30,18 @@ func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 	}
 	boot, cancel := context.WithTimeoutCause(ctx, timeout, hv.ErrBootTimeout)
 	defer cancel()
+	if err := m.abandoned(boot, spec); err != nil {
+		return hv.VM{}, fmt.Errorf("qemu: VM %s: %w", spec.ID, err)
+	}
 	r := m.current()
 	if r == nil {
 		r, err = m.boot(boot, spec)
 	}
 	if err == nil {
 		err = r.awaitReady(boot, spec.NeedNetwork)
+	}
+	if err == nil {
+		err = m.refresh(boot, r)
 	}
 	if err != nil {
 		if cause := context.Cause(boot); cause != nil {
@@ -64,7 +70,7 @@ func (d *Driver) accept(s hv.Spec) error {
 			return hv.Refuse("disk format %q: raw or qcow2", disk.Format)
 		}
 	}
-	return nil
+	return d.acceptState(s)
 }
 
 // ensure answers the machine of a spec. A new one appears in the directory at
@@ -111,7 +117,10 @@ func (m *machine) boot(ctx context.Context, spec hv.Spec) (*run, error) {
 			m.d.releasePorts(m.id)
 			return nil, err
 		}
-		_, err = r.monitorWithin(ctx)
+		q, err := r.monitorWithin(ctx)
+		if err == nil && m.resumes(spec) {
+			err = m.load(ctx, r, q, spec.State.Path)
+		}
 		if !errors.Is(err, errGone) {
 			return r, err
 		}

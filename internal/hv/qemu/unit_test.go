@@ -314,7 +314,7 @@ func TestQMPOrder(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- q.serve(func(name string, data json.RawMessage) { events <- name + string(data) }) }()
 	first := make(chan error, 1)
-	id1, w1, err := q.send(t.Context(), "one", nil)
+	id1, w1, err := q.send(t.Context(), "one", nil, nil)
 	if err != nil || id1 != 1 {
 		t.Fatal(id1, err)
 	}

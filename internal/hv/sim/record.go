@@ -31,6 +31,9 @@ type record struct {
 	CrashText string
 	Runs      int // starts so far; part of what is drawn
 	Commands  int // commands so far
+	Spec      hv.Spec
+	Base      guestFiles `json:",omitempty"` // of the layers it began with
+	Files     guestFiles `json:",omitempty"` // written since; memory and disk
 
 	gone chan struct{} // closed when this run ends; nil after a load
 }

@@ -21,7 +21,9 @@ import (
 //	                  "$NAME" is a variable given with the command
 //	seq N             prints 1 to N, a line each, at most 10 million
 //	sleep D           waits D: seconds, or a duration such as 150ms
+//	                  ending in ">/PATH", into that file
 //	cat               prints stdin, when the script is not on it
+//	cat /PATH         prints a file that echo wrote; below /dev/shm it is memory
 //	exit N            ends the script with that code
 //	crash             ends the VM, as a crash of its hypervisor would
 //
@@ -184,7 +186,9 @@ func (p *process) line(ctx context.Context, words []string) error {
 	case "echo":
 		p.echo(args)
 	case "cat":
-		if !p.inScript {
+		if strings.HasPrefix(first, "/") {
+			p.read(first)
+		} else if !p.inScript {
 			p.stdout.Write(p.cmd.Stdin)
 		}
 	case "seq":
@@ -207,15 +211,60 @@ func (p *process) line(ctx context.Context, words []string) error {
 }
 
 func (p *process) echo(args []string) {
-	out := &p.stdout
+	out, file := &p.stdout, ""
 	if n := len(args); n > 0 && args[n-1] == ">&2" {
 		out, args = &p.stderr, args[:n-1]
+	} else if n > 0 && strings.HasPrefix(args[n-1], ">/") {
+		out, file, args = new(bytes.Buffer), args[n-1][1:], args[:n-1]
 	}
 	said := make([]string, len(args))
 	for i, a := range args {
 		said[i] = p.expand(a)
 	}
 	fmt.Fprintln(out, strings.Join(said, " "))
+	if file != "" {
+		p.write(file, out.String())
+	}
+}
+
+// maxFiles bounds what a simulated guest remembers.
+const maxFiles = 64
+
+func (p *process) write(name, text string) {
+	p.host.mu.Lock()
+	defer p.host.mu.Unlock()
+	r := p.host.vms[p.id]
+	if r == nil || len(r.Files) >= maxFiles || len(text) > 4096 {
+		p.code = 1
+		return
+	}
+	if r.Files == nil { // of an older file
+		r.Files = guestFiles{}
+	}
+	r.Files[name] = text
+	if err := p.host.saveLocked(r); err != nil {
+		p.code = 1
+	}
+}
+
+func (p *process) read(name string) {
+	p.host.mu.Lock()
+	defer p.host.mu.Unlock()
+	r := p.host.vms[p.id]
+	if r == nil {
+		p.code = 1
+		return
+	}
+	text, ok := r.Files[name]
+	if !ok {
+		text, ok = r.Base[name]
+	}
+	if !ok {
+		p.code = 1
+		fmt.Fprintf(&p.stderr, "cat: %s: no such file\n", name)
+		return
+	}
+	p.stdout.WriteString(text)
 }
 
 func (p *process) seq(ctx context.Context, arg string) error {

@@ -82,8 +82,9 @@ func New(opt Options) (*Host, error) {
 // Describe answers the constants of the simulation.
 func (h *Host) Describe(context.Context) (hv.Host, error) {
 	d := hv.Host{Driver: "sim", Version: Version, Accelerator: "sim", Machine: "sim-1", CPU: "sim", Arch: "amd64"}
+	d.Abilities = []hv.Capability{hv.CanRestart, hv.CanSave}
 	if h.opt.Dir != "" {
-		d.Abilities = []hv.Capability{hv.CanPersist}
+		d.Abilities = append(d.Abilities, hv.CanPersist)
 	}
 	return d, nil
 }
@@ -101,7 +102,14 @@ func (h *Host) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 	if err != nil {
 		return hv.VM{}, err
 	}
-	run, err := h.power(spec, plan)
+	disk, memory, err := h.layers(spec)
+	if err != nil {
+		return hv.VM{}, err
+	}
+	if len(memory) > 0 || spec.State != nil {
+		plan.boot /= 10 // no guest boots: it goes on
+	}
+	run, err := h.power(spec, plan, disk, memory)
 	if err != nil {
 		return hv.VM{}, err
 	}
@@ -109,7 +117,7 @@ func (h *Host) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 }
 
 // power puts the VM into the table as running, or finds it there.
-func (h *Host) power(spec hv.Spec, plan plan) (started time.Time, err error) {
+func (h *Host) power(spec hv.Spec, plan plan, disk, memory guestFiles) (started time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.clock.Now()
@@ -120,8 +128,11 @@ func (h *Host) power(spec hv.Spec, plan plan) (started time.Time, err error) {
 			return r.VM.StartedAt, nil
 		}
 	} else {
-		r = &record{VM: hv.VM{ID: spec.ID, CreatedAt: now}}
+		r = &record{VM: hv.VM{ID: spec.ID, CreatedAt: now}, Base: disk, Files: guestFiles{}}
 	}
+	_, r.Files = r.Files.split() // a stop loses the memory
+	maps.Copy(r.Files, memory)
+	r.Spec = spec
 	r.VM.Name, r.VM.UUID = spec.Name, spec.UUID
 	r.VM.CPUs, r.VM.MemoryMB = spec.CPUs, spec.MemoryMB
 	r.VM.Labels = maps.Clone(spec.Labels)

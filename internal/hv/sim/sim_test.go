@@ -65,6 +65,7 @@ func TestConformance(t *testing.T) {
 						}
 						return h
 					},
+					Other: func(t *testing.T) hv.Driver { return open(t, sim.Options{}) },
 				}
 			})
 		})

@@ -1,0 +1,315 @@
+package hvtest
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// saves takes one VM through failed, interrupted and good saves, and goes on
+// from them in another directory. Its commands are ones that a simulated guest
+// knows too: files below /dev/shm are memory, all others are disk.
+func (s *suite) saves(t *testing.T) {
+	s.need(t, hv.CanSave)
+	spec := s.Spec()
+	if s.host.Can(hv.CanForward) {
+		spec.Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22, HostIP: "127.0.0.1"}}
+	}
+	vm := s.start(t, spec)
+	s.run(t, s.Driver, spec.ID, "echo remembered >/dev/shm/note\necho written >/root/note")
+	sum := s.work(t, spec.ID)
+	s.check(t, "failing steps", func(t *testing.T) { s.failingSaves(t, vm) })
+	s.check(t, "new agent in a save", func(t *testing.T) { s.interruptedSaves(t, vm) })
+	dir := t.TempDir()
+	var saved hv.Saved
+	s.check(t, "save", func(t *testing.T) { saved = s.save(t, spec, dir, true) })
+	if saved.State == "" {
+		t.FailNow()
+	}
+	s.check(t, "source goes on", func(t *testing.T) { s.alive(t, s.Driver, vm.ID, sum) })
+	other := s.Other(t)
+	clone := s.clone(spec, saved)
+	s.check(t, "state that does not fit", func(t *testing.T) { s.misfits(t, other, clone) })
+	s.check(t, "resume elsewhere", func(t *testing.T) { s.resume(t, other, clone, vm, sum) })
+	s.check(t, "clones differ", func(t *testing.T) { s.clones(t, other, saved, spec) })
+	s.check(t, "save of a resumed VM", func(t *testing.T) { s.secondSave(t, other, clone, sum) })
+	s.check(t, "restart", func(t *testing.T) { s.restart(t, vm) })
+	s.check(t, "save of a stopped guest", func(t *testing.T) { s.saveStopped(t, other, spec) })
+}
+
+// clone is a spec that goes on from what was saved.
+func (s *suite) clone(from hv.Spec, saved hv.Saved) hv.Spec {
+	c := s.Spec()
+	c.Ports = from.Ports
+	c.Disks = make([]hv.Disk, len(from.Disks))
+	for i, d := range from.Disks {
+		d.Deltas = append(append([]string{}, d.Deltas...), saved.Disks[i].Path)
+		c.Disks[i] = d
+	}
+	if saved.State != "" {
+		c.State = &hv.State{Path: saved.State, Pin: saved.Pin}
+	}
+	return c
+}
+
+// run runs a script in a guest and answers what it printed.
+func (s *suite) run(t *testing.T, d hv.Driver, id, script string) string {
+	t.Helper()
+	r, err := d.Exec(t.Context(), id, hv.Script([]byte(script), time.Minute))
+	if err != nil || r.Code != 0 {
+		t.Fatalf("script %q: %+v, %v", script, r, err)
+	}
+	return string(r.Stdout)
+}
+
+// work starts a process that counts in memory, and a file that is never synced.
+func (s *suite) work(t *testing.T, id string) (sum string) {
+	t.Helper()
+	if !s.host.Can(hv.CanBoot) {
+		return ""
+	}
+	s.run(t, s.Driver, id, `(exec 7>/root/open; i=0; while :; do i=$((i+1)); echo $i >/dev/shm/counter; echo $i >&7; sleep 0.05; done) >/dev/null 2>&1 </dev/null &
+echo $! >/dev/shm/pid`)
+	return s.run(t, s.Driver, id, "head -c 3000000 /dev/urandom >/root/file; sha256sum /root/file")
+}
+
+// alive checks memory, disk and process of a guest.
+func (s *suite) alive(t *testing.T, d hv.Driver, id, sum string) {
+	t.Helper()
+	if got := s.run(t, d, id, "cat /dev/shm/note\ncat /root/note"); got != "remembered\nwritten\n" {
+		t.Errorf("the guest's notes are %q", got)
+	}
+	if !s.host.Can(hv.CanBoot) {
+		return
+	}
+	if got := s.run(t, d, id, "echo 3 >/proc/sys/vm/drop_caches; sha256sum /root/file"); got != sum {
+		t.Errorf("the file is %q, want %q", got, sum)
+	}
+	counts := strings.Fields(s.run(t, d, id, "cat /dev/shm/counter; sleep 0.3; cat /dev/shm/counter; kill -0 $(cat /dev/shm/pid)"))
+	if len(counts) != 2 || number(counts[1]) <= number(counts[0]) {
+		t.Errorf("the counter shows %v", counts)
+	}
+}
+
+func number(s string) int {
+	n, _ := strconv.Atoi(s)
+	return n
+}
+
+var errHook = errors.New("this step is made to fail")
+
+// saver is the present driver's ability.
+func saver(d hv.Driver) hv.Saver { return d.(hv.Saver) }
+
+func (s *suite) failingSaves(t *testing.T, vm hv.VM) {
+	for _, step := range hv.SaveSteps() {
+		dir, seen := t.TempDir(), []hv.SaveStep(nil)
+		_, err := saver(s.Driver).Save(t.Context(), vm.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: func(at hv.SaveStep) error {
+			seen = append(seen, at)
+			if at == step {
+				return errHook
+			}
+			return nil
+		}})
+		if !errors.Is(err, errHook) || len(seen) == 0 || seen[len(seen)-1] != step {
+			t.Errorf("%s: %v after %v", step, err, seen)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+			t.Errorf("%s: left in its directory: %v, %v", step, left, err)
+		}
+		s.lives(t, vm, string(step))
+	}
+	if _, err := saver(s.Driver).Save(t.Context(), vm.ID, hv.SaveSpec{Dir: "relative"}); !errors.Is(err, hv.ErrRefused) {
+		t.Errorf("a relative directory: %v, want ErrRefused", err)
+	}
+	if _, err := saver(s.Driver).Save(t.Context(), "nobody", hv.SaveSpec{Dir: t.TempDir()}); !errors.Is(err, hv.ErrNotFound) {
+		t.Errorf("an unknown VM: %v, want ErrNotFound", err)
+	}
+}
+
+// lives checks that it is still the same run, and that its guest answers.
+func (s *suite) lives(t *testing.T, vm hv.VM, after string) {
+	t.Helper()
+	if got := s.get(t, vm.ID); got.Status != hv.Running || got.PID != vm.PID || !got.StartedAt.Equal(vm.StartedAt) {
+		t.Fatalf("%s: %+v, want it running as before: %+v", after, got, vm)
+	}
+	if got := s.run(t, s.Driver, vm.ID, "cat /dev/shm/note"); got != "remembered\n" {
+		t.Fatalf("%s: the guest answers %q", after, got)
+	}
+}
+
+// interruptedSaves replaces the agent between the steps of a save.
+func (s *suite) interruptedSaves(t *testing.T, vm hv.VM) {
+	for _, step := range []hv.SaveStep{hv.SavePrepared, hv.SavePaused, hv.SaveFrozen, hv.SavedState} {
+		_, err := saver(s.Driver).Save(t.Context(), vm.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: func(at hv.SaveStep) error {
+			if at != step {
+				return nil
+			}
+			s.Driver = s.Reopen(t)
+			return errHook // the old agent has ended here
+		}})
+		if !errors.Is(err, errHook) {
+			t.Errorf("%s: %v", step, err)
+		}
+		s.lives(t, vm, "new agent after "+string(step))
+	}
+}
+
+func (s *suite) save(t *testing.T, spec hv.Spec, dir string, suspend bool) hv.Saved {
+	t.Helper()
+	saved, err := saver(s.Driver).Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir, Suspend: suspend})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(saved.Disks) != len(spec.Disks) {
+		t.Fatalf("%d deltas for %d disks", len(saved.Disks), len(spec.Disks))
+	}
+	for _, d := range saved.Disks {
+		info, err := os.Stat(d.Path)
+		if err != nil || d.Format != "qcow2" || d.Bytes <= 0 {
+			t.Fatalf("delta %+v, %v", d, err)
+		}
+		t.Logf("delta holds %d bytes, %d zeroed, file %d bytes, pause %s", d.Bytes, d.Zeroed, info.Size(), saved.Pause)
+	}
+	return saved
+}
+
+// misfits changes each part of what a state needs.
+func (s *suite) misfits(t *testing.T, d hv.Driver, clone hv.Spec) {
+	for name, change := range map[string]func(*hv.Spec){
+		"version":     func(v *hv.Spec) { v.State.Pin.Version = "0.1" },
+		"machine":     func(v *hv.Spec) { v.State.Pin.Machine = "x" },
+		"accelerator": func(v *hv.Spec) { v.State.Pin.Accelerator = "x" },
+		"CPU":         func(v *hv.Spec) { v.State.Pin.CPU = "x" },
+		"host CPU":    func(v *hv.Spec) { v.State.Pin.HostCPU = "x" },
+		"layout":      func(v *hv.Spec) { v.State.Pin.Layout = "x" },
+		"network":     func(v *hv.Spec) { v.State.Pin.Network = "x" },
+		"driver":      func(v *hv.Spec) { v.State.Pin.Driver = "x" },
+		"disks":       func(v *hv.Spec) { v.State.Pin.Disks = 7 },
+		"vcpu":        func(v *hv.Spec) { v.CPUs++ },
+		"memory":      func(v *hv.Spec) { v.MemoryMB += 64 },
+		"no file":     func(v *hv.Spec) { v.State.Path += ".none" },
+		"relative":    func(v *hv.Spec) { v.State.Path = "state" },
+	} {
+		spec, state := clone, *clone.State
+		spec.State = &state
+		change(&spec)
+		if _, err := d.Start(t.Context(), spec); !errors.Is(err, hv.ErrRefused) {
+			t.Errorf("%s: %v, want ErrRefused", name, err)
+		}
+	}
+	if vms, err := d.List(t.Context()); err != nil || len(vms) != 0 {
+		t.Errorf("refused starts left %d VMs (%v)", len(vms), err)
+	}
+}
+
+func (s *suite) resume(t *testing.T, d hv.Driver, clone hv.Spec, source hv.VM, sum string) {
+	begun := time.Now()
+	vm := s.startIn(t, d, clone)
+	t.Logf("resumed in %s", time.Since(begun))
+	if vm.UUID != clone.UUID || vm.Name != clone.Name {
+		t.Errorf("the clone is %+v", vm)
+	}
+	s.alive(t, d, clone.ID, sum)
+	if s.host.Can(hv.CanForward) && vm.Ports[0].HostPort == source.Ports[0].HostPort {
+		t.Error("the clone has its source's host port")
+	}
+	s.check(t, "port rules of a clone", func(t *testing.T) { s.ports(t, vm) })
+	if !s.host.Can(hv.CanBoot) {
+		return
+	}
+	now := strings.TrimSpace(s.run(t, d, clone.ID, "date +%s"))
+	if off := time.Since(time.Unix(int64(number(now)), 0)); off.Abs() > 5*time.Second {
+		t.Errorf("the clone's clock is off by %s", off)
+	}
+}
+
+// clones draws random numbers in two VMs of one state, right after their start:
+// later a kernel takes new ones from its host anyway.
+func (s *suite) clones(t *testing.T, d hv.Driver, saved hv.Saved, from hv.Spec) {
+	s.need(t, hv.CanBoot)
+	blocks := map[string]bool{}
+	for i := range 2 {
+		clone := s.clone(from, saved)
+		s.startIn(t, d, clone)
+		stream := []byte(s.run(t, d, clone.ID, "dd if=/dev/urandom bs=16 count=20000 2>/dev/null"))
+		for b := range slices.Chunk(stream, 16) {
+			if i == 1 && blocks[string(b)] {
+				t.Fatal("two clones draw the same random numbers")
+			}
+			blocks[string(b)] = true
+		}
+		if err := d.Delete(t.Context(), clone.ID); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// secondSave saves a clone and goes on from that.
+func (s *suite) secondSave(t *testing.T, d hv.Driver, clone hv.Spec, sum string) {
+	s.run(t, d, clone.ID, "echo more >/root/more")
+	saved, err := saver(d).Save(t.Context(), clone.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := s.clone(clone, saved)
+	s.startIn(t, d, next)
+	s.alive(t, d, next.ID, sum)
+	if got := s.run(t, d, next.ID, "cat /root/more"); got != "more\n" {
+		t.Errorf("what the clone wrote: %q", got)
+	}
+	for _, id := range []string{clone.ID, next.ID} {
+		if err := d.Delete(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// startIn starts a VM in a driver that is emptied when the test ends.
+func (s *suite) startIn(t *testing.T, d hv.Driver, spec hv.Spec) hv.VM {
+	t.Helper()
+	vm, err := d.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatalf("Start %s: %v", spec.ID, err)
+	}
+	return vm
+}
+
+func (s *suite) restart(t *testing.T, vm hv.VM) {
+	s.need(t, hv.CanRestart)
+	s.run(t, s.Driver, vm.ID, "sync")
+	got, err := s.Driver.(hv.Restarter).Restart(t.Context(), vm.ID)
+	if err != nil || got.Status != hv.Running || !got.StartedAt.After(vm.StartedAt) {
+		t.Fatalf("Restart: %+v, %v", got, err)
+	}
+	r, err := s.Driver.Exec(t.Context(), vm.ID, hv.Script([]byte("cat /root/note\ncat /dev/shm/note"), time.Minute))
+	if err != nil || string(r.Stdout) != "written\n" || r.Code == 0 {
+		t.Errorf("after the restart: %+v, %v; want the disk and no memory", r, err)
+	}
+}
+
+// saveStopped saves without memory; the new VM boots from base and delta.
+func (s *suite) saveStopped(t *testing.T, d hv.Driver, spec hv.Spec) {
+	s.run(t, s.Driver, spec.ID, "echo last >/root/last")
+	saved := s.save(t, spec, t.TempDir(), false)
+	if vm := s.get(t, spec.ID); vm.Status != hv.Stopped || vm.Failure != "" || saved.State != "" || saved.Pin != (hv.Compat{}) {
+		t.Errorf("the VM is %+v, the save %+v", vm, saved)
+	}
+	next := s.clone(spec, saved)
+	s.startIn(t, d, next)
+	if got := s.run(t, d, next.ID, "cat /root/note\ncat /root/last"); got != "written\nlast\n" {
+		t.Errorf("the new VM's disk has %q", got)
+	}
+	if err := d.Delete(t.Context(), next.ID); err != nil {
+		t.Error(err)
+	}
+	if _, err := saver(s.Driver).Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); !errors.Is(err, hv.ErrNotRunning) {
+		t.Errorf("a save of a stopped VM: %v, want ErrNotRunning", err)
+	}
+}

@@ -1,0 +1,159 @@
+//go:build linux
+
+package qemu
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// imageRun runs a QEMU tool of the test's own.
+func imageRun(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+// A delta of several overlays with scattered writes and zeroed ranges shows the
+// same disk above the base as the overlays do, and QEMU finds no fault in it.
+func TestDelta(t *testing.T) {
+	for _, tool := range []string{imageTool, "qemu-io"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip(err)
+		}
+	}
+	const size = 3<<30 + 4096 + 512 // more than two L2 tables, and an odd end
+	dir := t.TempDir()
+	base := filepath.Join(dir, "base.qcow2")
+	imageRun(t, imageTool, "create", "-q", "-f", "qcow2", base, strconv.Itoa(size))
+	imageRun(t, "qemu-io", "-f", "qcow2", "-c", "write -P 7 0 8M", "-c", "write -P 8 2G 1M", base)
+	r := rand.New(rand.NewPCG(1, 2))
+	var overlays []string
+	under := base
+	for k := range 3 {
+		over := filepath.Join(dir, "o"+strconv.Itoa(k))
+		imageRun(t, imageTool, "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", under, "-o", "extended_l2=on,cluster_size=128k", over)
+		args := []string{"qemu-io", "-f", "qcow2", "-c", "write -P 99 " + strconv.Itoa(size-512) + " 512"}
+		for range 60 {
+			at := r.Int64N(9<<20) / 4096 * 4096
+			if r.IntN(4) == 0 {
+				at += 2<<30 - 4<<20
+			}
+			what := []string{"write -P " + strconv.Itoa(1+r.IntN(200)), "write -z"}[r.IntN(2)]
+			args = append(args, "-c", what+" "+strconv.FormatInt(at, 10)+" "+strconv.Itoa(4096*(1+r.IntN(60))))
+		}
+		imageRun(t, append(args, over)...)
+		overlays, under = append(overlays, over), over
+	}
+	top := under
+	want := filepath.Join(dir, "want.raw")
+	imageRun(t, imageTool, "convert", "-f", "qcow2", "-O", "raw", top, want)
+	for _, o := range overlays { // as this driver makes them: naming no file beneath
+		imageRun(t, imageTool, "rebase", "-u", "-f", "qcow2", "-b", "", o)
+	}
+	delta := filepath.Join(dir, "delta.qcow2")
+	d, err := writeDelta(t.Context(), delta, overlays)
+	if err != nil || d.Bytes == 0 || d.Zeroed == 0 || d.Bytes%512 != 0 {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	if out := imageRun(t, imageTool, "check", "-f", "qcow2", delta); !strings.Contains(out, "No errors") {
+		t.Error(out)
+	}
+	if n, err := openBaseSize(delta); err != nil || n != size {
+		t.Errorf("the delta's disk has %d bytes, %v", n, err)
+	}
+	imageRun(t, imageTool, "rebase", "-u", "-f", "qcow2", "-F", "qcow2", "-b", base, delta)
+	imageRun(t, imageTool, "compare", "-f", "qcow2", "-F", "raw", delta, want)
+}
+
+func openBaseSize(path string) (int64, error) {
+	f, n, err := openBase(hv.Disk{Path: path, Format: "qcow2"})
+	if err != nil {
+		return 0, err
+	}
+	return n, f.Close()
+}
+
+// An overlay that QEMU was talked into giving a backing file is not exported.
+func TestDeltaOfSpoiltOverlay(t *testing.T) {
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "o")
+	if err := os.WriteFile(bad, header(3, 0x200, 1<<20, 0, 0), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writeDelta(t.Context(), filepath.Join(dir, "d"), []string{bad}); err == nil {
+		t.Error("it was exported")
+	}
+}
+
+func FuzzExtents(f *testing.F) {
+	f.Add([]byte(`[{"start":0,"length":4096,"depth":0,"present":true,"zero":false,"data":true,"offset":327680},{"start":4096,"length":1,"depth":1}]`))
+	f.Add([]byte(`[]`))
+	f.Add([]byte(`[{"start":0,"length":9223372036854775807}]`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		end := int64(0)
+		_ = eachExtent(bytes.NewReader(b), func(e extent) error {
+			if e.Start != end || e.Length <= 0 || e.Start+e.Length > 1<<50 {
+				t.Fatalf("extent %+v after %d", e, end)
+			}
+			end = e.Start + e.Length
+			return nil
+		})
+	})
+}
+
+// The program that reseeds a guest runs, insists on all of its seed, and the
+// script puts it in place and takes it away.
+func TestReseedProgram(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "seed")
+	if err := os.WriteFile(path, reseedProgram(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run := func(seed int, args ...string) int {
+		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+		cmd.Stdin = bytes.NewReader(make([]byte, seed))
+		_ = cmd.Run()
+		return cmd.ProcessState.ExitCode()
+	}
+	good := 0
+	if os.Geteuid() != 0 {
+		good = 1 // only root may reseed
+	}
+	if code := run(seedBytes, path); code != good {
+		t.Errorf("a whole seed: code %d, want %d", code, good)
+	}
+	if code := run(seedBytes-1, path); code != 1 {
+		t.Errorf("a short seed: code %d, want 1", code)
+	}
+	name := ".seed-" + token()
+	if code := run(seedBytes, "sh", "-c", reseedScript(), "sh", name); code != good {
+		t.Errorf("the script: code %d, want %d", code, good)
+	}
+	for _, dir := range []string{"/run", "/dev/shm", "/tmp", "/var/tmp"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			t.Errorf("the program is left in %s", dir)
+		}
+	}
+}
+
+func TestCPUName(t *testing.T) {
+	one := "processor\t: 0\nmodel name\t: A B\nflags\t\t: x y\nbogus : 1\n\nprocessor\t: 1\nmodel name\t: C\nflags\t\t: z\n"
+	got := cpuName([]byte(one))
+	if !strings.HasPrefix(got, "A B ") || got == cpuName([]byte(strings.Replace(one, "x y", "x", 1))) {
+		t.Errorf("got %q", got)
+	}
+	if got != cpuName([]byte(strings.Replace(one, ": z", ": q", 1))) {
+		t.Error("another core's features count")
+	}
+}

@@ -1,0 +1,141 @@
+package hv
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+)
+
+// Saver is a driver that can save VMs; one that can says CanSave.
+type Saver interface {
+	// Save exports what a VM has changed on its disks as one delta a disk, and
+	// with Suspend also the guest's state.
+	//
+	// With Suspend the guest is paused for as long as writing its state takes and
+	// then goes on, whether the save succeeded or failed. Without, the guest is
+	// shut down first and the VM stays stopped, also when the save fails after
+	// that; a guest that does not shut down in time fails the save and is not
+	// forced. A save that fails leaves nothing in Dir.
+	Save(ctx context.Context, id string, spec SaveSpec) (Saved, error)
+}
+
+// Restarter is a driver that can restart VMs; one that can says CanRestart.
+type Restarter interface {
+	// Restart ends a VM by force and starts it from its disks with the spec of
+	// its last start. Host ports that were chosen may be others then.
+	Restart(ctx context.Context, id string) (VM, error)
+}
+
+// SaveSpec says what Save is to do.
+type SaveSpec struct {
+	Dir     string // absolute; exists; the files of the save are made in it
+	Suspend bool   // keep memory and devices too
+
+	// Step is called after each step with its name; the VM may be paused then.
+	// An error fails the save. nil = nobody asks. It never sees the VM let go.
+	Step func(SaveStep) error
+}
+
+// SaveStep names a step of Save that has just been done.
+type SaveStep string
+
+// The steps in their order. A save without Suspend has SavedGuest and
+// SavedDisks only.
+const (
+	SavePrepared SaveStep = "prepared" // overlays made and noted; the guest runs
+	SavePaused   SaveStep = "paused"
+	SaveFrozen   SaveStep = "frozen" // the disks' present overlays are final
+	SavedState   SaveStep = "state"  // the state is in its file; still paused
+	SavedGuest   SaveStep = "guest"  // the guest runs again, or is shut down
+	SavedDisks   SaveStep = "disks"  // the deltas are in their files
+)
+
+// SaveSteps are all steps of a save with Suspend.
+func SaveSteps() []SaveStep {
+	return []SaveStep{SavePrepared, SavePaused, SaveFrozen, SavedState, SavedGuest, SavedDisks}
+}
+
+// Saved is what Save made. The files are synced.
+type Saved struct {
+	Disks []SavedDisk   // one for each disk of the Spec
+	State string        // path of the state's file; "" without Suspend
+	Pin   Compat        // what the state needs; zero without Suspend
+	Pause time.Duration // how long the guest stood still
+}
+
+// SavedDisk is the delta of one disk: everything above Spec.Disks[i], with its
+// deltas. It goes behind those as a further one of Disk.Deltas.
+type SavedDisk struct {
+	Path   string
+	Format string
+	Bytes  int64 // changed bytes it holds, in blocks of 4 KiB
+	Zeroed int64 // bytes that it says are zero now; they take no room
+}
+
+// State is the suspended guest that a VM goes on from.
+type State struct {
+	Path string // absolute; made by Save
+	Pin  Compat // as Save answered it
+}
+
+// Compat is what a state depends on. A state loads only where all of it is
+// equal; the hypervisor itself notices but a part of the differences.
+type Compat struct {
+	Driver      string `json:"driver"`
+	Version     string `json:"version"`     // of the hypervisor
+	Machine     string `json:"machine"`     // versioned machine type
+	Accelerator string `json:"accelerator"` // "kvm", "tcg"
+	CPU         string `json:"cpu"`         // CPU model
+	HostCPU     string `json:"host_cpu"`    // Host.HostCPU, where the model depends on it
+	Layout      string `json:"layout"`      // name of the devices and their slots
+	Network     string `json:"network"`     // kind of network behind the guest's card
+	CPUs        int    `json:"cpus"`
+	MemoryMB    int    `json:"memory_mb"`
+	Disks       int    `json:"disks"`
+}
+
+// Check answers an ErrRefused with a sentence for the first thing in which the
+// VM that would be made here differs from what the state needs.
+func (c Compat) Check(here Compat) error {
+	for _, row := range []struct {
+		what       string
+		need, have any
+	}{
+		{"driver", c.Driver, here.Driver},
+		{"hypervisor version", c.Version, here.Version},
+		{"accelerator", c.Accelerator, here.Accelerator},
+		{"machine type", c.Machine, here.Machine},
+		{"CPU model", c.CPU, here.CPU},
+		{"host CPU", c.HostCPU, here.HostCPU},
+		{"device layout", c.Layout, here.Layout},
+		{"kind of network", c.Network, here.Network},
+		{"number of virtual CPUs", c.CPUs, here.CPUs},
+		{"memory in MB", c.MemoryMB, here.MemoryMB},
+		{"number of disks", c.Disks, here.Disks},
+	} {
+		if row.need != row.have {
+			return Refuse("the suspended state needs %s %q, this VM would have %q", row.what, fmt.Sprint(row.need), fmt.Sprint(row.have))
+		}
+	}
+	return nil
+}
+
+// Validate answers an ErrRefused for a save that no driver could do.
+func (s SaveSpec) Validate() error {
+	if !filepath.IsAbs(s.Dir) {
+		return Refuse("a save goes to an absolute directory, not to %q", s.Dir)
+	}
+	return nil
+}
+
+// Did reports a step to whoever asked for it.
+func (s SaveSpec) Did(step SaveStep) error {
+	if s.Step == nil {
+		return nil
+	}
+	if err := s.Step(step); err != nil {
+		return fmt.Errorf("save, after step %q: %w", step, err)
+	}
+	return nil
+}
