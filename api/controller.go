@@ -144,3 +144,46 @@ type ControllerStatus struct {
 	RegistryStatus  string `json:"registry_status"` // Running or FAIL
 	License         string `json:"license"`         // basic, enterprise or enterprise plus
 }
+
+// SaveImage is a request to save an instance as a version of a template.
+type SaveImage struct {
+	ID           string           `json:"id"`
+	Status       string           `json:"status"` // pending, done or error
+	Request      SaveImageRequest `json:"request"`
+	Error        *SaveImageError  `json:"error"`         // null unless Status is error
+	ScriptResult *ScriptResult    `json:"script_result"` // null until its script has ended
+}
+
+// SaveImageRequest is what was asked for, with the keys that clients read.
+type SaveImageRequest struct {
+	RequestID              string    `json:"RequestId"`
+	Priority               int       `json:"Priority"`
+	Timestamp              time.Time `json:"Timestamp"`
+	ReserveExpiryTimestamp time.Time `json:"ReserveExpiryTimestamp"`
+	RegistryAddr           string    `json:"RegistryAddr"`
+	VMID                   string    `json:"VMID"` // UUID of the VM
+	InstanceID             string    `json:"InstanceID"`
+	NodeID                 string    `json:"NodeID"`
+	TemplateID             string    `json:"TemplateID"` // gets the tag
+	NewTemplateName        string    `json:"NewTemplateName"`
+	Tag                    string    `json:"Tag"`
+	Description            string    `json:"Description"`
+	Suspend                bool      `json:"Suspend"`
+	Script                 string    `json:"Script"` // "" or a note that there is one: scripts carry secrets
+	DoSuspendTest          bool      `json:"DoSuspendTest"`
+	RevertBeforePush       bool      `json:"RevertBeforePush"`
+	RevertTag              string    `json:"RevertTag"`
+	CancelOnScriptFailure  bool      `json:"CancelOnScriptFailure"`
+}
+
+// SaveImageError says why a save failed: with a Code when its script did, else with a Type.
+type SaveImageError struct {
+	Message string `json:"Message"`
+	Code    *int   `json:"Code,omitempty"`
+	Type    string `json:"Type,omitempty"`
+}
+
+// SaveImageAnswer is the body of a save that was accepted.
+type SaveImageAnswer struct {
+	RequestID string `json:"request_id"`
+}

@@ -55,6 +55,7 @@ type Ack struct {
 	InstanceID string    `json:"instance_id"`
 	Claim      string    `json:"claim"`
 	Kind       OrderKind `json:"kind"`
+	Task       string    `json:"task,omitempty"` // of the order
 }
 
 // Held is one instance that a node has: in its journal, as a VM, or both. A VM
@@ -92,17 +93,22 @@ type OrderKind string
 // The order kinds.
 const (
 	OrderStart     OrderKind = "start"
+	OrderSave      OrderKind = "save"
+	OrderRestart   OrderKind = "restart"
 	OrderTerminate OrderKind = "terminate"
 )
 
 // Order asks a node to do something with one instance. Orders are sent at least
-// once; a node knows a repeated one by InstanceID, Claim and Kind. A terminate
+// once; a node knows a repeated one by InstanceID, Claim, Kind and Task. A terminate
 // order beats every other and is obeyed whatever its claim.
 type Order struct {
-	Kind       OrderKind   `json:"kind"`
-	InstanceID string      `json:"instance_id"`
-	Claim      string      `json:"claim"`
-	Start      *StartOrder `json:"start,omitempty"` // with OrderStart
+	Kind       OrderKind     `json:"kind"`
+	InstanceID string        `json:"instance_id"`
+	Claim      string        `json:"claim"`
+	Task       string        `json:"task,omitempty"`    // with OrderSave and OrderRestart: names this save or restart
+	Start      *StartOrder   `json:"start,omitempty"`   // with OrderStart
+	Save       *SaveOrder    `json:"save,omitempty"`    // with OrderSave
+	Restart    *RestartOrder `json:"restart,omitempty"` // with OrderRestart
 }
 
 // StartOrder is everything a node needs to start an instance.
@@ -118,6 +124,44 @@ type StartOrder struct {
 	PortOverride bool       `json:"port_override,omitempty"` // Ports replaces the template's rules
 	Ports        []LinkPort `json:"ports,omitempty"`
 	StartTimeout int        `json:"start_timeout"` // seconds, of the start without the pull
+	Machine      *Machine   `json:"machine,omitempty"`
+}
+
+// Machine is what an order changes of the machine that the template describes. The
+// zero value of a field keeps what the template says.
+type Machine struct {
+	CPUs         int    `json:"cpus,omitempty"`
+	MemoryMB     int    `json:"memory_mb,omitempty"`
+	DiskBytes    int64  `json:"disk_bytes,omitempty"`    // the first disk grows to this size
+	KeepFileSys  bool   `json:"keep_file_sys,omitempty"` // leave it to the user to grow the guest's file system
+	MAC          string `json:"mac,omitempty"`           // 52:54:00:12:34:56
+	HardwareUUID string `json:"hardware_uuid,omitempty"` // as the guest sees it
+	Serial       string `json:"serial,omitempty"`        // of the machine, as the guest sees it
+	Video        string `json:"video,omitempty"`         // fbuf or pg
+	Network      string `json:"network,omitempty"`       // shared, nat, host, bridge or disconnected
+	NetworkLocal string `json:"network_local,omitempty"` // forceOn: nothing but the port rules; forceOff
+	VNCPassword  string `json:"vnc_password,omitempty"`  // a secret; with it the screen can be reached
+	USB          string `json:"usb,omitempty"`           // claim name or location of a device to attach
+}
+
+// SaveOrder asks to save a VM as a version of a template.
+type SaveOrder struct {
+	Registry    string      `json:"registry"`           // address to push to
+	TemplateID  string      `json:"template_id"`        // gets the tag
+	NewName     string      `json:"new_name,omitempty"` // the template is made, with this name; "": it must exist
+	Tag         string      `json:"tag"`
+	Description string      `json:"description,omitempty"`
+	Suspend     bool        `json:"suspend"`                // memory and devices too; else the guest is shut down first
+	Script      []byte      `json:"script,omitempty"`       // runs before; any bytes; a secret: never logged
+	MustSucceed bool        `json:"must_succeed,omitempty"` // a script that fails fails the save
+	SanityTest  bool        `json:"sanity_test,omitempty"`  // resume a second VM from the save before it is pushed
+	Revert      *PushRevert `json:"revert,omitempty"`       // in the same swap
+}
+
+// RestartOrder asks to end a VM by force and to start it from its disks.
+type RestartOrder struct {
+	VNCPassword *string `json:"vnc_password,omitempty"` // nil: as before; a secret
+	USB         *string `json:"usb,omitempty"`          // nil: as before; "": none
 }
 
 // Script is a startup script.
@@ -167,6 +211,32 @@ type InstanceStatus struct {
 	Message    string        `json:"message,omitempty"`
 	VM         *LinkVM       `json:"vm,omitempty"`
 	Script     *ScriptStatus `json:"script,omitempty"`
+	Task       *TaskStatus   `json:"task,omitempty"` // the last save or restart that was ordered
+}
+
+// TaskStage is how far a node is with a save or a restart.
+type TaskStage string
+
+// The stages, in the order in which they come; a restart has the first and the last two.
+const (
+	TaskAccepted TaskStage = "accepted" // in the journal
+	TaskScript   TaskStage = "script"   // its script runs
+	TaskSaving   TaskStage = "saving"   // disks and state are exported
+	TaskTesting  TaskStage = "testing"  // the sanity test runs
+	TaskPushing  TaskStage = "pushing"  // Progress says how far
+	TaskDone     TaskStage = "done"     // for good
+	TaskFailed   TaskStage = "failed"   // for good; the VM runs again, unless the phase says otherwise
+)
+
+// TaskStatus is what a node says of a save or a restart. Like a phase it is a level.
+type TaskStatus struct {
+	ID       string        `json:"id"` // Order.Task
+	Stage    TaskStage     `json:"stage"`
+	Progress float64       `json:"progress,omitempty"` // 0..1, of the push
+	Message  string        `json:"message,omitempty"`  // with TaskFailed
+	Code     int           `json:"code,omitempty"`     // with TaskFailed: exit code of the script that failed it
+	Script   *ScriptStatus `json:"script,omitempty"`   // once its script has ended
+	Version  *PushResult   `json:"version,omitempty"`  // with TaskDone of a save
 }
 
 // LinkVM is a VM as its node sees it.
@@ -182,6 +252,7 @@ type LinkVM struct {
 	IP       string     `json:"ip"`
 	HostIP   string     `json:"host_ip"`
 	MAC      string     `json:"mac,omitempty"`
+	VNCPort  int        `json:"vnc_port,omitempty"` // 0: the screen cannot be reached
 	Ports    []LinkPort `json:"ports,omitempty"`
 	Created  time.Time  `json:"created,omitzero"`
 	Started  time.Time  `json:"started,omitzero"`
@@ -229,6 +300,8 @@ type NodeInfo struct {
 	Accelerator  string         `json:"accelerator"`
 	Machine      string         `json:"machine,omitempty"`
 	CPUModel     string         `json:"cpu_model,omitempty"`
+	HostCPU      string         `json:"host_cpu,omitempty"` // what a saved state depends on of the host's own CPU
+	Abilities    []string       `json:"abilities,omitempty"`
 	Templates    []NodeTemplate `json:"templates,omitempty"`
 	USB          []USBDevice    `json:"usb,omitempty"`
 }

@@ -53,9 +53,10 @@ type TemplateConfig struct {
 	NetworkCards []ConfigNIC   `json:"network_cards,omitempty"`
 	Firmware     *ConfigBoot   `json:"firmware,omitempty"`
 	Display      *ConfigScreen `json:"display,omitempty"`
-	StateFile    string        `json:"state_file,omitempty"`
-	NVRAM        any           `json:"nvram,omitempty"`   // bool or path
-	Version      int           `json:"version,omitempty"` // internal configuration version
+	StateFile    string        `json:"state_file,omitempty"` // a file of kind "state" of the same version
+	StatePin     *StatePin     `json:"state_pin,omitempty"`  // with StateFile: where it loads
+	NVRAM        any           `json:"nvram,omitempty"`      // bool or path
+	Version      int           `json:"version,omitempty"`    // internal configuration version
 }
 
 // ConfigCPU is the processor part of a TemplateConfig.
@@ -70,6 +71,24 @@ type ConfigDrive struct {
 	Controller string `json:"controller,omitempty"`
 	File       string `json:"file"`
 	Format     string `json:"format,omitempty"` // "raw" or "qcow2"
+	// Layers are further files of the same version, the lowest first: each is a qcow2 image that holds
+	// what was changed above File and the layers before it, and names no file beneath it.
+	Layers []string `json:"layers,omitempty"`
+}
+
+// StatePin is what a saved state depends on: it loads only on a node and into a VM where all of it is equal.
+type StatePin struct {
+	Driver      string `json:"driver"`
+	Version     string `json:"version"` // of the hypervisor
+	Machine     string `json:"machine"` // versioned machine type
+	Accelerator string `json:"accelerator"`
+	CPU         string `json:"cpu"`      // CPU model
+	HostCPU     string `json:"host_cpu"` // of the host, where the model depends on it
+	Layout      string `json:"layout"`   // names the devices and their slots
+	Network     string `json:"network"`  // kind of network behind the guest's card
+	CPUs        int    `json:"cpus"`
+	MemoryMB    int    `json:"memory_mb"`
+	Disks       int    `json:"disks"`
 }
 
 // ConfigUSB is the USB part of a TemplateConfig.

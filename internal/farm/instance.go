@@ -50,6 +50,7 @@ type Instance struct {
 	VM       *VMInfo       `json:"vm,omitempty"`       // nil until known
 	Script   *ScriptResult `json:"script,omitempty"`   // nil until the startup script ended
 	StatusNo int64         `json:"status_no,omitempty"`
+	Task     *Task         `json:"task,omitempty"` // nil: its node does nothing with the VM but run it
 
 	Created  time.Time `json:"created"`
 	Updated  time.Time `json:"updated"`
@@ -87,6 +88,18 @@ type TemplateRef struct {
 	CPUs      int    `json:"cpus"`
 	MemoryMB  int    `json:"memory_mb"`
 	Suspended bool   `json:"suspended,omitempty"` // the version holds a saved state
+	Needs     Needs  `json:"needs,omitzero"`      // what that state asks of a node
+}
+
+// Needs is what a saved state asks of a node: it loads only where all of it is
+// equal. The zero value asks nothing.
+type Needs struct {
+	Driver      string `json:"driver"`
+	Version     string `json:"version"` // of the hypervisor
+	Machine     string `json:"machine"` // versioned machine type
+	Accelerator string `json:"accelerator"`
+	CPU         string `json:"cpu"`                // CPU model
+	HostCPU     string `json:"host_cpu,omitempty"` // of the host, where the model depends on it
 }
 
 // StartOptions is the part of a start request that the node carries out.
@@ -102,9 +115,16 @@ type StartOptions struct {
 	PortOverride     bool      `json:"port_override,omitempty"` // Ports replaces the template's rules
 	Ports            []Port    `json:"ports,omitempty"`
 	NetworkMode      string    `json:"network_mode,omitempty"`
+	NetworkLocal     string    `json:"network_local,omitempty"` // forceOn, forceOff or ""
 	CPUs             int       `json:"cpus,omitempty"`
 	MemoryMB         int       `json:"memory_mb,omitempty"`
+	DiskBytes        int64     `json:"disk_bytes,omitempty"` // the first disk grows to this size
+	KeepFileSystem   bool      `json:"keep_file_system,omitempty"`
 	MACAddress       string    `json:"mac_address,omitempty"`
+	HardwareUUID     string    `json:"hardware_uuid,omitempty"`
+	HardwareSerial   string    `json:"hardware_serial,omitempty"`
+	Video            string    `json:"video,omitempty"`        // fbuf or pg
+	VNCPassword      string    `json:"vnc_password,omitempty"` // a secret
 	VLAN             string    `json:"vlan,omitempty"`
 	USBDevice        string    `json:"usb_device,omitempty"`
 }

@@ -102,6 +102,7 @@ type Hypervisor struct {
 	Accelerator string `json:"accelerator"` // kvm, tcg, hvf, sim
 	Machine     string `json:"machine,omitempty"`
 	CPUModel    string `json:"cpu_model,omitempty"`
+	HostCPU     string `json:"host_cpu,omitempty"` // what a saved state depends on of the host's own CPU
 	License     string `json:"license,omitempty"`
 	Expires     string `json:"expires,omitempty"`
 }

@@ -41,31 +41,64 @@ type Version struct {
 
 // SaveRequest asks to save a running instance as a template version.
 type SaveRequest struct {
-	ID           string        `json:"id"`
-	Status       SaveStatus    `json:"status"`
-	Request      SaveOptions   `json:"request"`
-	NodeID       string        `json:"node_id"`
-	Created      time.Time     `json:"created"`
-	Updated      time.Time     `json:"updated"`
-	ErrorMessage string        `json:"error_message,omitempty"`
-	ErrorType    string        `json:"error_type,omitempty"`
-	ErrorCode    int           `json:"error_code,omitempty"`
-	Script       *ScriptResult `json:"script,omitempty"`
+	ID        string      `json:"id"`
+	Status    SaveStatus  `json:"status"`
+	Request   SaveOptions `json:"request"`
+	Registry  string      `json:"registry"` // pushed to
+	NodeID    string      `json:"node_id"`
+	VMUUID    string      `json:"vm_uuid,omitempty"`
+	Created   time.Time   `json:"created"`
+	Updated   time.Time   `json:"updated"`
+	Stage     string      `json:"stage,omitempty"`      // how far its node is, for people
+	Progress  float64     `json:"progress,omitempty"`   // 0..1, of the push
+	ContentID string      `json:"content_id,omitempty"` // of the version that was made
+
+	ErrorMessage string `json:"error_message,omitempty"`
+	ErrorType    string `json:"error_type,omitempty"` // of a failure that is not the script's
+	ErrorCode    int    `json:"error_code,omitempty"` // exit code of the script that failed it
+
+	// Script is the outcome of the script before the save, without its output, which
+	// is kept apart because of its size.
+	Script *ScriptResult `json:"script,omitempty"`
 }
 
 // SaveOptions are the parameters of a save.
 type SaveOptions struct {
 	InstanceID            string `json:"instance_id"`
 	Tag                   string `json:"tag"`
-	TargetTemplate        string `json:"target_template,omitempty"`
-	NewTemplateName       string `json:"new_template_name,omitempty"`
+	TemplateID            string `json:"template_id"`                 // gets the tag
+	NewTemplateName       string `json:"new_template_name,omitempty"` // the template is made; "": it exists
 	Description           string `json:"description,omitempty"`
 	Suspend               bool   `json:"suspend"`
 	Script                []byte `json:"script,omitempty"` // as decoded, any bytes; a secret
 	SanityTest            bool   `json:"sanity_test,omitempty"`
 	RevertBeforePush      bool   `json:"revert_before_push,omitempty"`
-	RevertTag             string `json:"revert_tag,omitempty"`
+	RevertTag             string `json:"revert_tag,omitempty"` // "": the latest
 	CancelOnScriptFailure bool   `json:"cancel_on_script_failure,omitempty"`
+}
+
+// TaskKind is what a node does with a VM that runs.
+type TaskKind string
+
+// The task kinds.
+const (
+	TaskSave    TaskKind = "save"
+	TaskRestart TaskKind = "restart"
+)
+
+// Task is what a node was asked to do with the VM of an instance; it stays in the
+// record until the node has said how it ended.
+type Task struct {
+	ID   string   `json:"id"` // of a save: that of its SaveRequest
+	Kind TaskKind `json:"kind"`
+	// Restart is what a restart changes.
+	Restart *RestartOptions `json:"restart,omitempty"`
+}
+
+// RestartOptions are the parameters of a restart; nil fields stay as they are.
+type RestartOptions struct {
+	USBDevice   *string `json:"usb_device,omitempty"`
+	VNCPassword *string `json:"vnc_password,omitempty"` // a secret
 }
 
 // Distribution asks nodes to pull a version ahead of need.

@@ -96,6 +96,12 @@ const (
 	CanSandbox Capability = "sandbox"        // the hypervisor process is confined
 	CanSave    Capability = "save"           // is a Saver, and Start takes a State
 	CanRestart Capability = "restart"        // is a Restarter
+	CanResize  Capability = "disk-size"      // heeds Spec.DiskBytes
+	CanVNC     Capability = "vnc"            // heeds Spec.VNC
+	CanUSB     Capability = "usb"            // heeds Spec.USB
+	CanBridge  Capability = "bridge"         // offers NetworkBridge
+	CanIsolate Capability = "no-loopback"    // keeps guests off the host's loopback
+	CanLimit   Capability = "cgroup"         // bounds what a VM takes of the host
 )
 
 // StopMode says how a VM is asked to end.
@@ -133,6 +139,8 @@ type VM struct {
 	Status         Status
 	PID            int        // hypervisor process; 0 when stopped or when there is none
 	IP             string     // address inside the guest; "" until known
+	MAC            string     // of the network card; "" when unknown
+	VNCPort        int        // 0 when the screen cannot be reached
 	Ports          []PortRule // with the host ports in effect
 	CPUs, MemoryMB int
 	CreatedAt      time.Time

@@ -23,8 +23,10 @@ type Saver interface {
 // Restarter is a driver that can restart VMs; one that can says CanRestart.
 type Restarter interface {
 	// Restart ends a VM by force and starts it from its disks with the spec of
-	// its last start. Host ports that were chosen may be others then.
-	Restart(ctx context.Context, id string) (VM, error)
+	// its last start, after edit has changed it; nil changes nothing. Only VNC,
+	// USB, NeedNetwork and BootTimeout may be changed. Host ports that were chosen
+	// may be others then.
+	Restart(ctx context.Context, id string, edit func(*Spec)) (VM, error)
 }
 
 // SaveSpec says what Save is to do.

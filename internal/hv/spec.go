@@ -12,9 +12,27 @@ import (
 // NetworkMode is how a guest is connected.
 type NetworkMode string
 
-// NetworkShared is NAT behind the host's addresses, the default. Port rules
-// are the way in.
-const NetworkShared NetworkMode = "shared"
+// The network modes.
+const (
+	// NetworkShared is NAT behind the host's addresses, the default. Port rules
+	// are the way in.
+	NetworkShared NetworkMode = "shared"
+	// NetworkNAT is another name of NetworkShared.
+	NetworkNAT NetworkMode = "nat"
+	// NetworkHost lets the host in by port rules and the guest nowhere out.
+	NetworkHost NetworkMode = "host"
+	// NetworkBridge makes the guest a machine of a network of the host. It has no
+	// port rules.
+	NetworkBridge NetworkMode = "bridge"
+	// NetworkDisconnected leaves the guest's card without a cable.
+	NetworkDisconnected NetworkMode = "disconnected"
+)
+
+// Video controllers of a Spec. The empty string means VideoVGA.
+const (
+	VideoVGA    = "fbuf" // standard VGA
+	VideoVirtIO = "pg"   // virtio-gpu
+)
 
 // Firmware kinds of a Spec. The empty string means FirmwareBIOS.
 const (
@@ -48,8 +66,20 @@ type Spec struct {
 	MemoryMB int
 	Arch     string // "amd64", "arm64"; "" = the host's
 
+	// DiskBytes is the size of the first disk; 0, or less than its image has, is
+	// that of the image. The guest's file system is not grown by a driver.
+	DiskBytes int64 `json:",omitempty"`
+
+	HardwareUUID string `json:",omitempty"` // machine UUID that the guest sees; "" = UUID
+	Serial       string `json:",omitempty"` // serial number that the guest sees; "" = none
+	Video        string `json:",omitempty"` // "" = VideoVGA
+
 	Network     NetworkMode // "" = NetworkShared
+	Isolated    bool        `json:",omitempty"` // the guest reaches nothing beyond its port rules
+	MAC         string      `json:",omitempty"` // of the network card, "52:54:00:12:34:56"; "" = the driver's choice
 	Ports       []PortRule
+	VNC         *VNC          `json:",omitempty"` // nil = the screen cannot be reached
+	USB         []USBDevice   `json:",omitempty"` // attached once the guest runs
 	Firmware    string        // "" = FirmwareBIOS
 	BootTimeout time.Duration // 0 = DefaultBootTimeout
 	NeedNetwork bool          // ready also means: the guest has an address
@@ -75,6 +105,19 @@ type Disk struct {
 	// qcow2 files that hold what was changed and name no file beneath them, as
 	// Save makes them.
 	Deltas []string `json:",omitempty"`
+}
+
+// VNC opens a VM's screen on a port of the host.
+type VNC struct {
+	Password string // a secret; 1-8 bytes count
+	Port     int    // 0 = a free one from 5900 up
+}
+
+// USBDevice is a device of the host that a VM gets.
+type USBDevice struct {
+	// Location is "<bus>-<port>[.<port>...]" of a device of the host, as its kernel
+	// names it, or "emulated:<kind>" for one that the hypervisor makes, for tests.
+	Location string
 }
 
 // Equal says whether two disks begin with the same files.

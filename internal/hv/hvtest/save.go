@@ -284,7 +284,7 @@ func (s *suite) startIn(t *testing.T, d hv.Driver, spec hv.Spec) hv.VM {
 func (s *suite) restart(t *testing.T, vm hv.VM) {
 	s.need(t, hv.CanRestart)
 	s.run(t, s.Driver, vm.ID, "sync")
-	got, err := s.Driver.(hv.Restarter).Restart(t.Context(), vm.ID)
+	got, err := s.Driver.(hv.Restarter).Restart(t.Context(), vm.ID, nil)
 	if err != nil || got.Status != hv.Running || !got.StartedAt.After(vm.StartedAt) {
 		t.Fatalf("Restart: %+v, %v", got, err)
 	}

@@ -289,7 +289,7 @@ func migration(ctx context.Context, q *qmpConn) (s migrationStatus, err error) {
 }
 
 // Restart ends a VM by force and starts it again.
-func (d *Driver) Restart(ctx context.Context, id string) (hv.VM, error) {
+func (d *Driver) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (hv.VM, error) {
 	m, err := d.machine(id)
 	if err != nil {
 		return hv.VM{}, err
@@ -300,5 +300,8 @@ func (d *Driver) Restart(ctx context.Context, id string) (hv.VM, error) {
 	m.mu.Lock()
 	spec := m.cfg.Spec
 	m.mu.Unlock()
+	if edit != nil {
+		edit(&spec)
+	}
 	return d.Start(ctx, spec)
 }

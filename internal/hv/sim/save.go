@@ -127,7 +127,7 @@ func (h *Host) frozen(id string) (record, error) {
 }
 
 // Restart ends a VM by force and starts it again.
-func (h *Host) Restart(ctx context.Context, id string) (hv.VM, error) {
+func (h *Host) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (hv.VM, error) {
 	if err := h.Stop(ctx, id, hv.StopForce); err != nil {
 		return hv.VM{}, err
 	}
@@ -138,6 +138,10 @@ func (h *Host) Restart(ctx context.Context, id string) (hv.VM, error) {
 		return hv.VM{}, fmt.Errorf("sim: %w: %s", hv.ErrNotFound, id)
 	}
 	spec := r.Spec
+	if edit != nil {
+		edit(&spec)
+		r.Spec = spec
+	}
 	h.mu.Unlock()
 	return h.Start(ctx, spec)
 }
