@@ -225,7 +225,7 @@ func TestKilledInASave(t *testing.T) {
 			if saved, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); err != nil || saved.Disks[0].Bytes == 0 {
 				t.Fatalf("Save: %+v, %v", saved, err)
 			}
-			if _, err := d.Restart(t.Context(, nil), spec.ID); err != nil {
+			if _, err := d.Restart(t.Context(), spec.ID, nil); err != nil {
 				t.Fatalf("Restart: %v", err)
 			}
 			r, err = d.Exec(t.Context(), spec.ID, hv.Script([]byte("cat /root/x"), time.Minute))
