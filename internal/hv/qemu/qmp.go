@@ -46,7 +46,16 @@ type qmpMessage struct {
 	ID       *uint64         `json:"id"`
 	Event    string          `json:"event"`
 	Data     json.RawMessage `json:"data"`
+	At       qmpTime         `json:"timestamp"` // of an event, by QEMU's clock
 }
+
+// qmpTime is when an event happened. It is the host's clock, read by QEMU.
+type qmpTime struct {
+	Seconds      int64 `json:"seconds"`
+	Microseconds int64 `json:"microseconds"`
+}
+
+func (t qmpTime) time() time.Time { return time.Unix(t.Seconds, 1000*t.Microseconds) }
 
 // parseQMP reads one line. Exactly one of greeting, return, error and event is set.
 func parseQMP(line []byte) (qmpMessage, error) {
@@ -112,7 +121,7 @@ func (q *qmpConn) negotiate() error {
 
 // serve reads until the connection ends and hands each event to onEvent, which
 // must not call q. It answers why it ended, never nil.
-func (q *qmpConn) serve(onEvent func(name string, data json.RawMessage)) (err error) {
+func (q *qmpConn) serve(onEvent func(qmpMessage)) (err error) {
 	defer func() { q.fail(err) }()
 	for {
 		line, err := readLine(q.r, maxQMPLine)
@@ -124,7 +133,7 @@ func (q *qmpConn) serve(onEvent func(name string, data json.RawMessage)) (err er
 		case err != nil:
 			return err
 		case m.Event != "":
-			onEvent(m.Event, m.Data)
+			onEvent(m)
 		case m.ID != nil:
 			q.answer(*m.ID, m)
 		}

@@ -140,7 +140,7 @@ func (r *run) checkState(ctx context.Context, q *qmpConn) {
 
 // event takes what QEMU reports. It runs in the reading goroutine, so
 // questions are asked in another.
-func (r *run) event(name string, data json.RawMessage) {
+func (r *run) event(m qmpMessage) {
 	var d struct {
 		ID     string `json:"id"`
 		Open   bool   `json:"open"`
@@ -148,10 +148,11 @@ func (r *run) event(name string, data json.RawMessage) {
 		Reason string `json:"reason"`
 		Full   bool   `json:"nospace"`
 	}
-	if json.Unmarshal(data, &d) != nil {
+	if json.Unmarshal(m.Data, &d) != nil {
 		d.Reason = "" // events without data have none to look at
 	}
-	switch name {
+	r.m.d.log.Debug("QEMU event", "vm", r.m.id, "event", m.Event, "at", m.At.time(), "port", d.ID, "open", d.Open)
+	switch m.Event {
 	case "VSERPORT_CHANGE":
 		if d.ID == "qga0" && d.Open {
 			r.once.Do(func() { close(r.open) })

@@ -302,7 +302,7 @@ func TestQMPOrder(t *testing.T) {
 		say(c, `{"event": "RESUME"}`+"\n"+`{"return": {}}`+"\n")
 		_, _ = r.ReadString('\n')
 		_, _ = r.ReadString('\n')
-		say(c, `{"return": {}, "id": 77}`+"\n"+`{"event": "STOP", "data": {"reason": "x"}}`+"\n")
+		say(c, `{"return": {}, "id": 77}`+"\n"+`{"timestamp": {"seconds": 3, "microseconds": 4}, "event": "STOP", "data": {"reason": "x"}}`+"\n")
 		say(c, `{"return": {"n": 2}, "id": 2}`+"\n"+`{"error": {"class": "C", "desc": "refused"}, "id": 1}`+"\n")
 		_, _ = r.ReadString('\n')
 	})
@@ -310,9 +310,9 @@ func TestQMPOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	events := make(chan string, 4)
+	events := make(chan qmpMessage, 4)
 	served := make(chan error, 1)
-	go func() { served <- q.serve(func(name string, data json.RawMessage) { events <- name + string(data) }) }()
+	go func() { served <- q.serve(func(m qmpMessage) { events <- m }) }()
 	first := make(chan error, 1)
 	id1, w1, err := q.send(t.Context(), "one", nil, nil)
 	if err != nil || id1 != 1 {
@@ -327,8 +327,8 @@ func TestQMPOrder(t *testing.T) {
 	if err := <-first; !errors.As(err, &refused) || refused.Desc != "refused" {
 		t.Errorf("one: %v", err)
 	}
-	if got := <-events; got != `STOP{"reason": "x"}` {
-		t.Errorf("event %s", got)
+	if got := <-events; got.Event != "STOP" || string(got.Data) != `{"reason": "x"}` || !got.At.time().Equal(time.Unix(3, 4000)) {
+		t.Errorf("event %+v", got)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
