@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/buildyard/buildyard/test/rig"
 )
 
 // cleanUpTime is how long a VM that nobody owns may stay: 30 full reports, at least
@@ -57,7 +59,7 @@ func (s *scene) settle(ctx context.Context, judge func(world, *findings)) (f fin
 			return f, nil
 		}
 		s.relieve(ctx, w.Records)
-		if !pause(ctx, 500*time.Millisecond) {
+		if !rig.Pause(ctx, 500*time.Millisecond) {
 			return f, ctx.Err()
 		}
 	}
@@ -86,7 +88,7 @@ func (s *scene) world(ctx context.Context) (w world, err error) {
 		if w.Records, err = s.client.list(ctx, nil); err == nil {
 			return w, nil
 		}
-		pause(ctx, 500*time.Millisecond)
+		rig.Pause(ctx, 500*time.Millisecond)
 	}
 	return w, fmt.Errorf("list the instances: %w", err)
 }

@@ -1,69 +1,25 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
-	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/test/rig"
 )
 
 // client speaks the controller's API and writes every call into the history.
 type client struct {
-	base    string
-	http    *http.Client
+	rig.Client
 	history *history
 }
 
-// callTime bounds one call: as short as the shortest time-out of real clients.
-const callTime = 5 * time.Second
-
 func newClient(base string, h *history) *client {
-	return &client{base: base, history: h, http: &http.Client{Timeout: callTime}}
-}
-
-// refusal is an answer with status FAIL: the controller heard the call and said no.
-type refusal string
-
-func (r refusal) Error() string { return string(r) }
-
-// send makes one call and decodes the body of an OK answer into out.
-func (c *client) send(ctx context.Context, method, path string, in, out any) error {
-	var body io.Reader
-	if in != nil {
-		raw, err := json.Marshal(in)
-		if err != nil {
-			return err
-		}
-		body = bytes.NewReader(raw)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
-	if err != nil {
-		return err
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	var answer api.Envelope[json.RawMessage]
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		return fmt.Errorf("%s %s: HTTP %d: %w", method, path, resp.StatusCode, err)
-	}
-	if answer.Status != api.StatusOK {
-		return refusal(answer.Message)
-	}
-	if out == nil {
-		return nil
-	}
-	return json.Unmarshal(answer.Body, out)
+	return &client{Client: rig.NewClient(base), history: h}
 }
 
 // order is what a create asks for.
@@ -79,7 +35,7 @@ type order struct {
 func (c *client) create(ctx context.Context, o order) ([]string, error) {
 	entry := call{Op: opCreate, Begin: c.history.now(), ExternalID: o.ExternalID}
 	var ids []string
-	err := c.send(ctx, http.MethodPost, "/api/v1/vm", o, &ids)
+	err := c.Send(ctx, http.MethodPost, "/api/v1/vm", o, &ids)
 	if err == nil && len(ids) != o.Count {
 		err = fmt.Errorf("asked for %d instances, got %d", o.Count, len(ids))
 	}
@@ -102,7 +58,7 @@ func (c *client) finish(entry call, err error) {
 // terminate asks once for the end of an instance.
 func (c *client) terminate(ctx context.Context, id string) error {
 	entry := call{Op: opTerminate, Begin: c.history.now(), Instances: []string{id}}
-	err := c.send(ctx, http.MethodDelete, "/api/v1/vm", map[string]string{"id": id}, nil)
+	err := c.Send(ctx, http.MethodDelete, "/api/v1/vm", map[string]string{"id": id}, nil)
 	c.finish(entry, err)
 	return err
 }
@@ -111,10 +67,10 @@ func (c *client) terminate(ctx context.Context, id string) error {
 func (c *client) look(ctx context.Context, id string) (string, error) {
 	entry := call{Op: opLook, Begin: c.history.now(), Instances: []string{id}}
 	var inst api.Instance
-	err := c.send(ctx, http.MethodGet, "/api/v1/vm?id="+url.QueryEscape(id), nil, &inst)
+	err := c.Send(ctx, http.MethodGet, "/api/v1/vm?id="+url.QueryEscape(id), nil, &inst)
 	entry.State, entry.End = inst.InstanceState, c.history.now()
 	message := inst.Message
-	if errors.Is(err, refusal("Not found")) {
+	if errors.Is(err, rig.Refusal("Not found")) {
 		entry.State, err = notFound, nil
 	}
 	entry.Acked, entry.Message = err == nil, message
@@ -130,7 +86,7 @@ func (c *client) look(ctx context.Context, id string) (string, error) {
 func (c *client) list(ctx context.Context, expected []string) ([]record, error) {
 	begin := c.history.now()
 	var items []api.InstanceItem
-	err := c.send(ctx, http.MethodGet, "/api/v1/vm", nil, &items)
+	err := c.Send(ctx, http.MethodGet, "/api/v1/vm", nil, &items)
 	end := c.history.now()
 	if err != nil {
 		c.finish(call{Op: opList, Begin: begin}, err)
@@ -160,7 +116,7 @@ func (c *client) list(ctx context.Context, expected []string) ([]record, error) 
 // nodes gives the states of the nodes by their names.
 func (c *client) nodes(ctx context.Context) (map[string]string, error) {
 	var list []api.Node
-	if err := c.send(ctx, http.MethodGet, "/api/v1/node", nil, &list); err != nil {
+	if err := c.Send(ctx, http.MethodGet, "/api/v1/node", nil, &list); err != nil {
 		return nil, err
 	}
 	states := map[string]string{}

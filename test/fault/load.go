@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/buildyard/buildyard/test/rig"
 )
 
 // loadOptions say how the clients behave.
@@ -60,7 +62,7 @@ func (l *load) job(ctx context.Context, rng *rand.Rand, o order) {
 	share, keep := rng.Float64(), rng.IntN(6) == 0
 	ids, err := l.client.create(ctx, o)
 	if err != nil {
-		pause(ctx, 100*time.Millisecond)
+		rig.Pause(ctx, 100*time.Millisecond)
 		return
 	}
 	// Squared, so that half of the lives end in their first quarter: while they wait,
@@ -84,7 +86,7 @@ func (l *load) watch(ctx context.Context, id string, end time.Time) {
 		if err == nil && (state == notFound || state == "Error") {
 			return // the judge will say whether that was right
 		}
-		if !pause(ctx, l.Pause) {
+		if !rig.Pause(ctx, l.Pause) {
 			return
 		}
 	}
@@ -115,10 +117,10 @@ func (l *load) alive() []string {
 func (l *load) terminate(ctx context.Context, id string, twice bool) {
 	for ctx.Err() == nil {
 		err := l.client.terminate(ctx, id)
-		if err == nil || errors.Is(err, refusal("Not found")) {
+		if err == nil || errors.Is(err, rig.Refusal("Not found")) {
 			break
 		}
-		pause(ctx, 100*time.Millisecond)
+		rig.Pause(ctx, 100*time.Millisecond)
 	}
 	if twice {
 		_ = l.client.terminate(ctx, id) // the history has the answer
@@ -127,18 +129,6 @@ func (l *load) terminate(ctx context.Context, id string, twice bool) {
 		if state, err := l.client.look(ctx, id); err == nil && state == notFound {
 			return
 		}
-		pause(ctx, l.Pause)
-	}
-}
-
-// pause waits, and says whether the context still lives.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
+		rig.Pause(ctx, l.Pause)
 	}
 }

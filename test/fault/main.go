@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/buildyard/buildyard/test/rig"
 )
 
 func main() {
@@ -86,9 +88,6 @@ func run(ctx context.Context, args []string, out io.Writer) (bool, error) {
 		return false, err
 	}
 	b := &bench{n: o.n, seed: o.seed, out: out}
-	if b.root, err = repository(ctx); err != nil {
-		return false, err
-	}
 	if b.dir, err = os.MkdirTemp("", "buildyard-fault-"); err != nil {
 		return false, err
 	}
@@ -97,9 +96,10 @@ func run(ctx context.Context, args []string, out io.Writer) (bool, error) {
 	}
 	fmt.Fprintf(out, "seed %d, %d kills of every target\n", o.seed, o.n)
 	r := &report{Seed: o.seed, N: o.n, Began: time.Now().UTC()}
-	if err := b.build(ctx); err != nil {
+	if b.Programs, err = rig.Build(ctx, b.dir); err != nil {
 		return false, err
 	}
+	fmt.Fprintf(out, "built the programs in %s\n", time.Since(r.Began).Round(time.Second))
 	for _, t := range o.targets {
 		r.Results = append(r.Results, b.measure(ctx, t))
 	}
@@ -114,7 +114,7 @@ func (b *bench) measure(ctx context.Context, t target) result {
 	r, err := b.stage(ctx, t)
 	r.Target, r.Seconds = t.name, time.Since(begin).Seconds()
 	switch {
-	case errors.Is(err, errSkip):
+	case errors.Is(err, rig.ErrSkip):
 		r.Skipped = err.Error()
 	case err != nil:
 		r.Unmeasured = err.Error()

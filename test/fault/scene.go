@@ -9,16 +9,17 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"time"
+
+	"github.com/buildyard/buildyard/test/rig"
 )
 
 // bench is what all targets of a run share.
 type bench struct {
 	n    int    // kills of each target
 	seed uint64 // of every choice
-	bins string // where the built programs lie
-	root string // of the repository
-	dir  string // of everything that a run writes
-	out  io.Writer
+	rig.Programs
+	dir string // of everything that a run writes
+	out io.Writer
 }
 
 // scene is one target's cloud with its nodes, clients and history.
@@ -27,8 +28,8 @@ type scene struct {
 	name     string
 	dir      string
 	rng      *rand.Rand // of the kills
-	cloud    *cloud
-	nodes    []*process
+	cloud    *rig.Cloud
+	nodes    []*rig.Process
 	client   *client
 	history  *history
 	rules    rules
@@ -48,18 +49,18 @@ func (b *bench) stage(ctx context.Context, t target) (r result, err error) {
 		bench: b, name: t.name, needed: t.acks * b.n, dir: filepath.Join(b.dir, t.name), history: newHistory(),
 		rng: rand.New(rand.NewPCG(b.seed, stream.Sum64())), //nolint:gosec // a test that can be repeated
 	}
-	if err := makeDir(s.dir); err != nil {
+	if err := rig.MakeDir(s.dir); err != nil {
 		return r, err
 	}
-	if s.cloud, err = newCloud(ctx, s.dir, b.bins); err != nil {
+	if s.cloud, err = rig.NewCloud(ctx, b.Programs, s.dir); err != nil {
 		return r, err
 	}
-	s.client = newClient(s.cloud.controller, s.history)
-	if err := s.cloud.start(); err != nil {
+	s.client = newClient(s.cloud.Controller, s.history)
+	if err := s.cloud.Start(); err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, s.finish()) }()
-	if err := s.cloud.await(ctx); err != nil {
+	if err := s.cloud.Await(ctx); err != nil {
 		return r, err
 	}
 	return t.run(ctx, s)
@@ -68,8 +69,8 @@ func (b *bench) stage(ctx context.Context, t target) (r result, err error) {
 // close ends every program of the scene. Programs that ended by themselves are an error.
 func (s *scene) close() error {
 	var errs []error
-	for _, p := range append(s.nodes, s.cloud.process) {
-		errs = append(errs, p.end())
+	for _, p := range append(s.nodes, s.cloud.Process) {
+		errs = append(errs, p.End())
 	}
 	return errors.Join(errs...)
 }
@@ -86,7 +87,7 @@ func (s *scene) between(lo, hi time.Duration) time.Duration {
 
 // awaitNodes waits until that many nodes are Active.
 func (s *scene) awaitNodes(ctx context.Context, want int) error {
-	deadline := time.Now().Add(readyTime)
+	deadline := time.Now().Add(rig.ReadyTime)
 	states := map[string]string{}
 	for time.Now().Before(deadline) {
 		active := 0
@@ -102,15 +103,15 @@ func (s *scene) awaitNodes(ctx context.Context, want int) error {
 			return nil
 		}
 		for _, p := range s.nodes {
-			if !p.running() {
-				return fmt.Errorf("%s ended by itself; it said: %s", p.name, p.tail())
+			if !p.Running() {
+				return fmt.Errorf("%s ended by itself; it said: %s", p.Name, p.Tail())
 			}
 		}
-		if !pause(ctx, 100*time.Millisecond) {
+		if !rig.Pause(ctx, 100*time.Millisecond) {
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("%d nodes were not Active within %s: %v", want, readyTime, states)
+	return fmt.Errorf("%d nodes were not Active within %s: %v", want, rig.ReadyTime, states)
 }
 
 // play runs the load, strikes n times, goes on until enough calls were acknowledged,
@@ -125,7 +126,7 @@ func (s *scene) play(ctx context.Context, o loadOptions, strike func(context.Con
 		if time.Now().After(deadline) {
 			err = fmt.Errorf("only %d calls were acknowledged", s.history.acknowledged())
 		}
-		pause(ctx, 100*time.Millisecond)
+		rig.Pause(ctx, 100*time.Millisecond)
 	}
 	stop()
 	load.wait()
@@ -162,7 +163,7 @@ func (s *scene) watchList(ctx context.Context, l *load) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for pause(ctx, 300*time.Millisecond) {
+		for rig.Pause(ctx, 300*time.Millisecond) {
 			_, _ = s.client.list(ctx, l.alive()) // the history has the answer
 		}
 	}()

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/buildyard/buildyard/test/rig"
 )
 
 // agents is the number of agent processes of the agent target.
@@ -41,45 +43,36 @@ func agentTarget(ctx context.Context, s *scene) (r result, err error) {
 
 // strikeAgent kills one agent at a random moment and starts it again.
 func (s *scene) strikeAgent(ctx context.Context) error {
-	pause(ctx, s.between(20*time.Millisecond, 1500*time.Millisecond))
+	rig.Pause(ctx, s.between(20*time.Millisecond, 1500*time.Millisecond))
 	p := s.nodes[s.rng.IntN(len(s.nodes))]
-	if err := p.kill(); err != nil {
+	if err := p.Kill(); err != nil {
 		return err
 	}
-	s.killed("%s", p.name)
-	pause(ctx, s.between(0, 500*time.Millisecond))
-	return p.start()
+	s.killed("%s", p.Name)
+	rig.Pause(ctx, s.between(0, 500*time.Millisecond))
+	return p.Start()
 }
 
 // simulate starts one process with nodes that only simulate.
 func (s *scene) simulate(ctx context.Context, name string, nodes int, args ...string) error {
-	token, err := s.cloud.token(ctx)
+	token, err := s.cloud.Token(ctx)
 	if err != nil {
 		return err
 	}
 	args = append([]string{
 		"sim", "--name", name, "--nodes", strconv.Itoa(nodes), "--capacity", strconv.Itoa(simCapacity),
-		"--controller", s.cloud.controller, "--token", token, "--data-dir", filepath.Join(s.dir, name),
+		"--controller", s.cloud.Controller, "--token", token, "--data-dir", filepath.Join(s.dir, name),
 	}, args...)
-	p := newProcess(s.dir, name, filepath.Join(s.bins, "buildnode"), args...)
+	p := rig.NewProcess(s.dir, name, s.Path("buildnode"), args...)
 	s.nodes = append(s.nodes, p)
-	return p.start()
+	return p.Start()
 }
 
-// join makes this machine a node of the scene once more, with a data directory of its
-// own, and starts the agent.
+// join makes this machine a node of the scene once more.
 func (s *scene) join(ctx context.Context, name string, capacity int, driver string) error {
-	token, err := s.cloud.token(ctx)
-	if err != nil {
-		return err
+	p, err := s.cloud.Join(ctx, rig.NodeOptions{Name: name, Capacity: capacity, Driver: driver})
+	if p != nil {
+		s.nodes = append(s.nodes, p)
 	}
-	program, data := filepath.Join(s.bins, "buildnode"), filepath.Join(s.dir, name)
-	_, err = output(ctx, "", program, "join", s.cloud.controller, "--token", token, "--name", name,
-		"--host", "127.0.0.1", "--capacity", strconv.Itoa(capacity), "--data-dir", data)
-	if err != nil {
-		return err
-	}
-	p := newProcess(s.dir, name, program, "run", "--driver", driver, "--data-dir", data)
-	s.nodes = append(s.nodes, p)
-	return p.start()
+	return err
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"time"
+
+	"github.com/buildyard/buildyard/test/rig"
 )
 
 // The simulated nodes of the controller target.
@@ -38,23 +40,23 @@ func (s *scene) strikeController(ctx context.Context) error {
 	moment := "while it started"
 	if s.rng.IntN(4) > 0 {
 		moment = "at work"
-		if err := s.cloud.await(ctx); err != nil {
+		if err := s.cloud.Await(ctx); err != nil {
 			return err
 		}
-		pause(ctx, s.between(50*time.Millisecond, 2*time.Second))
+		rig.Pause(ctx, s.between(50*time.Millisecond, 2*time.Second))
 	} else {
-		pause(ctx, s.between(0, 800*time.Millisecond))
+		rig.Pause(ctx, s.between(0, 800*time.Millisecond))
 	}
-	if err := s.cloud.kill(); err != nil {
+	if err := s.cloud.Kill(); err != nil {
 		return err
 	}
 	s.killed("controller %s", moment)
-	pause(ctx, s.between(0, 300*time.Millisecond))
-	if err := s.cloud.start(); err != nil {
+	rig.Pause(ctx, s.between(0, 300*time.Millisecond))
+	if err := s.cloud.Start(); err != nil {
 		return err
 	}
 	if s.kills < s.n {
 		return nil
 	}
-	return s.cloud.await(ctx)
+	return s.cloud.Await(ctx)
 }

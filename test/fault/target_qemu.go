@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
+
+	"github.com/buildyard/buildyard/test/rig"
 )
 
 // qemuCapacity is the number of real VMs at a time.
@@ -15,11 +15,11 @@ const qemuCapacity = 3
 // qemuTarget kills the QEMU processes of a real node at random moments of their boots,
 // scripts and lives, and now and then the agent while they live.
 func qemuTarget(ctx context.Context, s *scene) (r result, err error) {
-	disk, err := s.guest(ctx)
+	disk, err := s.Guest(ctx, s.bench.dir)
 	if err != nil {
 		return r, err
 	}
-	template, err := s.pushGuest(ctx, disk)
+	template, err := s.cloud.PushGuest(ctx, disk)
 	if err != nil {
 		return r, err
 	}
@@ -42,43 +42,43 @@ func qemuTarget(ctx context.Context, s *scene) (r result, err error) {
 // strikeQEMU kills one of the QEMU processes that live; every tenth time the agent
 // is killed too, and started again.
 func (s *scene) strikeQEMU(ctx context.Context) error {
-	pause(ctx, s.between(200*time.Millisecond, 4*time.Second))
+	rig.Pause(ctx, s.between(200*time.Millisecond, 4*time.Second))
 	victim, state, err := s.victim(ctx)
-	if err != nil || victim.pid == 0 {
+	if err != nil || victim.PID == 0 {
 		return err
 	}
-	killed, err := killQEMU(victim, s.dir)
+	killed, err := victim.Kill(s.dir)
 	if err != nil || !killed {
 		return err
 	}
-	s.killed("QEMU %d of instance %s, %s", victim.pid, victim.uuid, state)
+	s.killed("QEMU %d of instance %s, %s", victim.PID, victim.UUID, state)
 	if s.kills%10 != 5 {
 		return nil
 	}
-	pause(ctx, s.between(0, 3*time.Second))
-	if err := s.nodes[0].kill(); err != nil {
+	rig.Pause(ctx, s.between(0, 3*time.Second))
+	if err := s.nodes[0].Kill(); err != nil {
 		return err
 	}
 	s.others++
 	s.say("killed the agent too")
-	pause(ctx, s.between(0, 2*time.Second))
-	return s.nodes[0].start()
+	rig.Pause(ctx, s.between(0, 2*time.Second))
+	return s.nodes[0].Start()
 }
 
 // victim draws a process, and says in which state its instance is. Two times in three
 // it waits for one that is Started: most lives end before, since boots take long.
-func (s *scene) victim(ctx context.Context) (q qemu, state string, err error) {
+func (s *scene) victim(ctx context.Context) (q rig.QEMU, state string, err error) {
 	patience := time.Duration(0)
 	if s.rng.IntN(3) > 0 {
 		patience = 20 * time.Second
 	}
 	for deadline := time.Now().Add(patience); ; {
-		live, err := qemus(s.dir)
+		live, err := rig.QEMUs(s.dir)
 		if err != nil {
 			return q, "", err
 		}
 		states := s.states(ctx)
-		started := slices.DeleteFunc(slices.Clone(live), func(q qemu) bool { return states[q.uuid] != "Started" })
+		started := slices.DeleteFunc(slices.Clone(live), func(q rig.QEMU) bool { return states[q.UUID] != "Started" })
 		late := !time.Now().Before(deadline)
 		if len(started) > 0 && patience > 0 {
 			live, late = started, true
@@ -88,9 +88,9 @@ func (s *scene) victim(ctx context.Context) (q qemu, state string, err error) {
 		}
 		if late {
 			q = live[s.rng.IntN(len(live))]
-			return q, states[q.uuid], nil
+			return q, states[q.UUID], nil
 		}
-		pause(ctx, 200*time.Millisecond)
+		rig.Pause(ctx, 200*time.Millisecond)
 	}
 }
 
@@ -102,17 +102,4 @@ func (s *scene) states(ctx context.Context) map[string]string {
 		states[r.ID] = r.State
 	}
 	return states
-}
-
-// killQEMU kills a process after a last look whether it is still the one that was
-// meant; it says whether there was one to kill.
-func killQEMU(q qemu, dir string) (bool, error) {
-	if machineUUID(q.pid) != q.uuid || !holds(q.pid, dir) {
-		return false, nil
-	}
-	err := syscall.Kill(q.pid, syscall.SIGKILL)
-	if errors.Is(err, syscall.ESRCH) {
-		return false, nil
-	}
-	return err == nil, err
 }

@@ -1,4 +1,4 @@
-package main
+package rig
 
 import (
 	"context"
@@ -14,28 +14,29 @@ import (
 	"time"
 )
 
-// process is one of our programs: it can be killed and started again with the same
+// Process is one of our programs: it can be killed and started again with the same
 // arguments, and its output goes to one file.
-type process struct {
-	name string
+type Process struct {
+	Name string
+	Log  string // file of its output
 	bin  string
 	args []string
-	log  string
 
 	mu   sync.Mutex // guards the fields below
 	cmd  *exec.Cmd
 	done chan struct{} // closed when cmd has ended
 }
 
-func newProcess(dir, name, bin string, args ...string) *process {
-	return &process{name: name, bin: bin, args: args, log: filepath.Join(dir, name+".log")}
+// NewProcess prepares a program; its output goes to dir.
+func NewProcess(dir, name, bin string, args ...string) *Process {
+	return &Process{Name: name, bin: bin, args: args, Log: filepath.Join(dir, name+".log")}
 }
 
-// start starts the program; it must not run already.
-func (p *process) start() error {
+// Start starts the program; it must not run already.
+func (p *Process) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	out, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -45,7 +46,7 @@ func (p *process) start() error {
 	cmd.Env = environment()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt is ours to handle
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", p.name, err)
+		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	done := make(chan struct{})
 	p.cmd, p.done = cmd, done
@@ -67,8 +68,8 @@ func environment() []string {
 	return env
 }
 
-// running says whether the program runs.
-func (p *process) running() bool {
+// Running says whether the program runs.
+func (p *Process) Running() bool {
 	p.mu.Lock()
 	done := p.done
 	p.mu.Unlock()
@@ -85,45 +86,45 @@ func (p *process) running() bool {
 
 // signal sends a signal and waits until the program has ended. It is an error when
 // the program had ended by itself before.
-func (p *process) signal(sig os.Signal, limit time.Duration) error {
+func (p *Process) signal(sig os.Signal, limit time.Duration) error {
 	p.mu.Lock()
 	cmd, done := p.cmd, p.done
 	p.mu.Unlock()
 	if cmd == nil {
 		return nil
 	}
-	if !p.running() {
-		return fmt.Errorf("%s ended by itself: %s; it said: %s", p.name, cmd.ProcessState, p.tail())
+	if !p.Running() {
+		return fmt.Errorf("%s ended by itself: %s; it said: %s", p.Name, cmd.ProcessState, p.Tail())
 	}
 	if err := cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("signal %s: %w", p.name, err)
+		return fmt.Errorf("signal %s: %w", p.Name, err)
 	}
 	select {
 	case <-done:
 		return nil
 	case <-time.After(limit):
-		return fmt.Errorf("%s did not end within %s after %s", p.name, limit, sig)
+		return fmt.Errorf("%s did not end within %s after %s", p.Name, limit, sig)
 	}
 }
 
-// kill ends the program at once.
-func (p *process) kill() error { return p.signal(syscall.SIGKILL, 10*time.Second) }
+// Kill ends the program at once.
+func (p *Process) Kill() error { return p.signal(syscall.SIGKILL, 10*time.Second) }
 
-// end ends the program orderly, or by force when it does not.
-func (p *process) end() error {
-	if !p.running() {
+// End ends the program orderly, or by force when it does not.
+func (p *Process) End() error {
+	if !p.Running() {
 		return nil
 	}
 	err := p.signal(syscall.SIGTERM, 30*time.Second)
-	if p.running() {
-		err = errors.Join(err, p.kill())
+	if p.Running() {
+		err = errors.Join(err, p.Kill())
 	}
 	return err
 }
 
-// tail gives the last lines of the program's output.
-func (p *process) tail() string {
-	raw, err := os.ReadFile(p.log)
+// Tail gives the last lines of the program's output.
+func (p *Process) Tail() string {
+	raw, err := os.ReadFile(p.Log)
 	if err != nil {
 		return err.Error()
 	}
@@ -134,8 +135,8 @@ func (p *process) tail() string {
 	return strings.TrimSpace(string(raw))
 }
 
-// output runs a program to its end and gives what it printed.
-func output(ctx context.Context, dir, bin string, args ...string) (string, error) {
+// Output runs a program to its end and gives what it printed.
+func Output(ctx context.Context, dir, bin string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Dir, cmd.Env = dir, environment()
 	var stderr strings.Builder
@@ -156,4 +157,16 @@ func freeAddr(ctx context.Context) (string, error) {
 	}
 	defer func() { _ = l.Close() }()
 	return l.Addr().String(), nil
+}
+
+// Pause waits, and says whether the context still lives.
+func Pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -1,0 +1,65 @@
+package rig
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+)
+
+// NodeOptions say how this machine becomes a node.
+type NodeOptions struct {
+	Name     string
+	Capacity int
+	Driver   string
+	LogLevel string // "" = the program's own
+}
+
+// Join makes this machine a node of the cloud once more, with a data directory of its
+// own that has the node's name, and starts the agent.
+func (c *Cloud) Join(ctx context.Context, o NodeOptions) (*Process, error) {
+	token, err := c.Token(ctx)
+	if err != nil {
+		return nil, err
+	}
+	program, data := c.programs.Path("buildnode"), filepath.Join(c.Dir, o.Name)
+	_, err = Output(ctx, "", program, "join", c.Controller, "--token", token, "--name", o.Name,
+		"--host", "127.0.0.1", "--capacity", strconv.Itoa(o.Capacity), "--data-dir", data)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"run", "--driver", o.Driver, "--data-dir", data}
+	if o.LogLevel != "" {
+		args = append(args, "--log-level", o.LogLevel)
+	}
+	p := NewProcess(c.Dir, o.Name, program, args...)
+	return p, p.Start()
+}
+
+// Push makes a local template with the vm command and pushes it as tag v1, as the
+// owner of a node does. It gives the template's id.
+func (c *Cloud) Push(ctx context.Context, name string, vm ...string) (id string, err error) {
+	program, home := c.programs.Path("buildnode"), []string{"--data-dir", filepath.Join(c.Dir, "author-"+name)}
+	if _, err := Output(ctx, "", program, slices.Concat([]string{"vm"}, vm, home)...); err != nil {
+		return "", err
+	}
+	raw, err := Output(ctx, "", program, append([]string{"vm", "list", "--output", "json"}, home...)...)
+	if err != nil {
+		return "", err
+	}
+	var list []struct {
+		ID string `json:"id"`
+	}
+	if err := json.Unmarshal([]byte(raw), &list); err != nil || len(list) != 1 || list[0].ID == "" {
+		return "", fmt.Errorf("the local templates are %q: one with an id was expected", raw)
+	}
+	_, err = Output(ctx, "", program, slices.Concat([]string{"registry", "--remote", c.Registry, "push", list[0].ID, "--tag", "v1"}, home)...)
+	return list[0].ID, err
+}
+
+// PushGuest puts the demo guest into the registry: one virtual CPU, 256 MB.
+func (c *Cloud) PushGuest(ctx context.Context, disk string) (id string, err error) {
+	return c.Push(ctx, "guest", "import", disk, "--name", "guest", "--cpu", "1", "--ram", "256M")
+}
