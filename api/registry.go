@@ -89,6 +89,12 @@ type StatePin struct {
 	CPUs        int    `json:"cpus"`
 	MemoryMB    int    `json:"memory_mb"`
 	Disks       int    `json:"disks"`
+
+	// What the guest has seen of its machine, and goes on to see.
+	Video        string `json:"video"`
+	MAC          string `json:"mac"`
+	HardwareUUID string `json:"hardware_uuid"`
+	Serial       string `json:"serial"`
 }
 
 // ConfigUSB is the USB part of a TemplateConfig.

@@ -95,6 +95,12 @@ type Compat struct {
 	CPUs        int    `json:"cpus"`
 	MemoryMB    int    `json:"memory_mb"`
 	Disks       int    `json:"disks"`
+
+	// What the guest has seen of its machine, and goes on to see.
+	Video        string `json:"video"`
+	MAC          string `json:"mac"`
+	HardwareUUID string `json:"hardware_uuid"`
+	Serial       string `json:"serial"`
 }
 
 // Check answers an ErrRefused with a sentence for the first thing in which the
@@ -103,21 +109,26 @@ func (c Compat) Check(here Compat) error {
 	for _, row := range []struct {
 		what       string
 		need, have any
+		hint       string
 	}{
-		{"driver", c.Driver, here.Driver},
-		{"hypervisor version", c.Version, here.Version},
-		{"accelerator", c.Accelerator, here.Accelerator},
-		{"machine type", c.Machine, here.Machine},
-		{"CPU model", c.CPU, here.CPU},
-		{"host CPU", c.HostCPU, here.HostCPU},
-		{"device layout", c.Layout, here.Layout},
-		{"kind of network", c.Network, here.Network},
-		{"number of virtual CPUs", c.CPUs, here.CPUs},
-		{"memory in MB", c.MemoryMB, here.MemoryMB},
-		{"number of disks", c.Disks, here.Disks},
+		{"driver", c.Driver, here.Driver, ""},
+		{"hypervisor version", c.Version, here.Version, ""},
+		{"accelerator", c.Accelerator, here.Accelerator, ""},
+		{"machine type", c.Machine, here.Machine, ""},
+		{"CPU model", c.CPU, here.CPU, ""},
+		{"host CPU", c.HostCPU, here.HostCPU, ""},
+		{"device layout", c.Layout, here.Layout, ""},
+		{"kind of network", c.Network, here.Network, ""},
+		{"number of virtual CPUs", c.CPUs, here.CPUs, "; " + leaveOut},
+		{"memory in MB", c.MemoryMB, here.MemoryMB, "; " + leaveOut},
+		{"number of disks", c.Disks, here.Disks, ""},
+		{"video controller", c.Video, here.Video, "; " + leaveOut},
+		{"MAC address", c.MAC, here.MAC, "; " + leaveOut},
+		{"hardware UUID", c.HardwareUUID, here.HardwareUUID, "; " + leaveOut},
+		{"serial number", c.Serial, here.Serial, "; " + leaveOut},
 	} {
 		if row.need != row.have {
-			return Refuse("the suspended state needs %s %q, this VM would have %q", row.what, fmt.Sprint(row.need), fmt.Sprint(row.have))
+			return Refuse("the suspended state needs %s %q, this VM would have %q%s", row.what, fmt.Sprint(row.need), fmt.Sprint(row.have), row.hint)
 		}
 	}
 	return nil

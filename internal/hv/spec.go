@@ -66,23 +66,29 @@ type Spec struct {
 	MemoryMB int
 	Arch     string // "amd64", "arm64"; "" = the host's
 
-	// DiskBytes is the size of the first disk; 0, or less than its image has, is
-	// that of the image. The guest's file system is not grown by a driver.
+	// DiskBytes is the size of the first disk; 0 is that of its image, and less
+	// than that is refused: a disk can only grow. The guest's file system is not
+	// grown by a driver; GrowFileSystem does that.
 	DiskBytes int64 `json:",omitempty"`
 
-	HardwareUUID string `json:",omitempty"` // machine UUID that the guest sees; "" = UUID
-	Serial       string `json:",omitempty"` // serial number that the guest sees; "" = none
+	// What the guest sees of its machine. With a State, "" is what the state pins
+	// and anything else is refused; see Settled.
+	HardwareUUID string `json:",omitempty"` // machine UUID; "" = UUID. Two VMs of a host may have the same
+	Serial       string `json:",omitempty"` // serial number, at most MaxSerial bytes; "" = none
 	Video        string `json:",omitempty"` // "" = VideoVGA
 
-	Network     NetworkMode // "" = NetworkShared
-	Isolated    bool        `json:",omitempty"` // the guest reaches nothing beyond its port rules
-	MAC         string      `json:",omitempty"` // of the network card, "52:54:00:12:34:56"; "" = the driver's choice
-	Ports       []PortRule
+	Network     NetworkMode   // "" = that of the State, else NetworkShared
+	Isolated    bool          `json:",omitempty"` // the guest reaches nothing beyond its port rules
+	MAC         string        `json:",omitempty"` // of the network card; "" = that of the State, else DefaultMAC
+	Ports       []PortRule    // none in the modes without user networking
 	VNC         *VNC          `json:",omitempty"` // nil = the screen cannot be reached
-	USB         []USBDevice   `json:",omitempty"` // attached once the guest runs
+	USB         []USBDevice   `json:",omitempty"` // attached once the guest is ready; at most MaxUSB
 	Firmware    string        // "" = FirmwareBIOS
 	BootTimeout time.Duration // 0 = DefaultBootTimeout
-	NeedNetwork bool          // ready also means: the guest has an address
+
+	// NeedNetwork says that ready also means: the guest has an address. It says
+	// nothing in the mode NetworkDisconnected.
+	NeedNetwork bool
 
 	// State is the suspended guest to go on from at the first start; later
 	// starts of the VM boot its disks. nil = boot. A driver without CanSave
@@ -109,8 +115,8 @@ type Disk struct {
 
 // VNC opens a VM's screen on a port of the host.
 type VNC struct {
-	Password string // a secret; 1-8 bytes count
-	Port     int    // 0 = a free one from 5900 up
+	Password string // a secret; 1-8 bytes, for the protocol heeds no more
+	Port     int    // on all IPv4 addresses of the host; 0 = a free one from 5900 up
 }
 
 // USBDevice is a device of the host that a VM gets.
@@ -176,7 +182,12 @@ func (s Spec) Validate() error {
 			return err
 		}
 	}
-	return nil
+	return s.validateMachine()
+}
+
+// WaitsForAddress says whether the guest has to have an address to be ready.
+func (s Spec) WaitsForAddress() bool {
+	return s.NeedNetwork && s.Network != NetworkDisconnected
 }
 
 func (p PortRule) validate() error {

@@ -1,0 +1,19 @@
+package hv
+
+import (
+	_ "embed"
+	"time"
+)
+
+// growScript makes the root file system of a Linux guest fill its disk. Its own
+// comment says what it needs and answers.
+//
+//go:embed grow.sh
+var growScript []byte
+
+// GrowFileSystem is the Command that lets a Linux guest use a first disk that
+// has grown (Spec.DiskBytes): it enlarges the root partition, when that is the
+// last one of its disk, and the file system in it. It may be run again at any
+// time. Code 0 means done, or that there is nothing to grow; otherwise the end
+// of stderr is a sentence that says what is in the way.
+func GrowFileSystem(timeout time.Duration) Command { return Script(growScript, timeout) }

@@ -1,0 +1,236 @@
+package hv
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Limits of the machine that a guest sees.
+const (
+	MaxDiskBytes   = 64 << 40 // 64 TiB
+	MaxSerial      = 64       // bytes
+	MaxVNCPassword = 8        // bytes; the protocol heeds no more
+	MaxUSB         = 4        // devices of a VM
+)
+
+// emulatedPrefix begins the location of a USB device that the hypervisor makes.
+const emulatedPrefix = "emulated:"
+
+var (
+	macForm      = regexp.MustCompile(`^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$`)
+	usbForm      = regexp.MustCompile(`^[0-9]{1,3}-[0-9]{1,3}(\.[0-9]{1,3}){0,6}$`)
+	emulatedForm = regexp.MustCompile(`^` + emulatedPrefix + `[a-z]{1,16}$`)
+	asciiForm    = regexp.MustCompile(`^[ -~]*$`)
+)
+
+// NetworkKind is the kind of network behind the card of a mode, which a state
+// depends on: "user", "tap", "none"; "" for a mode that is not known.
+func (m NetworkMode) NetworkKind() string {
+	switch m {
+	case "", NetworkShared, NetworkNAT, NetworkHost:
+		return "user"
+	case NetworkBridge:
+		return "tap"
+	case NetworkDisconnected:
+		return "none"
+	}
+	return ""
+}
+
+// validateMachine looks at what the guest sees of its machine, and at its screen,
+// its devices and its network. The texts never hold a password.
+func (s Spec) validateMachine() error {
+	kind := s.Network.NetworkKind()
+	switch {
+	case s.DiskBytes < 0 || s.DiskBytes > MaxDiskBytes:
+		return Refuse("a disk of %d bytes: 0 (the size of its image) to %d (64 TiB) are possible", s.DiskBytes, int64(MaxDiskBytes))
+	case s.HardwareUUID != "" && !uuidForm.MatchString(s.HardwareUUID):
+		return Refuse("hardware UUID %q is no UUID", s.HardwareUUID)
+	case len(s.Serial) > MaxSerial || !asciiForm.MatchString(s.Serial):
+		return Refuse("serial number %q: at most %d printable ASCII characters", s.Serial, MaxSerial)
+	case s.Video != "" && s.Video != VideoVGA && s.Video != VideoVirtIO:
+		return Refuse("video controller %q: %s (standard VGA) or %s (virtio-gpu)", s.Video, VideoVGA, VideoVirtIO)
+	case kind == "":
+		return Refuse("network mode %q: %s, %s, %s, %s or %s", s.Network, NetworkShared, NetworkNAT, NetworkHost, NetworkBridge, NetworkDisconnected)
+	case kind != "user" && len(s.Ports) > 0:
+		return Refuse("port rules do not go with network mode %q: they need shared, nat or host", s.Network)
+	case kind == "tap" && s.Isolated:
+		return Refuse("a guest in network mode %q cannot be isolated: use host or disconnected", s.Network)
+	}
+	if err := validateMAC(s.MAC); err != nil {
+		return err
+	}
+	if err := s.VNC.validate(); err != nil {
+		return err
+	}
+	return validateUSB(s.USB)
+}
+
+func validateMAC(mac string) error {
+	var first byte
+	switch _, err := fmt.Sscanf(mac, "%02x", &first); {
+	case mac == "":
+		return nil
+	case err != nil || !macForm.MatchString(mac):
+		return Refuse("MAC address %q: six bytes in hex such as 52:54:00:12:34:56", mac)
+	case first&1 != 0:
+		return Refuse("MAC address %q is one of a group (its first byte is odd), a network card needs one of its own", mac)
+	case strings.Trim(mac, "0:") == "":
+		return Refuse("MAC address %q is that of no card", mac)
+	}
+	return nil
+}
+
+func (v *VNC) validate() error {
+	switch {
+	case v == nil:
+		return nil
+	case v.Password == "" || len(v.Password) > MaxVNCPassword || !asciiForm.MatchString(v.Password):
+		return Refuse("a VNC password has 1-%d printable ASCII characters, for the protocol heeds no more", MaxVNCPassword)
+	case v.Port < 0 || v.Port > 65535:
+		return Refuse("VNC port %d: 0 (a free one) to 65535 are possible", v.Port)
+	}
+	return nil
+}
+
+func validateUSB(devices []USBDevice) error {
+	if len(devices) > MaxUSB {
+		return Refuse("%d USB devices: at most %d are possible", len(devices), MaxUSB)
+	}
+	seen := map[string]bool{}
+	for _, d := range devices {
+		_, emulated := d.Emulated()
+		switch {
+		case emulated && emulatedForm.MatchString(d.Location):
+		case emulated || !usbForm.MatchString(d.Location):
+			return Refuse("USB device %q: a location such as 1-2.3 (bus 1, port 2, port 3 of the hub there)", d.Location)
+		case seen[d.Location]:
+			return Refuse("USB device %s is asked for twice", d.Location)
+		}
+		seen[d.Location] = true
+	}
+	return nil
+}
+
+// Emulated answers the kind of a device that the hypervisor makes.
+func (d USBDevice) Emulated() (kind string, ok bool) {
+	return strings.CutPrefix(d.Location, emulatedPrefix)
+}
+
+// String hides the password from whatever prints a Spec.
+func (v VNC) String() string { return fmt.Sprintf("{Password:(hidden) Port:%d}", v.Port) }
+
+// GoString does the same for %#v.
+func (v VNC) GoString() string { return "hv.VNC" + v.String() }
+
+// DefaultMAC is the address of a VM's card when none is asked for: the same one
+// at each start, out of the range that QEMU uses.
+func DefaultMAC(uuid string) string {
+	sum := sha256.Sum256([]byte(strings.ToLower(uuid)))
+	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", sum[0], sum[1], sum[2])
+}
+
+// Settled answers the spec with everything filled in that it left open: from
+// its State, whose guest goes on seeing the machine that it was saved on, else
+// with the defaults. It answers an ErrRefused when spec and State contradict
+// each other. Drivers work with a settled spec only.
+func (s Spec) Settled() (Spec, error) {
+	s.MAC, s.HardwareUUID = strings.ToLower(s.MAC), strings.ToLower(s.HardwareUUID)
+	if s.State != nil {
+		if err := s.settleSaved(s.State.Pin); err != nil {
+			return s, err
+		}
+	}
+	if s.MAC == "" {
+		s.MAC = DefaultMAC(s.UUID)
+	}
+	if s.Video == "" {
+		s.Video = VideoVGA
+	}
+	if s.Network == "" {
+		s.Network = NetworkShared
+	}
+	return s, nil
+}
+
+// leaveOut ends a refusal of what a suspended state pins.
+const leaveOut = "leave it out, or start a version that was saved stopped"
+
+func (s *Spec) settleSaved(pin Compat) error {
+	for _, row := range []struct {
+		what string
+		want *string
+		pins string
+	}{
+		{"MAC address", &s.MAC, pin.MAC},
+		{"hardware UUID", &s.HardwareUUID, pin.HardwareUUID},
+		{"serial number", &s.Serial, pin.Serial},
+		{"video controller", &s.Video, pin.Video},
+	} {
+		if *row.want != "" && *row.want != row.pins {
+			return Refuse("%s %q cannot be set: the suspended state pins %q; %s", row.what, *row.want, row.pins, leaveOut)
+		}
+		*row.want = row.pins
+	}
+	if s.Network != "" && s.Network.NetworkKind() != pin.Network {
+		return Refuse("network mode %q cannot be set: the suspended state pins %q; %s", s.Network, modeOf[pin.Network], leaveOut)
+	}
+	if s.Network == "" {
+		s.Network = modeOf[pin.Network]
+	}
+	return s.validateMachine()
+}
+
+// modeOf answers the plainest network mode of a kind.
+var modeOf = map[string]NetworkMode{"user": NetworkShared, "tap": NetworkBridge, "none": NetworkDisconnected}
+
+// Pin answers what a state of such a VM depends on, as far as the settled spec
+// says it; the rest is the driver's.
+func (s Spec) Pin() Compat {
+	c := Compat{
+		Network: s.Network.NetworkKind(), CPUs: s.CPUs, MemoryMB: s.MemoryMB, Disks: len(s.Disks),
+		Video: s.Video, MAC: s.MAC, HardwareUUID: s.HardwareUUID, Serial: s.Serial,
+	}
+	if c.HardwareUUID == "" {
+		c.HardwareUUID = strings.ToLower(s.UUID)
+	}
+	return c
+}
+
+// CheckRestart answers an ErrRefused when a restart would change more of a VM
+// than it may: see Restarter.
+func CheckRestart(before, after Spec) error {
+	if err := after.Validate(); err != nil {
+		return err
+	}
+	for _, s := range []*Spec{&before, &after} {
+		s.VNC, s.USB, s.NeedNetwork, s.BootTimeout = nil, nil, false, 0
+	}
+	if !reflect.DeepEqual(before, after) {
+		return Refuse("a restart changes nothing but VNC, USB, NeedNetwork and BootTimeout; start another VM for the rest")
+	}
+	return nil
+}
+
+// Clone answers a spec that shares nothing with s.
+func (s Spec) Clone() Spec {
+	s.Disks = slices.Clone(s.Disks)
+	for i := range s.Disks {
+		s.Disks[i].Deltas = slices.Clone(s.Disks[i].Deltas)
+	}
+	s.Ports, s.USB, s.Labels = slices.Clone(s.Ports), slices.Clone(s.USB), maps.Clone(s.Labels)
+	if s.VNC != nil {
+		v := *s.VNC
+		s.VNC = &v
+	}
+	if s.State != nil {
+		v := *s.State
+		s.State = &v
+	}
+	return s
+}
