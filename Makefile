@@ -34,6 +34,10 @@ fuzz: ## run every fuzz test for FUZZTIME
 bench: ## run the benchmarks of the parts whose speed is promised
 	go test -run '^$$' -bench . ./internal/sched
 
+bench-vm: ## measure starts, saves and idle guests of real VMs: PAIRS=5, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
+	scripts/need.sh demo
+	go run ./test/bench -pairs $(or $(PAIRS),5) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
+
 demo: ## start a controller, a registry and a node with a real guest (ONCE=1 ends by itself, DRIVER=sim without QEMU)
 	scripts/demo.sh
 
@@ -47,4 +51,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test lint fmt vuln fuzz bench demo test-fault clean help
+.PHONY: build test lint fmt vuln fuzz bench bench-vm demo test-fault clean help

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 )
 
 // MakeDir makes a directory that the unprivileged user of QEMU may walk through.
@@ -46,12 +45,8 @@ func Build(ctx context.Context, dir string) (p Programs, err error) {
 	if err := MakeDir(p.dir); err != nil {
 		return p, err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", p.dir, "./cmd/buildyard", "./cmd/buildnode")
-	cmd.Dir, cmd.Env = p.root, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return p, fmt.Errorf("build the programs: %w: %s", err, strings.TrimSpace(string(out)))
-	}
-	return p, nil
+	_, err = Output(ctx, p.root, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-o", p.dir, "./cmd/buildyard", "./cmd/buildnode")
+	return p, err
 }
 
 // Path gives the path of a program.

@@ -1,9 +1,12 @@
 package rig
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 )
 
 // TestProcess runs a real program: it ends by a kill, and ending by itself is an error.
@@ -48,4 +51,34 @@ func TestNoQEMUOfOurs(t *testing.T) {
 	if !holds(os.Getpid(), dir) || holds(os.Getpid(), dir+"/other") {
 		t.Error("open files are not seen")
 	}
+}
+
+// TestOutputBrokenOff: a program that is broken off cleans up, and nothing that it
+// started goes on.
+func TestOutputBrokenOff(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	time.AfterFunc(300*time.Millisecond, cancel)
+	script := "trap 'touch cleaned' EXIT\ntouch begun\nsh -c 'echo $$ >child; exec sleep 600'\n"
+	if _, err := Output(ctx, dir, "bash", "-c", script); err == nil {
+		t.Fatal("no error")
+	}
+	for _, name := range []string{"begun", "cleaned"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, "child"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmdline := filepath.Join("/proc", strings.TrimSpace(string(raw)), "cmdline")
+	for range 100 {
+		if line, err := os.ReadFile(cmdline); err != nil || len(line) == 0 { // it has ended, or nobody has waited for it yet
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Errorf("%s goes on", cmdline)
 }

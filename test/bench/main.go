@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/buildyard/buildyard/test/rig"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	ok, err := run(ctx, os.Args[1:], os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+	}
+	if err != nil || !ok {
+		stop()
+		os.Exit(1)
+	}
+}
+
+// options are the command line.
+type options struct {
+	pairs int
+	only  map[string]bool // rows to measure
+	json  string
+	check bool
+	keep  bool
+}
+
+func parse(args []string, out io.Writer) (o options, err error) {
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	fs.SetOutput(out)
+	fs.IntVar(&o.pairs, "pairs", minPairs, "pairs of a cold and a suspended start; fewer than 5 measure nothing that counts")
+	only := fs.String("only", "", "rows to measure, such as resume,idle (default: all)")
+	fs.StringVar(&o.json, "json", "", "file for the report in JSON")
+	fs.BoolVar(&o.check, "check", false, "fail when a row misses its target")
+	fs.BoolVar(&o.keep, "keep", false, "keep data and logs")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if o.pairs < 1 || o.pairs > maxPairs || fs.NArg() > 0 {
+		return o, fmt.Errorf("usage: bench [-pairs 1-%d] [-only ROWS] [-check] [-json FILE] [-keep]", maxPairs)
+	}
+	o.only = map[string]bool{}
+	for _, r := range rows {
+		o.only[r.name] = *only == ""
+	}
+	if *only == "" {
+		return o, nil
+	}
+	for name := range strings.SplitSeq(*only, ",") {
+		if !slices.ContainsFunc(rows, func(r row) bool { return r.name == name }) {
+			return o, fmt.Errorf("unknown row %q", name)
+		}
+		o.only[name] = true
+	}
+	return o, nil
+}
+
+// maxPairs keeps a run below an hour.
+const maxPairs = 100
+
+// limit bounds a run without the time that building takes.
+func (o options) limit() time.Duration {
+	return 4*time.Minute + time.Duration(o.pairs)*45*time.Second
+}
+
+// run measures and says whether the run ended well.
+func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error) {
+	o, err := parse(args, out)
+	if err != nil {
+		return false, err
+	}
+	dir, err := os.MkdirTemp("", "buildyard-bench-")
+	if err != nil {
+		return false, err
+	}
+	if o.keep {
+		defer func() { fmt.Fprintln(os.Stderr, "data and logs are in", dir) }()
+	} else {
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { // for the unprivileged user of QEMU
+		return false, err
+	}
+	b := &bench{options: o, report: newReport(o), dir: dir, out: out}
+	if err := b.build(ctx); err != nil {
+		return false, err
+	}
+	err = b.measure(ctx)
+	b.report.judge()
+	b.report.print(out)
+	if o.json != "" {
+		err = errors.Join(err, b.report.write(o.json))
+	}
+	return b.report.ok(o.check), err
+}
+
+// build builds the programs and the guest.
+func (b *bench) build(ctx context.Context) (err error) {
+	began := time.Now()
+	if b.programs, err = rig.Build(ctx, b.dir); err != nil {
+		return err
+	}
+	if b.guest, err = b.programs.Guest(ctx, b.dir); err != nil {
+		return err
+	}
+	b.say("built the programs and the guest in %s", time.Since(began).Round(time.Second))
+	return nil
+}

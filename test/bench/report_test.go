@@ -1,0 +1,154 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// all gives options with every row.
+func all(t *testing.T, args ...string) options {
+	t.Helper()
+	o, err := parse(args, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// whole is a report in which every row is just on its target.
+func whole(t *testing.T, args ...string) *report {
+	t.Helper()
+	r := newReport(all(t, args...))
+	for _, x := range rows {
+		for range minPairs {
+			if r.wants(x.name) {
+				r.add(x.name, x.target)
+			}
+		}
+	}
+	return r
+}
+
+func TestJudge(t *testing.T) {
+	const count = " passed, "
+	cases := map[string]struct {
+		args  []string
+		spoil func(r *report)
+		ok    bool // without a check of the targets
+		pass  bool // with it
+		last  string
+	}{
+		"on target":      {nil, func(*report) {}, true, true, "4 passed, 0 failed, 0 skipped"},
+		"missed":         {nil, func(r *report) { r.figure(rowPause).Samples = []float64{1, 2, 400.01, 401, 402} }, true, false, "3 passed, 1 failed, 0 skipped"},
+		"half is good":   {nil, func(r *report) { r.figure(rowPause).Samples = []float64{1, 2, 400, 9000, 9000} }, true, true, "4 passed, 0 failed, 0 skipped"},
+		"few samples":    {nil, func(r *report) { r.figure(rowResume).Samples = []float64{0.1, 0.1, 0.1, 0.1} }, false, false, "3 passed, 1 failed, 0 skipped"},
+		"one is enough":  {nil, func(r *report) { r.figure(rowIdle).Samples = []float64{5} }, true, true, "4 passed, 0 failed, 0 skipped"},
+		"no idle sample": {nil, func(r *report) { r.figure(rowIdle).Samples = nil }, false, false, "3 passed, 1 failed, 0 skipped"},
+		"spoilt":         {nil, func(r *report) { r.spoil(errors.New("no QEMU"), rowIdle, rowPause) }, false, false, "2 passed, 2 failed, 0 skipped"},
+		"not asked for":  {[]string{"-only", "idle"}, func(*report) {}, true, true, "1 passed, 0 failed, 3 skipped"},
+		"only, spoilt":   {[]string{"-only", "idle"}, func(r *report) { r.spoil(errors.New("x"), rowIdle) }, false, false, "0 passed, 1 failed, 3 skipped"},
+	}
+	for name, c := range cases {
+		r := whole(t, c.args...)
+		c.spoil(r)
+		r.judge()
+		var out strings.Builder
+		r.print(&out)
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if last := lines[len(lines)-1]; r.ok(false) != c.ok || r.ok(true) != c.pass || last != c.last {
+			t.Errorf("%s: ok %v, with check %v, last line %q", name, r.ok(false), r.ok(true), last)
+		}
+		if n := strings.Count(out.String(), count); n != 1 {
+			t.Errorf("%s: %d lines with counts", name, n)
+		}
+	}
+}
+
+// TestWants: a row that failed or was not asked for is not measured any more, and its
+// first reason stays.
+func TestWants(t *testing.T) {
+	r := newReport(all(t, "-only", "idle,pause"))
+	if r.wants(rowOverhead, rowResume) || !r.wants(rowIdle) || !r.wants(rowOverhead, rowPause) {
+		t.Error("wrong rows are wanted")
+	}
+	r.spoil(errors.New("first"), rowIdle)
+	r.spoil(errors.New("second"), rowIdle, rowPause)
+	if r.wants(rowIdle, rowPause) || r.figure(rowIdle).Unmeasured != "first" || r.figure(rowPause).Unmeasured != "second" {
+		t.Errorf("spoilt rows are %+v, %+v", r.figure(rowIdle), r.figure(rowPause))
+	}
+}
+
+// TestLines: every row is printed with value, target and verdict.
+func TestLines(t *testing.T) {
+	r := whole(t)
+	r.Hypervisor = hypervisor{"qemu", "7.2.22", "tcg"}
+	r.figure(rowResume).Samples = []float64{0.3, 0.1, 0.26, 0.2, 0.4}
+	r.spoil(errors.New("the node ended"), rowIdle)
+	r.judge()
+	var out strings.Builder
+	r.print(&out)
+	for _, want := range []string{
+		"qemu 7.2.22, accelerator tcg;",
+		"overhead       150 ms  target <= 150 ms  ok ",
+		"resume        0.26 x   target <= 0.25 x   MISSED ",
+		"(0.30 0.10 0.26 0.20 0.40)",
+		"idle      not measured: the node ended",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in:\n%s", want, &out)
+		}
+	}
+}
+
+func TestWrite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report.json")
+	r := whole(t)
+	r.judge()
+	if err := r.write(path); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back report
+	if err := json.Unmarshal(raw, &back); err != nil || len(back.Rows) != len(rows) || back.Passed != 4 {
+		t.Errorf("read back %+v, %v", back, err)
+	}
+	if f := back.Rows[0]; f.Name != rowOverhead || f.Value != 150 || f.Target != 150 || !f.OK || len(f.Samples) != minPairs {
+		t.Errorf("the first row is %+v", f)
+	}
+}
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		samples []float64
+		want    float64
+	}{{[]float64{3}, 3}, {[]float64{3, 1}, 2}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 3, 2}, 2.5}} {
+		given := slices.Clone(c.samples)
+		if got := median(c.samples); got != c.want || !slices.Equal(given, c.samples) {
+			t.Errorf("median of %v is %v, and they are %v now", given, got, c.samples)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	o := all(t)
+	if o.pairs != 5 || o.check || o.json != "" || !o.only[rowIdle] || !o.only[rowOverhead] {
+		t.Errorf("defaults are %+v", o)
+	}
+	o = all(t, "-pairs", "7", "-only", "idle,pause", "-json", "f", "-check")
+	if o.pairs != 7 || !o.check || o.json != "f" || !o.only[rowIdle] || !o.only[rowPause] || o.only[rowResume] {
+		t.Errorf("options are %+v", o)
+	}
+	for _, args := range [][]string{{"-pairs", "0"}, {"-pairs", "101"}, {"-only", "boot"}, {"-only", "idle,"}, {"more"}, {"-pairs", "x"}} {
+		if _, err := parse(args, t.Output()); err == nil {
+			t.Errorf("%v is taken", args)
+		}
+	}
+}

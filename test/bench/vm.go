@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/test/rig"
+)
+
+// bench is one run.
+type bench struct {
+	options
+	*report
+	dir      string // of everything that the run writes
+	programs rig.Programs
+	guest    string // disk of the demo guest
+	out      io.Writer
+}
+
+// What the row of the idle guests is about.
+const (
+	idleGuests = 20
+	idleTime   = 25 * time.Second
+	settleTime = 20 * time.Second
+)
+
+// The versions of the guest: as it was built, and saved while it ran.
+const (
+	coldTag      = "v1"
+	suspendedTag = "v2"
+)
+
+// work is what a guest does before a save that is measured: a state of which nothing
+// has changed since the boot would flatter.
+const work = `dd if=/dev/urandom of=/dev/shm/work bs=1M count=32
+dd if=/dev/urandom of=/var/tmp/work bs=1M count=32
+`
+
+// say prints one line of progress.
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.out, "%6.1fs %s\n", time.Since(b.Began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// measure runs every part. Rows that could not be measured say why; the error is of
+// what was left behind.
+func (b *bench) measure(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, b.limit(), fmt.Errorf("the run took longer than %s", b.limit()))
+	defer cancel()
+	b.Cores, b.Load = runtime.NumCPU(), load()
+	s, err := openStage(ctx, b)
+	if s != nil {
+		defer func() { err = errors.Join(err, s.close(ctx)) }()
+	}
+	if err != nil {
+		b.spoil(reason(ctx, err), rowOverhead, rowResume, rowPause, rowIdle)
+		return nil
+	}
+	for _, part := range []struct {
+		do    func(context.Context, *stage) error
+		spoil []string // the rows that nothing can be said about when it fails
+	}{
+		{b.warm, []string{rowOverhead, rowResume, rowPause, rowIdle}},
+		{b.suspend, []string{rowResume, rowPause, rowIdle}},
+		{b.pairUp, []string{rowOverhead, rowResume, rowPause}},
+		{b.idle, []string{rowIdle}},
+	} {
+		if err := part.do(ctx, s); err != nil {
+			b.spoil(reason(ctx, err), part.spoil...)
+			b.say("failed: %v", err)
+		}
+	}
+	return nil
+}
+
+// reason says why something failed: the end of the run rather than what came of it.
+func reason(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("the run was ended: %w", cause)
+	}
+	return err
+}
+
+// load gives the load averages of this machine.
+func load() string {
+	raw, err := os.ReadFile("/proc/loadavg")
+	fields := strings.Fields(string(raw))
+	if err != nil || len(fields) < 3 {
+		return "unknown"
+	}
+	return strings.Join(fields[:3], " ")
+}
+
+// warm starts the guest once: the node pulls the version, and everything is in memory.
+func (b *bench) warm(ctx context.Context, s *stage) error {
+	st, err := s.start(ctx, coldTag)
+	if err != nil {
+		return err
+	}
+	b.say("first start, with the pull: %s", st)
+	return s.end(ctx, st.id)
+}
+
+// suspend makes the suspended version, and starts it once.
+func (b *bench) suspend(ctx context.Context, s *stage) error {
+	if !b.wants(rowResume, rowPause, rowIdle) {
+		return nil
+	}
+	st, err := s.start(ctx, coldTag)
+	if err != nil {
+		return err
+	}
+	pause, err := s.save(ctx, st.id, suspendedTag, "")
+	if err != nil {
+		return errors.Join(err, s.end(ctx, st.id))
+	}
+	b.say("saved %s, the guest stood still for %.0f ms", suspendedTag, ms(pause))
+	if err := s.suspended(ctx, suspendedTag); err != nil {
+		return err
+	}
+	if st, err = s.start(ctx, suspendedTag); err != nil {
+		return err
+	}
+	b.say("first start of %s: %s", suspendedTag, st)
+	return s.end(ctx, st.id)
+}
+
+// pairUp makes the pairs: a cold start and a suspended one, one after the other.
+func (b *bench) pairUp(ctx context.Context, s *stage) error {
+	for i := range b.pairs {
+		if !b.wants(rowOverhead, rowResume, rowPause) {
+			return nil
+		}
+		if err := b.pair(ctx, s, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) pair(ctx context.Context, s *stage, i int) error {
+	parts := []func() (start, error){
+		func() (start, error) { return b.cold(ctx, s, i) },
+		func() (start, error) { return b.resumed(ctx, s) },
+	}
+	var starts [2]start
+	for k := range parts {
+		at := (i + k) % 2
+		st, err := parts[at]()
+		if err != nil {
+			return err
+		}
+		starts[at] = st
+	}
+	cold, resumed := starts[0], starts[1]
+	b.add(rowOverhead, ms(cold.own()))
+	if resumed.id == "" {
+		b.say("pair %d: cold %s", i+1, cold)
+		return nil
+	}
+	ratio := float64(resumed.whole) / float64(cold.whole)
+	b.add(rowResume, ratio)
+	b.say("pair %d: cold %s; suspended %s; ratio %.2f", i+1, cold, resumed, ratio)
+	return nil
+}
+
+// cold starts v1, and ends it by a save when the pause of saves is measured.
+func (b *bench) cold(ctx context.Context, s *stage, i int) (start, error) {
+	st, err := s.start(ctx, coldTag)
+	if err != nil || !b.wants(rowPause) {
+		return st, errors.Join(err, s.end(ctx, st.id))
+	}
+	pause, err := s.save(ctx, st.id, fmt.Sprintf("pair%d", i+1), work)
+	if err != nil {
+		b.spoil(reason(ctx, err), rowPause)
+		b.say("failed: %v", err)
+		return st, s.end(ctx, st.id)
+	}
+	b.add(rowPause, ms(pause))
+	return st, nil
+}
+
+// resumed starts the suspended version, when its start is measured.
+func (b *bench) resumed(ctx context.Context, s *stage) (start, error) {
+	if !b.wants(rowResume) {
+		return start{}, nil
+	}
+	st, err := s.start(ctx, suspendedTag)
+	if err == nil {
+		return st, s.end(ctx, st.id)
+	}
+	b.spoil(reason(ctx, err), rowResume)
+	b.say("failed: %v", err)
+	return start{}, nil
+}
+
+// idle starts the idle guests at once and measures what they cost.
+func (b *bench) idle(ctx context.Context, s *stage) error {
+	if !b.wants(rowIdle) {
+		return nil
+	}
+	took, err := s.startMany(ctx, suspendedTag, idleGuests)
+	if err != nil {
+		return err
+	}
+	b.say("%d guests of %s Started after %.1f s; waiting %s", idleGuests, suspendedTag, took.Seconds(), settleTime)
+	if !rig.Pause(ctx, settleTime) {
+		return context.Cause(ctx)
+	}
+	processes, err := rig.QEMUs(b.dir)
+	if err != nil || len(processes) != idleGuests {
+		return errors.Join(err, fmt.Errorf("%d QEMU processes for %d guests", len(processes), idleGuests))
+	}
+	part, err := share(ctx, processes, idleTime)
+	if err != nil {
+		return err
+	}
+	b.add(rowIdle, 100*part)
+	return s.endAll(ctx)
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/test/rig"
+)
+
+// log is a node's log with two VMs, other lines, and one that is being written.
+const log = `{"time":"2026-01-02T03:04:05Z","msg":"started"}
+not JSON
+{"msg":"QEMU event","vm":"b","event":"VSERPORT_CHANGE","at":"2026-01-02T03:04:05.5Z","port":"qga0","open":true}
+{"msg":"QEMU event","vm":"a","event":"RESUME","at":"2026-01-02T03:04:06Z","port":"","open":false}
+{"msg":"QEMU event","vm":"a","event":"VSERPORT_CHANGE","at":"2026-01-02T03:04:07Z","port":"qga0","open":false}
+{"msg":"QEMU event","vm":"a","event":"VSERPORT_CHANGE","at":"2026-01-02T03:04:08.000123Z","port":"qga0","open":true}
+{"msg":"QEMU event","vm":"a","event":"VSERPORT_CHANGE","at":"2026-01-02T03:04:09Z","port":"qga0","open":true}
+{"msg":"VM started","vm":"a"}
+{"msg":"QEMU event","vm":"a","event":"STOP","at":"2026-01-02T03:05:00.100Z"}
+{"msg":"QEMU event","vm":"a","event":"RESUME","at":"2026-01-02T03:05:00.165Z"}
+{"msg":"QEMU event","vm":"a","event":"STO`
+
+func TestEvents(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "node.log")
+	if err := os.WriteFile(path, []byte(log), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	events, err := eventsOf(path, "a")
+	if err != nil || len(events) != 6 {
+		t.Fatalf("events are %v, %v", events, err)
+	}
+	ready, err := readyAt(events)
+	if want := time.Date(2026, 1, 2, 3, 4, 8, 123000, time.UTC); err != nil || !ready.Equal(want) {
+		t.Errorf("ready at %v, %v", ready, err)
+	}
+	if d, err := standstill(events); err != nil || d != 65*time.Millisecond {
+		t.Errorf("stood still for %v, %v", d, err)
+	}
+	if _, err := readyAt(events[:2]); err == nil {
+		t.Error("a guest whose agent never opened its port was ready")
+	}
+	stop := events[4]
+	for name, bad := range map[string][]event{
+		"never paused": events[:4], "never let go": events[:5], "paused twice": append(events, stop), "nothing": nil,
+	} {
+		if d, err := standstill(bad); err == nil {
+			t.Errorf("%s: stood still for %v", name, d)
+		}
+	}
+	if none, err := eventsOf(path, "c"); err != nil || len(none) != 0 {
+		t.Errorf("events of an unknown VM are %v, %v", none, err)
+	}
+	if _, err := eventsOf(path+".none", "a"); err == nil {
+		t.Error("a log that is not there was read")
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	const stat = "12 (qemu) system-x86 (a b) S 1 12 12 0 -1 4194560 9 0 0 0 150 25 7 8 20 0 4 0 100 1 2"
+	if d, err := parseStat(stat); err != nil || d != 1750*time.Millisecond {
+		t.Errorf("processor time %v, %v", d, err)
+	}
+	for _, bad := range []string{"", "12 (x) S 1", strings.Replace(stat, "150", "x", 1)} {
+		if d, err := parseStat(bad); err == nil {
+			t.Errorf("%q: processor time %v", bad, d)
+		}
+	}
+}
+
+// TestShare measures this very process while it works and while it waits.
+func TestShare(t *testing.T) {
+	me := []rig.QEMU{{PID: os.Getpid()}}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for end := time.Now().Add(400 * time.Millisecond); time.Now().Before(end); {
+		}
+	}()
+	busy, err := share(t.Context(), me, 300*time.Millisecond)
+	<-done
+	if err != nil || busy <= 0 {
+		t.Errorf("busy: %v, %v", busy, err)
+	}
+	lazy, err := share(t.Context(), me, 300*time.Millisecond)
+	if err != nil || lazy >= busy {
+		t.Errorf("lazy: %v, busy: %v, %v", lazy, busy, err)
+	}
+	if _, err := share(t.Context(), []rig.QEMU{{PID: 1 << 30}}, time.Millisecond); err == nil {
+		t.Error("a process that is not there was measured")
+	}
+}
+
+// TestOwn: what a start takes beside QEMU and the guest is its two ends.
+func TestOwn(t *testing.T) {
+	s := start{whole: 5 * time.Second, before: 40 * time.Millisecond, boot: 4900 * time.Millisecond, after: 60 * time.Millisecond}
+	if s.own() != s.before+s.after {
+		t.Errorf("own part %v", s.own())
+	}
+	if got := s.String(); got != "5000 ms (100 own: 40 before QEMU, 60 after the guest was ready)" {
+		t.Error(got)
+	}
+}
