@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Brings what a job needs onto this machine, and nothing that is there already.
 #
-#   scripts/need.sh test     C compiler for -race, busybox, QEMU and the guest's packages
-#   scripts/need.sh demo     QEMU and the guest's packages
+#   scripts/need.sh test     C compiler for -race, busybox, ip, QEMU, nftables and the guest's packages
+#   scripts/need.sh demo     QEMU, nftables and the guest's packages
 #   scripts/need.sh lint     golangci-lint and gofumpt, at the versions below
 #   scripts/need.sh vuln     govulncheck
 #   scripts/need.sh bin      prints the folder of the Go tools
@@ -46,7 +46,7 @@ packages() {
 
 # guest prints the packages that building and running the demo guest takes.
 guest() {
-  echo qemu-system-x86 qemu-utils
+  echo qemu-system-x86 qemu-utils nftables
   if [ -f "$top/guest/packages.txt" ]; then
     sed 's/#.*//' "$top/guest/packages.txt"
   fi
@@ -77,7 +77,7 @@ tool() {
 
 case "${1:-}" in
 # shellcheck disable=SC2046 # package names are words
-test) packages gcc libc6-dev busybox $(guest) ;;
+test) packages gcc libc6-dev busybox iproute2 $(guest) ;;
 # shellcheck disable=SC2046
 demo) packages $(guest) ;;
 lint) tool golangci-lint && tool gofumpt ;;

@@ -32,9 +32,13 @@ type Options struct {
 	// Dir holds a directory per VM. It belongs to one Driver at a time.
 	Dir string
 	// RunAs is the user QEMU runs as when this process is root: a name, by
-	// default "buildyard" where that user exists, else "nobody". Without root
-	// it must be empty; QEMU then runs as the same user.
+	// default "buildyard" where that user exists, else a number that nothing
+	// else uses. It is held off the host's own services: name no user that runs
+	// anything else. Without root it must be empty; QEMU then runs as this user.
 	RunAs string
+	// RequireIsolation refuses to start a VM that could reach what listens on
+	// this host. Without it, such VMs are started and the log warns of them.
+	RequireIsolation bool
 	// Binary is the QEMU program, by default qemu-system-x86_64.
 	Binary string
 	// Accelerator overrides the probe: "kvm", "hvf" or "tcg".
@@ -46,6 +50,9 @@ type Options struct {
 	UnsafeCache bool
 	// Logger gets what no caller sees: adoption, processes that ended. nil = none.
 	Logger *slog.Logger
+
+	nft        string        // program of nftables; "" = looked for
+	guardEvery time.Duration // how often the firewall's rules are put back; 0 = 30 s
 }
 
 // Driver is the QEMU driver of one directory. Close lets go of it.
@@ -54,6 +61,9 @@ type Driver struct {
 	log  *slog.Logger
 	cred *syscall.Credential // nil = as this process
 	host hv.Host
+
+	firewall  *firewall // nil where there can be none
+	unguarded error     // and why that is so
 
 	quit  context.Context // ends with Close
 	close context.CancelFunc
@@ -77,6 +87,9 @@ func Open(ctx context.Context, opt Options) (*Driver, error) {
 	}
 	if opt.StopTimeout == 0 {
 		opt.StopTimeout = 30 * time.Second
+	}
+	if opt.guardEvery == 0 {
+		opt.guardEvery = 30 * time.Second
 	}
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
@@ -107,6 +120,7 @@ func (d *Driver) open(ctx context.Context) (err error) {
 	if d.host, err = d.probe(ctx); err != nil {
 		return err
 	}
+	d.isolate(ctx)
 	return d.adoptAll(ctx)
 }
 
@@ -226,6 +240,12 @@ func (d *Driver) Delete(ctx context.Context, id string) error {
 		return fmt.Errorf("qemu: delete %s: %w", id, err)
 	}
 	return nil
+}
+
+// able adds an ability that was found while the driver is opened.
+func (d *Driver) able(c hv.Capability) {
+	d.host.Abilities = append(d.host.Abilities, c)
+	slices.Sort(d.host.Abilities)
 }
 
 func abilities() []hv.Capability {

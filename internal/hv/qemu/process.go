@@ -15,6 +15,11 @@ import (
 // errGone: the process that was meant does not live any more.
 var errGone = errors.New("the QEMU process is gone")
 
+// ownID is the user and group of QEMU where no user was made for it. Nothing
+// else has this number: 65520 to 65531 are given to nobody by Debian, systemd,
+// directory services or container images.
+const ownID = 65525
+
 // credential answers who QEMU runs as; nil means: as this process.
 func credential(name string) (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
@@ -23,26 +28,38 @@ func credential(name string) (*syscall.Credential, error) {
 		}
 		return nil, nil
 	}
-	names := []string{name}
+	lookup := name
 	if name == "" {
-		names = []string{"buildyard", "nobody"}
+		lookup = "buildyard"
 	}
-	for _, n := range names {
-		u, err := user.Lookup(n)
-		if err != nil {
-			continue
-		}
-		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
-		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
-		if err := errors.Join(err1, err2); err != nil {
-			return nil, fmt.Errorf("user %s: %w", n, err)
-		}
-		if uid == 0 || gid == 0 {
-			return nil, fmt.Errorf("user %s is root: QEMU runs unprivileged", n)
-		}
-		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: deviceGroups()}, nil
+	u, err := user.Lookup(lookup)
+	if _, unknown := errors.AsType[user.UnknownUserError](err); unknown && name == "" {
+		return ownCredential()
 	}
-	return nil, fmt.Errorf("no user %v to run QEMU as", names)
+	if err != nil {
+		return nil, fmt.Errorf("the user to run QEMU as: %w", err)
+	}
+	uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+	gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("user %s: %w", lookup, err)
+	}
+	if uid == 0 || gid == 0 {
+		return nil, fmt.Errorf("user %s is root: QEMU runs unprivileged", lookup)
+	}
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: deviceGroups()}, nil
+}
+
+// ownCredential is our own number, unless somebody has it.
+func ownCredential() (*syscall.Credential, error) {
+	id := strconv.Itoa(ownID)
+	if u, err := user.LookupId(id); err == nil {
+		return nil, fmt.Errorf("user id %s, as which QEMU would run, is that of user %s: make a user buildyard for QEMU", id, u.Username)
+	}
+	if g, err := user.LookupGroupId(id); err == nil {
+		return nil, fmt.Errorf("group id %s, as which QEMU would run, is that of group %s: make a user buildyard for QEMU", id, g.Name)
+	}
+	return &syscall.Credential{Uid: ownID, Gid: ownID, Groups: deviceGroups()}, nil
 }
 
 // deviceGroups lets an unprivileged QEMU open /dev/kvm where a group may.

@@ -34,6 +34,9 @@ func (f inherited) close() {
 // spawn starts QEMU for a VM that does not run. Each step leaves what Open can
 // deal with: see adopt and settle.
 func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (*run, error) {
+	if err := m.d.isolated(ctx); err != nil {
+		return nil, err
+	}
 	var files inherited
 	defer func() { files.close() }()
 	lock, err := lockWithin(ctx, m.dir, lockGrace)

@@ -1,0 +1,184 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// nftTime is the most that loading the rules may take.
+const nftTime = 20 * time.Second
+
+// firewall keeps guests off what listens on this host and off the host's
+// credentials. A guest's connections are QEMU's own, so they are told by the
+// user that QEMU runs as. The rules are the kernel's: they outlive the agent,
+// as QEMU does. Loading them again changes nothing.
+type firewall struct {
+	uid     uint32
+	program string // of nftables
+
+	mu sync.Mutex // held while rules are loaded
+}
+
+// newFirewall answers the host's firewall, or why there can be none.
+func newFirewall(d *Driver) (*firewall, error) {
+	switch {
+	case runtime.GOOS != "linux":
+		return nil, errors.New("the rules are made for Linux; give guests that are not trusted a node with Linux")
+	case d.cred == nil:
+		return nil, errors.New("QEMU has the agent's own user, by which its connections cannot be told; run the agent as root")
+	}
+	names := []string{"nft", "/usr/sbin/nft", "/sbin/nft"}
+	if d.opt.nft != "" {
+		names = []string{d.opt.nft}
+	}
+	for _, name := range names {
+		if program, err := exec.LookPath(name); err == nil {
+			return &firewall{uid: d.cred.Uid, program: program}, nil
+		}
+	}
+	return nil, errors.New("the program nft is not installed; install the package nftables")
+}
+
+// load puts the rules in place in one transaction: there is no moment without.
+func (f *firewall) load(ctx context.Context) error {
+	conf, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, nftTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, f.program, "-f", "-")
+	cmd.Stdin = strings.NewReader(rules(f.uid, resolvers(conf)))
+	cmd.Env, cmd.Dir, cmd.WaitDelay = toolEnv(), "/", time.Second
+	var text bounded
+	cmd.Stdout, cmd.Stderr = &text, &text
+	switch err := cmd.Run(); {
+	case ctx.Err() != nil:
+		return fmt.Errorf("nft: %w", ctx.Err())
+	case err != nil:
+		return fmt.Errorf("nft: %w: %s; the kernel needs nf_tables with conntrack and reject", err, legible(text.Bytes()))
+	}
+	return nil
+}
+
+// rules is what nft is given. Each user of QEMU has a chain of its own in the
+// table of all drivers. A connection that somebody else has made to a port rule
+// is answered; one that a guest makes ends at the host, except to ask for names.
+func rules(uid uint32, resolvers []netip.Addr) string {
+	chain := fmt.Sprintf("uid-%d", uid)
+	lines := []string{
+		"add table inet buildyard",
+		"add chain inet buildyard refuse",
+		"flush chain inet buildyard refuse",
+		// A guest sees a reset at once, and the other refusal only after a while.
+		"add rule inet buildyard refuse meta l4proto tcp reject with tcp reset",
+		"add rule inet buildyard refuse reject",
+		"add chain inet buildyard " + chain + " { type filter hook output priority filter; policy accept; }",
+		"flush chain inet buildyard " + chain,
+	}
+	add := func(rule string) { lines = append(lines, "add rule inet buildyard "+chain+" "+rule) }
+	add(fmt.Sprintf("meta skuid != %d accept", uid))
+	for _, r := range resolvers {
+		add(fmt.Sprintf("ip daddr %s meta l4proto { tcp, udp } th dport 53 accept", r))
+	}
+	// Link-local: a cloud's credentials are served there. Multicast: the host
+	// hears its own.
+	add("ip daddr { 169.254.0.0/16, 224.0.0.0/4 } goto refuse")
+	// All addresses of the host itself are reached by way of lo. What is not
+	// tracked has no direction and is refused too.
+	add(`oif "lo" ct direction reply accept`)
+	add(`oif "lo" goto refuse`)
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// resolvers takes the IPv4 name servers from resolv.conf: QEMU asks them itself
+// when a guest asks for a name, and one of them may be on this host.
+func resolvers(conf []byte) []netip.Addr {
+	var out []netip.Addr
+	for line := range strings.Lines(string(conf)) {
+		f := strings.Fields(line)
+		if len(f) < 2 || f[0] != "nameserver" {
+			continue
+		}
+		if ip, err := netip.ParseAddr(f[1]); err == nil && ip.Is4() && !slices.Contains(out, ip) {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
+// isolate puts the rules in place when the driver is opened. A host without
+// them lacks hv.CanIsolate, and its log says why.
+func (d *Driver) isolate(ctx context.Context) {
+	f, err := newFirewall(d)
+	if err == nil {
+		err = f.load(ctx)
+	}
+	if err != nil {
+		d.unguarded = err
+		d.log.WarnContext(ctx, "guests can reach every service that listens on this node, those on its loopback address too",
+			"why", err, "do", "mend that, or let only guests run here that you trust")
+		return
+	}
+	d.firewall = f
+	d.able(hv.CanIsolate)
+	d.watch.Go(func() { d.guard(d.quit) })
+}
+
+// isolated makes sure of the rules before a VM is started.
+func (d *Driver) isolated(ctx context.Context) error {
+	err := d.unguarded
+	if d.firewall != nil {
+		if err = d.firewall.load(ctx); err != nil {
+			d.log.WarnContext(ctx, "the rules that keep guests off this node cannot be put in place", "why", err)
+		}
+	}
+	if err != nil && d.opt.RequireIsolation {
+		return fmt.Errorf("guests cannot be kept off the services of this node, which its settings ask for: %w", err)
+	}
+	return nil
+}
+
+// guard puts the rules back while VMs run: whoever loads a firewall of his own
+// may flush ours.
+func (d *Driver) guard(ctx context.Context) {
+	t := time.NewTicker(d.opt.guardEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if !d.anyRuns() {
+			continue
+		}
+		if err := d.firewall.load(ctx); err != nil && ctx.Err() == nil {
+			d.log.WarnContext(ctx, "the rules that keep guests off this node cannot be put in place", "why", err)
+		}
+	}
+}
+
+func (d *Driver) anyRuns() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, m := range d.machines {
+		if m.current() != nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,397 @@
+//go:build linux
+
+package qemu_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/qemu"
+)
+
+const (
+	namespaceChild = "BUILDYARD_QEMU_NAMESPACE_CHILD"
+
+	hostAddress = "192.0.2.1"       // the host has it beside 127.0.0.1
+	outside     = "198.51.100.2"    // another machine
+	credentials = "169.254.169.254" // where a cloud serves the host's credentials
+	resolver    = "127.0.0.53"
+)
+
+// Guests and the network of their host, in a network of its own with another
+// machine in it: see TestIsolationChild.
+func TestIsolation(t *testing.T) {
+	guest(t)
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make a network and a firewall")
+	}
+	for _, tool := range []string{"nft", "ip"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Fatalf("%s is not installed; scripts/need.sh test does that", tool)
+		}
+	}
+	if out, err := exec.CommandContext(t.Context(), "nft", "list", "ruleset").CombinedOutput(); err != nil {
+		t.Skipf("no nftables in this kernel: %v: %s", err, out)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestIsolationChild$", "-test.v")
+	cmd.Env = append(os.Environ(), namespaceChild+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestIsolationChild")) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestIsolationChild runs inside the namespaces that TestIsolation has made.
+func TestIsolationChild(t *testing.T) {
+	if os.Getenv(namespaceChild) == "" {
+		t.Skip("only as a child process")
+	}
+	image, dir := guest(t), t.TempDir()
+	net := newNetwork(t)
+	opt := qemu.Options{Dir: dir}
+	opt.GuardEvery(time.Hour)
+	reopen := func() *qemu.Driver { return openWith(t, opt) } // closed with the whole test
+	d := reopen()
+	if h, _ := d.Describe(t.Context()); !h.Can(hv.CanIsolate) {
+		t.Fatal("no firewall could be set up")
+	}
+	first, second := newSpec(image, "qcow2"), newSpec(image, "qcow2")
+	first.Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22}}
+	first.NeedNetwork, second.NeedNetwork = true, true
+	vm, err := d.Start(t.Context(), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { deleteAll(t, d) }()
+	port := vm.Ports[0].HostPort
+
+	t.Run("kept off the host", func(t *testing.T) {
+		for target, want := range net.targets {
+			if got := fetch(t, d, first.ID, target); got != want.guarded {
+				t.Errorf("the guest reaches %s: %v", target, got)
+			}
+		}
+		if n := net.packets(t, d, first.ID); n != 0 {
+			t.Errorf("%d of the guest's packets came to the host's loopback", n)
+		}
+	})
+	t.Run("names", func(t *testing.T) { net.resolves(t, d, first.ID) })
+	t.Run("port rules", func(t *testing.T) {
+		for _, address := range []string{"127.0.0.1", hostAddress} {
+			greeted(t, (&net.dialer).Dial, address, port)
+		}
+		greeted(t, net.outsideDial, "198.51.100.1", port)
+	})
+	t.Run("idempotent and kept", func(t *testing.T) {
+		before := ruleset(t)
+		for range 2 {
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if after := ruleset(t); after != before || strings.Count(after, "reject") != 2 {
+				t.Errorf("before:\n%s\nafter:\n%s", before, after)
+			}
+			d = reopen()
+		}
+	})
+	t.Run("without the rules", func(t *testing.T) { // what is refused above is refused by them
+		dropRules(t)
+		for target := range net.targets {
+			if !fetch(t, d, first.ID, target) {
+				t.Errorf("the guest does not reach %s", target)
+			}
+		}
+		if net.packets(t, d, first.ID) == 0 {
+			t.Error("none of the guest's packets came to the host's loopback")
+		}
+	})
+	t.Run("put back by a start", func(t *testing.T) {
+		if _, err := d.Start(t.Context(), second); err != nil {
+			t.Fatal(err)
+		}
+		for target, want := range net.targets {
+			if got := fetch(t, d, first.ID, target); got != want.guarded {
+				t.Errorf("the guest reaches %s: %v", target, got)
+			}
+		}
+	})
+	t.Run("guest to guest", func(t *testing.T) { // documented: not by way of the host's own addresses
+		target := fmt.Sprintf("%s:%d", hostAddress, port)
+		if out := inGuest(t, d, second.ID, "nc -w 5 "+strings.ReplaceAll(target, ":", " ")+" </dev/null"); strings.Contains(out, "SSH-") {
+			t.Errorf("another guest reaches the port rule at %s", target)
+		}
+	})
+	t.Run("put back while VMs run", func(t *testing.T) {
+		_ = d.Close()
+		opt.GuardEvery(20 * time.Millisecond)
+		d = reopen()
+		before := ruleset(t)
+		dropRules(t)
+		for end := time.Now().Add(10 * time.Second); ruleset(t) != before; {
+			if time.Now().After(end) {
+				t.Fatal("the rules are not put back")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+}
+
+// network is what is around the guests of TestIsolationChild.
+type network struct {
+	targets     map[string]target // host:port as the guest asks for it
+	dialer      net.Dialer
+	outsideDial func(network, address string) (net.Conn, error)
+
+	udp net.PacketConn // on the host's loopback
+	dns net.PacketConn // name server of the host
+}
+
+type target struct{ guarded bool } // reached although there are rules
+
+// newNetwork sets up the addresses of the host, another machine, and servers on both.
+func newNetwork(t *testing.T) *network {
+	t.Helper()
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+	conf := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(conf, []byte("nameserver "+resolver+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(conf, "/etc/resolv.conf", "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	n := &network{targets: map[string]target{}}
+	tid, in := otherMachine(t)
+	ip(t, "link set lo up", "address add "+hostAddress+"/32 dev lo",
+		fmt.Sprintf("link add here type veth peer name there netns %d", tid),
+		"address add 198.51.100.1/24 dev here", "link set here up", "route add "+credentials+"/32 dev here")
+	in(func() {
+		ip(t, "address add "+outside+"/24 dev there", "address add "+credentials+"/32 dev there", "link set there up", "link set lo up")
+		n.targets[serve(t, outside, outside)] = target{guarded: true}
+		n.targets[serve(t, credentials, credentials)] = target{}
+	})
+	n.outsideDial = func(kind, address string) (c net.Conn, err error) {
+		in(func() { c, err = net.DialTimeout(kind, address, 10*time.Second) })
+		return c, err
+	}
+	n.targets[serve(t, "127.0.0.1", "10.0.2.2")] = target{}
+	n.targets[serve(t, "0.0.0.0", "10.0.2.2")] = target{}
+	n.targets[serve(t, "0.0.0.0", hostAddress)] = target{}
+	n.targets[serve(t, hostAddress, hostAddress)] = target{}
+	n.targets[serve(t, "198.51.100.1", "198.51.100.1")] = target{}
+	n.udp, n.dns = packets(t, "127.0.0.1:0"), packets(t, resolver+":53")
+	return n
+}
+
+// otherMachine makes a network namespace and answers the thread that is in it,
+// and how to run something there.
+func otherMachine(t *testing.T) (tid int, in func(func())) {
+	work, done, ready := make(chan func()), make(chan struct{}), make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never given back: the thread ends with the goroutine
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		tid = unix.Gettid()
+		ready <- err
+		for f := range work {
+			f()
+			done <- struct{}{}
+		}
+	}()
+	if err := <-ready; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { close(work) })
+	return tid, func(f func()) {
+		work <- f
+		<-done
+	}
+}
+
+func ip(t *testing.T, commands ...string) {
+	for _, c := range commands {
+		if out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(c)...).CombinedOutput(); err != nil {
+			t.Errorf("ip %s: %v: %s", c, err, out)
+		}
+	}
+}
+
+// serve answers each connection to a free port of host, and says how a guest
+// that knows the host as seen would ask for it.
+func serve(t *testing.T, host, seen string) string {
+	l, err := net.Listen("tcp4", host+":0")
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "reached\n")
+			_ = c.Close()
+		}
+	}()
+	return fmt.Sprintf("%s:%d", seen, l.Addr().(*net.TCPAddr).Port)
+}
+
+func packets(t *testing.T, address string) net.PacketConn {
+	t.Helper()
+	c, err := net.ListenPacket("udp4", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// packets has the guest send to the host's loopback and counts what comes.
+func (n *network) packets(t *testing.T, d *qemu.Driver, id string) (count int) {
+	t.Helper()
+	port := n.udp.LocalAddr().(*net.UDPAddr).Port
+	inGuest(t, d, id, fmt.Sprintf("for i in 1 2 3; do echo x >/dev/udp/10.0.2.2/%d; sleep 0.2; done", port))
+	for b := make([]byte, 100); ; count++ {
+		_ = n.udp.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+		if _, _, err := n.udp.ReadFrom(b); err != nil {
+			return count
+		}
+	}
+}
+
+// resolves has the guest ask for a name that the resolver on the host's
+// loopback knows.
+func (n *network) resolves(t *testing.T, d *qemu.Driver, id string) {
+	go func() {
+		for b := make([]byte, 1500); ; {
+			size, from, err := n.dns.ReadFrom(b)
+			if err != nil || size < 17 {
+				return
+			}
+			answer := bytes.Clone(b[:size])
+			answer[2], answer[3] = 0x81, 0x80
+			if b[size-3] == 1 { // type A
+				answer[7] = 1
+				answer = append(answer, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 9, 0, 4, 198, 51, 100, 77)
+			}
+			_, _ = n.dns.WriteTo(answer, from)
+		}
+	}()
+	if out := inGuest(t, d, id, "nslookup machine.test 10.0.2.3"); !strings.Contains(out, "198.51.100.77") {
+		t.Errorf("the guest's question for a name: %s", out)
+	}
+}
+
+// fetch says whether the guest gets the answer of a server.
+func fetch(t *testing.T, d *qemu.Driver, id, target string) bool {
+	t.Helper()
+	host, port, _ := strings.Cut(target, ":")
+	return strings.Contains(inGuest(t, d, id, "nc -w 5 "+host+" "+port+" </dev/null"), "reached")
+}
+
+func inGuest(t *testing.T, d *qemu.Driver, id, script string) string {
+	t.Helper()
+	r, err := d.Exec(t.Context(), id, hv.Script([]byte(script), time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(r.Stdout) + string(r.Stderr)
+}
+
+// greeted looks for the banner of the guest's SSH server.
+func greeted(t *testing.T, dial func(network, address string) (net.Conn, error), address string, port int) {
+	t.Helper()
+	c, err := dial("tcp4", fmt.Sprintf("%s:%d", address, port))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	b := make([]byte, 4)
+	if _, err := io.ReadFull(c, b); err != nil || string(b) != "SSH-" {
+		t.Errorf("port rule at %s: %q, %v", address, b, err)
+	}
+}
+
+func ruleset(t *testing.T) string {
+	out, err := exec.CommandContext(t.Context(), "nft", "list", "ruleset").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+func dropRules(t *testing.T) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "nft", "delete", "table", "inet", "buildyard").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+func openWith(t *testing.T, opt qemu.Options) *qemu.Driver {
+	t.Helper()
+	d, err := qemu.Open(t.Context(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// A host on which no rules can be set up does not claim them, says so, and
+// starts nothing when they are asked for.
+func TestNoFirewall(t *testing.T) {
+	image := guest(t)
+	var log lines
+	opt := qemu.Options{Dir: t.TempDir(), RequireIsolation: true, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	opt.Firewall("/bin/false")
+	d := openWith(t, opt)
+	if h, err := d.Describe(t.Context()); err != nil || h.Can(hv.CanIsolate) {
+		t.Errorf("Describe: %+v, %v", h, err)
+	}
+	if s := log.String(); !strings.Contains(s, "guests can reach every service") || !strings.Contains(s, "why=") || !strings.Contains(s, "do=") {
+		t.Errorf("logged: %s", s)
+	}
+	spec := newSpec(image, "qcow2")
+	defer remove(t, d, spec.ID)
+	if vm, err := d.Start(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "kept off the services of this node") {
+		t.Errorf("Start: %+v, %v", vm, err)
+	}
+}
+
+// lines is a log that is read while it is written.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
