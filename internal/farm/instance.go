@@ -179,8 +179,7 @@ type VMInfo struct {
 	HostIP   string    `json:"host_ip"`
 	Ports    []Port    `json:"ports,omitempty"`
 	MAC      string    `json:"mac,omitempty"`
-	VNCPort  int       `json:"vnc_port,omitempty"`
-	VNC      string    `json:"vnc,omitempty"` // connection string
+	VNCPort  int       `json:"vnc_port,omitempty"` // on HostIP; 0: the screen cannot be reached
 	PID      int       `json:"pid,omitempty"`
 	Accel    string    `json:"accel,omitempty"` // kvm, tcg, hvf, sim
 	Created  time.Time `json:"created,omitzero"`

@@ -58,8 +58,10 @@ type SaveRequest struct {
 	ErrorCode    int    `json:"error_code,omitempty"` // exit code of the script that failed it
 
 	// Script is the outcome of the script before the save, without its output, which
-	// is kept apart because of its size.
-	Script *ScriptResult `json:"script,omitempty"`
+	// is kept apart because of its size: StdoutBytes and StderrBytes of it.
+	Script      *ScriptResult `json:"script,omitempty"`
+	StdoutBytes int           `json:"stdout_bytes,omitempty"`
+	StderrBytes int           `json:"stderr_bytes,omitempty"`
 }
 
 // SaveOptions are the parameters of a save.
@@ -70,7 +72,7 @@ type SaveOptions struct {
 	NewTemplateName       string `json:"new_template_name,omitempty"` // the template is made; "": it exists
 	Description           string `json:"description,omitempty"`
 	Suspend               bool   `json:"suspend"`
-	Script                []byte `json:"script,omitempty"` // as decoded, any bytes; a secret
+	Scripted              bool   `json:"scripted,omitempty"` // a script runs before; it is kept apart, as a secret
 	SanityTest            bool   `json:"sanity_test,omitempty"`
 	RevertBeforePush      bool   `json:"revert_before_push,omitempty"`
 	RevertTag             string `json:"revert_tag,omitempty"` // "": the latest
@@ -93,6 +95,18 @@ type Task struct {
 	Kind TaskKind `json:"kind"`
 	// Restart is what a restart changes.
 	Restart *RestartOptions `json:"restart,omitempty"`
+}
+
+// taskState says in which state an instance has a task of a kind.
+var taskState = map[TaskKind]InstanceState{TaskSave: Pushing, TaskRestart: Started}
+
+// SettleTask takes the task from an instance whose state is not, or no longer, the
+// one that the task goes with. It belongs behind every change of a state, before the
+// record is stored.
+func (i *Instance) SettleTask() {
+	if i.Task != nil && taskState[i.Task.Kind] != i.State {
+		i.Task = nil
+	}
 }
 
 // RestartOptions are the parameters of a restart; nil fields stay as they are.

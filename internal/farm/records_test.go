@@ -29,6 +29,19 @@ func TestHoldsSlot(t *testing.T) {
 	}
 }
 
+// TestTaskGoesWithItsState holds every state against every kind of task.
+func TestTaskGoesWithItsState(t *testing.T) {
+	for _, s := range farm.InstanceStates {
+		for kind, home := range map[farm.TaskKind]farm.InstanceState{farm.TaskSave: farm.Pushing, farm.TaskRestart: farm.Started} {
+			i := farm.Instance{State: s, Task: &farm.Task{ID: "t", Kind: kind}}
+			i.SettleTask()
+			if (i.Task != nil) != (s == home) {
+				t.Errorf("%s keeps a %s: %v", s, kind, i.Task != nil)
+			}
+		}
+	}
+}
+
 func TestOptionsOverrideTheTemplate(t *testing.T) {
 	i := farm.Instance{Template: farm.TemplateRef{CPUs: 4, MemoryMB: 2048}}
 	if i.VCPU() != 4 || i.VRAM() != 2048 {

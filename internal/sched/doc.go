@@ -10,8 +10,8 @@
 // Invariant: no answer of Place puts a request on a node that lacks room for it
 // or breaks one of its constraints, as far as the index was told.
 //
-// Requests fall into pools by what decides feasibility (group, architecture, size,
-// USB device, pinned node) and inside a pool into classes by what decides the
+// Requests fall into pools by what decides feasibility (group, architecture, saved
+// state, size, USB device, pinned node) and inside a pool into classes by what decides the
 // score (template, version). A pool that no node has room for is parked: it costs
 // nothing until a node changes that could take it.
 package sched

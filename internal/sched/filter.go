@@ -13,6 +13,8 @@ const (
 	FilterGroup Filter = "group"
 	// FilterArch is a node of another architecture.
 	FilterArch Filter = "architecture"
+	// FilterSaved is a node on which the saved state of the version does not load.
+	FilterSaved Filter = "saved-state"
 	// FilterUSB is a node without the USB device that is asked for.
 	FilterUSB Filter = "usb"
 	// FilterSize is a node that is too small even when it is empty.
@@ -70,6 +72,16 @@ var rules = []rule{
 		func(p *pool) string { return p.subject() + " has architecture " + p.want.arch },
 	},
 	{
+		FilterSaved,
+		func(p *pool, n *node) bool { return !n.loads(p.want) },
+		func(p *pool, n *node) string {
+			return "cannot load the saved state of this version: " + p.want.lacks(n)
+		},
+		func(p *pool) string {
+			return p.subject() + " can load the saved state of this version: it needs " + p.want.saved()
+		},
+	},
+	{
 		FilterUSB,
 		func(p *pool, n *node) bool { has, _ := n.device(p.want); return !has },
 		func(p *pool, _ *node) string { return "has no USB device " + p.want.usb },
@@ -121,6 +133,35 @@ func (p *pool) subject() string {
 
 func (d demand) size() string {
 	return fmt.Sprintf("%d vCPU and %d MB", max(1, d.vcpu), d.memoryMB)
+}
+
+// saved says what the saved state needs.
+func (d demand) saved() string {
+	text := fmt.Sprintf("%s %s with %s, CPU %s", d.needs.Driver, d.needs.Version, d.needs.Accelerator, d.needs.CPU)
+	if d.needs.Machine != "" {
+		text += ", machine " + d.needs.Machine
+	}
+	if d.needs.HostCPU != "" {
+		text += ", on a host with " + d.needs.HostCPU
+	}
+	return text
+}
+
+// lacks names the first thing that the saved state needs and the node does not have.
+func (d demand) lacks(n *node) string {
+	const text = "it needs %s %s, the node has %s"
+	for _, row := range []struct{ what, need, have string }{
+		{"driver", d.needs.Driver, n.Loads.Driver},
+		{"hypervisor version", d.needs.Version, n.Loads.Version},
+		{"accelerator", d.needs.Accelerator, n.Loads.Accelerator},
+		{"machine type", d.needs.Machine, n.Loads.Machine},
+		{"CPU model", d.needs.CPU, n.Loads.CPU},
+	} {
+		if row.need != row.have {
+			return fmt.Sprintf(text, row.what, orUnknown(row.need), orUnknown(row.have))
+		}
+	}
+	return fmt.Sprintf(text, "host CPU", orUnknown(d.needs.HostCPU), orUnknown(n.Loads.HostCPU))
 }
 
 func orUnknown(s string) string {

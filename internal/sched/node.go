@@ -30,9 +30,10 @@ func (l Load) add(a farm.Alloc) Load {
 type Node struct {
 	ID     string
 	Name   string
-	Arch   string   // amd64 or arm64; "" fits no request that asks for one
-	Groups []string // ids of its groups
-	Held   string   // "" when it takes starts, else the reason as in "node x is <held>"
+	Arch   string     // amd64 or arm64; "" fits no request that asks for one
+	Loads  farm.Needs // what a saved state may need to load here
+	Groups []string   // ids of its groups
+	Held   string     // "" when it takes starts, else the reason as in "node x is <held>"
 
 	Mode          farm.CapacityMode
 	Capacity      int // VMs, in number mode
@@ -72,9 +73,16 @@ func NodeOf(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 	if info == nil {
 		info = &farm.NodeInfo{}
 	}
-	out.Arch, out.Cached, out.USB = info.Arch, info.Templates, info.USB
+	out.Arch, out.Cached, out.USB, out.Loads = info.Arch, info.Templates, info.USB, loads(info.Hypervisor)
 	out.VCPULimit, out.MemoryLimitMB = Limits(n, info)
 	return out
+}
+
+// loads gives what a saved state may need to load under a hypervisor.
+func loads(h farm.Hypervisor) farm.Needs {
+	return farm.Needs{
+		Driver: h.Driver, Version: h.Version, Machine: h.Machine, Accelerator: h.Accelerator, CPU: h.CPUModel, HostCPU: h.HostCPU,
+	}
 }
 
 // Limits gives the virtual CPUs and the memory in MB that a node offers in
@@ -197,6 +205,9 @@ func (n *node) tooSmall(d demand) bool {
 	alone := Load{}.add(d.alloc())
 	return alone.VCPU > n.VCPULimit || alone.MemoryMB > n.MemoryLimitMB
 }
+
+// loads says whether the saved state that a request goes on from loads on the node.
+func (n *node) loads(d demand) bool { return d.needs == farm.Needs{} || d.needs == n.Loads }
 
 // device says whether the node has a wanted USB device, and whether one is free.
 func (n *node) device(d demand) (has, free bool) {

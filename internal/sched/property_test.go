@@ -37,6 +37,10 @@ var (
 	someGroups = []string{"", "g1", "g2", "g3"}
 	someArchs  = []string{"amd64", "amd64", "amd64", "arm64"}
 	someNodes  = []string{"n1", "n2", "n3", "n4", "n5"}
+	someHosts  = []farm.Needs{
+		{Driver: "qemu", Version: "7.2.22", Machine: "m", Accelerator: "tcg", CPU: "max", HostCPU: "h1"},
+		{Driver: "qemu", Version: "7.2.22", Machine: "m", Accelerator: "tcg", CPU: "max", HostCPU: "h2"},
+	}
 )
 
 func drawNode(t *rapid.T, id string) Node {
@@ -49,6 +53,7 @@ func drawNode(t *rapid.T, id string) Node {
 		MemoryLimitMB: rapid.IntRange(0, 8).Draw(t, "memory") * 1024,
 		Foreign:       Load{VMs: rapid.IntRange(0, 2).Draw(t, "foreign")},
 	}
+	n.Loads = rapid.SampledFrom(someHosts).Draw(t, "host")
 	if rapid.Bool().Draw(t, "usb") {
 		n.USB = []farm.USBDevice{{Name: "phone", Location: "1"}}
 	}
@@ -73,6 +78,9 @@ func drawRequest(t *rapid.T, id string) Request {
 	}
 	if rapid.IntRange(0, 5).Draw(t, "usb?") == 0 {
 		r.USB = "phone"
+	}
+	if rapid.IntRange(0, 3).Draw(t, "saved?") == 0 {
+		r.Needs = rapid.SampledFrom(someHosts).Draw(t, "needs")
 	}
 	return r
 }
@@ -182,6 +190,9 @@ func (w *world) checkConstraints(t *rapid.T, r Request, n Node) {
 	}
 	if n.Held != "" || r.Arch != n.Arch || (r.Pinned != "" && r.Pinned != n.ID) {
 		t.Fatalf("%+v placed on %+v", r, n)
+	}
+	if (r.Needs != farm.Needs{}) && r.Needs != n.Loads {
+		t.Fatalf("%+v placed where its saved state does not load: %+v", r, n)
 	}
 	reach, g := map[string]bool{}, r.Group
 	for g != "" && !reach[g] {

@@ -104,6 +104,7 @@ var labelOf = map[Filter]string{
 	FilterPinned: "not pinned",
 	FilterGroup:  "outside the group",
 	FilterArch:   "of another architecture",
+	FilterSaved:  "unable to load the saved state",
 	FilterUSB:    "without the USB device",
 	FilterSize:   "too small",
 	FilterRoom:   "full",

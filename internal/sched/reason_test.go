@@ -9,6 +9,7 @@ import (
 )
 
 func TestWhy(t *testing.T) {
+	saved := farm.Needs{Driver: "qemu", Version: "7.2.22", Machine: "pc-q35-7.2", Accelerator: "tcg", CPU: "max", HostCPU: "Zeta"}
 	full := func(n *Node) { n.Allocs = allocs(n.Capacity) }
 	gold := farm.Group{ID: "g", Name: "gold"}
 	small := machine("a", 0, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.ByResource, 1, 100 })
@@ -37,6 +38,14 @@ func TestWhy(t *testing.T) {
 		{"no architecture in the group", []Node{machine("a", 1, inGroup("g"))}, func(r *Request) { r.Arch, r.Group = "arm64", "g" }, FilterArch, "no node of group gold has architecture arm64"},
 		{"an empty group", fleet, func(r *Request) { r.Group = "g" }, FilterGroup, "group gold has no nodes"},
 		{"an unknown group", fleet, func(r *Request) { r.Group = "x" }, FilterGroup, "group x has no nodes"},
+		{"no place for a saved state", fleet, needing(saved), FilterSaved, "no node can load the saved state of this version: it needs qemu 7.2.22 with tcg, CPU max, machine pc-q35-7.2, on a host with Zeta"},
+		{"no place for a saved state in the group", []Node{machine("a", 1, inGroup("g"))}, func(r *Request) {
+			r.Needs, r.Group = farm.Needs{Driver: "sim", Version: "1", Accelerator: "sim", CPU: "sim"}, "g"
+		}, FilterSaved, "no node of group gold can load the saved state of this version: it needs sim 1 with sim, CPU sim"},
+		{"a pinned node for a saved state", []Node{machine("a", 1, loading(saved, func(n *farm.Needs) { n.Accelerator = "kvm" }))}, needing(saved, func(r *Request) { r.Pinned = "a" }), FilterSaved, "node name-a cannot load the saved state of this version: it needs accelerator tcg, the node has kvm"},
+		{"another host CPU", []Node{machine("a", 1, loading(saved, func(n *farm.Needs) { n.HostCPU = "" }))}, needing(saved, func(r *Request) { r.Pinned = "a" }), FilterSaved, "node name-a cannot load the saved state of this version: it needs host CPU Zeta, the node has unknown"},
+		{"a saved state and no room", []Node{machine("a", 1, full, loading(saved)), machine("b", 1)}, needing(saved), FilterRoom, "no node has a free slot (1 node: 1 full)"},
+		{"a place for a saved state", []Node{machine("a", 1, loading(saved))}, needing(saved), Turn, "waiting for its turn"},
 		{"no USB device", fleet, func(r *Request) { r.USB = "phone" }, FilterUSB, "no node has a USB device phone"},
 		{"a taken USB device", []Node{machine("a", 1, func(n *Node) { n.USB = []farm.USBDevice{{Name: "phone", Busy: true}} })}, func(r *Request) { r.USB = "phone" }, FilterDevice, "no node has a free USB device phone (1 node: 1 with the USB device taken)"},
 		{"too large", []Node{small}, nil, FilterSize, "no node is large enough for 2 vCPU and 4096 MB"},
@@ -59,6 +68,24 @@ func TestWhy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// needing makes requests that go on from a saved state.
+func needing(needs farm.Needs, more ...func(*Request)) func(*Request) {
+	return func(r *Request) {
+		r.Needs = needs
+		for _, edit := range more {
+			edit(r)
+		}
+	}
+}
+
+// loading makes nodes on which a saved state loads, but for what edits say.
+func loading(needs farm.Needs, edits ...func(*farm.Needs)) func(*Node) {
+	for _, edit := range edits {
+		edit(&needs)
+	}
+	return func(n *Node) { n.Loads = needs }
 }
 
 func TestWhyFollowsChanges(t *testing.T) {
@@ -114,11 +141,13 @@ func TestNodeOf(t *testing.T) {
 	}
 	info := &farm.NodeInfo{
 		Arch: "arm64", CPUs: 8, MemoryMB: 16384,
-		Templates: []farm.NodeTemplate{{ID: "t", ContentID: "t1"}}, USB: []farm.USBDevice{{Name: "phone"}},
+		Hypervisor: farm.Hypervisor{Driver: "qemu", Version: "7", Accelerator: "tcg", Machine: "m", CPUModel: "max", HostCPU: "z", License: "l"},
+		Templates:  []farm.NodeTemplate{{ID: "t", ContentID: "t1"}}, USB: []farm.USBDevice{{Name: "phone"}},
 	}
 	want := Node{
 		ID: "n", Name: "mini", Arch: "arm64", Groups: record.Groups, Mode: farm.ByResource, Capacity: 3,
 		VCPULimit: 16, MemoryLimitMB: 14336, Allocs: record.Allocs, Foreign: Load{VMs: 1},
+		Loads:  farm.Needs{Driver: "qemu", Version: "7", Accelerator: "tcg", Machine: "m", CPU: "max", HostCPU: "z"},
 		Cached: info.Templates, USB: info.USB,
 	}
 	if d := cmp.Diff(want, NodeOf(record, info, Load{VMs: 1})); d != "" {
@@ -145,12 +174,12 @@ func TestNodeOf(t *testing.T) {
 func TestRequestOf(t *testing.T) {
 	i := &farm.Instance{
 		ID: "i", Created: noon, GroupID: "g",
-		Template: farm.TemplateRef{ID: "t", ContentID: "t1", Arch: "amd64", CPUs: 2, MemoryMB: 2048},
+		Template: farm.TemplateRef{ID: "t", ContentID: "t1", Arch: "amd64", CPUs: 2, MemoryMB: 2048, Needs: farm.Needs{Driver: "qemu"}},
 		Options:  farm.StartOptions{Priority: 7, PinnedNode: "n", USBDevice: "phone", CPUs: 4},
 	}
 	want := Request{
 		ID: "i", Created: noon, Priority: 7, Group: "g", Pinned: "n", Arch: "amd64", USB: "phone",
-		VCPU: 4, MemoryMB: 2048, Template: "t", ContentID: "t1",
+		VCPU: 4, MemoryMB: 2048, Needs: farm.Needs{Driver: "qemu"}, Template: "t", ContentID: "t1",
 	}
 	if d := cmp.Diff(want, RequestOf(i)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

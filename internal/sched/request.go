@@ -25,8 +25,9 @@ type Request struct {
 	USB       string // claim name or location of a USB device; "" is none
 	VCPU      int
 	MemoryMB  int
-	Template  string // template id
-	ContentID string // the version's immutable id
+	Needs     farm.Needs // of the saved state it goes on from; zero asks nothing
+	Template  string     // template id
+	ContentID string     // the version's immutable id
 }
 
 // RequestOf makes the Request of an instance that is not placed.
@@ -34,7 +35,7 @@ func RequestOf(i *farm.Instance) Request {
 	return Request{
 		ID: i.ID, Created: i.Created, Priority: i.Options.Priority,
 		Group: i.GroupID, Pinned: i.Options.PinnedNode, Arch: i.Template.Arch,
-		USB: i.Options.USBDevice, VCPU: i.VCPU(), MemoryMB: i.VRAM(),
+		USB: i.Options.USBDevice, VCPU: i.VCPU(), MemoryMB: i.VRAM(), Needs: i.Template.Needs,
 		Template: i.Template.ID, ContentID: i.Template.ContentID,
 	}
 }
@@ -43,6 +44,7 @@ func RequestOf(i *farm.Instance) Request {
 type demand struct {
 	group, pinned, arch, usb string
 	vcpu, memoryMB           int
+	needs                    farm.Needs
 }
 
 func (d demand) alloc() farm.Alloc { return farm.Alloc{VCPU: d.vcpu, MemoryMB: d.memoryMB} }
@@ -54,7 +56,7 @@ func (d demand) wants(dev farm.USBDevice) bool { return dev.Name == d.usb || dev
 type version struct{ template, content string }
 
 func (r *Request) demand() demand {
-	return demand{r.Group, r.Pinned, r.Arch, r.USB, r.VCPU, r.MemoryMB}
+	return demand{r.Group, r.Pinned, r.Arch, r.USB, r.VCPU, r.MemoryMB, r.Needs}
 }
 
 func (r *Request) version() version { return version{r.Template, r.ContentID} }
