@@ -10,6 +10,7 @@ import (
 const (
 	Registry              = "SVC_REGISTRY"
 	LocalRegistry         = "SVC_LOCAL_REGISTRY"
+	PushRegistry          = "SVC_PUSH_REGISTRY"
 	ListenAddr            = "SVC_LISTEN_ADDR"
 	DataDir               = "SVC_DATA_DIR"
 	EtcdEndpoints         = "SVC_ETCD_ENDPOINTS"
@@ -35,6 +36,7 @@ const aDay = 24 * time.Hour
 var ControllerTable = Table{
 	{Key: Registry, Flag: "registry", Kind: String, Check: checkURL, Help: "address of the registry as nodes and clients reach it"},
 	{Key: LocalRegistry, Flag: "local-registry", Kind: String, Check: checkURL, Help: "address of the registry as the controller reaches it, when it differs"},
+	{Key: PushRegistry, Flag: "push-registry", Kind: String, Check: checkURL, Help: "address to which nodes push saved images, when it differs"},
 	{Key: ListenAddr, Flag: "listen-addr", Default: ":8090", Kind: Addr, Help: "address of the controller's API and portal"},
 	{Key: DataDir, Flag: "data-dir", Default: dataDir("controller"), Kind: Path, Help: "directory of the controller's records"},
 	{Key: EtcdEndpoints, Flag: "etcd-endpoints", Kind: List, Check: eachURL, Help: "addresses of an external etcd cluster; without them the store is embedded"},

@@ -46,7 +46,7 @@ func TestContractDefaults(t *testing.T) {
 	}
 	for key, want := range map[string]string{
 		ListenAddr: ":8090", RegistryListenAddress: ":8089", VMNamePrefix: "mgmtManaged-", LogLevel: "info",
-		Registry: "", LocalRegistry: "",
+		Registry: "", LocalRegistry: "", PushRegistry: "",
 	} {
 		if got := v.String(key); got != want {
 			t.Errorf("%s is %q, want %q", key, got, want)

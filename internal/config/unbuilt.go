@@ -83,7 +83,6 @@ var AllUnbuilt = []Unbuilt{
 	{Key: "SVC_NO_NODE_UPGRADES", Feature: nodeUpgrades, Already: "true"},
 	{Key: "SVC_BACKEND_TYPE", Feature: objectStore, Already: "disk"},
 	{Key: "SVC_BACKEND_S3_*", Feature: objectStore},
-	{Key: "SVC_PUSH_REGISTRY", Feature: addresses},
 	{Key: "SVC_LOCAL_LISTEN_ADDR", Feature: addresses},
 	{Key: "SVC_ALLOW_CORS", Feature: cors, Already: "false"},
 	{Key: "SVC_STANDALONE", Feature: modes},

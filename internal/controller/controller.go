@@ -26,6 +26,7 @@ type Registry interface {
 type Options struct {
 	Registry        Registry
 	RegistryAddress string // given to nodes and clients
+	PushRegistry    string // where nodes push saved images to; "": RegistryAddress
 	VMNamePrefix    string // of every VM that the controller starts
 
 	KeepTerminated   time.Duration // how long a terminated record stays
@@ -59,6 +60,9 @@ func (o Options) withDefaults() Options {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
+	}
+	if o.PushRegistry == "" {
+		o.PushRegistry = o.RegistryAddress
 	}
 	if o.UnknownReports == 0 {
 		o.UnknownReports = 30
@@ -95,6 +99,8 @@ type Tables struct {
 	Groups    *store.Table[farm.Group]
 	Settings  *store.Table[Setting]
 	Removed   *store.Table[RemovedNode]
+	Saves     *store.Table[farm.SaveRequest]
+	Pieces    *store.Table[Piece]
 }
 
 // RemovedNode is what is kept of a node that was removed, so that its agent can be
@@ -120,6 +126,8 @@ const (
 	kindGroup    = store.Kind("g")
 	kindSetting  = store.Kind("s")
 	kindRemoved  = store.Kind("r")
+	kindSave     = store.Kind("v")
+	kindPiece    = store.Kind("o")
 )
 
 // byNode is the index of instances by the node they are placed on.
@@ -139,12 +147,14 @@ func NewTables() *Tables {
 		Groups:   store.NewTable[farm.Group](kindGroup),
 		Settings: store.NewTable[Setting](kindSetting),
 		Removed:  store.NewTable[RemovedNode](kindRemoved),
+		Saves:    store.NewTable[farm.SaveRequest](kindSave),
+		Pieces:   store.NewTable[Piece](kindPiece),
 	}
 }
 
 // All gives every table, for opening the store.
 func (t *Tables) All() []store.AnyTable {
-	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed}
+	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces}
 }
 
 // New makes a controller over an open store. Nothing runs before Run.

@@ -21,7 +21,8 @@ func vmOf(in *api.LinkVM, old *farm.VMInfo) *farm.VMInfo {
 		UUID: tail(in.UUID, maxField), Name: tail(in.Name, maxField), Status: farm.VMStatus(tail(in.Status, maxField)),
 		Version: tail(in.Version, maxField), CPUs: max(in.CPUs, 0), MemoryMB: max(in.MemoryMB, 0),
 		IP: tail(in.IP, maxField), HostIP: tail(in.HostIP, maxField), MAC: tail(in.MAC, maxField),
-		PID: in.PID, Accel: tail(in.Accel, maxField), Created: in.Created, Accessed: in.Started, Started: in.Started, Stopped: in.Stopped,
+		VNCPort: max(in.VNCPort, 0),
+		PID:     in.PID, Accel: tail(in.Accel, maxField), Created: in.Created, Accessed: in.Started, Started: in.Started, Stopped: in.Stopped,
 	}
 	for _, p := range in.Ports[:min(len(in.Ports), maxVMPorts)] {
 		vm.Ports = append(vm.Ports, farm.Port(p))
@@ -41,7 +42,7 @@ func scriptOf(in *api.ScriptStatus) *farm.ScriptResult {
 		Code: in.Code, TimedOut: in.TimedOut, Stdout: []byte(tail(in.Stdout, maxOutput)), Stderr: []byte(tail(in.Stderr, maxOutput)),
 	}
 	for _, e := range in.Errors[:min(len(in.Errors), 10)] {
-		r.Errors = append(r.Errors, tail(e, maxMessage))
+		r.Errors = append(r.Errors, tail(e, maxField))
 	}
 	return r
 }
@@ -56,6 +57,7 @@ func infoOf(node string, in *api.NodeInfo) *farm.NodeInfo {
 		AgentVersion: in.AgentVersion,
 		Hypervisor: farm.Hypervisor{
 			Driver: in.Driver, Version: in.Hypervisor, Accelerator: in.Accelerator, Machine: in.Machine, CPUModel: in.CPUModel,
+			HostCPU: tail(in.HostCPU, maxField),
 		},
 	}
 	for _, t := range in.Templates {

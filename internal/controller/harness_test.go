@@ -21,10 +21,12 @@ import (
 
 const templateID = "11111111-2222-4333-8444-555555555555"
 
-// shelf is a registry with one template of two versions; down makes it fail.
+// shelf is a registry with one template of two versions; down makes it fail, and pin
+// makes its second version a suspended one.
 type shelf struct {
 	mu   sync.Mutex
 	down bool
+	pin  *api.StatePin
 }
 
 func (s *shelf) fail() error {
@@ -48,10 +50,26 @@ func (s *shelf) template() api.TemplateDetail {
 			Tag: fmt.Sprintf("v%d", n+1), Number: n, ContentID: fmt.Sprintf("content-%d", n), Arch: "amd64", Size: 100,
 		}
 	}
+	second := version(1)
+	if s.suspended() != nil {
+		second.StateFiles = []string{"s.ank"}
+	}
 	return api.TemplateDetail{
 		Template: api.Template{ID: templateID, Name: "base", Arch: "amd64", Size: 200},
-		Versions: []api.TemplateVersion{version(0), version(1)},
+		Versions: []api.TemplateVersion{version(0), second},
 	}
+}
+
+func (s *shelf) suspended() *api.StatePin {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pin
+}
+
+func (s *shelf) suspend(pin api.StatePin) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pin = &pin
 }
 
 func (s *shelf) List(context.Context) ([]api.Template, error) {
@@ -68,8 +86,12 @@ func (s *shelf) Detail(_ context.Context, id string) (api.TemplateDetail, error)
 	return s.template(), nil
 }
 
-func (s *shelf) Info(context.Context, transfer.Ref) (api.TemplateConfig, error) {
-	return api.TemplateConfig{RAM: "512M", CPU: &api.ConfigCPU{Cores: 1}}, s.fail()
+func (s *shelf) Info(_ context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
+	config := api.TemplateConfig{RAM: "512M", CPU: &api.ConfigCPU{Cores: 1}}
+	if pin := s.suspended(); pin != nil && *ref.Version == 1 {
+		config.StateFile, config.StatePin = "state", pin
+	}
+	return config, s.fail()
 }
 
 func (s *shelf) Disk(context.Context) (api.DiskInfo, error) {
@@ -128,6 +150,14 @@ func (c *cloud) start(opts Options) {
 	}
 }
 
+// replica opens a second controller on the same backend.
+func (c *cloud) replica() *cloud {
+	c.t.Helper()
+	second := &cloud{t: c.t, shelf: c.shelf, backend: c.backend}
+	second.start(Options{})
+	return second
+}
+
 // restart ends the controller and starts another one on the same store.
 func (c *cloud) restart() {
 	c.stop()
@@ -180,6 +210,7 @@ type agent struct {
 	id   string
 	cred string
 	boot string
+	info *api.NodeInfo // what it says of itself
 	seq  int64
 	no   int64
 	held []api.Held
@@ -195,6 +226,7 @@ func (c *cloud) join(name string, capacity int) *agent {
 		c.t.Fatal(err)
 	}
 	a := &agent{c: c, t: c.t, id: answer.NodeID, cred: answer.Credential, boot: uuid.NewString()}
+	a.info = &api.NodeInfo{Arch: "amd64", CPUs: 8, MemoryMB: 16384, Driver: "sim"}
 	a.contact()
 	return a
 }
@@ -202,9 +234,7 @@ func (c *cloud) join(name string, capacity int) *agent {
 // contact polls in full without waiting.
 func (a *agent) contact() []api.Order {
 	a.t.Helper()
-	return a.poll(api.PollRequest{
-		Info: &api.NodeInfo{Arch: "amd64", CPUs: 8, MemoryMB: 16384, Driver: "sim"}, Held: a.held, HasHeld: true,
-	}, 0)
+	return a.poll(api.PollRequest{Info: a.info, Held: a.held, HasHeld: true}, 0)
 }
 
 func (a *agent) poll(req api.PollRequest, wait time.Duration) []api.Order {
@@ -229,7 +259,7 @@ func (a *agent) next() []api.Order {
 	orders := a.contact()
 	var acks []api.Ack
 	for _, o := range orders {
-		acks = append(acks, api.Ack{InstanceID: o.InstanceID, Claim: o.Claim, Kind: o.Kind})
+		acks = append(acks, api.Ack{InstanceID: o.InstanceID, Claim: o.Claim, Kind: o.Kind, Task: o.Task})
 	}
 	a.poll(api.PollRequest{Acks: acks, HasHeld: true, Held: a.held}, 0)
 	return orders
@@ -274,4 +304,13 @@ func (a *agent) hold(o api.Order, has bool) {
 	if has {
 		a.held = append(a.held, api.Held{InstanceID: o.InstanceID, Claim: o.Claim})
 	}
+}
+
+// putNode replaces the record of a node.
+func (c *cloud) putNode(n *farm.Node) {
+	c.t.Helper()
+	if err := c.store.Commit(c.t.Context(), store.Put(c.tables.Nodes, n.ID, n, store.Any)); err != nil {
+		c.t.Fatal(err)
+	}
+	synctest.Wait()
 }

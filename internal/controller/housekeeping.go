@@ -41,6 +41,9 @@ func (c *Controller) tidy(ctx context.Context) {
 			c.log.WarnContext(ctx, "could not tidy a node", "node", node.ID, "error", err)
 		}
 	}
+	if err := c.tidySaves(ctx, now); err != nil && ctx.Err() == nil {
+		c.log.WarnContext(ctx, "could not tidy the save requests", "error", err)
+	}
 }
 
 // tidyInstance moves an instance on that waits for nobody but the clock.

@@ -10,11 +10,11 @@ import (
 )
 
 // Instances gives every instance in the order of their ids, with the reason for
-// waiting as message where one waits.
+// waiting as message where one waits, and how far its save is where one is saved.
 func (c *Controller) Instances() []*farm.Instance {
 	list := make([]*farm.Instance, 0, c.tables.Instances.Len())
 	for _, inst := range c.tables.Instances.All() {
-		list = append(list, c.placer.explained(inst))
+		list = append(list, c.shown(inst))
 	}
 	return list
 }
@@ -25,7 +25,15 @@ func (c *Controller) Instance(ctx context.Context, id string) (*farm.Instance, e
 	if err != nil {
 		return nil, err
 	}
-	return c.placer.explained(inst), nil
+	return c.shown(inst), nil
+}
+
+// shown gives an instance as clients see it.
+func (c *Controller) shown(inst *farm.Instance) *farm.Instance {
+	if inst.State == farm.Pushing && inst.Message == "" {
+		return c.withStage(inst)
+	}
+	return c.placer.explained(inst)
 }
 
 // lookup reads an instance from memory, and from the store itself before it says
@@ -76,18 +84,27 @@ func (c *Controller) UpdateInstance(ctx context.Context, id string, up InstanceU
 }
 
 // modify reads, changes and writes one instance until no other writer is in
-// between. A change that gives back the very record it got writes nothing.
+// between. A change that gives back the very record it got writes nothing. A save
+// that the change takes from the instance ends with it.
 func (c *Controller) modify(ctx context.Context, id string, change func(*farm.Instance) (*farm.Instance, error)) error {
 	if _, _, err := c.lookup(ctx, id); err != nil {
 		return err
 	}
-	_, err := store.Update(ctx, c.store, c.tables.Instances, id, func(inst *farm.Instance) (*farm.Instance, error) {
+	var had *farm.Task
+	now, err := store.Update(ctx, c.store, c.tables.Instances, id, func(inst *farm.Instance) (*farm.Instance, error) {
 		if inst == nil {
 			return nil, farm.NotFound()
 		}
+		had = inst.Task
 		return change(inst)
 	})
-	return err
+	if err != nil || had == nil || had.Kind != farm.TaskSave || worksOn(now, had.ID) {
+		return err
+	}
+	if err := c.endSave(ctx, had.ID, now); err != nil { // tried again by the housekeeping
+		c.log.WarnContext(ctx, "could not end a save", "request", had.ID, "error", err)
+	}
+	return nil
 }
 
 // Terminate asks for the end of an instance, durably. It wins over everything that
@@ -105,6 +122,7 @@ func (c *Controller) terminating(inst *farm.Instance) (*farm.Instance, error) {
 	}
 	n := inst.Clone()
 	n.State, n.Message, n.Updated = to, "", c.now()
+	n.SettleTask()
 	return n, nil
 }
 
@@ -112,6 +130,7 @@ func (c *Controller) terminating(inst *farm.Instance) (*farm.Instance, error) {
 func finished(inst *farm.Instance, now time.Time) *farm.Instance {
 	n := inst.Clone()
 	n.State, n.Finished, n.Updated, n.Message = farm.Terminated, now, now, ""
+	n.SettleTask()
 	if n.VM != nil {
 		vm := *n.VM
 		vm.Status = farm.VMDeleted

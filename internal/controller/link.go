@@ -40,11 +40,13 @@ type session struct {
 	wake     chan struct{}      // has a value when there may be new orders
 }
 
-// due is an order that a node has not acknowledged yet.
+// due is an order that a node has not carried out yet.
 type due struct {
 	kind  api.OrderKind
 	claim string
+	task  string    // of a save or a restart
 	sent  time.Time // zero: not yet
+	taken bool      // it is in the node's journal and is not sent again
 }
 
 // unknown is something that a node holds and no record knows.
@@ -108,13 +110,20 @@ func (l *link) observe(events []store.Event) {
 	}
 }
 
-// orderFor says what a node must be told of an instance; "" for nothing.
+// taskOrders are the orders of the tasks.
+var taskOrders = map[farm.TaskKind]api.OrderKind{
+	farm.TaskSave: api.OrderSave, farm.TaskRestart: api.OrderRestart,
+}
+
+// orderFor says what a node must be told of an instance as it is; "" for nothing.
 func orderFor(inst *farm.Instance) api.OrderKind {
 	switch {
 	case inst.State == farm.Terminating:
 		return api.OrderTerminate
 	case inst.State == farm.Scheduling && inst.StatusNo == 0:
 		return api.OrderStart
+	case inst.Task != nil:
+		return taskOrders[inst.Task.Kind]
 	default:
 		return ""
 	}
@@ -130,11 +139,14 @@ func (l *link) want(inst *farm.Instance) {
 		s.forget(inst.ID)
 		return
 	}
+	want := due{kind: kind, claim: inst.Claim}
+	if inst.Task != nil {
+		want.task = inst.Task.ID
+	}
 	s.mu.Lock()
-	old := s.due[inst.ID]
-	fresh := old.kind != kind || old.claim != inst.Claim
+	fresh := !s.due[inst.ID].same(want)
 	if fresh {
-		s.due[inst.ID] = due{kind: kind, claim: inst.Claim}
+		s.due[inst.ID] = want
 	}
 	s.mu.Unlock()
 	if fresh {
@@ -148,16 +160,20 @@ func (s *session) forget(instance string) {
 	s.mu.Unlock()
 }
 
-// acknowledge takes orders off the list that the node has in its journal. A
-// terminate order stays due until the node says that it is done, but is not sent
-// again before the time for that has come.
+// same says whether two dues are the same order.
+func (d due) same(o due) bool { return d.kind == o.kind && d.claim == o.claim && d.task == o.task }
+
+// acknowledge marks the orders that the node has in its journal. A terminate order
+// is sent again until the node says that it is done, but not before the time for
+// that has come.
 func (s *session) acknowledge(acks []api.Ack) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range acks {
 		d, ok := s.due[a.InstanceID]
-		if ok && d.kind == a.Kind && d.kind == api.OrderStart && d.claim == a.Claim {
-			delete(s.due, a.InstanceID)
+		if ok && d.kind != api.OrderTerminate && d.same(due{kind: a.Kind, claim: a.Claim, task: a.Task}) {
+			d.taken = true
+			s.due[a.InstanceID] = d
 		}
 	}
 }
@@ -171,6 +187,9 @@ func (s *session) take(now time.Time, resend time.Duration) (ids []string, next 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, d := range s.due {
+		if d.taken {
+			continue
+		}
 		if again := d.sent.Add(resend); !d.sent.IsZero() && now.Before(again) {
 			if next.IsZero() || again.Before(next) {
 				next = again
@@ -201,9 +220,19 @@ func (s *session) contact(boot string, now time.Time) error {
 	}
 	if s.boot != boot {
 		s.boot, s.infoHash, s.heldHash = boot, "", ""
+		s.offerAgainLocked()
 	}
 	s.seen, s.left = now, false
 	return nil
+}
+
+// offerAgainLocked lets the orders that were taken be sent once more to an agent that
+// is new: its journal may be as well. One that has them takes them for repeated.
+func (s *session) offerAgainLocked() {
+	for id, d := range s.due {
+		d.taken, d.sent = false, time.Time{}
+		s.due[id] = d
+	}
 }
 
 // mayReport refuses the reports of an agent that another one has been preferred to.

@@ -279,6 +279,7 @@ func (c *Controller) abandon(ctx context.Context, id, why string) error {
 		}
 		n := inst.Clone()
 		n.State, n.Message, n.Updated = to, why, now
+		n.SettleTask()
 		return n, nil
 	})
 }

@@ -98,45 +98,6 @@ func (c *Controller) await(ctx context.Context, s *session, wait time.Duration) 
 	}
 }
 
-// orders writes out what the marked instances need as they are now.
-func (c *Controller) orders(ids []string) []api.Order {
-	var list []api.Order
-	for _, id := range ids {
-		inst, _, ok := c.tables.Instances.Get(id)
-		if !ok {
-			list = append(list, api.Order{Kind: api.OrderTerminate, InstanceID: id})
-			continue
-		}
-		switch kind := orderFor(inst); kind {
-		case api.OrderTerminate:
-			list = append(list, api.Order{Kind: kind, InstanceID: id, Claim: inst.Claim})
-		case api.OrderStart:
-			list = append(list, api.Order{Kind: kind, InstanceID: id, Claim: inst.Claim, Start: c.startOrder(inst)})
-		}
-	}
-	return list
-}
-
-func (c *Controller) startOrder(inst *farm.Instance) *api.StartOrder {
-	o := inst.Options
-	order := &api.StartOrder{
-		TemplateID: inst.Template.ID, TemplateName: inst.Template.Name, Tag: inst.Template.Tag,
-		Version: inst.Template.Version, ContentID: inst.Template.ContentID, Registry: inst.Registry,
-		VMName: VMName(c.opts.VMNamePrefix, inst), PortOverride: o.PortOverride,
-		StartTimeout: int(c.opts.StartTimeout / time.Second),
-	}
-	if len(o.Script) > 0 {
-		order.Script = &api.Script{
-			Text: o.Script, AtBoot: o.ScriptCondition == 1, Monitoring: o.ScriptMonitoring,
-			Timeout: o.ScriptTimeout, OnFailure: int(o.ScriptOnFailure),
-		}
-	}
-	for _, p := range o.Ports {
-		order.Ports = append(order.Ports, api.LinkPort(p))
-	}
-	return order
-}
-
 // describe takes over what a node says of itself; needFull asks for what it only
 // gave the hash of and this replica does not know.
 func (c *Controller) describe(ctx context.Context, s *session, req api.PollRequest) (needFull bool, err error) {

@@ -51,6 +51,12 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 			return nil, farm.NotFound()
 		}
 	}
+	if err := checkPinned(ref, req.Options); err != nil {
+		return nil, err
+	}
+	if err := c.checkDevice(req.Options); err != nil {
+		return nil, err
+	}
 	instances := make([]*farm.Instance, req.Count)
 	ids := make([]string, req.Count)
 	for i := range instances {
@@ -151,6 +157,7 @@ func (c *Controller) resolve(ctx context.Context, id, tag string, number *int) (
 	if config.CPU != nil && config.CPU.Cores > 0 {
 		ref.CPUs = config.CPU.Cores
 	}
+	pin(&ref, config.StatePin)
 	return ref, nil
 }
 

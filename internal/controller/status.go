@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -43,13 +44,15 @@ func eventsOf(inst *farm.Instance, status api.InstanceStatus) []farm.InstanceEve
 	}
 }
 
-// advance gives the record of an instance after a status of its node; the same
-// record when the status says nothing new. The end is believed whatever its number:
-// a node that lost its journal counts anew.
-func advance(inst *farm.Instance, status api.InstanceStatus, now time.Time) *farm.Instance {
+// advance gives an instance and its save after a status of its node; the same records
+// when the status says nothing new. The end is believed whatever its number: a node
+// that lost its journal counts anew. What becomes of a task comes before the phase: a
+// save that failed leads back to Started, and only from there to what the phase says.
+func advance(w work, status api.InstanceStatus, now time.Time) work {
+	inst := w.inst
 	old := status.No <= inst.StatusNo && status.Phase != api.PhaseTerminated
 	if old || inst.State == farm.Terminated {
-		return inst
+		return w
 	}
 	status.Message = tail(status.Message, maxMessage)
 	n := inst.Clone()
@@ -60,7 +63,11 @@ func advance(inst *farm.Instance, status api.InstanceStatus, now time.Time) *far
 	if status.Script != nil {
 		n.Script = scriptOf(status.Script)
 	}
-	for _, event := range eventsOf(inst, status) {
+	next := work{inst: n, save: w.save}
+	if status.Task != nil {
+		next.follow(*status.Task, now)
+	}
+	for _, event := range eventsOf(n, status) {
 		to, ok := farm.NextInstance(n.State, event)
 		if !ok {
 			continue
@@ -68,7 +75,20 @@ func advance(inst *farm.Instance, status api.InstanceStatus, now time.Time) *far
 		n.State = to
 		settle(n, event, status, now)
 	}
-	return n
+	n.SettleTask()
+	next.settle(now)
+	if next.save == w.save && inst.StatusNo > 0 && sameButCount(inst, n) {
+		return w
+	}
+	return next
+}
+
+// sameButCount says whether two records differ in nothing but the count of statuses
+// and the time, which alone are not worth a write.
+func sameButCount(a, b *farm.Instance) bool {
+	x := b.Clone()
+	x.StatusNo, x.Updated = a.StatusNo, a.Updated
+	return reflect.DeepEqual(a, x)
 }
 
 // settle changes the fields that go with an event.
@@ -221,18 +241,45 @@ func (c *Controller) addStatus(ctx context.Context, b *statusBatch, node string,
 		b.refused = append(b.refused, api.Ack{InstanceID: status.InstanceID, Claim: status.Claim})
 		return true, nil
 	}
-	next := advance(inst, status, c.now())
-	change := store.Put(c.tables.Instances, inst.ID, next, store.IfRev(rev))
-	if next.State == farm.Terminated && next.Started.IsZero() { // what never started just disappears
-		change = store.Delete(c.tables.Instances, inst.ID, store.IfRev(rev))
+	w := work{inst: inst, rev: rev}
+	if inst.Task != nil && inst.Task.Kind == farm.TaskSave {
+		if w.save, w.saveRev, err = c.saveRev(ctx, inst.Task.ID, fresh); err != nil {
+			return true, err
+		}
 	}
-	if next != inst && !b.add(change) {
+	next := advance(w, status, c.now())
+	if next.inst != inst && !b.add(c.changes(w, next)...) {
 		return false, nil
 	}
-	if !next.HoldsSlot() {
+	if next.save != w.save && next.save.Script != w.save.Script {
+		if err := c.keepOutput(ctx, next.save.ID, status.Task.Script); err != nil {
+			return true, err
+		}
+	}
+	if !next.inst.HoldsSlot() {
 		b.freed = append(b.freed, inst.ID)
 	}
 	return true, nil
+}
+
+// changes writes out what a status changed.
+func (c *Controller) changes(old, next work) []store.Change {
+	id := old.inst.ID
+	changes := []store.Change{store.Put(c.tables.Instances, id, next.inst, store.IfRev(old.rev))}
+	if next.inst.State == farm.Terminated && next.inst.Started.IsZero() { // what never started just disappears
+		changes[0] = store.Delete(c.tables.Instances, id, store.IfRev(old.rev))
+	}
+	if next.save != old.save {
+		changes = append(changes, store.Put(c.tables.Saves, next.save.ID, next.save, store.IfRev(old.saveRev)))
+	}
+	return changes
+}
+
+func (c *Controller) saveRev(ctx context.Context, id string, fresh bool) (*farm.SaveRequest, int64, error) {
+	if s, rev, ok := c.tables.Saves.Get(id); ok && !fresh {
+		return s, rev, nil
+	}
+	return c.tables.Saves.GetLinearizable(ctx, id)
 }
 
 func (c *Controller) instanceRev(ctx context.Context, id string, fresh bool) (*farm.Instance, int64, error) {

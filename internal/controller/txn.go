@@ -14,12 +14,17 @@ type txn struct {
 	bytes   int
 }
 
-// add takes a change and says whether it had room. The first one always has.
-func (t *txn) add(c store.Change) bool {
-	if len(t.changes) > 0 && (len(t.changes) == txnChanges || t.bytes+c.Size() > txnBytes) {
+// add takes changes that belong together and says whether they had room. The first
+// ones always have.
+func (t *txn) add(changes ...store.Change) bool {
+	bytes := 0
+	for _, c := range changes {
+		bytes += c.Size()
+	}
+	if len(t.changes) > 0 && (len(t.changes)+len(changes) > txnChanges || t.bytes+bytes > txnBytes) {
 		return false
 	}
-	t.changes = append(t.changes, c)
-	t.bytes += c.Size()
+	t.changes = append(t.changes, changes...)
+	t.bytes += bytes
 	return true
 }

@@ -38,7 +38,7 @@ type Params struct {
 // wins over one of the query.
 func ReadParams(w http.ResponseWriter, r *http.Request) (*Params, error) {
 	p := &Params{query: r.URL.Query()}
-	raw, err := readBody(w, r)
+	raw, err := readBody(w, r, MaxBody)
 	if err != nil {
 		return nil, err
 	}
@@ -47,16 +47,16 @@ func ReadParams(w http.ResponseWriter, r *http.Request) (*Params, error) {
 	return p, err
 }
 
-// readRaw reads the query and leaves the body as it came.
-func readRaw(w http.ResponseWriter, r *http.Request) (*Params, error) {
-	raw, err := readBody(w, r)
+// readRaw reads the query and leaves the body, of at most limit bytes, as it came.
+func readRaw(w http.ResponseWriter, r *http.Request, limit int64) (*Params, error) {
+	raw, err := readBody(w, r, limit)
 	return &Params{query: r.URL.Query(), whole: raw}, err
 }
 
 // Raw gives the whole body as it came.
 func (p *Params) Raw() json.RawMessage { return p.whole }
 
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
@@ -64,12 +64,12 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	// a client that hangs up would trip over it.
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout))
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	_ = conn.SetReadDeadline(time.Time{})
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return nil, farm.Errorf(farm.CodeTooLarge, "The request body is larger than %d bytes", MaxBody)
+		return nil, farm.Errorf(farm.CodeTooLarge, "The request body is larger than %d bytes", limit)
 	case err != nil:
 		return nil, farm.Errorf(farm.CodeInvalid, "The request body could not be read")
 	}

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -36,6 +37,7 @@ type Route struct {
 	Raw        RawFunc // instead of Do
 	Hangs      bool    // it waits on purpose: no time-out
 	Typed      bool    // its body is decoded by the handler (Params.Raw); there are no parameters in it
+	MaxBody    int64   // with Typed: the largest body that is read, in bytes; 0 is MaxBody
 }
 
 // Limited gives every route that does not hang on purpose a time-out.
@@ -91,7 +93,9 @@ func handle(route Route, log *slog.Logger) http.Handler {
 		}
 		read := ReadParams
 		if route.Typed {
-			read = readRaw
+			read = func(w http.ResponseWriter, r *http.Request) (*Params, error) {
+				return readRaw(w, r, cmp.Or(route.MaxBody, MaxBody))
+			}
 		}
 		params, err := read(w, r)
 		if err != nil {

@@ -102,7 +102,9 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 		return fmt.Errorf("%s: %w", config.Registry, err)
 	}
 	s.core, err = controller.New(ctx, s.store, tables, controller.Options{
-		Registry: registryCalls{client: client, address: local}, RegistryAddress: address, VMNamePrefix: s.settings.String(config.VMNamePrefix),
+		Registry: registryCalls{client: client, address: local}, RegistryAddress: address,
+		PushRegistry:    strings.TrimSuffix(s.settings.String(config.PushRegistry), "/"),
+		VMNamePrefix:    s.settings.String(config.VMNamePrefix),
 		KeepTerminated:  s.settings.Duration(config.InstanceTimeOut),
 		NodeTimeout:     s.settings.Duration(config.NodeActiveTimeout),
 		InstanceTimeout: s.settings.Duration(config.InstanceActiveTimeout),

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"net"
+	"strconv"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
@@ -69,7 +71,10 @@ func vmInfo(i *farm.Instance) *api.VMInfo {
 		UUID: vm.UUID, Name: vm.Name, Status: string(vm.Status), Version: vm.Version,
 		CreationDate: vm.Created, AccessDate: vm.Accessed, StartDate: vm.Started, StopDate: vm.Stopped,
 		Timestamp: i.Updated, CPUCores: vm.CPUs, RAM: memory(vm.MemoryMB),
-		NodeID: i.NodeID, HostIP: vm.HostIP, IP: vm.IP, VNCPort: vm.VNCPort, VNC: vm.VNC,
+		NodeID: i.NodeID, HostIP: vm.HostIP, IP: vm.IP, VNCPort: vm.VNCPort,
+	}
+	if vm.VNCPort > 0 {
+		out.VNC = "vnc://" + net.JoinHostPort(vm.HostIP, strconv.Itoa(vm.VNCPort))
 	}
 	for _, p := range vm.Ports {
 		out.PortForwarding = append(out.PortForwarding,

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,18 +55,40 @@ type cloud struct {
 	*controller.Controller
 	t   *testing.T
 	url string
+	log *logBuffer
+}
+
+// logBuffer keeps what is logged.
+type logBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+// logged gives everything that was logged so far.
+func (c *cloud) logged() string {
+	c.log.mu.Lock()
+	defer c.log.mu.Unlock()
+	return c.log.text.String()
 }
 
 func newCloud(t *testing.T) *cloud {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	tables := controller.NewTables()
+	logs := &logBuffer{}
+	log := slog.New(slog.NewJSONHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	st, err := store.Open(ctx, mem.New(), store.Options{Tables: tables.All()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c, err := controller.New(ctx, st, tables, controller.Options{
-		Registry: shelf{}, RegistryAddress: "http://registry", VMNamePrefix: "mgmtManaged-", Version: "1.2.3-abc",
+		Registry: shelf{}, RegistryAddress: "http://registry", VMNamePrefix: "mgmtManaged-", Version: "1.2.3-abc", Logger: log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +99,7 @@ func newCloud(t *testing.T) *cloud {
 		_ = c.Run(ctx)
 	}()
 	server := httptest.NewServer(controllerrest.Handler(controllerrest.Options{
-		Controller: c, VMNamePrefix: "mgmtManaged-", RequestTimeout: 5 * time.Second, Logger: slog.New(slog.DiscardHandler),
+		Controller: c, VMNamePrefix: "mgmtManaged-", RequestTimeout: 5 * time.Second, Logger: log,
 	}))
 	t.Cleanup(func() {
 		server.Close()
@@ -86,7 +109,7 @@ func newCloud(t *testing.T) *cloud {
 			t.Error(err)
 		}
 	})
-	return &cloud{Controller: c, t: t, url: server.URL}
+	return &cloud{Controller: c, t: t, url: server.URL, log: logs}
 }
 
 // answer is what came back of a call.
@@ -179,7 +202,18 @@ func TestBadStartParameters(t *testing.T) {
 		{"network mode", `{` + ok + `,"network_mode":"wifi"}`, "network_mode"},
 		{"vlan", `{` + ok + `,"vlan_tag":"x"}`, "vlan_tag"},
 		{"vcpu", `{` + ok + `,"vcpu":0}`, "vcpu"},
+		{"vcpu 513", `{` + ok + `,"vcpu":513}`, "vcpu"},
 		{"vram", `{` + ok + `,"vram":"much"}`, "vram"},
+		{"vram 63", `{` + ok + `,"vram":63}`, "vram"},
+		{"VNC password of nine bytes", `{` + ok + `,"vnc_password":"123456789"}`, "vnc_password"},
+		{"hw_uuid in braces", `{` + ok + `,"hw_uuid":"{` + templateID + `}"}`, "hw_uuid"},
+		{"one hw_uuid for two", `{` + ok + `,"count":2,"hw_uuid":"` + templateID + `"}`, "hw_uuid"},
+		{"disk of 65 TB", `{` + ok + `,"disk":{"size":"65T"}}`, "disk: size"},
+		{"disk beyond all bounds", `{` + ok + `,"disk":{"size":"9999999999999T"}}`, "disk: size"},
+		{"disk of nothing", `{` + ok + `,"disk":{"size":"0G"}}`, "disk: size"},
+		{"disk in small letters", `{` + ok + `,"disk":{"size":"1g"}}`, "disk: size"},
+		{"disk of another type", `{` + ok + `,"disk":{"size":10}}`, "disk: size"},
+		{"skip that is no truth value", `{` + ok + `,"disk":{"size":"1G","skip_container_resize":"perhaps"}}`, "disk: skip_container_resize"},
 		{"disk without size", `{` + ok + `,"disk":{}}`, "disk"},
 		{"disk size", `{` + ok + `,"disk":{"size":"10"}}`, "disk"},
 		{"disk text", `{` + ok + `,"disk":"10G"}`, "disk"},
@@ -227,10 +261,8 @@ func TestPriorityNamesItsRange(t *testing.T) {
 func TestRefusedStartParameters(t *testing.T) {
 	c := newCloud(t)
 	for _, field := range []string{
-		`"group":"g"`, `"group_id":"g"`, `"usb_device":"u"`, `"vcpu":2`, `"vram":512`, `"mac_address":"AA:BB:CC:DD:EE:FF"`,
-		`"vlan_tag":"5"`, `"video_controller":"pg"`, `"hvapic":"forceOn"`, `"csr_active_config":"forceOn"`,
-		`"network_local":"forceOn"`, `"hw_serial":"s"`, `"hw_uuid":"` + templateID + `"`, `"network_mode":"bridge"`,
-		`"disk":{"size":"10G"}`, `"vnc_password":"p"`,
+		`"group":"g"`, `"group_id":"g"`, `"usb_device":"u"`, `"mac_address":"AA:BB:CC:DD:EE:FF"`,
+		`"vlan_tag":"5"`, `"hvapic":"forceOn"`, `"csr_active_config":"forceOn"`,
 	} {
 		a := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`",`+field+`}`)
 		name := strings.Split(field, `"`)[1]

@@ -33,6 +33,11 @@ func Handler(o Options) http.Handler {
 	return rest.Handler(rest.Limited(o.RequestTimeout, s.routes()), o.Logger)
 }
 
+// maxReport is the largest report of a node that is read: the output of a save's script
+// has up to 2 MiB, which may be six times as much in JSON, and several saves may end
+// at once.
+const maxReport = 64 << 20
+
 // routes is the table of contents of the API.
 func (s *server) routes() []rest.Route {
 	return []rest.Route{
@@ -45,6 +50,11 @@ func (s *server) routes() []rest.Route {
 		{Pattern: "PUT /api/v1/vm", Permission: "update_vm", Do: s.updateVM},
 		{Pattern: "DELETE /api/v1/vm", Permission: "terminate_vm", Do: s.terminateVM},
 
+		{Pattern: "POST /api/v1/rpc/vm/restart", Permission: "update_vm", Do: s.restartVM},
+
+		{Pattern: "GET /api/v1/image", Permission: "list_images", Do: s.listImages},
+		{Pattern: "POST /api/v1/image", Permission: "save_image", Do: s.saveImage},
+
 		{Pattern: "GET /api/v1/node", Permission: "list_nodes", Do: s.listNodes},
 		{Pattern: "DELETE /api/v1/node", Permission: "delete_node", Do: s.deleteNode},
 
@@ -53,7 +63,7 @@ func (s *server) routes() []rest.Route {
 
 		{Pattern: "POST " + api.PathJoin, Permission: rest.Open, Typed: true, Do: link(s.join)},
 		{Pattern: "POST " + api.PathPoll, Permission: rest.Open, Hangs: true, Typed: true, Do: link(s.poll)},
-		{Pattern: "POST " + api.PathReport, Permission: rest.Open, Typed: true, Do: link(s.report)},
+		{Pattern: "POST " + api.PathReport, Permission: rest.Open, Typed: true, MaxBody: maxReport, Do: link(s.report)},
 		{Pattern: "POST " + api.PathDisjoin, Permission: rest.Open, Do: s.disjoin},
 	}
 }

@@ -3,10 +3,7 @@ package controllerrest
 import (
 	"encoding/base64"
 	"net/netip"
-	"regexp"
 	"strings"
-
-	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -55,7 +52,10 @@ func (s *server) startRequest(p *rest.Params) (controller.StartRequest, error) {
 	}
 	script(p, &req.Options)
 	req.Options.Ports, req.Options.PortOverride = ports(p)
-	checkOverrides(p)
+	machine(p, &req.Options)
+	if req.Options.HardwareUUID != "" && req.Count > 1 {
+		p.Fail("hw_uuid", "needs count to be 1, since no two VMs may have the same")
+	}
 	if err := p.Err(); err != nil {
 		return req, err
 	}
@@ -111,9 +111,26 @@ func script(p *rest.Params, o *farm.StartOptions) {
 
 const defaultScriptTimeout = 90 // seconds
 
-// decodeScript reads a base64 text of either alphabet, padded or not.
+// decodeScript reads the text of a startup script.
 func decodeScript(p *rest.Params, name string) []byte {
-	text := strings.Map(func(r rune) rune {
+	raw, err := decode(p.String(name))
+	switch {
+	case err != nil:
+		p.Fail(name, "must be base64 text")
+	case len(raw) > maxScript:
+		p.Fail(name, "must have at most %d bytes when decoded", maxScript)
+	}
+	return raw
+}
+
+// decode reads a base64 text of either alphabet, padded or not. The error is the one
+// that the text has in the standard alphabet.
+func decode(text string) ([]byte, error) {
+	raw, err := base64.StdEncoding.DecodeString(text)
+	if err == nil {
+		return raw, nil
+	}
+	liberal := strings.Map(func(r rune) rune {
 		switch r {
 		case '\n', '\r', ' ', '\t', '=':
 			return -1
@@ -123,15 +140,11 @@ func decodeScript(p *rest.Params, name string) []byte {
 			return '/'
 		}
 		return r
-	}, p.String(name))
-	raw, err := base64.RawStdEncoding.DecodeString(text)
-	switch {
-	case err != nil:
-		p.Fail(name, "must be base64 text")
-	case len(raw) > maxScript:
-		p.Fail(name, "must have at most %d bytes when decoded", maxScript)
+	}, text)
+	if raw, again := base64.RawStdEncoding.DecodeString(liberal); again == nil {
+		return raw, nil
 	}
-	return raw
+	return nil, err
 }
 
 // ports reads the rules that replace those of the template. An empty array is an
@@ -183,65 +196,14 @@ func port(item *rest.Params) farm.Port {
 	return rule
 }
 
-var (
-	macAddress = regexp.MustCompile(`^[0-9A-F]{2}(:[0-9A-F]{2}){5}$`)
-	diskSize   = regexp.MustCompile(`^[1-9][0-9]{0,9}[TGMK]$`)
-)
-
-// checkOverrides checks the form of the parameters that change the VM itself.
-func checkOverrides(p *rest.Params) {
-	p.Int("vcpu", 0, 1, 1024)
-	p.Int("vram", 0, 1, 1<<24)
-	p.OneOf("video_controller", "fbuf", "pg")
-	p.OneOf("hvapic", "forceOn", "forceOff")
-	p.OneOf("csr_active_config", "forceOn")
-	p.OneOf("network_local", "forceOn", "forceOff")
-	p.OneOf("network_mode", "shared", "host", "bridge", "disconnected", "nat")
-	p.Text("usb_device", maxName)
-	p.Text("hw_serial", maxName)
-	p.Text("vnc_password", maxName)
-	p.Text("group", maxName)
-	p.Int("vlan_tag", 0, 1, 4094)
-	if mac := p.String("mac_address"); mac != "" && !macAddress.MatchString(mac) {
-		p.Fail("mac_address", "must be six pairs of capital hexadecimal digits with colons between them")
-	}
-	if id := p.String("hw_uuid"); id != "" && uuid.Validate(id) != nil {
-		p.Fail("hw_uuid", "must be a UUID")
-	}
-	checkDisk(p)
-}
-
-func checkDisk(p *rest.Params) {
-	disk := p.Object("disk")
-	if disk == nil {
-		return
-	}
-	disk.Bool("skip_container_resize", false)
-	if size := disk.Required("size"); size != "" && !diskSize.MatchString(size) {
-		disk.Fail("size", "must be a number followed by T, G, M or K")
-	}
-	if err := disk.Err(); err != nil {
-		p.Fail("disk", "%s", err)
-	}
-}
-
 // refusals are the parameters that this program cannot carry out, and why.
 var refusals = []struct{ name, sentence string }{
 	{"group", "is only available when resource permissions are enabled (SVC_ENABLE_RESOURCE_MANAGEMENT)"},
 	{"group_id", "cannot be used: this controller has no node groups"},
-	{"usb_device", "cannot be used: the nodes of this controller offer no USB devices"},
-	{"vcpu", "cannot be overridden: the VM starts with the CPUs of its template"},
-	{"vram", "cannot be overridden: the VM starts with the memory of its template"},
 	{"mac_address", "cannot be set: managed MAC addresses (SVC_MANAGE_MAC_ADDRESSES) are not enabled"},
-	{"vlan_tag", "cannot be set: it needs a template in bridge mode, and the nodes offer shared networks only"},
-	{"video_controller", "cannot be set: the VM starts with the display of its template"},
+	{"vlan_tag", "cannot be set: the nodes of this controller offer no VLANs"},
 	{"hvapic", "is an option of Intel Macs that the nodes' hypervisor does not have"},
 	{"csr_active_config", "is an option of Intel Macs that the nodes' hypervisor does not have"},
-	{"network_local", "cannot be set: the VM starts with the network of its template"},
-	{"hw_serial", "cannot be set: the VM starts with the serial number of its template"},
-	{"hw_uuid", "cannot be set: every VM gets a UUID of its own"},
-	{"disk", "cannot be set: the VM starts with the disk size of its template"},
-	{"vnc_password", "cannot be set: the VMs of this controller have no VNC display"},
 }
 
 // refuse says no, by name, to what would otherwise be ignored.
@@ -250,9 +212,6 @@ func refuse(p *rest.Params) error {
 		if p.Has(r.name) {
 			return farm.Refused("%s %s; leave it out", r.name, r.sentence)
 		}
-	}
-	if mode := p.String("network_mode"); mode != "" && mode != "shared" {
-		return farm.Refused("network_mode %s cannot be set: the nodes offer shared networks only; leave it out", mode)
 	}
 	return nil
 }

@@ -1,0 +1,102 @@
+package controller
+
+import (
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// orders writes out what the marked instances need as they are now.
+func (c *Controller) orders(ids []string) []api.Order {
+	var list []api.Order
+	for _, id := range ids {
+		inst, _, ok := c.tables.Instances.Get(id)
+		if !ok {
+			list = append(list, api.Order{Kind: api.OrderTerminate, InstanceID: id})
+			continue
+		}
+		if order, ok := c.order(inst); ok {
+			list = append(list, order)
+		}
+	}
+	return list
+}
+
+// order writes out what a node must be told of an instance; ok is false when that is
+// nothing.
+func (c *Controller) order(inst *farm.Instance) (o api.Order, ok bool) {
+	o = api.Order{Kind: orderFor(inst), InstanceID: inst.ID, Claim: inst.Claim}
+	switch o.Kind {
+	case api.OrderTerminate:
+	case api.OrderStart:
+		o.Start = c.startOrder(inst)
+	case api.OrderSave:
+		o.Task = inst.Task.ID
+		o.Save = c.saveOrder(inst.Task.ID)
+		return o, o.Save != nil
+	case api.OrderRestart:
+		o.Task = inst.Task.ID
+		o.Restart = &api.RestartOrder{VNCPassword: inst.Task.Restart.VNCPassword, USB: inst.Task.Restart.USBDevice}
+	default:
+		return o, false
+	}
+	return o, true
+}
+
+func (c *Controller) startOrder(inst *farm.Instance) *api.StartOrder {
+	o := inst.Options
+	order := &api.StartOrder{
+		TemplateID: inst.Template.ID, TemplateName: inst.Template.Name, Tag: inst.Template.Tag,
+		Version: inst.Template.Version, ContentID: inst.Template.ContentID, Registry: inst.Registry,
+		VMName: VMName(c.opts.VMNamePrefix, inst), PortOverride: o.PortOverride, Machine: machineOf(o),
+		StartTimeout: int(c.opts.StartTimeout / time.Second),
+	}
+	if len(o.Script) > 0 {
+		order.Script = &api.Script{
+			Text: o.Script, AtBoot: o.ScriptCondition == 1, Monitoring: o.ScriptMonitoring,
+			Timeout: o.ScriptTimeout, OnFailure: int(o.ScriptOnFailure),
+		}
+	}
+	for _, p := range o.Ports {
+		order.Ports = append(order.Ports, api.LinkPort(p))
+	}
+	return order
+}
+
+// machineOf gives what a start changes of the template's machine; nil for nothing.
+func machineOf(o farm.StartOptions) *api.Machine {
+	m := api.Machine{
+		CPUs: o.CPUs, MemoryMB: o.MemoryMB, DiskBytes: o.DiskBytes, KeepFileSys: o.KeepFileSystem, MAC: o.MACAddress,
+		HardwareUUID: o.HardwareUUID, Serial: o.HardwareSerial, Video: o.Video,
+		Network: o.NetworkMode, NetworkLocal: o.NetworkLocal, VNCPassword: o.VNCPassword, USB: o.USBDevice,
+	}
+	if m == (api.Machine{}) {
+		return nil
+	}
+	return &m
+}
+
+// saveOrder writes out a save; nil when it has ended meanwhile.
+func (c *Controller) saveOrder(id string) *api.SaveOrder {
+	s, _, ok := c.tables.Saves.Get(id)
+	if !ok || s.Status != farm.SavePending {
+		return nil
+	}
+	o := s.Request
+	order := &api.SaveOrder{
+		Registry: s.Registry, TemplateID: o.TemplateID, NewName: o.NewTemplateName, Tag: o.Tag, Description: o.Description,
+		Suspend: o.Suspend, SanityTest: o.SanityTest, MustSucceed: o.CancelOnScriptFailure,
+	}
+	if o.RevertBeforePush {
+		order.Revert = &api.PushRevert{Tag: o.RevertTag}
+	}
+	if o.Scripted {
+		script, _, ok := c.tables.Pieces.Get(scriptPiece(id))
+		if !ok {
+			return nil
+		}
+		order.Script = script.Data
+	}
+	return order
+}

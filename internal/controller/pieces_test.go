@@ -1,0 +1,77 @@
+package controller
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+func TestOutputOfASave(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		o := c.started(a)
+		s := c.save(a, o, func(ask *SaveAsk) { ask.Script = []byte("true") })
+		out := bytes.Repeat([]byte("0123456789abcdef"), (maxSaveOutput+160)/16)
+		ended := at(s, api.TaskSaving, func(ts *api.TaskStatus) {
+			ts.Script = &api.ScriptStatus{Code: 3, Stdout: string(out), Stderr: "\x00few", Errors: []string{"e"}}
+		})
+		for range 3 { // a level, said again and again
+			a.say(o, api.PhaseRunning, ended)
+		}
+		r := c.wantSave(s.Task, farm.SavePending, "")
+		want := &farm.ScriptResult{Code: 3, Stdout: out[160:], Stderr: []byte("\x00few"), Errors: []string{"e"}}
+		if d := cmp.Diff(want, r.Script); d != "" {
+			t.Errorf("result (-want +got):\n%s", d[:min(len(d), 500)])
+		}
+		if list := c.Saves("", 10); len(list) != 1 || !bytes.Equal(list[0].Script.Stdout, out[len(out)-listedOutput:]) {
+			t.Error("the list does not have the end of the output")
+		}
+		a.say(o, api.PhaseRunning, at(s, api.TaskFailed, func(ts *api.TaskStatus) { ts.Code = 3 }))
+		if r := c.wantSave(s.Task, farm.SaveError, "Script execution failed"); len(r.Script.Stdout) != maxSaveOutput {
+			t.Error("the output went with the end of the request")
+		}
+		if stored, _, _ := c.tables.Saves.Get(s.Task); len(stored.Script.Stdout) > 0 {
+			t.Error("the output is in the record")
+		}
+	})
+}
+
+func TestOutputIsBounded(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		noise := string(make([]byte, maxSaveOutput))
+		const requests = maxAllOutput/maxSaveOutput + 3
+		for i := range requests {
+			id := fmt.Sprintf("%08d", i)
+			s := &farm.SaveRequest{ID: id, Status: farm.SaveIsDone, Updated: c.now(), Script: &farm.ScriptResult{}, StdoutBytes: len(noise)}
+			if err := c.keepOutput(t.Context(), id, &api.ScriptStatus{Stdout: noise}); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.store.Commit(t.Context(), store.Put(c.tables.Saves, id, s, store.IfAbsent)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.store.Commit(t.Context(), store.Put(c.tables.Pieces, "loose.out.0", &Piece{Made: c.now()}, store.IfAbsent)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		for i, s := range c.Saves("", requests) {
+			if gone := len(s.Script.Stdout) == 0; gone != (i < 3) || gone != (len(s.Script.Errors) == 1) {
+				t.Errorf("request %d: %d bytes of output, errors %q", i, len(s.Script.Stdout), s.Script.Errors)
+			}
+		}
+		if _, _, ok := c.tables.Pieces.Get("loose.out.0"); !ok {
+			t.Error("a piece whose request may still come was removed")
+		}
+		time.Sleep(keepLoose)
+		if _, _, ok := c.tables.Pieces.Get("loose.out.0"); ok {
+			t.Error("a piece without a request stayed")
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package controller
+
+import (
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// pinned are the parameters of a start that a saved state fixes: it loads into the
+// very machine that it was saved in.
+var pinned = []struct {
+	name  string
+	given func(o farm.StartOptions) bool
+}{
+	{"vcpu", func(o farm.StartOptions) bool { return o.CPUs != 0 }},
+	{"vram", func(o farm.StartOptions) bool { return o.MemoryMB != 0 }},
+	{"mac_address", func(o farm.StartOptions) bool { return o.MACAddress != "" }},
+	{"vlan_tag", func(o farm.StartOptions) bool { return o.VLAN != "" }},
+	{"network_mode", func(o farm.StartOptions) bool { return o.NetworkMode != "" }},
+	{"network_local", func(o farm.StartOptions) bool { return o.NetworkLocal != "" }},
+	{"video_controller", func(o farm.StartOptions) bool { return o.Video != "" }},
+	{"hw_serial", func(o farm.StartOptions) bool { return o.HardwareSerial != "" }},
+	{"hw_uuid", func(o farm.StartOptions) bool { return o.HardwareUUID != "" }},
+}
+
+// checkPinned refuses what a suspended version does not let a start change.
+func checkPinned(ref farm.TemplateRef, o farm.StartOptions) error {
+	if !ref.Suspended {
+		return nil
+	}
+	for _, p := range pinned {
+		if p.given(o) {
+			return farm.Refused("%s cannot be set: version %s of template %s is suspended, which pins it; leave it out, or start a version that was saved stopped",
+				p.name, ref.Tag, ref.Name)
+		}
+	}
+	return nil
+}
+
+// checkDevice refuses a USB device that no node offers.
+func (c *Controller) checkDevice(o farm.StartOptions) error {
+	if o.USBDevice == "" {
+		return nil
+	}
+	for id := range c.tables.Nodes.All() {
+		if c.offers(id, o.USBDevice) {
+			return nil
+		}
+	}
+	return farm.Refused("usb_device %s cannot be attached: no node offers such a device; leave it out, or claim the device on a node", o.USBDevice)
+}
+
+// pin takes over what a saved state asks of a node, and the size of the machine that
+// it was saved in.
+func pin(ref *farm.TemplateRef, p *api.StatePin) {
+	if !ref.Suspended || p == nil {
+		return
+	}
+	ref.Needs = farm.Needs{
+		Driver: clip(p.Driver, maxField), Version: clip(p.Version, maxField), Machine: clip(p.Machine, maxField),
+		Accelerator: clip(p.Accelerator, maxField), CPU: clip(p.CPU, maxField), HostCPU: clip(p.HostCPU, maxField),
+	}
+	if p.CPUs > 0 && p.MemoryMB > 0 {
+		ref.CPUs, ref.MemoryMB = p.CPUs, p.MemoryMB
+	}
+}

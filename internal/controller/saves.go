@@ -1,0 +1,218 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// The types of the errors of saves that are not those of a script.
+const (
+	typeSave      = "save.Error"         // the node could not save or push
+	typeEnded     = "save.InstanceEnded" // the instance ended first
+	typeBadScript = "base64.CorruptInputError"
+)
+
+// scriptFailed is the exact message of a save that its script has failed.
+const scriptFailed = "Script execution failed"
+
+// SaveAsk asks to save an instance as a version of a template. Types, lengths and
+// combinations were checked by the caller.
+type SaveAsk struct {
+	// SaveOptions say what; with TemplateID "" the template NewTemplateName is made,
+	// with both they must agree.
+	farm.SaveOptions
+	Script    []byte // as decoded
+	BadScript error  // the script could not be decoded: the request ends at once
+}
+
+// SaveImage accepts a save and gives the id of its request once that is durable. The
+// request and the task of the instance are one transaction: neither is ever there
+// without the other.
+func (c *Controller) SaveImage(ctx context.Context, ask SaveAsk) (string, error) {
+	inst, err := c.latest(ctx, ask.InstanceID)
+	if err != nil {
+		return "", err
+	}
+	if err := mayBegin(inst, farm.SaveBegun); err != nil {
+		return "", err
+	}
+	opts, err := c.destination(ctx, inst, ask.SaveOptions)
+	if err != nil {
+		return "", err
+	}
+	opts.Scripted = len(ask.Script) > 0 || ask.BadScript != nil
+	now := c.now()
+	req := &farm.SaveRequest{
+		ID: newID(), Status: farm.SavePending, Request: opts, Registry: c.opts.PushRegistry, NodeID: inst.NodeID,
+		Created: now, Updated: now,
+	}
+	if inst.VM != nil {
+		req.VMUUID = inst.VM.UUID
+	}
+	accept := store.Put(c.tables.Saves, req.ID, req, store.IfAbsent)
+	if ask.BadScript != nil {
+		end := failedSave(req, typeBadScript, ask.BadScript.Error(), now)
+		return req.ID, c.store.Commit(ctx, store.Put(c.tables.Saves, req.ID, end, store.IfAbsent))
+	}
+	if len(ask.Script) > 0 {
+		script := &Piece{Made: now, Data: ask.Script}
+		if err := c.store.Commit(ctx, store.Put(c.tables.Pieces, scriptPiece(req.ID), script, store.IfAbsent)); err != nil {
+			return "", err
+		}
+	}
+	return req.ID, c.begin(ctx, inst.ID, farm.SaveBegun, &farm.Task{ID: req.ID, Kind: farm.TaskSave}, accept)
+}
+
+// destination finds the template that gets the tag. A new one gets its id here, so
+// that an order which is sent again makes no second one. Whether the tag is taken is
+// judged as after the planned revert; the registry judges it again at the end.
+func (c *Controller) destination(ctx context.Context, inst *farm.Instance, o farm.SaveOptions) (farm.SaveOptions, error) {
+	if o.TemplateID == "" {
+		o.TemplateID = uuid.NewString()
+		return o, nil
+	}
+	detail, err := c.Template(ctx, o.TemplateID)
+	if err != nil {
+		return o, err
+	}
+	switch {
+	case o.NewTemplateName != "" && o.NewTemplateName != detail.Name:
+		return o, farm.Refused("new_template_name %s and target_vm_id do not agree: that template is called %s; give one of them",
+			o.NewTemplateName, detail.Name)
+	case detail.Arch != "" && inst.Template.Arch != "" && detail.Arch != inst.Template.Arch:
+		return o, farm.Refused("Template %s is for %s, the instance is for %s", detail.Name, detail.Arch, inst.Template.Arch)
+	case slices.ContainsFunc(remaining(detail.Versions, o), func(v api.TemplateVersion) bool { return v.Tag == o.Tag }):
+		return o, farm.Refused("Template %s has the tag %s already", detail.Name, o.Tag)
+	}
+	o.TemplateID, o.NewTemplateName = detail.ID, ""
+	return o, nil
+}
+
+// remaining gives the versions that the planned revert leaves. A tag that is not
+// there means no revert.
+func remaining(versions []api.TemplateVersion, o farm.SaveOptions) []api.TemplateVersion {
+	if !o.RevertBeforePush || len(versions) == 0 {
+		return versions
+	}
+	if o.RevertTag == "" {
+		return versions[:len(versions)-1]
+	}
+	i := slices.IndexFunc(versions, func(v api.TemplateVersion) bool { return v.Tag == o.RevertTag })
+	if i < 0 {
+		return versions
+	}
+	return versions[:i]
+}
+
+// Restart asks the node of an instance to end its VM by force and to start it again.
+func (c *Controller) Restart(ctx context.Context, id string, o farm.RestartOptions) error {
+	inst, err := c.latest(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := mayBegin(inst, farm.Restart); err != nil {
+		return err
+	}
+	if o.USBDevice != nil && !c.offers(inst.NodeID, *o.USBDevice) {
+		return farm.Refused("usb_device %s cannot be attached: node %s offers no such device", *o.USBDevice, inst.NodeName)
+	}
+	return c.begin(ctx, id, farm.Restart, &farm.Task{ID: newID(), Kind: farm.TaskRestart, Restart: &o})
+}
+
+// offers says whether a node has a USB device of that claim name or location.
+func (c *Controller) offers(node, device string) bool {
+	info, _, ok := c.tables.Infos.Get(node)
+	return ok && slices.ContainsFunc(info.USB, func(u farm.USBDevice) bool { return u.Name == device || u.Location == device })
+}
+
+// latest reads an instance from the store itself: what it is decides whether a task
+// is accepted, and another replica may know better.
+func (c *Controller) latest(ctx context.Context, id string) (*farm.Instance, error) {
+	if !validID(id) {
+		return nil, farm.NotFound()
+	}
+	inst, _, err := c.tables.Instances.GetLinearizable(ctx, id)
+	if err == nil && inst == nil {
+		err = farm.NotFound()
+	}
+	return inst, err
+}
+
+// verbs are what the tasks do with an instance, in the words of a refusal.
+var verbs = map[farm.InstanceEvent]string{farm.SaveBegun: "saved", farm.Restart: "restarted"}
+
+// mayBegin says why an instance cannot get a task now; nil when it can.
+func mayBegin(inst *farm.Instance, event farm.InstanceEvent) error {
+	verb := verbs[event]
+	switch {
+	case inst.State == farm.Pushing:
+		return farm.Refused("Instance %s cannot be %s: it is being saved already", inst.ID, verb)
+	case inst.State != farm.Started:
+		return farm.Refused("Instance %s cannot be %s: it is %s, and only one that is Started can be", inst.ID, verb, inst.State)
+	case inst.Task != nil:
+		return farm.Refused("Instance %s cannot be %s: it is being restarted; try again when that is done", inst.ID, verb)
+	case !inst.Lost.IsZero():
+		return farm.Refused("Instance %s cannot be %s: its node %s is offline; try again when it is back", inst.ID, verb, inst.NodeName)
+	}
+	return nil
+}
+
+// begin gives an instance a task, in one transaction with what goes with it.
+func (c *Controller) begin(ctx context.Context, id string, event farm.InstanceEvent, task *farm.Task, with ...store.Change) error {
+	for range statusAttempts {
+		inst, rev, err := c.tables.Instances.GetLinearizable(ctx, id)
+		if err != nil {
+			return err
+		}
+		if inst == nil {
+			return farm.NotFound()
+		}
+		if err := mayBegin(inst, event); err != nil {
+			return err
+		}
+		n := inst.Clone()
+		n.State, _ = farm.NextInstance(inst.State, event)
+		n.Task, n.Message, n.Updated = task, "", c.now()
+		changes := append([]store.Change{store.Put(c.tables.Instances, id, n, store.IfRev(rev))}, with...)
+		if err = c.store.Commit(ctx, changes...); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+	return store.ErrConflict
+}
+
+// Save gives a save request with the output of its script; farm.CodeNotFound when
+// there is none.
+func (c *Controller) Save(ctx context.Context, id string) (*farm.SaveRequest, error) {
+	s, _, ok := c.tables.Saves.Get(id)
+	if !ok && validID(id) {
+		var err error
+		if s, _, err = c.tables.Saves.GetLinearizable(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	if s == nil {
+		return nil, farm.NotFound()
+	}
+	return c.withOutput(s, maxSaveOutput), nil
+}
+
+// listedOutput is how much of a script's output an element of the list shows.
+const listedOutput = 4 << 10
+
+// Saves gives at most limit save requests that come after an id, oldest first; of
+// the output of their scripts only the end.
+func (c *Controller) Saves(after string, limit int) []*farm.SaveRequest {
+	var list []*farm.SaveRequest
+	for _, s := range c.tables.Saves.Range(after, limit) {
+		list = append(list, c.withOutput(s, listedOutput))
+	}
+	return list
+}

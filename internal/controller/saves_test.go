@@ -1,0 +1,402 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// started gives an instance that runs on a node, with its start order.
+func (c *cloud) started(a *agent) api.Order {
+	c.t.Helper()
+	c.mustStart(StartRequest{})
+	o := a.take(api.OrderStart)
+	a.say(o, api.PhaseRunning)
+	c.wantState(o.InstanceID, farm.Started)
+	return o
+}
+
+// asking makes a save of an instance into a new template.
+func asking(o api.Order, edits ...func(*SaveAsk)) SaveAsk {
+	ask := SaveAsk{SaveOptions: farm.SaveOptions{InstanceID: o.InstanceID, Tag: "v3", NewTemplateName: "fresh", Suspend: true}}
+	for _, edit := range edits {
+		edit(&ask)
+	}
+	return ask
+}
+
+// save asks for a save and gives its order.
+func (c *cloud) save(a *agent, o api.Order, edits ...func(*SaveAsk)) api.Order {
+	c.t.Helper()
+	id, err := c.SaveImage(c.t.Context(), asking(o, edits...))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.wantState(o.InstanceID, farm.Pushing)
+	c.wantSave(id, farm.SavePending, "")
+	order := a.take(api.OrderSave)
+	if order.Task != id || order.InstanceID != o.InstanceID || order.Claim != o.Claim {
+		c.t.Fatalf("order = %+v", order)
+	}
+	return order
+}
+
+// wantSave holds a request against its status and the text of its error.
+func (c *cloud) wantSave(id string, status farm.SaveStatus, message string) *farm.SaveRequest {
+	c.t.Helper()
+	synctest.Wait()
+	s, err := c.Save(c.t.Context(), id)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if s.Status != status || s.ErrorMessage != message {
+		c.t.Fatalf("request is %s %q, want %s %q", s.Status, s.ErrorMessage, status, message)
+	}
+	return s
+}
+
+// at makes a status say how far its task is.
+func at(o api.Order, stage api.TaskStage, edits ...func(*api.TaskStatus)) func(*api.InstanceStatus) {
+	return func(s *api.InstanceStatus) {
+		s.Task = &api.TaskStatus{ID: o.Task, Stage: stage}
+		for _, edit := range edits {
+			edit(s.Task)
+		}
+	}
+}
+
+func TestSaveOfAnInstance(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		o := c.started(a)
+		s := c.save(a, o, func(ask *SaveAsk) {
+			ask.Description, ask.Script, ask.CancelOnScriptFailure, ask.SanityTest = "why", []byte("sync\xff"), true, true
+		})
+		want := &api.SaveOrder{
+			Registry: "http://registry", TemplateID: s.Save.TemplateID, NewName: "fresh", Tag: "v3", Description: "why",
+			Suspend: true, Script: []byte("sync\xff"), MustSucceed: true, SanityTest: true,
+		}
+		if d := cmp.Diff(want, s.Save); d != "" || uuid.Validate(s.Save.TemplateID) != nil {
+			t.Errorf("order (-want +got):\n%s", d)
+		}
+		for _, step := range []struct {
+			stage    api.TaskStage
+			progress float64
+			message  string
+		}{
+			{api.TaskAccepted, 0, "saving: about to begin"},
+			{api.TaskScript, 0, "saving: its script runs"},
+			{api.TaskSaving, 0, "saving: writing disks and state"},
+			{api.TaskTesting, 0, "saving: testing the saved state"},
+			{api.TaskPushing, 0.42, "saving: pushing 42 %"},
+			{"sealing", 0, "saving: sealing"}, // a newer node
+		} {
+			a.say(o, api.PhaseRunning, at(s, step.stage, func(ts *api.TaskStatus) { ts.Progress = step.progress }))
+			if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.Message != step.message || inst.State != farm.Pushing {
+				t.Errorf("at %s the instance is %s %q", step.stage, inst.State, inst.Message)
+			}
+		}
+		a.say(o, api.PhaseRunning, at(s, api.TaskDone, func(ts *api.TaskStatus) { ts.Version = &api.PushResult{ContentID: "made"} }))
+		c.wantState(o.InstanceID, farm.Terminating)
+		if r := c.wantSave(s.Task, farm.SaveIsDone, ""); r.ContentID != "made" || r.Progress != 1 || r.VMUUID != "vm-"+o.InstanceID || r.NodeID != a.id {
+			t.Errorf("request = %+v", r)
+		}
+		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
+		c.wantState(o.InstanceID, farm.Terminated)
+		time.Sleep(time.Minute + 2*time.Second)
+		c.wantState(o.InstanceID, farm.Gone)
+		c.wantSave(s.Task, farm.SaveIsDone, "")
+		if n, _ := c.Node(t.Context(), a.id); len(n.Node.Allocs) != 0 {
+			t.Errorf("slots still taken: %v", n.Node.Allocs)
+		}
+	})
+}
+
+func TestSaveThatFails(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		phase   api.Phase
+		task    func(*api.TaskStatus)
+		state   farm.InstanceState
+		message string
+		kind    string
+		code    int
+	}{
+		{"push", api.PhaseRunning, func(s *api.TaskStatus) { s.Message = "disk full" }, farm.Started, "disk full", "save.Error", 0},
+		{"without a word", api.PhaseRunning, func(*api.TaskStatus) {}, farm.Started, "The node does not say why the save failed", "save.Error", 0},
+		{"script", api.PhaseRunning, func(s *api.TaskStatus) { s.Message, s.Code = "x", 7 }, farm.Started, "Script execution failed", "", 7},
+		{"and its VM is down", api.PhaseStopped, func(s *api.TaskStatus) { s.Message = "no start" }, farm.Failed, "no start", "save.Error", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inCloud(t, func(t *testing.T, c *cloud) {
+				a := c.join("one", 1)
+				o := c.started(a)
+				s := c.save(a, o)
+				a.say(o, tc.phase, at(s, api.TaskFailed, tc.task))
+				c.wantState(o.InstanceID, tc.state)
+				r := c.wantSave(s.Task, farm.SaveError, tc.message)
+				if r.ErrorType != tc.kind || r.ErrorCode != tc.code {
+					t.Errorf("request = %+v", r)
+				}
+				if orders := a.next(); len(orders) != 0 {
+					t.Errorf("more orders: %+v", orders)
+				}
+				if tc.state != farm.Started {
+					return
+				}
+				again := c.save(a, o) // the next one is another task
+				a.say(o, api.PhaseRunning, at(s, api.TaskFailed, tc.task))
+				c.wantSave(again.Task, farm.SavePending, "")
+				c.wantState(o.InstanceID, farm.Pushing)
+			})
+		})
+	}
+}
+
+// TestEndOfASave ends the instance in every way there is while it is being saved.
+func TestEndOfASave(t *testing.T) {
+	terminated := "The instance was terminated before the save had ended"
+	for _, tc := range []struct {
+		name    string
+		end     func(t *testing.T, c *cloud, a *agent, o api.Order)
+		wait    time.Duration
+		message string
+	}{
+		{"terminate", func(t *testing.T, c *cloud, _ *agent, o api.Order) {
+			if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
+				t.Fatal(err)
+			}
+		}, 0, terminated},
+		{
+			"vanished", func(_ *testing.T, _ *cloud, a *agent, o api.Order) { a.say(o, api.PhaseVanished) }, 0,
+			"The instance failed before the save had ended: The VM is not on its node any more",
+		},
+		{
+			"ended without being asked to", func(_ *testing.T, _ *cloud, a *agent, o api.Order) { a.say(o, api.PhaseTerminated) }, 0,
+			"The instance failed before the save had ended: The VM is not on its node any more",
+		},
+		{
+			"lost by its node", func(_ *testing.T, _ *cloud, a *agent, _ api.Order) { a.held = nil; a.contact() }, 0,
+			"The instance failed before the save had ended: The VM is not on its node any more",
+		},
+		{"node deleted", func(t *testing.T, c *cloud, a *agent, _ api.Order) {
+			if err := c.DeleteNode(t.Context(), a.id); err != nil {
+				t.Fatal(err)
+			}
+		}, 0, "The instance failed before the save had ended: Its node was removed from the cloud"},
+		{
+			"node away for good", func(*testing.T, *cloud, *agent, api.Order) {}, 5 * time.Minute,
+			"The instance failed before the save had ended: Its node has been offline for too long",
+		},
+		{"record gone", func(t *testing.T, c *cloud, _ *agent, o api.Order) {
+			if err := c.store.Commit(t.Context(), store.Delete(c.tables.Instances, o.InstanceID, store.Any)); err != nil {
+				t.Fatal(err)
+			}
+		}, 2 * time.Second, terminated},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inCloud(t, func(t *testing.T, c *cloud) {
+				a := c.join("one", 1)
+				o := c.started(a)
+				s := c.save(a, o, func(ask *SaveAsk) { ask.Script = []byte("secret") })
+				tc.end(t, c, a, o)
+				time.Sleep(tc.wait)
+				if r := c.wantSave(s.Task, farm.SaveError, tc.message); r.ErrorType != "save.InstanceEnded" {
+					t.Errorf("type %q", r.ErrorType)
+				}
+				if inst, err := c.Instance(t.Context(), o.InstanceID); err == nil && inst.Task != nil {
+					t.Errorf("the instance still has the task: %+v", inst)
+				}
+				time.Sleep(2 * time.Second)
+				if n := c.tables.Pieces.Len(); n != 0 {
+					t.Errorf("%d pieces of the script are left", n)
+				}
+			})
+		})
+	}
+}
+
+func TestTerminateBeatsASaveThatIsDone(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		o := c.started(a)
+		id, err := c.SaveImage(t.Context(), asking(o))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
+			t.Fatal(err)
+		}
+		a.take(api.OrderTerminate) // and no save order
+		a.say(o, api.PhaseRunning, at(api.Order{Task: id}, api.TaskDone))
+		c.wantState(o.InstanceID, farm.Terminating)
+		c.wantSave(id, farm.SaveError, "The instance was terminated before the save had ended")
+	})
+}
+
+func TestSaveRefusals(t *testing.T) {
+	unknown := "99999999-2222-4333-8444-555555555555"
+	into := func(target string, edits ...func(*SaveAsk)) func(*SaveAsk) {
+		return func(ask *SaveAsk) {
+			ask.TemplateID, ask.NewTemplateName = target, ""
+			for _, edit := range edits {
+				edit(ask)
+			}
+		}
+	}
+	tagged := func(tag string) func(*SaveAsk) { return func(ask *SaveAsk) { ask.Tag = tag } }
+	revert := func(tag string) func(*SaveAsk) {
+		return func(ask *SaveAsk) { ask.RevertBeforePush, ask.RevertTag = true, tag }
+	}
+	for _, tc := range []struct {
+		name    string
+		edit    func(*SaveAsk)
+		message string // "": accepted
+	}{
+		{"new template", func(*SaveAsk) {}, ""},
+		{"unknown instance", func(ask *SaveAsk) { ask.InstanceID = unknown }, "Not found"},
+		{"an id that is none", func(ask *SaveAsk) { ask.InstanceID = "x/../y" }, "Not found"},
+		{"unknown target", into(unknown), "Not found"},
+		{"target that is no id", into("base"), "Not found"},
+		{"target", into(templateID), ""},
+		{"target in capitals", into(strings.ToUpper(templateID)), ""},
+		{"target and its name", into(templateID, func(ask *SaveAsk) { ask.NewTemplateName = "base" }), ""},
+		{
+			"target and another name", into(templateID, func(ask *SaveAsk) { ask.NewTemplateName = "other" }),
+			"new_template_name other and target_vm_id do not agree: that template is called base; give one of them",
+		},
+		{"tag that is taken", into(templateID, tagged("v2")), "Template base has the tag v2 already"},
+		{"the tag that is reverted", into(templateID, tagged("v2"), revert("")), ""},
+		{"an older tag that is reverted", into(templateID, tagged("v1"), revert("v1")), ""},
+		{"a newer tag that goes too", into(templateID, tagged("v2"), revert("v1")), ""},
+		{"a tag that stays", into(templateID, tagged("v1"), revert("v2")), "Template base has the tag v1 already"},
+		{"unknown revert tag", into(templateID, revert("v9")), ""},
+		{"unknown revert tag and a tag that is taken", into(templateID, tagged("v2"), revert("v9")), "Template base has the tag v2 already"},
+		{"a revert tag alone", into(templateID, tagged("v2"), func(ask *SaveAsk) { ask.RevertTag = "v2" }), "Template base has the tag v2 already"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inCloud(t, func(t *testing.T, c *cloud) {
+				o := c.started(c.join("one", 1))
+				id, err := c.SaveImage(t.Context(), asking(o, tc.edit))
+				if tc.message == "" {
+					if err != nil {
+						t.Fatal(err)
+					}
+					c.wantState(o.InstanceID, farm.Pushing)
+					r := c.wantSave(id, farm.SavePending, "")
+					if r.Request.NewTemplateName == "" && r.Request.TemplateID != templateID {
+						t.Errorf("goes to %s", r.Request.TemplateID)
+					}
+					return
+				}
+				if err == nil || err.Error() != tc.message {
+					t.Errorf("%v, want %q", err, tc.message)
+				}
+				c.wantState(o.InstanceID, farm.Started)
+				if n := c.tables.Saves.Len(); n != 0 {
+					t.Errorf("%d requests", n)
+				}
+			})
+		})
+	}
+}
+
+func TestRevertIsOrdered(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		edit func(*SaveAsk)
+		want *api.PushRevert
+	}{
+		{"none", func(ask *SaveAsk) { ask.RevertTag = "v2" }, nil},
+		{"latest", func(ask *SaveAsk) { ask.RevertBeforePush = true }, &api.PushRevert{}},
+		{"a tag", func(ask *SaveAsk) { ask.RevertBeforePush, ask.RevertTag = true, "v2" }, &api.PushRevert{Tag: "v2"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inCloud(t, func(t *testing.T, c *cloud) {
+				a := c.join("one", 1)
+				s := c.save(a, c.started(a), func(ask *SaveAsk) { ask.TemplateID, ask.NewTemplateName = templateID, "" }, tc.edit)
+				if d := cmp.Diff(tc.want, s.Save.Revert); d != "" || s.Save.TemplateID != templateID || s.Save.NewName != "" {
+					t.Errorf("order %+v, revert (-want +got):\n%s", s.Save, d)
+				}
+			})
+		})
+	}
+}
+
+// TestOnlyStartedCanBeSaved holds both tasks against every state that comes before
+// and after Started.
+func TestOnlyStartedCanBeSaved(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		id := c.mustStart(StartRequest{})[0]
+		o := a.take(api.OrderStart)
+		refused := func(state string) {
+			t.Helper()
+			_, saved := c.SaveImage(t.Context(), asking(o))
+			for verb, err := range map[string]error{"saved": saved, "restarted": c.Restart(t.Context(), id, farm.RestartOptions{})} {
+				want := "Instance " + id + " cannot be " + verb + ": it is " + state
+				if err == nil || !strings.HasPrefix(err.Error(), want) || farm.CodeOf(err) != farm.CodeRefused {
+					t.Errorf("%v, want %q", err, want)
+				}
+			}
+		}
+		refused("Scheduling")
+		a.say(o, api.PhasePulling)
+		refused("Pulling")
+		a.say(o, api.PhaseRunning)
+		s := c.save(a, o)
+		refused("being saved already")
+		a.say(o, api.PhaseRunning, at(s, api.TaskFailed))
+		if err := c.Restart(t.Context(), id, farm.RestartOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		refused("being restarted; try again")
+		a.say(o, api.PhaseStopped)
+		refused("Error")
+		if err := c.Terminate(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		refused("Terminating")
+	})
+}
+
+func TestNoTaskOnALostNode(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		o := c.started(a)
+		time.Sleep(2*time.Minute + 3*time.Second)
+		if _, err := c.SaveImage(t.Context(), asking(o)); err == nil || !strings.Contains(err.Error(), "its node one is offline") {
+			t.Errorf("a save on a lost node: %v", err)
+		}
+	})
+}
+
+func TestScriptThatCannotBeDecoded(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		o := c.started(a)
+		id, err := c.SaveImage(t.Context(), asking(o, func(ask *SaveAsk) { ask.BadScript = errBad{} }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := c.wantSave(id, farm.SaveError, "bad byte"); r.ErrorType != "base64.CorruptInputError" || !r.Request.Scripted {
+			t.Errorf("request = %+v", r)
+		}
+		c.wantState(o.InstanceID, farm.Started)
+		if orders := a.next(); len(orders) != 0 {
+			t.Errorf("orders = %+v", orders)
+		}
+	})
+}
+
+type errBad struct{}
+
+func (errBad) Error() string { return "bad byte" }

@@ -1,0 +1,177 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// work is an instance with the request of the save that it is in the middle of, as
+// they were read; save is nil when there is none.
+type work struct {
+	inst *farm.Instance
+	save *farm.SaveRequest
+
+	rev, saveRev int64
+}
+
+// worksOn says whether an instance, nil for none, works on a task.
+func worksOn(inst *farm.Instance, task string) bool {
+	return inst != nil && inst.Task != nil && inst.Task.ID == task
+}
+
+// taskEvents says what the last stages of a task mean for its instance.
+var taskEvents = map[farm.TaskKind]map[api.TaskStage]farm.InstanceEvent{
+	farm.TaskSave:    {api.TaskDone: farm.SaveDone, api.TaskFailed: farm.SaveFailed},
+	farm.TaskRestart: {api.TaskDone: farm.Restarted},
+}
+
+// follow takes over what a node says of the task it was ordered last. What it says
+// of an earlier one is history.
+func (w *work) follow(status api.TaskStatus, now time.Time) {
+	n := w.inst
+	if !worksOn(n, status.ID) {
+		return
+	}
+	task := n.Task
+	event, ends := taskEvents[task.Kind][status.Stage]
+	if ends {
+		n.State, _ = farm.NextInstance(n.State, event)
+	}
+	if ends || status.Stage == api.TaskFailed {
+		n.Task = nil
+	}
+	switch task.Kind {
+	case farm.TaskRestart:
+		restarted(n, task.Restart, status)
+	case farm.TaskSave:
+		if w.save != nil {
+			w.save = followed(w.save, event, status, now)
+		}
+	}
+}
+
+// restarted takes over what a restart that ended has changed.
+func restarted(n *farm.Instance, o *farm.RestartOptions, status api.TaskStatus) {
+	switch status.Stage {
+	case api.TaskFailed:
+		n.Message = "The restart failed: " + firstOf(tail(status.Message, maxMessage), "its node does not say why")
+	case api.TaskDone:
+		if o.USBDevice != nil {
+			n.Options.USBDevice = *o.USBDevice
+		}
+		if o.VNCPassword != nil {
+			n.Options.VNCPassword = *o.VNCPassword
+		}
+	}
+}
+
+// progressStep is the least progress of a push that is worth a write.
+const progressStep = 0.05
+
+// followed gives the request after a status of its task and the event that this is;
+// the same one when the status says nothing that is worth a write.
+func followed(s *farm.SaveRequest, event farm.InstanceEvent, status api.TaskStatus, now time.Time) *farm.SaveRequest {
+	n := *s
+	n.Status, _ = farm.NextSave(s.Status, event)
+	n.Updated = now
+	n.Stage, n.Progress = tail(string(status.Stage), maxStage), min(max(status.Progress, 0), 1)
+	if s.Script == nil && status.Script != nil {
+		n.Script = scriptOf(status.Script)
+		n.Script.Stdout, n.Script.Stderr = nil, nil
+		n.StdoutBytes, n.StderrBytes = min(len(status.Script.Stdout), maxSaveOutput), min(len(status.Script.Stderr), maxSaveOutput)
+	}
+	switch status.Stage {
+	case api.TaskDone:
+		n.Progress = 1
+		if status.Version != nil {
+			n.ContentID = tail(status.Version.ContentID, maxField)
+		}
+	case api.TaskFailed:
+		n.ErrorMessage, n.ErrorType = firstOf(tail(status.Message, maxMessage), "The node does not say why the save failed"), typeSave
+		if status.Code != 0 {
+			n.ErrorMessage, n.ErrorType, n.ErrorCode = scriptFailed, "", status.Code
+		}
+	}
+	if n.Status == s.Status && n.Stage == s.Stage && n.Script == s.Script && math.Abs(n.Progress-s.Progress) < progressStep {
+		return s
+	}
+	return &n
+}
+
+// maxStage bounds the word with which a node calls a stage.
+const maxStage = 64
+
+// settle ends the request when the instance, as it is now, does not work on it any more.
+func (w *work) settle(now time.Time) {
+	if w.save != nil && w.save.Status == farm.SavePending && !worksOn(w.inst, w.save.ID) {
+		w.save = failedSave(w.save, typeEnded, whyEnded(w.inst), now)
+	}
+}
+
+// whyEnded says why nobody works on a pending save any more; inst is nil when the
+// instance is gone.
+func whyEnded(inst *farm.Instance) string {
+	switch {
+	case inst == nil || inst.State == farm.Terminating || inst.State == farm.Terminated:
+		return "The instance was terminated before the save had ended"
+	case inst.State == farm.Failed:
+		return "The instance failed before the save had ended: " + firstOf(inst.Message, "its node does not say why")
+	default:
+		return fmt.Sprintf("The instance is %s and is not being saved any more", inst.State)
+	}
+}
+
+// failedSave gives the record of a save that ended in an error.
+func failedSave(s *farm.SaveRequest, kind, message string, now time.Time) *farm.SaveRequest {
+	n := *s
+	n.Status, _ = farm.NextSave(s.Status, farm.SaveFailed)
+	n.ErrorMessage, n.ErrorType, n.Updated = message, kind, now
+	return &n
+}
+
+// endSave ends a request whose instance, nil when there is none, does not work on it
+// any more. One that ended already stays as it is.
+func (c *Controller) endSave(ctx context.Context, id string, inst *farm.Instance) error {
+	_, err := store.Update(ctx, c.store, c.tables.Saves, id, func(s *farm.SaveRequest) (*farm.SaveRequest, error) {
+		w := work{inst: inst, save: s}
+		w.settle(c.now())
+		return w.save, nil
+	})
+	return err
+}
+
+// stages are the stages of a save in words.
+var stages = map[string]string{
+	"":                       "waiting for its node",
+	string(api.TaskAccepted): "about to begin",
+	string(api.TaskScript):   "its script runs",
+	string(api.TaskSaving):   "writing disks and state",
+	string(api.TaskTesting):  "testing the saved state",
+}
+
+// withStage gives an instance that is being saved with how far that is as message.
+func (c *Controller) withStage(inst *farm.Instance) *farm.Instance {
+	if inst.Task == nil {
+		return inst
+	}
+	s, _, ok := c.tables.Saves.Get(inst.Task.ID)
+	if !ok {
+		return inst
+	}
+	text := stages[s.Stage]
+	if s.Stage == string(api.TaskPushing) {
+		text = fmt.Sprintf("pushing %d %%", int(s.Progress*100))
+	}
+	if text == "" {
+		text = s.Stage
+	}
+	n := inst.Clone()
+	n.Message = "saving: " + text
+	return n
+}

@@ -1,0 +1,82 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+const (
+	keepSaves    = 24 * time.Hour // how long a request is kept after its end
+	maxSaves     = 20000          // requests, beyond which the oldest that ended go
+	keepLoose    = 10 * time.Minute
+	savesPerTick = 100 // removals in one tick, so that a flood of them holds nobody up
+)
+
+// tidySaves ends the requests that nobody works on any more, and removes what has
+// been kept long enough.
+func (c *Controller) tidySaves(ctx context.Context, now time.Time) error {
+	excess, removed := c.tables.Saves.Len()-maxSaves, 0
+	for _, s := range c.tables.Saves.All() {
+		switch {
+		case s.Status == farm.SavePending:
+			if err := c.tidySave(ctx, s); err != nil {
+				return err
+			}
+		case removed < savesPerTick && (removed < excess || now.Sub(s.Updated) >= keepSaves):
+			removed++
+			if err := c.store.Commit(ctx, store.Delete(c.tables.Saves, s.ID, store.Any)); err != nil {
+				return err
+			}
+		}
+	}
+	return c.tidyPieces(ctx, now)
+}
+
+// tidySave ends a pending request whose instance does not work on it. The tables are
+// not read at one moment: before a verdict the store itself is asked.
+func (c *Controller) tidySave(ctx context.Context, s *farm.SaveRequest) error {
+	id := s.Request.InstanceID
+	inst, _, _ := c.tables.Instances.Get(id)
+	if worksOn(inst, s.ID) {
+		return nil
+	}
+	inst, _, err := c.tables.Instances.GetLinearizable(ctx, id)
+	if err != nil {
+		return err
+	}
+	return c.endSave(ctx, s.ID, inst)
+}
+
+// tidyPieces removes the pieces that nobody needs: scripts of requests that have
+// ended, everything of requests that are gone, and the oldest output when there is
+// too much of it.
+func (c *Controller) tidyPieces(ctx context.Context, now time.Time) error {
+	excess := -maxAllOutput
+	for id, p := range c.tables.Pieces.All() {
+		if _, what := requestOf(id); what != pieceScript {
+			excess += len(p.Data)
+		}
+	}
+	for id, p := range c.tables.Pieces.All() {
+		request, what := requestOf(id)
+		s, _, ok := c.tables.Saves.Get(request)
+		script := what == pieceScript
+		switch {
+		case !ok && now.Sub(p.Made) >= keepLoose: // a request may come up to then
+		case ok && script && s.Status != farm.SavePending:
+		case !script && excess > 0:
+		default:
+			continue
+		}
+		if !script {
+			excess -= len(p.Data)
+		}
+		if err := c.store.Commit(ctx, store.Delete(c.tables.Pieces, id, store.Any)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

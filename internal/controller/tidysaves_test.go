@@ -1,0 +1,151 @@
+package controller
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+func TestSavesAreForgotten(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 2)
+		o, p := c.started(a), c.started(a)
+		s := c.save(a, o)
+		a.say(o, api.PhaseRunning, at(s, api.TaskFailed, func(ts *api.TaskStatus) { ts.Script = &api.ScriptStatus{Code: 1, Stdout: "out"} }))
+		open := c.save(a, p)
+		stay := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); a.contact() {
+				time.Sleep(time.Minute)
+			}
+		}
+		stay(24*time.Hour - 2*time.Minute)
+		c.wantSave(s.Task, farm.SaveError, "The node does not say why the save failed")
+		stay(4 * time.Minute)
+		if _, err := c.Save(t.Context(), s.Task); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("a day after its end: %v", err)
+		}
+		if n := c.tables.Pieces.Len(); n != 0 {
+			t.Errorf("%d pieces are left", n)
+		}
+		c.wantSave(open.Task, farm.SavePending, "")
+	})
+}
+
+func TestManySaves(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		for i := range maxSaves + 150 {
+			s := &farm.SaveRequest{ID: fmt.Sprintf("%08d", i), Status: farm.SaveIsDone, Updated: c.now()}
+			if err := c.store.Commit(t.Context(), store.Put(c.tables.Saves, s.ID, s, store.IfAbsent)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if list := c.Saves("", 1); c.tables.Saves.Len() != maxSaves || list[0].ID != "00000150" {
+			t.Errorf("%d requests are kept, the oldest is %s", c.tables.Saves.Len(), list[0].ID)
+		}
+		if page := c.Saves("00000200", 2); len(page) != 2 || page[0].ID != "00000201" {
+			t.Errorf("page = %+v", page)
+		}
+	})
+}
+
+// TestSavesAndInstancesAgree does random things to instances that are being saved.
+// Whatever happens, a request is pending exactly while its instance is Pushing and
+// works on it, and all of them end with their instances.
+func TestSavesAndInstancesAgree(t *testing.T) {
+	for seed := range uint64(25) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inCloud(t, func(t *testing.T, c *cloud) {
+				r := rand.New(rand.NewPCG(seed, 0))
+				a := c.join("one", 4)
+				var orders []api.Order
+				for range 4 {
+					orders = append(orders, c.started(a))
+				}
+				for range 60 {
+					c.shake(a, orders[r.IntN(len(orders))], r)
+					time.Sleep(1100 * time.Millisecond) // one round of the housekeeping
+					c.checkSaves()
+				}
+				for _, inst := range c.Instances() {
+					if err := c.Terminate(t.Context(), inst.ID); err != nil {
+						t.Fatal(err)
+					}
+				}
+				c.checkSaves()
+				for _, s := range c.Saves("", 1000) {
+					if s.Status == farm.SavePending {
+						t.Errorf("request %s is pending and its instance terminated", s.ID)
+					}
+				}
+			})
+		})
+	}
+}
+
+// shake does one random thing.
+func (c *cloud) shake(a *agent, o api.Order, r *rand.Rand) {
+	inst, _, _ := c.tables.Instances.Get(o.InstanceID)
+	task := api.Order{Task: "none"}
+	if inst != nil && inst.Task != nil {
+		task.Task = inst.Task.ID
+	}
+	stages := []api.TaskStage{api.TaskAccepted, api.TaskScript, api.TaskPushing, api.TaskPushing, api.TaskFailed, api.TaskFailed, api.TaskDone}
+	phases := []api.Phase{api.PhaseRunning, api.PhaseRunning, api.PhaseRunning, api.PhaseStopped, api.PhaseVanished, api.PhaseTerminated}
+	switch what := r.IntN(14); what {
+	case 0, 1, 2, 3, 4:
+		_, _ = c.SaveImage(c.t.Context(), asking(o)) // refused in most states
+	case 5:
+		_ = c.Restart(c.t.Context(), o.InstanceID, farm.RestartOptions{})
+	case 6, 7, 8, 9:
+		a.say(o, phases[r.IntN(len(phases)-1-what%3)], at(task, stages[r.IntN(len(stages))]))
+	case 10:
+		if r.IntN(4) == 0 {
+			_ = c.Terminate(c.t.Context(), o.InstanceID)
+		}
+	case 11:
+		c.restart()
+		a.contact()
+	case 12:
+		if r.IntN(4) == 0 {
+			time.Sleep(3 * time.Minute)
+		}
+		a.contact()
+	case 13:
+		if r.IntN(10) == 0 {
+			time.Sleep(6 * time.Minute)
+			a.contact()
+		}
+	}
+}
+
+// checkSaves holds the requests against the instances.
+func (c *cloud) checkSaves() {
+	c.t.Helper()
+	synctest.Wait()
+	working := map[string]bool{}
+	for _, inst := range c.tables.Instances.All() {
+		if (inst.State == farm.Pushing) != (inst.Task != nil && inst.Task.Kind == farm.TaskSave) {
+			c.t.Fatalf("instance %s is %s with task %+v", inst.ID, inst.State, inst.Task)
+		}
+		if inst.State == farm.Pushing {
+			working[inst.Task.ID] = true
+		}
+	}
+	for id, s := range c.tables.Saves.All() {
+		if (s.Status == farm.SavePending) != working[id] {
+			c.t.Fatalf("request %s is %s, its instance works on it: %v", id, s.Status, working[id])
+		}
+		delete(working, id)
+	}
+	if len(working) > 0 {
+		c.t.Fatalf("instances work on %v, of which there are no requests", working)
+	}
+}

@@ -1,0 +1,152 @@
+package controllerrest
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// Limits of a save request, in bytes; those of the registry.
+const (
+	maxSaveTag     = 255
+	maxDescription = 4096
+)
+
+func (s *server) saveImage(r *rest.Request) (any, error) {
+	ask := saveAsk(r.Params)
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	id, err := s.c.SaveImage(r.Context(), ask)
+	if err != nil {
+		return nil, err
+	}
+	return api.SaveImageAnswer{RequestID: id}, nil
+}
+
+// saveAsk reads the parameters of a save.
+func saveAsk(p *rest.Params) controller.SaveAsk {
+	ask := controller.SaveAsk{SaveOptions: farm.SaveOptions{
+		InstanceID:            p.Required("id"),
+		Tag:                   p.Text("tag", maxSaveTag),
+		NewTemplateName:       p.Text("new_template_name", maxName),
+		TemplateID:            p.String("target_vm_id"),
+		Description:           p.String("description"),
+		Suspend:               p.Bool("suspend", true),
+		RevertBeforePush:      p.Bool("revert_before_push", false),
+		RevertTag:             p.Text("revert_tag", maxTag),
+		SanityTest:            p.Bool("do_suspend_sanity_test", false),
+		CancelOnScriptFailure: p.Bool("cancel_on_script_failure", false),
+	}}
+	ask.Script, ask.BadScript = saveScript(p)
+	switch blank := strings.TrimSpace(ask.NewTemplateName) == ""; {
+	case strings.TrimSpace(ask.Tag) == "":
+		p.Fail("tag", "is required")
+	case blank && ask.NewTemplateName != "":
+		p.Fail("new_template_name", "is nothing but spaces")
+	case blank && ask.TemplateID == "":
+		p.Fail("new_template_name", "is required unless target_vm_id is given")
+	case len(ask.Description) > maxDescription:
+		p.Fail("description", "must have at most %d bytes", maxDescription)
+	case ask.RevertBeforePush && ask.TemplateID == "":
+		p.Fail("revert_before_push", "needs target_vm_id")
+	case ask.SanityTest && !ask.Suspend:
+		p.Fail("do_suspend_sanity_test", "needs suspend to be true")
+	}
+	return ask
+}
+
+// saveScript reads the script of a save. One that cannot be decoded is accepted: its
+// request ends at once and says so.
+func saveScript(p *rest.Params) (script []byte, bad error) {
+	if script, bad = decode(p.String("script")); bad != nil {
+		return nil, bad
+	}
+	if len(script) > maxScript {
+		p.Fail("script", "must have at most %d bytes when decoded", maxScript)
+	}
+	return script, nil
+}
+
+func (s *server) listImages(r *rest.Request) (any, error) {
+	p := r.Params
+	id, after, limit := p.String("id"), strings.ToLower(p.String("after")), p.Int("limit", math.MaxInt, 1, maxPage)
+	if after != "" && uuid.Validate(after) != nil {
+		p.Fail("after", "must be the id of a save request")
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	if id != "" {
+		save, err := s.c.Save(r.Context(), id)
+		if err != nil {
+			return nil, err
+		}
+		return image(save), nil
+	}
+	saves := s.c.Saves(after, limit)
+	list := make([]api.SaveImage, len(saves))
+	for i, save := range saves {
+		list[i] = image(save)
+	}
+	return list, nil
+}
+
+// redacted stands for a script: scripts carry secrets.
+const redacted = "[redacted]"
+
+// image gives the shape of a save request that clients read.
+func image(s *farm.SaveRequest) api.SaveImage {
+	o := s.Request
+	out := api.SaveImage{
+		ID: s.ID, Status: string(s.Status), Error: imageError(s),
+		Request: api.SaveImageRequest{
+			RequestID: s.ID, Priority: controller.DefaultPriority, Timestamp: s.Created, ReserveExpiryTimestamp: time.Time{},
+			RegistryAddr: s.Registry, VMID: s.VMUUID, InstanceID: o.InstanceID, NodeID: s.NodeID,
+			TemplateID: o.TemplateID, NewTemplateName: o.NewTemplateName, Tag: o.Tag, Description: o.Description,
+			Suspend: o.Suspend, DoSuspendTest: o.SanityTest, RevertBeforePush: o.RevertBeforePush, RevertTag: o.RevertTag,
+			CancelOnScriptFailure: o.CancelOnScriptFailure,
+		},
+	}
+	if o.Scripted {
+		out.Request.Script = redacted
+	}
+	if s.Script != nil {
+		out.ScriptResult = scriptResult(s.Script)
+	}
+	return out
+}
+
+func imageError(s *farm.SaveRequest) *api.SaveImageError {
+	if s.Status != farm.SaveError {
+		return nil
+	}
+	e := &api.SaveImageError{Message: s.ErrorMessage, Type: s.ErrorType}
+	if s.ErrorCode != 0 {
+		e.Code = &s.ErrorCode
+	}
+	return e
+}
+
+func (s *server) restartVM(r *rest.Request) (any, error) {
+	p := r.Params
+	id := p.Required("instance_id")
+	var o farm.RestartOptions
+	if device := p.Text("usb_device", maxName); device != "" {
+		o.USBDevice = &device
+	}
+	if password := vncPassword(p); password != "" {
+		o.VNCPassword = &password
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	return nil, s.c.Restart(r.Context(), id, o)
+}

@@ -1,0 +1,91 @@
+package controllerrest
+
+import (
+	"regexp"
+	"strconv"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// Limits of what a start changes of the template's machine.
+const (
+	maxVCPU        = 512
+	minVRAM        = 64       // MB
+	maxVRAM        = 16 << 20 // MB
+	maxDisk        = 64 << 40 // bytes
+	maxVNCPassword = 8
+)
+
+var (
+	macAddress = regexp.MustCompile(`^[0-9A-F]{2}(:[0-9A-F]{2}){5}$`)
+	diskSize   = regexp.MustCompile(`^([1-9][0-9]{0,12})([TGMK])$`)
+)
+
+// unitOf gives the bytes of the units of a disk's size.
+var unitOf = map[string]int64{"T": 1 << 40, "G": 1 << 30, "M": 1 << 20, "K": 1 << 10}
+
+// machine reads the parameters that change the VM itself. Those that are refused
+// later are held to their form too.
+func machine(p *rest.Params, o *farm.StartOptions) {
+	o.CPUs = p.Int("vcpu", 0, 1, maxVCPU)
+	o.MemoryMB = p.Int("vram", 0, minVRAM, maxVRAM)
+	o.Video = p.OneOf("video_controller", "fbuf", "pg")
+	o.NetworkMode = p.OneOf("network_mode", "shared", "nat", "host", "bridge", "disconnected")
+	o.NetworkLocal = p.OneOf("network_local", "forceOn", "forceOff")
+	o.HardwareSerial = p.Text("hw_serial", maxName)
+	o.HardwareUUID = hardwareUUID(p)
+	o.USBDevice = p.Text("usb_device", maxName)
+	o.VNCPassword = vncPassword(p)
+	o.DiskBytes, o.KeepFileSystem = disk(p)
+	p.OneOf("hvapic", "forceOn", "forceOff")
+	p.OneOf("csr_active_config", "forceOn")
+	p.Text("group", maxName)
+	p.Int("vlan_tag", 0, 1, 4094)
+	if mac := p.String("mac_address"); mac != "" && !macAddress.MatchString(mac) {
+		p.Fail("mac_address", "must be six pairs of capital hexadecimal digits with colons between them")
+	}
+}
+
+func hardwareUUID(p *rest.Params) string {
+	id := p.String("hw_uuid")
+	if id != "" && (uuid.Validate(id) != nil || len(id) != len(uuid.Nil.String())) {
+		p.Fail("hw_uuid", "must be a UUID such as 11111111-2222-4333-8444-555555555555")
+	}
+	return id
+}
+
+// vncPassword reads a password; VNC itself keeps no more than its first eight bytes,
+// and a longer one would seem stronger than it is.
+func vncPassword(p *rest.Params) string {
+	password := p.Text("vnc_password", maxName)
+	if len(password) > maxVNCPassword {
+		p.Fail("vnc_password", "must have 1 to %d bytes, since VNC keeps no more of a password", maxVNCPassword)
+	}
+	return password
+}
+
+// disk reads the size that the first disk grows to, in bytes.
+func disk(p *rest.Params) (size int64, keepFileSystem bool) {
+	given := p.Object("disk")
+	if given == nil {
+		return 0, false
+	}
+	keepFileSystem = given.Bool("skip_container_resize", false)
+	text := given.Required("size")
+	if m := diskSize.FindStringSubmatch(text); m != nil {
+		n, _ := strconv.ParseInt(m[1], 10, 64) // at most 13 digits
+		if n <= maxDisk/unitOf[m[2]] {
+			size = n * unitOf[m[2]]
+		}
+	}
+	if text != "" && size == 0 {
+		given.Fail("size", "must be a number followed by T, G, M or K, and at most 64T")
+	}
+	if err := given.Err(); err != nil {
+		p.Fail("disk", "%s", err)
+	}
+	return size, keepFileSystem
+}
