@@ -76,6 +76,7 @@ type report struct {
 	Load       string     `json:"load"` // averages before the run
 	Hypervisor hypervisor `json:"hypervisor"`
 	Rows       []*figure  `json:"rows"`
+	Starts     []interval `json:"starts"` // of the pairs, in their order
 	Passed     int        `json:"passed"`
 	Failed     int        `json:"failed"`
 	Skipped    int        `json:"skipped"`
@@ -88,8 +89,18 @@ type hypervisor struct {
 	Accelerator string `json:"accelerator"`
 }
 
+// interval is how the time of one start was spent, in milliseconds.
+type interval struct {
+	Pair   int     `json:"pair"`
+	Tag    string  `json:"tag"`
+	Whole  float64 `json:"whole_ms"`       // from POST sent until Started seen
+	Before float64 `json:"before_qemu_ms"` // until QEMU was started
+	Boot   float64 `json:"boot_ms"`        // until the guest's agent had opened its port
+	After  float64 `json:"after_ready_ms"` // until Started was seen
+}
+
 func newReport(o options) *report {
-	r := &report{Began: time.Now().UTC(), Pairs: o.pairs}
+	r := &report{Began: time.Now().UTC(), Pairs: o.pairs, Starts: []interval{}}
 	for _, x := range rows {
 		r.Rows = append(r.Rows, &figure{
 			Name: x.name, What: x.what, How: x.how, Unit: x.unit, Target: x.target,
@@ -123,6 +134,11 @@ func (r *report) wants(names ...string) bool {
 func (r *report) add(name string, value float64) {
 	f := r.figure(name)
 	f.Samples = append(f.Samples, value)
+}
+
+// note keeps how the time of a start was spent.
+func (r *report) note(pair int, tag string, s start) {
+	r.Starts = append(r.Starts, interval{pair, tag, ms(s.whole), ms(s.before), ms(s.boot), ms(s.after)})
 }
 
 // spoil says why rows cannot be measured; the first reason counts.

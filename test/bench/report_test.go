@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // all gives options with every row.
@@ -108,6 +109,7 @@ func TestLines(t *testing.T) {
 func TestWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
 	r := whole(t)
+	r.note(2, coldTag, start{whole: 5 * time.Second, before: time.Second, boot: 3 * time.Second, after: time.Second})
 	r.judge()
 	if err := r.write(path); err != nil {
 		t.Fatal(err)
@@ -119,6 +121,9 @@ func TestWrite(t *testing.T) {
 	var back report
 	if err := json.Unmarshal(raw, &back); err != nil || len(back.Rows) != len(rows) || back.Passed != 4 {
 		t.Errorf("read back %+v, %v", back, err)
+	}
+	if want := (interval{2, coldTag, 5000, 1000, 3000, 1000}); len(back.Starts) != 1 || back.Starts[0] != want {
+		t.Errorf("the starts are %v", back.Starts)
 	}
 	if f := back.Rows[0]; f.Name != rowOverhead || f.Value != 150 || f.Target != 150 || !f.OK || len(f.Samples) != minPairs {
 		t.Errorf("the first row is %+v", f)

@@ -112,25 +112,34 @@ func (s start) String() string {
 		ms(s.whole), ms(s.own()), ms(s.before), ms(s.after))
 }
 
-// start starts one instance and waits until it is Started. An instance that was made
-// is named also beside an error.
-func (s *stage) start(ctx context.Context, tag string) (st start, err error) {
+// start starts one instance and waits until it is Started. An instance whose start
+// fails is ended.
+func (s *stage) start(ctx context.Context, tag string) (start, error) {
 	began := time.Now()
 	ids, err := s.create(ctx, tag, 1)
 	if err != nil {
-		return st, err
+		return start{}, err
 	}
-	st.id = ids[0]
+	st, err := s.timed(ctx, ids[0], began)
+	if err != nil {
+		return start{}, errors.Join(fmt.Errorf("start of %s: %w", tag, err), s.end(ctx, ids[0]))
+	}
+	return st, nil
+}
+
+// timed waits until an instance is Started and says how the time was spent.
+func (s *stage) timed(ctx context.Context, id string, began time.Time) (start, error) {
+	st := start{id: id}
 	var inst api.Instance
-	err = s.await(ctx, startLimit, look, "the instance to start", func() (started bool, err error) {
-		inst, started, err = s.started(ctx, st.id)
+	err := s.await(ctx, startLimit, look, "the instance to start", func() (started bool, err error) {
+		inst, started, err = s.started(ctx, id)
 		return started, err
 	})
 	seen := time.Now()
 	if err != nil {
-		return st, fmt.Errorf("start of %s: %w", tag, err)
+		return st, err
 	}
-	events, err := eventsOf(s.node.Log, st.id)
+	events, err := eventsOf(s.node.Log, id)
 	if err != nil {
 		return st, err
 	}
@@ -193,11 +202,8 @@ func (s *stage) gone(ctx context.Context, id string) (bool, error) {
 	return inst.InstanceState == "Terminated", err
 }
 
-// end terminates an instance, if there is one, and waits until it is gone.
+// end terminates an instance and waits until it is gone.
 func (s *stage) end(ctx context.Context, id string) error {
-	if id == "" {
-		return nil
-	}
 	err := s.client.Send(ctx, http.MethodDelete, "/api/v1/vm", map[string]string{"id": id}, nil)
 	if err != nil && !errors.Is(err, rig.Refusal("Not found")) {
 		return err

@@ -159,12 +159,14 @@ func (b *bench) pair(ctx context.Context, s *stage, i int) error {
 	}
 	cold, resumed := starts[0], starts[1]
 	b.add(rowOverhead, ms(cold.own()))
+	b.note(i+1, coldTag, cold)
 	if resumed.id == "" {
 		b.say("pair %d: cold %s", i+1, cold)
 		return nil
 	}
 	ratio := float64(resumed.whole) / float64(cold.whole)
 	b.add(rowResume, ratio)
+	b.note(i+1, suspendedTag, resumed)
 	b.say("pair %d: cold %s; suspended %s; ratio %.2f", i+1, cold, resumed, ratio)
 	return nil
 }
@@ -172,8 +174,11 @@ func (b *bench) pair(ctx context.Context, s *stage, i int) error {
 // cold starts v1, and ends it by a save when the pause of saves is measured.
 func (b *bench) cold(ctx context.Context, s *stage, i int) (start, error) {
 	st, err := s.start(ctx, coldTag)
-	if err != nil || !b.wants(rowPause) {
-		return st, errors.Join(err, s.end(ctx, st.id))
+	if err != nil {
+		return st, err
+	}
+	if !b.wants(rowPause) {
+		return st, s.end(ctx, st.id)
 	}
 	pause, err := s.save(ctx, st.id, fmt.Sprintf("pair%d", i+1), work)
 	if err != nil {
