@@ -39,6 +39,11 @@ type Options struct {
 	// RequireIsolation refuses to start a VM that could reach what listens on
 	// this host. Without it, such VMs are started and the log warns of them.
 	RequireIsolation bool
+	// CgroupParent is a directory of a cgroup v2 tree in which each VM gets a
+	// group. By default it is one of our own at the top of the host's tree, which
+	// takes root. One that is named must be delegated: this process may write to
+	// it and to what it shares with its own group, and no process is in it.
+	CgroupParent string
 	// Binary is the QEMU program, by default qemu-system-x86_64.
 	Binary string
 	// Accelerator overrides the probe: "kvm", "hvf" or "tcg".
@@ -53,6 +58,8 @@ type Options struct {
 
 	nft        string        // program of nftables; "" = looked for
 	guardEvery time.Duration // how often the firewall's rules are put back; 0 = 30 s
+
+	weakCgroups bool // make groups also where they cannot have limits
 }
 
 // Driver is the QEMU driver of one directory. Close lets go of it.
@@ -64,6 +71,7 @@ type Driver struct {
 
 	firewall  *firewall // nil where there can be none
 	unguarded error     // and why that is so
+	groups    *cgroups  // nil where there can be none
 
 	quit  context.Context // ends with Close
 	close context.CancelFunc
@@ -120,7 +128,7 @@ func (d *Driver) open(ctx context.Context) (err error) {
 	if d.host, err = d.probe(ctx); err != nil {
 		return err
 	}
-	d.isolate(ctx)
+	d.confine(ctx)
 	return d.adoptAll(ctx)
 }
 

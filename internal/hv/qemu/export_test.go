@@ -13,3 +13,6 @@ func (o *Options) GuardEvery(t time.Duration) { o.guardEvery = t }
 
 // Firewall has the rules loaded by a program that is not nft.
 func (o *Options) Firewall(program string) { o.nft = program }
+
+// WeakCgroups makes groups also where they cannot have limits.
+func (o *Options) WeakCgroups() { o.weakCgroups = true }

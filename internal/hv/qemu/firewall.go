@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/buildyard/buildyard/internal/hv"
 )
 
 // nftTime is the most that loading the rules may take.
@@ -118,67 +116,4 @@ func resolvers(conf []byte) []netip.Addr {
 		}
 	}
 	return out
-}
-
-// isolate puts the rules in place when the driver is opened. A host without
-// them lacks hv.CanIsolate, and its log says why.
-func (d *Driver) isolate(ctx context.Context) {
-	f, err := newFirewall(d)
-	if err == nil {
-		err = f.load(ctx)
-	}
-	if err != nil {
-		d.unguarded = err
-		d.log.WarnContext(ctx, "guests can reach every service that listens on this node, those on its loopback address too",
-			"why", err, "do", "mend that, or let only guests run here that you trust")
-		return
-	}
-	d.firewall = f
-	d.able(hv.CanIsolate)
-	d.watch.Go(func() { d.guard(d.quit) })
-}
-
-// isolated makes sure of the rules before a VM is started.
-func (d *Driver) isolated(ctx context.Context) error {
-	err := d.unguarded
-	if d.firewall != nil {
-		if err = d.firewall.load(ctx); err != nil {
-			d.log.WarnContext(ctx, "the rules that keep guests off this node cannot be put in place", "why", err)
-		}
-	}
-	if err != nil && d.opt.RequireIsolation {
-		return fmt.Errorf("guests cannot be kept off the services of this node, which its settings ask for: %w", err)
-	}
-	return nil
-}
-
-// guard puts the rules back while VMs run: whoever loads a firewall of his own
-// may flush ours.
-func (d *Driver) guard(ctx context.Context) {
-	t := time.NewTicker(d.opt.guardEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		if !d.anyRuns() {
-			continue
-		}
-		if err := d.firewall.load(ctx); err != nil && ctx.Err() == nil {
-			d.log.WarnContext(ctx, "the rules that keep guests off this node cannot be put in place", "why", err)
-		}
-	}
-}
-
-func (d *Driver) anyRuns() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, m := range d.machines {
-		if m.current() != nil {
-			return true
-		}
-	}
-	return false
 }

@@ -224,6 +224,9 @@ func (r *run) ended(exited <-chan string) {
 	if lock, err := lockWithin(context.Background(), r.m.dir, lockGrace); err == nil {
 		_ = lock.Close() // its last thread is gone too
 	}
+	if why := r.m.d.groups.leave(r.m.id); why != "" {
+		cause = why
+	}
 	r.m.finish(r, cause)
 	close(r.gone)
 }

@@ -159,6 +159,11 @@ func (m *machine) exec(l launch, files inherited, log *os.File) (*run, error) {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env, cmd.Dir = toolEnv(), "/"
 	cmd.SysProcAttr = m.d.attributes()
+	release, err := m.d.groups.place(cmd.SysProcAttr, l.spec)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start QEMU: %w", err)
 	}

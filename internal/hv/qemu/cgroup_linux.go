@@ -1,0 +1,214 @@
+package qemu
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+const (
+	cgroupTree = "/sys/fs/cgroup"  // where systems with nothing but cgroup v2 have it
+	cgroupName = "buildyard.slice" // ours, beside those of the system's services
+
+	// What QEMU takes beside the guest's memory. Seen were 32 MiB, and under TCG
+	// its cache of translated code too, which grows to 1 GiB.
+	memoryBeside    = 256 << 20
+	memoryBesideTCG = memoryBeside + 1<<30
+	// Threads beside those of the virtual CPUs: up to 64 for the disks. Seen were 8.
+	threadsBeside = 128
+	// weightPerCPU is a share of the host's time; a group is born with 100.
+	weightPerCPU = 100
+)
+
+// controllers hold a VM to its share. Without the needed ones a group would
+// be no limit.
+var controllers = []struct {
+	name   string
+	needed bool
+}{{"memory", true}, {"pids", true}, {"cpu", false}}
+
+// cgroups makes a cgroup for each VM of a driver. They are the kernel's: they
+// outlive the agent, as QEMU does. A nil one makes none.
+type cgroups struct {
+	dir    string // of this driver; each child is a VM's
+	beside int64  // memory beside the guest's, in bytes
+	weak   bool   // makes do without limits
+}
+
+// openCgroups prepares the groups of a driver, and removes those in which no VM
+// runs any more; or says why there can be none.
+func openCgroups(opt Options, accelerator string) (*cgroups, error) {
+	parent := opt.CgroupParent
+	if parent == "" && os.Geteuid() != 0 {
+		return nil, errors.New("only root can make cgroups at the top of the host's tree; name one that was delegated")
+	}
+	if parent == "" {
+		parent = filepath.Join(cgroupTree, cgroupName)
+	}
+	var fstype unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(parent), &fstype); err != nil || fstype.Type != unix.CGROUP2_SUPER_MAGIC {
+		return nil, fmt.Errorf("%s is no tree of cgroup v2 alone; boot the host with systemd.unified_cgroup_hierarchy=1", filepath.Dir(parent))
+	}
+	sum := sha256.Sum256([]byte(opt.Dir))
+	g := &cgroups{dir: filepath.Join(parent, fmt.Sprintf("vms-%x", sum[:6])), beside: memoryBeside, weak: opt.weakCgroups}
+	if accelerator == "tcg" {
+		g.beside = memoryBesideTCG
+	}
+	if opt.CgroupParent == "" { // a delegated one has its controllers from whoever delegates
+		if err := g.enable(cgroupTree); err != nil {
+			return nil, err
+		}
+	}
+	for _, dir := range []string{parent, g.dir} {
+		if err := makeGroup(dir); err != nil {
+			return nil, err
+		}
+		if err := g.enable(dir); err != nil {
+			return nil, err
+		}
+	}
+	return g, g.sweep()
+}
+
+// enable gives the children of a group their controllers.
+func (g *cgroups) enable(dir string) error {
+	for _, c := range controllers {
+		if err := setLimit(dir, "cgroup.subtree_control", "+"+c.name); err != nil && c.needed && !g.weak {
+			return fmt.Errorf("the cgroup controller %q cannot be had: %w", c.name, err)
+		}
+	}
+	return nil
+}
+
+// sweep removes the groups of VMs that ended while no agent was watching. The
+// kernel refuses for those that run.
+func (g *cgroups) sweep() error {
+	entries, err := os.ReadDir(g.dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			_ = os.Remove(filepath.Join(g.dir, e.Name()))
+		}
+	}
+	return err
+}
+
+// try starts a program in a group: not every host that shows groups lets us.
+func (g *cgroups) try(ctx context.Context, d *Driver) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, d.opt.Binary, "-version")
+	cmd.Env, cmd.Dir, cmd.SysProcAttr = toolEnv(), "/", d.attributes()
+	release, err := g.place(cmd.SysProcAttr, hv.Spec{ID: ".try", CPUs: 1}) // no VM has this id
+	if err != nil {
+		return err
+	}
+	defer release()
+	return cmd.Run()
+}
+
+// limits are the files of a VM's group, and what is written to them.
+func (g *cgroups) limits(s hv.Spec) []groupFile {
+	memory := strconv.FormatInt(int64(s.MemoryMB)<<20+g.beside, 10)
+	return []groupFile{
+		{"memory.max", memory, !g.weak},
+		{"memory.swap.max", memory, false}, // is there only where there is swap
+		{"pids.max", strconv.Itoa(threadsBeside + 2*s.CPUs), !g.weak},
+		{"cpu.weight", strconv.Itoa(min(weightPerCPU*s.CPUs, 10000)), false},
+	}
+}
+
+// groupFile is one of them.
+type groupFile struct {
+	file, value string
+	needed      bool
+}
+
+// place makes the group of a VM and has a process be born in it. release is
+// called when that was started, or could not be.
+func (g *cgroups) place(attr *syscall.SysProcAttr, s hv.Spec) (release func(), err error) {
+	if g == nil {
+		return func() {}, nil
+	}
+	dir := g.of(s.ID)
+	_ = os.Remove(dir) // its counters begin anew
+	if err := makeGroup(dir); err != nil {
+		return nil, err
+	}
+	for _, l := range g.limits(s) {
+		if err := setLimit(dir, l.file, l.value); err != nil && l.needed {
+			_ = os.Remove(dir)
+			return nil, fmt.Errorf("limit the VM: %w", err)
+		}
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("limit the VM: %w", err)
+	}
+	attr.UseCgroupFD, attr.CgroupFD = true, int(f.Fd())
+	return func() {
+		_ = f.Close()
+		_ = os.Remove(dir) // refused while a process is in it
+	}, nil
+}
+
+// leave removes the group of a VM that has ended. It answers why, if the reason
+// was the group's limit.
+func (g *cgroups) leave(id string) string {
+	if g == nil {
+		return ""
+	}
+	why := ""
+	if b, err := os.ReadFile(filepath.Join(g.of(id), "memory.events")); err == nil && killed(b) {
+		why = "QEMU took more memory than its VM may have, and the host's kernel ended it"
+	}
+	for range 100 { // a process may be in it for a moment after its end
+		if err := os.Remove(g.of(id)); !errors.Is(err, syscall.EBUSY) {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return why
+}
+
+// of answers the directory of a VM's group. No file of a group begins with "vm-".
+func (g *cgroups) of(id string) string { return filepath.Join(g.dir, "vm-"+id) }
+
+// killed says whether memory.events counts a process that was killed.
+func killed(events []byte) bool {
+	for line := range strings.Lines(string(events)) {
+		if name, count, _ := strings.Cut(strings.TrimSpace(line), " "); name == "oom_kill" {
+			return count != "0"
+		}
+	}
+	return false
+}
+
+func makeGroup(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make a cgroup: %w", err)
+	}
+	return nil
+}
+
+// setLimit writes a file of a group; the kernel has made it.
+func setLimit(dir, name, value string) error {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}

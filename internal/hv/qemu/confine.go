@@ -1,0 +1,95 @@
+package qemu
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// confine finds out how far this host can hold guests off and down. What it
+// cannot do is missing from the driver's abilities, and the log says why.
+func (d *Driver) confine(ctx context.Context) {
+	d.isolate(ctx)
+	d.limit(ctx)
+}
+
+// isolate puts the firewall's rules in place.
+func (d *Driver) isolate(ctx context.Context) {
+	f, err := newFirewall(d)
+	if err == nil {
+		err = f.load(ctx)
+	}
+	if err != nil {
+		d.unguarded = err
+		d.log.WarnContext(ctx, "guests can reach every service that listens on this node, those on its loopback address too",
+			"why", err, "do", "mend that, or let only guests run here that you trust")
+		return
+	}
+	d.firewall = f
+	d.able(hv.CanIsolate)
+	d.watch.Go(func() { d.guard(d.quit) })
+}
+
+// limit prepares the cgroups of the VMs.
+func (d *Driver) limit(ctx context.Context) {
+	g, err := openCgroups(d.opt, d.host.Accelerator)
+	if err == nil {
+		err = g.try(ctx, d)
+	}
+	if err != nil {
+		d.log.WarnContext(ctx, "VMs are not held to their share of this node's memory, threads and CPUs",
+			"why", err, "do", "mend that, or let only guests run here that you trust")
+		return
+	}
+	d.groups = g
+	if !d.opt.weakCgroups {
+		d.able(hv.CanLimit)
+	}
+}
+
+// isolated makes sure of the rules before a VM is started.
+func (d *Driver) isolated(ctx context.Context) error {
+	err := d.unguarded
+	if d.firewall != nil {
+		if err = d.firewall.load(ctx); err != nil {
+			d.log.WarnContext(ctx, "the rules that keep guests off this node cannot be put in place", "why", err)
+		}
+	}
+	if err != nil && d.opt.RequireIsolation {
+		return fmt.Errorf("guests cannot be kept off the services of this node, which its settings ask for: %w", err)
+	}
+	return nil
+}
+
+// guard puts the rules back while VMs run: whoever loads a firewall of his own
+// may flush ours.
+func (d *Driver) guard(ctx context.Context) {
+	t := time.NewTicker(d.opt.guardEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if !d.anyRuns() {
+			continue
+		}
+		if err := d.firewall.load(ctx); err != nil && ctx.Err() == nil {
+			d.log.WarnContext(ctx, "the rules that keep guests off this node cannot be put in place", "why", err)
+		}
+	}
+}
+
+func (d *Driver) anyRuns() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, m := range d.machines {
+		if m.current() != nil {
+			return true
+		}
+	}
+	return false
+}
