@@ -24,6 +24,8 @@ type PushOptions struct {
 	// Files are filled in from Files, and its ResumeKey, when empty, from host, paths, sizes and times.
 	Request api.PushRequest
 	Files   []PushFile
+	// Roots, when not nil, is given the root of each file's layer, by the file's name.
+	Roots map[string]string
 	// Workers is the number of goroutines that compress; 0 means one for each processor, at most 4.
 	Workers int
 	// Progress is called at most four times a second and once at the end, from one goroutine at a
@@ -47,6 +49,9 @@ type PullOptions struct {
 	// "config.json" and, when there is one, "nvram". What an interrupted pull of the same version
 	// left there is gone on with.
 	Dir string
+	// Have names files of this host by the root of their layer: whole ones that nobody changes any more. What
+	// the version has in common with them is linked and not moved.
+	Have map[string]string
 	// Progress is called at most four times a second and once at the end, from one goroutine at a time.
 	Progress func(Progress)
 }
@@ -61,4 +66,5 @@ const (
 type PullResult struct {
 	Manifest api.PullManifest
 	Bytes    int64 // bytes of layer files that were moved
+	Linked   int   // files that were here already
 }

@@ -39,13 +39,13 @@ func (c *Client) Pull(ctx context.Context, o PullOptions) (PullResult, error) {
 	if err != nil {
 		return PullResult{}, fmt.Errorf("pull: %w", err)
 	}
-	p := &pull{c: c, dir: root}
+	p := &pull{c: c, dir: root, have: o.Have}
 	bytes, err := p.run(ctx, m, o.Progress)
 	err = errors.Join(err, p.close(), root.Close())
 	if err != nil {
 		return PullResult{}, fmt.Errorf("pull %s %s: %w", m.Name, m.Version.Tag, err)
 	}
-	return PullResult{Manifest: m, Bytes: bytes}, nil
+	return PullResult{Manifest: m, Bytes: bytes, Linked: p.linked}, nil
 }
 
 // checkManifest refuses names that could do harm in a folder, and forms that this client cannot build.
@@ -65,10 +65,12 @@ func checkManifest(m api.PullManifest) error {
 
 // pull is one call of Pull.
 type pull struct {
-	c     *Client
-	dir   *os.Root
-	files []*target
-	meter *meter
+	c      *Client
+	dir    *os.Root
+	have   map[string]string // root of a layer -> file of this host
+	linked int
+	files  []*target // what is to be moved
+	meter  *meter
 }
 
 func (p *pull) close() error {
@@ -83,6 +85,10 @@ func (p *pull) close() error {
 func (p *pull) run(ctx context.Context, m api.PullManifest, progress func(Progress)) (int64, error) {
 	var total int64
 	for _, f := range m.Files {
+		if p.link(f) {
+			p.linked++
+			continue
+		}
 		t, err := p.open(ctx, f)
 		if err != nil {
 			return 0, err

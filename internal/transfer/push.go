@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -116,6 +117,9 @@ func (p *push) round(ctx context.Context) (api.PushResult, error) {
 		out: &result, repeatable: true, timeout: commitTimeout,
 	})
 	p.meter.finish()
+	if err == nil && p.o.Roots != nil {
+		maps.Copy(p.o.Roots, roots)
+	}
 	return result, err
 }
 

@@ -19,7 +19,9 @@ var errTransient = errors.New("the transfer was cut or damaged")
 // errIdle ends an attempt on which nothing moved.
 var errIdle = errors.New("no byte moved for too long")
 
-func temporary(err error) bool {
+// Temporary says whether a failure is one that a later attempt may cure: a registry that cannot be reached, is
+// busy or restarts, or a connection that was cut.
+func Temporary(err error) bool {
 	if diskFull(err) != nil {
 		return false
 	}
@@ -63,7 +65,7 @@ func (c *Client) retryProgress(ctx context.Context, what string, try func() (mov
 		if moved {
 			n, wait = 1, firstWait
 		}
-		if n >= c.attempts || !temporary(err) {
+		if n >= c.attempts || !Temporary(err) {
 			return err
 		}
 		c.log.Debug("registry request is tried again", "request", what, "attempt", n, "error", err)

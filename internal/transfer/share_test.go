@@ -1,0 +1,71 @@
+package transfer_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// TestPullLinksWhatIsHere: a second version moves its own file only and links the
+// other, and one whose size is another is moved all the same.
+func TestPullLinksWhatIsHere(t *testing.T) {
+	s := serve(t, t.TempDir())
+	c := s.client(t)
+	base := write(t, "disk.img", api.FileDisk, "raw", 4<<20, map[int64]int{0: 2 << 20})
+	delta := write(t, "disk.1.qcow2", api.FileDisk, "qcow2", 1<<20, map[int64]int{0: 9000})
+	roots := map[string]string{}
+	o := pushOptions("v1", base)
+	o.Roots = roots
+	mustPush(t, c, o)
+	o = pushOptions("v2", base, delta)
+	o.Files[0].Root, o.Roots = roots["disk.img"], roots
+	mustPush(t, c, o)
+	m, err := c.Manifest(t.Context(), transfer.Ref{ID: templateID})
+	if err != nil || len(m.Files) != 2 || m.Files[0].Layers[0].Root != roots["disk.img"] || m.Files[1].Layers[0].Root != roots["disk.1.qcow2"] {
+		t.Fatalf("roots %v, manifest %+v, %v", roots, m.Files, err)
+	}
+	first := t.TempDir()
+	mustPull(t, c, "v1", first, []file{base})
+	here := filepath.Join(first, "disk.img")
+	short := filepath.Join(t.TempDir(), "short")
+	if err := os.WriteFile(short, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		have   string
+		linked int
+		litter []string
+	}{
+		"here":        {here, 1, nil},
+		"interrupted": {here, 1, []string{"disk.img", "disk.img.partial", "disk.img.journal"}},
+		"short":       {short, 0, nil},
+		"gone":        {short + "er", 0, nil},
+		"a folder":    {first, 0, nil},
+	} {
+		dir := t.TempDir()
+		for _, l := range tt.litter {
+			if err := os.WriteFile(filepath.Join(dir, l), []byte("old"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 { // the second one finds the link of the first
+			got, err := c.Pull(t.Context(), transfer.PullOptions{
+				Ref: transfer.Ref{ID: templateID, Tag: "v2"}, Dir: dir, Have: map[string]string{roots["disk.img"]: tt.have},
+			})
+			if err != nil || got.Linked != tt.linked || (tt.linked == 1) != (got.Bytes < 1<<20) {
+				t.Fatalf("%s: %d linked, %d bytes, %v", name, got.Linked, got.Bytes, err)
+			}
+		}
+		for _, f := range []file{base, delta} {
+			if sum(t, filepath.Join(dir, f.Name)) != f.sum {
+				t.Errorf("%s: %s is not what was pushed", name, f.Name)
+			}
+		}
+		if left, _ := os.ReadDir(dir); len(left) != 4 { // config.json, nvram
+			t.Errorf("%s: left are %v", name, left)
+		}
+	}
+}
