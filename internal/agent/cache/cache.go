@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -26,7 +27,6 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/size"
-	"github.com/buildyard/buildyard/internal/farm"
 )
 
 const (
@@ -34,6 +34,7 @@ const (
 	partSuffix  = ".partial"     // a pull that goes on or was interrupted
 	goneSuffix  = ".gone"        // being removed
 	configFile  = "config.json"  // of the template, as the source leaves it
+	nvramFile   = "nvram"        // of the template, when it has one
 	staleAfter  = 24 * time.Hour // of an interrupted pull that nobody asked for again
 	maxFileRead = 4 << 20
 )
@@ -50,12 +51,27 @@ type Ref struct {
 
 // Source brings versions from somewhere.
 type Source interface {
-	// Size gives the bytes that the version may take on this disk.
-	Size(ctx context.Context, ref Ref) (int64, error)
-	// Fetch fills dir with the version: config.json and its disks. It goes on with
-	// what an interrupted Fetch of the same version left there. progress is called
-	// with 0..1, from one goroutine at a time.
-	Fetch(ctx context.Context, ref Ref, dir string, progress func(float64)) error
+	// Need says what the version takes of this disk. have names the files that are
+	// here by the root of their layer.
+	Need(ctx context.Context, ref Ref, have map[string]string) (Need, error)
+	// Fetch fills p.Dir with the version: config.json and its files, and gives the
+	// root of each file's layer. It goes on with what an interrupted Fetch of the
+	// same version left there.
+	Fetch(ctx context.Context, p Pull) (roots map[string]string, err error)
+}
+
+// Need is what a version takes of a disk.
+type Need struct {
+	Bytes int64    // that it may take beside what it shares
+	Roots []string // of its layers that are here already
+}
+
+// Pull says what a Source has to bring where.
+type Pull struct {
+	Ref      Ref
+	Dir      string
+	Have     map[string]string // root of a layer -> file of this host, to be linked
+	Progress func(float64)     // is called with 0..1, from one goroutine at a time
 }
 
 // Options configure a Cache.
@@ -83,9 +99,11 @@ type Cache struct {
 
 // entry is a version on disk. It is also the content of factFile.
 type entry struct {
-	Ref  Ref   `json:"ref"`
-	Size int64 `json:"size"` // bytes allocated
-	used time.Time
+	Ref   Ref               `json:"ref"`
+	Size  int64             `json:"size"`            // bytes allocated, those that are shared too
+	Roots map[string]string `json:"roots,omitempty"` // file name -> root of its layer, where known
+	used  time.Time
+	files map[host.Inode]int64 // bytes allocated by each file
 }
 
 // idForm is what a content id may look like: it becomes a directory name.
@@ -161,7 +179,7 @@ func (c *Cache) read(id string) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.used = info.ModTime()
+	e.used, e.files = info.ModTime(), host.Files(c.path(id))
 	return &e, nil
 }
 
@@ -258,45 +276,25 @@ func (c *Cache) List() []api.NodeTemplate {
 	return out
 }
 
-// Used gives the bytes that all versions take.
+// Used gives the bytes that all versions take; what they share counts once.
 func (c *Cache) Used() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var sum int64
+	all := map[host.Inode]int64{}
 	for _, e := range c.entries {
-		sum += e.Size
+		maps.Copy(all, e.files)
+	}
+	var sum int64
+	for _, bytes := range all {
+		sum += bytes
 	}
 	return sum
 }
 
-// Config gives a version's template configuration and the absolute path of the
-// directory that its file names are relative to.
-func (c *Cache) Config(contentID string) (config api.TemplateConfig, dir string, err error) {
-	if !c.Has(contentID) {
-		return config, "", farm.Errorf(farm.CodeNotFound, "Version %s is not in the template cache", contentID)
-	}
-	dir = c.path(contentID)
-	info, err := os.Stat(filepath.Join(dir, configFile))
-	if err == nil && info.Size() > maxFileRead {
-		err = errors.New("it is too large")
-	}
-	var raw []byte
-	if err == nil {
-		raw, err = os.ReadFile(filepath.Join(dir, configFile))
-	}
-	if err == nil {
-		err = json.Unmarshal(raw, &config)
-	}
-	if err != nil {
-		return config, "", fmt.Errorf("configuration of version %s: %w", contentID, err)
-	}
-	return config, dir, nil
-}
-
 // finish lists a version that is whole in its partial directory.
-func (c *Cache) finish(ref Ref) error {
+func (c *Cache) finish(ref Ref, roots map[string]string) error {
 	part := c.path(ref.ContentID) + partSuffix
-	e := &entry{Ref: ref, Size: host.Allocated(part), used: c.opts.Now()}
+	e := &entry{Ref: ref, Size: host.Allocated(part), Roots: roots, used: c.opts.Now()}
 	raw, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -310,6 +308,7 @@ func (c *Cache) finish(ref Ref) error {
 	if err := home.SyncDir(c.opts.Dir); err != nil {
 		return err
 	}
+	e.files = host.Files(c.path(ref.ContentID))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.entries[ref.ContentID] = e

@@ -36,30 +36,30 @@ func sizeOf(id string) int64 {
 	return mb * mib
 }
 
-func (s *source) Size(_ context.Context, ref cache.Ref) (int64, error) {
-	return sizeOf(ref.ContentID), s.fail
+func (s *source) Need(_ context.Context, ref cache.Ref, _ map[string]string) (cache.Need, error) {
+	return cache.Need{Bytes: sizeOf(ref.ContentID)}, s.fail
 }
 
-func (s *source) Fetch(ctx context.Context, ref cache.Ref, dir string, progress func(float64)) error {
+func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]string, error) {
 	s.fetched.Add(1)
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"name":"x","cpu":{"cores":3}}`), 0o600); err != nil {
-		return err
+	if err := os.WriteFile(filepath.Join(p.Dir, "config.json"), []byte(`{"name":"x","cpu":{"cores":3}}`), 0o600); err != nil {
+		return nil, err
 	}
-	data := slices.Repeat([]byte{7}, int(sizeOf(ref.ContentID)))
-	if err := os.WriteFile(filepath.Join(dir, "disk"), data, 0o600); err != nil {
-		return err
+	data := slices.Repeat([]byte{7}, int(sizeOf(p.Ref.ContentID)))
+	if err := os.WriteFile(filepath.Join(p.Dir, "disk"), data, 0o600); err != nil {
+		return nil, err
 	}
-	progress(0.5)
+	p.Progress(0.5)
 	if s.gate != nil {
 		s.started <- struct{}{}
 		select {
 		case <-s.gate:
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
-	progress(1)
-	return nil
+	p.Progress(1)
+	return map[string]string{"disk": "root of " + p.Ref.ContentID}, nil
 }
 
 func ref(id string) cache.Ref {

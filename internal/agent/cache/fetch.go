@@ -13,6 +13,7 @@ import (
 // early when the last of them has left.
 type flight struct {
 	ref    Ref
+	bring  func(context.Context, *flight) error // makes the version present
 	cancel context.CancelFunc
 	done   chan struct{} // closed at the end; err is set before
 	err    error
@@ -33,7 +34,7 @@ func (c *Cache) Fetch(ctx context.Context, ref Ref, progress func(float64)) erro
 		return farm.Invalid("content_id", "%q is no content id", ref.ContentID)
 	}
 	for {
-		f := c.join(ctx, ref, &progress)
+		f := c.join(ctx, ref, &progress, c.pull)
 		if f == nil {
 			return nil
 		}
@@ -56,8 +57,9 @@ func (c *Cache) wasLeft(f *flight) bool {
 	return f.left
 }
 
-// join gives the flight to wait for, or nil when the version is here.
-func (c *Cache) join(ctx context.Context, ref Ref, progress *func(float64)) *flight {
+// join gives the flight to wait for, or nil when the version is here. When there is
+// no flight, bring is a new one's work.
+func (c *Cache) join(ctx context.Context, ref Ref, progress *func(float64), bring func(context.Context, *flight) error) *flight {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.entries[ref.ContentID] != nil {
@@ -73,7 +75,7 @@ func (c *Cache) join(ctx context.Context, ref Ref, progress *func(float64)) *fli
 	// The pull belongs to all its waiters, so one of them must not end it by its context.
 	pull, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f := &flight{
-		ref: ref, cancel: cancel, done: make(chan struct{}),
+		ref: ref, bring: bring, cancel: cancel, done: make(chan struct{}),
 		waiters: map[*func(float64)]struct{}{progress: {}},
 	}
 	c.flights[ref.ContentID] = f
@@ -92,7 +94,7 @@ func (c *Cache) leave(f *flight, progress *func(float64)) {
 }
 
 func (c *Cache) fly(ctx context.Context, f *flight) {
-	err := c.pull(ctx, f)
+	err := f.bring(ctx, f)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.cancel()
@@ -103,21 +105,26 @@ func (c *Cache) fly(ctx context.Context, f *flight) {
 
 func (c *Cache) pull(ctx context.Context, f *flight) error {
 	what := fmt.Sprintf("pull %s %s", f.ref.Name, f.ref.Tag)
-	need, err := c.opts.Source.Size(ctx, f.ref)
+	need, err := c.opts.Source.Need(ctx, f.ref, c.layers())
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
+	have, release := c.share(f.ref, need.Roots)
+	defer release()
 	part := c.path(f.ref.ContentID) + partSuffix
-	if err := c.makeRoom(ctx, f, need, part); err != nil {
+	if err := c.makeRoom(ctx, f, need.Bytes, part); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if err := os.MkdirAll(part, 0o755); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	if err := c.opts.Source.Fetch(ctx, f.ref, part, func(p float64) { c.progress(f, p) }); err != nil {
+	roots, err := c.opts.Source.Fetch(ctx, Pull{
+		Ref: f.ref, Dir: part, Have: have, Progress: func(p float64) { c.progress(f, p) },
+	})
+	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	if err := c.finish(f.ref); err != nil {
+	if err := c.finish(f.ref, roots); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	c.opts.Logger.Info("template pulled", "template", f.ref.Name, "tag", f.ref.Tag, "content", f.ref.ContentID)

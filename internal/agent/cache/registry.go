@@ -67,55 +67,81 @@ func wanted(ref Ref) transfer.Ref {
 	return transfer.Ref{ID: ref.TemplateID, ContentID: ref.ContentID}
 }
 
-// Size gives what the version may take on this disk.
-func (r *Registry) Size(ctx context.Context, ref Ref) (int64, error) {
+// Need asks the registry what the version consists of.
+func (r *Registry) Need(ctx context.Context, ref Ref, have map[string]string) (Need, error) {
 	c, err := r.client(ref.Registry)
 	if err != nil {
-		return 0, err
+		return Need{}, err
 	}
 	m, err := c.Manifest(ctx, wanted(ref))
 	if err != nil {
-		return 0, err
+		return Need{}, err
 	}
 	if m.ContentID != ref.ContentID {
-		return 0, farm.Errorf(farm.CodeNoVersion, "the registry has no version %s of %s any more", ref.ContentID, ref.Name)
+		return Need{}, farm.Errorf(farm.CodeNoVersion, "the registry has no version %s of %s any more", ref.ContentID, ref.Name)
 	}
-	return bytesOnDisk(m), nil
+	return needOf(m, have), nil
 }
 
 // unpacked bounds how much larger than its layer a file may become: the compression
 // in use gains 2 at most on real disks, and holes take no room.
 const unpacked = 3
 
-// bytesOnDisk estimates from above. The size of a file alone would be far off for a
-// raw disk, which is mostly holes.
-func bytesOnDisk(m api.PullManifest) int64 {
-	var sum int64
+// needOf estimates from above. The size of a file alone would be far off for a raw
+// disk, which is mostly holes.
+func needOf(m api.PullManifest, have map[string]string) Need {
+	var need Need
 	for _, f := range m.Files {
 		var stored int64
 		for _, l := range f.Layers {
 			stored += l.Size
 		}
-		sum += min(f.Size, unpacked*stored)
+		if len(f.Layers) == 1 && have[f.Layers[0].Root] != "" {
+			need.Roots = append(need.Roots, f.Layers[0].Root)
+			continue
+		}
+		need.Bytes += min(f.Size, unpacked*stored)
 	}
-	return sum
+	return need
 }
 
-// Fetch pulls the version into dir.
-func (r *Registry) Fetch(ctx context.Context, ref Ref, dir string, progress func(float64)) error {
-	c, err := r.client(ref.Registry)
+// Fetch pulls the version into its directory.
+func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]string, error) {
+	c, err := r.client(p.Ref.Registry)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	result, err := c.Pull(ctx, transfer.PullOptions{
-		Ref: wanted(ref), Dir: dir,
-		Progress: func(p transfer.Progress) { progress(p.Fraction()) },
+		Ref: wanted(p.Ref), Dir: p.Dir, Have: p.Have,
+		Progress: func(t transfer.Progress) { p.Progress(t.Fraction()) },
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if got := result.Manifest.ContentID; got != ref.ContentID {
-		return fmt.Errorf("the registry gave version %s for %s", got, ref.ContentID)
+	if got := result.Manifest.ContentID; got != p.Ref.ContentID {
+		return nil, fmt.Errorf("the registry gave version %s for %s", got, p.Ref.ContentID)
 	}
-	return nil
+	roots := map[string]string{}
+	for _, f := range result.Manifest.Files {
+		roots[f.Name] = f.Layers[0].Root
+	}
+	return roots, nil
+}
+
+// Push publishes a version in the registry at an address.
+func (r *Registry) Push(ctx context.Context, address string, o transfer.PushOptions) (api.PushResult, error) {
+	c, err := r.client(address)
+	if err != nil {
+		return api.PushResult{}, err
+	}
+	return c.Push(ctx, o)
+}
+
+// Manifest says what a version in the registry at an address consists of.
+func (r *Registry) Manifest(ctx context.Context, address string, ref transfer.Ref) (api.PullManifest, error) {
+	c, err := r.client(address)
+	if err != nil {
+		return api.PullManifest{}, err
+	}
+	return c.Manifest(ctx, ref)
 }

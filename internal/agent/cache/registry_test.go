@@ -19,21 +19,29 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// TestFromARealRegistry pushes a version into a registry and has the cache pull it.
-func TestFromARealRegistry(t *testing.T) {
+// serve runs a registry for a test.
+func serve(t *testing.T) (*httptest.Server, *transfer.Client) {
+	t.Helper()
 	core, err := registry.Open(t.Context(), registry.Options{Base: t.TempDir(), Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer core.Close()
 	server := httptest.NewServer(rest.Handler(registryrest.Routes(core), slog.New(slog.DiscardHandler)))
-	defer server.Close()
 	client, err := transfer.New(transfer.Options{BaseURL: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	t.Cleanup(func() {
+		client.Close()
+		server.Close()
+		_ = core.Close()
+	})
+	return server, client
+}
 
+// TestFromARealRegistry pushes a version into a registry and has the cache pull it.
+func TestFromARealRegistry(t *testing.T) {
+	server, client := serve(t)
 	disk := make([]byte, 3*mib)
 	chance := rand.NewChaCha8([32]byte{1})
 	_, _ = chance.Read(disk[:mib]) // the rest is holes
@@ -59,8 +67,8 @@ func TestFromARealRegistry(t *testing.T) {
 	want := cache.Ref{
 		Registry: server.URL, TemplateID: pushed.ID, Name: "debian", Tag: "v1", ContentID: pushed.ContentID,
 	}
-	if n, err := source.Size(t.Context(), want); err != nil || n < mib || n > 3*mib {
-		t.Errorf("the version is said to need %d bytes, %v", n, err)
+	if n, err := source.Need(t.Context(), want, nil); err != nil || n.Bytes < mib || n.Bytes > 3*mib {
+		t.Errorf("the version is said to need %+v, %v", n, err)
 	}
 	if err := c.Fetch(t.Context(), want, nil); err != nil {
 		t.Fatal(err)

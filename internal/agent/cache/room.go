@@ -18,7 +18,7 @@ import (
 func (c *Cache) makeRoom(ctx context.Context, f *flight, whole int64, part string) error {
 	c.room.Lock()
 	defer c.room.Unlock()
-	need := max(whole-host.Allocated(part), 0)
+	need := max(whole-c.brought(part), 0)
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -44,6 +44,31 @@ func (c *Cache) makeRoom(ctx context.Context, f *flight, whole int64, part strin
 	defer c.mu.Unlock()
 	f.need, f.ahead = need, need
 	return nil
+}
+
+// brought is what an interrupted pull has written; what it linked was never in need
+// of room.
+func (c *Cache) brought(part string) int64 {
+	files := host.Files(part)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var sum int64
+	for inode, bytes := range files {
+		if !c.knownLocked(inode) {
+			sum += bytes
+		}
+	}
+	return sum
+}
+
+// knownLocked says whether a file belongs to a version that is here.
+func (c *Cache) knownLocked(inode host.Inode) bool {
+	for _, e := range c.entries {
+		if _, ok := e.files[inode]; ok {
+			return true
+		}
+	}
+	return false
 }
 
 // booked is what the pulls that go on may still write.

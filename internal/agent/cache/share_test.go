@@ -1,0 +1,216 @@
+package cache_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// shelf is a registry and a cache in front of it.
+type shelf struct {
+	t      *testing.T
+	server *httptest.Server
+	client *transfer.Client
+	dir    string // of the cache
+	cache  *cache.Cache
+	id     string // of the template
+	free   int64  // bytes that the cache's disk has when it is empty; 0: asks the system
+}
+
+func newShelf(t *testing.T, free int64) *shelf {
+	s := &shelf{t: t, dir: t.TempDir(), free: free}
+	s.server, s.client = serve(t)
+	source := cache.NewRegistry(transfer.Options{})
+	t.Cleanup(func() { _ = source.Close() })
+	o := cache.Options{Dir: s.dir, Source: source, Reserve: size.Reserve{Bytes: mib}}
+	if free > 0 {
+		o.Disk = func() (int64, int64, error) { return s.free - s.cache.Used(), s.free, nil }
+	}
+	s.cache = open(t, o)
+	return s
+}
+
+// noise makes a file of so many MiB that does not compress.
+func noise(t *testing.T, name string, seed byte, mibs int) string {
+	t.Helper()
+	data := make([]byte, mibs*mib)
+	_, _ = rand.NewChaCha8([32]byte{seed}).Read(data)
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// push publishes a version of these files and gives what a start would name.
+func (s *shelf) push(tag string, roots map[string]string, paths ...string) cache.Ref {
+	s.t.Helper()
+	config, err := json.Marshal(api.TemplateConfig{HardDrives: []api.ConfigDrive{{File: filepath.Base(paths[0]), Format: "raw"}}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	o := transfer.PushOptions{Request: api.PushRequest{ID: s.id, Name: "debian", Tag: tag, Config: config}, Roots: roots}
+	for _, p := range paths {
+		name := filepath.Base(p)
+		o.Files = append(o.Files, transfer.PushFile{Name: name, Path: p, Kind: api.FileDisk, Root: roots[name]})
+	}
+	got, err := s.client.Push(s.t.Context(), o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.id = got.ID
+	return cache.Ref{Registry: s.server.URL, TemplateID: got.ID, Name: "debian", Tag: tag, Version: got.Number, ContentID: got.ContentID}
+}
+
+func (s *shelf) fetch(ref cache.Ref) {
+	s.t.Helper()
+	if err := s.cache.Fetch(s.t.Context(), ref, nil); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *shelf) file(ref cache.Ref, name string) string {
+	return filepath.Join(s.dir, ref.ContentID, name)
+}
+
+func sameFile(t *testing.T, a, b string) bool {
+	t.Helper()
+	x, err := os.Stat(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := os.Stat(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.SameFile(x, y)
+}
+
+// TestVersionsShareFiles: the second version brings its delta alone, its room is
+// counted once, and it stays whole when the first one goes.
+func TestVersionsShareFiles(t *testing.T) {
+	s := newShelf(t, 0)
+	roots := map[string]string{}
+	base, delta := noise(t, "disk.img", 1, 4), noise(t, "disk.1.qcow2", 2, 1)
+	first := s.push("v1", roots, base)
+	second := s.push("v2", roots, base, delta)
+	s.fetch(first)
+	s.fetch(second)
+	if !sameFile(t, s.file(first, "disk.img"), s.file(second, "disk.img")) {
+		t.Error("the base of the second version is another file")
+	}
+	if used := s.cache.Used(); used < 5*mib || used > 5*mib+64<<10 {
+		t.Errorf("%d bytes used, want about 5 MiB", used)
+	}
+	again := open(t, cache.Options{Dir: s.dir, Source: &source{}})
+	if used := again.Used(); used != s.cache.Used() {
+		t.Errorf("%d bytes used after a restart, %d before", used, s.cache.Used())
+	}
+	v, err := again.Version(second.ContentID)
+	if err != nil || v.Roots["disk.img"] != roots["disk.img"] || v.Roots["disk.1.qcow2"] != roots["disk.1.qcow2"] || v.Ref != second {
+		t.Errorf("version %+v, %v, want roots %v", v, err, roots)
+	}
+	if err := s.cache.Remove(first.ContentID); err != nil {
+		t.Fatal(err)
+	}
+	want, _ := os.ReadFile(base)
+	if got, err := os.ReadFile(s.file(second, "disk.img")); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the base is %d bytes, %v, after the first version went", len(got), err)
+	}
+}
+
+// TestSharedVersionIsNoRoom: what a pull links to is not removed to make room for it;
+// another version is, although that was used later.
+func TestSharedVersionIsNoRoom(t *testing.T) {
+	s := newShelf(t, 9*mib) // of which 1 is reserved
+	roots := map[string]string{}
+	base, delta := noise(t, "disk.img", 1, 4), noise(t, "disk.1.qcow2", 2, 2)
+	first := s.push("v1", roots, base)
+	second := s.push("v2", roots, base, delta)
+	other := s.push("other", map[string]string{}, noise(t, "other.img", 3, 3))
+	s.fetch(first)
+	s.fetch(other)
+	s.fetch(second)
+	if !s.cache.Has(first.ContentID) || s.cache.Has(other.ContentID) || !s.cache.Has(second.ContentID) {
+		t.Errorf("left are %+v", s.cache.List())
+	}
+	if err := s.cache.Remove(first.ContentID); err != nil {
+		t.Errorf("the first version is still held: %v", err)
+	}
+	s.cache.Pin(second.ContentID, "vm")
+	if err := s.cache.Fetch(t.Context(), other, nil); farm.CodeOf(err) != farm.CodeRefused {
+		t.Errorf("without room: %v", err)
+	}
+}
+
+// TestRevertedNumberIsOtherBytes: after a revert and a push of the same tag and number
+// a node gets the new bytes, whatever it has under that number.
+func TestRevertedNumberIsOtherBytes(t *testing.T) {
+	s := newShelf(t, 0)
+	old := s.push("v1", map[string]string{}, noise(t, "disk.img", 1, 2))
+	s.fetch(old)
+	if err := s.client.Revert(t.Context(), transfer.Ref{ID: s.id}); err != nil {
+		t.Fatal(err)
+	}
+	path := noise(t, "disk.img", 2, 2)
+	fresh := s.push("v1", map[string]string{}, path)
+	if fresh.Version != old.Version || fresh.Tag != old.Tag || fresh.ContentID == old.ContentID {
+		t.Fatalf("pushed %+v, then %+v", old, fresh)
+	}
+	s.fetch(fresh)
+	want, _ := os.ReadFile(path)
+	if got, err := os.ReadFile(s.file(fresh, "disk.img")); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the new version has other bytes than were pushed, %v", err)
+	}
+}
+
+// TestAdopt: a version that was made here is listed without a pull, twice is once,
+// and a failure leaves nothing that stands in a pull's way.
+func TestAdopt(t *testing.T) {
+	s := newShelf(t, 0)
+	roots := map[string]string{}
+	base, delta := noise(t, "disk.img", 1, 2), noise(t, "disk.1.qcow2", 2, 1)
+	first := s.push("v1", roots, base)
+	second := s.push("v2", roots, base, delta)
+	s.fetch(first)
+	a := cache.Adoption{
+		Ref: second, Roots: roots, Config: []byte(`{"name":"x"}`), NVRAM: []byte("variables"),
+		Files: map[string]string{"disk.img": s.file(first, "disk.img"), "disk.1.qcow2": delta},
+	}
+	bad := a
+	bad.Files = map[string]string{"disk.img": "/nonexistent"}
+	if err := s.cache.Adopt(t.Context(), bad); err == nil || s.cache.Has(second.ContentID) {
+		t.Fatalf("a file that is not there: %v", err)
+	}
+	bad.Files = map[string]string{"../x": delta}
+	if err := s.cache.Adopt(t.Context(), bad); farm.CodeOf(err) != farm.CodeInvalid {
+		t.Fatalf("a name that is a path: %v", err)
+	}
+	s.server.Close()
+	for range 2 {
+		if err := s.cache.Adopt(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.fetch(second)
+	v, err := s.cache.Version(second.ContentID)
+	if err != nil || string(v.NVRAM) != "variables" || string(v.Config) != `{"name":"x"}` {
+		t.Errorf("version %+v, %v", v, err)
+	}
+	if _, err := os.Stat(delta); err != nil {
+		t.Errorf("the file that was linked is gone: %v", err)
+	}
+	if !sameFile(t, delta, s.file(second, "disk.1.qcow2")) || !sameFile(t, s.file(first, "disk.img"), s.file(second, "disk.img")) {
+		t.Error("the files were copied")
+	}
+}
