@@ -57,6 +57,7 @@ type TemplateConfig struct {
 	StatePin     *StatePin     `json:"state_pin,omitempty"`  // with StateFile: where it loads
 	NVRAM        any           `json:"nvram,omitempty"`      // bool or path
 	Version      int           `json:"version,omitempty"`    // internal configuration version
+	Save         string        `json:"save,omitempty"`       // names the save that made the version
 }
 
 // ConfigCPU is the processor part of a TemplateConfig.
@@ -129,6 +130,7 @@ type ConfigBoot struct {
 // ConfigScreen is the display part of a TemplateConfig.
 type ConfigScreen struct {
 	FrameBuffer *ConfigFrameBuffer `json:"frame_buffer,omitempty"`
+	Video       string             `json:"video_controller,omitempty"` // fbuf or pg; the node's choice when empty
 }
 
 // ConfigFrameBuffer is the frame buffer of a ConfigScreen.

@@ -16,6 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/link"
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // Link is the controller as an agent sees it.
@@ -39,8 +40,16 @@ type Templates interface {
 	Pin(contentID, holder string)
 	Unpin(contentID, holder string)
 	Config(contentID string) (config api.TemplateConfig, dir string, err error)
+	Version(contentID string) (cache.Version, error)
+	Adopt(ctx context.Context, a cache.Adoption) error
 	List() []api.NodeTemplate
 	Used() int64
+}
+
+// Registries are where saves are published, each by its address.
+type Registries interface {
+	Push(ctx context.Context, address string, o transfer.PushOptions) (api.PushResult, error)
+	Manifest(ctx context.Context, address string, ref transfer.Ref) (api.PullManifest, error)
 }
 
 // Machine is the host that the agent runs on.
@@ -49,19 +58,23 @@ type Machine interface {
 	FreeMemoryMB() int
 	// Disk gives the free and all bytes of the disk with the VMs, and what VMs take of it.
 	Disk() (free, total, vms int64)
+	// VMBytes gives what one VM takes of it: a bound of what a save of its disks takes.
+	VMBytes(id string) int64
 	// Load gives the share of processors and memory that processes take, both 0..1.
 	Load(now time.Time, pids []int) (cpu, ram float64)
 }
 
 var (
-	_ Link      = (*link.Client)(nil)
-	_ Journal   = (*journal.Dir)(nil)
-	_ Journal   = (*journal.Memory)(nil)
-	_ Templates = (*cache.Cache)(nil)
-	_ Machine   = (*machine)(nil)
+	_ Link       = (*link.Client)(nil)
+	_ Journal    = (*journal.Dir)(nil)
+	_ Journal    = (*journal.Memory)(nil)
+	_ Templates  = (*cache.Cache)(nil)
+	_ Registries = (*cache.Registry)(nil)
+	_ Machine    = (*machine)(nil)
 )
 
-// Options are what an Agent is made of. All but the durations are needed.
+// Options are what an Agent is made of. All but the durations, and what a node that
+// saves no VMs does not have, are needed.
 type Options struct {
 	Identity  home.Identity
 	Link      Link
@@ -71,6 +84,9 @@ type Options struct {
 	Machine   Machine
 	Logger    *slog.Logger
 	Version   string // of this program
+
+	Registries Registries // where saves go; nil: this node cannot save
+	Saves      string     // directory of the saves that go on, on the file system of the templates
 
 	PollWait     time.Duration // how long a poll hangs; 0 means 5 s
 	WatchEvery   time.Duration // how often VMs are looked at; 0 means 1 s
@@ -166,7 +182,8 @@ func (a *Agent) begin(ctx context.Context) error {
 	if err := a.look(ctx); err != nil {
 		return fmt.Errorf("hypervisor: %w", err)
 	}
-	a.disown(ctx, func(vm hv.VM) bool { return a.alien(vm.Labels[labelNode]) })
+	a.takeUpSaves(held)
+	a.disown(ctx, func(vm hv.VM) bool { return a.alien(vm.Labels[labelNode]) || isCheck(vm) })
 	for _, in := range held {
 		a.log.Info("instance taken up", "instance", in.id, "phase", string(in.state.Phase))
 		a.out.mark(in.id)

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -26,7 +27,10 @@ func (a *Agent) info() api.NodeInfo {
 		DiskSize: total, FreeDisk: free / coarse * coarse, CacheUsage: (a.opts.Templates.Used() + vms) / coarse * coarse,
 		AgentVersion: a.opts.Version, Driver: a.host.Driver, Hypervisor: a.host.Version,
 		Accelerator: a.host.Accelerator, Machine: a.host.Machine, CPUModel: a.host.CPU,
-		Templates: a.opts.Templates.List(),
+		HostCPU: a.host.HostCPU, Templates: a.opts.Templates.List(),
+	}
+	for _, c := range a.host.Abilities {
+		info.Abilities = append(info.Abilities, string(c))
 	}
 	if a.host.Arch != "" {
 		info.Arch = a.host.Arch
@@ -35,8 +39,8 @@ func (a *Agent) info() api.NodeInfo {
 }
 
 // held lists every instance of the journal and every VM that no instance accounts
-// for. What is terminated is not held any more, and what belongs to another identity
-// is not this node's.
+// for. What is terminated is not held any more, what belongs to another identity is
+// not this node's, and the VM of a sanity test is part of a save.
 func (a *Agent) held() []api.Held {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -57,7 +61,7 @@ func (a *Agent) held() []api.Held {
 		}
 	}
 	for id, vm := range vms {
-		if a.alien(vm.Labels[labelNode]) {
+		if a.alien(vm.Labels[labelNode]) || isCheck(vm) {
 			continue // as last listed; its end is under way or done
 		}
 		list = append(list, api.Held{InstanceID: vm.Labels[labelInstance], Claim: vm.Labels[labelClaim], VMID: id})
@@ -68,7 +72,8 @@ func (a *Agent) held() []api.Held {
 	return list
 }
 
-// usage measures what the running VMs take.
+// usage measures what the running VMs take, but for those of sanity tests: they are
+// outside of the node's capacity.
 func (a *Agent) usage(now time.Time) api.Usage {
 	a.mu.Lock()
 	vms := a.vms
@@ -76,7 +81,7 @@ func (a *Agent) usage(now time.Time) api.Usage {
 	var u api.Usage
 	var pids []int
 	for _, vm := range vms {
-		if vm.Status != hv.Running {
+		if vm.Status != hv.Running || isCheck(vm) {
 			continue
 		}
 		u.VMs++
@@ -136,6 +141,13 @@ func (m *machine) Disk() (free, total, vms int64) {
 		m.used, m.at = host.Allocated(m.vms), now
 	}
 	return free, total, m.used
+}
+
+func (m *machine) VMBytes(id string) int64 {
+	if !hv.ValidID(id) {
+		return 0
+	}
+	return host.Allocated(filepath.Join(m.vms, id))
 }
 
 func (m *machine) Load(now time.Time, pids []int) (cpu, ram float64) {

@@ -29,6 +29,7 @@ type instance struct {
 	dirty    bool    // state is an end that the journal does not have yet
 	answered int64   // the last number that the controller answered
 	progress float64 // 0..1, of the pull
+	task     taskTold
 }
 
 func newInstance(e journal.Entry) *instance {
@@ -37,6 +38,7 @@ func newInstance(e journal.Entry) *instance {
 		wake: make(chan struct{}, 1),
 	}
 	in.ending, in.kill = context.WithCancel(context.Background())
+	in.task.outcome = in.state.No
 	if in.state.Ending {
 		in.kill()
 	}
@@ -74,7 +76,7 @@ func (in *instance) status() (status api.InstanceStatus, tell bool) {
 	defer in.mu.Unlock()
 	s := api.InstanceStatus{
 		InstanceID: in.id, Claim: in.state.Claim, No: in.state.No, Phase: in.state.Phase,
-		Message: in.state.Message, VM: in.state.VM, Script: in.state.Script,
+		Message: in.state.Message, VM: in.state.VM, Script: in.state.Script, Task: in.task.status(in.state.Task),
 	}
 	if s.Phase == api.PhasePulling {
 		s.Progress = in.progress
@@ -83,14 +85,16 @@ func (in *instance) status() (status api.InstanceStatus, tell bool) {
 	return s, !in.state.Silent && s.Phase != api.PhaseAccepted && (over || !in.state.Ending)
 }
 
-// answer notes that the controller has a status.
-func (in *instance) answer(no int64) {
+// answer notes that the controller has a status. It says whether that was the refusal
+// of a task, behind which the one that goes on is to be told again.
+func (in *instance) answer(sent api.InstanceStatus) (refusal bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.answered = max(in.answered, no)
-	if in.state.Phase == api.PhaseTerminated {
+	in.answered = max(in.answered, sent.No)
+	if in.state.Phase == api.PhaseTerminated || in.task.untidy(in.state.Task, in.answered) {
 		in.poke()
 	}
+	return in.task.answer(sent.Task)
 }
 
 // scriptState says how far the startup script is.
@@ -194,15 +198,22 @@ func (a *Agent) over(in *instance) error {
 func (a *Agent) setProgress(in *instance, at float64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	step := at >= in.progress+0.01 || (at >= 1 && in.progress < 1)
-	if in.state.Phase != api.PhasePulling || in.state.Ending || !step {
+	if in.state.Phase == api.PhasePulling {
+		a.advanceLocked(in, &in.progress, at)
+	}
+}
+
+// advanceLocked notes a step of progress and has it reported.
+func (a *Agent) advanceLocked(in *instance, progress *float64, at float64) {
+	step := at >= *progress+0.01 || (at >= 1 && *progress < 1)
+	if in.state.Ending || !step {
 		return
 	}
 	if !journal.Reserved(in.state.No+1, in.saved) && a.saveLocked(in, in.state) != nil {
-		return // the next step, or the end of the pull, says it too
+		return // the next step, or the end of the stage, says it too
 	}
 	in.state.No++
-	in.progress = at
+	*progress = at
 	a.out.mark(in.id)
 }
 

@@ -28,11 +28,13 @@ func (a *Agent) expel(in *instance, node string) {
 }
 
 // disown removes every VM that has no instance and that which is asked for, silently.
+// The VM of a sanity test is removed by its instance when that is here.
 func (a *Agent) disown(ctx context.Context, which func(hv.VM) bool) {
 	var list []*instance
 	a.mu.Lock()
 	for _, vm := range a.vms {
-		if a.instances[vm.ID] != nil || !which(vm) || journal.CheckID(vm.ID) != nil {
+		owned := a.instances[vm.ID] != nil || isCheck(vm) && a.instances[vm.Labels[labelInstance]] != nil
+		if owned || !which(vm) || journal.CheckID(vm.ID) != nil {
 			continue
 		}
 		o := api.Order{Kind: api.OrderTerminate, InstanceID: vm.ID}

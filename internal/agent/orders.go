@@ -9,11 +9,11 @@ import (
 )
 
 // take journals orders and gives the acknowledgements of those that are safe. An
-// order that is not durable is not acknowledged: it comes again. Starts go
-// before terminations, so that one answer with both ends with nothing.
+// order that is not durable is not acknowledged: it comes again. Starts go first and
+// terminations last, so that one answer with both ends with nothing.
 func (a *Agent) take(ctx context.Context, orders []api.Order) []api.Ack {
 	var acks []api.Ack
-	for _, kind := range []api.OrderKind{api.OrderStart, api.OrderTerminate} {
+	for _, kind := range []api.OrderKind{api.OrderStart, api.OrderSave, api.OrderRestart, api.OrderTerminate} {
 		for _, o := range orders {
 			if o.Kind != kind {
 				continue
@@ -23,7 +23,7 @@ func (a *Agent) take(ctx context.Context, orders []api.Order) []api.Ack {
 				a.log.Error("order not taken", "instance", o.InstanceID, "kind", string(o.Kind), "error", err)
 				continue
 			}
-			acks = append(acks, api.Ack{InstanceID: o.InstanceID, Claim: o.Claim, Kind: o.Kind})
+			acks = append(acks, api.Ack{InstanceID: o.InstanceID, Claim: o.Claim, Kind: o.Kind, Task: o.Task})
 		}
 	}
 	return acks
@@ -40,6 +40,8 @@ func (a *Agent) takeOne(ctx context.Context, o api.Order) error {
 	case o.Kind == api.OrderTerminate:
 		a.log.Info("termination ordered", "instance", in.id)
 		return a.end(in, o.Claim, false)
+	case o.Kind != api.OrderStart:
+		return a.takeTask(in, o)
 	case o.Start == nil:
 		return farm.Invalid("start", "is missing")
 	case in == nil && a.left(o):

@@ -2,16 +2,19 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// The bounds of one report: statuses, and bytes of script output in them.
+// The bounds of one report: statuses, and bytes of script output in them. A single
+// status may have more, see maxSaved.
 const (
 	maxStatuses = 200
 	maxReport   = 1 << 20 // JSON may make six of one, and a controller reads 8 MiB
@@ -101,27 +104,42 @@ func (a *Agent) statuses() []api.InstanceStatus {
 		if in == nil {
 			continue
 		}
-		if bytes > maxReport {
-			a.out.mark(id)
-			continue
-		}
 		status, tell := in.status()
 		if !tell {
 			continue
 		}
-		list = append(list, status)
-		if status.Script != nil {
-			bytes += len(status.Script.Stdout) + len(status.Script.Stderr)
+		more := weight(status)
+		if len(list) > 0 && bytes+more > maxReport {
+			a.out.mark(id)
+			continue
 		}
+		list = append(list, status)
+		bytes += more
 	}
 	return list
+}
+
+// weight is the length of the script output in a status.
+func weight(s api.InstanceStatus) int {
+	bytes := 0
+	if s.Script != nil {
+		bytes += len(s.Script.Stdout) + len(s.Script.Stderr)
+	}
+	if s.Task != nil && s.Task.Script != nil {
+		bytes += len(s.Task.Script.Stdout) + len(s.Task.Script.Stderr)
+	}
+	return bytes
 }
 
 // answered notes what the controller knows now; who only waits for that goes on.
 func (a *Agent) answered(sent []api.InstanceStatus) {
 	for _, s := range sent {
-		if in := a.instance(s.InstanceID); in != nil {
-			in.answer(s.No)
+		in := a.instance(s.InstanceID)
+		if in == nil || !in.answer(s) {
+			continue
+		}
+		if err := a.change(in, func(*journal.State) {}); err != nil && !errors.Is(err, errEnding) {
+			a.log.Warn("a task is told again with the next change only", "instance", in.id, "error", err)
 		}
 	}
 }

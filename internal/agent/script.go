@@ -30,32 +30,43 @@ func (a *Agent) script(ctx context.Context, in *instance, _ hv.VM) error {
 	if err := a.mark(in, func(s *journal.State) { s.ScriptBegun = true }); err != nil {
 		return err
 	}
+	o, err := a.execute(ctx, in, cmd)
+	if err != nil {
+		return err
+	}
+	if o.err != nil && a.vmEnds(ctx, in) {
+		return nil // the VM ended under its script; the next look says how
+	}
+	return a.concludeScript(ctx, in, scriptStatus(o, maxOutput), "")
+}
+
+// outcome is how a command ended.
+type outcome struct {
+	result hv.Result
+	err    error
+}
+
+// execute runs a script in the guest until it ends (nil), the instance is to go
+// (errEnding, the script was killed) or the agent ends (the script lives on).
+func (a *Agent) execute(ctx context.Context, in *instance, cmd hv.Command) (outcome, error) {
 	// Not under the agent's own life: its end must not kill what runs in a guest.
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	type outcome struct {
-		result hv.Result
-		err    error
-	}
 	done := make(chan outcome, 1)
 	go func() {
 		defer cancel()
 		r, err := a.opts.Driver.Exec(run, in.id, cmd)
 		done <- outcome{r, err}
 	}()
-	var o outcome
 	select {
-	case o = <-done:
+	case o := <-done:
+		return o, nil
 	case <-in.ending.Done():
 		cancel()
 		<-done // the VM may be removed only after Exec returned
-		return errEnding
+		return outcome{}, errEnding
 	case <-ctx.Done():
-		return ctx.Err()
+		return outcome{}, ctx.Err()
 	}
-	if o.err != nil && a.vmEnds(ctx, in) {
-		return nil // the VM ended under its script; the next look says how
-	}
-	return a.concludeScript(ctx, in, scriptStatus(o.result, o.err), "")
 }
 
 // shell gives the shell that runs the script: bash where the guest has one. It is
@@ -110,7 +121,7 @@ func (a *Agent) unknown(ctx context.Context, in *instance, _ hv.VM) error {
 // its instance; the controller does not show its result. What is known once is held
 // on to until it is durable: nobody can ask the guest for it again.
 func (a *Agent) concludeScript(ctx context.Context, in *instance, status *api.ScriptStatus, message string) error {
-	failed := status.Code != 0 || status.TimedOut || len(status.Errors) > 0
+	failed := failed(status)
 	if failed && message == "" {
 		message = fmt.Sprintf("startup script exit code %d", status.Code)
 	}
@@ -138,24 +149,28 @@ func command(script *api.Script) hv.Command {
 	return hv.Script(script.Text, limit)
 }
 
-func scriptStatus(r hv.Result, err error) *api.ScriptStatus {
+// scriptStatus says how a script ended, with the last bytes of its output.
+func scriptStatus(o outcome, limit int) *api.ScriptStatus {
 	s := &api.ScriptStatus{
-		Code: r.Code, TimedOut: r.TimedOut, Errors: r.Errors,
-		Stdout: tail(r.Stdout), Stderr: tail(r.Stderr),
+		Code: o.result.Code, TimedOut: o.result.TimedOut, Errors: o.result.Errors,
+		Stdout: tail(o.result.Stdout, limit), Stderr: tail(o.result.Stderr, limit),
 	}
-	if err != nil {
-		s.Code, s.Errors = hv.CodeTimedOut, append(s.Errors, clip(err.Error(), maxMessage))
+	if o.err != nil {
+		s.Code, s.Errors = hv.CodeTimedOut, append(s.Errors, clip(o.err.Error(), maxMessage))
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(o.err, context.DeadlineExceeded) {
 		s.TimedOut = true
 	}
 	return s
 }
 
+// failed says whether a script did not do what it was to do.
+func failed(s *api.ScriptStatus) bool { return s.Code != 0 || s.TimedOut || len(s.Errors) > 0 }
+
 // tail keeps the last bytes of an output as text.
-func tail(out []byte) string {
-	if len(out) > maxOutput {
-		out = out[len(out)-maxOutput:]
+func tail(out []byte, limit int) string {
+	if len(out) > limit {
+		out = out[len(out)-limit:]
 	}
 	return strings.ToValidUTF8(string(out), "\uFFFD")
 }

@@ -1,13 +1,11 @@
 package agent
 
 import (
-	"path/filepath"
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/agent/recipe"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
@@ -19,11 +17,7 @@ const (
 	labelClaim    = "claim"
 	labelContent  = "content"
 	labelNode     = "node" // id of the node at its start
-)
-
-const (
-	defaultCPUs     = 1
-	defaultMemoryMB = 1024
+	labelRole     = "role" // roleCheck, or missing for an instance's own VM
 )
 
 // spec says what VM an order and the configuration of its version make.
@@ -33,85 +27,25 @@ func (a *Agent) spec(in *instance) (hv.Spec, error) {
 	if err != nil {
 		return hv.Spec{}, err
 	}
-	s := hv.Spec{
-		ID: in.id, Name: o.VMName, UUID: in.id, CPUs: defaultCPUs, MemoryMB: defaultMemoryMB,
-		BootTimeout: time.Duration(o.StartTimeout) * time.Second,
-		NeedNetwork: o.Script == nil || !o.Script.AtBoot,
-		Labels: map[string]string{
-			labelInstance: in.id, labelClaim: in.order.Claim, labelContent: o.ContentID,
-			labelNode: a.opts.Identity.NodeID,
-		},
-	}
-	if s.BootTimeout <= 0 {
-		s.BootTimeout = startDefault
-	}
-	if s.Disks, err = disks(config.HardDrives, dir); err != nil {
+	s, err := recipe.Spec(config, dir, o)
+	if err != nil {
 		return hv.Spec{}, err
 	}
-	if config.CPU != nil && config.CPU.Cores > 0 {
-		s.CPUs = config.CPU.Cores
+	s.ID, s.Name, s.UUID = in.id, o.VMName, in.id
+	s.BootTimeout = bootTimeout(o)
+	s.NeedNetwork = o.Script == nil || !o.Script.AtBoot
+	s.Labels = map[string]string{
+		labelInstance: in.id, labelClaim: in.order.Claim, labelContent: o.ContentID,
+		labelNode: a.opts.Identity.NodeID,
 	}
-	if config.RAM != "" {
-		ram, err := size.Parse("ram", config.RAM, size.MB)
-		if err != nil {
-			return hv.Spec{}, err
-		}
-		s.MemoryMB = int(ram / size.MB)
-	}
-	if config.Firmware != nil {
-		s.Firmware = config.Firmware.Type
-	}
-	s.Network, s.Ports = network(config.NetworkCards, o)
 	return s, nil
 }
 
-// disks refuses file names that would lead out of the version's directory: a
-// configuration comes from whoever pushed it.
-func disks(drives []api.ConfigDrive, dir string) ([]hv.Disk, error) {
-	list := make([]hv.Disk, len(drives))
-	for i, d := range drives {
-		if d.File == "" || d.File != filepath.Base(d.File) || !filepath.IsLocal(d.File) {
-			return nil, farm.Refused("The template names a disk %q, which is no plain file name", d.File)
-		}
-		list[i] = hv.Disk{Path: filepath.Join(dir, d.File), Format: d.Format}
-		if d.Format == "" {
-			list[i].Format = formatOf(d.File)
-		}
+func bootTimeout(o *api.StartOrder) time.Duration {
+	if o.StartTimeout <= 0 {
+		return startDefault
 	}
-	return list, nil
-}
-
-// formatOf goes by the name only: a guest can write any header into its disk.
-func formatOf(file string) string {
-	if strings.HasSuffix(file, ".qcow2") {
-		return "qcow2"
-	}
-	return "raw"
-}
-
-// network gives the mode and the port rules: the template's, unless the order
-// brings others.
-func network(cards []api.ConfigNIC, o *api.StartOrder) (hv.NetworkMode, []hv.PortRule) {
-	mode := hv.NetworkShared
-	var rules []hv.PortRule
-	for i, card := range cards {
-		if i == 0 && card.Mode != "" && card.Mode != "nat" {
-			mode = hv.NetworkMode(card.Mode)
-		}
-		for _, p := range card.PortRules {
-			rules = append(rules, hv.PortRule{
-				Name: p.RuleName, GuestPort: p.GuestPort, HostPort: p.HostPort, HostIP: p.HostIP, Protocol: p.Protocol,
-			})
-		}
-	}
-	if !o.PortOverride {
-		return mode, rules
-	}
-	rules = make([]hv.PortRule, len(o.Ports))
-	for i, p := range o.Ports {
-		rules[i] = hv.PortRule(p)
-	}
-	return mode, rules
+	return time.Duration(o.StartTimeout) * time.Second
 }
 
 // linkVM says what is known of a VM.
@@ -119,6 +53,7 @@ func (a *Agent) linkVM(vm hv.VM) *api.LinkVM {
 	out := &api.LinkVM{
 		UUID: vm.UUID, Name: vm.Name, Status: string(vm.Status), Version: vm.Version, Accel: vm.Accelerator,
 		PID: vm.PID, CPUs: vm.CPUs, MemoryMB: vm.MemoryMB, IP: vm.IP, HostIP: a.opts.Identity.Host,
+		MAC: vm.MAC, VNCPort: vm.VNCPort,
 		Created: plain(vm.CreatedAt), Started: plain(vm.StartedAt), Stopped: plain(vm.StoppedAt),
 	}
 	for _, p := range vm.Ports {

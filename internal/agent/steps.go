@@ -24,6 +24,8 @@ var steps = map[action]step{
 	doScript:      (*Agent).script,
 	doUnknown:     (*Agent).unknown,
 	doHandle:      (*Agent).handle,
+	doTask:        (*Agent).task,
+	doTaskLost:    (*Agent).taskLost,
 	doNoteStopped: (*Agent).noteStopped,
 	doNoteGone:    (*Agent).noteGone,
 	doRest:        (*Agent).rest,
@@ -49,7 +51,7 @@ func (a *Agent) pull(ctx context.Context, in *instance, _ hv.VM) error {
 	}
 	o := in.order.Start
 	ref := cache.Ref{
-		Registry: a.registryFor(o), TemplateID: o.TemplateID, Name: o.TemplateName,
+		Registry: a.registryAt(o.Registry), TemplateID: o.TemplateID, Name: o.TemplateName,
 		Tag: o.Tag, Version: o.Version, ContentID: o.ContentID,
 	}
 	life, done := in.life(ctx)
@@ -61,9 +63,10 @@ func (a *Agent) pull(ctx context.Context, in *instance, _ hv.VM) error {
 	return nil
 }
 
-func (a *Agent) registryFor(o *api.StartOrder) string {
-	if o.Registry != "" {
-		return o.Registry
+// registryAt gives the address that an order names, or the node's own when it names none.
+func (a *Agent) registryAt(address string) string {
+	if address != "" {
+		return address
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -156,7 +159,7 @@ func (a *Agent) noteGone(_ context.Context, in *instance, _ hv.VM) error {
 
 // remove takes the VM away and says so; it never says so before.
 func (a *Agent) remove(ctx context.Context, in *instance, _ hv.VM) error {
-	if err := a.discard(ctx, in, hv.VM{}); err != nil {
+	if err := errors.Join(a.dropSave(ctx, in), a.discard(ctx, in, hv.VM{})); err != nil {
 		return fmt.Errorf("remove VM: %w", err)
 	}
 	if in.snapshot().Silent {

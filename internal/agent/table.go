@@ -13,6 +13,8 @@ const (
 	doScript      action = "script"       // run the startup script
 	doUnknown     action = "unknown"      // a script began and nobody knows how it ended
 	doHandle      action = "handle"       // carry out the handler of a failed script
+	doTask        action = "task"         // go on with a save or a restart
+	doTaskLost    action = "task-lost"    // fail a save or a restart: no VM is left to work on
 	doNoteStopped action = "note-stopped" // the VM stopped by itself
 	doNoteGone    action = "note-gone"    // the VM is not there any more
 	doRest        action = "rest"         // nothing until something changes
@@ -23,7 +25,7 @@ const (
 // vmSeen is what the driver says of an instance's VM.
 type vmSeen int
 
-// What can be seen. A suspended VM counts as down: part 1 starts none from a state.
+// What can be seen.
 const (
 	noVM vmSeen = iota
 	vmUp
@@ -40,6 +42,17 @@ const (
 	scriptBegun                   // begun, and its outcome is not known
 )
 
+// taskSeen is what a save or a restart needs of the VM.
+type taskSeen int
+
+// The task's states.
+const (
+	noTask     taskSeen = iota // none was ordered, or it left the VM as it was
+	taskDue                    // it needs the VM to run
+	taskHolds                  // it goes on whatever the VM does: it stopped it itself, or needs it no more
+	taskServed                 // a save is done: the VM only waits for its end
+)
+
 // sight is everything that a decision depends on.
 type sight struct {
 	Phase  api.Phase
@@ -47,12 +60,17 @@ type sight struct {
 	Ending bool // a termination was ordered
 	Cached bool // the version is present
 	Script scriptSeen
+	Task   taskSeen
 }
 
 // The placeholders of the table: which action they are depends on the rest of the sight.
 const (
 	needVersion action = "?version" // doPull, or doStart when the version is present
-	needScript  action = "?script"  // doScript, doUnknown, or doRest when there is none
+	needScript  action = "?script"  // doScript, doUnknown, or needTask when there is none
+	needTask    action = "?task"    // the rest are rows of tasks
+	ifStopped   action = "?stopped"
+	ifGone      action = "?gone"
+	ifIdle      action = "?idle"
 )
 
 // table says what to do in each phase by what is seen of the VM, while nobody asked
@@ -62,17 +80,27 @@ var table = map[api.Phase][3]action{
 	api.PhaseAccepted:     {needVersion, doDiscard, doDiscard},
 	api.PhasePulling:      {needVersion, doDiscard, doDiscard},
 	api.PhaseStarting:     {needVersion, doStart, doDiscard},
-	api.PhaseRunning:      {doNoteGone, needScript, doNoteStopped},
-	api.PhaseScriptOK:     {doNoteGone, doRest, doNoteStopped},
+	api.PhaseRunning:      {ifGone, needScript, ifStopped},
+	api.PhaseScriptOK:     {ifGone, needTask, ifStopped},
 	api.PhaseScriptFailed: {doHandle, doHandle, doHandle},
-	api.PhaseScriptEnded:  {doRest, doRest, doRest},
-	api.PhaseFailed:       {doRest, doDiscard, doDiscard},
-	api.PhaseStopped:      {doNoteGone, doRest, doRest},
-	api.PhaseVanished:     {doRest, doRest, doRest},
+	api.PhaseScriptEnded:  {ifIdle, ifIdle, ifIdle},
+	api.PhaseFailed:       {ifIdle, doDiscard, doDiscard},
+	api.PhaseStopped:      {doNoteGone, ifIdle, ifIdle},
+	api.PhaseVanished:     {ifIdle, ifIdle, ifIdle},
 	api.PhaseTerminated:   {doSettle, doRemove, doRemove},
 }
 
-// decide gives the next action. Termination beats everything.
+// tasks says what to do by how a save or a restart stands.
+var tasks = map[action][4]action{
+	//         none           due            holds       served
+	needTask:  {doRest, doTask, doTask, doRest},
+	ifStopped: {doNoteStopped, doNoteStopped, doTask, doRest},
+	ifGone:    {doNoteGone, doNoteGone, doTask, doRest},
+	ifIdle:    {doRest, doTaskLost, doTaskLost, doRest},
+}
+
+// decide gives the next action. Termination beats everything, and the startup script
+// comes before a task.
 func decide(s sight) action {
 	if s.Ending {
 		if s.Phase == api.PhaseTerminated && s.VM == noVM {
@@ -84,15 +112,17 @@ func decide(s sight) action {
 	if !known {
 		return doRest // a newer program wrote it; its VM may be at work, and can be ended
 	}
-	switch a := row[s.VM]; a {
-	case needVersion:
-		if s.Cached {
-			return doStart
-		}
+	next := row[s.VM]
+	switch {
+	case next == needVersion && s.Cached:
+		return doStart
+	case next == needVersion:
 		return doPull
-	case needScript:
-		return [...]action{noScript: doRest, scriptDue: doScript, scriptBegun: doUnknown}[s.Script]
-	default:
-		return a
+	case next == needScript:
+		next = [...]action{noScript: needTask, scriptDue: doScript, scriptBegun: doUnknown}[s.Script]
 	}
+	if row, depends := tasks[next]; depends {
+		return row[s.Task]
+	}
+	return next
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/buildyard/buildyard/api"
@@ -18,7 +19,9 @@ func everySight(do func(sight)) {
 			for _, ending := range []bool{false, true} {
 				for _, cached := range []bool{false, true} {
 					for _, script := range []scriptSeen{noScript, scriptDue, scriptBegun} {
-						do(sight{phase, vm, ending, cached, script})
+						for _, task := range []taskSeen{noTask, taskDue, taskHolds, taskServed} {
+							do(sight{phase, vm, ending, cached, script, task})
+						}
 					}
 				}
 			}
@@ -27,45 +30,56 @@ func everySight(do func(sight)) {
 }
 
 // want is the table once more, written out by hand as a reader would say it:
-// phase, then no VM / up / down. "pull|start" depends on the cache, "rest|script|unknown"
-// on the script.
+// phase, then no VM / up / down. "pull|start" depends on the cache, "script|unknown" on
+// the script, and behind a ":" is what a task makes of it: due, holding, served.
 var want = map[api.Phase][3]string{
 	api.PhaseAccepted:     {"pull|start", "discard", "discard"},
 	api.PhasePulling:      {"pull|start", "discard", "discard"},
 	api.PhaseStarting:     {"pull|start", "start", "discard"},
-	api.PhaseRunning:      {"note-gone", "rest|script|unknown", "note-stopped"},
-	api.PhaseScriptOK:     {"note-gone", "rest", "note-stopped"},
+	api.PhaseRunning:      {"note-gone:note-gone task rest", "script|unknown|rest:task task rest", "note-stopped:note-stopped task rest"},
+	api.PhaseScriptOK:     {"note-gone:note-gone task rest", "rest:task task rest", "note-stopped:note-stopped task rest"},
 	api.PhaseScriptFailed: {"handle", "handle", "handle"},
-	api.PhaseScriptEnded:  {"rest", "rest", "rest"},
-	api.PhaseFailed:       {"rest", "discard", "discard"},
-	api.PhaseStopped:      {"note-gone", "rest", "rest"},
-	api.PhaseVanished:     {"rest", "rest", "rest"},
+	api.PhaseScriptEnded:  {"rest:task-lost task-lost rest", "rest:task-lost task-lost rest", "rest:task-lost task-lost rest"},
+	api.PhaseFailed:       {"rest:task-lost task-lost rest", "discard", "discard"},
+	api.PhaseStopped:      {"note-gone", "rest:task-lost task-lost rest", "rest:task-lost task-lost rest"},
+	api.PhaseVanished:     {"rest:task-lost task-lost rest", "rest:task-lost task-lost rest", "rest:task-lost task-lost rest"},
 	api.PhaseTerminated:   {"settle", "remove", "remove"},
+}
+
+// expected reads want.
+func expected(s sight) string {
+	expect, tasks, _ := strings.Cut(want[s.Phase][s.VM], ":")
+	switch {
+	case s.Ending && s.Phase == api.PhaseTerminated && s.VM == noVM:
+		return "settle"
+	case s.Ending:
+		return "remove"
+	case expect == "pull|start":
+		return map[bool]string{false: "pull", true: "start"}[s.Cached]
+	case expect == "script|unknown|rest":
+		if s.Script != noScript {
+			return []string{scriptDue: "script", scriptBegun: "unknown"}[s.Script]
+		}
+		expect = "rest"
+	}
+	if tasks == "" || s.Task == noTask {
+		return expect
+	}
+	return strings.Fields(tasks)[s.Task-1]
 }
 
 func TestEveryPairIsDecided(t *testing.T) {
 	n := 0
 	everySight(func(s sight) {
 		n++
-		expect := want[s.Phase][s.VM]
-		switch {
-		case s.Ending && s.Phase == api.PhaseTerminated && s.VM == noVM:
-			expect = "settle"
-		case s.Ending:
-			expect = "remove"
-		case expect == "pull|start":
-			expect = map[bool]string{false: "pull", true: "start"}[s.Cached]
-		case expect == "rest|script|unknown":
-			expect = []string{"rest", "script", "unknown"}[s.Script]
-		}
-		if got := decide(s); string(got) != expect {
-			t.Errorf("%+v: %s, want %s", s, got, expect)
+		if got := decide(s); string(got) != expected(s) {
+			t.Errorf("%+v: %s, want %s", s, got, expected(s))
 		}
 		if steps[decide(s)] == nil {
 			t.Errorf("%+v: action %s has no step", s, decide(s))
 		}
 	})
-	if n != 11*3*2*2*3 {
+	if n != 11*3*2*2*3*4 {
 		t.Errorf("%d sights looked at", n)
 	}
 }
@@ -93,6 +107,12 @@ func TestTableInvariants(t *testing.T) {
 		if (a == doDiscard || a == doRemove) && !s.Ending && s.VM == vmUp &&
 			(s.Phase == api.PhaseRunning || s.Phase == api.PhaseScriptOK) {
 			fail("no running VM is removed unasked")
+		}
+		if a == doTask && (s.Script != noScript && s.Phase == api.PhaseRunning && s.VM == vmUp) {
+			fail("the startup script comes before a task")
+		}
+		if a == doTask && s.VM != vmUp && s.Task != taskHolds {
+			fail("a task that needs its VM works on a running one only")
 		}
 	})
 }

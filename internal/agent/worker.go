@@ -54,7 +54,7 @@ func (a *Agent) observe(ctx context.Context, in *instance) (sight, hv.VM, error)
 	ask, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	state := in.snapshot()
-	s := sight{Phase: state.Phase, Ending: state.Ending, Script: in.scriptState(state), VM: noVM}
+	s := sight{Phase: state.Phase, Ending: state.Ending, Script: in.scriptState(state), Task: taskState(state.Task)}
 	if start := in.order.Start; start != nil {
 		s.Cached = a.opts.Templates.Has(start.ContentID)
 	}
@@ -75,6 +75,9 @@ func (a *Agent) observe(ctx context.Context, in *instance) (sight, hv.VM, error)
 // rest waits until something changes, after telling what is known of the VM.
 func (a *Agent) rest(ctx context.Context, in *instance, vm hv.VM) error {
 	if err := a.refresh(in, vm); err != nil {
+		return err
+	}
+	if err := a.tidy(in); err != nil {
 		return err
 	}
 	select {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,15 +90,20 @@ type world struct {
 	host    *sim.Host
 	control *controller
 	source  *source
+	shop    *shop
 
 	nodeID string // of the agents that are booted from now on
 
-	mu      sync.Mutex
-	cling   bool // VMs cannot be removed
-	full    bool // the disk has no room for the journal
-	scripts int  // startup scripts that were really begun in a guest
-	deletes int  // VMs that were really removed
-	starts  int  // VMs that were really started
+	mu       sync.Mutex
+	cling    bool             // VMs cannot be removed
+	full     bool             // the disk has no room for the journal
+	free     int64            // bytes of the disk that are free; 0: plenty
+	broken   map[string]error // what calls of the driver answer, by their name
+	scripts  int              // startup scripts that were really begun in a guest
+	deletes  int              // VMs that were really removed
+	starts   int              // VMs of instances that were really started
+	saved    int              // saves that were really begun
+	restarts int              // restarts that were really begun
 }
 
 func newWorld(t *testing.T, o sim.Options) *world {
@@ -106,7 +112,9 @@ func newWorld(t *testing.T, o sim.Options) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{t: t, dir: memoryDir(t), host: h, control: newController(), source: &source{}, nodeID: "node"}
+	w := &world{t: t, dir: memoryDir(t), host: h, control: newController(), shop: newShop(), source: &source{}, nodeID: "node"}
+	w.source.shop = w.shop
+	return w
 }
 
 // memoryDir is a directory that is gone with the test, in memory where there is such
@@ -139,7 +147,8 @@ func (w *world) boot(g *gate) (stop func() error) {
 	a := New(Options{
 		Identity: home.Identity{NodeID: w.nodeID, Host: "192.0.2.7", Registry: "http://registry"},
 		Link:     gatedLink{w.control, g}, Driver: gatedDriver{w.host, g, w}, Templates: c, Journal: j,
-		Machine: still{}, Logger: slog.New(slog.DiscardHandler), Version: "test",
+		Machine: still{w}, Logger: slog.New(slog.DiscardHandler), Version: "test",
+		Registries: gatedShop{w.shop, g}, Saves: w.saves(),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -223,15 +232,39 @@ func (w *world) entry() journal.Entry {
 	return list[0]
 }
 
+func (w *world) saves() string { return filepath.Join(w.dir, "saves") }
+
+// breaks makes calls of the driver fail from now on; nil lets them work again.
+func (w *world) breaks(call string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken == nil {
+		w.broken = map[string]error{}
+	}
+	w.broken[call] = err
+}
+
+func (w *world) fault(call string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.broken[call]
+}
+
 // still is a machine on which nothing happens.
-type still struct{}
+type still struct{ w *world }
 
 func (still) Facts() host.Facts {
 	return host.Facts{Arch: "amd64", OS: "linux", CPUs: 4, MemoryMB: 8192}
 }
 func (still) FreeMemoryMB() int                           { return 4096 }
-func (still) Disk() (free, total, vms int64)              { return 1 << 40, 2 << 40, 0 }
+func (still) VMBytes(string) int64                        { return 1 << 20 }
 func (still) Load(time.Time, []int) (cpu, memory float64) { return 0.5, 0.25 }
+
+func (s still) Disk() (free, total, vms int64) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	return cmp.Or(s.w.free, 1<<40), 2 << 40, 0
+}
 
 // source brings a template whose disk is empty, at the pace it is told.
 type source struct {
@@ -239,6 +272,7 @@ type source struct {
 	takes time.Duration
 	fail  error
 	pulls int
+	shop  *shop
 }
 
 func (s *source) set(takes time.Duration, fail error) {
@@ -253,9 +287,11 @@ func (s *source) count() int {
 	return s.pulls
 }
 
-func (s *source) Size(context.Context, cache.Ref) (int64, error) { return 0, nil }
+func (s *source) Need(context.Context, cache.Ref, map[string]string) (cache.Need, error) {
+	return cache.Need{}, nil
+}
 
-func (s *source) Fetch(ctx context.Context, _ cache.Ref, dir string, progress func(float64)) error {
+func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]string, error) {
 	s.mu.Lock()
 	s.pulls++
 	takes, fail := s.takes, s.fail
@@ -264,16 +300,22 @@ func (s *source) Fetch(ctx context.Context, _ cache.Ref, dir string, progress fu
 		select {
 		case <-time.After(takes / 10):
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
-		progress(float64(i+1) / 10)
+		p.Progress(float64(i+1) / 10)
 	}
 	if fail != nil {
-		return fail
+		return nil, fail
 	}
-	config := `{"ram":"2G","cpu":{"cores":2},"hard_drives":[{"file":"disk.qcow2"}],` +
-		`"network_cards":[{"port_forwarding_rules":[{"rule_name":"ssh","guest_port":22}]}]}`
-	return os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600)
+	if v := s.shop.version(p.Ref.ContentID); v != nil {
+		return v.roots, v.write(p.Dir)
+	}
+	base := &sold{
+		config: `{"ram":"2G","cpu":{"cores":2},"hard_drives":[{"file":"disk.qcow2"}],"kept":{"a":1},` +
+			`"network_cards":[{"port_forwarding_rules":[{"rule_name":"ssh","guest_port":22}]}]}`,
+		files: map[string]string{"disk.qcow2": "base"},
+	}
+	return map[string]string{"disk.qcow2": rootOf("base")}, base.write(p.Dir)
 }
 
 type gatedSource struct {
@@ -281,14 +323,15 @@ type gatedSource struct {
 	g *gate
 }
 
-func (s gatedSource) Fetch(ctx context.Context, ref cache.Ref, dir string, progress func(float64)) error {
+func (s gatedSource) Fetch(ctx context.Context, p cache.Pull) (map[string]string, error) {
 	if err := s.g.pass("fetch"); err != nil {
-		return err
+		return nil, err
 	}
-	if err := s.source.Fetch(ctx, ref, dir, progress); err != nil {
-		return err
+	roots, err := s.source.Fetch(ctx, p)
+	if err != nil {
+		return nil, err
 	}
-	return s.g.pass("fetched")
+	return roots, s.g.pass("fetched")
 }
 
 type gatedLink struct {
@@ -360,13 +403,6 @@ func through[T any](ctx context.Context, g *gate, name string, call func(context
 	}
 }
 
-func (d gatedDriver) Start(ctx context.Context, s hv.Spec) (hv.VM, error) {
-	return through(ctx, d.g, "start", func(ctx context.Context) (hv.VM, error) {
-		d.w.count(&d.w.starts)
-		return d.Host.Start(ctx, s)
-	})
-}
-
 func (d gatedDriver) Stop(ctx context.Context, id string, how hv.StopMode) error {
 	_, err := through(ctx, d.g, "stop", func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, d.Host.Stop(ctx, id, how)
@@ -393,6 +429,52 @@ func (d gatedDriver) Exec(ctx context.Context, id string, c hv.Command) (hv.Resu
 			d.w.count(&d.w.scripts)
 		}
 		return d.Host.Exec(ctx, id, c)
+	})
+}
+
+func (d gatedDriver) Start(ctx context.Context, s hv.Spec) (hv.VM, error) {
+	what := "start"
+	if s.Labels[labelRole] == roleCheck {
+		what = "start check"
+	}
+	return through(ctx, d.g, what, func(ctx context.Context) (hv.VM, error) {
+		if err := d.w.fault(what); err != nil {
+			return hv.VM{}, err
+		}
+		if what == "start" {
+			d.w.count(&d.w.starts)
+		}
+		return d.Host.Start(ctx, s)
+	})
+}
+
+// Save passes the gate at each of its steps; a killed agent leaves its files behind.
+func (d gatedDriver) Save(ctx context.Context, id string, s hv.SaveSpec) (hv.Saved, error) {
+	if err := d.g.pass("save"); err != nil {
+		return hv.Saved{}, err
+	}
+	if err := d.w.fault("save"); err != nil {
+		return hv.Saved{}, err
+	}
+	d.w.count(&d.w.saved)
+	s.Step = func(step hv.SaveStep) error {
+		return errors.Join(d.w.fault("save "+string(step)), d.g.pass("save "+string(step)))
+	}
+	out, err := d.Host.Save(ctx, id, s)
+	if d.g.isDead() {
+		_ = os.WriteFile(filepath.Join(s.Dir, "delta0.qcow2"), []byte("half"), 0o600)
+		return hv.Saved{}, errKilled
+	}
+	return out, err
+}
+
+func (d gatedDriver) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (hv.VM, error) {
+	return through(ctx, d.g, "restart", func(ctx context.Context) (hv.VM, error) {
+		d.w.count(&d.w.restarts)
+		if err := d.w.fault("restart"); err != nil {
+			return hv.VM{}, errors.Join(err, d.Host.Stop(ctx, id, hv.StopForce))
+		}
+		return d.Host.Restart(ctx, id, edit)
 	})
 }
 
@@ -474,7 +556,7 @@ func (c *controller) Poll(ctx context.Context, wait time.Duration, in api.PollRe
 			continue
 		}
 		c.due = slices.DeleteFunc(c.due, func(o api.Order) bool {
-			return o.InstanceID == ack.InstanceID && o.Claim == ack.Claim && o.Kind == ack.Kind
+			return o.InstanceID == ack.InstanceID && o.Claim == ack.Claim && o.Kind == ack.Kind && o.Task == ack.Task
 		})
 	}
 	full := c.needFull
@@ -503,7 +585,7 @@ func (c *controller) take() []api.Order {
 	defer c.mu.Unlock()
 	var out []api.Order
 	for _, o := range c.due {
-		key := fmt.Sprint(o.Kind, o.InstanceID, o.Claim)
+		key := fmt.Sprint(o.Kind, o.InstanceID, o.Claim, o.Task)
 		if at, sent := c.sent[key]; sent && time.Since(at) < 5*time.Second {
 			continue
 		}
@@ -547,6 +629,10 @@ func (c *controller) takeStatusLocked(s api.InstanceStatus) {
 	}
 	if known && old.Claim == s.Claim && s.No < old.No && s.Phase != api.PhaseTerminated {
 		c.faults = append(c.faults, fmt.Sprintf("number %d after %d", s.No, old.No))
+	}
+	if t, was := s.Task, old.Task; known && t != nil && was != nil && t.ID == was.ID && t.Stage != was.Stage &&
+		(was.Stage == api.TaskDone || was.Stage == api.TaskFailed) {
+		c.faults = append(c.faults, fmt.Sprintf("task %s is %s after it was %s", t.ID, t.Stage, was.Stage))
 	}
 	c.last[s.InstanceID] = s
 	c.history[s.InstanceID] = append(c.history[s.InstanceID], s)
@@ -644,6 +730,9 @@ func (w *world) checkClean() {
 	}
 	if left := w.journalled(); len(left) != 0 {
 		w.t.Errorf("journal entries are left: %v", left)
+	}
+	if left, _ := os.ReadDir(w.saves()); len(left) != 0 {
+		w.t.Errorf("saves are left: %v", left)
 	}
 	w.checkFaults()
 }

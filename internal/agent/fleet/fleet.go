@@ -197,7 +197,7 @@ func (n *node) keep(o *Options, at home.Home, parts *agent.Options) error {
 	if err != nil {
 		return err
 	}
-	parts.Templates = templates
+	parts.Templates, parts.Registries, parts.Saves = templates, source, at.Saves()
 	n.kept = append(n.kept, templates, source)
 	return nil
 }
@@ -249,6 +249,9 @@ func (machine) FreeMemoryMB() int { return facts.MemoryMB / 2 }
 
 // Disk is half full.
 func (machine) Disk() (free, total, vms int64) { return 512 << 30, 1 << 40, 0 }
+
+// VMBytes is nothing: simulated disks are empty.
+func (machine) VMBytes(string) int64 { return 0 }
 
 // Load is none.
 func (machine) Load(time.Time, []int) (cpu, memory float64) { return 0, 0 }

@@ -10,6 +10,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent"
 	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // templates is a cache that holds nothing but names: a pull takes its time and moves
@@ -71,6 +72,19 @@ func (t *templates) Config(string) (config api.TemplateConfig, dir string, err e
 		RAM: "2G", CPU: &api.ConfigCPU{Cores: 2}, HardDrives: []api.ConfigDrive{{File: "none.qcow2", Format: "qcow2"}},
 		NetworkCards: []api.ConfigNIC{{PortRules: []api.ConfigPort{{RuleName: "ssh", GuestPort: 22}}}},
 	}, "/nonexistent", nil
+}
+
+// Version is refused: there are no files to make another version from.
+func (t *templates) Version(string) (cache.Version, error) {
+	return cache.Version{}, farm.Refused("A simulated node whose pulls are simulated too has no files to save")
+}
+
+// Adopt notes the name.
+func (t *templates) Adopt(_ context.Context, a cache.Adoption) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.here[a.Ref.ContentID] = a.Ref
+	return nil
 }
 
 // List gives the names.

@@ -59,6 +59,9 @@ func (h Home) Templates() string { return filepath.Join(h.dir, "templates") }
 // VMs belongs to the hypervisor driver.
 func (h Home) VMs() string { return filepath.Join(h.dir, "vms") }
 
+// Saves holds what the saves that go on have made, on the file system of Templates.
+func (h Home) Saves() string { return filepath.Join(h.dir, "saves") }
+
 // Library holds the local templates.
 func (h Home) Library() string { return filepath.Join(h.dir, "library") }
 

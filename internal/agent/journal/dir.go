@@ -184,10 +184,17 @@ func (d *Dir) accept(e Entry) error {
 	return nil
 }
 
-// Save replaces the state of an entry.
+// Save replaces the state of an entry. As with a start, a task is not accepted while
+// there is no room beside the reserve.
 func (d *Dir) Save(id string, s State) error {
 	if err := CheckID(id); err != nil {
 		return err
+	}
+	if s.Task != nil && s.Task.Stage == api.TaskAccepted && !s.Ending {
+		if err := d.reserve.fill(); err != nil {
+			return fmt.Errorf("save state of instance %s: %w", id, err)
+		}
+		return d.save(id, s)
 	}
 	return d.withRoom(func() error { return d.save(id, s) })
 }

@@ -51,6 +51,9 @@ type State struct {
 	Message     string            `json:"message,omitempty"`
 	VM          *api.LinkVM       `json:"vm,omitempty"`
 	Script      *api.ScriptStatus `json:"script,omitempty"`
+	// Task is the last save or restart that was ordered. It is never changed, only
+	// replaced, so that copies of a State may share it.
+	Task *Task `json:"task,omitempty"`
 }
 
 // numbers is how many statuses may follow a durable state before the next one.

@@ -1,0 +1,200 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/agent/recipe"
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// pushPatience is how long a push that does not get further is tried again.
+const pushPatience = 10 * time.Minute
+
+// pushSave publishes the save, and lists it in the node's own cache.
+func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
+	t := in.snapshot().Task
+	push, err := a.pushOf(in, t)
+	if err != nil {
+		if t.Version == nil {
+			return a.unlessEnding(ctx, in, "The save cannot be pushed: %v", err)
+		}
+		push.Files = nil // published by an agent that was killed; there is nothing to adopt
+	}
+	if t.Version == nil {
+		result, err := a.publish(ctx, in, t, push)
+		if err != nil {
+			return a.unlessEnding(ctx, in, "The save could not be pushed: %v", err)
+		}
+		a.log.Info("save pushed", "instance", in.id, "template", result.ID, "tag", result.Tag, "version", result.Number)
+		err = a.changeTask(ctx, in, func(t *journal.Task) { t.Version, t.Roots = &result, push.Roots })
+		if err != nil {
+			return err
+		}
+		t = in.snapshot().Task
+	}
+	if err := a.adoptSave(ctx, in, t, push); err != nil {
+		a.log.Warn("a saved version is not in the cache and will be pulled", "instance", in.id, "error", err)
+	}
+	if err := a.dropFiles(ctx, in); err != nil {
+		return err
+	}
+	return a.conclude(ctx, in, func(_ *journal.State, t *journal.Task) { t.Stage, t.Roots = api.TaskDone, nil })
+}
+
+// pushOf is the version that a save makes: the disks of its base, and on top of each
+// what the VM changed.
+func (a *Agent) pushOf(in *instance, t *journal.Task) (transfer.PushOptions, error) {
+	var o transfer.PushOptions
+	base, err := a.opts.Templates.Version(in.order.Start.ContentID)
+	if err != nil {
+		return o, err
+	}
+	var config api.TemplateConfig
+	if err := json.Unmarshal(base.Config, &config); err != nil {
+		return o, err
+	}
+	files, err := recipe.DiskFiles(config)
+	if err != nil {
+		return o, err
+	}
+	for _, f := range files {
+		o.Files = append(o.Files, transfer.PushFile{
+			Name: f.Name, Path: filepath.Join(base.Dir, f.Name), Kind: f.Kind, Format: f.Format, Root: base.Roots[f.Name],
+		})
+	}
+	changes := a.changesOf(in, t, config)
+	for i, d := range t.Saved.Disks {
+		if i < len(changes.Names.Layers) {
+			o.Files = append(o.Files, transfer.PushFile{Name: changes.Names.Layers[i], Path: d.Path, Kind: api.FileDisk, Format: d.Format})
+		}
+	}
+	if t.Saved.State != "" {
+		o.Files = append(o.Files, transfer.PushFile{Name: changes.Names.State, Path: t.Saved.State, Kind: api.FileState})
+	}
+	order := t.Order.Save
+	o.Roots = map[string]string{}
+	o.Request = api.PushRequest{
+		ID: order.TemplateID, Name: order.NewName, MustExist: order.NewName == "", Tag: order.Tag,
+		Description: order.Description, Arch: a.host.Arch, Revert: order.Revert, NVRAM: base.NVRAM, ResumeKey: t.ID(),
+	}
+	o.Request.Config, err = recipe.Derive(base.Config, changes)
+	return o, err
+}
+
+// changesOf says what the save makes of its base's configuration: the machine as it
+// ran, whatever the order had changed of it, but neither its port rules nor secrets.
+func (a *Agent) changesOf(in *instance, t *journal.Task, config api.TemplateConfig) recipe.Changes {
+	c := recipe.Changes{Save: t.ID(), Names: recipe.NamesFor(config)}
+	if m := in.order.Start.Machine; m != nil {
+		c.Mode, c.Video = m.Network, m.Video
+	}
+	if vm := in.snapshot().VM; vm != nil {
+		c.CPUs, c.MemoryMB, c.MAC = vm.CPUs, vm.MemoryMB, vm.MAC
+	}
+	if t.Saved.State == "" {
+		c.Names.State = ""
+		return c
+	}
+	pin := api.StatePin(t.Saved.Pin)
+	c.Pin, c.CPUs, c.MemoryMB = &pin, pin.CPUs, pin.MemoryMB
+	return c
+}
+
+// publish pushes until the version is there, the registry says no, or nothing gets
+// further for too long.
+func (a *Agent) publish(ctx context.Context, in *instance, t *journal.Task, push transfer.PushOptions) (api.PushResult, error) {
+	life, done := in.life(ctx)
+	defer done()
+	moved, best := time.Now(), 0.0
+	push.Progress = func(p transfer.Progress) {
+		if at := p.Fraction(); at > best {
+			moved, best = time.Now(), at
+		}
+		a.setTaskProgress(in, p.Fraction())
+	}
+	address := a.registryAt(t.Order.Save.Registry)
+	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
+		result, err := a.opts.Registries.Push(life, address, push)
+		if err == nil || life.Err() != nil {
+			return result, err
+		}
+		if !transfer.Temporary(err) {
+			// It may be here already: the answer was lost with an earlier agent.
+			if found, is := a.published(life, address, t, push); is {
+				return found, nil
+			}
+		}
+		if !transfer.Temporary(err) || time.Since(moved) > pushPatience {
+			return result, err
+		}
+		a.log.Warn("push failed and is tried again", "instance", in.id, "error", err)
+		select {
+		case <-life.Done():
+			return result, life.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// published looks whether the registry has this very save under its tag.
+func (a *Agent) published(ctx context.Context, address string, t *journal.Task, push transfer.PushOptions) (api.PushResult, bool) {
+	ref := transfer.Ref{ID: t.Order.Save.TemplateID, Tag: t.Order.Save.Tag}
+	if ref.ID == "" {
+		return api.PushResult{}, false
+	}
+	m, err := a.opts.Registries.Manifest(ctx, address, ref)
+	var config api.TemplateConfig
+	if err != nil || json.Unmarshal(m.Config, &config) != nil || config.Save != t.ID() {
+		return api.PushResult{}, false
+	}
+	for _, f := range m.Files {
+		if len(f.Layers) == 1 {
+			push.Roots[f.Name] = f.Layers[0].Root
+		}
+	}
+	return api.PushResult{
+		ID: m.ID, Name: m.Name, Tag: m.Version.Tag, Number: m.Version.Number, ContentID: m.ContentID, Gen: m.Gen, Size: m.Version.Size,
+	}, true
+}
+
+// setTaskProgress reports how far a push is, without a durable write for each step.
+func (a *Agent) setTaskProgress(in *instance, at float64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if t := in.state.Task; t != nil && t.Stage == api.TaskPushing {
+		a.advanceLocked(in, &in.task.progress, at)
+	}
+}
+
+// adoptSave lists the new version in the cache, so that a start of it here pulls
+// nothing.
+func (a *Agent) adoptSave(ctx context.Context, in *instance, t *journal.Task, push transfer.PushOptions) error {
+	v := t.Version
+	if len(push.Files) == 0 || a.opts.Templates.Has(v.ContentID) {
+		return nil
+	}
+	config, err := recipe.Named(push.Request.Config, v.ID, v.Name)
+	if err != nil {
+		return err
+	}
+	life, done := in.life(ctx)
+	defer done()
+	files := map[string]string{}
+	for _, f := range push.Files {
+		files[f.Name] = f.Path
+	}
+	return a.opts.Templates.Adopt(life, cache.Adoption{
+		Ref: cache.Ref{
+			Registry: a.registryAt(t.Order.Save.Registry), TemplateID: v.ID, Name: v.Name, Tag: v.Tag,
+			Version: v.Number, ContentID: v.ContentID,
+		},
+		Files: files, Roots: t.Roots, Config: config, NVRAM: push.Request.NVRAM,
+	})
+}

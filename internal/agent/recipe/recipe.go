@@ -1,0 +1,166 @@
+// Package recipe translates between the configuration object of a template's version
+// and the VM of a driver: what is started from a version, and what configuration the
+// version has that is saved from a VM.
+//
+// It is pure: it opens no file, starts nothing and knows no journal.
+//
+// Invariant: a configuration comes from whoever pushed it, so no file name of it ever
+// leads out of the version's directory, and no field that nobody here knows is lost.
+package recipe
+
+import (
+	"cmp"
+	"path/filepath"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+const (
+	defaultCPUs     = 1
+	defaultMemoryMB = 1024
+
+	forceOn = "forceOn" // value of Machine.NetworkLocal
+)
+
+// Spec says what VM a version makes whose files are in dir, with what the order
+// changes of it. Identity, labels and time-outs are the caller's.
+func Spec(config api.TemplateConfig, dir string, o *api.StartOrder) (hv.Spec, error) {
+	var m api.Machine
+	if o.Machine != nil {
+		m = *o.Machine
+	}
+	s := hv.Spec{
+		CPUs: defaultCPUs, MemoryMB: defaultMemoryMB, DiskBytes: m.DiskBytes,
+		HardwareUUID: m.HardwareUUID, Serial: m.Serial, Isolated: m.NetworkLocal == forceOn,
+	}
+	var err error
+	if s.Disks, err = disks(config.HardDrives, dir); err != nil {
+		return hv.Spec{}, err
+	}
+	if s.State, err = state(config, dir); err != nil {
+		return hv.Spec{}, err
+	}
+	if config.CPU != nil && config.CPU.Cores > 0 {
+		s.CPUs = config.CPU.Cores
+	}
+	if config.RAM != "" {
+		ram, err := size.Parse("ram", config.RAM, size.MB)
+		if err != nil {
+			return hv.Spec{}, err
+		}
+		s.MemoryMB = int(ram / size.MB)
+	}
+	s.CPUs, s.MemoryMB = cmp.Or(m.CPUs, s.CPUs), cmp.Or(m.MemoryMB, s.MemoryMB)
+	if config.Firmware != nil {
+		s.Firmware = config.Firmware.Type
+	}
+	s.Video, s.VNC = screen(config.Display, m)
+	s.Network, s.MAC, s.Ports = network(config, o, m)
+	if m.USB != "" {
+		s.USB = []hv.USBDevice{{Location: m.USB}}
+	}
+	return s, nil
+}
+
+func checkName(what, name string) error {
+	if name == "" || name != filepath.Base(name) || !filepath.IsLocal(name) {
+		return farm.Refused("The template names a %s %q, which is no plain file name", what, name)
+	}
+	return nil
+}
+
+func disks(drives []api.ConfigDrive, dir string) ([]hv.Disk, error) {
+	list := make([]hv.Disk, len(drives))
+	for i, d := range drives {
+		for _, name := range append([]string{d.File}, d.Layers...) {
+			if err := checkName("disk", name); err != nil {
+				return nil, err
+			}
+		}
+		list[i] = hv.Disk{Path: filepath.Join(dir, d.File), Format: formatOf(d)}
+		for _, l := range d.Layers {
+			list[i].Deltas = append(list[i].Deltas, filepath.Join(dir, l))
+		}
+	}
+	return list, nil
+}
+
+// formatOf goes by configuration and name only: a guest can write any header into
+// its disk.
+func formatOf(d api.ConfigDrive) string {
+	switch {
+	case d.Format != "":
+		return d.Format
+	case strings.HasSuffix(d.File, ".qcow2"):
+		return "qcow2"
+	default:
+		return "raw"
+	}
+}
+
+// state gives the suspended guest of a version, nil when there is none.
+func state(config api.TemplateConfig, dir string) (*hv.State, error) {
+	if config.StateFile == "" {
+		return nil, nil
+	}
+	if err := checkName("state", config.StateFile); err != nil {
+		return nil, err
+	}
+	if config.StatePin == nil {
+		return nil, farm.Refused("The template has a saved state that does not say where it loads")
+	}
+	return &hv.State{Path: filepath.Join(dir, config.StateFile), Pin: hv.Compat(*config.StatePin)}, nil
+}
+
+// screen gives the video controller and how the screen is reached.
+func screen(display *api.ConfigScreen, m api.Machine) (video string, vnc *hv.VNC) {
+	video, password := m.Video, m.VNCPassword
+	if display != nil {
+		video = cmp.Or(video, display.Video)
+		if display.FrameBuffer != nil {
+			password = cmp.Or(password, display.FrameBuffer.Password)
+		}
+	}
+	if password != "" {
+		vnc = &hv.VNC{Password: password}
+	}
+	return video, vnc
+}
+
+// network gives the mode, the address of the card and the port rules: the template's,
+// unless the order brings others. A suspended guest has the address of its state. A
+// mode without port rules leaves out those that the template has for others.
+func network(config api.TemplateConfig, o *api.StartOrder, m api.Machine) (mode hv.NetworkMode, mac string, ports []hv.PortRule) {
+	mode, mac = hv.NetworkMode(m.Network), m.MAC
+	for i, card := range config.NetworkCards {
+		if i == 0 {
+			mode = cmp.Or(mode, hv.NetworkMode(card.Mode))
+			if config.StateFile == "" {
+				mac = cmp.Or(mac, card.MACAddress)
+			}
+		}
+		for _, p := range card.PortRules {
+			ports = append(ports, hv.PortRule{
+				Name: p.RuleName, GuestPort: p.GuestPort, HostPort: p.HostPort, HostIP: p.HostIP, Protocol: p.Protocol,
+			})
+		}
+	}
+	if mode == "" || mode == hv.NetworkNAT {
+		mode = hv.NetworkShared
+	}
+	if mode == hv.NetworkBridge || mode == hv.NetworkDisconnected {
+		ports = nil
+	}
+	if !o.PortOverride {
+		return mode, mac, ports
+	}
+	ports = make([]hv.PortRule, len(o.Ports))
+	for i, p := range o.Ports {
+		ports[i] = hv.PortRule(p)
+	}
+	return mode, mac, ports
+}

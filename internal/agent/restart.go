@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// restart ends a VM by force and starts it from its disks. It is done again after an
+// agent was killed in it, unless the VM is in another run already and answers.
+func (a *Agent) restart(ctx context.Context, in *instance, vm hv.VM) error {
+	t := in.snapshot().Task
+	restarter, able := a.opts.Driver.(hv.Restarter)
+	if !able || !a.host.Can(hv.CanRestart) {
+		return a.giveUp(ctx, in, "This node's hypervisor (%s) cannot restart VMs", a.host.Driver)
+	}
+	if t.Run.IsZero() && !vm.StartedAt.IsZero() {
+		return a.changeTask(ctx, in, func(t *journal.Task) { t.Run = plain(vm.StartedAt) })
+	}
+	if vm.Status == hv.Running && !plain(vm.StartedAt).Equal(t.Run) && a.answers(ctx, in, in.id) == nil {
+		return a.concludeRestart(ctx, in, vm)
+	}
+	again, err := a.restarted(ctx, in, func(ctx context.Context) (hv.VM, error) {
+		return restarter.Restart(ctx, in.id, editOf(t.Order.Restart))
+	})
+	switch {
+	case err == nil:
+		return a.concludeRestart(ctx, in, again)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case in.ending.Err() != nil:
+		return errEnding
+	case again.Status == hv.Running && plain(again.StartedAt).Equal(t.Run):
+		return a.giveUp(ctx, in, "The VM was not restarted and runs on: %v", err)
+	}
+	return a.failRestart(ctx, in, err)
+}
+
+func (a *Agent) concludeRestart(ctx context.Context, in *instance, vm hv.VM) error {
+	a.log.Info("VM restarted", "instance", in.id)
+	return a.conclude(ctx, in, func(s *journal.State, t *journal.Task) {
+		s.VM, t.Stage = a.facts(vm, s.VM), api.TaskDone
+	})
+}
+
+// failRestart says that the VM is down: one that is half started is ended first.
+func (a *Agent) failRestart(ctx context.Context, in *instance, cause error) error {
+	limited, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	if err := a.opts.Driver.Stop(limited, in.id, hv.StopForce); err != nil {
+		a.log.Warn("a VM that was not restarted cannot be ended", "instance", in.id, "error", err)
+	}
+	vm, err := a.opts.Driver.Get(limited, in.id)
+	if err != nil {
+		vm = hv.VM{} // it is not there any more
+	}
+	message := clip("The VM could not be restarted: "+cause.Error(), maxMessage)
+	return a.conclude(ctx, in, func(s *journal.State, t *journal.Task) {
+		s.Phase, s.Message, s.VM = api.PhaseStopped, message, a.facts(vm, s.VM)
+		t.Stage, t.Failure = api.TaskFailed, &journal.TaskFailure{Message: message}
+	})
+}
+
+// editOf changes the last start of a VM as a restart was ordered to.
+func editOf(o *api.RestartOrder) func(*hv.Spec) {
+	return func(s *hv.Spec) {
+		if o.VNCPassword != nil {
+			s.VNC = nil
+			if *o.VNCPassword != "" {
+				s.VNC = &hv.VNC{Password: *o.VNCPassword}
+			}
+		}
+		if o.USB != nil {
+			s.USB = nil
+			if *o.USB != "" {
+				s.USB = []hv.USBDevice{{Location: *o.USB}}
+			}
+		}
+	}
+}

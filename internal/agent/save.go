@@ -1,0 +1,241 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+const (
+	saveScriptTimeout = 6 * time.Hour
+	saveTimeout       = 2 * time.Hour // of what the driver does
+
+	scriptFailed = "Script execution failed"
+)
+
+// beginSave looks whether the save can be done at all, before anything is done.
+func (a *Agent) beginSave(ctx context.Context, in *instance, _ hv.VM) error {
+	t := in.snapshot().Task
+	if problem := a.cannotSave(in, t.Order.Save); problem != "" {
+		return a.giveUp(ctx, in, "%s", problem)
+	}
+	next := api.TaskSaving
+	if len(t.Order.Save.Script) > 0 {
+		next = api.TaskScript
+	}
+	return a.changeTask(ctx, in, func(t *journal.Task) { t.Stage = next })
+}
+
+// cannotSave gives a sentence when this node cannot do a save; "" when it can.
+func (a *Agent) cannotSave(in *instance, o *api.SaveOrder) string {
+	if _, able := a.opts.Driver.(hv.Saver); !able || !a.host.Can(hv.CanSave) {
+		return fmt.Sprintf("This node's hypervisor (%s) cannot save VMs", a.host.Driver)
+	}
+	if a.opts.Registries == nil || a.opts.Saves == "" {
+		return "This node has no registry to push to"
+	}
+	if _, err := a.opts.Templates.Version(in.order.Start.ContentID); err != nil {
+		return "The version that the VM was started from is not on its node any more: " + clip(err.Error(), maxMessage)
+	}
+	spec, err := a.spec(in)
+	if err != nil {
+		return clip(err.Error(), maxMessage)
+	}
+	if o.SanityTest && o.Suspend && spec.Network == hv.NetworkBridge {
+		return "The sanity test starts a copy of the VM, which would have the VM's own address on the bridge; save without it"
+	}
+	return ""
+}
+
+// saveScript runs the save's script once, by the same rules as a startup script.
+func (a *Agent) saveScript(ctx context.Context, in *instance, _ hv.VM) error {
+	t := in.snapshot().Task
+	if t.ScriptBegun {
+		return a.giveUp(ctx, in, "The script's %s; it is not run twice", lostOutcome)
+	}
+	dir := a.saveDir(t)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return a.giveUp(ctx, in, "This node has no room for the save: %v", err)
+	}
+	cmd := hv.Script(t.Order.Save.Script, saveScriptTimeout)
+	cmd.Path = a.shell(ctx, in)
+	if err := a.changeTask(ctx, in, func(t *journal.Task) { t.ScriptBegun = true }); err != nil {
+		return err
+	}
+	o, err := a.execute(ctx, in, cmd)
+	if err != nil {
+		return err
+	}
+	said := scriptStatus(o, hv.MaxOutput)
+	said.Stdout, said.Stderr = fit(said.Stdout), fit(said.Stderr)
+	a.log.Info("script of a save ended", "instance", in.id, "code", said.Code, "timed_out", said.TimedOut)
+	if err := writeOutput(dir, said); err != nil {
+		a.log.Warn("a script's output is lost when the agent ends", "instance", in.id, "error", err)
+	}
+	in.mu.Lock()
+	in.task.output = said
+	in.mu.Unlock()
+	return a.changeTask(ctx, in, func(t *journal.Task) {
+		bare := *said
+		bare.Stdout, bare.Stderr = "", ""
+		t.Script = &bare
+		if failed(said) && t.Order.Save.MustSucceed {
+			t.Failure = &journal.TaskFailure{Message: scriptFailed, Code: said.Code}
+			return
+		}
+		t.Stage = api.TaskSaving
+	})
+}
+
+// saveFiles has the driver export the VM. What an earlier try left is made anew.
+func (a *Agent) saveFiles(ctx context.Context, in *instance, vm hv.VM) error {
+	t := in.snapshot().Task
+	order := t.Order.Save
+	dir := a.saveFilesDir(t)
+	if err := os.RemoveAll(dir); err != nil {
+		return a.giveUp(ctx, in, "The place for the save cannot be cleared: %v", err)
+	}
+	if problem := a.noRoom(in, vm, order.Suspend); problem != "" {
+		return a.giveUp(ctx, in, "%s", problem)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return a.giveUp(ctx, in, "This node has no room for the save: %v", err)
+	}
+	if !order.Suspend && vm.Status != hv.Running { // shut down by a try that was cut
+		if _, err := a.revive(ctx, in, vm); err != nil {
+			return a.unlessEnding(ctx, in, "The VM does not start again to be saved: %v", err)
+		}
+	}
+	life, done := in.life(ctx)
+	defer done()
+	limited, cancel := context.WithTimeout(life, saveTimeout)
+	defer cancel()
+	begun := time.Now()
+	saved, err := a.opts.Driver.(hv.Saver).Save(limited, in.id, hv.SaveSpec{Dir: dir, Suspend: order.Suspend})
+	if err != nil {
+		return a.unlessEnding(ctx, in, "The VM could not be saved: %v", err)
+	}
+	a.log.Info("VM saved", "instance", in.id, "suspended", order.Suspend, "took", time.Since(begun), "pause", saved.Pause)
+	return a.changeTask(ctx, in, func(t *journal.Task) {
+		t.Saved, t.Stage = &saved, api.TaskPushing
+		if order.SanityTest && order.Suspend {
+			t.Stage = api.TaskTesting
+		}
+	})
+}
+
+// unlessEnding gives a task up for an error, unless that is only what the end of the
+// instance or of the agent did to it.
+func (a *Agent) unlessEnding(ctx context.Context, in *instance, format string, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case in.ending.Err() != nil:
+		return errEnding
+	default:
+		return a.giveUp(ctx, in, format, err)
+	}
+}
+
+// noRoom gives a sentence when the disk may be too small for the save.
+func (a *Agent) noRoom(in *instance, vm hv.VM, suspend bool) string {
+	need := a.opts.Machine.VMBytes(in.id)
+	if suspend {
+		need += int64(vm.MemoryMB) * size.MB
+	}
+	free, _, _ := a.opts.Machine.Disk()
+	if free >= need {
+		return ""
+	}
+	return fmt.Sprintf("The node's disk has %s free and the save may take %s; remove VMs or templates from the node",
+		size.Format(free), size.Format(need))
+}
+
+const (
+	roleCheck   = "check" // value of labelRole
+	checkSuffix = "-check"
+)
+
+// isCheck says whether a VM is that of a sanity test.
+func isCheck(vm hv.VM) bool { return vm.Labels[labelRole] == roleCheck }
+
+// testSave starts a second VM from the save and has it run a program.
+func (a *Agent) testSave(ctx context.Context, in *instance, _ hv.VM) error {
+	t := in.snapshot().Task
+	if err := a.dropCheck(ctx, in, t); err != nil {
+		return err
+	}
+	err := a.tryOut(ctx, in, t)
+	if gone := a.dropCheck(ctx, in, t); gone != nil && err == nil {
+		err = gone
+	}
+	if err != nil {
+		return a.unlessEnding(ctx, in, "The sanity test failed: a VM that was started from the save did not work: %v", err)
+	}
+	return a.changeTask(ctx, in, func(t *journal.Task) { t.Stage = api.TaskPushing })
+}
+
+func (a *Agent) tryOut(ctx context.Context, in *instance, t *journal.Task) error {
+	spec, err := a.checkSpec(in, t)
+	if err != nil {
+		return err
+	}
+	life, done := in.life(ctx)
+	defer done()
+	limited, cancel := context.WithTimeout(life, spec.BootTimeout+startSlack)
+	defer cancel()
+	if _, err := a.opts.Driver.Start(limited, spec); err != nil {
+		return err
+	}
+	return a.answers(ctx, in, spec.ID)
+}
+
+// checkSpec is the VM of a sanity test. It is the saved one in all that its state
+// needs, and reaches and is reached by nothing.
+func (a *Agent) checkSpec(in *instance, t *journal.Task) (hv.Spec, error) {
+	s, err := a.spec(in)
+	if err != nil {
+		return s, err
+	}
+	if len(s.Disks) != len(t.Saved.Disks) {
+		return s, fmt.Errorf("the save has %d disks of %d", len(t.Saved.Disks), len(s.Disks))
+	}
+	for i, d := range t.Saved.Disks {
+		s.Disks[i].Deltas = append(slices.Clone(s.Disks[i].Deltas), d.Path)
+	}
+	s.ID, s.Name, s.UUID = in.id+checkSuffix, in.id+checkSuffix, newUUID()
+	s.State = &hv.State{Path: t.Saved.State, Pin: t.Saved.Pin}
+	s.CPUs, s.MemoryMB, s.DiskBytes = t.Saved.Pin.CPUs, t.Saved.Pin.MemoryMB, 0
+	s.MAC, s.HardwareUUID, s.Serial = "", "", ""
+	s.Ports, s.VNC, s.USB, s.NeedNetwork, s.Isolated = nil, nil, nil, false, true
+	s.Labels = map[string]string{
+		labelInstance: in.id, labelClaim: in.order.Claim, labelNode: a.opts.Identity.NodeID, labelRole: roleCheck,
+	}
+	return s, nil
+}
+
+// dropCheck removes the VM of a sanity test, if there may be one.
+func (a *Agent) dropCheck(ctx context.Context, in *instance, t *journal.Task) error {
+	if t.Order.Kind != api.OrderSave || !t.Order.Save.SanityTest {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	return a.opts.Driver.Delete(limited, in.id+checkSuffix)
+}
+
+// newUUID makes a random one.
+func newUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

@@ -1,0 +1,187 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// shop is a registry in memory.
+type shop struct {
+	mu       sync.Mutex
+	versions []*sold
+	fail     error         // what a push answers
+	until    time.Time     // as long as it fails
+	takes    time.Duration // of a push
+	asked    int           // pushes that came
+	last     transfer.PushOptions
+}
+
+// sold is a version that was published.
+type sold struct {
+	result api.PushResult
+	config string
+	nvram  []byte
+	files  map[string]string // name -> content
+	roots  map[string]string
+}
+
+func newShop() *shop { return &shop{} }
+
+func rootOf(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+// write puts the version where a pull would.
+func (v *sold) write(dir string) error {
+	files := map[string]string{"config.json": v.config}
+	if v.nvram != nil {
+		files["nvram"] = string(v.nvram)
+	}
+	for name, content := range v.files {
+		files[name] = content
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// breaks makes pushes fail for so long.
+func (s *shop) breaks(err error, long time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail, s.until = err, time.Now().Add(long)
+}
+
+func (s *shop) slow(takes time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.takes = takes
+}
+
+func (s *shop) version(contentID string) *sold {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range s.versions {
+		if v.result.ContentID == contentID {
+			return v
+		}
+	}
+	return nil
+}
+
+// tagged gives every version with a tag.
+func (s *shop) tagged(tag string) []*sold {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []*sold
+	for _, v := range s.versions {
+		if v.result.Tag == tag {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+func (s *shop) pushed() (n int, last transfer.PushOptions) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked, s.last
+}
+
+// Push publishes, at the pace and with the faults that were set.
+func (s *shop) Push(ctx context.Context, _ string, o transfer.PushOptions) (api.PushResult, error) {
+	s.mu.Lock()
+	s.asked++
+	s.last = o
+	takes, fail := s.takes, s.fail
+	if time.Now().After(s.until) {
+		fail = nil
+	}
+	s.mu.Unlock()
+	for i := range 10 {
+		select {
+		case <-time.After(takes / 10):
+		case <-ctx.Done():
+			return api.PushResult{}, ctx.Err()
+		}
+		if fail != nil && i == 5 {
+			return api.PushResult{}, fail
+		}
+		o.Progress(transfer.Progress{Done: int64(i + 1), Total: 10})
+	}
+	v := &sold{config: string(o.Request.Config), nvram: o.Request.NVRAM, files: map[string]string{}, roots: map[string]string{}}
+	for _, f := range o.Files {
+		raw, err := os.ReadFile(f.Path)
+		if err != nil {
+			return api.PushResult{}, err
+		}
+		v.files[f.Name], v.roots[f.Name] = string(raw), rootOf(string(raw))
+		if f.Root != "" && f.Root != v.roots[f.Name] {
+			return api.PushResult{}, farm.Errorf(farm.CodeInternal, "%s has another root than was said", f.Name)
+		}
+		o.Roots[f.Name] = v.roots[f.Name]
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.versions {
+		if other.result.Tag == o.Request.Tag {
+			return api.PushResult{}, farm.Refused("Tag %s exists", o.Request.Tag)
+		}
+	}
+	raw, _ := json.Marshal([]any{v.roots, v.config})
+	v.result = api.PushResult{
+		ID: o.Request.ID, Name: "debian", Tag: o.Request.Tag, Number: len(s.versions) + 1, ContentID: rootOf(string(raw)), Gen: 1,
+	}
+	s.versions = append(s.versions, v)
+	return v.result, nil
+}
+
+// Manifest says what a version consists of.
+func (s *shop) Manifest(_ context.Context, _ string, ref transfer.Ref) (api.PullManifest, error) {
+	list := s.tagged(ref.Tag)
+	if len(list) == 0 {
+		return api.PullManifest{}, farm.Errorf(farm.CodeNoVersion, "no such tag")
+	}
+	v := list[0]
+	m := api.PullManifest{
+		ID: v.result.ID, Name: v.result.Name, ContentID: v.result.ContentID, Gen: v.result.Gen,
+		Version: api.TemplateVersion{Tag: v.result.Tag, Number: v.result.Number}, Config: json.RawMessage(v.config),
+	}
+	for name, root := range v.roots {
+		m.Files = append(m.Files, api.PullFile{Name: name, Layers: []api.PullLayer{{Root: root}}})
+	}
+	return m, nil
+}
+
+type gatedShop struct {
+	*shop
+	g *gate
+}
+
+func (s gatedShop) Push(ctx context.Context, address string, o transfer.PushOptions) (api.PushResult, error) {
+	if err := s.g.pass("push"); err != nil {
+		return api.PushResult{}, err
+	}
+	out, err := s.shop.Push(ctx, address, o)
+	if s.g.isDead() {
+		return api.PushResult{}, errKilled
+	}
+	if err == nil {
+		err = s.g.pass("pushed")
+	}
+	return out, err
+}

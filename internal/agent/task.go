@@ -1,0 +1,365 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// taskStages are the stages of each kind of task by their step; it ends with another
+// stage, a failure, or the end of the task.
+var taskStages = map[api.OrderKind]map[api.TaskStage]step{
+	api.OrderSave: {
+		api.TaskAccepted: (*Agent).beginSave,
+		api.TaskScript:   (*Agent).saveScript,
+		api.TaskSaving:   (*Agent).saveFiles,
+		api.TaskTesting:  (*Agent).testSave,
+		api.TaskPushing:  (*Agent).pushSave,
+	},
+	api.OrderRestart: {
+		api.TaskAccepted: (*Agent).restart,
+	},
+}
+
+// taskState says what an instance's task needs of its VM.
+func taskState(t *journal.Task) taskSeen {
+	switch {
+	case t == nil, t.Stage == api.TaskFailed:
+		return noTask
+	case t.Stage == api.TaskDone && t.Order.Kind == api.OrderSave:
+		return taskServed
+	case t.Over():
+		return noTask
+	case t.Failure != nil, t.Saved != nil, t.Order.Kind == api.OrderRestart,
+		t.Stage == api.TaskSaving && !t.Order.Save.Suspend:
+		return taskHolds
+	default:
+		return taskDue
+	}
+}
+
+// takeTask journals a save or a restart. One for what this node does not have any
+// more is acknowledged and has no effect: what became of the instance is told anyway.
+func (a *Agent) takeTask(in *instance, o api.Order) error {
+	if in == nil {
+		a.log.Warn("a task is for an instance that is not here", "instance", o.InstanceID, "kind", string(o.Kind))
+		return nil
+	}
+	s := in.snapshot()
+	switch {
+	case s.Claim != o.Claim || s.Ending || in.order.Start == nil:
+		a.log.Warn("a task comes too late", "instance", in.id, "kind", string(o.Kind))
+		return nil
+	case s.Task != nil && s.Task.ID() == o.Task:
+		a.out.mark(in.id) // the controller may have lost what it was told
+		return nil
+	case !s.Task.Over():
+		return a.turnAway(in, o)
+	}
+	t := &journal.Task{Order: o, Stage: api.TaskAccepted}
+	if problem := malformed(o); problem != "" {
+		t.Stage, t.Failure = api.TaskFailed, &journal.TaskFailure{Message: problem}
+	}
+	if err := a.dropOutput(in, s.Task); err != nil {
+		return err
+	}
+	err := a.change(in, func(s *journal.State) { s.Task = t })
+	if errors.Is(err, errEnding) {
+		return nil
+	}
+	if err == nil {
+		a.log.Info("task accepted", "instance", in.id, "kind", string(o.Kind), "task", o.Task)
+		in.poke()
+	}
+	return err
+}
+
+// dropOutput removes what is left of a task that is over, since there is another one.
+func (a *Agent) dropOutput(in *instance, t *journal.Task) error {
+	in.mu.Lock()
+	in.task = taskTold{}
+	in.mu.Unlock()
+	if dir := a.saveDir(t); dir != "" {
+		return os.RemoveAll(dir)
+	}
+	return nil
+}
+
+// malformed says what keeps an order from being carried out by anybody.
+func malformed(o api.Order) string {
+	switch {
+	case journal.CheckID(o.Task) != nil:
+		return "The order's name has other characters than letters, digits, '.', '_' and '-'"
+	case o.Kind == api.OrderSave && o.Save == nil, o.Kind == api.OrderRestart && o.Restart == nil:
+		return "The order does not say what is to be done"
+	default:
+		return ""
+	}
+}
+
+// turnAway refuses a task since another one goes on. It is not acknowledged: a
+// controller that still wants it when the other one is over sends it again.
+func (a *Agent) turnAway(in *instance, o api.Order) error {
+	const busy = "Another save or restart of the instance goes on"
+	in.mu.Lock()
+	in.task.refusal = &api.TaskStatus{ID: o.Task, Stage: api.TaskFailed, Message: busy}
+	in.mu.Unlock()
+	if err := a.change(in, func(*journal.State) {}); err != nil {
+		return err
+	}
+	return farm.Errorf(farm.CodeBusy, busy)
+}
+
+// task carries out the present stage of a save or a restart, or undoes what it did.
+func (a *Agent) task(ctx context.Context, in *instance, vm hv.VM) error {
+	t := in.snapshot().Task
+	if t.Failure != nil {
+		return a.undo(ctx, in, vm)
+	}
+	stage := taskStages[t.Order.Kind][t.Stage]
+	if stage == nil {
+		return a.giveUp(ctx, in, "This node's program is older than the one that began the task")
+	}
+	return stage(a, ctx, in, vm)
+}
+
+// changeTask makes a new state of the task durable and has it reported, however long
+// that takes: what was done must not be done again.
+func (a *Agent) changeTask(ctx context.Context, in *instance, edit func(*journal.Task)) error {
+	return a.insist(ctx, in, "saving how far a task is", func() error {
+		return a.change(in, func(s *journal.State) {
+			t := *s.Task
+			edit(&t)
+			s.Task = &t
+		})
+	})
+}
+
+// giveUp makes it durable that the task fails; what it did is undone next.
+func (a *Agent) giveUp(ctx context.Context, in *instance, format string, args ...any) error {
+	return a.giveUpWith(ctx, in, journal.TaskFailure{Message: clip(fmt.Sprintf(format, args...), maxMessage)})
+}
+
+func (a *Agent) giveUpWith(ctx context.Context, in *instance, f journal.TaskFailure) error {
+	a.log.Warn("task fails", "instance", in.id, "reason", f.Message)
+	return a.changeTask(ctx, in, func(t *journal.Task) { t.Failure = &f })
+}
+
+// conclude ends the task. Its files but for the script's output go before, its
+// secrets with it.
+func (a *Agent) conclude(ctx context.Context, in *instance, edit func(*journal.State, *journal.Task)) error {
+	err := a.insist(ctx, in, "ending a task", func() error {
+		return a.change(in, func(s *journal.State) {
+			t := *s.Task
+			edit(s, &t)
+			t.Order, t.Saved = withoutSecrets(t.Order), nil
+			s.Task = &t
+		})
+	})
+	if err != nil {
+		return err
+	}
+	in.mu.Lock()
+	in.task.outcome = in.state.No
+	stage := in.state.Task.Stage
+	in.mu.Unlock()
+	a.log.Info("task is over", "instance", in.id, "stage", string(stage))
+	return nil
+}
+
+func withoutSecrets(o api.Order) api.Order {
+	if o.Save != nil {
+		save := *o.Save
+		save.Script, o.Save = nil, &save
+	}
+	if o.Restart != nil {
+		o.Restart = &api.RestartOrder{}
+	}
+	return o
+}
+
+// lostFor says why no task can be carried out in a phase.
+var lostFor = map[api.Phase]string{
+	api.PhaseScriptEnded: "The startup script failed",
+	api.PhaseFailed:      "The VM was not started",
+	api.PhaseStopped:     "The VM does not run",
+	api.PhaseVanished:    "The VM is not on its node any more",
+}
+
+// taskLost fails a task whose VM is gone or stopped.
+func (a *Agent) taskLost(ctx context.Context, in *instance, _ hv.VM) error {
+	if err := a.dropFiles(ctx, in); err != nil {
+		return err
+	}
+	return a.conclude(ctx, in, func(s *journal.State, t *journal.Task) {
+		f := journal.TaskFailure{Message: lostFor[s.Phase]}
+		if t.Failure != nil {
+			f = *t.Failure
+		}
+		if s.Message != "" && s.Message != f.Message {
+			f.Message += ": " + s.Message
+		}
+		t.Stage, t.Failure = api.TaskFailed, &f
+	})
+}
+
+// undo takes back what a task did that fails: the VM runs again, and nothing else of
+// it is left.
+func (a *Agent) undo(ctx context.Context, in *instance, vm hv.VM) error {
+	if err := a.dropFiles(ctx, in); err != nil {
+		return err
+	}
+	t := in.snapshot().Task
+	again, err := vm, error(nil)
+	if stoppedBy(t) && vm.ID != "" {
+		again, err = a.revive(ctx, in, vm)
+		if ctx.Err() != nil || in.ending.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return a.conclude(ctx, in, func(s *journal.State, t *journal.Task) {
+		f := *t.Failure
+		if again.ID != "" {
+			s.VM = a.facts(again, s.VM)
+		}
+		if err != nil {
+			s.Phase = api.PhaseStopped
+			s.Message = clip("The VM was shut down to be saved and does not start again: "+err.Error(), maxMessage)
+			f.Message = clip(f.Message+". "+s.Message, 2*maxMessage)
+		}
+		t.Stage, t.Failure = api.TaskFailed, &f
+	})
+}
+
+// stoppedBy says whether a task may have stopped the VM.
+func stoppedBy(t *journal.Task) bool {
+	return t.Order.Kind == api.OrderSave && !t.Order.Save.Suspend &&
+		(t.Stage == api.TaskSaving || t.Stage == api.TaskPushing)
+}
+
+const answerTimeout = 30 * time.Second // of a guest that is asked whether it is there
+
+// revive makes a VM run again from its disks, unless it does.
+func (a *Agent) revive(ctx context.Context, in *instance, vm hv.VM) (hv.VM, error) {
+	if vm.Status == hv.Running && a.answers(ctx, in, in.id) == nil {
+		return vm, nil
+	}
+	restarter, able := a.opts.Driver.(hv.Restarter)
+	if !able {
+		return vm, errNoRestart
+	}
+	return a.restarted(ctx, in, func(ctx context.Context) (hv.VM, error) {
+		return restarter.Restart(ctx, in.id, nil)
+	})
+}
+
+var errNoRestart = errors.New("this node's hypervisor cannot restart VMs")
+
+// restarted bounds a restart and gives the VM as it is afterwards, also when it failed.
+func (a *Agent) restarted(ctx context.Context, in *instance, do func(context.Context) (hv.VM, error)) (hv.VM, error) {
+	life, done := in.life(ctx)
+	defer done()
+	limited, cancel := context.WithTimeout(life, bootTimeout(in.order.Start)+startSlack+stopTimeout)
+	defer cancel()
+	vm, err := do(limited)
+	if err == nil || life.Err() != nil {
+		return vm, err
+	}
+	ask, cancelAsk := context.WithTimeout(life, askTimeout)
+	defer cancelAsk()
+	now, lost := a.opts.Driver.Get(ask, in.id)
+	if lost != nil && !errors.Is(lost, hv.ErrNotFound) {
+		err = errors.Join(err, lost)
+	}
+	return now, err
+}
+
+// answers asks a guest to run one program.
+func (a *Agent) answers(ctx context.Context, in *instance, id string) error {
+	life, done := in.life(ctx)
+	defer done()
+	limited, cancel := context.WithTimeout(life, answerTimeout)
+	defer cancel()
+	r, err := a.opts.Driver.Exec(limited, id, hv.Command{Path: "/bin/true", Timeout: answerTimeout})
+	switch {
+	case err != nil:
+		return err
+	case r.TimedOut:
+		return fmt.Errorf("the guest did not run a program within %s", answerTimeout)
+	case r.Code != 0:
+		return fmt.Errorf("a program that always succeeds ended with code %d", r.Code)
+	}
+	return nil
+}
+
+// saveDir holds what belongs to a save: the output of its script, and below files
+// what the driver made. "" when the task has no directory.
+func (a *Agent) saveDir(t *journal.Task) string {
+	if t == nil || t.Order.Kind != api.OrderSave || a.opts.Saves == "" || journal.CheckID(t.ID()) != nil {
+		return ""
+	}
+	return filepath.Join(a.opts.Saves, t.ID())
+}
+
+func (a *Agent) saveFilesDir(t *journal.Task) string { return filepath.Join(a.saveDir(t), "files") }
+
+// dropFiles removes what a save made, but for the output of its script.
+func (a *Agent) dropFiles(ctx context.Context, in *instance) error {
+	t := in.snapshot().Task
+	if a.saveDir(t) == "" {
+		return nil
+	}
+	if err := a.dropCheck(ctx, in, t); err != nil {
+		return err
+	}
+	in.mu.Lock()
+	keep := in.task.output != nil
+	in.mu.Unlock()
+	if keep {
+		return os.RemoveAll(a.saveFilesDir(t))
+	}
+	return os.RemoveAll(a.saveDir(t))
+}
+
+// dropSave removes everything that belongs to a save.
+func (a *Agent) dropSave(ctx context.Context, in *instance) error {
+	t := in.snapshot().Task
+	dir := a.saveDir(t)
+	if dir == "" {
+		return nil
+	}
+	return errors.Join(a.dropCheck(ctx, in, t), os.RemoveAll(dir))
+}
+
+// takeUpSaves reads what scripts said for an earlier agent, and removes what belongs
+// to no instance.
+func (a *Agent) takeUpSaves(held []*instance) {
+	known := map[string]bool{}
+	for _, in := range held {
+		t := in.snapshot().Task
+		if dir := a.saveDir(t); dir != "" {
+			known[filepath.Base(dir)] = true
+			in.task.output = readOutput(dir, t.Script)
+		}
+	}
+	list, err := os.ReadDir(a.opts.Saves)
+	if err != nil && !errors.Is(err, os.ErrNotExist) && a.opts.Saves != "" {
+		a.log.Warn("left-over saves cannot be listed", "error", err)
+	}
+	for _, item := range list {
+		if known[item.Name()] {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(a.opts.Saves, item.Name())); err != nil {
+			a.log.Warn("a left-over save cannot be removed", "save", item.Name(), "error", err)
+		}
+	}
+}

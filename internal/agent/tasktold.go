@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// taskTold is what is to be told of a task beside its journal. The instance's mu
+// guards it.
+type taskTold struct {
+	progress float64           // 0..1, of the push
+	output   *api.ScriptStatus // the script's outcome with its output; nil: none, or known and removed
+	told     bool              // the controller has the output
+	outcome  int64             // number of the first status with the outcome, or a later one
+	refusal  *api.TaskStatus   // of another task, to be told once
+}
+
+// status is what is said of the task. The script's output is said until the
+// controller has it, and once more with the outcome.
+func (k *taskTold) status(t *journal.Task) *api.TaskStatus {
+	if k.refusal != nil {
+		return k.refusal
+	}
+	if t == nil {
+		return nil
+	}
+	s := &api.TaskStatus{ID: t.ID(), Stage: t.Stage}
+	switch t.Stage {
+	case api.TaskPushing:
+		s.Progress = k.progress
+	case api.TaskDone:
+		s.Version = t.Version
+	case api.TaskFailed:
+		s.Message, s.Code = t.Failure.Message, t.Failure.Code
+	}
+	if !k.told || t.Over() {
+		s.Script = k.output
+	}
+	return s
+}
+
+// answer notes what the controller was told; it says whether that was the refusal.
+func (k *taskTold) answer(sent *api.TaskStatus) bool {
+	if sent == nil {
+		return false
+	}
+	if sent == k.refusal {
+		k.refusal = nil
+		return true
+	}
+	k.told = k.told || sent.Script != nil
+	return false
+}
+
+// untidy says whether the outcome is known and the output still kept.
+func (k *taskTold) untidy(t *journal.Task, answered int64) bool {
+	return t != nil && t.Over() && k.output != nil && answered >= k.outcome
+}
+
+// tidy removes what is left of a task once its outcome is known.
+func (a *Agent) tidy(in *instance) error {
+	in.mu.Lock()
+	t := in.state.Task
+	due := in.task.untidy(t, in.answered)
+	in.mu.Unlock()
+	if !due {
+		return nil
+	}
+	if dir := a.saveDir(t); dir != "" {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.state.Task == t {
+		in.task.output = nil
+	}
+	return nil
+}
+
+// maxSaved bounds what one stream of output takes in a report; JSON may make six
+// bytes of one.
+const maxSaved = 3 << 20
+
+// fit shortens an output whose JSON would be too long for a report.
+func fit(text string) string {
+	if raw, err := json.Marshal(text); err == nil && len(raw) <= maxSaved {
+		return text
+	}
+	return strings.ToValidUTF8(text[len(text)-min(len(text), maxSaved/6):], "\uFFFD")
+}
+
+// The files of a script's output in the directory of its save.
+const (
+	stdoutFile = "stdout"
+	stderrFile = "stderr"
+)
+
+// writeOutput keeps what a script said, for an agent that is started later.
+func writeOutput(dir string, s *api.ScriptStatus) error {
+	return errors.Join(
+		home.WriteFile(filepath.Join(dir, stdoutFile), []byte(s.Stdout)),
+		home.WriteFile(filepath.Join(dir, stderrFile), []byte(s.Stderr)),
+	)
+}
+
+// readOutput gives the outcome of a script with the output that is in its files; nil
+// when there is none, or its files are gone because the controller has them.
+func readOutput(dir string, outcome *api.ScriptStatus) *api.ScriptStatus {
+	if outcome == nil {
+		return nil
+	}
+	s := *outcome
+	for name, into := range map[string]*string{stdoutFile: &s.Stdout, stderrFile: &s.Stderr} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || info.Size() > hv.MaxOutput*3 { // as valid text it may have grown
+			return nil
+		}
+		raw, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return nil
+		}
+		*into = string(raw)
+	}
+	return &s
+}
