@@ -38,7 +38,6 @@ func newInstance(e journal.Entry) *instance {
 		wake: make(chan struct{}, 1),
 	}
 	in.ending, in.kill = context.WithCancel(context.Background())
-	in.task.outcome = in.state.No
 	if in.state.Ending {
 		in.kill()
 	}
@@ -91,7 +90,7 @@ func (in *instance) answer(sent api.InstanceStatus) (refusal bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.answered = max(in.answered, sent.No)
-	if in.state.Phase == api.PhaseTerminated || in.task.untidy(in.state.Task, in.answered) {
+	if in.state.Phase == api.PhaseTerminated || in.untidyLocked() {
 		in.poke()
 	}
 	return in.task.answer(sent.Task)

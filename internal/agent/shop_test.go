@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -48,9 +49,7 @@ func (v *sold) write(dir string) error {
 	if v.nvram != nil {
 		files["nvram"] = string(v.nvram)
 	}
-	for name, content := range v.files {
-		files[name] = content
-	}
+	maps.Copy(files, v.files)
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			return err

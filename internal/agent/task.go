@@ -167,11 +167,7 @@ func (a *Agent) conclude(ctx context.Context, in *instance, edit func(*journal.S
 	if err != nil {
 		return err
 	}
-	in.mu.Lock()
-	in.task.outcome = in.state.No
-	stage := in.state.Task.Stage
-	in.mu.Unlock()
-	a.log.Info("task is over", "instance", in.id, "stage", string(stage))
+	a.log.Info("task is over", "instance", in.id, "stage", string(in.snapshot().Task.Stage))
 	return nil
 }
 

@@ -19,7 +19,6 @@ type taskTold struct {
 	progress float64           // 0..1, of the push
 	output   *api.ScriptStatus // the script's outcome with its output; nil: none, or known and removed
 	told     bool              // the controller has the output
-	outcome  int64             // number of the first status with the outcome, or a later one
 	refusal  *api.TaskStatus   // of another task, to be told once
 }
 
@@ -60,16 +59,17 @@ func (k *taskTold) answer(sent *api.TaskStatus) bool {
 	return false
 }
 
-// untidy says whether the outcome is known and the output still kept.
-func (k *taskTold) untidy(t *journal.Task, answered int64) bool {
-	return t != nil && t.Over() && k.output != nil && answered >= k.outcome
+// untidyLocked says whether the output is still kept although its task is over and the
+// controller knows everything there is to say.
+func (in *instance) untidyLocked() bool {
+	return in.state.Task != nil && in.state.Task.Over() && in.task.output != nil && in.answered >= in.state.No
 }
 
 // tidy removes what is left of a task once its outcome is known.
 func (a *Agent) tidy(in *instance) error {
 	in.mu.Lock()
 	t := in.state.Task
-	due := in.task.untidy(t, in.answered)
+	due := in.untidyLocked()
 	in.mu.Unlock()
 	if !due {
 		return nil

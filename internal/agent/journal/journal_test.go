@@ -6,11 +6,13 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/hv"
 )
 
 const (
@@ -76,6 +78,12 @@ func TestBook(t *testing.T) {
 			must(b.Accept(start(idB, "1")))
 			must(b.Accept(start(idA, "2")))
 			s := journal.State{No: 5, Claim: "2", Phase: api.PhaseRunning, ScriptBegun: true, VM: &api.LinkVM{UUID: "u"}}
+			s.Task = &journal.Task{
+				Order: api.Order{Kind: api.OrderSave, InstanceID: idA, Task: "s", Save: &api.SaveOrder{Script: []byte{0, 255}}},
+				Stage: api.TaskTesting, ScriptBegun: true, Script: &api.ScriptStatus{Code: 3}, Failure: &journal.TaskFailure{Message: "m", Code: 3},
+				Saved:   &hv.Saved{Disks: []hv.SavedDisk{{Path: "/d", Format: "qcow2", Bytes: 1}}, State: "/s", Pin: hv.Compat{CPUs: 2}},
+				Version: &api.PushResult{ContentID: "c"}, Roots: map[string]string{"d": "r"}, Run: time.Unix(1, 5).UTC(),
+			}
 			must(b.Save(idA, s))
 			list, err := b.Load()
 			must(err)
@@ -239,6 +247,17 @@ func TestReserve(t *testing.T) {
 	crowded = false
 	if err := d.Accept(start(idB, "1")); err == nil {
 		t.Error("a start was accepted without a reserve")
+	}
+	if err := os.Mkdir(file, 0o700); err != nil { // the attempt has removed it
+		t.Fatal(err)
+	}
+	task := journal.State{Claim: "1", Phase: api.PhaseRunning, Task: &journal.Task{Stage: api.TaskAccepted}}
+	if err := d.Save(idA, task); err == nil {
+		t.Error("a task was accepted without a reserve")
+	}
+	task.Ending = true
+	if err := d.Save(idA, task); err != nil {
+		t.Errorf("the end of an instance with a task was refused: %v", err)
 	}
 	end := start(idB, "1")
 	end.State = journal.Tombstone(end.Order)

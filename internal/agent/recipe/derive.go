@@ -194,6 +194,9 @@ func (o object) drives(layers []string) error {
 	if len(drives) != len(layers) {
 		return farm.Refused("The VM has %d disks and its template %d", len(layers), len(drives))
 	}
+	if len(drives) == 0 {
+		return nil
+	}
 	for i, d := range drives {
 		var below []string
 		if raw := d["layers"]; raw != nil {

@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/sim"
+)
+
+func TestRestart(t *testing.T) {
+	inWorld(t, boots(5*time.Second), func(w *world) {
+		w.control.order(startOrder(withScript(api.Script{Text: []byte("echo once")})))
+		w.until(api.PhaseScriptOK)
+		w.guest(idA, "echo kept >/root/a")
+		before := w.control.status(idA).VM
+		time.Sleep(time.Second)
+		o := restartOrder("r1")
+		password, device := "secret", "1-2"
+		o.Restart.VNCPassword, o.Restart.USB = &password, &device
+		w.control.order(o)
+		got := w.untilTask("r1")
+		s := w.control.status(idA)
+		if got.Stage != api.TaskDone || s.Phase != api.PhaseScriptOK || !s.VM.Started.After(before.Started) || s.VM.Status != "running" {
+			t.Errorf("got %+v, %s, VM %+v", got, s.Phase, s.VM)
+		}
+		if want := []api.TaskStage{api.TaskAccepted, api.TaskDone}; !slices.Equal(w.control.stages("r1"), want) { // 5 s lie between
+			t.Errorf("stages %v", w.control.stages("r1"))
+		}
+		if w.guest(idA, "cat /root/a") != "kept\n" || w.number(&w.scripts) != 1 || w.number(&w.restarts) != 1 {
+			t.Errorf("%d scripts, %d restarts", w.number(&w.scripts), w.number(&w.restarts))
+		}
+		if slices.Contains(w.control.phasesOf(idA), api.PhaseStopped) {
+			t.Errorf("phases %v", w.control.phasesOf(idA))
+		}
+		if raw, _ := json.Marshal(w.entry()); strings.Contains(string(raw), password) {
+			t.Error("the journal keeps the password of a restart that is over")
+		}
+	})
+}
+
+func TestRestartFails(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		w.breaks("restart", errors.New("no memory"))
+		w.control.order(restartOrder("r1"))
+		got := w.untilTask("r1")
+		s := w.control.status(idA)
+		if got.Stage != api.TaskFailed || got.Message != "The VM could not be restarted: no memory" || s.Phase != api.PhaseStopped || s.VM.Status != "stopped" {
+			t.Errorf("got %+v, %s, VM %+v", got, s.Phase, s.VM)
+		}
+	})
+}
+
+func TestEditOf(t *testing.T) {
+	text := func(s string) *string { return &s }
+	before := hv.Spec{VNC: &hv.VNC{Password: "old", Port: 5901}, USB: []hv.USBDevice{{Location: "1-1"}}}
+	for name, tt := range map[string]struct {
+		order api.RestartOrder
+		vnc   *hv.VNC
+		usb   []hv.USBDevice
+	}{
+		"as before": {api.RestartOrder{}, before.VNC, before.USB},
+		"none":      {api.RestartOrder{VNCPassword: text(""), USB: text("")}, nil, nil},
+		"others":    {api.RestartOrder{VNCPassword: text("new"), USB: text("1-2")}, &hv.VNC{Password: "new"}, []hv.USBDevice{{Location: "1-2"}}},
+	} {
+		s := before
+		editOf(&tt.order)(&s)
+		if !slices.Equal(s.USB, tt.usb) || (s.VNC == nil) != (tt.vnc == nil) || s.VNC != nil && *s.VNC != *tt.vnc {
+			t.Errorf("%s: %+v, %+v", name, s.VNC, s.USB)
+		}
+	}
+}

@@ -1,0 +1,629 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/sim"
+)
+
+// saveOrder is a save of idA as tag v2; edit changes it.
+func saveOrder(task string, edit func(*api.SaveOrder)) api.Order {
+	o := api.Order{Kind: api.OrderSave, InstanceID: idA, Claim: "1", Task: task, Save: &api.SaveOrder{
+		TemplateID: "t", Tag: "v2", Description: "saved", Suspend: true,
+	}}
+	if edit != nil {
+		edit(o.Save)
+	}
+	return o
+}
+
+func restartOrder(task string) api.Order {
+	return api.Order{Kind: api.OrderRestart, InstanceID: idA, Claim: "1", Task: task, Restart: &api.RestartOrder{}}
+}
+
+// untilTask waits until a task is over.
+func (w *world) untilTask(id string) api.TaskStatus {
+	w.t.Helper()
+	for range 30000 {
+		if t := w.control.status(idA).Task; t != nil && t.ID == id && (t.Stage == api.TaskDone || t.Stage == api.TaskFailed) {
+			return *t
+		}
+		time.Sleep(time.Second)
+	}
+	w.t.Fatalf("task %s never ended; last %+v", id, w.control.status(idA).Task)
+	return api.TaskStatus{}
+}
+
+// untilStage waits until a task is in a stage.
+func (w *world) untilStage(stage api.TaskStage) {
+	w.t.Helper()
+	for range 3000 {
+		if t := w.control.status(idA).Task; t != nil && t.Stage == stage {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	w.t.Fatalf("never %s; last %+v", stage, w.control.status(idA).Task)
+}
+
+// stages gives the stages that a task was said to be in.
+func (c *controller) stages(id string) []api.TaskStage {
+	var out []api.TaskStage
+	for _, s := range c.told(idA) {
+		if s.Task != nil && s.Task.ID == id && (len(out) == 0 || out[len(out)-1] != s.Task.Stage) {
+			out = append(out, s.Task.Stage)
+		}
+	}
+	return out
+}
+
+// guest runs a command in idA's guest and gives what it prints.
+func (w *world) guest(id, script string) string {
+	w.t.Helper()
+	r, err := w.host.Exec(w.t.Context(), id, hv.Script([]byte(script), time.Minute))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(r.Stdout)
+}
+
+// checkRuns says what must hold after a task that failed: the VM runs as before.
+func (w *world) checkRuns() {
+	w.t.Helper()
+	s := w.control.status(idA)
+	if vms := w.vms(); len(vms) != 1 || vms[0].ID != idA || vms[0].Status != hv.Running {
+		w.t.Errorf("VMs are %+v", vms)
+	}
+	if s.Phase != api.PhaseRunning && s.Phase != api.PhaseScriptOK || s.VM.Status != "running" {
+		w.t.Errorf("told %s with VM %+v", s.Phase, s.VM)
+	}
+	if left, _ := os.ReadDir(w.saves()); len(left) != 0 {
+		w.t.Errorf("left of the save are %v", left)
+	}
+}
+
+func TestSaveSuspended(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(startOrder(func(o *api.StartOrder) { o.Machine = &api.Machine{CPUs: 3, MemoryMB: 512, VNCPassword: "geheim"} }))
+		w.until(api.PhaseRunning)
+		w.guest(idA, "echo disk >/root/a; echo memory >/dev/shm/a")
+		w.shop.slow(10 * time.Second)
+		w.control.order(saveOrder("s1", func(o *api.SaveOrder) {
+			o.SanityTest, o.Script, o.MustSucceed = true, []byte("echo said; echo >&2"), true
+		}))
+		done := w.untilTask("s1")
+		all := []api.TaskStage{api.TaskAccepted, api.TaskScript, api.TaskSaving, api.TaskTesting, api.TaskPushing, api.TaskDone}
+		got := w.control.stages("s1") // those that passed at one instant may be told as one
+		inOrder := slices.IsSortedFunc(got, func(a, b api.TaskStage) int { return slices.Index(all, a) - slices.Index(all, b) })
+		if !inOrder || !slices.Contains(got, api.TaskPushing) {
+			t.Errorf("stages %v", got)
+		}
+		if v := done.Version; v == nil || v.Tag != "v2" || v.Number != 1 || done.Script == nil || done.Script.Stdout != "said\n" {
+			t.Fatalf("got %+v", done)
+		}
+		progress := 0.0
+		for _, s := range w.control.told(idA) {
+			if s.Task != nil && s.Task.Stage == api.TaskPushing {
+				progress = max(progress, s.Task.Progress)
+			}
+		}
+		if progress < 0.9 {
+			t.Errorf("progress reached %v only", progress)
+		}
+		checkSaved(t, w)
+		w.checkRuns()
+		w.control.order(terminate("1"))
+		w.until(api.PhaseTerminated)
+
+		// The new version starts here without a pull, and goes on where it was saved.
+		again := startOrder(func(o *api.StartOrder) { o.ContentID, o.Tag = done.Version.ContentID, "v2" })
+		again.Claim = "2"
+		w.control.order(again)
+		for w.control.status(idA).Claim != "2" || w.control.phase(idA) != api.PhaseRunning {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if got := w.guest(idA, "cat /root/a; cat /dev/shm/a"); got != "disk\nmemory\n" || w.source.count() != 1 {
+			t.Errorf("the new version has %q, after %d pulls", got, w.source.count())
+		}
+	})
+}
+
+// checkSaved looks at what was pushed.
+func checkSaved(t *testing.T, w *world) {
+	t.Helper()
+	_, push := w.shop.pushed()
+	var config api.TemplateConfig
+	if err := json.Unmarshal(push.Request.Config, &config); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range push.Files {
+		names = append(names, f.Kind+" "+f.Name)
+	}
+	if !slices.Equal(names, []string{"disk disk.qcow2", "disk disk.1.qcow2", "state state.1"}) || push.Files[0].Root != rootOf("base") {
+		t.Errorf("pushed %v, base as %q", names, push.Files[0].Root)
+	}
+	if d := config.HardDrives; len(d) != 1 || !slices.Equal(d[0].Layers, []string{"disk.1.qcow2"}) || config.StateFile != "state.1" {
+		t.Errorf("configuration %+v", config)
+	}
+	if p := config.StatePin; p == nil || p.Driver != "sim" || p.CPUs != 3 || config.CPU.Cores != 3 || config.RAM != "512M" {
+		t.Errorf("machine %+v", config)
+	}
+	text := string(push.Request.Config)
+	if !strings.Contains(text, `"kept":{"a":1}`) || !strings.Contains(text, `"rule_name":"ssh"`) || strings.Contains(text, "geheim") {
+		t.Errorf("configuration is %s", text)
+	}
+	r := push.Request
+	if r.ID != "t" || !r.MustExist || r.Name != "" || r.Tag != "v2" || r.Description != "saved" || r.ResumeKey != "s1" || r.Arch != "amd64" {
+		t.Errorf("request %+v", r)
+	}
+}
+
+func TestSaveStopped(t *testing.T) {
+	inWorld(t, sim.Options{Stop: sim.Range{Min: 3 * time.Second}}, func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		w.guest(idA, "echo disk >/root/a")
+		w.control.order(saveOrder("s1", func(o *api.SaveOrder) {
+			o.Suspend, o.NewName, o.Revert = false, "fresh", &api.PushRevert{Tag: "v2"}
+		}))
+		done := w.untilTask("s1")
+		if done.Stage != api.TaskDone {
+			t.Fatalf("got %+v", done)
+		}
+		time.Sleep(10 * time.Second)
+		if phases := w.control.phasesOf(idA); slices.Contains(phases, api.PhaseStopped) {
+			t.Errorf("a VM that was shut down to be saved is said to have stopped by itself: %v", phases)
+		}
+		v := w.shop.tagged("v2")
+		if len(v) != 1 || strings.Contains(v[0].config, "state_") || len(v[0].files) != 2 {
+			t.Errorf("pushed %+v", v)
+		}
+		if _, push := w.shop.pushed(); push.Request.MustExist || push.Request.Name != "fresh" || push.Request.Revert.Tag != "v2" {
+			t.Errorf("request %+v", push.Request)
+		}
+		w.control.order(terminate("1"))
+		w.until(api.PhaseTerminated)
+		time.Sleep(time.Second)
+		w.checkClean()
+	})
+}
+
+// TestFailedSaves: whatever fails, the VM runs on, nothing is left and nothing pushed.
+func TestFailedSaves(t *testing.T) {
+	away := farm.Unavailable(nil, "The registry cannot be reached")
+	for name, tt := range map[string]struct {
+		edit     func(*api.SaveOrder)
+		before   func(*world)
+		message  string
+		code     int
+		restarts int
+	}{
+		"script": {
+			edit:    func(o *api.SaveOrder) { o.Script, o.MustSucceed = []byte("echo x; exit 7"), true },
+			message: "Script execution failed", code: 7,
+		},
+		"script time-out": {
+			edit:    func(o *api.SaveOrder) { o.Script, o.MustSucceed = []byte("sleep 30000"), true },
+			message: "Script execution failed", code: -1,
+		},
+		"driver":        {before: func(w *world) { w.breaks("save", errors.New("no overlay")) }, message: "The VM could not be saved: no overlay"},
+		"driver's step": {before: func(w *world) { w.breaks("save state", errors.New("disk full")) }, message: "disk full"},
+		"after the shutdown": {
+			edit:    func(o *api.SaveOrder) { o.Suspend = false },
+			before:  func(w *world) { w.breaks("save disks", errors.New("disk full")) },
+			message: "disk full", restarts: 1,
+		},
+		"no room": {
+			before:  func(w *world) { w.mu.Lock(); w.free = 1 << 30; w.mu.Unlock() },
+			message: "The node's disk has 1.0 GB free and the save may take 2.0 GB; remove VMs or templates from the node",
+		},
+		"sanity test": {
+			edit:    func(o *api.SaveOrder) { o.SanityTest = true },
+			before:  func(w *world) { w.breaks("start check", errors.New("it hangs")) },
+			message: "The sanity test failed: a VM that was started from the save did not work: it hangs",
+		},
+		"refused": {
+			before:  func(w *world) { w.shop.breaks(farm.Refused("Tag v2 exists"), time.Hour) },
+			message: "The save could not be pushed: Tag v2 exists",
+		},
+		"registry away": {before: func(w *world) { w.shop.breaks(away, time.Hour) }, message: "The registry cannot be reached"},
+		"registry away, stopped": {
+			edit:    func(o *api.SaveOrder) { o.Suspend = false },
+			before:  func(w *world) { w.shop.breaks(away, time.Hour) },
+			message: "The registry cannot be reached", restarts: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, sim.Options{}, func(w *world) {
+				w.control.order(startOrder(nil))
+				w.until(api.PhaseRunning)
+				if tt.before != nil {
+					tt.before(w)
+				}
+				w.control.order(saveOrder("s1", tt.edit))
+				got := w.untilTask("s1")
+				if got.Stage != api.TaskFailed || !strings.Contains(got.Message, tt.message) || got.Code != tt.code {
+					t.Errorf("got %+v, want %q", got, tt.message)
+				}
+				time.Sleep(10 * time.Second)
+				w.checkRuns()
+				if n := w.number(&w.restarts); n != tt.restarts || len(w.shop.tagged("v2")) != 0 {
+					t.Errorf("%d restarts, %d versions", n, len(w.shop.tagged("v2")))
+				}
+				if slices.Contains(w.control.phasesOf(idA), api.PhaseStopped) {
+					t.Errorf("phases %v", w.control.phasesOf(idA))
+				}
+			})
+		})
+	}
+}
+
+// TestPushOutlastsTheRegistry: a registry that is away for less than the patience
+// fails no save.
+func TestPushOutlastsTheRegistry(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		w.shop.breaks(farm.Unavailable(nil, "away"), 5*time.Minute)
+		w.control.order(saveOrder("s1", nil))
+		begun := time.Now()
+		if got := w.untilTask("s1"); got.Stage != api.TaskDone || time.Since(begun) < 5*time.Minute || time.Since(begun) > 6*time.Minute {
+			t.Errorf("got %+v after %s", got, time.Since(begun))
+		}
+		if w.number(&w.saved) != 1 {
+			t.Errorf("saved %d times", w.number(&w.saved))
+		}
+	})
+}
+
+// TestSourceDoesNotComeBack: a VM that was shut down and does not start again is told
+// as stopped, with both reasons.
+func TestSourceDoesNotComeBack(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		w.breaks("save disks", errors.New("disk full"))
+		w.breaks("restart", errors.New("no memory"))
+		w.control.order(saveOrder("s1", func(o *api.SaveOrder) { o.Suspend = false }))
+		got := w.untilTask("s1")
+		s := w.control.status(idA)
+		if !strings.Contains(got.Message, "disk full") || !strings.Contains(got.Message, "no memory") || got.Stage != api.TaskFailed {
+			t.Errorf("task %+v", got)
+		}
+		if s.Phase != api.PhaseStopped || !strings.Contains(s.Message, "no memory") || s.VM.Status != "stopped" {
+			t.Errorf("told %s %q, %+v", s.Phase, s.Message, s.VM)
+		}
+		w.control.order(saveOrder("s2", nil))
+		if got := w.untilTask("s2"); !strings.HasPrefix(got.Message, "The VM does not run: The VM was shut down") {
+			t.Errorf("a task for a stopped VM: %+v", got)
+		}
+	})
+}
+
+// TestStartupScriptGoesFirst: a task waits for it, and one that fails leaves no VM to
+// work on.
+func TestStartupScriptGoesFirst(t *testing.T) {
+	for script, want := range map[string]string{"sleep 30": "", "sleep 30; exit 2": "The startup script failed: startup script exit code 2"} {
+		t.Run(script, func(t *testing.T) {
+			inWorld(t, sim.Options{}, func(w *world) {
+				w.control.order(startOrder(withScript(api.Script{Text: []byte(script), Monitoring: true})))
+				w.until(api.PhaseRunning)
+				begun := time.Now()
+				w.control.order(saveOrder("s1", nil))
+				got := w.untilTask("s1")
+				if took := time.Since(begun); got.Message != want || took < 20*time.Second || (want == "") != (got.Stage == api.TaskDone) {
+					t.Errorf("got %+v after %s", got, took)
+				}
+			})
+		})
+	}
+}
+
+// TestVMEndsUnderATask: the VM is said to have stopped and the task to have failed.
+func TestVMEndsUnderATask(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		w.control.order(saveOrder("s1", func(o *api.SaveOrder) { o.Script = []byte("sleep 5; crash") }))
+		got := w.untilTask("s1")
+		if s := w.control.status(idA); got.Stage != api.TaskFailed || !strings.HasPrefix(got.Message, "The VM does not run: ") || s.Phase != api.PhaseStopped {
+			t.Errorf("got %+v in %s", got, s.Phase)
+		}
+		if w.number(&w.scripts) != 1 || w.number(&w.saved) != 0 {
+			t.Errorf("%d scripts, %d saves", w.number(&w.scripts), w.number(&w.saved))
+		}
+	})
+}
+
+// TestTasksAreTakenOnce: a repeated order is the same task, another one is refused
+// while one goes on, and what comes too late has no effect.
+func TestTasksAreTakenOnce(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		stranger := saveOrder("s0", nil)
+		stranger.InstanceID = "01890000-0000-7000-8000-00000000000b"
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		w.shop.slow(time.Minute)
+		for range 3 {
+			w.control.order(saveOrder("s1", nil))
+			w.untilStage(api.TaskPushing)
+			time.Sleep(6 * time.Second)
+		}
+		w.control.order(stranger)
+		wrong := saveOrder("s3", nil)
+		w.control.order(wrong)
+		refused := func() bool {
+			return slices.ContainsFunc(w.control.told(idA), func(s api.InstanceStatus) bool {
+				return s.Task != nil && s.Task.ID == "s3" && s.Task.Stage == api.TaskFailed &&
+					s.Task.Message == "Another save or restart of the instance goes on"
+			})
+		}
+		for !refused() {
+			time.Sleep(time.Second)
+		}
+		w.control.mu.Lock() // a controller that was told so does not send it again
+		w.control.due = nil
+		w.control.mu.Unlock()
+		if got := w.untilTask("s1"); got.Stage != api.TaskDone || w.number(&w.saved) != 1 {
+			t.Errorf("got %+v, saved %d times", got, w.number(&w.saved))
+		}
+		if acked := ackedTasks(w); !slices.Equal(acked, []string{"s0", "s1"}) {
+			t.Errorf("acknowledged %v", acked)
+		}
+	})
+}
+
+// ackedTasks gives the tasks that were acknowledged, each once.
+func ackedTasks(w *world) []string {
+	var out []string
+	for _, p := range w.control.seen() {
+		for _, a := range p.Acks {
+			if a.Task != "" {
+				out = append(out, a.Task)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// TestTaskOfAnotherClaim is acknowledged and forgotten; it is not the instance's.
+func TestTaskOfAnotherClaim(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		late := restartOrder("r1")
+		late.Claim = "0"
+		w.control.mu.Lock()
+		w.control.due = append(w.control.due, late)
+		w.control.mu.Unlock()
+		time.Sleep(20 * time.Second)
+		if s := w.control.status(idA); s.Task != nil || w.number(&w.restarts) != 0 || !slices.Equal(ackedTasks(w), []string{"r1"}) {
+			t.Errorf("told %+v, acknowledged %v", s.Task, ackedTasks(w))
+		}
+	})
+}
+
+func TestMalformedTasks(t *testing.T) {
+	bad := saveOrder("../../etc", nil)
+	empty := restartOrder("r1")
+	empty.Restart = nil
+	for _, o := range []api.Order{bad, empty} {
+		inWorld(t, sim.Options{}, func(w *world) {
+			w.control.order(startOrder(nil))
+			w.until(api.PhaseRunning)
+			w.control.order(o)
+			if got := w.untilTask(o.Task); got.Stage != api.TaskFailed || got.Message == "" {
+				t.Errorf("got %+v", got)
+			}
+			w.checkRuns()
+		})
+	}
+}
+
+// TestTwoSavesInARow: the second one is made on the same base, and holds everything.
+func TestTwoSavesInARow(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		w.guest(idA, "echo 1 >/root/a")
+		w.control.order(saveOrder("s1", func(o *api.SaveOrder) { o.Script = []byte("echo first") }))
+		if got := w.untilTask("s1"); got.Stage != api.TaskDone {
+			t.Fatalf("got %+v", got)
+		}
+		w.guest(idA, "echo 2 >/root/b")
+		w.control.order(saveOrder("s2", func(o *api.SaveOrder) { o.Tag = "v3" }))
+		got := w.untilTask("s2")
+		if v := w.shop.tagged("v3"); got.Stage != api.TaskDone || got.Script != nil || len(v) != 1 || v[0].files["disk.1.qcow2"] != `{"/root/a":"1\n","/root/b":"2\n"}` {
+			t.Errorf("got %+v, %+v", got, v)
+		}
+		time.Sleep(time.Second)
+		w.checkRuns()
+	})
+}
+
+// TestSaveOfASave: the third version has two layers, the second one's state is not in it.
+func TestSaveOfASave(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		w.control.order(saveOrder("s1", nil))
+		second := w.untilTask("s1").Version
+		w.control.order(terminate("1"))
+		w.until(api.PhaseTerminated)
+		again := startOrder(func(o *api.StartOrder) { o.ContentID, o.Tag = second.ContentID, "v2" })
+		again.Claim = "2"
+		w.control.order(again)
+		for w.control.status(idA).Claim != "2" || w.control.phase(idA) != api.PhaseRunning {
+			time.Sleep(100 * time.Millisecond)
+		}
+		third := saveOrder("s2", func(o *api.SaveOrder) { o.Tag, o.SanityTest = "v3", true })
+		third.Claim = "2"
+		w.control.order(third)
+		if got := w.untilTask("s2"); got.Stage != api.TaskDone {
+			t.Fatalf("got %+v", got)
+		}
+		v := w.shop.tagged("v3")[0]
+		names := []string{}
+		for name := range v.files {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		if !slices.Equal(names, []string{"disk.1.qcow2", "disk.2.qcow2", "disk.qcow2", "state.2"}) ||
+			!strings.Contains(v.config, `"layers":["disk.1.qcow2","disk.2.qcow2"]`) {
+			t.Errorf("pushed %v with %s", names, v.config)
+		}
+	})
+}
+
+// TestCheckVMIsNotCounted: a sanity test that goes on shows neither in what is held
+// nor in what is used.
+func TestCheckVMIsNotCounted(t *testing.T) {
+	inWorld(t, sim.Options{Exec: sim.Range{Min: 15 * time.Second}}, func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		w.control.order(saveOrder("s1", func(o *api.SaveOrder) { o.SanityTest = true }))
+		w.untilStage(api.TaskTesting)
+		time.Sleep(10 * time.Second)
+		vms := w.vms()
+		if len(vms) != 2 || vms[1].ID != idA+"-check" || vms[1].UUID == vms[0].UUID || len(vms[1].Ports) != 0 {
+			t.Errorf("VMs are %+v", vms)
+		}
+		for _, p := range w.control.seen() {
+			if len(p.Held) > 1 || p.Usage != nil && p.Usage.VMs > 1 {
+				t.Errorf("held %+v, usage %+v", p.Held, p.Usage)
+			}
+		}
+		if got := w.untilTask("s1"); got.Stage != api.TaskDone {
+			t.Errorf("got %+v", got)
+		}
+		w.checkRuns()
+	})
+}
+
+// TestScriptOutputOfASave: the last MiB of each stream, told when the script has ended
+// and with the outcome, and not with every step in between.
+func TestScriptOutputOfASave(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		w.shop.slow(time.Minute)
+		w.control.order(saveOrder("s1", func(o *api.SaveOrder) { o.Script = []byte("seq 300000; echo e >&2") }))
+		got := w.untilTask("s1")
+		if s := got.Script; s == nil || len(s.Stdout) != hv.MaxOutput || !strings.HasSuffix(s.Stdout, "\n300000\n") || s.Stderr != "e\n" {
+			t.Errorf("got %d bytes", len(got.Script.Stdout))
+		}
+		with := 0
+		for _, s := range w.control.told(idA) {
+			if s.Task != nil && s.Task.Script != nil {
+				with++
+			}
+		}
+		if with < 2 || with > 4 {
+			t.Errorf("the output was sent %d times in %d reports", with, len(w.control.told(idA)))
+		}
+		time.Sleep(time.Second)
+		w.checkRuns()
+	})
+}
+
+// TestOutputOutlivesTheAgent: what the script said is told by the next agent too.
+func TestOutputOutlivesTheAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, sim.Options{})
+		g := newGate(-1)
+		stop := w.boot(g)
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		w.shop.slow(time.Hour)
+		w.control.order(saveOrder("s1", func(o *api.SaveOrder) { o.Script = []byte("echo said") }))
+		w.untilStage(api.TaskPushing)
+		g.kill()
+		_ = stop()
+		w.shop.slow(0)
+		again := w.boot(newGate(-1))
+		if got := w.untilTask("s1"); got.Stage != api.TaskDone || got.Script == nil || got.Script.Stdout != "said\n" {
+			t.Errorf("got %+v", got)
+		}
+		time.Sleep(time.Second)
+		w.checkRuns()
+		if w.number(&w.scripts) != 1 || w.number(&w.saved) != 1 {
+			t.Errorf("%d scripts, %d saves", w.number(&w.scripts), w.number(&w.saved))
+		}
+		if err := again(); err != nil {
+			t.Error(err)
+		}
+		w.checkFaults()
+	})
+}
+
+// TestTaskOnAFullDisk: an order that cannot be journalled is not taken and comes again;
+// a disk that fills up later holds the task up, and an end all the same goes through.
+func TestTaskOnAFullDisk(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		w.fill(true)
+		w.control.order(saveOrder("s1", nil))
+		time.Sleep(time.Minute)
+		if w.number(&w.saved) != 0 || len(ackedTasks(w)) != 0 {
+			t.Errorf("%d saves, acknowledged %v", w.number(&w.saved), ackedTasks(w))
+		}
+		w.shop.slow(time.Minute)
+		w.fill(false)
+		w.untilStage(api.TaskPushing)
+		w.fill(true)
+		time.Sleep(5 * time.Minute)
+		if n, _ := w.shop.pushed(); n != 1 || len(w.shop.tagged("v2")) != 1 {
+			t.Errorf("%d pushes, %d versions", n, len(w.shop.tagged("v2")))
+		}
+		w.fill(false)
+		if got := w.untilTask("s1"); got.Stage != api.TaskDone || w.number(&w.saved) != 1 {
+			t.Errorf("got %+v, saved %d times", got, w.number(&w.saved))
+		}
+		w.control.order(saveOrder("s2", func(o *api.SaveOrder) { o.Tag = "v3" }))
+		w.untilStage(api.TaskPushing)
+		w.fill(true)
+		time.Sleep(5 * time.Minute)
+		w.control.order(terminate("1"))
+		w.until(api.PhaseTerminated)
+		time.Sleep(time.Second)
+		w.checkClean()
+	})
+}
+
+// TestLeftOversGo: directories and check VMs that belong to no instance are removed
+// when an agent starts.
+func TestLeftOversGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, sim.Options{})
+		if err := os.MkdirAll(filepath.Join(w.saves(), "old", "files"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		_, err := w.host.Start(t.Context(), hv.Spec{
+			ID: idA + "-check", UUID: idA, CPUs: 1, MemoryMB: 512, Disks: []hv.Disk{{Path: "/x", Format: "raw"}},
+			Labels: map[string]string{labelInstance: idA, labelRole: roleCheck, labelNode: "node"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := w.boot(newGate(-1))
+		time.Sleep(20 * time.Second)
+		w.checkClean()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
