@@ -17,7 +17,7 @@ func TestRestart(t *testing.T) {
 	inWorld(t, boots(5*time.Second), func(w *world) {
 		w.control.order(startOrder(withScript(api.Script{Text: []byte("echo once")})))
 		w.until(api.PhaseScriptOK)
-		w.guest(idA, "echo kept >/root/a")
+		w.guest(idA, "echo kept >/srv/a")
 		before := w.control.status(idA).VM
 		time.Sleep(time.Second)
 		o := restartOrder("r1")
@@ -32,7 +32,7 @@ func TestRestart(t *testing.T) {
 		if want := []api.TaskStage{api.TaskAccepted, api.TaskDone}; !slices.Equal(w.control.stages("r1"), want) { // 5 s lie between
 			t.Errorf("stages %v", w.control.stages("r1"))
 		}
-		if w.guest(idA, "cat /root/a") != "kept\n" || w.number(&w.scripts) != 1 || w.number(&w.restarts) != 1 {
+		if w.guest(idA, "cat /srv/a") != "kept\n" || w.number(&w.scripts) != 1 || w.number(&w.restarts) != 1 {
 			t.Errorf("%d scripts, %d restarts", w.number(&w.scripts), w.number(&w.restarts))
 		}
 		if slices.Contains(w.control.phasesOf(idA), api.PhaseStopped) {

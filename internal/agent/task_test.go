@@ -97,7 +97,7 @@ func TestSaveSuspended(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(startOrder(func(o *api.StartOrder) { o.Machine = &api.Machine{CPUs: 3, MemoryMB: 512, VNCPassword: "geheim"} }))
 		w.until(api.PhaseRunning)
-		w.guest(idA, "echo disk >/root/a; echo memory >/dev/shm/a")
+		w.guest(idA, "echo disk >/srv/a; echo memory >/dev/shm/a")
 		w.shop.slow(10 * time.Second)
 		w.control.order(saveOrder("s1", func(o *api.SaveOrder) {
 			o.SanityTest, o.Script, o.MustSucceed = true, []byte("echo said; echo >&2"), true
@@ -133,7 +133,7 @@ func TestSaveSuspended(t *testing.T) {
 		for w.control.status(idA).Claim != "2" || w.control.phase(idA) != api.PhaseRunning {
 			time.Sleep(100 * time.Millisecond)
 		}
-		if got := w.guest(idA, "cat /root/a; cat /dev/shm/a"); got != "disk\nmemory\n" || w.source.count() != 1 {
+		if got := w.guest(idA, "cat /srv/a; cat /dev/shm/a"); got != "disk\nmemory\n" || w.source.count() != 1 {
 			t.Errorf("the new version has %q, after %d pulls", got, w.source.count())
 		}
 	})
@@ -174,7 +174,7 @@ func TestSaveStopped(t *testing.T) {
 	inWorld(t, sim.Options{Stop: sim.Range{Min: 3 * time.Second}}, func(w *world) {
 		w.control.order(startOrder(nil))
 		w.until(api.PhaseRunning)
-		w.guest(idA, "echo disk >/root/a")
+		w.guest(idA, "echo disk >/srv/a")
 		w.control.order(saveOrder("s1", func(o *api.SaveOrder) {
 			o.Suspend, o.NewName, o.Revert = false, "fresh", &api.PushRevert{Tag: "v2"}
 		}))
@@ -438,15 +438,15 @@ func TestTwoSavesInARow(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(startOrder(nil))
 		w.until(api.PhaseRunning)
-		w.guest(idA, "echo 1 >/root/a")
+		w.guest(idA, "echo 1 >/srv/a")
 		w.control.order(saveOrder("s1", func(o *api.SaveOrder) { o.Script = []byte("echo first") }))
 		if got := w.untilTask("s1"); got.Stage != api.TaskDone {
 			t.Fatalf("got %+v", got)
 		}
-		w.guest(idA, "echo 2 >/root/b")
+		w.guest(idA, "echo 2 >/srv/b")
 		w.control.order(saveOrder("s2", func(o *api.SaveOrder) { o.Tag = "v3" }))
 		got := w.untilTask("s2")
-		if v := w.shop.tagged("v3"); got.Stage != api.TaskDone || got.Script != nil || len(v) != 1 || v[0].files["disk.1.qcow2"] != `{"/root/a":"1\n","/root/b":"2\n"}` {
+		if v := w.shop.tagged("v3"); got.Stage != api.TaskDone || got.Script != nil || len(v) != 1 || v[0].files["disk.1.qcow2"] != `{"/srv/a":"1\n","/srv/b":"2\n"}` {
 			t.Errorf("got %+v, %+v", got, v)
 		}
 		time.Sleep(time.Second)

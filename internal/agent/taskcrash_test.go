@@ -77,7 +77,7 @@ func (l taskLife) live(t *testing.T, step int) (died bool) {
 	stop := w.boot(first)
 	w.control.order(startOrder(nil))
 	w.until(api.PhaseRunning)
-	w.guest(idA, "echo kept >/root/a")
+	w.guest(idA, "echo kept >/srv/a")
 	time.Sleep(time.Second)
 	first.killAfter(step)
 	second := make(chan func() error, 1)
@@ -127,7 +127,7 @@ func (l taskLife) checkEnd(t *testing.T, w *world, got api.TaskStatus) {
 		if len(v) != 1 || got.Version == nil || *got.Version != v[0].result {
 			t.Fatalf("done with %+v, the registry has %+v", got.Version, v)
 		}
-		if v[0].files["disk.1.qcow2"] != `{"/root/a":"kept\n"}` {
+		if v[0].files["disk.1.qcow2"] != `{"/srv/a":"kept\n"}` {
 			t.Errorf("the saved disk is %q", v[0].files["disk.1.qcow2"])
 		}
 		said := func(s api.InstanceStatus) bool {
@@ -154,7 +154,7 @@ func (l taskLife) checkEnd(t *testing.T, w *world, got api.TaskStatus) {
 		return
 	}
 	w.checkRuns()
-	if w.guest(idA, "cat /root/a") != "kept\n" {
+	if w.guest(idA, "cat /srv/a") != "kept\n" {
 		t.Error("the guest lost its disk")
 	}
 }
