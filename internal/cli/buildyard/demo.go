@@ -3,12 +3,10 @@ package buildyard
 import (
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -43,8 +41,9 @@ func demoCommand(streams Streams) *cobra.Command {
 		Short: "Run controller, registry and one node here, and start a real VM",
 		Long: `demo shows the main job on this machine: it runs controller and registry, joins this
 machine as a node, pushes a guest as template demo:v1, starts an instance that runs a
-script, prints what the script said and how to reach the VM, and ends it. Then it stays
-up until you end it, unless --once is given.
+script, prints what the script said and how to reach the VM, saves it as demo:v2 while
+it runs, starts that version, shows that its memory and its disk are as they were, and
+ends it. Then it stays up until you end it, unless --once is given.
 
 From a checkout, "make demo" builds the guest and calls this command.`,
 		Example: `  buildyard demo --guest demo.qcow2 --user demo --password secret
@@ -57,7 +56,7 @@ From a checkout, "make demo" builds the guest and calls this command.`,
 	fs.StringVar(&o.Guest, "guest", "", "disk image (qcow2) of the guest to push as demo:v1")
 	fs.StringVar(&o.User, "user", "demo", "user inside the guest")
 	fs.StringVar(&o.Password, "password", "", "password of that user")
-	fs.BoolVar(&o.Once, "once", false, "end after the instance has ended")
+	fs.BoolVar(&o.Once, "once", false, "end after the instances have ended")
 	fs.StringVar(&o.Dir, "data-dir", "", "where to keep everything (default: a temporary directory, removed at the end)")
 	return cmd
 }
@@ -70,7 +69,8 @@ type demo struct {
 	api      *apiClient
 	template string
 	nonce    string
-	pid      int
+	source   demoRun // the instance that boots, and is saved
+	pid      int     // hypervisor process of the one that runs
 	step     time.Time
 }
 
@@ -187,69 +187,6 @@ func (d *demo) disk() (string, error) {
 	return path, os.WriteFile(path, []byte(rand.Text()), 0o600)
 }
 
-// startInstance starts an instance with a script and shows what the script said.
-func (d *demo) startInstance(ctx context.Context) error {
-	script := "echo \"nonce " + d.nonce + " from $(uname -sr)\"\n"
-	if d.Driver == "sim" {
-		script = "echo nonce " + d.nonce + "\n"
-	}
-	var ids []string
-	err := d.api.send(ctx, "POST", "/api/v1/vm", map[string]any{
-		"vmid": d.template, "tag": "v1", "name": "demo", "script_monitoring": true,
-		"startup_script": base64.StdEncoding.EncodeToString([]byte(script)),
-	}, &ids)
-	if err != nil {
-		return err
-	}
-	inst, err := d.started(ctx, ids[0])
-	if err != nil {
-		return err
-	}
-	if d.pid, err = d.pidOf(ctx); err != nil {
-		return err
-	}
-	if d.Driver == "sim" {
-		d.ok("instance", "%s is Started (simulated: there is no QEMU process)", ids[0])
-	} else {
-		d.ok("instance", "%s is Started: QEMU pid %d, accelerator %s", ids[0], d.pid, d.node.Host.Accelerator)
-	}
-	if inst, err = d.scripted(ctx, inst.InstanceID); err != nil {
-		return err
-	}
-	d.ok("script", "%s", strings.TrimSpace(inst.StartupScript.Stdout))
-	return d.reach(ctx, inst)
-}
-
-func (d *demo) started(ctx context.Context, id string) (inst api.Instance, err error) {
-	err = d.await(ctx, 3*time.Minute, "the instance to start", func() (bool, error) {
-		inst = api.Instance{}
-		if err := d.api.get(ctx, "/api/v1/vm?id="+url.QueryEscape(id), &inst); err != nil {
-			return false, err
-		}
-		if inst.InstanceState == "Error" {
-			return false, fmt.Errorf("the instance failed: %s", inst.Message)
-		}
-		return inst.InstanceState == "Started", nil
-	})
-	return inst, err
-}
-
-// scripted waits for the script's result and holds it against the nonce.
-func (d *demo) scripted(ctx context.Context, id string) (inst api.Instance, err error) {
-	err = d.await(ctx, 2*time.Minute, "the script to end", func() (bool, error) {
-		inst = api.Instance{}
-		err := d.api.get(ctx, "/api/v1/vm?id="+url.QueryEscape(id), &inst)
-		if err == nil && inst.InstanceState == "Error" {
-			err = fmt.Errorf("the script failed: %s", inst.Message)
-		}
-		return inst.StartupScript != nil, err
-	})
-	if err == nil && !strings.Contains(inst.StartupScript.Stdout, d.nonce) {
-		err = fmt.Errorf("the script said %q, without the nonce of this run", inst.StartupScript.Stdout)
-	}
-	return inst, err
-}
-
 // reach shows how to log in, and that the guest's SSH server answers there.
 func (d *demo) reach(ctx context.Context, inst api.Instance) error {
 	if d.Driver == "sim" {
@@ -315,15 +252,7 @@ func (d *demo) endInstance(ctx context.Context) error {
 			return err
 		}
 	}
-	err := d.await(ctx, time.Minute, "the instance to go", func() (bool, error) {
-		list = nil
-		if err := d.api.get(ctx, "/api/v1/vm", &list); err != nil {
-			return false, err
-		}
-		left, err := d.vms(ctx)
-		return len(list) == 0 && left == 0 && !alive(d.pid), err
-	})
-	if err != nil {
+	if err := d.awaitEmpty(ctx); err != nil {
 		return err
 	}
 	if d.Driver == "sim" {
@@ -332,6 +261,18 @@ func (d *demo) endInstance(ctx context.Context) error {
 		d.ok("ended", "QEMU process %d is gone, no VM and no record is left", d.pid)
 	}
 	return nil
+}
+
+// awaitEmpty waits until no VM, no hypervisor process and no record is left.
+func (d *demo) awaitEmpty(ctx context.Context) error {
+	return d.await(ctx, time.Minute, "the instance to go", func() (bool, error) {
+		var list []api.InstanceItem
+		if err := d.api.get(ctx, "/api/v1/vm", &list); err != nil {
+			return false, err
+		}
+		left, err := d.vms(ctx)
+		return len(list) == 0 && left == 0 && !alive(d.pid), err
+	})
 }
 
 // alive says whether a process of that id exists.

@@ -104,9 +104,33 @@ func startMine(t *testing.T, invitation, dir string) {
 	}
 }
 
+// TestDemoOnce: a whole run shows every step, saves the nonce, finds it again, and
+// leaves nothing.
+func TestDemoOnce(t *testing.T) {
+	dir, out := t.TempDir(), new(watched)
+	if err := (DemoOptions{Driver: "sim", Once: true, Dir: dir, Out: out, Err: out}).run(t.Context()); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	var steps []string
+	nonce := regexp.MustCompile(`(?m)^ok script +nonce (\w+) `).FindStringSubmatch(out.String())
+	for line := range strings.Lines(out.String()) {
+		if words := strings.Fields(line); words[0] == "ok" {
+			steps = append(steps, words[1])
+		}
+	}
+	if got := strings.Join(steps, " "); got != "services node template instance script save resume ended" {
+		t.Errorf("the steps are %q:\n%s", got, out)
+	}
+	resumed := regexp.MustCompile(`(?m)^ok resume .* memory and disk hold (\w+);`).FindStringSubmatch(out.String())
+	if nonce == nil || resumed == nil || nonce[1] != resumed[1] {
+		t.Errorf("the nonce %q came back as %q:\n%s", nonce, resumed, out)
+	}
+	noVMs(t, dir)
+}
+
 // TestDemoEndsItsOwnInstance: a demo that breaks off in the middle cleans up too.
 func TestDemoEndsItsOwnInstance(t *testing.T) {
-	for _, step := range []string{"services", "node", "template", "instance", "script"} {
+	for _, step := range []string{"services", "node", "template", "instance", "script", "save", "resume"} {
 		t.Run(step, func(t *testing.T) {
 			dir := t.TempDir()
 			ctx, cancel := context.WithCancel(t.Context())

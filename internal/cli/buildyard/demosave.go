@@ -1,0 +1,92 @@
+package buildyard
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// The files that carry the nonce through the save: one in the guest's memory, one on
+// its disk.
+const (
+	memoryFile = "/dev/shm/nonce"
+	diskFile   = "/var/tmp/nonce"
+)
+
+// saveInstance writes the nonce into the running guest and saves that as demo:v2. The
+// instance ends by itself then.
+func (d *demo) saveInstance(ctx context.Context) error {
+	script := fmt.Sprintf("echo %[1]s >%[2]s\necho %[1]s >%[3]s\n", d.nonce, memoryFile, diskFile)
+	var answer api.SaveImageAnswer
+	err := d.api.send(ctx, http.MethodPost, "/api/v1/image", map[string]any{
+		"id": d.source.InstanceID, "target_vm_id": d.template, "tag": "v2", "description": "the demo guest while it runs",
+		"suspend": true, "cancel_on_script_failure": true, "script": base64.StdEncoding.EncodeToString([]byte(script)),
+	}, &answer)
+	if err != nil {
+		return fmt.Errorf("save the instance: %w", err)
+	}
+	if err := d.saved(ctx, answer.RequestID); err != nil {
+		return fmt.Errorf("save the instance: %w", err)
+	}
+	if err := d.awaitEmpty(ctx); err != nil {
+		return err
+	}
+	more, err := d.increment(ctx)
+	if err != nil {
+		return err
+	}
+	d.ok("save", "demo:v2 is demo:v1 while it ran, with memory and disk: %d bytes more; its VM ended by itself", more)
+	return nil
+}
+
+// saved waits until a save is done.
+func (d *demo) saved(ctx context.Context, request string) error {
+	return d.await(ctx, 3*time.Minute, "the save", func() (bool, error) {
+		var record api.SaveImage
+		err := d.api.get(ctx, "/api/v1/image?id="+url.QueryEscape(request), &record)
+		if err == nil && record.Status == string(farm.SaveError) {
+			err = errors.New("it failed and does not say why")
+			if record.Error != nil {
+				err = errors.New(record.Error.Message)
+			}
+		}
+		return record.Status == string(farm.SaveIsDone), err
+	})
+}
+
+// increment gives the bytes that a node with v1 needs for v2.
+func (d *demo) increment(ctx context.Context) (int64, error) {
+	var detail api.TemplateDetail
+	if err := d.api.get(ctx, "/api/v1/registry/vm?id="+url.QueryEscape(d.template), &detail); err != nil {
+		return 0, err
+	}
+	if len(detail.Versions) != 2 || detail.Versions[1].StateFile == "" {
+		return 0, fmt.Errorf("template demo has %d versions; v1 and a suspended v2 were expected", len(detail.Versions))
+	}
+	return detail.Versions[1].Size - detail.Versions[0].Size, nil
+}
+
+// resumeInstance starts v2 and reads the nonce back from memory and from disk.
+func (d *demo) resumeInstance(ctx context.Context) error {
+	run, err := d.begin(ctx, "v2", "cat "+memoryFile+"\ncat "+diskFile+"\n")
+	if err != nil {
+		return err
+	}
+	said, err := d.scripted(ctx, run.InstanceID)
+	if err != nil {
+		return err
+	}
+	if want := d.nonce + "\n" + d.nonce; said != want {
+		return fmt.Errorf("the guest's memory and disk hold %q, not the nonce of this run twice", said)
+	}
+	d.ok("resume", "%s goes on from v2: memory and disk hold %s; ready %s after its VM was started, v1 took %s",
+		run.InstanceID, d.nonce, run.ready.Round(10*time.Millisecond), d.source.ready.Round(10*time.Millisecond))
+	return nil
+}
