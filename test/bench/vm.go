@@ -126,7 +126,7 @@ func (b *bench) suspend(ctx context.Context, s *stage) error {
 	if st, err = s.start(ctx, suspendedTag); err != nil {
 		return err
 	}
-	b.say("first start of %s: %s", suspendedTag, st)
+	b.say("first start of %s: %s", suspendedTag, st.resumed())
 	return s.end(ctx, st.id)
 }
 
@@ -167,7 +167,7 @@ func (b *bench) pair(ctx context.Context, s *stage, i int) error {
 	ratio := float64(resumed.whole) / float64(cold.whole)
 	b.add(rowResume, ratio)
 	b.note(i+1, suspendedTag, resumed)
-	b.say("pair %d: cold %s; suspended %s; ratio %.2f", i+1, cold, resumed, ratio)
+	b.say("pair %d: cold %s; suspended %s; ratio %.2f", i+1, cold, resumed.resumed(), ratio)
 	return nil
 }
 

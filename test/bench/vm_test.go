@@ -102,4 +102,7 @@ func TestOwn(t *testing.T) {
 	if got := s.String(); got != "5000 ms (100 own: 40 before QEMU, 60 after the guest was ready)" {
 		t.Error(got)
 	}
+	if got := s.resumed(); got != "5000 ms (40 before QEMU, 60 after the guest went on)" {
+		t.Error(got)
+	}
 }
