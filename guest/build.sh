@@ -60,11 +60,20 @@ fetch() {
   for p; do dpkg-deb -x "$cache/debs/${p}"_*.deb "$dir"; done
 }
 
+# partition_tools DIR: what enlarges a partition that is in use, out of packages
+# that are much larger.
+partition_tools() {
+  local p=$work/partition
+  fetch "$p" fdisk util-linux libfdisk1 libreadline8 libsmartcols1
+  (cd "$p" && find . -path "*bin/sfdisk" -o -path "*bin/partx" -o -name "lib*.so.*" | cpio -pdm --quiet "$1")
+}
+
 # root_tree DIR: the guest's file system without kernel.
 root_tree() {
   local r=$1 a
   # shellcheck disable=SC2046
   fetch "$r" $(cat "$here/debs.txt")
+  partition_tools "$r"
   rm -rf "$r"/usr/share/{doc,man,locale,info,lintian,bash-completion,zoneinfo} "$r"/lib/systemd \
     "$r"/etc/{init.d,default,systemd} "$r"/usr/lib/x86_64-linux-gnu/{gconv,audit} "$r"/var/cache
   mkdir -p "$r"/{dev,proc,sys,run,tmp,root,mnt,home,bin,sbin,usr/bin,usr/sbin,usr/local/bin,lib/modules,boot,etc/dropbear,var/log,var/tmp}

@@ -23,7 +23,7 @@ const emulatedPrefix = "emulated:"
 
 var (
 	macForm      = regexp.MustCompile(`^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$`)
-	usbForm      = regexp.MustCompile(`^[0-9]{1,3}-[0-9]{1,3}(\.[0-9]{1,3}){0,6}$`)
+	usbForm      = regexp.MustCompile(`^[1-9][0-9]{0,2}-[1-9][0-9]{0,2}(\.[1-9][0-9]{0,2}){0,6}$`)
 	emulatedForm = regexp.MustCompile(`^` + emulatedPrefix + `[a-z]{1,16}$`)
 	asciiForm    = regexp.MustCompile(`^[ -~]*$`)
 )

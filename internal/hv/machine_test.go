@@ -17,7 +17,7 @@ func TestValidateMachine(t *testing.T) {
 	full.DiskBytes, full.HardwareUUID, full.Serial, full.Video = 64<<40, "6F1C2F5E-0a67-4d3e-9f6a-0d2f6a6f7c11", "C02,x=1 ~", hv.VideoVirtIO
 	full.MAC, full.Network, full.Isolated = "52:54:00:aB:Cd:eF", hv.NetworkNAT, true
 	full.VNC = &hv.VNC{Password: "12345678", Port: 5901}
-	full.USB = []hv.USBDevice{{Location: "1-2"}, {Location: "001-2.10.3"}, {Location: "emulated:tablet"}}
+	full.USB = []hv.USBDevice{{Location: "1-2"}, {Location: "1-2.10.3"}, {Location: "emulated:tablet"}}
 	if err := full.Validate(); err != nil {
 		t.Fatalf("a good spec is refused: %v", err)
 	}
@@ -47,6 +47,7 @@ func TestValidateMachine(t *testing.T) {
 		"VNC port":              vnc(hv.VNC{Password: "hunter2", Port: 65536}),
 		"USB by name":           usb("keyboard"),
 		"USB path":              usb("../1-2"),
+		"USB with zeros":        usb("001-2"),
 		"USB option":            usb("1-2,x=y"),
 		"USB kind":              usb("emulated:a,b"),
 		"USB twice":             func(s *hv.Spec) { s.USB = []hv.USBDevice{{"1-2"}, {"1-2"}} },

@@ -33,6 +33,9 @@ type Subject struct {
 	// Other is a driver over another directory, as on a second node. Needed
 	// with hv.CanSave; what is left in it ends with the test.
 	Other func(t *testing.T) hv.Driver
+	// USB answers the kinds of the emulated USB devices that a VM of the driver
+	// has plugged in. nil where that cannot be seen.
+	USB func(t *testing.T, d hv.Driver, id string) []string
 }
 
 // suite is one run over one Subject.
@@ -58,6 +61,8 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 	s.check(t, "refusals", s.refusals)
 	s.check(t, "life of a VM", s.life)
 	s.check(t, "saves", s.saves)
+	s.check(t, "machine", s.machine)
+	s.check(t, "networks", s.networks)
 	s.check(t, "killed hypervisor", s.killed)
 	s.check(t, "boot time-out", s.neverReady)
 	s.check(t, "cancelled start", s.cancelled)

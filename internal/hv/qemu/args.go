@@ -3,6 +3,7 @@ package qemu
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 
@@ -25,6 +26,8 @@ type launch struct {
 	qmp     int
 	qga     int
 	disks   []diskFiles
+	tap     int          // 0 without a bridge
+	screen  net.Listener // of VNC connections; nil without
 	sandbox bool
 	noFlush bool
 
@@ -46,9 +49,18 @@ type layerFile struct {
 	fd     int
 }
 
-// layout names the devices and slots below. A state loads only into the same
-// ones: whoever changes them gives the layout a new name.
-const layout = "q35-1"
+// video is a kind of video controller.
+type video struct {
+	device string
+	// layout names the devices and slots below, with this controller. A state
+	// loads only into the same ones: whoever changes them gives it a new name.
+	layout string
+}
+
+var videos = map[string]video{
+	hv.VideoVGA:    {device: "VGA", layout: "q35-1"},
+	hv.VideoVirtIO: {device: "virtio-vga", layout: "q35-1-virtio-vga"},
+}
 
 // firstDiskSlot is the PCI slot of disk 0; there is room for hv.MaxDisks.
 const firstDiskSlot = 0x8
@@ -62,7 +74,7 @@ func commandLine(l launch) []string {
 		ports = nil
 	}
 	args := []string{
-		"-uuid", s.UUID,
+		"-uuid", s.UUID, // by which the process is found again, whatever the guest sees
 		"-name", "guest=" + strings.ReplaceAll(s.Name, ",", ",,"),
 		"-nodefaults", "-no-user-config", "-display", "none",
 		"-machine", l.host.Machine + ",dump-guest-core=off",
@@ -74,18 +86,21 @@ func commandLine(l launch) []string {
 		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d,server=on,wait=off", l.qmp), "-mon", "chardev=qmp,mode=control",
 		"-chardev", fmt.Sprintf("ringbuf,id=serial,size=%d", serialBytes), "-device", "isa-serial,chardev=serial",
 		"-device", "vmgenid,guid=auto", // tells a resumed guest that it is another one
-		// The screen of a console that may be asked for later: no port is opened.
-		"-vnc", "none,password=on", "-device", "VGA,id=vga,addr=0x1",
+		// QEMU opens no port: connections to the screen are handed to it.
+		"-vnc", fmt.Sprintf("none,password=on,connections=%d", maxScreens), "-device", videos[s.Video].device + ",id=vga,addr=0x1",
 		"-device", "virtio-serial-pci,id=vserial,addr=0x2",
 		"-chardev", fmt.Sprintf("socket,id=qga,fd=%d,server=on,wait=off", l.qga),
 		"-device", "virtserialport,chardev=qga,id=qga0,name=org.qemu.guest_agent.0",
 		"-object", "rng-builtin,id=rng", "-device", "virtio-rng-pci,id=rng0,rng=rng,addr=0x3",
 		"-device", "pvpanic",
-		"-netdev", netdev(ports), "-device", "virtio-net-pci,id=nic0,netdev=net0,romfile=,addr=0x4",
+		"-netdev", netdev(s, ports, l.tap), "-device", "virtio-net-pci,id=nic0,netdev=net0,romfile=,mac=" + s.MAC + ",addr=0x4",
 		"-device", "qemu-xhci,id=usb,addr=0x5",
 	}
 	for i := range rootPorts {
 		args = append(args, "-device", fmt.Sprintf("pcie-root-port,id=port%d,chassis=%d,addr=0x6.%d,multifunction=on", i, i+1, i))
+	}
+	if table := smbios(s); table != "" {
+		args = append(args, "-smbios", table)
 	}
 	if l.sandbox {
 		args = append(args, "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
@@ -107,11 +122,33 @@ func accelArg(name string) string {
 	return name
 }
 
-// netdev is user networking with the port rules. Their addresses were checked
-// to be plain IPv4 by Spec.Validate.
-func netdev(ports []hv.PortRule) string {
+// smbios is what the guest reads about its machine, "" for QEMU's own.
+func smbios(s hv.Spec) string {
+	var b strings.Builder
+	if s.HardwareUUID != "" {
+		b.WriteString(",uuid=" + s.HardwareUUID)
+	}
+	if s.Serial != "" {
+		b.WriteString(",serial=" + strings.ReplaceAll(s.Serial, ",", ",,"))
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "type=1" + b.String()
+}
+
+// netdev is the network behind the guest's card. The addresses of the port rules
+// were checked to be plain IPv4 by Spec.Validate. restrict lets nothing out but
+// answers; see equip for the cable of a disconnected guest.
+func netdev(s hv.Spec, ports []hv.PortRule, tap int) string {
+	if s.Network == hv.NetworkBridge {
+		return fmt.Sprintf("tap,id=net0,fd=%d", tap)
+	}
 	var b strings.Builder
 	b.WriteString("user,id=net0,ipv6=off")
+	if s.Isolated || s.Network == hv.NetworkHost || s.Network == hv.NetworkDisconnected {
+		b.WriteString(",restrict=on")
+	}
 	for _, p := range ports {
 		fmt.Fprintf(&b, ",hostfwd=%s:%s:%d-:%d", p.Protocol, p.HostIP, p.HostPort, p.GuestPort)
 	}

@@ -41,6 +41,13 @@ func TestConformance(t *testing.T) {
 				d = open(t, dir) // lives as long as the whole test
 				return d
 			},
+			USB: func(t *testing.T, d hv.Driver, id string) []string {
+				kinds, err := qemu.PluggedKinds(t.Context(), d.(*qemu.Driver), id)
+				if err != nil {
+					t.Error(err)
+				}
+				return kinds
+			},
 			Other: func(t *testing.T) hv.Driver {
 				o := open(t, t.TempDir())
 				t.Cleanup(func() { deleteAll(t, o) })

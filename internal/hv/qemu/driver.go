@@ -50,6 +50,9 @@ type Options struct {
 	Accelerator string
 	// StopTimeout bounds an orderly stop before it is forced; 0 = 30 s.
 	StopTimeout time.Duration
+	// Bridge is the bridge of this host that guests in the network mode "bridge"
+	// are put on. Empty: that mode is refused. It needs root.
+	Bridge string
 	// UnsafeCache ignores flushes of the guest: data is lost when the host
 	// crashes. For tests that measure something else than the disk.
 	UnsafeCache bool
@@ -206,6 +209,12 @@ func (d *Driver) machine(id string) (*machine, error) {
 	return m, nil
 }
 
+// runs says whether a VM of this ID runs.
+func (d *Driver) runs(id string) bool {
+	m, err := d.machine(id)
+	return err == nil && m.current() != nil
+}
+
 // running answers a machine and the process that runs it.
 func (d *Driver) running(id string) (*machine, *run, error) {
 	m, err := d.machine(id)
@@ -256,10 +265,14 @@ func (d *Driver) able(c hv.Capability) {
 	slices.Sort(d.host.Abilities)
 }
 
-func abilities() []hv.Capability {
+func (d *Driver) abilities() []hv.Capability {
 	out := []hv.Capability{hv.CanForward, hv.CanBoot, hv.CanPersist, hv.CanSave, hv.CanRestart}
+	out = append(out, hv.CanResize, hv.CanVNC)
 	if runtime.GOOS == "linux" {
-		out = append(out, hv.CanSandbox)
+		out = append(out, hv.CanSandbox, hv.CanUSB)
+	}
+	if isBridge(d.opt.Bridge) && os.Geteuid() == 0 {
+		out = append(out, hv.CanBridge)
 	}
 	slices.Sort(out)
 	return out

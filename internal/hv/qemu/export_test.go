@@ -1,6 +1,37 @@
 package qemu
 
-import "time"
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// PluggedKinds answers the emulated USB devices that QEMU has, by place.
+func PluggedKinds(ctx context.Context, d *Driver, id string) ([]string, error) {
+	_, r, err := d.running(id)
+	if err != nil {
+		return nil, err
+	}
+	q, err := r.monitorWithin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	plugged, err := pluggedUSB(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	var kinds []string
+	for _, id := range slices.Sorted(maps.Keys(plugged)) {
+		var kind string
+		if err := q.call(ctx, "qom-get", map[string]string{"path": "/machine/peripheral/" + id, "property": "type"}, &kind); err != nil {
+			return nil, err
+		}
+		kinds = append(kinds, strings.TrimPrefix(kind, "usb-"))
+	}
+	return kinds, nil
+}
 
 // SetStep has f called before each durable step of a start or a removal.
 func (d *Driver) SetStep(f func(name string)) { d.step = f }

@@ -48,20 +48,28 @@ func (m *machine) current() *run {
 	return m.run
 }
 
+// spec is what the VM was last started from, settled. The caller does not
+// write into what it refers to.
+func (m *machine) spec() hv.Spec {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cfg.Spec
+}
+
 // view is the VM as callers see it.
 func (m *machine) view() hv.VM {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.cfg.Spec
 	vm := hv.VM{
-		ID: m.id, Name: s.Name, UUID: s.UUID, Status: hv.Stopped,
+		ID: m.id, Name: s.Name, UUID: s.UUID, MAC: s.MAC, Status: hv.Stopped,
 		Ports: slices.Clone(m.cfg.Ports), CPUs: s.CPUs, MemoryMB: s.MemoryMB,
 		CreatedAt: m.cfg.CreatedAt, StartedAt: m.proc.StartedAt, StoppedAt: m.end.At,
 		Accelerator: m.cfg.Accelerator, Version: m.cfg.Version,
 		Labels: maps.Clone(s.Labels), Failure: m.end.Failure,
 	}
 	if m.run != nil {
-		vm.Status, vm.PID, vm.IP = hv.Running, m.proc.PID, m.run.address()
+		vm.Status, vm.PID, vm.IP, vm.VNCPort = hv.Running, m.proc.PID, m.run.address(), m.cfg.VNCPort
 		vm.StoppedAt, vm.Failure = time.Time{}, ""
 	}
 	return vm
@@ -96,8 +104,8 @@ func (d *Driver) adopt(ctx context.Context, id string) error {
 		}
 	}
 	m.proc = p
-	d.reservePorts(id, m.cfg.Ports)
-	m.attach(nil)
+	d.reservePorts(id, m.cfg.Ports, m.cfg.VNCPort)
+	m.attach(nil, nil)
 	return nil
 }
 

@@ -73,9 +73,12 @@ func free(ctx context.Context, p hv.PortRule, port int) bool {
 }
 
 // reservePorts notes the ports of a VM that was found running.
-func (d *Driver) reservePorts(id string, rules []hv.PortRule) {
+func (d *Driver) reservePorts(id string, rules []hv.PortRule, screen int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if screen != 0 {
+		d.reserved[screen] = id
+	}
 	for _, p := range rules {
 		d.reserved[p.HostPort] = id
 	}

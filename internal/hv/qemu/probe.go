@@ -47,7 +47,7 @@ func (d *Driver) probe(ctx context.Context) (hv.Host, error) {
 	if err != nil {
 		return hv.Host{}, err
 	}
-	h := hv.Host{Driver: "qemu", Version: version, Machine: machine, Arch: "amd64", Abilities: abilities()}
+	h := hv.Host{Driver: "qemu", Version: version, Machine: machine, Arch: "amd64", Abilities: d.abilities()}
 	h.Accelerator, h.CPU, err = d.accelerator(ctx, machine)
 	h.HostCPU = hostCPU()
 	return h, err

@@ -30,8 +30,9 @@ const (
 
 // config is what a VM was started from, and on what.
 type config struct {
-	Spec        hv.Spec
+	Spec        hv.Spec       // settled
 	Ports       []hv.PortRule // with the host ports of the last start
+	VNCPort     int           `json:",omitempty"` // of the last start; 0 = none
 	CreatedAt   time.Time
 	Machine     string
 	CPU         string

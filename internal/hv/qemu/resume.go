@@ -14,13 +14,12 @@ import (
 // clockSlack is how far a resumed guest's clock may be from the host's.
 const clockSlack = 5 * time.Second
 
-// compatOf is what a state of such a VM would depend on here.
+// compatOf is what a state of such a VM would depend on here. The spec is settled.
 func (d *Driver) compatOf(s hv.Spec) hv.Compat {
-	h := d.host
-	return hv.Compat{
-		Driver: h.Driver, Version: h.Version, Machine: h.Machine, Accelerator: h.Accelerator, CPU: h.CPU, HostCPU: h.HostCPU,
-		Layout: layout, Network: "user", CPUs: s.CPUs, MemoryMB: s.MemoryMB, Disks: len(s.Disks),
-	}
+	h, c := d.host, s.Pin()
+	c.Driver, c.Version, c.Machine, c.Accelerator, c.CPU, c.HostCPU = h.Driver, h.Version, h.Machine, h.Accelerator, h.CPU, h.HostCPU
+	c.Layout = videos[s.Video].layout
+	return c
 }
 
 // compat is what a state of this running VM depends on: its QEMU may be older

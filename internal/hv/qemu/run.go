@@ -31,16 +31,21 @@ type run struct {
 }
 
 // attach makes the run of the machine's process and watches it. exited gives
-// the exit status of a child of ours, nil for an adopted process.
-func (m *machine) attach(exited <-chan string) *run {
+// the exit status of a child of ours, nil for an adopted process. The run owns
+// screen from now on; an adopted one listens by itself.
+func (m *machine) attach(exited <-chan string, screen net.Listener) *run {
 	r := &run{
 		m: m, proc: m.proc, gone: make(chan struct{}), open: make(chan struct{}), linked: make(chan struct{}),
 	}
 	r.agent = newGuestAgent(func(ctx context.Context) (net.Conn, error) { return dialSocket(ctx, m.dir, qgaSocket) })
 	m.mu.Lock()
 	m.run = r
+	port := m.cfg.VNCPort
 	m.mu.Unlock()
 	m.d.watch.Go(func() { r.watch(m.d.quit, exited) })
+	if port != 0 {
+		m.d.watch.Go(func() { r.showScreen(m.d.quit, screen, port) })
+	}
 	return r
 }
 
@@ -86,6 +91,7 @@ func (r *run) monitor(quit context.Context) error {
 	r.qmp = q
 	close(r.linked)
 	r.mu.Unlock()
+	r.equip(quit, q)
 	r.catchUp(quit, q)
 	r.m.d.watch.Go(func() { r.settleLeft(quit) })
 	err = <-served

@@ -11,10 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-var (
-	_ hv.Saver     = (*Driver)(nil)
-	_ hv.Restarter = (*Driver)(nil)
-)
+var _ hv.Saver = (*Driver)(nil)
 
 // stateFd is the name that QEMU knows an open state file by.
 const stateFd = "state"
@@ -229,6 +226,9 @@ func (m *machine) prepare(ctx context.Context, q *qmpConn, generation int, state
 			return err
 		}
 	}
+	if err := m.unplugUSB(ctx, q); err != nil { // settleSave plugs it in again
+		return err
+	}
 	// QEMU would keep to 128 MiB/s, and the guest stand still for longer.
 	if err := q.call(ctx, "migrate-set-parameters", map[string]int64{"max-bandwidth": 1 << 40}, nil); err != nil {
 		return err
@@ -286,22 +286,4 @@ func (s migrationStatus) over() bool {
 func migration(ctx context.Context, q *qmpConn) (s migrationStatus, err error) {
 	err = q.call(ctx, "query-migrate", nil, &s)
 	return s, err
-}
-
-// Restart ends a VM by force and starts it again.
-func (d *Driver) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (hv.VM, error) {
-	m, err := d.machine(id)
-	if err != nil {
-		return hv.VM{}, err
-	}
-	if err := d.Stop(ctx, id, hv.StopForce); err != nil {
-		return hv.VM{}, err
-	}
-	m.mu.Lock()
-	spec := m.cfg.Spec
-	m.mu.Unlock()
-	if edit != nil {
-		edit(&spec)
-	}
-	return d.Start(ctx, spec)
 }

@@ -34,6 +34,9 @@ func (m *machine) settleSave(ctx context.Context, r *run) error {
 	if err := goOn(ctx, q); err != nil {
 		return err
 	}
+	if err := m.plugUSB(ctx, q); err != nil && ctx.Err() == nil {
+		m.d.log.Warn("a VM went on from a save without a device", "vm", m.id, "error", err)
+	}
 	roots, err := rootNodes(ctx, q)
 	if err != nil {
 		return err

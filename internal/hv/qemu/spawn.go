@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,6 +54,18 @@ func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (
 	if l.ports, err = m.d.choosePorts(ctx, m.id, spec.Ports, avoid); err != nil {
 		return nil, err
 	}
+	if l.screen, err = m.d.listenScreen(ctx, m.id, spec.VNC); err != nil {
+		return nil, err
+	}
+	r, err := m.launch(l, files)
+	if r == nil && l.screen != nil {
+		_ = l.screen.Close()
+	}
+	return r, err
+}
+
+// launch starts QEMU with everything that it inherits at hand.
+func (m *machine) launch(l launch, files inherited) (*run, error) {
 	if err := m.begin(l); err != nil {
 		return nil, err
 	}
@@ -69,12 +80,19 @@ func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (
 // openFiles opens the disks and sockets. QEMU itself could open none of them:
 // it runs as another user, and the directory is ours alone.
 func (m *machine) openFiles(ctx context.Context, files *inherited, l *launch) error {
-	for i, disk := range l.spec.Disks {
-		d, err := m.openDisk(ctx, i, disk, files)
+	for i := range l.spec.Disks {
+		d, err := m.openDisk(ctx, i, *l, files)
 		if err != nil {
 			return err
 		}
 		l.disks = append(l.disks, d)
+	}
+	if l.spec.Network == hv.NetworkBridge {
+		f, err := openTap(m.d.opt.Bridge, l.spec.MAC)
+		if err != nil {
+			return err
+		}
+		l.tap = files.add(f)
 	}
 	for name, number := range map[string]*int{qmpSocket: &l.qmp, qgaSocket: &l.qga} {
 		f, err := listenSocket(m.dir, name)
@@ -87,8 +105,9 @@ func (m *machine) openFiles(ctx context.Context, files *inherited, l *launch) er
 }
 
 // openDisk opens the layers of disk i and the overlays of this VM on them.
-func (m *machine) openDisk(ctx context.Context, i int, disk hv.Disk, files *inherited) (d diskFiles, err error) {
+func (m *machine) openDisk(ctx context.Context, i int, l launch, files *inherited) (d diskFiles, err error) {
 	var size int64
+	disk := l.spec.Disks[i]
 	images := []hv.Disk{{Path: disk.Path, Format: disk.Format}}
 	for _, path := range disk.Deltas {
 		images = append(images, hv.Disk{Path: path, Format: "qcow2"})
@@ -112,10 +131,17 @@ func (m *machine) openDisk(ctx context.Context, i int, disk hv.Disk, files *inhe
 	}
 	d.generation = generations[last]
 	path := m.overlay(i, d.generation)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && last == 0 {
-		if err := createOverlay(ctx, path, size); err != nil {
-			return d, err
-		}
+	if i == 0 && !l.incoming { // a guest that goes on is told by growDisk
+		size = max(size, diskBytes(l.spec))
+	}
+	_, missing := os.Stat(path)
+	if errors.Is(missing, fs.ErrNotExist) && last == 0 {
+		err = createOverlay(ctx, path, size)
+	} else {
+		err = growOverlay(ctx, path, size)
+	}
+	if err != nil {
+		return d, err
 	}
 	m.d.step("start: overlay")
 	for mode, number := range map[int]*int{os.O_RDWR: &d.rw, os.O_RDONLY: &d.ro} {
@@ -133,8 +159,7 @@ func (m *machine) begin(l launch) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	cfg := m.cfg
-	cfg.Spec, cfg.Ports = l.spec, l.ports
-	cfg.Spec.Labels = maps.Clone(l.spec.Labels)
+	cfg.Spec, cfg.Ports, cfg.VNCPort = l.spec.Clone(), l.ports, portOf(l.screen)
 	cfg.Machine, cfg.CPU = l.host.Machine, l.host.CPU
 	cfg.Accelerator, cfg.Version = l.host.Accelerator, l.host.Version
 	if err := writeJSON(m.dir, configFile, cfg); err != nil {
@@ -177,7 +202,7 @@ func (m *machine) exec(l launch, files inherited, log *os.File) (*run, error) {
 	m.mu.Unlock()
 	exited := make(chan string, 1)
 	go func() { exited <- exitStatus(cmd) }()
-	r := m.attach(exited)
+	r := m.attach(exited, l.screen)
 	if err := writeJSON(m.dir, pidFile, p); err != nil {
 		return r, err
 	}

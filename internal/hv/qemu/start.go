@@ -14,7 +14,8 @@ import (
 
 // Start boots a VM and waits until it is ready.
 func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
-	if err := d.accept(spec); err != nil {
+	spec, err := d.accept(spec)
+	if err != nil {
 		return hv.VM{}, fmt.Errorf("qemu: %w", err)
 	}
 	if d.quit.Err() != nil {
@@ -38,10 +39,13 @@ func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 		r, err = m.boot(boot, spec)
 	}
 	if err == nil {
-		err = r.awaitReady(boot, spec.NeedNetwork)
+		err = r.awaitReady(boot, spec.WaitsForAddress())
 	}
 	if err == nil {
 		err = m.refresh(boot, r)
+	}
+	if err == nil {
+		err = m.furnish(boot, r)
 	}
 	if err != nil {
 		if cause := context.Cause(boot); cause != nil {
@@ -52,25 +56,44 @@ func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 	return m.view(), nil
 }
 
-// accept refuses what this driver cannot do.
-func (d *Driver) accept(s hv.Spec) error {
-	if err := s.Validate(); err != nil {
-		return err
+// accept settles a spec and refuses what this driver cannot do.
+func (d *Driver) accept(s hv.Spec) (hv.Spec, error) {
+	err := s.Validate()
+	if err == nil {
+		s, err = s.Settled()
+	}
+	if err != nil {
+		return s, err
 	}
 	switch {
 	case s.Arch != "" && s.Arch != d.host.Arch:
-		return hv.Refuse("architecture %q: this driver runs %s guests", s.Arch, d.host.Arch)
-	case s.Network != "" && s.Network != hv.NetworkShared:
-		return hv.Refuse("network mode %q: this driver offers %q", s.Network, hv.NetworkShared)
+		return s, hv.Refuse("architecture %q: this driver runs %s guests", s.Arch, d.host.Arch)
 	case s.Firmware != "" && s.Firmware != hv.FirmwareBIOS:
-		return hv.Refuse("firmware %q: this driver offers %q", s.Firmware, hv.FirmwareBIOS)
+		return s, hv.Refuse("firmware %q: this driver offers %q", s.Firmware, hv.FirmwareBIOS)
 	}
 	for _, disk := range s.Disks {
 		if disk.Format != "raw" && disk.Format != "qcow2" {
-			return hv.Refuse("disk format %q: raw or qcow2", disk.Format)
+			return s, hv.Refuse("disk format %q: raw or qcow2", disk.Format)
 		}
 	}
-	return d.acceptState(s)
+	if err := d.acceptState(s); err != nil || d.runs(s.ID) {
+		return s, err // what a VM that runs was made from may be gone
+	}
+	return s, errors.Join(acceptSize(s), d.acceptNetwork(s), d.acceptUSB(s))
+}
+
+// furnish gives a guest that is ready what cannot be there before: the room that
+// its disk has grown by since its state was saved, and its USB devices. Done
+// twice it changes nothing.
+func (m *machine) furnish(ctx context.Context, r *run) error {
+	q, err := r.monitorWithin(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.growDisk(ctx, q); err != nil {
+		return err
+	}
+	return m.plugUSB(ctx, q)
 }
 
 // ensure answers the machine of a spec. A new one appears in the directory at

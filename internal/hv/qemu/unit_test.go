@@ -25,7 +25,10 @@ import (
 // a decision.
 func TestCommandLine(t *testing.T) {
 	got := commandLine(launch{
-		spec: hv.Spec{UUID: "6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c11", Name: "a,b=c", CPUs: 2, MemoryMB: 512},
+		spec: hv.Spec{
+			UUID: "6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c11", Name: "a,b=c", CPUs: 2, MemoryMB: 512, MAC: "52:54:00:01:02:03",
+			Video: hv.VideoVGA, HardwareUUID: "6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c12", Serial: "C02,uuid=x",
+		},
 		ports: []hv.PortRule{
 			{GuestPort: 22, HostPort: 10000, HostIP: "0.0.0.0", Protocol: "tcp"},
 			{GuestPort: 53, HostPort: 10001, HostIP: "127.0.0.1", Protocol: "udp"},
@@ -41,14 +44,15 @@ func TestCommandLine(t *testing.T) {
  -machine pc-q35-7.2,dump-guest-core=off -accel tcg,thread=multi -cpu max -smp 2 -m 512M -boot menu=off,strict=on -action panic=pause
  -chardev socket,id=qmp,fd=7,server=on,wait=off -mon chardev=qmp,mode=control
  -chardev ringbuf,id=serial,size=65536 -device isa-serial,chardev=serial
- -device vmgenid,guid=auto -vnc none,password=on -device VGA,id=vga,addr=0x1
+ -device vmgenid,guid=auto -vnc none,password=on,connections=8 -device VGA,id=vga,addr=0x1
  -device virtio-serial-pci,id=vserial,addr=0x2 -chardev socket,id=qga,fd=8,server=on,wait=off
  -device virtserialport,chardev=qga,id=qga0,name=org.qemu.guest_agent.0
  -object rng-builtin,id=rng -device virtio-rng-pci,id=rng0,rng=rng,addr=0x3 -device pvpanic
  -netdev user,id=net0,ipv6=off,hostfwd=tcp:0.0.0.0:10000-:22,hostfwd=udp:127.0.0.1:10001-:53
- -device virtio-net-pci,id=nic0,netdev=net0,romfile=,addr=0x4 -device qemu-xhci,id=usb,addr=0x5
+ -device virtio-net-pci,id=nic0,netdev=net0,romfile=,mac=52:54:00:01:02:03,addr=0x4 -device qemu-xhci,id=usb,addr=0x5
  -device pcie-root-port,id=port0,chassis=1,addr=0x6.0,multifunction=on -device pcie-root-port,id=port1,chassis=2,addr=0x6.1,multifunction=on
  -device pcie-root-port,id=port2,chassis=3,addr=0x6.2,multifunction=on -device pcie-root-port,id=port3,chassis=4,addr=0x6.3,multifunction=on
+ -smbios type=1,uuid=6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c12,serial=C02,,uuid=x
  -sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny
  -add-fd fd=4,set=1
  -blockdev {"backing":null,"driver":"qcow2","file":{"driver":"file","filename":"/dev/fdset/1","read-only":true},"node-name":"disk0-layer0","read-only":true}

@@ -38,10 +38,9 @@ func (f guestFiles) split() (memory, disk guestFiles) {
 }
 
 func compat(s hv.Spec) hv.Compat {
-	return hv.Compat{
-		Driver: "sim", Version: Version, Machine: "sim-1", Accelerator: "sim", CPU: "sim", Layout: "sim-1", Network: "none",
-		CPUs: s.CPUs, MemoryMB: s.MemoryMB, Disks: len(s.Disks),
-	}
+	c := s.Pin()
+	c.Driver, c.Version, c.Machine, c.Accelerator, c.CPU, c.Layout = "sim", Version, "sim-1", "sim", "sim", "sim-1"
+	return c
 }
 
 // Save writes the guest's files: those of its disk as delta of the first disk,
@@ -128,22 +127,25 @@ func (h *Host) frozen(id string) (record, error) {
 
 // Restart ends a VM by force and starts it again.
 func (h *Host) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (hv.VM, error) {
-	if err := h.Stop(ctx, id, hv.StopForce); err != nil {
-		return hv.VM{}, err
-	}
 	h.mu.Lock()
 	r, ok := h.vms[id]
 	if !ok {
 		h.mu.Unlock()
 		return hv.VM{}, fmt.Errorf("sim: %w: %s", hv.ErrNotFound, id)
 	}
-	spec := r.Spec
-	if edit != nil {
-		edit(&spec)
-		r.Spec = spec
-	}
+	before := r.Spec.Clone()
 	h.mu.Unlock()
-	return h.Start(ctx, spec)
+	after := before.Clone()
+	if edit != nil {
+		edit(&after)
+	}
+	if err := hv.CheckRestart(before, after); err != nil {
+		return hv.VM{}, err
+	}
+	if err := h.Stop(ctx, id, hv.StopForce); err != nil {
+		return hv.VM{}, err
+	}
+	return h.Start(ctx, after)
 }
 
 // layers reads what a new VM begins with. A VM that has run needs it no more.

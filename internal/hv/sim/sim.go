@@ -82,21 +82,20 @@ func New(opt Options) (*Host, error) {
 // Describe answers the constants of the simulation.
 func (h *Host) Describe(context.Context) (hv.Host, error) {
 	d := hv.Host{Driver: "sim", Version: Version, Accelerator: "sim", Machine: "sim-1", CPU: "sim", Arch: "amd64"}
-	d.Abilities = []hv.Capability{hv.CanRestart, hv.CanSave}
+	d.Abilities = []hv.Capability{hv.CanRestart, hv.CanSave, hv.CanResize, hv.CanVNC, hv.CanUSB, hv.CanBridge}
 	if h.opt.Dir != "" {
 		d.Abilities = append(d.Abilities, hv.CanPersist)
 	}
+	slices.Sort(d.Abilities)
 	return d, nil
 }
 
 // Start boots a VM: it exists and runs from the first moment, and is ready
 // after its boot delay.
 func (h *Host) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
-	if err := spec.Validate(); err != nil {
+	spec, err := accept(spec)
+	if err != nil {
 		return hv.VM{}, err
-	}
-	if spec.Network != "" && spec.Network != hv.NetworkShared {
-		return hv.VM{}, hv.Refuse("network mode %q is not simulated", spec.Network)
 	}
 	plan, err := h.planFor(spec)
 	if err != nil {
@@ -116,6 +115,26 @@ func (h *Host) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 	return h.await(ctx, spec, run)
 }
 
+// accept settles a spec and refuses what is not simulated.
+func accept(s hv.Spec) (hv.Spec, error) {
+	err := s.Validate()
+	if err == nil {
+		s, err = s.Settled()
+	}
+	if err != nil {
+		return s, err
+	}
+	if s.Firmware != "" && s.Firmware != hv.FirmwareBIOS {
+		return s, hv.Refuse("firmware %q is not simulated", s.Firmware)
+	}
+	for _, d := range s.USB {
+		if kind, ok := d.Emulated(); ok && kind != "tablet" && kind != "storage" {
+			return s, hv.Refuse("USB device %q is not simulated", d.Location)
+		}
+	}
+	return s, nil
+}
+
 // power puts the VM into the table as running, or finds it there.
 func (h *Host) power(spec hv.Spec, plan plan, disk, memory guestFiles) (started time.Time, err error) {
 	h.mu.Lock()
@@ -132,15 +151,15 @@ func (h *Host) power(spec hv.Spec, plan plan, disk, memory guestFiles) (started 
 	}
 	_, r.Files = r.Files.split() // a stop loses the memory
 	maps.Copy(r.Files, memory)
-	r.Spec = spec
-	r.VM.Name, r.VM.UUID = spec.Name, spec.UUID
+	r.Spec = spec.Clone()
+	r.VM.Name, r.VM.UUID, r.VM.MAC = spec.Name, spec.UUID, spec.MAC
 	r.VM.CPUs, r.VM.MemoryMB = spec.CPUs, spec.MemoryMB
 	r.VM.Labels = maps.Clone(spec.Labels)
 	r.VM.Status, r.VM.Failure = hv.Running, ""
 	r.VM.StartedAt, r.VM.StoppedAt = now, time.Time{}
 	r.VM.Accelerator, r.VM.Version = "sim", Version
 	r.VM.IP = ""
-	r.VM.Ports = h.portsLocked(spec)
+	r.VM.Ports, r.VM.VNCPort = h.portsLocked(spec), h.screenLocked(spec)
 	r.plan(now, plan)
 	h.vms[spec.ID] = r
 	return now, h.saveLocked(r)
@@ -265,7 +284,7 @@ func (h *Host) endLocked(r *record, at time.Time, failure string) error {
 		return nil
 	}
 	r.VM.Status, r.VM.StoppedAt, r.VM.Failure = hv.Stopped, at, failure
-	r.VM.IP = ""
+	r.VM.IP, r.VM.VNCPort = "", 0
 	r.ended()
 	return h.saveLocked(r)
 }
@@ -277,7 +296,7 @@ func (h *Host) ageLocked(r *record, now time.Time) {
 		// record comes to the same end by itself.
 		_ = h.endLocked(r, r.CrashAt, r.CrashText)
 	}
-	if r.VM.Status == hv.Running && !now.Before(r.ReadyAt) {
+	if r.VM.Status == hv.Running && !now.Before(r.ReadyAt) && r.Spec.Network != hv.NetworkDisconnected {
 		r.VM.IP = "10.0.2.15"
 	}
 }
@@ -310,6 +329,29 @@ func (h *Host) portsLocked(spec hv.Spec) []hv.PortRule {
 		taken[next] = true
 	}
 	return out
+}
+
+// screenLocked answers the port of a VM's screen, 0 for none. Nothing listens there.
+func (h *Host) screenLocked(spec hv.Spec) int {
+	if spec.VNC == nil || spec.VNC.Port != 0 {
+		return portOf(spec.VNC)
+	}
+	taken := map[int]bool{}
+	for _, r := range h.vms {
+		taken[r.VM.VNCPort] = r.VM.Status == hv.Running
+	}
+	port := 5900
+	for taken[port] {
+		port++
+	}
+	return port
+}
+
+func portOf(v *hv.VNC) int {
+	if v == nil {
+		return 0
+	}
+	return v.Port
 }
 
 // chance is a random source that depends on the seed, the VM and what is

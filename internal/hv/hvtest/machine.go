@@ -1,0 +1,313 @@
+package hvtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// The machine that the checks below ask for.
+const (
+	askedMAC    = "52:54:00:AA:0b:0C"
+	askedUUID   = "0A0B0C0D-0000-4000-8000-00000000000f"
+	askedSerial = "C02,X=1 y"
+	askedBytes  = 2 << 30
+)
+
+// machine takes one VM with every option through its life, and what is saved of
+// it through another.
+func (s *suite) machine(t *testing.T) {
+	spec := s.Spec()
+	spec.MAC, spec.HardwareUUID, spec.Serial, spec.Video = askedMAC, askedUUID, askedSerial, hv.VideoVirtIO
+	if s.host.Can(hv.CanResize) {
+		spec.DiskBytes = askedBytes
+	}
+	if s.host.Can(hv.CanVNC) {
+		spec.VNC = &hv.VNC{Password: "hunter2"}
+	}
+	if s.host.Can(hv.CanUSB) {
+		spec.USB = []hv.USBDevice{{Location: "emulated:tablet"}, {Location: "emulated:storage"}}
+	}
+	vm := s.start(t, spec)
+	s.check(t, "machine options", func(t *testing.T) { s.looks(t, s.Driver, vm) })
+	s.check(t, "machine defaults", s.plain)
+	s.check(t, "disk size", func(t *testing.T) { s.grows(t, s.Driver, vm.ID, askedBytes) })
+	s.check(t, "screen", func(t *testing.T) { s.screen(t, vm) })
+	s.check(t, "USB devices", func(t *testing.T) { s.devices(t, vm) })
+	s.check(t, "saved machine", func(t *testing.T) { s.savedMachine(t, spec) })
+	s.check(t, "restart with changes", func(t *testing.T) { s.changed(t, vm) })
+}
+
+// looks compares a VM and what its guest sees with what was asked for.
+func (s *suite) looks(t *testing.T, d hv.Driver, vm hv.VM) {
+	if want := strings.ToLower(askedMAC); vm.MAC != want {
+		t.Errorf("the MAC address is %q, want %q", vm.MAC, want)
+	}
+	if !s.host.Can(hv.CanBoot) {
+		return
+	}
+	got := s.run(t, d, vm.ID, "cd /sys/class/dmi/id; cat product_uuid product_serial /sys/class/net/eth0/address /sys/bus/pci/devices/0000:00:01.0/vendor")
+	if want := strings.ToLower(askedUUID) + "\n" + askedSerial + "\n" + strings.ToLower(askedMAC) + "\n0x1af4\n"; got != want {
+		t.Errorf("the guest sees\n%swant\n%s", got, want)
+	}
+}
+
+// plain starts a VM with defaults, and refuses what no VM can have.
+func (s *suite) plain(t *testing.T) {
+	spec := s.Spec()
+	spec.UUID = strings.ToUpper(spec.UUID)
+	vm := s.start(t, spec)
+	if want := hv.DefaultMAC(strings.ToLower(spec.UUID)); vm.MAC != want {
+		t.Errorf("the MAC address is %q, want %q", vm.MAC, want)
+	}
+	if !s.host.Can(hv.CanIsolate) {
+		s.reaches(t, vm.ID, true)
+	}
+	refused := map[string]func(*hv.Spec){
+		"USB kind": func(v *hv.Spec) { v.USB = []hv.USBDevice{{Location: "emulated:toaster"}} },
+		"UEFI":     func(v *hv.Spec) { v.Firmware = hv.FirmwareUEFI },
+	}
+	if s.host.Can(hv.CanBoot) {
+		refused["USB device that is not there"] = func(v *hv.Spec) { v.USB = []hv.USBDevice{{Location: "99-9"}} }
+	}
+	for name, change := range refused {
+		spec := s.Spec()
+		change(&spec)
+		if _, err := s.Driver.Start(t.Context(), spec); !errors.Is(err, hv.ErrRefused) {
+			t.Errorf("%s: %v, want ErrRefused", name, err)
+		}
+		if _, err := s.Driver.Get(t.Context(), spec.ID); !errors.Is(err, hv.ErrNotFound) {
+			t.Errorf("%s: a refused start left a VM (%v)", name, err)
+		}
+	}
+}
+
+// grows lets the guest use a disk of that size, and refuses a small one.
+func (s *suite) grows(t *testing.T, d hv.Driver, id string, size int64) {
+	s.need(t, hv.CanResize)
+	if !s.host.Can(hv.CanBoot) {
+		return
+	}
+	small := s.Spec()
+	small.DiskBytes = 1 << 20
+	if _, err := d.Start(t.Context(), small); !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), "can only grow") {
+		t.Errorf("a disk smaller than its image: %v", err)
+	}
+	if got := s.run(t, d, id, "cat /sys/block/vda/size"); got != fmt.Sprintln(size/512) {
+		t.Errorf("the disk has %s sectors, want %d", got, size/512)
+	}
+	for range 2 { // the second time there is nothing to grow
+		r, err := d.Exec(t.Context(), id, hv.GrowFileSystem(time.Minute))
+		if err != nil || r.Code != 0 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	blocks := number(strings.TrimSpace(s.run(t, d, id, "df -P -k / | tail -n 1 | { read -r _ size _; echo $size; }")))
+	if int64(blocks)<<10 < size*9/10 {
+		t.Errorf("the file system has %d KiB on a disk of %d bytes", blocks, size)
+	}
+}
+
+// screen logs in to a VM's screen, also after an agent's restart.
+func (s *suite) screen(t *testing.T, vm hv.VM) {
+	s.need(t, hv.CanVNC)
+	s.watches(t, vm.VNCPort, "hunter2")
+	s.Driver = s.Reopen(t)
+	if again := s.get(t, vm.ID).VNCPort; again != vm.VNCPort {
+		t.Errorf("a new agent has the screen on port %d instead of %d", again, vm.VNCPort)
+	}
+	s.watches(t, vm.VNCPort, "hunter2")
+}
+
+func (s *suite) watches(t *testing.T, port int, password string) {
+	t.Helper()
+	if port < 5900 {
+		t.Errorf("the screen is on port %d", port)
+	}
+	if !s.host.Can(hv.CanBoot) {
+		return
+	}
+	eventually(t, "a login at the screen", 10*time.Second, func() bool {
+		width, height, err := login(t.Context(), port, password)
+		return err == nil && width > 0 && height > 0
+	})
+	if _, _, err := login(t.Context(), port, password+"x"); !errors.Is(err, errPassword) {
+		t.Errorf("a wrong password: %v", err)
+	}
+	if _, _, err := login(t.Context(), port, ""); !errors.Is(err, errPassword) {
+		t.Errorf("no password: %v", err)
+	}
+}
+
+// devices looks at them from outside: what the guest sees depends on its kernel.
+func (s *suite) devices(t *testing.T, vm hv.VM) {
+	s.need(t, hv.CanUSB)
+	many := s.Spec()
+	for i := range hv.MaxUSB + 1 {
+		many.USB = append(many.USB, hv.USBDevice{Location: fmt.Sprintf("1-%d", i+1)})
+	}
+	if _, err := s.Driver.Start(t.Context(), many); !errors.Is(err, hv.ErrRefused) {
+		t.Errorf("too many devices: %v", err)
+	}
+	s.sticks(t, vm.ID, "tablet storage")
+}
+
+// sticks compares the devices that the hypervisor has plugged in.
+func (s *suite) sticks(t *testing.T, id, want string) {
+	t.Helper()
+	if s.USB == nil {
+		return
+	}
+	if got := strings.Join(s.USB(t, s.Driver, id), " "); got != want {
+		t.Errorf("plugged in are %q, want %q", got, want)
+	}
+}
+
+// savedMachine goes on from a save: nothing of the machine can be changed then,
+// but its ports, its screen and the size of its disk.
+func (s *suite) savedMachine(t *testing.T, from hv.Spec) {
+	s.need(t, hv.CanSave)
+	s.run(t, s.Driver, from.ID, "echo machine >/root/machine")
+	saved := s.save(t, from, t.TempDir(), true)
+	s.sticks(t, from.ID, "tablet storage")
+	d, next := s.Other(t), s.clone(from, saved)
+	for name, change := range map[string]func(*hv.Spec){
+		"MAC address":      func(v *hv.Spec) { v.MAC = "52:54:00:00:00:01" },
+		"hardware UUID":    func(v *hv.Spec) { v.HardwareUUID = v.UUID },
+		"serial number":    func(v *hv.Spec) { v.Serial = "other" },
+		"video controller": func(v *hv.Spec) { v.Video = hv.VideoVGA },
+		"network mode":     func(v *hv.Spec) { v.Network = hv.NetworkDisconnected },
+		"virtual CPUs":     func(v *hv.Spec) { v.CPUs++ },
+		"memory":           func(v *hv.Spec) { v.MemoryMB += 64 },
+	} {
+		spec := next.Clone()
+		change(&spec)
+		_, err := d.Start(t.Context(), spec)
+		if !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "leave it out") {
+			t.Errorf("%s: %v, want it refused by name", name, err)
+		}
+	}
+	if s.host.Can(hv.CanVNC) {
+		next.VNC = &hv.VNC{Password: "other"}
+	}
+	if s.host.Can(hv.CanResize) {
+		next.DiskBytes = askedBytes + 1<<30
+	}
+	vm := s.startIn(t, d, next)
+	s.looks(t, d, vm)
+	if got := s.run(t, d, vm.ID, "cat /root/machine"); got != "machine\n" {
+		t.Errorf("the clone's disk has %q", got)
+	}
+	if s.host.Can(hv.CanVNC) {
+		s.watches(t, vm.VNCPort, "other")
+	}
+	if s.host.Can(hv.CanResize) {
+		s.grows(t, d, vm.ID, next.DiskBytes)
+	}
+	if err := d.Delete(t.Context(), vm.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+// changed restarts a VM with another screen and fewer devices.
+func (s *suite) changed(t *testing.T, vm hv.VM) {
+	s.need(t, hv.CanRestart)
+	r := s.Driver.(hv.Restarter)
+	_, err := r.Restart(t.Context(), vm.ID, func(v *hv.Spec) { v.MemoryMB *= 2 })
+	if !errors.Is(err, hv.ErrRefused) || !s.get(t, vm.ID).StartedAt.Equal(vm.StartedAt) {
+		t.Errorf("a restart with more memory: %v, want ErrRefused and the VM as it was", err)
+	}
+	got, err := r.Restart(t.Context(), vm.ID, func(v *hv.Spec) {
+		if v.VNC != nil {
+			v.VNC.Password = "changed"
+		}
+		if v.USB != nil {
+			v.USB = v.USB[1:]
+		}
+	})
+	if err != nil || !got.StartedAt.After(vm.StartedAt) {
+		t.Fatalf("Restart: %+v, %v", got, err)
+	}
+	s.looks(t, s.Driver, got)
+	if s.host.Can(hv.CanVNC) {
+		s.watches(t, got.VNCPort, "changed")
+	}
+	if s.host.Can(hv.CanUSB) {
+		s.sticks(t, vm.ID, "storage")
+	}
+	s.stopped(t, vm.ID, hv.StopForce)
+	if got := s.get(t, vm.ID); got.VNCPort != 0 || got.MAC == "" {
+		t.Errorf("a stopped VM shows %+v", got)
+	}
+}
+
+// networks boots guests in the modes that let them reach less.
+func (s *suite) networks(t *testing.T) {
+	s.check(t, "network mode host", func(t *testing.T) {
+		spec := s.Spec()
+		spec.Network, spec.NeedNetwork = hv.NetworkHost, true
+		spec.Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22, HostIP: "127.0.0.1"}}
+		vm := s.start(t, spec)
+		if vm.IP == "" {
+			t.Errorf("the VM has no address: %+v", vm)
+		}
+		s.reaches(t, vm.ID, false)
+		s.ports(t, vm)
+	})
+	s.check(t, "network mode disconnected", func(t *testing.T) {
+		spec := s.Spec()
+		spec.Network, spec.NeedNetwork = hv.NetworkDisconnected, true
+		vm := s.start(t, spec)
+		if vm.IP != "" {
+			t.Errorf("the VM has the address %s", vm.IP)
+		}
+		if !s.host.Can(hv.CanBoot) {
+			return
+		}
+		if got := s.run(t, s.Driver, vm.ID, "cat /sys/class/net/eth0/carrier"); got != "0\n" {
+			t.Errorf("the guest's card has the carrier %q", got)
+		}
+		s.reaches(t, vm.ID, false)
+	})
+}
+
+// reaches looks whether a guest gets to a server of the host by the address that
+// user networking gives the host.
+func (s *suite) reaches(t *testing.T, id string, want bool) {
+	t.Helper()
+	if !s.host.Can(hv.CanBoot) {
+		return
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	came := make(chan struct{}, 16)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			came <- struct{}{}
+			_ = c.Close()
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	script := "busybox nc -w 3 10.0.2.2 " + strconv.Itoa(l.Addr().(*net.TCPAddr).Port) + " </dev/null; true"
+	if _, err := s.Driver.Exec(ctx, id, hv.Script([]byte(script), 30*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(came) > 0; got != want {
+		t.Errorf("the guest reaches the host: %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,104 @@
+package hvtest
+
+import (
+	"bytes"
+	"context"
+	"crypto/des"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"net"
+	"strconv"
+	"time"
+)
+
+// errPassword: the screen's server did not take the password.
+var errPassword = errors.New("the password was refused")
+
+// login connects to a screen as a VNC viewer does (RFC 6143), up to the size of
+// the screen. The password is asked for by challenge.
+func login(ctx context.Context, port int, password string) (width, height int, err error) {
+	d := net.Dialer{Timeout: 5 * time.Second}
+	c, err := d.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	if err := authenticate(c, password); err != nil {
+		return 0, 0, err
+	}
+	if _, err := c.Write([]byte{1}); err != nil { // share the screen
+		return 0, 0, err
+	}
+	screen, err := take(c, 24)
+	if err != nil {
+		return 0, 0, err
+	}
+	return int(screen[0])<<8 | int(screen[1]), int(screen[2])<<8 | int(screen[3]), nil
+}
+
+const challenged = 2 // the security type with a password
+
+func authenticate(c net.Conn, password string) error {
+	hello, err := take(c, 12)
+	if err != nil {
+		return err
+	}
+	if !bytes.HasPrefix(hello, []byte("RFB 003.00")) {
+		return fmt.Errorf("no VNC server: %q", hello)
+	}
+	if _, err := c.Write([]byte("RFB 003.008\n")); err != nil {
+		return err
+	}
+	n, err := take(c, 1)
+	if err != nil {
+		return err
+	}
+	types, err := take(c, int(n[0]))
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(types, []byte{challenged}) {
+		return fmt.Errorf("the server offers the security types %v, want a password alone", types)
+	}
+	if _, err := c.Write([]byte{challenged}); err != nil {
+		return err
+	}
+	challenge, err := take(c, 16)
+	if err != nil {
+		return err
+	}
+	if _, err := c.Write(response(password, challenge)); err != nil {
+		return err
+	}
+	verdict, err := take(c, 4)
+	if err == nil && !bytes.Equal(verdict, make([]byte, 4)) {
+		err = errPassword
+	}
+	return err
+}
+
+// response is the challenge under DES, whose key is the password with the bits of
+// each byte turned round.
+func response(password string, challenge []byte) []byte {
+	var key [8]byte
+	for i := range min(len(password), len(key)) {
+		key[i] = bits.Reverse8(password[i])
+	}
+	block, err := des.NewCipher(key[:])
+	if err != nil { // every key of 8 bytes is one
+		panic(err)
+	}
+	out := make([]byte, 16)
+	block.Encrypt(out, challenge)
+	block.Encrypt(out[8:], challenge[8:])
+	return out
+}
+
+func take(r io.Reader, n int) ([]byte, error) {
+	b := make([]byte, n)
+	_, err := io.ReadFull(r, b)
+	return b, err
+}

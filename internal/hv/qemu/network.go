@@ -1,0 +1,18 @@
+package qemu
+
+import (
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// acceptNetwork refuses a bridge that this host does not have.
+func (d *Driver) acceptNetwork(s hv.Spec) error {
+	switch {
+	case s.Network != hv.NetworkBridge:
+		return nil
+	case d.opt.Bridge == "":
+		return hv.Refuse("network mode %q: this node has been given no bridge; use %s, or have its administrator name one", s.Network, hv.NetworkShared)
+	case !isBridge(d.opt.Bridge):
+		return hv.Refuse("network mode %q: the bridge %s that this node has been given does not exist; make it, or use %s", s.Network, d.opt.Bridge, hv.NetworkShared)
+	}
+	return nil
+}

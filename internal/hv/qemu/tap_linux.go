@@ -1,0 +1,142 @@
+package qemu
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// isBridge says whether the host has a bridge of that name.
+func isBridge(name string) bool {
+	if name != filepath.Base(name) {
+		return false
+	}
+	info, err := os.Stat(filepath.Join("/sys/class/net", name, "bridge"))
+	return err == nil && info.IsDir()
+}
+
+// openTap makes a network device that ends with the last process that has it
+// open, and puts it on a bridge. Guests of one bridge reach each other.
+func openTap(bridge, mac string) (*os.File, error) {
+	f, name, err := newTap()
+	if err != nil {
+		return nil, fmt.Errorf("make a network device (needs root and /dev/net/tun): %w", err)
+	}
+	// The host itself is not to speak through it.
+	_ = os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", name, "disable_ipv6"), []byte("1"), 0)
+	if err := plugTap(name, bridge, mac); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("put a network device on bridge %s: %w", bridge, err)
+	}
+	return f, nil
+}
+
+func newTap() (*os.File, string, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, "", err
+	}
+	f := os.NewFile(uintptr(fd), "/dev/net/tun")
+	ifr, err := unix.NewIfreq("byvm%d")
+	if err == nil {
+		ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, "", err
+	}
+	return f, ifr.Name(), nil
+}
+
+// plugTap gives the device the bridge's frame size, which the bridge would else
+// lower to it, and a high address, so that the bridge does not take it over.
+func plugTap(name, bridge, mac string) error {
+	tap, err := net.InterfaceByName(name)
+	if err != nil {
+		return err
+	}
+	br, err := net.InterfaceByName(bridge)
+	if err != nil {
+		return err
+	}
+	address, err := net.ParseMAC(mac)
+	if err != nil {
+		return err
+	}
+	if address[0] == 0xfe { // that is the guest's own
+		address[0] = 0xfa
+	} else {
+		address[0] = 0xfe
+	}
+	return setLinkUp(tap.Index, []linkAttribute{
+		{unix.IFLA_ADDRESS, address},
+		{unix.IFLA_MTU, binary.NativeEndian.AppendUint32(nil, uint32(br.MTU))},
+		{unix.IFLA_MASTER, binary.NativeEndian.AppendUint32(nil, uint32(br.Index))},
+	})
+}
+
+// linkAttribute is one attribute of a network device in a message to the kernel.
+type linkAttribute struct {
+	kind  uint16
+	value []byte
+}
+
+// setLinkUp changes a network device and brings it up, by one RTM_NEWLINK message
+// (rtnetlink(7)): a header of 16 bytes, one of the device of 16, the attributes.
+func setLinkUp(index int, attributes []linkAttribute) error {
+	ne := binary.NativeEndian
+	body := []byte{unix.AF_UNSPEC, 0, 0, 0}
+	for _, v := range []uint32{uint32(index), unix.IFF_UP, unix.IFF_UP} {
+		body = ne.AppendUint32(body, v)
+	}
+	for _, a := range attributes {
+		body = ne.AppendUint16(body, uint16(4+len(a.value)))
+		body = ne.AppendUint16(body, a.kind)
+		body = append(body, a.value...)
+		body = append(body, make([]byte, -len(body)&3)...)
+	}
+	msg := ne.AppendUint32(nil, uint32(16+len(body)))
+	msg = ne.AppendUint16(msg, unix.RTM_NEWLINK)
+	msg = ne.AppendUint16(msg, unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+	msg = ne.AppendUint32(msg, 1) // sequence number
+	msg = ne.AppendUint32(msg, 0)
+	return askKernel(append(msg, body...))
+}
+
+// askKernel sends one netlink message and waits for the kernel's verdict.
+func askKernel(msg []byte) error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.Sendto(fd, msg, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	buf := make([]byte, 8<<10)
+	n, _, err := unix.Recvfrom(fd, buf, 0)
+	if err != nil {
+		return err
+	}
+	answers, err := syscall.ParseNetlinkMessage(buf[:n])
+	if err != nil {
+		return err
+	}
+	for _, a := range answers {
+		if a.Header.Type != unix.NLMSG_ERROR || len(a.Data) < 4 {
+			continue
+		}
+		if code := int32(binary.NativeEndian.Uint32(a.Data)); code != 0 {
+			return unix.Errno(-code)
+		}
+		return nil
+	}
+	return errors.New("the kernel's answer is not understood")
+}

@@ -1,0 +1,247 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// usbPrefix begins the ids of USB devices that were plugged in while the guest
+// runs. They are no part of the layout: a save takes them out.
+const usbPrefix = "usbdev"
+
+// usbSets are the numbers of the file sets of USB devices, above all others.
+const usbSets = 1 << 30
+
+// emulated are the devices that QEMU makes, by kind.
+var emulated = map[string]string{
+	"tablet": "usb-tablet", "mouse": "usb-mouse", "keyboard": "usb-kbd", "storage": "usb-storage",
+}
+
+// usbStickBytes is the size of an emulated stick.
+const usbStickBytes = 4 << 20
+
+// Where a Linux host shows its USB devices.
+const (
+	usbTree  = "/sys/bus/usb/devices"
+	usbNodes = "/dev/bus/usb"
+)
+
+// acceptUSB refuses devices that are not there, or that another VM has.
+func (d *Driver) acceptUSB(s hv.Spec) error {
+	for _, dev := range s.USB {
+		if kind, ok := dev.Emulated(); ok {
+			if emulated[kind] == "" {
+				return hv.Refuse("USB device %q: tablet, mouse, keyboard and storage can be emulated", dev.Location)
+			}
+			continue
+		}
+		if _, err := usbNode(usbTree, usbNodes, dev.Location); err != nil {
+			return err
+		}
+		if id := d.usbUser(dev, s.ID); id != "" {
+			return hv.Refuse("USB device %s is in use by VM %s", dev.Location, id)
+		}
+	}
+	return nil
+}
+
+// usbUser answers another VM that runs with the device, "" for none.
+func (d *Driver) usbUser(dev hv.USBDevice, self string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, m := range d.machines {
+		if id == self || m.current() == nil {
+			continue
+		}
+		if slices.Contains(m.spec().USB, dev) {
+			return id
+		}
+	}
+	return ""
+}
+
+// usbNode answers the device file of the device that is plugged in at a
+// location, which is a checked name.
+func usbNode(tree, nodes, location string) (string, error) {
+	var numbers [2]int
+	for i, name := range []string{"busnum", "devnum"} {
+		b, err := os.ReadFile(filepath.Join(tree, location, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return "", hv.Refuse("there is no USB device at %s of this host", location)
+		}
+		if err != nil {
+			return "", err
+		}
+		if numbers[i], err = strconv.Atoi(strings.TrimSpace(string(b))); err != nil {
+			return "", fmt.Errorf("USB device %s: %w", location, err)
+		}
+	}
+	return filepath.Join(nodes, fmt.Sprintf("%03d", numbers[0]), fmt.Sprintf("%03d", numbers[1])), nil
+}
+
+// pluggedUSB answers the USB devices that are plugged into QEMU, by id.
+func pluggedUSB(ctx context.Context, q *qmpConn) (map[string]bool, error) {
+	var objects []struct {
+		Name string `json:"name"`
+	}
+	if err := q.call(ctx, "qom-list", map[string]string{"path": "/machine/peripheral"}, &objects); err != nil {
+		return nil, err
+	}
+	ids := map[string]bool{}
+	for _, o := range objects {
+		if strings.HasPrefix(o.Name, usbPrefix) {
+			ids[o.Name] = true
+		}
+	}
+	return ids, nil
+}
+
+// plugUSB plugs in what the spec asks for and is not there yet.
+func (m *machine) plugUSB(ctx context.Context, q *qmpConn) error {
+	devices := m.spec().USB
+	if len(devices) == 0 {
+		return nil
+	}
+	plugged, err := pluggedUSB(ctx, q)
+	if err != nil {
+		return err
+	}
+	for i, dev := range devices {
+		if plugged[usbID(i)] {
+			continue
+		}
+		if err := m.plug(ctx, q, i, dev); err != nil {
+			return fmt.Errorf("USB device %s cannot be attached: %w", dev.Location, err)
+		}
+	}
+	return nil
+}
+
+func usbID(i int) string { return usbPrefix + strconv.Itoa(i) }
+
+func (m *machine) plug(ctx context.Context, q *qmpConn, i int, dev hv.USBDevice) (err error) {
+	args := map[string]any{"id": usbID(i), "bus": "usb.0"}
+	switch kind, made := dev.Emulated(); {
+	case !made: // QEMU may not open it: it is given the device as an open file
+		args["driver"] = "usb-host"
+		args["hostdevice"], err = passHostUSB(ctx, q, i, dev.Location)
+	case kind == "storage":
+		args["driver"] = emulated[kind]
+		args["drive"], err = m.passStick(ctx, q, i)
+	default:
+		args["driver"] = emulated[kind]
+	}
+	if err != nil {
+		return err
+	}
+	return q.call(ctx, "device_add", args, nil)
+}
+
+func passHostUSB(ctx context.Context, q *qmpConn, i int, location string) (string, error) {
+	path, err := usbNode(usbTree, usbNodes, location)
+	if err != nil {
+		return "", err
+	}
+	return passUSB(ctx, q, i, path)
+}
+
+// passStick makes the block node of an emulated stick and answers its name.
+func (m *machine) passStick(ctx context.Context, q *qmpConn, i int) (string, error) {
+	if err := dropStick(ctx, q, i); err != nil {
+		return "", err
+	}
+	path := filepath.Join(m.dir, usbID(i)+".raw")
+	if err := ensureStick(path); err != nil {
+		return "", err
+	}
+	file, err := passUSB(ctx, q, i, path)
+	if err != nil {
+		return "", err
+	}
+	return usbID(i), q.call(ctx, "blockdev-add", map[string]any{
+		"driver": "raw", "node-name": usbID(i),
+		"file": map[string]any{"driver": "file", "filename": file, "locking": "off"},
+	}, nil)
+}
+
+// passUSB opens a file for QEMU and answers the name by which QEMU knows it.
+func passUSB(ctx context.Context, q *qmpConn, i int, path string) (string, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	set := usbSets + i
+	if err := q.pass(ctx, "add-fd", map[string]int{"fdset-id": set}, f); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("/dev/fdset/%d", set), nil
+}
+
+// ensureStick makes the file of an emulated stick.
+func ensureStick(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Truncate(usbStickBytes)
+}
+
+// unplugUSB takes out all USB devices that were plugged in: a state must hold no
+// device that a command line does not have.
+func (m *machine) unplugUSB(ctx context.Context, q *qmpConn) error {
+	plugged, err := pluggedUSB(ctx, q)
+	if err != nil {
+		return err
+	}
+	for id := range plugged {
+		if err := q.call(ctx, "device_del", map[string]string{"id": id}, nil); err != nil {
+			return err
+		}
+	}
+	for try := 0; len(plugged) > 0; try++ {
+		if try == 100 {
+			return errors.New("a USB device does not come out")
+		}
+		if plugged, err = pluggedUSB(ctx, q); err != nil {
+			return err
+		}
+		if err := pause(ctx, time.Duration(min(len(plugged), 1))*10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	for i := range m.spec().USB {
+		if err := dropStick(ctx, q, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropStick closes what QEMU has open for a device that is out, if anything.
+func dropStick(ctx context.Context, q *qmpConn, i int) error {
+	for _, step := range []struct {
+		command string
+		args    any
+	}{
+		{"blockdev-del", map[string]string{"node-name": usbID(i)}},
+		{"remove-fd", map[string]int{"fdset-id": usbSets + i}},
+	} {
+		var refused *remoteError // there was none
+		if err := q.call(ctx, step.command, step.args, nil); err != nil && !errors.As(err, &refused) {
+			return err
+		}
+	}
+	return nil
+}
