@@ -12,13 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isBridge says whether the host has a bridge of that name.
+// isBridge says whether the host has a bridge of that name, in the network
+// namespace of this process; /sys may show another.
 func isBridge(name string) bool {
-	if name != filepath.Base(name) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
 		return false
 	}
-	info, err := os.Stat(filepath.Join("/sys/class/net", name, "bridge"))
-	return err == nil && info.IsDir()
+	defer func() { _ = unix.Close(fd) }()
+	info, err := unix.IoctlGetEthtoolDrvinfo(fd, name)
+	return err == nil && unix.ByteSliceToString(info.Driver[:]) == "bridge"
 }
 
 // openTap makes a network device that ends with the last process that has it
