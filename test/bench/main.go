@@ -95,9 +95,6 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 		return false, err
 	}
 	b := &bench{options: o, report: newReport(o), dir: dir, out: out}
-	if err := b.build(ctx); err != nil {
-		return false, err
-	}
 	err = b.measure(ctx)
 	b.report.judge()
 	b.report.print(out)

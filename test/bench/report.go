@@ -89,6 +89,13 @@ type hypervisor struct {
 	Accelerator string `json:"accelerator"`
 }
 
+func (h hypervisor) String() string {
+	if h.Product == "" {
+		return "no hypervisor was seen"
+	}
+	return fmt.Sprintf("%s %s, accelerator %s", h.Product, h.Version, h.Accelerator)
+}
+
 // interval is how the time of one start was spent, in milliseconds.
 type interval struct {
 	Pair   int     `json:"pair"`
@@ -204,9 +211,7 @@ func (r *report) print(w io.Writer) {
 	for _, f := range r.Rows {
 		fmt.Fprintf(w, "  %-9s %s\n", f.Name, f.How)
 	}
-	h := r.Hypervisor
-	fmt.Fprintf(w, "\n%s %s, accelerator %s; %d cores, load %s before the run; %d pairs, %.0f s\n",
-		h.Product, h.Version, h.Accelerator, r.Cores, r.Load, r.Pairs, r.Seconds)
+	fmt.Fprintf(w, "\n%s; %d cores, load %s before the run; %d pairs, %.0f s\n", r.Hypervisor, r.Cores, r.Load, r.Pairs, r.Seconds)
 	for _, f := range r.Rows {
 		fmt.Fprintln(w, f)
 	}

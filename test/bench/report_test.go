@@ -84,6 +84,19 @@ func TestWants(t *testing.T) {
 	}
 }
 
+// TestNothingMeasured: a run in which nothing worked still says so for every row.
+func TestNothingMeasured(t *testing.T) {
+	r := newReport(all(t))
+	r.spoil(errors.New("no QEMU here"), rowOverhead, rowResume, rowPause, rowIdle)
+	r.judge()
+	var out strings.Builder
+	r.print(&out)
+	if r.ok(false) || strings.Count(out.String(), "not measured: no QEMU here") != len(rows) ||
+		!strings.Contains(out.String(), "no hypervisor was seen") || !strings.HasSuffix(out.String(), "\n0 passed, 4 failed, 0 skipped\n") {
+		t.Errorf("ok %v:\n%s", r.ok(false), &out)
+	}
+}
+
 // TestLines: every row is printed with value, target and verdict.
 func TestLines(t *testing.T) {
 	r := whole(t)

@@ -50,9 +50,13 @@ func (b *bench) say(format string, args ...any) {
 // measure runs every part. Rows that could not be measured say why; the error is of
 // what was left behind.
 func (b *bench) measure(ctx context.Context) (err error) {
+	b.Cores, b.Load = runtime.NumCPU(), load()
+	if err := b.build(ctx); err != nil {
+		b.spoil(reason(ctx, err), rowOverhead, rowResume, rowPause, rowIdle)
+		return nil
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, b.limit(), fmt.Errorf("the run took longer than %s", b.limit()))
 	defer cancel()
-	b.Cores, b.Load = runtime.NumCPU(), load()
 	s, err := openStage(ctx, b)
 	if s != nil {
 		defer func() { err = errors.Join(err, s.close(ctx)) }()
