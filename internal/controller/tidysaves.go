@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
@@ -12,24 +13,27 @@ const (
 	keepSaves    = 24 * time.Hour // how long a request is kept after its end
 	maxSaves     = 20000          // requests, beyond which the oldest that ended go
 	keepLoose    = 10 * time.Minute
-	savesPerTick = 100 // removals in one tick, so that a flood of them holds nobody up
+	savesPerTick = 2000 // removals in one tick, so that a flood of them holds nobody up
 )
 
 // tidySaves ends the requests that nobody works on any more, and removes what has
 // been kept long enough.
 func (c *Controller) tidySaves(ctx context.Context, now time.Time) error {
-	excess, removed := c.tables.Saves.Len()-maxSaves, 0
+	excess := c.tables.Saves.Len() - maxSaves
+	var old []store.Change
 	for _, s := range c.tables.Saves.All() {
 		switch {
 		case s.Status == farm.SavePending:
 			if err := c.tidySave(ctx, s); err != nil {
 				return err
 			}
-		case removed < savesPerTick && (removed < excess || now.Sub(s.Updated) >= keepSaves):
-			removed++
-			if err := c.store.Commit(ctx, store.Delete(c.tables.Saves, s.ID, store.Any)); err != nil {
-				return err
-			}
+		case len(old) < savesPerTick && (len(old) < excess || now.Sub(s.Updated) >= keepSaves):
+			old = append(old, store.Delete(c.tables.Saves, s.ID, store.Any))
+		}
+	}
+	for some := range slices.Chunk(old, txnChanges) {
+		if err := c.store.Commit(ctx, some...); err != nil {
+			return err
 		}
 	}
 	return c.tidyPieces(ctx, now)

@@ -73,7 +73,7 @@ func vmInfo(i *farm.Instance) *api.VMInfo {
 		Timestamp: i.Updated, CPUCores: vm.CPUs, RAM: memory(vm.MemoryMB),
 		NodeID: i.NodeID, HostIP: vm.HostIP, IP: vm.IP, VNCPort: vm.VNCPort,
 	}
-	if vm.VNCPort > 0 {
+	if vm.VNCPort > 0 && vm.HostIP != "" {
 		out.VNC = "vnc://" + net.JoinHostPort(vm.HostIP, strconv.Itoa(vm.VNCPort))
 	}
 	for _, p := range vm.Ports {
