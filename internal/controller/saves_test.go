@@ -242,6 +242,18 @@ func TestTerminateBeatsASaveThatIsDone(t *testing.T) {
 	})
 }
 
+// TestSaveDoneAndGone: the report of the end may be the first that arrives.
+func TestSaveDoneAndGone(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		o := c.started(a)
+		s := c.save(a, o)
+		a.say(o, api.PhaseTerminated, at(s, api.TaskDone))
+		c.wantState(o.InstanceID, farm.Terminated)
+		c.wantSave(s.Task, farm.SaveIsDone, "")
+	})
+}
+
 func TestSaveRefusals(t *testing.T) {
 	unknown := "99999999-2222-4333-8444-555555555555"
 	into := func(target string, edits ...func(*SaveAsk)) func(*SaveAsk) {

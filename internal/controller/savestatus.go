@@ -98,7 +98,7 @@ func followed(s *farm.SaveRequest, event farm.InstanceEvent, status api.TaskStat
 			n.ErrorMessage, n.ErrorType, n.ErrorCode = scriptFailed, "", status.Code
 		}
 	}
-	if n.Status == s.Status && n.Stage == s.Stage && n.Script == s.Script && math.Abs(n.Progress-s.Progress) < progressStep {
+	if n.Stage == s.Stage && n.Script == s.Script && math.Abs(n.Progress-s.Progress) < progressStep {
 		return s
 	}
 	return &n

@@ -230,13 +230,15 @@ func TestProgressIsWrittenInSteps(t *testing.T) {
 		writes := 0
 		c.store.Subscribe(func(events []store.Event) { writes += len(events) })
 		for i := range 1001 {
-			a.say(o, api.PhaseRunning, at(s, api.TaskPushing, func(ts *api.TaskStatus) { ts.Progress = float64(i) / 1000 }))
+			a.say(o, api.PhaseRunning, at(s, api.TaskPushing, func(ts *api.TaskStatus) {
+				ts.Progress, ts.Script = float64(i)/1000, &api.ScriptStatus{Stdout: "said with every status"}
+			}))
 		}
 		synctest.Wait()
 		if r := c.wantSave(s.Task, farm.SavePending, ""); r.Progress < 0.95 {
 			t.Errorf("progress %f at the end of the push", r.Progress)
 		}
-		if writes > 50 { // the stage and 20 steps, each of two records
+		if writes > 50 { // the output, the stage and 20 steps, each of two records
 			t.Errorf("%d records were written", writes)
 		}
 	})

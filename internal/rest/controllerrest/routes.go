@@ -34,9 +34,8 @@ func Handler(o Options) http.Handler {
 }
 
 // maxReport is the largest report of a node that is read: the output of a save's script
-// has up to 2 MiB, which may be six times as much in JSON, and several saves may end
-// at once.
-const maxReport = 64 << 20
+// has up to 2 MiB, which may be six times as much in JSON.
+const maxReport = 16 << 20
 
 // routes is the table of contents of the API.
 func (s *server) routes() []rest.Route {
