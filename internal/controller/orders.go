@@ -77,10 +77,10 @@ func machineOf(o farm.StartOptions) *api.Machine {
 	return &m
 }
 
-// saveOrder writes out a save; nil when it has ended meanwhile.
+// saveOrder writes out a save; nil when this replica does not know all of it yet.
 func (c *Controller) saveOrder(id string) *api.SaveOrder {
 	s, _, ok := c.tables.Saves.Get(id)
-	if !ok || s.Status != farm.SavePending {
+	if !ok {
 		return nil
 	}
 	o := s.Request

@@ -18,7 +18,10 @@ func TestOutputOfASave(t *testing.T) {
 		a := c.join("one", 1)
 		o := c.started(a)
 		s := c.save(a, o, func(ask *SaveAsk) { ask.Script = []byte("true") })
-		out := bytes.Repeat([]byte("0123456789abcdef"), (maxSaveOutput+160)/16)
+		var out []byte
+		for n := 0; len(out) < maxSaveOutput+160; n++ {
+			out = fmt.Appendf(out, "%d\n", n)
+		}
 		ended := at(s, api.TaskSaving, func(ts *api.TaskStatus) {
 			ts.Script = &api.ScriptStatus{Code: 3, Stdout: string(out), Stderr: "\x00few", Errors: []string{"e"}}
 		})
@@ -26,7 +29,7 @@ func TestOutputOfASave(t *testing.T) {
 			a.say(o, api.PhaseRunning, ended)
 		}
 		r := c.wantSave(s.Task, farm.SavePending, "")
-		want := &farm.ScriptResult{Code: 3, Stdout: out[160:], Stderr: []byte("\x00few"), Errors: []string{"e"}}
+		want := &farm.ScriptResult{Code: 3, Stdout: out[len(out)-maxSaveOutput:], Stderr: []byte("\x00few"), Errors: []string{"e"}}
 		if d := cmp.Diff(want, r.Script); d != "" {
 			t.Errorf("result (-want +got):\n%s", d[:min(len(d), 500)])
 		}

@@ -304,8 +304,8 @@ func TestSaveRefusals(t *testing.T) {
 					}
 					c.wantState(o.InstanceID, farm.Pushing)
 					r := c.wantSave(id, farm.SavePending, "")
-					if r.Request.NewTemplateName == "" && r.Request.TemplateID != templateID {
-						t.Errorf("goes to %s", r.Request.TemplateID)
+					if isNew := asking(o, tc.edit).TemplateID == ""; isNew != (r.Request.NewTemplateName != "") || isNew == (r.Request.TemplateID == templateID) {
+						t.Errorf("goes to %s %q", r.Request.TemplateID, r.Request.NewTemplateName)
 					}
 					return
 				}
