@@ -99,7 +99,7 @@ func newCloud(t *testing.T) *cloud {
 		_ = c.Run(ctx)
 	}()
 	server := httptest.NewServer(controllerrest.Handler(controllerrest.Options{
-		Controller: c, VMNamePrefix: "mgmtManaged-", RequestTimeout: 5 * time.Second, Logger: log,
+		Controller: c, VMNamePrefix: "mgmtManaged-", RequestTimeout: time.Minute, Logger: log,
 	}))
 	t.Cleanup(func() {
 		server.Close()
