@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -190,7 +191,13 @@ func (d gatedDriver) Delete(ctx context.Context, id string) error {
 
 func (d gatedDriver) Exec(ctx context.Context, id string, c hv.Command) (hv.Result, error) {
 	return through(ctx, d.g, "exec", func(ctx context.Context) (hv.Result, error) {
-		if len(c.Stdin) > 0 {
+		switch grows := bytes.Equal(c.Stdin, hv.GrowFileSystem(0).Stdin); {
+		case grows:
+			d.w.count(&d.w.grown)
+			if err := d.w.fault("grow"); err != nil {
+				return hv.Result{Code: 1, Stderr: []byte(err.Error())}, nil
+			}
+		case len(c.Stdin) > 0:
 			d.w.count(&d.w.scripts)
 		}
 		return d.Host.Exec(ctx, id, c)

@@ -88,6 +88,9 @@ func (a *Agent) start(ctx context.Context, in *instance, _ hv.VM) error {
 	limited, cancel := context.WithTimeout(life, spec.BootTimeout+startSlack)
 	defer cancel()
 	vm, err := a.opts.Driver.Start(limited, spec)
+	if err == nil {
+		err = a.grow(life, in)
+	}
 	switch {
 	case life.Err() != nil:
 		return nil

@@ -50,6 +50,7 @@ type world struct {
 	deletes  int              // VMs that were really removed
 	starts   int              // VMs of instances that were really started
 	saved    int              // saves that were really begun
+	grown    int              // guests that were asked to grow their file system
 	restarts int              // restarts that were really begun
 }
 

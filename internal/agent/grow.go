@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+const growTimeout = 5 * time.Minute
+
+// grow lets a guest use the disk that its order made larger. It may be done twice:
+// a guest that has grown has nothing to grow.
+func (a *Agent) grow(ctx context.Context, in *instance) error {
+	m := in.order.Start.Machine
+	if m == nil || m.DiskBytes == 0 || m.KeepFileSys {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, growTimeout+startSlack)
+	defer cancel()
+	r, err := a.opts.Driver.Exec(limited, in.id, hv.GrowFileSystem(growTimeout))
+	if err == nil && r.Code == 0 && !r.TimedOut {
+		return nil
+	}
+	said := strings.TrimSpace(tail(r.Stderr, maxMessage))
+	switch {
+	case err != nil:
+		said = err.Error()
+	case r.TimedOut:
+		said = fmt.Sprintf("it took longer than %s", growTimeout)
+	}
+	return fmt.Errorf("the VM has a disk of %s, but the guest does not use all of it: %s Set skip_container_resize to start the VM anyway",
+		size.Format(m.DiskBytes), sentence(said))
+}
+
+// sentence ends a text as one.
+func sentence(text string) string {
+	if text == "" || strings.HasSuffix(text, ".") {
+		return text
+	}
+	return text + "."
+}
