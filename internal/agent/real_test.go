@@ -1,0 +1,301 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/qemu"
+	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/registryrest"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// demoGuest builds the disk of the demo guest, or skips where it cannot be had.
+func demoGuest(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("boots real guests; not with -short")
+	}
+	for _, tool := range []string{"qemu-system-x86_64", "qemu-img", "dpkg-deb", "mke2fs", "debugfs", "sfdisk", "cpio"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			if _, err := os.Stat("/usr/sbin/" + tool); err != nil {
+				t.Skipf("%s is not installed (guest/packages.txt lists what is needed)", tool)
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	disk := filepath.Join(t.TempDir(), "guest.qcow2")
+	build := exec.CommandContext(ctx, filepath.Join("..", "..", "guest", "build.sh"), "--password", "test", disk)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the guest: %v\n%s", err, out)
+	}
+	return disk
+}
+
+// realNode is an agent with real VMs, a real cache and a real registry behind it;
+// only its controller is the one of these tests.
+type realNode struct {
+	*world
+	driver *qemu.Driver
+	cache  *cache.Cache
+	stop   func()
+}
+
+// boot starts the agent of a node whose files are in dir.
+func bootReal(t *testing.T, name, dir, registryURL string) *realNode {
+	t.Helper()
+	at, err := home.At(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &realNode{world: &world{t: t, dir: dir, control: newController()}}
+	if n.driver, err = qemu.Open(t.Context(), qemu.Options{Dir: at.VMs(), StopTimeout: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	source := cache.NewRegistry(transfer.Options{})
+	if n.cache, err = cache.Open(cache.Options{Dir: at.Templates(), Source: source}); err != nil {
+		t.Fatal(err)
+	}
+	book, err := journal.Open(at.Instances(), journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := New(Options{
+		Identity: home.Identity{NodeID: name, Host: "127.0.0.1", Registry: registryURL}, Link: gatedLink{n.control, newGate(-1)},
+		Driver: n.driver, Templates: n.cache, Journal: book, Machine: NewMachine(at.Templates(), at.VMs()),
+		Logger: slog.New(slog.DiscardHandler), Version: "test", Registries: source, Saves: at.Saves(),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	n.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("agent %s: %v", name, err)
+		}
+		for _, vm := range must(n.driver.List(context.Background())) {
+			_ = n.driver.Delete(context.Background(), vm.ID)
+		}
+		_ = n.driver.Close()
+		_ = n.cache.Close()
+		_ = source.Close()
+		_ = book.Close()
+	}
+	t.Cleanup(n.stop)
+	return n
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// orderStart orders a start of a version.
+func (n *realNode) orderStart(claim, templateID, tag, content string, edit func(*api.StartOrder)) {
+	o := startOrder(func(o *api.StartOrder) {
+		o.TemplateID, o.Tag, o.ContentID, o.StartTimeout = templateID, tag, content, 300
+		o.PortOverride = true // no rules: other tests of this machine look for free ports too
+		if edit != nil {
+			edit(o)
+		}
+	})
+	o.Claim = claim
+	n.control.order(o)
+}
+
+// start starts a version and waits until its VM runs.
+func (n *realNode) start(claim, templateID, tag, content string) {
+	n.t.Helper()
+	n.orderStart(claim, templateID, tag, content, nil)
+	begun := time.Now()
+	for n.control.status(idA).Claim != claim || n.control.phase(idA) != api.PhaseRunning {
+		if s := n.control.status(idA); s.Claim == claim && s.Phase == api.PhaseFailed || time.Since(begun) > 5*time.Minute {
+			n.t.Fatalf("%s does not start: %s %s", tag, s.Phase, s.Message)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	n.t.Logf("%s runs after %s", tag, time.Since(begun).Round(time.Millisecond))
+}
+
+func (n *realNode) save(claim, task, tag, templateID string) api.PushResult {
+	n.t.Helper()
+	o := saveOrder(task, func(o *api.SaveOrder) {
+		o.TemplateID, o.Tag, o.SanityTest, o.Script, o.MustSucceed = templateID, tag, true, []byte("A=1\nexport A\nsh -c 'echo said $A'\n"), true
+	})
+	o.Claim = claim
+	begun := time.Now()
+	n.control.order(o)
+	got := n.untilTask(task)
+	n.t.Logf("save of %s took %s, stages %v", tag, time.Since(begun).Round(time.Millisecond), n.control.stages(task))
+	if got.Stage != api.TaskDone || got.Script == nil || got.Script.Stdout != "said 1\n" {
+		n.t.Fatalf("save of %s: %+v", tag, got)
+	}
+	return *got.Version
+}
+
+func (n *realNode) terminate(claim string) {
+	n.t.Helper()
+	n.control.order(terminate(claim))
+	n.until(api.PhaseTerminated)
+}
+
+// run runs a script in the guest.
+func (n *realNode) run(script string) string {
+	n.t.Helper()
+	r, err := n.driver.Exec(n.t.Context(), idA, hv.Script([]byte(script), time.Minute))
+	if err != nil || r.Code != 0 {
+		n.t.Fatalf("%q: %+v, %v", script, r, err)
+	}
+	return string(r.Stdout)
+}
+
+// TestRealSaves saves a real guest on one node, resumes it on another through a real
+// registry, saves that one, and resumes it on the first: disk and memory go along,
+// and each node pulls only what it does not have.
+func TestRealSaves(t *testing.T) {
+	disk := demoGuest(t)
+	core, err := registry.Open(t.Context(), registry.Options{Base: t.TempDir(), Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(rest.Handler(registryrest.Routes(core), slog.New(slog.DiscardHandler)))
+	t.Cleanup(func() { server.Close(); _ = core.Close() })
+	client, err := transfer.New(transfer.Options{BaseURL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	v1, err := client.Push(t.Context(), transfer.PushOptions{
+		Request: api.PushRequest{Name: "debian", Tag: "v1", Config: json.RawMessage(
+			`{"ram":"256M","cpu":{"cores":1},"hard_drives":[{"file":"disk.qcow2","format":"qcow2"}],"kept":{"by":"nobody"},` +
+				`"network_cards":[{"port_forwarding_rules":[{"rule_name":"ssh","guest_port":22}]}]}`)},
+		Files: []transfer.PushFile{{Name: "disk.qcow2", Path: disk, Kind: api.FileDisk, Format: "qcow2"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	a := bootReal(t, "a", t.TempDir(), server.URL)
+	a.start("1", v1.ID, "v1", v1.ContentID)
+	a.run("echo on disk >/var/kept; sync; mkdir -p /run/x; echo in memory >/run/x/kept; sleep 100000 >/dev/null 2>&1 </dev/null & echo $! >/run/x/pid")
+	v2 := a.save("1", "s1", "v2", v1.ID)
+	if got := a.run("cat /var/kept /run/x/kept"); got != "on disk\nin memory\n" {
+		t.Errorf("the source has %q", got)
+	}
+	if vms := must(a.driver.List(t.Context())); len(vms) != 1 {
+		t.Errorf("left are %+v", vms)
+	}
+	a.terminate("1")
+
+	t.Run("scripts", func(t *testing.T) { testScripts(t, a, v2) })
+
+	b := bootReal(t, "b", t.TempDir(), server.URL)
+	b.start("2", v1.ID, "v2", v2.ContentID)
+	if got := b.run("cat /var/kept /run/x/kept; kill -0 $(cat /run/x/pid) && echo alive"); got != "on disk\nin memory\nalive\n" {
+		t.Errorf("on the second node: %q", got)
+	}
+	b.run("echo more >>/var/kept; echo more >>/run/x/kept; rm -f /etc/motd; sync")
+	v3 := b.save("2", "s2", "v3", v1.ID)
+	b.terminate("2")
+
+	a.start("3", v1.ID, "v3", v3.ContentID)
+	if got := a.run("cat /var/kept /run/x/kept; kill -0 $(cat /run/x/pid) && echo alive; ls /etc/motd 2>/dev/null; true"); got != "on disk\nmore\nin memory\nmore\nalive\n" {
+		t.Errorf("back on the first node: %q", got)
+	}
+	checkShared(t, a, v1.ContentID, v2.ContentID, v3.ContentID)
+	a.terminate("3")
+	for _, n := range []*realNode{a, b} {
+		if left, _ := os.ReadDir(filepath.Join(n.dir, "saves")); len(left) != 0 {
+			t.Errorf("left of the saves are %v", left)
+		}
+	}
+}
+
+// testScripts runs startup scripts in real guests, which are resumed from a version.
+func testScripts(t *testing.T, n *realNode, v api.PushResult) {
+	for i, tt := range []struct {
+		name    string
+		script  api.Script
+		phase   api.Phase
+		vm      string
+		code    int
+		stdout  string
+		message string
+	}{
+		{
+			"assignments", api.Script{Text: []byte("NAME=value\nOTHER=\"two words\"\necho $NAME $OTHER; cat"), Monitoring: true},
+			api.PhaseScriptOK, "running", 0, "value two words\n", "",
+		},
+		{"at boot", api.Script{Text: []byte("echo done"), Monitoring: true, AtBoot: true}, api.PhaseScriptOK, "running", 0, "done\n", ""},
+		{"stop", api.Script{Text: []byte("exit 3"), Monitoring: true, OnFailure: 0}, api.PhaseScriptEnded, "stopped", 3, "", "startup script exit code 3"},
+		{"keep", api.Script{Text: []byte("exit 3"), Monitoring: true, OnFailure: 1}, api.PhaseScriptEnded, "running", 3, "", "startup script exit code 3"},
+		{"delete", api.Script{Text: []byte("exit 3"), Monitoring: true, OnFailure: 2}, api.PhaseScriptEnded, "deleted", 3, "", "startup script exit code 3"},
+		{
+			"time-out", api.Script{Text: []byte("echo before; sleep 1000"), Monitoring: true, Timeout: 3, OnFailure: 1},
+			api.PhaseScriptEnded, "running", -1, "before\n", "startup script exit code -1",
+		},
+		{"not monitored", api.Script{Text: []byte("echo x >&2; exit 9")}, api.PhaseScriptOK, "running", 9, "", ""},
+		{"no text of a shell", api.Script{Text: []byte{0xff, 0, 0x80, '\n'}, OnFailure: 1, Monitoring: true}, api.PhaseScriptEnded, "running", 127, "", "startup script exit code 127"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			claim := fmt.Sprint("script ", i)
+			n.orderStart(claim, v.ID, v.Tag, v.ContentID, func(o *api.StartOrder) { o.Script = &tt.script })
+			for begun := time.Now(); n.control.status(idA).Claim != claim || n.control.phase(idA) != tt.phase; time.Sleep(50 * time.Millisecond) {
+				if time.Since(begun) > 3*time.Minute {
+					t.Fatalf("stays at %+v", n.control.status(idA))
+				}
+			}
+			time.Sleep(300 * time.Millisecond) // a change of the VM would be told now
+			s := n.control.status(idA)
+			if s.Message != tt.message || s.Script == nil || s.Script.Code != tt.code || s.Script.Stdout != tt.stdout || s.VM.Status != tt.vm ||
+				s.Script.TimedOut != (tt.code == -1) {
+				t.Errorf("got %q, script %+v, VM %+v", s.Message, s.Script, s.VM)
+			}
+			n.terminate(claim)
+		})
+	}
+}
+
+// checkShared looks at what a node's cache has of a chain of versions.
+func checkShared(t *testing.T, n *realNode, v1, v2, v3 string) {
+	t.Helper()
+	for _, file := range []string{v1 + " " + v2 + " disk.qcow2", v1 + " " + v3 + " disk.qcow2", v2 + " " + v3 + " disk.1.qcow2"} {
+		f := strings.Fields(file)
+		x, err := os.Stat(filepath.Join(n.dir, "templates", f[0], f[2]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		y, err := os.Stat(filepath.Join(n.dir, "templates", f[1], f[2]))
+		if err != nil || !os.SameFile(x, y) {
+			t.Errorf("%s was pulled once more, %v", f[2], err)
+		}
+	}
+	config, _, err := n.cache.Config(v3)
+	if err != nil || len(config.HardDrives) != 1 || !slices.Equal(config.HardDrives[0].Layers, []string{"disk.1.qcow2", "disk.2.qcow2"}) ||
+		config.StateFile != "state.2" || config.StatePin == nil {
+		t.Errorf("configuration %+v, %v", config, err)
+	}
+	v, err := n.cache.Version(v3)
+	if err != nil || !strings.Contains(string(v.Config), `"kept":{"by":"nobody"}`) {
+		t.Errorf("configuration %s, %v", v.Config, err)
+	}
+}
