@@ -126,14 +126,7 @@ func (n *realNode) orderStart(claim, templateID, tag, content string, edit func(
 func (n *realNode) start(claim, templateID, tag, content string) {
 	n.t.Helper()
 	n.orderStart(claim, templateID, tag, content, nil)
-	begun := time.Now()
-	for n.control.status(idA).Claim != claim || n.control.phase(idA) != api.PhaseRunning {
-		if s := n.control.status(idA); s.Claim == claim && s.Phase == api.PhaseFailed || time.Since(begun) > 5*time.Minute {
-			n.t.Fatalf("%s does not start: %s %s", tag, s.Phase, s.Message)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	n.t.Logf("%s runs after %s", tag, time.Since(begun).Round(time.Millisecond))
+	n.running(claim)
 }
 
 func (n *realNode) save(claim, task, tag, templateID string) api.PushResult {
@@ -168,11 +161,9 @@ func (n *realNode) run(script string) string {
 	return string(r.Stdout)
 }
 
-// TestRealSaves saves a real guest on one node, resumes it on another through a real
-// registry, saves that one, and resumes it on the first: disk and memory go along,
-// and each node pulls only what it does not have.
-func TestRealSaves(t *testing.T) {
-	disk := demoGuest(t)
+// publishGuest runs a registry and pushes the demo guest to it.
+func publishGuest(t *testing.T, disk string) (url string, v1 api.PushResult) {
+	t.Helper()
 	core, err := registry.Open(t.Context(), registry.Options{Base: t.TempDir(), Version: "test"})
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +175,7 @@ func TestRealSaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	v1, err := client.Push(t.Context(), transfer.PushOptions{
+	v1, err = client.Push(t.Context(), transfer.PushOptions{
 		Request: api.PushRequest{Name: "debian", Tag: "v1", Config: json.RawMessage(
 			`{"ram":"256M","cpu":{"cores":1},"hard_drives":[{"file":"disk.qcow2","format":"qcow2"}],"kept":{"by":"nobody"},` +
 				`"network_cards":[{"port_forwarding_rules":[{"rule_name":"ssh","guest_port":22}]}]}`)},
@@ -193,8 +184,16 @@ func TestRealSaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return server.URL, v1
+}
 
-	a := bootReal(t, "a", t.TempDir(), server.URL)
+// TestRealSaves saves a real guest on one node, resumes it on another through a real
+// registry, saves that one, and resumes it on the first: disk and memory go along,
+// and each node pulls only what it does not have.
+func TestRealSaves(t *testing.T) {
+	disk := demoGuest(t)
+	url, v1 := publishGuest(t, disk)
+	a := bootReal(t, "a", t.TempDir(), url)
 	a.start("1", v1.ID, "v1", v1.ContentID)
 	a.run("echo on disk >/var/kept; sync; mkdir -p /run/x; echo in memory >/run/x/kept; sleep 100000 >/dev/null 2>&1 </dev/null & echo $! >/run/x/pid")
 	v2 := a.save("1", "s1", "v2", v1.ID)
@@ -208,7 +207,7 @@ func TestRealSaves(t *testing.T) {
 
 	t.Run("scripts", func(t *testing.T) { testScripts(t, a, v2) })
 
-	b := bootReal(t, "b", t.TempDir(), server.URL)
+	b := bootReal(t, "b", t.TempDir(), url)
 	b.start("2", v1.ID, "v2", v2.ContentID)
 	if got := b.run("cat /var/kept /run/x/kept; kill -0 $(cat /run/x/pid) && echo alive"); got != "on disk\nin memory\nalive\n" {
 		t.Errorf("on the second node: %q", got)
@@ -242,7 +241,8 @@ func testScripts(t *testing.T, n *realNode, v api.PushResult) {
 		message string
 	}{
 		{
-			"assignments", api.Script{Text: []byte("NAME=value\nOTHER=\"two words\"\necho $NAME $OTHER; cat"), Monitoring: true},
+			"assignments",
+			api.Script{Text: []byte("NAME=value\nOTHER=\"two words\"\necho $NAME $OTHER; cat"), Monitoring: true},
 			api.PhaseScriptOK, "running", 0, "value two words\n", "",
 		},
 		{"at boot", api.Script{Text: []byte("echo done"), Monitoring: true, AtBoot: true}, api.PhaseScriptOK, "running", 0, "done\n", ""},
@@ -250,7 +250,8 @@ func testScripts(t *testing.T, n *realNode, v api.PushResult) {
 		{"keep", api.Script{Text: []byte("exit 3"), Monitoring: true, OnFailure: 1}, api.PhaseScriptEnded, "running", 3, "", "startup script exit code 3"},
 		{"delete", api.Script{Text: []byte("exit 3"), Monitoring: true, OnFailure: 2}, api.PhaseScriptEnded, "deleted", 3, "", "startup script exit code 3"},
 		{
-			"time-out", api.Script{Text: []byte("echo before; sleep 1000"), Monitoring: true, Timeout: 3, OnFailure: 1},
+			"time-out",
+			api.Script{Text: []byte("echo before; sleep 1000"), Monitoring: true, Timeout: 3, OnFailure: 1},
 			api.PhaseScriptEnded, "running", -1, "before\n", "startup script exit code -1",
 		},
 		{"not monitored", api.Script{Text: []byte("echo x >&2; exit 9")}, api.PhaseScriptOK, "running", 9, "", ""},
