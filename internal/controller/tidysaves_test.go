@@ -64,15 +64,18 @@ func TestSavesAndInstancesAgree(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
 				r := rand.New(rand.NewPCG(seed, 0))
+				second := c.replica()
+				defer second.stop()
 				a := c.join("one", 4)
 				var orders []api.Order
 				for range 4 {
 					orders = append(orders, c.started(a))
 				}
 				for range 60 {
-					c.shake(a, orders[r.IntN(len(orders))], r)
+					c.shake(second, a, orders[r.IntN(len(orders))], r)
 					time.Sleep(1100 * time.Millisecond) // one round of the housekeeping
 					c.checkSaves()
+					second.checkSaves()
 				}
 				for _, inst := range c.Instances() {
 					if err := c.Terminate(t.Context(), inst.ID); err != nil {
@@ -90,25 +93,26 @@ func TestSavesAndInstancesAgree(t *testing.T) {
 	}
 }
 
-// shake does one random thing.
-func (c *cloud) shake(a *agent, o api.Order, r *rand.Rand) {
+// shake does one random thing, on one of two replicas where clients have the choice.
+func (c *cloud) shake(second *cloud, a *agent, o api.Order, r *rand.Rand) {
 	inst, _, _ := c.tables.Instances.Get(o.InstanceID)
 	task := api.Order{Task: "none"}
 	if inst != nil && inst.Task != nil {
 		task.Task = inst.Task.ID
 	}
+	asked := []*cloud{c, second}[r.IntN(2)]
 	stages := []api.TaskStage{api.TaskAccepted, api.TaskScript, api.TaskPushing, api.TaskPushing, api.TaskFailed, api.TaskFailed, api.TaskDone}
 	phases := []api.Phase{api.PhaseRunning, api.PhaseRunning, api.PhaseRunning, api.PhaseStopped, api.PhaseVanished, api.PhaseTerminated}
 	switch what := r.IntN(14); what {
 	case 0, 1, 2, 3, 4:
-		_, _ = c.SaveImage(c.t.Context(), asking(o)) // refused in most states
+		_, _ = asked.SaveImage(c.t.Context(), asking(o)) // refused in most states
 	case 5:
-		_ = c.Restart(c.t.Context(), o.InstanceID, farm.RestartOptions{})
+		_ = asked.Restart(c.t.Context(), o.InstanceID, farm.RestartOptions{})
 	case 6, 7, 8, 9:
 		a.say(o, phases[r.IntN(len(phases)-1-what%3)], at(task, stages[r.IntN(len(stages))]))
 	case 10:
 		if r.IntN(4) == 0 {
-			_ = c.Terminate(c.t.Context(), o.InstanceID)
+			_ = asked.Terminate(c.t.Context(), o.InstanceID)
 		}
 	case 11:
 		c.restart()
