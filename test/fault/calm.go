@@ -15,7 +15,7 @@ const cleanUpTime = 4 * time.Minute
 // judge waits for calm, judges the world at rest, terminates everything, judges the
 // empty world, and holds the whole history against what was acknowledged.
 func (s *scene) judge(ctx context.Context) (result, error) {
-	r := result{Target: s.name, Kills: s.kills, Others: s.others, Needed: s.needed}
+	r := s.result()
 	calm, err := s.settle(ctx, func(w world, f *findings) { judgeCalm(s.history.all(), w, s.rules, f) })
 	if err != nil {
 		return r, err
@@ -29,15 +29,15 @@ func (s *scene) judge(ctx context.Context) (result, error) {
 		return r, err
 	}
 	var calls findings
-	judgeCalls(s.history.all(), s.rules, &calls)
-	for _, f := range []findings{calls, calm, end} {
-		r.Lost += f.Lost
-		r.Orphans += f.Orphans
-		r.Stuck += f.Stuck
-		r.Problems = append(r.Problems, f.Problems...)
-	}
+	judgeCalls(s.history.all(), nil, s.rules, &calls)
+	r.count(calls, calm, end)
 	r.Acknowledged, r.Errors = s.history.acknowledged(), s.history.failed()
 	return r, nil
+}
+
+// result begins the figures of a target.
+func (s *scene) result() result {
+	return result{Target: s.name, Kills: s.kills, Planned: s.planned, Others: s.others, Needed: s.needed}
 }
 
 // settle judges the world again until nothing is wrong with it or the time for that
@@ -85,12 +85,32 @@ func (s *scene) world(ctx context.Context) (w world, err error) {
 		return w, fmt.Errorf("look for VMs: %w", err)
 	}
 	for range 20 {
-		if w.Records, err = s.client.list(ctx, nil); err == nil {
+		w.Records, err = s.client.list(ctx, nil)
+		if err == nil && s.seeds != nil {
+			err = s.lookAtSaves(ctx, &w)
+		}
+		if err == nil {
 			return w, nil
 		}
 		rig.Pause(ctx, 500*time.Millisecond)
 	}
-	return w, fmt.Errorf("list the instances: %w", err)
+	return w, fmt.Errorf("look at the world: %w", err)
+}
+
+// lookAtSaves looks at every save request, every version and what saves have left.
+func (s *scene) lookAtSaves(ctx context.Context, w *world) (err error) {
+	w.Seeds = s.seeds
+	if w.Requests, err = s.client.requests(ctx); err != nil {
+		return fmt.Errorf("list the save requests: %w", err)
+	}
+	if w.Versions, err = versions(ctx, s.cloud.Registry); err != nil {
+		return err
+	}
+	if w.SaveDirs, err = saveDirs(s.dir); err != nil {
+		return err
+	}
+	w.Uploads, err = uploads(s.cloud.Base)
+	return err
 }
 
 // terminateAll asks for the end of everything that is listed.

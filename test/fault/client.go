@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/test/rig"
@@ -25,6 +26,8 @@ func newClient(base string, h *history) *client {
 // order is what a create asks for.
 type order struct {
 	Template   string `json:"vmid"`
+	Tag        string `json:"tag,omitempty"`
+	Node       string `json:"node_id,omitempty"`
 	ExternalID string `json:"external_id"`
 	Count      int    `json:"count"`
 	Script     []byte `json:"startup_script,omitempty"` // base64 on the wire
@@ -51,6 +54,7 @@ func (c *client) finish(entry call, err error) {
 	entry.End, entry.Acked = c.history.now(), err == nil
 	if err != nil {
 		entry.Message = err.Error()
+		_, entry.Refused = errors.AsType[rig.Refusal](err)
 	}
 	c.history.add(entry)
 }
@@ -65,28 +69,40 @@ func (c *client) terminate(ctx context.Context, id string) error {
 
 // look asks for one instance and gives its state, or notFound.
 func (c *client) look(ctx context.Context, id string) (string, error) {
+	inst, err := c.inspect(ctx, id)
+	return inst.InstanceState, err
+}
+
+// inspect asks for one instance; one that is not there has the state notFound.
+func (c *client) inspect(ctx context.Context, id string) (inst api.Instance, err error) {
 	entry := call{Op: opLook, Begin: c.history.now(), Instances: []string{id}}
-	var inst api.Instance
-	err := c.Send(ctx, http.MethodGet, "/api/v1/vm?id="+url.QueryEscape(id), nil, &inst)
-	entry.State, entry.End = inst.InstanceState, c.history.now()
-	message := inst.Message
+	err = c.Send(ctx, http.MethodGet, "/api/v1/vm?id="+url.QueryEscape(id), nil, &inst)
+	entry.End = c.history.now()
 	if errors.Is(err, rig.Refusal("Not found")) {
-		entry.State, err = notFound, nil
+		inst.InstanceState, err = notFound, nil
 	}
-	entry.Acked, entry.Message = err == nil, message
+	entry.State, entry.Since = inst.InstanceState, startDate(inst)
+	entry.Acked, entry.Message = err == nil, inst.Message
 	if err != nil {
 		entry.Message = err.Error()
 	}
 	c.history.add(entry)
-	return entry.State, err
+	return inst, err
+}
+
+// startDate is when the VM of an instance was started; zero when nobody knows.
+func startDate(inst api.Instance) time.Time {
+	if inst.VMInfo == nil {
+		return time.Time{}
+	}
+	return inst.VMInfo.StartDate
 }
 
 // list asks for every instance. The history gets an entry for each one that was seen
 // and for each expected one that was not.
 func (c *client) list(ctx context.Context, expected []string) ([]record, error) {
 	begin := c.history.now()
-	var items []api.InstanceItem
-	err := c.Send(ctx, http.MethodGet, "/api/v1/vm", nil, &items)
+	items, err := c.items(ctx)
 	end := c.history.now()
 	if err != nil {
 		c.finish(call{Op: opList, Begin: begin}, err)
@@ -99,7 +115,7 @@ func (c *client) list(ctx context.Context, expected []string) ([]record, error) 
 		})
 	}
 	for i, item := range items {
-		records[i] = record{ID: item.InstanceID, State: item.VM.InstanceState, Message: item.VM.Message}
+		records[i] = record{ID: item.InstanceID, State: item.VM.InstanceState, Message: item.VM.Message, Since: startDate(item.VM)}
 		if item.ExternalID != nil {
 			records[i].ExternalID = *item.ExternalID
 		}
@@ -111,6 +127,25 @@ func (c *client) list(ctx context.Context, expected []string) ([]record, error) 
 		}
 	}
 	return records, nil
+}
+
+// items asks for every instance, without a word in the history.
+func (c *client) items(ctx context.Context) (items []api.InstanceItem, err error) {
+	err = c.Send(ctx, http.MethodGet, "/api/v1/vm", nil, &items)
+	return items, err
+}
+
+// nodeIDs gives the ids of the nodes by their names.
+func (c *client) nodeIDs(ctx context.Context) (map[string]string, error) {
+	var list []api.Node
+	if err := c.Send(ctx, http.MethodGet, "/api/v1/node", nil, &list); err != nil {
+		return nil, err
+	}
+	ids := map[string]string{}
+	for _, n := range list {
+		ids[n.NodeName] = n.NodeID
+	}
+	return ids, nil
 }
 
 // nodes gives the states of the nodes by their names.

@@ -1,7 +1,7 @@
 // Command fault kills the programs of a small cloud at random moments, restarts them,
 // and holds everything that was acknowledged against what is there in the end.
 //
-//	go run ./test/fault -n 50 -seed s [-targets controller,agent,qemu] [-json FILE]
+//	go run ./test/fault -n 50 -seed s [-targets controller,agent,qemu,save,qemu-save] [-json FILE]
 //
 // It is not a load test and not a unit test: it builds the real programs, runs them as
 // processes on loopback addresses and ends them with SIGKILL. It kills only processes

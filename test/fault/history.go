@@ -18,6 +18,9 @@ const (
 	opTerminate op = "terminate"
 	opLook      op = "look" // one instance, by id
 	opList      op = "list" // every instance; one entry an instance that was seen or missed
+	opSave      op = "save"
+	opRestart   op = "restart"
+	opRequest   op = "request" // one save request, by id
 )
 
 // call is one call and what came of it. Times are since the history began, from the
@@ -30,10 +33,14 @@ type call struct {
 	Instances  []string      `json:"instances,omitempty"`   // that the call was about, or that it made
 	Acked      bool          `json:"acked"`                 // the controller answered OK
 	State      string        `json:"state,omitempty"`       // that a look saw; notFound when there was none
-	Message    string        `json:"message,omitempty"`     // of the instance, or why there was no acknowledgement
+	Message    string        `json:"message,omitempty"`     // of the instance or request, or why there was no acknowledgement
+	Refused    bool          `json:"refused,omitempty"`     // the controller said no, so that nothing came of the call
+	Request    string        `json:"request,omitempty"`     // the save request that was made or looked at
+	Save       *wish         `json:"save,omitempty"`        // what a save asked for
+	Since      time.Time     `json:"since,omitzero"`        // start date of the VM: before a restart, or as a look saw it
 }
 
-// notFound is the state of an instance that a look or a list did not find.
+// notFound is the state of an instance or a request that a look or a list did not find.
 const notFound = "(not found)"
 
 // history is every call of a run, in the order in which the calls ended.
@@ -62,11 +69,11 @@ func (h *history) all() []call {
 	return slices.Clip(h.calls)
 }
 
-// acknowledged counts the creates and terminates that the controller said OK to.
+// acknowledged counts the calls that change something and that the controller said OK to.
 func (h *history) acknowledged() int {
 	n := 0
 	for _, c := range h.all() {
-		if c.Acked && (c.Op == opCreate || c.Op == opTerminate) {
+		if c.Acked && slices.Contains([]op{opCreate, opTerminate, opSave, opRestart}, c.Op) {
 			n++
 		}
 	}

@@ -38,7 +38,10 @@ func simMachines(dir string) ([]machine, error) {
 		if err := json.Unmarshal(raw, &file); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		found = append(found, machine{file.VM.Labels["instance"], path, file.VM.Status == "running"})
+		found = append(found, machine{
+			Instance: file.VM.Labels["instance"], What: path, Running: file.VM.Status == "running",
+			Check: strings.HasSuffix(file.VM.ID, checkSuffix),
+		})
 		return nil
 	})
 	return found, err
@@ -55,7 +58,7 @@ func qemuMachines(dir, vms string) ([]machine, error) {
 	running := map[string]bool{}
 	for _, q := range processes {
 		running[q.UUID] = true
-		found = append(found, machine{q.UUID, fmt.Sprintf("QEMU process %d", q.PID), true})
+		found = append(found, machine{Instance: q.UUID, What: fmt.Sprintf("QEMU process %d", q.PID), Running: true})
 	}
 	entries, err := os.ReadDir(vms)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,7 +69,9 @@ func qemuMachines(dir, vms string) ([]machine, error) {
 	}
 	for _, e := range entries {
 		if e.IsDir() && !running[e.Name()] {
-			found = append(found, machine{e.Name(), filepath.Join(vms, e.Name()), false})
+			found = append(found, machine{
+				Instance: e.Name(), What: filepath.Join(vms, e.Name()), Check: strings.HasSuffix(e.Name(), checkSuffix),
+			})
 		}
 	}
 	return found, nil

@@ -6,11 +6,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/buildyard/buildyard/api"
 )
 
 // record is an instance as the controller lists it.
 type record struct {
 	ID, ExternalID, State, Message string
+	Since                          time.Time // start date of its VM
 }
 
 // machine is a VM as the host shows it: a QEMU process or the file of a simulated VM.
@@ -18,18 +21,27 @@ type machine struct {
 	Instance string // whose it says to be
 	What     string // how it was found, for the report
 	Running  bool
+	Check    bool // the VM of a sanity test, not that of the instance itself
 }
 
 // world is what is there once everything is calm: every record and every VM.
 type world struct {
 	Records  []record
 	Machines []machine
+
+	// Of targets that save.
+	Requests []api.SaveImage
+	Versions []version      // in the registry
+	Seeds    map[string]int // template -> versions that the run itself pushed
+	SaveDirs []string       // what saves have left on the nodes
+	Uploads  []upload       // that the registry has not finished
 }
 
 // findings are what a judgement counts, with a sentence for each.
 type findings struct {
-	Lost, Orphans, Stuck int
-	Problems             []string
+	Lost, Orphans, Stuck, Wrong int
+	Late                        int // versions of saves that were terminated in their last moment
+	Problems                    []string
 }
 
 func (f *findings) lost(format string, args ...any) {
@@ -47,6 +59,11 @@ func (f *findings) stuck(format string, args ...any) {
 	f.Problems = append(f.Problems, "stuck: "+fmt.Sprintf(format, args...))
 }
 
+func (f *findings) wrong(format string, args ...any) {
+	f.Wrong++
+	f.Problems = append(f.Problems, "wrong: "+fmt.Sprintf(format, args...))
+}
+
 // life is what a history says of one instance.
 type life struct {
 	external  string
@@ -55,6 +72,9 @@ type life struct {
 	agreed    time.Duration // when the first terminate was acknowledged; never when none was
 	started   time.Duration // when it was first seen Started
 	gone      time.Duration // when it was first found missing after agreed
+	saving    time.Duration // when the first save began that was not refused; never when there was none
+	saved     bool          // a save of it is done in the end, which ends the instance
+	told      time.Duration // when a look first said that; never when none did
 	complaint bool          // one sentence an instance is enough
 }
 
@@ -67,6 +87,9 @@ type rules struct {
 	// Error, since it was the VM that was killed, or the only one who knew how its
 	// script ended. Every other Error is a broken promise.
 	Errors []string
+	// Saves are parts of the messages with which a kill may fail a save, since the
+	// one who was killed was the only one who knew how its script ended.
+	Saves []string
 }
 
 // allow says whether an instance may be in a state behind Started, or in Error.
@@ -77,19 +100,31 @@ func (r rules) allow(state, message string) bool {
 	return slices.ContainsFunc(r.Errors, func(part string) bool { return strings.Contains(message, part) })
 }
 
-// lives collects what the creates and terminates of a history promise.
-func lives(calls []call) map[string]*life {
+// lives collects what the calls of a history promise.
+func lives(calls []call, requests []api.SaveImage) map[string]*life {
 	all := map[string]*life{}
 	get := func(id string) *life {
 		if all[id] == nil {
-			all[id] = &life{created: never, asked: never, agreed: never, started: never, gone: never}
+			all[id] = &life{created: never, asked: never, agreed: never, started: never, gone: never, saving: never, told: never}
 		}
 		return all[id]
 	}
+	done := map[string]string{} // request -> instance
+	for _, r := range requests {
+		if r.Status == saveDone {
+			get(r.Request.InstanceID).saved = true
+			done[r.ID] = r.Request.InstanceID
+		}
+	}
 	for _, c := range calls {
+		if id := done[c.Request]; c.Op == opRequest && c.State == saveDone && id != "" {
+			get(id).told = min(get(id).told, c.End)
+		}
 		for _, id := range c.Instances {
 			l := get(id)
 			switch {
+			case c.Op == opSave && !c.Refused:
+				l.saving = min(l.saving, c.Begin)
 			case c.Op == opCreate && c.Acked:
 				l.created, l.external = min(l.created, c.End), c.ExternalID
 			case c.Op == opTerminate:
@@ -105,10 +140,10 @@ func lives(calls []call) map[string]*life {
 
 // judgeCalls holds every answer of the history against what was acknowledged before
 // the question was asked.
-func judgeCalls(calls []call, r rules, f *findings) {
-	all := lives(calls)
+func judgeCalls(calls []call, requests []api.SaveImage, r rules, f *findings) {
+	all := lives(calls, requests)
 	for _, c := range calls {
-		if c.Op == opCreate {
+		if !slices.Contains([]op{opTerminate, opLook, opList}, c.Op) {
 			continue
 		}
 		for _, id := range c.Instances {
@@ -147,6 +182,10 @@ func wrong(l *life, c call, r rules) string {
 	switch {
 	case l.asked <= c.End: // a termination of unknown outcome is under way: both are right
 		return ""
+	case l.told <= c.Begin && !slices.Contains(ending, c.State):
+		return "is " + c.State + " after its save was done"
+	case l.saving <= c.End && (c.State == "Pushing" || l.saved && slices.Contains(ending, c.State)):
+		return ""
 	case c.State == notFound:
 		return "acknowledged, never terminated, and gone"
 	case c.State == "Started":
@@ -165,9 +204,10 @@ func wrong(l *life, c call, r rules) string {
 	}
 }
 
-// wrongRefusal: the first termination of an acknowledged instance finds it.
+// wrongRefusal: the first termination of an acknowledged instance finds it, unless a
+// save has ended it.
 func wrongRefusal(l *life, c call) string {
-	if !c.Acked && c.Message == "Not found" && c.Begin == l.asked {
+	if !c.Acked && !l.saved && c.Message == "Not found" && c.Begin == l.asked {
 		return "could not be terminated, since it was not found"
 	}
 	return ""
@@ -198,12 +238,12 @@ func judgeCalm(calls []call, w world, r rules, f *findings) {
 			f.lost("instance %s ended in Error: %s", rec.ID, rec.Message)
 		}
 	}
-	all := lives(calls)
+	all := lives(calls, w.Requests)
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		l := all[id]
 		_, there := records[id]
 		switch {
-		case l.created != never && l.asked == never && !there:
+		case l.created != never && l.asked == never && !l.saved && !there:
 			f.lost("instance %s was acknowledged, never terminated, and is not listed", id)
 		case l.agreed != never && there:
 			f.lost("instance %s is still listed after an acknowledged termination", id)
@@ -239,9 +279,13 @@ func judgeTwins(calls []call, records []record, f *findings) {
 func judgeMachines(machines []machine, records map[string]record, f *findings) {
 	count, running := map[string]int{}, map[string]bool{}
 	for _, m := range machines {
-		count[m.Instance]++
-		running[m.Instance] = running[m.Instance] || m.Running
+		if !m.Check {
+			count[m.Instance]++
+			running[m.Instance] = running[m.Instance] || m.Running
+		}
 		switch _, known := records[m.Instance]; {
+		case m.Check:
+			f.orphan("VM of a sanity test: %s", m.What)
 		case !known:
 			f.orphan("VM of instance %q without a record: %s", m.Instance, m.What)
 		case count[m.Instance] > 1:
@@ -262,5 +306,8 @@ func judgeEnd(w world, f *findings) {
 	}
 	for _, m := range w.Machines {
 		f.orphan("VM of instance %q after everything was terminated: %s", m.Instance, m.What)
+	}
+	for _, dir := range w.SaveDirs {
+		f.orphan("a save has left %s after everything was terminated", dir)
 	}
 }

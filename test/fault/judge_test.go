@@ -67,7 +67,7 @@ func TestJudgeCalls(t *testing.T) {
 	}
 	for name, c := range cases {
 		var f findings
-		judgeCalls(c.calls, c.rules, &f)
+		judgeCalls(c.calls, nil, c.rules, &f)
 		expectOne(t, name, f, "lost: ", c.want)
 	}
 }
@@ -75,7 +75,7 @@ func TestJudgeCalls(t *testing.T) {
 // expectOne wants exactly one problem of a kind, or none.
 func expectOne(t *testing.T, name string, f findings, kind, want string) {
 	t.Helper()
-	if f.Lost+f.Orphans+f.Stuck != len(f.Problems) {
+	if f.Lost+f.Orphans+f.Stuck+f.Wrong != len(f.Problems) {
 		t.Errorf("%s: the counts and the sentences differ: %+v", name, f)
 	}
 	switch {
@@ -90,29 +90,29 @@ func TestJudgeCalm(t *testing.T) {
 	made := []call{create(1, 2, "x", "a")}
 	ended := append(made[:1:1], terminate(3, 4, true, "a"))
 	started := []record{{ID: "a", ExternalID: "x", State: "Started"}}
-	vm := []machine{{"a", "here", true}}
+	vm := []machine{{Instance: "a", What: "here", Running: true}}
 	cases := map[string]struct {
 		calls      []call
 		world      world
 		rules      rules
 		kind, want string
 	}{
-		"running":              {made, world{started, vm}, rules{}, "", ""},
+		"running":              {made, world{Records: started, Machines: vm}, rules{}, "", ""},
 		"ended":                {ended, world{}, rules{}, "", ""},
 		"record lost":          {made, world{}, rules{}, "lost: ", "is not listed"},
-		"termination lost":     {ended, world{started, vm}, rules{}, "lost: ", "still listed"},
-		"VM lost":              {made, world{started, nil}, rules{}, "lost: ", "has no running VM"},
-		"VM dead":              {made, world{started, []machine{{"a", "here", false}}}, rules{}, "lost: ", "has no running VM"},
-		"waiting for ever":     {made, world{[]record{{"a", "x", "Scheduling", ""}}, nil}, rules{}, "stuck: ", "is Scheduling"},
-		"stopping for ever":    {made, world{[]record{{"a", "x", "Stopping", ""}}, vm}, rules{}, "stuck: ", "is Stopping"},
-		"error":                {made, world{[]record{{"a", "x", "Error", "why"}}, nil}, rules{}, "lost: ", "ended in Error: why"},
-		"error after a kill":   {made, world{[]record{{"a", "x", "Error", "killed"}}, nil}, rules{Errors: []string{"kill"}}, "", ""},
-		"VM without record":    {ended, world{nil, vm}, rules{}, "orphan: ", "without a record"},
-		"two VMs":              {made, world{started, []machine{vm[0], vm[0]}}, rules{}, "orphan: ", "second VM"},
-		"twin":                 {made, world{append(started[:1:1], record{"b", "x", "Stopped", ""}), vm}, rules{}, "orphan: ", "is a twin"},
-		"nobody asked":         {made, world{append(started[:1:1], record{"b", "y", "Stopped", ""}), vm}, rules{}, "orphan: ", "nobody asked for"},
-		"unknown create":       {[]call{create(1, 2, "x")}, world{[]record{{"a", "x", "Started", ""}}, vm}, rules{}, "", ""},
-		"unknown termination":  {append(made[:1:1], terminate(3, 4, false, "a")), world{started, vm}, rules{}, "", ""},
+		"termination lost":     {ended, world{Records: started, Machines: vm}, rules{}, "lost: ", "still listed"},
+		"VM lost":              {made, world{Records: started}, rules{}, "lost: ", "has no running VM"},
+		"VM dead":              {made, world{Records: started, Machines: []machine{{Instance: "a", What: "here"}}}, rules{}, "lost: ", "has no running VM"},
+		"waiting for ever":     {made, world{Records: []record{{ID: "a", ExternalID: "x", State: "Scheduling"}}}, rules{}, "stuck: ", "is Scheduling"},
+		"stopping for ever":    {made, world{Records: []record{{ID: "a", ExternalID: "x", State: "Stopping"}}, Machines: vm}, rules{}, "stuck: ", "is Stopping"},
+		"error":                {made, world{Records: []record{{ID: "a", ExternalID: "x", State: "Error", Message: "why"}}}, rules{}, "lost: ", "ended in Error: why"},
+		"error after a kill":   {made, world{Records: []record{{ID: "a", ExternalID: "x", State: "Error", Message: "killed"}}}, rules{Errors: []string{"kill"}}, "", ""},
+		"VM without record":    {ended, world{Machines: vm}, rules{}, "orphan: ", "without a record"},
+		"two VMs":              {made, world{Records: started, Machines: []machine{vm[0], vm[0]}}, rules{}, "orphan: ", "second VM"},
+		"twin":                 {made, world{Records: append(started[:1:1], record{ID: "b", ExternalID: "x", State: "Stopped"}), Machines: vm}, rules{}, "orphan: ", "is a twin"},
+		"nobody asked":         {made, world{Records: append(started[:1:1], record{ID: "b", ExternalID: "y", State: "Stopped"}), Machines: vm}, rules{}, "orphan: ", "nobody asked for"},
+		"unknown create":       {[]call{create(1, 2, "x")}, world{Records: []record{{ID: "a", ExternalID: "x", State: "Started"}}, Machines: vm}, rules{}, "", ""},
+		"unknown termination":  {append(made[:1:1], terminate(3, 4, false, "a")), world{Records: started, Machines: vm}, rules{}, "", ""},
 		"unknown termination2": {append(made[:1:1], terminate(3, 4, false, "a")), world{}, rules{}, "", ""},
 	}
 	for name, c := range cases {
@@ -126,9 +126,9 @@ func TestJudgeEnd(t *testing.T) {
 	var f findings
 	judgeEnd(world{}, &f)
 	expectOne(t, "empty", f, "", "")
-	judgeEnd(world{Records: []record{{"a", "x", "Terminating", ""}}}, &f)
+	judgeEnd(world{Records: []record{{ID: "a", ExternalID: "x", State: "Terminating"}}}, &f)
 	expectOne(t, "record", f, "stuck: ", "is Terminating")
 	f = findings{}
-	judgeEnd(world{Machines: []machine{{"a", "here", true}}}, &f)
+	judgeEnd(world{Machines: []machine{{Instance: "a", What: "here", Running: true}}}, &f)
 	expectOne(t, "VM", f, "orphan: ", "here")
 }

@@ -12,6 +12,7 @@ import (
 type result struct {
 	Target       string   `json:"target"`
 	Kills        int      `json:"kills"`
+	Planned      int      `json:"kills_planned"`
 	Others       int      `json:"other_kills"` // of programs that are not the target
 	Acknowledged int      `json:"acknowledged"`
 	Needed       int      `json:"needed"` // acknowledged calls, at least
@@ -19,10 +20,23 @@ type result struct {
 	Lost         int      `json:"lost"`
 	Orphans      int      `json:"orphans"`
 	Stuck        int      `json:"stuck"`
+	Wrong        int      `json:"wrong"`
+	Saves        *saveSum `json:"saves,omitempty"` // of targets that save
 	Problems     []string `json:"problems"`
 	Seconds      float64  `json:"seconds"`
 	Unmeasured   string   `json:"unmeasured,omitempty"` // why the figures are not whole
 	Skipped      string   `json:"skipped,omitempty"`    // why the target could not run here
+}
+
+// count adds what judgements found.
+func (r *result) count(all ...findings) {
+	for _, f := range all {
+		r.Lost += f.Lost
+		r.Orphans += f.Orphans
+		r.Stuck += f.Stuck
+		r.Wrong += f.Wrong
+		r.Problems = append(r.Problems, f.Problems...)
+	}
 }
 
 // verdict is the outcome of one required case.
@@ -58,11 +72,12 @@ func (r *report) judgeTarget(res result) {
 		good    bool
 		measure string
 	}{
-		{"kills", res.Kills >= r.N, fmt.Sprintf("%d of %d", res.Kills, r.N)},
+		{"kills", res.Kills >= res.Planned && res.Planned > 0, fmt.Sprintf("%d of %d", res.Kills, res.Planned)},
 		{"acknowledged", res.Acknowledged >= res.Needed && res.Needed > 0, fmt.Sprintf("%d of %d", res.Acknowledged, res.Needed)},
 		{"lost", res.Lost == 0, fmt.Sprint(res.Lost)},
 		{"orphans", res.Orphans == 0, fmt.Sprint(res.Orphans)},
 		{"stuck", res.Stuck == 0, fmt.Sprint(res.Stuck)},
+		{"wrong", res.Wrong == 0, fmt.Sprint(res.Wrong)},
 	}
 	for _, f := range figures {
 		name := res.Target + ": " + f.name
@@ -115,8 +130,11 @@ func (r *report) print(w io.Writer) {
 		}
 	}
 	for _, res := range r.Results {
-		fmt.Fprintf(w, "%-10s kills %d, other kills %d, acknowledged %d, errors %d, lost %d, orphans %d, stuck %d (%.0f s)\n",
-			res.Target, res.Kills, res.Others, res.Acknowledged, res.Errors, res.Lost, res.Orphans, res.Stuck, res.Seconds)
+		fmt.Fprintf(w, "%-10s kills %d, other kills %d, acknowledged %d, errors %d, lost %d, orphans %d, stuck %d, wrong %d (%.0f s)\n",
+			res.Target, res.Kills, res.Others, res.Acknowledged, res.Errors, res.Lost, res.Orphans, res.Stuck, res.Wrong, res.Seconds)
+		if res.Saves != nil {
+			fmt.Fprintf(w, "%-10s %s\n", res.Target, res.Saves)
+		}
 	}
 	for _, c := range r.Cases {
 		if c.Outcome != "passed" {

@@ -7,7 +7,7 @@ import (
 
 // whole is a result that passes for n = 50.
 func whole(target string) result {
-	return result{Target: target, Kills: 50, Acknowledged: 250, Needed: 250}
+	return result{Target: target, Kills: 50, Planned: 50, Acknowledged: 250, Needed: 250}
 }
 
 func TestReport(t *testing.T) {
@@ -16,15 +16,16 @@ func TestReport(t *testing.T) {
 		ok    bool
 		last  string
 	}{
-		"whole":      {func(*report) {}, true, "10 passed, 0 failed, 0 skipped"},
-		"few kills":  {func(r *report) { r.Results[0].Kills = 49 }, false, "9 passed, 1 failed, 0 skipped"},
-		"lost":       {func(r *report) { r.Results[1].Lost = 1 }, false, "9 passed, 1 failed, 0 skipped"},
-		"orphans":    {func(r *report) { r.Results[1].Orphans = 1 }, false, "9 passed, 1 failed, 0 skipped"},
-		"stuck":      {func(r *report) { r.Results[1].Stuck = 1 }, false, "9 passed, 1 failed, 0 skipped"},
-		"few calls":  {func(r *report) { r.Results[1].Acknowledged = 249 }, false, "9 passed, 1 failed, 0 skipped"},
-		"skipped":    {func(r *report) { r.Results[1].Skipped = "no QEMU here" }, false, "5 passed, 0 failed, 5 skipped"},
-		"unmeasured": {func(r *report) { r.Results[0].Unmeasured = "the controller did not start" }, false, "5 passed, 5 failed, 0 skipped"},
-		"no need":    {func(r *report) { r.Results[0].Needed = 0 }, false, "9 passed, 1 failed, 0 skipped"},
+		"whole":      {func(*report) {}, true, "12 passed, 0 failed, 0 skipped"},
+		"few kills":  {func(r *report) { r.Results[0].Kills = 49 }, false, "11 passed, 1 failed, 0 skipped"},
+		"lost":       {func(r *report) { r.Results[1].Lost = 1 }, false, "11 passed, 1 failed, 0 skipped"},
+		"orphans":    {func(r *report) { r.Results[1].Orphans = 1 }, false, "11 passed, 1 failed, 0 skipped"},
+		"wrong":      {func(r *report) { r.Results[0].Wrong = 1 }, false, "11 passed, 1 failed, 0 skipped"},
+		"stuck":      {func(r *report) { r.Results[1].Stuck = 1 }, false, "11 passed, 1 failed, 0 skipped"},
+		"few calls":  {func(r *report) { r.Results[1].Acknowledged = 249 }, false, "11 passed, 1 failed, 0 skipped"},
+		"skipped":    {func(r *report) { r.Results[1].Skipped = "no QEMU here" }, false, "6 passed, 0 failed, 6 skipped"},
+		"unmeasured": {func(r *report) { r.Results[0].Unmeasured = "the controller did not start" }, false, "6 passed, 6 failed, 0 skipped"},
+		"no need":    {func(r *report) { r.Results[0].Needed = 0 }, false, "11 passed, 1 failed, 0 skipped"},
 		"nothing":    {func(r *report) { r.Results = nil }, false, "0 passed, 0 failed, 0 skipped"},
 	}
 	for name, c := range cases {

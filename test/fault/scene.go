@@ -37,7 +37,10 @@ type scene struct {
 	capacity int           // VMs that all nodes together take
 	calmTime time.Duration // how long after the last kill everything may take to calm down
 
-	needed        int // acknowledged calls, at least
+	needed        int            // acknowledged calls, at least
+	planned       int            // kills
+	hits          map[string]int // kills by program
+	seeds         map[string]int // template -> versions that the run pushed; nil when nothing is saved
 	kills, others int
 }
 
@@ -46,21 +49,18 @@ func (b *bench) stage(ctx context.Context, t target) (r result, err error) {
 	stream := fnv.New64a()
 	_, _ = stream.Write([]byte(t.name))
 	s := &scene{
-		bench: b, name: t.name, needed: t.acks * b.n, dir: filepath.Join(b.dir, t.name), history: newHistory(),
+		bench: b, name: t.name, needed: t.acks * t.planned(b.n), planned: t.planned(b.n), hits: map[string]int{}, dir: filepath.Join(b.dir, t.name), history: newHistory(),
 		rng: rand.New(rand.NewPCG(b.seed, stream.Sum64())), //nolint:gosec // a test that can be repeated
 	}
 	if err := rig.MakeDir(s.dir); err != nil {
 		return r, err
 	}
-	if s.cloud, err = rig.NewCloud(ctx, b.Programs, s.dir); err != nil {
+	if s.cloud, err = t.cloud(ctx, b.Programs, s.dir); err != nil {
 		return r, err
 	}
 	s.client = newClient(s.cloud.Controller, s.history)
-	if err := s.cloud.Start(); err != nil {
-		return r, err
-	}
 	defer func() { err = errors.Join(err, s.finish()) }()
-	if err := s.cloud.Await(ctx); err != nil {
+	if err := s.cloud.Boot(ctx); err != nil {
 		return r, err
 	}
 	return t.run(ctx, s)
@@ -69,7 +69,7 @@ func (b *bench) stage(ctx context.Context, t target) (r result, err error) {
 // close ends every program of the scene. Programs that ended by themselves are an error.
 func (s *scene) close() error {
 	var errs []error
-	for _, p := range append(s.nodes, s.cloud.Process) {
+	for _, p := range append(s.nodes, s.cloud.Processes()...) {
 		errs = append(errs, p.End())
 	}
 	return errors.Join(errs...)
@@ -120,7 +120,7 @@ func (s *scene) play(ctx context.Context, o loadOptions, strike func(context.Con
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	load := startLoad(working, s.client, o)
-	watcher := s.watchList(working, load)
+	watcher := s.watchList(working, load.alive)
 	err := s.strikes(ctx, strike)
 	for deadline := time.Now().Add(3 * time.Minute); err == nil && s.history.acknowledged() < s.needed; {
 		if time.Now().After(deadline) {
@@ -140,7 +140,7 @@ func (s *scene) play(ctx context.Context, o loadOptions, strike func(context.Con
 
 // strikes kills until the target's count is reached.
 func (s *scene) strikes(ctx context.Context, strike func(context.Context) error) error {
-	for s.kills < s.n {
+	for s.kills < s.planned {
 		if err := strike(ctx); err != nil {
 			return err
 		}
@@ -159,12 +159,12 @@ func (s *scene) killed(format string, args ...any) {
 
 // watchList lists everything again and again while the load runs: instances at rest
 // must be there every time.
-func (s *scene) watchList(ctx context.Context, l *load) <-chan struct{} {
+func (s *scene) watchList(ctx context.Context, alive func() []string) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for rig.Pause(ctx, 300*time.Millisecond) {
-			_, _ = s.client.list(ctx, l.alive()) // the history has the answer
+			_, _ = s.client.list(ctx, alive()) // the history has the answer
 		}
 	}()
 	return done

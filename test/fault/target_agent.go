@@ -13,32 +13,41 @@ import (
 // agents is the number of agent processes of the agent target.
 const agents = 3
 
+// noises is the number of its templates.
+const noises = 8
+
 // agentTarget kills node agents with simulated VMs, one of them with boots that take
 // their time. All pull real templates from the registry. An instance whose script was
 // running may end in Error, since its outcome is unknown; it is never lost.
 func agentTarget(ctx context.Context, s *scene) (r result, err error) {
-	templates, err := s.pushNoise(ctx)
+	templates, err := s.pushNoise(ctx, noises)
 	if err != nil {
 		return r, err
 	}
-	for i := range agents - 1 {
-		if err := s.join(ctx, fmt.Sprintf("node%d", i), simCapacity, "sim"); err != nil {
-			return r, err
-		}
-	}
-	if err := s.simulate(ctx, "slow", 1, "--real-pull", "--boot", "300ms", "--exec", "50ms"); err != nil {
-		return r, err
-	}
-	if err := s.awaitNodes(ctx, agents); err != nil {
+	if err := s.joinSimulated(ctx); err != nil {
 		return r, err
 	}
 	s.machines = func() ([]machine, error) { return simMachines(s.dir) }
-	s.rules = rules{Errors: []string{"outcome unknown after an agent restart"}}
+	s.rules = rules{Errors: []string{lostScript}}
 	s.calmTime, s.capacity = time.Minute, agents*simCapacity
 	return s.play(ctx, loadOptions{
 		Workers: 5, Keep: 4, Longest: 4 * time.Second, Scripts: 0.5, Script: "sleep 300ms\necho done\n",
 		Templates: templates, Seed: s.seed, Pause: 50 * time.Millisecond,
 	}, s.strikeAgent)
+}
+
+// joinSimulated starts the agents with simulated VMs; on the last of them boots and
+// scripts take their time.
+func (s *scene) joinSimulated(ctx context.Context) error {
+	for i := range agents - 1 {
+		if err := s.join(ctx, fmt.Sprintf("node%d", i), simCapacity, "sim"); err != nil {
+			return err
+		}
+	}
+	if err := s.simulate(ctx, "slow", 1, "--real-pull", "--boot", "300ms", "--exec", "50ms"); err != nil {
+		return err
+	}
+	return s.awaitNodes(ctx, agents)
 }
 
 // strikeAgent kills one agent at a random moment and starts it again.

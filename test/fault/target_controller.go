@@ -55,7 +55,7 @@ func (s *scene) strikeController(ctx context.Context) error {
 	if err := s.cloud.Start(); err != nil {
 		return err
 	}
-	if s.kills < s.n {
+	if s.kills < s.planned {
 		return nil
 	}
 	return s.cloud.Await(ctx)

@@ -31,7 +31,7 @@ func qemuTarget(ctx context.Context, s *scene) (r result, err error) {
 	}
 	s.machines = func() ([]machine, error) { return qemuMachines(s.dir, filepath.Join(s.dir, "node", "vms")) }
 	// -1 is a script that was cut off when its VM was killed; ours never says it.
-	s.rules = rules{Errors: []string{"QEMU ended", "startup script exit code -1", "outcome unknown after an agent restart"}}
+	s.rules = rules{Errors: []string{"QEMU ended", "startup script exit code -1", lostScript}}
 	s.calmTime, s.capacity = 3*time.Minute, qemuCapacity
 	return s.play(ctx, loadOptions{
 		Workers: qemuCapacity, Keep: 1, Longest: time.Minute, Scripts: 0.5, Script: "sleep 3\necho done\n",

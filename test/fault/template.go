@@ -17,16 +17,16 @@ func (s *scene) pushTiny(ctx context.Context) (id string, err error) {
 	return s.cloud.Push(ctx, "tiny", "create", "--name", "tiny", "--disk-size", "16M", "--cpu", "1", "--ram", "256M")
 }
 
-// The templates of pushNoise.
+// The templates of pushNoise, and the tag of every version that a run pushes itself.
 const (
-	noises    = 8
 	noiseSize = 16 << 20
+	seedTag   = "v1"
 )
 
-// pushNoise puts templates into the registry whose disks are noise: pulling one takes
+// pushNoise puts n templates into the registry whose disks are noise: pulling one takes
 // a moment, so that kills meet pulls.
-func (s *scene) pushNoise(ctx context.Context) (ids []string, err error) {
-	for i := range noises {
+func (s *scene) pushNoise(ctx context.Context, n int) (ids []string, err error) {
+	for i := range n {
 		name := fmt.Sprintf("noise%d", i)
 		disk := filepath.Join(s.dir, name+".img")
 		noise := make([]byte, noiseSize)

@@ -5,14 +5,17 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
-// Cloud is the controller and the registry in one process.
+// Cloud is the controller and the registry, in one process or in two.
 type Cloud struct {
-	*Process
-	Controller, Registry string // addresses
-	Dir                  string // of everything that its programs write
+	*Process                      // the controller
+	Store                *Process // the registry; nil when it is in the controller's process
+	Controller, Registry string   // addresses
+	Dir                  string   // of everything that its programs write
+	Base                 string   // the registry's storage
 	programs             Programs
 	dataDir              string
 }
@@ -20,8 +23,31 @@ type Cloud struct {
 // ReadyTime bounds the start of a program.
 const ReadyTime = time.Minute
 
-// NewCloud prepares a cloud below dir; finished records leave it quickly.
+// NewCloud prepares a cloud below dir whose controller and registry are one process;
+// finished records leave it quickly.
 func NewCloud(ctx context.Context, p Programs, dir string) (*Cloud, error) {
+	c, err := prepare(ctx, p, dir)
+	if err != nil {
+		return nil, err
+	}
+	args := append([]string{"up", "--registry-listen-address", host(c.Registry), "--registry-base-path", c.Base}, c.settings()...)
+	c.Process = NewProcess(dir, "cloud", p.Path("buildyard"), args...)
+	return c, nil
+}
+
+// NewSplitCloud prepares a cloud whose registry is a process of its own.
+func NewSplitCloud(ctx context.Context, p Programs, dir string) (*Cloud, error) {
+	c, err := prepare(ctx, p, dir)
+	if err != nil {
+		return nil, err
+	}
+	c.Process = NewProcess(dir, "controller", p.Path("buildyard"), append([]string{"controller"}, c.settings()...)...)
+	c.Store = NewProcess(dir, "registry", p.Path("buildyard"), "registry", "--listen-addr", host(c.Registry), "--base-path", c.Base)
+	return c, nil
+}
+
+// prepare chooses addresses and directories.
+func prepare(ctx context.Context, p Programs, dir string) (*Cloud, error) {
 	controller, err := freeAddr(ctx)
 	if err != nil {
 		return nil, err
@@ -30,26 +56,56 @@ func NewCloud(ctx context.Context, p Programs, dir string) (*Cloud, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cloud{
+	return &Cloud{
 		Controller: "http://" + controller, Registry: "http://" + registry,
-		Dir: dir, programs: p, dataDir: filepath.Join(dir, "controller"),
-	}
-	c.Process = NewProcess(dir, "cloud", p.Path("buildyard"), "up",
-		"--listen-addr", controller, "--registry-listen-address", registry,
-		"--data-dir", c.dataDir, "--registry-base-path", filepath.Join(dir, "registry"),
-		"--registry", c.Registry, "--instance-time-out", "1s")
-	return c, nil
+		Dir: dir, Base: filepath.Join(dir, "registry"), programs: p, dataDir: filepath.Join(dir, "controller"),
+	}, nil
 }
 
-// Await waits until the controller is ready, and fails at once when it has ended.
+// settings are the arguments of every controller.
+func (c *Cloud) settings() []string {
+	return []string{"--listen-addr", host(c.Controller), "--data-dir", c.dataDir, "--registry", c.Registry, "--instance-time-out", "1s"}
+}
+
+// host is an address without its scheme.
+func host(address string) string { return strings.TrimPrefix(address, "http://") }
+
+// Boot starts everything and waits until it is ready.
+func (c *Cloud) Boot(ctx context.Context) error {
+	for _, p := range c.Processes() {
+		if err := p.Start(); err != nil {
+			return err
+		}
+	}
+	return c.Await(ctx)
+}
+
+// Processes gives the programs of the cloud.
+func (c *Cloud) Processes() []*Process {
+	if c.Store == nil {
+		return []*Process{c.Process}
+	}
+	return []*Process{c.Process, c.Store}
+}
+
+// Await waits until controller and registry are ready, and fails at once when one of
+// them has ended.
 func (c *Cloud) Await(ctx context.Context) error {
+	if err := ready(ctx, c.Process, c.Controller); err != nil || c.Store == nil {
+		return err
+	}
+	return ready(ctx, c.Store, c.Registry)
+}
+
+// ready waits until a program says at its address that it is ready.
+func ready(ctx context.Context, p *Process, address string) error {
 	probe := http.Client{Timeout: time.Second}
 	deadline := time.Now().Add(ReadyTime)
 	for time.Now().Before(deadline) {
-		if !c.Running() {
-			return fmt.Errorf("the controller ended by itself; it said: %s", c.Tail())
+		if !p.Running() {
+			return fmt.Errorf("%s ended by itself; it said: %s", p.Name, p.Tail())
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Controller+"/readyz", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/readyz", nil)
 		if err != nil {
 			return err
 		}
@@ -63,10 +119,10 @@ func (c *Cloud) Await(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("the controller was not ready within %s; it said: %s", ReadyTime, c.Tail())
+	return fmt.Errorf("%s was not ready within %s; it said: %s", p.Name, ReadyTime, p.Tail())
 }
 
 // Token gives the secret that nodes join with.
 func (c *Cloud) Token(ctx context.Context) (string, error) {
-	return Output(ctx, "", c.bin, "node", "token", "--data-dir", c.dataDir)
+	return Output(ctx, "", c.programs.Path("buildyard"), "node", "token", "--data-dir", c.dataDir)
 }

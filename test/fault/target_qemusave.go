@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/buildyard/buildyard/test/rig"
+)
+
+// The nodes of the qemu-save target: the first has the guests that are saved, the
+// second starts what they were saved as.
+const (
+	firstNode  = "first"
+	secondNode = "second"
+)
+
+// qemuSaveTarget kills the agent or the QEMU process of real guests at random moments
+// of their saves and restarts. Guests are few and the rounds follow each other; it
+// does fewer kills than were asked for, since each needs a guest of its own.
+func qemuSaveTarget(ctx context.Context, s *scene) (r result, err error) {
+	disk, err := s.Guest(ctx, s.bench.dir)
+	if err != nil {
+		return r, err
+	}
+	base, err := s.cloud.PushGuest(ctx, disk)
+	if err != nil {
+		return r, err
+	}
+	for _, name := range []string{firstNode, secondNode} {
+		if err := s.join(ctx, name, qemuCapacity, "qemu"); err != nil {
+			return r, err
+		}
+	}
+	if err := s.awaitNodes(ctx, 2); err != nil {
+		return r, err
+	}
+	s.machines = s.guests
+	s.seeds = map[string]int{base: 1}
+	s.rules = rules{Errors: []string{"QEMU ended", lostScript}, Saves: []string{lostScript, "QEMU ended"}}
+	s.calmTime, s.capacity = time.Minute, qemuCapacity
+	play, err := s.warm(ctx, base)
+	if err != nil {
+		return r, err
+	}
+	for i := 0; s.kills < s.planned; i++ {
+		if i > 3*s.planned {
+			return r, fmt.Errorf("only %d of %d rounds met what they were to cut short", s.kills, i)
+		}
+		if err := play.round(ctx, i); err != nil {
+			return r, err
+		}
+	}
+	return s.judgeSaved(ctx, trial{node: play.nodes[secondNode], found: play.findings})
+}
+
+// guests gives the VMs of both nodes.
+func (s *scene) guests() (all []machine, err error) {
+	for _, name := range []string{firstNode, secondNode} {
+		found, err := qemuMachines(filepath.Join(s.dir, name), filepath.Join(s.dir, name, "vms"))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// blow is what a round does to a guest, and who is killed in the middle of it.
+type blow struct {
+	restart bool
+	suspend bool
+	test    bool // with a sanity test
+	script  bool // before the save
+	agent   bool // kill the agent, else QEMU
+}
+
+// blows are taken one after another.
+var blows = []blow{
+	{suspend: true, agent: true},
+	{suspend: true},
+	{restart: true, agent: true},
+	{suspend: true, test: true, agent: true},
+	{agent: true, script: true},
+	{restart: true},
+	{suspend: true, script: true, agent: true},
+	{suspend: true, test: true, script: true},
+}
+
+func (b blow) String() string {
+	who, what := "QEMU", "a save of a guest that is shut down"
+	if b.agent {
+		who = "the agent"
+	}
+	if b.restart {
+		return who + " in a restart"
+	}
+	if b.suspend {
+		what = "a save of a running guest"
+	}
+	if b.test {
+		what += " with a test"
+	}
+	if b.script {
+		what += " after a script"
+	}
+	return who + " in " + what
+}
+
+// guestPlay is the rounds of the qemu-save target.
+type guestPlay struct {
+	*scene
+	nodes    map[string]string // name -> id
+	source   tagged            // a suspended version, which starts fast
+	took     time.Duration     // what a save takes that nobody disturbs
+	findings findings          // of guests that did not answer as they must
+}
+
+// warm makes a suspended version of the base, undisturbed, from which the rounds start
+// their guests.
+func (s *scene) warm(ctx context.Context, base string) (*guestPlay, error) {
+	ids, err := s.client.nodeIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &guestPlay{scene: s, nodes: ids, source: tagged{base, seedTag}}
+	g, err := p.start(ctx, "warm")
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	r, err := g.save(ctx, blow{suspend: true, test: true, script: true})
+	if err == nil {
+		err = g.await(ctx, r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("an undisturbed save: %w", err)
+	}
+	p.took = time.Since(begin)
+	req, err := s.client.request(ctx, r)
+	if err != nil || req.Status != saveDone {
+		return nil, fmt.Errorf("an undisturbed save ended %s: %v %w", req.Status, req.Error, err)
+	}
+	p.source = tagged{req.Request.TemplateID, req.Request.Tag}
+	s.say("a save took %s", p.took.Round(time.Millisecond))
+	return p, nil
+}
+
+// round does one blow to a guest of its own and ends the guest.
+func (p *guestPlay) round(ctx context.Context, i int) error {
+	b := blows[i%len(blows)]
+	g, err := p.start(ctx, fmt.Sprintf("guest-%d", i))
+	if err != nil {
+		return err
+	}
+	request, begun, err := g.begin(ctx, b)
+	if err != nil {
+		return err
+	}
+	cut, err := p.cut(ctx, g, b, begun)
+	if err != nil {
+		return err
+	}
+	if b.restart {
+		err = g.restarted(ctx, begun)
+	} else {
+		err = g.await(ctx, request)
+	}
+	if err == nil {
+		err = g.look(ctx, b, cut)
+	}
+	if err != nil {
+		p.findings.wrong("guest %s after the kill of %s: %v", g.id, b, err)
+	}
+	return g.end(ctx)
+}
+
+// cut kills who is to be killed at a random moment of a save or a restart, if it still
+// goes on then.
+func (p *guestPlay) cut(ctx context.Context, g *guest, b blow, begun time.Time) (bool, error) {
+	window := p.took
+	if b.restart {
+		window = 2 * time.Second
+	}
+	rig.Pause(ctx, p.between(0, window))
+	inst, err := p.client.inspect(ctx, g.id)
+	if err != nil {
+		return false, err
+	}
+	busy := inst.InstanceState == "Pushing" || b.restart && !startDate(inst).After(begun)
+	if !busy {
+		p.say("%s: too late, it is %s", b, inst.InstanceState)
+		return false, nil
+	}
+	if !b.agent {
+		return p.cutQEMU(g, b, step(inst))
+	}
+	agent := p.scene.nodes[0]
+	if err := agent.Kill(); err != nil {
+		return false, err
+	}
+	p.killed("%s, %s", b, step(inst))
+	p.hits["the agent"]++
+	rig.Pause(ctx, p.between(0, time.Second))
+	return true, agent.Start()
+}
+
+// cutQEMU kills a guest's QEMU process.
+func (p *guestPlay) cutQEMU(g *guest, b blow, at string) (bool, error) {
+	live, err := rig.QEMUs(filepath.Join(p.dir, firstNode))
+	if err != nil {
+		return false, err
+	}
+	for _, q := range live {
+		if q.UUID != g.id {
+			continue
+		}
+		killed, err := q.Kill(p.dir)
+		if killed {
+			p.killed("%s, %s", b, at)
+			p.hits["QEMU"]++
+		}
+		return killed, err
+	}
+	p.say("%s: there is no process now, %s", b, at)
+	return false, nil
+}

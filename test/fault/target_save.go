@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/test/rig"
+)
+
+// saveTarget kills controller, registry and agents, each a process of its own, while
+// clients save and restart simulated VMs. The VMs are made up; the pushes are not.
+func saveTarget(ctx context.Context, s *scene) (r result, err error) {
+	templates, err := s.pushNoise(ctx, 2)
+	if err != nil {
+		return r, err
+	}
+	if err := s.joinSimulated(ctx); err != nil {
+		return r, err
+	}
+	s.machines = func() ([]machine, error) { return simMachines(s.dir) }
+	s.seeds = map[string]int{templates[0]: 1, templates[1]: 1}
+	s.rules = rules{Errors: []string{lostScript}, Saves: []string{lostScript}}
+	s.calmTime, s.capacity = time.Minute, agents*simCapacity
+	load, err := s.playSaves(ctx, saveOptions{Workers: 7, Keep: 3, Base: templates[0], Target: templates[1], Seed: s.seed})
+	if err != nil {
+		return r, err
+	}
+	return s.judgeSaved(ctx, trial{ends: load.ends})
+}
+
+// lostScript is in the message of a script whose end nobody saw, since the agent died.
+const lostScript = "outcome unknown after an agent restart"
+
+// playSaves runs the load, strikes, and goes on until enough calls were acknowledged.
+func (s *scene) playSaves(ctx context.Context, o saveOptions) (*saveLoad, error) {
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	load := startSaveLoad(working, s.client, o)
+	watcher := s.watchList(working, load.alive)
+	err := s.strikes(ctx, s.strikeSave)
+	for deadline := time.Now().Add(3 * time.Minute); err == nil && s.history.acknowledged() < s.needed; {
+		if time.Now().After(deadline) {
+			err = fmt.Errorf("only %d calls were acknowledged", s.history.acknowledged())
+		}
+		rig.Pause(ctx, 100*time.Millisecond)
+	}
+	stop()
+	load.wait()
+	<-watcher
+	s.say("%d kills, %d acknowledged; waiting for calm", s.kills, s.history.acknowledged())
+	return load, err
+}
+
+// strikeSave kills one program and starts it again: half of the times an agent, and
+// half of the times while something is being saved.
+func (s *scene) strikeSave(ctx context.Context) error {
+	rig.Pause(ctx, s.between(20*time.Millisecond, 800*time.Millisecond))
+	busy, moment := api.InstanceItem{}, "at any time"
+	if s.rng.IntN(2) == 0 {
+		busy = s.lurk(ctx)
+	}
+	if busy.InstanceID != "" {
+		moment = "while an instance was " + step(busy.VM)
+	}
+	victims := []*rig.Process{s.cloud.Process, s.cloud.Store}
+	if s.rng.IntN(2) == 0 {
+		victims = s.nodes
+		if p := s.holder(busy.InstanceID); p != nil {
+			victims = []*rig.Process{p}
+		}
+	}
+	p := victims[s.rng.IntN(len(victims))]
+	if err := p.Kill(); err != nil {
+		return err
+	}
+	s.killed("%s, %s", p.Name, moment)
+	s.hits[p.Name]++
+	rig.Pause(ctx, s.between(0, 500*time.Millisecond))
+	if err := p.Start(); err != nil {
+		return err
+	}
+	if s.kills < s.planned {
+		return nil
+	}
+	return s.cloud.Await(ctx)
+}
+
+// lurk waits a little for an instance that is being saved, and then for a moment.
+func (s *scene) lurk(ctx context.Context) (found api.InstanceItem) {
+	for range 60 {
+		items, _ := s.client.items(ctx)
+		items = slices.DeleteFunc(items, func(i api.InstanceItem) bool { return i.VM.InstanceState != "Pushing" })
+		if len(items) > 0 {
+			found = items[s.rng.IntN(len(items))]
+			break
+		}
+		if !rig.Pause(ctx, 20*time.Millisecond) {
+			break
+		}
+	}
+	rig.Pause(ctx, s.between(0, 150*time.Millisecond))
+	return found
+}
+
+// holder gives the agent's process that has an instance in its journal; nil when none has.
+func (s *scene) holder(instance string) *rig.Process {
+	if instance == "" {
+		return nil
+	}
+	for _, p := range s.nodes {
+		for _, pattern := range []string{"instances", filepath.Join("*", "instances")} {
+			if found, _ := filepath.Glob(filepath.Join(s.dir, p.Name, pattern, instance)); len(found) > 0 {
+				return p
+			}
+		}
+	}
+	return nil
+}
