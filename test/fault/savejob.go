@@ -83,7 +83,7 @@ func (j *saveJob) save(ctx context.Context) error {
 		j.endAfter(ctx, time.Duration(j.rng.Int64N(int64(900*time.Millisecond))))
 		return errOver
 	case 2:
-		j.awaitStep(ctx, saveSteps[j.rng.IntN(len(saveSteps))])
+		j.awaitStep(ctx, saveSteps[j.rng.IntN(len(saveSteps))].name)
 		j.end(ctx)
 		return errOver
 	}

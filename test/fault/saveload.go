@@ -204,8 +204,11 @@ func (j *saveJob) end(ctx context.Context) {
 	l.terminate(ctx, j.id, j.rng.IntN(4) == 0)
 }
 
-// saveSteps are what the message of an instance says of its save, in the order of a save.
-var saveSteps = []string{"script", "saving", "testing", "pushing"}
+// saveSteps are the steps of a save with the words by which the message of an instance
+// tells them.
+var saveSteps = []struct{ name, words string }{
+	{"script", "its script runs"}, {"saving", "writing disks"}, {"testing", "testing"}, {"pushing", "pushing"},
+}
 
 // step names how far an instance is: its state, and in a save its stage.
 func step(inst api.Instance) string {
@@ -213,9 +216,9 @@ func step(inst api.Instance) string {
 		return inst.InstanceState
 	}
 	for _, s := range saveSteps {
-		if strings.Contains(inst.Message, s) {
-			return "Pushing: " + s
+		if strings.Contains(inst.Message, s.words) {
+			return "Pushing: " + s.name
 		}
 	}
-	return inst.InstanceState
+	return "Pushing: waiting"
 }
