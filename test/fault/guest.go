@@ -28,7 +28,7 @@ func (p *guestPlay) start(ctx context.Context, name string) (*guest, error) {
 		return nil, err
 	}
 	if _, err := p.printed(ctx, ids[0]); err != nil {
-		return nil, fmt.Errorf("start a guest: %w", err)
+		return nil, errors.Join(err, p.client.terminate(ctx, ids[0]))
 	}
 	return &guest{play: p, name: name, id: ids[0]}, nil
 }

@@ -13,6 +13,9 @@ import (
 // agents is the number of agent processes of the agent target.
 const agents = 3
 
+// slowNode is the process of the node whose boots take their time.
+const slowNode = "slow"
+
 // noises is the number of its templates.
 const noises = 8
 
@@ -44,7 +47,7 @@ func (s *scene) joinSimulated(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := s.simulate(ctx, "slow", 1, "--real-pull", "--boot", "300ms", "--exec", "50ms"); err != nil {
+	if err := s.simulate(ctx, slowNode, 1, "--real-pull", "--boot", "300ms", "--exec", "50ms"); err != nil {
 		return err
 	}
 	return s.awaitNodes(ctx, agents)

@@ -113,7 +113,6 @@ type guestPlay struct {
 	*scene
 	nodes    map[string]string // name -> id
 	source   tagged            // a suspended version, which starts fast
-	took     time.Duration     // what a save takes that nobody disturbs
 	findings findings          // of guests that did not answer as they must
 }
 
@@ -137,13 +136,12 @@ func (s *scene) warm(ctx context.Context, base string) (*guestPlay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("an undisturbed save: %w", err)
 	}
-	p.took = time.Since(begin)
 	req, err := s.client.request(ctx, r)
 	if err != nil || req.Status != saveDone {
 		return nil, fmt.Errorf("an undisturbed save ended %s: %v %w", req.Status, req.Error, err)
 	}
 	p.source = tagged{req.Request.TemplateID, req.Request.Tag}
-	s.say("a save took %s", p.took.Round(time.Millisecond))
+	s.say("an undisturbed save took %s", time.Since(begin).Round(time.Millisecond))
 	return p, nil
 }
 
@@ -152,7 +150,8 @@ func (p *guestPlay) round(ctx context.Context, i int) error {
 	b := blows[i%len(blows)]
 	g, err := p.start(ctx, fmt.Sprintf("guest-%d", i))
 	if err != nil {
-		return err
+		p.findings.wrong("a guest that nobody disturbed: %v", err)
+		return ctx.Err()
 	}
 	request, begun, err := g.begin(ctx, b)
 	if err != nil {
@@ -179,11 +178,7 @@ func (p *guestPlay) round(ctx context.Context, i int) error {
 // cut kills who is to be killed at a random moment of a save or a restart, if it still
 // goes on then.
 func (p *guestPlay) cut(ctx context.Context, g *guest, b blow, begun time.Time) (bool, error) {
-	window := p.took
-	if b.restart {
-		window = 2 * time.Second
-	}
-	rig.Pause(ctx, p.between(0, window))
+	p.moment(ctx, g, b)
 	inst, err := p.client.inspect(ctx, g.id)
 	if err != nil {
 		return false, err
@@ -204,6 +199,29 @@ func (p *guestPlay) cut(ctx context.Context, g *guest, b blow, begun time.Time) 
 	p.hits["the agent"]++
 	rig.Pause(ctx, p.between(0, time.Second))
 	return true, agent.Start()
+}
+
+// moment waits for a random moment: of a restart by time, of a save by one of its steps.
+func (p *guestPlay) moment(ctx context.Context, g *guest, b blow) {
+	if b.restart {
+		rig.Pause(ctx, p.between(0, 2*time.Second))
+		return
+	}
+	steps := []string{"waiting", "saving", "pushing"}
+	if b.script {
+		steps = append(steps, "script")
+	}
+	if b.test {
+		steps = append(steps, "testing")
+	}
+	want := "Pushing: " + steps[p.rng.IntN(len(steps))]
+	for rig.Pause(ctx, 10*time.Millisecond) {
+		inst, err := p.client.inspect(ctx, g.id)
+		if err == nil && (inst.InstanceState != "Pushing" || step(inst) == want) {
+			break
+		}
+	}
+	rig.Pause(ctx, p.between(0, 300*time.Millisecond))
 }
 
 // cutQEMU kills a guest's QEMU process.

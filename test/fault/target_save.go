@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -80,13 +82,40 @@ func (s *scene) strikeSave(ctx context.Context) error {
 	s.killed("%s, %s", p.Name, moment)
 	s.hits[p.Name]++
 	rig.Pause(ctx, s.between(0, 500*time.Millisecond))
+	if err := s.again(ctx, p); err != nil || s.kills < s.planned {
+		return err
+	}
+	return s.cloud.Await(ctx)
+}
+
+// again starts a program again. Simulated nodes join at every start, for which they
+// need the controller.
+func (s *scene) again(ctx context.Context, p *rig.Process) error {
+	if p.Name != slowNode {
+		return p.Start()
+	}
+	if err := s.cloud.Await(ctx); err != nil {
+		return err
+	}
+	before := joins(p)
 	if err := p.Start(); err != nil {
 		return err
 	}
-	if s.kills < s.planned {
-		return nil
+	for deadline := time.Now().Add(rig.ReadyTime); joins(p) == before; {
+		if !p.Running() || time.Now().After(deadline) {
+			return fmt.Errorf("%s did not join again; it said: %s", p.Name, p.Tail())
+		}
+		if !rig.Pause(ctx, 10*time.Millisecond) {
+			return ctx.Err()
+		}
 	}
-	return s.cloud.Await(ctx)
+	return nil
+}
+
+// joins counts how often simulated nodes have joined, by the log of their process.
+func joins(p *rig.Process) int {
+	raw, _ := os.ReadFile(p.Log) // it is not there before its first line
+	return bytes.Count(raw, []byte("simulated nodes run"))
 }
 
 // lurk waits a little for an instance that is being saved, and then for a moment.
