@@ -15,11 +15,12 @@ import (
 
 // saveOptions say how the clients of the save target behave.
 type saveOptions struct {
-	Workers int
-	Keep    int    // instances that are left alive at a time
-	Base    string // template that instances are started from
-	Target  string // template that gets tags; half of them in the place of its latest
-	Seed    uint64
+	Workers  int
+	Sweepers int    // of those, the ones that terminate in the middle of every step
+	Keep     int    // instances that are left alive at a time
+	Base     string // template that instances are started from
+	Target   string // template that gets tags; half of them in the place of its latest
+	Seed     uint64
 }
 
 // saveLoad is a number of clients that start instances, save and restart them, and
@@ -42,6 +43,10 @@ func startSaveLoad(ctx context.Context, c *client, o saveOptions) *saveLoad {
 	for i := range o.Workers {
 		rng := rand.New(rand.NewPCG(o.Seed, uint64(i)+2000)) //nolint:gosec // a test that can be repeated
 		l.wg.Go(func() {
+			if i < o.Sweepers {
+				l.sweep(ctx, i, rng)
+				return
+			}
 			for n := 0; ctx.Err() == nil; n++ {
 				j := &saveJob{load: l, rng: rng, name: fmt.Sprintf("save-%d-%d", i, n)}
 				j.run(ctx)
@@ -88,27 +93,37 @@ type saveJob struct {
 	name   string // unique; what the guest writes down
 	id     string
 	saves  int
-	memory bool // the guest's memory surely has what its startup script wrote
+	memory bool      // the guest's memory surely has what its startup script wrote
+	since  time.Time // start date before its restart
+	aimed  string    // the step in which a sweep means to terminate it
 }
 
 // errOver is the end of a job whose instance is gone or on its way.
 var errOver = errors.New("the instance is gone")
 
-func (j *saveJob) run(ctx context.Context) {
+// create asks for the instance.
+func (j *saveJob) create(ctx context.Context) error {
 	template, tag := j.load.source(j.rng)
 	ids, err := j.load.client.create(ctx, order{
 		Template: template, Tag: tag, ExternalID: j.name, Count: 1, Script: startScript(j.name), Monitoring: true,
 	})
 	if err != nil {
 		rig.Pause(ctx, 100*time.Millisecond)
-		return
+		return err
 	}
 	j.id, j.memory = ids[0], true
+	return nil
+}
+
+func (j *saveJob) run(ctx context.Context) {
+	if j.create(ctx) != nil {
+		return
+	}
 	if j.rng.IntN(6) == 0 { // somewhere between Scheduling and the end of the script
 		j.endAfter(ctx, time.Duration(j.rng.Int64N(int64(1500*time.Millisecond))))
 		return
 	}
-	if err := j.started(ctx); err != nil {
+	if err := j.started(ctx, scriptEnded); err != nil {
 		j.endAfter(ctx, 0)
 		return
 	}
@@ -125,15 +140,21 @@ func (j *saveJob) run(ctx context.Context) {
 	}
 }
 
-// started waits until the instance has started and its script has ended well.
-func (j *saveJob) started(ctx context.Context) error {
+// The moments that started waits for.
+var (
+	scriptRuns  = func(api.Instance) bool { return true }
+	scriptEnded = func(inst api.Instance) bool { return inst.StartupScript != nil }
+)
+
+// started waits until the instance has started and its script is as far as is asked.
+func (j *saveJob) started(ctx context.Context, far func(api.Instance) bool) error {
 	for rig.Pause(ctx, 50*time.Millisecond) {
 		inst, err := j.load.client.inspect(ctx, j.id)
 		switch {
 		case err != nil:
 		case inst.InstanceState == "Error" || inst.InstanceState == notFound:
 			return errOver
-		case inst.InstanceState == "Started" && inst.StartupScript != nil:
+		case inst.InstanceState == "Started" && far(inst):
 			return nil
 		}
 	}
@@ -198,7 +219,11 @@ func (j *saveJob) endAfter(ctx context.Context, d time.Duration) {
 // end terminates the instance and counts in which step it was.
 func (j *saveJob) end(ctx context.Context) {
 	if inst, err := j.load.client.inspect(ctx, j.id); err == nil {
-		j.load.met(step(inst))
+		met := step(inst)
+		if j.aimed == "restart" && met == "Started" && startDate(inst).Equal(j.since) {
+			met = "Started: restart"
+		}
+		j.load.met(met)
 	}
 	l := load{loadOptions: loadOptions{Pause: 50 * time.Millisecond}, client: j.load.client}
 	l.terminate(ctx, j.id, j.rng.IntN(4) == 0)
@@ -212,7 +237,10 @@ var saveSteps = []struct{ name, words string }{
 
 // step names how far an instance is: its state, and in a save its stage.
 func step(inst api.Instance) string {
-	if inst.InstanceState != "Pushing" {
+	switch {
+	case inst.InstanceState == "Started" && inst.StartupScript == nil:
+		return "Started: script"
+	case inst.InstanceState != "Pushing":
 		return inst.InstanceState
 	}
 	for _, s := range saveSteps {
