@@ -83,7 +83,7 @@ func (j *saveJob) save(ctx context.Context) error {
 		j.endAfter(ctx, time.Duration(j.rng.Int64N(int64(900*time.Millisecond))))
 		return errOver
 	case 2:
-		j.awaitStep(ctx, "Pushing: "+saveSteps[j.rng.IntN(len(saveSteps))].name)
+		j.awaitStep(ctx, saveStep(saveSteps[j.rng.IntN(len(saveSteps))].name))
 		j.end(ctx)
 		return errOver
 	}
@@ -104,7 +104,7 @@ func (j *saveJob) save(ctx context.Context) error {
 func (j *saveJob) awaitStep(ctx context.Context, want string) {
 	for range 100 {
 		inst, err := j.load.client.inspect(ctx, j.id)
-		if err == nil && (inst.InstanceState != "Pushing" || step(inst) == want) {
+		if err == nil && reached(inst, want) {
 			return
 		}
 		if !rig.Pause(ctx, 10*time.Millisecond) {

@@ -101,6 +101,7 @@ func judgeSaves(calls []call, w world, r rules, f *findings) {
 	}
 	judgeVersions(all, w, f)
 	judgeRestarts(calls, w.Records, f)
+	judgeUploads(all, w.Uploads, f)
 	for _, dir := range w.SaveDirs {
 		f.orphan("a save has left %s", dir)
 	}
@@ -211,6 +212,19 @@ func judgeReverts(all []saved, w world, f *findings) {
 			f.lost("template %s has %d versions; its saves and reverts must have left %d", id, n, least[id])
 		} else if n > least[id]+perhaps[id] {
 			f.wrong("template %s has %d versions; its saves and reverts must have left %d to %d", id, n, least[id], least[id]+perhaps[id])
+		}
+	}
+}
+
+// judgeUploads: a push that the registry still waits for is one whose save has failed.
+func judgeUploads(all []saved, uploads []upload, f *findings) {
+	for _, u := range uploads {
+		i := slices.IndexFunc(all, func(s saved) bool { return s.Request.Tag == u.Tag && s.Request.TemplateID == u.Template })
+		switch {
+		case i < 0:
+			f.orphan("push of tag %s that nobody asked for: %s", u.Tag, u.Dir)
+		case all[i].Status == saveDone:
+			f.orphan("second push of tag %s, whose save is done: %s", u.Tag, u.Dir)
 		}
 	}
 }

@@ -217,6 +217,46 @@ func TestJudgeRestarts(t *testing.T) {
 	}
 }
 
+func TestJudgeUploads(t *testing.T) {
+	open := []upload{{"here", "T", "t"}}
+	for name, c := range map[string]struct {
+		requests []api.SaveImage
+		want     string
+	}{
+		"of a save that failed": {[]api.SaveImage{answer(saveError, "no")}, ""},
+		"of nobody":             {nil, "nobody asked for"},
+		"after the end":         {[]api.SaveImage{answer(saveDone, "")}, "second push"},
+	} {
+		var f findings
+		judgeUploads(savedIn([]call{asked(func(c *call) { c.Acked = false })}, c.requests, &f), open, &f)
+		expectOne(t, name, f, "orphan: ", c.want)
+	}
+}
+
+// TestStep: the words of the controller become steps that can be waited for.
+func TestStep(t *testing.T) {
+	pushing := func(words string) api.Instance {
+		return api.Instance{InstanceState: "Pushing", Message: "saving: " + words}
+	}
+	script := pushing("its script runs")
+	if at := step(script); at != saveStep("script") {
+		t.Errorf("it is at %q", at)
+	}
+	for words, want := range map[string]string{"waiting for its node": "waiting", "pushing 42 %": "pushing", "new words": "waiting"} {
+		if at := step(pushing(words)); at != saveStep(want) {
+			t.Errorf("%q is %q", words, at)
+		}
+	}
+	for want, past := range map[string]bool{"waiting": true, "script": true, "saving": false, "pushing": false} {
+		if reached(script, saveStep(want)) != past {
+			t.Errorf("in its script it has reached %s: %v", want, !past)
+		}
+	}
+	if !reached(api.Instance{InstanceState: "Terminated"}, saveStep("waiting")) {
+		t.Error("an instance that has ended is waited for")
+	}
+}
+
 func TestCheckVMIsNoVMOfItsInstance(t *testing.T) {
 	var f findings
 	vms := []machine{{Instance: "a", Running: true}, {Instance: "a", What: "here", Check: true}}

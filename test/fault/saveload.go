@@ -229,10 +229,31 @@ func (j *saveJob) end(ctx context.Context) {
 	l.terminate(ctx, j.id, j.rng.IntN(4) == 0)
 }
 
-// saveSteps are the steps of a save with the words by which the message of an instance
-// tells them.
+// saveSteps are the steps of a save in their order, with the words by which the message
+// of an instance tells them. Any other words are those of the first.
 var saveSteps = []struct{ name, words string }{
-	{"script", "its script runs"}, {"saving", "writing disks"}, {"testing", "testing"}, {"pushing", "pushing"},
+	{"waiting", "waiting for its node"},
+	{"script", "its script runs"},
+	{"saving", "writing disks"},
+	{"testing", "testing"},
+	{"pushing", "pushing"},
+}
+
+// saveStep gives the name of a step of a save as step does.
+func saveStep(name string) string { return "Pushing: " + name }
+
+// reached says whether an instance is at a step of its save or past it.
+func reached(inst api.Instance, want string) bool {
+	at := step(inst)
+	for _, s := range saveSteps {
+		switch saveStep(s.name) {
+		case want:
+			return true
+		case at:
+			return false
+		}
+	}
+	return true
 }
 
 // step names how far an instance is: its state, and in a save its stage.
@@ -245,8 +266,8 @@ func step(inst api.Instance) string {
 	}
 	for _, s := range saveSteps {
 		if strings.Contains(inst.Message, s.words) {
-			return "Pushing: " + s.name
+			return saveStep(s.name)
 		}
 	}
-	return "Pushing: waiting"
+	return saveStep("waiting")
 }

@@ -11,7 +11,7 @@ import (
 
 // aims are the steps in which a sweep terminates instances, one after another.
 var aims = []string{
-	"start", "startup script", "Pushing: waiting", "Pushing: script", "Pushing: saving", "Pushing: testing", "Pushing: pushing", "restart",
+	"start", "startup script", saveStep("waiting"), saveStep("script"), saveStep("saving"), saveStep("testing"), saveStep("pushing"), "restart",
 }
 
 // sweep terminates instance after instance, each as close as it can to the next step.
@@ -64,9 +64,9 @@ func (j *saveJob) aim(ctx context.Context) {
 // fits says whether a save has a step.
 func fits(w wish, step string) bool {
 	switch step {
-	case "Pushing: script":
+	case saveStep("script"):
 		return w.Script != ""
-	case "Pushing: testing":
+	case saveStep("testing"):
 		return w.SanityTest && !w.Fails
 	default:
 		return !w.Fails

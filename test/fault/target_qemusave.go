@@ -38,7 +38,7 @@ func qemuSaveTarget(ctx context.Context, s *scene) (r result, err error) {
 	}
 	s.machines = s.guests
 	s.seeds = map[string]int{base: 1}
-	s.rules = rules{Errors: []string{"QEMU ended", lostScript}, Saves: []string{lostScript, "QEMU ended"}}
+	s.rules = rules{Errors: []string{"QEMU ended", lostScript}, Saves: []string{lostScript, "QEMU ended", "the QEMU process is gone"}}
 	s.calmTime, s.capacity = time.Minute, qemuCapacity
 	play, err := s.warm(ctx, base)
 	if err != nil {
@@ -214,10 +214,10 @@ func (p *guestPlay) moment(ctx context.Context, g *guest, b blow) {
 	if b.test {
 		steps = append(steps, "testing")
 	}
-	want := "Pushing: " + steps[p.rng.IntN(len(steps))]
+	want := saveStep(steps[p.rng.IntN(len(steps))])
 	for rig.Pause(ctx, 10*time.Millisecond) {
 		inst, err := p.client.inspect(ctx, g.id)
-		if err == nil && (inst.InstanceState != "Pushing" || step(inst) == want) {
+		if err == nil && reached(inst, want) {
 			break
 		}
 	}
