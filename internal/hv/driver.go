@@ -29,8 +29,8 @@ type Driver interface {
 
 	// Start creates the VM's directory and its private disks if they are not
 	// there, boots it, and returns when the guest is ready: its agent answers,
-	// and with NeedNetwork it has an address. A VM of that ID which already
-	// runs is returned as it is. A start that fails or is cancelled leaves a
+	// with NeedNetwork it has an address, and its USB devices are attached. A VM
+	// of that ID which already runs is returned as it is. A start that fails or is cancelled leaves a
 	// stopped VM with a Failure behind, for Delete to remove.
 	Start(ctx context.Context, spec Spec) (VM, error)
 

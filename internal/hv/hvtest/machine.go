@@ -165,9 +165,9 @@ func (s *suite) sticks(t *testing.T, id, want string) {
 	if s.USB == nil {
 		return
 	}
-	if got := strings.Join(s.USB(t, s.Driver, id), " "); got != want {
-		t.Errorf("plugged in are %q, want %q", got, want)
-	}
+	eventually(t, "plugged in are "+want, 20*time.Second, func() bool {
+		return strings.Join(s.USB(t, s.Driver, id), " ") == want
+	})
 }
 
 // savedMachine goes on from a save: nothing of the machine can be changed then,
@@ -175,6 +175,18 @@ func (s *suite) sticks(t *testing.T, id, want string) {
 func (s *suite) savedMachine(t *testing.T, from hv.Spec) {
 	s.need(t, hv.CanSave)
 	s.run(t, s.Driver, from.ID, "echo machine >/root/machine")
+	_, err := saver(s.Driver).Save(t.Context(), from.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: func(at hv.SaveStep) error {
+		if at != hv.SavePaused {
+			return nil
+		}
+		s.Driver = s.Reopen(t)
+		return errHook // the old agent has ended here
+	}})
+	if !errors.Is(err, errHook) {
+		t.Errorf("a save whose agent ended: %v", err)
+	}
+	s.run(t, s.Driver, from.ID, "true") // it goes on
+	s.sticks(t, from.ID, "tablet storage")
 	saved := s.save(t, from, t.TempDir(), true)
 	s.sticks(t, from.ID, "tablet storage")
 	d, next := s.Other(t), s.clone(from, saved)
@@ -226,7 +238,7 @@ func (s *suite) changed(t *testing.T, vm hv.VM) {
 	}
 	got, err := r.Restart(t.Context(), vm.ID, func(v *hv.Spec) {
 		if v.VNC != nil {
-			v.VNC.Password = "changed"
+			v.VNC.Password, v.VNC.Port = "changed", vm.VNCPort
 		}
 		if v.USB != nil {
 			v.USB = v.USB[1:]
@@ -238,6 +250,9 @@ func (s *suite) changed(t *testing.T, vm hv.VM) {
 	s.looks(t, s.Driver, got)
 	if s.host.Can(hv.CanVNC) {
 		s.watches(t, got.VNCPort, "changed")
+		if got.VNCPort != vm.VNCPort {
+			t.Errorf("the screen is on port %d, want %d", got.VNCPort, vm.VNCPort)
+		}
 	}
 	if s.host.Can(hv.CanUSB) {
 		s.sticks(t, vm.ID, "storage")
@@ -260,6 +275,19 @@ func (s *suite) networks(t *testing.T) {
 		}
 		s.reaches(t, vm.ID, false)
 		s.ports(t, vm)
+	})
+	s.check(t, "network mode bridge", func(t *testing.T) {
+		s.need(t, hv.CanBridge)
+		spec := s.Spec()
+		spec.Network, spec.NeedNetwork = hv.NetworkBridge, true
+		if vm := s.start(t, spec); vm.IP == "" {
+			t.Errorf("the VM has no address: %+v", vm)
+		}
+		spec = s.Spec()
+		spec.Network, spec.Ports = hv.NetworkBridge, []hv.PortRule{{Name: "ssh", GuestPort: 22}}
+		if _, err := s.Driver.Start(t.Context(), spec); !errors.Is(err, hv.ErrRefused) {
+			t.Errorf("port rules on a bridge: %v, want ErrRefused", err)
+		}
 	})
 	s.check(t, "network mode disconnected", func(t *testing.T) {
 		spec := s.Spec()

@@ -28,6 +28,7 @@ type run struct {
 	linked chan struct{} // closed when qmp is set, new when it is lost
 	cause  string        // what QEMU said before it ended
 	ip     string        // the guest's address; "" until asked for
+	screen net.Listener  // of VNC connections; nil while there is none
 }
 
 // attach makes the run of the machine's process and watches it. exited gives
@@ -233,6 +234,7 @@ func (r *run) ended(exited <-chan string) {
 	if why := r.m.d.groups.leave(r.m.id); why != "" {
 		cause = why
 	}
+	r.closeScreen() // a start that follows may want the port
 	r.m.finish(r, cause)
 	close(r.gone)
 }

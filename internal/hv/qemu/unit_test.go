@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -68,6 +69,51 @@ func TestCommandLine(t *testing.T) {
  -device virtio-blk-pci,id=vd1,drive=disk1-0,addr=0x9,werror=stop,rerror=stop`)
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// What a guest may reach is decided here.
+func TestNetdev(t *testing.T) {
+	rule := []hv.PortRule{{GuestPort: 22, HostPort: 10000, HostIP: "0.0.0.0", Protocol: "tcp"}}
+	const user, forward = "user,id=net0,ipv6=off", ",hostfwd=tcp:0.0.0.0:10000-:22"
+	for _, c := range []struct {
+		spec  hv.Spec
+		ports []hv.PortRule
+		want  string
+	}{
+		{hv.Spec{Network: hv.NetworkShared}, rule, user + forward},
+		{hv.Spec{Network: hv.NetworkNAT}, nil, user},
+		{hv.Spec{Network: hv.NetworkNAT, Isolated: true}, rule, user + ",restrict=on" + forward},
+		{hv.Spec{Network: hv.NetworkHost}, rule, user + ",restrict=on" + forward},
+		{hv.Spec{Network: hv.NetworkDisconnected}, nil, user + ",restrict=on"},
+		{hv.Spec{Network: hv.NetworkBridge}, nil, "tap,id=net0,fd=9"},
+	} {
+		if got := netdev(c.spec, c.ports, 9); got != c.want {
+			t.Errorf("%s, isolated %v: got %s, want %s", c.spec.Network, c.spec.Isolated, got, c.want)
+		}
+	}
+}
+
+func TestGrowOverlay(t *testing.T) {
+	if _, err := exec.LookPath(imageTool); err != nil {
+		t.Skip("qemu-img is not installed")
+	}
+	path := filepath.Join(t.TempDir(), "overlay.qcow2")
+	if err := createOverlay(t.Context(), path, 8<<20); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int64{16 << 20, 8 << 20} { // and never back
+		if err := growOverlay(t.Context(), path, size); err != nil {
+			t.Fatal(err)
+		}
+		if f, got, err := openBase(hv.Disk{Path: path, Format: "qcow2"}); err != nil || got != 16<<20 {
+			t.Errorf("%d bytes, %v", got, err)
+		} else {
+			_ = f.Close()
+		}
+	}
+	if got := diskBytes(hv.Spec{DiskBytes: 1000}); got != 1024 {
+		t.Errorf("a disk of %d bytes", got)
 	}
 }
 

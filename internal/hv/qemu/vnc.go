@@ -91,11 +91,14 @@ func (r *run) showScreen(quit context.Context, l net.Listener, port int) {
 			return
 		}
 	}
+	r.mu.Lock()
+	r.screen = l
+	r.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	for {
 		c, err := l.Accept()
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 			if err == nil {
 				_ = c.Close()
 			}
@@ -108,6 +111,15 @@ func (r *run) showScreen(quit context.Context, l net.Listener, port int) {
 			r.m.d.log.Warn("a VNC connection came to nothing", "vm", r.m.id, "error", err)
 		}
 		_ = pause(ctx, screenRest)
+	}
+}
+
+// closeScreen gives the port of the screen back.
+func (r *run) closeScreen() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.screen != nil {
+		_ = r.screen.Close()
 	}
 }
 
