@@ -43,7 +43,7 @@ grow_partition() {
     case $?:$said in
     0:* | *NOCHANGE*) return ;;
     esac
-    give_up "growpart: $said"
+    has sfdisk && has partx || give_up "growpart: $said"
   fi
   has sfdisk && has partx || give_up "the guest has neither growpart nor sfdisk and partx (Debian: cloud-guest-utils, or fdisk and util-linux)"
   if [ "$(sfdisk --dump "/dev/$2" | sed -n 's/^label: //p')" = gpt ]; then

@@ -137,6 +137,31 @@ func TestLongDirectoryAndTwoDisks(t *testing.T) {
 	}
 }
 
+// A disk that cannot be used whole is said so, and nothing is changed.
+func TestGrowFileSystemSays(t *testing.T) {
+	d := open(t, t.TempDir())
+	spec := newSpec(guest(t), "qcow2")
+	spec.DiskBytes = 2 << 30
+	defer remove(t, d, spec.ID)
+	if _, err := d.Start(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ before, says string }{
+		{"mv /sbin/sfdisk /root/", "neither growpart nor sfdisk and partx"},
+		{"mv /root/sfdisk /sbin/; echo start=3000000,size=2048 | sfdisk --force --no-reread -a /dev/vda && partx -a --nr 2 /dev/vda", "partition vda2 lies behind"},
+		{"partx -d --nr 2 /dev/vda && sfdisk --force --no-reread --delete /dev/vda 2 && mv /sbin/resize2fs /root/", "no resize2fs"},
+		{"mv /root/resize2fs /sbin/", ""},
+	} {
+		if r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte(step.before), time.Minute)); err != nil || r.Code != 0 {
+			t.Fatalf("%s: %+v, %v", step.before, r, err)
+		}
+		r, err := d.Exec(t.Context(), spec.ID, hv.GrowFileSystem(time.Minute))
+		if err != nil || (r.Code == 0) != (step.says == "") || !strings.Contains(string(r.Stderr), step.says) {
+			t.Errorf("want %q: %d, %s, %v", step.says, r.Code, r.Stderr, err)
+		}
+	}
+}
+
 // Ports: a busy one is passed over, and one that is asked for by number and
 // busy fails the start with QEMU's own words.
 func TestBusyPort(t *testing.T) {
