@@ -43,6 +43,7 @@ type Node struct {
 type NodeOptions struct {
 	Home     home.Home // joined: it has an identity
 	Driver   string    // DriverQEMU or DriverSim
+	Bridge   string    // of this host, for guests in that network mode; "": the mode is refused
 	RunAs    string    // user of QEMU when this program is root; "": the driver's choice
 	UnsafeVM bool      // VMs ignore flushes of their guests; for measurements only
 	Logger   *slog.Logger
@@ -119,7 +120,7 @@ func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, erro
 func openDriver(ctx context.Context, o NodeOptions) (hv.Driver, error) {
 	switch o.Driver {
 	case DriverQEMU:
-		return qemu.Open(ctx, qemu.Options{Dir: o.Home.VMs(), RunAs: o.RunAs, UnsafeCache: o.UnsafeVM, Logger: o.Logger})
+		return qemu.Open(ctx, qemu.Options{Dir: o.Home.VMs(), RunAs: o.RunAs, Bridge: o.Bridge, UnsafeCache: o.UnsafeVM, Logger: o.Logger})
 	case DriverSim:
 		return sim.New(sim.Options{Dir: o.Home.VMs()})
 	default:
