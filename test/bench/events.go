@@ -18,18 +18,30 @@ type event struct {
 	Open bool      `json:"open"`
 }
 
+// savedLine is what the agent says of a save: how long the driver held the guest up.
+type savedLine struct {
+	Message  string        `json:"msg"`
+	Instance string        `json:"instance"`
+	Pause    time.Duration `json:"pause"`
+}
+
 // eventsOf reads the events of one VM from the log of its node, in their order. Other
 // lines, and one that is still being written, are none of ours.
 func eventsOf(log, vm string) ([]event, error) {
+	return linesOf(log, func(e event) bool { return e.VM == vm && e.Name != "" })
+}
+
+// linesOf reads the lines of a log that have the form of a T and are wanted.
+func linesOf[T any](log string, want func(T) bool) ([]T, error) {
 	raw, err := os.ReadFile(log)
 	if err != nil {
 		return nil, fmt.Errorf("read the node's log: %w", err)
 	}
-	var found []event
+	var found []T
 	for line := range bytes.Lines(raw) {
-		var e event
-		if json.Unmarshal(line, &e) == nil && e.VM == vm && e.Name != "" {
-			found = append(found, e)
+		var t T
+		if json.Unmarshal(line, &t) == nil && want(t) {
+			found = append(found, t)
 		}
 	}
 	return found, nil
@@ -45,8 +57,41 @@ func readyAt(events []event) (time.Time, error) {
 	return time.Time{}, errors.New("the node's log has no event of the guest's agent")
 }
 
-// standstill gives how long the guest was paused, of its one pause.
-func standstill(events []event) (time.Duration, error) {
+// standstill is how long a guest stood still for a save, by two clocks.
+type standstill struct {
+	qemu   time.Duration // between QEMU's STOP and RESUME
+	driver time.Duration // as the driver measured it
+}
+
+// longer is the one that counts.
+func (s standstill) longer() time.Duration { return max(s.qemu, s.driver) }
+
+func (s standstill) String() string {
+	return fmt.Sprintf("%.0f ms by QEMU, %.0f ms by the driver", ms(s.qemu), ms(s.driver))
+}
+
+// standstillOf gives how long the guest of a VM stood still for its one save.
+func standstillOf(log, vm string) (s standstill, err error) {
+	events, err := eventsOf(log, vm)
+	if err != nil {
+		return s, err
+	}
+	if s.qemu, err = pauseOf(events); err != nil {
+		return s, err
+	}
+	saves, err := linesOf(log, func(l savedLine) bool { return l.Message == "VM saved" && l.Instance == vm })
+	if err == nil && len(saves) != 1 {
+		err = fmt.Errorf("the node's log has %d saves of the VM, one was expected", len(saves))
+	}
+	if err != nil {
+		return s, err
+	}
+	s.driver = saves[0].Pause
+	return s, nil
+}
+
+// pauseOf gives how long the guest was paused, of its one pause.
+func pauseOf(events []event) (time.Duration, error) {
 	var stop, resume time.Time
 	stops := 0
 	for _, e := range events {

@@ -43,7 +43,7 @@ var rows = []row{
 	},
 	{
 		name: rowPause, what: "guest stands still for a save, median", unit: "ms", target: 400, paired: true,
-		how: "between the times in QEMU's STOP and RESUME events; before each save the guest writes 32 MiB of noise to memory and 32 MiB to its disk",
+		how: "the longer of what the driver measured and of the time between QEMU's own STOP and RESUME events; before each save the guest writes 32 MiB of noise to memory and 32 MiB to its disk",
 	},
 	{
 		name: rowIdle, what: fmt.Sprintf("CPU of %d idle guests, of one core", idleGuests), unit: "%", target: 10, digits: 1,

@@ -6,34 +6,29 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/buildyard/buildyard/api"
 )
 
 // save saves a running instance as a suspended version, after a script in the guest,
 // and waits until the instance is gone. It says how long the guest stood still.
-func (s *stage) save(ctx context.Context, id, tag, script string) (time.Duration, error) {
+func (s *stage) save(ctx context.Context, id, tag, script string) (pause standstill, err error) {
 	var answer api.SaveImageAnswer
-	err := s.client.Send(ctx, http.MethodPost, "/api/v1/image", map[string]any{
+	err = s.client.Send(ctx, http.MethodPost, "/api/v1/image", map[string]any{
 		"id": id, "target_vm_id": s.template, "tag": tag, "description": "measured", "suspend": true,
 		"script": []byte(script), "cancel_on_script_failure": true,
 	}, &answer)
 	if err != nil {
-		return 0, fmt.Errorf("save of %s: %w", tag, err)
+		return pause, fmt.Errorf("save of %s: %w", tag, err)
 	}
 	err = s.await(ctx, saveLimit, glance, "the save", func() (bool, error) { return s.saved(ctx, answer.RequestID) })
 	if err == nil {
 		err = s.await(ctx, endLimit, glance, "the end of the saved instance", func() (bool, error) { return s.gone(ctx, id) })
 	}
 	if err != nil {
-		return 0, fmt.Errorf("save of %s: %w", tag, err)
+		return pause, fmt.Errorf("save of %s: %w", tag, err)
 	}
-	events, err := eventsOf(s.node.Log, id)
-	if err != nil {
-		return 0, err
-	}
-	return standstill(events)
+	return standstillOf(s.node.Log, id)
 }
 
 // saved says whether a save is done.

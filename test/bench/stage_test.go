@@ -50,6 +50,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer.Body, f.ended = api.SaveImageAnswer{RequestID: "save1"}, true
 		f.say("STOP", time.Unix(100, 0))
 		f.say("RESUME", time.Unix(100, int64(70*time.Millisecond)))
+		f.write(`{"msg":"VM saved","instance":"vm1","pause":60000000}`)
 	case call == "GET /api/v1/image":
 		answer.Body = f.save
 	}
@@ -75,10 +76,13 @@ func (f *fake) look() api.Instance {
 }
 
 func (f *fake) say(name string, at time.Time) {
-	line := fmt.Sprintf(`{"vm":"vm1","event":%q,"at":%q,"port":"qga0","open":true}`+"\n", name, at.Format(time.RFC3339Nano))
+	f.write(fmt.Sprintf(`{"vm":"vm1","event":%q,"at":%q,"port":"qga0","open":true}`, name, at.Format(time.RFC3339Nano)))
+}
+
+func (f *fake) write(line string) {
 	file, err := os.OpenFile(f.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err == nil {
-		_, err = file.WriteString(line)
+		_, err = file.WriteString(line + "\n")
 		_ = file.Close()
 	}
 	if err != nil {
@@ -136,7 +140,7 @@ func TestStartFails(t *testing.T) {
 
 func TestSave(t *testing.T) {
 	s := newFake(t, &fake{save: api.SaveImage{Status: "done"}})
-	if d, err := s.save(t.Context(), "vm1", "v2", "true\n"); err != nil || d != 70*time.Millisecond {
+	if d, err := s.save(t.Context(), "vm1", "v2", "true\n"); err != nil || d.longer() != 70*time.Millisecond {
 		t.Errorf("the guest stood still for %v, %v", d, err)
 	}
 	s = newFake(t, &fake{save: api.SaveImage{Status: "error", Error: &api.SaveImageError{Message: "disk full"}}})

@@ -123,7 +123,7 @@ func (b *bench) suspend(ctx context.Context, s *stage) error {
 	if err != nil {
 		return errors.Join(err, s.end(ctx, st.id))
 	}
-	b.say("saved %s, the guest stood still for %.0f ms", suspendedTag, ms(pause))
+	b.say("saved %s, the guest stood still for %s", suspendedTag, pause)
 	if err := s.suspended(ctx, suspendedTag); err != nil {
 		return err
 	}
@@ -190,7 +190,8 @@ func (b *bench) cold(ctx context.Context, s *stage, i int) (start, error) {
 		b.say("failed: %v", err)
 		return st, s.end(ctx, st.id)
 	}
-	b.add(rowPause, ms(pause))
+	b.add(rowPause, ms(pause.longer()))
+	b.say("save %d: the guest stood still for %s", i+1, pause)
 	return st, nil
 }
 

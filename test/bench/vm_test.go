@@ -21,6 +21,8 @@ not JSON
 {"msg":"VM started","vm":"a"}
 {"msg":"QEMU event","vm":"a","event":"STOP","at":"2026-01-02T03:05:00.100Z"}
 {"msg":"QEMU event","vm":"a","event":"RESUME","at":"2026-01-02T03:05:00.165Z"}
+{"msg":"VM saved","instance":"a","suspended":true,"took":2000000000,"pause":71000000}
+{"msg":"VM saved","instance":"b","suspended":true,"took":2000000000,"pause":99000000}
 {"msg":"QEMU event","vm":"a","event":"STO`
 
 func TestEvents(t *testing.T) {
@@ -36,7 +38,7 @@ func TestEvents(t *testing.T) {
 	if want := time.Date(2026, 1, 2, 3, 4, 8, 123000, time.UTC); err != nil || !ready.Equal(want) {
 		t.Errorf("ready at %v, %v", ready, err)
 	}
-	if d, err := standstill(events); err != nil || d != 65*time.Millisecond {
+	if d, err := pauseOf(events); err != nil || d != 65*time.Millisecond {
 		t.Errorf("stood still for %v, %v", d, err)
 	}
 	if _, err := readyAt(events[:2]); err == nil {
@@ -46,7 +48,7 @@ func TestEvents(t *testing.T) {
 	for name, bad := range map[string][]event{
 		"never paused": events[:4], "never let go": events[:5], "paused twice": append(events, stop), "nothing": nil,
 	} {
-		if d, err := standstill(bad); err == nil {
+		if d, err := pauseOf(bad); err == nil {
 			t.Errorf("%s: stood still for %v", name, d)
 		}
 	}
@@ -55,6 +57,27 @@ func TestEvents(t *testing.T) {
 	}
 	if _, err := eventsOf(path+".none", "a"); err == nil {
 		t.Error("a log that is not there was read")
+	}
+}
+
+func TestStandstill(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "node.log")
+	for name, c := range map[string]struct {
+		log  string
+		want time.Duration
+	}{
+		"the driver says more": {log, 71 * time.Millisecond},
+		"QEMU says more":       {strings.Replace(log, "71000000", "64000000", 1), 65 * time.Millisecond},
+		"the agent is silent":  {strings.Replace(log, "VM saved", "VM", 1), 0},
+		"QEMU is silent":       {strings.Replace(log, "STOP", "STEP", 1), 0},
+	} {
+		if err := os.WriteFile(path, []byte(c.log), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := standstillOf(path, "a")
+		if (err == nil) != (c.want > 0) || (err == nil && s.longer() != c.want) {
+			t.Errorf("%s: %v, %v", name, s, err)
+		}
 	}
 }
 
