@@ -70,7 +70,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 		spoil []string // the rows that nothing can be said about when it fails
 	}{
 		{b.warm, []string{rowOverhead, rowResume, rowPause, rowIdle}},
-		{b.suspend, []string{rowResume, rowPause, rowIdle}},
+		{b.suspend, []string{rowResume, rowIdle}},
 		{b.pairUp, []string{rowOverhead, rowResume, rowPause}},
 		{b.idle, []string{rowIdle}},
 	} {
@@ -112,7 +112,7 @@ func (b *bench) warm(ctx context.Context, s *stage) error {
 
 // suspend makes the suspended version, and starts it once.
 func (b *bench) suspend(ctx context.Context, s *stage) error {
-	if !b.wants(rowResume, rowPause, rowIdle) {
+	if !b.wants(rowResume, rowIdle) {
 		return nil
 	}
 	st, err := s.start(ctx, coldTag)
