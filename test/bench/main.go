@@ -73,7 +73,7 @@ const maxPairs = 100
 
 // limit bounds a run without the time that building takes.
 func (o options) limit() time.Duration {
-	return 4*time.Minute + time.Duration(o.pairs)*45*time.Second
+	return 3*time.Minute + 30*time.Second + time.Duration(o.pairs)*45*time.Second
 }
 
 // run measures and says whether the run ended well.
