@@ -72,6 +72,35 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
+// Whatever a serial number says, it stays one.
+func FuzzSMBIOS(f *testing.F) {
+	for _, s := range []string{"", "C02X", ",", ",,", "a,uuid=b", "=", "a,", ",serial=x,"} {
+		f.Add(s)
+	}
+	const uuid = "6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c11"
+	f.Fuzz(func(t *testing.T, serial string) {
+		s := hv.Spec{
+			ID: "a", UUID: uuid, HardwareUUID: uuid, Serial: serial, CPUs: 1, MemoryMB: 64,
+			Disks: []hv.Disk{{Path: "/a", Format: "raw"}},
+		}
+		if s.Validate() != nil {
+			t.Skip()
+		}
+		// As QEMU reads options: a comma ends one, two are a comma in it.
+		options := strings.Split(strings.ReplaceAll(smbios(s), ",,", "\x00"), ",")
+		for i := range options {
+			options[i] = strings.ReplaceAll(options[i], "\x00", ",")
+		}
+		want := []string{"type=1", "uuid=" + uuid, "serial=" + serial}
+		if serial == "" {
+			want = want[:2]
+		}
+		if !slices.Equal(options, want) {
+			t.Errorf("%q becomes %q", serial, options)
+		}
+	})
+}
+
 // What a guest may reach is decided here.
 func TestNetdev(t *testing.T) {
 	rule := []hv.PortRule{{GuestPort: 22, HostPort: 10000, HostIP: "0.0.0.0", Protocol: "tcp"}}
