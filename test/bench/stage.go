@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -83,7 +84,8 @@ func (s *stage) await(ctx context.Context, limit, every time.Duration, what stri
 		}
 		for _, p := range []*rig.Process{s.cloud.Process, s.node} {
 			if p != nil && !p.Running() {
-				return fmt.Errorf("%s ended by itself; it said: %s", p.Name, p.Tail())
+				said := p.Tail()
+				return fmt.Errorf("%s ended by itself; it said last: %s", p.Name, said[strings.LastIndexByte(said, '\n')+1:])
 			}
 		}
 		if time.Now().After(deadline) {
@@ -128,7 +130,8 @@ func (s *stage) start(ctx context.Context, tag string) (start, error) {
 	}
 	st, err := s.timed(ctx, ids[0], began)
 	if err != nil {
-		return start{}, errors.Join(fmt.Errorf("start of %s: %w", tag, err), s.end(ctx, ids[0]))
+		_ = s.end(ctx, ids[0]) // what is left then, close ends
+		return start{}, fmt.Errorf("start of %s: %w", tag, err)
 	}
 	return st, nil
 }

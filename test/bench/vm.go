@@ -121,7 +121,8 @@ func (b *bench) suspend(ctx context.Context, s *stage) error {
 	}
 	pause, err := s.save(ctx, st.id, suspendedTag, "")
 	if err != nil {
-		return errors.Join(err, s.end(ctx, st.id))
+		_ = s.end(ctx, st.id) // what is left then, close ends
+		return err
 	}
 	b.say("saved %s, the guest stood still for %s", suspendedTag, pause)
 	if err := s.suspended(ctx, suspendedTag); err != nil {
