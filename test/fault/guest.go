@@ -61,16 +61,15 @@ func (g *guest) wish(suspend bool) wish {
 
 func (g *guest) save(ctx context.Context, b blow) (string, error) {
 	w := g.wish(b.suspend)
-	w.SanityTest = b.test
+	w.SanityTest, w.May = b.test, slices.Clone(mayFail[b.kill])
 	if b.script {
-		w.Script = saveScript(w.Tag)
-		w.Holds, w.Lacks = append(w.Holds, "saved "+w.Tag), append(w.Lacks, "twice "+w.Tag)
+		w.scripted()
 	}
 	return g.play.client.save(ctx, w)
 }
 
 // guestTime bounds the end of what a guest was asked to do.
-const guestTime = time.Minute
+const guestTime = 150 * time.Second
 
 // await waits until a save has ended; one that does not is the judge's to find.
 func (g *guest) await(ctx context.Context, request string) error {
@@ -105,7 +104,7 @@ func (g *guest) restarted(ctx context.Context, before time.Time) error {
 // it is in Error with a reason when its QEMU was killed, and else it answers and has
 // what it had.
 func (g *guest) look(ctx context.Context, b blow, cut bool) error {
-	dead := cut && !b.agent
+	dead := cut && b.kill == itsQEMU
 	final := []string{"Error", "Started", notFound}
 	if dead && b.suspend {
 		final = []string{"Error", notFound} // nobody starts it again

@@ -87,9 +87,6 @@ type rules struct {
 	// Error, since it was the VM that was killed, or the only one who knew how its
 	// script ended. Every other Error is a broken promise.
 	Errors []string
-	// Saves are parts of the messages with which a kill may fail a save, since the
-	// one who was killed was the only one who knew how its script ended.
-	Saves []string
 }
 
 // allow says whether an instance may be in a state behind Started, or in Error.

@@ -23,7 +23,7 @@ func (s *scene) judgeSaved(ctx context.Context, t trial) (result, error) {
 	calm, err := s.settle(ctx, func(w world, f *findings) {
 		last = w
 		judgeCalm(s.history.all(), w, s.rules, f)
-		judgeSaves(s.history.all(), w, s.rules, f)
+		judgeSaves(s.history.all(), w, f)
 	})
 	if err != nil {
 		return r, err

@@ -53,13 +53,18 @@ func (j *saveJob) wish() wish {
 		w.Holds = append(w.Holds, "memory "+j.name)
 	}
 	if j.rng.IntN(2) == 0 {
-		w.Script = saveScript(w.Tag)
-		w.Holds, w.Lacks = append(w.Holds, "saved "+w.Tag), append(w.Lacks, "twice "+w.Tag)
+		w.scripted()
 		if w.Fails = j.rng.IntN(5) == 0; w.Fails {
 			w.Script, w.MustSucceed = w.Script+"exit 3\n", true
 		}
 	}
 	return w
+}
+
+// scripted gives a save a script, whose end nobody knows when the agent is killed in it.
+func (w *wish) scripted() {
+	w.Script, w.May = saveScript(w.Tag), append(w.May, lostScript)
+	w.Holds, w.Lacks = append(w.Holds, "saved "+w.Tag), append(w.Lacks, "twice "+w.Tag)
 }
 
 // save asks for a save and waits for its end, or terminates the instance meanwhile.

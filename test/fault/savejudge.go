@@ -69,7 +69,7 @@ func savedIn(calls []call, requests []api.SaveImage, f *findings) []saved {
 
 // judgeSaves holds the save requests of the calm world against the history, the
 // registry and what is left on the nodes.
-func judgeSaves(calls []call, w world, r rules, f *findings) {
+func judgeSaves(calls []call, w world, f *findings) {
 	all, cut := savedIn(calls, w.Requests, f), cutShort(calls, w.Requests)
 	states := map[string]record{}
 	for _, rec := range w.Records {
@@ -91,7 +91,7 @@ func judgeSaves(calls []call, w world, r rules, f *findings) {
 				f.lost("instance %s is %s although its save %s is done", rec.ID, rec.State, s.ID)
 			}
 		case saveError:
-			judgeFailed(s, there, cut, r, f)
+			judgeFailed(s, there, cut, f)
 			if listed && rec.State == "Stopped" {
 				f.lost("instance %s is Stopped after its save %s failed: %s", rec.ID, s.ID, s.message())
 			}
@@ -123,7 +123,7 @@ func judgeDone(s saved, there bool, f *findings) {
 // by a termination may say so in any words; and the termination may come between the
 // registry's commit and the node's word about it, so that a version is left of which
 // nobody was told. Those are counted apart.
-func judgeFailed(s saved, there bool, cut map[string]bool, r rules, f *findings) {
+func judgeFailed(s saved, there bool, cut map[string]bool, f *findings) {
 	switch {
 	case there && cut[s.ID]:
 		f.Late++
@@ -131,7 +131,7 @@ func judgeFailed(s saved, there bool, cut map[string]bool, r rules, f *findings)
 		f.wrong("save request %s ended in error (%s) and its version %s is in the registry", s.ID, s.message(), s.Request.Tag)
 	case s.message() == "":
 		f.wrong("save request %s ended in error and does not say why", s.ID)
-	case cut[s.ID] || r.allowSave(s.message()):
+	case cut[s.ID] || s.wish.mayFail(s.message()):
 	case !s.wish.Fails:
 		f.wrong("save request %s of instance %s ended in error: %s", s.ID, s.Request.InstanceID, s.message())
 	case s.Error.Code == nil || *s.Error.Code == 0:
@@ -156,9 +156,9 @@ func cutShort(calls []call, requests []api.SaveImage) map[string]bool {
 	return cut
 }
 
-// allowSave says whether a save may fail with a message.
-func (r rules) allowSave(message string) bool {
-	return slices.ContainsFunc(r.Saves, func(part string) bool { return strings.Contains(message, part) })
+// mayFail says whether a save may fail with a message.
+func (w wish) mayFail(message string) bool {
+	return slices.ContainsFunc(w.May, func(part string) bool { return strings.Contains(message, part) })
 }
 
 // reverted says whether another save may have taken a version of a template away: one

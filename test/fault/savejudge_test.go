@@ -15,7 +15,7 @@ import (
 func asked(change func(*call)) call {
 	c := call{
 		Op: opSave, Begin: 3, End: 4, Instances: []string{"a"}, Acked: true, Request: "r",
-		Save: &wish{saveOrder: saveOrder{Instance: "a", Tag: "t", Target: "T", Suspend: true}},
+		Save: &wish{saveOrder: saveOrder{Instance: "a", Tag: "t", Target: "T", Suspend: true}, May: []string{"killed"}},
 	}
 	if change != nil {
 		change(&c)
@@ -97,7 +97,7 @@ func TestJudgeSaves(t *testing.T) {
 	for name, c := range cases {
 		var f findings
 		w := world{Requests: c.requests, Versions: c.versions, Records: c.records, Seeds: map[string]int{"T": 1}}
-		judgeSaves(c.calls, w, rules{Saves: []string{"killed"}}, &f)
+		judgeSaves(c.calls, w, &f)
 		expectOne(t, name, f, c.kind, c.want)
 	}
 }
@@ -117,7 +117,7 @@ func TestVersionsAreCounted(t *testing.T) {
 	for name, c := range cases {
 		var f findings
 		w := world{Requests: []api.SaveImage{answer(saveDone, "")}, Versions: c.versions, Seeds: map[string]int{"T": 1}}
-		judgeSaves([]call{create(1, 2, "x", "a"), asked(nil)}, w, rules{}, &f)
+		judgeSaves([]call{create(1, 2, "x", "a"), asked(nil)}, w, &f)
 		if len(f.Problems) != 2 {
 			t.Errorf("%s: problems %q", name, f.Problems)
 		}
@@ -135,7 +135,7 @@ func TestLateVersion(t *testing.T) {
 		Requests: []api.SaveImage{answer(saveError, "terminated")},
 		Versions: []version{{Template: "T", Tag: seedTag}, {Template: "T", Tag: "t"}}, Seeds: map[string]int{"T": 1},
 	}
-	judgeSaves([]call{create(1, 2, "x", "a"), asked(nil), terminate(5, 6, true, "a")}, w, rules{}, &f)
+	judgeSaves([]call{create(1, 2, "x", "a"), asked(nil), terminate(5, 6, true, "a")}, w, &f)
 	if f.Late != 1 || len(f.Problems) != 0 {
 		t.Errorf("found %+v", f)
 	}

@@ -29,6 +29,7 @@ type saveOrder struct {
 type wish struct {
 	saveOrder
 	Fails  bool     `json:"fails,omitempty"`  // its script fails on purpose, and the save with it
+	May    []string `json:"may,omitempty"`    // parts of the messages with which a kill may fail it
 	Holds  []string `json:"holds,omitempty"`  // lines that a start of the version must print
 	Lacks  []string `json:"lacks,omitempty"`  // lines that it must not print
 	Script string   `json:"script,omitempty"` // in the history instead of its base64

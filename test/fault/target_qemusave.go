@@ -38,7 +38,7 @@ func qemuSaveTarget(ctx context.Context, s *scene) (r result, err error) {
 	}
 	s.machines = s.guests
 	s.seeds = map[string]int{base: 1}
-	s.rules = rules{Errors: []string{"QEMU ended", lostScript}, Saves: []string{lostScript, "QEMU ended", "the QEMU process is gone"}}
+	s.rules = rules{Errors: []string{"QEMU ended", lostScript}}
 	s.calmTime, s.capacity = time.Minute, qemuCapacity
 	play, err := s.warm(ctx, base)
 	if err != nil {
@@ -69,32 +69,47 @@ func (s *scene) guests() (all []machine, err error) {
 
 // blow is what a round does to a guest, and who is killed in the middle of it.
 type blow struct {
+	kill    victim
 	restart bool
 	suspend bool
 	test    bool // with a sanity test
 	script  bool // before the save
-	agent   bool // kill the agent, else QEMU
 }
+
+// victim is who is killed.
+type victim string
+
+// mayFail are parts of the messages with which a save may fail when someone is killed
+// in it; the agent's death may only cost the outcome of a script.
+var mayFail = map[victim][]string{
+	itsQEMU: {"QEMU ended", "the QEMU process is gone"},
+	itsCopy: {"The sanity test failed"},
+}
+
+// The victims of a blow.
+const (
+	theAgent victim = "the agent"
+	itsQEMU  victim = "QEMU"
+	itsCopy  victim = "the copy's QEMU" // of the VM that a sanity test starts
+)
 
 // blows are taken one after another.
 var blows = []blow{
-	{suspend: true, agent: true},
-	{suspend: true},
-	{restart: true, agent: true},
-	{suspend: true, test: true, agent: true},
-	{agent: true, script: true},
-	{restart: true},
-	{suspend: true, script: true, agent: true},
-	{suspend: true, test: true, script: true},
+	{kill: theAgent, suspend: true},
+	{kill: itsQEMU, suspend: true},
+	{kill: theAgent, restart: true},
+	{kill: theAgent, suspend: true, test: true},
+	{kill: itsCopy, suspend: true, test: true},
+	{kill: theAgent, script: true},
+	{kill: itsQEMU, restart: true},
+	{kill: theAgent, suspend: true, script: true},
+	{kill: itsQEMU, suspend: true, test: true, script: true},
 }
 
 func (b blow) String() string {
-	who, what := "QEMU", "a save of a guest that is shut down"
-	if b.agent {
-		who = "the agent"
-	}
+	what := "a save of a guest that is shut down"
 	if b.restart {
-		return who + " in a restart"
+		return string(b.kill) + " in a restart"
 	}
 	if b.suspend {
 		what = "a save of a running guest"
@@ -105,7 +120,7 @@ func (b blow) String() string {
 	if b.script {
 		what += " after a script"
 	}
-	return who + " in " + what
+	return string(b.kill) + " in " + what
 }
 
 // guestPlay is the rounds of the qemu-save target.
@@ -188,15 +203,15 @@ func (p *guestPlay) cut(ctx context.Context, g *guest, b blow, begun time.Time) 
 		p.say("%s: too late, it is %s", b, inst.InstanceState)
 		return false, nil
 	}
-	if !b.agent {
-		return p.cutQEMU(g, b, step(inst))
+	if b.kill != theAgent {
+		return p.cutQEMU(ctx, g, b, step(inst))
 	}
 	agent := p.scene.nodes[0]
 	if err := agent.Kill(); err != nil {
 		return false, err
 	}
 	p.killed("%s, %s", b, step(inst))
-	p.hits["the agent"]++
+	p.hits[string(b.kill)]++
 	rig.Pause(ctx, p.between(0, time.Second))
 	return true, agent.Start()
 }
@@ -214,6 +229,9 @@ func (p *guestPlay) moment(ctx context.Context, g *guest, b blow) {
 	if b.test {
 		steps = append(steps, "testing")
 	}
+	if b.kill == itsCopy {
+		steps = []string{"testing"}
+	}
 	want := saveStep(steps[p.rng.IntN(len(steps))])
 	for rig.Pause(ctx, 10*time.Millisecond) {
 		inst, err := p.client.inspect(ctx, g.id)
@@ -224,22 +242,27 @@ func (p *guestPlay) moment(ctx context.Context, g *guest, b blow) {
 	rig.Pause(ctx, p.between(0, 300*time.Millisecond))
 }
 
-// cutQEMU kills a guest's QEMU process.
-func (p *guestPlay) cutQEMU(g *guest, b blow, at string) (bool, error) {
-	live, err := rig.QEMUs(filepath.Join(p.dir, firstNode))
-	if err != nil {
-		return false, err
+// cutQEMU kills the QEMU process of a guest or of its copy.
+func (p *guestPlay) cutQEMU(ctx context.Context, g *guest, b blow, at string) (bool, error) {
+	dir, patience := filepath.Join(p.dir, firstNode, "vms", g.id), 1
+	if b.kill == itsCopy {
+		dir, patience = dir+checkSuffix, 200
 	}
-	for _, q := range live {
-		if q.UUID != g.id {
-			continue
+	for range patience {
+		live, err := rig.QEMUs(dir)
+		if err != nil {
+			return false, err
 		}
-		killed, err := q.Kill(p.dir)
-		if killed {
-			p.killed("%s, %s", b, at)
-			p.hits["QEMU"]++
+		if len(live) > 0 {
+			rig.Pause(ctx, p.between(0, 300*time.Millisecond))
+			killed, err := live[0].Kill(dir)
+			if killed {
+				p.killed("%s, %s", b, at)
+				p.hits[string(b.kill)]++
+			}
+			return killed, err
 		}
-		return killed, err
+		rig.Pause(ctx, 10*time.Millisecond)
 	}
 	p.say("%s: there is no process now, %s", b, at)
 	return false, nil

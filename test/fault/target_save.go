@@ -25,7 +25,7 @@ func saveTarget(ctx context.Context, s *scene) (r result, err error) {
 	}
 	s.machines = func() ([]machine, error) { return simMachines(s.dir) }
 	s.seeds = map[string]int{templates[0]: 1, templates[1]: 1}
-	s.rules = rules{Errors: []string{lostScript}, Saves: []string{lostScript}}
+	s.rules = rules{Errors: []string{lostScript}}
 	s.calmTime, s.capacity = time.Minute, agents*simCapacity
 	load, err := s.playSaves(ctx, saveOptions{Workers: 8, Sweepers: 2, Keep: 3, Base: templates[0], Target: templates[1], Seed: s.seed})
 	if err != nil {
