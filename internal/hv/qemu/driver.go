@@ -56,6 +56,9 @@ type Options struct {
 	// UnsafeCache ignores flushes of the guest: data is lost when the host
 	// crashes. For tests that measure something else than the disk.
 	UnsafeCache bool
+	// FailedLogs is a directory for the logs of starts that failed: the newest 50,
+	// at most 8 MiB. "" = one named "failed" beside Dir.
+	FailedLogs string
 	// Logger gets what no caller sees: adoption, processes that ended. nil = none.
 	Logger *slog.Logger
 
@@ -124,6 +127,9 @@ func (d *Driver) open(ctx context.Context) (err error) {
 	}
 	if err := os.MkdirAll(d.opt.Dir, 0o700); err != nil {
 		return err
+	}
+	if d.opt.FailedLogs == "" {
+		d.opt.FailedLogs = filepath.Join(filepath.Dir(d.opt.Dir), "failed")
 	}
 	if d.cred, err = credential(d.opt.RunAs); err != nil {
 		return err

@@ -45,7 +45,7 @@ func newNetwork(t *testing.T) *network {
 	if err := unix.Mount(conf, "/etc/resolv.conf", "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	n := &network{targets: map[string]target{}}
+	n := &network{targets: map[string]target{}, dialer: net.Dialer{Timeout: 15 * time.Second}}
 	tid, in := otherMachine(t)
 	ip(t, "link set lo up", "address add "+hostAddress+"/32 dev lo",
 		fmt.Sprintf("link add here type veth peer name there netns %d", tid),

@@ -84,9 +84,11 @@ func TestBootFailureTellsWhy(t *testing.T) {
 	d := open(t, t.TempDir())
 	spec := newSpec(guest(t), "qcow2")
 	defer remove(t, d, spec.ID)
+	begun := time.Now()
 	if _, err := d.Start(t.Context(), spec); err != nil {
 		t.Fatal(err)
 	}
+	boot := time.Since(begun)
 	spoil := "mv /sbin/init /sbin/init.old; printf '#!/bin/busybox sh\\necho no-way-to-go-on >/dev/console; sleep 1000' >/sbin/init; chmod +x /sbin/init; sync"
 	if r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte(spoil), time.Minute)); err != nil || r.Code != 0 {
 		t.Fatalf("%+v, %v", r, err)
@@ -94,7 +96,7 @@ func TestBootFailureTellsWhy(t *testing.T) {
 	if err := d.Stop(t.Context(), spec.ID, hv.StopForce); err != nil {
 		t.Fatal(err)
 	}
-	spec.BootTimeout = 10 * time.Second
+	spec.BootTimeout = 2*boot + 2*time.Second
 	_, err := d.Start(t.Context(), spec)
 	if !errors.Is(err, hv.ErrBootTimeout) || !strings.Contains(err.Error(), "no-way-to-go-on") {
 		t.Errorf("Start: %v, want a boot time-out with the end of the console", err)

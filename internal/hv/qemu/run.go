@@ -239,6 +239,16 @@ func (r *run) ended(exited <-chan string) {
 	close(r.gone)
 }
 
+// isGone says whether the process has ended and that is noted.
+func (r *run) isGone() bool {
+	select {
+	case <-r.gone:
+		return true
+	default:
+		return false
+	}
+}
+
 // address is what the guest last said; "" before it was asked.
 func (r *run) address() string {
 	r.mu.Lock()
@@ -246,22 +256,21 @@ func (r *run) address() string {
 	return r.ip
 }
 
-// saveSerial writes the end of the serial console into the VM's directory and
-// answers its last lines.
-func (r *run) saveSerial(ctx context.Context, q *qmpConn) string {
+// saveSerial writes the end of the serial console into the VM's directory. QEMU
+// gives it once.
+func (r *run) saveSerial(ctx context.Context, q *qmpConn) {
 	var text string
 	args := map[string]any{"device": "serial", "size": serialBytes, "format": "base64"}
 	if err := q.call(ctx, "ringbuf-read", args, &text); err != nil || text == "" {
-		return ""
+		return
 	}
 	b, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
-		return ""
+		return
 	}
 	if err := os.WriteFile(filepath.Join(r.m.dir, serialFile), b, 0o600); err != nil {
 		r.m.d.log.Warn("cannot save the serial console", "vm", r.m.id, "error", err)
 	}
-	return legible(b)
 }
 
 // exitStatus waits for a child and says how it ended.
@@ -284,7 +293,7 @@ func legible(b []byte) string {
 		if c == '\n' || c == '\t' || c == '\r' {
 			return ' '
 		}
-		if c < ' ' || c == 0x7f || c == '\uFFFD' || (c >= 0x80 && c < 0xa0) {
+		if steers(c) {
 			return -1
 		}
 		return c

@@ -166,7 +166,7 @@ func (m *machine) begin(l launch) error {
 		return err
 	}
 	m.cfg = cfg
-	for _, name := range []string{pidFile, endFile} {
+	for _, name := range []string{pidFile, endFile, serialFile} {
 		if err := os.Remove(filepath.Join(m.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -237,18 +238,21 @@ func (m *machine) giveUp(ctx context.Context, r *run, err error) error {
 		m.mu.Unlock()
 		return errors.Join(err, writeJSON(m.dir, endFile, e))
 	}
-	select {
-	case <-r.gone: // ended by itself; finish noted why
-		m.mu.Lock()
-		failure := m.end.Failure
-		m.mu.Unlock()
-		return fmt.Errorf("%w: %s", err, failure)
-	default:
+	gone := r.isGone()
+	if q, ok := r.link(); ok && !gone {
+		r.saveSerial(ctx, q)
 	}
-	if q, ok := r.link(); ok {
-		if tail := r.saveSerial(ctx, q); tail != "" {
-			err = fmt.Errorf("%w; its console ends: %s", err, tail)
-		}
+	if gone { // by itself; finish noted why
+		m.mu.Lock()
+		err = fmt.Errorf("%w: %s", err, m.end.Failure)
+		m.mu.Unlock()
+	}
+	if tail := legible(endOf(filepath.Join(m.dir, serialFile), logTail)); tail != "" {
+		err = fmt.Errorf("%w; its console ends: %s", err, tail)
+	}
+	err = m.logged(err)
+	if gone {
+		return err
 	}
 	return errors.Join(err, m.kill(ctx, r, ending{Failure: "the start failed: " + err.Error()}))
 }

@@ -1,0 +1,122 @@
+package qemu
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	failedCount = 50       // logs of failed starts that are kept
+	failedBytes = 8 << 20  // and their size together
+	failedTail  = 64 << 10 // what is taken of QEMU's own log
+)
+
+// logged keeps the logs of a start that failed, and names their file in the
+// error. The VM's own directory goes with the VM. A start that was called off
+// has not failed.
+func (m *machine) logged(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, errClosed) {
+		return err
+	}
+	path, werr := m.keepFailed(err)
+	if werr != nil {
+		m.d.log.Warn("cannot keep the log of a failed start", "vm", m.id, "error", werr)
+		return err
+	}
+	return fmt.Errorf("%w; the whole log is in %s", err, path)
+}
+
+// keepFailed writes what is known of a start that failed, the whole of the
+// serial console with it.
+func (m *machine) keepFailed(reason error) (string, error) {
+	dir := m.d.opt.FailedLogs
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	now := time.Now().UTC()
+	m.mu.Lock()
+	c := m.cfg
+	m.mu.Unlock()
+	text := fmt.Sprintf("VM %s %q, %s\n%s\nQEMU %s, %s, %s\n\n--- what QEMU printed ---\n%s\n--- end of the serial console ---\n%s\n",
+		m.id, c.Spec.Name, now.Format(time.RFC3339), printable([]byte(reason.Error())), c.Version, c.Machine, c.Accelerator,
+		printable(endOf(filepath.Join(m.dir, logFile), failedTail)), printable(endOf(filepath.Join(m.dir, serialFile), serialBytes)))
+	path := filepath.Join(dir, m.id+"-"+now.Format("20060102T150405.000Z")+".log")
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = os.Remove(path)
+		return "", err
+	}
+	return path, prune(dir)
+}
+
+// prune removes the oldest logs until the others are within the bounds.
+func prune(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var logs []fs.FileInfo
+	for _, e := range entries {
+		info, err := e.Info()
+		if err == nil && info.Mode().IsRegular() && strings.HasSuffix(e.Name(), ".log") {
+			logs = append(logs, info)
+		}
+	}
+	slices.SortFunc(logs, func(a, b fs.FileInfo) int { // newest first
+		return cmp.Or(b.ModTime().Compare(a.ModTime()), strings.Compare(b.Name(), a.Name()))
+	})
+	var bytes int64
+	for i, l := range logs {
+		bytes += l.Size()
+		if i < failedCount && bytes <= failedBytes {
+			continue
+		}
+		if err := removeFile(filepath.Join(dir, l.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endOf answers the last bytes of a file; none when it cannot be read.
+func endOf(path string, most int64) []byte {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil
+	}
+	b := make([]byte, min(most, info.Size()))
+	n, _ := f.ReadAt(b, info.Size()-int64(len(b))) // a file that was cut meanwhile is shorter
+	return b[:n]
+}
+
+// printable is a log without what could steer a terminal: a guest wrote it.
+func printable(b []byte) string {
+	return strings.Map(func(c rune) rune {
+		if c != '\n' && c != '\t' && steers(c) {
+			return -1
+		}
+		return c
+	}, strings.ToValidUTF8(string(b), ""))
+}
+
+// steers says whether a character is none that can be seen.
+func steers(c rune) bool {
+	return c < ' ' || c == '\uFFFD' || (c >= 0x7f && c < 0xa0)
+}

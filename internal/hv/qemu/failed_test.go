@@ -1,0 +1,133 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// CompatOf is what a state of such a VM depends on.
+var CompatOf = (*Driver).compatOf
+
+// failing is a machine whose start has failed.
+func failing(t *testing.T) *machine {
+	t.Helper()
+	d := &Driver{opt: Options{FailedLogs: filepath.Join(t.TempDir(), "failed")}}
+	m := &machine{d: d, id: "vm-1", dir: t.TempDir(), cfg: config{Spec: hv.Spec{Name: "a\x1b[1mb"}, Version: "7.2.22"}}
+	for name, text := range map[string]string{
+		logFile:    strings.Repeat("x", 1<<20) + "last of QEMU\x1b[31m\r\n",
+		serialFile: "first of console\n" + strings.Repeat("y", serialBytes-40) + "\xff\x9bend\x07\n",
+	} {
+		if err := os.WriteFile(filepath.Join(m.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+func TestFailedLog(t *testing.T) {
+	m := failing(t)
+	reason := errors.New("it would not start\x1b]0;x\x07")
+	err := m.logged(reason)
+	if !errors.Is(err, reason) {
+		t.Fatalf("logged: %v", err)
+	}
+	_, path, _ := strings.Cut(err.Error(), "the whole log is in ")
+	b, err := os.ReadFile(path)
+	if err != nil || len(b) > 3*failedTail {
+		t.Fatalf("%d bytes, %v", len(b), err)
+	}
+	for _, want := range []string{"VM vm-1", "it would not start", "7.2.22", "last of QEMU", "first of console", "end\n"} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("the log lacks %q", want)
+		}
+	}
+	if i := strings.IndexFunc(string(b), func(c rune) bool { return c != '\n' && c != '\t' && steers(c) }); i >= 0 {
+		t.Errorf("the log can steer a terminal: %q", b[i:min(i+10, len(b))])
+	}
+	for name, mode := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
+		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+	}
+}
+
+// A start that was called off leaves no log, and one whose log cannot be kept
+// fails as it would have.
+func TestNoFailedLog(t *testing.T) {
+	m := failing(t)
+	for _, reason := range []error{context.Canceled, errClosed} {
+		if err := m.logged(fmt.Errorf("x: %w", reason)); strings.Contains(err.Error(), "log is in") {
+			t.Errorf("%v", err)
+		}
+	}
+	if _, err := os.Stat(m.d.opt.FailedLogs); !os.IsNotExist(err) {
+		t.Errorf("a log was kept: %v", err)
+	}
+	m.d.log = slog.New(slog.DiscardHandler)
+	m.d.opt.FailedLogs = filepath.Join(m.dir, logFile, "x")
+	if err := m.logged(hv.ErrBootTimeout); err.Error() != hv.ErrBootTimeout.Error() {
+		t.Errorf("%v", err)
+	}
+}
+
+// What goes first is the oldest; other files stay.
+func TestFailedLogsAreBounded(t *testing.T) {
+	tests := []struct {
+		name       string
+		size, made int
+		kept       int
+	}{
+		{"few", 10, 50, 50},
+		{"many", 10, 60, 50},
+		{"large", 1 << 20, 20, 8},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "notes"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var want []string
+			for i := range test.made {
+				name := fmt.Sprintf("vm-%d.log", (i*7)%test.made) // not in the order of their names
+				path := filepath.Join(dir, name)
+				if err := os.WriteFile(path, make([]byte, test.size), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				age := time.Now().Add(time.Duration(i-test.made) * time.Minute)
+				if err := os.Chtimes(path, age, age); err != nil {
+					t.Fatal(err)
+				}
+				if i >= test.made-test.kept {
+					want = append(want, name)
+				}
+			}
+			if err := prune(dir); err != nil {
+				t.Fatal(err)
+			}
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make([]string, 0, len(entries))
+			for _, e := range entries {
+				got = append(got, e.Name())
+			}
+			want = append(want, "notes")
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				t.Errorf("kept %v, want %v", got, want)
+			}
+		})
+	}
+}
