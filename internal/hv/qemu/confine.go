@@ -53,7 +53,7 @@ func (d *Driver) limit(ctx context.Context) {
 func (d *Driver) isolated(ctx context.Context) error {
 	err := d.unguarded
 	if d.firewall != nil {
-		if err = d.firewall.load(ctx); err != nil {
+		if err = d.firewall.load(ctx); err != nil && ctx.Err() == nil {
 			d.log.WarnContext(ctx, "the rules that keep guests off this node cannot be put in place", "why", err)
 		}
 	}

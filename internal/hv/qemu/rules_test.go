@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"log/slog"
 	"os"
 	"os/user"
 	"strings"
@@ -53,5 +54,22 @@ func TestCredential(t *testing.T) {
 		if c, err := credential(name); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %+v, %v", name, c, err)
 		}
+	}
+}
+
+// Rules that cannot be put back any more: each start warns, or is refused.
+func TestRulesAreLost(t *testing.T) {
+	var log strings.Builder
+	d := &Driver{log: slog.New(slog.NewTextHandler(&log, nil)), firewall: &firewall{uid: ownID, program: "false"}}
+	if err := d.isolated(t.Context()); err != nil || !strings.Contains(log.String(), "cannot be put in place") {
+		t.Errorf("%v; logged %q", err, log.String())
+	}
+	d.opt.RequireIsolation = true
+	if err := d.isolated(t.Context()); err == nil || !strings.Contains(err.Error(), "kept off the services") {
+		t.Errorf("asked for, and a start goes on: %v", err)
+	}
+	d.firewall.program = "true"
+	if err := d.isolated(t.Context()); err != nil {
+		t.Errorf("%v", err)
 	}
 }
