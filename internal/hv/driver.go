@@ -17,8 +17,8 @@ import (
 
 // Driver starts and ends VMs on this host. Its methods may be called from many
 // goroutines; calls for one VM are serialised by the caller, with one
-// exception: Delete may be called once the context of a running Start or Exec
-// was cancelled and that call has returned.
+// exception: Delete may be called once the context of a running call was
+// cancelled and that call has returned.
 //
 // A driver that holds connections or goroutines also implements io.Closer;
 // closing a driver never stops a VM.

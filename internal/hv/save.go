@@ -13,10 +13,15 @@ type Saver interface {
 	// with Suspend also the guest's state.
 	//
 	// With Suspend the guest is paused for as long as writing its state takes and
-	// then goes on, whether the save succeeded or failed. Without, the guest is
-	// shut down first and the VM stays stopped, also when the save fails after
-	// that; a guest that does not shut down in time fails the save and is not
-	// forced. A save that fails leaves nothing in Dir.
+	// then goes on, whether the save succeeded or failed; a VM that does not run
+	// is ErrNotRunning. Without, the guest is shut down first and the VM stays
+	// stopped, also when the save fails after that; a guest that does not shut
+	// down in time, or ends in another way, fails the save and is not forced. A VM
+	// that is stopped already is exported as it is: whoever was killed after the
+	// shutdown repeats the save.
+	//
+	// A save that fails leaves nothing in Dir, and the next one holds everything
+	// all the same. When ctx ends, or Delete is called, Save fails soon.
 	Save(ctx context.Context, id string, spec SaveSpec) (Saved, error)
 }
 

@@ -90,8 +90,8 @@ type Spec struct {
 	// nothing in the mode NetworkDisconnected.
 	NeedNetwork bool
 
-	// State is the suspended guest to go on from at the first start; later
-	// starts of the VM boot its disks. nil = boot. A driver without CanSave
+	// State is the suspended guest to go on from, until a start has succeeded;
+	// later starts of the VM boot its disks. nil = boot. A driver without CanSave
 	// refuses it. Name, UUID and Ports may differ from those of the saved VM;
 	// the guest goes on seeing the machine it was saved on.
 	State *State `json:",omitempty"`

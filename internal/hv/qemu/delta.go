@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -22,15 +23,28 @@ const (
 	deltaHeader     = 112
 )
 
-// extent is a run of a disk's bytes as "qemu-img map" tells it.
+// extent is a run of a disk's bytes as "qemu-img map" tells it. QEMU before 6.1
+// leaves out what is nil then.
 type extent struct {
 	Start   int64  `json:"start"`
 	Length  int64  `json:"length"`
 	Depth   int    `json:"depth"`   // 0 = in the highest overlay
-	Present bool   `json:"present"` // in one of the overlays
-	Zero    bool   `json:"zero"`
-	Data    bool   `json:"data"`
-	Offset  *int64 `json:"offset"` // of data in its file
+	Present *bool  `json:"present"` // in one of the overlays
+	Data    *bool  `json:"data"`    // false = zero
+	Offset  *int64 `json:"offset"`  // of data in its file; nil = none, or compressed
+}
+
+// check says what is wrong with an extent that follows one which ends at end.
+func (e extent) check(end int64) error {
+	switch {
+	case e.Start != end || e.Length <= 0 || e.Depth < 0 || e.Start > 1<<50-e.Length:
+		return fmt.Errorf("malformed extent at %d", e.Start)
+	case e.Present == nil || e.Data == nil:
+		return fmt.Errorf("the extent at %d does not say whether it is there; QEMU 6.1 or later is needed", e.Start)
+	case e.Offset != nil && *e.Offset < 0:
+		return fmt.Errorf("the extent at %d lies nowhere", e.Start)
+	}
+	return nil
 }
 
 // mapOverlays calls f for each extent of a chain of overlays, lowest first, in
@@ -41,6 +55,7 @@ func mapOverlays(ctx context.Context, paths []string, f func(extent) error) erro
 	for _, p := range paths {
 		chain = map[string]any{"driver": "qcow2", "backing": chain, "file": map[string]any{"driver": "file", "filename": p, "locking": "off"}}
 	}
+	parent := ctx
 	ctx, cancel := context.WithTimeout(ctx, imageLong)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, imageTool, "map", "-U", "--output=json", "json:"+object(chain.(map[string]any)))
@@ -54,23 +69,33 @@ func mapOverlays(ctx context.Context, paths []string, f func(extent) error) erro
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("%s map: %w", imageTool, err)
 	}
-	err = eachExtent(out, f)
-	if err != nil {
+	var refused error // by f
+	err = eachExtent(out, func(e extent) error {
+		refused = f(e)
+		return refused
+	})
+	if err == nil { // to its end, or it would end by a broken pipe
+		_, err = io.Copy(io.Discard, out)
+	} else {
 		cancel()
 	}
-	if werr := cmd.Wait(); err == nil && werr != nil {
-		err = fmt.Errorf("%w: %s", werr, text.String())
-	}
-	if err != nil {
-		return fmt.Errorf("%s map: %w", imageTool, err)
+	werr := cmd.Wait()
+	switch {
+	case parent.Err() != nil:
+		return parent.Err()
+	case refused != nil:
+		return refused
+	case err != nil || werr != nil:
+		return fmt.Errorf("%s map: %w: %s", imageTool, cmp.Or(werr, err), legible(text.Bytes()))
 	}
 	return nil
 }
 
+// eachExtent reads the list that "qemu-img map" prints.
 func eachExtent(r io.Reader, f func(extent) error) error {
 	d := json.NewDecoder(r)
-	if _, err := d.Token(); err != nil {
-		return err
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
+		return errors.Join(errors.New("no list of extents"), err)
 	}
 	end := int64(0)
 	for d.More() {
@@ -78,8 +103,8 @@ func eachExtent(r io.Reader, f func(extent) error) error {
 		if err := d.Decode(&e); err != nil {
 			return err
 		}
-		if e.Start != end || e.Length <= 0 || e.Depth < 0 || e.Start > 1<<50-e.Length {
-			return fmt.Errorf("malformed extent at %d", e.Start)
+		if err := e.check(end); err != nil {
+			return err
 		}
 		end = e.Start + e.Length
 		if err := f(e); err != nil {
@@ -98,6 +123,7 @@ type deltaWriter struct {
 	size int64 // of the disk
 	next int64 // first free cluster of the file
 	l1   []uint64
+	buf  []byte // of a cluster
 
 	region int64 // number of the L2 table in hand; -1 = none
 	l2     []uint64
@@ -105,18 +131,22 @@ type deltaWriter struct {
 
 func newDeltaWriter(f *os.File, size int64) *deltaWriter {
 	const span = deltaL2Entries * deltaCluster
-	w := &deltaWriter{f: f, size: size, l1: make([]uint64, (size+span-1)/span), region: -1}
+	w := &deltaWriter{f: f, size: size, l1: make([]uint64, (size+span-1)/span), buf: make([]byte, deltaCluster), region: -1}
 	w.next = 1 + (int64(len(w.l1))*8+deltaCluster-1)/deltaCluster
 	return w
 }
 
-// add puts in one extent: zero when data is nil, else the bytes of data.
-func (w *deltaWriter) add(start, length int64, data io.ReaderAt, offset int64) error {
-	if start%deltaBlock != 0 || (length%deltaBlock != 0 && start+length != w.size) {
-		return fmt.Errorf("the changed range %d+%d is not made of blocks", start, length)
+// add puts in one extent: zero when data is nil, else the bytes of data at its
+// offset.
+func (w *deltaWriter) add(ctx context.Context, e extent, data io.ReaderAt) error {
+	start, end := e.Start, e.Start+e.Length
+	if start%deltaBlock != 0 || (end%deltaBlock != 0 && end != w.size) {
+		return fmt.Errorf("the changed range %d+%d is not made of blocks", start, e.Length)
 	}
-	buf := make([]byte, deltaCluster)
-	for end := start + length; start < end; {
+	for start < end {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		n := min(end, (start/deltaCluster+1)*deltaCluster) - start
 		entry, err := w.entry(start / deltaCluster)
 		if err != nil {
@@ -133,15 +163,23 @@ func (w *deltaWriter) add(start, length int64, data io.ReaderAt, offset int64) e
 			w.next++
 		}
 		entry[1] |= bits
-		if _, err := data.ReadAt(buf[:n], offset); err != nil && !errors.Is(err, io.EOF) {
+		if err := w.copy(int64(entry[0]&^deltaCopied)+start%deltaCluster, data, *e.Offset+start-e.Start, n); err != nil {
 			return err
 		}
-		if _, err := w.f.WriteAt(buf[:n], int64(entry[0]&^deltaCopied)+start%deltaCluster); err != nil {
-			return err
-		}
-		start, offset = start+n, offset+n
+		start += n
 	}
 	return nil
+}
+
+// copy writes n bytes of data, at most a cluster. What lies behind its end is zero.
+func (w *deltaWriter) copy(to int64, data io.ReaderAt, from, n int64) error {
+	got, err := data.ReadAt(w.buf[:n], from)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	clear(w.buf[got:n])
+	_, err = w.f.WriteAt(w.buf[:n], to)
+	return err
 }
 
 // blockBits has a bit for each block that a range of a cluster touches.

@@ -87,7 +87,8 @@ type Driver struct {
 	machines map[string]*machine // VM id -> machine
 	reserved map[int]string      // host port -> VM id, from choice to the end of that run
 
-	// step is called before each durable step of a start; tests kill there.
+	// step is called before each durable step of a start, a save or a removal;
+	// tests kill there.
 	step func(name string)
 }
 
@@ -241,11 +242,16 @@ func (d *Driver) Delete(ctx context.Context, id string) error {
 	if errors.Is(err, hv.ErrNotFound) {
 		return nil
 	}
+	m.doom()
 	if r := m.current(); r != nil {
 		if err := m.kill(ctx, r, ending{Asked: true}); err != nil {
 			return err
 		}
 	}
+	if err := m.saving.take(ctx); err != nil {
+		return fmt.Errorf("qemu: delete %s: %w", id, err)
+	}
+	defer m.saving.give()
 	trash, err := os.MkdirTemp(d.opt.Dir, tempPrefix)
 	if err != nil {
 		return fmt.Errorf("qemu: delete %s: %w", id, err)

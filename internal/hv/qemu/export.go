@@ -59,27 +59,32 @@ func writeDelta(ctx context.Context, path string, overlays []string) (hv.SavedDi
 		defer f.Close()
 		files[len(files)-1-i], size = f, n // by depth
 	}
-	out, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	out, err := createFile(path)
 	if err != nil {
 		return d, err
 	}
 	defer out.Close()
 	w := newDeltaWriter(out, size)
+	mapped := int64(0)
 	err = mapOverlays(ctx, overlays, func(e extent) error {
+		mapped = e.Start + e.Length
 		switch {
-		case !e.Present:
-			return nil
-		case e.Start+e.Length > size:
+		case mapped > size:
 			return errors.New("an extent lies behind the end of the disk")
-		case !e.Data:
+		case !*e.Present:
+			return nil
+		case !*e.Data:
 			d.Zeroed += e.Length
-			return w.add(e.Start, e.Length, nil, 0)
+			return w.add(ctx, e, nil)
 		case e.Offset == nil || e.Depth >= len(files):
 			return errors.New("an extent without a place")
 		}
 		d.Bytes += e.Length
-		return w.add(e.Start, e.Length, files[e.Depth], *e.Offset)
+		return w.add(ctx, e, files[e.Depth])
 	})
+	if err == nil && mapped != size {
+		err = fmt.Errorf("the map of the overlays ends at %d of %d bytes", mapped, size)
+	}
 	if err == nil {
 		err = w.finish()
 	}
@@ -87,6 +92,15 @@ func writeDelta(ctx context.Context, path string, overlays []string) (hv.SavedDi
 		err = out.Sync()
 	}
 	return d, err
+}
+
+// createFile makes a file in place of one that may be there. A QEMU that has that
+// one open keeps it as it is.
+func createFile(path string) (*os.File, error) {
+	if err := removeFile(path); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
 // removeFile removes a file that may be missing.

@@ -3,6 +3,7 @@ package qemu
 import (
 	"context"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -47,3 +48,15 @@ func (o *Options) Firewall(program string) { o.nft = program }
 
 // WeakCgroups makes groups also where they cannot have limits.
 func (o *Options) WeakCgroups() { o.weakCgroups = true }
+
+// DirOf answers the directory of a VM.
+func DirOf(d *Driver, id string) string { return filepath.Join(d.opt.Dir, id) }
+
+// CutMonitor ends the present connection to a VM's QEMU.
+func CutMonitor(d *Driver, id string) {
+	if _, r, err := d.running(id); err == nil {
+		if q, ok := r.link(); ok {
+			_ = q.c.Close()
+		}
+	}
+}

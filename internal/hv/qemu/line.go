@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"time"
 )
 
 var errLongLine = errors.New("a message is longer than allowed")
@@ -74,13 +73,4 @@ func listenSocket(dir, name string) (*os.File, error) {
 	l.SetUnlinkOnClose(false)
 	defer func() { _ = l.Close() }()
 	return l.File()
-}
-
-// limit is the earlier of ctx's deadline and d from now.
-func limit(ctx context.Context, d time.Duration) time.Time {
-	end := time.Now().Add(d)
-	if t, ok := ctx.Deadline(); ok && t.Before(end) {
-		return t
-	}
-	return end
 }

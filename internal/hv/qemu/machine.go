@@ -28,7 +28,10 @@ type machine struct {
 	id  string
 	dir string
 
-	saving sync.Mutex // held while a save goes on or is settled
+	saving turn // held while a save goes on or is settled, and while QEMU is started
+
+	doomed context.Context // ends with Delete, and with it a save
+	doom   context.CancelFunc
 
 	mu   sync.Mutex // guards the fields below
 	cfg  config
@@ -38,7 +41,9 @@ type machine struct {
 }
 
 func (d *Driver) newMachine(id string) *machine {
-	return &machine{d: d, id: id, dir: filepath.Join(d.opt.Dir, id)}
+	m := &machine{d: d, id: id, dir: filepath.Join(d.opt.Dir, id), saving: newTurn()}
+	m.doomed, m.doom = context.WithCancel(context.Background())
+	return m
 }
 
 // current answers the QEMU that runs, or nil.
@@ -175,11 +180,14 @@ func (m *machine) intend(e ending) error {
 	return writeJSON(m.dir, endFile, e)
 }
 
-// unintend takes the note back: the run goes on.
-func (m *machine) unintend() error {
+// unintend takes the note back: the run goes on, unless it has just ended.
+func (m *machine) unintend(r *run) error {
 	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.run != r {
+		return nil
+	}
 	m.end = ending{}
-	m.mu.Unlock()
 	return removeFile(filepath.Join(m.dir, endFile))
 }
 

@@ -206,6 +206,9 @@ func (q *qmpConn) send(ctx context.Context, command string, args any, file *os.F
 	if q.pending == nil {
 		return 0, nil, net.ErrClosed
 	}
+	if err := ctx.Err(); err != nil {
+		return 0, nil, err
+	}
 	q.next++
 	id := q.next
 	b, err := json.Marshal(struct {
@@ -218,8 +221,9 @@ func (q *qmpConn) send(ctx context.Context, command string, args any, file *os.F
 	}
 	waiter := make(chan qmpReply, 1)
 	q.pending[id] = waiter
-	_ = q.c.SetWriteDeadline(limit(ctx, qmpDeadline))
+	_ = q.c.SetWriteDeadline(time.Now().Add(qmpDeadline))
 	if err := q.write(append(b, '\n'), file); err != nil {
+		_ = q.c.Close() // half a line may be on its way
 		delete(q.pending, id)
 		return 0, nil, err
 	}

@@ -46,8 +46,13 @@ type config struct {
 	LastUsed    int // highest generation that was ever made
 	Saving      int // generation of a save that has not been settled; 0 = none
 
-	Resumed   bool // the Spec's state is used up: its guest has run
-	Refreshed bool // and that guest has its own time, random numbers and ports
+	// Layout is that of the last start. VMs of agents that knew none lack it.
+	Layout string
+
+	// Refreshed says that the Spec's state is used up: its guest has run, with a
+	// time, random numbers and ports of its own. Until then nothing counts that
+	// the VM has written, and a start begins anew with the state.
+	Refreshed bool
 }
 
 // process identifies a QEMU beyond doubt: a pid alone may be used again.

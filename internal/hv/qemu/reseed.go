@@ -63,7 +63,7 @@ func reseedScript() string {
 	}
 	return `umask 077
 for d in /run /dev/shm /tmp /var/tmp; do
-  printf '` + octal.String() + `' >"$d/$1" && chmod 700 "$d/$1" || continue
+  printf '` + octal.String() + `' >"$d/$1" && chmod 700 "$d/$1" || { rm -f "$d/$1"; continue; }
   "$d/$1"
   code=$?
   rm -f "$d/$1"

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
@@ -22,14 +23,19 @@ func (d *Driver) compatOf(s hv.Spec) hv.Compat {
 	return c
 }
 
-// compat is what a state of this running VM depends on: its QEMU may be older
-// than the one that the host has now.
+// compat is what a state of this running VM depends on: QEMU and the agent that
+// started it may be older than those that the host has now.
 func (m *machine) compat() hv.Compat {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.d.compatOf(m.cfg.Spec)
 	c.Version, c.Machine, c.Accelerator, c.CPU = m.cfg.Version, m.cfg.Machine, m.cfg.Accelerator, m.cfg.CPU
+	c.Layout = m.cfg.Layout
 	return c
+}
+
+func sameState(a, b *hv.State) bool {
+	return a == b || (a != nil && b != nil && *a == *b)
 }
 
 // acceptState refuses a state that would not load here, before anything is made.
@@ -49,15 +55,15 @@ func (d *Driver) acceptState(s hv.Spec) error {
 	return nil
 }
 
-// resumes says whether a start of the VM would go on from its state. Once its
-// guest has run, the disks have moved on and the state is used up.
+// resumes says whether a start of the VM would go on from its state.
 func (m *machine) resumes(s hv.Spec) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return s.State != nil && !m.cfg.Resumed
+	return s.State != nil && !m.cfg.Refreshed
 }
 
-// abandoned ends a QEMU whose agent was killed before the guest went on.
+// abandoned ends a QEMU whose agent was killed before a resume was done. It may
+// wait for the state, be paused, or share its random numbers with another.
 func (m *machine) abandoned(ctx context.Context, s hv.Spec) error {
 	if r := m.current(); r != nil && m.resumes(s) {
 		return m.kill(ctx, r, ending{Failure: "the resume was interrupted"})
@@ -79,10 +85,6 @@ func (m *machine) load(ctx context.Context, r *run, q *qmpConn, path string) err
 		return m.unloaded(ctx, r, err)
 	}
 	m.d.step("start: loaded")
-	if err := m.noteSave(func(c *config) { c.Resumed = true }); err != nil {
-		return err
-	}
-	m.d.step("start: resumed")
 	return q.call(ctx, "cont", nil, nil)
 }
 
@@ -95,26 +97,28 @@ func (m *machine) unloaded(ctx context.Context, r *run, err error) error {
 }
 
 // refresh makes a resumed guest a VM of its own: the time of now, random numbers
-// that no other clone has, and only then the way in. It is done once for a VM;
-// an agent killed before its end does it again.
+// that no other clone has, and only then the way in. It is done once for a VM.
 func (m *machine) refresh(ctx context.Context, r *run) error {
 	m.mu.Lock()
 	done := m.cfg.Spec.State == nil || m.cfg.Refreshed
-	ports := m.cfg.Ports
+	asked, ports := m.cfg.Spec.Ports, m.cfg.Ports
 	m.mu.Unlock()
 	if done {
 		return nil
 	}
+	m.d.step("start: resumed")
 	if err := r.reseed(ctx); err != nil {
 		return err
 	}
 	if err := r.setTime(ctx); err != nil {
 		return err
 	}
-	if err := r.openPorts(ctx, ports); err != nil {
+	ports, err := r.openPorts(ctx, asked, ports)
+	if err != nil {
 		return err
 	}
-	return m.noteSave(func(c *config) { c.Refreshed = true })
+	m.d.step("start: refreshed")
+	return m.noteSave(func(c *config) { c.Ports, c.Refreshed = ports, true })
 }
 
 // setTime gives the guest the host's time. Agents report an error also when
@@ -134,26 +138,42 @@ func (r *run) setTime(ctx context.Context) error {
 	return nil
 }
 
-// openPorts adds port rules to a network that runs. QEMU answers text: none
-// when it did as it was told.
-func (r *run) openPorts(ctx context.Context, ports []hv.PortRule) error {
+// openPorts adds port rules to a network that runs, and answers them. A host port
+// that was chosen at the start and has been taken since is chosen again.
+func (r *run) openPorts(ctx context.Context, asked, ports []hv.PortRule) ([]hv.PortRule, error) {
 	q, err := r.monitorWithin(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, p := range ports {
-		host := fmt.Sprintf("%s:%s:%d", p.Protocol, p.HostIP, p.HostPort)
-		var text string
-		_ = q.call(ctx, "human-monitor-command", map[string]string{"command-line": "hostfwd_remove net0 " + host}, nil)
-		err := q.call(ctx, "human-monitor-command", map[string]string{"command-line": fmt.Sprintf("hostfwd_add net0 %s-:%d", host, p.GuestPort)}, &text)
+	ports = slices.Clone(ports)
+	avoid := map[int]bool{}
+	for i := 0; i < len(ports); {
+		p := ports[i]
+		text, err := addPort(ctx, q, p)
+		switch {
+		case err != nil:
+			return nil, err
+		case text == "":
+			i++
+			continue
+		case asked[i].HostPort != 0 || len(avoid) == 20 || !hasHostForwardError(text):
+			return nil, fmt.Errorf("port rule %q: %s", p.Name, legible([]byte(text)))
+		}
+		avoid[p.HostPort] = true
+		again, err := r.m.d.choosePorts(ctx, r.m.id, asked[i:i+1], avoid)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if text != "" {
-			return fmt.Errorf("port rule %q: %s", p.Name, legible([]byte(text)))
-		}
+		ports[i] = again[0]
 	}
-	return nil
+	return ports, nil
+}
+
+// addPort adds one rule. QEMU answers text: none when it did as it was told.
+func addPort(ctx context.Context, q *qmpConn, p hv.PortRule) (text string, err error) {
+	line := fmt.Sprintf("hostfwd_add net0 %s:%s:%d-:%d", p.Protocol, p.HostIP, p.HostPort, p.GuestPort)
+	err = q.call(ctx, "human-monitor-command", map[string]string{"command-line": line}, &text)
+	return text, err
 }
 
 // reseed gives a Linux guest random numbers of its own. A guest in which the

@@ -188,6 +188,13 @@ func (r *run) note(cause string) {
 	}
 }
 
+// said is the first thing that was said about the end; "" when nothing was.
+func (r *run) said() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cause
+}
+
 // link answers the present connection, if there is one.
 func (r *run) link() (*qmpConn, bool) {
 	r.mu.Lock()
@@ -218,9 +225,7 @@ func (r *run) monitorWithin(ctx context.Context) (*qmpConn, error) {
 
 // ended notes the end of the process, with the best reason at hand.
 func (r *run) ended(exited <-chan string) {
-	r.mu.Lock()
-	cause := r.cause
-	r.mu.Unlock()
+	cause := r.said()
 	status := "QEMU ended"
 	if exited != nil {
 		status = <-exited

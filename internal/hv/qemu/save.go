@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
@@ -16,38 +17,90 @@ var _ hv.Saver = (*Driver)(nil)
 // stateFd is the name that QEMU knows an open state file by.
 const stateFd = "state"
 
-// Save exports a VM's changes, and with spec.Suspend its state.
+// Save exports a VM's changes, and with spec.Suspend its state. Delete ends it.
 func (d *Driver) Save(ctx context.Context, id string, spec hv.SaveSpec) (hv.Saved, error) {
 	if err := spec.Validate(); err != nil {
 		return hv.Saved{}, fmt.Errorf("qemu: %w", err)
 	}
-	m, r, err := d.running(id)
+	m, err := d.machine(id)
 	if err != nil {
 		return hv.Saved{}, err
 	}
-	m.saving.Lock()
-	defer m.saving.Unlock()
-	var out hv.Saved
-	if err = m.settleSave(ctx, r); err == nil { // of an earlier agent
-		if spec.Suspend {
-			out, err = m.saveSuspended(ctx, r, spec)
-		} else {
-			out, err = m.saveStopped(ctx, r, spec)
-		}
-	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(m.doomed, func() { cancel(errDoomed) }) //nolint:contextcheck // a removal ends a save too
+	defer stop()
+	s, err := m.save(ctx, spec)
 	if err != nil {
+		if cause := context.Cause(ctx); errors.Is(cause, errDoomed) {
+			err = cause
+		}
 		return hv.Saved{}, fmt.Errorf("qemu: save VM %s: %w", id, err)
 	}
-	return out, nil
+	return s, nil
 }
+
+// save is done by one goroutine at a time.
+func (m *machine) save(ctx context.Context, spec hv.SaveSpec) (hv.Saved, error) {
+	if err := m.saving.take(ctx); err != nil {
+		return hv.Saved{}, err
+	}
+	defer m.saving.give()
+	m.mu.Lock()
+	r, started := m.run, m.cfg.Spec
+	m.mu.Unlock()
+	switch {
+	case m.d.quit.Err() != nil:
+		return hv.Saved{}, errClosed
+	case m.resumes(started):
+		return hv.Saved{}, errors.New("its start has not been done")
+	case r == nil && spec.Suspend:
+		return hv.Saved{}, hv.ErrNotRunning
+	case r == nil:
+		return m.saveOff(ctx, spec)
+	}
+	if err := m.settled(ctx, r, nil); err != nil { // the save of an earlier agent
+		return hv.Saved{}, err
+	}
+	if spec.Suspend {
+		return m.saveSuspended(ctx, r, spec)
+	}
+	return m.saveStopped(ctx, r, spec)
+}
+
+var errDoomed = errors.New("the VM is being removed")
 
 // saveStopped shuts the guest down and exports its disks.
 func (m *machine) saveStopped(ctx context.Context, r *run, spec hv.SaveSpec) (hv.Saved, error) {
-	if err := m.intend(ending{}); err != nil {
+	err := m.intend(ending{})
+	if err == nil && !m.shutDown(ctx, r) {
+		if err = ctx.Err(); err == nil {
+			err = errors.New("the guest did not shut down in time")
+		}
+	}
+	if err != nil {
+		return hv.Saved{}, errors.Join(err, m.unintend(r))
+	}
+	// A guest may end in another way while it shuts down: the node's disk is
+	// full, QEMU was killed. Its disks are not whole then.
+	if cause := r.said(); cause != fatal["shutdown"] {
+		if cause == "" {
+			cause = "QEMU ended"
+		}
+		return hv.Saved{}, fmt.Errorf("the guest did not come to the end of its shutdown: %s", cause)
+	}
+	return m.saveOff(ctx, spec)
+}
+
+// saveOff exports the disks of a VM that does not run.
+func (m *machine) saveOff(ctx context.Context, spec hv.SaveSpec) (hv.Saved, error) {
+	lock, err := lockWithin(ctx, m.dir, lockGrace)
+	if err != nil {
 		return hv.Saved{}, err
 	}
-	if !m.shutDown(ctx, r) {
-		return hv.Saved{}, errors.Join(ctx.Err(), errors.New("the guest did not shut down in time"), m.unintend())
+	defer lock.Close()
+	if err := m.settleDead(); err != nil {
+		return hv.Saved{}, err
 	}
 	return m.exported(ctx, spec, hv.Saved{}, m.generations())
 }
@@ -71,33 +124,30 @@ func (m *machine) exported(ctx context.Context, spec hv.SaveSpec, s hv.Saved, ge
 }
 
 // saveSuspended freezes disks and memory at one instant. Whatever fails, and
-// wherever, settleSave lets the guest go on.
+// wherever, the guest is let go on.
 func (m *machine) saveSuspended(ctx context.Context, r *run, spec hv.SaveSpec) (s hv.Saved, err error) {
-	frozen := m.generations()
-	path := filepath.Join(spec.Dir, stateFile)
+	frozen, path := m.generations(), filepath.Join(spec.Dir, stateFile)
 	s = hv.Saved{State: path, Pin: m.compat()}
+	if s.Pin.Layout == "" {
+		return s, hv.Refuse("it was started by an agent that could not save; stop and start it first")
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, removeFile(path))
 		}
 	}()
-	state, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	state, err := createFile(path)
 	if err != nil {
 		return s, err
 	}
 	defer state.Close()
-	var paused time.Time
-	err = m.freeze(ctx, r, spec, state, &paused)
-	if q, ok := r.link(); ok && err == nil {
-		err = goOn(context.WithoutCancel(ctx), q)
-	}
-	s.Pause = time.Since(paused)
-	if serr := m.settleSave(context.WithoutCancel(ctx), r); err == nil {
-		err = serr
-	} else if serr != nil {
-		err = errors.Join(err, fmt.Errorf("and the VM could not be let go on: %w", serr))
-	}
+	paused, err := m.freeze(ctx, r, spec, state)
+	undo := context.WithoutCancel(ctx)
 	if err == nil {
+		err = r.letGoOn(undo)
+		s.Pause = time.Since(paused)
+	}
+	if err = m.settled(undo, r, err); err == nil {
 		err = state.Sync()
 	}
 	if err != nil {
@@ -106,97 +156,64 @@ func (m *machine) saveSuspended(ctx context.Context, r *run, spec hv.SaveSpec) (
 	return m.exported(ctx, spec, s, frozen)
 }
 
-// freeze takes the save up to the whole state in its file; the VM is paused then.
-func (m *machine) freeze(ctx context.Context, r *run, spec hv.SaveSpec, state *os.File, paused *time.Time) error {
-	*paused = time.Now()
+// letGoOn ends the pause of a guest whose state is whole.
+func (r *run) letGoOn(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
 	q, err := r.monitorWithin(ctx)
 	if err != nil {
 		return err
 	}
-	generation, disks, err := m.beginSave(ctx)
+	return goOn(ctx, q)
+}
+
+// freeze takes the save up to the whole state in its file. The VM is paused then,
+// since the time that it answers.
+func (m *machine) freeze(ctx context.Context, r *run, spec hv.SaveSpec, state *os.File) (paused time.Time, err error) {
+	q, err := r.monitorWithin(ctx)
 	if err == nil {
-		err = m.prepare(ctx, q, generation, state)
-	}
-	if err == nil {
-		err = spec.Did(hv.SavePrepared)
+		err = savable(ctx, q)
 	}
 	if err != nil {
-		return err
+		return paused, err
 	}
-	*paused = time.Now()
+	generation, disks, err := m.beginSave(ctx)
+	if err != nil {
+		return paused, err
+	}
 	for _, step := range []struct {
 		name hv.SaveStep
 		do   func() error
 	}{
-		{hv.SavePaused, func() error { return q.call(ctx, "stop", nil, nil) }},
+		{hv.SavePrepared, func() error { return m.prepare(ctx, q, generation, state) }},
+		{hv.SavePaused, func() error { paused = time.Now(); return q.call(ctx, "stop", nil, nil) }},
 		{hv.SaveFrozen, func() error { return snapshot(ctx, q, disks, generation) }},
 		{hv.SavedState, func() error { return r.migrate(ctx, q, "migrate", stateFd) }},
 	} {
 		if err := step.do(); err != nil {
-			return err
+			return paused, err
 		}
 		if err := spec.Did(step.name); err != nil {
-			return err
+			return paused, err
 		}
 	}
-	return nil
+	return paused, nil
 }
 
-// diskTop is the overlay that a disk is written to.
-type diskTop struct {
-	disk, generation int
-}
-
-// beginSave makes the next overlays and notes durably that they may be in use
-// from now on.
-func (m *machine) beginSave(ctx context.Context) (generation int, tops []diskTop, err error) {
-	present := m.generations()
-	m.mu.Lock()
-	cfg := m.cfg
-	m.mu.Unlock()
-	generation = cfg.LastUsed + 1
-	for i := range cfg.Spec.Disks {
-		old := m.overlay(i, present[len(present)-1])
-		size, err := syncedSize(old)
-		if err != nil {
-			return 0, nil, err
-		}
-		path := m.overlay(i, generation)
-		for _, left := range []string{path, path + ".part"} {
-			if err := removeFile(left); err != nil {
-				return 0, nil, err
-			}
-		}
-		if err := createOverlay(ctx, path, size); err != nil {
-			return 0, nil, err
-		}
-		tops = append(tops, diskTop{i, present[len(present)-1]})
-	}
-	return generation, tops, m.noteSave(func(c *config) { c.LastUsed, c.Saving = generation, generation })
-}
-
-// syncedSize answers the size of the disk in an overlay. It also writes out
-// what the guest has written so far, which QEMU then need not do in the pause.
-func syncedSize(path string) (int64, error) {
-	f, size, err := openBase(hv.Disk{Path: path, Format: "qcow2"})
+// savable says why a guest cannot be saved, before anything is made for that.
+func savable(ctx context.Context, q *qmpConn) error {
+	state, err := runState(ctx, q)
 	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	return size, f.Sync()
-}
-
-// noteSave changes the record of the overlays durably.
-func (m *machine) noteSave(change func(*config)) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	cfg := m.cfg
-	change(&cfg)
-	if err := writeJSON(m.dir, configFile, cfg); err != nil {
 		return err
 	}
-	m.cfg = cfg
-	return nil
+	if state != "running" {
+		return fmt.Errorf("the guest does not run, its state is %q", state)
+	}
+	transfer, err := migration(ctx, q)
+	if err == nil && len(transfer.Blocked) > 0 {
+		err = hv.Refuse("its memory cannot be saved: %s", strings.Join(transfer.Blocked, "; "))
+	}
+	return err
 }
 
 // fdSet is the number under which QEMU gets an overlay while it runs. Those of
@@ -277,6 +294,8 @@ func (r *run) migrate(ctx context.Context, q *qmpConn, command, fd string) error
 type migrationStatus struct {
 	Status string `json:"status"` // "" = there was none
 	Text   string `json:"error-desc"`
+
+	Blocked []string `json:"blocked-reasons"` // why none is possible
 }
 
 func (s migrationStatus) over() bool {

@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,8 +9,30 @@ import (
 	"time"
 )
 
-// settleTime bounds how long a save that is given up may take to be undone.
-const settleTime = 5 * time.Minute
+const (
+	// settleTime bounds how long a save waits for what it has begun to be undone.
+	settleTime = 30 * time.Second
+	// settleAgain is the pause before another try, when the save has returned.
+	settleAgain = time.Second
+)
+
+// settled ends what a save that came to err has begun. What cannot be ended now
+// is tried again for as long as QEMU lives.
+func (m *machine) settled(ctx context.Context, r *run, err error) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	serr := m.settleSave(ctx, r)
+	switch {
+	case serr == nil:
+		return err
+	case errors.Is(serr, errGone): // what is left is for its next start
+		return cmp.Or(err, serr)
+	}
+	if m.d.quit.Err() == nil {
+		m.d.watch.Go(func() { r.settleLeft(m.d.quit) })
+	}
+	return errors.Join(err, fmt.Errorf("the save could not be undone yet: %w", serr))
+}
 
 // settleSave ends whatever a save has begun: a transfer is cancelled, the guest
 // goes on, and the overlays that QEMU writes to are noted. It asks QEMU how far
@@ -22,8 +45,6 @@ func (m *machine) settleSave(ctx context.Context, r *run) error {
 	if generation == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, settleTime)
-	defer cancel()
 	q, err := r.monitorWithin(ctx)
 	if err != nil {
 		return err
@@ -31,12 +52,14 @@ func (m *machine) settleSave(ctx context.Context, r *run) error {
 	if err := endMigration(ctx, q); err != nil {
 		return err
 	}
+	m.d.step("settle: ended")
 	if err := goOn(ctx, q); err != nil {
 		return err
 	}
 	if err := m.plugUSB(ctx, q); err != nil && ctx.Err() == nil {
 		m.d.log.Warn("a VM went on from a save without a device", "vm", m.id, "error", err)
 	}
+	m.d.step("settle: goes on")
 	roots, err := rootNodes(ctx, q)
 	if err != nil {
 		return err
@@ -48,16 +71,31 @@ func (m *machine) settleSave(ctx context.Context, r *run) error {
 	return m.dropOverlays(ctx, q, generation)
 }
 
-// settleLeft settles the save of an agent that was killed, unless this process
-// is saving the VM itself.
+// settleLeft settles the save of an agent that was killed, or one that could not
+// be settled at its end. It waits for one that goes on.
 func (r *run) settleLeft(ctx context.Context) {
-	if !r.m.saving.TryLock() {
-		return
+	for said := false; ; said = true {
+		err := r.settleOnce(ctx)
+		if err == nil || errors.Is(err, errGone) || ctx.Err() != nil {
+			return
+		}
+		if !said {
+			r.m.d.log.Warn("cannot undo an interrupted save yet; its VM may stand still", "vm", r.m.id, "error", err)
+		}
+		if pause(ctx, settleAgain) != nil {
+			return
+		}
 	}
-	defer r.m.saving.Unlock()
-	if err := r.m.settleSave(ctx, r); err != nil && ctx.Err() == nil {
-		r.m.d.log.Warn("cannot undo an interrupted save", "vm", r.m.id, "error", err)
+}
+
+func (r *run) settleOnce(ctx context.Context) error {
+	if err := r.m.saving.take(ctx); err != nil {
+		return err
 	}
+	defer r.m.saving.give()
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	return r.m.settleSave(ctx, r)
 }
 
 // endMigration cancels a transfer that goes on and waits for its end: a guest
@@ -80,20 +118,25 @@ func endMigration(ctx context.Context, q *qmpConn) error {
 	}
 }
 
+// standing are the states, by QEMU's name, in which a save leaves a guest.
+var standing = []string{"paused", "postmigrate", "finish-migrate"}
+
 // goOn lets a paused guest run. Only a save pauses one, and only when a save is
-// noted is this called.
+// noted is this called. A guest in another state has ended, or its disk is full.
 func goOn(ctx context.Context, q *qmpConn) error {
-	var state struct {
-		Running bool   `json:"running"`
-		Status  string `json:"status"`
-	}
-	if err := q.call(ctx, "query-status", nil, &state); err != nil || state.Running {
+	state, err := runState(ctx, q)
+	if err != nil || !slices.Contains(standing, state) {
 		return err
 	}
-	if state.Status != "paused" && state.Status != "postmigrate" && state.Status != "finish-migrate" {
-		return nil // it ended, or its disk is full: not the save's doing
-	}
 	return q.call(ctx, "cont", nil, nil)
+}
+
+func runState(ctx context.Context, q *qmpConn) (string, error) {
+	var state struct {
+		Status string `json:"status"`
+	}
+	err := q.call(ctx, "query-status", nil, &state)
+	return state.Status, err
 }
 
 // rootNodes answers the nodes that the guest's disks write to.
@@ -125,29 +168,10 @@ func (m *machine) dropOverlays(ctx context.Context, q *qmpConn, generation int) 
 			return err
 		}
 		_ = q.call(ctx, "remove-fd", map[string]int{"fdset-id": fdSet(i, generation)}, nil)
-		if err := removeFile(m.overlay(i, generation)); err != nil {
-			return fmt.Errorf("drop an overlay: %w", err)
-		}
 	}
+	if err := m.removeOverlays(generation); err != nil {
+		return err
+	}
+	m.d.step("settle: dropped")
 	return m.noteSave(func(c *config) { c.Saving = 0 })
-}
-
-// settleDead does the same for a VM that does not run. Overlays that QEMU may
-// have written to are kept: when it had not, they are empty and change nothing.
-func (m *machine) settleDead() error {
-	m.mu.Lock()
-	saving := m.cfg.Saving
-	m.mu.Unlock()
-	if saving == 0 {
-		return nil
-	}
-	return m.noteSave(func(c *config) { c.adopt() })
-}
-
-// adopt makes the overlays of a save part of the chain.
-func (c *config) adopt() {
-	if c.Generations == nil {
-		c.Generations = []int{0}
-	}
-	c.Generations, c.Saving = append(slices.Clone(c.Generations), c.Saving), 0
 }

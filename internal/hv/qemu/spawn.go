@@ -36,6 +36,10 @@ func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (
 	if err := m.d.isolated(ctx); err != nil {
 		return nil, err
 	}
+	if err := m.saving.take(ctx); err != nil {
+		return nil, err
+	}
+	defer m.saving.give()
 	var files inherited
 	defer func() { files.close() }()
 	lock, err := lockWithin(ctx, m.dir, lockGrace)
@@ -47,6 +51,11 @@ func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (
 		return nil, err
 	}
 	l := launch{incoming: m.resumes(spec), spec: spec, host: m.d.host, sandbox: runtime.GOOS == "linux", noFlush: m.d.opt.UnsafeCache}
+	if l.incoming { // an earlier try may have written
+		if err := m.removeOverlays(0); err != nil {
+			return nil, err
+		}
+	}
 	if err := m.openFiles(ctx, &files, &l); err != nil {
 		return nil, err
 	}
@@ -162,6 +171,7 @@ func (m *machine) begin(l launch) error {
 	cfg.Spec, cfg.Ports, cfg.VNCPort = l.spec.Clone(), l.ports, portOf(l.screen)
 	cfg.Machine, cfg.CPU = l.host.Machine, l.host.CPU
 	cfg.Accelerator, cfg.Version = l.host.Accelerator, l.host.Version
+	cfg.Layout = m.d.compatOf(l.spec).Layout
 	if err := writeJSON(m.dir, configFile, cfg); err != nil {
 		return err
 	}

@@ -104,10 +104,13 @@ func (d *Driver) ensure(spec hv.Spec) (*machine, error) {
 	defer d.mu.Unlock()
 	if m, ok := d.machines[spec.ID]; ok {
 		m.mu.Lock()
-		old := m.cfg.Spec
+		old := m.cfg
 		m.mu.Unlock()
-		if old.UUID != spec.UUID || !slices.EqualFunc(old.Disks, spec.Disks, hv.Disk.Equal) {
+		if old.Spec.UUID != spec.UUID || !slices.EqualFunc(old.Spec.Disks, spec.Disks, hv.Disk.Equal) {
 			return nil, hv.Refuse("it exists with another UUID or other disks")
+		}
+		if !old.Refreshed && !sameState(old.Spec.State, spec.State) {
+			return nil, hv.Refuse("it exists with another suspended state, or without one")
 		}
 		return m, nil
 	}

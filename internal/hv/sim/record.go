@@ -29,8 +29,9 @@ type record struct {
 	ReadyAt   time.Time
 	CrashAt   time.Time // zero = never
 	CrashText string
-	Runs      int // starts so far; part of what is drawn
-	Commands  int // commands so far
+	Used      bool // a start has succeeded: the layers and the state are used up
+	Runs      int  // starts so far; part of what is drawn
+	Commands  int  // commands so far
 	Spec      hv.Spec
 	Base      guestFiles `json:",omitempty"` // of the layers it began with
 	Files     guestFiles `json:",omitempty"` // written since; memory and disk

@@ -18,6 +18,9 @@ var (
 	_ hv.Restarter = (*Host)(nil)
 )
 
+// stateFile is the name of a state in the directory of its save.
+const stateFile = "vm.state"
+
 // memoryPrefix begins the names of guest files that a stop loses.
 const memoryPrefix = "/dev/shm/"
 
@@ -53,7 +56,7 @@ func (h *Host) Save(ctx context.Context, id string, spec hv.SaveSpec) (hv.Saved,
 	if err == nil {
 		return s, nil
 	}
-	names := []string{filepath.Join(spec.Dir, "vm.state")}
+	names := []string{filepath.Join(spec.Dir, stateFile)}
 	for _, d := range s.Disks {
 		names = append(names, d.Path)
 	}
@@ -66,63 +69,100 @@ func (h *Host) Save(ctx context.Context, id string, spec hv.SaveSpec) (hv.Saved,
 }
 
 func (h *Host) save(ctx context.Context, id string, spec hv.SaveSpec) (s hv.Saved, err error) {
-	began := h.clock.Now()
-	r, err := h.frozen(id)
+	run, err := h.begin(ctx, id, spec.Suspend)
 	if err != nil {
 		return s, err
 	}
-	memory, disk := r.Files.split()
+	files := run.Files
 	if spec.Suspend {
-		for _, step := range []hv.SaveStep{hv.SavePrepared, hv.SavePaused, hv.SaveFrozen} {
-			if err := spec.Did(step); err != nil {
-				return s, err
-			}
-		}
-		s.State, s.Pin = filepath.Join(spec.Dir, "vm.state"), compat(r.Spec)
-		if err := writeFiles(s.State, memory); err != nil {
+		if s.State, files, err = h.suspend(ctx, run, spec); err != nil {
 			return s, err
 		}
-		if err := spec.Did(hv.SavedState); err != nil {
-			return s, err
-		}
-		s.Pause = h.clock.Now().Sub(began)
-	} else if err := h.Stop(ctx, id, hv.StopOrderly); err != nil {
+		s.Pin = compat(run.Spec)
+	}
+	_, disk := files.split()
+	if err := did(ctx, spec, hv.SavedGuest); err != nil {
 		return s, err
 	}
-	if err := spec.Did(hv.SavedGuest); err != nil {
-		return s, err
-	}
-	for i := range r.Spec.Disks {
+	for i := range run.Spec.Disks {
 		d := hv.SavedDisk{Path: filepath.Join(spec.Dir, fmt.Sprintf("delta%d.qcow2", i)), Format: "qcow2"}
 		changed := guestFiles{}
 		if i == 0 {
 			changed = disk
 		}
-		s.Disks = append(s.Disks, d)
 		for _, text := range changed {
-			s.Disks[i].Bytes += (int64(len(text)) + 4095) &^ 4095
+			d.Bytes += (int64(len(text)) + 4095) &^ 4095
 		}
+		s.Disks = append(s.Disks, d)
 		if err := writeFiles(d.Path, changed); err != nil {
 			return s, err
 		}
 	}
-	return s, spec.Did(hv.SavedDisks)
+	return s, did(ctx, spec, hv.SavedDisks)
 }
 
-// frozen is a copy of a running VM's record as it is now.
-func (h *Host) frozen(id string) (record, error) {
+// begin answers the VM to be saved, as it is now, and shuts it down when it runs
+// and its memory is not wanted.
+func (h *Host) begin(ctx context.Context, id string, suspend bool) (record, error) {
+	run, err := h.copyOf(id)
+	runs := run.VM.Status == hv.Running
+	switch {
+	case err != nil:
+		return run, err
+	case suspend && (!runs || h.clock.Now().Before(run.ReadyAt)):
+		return run, hv.ErrNotRunning
+	case suspend || !runs:
+		return run, nil
+	}
+	if err := h.Stop(ctx, id, hv.StopOrderly); err != nil {
+		return run, err
+	}
+	return h.copyOf(id)
+}
+
+// suspend writes the memory of a running VM and answers all its files as they
+// were then. The VM has to live until that is done.
+func (h *Host) suspend(ctx context.Context, run record, spec hv.SaveSpec) (path string, files guestFiles, err error) {
+	path = filepath.Join(spec.Dir, stateFile)
+	for _, step := range []hv.SaveStep{hv.SavePrepared, hv.SavePaused, hv.SaveFrozen, hv.SavedState} {
+		if step == hv.SavedState {
+			memory, _ := files.split()
+			if err := writeFiles(path, memory); err != nil {
+				return path, nil, err
+			}
+		}
+		if err := did(ctx, spec, step); err != nil {
+			return path, nil, err
+		}
+		now, err := h.copyOf(run.VM.ID)
+		if err != nil || now.VM.Status != hv.Running || !now.VM.StartedAt.Equal(run.VM.StartedAt) {
+			return path, nil, errors.Join(err, errors.New("the VM ended while it was saved"))
+		}
+		if step == hv.SavePaused {
+			files = now.Files
+		}
+	}
+	return path, files, nil
+}
+
+// did reports a step, unless the caller has given up.
+func did(ctx context.Context, spec hv.SaveSpec, step hv.SaveStep) error {
+	if err := spec.Did(step); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// copyOf is a copy of a VM's record as it is now.
+func (h *Host) copyOf(id string) (record, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r, ok := h.vms[id]
 	if !ok {
 		return record{}, fmt.Errorf("%w: %s", hv.ErrNotFound, id)
 	}
-	now := h.clock.Now()
-	h.ageLocked(r, now)
-	if r.VM.Status != hv.Running || now.Before(r.ReadyAt) {
-		return record{}, hv.ErrNotRunning
-	}
-	return record{Spec: r.Spec, Files: maps.Clone(r.Files)}, nil
+	h.ageLocked(r, h.clock.Now())
+	return record{VM: r.VM, ReadyAt: r.ReadyAt, Spec: r.Spec, Files: maps.Clone(r.Files)}, nil
 }
 
 // Restart ends a VM by force and starts it again.
@@ -148,12 +188,13 @@ func (h *Host) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (hv.
 	return h.Start(ctx, after)
 }
 
-// layers reads what a new VM begins with. A VM that has run needs it no more.
+// layers reads what a VM begins with until a start has succeeded.
 func (h *Host) layers(s hv.Spec) (disk, memory guestFiles, err error) {
 	h.mu.Lock()
-	_, known := h.vms[s.ID]
+	r, known := h.vms[s.ID]
+	used := known && r.Used
 	h.mu.Unlock()
-	if known {
+	if used {
 		return nil, nil, nil
 	}
 	disk, memory = guestFiles{}, guestFiles{}

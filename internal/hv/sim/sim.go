@@ -105,7 +105,7 @@ func (h *Host) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 	if err != nil {
 		return hv.VM{}, err
 	}
-	if len(memory) > 0 || spec.State != nil {
+	if memory != nil && spec.State != nil {
 		plan.boot /= 10 // no guest boots: it goes on
 	}
 	run, err := h.power(spec, plan, disk, memory)
@@ -147,7 +147,10 @@ func (h *Host) power(spec hv.Spec, plan plan, disk, memory guestFiles) (started 
 			return r.VM.StartedAt, nil
 		}
 	} else {
-		r = &record{VM: hv.VM{ID: spec.ID, CreatedAt: now}, Base: disk, Files: guestFiles{}}
+		r = &record{VM: hv.VM{ID: spec.ID, CreatedAt: now}}
+	}
+	if !r.Used {
+		r.Base, r.Files = disk, guestFiles{}
 	}
 	_, r.Files = r.Files.split() // a stop loses the memory
 	maps.Copy(r.Files, memory)
@@ -200,7 +203,11 @@ func (h *Host) look(id string, started time.Time, timeout time.Duration) (hv.VM,
 	case r.VM.Status != hv.Running:
 		return hv.VM{}, 0, nil, fmt.Errorf("sim: VM %s: %s", id, r.VM.Failure)
 	case !now.Before(r.ReadyAt):
-		return r.view(), 0, nil, nil
+		if r.Used {
+			return r.view(), 0, nil, nil
+		}
+		r.Used = true
+		return r.view(), 0, nil, h.saveLocked(r)
 	case !now.Before(deadline):
 		err := fmt.Errorf("sim: VM %s: %w (%s)", id, hv.ErrBootTimeout, timeout)
 		return hv.VM{}, 0, nil, errors.Join(err, h.endLocked(r, now, err.Error()))

@@ -1,0 +1,138 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// maxOverlays is how many overlays a disk may have. Each costs QEMU open files
+// and the guest's reads time.
+const maxOverlays = 64
+
+// diskTop is the overlay that a disk is written to.
+type diskTop struct {
+	disk, generation int
+}
+
+// beginSave makes the next overlays and notes durably that they may be in use
+// from now on.
+func (m *machine) beginSave(ctx context.Context) (generation int, tops []diskTop, err error) {
+	present := m.generations()
+	if len(present) >= maxOverlays {
+		return 0, nil, hv.Refuse("it was saved %d times while it ran, and its disks can have no more layers; save it without its memory, and start a new one from that", len(present)-1)
+	}
+	m.mu.Lock()
+	disks, generation := len(m.cfg.Spec.Disks), m.cfg.LastUsed+1
+	m.mu.Unlock()
+	for i := range disks {
+		tops = append(tops, diskTop{i, present[len(present)-1]})
+		if err == nil {
+			err = m.nextOverlay(ctx, tops[i], generation)
+		}
+	}
+	m.d.step("save: overlays")
+	if err == nil {
+		err = m.noteSave(func(c *config) { c.LastUsed, c.Saving = generation, generation })
+	}
+	if err != nil {
+		return 0, nil, errors.Join(err, m.removeOverlays(generation))
+	}
+	m.d.step("save: noted")
+	return generation, tops, nil
+}
+
+// nextOverlay makes an overlay to be put on top of a disk. Before that it writes
+// out what the guest has written so far, which QEMU then need not do in the pause.
+func (m *machine) nextOverlay(ctx context.Context, top diskTop, generation int) error {
+	size, err := syncedSize(m.overlay(top.disk, top.generation))
+	if err != nil {
+		return err
+	}
+	path := m.overlay(top.disk, generation)
+	for _, left := range []string{path, path + ".part"} {
+		if err := removeFile(left); err != nil {
+			return err
+		}
+	}
+	if err := createOverlay(ctx, path, size); err != nil {
+		return err
+	}
+	_, err = syncedSize(path) // it is about to be relied on
+	return err
+}
+
+// syncedSize answers the size of the disk in an overlay, and writes it out.
+func syncedSize(path string) (int64, error) {
+	f, size, err := openBase(hv.Disk{Path: path, Format: "qcow2"})
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	return size, f.Sync()
+}
+
+// noteSave changes the record of the overlays durably.
+func (m *machine) noteSave(change func(*config)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	cfg := m.cfg
+	change(&cfg)
+	if err := writeJSON(m.dir, configFile, cfg); err != nil {
+		return err
+	}
+	m.cfg = cfg
+	return nil
+}
+
+// removeOverlays removes the overlays of a generation, as far as there are any.
+func (m *machine) removeOverlays(generation int) error {
+	m.mu.Lock()
+	disks := len(m.cfg.Spec.Disks)
+	m.mu.Unlock()
+	for i := range disks {
+		if err := removeFile(m.overlay(i, generation)); err != nil {
+			return fmt.Errorf("drop an overlay: %w", err)
+		}
+	}
+	return nil
+}
+
+// settleDead ends the save of a VM that does not run any more. Overlays that
+// QEMU may have written to are kept: when it had not, they are empty and change
+// nothing. It never had them all when one is missing.
+func (m *machine) settleDead() error {
+	m.mu.Lock()
+	saving, disks := m.cfg.Saving, len(m.cfg.Spec.Disks)
+	m.mu.Unlock()
+	if saving == 0 {
+		return nil
+	}
+	for i := range disks {
+		_, err := os.Stat(m.overlay(i, saving))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			if err := m.removeOverlays(saving); err != nil {
+				return err
+			}
+			return m.noteSave(func(c *config) { c.Saving = 0 })
+		case err != nil:
+			return err
+		}
+	}
+	return m.noteSave(func(c *config) { c.adopt() })
+}
+
+// adopt makes the overlays of a save part of the chain.
+func (c *config) adopt() {
+	generations := []int{0}
+	if c.Generations != nil {
+		generations = c.Generations
+	}
+	c.Generations, c.Saving = append(slices.Clip(generations), c.Saving), 0
+}
