@@ -7,9 +7,7 @@ package hvtest
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -36,6 +34,8 @@ type Subject struct {
 	// USB answers the kinds of the emulated USB devices that a VM of the driver
 	// has plugged in. nil where that cannot be seen.
 	USB func(t *testing.T, d hv.Driver, id string) []string
+	// More are checks of this driver alone.
+	More []Check
 }
 
 // suite is one run over one Subject.
@@ -43,14 +43,14 @@ type suite struct {
 	Subject
 	host hv.Host
 
-	mu   sync.Mutex // guards rows
-	rows []string   // the table that is printed at the end
+	mu       sync.Mutex         // guards verdicts
+	verdicts map[string]verdict // name of a check -> how it ended
 }
 
 // Run runs the whole suite. The driver is opened once; checks share VMs where
 // they can, because a real one takes seconds to boot.
 func Run(t *testing.T, open func(t *testing.T) Subject) {
-	s := &suite{Subject: open(t)}
+	s := &suite{Subject: open(t), verdicts: map[string]verdict{}}
 	host, err := s.Driver.Describe(t.Context())
 	if err != nil {
 		t.Fatalf("Describe: %v", err)
@@ -71,26 +71,25 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 	if err != nil || len(left) != 0 {
 		t.Errorf("after the suite: %d VMs are left, error %v", len(left), err)
 	}
-	t.Logf("driver %s %s, accelerator %s, machine %s, cpu %s, abilities %v\n%s",
-		host.Driver, host.Version, host.Accelerator, host.Machine, host.CPU, host.Abilities, strings.Join(s.rows, "\n"))
+	s.report(t)
 }
 
-// check runs one named part and notes how it went and how long it took.
+// check runs one named part and notes how it went and how long it took: see table.go.
 func (s *suite) check(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		begun := time.Now()
 		t.Cleanup(func() {
-			verdict := "yes"
+			v := verdict{"yes", time.Since(begun)}
 			switch {
 			case t.Failed():
-				verdict = "NO"
+				v.word = "NO"
 			case t.Skipped():
-				verdict = "not supported"
+				v.word = "skipped"
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.rows = append(s.rows, fmt.Sprintf("  %-28s %-14s %6.2f s", name, verdict, time.Since(begun).Seconds()))
+			s.verdicts[name] = v
 		})
 		f(t)
 	})

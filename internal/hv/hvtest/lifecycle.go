@@ -70,6 +70,12 @@ func (s *suite) life(t *testing.T) {
 	})
 	s.commands(t, spec.ID)
 	s.check(t, "port rules", func(t *testing.T) { s.ports(t, vm) })
+	for _, c := range s.More {
+		s.check(t, c.Name, func(t *testing.T) {
+			s.need(t, c.Ability)
+			c.Run(t, vm)
+		})
+	}
 	s.check(t, "new agent", func(t *testing.T) { s.reopened(t, vm) })
 	s.check(t, "orderly stop", func(t *testing.T) { s.stopped(t, spec.ID, hv.StopOrderly) })
 	s.check(t, "exec when stopped", func(t *testing.T) {

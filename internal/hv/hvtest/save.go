@@ -25,6 +25,7 @@ func (s *suite) saves(t *testing.T) {
 	s.run(t, s.Driver, spec.ID, "echo remembered >/dev/shm/note\necho written >/root/note")
 	sum := s.work(t, spec.ID)
 	s.check(t, "failing steps", func(t *testing.T) { s.failingSaves(t, vm) })
+	s.check(t, "save given up", func(t *testing.T) { s.givenUpSaves(t, vm) })
 	s.check(t, "new agent in a save", func(t *testing.T) { s.interruptedSaves(t, vm) })
 	dir := t.TempDir()
 	var saved hv.Saved
@@ -36,11 +37,15 @@ func (s *suite) saves(t *testing.T) {
 	other := s.Other(t)
 	clone := s.clone(spec, saved)
 	s.check(t, "state that does not fit", func(t *testing.T) { s.misfits(t, other, clone) })
+	s.check(t, "damaged state", func(t *testing.T) { s.damagedState(t, spec, saved) })
 	s.check(t, "resume elsewhere", func(t *testing.T) { s.resume(t, other, clone, vm, sum) })
 	s.check(t, "clones differ", func(t *testing.T) { s.clones(t, other, saved, spec) })
 	s.check(t, "save of a resumed VM", func(t *testing.T) { s.secondSave(t, other, clone, sum) })
+	s.check(t, "ended in a save", func(t *testing.T) { s.endedInSave(t, s.clone(spec, saved)) })
+	s.check(t, "restart given up", func(t *testing.T) { s.givenUpRestarts(t, spec, saved) })
 	s.check(t, "restart", func(t *testing.T) { s.restart(t, vm) })
 	s.check(t, "save of a stopped guest", func(t *testing.T) { s.saveStopped(t, other, spec) })
+	s.check(t, "save of a stopped VM", func(t *testing.T) { s.saveAgain(t, other, spec) })
 }
 
 // clone is a spec that goes on from what was saved.
@@ -102,64 +107,8 @@ func number(s string) int {
 	return n
 }
 
-var errHook = errors.New("this step is made to fail")
-
 // saver is the present driver's ability.
 func saver(d hv.Driver) hv.Saver { return d.(hv.Saver) }
-
-func (s *suite) failingSaves(t *testing.T, vm hv.VM) {
-	for _, step := range hv.SaveSteps() {
-		dir, seen := t.TempDir(), []hv.SaveStep(nil)
-		_, err := saver(s.Driver).Save(t.Context(), vm.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: func(at hv.SaveStep) error {
-			seen = append(seen, at)
-			if at == step {
-				return errHook
-			}
-			return nil
-		}})
-		if !errors.Is(err, errHook) || len(seen) == 0 || seen[len(seen)-1] != step {
-			t.Errorf("%s: %v after %v", step, err, seen)
-		}
-		if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
-			t.Errorf("%s: left in its directory: %v, %v", step, left, err)
-		}
-		s.lives(t, vm, string(step))
-	}
-	if _, err := saver(s.Driver).Save(t.Context(), vm.ID, hv.SaveSpec{Dir: "relative"}); !errors.Is(err, hv.ErrRefused) {
-		t.Errorf("a relative directory: %v, want ErrRefused", err)
-	}
-	if _, err := saver(s.Driver).Save(t.Context(), "nobody", hv.SaveSpec{Dir: t.TempDir()}); !errors.Is(err, hv.ErrNotFound) {
-		t.Errorf("an unknown VM: %v, want ErrNotFound", err)
-	}
-}
-
-// lives checks that it is still the same run, and that its guest answers.
-func (s *suite) lives(t *testing.T, vm hv.VM, after string) {
-	t.Helper()
-	if got := s.get(t, vm.ID); got.Status != hv.Running || got.PID != vm.PID || !got.StartedAt.Equal(vm.StartedAt) {
-		t.Fatalf("%s: %+v, want it running as before: %+v", after, got, vm)
-	}
-	if got := s.run(t, s.Driver, vm.ID, "cat /dev/shm/note"); got != "remembered\n" {
-		t.Fatalf("%s: the guest answers %q", after, got)
-	}
-}
-
-// interruptedSaves replaces the agent between the steps of a save.
-func (s *suite) interruptedSaves(t *testing.T, vm hv.VM) {
-	for _, step := range []hv.SaveStep{hv.SavePrepared, hv.SavePaused, hv.SaveFrozen, hv.SavedState} {
-		_, err := saver(s.Driver).Save(t.Context(), vm.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: func(at hv.SaveStep) error {
-			if at != step {
-				return nil
-			}
-			s.Driver = s.Reopen(t)
-			return errHook // the old agent has ended here
-		}})
-		if !errors.Is(err, errHook) {
-			t.Errorf("%s: %v", step, err)
-		}
-		s.lives(t, vm, "new agent after "+string(step))
-	}
-}
 
 func (s *suite) save(t *testing.T, spec hv.Spec, dir string, suspend bool) hv.Saved {
 	t.Helper()
@@ -180,35 +129,6 @@ func (s *suite) save(t *testing.T, spec hv.Spec, dir string, suspend bool) hv.Sa
 	return saved
 }
 
-// misfits changes each part of what a state needs.
-func (s *suite) misfits(t *testing.T, d hv.Driver, clone hv.Spec) {
-	for name, change := range map[string]func(*hv.Spec){
-		"version":     func(v *hv.Spec) { v.State.Pin.Version = "0.1" },
-		"machine":     func(v *hv.Spec) { v.State.Pin.Machine = "x" },
-		"accelerator": func(v *hv.Spec) { v.State.Pin.Accelerator = "x" },
-		"CPU":         func(v *hv.Spec) { v.State.Pin.CPU = "x" },
-		"host CPU":    func(v *hv.Spec) { v.State.Pin.HostCPU = "x" },
-		"layout":      func(v *hv.Spec) { v.State.Pin.Layout = "x" },
-		"network":     func(v *hv.Spec) { v.State.Pin.Network = "x" },
-		"driver":      func(v *hv.Spec) { v.State.Pin.Driver = "x" },
-		"disks":       func(v *hv.Spec) { v.State.Pin.Disks = 7 },
-		"vcpu":        func(v *hv.Spec) { v.CPUs++ },
-		"memory":      func(v *hv.Spec) { v.MemoryMB += 64 },
-		"no file":     func(v *hv.Spec) { v.State.Path += ".none" },
-		"relative":    func(v *hv.Spec) { v.State.Path = "state" },
-	} {
-		spec, state := clone, *clone.State
-		spec.State = &state
-		change(&spec)
-		if _, err := d.Start(t.Context(), spec); !errors.Is(err, hv.ErrRefused) {
-			t.Errorf("%s: %v, want ErrRefused", name, err)
-		}
-	}
-	if vms, err := d.List(t.Context()); err != nil || len(vms) != 0 {
-		t.Errorf("refused starts left %d VMs (%v)", len(vms), err)
-	}
-}
-
 func (s *suite) resume(t *testing.T, d hv.Driver, clone hv.Spec, source hv.VM, sum string) {
 	begun := time.Now()
 	vm := s.startIn(t, d, clone)
@@ -217,6 +137,11 @@ func (s *suite) resume(t *testing.T, d hv.Driver, clone hv.Spec, source hv.VM, s
 		t.Errorf("the clone is %+v", vm)
 	}
 	s.alive(t, d, clone.ID, sum)
+	for _, step := range hv.SaveSteps() { // failed saves have put what came before them into several layers
+		if got := s.run(t, d, clone.ID, "cat "+markOf(step)); got != string(step)+"\n" {
+			t.Errorf("what was written before a save failed at %q: %q", step, got)
+		}
+	}
 	if s.host.Can(hv.CanForward) && vm.Ports[0].HostPort == source.Ports[0].HostPort {
 		t.Error("the clone has its source's host port")
 	}
@@ -294,10 +219,24 @@ func (s *suite) restart(t *testing.T, vm hv.VM) {
 	}
 }
 
-// saveStopped saves without memory; the new VM boots from base and delta.
+// saveStopped saves without memory.
 func (s *suite) saveStopped(t *testing.T, d hv.Driver, spec hv.Spec) {
 	s.run(t, s.Driver, spec.ID, "echo last >/root/last")
-	saved := s.save(t, spec, t.TempDir(), false)
+	s.boots(t, d, spec, s.save(t, spec, t.TempDir(), false))
+}
+
+// saveAgain saves a VM that is stopped already, as an agent does that was killed
+// after the shutdown.
+func (s *suite) saveAgain(t *testing.T, d hv.Driver, spec hv.Spec) {
+	s.boots(t, d, spec, s.save(t, spec, t.TempDir(), false))
+	if _, err := saver(s.Driver).Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); !errors.Is(err, hv.ErrNotRunning) {
+		t.Errorf("a save of a stopped VM with its memory: %v, want ErrNotRunning", err)
+	}
+}
+
+// boots starts a new VM from base and delta.
+func (s *suite) boots(t *testing.T, d hv.Driver, spec hv.Spec, saved hv.Saved) {
+	t.Helper()
 	if vm := s.get(t, spec.ID); vm.Status != hv.Stopped || vm.Failure != "" || saved.State != "" || saved.Pin != (hv.Compat{}) {
 		t.Errorf("the VM is %+v, the save %+v", vm, saved)
 	}
@@ -308,8 +247,5 @@ func (s *suite) saveStopped(t *testing.T, d hv.Driver, spec hv.Spec) {
 	}
 	if err := d.Delete(t.Context(), next.ID); err != nil {
 		t.Error(err)
-	}
-	if _, err := saver(s.Driver).Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); !errors.Is(err, hv.ErrNotRunning) {
-		t.Errorf("a save of a stopped VM: %v, want ErrNotRunning", err)
 	}
 }

@@ -53,6 +53,9 @@ func TestConformance(t *testing.T) {
 				t.Cleanup(func() { deleteAll(t, o) })
 				return o
 			},
+			More: []hvtest.Check{
+				{Ability: hv.CanSandbox, Name: "process without rights", Run: func(t *testing.T, vm hv.VM) { confined(t, dir, vm) }},
+			},
 		}
 	})
 }

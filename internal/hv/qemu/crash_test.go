@@ -25,6 +25,8 @@ const (
 	childDir  = "BUILDYARD_QEMU_CHILD_DIR"
 	childSpec = "BUILDYARD_QEMU_CHILD_SPEC"
 	childStep = "BUILDYARD_QEMU_CHILD_STEP" // kill -9 itself at this step
+	childSave = "BUILDYARD_QEMU_CHILD_SAVE" // "suspended" or "stopped": save before that step
+	childFail = "BUILDYARD_QEMU_CHILD_FAIL" // step at which that save is made to fail
 )
 
 // TestChild is the agent that the tests below kill; alone it does nothing.
@@ -49,15 +51,8 @@ func TestChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Println("pid", vm.PID)
-	if at := hv.SaveStep(strings.TrimPrefix(os.Getenv(childStep), "save: ")); os.Getenv(childStep) != string(at) {
-		_, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: func(s hv.SaveStep) error {
-			if s == at {
-				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-				select {}
-			}
-			return nil
-		}})
-		t.Fatal(err)
+	if os.Getenv(childSave) != "" {
+		saveInChild(t, d, spec.ID)
 	}
 	if os.Getenv(childStep) != "" {
 		t.Fatal(d.Delete(t.Context(), spec.ID))
@@ -65,8 +60,27 @@ func TestChild(t *testing.T) {
 	select {} // until killed
 }
 
+// saveInChild kills its process before the save returns.
+func saveInChild(t *testing.T, d *qemu.Driver, id string) {
+	dir, err := os.MkdirTemp(filepath.Dir(os.Getenv(childDir)), "save") // the child removes nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Save(t.Context(), id, hv.SaveSpec{Dir: dir, Suspend: os.Getenv(childSave) == "suspended", Step: func(s hv.SaveStep) error {
+		switch string(s) {
+		case os.Getenv(childStep):
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		case os.Getenv(childFail):
+			return errStep
+		}
+		return nil
+	}})
+	t.Fatalf("the save came to its end: %v", err)
+}
+
 // agent starts such a child and answers it with its output.
-func agent(t *testing.T, dir string, spec hv.Spec, step string) (*exec.Cmd, *bufio.Scanner) {
+func agent(t *testing.T, dir string, spec hv.Spec, step string, more ...string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	b, err := json.Marshal(spec)
 	if err != nil {
@@ -74,6 +88,7 @@ func agent(t *testing.T, dir string, spec hv.Spec, step string) (*exec.Cmd, *buf
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$")
 	cmd.Env = append(os.Environ(), childDir+"="+dir, childSpec+"="+string(b), childStep+"="+step)
+	cmd.Env = append(cmd.Env, more...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -169,10 +184,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 			for out.Scan() {
 				t.Log(out.Text())
 			}
-			var exit *exec.ExitError
-			if err := cmd.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-				t.Fatalf("the agent was not killed at this step: %v", err)
-			}
+			killed(t, cmd)
 			d := open(t, dir)
 			vm, err := d.Get(t.Context(), spec.ID)
 			switch {
@@ -201,37 +213,116 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// An agent killed at any step of a save: the next one lets the guest go on, its
-// memory is there, and it can be saved and started again.
+// killed waits for a child that kills itself.
+func killed(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("the agent was not killed at this step: %v", err)
+	}
+}
+
+// An agent killed at any step of a save, and of undoing one: the next agent lets
+// the guest go on, its memory is there, and it can be saved.
 func TestKilledInASave(t *testing.T) {
-	image := guest(t)
-	for _, step := range hv.SaveSteps() {
-		t.Run(string(step), func(t *testing.T) {
-			spec, dir := newSpec(image, "qcow2"), t.TempDir()
-			cmd, out := agent(t, dir, spec, "save: "+string(step))
+	steps := []struct{ step, fail string }{
+		{"save: overlays", ""},
+		{"save: noted", ""},
+		{string(hv.SavePrepared), ""},
+		{string(hv.SavePaused), ""},
+		{string(hv.SaveFrozen), ""},
+		{string(hv.SavedState), ""},
+		{"settle: ended", string(hv.SaveFrozen)},
+		{"settle: goes on", ""},
+		{"settle: dropped", string(hv.SavePaused)},
+		{string(hv.SavedGuest), ""},
+		{string(hv.SavedDisks), ""},
+	}
+	for _, s := range steps {
+		t.Run(s.step+" "+s.fail, func(t *testing.T) {
+			spec, dir := warmSpec(t), t.TempDir()
+			cmd, out := agent(t, dir, spec, s.step, childSave+"=suspended", childFail+"="+s.fail)
 			for out.Scan() {
 				t.Log(out.Text())
 			}
-			_ = cmd.Wait()
-			if cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-				t.Fatal("the agent was not killed at this step")
-			}
+			killed(t, cmd)
 			d := open(t, dir)
 			defer remove(t, d, spec.ID)
-			r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("echo kept >/dev/shm/x; echo kept >/root/x; sync"), time.Minute))
-			if err != nil || r.Code != 0 {
-				t.Fatalf("the guest does not go on: %+v, %v", r, err)
+			vm, err := d.Get(t.Context(), spec.ID)
+			if err != nil {
+				t.Fatal(err)
 			}
+			lives(t, d, vm, "after the agent was killed")
 			if saved, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); err != nil || saved.Disks[0].Bytes == 0 {
-				t.Fatalf("Save: %+v, %v", saved, err)
+				t.Errorf("the next save: %+v, %v", saved, err)
 			}
-			if _, err := d.Restart(t.Context(), spec.ID, nil); err != nil {
-				t.Fatalf("Restart: %v", err)
+			lives(t, d, vm, "after the next save")
+		})
+	}
+}
+
+// An agent killed in an undone save, and then its QEMU: the VM starts again,
+// whatever the overlays of that save came to.
+func TestKilledInASaveAndDead(t *testing.T) {
+	for step, fail := range map[string]string{
+		"save: noted": "", "settle: dropped": string(hv.SavePaused), string(hv.SavedState): "",
+	} {
+		t.Run(step, func(t *testing.T) {
+			spec, dir := warmSpec(t), t.TempDir()
+			cmd, out := agent(t, dir, spec, step, childSave+"=suspended", childFail+"="+fail)
+			pid := 0
+			for out.Scan() {
+				_, _ = fmt.Sscanf(out.Text(), "pid %d", &pid)
 			}
-			r, err = d.Exec(t.Context(), spec.ID, hv.Script([]byte("cat /root/x"), time.Minute))
-			if err != nil || string(r.Stdout) != "kept\n" {
-				t.Errorf("the disk after a restart: %+v, %v", r, err)
+			killed(t, cmd)
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
 			}
+			for len(qemusOf(t, spec.UUID)) > 0 {
+				time.Sleep(10 * time.Millisecond)
+			}
+			d := open(t, dir)
+			start(t, d, spec)
+			if got := run(t, d, spec.ID, "cat /root/warm"); got != "warm\n" {
+				t.Errorf("its disk has %q", got)
+			}
+		})
+	}
+}
+
+// An agent killed when the guest has been shut down for a save, and the next
+// one repeats the save.
+func TestKilledInAStoppedSave(t *testing.T) {
+	spec, dir := warmSpec(t), t.TempDir()
+	cmd, out := agent(t, dir, spec, string(hv.SavedGuest), childSave+"=stopped")
+	for out.Scan() {
+		t.Log(out.Text())
+	}
+	killed(t, cmd)
+	d := open(t, dir)
+	defer remove(t, d, spec.ID)
+	if vm, err := d.Get(t.Context(), spec.ID); err != nil || vm.Status != hv.Stopped || vm.Failure != "" {
+		t.Errorf("after the agent was killed: %+v, %v", vm, err)
+	}
+	if s, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir()}); err != nil || s.Disks[0].Bytes == 0 {
+		t.Errorf("the save again: %+v, %v", s, err)
+	}
+}
+
+// An agent killed at any step of a resume: the next start begins anew with the
+// state, and the guest never boots without its memory.
+func TestKilledInAResume(t *testing.T) {
+	for _, step := range []string{"start: overlay", "start: begun", "start: forked", "start: loaded", "start: resumed", "start: refreshed"} {
+		t.Run(step, func(t *testing.T) {
+			spec, dir := warmSpec(t), t.TempDir()
+			cmd, out := agent(t, dir, spec, step)
+			for out.Scan() {
+				t.Log(out.Text())
+			}
+			killed(t, cmd)
+			d := open(t, dir)
+			vm := start(t, d, spec)
+			lives(t, d, vm, step)
 		})
 	}
 }

@@ -17,16 +17,9 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
 
-// QEMU has no privileges, no way to start programs, and no file by name.
-func TestConfinement(t *testing.T) {
-	dir := t.TempDir()
-	d := open(t, dir)
-	spec := newSpec(guest(t), "qcow2")
-	defer remove(t, d, spec.ID)
-	vm, err := d.Start(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+// confined checks that QEMU has no privileges, no way to start programs, and no
+// file by name.
+func confined(t *testing.T, dir string, vm hv.VM) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", vm.PID))
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +47,7 @@ func TestConfinement(t *testing.T) {
 	if err == nil && strings.Count(string(environ), "\x00") > 2 {
 		t.Errorf("QEMU sees this environment: %q", environ)
 	}
-	if info, err := os.Stat(filepath.Join(dir, spec.ID)); err != nil || info.Mode().Perm() != 0o700 {
+	if info, err := os.Stat(filepath.Join(dir, vm.ID)); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("others can look into the VM's directory: %v, %v", info.Mode(), err)
 	}
 }

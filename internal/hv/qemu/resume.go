@@ -121,21 +121,25 @@ func (m *machine) refresh(ctx context.Context, r *run) error {
 	return m.noteSave(func(c *config) { c.Ports, c.Refreshed = ports, true })
 }
 
-// setTime gives the guest the host's time. Agents report an error also when
-// only the hardware clock could not be set, so the outcome is looked at.
+// setTime gives the guest the host's time. Agents report an error also when only
+// the hardware clock could not be set, and a busy host keeps a call waiting, so
+// the outcome is looked at.
 func (r *run) setTime(ctx context.Context) error {
-	err := r.agent.call(ctx, "guest-set-time", map[string]int64{"time": time.Now().UnixNano()}, nil)
-	if err == nil {
-		return nil
+	var off time.Duration
+	for range 3 {
+		serr := r.agent.call(ctx, "guest-set-time", map[string]int64{"time": time.Now().UnixNano()}, nil)
+		var now int64
+		if err := r.agent.call(ctx, "guest-get-time", nil, &now); err != nil {
+			return errors.Join(serr, err)
+		}
+		if off = time.Until(time.Unix(0, now)); off.Abs() <= clockSlack {
+			return nil
+		}
+		if serr != nil {
+			return fmt.Errorf("the guest's clock is off by %s: %w", off.Round(time.Second), serr)
+		}
 	}
-	var now int64
-	if gerr := r.agent.call(ctx, "guest-get-time", nil, &now); gerr != nil {
-		return errors.Join(err, gerr)
-	}
-	if off := time.Until(time.Unix(0, now)); off.Abs() > clockSlack {
-		return fmt.Errorf("the guest's clock is off by %s: %w", off.Round(time.Second), err)
-	}
-	return nil
+	return fmt.Errorf("the guest's clock is off by %s", off.Round(time.Second))
 }
 
 // openPorts adds port rules to a network that runs, and answers them. A host port

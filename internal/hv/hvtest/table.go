@@ -1,0 +1,141 @@
+package hvtest
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// capability is a row of the table that is printed at the end of a run.
+type capability struct {
+	name    string        // what people call it
+	ability hv.Capability // "" = every driver has to offer it
+	seen    []string      // the checks that show it working
+}
+
+// capabilities is that table. Whoever adds an ability to hv adds a row here, with
+// the names of the checks that show it; a check of one driver is a Subject.More.
+var capabilities = []capability{
+	{"start, stop, delete", "", []string{"start", "orderly stop", "start after stop", "forced stop", "delete"}},
+	{"failed starts end", "", []string{"boot time-out", "cancelled start"}},
+	{"crash is noticed", "", []string{"killed hypervisor"}},
+	{"many at once", "", []string{"concurrent starts"}},
+	{"run commands", "", []string{"exec", "big output", "time-out", "cancelled command", "concurrent commands"}},
+	{"known to a new agent", "", []string{"new agent"}},
+	{"real guest", hv.CanBoot, []string{"exec", "background child", "time-out kills the group"}},
+	{"port rules", hv.CanForward, []string{"port rules", "port rules of a clone"}},
+	{"outlives the agent", hv.CanPersist, []string{"new agent"}},
+	{"save", hv.CanSave, []string{"save", "source goes on", "save of a stopped guest", "save of a stopped VM"}},
+	{"resume elsewhere", hv.CanSave, []string{"resume elsewhere", "save of a resumed VM", "state that does not fit", "damaged state"}},
+	{"failed save harms nothing", hv.CanSave, []string{"failing steps", "new agent in a save", "ended in a save", "save given up"}},
+	{"restart", hv.CanRestart, []string{"restart", "restart given up"}},
+	{"disk size", hv.CanResize, nil},
+	{"VNC", hv.CanVNC, nil},
+	{"USB", hv.CanUSB, nil},
+	{"bridge network", hv.CanBridge, nil},
+	{"kept off the host", hv.CanIsolate, nil},
+	{"bounded resources", hv.CanLimit, nil},
+	{"confined process", hv.CanSandbox, nil},
+}
+
+// verdict is how a check ended.
+type verdict struct {
+	word string // "yes", "NO", "skipped"
+	took time.Duration
+}
+
+// Check shows an ability of one driver alone.
+type Check struct {
+	Ability hv.Capability
+	Name    string
+	Run     func(t *testing.T, vm hv.VM) // on a VM that runs, with one port rule where the driver can
+}
+
+// table answers the rows of a run, and says what the driver offers without that
+// a check has shown it.
+func (s *suite) table() (text string, unseen []string) {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "capability\toffered\tseen working\n")
+	known := map[hv.Capability]bool{}
+	for _, c := range capabilities {
+		known[c.ability] = true
+		checks := slices.Clone(c.seen)
+		for _, m := range s.More {
+			if m.Ability == c.ability {
+				checks = append(checks, m.Name)
+			}
+		}
+		offered := c.ability == "" || s.host.Can(c.ability)
+		if !offered {
+			fmt.Fprintf(w, "%s\tno\t-\n", c.name)
+			continue
+		}
+		word, how := s.judge(checks)
+		if word == "not tried" {
+			unseen = append(unseen, c.name)
+		}
+		fmt.Fprintf(w, "%s\tyes\t%s\n", c.name, strings.TrimRight(word+": "+strings.Join(how, ", "), ": "))
+	}
+	for _, a := range s.host.Abilities {
+		if !known[a] {
+			unseen = append(unseen, string(a))
+			fmt.Fprintf(w, "%s\tyes\tnot tried\n", a)
+		}
+	}
+	_ = w.Flush()
+	return b.String(), unseen
+}
+
+// judge sums up the checks of a row: one that failed spoils it, and skipped ones
+// show nothing.
+func (s *suite) judge(checks []string) (word string, how []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	word = "not tried"
+	for _, name := range checks {
+		v := s.verdicts[name]
+		switch {
+		case v.word == "NO":
+			word = "NO"
+		case v.word == "yes" && word == "not tried":
+			word = "yes"
+		}
+		if v.word == "yes" || v.word == "NO" {
+			how = append(how, fmt.Sprintf("%s %.2f s", name, v.took.Seconds()))
+		}
+	}
+	if word == "NO" {
+		how = slices.DeleteFunc(how, func(h string) bool {
+			return !slices.ContainsFunc(checks, func(c string) bool { return s.verdicts[c].word == "NO" && strings.HasPrefix(h, c+" ") })
+		})
+	}
+	return word, how
+}
+
+// report prints the table. A run that is not cut down to some checks has to show
+// everything that the driver offers.
+func (s *suite) report(t *testing.T) {
+	text, unseen := s.table()
+	h := s.host
+	t.Logf("driver %s %s, accelerator %s, machine %s, cpu %s\n%s", h.Driver, h.Version, h.Accelerator, h.Machine, h.CPU, text)
+	if f := flag.Lookup("test.run"); f != nil && strings.Contains(f.Value.String(), "/") {
+		return
+	}
+	for _, c := range capabilities {
+		for _, name := range c.seen {
+			if _, ran := s.verdicts[name]; !ran && !t.Failed() && s.host.Can(c.ability) {
+				t.Errorf("the row %q names the check %q, which there is not", c.name, name)
+			}
+		}
+	}
+	for _, name := range unseen {
+		t.Errorf("the driver offers %q, and no check shows it: add one to hvtest, or to the Subject's More", name)
+	}
+}
