@@ -70,6 +70,10 @@ func (s *suite) life(t *testing.T) {
 	})
 	s.commands(t, spec.ID)
 	s.check(t, "port rules", func(t *testing.T) { s.ports(t, vm) })
+	s.check(t, "host's loopback", func(t *testing.T) {
+		s.need(t, hv.CanIsolate)
+		s.reaches(t, vm.ID, false)
+	})
 	for _, c := range s.More {
 		s.check(t, c.Name, func(t *testing.T) {
 			s.need(t, c.Ability)

@@ -2,7 +2,10 @@ package qemu_test
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -55,6 +58,7 @@ func TestConformance(t *testing.T) {
 			},
 			More: []hvtest.Check{
 				{Ability: hv.CanSandbox, Name: "process without rights", Run: func(t *testing.T, vm hv.VM) { confined(t, dir, vm) }},
+				{Ability: hv.CanLimit, Name: "control group", Run: limited},
 			},
 		}
 	})
@@ -71,5 +75,48 @@ func deleteAll(t *testing.T, d hv.Driver) {
 		if err := d.Delete(ctx, vm.ID); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// confined checks that QEMU has no privileges, no way to start programs, and no
+// file by name.
+func confined(t *testing.T, dir string, vm hv.VM) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", vm.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := map[string]string{}
+	for line := range strings.Lines(string(status)) {
+		k, v, _ := strings.Cut(line, ":")
+		fields[k] = strings.Join(strings.Fields(v), " ")
+	}
+	for id := range strings.FieldsSeq(fields["Uid"] + " " + fields["Gid"]) {
+		if id == "0" {
+			t.Errorf("QEMU runs as root: Uid %s, Gid %s", fields["Uid"], fields["Gid"])
+		}
+	}
+	if os.Geteuid() == 0 && fields["Groups"] != "" {
+		t.Errorf("QEMU has the groups %s", fields["Groups"])
+	}
+	want := map[string]string{"Seccomp": "2", "NoNewPrivs": "1", "CapEff": "0000000000000000", "CapPrm": "0000000000000000"}
+	for k, v := range want {
+		if fields[k] != v {
+			t.Errorf("%s is %s, want %s", k, fields[k], v)
+		}
+	}
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", vm.PID))
+	if err == nil && strings.Count(string(environ), "\x00") > 2 {
+		t.Errorf("QEMU sees this environment: %q", environ)
+	}
+	if info, err := os.Stat(filepath.Join(dir, vm.ID)); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("others can look into the VM's directory: %v, %v", info.Mode(), err)
+	}
+}
+
+// limited checks that QEMU is in a control group of its own.
+func limited(t *testing.T, vm hv.VM) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", vm.PID))
+	if err != nil || !strings.Contains(string(b), "/vm-"+vm.ID) {
+		t.Errorf("QEMU is in %s, %v", b, err)
 	}
 }

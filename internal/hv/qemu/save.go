@@ -172,7 +172,7 @@ func (r *run) letGoOn(ctx context.Context) error {
 func (m *machine) freeze(ctx context.Context, r *run, spec hv.SaveSpec, state *os.File) (paused time.Time, err error) {
 	q, err := r.monitorWithin(ctx)
 	if err == nil {
-		err = savable(ctx, q)
+		err = mustRun(ctx, q)
 	}
 	if err != nil {
 		return paused, err
@@ -200,8 +200,8 @@ func (m *machine) freeze(ctx context.Context, r *run, spec hv.SaveSpec, state *o
 	return paused, nil
 }
 
-// savable says why a guest cannot be saved, before anything is made for that.
-func savable(ctx context.Context, q *qmpConn) error {
+// mustRun refuses a guest that is paused already, or has failed.
+func mustRun(ctx context.Context, q *qmpConn) error {
 	state, err := runState(ctx, q)
 	if err != nil {
 		return err
@@ -209,11 +209,7 @@ func savable(ctx context.Context, q *qmpConn) error {
 	if state != "running" {
 		return fmt.Errorf("the guest does not run, its state is %q", state)
 	}
-	transfer, err := migration(ctx, q)
-	if err == nil && len(transfer.Blocked) > 0 {
-		err = hv.Refuse("its memory cannot be saved: %s", strings.Join(transfer.Blocked, "; "))
-	}
-	return err
+	return nil
 }
 
 // fdSet is the number under which QEMU gets an overlay while it runs. Those of
@@ -245,6 +241,13 @@ func (m *machine) prepare(ctx context.Context, q *qmpConn, generation int, state
 	}
 	if err := m.unplugUSB(ctx, q); err != nil { // settleSave plugs it in again
 		return err
+	}
+	transfer, err := migration(ctx, q)
+	if err != nil {
+		return err
+	}
+	if len(transfer.Blocked) > 0 {
+		return hv.Refuse("its memory cannot be saved: %s", strings.Join(transfer.Blocked, "; "))
 	}
 	// QEMU would keep to 128 MiB/s, and the guest stand still for longer.
 	if err := q.call(ctx, "migrate-set-parameters", map[string]int64{"max-bandwidth": 1 << 40}, nil); err != nil {
