@@ -1,6 +1,7 @@
 package hvtest
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"slices"
@@ -44,8 +45,9 @@ func (s *suite) saves(t *testing.T) {
 	s.check(t, "ended in a save", func(t *testing.T) { s.endedInSave(t, s.clone(spec, saved)) })
 	s.check(t, "restart given up", func(t *testing.T) { s.givenUpRestarts(t, spec, saved) })
 	s.check(t, "restart", func(t *testing.T) { s.restart(t, vm) })
-	s.check(t, "save of a stopped guest", func(t *testing.T) { s.saveStopped(t, other, spec) })
-	s.check(t, "save of a stopped VM", func(t *testing.T) { s.saveAgain(t, other, spec) })
+	off := t.TempDir()
+	s.check(t, "save of a stopped guest", func(t *testing.T) { saved = s.saveStopped(t, other, spec, off) })
+	s.check(t, "save of a stopped VM", func(t *testing.T) { s.saveAgain(t, spec, saved) })
 }
 
 // clone is a spec that goes on from what was saved.
@@ -219,24 +221,26 @@ func (s *suite) restart(t *testing.T, vm hv.VM) {
 	}
 }
 
-// saveStopped saves without memory.
-func (s *suite) saveStopped(t *testing.T, d hv.Driver, spec hv.Spec) {
-	s.run(t, s.Driver, spec.ID, "echo last >/root/last")
-	s.boots(t, d, spec, s.save(t, spec, t.TempDir(), false))
-}
-
 // saveAgain saves a VM that is stopped already, as an agent does that was killed
 // after the shutdown.
-func (s *suite) saveAgain(t *testing.T, d hv.Driver, spec hv.Spec) {
-	s.boots(t, d, spec, s.save(t, spec, t.TempDir(), false))
+func (s *suite) saveAgain(t *testing.T, spec hv.Spec, first hv.Saved) {
+	saved := s.save(t, spec, t.TempDir(), false)
+	for i, d := range saved.Disks {
+		got, err := os.ReadFile(d.Path)
+		want, werr := os.ReadFile(first.Disks[i].Path)
+		if err != nil || werr != nil || !bytes.Equal(got, want) {
+			t.Errorf("disk %d: the delta has %d bytes, and %d in the save that shut the guest down (%v, %v)", i, len(got), len(want), err, werr)
+		}
+	}
 	if _, err := saver(s.Driver).Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); !errors.Is(err, hv.ErrNotRunning) {
 		t.Errorf("a save of a stopped VM with its memory: %v, want ErrNotRunning", err)
 	}
 }
 
-// boots starts a new VM from base and delta.
-func (s *suite) boots(t *testing.T, d hv.Driver, spec hv.Spec, saved hv.Saved) {
-	t.Helper()
+// saveStopped saves without memory; the new VM boots from base and delta.
+func (s *suite) saveStopped(t *testing.T, d hv.Driver, spec hv.Spec, dir string) hv.Saved {
+	s.run(t, s.Driver, spec.ID, "echo last >/root/last")
+	saved := s.save(t, spec, dir, false)
 	if vm := s.get(t, spec.ID); vm.Status != hv.Stopped || vm.Failure != "" || saved.State != "" || saved.Pin != (hv.Compat{}) {
 		t.Errorf("the VM is %+v, the save %+v", vm, saved)
 	}
@@ -248,4 +252,5 @@ func (s *suite) boots(t *testing.T, d hv.Driver, spec hv.Spec, saved hv.Saved) {
 	if err := d.Delete(t.Context(), next.ID); err != nil {
 		t.Error(err)
 	}
+	return saved
 }
