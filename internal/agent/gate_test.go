@@ -181,6 +181,7 @@ func (d gatedDriver) Delete(ctx context.Context, id string) error {
 		if d.w.clinging() {
 			return struct{}{}, errors.New("the VM clings")
 		}
+		defer d.w.alone(id)()
 		if _, err := d.Host.Get(ctx, id); err == nil {
 			d.w.count(&d.w.deletes)
 		}
@@ -220,6 +221,28 @@ func (d gatedDriver) Start(ctx context.Context, s hv.Spec) (hv.VM, error) {
 	})
 }
 
+// alone says when a VM is removed by two at a time, and takes a moment.
+func (w *world) alone(id string) (done func()) {
+	w.mu.Lock()
+	if w.removing[id] {
+		w.t.Errorf("VM %s is removed by two at a time", id)
+	}
+	if w.removing == nil {
+		w.removing = map[string]bool{}
+	}
+	w.removing[id] = true
+	w.mu.Unlock()
+	time.Sleep(10 * time.Millisecond)
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.removing, id)
+	}
+}
+
+// bare is a driver that can do nothing beside what every driver can.
+type bare struct{ hv.Driver }
+
 // Save passes the gate at each of its steps; a killed agent leaves its files behind.
 func (d gatedDriver) Save(ctx context.Context, id string, s hv.SaveSpec) (hv.Saved, error) {
 	if err := d.g.pass("save"); err != nil {
@@ -243,6 +266,9 @@ func (d gatedDriver) Save(ctx context.Context, id string, s hv.SaveSpec) (hv.Sav
 func (d gatedDriver) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (hv.VM, error) {
 	return through(ctx, d.g, "restart", func(ctx context.Context) (hv.VM, error) {
 		d.w.count(&d.w.restarts)
+		if err := d.w.fault("restart refused"); err != nil {
+			return hv.VM{}, err
+		}
 		if err := d.w.fault("restart"); err != nil {
 			return hv.VM{}, errors.Join(err, d.Host.Stop(ctx, id, hv.StopForce))
 		}

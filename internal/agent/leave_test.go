@@ -13,36 +13,51 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-// stages are lives that are cut off in each phase.
-var stages = map[api.Phase]struct {
+// stages are lives that are cut off in each phase, and in each stage of a task.
+var stages = map[string]struct {
+	phase      api.Phase
 	pull, boot time.Duration
+	exec       time.Duration // that the way to the guest takes
 	script     string
 	monitored  bool
+	task       api.TaskStage // of a save with everything
 	vms        int
 }{
-	api.PhasePulling:     {pull: time.Hour},
-	api.PhaseStarting:    {boot: 50 * time.Second, script: "exit 0", vms: 1},
-	api.PhaseRunning:     {script: "sleep 1000", vms: 1},
-	api.PhaseScriptOK:    {script: "exit 0", vms: 1},
-	api.PhaseScriptEnded: {script: "exit 1", monitored: true, vms: 1},
+	"pulling":       {phase: api.PhasePulling, pull: time.Hour},
+	"starting":      {phase: api.PhaseStarting, boot: 50 * time.Second, script: "exit 0", vms: 1},
+	"running":       {phase: api.PhaseRunning, script: "sleep 1000", vms: 1},
+	"script ok":     {phase: api.PhaseScriptOK, script: "exit 0", vms: 1},
+	"script ended":  {phase: api.PhaseScriptEnded, script: "exit 1", monitored: true, vms: 1},
+	"save: script":  {phase: api.PhaseRunning, task: api.TaskScript, exec: 8 * time.Second, vms: 1},
+	"save: testing": {phase: api.PhaseRunning, task: api.TaskTesting, exec: 8 * time.Second, vms: 2},
+	"save: pushing": {phase: api.PhaseRunning, task: api.TaskPushing, vms: 1},
 }
 
 // eachStage boots an agent, brings an instance to each phase, ends the agent, and
 // hands the world over.
 func eachStage(t *testing.T, do func(t *testing.T, w *world)) {
-	for phase, tt := range stages {
-		t.Run(string(phase), func(t *testing.T) {
+	for name, tt := range stages {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, boots(tt.boot))
+				w := newWorld(t, sim.Options{Boot: sim.Range{Min: tt.boot}, Exec: sim.Range{Min: tt.exec}})
 				w.source.set(tt.pull, nil)
-				stop := w.boot(newGate(-1))
+				w.shop.slow(time.Hour)
+				g := newGate(-1)
+				stop := w.boot(g)
 				w.control.order(startOrder(func(o *api.StartOrder) {
 					if tt.script != "" {
 						o.Script = &api.Script{Text: []byte(tt.script), Monitoring: tt.monitored}
 					}
 				}))
-				w.until(phase)
+				w.until(tt.phase)
+				if tt.task != "" {
+					w.control.order(fullSave(func(*api.SaveOrder) {})())
+					w.untilStage(tt.task)
+				}
 				time.Sleep(2 * time.Second)
+				if tt.task != "" {
+					g.kill() // a test that is stopped in good order removes its VM
+				}
 				if err := stop(); err != nil {
 					t.Error(err)
 				}

@@ -80,7 +80,8 @@ func (p *poller) once(ctx context.Context) error {
 func (a *Agent) retell() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for id := range a.instances {
+	for id, in := range a.instances {
+		in.retell()
 		a.out.mark(id)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -54,6 +55,46 @@ func TestRestartFails(t *testing.T) {
 		s := w.control.status(idA)
 		if got.Stage != api.TaskFailed || got.Message != "The VM could not be restarted: no memory" || s.Phase != api.PhaseStopped || s.VM.Status != "stopped" {
 			t.Errorf("got %+v, %s, VM %+v", got, s.Phase, s.VM)
+		}
+	})
+}
+
+// TestRefusedRestart leaves the VM as it was.
+func TestRefusedRestart(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		run := w.vms()[0].StartedAt
+		w.breaks("restart refused", hv.Refuse("no such device"))
+		w.control.order(restartOrder("r1"))
+		got := w.untilTask("r1")
+		if got.Stage != api.TaskFailed || !strings.HasPrefix(got.Message, "The VM was not restarted and runs on: ") || !w.vms()[0].StartedAt.Equal(run) {
+			t.Errorf("got %+v, VM %+v", got, w.vms()[0])
+		}
+		w.checkRuns()
+	})
+}
+
+// TestDriverWithoutTasks: what a driver cannot do is refused with a sentence.
+func TestDriverWithoutTasks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, sim.Options{})
+		w.bare = true
+		stop := w.boot(newGate(-1))
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		for order, want := range map[*api.Order]string{
+			new(saveOrder("s1", nil)): "This node's hypervisor (sim) cannot save VMs",
+			new(restartOrder("r1")):   "This node's hypervisor (sim) cannot restart VMs",
+		} {
+			w.control.order(*order)
+			if got := w.untilTask(order.Task); got.Stage != api.TaskFailed || got.Message != want {
+				t.Errorf("got %+v, want %q", got, want)
+			}
+			w.checkRuns()
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
 		}
 	})
 }

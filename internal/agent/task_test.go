@@ -253,7 +253,11 @@ func TestFailedSaves(t *testing.T) {
 					tt.before(w)
 				}
 				w.control.order(saveOrder("s1", tt.edit))
+				begun := time.Now()
 				got := w.untilTask("s1")
+				if took := time.Since(begun); took > time.Minute && !strings.Contains(name, "away") && !strings.Contains(name, "time-out") {
+					t.Errorf("the failure took %s", took)
+				}
 				if got.Stage != api.TaskFailed || !strings.Contains(got.Message, tt.message) || got.Code != tt.code {
 					t.Errorf("got %+v, want %q", got, tt.message)
 				}
@@ -355,23 +359,23 @@ func TestTasksAreTakenOnce(t *testing.T) {
 		stranger.InstanceID = "01890000-0000-7000-8000-00000000000b"
 		w.control.order(startOrder(nil))
 		w.until(api.PhaseRunning)
-		w.shop.slow(time.Minute)
 		for range 3 {
-			w.control.order(saveOrder("s1", nil))
-			w.untilStage(api.TaskPushing)
+			w.control.order(saveOrder("s1", func(o *api.SaveOrder) { o.Script = []byte("sleep 300") }))
+			w.untilStage(api.TaskScript)
 			time.Sleep(6 * time.Second)
 		}
 		w.control.order(stranger)
-		wrong := saveOrder("s3", nil)
-		w.control.order(wrong)
-		refused := func() bool {
-			return slices.ContainsFunc(w.control.told(idA), func(s api.InstanceStatus) bool {
-				return s.Task != nil && s.Task.ID == "s3" && s.Task.Stage == api.TaskFailed &&
-					s.Task.Message == "Another save or restart of the instance goes on"
-			})
+		w.control.order(saveOrder("s3", nil))
+		refused := func(s api.InstanceStatus) bool {
+			return s.Task != nil && s.Task.ID == "s3" && s.Task.Stage == api.TaskFailed &&
+				s.Task.Message == "Another save or restart of the instance goes on"
 		}
-		for !refused() {
-			time.Sleep(time.Second)
+		time.Sleep(time.Second)
+		if !slices.ContainsFunc(w.control.told(idA), refused) {
+			t.Error("another save was not refused")
+		}
+		if now := w.control.status(idA).Task; now == nil || now.ID != "s1" || now.Stage != api.TaskScript {
+			t.Errorf("after the refusal the task is told as %+v", now)
 		}
 		w.control.mu.Lock() // a controller that was told so does not send it again
 		w.control.due = nil

@@ -203,3 +203,33 @@ func TestRestartIsDoneOnce(t *testing.T) {
 		w.checkFaults()
 	})
 }
+
+// TestCheckIsMadeAnew: a sanity test that was cut is done with another VM, since
+// nobody knows what the first one has been through.
+func TestCheckIsMadeAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, sim.Options{Exec: sim.Range{Min: 10 * time.Second}})
+		g := newGate(-1)
+		stop := w.boot(g)
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		g.killAt("start check done")
+		w.control.order(saveOrder("s1", func(o *api.SaveOrder) { o.SanityTest = true }))
+		<-g.dead
+		_ = stop()
+		first := w.vms()[1].UUID
+		again := w.boot(newGate(-1))
+		w.untilStage(api.TaskTesting)
+		time.Sleep(5 * time.Second)
+		if vms := w.vms(); len(vms) != 2 || vms[1].UUID == first {
+			t.Errorf("VMs %+v", vms)
+		}
+		if got := w.untilTask("s1"); got.Stage != api.TaskDone {
+			t.Errorf("got %+v", got)
+		}
+		w.checkRuns()
+		if err := again(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -59,6 +59,13 @@ func (k *taskTold) answer(sent *api.TaskStatus) bool {
 	return false
 }
 
+// retell has the output told once more.
+func (in *instance) retell() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.task.told = false
+}
+
 // untidyLocked says whether the output is still kept although its task is over and the
 // controller knows everything there is to say.
 func (in *instance) untidyLocked() bool {

@@ -45,6 +45,8 @@ type world struct {
 	cling    bool             // VMs cannot be removed
 	full     bool             // the disk has no room for the journal
 	free     int64            // bytes of the disk that are free; 0: plenty
+	removing map[string]bool  // VMs that are being removed
+	bare     bool             // the driver can neither save nor restart
 	broken   map[string]error // what calls of the driver answer, by their name
 	scripts  int              // startup scripts that were really begun in a guest
 	deletes  int              // VMs that were really removed
@@ -92,9 +94,13 @@ func (w *world) boot(g *gate) (stop func() error) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	var driver hv.Driver = gatedDriver{w.host, g, w}
+	if w.bare {
+		driver = bare{driver}
+	}
 	a := New(Options{
 		Identity: home.Identity{NodeID: w.nodeID, Host: "192.0.2.7", Registry: "http://registry"},
-		Link:     gatedLink{w.control, g}, Driver: gatedDriver{w.host, g, w}, Templates: c, Journal: j,
+		Link:     gatedLink{w.control, g}, Driver: driver, Templates: c, Journal: j,
 		Machine: still{w}, Logger: slog.New(slog.DiscardHandler), Version: "test",
 		Registries: gatedShop{w.shop, g}, Saves: w.saves(),
 	})

@@ -3,10 +3,12 @@ package cache_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/buildyard/buildyard/api"
@@ -212,5 +214,46 @@ func TestAdopt(t *testing.T) {
 	}
 	if !sameFile(t, delta, s.file(second, "disk.1.qcow2")) || !sameFile(t, s.file(first, "disk.img"), s.file(second, "disk.img")) {
 		t.Error("the files were copied")
+	}
+}
+
+// TestLinkIsNoProgress: what an interrupted pull has linked takes no room, so it does
+// not count as what was brought already.
+func TestLinkIsNoProgress(t *testing.T) {
+	s := newShelf(t, 9*mib) // of which 1 is reserved
+	roots := map[string]string{}
+	base, delta := noise(t, "disk.img", 1, 4), noise(t, "disk.1.qcow2", 2, 2)
+	first := s.push("v1", roots, base)
+	second := s.push("v2", roots, base, delta)
+	other := s.push("other", map[string]string{}, noise(t, "other.img", 3, 3))
+	s.fetch(first)
+	s.fetch(other)
+	part := filepath.Join(s.dir, second.ContentID+".partial")
+	if err := os.Mkdir(part, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(s.file(first, "disk.img"), filepath.Join(part, "disk.img")); err != nil {
+		t.Fatal(err)
+	}
+	s.fetch(second)
+	if s.cache.Has(other.ContentID) {
+		t.Error("no room was made")
+	}
+}
+
+// TestPullBesideAFailingAdoption: a start that came while a version was adopted pulls
+// it when that fails.
+func TestPullBesideAFailingAdoption(t *testing.T) {
+	c := open(t, cache.Options{Dir: t.TempDir(), Source: &source{}})
+	for i := range 300 {
+		v := ref(fmt.Sprintf("v%d-0", i))
+		var adopting sync.WaitGroup
+		adopting.Go(func() {
+			_ = c.Adopt(t.Context(), cache.Adoption{Ref: v, Config: []byte("{}"), Files: map[string]string{"disk": "/nonexistent"}})
+		})
+		if err := c.Fetch(t.Context(), v, nil); err != nil {
+			t.Fatalf("round %d: %v", i, err)
+		}
+		adopting.Wait()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -93,7 +94,7 @@ func awaitLock(ctx context.Context, at home.Home) (*home.Lock, error) {
 	}
 }
 
-// removeVMs removes every VM of this node and forgets their instances.
+// removeVMs removes every VM of this node and forgets their instances and saves.
 func (o *DisjoinOptions) removeVMs(ctx context.Context, at home.Home) (int, error) {
 	driver, err := openDriver(ctx, o.NodeOptions)
 	if err != nil {
@@ -125,5 +126,5 @@ func (o *DisjoinOptions) removeVMs(ctx context.Context, at home.Home) (int, erro
 			return len(vms), err
 		}
 	}
-	return len(vms), nil
+	return len(vms), os.RemoveAll(at.Saves())
 }
