@@ -74,6 +74,7 @@ type Driver struct {
 	log  *slog.Logger
 	cred *syscall.Credential // nil = as this process
 	host hv.Host
+	usb  usbHost
 
 	firewall  *firewall // nil where there can be none
 	unguarded error     // and why that is so
@@ -110,7 +111,7 @@ func Open(ctx context.Context, opt Options) (*Driver, error) {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
 	d := &Driver{
-		opt: opt, log: opt.Logger,
+		opt: opt, log: opt.Logger, usb: linuxUSB,
 		machines: map[string]*machine{}, reserved: map[int]string{},
 		step: func(string) {},
 	}

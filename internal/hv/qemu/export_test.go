@@ -34,6 +34,9 @@ func PluggedKinds(ctx context.Context, d *Driver, id string) ([]string, error) {
 	return kinds, nil
 }
 
+// SetUSB has the driver look for the host's USB devices elsewhere.
+func (d *Driver) SetUSB(tree, nodes string) { d.usb = usbHost{tree, nodes} }
+
 // SetStep has f called before each durable step of a start or a removal.
 func (d *Driver) SetStep(f func(name string)) { d.step = f }
 

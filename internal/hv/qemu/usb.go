@@ -30,11 +30,13 @@ var emulated = map[string]string{
 // usbStickBytes is the size of an emulated stick.
 const usbStickBytes = 4 << 20
 
-// Where a Linux host shows its USB devices.
-const (
-	usbTree  = "/sys/bus/usb/devices"
-	usbNodes = "/dev/bus/usb"
-)
+// usbHost is where a Linux host shows its USB devices.
+type usbHost struct {
+	tree  string // a directory for each device, by location
+	nodes string // its device file, by bus and number
+}
+
+var linuxUSB = usbHost{tree: "/sys/bus/usb/devices", nodes: "/dev/bus/usb"}
 
 // acceptUSB refuses devices that are not there, or that another VM has.
 func (d *Driver) acceptUSB(s hv.Spec) error {
@@ -45,7 +47,7 @@ func (d *Driver) acceptUSB(s hv.Spec) error {
 			}
 			continue
 		}
-		if _, err := usbNode(usbTree, usbNodes, dev.Location); err != nil {
+		if _, err := d.usb.node(dev.Location); err != nil {
 			return err
 		}
 		if id := d.usbUser(dev, s.ID); id != "" {
@@ -70,12 +72,12 @@ func (d *Driver) usbUser(dev hv.USBDevice, self string) string {
 	return ""
 }
 
-// usbNode answers the device file of the device that is plugged in at a
-// location, which is a checked name.
-func usbNode(tree, nodes, location string) (string, error) {
+// node answers the device file of the device that is plugged in at a location,
+// which is a checked name.
+func (h usbHost) node(location string) (string, error) {
 	var numbers [2]int
 	for i, name := range []string{"busnum", "devnum"} {
-		b, err := os.ReadFile(filepath.Join(tree, location, name))
+		b, err := os.ReadFile(filepath.Join(h.tree, location, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			return "", hv.Refuse("there is no USB device at %s of this host", location)
 		}
@@ -86,7 +88,7 @@ func usbNode(tree, nodes, location string) (string, error) {
 			return "", fmt.Errorf("USB device %s: %w", location, err)
 		}
 	}
-	return filepath.Join(nodes, fmt.Sprintf("%03d", numbers[0]), fmt.Sprintf("%03d", numbers[1])), nil
+	return filepath.Join(h.nodes, fmt.Sprintf("%03d", numbers[0]), fmt.Sprintf("%03d", numbers[1])), nil
 }
 
 // pluggedUSB answers the USB devices that are plugged into QEMU, by id.
@@ -134,7 +136,7 @@ func (m *machine) plug(ctx context.Context, q *qmpConn, i int, dev hv.USBDevice)
 	switch kind, made := dev.Emulated(); {
 	case !made: // QEMU may not open it: it is given the device as an open file
 		args["driver"] = "usb-host"
-		args["hostdevice"], err = passHostUSB(ctx, q, i, dev.Location)
+		args["hostdevice"], err = m.passHostUSB(ctx, q, i, dev.Location)
 	case kind == "storage":
 		args["driver"] = emulated[kind]
 		args["drive"], err = m.passStick(ctx, q, i)
@@ -147,8 +149,8 @@ func (m *machine) plug(ctx context.Context, q *qmpConn, i int, dev hv.USBDevice)
 	return q.call(ctx, "device_add", args, nil)
 }
 
-func passHostUSB(ctx context.Context, q *qmpConn, i int, location string) (string, error) {
-	path, err := usbNode(usbTree, usbNodes, location)
+func (m *machine) passHostUSB(ctx context.Context, q *qmpConn, i int, location string) (string, error) {
+	path, err := m.d.usb.node(location)
 	if err != nil {
 		return "", err
 	}
