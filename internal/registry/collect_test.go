@@ -95,6 +95,42 @@ func TestIdlePushIsGivenUp(t *testing.T) {
 	}
 }
 
+// TestSessionsMakePlace: neither what was pushed lately nor pushes that were left behind keep others out.
+func TestSessionsMakePlace(t *testing.T) {
+	base, clock := t.TempDir(), newClock()
+	r := open(t, base, clock)
+	for i := range maxSessions + 20 {
+		mustPush(t, r, request(idA, fmt.Sprintf("v%d", i)))
+		clock.add(time.Second)
+	}
+	begin := func(i int) (api.PushSession, error) {
+		return r.Negotiate(t.Context(), request(idB, fmt.Sprintf("left%d", i)))
+	}
+	first, err := begin(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock.add(time.Second)
+	for i := range maxSessions - 1 {
+		if _, err := begin(i + 1); err != nil {
+			t.Fatalf("push %d while committed ones could go: %v", i+1, err)
+		}
+	}
+	if _, err := begin(maxSessions); farm.CodeOf(err) != farm.CodeBusy {
+		t.Fatalf("one more than can be open at a time: %v", err)
+	}
+	clock.add(keepIdle)
+	if _, err := begin(maxSessions); err != nil {
+		t.Fatalf("a push that was idle for an hour keeps another one out: %v", err)
+	}
+	if _, err := r.Session(t.Context(), first.Session); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Fatalf("the longest idle push is still there: %v", err)
+	}
+	if n := len(r.allSessions()); n != maxSessions {
+		t.Fatalf("%d sessions", n)
+	}
+}
+
 // TestRevertDuringPull: a pull that has its manifest ends well although its version is reverted and collected.
 func TestRevertDuringPull(t *testing.T) {
 	base, clock := t.TempDir(), newClock()

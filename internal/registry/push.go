@@ -28,11 +28,11 @@ func (r *Registry) Negotiate(ctx context.Context, req api.PushRequest) (_ api.Pu
 			return api.PushSession{}, err
 		}
 	}
-	s, err := r.resumable(req)
-	if err != nil {
-		return api.PushSession{}, err
-	}
+	s := r.resumable(req)
 	if s == nil {
+		if err := r.vacate(ctx); err != nil {
+			return api.PushSession{}, err
+		}
 		if err := r.room(ctx, req); err != nil {
 			return api.PushSession{}, err
 		}
@@ -52,18 +52,33 @@ func (s *snapshot) template(id string) *layout.Template {
 }
 
 // resumable finds the session of a resume key; nil when there is none.
-func (r *Registry) resumable(req api.PushRequest) (*session, error) {
-	all := r.allSessions()
-	for _, s := range all {
+func (r *Registry) resumable(req api.PushRequest) *session {
+	for _, s := range r.allSessions() {
 		if req.ResumeKey != "" && s.request.ResumeKey == req.ResumeKey && s.done() == nil && sameRequest(s.request, req) {
 			s.touch(r.o.Now())
-			return s, nil
+			return s
 		}
 	}
-	if len(all) >= maxSessions {
-		return nil, farm.Errorf(farm.CodeBusy, "There are %d unfinished pushes; try again later", len(all))
+	return nil
+}
+
+// vacate makes a place for one more session: of those that may go for it, the one goes that was idle longest.
+func (r *Registry) vacate(ctx context.Context) error {
+	all := r.allSessions()
+	if len(all) < maxSessions {
+		return nil
 	}
-	return nil, nil
+	slices.SortFunc(all, func(a, b *session) int { return a.lastTouch().Compare(b.lastTouch()) })
+	now := r.o.Now()
+	for _, s := range all {
+		if !s.spare(now) || !s.commit.TryLock() {
+			continue
+		}
+		defer s.commit.Unlock()
+		r.log.Info("push given up for another one", "session", s.id, "template", s.target, "committed", s.done() != nil)
+		return r.endSession(ctx, s)
+	}
+	return farm.Errorf(farm.CodeBusy, "There are %d unfinished pushes; try again later", len(all))
 }
 
 func sameRequest(a, b api.PushRequest) bool {

@@ -20,8 +20,9 @@ import (
 
 const (
 	sessionFile = "session.json"
-	maxSessions = 256 // each may hold some MiB of configuration and nvram
-	maxFiles    = 256 // of one push
+	maxSessions = 256       // committed ones too: each may hold some MiB of configuration and nvram
+	keepIdle    = time.Hour // how long an idle push is safe from another one that needs its place
+	maxFiles    = 256       // of one push
 )
 
 // session is one push from its negotiation to its end. What it has is on disk, so that it goes on after a
@@ -69,6 +70,19 @@ func (s *session) touch(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.touched = now
+}
+
+func (s *session) lastTouch() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.touched
+}
+
+// spare tells whether the session may go for another one: its push is committed, or has been idle for long.
+func (s *session) spare(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.result != nil || now.Sub(s.touched) > keepIdle
 }
 
 // open tells whether the session takes requests.
