@@ -15,12 +15,15 @@ var errEnding = errors.New("the instance is ending")
 // instance is one instance on this node. Its worker alone moves it from phase to
 // phase; orders may only set its end.
 type instance struct {
-	id     string
-	order  api.Order       // fixed
-	alien  bool            // fixed: accepted under another identity; nobody hears of it
-	ending context.Context // is over when the instance is to go
-	kill   context.CancelFunc
-	wake   chan struct{} // has a value when the worker shall look again
+	id       string
+	order    api.Order       // fixed
+	alien    bool            // fixed: accepted under another identity; nobody hears of it
+	ending   context.Context // is over when the instance is to go
+	kill     context.CancelFunc
+	wake     chan struct{}   // has a value when the worker shall look again
+	tasked   context.Context // is over when a save or a restart was ordered
+	noteTask context.CancelFunc
+	alone    sync.WaitGroup // commands in the guest that the worker does not wait for
 
 	mu       sync.Mutex // guards the fields below
 	state    journal.State
@@ -38,8 +41,12 @@ func newInstance(e journal.Entry) *instance {
 		wake: make(chan struct{}, 1),
 	}
 	in.ending, in.kill = context.WithCancel(context.Background())
+	in.tasked, in.noteTask = context.WithCancel(context.Background())
 	if in.state.Ending {
 		in.kill()
+	}
+	if in.state.Task != nil {
+		in.noteTask()
 	}
 	return in
 }
@@ -50,6 +57,15 @@ func (in *instance) life(ctx context.Context) (context.Context, context.CancelFu
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(in.ending, cancel)
 	return ctx, func() { stop(); cancel() }
+}
+
+// whenEnding calls do when the instance is to go; the end of the agent alone is not that.
+func (in *instance) whenEnding(do func()) {
+	context.AfterFunc(in.ending, func() {
+		if in.snapshot().Ending { // else only the worker ended
+			do()
+		}
+	})
 }
 
 // poke makes the worker look again.

@@ -10,6 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/recipe"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -29,6 +30,9 @@ func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
 	}
 	if t.Version == nil {
 		result, err := a.publish(ctx, in, t, push)
+		if farm.CodeOf(err) == farm.CodeNotFound { // a registry says no more than that
+			err = farm.Refused("the registry has no template %s any more", t.Order.Save.TemplateID)
+		}
 		if err != nil {
 			return a.unlessEnding(ctx, in, "The save could not be pushed: %v", err)
 		}

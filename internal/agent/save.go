@@ -59,7 +59,7 @@ func (a *Agent) cannotSave(in *instance, o *api.SaveOrder) string {
 func (a *Agent) saveScript(ctx context.Context, in *instance, _ hv.VM) error {
 	t := in.snapshot().Task
 	if t.ScriptBegun {
-		return a.giveUp(ctx, in, "The script's %s; it is not run twice", lostOutcome)
+		return a.giveUp(ctx, in, "The outcome of the script is unknown after an agent restart; it is not run twice")
 	}
 	dir := a.saveDir(t)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -70,7 +70,7 @@ func (a *Agent) saveScript(ctx context.Context, in *instance, _ hv.VM) error {
 	if err := a.changeTask(ctx, in, func(t *journal.Task) { t.ScriptBegun = true }); err != nil {
 		return err
 	}
-	o, err := a.execute(ctx, in, cmd)
+	o, err := a.execute(ctx, in, cmd, nil)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,11 @@ const (
 	maxOutput     = 64 << 10         // bytes of stdout and of stderr in a status, the last ones
 
 	lostOutcome = "outcome unknown after an agent restart"
+	leftOutcome = "left running, since the VM was to be saved or restarted"
+
+	// scriptPatience is how long a save or a restart waits for a script that is not
+	// monitored: such a one often runs for as long as its VM.
+	scriptPatience = 90 * time.Second
 )
 
 // findBash prints where the guest has bash, or nothing.
@@ -30,7 +35,15 @@ func (a *Agent) script(ctx context.Context, in *instance, _ hv.VM) error {
 	if err := a.mark(in, func(s *journal.State) { s.ScriptBegun = true }); err != nil {
 		return err
 	}
-	o, err := a.execute(ctx, in, cmd)
+	var patience <-chan time.Time
+	if !in.order.Start.Script.Monitoring {
+		patience = time.After(scriptPatience)
+	}
+	o, err := a.execute(ctx, in, cmd, patience)
+	if errors.Is(err, errLeft) {
+		left := &api.ScriptStatus{Code: hv.CodeTimedOut, Errors: []string{leftOutcome}}
+		return a.concludeScript(ctx, in, left, "")
+	}
 	if err != nil {
 		return err
 	}
@@ -46,26 +59,38 @@ type outcome struct {
 	err    error
 }
 
+// errLeft says that a command goes on in the guest and nobody waits for it.
+var errLeft = errors.New("the command goes on")
+
 // execute runs a script in the guest until it ends (nil), the instance is to go
-// (errEnding, the script was killed) or the agent ends (the script lives on).
-func (a *Agent) execute(ctx context.Context, in *instance, cmd hv.Command) (outcome, error) {
+// (errEnding, the script was killed), the agent ends (the script lives on) or, once
+// patience is over, there is a task for the instance (errLeft).
+func (a *Agent) execute(ctx context.Context, in *instance, cmd hv.Command, patience <-chan time.Time) (outcome, error) {
 	// Not under the agent's own life: its end must not kill what runs in a guest.
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan outcome, 1)
-	go func() {
+	in.alone.Go(func() {
 		defer cancel()
 		r, err := a.opts.Driver.Exec(run, in.id, cmd)
 		done <- outcome{r, err}
-	}()
-	select {
-	case o := <-done:
-		return o, nil
-	case <-in.ending.Done():
-		cancel()
-		<-done // the VM may be removed only after Exec returned
-		return outcome{}, errEnding
-	case <-ctx.Done():
-		return outcome{}, ctx.Err()
+	})
+	var leave <-chan struct{}
+	for {
+		select {
+		case o := <-done:
+			return o, nil
+		case <-in.ending.Done():
+			cancel()
+			<-done // the VM may be removed only after Exec returned
+			return outcome{}, errEnding
+		case <-ctx.Done():
+			return outcome{}, ctx.Err()
+		case <-patience:
+			leave = in.tasked.Done()
+		case <-leave:
+			in.whenEnding(cancel)
+			return outcome{}, errLeft
+		}
 	}
 }
 

@@ -162,6 +162,7 @@ func (a *Agent) noteGone(_ context.Context, in *instance, _ hv.VM) error {
 
 // remove takes the VM away and says so; it never says so before.
 func (a *Agent) remove(ctx context.Context, in *instance, _ hv.VM) error {
+	in.alone.Wait() // a VM may be removed only after its commands returned, which the end has them do
 	if err := errors.Join(a.dropSave(ctx, in), a.discard(ctx, in, hv.VM{})); err != nil {
 		return fmt.Errorf("remove VM: %w", err)
 	}

@@ -77,6 +77,7 @@ func (a *Agent) takeTask(in *instance, o api.Order) error {
 	}
 	if err == nil {
 		a.log.Info("task accepted", "instance", in.id, "kind", string(o.Kind), "task", o.Task)
+		in.noteTask()
 		in.poke()
 	}
 	return err

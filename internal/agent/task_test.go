@@ -238,6 +238,10 @@ func TestFailedSaves(t *testing.T) {
 			before:  func(w *world) { w.shop.breaks(farm.Refused("Tag v2 exists"), time.Hour) },
 			message: "The save could not be pushed: Tag v2 exists",
 		},
+		"template gone": {
+			before:  func(w *world) { w.shop.breaks(farm.NotFound(), time.Hour) },
+			message: "The save could not be pushed: the registry has no template t any more",
+		},
 		"registry away": {before: func(w *world) { w.shop.breaks(away, time.Hour) }, message: "The registry cannot be reached"},
 		"registry away, stopped": {
 			edit:    func(o *api.SaveOrder) { o.Suspend = false },

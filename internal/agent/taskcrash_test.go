@@ -140,7 +140,7 @@ func (l taskLife) checkEnd(t *testing.T, w *world, got api.TaskStatus) {
 			t.Error("the new version is not in the cache")
 		}
 	case got.Stage == api.TaskFailed:
-		if got.Message != scriptFailed && got.Message != "The script's outcome unknown after an agent restart; it is not run twice" {
+		if got.Message != scriptFailed && got.Message != "The outcome of the script is unknown after an agent restart; it is not run twice" {
 			t.Errorf("failed with %q", got.Message)
 		}
 		if len(w.shop.tagged("v2")) != 0 {
