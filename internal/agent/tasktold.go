@@ -103,7 +103,7 @@ func fit(text string) string {
 	if raw, err := json.Marshal(text); err == nil && len(raw) <= maxSaved {
 		return text
 	}
-	return strings.ToValidUTF8(text[len(text)-min(len(text), maxSaved/6):], "\uFFFD")
+	return strings.ToValidUTF8(text[len(text)-min(len(text), maxSaved/6-8):], "\uFFFD") // and quotes, and a letter that was cut
 }
 
 // The files of a script's output in the directory of its save.

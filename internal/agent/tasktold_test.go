@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/sim"
+)
+
+// TestFit: plain output stays whole, and what JSON would blow up stays below the bound.
+func TestFit(t *testing.T) {
+	plain := strings.Repeat("a line of output\n", hv.MaxOutput/17)
+	if fit(plain) != plain {
+		t.Error("plain output was cut")
+	}
+	for name, text := range map[string]string{
+		"control characters": strings.Repeat("\x01", hv.MaxOutput),
+		"no text":            tail([]byte(strings.Repeat("a\xff", hv.MaxOutput/2)), hv.MaxOutput),
+		"cut in a letter":    strings.Repeat("\x01\x01ü", hv.MaxOutput/2),
+	} {
+		got := fit(text)
+		raw, err := json.Marshal(got)
+		if err != nil || len(raw) > maxSaved || len(got) < maxSaved/6-16 {
+			t.Errorf("%s: %d bytes, %d as JSON, %v", name, len(got), len(raw), err)
+		}
+	}
+}
+
+// TestOutputFiles: an outcome is read back with its output, and not without.
+func TestOutputFiles(t *testing.T) {
+	dir := t.TempDir()
+	if readOutput(dir, nil) != nil || readOutput(dir, &api.ScriptStatus{Code: 1}) != nil {
+		t.Error("an output that is not there was read")
+	}
+	if err := writeOutput(dir, &api.ScriptStatus{Stdout: "out", Stderr: "err"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := readOutput(dir, &api.ScriptStatus{Code: 1, TimedOut: true}); got == nil || got.Stdout != "out" || got.Stderr != "err" || got.Code != 1 || !got.TimedOut {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestOutputIsToldAgain: to a controller that asks for everything.
+func TestOutputIsToldAgain(t *testing.T) {
+	in := newInstance(journal.Entry{State: journal.State{Task: &journal.Task{Stage: api.TaskPushing}}})
+	in.task.output = &api.ScriptStatus{Stdout: "said"}
+	said := func() bool { return in.task.status(in.state.Task).Script != nil }
+	first := said()
+	in.answer(api.InstanceStatus{Task: in.task.status(in.state.Task)})
+	second := said()
+	in.retell()
+	if third := said(); !first || second || !third {
+		t.Errorf("told %v, then %v, then %v", first, second, third)
+	}
+}
+
+// TestNodeSaysWhatItCan: the node's description has what saved states depend on.
+func TestNodeSaysWhatItCan(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		time.Sleep(time.Second)
+		info := w.control.seen()[0].Info
+		host, err := w.host.Describe(t.Context())
+		if err != nil || info == nil || info.HostCPU != host.HostCPU || len(info.Abilities) != len(host.Abilities) || len(info.Abilities) == 0 {
+			t.Errorf("told %+v, the driver says %+v", info, host)
+		}
+	})
+}
