@@ -48,13 +48,16 @@ func TestRealMachine(t *testing.T) {
 		t.Errorf("after the restart: %q", got)
 	}
 
-	n.control.order(saveOrder("s1", func(o *api.SaveOrder) { o.TemplateID, o.Suspend = v1.ID, false }))
+	id := newUUID()
+	n.control.order(saveOrder("s1", func(o *api.SaveOrder) {
+		o.TemplateID, o.NewName, o.Suspend, o.Revert = id, "fresh", false, &api.PushRevert{Tag: "v2"}
+	}))
 	saved := n.untilTask("s1")
-	if saved.Stage != api.TaskDone {
-		t.Fatalf("save: %+v", saved)
+	if v := saved.Version; saved.Stage != api.TaskDone || v.ID != id || v.Name != "fresh" || v.Number != 0 {
+		t.Fatalf("save: %+v, version %+v", saved, saved.Version)
 	}
 	n.terminate("1")
-	n.start("2", v1.ID, "v2", saved.Version.ContentID)
+	n.start("2", id, "v2", saved.Version.ContentID)
 	fresh := n.control.status(idA).VM
 	if fresh.CPUs != 2 || fresh.MemoryMB != 384 || fresh.MAC == mac || fresh.VNCPort != 0 {
 		t.Errorf("the new version's VM is %+v", fresh)
