@@ -66,6 +66,7 @@ type demo struct {
 	DemoOptions
 	services *ControllerService
 	node     *buildnode.Node
+	nodeLog  nodeLog
 	api      *apiClient
 	template string
 	nonce    string
@@ -87,7 +88,7 @@ func (o DemoOptions) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	d := &demo{DemoOptions: o, nonce: rand.Text(), step: time.Now()}
+	d := &demo{DemoOptions: o, nodeLog: nodeLog{out: o.Err}, nonce: rand.Text(), step: time.Now()}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	return d.play(ctx)

@@ -125,7 +125,33 @@ func TestDemoOnce(t *testing.T) {
 	if nonce == nil || resumed == nil || nonce[1] != resumed[1] {
 		t.Errorf("the nonce %q came back as %q:\n%s", nonce, resumed, out)
 	}
+	if !regexp.MustCompile(`(?m)^ok save .* bytes more than v1, the guest stood still for \S+;`).MatchString(out.String()) {
+		t.Errorf("the save does not say how long the guest stood still:\n%s", out)
+	}
 	noVMs(t, dir)
+}
+
+// TestNodeLog: only what is worth a look is passed on.
+func TestNodeLog(t *testing.T) {
+	var out bytes.Buffer
+	l := &nodeLog{out: &out}
+	if got := l.standstill(); got != "" {
+		t.Errorf("before a save: %q", got)
+	}
+	for _, line := range []string{
+		`{"level":"INFO","msg":"VM started","pause":5}`, `{"level":"DEBUG","msg":"x"}`, `{"level":"WARN","msg":"low"}`,
+		`{"level":"INFO","msg":"VM saved","pause":65432100}`, `{"level":"ERROR","msg":"bad"}`, `no JSON`,
+	} {
+		if n, err := l.Write([]byte(line + "\n")); err != nil || n != len(line)+1 {
+			t.Errorf("%s: wrote %d, %v", line, n, err)
+		}
+	}
+	if got := out.String(); got != "{\"level\":\"WARN\",\"msg\":\"low\"}\n{\"level\":\"ERROR\",\"msg\":\"bad\"}\nno JSON\n" {
+		t.Errorf("passed on %q", got)
+	}
+	if got := l.standstill(); got != ", the guest stood still for 65.4ms" {
+		t.Errorf("after a save: %q", got)
+	}
 }
 
 // TestDemoEndsItsOwnInstance: a demo that breaks off in the middle cleans up too.

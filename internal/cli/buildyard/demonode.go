@@ -3,7 +3,12 @@ package buildyard
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
 	"path/filepath"
+	"sync"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/home"
@@ -13,7 +18,7 @@ import (
 
 // openNode joins this machine to the demo's cloud, as its one node.
 func (d *demo) openNode(ctx context.Context) (*buildnode.Node, error) {
-	log, err := obs.Logger(d.Err, "warn", "node")
+	log, err := obs.Logger(&d.nodeLog, "info", "node")
 	if err != nil {
 		return nil, err
 	}
@@ -28,6 +33,43 @@ func (d *demo) openNode(ctx context.Context) (*buildnode.Node, error) {
 		return nil, err
 	}
 	return buildnode.OpenNode(ctx, buildnode.NodeOptions{Home: dir, Driver: d.Driver, Logger: log})
+}
+
+// nodeLog takes the node's log: warnings are for the user to read, and what is said of
+// a save has how long its guest stood still.
+type nodeLog struct {
+	out io.Writer
+
+	mu    sync.Mutex     // guards the field below
+	pause *time.Duration // of the last save; nil when unknown
+}
+
+// Write takes one line.
+func (l *nodeLog) Write(line []byte) (int, error) {
+	var said struct {
+		Level   slog.Level     `json:"level"`
+		Message string         `json:"msg"`
+		Pause   *time.Duration `json:"pause"`
+	}
+	if err := json.Unmarshal(line, &said); err != nil || said.Level > slog.LevelInfo {
+		return l.out.Write(line)
+	}
+	if said.Message == "VM saved" {
+		l.mu.Lock()
+		l.pause = said.Pause
+		l.mu.Unlock()
+	}
+	return len(line), nil
+}
+
+// standstill tells how long the guest of the last save stood still, when that is known.
+func (l *nodeLog) standstill() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pause == nil {
+		return ""
+	}
+	return fmt.Sprintf(", the guest stood still for %s", l.pause.Round(100*time.Microsecond))
 }
 
 // pidOf gives the hypervisor process of the one VM that runs.

@@ -42,7 +42,8 @@ func (d *demo) saveInstance(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.ok("save", "demo:v2 holds the guest as it ran, memory and disk: %d bytes more than v1; the saved VM ended by itself", more)
+	d.ok("save", "demo:v2 holds the guest as it ran, memory and disk: %d bytes more than v1%s; the saved VM ended by itself",
+		more, d.nodeLog.standstill())
 	return nil
 }
 
