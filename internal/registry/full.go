@@ -28,7 +28,7 @@ func full(err *error) {
 }
 
 // room refuses a push that has no hope to fit, before a byte of it is sent. Files whose layers are here cost
-// nothing.
+// nothing, and what pushes hold that have been idle for long is given up for it.
 func (r *Registry) room(ctx context.Context, req api.PushRequest) error {
 	var announced int64
 	for _, f := range req.Files {
@@ -37,15 +37,29 @@ func (r *Registry) room(ctx context.Context, req api.PushRequest) error {
 		}
 		announced += f.Size
 	}
+	need := max(announced/hopeful, min(announced, slack))
 	free, _, err := r.store.Space(ctx)
-	if err != nil {
-		return err
+	if err == nil && free < need {
+		r.endIdle(ctx)
+		free, _, err = r.store.Space(ctx)
 	}
-	if free >= max(announced/hopeful, min(announced, slack)) {
-		return nil
+	if err != nil || free >= need {
+		return err
 	}
 	return farm.Errorf(farm.CodeUnavailable, "%s: the push has up to %d MB, %d MB are free",
 		blob.FullMessage, (announced+mib-1)/mib, free/mib)
+}
+
+// endIdle ends the unfinished pushes that have been idle for longer than keepIdle.
+func (r *Registry) endIdle(ctx context.Context) {
+	for _, s := range r.allSessions() {
+		if s.done() != nil || !s.spare(r.o.Now()) { // a committed one holds nothing
+			continue
+		}
+		if err := r.expire(ctx, s); err != nil {
+			r.log.Warn("an idle push could not be ended", "session", s.id, "error", err)
+		}
+	}
 }
 
 // holds tells whether a layer is there.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -75,17 +76,24 @@ func mustBeFull(t *testing.T, what string, err error) {
 	}
 }
 
+// noise is a disk that takes all of its size.
+func noise(t *testing.T, seed uint64, size int) content {
+	t.Helper()
+	l := blobtest.Make(t, blob.KindDisk, seed, size)
+	f := content{spec: api.PushFile{Name: "disk.img", Kind: api.FileDisk, Size: int64(size)}, index: l.Index, stored: l.Frames}
+	for i := range l.Index.Len() {
+		frame := l.Index.Frame(i)
+		f.frames = append(f.frames, blob.PartFrame{Stored: frame.Stored, Sum: frame.Sum})
+	}
+	return f
+}
+
 // TestFullDisk fills the disk before every step of a push: each says so, gives back
 // what it wrote, and goes on when there is space again.
 func TestFullDisk(t *testing.T) {
 	base := smallDisk(t, "48m")
 	r := open(t, base, newClock())
-	l := blobtest.Make(t, blob.KindDisk, 1, 6*mib)
-	f := content{spec: api.PushFile{Name: "disk.img", Kind: api.FileDisk, Size: 6 * mib}, index: l.Index, stored: l.Frames}
-	for i := range l.Index.Len() {
-		frame := l.Index.Frame(i)
-		f.frames = append(f.frames, blob.PartFrame{Stored: frame.Stored, Sum: frame.Sum})
-	}
+	f := noise(t, 1, 6*mib)
 	req := request(idA, "v1", f)
 
 	s, err := r.Negotiate(t.Context(), req)
@@ -169,5 +177,34 @@ func TestHopelessPushes(t *testing.T) {
 	req.Files[0].Root = held.root()
 	if err := r.room(t.Context(), req); err != nil {
 		t.Errorf("a push of what is here: %v", err)
+	}
+}
+
+// TestIdlePushMakesRoom: what a push holds that nobody goes on with is given up for one
+// that would not fit otherwise, and only then.
+func TestIdlePushMakesRoom(t *testing.T) {
+	clock := newClock()
+	r := open(t, smallDisk(t, "48m"), clock)
+	left := noise(t, 1, 20*mib)
+	s, err := r.Negotiate(t.Context(), request(idA, "v1", left))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := send(r, s, []content{left}); err != nil {
+		t.Fatal(err)
+	}
+	announced := free(t, r) + mib
+	next := request(idB, "v1")
+	next.Files = []api.PushFile{{Name: "disk.img", Kind: api.FileDisk, Size: announced}}
+	clock.add(keepIdle)
+	if _, err := r.Negotiate(t.Context(), next); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Fatalf("a push that does not fit beside one that goes on: %v", err)
+	}
+	clock.add(time.Second)
+	if _, err := r.Negotiate(t.Context(), next); err != nil {
+		t.Fatalf("a push that fits without one that is idle: %v", err)
+	}
+	if _, err := r.Session(t.Context(), s.Session); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Fatalf("the idle push is still there: %v", err)
 	}
 }
