@@ -42,6 +42,7 @@ type Templates interface {
 	Config(contentID string) (config api.TemplateConfig, dir string, err error)
 	Version(contentID string) (cache.Version, error)
 	Adopt(ctx context.Context, a cache.Adoption) error
+	MakeRoom(ctx context.Context, bytes int64) error
 	List() []api.NodeTemplate
 	Used() int64
 }

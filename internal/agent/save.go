@@ -103,7 +103,7 @@ func (a *Agent) saveFiles(ctx context.Context, in *instance, vm hv.VM) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return a.giveUp(ctx, in, "The place for the save cannot be cleared: %v", err)
 	}
-	if problem := a.noRoom(in, vm, order.Suspend); problem != "" {
+	if problem := a.noRoom(ctx, in, vm, order.Suspend); problem != "" {
 		return a.giveUp(ctx, in, "%s", problem)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -145,14 +145,21 @@ func (a *Agent) unlessEnding(ctx context.Context, in *instance, format string, e
 	}
 }
 
-// noRoom gives a sentence when the disk may be too small for the save.
-func (a *Agent) noRoom(in *instance, vm hv.VM, suspend bool) string {
+// noRoom gives a sentence when the disk may be too small for the save, also without
+// the cached templates that nobody uses.
+func (a *Agent) noRoom(ctx context.Context, in *instance, vm hv.VM, suspend bool) string {
 	need := a.opts.Machine.VMBytes(in.id)
 	if suspend {
 		need += int64(vm.MemoryMB) * size.MB
 	}
 	free, _, _ := a.opts.Machine.Disk()
 	if free >= need {
+		return ""
+	}
+	if err := a.opts.Templates.MakeRoom(ctx, need); err != nil {
+		a.log.Warn("no room can be made for a save", "instance", in.id, "error", err)
+	}
+	if free, _, _ = a.opts.Machine.Disk(); free >= need {
 		return ""
 	}
 	return fmt.Sprintf("The node's disk has %s free and the save may take %s; remove VMs or templates from the node",

@@ -226,7 +226,7 @@ func TestFailedSaves(t *testing.T) {
 			message: "disk full", restarts: 1,
 		},
 		"no room": {
-			before:  func(w *world) { w.mu.Lock(); w.free = 1 << 30; w.mu.Unlock() },
+			before:  func(w *world) { w.limit(2 << 30) }, // of which the version takes one
 			message: "The node's disk has 1.0 GB free and the save may take 2.0 GB; remove VMs or templates from the node",
 		},
 		"sanity test": {
@@ -276,6 +276,38 @@ func TestFailedSaves(t *testing.T) {
 			})
 		})
 	}
+}
+
+// limit sets what the disk has without templates.
+func (w *world) limit(bytes int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.free = bytes
+}
+
+// TestRoomForASave is made with a cached version that nobody uses.
+func TestRoomForASave(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(startOrder(func(o *api.StartOrder) { o.ContentID = "unused" }))
+		w.until(api.PhaseRunning)
+		w.control.order(terminate("1"))
+		w.until(api.PhaseTerminated)
+		again := startOrder(nil)
+		again.Claim = "2"
+		w.control.order(again)
+		w.until(api.PhaseRunning)
+		w.limit(7 << 29) // 3.5 GB: two versions and the save have no room in it
+		o := saveOrder("s1", nil)
+		o.Claim = "2"
+		w.control.order(o)
+		if got := w.untilTask("s1"); got.Stage != api.TaskDone {
+			t.Errorf("got %+v", got)
+		}
+		time.Sleep(10 * time.Second)
+		if here := w.cached(); slices.Contains(here, "unused") || !slices.Contains(here, content) {
+			t.Errorf("the cache has %v", here)
+		}
+	})
 }
 
 // TestPushOutlastsTheRegistry: a registry that is away for less than the patience

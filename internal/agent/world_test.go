@@ -44,7 +44,7 @@ type world struct {
 	mu       sync.Mutex
 	cling    bool             // VMs cannot be removed
 	full     bool             // the disk has no room for the journal
-	free     int64            // bytes of the disk that are free; 0: plenty
+	free     int64            // bytes of the disk that are free without templates; 0: plenty
 	removing map[string]bool  // VMs that are being removed
 	bare     bool             // the driver can neither save nor restart
 	broken   map[string]error // what calls of the driver answer, by their name
@@ -90,7 +90,7 @@ func (w *world) boot(g *gate) (stop func() error) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	c, err := cache.Open(cache.Options{Dir: filepath.Join(w.dir, "templates"), Source: gatedSource{w.source, g}})
+	c, err := cache.Open(cache.Options{Dir: w.templates(), Source: gatedSource{w.source, g}, Disk: w.disk})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -215,9 +215,18 @@ func (still) VMBytes(string) int64                        { return 1 << 20 }
 func (still) Load(time.Time, []int) (cpu, memory float64) { return 0.5, 0.25 }
 
 func (s still) Disk() (free, total, vms int64) {
-	s.w.mu.Lock()
-	defer s.w.mu.Unlock()
-	return cmp.Or(s.w.free, 1<<40), 2 << 40, 0
+	free, total, _ = s.w.disk()
+	return free, total, 0
+}
+
+func (w *world) templates() string { return filepath.Join(w.dir, "templates") }
+
+// disk is one on which every cached version takes 1 GB.
+func (w *world) disk() (free, total int64, err error) {
+	list, _ := os.ReadDir(w.templates())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return cmp.Or(w.free, 1<<40) - int64(len(list))<<30, 2 << 40, nil
 }
 
 // source brings a template whose disk is empty, at the pace it is told.

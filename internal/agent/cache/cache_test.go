@@ -300,6 +300,46 @@ func checkFetch(t *rapid.T, c *cache.Cache, id string, held map[string]bool, use
 	}
 }
 
+// TestMakeRoom: the oldest goes first, what is held stays, and too little is no error.
+func TestMakeRoom(t *testing.T) {
+	const total = 10 * mib
+	var c *cache.Cache
+	clock := time.Unix(1_700_000_000, 0)
+	c = open(t, cache.Options{
+		Dir: t.TempDir(), Source: &source{}, Reserve: size.Reserve{Bytes: mib}, Now: func() time.Time { clock = clock.Add(time.Second); return clock },
+		Disk: func() (int64, int64, error) {
+			free := int64(total)
+			for _, v := range c.List() {
+				free -= sizeOf(v.ContentID)
+			}
+			return free, total, nil
+		},
+	})
+	c.Pin("v1-3", "vm")
+	for _, id := range []string{"v1-3", "v2-2", "v3-3"} {
+		if err := c.Fetch(t.Context(), ref(id), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		bytes int64
+		want  []string
+	}{
+		{2 * mib, []string{"v1-3", "v2-2", "v3-3"}}, // also what is reserved from templates
+		{3 * mib, []string{"v1-3", "v3-3"}},
+		{9 * mib, []string{"v1-3"}},
+	} {
+		err := c.MakeRoom(t.Context(), tt.bytes)
+		var left []string
+		for _, v := range c.List() {
+			left = append(left, v.ContentID)
+		}
+		if err != nil || !slices.Equal(left, tt.want) {
+			t.Errorf("room for %d: left are %v, %v, want %v", tt.bytes, left, err, tt.want)
+		}
+	}
+}
+
 func TestRemove(t *testing.T) {
 	c := open(t, cache.Options{Dir: t.TempDir(), Source: &source{}})
 	c.Pin("v1-1", "vm")

@@ -46,6 +46,26 @@ func (c *Cache) makeRoom(ctx context.Context, f *flight, whole int64, part strin
 	return nil
 }
 
+// MakeRoom removes what was not used longest until so many bytes are free beside what
+// pulls may still write, or nothing is left that may be removed. What is reserved from
+// templates counts as free: it is other things that the room is for.
+func (c *Cache) MakeRoom(ctx context.Context, bytes int64) error {
+	c.room.Lock()
+	defer c.room.Unlock()
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		free, _, err := c.opts.Disk()
+		if err != nil || free-c.booked() >= bytes {
+			return err
+		}
+		if removed, err := c.removeOldest(""); err != nil || !removed {
+			return err
+		}
+	}
+}
+
 // brought is what an interrupted pull has written; what it linked was never in need
 // of room.
 func (c *Cache) brought(part string) int64 {

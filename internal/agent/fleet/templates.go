@@ -87,6 +87,9 @@ func (t *templates) Adopt(_ context.Context, a cache.Adoption) error {
 	return nil
 }
 
+// MakeRoom has nothing to do: a simulated disk is never full.
+func (t *templates) MakeRoom(context.Context, int64) error { return nil }
+
 // List gives the names.
 func (t *templates) List() []api.NodeTemplate {
 	t.mu.Lock()
