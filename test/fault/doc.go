@@ -3,6 +3,20 @@
 //
 //	go run ./test/fault -n 50 -seed s [-targets controller,agent,qemu,save,qemu-save] [-json FILE]
 //
+// The targets, each on a cloud of its own:
+//
+//	controller  the controller, with the registry in its process; simulated nodes
+//	agent       agents of simulated VMs that pull real templates
+//	qemu        QEMU processes of real guests, and now and then the agent
+//	save        controller, registry and agents, while simulated VMs are saved,
+//	            restarted, and terminated in the middle of every step
+//	qemu-save   the agent or QEMU in saves and restarts of real guests; a fifth of the
+//	            kills that were asked for, at least 8, since each needs a guest of its own
+//
+// Every version that a save has made is started in the end, and its guest asked for what
+// it had in memory and on disk. A version that a save left behind although a termination
+// had ended its request is no fault (docs/decisions/0054); it is counted.
+//
 // It is not a load test and not a unit test: it builds the real programs, runs them as
 // processes on loopback addresses and ends them with SIGKILL. It kills only processes
 // that it started, or that its own agents started below its own directory, by their id.

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/buildyard/buildyard/test/rig"
 )
 
 func TestParse(t *testing.T) {
@@ -47,5 +49,27 @@ func TestSimMachines(t *testing.T) {
 	}
 	if found, err := simMachines(filepath.Join(dir, "none")); err != nil || len(found) != 0 {
 		t.Errorf("without a directory: %v, %v", found, err)
+	}
+}
+
+func TestPlanned(t *testing.T) {
+	for _, c := range []struct{ share, n, want int }{{0, 50, 50}, {5, 50, 10}, {5, 20, 8}, {5, 3, 3}, {0, 1, 1}} {
+		if got := (target{share: c.share}).planned(c.n); got != c.want {
+			t.Errorf("one in %d of %d kills is %d, want %d", c.share, c.n, got, c.want)
+		}
+	}
+}
+
+func TestJoins(t *testing.T) {
+	p := rig.NewProcess(t.TempDir(), "sim", "true")
+	if n := joins(p); n != 0 {
+		t.Errorf("without a log it has joined %d times", n)
+	}
+	line := `{"msg":"simulated nodes run"}` + "\n"
+	if err := os.WriteFile(p.Log, []byte(line+"other\n"+line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n := joins(p); n != 2 {
+		t.Errorf("it has joined %d times, want 2", n)
 	}
 }

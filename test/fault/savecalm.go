@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -79,7 +80,7 @@ func (s *scene) sum(w world, ends map[string]int) saveSum {
 			sum.Ended++
 		default:
 			sum.Failed++
-			sum.Reasons[r.message()]++
+			sum.Reasons[plain(r.message())]++
 		}
 	}
 	for _, c := range calls {
@@ -99,15 +100,27 @@ func (s saveSum) enough(kills int) error {
 }
 
 func (s *saveSum) String() string {
-	return fmt.Sprintf("saves: %d done, %d failed, %d ended by a termination (%d of them with a version), %d versions started, %d restarts, %d pushes open; killed %s; terminated in %s; failed with %s",
+	return fmt.Sprintf("saves: %d done, %d failed, %d ended by a termination (%d of them with a version); "+
+		"%d versions started, %d restarts, %d pushes open\n\tkilled: %s\n\tterminated: %s\n\tfailures: %s",
 		s.Done, s.Failed, s.Ended, s.Late, s.Proved, s.Restarts, s.Uploads, listed(s.Hits), listed(s.Ends), listed(s.Reasons))
+}
+
+// ids are what differs between two messages that say the same.
+var ids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+
+// plain makes a message one line that others may share.
+func plain(message string) string {
+	return strings.ReplaceAll(ids.ReplaceAllString(message, "..."), "\n", "; ")
 }
 
 // listed writes counts in one line.
 func listed(counts map[string]int) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		parts = append(parts, fmt.Sprintf("%s %d", name, counts[name]))
+		parts = append(parts, fmt.Sprintf("%d x %s", counts[name], name))
 	}
-	return strings.Join(append(parts, ""), ", ")
+	if parts == nil {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
 }
