@@ -107,13 +107,16 @@ func judgeSaves(calls []call, w world, f *findings) {
 	}
 }
 
-// judgeDone: a save that is done has its version in the registry and no error.
+// judgeDone: a save that is done has its version in the registry, no error, and the
+// outcome of its script.
 func judgeDone(s saved, there bool, f *findings) {
 	switch {
 	case s.wish.Fails:
 		f.wrong("save request %s is done although its script failed", s.ID)
 	case s.Error != nil:
 		f.wrong("save request %s is done and has the error %q", s.ID, s.message())
+	case s.wish.Script != "" && (s.ScriptResult == nil || s.ScriptResult.ReturnCode != 0):
+		f.wrong("save request %s is done and does not say that its script ended well: %+v", s.ID, s.ScriptResult)
 	case !there:
 		f.lost("save request %s is done and template %s has no tag %s", s.ID, s.Request.TemplateID, s.Request.Tag)
 	}

@@ -44,6 +44,9 @@ func TestJudgeSaves(t *testing.T) {
 	version1, version2 := version{Template: "T", Tag: seedTag}, version{Template: "T", Tag: "t", Number: 1}
 	started := []record{{ID: "a", State: "Started"}}
 	failing := asked(func(c *call) { c.Save.Fails = true })
+	scripted := asked(func(c *call) { c.Save.Script = "true" })
+	ran := answer(saveDone, "")
+	ran.ScriptResult = &api.ScriptResult{}
 	// other is a second save of another instance into the same template.
 	other := asked(func(c *call) {
 		c.Instances, c.Request = []string{"b"}, "q"
@@ -70,6 +73,8 @@ func TestJudgeSaves(t *testing.T) {
 		"done, instance there":    {[]call{made, asked(nil)}, []api.SaveImage{answer(saveDone, "")}, both, started, "lost: ", "although its save"},
 		"done with an error":      {[]call{made, asked(nil)}, []api.SaveImage{answer(saveDone, "why")}, both, nil, "wrong: ", "has the error"},
 		"done despite its script": {[]call{made, failing}, []api.SaveImage{answer(saveDone, "")}, both, nil, "wrong: ", "although its script"},
+		"done without its script": {[]call{made, scripted}, []api.SaveImage{answer(saveDone, "")}, both, nil, "wrong: ", "its script ended well"},
+		"done after its script":   {[]call{made, scripted}, []api.SaveImage{ran}, both, nil, "", ""},
 		"script failed":           {[]call{made, failing}, []api.SaveImage{coded(3)}, both[:1], started, "", ""},
 		"script without code":     {[]call{made, failing}, []api.SaveImage{answer(saveError, "no")}, both[:1], started, "wrong: ", "code of its script"},
 		"failed by a kill":        {[]call{made, asked(nil)}, []api.SaveImage{answer(saveError, "agent killed")}, both[:1], started, "", ""},
