@@ -13,6 +13,8 @@
 //	qemu-save   the agent or QEMU in saves and restarts of real guests; a fifth of the
 //	            kills that were asked for, at least 8, since each needs a guest of its own
 //
+// The two with real guests run one after the other, and beside them the other three.
+//
 // Every version that a save has made is started in the end, and its guest asked for what
 // it had in memory and on disk. A version that a save left behind although a termination
 // had ended its request is no fault (docs/decisions/0054); it is counted.

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/buildyard/buildyard/test/rig"
 )
@@ -49,6 +53,36 @@ func TestSimMachines(t *testing.T) {
 	}
 	if found, err := simMachines(filepath.Join(dir, "none")); err != nil || len(found) != 0 {
 		t.Errorf("without a directory: %v, %v", found, err)
+	}
+}
+
+// TestLanes: targets with real guests never run at the same time, nor do the others, and
+// the results keep the order that was asked for.
+func TestLanes(t *testing.T) {
+	var mu sync.Mutex
+	busy := map[bool]bool{}
+	var list []target
+	for i, real := range []bool{false, true, true, false} {
+		list = append(list, target{name: fmt.Sprint("t", i), real: real, cloud: func(context.Context, rig.Programs, string) (*rig.Cloud, error) {
+			mu.Lock()
+			twice := busy[real]
+			busy[real] = true
+			mu.Unlock()
+			if twice {
+				t.Errorf("two targets of a lane run at the same time")
+			}
+			time.Sleep(10 * time.Millisecond)
+			mu.Lock()
+			busy[real] = false
+			mu.Unlock()
+			return nil, fmt.Errorf("%w: %d", rig.ErrSkip, i)
+		}})
+	}
+	b := &bench{n: 1, dir: t.TempDir(), out: io.Discard}
+	for i, r := range b.lanes(t.Context(), list) {
+		if r.Target != fmt.Sprint("t", i) || r.Skipped != fmt.Sprintf("cannot run here: %d", i) {
+			t.Errorf("result %d is %+v", i, r)
+		}
 	}
 }
 
