@@ -35,7 +35,7 @@ func saveTarget(ctx context.Context, s *scene) (r result, err error) {
 }
 
 // lostScript is in the message of a script whose end nobody saw, since the agent died.
-const lostScript = "outcome unknown after an agent restart"
+const lostScript = "unknown after an agent restart"
 
 // playSaves runs the load, strikes, and goes on until enough calls were acknowledged.
 func (s *scene) playSaves(ctx context.Context, o saveOptions) (*saveLoad, error) {
