@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -236,6 +238,8 @@ type source struct {
 	fail  error
 	pulls int
 	shop  *shop
+
+	layers int // of the version that nobody saved
 }
 
 func (s *source) set(takes time.Duration, fail error) {
@@ -278,7 +282,15 @@ func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]string, er
 			`"network_cards":[{"port_forwarding_rules":[{"rule_name":"ssh","guest_port":22}]}]}`,
 		files: map[string]string{"disk.qcow2": "base"},
 	}
-	return map[string]string{"disk.qcow2": rootOf("base")}, base.write(p.Dir)
+	roots := map[string]string{"disk.qcow2": rootOf("base")}
+	var layers []string
+	for i := range s.layers {
+		name := fmt.Sprintf("disk.%d.qcow2", i+1)
+		layers = append(layers, strconv.Quote(name))
+		base.files[name], roots[name] = "{}", rootOf("{}")
+	}
+	base.config = strings.Replace(base.config, `"disk.qcow2"`, `"disk.qcow2","layers":[`+strings.Join(layers, ",")+`]`, 1)
+	return roots, base.write(p.Dir)
 }
 
 func (w *world) number(n *int) int {

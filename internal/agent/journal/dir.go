@@ -190,7 +190,7 @@ func (d *Dir) Save(id string, s State) error {
 	if err := CheckID(id); err != nil {
 		return err
 	}
-	if s.Task != nil && s.Task.Stage == api.TaskAccepted && !s.Ending {
+	if s.Task != nil && s.Task.Stage == api.TaskAccepted && s.Task.Failure == nil && !s.Ending {
 		if err := d.reserve.fill(); err != nil {
 			return fmt.Errorf("save state of instance %s: %w", id, err)
 		}

@@ -255,6 +255,11 @@ func TestReserve(t *testing.T) {
 	if err := d.Save(idA, task); err == nil {
 		t.Error("a task was accepted without a reserve")
 	}
+	failing := task
+	failing.Task = &journal.Task{Stage: api.TaskAccepted, Failure: &journal.TaskFailure{Message: "no"}}
+	if err := d.Save(idA, failing); err != nil {
+		t.Errorf("that a task fails was refused: %v", err)
+	}
 	task.Ending = true
 	if err := d.Save(idA, task); err != nil {
 		t.Errorf("the end of an instance with a task was refused: %v", err)
