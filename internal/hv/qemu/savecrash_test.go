@@ -1,0 +1,160 @@
+//go:build linux
+
+package qemu_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// An agent killed at any step of a save, and of undoing one: the next agent lets
+// the guest go on, its memory is there, and it can be saved.
+func TestKilledInASave(t *testing.T) {
+	steps := []struct{ step, fail string }{
+		{"save: overlays", ""},
+		{"save: noted", ""},
+		{string(hv.SavePrepared), ""},
+		{string(hv.SavePaused), ""},
+		{string(hv.SaveFrozen), ""},
+		{string(hv.SavedState), ""},
+		{"settle: ended", string(hv.SaveFrozen)},
+		{"settle: goes on", ""},
+		{"settle: dropped", string(hv.SavePaused)},
+		{string(hv.SavedGuest), ""},
+		{string(hv.SavedDisks), ""},
+	}
+	for _, s := range steps {
+		t.Run(s.step+" "+s.fail, func(t *testing.T) {
+			spec, dir := warmSpec(t), t.TempDir()
+			cmd, out := agent(t, dir, spec, s.step, childSave+"=suspended", childFail+"="+s.fail)
+			for out.Scan() {
+				t.Log(out.Text())
+			}
+			killed(t, cmd)
+			d := open(t, dir)
+			defer remove(t, d, spec.ID)
+			vm, err := d.Get(t.Context(), spec.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lives(t, d, vm, "after the agent was killed")
+			if saved, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); err != nil || saved.Disks[0].Bytes == 0 {
+				t.Errorf("the next save: %+v, %v", saved, err)
+			}
+			lives(t, d, vm, "after the next save")
+		})
+	}
+}
+
+// An agent killed in an undone save, and then its QEMU: the VM starts again,
+// whatever the overlays of that save came to.
+func TestKilledInASaveAndDead(t *testing.T) {
+	for step, fail := range map[string]string{
+		"save: noted": "", "settle: dropped": string(hv.SavePaused), string(hv.SavedState): "",
+	} {
+		t.Run(step, func(t *testing.T) {
+			spec, dir := warmSpec(t), t.TempDir()
+			cmd, out := agent(t, dir, spec, step, childSave+"=suspended", childFail+"="+fail)
+			pid := 0
+			for out.Scan() {
+				_, _ = fmt.Sscanf(out.Text(), "pid %d", &pid)
+			}
+			killed(t, cmd)
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			for len(qemusOf(t, spec.UUID)) > 0 {
+				time.Sleep(10 * time.Millisecond)
+			}
+			d := open(t, dir)
+			start(t, d, spec)
+			if got := run(t, d, spec.ID, "cat /root/warm"); got != "warm\n" {
+				t.Errorf("its disk has %q", got)
+			}
+		})
+	}
+}
+
+// An agent killed when the guest has been shut down for a save, and the next
+// one repeats the save.
+func TestKilledInAStoppedSave(t *testing.T) {
+	spec, dir := warmSpec(t), t.TempDir()
+	cmd, out := agent(t, dir, spec, string(hv.SavedGuest), childSave+"=stopped")
+	for out.Scan() {
+		t.Log(out.Text())
+	}
+	killed(t, cmd)
+	d := open(t, dir)
+	defer remove(t, d, spec.ID)
+	if vm, err := d.Get(t.Context(), spec.ID); err != nil || vm.Status != hv.Stopped || vm.Failure != "" {
+		t.Errorf("after the agent was killed: %+v, %v", vm, err)
+	}
+	if s, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir()}); err != nil || s.Disks[0].Bytes == 0 {
+		t.Errorf("the save again: %+v, %v", s, err)
+	}
+}
+
+// An agent killed at any step of a resume: the next start begins anew with the
+// state, and the guest never boots without its memory.
+func TestKilledInAResume(t *testing.T) {
+	for _, step := range []string{"start: begun", "start: forked", "start: loaded", "start: resumed", "start: refreshed"} {
+		t.Run(step, func(t *testing.T) {
+			spec, dir := warmSpec(t), t.TempDir()
+			cmd, out := agent(t, dir, spec, step)
+			for out.Scan() {
+				t.Log(out.Text())
+			}
+			killed(t, cmd)
+			overlay := filepath.Join(dir, spec.ID, "overlay0.qcow2")
+			before, err := os.Stat(overlay)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := open(t, dir)
+			vm := start(t, d, spec)
+			lives(t, d, vm, step)
+			if after, err := os.Stat(overlay); err != nil || os.SameFile(before, after) {
+				t.Errorf("the guest goes on above what another has written: %v", err)
+			}
+		})
+	}
+}
+
+// QEMU and its agent both end in a save: the overlays that may hold data stay.
+func TestBothKilledInASave(t *testing.T) {
+	spec, dir := newSpec(guest(t), "qcow2"), t.TempDir()
+	d := open(t, dir)
+	defer func() { remove(t, d, spec.ID) }()
+	vm, err := d.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("echo kept >/root/x; sync"), time.Minute)); err != nil || r.Code != 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	_, err = d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: func(s hv.SaveStep) error {
+		if s == hv.SaveFrozen {
+			return syscall.Kill(vm.PID, syscall.SIGKILL)
+		}
+		return nil
+	}})
+	if err == nil {
+		t.Fatal("the save of a killed VM succeeded")
+	}
+	waitStopped(t, d, spec.ID)
+	_ = d.Close()
+	d = open(t, dir)
+	if _, err := d.Start(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("cat /root/x"), time.Minute))
+	if err != nil || string(r.Stdout) != "kept\n" {
+		t.Errorf("the disk: %+v, %v", r, err)
+	}
+}
