@@ -15,7 +15,7 @@ var errHook = errors.New("this step is made to fail")
 
 func (s *suite) failingSaves(t *testing.T, vm hv.VM) {
 	for _, step := range hv.SaveSteps() {
-		s.run(t, s.Driver, vm.ID, "echo "+string(step)+" >"+markOf(step))
+		s.run(t, s.Driver, vm.ID, "echo "+string(step)+" >"+markOf(step)+"\nsync")
 		dir, seen := t.TempDir(), []hv.SaveStep(nil)
 		_, err := saver(s.Driver).Save(t.Context(), vm.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: func(at hv.SaveStep) error {
 			seen = append(seen, at)

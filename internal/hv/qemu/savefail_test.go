@@ -164,7 +164,8 @@ func TestTenFailedSaves(t *testing.T) {
 	frozen, before, each := 0, files(), 0
 	for i := range 10 {
 		step := steps[i%len(steps)]
-		run(t, d, spec.ID, fmt.Sprintf("echo %d >>/root/log; head -c 100000 /dev/urandom >/root/f%d; rm -f /root/f%d", i, i, i-2))
+		// Some of it is on the disk when the save fails, so that it lies in the overlay of then.
+		run(t, d, spec.ID, fmt.Sprintf("head -c 100000 /dev/urandom >/root/f%d; rm -f /root/f%d; sync; echo %d >>/root/log", i, i-4, i))
 		_, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: at(step, func() error { return errStep })})
 		if !errors.Is(err, errStep) {
 			t.Fatalf("%s: %v", step, err)
