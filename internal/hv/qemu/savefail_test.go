@@ -201,8 +201,8 @@ func TestCancelledSaves(t *testing.T) {
 	give := func(name string, hook func(context.CancelFunc) func(hv.SaveStep) error) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var since time.Time
-		context.AfterFunc(ctx, func() { since = time.Now() })
+		since := make(chan time.Time, 1)
+		context.AfterFunc(ctx, func() { since <- time.Now() })
 		_, err := d.Save(ctx, spec.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: hook(cancel)})
 		if err == nil { // it was done before
 			for _, f := range []string{"vm.state", "delta0.qcow2"} {
@@ -213,7 +213,7 @@ func TestCancelledSaves(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if took := time.Since(since); took > 10*time.Second {
+		if took := time.Since(<-since); took > 10*time.Second {
 			t.Errorf("%s: took %s to give up", name, took)
 		}
 		empty(t, dir, name)
