@@ -211,7 +211,7 @@ func TestCancelledSaves(t *testing.T) {
 			return
 		}
 		if !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %v", name, err)
+			t.Fatalf("%s: %v", name, err)
 		}
 		if took := time.Since(<-since); took > 10*time.Second {
 			t.Errorf("%s: took %s to give up", name, took)
