@@ -191,6 +191,7 @@ func publishGuest(t *testing.T, disk string) (url string, v1 api.PushResult) {
 // registry, saves that one, and resumes it on the first: disk and memory go along,
 // and each node pulls only what it does not have.
 func TestRealSaves(t *testing.T) {
+	t.Parallel() // with TestRealMachine: both wait for guests most of the time
 	disk := demoGuest(t)
 	url, v1 := publishGuest(t, disk)
 	a := bootReal(t, "a", t.TempDir(), url)

@@ -12,6 +12,7 @@ import (
 // TestRealMachine starts a real guest with everything that an order can change of its
 // machine, restarts it, saves it stopped, and starts the version that came of it.
 func TestRealMachine(t *testing.T) {
+	t.Parallel()
 	disk := demoGuest(t)
 	url, v1 := publishGuest(t, disk)
 	n := bootReal(t, "a", t.TempDir(), url)
