@@ -26,7 +26,8 @@ func (c *configCache) get(ctx context.Context, reg Registry, id string, v api.Te
 	if ok {
 		return config, nil
 	}
-	config, err := reg.Info(ctx, transfer.Ref{ID: id, Version: &v.Number})
+	// By its content id too: after a revert and a new push the number is other bytes.
+	config, err := reg.Info(ctx, transfer.Ref{ID: id, Version: &v.Number, ContentID: v.ContentID})
 	if err != nil || v.ContentID == "" {
 		return config, err
 	}

@@ -146,6 +146,9 @@ func (c *Controller) resolve(ctx context.Context, id, tag string, number *int) (
 		return none, err
 	}
 	config, err := c.configs.get(ctx, c.opts.Registry, detail.ID, version)
+	if farm.CodeOf(err) == farm.CodeNoVersion { // reverted a moment ago
+		return none, farm.Refused("No such tag %s", version.Tag)
+	}
 	if err != nil {
 		return none, registryError(err)
 	}

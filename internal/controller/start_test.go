@@ -1,12 +1,15 @@
 package controller
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 func TestVMName(t *testing.T) {
@@ -32,4 +35,27 @@ func TestVMName(t *testing.T) {
 			t.Errorf("default name %q lost its time", got)
 		}
 	}
+}
+
+// pushedAnew is a shelf on which the versions are other bytes by the time that their
+// configuration is asked for.
+type pushedAnew struct{ *shelf }
+
+func (pushedAnew) Info(_ context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
+	if ref.ContentID != "" && ref.ContentID != "pushed anew" {
+		return api.TemplateConfig{}, farm.Errorf(farm.CodeNoVersion, "no version %s", ref.ContentID)
+	}
+	return api.TemplateConfig{RAM: "64G"}, nil
+}
+
+// TestConfigOfOtherBytes: a revert and a push between two looks at the registry never
+// gives a version the configuration of another one.
+func TestConfigOfOtherBytes(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		c.opts.Registry = pushedAnew{c.shelf}
+		_, err := c.Start(t.Context(), StartRequest{TemplateID: templateID, Tag: "v1", Count: 1})
+		if err == nil || err.Error() != "No such tag v1" {
+			t.Errorf("got %v", err)
+		}
+	})
 }
