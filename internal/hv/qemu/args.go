@@ -150,7 +150,7 @@ func netdev(s hv.Spec, ports []hv.PortRule, tap int) string {
 		b.WriteString(",restrict=on")
 	}
 	for _, p := range ports {
-		fmt.Fprintf(&b, ",hostfwd=%s:%s:%d-:%d", p.Protocol, p.HostIP, p.HostPort, p.GuestPort)
+		b.WriteString(",hostfwd=" + forward(p))
 	}
 	return b.String()
 }

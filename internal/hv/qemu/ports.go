@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/buildyard/buildyard/internal/hv"
 )
@@ -16,6 +17,50 @@ const firstHostPort = 10000
 // anyIPv4 is the host address of a rule that names none: CI executors connect
 // from other machines.
 const anyIPv4 = "0.0.0.0"
+
+// portTries is how often a host port that turns out to be taken is chosen again.
+const portTries = 20
+
+// forward is a port rule as QEMU is told it.
+func forward(p hv.PortRule) string {
+	return fmt.Sprintf("%s:%s:%d-:%d", p.Protocol, p.HostIP, p.HostPort, p.GuestPort)
+}
+
+// opened is a rule with the host port in effect, and whether that was our choice.
+type opened struct {
+	rule   hv.PortRule
+	chosen bool
+}
+
+// refusedPort answers which of the rules QEMU could not set up, by what it said.
+func refusedPort(asked, ports []hv.PortRule, said string) (opened, bool) {
+	for i, p := range ports {
+		if strings.Contains(said, "Could not set up host forwarding rule '"+forward(p)+"'") {
+			return opened{p, i < len(asked) && asked[i].HostPort == 0}, true
+		}
+	}
+	return opened{}, false
+}
+
+// portConflict answers the port rule because of which QEMU ended, if it was one.
+func (m *machine) portConflict() (opened, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return refusedPort(m.cfg.Spec.Ports, m.cfg.Ports, m.end.Failure)
+}
+
+// avoidPort notes a port that was found taken, so that another one is chosen. It
+// answers an error when that is of no use.
+func avoidPort(avoid map[int]bool, o opened) error {
+	switch {
+	case !o.chosen:
+		return fmt.Errorf("port rule %q: host port %d of %s cannot be opened on this node: another program has it, or only root may open it, or the address is not the node's; leave the host port out, or ask for another", o.rule.Name, o.rule.HostPort, o.rule.HostIP)
+	case len(avoid) == portTries:
+		return fmt.Errorf("port rule %q: %d host ports that were free were taken before they could be opened; the last was %d", o.rule.Name, portTries, o.rule.HostPort)
+	}
+	avoid[o.rule.HostPort] = true
+	return nil
+}
 
 // choosePorts fills in the rules' host ports. Ports are reserved for the VM
 // until releasePorts; those in avoid have just been found busy.

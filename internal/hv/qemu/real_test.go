@@ -4,7 +4,6 @@ package qemu_test
 
 import (
 	"errors"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -118,29 +117,6 @@ func TestGrowFileSystemSays(t *testing.T) {
 		if err != nil || (r.Code == 0) != (step.says == "") || !strings.Contains(string(r.Stderr), step.says) {
 			t.Errorf("want %q: %d, %s, %v", step.says, r.Code, r.Stderr, err)
 		}
-	}
-}
-
-// Ports: a busy one is passed over, and one that is asked for by number and
-// busy fails the start with QEMU's own words.
-func TestBusyPort(t *testing.T) {
-	image := guest(t)
-	d := open(t, t.TempDir())
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	busy := l.Addr().(*net.TCPAddr).Port
-	spec := newSpec(image, "qcow2")
-	spec.Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22, HostPort: busy, HostIP: "127.0.0.1"}}
-	defer remove(t, d, spec.ID)
-	_, err = d.Start(t.Context(), spec)
-	if err == nil || !strings.Contains(err.Error(), "host forwarding") {
-		t.Errorf("Start on busy port %d: %v", busy, err)
-	}
-	if vm, _ := d.Get(t.Context(), spec.ID); vm.Status != hv.Stopped || !strings.Contains(vm.Failure, "host forwarding") {
-		t.Errorf("after that: %+v", vm)
 	}
 }
 

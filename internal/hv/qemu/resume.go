@@ -152,18 +152,21 @@ func (r *run) openPorts(ctx context.Context, asked, ports []hv.PortRule) ([]hv.P
 	ports = slices.Clone(ports)
 	avoid := map[int]bool{}
 	for i := 0; i < len(ports); {
-		p := ports[i]
-		text, err := addPort(ctx, q, p)
-		switch {
-		case err != nil:
+		said, err := addPort(ctx, q, ports[i])
+		if err != nil {
 			return nil, err
-		case text == "":
+		}
+		if said == "" {
 			i++
 			continue
-		case asked[i].HostPort != 0 || len(avoid) == 20 || !hasHostForwardError(text):
-			return nil, fmt.Errorf("port rule %q: %s", p.Name, legible([]byte(text)))
 		}
-		avoid[p.HostPort] = true
+		taken, isPort := refusedPort(asked[i:i+1], ports[i:i+1], said)
+		if !isPort {
+			return nil, fmt.Errorf("port rule %q: %s", ports[i].Name, legible([]byte(said)))
+		}
+		if err := avoidPort(avoid, taken); err != nil {
+			return nil, err
+		}
 		again, err := r.m.d.choosePorts(ctx, r.m.id, asked[i:i+1], avoid)
 		if err != nil {
 			return nil, err
@@ -173,11 +176,10 @@ func (r *run) openPorts(ctx context.Context, asked, ports []hv.PortRule) ([]hv.P
 	return ports, nil
 }
 
-// addPort adds one rule. QEMU answers text: none when it did as it was told.
-func addPort(ctx context.Context, q *qmpConn, p hv.PortRule) (text string, err error) {
-	line := fmt.Sprintf("hostfwd_add net0 %s:%s:%d-:%d", p.Protocol, p.HostIP, p.HostPort, p.GuestPort)
-	err = q.call(ctx, "human-monitor-command", map[string]string{"command-line": line}, &text)
-	return text, err
+// addPort adds one rule. QEMU says something only when it could not.
+func addPort(ctx context.Context, q *qmpConn, p hv.PortRule) (said string, err error) {
+	err = q.call(ctx, "human-monitor-command", map[string]string{"command-line": "hostfwd_add net0 " + forward(p)}, &said)
+	return said, err
 }
 
 // reseed gives a Linux guest random numbers of its own. A guest in which the

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
@@ -223,8 +222,4 @@ func (m *machine) exec(l launch, files inherited, log *os.File) (*run, error) {
 // attributes of a QEMU process: its own session, an unprivileged user.
 func (d *Driver) attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true, Credential: d.cred}
-}
-
-func hasHostForwardError(text string) bool {
-	return strings.Contains(text, "Could not set up host forwarding rule")
 }

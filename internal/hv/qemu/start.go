@@ -35,13 +35,7 @@ func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 	if err := m.abandoned(boot, spec); err != nil {
 		return hv.VM{}, fmt.Errorf("qemu: VM %s: %w", spec.ID, err)
 	}
-	r := m.current()
-	if r == nil {
-		r, err = m.boot(boot, spec)
-	}
-	if err == nil {
-		err = r.awaitReady(boot, spec.WaitsForAddress())
-	}
+	r, err := m.ready(boot, spec)
 	if err == nil {
 		err = m.refresh(boot, r)
 	}
@@ -134,44 +128,43 @@ func (d *Driver) ensure(spec hv.Spec) (*machine, error) {
 	return m, syncDir(d.opt.Dir)
 }
 
-// boot starts QEMU and waits until its monitor answers. A host port that was
-// taken between its choice and QEMU's start is chosen again.
-func (m *machine) boot(ctx context.Context, spec hv.Spec) (*run, error) {
+// ready boots a VM that does not run and waits until its guest is ready. A host
+// port that was taken between its choice and QEMU's start is chosen again, also
+// when an agent that was killed had started that QEMU.
+func (m *machine) ready(ctx context.Context, spec hv.Spec) (*run, error) {
 	avoid := map[int]bool{}
-	for attempt := 0; ; attempt++ {
-		r, err := m.spawn(ctx, spec, avoid)
-		if err != nil {
-			m.d.releasePorts(m.id)
-			return nil, err
+	for {
+		r, err := m.current(), error(nil)
+		if r == nil {
+			r, err = m.boot(ctx, spec, avoid)
 		}
-		q, err := r.monitorWithin(ctx)
-		if err == nil && m.resumes(spec) {
-			err = m.load(ctx, r, q, spec.State.Path)
+		if err == nil {
+			err = r.awaitReady(ctx, spec.WaitsForAddress())
 		}
-		if !errors.Is(err, errGone) {
+		taken, isPort := m.portConflict()
+		if !errors.Is(err, errGone) || !isPort {
 			return r, err
 		}
-		if attempt == 4 || !m.portConflict(spec, avoid) {
+		if err := avoidPort(avoid, taken); err != nil {
 			return r, err
 		}
 	}
 }
 
-// portConflict says whether QEMU ended because of a port that we had chosen,
-// and notes those.
-func (m *machine) portConflict(spec hv.Spec, avoid map[int]bool) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !hasHostForwardError(m.end.Failure) {
-		return false
+// boot starts QEMU and waits until its monitor answers, and its state is loaded.
+func (m *machine) boot(ctx context.Context, spec hv.Spec, avoid map[int]bool) (*run, error) {
+	r, err := m.spawn(ctx, spec, avoid)
+	if r == nil {
+		m.d.releasePorts(m.id)
 	}
-	ours := false
-	for i, p := range m.cfg.Ports {
-		if spec.Ports[i].HostPort == 0 {
-			avoid[p.HostPort], ours = true, true
-		}
+	if err != nil {
+		return r, err
 	}
-	return ours
+	q, err := r.monitorWithin(ctx)
+	if err == nil && m.resumes(spec) {
+		err = m.load(ctx, r, q, spec.State.Path)
+	}
+	return r, err
 }
 
 // awaitReady waits for the guest: its agent's port, one sync, its address.
