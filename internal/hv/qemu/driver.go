@@ -236,8 +236,9 @@ func (d *Driver) running(id string) (*machine, *run, error) {
 	return m, r, nil
 }
 
-// Delete kills the process and removes the directory. The directory is moved
-// away first, so that a removal which is interrupted is finished at the next Open.
+// Delete kills the process and removes the directory. The directory is renamed
+// first, which needs no room on a full disk, so that a removal which is
+// interrupted is finished at the next Open.
 func (d *Driver) Delete(ctx context.Context, id string) error {
 	m, err := d.machine(id)
 	if errors.Is(err, hv.ErrNotFound) {
@@ -253,12 +254,12 @@ func (d *Driver) Delete(ctx context.Context, id string) error {
 		return fmt.Errorf("qemu: delete %s: %w", id, err)
 	}
 	defer m.saving.give()
-	trash, err := os.MkdirTemp(d.opt.Dir, tempPrefix)
-	if err != nil {
+	trash := filepath.Join(d.opt.Dir, tempPrefix+"deleted-"+id)
+	if err := os.RemoveAll(trash); err != nil { // of an earlier VM of this ID
 		return fmt.Errorf("qemu: delete %s: %w", id, err)
 	}
 	d.step("delete: move")
-	err = os.Rename(m.dir, filepath.Join(trash, "vm"))
+	err = os.Rename(m.dir, trash)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("qemu: delete %s: %w", id, err)
 	}

@@ -33,13 +33,14 @@ func readLine(r *bufio.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// remoteError is a refusal of QEMU or of the guest agent.
+// remoteError is a refusal of QEMU or of the guest agent. Its text is bounded and
+// harmless: a guest may have written it.
 type remoteError struct {
 	Class string `json:"class"`
 	Desc  string `json:"desc"`
 }
 
-func (e *remoteError) Error() string { return e.Desc }
+func (e *remoteError) Error() string { return legible([]byte(e.Desc)) }
 
 // dialSocket connects to a socket in a VM's directory.
 func dialSocket(ctx context.Context, dir, name string) (net.Conn, error) {

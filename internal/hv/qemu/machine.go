@@ -171,13 +171,17 @@ func (m *machine) finish(r *run, failure string) {
 	m.d.log.Info("a VM ended", "vm", m.id, "pid", r.proc.PID, "asked", e.Asked, "failure", e.Failure)
 }
 
-// intend notes durably that a run is about to be ended on purpose, and why.
-func (m *machine) intend(e ending) error {
+// intend notes durably that a run is about to be ended on purpose, and why. The
+// end does not wait for room on the disk, which may be full of this very VM: it
+// is then taken for a crash by an agent that is started before it is noted.
+func (m *machine) intend(e ending) {
 	e.Asked, e.At = true, time.Time{}
 	m.mu.Lock()
 	m.end = e
 	m.mu.Unlock()
-	return writeJSON(m.dir, endFile, e)
+	if err := writeJSON(m.dir, endFile, e); err != nil {
+		m.d.log.Warn("cannot note that a VM is to end", "vm", m.id, "error", err)
+	}
 }
 
 // unintend takes the note back: the run goes on, unless it has just ended.
@@ -193,9 +197,7 @@ func (m *machine) unintend(r *run) error {
 
 // kill ends a run at once and waits until it is gone. e says why, for List.
 func (m *machine) kill(ctx context.Context, r *run, e ending) error {
-	if err := m.intend(e); err != nil {
-		return fmt.Errorf("qemu: VM %s: %w", m.id, err)
-	}
+	m.intend(e)
 	if err := r.proc.kill(); err != nil {
 		return fmt.Errorf("qemu: VM %s: %w", m.id, err)
 	}
@@ -218,8 +220,7 @@ func (m *machine) awaitGone(ctx context.Context, r *run, d time.Duration) error 
 
 // because adds the end of QEMU's log to a reason.
 func (m *machine) because(reason string) string {
-	b, err := os.ReadFile(filepath.Join(m.dir, logFile))
-	if text := legible(b); err == nil && text != "" {
+	if text := legible(endOf(filepath.Join(m.dir, logFile), logTail)); text != "" {
 		return reason + ": " + text
 	}
 	return reason

@@ -37,6 +37,7 @@ type run struct {
 func (m *machine) attach(exited <-chan string, screen net.Listener) *run {
 	r := &run{
 		m: m, proc: m.proc, gone: make(chan struct{}), open: make(chan struct{}), linked: make(chan struct{}),
+		screen: screen,
 	}
 	r.agent = newGuestAgent(func(ctx context.Context) (net.Conn, error) { return dialSocket(ctx, m.dir, qgaSocket) })
 	m.mu.Lock()

@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,13 +73,9 @@ var errDoomed = errors.New("the VM is being removed")
 
 // saveStopped shuts the guest down and exports its disks.
 func (m *machine) saveStopped(ctx context.Context, r *run, spec hv.SaveSpec) (hv.Saved, error) {
-	err := m.intend(ending{})
-	if err == nil && !m.shutDown(ctx, r) {
-		if err = ctx.Err(); err == nil {
-			err = errors.New("the guest did not shut down in time")
-		}
-	}
-	if err != nil {
+	m.intend(ending{})
+	if !m.shutDown(ctx, r) {
+		err := cmp.Or(ctx.Err(), errors.New("the guest did not shut down in time"))
 		return hv.Saved{}, errors.Join(err, m.unintend(r))
 	}
 	// A guest may end in another way while it shuts down: the node's disk is

@@ -2,7 +2,6 @@ package qemu
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
@@ -21,9 +20,7 @@ func (d *Driver) Stop(ctx context.Context, id string, how hv.StopMode) error {
 	if r == nil {
 		return nil
 	}
-	if err := m.intend(ending{}); err != nil {
-		return fmt.Errorf("qemu: VM %s: %w", id, err)
-	}
+	m.intend(ending{})
 	if how == hv.StopOrderly && m.shutDown(ctx, r) {
 		return nil
 	}

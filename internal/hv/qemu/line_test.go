@@ -1,0 +1,14 @@
+package qemu
+
+import (
+	"strings"
+	"testing"
+)
+
+// What a guest's agent refuses with goes into logs and answers.
+func TestRemoteErrorIsBounded(t *testing.T) {
+	err := &remoteError{Desc: strings.Repeat("x", 1<<20) + "\x1b[2J\nend"}
+	if got := err.Error(); len(got) > logTail || !strings.HasSuffix(got, "x[2J end") {
+		t.Errorf("%d bytes, ends %q", len(got), got[max(0, len(got)-20):])
+	}
+}
