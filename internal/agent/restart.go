@@ -19,7 +19,7 @@ func (a *Agent) restart(ctx context.Context, in *instance, vm hv.VM) error {
 	if t.Run.IsZero() && !vm.StartedAt.IsZero() {
 		return a.changeTask(ctx, in, func(t *journal.Task) { t.Run = plain(vm.StartedAt) })
 	}
-	if vm.Status == hv.Running && !plain(vm.StartedAt).Equal(t.Run) && a.answers(ctx, in, in.id) == nil {
+	if vm.Status == hv.Running && !plain(vm.StartedAt).Equal(t.Run) && a.ready(ctx, in) == nil {
 		return a.concludeRestart(ctx, in, vm)
 	}
 	again, err := a.restarted(ctx, in, func(ctx context.Context) (hv.VM, error) {

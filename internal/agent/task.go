@@ -246,7 +246,7 @@ const answerTimeout = 30 * time.Second // of a guest that is asked whether it is
 
 // revive makes a VM run again from its disks, unless it does.
 func (a *Agent) revive(ctx context.Context, in *instance, vm hv.VM) (hv.VM, error) {
-	if vm.Status == hv.Running && a.answers(ctx, in, in.id) == nil {
+	if vm.Status == hv.Running && a.ready(ctx, in) == nil {
 		return vm, nil
 	}
 	restarter, able := a.opts.Driver.(hv.Restarter)
@@ -277,6 +277,24 @@ func (a *Agent) restarted(ctx context.Context, in *instance, do func(context.Con
 		err = errors.Join(err, lost)
 	}
 	return now, err
+}
+
+// ready makes sure of a VM that an agent may have been killed in starting: its guest
+// answers, and it has its USB devices.
+func (a *Agent) ready(ctx context.Context, in *instance) error {
+	if err := a.answers(ctx, in, in.id); err != nil {
+		return err
+	}
+	spec, err := a.spec(in)
+	if err != nil {
+		return err
+	}
+	life, done := in.life(ctx)
+	defer done()
+	limited, cancel := context.WithTimeout(life, answerTimeout)
+	defer cancel()
+	_, err = a.opts.Driver.Start(limited, spec) // it runs: this ends what is left of its start
+	return err
 }
 
 // answers asks a guest to run one program.

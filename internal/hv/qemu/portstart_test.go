@@ -78,10 +78,10 @@ func TestPortTakenFromAdopted(t *testing.T) {
 	spec.Ports = sshRule()
 	slow, start := filepath.Join(tools, "slow-qemu"), filepath.Join(tools, "start")
 	script := "#!/bin/sh\ncase \"$*\" in *-uuid*) while [ ! -e " + start + " ]; do sleep 0.1; done ;; esac\nexec qemu-system-x86_64 \"$@\"\n"
-	if err := os.WriteFile(slow, []byte(script), 0o755); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(slow, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(filepath.Dir(tools), 0o755); err != nil { //nolint:gosec // QEMU's user runs it
+	if err := os.Chmod(filepath.Dir(tools), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	d, err := qemu.Open(t.Context(), qemu.Options{Dir: dir, Binary: slow})
