@@ -16,7 +16,11 @@ const cleanUpTime = 4 * time.Minute
 // empty world, and holds the whole history against what was acknowledged.
 func (s *scene) judge(ctx context.Context) (result, error) {
 	r := s.result()
-	calm, err := s.settle(ctx, func(w world, f *findings) { judgeCalm(s.history.all(), w, s.rules, f) })
+	var last world
+	calm, err := s.settle(ctx, func(w world, f *findings) {
+		last = w
+		judgeCalm(s.history.all(), w, s.rules, f)
+	})
 	if err != nil {
 		return r, err
 	}
@@ -29,7 +33,7 @@ func (s *scene) judge(ctx context.Context) (result, error) {
 		return r, err
 	}
 	var calls findings
-	judgeCalls(s.history.all(), nil, s.rules, &calls)
+	judgeCalls(s.history.all(), last.Requests, s.rules, &calls)
 	r.count(calls, calm, end)
 	r.Acknowledged, r.Errors = s.history.acknowledged(), s.history.failed()
 	return r, nil

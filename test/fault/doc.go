@@ -7,7 +7,8 @@
 //
 //	controller  the controller, with the registry in its process; simulated nodes
 //	agent       agents of simulated VMs that pull real templates
-//	qemu        QEMU processes of real guests, and now and then the agent
+//	qemu        QEMU processes of real guests that boot or go on from a saved state, and
+//	            now and then the agent
 //	save        controller, registry and agents, while simulated VMs are saved,
 //	            restarted, and terminated in the middle of every step
 //	qemu-save   the agent or QEMU in saves and restarts of real guests; a fifth of the

@@ -21,7 +21,7 @@ type guest struct {
 // start starts a guest on the first node.
 func (p *guestPlay) start(ctx context.Context, name string) (*guest, error) {
 	ids, err := p.client.create(ctx, order{
-		Template: p.source.template, Tag: p.source.tag, ExternalID: name, Count: 1, Node: p.nodes[firstNode],
+		Template: p.source.template, Tag: p.source.tag, ExternalID: name, Count: 1, Node: p.home,
 		Script: startScript(name), Monitoring: true,
 	})
 	if err != nil {

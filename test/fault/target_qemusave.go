@@ -40,7 +40,7 @@ func qemuSaveTarget(ctx context.Context, s *scene) (r result, err error) {
 	s.seeds = map[string]int{base: 1}
 	s.rules = rules{Errors: []string{"QEMU ended", lostScript}}
 	s.calmTime, s.capacity = time.Minute, qemuCapacity
-	play, err := s.warm(ctx, base)
+	play, err := s.warm(ctx, base, firstNode)
 	if err != nil {
 		return r, err
 	}
@@ -127,18 +127,19 @@ func (b blow) String() string {
 type guestPlay struct {
 	*scene
 	nodes    map[string]string // name -> id
+	home     string            // id of the node that has the guests
 	source   tagged            // a suspended version, which starts fast
 	findings findings          // of guests that did not answer as they must
 }
 
-// warm makes a suspended version of the base, undisturbed, from which the rounds start
-// their guests.
-func (s *scene) warm(ctx context.Context, base string) (*guestPlay, error) {
+// warm makes a suspended version of the base, undisturbed, on a node. Guests start fast
+// from it.
+func (s *scene) warm(ctx context.Context, base, node string) (*guestPlay, error) {
 	ids, err := s.client.nodeIDs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p := &guestPlay{scene: s, nodes: ids, source: tagged{base, seedTag}}
+	p := &guestPlay{scene: s, nodes: ids, home: ids[node], source: tagged{base, seedTag}}
 	g, err := p.start(ctx, "warm")
 	if err != nil {
 		return nil, err
