@@ -125,7 +125,13 @@ func Open(o Options) (*Cache, error) {
 		opts: o, entries: map[string]*entry{},
 		pins: map[string]map[string]struct{}{}, flights: map[string]*flight{},
 	}
-	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+	err := os.MkdirAll(o.Dir, 0o700)
+	if err == nil {
+		// Disks and memory of guests, read by nobody else: neither by other users of
+		// this host nor by a hypervisor that a guest has got hold of.
+		err = os.Chmod(o.Dir, 0o700)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("open template cache: %w", err)
 	}
 	if err := c.load(); err != nil {

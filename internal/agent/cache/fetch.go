@@ -115,7 +115,7 @@ func (c *Cache) pull(ctx context.Context, f *flight) error {
 	if err := c.makeRoom(ctx, f, need.Bytes, part); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	if err := os.MkdirAll(part, 0o755); err != nil {
+	if err := os.MkdirAll(part, 0o700); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	roots, err := c.opts.Source.Fetch(ctx, Pull{

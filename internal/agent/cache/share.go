@@ -105,7 +105,7 @@ func (c *Cache) adopt(f *flight, a Adoption) (err error) {
 	if err := os.RemoveAll(part); err != nil {
 		return err
 	}
-	if err := os.Mkdir(part, 0o755); err != nil {
+	if err := os.Mkdir(part, 0o700); err != nil {
 		return err
 	}
 	for name, path := range a.Files {
