@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/journal"
-	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
@@ -61,8 +61,10 @@ func (a *Agent) takeTask(in *instance, o api.Order) error {
 	case s.Task != nil && s.Task.ID() == o.Task:
 		a.out.mark(in.id) // the controller may have lost what it was told
 		return nil
+	case in.refusal(o.Task) != "":
+		return a.turnAway(in, o, in.refusal(o.Task))
 	case !s.Task.Over():
-		return a.turnAway(in, o)
+		return a.turnAway(in, o, busy)
 	}
 	t := &journal.Task{Order: o, Stage: api.TaskAccepted}
 	if problem := malformed(o); problem != "" {
@@ -72,10 +74,12 @@ func (a *Agent) takeTask(in *instance, o api.Order) error {
 		return err
 	}
 	err := a.change(in, func(s *journal.State) { s.Task = t })
-	if errors.Is(err, errEnding) {
+	switch {
+	case errors.Is(err, errEnding):
 		return nil
-	}
-	if err == nil {
+	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+		return a.turnAway(in, o, "The node's disk is full; remove VMs or templates from the node")
+	case err == nil:
 		a.log.Info("task accepted", "instance", in.id, "kind", string(o.Kind), "task", o.Task)
 		in.noteTask()
 		in.poke()
@@ -86,7 +90,7 @@ func (a *Agent) takeTask(in *instance, o api.Order) error {
 // dropOutput removes what is left of a task that is over, since there is another one.
 func (a *Agent) dropOutput(in *instance, t *journal.Task) error {
 	in.mu.Lock()
-	in.task = taskTold{}
+	in.task = taskTold{refused: in.task.refused}
 	in.mu.Unlock()
 	if dir := a.saveDir(t); dir != "" {
 		return os.RemoveAll(dir)
@@ -106,17 +110,36 @@ func malformed(o api.Order) string {
 	}
 }
 
-// turnAway refuses a task since another one goes on. It is not acknowledged: a
-// controller that still wants it when the other one is over sends it again.
-func (a *Agent) turnAway(in *instance, o api.Order) error {
-	const busy = "Another save or restart of the instance goes on"
+// busy is what a second task is told while one goes on.
+const busy = "Another save or restart of the instance goes on"
+
+// turnAway refuses a task for good: it is remembered as refused, so that an order
+// which was on its way twice does not bring it back. That takes no durable write,
+// since the reason may be that none can be made.
+func (a *Agent) turnAway(in *instance, o api.Order, why string) error {
 	in.mu.Lock()
-	in.task.refusal = &api.TaskStatus{ID: o.Task, Stage: api.TaskFailed, Message: busy}
-	in.mu.Unlock()
-	if err := a.change(in, func(*journal.State) {}); err != nil {
-		return err
+	defer in.mu.Unlock()
+	if in.task.refused == nil {
+		in.task.refused = map[string]string{}
 	}
-	return farm.Errorf(farm.CodeBusy, busy)
+	if !journal.Reserved(in.state.No+1, in.saved) {
+		if err := a.saveLocked(in, in.state); err != nil {
+			return err
+		}
+	}
+	in.task.refused[o.Task] = why
+	in.task.refusal = &api.TaskStatus{ID: o.Task, Stage: api.TaskFailed, Message: clip(why, maxMessage)}
+	in.state.No++
+	a.out.mark(in.id)
+	a.log.Warn("task refused", "instance", in.id, "kind", string(o.Kind), "reason", why)
+	return nil
+}
+
+// refusal gives the reason for which a task was turned away before; "" for none.
+func (in *instance) refusal(task string) string {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.task.refused[task]
 }
 
 // task carries out the present stage of a save or a restart, or undoes what it did.

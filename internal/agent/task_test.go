@@ -419,7 +419,7 @@ func TestTasksAreTakenOnce(t *testing.T) {
 		if got := w.untilTask("s1"); got.Stage != api.TaskDone || w.number(&w.saved) != 1 {
 			t.Errorf("got %+v, saved %d times", got, w.number(&w.saved))
 		}
-		if acked := ackedTasks(w); !slices.Equal(acked, []string{"s0", "s1"}) {
+		if acked := ackedTasks(w); !slices.Equal(acked, []string{"s0", "s1", "s3"}) {
 			t.Errorf("acknowledged %v", acked)
 		}
 	})
@@ -609,20 +609,27 @@ func TestOutputOutlivesTheAgent(t *testing.T) {
 	})
 }
 
-// TestTaskOnAFullDisk: an order that cannot be journalled is not taken and comes again;
-// a disk that fills up later holds the task up, and an end all the same goes through.
+// TestTaskOnAFullDisk: an order that cannot be journalled is refused with the reason,
+// for good, and the VM runs on; a disk that fills up later holds the task up, and an
+// end all the same goes through.
 func TestTaskOnAFullDisk(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(startOrder(nil))
 		w.until(api.PhaseRunning)
 		w.fill(true)
-		w.control.order(saveOrder("s1", nil))
-		time.Sleep(time.Minute)
-		if w.number(&w.saved) != 0 || len(ackedTasks(w)) != 0 {
-			t.Errorf("%d saves, acknowledged %v", w.number(&w.saved), ackedTasks(w))
+		w.control.order(saveOrder("s0", nil))
+		if got := w.untilTask("s0"); !strings.Contains(got.Message, "disk is full") {
+			t.Errorf("got %+v", got)
 		}
-		w.shop.slow(time.Minute)
 		w.fill(false)
+		w.control.order(saveOrder("s0", nil)) // it was on its way twice
+		time.Sleep(time.Minute)
+		if acked := ackedTasks(w); w.number(&w.saved) != 0 || !slices.Contains(acked, "s0") {
+			t.Errorf("%d saves, acknowledged %v", w.number(&w.saved), acked)
+		}
+		w.checkRuns()
+		w.shop.slow(time.Minute)
+		w.control.order(saveOrder("s1", nil))
 		w.untilStage(api.TaskPushing)
 		w.fill(true)
 		time.Sleep(5 * time.Minute)

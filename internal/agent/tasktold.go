@@ -20,6 +20,7 @@ type taskTold struct {
 	output   *api.ScriptStatus // the script's outcome with its output; nil: none, or known and removed
 	told     bool              // the controller has the output
 	refusal  *api.TaskStatus   // of another task, to be told once
+	refused  map[string]string // task that was turned away -> why
 }
 
 // status is what is said of the task. The script's output is said until the
