@@ -125,10 +125,10 @@ func (m *machine) look(ctx context.Context) (process, bool, error) {
 		if !errors.Is(err, errLocked) {
 			return process{}, false, err
 		}
-		if p, ok := find(m.cfg.Spec.UUID); ok {
-			if p.PID == m.proc.PID && p.StartTicks == m.proc.StartTicks {
-				p = m.proc // with the time of its start
-			}
+		if m.proc.PID != 0 && m.proc.alive() {
+			return m.proc, true, nil
+		}
+		if p, ok := find(m.cfg.Spec.UUID); ok { // started by an agent that could not note it
 			return p, true, nil
 		}
 		if err := pause(ctx, 20*time.Millisecond); err != nil {
