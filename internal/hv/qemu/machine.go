@@ -30,6 +30,8 @@ type machine struct {
 
 	saving turn // held while a save goes on or is settled, and while QEMU is started
 
+	starting []hv.USBDevice // of a start that goes on; the driver's mu guards it
+
 	doomed context.Context // ends with Delete, and with it a save
 	doom   context.CancelFunc
 

@@ -26,6 +26,7 @@ func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 	if err != nil {
 		return hv.VM{}, fmt.Errorf("qemu: VM %s: %w", spec.ID, err)
 	}
+	defer d.started(m)
 	timeout := spec.BootTimeout
 	if timeout == 0 {
 		timeout = hv.DefaultBootTimeout
@@ -92,23 +93,26 @@ func (m *machine) furnish(ctx context.Context, r *run) error {
 }
 
 // ensure answers the machine of a spec. A new one appears in the directory at
-// once and whole, so that List and Delete know it whatever happens next.
+// once and whole, so that List and Delete know it whatever happens next. It has
+// its USB devices to itself until started is called.
 func (d *Driver) ensure(spec hv.Spec) (*machine, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if m, ok := d.machines[spec.ID]; ok {
-		m.mu.Lock()
-		old := m.cfg
-		m.mu.Unlock()
-		if old.Spec.UUID != spec.UUID || !slices.EqualFunc(old.Spec.Disks, spec.Disks, hv.Disk.Equal) {
-			return nil, hv.Refuse("it exists with another UUID or other disks")
+	m, known := d.machines[spec.ID]
+	if known {
+		if err := m.accepts(spec); err != nil || m.current() != nil {
+			return m, err
 		}
-		if !old.Refreshed && !sameState(old.Spec.State, spec.State) {
-			return nil, hv.Refuse("it exists with another suspended state, or without one")
-		}
+	}
+	if err := d.usbFreeLocked(spec); err != nil {
+		return nil, err
+	}
+	if known {
+		m.starting = spec.USB
 		return m, nil
 	}
-	m := d.newMachine(spec.ID)
+	m = d.newMachine(spec.ID)
+	m.starting = spec.USB
 	m.cfg = config{Spec: spec, CreatedAt: time.Now()}
 	temp, err := os.MkdirTemp(d.opt.Dir, tempPrefix)
 	if err != nil {
@@ -126,6 +130,20 @@ func (d *Driver) ensure(spec hv.Spec) (*machine, error) {
 	d.step("create: renamed")
 	d.machines[spec.ID] = m
 	return m, syncDir(d.opt.Dir)
+}
+
+// accepts refuses a start of a VM from something else than it was made from.
+func (m *machine) accepts(spec hv.Spec) error {
+	m.mu.Lock()
+	old := m.cfg
+	m.mu.Unlock()
+	if old.Spec.UUID != spec.UUID || !slices.EqualFunc(old.Spec.Disks, spec.Disks, hv.Disk.Equal) {
+		return hv.Refuse("it exists with another UUID or other disks")
+	}
+	if !old.Refreshed && !sameState(old.Spec.State, spec.State) {
+		return hv.Refuse("it exists with another suspended state, or without one")
+	}
+	return nil
 }
 
 // ready boots a VM that does not run and waits until its guest is ready. A host

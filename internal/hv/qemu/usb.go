@@ -50,26 +50,44 @@ func (d *Driver) acceptUSB(s hv.Spec) error {
 		if _, err := d.usb.node(dev.Location); err != nil {
 			return err
 		}
-		if id := d.usbUser(dev, s.ID); id != "" {
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.usbFreeLocked(s)
+}
+
+// usbFreeLocked refuses devices of the host that another VM has.
+func (d *Driver) usbFreeLocked(s hv.Spec) error {
+	for _, dev := range s.USB {
+		if _, made := dev.Emulated(); made {
+			continue
+		}
+		if id := d.usbUserLocked(dev, s.ID); id != "" {
 			return hv.Refuse("USB device %s is in use by VM %s", dev.Location, id)
 		}
 	}
 	return nil
 }
 
-// usbUser answers another VM that runs with the device, "" for none.
-func (d *Driver) usbUser(dev hv.USBDevice, self string) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// usbUserLocked answers another VM that runs with the device, or is being started
+// with it; "" for none.
+func (d *Driver) usbUserLocked(dev hv.USBDevice, self string) string {
 	for id, m := range d.machines {
-		if id == self || m.current() == nil {
+		if id == self {
 			continue
 		}
-		if slices.Contains(m.spec().USB, dev) {
+		if slices.Contains(m.starting, dev) || (m.current() != nil && slices.Contains(m.spec().USB, dev)) {
 			return id
 		}
 	}
 	return ""
+}
+
+// started ends the claim of a start on its USB devices: a VM that runs has them.
+func (d *Driver) started(m *machine) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m.starting = nil
 }
 
 // node answers the device file of the device that is plugged in at a location,

@@ -46,15 +46,24 @@ func TestUSBDeviceInUse(t *testing.T) {
 	one := &machine{d: d, id: "one", run: new(run)}
 	one.cfg.Spec.USB = []hv.USBDevice{{Location: "1-1"}}
 	d.machines["one"] = one
-	if id := d.usbUser(hv.USBDevice{Location: "1-1"}, "two"); id != "one" {
+	if id := d.usbUserLocked(hv.USBDevice{Location: "1-1"}, "two"); id != "one" {
 		t.Errorf("used by %q", id)
 	}
-	if id := d.usbUser(hv.USBDevice{Location: "1-1"}, "one"); id != "" {
+	if id := d.usbUserLocked(hv.USBDevice{Location: "1-1"}, "one"); id != "" {
 		t.Errorf("used by %q, which asks", id)
 	}
 	one.run = nil
-	if id := d.usbUser(hv.USBDevice{Location: "1-1"}, "two"); id != "" {
+	if id := d.usbUserLocked(hv.USBDevice{Location: "1-1"}, "two"); id != "" {
 		t.Errorf("used by %q, which is stopped", id)
+	}
+	one.starting = one.cfg.Spec.USB // of two starts at once, the second is refused
+	two := hv.Spec{ID: "two", USB: []hv.USBDevice{{Location: "emulated:tablet"}, {Location: "1-1"}}}
+	if m, err := d.ensure(two); !errors.Is(err, hv.ErrRefused) || m != nil {
+		t.Errorf("it is being started with: %v", err)
+	}
+	d.started(one)
+	if err := d.usbFreeLocked(two); err != nil {
+		t.Errorf("its start is over: %v", err)
 	}
 }
 
