@@ -123,6 +123,9 @@ func (a *Agent) publish(ctx context.Context, in *instance, t *journal.Task, push
 		}
 		a.setTaskProgress(in, p.Fraction())
 	}
+	push.Abandon = func(failure error) bool {
+		return in.ending.Err() != nil || (life.Err() == nil && !transfer.Temporary(failure))
+	}
 	address := a.registryAt(t.Order.Save.Registry)
 	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
 		result, err := a.opts.Registries.Push(life, address, push)

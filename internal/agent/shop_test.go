@@ -18,13 +18,14 @@ import (
 
 // shop is a registry in memory.
 type shop struct {
-	mu       sync.Mutex
-	versions []*sold
-	fail     error         // what a push answers
-	until    time.Time     // as long as it fails
-	takes    time.Duration // of a push
-	asked    int           // pushes that came
-	last     transfer.PushOptions
+	mu        sync.Mutex
+	versions  []*sold
+	fail      error         // what a push answers
+	until     time.Time     // as long as it fails
+	takes     time.Duration // of a push
+	abandoned bool          // the push that was cut last is not wanted any more
+	asked     int           // pushes that came
+	last      transfer.PushOptions
 }
 
 // sold is a version that was published.
@@ -115,6 +116,9 @@ func (s *shop) Push(ctx context.Context, _ string, o transfer.PushOptions) (api.
 		select {
 		case <-time.After(takes / 10):
 		case <-ctx.Done():
+			s.mu.Lock()
+			s.abandoned = o.Abandon(ctx.Err())
+			s.mu.Unlock()
 			return api.PushResult{}, ctx.Err()
 		}
 		if fail != nil && i == 5 {

@@ -31,6 +31,9 @@ type PushOptions struct {
 	// Progress is called at most four times a second and once at the end, from one goroutine at a
 	// time.
 	Progress func(Progress)
+	// Abandon is asked when the push has failed: true removes what the registry has received, which
+	// otherwise stays for a day to be gone on with. nil keeps it.
+	Abandon func(failure error) bool
 }
 
 // PushFile is one local file of a push.

@@ -28,9 +28,14 @@ const (
 
 // Push publishes a version. Files are compressed while they are sent; what the registry holds already is not
 // sent. A push that was cut is gone on with when it is called again with the same options within a day.
-func (c *Client) Push(ctx context.Context, o PushOptions) (api.PushResult, error) {
+func (c *Client) Push(ctx context.Context, o PushOptions) (_ api.PushResult, err error) {
 	p := &push{c: c, o: o, req: o.Request}
 	defer p.close()
+	defer func() {
+		if err != nil && o.Abandon != nil && o.Abandon(err) {
+			p.abandon(ctx)
+		}
+	}()
 	if err := p.openFiles(); err != nil {
 		return api.PushResult{}, err
 	}
@@ -53,6 +58,25 @@ type push struct {
 	req   api.PushRequest
 	files []*os.File
 	meter *meter
+
+	session string // at the registry; "" before the first negotiation
+}
+
+// abandonTimeout bounds what is done about a push that nobody wants any more; a
+// registry that does not hear of it forgets it by itself.
+const abandonTimeout = 5 * time.Second
+
+// abandon ends the session, also when it was its context's end that ended the push.
+func (p *push) abandon(ctx context.Context) {
+	if p.session == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
+	defer cancel()
+	err := p.c.call(ctx, call{method: http.MethodDelete, path: "/registry/v2/push/" + p.session})
+	if err != nil {
+		p.c.log.Debug("push could not be abandoned", "session", p.session, "error", err)
+	}
 }
 
 func (p *push) close() {
@@ -100,6 +124,7 @@ func (p *push) round(ctx context.Context) (api.PushResult, error) {
 	if err != nil {
 		return result, err
 	}
+	p.session = s.Session
 	if len(s.Files) != len(p.files) {
 		return result, fmt.Errorf("the registry answered for %d of %d files", len(s.Files), len(p.files))
 	}

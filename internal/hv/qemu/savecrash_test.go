@@ -44,6 +44,7 @@ func TestKilledInASave(t *testing.T) {
 				t.Fatal(err)
 			}
 			lives(t, d, vm, "after the agent was killed")
+			run(t, d, spec.ID, "echo more >/root/more; sync")
 			if saved, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); err != nil || saved.Disks[0].Bytes == 0 {
 				t.Errorf("the next save: %+v, %v", saved, err)
 			}
