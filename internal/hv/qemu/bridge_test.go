@@ -28,6 +28,7 @@ const inNamespace = "QEMU_TEST_OWN_NETWORK"
 // and both sides reach each other. The test makes the bridge in a network
 // namespace of its own.
 func TestBridge(t *testing.T) {
+	t.Parallel()
 	image := guest(t)
 	if os.Getenv(inNamespace) != "" {
 		bridged(t, image)

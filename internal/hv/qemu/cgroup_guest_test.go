@@ -20,6 +20,7 @@ import (
 // The groups on a kernel that has cgroup v2 alone: that of a guest, which gets
 // this package's tests as its second disk and runs TestCgroups.
 func TestCgroupsInGuest(t *testing.T) {
+	t.Parallel()
 	image := guest(t)
 	program := filepath.Join(t.TempDir(), "program")
 	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", program, ".")

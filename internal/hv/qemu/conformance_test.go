@@ -16,6 +16,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	image := guest(t)
 	blank := filepath.Join(t.TempDir(), "blank.qcow2")
 	if err := qemu.CreateDisk(t.Context(), blank, "qcow2", 64<<20); err != nil {

@@ -101,6 +101,7 @@ func agent(t *testing.T, dir string, spec hv.Spec, step string, more ...string) 
 
 // A killed agent: its VM goes on, and the next agent works with it.
 func TestAgentKilled(t *testing.T) {
+	t.Parallel()
 	spec := newSpec(guest(t), "qcow2")
 	dir := t.TempDir()
 	cmd, out := agent(t, dir, spec, "")
@@ -137,6 +138,7 @@ func TestAgentKilled(t *testing.T) {
 
 // A VM that ends while no agent is there shows as stopped, with a reason.
 func TestBothKilled(t *testing.T) {
+	t.Parallel()
 	spec := newSpec(guest(t), "qcow2")
 	dir := t.TempDir()
 	d := open(t, dir)
@@ -165,6 +167,7 @@ func TestBothKilled(t *testing.T) {
 // An agent killed at any step of a start or a removal leaves a VM that the
 // next agent lists or that is not there at all, and never a QEMU nobody knows.
 func TestKilledAtEveryStep(t *testing.T) {
+	t.Parallel()
 	image := guest(t)
 	steps := map[string]string{ // step -> what the next agent must find
 		"create: config":  "nothing",

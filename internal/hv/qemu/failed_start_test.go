@@ -17,6 +17,7 @@ import (
 // The logs of failed starts are kept beside the VMs, and outlive them: of a
 // guest that never gets ready, a QEMU that ends, and a state that does not load.
 func TestFailedStartsLeaveLogs(t *testing.T) {
+	t.Parallel()
 	image, parent := guest(t), t.TempDir()
 	d := open(t, filepath.Join(parent, "vms"))
 	spoiled := newSpec(image, "qcow2")

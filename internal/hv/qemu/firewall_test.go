@@ -32,6 +32,7 @@ const (
 // Guests and the network of their host, in a network of its own with another
 // machine in it: see TestIsolationChild.
 func TestIsolation(t *testing.T) {
+	t.Parallel()
 	guest(t)
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make a network and a firewall")

@@ -15,6 +15,7 @@ import (
 
 // A guest that fills the disk of its node is ended, with the reason.
 func TestNodeDiskFull(t *testing.T) {
+	t.Parallel()
 	image, dir := guest(t), smallDir(t)
 	d := open(t, dir)
 	spec := newSpec(image, "qcow2")
@@ -37,6 +38,7 @@ func TestNodeDiskFull(t *testing.T) {
 
 // What fills a disk can be ended while there is no room for a note of it.
 func TestEndOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	spec, dir := warmSpec(t), smallDir(t)
 	d := open(t, dir)
 	defer remove(t, d, spec.ID)

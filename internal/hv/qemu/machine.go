@@ -177,13 +177,19 @@ func (m *machine) finish(r *run, failure string) {
 // end does not wait for room on the disk, which may be full of this very VM: it
 // is then taken for a crash by an agent that is started before it is noted.
 func (m *machine) intend(e ending) {
+	if err := m.noteIntent(e); err != nil {
+		m.d.log.Warn("cannot note that a VM is to end", "vm", m.id, "error", err)
+	}
+}
+
+// noteIntent is intend for who can do without the end: an error means that the note
+// is not durable.
+func (m *machine) noteIntent(e ending) error {
 	e.Asked, e.At = true, time.Time{}
 	m.mu.Lock()
 	m.end = e
 	m.mu.Unlock()
-	if err := writeJSON(m.dir, endFile, e); err != nil {
-		m.d.log.Warn("cannot note that a VM is to end", "vm", m.id, "error", err)
-	}
+	return writeJSON(m.dir, endFile, e)
 }
 
 // unintend takes the note back: the run goes on, unless it has just ended.

@@ -73,6 +73,7 @@ func TestPortTakenMeanwhile(t *testing.T) {
 // The same under a QEMU that an agent has started which was killed at once: the
 // next agent finds it, and it ends for want of its port.
 func TestPortTakenFromAdopted(t *testing.T) {
+	t.Parallel()
 	dir, tools := t.TempDir(), t.TempDir()
 	spec := newSpec(guest(t), "qcow2")
 	spec.Ports = sshRule()

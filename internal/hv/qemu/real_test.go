@@ -17,6 +17,7 @@ import (
 
 // A guest that ends by itself is no orderly stop.
 func TestGuestPowersOff(t *testing.T) {
+	t.Parallel()
 	d := open(t, t.TempDir())
 	spec := newSpec(guest(t), "qcow2")
 	defer remove(t, d, spec.ID)
@@ -37,6 +38,7 @@ func TestGuestPowersOff(t *testing.T) {
 
 // A guest whose kernel panics during its boot: the error has its last words.
 func TestBootFailureTellsWhy(t *testing.T) {
+	t.Parallel()
 	d := open(t, t.TempDir())
 	spec := newSpec(guest(t), "qcow2")
 	defer remove(t, d, spec.ID)
@@ -64,6 +66,7 @@ func TestBootFailureTellsWhy(t *testing.T) {
 
 // A raw base, two disks, and a directory too long for a socket address.
 func TestLongDirectoryAndTwoDisks(t *testing.T) {
+	t.Parallel()
 	image := guest(t)
 	dir := filepath.Join(t.TempDir(), strings.Repeat("a-long-name/", 12))
 	raw := filepath.Join(t.TempDir(), "base.raw")
@@ -97,6 +100,7 @@ func TestLongDirectoryAndTwoDisks(t *testing.T) {
 
 // A disk that cannot be used whole is said so, and nothing is changed.
 func TestGrowFileSystemSays(t *testing.T) {
+	t.Parallel()
 	d := open(t, t.TempDir())
 	spec := newSpec(guest(t), "qcow2")
 	spec.DiskBytes = 2 << 30

@@ -73,7 +73,9 @@ var errDoomed = errors.New("the VM is being removed")
 
 // saveStopped shuts the guest down and exports its disks.
 func (m *machine) saveStopped(ctx context.Context, r *run, spec hv.SaveSpec) (hv.Saved, error) {
-	m.intend(ending{})
+	if err := m.noteIntent(ending{}); err != nil { // the guest's last writes would have no room either
+		return hv.Saved{}, errors.Join(err, m.unintend(r))
+	}
 	if !m.shutDown(ctx, r) {
 		err := cmp.Or(ctx.Err(), errors.New("the guest did not shut down in time"))
 		return hv.Saved{}, errors.Join(err, m.unintend(r))
@@ -141,7 +143,9 @@ func (m *machine) saveSuspended(ctx context.Context, r *run, spec hv.SaveSpec) (
 	paused, err := m.freeze(ctx, r, spec, state)
 	undo := context.WithoutCancel(ctx)
 	if err == nil {
-		err = r.letGoOn(undo)
+		if lost := r.letGoOn(undo); lost != nil { // it is tried again below, and decides there
+			m.d.log.Info("a saved VM could not be let go on at once", "vm", m.id, "error", lost)
+		}
 		s.Pause = time.Since(paused)
 	}
 	if err = m.settled(undo, r, err); err == nil {

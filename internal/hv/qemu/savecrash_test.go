@@ -16,6 +16,7 @@ import (
 // An agent killed at any step of a save, and of undoing one: the next agent lets
 // the guest go on, its memory is there, and it can be saved.
 func TestKilledInASave(t *testing.T) {
+	t.Parallel()
 	steps := []struct{ step, fail string }{
 		{"save: overlays", ""},
 		{"save: noted", ""},
@@ -56,6 +57,7 @@ func TestKilledInASave(t *testing.T) {
 // An agent killed in an undone save, and then its QEMU: the VM starts again,
 // whatever the overlays of that save came to.
 func TestKilledInASaveAndDead(t *testing.T) {
+	t.Parallel()
 	for step, fail := range map[string]string{
 		"save: noted": "", "settle: dropped": string(hv.SavePaused), string(hv.SavedState): "",
 	} {
@@ -85,6 +87,7 @@ func TestKilledInASaveAndDead(t *testing.T) {
 // An agent killed when the guest has been shut down for a save, and the next
 // one repeats the save.
 func TestKilledInAStoppedSave(t *testing.T) {
+	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
 	cmd, out := agent(t, dir, spec, string(hv.SavedGuest), childSave+"=stopped")
 	for out.Scan() {
@@ -104,6 +107,7 @@ func TestKilledInAStoppedSave(t *testing.T) {
 // An agent killed at any step of a resume: the next start begins anew with the
 // state, and the guest never boots without its memory.
 func TestKilledInAResume(t *testing.T) {
+	t.Parallel()
 	for _, step := range []string{"start: begun", "start: forked", "start: loaded", "start: resumed", "start: refreshed"} {
 		t.Run(step, func(t *testing.T) {
 			spec, dir := warmSpec(t), t.TempDir()
@@ -131,6 +135,7 @@ func TestKilledInAResume(t *testing.T) {
 
 // QEMU and its agent both end in a save: the overlays that may hold data stay.
 func TestBothKilledInASave(t *testing.T) {
+	t.Parallel()
 	spec, dir := newSpec(guest(t), "qcow2"), t.TempDir()
 	d := open(t, dir)
 	defer func() { remove(t, d, spec.ID) }()

@@ -70,6 +70,7 @@ var errStep = errors.New("this step is made to fail")
 // Each step fails for want of room: the guest goes on, nothing is left, and the
 // next save is whole.
 func TestSaveWithoutRoom(t *testing.T) {
+	t.Parallel()
 	spec, vms, saves := warmSpec(t), smallDisk(t, "64m"), smallDisk(t, "160m")
 	d := open(t, vms)
 	vm := start(t, d, spec)
@@ -114,6 +115,7 @@ func TestSaveWithoutRoom(t *testing.T) {
 // QEMU is killed at each step: the save fails soon, the VM shows why it ended,
 // and its disks can be saved as they are.
 func TestQEMUKilledInASave(t *testing.T) {
+	t.Parallel()
 	d := open(t, t.TempDir())
 	for _, step := range hv.SaveSteps() {
 		spec, dir := warmSpec(t), t.TempDir()
@@ -150,6 +152,7 @@ func TestQEMUKilledInASave(t *testing.T) {
 // disks are frozen leaves nothing in QEMU, and what fails later one overlay; the
 // eleventh save holds everything.
 func TestTenFailedSaves(t *testing.T) {
+	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
 	d := open(t, t.TempDir())
 	vm := start(t, d, spec)
@@ -194,6 +197,7 @@ func TestTenFailedSaves(t *testing.T) {
 // A save is given up at each step, and at moments in between: it returns soon
 // with the context's error, and the guest goes on.
 func TestCancelledSaves(t *testing.T) {
+	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
 	d := open(t, t.TempDir())
 	vm := start(t, d, spec)
@@ -237,6 +241,7 @@ func TestCancelledSaves(t *testing.T) {
 // The connection to QEMU ends at each step: the guest goes on all the same, and
 // can be saved.
 func TestMonitorLostInASave(t *testing.T) {
+	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
 	d := open(t, t.TempDir())
 	vm := start(t, d, spec)

@@ -35,6 +35,7 @@ func nothingLeft(t *testing.T, d *qemu.Driver, dir string, spec hv.Spec) {
 // A VM is terminated in each step of a save: its context ends, or it is simply
 // removed. The save fails soon, and nothing is left of either.
 func TestTerminatedInASave(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	d := open(t, dir)
 	for _, step := range hv.SaveSteps() {
@@ -72,6 +73,7 @@ func TestTerminatedInASave(t *testing.T) {
 
 // A VM is terminated in each step of a restart.
 func TestTerminatedInARestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	d := open(t, dir)
 	for _, step := range []string{"start: overlay", "start: begun", "start: forked", "start: pid", ""} {
@@ -99,6 +101,7 @@ func TestTerminatedInARestart(t *testing.T) {
 // Two saves at once come one after the other, among commands and starts; one
 // that waits for its turn can be given up.
 func TestSaveAmongOthers(t *testing.T) {
+	t.Parallel()
 	spec := warmSpec(t)
 	d := open(t, t.TempDir())
 	vm := start(t, d, spec)
@@ -164,6 +167,7 @@ func whenAsked(t *testing.T, d *qemu.Driver, id string, do func()) {
 
 // A guest that ends in another way than by its shutdown fails the save.
 func TestStoppedSaveOfDyingGuest(t *testing.T) {
+	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
 	d := open(t, t.TempDir())
 	vm := start(t, d, spec)
@@ -177,6 +181,7 @@ func TestStoppedSaveOfDyingGuest(t *testing.T) {
 // The node's disk is full when a guest is to shut down for a save, and while it
 // does: what it has not written yet would be missing.
 func TestStoppedSaveWithoutRoom(t *testing.T) {
+	t.Parallel()
 	spec, vms, dir := warmSpec(t), smallDisk(t, "64m"), t.TempDir()
 	d := open(t, vms)
 	vm := start(t, d, spec)
@@ -198,6 +203,7 @@ func TestStoppedSaveWithoutRoom(t *testing.T) {
 // A guest that is slow to shut down fails the save and is not forced; once it is
 // off, its disks can be saved.
 func TestStoppedSaveOfSlowGuest(t *testing.T) {
+	t.Parallel()
 	spec := warmSpec(t)
 	d := openWith(t, qemu.Options{Dir: t.TempDir(), StopTimeout: 200 * time.Millisecond})
 	vm := start(t, d, spec)

@@ -60,6 +60,7 @@ dmesg | grep -i -e 'EXT4-fs error' -e 'I/O error' || true`
 // each goes on in a new VM on another node with the same files, synced or not,
 // and the source goes on each time.
 func TestSixSavesUnderLoad(t *testing.T) {
+	t.Parallel()
 	image, second := guest(t), filepath.Join(t.TempDir(), "second.raw")
 	if err := qemu.CreateDisk(t.Context(), second, "raw", 64<<20); err != nil {
 		t.Fatal(err)

@@ -40,6 +40,7 @@ func (t *text) String() string {
 // Whoever connects to a screen and says nothing takes nobody's place for long,
 // and the password is nowhere to be read.
 func TestScreenIsBounded(t *testing.T) {
+	t.Parallel()
 	var log text
 	d, err := qemu.Open(t.Context(), qemu.Options{Dir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {

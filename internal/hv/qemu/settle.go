@@ -14,6 +14,10 @@ const (
 	settleTime = 30 * time.Second
 	// settleAgain is the pause before another try, when the save has returned.
 	settleAgain = time.Second
+	// settleTries is how often the save itself tries: a monitor that was just lost
+	// is there again after the pause of relink.
+	settleTries = 3
+	relink      = 50 * time.Millisecond
 )
 
 // settled ends what a save that came to err has begun. What cannot be ended now
@@ -22,6 +26,9 @@ func (m *machine) settled(ctx context.Context, r *run, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
 	serr := m.settleSave(ctx, r)
+	for try := 1; try < settleTries && serr != nil && !errors.Is(serr, errGone) && pause(ctx, relink) == nil; try++ {
+		serr = m.settleSave(ctx, r)
+	}
 	switch {
 	case serr == nil:
 		return err
