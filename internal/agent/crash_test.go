@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,22 +47,7 @@ var lives = []life{
 // was acknowledged is lost, no script ran twice, no VM and no journal entry is left.
 func TestKilledAnywhere(t *testing.T) {
 	for _, l := range lives {
-		t.Run(l.name, func(t *testing.T) {
-			points := 0
-			for ; points < 200; points++ {
-				died := true
-				ok := t.Run(fmt.Sprint(points), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { died = l.live(t, points) })
-				})
-				if !ok || !died {
-					break
-				}
-			}
-			if points < 20 || points == 200 {
-				t.Errorf("%d steps to be killed at: the gates are not passed", points)
-			}
-			t.Logf("killed at each of %d steps", points)
-		})
+		t.Run(l.name, func(t *testing.T) { killEverywhere(t, 20, 200, l.live) })
 	}
 }
 

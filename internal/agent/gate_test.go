@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -30,6 +33,26 @@ type gate struct {
 }
 
 func newGate(left int) *gate { return &gate{left: left, dead: make(chan struct{})} }
+
+// killEverywhere lives a life again and again, killed one step later each time, until
+// one was not killed. There must be at least so many steps, and fewer than most.
+func killEverywhere(t *testing.T, least, most int, live func(t *testing.T, step int) (died bool)) {
+	t.Helper()
+	points := 0
+	for ; points < most; points++ {
+		died := true
+		ok := t.Run(fmt.Sprint(points), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { died = live(t, points) })
+		})
+		if !ok || !died {
+			break
+		}
+	}
+	if points < least || points == most {
+		t.Errorf("%d steps to be killed at: the gates are not passed", points)
+	}
+	t.Logf("killed at each of %d steps", points)
+}
 
 func (g *gate) pass(step string) error {
 	g.mu.Lock()

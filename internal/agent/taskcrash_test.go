@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -47,22 +46,7 @@ var taskLives = []taskLife{
 // task, starts another one over the same disk and hypervisor, and looks at the end.
 func TestTaskKilledAnywhere(t *testing.T) {
 	for _, l := range taskLives {
-		t.Run(l.name, func(t *testing.T) {
-			points := 0
-			for ; points < 300; points++ {
-				died := true
-				ok := t.Run(fmt.Sprint(points), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { died = l.live(t, points) })
-				})
-				if !ok || !died {
-					break
-				}
-			}
-			if points < l.least || points == 300 {
-				t.Errorf("%d steps to be killed at: the gates are not passed", points)
-			}
-			t.Logf("killed at each of %d steps", points)
-		})
+		t.Run(l.name, func(t *testing.T) { killEverywhere(t, l.least, 300, l.live) })
 	}
 }
 

@@ -7,27 +7,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	ok, err := run(ctx, os.Args[1:], os.Stdout)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-	}
-	if err != nil || !ok {
-		stop()
-		os.Exit(1)
-	}
-}
+func main() { rig.Main("bench", run) }
 
 // options are the command line.
 type options struct {

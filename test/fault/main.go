@@ -7,29 +7,16 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ok, err := run(ctx, os.Args[1:], os.Stdout)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "fault:", err)
-	}
-	if err != nil || !ok {
-		stop()
-		os.Exit(1)
-	}
-}
+func main() { rig.Main("fault", run) }
 
 // target is one kind of program that is killed.
 type target struct {

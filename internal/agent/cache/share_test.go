@@ -131,17 +131,26 @@ func TestVersionsShareFiles(t *testing.T) {
 	}
 }
 
+// crowded is a shelf of 9 MiB, of which 1 is reserved. Its cache has the first version
+// of a template and another one, which was used later; the second version shares 4 of
+// its 6 MiB with the first.
+func crowded(t *testing.T) (s *shelf, first, second, other cache.Ref) {
+	t.Helper()
+	s = newShelf(t, 9*mib)
+	roots := map[string]string{}
+	base, delta := noise(t, "disk.img", 1, 4), noise(t, "disk.1.qcow2", 2, 2)
+	first = s.push("v1", roots, base)
+	second = s.push("v2", roots, base, delta)
+	other = s.push("other", map[string]string{}, noise(t, "other.img", 3, 3))
+	s.fetch(first)
+	s.fetch(other)
+	return s, first, second, other
+}
+
 // TestSharedVersionIsNoRoom: what a pull links to is not removed to make room for it;
 // another version is, although that was used later.
 func TestSharedVersionIsNoRoom(t *testing.T) {
-	s := newShelf(t, 9*mib) // of which 1 is reserved
-	roots := map[string]string{}
-	base, delta := noise(t, "disk.img", 1, 4), noise(t, "disk.1.qcow2", 2, 2)
-	first := s.push("v1", roots, base)
-	second := s.push("v2", roots, base, delta)
-	other := s.push("other", map[string]string{}, noise(t, "other.img", 3, 3))
-	s.fetch(first)
-	s.fetch(other)
+	s, first, second, other := crowded(t)
 	s.fetch(second)
 	if !s.cache.Has(first.ContentID) || s.cache.Has(other.ContentID) || !s.cache.Has(second.ContentID) {
 		t.Errorf("left are %+v", s.cache.List())
@@ -220,14 +229,7 @@ func TestAdopt(t *testing.T) {
 // TestLinkIsNoProgress: what an interrupted pull has linked takes no room, so it does
 // not count as what was brought already.
 func TestLinkIsNoProgress(t *testing.T) {
-	s := newShelf(t, 9*mib) // of which 1 is reserved
-	roots := map[string]string{}
-	base, delta := noise(t, "disk.img", 1, 4), noise(t, "disk.1.qcow2", 2, 2)
-	first := s.push("v1", roots, base)
-	second := s.push("v2", roots, base, delta)
-	other := s.push("other", map[string]string{}, noise(t, "other.img", 3, 3))
-	s.fetch(first)
-	s.fetch(other)
+	s, first, second, other := crowded(t)
 	part := filepath.Join(s.dir, second.ContentID+".partial")
 	if err := os.Mkdir(part, 0o755); err != nil {
 		t.Fatal(err)

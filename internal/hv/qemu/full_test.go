@@ -4,8 +4,6 @@ package qemu_test
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -16,7 +14,7 @@ import (
 // A guest that fills the disk of its node is ended, with the reason.
 func TestNodeDiskFull(t *testing.T) {
 	t.Parallel()
-	image, dir := guest(t), smallDir(t)
+	image, dir := guest(t), smallDisk(t, "24m")
 	d := open(t, dir)
 	spec := newSpec(image, "qcow2")
 	defer remove(t, d, spec.ID)
@@ -39,7 +37,7 @@ func TestNodeDiskFull(t *testing.T) {
 // What fills a disk can be ended while there is no room for a note of it.
 func TestEndOnAFullDisk(t *testing.T) {
 	t.Parallel()
-	spec, dir := warmSpec(t), smallDir(t)
+	spec, dir := warmSpec(t), smallDisk(t, "24m")
 	d := open(t, dir)
 	defer remove(t, d, spec.ID)
 	for name, end := range map[string]func() error{
@@ -50,15 +48,7 @@ func TestEndOnAFullDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		full := filepath.Join(dir, "full")
-		f, err := os.Create(full)
-		for err == nil {
-			_, err = f.Write(make([]byte, 4096))
-		}
-		_ = f.Close()
-		if !errors.Is(err, syscall.ENOSPC) {
-			t.Fatal(err)
-		}
+		empty := fill(t, dir)
 		if err := end(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -68,26 +58,6 @@ func TestEndOnAFullDisk(t *testing.T) {
 		if vm, err := d.Get(t.Context(), spec.ID); err == nil && (vm.Status != hv.Stopped || vm.Failure != "") {
 			t.Errorf("%s: %+v", name, vm)
 		}
-		if err := os.Remove(full); err != nil {
-			t.Fatal(err)
-		}
+		empty()
 	}
-}
-
-// smallDir is a directory on a file system of 24 MB.
-func smallDir(t *testing.T) string {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can mount a small file system")
-	}
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m,mode=0755"); err != nil {
-		t.Skipf("no small file system here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
 }
