@@ -244,7 +244,7 @@ func (r *report) write(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path, append(raw, '\n'), 0o644); err != nil { //nolint:gosec // whoever runs it names the file
+	if err := os.WriteFile(path, append(raw, '\n'), 0o644); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	return nil
