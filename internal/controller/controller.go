@@ -41,6 +41,10 @@ type Options struct {
 	JoinToken        string // "": the one in the store, made at the first start
 	Version          string // of this program, X.Y.Z-<hash>
 	HousekeepingTick time.Duration
+
+	// PauseRegistry asks the registry to collect nothing for a time, 0 to go on; nil
+	// when there is nobody to ask.
+	PauseRegistry func(ctx context.Context, length time.Duration) error
 }
 
 // withDefaults fills in what was left zero.
@@ -87,6 +91,8 @@ type Controller struct {
 	joinToken string
 	started   time.Time
 
+	maintained chan struct{} // has a value when the maintenance may have changed
+
 	configs configCache
 	alarmed atomic.Int64 // epoch seconds of the last alarm about unknown VMs
 }
@@ -115,7 +121,8 @@ const keepRemoved = 7 * 24 * time.Hour
 
 // Setting is a value that the controller keeps for itself.
 type Setting struct {
-	Value string `json:"value"`
+	Value       string       `json:"value,omitempty"`
+	Maintenance *Maintenance `json:"maintenance,omitempty"`
 }
 
 // The kinds of the tables; they are segments of the store's keys.
@@ -160,7 +167,7 @@ func (t *Tables) All() []store.AnyTable {
 // New makes a controller over an open store. Nothing runs before Run.
 func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*Controller, error) {
 	opts = opts.withDefaults()
-	c := &Controller{opts: opts, log: opts.Logger, store: st, tables: tables, started: opts.Now()}
+	c := &Controller{opts: opts, log: opts.Logger, store: st, tables: tables, started: opts.Now(), maintained: make(chan struct{}, 1)}
 	c.link = newLink(c)
 	c.placer = newPlacer(c)
 	var err error
@@ -170,6 +177,7 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 	st.Subscribe(func(events []store.Event) {
 		c.link.observe(events)
 		c.placer.observe(events)
+		c.observeMaintenance(events)
 	})
 	c.link.load()
 	c.placer.load()
@@ -181,6 +189,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.placer.run(ctx) })
 	wg.Go(func() { c.housekeep(ctx) })
+	wg.Go(func() { c.followMaintenance(ctx) })
 	wg.Wait()
 	return ctx.Err()
 }

@@ -80,12 +80,12 @@ func (c *Controller) recount(ctx context.Context, s *session) {
 	for id, u := range s.unknown {
 		u.reports++
 		s.unknown[id] = u
-		if u.reports >= c.opts.UnknownReports && now.Sub(u.since) >= c.opts.UnknownAge {
+		if u.reports >= c.opts.UnknownReports && now.Sub(c.afterMaintenance(u.since)) >= c.opts.UnknownAge {
 			ripe = append(ripe, id)
 		}
 	}
 	s.mu.Unlock()
-	if len(ripe) == 0 || c.tooManyUnknown(ctx) {
+	if len(ripe) == 0 || c.maintenance() || c.tooManyUnknown(ctx) {
 		return
 	}
 	for _, id := range ripe {

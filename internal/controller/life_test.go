@@ -258,40 +258,6 @@ func TestNodeLostAndFound(t *testing.T) {
 	})
 }
 
-func TestUnknownVMs(t *testing.T) {
-	inCloud(t, func(t *testing.T, c *cloud) {
-		a := c.join("one", 20)
-		c.mustStart(StartRequest{Count: 10})
-		for _, o := range a.next() {
-			a.say(o, api.PhaseRunning)
-		}
-		owned := len(a.held)
-		a.held = append(a.held, api.Held{VMID: "leak"})
-		for range 40 {
-			if orders := a.contact(); len(orders) > 0 {
-				t.Fatalf("removed too early: %+v", orders)
-			}
-			time.Sleep(3 * time.Second)
-		}
-		time.Sleep(time.Minute)
-		orders := a.contact()
-		if len(orders) != 1 || orders[0].Kind != api.OrderTerminate || orders[0].InstanceID != "leak" {
-			t.Fatalf("orders = %+v", orders)
-		}
-		a.held = a.held[:owned]
-		a.contact()
-		for i := range 5 { // a third of all: something else is wrong
-			a.held = append(a.held, api.Held{VMID: string(rune('a' + i))})
-		}
-		for range 100 {
-			if orders := a.contact(); len(orders) > 0 {
-				t.Fatalf("the guard did not hold: %+v", orders)
-			}
-			time.Sleep(3 * time.Second)
-		}
-	})
-}
-
 func TestOldClaimIsRefused(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)

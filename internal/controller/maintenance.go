@@ -1,0 +1,179 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// Maintenance is the word of an operator that nothing is to be removed or given up by
+// itself for a while. What clients ask for goes on.
+type Maintenance struct {
+	Since  time.Time `json:"since"`
+	Until  time.Time `json:"until,omitzero"` // ends by itself then; zero: only by hand
+	Ended  time.Time `json:"ended,omitzero"` // by hand
+	Reason string    `json:"reason,omitempty"`
+}
+
+const settingMaintenance = "maintenance"
+
+// MaxMaintenance bounds how long a maintenance that ends by itself may be asked for.
+const MaxMaintenance = 30 * 24 * time.Hour
+
+// end gives when a maintenance ends or has ended; zero for one without end.
+func (m Maintenance) end() time.Time {
+	if !m.Ended.IsZero() {
+		return m.Ended
+	}
+	return m.Until
+}
+
+// on says whether it goes on. There is none in the zero value.
+func (m Maintenance) on(now time.Time) bool {
+	end := m.end()
+	return !m.Since.IsZero() && (end.IsZero() || now.Before(end))
+}
+
+// Maintenance gives the maintenance that goes on; ok is false when there is none.
+func (c *Controller) Maintenance() (m Maintenance, ok bool) {
+	m = c.lastMaintenance()
+	return m, m.on(c.now())
+}
+
+func (c *Controller) lastMaintenance() Maintenance {
+	s, _, ok := c.tables.Settings.Get(settingMaintenance)
+	if !ok || s.Maintenance == nil {
+		return Maintenance{}
+	}
+	return *s.Maintenance
+}
+
+// maintenance says whether everything that removes or gives up something by itself
+// is to leave it alone now.
+func (c *Controller) maintenance() bool {
+	_, on := c.Maintenance()
+	return on
+}
+
+// afterMaintenance gives the moment from which a time-out that began at t counts: a
+// maintenance that ended since begins it anew, so that nothing falls due in one go.
+func (c *Controller) afterMaintenance(t time.Time) time.Time {
+	m := c.lastMaintenance()
+	if end := m.end(); !m.on(c.now()) && end.After(t) {
+		return end
+	}
+	return t
+}
+
+// BeginMaintenance pauses everything that removes or gives up something by itself,
+// durably, for a time or, when that is 0, until it is ended. Where one goes on
+// already its time and reason are replaced.
+func (c *Controller) BeginMaintenance(ctx context.Context, length time.Duration, reason string) (Maintenance, error) {
+	if length < 0 || length > MaxMaintenance {
+		return Maintenance{}, farm.Invalid("for", "must be between 0 and %s", MaxMaintenance)
+	}
+	return c.changeMaintenance(ctx, func(m Maintenance, now time.Time) Maintenance {
+		next := Maintenance{Since: now, Reason: reason}
+		if m.on(now) {
+			next.Since = m.Since
+		}
+		if length > 0 {
+			next.Until = now.Add(length)
+		}
+		return next
+	})
+}
+
+// EndMaintenance lets everything go on; nothing happens when there is no maintenance.
+func (c *Controller) EndMaintenance(ctx context.Context) error {
+	_, err := c.changeMaintenance(ctx, func(m Maintenance, now time.Time) Maintenance {
+		if m.on(now) {
+			m.Ended = now
+		}
+		return m
+	})
+	return err
+}
+
+func (c *Controller) changeMaintenance(ctx context.Context, change func(Maintenance, time.Time) Maintenance) (Maintenance, error) {
+	var next Maintenance
+	_, err := store.Update(ctx, c.store, c.tables.Settings, settingMaintenance, func(s *Setting) (*Setting, error) {
+		var was Maintenance
+		if s != nil && s.Maintenance != nil {
+			was = *s.Maintenance
+		}
+		next = change(was, c.now())
+		if next == was {
+			return s, nil
+		}
+		return &Setting{Maintenance: &next}, nil
+	})
+	return next, err
+}
+
+const (
+	// registryPause is how long the registry is asked to pause at a time; without
+	// another word it goes on then, so that a controller that died blocks nothing.
+	registryPause = time.Minute
+	pauseRenewal  = 20 * time.Second
+)
+
+// followMaintenance logs when a maintenance begins and ends, and keeps the registry
+// paused meanwhile.
+func (c *Controller) followMaintenance(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	was := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-c.maintained:
+		}
+		m, on := c.Maintenance()
+		if on != was {
+			c.log.WarnContext(ctx, map[bool]string{
+				true:  "maintenance: nothing is removed or given up by itself",
+				false: "maintenance has ended",
+			}[on], "since", m.Since, "until", m.end(), "reason", m.Reason)
+		}
+		if on || was {
+			c.pauseRegistry(ctx, on)
+		}
+		next := pauseRenewal
+		if end := m.end(); on && !end.IsZero() {
+			next = min(next, end.Sub(c.now()))
+		}
+		was = on
+		timer.Reset(next)
+	}
+}
+
+// pauseRegistry tells the registry for how long it is to collect nothing.
+func (c *Controller) pauseRegistry(ctx context.Context, on bool) {
+	if c.opts.PauseRegistry == nil {
+		return
+	}
+	length := time.Duration(0)
+	if on {
+		length = registryPause
+	}
+	if err := c.opts.PauseRegistry(ctx, length); err != nil && ctx.Err() == nil {
+		c.log.WarnContext(ctx, "could not tell the registry about the maintenance; it is told again", "error", err)
+	}
+}
+
+// observeMaintenance wakes who follows the maintenance.
+func (c *Controller) observeMaintenance(events []store.Event) {
+	for _, e := range events {
+		if e.Kind == kindSetting && e.ID == settingMaintenance {
+			select {
+			case c.maintained <- struct{}{}:
+			default:
+			}
+		}
+	}
+}

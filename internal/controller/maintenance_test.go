@@ -1,0 +1,120 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func TestMaintenance(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		begin := func(length time.Duration) Maintenance {
+			t.Helper()
+			m, err := c.BeginMaintenance(t.Context(), length, "new disks")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		want := func(on bool) {
+			t.Helper()
+			if _, is := c.Controller.Maintenance(); is != on {
+				t.Fatalf("maintenance = %v, want %v", is, on)
+			}
+		}
+		want(false)
+		first := begin(time.Hour)
+		want(true)
+		time.Sleep(time.Hour - time.Second)
+		want(true)
+		time.Sleep(time.Second)
+		want(false)
+		if at := c.afterMaintenance(first.Since); !at.Equal(first.Until) {
+			t.Errorf("time-outs count from %s, want the end %s", at, first.Until)
+		}
+		first = begin(0)
+		time.Sleep(48 * time.Hour)
+		want(true)
+		if at := c.afterMaintenance(first.Since); !at.Equal(first.Since) {
+			t.Errorf("time-outs count from %s while it goes on", at)
+		}
+		if again := begin(time.Minute); !again.Since.Equal(first.Since) || again.Until.IsZero() {
+			t.Errorf("begun again = %+v", again)
+		}
+		c.restart()
+		want(true)
+		if err := c.EndMaintenance(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want(false)
+		if err := c.EndMaintenance(t.Context()); err != nil {
+			t.Errorf("ended twice: %v", err)
+		}
+		for _, bad := range []time.Duration{-1, MaxMaintenance + 1} {
+			if _, err := c.BeginMaintenance(t.Context(), bad, ""); farm.CodeOf(err) != farm.CodeInvalid {
+				t.Errorf("%s: %v", bad, err)
+			}
+		}
+	})
+}
+
+// TestMaintenancePausesTheRegistry: the registry is told again and again for a bounded
+// time, and once at the end.
+func TestMaintenancePausesTheRegistry(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		var mu sync.Mutex
+		var told []time.Duration
+		c.stop()
+		c.start(Options{PauseRegistry: func(_ context.Context, length time.Duration) error {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, length)
+			return errors.New("not reached")
+		}})
+		if _, err := c.BeginMaintenance(t.Context(), 50*time.Second, ""); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		mu.Lock()
+		defer mu.Unlock()
+		if want := []time.Duration{time.Minute, time.Minute, time.Minute, 0}; !slices.Equal(told, want) {
+			t.Errorf("the registry was told %v, want %v", told, want)
+		}
+	})
+}
+
+// TestMaintenanceKeepsUnknownVMs: nothing unknown is removed while it goes on, and not
+// at once when it ends.
+func TestMaintenanceKeepsUnknownVMs(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.unknownOne()
+		if _, err := c.BeginMaintenance(t.Context(), 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		a.pollFor(time.Hour, func(orders []api.Order) {
+			if len(orders) > 0 {
+				t.Fatalf("removed while maintenance goes on: %+v", orders)
+			}
+		})
+		if err := c.EndMaintenance(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ended, removed := time.Now(), time.Time{}
+		a.pollFor(10*time.Minute, func(orders []api.Order) {
+			if len(orders) > 0 && removed.IsZero() {
+				removed = time.Now()
+			}
+		})
+		synctest.Wait()
+		if wait := removed.Sub(ended); wait < 150*time.Second || wait > 170*time.Second {
+			t.Errorf("removed %s after the end", wait)
+		}
+	})
+}
