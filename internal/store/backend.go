@@ -21,7 +21,16 @@ type Fence struct {
 	CreateRev int64
 }
 
-// Txn is applied whole or not at all. No key may be written twice; at most 128 writes, and 128 compares with the fence.
+// Limits bound one transaction.
+type Limits struct {
+	Ops   int // writes, and likewise compares with the fence
+	Bytes int // keys and values together
+}
+
+// DefaultLimits are those of an etcd that nobody configured.
+var DefaultLimits = Limits{Ops: 128, Bytes: MaxBytes}
+
+// Txn is applied whole or not at all. No key may be written or compared twice; the backend's Limits hold.
 type Txn struct {
 	Compares []Compare
 	Fence    *Fence // nil: not fenced
@@ -69,6 +78,8 @@ type Backend interface {
 	Watch(ctx context.Context, prefix string, from int64, fn func(Batch) error) error
 	// Barrier returns the current revision, linearizably, and makes running watches report progress up to it soon.
 	Barrier(ctx context.Context) (rev int64, err error)
+	// Limits says how much one transaction may hold. They never change.
+	Limits() Limits
 	// Campaign waits until this process holds the lock on key and returns it.
 	Campaign(ctx context.Context, key string) (Lease, error)
 	// Close frees what the backend holds. No call may be under way.

@@ -14,20 +14,30 @@ const (
 // IfRev asks that the record is still the one read at revision rev.
 func IfRev(rev int64) If { return If(rev) }
 
-// Limits of one Commit, so that it always fits one backend transaction beside the committer's own key.
+// Limits of one Commit that hold for every backend; Store.Limits tells those of the present one.
 const (
 	MaxChanges = 120
-	MaxBytes   = 1 << 20 // keys and encoded values together
+	MaxBytes   = 1 << 20 // keys and encoded values together; also the most that one record may have
 	maxID      = 512
 )
 
-// Change is one write of a Commit; made by Put and Delete.
+// opsSpare is what a transaction keeps for the committer's own key and for the fence.
+const opsSpare = 128 - MaxChanges
+
+// Limits says how many changes, and how many bytes, one Commit may have: it always fits one backend transaction
+// beside the committer's own key.
+func (s *Store) Limits() Limits {
+	return Limits{Ops: s.limits.Ops - opsSpare, Bytes: s.limits.Bytes}
+}
+
+// Change is one part of a Commit; made by Put, Delete and Check.
 type Change struct {
 	table AnyTable
 	id    string
 	val   any // *T; nil: delete
 	data  []byte
 	cond  If
+	check bool  // only cond counts, nothing is written
 	err   error // of the encoding, reported by Commit
 }
 
@@ -50,6 +60,15 @@ func Delete[T any](t *Table[T], id string, cond If) Change {
 	return Change{table: t, id: id, cond: cond}
 }
 
+// Check asks that a record is as cond says, and writes nothing. Any number of commits under way may check one record.
+func Check[T any](t *Table[T], id string, cond If) Change {
+	c := Change{table: t, id: id, cond: cond, check: true}
+	if cond == Any {
+		c.err = fmt.Errorf("%w: a check of %s/%s that asks for nothing", ErrInvalid, t.kind, id)
+	}
+	return c
+}
+
 // Size is what the change takes of MaxBytes, the key's prefix estimated.
 func (c Change) Size() int { return len(c.id) + len(c.data) + keyRoom }
 
@@ -67,8 +86,8 @@ type request struct {
 
 // request checks the changes and works out their keys.
 func (s *Store) request(fence *Fence, changes []Change) (*request, error) {
-	if len(changes) == 0 || len(changes) > MaxChanges {
-		return nil, fmt.Errorf("%w: %d changes in one commit, 1 to %d are possible", ErrInvalid, len(changes), MaxChanges)
+	if len(changes) == 0 || len(changes) > s.Limits().Ops {
+		return nil, fmt.Errorf("%w: %d changes in one commit, 1 to %d are possible", ErrInvalid, len(changes), s.Limits().Ops)
 	}
 	r := &request{changes: changes, fence: fence, done: make(chan error, 1)}
 	seen := make(map[string]struct{}, len(changes))
@@ -85,8 +104,8 @@ func (s *Store) request(fence *Fence, changes []Change) (*request, error) {
 		r.keys = append(r.keys, key)
 		r.bytes += len(key) + len(c.data)
 	}
-	if r.bytes > MaxBytes {
-		return nil, fmt.Errorf("%w: a commit of %d bytes, limit %d", ErrInvalid, r.bytes, MaxBytes)
+	if r.bytes > s.limits.Bytes {
+		return nil, fmt.Errorf("%w: a commit of %d bytes, limit %d", ErrInvalid, r.bytes, s.limits.Bytes)
 	}
 	return r, nil
 }
@@ -97,6 +116,8 @@ func (s *Store) check(c *Change) error {
 		return c.err
 	case c.id == "" || len(c.id) > maxID:
 		return fmt.Errorf("%w: an id of %d bytes, 1 to %d are possible", ErrInvalid, len(c.id), maxID)
+	case len(c.data) > MaxBytes:
+		return fmt.Errorf("%w: a record of %d bytes, limit %d", ErrInvalid, len(c.data), MaxBytes)
 	case s.model.tables[c.table.Kind()] != c.table:
 		return fmt.Errorf("%w: table %q is not open in this store", ErrInvalid, c.table.Kind())
 	}

@@ -10,8 +10,7 @@ import (
 
 const (
 	queueMax    = 4096
-	inFlight    = 2   // transactions under way at once
-	maxOps      = 128 // writes of a transaction, and likewise compares: the limit of a default etcd
+	inFlight    = 2 // transactions under way at once
 	scanMax     = 1024
 	commitTime  = 5 * time.Second
 	resolveTime = 15 * time.Second
@@ -20,7 +19,7 @@ const (
 // committer gathers the commits of all callers into few transactions. There is no timer: a worker that is free takes
 // what is queued at that moment, so a lone commit goes at once and many share.
 //
-// Invariant: no key is in two transactions at a time.
+// Invariant: no key is written by two transactions at a time.
 type committer struct {
 	store *Store
 	slots [inFlight]slot
@@ -74,6 +73,15 @@ func (c *committer) enqueue(r *request) error {
 	return nil
 }
 
+// mark adds the keys that a request writes.
+func (r *request) mark(keys map[string]struct{}) {
+	for i, key := range r.keys {
+		if !r.changes[i].check {
+			keys[key] = struct{}{}
+		}
+	}
+}
+
 // withdraw takes a request back that no worker has taken yet.
 func (c *committer) withdraw(r *request) bool {
 	c.mu.Lock()
@@ -101,25 +109,24 @@ func (c *committer) take() []*request {
 	}
 }
 
-// pickLocked moves the requests of one transaction out of the queue, oldest first. What touches a key that is under
-// way, or one of a request that has to wait, waits too: changes of one key keep their order.
+// pickLocked moves the requests of one transaction out of the queue, oldest first. What touches a key whose write is
+// under way, or the one of a request that has to wait, waits too: writes of one key keep their order, and a check
+// that is bound to fail costs nobody a round. Nothing waits for a check.
 func (c *committer) pickLocked() []*request {
 	var (
 		batch, kept []*request
-		load        load
+		load        = load{limits: c.store.limits}
 		held        = map[string]struct{}{}
 		i           int
 	)
-	for ; i < len(c.queue) && i < scanMax && load.writes < maxOps-1; i++ {
+	for ; i < len(c.queue) && i < scanMax && !load.full(); i++ {
 		r := c.queue[i]
 		if !c.freeLocked(r, held) || !load.add(r) {
 			kept = append(kept, r)
 		} else {
 			batch = append(batch, r)
 		}
-		for _, key := range r.keys {
-			held[key] = struct{}{}
-		}
+		r.mark(held)
 	}
 	if len(batch) == 0 {
 		return nil
@@ -128,9 +135,7 @@ func (c *committer) pickLocked() []*request {
 	c.queue = append(c.queue[:0], kept...)
 	clear(c.queue[len(kept):cap(c.queue)])
 	for _, r := range batch {
-		for _, key := range r.keys {
-			c.busy[key] = struct{}{}
-		}
+		r.mark(c.busy)
 	}
 	return batch
 }
@@ -151,8 +156,10 @@ func (c *committer) release(batch []*request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range batch {
-		for _, key := range r.keys {
-			delete(c.busy, key)
+		for i, key := range r.keys {
+			if !r.changes[i].check {
+				delete(c.busy, key)
+			}
 		}
 	}
 	c.wake.Broadcast()
@@ -174,17 +181,29 @@ func (c *committer) close() {
 
 // load counts what a transaction holds so far, the slot's own write and compare not included.
 type load struct {
+	limits                  Limits
 	writes, compares, bytes int
 	fence                   *Fence
+	checks                  map[string]If // keys that are compared and may be again
 }
 
-// add puts a request into the transaction if it fits: at most one fence, and the limits of the backend.
+// One write and one compare are the slot's, one compare may be the fence's.
+func (l *load) full() bool { return l.writes >= l.limits.Ops-1 || l.compares >= l.limits.Ops-2 }
+
+// add puts a request into the transaction if it fits: at most one fence, one condition a key, and the limits of the
+// backend.
 func (l *load) add(r *request) bool {
 	next := *l
-	next.writes += len(r.changes)
 	next.bytes += r.bytes
-	for _, ch := range r.changes {
-		if ch.cond != Any {
+	for i, ch := range r.changes {
+		known, checked := l.checks[r.keys[i]]
+		if checked && ch.cond != Any && ch.cond != known {
+			return false
+		}
+		if !ch.check {
+			next.writes++
+		}
+		if ch.cond != Any && !checked {
 			next.compares++
 		}
 	}
@@ -194,10 +213,24 @@ func (l *load) add(r *request) bool {
 		}
 		next.fence = r.fence
 	}
-	// One write and one compare are the slot's, one compare may be the fence's.
-	if next.writes > maxOps-1 || next.compares > maxOps-2 || next.bytes > MaxBytes {
+	if next.writes > l.limits.Ops-1 || next.compares > l.limits.Ops-2 || next.bytes > l.limits.Bytes {
 		return false
 	}
 	*l = next
+	l.note(r)
 	return true
+}
+
+// note remembers the checks of a request. Writes need no remembering: no key is written twice in a transaction, and
+// no check follows a write of its key.
+func (l *load) note(r *request) {
+	for i, ch := range r.changes {
+		if !ch.check {
+			continue
+		}
+		if l.checks == nil {
+			l.checks = map[string]If{}
+		}
+		l.checks[r.keys[i]] = ch.cond
+	}
 }

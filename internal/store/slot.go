@@ -55,6 +55,9 @@ func updatesOf(batch []*request, rev int64) []update {
 	var ups []update
 	for _, r := range batch {
 		for _, ch := range r.changes {
+			if ch.check {
+				continue
+			}
 			ups = append(ups, update{table: ch.table, id: ch.id, key: string(ch.table.Kind()) + "/" + ch.id, val: ch.val, rev: rev})
 		}
 	}
@@ -101,18 +104,23 @@ func (sl *slot) dropLosers(batch []*request, fence *Fence, keys []string) []*req
 
 func (sl *slot) merge(batch []*request) Txn {
 	var txn Txn
+	checked := map[string]struct{}{}
 	for _, r := range batch {
 		if r.fence != nil {
 			txn.Fence = r.fence
 		}
 		for i, ch := range r.changes {
-			if ch.cond != Any {
-				txn.Compares = append(txn.Compares, Compare{r.keys[i], int64(ch.cond)})
+			key := r.keys[i]
+			if _, twice := checked[key]; ch.cond != Any && !twice {
+				txn.Compares = append(txn.Compares, Compare{key, int64(ch.cond)})
 			}
-			if ch.val == nil {
-				txn.Deletes = append(txn.Deletes, r.keys[i])
-			} else {
-				txn.Puts = append(txn.Puts, KV{Key: r.keys[i], Value: ch.data})
+			switch {
+			case ch.check:
+				checked[key] = struct{}{}
+			case ch.val == nil:
+				txn.Deletes = append(txn.Deletes, key)
+			default:
+				txn.Puts = append(txn.Puts, KV{Key: key, Value: ch.data})
 			}
 		}
 	}

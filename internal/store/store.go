@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +39,7 @@ type Options struct {
 // Store is the one way to the records. Safe for many goroutines. Close it before its backend.
 type Store struct {
 	backend Backend
+	limits  Limits // of backend
 	log     *slog.Logger
 	prefix  string // without a slash at its end
 	root    string // prefix of every record key, with a slash at its end
@@ -89,7 +91,7 @@ func (s *Store) open(ctx context.Context) error {
 }
 
 func newStore(backend Backend, opts Options) (*Store, error) {
-	s := &Store{backend: backend, log: opts.Logger, prefix: strings.TrimRight(opts.Prefix, "/")}
+	s := &Store{backend: backend, limits: backend.Limits(), log: opts.Logger, prefix: strings.TrimRight(opts.Prefix, "/")}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -203,13 +205,22 @@ func (s *Store) Campaign(ctx context.Context, name string) (Lease, error) {
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {
-		s.leases = append(s.leases, lease)
+		s.leases = append(slices.DeleteFunc(s.leases, isLost), lease)
 	}
 	s.mu.Unlock()
 	if closed {
 		return nil, errors.Join(ErrClosed, s.resign(lease)) //nolint:contextcheck // also when the caller has given up
 	}
 	return lease, nil
+}
+
+func isLost(lease Lease) bool {
+	select {
+	case <-lease.Lost():
+		return true
+	default:
+		return false
+	}
 }
 
 func (s *Store) resign(lease Lease) error {

@@ -72,6 +72,8 @@ func (s *switchable) Campaign(ctx context.Context, key string) (store.Lease, err
 	return s.now.Load().Campaign(ctx, key)
 }
 
+func (s *switchable) Limits() store.Limits { return store.DefaultLimits }
+
 func (s *switchable) Close() error { return nil }
 
 type number struct{ N int }

@@ -78,6 +78,7 @@ func startMember(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 		member.Close()
 		return nil
 	})
+	b.limits = store.Limits{Ops: maxTxnOps, Bytes: maxRequestBytes / 2}
 	if err := b.revokeAll(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}

@@ -29,8 +29,9 @@ const (
 type Backend struct {
 	kv       *clientv3.Client // everything but watches
 	watcher  *clientv3.Client // watches; on a connection of its own when external, so that big answers do not delay them
-	probeKey string           // a key that may be read; need not exist
-	ctx      context.Context  // ends with Close; renews the leases
+	limits   store.Limits
+	probeKey string          // a key that may be read; need not exist
+	ctx      context.Context // ends with Close; renews the leases
 	stop     context.CancelFunc
 	shut     func() error // frees what is below the clients
 	watches  watches
@@ -39,7 +40,7 @@ type Backend struct {
 var _ store.Backend = (*Backend)(nil)
 
 func newBackend(kv, watcher *clientv3.Client, probeKey string, shut func() error) *Backend {
-	b := &Backend{kv: kv, watcher: watcher, probeKey: probeKey, shut: shut}
+	b := &Backend{kv: kv, watcher: watcher, limits: store.DefaultLimits, probeKey: probeKey, shut: shut}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
 }
@@ -136,6 +137,9 @@ func readError(err error) error {
 	}
 	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 }
+
+// Limits implements store.Backend.
+func (b *Backend) Limits() store.Limits { return b.limits }
 
 // Get implements store.Backend.
 func (b *Backend) Get(ctx context.Context, key string) (store.KV, error) {

@@ -18,7 +18,6 @@ import (
 const (
 	historyMax = 10_000 // revisions kept for watches
 	pageSize   = 5_000  // keys a page of List
-	maxOps     = 128    // as a default etcd: writes, and compares
 )
 
 // Backend holds all keys. Several stores may share it. The zero value is not usable: see New.
@@ -66,7 +65,7 @@ func check(txn store.Txn) error {
 	if txn.Fence != nil {
 		compares++
 	}
-	if n := len(txn.Puts) + len(txn.Deletes); n == 0 || n > maxOps || compares > maxOps {
+	if n := len(txn.Puts) + len(txn.Deletes); n == 0 || n > store.DefaultLimits.Ops || compares > store.DefaultLimits.Ops {
 		return fmt.Errorf("%w: %d writes and %d compares in a transaction", store.ErrInvalid, n, compares)
 	}
 	seen := map[string]bool{}
@@ -137,6 +136,9 @@ func (b *Backend) applyLocked(txn store.Txn) int64 {
 	b.changed = make(chan struct{})
 	return rev
 }
+
+// Limits implements store.Backend: those of a default etcd.
+func (b *Backend) Limits() store.Limits { return store.DefaultLimits }
 
 // Get implements store.Backend.
 func (b *Backend) Get(ctx context.Context, key string) (store.KV, error) {

@@ -21,6 +21,9 @@ var commitTests = []testCase{
 	{"commit/cancel", commitCancel},
 	{"commit/close", commitClose},
 	{"commit/update counts", commitUpdate},
+	{"commit/checks compare and write nothing", checkConditions},
+	{"commit/checks of one record share", checkShares},
+	{"commit/only the stale check loses", checkSplit},
 }
 
 func rec(n int) *Record { return &Record{N: n} }
@@ -74,7 +77,8 @@ func commitAtomic(t *testing.T, b *bench) {
 func commitRefuses(t *testing.T, b *bench) {
 	r := b.open(t)
 	var many []store.Change
-	for i := range store.MaxChanges + 1 {
+	limit := r.Limits().Ops
+	for i := range limit + 1 {
 		many = append(many, store.Put(r.a, fmt.Sprint(i), rec(i), store.Any))
 	}
 	stranger := store.NewTable[Record]("a")
@@ -84,6 +88,7 @@ func commitRefuses(t *testing.T, b *bench) {
 		"an empty id":    {store.Put(r.a, "", rec(1), store.Any)},
 		"a long id":      {store.Put(r.a, strings.Repeat("x", 1000), rec(1), store.Any)},
 		"one record two": {store.Put(r.a, "x", rec(1), store.Any), store.Delete(r.a, "x", store.Any)},
+		"an empty check": {store.Put(r.a, "x", rec(1), store.Any), store.Check(r.a, "y", store.Any)},
 		"no value":       {store.Put[Record](r.a, "x", nil, store.Any)},
 		"too big":        {store.Put(r.a, "x", &Record{Text: strings.Repeat("x", store.MaxBytes)}, store.Any)},
 		"unknown table":  {store.Put(stranger, "x", rec(1), store.Any)},
@@ -92,9 +97,9 @@ func commitRefuses(t *testing.T, b *bench) {
 			t.Errorf("%s: got %v, want ErrInvalid", name, err)
 		}
 	}
-	must(t, r.Commit(b.ctx, many[:store.MaxChanges]...))
-	if r.a.Len() != store.MaxChanges {
-		t.Errorf("%d records, want %d", r.a.Len(), store.MaxChanges)
+	must(t, r.Commit(b.ctx, many[:limit]...))
+	if r.a.Len() != limit {
+		t.Errorf("%d records, want %d", r.a.Len(), limit)
 	}
 }
 

@@ -126,7 +126,7 @@ func (f *Faults) Commit(ctx context.Context, txn store.Txn) (int64, error) {
 
 // takeOff checks the committer's promises: at most two transactions under way, no key in both, the backend's limits.
 func (f *Faults) takeOff(txn store.Txn) (land func()) {
-	const limit = 128
+	limit := f.Limits().Ops
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if writes, compares := len(keysOf(txn)), len(txn.Compares)+1; writes > limit || compares > limit {
