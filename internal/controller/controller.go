@@ -137,18 +137,19 @@ const (
 	kindPiece    = store.Kind("o")
 )
 
-// byNode is the index of instances by the node they are placed on.
-const byNode = "node"
+// The indexes of instances: by the node they are placed on, and by the external id.
+const (
+	byNode       = "node"
+	byExternalID = "external"
+)
 
-// NewTables makes the empty tables.
-func NewTables() *Tables {
+// NewTables makes the empty tables. render gives what Listed.Encoded holds of an
+// instance; nil for nothing.
+func NewTables(render func(*farm.Instance) []byte) *Tables {
 	return &Tables{
-		Instances: store.NewTable(kindInstance, store.WithIndex(byNode, func(i *farm.Instance) []string {
-			if i.NodeID == "" {
-				return nil
-			}
-			return []string{i.NodeID}
-		})),
+		Instances: store.NewTable(kindInstance, store.WithEncoded(render),
+			store.WithIndex(byNode, func(i *farm.Instance) []string { return given(i.NodeID) }),
+			store.WithIndex(byExternalID, func(i *farm.Instance) []string { return given(i.ExternalID) })),
 		Nodes:    store.NewTable[farm.Node](kindNode),
 		Infos:    store.NewTable[farm.NodeInfo](kindInfo),
 		Groups:   store.NewTable[farm.Group](kindGroup),
@@ -157,6 +158,14 @@ func NewTables() *Tables {
 		Saves:    store.NewTable[farm.SaveRequest](kindSave),
 		Pieces:   store.NewTable[Piece](kindPiece),
 	}
+}
+
+// given makes the values that an index files a record under; none when it has none.
+func given(value string) []string {
+	if value == "" {
+		return nil
+	}
+	return []string{value}
 }
 
 // All gives every table, for opening the store.

@@ -129,7 +129,7 @@ func inCloud(t *testing.T, test func(t *testing.T, c *cloud)) {
 func (c *cloud) start(opts Options) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	tables := NewTables()
+	tables := NewTables(nil)
 	st, err := store.Open(ctx, c.backend, store.Options{Tables: tables.All()})
 	if err != nil {
 		c.t.Fatal(err)

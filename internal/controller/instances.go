@@ -3,37 +3,85 @@ package controller
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Instances gives every instance in the order of their ids, with the reason for
-// waiting as message where one waits, and how far its save is where one is saved.
-func (c *Controller) Instances() []*farm.Instance {
-	list := make([]*farm.Instance, 0, c.tables.Instances.Len())
-	for _, inst := range c.tables.Instances.All() {
-		list = append(list, c.shown(inst))
+// Listed is an instance as clients see it.
+type Listed struct {
+	*farm.Instance
+	Encoded []byte // what the renderer of the tables made of the record; nil without one
+	Message string // as they see it: the record's own, or what is known beside it
+}
+
+func listed(row store.Row[farm.Instance]) Listed {
+	return Listed{Instance: row.Value(), Encoded: row.Encoded(), Message: row.Value().Message}
+}
+
+// Page is the part of the instances that a list shows, in the order of their ids: what
+// comes and goes meanwhile moves nothing to another page.
+type Page struct {
+	ExternalID string // "": every one
+	After      string // an id, which need not exist any more; "": from the first
+	Limit      int    // 0: no limit
+}
+
+// Instances lists instances, with the reason for waiting as message where one waits,
+// and how far its save is where one is saved.
+func (c *Controller) Instances(p Page) []Listed {
+	view := c.tables.Instances.Snapshot()
+	rows, room := view.Rows(p.After), view.Len()
+	if p.ExternalID != "" {
+		rows, room = view.RowsWhere(byExternalID, p.ExternalID, p.After), 0
 	}
+	if p.Limit > 0 {
+		room = min(room, p.Limit)
+	}
+	list := make([]Listed, 0, room)
+	for row := range rows {
+		list = append(list, listed(row))
+		if len(list) == p.Limit {
+			break
+		}
+	}
+	c.explain(list)
 	return list
 }
 
 // Instance gives one instance; farm.CodeNotFound when there is none.
-func (c *Controller) Instance(ctx context.Context, id string) (*farm.Instance, error) {
+func (c *Controller) Instance(ctx context.Context, id string) (Listed, error) {
 	inst, _, err := c.lookup(ctx, id)
 	if err != nil {
-		return nil, err
+		return Listed{}, err
 	}
-	return c.shown(inst), nil
+	list := []Listed{{Instance: inst, Message: inst.Message}}
+	if row, ok := c.tables.Instances.Snapshot().Row(id); ok {
+		list[0] = listed(row)
+	}
+	c.explain(list)
+	return list[0], nil
 }
 
-// shown gives an instance as clients see it.
-func (c *Controller) shown(inst *farm.Instance) *farm.Instance {
-	if inst.State == farm.Pushing && inst.Message == "" {
-		return c.withStage(inst)
+// explainBatch is how many reasons are asked for at a time: nothing is placed meanwhile.
+const explainBatch = 256
+
+// explain gives instances the messages that are not in their records.
+func (c *Controller) explain(list []Listed) {
+	for batch := range slices.Chunk(list, explainBatch) {
+		waits := false
+		for i, l := range batch {
+			waits = waits || l.Waiting()
+			if l.State == farm.Pushing && l.Message == "" {
+				batch[i].Message = c.stageOf(l.Instance)
+			}
+		}
+		if waits {
+			c.placer.explain(batch)
+		}
 	}
-	return c.placer.explained(inst)
 }
 
 // lookup reads an instance from memory, and from the store itself before it says

@@ -204,7 +204,7 @@ func TestControllerRestartLosesNothing(t *testing.T) {
 		if c.JoinToken() != token {
 			t.Error("the join token changed")
 		}
-		if n := len(c.Instances()); n != 3 {
+		if n := len(c.Instances(Page{})); n != 3 {
 			t.Fatalf("%d instances after the restart", n)
 		}
 		c.wantState(orders[0].InstanceID, farm.Started)
@@ -462,7 +462,7 @@ func TestStartRefusals(t *testing.T) {
 		if farm.CodeOf(err) != farm.CodeUnavailable {
 			t.Errorf("registry down: %v", err)
 		}
-		if n := len(c.Instances()); n != 0 {
+		if n := len(c.Instances(Page{})); n != 0 {
 			t.Errorf("%d instances were created", n)
 		}
 	})

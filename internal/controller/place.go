@@ -101,27 +101,25 @@ func (p *placer) setNodeLocked(id string) {
 }
 
 func (p *placer) setInstanceLocked(id string, inst *farm.Instance) {
-	if inst == nil || inst.State != farm.Scheduling || inst.NodeID != "" {
+	if inst == nil || !inst.Waiting() {
 		p.index.RemoveRequest(id)
 		return
 	}
 	p.index.SetRequest(sched.RequestOf(inst))
 }
 
-// explained gives an instance with the reason for its waiting as message.
-func (p *placer) explained(inst *farm.Instance) *farm.Instance {
-	if inst.State != farm.Scheduling || inst.NodeID != "" {
-		return inst
-	}
+// explain gives waiting instances the reason for that as message.
+func (p *placer) explain(list []Listed) {
 	p.mu.Lock()
-	reason := p.index.Why(inst.ID)
-	p.mu.Unlock()
-	if reason.Name == sched.Unknown {
-		return inst
+	defer p.mu.Unlock()
+	for i, l := range list {
+		if !l.Waiting() {
+			continue
+		}
+		if reason := p.index.Why(l.ID); reason.Name != sched.Unknown {
+			list[i].Message = reason.Text
+		}
 	}
-	n := inst.Clone()
-	n.Message = reason.Text
-	return n
 }
 
 // placeBatch is how many requests one pass places.

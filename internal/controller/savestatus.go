@@ -155,23 +155,18 @@ var stages = map[string]string{
 	string(api.TaskTesting):  "testing the saved state",
 }
 
-// withStage gives an instance that is being saved with how far that is as message.
-func (c *Controller) withStage(inst *farm.Instance) *farm.Instance {
+// stageOf says in words how far the save of an instance is; "" when that is not known.
+func (c *Controller) stageOf(inst *farm.Instance) string {
 	if inst.Task == nil {
-		return inst
+		return ""
 	}
 	s, _, ok := c.tables.Saves.Get(inst.Task.ID)
 	if !ok {
-		return inst
+		return ""
 	}
-	text := stages[s.Stage]
+	text := firstOf(stages[s.Stage], s.Stage)
 	if s.Stage == string(api.TaskPushing) {
 		text = fmt.Sprintf("pushing %d %%", int(s.Progress*100))
 	}
-	if text == "" {
-		text = s.Stage
-	}
-	n := inst.Clone()
-	n.Message = "saving: " + text
-	return n
+	return "saving: " + text
 }

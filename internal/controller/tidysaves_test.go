@@ -77,7 +77,7 @@ func TestSavesAndInstancesAgree(t *testing.T) {
 					c.checkSaves()
 					second.checkSaves()
 				}
-				for _, inst := range c.Instances() {
+				for _, inst := range c.Instances(Page{}) {
 					if err := c.Terminate(t.Context(), inst.ID); err != nil {
 						t.Fatal(err)
 					}

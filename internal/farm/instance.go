@@ -67,6 +67,9 @@ func (i *Instance) Clone() *Instance {
 	return &c
 }
 
+// Waiting says whether the instance waits for a node.
+func (i *Instance) Waiting() bool { return i.State == Scheduling && i.NodeID == "" }
+
 // Live says whether the record may still have a VM on its node.
 func (i *Instance) Live() bool { return i.NodeID != "" && i.State != Terminated }
 

@@ -40,6 +40,10 @@ func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any,
 		respondError(w, r, log, err)
 		return
 	}
+	if pieces, ok := body.(Pieces); ok {
+		writePieces(w, pieces)
+		return
+	}
 	raw, err := encode(body)
 	if err != nil {
 		respondError(w, r, log, err)

@@ -151,18 +151,30 @@ func (v *View[T]) Range(after string, limit int) iter.Seq2[string, *T] {
 
 // Where is Table.Where at the moment of the view. An unknown index is a programming error and panics.
 func (v *View[T]) Where(name, value string) iter.Seq2[string, *T] {
+	filed := v.filed(name, value)
+	return func(yield func(string, *T) bool) {
+		for id, e := range filed {
+			if !yield(id, e.val) {
+				return
+			}
+		}
+	}
+}
+
+// filed yields the entries that index name files under value.
+func (v *View[T]) filed(name, value string) iter.Seq2[string, *entry[T]] {
 	for i, ix := range v.table.indexes {
 		if ix.name == name {
-			return v.where(i, value+"\x00")
+			return v.filedIn(i, value+"\x00")
 		}
 	}
 	panic(fmt.Sprintf("store: table %q has no index %q", v.table.kind, name))
 }
 
-func (v *View[T]) where(i int, prefix string) iter.Seq2[string, *T] {
-	return func(yield func(string, *T) bool) {
+func (v *View[T]) filedIn(i int, prefix string) iter.Seq2[string, *entry[T]] {
+	return func(yield func(string, *entry[T]) bool) {
 		for key, e := range v.by[i].from(prefix) {
-			if !strings.HasPrefix(key, prefix) || !yield(e.id, e.val) {
+			if !strings.HasPrefix(key, prefix) || !yield(e.id, e) {
 				return
 			}
 		}
@@ -174,12 +186,11 @@ func (v *View[T]) Len() int { return v.main.n }
 
 // Encoded is Table.Encoded at the moment of the view.
 func (v *View[T]) Encoded(id string) []byte {
-	e, ok := v.main.get(id)
-	if !ok || v.table.render == nil {
+	row, ok := v.Row(id)
+	if !ok {
 		return nil
 	}
-	e.render.Do(func() { e.bytes = v.table.render(e.val) })
-	return e.bytes
+	return row.Encoded()
 }
 
 // stage holds the edits between two publishes.

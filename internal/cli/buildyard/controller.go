@@ -65,7 +65,7 @@ func (s *ControllerService) Open(ctx context.Context) error {
 			return err
 		}
 	}
-	tables := controller.NewTables()
+	tables := controller.NewTables(controllerrest.Element)
 	if err := s.openStore(ctx, tables); err != nil {
 		return err
 	}

@@ -24,16 +24,9 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return instance(inst), nil
+		return vmOf(inst), nil
 	}
-	instances := page.of(s.c.Instances())
-	list := make([]api.InstanceItem, len(instances))
-	for i, inst := range instances {
-		list[i] = api.InstanceItem{
-			InstanceID: inst.ID, ExternalID: orNull(inst.ExternalID), Name: orNull(inst.Name), VM: instance(inst),
-		}
-	}
-	return list, nil
+	return elements(s.c.Instances(page)), nil
 }
 
 func orNull(s string) *string {

@@ -80,7 +80,7 @@ func (c *cloud) logged() string {
 func newCloud(t *testing.T) *cloud {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	tables := controller.NewTables()
+	tables := controller.NewTables(controllerrest.Element)
 	logs := &logBuffer{}
 	log := slog.New(slog.NewJSONHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	st, err := store.Open(ctx, mem.New(), store.Options{Tables: tables.All()})
@@ -237,7 +237,7 @@ func TestBadStartParameters(t *testing.T) {
 			}
 		})
 	}
-	if n := len(c.Instances()); n != 0 {
+	if n := len(c.Instances(controller.Page{})); n != 0 {
 		t.Errorf("%d instances were created by bad requests", n)
 	}
 }
@@ -251,7 +251,7 @@ func TestPriorityNamesItsRange(t *testing.T) {
 		}
 	}
 	c.start(`,"priority":"0"`)
-	for _, inst := range c.Instances() {
+	for _, inst := range c.Instances(controller.Page{}) {
 		if inst.Options.Priority != controller.DefaultPriority {
 			t.Errorf("priority 0 became %d", inst.Options.Priority)
 		}
@@ -270,7 +270,7 @@ func TestRefusedStartParameters(t *testing.T) {
 			t.Errorf("%s: answer %d %s %q, want a refusal that names it", field, a.code, a.Status, a.Message)
 		}
 	}
-	if n := len(c.Instances()); n != 0 {
+	if n := len(c.Instances(controller.Page{})); n != 0 {
 		t.Errorf("%d instances were created by refused requests", n)
 	}
 }

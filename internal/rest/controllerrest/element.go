@@ -1,0 +1,84 @@
+package controllerrest
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// Element gives the JSON text of an instance in the list of instances. The controller's
+// tables keep it beside the record, so that a list is put together and not encoded.
+func Element(i *farm.Instance) []byte {
+	text, err := json.Marshal(api.InstanceItem{
+		InstanceID: i.ID, ExternalID: orNull(i.ExternalID), Name: orNull(i.Name), VM: instance(i),
+	})
+	if err != nil { // of a time beyond the year 9999: no program of ours makes one
+		return []byte("null")
+	}
+	return text
+}
+
+// What is between the elements of a list.
+var (
+	opening = []byte("[")
+	comma   = []byte(",")
+	closing = []byte("]")
+)
+
+// elements puts the list of instances together.
+func elements(list []controller.Listed) rest.Pieces {
+	pieces := make(rest.Pieces, 1, 2*len(list)+2)
+	pieces[0] = opening
+	words := spoken{}
+	for i, inst := range list {
+		if i > 0 {
+			pieces = append(pieces, comma)
+		}
+		pieces = words.element(pieces, inst)
+	}
+	return append(pieces, closing)
+}
+
+// spoken remembers the last message that was put into an element: of many waiting
+// instances most wait for the same reason.
+type spoken struct {
+	message string
+	field   []byte
+}
+
+// element appends the text of one element, with its message put in where the record
+// has none.
+func (s *spoken) element(to rest.Pieces, inst controller.Listed) rest.Pieces {
+	text := inst.Encoded
+	if text == nil || inst.Message != inst.Instance.Message && inst.Instance.Message != "" {
+		shown := inst.Clone()
+		shown.Message = inst.Message
+		return append(to, Element(shown))
+	}
+	if inst.Message == inst.Instance.Message {
+		return append(to, text)
+	}
+	// The names before it are strings, in which a quote is escaped: the first match is
+	// the field itself.
+	state := []byte(`"instance_state":"` + string(inst.State) + `"`)
+	at := bytes.Index(text, state) + len(state)
+	if s.message != inst.Message {
+		quoted, _ := json.Marshal(inst.Message) //nolint:errchkjson // a string always marshals
+		s.message, s.field = inst.Message, append([]byte(`,"message":`), quoted...)
+	}
+	return append(to, text[:at], s.field, text[at:])
+}
+
+// vmOf gives what is said of an instance by itself: the vm of its element.
+func vmOf(inst controller.Listed) rest.Pieces {
+	pieces := new(spoken).element(nil, inst)
+	vm := []byte(`,"vm":`)
+	pieces[0] = pieces[0][bytes.Index(pieces[0], vm)+len(vm):]
+	last := len(pieces) - 1
+	pieces[last] = pieces[last][:len(pieces[last])-1]
+	return pieces
+}

@@ -1,0 +1,100 @@
+package controllerrest
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// anyText draws texts, those that look like parts of an element among them.
+var anyText = rapid.OneOf(
+	rapid.String(),
+	rapid.SampledFrom([]string{
+		"", `"instance_state":"Scheduling"`, `,"vm":`, `\",\"vm\":{`, "<b>&</b>", "\u2028", "\xff", `","message":"`,
+	}),
+)
+
+var anyTime = rapid.Custom(func(t *rapid.T) time.Time {
+	return time.Unix(rapid.Int64Range(-1<<33, 1<<33).Draw(t, "s"), rapid.Int64Range(0, 1e9-1).Draw(t, "ns")).UTC()
+})
+
+var anyVM = rapid.Custom(func(t *rapid.T) *farm.VMInfo {
+	vm := &farm.VMInfo{
+		UUID: anyText.Draw(t, "uuid"), Name: anyText.Draw(t, "name"), Status: farm.VMRunning,
+		CPUs: rapid.IntRange(0, 64).Draw(t, "cpus"), MemoryMB: rapid.IntRange(0, 1<<20).Draw(t, "mb"),
+		IP: anyText.Draw(t, "ip"), HostIP: anyText.Draw(t, "host"), MAC: anyText.Draw(t, "mac"),
+		VNCPort: rapid.IntRange(0, 65535).Draw(t, "vnc"), Started: anyTime.Draw(t, "started"),
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "ports") {
+		vm.Ports = append(vm.Ports, farm.Port{Name: anyText.Draw(t, "port"), GuestPort: rapid.IntRange(0, 65535).Draw(t, "guest")})
+	}
+	return vm
+})
+
+// anyInstance draws records, also such as no controller would make.
+var anyInstance = rapid.Custom(func(t *rapid.T) *farm.Instance {
+	inst := &farm.Instance{
+		ID: anyText.Draw(t, "id"), Name: anyText.Draw(t, "name"), ExternalID: anyText.Draw(t, "external"),
+		State: rapid.SampledFrom(farm.InstanceStates).Draw(t, "state"), Message: anyText.Draw(t, "message"),
+		Template: farm.TemplateRef{ID: anyText.Draw(t, "template"), Tag: anyText.Draw(t, "tag"), Version: rapid.IntRange(0, 9).Draw(t, "version"), Arch: "amd64"},
+		NodeID:   anyText.Draw(t, "node"), Registry: anyText.Draw(t, "registry"), Progress: rapid.Float64Range(0, 1).Draw(t, "progress"),
+		Created: anyTime.Draw(t, "created"), Updated: anyTime.Draw(t, "updated"),
+	}
+	if rapid.Bool().Draw(t, "has metadata") {
+		inst.Metadata = map[string]any{anyText.Draw(t, "key"): anyText.Draw(t, "value"), "n": rapid.Int64().Draw(t, "n"), "b": true, "instance_state": "Scheduling"}
+	}
+	if rapid.Bool().Draw(t, "has vm") {
+		inst.VM = anyVM.Draw(t, "vm")
+	}
+	if rapid.Bool().Draw(t, "has script") {
+		inst.Options.ScriptMonitoring = true
+		inst.Script = &farm.ScriptResult{Code: rapid.IntRange(-1, 255).Draw(t, "code"), Stdout: []byte(anyText.Draw(t, "stdout"))}
+	}
+	return inst
+})
+
+// TestElementsAreWhatEncodingGives compares the answers that are put together from kept
+// parts with those that encode every record as a whole.
+func TestElementsAreWhatEncodingGives(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var list []controller.Listed
+		whole := []api.InstanceItem{}
+		for _, record := range rapid.SliceOfN(anyInstance, 0, 5).Draw(t, "instances") {
+			inst := controller.Listed{Instance: record, Message: record.Message}
+			if rapid.Bool().Draw(t, "kept") {
+				inst.Encoded = Element(record)
+			}
+			if rapid.Bool().Draw(t, "explained") {
+				inst.Message = anyText.Draw(t, "reason")
+			}
+			list = append(list, inst)
+			shown := record.Clone()
+			shown.Message = inst.Message
+			whole = append(whole, api.InstanceItem{
+				InstanceID: shown.ID, ExternalID: orNull(shown.ExternalID), Name: orNull(shown.Name), VM: instance(shown),
+			})
+		}
+		same(t, elements(list), whole)
+		for i, inst := range list {
+			same(t, vmOf(inst), whole[i].VM)
+		}
+	})
+}
+
+func same(t *rapid.T, got [][]byte, want any) {
+	t.Helper()
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(bytes.Join(got, nil), text) {
+		t.Fatalf("got  %s\nwant %s", bytes.Join(got, nil), text)
+	}
+}

@@ -1,0 +1,55 @@
+package rest
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// Pieces is the result of a handler whose answer is large and lies about in parts that
+// together are the JSON text of the body. They are not changed.
+type Pieces [][]byte
+
+// size gives the bytes of all pieces.
+func (p Pieces) size() int {
+	n := 0
+	for _, piece := range p {
+		n += len(piece)
+	}
+	return n
+}
+
+// pieceBuffer is how much of an answer is written at a time, in bytes.
+const pieceBuffer = 64 << 10
+
+var buffers = sync.Pool{New: func() any { return new([pieceBuffer]byte) }}
+
+// writePieces puts a successful envelope around pieces on the wire. Each byte is copied
+// once, into writes that are large enough for a socket.
+func writePieces(w http.ResponseWriter, body Pieces) {
+	const begin, end = `{"status":"` + api.StatusOK + `","message":"","body":`, "}\n"
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(begin)+body.size()+len(end)))
+	w.WriteHeader(http.StatusOK)
+	whole, _ := buffers.Get().(*[pieceBuffer]byte)
+	defer buffers.Put(whole)
+	buf := append(whole[:0], begin...)
+	for _, piece := range body {
+		if len(buf)+len(piece)+len(end) > pieceBuffer {
+			if _, err := w.Write(buf); err != nil {
+				return
+			}
+			buf = whole[:0]
+		}
+		if len(piece)+len(end) > pieceBuffer {
+			if _, err := w.Write(piece); err != nil {
+				return
+			}
+			continue
+		}
+		buf = append(buf, piece...)
+	}
+	_, _ = w.Write(append(buf, end...))
+}

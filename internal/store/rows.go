@@ -1,0 +1,55 @@
+package store
+
+import "iter"
+
+// Row is one record of a view together with its bytes of WithEncoded.
+type Row[T any] struct {
+	entry  *entry[T]
+	render func(*T) []byte
+}
+
+// ID is the record's id.
+func (r Row[T]) ID() string { return r.entry.id }
+
+// Value is the record; it is shared and must not be changed.
+func (r Row[T]) Value() *T { return r.entry.val }
+
+// Encoded gives the bytes of WithEncoded, nil without one. They are shared.
+func (r Row[T]) Encoded() []byte {
+	if r.render == nil {
+		return nil
+	}
+	r.entry.render.Do(func() { r.entry.bytes = r.render(r.entry.val) })
+	return r.entry.bytes
+}
+
+// Row gives one record.
+func (v *View[T]) Row(id string) (Row[T], bool) {
+	e, ok := v.main.get(id)
+	return Row[T]{e, v.table.render}, ok
+}
+
+// Rows yields the records whose id is greater than after, in order; after "" all of them.
+func (v *View[T]) Rows(after string) iter.Seq[Row[T]] {
+	return func(yield func(Row[T]) bool) {
+		for id, e := range v.main.from(after) {
+			if id == after {
+				continue
+			}
+			if !yield(Row[T]{e, v.table.render}) {
+				return
+			}
+		}
+	}
+}
+
+// RowsWhere yields the records that index name files under value and whose id is greater than after, in order.
+func (v *View[T]) RowsWhere(name, value, after string) iter.Seq[Row[T]] {
+	return func(yield func(Row[T]) bool) {
+		for id, e := range v.filed(name, value) {
+			if id > after && !yield(Row[T]{e, v.table.render}) {
+				return
+			}
+		}
+	}
+}
