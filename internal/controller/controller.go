@@ -89,7 +89,6 @@ type Controller struct {
 	link      *link
 	placer    *placer
 	joinToken string
-	started   time.Time
 
 	maintained chan struct{} // has a value when the maintenance may have changed
 
@@ -176,7 +175,7 @@ func (t *Tables) All() []store.AnyTable {
 // New makes a controller over an open store. Nothing runs before Run.
 func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*Controller, error) {
 	opts = opts.withDefaults()
-	c := &Controller{opts: opts, log: opts.Logger, store: st, tables: tables, started: opts.Now(), maintained: make(chan struct{}, 1)}
+	c := &Controller{opts: opts, log: opts.Logger, store: st, tables: tables, maintained: make(chan struct{}, 1)}
 	c.link = newLink(c)
 	c.placer = newPlacer(c)
 	var err error
@@ -193,11 +192,11 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 	return c, nil
 }
 
-// Run places requests and keeps house until the context ends.
+// Run places requests and keeps house, whenever this replica holds the lease, until
+// the context ends; then the lease is free at once.
 func (c *Controller) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	wg.Go(func() { c.placer.run(ctx) })
-	wg.Go(func() { c.housekeep(ctx) })
+	wg.Go(func() { c.lead(ctx) })
 	wg.Go(func() { c.followMaintenance(ctx) })
 	wg.Wait()
 	return ctx.Err()

@@ -10,8 +10,9 @@ import (
 )
 
 // housekeep does what nobody asks for: it removes what is finished, notices nodes
-// that fell silent, and ends the instances of nodes that stay away.
-func (c *Controller) housekeep(ctx context.Context) {
+// that fell silent, and ends the instances of nodes that stay away. Only the holder of
+// the lease does.
+func (c *Controller) housekeep(ctx context.Context, r *reign) {
 	tick := time.NewTicker(c.opts.HousekeepingTick)
 	defer tick.Stop()
 	for {
@@ -19,45 +20,45 @@ func (c *Controller) housekeep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			c.tidy(ctx)
+			c.tidy(ctx, r)
 		}
 	}
 }
 
-func (c *Controller) tidy(ctx context.Context) {
+func (c *Controller) tidy(ctx context.Context, r *reign) {
 	now := c.now()
 	for _, inst := range c.tables.Instances.All() {
-		if err := c.tidyInstance(ctx, inst, now); err != nil && ctx.Err() == nil {
+		if err := c.tidyInstance(ctx, r, inst, now); err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "could not tidy an instance", "instance", inst.ID, "error", err)
 		}
 	}
 	for id, node := range c.tables.Removed.All() {
 		if now.Sub(node.At) > keepRemoved {
-			_ = c.store.Commit(ctx, store.Delete(c.tables.Removed, id, store.Any)) // tried again at the next tick
+			_ = r.Commit(ctx, store.Delete(c.tables.Removed, id, store.Any)) // tried again at the next tick
 		}
 	}
 	for _, node := range c.tables.Nodes.All() {
-		if err := c.tidyNode(ctx, node, now); err != nil && ctx.Err() == nil {
+		if err := c.tidyNode(ctx, r, node, now); err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "could not tidy a node", "node", node.ID, "error", err)
 		}
 	}
-	if err := c.tidySaves(ctx, now); err != nil && ctx.Err() == nil {
+	if err := c.tidySaves(ctx, r, now); err != nil && ctx.Err() == nil {
 		c.log.WarnContext(ctx, "could not tidy the save requests", "error", err)
 	}
 }
 
 // tidyInstance moves an instance on that waits for nobody but the clock.
-func (c *Controller) tidyInstance(ctx context.Context, inst *farm.Instance, now time.Time) error {
+func (c *Controller) tidyInstance(ctx context.Context, w store.Writer, inst *farm.Instance, now time.Time) error {
 	switch {
 	case inst.State == farm.Terminated && (inst.Started.IsZero() || now.Sub(inst.Finished) >= c.opts.KeepTerminated),
 		inst.State == farm.Terminating && inst.NodeID == "":
-		return c.remove(ctx, inst.ID)
+		return c.remove(ctx, w, inst.ID)
 	case inst.State == farm.Terminating && !c.nodeExists(inst.NodeID),
 		!inst.Lost.IsZero() && inst.State != farm.Failed && inst.State != farm.Terminating &&
 			now.Sub(inst.Lost) >= c.opts.InstanceTimeout:
-		return c.abandon(ctx, inst.ID, "Its node has been offline for too long")
+		return c.abandon(ctx, w, inst.ID, "Its node has been offline for too long")
 	case inst.Live() && inst.State != farm.Failed && !c.nodeExists(inst.NodeID):
-		return c.abandon(ctx, inst.ID, "Its node was removed from the cloud")
+		return c.abandon(ctx, w, inst.ID, "Its node was removed from the cloud")
 	}
 	return nil
 }
@@ -68,8 +69,8 @@ func (c *Controller) nodeExists(id string) bool {
 }
 
 // remove deletes the record of an instance that is at its end.
-func (c *Controller) remove(ctx context.Context, id string) error {
-	_, err := store.Update(ctx, c.store, c.tables.Instances, id, func(i *farm.Instance) (*farm.Instance, error) {
+func (c *Controller) remove(ctx context.Context, w store.Writer, id string) error {
+	_, err := store.Update(ctx, w, c.tables.Instances, id, func(i *farm.Instance) (*farm.Instance, error) {
 		if i == nil || i.State == farm.Terminated || (i.State == farm.Terminating && i.NodeID == "") {
 			return nil, nil //nolint:nilnil // a nil record deletes it
 		}
@@ -80,23 +81,23 @@ func (c *Controller) remove(ctx context.Context, id string) error {
 
 // tidyNode declares a silent node offline, and gives back slots that no instance
 // takes any more. Nobody is silent before one full time-out has passed since this
-// process started.
-func (c *Controller) tidyNode(ctx context.Context, node *farm.Node, now time.Time) error {
-	if err := c.freeStaleSlots(ctx, node); err != nil {
+// replica won the lease.
+func (c *Controller) tidyNode(ctx context.Context, r *reign, node *farm.Node, now time.Time) error {
+	if err := c.freeStaleSlots(ctx, r, node); err != nil {
 		return err
 	}
 	_, seen := c.link.usage(node.ID)
-	if seen.Before(c.started) {
-		seen = c.started
+	if seen.Before(r.since) {
+		seen = r.since
 	}
 	silent := now.Sub(seen)
 	if node.State == farm.NodeOffline {
-		return c.nodeLost(ctx, node, now)
+		return c.nodeLost(ctx, r, node, now)
 	}
 	if silent < c.opts.NodeTimeout {
 		return nil
 	}
-	_, err := store.Update(ctx, c.store, c.tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
+	_, err := store.Update(ctx, r, c.tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
 		if n == nil {
 			return nil, nil //nolint:nilnil // it is gone already
 		}
@@ -114,12 +115,12 @@ func (c *Controller) tidyNode(ctx context.Context, node *farm.Node, now time.Tim
 }
 
 // nodeLost tells the instances of an offline node that it is away; they keep their state.
-func (c *Controller) nodeLost(ctx context.Context, node *farm.Node, now time.Time) error {
+func (c *Controller) nodeLost(ctx context.Context, w store.Writer, node *farm.Node, now time.Time) error {
 	for _, inst := range c.instancesOn(node.ID) {
 		if !inst.Lost.IsZero() || !inst.Live() {
 			continue
 		}
-		err := c.modify(ctx, inst.ID, func(i *farm.Instance) (*farm.Instance, error) {
+		err := c.modify(ctx, w, inst.ID, func(i *farm.Instance) (*farm.Instance, error) {
 			to, ok := farm.NextInstance(i.State, farm.NodeLost)
 			if !ok || !i.Lost.IsZero() {
 				return i, nil
@@ -140,7 +141,7 @@ func (c *Controller) nodeLost(ctx context.Context, node *farm.Node, now time.Tim
 
 // freeStaleSlots removes allocations whose instance is gone or takes no slot. The
 // usual ways free a slot at once; this one makes sure that none is ever lost.
-func (c *Controller) freeStaleSlots(ctx context.Context, node *farm.Node) error {
+func (c *Controller) freeStaleSlots(ctx context.Context, r *reign, node *farm.Node) error {
 	var stale []string
 	for id := range node.Allocs {
 		if inst, _, ok := c.tables.Instances.Get(id); ok && inst.NodeID == node.ID && inst.HoldsSlot() {
@@ -158,7 +159,7 @@ func (c *Controller) freeStaleSlots(ctx context.Context, node *farm.Node) error 
 	if len(stale) == 0 {
 		return nil
 	}
-	_, err := store.Update(ctx, c.store, c.tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
+	_, err := store.Update(ctx, r, c.tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
 		if n == nil {
 			return nil, nil //nolint:nilnil // it is gone already
 		}

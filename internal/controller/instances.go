@@ -115,7 +115,7 @@ type InstanceUpdate struct {
 
 // UpdateInstance changes the names and metadata of an instance.
 func (c *Controller) UpdateInstance(ctx context.Context, id string, up InstanceUpdate) error {
-	return c.modify(ctx, id, func(inst *farm.Instance) (*farm.Instance, error) {
+	return c.modify(ctx, c.store, id, func(inst *farm.Instance) (*farm.Instance, error) {
 		n := inst.Clone()
 		if up.Name != nil {
 			n.Name = *up.Name
@@ -134,12 +134,12 @@ func (c *Controller) UpdateInstance(ctx context.Context, id string, up InstanceU
 // modify reads, changes and writes one instance until no other writer is in
 // between. A change that gives back the very record it got writes nothing. A save
 // that the change takes from the instance ends with it.
-func (c *Controller) modify(ctx context.Context, id string, change func(*farm.Instance) (*farm.Instance, error)) error {
+func (c *Controller) modify(ctx context.Context, w store.Writer, id string, change func(*farm.Instance) (*farm.Instance, error)) error {
 	if _, _, err := c.lookup(ctx, id); err != nil {
 		return err
 	}
 	var had *farm.Task
-	now, err := store.Update(ctx, c.store, c.tables.Instances, id, func(inst *farm.Instance) (*farm.Instance, error) {
+	now, err := store.Update(ctx, w, c.tables.Instances, id, func(inst *farm.Instance) (*farm.Instance, error) {
 		if inst == nil {
 			return nil, farm.NotFound()
 		}
@@ -149,7 +149,7 @@ func (c *Controller) modify(ctx context.Context, id string, change func(*farm.In
 	if err != nil || had == nil || had.Kind != farm.TaskSave || worksOn(now, had.ID) {
 		return err
 	}
-	if err := c.endSave(ctx, had.ID, now); err != nil { // tried again by the housekeeping
+	if err := c.endSave(ctx, w, had.ID, now); err != nil { // tried again by the housekeeping
 		c.log.WarnContext(ctx, "could not end a save", "request", had.ID, "error", err)
 	}
 	return nil
@@ -158,7 +158,7 @@ func (c *Controller) modify(ctx context.Context, id string, change func(*farm.In
 // Terminate asks for the end of an instance, durably. It wins over everything that
 // is going on; asking twice is asking once.
 func (c *Controller) Terminate(ctx context.Context, id string) error {
-	return c.modify(ctx, id, func(inst *farm.Instance) (*farm.Instance, error) {
+	return c.modify(ctx, c.store, id, func(inst *farm.Instance) (*farm.Instance, error) {
 		return c.terminating(inst)
 	})
 }

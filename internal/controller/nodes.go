@@ -251,7 +251,7 @@ func (c *Controller) DeleteNode(ctx context.Context, id string) error {
 	}
 	c.link.drop(id)
 	for _, inst := range c.instancesOn(id) {
-		if e := c.abandon(ctx, inst.ID, "Its node was removed from the cloud"); e != nil && err == nil {
+		if e := c.abandon(ctx, c.store, inst.ID, "Its node was removed from the cloud"); e != nil && err == nil {
 			err = e
 		}
 	}
@@ -267,8 +267,8 @@ func (c *Controller) instancesOn(node string) []*farm.Instance {
 }
 
 // abandon ends an instance whose VM cannot be reached any more.
-func (c *Controller) abandon(ctx context.Context, id, why string) error {
-	return c.modify(ctx, id, func(inst *farm.Instance) (*farm.Instance, error) {
+func (c *Controller) abandon(ctx context.Context, w store.Writer, id, why string) error {
+	return c.modify(ctx, w, id, func(inst *farm.Instance) (*farm.Instance, error) {
 		now := c.now()
 		if inst.State == farm.Terminating {
 			return finished(inst, now), nil

@@ -19,9 +19,10 @@ type placer struct {
 	c    *Controller
 	wake chan struct{}
 
-	mu      sync.Mutex // guards index and foreign
+	mu      sync.Mutex // guards what follows
 	index   *sched.Index
 	foreign map[string]int // node id -> VMs that nobody owns, as the index knows
+	reign   *reign         // nil: another replica places
 }
 
 func newPlacer(c *Controller) *placer {
@@ -34,6 +35,29 @@ func newPlacer(c *Controller) *placer {
 func (p *placer) load() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.loadLocked()
+}
+
+// begin lets this replica place. The index is made anew: what an earlier reign had
+// decided and not written does not count.
+func (p *placer) begin(r *reign) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.index, p.foreign, p.reign = sched.New(sched.Options{}), map[string]int{}, r
+	p.loadLocked()
+	p.ring()
+}
+
+// finish ends what begin began.
+func (p *placer) finish(r *reign) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reign == r {
+		p.reign = nil
+	}
+}
+
+func (p *placer) loadLocked() {
 	for _, g := range p.c.tables.Groups.All() {
 		p.index.SetGroup(*g)
 	}
@@ -125,15 +149,15 @@ func (p *placer) explain(list []Listed) {
 // placeBatch is how many requests one pass places.
 const placeBatch = 1000
 
-// run places whenever something changed.
-func (p *placer) run(ctx context.Context) {
+// run places whenever something changed, as long as the reign lasts.
+func (p *placer) run(ctx context.Context, r *reign) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.wake:
 		}
-		for p.pass(ctx) {
+		for p.pass(ctx, r) {
 			if ctx.Err() != nil {
 				return
 			}
@@ -142,7 +166,7 @@ func (p *placer) run(ctx context.Context) {
 }
 
 // pass places one batch and says whether there may be more.
-func (p *placer) pass(ctx context.Context) bool {
+func (p *placer) pass(ctx context.Context, r *reign) bool {
 	p.mu.Lock()
 	found := p.index.Place(p.c.now(), placeBatch)
 	p.mu.Unlock()
@@ -152,16 +176,16 @@ func (p *placer) pass(ctx context.Context) bool {
 	}
 	var wg sync.WaitGroup
 	for node, ids := range byNode {
-		wg.Go(func() { p.assignAll(ctx, node, ids) })
+		wg.Go(func() { p.assignAll(ctx, r, node, ids) })
 	}
 	wg.Wait()
 	return len(found) == placeBatch
 }
 
 // assignAll writes the placements on one node, as many at a time as fit.
-func (p *placer) assignAll(ctx context.Context, node string, ids []string) {
+func (p *placer) assignAll(ctx context.Context, r *reign, node string, ids []string) {
 	for len(ids) > 0 {
-		done, err := p.assign(ctx, node, ids)
+		done, err := p.assign(ctx, r, node, ids)
 		if err != nil {
 			p.giveBack(ctx, node, ids, err)
 			return
@@ -193,7 +217,7 @@ func (p *placer) giveBack(ctx context.Context, node string, ids []string, err er
 // assign writes placements on one node: the node's allocations and the instances
 // in one transaction, each as it was when it was decided on. It takes as many of ids
 // as fit and says how many.
-func (p *placer) assign(ctx context.Context, id string, ids []string) (done int, err error) {
+func (p *placer) assign(ctx context.Context, r *reign, id string, ids []string) (done int, err error) {
 	node, rev, ok := p.c.tables.Nodes.Get(id)
 	if !ok || !node.TakesStarts() {
 		return 0, &store.ConflictError{Keys: []string{id}}
@@ -220,7 +244,7 @@ func (p *placer) assign(ctx context.Context, id string, ids []string) (done int,
 		return 0, &store.ConflictError{Keys: []string{id}}
 	}
 	t.changes = append(t.changes, store.Put(p.c.tables.Nodes, id, n, store.IfRev(rev)))
-	return done, p.c.store.Commit(ctx, t.changes...)
+	return done, r.Commit(ctx, t.changes...)
 }
 
 // allocBytes is about what one more allocation adds to a node's record.

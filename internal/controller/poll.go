@@ -178,7 +178,7 @@ func (c *Controller) nodeBack(ctx context.Context, node string) {
 		if inst.Lost.IsZero() {
 			continue
 		}
-		err := c.modify(ctx, inst.ID, func(i *farm.Instance) (*farm.Instance, error) {
+		err := c.modify(ctx, c.store, inst.ID, func(i *farm.Instance) (*farm.Instance, error) {
 			to, ok := farm.NextInstance(i.State, farm.NodeBack)
 			if !ok || i.Lost.IsZero() {
 				return i, nil

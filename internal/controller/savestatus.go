@@ -137,11 +137,11 @@ func failedSave(s *farm.SaveRequest, kind, message string, now time.Time) *farm.
 
 // endSave ends a request whose instance, nil when there is none, does not work on it
 // any more. One that ended already stays as it is.
-func (c *Controller) endSave(ctx context.Context, id string, inst *farm.Instance) error {
-	_, err := store.Update(ctx, c.store, c.tables.Saves, id, func(s *farm.SaveRequest) (*farm.SaveRequest, error) {
-		w := work{inst: inst, save: s}
-		w.settle(c.now())
-		return w.save, nil
+func (c *Controller) endSave(ctx context.Context, w store.Writer, id string, inst *farm.Instance) error {
+	_, err := store.Update(ctx, w, c.tables.Saves, id, func(s *farm.SaveRequest) (*farm.SaveRequest, error) {
+		end := work{inst: inst, save: s}
+		end.settle(c.now())
+		return end.save, nil
 	})
 	return err
 }

@@ -18,13 +18,13 @@ const (
 
 // tidySaves ends the requests that nobody works on any more, and removes what has
 // been kept long enough.
-func (c *Controller) tidySaves(ctx context.Context, now time.Time) error {
+func (c *Controller) tidySaves(ctx context.Context, w store.Writer, now time.Time) error {
 	excess := c.tables.Saves.Len() - maxSaves
 	var old []store.Change
 	for _, s := range c.tables.Saves.All() {
 		switch {
 		case s.Status == farm.SavePending:
-			if err := c.tidySave(ctx, s); err != nil {
+			if err := c.tidySave(ctx, w, s); err != nil {
 				return err
 			}
 		case len(old) < savesPerTick && (len(old) < excess || now.Sub(s.Updated) >= keepSaves):
@@ -32,16 +32,16 @@ func (c *Controller) tidySaves(ctx context.Context, now time.Time) error {
 		}
 	}
 	for some := range slices.Chunk(old, txnChanges) {
-		if err := c.store.Commit(ctx, some...); err != nil {
+		if err := w.Commit(ctx, some...); err != nil {
 			return err
 		}
 	}
-	return c.tidyPieces(ctx, now)
+	return c.tidyPieces(ctx, w, now)
 }
 
 // tidySave ends a pending request whose instance does not work on it. The tables are
 // not read at one moment: before a verdict the store itself is asked.
-func (c *Controller) tidySave(ctx context.Context, s *farm.SaveRequest) error {
+func (c *Controller) tidySave(ctx context.Context, w store.Writer, s *farm.SaveRequest) error {
 	id := s.Request.InstanceID
 	inst, _, _ := c.tables.Instances.Get(id)
 	if worksOn(inst, s.ID) {
@@ -51,13 +51,13 @@ func (c *Controller) tidySave(ctx context.Context, s *farm.SaveRequest) error {
 	if err != nil {
 		return err
 	}
-	return c.endSave(ctx, s.ID, inst)
+	return c.endSave(ctx, w, s.ID, inst)
 }
 
 // tidyPieces removes the pieces that nobody needs: scripts of requests that have
 // ended, everything of requests that are gone, and the oldest output when there is
 // too much of it.
-func (c *Controller) tidyPieces(ctx context.Context, now time.Time) error {
+func (c *Controller) tidyPieces(ctx context.Context, w store.Writer, now time.Time) error {
 	excess := -maxAllOutput
 	for id, p := range c.tables.Pieces.All() {
 		if _, what := requestOf(id); what != pieceScript {
@@ -78,7 +78,7 @@ func (c *Controller) tidyPieces(ctx context.Context, now time.Time) error {
 		if !script {
 			excess -= len(p.Data)
 		}
-		if err := c.store.Commit(ctx, store.Delete(c.tables.Pieces, id, store.Any)); err != nil {
+		if err := w.Commit(ctx, store.Delete(c.tables.Pieces, id, store.Any)); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,94 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// leaseSchedule is the name of the lease whose holder places and keeps house.
+const leaseSchedule = "schedule"
+
+// leadRetry is the pause after a lease could not be had or used.
+const leadRetry = 250 * time.Millisecond
+
+// reign is the time during which this replica holds the lease. It is the Writer of
+// everything that only the holder may write: once another replica holds the lease,
+// nothing goes through it any more, however late it arrives.
+//
+// A write whose outcome stays unknown ends it: what was written can then only be told
+// by a new reign, which makes that write impossible and reads the records again.
+type reign struct {
+	fenced store.Writer
+	since  time.Time
+	end    context.CancelFunc
+}
+
+var _ store.Writer = (*reign)(nil)
+
+// Commit implements store.Writer.
+func (r *reign) Commit(ctx context.Context, changes ...store.Change) error {
+	err := r.fenced.Commit(ctx, changes...)
+	if errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrUnknownOutcome) {
+		r.end()
+	}
+	return err
+}
+
+// lead waits for the lease, does what its holder has to do for as long as it holds it,
+// and waits again.
+func (c *Controller) lead(ctx context.Context) {
+	for ctx.Err() == nil {
+		lease, err := c.store.Campaign(ctx, leaseSchedule)
+		if err == nil {
+			err = c.rule(ctx, lease)
+		}
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		c.log.WarnContext(ctx, "cannot schedule now; trying again", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(leadRetry):
+		}
+	}
+}
+
+// rule does the holder's work until the lease is lost, and gives it up at once when
+// ctx ends. The records are read up to the moment at which the lease was won first:
+// no placement of an earlier holder is missing then, and none can follow.
+func (c *Controller) rule(ctx context.Context, lease store.Lease) (err error) {
+	under, end := context.WithCancel(ctx)
+	defer func() { err = errors.Join(err, c.resign(ctx, lease)) }()
+	defer end()
+	go func() {
+		select {
+		case <-lease.Lost():
+			end()
+		case <-under.Done():
+		}
+	}()
+	if err := c.store.Barrier(under); err != nil {
+		return err
+	}
+	r := &reign{fenced: c.store.Under(lease.Fence()), since: c.now(), end: end}
+	c.placer.begin(r)
+	defer c.placer.finish(r)
+	var wg sync.WaitGroup
+	wg.Go(func() { c.placer.run(under, r) })
+	wg.Go(func() { c.housekeep(under, r) })
+	wg.Wait()
+	return nil
+}
+
+// resignTime bounds giving the lease up; what cannot be given up ends with its time.
+const resignTime = 2 * time.Second
+
+func (c *Controller) resign(ctx context.Context, lease store.Lease) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resignTime)
+	defer cancel()
+	return lease.Resign(ctx)
+}
