@@ -35,3 +35,9 @@ func TestExitCodes(t *testing.T) {
 		}
 	}
 }
+
+func TestNamesDoNotSteerTheTerminal(t *testing.T) {
+	if got := Plain("a\x1b[2Jb\tc\n\u009b1m"); strings.ContainsAny(got, "\x1b\t\n\u009b") {
+		t.Errorf("got %q", got)
+	}
+}

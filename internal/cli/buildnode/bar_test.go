@@ -48,9 +48,3 @@ func TestNothingToShow(t *testing.T) {
 		t.Errorf("a transfer that never began shows %q", out.String())
 	}
 }
-
-func TestNamesDoNotSteerTheTerminal(t *testing.T) {
-	if got := plain("a\x1b[2Jb\tc\n\u009b1m"); strings.ContainsAny(got, "\x1b\t\n\u009b") {
-		t.Errorf("got %q", got)
-	}
-}

@@ -11,6 +11,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/agent/remote"
+	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -143,7 +144,7 @@ func registrySet(o *registryOptions) *cobra.Command {
 }
 
 func registryRepos(o *registryOptions) *cobra.Command {
-	var output format
+	var output cli.Format
 	cmd := &cobra.Command{
 		Use:     "list-repos",
 		Short:   "List the registries that have a name",
@@ -154,19 +155,19 @@ func registryRepos(o *registryOptions) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return output.write(o.Out, names, func(g *grid) {
-				g.row("NAME", "ADDRESS", "CURRENT")
+			return output.Write(o.Out, names, func(g *cli.Grid) {
+				g.Row("NAME", "ADDRESS", "CURRENT")
 				for _, r := range names.Registries {
 					current := ""
 					if r.Name == names.Current {
 						current = "yes"
 					}
-					g.row(r.Name, r.URL, current)
+					g.Row(r.Name, r.URL, current)
 				}
 			})
 		},
 	}
-	output.add(cmd)
+	output.Add(cmd)
 	return cmd
 }
 

@@ -9,11 +9,12 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 func registryList(o *registryOptions) *cobra.Command {
-	var output format
+	var output cli.Format
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List the templates of the registry",
@@ -32,15 +33,15 @@ func registryList(o *registryOptions) *cobra.Command {
 			if list == nil {
 				list = []api.Template{}
 			}
-			return output.write(o.Out, list, func(g *grid) {
-				g.row("ID", "NAME", "ARCH", "SIZE", "LAST PUSH")
+			return output.Write(o.Out, list, func(g *cli.Grid) {
+				g.Row("ID", "NAME", "ARCH", "SIZE", "LAST PUSH")
 				for _, t := range list {
-					g.row(t.ID, t.Name, t.Arch, size.Format(t.Size), day(t.LastPush))
+					g.Row(t.ID, t.Name, t.Arch, size.Format(t.Size), day(t.LastPush))
 				}
 			})
 		},
 	}
-	output.add(cmd)
+	output.Add(cmd)
 	return cmd
 }
 
@@ -53,7 +54,7 @@ func day(epoch int64) string {
 }
 
 func registryShow(o *registryOptions) *cobra.Command {
-	var output format
+	var output cli.Format
 	cmd := &cobra.Command{
 		Use:     "show <template>",
 		Short:   "Show a template of the registry and its tags",
@@ -69,20 +70,20 @@ func registryShow(o *registryOptions) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return output.write(o.Out, t, func(g *grid) {
-				g.row("ID", t.ID)
-				g.row("Name", t.Name)
-				g.row("Architecture", t.Arch)
-				g.row("Size", size.Format(t.Size))
-				g.row("Last push", day(t.LastPush))
-				g.row("Last pull", day(t.LastPull))
+			return output.Write(o.Out, t, func(g *cli.Grid) {
+				g.Row("ID", t.ID)
+				g.Row("Name", t.Name)
+				g.Row("Architecture", t.Arch)
+				g.Row("Size", size.Format(t.Size))
+				g.Row("Last push", day(t.LastPush))
+				g.Row("Last pull", day(t.LastPull))
 				for _, v := range t.Versions {
-					g.row("Version", fmt.Sprintf("%d", v.Number), v.Tag, size.Format(v.Size), day(v.CreationDate), v.Description)
+					g.Row("Version", fmt.Sprintf("%d", v.Number), v.Tag, size.Format(v.Size), day(v.CreationDate), v.Description)
 				}
 			})
 		},
 	}
-	output.add(cmd)
+	output.Add(cmd)
 	return cmd
 }
 
@@ -131,6 +132,6 @@ func (o *RevertOptions) run(ctx context.Context) error {
 	if err := client.Revert(ctx, ref); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(o.Out, "reverted %s (%s)\n", plain(t.Name), t.ID)
+	_, err = fmt.Fprintf(o.Out, "reverted %s (%s)\n", cli.Plain(t.Name), t.ID)
 	return err
 }

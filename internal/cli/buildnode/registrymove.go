@@ -65,14 +65,14 @@ func (o *PushOptions) run(ctx context.Context) error {
 		}
 		push.Existing = target.ID
 	}
-	b := newBar(o.Err, "push "+plain(vm.Name))
+	b := newBar(o.Err, "push "+cli.Plain(vm.Name))
 	push.Progress = func(p transfer.Progress) { b.update(p.Done, p.Total) }
 	result, err := l.Push(ctx, client, vm.ID, push)
 	b.end()
 	if err != nil {
 		return resumable(ctx, err)
 	}
-	_, err = fmt.Fprintf(o.Out, "pushed %s %s as version %d (%s)\n", plain(result.Name), plain(result.Tag), result.Number, result.ID)
+	_, err = fmt.Fprintf(o.Out, "pushed %s %s as version %d (%s)\n", cli.Plain(result.Name), cli.Plain(result.Tag), result.Number, result.ID)
 	return err
 }
 
@@ -119,7 +119,7 @@ func (o *PullOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b := newBar(o.Err, "pull "+plain(t.Name))
+	b := newBar(o.Err, "pull "+cli.Plain(t.Name))
 	vm, err := l.Pull(ctx, client, library.PullOptions{
 		Ref: transfer.Ref{ID: t.ID, Tag: o.Tag}, Shrink: o.Shrink,
 		Progress: func(p transfer.Progress) { b.update(p.Done, p.Total) },
@@ -128,7 +128,7 @@ func (o *PullOptions) run(ctx context.Context) error {
 	if err != nil {
 		return resumable(ctx, err)
 	}
-	_, err = fmt.Fprintf(o.Out, "pulled %s %s (%s)\n", plain(vm.Name), plain(vm.Tag), vm.ID)
+	_, err = fmt.Fprintf(o.Out, "pulled %s %s (%s)\n", cli.Plain(vm.Name), cli.Plain(vm.Tag), vm.ID)
 	return err
 }
 

@@ -11,13 +11,14 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // StatusOptions are the options of status.
 type StatusOptions struct {
 	*globals
-	Output format
+	Output cli.Format
 }
 
 func statusCommand(g *globals) *cobra.Command {
@@ -31,7 +32,7 @@ func statusCommand(g *globals) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return o.run() },
 	}
-	o.Output.add(cmd)
+	o.Output.Add(cmd)
 	return cmd
 }
 
@@ -71,7 +72,7 @@ func (o *StatusOptions) run() error {
 	if err != nil {
 		return err
 	}
-	return o.Output.write(o.Out, s, s.table)
+	return o.Output.Write(o.Out, s, s.table)
 }
 
 func readStatus(at home.Home) (nodeStatus, error) {
@@ -125,31 +126,31 @@ func heldInstances(at home.Home) ([]heldInstance, error) {
 	return list, nil
 }
 
-func (s nodeStatus) table(g *grid) {
+func (s nodeStatus) table(g *cli.Grid) {
 	if !s.Joined {
-		g.row("not joined (data directory " + s.DataDir + ")")
+		g.Row("not joined (data directory " + s.DataDir + ")")
 		return
 	}
 	agent := "does not run"
 	if s.AgentRuns {
 		agent = "runs"
 	}
-	g.row("node", s.Name+" ("+s.NodeID+")")
-	g.row("controller", s.Controller)
-	g.row("registry", s.Registry)
-	g.row("address", s.Host)
-	g.row("groups", strings.Join(s.Groups, ", "))
-	g.row("agent", agent)
-	g.row("data", s.DataDir)
-	g.row("disk", size.Format(s.DiskFree)+" free, "+size.Format(s.Reserve)+" reserved")
+	g.Row("node", s.Name+" ("+s.NodeID+")")
+	g.Row("controller", s.Controller)
+	g.Row("registry", s.Registry)
+	g.Row("address", s.Host)
+	g.Row("groups", strings.Join(s.Groups, ", "))
+	g.Row("agent", agent)
+	g.Row("data", s.DataDir)
+	g.Row("disk", size.Format(s.DiskFree)+" free, "+size.Format(s.Reserve)+" reserved")
 	for _, t := range s.Templates {
-		g.row("template", t.Name+" "+t.Tag+", "+size.Format(t.Size))
+		g.Row("template", t.Name+" "+t.Tag+", "+size.Format(t.Size))
 	}
 	for _, i := range s.Instances {
 		phase := string(i.Phase)
 		if i.Ending {
 			phase += ", ending"
 		}
-		g.row("instance", i.ID+" "+phase, i.Template+" "+i.Tag, i.IP, i.Message)
+		g.Row("instance", i.ID+" "+phase, i.Template+" "+i.Tag, i.IP, i.Message)
 	}
 }

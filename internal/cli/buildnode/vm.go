@@ -133,7 +133,7 @@ type ImportOptions struct {
 	*globals
 	Disk   string
 	Format string
-	Output format
+	Output cli.Format
 }
 
 func vmImport(g *globals) *cobra.Command {
@@ -149,7 +149,7 @@ converted to qcow2. The guest needs a boot loader on its disk and the QEMU guest
 	}
 	flags.add(cmd, cmd.Flags())
 	cmd.Flags().StringVar(&o.Format, "format", "", "format of the image: raw or qcow2 (default: by the file's ending)")
-	o.Output.add(cmd)
+	o.Output.Add(cmd)
 	_ = cmd.MarkFlagRequired("name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.Disk = args[0]
@@ -174,21 +174,21 @@ func (o *ImportOptions) run(ctx context.Context, s library.Settings) error {
 	if err != nil {
 		return err
 	}
-	b := newBar(o.Err, "import "+plain(s.Name))
+	b := newBar(o.Err, "import "+cli.Plain(s.Name))
 	vm, err := l.Import(ctx, hv.Disk{Path: o.Disk, Format: format}, s, b.update)
 	b.end()
 	if err != nil {
 		return err
 	}
 	o.foretell(s)
-	return o.Output.write(o.Out, vm, func(g *grid) { showVM(g, vm) })
+	return o.Output.Write(o.Out, vm, func(g *cli.Grid) { showVM(g, vm) })
 }
 
 // CreateOptions are the options of vm create.
 type CreateOptions struct {
 	*globals
 	DiskSize string
-	Output   format
+	Output   cli.Format
 }
 
 func vmCreate(g *globals) *cobra.Command {
@@ -201,7 +201,7 @@ func vmCreate(g *globals) *cobra.Command {
 	}
 	flags.add(cmd, cmd.Flags())
 	cmd.Flags().StringVar(&o.DiskSize, "disk-size", "", "size of the disk, such as 20G")
-	o.Output.add(cmd)
+	o.Output.Add(cmd)
 	_ = cmd.MarkFlagRequired("name")
 	_ = cmd.MarkFlagRequired("disk-size")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -228,11 +228,11 @@ func (o *CreateOptions) run(ctx context.Context, s library.Settings) error {
 		return err
 	}
 	o.foretell(s)
-	return o.Output.write(o.Out, vm, func(g *grid) { showVM(g, vm) })
+	return o.Output.Write(o.Out, vm, func(g *cli.Grid) { showVM(g, vm) })
 }
 
 func vmList(g *globals) *cobra.Command {
-	var output format
+	var output cli.Format
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List the local templates",
@@ -244,10 +244,10 @@ func vmList(g *globals) *cobra.Command {
 				return err
 			}
 			list, bad := l.List() // what is damaged does not hide the rest
-			err = output.write(g.Out, list, func(t *grid) {
-				t.row("ID", "NAME", "ARCH", "CPUS", "RAM", "SIZE", "TAG")
+			err = output.Write(g.Out, list, func(t *cli.Grid) {
+				t.Row("ID", "NAME", "ARCH", "CPUS", "RAM", "SIZE", "TAG")
 				for _, vm := range list {
-					t.row(vm.ID, vm.Name, vm.Arch, vm.CPUs, fmt.Sprintf("%d MB", vm.MemoryMB), size.Format(vm.Size), vm.Tag)
+					t.Row(vm.ID, vm.Name, vm.Arch, vm.CPUs, fmt.Sprintf("%d MB", vm.MemoryMB), size.Format(vm.Size), vm.Tag)
 				}
 			})
 			if err != nil {
@@ -256,12 +256,12 @@ func vmList(g *globals) *cobra.Command {
 			return bad
 		},
 	}
-	output.add(cmd)
+	output.Add(cmd)
 	return cmd
 }
 
 func vmShow(g *globals) *cobra.Command {
-	var output format
+	var output cli.Format
 	cmd := &cobra.Command{
 		Use:     "show <vm>",
 		Short:   "Show a local template",
@@ -272,16 +272,16 @@ func vmShow(g *globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return output.write(g.Out, vm, func(t *grid) { showVM(t, vm) })
+			return output.Write(g.Out, vm, func(t *cli.Grid) { showVM(t, vm) })
 		},
 	}
-	output.add(cmd)
+	output.Add(cmd)
 	return cmd
 }
 
 func vmModify(g *globals) *cobra.Command {
 	flags := settingFlags{}
-	var output format
+	var output cli.Format
 	cmd := &cobra.Command{
 		Use:   "modify <vm>",
 		Short: "Change the settings of a local template",
@@ -292,7 +292,7 @@ func vmModify(g *globals) *cobra.Command {
 		Args: cobra.ExactArgs(1),
 	}
 	flags.add(cmd, cmd.Flags())
-	output.add(cmd)
+	output.Add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s, err := flags.settings(cmd.Flags())
 		if err != nil {
@@ -306,7 +306,7 @@ func vmModify(g *globals) *cobra.Command {
 			return err
 		}
 		g.foretell(s)
-		return output.write(g.Out, vm, func(t *grid) { showVM(t, vm) })
+		return output.Write(g.Out, vm, func(t *cli.Grid) { showVM(t, vm) })
 	}
 	return cmd
 }
@@ -327,7 +327,7 @@ instances that run on this host keep running: they do not use local templates.`,
 			if err := l.Delete(vm.ID); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(g.Out, "deleted %s (%s)\n", plain(vm.Name), vm.ID)
+			_, err = fmt.Fprintf(g.Out, "deleted %s (%s)\n", cli.Plain(vm.Name), vm.ID)
 			return err
 		},
 	}
@@ -342,24 +342,24 @@ func (g *globals) find(name string) (*library.Library, library.VM, error) {
 	return l, vm, err
 }
 
-func showVM(g *grid, vm library.VM) {
-	g.row("ID", vm.ID)
-	g.row("Name", vm.Name)
-	g.row("Architecture", vm.Arch)
-	g.row("CPUs", vm.CPUs)
-	g.row("RAM", fmt.Sprintf("%d MB", vm.MemoryMB))
-	g.row("Firmware", vm.Firmware)
-	g.row("Network", vm.Network)
+func showVM(g *cli.Grid, vm library.VM) {
+	g.Row("ID", vm.ID)
+	g.Row("Name", vm.Name)
+	g.Row("Architecture", vm.Arch)
+	g.Row("CPUs", vm.CPUs)
+	g.Row("RAM", fmt.Sprintf("%d MB", vm.MemoryMB))
+	g.Row("Firmware", vm.Firmware)
+	g.Row("Network", vm.Network)
 	rules := make([]string, len(vm.Ports))
 	for i, p := range vm.Ports {
 		rules[i] = library.FormatPort(p)
 	}
-	g.row("Ports", strings.Join(rules, ", "))
+	g.Row("Ports", strings.Join(rules, ", "))
 	for _, d := range vm.Disks {
-		g.row("Disk", d.File+" ("+d.Format+", "+size.Format(d.Size)+")")
+		g.Row("Disk", d.File+" ("+d.Format+", "+size.Format(d.Size)+")")
 	}
-	g.row("Size", size.Format(vm.Size))
+	g.Row("Size", size.Format(vm.Size))
 	if vm.Tag != "" {
-		g.row("Tag", vm.Tag)
+		g.Row("Tag", vm.Tag)
 	}
 }
