@@ -143,6 +143,8 @@ type ControllerStatus struct {
 	RegistryAddress string `json:"registry_address"`
 	RegistryStatus  string `json:"registry_status"` // Running or FAIL
 	License         string `json:"license"`         // basic, enterprise or enterprise plus
+
+	Maintenance *Maintenance `json:"maintenance,omitempty"` // while one goes on
 }
 
 // SaveImage is a request to save an instance as a version of a template.

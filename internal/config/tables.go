@@ -26,6 +26,7 @@ const (
 	VMNamePrefix          = "SVC_VM_NAME_PREFIX"
 	BasePath              = "SVC_BASE_PATH"
 	LogLevel              = "SVC_LOG_LEVEL"
+	Controller            = "SVC_CONTROLLER"
 )
 
 // aDay bounds every time-out: a longer one is a slip of the unit.
@@ -58,6 +59,11 @@ var RegistryTable = Table{
 	{Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory"},
 	{Key: ListenAddr, Flag: "listen-addr", Default: ":8089", Kind: Addr, Help: "address of the registry's API"},
 	logLevel,
+}
+
+// ClientTable is the settings of the commands that ask a controller.
+var ClientTable = Table{
+	{Key: Controller, Flag: "controller", Default: "http://127.0.0.1:8090", Kind: String, Check: checkURL, Help: "address of the controller to ask"},
 }
 
 var logLevel = Setting{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -34,6 +35,11 @@ func (m Maintenance) end() time.Time {
 func (m Maintenance) on(now time.Time) bool {
 	end := m.end()
 	return !m.Since.IsZero() && (end.IsZero() || now.Before(end))
+}
+
+// Shown gives the shape that clients read of a maintenance that goes on.
+func (m Maintenance) Shown() *api.Maintenance {
+	return &api.Maintenance{On: true, Since: m.Since, Until: m.Until, Reason: m.Reason}
 }
 
 // Maintenance gives the maintenance that goes on; ok is false when there is none.

@@ -46,6 +46,9 @@ func (c *Controller) Status(ctx context.Context) api.ControllerStatus {
 		Status: "Running", Version: c.opts.Version, RegistryAddress: c.opts.RegistryAddress,
 		RegistryStatus: "Running", License: "enterprise plus",
 	}
+	if m, on := c.Maintenance(); on {
+		s.Maintenance = m.Shown()
+	}
 	if r, err := c.opts.Registry.Status(ctx); err != nil || r.Status != "Running" {
 		s.RegistryStatus = "FAIL"
 	}

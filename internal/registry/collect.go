@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
@@ -27,11 +28,35 @@ func (r *Registry) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if err := r.Collect(ctx); err != nil && ctx.Err() == nil {
+			if err := r.collectUnlessPaused(ctx); err != nil && ctx.Err() == nil {
 				r.log.Warn("collection failed", "error", err)
 			}
 		}
 	}
+}
+
+// MaxPause bounds a pause of the collection: whoever asks for one and dies must not block it for good.
+const MaxPause = 10 * time.Minute
+
+// Pause keeps Run from collecting anything for a time; 0 lets it go on. A collection that goes on ends first.
+func (r *Registry) Pause(length time.Duration) error {
+	if length < 0 || length > MaxPause {
+		return farm.Invalid("seconds", "must be between 0 and %d", int(MaxPause/time.Second))
+	}
+	r.pausing.Lock()
+	defer r.pausing.Unlock()
+	r.pausedUntil = r.o.Now().Add(length)
+	return nil
+}
+
+// collectUnlessPaused is one round of Run.
+func (r *Registry) collectUnlessPaused(ctx context.Context) error {
+	r.pausing.Lock()
+	defer r.pausing.Unlock()
+	if r.o.Now().Before(r.pausedUntil) {
+		return nil
+	}
+	return r.Collect(ctx)
 }
 
 // Collect ends idle pushes, moves layer files that nothing has needed for Options.Grace to the trash, and

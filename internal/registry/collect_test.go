@@ -338,3 +338,39 @@ func everythingAtOnce(t *testing.T, pullers int) {
 		t.Fatal(err)
 	}
 }
+
+// TestPause: nothing is collected while the registry is paused, and a pause ends by itself.
+func TestPause(t *testing.T) {
+	base, clock := t.TempDir(), newClock()
+	r := open(t, base, clock)
+	a := makeContent("disk", api.FileDisk, "a")
+	mustPush(t, r, request(idA, "v1", a), a)
+	if err := r.Delete(t.Context(), idA); err != nil {
+		t.Fatal(err)
+	}
+	collect := func(after time.Duration) int {
+		t.Helper()
+		clock.add(after)
+		if err := r.collectUnlessPaused(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return len(layerFiles(t, base))
+	}
+	collect(0) // the first look at the loose layer
+	for range 30 {
+		if err := r.Pause(MaxPause); err != nil {
+			t.Fatal(err)
+		}
+		if n := collect(MaxPause - time.Second); n != 1 {
+			t.Fatalf("%d layer files are left", n)
+		}
+	}
+	if n := collect(time.Second); n != 0 {
+		t.Errorf("%d layer files are left behind the pause", n)
+	}
+	for _, bad := range []time.Duration{-1, MaxPause + 1} {
+		if err := r.Pause(bad); farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}

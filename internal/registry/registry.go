@@ -45,6 +45,9 @@ type Registry struct {
 	// roots is taken for one layer while its file is completed, trashed or restored.
 	roots keyedMutex
 
+	pausing     sync.Mutex // held over a collection; guards pausedUntil
+	pausedUntil time.Time
+
 	mu       sync.Mutex               // guards the fields below; never held over I/O
 	refs     map[blob.Root]int        // versions that need a layer
 	pins     map[blob.Root]int        // sessions that rely on a layer

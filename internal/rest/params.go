@@ -207,6 +207,31 @@ func (p *Params) IntOrZero(name string, def, lo, hi int) int {
 	return p.Int(name, def, lo, hi)
 }
 
+// Duration gives a time between 0 and hi, or 0 when it is not given: a text such as
+// 90s or 2h, or a whole number of seconds.
+func (p *Params) Duration(name string, hi time.Duration) time.Duration {
+	raw := p.raw(name)
+	if raw == nil {
+		return 0
+	}
+	var d time.Duration
+	n, ok := wholeNumber(raw)
+	if ok {
+		d = time.Duration(max(-1, min(n, math.MaxInt32))) * time.Second
+	} else {
+		var text string
+		var err error
+		_ = json.Unmarshal(raw, &text)
+		d, err = time.ParseDuration(strings.TrimSpace(text))
+		ok = err == nil
+	}
+	if !ok || d < 0 || d > hi {
+		p.Fail(name, "must be seconds or a duration such as 90s or 2h, at most %s", hi)
+		return 0
+	}
+	return d
+}
+
 // wholeNumber reads an integer from a JSON number or a JSON string of digits.
 func wholeNumber(raw json.RawMessage) (int64, bool) {
 	text := string(raw)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -349,4 +350,21 @@ func FuzzReadParams(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestDuration(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		`{}`: 0, `{"d":""}`: 0, `{"d":null}`: 0, `{"d":90}`: 90 * time.Second, `{"d":"90"}`: 90 * time.Second,
+		`{"d":"1h30m"}`: 90 * time.Minute, `{"d":" 2h "}`: 2 * time.Hour, `{"d":"0s"}`: 0,
+		`{"d":"2h1s"}`: -1, `{"d":-1}`: -1, `{"d":"-1s"}`: -1, `{"d":1e300}`: -1, `{"d":"soon"}`: -1, `{"d":[]}`: -1, `{"d":99999999999999}`: -1,
+	} {
+		p, err := read("", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := p.Duration("d", 2*time.Hour)
+		if want < 0 && p.Err() == nil || want >= 0 && (p.Err() != nil || got != want) {
+			t.Errorf("%s: %s, %v", text, got, p.Err())
+		}
+	}
 }

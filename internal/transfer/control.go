@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -97,4 +98,10 @@ func (c *Client) Status(ctx context.Context) (api.RegistryStatus, error) {
 	var out api.RegistryStatus
 	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/status", out: &out, repeatable: true})
 	return out, err
+}
+
+// Pause asks the registry to collect no layers and to keep its trash for a time, in whole seconds; 0 lets it go on.
+func (c *Client) Pause(ctx context.Context, length time.Duration) error {
+	in := map[string]int{"seconds": int(length / time.Second)}
+	return c.call(ctx, call{method: http.MethodPost, path: "/registry/pause", in: in, repeatable: true})
 }

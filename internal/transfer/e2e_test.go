@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -191,5 +192,14 @@ func TestContentID(t *testing.T) {
 	ref = transfer.Ref{ID: templateID, ContentID: fresh.ContentID}
 	if _, err := c.Pull(t.Context(), transfer.PullOptions{Ref: ref, Dir: t.TempDir()}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestPauseOfTheCollection(t *testing.T) {
+	c := serve(t, t.TempDir()).client(t)
+	for length, code := range map[time.Duration]farm.Code{time.Minute: "", 0: "", time.Hour: farm.CodeInvalid} {
+		if err := c.Pause(t.Context(), length); err != nil && farm.CodeOf(err) != code || err == nil && code != "" {
+			t.Errorf("%s: %v", length, err)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/config"
 )
 
 // apiClient speaks the controller's API, as any client does.
@@ -44,12 +45,14 @@ func (c *apiClient) send(ctx context.Context, method, path string, in, out any) 
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return err
+		return fmt.Errorf("the controller at %s cannot be reached: is it running, and is this its address (--controller or %s)? %w",
+			c.base, config.Controller, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	var envelope api.Envelope[json.RawMessage]
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAPIAnswer)).Decode(&envelope); err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAPIAnswer)).Decode(&envelope); err != nil || envelope.Status == "" {
+		return fmt.Errorf("%s answers, but not as a controller does (%s): is this the controller's address (--controller or %s)?",
+			c.base, resp.Status, config.Controller)
 	}
 	if envelope.Status != api.StatusOK {
 		return errors.New(envelope.Message)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -110,6 +111,11 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 		InstanceTimeout: s.settings.Duration(config.InstanceActiveTimeout),
 		UnknownReports:  s.settings.Int(config.UnknownVMThreshold),
 		Logger:          s.log, Version: obs.FullVersion(),
+		PauseRegistry: func(ctx context.Context, length time.Duration) error {
+			ctx, cancel := context.WithTimeout(ctx, registryTimeout)
+			defer cancel()
+			return client.Pause(ctx, length)
+		},
 	})
 	if err != nil {
 		return err

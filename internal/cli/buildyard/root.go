@@ -37,6 +37,7 @@ func newCommand(io Streams) *cobra.Command {
   buildyard up           controller and registry in one process, no other service needed
   buildyard demo         the same with a node on this machine and one real VM, to look at
   buildyard node token   the secret that a node needs to join
+  buildyard maintenance  pause what is removed or given up by itself
 
 Settings come from flags, from the environment (SVC_...) and from a file (--config);
 --print-config shows them and where each came from.
@@ -46,7 +47,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	}
 	root.SetOut(io.Out)
 	root.SetErr(io.Err)
-	root.AddCommand(upCommand(io), controllerCommand(io), registryCommand(io), nodeCommand(io), demoCommand(io))
+	root.AddCommand(upCommand(io), controllerCommand(io), registryCommand(io), nodeCommand(io), maintenanceCommand(io), demoCommand(io))
 	return root
 }
 
@@ -131,12 +132,6 @@ func registryCommand(io Streams) *cobra.Command {
 }
 
 func nodeCommand(io Streams) *cobra.Command {
-	node := &cobra.Command{
-		Use:   "node",
-		Short: "Commands about build nodes",
-		Args:  cobra.NoArgs, // else a misspelt command would be answered with help and success
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
 	token := &cobra.Command{
 		Use:   "token",
 		Short: "Print the secret that a node needs to join",
@@ -153,8 +148,7 @@ machine. Whoever has it can join a node and will be sent the scripts of jobs: ke
 		}
 		return printToken(io.Out, values.String(config.DataDir))
 	}
-	node.AddCommand(token)
-	return node
+	return family(&cobra.Command{Use: "node", Short: "Commands about build nodes"}, token)
 }
 
 func printToken(w io.Writer, dir string) error {

@@ -57,6 +57,10 @@ func (s *server) routes() []rest.Route {
 		{Pattern: "GET /api/v1/node", Permission: "list_nodes", Do: s.listNodes},
 		{Pattern: "DELETE /api/v1/node", Permission: "delete_node", Do: s.deleteNode},
 
+		{Pattern: "GET /api/v1/maintenance", Permission: "get_config", Do: s.maintenance},
+		{Pattern: "POST /api/v1/maintenance", Permission: "change_config", Do: s.beginMaintenance},
+		{Pattern: "DELETE /api/v1/maintenance", Permission: "change_config", Do: s.endMaintenance},
+
 		{Pattern: "GET /api/v1/registry/vm", Permission: "registry_list", Do: s.listTemplates},
 		{Pattern: "GET /api/v1/registry/disk", Permission: "get_registry_disk_info", Do: s.registryDisk},
 

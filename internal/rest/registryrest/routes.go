@@ -31,6 +31,7 @@ const (
 	permDownload = "download_vm"
 	permDelete   = "delete_vm"
 	permRevert   = "revert"
+	permConfig   = "change_config"
 )
 
 type service struct{ reg *registry.Registry }
@@ -43,6 +44,7 @@ func Routes(reg *registry.Registry) []rest.Route {
 		{Pattern: "GET /readyz", Permission: rest.Open, Do: s.readyz},
 		{Pattern: "GET /registry/status", Permission: permIndex, Do: s.status},
 		{Pattern: "GET /registry/disk", Permission: permDisk, Do: s.disk},
+		{Pattern: "POST /registry/pause", Permission: permConfig, Do: s.pause},
 
 		{Pattern: "GET /registry/vm", Permission: permList, Do: s.listV1},
 		{Pattern: "GET /registry/v2/vm", Permission: permList, Do: s.list},

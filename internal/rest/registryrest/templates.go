@@ -2,7 +2,9 @@ package registryrest
 
 import (
 	"math"
+	"time"
 
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -14,6 +16,18 @@ func (s service) readyz(r *rest.Request) (any, error) { return nil, s.reg.Ready(
 func (s service) status(*rest.Request) (any, error) { return s.reg.Status(), nil }
 
 func (s service) disk(r *rest.Request) (any, error) { return s.reg.Disk(r.Context()) }
+
+// pause keeps the registry from collecting layers and emptying its trash for some seconds.
+func (s service) pause(r *rest.Request) (any, error) {
+	if !r.Params.Has("seconds") {
+		return nil, farm.Invalid("seconds", "is required")
+	}
+	seconds := r.Params.Int("seconds", 0, 0, int(registry.MaxPause/time.Second))
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return nil, s.reg.Pause(time.Duration(seconds) * time.Second)
+}
 
 func (s service) list(r *rest.Request) (any, error) {
 	id := r.Params.String("id")

@@ -1,0 +1,113 @@
+package buildyard
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+const maintenancePath = "/api/v1/maintenance"
+
+func maintenanceCommand(streams Streams) *cobra.Command {
+	return family(&cobra.Command{
+		Use:   "maintenance",
+		Short: "Pause everything that is removed or given up by itself",
+		Long: `maintenance pauses what a cloud does by itself and cannot take back: VMs that nobody owns
+are not removed, instances of nodes that are away do not end in Error, nothing expires,
+finished records stay, and the registry neither collects layers nor empties its trash.
+What clients ask for goes on: starts, terminations, saves, deletions.
+
+Use it before work on the network, the disks or the records: time-outs that would
+have passed meanwhile begin anew when it ends.`,
+		Example: `  buildyard maintenance on --for 2h --reason "new switch in rack 3"
+  buildyard maintenance status
+  buildyard maintenance off`,
+	}, maintenanceOn(streams), maintenanceOff(streams), maintenanceStatus(streams))
+}
+
+func maintenanceOn(streams Streams) *cobra.Command {
+	a := asker{Streams: streams}
+	var length time.Duration
+	var reason string
+	cmd := a.add(&cobra.Command{
+		Use:   "on",
+		Short: "Begin a maintenance, or change the end and the reason of one",
+		Long: `on begins a maintenance. With --for it ends by itself, else with "buildyard maintenance off".
+It is kept with the cloud's records, so that it outlives a restart of the controller.`,
+		Example: `  buildyard maintenance on
+  buildyard maintenance on --for 90m --reason "restore of the records"`,
+		Args: cobra.NoArgs,
+	}, func(cmd *cobra.Command, _ []string) error {
+		ask := api.BeginMaintenance{Reason: reason}
+		if length != 0 {
+			ask.For = length.String()
+		}
+		var m api.Maintenance
+		if err := a.api.send(cmd.Context(), "POST", maintenancePath, ask, &m); err != nil {
+			return err
+		}
+		return a.Output.Write(a.Out, m, maintenanceTable(m))
+	})
+	cmd.Flags().DurationVar(&length, "for", 0, "end by itself after this time, for example 2h (default: only by hand)")
+	cmd.Flags().StringVar(&reason, "reason", "", "what it is for; shown in the status and in the log")
+	return cmd
+}
+
+func maintenanceOff(streams Streams) *cobra.Command {
+	a := asker{Streams: streams}
+	return a.add(&cobra.Command{
+		Use:     "off",
+		Short:   "End the maintenance",
+		Long:    `off ends the maintenance at once. Without one it does nothing.`,
+		Example: `  buildyard maintenance off`,
+		Args:    cobra.NoArgs,
+	}, func(cmd *cobra.Command, _ []string) error {
+		if err := a.api.send(cmd.Context(), "DELETE", maintenancePath, nil, nil); err != nil {
+			return err
+		}
+		return a.showMaintenance(cmd.Context())
+	})
+}
+
+func maintenanceStatus(streams Streams) *cobra.Command {
+	a := asker{Streams: streams}
+	return a.add(&cobra.Command{
+		Use:   "status",
+		Short: "Say whether a maintenance goes on",
+		Long:  `status says whether a maintenance goes on, since when, until when and what for.`,
+		Example: `  buildyard maintenance status
+  buildyard maintenance status -o json | jq .on`,
+		Args: cobra.NoArgs,
+	}, func(cmd *cobra.Command, _ []string) error { return a.showMaintenance(cmd.Context()) })
+}
+
+func (a *asker) showMaintenance(ctx context.Context) error {
+	var m api.Maintenance
+	if err := a.api.get(ctx, maintenancePath, &m); err != nil {
+		return err
+	}
+	return a.Output.Write(a.Out, m, maintenanceTable(m))
+}
+
+func maintenanceTable(m api.Maintenance) func(*cli.Grid) {
+	return func(g *cli.Grid) {
+		if !m.On {
+			g.Row("maintenance", "off")
+			return
+		}
+		until := "ended by hand"
+		if !m.Until.IsZero() {
+			until = m.Until.Local().Format(time.DateTime)
+		}
+		g.Row("maintenance", "on")
+		g.Row("since", m.Since.Local().Format(time.DateTime))
+		g.Row("until", until)
+		if m.Reason != "" {
+			g.Row("reason", m.Reason)
+		}
+	}
+}
