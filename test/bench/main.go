@@ -7,10 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
+	"github.com/buildyard/buildyard/test/bench/row"
 	"github.com/buildyard/buildyard/test/rig"
 )
 
@@ -39,20 +38,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	if o.pairs < 1 || o.pairs > maxPairs || fs.NArg() > 0 {
 		return o, fmt.Errorf("usage: bench [-pairs 1-%d] [-only ROWS] [-check] [-json FILE] [-keep]", maxPairs)
 	}
-	o.only = map[string]bool{}
-	for _, r := range rows {
-		o.only[r.name] = *only == ""
-	}
-	if *only == "" {
-		return o, nil
-	}
-	for name := range strings.SplitSeq(*only, ",") {
-		if !slices.ContainsFunc(rows, func(r row) bool { return r.name == name }) {
-			return o, fmt.Errorf("unknown row %q", name)
-		}
-		o.only[name] = true
-	}
-	return o, nil
+	o.only, err = row.Only(rows, *only)
+	return o, err
 }
 
 // maxPairs keeps a run below an hour.
@@ -83,12 +70,12 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	}
 	b := &bench{options: o, report: newReport(o), dir: dir, out: out}
 	err = b.measure(ctx)
-	b.report.judge()
-	b.report.print(out)
+	b.Judge()
+	b.print(out)
 	if o.json != "" {
-		err = errors.Join(err, b.report.write(o.json))
+		err = errors.Join(err, row.Write(o.json, b.report))
 	}
-	return b.report.ok(o.check), err
+	return b.OK(row.Check(o.check)), err
 }
 
 // build builds the programs and the guest.

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/buildyard/buildyard/test/bench/row"
 )
 
 // all gives options with every row.
@@ -27,8 +28,8 @@ func whole(t *testing.T, args ...string) *report {
 	r := newReport(all(t, args...))
 	for _, x := range rows {
 		for range minPairs {
-			if r.wants(x.name) {
-				r.add(x.name, x.target)
+			if r.Wants(x.Name) {
+				r.Add(x.Name, x.Target)
 			}
 		}
 	}
@@ -45,24 +46,24 @@ func TestJudge(t *testing.T) {
 		last  string
 	}{
 		"on target":      {nil, func(*report) {}, true, true, "4 passed, 0 failed, 0 skipped"},
-		"missed":         {nil, func(r *report) { r.figure(rowPause).Samples = []float64{1, 2, 400.01, 401, 402} }, true, false, "3 passed, 1 failed, 0 skipped"},
-		"half is good":   {nil, func(r *report) { r.figure(rowPause).Samples = []float64{1, 2, 400, 9000, 9000} }, true, true, "4 passed, 0 failed, 0 skipped"},
-		"few samples":    {nil, func(r *report) { r.figure(rowResume).Samples = []float64{0.1, 0.1, 0.1, 0.1} }, false, false, "3 passed, 1 failed, 0 skipped"},
-		"one is enough":  {nil, func(r *report) { r.figure(rowIdle).Samples = []float64{5} }, true, true, "4 passed, 0 failed, 0 skipped"},
-		"no idle sample": {nil, func(r *report) { r.figure(rowIdle).Samples = nil }, false, false, "3 passed, 1 failed, 0 skipped"},
-		"spoilt":         {nil, func(r *report) { r.spoil(errors.New("no QEMU"), rowIdle, rowPause) }, false, false, "2 passed, 2 failed, 0 skipped"},
+		"missed":         {nil, func(r *report) { r.Figure(rowPause).Samples = []float64{1, 2, 400.01, 401, 402} }, true, false, "3 passed, 1 failed, 0 skipped"},
+		"half is good":   {nil, func(r *report) { r.Figure(rowPause).Samples = []float64{1, 2, 400, 9000, 9000} }, true, true, "4 passed, 0 failed, 0 skipped"},
+		"few samples":    {nil, func(r *report) { r.Figure(rowResume).Samples = []float64{0.1, 0.1, 0.1, 0.1} }, false, false, "3 passed, 1 failed, 0 skipped"},
+		"one is enough":  {nil, func(r *report) { r.Figure(rowIdle).Samples = []float64{5} }, true, true, "4 passed, 0 failed, 0 skipped"},
+		"no idle sample": {nil, func(r *report) { r.Figure(rowIdle).Samples = nil }, false, false, "3 passed, 1 failed, 0 skipped"},
+		"spoilt":         {nil, func(r *report) { r.Spoil(errors.New("no QEMU"), rowIdle, rowPause) }, false, false, "2 passed, 2 failed, 0 skipped"},
 		"not asked for":  {[]string{"-only", "idle"}, func(*report) {}, true, true, "1 passed, 0 failed, 3 skipped"},
-		"only, spoilt":   {[]string{"-only", "idle"}, func(r *report) { r.spoil(errors.New("x"), rowIdle) }, false, false, "0 passed, 1 failed, 3 skipped"},
+		"only, spoilt":   {[]string{"-only", "idle"}, func(r *report) { r.Spoil(errors.New("x"), rowIdle) }, false, false, "0 passed, 1 failed, 3 skipped"},
 	}
 	for name, c := range cases {
 		r := whole(t, c.args...)
 		c.spoil(r)
-		r.judge()
+		r.Judge()
 		var out strings.Builder
 		r.print(&out)
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		if last := lines[len(lines)-1]; r.ok(false) != c.ok || r.ok(true) != c.pass || last != c.last {
-			t.Errorf("%s: ok %v, with check %v, last line %q", name, r.ok(false), r.ok(true), last)
+		if last := lines[len(lines)-1]; r.OK(false) != c.ok || r.OK(true) != c.pass || last != c.last {
+			t.Errorf("%s: ok %v, with check %v, last line %q", name, r.OK(false), r.OK(true), last)
 		}
 		if n := strings.Count(out.String(), count); n != 1 {
 			t.Errorf("%s: %d lines with counts", name, n)
@@ -74,26 +75,26 @@ func TestJudge(t *testing.T) {
 // first reason stays.
 func TestWants(t *testing.T) {
 	r := newReport(all(t, "-only", "idle,pause"))
-	if r.wants(rowOverhead, rowResume) || !r.wants(rowIdle) || !r.wants(rowOverhead, rowPause) {
+	if r.Wants(rowOverhead, rowResume) || !r.Wants(rowIdle) || !r.Wants(rowOverhead, rowPause) {
 		t.Error("wrong rows are wanted")
 	}
-	r.spoil(errors.New("first"), rowIdle)
-	r.spoil(errors.New("second"), rowIdle, rowPause)
-	if r.wants(rowIdle, rowPause) || r.figure(rowIdle).Unmeasured != "first" || r.figure(rowPause).Unmeasured != "second" {
-		t.Errorf("spoilt rows are %+v, %+v", r.figure(rowIdle), r.figure(rowPause))
+	r.Spoil(errors.New("first"), rowIdle)
+	r.Spoil(errors.New("second"), rowIdle, rowPause)
+	if r.Wants(rowIdle, rowPause) || r.Figure(rowIdle).Unmeasured != "first" || r.Figure(rowPause).Unmeasured != "second" {
+		t.Errorf("spoilt rows are %+v, %+v", r.Figure(rowIdle), r.Figure(rowPause))
 	}
 }
 
 // TestNothingMeasured: a run in which nothing worked still says so for every row.
 func TestNothingMeasured(t *testing.T) {
 	r := newReport(all(t))
-	r.spoil(errors.New("no QEMU here"), rowOverhead, rowResume, rowPause, rowIdle)
-	r.judge()
+	r.Spoil(errors.New("no QEMU here"), rowOverhead, rowResume, rowPause, rowIdle)
+	r.Judge()
 	var out strings.Builder
 	r.print(&out)
-	if r.ok(false) || strings.Count(out.String(), "not measured: no QEMU here") != len(rows) ||
+	if r.OK(false) || strings.Count(out.String(), "not measured: no QEMU here") != len(rows) ||
 		!strings.Contains(out.String(), "no hypervisor was seen") || !strings.HasSuffix(out.String(), "\n0 passed, 4 failed, 0 skipped\n") {
-		t.Errorf("ok %v:\n%s", r.ok(false), &out)
+		t.Errorf("ok %v:\n%s", r.OK(false), &out)
 	}
 }
 
@@ -101,9 +102,9 @@ func TestNothingMeasured(t *testing.T) {
 func TestLines(t *testing.T) {
 	r := whole(t)
 	r.Hypervisor = hypervisor{"qemu", "7.2.22", "tcg"}
-	r.figure(rowResume).Samples = []float64{0.3, 0.1, 0.26, 0.2, 0.4}
-	r.spoil(errors.New("the node ended"), rowIdle)
-	r.judge()
+	r.Figure(rowResume).Samples = []float64{0.3, 0.1, 0.26, 0.2, 0.4}
+	r.Spoil(errors.New("the node ended"), rowIdle)
+	r.Judge()
 	var out strings.Builder
 	r.print(&out)
 	for _, want := range []string{
@@ -123,8 +124,8 @@ func TestWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
 	r := whole(t)
 	r.note(2, coldTag, start{whole: 5 * time.Second, before: time.Second, boot: 3 * time.Second, after: time.Second})
-	r.judge()
-	if err := r.write(path); err != nil {
+	r.Judge()
+	if err := row.Write(path, r); err != nil {
 		t.Fatal(err)
 	}
 	raw, err := os.ReadFile(path)
@@ -140,18 +141,6 @@ func TestWrite(t *testing.T) {
 	}
 	if f := back.Rows[0]; f.Name != rowOverhead || f.Value != 150 || f.Target != 150 || !f.OK || len(f.Samples) != minPairs {
 		t.Errorf("the first row is %+v", f)
-	}
-}
-
-func TestMedian(t *testing.T) {
-	for _, c := range []struct {
-		samples []float64
-		want    float64
-	}{{[]float64{3}, 3}, {[]float64{3, 1}, 2}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 3, 2}, 2.5}} {
-		given := slices.Clone(c.samples)
-		if got := median(c.samples); got != c.want || !slices.Equal(given, c.samples) {
-			t.Errorf("median of %v is %v, and they are %v now", given, got, c.samples)
-		}
 	}
 }
 

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"runtime"
-	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/test/rig"
@@ -50,9 +47,8 @@ func (b *bench) say(format string, args ...any) {
 // measure runs every part. Rows that could not be measured say why; the error is of
 // what was left behind.
 func (b *bench) measure(ctx context.Context) (err error) {
-	b.Cores, b.Load = runtime.NumCPU(), load()
 	if err := b.build(ctx); err != nil {
-		b.spoil(reason(ctx, err), rowOverhead, rowResume, rowPause, rowIdle)
+		b.Spoil(reason(ctx, err), rowOverhead, rowResume, rowPause, rowIdle)
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, b.limit(), fmt.Errorf("the run took longer than %s", b.limit()))
@@ -62,7 +58,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 		defer func() { err = errors.Join(err, s.close(ctx)) }()
 	}
 	if err != nil {
-		b.spoil(reason(ctx, err), rowOverhead, rowResume, rowPause, rowIdle)
+		b.Spoil(reason(ctx, err), rowOverhead, rowResume, rowPause, rowIdle)
 		return nil
 	}
 	for _, part := range []struct {
@@ -75,7 +71,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 		{b.idle, []string{rowIdle}},
 	} {
 		if err := part.do(ctx, s); err != nil {
-			b.spoil(reason(ctx, err), part.spoil...)
+			b.Spoil(reason(ctx, err), part.spoil...)
 			b.say("failed: %v", err)
 		}
 	}
@@ -90,16 +86,6 @@ func reason(ctx context.Context, err error) error {
 	return err
 }
 
-// load gives the load averages of this machine.
-func load() string {
-	raw, err := os.ReadFile("/proc/loadavg")
-	fields := strings.Fields(string(raw))
-	if err != nil || len(fields) < 3 {
-		return "unknown"
-	}
-	return strings.Join(fields[:3], " ")
-}
-
 // warm starts the guest once: the node pulls the version, and everything is in memory.
 func (b *bench) warm(ctx context.Context, s *stage) error {
 	st, err := s.start(ctx, coldTag)
@@ -112,7 +98,7 @@ func (b *bench) warm(ctx context.Context, s *stage) error {
 
 // suspend makes the suspended version, and starts it once.
 func (b *bench) suspend(ctx context.Context, s *stage) error {
-	if !b.wants(rowResume, rowIdle) {
+	if !b.Wants(rowResume, rowIdle) {
 		return nil
 	}
 	st, err := s.start(ctx, coldTag)
@@ -138,7 +124,7 @@ func (b *bench) suspend(ctx context.Context, s *stage) error {
 // pairUp makes the pairs: a cold start and a suspended one, one after the other.
 func (b *bench) pairUp(ctx context.Context, s *stage) error {
 	for i := range b.pairs {
-		if !b.wants(rowOverhead, rowResume, rowPause) {
+		if !b.Wants(rowOverhead, rowResume, rowPause) {
 			return nil
 		}
 		if err := b.pair(ctx, s, i); err != nil {
@@ -163,14 +149,14 @@ func (b *bench) pair(ctx context.Context, s *stage, i int) error {
 		starts[at] = st
 	}
 	cold, resumed := starts[0], starts[1]
-	b.add(rowOverhead, ms(cold.own()))
+	b.Add(rowOverhead, ms(cold.own()))
 	b.note(i+1, coldTag, cold)
 	if resumed.id == "" {
 		b.say("pair %d: cold %s", i+1, cold)
 		return nil
 	}
 	ratio := float64(resumed.whole) / float64(cold.whole)
-	b.add(rowResume, ratio)
+	b.Add(rowResume, ratio)
 	b.note(i+1, suspendedTag, resumed)
 	b.say("pair %d: cold %s; suspended %s; ratio %.2f", i+1, cold, resumed.resumed(), ratio)
 	return nil
@@ -182,37 +168,37 @@ func (b *bench) cold(ctx context.Context, s *stage, i int) (start, error) {
 	if err != nil {
 		return st, err
 	}
-	if !b.wants(rowPause) {
+	if !b.Wants(rowPause) {
 		return st, s.end(ctx, st.id)
 	}
 	pause, err := s.save(ctx, st.id, fmt.Sprintf("pair%d", i+1), work)
 	if err != nil {
-		b.spoil(reason(ctx, err), rowPause)
+		b.Spoil(reason(ctx, err), rowPause)
 		b.say("failed: %v", err)
 		return st, s.end(ctx, st.id)
 	}
-	b.add(rowPause, ms(pause.longer()))
+	b.Add(rowPause, ms(pause.longer()))
 	b.say("save %d: the guest stood still for %s", i+1, pause)
 	return st, nil
 }
 
 // resumed starts the suspended version, when its start is measured.
 func (b *bench) resumed(ctx context.Context, s *stage) (start, error) {
-	if !b.wants(rowResume) {
+	if !b.Wants(rowResume) {
 		return start{}, nil
 	}
 	st, err := s.start(ctx, suspendedTag)
 	if err == nil {
 		return st, s.end(ctx, st.id)
 	}
-	b.spoil(reason(ctx, err), rowResume)
+	b.Spoil(reason(ctx, err), rowResume)
 	b.say("failed: %v", err)
 	return start{}, nil
 }
 
 // idle starts the idle guests at once and measures what they cost.
 func (b *bench) idle(ctx context.Context, s *stage) error {
-	if !b.wants(rowIdle) {
+	if !b.Wants(rowIdle) {
 		return nil
 	}
 	took, err := s.startMany(ctx, suspendedTag, idleGuests)
@@ -231,6 +217,6 @@ func (b *bench) idle(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	b.add(rowIdle, 100*part)
+	b.Add(rowIdle, 100*part)
 	return s.endAll(ctx)
 }
