@@ -81,18 +81,6 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
-func TestParseStat(t *testing.T) {
-	const stat = "12 (qemu) system-x86 (a b) S 1 12 12 0 -1 4194560 9 0 0 0 150 25 7 8 20 0 4 0 100 1 2"
-	if d, err := parseStat(stat); err != nil || d != 1750*time.Millisecond {
-		t.Errorf("processor time %v, %v", d, err)
-	}
-	for _, bad := range []string{"", "12 (x) S 1", strings.Replace(stat, "150", "x", 1)} {
-		if d, err := parseStat(bad); err == nil {
-			t.Errorf("%q: processor time %v", bad, d)
-		}
-	}
-}
-
 // TestShare measures this very process while it works and while it waits.
 func TestShare(t *testing.T) {
 	me := []rig.QEMU{{PID: os.Getpid()}}

@@ -84,6 +84,16 @@ func (p *Process) Running() bool {
 	}
 }
 
+// PID gives the id of the process that was started last; 0 before the first start.
+func (p *Process) PID() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
 // signal sends a signal and waits until the program has ended. It is an error when
 // the program had ended by itself before.
 func (p *Process) signal(sig os.Signal, limit time.Duration) error {

@@ -1,0 +1,68 @@
+package rig
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// tick is the unit of the processor times in /proc; Linux shows every program the same.
+const tick = 10 * time.Millisecond
+
+// ProcessorTime gives how long a process has run on processors, all its threads
+// together.
+func ProcessorTime(pid int) (time.Duration, error) {
+	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return 0, err
+	}
+	return parseStat(string(raw))
+}
+
+// parseStat reads user and system time of /proc/<pid>/stat. The program's name, in
+// parentheses, may hold anything.
+func parseStat(text string) (time.Duration, error) {
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	const user, system = 11, 12 // of the fields behind the name
+	if len(fields) <= system {
+		return 0, errors.New("unknown form of /proc/<pid>/stat")
+	}
+	var sum time.Duration
+	for _, i := range []int{user, system} {
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/<pid>/stat: %w", err)
+		}
+		sum += time.Duration(n) * tick
+	}
+	return sum, nil
+}
+
+// Memory gives the bytes of a process that are in memory now, its resident set.
+func Memory(pid int) (int64, error) {
+	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		return 0, err
+	}
+	return parseStatus(string(raw))
+}
+
+// parseStatus reads the resident set of /proc/<pid>/status, which is in kB.
+func parseStatus(text string) (int64, error) {
+	for line := range strings.Lines(text) {
+		value, ok := strings.CutPrefix(line, "VmRSS:")
+		if !ok {
+			continue
+		}
+		kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/<pid>/status: %w", err)
+		}
+		return kb << 10, nil
+	}
+	return 0, errors.New("unknown form of /proc/<pid>/status")
+}
