@@ -38,6 +38,9 @@ bench-vm: ## measure starts, saves and idle guests of real VMs: PAIRS=5, ONLY=ro
 	scripts/need.sh demo
 	go run ./test/bench -pairs $(or $(PAIRS),5) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
+bench-control: ## measure creates, starts, lists, idle nodes and restarts of the control plane: ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
+	go run ./test/bench/control $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
+
 demo: ## start a controller, a registry and a node with a real guest (ONCE=1 ends by itself, DRIVER=sim without QEMU)
 	scripts/demo.sh
 
@@ -51,4 +54,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test lint fmt vuln fuzz bench bench-vm demo test-fault clean help
+.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control demo test-fault clean help

@@ -48,11 +48,11 @@ func NewSplitCloud(ctx context.Context, p Programs, dir string) (*Cloud, error) 
 
 // prepare chooses addresses and directories.
 func prepare(ctx context.Context, p Programs, dir string) (*Cloud, error) {
-	controller, err := freeAddr(ctx)
+	controller, err := FreeAddr(ctx)
 	if err != nil {
 		return nil, err
 	}
-	registry, err := freeAddr(ctx)
+	registry, err := FreeAddr(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -91,14 +91,14 @@ func (c *Cloud) Processes() []*Process {
 // Await waits until controller and registry are ready, and fails at once when one of
 // them has ended.
 func (c *Cloud) Await(ctx context.Context) error {
-	if err := ready(ctx, c.Process, c.Controller); err != nil || c.Store == nil {
+	if err := Ready(ctx, c.Process, c.Controller); err != nil || c.Store == nil {
 		return err
 	}
-	return ready(ctx, c.Store, c.Registry)
+	return Ready(ctx, c.Store, c.Registry)
 }
 
-// ready waits until a program says at its address that it is ready.
-func ready(ctx context.Context, p *Process, address string) error {
+// Ready waits until a program says at its address that it is ready.
+func Ready(ctx context.Context, p *Process, address string) error {
 	probe := http.Client{Timeout: time.Second}
 	deadline := time.Now().Add(ReadyTime)
 	for time.Now().Before(deadline) {

@@ -162,8 +162,8 @@ func Output(ctx context.Context, dir, bin string, args ...string) (string, error
 	return strings.TrimSpace(string(out)), nil
 }
 
-// freeAddr gives a loopback address whose port is free now.
-func freeAddr(ctx context.Context) (string, error) {
+// FreeAddr gives a loopback address whose port is free now.
+func FreeAddr(ctx context.Context) (string, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

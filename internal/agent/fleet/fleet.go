@@ -19,9 +19,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent"
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/home"
@@ -38,7 +35,7 @@ import (
 const MaxNodes = 10_000
 
 // joining is how many nodes join at the same time.
-const joining = 16
+const joining = 64
 
 // Options say what fleet to run.
 type Options struct {
@@ -49,10 +46,12 @@ type Options struct {
 	Groups     []string
 	Capacity   int // 0: the controller's default
 
-	Sim      sim.Options   // of every node's hypervisor; its Dir and Seed are set here
-	PullTime time.Duration // a simulated pull takes this long
-	RealPull bool          // really pull templates; needs DataDir
-	DataDir  string        // "": nothing is kept
+	Sim         sim.Options // of every node's hypervisor; its Dir and Seed are set here
+	PullTime    sim.Range   // a simulated pull takes this long
+	PullFailure float64     // share of simulated pulls that fail, 0 to 1
+	ReportDelay sim.Range   // a report is held back for so long
+	RealPull    bool        // really pull templates; needs DataDir
+	DataDir     string      // "": nothing is kept
 
 	Logger  *slog.Logger
 	Version string
@@ -64,6 +63,13 @@ func (o *Options) check() error {
 		return farm.Invalid("nodes", "%d; 1 to %d are possible", o.Nodes, MaxNodes)
 	case o.RealPull && o.DataDir == "":
 		return farm.Invalid("real-pull", "needs a data directory to pull into")
+	}
+	for name, share := range map[string]float64{
+		"pull-failure": o.PullFailure, "boot-failure": o.Sim.BootFailure, "script-failure": o.Sim.ExecFailure, "death": o.Sim.Crash,
+	} {
+		if share < 0 || share > 1 {
+			return farm.Invalid(name, "%g; it is a share from 0 to 1", share)
+		}
 	}
 	if o.Name == "" {
 		o.Name = "sim"
@@ -85,15 +91,10 @@ func Run(ctx context.Context, o Options) error {
 			n.close(o.Logger)
 		}
 	}()
-	group, joinCtx := errgroup.WithContext(ctx)
-	group.SetLimit(joining)
-	for i := range nodes {
-		group.Go(func() (err error) {
-			nodes[i], err = o.node(joinCtx, i, transport)
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
+	if err := o.joinAll(ctx, nodes, transport); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
 		return err
 	}
 	o.Logger.InfoContext(ctx, "simulated nodes run", "nodes", o.Nodes, "controller", o.Controller)
@@ -163,8 +164,12 @@ func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) 
 	options := o.Sim
 	options.Seed += uint64(i)
 	parts := agent.Options{
-		Identity: identity, Link: controller, Templates: newTemplates(o.PullTime), Journal: &journal.Memory{},
-		Machine: machine{}, Logger: o.Logger.With("node", n.name), Version: o.Version,
+		Identity: identity, Link: controller, Journal: &journal.Memory{}, Machine: machine{},
+		Templates: newTemplates(o.PullTime, luck{share: o.PullFailure, seed: options.Seed}),
+		Logger:    o.Logger.With("node", n.name), Version: o.Version, WatchEvery: o.watchEvery(),
+	}
+	if o.ReportDelay != (sim.Range{}) {
+		parts.Link = &slowLink{Link: controller, delay: o.ReportDelay}
 	}
 	if o.DataDir != "" {
 		options.Dir = at.VMs()
@@ -200,37 +205,6 @@ func (n *node) keep(o *Options, at home.Home, parts *agent.Options) error {
 	parts.Templates, parts.Registries, parts.Saves = templates, source, at.Saves()
 	n.kept = append(n.kept, templates, source)
 	return nil
-}
-
-// join gives the identity of a node, the one it had when it keeps files.
-func (o *Options) join(ctx context.Context, name string, at home.Home, transport http.RoundTripper) (home.Identity, error) {
-	id := home.Identity{}
-	if o.DataDir != "" {
-		known, err := at.Identity()
-		if err != nil && farm.CodeOf(err) != farm.CodeNotFound {
-			return id, err
-		}
-		id = known
-	}
-	client, err := link.New(o.Controller, transport, "")
-	if err != nil {
-		return id, err
-	}
-	answer, err := client.Join(ctx, api.JoinRequest{
-		Protocol: api.LinkProtocol, Token: o.Token, NodeID: id.NodeID, Credential: id.Credential,
-		Name: name, Host: "127.0.0.1", Groups: o.Groups, Capacity: o.Capacity, Arch: facts.Arch,
-	})
-	if err != nil {
-		return id, err
-	}
-	id = home.Identity{
-		NodeID: answer.NodeID, Credential: answer.Credential, Registry: answer.Registry,
-		Controller: o.Controller, Name: name, Host: "127.0.0.1", Groups: o.Groups, Capacity: o.Capacity,
-	}
-	if o.DataDir == "" {
-		return id, nil
-	}
-	return id, at.SetIdentity(id)
 }
 
 // facts of every simulated machine. The architecture is the simulated driver's.

@@ -133,7 +133,7 @@ func (c *cloud) running() int {
 
 func options(url string) fleet.Options {
 	return fleet.Options{
-		Nodes: 20, Controller: url, Token: "good", PullTime: 20 * time.Millisecond,
+		Nodes: 20, Controller: url, Token: "good", PullTime: sim.Range{Min: 20 * time.Millisecond},
 		Sim: sim.Options{Boot: sim.Range{Min: 10 * time.Millisecond}}, Logger: slog.New(slog.DiscardHandler), Version: "test",
 	}
 }

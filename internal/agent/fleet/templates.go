@@ -2,30 +2,33 @@ package fleet
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent"
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
 // templates is a cache that holds nothing but names: a pull takes its time and moves
 // no bytes. It is never full.
 type templates struct {
-	takes time.Duration
+	takes sim.Range
+	luck  luck
 
-	mu   sync.Mutex // guards the field below
-	here map[string]cache.Ref
+	mu    sync.Mutex // guards the fields below
+	here  map[string]cache.Ref
+	pulls int // so far; part of what is drawn
 }
 
 var _ agent.Templates = (*templates)(nil)
 
-func newTemplates(takes time.Duration) *templates {
-	return &templates{takes: takes, here: map[string]cache.Ref{}}
+func newTemplates(takes sim.Range, luck luck) *templates {
+	return &templates{takes: takes, luck: luck, here: map[string]cache.Ref{}}
 }
 
 // Has says whether a version was "pulled".
@@ -36,20 +39,24 @@ func (t *templates) Has(contentID string) bool {
 	return ok
 }
 
-// Fetch waits.
+// Fetch waits; a pull that fails does so half-way.
 func (t *templates) Fetch(ctx context.Context, ref cache.Ref, progress func(float64)) error {
 	if t.Has(ref.ContentID) {
 		return nil
 	}
+	t.mu.Lock()
+	t.pulls++
+	at, fails := t.luck.draw(fmt.Sprint(ref.ContentID, t.pulls))
+	t.mu.Unlock()
 	const steps = 10
+	takes := between(t.takes, at)
 	for i := range steps {
-		if t.takes > 0 {
-			timer := time.NewTimer(t.takes / steps)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-				return context.Cause(ctx)
+		if fails && i == steps/2 {
+			return farm.Unavailable(nil, "The simulated pull failed")
+		}
+		if takes > 0 {
+			if err := sleep(ctx, takes/steps); err != nil {
+				return err
 			}
 			progress(float64(i+1) / steps)
 		}

@@ -2,6 +2,8 @@ package buildnode
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,10 +18,7 @@ import (
 type SimOptions struct {
 	*globals
 	fleet.Options
-	Dir  string // "": nothing is kept
-	Boot time.Duration
-	Exec time.Duration
-	Fail float64
+	Dir string // "": nothing is kept
 }
 
 func simCommand(g *globals) *cobra.Command {
@@ -30,9 +29,14 @@ func simCommand(g *globals) *cobra.Command {
 		Short: "Run many simulated nodes in one process",
 		Long: `sim joins and runs nodes whose VMs are only simulated: to load a controller, or to see a
 cloud without a hypervisor. Nothing touches the disk unless --data-dir is given; with it,
-nodes and VMs outlive the process, however it ends.`,
+nodes and VMs outlive the process, however it ends.
+
+A controller that cannot be reached is waited for. By default everything takes no time and
+nothing fails. A time may be one, such as 2s, or a range that is drawn from, such as
+500ms-3s; shares go from 0 to 1, and the same --seed draws the same.`,
 		Example: `  buildyard node token | buildnode sim --nodes 100 --controller http://127.0.0.1:8090 --token-file -
-  buildnode sim --nodes 3 --boot 2s --pull 5s --data-dir ./sim --controller http://127.0.0.1:8090 --token-file token`,
+  buildnode sim --nodes 3 --boot 2s --pull 5s --data-dir ./sim --controller http://127.0.0.1:8090 --token-file token
+  buildnode sim --nodes 50 --boot 1s-4s --boot-failure 0.02 --death 0.1 --death-after 10s-5m --controller http://127.0.0.1:8090 --token-file token`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.Token, err = token.read(g.In); err != nil {
@@ -48,14 +52,72 @@ nodes and VMs outlive the process, however it ends.`,
 	fs.StringVar(&o.Name, "name", "sim", "beginning of the nodes' names")
 	fs.StringSliceVar(&o.Groups, "groups", nil, "node groups (names or ids)")
 	fs.IntVar(&o.Capacity, "capacity", 0, "most VMs at a time on each node (default: the controller's)")
-	fs.DurationVar(&o.Boot, "boot", 0, "how long a VM takes to boot")
-	fs.DurationVar(&o.Exec, "exec", 0, "how long the way to the guest takes for a script")
-	fs.Float64Var(&o.Fail, "boot-failure", 0, "share of starts that fail, 0 to 1")
-	fs.DurationVar(&o.PullTime, "pull", 0, "how long a simulated pull takes")
 	fs.BoolVar(&o.RealPull, "real-pull", false, "really pull templates (needs --data-dir)")
 	fs.StringVar(&o.Dir, "data-dir", "", "directory in which nodes and VMs outlive this process (default: none)")
+	o.addFates(cmd)
 	_ = cmd.MarkFlagRequired("controller")
 	return cmd
+}
+
+// addFates puts on a command what happens to simulated VMs, and how long it takes.
+func (o *SimOptions) addFates(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	for _, f := range []struct {
+		to         *sim.Range
+		name, help string
+	}{
+		{&o.Sim.Boot, "boot", "how long a VM takes to boot"},
+		{&o.Sim.Exec, "exec", "how long the way to the guest takes for a script"},
+		{&o.Sim.Delete, "end", "how long the end of a VM takes"},
+		{&o.Sim.CrashAfter, "death-after", "how long after their start VMs die"},
+		{&o.PullTime, "pull", "how long a simulated pull takes"},
+		{&o.ReportDelay, "report-delay", "how long each report to the controller is held back"},
+	} {
+		fs.Var((*span)(f.to), f.name, f.help+", a time or a range such as 1s-3s (default 0s)")
+	}
+	for _, f := range []struct {
+		to         *float64
+		name, help string
+	}{
+		{&o.Sim.BootFailure, "boot-failure", "share of starts that fail, 0 to 1"},
+		{&o.Sim.ExecFailure, "script-failure", "share of scripts whose outcome is lost, 0 to 1"},
+		{&o.Sim.Crash, "death", "share of VMs that die by themselves, 0 to 1"},
+		{&o.PullFailure, "pull-failure", "share of simulated pulls that fail, 0 to 1"},
+	} {
+		fs.Float64Var(f.to, f.name, 0, f.help)
+	}
+	fs.Uint64Var(&o.Sim.Seed, "seed", 0, "of everything that is drawn")
+}
+
+// span is a flag with a duration or a range of them.
+type span sim.Range
+
+func (s *span) String() string {
+	switch {
+	case *s == span{}:
+		return ""
+	case s.Max <= s.Min:
+		return s.Min.String()
+	default:
+		return s.Min.String() + "-" + s.Max.String()
+	}
+}
+
+func (*span) Type() string { return "time" }
+
+// Set reads the flag.
+func (s *span) Set(text string) (err error) {
+	first, last, ranged := strings.Cut(text, "-")
+	if s.Min, err = time.ParseDuration(first); err == nil {
+		s.Max = s.Min
+		if ranged {
+			s.Max, err = time.ParseDuration(last)
+		}
+	}
+	if err != nil || s.Min < 0 || s.Max < s.Min {
+		return fmt.Errorf("%q is neither a time, such as 2s, nor a range, such as 500ms-3s", text)
+	}
+	return nil
 }
 
 func (o *SimOptions) run(ctx context.Context) error {
@@ -65,8 +127,5 @@ func (o *SimOptions) run(ctx context.Context) error {
 	}
 	f := o.Options
 	f.DataDir, f.Logger, f.Version = o.Dir, log, obs.FullVersion()
-	f.Sim = sim.Options{
-		Boot: sim.Range{Min: o.Boot}, Exec: sim.Range{Min: o.Exec}, BootFailure: o.Fail,
-	}
 	return fleet.Run(ctx, f)
 }

@@ -31,6 +31,7 @@ type Range struct{ Min, Max time.Duration }
 // once, never fail, and live in memory only.
 type Options struct {
 	Boot, Stop, Exec Range // how long a start, an orderly stop, the way to the guest take
+	Delete           Range // how long the removal of a VM takes
 
 	BootFailure float64 // share of starts that fail, 0-1
 	ExecFailure float64 // share of commands whose outcome is lost, 0-1
@@ -233,8 +234,13 @@ func (h *Host) Stop(ctx context.Context, id string, how hv.StopMode) error {
 	return h.end(id, "")
 }
 
-// Delete removes a VM.
-func (h *Host) Delete(_ context.Context, id string) error {
+// Delete removes a VM after the delete delay. It goes on running until then.
+func (h *Host) Delete(ctx context.Context, id string) error {
+	if takes := h.opt.Delete; takes != (Range{}) && h.has(id) {
+		if err := h.clock.Sleep(ctx, h.draw(id, "delete").in(takes)); err != nil {
+			return err
+		}
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r, ok := h.vms[id]
@@ -244,6 +250,13 @@ func (h *Host) Delete(_ context.Context, id string) error {
 	r.ended() // whatever runs in its guest
 	delete(h.vms, id)
 	return h.removeFile(id)
+}
+
+func (h *Host) has(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, ok := h.vms[id]
+	return ok
 }
 
 // List answers all VMs ordered by ID.

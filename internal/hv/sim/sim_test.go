@@ -275,3 +275,31 @@ func TestDamagedFile(t *testing.T) {
 		t.Error("a damaged file was not reported")
 	}
 }
+
+// TestDeleteTakesTime: a VM that is removed runs until its delay is over; one that is
+// not there is gone at once.
+func TestDeleteTakesTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, sim.Options{Delete: sim.Range{Min: 2 * time.Second, Max: 5 * time.Second}})
+		vm, err := h.Start(t.Context(), spec())
+		if err != nil {
+			t.Fatal(err)
+		}
+		limited, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := h.Delete(limited, vm.ID); err == nil {
+			t.Error("a removal outlives its context")
+		}
+		if now, err := h.Get(t.Context(), vm.ID); err != nil || now.Status != hv.Running {
+			t.Errorf("after a removal that was broken off: %+v, %v", now, err)
+		}
+		began := time.Now()
+		if err := h.Delete(t.Context(), vm.ID); err != nil || time.Since(began) < 2*time.Second || time.Since(began) > 5*time.Second {
+			t.Errorf("removed after %s, %v", time.Since(began), err)
+		}
+		began = time.Now()
+		if err := h.Delete(t.Context(), vm.ID); err != nil || time.Since(began) != 0 {
+			t.Errorf("what is gone takes %s to remove, %v", time.Since(began), err)
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package fleet
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// progressEvery is how often is said how many nodes have joined.
+const progressEvery = 5 * time.Second
+
+// joinAll joins the nodes, some at the same time, and says how far it is.
+func (o *Options) joinAll(ctx context.Context, nodes []*node, transport http.RoundTripper) error {
+	var joined atomic.Int64
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		ticker := time.NewTicker(progressEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-ticker.C:
+				o.Logger.InfoContext(ctx, "simulated nodes join", "joined", joined.Load(), "nodes", o.Nodes)
+			}
+		}
+	}()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(joining)
+	for i := range nodes {
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() (err error) {
+			if nodes[i], err = o.node(ctx, i, transport); err == nil {
+				joined.Add(1)
+			}
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// The pauses between two tries to join: they double, so that a controller that is away
+// is asked often at first and never by all nodes at once.
+const (
+	retryFirst = 200 * time.Millisecond
+	retryMost  = 5 * time.Second
+)
+
+// patiently calls join until the controller can be reached.
+func (o *Options) patiently(ctx context.Context, join func() error) error {
+	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
+		err := join()
+		if code := farm.CodeOf(err); code != farm.CodeUnavailable && code != farm.CodeBusy {
+			return err
+		}
+		o.Logger.WarnContext(ctx, "controller is away; a simulated node waits to join", "error", err)
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// join gives the identity of a node, the one it had when it keeps files.
+func (o *Options) join(ctx context.Context, name string, at home.Home, transport http.RoundTripper) (home.Identity, error) {
+	id := home.Identity{}
+	if o.DataDir != "" {
+		known, err := at.Identity()
+		if err != nil && farm.CodeOf(err) != farm.CodeNotFound {
+			return id, err
+		}
+		id = known
+	}
+	client, err := link.New(o.Controller, transport, "")
+	if err != nil {
+		return id, err
+	}
+	var answer api.JoinAnswer
+	err = o.patiently(ctx, func() error {
+		answer, err = client.Join(ctx, api.JoinRequest{
+			Protocol: api.LinkProtocol, Token: o.Token, NodeID: id.NodeID, Credential: id.Credential,
+			Name: name, Host: "127.0.0.1", Groups: o.Groups, Capacity: o.Capacity, Arch: facts.Arch,
+		})
+		return err
+	})
+	if err != nil {
+		return id, err
+	}
+	id = home.Identity{
+		NodeID: answer.NodeID, Credential: answer.Credential, Registry: answer.Registry,
+		Controller: o.Controller, Name: name, Host: "127.0.0.1", Groups: o.Groups, Capacity: o.Capacity,
+	}
+	if o.DataDir == "" {
+		return id, nil
+	}
+	return id, at.SetIdentity(id)
+}

@@ -1,0 +1,72 @@
+package fleet
+
+import (
+	"context"
+	"hash/fnv"
+	"math/rand/v2"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent"
+	"github.com/buildyard/buildyard/internal/hv/sim"
+)
+
+// slowLink is a link whose reports are held back, as by a slow network.
+type slowLink struct {
+	agent.Link
+	delay sim.Range
+}
+
+// Report waits and then reports.
+func (l *slowLink) Report(ctx context.Context, in api.Report) (api.ReportAnswer, error) {
+	if err := sleep(ctx, between(l.delay, rand.Float64())); err != nil { //nolint:gosec // simulated luck, not a secret
+		return api.ReportAnswer{}, err
+	}
+	return l.Link.Report(ctx, in)
+}
+
+// between gives the duration at a place, 0 to 1, of a range.
+func between(r sim.Range, at float64) time.Duration {
+	return r.Min + time.Duration(at*float64(max(r.Max-r.Min, 0)))
+}
+
+// sleep waits, or gives why ctx ended.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// luck draws what depends on a seed and a name, not on the order of the calls.
+type luck struct {
+	share float64 // of what fails
+	seed  uint64
+}
+
+// draw gives the place of a name in its range, and whether it fails.
+func (l luck) draw(name string) (at float64, fails bool) {
+	f := fnv.New64a()
+	_, _ = f.Write([]byte(name))
+	rng := rand.New(rand.NewPCG(l.seed, f.Sum64())) //nolint:gosec // simulated luck, not a secret
+	return rng.Float64(), rng.Float64() < l.share
+}
+
+// How often simulated VMs are looked at. Of many nodes the looks alone would load the
+// machine.
+const (
+	crowd      = 1000
+	watchCrowd = 5 * time.Second
+)
+
+// watchEvery is how often each node looks at its VMs; 0 means the agent's own choice.
+func (o *Options) watchEvery() time.Duration {
+	if o.Nodes >= crowd {
+		return watchCrowd
+	}
+	return 0
+}

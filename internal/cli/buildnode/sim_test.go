@@ -1,0 +1,32 @@
+package buildnode
+
+import (
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv/sim"
+)
+
+func TestSpan(t *testing.T) {
+	for text, want := range map[string]sim.Range{
+		"2s":       {Min: 2 * time.Second, Max: 2 * time.Second},
+		"0":        {},
+		"500ms-3s": {Min: 500 * time.Millisecond, Max: 3 * time.Second},
+		"1m-1m":    {Min: time.Minute, Max: time.Minute},
+	} {
+		var s span
+		if err := s.Set(text); err != nil || sim.Range(s) != want {
+			t.Errorf("%q is %+v, %v", text, s, err)
+		}
+		var again span
+		if err := again.Set(s.String()); s != (span{}) && (err != nil || again != s) {
+			t.Errorf("%q is printed %q, which is %+v, %v", text, s.String(), again, err)
+		}
+	}
+	for _, bad := range []string{"", "2", "-1s", "3s-1s", "1s-", "1s-2s-3s", "soon"} {
+		var s span
+		if err := s.Set(bad); err == nil {
+			t.Errorf("%q is taken as %+v", bad, s)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package load
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// PathVM is the route of instances.
+const PathVM = "/api/v1/vm"
+
+// maxAnswer bounds an answer, in bytes: a list of 100,000 instances fits.
+const maxAnswer = 512 << 20
+
+// Client speaks the controller's API over connections that are kept. It may be used
+// from many goroutines.
+type Client struct {
+	base        string
+	http        *http.Client
+	contentType string // of bodies; "": none is sent
+}
+
+// NewClient makes a client for as many callers at the same time. It does not connect.
+func NewClient(base string, callers int) *Client {
+	return &Client{base: base, contentType: "application/json", http: &http.Client{Transport: &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		MaxIdleConnsPerHost: callers,
+		IdleConnTimeout:     time.Minute,
+		DisableCompression:  true,
+	}}}
+}
+
+// Close closes the connections that are not in use.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// as gives a client that says another type of its bodies, over the same connections.
+func (c *Client) as(contentType string) *Client {
+	other := *c
+	other.contentType = contentType
+	return &other
+}
+
+// Refusal is an answer with status FAIL: the controller heard the call and said no.
+type Refusal struct {
+	Code    int // of HTTP
+	Message string
+}
+
+func (r *Refusal) Error() string { return r.Message }
+
+// notFound is what the controller says of an instance that is not there.
+const notFound = "Not found"
+
+// IsNotFound says whether the controller knows no such instance.
+func IsNotFound(err error) bool {
+	r, ok := errors.AsType[*Refusal](err)
+	return ok && r.Message == notFound
+}
+
+// Raw makes one call and gives the whole answer as it came.
+func (c *Client) Raw(ctx context.Context, method, path string, body []byte) (answer []byte, code int, err error) {
+	resp, err := c.open(ctx, method, path, body)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer resp.Body.Close()
+	var b bytes.Buffer
+	if resp.ContentLength > 0 && resp.ContentLength < maxAnswer {
+		b.Grow(int(resp.ContentLength) + bytes.MinRead)
+	}
+	if _, err := b.ReadFrom(io.LimitReader(resp.Body, maxAnswer)); err != nil {
+		return nil, resp.StatusCode, fmt.Errorf("%s %s: the answer was cut: %w", method, path, err)
+	}
+	return b.Bytes(), resp.StatusCode, nil
+}
+
+func (c *Client) open(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if c.contentType != "" && len(body) > 0 {
+		req.Header.Set("Content-Type", c.contentType)
+	}
+	return c.http.Do(req)
+}
+
+// Call makes one call and gives the body of an OK answer; a *Refusal for a FAIL.
+func (c *Client) Call(ctx context.Context, method, path string, body []byte) (json.RawMessage, error) {
+	raw, code, err := c.Raw(ctx, method, path, body)
+	if err != nil {
+		return nil, err
+	}
+	var answer api.Envelope[json.RawMessage]
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return nil, fmt.Errorf("%s %s: HTTP %d without an envelope: %w", method, path, code, err)
+	}
+	if answer.Status != api.StatusOK {
+		return nil, &Refusal{code, answer.Message}
+	}
+	return answer.Body, nil
+}
+
+// Order is what a create asks for.
+type Order struct {
+	Template   string            `json:"vmid"`
+	Tag        string            `json:"tag,omitempty"`
+	Count      int               `json:"count,omitempty"`
+	Name       string            `json:"name,omitempty"`
+	ExternalID string            `json:"external_id,omitempty"`
+	Group      string            `json:"group_id,omitempty"`
+	Priority   int               `json:"priority,omitempty"`
+	Metadata   map[string]string `json:"metadata,omitempty"`
+	Script     []byte            `json:"startup_script,omitempty"` // base64 on the wire
+	Monitoring bool              `json:"script_monitoring,omitempty"`
+}
+
+// Create asks for instances and gives their ids.
+func (c *Client) Create(ctx context.Context, o Order) ([]string, error) {
+	body, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	return c.create(ctx, append(body, '\n'), max(o.Count, 1))
+}
+
+func (c *Client) create(ctx context.Context, body []byte, count int) (ids []string, err error) {
+	raw, err := c.Call(ctx, http.MethodPost, PathVM, body)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(raw, &ids); err != nil || len(ids) != count {
+		return ids, fmt.Errorf("asked for %d instances and was answered %.100q", count, raw)
+	}
+	return ids, nil
+}
+
+// Get gives one instance.
+func (c *Client) Get(ctx context.Context, id string) (inst api.Instance, err error) {
+	raw, err := c.Call(ctx, http.MethodGet, PathVM+"?id="+url.QueryEscape(id), nil)
+	if err != nil {
+		return inst, err
+	}
+	return inst, json.Unmarshal(raw, &inst)
+}
+
+// List gives every instance.
+func (c *Client) List(ctx context.Context) (items []api.InstanceItem, err error) {
+	raw, err := c.Call(ctx, http.MethodGet, PathVM, nil)
+	if err != nil {
+		return nil, err
+	}
+	return items, json.Unmarshal(raw, &items)
+}
+
+// Terminate asks for the end of an instance, with a body, as every plugin does. One
+// that is gone is no error.
+func (c *Client) Terminate(ctx context.Context, id string) error {
+	_, err := c.Call(ctx, http.MethodDelete, PathVM, fmt.Appendf(nil, `{"id":%q}`, id))
+	if IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,72 @@
+package load
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// Change is one line of a watch.
+type Change struct {
+	Type       string           `json:"type"` // set, gone, synced or ping
+	InstanceID string           `json:"instance_id"`
+	Instance   api.InstanceItem `json:"instance"`
+}
+
+// maxLine bounds one line of a watch, in bytes.
+const maxLine = 16 << 20
+
+// errWatchEnded is a watch that the controller ended.
+var errWatchEnded = errors.New("the controller ended the watch")
+
+// WatchLines calls each with every line of the watch of all instances, the present
+// ones first when present is said, until it fails or ctx ends. A line is only valid
+// until each returns.
+func (c *Client) WatchLines(ctx context.Context, present Present, each func(line []byte) error) error {
+	resp, err := c.open(ctx, http.MethodGet, PathVM+"/watch"+string(present), nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		raw, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // what was said is a help, no more
+		return &Refusal{resp.StatusCode, fmt.Sprintf("HTTP %d: %s", resp.StatusCode, raw)}
+	}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(make([]byte, 64<<10), maxLine)
+	for lines.Scan() {
+		if err := each(lines.Bytes()); err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("watch: %w", err)
+	}
+	return errWatchEnded
+}
+
+// Present says whether a watch begins with the instances that are there.
+type Present string
+
+// The ways to begin a watch.
+const (
+	WithPresent    Present = ""
+	WithoutPresent Present = "?present=false"
+)
+
+// Watch is WatchLines with decoded lines.
+func (c *Client) Watch(ctx context.Context, present Present, each func(Change) error) error {
+	return c.WatchLines(ctx, present, func(line []byte) error {
+		var change Change
+		if err := json.Unmarshal(line, &change); err != nil {
+			return fmt.Errorf("watch: line %.100q: %w", line, err)
+		}
+		return each(change)
+	})
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/load"
+	"github.com/buildyard/buildyard/test/rig"
+)
+
+// stage is a new cloud with its fleet.
+type stage struct {
+	dir      string
+	cloud    *rig.Cloud
+	fleet    *rig.Process // nil when no nodes are needed
+	client   *load.Client
+	template string
+}
+
+// How many callers there are at most, and how long things may take.
+const (
+	callers   = 64
+	joinLimit = 3 * time.Minute
+	workLimit = time.Minute // until something that is measured has happened
+	glance    = 250 * time.Millisecond
+)
+
+// openStage starts a part's cloud, puts a template with an empty disk into it and joins
+// its nodes. A stage that is given has to be closed, also beside an error.
+func openStage(ctx context.Context, b *bench, p part) (*stage, error) {
+	dir := filepath.Join(b.dir, p.name)
+	if err := rig.MakeDir(dir); err != nil {
+		return nil, err
+	}
+	cloud, err := rig.NewCloud(ctx, b.programs, dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{dir: dir, cloud: cloud, client: load.NewClient(cloud.Controller, callers+2)}
+	if err := cloud.Boot(ctx); err != nil {
+		return s, err
+	}
+	if s.template, err = cloud.Push(ctx, "tiny", "create", "--name", "tiny", "--disk-size", "16M", "--cpu", "1", "--ram", "256M"); err != nil {
+		return s, err
+	}
+	if p.nodes == 0 {
+		return s, nil
+	}
+	began := time.Now()
+	if err := s.join(ctx, b, p.nodes); err != nil {
+		return s, err
+	}
+	b.say("%s: %d nodes joined and described themselves in %.1f s", p.name, p.nodes, time.Since(began).Seconds())
+	return s, nil
+}
+
+// join starts the fleet and waits until every node can take instances.
+func (s *stage) join(ctx context.Context, b *bench, nodes int) error {
+	token, err := s.cloud.Token(ctx)
+	if err != nil {
+		return err
+	}
+	s.fleet = rig.NewProcess(s.dir, "fleet", b.programs.Path("buildnode"), "sim", "--nodes", strconv.Itoa(nodes),
+		"--controller", s.cloud.Controller, "--token", token, "--capacity", strconv.Itoa(slots), "--log-level", "warn")
+	if err := s.fleet.Start(); err != nil {
+		return err
+	}
+	return s.await(ctx, joinLimit, fmt.Sprintf("%d nodes", nodes), func() (bool, error) {
+		var list []api.Node
+		raw, err := s.client.Call(ctx, http.MethodGet, "/api/v1/node", nil)
+		if err == nil {
+			err = json.Unmarshal(raw, &list)
+		}
+		ready := 0
+		for _, n := range list {
+			if n.State == "Active" && n.AnkaVersion.Product != "" {
+				ready++
+			}
+		}
+		return ready == nodes, err
+	})
+}
+
+// await asks again until something is so. A program that ended by itself ends it.
+func (s *stage) await(ctx context.Context, limit time.Duration, what string, so func() (bool, error)) error {
+	deadline := time.Now().Add(limit)
+	for {
+		ok, err := so()
+		if err != nil || ok {
+			return err
+		}
+		if err := s.alive(); err != nil {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("waited %s for %s", limit, what)
+		}
+		if !rig.Pause(ctx, glance) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// alive says which program has ended by itself, if any.
+func (s *stage) alive() error {
+	for _, p := range []*rig.Process{s.cloud.Process, s.fleet} {
+		if p != nil && !p.Running() {
+			return fmt.Errorf("%s ended by itself; it said: %s", p.Name, p.Tail())
+		}
+	}
+	return nil
+}
+
+// close ends the programs: the fleet first, so that no node is lost.
+func (s *stage) close() error {
+	s.client.Close()
+	var errs []error
+	if s.fleet != nil {
+		errs = append(errs, s.fleet.End())
+	}
+	return errors.Join(append(errs, s.cloud.End())...)
+}
+
+// usage is what a process took over a time.
+type usage struct {
+	cpu    float64 // of one core
+	memory float64 // MB, at its end
+}
+
+// usage measures the server over a time.
+func (s *stage) usage(ctx context.Context, over time.Duration) (u usage, err error) {
+	began := time.Now()
+	first, err := rig.ProcessorTime(s.cloud.PID())
+	if err != nil {
+		return u, err
+	}
+	if !rig.Pause(ctx, over) {
+		return u, context.Cause(ctx)
+	}
+	last, err := rig.ProcessorTime(s.cloud.PID())
+	if err != nil {
+		return u, err
+	}
+	u.cpu = float64(last-first) / float64(time.Since(began))
+	bytes, err := rig.Memory(s.cloud.PID())
+	u.memory = float64(bytes) / (1 << 20)
+	return u, err
+}
+
+// order gives the body of a create.
+func (s *stage) order(count int) []byte {
+	raw, err := json.Marshal(load.Order{Template: s.template, Tag: "v1", Count: count, ExternalID: "http://ci.example/job/42"})
+	if err != nil {
+		panic(err) // it is made of texts and numbers
+	}
+	return raw
+}
+
+// create asks for instances and gives their ids.
+func (s *stage) create(ctx context.Context, count int) (ids []string, err error) {
+	return createWith(ctx, s.client, s.order(count))
+}
+
+func createWith(ctx context.Context, c *load.Client, body []byte) (ids []string, err error) {
+	raw, err := c.Call(ctx, http.MethodPost, load.PathVM, body)
+	if err != nil {
+		return nil, err
+	}
+	return ids, json.Unmarshal(raw, &ids)
+}
