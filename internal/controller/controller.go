@@ -92,6 +92,7 @@ type Controller struct {
 
 	maintained chan struct{} // has a value when the maintenance may have changed
 
+	watches watches
 	configs configCache
 	alarmed atomic.Int64 // epoch seconds of the last alarm about unknown VMs
 }
@@ -185,6 +186,7 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 	st.Subscribe(func(events []store.Event) {
 		c.link.observe(events)
 		c.placer.observe(events)
+		c.watches.observe(events)
 		c.observeMaintenance(events)
 	})
 	c.link.load()

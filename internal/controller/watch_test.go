@@ -1,0 +1,66 @@
+package controller
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+func TestWatchesAreBounded(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		var open []*Watch
+		for range maxWatches {
+			w, err := c.Watch()
+			if err != nil {
+				t.Fatal(err)
+			}
+			open = append(open, w)
+		}
+		if _, err := c.Watch(); farm.CodeOf(err) != farm.CodeBusy {
+			t.Errorf("one watch too many: %v", err)
+		}
+		open[0].Close()
+		open[0].Close()
+		if _, err := c.Watch(); err != nil {
+			t.Errorf("a place that was given back: %v", err)
+		}
+	})
+}
+
+func TestWatchGivesPartsAndGivesUp(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		w, err := c.Watch()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		events := make([]store.Event, maxBehind+1)
+		for i := range events {
+			events[i] = store.Event{Kind: kindInstance, ID: strconv.Itoa(i)}
+		}
+		some := events[:2*maxTaken+1]
+		w.note(some)
+		w.note(some) // once each
+		for _, want := range []int{maxTaken, maxTaken, 1} {
+			<-w.Wake()
+			changes, ok := w.Take()
+			if !ok || len(changes) != want {
+				t.Fatalf("%d changes, %v; want %d", len(changes), ok, want)
+			}
+		}
+		if changes, ok := w.Take(); len(changes) > 0 || !ok || len(w.changed) > 0 {
+			t.Errorf("%d changes, %v, of nothing", len(changes), ok)
+		}
+		w.note(events[:maxBehind])
+		if _, ok := w.Take(); !ok {
+			t.Error("a reader that is not too far behind is given up")
+		}
+		w.note(events)
+		<-w.Wake()
+		if changes, ok := w.Take(); ok || len(changes) > 0 || w.order != nil {
+			t.Errorf("%d changes, %v, of a reader that is too far behind", len(changes), ok)
+		}
+	})
+}

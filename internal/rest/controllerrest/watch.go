@@ -1,0 +1,148 @@
+package controllerrest
+
+import (
+	"bufio"
+	"net/http"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// The rhythm of a watch.
+const (
+	pingEvery   = 15 * time.Second
+	watchWrite  = 30 * time.Second // a reader that takes nothing for so long is cut off
+	presentPage = 500              // instances that are looked up at a time
+)
+
+// watchVMs streams the instances and what becomes of them, one JSON object a line, until
+// the client hangs up.
+func (s *server) watchVMs(w http.ResponseWriter, r *http.Request) error {
+	params, err := rest.ReadParams(w, r)
+	if err != nil {
+		return err
+	}
+	present := params.Bool("present", true)
+	if err := params.Err(); err != nil {
+		return err
+	}
+	watch, err := s.c.Watch()
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold lines back
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	out := newLines(w)
+	defer out.end()
+	if present {
+		out.present(s.c)
+	}
+	out.text(`{"type":"synced"}`)
+	out.follow(r, watch)
+	return nil
+}
+
+// lines writes a stream of lines to a client. After a failure it does nothing more.
+type lines struct {
+	conn  *http.ResponseController
+	buf   *bufio.Writer
+	words spoken
+	err   error
+}
+
+func newLines(w http.ResponseWriter) *lines {
+	conn := http.NewResponseController(w)
+	return &lines{conn: conn, buf: bufio.NewWriterSize(patient{w, conn}, 16<<10)}
+}
+
+// patient gives every write of its own some time.
+type patient struct {
+	http.ResponseWriter
+	conn *http.ResponseController
+}
+
+func (p patient) Write(text []byte) (int, error) {
+	_ = p.conn.SetWriteDeadline(time.Now().Add(watchWrite)) // also counts for the flush that follows
+	return p.ResponseWriter.Write(text)
+}
+
+// present writes every instance there is. It looks them up by pages, so that a slow
+// reader keeps no old records in memory.
+func (l *lines) present(c *controller.Controller) {
+	for page := (controller.Page{Limit: presentPage}); l.err == nil; {
+		list := c.Instances(page)
+		for _, inst := range list {
+			l.set(inst)
+		}
+		l.flush()
+		if len(list) < presentPage {
+			return
+		}
+		page.After = list[len(list)-1].ID
+	}
+}
+
+// follow writes what changes until the client is gone or too far behind.
+func (l *lines) follow(r *http.Request, watch *controller.Watch) {
+	ping := time.NewTicker(pingEvery)
+	defer ping.Stop()
+	for l.flush(); l.err == nil; l.flush() {
+		select {
+		case <-r.Context().Done():
+			return
+		case <-ping.C:
+			l.text(`{"type":"ping"}`)
+		case <-watch.Wake():
+			changes, ok := watch.Take()
+			if !ok {
+				return
+			}
+			for _, change := range changes {
+				l.change(change)
+			}
+		}
+	}
+}
+
+func (l *lines) change(seen controller.Seen) {
+	if seen.Instance == nil {
+		l.text(`{"type":"gone","instance_id":"` + seen.ID + `"}`) // our ids need no quoting
+		return
+	}
+	l.set(seen.Listed)
+}
+
+func (l *lines) set(inst controller.Listed) {
+	l.put([]byte(`{"type":"set","instance":`))
+	for _, piece := range l.words.element(nil, inst) {
+		l.put(piece)
+	}
+	l.put([]byte("}\n"))
+}
+
+func (l *lines) text(line string) { l.put([]byte(line + "\n")) }
+
+func (l *lines) put(text []byte) {
+	if l.err == nil {
+		_, l.err = l.buf.Write(text)
+	}
+}
+
+// flush sends what was written so far on its way.
+func (l *lines) flush() {
+	if l.err == nil {
+		l.err = l.buf.Flush()
+	}
+	if l.err == nil {
+		l.err = l.conn.Flush()
+	}
+}
+
+// end gives the connection back without a time limit.
+func (l *lines) end() { _ = l.conn.SetWriteDeadline(time.Time{}) }
