@@ -68,11 +68,14 @@ func (c *Controller) Instance(ctx context.Context, id string) (Listed, error) {
 // explainBatch is how many reasons are asked for at a time: nothing is placed meanwhile.
 const explainBatch = 256
 
-// explain gives instances the messages that are not in their records.
+// explain gives instances, nil ones aside, the messages that are not in their records.
 func (c *Controller) explain(list []Listed) {
 	for batch := range slices.Chunk(list, explainBatch) {
 		waits := false
 		for i, l := range batch {
+			if l.Instance == nil {
+				continue
+			}
 			waits = waits || l.Waiting()
 			if l.State == farm.Pushing && l.Message == "" {
 				batch[i].Message = c.stageOf(l.Instance)

@@ -137,7 +137,7 @@ func (p *placer) explain(list []Listed) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, l := range list {
-		if !l.Waiting() {
+		if l.Instance == nil || !l.Waiting() {
 			continue
 		}
 		if reason := p.index.Why(l.ID); reason.Name != sched.Unknown {

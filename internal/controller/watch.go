@@ -32,9 +32,10 @@ type Watch struct {
 	wake chan struct{} // has a value when there may be something to take
 
 	mu      sync.Mutex
-	order   []string            // ids, as they first changed
-	changed map[string]struct{} // the same ids
-	lost    bool                // there were too many of them
+	order   []string                  // ids, as they first changed
+	changed map[string]*farm.Instance // the same ids, with what the last change made of them
+	told    map[string]*farm.Instance // what was taken of records that were ahead of their changes
+	lost    bool                      // there were too many changes
 }
 
 // Seen is an instance as it is now; its Instance is nil when it is gone.
@@ -46,7 +47,7 @@ type Seen struct {
 // Watch begins to follow the instances: every change from now on is seen. The reader
 // closes it.
 func (c *Controller) Watch() (*Watch, error) {
-	w := &Watch{c: c, wake: make(chan struct{}, 1), changed: map[string]struct{}{}}
+	w := &Watch{c: c, wake: make(chan struct{}, 1), changed: map[string]*farm.Instance{}, told: map[string]*farm.Instance{}}
 	c.watches.mu.Lock()
 	defer c.watches.mu.Unlock()
 	if len(c.watches.open) >= maxWatches {
@@ -87,17 +88,28 @@ func (w *Watch) note(events []store.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range events {
-		if _, known := w.changed[e.ID]; known || e.Kind != kindInstance || w.lost {
-			continue
+		if e.Kind == kindInstance && !w.lost {
+			inst, _ := e.New.(*farm.Instance)
+			w.noteLocked(e.ID, inst)
 		}
-		if len(w.order) == maxBehind {
-			w.order, w.changed, w.lost = nil, nil, true
-			break
-		}
-		w.changed[e.ID] = struct{}{}
-		w.order = append(w.order, e.ID)
 	}
 	w.ringLocked()
+}
+
+func (w *Watch) noteLocked(id string, inst *farm.Instance) {
+	_, known := w.changed[id]
+	told, was := w.told[id]
+	switch {
+	case known:
+		w.changed[id] = inst
+	case was && told == inst:
+		delete(w.told, id)
+	case len(w.order) == maxBehind:
+		w.order, w.changed, w.told, w.lost = nil, nil, nil, true
+	default:
+		w.changed[id] = inst
+		w.order = append(w.order, id)
+	}
 }
 
 func (w *Watch) ringLocked() {
@@ -117,40 +129,51 @@ func (w *Watch) Wake() <-chan struct{} { return w.wake }
 // they did. It gives a part when they are many, and rings again. ok is false when the
 // reader is so far behind that it has to begin anew.
 func (w *Watch) Take() (changes []Seen, ok bool) {
-	ids, ok := w.ids()
-	view := w.c.tables.Instances.Snapshot()
-	list := make([]Listed, 0, len(ids))
-	for _, id := range ids {
-		if row, ok := view.Row(id); ok {
-			list = append(list, listed(row))
+	ids, rows, ok := w.take()
+	list := make([]Listed, len(rows))
+	for i, row := range rows {
+		if row != nil {
+			list[i] = listed(*row)
 		}
 	}
 	w.c.explain(list)
-	changes = make([]Seen, 0, len(ids))
-	for _, id := range ids {
-		seen := Seen{ID: id}
-		if len(list) > 0 && list[0].ID == id {
-			seen.Listed, list = list[0], list[1:]
-		}
-		changes = append(changes, seen)
+	changes = make([]Seen, len(ids))
+	for i, id := range ids {
+		changes[i] = Seen{ID: id, Listed: list[i]}
 	}
 	return changes, ok
 }
 
-// ids takes some of the ids that changed.
-func (w *Watch) ids() (ids []string, ok bool) {
+// take gives ids with their rows, nil for those that are gone. Nothing is encoded while
+// it holds up those who note changes.
+func (w *Watch) take() (ids []string, rows []*store.Row[farm.Instance], ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	view := w.c.tables.Instances.Snapshot()
 	n := min(len(w.order), maxTaken)
-	ids = w.order[:n:n]
-	if w.order = w.order[n:]; len(w.order) == 0 {
-		w.order, w.changed = nil, map[string]struct{}{} // what a burst took is given back
-	}
-	for _, id := range ids {
+	for _, id := range w.order[:n] {
+		row, inst := rowOf(view, id)
+		if told, was := w.told[id]; !was || told != inst {
+			ids, rows = append(ids, id), append(rows, row)
+		}
+		if inst != w.changed[id] { // its change comes later
+			w.told[id] = inst
+		}
 		delete(w.changed, id)
+	}
+	if w.order = w.order[n:]; len(w.order) == 0 && !w.lost {
+		w.order, w.changed = nil, map[string]*farm.Instance{} // what a burst took is given back
 	}
 	if !w.lost {
 		w.ringLocked()
 	}
-	return ids, !w.lost
+	return ids, rows, !w.lost
+}
+
+func rowOf(view *store.View[farm.Instance], id string) (*store.Row[farm.Instance], *farm.Instance) {
+	row, ok := view.Row(id)
+	if !ok {
+		return nil, nil
+	}
+	return &row, row.Value()
 }

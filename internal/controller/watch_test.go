@@ -64,3 +64,41 @@ func TestWatchGivesPartsAndGivesUp(t *testing.T) {
 		}
 	})
 }
+
+// TestWatchTellsOnce lets the tables be ahead of the changes that a reader is told of.
+func TestWatchTellsOnce(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		id := c.mustStart(StartRequest{TemplateID: templateID, Count: 1})[0]
+		inst, _, _ := c.tables.Instances.Get(id)
+		w, err := c.Watch()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		older := store.Event{Kind: kindInstance, ID: id, New: inst.Clone()}
+		newest := store.Event{Kind: kindInstance, ID: id, New: inst}
+		gone := store.Event{Kind: kindInstance, ID: "gone", Old: inst}
+		for _, step := range []struct {
+			name   string
+			events []store.Event
+			want   int
+		}{
+			{"a change that the table is ahead of", []store.Event{older}, 1},
+			{"another one", []store.Event{older}, 0},
+			{"the change itself", []store.Event{newest}, 0},
+			{"the same state after others", []store.Event{older, newest}, 1},
+			{"a record that is gone later", []store.Event{{Kind: kindInstance, ID: "gone", New: inst}}, 1},
+			{"its end", []store.Event{gone}, 0},
+			{"an end", []store.Event{gone}, 1},
+			{"other records", []store.Event{{Kind: kindNode, ID: "n"}}, 0},
+		} {
+			w.note(step.events)
+			if changes, ok := w.Take(); len(changes) != step.want || !ok {
+				t.Errorf("%s: %d lines, want %d", step.name, len(changes), step.want)
+			}
+		}
+		if len(w.told)+len(w.changed)+len(w.order) > 0 {
+			t.Errorf("%d and %d are remembered of nothing", len(w.told), len(w.changed))
+		}
+	})
+}
