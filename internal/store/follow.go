@@ -37,9 +37,13 @@ func (s *Store) Healthy() error {
 	if closed {
 		return ErrClosed
 	}
+	var busy error
+	if b, ok := s.backend.(interface{ Healthy() error }); ok {
+		busy = b.Healthy()
+	}
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
-	return errors.Join(s.health.watch, s.health.probe, s.schemaError())
+	return errors.Join(busy, s.health.watch, s.health.probe, s.schemaError())
 }
 
 func (h *health) setWatch(err error) {

@@ -34,6 +34,10 @@ type Options struct {
 	Replica string       // unique name of this process among those on the backend; empty: a random one
 	Logger  *slog.Logger // nil: silent
 	Tables  []AnyTable   // every *Table[T] there is; records of other kinds are ignored
+
+	// Expendable is the one of Tables whose records, in the order of their ids, may go when the backend is full and
+	// nothing else makes room; nil: none. It serves one Store a backend.
+	Expendable AnyTable
 }
 
 // Store is the one way to the records. Safe for many goroutines. Close it before its backend.
@@ -44,6 +48,8 @@ type Store struct {
 	prefix  string // without a slash at its end
 	root    string // prefix of every record key, with a slash at its end
 	meta    *Table[meta]
+
+	expendable AnyTable // may be nil
 
 	model   *model
 	out     *dispatcher
@@ -83,6 +89,7 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.relist(ctx); err != nil {
 		return fmt.Errorf("read the records: %w", err)
 	}
+	s.shedFrom(s.expendable)
 	s.start() //nolint:contextcheck // the store outlives its opening
 	if err := s.ensureMeta(ctx); err != nil {
 		return errors.Join(err, s.Close())
@@ -91,7 +98,10 @@ func (s *Store) open(ctx context.Context) error {
 }
 
 func newStore(backend Backend, opts Options) (*Store, error) {
-	s := &Store{backend: backend, limits: backend.Limits(), log: opts.Logger, prefix: strings.TrimRight(opts.Prefix, "/")}
+	s := &Store{
+		backend: backend, limits: backend.Limits(), log: opts.Logger,
+		expendable: opts.Expendable, prefix: strings.TrimRight(opts.Prefix, "/"),
+	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ const (
 	quotaBytes      = 8 << 30 // the most etcd suggests; its default of 2 GB stops all writes on a busy day
 	maxRequestBytes = 8 << 20
 	maxTxnOps       = 1024
-	compactEvery    = "5m"
+	compactPeriod   = 5 * time.Minute
 	slowWarning     = time.Second
 	// A transaction of the group committer makes a raft entry of 100 KB and more, and etcd keeps this many of them
 	// in memory: its default of 10,000 costs 1.4 GB.
@@ -39,6 +40,9 @@ const (
 type EmbeddedOptions struct {
 	Dir    string       // data directory, made if missing; one process at a time
 	Logger *slog.Logger // warnings and errors of etcd; nil: silent
+	Quota  int64        // bytes of the database at which it takes no more writes; 0: 8 GiB
+
+	shrinkMin int64 // empty bytes that are worth rewriting the file; 0: shrinkMin
 }
 
 // Embedded starts a single-member etcd inside this process, without any listener, and gives a Backend on it. The
@@ -51,20 +55,28 @@ func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := startMember(ctx, opts)
+	if _, err := finishRestore(opts.Dir); err != nil {
+		return nil, errors.Join(err, lock.release())
+	}
+	b, err := startMember(ctx, opts, filepath.Join(opts.Dir, storeSubdir))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the store in %s: %w", opts.Dir, err), lock.release())
 	}
 	shut := b.shut
 	b.shut = func() error { return errors.Join(shut(), lock.release()) }
+	if err := b.care.look(ctx); err != nil { // before anybody waits for an answer
+		b.care.log.Warn("the store's database could not be looked after", "error", err)
+	}
+	b.caring.Go(func() { b.care.run(b.ctx, lookEvery) })
 	return b, nil
 }
 
-func startMember(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
-	if err := checkDatabase(opts.Dir); err != nil {
+// startMember runs the member whose files are in dir.
+func startMember(ctx context.Context, opts EmbeddedOptions, dir string) (*Backend, error) {
+	if err := checkDatabase(dir); err != nil {
 		return nil, err
 	}
-	member, err := startEtcd(memberConfig(opts))
+	member, err := startEtcd(memberConfig(opts, dir))
 	if err != nil {
 		return nil, err
 	}
@@ -73,33 +85,37 @@ func startMember(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 		return nil, err
 	}
 	client := v3client.New(member.Server)
-	b := newBackend(client, client, store.DefaultPrefix, func() error {
+	b := newBackend(client, client, store.DefaultPrefix, opts.Logger)
+	b.shut = func() error {
 		_ = client.Close() // only says that its context has ended
 		member.Close()
 		return nil
-	})
+	}
 	b.limits = store.Limits{Ops: maxTxnOps, Bytes: maxRequestBytes / 2}
+	b.members, b.ownFile = []string{""}, true
+	b.defrag = func(context.Context, string) error { return member.Server.Defragment() }
+	b.care.shrinkMin = cmp.Or(opts.shrinkMin, b.care.shrinkMin)
 	if err := b.revokeAll(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
 }
 
-func memberConfig(opts EmbeddedOptions) *embed.Config {
+func memberConfig(opts EmbeddedOptions, dir string) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Name = memberName
-	cfg.Dir = filepath.Join(opts.Dir, storeSubdir)
+	cfg.Dir = dir
 	// The client is in process and there are no peers: no listener at all, so nothing to attack and no socket path
 	// to keep short. The peer address only names the member in its own membership list; it is never dialled.
 	self := url.URL{Scheme: "unix", Host: memberName + ":0"}
 	cfg.ListenPeerUrls, cfg.ListenClientUrls = nil, nil
 	cfg.AdvertisePeerUrls, cfg.AdvertiseClientUrls = []url.URL{self}, []url.URL{self}
 	cfg.InitialCluster = cfg.InitialClusterFromName(memberName)
-	cfg.QuotaBackendBytes = quotaBytes
+	cfg.QuotaBackendBytes = cmp.Or(opts.Quota, quotaBytes)
 	cfg.MaxRequestBytes = maxRequestBytes
 	cfg.MaxTxnOps = maxTxnOps
 	cfg.AutoCompactionMode = embed.CompactorModePeriodic
-	cfg.AutoCompactionRetention = compactEvery
+	cfg.AutoCompactionRetention = compactPeriod.String()
 	cfg.SnapshotCount = snapshotCount
 	cfg.SnapshotCatchUpEntries = catchUpEntries
 	cfg.WarningApplyDuration = slowWarning
@@ -110,7 +126,7 @@ func memberConfig(opts EmbeddedOptions) *embed.Config {
 
 // checkDatabase opens the database before etcd does, which meets a damaged one with a panic in a goroutine of its own.
 func checkDatabase(dir string) error {
-	path := filepath.Join(dir, storeSubdir, "member", "snap", "db")
+	path := filepath.Join(dir, "member", "snap", "db")
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -7,9 +7,12 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -35,19 +38,27 @@ type Backend struct {
 	stop     context.CancelFunc
 	shut     func() error // frees what is below the clients
 	watches  watches
+
+	members []string                                       // addresses of the servers, for calls that concern one
+	defrag  func(ctx context.Context, member string) error // rewrites a member's file
+	ownFile bool                                           // the file is ours alone to rewrite at any time
+	care    *caretaker
+	caring  sync.WaitGroup
 }
 
 var _ store.Backend = (*Backend)(nil)
 
-func newBackend(kv, watcher *clientv3.Client, probeKey string, shut func() error) *Backend {
-	b := &Backend{kv: kv, watcher: watcher, limits: store.DefaultLimits, probeKey: probeKey, shut: shut}
+func newBackend(kv, watcher *clientv3.Client, probeKey string, log *slog.Logger) *Backend {
+	b := &Backend{kv: kv, watcher: watcher, limits: store.DefaultLimits, probeKey: probeKey}
 	b.ctx, b.stop = context.WithCancel(context.Background())
+	b.care = newCaretaker(b, log)
 	return b
 }
 
 // Close ends watches and leases, the connections and the embedded member.
 func (b *Backend) Close() error {
 	b.stop()
+	b.caring.Wait()
 	return b.shut()
 }
 
@@ -58,8 +69,17 @@ func (b *Backend) Commit(ctx context.Context, txn store.Txn) (int64, error) {
 	if ctx.Err() != nil { // nothing was sent
 		return 0, fmt.Errorf("%w: %w", store.ErrUnavailable, context.Cause(ctx))
 	}
+	leave, err := b.care.enter(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
 	conditions, lookups := conditionsOf(txn)
 	resp, err := b.kv.Txn(ctx).If(conditions...).Then(writesOf(txn)...).Else(lookups...).Commit()
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		b.care.full()
+		return b.refused(ctx, txn)
+	}
 	if err != nil {
 		return 0, commitError(err)
 	}
@@ -67,6 +87,36 @@ func (b *Backend) Commit(ctx context.Context, txn store.Txn) (int64, error) {
 		return resp.Header.Revision, nil
 	}
 	return 0, &store.ConflictError{Keys: losers(txn, resp)}
+}
+
+// refused finds out what became of a transaction that met a full database: etcd gives the same answer for one that it
+// refused and for one that it applied as the last before the quota. Both are settled by the time of the answer.
+func (b *Backend) refused(ctx context.Context, txn store.Txn) (int64, error) {
+	before := map[string]int64{}
+	for _, c := range txn.Compares {
+		before[c.Key] = c.ModRev
+	}
+	for _, put := range txn.Puts {
+		at, compared := before[put.Key]
+		if !compared {
+			continue
+		}
+		resp, err := b.kv.Get(ctx, put.Key)
+		if err != nil {
+			return 0, commitError(err)
+		}
+		var kv store.KV
+		if len(resp.Kvs) > 0 {
+			kv = kvOf(resp.Kvs[0])
+		}
+		switch {
+		case kv.ModRev == at:
+			return 0, fmt.Errorf("%w: %s", store.ErrUnavailable, fullSentence)
+		case bytes.Equal(kv.Value, put.Value):
+			return kv.ModRev, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: %s", store.ErrUnknownOutcome, fullSentence)
 }
 
 // conditionsOf gives the compares and, for the case that one fails, the reads that tell which.
@@ -116,7 +166,7 @@ func losers(txn store.Txn, resp *clientv3.TxnResponse) (keys []string) {
 func commitError(err error) error {
 	var e rpctypes.EtcdError
 	switch {
-	case errors.Is(err, rpctypes.ErrNoSpace), errors.Is(err, rpctypes.ErrTooManyRequests):
+	case errors.Is(err, rpctypes.ErrTooManyRequests):
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	case !errors.As(err, &e):
 		return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
@@ -156,6 +206,11 @@ func (b *Backend) Get(ctx context.Context, key string) (store.KV, error) {
 func (b *Backend) get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	leave, err := b.care.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	resp, err := b.kv.Get(ctx, key, opts...)
 	if err != nil {
 		return nil, readError(err)

@@ -46,10 +46,18 @@ func External(ctx context.Context, opts ExternalOptions) (*Backend, error) {
 	if probe == "" {
 		probe = store.DefaultPrefix
 	}
-	b := newBackend(kv, watcher, probe, func() error { return errors.Join(kv.Close(), watcher.Close()) })
+	b := newBackend(kv, watcher, probe, opts.Logger)
+	b.shut = func() error { return errors.Join(kv.Close(), watcher.Close()) }
+	b.members = opts.Endpoints
+	b.defrag = func(ctx context.Context, member string) error {
+		_, err := kv.Defragment(ctx, member)
+		return err
+	}
 	if _, err := b.Barrier(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("reach etcd at %s: %w", strings.Join(opts.Endpoints, ", "), err), b.Close())
 	}
+	b.caring.Go(func() { b.care.run(b.ctx, lookEveryFar) })
+	b.caring.Go(func() { b.care.compactInTurn(b.ctx, compactPeriod) })
 	return b, nil
 }
 

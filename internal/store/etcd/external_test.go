@@ -11,8 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store/storetest"
 )
 
-// serve starts a member that listens on the loopback address, as a cluster elsewhere would.
-func serve(t *testing.T) (endpoint string) {
+// freeURL gives an address of this machine that nobody listens on.
+func freeURL(t *testing.T) url.URL {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -22,7 +22,14 @@ func serve(t *testing.T) (endpoint string) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	cfg := memberConfig(EmbeddedOptions{Dir: t.TempDir(), Logger: testLogger(t)})
+	return address
+}
+
+// serve starts a member that listens on the loopback address, as a cluster elsewhere would.
+func serve(t *testing.T) (endpoint string) {
+	t.Helper()
+	address := freeURL(t)
+	cfg := memberConfig(EmbeddedOptions{Logger: testLogger(t)}, t.TempDir())
 	cfg.MaxTxnOps = 128 // their default, not ours
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{address}, []url.URL{address}
 	member, err := startEtcd(cfg)

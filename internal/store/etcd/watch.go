@@ -44,6 +44,16 @@ func (w *watches) advance(one *watch, rev int64) {
 	one.delivered = max(one.delivered, rev)
 }
 
+// needed is the newest revision that every running watch has passed; now when there is none.
+func (w *watches) needed(now int64) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for one := range w.all {
+		now = min(now, max(one.delivered, 1))
+	}
+	return now
+}
+
 func (w *watches) behind(rev int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,0 +1,146 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+)
+
+// whole is a stream that passes as a backup.
+func whole(sectors int) []byte {
+	data := bytes.Repeat([]byte("sector!!"), sectors*sector/8)
+	sum := sha256.Sum256(data)
+	return append(data, sum[:]...)
+}
+
+func TestSum(t *testing.T) {
+	good := whole(3)
+	changed := slices.Clone(good)
+	changed[700] ^= 1
+	for name, tc := range map[string]struct {
+		data []byte
+		ok   bool
+	}{
+		"whole": {good, true}, "empty": {nil, false}, "only a checksum": {whole(0), true}, "a changed byte": {changed, false},
+		"without its end": {good[:len(good)-1], false}, "without a sector": {good[:len(good)-sector], false},
+		"without its checksum": {good[:3*sector], false}, "with something behind": {append(slices.Clone(good), 0), false},
+	} {
+		sum := NewSum()
+		if _, err := io.Copy(sum, iotest.OneByteReader(bytes.NewReader(tc.data))); err != nil {
+			t.Fatal(err)
+		}
+		if err := sum.Err(); (err == nil) != tc.ok || (err != nil && !errors.Is(err, ErrDamaged)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestWrite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "b")
+	read := func() string {
+		data, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if names, _ := filepath.Glob(path + ".*"); len(names) > 0 {
+			t.Errorf("left behind: %v", names)
+		}
+		return string(data)
+	}
+	if _, err := Write(path, iotest.TimeoutReader(iotest.HalfReader(bytes.NewReader(whole(9)))), Keep); !errors.Is(err, iotest.ErrTimeout) || read() != "" {
+		t.Errorf("a stream that broke: %v, wrote %d bytes", err, len(read()))
+	}
+	if _, err := Write(path, bytes.NewReader(whole(9)[:900]), Keep); !errors.Is(err, ErrDamaged) || read() != "" {
+		t.Errorf("a stream that ended early: %v, wrote %d bytes", err, len(read()))
+	}
+	sum, err := Write(path, bytes.NewReader(whole(2)), Keep)
+	if err != nil || read() != string(whole(2)) {
+		t.Fatalf("%v, wrote %d bytes", err, len(read()))
+	}
+	if want := sha256.Sum256(whole(2)[:2*sector]); sum.Digest() != fmt.Sprintf("%x", want) || sum.Size() != 2*sector+32 {
+		t.Errorf("digest %s, size %d", sum.Digest(), sum.Size())
+	}
+	if _, err := Write(path, bytes.NewReader(whole(3)), Keep); !errors.Is(err, fs.ErrExist) || read() != string(whole(2)) {
+		t.Errorf("over a file that is there: %v, it has %d bytes", err, len(read()))
+	}
+	if err := publish(filepath.Join(t.TempDir(), "part"), path, Keep); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("over a file that has just appeared: %v", err)
+	}
+	if _, err := Write(path, bytes.NewReader(whole(3)), Replace); err != nil || read() != string(whole(3)) {
+		t.Errorf("replacing: %v, it has %d bytes", err, len(read()))
+	}
+	if got, err := Verify(path); err != nil || got.Size() != int64(len(whole(3))) {
+		t.Errorf("verify: %v", err)
+	}
+}
+
+func TestPeriodic(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "backups")
+	synctest.Test(t, func(t *testing.T) {
+		var fail error
+		var log bytes.Buffer
+		p := Periodic{
+			Dir: dir, Every: time.Hour, Keep: 3, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Open: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(whole(1))), fail },
+		}
+		run := func() (stop func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- p.Run(ctx) }()
+			synctest.Wait()
+			return func() { cancel(); <-done }
+		}
+		count := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			if got := p.names(); len(got) != want {
+				t.Errorf("%d backups, want %d: %v", len(got), want, got)
+			}
+		}
+		stop := run()
+		count(1)
+		time.Sleep(time.Hour + time.Second)
+		count(2)
+		stop()
+		time.Sleep(10 * time.Minute)
+		stop = run()
+		count(2) // a restart takes none before its time
+		time.Sleep(51 * time.Minute)
+		count(3)
+		oldest := p.names()[0]
+		fail = errors.New("no store")
+		time.Sleep(time.Hour)
+		count(3)
+		if !strings.Contains(log.String(), "no store") {
+			t.Error("a failure is not in the log")
+		}
+		fail = nil
+		time.Sleep(2 * time.Minute)
+		count(3)
+		if slices.Contains(p.names(), oldest) {
+			t.Error("the oldest backup is still there")
+		}
+		stop()
+		if err := os.WriteFile(filepath.Join(dir, oldest+".1"+partSuffix), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Hour)
+		run()()
+		if parts, _ := filepath.Glob(filepath.Join(dir, "*"+partSuffix)); len(parts) > 0 {
+			t.Errorf("what a killed backup left is still there: %v", parts)
+		}
+	})
+}

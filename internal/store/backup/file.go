@@ -1,0 +1,83 @@
+package backup
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// partSuffix ends the name of a file that is still being written.
+const partSuffix = ".part"
+
+// Existing says what becomes of a file that has the name already.
+type Existing int
+
+// What Write may do with it.
+const (
+	Keep    Existing = iota // fail and leave it as it is
+	Replace                 // put the new one in its place at the end
+)
+
+// Write stores a backup from a stream under path: in a file beside it at first, which is checked, flushed to disk and
+// renamed. A write that fails or is killed leaves what was there before.
+func Write(path string, src io.Reader, existing Existing) (sum *Sum, err error) {
+	if _, err := os.Lstat(path); err == nil && existing == Keep {
+		return nil, fmt.Errorf("%s: %w", path, fs.ErrExist)
+	}
+	part, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*"+partSuffix) // mode 0600
+	if err != nil {
+		return nil, fmt.Errorf("write the backup: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("write the backup %s: %w", path, err), os.Remove(part.Name()))
+		}
+	}()
+	sum, err = fill(part, src)
+	if err != nil {
+		return nil, err
+	}
+	if err := publish(part.Name(), path, existing); err != nil {
+		return nil, err
+	}
+	return sum, syncDir(filepath.Dir(path))
+}
+
+// fill copies, checks, flushes and closes.
+func fill(part *os.File, src io.Reader) (*Sum, error) {
+	sum := NewSum()
+	_, err := io.Copy(io.MultiWriter(part, sum), src)
+	if err == nil {
+		err = sum.Err()
+	}
+	if err == nil {
+		err = part.Sync()
+	}
+	return sum, errors.Join(err, part.Close())
+}
+
+// publish gives the file its name. A link fails where a file has appeared meanwhile, a rename would replace it; but some
+// shared directories know no links.
+func publish(part, path string, existing Existing) error {
+	if existing == Keep {
+		err := os.Link(part, path)
+		if err == nil {
+			return os.Remove(part)
+		}
+		if _, seen := os.Lstat(path); errors.Is(err, fs.ErrExist) || seen == nil {
+			return fs.ErrExist
+		}
+	}
+	return os.Rename(part, path)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,110 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// The names of periodic backups sort by their time.
+const (
+	namePrefix = "buildyard-"
+	nameTime   = "20060102T150405Z"
+	nameSuffix = ".backup"
+	retryAfter = time.Minute // after a periodic backup that failed
+)
+
+// Periodic takes backups into a directory for as long as it runs.
+type Periodic struct {
+	Dir    string // made if missing
+	Every  time.Duration
+	Keep   int // so many of the newest stay; at least 1
+	Open   func(ctx context.Context) (io.ReadCloser, error)
+	Logger *slog.Logger
+}
+
+// Run takes a backup at once, unless the newest in the directory is younger than Every, then one every Every, until
+// the context ends. A failure is logged and tried again after a minute.
+func (p Periodic) Run(ctx context.Context) error {
+	for {
+		wait := p.due(time.Now())
+		if wait <= 0 {
+			wait = p.Every
+			if err := p.take(ctx); err != nil && ctx.Err() == nil {
+				p.Logger.ErrorContext(ctx, "the periodic backup failed", "dir", p.Dir, "error", err)
+				wait = min(retryAfter, p.Every)
+			}
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		case <-timer.C:
+		}
+	}
+}
+
+// due is how long to wait for the next backup; not positive: now. A backup of the future is a clock that went back.
+func (p Periodic) due(now time.Time) time.Duration {
+	names := p.names()
+	if len(names) == 0 {
+		return 0
+	}
+	at, err := time.Parse(namePrefix+nameTime+nameSuffix, names[len(names)-1])
+	if err != nil || at.After(now) {
+		return 0
+	}
+	return p.Every - now.Sub(at)
+}
+
+// names lists the periodic backups, oldest first.
+func (p Periodic) names() []string {
+	paths, _ := filepath.Glob(filepath.Join(p.Dir, namePrefix+"*"+nameSuffix)) // fails for a bad pattern only
+	for i, path := range paths {
+		paths[i] = filepath.Base(path)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+func (p Periodic) take(ctx context.Context) error {
+	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
+		return fmt.Errorf("directory of the backups: %w", err)
+	}
+	p.sweep()
+	stream, err := p.Open(ctx)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(p.Dir, namePrefix+time.Now().UTC().Format(nameTime)+nameSuffix)
+	sum, err := Write(path, stream, Keep)
+	if err = errors.Join(err, stream.Close()); err != nil {
+		return err
+	}
+	p.Logger.InfoContext(ctx, "backup taken", "file", path, "bytes", sum.Size(), "sha256", sum.Digest())
+	return p.prune()
+}
+
+// sweep removes what killed backups left behind.
+func (p Periodic) sweep() {
+	parts, _ := filepath.Glob(filepath.Join(p.Dir, namePrefix+"*"+nameSuffix+".*"+partSuffix)) // fails for a bad pattern only
+	for _, part := range parts {
+		_ = os.Remove(part) // tried again next time
+	}
+}
+
+func (p Periodic) prune() error {
+	names := p.names()
+	var errs []error
+	for _, name := range names[:max(0, len(names)-max(p.Keep, 1))] {
+		errs = append(errs, os.Remove(filepath.Join(p.Dir, name)))
+	}
+	return errors.Join(errs...)
+}

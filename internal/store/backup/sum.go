@@ -1,0 +1,73 @@
+package backup
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+)
+
+// sector is what the length of a database is a multiple of.
+const sector = 512
+
+// ErrDamaged says that a file, or a stream, is no whole backup.
+var ErrDamaged = errors.New("no complete backup")
+
+// Sum checks a backup that is written through it, piece by piece. The zero value is not usable; NewSum makes one.
+type Sum struct {
+	hash hash.Hash
+	tail []byte // the last bytes, which may be the checksum; at most sha256.Size
+	size int64  // of all that was written
+}
+
+// NewSum makes a Sum to which nothing was written.
+func NewSum() *Sum { return &Sum{hash: sha256.New()} }
+
+// Write takes the next bytes; it never fails.
+func (s *Sum) Write(p []byte) (int, error) {
+	s.size += int64(len(p))
+	s.tail = append(s.tail, p...)
+	if over := len(s.tail) - sha256.Size; over > 0 {
+		_, _ = s.hash.Write(s.tail[:over]) // a hash never fails
+		s.tail = append(s.tail[:0], s.tail[over:]...)
+	}
+	return len(p), nil
+}
+
+// Err says why what was written is no whole backup; nil when it is one.
+func (s *Sum) Err() error {
+	if s.size%sector != sha256.Size {
+		return fmt.Errorf("%w: it ends after %d bytes, in the middle", ErrDamaged, s.size)
+	}
+	if !bytes.Equal(s.hash.Sum(nil), s.tail) {
+		return fmt.Errorf("%w: its content does not match its checksum", ErrDamaged)
+	}
+	return nil
+}
+
+// Size is the number of bytes that were written.
+func (s *Sum) Size() int64 { return s.size }
+
+// Digest is the sha256 of the database in hexadecimal digits; the last 32 bytes of the file.
+func (s *Sum) Digest() string { return hex.EncodeToString(s.tail) }
+
+// Verify reads a file and says whether it is a whole backup.
+func Verify(path string) (*Sum, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the backup: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	sum := NewSum()
+	if _, err := io.Copy(sum, file); err != nil {
+		return nil, fmt.Errorf("read the backup: %w", err)
+	}
+	if err := sum.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return sum, nil
+}

@@ -1,0 +1,282 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+const (
+	defaultQuota = 2 << 30   // of a member that does not tell its own
+	shrinkMin    = 256 << 20 // bytes that rewriting the file must gain
+
+	lookEvery    = 2 * time.Second // at the size of the embedded database
+	lookEveryFar = 15 * time.Second
+	lookTimeout  = time.Minute // of a pass that changes no file; the answers of a member that is far away included
+	compactGap   = 30 * time.Second
+	recoverAgain = 10 * time.Second // after a recovery that did not get far enough
+	defragLimit  = 10 * time.Minute
+	shedBatch    = 128 // keys a transaction
+)
+
+// The shares of the quota, in percent, at which something happens.
+const (
+	shareEarly  = 50 // superfluous revisions go at once, not after minutes
+	shareUrgent = 80 // the operator has to look
+	shareShed   = 75 // when this much is in use after a compaction, the store gives up expendable records
+)
+
+// caretaker keeps a database below its quota, and brings a full one back.
+type caretaker struct {
+	b         *Backend
+	log       *slog.Logger
+	shrinkMin int64         // bytes that a defragmentation must be worth
+	kick      chan struct{} // a write found the database full
+	gate      *semaphore.Weighted
+	compacted time.Time // the last early compaction
+	tried     time.Time // the last recovery
+	alarmed   int       // the share that was last reported
+
+	mu         sync.Mutex
+	shrinking  bool // a file is being rewritten
+	refusing   bool // the database is full
+	expendable func(n int) []string
+}
+
+// gateAll is more than there can be calls at once.
+const gateAll = 1 << 30
+
+func newCaretaker(b *Backend, log *slog.Logger) *caretaker {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &caretaker{b: b, log: log, shrinkMin: shrinkMin, kick: make(chan struct{}, 1), gate: semaphore.NewWeighted(gateAll)}
+}
+
+// enter waits while the database file is rewritten; nothing is answered then, and nothing that was sent would be known.
+func (c *caretaker) enter(ctx context.Context) (leave func(), err error) {
+	if err := c.gate.Acquire(ctx, 1); err != nil {
+		busy := c.doing()
+		if busy == "" {
+			busy = "The store did not answer in time"
+		}
+		return nil, fmt.Errorf("%w: %s: %w", store.ErrUnavailable, busy, context.Cause(ctx))
+	}
+	return func() { c.gate.Release(1) }, nil
+}
+
+// doing says what keeps the backend from answering; empty: nothing.
+func (c *caretaker) doing() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.shrinking:
+		return shrinkingSentence
+	case c.refusing:
+		return fullSentence
+	}
+	return ""
+}
+
+// The sentences of a backend that is there and does not do what it is asked.
+const (
+	shrinkingSentence = "The store is making its database file smaller; try again in a moment"
+	fullSentence      = "The store is full and refuses changes until it has made room; try again in a moment"
+)
+
+func (c *caretaker) note(what *bool, now bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*what = now
+}
+
+// full tells the caretaker that a write was refused.
+func (c *caretaker) full() {
+	select {
+	case c.kick <- struct{}{}:
+	default:
+	}
+}
+
+// run looks after the database until ctx ends.
+func (c *caretaker) run(ctx context.Context, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if err := c.look(ctx); err != nil && ctx.Err() == nil {
+			c.log.Warn("the store's database could not be looked after", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-c.kick:
+		}
+	}
+}
+
+// look does what the present size asks for.
+func (c *caretaker) look(ctx context.Context) error {
+	for _, member := range c.b.members {
+		s, err := c.b.status(ctx, member)
+		if err != nil {
+			return err
+		}
+		if s.full {
+			return c.recover(ctx)
+		}
+		c.note(&c.refusing, false)
+		c.alarm(ctx, s)
+		if share(s.file, s.quota) >= shareEarly && time.Since(c.compacted) >= compactGap {
+			c.compacted = time.Now()
+			if err := c.compact(ctx); err != nil {
+				return err
+			}
+		}
+		if c.b.ownFile && c.worthwhile(s) {
+			return c.defrag(ctx, member)
+		}
+	}
+	return nil
+}
+
+func share(part, whole int64) int {
+	if whole <= 0 {
+		return 0
+	}
+	return int(part * 100 / whole)
+}
+
+// alarm reports a share of the quota once, when it is reached.
+func (c *caretaker) alarm(ctx context.Context, s sizes) {
+	now := share(s.file, s.quota)
+	reached := 0
+	for _, at := range []int{shareEarly, shareUrgent} {
+		if now >= at {
+			reached = at
+		}
+	}
+	if reached > c.alarmed {
+		level := slog.LevelWarn
+		if reached == shareUrgent {
+			level = slog.LevelError
+		}
+		c.log.Log(ctx, level, "ALARM: the store's database is filling up", "reached", fmt.Sprintf("%d %%", reached),
+			"bytes", s.file, "in_use", s.used, "quota", s.quota)
+	}
+	c.alarmed = reached
+}
+
+// worthwhile says whether more than half of the file is empty, and that half is not small.
+func (c *caretaker) worthwhile(s sizes) bool {
+	empty := s.file - s.used
+	return empty > c.shrinkMin && share(empty, s.file) > 50
+}
+
+// compact drops the revisions that no watch of this process needs any more.
+func (c *caretaker) compact(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	resp, err := c.b.kv.Get(ctx, c.b.probeKey, clientv3.WithCountOnly(), clientv3.WithSerializable())
+	if err != nil {
+		return readError(err)
+	}
+	return c.compactTo(ctx, c.b.watches.needed(resp.Header.Revision))
+}
+
+func (c *caretaker) compactTo(ctx context.Context, rev int64) error {
+	_, err := c.b.kv.Compact(ctx, rev, clientv3.WithCompactPhysical())
+	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+		return fmt.Errorf("%w: compact: %w", store.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// defrag rewrites a member's file without its empty pages. The member answers nothing meanwhile, about 7 ms a MB.
+func (c *caretaker) defrag(ctx context.Context, member string) error {
+	ctx, cancel := context.WithTimeout(ctx, defragLimit)
+	defer cancel()
+	began := time.Now()
+	c.note(&c.shrinking, true)
+	defer c.note(&c.shrinking, false)
+	before, err := c.b.status(ctx, member)
+	if err != nil {
+		return err
+	}
+	if err := c.gate.Acquire(ctx, gateAll); err != nil {
+		return fmt.Errorf("wait for the calls under way: %w", context.Cause(ctx))
+	}
+	err = c.b.defrag(ctx, member)
+	c.gate.Release(gateAll)
+	if err != nil {
+		return fmt.Errorf("%w: defragment: %w", store.ErrUnavailable, err)
+	}
+	after, err := c.b.status(ctx, member)
+	c.log.Info("the store's database file was made smaller", "member", member, "before", before.file, "after", after.file,
+		"took", time.Since(began))
+	return err
+}
+
+// Healthy says why the backend does not answer although it is there; nil when nothing is known against it.
+func (b *Backend) Healthy() error {
+	if busy := b.care.doing(); busy != "" {
+		return fmt.Errorf("%w: %s", store.ErrUnavailable, busy)
+	}
+	return nil
+}
+
+// compactInTurn drops the revisions of a shared cluster that are older than a period. One of all the replicas does it
+// in each period: the one that is first to note the present revision, in a key beside the records.
+func (c *caretaker) compactInTurn(ctx context.Context, period time.Duration) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	var seen int64 // when the note was last written, as this replica knows
+	for {
+		var err error
+		if seen, err = c.turn(ctx, seen); err != nil && ctx.Err() == nil {
+			c.log.Warn("old revisions could not be dropped", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// turn takes the turn if nobody has since seen, and gives when the note was written.
+func (c *caretaker) turn(ctx context.Context, seen int64) (int64, error) {
+	key := c.b.probeKey + "/compact"
+	note, err := c.b.Get(ctx, key)
+	if err != nil || note.ModRev != seen {
+		return note.ModRev, err
+	}
+	now, err := c.b.Barrier(ctx)
+	if err != nil {
+		return seen, err
+	}
+	written, err := c.b.Commit(ctx, store.Txn{
+		Compares: []store.Compare{{Key: key, ModRev: seen}},
+		Puts:     []store.KV{{Key: key, Value: strconv.AppendInt(nil, now, 10)}},
+	})
+	if errors.Is(err, store.ErrConflict) {
+		return seen, nil // another replica was first
+	}
+	if err != nil {
+		return seen, err
+	}
+	if rev, err := strconv.ParseInt(string(note.Value), 10, 64); err == nil && rev > 0 {
+		return written, c.compactTo(ctx, rev)
+	}
+	return written, nil
+}

@@ -1,0 +1,409 @@
+package etcd
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+type blob struct {
+	N    int
+	Body []byte
+}
+
+// openSmall opens an embedded store with a small quota.
+func openSmall(t *testing.T, dir string, quota int64, expendable bool) (*Backend, *store.Store, *store.Table[blob], *store.Table[blob]) {
+	t.Helper()
+	b, err := Embedded(t.Context(), EmbeddedOptions{Dir: dir, Logger: testLogger(t), Quota: quota, shrinkMin: 4 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, old := store.NewTable[blob]("live"), store.NewTable[blob]("old")
+	opts := store.Options{Tables: []store.AnyTable{live, old}, Logger: testLogger(t)}
+	if expendable {
+		opts.Expendable = old
+	}
+	s, err := store.Open(t.Context(), b, opts)
+	if err != nil {
+		t.Fatal(errors.Join(err, b.Close()))
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.Close(), b.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return b, s, live, old
+}
+
+func body(n int) []byte {
+	data := make([]byte, n)
+	_, _ = rand.Read(data)
+	return data
+}
+
+// TestFullStoreRecovers fills a store by rewriting few records from many sides. It must refuse, recover by itself, and
+// hold exactly what it acknowledged.
+func TestFullStoreRecovers(t *testing.T) {
+	const writers, quota = 8, 24 << 20
+	b, s, live, _ := openSmall(t, t.TempDir(), quota, false)
+	var refusals, after atomic.Int64
+	var wg sync.WaitGroup
+	end := time.Now().Add(90 * time.Second)
+	for w := range writers {
+		wg.Go(func() {
+			acked, id := 0, fmt.Sprint(w)
+			for n := 1; time.Now().Before(end) && after.Load() < 200; n++ {
+				err := s.Commit(t.Context(), store.Put(live, id, &blob{n, body(64 << 10)}, store.Any))
+				switch {
+				case err == nil:
+					acked = n
+					if refusals.Load() > 0 {
+						after.Add(1)
+					}
+				case errors.Is(err, store.ErrUnavailable):
+					refusals.Add(1)
+					if !strings.Contains(err.Error(), fullSentence) {
+						t.Errorf("a refusal says %q", err)
+					}
+					if got, _, err := live.GetLinearizable(t.Context(), id); err == nil && (got == nil && acked > 0 || got != nil && got.N != acked) {
+						t.Errorf("record %s: %d was acknowledged last, then %d refused; it is %d now", id, acked, n, got.N)
+					}
+					time.Sleep(20 * time.Millisecond)
+				default:
+					t.Errorf("a write ended in %v", err)
+				}
+			}
+			if got, _, err := live.GetLinearizable(t.Context(), id); err != nil || got == nil || got.N != acked {
+				t.Errorf("record %s was acknowledged as %d and is %v, %v", id, acked, got, err)
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d refusals, %d writes since", refusals.Load(), after.Load())
+	if refusals.Load() == 0 || after.Load() < 200 {
+		t.Errorf("%d refusals, %d writes after the first one: the store did not fill up and recover", refusals.Load(), after.Load())
+	}
+	eventually(t, "a healthy store below its quota", func() bool {
+		got, err := b.status(t.Context(), "")
+		return err == nil && !got.full && got.file < quota && s.Healthy() == nil
+	})
+}
+
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if so() {
+			return
+		}
+	}
+	t.Errorf("waited too long for %s", what)
+}
+
+// TestFullOfHistory: when what is in use is too much, the oldest expendable records go, and nothing else does.
+func TestFullOfHistory(t *testing.T) {
+	const quota = 24 << 20
+	dir := t.TempDir()
+	_, s, live, old := openSmall(t, dir, quota, true)
+	for n := range 16 {
+		if err := s.Commit(t.Context(), store.Put(live, fmt.Sprint(n), &blob{n, body(4 << 10)}, store.Any)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := 0
+	for n, refused := 1, 0; n < 9000 && refused < 1000; n++ {
+		err := s.Commit(t.Context(), store.Put(old, fmt.Sprintf("%06d", n), &blob{n, body(4 << 10)}, store.Any))
+		if err != nil {
+			refused++
+			time.Sleep(20 * time.Millisecond)
+			continue
+		}
+		last = n
+		if refused > 0 && n > 8000 {
+			break
+		}
+	}
+	if old.Len() == 0 || live.Len() != 16 {
+		t.Errorf("%d old and %d live records are left", old.Len(), live.Len())
+	}
+	for id := range old.Range("", 1) {
+		if id == "000001" {
+			t.Error("the oldest record is still there: the store never made room")
+		}
+	}
+	if _, _, ok := old.Get(fmt.Sprintf("%06d", last)); !ok {
+		t.Error("the newest old record is gone")
+	}
+	t.Logf("%d old records of %d are left", old.Len(), last)
+}
+
+// TestStillFull: nothing may go, so the store stays full, says so, and serves reads.
+func TestStillFull(t *testing.T) {
+	b, s, live, _ := openSmall(t, t.TempDir(), 8<<20, false)
+	var err error
+	n := 0
+	for ; err == nil && n < 1000; n++ {
+		err = s.Commit(t.Context(), store.Put(live, fmt.Sprint(n), &blob{n, body(64 << 10)}, store.Any))
+	}
+	if !errors.Is(err, store.ErrUnavailable) {
+		t.Fatalf("after %d records: %v", n, err)
+	}
+	eventually(t, "the store to say that it is full", func() bool {
+		err := s.Healthy()
+		return err != nil && strings.Contains(err.Error(), fullSentence)
+	})
+	if got, _, err := live.GetLinearizable(t.Context(), "0"); err != nil || got == nil {
+		t.Errorf("a full store does not answer: %v", err)
+	}
+	// The operator deletes: a transaction with the committer's mark is refused too, so this is for etcd's own tools.
+	var keys []string
+	for id := range live.All() {
+		keys = append(keys, store.DefaultPrefix+"/v1/live/"+id)
+	}
+	if _, err := b.care.drop(t.Context(), keys[:len(keys)/2]); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "writes to be taken again", func() bool {
+		return s.Commit(t.Context(), store.Put(live, "0", &blob{}, store.Any)) == nil
+	})
+}
+
+// fragment leaves a store whose file is mostly empty.
+func fragment(t *testing.T, b *Backend, s *store.Store, live *store.Table[blob]) {
+	t.Helper()
+	for n := range 400 {
+		if err := s.Commit(t.Context(), store.Put(live, fmt.Sprint(n), &blob{n, body(64 << 10)}, store.Any)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 390 {
+		if err := s.Commit(t.Context(), store.Delete(live, fmt.Sprint(n), store.Any)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Barrier(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFileIsMadeSmaller while it serves: nothing is lost, and no write fails.
+func TestFileIsMadeSmaller(t *testing.T) {
+	b, s, live, _ := openSmall(t, t.TempDir(), 1<<30, false)
+	fragment(t, b, s, live)
+	before, err := b.status(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				if err := s.Commit(t.Context(), store.Put(live, fmt.Sprintf("w%d", w), &blob{N: n}, store.Any)); err != nil {
+					t.Errorf("a write beside the defragmentation: %v", err)
+				}
+			}
+		})
+	}
+	eventually(t, "the file to be smaller", func() bool {
+		if err := b.care.compact(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		after, err := b.status(t.Context(), "")
+		return err == nil && after.file < before.file/2
+	})
+	cancel()
+	wg.Wait()
+	for n := 390; n < 400; n++ {
+		if got, _, err := live.GetLinearizable(t.Context(), fmt.Sprint(n)); err != nil || got == nil || len(got.Body) != 64<<10 {
+			t.Errorf("record %d: %v %v", n, got, err)
+		}
+	}
+}
+
+// TestFileIsMadeSmallerAtTheStart, before the backend is given out.
+func TestFileIsMadeSmallerAtTheStart(t *testing.T) {
+	dir := t.TempDir()
+	b := open(t, dir) // its limit is far above what the test writes
+	live := store.NewTable[blob]("live")
+	s, err := store.Open(t.Context(), b, store.Options{Tables: []store.AnyTable{live}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fragment(t, b, s, live)
+	if err := b.care.compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before, err := b.status(t.Context(), "")
+	if err = errors.Join(err, s.Close(), b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	b, _, live, _ = openSmall(t, dir, 1<<30, false)
+	after, err := b.status(t.Context(), "")
+	if err != nil || after.file > before.file/2 {
+		t.Errorf("the file has %d bytes, it had %d (%v)", after.file, before.file, err)
+	}
+	if live.Len() != 10 {
+		t.Errorf("%d records", live.Len())
+	}
+}
+
+// TestCallsWaitForTheFile: what comes while the file is rewritten waits, and a call that cannot wait any longer is told
+// why; nothing of it was sent.
+func TestCallsWaitForTheFile(t *testing.T) {
+	b := open(t, t.TempDir())
+	defer func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	begun, finish := make(chan struct{}), make(chan struct{})
+	b.defrag = func(context.Context, string) error {
+		close(begun)
+		<-finish
+		return nil
+	}
+	done := make(chan error, 1)
+	go func() { done <- b.care.defrag(t.Context(), "") }()
+	<-begun
+	if err := b.Healthy(); err == nil || !strings.Contains(err.Error(), shrinkingSentence) {
+		t.Errorf("healthy: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	for name, call := range map[string]func() error{
+		"commit": func() error {
+			_, err := b.Commit(ctx, store.Txn{Puts: []store.KV{{Key: "/x"}}})
+			return err
+		},
+		"get":     func() error { _, err := b.Get(ctx, "/x"); return err },
+		"barrier": func() error { _, err := b.Barrier(ctx); return err },
+	} {
+		if err := call(); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), shrinkingSentence) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	patient := make(chan error, 1)
+	go func() {
+		_, err := b.Commit(t.Context(), store.Txn{Puts: []store.KV{{Key: "/y"}}})
+		patient <- err
+	}()
+	close(finish)
+	if err := errors.Join(<-done, <-patient, b.Healthy()); err != nil {
+		t.Error(err)
+	}
+	if kv, err := b.Get(t.Context(), "/x"); err != nil || kv.ModRev != 0 {
+		t.Errorf("what was refused is there: %v %v", kv, err)
+	}
+}
+
+// TestCompactionSparesWatches: a watch that is behind gets everything in spite of a compaction.
+func TestCompactionSparesWatches(t *testing.T) {
+	b := open(t, t.TempDir())
+	defer func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	from, err := b.Barrier(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, let, seen := make(chan struct{}), make(chan struct{}), make(chan int64, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- b.Watch(ctx, "/w/", from+1, func(batch store.Batch) error {
+			if len(batch.Events) == 0 {
+				return nil
+			}
+			if batch.Rev == from+1 {
+				close(held)
+				<-let
+			}
+			seen <- batch.Rev
+			return nil
+		})
+	}()
+	put := func() {
+		if _, err := b.Commit(t.Context(), store.Txn{Puts: []store.KV{{Key: "/w/a"}}}); err != nil {
+			t.Error(err)
+		}
+	}
+	put()
+	<-held
+	for range 20 {
+		put()
+	}
+	if err := b.care.compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(let)
+	for want := from + 1; want <= from+21; want++ {
+		select {
+		case got := <-seen:
+			if got != want {
+				t.Errorf("revision %d, want %d", got, want)
+			}
+		case err := <-ended:
+			t.Fatalf("the watch ended: %v", err)
+		}
+	}
+	cancel()
+	<-ended
+}
+
+// TestReplicasCompactInTurn: of two replicas on a cluster one compacts in each period, and what is younger than a
+// period stays.
+func TestReplicasCompactInTurn(t *testing.T) {
+	endpoint := serve(t)
+	var replicas [2]*Backend
+	for i := range replicas {
+		var err error
+		if replicas[i], err = External(t.Context(), ExternalOptions{Endpoints: []string{endpoint}}); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = replicas[i].Close() }()
+	}
+	var seen [2]int64
+	note := func() int64 {
+		kv, err := replicas[0].Get(t.Context(), store.DefaultPrefix+"/compact")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return kv.ModRev
+	}
+	eventually(t, "the first note", func() bool { return note() > 0 })
+	var before, revs []int64
+	for period := range 4 {
+		rev, err := replicas[0].Commit(t.Context(), store.Txn{Puts: []store.KV{{Key: store.DefaultPrefix + "/x"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, revs = append(before, note()), append(revs, rev)
+		for i, b := range replicas {
+			if seen[i], err = b.care.turn(t.Context(), seen[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if now := note(); (now != before[period]) != (period > 0) {
+			t.Errorf("period %d: the note was written at %d, before at %d", period, now, before[period])
+		}
+	}
+	_, err := replicas[1].kv.Get(t.Context(), "/", clientv3.WithRev(revs[1]))
+	if err == nil {
+		t.Error("a revision of two periods ago was kept")
+	}
+	if _, err := replicas[1].kv.Get(t.Context(), "/", clientv3.WithRev(revs[3])); err != nil {
+		t.Errorf("a revision of this period is gone: %v", err)
+	}
+}

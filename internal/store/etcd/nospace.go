@@ -1,0 +1,167 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+var _ store.Shedder = (*Backend)(nil)
+
+// SetExpendable implements store.Shedder.
+func (b *Backend) SetExpendable(oldest func(n int) []string) {
+	b.care.mu.Lock()
+	defer b.care.mu.Unlock()
+	b.care.expendable = oldest
+}
+
+// recover brings a full database back: it drops old revisions and, when that cannot be enough, the oldest expendable
+// records, rewrites the file and lifts etcd's ban on writing. Until then every write is refused, and nothing is lost.
+func (c *caretaker) recover(ctx context.Context) error {
+	if time.Since(c.tried) < recoverAgain {
+		return nil
+	}
+	c.tried = time.Now()
+	c.log.Error("ALARM: the store's database is full and refuses writes; making room")
+	c.note(&c.refusing, true) // until a look finds it otherwise
+	if err := c.compact(ctx); err != nil {
+		return err
+	}
+	if err := c.shed(ctx); err != nil {
+		return err
+	}
+	members, err := c.leaderLast(ctx)
+	if err != nil {
+		return err
+	}
+	for _, member := range members {
+		if err := c.defrag(ctx, member); err != nil {
+			return err
+		}
+	}
+	return c.disarm(ctx)
+}
+
+// leaderLast orders the members so that the cluster changes its leader at most once, at the end.
+func (c *caretaker) leaderLast(ctx context.Context) (members []string, err error) {
+	var leader []string
+	for _, member := range c.b.members {
+		s, err := c.b.status(ctx, member)
+		if err != nil {
+			return nil, err
+		}
+		if s.leader {
+			leader = append(leader, member)
+		} else {
+			members = append(members, member)
+		}
+	}
+	return slices.Concat(members, leader), nil
+}
+
+// shed drops expendable records, the oldest first, as long as too much is in use after a compaction.
+func (c *caretaker) shed(ctx context.Context) error {
+	c.mu.Lock()
+	oldest := c.expendable
+	c.mu.Unlock()
+	for oldest != nil {
+		s, err := c.b.status(ctx, c.b.members[0])
+		if err != nil {
+			return err
+		}
+		if share(s.used, s.quota) < shareShed {
+			return nil
+		}
+		dropped, err := c.drop(ctx, oldest(shedMany))
+		if err != nil || dropped == 0 {
+			return err
+		}
+		c.log.Error("ALARM: old records of the history were dropped to make room in the store", "records", dropped)
+		if err := c.compact(ctx); err != nil {
+			return err
+		}
+		if err := c.settle(ctx, s.used); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shedMany is how many records go before the size is looked at again.
+const shedMany = 2_000
+
+// drop deletes keys. A full etcd still takes a transaction that only deletes.
+func (c *caretaker) drop(ctx context.Context, keys []string) (dropped int, err error) {
+	for part := range slices.Chunk(keys, shedBatch) {
+		var ops []clientv3.Op
+		for _, key := range part {
+			ops = append(ops, clientv3.OpDelete(key))
+		}
+		tctx, cancel := context.WithTimeout(ctx, callTimeout)
+		_, err := c.b.kv.Txn(tctx).Then(ops...).Commit()
+		cancel()
+		if err != nil {
+			return dropped, fmt.Errorf("%w: drop old records: %w", store.ErrUnavailable, err)
+		}
+		dropped += len(part)
+	}
+	return dropped, nil
+}
+
+// settle waits until etcd has counted the pages that a compaction freed, which it does with its next batch.
+func (c *caretaker) settle(ctx context.Context, before int64) error {
+	for range 10 {
+		s, err := c.b.status(ctx, c.b.members[0])
+		if err != nil || s.used < before {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+const alarmFull = etcdserverpb.AlarmType_NOSPACE
+
+// errStillFull ends a recovery that did not get far enough; it is tried again.
+var errStillFull = errors.New("the database is still full: what is in it has to become less, or the quota larger")
+
+func (c *caretaker) disarm(ctx context.Context) error {
+	for _, member := range c.b.members {
+		s, err := c.b.status(ctx, member)
+		if err != nil {
+			return err
+		}
+		if share(s.file, s.quota) >= 95 {
+			return fmt.Errorf("%w: %w (%d of %d bytes)", store.ErrUnavailable, errStillFull, s.file, s.quota)
+		}
+	}
+	dctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	alarms, err := c.b.kv.AlarmList(dctx)
+	if err != nil {
+		return fmt.Errorf("%w: allow writes again: %w", store.ErrUnavailable, err)
+	}
+	for _, alarm := range alarms.Alarms {
+		if alarm.Alarm != alarmFull {
+			continue
+		}
+		if _, err := c.b.kv.AlarmDisarm(dctx, (*clientv3.AlarmMember)(alarm)); err != nil {
+			return fmt.Errorf("%w: allow writes again: %w", store.ErrUnavailable, err)
+		}
+	}
+	c.note(&c.refusing, false)
+	c.tried = time.Time{}
+	c.log.Warn("the store has made room and takes writes again")
+	return nil
+}

@@ -1,0 +1,177 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/backup"
+)
+
+const (
+	// revisionBump is far more than any store writes between two backups: whoever has followed the old store sees
+	// revisions that only grow, and none that stands for two things.
+	revisionBump = 1_000_000_000
+
+	// The member of a restore that is being made, of one that is complete and only lacks its place, and of the store
+	// that had to make way.
+	stagedSubdir   = storeSubdir + ".restoring"
+	restoredSubdir = storeSubdir + ".restored"
+	asideSubdir    = storeSubdir + ".before-restore-" // and the time
+)
+
+// Occupied says what becomes of a store that is in the directory of a restore already.
+type Occupied int
+
+// What Restore may do with it.
+const (
+	Refuse    Occupied = iota // fail and leave it as it is
+	MoveAside                 // rename it within the directory
+)
+
+// RestoreOptions say what is restored to where.
+type RestoreOptions struct {
+	File     string // a backup
+	Dir      string // as EmbeddedOptions.Dir; made if missing
+	Prefix   string // of the records; empty: store.DefaultPrefix
+	Occupied Occupied
+	Logger   *slog.Logger // nil: silent
+}
+
+// Restored tells what Restore did.
+type Restored struct {
+	Epoch    string // of the restored data
+	Revision int64  // it begins with
+	Aside    string // where the former store is now; empty: there was none
+}
+
+// Restore makes the directory of an embedded member out of a backup. The restored data has a new epoch, its revisions
+// are far above those of the backup, and no lease is held. Killed at any moment, it leaves either the former store or
+// the restored one.
+func Restore(ctx context.Context, opts RestoreOptions) (done Restored, err error) {
+	if _, err := backup.Verify(opts.File); err != nil {
+		return Restored{}, err
+	}
+	if err := os.MkdirAll(opts.Dir, storeDirMode); err != nil {
+		return Restored{}, fmt.Errorf("store directory: %w", err)
+	}
+	lock, err := lockDir(opts.Dir)
+	if err != nil {
+		return Restored{}, err
+	}
+	defer func() { err = errors.Join(err, lock.release()) }()
+	if _, err := finishRestore(opts.Dir); err != nil {
+		return Restored{}, err
+	}
+	if _, err := os.Lstat(filepath.Join(opts.Dir, storeSubdir)); opts.Occupied == Refuse && !errors.Is(err, fs.ErrNotExist) {
+		return Restored{}, fmt.Errorf("there is a store in %s already: %w", opts.Dir, fs.ErrExist)
+	}
+	if done, err = stage(ctx, opts); err != nil {
+		return Restored{}, fmt.Errorf("restore %s: %w", opts.File, err)
+	}
+	done.Aside, err = finishRestore(opts.Dir)
+	return done, err
+}
+
+// stage makes the member and gives it the name that finishRestore looks for.
+func stage(ctx context.Context, opts RestoreOptions) (done Restored, err error) {
+	dir := filepath.Join(opts.Dir, stagedSubdir)
+	if err := os.RemoveAll(dir); err != nil {
+		return Restored{}, fmt.Errorf("remove what is left of a restore: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
+	if err := unpack(opts, dir); err != nil {
+		return Restored{}, err
+	}
+	if done, err = renew(ctx, opts, dir); err != nil {
+		return Restored{}, err
+	}
+	if err := syncDirs(dir); err != nil {
+		return Restored{}, err
+	}
+	return done, rename(dir, filepath.Join(opts.Dir, restoredSubdir))
+}
+
+// unpack turns the backup into the files of a member that is alone in its cluster.
+func unpack(opts RestoreOptions, dir string) (err error) {
+	defer func() { // as in startEtcd
+		if p := recover(); p != nil {
+			err = fmt.Errorf("etcd cannot read the backup: %v", p)
+		}
+	}()
+	cfg := memberConfig(EmbeddedOptions{}, dir)
+	return snapshot.NewV3(zapLogger(opts.Logger)).Restore(snapshot.RestoreConfig{
+		SnapshotPath:        opts.File,
+		Name:                cfg.Name,
+		OutputDataDir:       dir,
+		PeerURLs:            []string{cfg.AdvertisePeerUrls[0].String()},
+		InitialCluster:      cfg.InitialCluster,
+		InitialClusterToken: cfg.InitialClusterToken,
+		RevisionBump:        revisionBump,
+		MarkCompacted:       true,
+	})
+}
+
+// renew runs the member once, to begin a new epoch in it. That also proves that it can run.
+func renew(ctx context.Context, opts RestoreOptions, dir string) (done Restored, err error) {
+	b, err := startMember(ctx, EmbeddedOptions{Logger: opts.Logger}, dir)
+	if err != nil {
+		return Restored{}, err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	if done.Epoch, err = store.Renew(ctx, b, opts.Prefix); err != nil {
+		return Restored{}, err
+	}
+	done.Revision, err = b.Barrier(ctx)
+	return done, err
+}
+
+// finishRestore puts a complete restore in its place, also one that was killed just before that. The caller holds the
+// directory's lock.
+func finishRestore(dir string) (aside string, err error) {
+	restored, place := filepath.Join(dir, restoredSubdir), filepath.Join(dir, storeSubdir)
+	if _, err := os.Lstat(restored); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if _, err := os.Lstat(place); !errors.Is(err, fs.ErrNotExist) {
+		aside = filepath.Join(dir, asideSubdir+time.Now().UTC().Format("20060102T150405.000Z"))
+		if err := rename(place, aside); err != nil {
+			return "", err
+		}
+	}
+	return aside, rename(restored, place)
+}
+
+// rename gives a directory another name, durably.
+func rename(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return fmt.Errorf("put the restored store in its place: %w", err)
+	}
+	return syncDirs(filepath.Dir(to))
+}
+
+// syncDirs makes the names of all files below a directory durable; etcd has seen to their content.
+func syncDirs(root string) error {
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		dir, err := os.Open(path) //nolint:gosec // in our own directory, which is locked
+		if err != nil {
+			return err
+		}
+		return errors.Join(dir.Sync(), dir.Close())
+	})
+}

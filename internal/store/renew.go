@@ -1,0 +1,57 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Renew begins a new life of data that came out of a backup: another epoch, and no lease or half transaction of the
+// processes that wrote it. Data of a newer schema is refused. No Store may be open on the backend. prefix is that of
+// Options.
+func Renew(ctx context.Context, backend Backend, prefix string) (epoch string, err error) {
+	s, err := newStore(backend, Options{Prefix: prefix})
+	if err != nil {
+		return "", err
+	}
+	if err := s.checkSchema(ctx); err != nil {
+		return "", err
+	}
+	for _, dir := range []string{"/lease/", "/slot/"} {
+		if err := clearPrefix(ctx, backend, s.prefix+dir); err != nil {
+			return "", fmt.Errorf("remove what the processes of the backup left: %w", err)
+		}
+	}
+	epoch = rand.Text()
+	data, err := json.Marshal(meta{Epoch: epoch})
+	if err != nil {
+		return "", err
+	}
+	if _, err := backend.Commit(ctx, Txn{Puts: []KV{{Key: s.key(metaKind, epochID), Value: data}}}); err != nil {
+		return "", fmt.Errorf("write the new epoch: %w", err)
+	}
+	return epoch, nil
+}
+
+func clearPrefix(ctx context.Context, backend Backend, prefix string) error {
+	var keys []string
+	_, err := backend.List(ctx, prefix, func(page []KV) error {
+		for _, kv := range page {
+			keys = append(keys, strings.Clone(kv.Key))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for len(keys) > 0 {
+		n := min(len(keys), backend.Limits().Ops)
+		if _, err := backend.Commit(ctx, Txn{Deletes: keys[:n]}); err != nil {
+			return err
+		}
+		keys = keys[n:]
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package store
+
+import (
+	"context"
+	"io"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Snapshotter is a Backend that can be backed up.
+type Snapshotter interface {
+	// Snapshot streams the whole backend as it is at this moment, in the form of package backup. size is about what
+	// will come. The stream must be read on and closed: the backend cannot reuse room while it is open.
+	Snapshot(ctx context.Context) (stream io.ReadCloser, size int64, err error)
+}
+
+// Snapshot backs up everything on the backend; see Snapshotter.
+func (s *Store) Snapshot(ctx context.Context) (stream io.ReadCloser, size int64, err error) {
+	b, ok := s.backend.(Snapshotter)
+	if !ok {
+		return nil, 0, farm.Errorf(farm.CodeRefused, "This store cannot be backed up")
+	}
+	return b.Snapshot(ctx)
+}
+
+// Shedder is a Backend that may drop records to make room when it is full.
+type Shedder interface {
+	// SetExpendable tells the backend which keys may go: oldest gives at most n of them, those that go first first, and
+	// none when nothing is left.
+	SetExpendable(oldest func(n int) []string)
+}
+
+// shedFrom lets the backend drop the records of a table in the order of their ids.
+func (s *Store) shedFrom(table AnyTable) {
+	b, ok := s.backend.(Shedder)
+	if !ok || table == nil {
+		return
+	}
+	b.SetExpendable(func(n int) (keys []string) {
+		for id := range table.ids() {
+			if len(keys) == n {
+				break
+			}
+			keys = append(keys, s.key(table.Kind(), id))
+		}
+		return keys
+	})
+}
