@@ -69,8 +69,7 @@ func (p *placer) loadLocked() {
 	}
 }
 
-// observe follows the records. Nodes come before instances: an allocation must be
-// in the index before the reservation that stood for it goes.
+// observe follows the records.
 func (p *placer) observe(events []store.Event) {
 	p.mu.Lock()
 	for _, e := range events {
@@ -83,10 +82,7 @@ func (p *placer) observe(events []store.Event) {
 			} else {
 				p.index.RemoveGroup(e.ID)
 			}
-		}
-	}
-	for _, e := range events {
-		if e.Kind == kindInstance {
+		case kindInstance:
 			inst, _ := e.New.(*farm.Instance)
 			p.setInstanceLocked(e.ID, inst)
 		}
@@ -125,22 +121,23 @@ func (p *placer) setNodeLocked(id string) {
 }
 
 func (p *placer) setInstanceLocked(id string, inst *farm.Instance) {
-	if inst == nil || !inst.Waiting() {
-		p.index.RemoveRequest(id)
+	if inst == nil {
+		p.index.RemoveInstance(id)
 		return
 	}
-	p.index.SetRequest(sched.RequestOf(inst))
+	p.index.SetInstance(sched.InstanceOf(inst))
 }
 
 // explain gives waiting instances the reason for that as message.
 func (p *placer) explain(list []Listed) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := p.c.now()
 	for i, l := range list {
 		if l.Instance == nil || !l.Waiting() {
 			continue
 		}
-		if reason := p.index.Why(l.ID); reason.Name != sched.Unknown {
+		if reason := p.index.Why(l.ID, now); reason.Name != sched.Unknown {
 			list[i].Message = reason.Text
 		}
 	}

@@ -11,13 +11,13 @@ import (
 func crowd(nodes, classes int) *Index {
 	x := New(Options{})
 	for i := range nodes {
-		x.SetNode(machine(fmt.Sprintf("n%04d", i), 2, func(n *Node) { n.Allocs = allocs(2) }))
+		x.SetNode(machine(fmt.Sprintf("n%04d", i), 2, func(n *Node) { n.Foreign = vms(2) }))
 	}
 	for i := range 10_000 {
-		x.SetRequest(ask(fmt.Sprintf("r%05d", i), i/100, func(r *Request) {
+		x.SetInstance(waiting(ask(fmt.Sprintf("r%05d", i), i/100, func(r *Request) {
 			r.Template = fmt.Sprint("t", i%classes)
 			r.ContentID = r.Template + "1"
-		}))
+		})))
 	}
 	return x
 }
@@ -30,7 +30,7 @@ func BenchmarkFreedSlot(b *testing.B) {
 			b.Run(fmt.Sprintf("nodes=%d/classes=%d", nodes, classes), func(b *testing.B) {
 				x := crowd(nodes, classes)
 				full, free := machine("n0000", 2), machine("n0000", 2)
-				full.Allocs, free.Allocs = allocs(2), allocs(1)
+				full.Foreign, free.Foreign = vms(2), vms(1)
 				for b.Loop() {
 					x.SetNode(free)
 					a := x.Place(noon, 10)
@@ -81,11 +81,11 @@ func BenchmarkArrival(b *testing.B) {
 			}
 			r := ask("r", 0)
 			for b.Loop() {
-				x.SetRequest(r)
+				x.SetInstance(Instance{Request: r})
 				if a := x.Place(noon, 10); len(a) != 1 {
 					b.Fatalf("%d placements, want one", len(a))
 				}
-				x.RemoveRequest(r.ID)
+				x.RemoveInstance(r.ID)
 			}
 		})
 	}
@@ -97,7 +97,7 @@ func BenchmarkManyDemands(b *testing.B) {
 	x := New(Options{})
 	x.SetNode(machine("n", 2, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.ByResource, 4, 1 }))
 	for i := range 10_000 {
-		x.SetRequest(ask(fmt.Sprint("r", i), 0, func(r *Request) { r.MemoryMB = 4096 + i }))
+		x.SetInstance(waiting(ask(fmt.Sprint("r", i), 0, func(r *Request) { r.MemoryMB = 4096 + i })))
 	}
 	other := machine("other", 1, held("offline"))
 	for b.Loop() {

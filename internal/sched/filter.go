@@ -101,7 +101,7 @@ var rules = []rule{
 	},
 	{
 		FilterRoom,
-		func(p *pool, n *node) bool { return !n.room(p.want) },
+		func(p *pool, n *node) bool { return !n.fits(p.want) },
 		func(*pool, *node) string { return "is full" },
 		func(p *pool) string { return p.subject() + " has a free slot" },
 	},

@@ -22,6 +22,7 @@ type Index struct {
 	rank     ranker
 	nodes    map[string]*node
 	groups   map[string]farm.Group
+	rooms    map[string]*room // by node id; also of nodes that are not known
 	requests map[string]*request
 	pools    map[demand]*pool
 	ready    heapOf[*pool] // pools with a waiting request and an open node
@@ -33,23 +34,22 @@ func New(o Options) *Index {
 	return &Index{
 		rank:  newRanker(o.AgePerSecond),
 		nodes: map[string]*node{}, groups: map[string]farm.Group{},
-		requests: map[string]*request{}, pools: map[demand]*pool{},
+		rooms: map[string]*room{}, requests: map[string]*request{}, pools: map[demand]*pool{},
 	}
 }
 
-// SetNode adds a node or replaces what is known of it. Room that Place reserved
-// on it stays reserved until Node.Allocs holds the request, RemoveRequest or Unplace.
+// SetNode adds a node or replaces what is known of it.
 func (x *Index) SetNode(n Node) {
 	e := x.nodes[n.ID]
 	if e == nil {
-		e = &node{}
+		e = &node{room: x.rooms[n.ID]}
 		x.nodes[n.ID] = e
 	}
 	e.set(n)
 	x.changed(e)
 }
 
-// RemoveNode forgets a node and what was reserved on it.
+// RemoveNode forgets a node. What its instances take stays known.
 func (x *Index) RemoveNode(id string) {
 	n := x.nodes[id]
 	if n == nil {
@@ -81,47 +81,100 @@ func (x *Index) RemoveGroup(id string) {
 	x.regroup()
 }
 
-// SetRequest adds a waiting request or replaces it. One that Place has assigned
-// stays assigned.
-func (x *Index) SetRequest(r Request) {
-	e := x.requests[r.ID]
-	if e != nil && e.Request == r {
-		return
-	}
-	if e == nil {
-		e = &request{}
-		x.requests[r.ID] = e
-	}
-	x.unqueue(e)
-	e.Request, e.rank = r, x.rank.rank(&r)
-	if !e.placed {
-		x.queue(e)
+// SetInstance adds an instance or replaces what is known of it. One that Place has
+// assigned and whose record says nothing of a node yet stays assigned.
+func (x *Index) SetInstance(i Instance) {
+	switch {
+	case i.Ended, i.Node != "" && !i.Holds:
+		x.RemoveInstance(i.ID)
+	case i.Node == "":
+		x.await(i.Request)
+	default:
+		x.hold(i)
 	}
 }
 
-// RemoveRequest forgets a request that is placed or gone, and gives back what was
-// reserved for it. After a placement was stored call SetNode with the new record
-// first, so that its room is never counted as free in between.
-func (x *Index) RemoveRequest(id string) {
+// await takes over an instance that waits.
+func (x *Index) await(r Request) {
+	e := x.requests[r.ID]
+	switch {
+	case e == nil:
+		e = &request{}
+		x.requests[r.ID] = e
+	case e.Request == r && (e.pool != nil || e.reserved):
+		return
+	case e.reserved:
+		node := e.node
+		x.vacate(e)
+		e.Request, e.rank = r, x.rank.rank(&r)
+		x.occupy(e, node)
+		return
+	}
+	x.vacate(e)
+	x.unqueue(e)
+	e.Request, e.rank = r, x.rank.rank(&r)
+	x.queue(e)
+}
+
+// hold takes over an instance that has room on a node. Room that Place reserved for
+// it becomes the instance's own.
+func (x *Index) hold(i Instance) {
+	e := x.requests[i.ID]
+	if e == nil {
+		e = &request{}
+		x.requests[i.ID] = e
+	}
+	if e.reserved {
+		e.reserved = false
+		x.changes++
+	}
+	if e.Request == i.Request && e.node == i.Node {
+		return
+	}
+	x.unqueue(e)
+	x.vacate(e)
+	e.Request, e.rank = i.Request, x.rank.rank(&i.Request)
+	x.occupy(e, i.Node)
+}
+
+// RemoveInstance forgets an instance that is gone, and gives back its room.
+func (x *Index) RemoveInstance(id string) {
 	r := x.requests[id]
 	if r == nil {
 		return
 	}
 	delete(x.requests, id)
 	x.unqueue(r)
-	x.release(r)
+	x.vacate(r)
 }
 
 // Unplace takes back an assignment that could not be stored: the room is free
 // again and the request waits again, with its age.
 func (x *Index) Unplace(id string) {
 	r := x.requests[id]
-	if r == nil || !r.placed {
+	if r == nil || !r.reserved {
 		return
 	}
-	x.release(r)
+	r.reserved = false
+	x.vacate(r)
 	x.queue(r)
 }
+
+// Used gives what instances take of a node, those included that Place has assigned
+// to it. VMs that nobody owns are not in it.
+func (x *Index) Used(node string) Load {
+	if r := x.rooms[node]; r != nil {
+		return r.taken
+	}
+	return Load{}
+}
+
+// StartFailed notes that a start failed on a node.
+func (x *Index) StartFailed(_ string, _ time.Time) {}
+
+// Wake gives the time at which Place may decide otherwise although nothing has
+// changed; zero is never.
+func (x *Index) Wake() time.Time { return time.Time{} }
 
 // Waiting gives the number of requests that wait for a node.
 func (x *Index) Waiting() int {
@@ -143,7 +196,7 @@ type Assignment struct {
 // Place assigns waiting requests to nodes, most urgent first, at most limit of them,
 // and reserves their room, so that the next call sees it. A request is passed over
 // only when no node can take it now. The caller stores the assignments and then
-// calls SetNode and RemoveRequest, or Unplace.
+// calls SetInstance with the new records, or Unplace.
 func (x *Index) Place(now time.Time, limit int) []Assignment {
 	var out []Assignment
 	for len(out) < limit && len(x.ready) > 0 {
@@ -156,9 +209,8 @@ func (x *Index) Place(now time.Time, limit int) []Assignment {
 		r := p.queue[0]
 		out = append(out, Assignment{r.ID, best.node.ID, best.score, max(0, now.Sub(r.Created))})
 		x.unqueue(r)
-		r.placed, r.node = true, best.node.ID
-		best.node.reserve(r.ID, p.want)
-		x.changes++
+		r.reserved = true
+		x.occupy(r, best.node.ID)
 	}
 	return out
 }
@@ -194,18 +246,46 @@ func (x *Index) unqueue(r *request) {
 	}
 }
 
-// release gives back the room of a placed request.
-func (x *Index) release(r *request) {
-	if !r.placed {
+// occupy gives an instance its room on a node, which need not be known yet.
+func (x *Index) occupy(r *request, id string) {
+	e := x.rooms[id]
+	if e == nil {
+		e = &room{}
+		x.rooms[id] = e
+	}
+	r.node = id
+	e.taken = e.taken.plus(loadOf(r.VCPU, r.MemoryMB))
+	if r.USB != "" {
+		if e.usb == nil {
+			e.usb = map[string]string{}
+		}
+		e.usb[r.ID] = r.USB
+	}
+	x.changes++
+	if n := x.nodes[id]; n != nil {
+		n.room = e
+		n.recount()
+	}
+}
+
+// vacate gives back the room of an instance.
+func (x *Index) vacate(r *request) {
+	if r.node == "" {
 		return
 	}
-	r.placed = false
+	e := x.rooms[r.node]
+	e.taken = e.taken.minus(loadOf(r.VCPU, r.MemoryMB))
+	delete(e.usb, r.ID)
 	n := x.nodes[r.node]
-	if n == nil {
-		return
+	if e.empty() {
+		delete(x.rooms, r.node)
+		if n != nil {
+			n.room = nil
+		}
 	}
-	if _, held := n.reserved[r.ID]; held {
-		n.release(r.ID)
+	r.node, r.reserved = "", false
+	if n != nil {
+		n.recount()
 		x.changed(n)
 	}
 }

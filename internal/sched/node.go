@@ -19,10 +19,18 @@ type Load struct {
 	MemoryMB int
 }
 
-// add counts one more VM. One that says no size still takes one virtual CPU, so
-// that no node takes infinitely many of them.
-func (l Load) add(a farm.Alloc) Load {
-	return Load{VMs: l.VMs + 1, VCPU: l.VCPU + max(1, a.VCPU), MemoryMB: l.MemoryMB + max(0, a.MemoryMB)}
+// loadOf is what one VM takes. One that says no size still takes one virtual CPU,
+// so that no node takes infinitely many of them.
+func loadOf(vcpu, memoryMB int) Load {
+	return Load{VMs: 1, VCPU: max(1, vcpu), MemoryMB: max(0, memoryMB)}
+}
+
+func (l Load) plus(o Load) Load {
+	return Load{VMs: l.VMs + o.VMs, VCPU: l.VCPU + o.VCPU, MemoryMB: l.MemoryMB + o.MemoryMB}
+}
+
+func (l Load) minus(o Load) Load {
+	return Load{VMs: l.VMs - o.VMs, VCPU: l.VCPU - o.VCPU, MemoryMB: l.MemoryMB - o.MemoryMB}
 }
 
 // Node is what the scheduler must know of a build node. Maps and slices are read
@@ -40,11 +48,10 @@ type Node struct {
 	VCPULimit     int // in resource mode
 	MemoryLimitMB int // in resource mode
 
-	Allocs  map[string]farm.Alloc // request id -> what it takes
-	Foreign Load                  // VMs that nobody owns; they take room too
+	Foreign Load // VMs that nobody owns; they take room too
 
 	Cached []farm.NodeTemplate // versions that lie on the node's disk
-	USB    []farm.USBDevice    // Busy as the caller knows, for the requests in Allocs at least
+	USB    []farm.USBDevice    // Busy: taken by something that is no instance of the index
 }
 
 // heldBy names why a node in a state takes no starts.
@@ -62,7 +69,7 @@ var heldBy = map[farm.NodeState]string{
 func NodeOf(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 	out := Node{
 		ID: n.ID, Name: n.Name, Groups: n.Groups,
-		Mode: n.Mode, Capacity: n.Capacity, Allocs: n.Allocs, Foreign: foreign,
+		Mode: n.Mode, Capacity: n.Capacity, Foreign: foreign,
 	}
 	if !n.TakesStarts() {
 		out.Held = heldBy[n.Shown()]
@@ -98,19 +105,28 @@ func Limits(n *farm.Node, info *farm.NodeInfo) (vcpu, memoryMB int) {
 	return vcpu, memoryMB
 }
 
+// room is what instances take of one node, those included that Place has assigned
+// to it. It is kept by node id, so that it is right whether the node or its
+// instances become known first.
+type room struct {
+	taken Load
+	usb   map[string]string // instance id -> the device it asked for
+}
+
+func (r *room) empty() bool { return r.taken == Load{} && len(r.usb) == 0 }
+
 // node is a Node in the index with what was computed from it.
 type node struct {
 	Node
-	used      Load // allocations, reservations and foreign VMs
-	load      int  // how full, in millionths
-	reserved  map[string]demand
+	room      *room // nil when no instance takes anything
+	used      Load  // instances and foreign VMs
+	load      int   // how full, in millionths
 	contents  map[string]struct{}
 	templates map[string]struct{}
-	devices   []farm.USBDevice // USB with the reservations' devices busy
+	devices   []farm.USBDevice // USB with the instances' devices busy
 }
 
-// set takes over a newer description. Reservations that it already holds as
-// allocations end here, so that nothing is counted twice or forgotten in between.
+// set takes over a newer description.
 func (n *node) set(to Node) {
 	if n.contents == nil || !slices.Equal(n.Cached, to.Cached) {
 		n.contents = make(map[string]struct{}, len(to.Cached))
@@ -121,56 +137,37 @@ func (n *node) set(to Node) {
 		}
 	}
 	n.Node = to
-	for id := range n.reserved {
-		if _, stored := to.Allocs[id]; stored {
-			delete(n.reserved, id)
-		}
-	}
 	n.recount()
 }
 
-// recount computes what is used from the allocations and reservations. It is
-// derived every time and never counted up and down, so it cannot drift.
+// recount computes what depends on the description and on the room.
 func (n *node) recount() {
-	n.used = n.Foreign
-	for _, a := range n.Allocs {
-		n.used = n.used.add(a)
-	}
-	n.devices = n.USB
-	for _, id := range sortedKeys(n.reserved) {
-		n.count(n.reserved[id])
+	n.used, n.devices = n.Foreign, n.USB
+	if n.room != nil {
+		n.used = n.used.plus(n.room.taken)
+		n.devices = attach(n.USB, n.room.usb)
 	}
 	n.weigh()
 }
 
-// reserve takes room for a request until its allocation is stored.
-func (n *node) reserve(id string, d demand) {
-	if n.reserved == nil {
-		n.reserved = map[string]demand{}
+// attach marks the devices that instances have as busy: each has the first free
+// one that it asked for, those that name a location before those that name a kind.
+func attach(devices []farm.USBDevice, wanted map[string]string) []farm.USBDevice {
+	if len(devices) == 0 || len(wanted) == 0 {
+		return devices
 	}
-	n.reserved[id] = d
-	n.count(d)
-	n.weigh()
-}
-
-// release gives back what reserve took.
-func (n *node) release(id string) {
-	delete(n.reserved, id)
-	n.recount()
-}
-
-func (n *node) count(d demand) {
-	n.used = n.used.add(d.alloc())
-	if d.usb == "" {
-		return
-	}
-	n.devices = slices.Clone(n.devices)
-	for i, dev := range n.devices {
-		if !dev.Busy && d.wants(dev) {
-			n.devices[i].Busy = true
-			return
+	out := slices.Clone(devices)
+	take := func(match func(farm.USBDevice, string) bool) {
+		for _, id := range sortedKeys(wanted) {
+			i := slices.IndexFunc(out, func(d farm.USBDevice) bool { return !d.Busy && match(d, wanted[id]) })
+			if i >= 0 {
+				out[i].Busy = true
+			}
 		}
 	}
+	take(func(d farm.USBDevice, want string) bool { return d.Location == want })
+	take(func(d farm.USBDevice, want string) bool { return d.Name == want })
+	return out
 }
 
 func (n *node) weigh() {
@@ -189,11 +186,11 @@ func millionths(part, whole int) int {
 }
 
 // room says whether one more VM of this size has a place now.
-func (n *node) room(d demand) bool {
+func (n *node) fits(d demand) bool {
 	if n.Mode != farm.ByResource {
 		return n.used.VMs < n.Capacity
 	}
-	with := n.used.add(d.alloc())
+	with := n.used.plus(d.load())
 	return with.VCPU <= n.VCPULimit && with.MemoryMB <= n.MemoryLimitMB
 }
 
@@ -202,7 +199,7 @@ func (n *node) tooSmall(d demand) bool {
 	if n.Mode != farm.ByResource {
 		return n.Capacity < 1
 	}
-	alone := Load{}.add(d.alloc())
+	alone := d.load()
 	return alone.VCPU > n.VCPULimit || alone.MemoryMB > n.MemoryLimitMB
 }
 

@@ -43,13 +43,13 @@ func caching(template, content string) func(*Node) {
 	}
 }
 
-func allocs(n int) map[string]farm.Alloc {
-	m := map[string]farm.Alloc{}
-	for i := range n {
-		m[fmt.Sprintf("old-%d", i)] = farm.Alloc{VCPU: 2, MemoryMB: 4096}
-	}
-	return m
-}
+// vms is what a number of VMs takes.
+func vms(n int) Load { return Load{VMs: n, VCPU: 2 * n, MemoryMB: 4096 * n} }
+
+// waiting is an instance that waits, and on is one that has room on a node.
+func waiting(r Request) Instance { return Instance{Request: r} }
+
+func on(node string, r Request) Instance { return Instance{Request: r, Node: node, Holds: true} }
 
 func indexOf(nodes []Node, requests []Request, groups ...farm.Group) *Index {
 	x := New(Options{})
@@ -60,7 +60,7 @@ func indexOf(nodes []Node, requests []Request, groups ...farm.Group) *Index {
 		x.SetNode(n)
 	}
 	for _, r := range requests {
-		x.SetRequest(r)
+		x.SetInstance(Instance{Request: r})
 	}
 	return x
 }
@@ -98,10 +98,10 @@ func TestPlaceChoosesTheNode(t *testing.T) {
 		edit  func(*Request)
 		want  string // "" is nowhere
 	}{
-		{"the emptiest", []Node{machine("a", 4, func(n *Node) { n.Allocs = allocs(1) }), machine("b", 2)}, nil, "b"},
-		{"emptiest by share, not by number", []Node{machine("a", 2, func(n *Node) { n.Allocs = allocs(1) }), machine("b", 9, func(n *Node) { n.Allocs = allocs(2) })}, nil, "b"},
+		{"the emptiest", []Node{machine("a", 4, func(n *Node) { n.Foreign = vms(1) }), machine("b", 2)}, nil, "b"},
+		{"emptiest by share, not by number", []Node{machine("a", 2, func(n *Node) { n.Foreign = vms(1) }), machine("b", 9, func(n *Node) { n.Foreign = vms(2) })}, nil, "b"},
 		{"the smaller id of equals", []Node{machine("b", 2), machine("a", 2)}, nil, "a"},
-		{"the version beats an empty node", []Node{machine("a", 2), machine("b", 2, caching("t", "t1"), func(n *Node) { n.Allocs = allocs(1) })}, nil, "b"},
+		{"the version beats an empty node", []Node{machine("a", 2), machine("b", 2, caching("t", "t1"), func(n *Node) { n.Foreign = vms(1) })}, nil, "b"},
 		{"the version beats an older one", []Node{machine("a", 2, caching("t", "t0")), machine("b", 2, caching("t", "t1"))}, nil, "b"},
 		{"an older version beats none", []Node{machine("a", 2), machine("b", 2, caching("t", "t0"))}, nil, "b"},
 		{"another template is none", []Node{machine("a", 2), machine("b", 2, caching("u", "u1"))}, nil, "a"},
@@ -116,11 +116,10 @@ func TestPlaceChoosesTheNode(t *testing.T) {
 		{"any architecture", []Node{machine("a", 2)}, func(r *Request) { r.Arch = "" }, "a"},
 		{"a held node", []Node{machine("a", 2, held("offline"))}, nil, ""},
 		{"foreign VMs take room", []Node{machine("a", 2, func(n *Node) { n.Foreign.VMs = 2 })}, nil, ""},
-		{"allocations and foreign VMs", []Node{machine("a", 2, func(n *Node) { n.Allocs, n.Foreign.VMs = allocs(1), 1 })}, nil, ""},
 		{"resources that fit exactly", []Node{machine("a", 0, byResource(2, 4096))}, nil, "a"},
 		{"too few virtual CPUs", []Node{machine("a", 9, byResource(1, 4096))}, nil, ""},
 		{"too little memory", []Node{machine("a", 9, byResource(2, 4095))}, nil, ""},
-		{"resources already taken", []Node{machine("a", 9, byResource(3, 9000), func(n *Node) { n.Allocs = allocs(1) })}, nil, ""},
+		{"resources already taken", []Node{machine("a", 9, byResource(3, 9000), func(n *Node) { n.Foreign = vms(1) })}, nil, ""},
 		{"a free USB device", []Node{machine("a", 2), machine("b", 2, usb(true), usb(false))}, func(r *Request) { r.USB = "phone" }, "b"},
 		{"a USB device by its location", []Node{machine("a", 2, usb(false))}, func(r *Request) { r.USB = "1-2" }, "a"},
 		{"a taken USB device", []Node{machine("a", 2, usb(true))}, func(r *Request) { r.USB = "phone" }, ""},
@@ -152,33 +151,96 @@ func TestPlaceOrder(t *testing.T) {
 	wantPairs(t, x, "urgent>a", "below>a", "old>a", "a-first>a", "b-first>a", "later>a", "aged>a", "beyond>a")
 }
 
-func TestPlaceReservesUntilTheAllocationIsStored(t *testing.T) {
-	x := indexOf([]Node{machine("a", 2)}, []Request{ask("r1", 1), ask("r2", 2), ask("r3", 3)})
+func TestReservationBecomesTheHolding(t *testing.T) {
+	r1, r2, r3 := ask("r1", 1), ask("r2", 2), ask("r3", 3)
+	x := indexOf([]Node{machine("a", 2)}, []Request{r1, r2, r3})
 	wantPairs(t, x, "r1>a", "r2>a")
 
-	x.SetNode(machine("a", 2)) // a newer record, from before both
+	x.SetNode(machine("a", 2)) // a newer description
+	x.SetInstance(waiting(r1)) // a record from before the placement
 	wantPairs(t, x)
 
-	stored := machine("a", 2, func(n *Node) { n.Allocs = map[string]farm.Alloc{"r1": {VCPU: 2}} })
-	x.SetNode(stored) // the first is stored, the second still under way
-	x.RemoveRequest("r1")
+	x.SetInstance(on("a", r1)) // the first is stored, the second still under way
+	wantPairs(t, x)
+	x.Unplace("r1") // it is stored: there is nothing to take back
 	wantPairs(t, x)
 
 	x.Unplace("r2") // it was not stored: its room is free and it waits again
 	wantPairs(t, x, "r2>a")
 
-	x.SetNode(machine("a", 3, func(n *Node) { n.Allocs = map[string]farm.Alloc{"r1": {}, "r2": {}} }))
-	x.RemoveRequest("r2")
+	x.SetInstance(on("a", r2))
+	if used := x.Used("a"); used != vms(2) {
+		t.Errorf("%+v is used, want two VMs", used)
+	}
+	x.SetNode(machine("a", 3))
 	wantPairs(t, x, "r3>a")
 	if n := x.Waiting(); n != 0 {
 		t.Errorf("%d requests wait, want none", n)
 	}
 }
 
+func TestHoldings(t *testing.T) {
+	r := ask("r", 1)
+	old := func(i int) Instance { return on("a", ask(fmt.Sprint("old", i), 0)) }
+	for _, c := range []struct {
+		name string
+		do   func(*Index)
+		want []string
+	}{
+		{"known before the node", func(x *Index) { x.SetInstance(old(1)); x.SetInstance(old(2)); x.SetNode(machine("a", 2)) }, nil},
+		{"known after the node", func(x *Index) { x.SetNode(machine("a", 2)); x.SetInstance(old(1)); x.SetInstance(old(2)) }, nil},
+		{"told twice", func(x *Index) { x.SetNode(machine("a", 2)); x.SetInstance(old(1)); x.SetInstance(old(1)) }, []string{"r>a"}},
+		{"with foreign VMs", func(x *Index) {
+			x.SetInstance(old(1))
+			x.SetNode(machine("a", 2, func(n *Node) { n.Foreign = vms(1) }))
+		}, nil},
+		{"outlive a node", func(x *Index) {
+			x.SetNode(machine("a", 1))
+			x.SetInstance(old(1))
+			x.RemoveNode("a")
+			x.SetNode(machine("a", 1))
+		}, nil},
+		{"end with the instance", func(x *Index) { x.SetNode(machine("a", 1)); x.SetInstance(old(1)); x.RemoveInstance("old1") }, []string{"r>a"}},
+		{"end with the slot", func(x *Index) {
+			x.SetNode(machine("a", 1))
+			x.SetInstance(old(1))
+			done := old(1)
+			done.Holds = false
+			x.SetInstance(done)
+		}, []string{"r>a"}},
+		{"end before the node comes", func(x *Index) { x.SetInstance(old(1)); x.RemoveInstance("old1"); x.SetNode(machine("a", 1)) }, []string{"r>a"}},
+		{"move", func(x *Index) {
+			x.SetNode(machine("a", 1))
+			x.SetInstance(old(1))
+			x.SetInstance(on("b", ask("old1", 0)))
+		}, []string{"r>a"}},
+		{"change their size", func(x *Index) {
+			x.SetNode(machine("a", 0, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.ByResource, 4, 8192 }))
+			x.SetInstance(on("a", ask("old1", 0, func(r *Request) { r.VCPU = 4 })))
+			x.SetInstance(on("a", ask("old1", 0)))
+		}, []string{"r>a"}},
+		{"were waiting a moment ago", func(x *Index) {
+			x.SetNode(machine("a", 1))
+			x.SetInstance(waiting(ask("old1", 0)))
+			x.SetInstance(old(1))
+		}, nil},
+		{"of an ended one", func(x *Index) {
+			x.SetNode(machine("a", 1))
+			x.SetInstance(Instance{Request: ask("old1", 0), Ended: true})
+		}, []string{"r>a"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := indexOf(nil, []Request{r})
+			c.do(x)
+			wantPairs(t, x, c.want...)
+		})
+	}
+}
+
 func TestTerminatedWhilePlaced(t *testing.T) {
 	x := indexOf([]Node{machine("a", 1)}, []Request{ask("r1", 1), ask("r2", 2)})
 	wantPairs(t, x, "r1>a")
-	x.RemoveRequest("r1")
+	x.RemoveInstance("r1")
 	x.Unplace("r1") // the failed commit is told after the request went: nothing returns
 	wantPairs(t, x, "r2>a")
 }
@@ -194,6 +256,11 @@ func TestReservedUSBDeviceIsTaken(t *testing.T) {
 	wantPairs(t, x)
 	x.Unplace("r1")
 	wantPairs(t, x, "r1>a")
+	x.SetInstance(on("a", ask("r1", 1, usb)))
+	x.SetInstance(on("a", ask("r2", 2, usb)))
+	wantPairs(t, x)
+	x.RemoveInstance("r2")
+	wantPairs(t, x, "r3>a")
 	for _, d := range both.USB {
 		if d.Busy {
 			t.Error("the caller's devices were changed")
@@ -204,7 +271,7 @@ func TestReservedUSBDeviceIsTaken(t *testing.T) {
 func TestParkedPoolWakes(t *testing.T) {
 	groups := []farm.Group{{ID: "g", Name: "gold"}, {ID: "f", Name: "iron"}}
 	r := ask("r", 0, func(r *Request) { r.Group = "g" })
-	full := machine("a", 1, inGroup("g"), func(n *Node) { n.Allocs = allocs(1) })
+	full := machine("a", 1, inGroup("g"), func(n *Node) { n.Foreign = vms(1) })
 	for _, c := range []struct {
 		name string
 		cure func(*Index)
@@ -216,7 +283,7 @@ func TestParkedPoolWakes(t *testing.T) {
 		{"a node joins the group", func(x *Index) { x.SetNode(machine("c", 1, inGroup("f", "g"))) }, "c"},
 		{"a node returns", func(x *Index) { x.SetNode(machine("d", 1, inGroup("g"))) }, "d"},
 		{"the group gets a fallback", func(x *Index) { x.SetGroup(farm.Group{ID: "g", Fallback: "f"}) }, "c"},
-		{"the request changes", func(x *Index) { r := r; r.Group = ""; x.SetRequest(r) }, "c"},
+		{"the request changes", func(x *Index) { r := r; r.Group = ""; x.SetInstance(Instance{Request: r}) }, "c"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := indexOf([]Node{full, machine("c", 1, inGroup("f")), machine("d", 1, inGroup("g"), held("offline"))}, []Request{r}, groups...)
@@ -234,13 +301,13 @@ func TestRemovedThingsAreGone(t *testing.T) {
 	}
 	x.RemoveNode("b")
 	x.RemoveNode("b")
-	x.RemoveRequest("r2")
-	x.RemoveRequest("r2")
+	x.RemoveInstance("r2")
+	x.RemoveInstance("r2")
 	x.RemoveGroup("none")
 	wantPairs(t, x, "r3>a")
 	x.RemoveNode("a")
 	x.Unplace("r3")
 	wantPairs(t, x)
-	x.SetNode(machine("a", 1))
+	x.SetNode(machine("a", 2)) // r1 is still being stored there
 	wantPairs(t, x, "r3>a")
 }

@@ -21,15 +21,17 @@ type world struct {
 	nodes    map[string]Node
 	groups   map[string]farm.Group
 	waiting  map[string]Request
-	placed   map[string]Assignment
-	requests map[string]Request // of the placed ones
+	placed   map[string]Assignment // assigned, not stored yet
+	held     map[string]string     // instance id -> node
+	requests map[string]Request    // of the placed and held ones
 	next     int
 }
 
 func newWorld() *world {
 	return &world{
 		x: New(Options{}), nodes: map[string]Node{}, groups: map[string]farm.Group{},
-		waiting: map[string]Request{}, placed: map[string]Assignment{}, requests: map[string]Request{},
+		waiting: map[string]Request{}, placed: map[string]Assignment{},
+		held: map[string]string{}, requests: map[string]Request{},
 	}
 }
 
@@ -89,10 +91,10 @@ func drawRequest(t *rapid.T, id string) Request {
 func (w *world) step(t *rapid.T) {
 	node := rapid.SampledFrom(someNodes).Draw(t, "node")
 	switch rapid.IntRange(0, 8).Draw(t, "what") {
-	case 0, 1: // a node's description changes; its allocations stay
+	case 0, 1: // a node's description changes; its instances stay
 		n := drawNode(t, node)
-		n.Allocs = w.nodes[node].Allocs
-		w.setNode(n)
+		w.nodes[n.ID] = n
+		w.x.SetNode(n)
 	case 2:
 		w.x.RemoveNode(node)
 		delete(w.nodes, node)
@@ -109,29 +111,25 @@ func (w *world) step(t *rapid.T) {
 		w.next++
 		r := drawRequest(t, fmt.Sprintf("r%03d", w.next))
 		w.waiting[r.ID] = r
-		w.x.SetRequest(r)
+		w.x.SetInstance(waiting(r))
 	case 6: // a commit fails or succeeds
 		if len(w.placed) > 0 {
 			w.settle(t, rapid.SampledFrom(sortedKeys(w.placed)).Draw(t, "settled"))
 		}
 	case 7: // an instance ends
-		if n, ok := w.nodes[node]; ok && len(n.Allocs) > 0 {
-			n.Allocs = maps.Clone(n.Allocs)
-			delete(n.Allocs, rapid.SampledFrom(sortedKeys(n.Allocs)).Draw(t, "ended"))
-			w.setNode(n)
+		if len(w.held) > 0 {
+			id := rapid.SampledFrom(sortedKeys(w.held)).Draw(t, "ended")
+			delete(w.held, id)
+			delete(w.requests, id)
+			w.x.RemoveInstance(id)
 		}
 	case 8: // a request goes
 		if len(w.waiting) > 0 {
 			id := rapid.SampledFrom(sortedKeys(w.waiting)).Draw(t, "gone")
 			delete(w.waiting, id)
-			w.x.RemoveRequest(id)
+			w.x.RemoveInstance(id)
 		}
 	}
-}
-
-func (w *world) setNode(n Node) {
-	w.nodes[n.ID] = n
-	w.x.SetNode(n)
 }
 
 func (w *world) unplace(id string) {
@@ -146,19 +144,9 @@ func (w *world) settle(t *rapid.T, id string) {
 		w.unplace(id)
 		return
 	}
-	n := w.nodes[a.NodeID]
-	n.Allocs = maps.Clone(n.Allocs)
-	if n.Allocs == nil {
-		n.Allocs = map[string]farm.Alloc{}
-	}
-	n.Allocs[id] = farm.Alloc{VCPU: w.requests[id].VCPU, MemoryMB: w.requests[id].MemoryMB}
-	if w.requests[id].USB != "" {
-		n.USB = []farm.USBDevice{{Name: "phone", Location: "1", Busy: true}}
-	}
-	w.setNode(n)
-	w.x.RemoveRequest(id)
+	w.x.SetInstance(on(a.NodeID, w.requests[id]))
+	w.held[id] = a.NodeID
 	delete(w.placed, id)
-	delete(w.requests, id)
 }
 
 // place runs Place and checks every answer against the truth.
@@ -177,8 +165,8 @@ func (w *world) place(t *rapid.T, limit int) {
 	}
 	if len(got) < limit {
 		for _, id := range sortedKeys(w.waiting) {
-			if why := w.x.Why(id); why.Name == Turn {
-				t.Fatalf("%s was passed over although a node can take it: %+v", id, w.x.Explain(id))
+			if why := w.x.Why(id, noon); why.Name == Turn {
+				t.Fatalf("%s was passed over although a node can take it: %+v", id, w.x.Explain(id, noon))
 			}
 		}
 	}
@@ -204,19 +192,26 @@ func (w *world) checkConstraints(t *rapid.T, r Request, n Node) {
 	}
 }
 
+// located gives the node of every instance that takes room.
+func (w *world) located() map[string]string {
+	out := maps.Clone(w.held)
+	for id, a := range w.placed {
+		out[id] = a.NodeID
+	}
+	return out
+}
+
 // checkRoom counts by itself what lies on a node after r was put there.
 func (w *world) checkRoom(t *rapid.T, n Node, r Request) {
 	used, usb := n.Foreign, 0
-	for _, a := range n.Allocs {
-		used = used.add(a)
-	}
-	for id, a := range w.placed {
-		if a.NodeID == n.ID {
-			p := w.requests[id]
-			used = used.add(farm.Alloc{VCPU: p.VCPU, MemoryMB: p.MemoryMB})
-			if p.USB != "" {
-				usb++
-			}
+	for id, node := range w.located() {
+		if node != n.ID {
+			continue
+		}
+		p := w.requests[id]
+		used = used.plus(loadOf(p.VCPU, p.MemoryMB))
+		if p.USB != "" {
+			usb++
 		}
 	}
 	if n.Mode == farm.ByNumber && used.VMs > n.Capacity ||
@@ -229,7 +224,7 @@ func (w *world) checkRoom(t *rapid.T, n Node, r Request) {
 }
 
 // rebuilt makes a new Index of the truth, fed in a random order, with what is
-// reserved told as allocations.
+// reserved told as stored.
 func (w *world) rebuilt(t *rapid.T) *Index {
 	x := New(Options{})
 	var feed []func()
@@ -237,23 +232,13 @@ func (w *world) rebuilt(t *rapid.T) *Index {
 		feed = append(feed, func() { x.SetGroup(g) })
 	}
 	for _, n := range w.nodes {
-		n.Allocs = maps.Clone(n.Allocs)
-		if n.Allocs == nil {
-			n.Allocs = map[string]farm.Alloc{}
-		}
-		for id, a := range w.placed {
-			if a.NodeID != n.ID {
-				continue
-			}
-			n.Allocs[id] = farm.Alloc{VCPU: w.requests[id].VCPU, MemoryMB: w.requests[id].MemoryMB}
-			if w.requests[id].USB != "" {
-				n.USB = []farm.USBDevice{{Name: "phone", Location: "1", Busy: true}}
-			}
-		}
 		feed = append(feed, func() { x.SetNode(n) })
 	}
 	for _, r := range w.waiting {
-		feed = append(feed, func() { x.SetRequest(r) })
+		feed = append(feed, func() { x.SetInstance(waiting(r)) })
+	}
+	for id, node := range w.located() {
+		feed = append(feed, func() { x.SetInstance(on(node, w.requests[id])) })
 	}
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "order"), 0))
 	r.Shuffle(len(feed), func(i, j int) { feed[i], feed[j] = feed[j], feed[i] })
@@ -286,13 +271,13 @@ func TestNoStarvation(t *testing.T) {
 		x := New(Options{AgePerSecond: rate})
 		node := machine("n", 1)
 		x.SetNode(node)
-		x.SetRequest(ask("old", 0, func(r *Request) { r.Priority = least }))
+		x.SetInstance(waiting(ask("old", 0, func(r *Request) { r.Priority = least })))
 
 		bound := time.Duration(float64(least)/rate*float64(time.Second)) + time.Second
 		pause := max(bound/20, time.Second)
 		for i := 0; ; i++ {
 			at := noon.Add(time.Duration(i) * pause)
-			x.SetRequest(ask(fmt.Sprintf("urgent-%d", i), 0, func(r *Request) { r.Priority, r.Created = 1, at }))
+			x.SetInstance(waiting(ask(fmt.Sprintf("urgent-%d", i), 0, func(r *Request) { r.Priority, r.Created = 1, at })))
 			a := x.Place(at, 1)
 			if len(a) != 1 {
 				t.Fatal("a free slot was not used")
@@ -303,7 +288,7 @@ func TestNoStarvation(t *testing.T) {
 			if at.Sub(noon) > bound+pause {
 				t.Fatalf("priority %d still waits after %v at %v points a second", least, at.Sub(noon), rate)
 			}
-			x.RemoveRequest(a[0].RequestID)
+			x.RemoveInstance(a[0].RequestID)
 		}
 	})
 }

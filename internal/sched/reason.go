@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Reason says why a request waits: a name, a sentence for people, and how many
@@ -25,12 +26,12 @@ type Count struct {
 
 // Why says why a request waits. The answer is computed once per demand and kept
 // until a node, a group or a placement changes.
-func (x *Index) Why(requestID string) Reason {
+func (x *Index) Why(requestID string, _ time.Time) Reason {
 	r := x.requests[requestID]
 	switch {
-	case r == nil:
+	case r == nil || (r.pool == nil && !r.reserved):
 		return Reason{Name: Unknown, Text: "the request does not wait", Nodes: len(x.nodes)}
-	case r.placed:
+	case r.reserved:
 		return Reason{Name: Reserved, Text: "being assigned to node " + x.nodeName(r.node), Nodes: len(x.nodes)}
 	}
 	p := r.pool
@@ -148,7 +149,7 @@ type NodeReason struct {
 // Explain says for every node how it stands to a waiting request: those that can
 // take it first and best first, then the others by name. It is nil for a request
 // that does not wait.
-func (x *Index) Explain(requestID string) []NodeReason {
+func (x *Index) Explain(requestID string, _ time.Time) []NodeReason {
 	r := x.requests[requestID]
 	if r == nil || r.pool == nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 
 func TestWhy(t *testing.T) {
 	saved := farm.Needs{Driver: "qemu", Version: "7.2.22", Machine: "pc-q35-7.2", Accelerator: "tcg", CPU: "max", HostCPU: "Zeta"}
-	full := func(n *Node) { n.Allocs = allocs(n.Capacity) }
+	full := func(n *Node) { n.Foreign = vms(n.Capacity) }
 	gold := farm.Group{ID: "g", Name: "gold"}
 	small := machine("a", 0, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.ByResource, 1, 100 })
 	var fleet []Node
@@ -62,7 +62,7 @@ func TestWhy(t *testing.T) {
 				c.edit(&r)
 			}
 			x := indexOf(c.nodes, []Request{r}, gold)
-			got := x.Why("r")
+			got := x.Why("r", noon)
 			if got.Name != c.want || got.Text != c.text || got.Nodes != len(c.nodes) {
 				t.Errorf("got %q %q of %d nodes, want %q %q", got.Name, got.Text, got.Nodes, c.want, c.text)
 			}
@@ -92,7 +92,7 @@ func TestWhyFollowsChanges(t *testing.T) {
 	x := indexOf([]Node{machine("a", 1)}, []Request{ask("r1", 0), ask("r2", 1)})
 	why := func(id string, want Filter) {
 		t.Helper()
-		if got := x.Why(id).Name; got != want {
+		if got := x.Why(id, noon).Name; got != want {
 			t.Errorf("why %s: got %q, want %q", id, got, want)
 		}
 	}
@@ -101,21 +101,21 @@ func TestWhyFollowsChanges(t *testing.T) {
 	why("r1", Reserved)
 	why("r2", FilterRoom)
 	x.SetNode(machine("b", 1, held("offline")))
-	if d := cmp.Diff([]Count{{FilterRoom, "full", 1}, {FilterState, "offline", 1}}, x.Why("r2").Counts); d != "" {
+	if d := cmp.Diff([]Count{{FilterRoom, "full", 1}, {FilterState, "offline", 1}}, x.Why("r2", noon).Counts); d != "" {
 		t.Errorf("counts (-want +got):\n%s", d)
 	}
 	x.RemoveNode("a")
 	why("r2", FilterState)
 	x.RemoveNode("b")
 	why("r2", NoNodes)
-	x.RemoveRequest("r2")
+	x.RemoveInstance("r2")
 	why("r2", Unknown)
 }
 
 func TestExplain(t *testing.T) {
 	x := indexOf([]Node{
 		machine("a", 2), machine("b", 2, caching("t", "t1")), machine("c", 1, held("updating")),
-		machine("d", 2, func(n *Node) { n.Allocs = allocs(1) }), machine("e", 1, func(n *Node) { n.Allocs = allocs(1) }),
+		machine("d", 2, func(n *Node) { n.Foreign = vms(1) }), machine("e", 1, func(n *Node) { n.Foreign = vms(1) }),
 		machine("a2", 2),
 	}, []Request{ask("r", 0)})
 	want := []NodeReason{
@@ -126,10 +126,10 @@ func TestExplain(t *testing.T) {
 		{NodeID: "c", NodeName: "name-c", Filter: FilterState, Text: "is updating"},
 		{NodeID: "e", NodeName: "name-e", Filter: FilterRoom, Text: "is full"},
 	}
-	if d := cmp.Diff(want, x.Explain("r")); d != "" {
+	if d := cmp.Diff(want, x.Explain("r", noon)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if got := x.Explain("none"); got != nil {
+	if got := x.Explain("none", noon); got != nil {
 		t.Errorf("a request that does not wait is explained: %v", got)
 	}
 }
@@ -137,7 +137,6 @@ func TestExplain(t *testing.T) {
 func TestNodeOf(t *testing.T) {
 	record := &farm.Node{
 		ID: "n", Name: "mini", Groups: []string{"g"}, State: farm.NodeActive, Capacity: 3, Mode: farm.ByResource,
-		Allocs: allocs(1),
 	}
 	info := &farm.NodeInfo{
 		Arch: "arm64", CPUs: 8, MemoryMB: 16384,
@@ -146,7 +145,7 @@ func TestNodeOf(t *testing.T) {
 	}
 	want := Node{
 		ID: "n", Name: "mini", Arch: "arm64", Groups: record.Groups, Mode: farm.ByResource, Capacity: 3,
-		VCPULimit: 16, MemoryLimitMB: 14336, Allocs: record.Allocs, Foreign: Load{VMs: 1},
+		VCPULimit: 16, MemoryLimitMB: 14336, Foreign: Load{VMs: 1},
 		Loads:  farm.Needs{Driver: "qemu", Version: "7", Accelerator: "tcg", Machine: "m", CPU: "max", HostCPU: "z"},
 		Cached: info.Templates, USB: info.USB,
 	}
@@ -171,17 +170,30 @@ func TestNodeOf(t *testing.T) {
 	}
 }
 
-func TestRequestOf(t *testing.T) {
+func TestInstanceOf(t *testing.T) {
 	i := &farm.Instance{
-		ID: "i", Created: noon, GroupID: "g",
-		Template: farm.TemplateRef{ID: "t", ContentID: "t1", Arch: "amd64", CPUs: 2, MemoryMB: 2048, Needs: farm.Needs{Driver: "qemu"}},
+		ID: "i", State: farm.Scheduling, Created: noon, GroupID: "g", Owner: "ci",
+		Template: farm.TemplateRef{ID: "t", ContentID: "t1", Arch: "amd64", CPUs: 2, MemoryMB: 2048, Size: 9, Needs: farm.Needs{Driver: "qemu"}},
 		Options:  farm.StartOptions{Priority: 7, PinnedNode: "n", USBDevice: "phone", CPUs: 4},
 	}
-	want := Request{
-		ID: "i", Created: noon, Priority: 7, Group: "g", Pinned: "n", Arch: "amd64", USB: "phone",
-		VCPU: 4, MemoryMB: 2048, Needs: farm.Needs{Driver: "qemu"}, Template: "t", ContentID: "t1",
+	want := Instance{Request: Request{
+		ID: "i", Created: noon, Priority: 7, Owner: "ci", Group: "g", Pinned: "n", Arch: "amd64", USB: "phone",
+		VCPU: 4, MemoryMB: 2048, Needs: farm.Needs{Driver: "qemu"}, Template: "t", ContentID: "t1", Size: 9,
+	}}
+	check := func() {
+		t.Helper()
+		if d := cmp.Diff(want, InstanceOf(i)); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
 	}
-	if d := cmp.Diff(want, RequestOf(i)); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	check()
+	i.NodeID, i.State, i.Progress = "n", farm.Pulling, 0.5
+	want.Node, want.Holds, want.Pulling, want.Progress = "n", true, true, 0.5
+	check()
+	i.State = farm.Terminated
+	want.Holds, want.Pulling = false, false
+	check()
+	i.NodeID = ""
+	want.Node, want.Ended = "", true
+	check()
 }

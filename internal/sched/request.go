@@ -19,6 +19,8 @@ type Request struct {
 	Created  time.Time
 	Priority int // 1..10000, lower is more urgent
 
+	Owner string // whose it is, for fairness
+
 	Group     string // group id; "" is any node
 	Pinned    string // node id; "" is any node
 	Arch      string // amd64, arm64 or "" for any
@@ -28,15 +30,31 @@ type Request struct {
 	Needs     farm.Needs // of the saved state it goes on from; zero asks nothing
 	Template  string     // template id
 	ContentID string     // the version's immutable id
+	Size      int64      // of the version, in bytes; 0 is unknown
 }
 
-// RequestOf makes the Request of an instance that is not placed.
-func RequestOf(i *farm.Instance) Request {
-	return Request{
-		ID: i.ID, Created: i.Created, Priority: i.Options.Priority,
-		Group: i.GroupID, Pinned: i.Options.PinnedNode, Arch: i.Template.Arch,
-		USB: i.Options.USBDevice, VCPU: i.VCPU(), MemoryMB: i.VRAM(), Needs: i.Template.Needs,
-		Template: i.Template.ID, ContentID: i.Template.ContentID,
+// Instance is an instance as far as the scheduler cares: it waits for a node, or
+// it takes room on one.
+type Instance struct {
+	Request
+	Node     string  // id; "" waits
+	Holds    bool    // it counts against the capacity of Node
+	Ended    bool    // it has no node and waits for none
+	Pulling  bool    // Node pulls the version for it
+	Progress float64 // 0..1, of the pull
+}
+
+// InstanceOf makes the Instance of a record.
+func InstanceOf(i *farm.Instance) Instance {
+	return Instance{
+		Request: Request{
+			ID: i.ID, Created: i.Created, Priority: i.Options.Priority, Owner: i.Owner,
+			Group: i.GroupID, Pinned: i.Options.PinnedNode, Arch: i.Template.Arch,
+			USB: i.Options.USBDevice, VCPU: i.VCPU(), MemoryMB: i.VRAM(), Needs: i.Template.Needs,
+			Template: i.Template.ID, ContentID: i.Template.ContentID, Size: i.Template.Size,
+		},
+		Node: i.NodeID, Holds: i.HoldsSlot(), Ended: i.NodeID == "" && i.State != farm.Scheduling,
+		Pulling: i.State == farm.Pulling, Progress: i.Progress,
 	}
 }
 
@@ -47,7 +65,7 @@ type demand struct {
 	needs                    farm.Needs
 }
 
-func (d demand) alloc() farm.Alloc { return farm.Alloc{VCPU: d.vcpu, MemoryMB: d.memoryMB} }
+func (d demand) load() Load { return loadOf(d.vcpu, d.memoryMB) }
 
 // wants says whether a device is one that the demand asks for.
 func (d demand) wants(dev farm.USBDevice) bool { return dev.Name == d.usb || dev.Location == d.usb }
@@ -61,14 +79,14 @@ func (r *Request) demand() demand {
 
 func (r *Request) version() version { return version{r.Template, r.ContentID} }
 
-// request is a Request in the index: waiting in a pool, or reserved on a node.
+// request is an instance in the index: waiting in a pool, or with room on a node.
 type request struct {
 	Request
-	rank   int64 // see ranker
-	pool   *pool // nil when it does not wait
-	pos    int   // in pool.queue
-	node   string
-	placed bool
+	rank     int64  // see ranker
+	pool     *pool  // nil when it does not wait
+	pos      int    // in pool.queue
+	node     string // where it takes room; "" nowhere
+	reserved bool   // Place assigned it, and no record of it came yet
 }
 
 func (r *request) moved(pos int) { r.pos = pos }
