@@ -53,7 +53,7 @@ func InstanceOf(i *farm.Instance) Instance {
 			USB: i.Options.USBDevice, VCPU: i.VCPU(), MemoryMB: i.VRAM(), Needs: i.Template.Needs,
 			Template: i.Template.ID, ContentID: i.Template.ContentID, Size: i.Template.Size,
 		},
-		Node: i.NodeID, Holds: i.HoldsSlot(), Ended: i.NodeID == "" && i.State != farm.Scheduling,
+		Node: i.NodeID, Holds: i.HoldsSlot(), Ended: i.NodeID == "" && !i.Waiting(),
 		Pulling: i.State == farm.Pulling, Progress: i.Progress,
 	}
 }
