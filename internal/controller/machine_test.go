@@ -124,6 +124,7 @@ func TestSavedStateIsPlacedWhereItLoads(t *testing.T) {
 		info.HostCPU = "Zeta"
 		a.info = &info
 		a.contact()
+		synctest.Wait()
 		a.take(api.OrderStart)
 	})
 }
