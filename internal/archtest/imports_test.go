@@ -72,6 +72,7 @@ type only struct {
 var onlys = []only{
 	{[]string{"internal/farm"}, []string{"std"}, "the domain depends on nothing, so that everything can depend on it"},
 	{[]string{"api/..."}, []string{"std", "api/..."}, "wire types are shared with programs that are not ours"},
+	{[]string{"internal/load"}, []string{"std", "api"}, "the load of a controller comes from clients, who know nothing but its API"},
 	{[]string{"internal/sched"}, []string{"std", "internal/farm"}, "decisions are pure: they need the domain and nothing else"},
 	{[]string{"internal/layout"}, []string{"std", "internal/farm", "internal/layout/...", "go.yaml.in/yaml/v3"}, "registry and scanners share the layout, so it brings nothing along"},
 }

@@ -45,9 +45,6 @@ func observe(ctx context.Context, c *load.Client) (*observer, error) {
 	go func() {
 		defer close(o.done)
 		err := c.WatchLines(watching, load.WithPresent, o.line)
-		if r, ok := errors.AsType[*load.Refusal](err); ok && r.Code == 404 {
-			err = o.poll(watching, c)
-		}
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.err = err

@@ -1,0 +1,128 @@
+package buildnode
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/load"
+)
+
+// LoadOptions are the options of load.
+type LoadOptions struct {
+	*globals
+	load.Options
+	Controller string // URL
+	Profile    string
+	Output     cli.Format
+}
+
+func loadCommand(g *globals) *cobra.Command {
+	o := LoadOptions{globals: g}
+	cmd := &cobra.Command{
+		Use:   "load",
+		Short: "Load a controller as the plugins of CI systems do",
+		Long: `load asks a controller for instances as the plugin of a CI system does: it creates them,
+looks until they are Started, lets them work for a while and ends them. At the end it says
+how long the calls took and what went wrong. It ends every instance that it started, also
+when it is interrupted, and fails when one is left.
+
+Profiles, each with the habits of one kind of plugin:
+` + profiles() + `
+With --rate jobs begin at that rate, whatever the controller does; without it each caller
+begins a job when its last one has ended.`,
+		Example: `  buildnode load --controller http://127.0.0.1:8090 --template ID --rate 50 --duration 1m
+  buildnode load --controller http://127.0.0.1:8090 --template ID --profile github --callers 64 --hold 0s -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.Controller, "controller", "", "URL of the controller")
+	fs.StringVar(&o.Template, "template", "", "id of the template to start")
+	fs.StringVar(&o.Tag, "tag", "", "tag of its version (default: the newest)")
+	fs.StringVar(&o.Group, "group-id", "", "id of the node group to start on")
+	fs.StringVar(&o.Profile, "profile", load.Profiles[0].Name, "habits of the clients: "+strings.Join(load.ProfileNames(), ", "))
+	fs.Float64Var(&o.Rate, "rate", 0, "jobs that begin a second; 0: as many as the callers can")
+	fs.IntVar(&o.Callers, "callers", 64, "most calls at the same time")
+	fs.DurationVar(&o.Hold, "hold", 10*time.Second, "how long an instance works, give or take a half")
+	fs.DurationVar(&o.Duration, "duration", time.Minute, "after which no job begins any more")
+	fs.Uint64Var(&o.Seed, "seed", 1, "of everything that is drawn")
+	o.Output.Add(cmd)
+	for _, name := range []string{"controller", "template"} {
+		_ = cmd.MarkFlagRequired(name)
+	}
+	_ = cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(load.ProfileNames(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// profiles lists the profiles for the help.
+func profiles() string {
+	var b strings.Builder
+	for _, p := range load.Profiles {
+		fmt.Fprintf(&b, "  %-9s %s\n", p.Name, p.About)
+	}
+	return b.String()
+}
+
+func (o *LoadOptions) run(ctx context.Context) error {
+	base := strings.TrimSuffix(o.Controller, "/")
+	if !strings.HasPrefix(base, "http://") && !strings.HasPrefix(base, "https://") {
+		return cli.Usage(fmt.Errorf("--controller %q: give a URL such as http://127.0.0.1:8090", o.Controller))
+	}
+	profile, err := load.FindProfile(o.Profile)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	options := o.Options
+	options.Profile, options.Run = profile, rand.Text()
+	options.Progress = func(r load.Report) {
+		fmt.Fprintf(o.Err, "%4.0fs %d jobs begun, %d instances created (%.0f a second), %d ended, %d errors\n",
+			r.Seconds, r.Offered, r.Created, r.PerSecond, r.Terminated, sum(r.Errors))
+	}
+	client := load.NewClient(base, o.Callers)
+	defer client.Close()
+	report, failed := load.Run(ctx, client, options)
+	if errors.Is(failed, load.ErrOptions) {
+		return cli.Usage(failed)
+	}
+	if err := o.Output.Write(o.Out, report, func(g *cli.Grid) { loadTable(g, report) }); err != nil {
+		return errors.Join(err, failed)
+	}
+	if failed == nil && report.Created == 0 {
+		return errors.New("no instance was created; the errors above say why")
+	}
+	return failed
+}
+
+// loadTable fills the table of a report.
+func loadTable(g *cli.Grid, r load.Report) {
+	g.Row("CALL", "COUNT", "P50 MS", "P90 MS", "P99 MS", "MAX MS")
+	for _, op := range load.Ops {
+		if t, ok := r.Times[op]; ok {
+			g.Row(op, t.Count, t.P50, t.P90, t.P99, t.Most)
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(r.Errors)) {
+		g.Row("error", r.Errors[kind], kind)
+	}
+	g.Row("created", r.Created, fmt.Sprintf("%.1f a second", r.PerSecond))
+	g.Row("started", r.Started)
+	g.Row("failed", r.Failed)
+	g.Row("late", r.Late)
+	g.Row("left", r.Left)
+}
+
+func sum(m map[string]int64) (n int64) {
+	for _, v := range m {
+		n += v
+	}
+	return n
+}

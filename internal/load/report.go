@@ -1,0 +1,164 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"sync"
+	"time"
+)
+
+// Op is a kind of what is timed.
+type Op string
+
+// What is timed: the calls, and the way from a create to Started as a client sees it.
+const (
+	OpCreate    Op = "create"
+	OpGet       Op = "get"
+	OpList      Op = "list"
+	OpTerminate Op = "terminate"
+	OpStart     Op = "start"
+)
+
+// Ops are the kinds in the order in which they are shown.
+var Ops = []Op{OpCreate, OpGet, OpList, OpTerminate, OpStart}
+
+// Times are the percentiles of one kind, in milliseconds.
+type Times struct {
+	Count int64   `json:"count"`
+	P50   float64 `json:"p50_ms"`
+	P90   float64 `json:"p90_ms"`
+	P99   float64 `json:"p99_ms"`
+	Most  float64 `json:"max_ms"`
+}
+
+// Report is what came of a run.
+type Report struct {
+	Profile    string           `json:"profile"`
+	Seconds    float64          `json:"seconds"` // in which jobs began
+	Offered    int64            `json:"offered"` // jobs that were due
+	Created    int64            `json:"created"` // instances that were acknowledged
+	PerSecond  float64          `json:"created_per_second"`
+	Started    int64            `json:"started"` // of them seen Started
+	Failed     int64            `json:"failed"`  // of them seen in Error
+	Terminated int64            `json:"terminated"`
+	Late       int64            `json:"late"` // jobs that were due and not begun: too many calls were under way
+	Left       int              `json:"left"` // instances of this run that are there at its end
+	Times      map[Op]Times     `json:"times"`
+	Errors     map[string]int64 `json:"errors"` // by kind
+}
+
+// histogram counts durations in buckets that grow by a twentieth each, so that a run of
+// any length takes the same memory and a percentile is off by 5 % at most.
+type histogram struct {
+	count   int64
+	most    time.Duration
+	buckets [440]int64
+}
+
+const (
+	bucketBase = time.Microsecond
+	bucketStep = 1.05
+)
+
+func (h *histogram) add(d time.Duration) {
+	i := 0
+	if d > bucketBase {
+		i = int(math.Log(float64(d)/float64(bucketBase)) / math.Log(bucketStep))
+	}
+	h.buckets[min(i, len(h.buckets)-1)]++
+	h.count++
+	h.most = max(h.most, d)
+}
+
+// quantile gives the upper bound of the bucket with the part q of all durations.
+func (h *histogram) quantile(q float64) time.Duration {
+	rank, seen := int64(math.Ceil(q*float64(h.count))), int64(0)
+	for i, n := range h.buckets {
+		if seen += n; seen >= max(rank, 1) {
+			return min(time.Duration(float64(bucketBase)*math.Pow(bucketStep, float64(i+1))), h.most)
+		}
+	}
+	return h.most
+}
+
+func (h *histogram) times() Times {
+	ms := func(d time.Duration) float64 { return math.Round(float64(d)/float64(time.Microsecond)) / 1000 }
+	return Times{h.count, ms(h.quantile(0.5)), ms(h.quantile(0.9)), ms(h.quantile(0.99)), ms(h.most)}
+}
+
+// maxKinds bounds how many kinds of errors are told apart.
+const maxKinds = 50
+
+// tally collects what a run does, from many goroutines.
+type tally struct {
+	mu     sync.Mutex // guards the fields below
+	report Report
+	times  map[Op]*histogram
+}
+
+func newTally(profile string) *tally {
+	t := &tally{report: Report{Profile: profile, Errors: map[string]int64{}}, times: map[Op]*histogram{}}
+	for _, op := range Ops {
+		t.times[op] = &histogram{}
+	}
+	return t
+}
+
+// count changes the report.
+func (t *tally) count(edit func(*Report)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	edit(&t.report)
+}
+
+// took notes how long something took that went well, or how a call failed.
+func (t *tally) took(op Op, d time.Duration, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		t.times[op].add(d)
+		return
+	}
+	kind := string(op) + ": " + kindOf(err)
+	if _, known := t.report.Errors[kind]; !known && len(t.report.Errors) >= maxKinds {
+		kind = "other"
+	}
+	t.report.Errors[kind]++
+}
+
+// snapshot gives what is known now; jobs have begun for so long.
+func (t *tally) snapshot(offered time.Duration) Report {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.report
+	r.Seconds = offered.Seconds()
+	r.PerSecond = float64(r.Created) / max(r.Seconds, 1e-9)
+	r.Times, r.Errors = map[Op]Times{}, map[string]int64{}
+	for op, h := range t.times {
+		if h.count > 0 {
+			r.Times[op] = h.times()
+		}
+	}
+	for kind, n := range t.report.Errors {
+		r.Errors[kind] = n
+	}
+	return r
+}
+
+// kindOf names a kind of error, without what differs from call to call.
+func kindOf(err error) string {
+	const most = 80 // bytes of a controller's sentence
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		return fmt.Sprintf("HTTP %d %.*s", r.Code, most, r.Message)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "time-out"
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return "connection"
+	}
+	return "unreadable answer"
+}
