@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"sync"
@@ -136,14 +137,11 @@ func (t *tally) snapshot(offered time.Duration) Report {
 	r := t.report
 	r.Seconds = offered.Seconds()
 	r.PerSecond = float64(r.Created) / max(r.Seconds, 1e-9)
-	r.Times, r.Errors = map[Op]Times{}, map[string]int64{}
+	r.Times, r.Errors = map[Op]Times{}, maps.Clone(t.report.Errors)
 	for op, h := range t.times {
 		if h.count > 0 {
 			r.Times[op] = h.times()
 		}
-	}
-	for kind, n := range t.report.Errors {
-		r.Errors[kind] = n
 	}
 	return r
 }

@@ -98,7 +98,7 @@ func lastRevision(path string) (rev int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	return rev, db.View(func(tx *bbolt.Tx) error {
 		bucket := tx.Bucket([]byte("key"))
 		if bucket == nil {

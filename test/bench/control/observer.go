@@ -78,13 +78,9 @@ var (
 
 // field gives the text behind a key.
 func field(line, key []byte) []byte {
-	at := bytes.Index(line, key)
-	if at < 0 {
-		return nil
-	}
-	rest := line[at+len(key):]
-	end := bytes.IndexByte(rest, '"')
-	return rest[:max(end, 0)]
+	_, rest, _ := bytes.Cut(line, key)
+	text, _, _ := bytes.Cut(rest, []byte{'"'})
+	return text
 }
 
 // line takes one line of the watch.
