@@ -55,16 +55,21 @@ func (c *Client) Detail(ctx context.Context, id string) (api.TemplateDetail, err
 // Info gives a version's configuration. farm.CodeNotFound: no such template; farm.CodeNoVersion: no such version;
 // farm.CodeRefused: what is stored is no configuration.
 func (c *Client) Info(ctx context.Context, ref Ref) (api.TemplateConfig, error) {
-	var out api.TemplateConfig
 	var raw json.RawMessage
 	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/vm/info", query: ref.query(), out: &raw, repeatable: true})
 	if err != nil {
-		return out, err
+		return api.TemplateConfig{}, err
 	}
+	return Config(ref.ID, raw)
+}
+
+// Config reads the configuration of a version of template id. farm.CodeRefused: it is no configuration.
+func Config(id string, raw []byte) (api.TemplateConfig, error) {
+	var out api.TemplateConfig
 	if err := json.Unmarshal(raw, &out); err != nil {
 		// The registry answered: what is stored is wrong, and asking again does not help.
 		return api.TemplateConfig{}, &farm.Error{
-			Code: farm.CodeRefused, Message: fmt.Sprintf("Template %s has a damaged configuration", ref.ID), Err: err,
+			Code: farm.CodeRefused, Message: fmt.Sprintf("Template %s has a damaged configuration", id), Err: err,
 		}
 	}
 	return out, nil

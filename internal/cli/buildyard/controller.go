@@ -98,12 +98,12 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 	if local == "" {
 		return fmt.Errorf("%s is not set: give the address of the registry, or run one with `buildyard up`", config.Registry)
 	}
-	client, err := transfer.New(transfer.Options{BaseURL: local, Logger: s.log, Attempts: 1})
+	shelf, err := s.shelf(local)
 	if err != nil {
-		return fmt.Errorf("%s: %w", config.Registry, err)
+		return err
 	}
 	s.core, err = controller.New(ctx, s.store, tables, controller.Options{
-		Registry: registryCalls{client: client, address: local}, RegistryAddress: address,
+		Registry: shelf, RegistryAddress: address,
 		PushRegistry:    strings.TrimSuffix(s.settings.String(config.PushRegistry), "/"),
 		VMNamePrefix:    s.settings.String(config.VMNamePrefix),
 		KeepTerminated:  s.settings.Duration(config.InstanceTimeOut),
@@ -111,16 +111,31 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 		InstanceTimeout: s.settings.Duration(config.InstanceActiveTimeout),
 		UnknownReports:  s.settings.Int(config.UnknownVMThreshold),
 		Logger:          s.log, Version: obs.FullVersion(),
-		PauseRegistry: func(ctx context.Context, length time.Duration) error {
-			ctx, cancel := context.WithTimeout(ctx, registryTimeout)
-			defer cancel()
-			return client.Pause(ctx, length)
-		},
+		PauseRegistry: shelf.Pause,
 	})
 	if err != nil {
 		return err
 	}
 	return writeToken(s.settings.String(config.DataDir), s.core.JoinToken())
+}
+
+// pausable is a registry as the controller asks it, with what its maintenance needs.
+type pausable interface {
+	controller.Registry
+	Pause(ctx context.Context, length time.Duration) error
+}
+
+// shelf gives the registry that the controller asks: the one in this process, unless
+// another address is set for it.
+func (s *ControllerService) shelf(address string) (pausable, error) {
+	if s.registry != nil && s.settings.String(config.LocalRegistry) == "" {
+		return localRegistry{s.registry.core}, nil
+	}
+	client, err := transfer.New(transfer.Options{BaseURL: address, Logger: s.log, Attempts: 1})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", config.Registry, err)
+	}
+	return &registryCalls{client: client, address: address}, nil
 }
 
 // registryAddresses gives the registry's address for nodes and clients, and the

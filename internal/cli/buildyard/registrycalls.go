@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -20,43 +19,55 @@ const (
 // registryCalls are the controller's calls of its registry, each with a time-out
 // that leaves the caller time to answer its own client.
 type registryCalls struct {
-	client  controller.Registry
+	client  pausable
 	address string
+	details shared[api.TemplateDetail]
 }
 
-var _ controller.Registry = registryCalls{}
+var _ pausable = (*registryCalls)(nil)
 
 // List gives all templates.
-func (r registryCalls) List(ctx context.Context) ([]api.Template, error) {
+func (r *registryCalls) List(ctx context.Context) ([]api.Template, error) {
 	return bounded(ctx, r, registryTimeout, r.client.List)
 }
 
-// Detail gives one template with its versions.
-func (r registryCalls) Detail(ctx context.Context, id string) (api.TemplateDetail, error) {
+// Detail gives one template with its versions, as they are when it is asked or later:
+// what was pushed is seen by the next start.
+func (r *registryCalls) Detail(ctx context.Context, id string) (api.TemplateDetail, error) {
 	return bounded(ctx, r, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
-		return r.client.Detail(ctx, id)
+		return r.details.do(ctx, id, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
+			return r.client.Detail(ctx, id)
+		})
 	})
 }
 
 // Info gives the configuration of a version.
-func (r registryCalls) Info(ctx context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
+func (r *registryCalls) Info(ctx context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
 	return bounded(ctx, r, registryStartTimeout, func(ctx context.Context) (api.TemplateConfig, error) {
 		return r.client.Info(ctx, ref)
 	})
 }
 
 // Disk gives the room of the registry's disk.
-func (r registryCalls) Disk(ctx context.Context) (api.DiskInfo, error) {
+func (r *registryCalls) Disk(ctx context.Context) (api.DiskInfo, error) {
 	return bounded(ctx, r, registryTimeout, r.client.Disk)
 }
 
 // Status says how the registry is.
-func (r registryCalls) Status(ctx context.Context) (api.RegistryStatus, error) {
+func (r *registryCalls) Status(ctx context.Context) (api.RegistryStatus, error) {
 	return bounded(ctx, r, registryTimeout-500*time.Millisecond, r.client.Status)
 }
 
+// Pause keeps the registry from collecting anything for a time.
+func (r *registryCalls) Pause(ctx context.Context, length time.Duration) error {
+	_, err := bounded(ctx, r, registryTimeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, r.client.Pause(ctx, length)
+	})
+	return err
+}
+
 // bounded makes a call within its time, and says which registry did not answer.
-func bounded[T any](ctx context.Context, r registryCalls, limit time.Duration, do func(context.Context) (T, error)) (T, error) {
+func bounded[T any](ctx context.Context, r *registryCalls, limit time.Duration, do func(context.Context) (T, error)) (T, error) {
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	out, err := do(within)

@@ -34,13 +34,15 @@ func (silent) Status(ctx context.Context) (api.RegistryStatus, error) {
 	return api.RegistryStatus{}, wait(ctx)
 }
 
+func (silent) Pause(ctx context.Context, _ time.Duration) error { return wait(ctx) }
+
 func wait(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
 func TestCallsOfASilentRegistryEnd(t *testing.T) {
-	calls := registryCalls{client: silent{}, address: "http://far:8089"}
+	calls := &registryCalls{client: silent{}, address: "http://far:8089"}
 	start := func(ctx context.Context) error {
 		_, first := calls.Detail(ctx, "x")
 		_, second := calls.Info(ctx, transfer.Ref{ID: "x"})
@@ -50,6 +52,7 @@ func TestCallsOfASilentRegistryEnd(t *testing.T) {
 		"list":   func(ctx context.Context) error { _, err := calls.List(ctx); return err },
 		"disk":   func(ctx context.Context) error { _, err := calls.Disk(ctx); return err },
 		"status": func(ctx context.Context) error { _, err := calls.Status(ctx); return err },
+		"pause":  func(ctx context.Context) error { return calls.Pause(ctx, time.Minute) },
 		"start":  start,
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -1,0 +1,46 @@
+package buildyard
+
+import (
+	"context"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// localRegistry is the registry of the controller's own process: every start asks it,
+// and over HTTP the questions would cost more than the rest of the start.
+type localRegistry struct{ reg *registry.Registry }
+
+var _ pausable = localRegistry{}
+
+// List gives all templates.
+func (l localRegistry) List(context.Context) ([]api.Template, error) { return l.reg.List(), nil }
+
+// Detail gives one template with its versions.
+func (l localRegistry) Detail(_ context.Context, id string) (api.TemplateDetail, error) {
+	return l.reg.Detail(id)
+}
+
+// Info gives the configuration of a version.
+func (l localRegistry) Info(_ context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
+	raw, err := l.reg.Info(registry.Ref{ID: ref.ID, Tag: ref.Tag, Number: ref.Version, ContentID: ref.ContentID})
+	if err != nil {
+		return api.TemplateConfig{}, err
+	}
+	return transfer.Config(ref.ID, raw)
+}
+
+// Disk gives the room of the registry's disk.
+func (l localRegistry) Disk(ctx context.Context) (api.DiskInfo, error) { return l.reg.Disk(ctx) }
+
+// Status says how the registry is.
+func (l localRegistry) Status(context.Context) (api.RegistryStatus, error) {
+	return l.reg.Status(), nil
+}
+
+// Pause keeps the registry from collecting anything for a time.
+func (l localRegistry) Pause(_ context.Context, length time.Duration) error {
+	return l.reg.Pause(length)
+}

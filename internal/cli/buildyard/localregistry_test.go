@@ -1,0 +1,68 @@
+package buildyard
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/registryrest"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// TestLocalRegistryAnswersLikeARemoteOne asks one registry in both ways.
+func TestLocalRegistryAnswersLikeARemoteOne(t *testing.T) {
+	reg, err := registry.Open(t.Context(), registry.Options{Base: t.TempDir(), Version: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(rest.Handler(registryrest.Routes(reg), slog.New(slog.DiscardHandler)))
+	t.Cleanup(func() {
+		server.Close()
+		_ = reg.Close()
+	})
+	client, err := transfer.New(transfer.Options{BaseURL: server.URL, Attempts: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const id, unknown = "aaaaaaaa-0000-4000-8000-000000000001", "bbbbbbbb-0000-4000-8000-000000000001"
+	http := apiClient{base: server.URL}
+	var session api.PushSession
+	offer := map[string]any{"id": id, "name": "debian", "tag": "v1", "arch": "amd64", "config": map[string]any{"ram": "4G"}, "files": []any{}}
+	if err := http.send(t.Context(), "POST", "/registry/v2/push", offer, &session); err != nil {
+		t.Fatal(err)
+	}
+	if err := http.send(t.Context(), "POST", "/registry/v2/push/"+session.Session+"/commit", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	number := func(n int) *int { return &n }
+	for name, ask := range map[string]func(r pausable) (any, error){
+		"list":             func(r pausable) (any, error) { return r.List(t.Context()) },
+		"detail":           func(r pausable) (any, error) { return r.Detail(t.Context(), id) },
+		"unknown template": func(r pausable) (any, error) { return r.Detail(t.Context(), unknown) },
+		"info":             func(r pausable) (any, error) { return r.Info(t.Context(), transfer.Ref{ID: id, Version: number(0)}) },
+		"other number":     func(r pausable) (any, error) { return r.Info(t.Context(), transfer.Ref{ID: id, Version: number(7)}) },
+		"other bytes": func(r pausable) (any, error) {
+			return r.Info(t.Context(), transfer.Ref{ID: id, Version: number(0), ContentID: "x"})
+		},
+		"status":   func(r pausable) (any, error) { return r.Status(t.Context()) },
+		"pause":    func(r pausable) (any, error) { return nil, r.Pause(t.Context(), time.Second) },
+		"no pause": func(r pausable) (any, error) { return nil, r.Pause(t.Context(), -time.Second) },
+	} {
+		here, hereErr := ask(localRegistry{reg})
+		there, thereErr := ask(&registryCalls{client: client, address: server.URL})
+		if diff := cmp.Diff(there, here); diff != "" || (hereErr == nil) != (thereErr == nil) {
+			t.Errorf("%s: %v and %v (-remote +local):\n%s", name, thereErr, hereErr, diff)
+		}
+		if hereErr != nil && farm.CodeOf(hereErr) != farm.CodeOf(thereErr) {
+			t.Errorf("%s: %s here, %s there: %v", name, farm.CodeOf(hereErr), farm.CodeOf(thereErr), fmt.Sprint(thereErr))
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package buildyard
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// shared lets those who ask the same at the same time share calls. What one gets is of a
+// call that began after it asked: it is never older than the answer of a call of its
+// own would be. The zero value is ready.
+type shared[T any] struct {
+	mu    sync.Mutex
+	asked map[string]*asked[T]
+}
+
+// asked is what is going on about one question.
+type asked[T any] struct {
+	running int
+	next    *round[T] // begins when a running call ends; nil when nobody waits
+}
+
+// round is a call that several wait for.
+type round[T any] struct {
+	call func(context.Context) (T, error)
+	done chan struct{}
+	out  T
+	err  error
+}
+
+// sharedCalls is how many calls of one question run at a time: one that hangs does not
+// hold up those who come after it.
+const sharedCalls = 4
+
+// do makes a call, or waits for one that others wait for as well; that one ends after
+// limit.
+func (s *shared[T]) do(ctx context.Context, question string, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
+	wait := s.join(question, call)
+	if wait == nil {
+		defer s.finish(ctx, question, limit)
+		return call(ctx)
+	}
+	select {
+	case <-wait.done:
+		return wait.out, wait.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}
+
+// join gives the round to wait for; nil when the caller is to call by itself.
+func (s *shared[T]) join(question string, call func(context.Context) (T, error)) *round[T] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.asked[question]
+	if a == nil {
+		a = &asked[T]{}
+		if s.asked == nil {
+			s.asked = map[string]*asked[T]{}
+		}
+		s.asked[question] = a
+	}
+	if a.running < sharedCalls {
+		a.running++
+		return nil
+	}
+	if a.next == nil {
+		a.next = &round[T]{call: call, done: make(chan struct{})}
+	}
+	return a.next
+}
+
+// finish notes the end of a call and begins the next round.
+func (s *shared[T]) finish(ctx context.Context, question string, limit time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.asked[question]
+	next := a.next
+	a.next = nil
+	switch {
+	case next != nil:
+		go s.run(context.WithoutCancel(ctx), question, limit, next)
+	case a.running == 1:
+		delete(s.asked, question)
+	default:
+		a.running--
+	}
+}
+
+func (s *shared[T]) run(ctx context.Context, question string, limit time.Duration, r *round[T]) {
+	defer s.finish(ctx, question, limit)
+	defer close(r.done)
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	r.out, r.err = r.call(ctx)
+}
