@@ -24,6 +24,9 @@ const (
 	RegistryBasePath      = "SVC_REGISTRY_BASE_PATH"
 	RegistryListenAddress = "SVC_REGISTRY_LISTEN_ADDRESS"
 	VMNamePrefix          = "SVC_VM_NAME_PREFIX"
+	BackupDir             = "SVC_BACKUP_DIR"
+	BackupEvery           = "SVC_BACKUP_EVERY"
+	BackupKeep            = "SVC_BACKUP_KEEP"
 	BasePath              = "SVC_BASE_PATH"
 	LogLevel              = "SVC_LOG_LEVEL"
 	Controller            = "SVC_CONTROLLER"
@@ -51,6 +54,9 @@ var ControllerTable = Table{
 	{Key: RegistryBasePath, Flag: "registry-base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory of that registry"},
 	{Key: RegistryListenAddress, Flag: "registry-listen-address", Default: ":8089", Kind: Addr, Help: "address of that registry's API"},
 	{Key: VMNamePrefix, Flag: "vm-name-prefix", Default: "mgmtManaged-", Kind: String, Help: "what the name of every VM starts with"},
+	{Key: BackupDir, Flag: "backup-dir", Kind: Path, Help: "directory for periodic backups of the records; without it none are taken"},
+	{Key: BackupEvery, Flag: "backup-every", Default: "1h", Kind: Duration, Check: between(time.Minute, 7*aDay), Help: "time between two periodic backups"},
+	{Key: BackupKeep, Flag: "backup-keep", Default: "24", Kind: Int, Check: atLeast(1), Help: "how many of the newest periodic backups stay"},
 	logLevel,
 }
 

@@ -93,6 +93,7 @@ type Controller struct {
 	maintained chan struct{} // has a value when the maintenance may have changed
 
 	watches watches
+	backing atomic.Bool // a backup is being read
 	configs configCache
 	alarmed atomic.Int64 // epoch seconds of the last alarm about unknown VMs
 }

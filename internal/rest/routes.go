@@ -156,7 +156,9 @@ func withRequestID(next http.Handler) http.Handler {
 // abortOnPanic breaks the connection of a handler that panicked: it may have written
 // a part of its answer, and nothing may make that part look whole.
 func abortOnPanic(r *http.Request, log *slog.Logger) {
-	if p := recover(); p != nil {
+	if p := recover(); p == http.ErrAbortHandler { //nolint:errorlint // the sentinel is compared as net/http does
+		panic(p) // on purpose
+	} else if p != nil {
 		log.ErrorContext(r.Context(), "handler panicked", "panic", p, "stack", string(debug.Stack()))
 		panic(http.ErrAbortHandler)
 	}

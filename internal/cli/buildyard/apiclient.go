@@ -45,10 +45,20 @@ func (c *apiClient) send(ctx context.Context, method, path string, in, out any) 
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("the controller at %s cannot be reached: is it running, and is this its address (--controller or %s)? %w",
-			c.base, config.Controller, err)
+		return c.unreachable(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
+	return c.answer(resp, out)
+}
+
+// unreachable says what to look at when there is no answer.
+func (c *apiClient) unreachable(err error) error {
+	return fmt.Errorf("the controller at %s cannot be reached: is it running, and is this its address (--controller or %s)? %w",
+		c.base, config.Controller, err)
+}
+
+// answer decodes the body of an answer into out, which may be nil, or gives the failure it tells of.
+func (c *apiClient) answer(resp *http.Response, out any) error {
 	var envelope api.Envelope[json.RawMessage]
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAPIAnswer)).Decode(&envelope); err != nil || envelope.Status == "" {
 		return fmt.Errorf("%s answers, but not as a controller does (%s): is this the controller's address (--controller or %s)?",

@@ -19,6 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/backup"
 	"github.com/buildyard/buildyard/internal/store/etcd"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -84,7 +85,7 @@ func (s *ControllerService) openStore(ctx context.Context, tables *controller.Ta
 		s.backend, err = etcd.External(ctx, etcd.ExternalOptions{Endpoints: endpoints, Logger: s.log})
 	} else {
 		replica = "embedded" // the one process on its store, whatever its restarts
-		s.backend, err = etcd.Embedded(ctx, etcd.EmbeddedOptions{Dir: filepath.Join(dir, "store"), Logger: s.log})
+		s.backend, err = etcd.Embedded(ctx, etcd.EmbeddedOptions{Dir: storeDir(dir), Logger: s.log})
 	}
 	if err != nil {
 		return err
@@ -178,7 +179,7 @@ func (s *ControllerService) Run(ctx context.Context) error {
 	})
 	s.log.InfoContext(ctx, "controller is ready", "address", s.URL(), "registry", s.RegistryURL(), "version", obs.FullVersion())
 	var wg sync.WaitGroup
-	errs := make(chan error, 3)
+	errs := make(chan error, 4)
 	start := func(run func(context.Context) error) {
 		wg.Go(func() {
 			errs <- run(ctx)
@@ -186,6 +187,9 @@ func (s *ControllerService) Run(ctx context.Context) error {
 		})
 	}
 	start(s.core.Run)
+	if dir := s.settings.String(config.BackupDir); dir != "" {
+		start(s.backups(dir).Run)
+	}
 	start(func(ctx context.Context) error {
 		return s.listener.serve(ctx, handler, s.settings.Duration(config.GracefulShutdown))
 	})
@@ -200,6 +204,17 @@ func (s *ControllerService) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// backups takes periodic backups into a directory.
+func (s *ControllerService) backups(dir string) backup.Periodic {
+	return backup.Periodic{
+		Dir: dir, Every: s.settings.Duration(config.BackupEvery), Keep: s.settings.Int(config.BackupKeep), Logger: s.log,
+		Open: func(ctx context.Context) (io.ReadCloser, error) {
+			stream, _, err := s.core.Backup(ctx)
+			return stream, err
+		},
+	}
 }
 
 // Close gives back everything that Open took.
@@ -219,6 +234,9 @@ func (s *ControllerService) Close() error {
 	}
 	return errors.Join(errs...)
 }
+
+// storeDir is where a data directory has the embedded store.
+func storeDir(dataDir string) string { return filepath.Join(dataDir, "store") }
 
 // tokenFile keeps the join token for the operator on the controller's machine.
 const tokenFile = "join-token"

@@ -37,6 +37,7 @@ func newCommand(io Streams) *cobra.Command {
   buildyard up           controller and registry in one process, no other service needed
   buildyard demo         the same with a node on this machine and one real VM, to look at
   buildyard node token   the secret that a node needs to join
+  buildyard backup FILE  everything the controller keeps, in one file; restore brings it back
   buildyard maintenance  pause what is removed or given up by itself
 
 Settings come from flags, from the environment (SVC_...) and from a file (--config);
@@ -47,7 +48,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	}
 	root.SetOut(io.Out)
 	root.SetErr(io.Err)
-	root.AddCommand(upCommand(io), controllerCommand(io), registryCommand(io), nodeCommand(io), maintenanceCommand(io), demoCommand(io))
+	root.AddCommand(upCommand(io), controllerCommand(io), registryCommand(io), nodeCommand(io), maintenanceCommand(io),
+		backupCommand(io), restoreCommand(io), demoCommand(io))
 	return root
 }
 

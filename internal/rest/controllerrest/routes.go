@@ -65,6 +65,8 @@ func (s *server) routes() []rest.Route {
 		{Pattern: "GET /api/v1/registry/vm", Permission: "registry_list", Do: s.listTemplates},
 		{Pattern: "GET /api/v1/registry/disk", Permission: "get_registry_disk_info", Do: s.registryDisk},
 
+		{Pattern: "GET " + api.PathBackup, Permission: "change_config", Hangs: true, Raw: s.backup},
+
 		{Pattern: "POST " + api.PathJoin, Permission: rest.Open, Typed: true, Do: link(s.join)},
 		{Pattern: "POST " + api.PathPoll, Permission: rest.Open, Hangs: true, Typed: true, Do: link(s.poll)},
 		{Pattern: "POST " + api.PathReport, Permission: rest.Open, Typed: true, MaxBody: maxReport, Do: link(s.report)},

@@ -33,8 +33,10 @@ const (
 	snapshotCount  = 500
 	catchUpEntries = 250
 	storeDirMode   = 0o700
-	storeSubdir    = "etcd"
 )
+
+// Subdir is where the directory of an embedded member has etcd's own files.
+const Subdir = "etcd"
 
 // EmbeddedOptions says where the embedded member keeps its data.
 type EmbeddedOptions struct {
@@ -58,7 +60,7 @@ func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 	if _, err := finishRestore(opts.Dir); err != nil {
 		return nil, errors.Join(err, lock.release())
 	}
-	b, err := startMember(ctx, opts, filepath.Join(opts.Dir, storeSubdir))
+	b, err := startMember(ctx, opts, filepath.Join(opts.Dir, Subdir))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the store in %s: %w", opts.Dir, err), lock.release())
 	}

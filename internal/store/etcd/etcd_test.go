@@ -84,7 +84,7 @@ func TestLongDirectory(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	info, err := os.Stat(filepath.Join(dir, storeSubdir))
+	info, err := os.Stat(filepath.Join(dir, Subdir))
 	if err != nil || info.Mode().Perm() != storeDirMode {
 		t.Errorf("mode of the data: %v, %v", info.Mode(), err)
 	}
@@ -123,7 +123,7 @@ func TestDamagedDataIsAnError(t *testing.T) {
 			if err := open(t, dir).Close(); err != nil {
 				t.Fatal(err)
 			}
-			files, err := filepath.Glob(filepath.Join(dir, storeSubdir, "member", filepath.FromSlash(damaged)))
+			files, err := filepath.Glob(filepath.Join(dir, Subdir, "member", filepath.FromSlash(damaged)))
 			if err != nil || len(files) != 1 {
 				t.Fatal(files, err)
 			}

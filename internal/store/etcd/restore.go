@@ -23,9 +23,9 @@ const (
 
 	// The member of a restore that is being made, of one that is complete and only lacks its place, and of the store
 	// that had to make way.
-	stagedSubdir   = storeSubdir + ".restoring"
-	restoredSubdir = storeSubdir + ".restored"
-	asideSubdir    = storeSubdir + ".before-restore-" // and the time
+	stagedSubdir   = Subdir + ".restoring"
+	restoredSubdir = Subdir + ".restored"
+	asideSubdir    = Subdir + ".before-restore-" // and the time
 )
 
 // Occupied says what becomes of a store that is in the directory of a restore already.
@@ -71,7 +71,7 @@ func Restore(ctx context.Context, opts RestoreOptions) (done Restored, err error
 	if _, err := finishRestore(opts.Dir); err != nil {
 		return Restored{}, err
 	}
-	if _, err := os.Lstat(filepath.Join(opts.Dir, storeSubdir)); opts.Occupied == Refuse && !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(filepath.Join(opts.Dir, Subdir)); opts.Occupied == Refuse && !errors.Is(err, fs.ErrNotExist) {
 		return Restored{}, fmt.Errorf("there is a store in %s already: %w", opts.Dir, fs.ErrExist)
 	}
 	if done, err = stage(ctx, opts); err != nil {
@@ -141,7 +141,7 @@ func renew(ctx context.Context, opts RestoreOptions, dir string) (done Restored,
 // finishRestore puts a complete restore in its place, also one that was killed just before that. The caller holds the
 // directory's lock.
 func finishRestore(dir string) (aside string, err error) {
-	restored, place := filepath.Join(dir, restoredSubdir), filepath.Join(dir, storeSubdir)
+	restored, place := filepath.Join(dir, restoredSubdir), filepath.Join(dir, Subdir)
 	if _, err := os.Lstat(restored); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}

@@ -187,7 +187,7 @@ func TestRestoreRefusesNewerData(t *testing.T) {
 	if _, err := Restore(t.Context(), RestoreOptions{File: file, Dir: dir, Occupied: MoveAside}); !errors.Is(err, store.ErrSchema) {
 		t.Errorf("got %v, want that the schema is newer", err)
 	}
-	if names, _ := filepath.Glob(filepath.Join(dir, storeSubdir+".*")); len(names) > 0 {
+	if names, _ := filepath.Glob(filepath.Join(dir, Subdir+".*")); len(names) > 0 {
 		t.Errorf("left behind: %v", names)
 	}
 }

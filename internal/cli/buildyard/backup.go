@@ -1,0 +1,176 @@
+package buildyard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/store/backup"
+	"github.com/buildyard/buildyard/internal/store/etcd"
+)
+
+// backupOptions are what buildyard backup was told.
+type backupOptions struct {
+	file    string
+	dataDir string // of a controller that does not run; "": ask one that does
+	replace bool
+}
+
+func backupCommand(streams Streams) *cobra.Command {
+	a := asker{Streams: streams}
+	var opts backupOptions
+	cmd := a.add(&cobra.Command{
+		Use:   "backup FILE",
+		Short: "Back up everything that the controller keeps",
+		Long: `backup writes everything that the controller keeps into one file: instances and their
+history, nodes, groups, save requests, settings and the join token. It is one moment's state,
+taken while the controller serves. The file ends with a checksum, which is checked before the
+file gets its name; with - for FILE it goes to the standard output and the checksum stays
+for "restore" to check. The file holds secrets: keep it like the data directory.
+
+It does not hold the registry's templates (copy the registry's directory) and not the VMs,
+which are on the nodes.
+
+With --data-dir it reads the directory of a controller that does not run.`,
+		Example: `  buildyard backup /backups/cloud.backup
+  buildyard backup - | ssh vault 'cat > cloud.backup'
+  buildyard backup old.backup --data-dir /var/lib/buildyard/controller
+  SVC_BACKUP_DIR=/backups SVC_BACKUP_EVERY=1h SVC_BACKUP_KEEP=24 buildyard up`,
+		Args: cobra.ExactArgs(1),
+	}, func(cmd *cobra.Command, args []string) error {
+		opts.file = args[0]
+		return a.backup(cmd.Context(), opts)
+	})
+	cmd.Flags().StringVar(&opts.dataDir, "data-dir", "", "back up this data directory, whose controller does not run, instead of asking one")
+	cmd.Flags().BoolVar(&opts.replace, "force", false, "replace FILE if it is there")
+	return cmd
+}
+
+func (a *asker) backup(ctx context.Context, opts backupOptions) (err error) {
+	stream, size, err := a.openBackup(ctx, opts.dataDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stream.Close()) }()
+	src := &progress{from: stream, total: size, to: a.Err, next: time.Now().Add(progressEvery)}
+	if opts.file == "-" {
+		return a.pipe(src)
+	}
+	existing := backup.Keep
+	if opts.replace {
+		existing = backup.Replace
+	}
+	sum, err := backup.Write(opts.file, src, existing)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s is there already: choose another name, or replace it with --force", opts.file)
+	}
+	if err != nil {
+		return err
+	}
+	return a.showBackup(a.Out, opts.file, sum)
+}
+
+// pipe writes the stream to the standard output and says the rest on the other one.
+func (a *asker) pipe(src io.Reader) error {
+	sum := backup.NewSum()
+	if _, err := io.Copy(io.MultiWriter(a.Out, sum), src); err != nil {
+		return fmt.Errorf("write the backup: %w", err)
+	}
+	if err := sum.Err(); err != nil {
+		return err
+	}
+	return a.showBackup(a.Err, "-", sum)
+}
+
+func (a *asker) showBackup(w io.Writer, file string, sum *backup.Sum) error {
+	out := struct {
+		File   string `json:"file"`
+		Bytes  int64  `json:"bytes"`
+		SHA256 string `json:"sha256"` // of all but the last 32 bytes, which are this
+	}{file, sum.Size(), sum.Digest()}
+	return a.Output.Write(w, out, func(g *cli.Grid) {
+		g.Row("backup", out.File)
+		g.Row("bytes", out.Bytes)
+		g.Row("sha256", out.SHA256)
+	})
+}
+
+// openBackup begins a backup of a running controller, or of a data directory.
+func (a *asker) openBackup(ctx context.Context, dataDir string) (io.ReadCloser, int64, error) {
+	if dataDir == "" {
+		return a.api.backup(ctx)
+	}
+	dir := storeDir(dataDir)
+	if _, err := os.Stat(filepath.Join(dir, etcd.Subdir)); err != nil {
+		return nil, 0, fmt.Errorf("%s is no data directory of a controller with an embedded store: %w", dataDir, err)
+	}
+	b, err := etcd.Embedded(ctx, etcd.EmbeddedOptions{Dir: dir})
+	if err != nil {
+		return nil, 0, fmt.Errorf("%w (without --data-dir a running controller is asked for its backup)", err)
+	}
+	stream, size, err := b.Snapshot(ctx)
+	if err != nil {
+		return nil, 0, errors.Join(err, b.Close())
+	}
+	return &offline{stream, b}, size, nil
+}
+
+// offline is the backup of a store that is open for it only.
+type offline struct {
+	io.ReadCloser
+	store *etcd.Backend
+}
+
+// Close implements io.Closer.
+func (o *offline) Close() error { return errors.Join(o.ReadCloser.Close(), o.store.Close()) }
+
+// backup begins a backup of a running controller.
+func (c *apiClient) backup(ctx context.Context) (io.ReadCloser, int64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+api.PathBackup, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, 0, c.unreachable(err)
+	}
+	if text := resp.Header.Get(api.HeaderBackupSize); text != "" {
+		size, _ := strconv.ParseInt(text, 10, 64) // only shown
+		return resp.Body, size, nil
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return nil, 0, c.answer(resp, nil)
+}
+
+// progressEvery is how often a long backup says how far it is.
+const progressEvery = 5 * time.Second
+
+// progress says now and then how much went through it.
+type progress struct {
+	from        io.Reader
+	done, total int64
+	to          io.Writer
+	next        time.Time
+}
+
+// Read implements io.Reader.
+func (p *progress) Read(b []byte) (int, error) {
+	n, err := p.from.Read(b)
+	p.done += int64(n)
+	if now := time.Now(); now.After(p.next) {
+		p.next = now.Add(progressEvery)
+		_, _ = fmt.Fprintf(p.to, "%d of about %d MB\n", p.done>>20, p.total>>20)
+	}
+	return n, err
+}

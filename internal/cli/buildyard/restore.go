@@ -1,0 +1,86 @@
+package buildyard
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/store/etcd"
+)
+
+func restoreCommand(streams Streams) *cobra.Command {
+	var output cli.Format
+	force := false
+	cmd := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Make a data directory out of a backup",
+		Long: `restore makes the data directory of a controller with an embedded store out of a file
+that "backup" wrote. The controller must not run. The file's checksum is checked first; a
+directory that has records already is refused, unless --force moves those aside.
+
+What happened after the backup is not in it. When the controller starts again, instances that
+were terminated since then are found missing on their nodes and end; VMs that were started
+since then belong to nobody: they are removed after 30 reports, but when they are more than
+a fifth of all VMs nothing is removed until "buildyard node adopt" decides. To look around
+before anything is removed, begin with "buildyard maintenance on" right after the start.
+
+To move to an etcd cluster, restore the same file on each of its members with etcd's own
+tool instead; docs/operations.md says how.`,
+		Example: `  buildyard restore cloud.backup --data-dir /var/lib/buildyard/controller
+  buildyard restore cloud.backup --force`,
+		Args: cobra.ExactArgs(1),
+	}
+	addFlags(cmd.Flags(), config.ControllerTable)
+	for _, s := range config.ControllerTable {
+		if s.Key != config.DataDir && s.Key != config.LogLevel {
+			_ = cmd.Flags().MarkHidden(s.Flag)
+		}
+	}
+	output.Add(cmd)
+	cmd.Flags().BoolVar(&force, "force", false, "move the records that are there already aside, within the data directory")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		values, err := config.Load(config.ControllerTable, sources(cmd.Flags()))
+		if err != nil {
+			return cli.Usage(err)
+		}
+		log, err := obs.Logger(streams.Err, values.String(config.LogLevel), "restore")
+		if err != nil {
+			return cli.Usage(err)
+		}
+		opts := etcd.RestoreOptions{File: args[0], Dir: storeDir(values.String(config.DataDir)), Logger: log}
+		if force {
+			opts.Occupied = etcd.MoveAside
+		}
+		done, err := etcd.Restore(cmd.Context(), opts)
+		if errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("%w: give another --data-dir, or move those records aside with --force", err)
+		}
+		if err != nil {
+			return err
+		}
+		return showRestored(streams, output, opts.Dir, done)
+	}
+	return cmd
+}
+
+func showRestored(streams Streams, output cli.Format, dir string, done etcd.Restored) error {
+	out := struct {
+		Dir      string `json:"dir"`
+		Epoch    string `json:"epoch"`
+		Revision int64  `json:"revision"`
+		Aside    string `json:"aside,omitempty"`
+	}{dir, done.Epoch, done.Revision, done.Aside}
+	return output.Write(streams.Out, out, func(g *cli.Grid) {
+		g.Row("restored", out.Dir)
+		g.Row("epoch", out.Epoch)
+		g.Row("revision", out.Revision)
+		if out.Aside != "" {
+			g.Row("moved aside", out.Aside)
+		}
+	})
+}

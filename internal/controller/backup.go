@@ -1,0 +1,40 @@
+package controller
+
+import (
+	"context"
+	"io"
+	"sync/atomic"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Backup streams everything in the store as it is at this moment; size is about what will come. The stream must be
+// read on and closed. One at a time: the store cannot reuse room while it is read.
+func (c *Controller) Backup(ctx context.Context) (stream io.ReadCloser, size int64, err error) {
+	if !c.backing.CompareAndSwap(false, true) {
+		return nil, 0, farm.Errorf(farm.CodeBusy, "Another backup is being taken; try again when it is done")
+	}
+	stream, size, err = c.store.Snapshot(ctx)
+	if err != nil {
+		c.backing.Store(false)
+		return nil, 0, err
+	}
+	return &onlyBackup{ReadCloser: stream, backing: &c.backing}, size, nil
+}
+
+// onlyBackup lets another backup begin when it is closed.
+type onlyBackup struct {
+	io.ReadCloser
+	backing *atomic.Bool
+	closed  atomic.Bool
+}
+
+// Close implements io.Closer.
+func (b *onlyBackup) Close() error {
+	if b.closed.Swap(true) {
+		return nil
+	}
+	err := b.ReadCloser.Close()
+	b.backing.Store(false)
+	return err
+}

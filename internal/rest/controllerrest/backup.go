@@ -1,0 +1,43 @@
+package controllerrest
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// backupIdle ends a backup whose reader takes no byte for that long: an open one keeps the store from reusing room.
+const backupIdle = 30 * time.Second
+
+// backup streams the store. What breaks off breaks the connection, so that nothing looks whole that is not.
+func (s *server) backup(w http.ResponseWriter, r *http.Request) error {
+	stream, size, err := s.c.Backup(r.Context())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Close() }()
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set(api.HeaderBackupSize, strconv.FormatInt(size, 10))
+	out := &pressing{to: w, control: http.NewResponseController(w)}
+	if _, err := io.Copy(out, stream); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// pressing is an answer whose reader may take as long as it moves.
+type pressing struct {
+	to      io.Writer
+	control *http.ResponseController
+}
+
+// Write implements io.Writer.
+func (p *pressing) Write(b []byte) (int, error) {
+	_ = p.control.SetWriteDeadline(time.Now().Add(backupIdle)) // a connection without deadlines has no limit
+	return p.to.Write(b)
+}
