@@ -33,6 +33,8 @@ type Options struct {
 	NodeTimeout      time.Duration // silence after which a node is Offline
 	InstanceTimeout  time.Duration // how long beyond that its instances may come back
 	StartTimeout     time.Duration // of a VM's start, without the pull
+	PullTimeout      time.Duration // how long a pull may go without progress
+	PushTimeout      time.Duration // how long a push may go without progress
 	UnknownReports   int           // full reports after which a VM nobody owns is removed
 	UnknownAge       time.Duration // and the least time it must have been seen
 	OrderResend      time.Duration // after which an order that was not acknowledged is sent again
@@ -57,6 +59,8 @@ func (o Options) withDefaults() Options {
 		{&o.NodeTimeout, 2 * time.Minute},
 		{&o.InstanceTimeout, 2 * time.Minute},
 		{&o.StartTimeout, 90 * time.Second},
+		{&o.PullTimeout, 30 * time.Minute},
+		{&o.PushTimeout, time.Hour},
 		{&o.UnknownAge, 150 * time.Second},
 		{&o.OrderResend, 5 * time.Second},
 		{&o.HousekeepingTick, time.Second},
@@ -87,6 +91,7 @@ type Controller struct {
 	store     *store.Store
 	tables    *Tables
 	link      *link
+	ages      *ages
 	placer    *placer
 	joinToken string
 
@@ -95,6 +100,7 @@ type Controller struct {
 	watches watches
 	backing atomic.Bool // a backup is being read
 	configs configCache
+	keeping atomic.Bool  // this replica holds the lease and gives the verdicts
 	alarmed atomic.Int64 // epoch seconds of the last alarm about unknown VMs
 }
 
@@ -108,6 +114,8 @@ type Tables struct {
 	Removed   *store.Table[RemovedNode]
 	Saves     *store.Table[farm.SaveRequest]
 	Pieces    *store.Table[Piece]
+	Past      *store.Table[farm.Past]
+	Digests   *store.Table[Digest]
 }
 
 // RemovedNode is what is kept of a node that was removed, so that its agent can be
@@ -136,12 +144,16 @@ const (
 	kindRemoved  = store.Kind("r")
 	kindSave     = store.Kind("v")
 	kindPiece    = store.Kind("o")
+	kindPast     = store.Kind("h")
+	kindDigest   = store.Kind("a")
 )
 
-// The indexes of instances: by the node they are placed on, and by the external id.
+// Indexes of the tables.
 const (
-	byNode       = "node"
-	byExternalID = "external"
+	byNode       = "node"     // of instances: where they are placed
+	byExternalID = "external" // of instances, present and past
+	byInstance   = "instance" // of past ones
+	byStatus     = "status"   // of save requests
 )
 
 // NewTables makes the empty tables. render gives what Listed.Encoded holds of an
@@ -156,8 +168,12 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		Groups:   store.NewTable[farm.Group](kindGroup),
 		Settings: store.NewTable[Setting](kindSetting),
 		Removed:  store.NewTable[RemovedNode](kindRemoved),
-		Saves:    store.NewTable[farm.SaveRequest](kindSave),
-		Pieces:   store.NewTable[Piece](kindPiece),
+		Saves: store.NewTable(kindSave, store.WithIndex(byStatus, func(s *farm.SaveRequest) []string {
+			return []string{string(s.Status)}
+		})),
+		Pieces:  store.NewTable[Piece](kindPiece),
+		Past:    newPastTable(),
+		Digests: store.NewTable[Digest](kindDigest),
 	}
 }
 
@@ -171,7 +187,7 @@ func given(value string) []string {
 
 // All gives every table, for opening the store.
 func (t *Tables) All() []store.AnyTable {
-	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces}
+	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests}
 }
 
 // New makes a controller over an open store. Nothing runs before Run.
@@ -179,6 +195,7 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 	opts = opts.withDefaults()
 	c := &Controller{opts: opts, log: opts.Logger, store: st, tables: tables, maintained: make(chan struct{}, 1)}
 	c.link = newLink(c)
+	c.ages = newAges(c)
 	c.placer = newPlacer(c)
 	var err error
 	if c.joinToken, err = c.ensureJoinToken(ctx); err != nil {
@@ -189,6 +206,7 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 		c.placer.observe(events)
 		c.watches.observe(events)
 		c.observeMaintenance(events)
+		c.ages.observe(events)
 	})
 	c.link.load()
 	c.placer.load()
@@ -201,6 +219,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.lead(ctx) })
 	wg.Go(func() { c.followMaintenance(ctx) })
+	wg.Go(func() { c.ages.publish(ctx) })
 	wg.Wait()
 	return ctx.Err()
 }

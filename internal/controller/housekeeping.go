@@ -2,63 +2,293 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// housekeep does what nobody asks for: it removes what is finished, notices nodes
-// that fell silent, and ends the instances of nodes that stay away. Only the holder of
-// the lease does.
+// keeper does what nobody asks for: it removes what is finished, notices nodes that
+// fell silent and steps that take too long, and ends the instances that nobody can
+// help any more. It lives as long as this replica is the one that does so, and writes
+// through w, which is fenced by that.
+type keeper struct {
+	c      *Controller
+	w      *reign
+	since  time.Time // no time-out counts from before
+	agenda *agenda
+	stale  atomic.Bool // save requests or their pieces have changed
+	swept  time.Time   // when the chores were last done in full
+}
+
+// housekeep keeps house until the context ends. Only the holder of the lease does.
 func (c *Controller) housekeep(ctx context.Context, r *reign) {
-	tick := time.NewTicker(c.opts.HousekeepingTick)
-	defer tick.Stop()
+	k := &keeper{c: c, w: r, since: r.since, agenda: newAgenda()}
+	c.keeping.Store(true)
+	defer c.keeping.Store(false)
+	defer c.store.Subscribe(k.observe)()
+	k.load()
+	chores := time.NewTicker(c.opts.HousekeepingTick)
+	defer chores.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
-			c.tidy(ctx, r)
+		case <-chores.C:
+			k.chores(ctx)
+			continue
+		case <-k.agenda.wake:
+		case <-timer.C:
+		}
+		if next := k.round(ctx); !next.IsZero() {
+			timer.Reset(max(next.Sub(c.now()), 0))
 		}
 	}
 }
 
-func (c *Controller) tidy(ctx context.Context, r *reign) {
-	now := c.now()
-	for _, inst := range c.tables.Instances.All() {
-		if err := c.tidyInstance(ctx, r, inst, now); err != nil && ctx.Err() == nil {
-			c.log.WarnContext(ctx, "could not tidy an instance", "instance", inst.ID, "error", err)
-		}
+// load puts down everything there is.
+func (k *keeper) load() {
+	now := k.c.now()
+	for id := range k.c.tables.Nodes.All() {
+		k.agenda.put(item{kindNode, id}, now)
 	}
-	for id, node := range c.tables.Removed.All() {
-		if now.Sub(node.At) > keepRemoved {
-			_ = r.Commit(ctx, store.Delete(c.tables.Removed, id, store.Any)) // tried again at the next tick
-		}
-	}
-	for _, node := range c.tables.Nodes.All() {
-		if err := c.tidyNode(ctx, r, node, now); err != nil && ctx.Err() == nil {
-			c.log.WarnContext(ctx, "could not tidy a node", "node", node.ID, "error", err)
-		}
-	}
-	if err := c.tidySaves(ctx, r, now); err != nil && ctx.Err() == nil {
-		c.log.WarnContext(ctx, "could not tidy the save requests", "error", err)
+	for id, inst := range k.c.tables.Instances.All() {
+		k.agenda.put(item{kindInstance, id}, k.next(inst))
 	}
 }
 
-// tidyInstance moves an instance on that waits for nobody but the clock.
-func (c *Controller) tidyInstance(ctx context.Context, w store.Writer, inst *farm.Instance, now time.Time) error {
+// observe follows the records.
+func (k *keeper) observe(events []store.Event) {
+	for _, e := range events {
+		switch e.Kind {
+		case kindInstance:
+			if inst, ok := e.New.(*farm.Instance); ok {
+				k.agenda.put(item{kindInstance, e.ID}, k.next(inst))
+			}
+		case kindSave:
+			k.stale.Store(true)
+			if s, ok := e.New.(*farm.SaveRequest); ok && s.Status == farm.SavePending {
+				k.look(s.Request.InstanceID)
+			}
+		case kindPiece:
+			k.stale.Store(true)
+		case kindNode:
+			k.agenda.put(item{kindNode, e.ID}, k.c.now())
+		}
+	}
+}
+
+// look puts an instance down anew, by what else has changed than its record.
+func (k *keeper) look(id string) {
+	if inst, _, ok := k.c.tables.Instances.Get(id); ok {
+		k.agenda.put(item{kindInstance, id}, k.next(inst))
+	}
+}
+
+// next gives when an instance needs something, as it is now; zero: never.
+func (k *keeper) next(inst *farm.Instance) (first time.Time) {
+	for _, d := range duties {
+		if at := d.when(k, inst); !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first
+}
+
+// from gives the moment from which a time-out counts that began at t: not from before
+// this replica looks after it, since it does not know what it has missed.
+func (k *keeper) from(t time.Time) time.Time {
+	if t.Before(k.since) {
+		return k.since
+	}
+	return t
+}
+
+const (
+	roundSize  = 2000             // records that are looked at before the chores get a turn
+	atOnce     = 32               // of them
+	contactGap = 15 * time.Second // longest silence of a node that counts as being in contact
+)
+
+// round looks at every record whose time has come, and gives the time of the next one.
+func (k *keeper) round(ctx context.Context) (next time.Time) {
+	ripe, next := k.agenda.take(k.c.now(), roundSize)
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, atOnce)
+	for _, it := range ripe {
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			k.attend(ctx, it)
+		})
+	}
+	wg.Wait()
+	return next
+}
+
+// attend does what one record needs and puts it down again.
+func (k *keeper) attend(ctx context.Context, it item) {
+	again, err := time.Time{}, error(nil)
+	switch it.kind {
+	case kindNode:
+		again, err = k.attendNode(ctx, it.id)
+	default:
+		again, err = k.attendInstance(ctx, it.id)
+	}
+	soon := k.c.now().Add(k.c.opts.HousekeepingTick)
+	if err != nil {
+		if ctx.Err() == nil {
+			k.c.log.WarnContext(ctx, "housekeeping failed and is tried again", "kind", string(it.kind), "id", it.id, "error", err)
+		}
+		again = soon
+	}
+	if !again.IsZero() && again.Before(soon) && !again.After(k.c.now()) {
+		again = soon // what could not be done now is not tried without a pause
+	}
+	k.agenda.put(it, again)
+}
+
+// attendInstance does the first duty of an instance that is due, and says when it needs
+// something again.
+func (k *keeper) attendInstance(ctx context.Context, id string) (again time.Time, err error) {
+	inst, rev, ok := k.c.tables.Instances.Get(id)
+	for range statusAttempts {
+		if !ok {
+			return again, nil
+		}
+		d, due := k.due(inst)
+		if !due {
+			return k.next(inst), nil
+		}
+		if d.pauses && k.c.maintenance() {
+			return k.c.now().Add(contactGap), nil
+		}
+		err = k.do(ctx, d, inst, rev)
+		if !errors.Is(err, store.ErrConflict) {
+			return again, err // what was written puts the record down again
+		}
+		if inst, rev, err = k.c.tables.Instances.GetLinearizable(ctx, id); err != nil {
+			return again, err
+		}
+		ok = inst != nil
+	}
+	return again, store.ErrConflict
+}
+
+// due gives the first duty of an instance whose time has come.
+func (k *keeper) due(inst *farm.Instance) (duty, bool) {
+	now := k.c.now()
+	for _, d := range duties {
+		if at := d.when(k, inst); !at.IsZero() && !at.After(now) {
+			return d, true
+		}
+	}
+	return duty{}, false
+}
+
+// do carries out a duty. A save that the instance loses by it ends too.
+func (k *keeper) do(ctx context.Context, d duty, inst *farm.Instance, rev int64) error {
+	n := d.do(k, inst, k.c.now())
+	var err error
+	switch n {
+	case inst:
+		return nil
+	case nil:
+		err = k.w.Commit(ctx, k.c.bury(inst, rev)...)
+	default:
+		err = k.w.Commit(ctx, store.Put(k.c.tables.Instances, inst.ID, n, store.IfRev(rev)))
+	}
+	if err != nil {
+		return err
+	}
+	if n != nil && d.name != "" {
+		k.c.log.WarnContext(ctx, "an instance is moved on", "why", d.name, "instance", inst.ID, "node", inst.NodeID, "was", string(inst.State), "message", n.Message)
+	}
+	if inst.Task == nil || inst.Task.Kind != farm.TaskSave || worksOn(n, inst.Task.ID) {
+		return nil
+	}
+	return k.c.endSave(ctx, k.w, inst.Task.ID, n)
+}
+
+// attendNode declares a silent node offline and tells the instances of one that is.
+// Nobody is silent before one full time-out has passed since this replica looks after
+// it.
+func (k *keeper) attendNode(ctx context.Context, id string) (again time.Time, err error) {
+	node, _, ok := k.c.tables.Nodes.Get(id)
 	switch {
-	case inst.State == farm.Terminated && (inst.Started.IsZero() || now.Sub(inst.Finished) >= c.opts.KeepTerminated),
-		inst.State == farm.Terminating && inst.NodeID == "":
-		return c.remove(ctx, w, inst.ID)
-	case inst.State == farm.Terminating && !c.nodeExists(inst.NodeID),
-		!inst.Lost.IsZero() && inst.State != farm.Failed && inst.State != farm.Terminating &&
-			now.Sub(inst.Lost) >= c.opts.InstanceTimeout:
-		return c.abandon(ctx, w, inst.ID, "Its node has been offline for too long")
-	case inst.Live() && inst.State != farm.Failed && !c.nodeExists(inst.NodeID):
-		return c.abandon(ctx, w, inst.ID, "Its node was removed from the cloud")
+	case !ok || node.State == farm.NodeOffline:
+		return again, k.tellInstances(ctx, id, ok)
+	case !falls(node):
+		return again, nil
+	}
+	now := k.c.now()
+	until := k.seen(id).Add(k.c.opts.NodeTimeout)
+	if until.After(now) {
+		return until, nil
+	}
+	silent := now.Sub(until) + k.c.opts.NodeTimeout
+	_, err = store.Update(ctx, k.w, k.c.tables.Nodes, id, func(n *farm.Node) (*farm.Node, error) {
+		if n == nil || !falls(n) {
+			return n, nil
+		}
+		n = n.Clone()
+		n.State, n.Drain = farm.NextNode(n.State, n.Drain, farm.NodeSilence)
+		n.StateSince, n.StateReason = now, fmt.Sprintf("no contact for %s", silent.Round(time.Second))
+		return n, nil
+	})
+	if err == nil {
+		k.c.log.WarnContext(ctx, "node is offline", "node", id, "name", node.Name, "silent", silent.String())
+	}
+	return again, err
+}
+
+// falls says whether silence changes the state of a node.
+func falls(n *farm.Node) bool {
+	to, _ := farm.NextNode(n.State, n.Drain, farm.NodeSilence)
+	return to != n.State
+}
+
+// seen gives when a node was last in contact with any replica.
+func (k *keeper) seen(id string) time.Time {
+	_, here := k.c.link.usage(id)
+	if there := k.c.ages.heard(id); there.After(here) {
+		here = there
+	}
+	return k.from(here)
+}
+
+// inContact gives a time, put off as long as the node is not in contact then.
+func (k *keeper) inContact(node string, at time.Time) time.Time {
+	now := k.c.now()
+	if at.After(now) || now.Sub(k.seen(node)) <= contactGap {
+		return at
+	}
+	return now.Add(contactGap)
+}
+
+// tellInstances marks the instances of a node that is offline, or has those of one that
+// is not in the cloud any more looked at.
+func (k *keeper) tellInstances(ctx context.Context, node string, offline bool) error {
+	for _, inst := range k.c.instancesOn(node) {
+		if !offline {
+			k.agenda.put(item{kindInstance, inst.ID}, k.next(inst))
+			continue
+		}
+		_, err := store.Update(ctx, k.w, k.c.tables.Instances, inst.ID, func(i *farm.Instance) (*farm.Instance, error) {
+			if i == nil || i.NodeID != node {
+				return i, nil
+			}
+			return lost(i, k.c.now()), nil
+		})
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -68,71 +298,54 @@ func (c *Controller) nodeExists(id string) bool {
 	return ok
 }
 
-// remove deletes the record of an instance that is at its end.
-func (c *Controller) remove(ctx context.Context, w store.Writer, id string) error {
-	_, err := store.Update(ctx, w, c.tables.Instances, id, func(i *farm.Instance) (*farm.Instance, error) {
-		if i == nil || i.State == farm.Terminated || (i.State == farm.Terminating && i.NodeID == "") {
-			return nil, nil //nolint:nilnil // a nil record deletes it
-		}
-		return i, nil
-	})
-	return err
-}
+// sweepEvery is how often what seldom changes is looked through.
+const sweepEvery = time.Minute
 
-// tidyNode declares a silent node offline, and gives back slots that no instance
-// takes any more. Nobody is silent before one full time-out has passed since this
-// replica won the lease.
-func (c *Controller) tidyNode(ctx context.Context, r *reign, node *farm.Node, now time.Time) error {
-	if err := c.freeStaleSlots(ctx, r, node); err != nil {
-		return err
+// chores are what is done now and then, whatever happens.
+func (k *keeper) chores(ctx context.Context) {
+	now := k.c.now()
+	sweep := now.Sub(k.swept) >= sweepEvery
+	if sweep {
+		k.swept = now
 	}
-	_, seen := c.link.usage(node.ID)
-	if seen.Before(r.since) {
-		seen = r.since
-	}
-	silent := now.Sub(seen)
-	if node.State == farm.NodeOffline {
-		return c.nodeLost(ctx, r, node, now)
-	}
-	if silent < c.opts.NodeTimeout {
-		return nil
-	}
-	_, err := store.Update(ctx, r, c.tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
-		if n == nil {
-			return nil, nil //nolint:nilnil // it is gone already
-		}
-		to, drain := farm.NextNode(n.State, n.Drain, farm.NodeSilence)
-		if to == n.State {
-			return n, nil
-		}
-		n = n.Clone()
-		n.State, n.Drain, n.StateSince = to, drain, now
-		n.StateReason = fmt.Sprintf("no contact for %s", silent.Round(time.Second))
-		return n, nil
-	})
-	c.log.WarnContext(ctx, "node is offline", "node", node.ID, "name", node.Name, "silent", silent.String())
-	return err
-}
-
-// nodeLost tells the instances of an offline node that it is away; they keep their state.
-func (c *Controller) nodeLost(ctx context.Context, w store.Writer, node *farm.Node, now time.Time) error {
-	for _, inst := range c.instancesOn(node.ID) {
-		if !inst.Lost.IsZero() || !inst.Live() {
+	for _, chore := range []struct {
+		what string
+		due  bool
+		do   func(context.Context, store.Writer, time.Time) error
+	}{
+		{"pending save requests", true, k.c.tidyPending},
+		{"slots", true, k.c.tidySlots},
+		{"the history", !k.c.maintenance(), k.c.tidyHistory},
+		{"save requests", k.stale.Swap(false) || sweep, k.c.tidySaves},
+		{"removed nodes", sweep, k.c.tidyRemoved},
+		{"digests of replicas", sweep, k.c.ages.tidy},
+	} {
+		if !chore.due {
 			continue
 		}
-		err := c.modify(ctx, w, inst.ID, func(i *farm.Instance) (*farm.Instance, error) {
-			to, ok := farm.NextInstance(i.State, farm.NodeLost)
-			if !ok || !i.Lost.IsZero() {
-				return i, nil
-			}
-			n := i.Clone()
-			n.State, n.Lost, n.Updated = to, now, now
-			if to != farm.Failed {
-				n.Message = fmt.Sprintf("Node %s is offline; the instance goes on when it returns", node.Name)
-			}
-			return n, nil
-		})
-		if err != nil {
+		if err := chore.do(ctx, k.w, now); err != nil && ctx.Err() == nil {
+			k.c.log.WarnContext(ctx, "could not tidy", "what", chore.what, "error", err)
+		}
+	}
+}
+
+// tidySlots frees the slots that no instance takes any more.
+func (c *Controller) tidySlots(ctx context.Context, w store.Writer, _ time.Time) error {
+	for _, node := range c.tables.Nodes.All() {
+		if err := c.freeStaleSlots(ctx, w, node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tidyRemoved forgets nodes that were removed long ago.
+func (c *Controller) tidyRemoved(ctx context.Context, w store.Writer, now time.Time) error {
+	for id, node := range c.tables.Removed.All() {
+		if now.Sub(node.At) <= keepRemoved {
+			continue
+		}
+		if err := w.Commit(ctx, store.Delete(c.tables.Removed, id, store.Any)); err != nil {
 			return err
 		}
 	}
@@ -141,7 +354,7 @@ func (c *Controller) nodeLost(ctx context.Context, w store.Writer, node *farm.No
 
 // freeStaleSlots removes allocations whose instance is gone or takes no slot. The
 // usual ways free a slot at once; this one makes sure that none is ever lost.
-func (c *Controller) freeStaleSlots(ctx context.Context, r *reign, node *farm.Node) error {
+func (c *Controller) freeStaleSlots(ctx context.Context, w store.Writer, node *farm.Node) error {
 	var stale []string
 	for id := range node.Allocs {
 		if inst, _, ok := c.tables.Instances.Get(id); ok && inst.NodeID == node.ID && inst.HoldsSlot() {
@@ -159,7 +372,7 @@ func (c *Controller) freeStaleSlots(ctx context.Context, r *reign, node *farm.No
 	if len(stale) == 0 {
 		return nil
 	}
-	_, err := store.Update(ctx, r, c.tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
+	_, err := store.Update(ctx, w, c.tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
 		if n == nil {
 			return nil, nil //nolint:nilnil // it is gone already
 		}

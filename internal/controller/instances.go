@@ -114,9 +114,11 @@ type InstanceUpdate struct {
 	Name       *string
 	ExternalID *string
 	Metadata   map[string]any
+	TTL        *time.Duration // counts from now on; 0 lifts the limit
 }
 
-// UpdateInstance changes the names and metadata of an instance.
+// UpdateInstance changes the names and metadata of an instance and renews its time to
+// live.
 func (c *Controller) UpdateInstance(ctx context.Context, id string, up InstanceUpdate) error {
 	return c.modify(ctx, c.store, id, func(inst *farm.Instance) (*farm.Instance, error) {
 		n := inst.Clone()
@@ -130,6 +132,9 @@ func (c *Controller) UpdateInstance(ctx context.Context, id string, up InstanceU
 			n.Metadata = maps.Clone(up.Metadata)
 		}
 		n.Updated = c.now()
+		if up.TTL != nil {
+			n.TTL, n.Expires = timeToLive(*up.TTL, n.Updated)
+		}
 		return n, nil
 	})
 }
@@ -172,7 +177,8 @@ func (c *Controller) terminating(inst *farm.Instance) (*farm.Instance, error) {
 		return inst, nil
 	}
 	n := inst.Clone()
-	n.State, n.Message, n.Updated = to, "", c.now()
+	n.Enter(to, c.now())
+	n.Message, n.Updated, n.Recall = "", c.now(), false
 	n.SettleTask()
 	return n, nil
 }
@@ -180,7 +186,8 @@ func (c *Controller) terminating(inst *farm.Instance) (*farm.Instance, error) {
 // finished makes the record of an instance of which nothing is left.
 func finished(inst *farm.Instance, now time.Time) *farm.Instance {
 	n := inst.Clone()
-	n.State, n.Finished, n.Updated, n.Message = farm.Terminated, now, now, ""
+	n.Enter(farm.Terminated, now)
+	n.Finished, n.Updated, n.Message = now, now, ""
 	n.SettleTask()
 	if n.VM != nil {
 		vm := *n.VM

@@ -118,7 +118,7 @@ var taskOrders = map[farm.TaskKind]api.OrderKind{
 // orderFor says what a node must be told of an instance as it is; "" for nothing.
 func orderFor(inst *farm.Instance) api.OrderKind {
 	switch {
-	case inst.State == farm.Terminating:
+	case inst.State == farm.Terminating, inst.Recall:
 		return api.OrderTerminate
 	case inst.State == farm.Scheduling && inst.StatusNo == 0:
 		return api.OrderStart
@@ -158,6 +158,21 @@ func (s *session) forget(instance string) {
 	s.mu.Lock()
 	delete(s.due, instance)
 	s.mu.Unlock()
+}
+
+// taken says whether the node of an instance has the order for it in its journal, as
+// far as this replica knows.
+func (l *link) taken(inst *farm.Instance) bool {
+	l.mu.Lock()
+	s := l.sessions[inst.NodeID]
+	l.mu.Unlock()
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.due[inst.ID]
+	return d.taken && d.claim == inst.Claim
 }
 
 // same says whether two dues are the same order.
@@ -290,6 +305,22 @@ func (l *link) usage(node string) (api.Usage, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.usage, s.seenLocked(l.c.now())
+}
+
+// contacts gives the last contact of every node that has spoken to this replica.
+func (l *link) contacts() map[string]time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.c.now()
+	seen := make(map[string]time.Time, len(l.sessions))
+	for node, s := range l.sessions {
+		s.mu.Lock()
+		if at := s.seenLocked(now); !at.IsZero() {
+			seen[node] = at
+		}
+		s.mu.Unlock()
+	}
+	return seen
 }
 
 // seenLocked gives the last contact: now while a poll hangs.

@@ -251,7 +251,7 @@ func (c *Controller) DeleteNode(ctx context.Context, id string) error {
 	}
 	c.link.drop(id)
 	for _, inst := range c.instancesOn(id) {
-		if e := c.abandon(ctx, c.store, inst.ID, "Its node was removed from the cloud"); e != nil && err == nil {
+		if e := c.abandon(ctx, inst.ID); e != nil && err == nil {
 			err = e
 		}
 	}
@@ -266,20 +266,9 @@ func (c *Controller) instancesOn(node string) []*farm.Instance {
 	return list
 }
 
-// abandon ends an instance whose VM cannot be reached any more.
-func (c *Controller) abandon(ctx context.Context, w store.Writer, id, why string) error {
-	return c.modify(ctx, w, id, func(inst *farm.Instance) (*farm.Instance, error) {
-		now := c.now()
-		if inst.State == farm.Terminating {
-			return finished(inst, now), nil
-		}
-		to, ok := farm.NextInstance(inst.State, farm.Expired)
-		if !ok || to == farm.Gone {
-			return inst, nil
-		}
-		n := inst.Clone()
-		n.State, n.Message, n.Updated = to, why, now
-		n.SettleTask()
-		return n, nil
+// abandon ends an instance whose node is removed.
+func (c *Controller) abandon(ctx context.Context, id string) error {
+	return c.modify(ctx, c.store, id, func(inst *farm.Instance) (*farm.Instance, error) {
+		return homeless(inst, c.now()), nil
 	})
 }

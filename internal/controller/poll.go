@@ -179,16 +179,7 @@ func (c *Controller) nodeBack(ctx context.Context, node string) {
 			continue
 		}
 		err := c.modify(ctx, c.store, inst.ID, func(i *farm.Instance) (*farm.Instance, error) {
-			to, ok := farm.NextInstance(i.State, farm.NodeBack)
-			if !ok || i.Lost.IsZero() {
-				return i, nil
-			}
-			n := i.Clone()
-			n.State, n.Lost, n.Updated = to, time.Time{}, c.now()
-			if to != farm.Failed {
-				n.Message = ""
-			}
-			return n, nil
+			return foundAgain(i, c.now()), nil
 		})
 		if err != nil {
 			c.log.WarnContext(ctx, "could not bring back an instance", "instance", inst.ID, "error", err)

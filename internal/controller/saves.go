@@ -178,7 +178,8 @@ func (c *Controller) begin(ctx context.Context, id string, event farm.InstanceEv
 			return err
 		}
 		n := inst.Clone()
-		n.State, _ = farm.NextInstance(inst.State, event)
+		to, _ := farm.NextInstance(inst.State, event)
+		n.Enter(to, c.now())
 		n.Task, n.Message, n.Updated = task, "", c.now()
 		changes := append([]store.Change{store.Put(c.tables.Instances, id, n, store.IfRev(rev))}, with...)
 		if err = c.store.Commit(ctx, changes...); !errors.Is(err, store.ErrConflict) {

@@ -194,7 +194,7 @@ func TestEndOfASave(t *testing.T) {
 		}, 0, "The instance failed before the save had ended: Its node was removed from the cloud"},
 		{
 			"node away for good", func(*testing.T, *cloud, *agent, api.Order) {}, 5 * time.Minute,
-			"The instance failed before the save had ended: Its node has been offline for too long",
+			"The instance failed before the save had ended: Its node one has been offline for too long",
 		},
 		{"record gone", func(t *testing.T, c *cloud, _ *agent, o api.Order) {
 			if err := c.store.Commit(t.Context(), store.Delete(c.tables.Instances, o.InstanceID, store.Any)); err != nil {

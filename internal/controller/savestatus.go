@@ -41,7 +41,8 @@ func (w *work) follow(status api.TaskStatus, now time.Time) {
 	task := n.Task
 	event, ends := taskEvents[task.Kind][status.Stage]
 	if ends {
-		n.State, _ = farm.NextInstance(n.State, event)
+		to, _ := farm.NextInstance(n.State, event)
+		n.Enter(to, now)
 	}
 	if ends || status.Stage == api.TaskFailed {
 		n.Task = nil
@@ -71,8 +72,12 @@ func restarted(n *farm.Instance, o *farm.RestartOptions, status api.TaskStatus) 
 	}
 }
 
-// progressStep is the least progress of a push that is worth a write.
-const progressStep = 0.05
+// The least progress of a push that is worth a write, and the time after which any is:
+// what gets further must not be taken for stuck.
+const (
+	progressStep = 0.05
+	progressTime = time.Minute
+)
 
 // followed gives the request after a status of its task and the event that this is;
 // the same one when the status says nothing that is worth a write.
@@ -98,7 +103,8 @@ func followed(s *farm.SaveRequest, event farm.InstanceEvent, status api.TaskStat
 			n.ErrorMessage, n.ErrorType, n.ErrorCode = scriptFailed, "", status.Code
 		}
 	}
-	if n.Stage == s.Stage && n.Script == s.Script && math.Abs(n.Progress-s.Progress) < progressStep {
+	moved := math.Abs(n.Progress - s.Progress)
+	if n.Stage == s.Stage && n.Script == s.Script && moved < progressStep && (moved == 0 || now.Sub(s.Updated) < progressTime) {
 		return s
 	}
 	return &n

@@ -37,6 +37,7 @@ type StartRequest struct {
 	GroupID    string
 	Owner      string
 	Options    farm.StartOptions
+	TTL        time.Duration // after which each instance is terminated; 0: never
 }
 
 // Start creates the instances and gives their ids once they are durable. It fails
@@ -68,7 +69,9 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 
 func (c *Controller) newInstance(req StartRequest, ref farm.TemplateRef) *farm.Instance {
 	now := c.now()
+	ttl, expires := timeToLive(req.TTL, now)
 	return &farm.Instance{
+		TTL: ttl, Expires: expires,
 		ID: newID(), Name: req.Name, ExternalID: req.ExternalID, Metadata: maps.Clone(req.Metadata),
 		State: farm.Scheduling, Template: ref, Options: req.Options,
 		GroupID: req.GroupID, Owner: owner(req), Registry: c.opts.RegistryAddress,

@@ -28,6 +28,9 @@ var phaseEvents = map[api.Phase][]farm.InstanceEvent{
 	api.PhaseTerminated: {farm.TerminatedEvent},
 }
 
+// ended are the phases in which a node has nothing of an instance any more.
+var ended = map[api.Phase]bool{api.PhaseFailed: true, api.PhaseVanished: true, api.PhaseTerminated: true}
+
 // eventsOf gives the events of a status for an instance. A failed script depends on
 // its handler; a termination that nobody asked for is a VM that vanished.
 func eventsOf(inst *farm.Instance, status api.InstanceStatus) []farm.InstanceEvent {
@@ -64,6 +67,9 @@ func advance(w work, status api.InstanceStatus, now time.Time) work {
 		n.Script = scriptOf(status.Script)
 	}
 	next := work{inst: n, save: w.save}
+	if ended[status.Phase] {
+		n.Recall = false
+	}
 	if status.Task != nil {
 		next.follow(*status.Task, now)
 	}
@@ -72,7 +78,7 @@ func advance(w work, status api.InstanceStatus, now time.Time) work {
 		if !ok {
 			continue
 		}
-		n.State = to
+		n.Enter(to, now)
 		settle(n, event, status, now)
 	}
 	n.SettleTask()
@@ -267,7 +273,7 @@ func (c *Controller) changes(old, next work) []store.Change {
 	id := old.inst.ID
 	changes := []store.Change{store.Put(c.tables.Instances, id, next.inst, store.IfRev(old.rev))}
 	if next.inst.State == farm.Terminated && next.inst.Started.IsZero() { // what never started just disappears
-		changes[0] = store.Delete(c.tables.Instances, id, store.IfRev(old.rev))
+		changes = c.bury(next.inst, old.rev)
 	}
 	if next.save != old.save {
 		changes = append(changes, store.Put(c.tables.Saves, next.save.ID, next.save, store.IfRev(old.saveRev)))

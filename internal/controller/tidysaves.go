@@ -16,18 +16,22 @@ const (
 	savesPerTick = 2000 // removals in one tick, so that a flood of them holds nobody up
 )
 
-// tidySaves ends the requests that nobody works on any more, and removes what has
-// been kept long enough.
+// tidyPending ends the requests that nobody works on any more.
+func (c *Controller) tidyPending(ctx context.Context, w store.Writer, _ time.Time) error {
+	for _, s := range c.tables.Saves.Where(byStatus, string(farm.SavePending)) {
+		if err := c.tidySave(ctx, w, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tidySaves removes the requests that have been kept long enough.
 func (c *Controller) tidySaves(ctx context.Context, w store.Writer, now time.Time) error {
 	excess := c.tables.Saves.Len() - maxSaves
 	var old []store.Change
 	for _, s := range c.tables.Saves.All() {
-		switch {
-		case s.Status == farm.SavePending:
-			if err := c.tidySave(ctx, w, s); err != nil {
-				return err
-			}
-		case len(old) < savesPerTick && (len(old) < excess || now.Sub(s.Updated) >= keepSaves):
+		if s.Status != farm.SavePending && len(old) < savesPerTick && (len(old) < excess || now.Sub(s.Updated) >= keepSaves) {
 			old = append(old, store.Delete(c.tables.Saves, s.ID, store.Any))
 		}
 	}

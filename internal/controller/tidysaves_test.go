@@ -19,9 +19,12 @@ func TestSavesAreForgotten(t *testing.T) {
 		s := c.save(a, o)
 		a.say(o, api.PhaseRunning, at(s, api.TaskFailed, func(ts *api.TaskStatus) { ts.Script = &api.ScriptStatus{Code: 1, Stdout: "out"} }))
 		open := c.save(a, p)
+		progress := 0.0
 		stay := func(d time.Duration) {
-			for end := time.Now().Add(d); time.Now().Before(end); a.contact() {
+			for end := time.Now().Add(d); time.Now().Before(end); progress += 1.0 / 3000 {
 				time.Sleep(time.Minute)
+				a.contact()
+				a.say(p, api.PhaseRunning, at(open, api.TaskPushing, func(ts *api.TaskStatus) { ts.Progress = progress }))
 			}
 		}
 		stay(24*time.Hour - 2*time.Minute)

@@ -50,7 +50,12 @@ type Instance struct {
 	VM       *VMInfo       `json:"vm,omitempty"`       // nil until known
 	Script   *ScriptResult `json:"script,omitempty"`   // nil until the startup script ended
 	StatusNo int64         `json:"status_no,omitempty"`
-	Task     *Task         `json:"task,omitempty"` // nil: its node does nothing with the VM but run it
+	// Recall says that the controller gave up on the start without a word of the node,
+	// which is told to end what it may have of it; up to then the slot stays taken.
+	Recall bool `json:"recall,omitempty"`
+	// Transitions are the changes of State since it was created, the oldest first.
+	Transitions []Transition `json:"transitions,omitempty"`
+	Task        *Task        `json:"task,omitempty"` // nil: its node does nothing with the VM but run it
 
 	Created  time.Time `json:"created"`
 	Updated  time.Time `json:"updated"`
@@ -58,6 +63,8 @@ type Instance struct {
 	Started  time.Time `json:"started,omitzero"`
 	Lost     time.Time `json:"lost,omitzero"`     // since when its node is offline
 	Finished time.Time `json:"finished,omitzero"` // when it became Terminated
+	TTL      int64     `json:"ttl,omitempty"`     // seconds; 0: it may live for ever
+	Expires  time.Time `json:"expires,omitzero"`  // when its time to live is over
 }
 
 // Clone copies the record; maps and pointers are shared, since their targets are
@@ -74,9 +81,9 @@ func (i *Instance) Waiting() bool { return i.State == Scheduling && i.NodeID == 
 func (i *Instance) Live() bool { return i.NodeID != "" && i.State != Terminated }
 
 // HoldsSlot says whether the instance counts against the capacity of its node.
-// One in Error keeps its slot as long as its VM stays.
+// One in Error keeps its slot as long as its VM stays, or may.
 func (i *Instance) HoldsSlot() bool {
-	return i.Live() && (i.State != Failed || (i.VM != nil && i.VM.Status != VMDeleted))
+	return i.Live() && (i.State != Failed || i.Recall || (i.VM != nil && i.VM.Status != VMDeleted))
 }
 
 // TemplateRef names one version of a template, as resolved when the instance was asked for.

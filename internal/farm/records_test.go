@@ -21,7 +21,10 @@ func TestHoldsSlot(t *testing.T) {
 				if s == farm.Failed && (vm == nil || vm == deleted) {
 					want = false
 				}
-				if i.HoldsSlot() != want {
+				if i.Recall = true; i.HoldsSlot() != live {
+					t.Errorf("%s on %q with %+v that is recalled holds a slot: %v", s, node, vm, i.HoldsSlot())
+				}
+				if i.Recall = false; i.HoldsSlot() != want {
 					t.Errorf("%s on %q with %+v holds a slot: %v", s, node, vm, i.HoldsSlot())
 				}
 			}

@@ -1,0 +1,171 @@
+package controller
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// duty is something that an instance needs by time alone.
+type duty struct {
+	name string // why, for the log; "" is not logged
+	// pauses: a maintenance puts it off, since nobody has asked for it.
+	pauses bool
+	// when gives the time from which it is due; zero: never, as the record is now.
+	when func(k *keeper, i *farm.Instance) time.Time
+	// do gives the record afterwards; nil: it goes into the history.
+	do func(k *keeper, i *farm.Instance, now time.Time) *farm.Instance
+}
+
+// duties are looked through in this order, and the first one that is due is done.
+var duties = []duty{
+	{"", false, neverPlacedAt, goes},
+	{"", true, keptUntil, goes},
+	{"its node was removed", false, homelessAt, (*keeper).homeless},
+	{"", false, foundAt, (*keeper).found},
+	{"its node stays away", true, overdueAt, (*keeper).overdue},
+	{"its time to live is over", true, outlivedAt, (*keeper).outlived},
+	{"a step takes too long", true, (*keeper).stuckAt, (*keeper).stuck},
+	{"its end is not confirmed", false, (*keeper).unconfirmedAt, (*keeper).unconfirmed},
+}
+
+// goes is the end of a record.
+func goes(*keeper, *farm.Instance, time.Time) *farm.Instance { return nil }
+
+// neverPlacedAt: what was terminated before it had a node has nothing to wait for; for
+// a moment it is still there, so that clients see what became of it.
+func neverPlacedAt(k *keeper, i *farm.Instance) time.Time {
+	if i.State == farm.Terminating && i.NodeID == "" {
+		return i.Updated.Add(k.c.opts.HousekeepingTick)
+	}
+	return time.Time{}
+}
+
+// keptUntil gives when the record of a terminated instance goes; one that never
+// started goes at once.
+func keptUntil(k *keeper, i *farm.Instance) time.Time {
+	switch {
+	case i.State != farm.Terminated:
+		return time.Time{}
+	case i.Started.IsZero():
+		return i.Finished
+	default:
+		return i.Finished.Add(k.c.opts.KeepTerminated)
+	}
+}
+
+// homelessAt is for instances whose node was removed from the cloud.
+func homelessAt(k *keeper, i *farm.Instance) time.Time {
+	if !i.Live() || i.State == farm.Failed || k.c.nodeExists(i.NodeID) {
+		return time.Time{}
+	}
+	return i.Updated
+}
+
+func (k *keeper) homeless(i *farm.Instance, now time.Time) *farm.Instance { return homeless(i, now) }
+
+// homeless gives an instance whose node is not in the cloud any more: there is nobody
+// to ask for the end of its VM.
+func homeless(i *farm.Instance, now time.Time) *farm.Instance {
+	if i.State == farm.Terminating {
+		return finished(i, now)
+	}
+	n := expired(i, now, "Its node was removed from the cloud")
+	if n != i {
+		n.Recall = false
+	}
+	return n
+}
+
+// foundAt is for what a replica left undone that died while it took a node back.
+func foundAt(k *keeper, i *farm.Instance) time.Time {
+	node, _, ok := k.c.tables.Nodes.Get(i.NodeID)
+	if i.Lost.IsZero() || !ok || node.State == farm.NodeOffline {
+		return time.Time{}
+	}
+	return node.StateSince.Add(foundGrace)
+}
+
+// foundGrace is what the replica that a node came back to has for telling its instances.
+const foundGrace = 5 * time.Second
+
+func (k *keeper) found(i *farm.Instance, now time.Time) *farm.Instance { return foundAgain(i, now) }
+
+// foundAgain gives an instance whose node is back.
+func foundAgain(i *farm.Instance, now time.Time) *farm.Instance {
+	to, ok := farm.NextInstance(i.State, farm.NodeBack)
+	if !ok || i.Lost.IsZero() {
+		return i
+	}
+	n := i.Clone()
+	n.Enter(to, now)
+	n.Lost, n.Updated = time.Time{}, now
+	if to != farm.Failed {
+		n.Message = ""
+	}
+	return n
+}
+
+// overdueAt gives when an instance whose node stays away is given up.
+func overdueAt(k *keeper, i *farm.Instance) time.Time {
+	if i.Lost.IsZero() || i.State == farm.Failed || i.State == farm.Terminating || i.State == farm.Terminated {
+		return time.Time{}
+	}
+	return k.from(i.Lost).Add(k.c.opts.InstanceTimeout)
+}
+
+func (k *keeper) overdue(i *farm.Instance, now time.Time) *farm.Instance {
+	return expired(i, now, fmt.Sprintf("Its node %s has been offline for too long", i.NodeName))
+}
+
+// lostWords say what becomes of the instances of a node that is offline.
+var lostWords = map[farm.InstanceState]string{
+	farm.Terminating: "Node %s is offline; the VM is removed when it returns",
+	farm.Failed:      "",
+}
+
+// lost gives an instance whose node is away; it keeps its state.
+func lost(i *farm.Instance, now time.Time) *farm.Instance {
+	to, ok := farm.NextInstance(i.State, farm.NodeLost)
+	if !ok || !i.Lost.IsZero() {
+		return i
+	}
+	n := i.Clone()
+	n.Enter(to, now)
+	n.Lost, n.Updated = now, now
+	words, known := lostWords[to]
+	if !known {
+		words = "Node %s is offline; the instance goes on when it returns"
+	}
+	if words != "" {
+		n.Message = fmt.Sprintf(words, i.NodeName)
+	}
+	return n
+}
+
+// timeToLive gives what a record holds of a time to live that begins now.
+func timeToLive(ttl time.Duration, now time.Time) (seconds int64, expires time.Time) {
+	if ttl <= 0 {
+		return 0, time.Time{}
+	}
+	return int64(ttl / time.Second), now.Add(ttl)
+}
+
+// outlivedAt gives when an instance is terminated without being asked.
+func outlivedAt(_ *keeper, i *farm.Instance) time.Time {
+	if _, ok := farm.NextInstance(i.State, farm.Terminate); !ok {
+		return time.Time{}
+	}
+	return i.Expires
+}
+
+func (k *keeper) outlived(i *farm.Instance, now time.Time) *farm.Instance {
+	n, err := k.c.terminating(i)
+	if err != nil || n == i {
+		return i
+	}
+	n.Updated = now
+	n.Message = fmt.Sprintf("Its time to live of %s is over", time.Duration(i.TTL)*time.Second)
+	return n
+}

@@ -1,0 +1,125 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// What is kept of instances that are gone: whichever bound is reached first.
+const (
+	keepPast    = 24 * time.Hour
+	maxPast     = 20000
+	pastPerTick = 2000 // removals in one tick, so that a flood of them holds nobody up
+)
+
+func newPastTable() *store.Table[farm.Past] {
+	return store.NewTable(kindPast,
+		store.WithIndex(byInstance, func(p *farm.Past) []string { return []string{p.ID} }),
+		store.WithIndex(byExternalID, func(p *farm.Past) []string { return given(p.ExternalID) }))
+}
+
+// pastKey names a record of the history so that the order of the names is the newest first.
+func pastKey(p *farm.Past) string { return pastFrom(p.Finished) + "-" + p.ID }
+
+// pastFrom is what comes before the names of everything that finished then or earlier.
+func pastFrom(t time.Time) string { return fmt.Sprintf("%016x", math.MaxInt64-t.UnixNano()) }
+
+// bury takes the record of an instance that is at its end out of the live ones and
+// puts what is kept of it into the history, in one transaction.
+func (c *Controller) bury(inst *farm.Instance, rev int64) []store.Change {
+	p := inst.Past(c.now())
+	return []store.Change{
+		store.Delete(c.tables.Instances, inst.ID, store.IfRev(rev)),
+		store.Put(c.tables.Past, pastKey(p), p, store.Any),
+	}
+}
+
+// PastQuery asks for instances that are gone; empty fields ask for all.
+type PastQuery struct {
+	ID, ExternalID string
+	After          string // the id of an instance: only those that finished before it
+	Limit          int
+}
+
+// History gives the instances that are gone and still remembered, the newest first.
+func (c *Controller) History(q PastQuery) ([]*farm.Past, error) {
+	view := c.tables.Past.Snapshot()
+	from := ""
+	if q.After != "" {
+		for key := range view.Where(byInstance, q.After) {
+			from = key
+		}
+		if from == "" {
+			return nil, farm.NotFound()
+		}
+	}
+	pages := view.Range(from, math.MaxInt)
+	switch {
+	case q.ID != "":
+		pages = view.Where(byInstance, q.ID)
+	case q.ExternalID != "":
+		pages = view.Where(byExternalID, q.ExternalID)
+	}
+	var list []*farm.Past
+	for key, p := range pages {
+		if len(list) == q.Limit {
+			break
+		}
+		if key <= from || (q.ExternalID != "" && p.ExternalID != q.ExternalID) {
+			continue
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// tidyHistory forgets what has been kept long enough, the oldest first.
+func (c *Controller) tidyHistory(ctx context.Context, w store.Writer, now time.Time) error {
+	var old []string
+	for key := range c.tables.Past.Range(pastFrom(now.Add(-keepPast)), pastPerTick) {
+		old = append(old, key)
+	}
+	if excess := c.tables.Past.Len() - maxPast; len(old) == 0 && excess > 0 {
+		old = c.oldestPast(min(excess, pastPerTick))
+	}
+	return c.forget(ctx, w, old)
+}
+
+// DropHistory forgets the oldest records of the history, n at most, and says how many
+// these were: room is needed more than memories.
+func (c *Controller) DropHistory(ctx context.Context, n int) (int, error) {
+	old := c.oldestPast(n)
+	return len(old), c.forget(ctx, c.store, old)
+}
+
+// oldestPast names the n oldest records of the history.
+func (c *Controller) oldestPast(n int) []string {
+	view := c.tables.Past.Snapshot()
+	var names []string
+	skip := view.Len() - n
+	for key := range view.All() {
+		if skip--; skip < 0 {
+			names = append(names, key)
+		}
+	}
+	return names
+}
+
+func (c *Controller) forget(ctx context.Context, w store.Writer, names []string) error {
+	for some := range slices.Chunk(names, txnChanges) {
+		changes := make([]store.Change, len(some))
+		for i, name := range some {
+			changes[i] = store.Delete(c.tables.Past, name, store.Any)
+		}
+		if err := w.Commit(ctx, changes...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

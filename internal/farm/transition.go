@@ -1,0 +1,96 @@
+package farm
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Transition is a change of an instance's state. Its keys are short because it is a
+// part of every record of an instance.
+type Transition struct {
+	State InstanceState `json:"s"`           // the one that began
+	At    int64         `json:"t"`           // milliseconds since 1970
+	Why   string        `json:"w,omitempty"` // the last message of that state, set when it is left
+}
+
+// Time gives the moment of the transition.
+func (t Transition) Time() time.Time { return time.UnixMilli(t.At).UTC() }
+
+// Bounds of the transitions of one record.
+const (
+	maxTransitions = 16
+	maxWhy         = 240 // bytes
+)
+
+// Enter moves the instance to a state and notes that; entering the state that it is
+// in already is no transition. Of too many transitions the middle ones go: how it
+// began and how it ended say the most. The change of the message comes after it.
+func (i *Instance) Enter(to InstanceState, at time.Time) {
+	if to == i.State {
+		return
+	}
+	list := slices.Grow(slices.Clone(i.Transitions), 1) // shared with the record that this one was copied from
+	if n := len(list); n > 0 {
+		list[n-1].Why = clip(i.Message, maxWhy)
+	}
+	if len(list) == maxTransitions {
+		list = slices.Delete(list, maxTransitions/2, maxTransitions/2+1)
+	}
+	i.State, i.Transitions = to, append(list, Transition{State: to, At: at.UnixMilli()})
+}
+
+// clip keeps the first n bytes of a text, whole characters only.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
+}
+
+// Past is what is kept for a while of an instance that is gone. It has neither
+// secrets nor the output of scripts, and nothing of any length.
+type Past struct {
+	ID          string       `json:"id"`
+	Name        string       `json:"name,omitempty"`
+	ExternalID  string       `json:"external_id,omitempty"`
+	TemplateID  string       `json:"template_id"`
+	Template    string       `json:"template"` // its name
+	Tag         string       `json:"tag"`
+	Version     int          `json:"version"`
+	Arch        string       `json:"arch"`
+	GroupID     string       `json:"group_id,omitempty"`
+	Owner       string       `json:"owner,omitempty"`
+	NodeID      string       `json:"node_id,omitempty"`
+	NodeName    string       `json:"node_name,omitempty"`
+	Message     string       `json:"message,omitempty"` // the last one
+	ScriptCode  *int         `json:"script_code,omitempty"`
+	TTL         int64        `json:"ttl,omitempty"` // seconds
+	Created     time.Time    `json:"created"`
+	Placed      time.Time    `json:"placed,omitzero"`
+	Started     time.Time    `json:"started,omitzero"`
+	Finished    time.Time    `json:"finished"`
+	Transitions []Transition `json:"transitions,omitempty"`
+}
+
+// Past gives what is kept of an instance that goes; now counts as its end when it has
+// none yet.
+func (i *Instance) Past(now time.Time) *Past {
+	end := i.Clone()
+	end.Enter(Terminated, now)
+	p := &Past{
+		ID: i.ID, Name: i.Name, ExternalID: i.ExternalID,
+		TemplateID: i.Template.ID, Template: i.Template.Name, Tag: i.Template.Tag, Version: i.Template.Version, Arch: i.Template.Arch,
+		GroupID: i.GroupID, Owner: i.Owner, NodeID: i.NodeID, NodeName: i.NodeName,
+		Message: clip(i.Message, maxWhy), TTL: i.TTL,
+		Created: i.Created, Placed: i.Placed, Started: i.Started, Finished: i.Finished,
+		Transitions: end.Transitions,
+	}
+	if p.Finished.IsZero() {
+		p.Finished = now
+	}
+	if i.Script != nil {
+		p.ScriptCode = &i.Script.Code
+	}
+	return p
+}
