@@ -38,40 +38,65 @@ type Subject struct {
 	More []Check
 }
 
-// suite is one run over one Subject.
+// suite is one part of a run, over a Subject of its own.
 type suite struct {
 	Subject
+	*results
 	host hv.Host
-
-	mu       sync.Mutex         // guards verdicts
-	verdicts map[string]verdict // name of a check -> how it ended
 }
 
-// Run runs the whole suite. The driver is opened once; checks share VMs where
+// results is what the parts of a run have found out together.
+type results struct {
+	mu       sync.Mutex         // guards the fields below
+	verdicts map[string]verdict // name of a check -> how it ended
+	ended    *suite             // a part that came to its end
+}
+
+// parts of a run, which go on beside each other.
+var parts = []struct {
+	name string
+	run  func(*suite, *testing.T)
+}{
+	{"life of a VM", (*suite).life},
+	{"saves", (*suite).saves},
+	{"machine", (*suite).machine},
+	{"networks", (*suite).networks},
+	{"many", (*suite).many},
+}
+
+// Run runs the whole suite. Each part opens a driver; checks share VMs where
 // they can, because a real one takes seconds to boot.
 func Run(t *testing.T, open func(t *testing.T) Subject) {
-	s := &suite{Subject: open(t), verdicts: map[string]verdict{}}
+	all := &results{verdicts: map[string]verdict{}}
+	t.Run("part", func(t *testing.T) {
+		for _, p := range parts {
+			t.Run(p.name, func(t *testing.T) {
+				t.Parallel()
+				s := &suite{Subject: open(t), results: all}
+				s.part(t, p.run)
+			})
+		}
+	})
+	if all.ended != nil {
+		all.ended.report(t)
+	}
+}
+
+// part runs one part from an empty driver to an empty driver.
+func (s *suite) part(t *testing.T, run func(*suite, *testing.T)) {
 	host, err := s.Driver.Describe(t.Context())
 	if err != nil {
 		t.Fatalf("Describe: %v", err)
 	}
 	s.host = host
-	s.check(t, "describe", s.describe)
-	s.check(t, "unknown ids", s.unknown)
-	s.check(t, "refusals", s.refusals)
-	s.check(t, "life of a VM", s.life)
-	s.check(t, "saves", s.saves)
-	s.check(t, "machine", s.machine)
-	s.check(t, "networks", s.networks)
-	s.check(t, "killed hypervisor", s.killed)
-	s.check(t, "boot time-out", s.neverReady)
-	s.check(t, "cancelled start", s.cancelled)
-	s.check(t, "concurrent starts", s.concurrent)
+	t.Run("checks", func(t *testing.T) { run(s, t) })
 	left, err := s.Driver.List(t.Context())
 	if err != nil || len(left) != 0 {
-		t.Errorf("after the suite: %d VMs are left, error %v", len(left), err)
+		t.Errorf("after the checks: %d VMs are left, error %v", len(left), err)
 	}
-	s.report(t)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = s
 }
 
 // check runs one named part and notes how it went and how long it took: see table.go.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -53,6 +54,9 @@ func (s *suite) refusals(t *testing.T) {
 
 // life takes one VM through everything, in the order of its life.
 func (s *suite) life(t *testing.T) {
+	s.check(t, "describe", s.describe)
+	s.check(t, "unknown ids", s.unknown)
+	s.check(t, "refusals", s.refusals)
 	spec := s.Spec()
 	spec.NeedNetwork = true
 	spec.Labels = map[string]string{"instance": "i-1", "claim": "c-ü\n2"}
@@ -181,8 +185,7 @@ func (s *suite) deleted(t *testing.T, id string) {
 	}
 }
 
-func (s *suite) killed(t *testing.T) {
-	vm := s.start(t, s.Spec())
+func (s *suite) killed(t *testing.T, vm hv.VM) {
 	lost := make(chan error, 1)
 	go func() {
 		_, err := s.Driver.Exec(t.Context(), vm.ID, hv.Script([]byte("sleep 60"), time.Minute))
@@ -246,15 +249,25 @@ func (s *suite) cancelled(t *testing.T) {
 	}
 }
 
-func (s *suite) concurrent(t *testing.T) {
-	const n = 3
-	ids := make([]string, n)
+// many starts several VMs at once, and goes on with some of them.
+func (s *suite) many(t *testing.T) {
+	s.check(t, "boot time-out", s.neverReady)
+	s.check(t, "cancelled start", s.cancelled)
+	specs := make([]hv.Spec, 3)
+	for i := range specs {
+		specs[i] = s.Spec()
+		specs[i].Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22, HostIP: "127.0.0.1"}}
+		s.deleteLater(t, specs[i].ID)
+	}
+	specs[0].UUID = strings.ToUpper(specs[0].UUID)
+	s.check(t, "concurrent starts", func(t *testing.T) { s.concurrent(t, specs) })
+	s.check(t, "machine defaults", func(t *testing.T) { s.plain(t, s.get(t, specs[0].ID)) })
+	s.check(t, "killed hypervisor", func(t *testing.T) { s.killed(t, s.get(t, specs[1].ID)) })
+}
+
+func (s *suite) concurrent(t *testing.T, specs []hv.Spec) {
 	var wg sync.WaitGroup
-	for i := range n {
-		spec := s.Spec()
-		spec.Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22, HostIP: "127.0.0.1"}}
-		ids[i] = spec.ID
-		s.deleteLater(t, spec.ID)
+	for _, spec := range specs {
 		wg.Go(func() {
 			if _, err := s.Driver.Start(t.Context(), spec); err != nil {
 				t.Errorf("Start %s: %v", spec.ID, err)
@@ -263,14 +276,14 @@ func (s *suite) concurrent(t *testing.T) {
 	}
 	wg.Wait()
 	ports := map[int]string{}
-	for _, id := range ids {
-		vm := s.get(t, id)
+	for _, spec := range specs {
+		vm := s.get(t, spec.ID)
 		if vm.Status != hv.Running || len(vm.Ports) != 1 {
-			t.Fatalf("VM %s: %+v", id, vm)
+			t.Fatalf("VM %s: %+v", spec.ID, vm)
 		}
 		if other := ports[vm.Ports[0].HostPort]; other != "" {
-			t.Errorf("%s and %s have the same host port", other, id)
+			t.Errorf("%s and %s have the same host port", other, spec.ID)
 		}
-		ports[vm.Ports[0].HostPort] = id
+		ports[vm.Ports[0].HostPort] = spec.ID
 	}
 }

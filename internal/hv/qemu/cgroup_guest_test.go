@@ -59,13 +59,13 @@ BUILDYARD_QEMU_CGROUP_HERE=1 exec /root/tests -test.v -test.run '^TestCgroups$'`
 // QEMU is born in its VM's group, stays there when the agent goes, and the group
 // ends with it. Where the host's groups can have no limits, they have none here.
 func TestQEMUInCgroup(t *testing.T) {
-	image := guest(t)
+	t.Parallel()
+	spec := warmSpec(t)
 	parent := filepath.Join(cgroup2(t), fmt.Sprintf("buildyard-test-%d", os.Getpid()))
 	dir := t.TempDir()
 	opt := qemu.Options{Dir: dir, CgroupParent: parent}
 	opt.WeakCgroups()
 	d := openWith(t, opt)
-	spec := newSpec(image, "qcow2")
 	vm, err := d.Start(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)

@@ -102,7 +102,7 @@ func agent(t *testing.T, dir string, spec hv.Spec, step string, more ...string) 
 // A killed agent: its VM goes on, and the next agent works with it.
 func TestAgentKilled(t *testing.T) {
 	t.Parallel()
-	spec := newSpec(guest(t), "qcow2")
+	spec := warmSpec(t)
 	dir := t.TempDir()
 	cmd, out := agent(t, dir, spec, "")
 	pid := 0
@@ -139,7 +139,7 @@ func TestAgentKilled(t *testing.T) {
 // A VM that ends while no agent is there shows as stopped, with a reason.
 func TestBothKilled(t *testing.T) {
 	t.Parallel()
-	spec := newSpec(guest(t), "qcow2")
+	spec := warmSpec(t)
 	dir := t.TempDir()
 	d := open(t, dir)
 	vm, err := d.Start(t.Context(), spec)
@@ -182,6 +182,9 @@ func TestKilledAtEveryStep(t *testing.T) {
 	for step, want := range steps {
 		t.Run(step, func(t *testing.T) {
 			spec := newSpec(image, "qcow2")
+			if strings.HasPrefix(step, "delete") {
+				spec = warmSpec(t) // how it came to run makes no difference to its removal
+			}
 			dir := t.TempDir()
 			cmd, out := agent(t, dir, spec, step)
 			for out.Scan() {

@@ -3,6 +3,7 @@
 package qemu_test
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,16 +17,17 @@ import (
 
 // The logs of failed starts are kept beside the VMs, and outlive them: of a
 // guest that never gets ready, a QEMU that ends, and a state that does not load.
+// The error of the first has the guest's last words.
 func TestFailedStartsLeaveLogs(t *testing.T) {
 	t.Parallel()
 	image, parent := guest(t), t.TempDir()
 	d := open(t, filepath.Join(parent, "vms"))
-	spoiled := newSpec(image, "qcow2")
-	begun := time.Now()
+	spoiled := warmSpec(t)
 	if _, err := d.Start(t.Context(), spoiled); err != nil {
 		t.Fatal(err)
 	}
-	spoiled.BootTimeout = 2*time.Since(begun) + 5*time.Second
+	spoiled.BootTimeout = 2*bootTook + 5*time.Second
+	// As a kernel does that panics in its boot: the last words, and nothing more.
 	spoil := "mv /sbin/init /sbin/init.old; printf '#!/bin/busybox sh\\nseq 20000 >/dev/ttyS0; echo no-way-to-go-on >/dev/ttyS0; sleep 1000' >/sbin/init; chmod +x /sbin/init; sync"
 	if r, err := d.Exec(t.Context(), spoiled.ID, hv.Script([]byte(spoil), time.Minute)); err != nil || r.Code != 0 {
 		t.Fatalf("%+v, %v", r, err)
@@ -64,6 +66,12 @@ func TestFailedStartsLeaveLogs(t *testing.T) {
 			_, err := d.Start(t.Context(), test.spec)
 			if err == nil {
 				t.Fatal("it was started")
+			}
+			if name == "never ready" {
+				vm, _ := d.Get(t.Context(), test.spec.ID)
+				if !errors.Is(err, hv.ErrBootTimeout) || !strings.Contains(err.Error(), "no-way-to-go-on") || !strings.Contains(vm.Failure, "no-way-to-go-on") {
+					t.Errorf("Start: %v, Failure %q; want a boot time-out with the end of the console", err, vm.Failure)
+				}
 			}
 			remove(t, d, test.spec.ID)
 			_, path, _ := strings.Cut(err.Error(), "the whole log is in ")

@@ -14,9 +14,8 @@ import (
 // A guest that fills the disk of its node is ended, with the reason.
 func TestNodeDiskFull(t *testing.T) {
 	t.Parallel()
-	image, dir := guest(t), smallDisk(t, "24m")
+	spec, dir := warmSpec(t), smallDisk(t, "24m")
 	d := open(t, dir)
-	spec := newSpec(image, "qcow2")
 	defer remove(t, d, spec.ID)
 	if _, err := d.Start(t.Context(), spec); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 // QEMU is given a device of the host as an open file. There is none here: a plain
 // file stands for it, which QEMU takes and its USB library refuses.
 func TestHostUSBDevice(t *testing.T) {
+	t.Parallel()
 	d := open(t, t.TempDir())
 	host := t.TempDir()
 	for name, text := range map[string]string{"tree/3-1.2/busnum": "3\n", "tree/3-1.2/devnum": "7\n", "nodes/003/007": "no device"} {
@@ -24,7 +25,7 @@ func TestHostUSBDevice(t *testing.T) {
 		}
 	}
 	d.SetUSB(filepath.Join(host, "tree"), filepath.Join(host, "nodes"))
-	spec := newSpec(guest(t), "qcow2")
+	spec := warmSpec(t)
 	spec.USB = []hv.USBDevice{{Location: "3-1.2"}}
 	defer remove(t, d, spec.ID)
 	_, err := d.Start(t.Context(), spec)

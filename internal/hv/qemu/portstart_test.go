@@ -53,6 +53,7 @@ func checkChosenAgain(t *testing.T, vm hv.VM, err error, taken int) {
 // A host port is taken between its choice and its use: another one is chosen,
 // when the guest boots and when it goes on from a state.
 func TestPortTakenMeanwhile(t *testing.T) {
+	t.Parallel()
 	for at, spec := range map[string]hv.Spec{"start: begun": newSpec(guest(t), "qcow2"), "start: resumed": warmSpec(t)} {
 		t.Run(at, func(t *testing.T) {
 			dir, taken := t.TempDir(), 0
@@ -118,6 +119,7 @@ func TestPortTakenFromAdopted(t *testing.T) {
 
 // A port that was asked for is not exchanged, and the sentence says what to do.
 func TestPortAskedForIsTaken(t *testing.T) {
+	t.Parallel()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

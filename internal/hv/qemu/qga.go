@@ -16,6 +16,9 @@ const (
 	// hv.MaxOutput in base64 and something to spare.
 	maxQGALine  = 8 << 20
 	qgaDeadline = 30 * time.Second
+	// leastAnswer is what an answer counts for at least, of the bytes that may come
+	// before the one to a sync.
+	leastAnswer = 4 << 10
 )
 
 // guestAgent speaks to the agent in one guest, one call at a time. It connects
@@ -111,7 +114,7 @@ func (g *guestAgent) connect(ctx context.Context) error {
 		if parseQGA(line, &got) == nil && got == id {
 			return nil
 		}
-		skipped += len(line)
+		skipped += max(len(line), leastAnswer) // reading a short one costs as much
 	}
 	return errors.New("no answer to sync in what the guest sent")
 }

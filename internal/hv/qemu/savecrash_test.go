@@ -136,7 +136,7 @@ func TestKilledInAResume(t *testing.T) {
 // QEMU and its agent both end in a save: the overlays that may hold data stay.
 func TestBothKilledInASave(t *testing.T) {
 	t.Parallel()
-	spec, dir := newSpec(guest(t), "qcow2"), t.TempDir()
+	spec, dir := warmSpec(t), t.TempDir()
 	d := open(t, dir)
 	defer func() { remove(t, d, spec.ID) }()
 	vm, err := d.Start(t.Context(), spec)

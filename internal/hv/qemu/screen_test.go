@@ -47,7 +47,7 @@ func TestScreenIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	spec := newSpec(guest(t), "qcow2")
+	spec := warmSpec(t)
 	spec.VNC = &hv.VNC{Password: "hunter2"}
 	defer remove(t, d, spec.ID)
 	vm, err := d.Start(t.Context(), spec)

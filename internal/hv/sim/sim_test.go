@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,12 +19,12 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-var serial int
+var serial atomic.Int64
 
 func spec() hv.Spec {
-	serial++
+	n := serial.Add(1)
 	return hv.Spec{
-		ID: fmt.Sprintf("vm-%d", serial), Name: "demo", UUID: fmt.Sprintf("00000000-0000-4000-8000-%012d", serial),
+		ID: fmt.Sprintf("vm-%d", n), Name: "demo", UUID: fmt.Sprintf("00000000-0000-4000-8000-%012d", n),
 		Disks: []hv.Disk{{Path: "/base", Format: "raw"}}, CPUs: 2, MemoryMB: 512,
 	}
 }
@@ -40,11 +41,11 @@ func open(t *testing.T, opt sim.Options) *sim.Host {
 func TestConformance(t *testing.T) {
 	for _, mode := range []string{"memory", "files"} {
 		t.Run(mode, func(t *testing.T) {
-			opt := sim.Options{Boot: sim.Range{Min: time.Millisecond, Max: 5 * time.Millisecond}}
-			if mode == "files" {
-				opt.Dir = t.TempDir()
-			}
 			hvtest.Run(t, func(t *testing.T) hvtest.Subject {
+				opt := sim.Options{Boot: sim.Range{Min: time.Millisecond, Max: 5 * time.Millisecond}}
+				if mode == "files" {
+					opt.Dir = t.TempDir()
+				}
 				h := open(t, opt)
 				return hvtest.Subject{
 					Driver: h, Spec: spec,
