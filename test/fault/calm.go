@@ -19,7 +19,7 @@ func (s *scene) judge(ctx context.Context) (result, error) {
 	var last world
 	calm, err := s.settle(ctx, func(w world, f *findings) {
 		last = w
-		judgeCalm(s.history.all(), w, s.rules, f)
+		judgeCalm(s.history.book, w, s.rules, f)
 	})
 	if err != nil {
 		return r, err
@@ -35,7 +35,7 @@ func (s *scene) judge(ctx context.Context) (result, error) {
 	var calls findings
 	judgeCalls(s.history.all(), last.Requests, s.rules, &calls)
 	r.count(calls, calm, end)
-	r.Acknowledged, r.Errors = s.history.acknowledged(), s.history.failed()
+	r.Acknowledged, r.Errors = s.history.acknowledged(), s.history.errored()
 	return r, nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -81,7 +80,7 @@ func (c *client) inspect(ctx context.Context, id string) (inst api.Instance, err
 	if errors.Is(err, rig.Refusal("Not found")) {
 		inst.InstanceState, err = notFound, nil
 	}
-	entry.State, entry.Since = inst.InstanceState, startDate(inst)
+	entry.State, entry.Since, entry.Node = inst.InstanceState, startDate(inst), inst.NodeID
 	entry.Acked, entry.Message = err == nil, inst.Message
 	if err != nil {
 		entry.Message = err.Error()
@@ -109,9 +108,11 @@ func (c *client) list(ctx context.Context, expected []string) ([]record, error) 
 		return nil, err
 	}
 	records := make([]record, len(items))
-	seen := func(id, state, message string) {
+	there := make(map[string]bool, len(items))
+	seen := func(id, state, message, node string) {
+		there[id] = true
 		c.history.add(call{
-			Op: opList, Begin: begin, End: end, Instances: []string{id}, State: state, Message: message, Acked: true,
+			Op: opList, Begin: begin, End: end, Instances: []string{id}, State: state, Message: message, Node: node, Acked: true,
 		})
 	}
 	for i, item := range items {
@@ -119,11 +120,11 @@ func (c *client) list(ctx context.Context, expected []string) ([]record, error) 
 		if item.ExternalID != nil {
 			records[i].ExternalID = *item.ExternalID
 		}
-		seen(records[i].ID, records[i].State, records[i].Message)
+		seen(records[i].ID, records[i].State, records[i].Message, item.VM.NodeID)
 	}
 	for _, id := range expected {
-		if !slices.ContainsFunc(records, func(r record) bool { return r.ID == id }) {
-			seen(id, notFound, "")
+		if !there[id] {
+			seen(id, notFound, "", "")
 		}
 	}
 	return records, nil

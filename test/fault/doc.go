@@ -5,7 +5,8 @@
 //
 // The targets, each on a cloud of its own:
 //
-//	controller  the controller, with the registry in its process; simulated nodes
+//	controller  the controller, with the registry in its process, under 500 creates a
+//	            second by the clock; simulated nodes
 //	agent       agents of simulated VMs that pull real templates
 //	qemu        QEMU processes of real guests that boot or go on from a saved state, and
 //	            now and then the agent
@@ -14,13 +15,17 @@
 //	qemu-save   the agent or QEMU in saves and restarts of real guests; a fifth of the
 //	            kills that were asked for, at least 8, since each needs a guest of its own
 //
-// The two with real guests run one after the other, and beside them the other three.
+// The first runs alone. Then the two with real guests run one after the other, and
+// beside them the other two.
+//
+// The whole history of the first, every call and every event of a watch, is held
+// against the rules of docs/decisions/0067.
 //
 // Every version that a save has made is started in the end, and its guest asked for what
 // it had in memory and on disk. A version that a save left behind although a termination
 // had ended its request is no fault (docs/decisions/0054); it is counted.
 //
-// It is not a load test and not a unit test: it builds the real programs, runs them as
+// It is not a benchmark and not a unit test: it builds the real programs, runs them as
 // processes on loopback addresses and ends them with SIGKILL. It kills only processes
 // that it started, or that its own agents started below its own directory, by their id.
 //

@@ -21,6 +21,8 @@ const (
 	opSave      op = "save"
 	opRestart   op = "restart"
 	opRequest   op = "request" // one save request, by id
+	opWatch     op = "watch"   // an event of a stream; it began when the stream was opened
+	opPast      op = "past"    // one record of the history of instances that are gone
 )
 
 // call is one call and what came of it. Times are since the history began, from the
@@ -38,20 +40,29 @@ type call struct {
 	Request    string        `json:"request,omitempty"`     // the save request that was made or looked at
 	Save       *wish         `json:"save,omitempty"`        // what a save asked for
 	Since      time.Time     `json:"since,omitzero"`        // start date of the VM: before a restart, or as a look saw it
+	Node       string        `json:"node,omitempty"`        // of the instance, as it was seen
+	Stream     int           `json:"stream,omitempty"`      // number of the stream of a watch, from 1
 }
 
 // notFound is the state of an instance or a request that a look or a list did not find.
 const notFound = "(not found)"
 
-// history is every call of a run, in the order in which the calls ended.
+// history is every call of a run, in the order in which the calls ended. A long one
+// is kept in a file alone: see spill.go.
 type history struct {
 	start time.Time
 
-	mu    sync.Mutex // guards calls
-	calls []call
+	mu     sync.Mutex // guards the fields below
+	calls  []call     // unless they are spilled
+	spill  *spill     // nil: they are in calls
+	book   *ledger    // what the calls so far promise
+	acks   int        // calls that change something and that the controller said OK to
+	failed map[string]bool
 }
 
-func newHistory() *history { return &history{start: time.Now()} }
+func newHistory() *history {
+	return &history{start: time.Now(), book: newLedger(), failed: map[string]bool{}}
+}
 
 // now is the moment on the clock of the history.
 func (h *history) now() time.Duration { return time.Since(h.start) }
@@ -59,10 +70,23 @@ func (h *history) now() time.Duration { return time.Since(h.start) }
 func (h *history) add(c call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.book.note(c)
+	if c.Acked && slices.Contains([]op{opCreate, opTerminate, opSave, opRestart}, c.Op) {
+		h.acks++
+	}
+	if c.State == "Error" {
+		for _, id := range c.Instances {
+			h.failed[id] = true
+		}
+	}
+	if h.spill != nil {
+		h.spill.add(c)
+		return
+	}
 	h.calls = append(h.calls, c)
 }
 
-// all gives every call so far.
+// all gives every call so far of a history that is in memory.
 func (h *history) all() []call {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -71,30 +95,23 @@ func (h *history) all() []call {
 
 // acknowledged counts the calls that change something and that the controller said OK to.
 func (h *history) acknowledged() int {
-	n := 0
-	for _, c := range h.all() {
-		if c.Acked && slices.Contains([]op{opCreate, opTerminate, opSave, opRestart}, c.Op) {
-			n++
-		}
-	}
-	return n
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.acks
 }
 
-// failed counts the instances that were ever seen in Error.
-func (h *history) failed() int {
-	seen := map[string]bool{}
-	for _, c := range h.all() {
-		if c.State == "Error" {
-			for _, id := range c.Instances {
-				seen[id] = true
-			}
-		}
-	}
-	return len(seen)
+// errored counts the instances that were ever seen in Error.
+func (h *history) errored() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.failed)
 }
 
 // write keeps the history for whoever looks for the cause of a failure.
 func (h *history) write(path string) (err error) {
+	if h.spill != nil {
+		return h.spill.close()
+	}
 	f, err := os.Create(path)
 	if err != nil {
 		return fmt.Errorf("keep the history: %w", err)

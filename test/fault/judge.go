@@ -97,68 +97,35 @@ func (r rules) allow(state, message string) bool {
 	return slices.ContainsFunc(r.Errors, func(part string) bool { return strings.Contains(message, part) })
 }
 
-// lives collects what the calls of a history promise.
-func lives(calls []call, requests []api.SaveImage) map[string]*life {
-	all := map[string]*life{}
-	get := func(id string) *life {
-		if all[id] == nil {
-			all[id] = &life{created: never, asked: never, agreed: never, started: never, gone: never, saving: never, told: never}
-		}
-		return all[id]
-	}
-	done := map[string]string{} // request -> instance
-	for _, r := range requests {
-		if r.Status == saveDone {
-			get(r.Request.InstanceID).saved = true
-			done[r.ID] = r.Request.InstanceID
-		}
-	}
-	for _, c := range calls {
-		if id := done[c.Request]; c.Op == opRequest && c.State == saveDone && id != "" {
-			get(id).told = min(get(id).told, c.End)
-		}
-		for _, id := range c.Instances {
-			l := get(id)
-			switch {
-			case c.Op == opSave && !c.Refused:
-				l.saving = min(l.saving, c.Begin)
-			case c.Op == opCreate && c.Acked:
-				l.created, l.external = min(l.created, c.End), c.ExternalID
-			case c.Op == opTerminate:
-				l.asked = min(l.asked, c.Begin)
-				if c.Acked {
-					l.agreed = min(l.agreed, c.End)
-				}
-			}
-		}
-	}
-	return all
-}
-
 // judgeCalls holds every answer of the history against what was acknowledged before
 // the question was asked.
 func judgeCalls(calls []call, requests []api.SaveImage, r rules, f *findings) {
 	all := lives(calls, requests)
 	for _, c := range calls {
-		if !slices.Contains([]op{opTerminate, opLook, opList}, c.Op) {
-			continue
+		judgeCall(all, c, r, f)
+	}
+}
+
+// judgeCall holds one answer against what was acknowledged before.
+func judgeCall(all map[string]*life, c call, r rules, f *findings) {
+	if !slices.Contains([]op{opTerminate, opLook, opList, opWatch}, c.Op) {
+		return
+	}
+	for _, id := range c.Instances {
+		l := all[id]
+		if l == nil || l.complaint || l.created > c.Begin {
+			continue // nothing was promised yet
 		}
-		for _, id := range c.Instances {
-			l := all[id]
-			if l == nil || l.complaint || l.created > c.Begin {
-				continue // nothing was promised yet
-			}
-			why := ""
-			switch {
-			case c.Op == opTerminate:
-				why = wrongRefusal(l, c)
-			case c.Acked:
-				why = wrong(l, c, r)
-			}
-			if why != "" {
-				l.complaint = true
-				f.lost("instance %s: %s (%s at %s)", id, why, c.Op, c.End.Round(time.Millisecond))
-			}
+		why := ""
+		switch {
+		case c.Op == opTerminate:
+			why = wrongRefusal(l, c)
+		case c.Acked:
+			why = wrong(l, c, r)
+		}
+		if why != "" {
+			l.complaint = true
+			f.lost("instance %s: %s (%s at %s)", id, why, c.Op, c.End.Round(time.Millisecond))
 		}
 	}
 }
@@ -224,7 +191,7 @@ func wrongAfterTermination(l *life, c call) string {
 
 // judgeCalm holds the calm world against the history: nothing is on its way any more,
 // every promise is kept, and there is exactly one VM for every instance that has one.
-func judgeCalm(calls []call, w world, r rules, f *findings) {
+func judgeCalm(book *ledger, w world, r rules, f *findings) {
 	records := map[string]record{}
 	for _, rec := range w.Records {
 		records[rec.ID] = rec
@@ -235,9 +202,9 @@ func judgeCalm(calls []call, w world, r rules, f *findings) {
 			f.lost("instance %s ended in Error: %s", rec.ID, rec.Message)
 		}
 	}
-	all := lives(calls, w.Requests)
-	for _, id := range slices.Sorted(maps.Keys(all)) {
-		l := all[id]
+	book.save(w.Requests)
+	for _, id := range slices.Sorted(maps.Keys(book.lives)) {
+		l := book.lives[id]
 		_, there := records[id]
 		switch {
 		case l.created != never && l.asked == never && !l.saved && !there:
@@ -246,28 +213,19 @@ func judgeCalm(calls []call, w world, r rules, f *findings) {
 			f.lost("instance %s is still listed after an acknowledged termination", id)
 		}
 	}
-	judgeTwins(calls, w.Records, f)
+	judgeTwins(book.creates, w.Records, f)
 	judgeMachines(w.Machines, records, f)
 }
 
 // judgeTwins looks for creates that made more instances than were acknowledged, and
 // for instances that nobody asked for.
-func judgeTwins(calls []call, records []record, f *findings) {
-	promised, asked := map[string][]string{}, map[string]bool{}
-	for _, c := range calls {
-		if c.Op == opCreate {
-			asked[c.ExternalID] = true
-			if c.Acked {
-				promised[c.ExternalID] = c.Instances
-			}
-		}
-	}
+func judgeTwins(creates map[string][]string, records []record, f *findings) {
 	for _, rec := range records {
-		ids, acked := promised[rec.ExternalID]
+		ids, asked := creates[rec.ExternalID]
 		switch {
-		case !asked[rec.ExternalID]:
+		case !asked:
 			f.orphan("instance %s has the external id %q that nobody asked for", rec.ID, rec.ExternalID)
-		case acked && !slices.Contains(ids, rec.ID):
+		case ids != nil && !slices.Contains(ids, rec.ID):
 			f.orphan("instance %s is a twin: its create acknowledged %v", rec.ID, ids)
 		}
 	}

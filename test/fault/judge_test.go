@@ -117,7 +117,7 @@ func TestJudgeCalm(t *testing.T) {
 	}
 	for name, c := range cases {
 		var f findings
-		judgeCalm(c.calls, c.world, c.rules, &f)
+		judgeCalm(ledgerOf(c.calls), c.world, c.rules, &f)
 		expectOne(t, name, f, c.kind, c.want)
 	}
 }

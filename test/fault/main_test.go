@@ -56,15 +56,20 @@ func TestSimMachines(t *testing.T) {
 	}
 }
 
-// TestLanes: targets with real guests never run at the same time, nor do the others, and
-// the results keep the order that was asked for.
+// TestLanes: targets with real guests never run at the same time, nor do the others, one
+// that needs everything runs before them, and the results keep the order that was asked for.
 func TestLanes(t *testing.T) {
 	var mu sync.Mutex
 	busy := map[bool]bool{}
+	begun, first := 0, 0
 	var list []target
 	for i, real := range []bool{false, true, true, false} {
-		list = append(list, target{name: fmt.Sprint("t", i), real: real, cloud: func(context.Context, rig.Programs, string) (*rig.Cloud, error) {
+		alone := i == 3
+		list = append(list, target{name: fmt.Sprint("t", i), real: real, alone: alone, cloud: func(context.Context, rig.Programs, string) (*rig.Cloud, error) {
 			mu.Lock()
+			if begun++; alone {
+				first = begun
+			}
 			twice := busy[real]
 			busy[real] = true
 			mu.Unlock()
@@ -79,7 +84,11 @@ func TestLanes(t *testing.T) {
 		}})
 	}
 	b := &bench{n: 1, dir: t.TempDir(), out: io.Discard}
-	for i, r := range b.lanes(t.Context(), list) {
+	results := b.lanes(t.Context(), list)
+	if first != 1 || begun != 4 {
+		t.Errorf("the one that runs alone was the %d. of %d", first, begun)
+	}
+	for i, r := range results {
 		if r.Target != fmt.Sprint("t", i) || r.Skipped != fmt.Sprintf("cannot run here: %d", i) {
 			t.Errorf("result %d is %+v", i, r)
 		}

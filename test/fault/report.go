@@ -10,22 +10,23 @@ import (
 
 // result is what one target measured.
 type result struct {
-	Target       string   `json:"target"`
-	Kills        int      `json:"kills"`
-	Planned      int      `json:"kills_planned"`
-	Others       int      `json:"other_kills"` // of programs that are not the target
-	Acknowledged int      `json:"acknowledged"`
-	Needed       int      `json:"needed"` // acknowledged calls, at least
-	Errors       int      `json:"errors"` // instances that ended in Error, where a kill may do that
-	Lost         int      `json:"lost"`
-	Orphans      int      `json:"orphans"`
-	Stuck        int      `json:"stuck"`
-	Wrong        int      `json:"wrong"`
-	Saves        *saveSum `json:"saves,omitempty"` // of targets that save
-	Problems     []string `json:"problems"`
-	Seconds      float64  `json:"seconds"`
-	Unmeasured   string   `json:"unmeasured,omitempty"` // why the figures are not whole
-	Skipped      string   `json:"skipped,omitempty"`    // why the target could not run here
+	Target       string    `json:"target"`
+	Kills        int       `json:"kills"`
+	Planned      int       `json:"kills_planned"`
+	Others       int       `json:"other_kills"` // of programs that are not the target
+	Acknowledged int       `json:"acknowledged"`
+	Needed       int       `json:"needed"` // acknowledged calls, at least
+	Errors       int       `json:"errors"` // instances that ended in Error, where a kill may do that
+	Lost         int       `json:"lost"`
+	Orphans      int       `json:"orphans"`
+	Stuck        int       `json:"stuck"`
+	Wrong        int       `json:"wrong"`
+	Saves        *saveSum  `json:"saves,omitempty"` // of targets that save
+	Storm        *stormSum `json:"storm,omitempty"` // of the target with a load by the clock
+	Problems     []string  `json:"problems"`
+	Seconds      float64   `json:"seconds"`
+	Unmeasured   string    `json:"unmeasured,omitempty"` // why the figures are not whole
+	Skipped      string    `json:"skipped,omitempty"`    // why the target could not run here
 }
 
 // count adds what judgements found.
@@ -66,18 +67,35 @@ func (r *report) judge() {
 	}
 }
 
+// figure is one required case of a target.
+type figure struct {
+	name    string
+	good    bool
+	measure string
+}
+
+// What a storm has to reach: the share of its creates that were offered by the clock,
+// and of those offered while the controller was up the share that was acknowledged.
+const (
+	leastOffered = 0.95
+	leastServed  = 0.9
+)
+
 func (r *report) judgeTarget(res result) {
-	figures := []struct {
-		name    string
-		good    bool
-		measure string
-	}{
+	figures := []figure{
 		{"kills", res.Kills >= res.Planned && res.Planned > 0, fmt.Sprintf("%d of %d", res.Kills, res.Planned)},
 		{"acknowledged", res.Acknowledged >= res.Needed && res.Needed > 0, fmt.Sprintf("%d of %d", res.Acknowledged, res.Needed)},
 		{"lost", res.Lost == 0, fmt.Sprint(res.Lost)},
 		{"orphans", res.Orphans == 0, fmt.Sprint(res.Orphans)},
 		{"stuck", res.Stuck == 0, fmt.Sprint(res.Stuck)},
 		{"wrong", res.Wrong == 0, fmt.Sprint(res.Wrong)},
+	}
+	if s := res.Storm; s != nil {
+		figures = append(figures,
+			figure{"offered", s.PerS >= leastOffered*s.Need, fmt.Sprintf("%.0f creates/s of %.0f", s.PerS, s.Need)},
+			figure{"served", s.Share >= leastServed && s.WhileUp > 0, fmt.Sprintf("%d of %d creates offered while it was up", s.Served, s.WhileUp)},
+			figure{"streams", s.Streams > 0, fmt.Sprint(s.Streams)},
+		)
 	}
 	for _, f := range figures {
 		name := res.Target + ": " + f.name
@@ -132,6 +150,9 @@ func (r *report) print(w io.Writer) {
 	for _, res := range r.Results {
 		fmt.Fprintf(w, "%-10s kills %d, other kills %d, acknowledged %d, errors %d, lost %d, orphans %d, stuck %d, wrong %d (%.0f s)\n",
 			res.Target, res.Kills, res.Others, res.Acknowledged, res.Errors, res.Lost, res.Orphans, res.Stuck, res.Wrong, res.Seconds)
+		if res.Storm != nil {
+			fmt.Fprintf(w, "%-10s %s\n", res.Target, res.Storm)
+		}
 		if res.Saves != nil {
 			fmt.Fprintf(w, "%-10s %s\n", res.Target, res.Saves)
 		}

@@ -23,7 +23,7 @@ func (s *scene) judgeSaved(ctx context.Context, t trial) (result, error) {
 	var last world
 	calm, err := s.settle(ctx, func(w world, f *findings) {
 		last = w
-		judgeCalm(s.history.all(), w, s.rules, f)
+		judgeCalm(s.history.book, w, s.rules, f)
 		judgeSaves(s.history.all(), w, f)
 	})
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *scene) judgeSaved(ctx context.Context, t trial) (result, error) {
 	judgeRequests(s.history.all(), &calls)
 	r.count(t.found, calls, calm, end, proofs, after)
 	sum.Late, r.Saves = calm.Late, &sum
-	r.Acknowledged, r.Errors = s.history.acknowledged(), s.history.failed()
+	r.Acknowledged, r.Errors = s.history.acknowledged(), s.history.errored()
 	return r, sum.enough(s.planned)
 }
 

@@ -42,6 +42,12 @@ type scene struct {
 	hits          map[string]int // kills by program
 	seeds         map[string]int // template -> versions that the run pushed; nil when nothing is saved
 	kills, others int
+
+	// Of the target with a storm.
+	storm    *storm
+	up       []span // when the controller was up
+	restarts int    // orderly ones
+	memory   string // directory of the nodes' data in memory; "": they have it below dir
 }
 
 // stage runs one target on a cloud of its own.

@@ -67,13 +67,18 @@ func (s *scene) strikeAgent(ctx context.Context) error {
 
 // simulate starts one process with nodes that only simulate.
 func (s *scene) simulate(ctx context.Context, name string, nodes int, args ...string) error {
+	return s.simulateMany(ctx, name, nodes, simCapacity, args...)
+}
+
+// simulateMany does so with another number of slots for each node.
+func (s *scene) simulateMany(ctx context.Context, name string, nodes, slots int, args ...string) error {
 	token, err := s.cloud.Token(ctx)
 	if err != nil {
 		return err
 	}
 	args = append([]string{
-		"sim", "--name", name, "--nodes", strconv.Itoa(nodes), "--capacity", strconv.Itoa(simCapacity),
-		"--controller", s.cloud.Controller, "--token", token, "--data-dir", filepath.Join(s.dir, name),
+		"sim", "--name", name, "--nodes", strconv.Itoa(nodes), "--capacity", strconv.Itoa(slots),
+		"--controller", s.cloud.Controller, "--token", token, "--data-dir", filepath.Join(s.nodeDir(), name),
 	}, args...)
 	p := rig.NewProcess(s.dir, name, s.Path("buildnode"), args...)
 	s.nodes = append(s.nodes, p)

@@ -49,6 +49,9 @@ func (s *scene) pushNoise(ctx context.Context, n int) (ids []string, err error) 
 // killed last, after they were counted.
 func (s *scene) finish() error {
 	errs := []error{s.close(), s.history.write(filepath.Join(s.dir, "history.jsonl"))}
+	if s.memory != "" {
+		errs = append(errs, os.RemoveAll(s.memory))
+	}
 	left, err := rig.QEMUs(s.dir)
 	errs = append(errs, err)
 	for _, q := range left {

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -14,8 +15,9 @@ import (
 
 // Client speaks the controller's API.
 type Client struct {
-	base string
-	http *http.Client
+	base   string
+	http   *http.Client
+	stream *http.Client // without a limit in time
 }
 
 // callTime bounds one call: as short as the shortest time-out of real clients.
@@ -23,8 +25,13 @@ const callTime = 5 * time.Second
 
 // NewClient makes a client of the controller at an address.
 func NewClient(base string) Client {
-	return Client{base: base, http: &http.Client{Timeout: callTime}}
+	transport := &http.Transport{MaxIdleConnsPerHost: idleConns, IdleConnTimeout: time.Minute}
+	return Client{base: base, http: &http.Client{Timeout: callTime, Transport: transport}, stream: &http.Client{Transport: transport}}
 }
+
+// idleConns are kept for the next calls; a load of many callers would otherwise open a
+// connection for nearly each of them.
+const idleConns = 256
 
 // Refusal is an answer with status FAIL: the controller heard the call and said no.
 type Refusal string
@@ -62,3 +69,31 @@ func (c Client) Send(ctx context.Context, method, path string, in, out any) erro
 	}
 	return json.Unmarshal(answer.Body, out)
 }
+
+// Stream reads an answer without an end, line by line, until it ends after all, each
+// fails, or the context ends.
+func (c Client) Stream(ctx context.Context, path string, each func(line []byte) error) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.stream.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: HTTP %d", path, resp.StatusCode)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		if err := each(lines.Bytes()); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// maxLine bounds one line of a stream.
+const maxLine = 1 << 20

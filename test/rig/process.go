@@ -120,6 +120,18 @@ func (p *Process) signal(sig os.Signal, limit time.Duration) error {
 // Kill ends the program at once.
 func (p *Process) Kill() error { return p.signal(syscall.SIGKILL, 10*time.Second) }
 
+// Rush asks the program to end orderly and ends it at once when it has not ended after
+// a while; it says whether that was needed.
+func (p *Process) Rush(patience time.Duration) (killed bool, err error) {
+	if p.signal(syscall.SIGTERM, patience) == nil || !p.Running() {
+		return false, nil
+	}
+	if err := p.Kill(); err != nil && p.Running() {
+		return true, err
+	}
+	return true, nil
+}
+
 // End ends the program orderly, or by force when it does not.
 func (p *Process) End() error {
 	if !p.Running() {

@@ -34,6 +34,30 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+// TestRush: who ends when asked is not killed, and who does not is.
+func TestRush(t *testing.T) {
+	for script, want := range map[string]bool{"exec sleep 600": false, "trap '' TERM; echo on >on; while :; do :; done": true} {
+		dir := t.TempDir()
+		p := NewProcess(dir, "sleeper", "sh", "-c", "cd "+dir+"; "+script)
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for want {
+			if _, err := os.Stat(filepath.Join(dir, "on")); err == nil {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		patience := 10 * time.Second
+		if want {
+			patience = 50 * time.Millisecond
+		}
+		if killed, err := p.Rush(patience); err != nil || killed != want || p.Running() {
+			t.Errorf("%s: killed %v, %v", script, killed, err)
+		}
+	}
+}
+
 // TestNoQEMUOfOurs: a directory in which nothing was started has no QEMU process.
 func TestNoQEMUOfOurs(t *testing.T) {
 	if found, err := QEMUs(t.TempDir()); err != nil || len(found) != 0 {
