@@ -141,12 +141,13 @@ func (b *bench) bursts(ctx context.Context, s *stage, o *observer) error {
 		if err := s.calm(ctx, o); err != nil {
 			return err
 		}
-		took, err := s.burst(ctx, o, burst, burst)
+		took, costs, err := s.burst(ctx, o, burst, burst)
 		if err != nil {
 			return err
 		}
 		b.Add(rowBurst, took.Seconds())
-		b.say("round %d: %d Started after %.0f ms", i+1, burst, ms(took))
+		b.Note(rowBurst, "last round: %s", costs)
+		b.say("round %d: %d Started after %.0f ms; %s", i+1, burst, ms(took), costs)
 		if !grows {
 			continue
 		}
@@ -160,35 +161,45 @@ func (b *bench) bursts(ctx context.Context, s *stage, o *observer) error {
 // grow fills the cloud to 3,000 instances and then to 10,000; first is how long the
 // 2,000 took.
 func (b *bench) grow(ctx context.Context, s *stage, o *observer, first time.Duration) error {
-	if _, err := s.burst(ctx, o, before-burst, before); err != nil {
+	if _, _, err := s.burst(ctx, o, before-burst, before); err != nil {
 		return err
 	}
 	if err := pause(ctx, rest); err != nil {
 		return err
 	}
-	took, err := s.burst(ctx, o, growth, before+growth)
+	took, costs, err := s.burst(ctx, o, growth, before+growth)
 	if err != nil {
 		return err
 	}
 	b.Add(rowGrow, took.Seconds())
 	b.Add(rowGrowRatio, growth/took.Seconds()/(burst/first.Seconds()))
-	b.say("         %d more onto %d: Started after %.0f ms", growth, before, ms(took))
+	b.Note(rowGrow, "last round: %s", costs)
+	b.say("         %d more onto %d: Started after %.0f ms; %s", growth, before, ms(took), costs)
 	return nil
 }
 
-// burst makes single creates and says after what time total instances were Started.
-func (s *stage) burst(ctx context.Context, o *observer, creates, total int) (time.Duration, error) {
+// burst makes single creates and says after what time total instances were Started, and
+// what that cost.
+func (s *stage) burst(ctx context.Context, o *observer, creates, total int) (took time.Duration, costs costs, err error) {
 	at, body := o.when(started(total)), s.order(1)
+	first, err := s.costs()
+	if err != nil {
+		return 0, costs, err
+	}
 	began := time.Now()
-	err := spread(ctx, callers, creates, func(ctx context.Context, _ int) error {
+	err = spread(ctx, callers, creates, func(ctx context.Context, _ int) error {
 		_, err := createWith(ctx, s.client, body)
 		return err
 	})
 	if err != nil {
-		return 0, err
+		return 0, costs, err
 	}
 	end, err := o.reached(ctx, fmt.Sprintf("%d instances to start", total), at)
-	return end.Sub(began), err
+	if err != nil {
+		return 0, costs, err
+	}
+	last, err := s.costs()
+	return end.Sub(began), last.less(first), err
 }
 
 // listed measures the list of n instances, which are made when they are not there.

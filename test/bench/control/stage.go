@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -152,6 +153,31 @@ func (s *stage) usage(ctx context.Context, over time.Duration) (u usage, err err
 	bytes, err := rig.Memory(s.cloud.PID())
 	u.memory = float64(bytes) / (1 << 20)
 	return u, err
+}
+
+// costs are processor times of everybody who works: the server, the nodes and this
+// client share the cores.
+type costs struct{ server, nodes, client time.Duration }
+
+// costs reads what everybody has taken so far.
+func (s *stage) costs() (c costs, err error) {
+	for _, p := range []struct {
+		pid int
+		to  *time.Duration
+	}{{s.cloud.PID(), &c.server}, {s.fleet.PID(), &c.nodes}, {os.Getpid(), &c.client}} {
+		if *p.to, err = rig.ProcessorTime(p.pid); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+func (c costs) less(before costs) costs {
+	return costs{c.server - before.server, c.nodes - before.nodes, c.client - before.client}
+}
+
+func (c costs) String() string {
+	return fmt.Sprintf("CPU of server %.2f s, nodes %.2f s, client %.2f s", c.server.Seconds(), c.nodes.Seconds(), c.client.Seconds())
 }
 
 // order gives the body of a create.
