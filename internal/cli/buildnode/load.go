@@ -116,6 +116,7 @@ func loadTable(g *cli.Grid, r load.Report) {
 	g.Row("created", r.Created, fmt.Sprintf("%.1f a second", r.PerSecond))
 	g.Row("started", r.Started)
 	g.Row("failed", r.Failed)
+	g.Row("ended", r.Terminated)
 	g.Row("late", r.Late)
 	g.Row("left", r.Left)
 }
