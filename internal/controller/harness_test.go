@@ -196,6 +196,15 @@ func (c *cloud) state(id string) farm.InstanceState {
 	return inst.State
 }
 
+// wantSlots asks how many VMs the instances on a node take room for.
+func (c *cloud) wantSlots(a *agent, want int) {
+	c.t.Helper()
+	synctest.Wait()
+	if got := c.placer.used(a.id).VMs; got != want {
+		c.t.Errorf("%d slots of the node are taken, want %d", got, want)
+	}
+}
+
 func (c *cloud) wantState(id string, want farm.InstanceState) {
 	c.t.Helper()
 	if got := c.state(id); got != want {

@@ -15,6 +15,7 @@ func (c *Controller) reconcile(ctx context.Context, s *session, held []api.Held)
 	for _, h := range held {
 		if h.InstanceID != "" && c.owns(s.node, h) {
 			have[h.InstanceID] = true
+			s.has(h)
 			continue
 		}
 		strange[firstOf(h.InstanceID, h.VMID)] = true

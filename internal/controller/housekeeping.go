@@ -314,7 +314,6 @@ func (k *keeper) chores(ctx context.Context) {
 		do   func(context.Context, store.Writer, time.Time) error
 	}{
 		{"pending save requests", true, k.c.tidyPending},
-		{"slots", true, k.c.tidySlots},
 		{"the history", !k.c.maintenance(), k.c.tidyHistory},
 		{"save requests", k.stale.Swap(false) || sweep, k.c.tidySaves},
 		{"removed nodes", sweep, k.c.tidyRemoved},
@@ -329,16 +328,6 @@ func (k *keeper) chores(ctx context.Context) {
 	}
 }
 
-// tidySlots frees the slots that no instance takes any more.
-func (c *Controller) tidySlots(ctx context.Context, w store.Writer, _ time.Time) error {
-	for _, node := range c.tables.Nodes.All() {
-		if err := c.freeStaleSlots(ctx, w, node); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // tidyRemoved forgets nodes that were removed long ago.
 func (c *Controller) tidyRemoved(ctx context.Context, w store.Writer, now time.Time) error {
 	for id, node := range c.tables.Removed.All() {
@@ -350,37 +339,4 @@ func (c *Controller) tidyRemoved(ctx context.Context, w store.Writer, now time.T
 		}
 	}
 	return nil
-}
-
-// freeStaleSlots removes allocations whose instance is gone or takes no slot. The
-// usual ways free a slot at once; this one makes sure that none is ever lost.
-func (c *Controller) freeStaleSlots(ctx context.Context, w store.Writer, node *farm.Node) error {
-	var stale []string
-	for id := range node.Allocs {
-		if inst, _, ok := c.tables.Instances.Get(id); ok && inst.NodeID == node.ID && inst.HoldsSlot() {
-			continue
-		}
-		// The tables are not read at one moment: ask the store itself.
-		inst, _, err := c.tables.Instances.GetLinearizable(ctx, id)
-		if err != nil {
-			return err
-		}
-		if inst == nil || inst.NodeID != node.ID || !inst.HoldsSlot() {
-			stale = append(stale, id)
-		}
-	}
-	if len(stale) == 0 {
-		return nil
-	}
-	_, err := store.Update(ctx, w, c.tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
-		if n == nil {
-			return nil, nil //nolint:nilnil // it is gone already
-		}
-		n = n.Clone()
-		for _, id := range stale {
-			delete(n.Allocs, id)
-		}
-		return n, nil
-	})
-	return err
 }

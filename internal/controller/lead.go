@@ -64,14 +64,8 @@ func (c *Controller) rule(ctx context.Context, lease store.Lease) (err error) {
 	under, end := context.WithCancel(ctx)
 	defer func() { err = errors.Join(err, c.resign(ctx, lease)) }()
 	defer end()
-	go func() {
-		select {
-		case <-lease.Lost():
-			end()
-		case <-under.Done():
-		}
-	}()
-	if err := c.store.Barrier(under); err != nil {
+	go c.guard(under, lease, end)
+	if err := c.upToDate(under); err != nil {
 		return err
 	}
 	r := &reign{fenced: c.store.Under(lease.Fence()), since: c.now(), end: end}
@@ -82,6 +76,42 @@ func (c *Controller) rule(ctx context.Context, lease store.Lease) (err error) {
 	wg.Go(func() { c.housekeep(under, r) })
 	wg.Wait()
 	return nil
+}
+
+// upToDateTime bounds the wait for the tables.
+const upToDateTime = 5 * time.Second
+
+// upToDate returns when the tables show everything that was written before the call.
+func (c *Controller) upToDate(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, upToDateTime)
+	defer cancel()
+	return c.store.Barrier(ctx)
+}
+
+// blindAfter is how many looks in a row must find a store that is out of order before
+// a reign ends: a replica that does not see what others write must not decide for them.
+const blindAfter = 5
+
+// guard ends a reign whose lease is lost, or whose replica has become blind.
+func (c *Controller) guard(ctx context.Context, lease store.Lease, end context.CancelFunc) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for blind := 0; blind < blindAfter; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-lease.Lost():
+			end()
+			return
+		case <-tick.C:
+		}
+		if c.store.Healthy() == nil {
+			blind = 0
+		} else {
+			blind++
+		}
+	}
+	end()
 }
 
 // resignTime bounds giving the lease up; what cannot be given up ends with its time.

@@ -41,9 +41,7 @@ func TestLifeOfAnInstance(t *testing.T) {
 		c.wantState(id, farm.Terminated)
 		time.Sleep(time.Minute + 2*time.Second)
 		c.wantState(id, farm.Gone)
-		if n, _ := c.Node(t.Context(), a.id); len(n.Node.Allocs) != 0 {
-			t.Errorf("slots still taken: %v", n.Node.Allocs)
-		}
+		c.wantSlots(a, 0)
 	})
 }
 
@@ -145,10 +143,7 @@ func TestFailuresEndInError(t *testing.T) {
 				if inst.Message != tc.message {
 					t.Errorf("message = %q, want %q", inst.Message, tc.message)
 				}
-				n, _ := c.Node(t.Context(), a.id)
-				if got := len(n.Node.Allocs) == 1; got != tc.slot {
-					t.Errorf("slot taken = %v, want %v", got, tc.slot)
-				}
+				c.wantSlots(a, map[bool]int{true: 1}[tc.slot])
 				time.Sleep(10 * time.Minute)
 				a.contact()
 				if c.state(id) == farm.Gone {
@@ -401,9 +396,7 @@ func TestLargeRecords(t *testing.T) {
 		for _, id := range ids {
 			c.wantState(id, farm.Failed)
 		}
-		if n, _ := c.Node(t.Context(), a.id); len(n.Node.Allocs) != 0 {
-			t.Errorf("%d slots are still taken", len(n.Node.Allocs))
-		}
+		c.wantSlots(a, 0)
 	})
 }
 

@@ -193,6 +193,12 @@ func (s *session) acknowledge(acks []api.Ack) {
 	}
 }
 
+// has notes that a node has an instance: it was told to start it, be it by a controller
+// that is gone.
+func (s *session) has(h api.Held) {
+	s.acknowledge([]api.Ack{{InstanceID: h.InstanceID, Claim: h.Claim, Kind: api.OrderStart}})
+}
+
 // maxOrders bounds one answer; the rest comes with the next poll.
 const maxOrders = 200
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
 )
 
 func TestMachineOfAnOrder(t *testing.T) {
@@ -34,9 +35,8 @@ func TestMachineOfAnOrder(t *testing.T) {
 		if d := cmp.Diff(want, o.Start.Machine); d != "" {
 			t.Errorf("machine (-want +got):\n%s", d)
 		}
-		n, _ := c.Node(t.Context(), a.id)
-		if alloc := n.Node.Allocs[o.InstanceID]; alloc != (farm.Alloc{VCPU: 2, MemoryMB: 256}) {
-			t.Errorf("takes %+v of its node", alloc)
+		if used := c.placer.used(a.id); used != (sched.Load{VMs: 2, VCPU: 1 + 2, MemoryMB: 512 + 256}) {
+			t.Errorf("takes %+v of its node", used)
 		}
 	})
 }

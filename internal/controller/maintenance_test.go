@@ -78,6 +78,7 @@ func TestMaintenancePausesTheRegistry(t *testing.T) {
 			told = append(told, length)
 			return errors.New("not reached")
 		}})
+		synctest.Wait()
 		if _, err := c.BeginMaintenance(t.Context(), 50*time.Second, ""); err != nil {
 			t.Fatal(err)
 		}

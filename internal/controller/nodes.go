@@ -149,7 +149,7 @@ func (c *Controller) Join(ctx context.Context, req api.JoinRequest) (api.JoinAns
 // Limits of a join request.
 const (
 	maxNodeName = 255
-	maxCapacity = 1000 // its record holds every allocation
+	maxCapacity = 1000 // more is a slip
 )
 
 func checkJoin(req api.JoinRequest) error {

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -14,21 +13,40 @@ import (
 )
 
 // placer feeds the scheduler's index with every change of the records and carries
-// out what it decides. One goroutine places; readers ask for reasons.
+// out what it decides. What takes room on a node is no record of its own: the
+// instances placed there say it, and the index adds them up.
+//
+// Every replica has the index, to say why a request waits. Only the one that reigns
+// decides: then the index misses no placement, since this process alone makes them.
+// It may miss that an instance ended, which errs on the safe side. Of a node it may
+// be behind, so that every placement checks that the node's record is still the one
+// that the index knows.
 type placer struct {
 	c    *Controller
 	wake chan struct{}
 
-	mu      sync.Mutex // guards what follows
-	index   *sched.Index
-	foreign map[string]int // node id -> VMs that nobody owns, as the index knows
-	reign   *reign         // nil: another replica places
+	mu    sync.Mutex // guards what follows
+	index *sched.Index
+	nodes map[string]known
+	reign *reign             // nil: another replica places
+	found []sched.Assignment // decided while another instance was created, and not written yet
+}
+
+// known is a node as the index knows it.
+type known struct {
+	record  *farm.Node
+	rev     int64
+	foreign int // VMs that nobody owns
 }
 
 func newPlacer(c *Controller) *placer {
-	return &placer{
-		c: c, wake: make(chan struct{}, 1), index: sched.New(sched.Options{}), foreign: map[string]int{},
-	}
+	p := &placer{c: c, wake: make(chan struct{}, 1)}
+	p.resetLocked()
+	return p
+}
+
+func (p *placer) resetLocked() {
+	p.index, p.nodes, p.found = sched.New(sched.Options{}), map[string]known{}, nil
 }
 
 // load fills the index with the records there are.
@@ -43,7 +61,8 @@ func (p *placer) load() {
 func (p *placer) begin(r *reign) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.index, p.foreign, p.reign = sched.New(sched.Options{}), map[string]int{}, r
+	p.reign = r
+	p.resetLocked()
 	p.loadLocked()
 	p.ring()
 }
@@ -64,41 +83,38 @@ func (p *placer) loadLocked() {
 	for id := range p.c.tables.Nodes.All() {
 		p.setNodeLocked(id)
 	}
-	for id, inst := range p.c.tables.Instances.All() {
-		p.setInstanceLocked(id, inst)
+	for id := range p.c.tables.Instances.All() {
+		p.setInstanceLocked(id)
 	}
 }
 
-// observe follows the records.
+// observe follows the records. It takes them from the tables, which are never behind
+// the events: what the index has seen once must not go back to an older state.
 func (p *placer) observe(events []store.Event) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, e := range events {
 		switch e.Kind {
 		case kindNode, kindInfo:
 			p.setNodeLocked(e.ID)
 		case kindGroup:
-			if g, ok := e.New.(*farm.Group); ok {
-				p.index.SetGroup(*g)
-			} else {
-				p.index.RemoveGroup(e.ID)
-			}
+			p.setGroupLocked(e.ID)
 		case kindInstance:
-			inst, _ := e.New.(*farm.Instance)
-			p.setInstanceLocked(e.ID, inst)
+			p.noteFailureLocked(e)
+			p.setInstanceLocked(e.ID)
 		}
 	}
-	p.mu.Unlock()
 	p.ring()
 }
 
-// touch looks at a node again: what it holds beside its allocations changed.
+// touch looks at a node again: what it holds beside its instances changed.
 func (p *placer) touch(node string) {
 	p.mu.Lock()
-	if p.foreign[node] != p.c.link.foreign(node) {
+	defer p.mu.Unlock()
+	if p.nodes[node].foreign != p.c.link.foreign(node) {
 		p.setNodeLocked(node)
+		p.ring()
 	}
-	p.mu.Unlock()
-	p.ring()
 }
 
 func (p *placer) ring() {
@@ -109,23 +125,51 @@ func (p *placer) ring() {
 }
 
 func (p *placer) setNodeLocked(id string) {
-	node, _, ok := p.c.tables.Nodes.Get(id)
+	node, rev, ok := p.c.tables.Nodes.Get(id)
 	if !ok {
 		p.index.RemoveNode(id)
-		delete(p.foreign, id)
+		delete(p.nodes, id)
 		return
 	}
 	info, _, _ := p.c.tables.Infos.Get(id)
-	p.foreign[id] = p.c.link.foreign(id)
-	p.index.SetNode(sched.NodeOf(node, info, sched.Load{VMs: p.foreign[id], VCPU: p.foreign[id]}))
+	foreign := p.c.link.foreign(id)
+	p.nodes[id] = known{node, rev, foreign}
+	p.index.SetNode(sched.NodeOf(node, info, sched.Load{VMs: foreign, VCPU: foreign}))
 }
 
-func (p *placer) setInstanceLocked(id string, inst *farm.Instance) {
-	if inst == nil {
+func (p *placer) setGroupLocked(id string) {
+	if g, _, ok := p.c.tables.Groups.Get(id); ok {
+		p.index.SetGroup(*g)
+	} else {
+		p.index.RemoveGroup(id)
+	}
+}
+
+func (p *placer) setInstanceLocked(id string) {
+	if inst, _, ok := p.c.tables.Instances.Get(id); ok {
+		p.index.SetInstance(sched.InstanceOf(inst))
+	} else {
 		p.index.RemoveInstance(id)
+	}
+}
+
+// noteFailureLocked tells the index of a start that failed: the node is avoided for a while.
+func (p *placer) noteFailureLocked(e store.Event) {
+	was, _ := e.Old.(*farm.Instance)
+	now, _ := e.New.(*farm.Instance)
+	if was == nil || now == nil || now.State != farm.Failed || now.NodeID == "" {
 		return
 	}
-	p.index.SetInstance(sched.InstanceOf(inst))
+	if was.State == farm.Scheduling || was.State == farm.Pulling {
+		p.index.StartFailed(now.NodeID, now.Updated)
+	}
+}
+
+// used gives what the instances on a node take of it.
+func (p *placer) used(node string) sched.Load {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.index.Used(node)
 }
 
 // explain gives waiting instances the reason for that as message.
@@ -143,109 +187,29 @@ func (p *placer) explain(list []Listed) {
 	}
 }
 
-// placeBatch is how many requests one pass places.
-const placeBatch = 1000
-
 // run places whenever something changed, as long as the reign lasts.
 func (p *placer) run(ctx context.Context, r *reign) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.wake:
+		case <-timer.C:
 		}
-		for p.pass(ctx, r) {
-			if ctx.Err() != nil {
-				return
-			}
+		for more := true; more && ctx.Err() == nil; {
+			more = p.pass(ctx, r)
+		}
+		p.mu.Lock()
+		next := p.index.Wake()
+		p.mu.Unlock()
+		timer.Stop()
+		if !next.IsZero() {
+			timer.Reset(max(next.Sub(p.c.now()), 0))
 		}
 	}
 }
-
-// pass places one batch and says whether there may be more.
-func (p *placer) pass(ctx context.Context, r *reign) bool {
-	p.mu.Lock()
-	found := p.index.Place(p.c.now(), placeBatch)
-	p.mu.Unlock()
-	byNode := map[string][]string{}
-	for _, a := range found {
-		byNode[a.NodeID] = append(byNode[a.NodeID], a.RequestID)
-	}
-	var wg sync.WaitGroup
-	for node, ids := range byNode {
-		wg.Go(func() { p.assignAll(ctx, r, node, ids) })
-	}
-	wg.Wait()
-	return len(found) == placeBatch
-}
-
-// assignAll writes the placements on one node, as many at a time as fit.
-func (p *placer) assignAll(ctx context.Context, r *reign, node string, ids []string) {
-	for len(ids) > 0 {
-		done, err := p.assign(ctx, r, node, ids)
-		if err != nil {
-			p.giveBack(ctx, node, ids, err)
-			return
-		}
-		ids = ids[done:]
-	}
-}
-
-// giveBack lets requests wait again that could not be placed.
-func (p *placer) giveBack(ctx context.Context, node string, ids []string, err error) {
-	if !errors.Is(err, store.ErrConflict) {
-		p.c.log.WarnContext(ctx, "could not place instances", "node", node, "count", len(ids), "error", err)
-	}
-	p.mu.Lock()
-	for _, id := range ids {
-		p.index.Unplace(id)
-		inst, _, _ := p.c.tables.Instances.Get(id)
-		p.setInstanceLocked(id, inst)
-	}
-	p.setNodeLocked(node)
-	p.mu.Unlock()
-	if errors.Is(err, store.ErrConflict) {
-		p.ring()
-	} else {
-		time.AfterFunc(time.Second, p.ring)
-	}
-}
-
-// assign writes placements on one node: the node's allocations and the instances
-// in one transaction, each as it was when it was decided on. It takes as many of ids
-// as fit and says how many.
-func (p *placer) assign(ctx context.Context, r *reign, id string, ids []string) (done int, err error) {
-	node, rev, ok := p.c.tables.Nodes.Get(id)
-	if !ok || !node.TakesStarts() {
-		return 0, &store.ConflictError{Keys: []string{id}}
-	}
-	n := node.Clone()
-	now := p.c.now()
-	t := txn{bytes: store.Put(p.c.tables.Nodes, id, n, store.IfRev(rev)).Size()}
-	for _, iid := range ids {
-		inst, irev, ok := p.c.tables.Instances.Get(iid)
-		if ok && inst.State == farm.Scheduling && inst.NodeID == "" {
-			i := placed(inst, n, now)
-			if !t.add(store.Put(p.c.tables.Instances, iid, i, store.IfRev(irev))) {
-				break
-			}
-			n.Allocs[iid] = farm.Alloc{VCPU: i.VCPU(), MemoryMB: i.VRAM()}
-			t.bytes += allocBytes
-		}
-		done++
-	}
-	if len(t.changes) == 0 {
-		return done, nil
-	}
-	if n.Mode == farm.ByNumber && len(n.Allocs) > n.Capacity {
-		return 0, &store.ConflictError{Keys: []string{id}}
-	}
-	t.changes = append(t.changes, store.Put(p.c.tables.Nodes, id, n, store.IfRev(rev)))
-	return done, r.Commit(ctx, t.changes...)
-}
-
-// allocBytes is about what one more allocation adds to a node's record.
-const allocBytes = 80
 
 // placed gives the record of an instance on its node, under a claim of its own.
 func placed(inst *farm.Instance, n *farm.Node, now time.Time) *farm.Instance {

@@ -114,9 +114,7 @@ func TestSaveOfAnInstance(t *testing.T) {
 		time.Sleep(time.Minute + 2*time.Second)
 		c.wantState(o.InstanceID, farm.Gone)
 		c.wantSave(s.Task, farm.SaveIsDone, "")
-		if n, _ := c.Node(t.Context(), a.id); len(n.Node.Allocs) != 0 {
-			t.Errorf("slots still taken: %v", n.Node.Allocs)
-		}
+		c.wantSlots(a, 0)
 	})
 }
 

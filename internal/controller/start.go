@@ -13,7 +13,6 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/store"
 )
 
 // Limits of a start request.
@@ -97,38 +96,6 @@ func owner(req StartRequest) string {
 		return "root"
 	}
 	return host
-}
-
-func (c *Controller) create(ctx context.Context, instances []*farm.Instance) error {
-	changes := make([]store.Change, len(instances))
-	for i, inst := range instances {
-		changes[i] = store.Put(c.tables.Instances, inst.ID, inst, store.IfAbsent)
-	}
-	for done := 0; done < len(changes); {
-		var t txn
-		next := done
-		for next < len(changes) && t.add(changes[next]) {
-			next++
-		}
-		if err := c.store.Commit(ctx, t.changes...); err != nil {
-			c.rollBack(ctx, instances[:next])
-			return err
-		}
-		done = next
-	}
-	return nil
-}
-
-// rollBack ends the instances of a call that failed half-way. It goes through a
-// termination, since some may already be placed.
-func (c *Controller) rollBack(ctx context.Context, instances []*farm.Instance) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-	defer cancel()
-	for _, inst := range instances {
-		if err := c.Terminate(ctx, inst.ID); err != nil && farm.CodeOf(err) != farm.CodeNotFound {
-			c.log.ErrorContext(ctx, "could not roll back an instance", "instance", inst.ID, "error", err)
-		}
-	}
 }
 
 // resolve finds the version that a start asks for.

@@ -83,7 +83,7 @@ func advance(w work, status api.InstanceStatus, now time.Time) work {
 	}
 	n.SettleTask()
 	next.settle(now)
-	if next.save == w.save && inst.StatusNo > 0 && sameButCount(inst, n) {
+	if next.save == w.save && sameButCount(inst, n) {
 		return w
 	}
 	return next
@@ -103,7 +103,9 @@ func settle(n *farm.Instance, event farm.InstanceEvent, status api.InstanceStatu
 	case farm.PullProgress:
 		n.Progress, n.Message = min(max(status.Progress, 0), 1), ""
 	case farm.Pulled:
-		n.Progress = 1
+		if n.Progress > 0 { // else it lay on the node, which is no news
+			n.Progress = 1
+		}
 	case farm.VMStarted:
 		if n.Started.IsZero() {
 			n.Started = now
@@ -194,7 +196,7 @@ func lastOfEach(statuses []api.InstanceStatus) []api.InstanceStatus {
 }
 
 // applySome writes the first of the statuses, as many as one transaction takes, and
-// frees the slots of instances that take none any more. It says how many it did.
+// says how many it did.
 func (c *Controller) applySome(ctx context.Context, node string, statuses []api.InstanceStatus) (done int, refused []api.Ack, err error) {
 	for attempt := range statusAttempts {
 		b, err := c.batch(ctx, node, statuses, attempt > 0)
@@ -211,17 +213,13 @@ func (c *Controller) applySome(ctx context.Context, node string, statuses []api.
 // statusBatch is what some statuses of one node change, in one transaction.
 type statusBatch struct {
 	txn
-	done    int      // statuses dealt with
-	freed   []string // instances that take no slot any more
+	done    int // statuses dealt with
 	refused []api.Ack
 }
 
 // batch gathers what the statuses change; fresh asks the store itself for the records.
 func (c *Controller) batch(ctx context.Context, node string, statuses []api.InstanceStatus, fresh bool) (statusBatch, error) {
 	var b statusBatch
-	if n, _, ok := c.tables.Nodes.Get(node); ok {
-		b.bytes = store.Put(c.tables.Nodes, node, n, store.Any).Size()
-	}
 	for _, status := range statuses {
 		room, err := c.addStatus(ctx, &b, node, status, fresh)
 		if err != nil {
@@ -232,9 +230,7 @@ func (c *Controller) batch(ctx context.Context, node string, statuses []api.Inst
 		}
 		b.done++
 	}
-	freeing, err := c.freeSlots(ctx, node, b.freed, fresh)
-	b.changes = append(b.changes, freeing...)
-	return b, err
+	return b, nil
 }
 
 // addStatus adds what one status changes, and says whether there was room for it.
@@ -261,9 +257,6 @@ func (c *Controller) addStatus(ctx context.Context, b *statusBatch, node string,
 		if err := c.keepOutput(ctx, next.save.ID, status.Task.Script); err != nil {
 			return true, err
 		}
-	}
-	if !next.inst.HoldsSlot() {
-		b.freed = append(b.freed, inst.ID)
 	}
 	return true, nil
 }
@@ -293,34 +286,4 @@ func (c *Controller) instanceRev(ctx context.Context, id string, fresh bool) (*f
 		return inst, rev, nil
 	}
 	return c.tables.Instances.GetLinearizable(ctx, id)
-}
-
-// freeSlots takes instances out of their node's allocations; no change when they
-// are not in there.
-func (c *Controller) freeSlots(ctx context.Context, id string, instances []string, fresh bool) ([]store.Change, error) {
-	node, rev, ok := c.tables.Nodes.Get(id)
-	if fresh {
-		var err error
-		if node, rev, err = c.tables.Nodes.GetLinearizable(ctx, id); err != nil {
-			return nil, err
-		}
-		ok = node != nil
-	}
-	if !ok {
-		return nil, nil
-	}
-	var n *farm.Node
-	for _, inst := range instances {
-		if _, held := node.Allocs[inst]; !held {
-			continue
-		}
-		if n == nil {
-			n = node.Clone()
-		}
-		delete(n.Allocs, inst)
-	}
-	if n == nil {
-		return nil, nil
-	}
-	return []store.Change{store.Put(c.tables.Nodes, id, n, store.IfRev(rev))}, nil
 }

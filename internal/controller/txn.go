@@ -2,14 +2,13 @@ package controller
 
 import "github.com/buildyard/buildyard/internal/store"
 
-// Limits of one transaction, below the store's own: records differ much in size.
-const (
-	txnChanges = 100
-	txnBytes   = store.MaxBytes / 4 * 3
-)
+// txnChanges is how many changes fit one transaction of any backend, with some to spare.
+const txnChanges = 100
 
-// txn gathers the changes of one transaction as long as they fit. The zero value is empty.
+// txn gathers the changes of one transaction as long as they fit. The zero value is
+// empty and has the limits that hold for any backend.
 type txn struct {
+	limits  store.Limits
 	changes []store.Change
 	bytes   int
 }
@@ -17,11 +16,15 @@ type txn struct {
 // add takes changes that belong together and says whether they had room. The first
 // ones always have.
 func (t *txn) add(changes ...store.Change) bool {
+	if t.limits.Ops == 0 {
+		t.limits = store.Limits{Ops: txnChanges, Bytes: store.MaxBytes}
+	}
 	bytes := 0
 	for _, c := range changes {
 		bytes += c.Size()
 	}
-	if len(t.changes) > 0 && (len(t.changes)+len(changes) > txnChanges || t.bytes+bytes > txnBytes) {
+	// Sizes are estimated: a quarter is kept for what they miss.
+	if len(t.changes) > 0 && (len(t.changes)+len(changes) > t.limits.Ops || t.bytes+bytes > t.limits.Bytes/4*3) {
 		return false
 	}
 	t.changes = append(t.changes, changes...)

@@ -1,7 +1,6 @@
 package farm
 
 import (
-	"maps"
 	"time"
 )
 
@@ -30,27 +29,27 @@ const (
 // DefaultCapacity is the number of VMs of a node that says nothing else.
 const DefaultCapacity = 2
 
-// Node is a build node: its configuration and what is allocated on it in one
-// record, the point of compare-and-swap for every placement. Heartbeats are never
-// written; State changes only when a verdict changes. Like every record, a stored
-// Node is never changed in place.
+// Node is a build node as configured, and the verdict on it. Heartbeats are never
+// written; State changes only when a verdict changes. What takes room on a node is no
+// part of it: the instances say it, see Instance.HoldsSlot. A placement asks that the
+// record is as the scheduler knew it and leaves it as it is. Like every record, a
+// stored Node is never changed in place.
 type Node struct {
-	ID           string           `json:"id"` // UUID
-	Name         string           `json:"name"`
-	Host         string           `json:"host"` // address or host name
-	Groups       []string         `json:"groups,omitempty"`
-	State        NodeState        `json:"state"` // without drain: see Shown
-	StateReason  string           `json:"state_reason,omitempty"`
-	StateSince   time.Time        `json:"state_since"`
-	Drain        bool             `json:"drain,omitempty"`
-	Capacity     int              `json:"capacity"`
-	Mode         CapacityMode     `json:"mode"`
-	VCPUOverride int              `json:"vcpu_override,omitempty"`
-	RAMOverride  int              `json:"ram_override,omitempty"` // MB
-	Allocs       map[string]Alloc `json:"allocs,omitempty"`       // instance id -> what it takes
-	Credential   string           `json:"credential"`             // hex sha256 of the node's secret
-	Joined       time.Time        `json:"joined"`
-	NoCentralLog bool             `json:"no_central_log,omitempty"`
+	ID           string       `json:"id"` // UUID
+	Name         string       `json:"name"`
+	Host         string       `json:"host"` // address or host name
+	Groups       []string     `json:"groups,omitempty"`
+	State        NodeState    `json:"state"` // without drain: see Shown
+	StateReason  string       `json:"state_reason,omitempty"`
+	StateSince   time.Time    `json:"state_since"`
+	Drain        bool         `json:"drain,omitempty"`
+	Capacity     int          `json:"capacity"`
+	Mode         CapacityMode `json:"mode"`
+	VCPUOverride int          `json:"vcpu_override,omitempty"`
+	RAMOverride  int          `json:"ram_override,omitempty"` // MB
+	Credential   string       `json:"credential"`             // hex sha256 of the node's secret
+	Joined       time.Time    `json:"joined"`
+	NoCentralLog bool         `json:"no_central_log,omitempty"`
 }
 
 // Alloc is what one instance takes of its node.
@@ -59,11 +58,10 @@ type Alloc struct {
 	MemoryMB int `json:"memory_mb"`
 }
 
-// Clone copies the record and its allocations.
+// Clone copies the record; the slice is shared, since it is replaced and never changed
+// in place.
 func (n *Node) Clone() *Node {
 	c := *n
-	c.Allocs = make(map[string]Alloc, len(n.Allocs)+1)
-	maps.Copy(c.Allocs, n.Allocs)
 	return &c
 }
 

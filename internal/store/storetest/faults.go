@@ -51,14 +51,18 @@ func (f *Faults) Next(faults ...Fault) {
 func (f *Faults) HoldCommits() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.gate = make(chan struct{})
+	if f.gate == nil {
+		f.gate = make(chan struct{})
+	}
 }
 
 // StallWatch holds back everything watches deliver until Mend; they stay open.
 func (f *Faults) StallWatch() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stall = make(chan struct{})
+	if f.stall == nil {
+		f.stall = make(chan struct{})
+	}
 }
 
 // CutWatch breaks running watches and refuses new ones until Mend.

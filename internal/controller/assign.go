@@ -1,0 +1,173 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+const (
+	placeBatch = 1000        // how many requests one pass places
+	placeRetry = time.Second // after placements that could not be written
+)
+
+// pass places one batch and says whether there may be more.
+func (p *placer) pass(ctx context.Context, r *reign) bool {
+	p.mu.Lock()
+	found := p.index.Place(p.c.now(), placeBatch)
+	more := len(found) == placeBatch
+	found = append(found, p.found...)
+	p.found = nil
+	p.mu.Unlock()
+	slices.SortStableFunc(found, func(a, b sched.Assignment) int { return strings.Compare(a.NodeID, b.NodeID) })
+	var wg sync.WaitGroup
+	for len(found) > 0 {
+		node := found[0].NodeID
+		n := slices.IndexFunc(found, func(a sched.Assignment) bool { return a.NodeID != node })
+		if n < 0 {
+			n = len(found)
+		}
+		ids := make([]string, n)
+		for i, a := range found[:n] {
+			ids[i] = a.RequestID
+		}
+		found = found[n:]
+		wg.Go(func() { p.assignAll(ctx, r, node, ids) })
+	}
+	wg.Wait()
+	return more
+}
+
+// assignAll writes the placements on one node, as many at a time as fit.
+func (p *placer) assignAll(ctx context.Context, r *reign, node string, ids []string) {
+	for len(ids) > 0 {
+		done, err := p.assign(ctx, r, node, ids)
+		if err != nil {
+			p.giveBack(ctx, r, ids, err)
+			return
+		}
+		ids = ids[done:]
+	}
+}
+
+// assign writes placements on one node, each instance as it was when it was decided
+// on. It takes as many of ids as fit and says how many.
+func (p *placer) assign(ctx context.Context, r *reign, id string, ids []string) (done int, err error) {
+	p.mu.Lock()
+	node, ok := p.nodes[id]
+	p.mu.Unlock()
+	if !ok {
+		return 0, &store.ConflictError{Keys: []string{id}}
+	}
+	t := txn{limits: p.c.store.Limits()}
+	t.add(store.Check(p.c.tables.Nodes, id, store.IfRev(node.rev)))
+	now := p.c.now()
+	for _, iid := range ids {
+		inst, rev, ok := p.c.tables.Instances.Get(iid)
+		if ok && inst.Waiting() &&
+			!t.add(store.Put(p.c.tables.Instances, iid, placed(inst, node.record, now), store.IfRev(rev))) {
+			break
+		}
+		done++
+	}
+	if len(t.changes) == 1 {
+		return done, nil
+	}
+	return done, r.Commit(ctx, t.changes...)
+}
+
+// giveBack lets requests wait again whose placement could not be written. One that
+// lost a race first waits until the tables show what it lost to.
+func (p *placer) giveBack(ctx context.Context, r *reign, ids []string, err error) {
+	lost := errors.Is(err, store.ErrConflict)
+	if lost && p.c.upToDate(ctx) != nil {
+		r.end() // it does not see what it lost to
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, id := range ids {
+		p.takeBackLocked(id)
+	}
+	switch {
+	case lost:
+		p.ring()
+	case ctx.Err() == nil:
+		p.c.log.WarnContext(ctx, "could not place instances", "count", len(ids), "error", err)
+		time.AfterFunc(placeRetry, p.ring)
+	}
+}
+
+// takeBackLocked undoes a decision: the index knows the instance as the records do.
+func (p *placer) takeBackLocked(id string) {
+	p.index.Unplace(id)
+	p.setInstanceLocked(id)
+}
+
+// draft is an instance that is about to be created: as it was asked for and, where
+// a node is free for it, as placed there.
+type draft struct {
+	asked, placed *farm.Instance // placed: nil when it has to wait
+	node          string
+	rev           int64 // of the node's record when it was decided on
+}
+
+// admit decides on instances before they exist, so that they are placed from the
+// first moment on. The reign is what they must be written under; nil when this
+// replica does not decide, or none could be placed.
+func (p *placer) admit(instances []*farm.Instance) ([]draft, *reign) {
+	drafts := make([]draft, len(instances))
+	for i, inst := range instances {
+		drafts[i].asked = inst
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reign == nil {
+		return drafts, nil
+	}
+	own := make(map[string]*draft, len(drafts))
+	for i, inst := range instances {
+		own[inst.ID] = &drafts[i]
+		p.index.SetInstance(sched.InstanceOf(inst))
+	}
+	now, some := p.c.now(), false
+	for _, a := range p.index.Place(now, len(drafts)+placeBatch) {
+		node, there := p.nodes[a.NodeID]
+		d := own[a.RequestID]
+		switch {
+		case d == nil:
+			p.found = append(p.found, a)
+		case there:
+			d.placed, d.node, d.rev = placed(d.asked, node.record, now), a.NodeID, node.rev
+			some = true
+		}
+	}
+	for id, d := range own {
+		if d.placed == nil { // not yet a request that the next pass could place
+			p.index.RemoveInstance(id)
+		}
+	}
+	if len(p.found) > 0 {
+		p.ring()
+	}
+	if !some {
+		return drafts, nil
+	}
+	return drafts, p.reign
+}
+
+// dismiss takes back what admit decided of instances that were not created so.
+func (p *placer) dismiss(drafts []draft) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range drafts {
+		p.takeBackLocked(d.asked.ID)
+	}
+	p.ring()
+}

@@ -1,0 +1,423 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/mem"
+	"github.com/buildyard/buildyard/internal/store/storetest"
+)
+
+// pair is two replicas over one backend, each with faults of its own, and a judge who
+// reads every revision.
+type pair struct {
+	t       *testing.T
+	backend *mem.Backend
+	judge   *judge
+	shelf   *shelf
+	ends    [2]*end
+}
+
+// end is one replica.
+type end struct {
+	*Controller
+	faults *storetest.Faults
+	stop   func()
+}
+
+func newPair(t *testing.T) *pair {
+	p := &pair{t: t, backend: mem.New(), shelf: &shelf{}, judge: newJudge()}
+	for i := range p.ends {
+		p.start(i)
+	}
+	return p
+}
+
+func (p *pair) start(i int) {
+	ctx, cancel := context.WithCancel(context.Background())
+	e := &end{faults: storetest.NewFaults(p.backend)}
+	tables := NewTables(nil)
+	st, err := store.Open(ctx, e.faults, store.Options{Tables: tables.All()})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	e.Controller, err = New(ctx, st, tables, Options{
+		Registry: p.shelf, RegistryAddress: "http://registry", JoinToken: "token", NodeTimeout: 24 * time.Hour,
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = e.Run(ctx) })
+	e.stop = func() {
+		cancel()
+		e.faults.Mend()
+		wg.Wait()
+		if err := st.Close(); err != nil {
+			p.t.Error(err)
+		}
+	}
+	p.ends[i] = e
+	synctest.Wait()
+}
+
+func (p *pair) stop() {
+	for _, e := range p.ends {
+		e.stop()
+	}
+	if err := p.backend.Close(); err != nil {
+		p.t.Error(err)
+	}
+}
+
+// loseLease takes the lease from its holder, who is not told.
+func (p *pair) loseLease() {
+	kv, err := p.backend.Get(p.t.Context(), store.DefaultPrefix+"/lease/"+leaseSchedule)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if kv.ModRev > 0 {
+		p.backend.Expire(store.Fence{Key: kv.Key, CreateRev: kv.ModRev})
+	}
+}
+
+// join adds a node through a replica and makes its first contact.
+func (p *pair) join(e *end, name string, capacity int) api.JoinAnswer {
+	answer, err := e.Join(p.t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: "token", Name: name, Capacity: capacity})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.poll(e, answer)
+	return answer
+}
+
+// poll asks for a node's orders. It fails where the node or the replica is not up to it.
+func (p *pair) poll(e *end, node api.JoinAnswer) []api.Order {
+	answer, err := e.Poll(p.t.Context(), node.Credential, api.PollRequest{
+		Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", InfoHash: "info", HeldHash: "held",
+		Info: &api.NodeInfo{Arch: "amd64", CPUs: 8, MemoryMB: 16384, Driver: "sim"},
+	}, 0)
+	if err != nil {
+		return nil
+	}
+	return answer.Orders
+}
+
+func (p *pair) create(e *end, count int) ([]string, error) {
+	return e.Start(p.t.Context(), StartRequest{
+		TemplateID: templateID, Count: count, Options: farm.StartOptions{Priority: DefaultPriority},
+	})
+}
+
+// judge reads every revision of the backend and holds against it what must never be.
+type judge struct {
+	nodes     map[string]farm.Node
+	instances map[string]farm.Instance
+	next      int64
+	broken    []string
+}
+
+func newJudge() *judge {
+	return &judge{nodes: map[string]farm.Node{}, instances: map[string]farm.Instance{}, next: 2}
+}
+
+var errRead = errors.New("read up to here")
+
+// read goes on to the present revision.
+func (j *judge) read(t *testing.T, b *mem.Backend) {
+	last, err := b.Barrier(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last < j.next {
+		return
+	}
+	err = b.Watch(t.Context(), store.DefaultPrefix+"/v1/", j.next, func(batch store.Batch) error {
+		if batch.Rev >= j.next {
+			j.revision(batch)
+		}
+		if batch.Rev >= last {
+			return errRead
+		}
+		return nil
+	})
+	if !errors.Is(err, errRead) {
+		t.Fatal(err)
+	}
+	j.next = last + 1
+}
+
+func (j *judge) revision(batch store.Batch) {
+	filled := map[string]bool{}
+	for _, ev := range batch.Events {
+		kind, id, _ := strings.Cut(strings.TrimPrefix(ev.Key, store.DefaultPrefix+"/v1/"), "/")
+		switch store.Kind(kind) {
+		case kindNode:
+			delete(j.nodes, id)
+			if n := (farm.Node{}); !ev.Deleted && json.Unmarshal(ev.Value, &n) == nil {
+				j.nodes[id] = n
+			}
+		case kindInstance:
+			was := j.instances[id]
+			now := farm.Instance{}
+			delete(j.instances, id)
+			if !ev.Deleted && json.Unmarshal(ev.Value, &now) == nil {
+				j.instances[id] = now
+			}
+			j.step(batch.Rev, id, was, now)
+			if was.NodeID == "" && now.NodeID != "" {
+				filled[now.NodeID] = true
+			}
+		}
+	}
+	for node := range filled {
+		j.placedOn(batch.Rev, node)
+	}
+}
+
+// step judges what became of one instance. The zero record stands for none.
+func (j *judge) step(rev int64, id string, was, now farm.Instance) {
+	switch {
+	case was.NodeID != "" && now.ID != "" && (now.NodeID != was.NodeID || now.Claim != was.Claim):
+		j.blame(rev, "%s moved from %s to %s", id, was.NodeID, now.NodeID)
+	case was.State == farm.Terminating && now.ID != "" && now.State != farm.Terminating && now.State != farm.Terminated,
+		was.State == farm.Terminated && now.ID != "" && now.State != farm.Terminated:
+		j.blame(rev, "%s went from %s to %s", id, was.State, now.State)
+	case was.State == farm.Terminating && was.NodeID == "" && now.NodeID != "":
+		j.blame(rev, "%s was placed although it is terminating", id)
+	}
+}
+
+// placedOn judges a node that something was placed on.
+func (j *judge) placedOn(rev int64, id string) {
+	node, ok := j.nodes[id]
+	if !ok || !node.TakesStarts() {
+		j.blame(rev, "placed on node %s, which takes no starts (known: %v)", id, ok)
+	}
+	if held := j.held(id); held > node.Capacity {
+		j.blame(rev, "%d instances on node %s of capacity %d", held, id, node.Capacity)
+	}
+}
+
+func (j *judge) held(node string) (n int) {
+	for _, i := range j.instances {
+		if i.NodeID == node && i.HoldsSlot() {
+			n++
+		}
+	}
+	return n
+}
+
+func (j *judge) blame(rev int64, format string, args ...any) {
+	j.broken = append(j.broken, fmt.Sprintf("revision %d: ", rev)+fmt.Sprintf(format, args...))
+}
+
+// free gives the slots that could be taken, and the instances that wait for one.
+func (j *judge) free() (slots, waiting int) {
+	for id, n := range j.nodes {
+		if n.TakesStarts() {
+			slots += max(0, n.Capacity-j.held(id))
+		}
+	}
+	for _, i := range j.instances {
+		if i.Waiting() {
+			waiting++
+		}
+	}
+	return slots, waiting
+}
+
+// act is one random operation: what, through which replica, on the how manyth of
+// what there is, with which number, and whether it is waited for.
+type act struct {
+	deed      string
+	end       int
+	which, by int
+	wait      bool
+}
+
+func (s act) String() string {
+	return fmt.Sprintf("%s(replica %d, %d, %d, wait %v)", s.deed, s.end, s.which, s.by, s.wait)
+}
+
+var someActs = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) act {
+	return act{
+		deed: rapid.SampledFrom(slices.Sorted(maps.Keys(deeds))).Draw(t, "deed"),
+		end:  rapid.IntRange(0, 1).Draw(t, "replica"), which: rapid.IntRange(0, 9).Draw(t, "which"),
+		by: rapid.IntRange(0, 3).Draw(t, "by"), wait: rapid.Bool().Draw(t, "wait"),
+	}
+}), 1, 60)
+
+// trial is one run of random operations. What clients and nodes ask for goes on in
+// the background, as it may be stuck.
+type trial struct {
+	*pair
+	nodes []api.JoinAnswer
+
+	running sync.WaitGroup
+	mu      sync.Mutex
+	ids     []string
+}
+
+func (r *trial) async(s act, deed func(ctx context.Context)) {
+	r.running.Go(func() { deed(r.t.Context()) })
+	if s.wait {
+		synctest.Wait()
+	}
+}
+
+// deeds are what happens at random, through one replica each.
+var deeds = map[string]func(*trial, *end, act){
+	"create":     (*trial).creates,
+	"terminate":  (*trial).terminates,
+	"join":       (*trial).joins,
+	"delete":     (*trial).deletes,
+	"agents":     (*trial).agents,
+	"capacity":   func(r *trial, e *end, s act) { r.change(e, s, func(n *farm.Node) { n.Capacity = s.by }) },
+	"drain":      func(r *trial, e *end, s act) { r.change(e, s, func(n *farm.Node) { n.Drain = !n.Drain }) },
+	"lose lease": func(r *trial, _ *end, _ act) { r.loseLease() },
+	"restart": func(r *trial, e *end, s act) {
+		e.stop()
+		r.start(s.end)
+	},
+	"late commits": func(_ *trial, e *end, _ act) { e.faults.HoldCommits() },
+	"late watch":   func(_ *trial, e *end, _ act) { e.faults.StallWatch() },
+	"lost reply":   func(_ *trial, e *end, _ act) { e.faults.Next(storetest.LoseReply) },
+	"mend":         func(r *trial, _ *end, _ act) { r.mend() },
+	"time":         func(_ *trial, _ *end, s act) { time.Sleep(time.Duration(s.which*s.by*100+1) * time.Millisecond) },
+}
+
+func (r *trial) mend() {
+	for _, e := range r.ends {
+		e.faults.Mend()
+	}
+}
+
+func (r *trial) creates(e *end, s act) {
+	r.async(s, func(context.Context) {
+		ids, err := r.create(e, s.by+1)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if err == nil {
+			r.ids = append(r.ids, ids...)
+		}
+	})
+}
+
+func (r *trial) terminates(e *end, s act) {
+	r.mu.Lock()
+	ids := r.ids
+	r.mu.Unlock()
+	if len(ids) > 0 {
+		id := ids[s.which%len(ids)]
+		r.async(s, func(ctx context.Context) { _ = e.Terminate(ctx, id) })
+	}
+}
+
+func (r *trial) joins(e *end, s act) {
+	if len(r.nodes) < 3 {
+		r.mend()
+		r.nodes = append(r.nodes, r.join(e, "node", s.by+1))
+	}
+}
+
+func (r *trial) deletes(e *end, s act) {
+	if len(r.nodes) == 0 {
+		return
+	}
+	i := s.which % len(r.nodes)
+	id := r.nodes[i].NodeID
+	r.nodes = slices.Delete(r.nodes, i, i+1)
+	r.async(s, func(ctx context.Context) { _ = e.DeleteNode(ctx, id) })
+}
+
+func (r *trial) change(e *end, s act, change func(*farm.Node)) {
+	if len(r.nodes) == 0 {
+		return
+	}
+	id := r.nodes[s.which%len(r.nodes)].NodeID
+	r.async(s, func(ctx context.Context) {
+		_, _ = store.Update(ctx, e.store, e.tables.Nodes, id, func(n *farm.Node) (*farm.Node, error) {
+			if n == nil {
+				return nil, nil //nolint:nilnil // it is gone already
+			}
+			n = n.Clone()
+			change(n)
+			return n, nil
+		})
+	})
+}
+
+// agents lets every node carry out what it is told through one replica.
+func (r *trial) agents(e *end, s act) {
+	for _, node := range r.nodes {
+		var statuses []api.InstanceStatus
+		for i, o := range r.poll(e, node) {
+			phase := api.PhaseRunning
+			switch {
+			case o.Kind == api.OrderTerminate:
+				phase = api.PhaseTerminated
+			case i == s.which:
+				phase = api.PhaseFailed
+			}
+			statuses = append(statuses, api.InstanceStatus{InstanceID: o.InstanceID, Claim: o.Claim, No: 1, Phase: phase})
+		}
+		r.async(s, func(ctx context.Context) {
+			_, _ = e.Report(ctx, node.Credential, api.Report{
+				Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", Statuses: statuses,
+			})
+		})
+	}
+}
+
+// TestReplicasPlace lets two replicas place through lost leases, stuck and lost
+// commits, restarts, and changes of the nodes: nothing is placed twice or beyond what
+// a node takes, a termination wins, and in the end nothing waits where there is room.
+func TestReplicasPlace(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		steps := someActs.Draw(rt, "steps")
+		var broken []string
+		synctest.Test(t, func(t *testing.T) { broken = try(t, steps) })
+		if len(broken) > 0 {
+			rt.Fatalf("%s", strings.Join(broken, "\n"))
+		}
+	})
+}
+
+func try(t *testing.T, steps []act) []string {
+	r := &trial{pair: newPair(t)}
+	defer r.stop()
+	for _, s := range steps {
+		deeds[s.deed](r, r.ends[s.end], s)
+	}
+	r.mend()
+	r.running.Wait()
+	// A holder who was not told of its loss learns it with the next thing that it writes.
+	for range 3 {
+		for _, e := range r.ends {
+			if ids, err := r.create(e, 1); err == nil {
+				_ = e.Terminate(t.Context(), ids[0])
+			}
+		}
+		time.Sleep(10 * time.Second)
+	}
+	r.judge.read(t, r.backend)
+	if slots, waiting := r.judge.free(); slots > 0 && waiting > 0 {
+		r.judge.blame(r.judge.next, "%d instances wait while %d slots are free", waiting, slots)
+	}
+	return r.judge.broken
+}
