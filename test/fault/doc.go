@@ -1,12 +1,14 @@
 // Command fault kills the programs of a small cloud at random moments, restarts them,
 // and holds everything that was acknowledged against what is there in the end.
 //
-//	go run ./test/fault -n 50 -seed s [-targets controller,agent,qemu,save,qemu-save] [-json FILE]
+//	go run ./test/fault -n 50 -seed s [-targets controller,backup,agent,qemu,save,qemu-save] [-json FILE]
 //
 // The targets, each on a cloud of its own:
 //
 //	controller  the controller, with the registry in its process, under 500 creates a
 //	            second by the clock; simulated nodes
+//	backup      the controller in the middle of backups, a fifth of the kills that were
+//	            asked for; in the end it goes back to one while instances run
 //	agent       agents of simulated VMs that pull real templates
 //	qemu        QEMU processes of real guests that boot or go on from a saved state, and
 //	            now and then the agent
@@ -16,7 +18,7 @@
 //	            kills that were asked for, at least 8, since each needs a guest of its own
 //
 // The first runs alone. Then the two with real guests run one after the other, and
-// beside them the other two.
+// beside them the other three.
 //
 // The whole history of the first, every call and every event of a watch, is held
 // against the rules of docs/decisions/0067.

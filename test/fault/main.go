@@ -44,6 +44,7 @@ func (t target) planned(n int) int {
 // acknowledged calls for every kill that was asked for.
 var targets = []target{
 	{name: "controller", acks: 100, alone: true, cloud: rig.NewCloud, run: controllerTarget},
+	{name: "backup", acks: 5, share: 5, cloud: rig.NewCloud, run: backupTarget},
 	{name: "agent", acks: 4, cloud: rig.NewCloud, run: agentTarget},
 	{name: "qemu", acks: 1, real: true, cloud: rig.NewCloud, run: qemuTarget},
 	{name: "save", acks: 3, cloud: rig.NewSplitCloud, run: saveTarget},
@@ -62,7 +63,7 @@ type options struct {
 func parse(args []string, out io.Writer) (o options, err error) {
 	fs := flag.NewFlagSet("fault", flag.ContinueOnError)
 	fs.SetOutput(out)
-	fs.IntVar(&o.n, "n", 50, "kills of every target; of qemu-save a fifth of them, and at least 8")
+	fs.IntVar(&o.n, "n", 50, "kills of every target; of backup and qemu-save a fifth of them, and at least 8")
 	fs.Uint64Var(&o.seed, "seed", 0, "seed of every choice; 0 takes one from the clock")
 	names := fs.String("targets", allTargets(), "what to kill")
 	fs.StringVar(&o.json, "json", "", "file for the report in JSON")

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/buildyard/buildyard/test/rig"
+)
+
+// The backup target.
+const (
+	backupNodes = 3
+	backupSlots = 8  // of each node
+	backupKeep  = 12 // instances that run through it all
+	endedAfter  = 2  // of them, terminated between the backup and its restore
+)
+
+// backupTarget kills the controller in the middle of backups, and in the end goes back
+// to one with instances that run.
+func backupTarget(ctx context.Context, s *scene) (r result, err error) {
+	template, err := s.pushTiny(ctx)
+	if err != nil {
+		return r, err
+	}
+	if err := s.simulateMany(ctx, "sim", backupNodes, backupSlots, "--boot", "20ms", "--pull", "30ms", "--exec", "20ms"); err != nil {
+		return r, err
+	}
+	if err := s.awaitNodes(ctx, backupNodes); err != nil {
+		return r, err
+	}
+	s.machines = func() ([]machine, error) { return simMachines(s.dir) }
+	s.calmTime, s.capacity = time.Minute, backupNodes*backupSlots
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	load := startLoad(working, s.client, loadOptions{
+		Workers: 4, Keep: backupKeep, Longest: time.Second, Templates: []string{template}, Seed: s.seed, Pause: 50 * time.Millisecond,
+	})
+	var found findings
+	err = s.strikes(ctx, func(ctx context.Context) error { return s.strikeBackup(ctx, &found) })
+	for err == nil && (s.history.acknowledged() < s.needed || len(load.alive()) < backupKeep) {
+		if !rig.Pause(ctx, 100*time.Millisecond) {
+			err = ctx.Err()
+		}
+	}
+	stop()
+	load.wait()
+	if err != nil {
+		return r, err
+	}
+	return s.judgeBackup(ctx, &found)
+}
+
+// strikeBackup kills the controller some moment after a backup has begun. What has its
+// name then is whole; a backup that failed leaves no file.
+func (s *scene) strikeBackup(ctx context.Context, f *findings) error {
+	if err := s.cloud.Await(ctx); err != nil {
+		return err
+	}
+	rig.Pause(ctx, s.between(100*time.Millisecond, time.Second))
+	file := filepath.Join(s.dir, fmt.Sprintf("backup%d", s.kills))
+	backed := make(chan error, 1)
+	go func() { backed <- s.cloud.Backup(ctx, file) }()
+	rig.Pause(ctx, s.between(0, 50*time.Millisecond))
+	if err := s.cloud.Kill(); err != nil {
+		return err
+	}
+	failed := <-backed
+	_, err := os.Stat(file)
+	judgeFile(file, failed, err, f)
+	s.killed("controller in a backup, which is whole: %v", failed == nil)
+	return s.cloud.Start()
+}
+
+// judgeFile holds the outcome of a backup against the file that is there.
+func judgeFile(file string, failed, stat error, f *findings) {
+	switch {
+	case failed == nil && stat != nil:
+		f.lost("backup %s was acknowledged and is not there: %v", file, stat)
+	case failed != nil && !errors.Is(stat, fs.ErrNotExist):
+		f.wrong("backup %s failed and has left its file: %v", file, failed)
+	}
+}
+
+// judgeBackup judges what was there before, goes back to a backup, and judges again.
+func (s *scene) judgeBackup(ctx context.Context, found *findings) (result, error) {
+	r := s.result()
+	if err := s.cloud.Await(ctx); err != nil {
+		return r, err
+	}
+	calm, err := s.settle(ctx, func(w world, f *findings) { judgeCalm(s.history.book, w, s.rules, f) })
+	if err != nil {
+		return r, err
+	}
+	judgeCalls(s.history.all(), nil, s.rules, found)
+	before, ended, err := s.goBack(ctx)
+	if err != nil {
+		return r, err
+	}
+	s.say("restored a backup with %d instances, %d of them terminated since; waiting for calm", len(before), len(ended))
+	after, err := s.settle(ctx, func(w world, f *findings) { judgeRestored(before, ended, w, f) })
+	if err != nil {
+		return r, err
+	}
+	if err := s.terminateAll(ctx); err != nil {
+		return r, err
+	}
+	end, err := s.settle(ctx, judgeEnd)
+	r.count(*found, calm, after, end)
+	r.Acknowledged, r.Errors = s.history.acknowledged(), s.history.errored()
+	return r, err
+}
+
+// goBack backs up, terminates some instances, ends the controller and has it go on from
+// the backup. It gives what ran then, and which of that was terminated since.
+func (s *scene) goBack(ctx context.Context) (before []record, ended map[string]bool, err error) {
+	w, err := s.world(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, r := range w.Records {
+		if r.State == "Started" {
+			before = append(before, r)
+		}
+	}
+	if len(before) < backupKeep {
+		return nil, nil, fmt.Errorf("only %d instances run", len(before))
+	}
+	file, ended := filepath.Join(s.dir, "backup"), map[string]bool{}
+	if err := s.cloud.Backup(ctx, file); err != nil {
+		return nil, nil, err
+	}
+	for _, r := range before[:endedAfter] {
+		ended[r.ID] = true
+		if err := s.client.terminate(ctx, r.ID); err != nil {
+			return nil, nil, err
+		}
+	}
+	for end := time.Now().Add(time.Minute); ; {
+		if vms, err := s.machines(); err != nil || len(vms) == len(before)-endedAfter {
+			break
+		}
+		if time.Now().After(end) || !rig.Pause(ctx, 100*time.Millisecond) {
+			return nil, nil, errors.New("the VMs of terminated instances do not go")
+		}
+	}
+	if err := s.cloud.End(); err != nil {
+		return nil, nil, err
+	}
+	if err := s.cloud.Restore(ctx, file); err != nil {
+		return nil, nil, err
+	}
+	return before, ended, s.cloud.Boot(ctx)
+}
+
+// judgeRestored holds a cloud that went back to a backup against what ran then: it runs
+// on, in the same VMs, and what was terminated since then is not taken to run.
+func judgeRestored(before []record, ended map[string]bool, w world, f *findings) {
+	now, vms := map[string]record{}, map[string]int{}
+	for _, r := range w.Records {
+		now[r.ID] = r
+	}
+	for _, m := range w.Machines {
+		vms[m.Instance]++
+	}
+	for _, was := range before {
+		is, there := now[was.ID]
+		switch {
+		case ended[was.ID] && there && is.State != "Error":
+			f.stuck("instance %s was terminated after the backup and is %s", was.ID, is.State)
+		case ended[was.ID] && vms[was.ID] > 0:
+			f.orphan("VM of instance %s, which was terminated after the backup", was.ID)
+		case ended[was.ID]:
+		case !there:
+			f.lost("instance %s ran at the time of the backup and is not listed", was.ID)
+		case is.State != "Started" || !is.Since.Equal(was.Since):
+			f.lost("instance %s ran at the time of the backup, since %s; it is %s since %s: %s", was.ID, was.Since, is.State, is.Since, is.Message)
+		case vms[was.ID] != 1:
+			f.lost("instance %s has %d VMs after a restore", was.ID, vms[was.ID])
+		}
+	}
+}
