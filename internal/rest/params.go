@@ -37,7 +37,7 @@ type Params struct {
 // its Content-Type says; an empty one and null have no fields. A field of the body
 // wins over one of the query.
 func ReadParams(w http.ResponseWriter, r *http.Request) (*Params, error) {
-	p := &Params{query: r.URL.Query()}
+	p := &Params{query: query(r)}
 	raw, err := readBody(w, r, MaxBody)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,15 @@ func ReadParams(w http.ResponseWriter, r *http.Request) (*Params, error) {
 // readRaw reads the query and leaves the body, of at most limit bytes, as it came.
 func readRaw(w http.ResponseWriter, r *http.Request, limit int64) (*Params, error) {
 	raw, err := readBody(w, r, limit)
-	return &Params{query: r.URL.Query(), whole: raw}, err
+	return &Params{query: query(r), whole: raw}, err
+}
+
+// query gives the fields of the query; nil when there is none.
+func query(r *http.Request) url.Values {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	return r.URL.Query()
 }
 
 // Raw gives the whole body as it came.
@@ -116,11 +124,11 @@ func (p *Params) Fail(field, format string, args ...any) {
 // raw gives the JSON value of a parameter; nil when it is absent, null or "".
 func (p *Params) raw(name string) json.RawMessage {
 	if v, ok := p.body[name]; ok {
-		s := string(bytes.TrimSpace(v))
-		if s != "null" && s != `""` {
-			return json.RawMessage(s)
+		v = bytes.TrimSpace(v)
+		if s := string(v); s == "null" || s == `""` {
+			return nil
 		}
-		return nil
+		return v
 	}
 	if v := p.query.Get(name); v != "" {
 		quoted, _ := json.Marshal(v) //nolint:errchkjson // a string always marshals
@@ -143,11 +151,28 @@ func (p *Params) String(name string) string {
 	if raw == nil {
 		return ""
 	}
+	if plain(raw) {
+		return string(raw[1 : len(raw)-1])
+	}
 	var s string
 	if json.Unmarshal(raw, &s) != nil {
 		p.Fail(name, "must be a string")
 	}
 	return s
+}
+
+// plain says whether a JSON value is a string that stands for itself: ASCII without
+// escapes, as almost every one is.
+func plain(raw json.RawMessage) bool {
+	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
+		return false
+	}
+	for _, c := range raw[1 : len(raw)-1] {
+		if c == '\\' || c == '"' || c < ' ' || c >= 0x80 {
+			return false
+		}
+	}
+	return true
 }
 
 // Required gives a text parameter that must be given.

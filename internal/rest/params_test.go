@@ -368,3 +368,25 @@ func TestDuration(t *testing.T) {
 		}
 	}
 }
+
+// TestPlainStringsAreThemselves compares the short way to a string with the decoder.
+func TestPlainStringsAreThemselves(t *testing.T) {
+	for raw, short := range map[string]bool{
+		`"a b/c:d+e#f"`: true, `"\u007f"`: false, "\"\x7f\"": true, `"a\"b"`: false, `"a\\"`: false, `"\u0041"`: false,
+		`"ä"`: false, "\"\xff\"": false, "\"\xed\xa0\x80\"": false, `" "`: true,
+	} {
+		p := &Params{body: map[string]json.RawMessage{"x": json.RawMessage(raw)}}
+		var want string
+		if err := json.Unmarshal([]byte(raw), &want); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.String("x"); got != want || p.Err() != nil || plain(p.body["x"]) != short {
+			t.Errorf("%s is %q, want %q (%v)", raw, got, want, p.Err())
+		}
+	}
+	for _, raw := range []string{`1`, `"`, `{}`, `""`, `["a"]`, `"a""b"`} {
+		if plain(json.RawMessage(raw)) && raw != `""` {
+			t.Errorf("%s is taken for a string", raw)
+		}
+	}
+}

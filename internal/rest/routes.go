@@ -10,6 +10,7 @@ import (
 	"path"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
@@ -74,11 +75,15 @@ func Handler(routes []Route, log *slog.Logger) http.Handler {
 		mux.Handle(route.Pattern, handle(route, log))
 	}
 	return withRequestID(recovered(log, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, pattern := mux.Handler(r); pattern == "" || unclean(r.URL.EscapedPath()) {
+		switch do, pattern := mux.Handler(r); {
+		case pattern == "" || unclean(r.URL.EscapedPath()):
 			respondUnrouted(w, r, mux)
-			return
+		case strings.Contains(pattern, "{"):
+			mux.ServeHTTP(w, r) // finds it again and reads the path's values
+		default:
+			r.Pattern = pattern
+			do.ServeHTTP(w, r)
 		}
-		mux.ServeHTTP(w, r)
 	})))
 }
 
