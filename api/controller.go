@@ -37,6 +37,22 @@ type InstanceItem struct {
 	VM         Instance `json:"vm"`
 }
 
+// Explanation says why an instance waits, or why it does not: what GET vm adds as
+// explain when asked with explain=1.
+type Explanation struct {
+	Reason string            `json:"reason"`
+	Nodes  []NodeExplanation `json:"nodes"` // those that can start it first, the best one first; empty when it does not wait
+}
+
+// NodeExplanation says how a node stands to a waiting instance.
+type NodeExplanation struct {
+	NodeID   string `json:"node_id"`
+	NodeName string `json:"node_name"`
+	CanStart bool   `json:"can_start"`
+	Reason   string `json:"reason,omitempty"` // why it cannot
+	Score    string `json:"score,omitempty"`  // how well it suits
+}
+
 // VMInfo is what is known of a VM. Its integers are never negative.
 type VMInfo struct {
 	UUID           string    `json:"uuid"`

@@ -13,6 +13,8 @@ const (
 	maxMessage = 4 << 10
 	maxField   = 1 << 10
 	maxVMPorts = 64
+	maxLabel   = 255  // bytes of a name that a node gives something
+	maxHave    = 1000 // versions that a node has, and devices
 )
 
 // vmOf makes the domain's VM of a node's; what the node leaves out stays as it was.
@@ -25,7 +27,10 @@ func vmOf(in *api.LinkVM, old *farm.VMInfo) *farm.VMInfo {
 		PID:     in.PID, Accel: tail(in.Accel, maxField), Created: in.Created, Accessed: in.Started, Started: in.Started, Stopped: in.Stopped,
 	}
 	for _, p := range in.Ports[:min(len(in.Ports), maxVMPorts)] {
-		vm.Ports = append(vm.Ports, farm.Port(p))
+		port := farm.Port(p)
+		port.Name, port.Protocol, port.HostIP = clip(p.Name, maxLabel), clip(p.Protocol, maxLabel), clip(p.HostIP, maxLabel)
+		port.GuestPort, port.HostPort = max(p.GuestPort, 0), max(p.HostPort, 0)
+		vm.Ports = append(vm.Ports, port)
 	}
 	if old != nil {
 		vm.IP, vm.HostIP = firstOf(vm.IP, old.IP), firstOf(vm.HostIP, old.HostIP)
@@ -52,19 +57,24 @@ func tail(s string, n int) string { return s[max(0, len(s)-n):] }
 
 func infoOf(node string, in *api.NodeInfo) *farm.NodeInfo {
 	info := &farm.NodeInfo{
-		NodeID: node, Arch: in.Arch, OS: in.OS, CPUs: max(in.CPUs, 0), MemoryMB: max(in.MemoryMB, 0),
+		NodeID: node, Arch: in.Arch, OS: clip(in.OS, maxLabel), CPUs: max(in.CPUs, 0), MemoryMB: max(in.MemoryMB, 0),
 		DiskSize: max(in.DiskSize, 0), FreeDisk: max(in.FreeDisk, 0), CacheUsage: max(in.CacheUsage, 0),
-		AgentVersion: in.AgentVersion,
+		AgentVersion: clip(in.AgentVersion, maxLabel),
 		Hypervisor: farm.Hypervisor{
-			Driver: in.Driver, Version: in.Hypervisor, Accelerator: in.Accelerator, Machine: in.Machine, CPUModel: in.CPUModel,
-			HostCPU: tail(in.HostCPU, maxField),
+			Driver: clip(in.Driver, maxField), Version: clip(in.Hypervisor, maxField), Accelerator: clip(in.Accelerator, maxField),
+			Machine: clip(in.Machine, maxField), CPUModel: clip(in.CPUModel, maxField), HostCPU: clip(in.HostCPU, maxField),
 		},
 	}
-	for _, t := range in.Templates {
-		info.Templates = append(info.Templates, farm.NodeTemplate(t))
+	for _, t := range in.Templates[:min(len(in.Templates), maxHave)] {
+		have := farm.NodeTemplate(t)
+		have.ID, have.ContentID = clip(t.ID, maxLabel), clip(t.ContentID, maxLabel)
+		have.Name, have.Tag = clip(t.Name, maxLabel), clip(t.Tag, maxField)
+		info.Templates = append(info.Templates, have)
 	}
-	for _, u := range in.USB {
-		info.USB = append(info.USB, farm.USBDevice(u))
+	for _, u := range in.USB[:min(len(in.USB), maxHave)] {
+		device := farm.USBDevice(u)
+		device.Name, device.Location = clip(u.Name, maxLabel), clip(u.Location, maxLabel)
+		info.USB = append(info.USB, device)
 	}
 	return info
 }

@@ -55,11 +55,13 @@ type unknown struct {
 	reports int
 }
 
+// session gives the session of a node; nil when there is no such node: what comes late
+// must not bring the session of a removed one back.
 func (l *link) session(node string) *session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.sessions[node]
-	if s == nil {
+	if s == nil && l.c.nodeExists(node) {
 		s = &session{
 			node: node, due: map[string]due{}, unknown: map[string]unknown{}, wake: make(chan struct{}, 1),
 		}
@@ -99,13 +101,21 @@ func (l *link) load() {
 // observe follows the records: an instance that needs an order wakes its node.
 func (l *link) observe(events []store.Event) {
 	for _, e := range events {
-		if e.Kind != kindInstance {
-			continue
+		switch {
+		case e.Kind == kindNode && e.New == nil:
+			l.drop(e.ID) // also when another replica removed it
+		case e.Kind == kindInstance:
+			l.follow(e)
 		}
-		if inst, ok := e.New.(*farm.Instance); ok {
-			l.want(inst)
-		} else if old, ok := e.Old.(*farm.Instance); ok && old.NodeID != "" {
-			l.session(old.NodeID).forget(old.ID)
+	}
+}
+
+func (l *link) follow(e store.Event) {
+	if inst, ok := e.New.(*farm.Instance); ok {
+		l.want(inst)
+	} else if old, ok := e.Old.(*farm.Instance); ok && old.NodeID != "" {
+		if s := l.session(old.NodeID); s != nil {
+			s.forget(old.ID)
 		}
 	}
 }
@@ -134,6 +144,9 @@ func (l *link) want(inst *farm.Instance) {
 		return
 	}
 	s := l.session(inst.NodeID)
+	if s == nil {
+		return
+	}
 	kind := orderFor(inst)
 	if kind == "" {
 		s.forget(inst.ID)

@@ -32,6 +32,9 @@ func (c *Controller) Poll(ctx context.Context, credential string, req api.PollRe
 		return answer, err
 	}
 	s := c.link.session(node.ID)
+	if s == nil { // removed a moment ago
+		return api.PollAnswer{Removed: true}, nil
+	}
 	if err := s.contact(req.BootID, c.now()); err != nil {
 		return answer, err
 	}

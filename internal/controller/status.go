@@ -159,7 +159,11 @@ func (c *Controller) Report(ctx context.Context, credential string, req api.Repo
 	if len(req.Statuses) > maxStatuses {
 		return answer, farm.Invalid("statuses", "must have at most %d elements", maxStatuses)
 	}
-	if err := c.link.session(node.ID).mayReport(req.BootID, c.now()); err != nil {
+	s := c.link.session(node.ID)
+	if s == nil { // removed a moment ago
+		return answer, nil
+	}
+	if err := s.mayReport(req.BootID, c.now()); err != nil {
 		return answer, err
 	}
 	answer.Refused, err = c.applyStatuses(ctx, node.ID, req.Statuses)

@@ -2,6 +2,7 @@ package controllerrest
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -16,17 +17,37 @@ import (
 func (s *server) listVMs(r *rest.Request) (any, error) {
 	id := r.Params.String("id")
 	page := instancePage(r.Params)
+	explain := r.Params.OneOf("explain", "0", "1", "false", "true")
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
 	if id != "" {
-		inst, err := s.c.Instance(r.Context(), id)
-		if err != nil {
-			return nil, err
-		}
-		return vmOf(inst), nil
+		return s.oneVM(r.Context(), id, explain == "1" || explain == "true")
 	}
 	return elements(s.c.Instances(page)), nil
+}
+
+// oneVM answers one instance, with an explanation of its waiting when that is wanted.
+func (s *server) oneVM(ctx context.Context, id string, explain bool) (any, error) {
+	inst, err := s.c.Instance(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	vm := vmOf(inst)
+	if !explain {
+		return vm, nil
+	}
+	why, err := s.c.Explain(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(why)
+	if err != nil {
+		return nil, err
+	}
+	last := len(vm) - 1
+	vm[last] = vm[last][:len(vm[last])-1]
+	return append(vm, []byte(`,"explain":`), text, []byte("}")), nil
 }
 
 func orNull(s string) *string {

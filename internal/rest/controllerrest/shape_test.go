@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -63,6 +64,12 @@ func TestInstanceShapes(t *testing.T) {
 	} {
 		want(t, field, inst[field], value)
 	}
+
+	explained := c.call("GET", "/api/v1/vm?explain=1&id="+id, "")
+	want(t, "explained", strings.HasSuffix(string(explained.Body), `,"explain":{"reason":"there are no nodes","nodes":[]}}`), true)
+	want(t, "explained keys", len(keys(t, explained.Body)), len(bare)+1)
+	want(t, "not explained", c.call("GET", "/api/v1/vm?explain=0&id="+id, ""), one)
+	want(t, "explain", c.call("GET", "/api/v1/vm?explain=2&id="+id, "").Message, "explain: must be one of 0, 1, false, true")
 
 	full := c.start(`,"name":"n","external_id":"http://ci/job/1","metadata":{"a":"x","b":2,"c":true}`)
 	c.call("GET", "/api/v1/vm?id="+full, "").into(t, &inst)

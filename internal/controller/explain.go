@@ -1,0 +1,50 @@
+package controller
+
+import (
+	"context"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Explain says of a waiting instance how every node stands to it, and of another one
+// why there is nothing to wait for; farm.CodeNotFound when there is none.
+func (c *Controller) Explain(ctx context.Context, id string) (api.Explanation, error) {
+	inst, err := c.Instance(ctx, id)
+	if err != nil {
+		return api.Explanation{}, err
+	}
+	out := api.Explanation{Reason: settled(inst.Instance), Nodes: []api.NodeExplanation{}}
+	if !inst.Waiting() {
+		return out, nil
+	}
+	out.Reason = firstOf(inst.Message, "it is being looked at")
+	c.placer.mu.Lock()
+	nodes := c.placer.index.Explain(inst.ID, c.now())
+	c.placer.mu.Unlock()
+	for _, n := range nodes {
+		e := api.NodeExplanation{NodeID: n.NodeID, NodeName: n.NodeName, CanStart: n.Filter == ""}
+		if e.CanStart {
+			e.Score = n.Text
+		} else {
+			e.Reason = n.Text
+		}
+		out.Nodes = append(out.Nodes, e)
+	}
+	return out, nil
+}
+
+// settled says why an instance does not wait for a node.
+func settled(inst *farm.Instance) string {
+	node := firstOf(inst.NodeName, inst.NodeID)
+	switch {
+	case inst.State == farm.Failed:
+		return "it has failed and is not tried again: " + firstOf(inst.Message, "its node does not say why")
+	case inst.State == farm.Terminating || inst.State == farm.Terminated:
+		return "it was terminated"
+	case inst.State == farm.Scheduling || inst.State == farm.Pulling:
+		return "it is placed on node " + node + ", which prepares it"
+	default:
+		return "it is placed on node " + node + ", where it is " + string(inst.State)
+	}
+}
