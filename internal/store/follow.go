@@ -157,44 +157,6 @@ func (s *Store) relist(ctx context.Context) error {
 	return nil
 }
 
-// listing is every record at one revision.
-type listing struct {
-	rev     int64
-	updates []update            // what the model does not have at that revision
-	seen    map[string]struct{} // every <kind>/<id>
-	epoch   string
-}
-
-func (s *Store) list(ctx context.Context, all bool) (l listing, err error) {
-	for {
-		l = listing{seen: map[string]struct{}{}}
-		l.rev, err = s.backend.List(ctx, s.root, func(kvs []KV) error {
-			for _, kv := range kvs {
-				if u, ok := s.locate(kv); ok {
-					s.enlist(&l, u, kv.Value, all)
-				}
-			}
-			return nil
-		})
-		if !errors.Is(err, ErrCompacted) {
-			return l, err
-		}
-	}
-}
-
-func (s *Store) enlist(l *listing, u update, data []byte, all bool) {
-	l.seen[u.key] = struct{}{}
-	own := u.table == AnyTable(s.meta)
-	if !all && !own && u.table.rev(u.id) == u.rev {
-		return
-	}
-	s.fill(&u, data)
-	l.updates = append(l.updates, u)
-	if m, ok := u.val.(*meta); ok && u.id == epochID {
-		l.epoch = m.Epoch
-	}
-}
-
 // probe asks the backend for its revision once a second: it shows a backend that hangs, a watch that fell silent, and
 // a backend that was restored from a backup below our feet.
 func (s *Store) probe(ctx context.Context) {

@@ -86,9 +86,11 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.checkSchema(ctx); err != nil {
 		return err
 	}
+	began := time.Now()
 	if err := s.relist(ctx); err != nil {
 		return fmt.Errorf("read the records: %w", err)
 	}
+	s.log.Debug("records are read", "took", time.Since(began))
 	s.shedFrom(s.expendable)
 	s.start() //nolint:contextcheck // the store outlives its opening
 	if err := s.ensureMeta(ctx); err != nil {

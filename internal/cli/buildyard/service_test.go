@@ -18,12 +18,12 @@ import (
 )
 
 // startUp runs the combined service on free ports until stop is called.
-func startUp(t *testing.T, dir string) (s *ControllerService, stop func()) {
+func startUp(t testing.TB, dir string) (s *ControllerService, stop func()) {
 	t.Helper()
 	return startController(t, dir, true, nil)
 }
 
-func startController(t *testing.T, dir string, withRegistry bool, more map[string]string) (s *ControllerService, stop func()) {
+func startController(t testing.TB, dir string, withRegistry bool, more map[string]string) (s *ControllerService, stop func()) {
 	t.Helper()
 	fs := pflag.NewFlagSet("up", pflag.ContinueOnError)
 	addFlags(fs, config.ControllerTable)

@@ -60,6 +60,7 @@ func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 	if _, err := finishRestore(opts.Dir); err != nil {
 		return nil, errors.Join(err, lock.release())
 	}
+	began := time.Now()
 	b, err := startMember(ctx, opts, filepath.Join(opts.Dir, Subdir))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the store in %s: %w", opts.Dir, err), lock.release())
@@ -70,6 +71,7 @@ func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 		b.care.log.Warn("the store's database could not be looked after", "error", err)
 	}
 	b.caring.Go(func() { b.care.run(b.ctx, lookEvery) })
+	b.care.log.Debug("the store's database is open", "took", time.Since(began))
 	return b, nil
 }
 
