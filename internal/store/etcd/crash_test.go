@@ -3,6 +3,7 @@ package etcd
 import (
 	"bufio"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -14,12 +15,23 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// crashDir makes the test binary run crashChild in this directory instead of the tests.
-const crashDir = "BUILDYARD_CRASH_DIR"
+// crashDir makes the test binary run a child of crashWork in this directory instead of the tests.
+const (
+	crashDir  = "BUILDYARD_CRASH_DIR"
+	crashName = "BUILDYARD_CRASH_WORK"
+)
+
+// crashWork is what a child can do until it is killed.
+var crashWork = map[string]func(dir string) error{
+	"write":    func(dir string) error { return crashChild(dir, nil) },
+	"maintain": func(dir string) error { return crashChild(dir, maintainOnAndOn) },
+	"backup":   backupOnAndOn,
+	"restore":  restoreOnAndOn,
+}
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(crashDir); dir != "" {
-		if err := crashChild(dir); err != nil {
+		if err := crashWork[os.Getenv(crashName)](dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -44,12 +56,16 @@ func openCrashStore(ctx context.Context, dir string) (*Backend, *store.Store, *s
 	return b, s, table, err
 }
 
-// crashChild writes until it is killed. A line on stdout, written in one call, says that a commit was acknowledged.
-func crashChild(dir string) error {
+// crashChild writes until it is killed, beside other work that may be nil. A line on stdout, written in one call, says
+// that a commit was acknowledged.
+func crashChild(dir string, beside func(*Backend)) error {
 	ctx := context.Background()
-	_, s, table, err := openCrashStore(ctx, dir)
+	b, s, table, err := openCrashStore(ctx, dir)
 	if err != nil {
 		return err
+	}
+	if beside != nil {
+		go beside(b)
 	}
 	if _, err := s.Campaign(ctx, "work"); err != nil {
 		return err
@@ -76,11 +92,27 @@ func crashChild(dir string) error {
 	return nil
 }
 
+// maintainOnAndOn compacts and rewrites the file without a pause.
+func maintainOnAndOn(b *Backend) {
+	for {
+		if err := errors.Join(b.care.compact(b.ctx), b.care.defrag(b.ctx, "")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return
+		}
+	}
+}
+
 func TestKilledProcessLosesNothing(t *testing.T) {
+	for _, work := range []string{"write", "maintain"} {
+		t.Run(work, func(t *testing.T) { killAndLook(t, work) })
+	}
+}
+
+func killAndLook(t *testing.T, work string) {
 	dir := t.TempDir()
 	acked := map[string]bool{}
 	for round := range 3 {
-		runAndKill(t, dir, acked, 300*(round+1))
+		runAndKill(t, work, dir, acked, 300*(round+1))
 		b, s, table, err := openCrashStore(t.Context(), dir)
 		if err != nil {
 			t.Fatal(err)
@@ -115,10 +147,10 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 }
 
 // runAndKill collects acknowledgements of a child and kills it in the middle of its work.
-func runAndKill(t *testing.T, dir string, acked map[string]bool, after int) {
+func runAndKill(t *testing.T, work, dir string, acked map[string]bool, after int) {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0])
-	child.Env = append(os.Environ(), crashDir+"="+dir)
+	child.Env = append(os.Environ(), crashDir+"="+dir, crashName+"="+work)
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
 	if err != nil {
