@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -370,6 +371,41 @@ func TestPollsSendOnlyWhatChanged(t *testing.T) {
 		time.Sleep(12 * time.Second)
 		if p := w.control.seen()[n+1]; p.Info == nil || !p.HasHeld {
 			t.Errorf("asked for everything, sent %+v", p)
+		}
+	})
+}
+
+// TestListOfManyOrders: a node that gets one order after the other does not list all
+// that it holds with each of its polls, and soon says the whole.
+func TestListOfManyOrders(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		time.Sleep(6 * time.Second)
+		const orders = 40
+		before := len(w.control.seen())
+		for i := range orders {
+			o := startOrder(nil)
+			o.InstanceID = fmt.Sprintf("01890000-0000-7000-8000-%012d", i+1)
+			w.control.order(o)
+			time.Sleep(50 * time.Millisecond)
+		}
+		lists := 0
+		for _, p := range w.control.seen()[before:] {
+			if p.HasHeld {
+				lists++
+			}
+		}
+		if n := len(w.control.seen()) - before; n < orders || lists > 3 {
+			t.Errorf("%d polls in 2 s had %d lists", n, lists)
+		}
+		time.Sleep(12 * time.Second)
+		var last api.PollRequest
+		for _, p := range w.control.seen() {
+			if p.HasHeld {
+				last = p
+			}
+		}
+		if len(last.Held) != orders || w.control.lastPoll().HeldHash != last.HeldHash {
+			t.Errorf("the last list has %d instances of %d", len(last.Held), orders)
 		}
 	})
 }

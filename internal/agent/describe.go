@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -67,7 +68,7 @@ func (a *Agent) held() []api.Held {
 		list = append(list, api.Held{InstanceID: vm.Labels[labelInstance], Claim: vm.Labels[labelClaim], VMID: id})
 	}
 	slices.SortFunc(list, func(x, y api.Held) int {
-		return strings.Compare(x.InstanceID+" "+x.VMID, y.InstanceID+" "+y.VMID)
+		return cmp.Or(strings.Compare(x.InstanceID, y.InstanceID), strings.Compare(x.VMID, y.VMID))
 	})
 	return list
 }

@@ -11,6 +11,9 @@ import (
 
 const (
 	usageEvery = 5 * time.Second
+	// heldEvery bounds how often a node with much to do says anew what it holds: a list of
+	// all instances with every single order would cost both sides more than the orders.
+	heldEvery = time.Second
 	// quickAnswer: an empty answer that comes sooner means that the controller does
 	// not let polls hang; then the agent pauses by itself.
 	quickAnswer = 500 * time.Millisecond
@@ -22,6 +25,7 @@ type poller struct {
 	needFull  bool
 	infoHash  string // of what the controller was sent and answered
 	heldHash  string
+	heldAt    time.Time // when that list was made
 	acks      []api.Ack // not yet delivered
 	usageAt   time.Time
 	refusedAt time.Time // since when another agent is in the way
@@ -56,6 +60,9 @@ func (p *poller) once(ctx context.Context) error {
 	}
 	p.refusedAt = time.Time{}
 	p.infoHash, p.heldHash = req.InfoHash, req.HeldHash
+	if req.HasHeld {
+		p.heldAt = begun
+	}
 	p.needFull = answer.NeedFull
 	p.acks = p.acks[len(req.Acks):]
 	if answer.Registry != "" {
@@ -115,16 +122,19 @@ func (p *poller) failed(ctx context.Context, err error) error {
 // request says what changed since the last answered poll.
 func (p *poller) request(now time.Time) api.PollRequest {
 	a := p.a
-	info, held := a.info(), a.held()
+	info := a.info()
 	req := api.PollRequest{
 		Protocol: api.LinkProtocol, NodeID: a.opts.Identity.NodeID, BootID: a.boot,
-		InfoHash: hash(info), HeldHash: hash(held), Acks: p.acks, Host: a.opts.Identity.Host,
+		InfoHash: hash(info), HeldHash: p.heldHash, Acks: p.acks, Host: a.opts.Identity.Host,
 	}
 	if p.needFull || req.InfoHash != p.infoHash {
 		req.Info = &info
 	}
-	if p.needFull || req.HeldHash != p.heldHash {
-		req.Held, req.HasHeld = held, true
+	if p.needFull || now.Sub(p.heldAt) >= heldEvery {
+		held := a.held()
+		if req.HeldHash = hash(held); p.needFull || req.HeldHash != p.heldHash {
+			req.Held, req.HasHeld = held, true
+		}
 	}
 	if now.Sub(p.usageAt) >= usageEvery {
 		p.usageAt = now
