@@ -119,6 +119,8 @@ type Node struct {
 	LastUpdated  time.Time      `json:"last_updated"`
 	Timestamp    int64          `json:"timestamp"` // epoch seconds
 	AgentVersion string         `json:"agent_version"`
+
+	UnknownVMs int `json:"unknown_vms,omitempty"` // VMs that nobody owns
 }
 
 // Group is a node group.
@@ -161,6 +163,8 @@ type ControllerStatus struct {
 	License         string `json:"license"`         // basic, enterprise or enterprise plus
 
 	Maintenance *Maintenance `json:"maintenance,omitempty"` // while one goes on
+	UnknownVMs  int          `json:"unknown_vms,omitempty"` // that nobody owns, on all nodes
+	Alarms      []string     `json:"alarms,omitempty"`      // what an operator has to look at
 }
 
 // SaveImage is a request to save an instance as a version of a template.

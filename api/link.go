@@ -48,6 +48,8 @@ type PollRequest struct {
 	Usage    *Usage    `json:"usage,omitempty"` // about every 5 s
 	Acks     []Ack     `json:"acks,omitempty"`  // orders taken (journalled) since the last poll
 	Host     string    `json:"host,omitempty"`  // address, when it changed
+
+	Details []HeldDetail `json:"details,omitempty"` // of what the last answer asked about
 }
 
 // Ack says that an order is in the node's journal and needs no second sending.
@@ -64,6 +66,16 @@ type Held struct {
 	InstanceID string `json:"instance_id"`
 	Claim      string `json:"claim"`
 	VMID       string `json:"vm_id,omitempty"`
+}
+
+// HeldDetail is everything that a node knows of something it holds, so that a
+// controller that lost its record can make one again. It carries no secret.
+type HeldDetail struct {
+	ID        string         `json:"id"`               // Held.InstanceID, or Held.VMID where that is empty
+	Ending    bool           `json:"ending,omitempty"` // it is on its way out
+	ContentID string         `json:"content_id,omitempty"`
+	Start     *StartOrder    `json:"start,omitempty"` // as ordered, without script text and passwords; nil: not in the journal
+	Status    InstanceStatus `json:"status"`          // the present one
 }
 
 // Usage is what the running instances of a node take, refreshed every few seconds.
@@ -85,6 +97,9 @@ type PollAnswer struct {
 	// removes every VM it holds and ends. It is never said of a node that is merely
 	// unknown, which may be a controller with the wrong records.
 	Removed bool `json:"removed,omitempty"`
+	// Describe asks for the details of what the node holds under these ids, which no
+	// record knows. An agent that does not know the field leaves it unanswered.
+	Describe []string `json:"describe,omitempty"`
 }
 
 // OrderKind is what an order asks for.

@@ -16,3 +16,41 @@ type BeginMaintenance struct {
 	For    string `json:"for,omitempty"` // how long, for example 2h; "": until DELETE /api/v1/maintenance
 	Reason string `json:"reason,omitempty"`
 }
+
+// UnknownVM is one element of GET /api/v1/node/adopt: a VM that a node holds and
+// nobody owns.
+type UnknownVM struct {
+	NodeID     string    `json:"node_id"`
+	NodeName   string    `json:"node_name"`
+	ID         string    `json:"id"` // names it in an adoption
+	InstanceID string    `json:"instance_id,omitempty"`
+	VMID       string    `json:"vm_id,omitempty"`
+	Name       string    `json:"name,omitempty"`
+	Template   string    `json:"template,omitempty"`
+	Tag        string    `json:"tag,omitempty"`
+	Status     string    `json:"status,omitempty"` // of the VM; absent until the node has said
+	Since      time.Time `json:"since"`            // when this controller first saw it
+	Fate       string    `json:"fate"`             // undecided, released or removing
+}
+
+// The fates of unknown VMs.
+const (
+	FateUndecided = "undecided" // removed later by itself, unless there are too many
+	FateReleased  = "released"  // goes at an operator's word
+	FateRemoving  = "removing"  // its node was told to remove it
+)
+
+// Adoption is the body of POST /api/v1/node/adopt.
+type Adoption struct {
+	Node   string   `json:"node"`          // id or name
+	Action string   `json:"action"`        // keep or remove
+	VMs    []string `json:"vms,omitempty"` // UnknownVM.ID; none: all of the node
+	DryRun bool     `json:"dry_run,omitempty"`
+}
+
+// Adopted is one element of the answer to an Adoption.
+type Adopted struct {
+	ID      string `json:"id"`
+	Outcome string `json:"outcome"` // kept, removed or refused
+	Why     string `json:"why,omitempty"`
+}

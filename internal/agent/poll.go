@@ -27,6 +27,7 @@ type poller struct {
 	heldHash  string
 	heldAt    time.Time // when that list was made
 	acks      []api.Ack // not yet delivered
+	describe  []string  // what the controller asked about
 	usageAt   time.Time
 	refusedAt time.Time // since when another agent is in the way
 	pause     backoff
@@ -63,7 +64,7 @@ func (p *poller) once(ctx context.Context) error {
 	if req.HasHeld {
 		p.heldAt = begun
 	}
-	p.needFull = answer.NeedFull
+	p.needFull, p.describe = answer.NeedFull, answer.Describe
 	p.acks = p.acks[len(req.Acks):]
 	if answer.Registry != "" {
 		p.a.mu.Lock()
@@ -126,6 +127,7 @@ func (p *poller) request(now time.Time) api.PollRequest {
 	req := api.PollRequest{
 		Protocol: api.LinkProtocol, NodeID: a.opts.Identity.NodeID, BootID: a.boot,
 		InfoHash: hash(info), HeldHash: p.heldHash, Acks: p.acks, Host: a.opts.Identity.Host,
+		Details: a.details(p.describe),
 	}
 	if p.needFull || req.InfoHash != p.infoHash {
 		req.Info = &info

@@ -321,7 +321,8 @@ type controller struct {
 	pollErr  error
 	reportOK func() error
 	needFull bool
-	removed  bool // the node was, by an operator
+	removed  bool     // the node was, by an operator
+	asks     []string // about, with the next answer
 }
 
 func newController() *controller {
@@ -374,11 +375,11 @@ func (c *controller) Poll(ctx context.Context, wait time.Duration, in api.PollRe
 			return o.InstanceID == ack.InstanceID && o.Claim == ack.Claim && o.Kind == ack.Kind && o.Task == ack.Task
 		})
 	}
-	full := c.needFull
-	c.needFull = false
+	full, asks := c.needFull, c.asks
+	c.needFull, c.asks = false, nil
 	c.mu.Unlock()
-	if full {
-		return api.PollAnswer{NeedFull: true}, nil
+	if full || len(asks) > 0 {
+		return api.PollAnswer{NeedFull: full, Describe: asks}, nil
 	}
 	for {
 		if orders := c.take(); len(orders) > 0 {

@@ -101,7 +101,8 @@ type Controller struct {
 	backing atomic.Bool // a backup is being read
 	configs configCache
 	keeping atomic.Bool  // this replica holds the lease and gives the verdicts
-	alarmed atomic.Int64 // epoch seconds of the last alarm about unknown VMs
+	judge   unknownJudge // of the share of unknown VMs
+	started time.Time    // of this process
 }
 
 // Tables are the record tables of a controller, to be opened with its store.
@@ -116,6 +117,7 @@ type Tables struct {
 	Pieces    *store.Table[Piece]
 	Past      *store.Table[farm.Past]
 	Digests   *store.Table[Digest]
+	Released  *store.Table[Released]
 }
 
 // RemovedNode is what is kept of a node that was removed, so that its agent can be
@@ -146,6 +148,7 @@ const (
 	kindPiece    = store.Kind("o")
 	kindPast     = store.Kind("h")
 	kindDigest   = store.Kind("a")
+	kindReleased = store.Kind("u")
 )
 
 // Indexes of the tables.
@@ -171,9 +174,10 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		Saves: store.NewTable(kindSave, store.WithIndex(byStatus, func(s *farm.SaveRequest) []string {
 			return []string{string(s.Status)}
 		})),
-		Pieces:  store.NewTable[Piece](kindPiece),
-		Past:    newPastTable(),
-		Digests: store.NewTable[Digest](kindDigest),
+		Pieces:   store.NewTable[Piece](kindPiece),
+		Past:     newPastTable(),
+		Digests:  store.NewTable[Digest](kindDigest),
+		Released: store.NewTable[Released](kindReleased),
 	}
 }
 
@@ -187,13 +191,13 @@ func given(value string) []string {
 
 // All gives every table, for opening the store.
 func (t *Tables) All() []store.AnyTable {
-	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests}
+	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests, t.Released}
 }
 
 // New makes a controller over an open store. Nothing runs before Run.
 func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*Controller, error) {
 	opts = opts.withDefaults()
-	c := &Controller{opts: opts, log: opts.Logger, store: st, tables: tables, maintained: make(chan struct{}, 1)}
+	c := &Controller{opts: opts, log: opts.Logger, store: st, tables: tables, started: opts.Now(), maintained: make(chan struct{}, 1)}
 	c.link = newLink(c)
 	c.ages = newAges(c)
 	c.placer = newPlacer(c)

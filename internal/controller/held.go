@@ -2,41 +2,33 @@ package controller
 
 import (
 	"context"
+	"maps"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
 )
+
+// heldID names what a node holds: its instance, or the VM where no instance is known.
+func heldID(h api.Held) string { return firstOf(h.InstanceID, h.VMID) }
 
 // reconcile compares everything that a node holds with the records: what no record
 // owns is remembered as unknown, and what the node has lost is vanished.
 func (c *Controller) reconcile(ctx context.Context, s *session, held []api.Held) {
 	have := make(map[string]bool, len(held))
-	strange := map[string]bool{}
+	strange := map[string]api.Held{}
 	for _, h := range held {
 		if h.InstanceID != "" && c.owns(s.node, h) {
 			have[h.InstanceID] = true
 			s.has(h)
-			continue
-		}
-		strange[firstOf(h.InstanceID, h.VMID)] = true
-	}
-	now := c.now()
-	s.mu.Lock()
-	for id := range s.unknown {
-		if !strange[id] {
-			delete(s.unknown, id)
-			if d := s.due[id]; d.claim == "" {
-				delete(s.due, id) // it is gone as ordered
-			}
+		} else if id := heldID(h); validID(id) {
+			strange[id] = h
 		}
 	}
-	for id := range strange {
-		if _, known := s.unknown[id]; !known {
-			s.unknown[id] = unknown{since: now}
-		}
-	}
-	s.mu.Unlock()
+	gone := s.meet(strange, len(held), c.now())
 	c.placer.touch(s.node)
+	c.forgetReleased(ctx, s.node, gone)
 	c.recount(ctx, s)
 	c.vanish(ctx, s, have)
 }
@@ -67,69 +59,125 @@ func (c *Controller) vanish(ctx context.Context, s *session, have map[string]boo
 	}
 }
 
-// unknownGuard is the share of unknown VMs above which none is removed: that many
-// are rather the sign of a wrong data directory than of so many leaks.
-const unknownGuard = 0.2
+// unknown is something that a node holds and no record knows.
+type unknown struct {
+	held    api.Held
+	since   time.Time
+	reports int
+	asked   time.Time       // when the node was last asked about it
+	detail  *api.HeldDetail // nil until it has answered
+	keeping bool            // a record is being made for it
+}
 
-// recount counts one more report of what nobody owns, and orders its removal when
-// it was reported often and long enough and the store itself says that it is
-// nobody's.
-func (c *Controller) recount(ctx context.Context, s *session) {
-	now := c.now()
-	var ripe []string
+// meet takes over the list of what nobody owns, of total things that a node holds, and
+// gives what is not among them any more.
+func (s *session) meet(strange map[string]api.Held, total int, now time.Time) (gone []string) {
 	s.mu.Lock()
-	for id, u := range s.unknown {
-		u.reports++
-		s.unknown[id] = u
-		if u.reports >= c.opts.UnknownReports && now.Sub(c.afterMaintenance(u.since)) >= c.opts.UnknownAge {
-			ripe = append(ripe, id)
+	defer s.mu.Unlock()
+	for id := range s.unknown {
+		if _, still := strange[id]; !still {
+			s.dropUnknownLocked(id)
+			gone = append(gone, id)
 		}
 	}
-	s.mu.Unlock()
-	if len(ripe) == 0 || c.maintenance() || c.tooManyUnknown(ctx) {
-		return
+	for id, h := range strange {
+		if u, known := s.unknown[id]; !known || u.held.Claim != h.Claim {
+			s.unknown[id] = unknown{held: h, since: now}
+		}
 	}
-	for _, id := range ripe {
-		inst, _, err := c.tables.Instances.GetLinearizable(ctx, id)
-		if err != nil || (inst != nil && inst.NodeID == s.node && inst.Live()) {
-			continue
-		}
-		c.log.WarnContext(ctx, "removing a VM that nobody owns", "node", s.node, "instance", id)
-		s.mu.Lock()
-		if _, ordered := s.due[id]; !ordered {
-			s.due[id] = due{kind: api.OrderTerminate}
-		}
-		s.mu.Unlock()
-		s.ring()
+	s.holds, s.met = total, now
+	return gone
+}
+
+// dropUnknownLocked forgets something unknown, and the order to remove it.
+func (s *session) dropUnknownLocked(id string) {
+	delete(s.unknown, id)
+	if d := s.due[id]; d.claim == "" {
+		delete(s.due, id)
 	}
 }
 
-// tooManyUnknown is the guard against a controller with the wrong records.
-func (c *Controller) tooManyUnknown(ctx context.Context) bool {
-	c.link.mu.Lock()
-	sessions := make([]*session, 0, len(c.link.sessions))
-	for _, s := range c.link.sessions {
-		sessions = append(sessions, s)
+// owned takes note of a record: what its node holds under its claim is not unknown any
+// more. The node is asked for everything, since what it said meanwhile was nobody's.
+func (s *session) ownedLocked(inst *farm.Instance) {
+	if u, ok := s.unknown[inst.ID]; ok && u.held.Claim == inst.Claim && u.held.InstanceID == inst.ID {
+		s.dropUnknownLocked(inst.ID)
+		s.infoHash, s.heldHash = "", ""
 	}
-	c.link.mu.Unlock()
-	strange, owned := 0, 0
-	for _, s := range sessions {
-		s.mu.Lock()
-		strange += len(s.unknown)
-		s.mu.Unlock()
-	}
-	for _, inst := range c.tables.Instances.All() {
-		if inst.Live() {
-			owned++
+}
+
+const (
+	askAfter = 5 * time.Second  // a record may be a moment behind its VM
+	askAgain = 30 * time.Second // an agent of before does not answer
+	maxAsked = 100              // in one answer
+)
+
+// curious gives the unknown VMs that the node is to be asked about now.
+func (s *session) curious(now time.Time) (ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, u := range s.unknown {
+		if len(ids) == maxAsked {
+			break
+		}
+		if u.detail == nil && now.Sub(u.since) >= askAfter && now.Sub(u.asked) >= askAgain {
+			u.asked = now
+			s.unknown[id] = u
+			ids = append(ids, id)
 		}
 	}
-	if float64(strange) <= unknownGuard*float64(strange+owned) {
-		return false
+	return ids
+}
+
+// learn takes over what a node says about unknown VMs.
+func (s *session) learn(details []api.HeldDetail) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range details {
+		if u, ok := s.unknown[d.ID]; ok {
+			d.Status.Message = tail(d.Status.Message, maxMessage)
+			u.detail = &d
+			s.unknown[d.ID] = u
+		}
 	}
-	now, last := c.now().Unix(), c.alarmed.Load()
-	if now-last >= 60 && c.alarmed.CompareAndSwap(last, now) {
-		c.log.ErrorContext(ctx, "many VMs belong to nobody; none is removed: is this the right data directory? If it is, remove the node and join it again",
-			"unknown", strange, "owned", owned)
+}
+
+// foreign gives what the VMs of a node take that nobody owns: they take room too. One
+// of which nothing is known yet counts as a small one.
+func (l *link) foreign(node string) sched.Load {
+	s := l.find(node)
+	if s == nil {
+		return sched.Load{}
 	}
-	return true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var load sched.Load
+	for _, u := range s.unknown {
+		load.VMs++
+		vcpu := 1
+		if u.detail != nil && u.detail.Status.VM != nil {
+			vcpu = max(1, min(u.detail.Status.VM.CPUs, maxCapacity))
+			load.MemoryMB += max(0, min(u.detail.Status.VM.MemoryMB, 1<<24))
+		}
+		load.VCPU += vcpu
+	}
+	return load
+}
+
+// find gives the session of a node; nil when it was never in contact.
+func (l *link) find(node string) *session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sessions[node]
+}
+
+// all gives every session.
+func (l *link) all() []*session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := make([]*session, 0, len(l.sessions))
+	for s := range maps.Values(l.sessions) {
+		list = append(list, s)
+	}
+	return list
 }

@@ -1,10 +1,13 @@
 package controller
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // unknownOne joins a node with nine instances that run and a VM that nobody owns.
@@ -43,6 +46,123 @@ func TestUnknownVMs(t *testing.T) {
 		})
 		if after := removed.Sub(begun); after < 150*time.Second || after > 160*time.Second {
 			t.Errorf("removed after %s", after)
+		}
+	})
+}
+
+// stray gives a node VMs that nobody owns.
+func (a *agent) stray(n int) {
+	for i := range n {
+		a.held = append(a.held, api.Held{VMID: fmt.Sprintf("stray-%.8s-%d", a.id, i)})
+	}
+}
+
+// runs gives a node instances that run, by starting them there.
+func (c *cloud) runs(a *agent, n int) {
+	c.t.Helper()
+	c.mustStart(StartRequest{Count: n, Options: farm.StartOptions{PinnedNode: a.id, Priority: DefaultPriority}})
+	for _, o := range a.next() {
+		a.say(o, api.PhaseRunning)
+	}
+}
+
+// watch polls all nodes in full for a time and gives the nodes that were told to
+// remove something.
+func watch(length time.Duration, agents ...*agent) (told map[string]int) {
+	told = map[string]int{}
+	for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(3 * time.Second) {
+		for _, a := range agents {
+			for _, o := range a.contact() {
+				if o.Kind == api.OrderTerminate {
+					told[a.id]++
+				}
+			}
+		}
+	}
+	return told
+}
+
+// TestGuard: with more than a fifth of all VMs unknown nothing is removed anywhere,
+// and it is seen.
+func TestGuard(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a, b := c.join("a", 20), c.join("b", 20)
+		c.runs(a, 9)
+		c.runs(b, 2)
+		a.stray(1)
+		b.stray(2)
+		if told := watch(10*time.Minute, a, b); len(told) > 0 {
+			t.Fatalf("removed: %v", told)
+		}
+		status := c.Status(t.Context())
+		if status.UnknownVMs != 3 || len(status.Alarms) != 1 || !strings.Contains(status.Alarms[0], "3 of 14 VMs belong to nobody") {
+			t.Errorf("status = %+v", status)
+		}
+		if v, _ := c.Node(t.Context(), b.id); v.Unknown != 2 {
+			t.Errorf("node shows %d unknown VMs", v.Unknown)
+		}
+		c.runs(a, 1) // 3 of 15
+		if told := watch(time.Minute, a, b); told[a.id] == 0 || told[b.id] == 0 {
+			t.Errorf("removed: %v", told)
+		}
+		if status := c.Status(t.Context()); len(status.Alarms) > 0 {
+			t.Errorf("alarms = %q", status.Alarms)
+		}
+	})
+}
+
+// TestGuardOfOneNode: a node of which much is unknown is suspect, and the others are not.
+func TestGuardOfOneNode(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		good, small, wrong := c.join("good", 40), c.join("small", 2), c.join("wrong", 20)
+		c.runs(good, 30)
+		c.runs(small, 1)
+		c.runs(wrong, 5)
+		small.stray(1)
+		wrong.stray(3)
+		told := watch(10*time.Minute, good, small, wrong)
+		if told[small.id] == 0 || told[wrong.id] > 0 {
+			t.Errorf("removed: %v of %s and %s", told, small.id, wrong.id)
+		}
+	})
+}
+
+// TestGuardAfterARestart: the share is not judged before every node that should be
+// there has reported, or one full time-out has passed.
+func TestGuardAfterARestart(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a, b := c.join("a", 20), c.join("b", 20)
+		c.runs(a, 9)
+		a.stray(1)
+		b.stray(8) // nine of 18 in all, one of ten without b
+		c.stop()
+		c.start(Options{UnknownAge: 10 * time.Second, UnknownReports: 3})
+		begun := time.Now()
+		for time.Since(begun) < 2*time.Minute-5*time.Second {
+			if told := watch(3*time.Second, a); len(told) > 0 {
+				t.Fatalf("judged without b after %s", time.Since(begun))
+			}
+		}
+		if told := watch(10*time.Second, a); told[a.id] == 0 {
+			t.Error("b is away for good and nothing is removed")
+		}
+		c.stop()
+		c.start(Options{UnknownAge: 10 * time.Second, UnknownReports: 3})
+		if told := watch(5*time.Minute, a, b); len(told) > 0 {
+			t.Errorf("removed: %v", told)
+		}
+	})
+}
+
+// TestUnknownVMsTakeRoom: what nobody owns counts against the capacity.
+func TestUnknownVMsTakeRoom(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("a", 3)
+		a.stray(1)
+		a.contact()
+		c.mustStart(StartRequest{Count: 3})
+		if n := len(a.next()); n != 2 {
+			t.Errorf("%d starts beside an unknown VM on 3 slots", n)
 		}
 	})
 }

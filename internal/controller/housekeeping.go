@@ -102,12 +102,13 @@ func (k *keeper) next(inst *farm.Instance) (first time.Time) {
 }
 
 // from gives the moment from which a time-out counts that began at t: not from before
-// this replica looks after it, since it does not know what it has missed.
+// this replica looks after it, since it does not know what it has missed, and not from
+// before a maintenance that ended, so that what was lost in it gets its time.
 func (k *keeper) from(t time.Time) time.Time {
 	if t.Before(k.since) {
-		return k.since
+		t = k.since
 	}
-	return t
+	return k.c.afterMaintenance(t)
 }
 
 const (
@@ -317,6 +318,7 @@ func (k *keeper) chores(ctx context.Context) {
 		{"the history", !k.c.maintenance(), k.c.tidyHistory},
 		{"save requests", k.stale.Swap(false) || sweep, k.c.tidySaves},
 		{"removed nodes", sweep, k.c.tidyRemoved},
+		{"released VMs", sweep, k.c.tidyReleased},
 		{"digests of replicas", sweep, k.c.ages.tidy},
 	} {
 		if !chore.due {

@@ -36,7 +36,9 @@ type session struct {
 	infoHash string
 	heldHash string
 	due      map[string]due     // instance id -> the order it needs
-	unknown  map[string]unknown // instance id, else VM id -> since when nobody owns it
+	unknown  map[string]unknown // instance id, else VM id -> what nobody owns
+	holds    int                // things that the node holds, owned or not
+	met      time.Time          // when it last said what it holds; zero: never
 	wake     chan struct{}      // has a value when there may be new orders
 }
 
@@ -47,12 +49,6 @@ type due struct {
 	task  string    // of a save or a restart
 	sent  time.Time // zero: not yet
 	taken bool      // it is in the node's journal and is not sent again
-}
-
-// unknown is something that a node holds and no record knows.
-type unknown struct {
-	since   time.Time
-	reports int
 }
 
 // session gives the session of a node; nil when there is no such node: what comes late
@@ -115,7 +111,7 @@ func (l *link) follow(e store.Event) {
 		l.want(inst)
 	} else if old, ok := e.Old.(*farm.Instance); ok && old.NodeID != "" {
 		if s := l.session(old.NodeID); s != nil {
-			s.forget(old.ID)
+			s.drop(old.ID)
 		}
 	}
 }
@@ -149,7 +145,7 @@ func (l *link) want(inst *farm.Instance) {
 	}
 	kind := orderFor(inst)
 	if kind == "" {
-		s.forget(inst.ID)
+		s.forget(inst)
 		return
 	}
 	want := due{kind: kind, claim: inst.Claim}
@@ -157,6 +153,7 @@ func (l *link) want(inst *farm.Instance) {
 		want.task = inst.Task.ID
 	}
 	s.mu.Lock()
+	s.ownedLocked(inst)
 	fresh := !s.due[inst.ID].same(want)
 	if fresh {
 		s.due[inst.ID] = want
@@ -167,10 +164,19 @@ func (l *link) want(inst *farm.Instance) {
 	}
 }
 
-func (s *session) forget(instance string) {
+// forget takes note of a record that needs no order.
+func (s *session) forget(inst *farm.Instance) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ownedLocked(inst)
+	delete(s.due, inst.ID)
+}
+
+// drop takes back the order for an instance whose record is gone.
+func (s *session) drop(instance string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.due, instance)
-	s.mu.Unlock()
 }
 
 // taken says whether the node of an instance has the order for it in its journal, as
@@ -315,9 +321,7 @@ func (s *session) removed() bool {
 
 // usage gives what a node last said of its load, and when it was last in contact.
 func (l *link) usage(node string) (api.Usage, time.Time) {
-	l.mu.Lock()
-	s := l.sessions[node]
-	l.mu.Unlock()
+	s := l.find(node)
 	if s == nil {
 		return api.Usage{}, time.Time{}
 	}
@@ -348,17 +352,4 @@ func (s *session) seenLocked(now time.Time) time.Time {
 		return now
 	}
 	return s.seen
-}
-
-// foreign counts what a node holds and nobody owns: it takes room there too.
-func (l *link) foreign(node string) int {
-	l.mu.Lock()
-	s := l.sessions[node]
-	l.mu.Unlock()
-	if s == nil {
-		return 0
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.unknown)
 }

@@ -140,11 +140,12 @@ func (c *Controller) followMaintenance(ctx context.Context) {
 		case <-c.maintained:
 		}
 		m, on := c.Maintenance()
-		if on != was {
-			c.log.WarnContext(ctx, map[bool]string{
-				true:  "maintenance: nothing is removed or given up by itself",
-				false: "maintenance has ended",
-			}[on], "since", m.Since, "until", m.end(), "reason", m.Reason)
+		switch {
+		case on && !was:
+			c.log.WarnContext(ctx, "maintenance: nothing is removed or given up by itself",
+				"since", m.Since, "until", m.Until, "reason", m.Reason)
+		case was && !on:
+			c.log.WarnContext(ctx, "maintenance has ended", "since", m.Since)
 		}
 		if on || was {
 			c.pauseRegistry(ctx, on)

@@ -24,6 +24,8 @@ type NodeView struct {
 	Groups []*farm.Group
 	Usage  api.Usage
 	Seen   time.Time // last contact; zero when there was none since this replica started
+
+	Unknown int // VMs that nobody owns
 }
 
 // Nodes gives every node in the order of their ids.
@@ -72,6 +74,7 @@ func (c *Controller) view(node *farm.Node) NodeView {
 		}
 	}
 	v.Usage, v.Seen = c.link.usage(node.ID)
+	v.Unknown = c.link.foreign(node.ID).VMs
 	return v
 }
 
@@ -130,7 +133,9 @@ func (c *Controller) Join(ctx context.Context, req api.JoinRequest) (api.JoinAns
 	if old, err := c.authenticate(req.NodeID, req.Credential); err == nil {
 		return answer, c.rejoin(ctx, old.ID, req, groups)
 	}
-	answer.NodeID, answer.Credential = uuid.NewString(), secret()
+	if !c.lostIdentity(req) {
+		answer.NodeID, answer.Credential = uuid.NewString(), secret()
+	}
 	now := c.now()
 	node := &farm.Node{
 		ID: answer.NodeID, Name: req.Name, Host: req.Host, Groups: groups,

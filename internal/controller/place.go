@@ -36,7 +36,7 @@ type placer struct {
 type known struct {
 	record  *farm.Node
 	rev     int64
-	foreign int // VMs that nobody owns
+	foreign sched.Load // what VMs take that nobody owns
 }
 
 func newPlacer(c *Controller) *placer {
@@ -134,7 +134,7 @@ func (p *placer) setNodeLocked(id string) {
 	info, _, _ := p.c.tables.Infos.Get(id)
 	foreign := p.c.link.foreign(id)
 	p.nodes[id] = known{node, rev, foreign}
-	p.index.SetNode(sched.NodeOf(node, info, sched.Load{VMs: foreign, VCPU: foreign}))
+	p.index.SetNode(sched.NodeOf(node, info, foreign))
 }
 
 func (p *placer) setGroupLocked(id string) {

@@ -46,7 +46,9 @@ func (c *Controller) Poll(ctx context.Context, credential string, req api.PollRe
 	}
 	s.acknowledge(req.Acks)
 	answer.Registry = c.opts.RegistryAddress
-	if answer.NeedFull {
+	s.learn(req.Details)
+	answer.Describe = s.curious(c.now())
+	if answer.NeedFull || len(answer.Describe) > 0 {
 		wait = 0
 	}
 	answer.Orders = c.await(ctx, s, min(wait, MaxWait))
@@ -60,6 +62,8 @@ func checkPoll(req api.PollRequest) error {
 		return farm.Refused("This controller speaks version %d of the node link, the node version %d: update the controller", api.LinkProtocol, req.Protocol)
 	case req.BootID == "" || len(req.BootID) > 64:
 		return farm.Invalid("boot_id", "must have 1 to 64 bytes")
+	case len(req.Details) > maxHeld:
+		return farm.Invalid("details", "must have at most %d elements", maxHeld)
 	case len(req.Held) > maxHeld:
 		return farm.Invalid("held", "must have at most %d elements", maxHeld)
 	case req.Info != nil && req.Info.Arch != "amd64" && req.Info.Arch != "arm64":

@@ -43,16 +43,20 @@ func (at position) placed() bool { return at.State == farm.Scheduling && at.Node
 var steps = []step{
 	{"take the order to start it", func(at position) bool { return at.placed() && !at.taken }, always(takeLimit)},
 	{"start it", position.placed, func(o Options, _ *farm.Instance) time.Duration { return o.StartTimeout + startSlack }},
-	{"get any further with the pull of its template", inState(farm.Pulling),
-		func(o Options, _ *farm.Instance) time.Duration { return o.PullTimeout }},
+	{
+		"get any further with the pull of its template", inState(farm.Pulling),
+		func(o Options, _ *farm.Instance) time.Duration { return o.PullTimeout },
+	},
 	{"stop its VM after the startup script had failed", inState(farm.Stopping), always(stopLimit)},
 	{"restart its VM", func(at position) bool { return at.State == farm.Started && at.Task != nil }, beginning},
 	{"begin the save", atStage("", string(api.TaskAccepted)), beginning},
 	{"end the script of the save", atStage(string(api.TaskScript)), always(scriptLimit)},
 	{"write the VM's disks and state for the save", atStage(string(api.TaskSaving)), always(saveLimit)},
 	{"test the saved state", atStage(string(api.TaskTesting)), beginning},
-	{"get any further with the push of the save", inState(farm.Pushing),
-		func(o Options, _ *farm.Instance) time.Duration { return o.PushTimeout }},
+	{
+		"get any further with the push of the save", inState(farm.Pushing),
+		func(o Options, _ *farm.Instance) time.Duration { return o.PushTimeout },
+	},
 }
 
 func always(d time.Duration) func(Options, *farm.Instance) time.Duration {

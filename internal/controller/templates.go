@@ -46,6 +46,7 @@ func (c *Controller) Status(ctx context.Context) api.ControllerStatus {
 		Status: "Running", Version: c.opts.Version, RegistryAddress: c.opts.RegistryAddress,
 		RegistryStatus: "Running", License: "enterprise plus",
 	}
+	s.Alarms, s.UnknownVMs = c.alarms()
 	if m, on := c.Maintenance(); on {
 		s.Maintenance = m.Shown()
 	}

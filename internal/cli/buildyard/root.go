@@ -2,11 +2,7 @@ package buildyard
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -38,6 +34,7 @@ func newCommand(io Streams) *cobra.Command {
   buildyard demo         the same with a node on this machine and one real VM, to look at
   buildyard node token   the secret that a node needs to join
   buildyard backup FILE  everything the controller keeps, in one file; restore brings it back
+  buildyard node adopt   decide about VMs that nobody owns
   buildyard maintenance  pause what is removed or given up by itself
 
 Settings come from flags, from the environment (SVC_...) and from a file (--config);
@@ -131,33 +128,4 @@ func registryCommand(io Streams) *cobra.Command {
 		Long:    `registry runs the registry of templates alone.`,
 		Example: `  buildyard registry --base-path /srv/templates --listen-addr :8089`,
 	}, config.RegistryTable, &RegistryService{Stderr: io.Err})
-}
-
-func nodeCommand(io Streams) *cobra.Command {
-	token := &cobra.Command{
-		Use:   "token",
-		Short: "Print the secret that a node needs to join",
-		Long: `token prints the join token of the controller whose data directory lies on this
-machine. Whoever has it can join a node and will be sent the scripts of jobs: keep it secret.`,
-		Example: `  buildyard node token | buildnode join http://controller.example:8090 --token-file -`,
-		Args:    cobra.NoArgs,
-	}
-	addFlags(token.Flags(), config.ControllerTable)
-	token.RunE = func(cmd *cobra.Command, _ []string) error {
-		values, err := config.Load(config.ControllerTable, sources(cmd.Flags()))
-		if err != nil {
-			return err
-		}
-		return printToken(io.Out, values.String(config.DataDir))
-	}
-	return family(&cobra.Command{Use: "node", Short: "Commands about build nodes"}, token)
-}
-
-func printToken(w io.Writer, dir string) error {
-	raw, err := os.ReadFile(filepath.Join(dir, tokenFile))
-	if err != nil {
-		return fmt.Errorf("there is no join token in %s: run this on the controller's machine, with its --data-dir, after its first start", dir)
-	}
-	_, err = fmt.Fprintln(w, strings.TrimSpace(string(raw)))
-	return err
 }

@@ -53,7 +53,7 @@ func node(v controller.NodeView) api.Node {
 			License: info.Hypervisor.License, Expires: info.Hypervisor.Expires,
 		},
 		Groups: []api.Group{}, Templates: []api.NodeTag{},
-		LastUpdated: v.Seen, Timestamp: max(v.Seen.Unix(), 0),
+		LastUpdated: v.Seen, Timestamp: max(v.Seen.Unix(), 0), UnknownVMs: v.Unknown,
 	}
 	for _, g := range v.Groups {
 		out.Groups = append(out.Groups,

@@ -57,6 +57,8 @@ func (s *server) routes() []rest.Route {
 
 		{Pattern: "GET /api/v1/node", Permission: "list_nodes", Do: s.listNodes},
 		{Pattern: "DELETE /api/v1/node", Permission: "delete_node", Do: s.deleteNode},
+		{Pattern: "GET /api/v1/node/adopt", Permission: "change_node_config", Do: s.listUnknown},
+		{Pattern: "POST /api/v1/node/adopt", Permission: "change_node_config", Do: s.adopt},
 
 		{Pattern: "GET /api/v1/maintenance", Permission: "get_config", Do: s.maintenance},
 		{Pattern: "POST /api/v1/maintenance", Permission: "change_config", Do: s.beginMaintenance},

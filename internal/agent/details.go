@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// maxDetails bounds what one poll says of instances that the controller asked about.
+const maxDetails = 200
+
+// details says everything about what this node holds under the given ids. What it
+// holds no more is left out.
+func (a *Agent) details(ids []string) []api.HeldDetail {
+	if len(ids) == 0 {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	strays := make(map[string]hv.VM, len(a.vms))
+	for _, vm := range a.vms {
+		if a.alien(vm.Labels[labelNode]) || isCheck(vm) {
+			continue
+		}
+		if id := vm.Labels[labelInstance]; id != "" {
+			strays[id] = vm
+		} else {
+			strays[vm.ID] = vm
+		}
+	}
+	var list []api.HeldDetail
+	for _, id := range ids[:min(len(ids), maxDetails)] {
+		if in := a.instances[id]; in != nil && !in.alien {
+			list = append(list, in.detail())
+		} else if vm, ok := strays[id]; ok {
+			list = append(list, a.strayDetail(id, vm))
+		}
+	}
+	return list
+}
+
+// detail says everything about an instance of the journal. What its scripts wrote is
+// told with its next status.
+func (in *instance) detail() api.HeldDetail {
+	status, _ := in.status()
+	status.Task = nil
+	if status.Script != nil {
+		script := *status.Script
+		script.Stdout, script.Stderr, script.Errors = "", "", nil
+		status.Script = &script
+	}
+	d := api.HeldDetail{ID: in.id, Ending: in.snapshot().Ending, Status: status}
+	if in.order.Start != nil {
+		d.ContentID, d.Start = in.order.Start.ContentID, openly(*in.order.Start)
+	}
+	return d
+}
+
+// openly gives a start order without the texts that only its node needs.
+func openly(o api.StartOrder) *api.StartOrder {
+	if o.Script != nil {
+		script := *o.Script
+		script.Text = nil
+		o.Script = &script
+	}
+	if o.Machine != nil {
+		machine := *o.Machine
+		machine.VNCPassword = ""
+		o.Machine = &machine
+	}
+	return &o
+}
+
+// strayDetail says what is known of a VM that the journal does not have.
+func (a *Agent) strayDetail(id string, vm hv.VM) api.HeldDetail {
+	phase := api.PhaseStopped
+	if vm.Status == hv.Running {
+		phase = api.PhaseRunning
+	}
+	return api.HeldDetail{
+		ID: id, ContentID: vm.Labels[labelContent],
+		Status: api.InstanceStatus{
+			InstanceID: id, Claim: vm.Labels[labelClaim], No: 1, Phase: phase, VM: a.linkVM(vm),
+		},
+	}
+}

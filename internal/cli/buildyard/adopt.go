@@ -1,0 +1,162 @@
+package buildyard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+const adoptPath = "/api/v1/node/adopt"
+
+// adoptOptions are the options of node adopt.
+type adoptOptions struct {
+	asker
+	Keep, Remove, DryRun bool
+	VMs                  []string
+}
+
+func adoptCommand(streams Streams) *cobra.Command {
+	o := adoptOptions{asker: asker{Streams: streams}}
+	cmd := o.add(&cobra.Command{
+		Use:   "adopt [node id or name]",
+		Short: "List the VMs that nobody owns, and keep or remove them",
+		Long: `adopt decides about VMs that run on nodes and that no record owns. There are such VMs after
+the records of the cloud were restored from a backup or lost, or when the controller runs
+on the wrong data directory: look at that first, before deciding anything.
+
+A few of them are leaks, and are removed after some minutes. When more than a fifth of all
+VMs, or of three and more on one node, belong to nobody, none of them is removed until you
+say what becomes of them:
+
+  without an option  list them
+  --keep             make instances of them again: they are listed, and can be terminated
+  --remove           let them be removed
+
+What only the lost record knew does not come back: names, external ids, groups, metadata.
+Kept ones have "adopted": true in their metadata. Both may be asked for again.`,
+		Example: `  buildyard node adopt
+  buildyard node adopt mac-03 --keep --dry-run
+  buildyard node adopt mac-03 --keep
+  buildyard node adopt mac-03 --remove --vm 0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22`,
+		Args: cobra.MaximumNArgs(1),
+	}, o.run)
+	fs := cmd.Flags()
+	fs.BoolVar(&o.Keep, "keep", false, "make instances of them")
+	fs.BoolVar(&o.Remove, "remove", false, "remove them, however many they are")
+	fs.BoolVar(&o.DryRun, "dry-run", false, "only say what would become of them")
+	fs.StringArrayVar(&o.VMs, "vm", nil, "only the one with this id; may be given several times")
+	cmd.MarkFlagsMutuallyExclusive("keep", "remove")
+	cmd.ValidArgsFunction = o.complete
+	return cmd
+}
+
+func (o *adoptOptions) run(cmd *cobra.Command, args []string) error {
+	node := ""
+	if len(args) == 1 {
+		node = args[0]
+	}
+	decides := o.Keep || o.Remove
+	switch {
+	case decides && node == "":
+		return cli.Usage(errors.New("--keep and --remove need a node: give its id or name"))
+	case !decides && (o.DryRun || len(o.VMs) > 0):
+		return cli.Usage(errors.New("--dry-run and --vm need --keep or --remove"))
+	case decides:
+		return o.decide(cmd.Context(), node)
+	}
+	var list []api.UnknownVM
+	if err := o.api.get(cmd.Context(), adoptPath+"?node="+url.QueryEscape(node), &list); err != nil {
+		return whichNode(node, err)
+	}
+	return o.Output.Write(o.Out, list, func(g *cli.Grid) {
+		if len(list) == 0 {
+			g.Row("every VM belongs to an instance")
+			return
+		}
+		g.Row("NODE", "ID", "VM", "TEMPLATE", "STATUS", "SINCE", "FATE")
+		for _, u := range list {
+			g.Row(u.NodeName, u.ID, u.Name, joined(u.Template, u.Tag), u.Status, u.Since.Local().Format(time.DateTime), u.Fate)
+		}
+	})
+}
+
+// joined writes template and tag as one word.
+func joined(template, tag string) string {
+	if tag == "" {
+		return template
+	}
+	return template + ":" + tag
+}
+
+// decide asks for the adoption and shows what became of each VM. It fails when some
+// were refused.
+func (o *adoptOptions) decide(ctx context.Context, node string) error {
+	ask := api.Adoption{Node: node, Action: "keep", VMs: o.VMs, DryRun: o.DryRun}
+	if o.Remove {
+		ask.Action = "remove"
+	}
+	var list []api.Adopted
+	if err := o.api.send(ctx, "POST", adoptPath, ask, &list); err != nil {
+		return whichNode(node, err)
+	}
+	refused := 0
+	err := o.Output.Write(o.Out, list, func(g *cli.Grid) {
+		if len(list) == 0 {
+			g.Row("every VM of the node belongs to an instance")
+		}
+		for _, done := range list {
+			g.Row(done.ID, o.tense(done.Outcome), done.Why)
+		}
+	})
+	for _, done := range list {
+		if done.Outcome == "refused" {
+			refused++
+		}
+	}
+	if err == nil && refused > 0 {
+		err = fmt.Errorf("%d of %d VMs stay as they are", refused, len(list))
+	}
+	return err
+}
+
+func (o *adoptOptions) tense(outcome string) string {
+	if o.DryRun {
+		return "would be " + outcome
+	}
+	return outcome
+}
+
+// whichNode puts the name of the node to the API's bare answer about one that is not there.
+func whichNode(node string, err error) error {
+	if err.Error() == "Not found" {
+		return fmt.Errorf("there is no node %q: GET /api/v1/node lists them", node)
+	}
+	return err
+}
+
+// complete gives the names of the nodes that hold unknown VMs.
+func (o *adoptOptions) complete(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 || o.open(cmd) != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
+	defer cancel()
+	var list []api.UnknownVM
+	if o.api.get(ctx, adoptPath, &list) != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, u := range list {
+		if len(names) == 0 || names[len(names)-1] != u.NodeName {
+			names = append(names, u.NodeName)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

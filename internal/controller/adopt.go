@@ -1,0 +1,294 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// UnknownVM is something that a node holds and no record owns.
+type UnknownVM struct {
+	Node     *farm.Node
+	ID       string // of its instance, or of the VM where no instance is known
+	Held     api.Held
+	Since    time.Time
+	Detail   *api.HeldDetail // nil until its node has said what it is
+	Released bool            // it goes at an operator's word
+	Ordered  bool            // its node was told to remove it
+}
+
+// UnknownVMs gives what nobody owns, of one node given by id or name, or of all.
+func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]UnknownVM, error) {
+	nodes := []*farm.Node{}
+	if node == "" {
+		for _, n := range c.tables.Nodes.All() {
+			nodes = append(nodes, n)
+		}
+	} else {
+		n, err := c.nodeCalled(ctx, node)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, n)
+	}
+	var list []UnknownVM
+	for _, n := range nodes {
+		if s := c.link.find(n.ID); s != nil {
+			list = append(list, c.unknownOn(s, n)...)
+		}
+	}
+	return list, nil
+}
+
+func (c *Controller) unknownOn(s *session, node *farm.Node) []UnknownVM {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]UnknownVM, 0, len(s.unknown))
+	for id, u := range s.unknown {
+		_, ordered := s.due[id]
+		list = append(list, UnknownVM{
+			Node: node, ID: id, Held: u.held, Since: u.since, Detail: u.detail,
+			Released: c.isReleased(node.ID, id), Ordered: ordered,
+		})
+	}
+	slices.SortFunc(list, func(a, b UnknownVM) int { return cmp.Compare(a.ID, b.ID) })
+	return list
+}
+
+// nodeCalled finds a node by its id or, where that is unique, its name.
+func (c *Controller) nodeCalled(ctx context.Context, name string) (*farm.Node, error) {
+	var found *farm.Node
+	for id, n := range c.tables.Nodes.All() {
+		switch {
+		case id == name:
+			return n, nil
+		case n.Name == name && found != nil:
+			return nil, farm.Refused("Several nodes are called %s: give the id of one", name)
+		case n.Name == name:
+			found = n
+		}
+	}
+	if found != nil {
+		return found, nil
+	}
+	node, _, err := c.lookupNode(ctx, name)
+	return node, err
+}
+
+// AdoptAction is what becomes of unknown VMs.
+type AdoptAction string
+
+// The actions.
+const (
+	AdoptKeep   AdoptAction = "keep"   // they get records again, so that they are instances as any other
+	AdoptRemove AdoptAction = "remove" // they go, in spite of the guard
+)
+
+// The outcomes of an adoption.
+const (
+	OutcomeKept    = "kept"
+	OutcomeRemoved = "removed" // its removal is ordered, durably
+	OutcomeRefused = "refused"
+)
+
+// Adoption decides about unknown VMs of one node.
+type Adoption struct {
+	Node   string // id or name
+	Action AdoptAction
+	VMs    []string // ids; none: all that are unknown
+	DryRun bool     // only say what would become of them
+}
+
+// Adopted says what became of one VM.
+type Adopted struct {
+	ID      string
+	Outcome string
+	Why     string // with OutcomeRefused
+}
+
+// MaxAdopted bounds one adoption; what is left is adopted with the next one.
+const MaxAdopted = 500
+
+// Adopt decides about unknown VMs. What it answers is durable; asked again it answers
+// the same and changes nothing.
+func (c *Controller) Adopt(ctx context.Context, ask Adoption) ([]Adopted, error) {
+	node, err := c.nodeCalled(ctx, ask.Node)
+	if err != nil {
+		return nil, err
+	}
+	a := adopter{c: c, node: node, session: c.link.find(node.ID), dry: ask.DryRun}
+	if a.session == nil || !a.session.told(c.now(), c.opts.NodeTimeout) {
+		return nil, farm.Unavailable(nil, "Node %s has not told this controller what it holds; try again when it is in contact", node.Name)
+	}
+	do, ok := map[AdoptAction]func(context.Context, string) (string, error){AdoptKeep: a.keep, AdoptRemove: a.release}[ask.Action]
+	if !ok {
+		return nil, farm.Invalid("action", "must be %s or %s", AdoptKeep, AdoptRemove)
+	}
+	ids := ask.VMs
+	if len(ids) == 0 {
+		for _, u := range c.unknownOn(a.session, node) {
+			ids = append(ids, u.ID)
+		}
+	}
+	var list []Adopted
+	for _, id := range ids[:min(len(ids), MaxAdopted)] {
+		outcome, err := do(ctx, id)
+		if err != nil && farm.CodeOf(err) != farm.CodeRefused {
+			return list, err
+		}
+		done := Adopted{ID: id, Outcome: outcome}
+		if err != nil {
+			done.Outcome, done.Why = OutcomeRefused, err.Error()
+		}
+		list = append(list, done)
+	}
+	a.session.ring()
+	return list, nil
+}
+
+// told says whether the node is in contact and has said what it holds.
+func (s *session) told(now time.Time, timeout time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.met.IsZero() && now.Sub(s.seenLocked(now)) < timeout
+}
+
+// adopter decides about the unknown VMs of one node.
+type adopter struct {
+	c       *Controller
+	node    *farm.Node
+	session *session
+	dry     bool
+}
+
+// release lets a VM be removed in spite of the guard.
+func (a adopter) release(ctx context.Context, id string) (string, error) {
+	c := a.c
+	if !a.unknown(id) {
+		inst, _, err := a.record(ctx, id)
+		switch {
+		case err != nil:
+			return "", err
+		case inst != nil && inst.NodeID == a.node.ID && inst.Live():
+			return "", farm.Refused("it is an instance: terminate it")
+		case c.isReleased(a.node.ID, id):
+			return OutcomeRemoved, nil
+		}
+		return "", farm.Refused("node %s holds no unknown VM of that id", a.node.Name)
+	}
+	if a.dry || c.isReleased(a.node.ID, id) {
+		return OutcomeRemoved, nil
+	}
+	word := store.Put(c.tables.Released, releasedID(a.node.ID, id), &Released{At: c.now()}, store.Any)
+	if err := c.store.Commit(ctx, word); err != nil {
+		return "", err
+	}
+	c.log.WarnContext(ctx, "a VM that nobody owns was released for removal", "node", a.node.ID, "instance", id)
+	return OutcomeRemoved, nil
+}
+
+func (a adopter) unknown(id string) bool {
+	a.session.mu.Lock()
+	defer a.session.mu.Unlock()
+	_, ok := a.session.unknown[id]
+	return ok
+}
+
+// record asks the store itself for a record.
+func (a adopter) record(ctx context.Context, id string) (*farm.Instance, int64, error) {
+	if !validID(id) {
+		return nil, 0, nil
+	}
+	return a.c.tables.Instances.GetLinearizable(ctx, id)
+}
+
+// keep makes a record for a VM. It never takes one that exists: what is placed on one
+// node can then never be started on another, nor the other way round.
+func (a adopter) keep(ctx context.Context, id string) (string, error) {
+	u, err := a.claim(id)
+	if errors.Is(err, errNotUnknown) {
+		return a.kept(ctx, id, "")
+	}
+	if err != nil {
+		return "", err
+	}
+	defer a.unclaim(id)
+	inst := a.c.recordOf(a.node, u)
+	if a.dry {
+		if other, _, err := a.record(ctx, id); err != nil || other != nil {
+			return "", cmp.Or(err, errTaken)
+		}
+		return OutcomeKept, nil
+	}
+	err = a.c.store.Commit(ctx, store.Put(a.c.tables.Instances, id, inst, store.IfAbsent))
+	if errors.Is(err, store.ErrConflict) {
+		return a.kept(ctx, id, inst.Claim)
+	}
+	if err != nil {
+		return "", err
+	}
+	a.c.log.WarnContext(ctx, "a VM that nobody owned was made an instance", "node", a.node.ID, "instance", id)
+	return OutcomeKept, nil
+}
+
+var (
+	errNotUnknown = errors.New("not unknown")
+	errTaken      = error(farm.Refused("an instance of that id exists already, in another place"))
+)
+
+// claim takes an unknown VM out of the reach of its removal until unclaim.
+func (a adopter) claim(id string) (unknown, error) {
+	s := a.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u, ok := s.unknown[id]
+	_, ordered := s.due[id]
+	switch {
+	case !ok:
+		return u, errNotUnknown
+	case ordered || a.c.isReleased(a.node.ID, id):
+		return u, farm.Refused("its removal was ordered already")
+	case u.keeping:
+		return u, farm.Refused("somebody else adopts it at this moment; ask again")
+	case u.held.InstanceID == "" || u.held.Claim == "":
+		return u, farm.Refused("it does not say which instance it was; it can only be removed")
+	case u.detail == nil:
+		return u, farm.Refused("its node has not yet said what it is; ask again in half a minute, or update its agent")
+	case u.detail.Ending:
+		return u, farm.Refused("its node is removing it already")
+	}
+	u.keeping = true
+	s.unknown[id] = u
+	return u, nil
+}
+
+func (a adopter) unclaim(id string) {
+	s := a.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u, ok := s.unknown[id]; ok {
+		u.keeping = false
+		s.unknown[id] = u
+	}
+}
+
+// kept says whether a record that exists is the one that keep would have made; claim
+// "" leaves its claim open.
+func (a adopter) kept(ctx context.Context, id, claim string) (string, error) {
+	inst, _, err := a.record(ctx, id)
+	switch {
+	case err != nil:
+		return "", err
+	case inst == nil:
+		return "", farm.Refused("node %s holds no unknown VM of that id", a.node.Name)
+	case inst.NodeID != a.node.ID || claim != "" && inst.Claim != claim:
+		return "", errTaken
+	}
+	return OutcomeKept, nil
+}

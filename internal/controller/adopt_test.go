@@ -1,0 +1,304 @@
+package controller
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// lose removes the record of an instance behind the controller's back, as a restore does.
+func (c *cloud) lose(id string) {
+	c.t.Helper()
+	if err := c.store.Commit(c.t.Context(), store.Delete(c.tables.Instances, id, store.Any)); err != nil {
+		c.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// detail is what an agent knows of a VM that it was ordered to start.
+func detail(o api.Order) api.HeldDetail {
+	return api.HeldDetail{
+		ID: o.InstanceID, ContentID: o.Start.ContentID, Start: o.Start,
+		Status: api.InstanceStatus{
+			InstanceID: o.InstanceID, Claim: o.Claim, No: 7, Phase: api.PhaseRunning,
+			VM: &api.LinkVM{
+				UUID: o.InstanceID, Name: o.Start.VMName, Status: "running", CPUs: 2, MemoryMB: 512, IP: "10.0.2.15", HostIP: "10.0.0.1",
+				Ports: []api.LinkPort{{Name: "ssh", GuestPort: 22, HostPort: 10022, Protocol: "tcp"}},
+			},
+		},
+	}
+}
+
+// tellAll answers what the controller asks about until it asks no more.
+func (a *agent) tellAll(known map[string]api.HeldDetail) {
+	a.t.Helper()
+	a.contact()
+	time.Sleep(askAfter)
+	for range 5 {
+		answer, err := a.tryPoll(api.PollRequest{HasHeld: true, Held: a.held}, 0)
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		var details []api.HeldDetail
+		for _, id := range answer.Describe {
+			if d, ok := known[id]; ok {
+				details = append(details, d)
+			}
+		}
+		if len(details) == 0 {
+			return
+		}
+		if _, err := a.tryPoll(api.PollRequest{HasHeld: true, Held: a.held, Details: details}, 0); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+}
+
+// lost starts instances on a node and loses their records. It gives what the node
+// knows of them, by id.
+func (c *cloud) lost(a *agent, req StartRequest) map[string]api.HeldDetail {
+	c.t.Helper()
+	ids := c.mustStart(req)
+	known := map[string]api.HeldDetail{}
+	for _, o := range a.next() {
+		a.say(o, api.PhaseRunning)
+		known[o.InstanceID] = detail(o)
+	}
+	for _, id := range ids {
+		c.lose(id)
+	}
+	return known
+}
+
+func keys(known map[string]api.HeldDetail) []string {
+	var ids []string
+	for id := range known {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// adopt decides and wants one outcome for all.
+func (c *cloud) adopt(ask Adoption, outcome, why string) []Adopted {
+	c.t.Helper()
+	list, err := c.Adopt(c.t.Context(), ask)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, done := range list {
+		if done.Outcome != outcome || !strings.Contains(done.Why, why) {
+			c.t.Errorf("%s: %s %q, want %s %q", done.ID, done.Outcome, done.Why, outcome, why)
+		}
+	}
+	synctest.Wait()
+	return list
+}
+
+func TestAdoptKeeps(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 3)
+		known := c.lost(a, StartRequest{Count: 2, Options: farm.StartOptions{
+			Script: []byte("secret"), ScriptMonitoring: true, Ports: []farm.Port{{Name: "ssh", GuestPort: 22}},
+		}})
+		a.tellAll(known)
+		ids := keys(known)
+		list, err := c.UnknownVMs(t.Context(), "one")
+		if err != nil || len(list) != 2 || list[0].ID != ids[0] || list[0].Detail == nil || list[0].Since.IsZero() {
+			t.Fatalf("unknown: %+v, %v", list, err)
+		}
+		keep := Adoption{Node: "one", Action: AdoptKeep}
+		dry := keep
+		dry.DryRun = true
+		if done := c.adopt(dry, OutcomeKept, ""); len(done) != 2 || c.state(ids[0]) != farm.Gone {
+			t.Fatal("a dry run is none")
+		}
+		if done := c.adopt(keep, OutcomeKept, ""); len(done) != 2 {
+			t.Fatalf("kept %+v", done)
+		}
+		inst, err := c.Instance(t.Context(), ids[0])
+		if err != nil || inst.State != farm.Started || inst.NodeID != a.id || inst.NodeName != "one" {
+			t.Fatalf("instance = %+v, %v", inst, err)
+		}
+		ref := inst.Template
+		if ref.ID != templateID || ref.Name != "base" || ref.Tag != "v2" || ref.ContentID != "content-1" || ref.CPUs != 2 || ref.MemoryMB != 512 {
+			t.Errorf("template = %+v", ref)
+		}
+		if inst.VM.IP != "10.0.2.15" || len(inst.VM.Ports) != 1 || inst.VM.Ports[0].HostPort != 10022 || !inst.Options.ScriptMonitoring {
+			t.Errorf("instance = %+v of %+v", inst.VM, inst.Options)
+		}
+		// Asked again it is the same, now that the VM is not unknown any more.
+		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: ids}, OutcomeKept, "")
+		if list, _ := c.UnknownVMs(t.Context(), ""); len(list) != 0 {
+			t.Errorf("still unknown: %+v", list)
+		}
+		c.adoptedLives(a, known, ids)
+	})
+}
+
+// adoptedLives shows that adopted instances are as any other: told anew, counted once,
+// never started again, terminated.
+func (c *cloud) adoptedLives(a *agent, known map[string]api.HeldDetail, ids []string) {
+	t := c.t
+	answer, err := a.tryPoll(api.PollRequest{}, 0)
+	if err != nil || !answer.NeedFull || len(answer.Orders) > 0 {
+		t.Errorf("the node is not asked for everything: %+v, %v", answer, err)
+	}
+	d := known[ids[0]]
+	o := api.Order{InstanceID: ids[0], Claim: d.Status.Claim}
+	a.no = d.Status.No - 1 // the very status that was told without its output
+	a.say(o, api.PhaseRunning, func(s *api.InstanceStatus) { s.Script = &api.ScriptStatus{Stdout: "out"} })
+	if inst, _ := c.Instance(t.Context(), ids[0]); inst.Script == nil || string(inst.Script.Stdout) != "out" {
+		t.Errorf("script = %+v", inst.Script)
+	}
+	b := c.join("other", 5)
+	c.restart()
+	b.c, a.c = c, c
+	c.mustStart(StartRequest{Count: 2, Options: farm.StartOptions{PinnedNode: a.id}})
+	if orders := a.next(); len(orders) != 1 {
+		t.Errorf("%d starts beside two adopted instances on 3 slots", len(orders))
+	}
+	if orders := b.next(); len(orders) != 0 {
+		t.Errorf("orders for another node: %+v", orders)
+	}
+	if err := c.Terminate(t.Context(), ids[0]); err != nil {
+		t.Fatal(err)
+	}
+	end := a.take(api.OrderTerminate)
+	if end.InstanceID != ids[0] || end.Claim != d.Status.Claim {
+		t.Errorf("order = %+v", end)
+	}
+	a.say(end, api.PhaseTerminated)
+	c.wantState(ids[0], farm.Terminated)
+	a.held = slices.DeleteFunc(a.held, func(h api.Held) bool { return h.InstanceID == ids[1] })
+	a.contact()
+	c.wantState(ids[1], farm.Failed) // vanished
+}
+
+func TestAdoptRemoves(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 3)
+		a.stray(3)
+		if told := watch(10*time.Minute, a); len(told) > 0 {
+			t.Fatal("the guard did not hold")
+		}
+		remove := Adoption{Node: "one", Action: AdoptRemove, DryRun: true, VMs: []string{a.held[0].VMID, a.held[1].VMID}}
+		c.adopt(remove, OutcomeRemoved, "")
+		if orders := a.contact(); len(orders) > 0 {
+			t.Fatalf("a dry run orders %+v", orders)
+		}
+		remove.DryRun = false
+		c.adopt(remove, OutcomeRemoved, "")
+		c.adopt(remove, OutcomeRemoved, "")
+		c.restart()
+		if orders := a.contact(); len(orders) != 2 || orders[0].Kind != api.OrderTerminate {
+			t.Fatalf("orders = %+v", orders)
+		}
+		if orders := a.contact(); len(orders) != 0 {
+			t.Errorf("ordered twice at once: %+v", orders)
+		}
+		c.adopt(Adoption{Node: "one", Action: AdoptKeep, VMs: remove.VMs}, OutcomeRefused, "its removal was ordered already")
+		a.held = a.held[2:]
+		a.contact()
+		synctest.Wait()
+		if n := c.tables.Released.Len(); n != 0 {
+			t.Errorf("%d words are kept of VMs that are gone", n)
+		}
+		if told := watch(10*time.Minute, a); len(told) > 0 {
+			t.Error("what was not released is removed")
+		}
+	})
+}
+
+func TestAdoptRefuses(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a, b := c.join("one", 5), c.join("two", 5)
+		pinned := StartRequest{Options: farm.StartOptions{PinnedNode: a.id}}
+		known := c.lost(a, pinned)
+		id := keys(known)[0]
+		keep := Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{id}}
+		a.contact()
+		c.adopt(keep, OutcomeRefused, "its node has not yet said what it is")
+		ending := known[id]
+		ending.Ending = true
+		a.tellAll(map[string]api.HeldDetail{id: ending})
+		c.adopt(keep, OutcomeRefused, "its node is removing it already")
+		// An instance of that id is elsewhere: nothing may run twice.
+		a.stray(1)
+		a.contact()
+		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{a.held[1].VMID}}, OutcomeRefused, "it does not say which instance it was")
+		c.adopt(Adoption{Node: b.id, Action: AdoptKeep, VMs: []string{id}}, OutcomeRefused, "holds no unknown VM of that id")
+		c.adopt(Adoption{Node: b.id, Action: AdoptRemove, VMs: []string{id}}, OutcomeRefused, "holds no unknown VM of that id")
+		c.mustStart(StartRequest{Options: farm.StartOptions{PinnedNode: b.id}})
+		o := b.take(api.OrderStart)
+		c.adopt(Adoption{Node: b.id, Action: AdoptRemove, VMs: []string{o.InstanceID}}, OutcomeRefused, "terminate it")
+		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{o.InstanceID}}, OutcomeRefused, "in another place")
+		twin := detail(o)
+		twin.Status.Claim = "mine"
+		a.held = append(a.held, api.Held{InstanceID: o.InstanceID, Claim: "mine"})
+		a.tellAll(map[string]api.HeldDetail{o.InstanceID: twin})
+		keep.VMs = []string{o.InstanceID}
+		c.adopt(keep, OutcomeRefused, "in another place")
+		keep.DryRun = true
+		c.adopt(keep, OutcomeRefused, "in another place")
+		for ask, code := range map[*Adoption]farm.Code{
+			{Node: "three", Action: AdoptKeep}: farm.CodeNotFound,
+			{Node: "one", Action: "eat"}:       farm.CodeInvalid,
+		} {
+			if _, err := c.Adopt(t.Context(), *ask); farm.CodeOf(err) != code {
+				t.Errorf("%+v: %v", ask, err)
+			}
+		}
+		c.restart()
+		if _, err := c.Adopt(t.Context(), keep); farm.CodeOf(err) != farm.CodeUnavailable {
+			t.Errorf("before the node reported: %v", err)
+		}
+	})
+}
+
+// TestLostIdentity: a node of which the records know nothing joins again as who it was,
+// so that its agent does not take its VMs for those of an earlier identity.
+func TestLostIdentity(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		join := func(id, credential string) api.JoinAnswer {
+			t.Helper()
+			answer, err := c.Join(t.Context(), api.JoinRequest{
+				Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n", Host: "10.0.0.1", NodeID: id, Credential: credential,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return answer
+		}
+		id, credential := uuid.NewString(), secret()
+		if answer := join(id, credential); answer.NodeID != id || answer.Credential != credential {
+			t.Errorf("joined as %+v", answer)
+		}
+		if answer := join(id, credential); answer.NodeID != id {
+			t.Errorf("joined again as %+v", answer)
+		}
+		for name, other := range map[string]api.JoinAnswer{
+			"another secret": join(id, secret()), "a weak secret": join(uuid.NewString(), "abc"),
+			"no id": join("", secret()), "an id of another form": join("urn:uuid:"+uuid.NewString(), secret()),
+		} {
+			if other.NodeID == id || len(other.NodeID) != 36 || len(other.Credential) != 64 {
+				t.Errorf("%s: joined as %+v", name, other)
+			}
+		}
+		if err := c.DeleteNode(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		if answer := join(id, credential); answer.NodeID == id {
+			t.Error("a node that was removed came back as who it was")
+		}
+	})
+}

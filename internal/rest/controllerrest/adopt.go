@@ -1,0 +1,76 @@
+package controllerrest
+
+import (
+	"cmp"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// listUnknown answers the VMs that nobody owns, of one node or of all.
+func (s *server) listUnknown(r *rest.Request) (any, error) {
+	node := r.Params.String("node")
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	list, err := s.c.UnknownVMs(r.Context(), node)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]api.UnknownVM, len(list))
+	for i, u := range list {
+		out[i] = unknownVM(u)
+	}
+	return out, nil
+}
+
+func unknownVM(u controller.UnknownVM) api.UnknownVM {
+	out := api.UnknownVM{
+		NodeID: u.Node.ID, NodeName: u.Node.Name, ID: u.ID, InstanceID: u.Held.InstanceID, VMID: u.Held.VMID,
+		Since: u.Since, Fate: api.FateUndecided,
+	}
+	switch {
+	case u.Ordered:
+		out.Fate = api.FateRemoving
+	case u.Released:
+		out.Fate = api.FateReleased
+	}
+	if d := u.Detail; d != nil {
+		out.Status = string(d.Status.Phase)
+		if d.Start != nil {
+			out.Name, out.Template, out.Tag = d.Start.VMName, d.Start.TemplateName, d.Start.Tag
+		}
+		if vm := d.Status.VM; vm != nil {
+			out.Name, out.Status = cmp.Or(vm.Name, out.Name), cmp.Or(vm.Status, out.Status)
+		}
+	}
+	return out
+}
+
+// adopt decides about them.
+func (s *server) adopt(r *rest.Request) (any, error) {
+	p := r.Params
+	ask := controller.Adoption{
+		Node: p.Required("node"), VMs: p.Strings("vms"), DryRun: p.Bool("dry_run", false),
+		Action: controller.AdoptAction(p.OneOf("action", string(controller.AdoptKeep), string(controller.AdoptRemove))),
+	}
+	if ask.Action == "" {
+		p.Required("action")
+	}
+	if n := len(ask.VMs); p.Has("vms") && (n == 0 || n > controller.MaxAdopted) {
+		p.Fail("vms", "must have 1 to %d elements; without it all of the node are meant", controller.MaxAdopted)
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	list, err := s.c.Adopt(r.Context(), ask)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]api.Adopted, len(list))
+	for i, done := range list {
+		out[i] = api.Adopted(done)
+	}
+	return out, nil
+}
