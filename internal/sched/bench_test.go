@@ -104,3 +104,116 @@ func BenchmarkManyDemands(b *testing.B) {
 		x.SetNode(other)
 	}
 }
+
+// farmOf is an index of nodes that have all three templates, with a number of
+// instances on them, and waiting requests of 20 sizes in 3 versions.
+func farmOf(nodes, capacity, running, queued int) *Index {
+	x := New(Defaults())
+	for i := range nodes {
+		x.SetNode(machine(fmt.Sprintf("n%05d", i), capacity, caching("t0", "t00"), caching("t1", "t10"), caching("t2", "t20")))
+	}
+	for i := range running {
+		x.SetInstance(on(fmt.Sprintf("n%05d", i%nodes), ask(fmt.Sprintf("i%06d", i), 0, kind(i))))
+	}
+	for i := range queued {
+		x.SetInstance(waiting(ask(fmt.Sprintf("r%06d", i), i/100, kind(i))))
+	}
+	return x
+}
+
+// kind gives a request one of 20 sizes, 3 versions and 7 owners.
+func kind(i int) func(*Request) {
+	return func(r *Request) {
+		r.VCPU = 1 + i%20
+		r.Template = fmt.Sprint("t", i%3)
+		r.ContentID = r.Template + "0"
+		r.Owner = fmt.Sprint("o", i%7)
+	}
+}
+
+// BenchmarkLargeNodeChange is a node of 10,000 getting a slot and losing it again,
+// while requests of 20 pools and 3 classes wait: two changes of a node.
+func BenchmarkLargeNodeChange(b *testing.B) {
+	for _, running := range []int{0, 100_000} {
+		b.Run(fmt.Sprintf("running=%d", running), func(b *testing.B) {
+			x := farmOf(10_000, 10, running, 6000)
+			if running == 0 {
+				x.Place(noon, 6000)
+			}
+			id := "n05000"
+			less, more := x.nodes[id].Node, x.nodes[id].Node
+			more.Capacity++
+			for b.Loop() {
+				x.SetNode(more)
+				x.SetNode(less)
+			}
+		})
+	}
+}
+
+// BenchmarkLargePlace is the end of an instance in 10,000 nodes, 20 pools and 3
+// classes, and the arrival and placement of another one.
+func BenchmarkLargePlace(b *testing.B) {
+	for _, running := range []int{0, 50_000} {
+		b.Run(fmt.Sprintf("running=%d", running), func(b *testing.B) {
+			x := farmOf(10_000, 10, running, 6000)
+			placed, next := x.Place(noon, 6000), 0
+			for b.Loop() {
+				a := placed[next%len(placed)]
+				x.RemoveInstance(a.RequestID)
+				x.SetInstance(waiting(ask(a.RequestID, next, kind(next))))
+				if got := x.Place(noon, 1); len(got) != 1 {
+					b.Fatalf("%d placements, want one", len(got))
+				}
+				next++
+			}
+		})
+	}
+}
+
+// BenchmarkLargeLife is an instance that comes to 10,000 nodes, is placed, and ends.
+func BenchmarkLargeLife(b *testing.B) {
+	x := farmOf(10_000, 10, 50_000, 60)
+	x.Place(noon, 60) // makes the pools
+	i := 0
+	for b.Loop() {
+		x.SetInstance(waiting(ask("r", i, kind(i))))
+		if got := x.Place(noon, 10); len(got) != 1 {
+			b.Fatalf("%d placements, want one", len(got))
+		}
+		x.RemoveInstance("r")
+		i++
+	}
+}
+
+// BenchmarkLargeFirst is the first request of its kind in 10,000 nodes.
+func BenchmarkLargeFirst(b *testing.B) {
+	x := farmOf(10_000, 10, 50_000, 0)
+	i := 0
+	for b.Loop() {
+		x.SetInstance(waiting(ask("r", i, kind(i), func(r *Request) { r.MemoryMB = i })))
+		if got := x.Place(noon, 10); len(got) != 1 {
+			b.Fatalf("%d placements, want one", len(got))
+		}
+		x.RemoveInstance("r")
+		i++
+	}
+}
+
+// BenchmarkManyOwners is a slot of a full farm of 10,000 nodes being freed and given
+// to the next of 10,000 requests, each of an owner of its own.
+func BenchmarkManyOwners(b *testing.B) {
+	x := farmOf(10_000, 1, 10_000, 0)
+	for i := range 10_000 {
+		x.SetInstance(waiting(ask(fmt.Sprintf("r%06d", i), i/100, kind(i), func(r *Request) { r.Owner = r.ID })))
+	}
+	for b.Loop() {
+		x.RemoveInstance("i000000")
+		a := x.Place(noon, 10)
+		if len(a) != 1 {
+			b.Fatalf("%d placements, want one", len(a))
+		}
+		x.SetInstance(on("n00000", ask("i000000", 0)))
+		x.Unplace(a[0].RequestID)
+	}
+}

@@ -31,6 +31,8 @@ const (
 const (
 	// NoNodes is a cloud without any node.
 	NoNodes Filter = "no-nodes"
+	// Nearby is a request that has a place and waits for one nearer to its version.
+	Nearby Filter = "locality"
 	// Turn is a request that has a place and waits for the next round or for more urgent ones.
 	Turn Filter = "turn"
 	// Reserved is a request that Place has assigned and whose assignment is not stored yet.

@@ -39,13 +39,6 @@ func (h *heapOf[T]) fix(i int) {
 	}
 }
 
-// init restores the order of a heap that was filled by append.
-func (h *heapOf[T]) init() {
-	for i := len(*h)/2 - 1; i >= 0; i-- {
-		h.down(i)
-	}
-}
-
 func (h *heapOf[T]) up(i int) {
 	s := *h
 	for i > 0 {

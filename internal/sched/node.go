@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"math"
 	"slices"
 
 	"github.com/buildyard/buildyard/internal/farm"
@@ -11,27 +12,6 @@ const reservedRAM = 2048
 
 // cpuOvercommit is how many virtual CPUs a core gives in resource mode.
 const cpuOvercommit = 2
-
-// Load is what VMs take of a node: their number, virtual CPUs and memory in MB.
-type Load struct {
-	VMs      int
-	VCPU     int
-	MemoryMB int
-}
-
-// loadOf is what one VM takes. One that says no size still takes one virtual CPU,
-// so that no node takes infinitely many of them.
-func loadOf(vcpu, memoryMB int) Load {
-	return Load{VMs: 1, VCPU: max(1, vcpu), MemoryMB: max(0, memoryMB)}
-}
-
-func (l Load) plus(o Load) Load {
-	return Load{VMs: l.VMs + o.VMs, VCPU: l.VCPU + o.VCPU, MemoryMB: l.MemoryMB + o.MemoryMB}
-}
-
-func (l Load) minus(o Load) Load {
-	return Load{VMs: l.VMs - o.VMs, VCPU: l.VCPU - o.VCPU, MemoryMB: l.MemoryMB - o.MemoryMB}
-}
 
 // Node is what the scheduler must know of a build node. Maps and slices are read
 // only and may be shared with the caller, who replaces and never changes them.
@@ -105,69 +85,51 @@ func Limits(n *farm.Node, info *farm.NodeInfo) (vcpu, memoryMB int) {
 	return vcpu, memoryMB
 }
 
-// room is what instances take of one node, those included that Place has assigned
-// to it. It is kept by node id, so that it is right whether the node or its
-// instances become known first.
-type room struct {
-	taken Load
-	usb   map[string]string // instance id -> the device it asked for
-}
-
-func (r *room) empty() bool { return r.taken == Load{} && len(r.usb) == 0 }
-
 // node is a Node in the index with what was computed from it.
 type node struct {
 	Node
-	room      *room // nil when no instance takes anything
-	used      Load  // instances and foreign VMs
-	load      int   // how full, in millionths
-	contents  map[string]struct{}
-	templates map[string]struct{}
-	devices   []farm.USBDevice // USB with the instances' devices busy
+	room      *room
+	fit       bool                // see Options
+	gone      bool                // it was removed
+	used      Load                // instances and foreign VMs
+	load      int                 // how full, in millionths
+	failures  int                 // starts that failed lately
+	contents  map[string]struct{} // of Cached
+	templates map[string]int64    // template id -> size of its largest version in Cached
+	devices   []farm.USBDevice    // USB with the instances' devices busy
 }
 
-// set takes over a newer description.
-func (n *node) set(to Node) {
-	if n.contents == nil || !slices.Equal(n.Cached, to.Cached) {
-		n.contents = make(map[string]struct{}, len(to.Cached))
-		n.templates = make(map[string]struct{}, len(to.Cached))
-		for _, t := range to.Cached {
-			n.contents[t.ContentID] = struct{}{}
-			n.templates[t.ID] = struct{}{}
-		}
+// cache computes what is asked of the versions on a node's disk.
+func (n *node) cache(list []farm.NodeTemplate) {
+	n.contents = make(map[string]struct{}, len(list))
+	n.templates = make(map[string]int64, len(list))
+	for _, t := range list {
+		n.contents[t.ContentID] = struct{}{}
+		n.templates[t.ID] = max(n.templates[t.ID], t.Size)
 	}
-	n.Node = to
-	n.recount()
+}
+
+// sameVersions is cheap for a list that is shared between two descriptions.
+func sameVersions(a, b []farm.NodeTemplate) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
 // recount computes what depends on the description and on the room.
 func (n *node) recount() {
-	n.used, n.devices = n.Foreign, n.USB
-	if n.room != nil {
-		n.used = n.used.plus(n.room.taken)
-		n.devices = attach(n.USB, n.room.usb)
-	}
+	n.used = n.Foreign.plus(n.room.taken)
+	n.devices = attach(n.USB, n.room.usb)
 	n.weigh()
 }
 
-// attach marks the devices that instances have as busy: each has the first free
-// one that it asked for, those that name a location before those that name a kind.
-func attach(devices []farm.USBDevice, wanted map[string]string) []farm.USBDevice {
-	if len(devices) == 0 || len(wanted) == 0 {
-		return devices
+// shut says whether the node takes nothing at all now.
+func (n *node) shut() bool { return n.Held != "" || !n.fits(demand{}) }
+
+// memoryLeft gives the memory in MB of the largest VM that may fit.
+func (n *node) memoryLeft() int {
+	if n.Mode != farm.ByResource {
+		return math.MaxInt
 	}
-	out := slices.Clone(devices)
-	take := func(match func(farm.USBDevice, string) bool) {
-		for _, id := range sortedKeys(wanted) {
-			i := slices.IndexFunc(out, func(d farm.USBDevice) bool { return !d.Busy && match(d, wanted[id]) })
-			if i >= 0 {
-				out[i].Busy = true
-			}
-		}
-	}
-	take(func(d farm.USBDevice, want string) bool { return d.Location == want })
-	take(func(d farm.USBDevice, want string) bool { return d.Name == want })
-	return out
+	return n.MemoryLimitMB - n.used.MemoryMB
 }
 
 func (n *node) weigh() {

@@ -1,71 +1,24 @@
 package sched
 
-import "cmp"
-
-// Locality says how much of a version lies on a node.
-type Locality int
-
-// The localities, worst first.
-const (
-	NothingCached Locality = iota
-	OlderCached            // some other version of the template
-	VersionCached          // the very version
-)
-
-// Score says how well a node suits a request. Fields are compared in their order.
-type Score struct {
-	Fallback int      // steps from the request's own group; 0 is the group itself
-	Locality Locality // more is better
-	Load     int      // how full the node is, in millionths; less is better
-}
-
-// better says whether s wins over o.
-func (s Score) better(o Score) bool {
-	if s.Fallback != o.Fallback {
-		return s.Fallback < o.Fallback
-	}
-	if s.Locality != o.Locality {
-		return s.Locality > o.Locality
-	}
-	return s.Load < o.Load
-}
-
-// candidate is a node with its score as of when it was last looked at. A score can
-// only have become worse since: whatever makes one better starts a new generation.
-type candidate struct {
-	node  *node
-	score Score
-}
-
-func (c *candidate) moved(int) {}
-
-func (c *candidate) before(o *candidate) bool {
-	if c.score != o.score {
-		return c.score.better(o.score)
-	}
-	return cmp.Less(c.node.ID, o.node.ID)
-}
-
-// class holds the candidates of one version inside a pool.
-type class struct {
-	gen     uint64 // generation of the pool that the candidates belong to
-	waiting int    // requests of this class in the pool's queue
-	best    heapOf[*candidate]
-}
-
 // pool holds the waiting requests of one demand and the nodes that may take them.
-// Every request of a pool fits the same nodes, so its first one decides for all.
+// Every request of a pool fits the same nodes.
 type pool struct {
 	want      demand
 	groupName string
 	chain     map[string]int // group id -> steps from the request's group; nil is any node
 
-	queue   heapOf[*request]
-	classes map[version]*class
-	pos     int // in Index.ready, -1 when parked
+	tenant  *tenant // nil when nothing waits
+	main    *line
+	lines   heapOf[*line] // those that may be placed from now
+	waiting int
+	pos     int // in tenant.ready, -1 when parked
 
-	open map[*node]struct{} // holds every node that can take a request now; full ones leave lazily
-	gen  uint64             // grows when a node got better or came
+	held    []*class // those that wait for their version
+	classes map[version]*class
+	kin     map[string]map[*class]struct{} // template id -> its classes
+
+	free   shelf   // nodes that can take a request; full ones leave lazily
+	better []*node // nodes that could when they got better, not rated anew yet
 
 	reason   Reason // what Why answered
 	reasonAt uint64 // Index.changes when it did
@@ -73,7 +26,10 @@ type pool struct {
 
 func (p *pool) moved(pos int) { p.pos = pos }
 
-func (p *pool) before(o *pool) bool { return p.queue[0].before(o.queue[0]) }
+func (p *pool) before(o *pool) bool { return p.lines[0].before(o.lines[0]) }
+
+// open says whether a node may take a request.
+func (p *pool) open() bool { return len(p.free.best) > 0 || len(p.better) > 0 }
 
 // tier gives how far a node is from the request's group, and whether it is within reach.
 func (p *pool) tier(n *node) (int, bool) {
@@ -89,80 +45,127 @@ func (p *pool) tier(n *node) (int, bool) {
 	return best, in
 }
 
+// rate gives the part of a node's score that all versions share, and whether the
+// node can take a request at all.
+func (p *pool) rate(n *node) (Score, bool) {
+	if n.gone || p.refusal(n) != nil {
+		return Score{}, false
+	}
+	tier, _ := p.tier(n)
+	return Score{Fallback: tier, Failures: n.failures, Load: n.load, Fit: n.fit}, true
+}
+
 // score rates a node that no rule refuses.
 func (p *pool) score(n *node, v version) Score {
-	s := Score{Load: n.load}
-	s.Fallback, _ = p.tier(n)
-	if _, ok := n.contents[v.content]; ok {
-		s.Locality = VersionCached
-	} else if _, ok := n.templates[v.template]; ok {
-		s.Locality = OlderCached
-	}
+	s, _ := p.rate(n)
+	s.Locality, s.Missing = n.has(v)
 	return s
 }
 
-// look notes whether a node can take the pool's requests.
-func (p *pool) look(n *node) {
+// look notes a node that changed, when it can take the pool's requests.
+func (p *pool) look(n *node) bool {
 	if p.refusal(n) != nil {
-		delete(p.open, n)
+		return false
+	}
+	if len(p.better) == 0 || p.better[len(p.better)-1] != n {
+		p.better = append(p.better, n)
+	}
+	if len(p.better) > maxBetter {
+		p.freshen()
+	}
+	return true
+}
+
+// maxBetter bounds the changes of nodes that a pool puts off until it is asked.
+const maxBetter = 1000
+
+// freshen rates the nodes anew that got better.
+func (p *pool) freshen() {
+	for _, n := range p.better {
+		s, ok := p.rate(n)
+		if !ok {
+			p.free.drop(n)
+			continue
+		}
+		p.free.put(n, s)
+		p.each(n, func(c *class) { c.look(n) })
+	}
+	clear(p.better)
+	p.better = p.better[:0]
+}
+
+// each calls f with the classes that may have something on a node.
+func (p *pool) each(n *node, f func(*class)) {
+	if len(p.classes) <= len(n.templates) {
+		for _, c := range p.classes {
+			f(c)
+		}
 		return
 	}
-	p.open[n] = struct{}{}
-	p.gen++
-}
-
-func (p *pool) enqueue(r *request) {
-	c := p.classes[r.version()]
-	if c == nil {
-		c = &class{}
-		p.classes[r.version()] = c
-	}
-	c.waiting++
-	r.pool = p
-	p.queue.push(r)
-}
-
-func (p *pool) dequeue(r *request) {
-	p.queue.remove(r.pos)
-	r.pool = nil
-	c := p.classes[r.version()]
-	if c.waiting--; c.waiting == 0 {
-		delete(p.classes, r.version())
-	}
-}
-
-// pick gives the best node for the pool's first request, nil when none has room.
-func (p *pool) pick() *candidate {
-	v := p.queue[0].version()
-	c := p.classes[v]
-	if c.gen != p.gen {
-		p.rate(c, v)
-	}
-	for len(c.best) > 0 {
-		top := c.best[0]
-		switch {
-		case p.refusal(top.node) != nil:
-			delete(p.open, top.node)
-			c.best.remove(0)
-		case top.score.Load != top.node.load:
-			top.score.Load = top.node.load
-			c.best.fix(0)
-		default:
-			return top
+	for t := range n.templates {
+		for c := range p.kin[t] {
+			f(c)
 		}
 	}
-	return nil
+	if n.room == nil {
+		return
+	}
+	for _, v := range n.room.pulls {
+		for c := range p.kin[v.template] {
+			f(c)
+		}
+	}
 }
 
-// rate computes the candidates of a class anew. A node that filled up since it was
-// looked at is left to pick.
-func (p *pool) rate(c *class, v version) {
-	fresh := make([]candidate, 0, len(p.open))
-	c.best = make(heapOf[*candidate], 0, len(p.open))
-	for n := range p.open {
-		fresh = append(fresh, candidate{n, p.score(n, v)})
-		c.best = append(c.best, &fresh[len(fresh)-1])
+// class gives the class of a version.
+func (p *pool) class(v version) *class {
+	c := p.classes[v]
+	if c != nil {
+		return c
 	}
-	c.best.init()
-	c.gen = p.gen
+	c = &class{pool: p, version: v, pos: -1}
+	p.classes[v] = c
+	if p.kin[v.template] == nil {
+		p.kin[v.template] = map[*class]struct{}{}
+	}
+	p.kin[v.template][c] = struct{}{}
+	c.near = p.nearTo(c)
+	return c
+}
+
+// nearTo gives the nodes that have something of a class's version, of those that
+// were rated.
+func (p *pool) nearTo(c *class) shelf {
+	var list []candidate
+	for n := range p.free.by {
+		if s, ok := c.rate(n); ok {
+			list = append(list, candidate{node: n, score: s, weight: s.weight()})
+		}
+	}
+	return fill(list)
+}
+
+// forget drops a class that nothing waits in.
+func (p *pool) forget(c *class) {
+	delete(p.classes, c.version)
+	if delete(p.kin[c.version.template], c); len(p.kin[c.version.template]) == 0 {
+		delete(p.kin, c.version.template)
+	}
+}
+
+// pick gives the best node for a request of a class, nil when none has room. It is
+// the first of those that have something of the version, or the first of all: one
+// that has something and comes first among all is no worse among the former.
+func (p *pool) pick(c *class) (*node, Score) {
+	p.freshen()
+	first := p.free.top(p.rate)
+	if first == nil {
+		return nil, Score{}
+	}
+	score := p.score(first.node, c.version)
+	far := candidate{node: first.node, score: score, weight: score.weight()}
+	if near := c.near.top(c.rate); near != nil && near.before(&far) {
+		return near.node, near.score
+	}
+	return first.node, score
 }

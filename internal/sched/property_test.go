@@ -70,6 +70,7 @@ func drawRequest(t *rapid.T, id string) Request {
 	r := Request{
 		ID: id, Created: noon.Add(time.Duration(rapid.IntRange(-5000, 0).Draw(t, "created")) * time.Second),
 		Priority: rapid.SampledFrom([]int{1, 500, 1000, 1500, 10000}).Draw(t, "priority"),
+		Owner:    rapid.SampledFrom([]string{"o1", "o2", "o3"}).Draw(t, "owner"),
 		Group:    rapid.SampledFrom(append(someGroups, "", "g1")).Draw(t, "group"), Arch: rapid.SampledFrom(someArchs).Draw(t, "arch"),
 		Template: v[:1], ContentID: v,
 	}
@@ -245,7 +246,35 @@ func (w *world) rebuilt(t *rapid.T) *Index {
 	for _, f := range feed {
 		f()
 	}
+	x.remember(w.x)
 	return x
+}
+
+// remember takes over who was served when, which is no content of an index.
+func (x *Index) remember(o *Index) {
+	x.placed = o.placed
+	for id, t := range o.tenants {
+		if to := x.tenants[id]; to != nil {
+			to.served = t.served
+			for name, owner := range t.owners {
+				to.owners[name].served = owner.served
+			}
+		}
+	}
+	for _, p := range x.pools {
+		if p.waiting > 0 {
+			x.refresh(p)
+		}
+	}
+}
+
+// refresh brings all of a pool's queues to their places.
+func (x *Index) refresh(p *pool) {
+	for _, q := range slices.Clone(p.main.queues) {
+		p.main.freshen(q, x.rank)
+	}
+	p.show(p.main)
+	x.arrange(p)
 }
 
 // Never over capacity, never off constraints, nobody passed over, and the same

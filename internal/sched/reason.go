@@ -3,6 +3,7 @@ package sched
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -26,19 +27,24 @@ type Count struct {
 
 // Why says why a request waits. The answer is computed once per demand and kept
 // until a node, a group or a placement changes.
-func (x *Index) Why(requestID string, _ time.Time) Reason {
+func (x *Index) Why(requestID string, now time.Time) Reason {
 	r := x.requests[requestID]
 	switch {
-	case r == nil || (r.pool == nil && !r.reserved):
+	case r == nil || (r.queue == nil && !r.reserved):
 		return Reason{Name: Unknown, Text: "the request does not wait", Nodes: len(x.nodes)}
 	case r.reserved:
 		return Reason{Name: Reserved, Text: "being assigned to node " + x.nodeName(r.node), Nodes: len(x.nodes)}
 	}
-	p := r.pool
+	p := r.pool()
 	if p.reasonAt != x.changes+1 {
 		p.reason, p.reasonAt = x.why(p), x.changes+1
 	}
-	return p.reason
+	out := p.reason
+	if left := r.class.since.Add(x.options.LocalityWait).Sub(now); out.Name == Turn && r.class.held && left > 0 {
+		out.Name = Nearby
+		out.Text = fmt.Sprintf("waits up to %d s for a node that has the version", int(math.Ceil(left.Seconds())))
+	}
+	return out
 }
 
 func (x *Index) nodeName(id string) string {
@@ -135,54 +141,4 @@ func counts(labels map[Count]int) []Count {
 // order is the place of a filter in a list for people: what cures itself first.
 func order(f Filter) int {
 	return -slices.IndexFunc(rules, func(r rule) bool { return r.name == f })
-}
-
-// NodeReason says for one node why it cannot take a request, or how well it suits.
-type NodeReason struct {
-	NodeID   string
-	NodeName string
-	Filter   Filter // "" when the node can take the request now
-	Text     string // for a refusal, as in "is offline"
-	Score    Score  // when Filter is ""
-}
-
-// Explain says for every node how it stands to a waiting request: those that can
-// take it first and best first, then the others by name. It is nil for a request
-// that does not wait.
-func (x *Index) Explain(requestID string, _ time.Time) []NodeReason {
-	r := x.requests[requestID]
-	if r == nil || r.pool == nil {
-		return nil
-	}
-	p := r.pool
-	out := make([]NodeReason, 0, len(x.nodes))
-	for _, n := range x.nodes {
-		e := NodeReason{NodeID: n.ID, NodeName: n.Name}
-		if f := p.refusal(n); f != nil {
-			e.Filter, e.Text = f.name, f.one(p, n)
-		} else {
-			e.Score = p.score(n, r.version())
-		}
-		out = append(out, e)
-	}
-	slices.SortFunc(out, compareReasons)
-	return out
-}
-
-func compareReasons(a, b NodeReason) int {
-	switch {
-	case (a.Filter == "") != (b.Filter == ""):
-		if a.Filter == "" {
-			return -1
-		}
-		return 1
-	case a.Filter == "" && a.Score != b.Score:
-		if a.Score.better(b.Score) {
-			return -1
-		}
-		return 1
-	case a.Filter == "":
-		return cmp.Compare(a.NodeID, b.NodeID)
-	}
-	return cmp.Or(cmp.Compare(a.NodeName, b.NodeName), cmp.Compare(a.NodeID, b.NodeID))
 }

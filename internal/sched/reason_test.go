@@ -119,10 +119,10 @@ func TestExplain(t *testing.T) {
 		machine("a2", 2),
 	}, []Request{ask("r", 0)})
 	want := []NodeReason{
-		{NodeID: "b", NodeName: "name-b", Score: Score{Locality: VersionCached}},
-		{NodeID: "a", NodeName: "name-a"},
-		{NodeID: "a2", NodeName: "name-a2"},
-		{NodeID: "d", NodeName: "name-d", Score: Score{Load: 500_000}},
+		{NodeID: "b", NodeName: "name-b", Text: "has the version, 0 % full", Score: Score{Locality: VersionCached}},
+		{NodeID: "a", NodeName: "name-a", Text: "has nothing of the template, 0 % full"},
+		{NodeID: "a2", NodeName: "name-a2", Text: "has nothing of the template, 0 % full"},
+		{NodeID: "d", NodeName: "name-d", Text: "has nothing of the template, 50 % full", Score: Score{Load: 500_000}},
 		{NodeID: "c", NodeName: "name-c", Filter: FilterState, Text: "is updating"},
 		{NodeID: "e", NodeName: "name-e", Filter: FilterRoom, Text: "is full"},
 	}

@@ -7,12 +7,6 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// The bounds of a priority; a value outside is moved to the nearer one.
-const (
-	mostUrgent  = 1
-	leastUrgent = 10000
-)
-
 // Request is an instance that waits for a node.
 type Request struct {
 	ID       string
@@ -71,23 +65,31 @@ func (d demand) load() Load { return loadOf(d.vcpu, d.memoryMB) }
 func (d demand) wants(dev farm.USBDevice) bool { return dev.Name == d.usb || dev.Location == d.usb }
 
 // version is what decides the locality part of a score.
-type version struct{ template, content string }
+type version struct {
+	template, content string
+	size              int64
+}
 
 func (r *Request) demand() demand {
 	return demand{r.Group, r.Pinned, r.Arch, r.USB, r.VCPU, r.MemoryMB, r.Needs}
 }
 
-func (r *Request) version() version { return version{r.Template, r.ContentID} }
+func (r *Request) version() version { return version{r.Template, r.ContentID, r.Size} }
 
-// request is an instance in the index: waiting in a pool, or with room on a node.
+// request is an instance in the index: waiting in a queue, or with room on a node.
 type request struct {
 	Request
 	rank     int64  // see ranker
-	pool     *pool  // nil when it does not wait
-	pos      int    // in pool.queue
+	queue    *queue // nil when it does not wait
+	class    *class // of the pool it waits in
+	pos      int    // in queue.waiting
 	node     string // where it takes room; "" nowhere
+	pulling  bool   // the node pulls the version for it
 	reserved bool   // Place assigned it, and no record of it came yet
 }
+
+// pool is where the request waits.
+func (r *request) pool() *pool { return r.class.pool }
 
 func (r *request) moved(pos int) { r.pos = pos }
 
@@ -99,27 +101,4 @@ func (r *request) before(o *request) bool {
 		return c < 0
 	}
 	return cmp.Less(r.ID, o.ID)
-}
-
-// ranker turns a priority and a time of creation into one number that never
-// changes. The effective priority is priority - rate*(now - created); since now
-// and the rate are the same for all, its order is that of created + priority/rate.
-// So ageing costs nothing: the queue is never sorted again.
-type ranker struct{ microsPerPoint int64 }
-
-const (
-	defaultAgePerSecond = 1000.0 / 1800 // a default priority is worth 30 minutes
-	maxMicrosPerPoint   = 1e13          // keeps the least urgent rank inside an int64
-)
-
-func newRanker(agePerSecond float64) ranker {
-	if !(agePerSecond > 0) {
-		agePerSecond = defaultAgePerSecond
-	}
-	return ranker{int64(min(max(1, 1e6/agePerSecond), maxMicrosPerPoint))}
-}
-
-func (k ranker) rank(r *Request) int64 {
-	points := int64(min(max(r.Priority, mostUrgent), leastUrgent))
-	return r.Created.UnixMicro() + points*k.microsPerPoint
 }

@@ -1,0 +1,59 @@
+package sched
+
+import (
+	"cmp"
+	"time"
+)
+
+// class is the requests of one version inside a pool, and the nodes that have
+// something of it. To all other nodes it stands as the rest of the pool does.
+type class struct {
+	pool    *pool
+	version version
+	near    shelf
+	waiting int
+
+	line  *line     // its own one, nil unless it had to wait for its version
+	since time.Time // when it could first be placed, but far from its version; zero: it could not yet
+	held  bool      // it waits for its version
+	warm  bool      // while held: a node that has its version got better
+	pos   int       // in Index.held
+}
+
+func (c *class) moved(pos int) { c.pos = pos }
+
+// before orders held classes by whose wait ends first.
+func (c *class) before(o *class) bool {
+	if d := c.since.Compare(o.since); d != 0 {
+		return d < 0
+	}
+	return cmp.Less(c.version.content, o.version.content)
+}
+
+// rate gives the score of a node that can take a request of the class now and has
+// something of its version.
+func (c *class) rate(n *node) (Score, bool) {
+	s, ok := c.pool.rate(n)
+	if !ok {
+		return s, false
+	}
+	s.Locality, s.Missing = n.has(c.version)
+	return s, s.Locality != NothingCached
+}
+
+// look files a node that can take requests of the pool.
+func (c *class) look(n *node) {
+	if s, ok := c.rate(n); ok {
+		c.near.put(n, s)
+	} else {
+		c.near.drop(n)
+	}
+}
+
+// queues gives the line that the class's requests join.
+func (c *class) queues() *line {
+	if c.line != nil {
+		return c.line
+	}
+	return c.pool.main
+}

@@ -1,0 +1,59 @@
+package sched
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// NodeReason says for one node why it cannot take a request, or how well it suits.
+type NodeReason struct {
+	NodeID   string
+	NodeName string
+	Filter   Filter // "" when the node can take the request now
+	Text     string // as in "is offline", or the score in words
+	Score    Score  // when Filter is ""
+}
+
+// Explain says for every node how it stands to a waiting request: those that can
+// take it first and best first, then the others by name. It is nil for a request
+// that does not wait.
+func (x *Index) Explain(requestID string, now time.Time) []NodeReason {
+	r := x.requests[requestID]
+	if r == nil || r.queue == nil {
+		return nil
+	}
+	x.forgive(now)
+	p := r.pool()
+	out := make([]NodeReason, 0, len(x.nodes))
+	for _, n := range x.nodes {
+		e := NodeReason{NodeID: n.ID, NodeName: n.Name}
+		if f := p.refusal(n); f != nil {
+			e.Filter, e.Text = f.name, f.one(p, n)
+		} else {
+			e.Score = p.score(n, r.version())
+			e.Text = e.Score.Words()
+		}
+		out = append(out, e)
+	}
+	slices.SortFunc(out, compareReasons)
+	return out
+}
+
+func compareReasons(a, b NodeReason) int {
+	switch {
+	case (a.Filter == "") != (b.Filter == ""):
+		if a.Filter == "" {
+			return -1
+		}
+		return 1
+	case a.Filter == "" && a.Score != b.Score:
+		if a.Score.better(b.Score) {
+			return -1
+		}
+		return 1
+	case a.Filter == "":
+		return cmp.Compare(a.NodeID, b.NodeID)
+	}
+	return cmp.Or(cmp.Compare(a.NodeName, b.NodeName), cmp.Compare(a.NodeID, b.NodeID))
+}

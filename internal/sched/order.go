@@ -1,0 +1,262 @@
+package sched
+
+import (
+	"math"
+	"time"
+)
+
+// The order of placements. A request's rank is when it was created plus what its
+// priority is worth in time, so that ageing costs nothing. Inside one owner the
+// smallest rank is next. An owner, and a group of owners alike, claims the rank of
+// its next request, but no earlier one than if that request had been created when
+// the owner was last served: whoever is served again and again ages anew each time,
+// whoever is not ages on. So tenants of equal priority take turns, a more urgent
+// request still goes first, and nobody starves.
+//
+//	turn: groups -> pools of the group that may be placed -> lines -> queues of one owner -> requests
+//
+// Every level is a heap. Serving an owner makes its claims later in all its queues;
+// a queue notes that only when it comes to the top (settle), since a claim that is
+// noted too early can only be looked at too early.
+
+// The bounds of a priority; a value outside is moved to the nearer one.
+const (
+	mostUrgent  = 1
+	leastUrgent = 10000
+)
+
+// ranker turns a priority and a time of creation into one number that never
+// changes. The effective priority is priority - rate*(now - created); since now
+// and the rate are the same for all, its order is that of created + priority/rate.
+// So ageing costs nothing: the queue is never sorted again.
+type ranker struct{ microsPerPoint int64 }
+
+const (
+	defaultAgePerSecond = 1000.0 / 1800 // a default priority is worth 30 minutes
+	maxMicrosPerPoint   = 1e13          // keeps the least urgent rank inside an int64
+)
+
+func newRanker(agePerSecond float64) ranker {
+	if !(agePerSecond > 0) {
+		agePerSecond = defaultAgePerSecond
+	}
+	return ranker{int64(min(max(1, 1e6/agePerSecond), maxMicrosPerPoint))}
+}
+
+// worth gives what a priority is worth, in microseconds.
+func (k ranker) worth(priority int) int64 {
+	return int64(min(max(priority, mostUrgent), leastUrgent)) * k.microsPerPoint
+}
+
+func (k ranker) rank(r *Request) int64 { return r.Created.UnixMicro() + k.worth(r.Priority) }
+
+// mark says when somebody was last served: the time in microseconds, and the
+// number of the placement, which tells those of one moment apart.
+type mark struct {
+	at  int64
+	seq uint64
+}
+
+// never is the mark of somebody who was not served yet.
+var never = mark{at: math.MinInt64 / 2}
+
+// claim is a place in the order, the smaller the earlier.
+type claim struct {
+	rank int64
+	seq  uint64
+}
+
+func (c claim) compare(o claim) int {
+	switch {
+	case c == o:
+		return 0
+	case c.rank < o.rank, c.rank == o.rank && c.seq < o.seq:
+		return -1
+	}
+	return 1
+}
+
+func (k ranker) claim(r *request, served mark) claim {
+	return claim{max(r.rank, served.at+k.worth(r.Priority)), served.seq}
+}
+
+// owner is whoever asked for instances, inside one group. It is forgotten when
+// nothing of it waits: what it asks for later is younger than its mark anyway.
+type owner struct {
+	name    string
+	served  mark
+	waiting int
+}
+
+// tenant is a group with waiting requests.
+type tenant struct {
+	group   string
+	served  mark
+	owners  map[string]*owner
+	waiting int
+	ready   heapOf[*pool] // those with a request that may be placed now
+	claim   claim
+	pos     int // in Index.turn, -1 when nothing is ready
+}
+
+func (t *tenant) moved(pos int) { t.pos = pos }
+
+func (t *tenant) before(o *tenant) bool {
+	if c := t.claim.compare(o.claim); c != 0 {
+		return c < 0
+	}
+	return t.next().waiting[0].before(o.next().waiting[0])
+}
+
+// next is the queue whose turn it is.
+func (t *tenant) next() *queue { return t.ready[0].lines[0].queues[0] }
+
+// queue holds the waiting requests of one owner in a line.
+type queue struct {
+	owner   *owner
+	line    *line
+	waiting heapOf[*request]
+	claim   claim // never later than it should be
+	pos     int
+}
+
+func (q *queue) moved(pos int) { q.pos = pos }
+
+func (q *queue) before(o *queue) bool {
+	if c := q.claim.compare(o.claim); c != 0 {
+		return c < 0
+	}
+	return q.waiting[0].before(o.waiting[0])
+}
+
+// line is the queues of a pool, or of one class that is treated apart.
+type line struct {
+	of     *class // nil: all that are not apart
+	queues heapOf[*queue]
+	owners map[*owner]*queue
+	pos    int // in pool.lines, -1 when it may not be placed from now
+}
+
+func newLine(of *class) *line { return &line{of: of, owners: map[*owner]*queue{}, pos: -1} }
+
+func (l *line) moved(pos int) { l.pos = pos }
+
+func (l *line) before(o *line) bool { return l.queues[0].before(o.queues[0]) }
+
+// push adds a request to the queue of its owner.
+func (l *line) push(r *request, o *owner, k ranker) {
+	q := l.owners[o]
+	if q == nil {
+		q = &queue{owner: o, line: l}
+		l.owners[o] = q
+		q.waiting.push(r)
+		q.claim = k.claim(r, o.served)
+		l.queues.push(q)
+	} else {
+		q.waiting.push(r)
+		l.freshen(q, k)
+	}
+	r.queue = q
+}
+
+// remove takes a request out of its queue; an empty queue goes.
+func (l *line) remove(r *request, k ranker) {
+	q := r.queue
+	r.queue = nil
+	if len(q.waiting) == 1 {
+		l.queues.remove(q.pos)
+		delete(l.owners, q.owner)
+		return
+	}
+	q.waiting.remove(r.pos)
+	l.freshen(q, k)
+}
+
+// freshen brings a queue to its place.
+func (l *line) freshen(q *queue, k ranker) {
+	q.claim = k.claim(q.waiting[0], q.owner.served)
+	l.queues.fix(q.pos)
+}
+
+// tenant gives the group that a pool's requests belong to.
+func (x *Index) tenant(group string) *tenant {
+	t := x.tenants[group]
+	if t == nil {
+		t = &tenant{group: group, served: never, owners: map[string]*owner{}, pos: -1}
+		x.tenants[group] = t
+	}
+	return t
+}
+
+// joins counts one more request of an owner.
+func (t *tenant) joins(name string) *owner {
+	o := t.owners[name]
+	if o == nil {
+		o = &owner{name: name, served: never}
+		t.owners[name] = o
+	}
+	o.waiting++
+	t.waiting++
+	return o
+}
+
+// leaves counts one less.
+func (x *Index) leaves(t *tenant, o *owner) {
+	if o.waiting--; o.waiting == 0 {
+		delete(t.owners, o.name)
+	}
+	if t.waiting--; t.waiting == 0 {
+		delete(x.tenants, t.group)
+	}
+}
+
+// serve notes that a request of an owner is placed.
+func (x *Index) serve(t *tenant, o *owner, now time.Time) {
+	x.placed++
+	m := mark{now.UnixMicro(), x.placed}
+	t.served, o.served = m, m
+}
+
+// arrange brings a pool to where it belongs after its requests or its nodes changed.
+func (x *Index) arrange(p *pool) {
+	t := p.tenant
+	ready := len(p.lines) > 0 && p.open()
+	switch {
+	case ready && p.pos < 0:
+		t.ready.push(p)
+	case ready:
+		t.ready.fix(p.pos)
+	case p.pos >= 0:
+		t.ready.remove(p.pos)
+	}
+	x.settle(t)
+}
+
+// settle brings a group to its place in the turn, once the queue that is next in it
+// has the claim that it should have.
+func (x *Index) settle(t *tenant) {
+	for len(t.ready) > 0 {
+		q := t.next()
+		due := x.rank.claim(q.waiting[0], q.owner.served)
+		if due == q.claim {
+			break
+		}
+		q.claim = due
+		q.line.queues.fix(0)
+		t.ready[0].lines.fix(0)
+		t.ready.fix(0)
+	}
+	switch {
+	case len(t.ready) == 0:
+		if t.pos >= 0 {
+			x.turn.remove(t.pos)
+		}
+		return
+	case t.pos < 0:
+		t.claim = x.rank.claim(t.next().waiting[0], t.served)
+		x.turn.push(t)
+	default:
+		t.claim = x.rank.claim(t.next().waiting[0], t.served)
+		x.turn.fix(t.pos)
+	}
+}

@@ -1,0 +1,145 @@
+package sched
+
+import (
+	"slices"
+	"time"
+)
+
+// Assignment is one decision of Place.
+type Assignment struct {
+	RequestID string
+	NodeID    string
+	Score     Score         // why this node
+	Waited    time.Duration // from creation to now
+}
+
+// Place assigns waiting requests to nodes, at most limit of them, in the order of
+// their turns, and reserves their room, so that the next call sees it. A request is
+// passed over only when no node can take it now, or while it waits for a node that
+// has its version. The caller stores the assignments and then calls SetInstance with
+// the new records, or Unplace.
+func (x *Index) Place(now time.Time, limit int) []Assignment {
+	x.forgive(now)
+	x.unhold(now)
+	var out []Assignment
+	for len(out) < limit && len(x.turn) > 0 {
+		r := x.turn[0].next().waiting[0]
+		p := r.pool()
+		n, score := p.pick(r.class)
+		switch {
+		case n == nil:
+			x.arrange(p)
+		case x.waits(r.class, score, now):
+			x.putAside(r)
+		default:
+			out = append(out, Assignment{r.ID, n.ID, score, max(0, now.Sub(r.Created))})
+			x.assign(r, n.ID, now)
+		}
+	}
+	return out
+}
+
+// assign reserves room for a request.
+func (x *Index) assign(r *request, node string, now time.Time) {
+	x.serve(r.pool().tenant, r.queue.owner, now)
+	x.unqueue(r)
+	r.reserved = true
+	x.occupy(r, node)
+}
+
+// Wake gives the time at which Place may decide otherwise although nothing has
+// changed; zero is never.
+func (x *Index) Wake() time.Time {
+	if len(x.held) == 0 {
+		return time.Time{}
+	}
+	return x.held[0].since.Add(x.options.LocalityWait)
+}
+
+// waits says whether a class that would be placed with this score had better wait
+// for a node that has its version.
+func (x *Index) waits(c *class, s Score, now time.Time) bool {
+	if x.options.LocalityWait <= 0 || s.Missing < max(1, x.options.LocalityBytes) || s.Locality >= VersionPulled {
+		return false
+	}
+	if c.since.IsZero() {
+		if !x.awaited(c) {
+			return false
+		}
+		c.since = now
+	}
+	return now.Before(c.since.Add(x.options.LocalityWait))
+}
+
+// awaited says whether a node has the version, or pulls it, and lacks nothing but
+// room for the class.
+func (x *Index) awaited(c *class) bool {
+	for id := range x.sources[c.version.content] {
+		n := x.nodes[id]
+		if n == nil {
+			continue
+		}
+		if f := c.pool.refusal(n); f != nil && (f.name == FilterRoom || f.name == FilterDevice) {
+			return true
+		}
+	}
+	return false
+}
+
+// putAside moves a request that waits for its version to the line of its class, out
+// of the way of others.
+func (x *Index) putAside(r *request) {
+	c, p := r.class, r.pool()
+	if !c.held {
+		c.held = true
+		x.held.push(c)
+		p.held = append(p.held, c)
+		x.changes++
+	}
+	c.warm = false
+	if c.line == nil {
+		c.line = newLine(c)
+	}
+	if r.queue.line == p.main {
+		o := r.queue.owner
+		p.main.remove(r, x.rank)
+		c.line.push(r, o, x.rank)
+	}
+	p.show(p.main)
+	p.show(c.line)
+	x.arrange(p)
+}
+
+// unhold lets go the classes that waited long enough for their versions.
+func (x *Index) unhold(now time.Time) {
+	for len(x.held) > 0 && !now.Before(x.Wake()) {
+		c := x.held[0]
+		x.release(c)
+		c.pool.show(c.line)
+		x.arrange(c.pool)
+	}
+}
+
+// release ends the wait of a class.
+func (x *Index) release(c *class) {
+	x.held.remove(c.pos)
+	c.pool.held = slices.DeleteFunc(c.pool.held, func(o *class) bool { return o == c })
+	c.held, c.warm = false, false
+	x.changes++
+}
+
+// show brings a line to its place among those of the pool that may be placed from.
+func (p *pool) show(l *line) {
+	if l == nil {
+		return
+	}
+	may := len(l.queues) > 0 && !(l.of != nil && l.of.held && !l.of.warm)
+	switch {
+	case may && l.pos < 0:
+		p.lines.push(l)
+	case may:
+		p.lines.fix(l.pos)
+	case l.pos >= 0:
+		p.lines.remove(l.pos)
+	}
+}

@@ -1,0 +1,274 @@
+package sched
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Load is what VMs take of a node: their number, virtual CPUs and memory in MB.
+type Load struct {
+	VMs      int
+	VCPU     int
+	MemoryMB int
+}
+
+// loadOf is what one VM takes. One that says no size still takes one virtual CPU,
+// so that no node takes infinitely many of them.
+func loadOf(vcpu, memoryMB int) Load {
+	return Load{VMs: 1, VCPU: max(1, vcpu), MemoryMB: max(0, memoryMB)}
+}
+
+func (l Load) plus(o Load) Load {
+	return Load{VMs: l.VMs + o.VMs, VCPU: l.VCPU + o.VCPU, MemoryMB: l.MemoryMB + o.MemoryMB}
+}
+
+func (l Load) minus(o Load) Load {
+	return Load{VMs: l.VMs - o.VMs, VCPU: l.VCPU - o.VCPU, MemoryMB: l.MemoryMB - o.MemoryMB}
+}
+
+// room is what instances make of one node, those included that Place has assigned
+// to it: what they take, and what went on there lately. It is kept by node id, so
+// that it is right whether the node or its instances become known first.
+type room struct {
+	id     string
+	node   *node // nil while the node is not known
+	taken  Load
+	usb    map[string]string // instance id -> the device it asked for
+	pulls  map[string]*pull  // content id -> its pull
+	failed []time.Time       // starts, oldest first
+	pos    int               // in Index.failing, -1 when none failed lately
+}
+
+// pull is a version that a node pulls for instances.
+type pull struct {
+	template string
+	progress map[string]int // instance id -> tenths
+}
+
+// tenths gives how far the pull is.
+func (p *pull) tenths() int {
+	most := 0
+	for _, t := range p.progress {
+		most = max(most, t)
+	}
+	return most
+}
+
+// tenths rounds a progress down, so that a pull does not change its node all the time.
+func tenths(progress float64) int {
+	if !(progress > 0) { // or no number at all
+		return 0
+	}
+	return int(min(progress, 1) * 10)
+}
+
+// The bounds of what failed starts count: those of the last failureTime, and so
+// many of them at most.
+const (
+	failureTime = 5 * time.Minute
+	maxFailures = 5
+)
+
+func (r *room) empty() bool {
+	return r.node == nil && r.taken == Load{} && len(r.usb) == 0 && len(r.pulls) == 0 && len(r.failed) == 0
+}
+
+func (r *room) moved(pos int) { r.pos = pos }
+
+// before orders rooms by whose oldest failure is forgotten first.
+func (r *room) before(o *room) bool {
+	if c := r.failed[0].Compare(o.failed[0]); c != 0 {
+		return c < 0
+	}
+	return cmp.Less(r.id, o.id)
+}
+
+// room gives the room of a node, which need not be known yet.
+func (x *Index) room(id string) *room {
+	r := x.rooms[id]
+	if r == nil {
+		r = &room{id: id, pos: -1}
+		x.rooms[id] = r
+	}
+	return r
+}
+
+// tidy forgets a room with nothing in it.
+func (x *Index) tidy(r *room) {
+	if r.empty() {
+		delete(x.rooms, r.id)
+	}
+}
+
+// Used gives what instances take of a node, those included that Place has assigned
+// to it. VMs that nobody owns are not in it.
+func (x *Index) Used(node string) Load {
+	if r := x.rooms[node]; r != nil {
+		return r.taken
+	}
+	return Load{}
+}
+
+// occupy gives an instance its room on a node.
+func (x *Index) occupy(r *request, id string) {
+	e := x.room(id)
+	r.node = id
+	e.taken = e.taken.plus(loadOf(r.VCPU, r.MemoryMB))
+	if r.USB != "" {
+		if e.usb == nil {
+			e.usb = map[string]string{}
+		}
+		e.usb[r.ID] = r.USB
+	}
+	x.changes++
+	if e.node == nil {
+		return
+	}
+	e.node.recount()
+	if x.options.Fit { // only then a fuller node is a better one
+		x.changed(e.node)
+	}
+}
+
+// vacate gives back the room of an instance.
+func (x *Index) vacate(r *request) {
+	if r.node == "" {
+		return
+	}
+	x.pull(r, false, 0)
+	e := x.rooms[r.node]
+	e.taken = e.taken.minus(loadOf(r.VCPU, r.MemoryMB))
+	delete(e.usb, r.ID)
+	r.node, r.reserved = "", false
+	if e.node != nil {
+		e.node.recount()
+		x.changed(e.node)
+	}
+	x.tidy(e)
+}
+
+// pull notes whether the instance's node pulls its version for it, and how far it is.
+func (x *Index) pull(r *request, pulling bool, progress float64) {
+	e := x.rooms[r.node]
+	v := e.pulls[r.ContentID]
+	switch {
+	case !pulling && !r.pulling:
+		return
+	case !pulling:
+		r.pulling = false
+		x.sources.drop(r.ContentID, e.id)
+		if delete(v.progress, r.ID); len(v.progress) == 0 {
+			delete(e.pulls, r.ContentID)
+		}
+	default:
+		if v == nil {
+			v = &pull{template: r.Template, progress: map[string]int{}}
+			if e.pulls == nil {
+				e.pulls = map[string]*pull{}
+			}
+			e.pulls[r.ContentID] = v
+		}
+		to := tenths(progress)
+		if r.pulling && v.progress[r.ID] == to {
+			return
+		}
+		if !r.pulling {
+			r.pulling = true
+			x.sources.add(r.ContentID, e.id)
+		}
+		v.progress[r.ID] = to
+	}
+	if e.node != nil {
+		x.changed(e.node)
+	}
+}
+
+// StartFailed notes that a start failed on a node: for some minutes others of the
+// same group are preferred to it.
+func (x *Index) StartFailed(node string, at time.Time) {
+	e := x.room(node)
+	i, _ := slices.BinarySearchFunc(e.failed, at, time.Time.Compare)
+	e.failed = slices.Insert(e.failed, i, at)
+	if len(e.failed) > maxFailures {
+		e.failed = slices.Delete(e.failed, 0, 1)
+	}
+	if e.pos < 0 {
+		x.failing.push(e)
+	} else {
+		x.failing.fix(e.pos)
+	}
+	if e.node != nil {
+		e.node.failures = len(e.failed)
+		x.changed(e.node)
+	}
+}
+
+// forgive forgets the failures that are long past.
+func (x *Index) forgive(now time.Time) {
+	for len(x.failing) > 0 {
+		e := x.failing[0]
+		old := 0
+		for old < len(e.failed) && now.Sub(e.failed[old]) >= failureTime {
+			old++
+		}
+		if old == 0 {
+			return
+		}
+		if old == len(e.failed) {
+			x.failing.remove(0)
+			e.failed = nil
+		} else {
+			e.failed = slices.Delete(e.failed, 0, old)
+			x.failing.fix(0)
+		}
+		if e.node != nil {
+			e.node.failures = len(e.failed)
+			x.changed(e.node)
+		}
+		x.tidy(e)
+	}
+}
+
+// sources says which nodes have a version or pull it: content id -> node id -> how
+// many reasons there are to say so.
+type sources map[string]map[string]int
+
+func (s sources) add(content, node string) {
+	if s[content] == nil {
+		s[content] = map[string]int{}
+	}
+	s[content][node]++
+}
+
+func (s sources) drop(content, node string) {
+	if s[content][node]--; s[content][node] > 0 {
+		return
+	}
+	if delete(s[content], node); len(s[content]) == 0 {
+		delete(s, content)
+	}
+}
+
+// attach marks the devices that instances have as busy: each has the first free
+// one that it asked for, those that name a location before those that name a kind.
+func attach(devices []farm.USBDevice, wanted map[string]string) []farm.USBDevice {
+	if len(devices) == 0 || len(wanted) == 0 {
+		return devices
+	}
+	out, left := slices.Clone(devices), sortedKeys(wanted)
+	take := func(match func(farm.USBDevice, string) bool) {
+		left = slices.DeleteFunc(left, func(id string) bool {
+			i := slices.IndexFunc(out, func(d farm.USBDevice) bool { return !d.Busy && match(d, wanted[id]) })
+			if i >= 0 {
+				out[i].Busy = true
+			}
+			return i >= 0
+		})
+	}
+	take(func(d farm.USBDevice, want string) bool { return d.Location == want })
+	take(func(d farm.USBDevice, want string) bool { return d.Name == want })
+	return out
+}

@@ -1,0 +1,108 @@
+package sched
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Locality says how much of a version lies on a node.
+type Locality int
+
+// The localities, worst first.
+const (
+	NothingCached Locality = iota
+	OlderCached            // some other version of the template
+	VersionPulled          // the very version is being pulled for another instance
+	VersionCached          // the very version
+)
+
+// Score says how well a node suits a request. Fields are compared in their order.
+type Score struct {
+	Fallback int      // steps from the request's own group; 0 is the group itself
+	Failures int      // starts that failed there lately; fewer is better
+	Locality Locality // more is better
+	Missing  int64    // bytes that would have to be pulled, whole megabytes count, 0 also when it is unknown; fewer is better
+	Load     int      // how full the node is, in millionths; less is better, with Fit more
+	Fit      bool     // see Options
+}
+
+// weight puts the fields into one number in their order, the smaller the better.
+// Each has as many bits as it needs: the bounds are maxFallback, maxFailures,
+// maxMissing and a full node, which takes nothing any more.
+func (s Score) weight() uint64 {
+	load := uint64(min(max(s.Load, 0), fullLoad))
+	if s.Fit {
+		load = fullLoad - load
+	}
+	w := uint64(min(s.Fallback, maxFallback))
+	w = w<<3 | uint64(min(s.Failures, maxFailures))
+	w = w<<2 | uint64(VersionCached-s.Locality)
+	w = w<<32 | uint64(min(s.Missing, maxMissing)/megabyte)
+	return w<<20 | load
+}
+
+const (
+	maxFallback = 1<<7 - 1
+	maxMissing  = 1<<32*megabyte - 1
+	megabyte    = 1 << 20
+	fullLoad    = 1_000_000
+)
+
+// better says whether s wins over o.
+func (s Score) better(o Score) bool { return s.weight() < o.weight() }
+
+// Words says the score for people, as in "has the version, 50 % full".
+func (s Score) Words() string {
+	var parts []string
+	switch {
+	case s.Fallback == 1:
+		parts = append(parts, "in the fallback group")
+	case s.Fallback > 1:
+		parts = append(parts, fmt.Sprintf("%d fallback groups away", s.Fallback))
+	}
+	switch {
+	case s.Failures == 1:
+		parts = append(parts, "1 start failed lately")
+	case s.Failures > 1:
+		parts = append(parts, fmt.Sprintf("%d starts failed lately", s.Failures))
+	}
+	parts = append(parts, s.where())
+	return strings.Join(append(parts, fmt.Sprintf("%d %% full", s.Load/10_000)), ", ")
+}
+
+// where says what lies on the node.
+func (s Score) where() string {
+	text := map[Locality]string{
+		VersionCached: "has the version", VersionPulled: "pulls the version already",
+		OlderCached: "has another version of the template", NothingCached: "has nothing of the template",
+	}[s.Locality]
+	if s.Missing > 0 {
+		text += fmt.Sprintf(" (%.1f GB missing)", float64(s.Missing)/1e9)
+	}
+	return text
+}
+
+// leastMissing is the part of a version that is taken to be missing where another
+// version of its template lies, however large that is.
+const leastMissing = 16
+
+// has says what a node has of a version and how many bytes are missing. What two
+// versions of a template share is not known: they count as sharing the size of the
+// smaller one.
+func (n *node) has(v version) (Locality, int64) {
+	if _, ok := n.contents[v.content]; ok {
+		return VersionCached, 0
+	}
+	if n.room != nil {
+		if p := n.room.pulls[v.content]; p != nil {
+			return VersionPulled, v.size / 10 * int64(10-p.tenths())
+		}
+	}
+	if size, ok := n.templates[v.template]; ok {
+		if size <= 0 {
+			size = v.size / 2
+		}
+		return OlderCached, max(v.size-size, v.size/leastMissing)
+	}
+	return NothingCached, v.size
+}
