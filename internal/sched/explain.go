@@ -42,18 +42,12 @@ func (x *Index) Explain(requestID string, now time.Time) []NodeReason {
 
 func compareReasons(a, b NodeReason) int {
 	switch {
-	case (a.Filter == "") != (b.Filter == ""):
-		if a.Filter == "" {
-			return -1
-		}
-		return 1
-	case a.Filter == "" && a.Score != b.Score:
-		if a.Score.better(b.Score) {
-			return -1
-		}
-		return 1
+	case a.Filter == "" && b.Filter == "":
+		return cmp.Or(cmp.Compare(a.Score.weight(), b.Score.weight()), cmp.Compare(tieOf(a.NodeID), tieOf(b.NodeID)), cmp.Compare(a.NodeID, b.NodeID))
 	case a.Filter == "":
-		return cmp.Compare(a.NodeID, b.NodeID)
+		return -1
+	case b.Filter == "":
+		return 1
 	}
 	return cmp.Or(cmp.Compare(a.NodeName, b.NodeName), cmp.Compare(a.NodeID, b.NodeID))
 }

@@ -66,7 +66,7 @@ func New(o Options) *Index {
 func (x *Index) SetNode(to Node) {
 	n := x.nodes[to.ID]
 	if n == nil {
-		n = &node{room: x.room(to.ID), fit: x.options.Fit}
+		n = &node{room: x.room(to.ID), fit: x.options.Fit, tie: tieOf(to.ID)}
 		n.room.node, n.failures = n, len(n.room.failed)
 		x.nodes[to.ID] = n
 	}

@@ -89,6 +89,7 @@ func Limits(n *farm.Node, info *farm.NodeInfo) (vcpu, memoryMB int) {
 type node struct {
 	Node
 	room      *room
+	tie       uint32              // see slot
 	fit       bool                // see Options
 	gone      bool                // it was removed
 	used      Load                // instances and foreign VMs

@@ -100,7 +100,7 @@ func TestPlaceChoosesTheNode(t *testing.T) {
 	}{
 		{"the emptiest", []Node{machine("a", 4, func(n *Node) { n.Foreign = vms(1) }), machine("b", 2)}, nil, "b"},
 		{"emptiest by share, not by number", []Node{machine("a", 2, func(n *Node) { n.Foreign = vms(1) }), machine("b", 9, func(n *Node) { n.Foreign = vms(2) })}, nil, "b"},
-		{"the smaller id of equals", []Node{machine("b", 2), machine("a", 2)}, nil, "a"},
+		{"always the same one of equals", []Node{machine("b", 2), machine("a", 2)}, nil, "a"},
 		{"the version beats an empty node", []Node{machine("a", 2), machine("b", 2, caching("t", "t1"), func(n *Node) { n.Foreign = vms(1) })}, nil, "b"},
 		{"the version beats an older one", []Node{machine("a", 2, caching("t", "t0")), machine("b", 2, caching("t", "t1"))}, nil, "b"},
 		{"an older version beats none", []Node{machine("a", 2), machine("b", 2, caching("t", "t0"))}, nil, "b"},

@@ -29,7 +29,7 @@ func (p *pool) moved(pos int) { p.pos = pos }
 func (p *pool) before(o *pool) bool { return p.lines[0].before(o.lines[0]) }
 
 // open says whether a node may take a request.
-func (p *pool) open() bool { return len(p.free.best) > 0 || len(p.better) > 0 }
+func (p *pool) open() bool { return len(p.free.heap) > 0 || len(p.better) > 0 }
 
 // tier gives how far a node is from the request's group, and whether it is within reach.
 func (p *pool) tier(n *node) (int, bool) {
@@ -136,10 +136,10 @@ func (p *pool) class(v version) *class {
 // nearTo gives the nodes that have something of a class's version, of those that
 // were rated.
 func (p *pool) nearTo(c *class) shelf {
-	var list []candidate
+	list := make([]candidate, 0, len(p.free.by))
 	for n := range p.free.by {
 		if s, ok := c.rate(n); ok {
-			list = append(list, candidate{node: n, score: s, weight: s.weight()})
+			list = append(list, candidate{node: n, score: s})
 		}
 	}
 	return fill(list)
@@ -163,8 +163,7 @@ func (p *pool) pick(c *class) (*node, Score) {
 		return nil, Score{}
 	}
 	score := p.score(first.node, c.version)
-	far := candidate{node: first.node, score: score, weight: score.weight()}
-	if near := c.near.top(c.rate); near != nil && near.before(&far) {
+	if near := c.near.top(c.rate); near != nil && ahead(near.node, near.score, first.node, score) {
 		return near.node, near.score
 	}
 	return first.node, score

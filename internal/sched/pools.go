@@ -67,7 +67,7 @@ func (x *Index) attach(p *pool) {
 	var list []candidate
 	for _, n := range nodes {
 		if s, ok := p.rate(n); ok {
-			list = append(list, candidate{node: n, score: s, weight: s.weight()})
+			list = append(list, candidate{node: n, score: s})
 		}
 	}
 	p.free, p.better = fill(list), nil

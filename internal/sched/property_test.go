@@ -24,12 +24,21 @@ type world struct {
 	placed   map[string]Assignment // assigned, not stored yet
 	held     map[string]string     // instance id -> node
 	requests map[string]Request    // of the placed and held ones
+	pulls    map[string]float64    // held instance -> progress of its pull
+	failures []failure
+	now      time.Time
+	options  Options
 	next     int
 }
 
-func newWorld() *world {
+type failure struct {
+	node string
+	at   time.Time
+}
+
+func newWorld(o Options) *world {
 	return &world{
-		x: New(Options{}), nodes: map[string]Node{}, groups: map[string]farm.Group{},
+		x: New(o), options: o, now: noon, pulls: map[string]float64{}, nodes: map[string]Node{}, groups: map[string]farm.Group{},
 		waiting: map[string]Request{}, placed: map[string]Assignment{},
 		held: map[string]string{}, requests: map[string]Request{},
 	}
@@ -60,7 +69,7 @@ func drawNode(t *rapid.T, id string) Node {
 		n.USB = []farm.USBDevice{{Name: "phone", Location: "1"}}
 	}
 	for _, v := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"t0", "t1", "u0"}), rapid.ID).Draw(t, "cached") {
-		n.Cached = append(n.Cached, farm.NodeTemplate{ID: v[:1], ContentID: v})
+		n.Cached = append(n.Cached, farm.NodeTemplate{ID: v[:1], ContentID: v, Size: int64(rapid.IntRange(0, 3).Draw(t, "size")) * gigabyte})
 	}
 	return n
 }
@@ -72,7 +81,7 @@ func drawRequest(t *rapid.T, id string) Request {
 		Priority: rapid.SampledFrom([]int{1, 500, 1000, 1500, 10000}).Draw(t, "priority"),
 		Owner:    rapid.SampledFrom([]string{"o1", "o2", "o3"}).Draw(t, "owner"),
 		Group:    rapid.SampledFrom(append(someGroups, "", "g1")).Draw(t, "group"), Arch: rapid.SampledFrom(someArchs).Draw(t, "arch"),
-		Template: v[:1], ContentID: v,
+		Template: v[:1], ContentID: v, Size: int64(rapid.IntRange(0, 2).Draw(t, "size")) * gigabyte,
 	}
 	r.VCPU = rapid.SampledFrom([]int{0, 2, 2, 2}).Draw(t, "vcpu") // few sizes, so that requests share pools and classes
 	r.MemoryMB = r.VCPU * 1024
@@ -91,7 +100,7 @@ func drawRequest(t *rapid.T, id string) Request {
 // step does one random thing to the index and to the truth.
 func (w *world) step(t *rapid.T) {
 	node := rapid.SampledFrom(someNodes).Draw(t, "node")
-	switch rapid.IntRange(0, 8).Draw(t, "what") {
+	switch rapid.IntRange(0, 11).Draw(t, "what") {
 	case 0, 1: // a node's description changes; its instances stay
 		n := drawNode(t, node)
 		w.nodes[n.ID] = n
@@ -122,6 +131,7 @@ func (w *world) step(t *rapid.T) {
 			id := rapid.SampledFrom(sortedKeys(w.held)).Draw(t, "ended")
 			delete(w.held, id)
 			delete(w.requests, id)
+			delete(w.pulls, id)
 			w.x.RemoveInstance(id)
 		}
 	case 8: // a request goes
@@ -130,7 +140,38 @@ func (w *world) step(t *rapid.T) {
 			delete(w.waiting, id)
 			w.x.RemoveInstance(id)
 		}
+	default:
+		w.stepBeside(t, node)
 	}
+}
+
+// stepBeside does things that change only how good nodes are.
+func (w *world) stepBeside(t *rapid.T, node string) {
+	switch rapid.IntRange(0, 2).Draw(t, "beside") {
+	case 0: // a pull begins, goes on or ends
+		if len(w.held) == 0 {
+			return
+		}
+		id := rapid.SampledFrom(sortedKeys(w.held)).Draw(t, "pulls")
+		if w.pulls[id] = rapid.Float64Range(-0.1, 1).Draw(t, "progress"); w.pulls[id] < 0 {
+			delete(w.pulls, id)
+		}
+		w.x.SetInstance(w.instance(id))
+	case 1:
+		f := failure{node, w.now.Add(-time.Duration(rapid.IntRange(0, 3).Draw(t, "minutes")) * time.Minute)}
+		w.failures = append(w.failures, f)
+		w.x.StartFailed(f.node, f.at)
+	default:
+		w.now = w.now.Add(time.Duration(rapid.IntRange(0, 200).Draw(t, "seconds")) * time.Second)
+	}
+}
+
+// instance gives an instance that takes room.
+func (w *world) instance(id string) Instance {
+	i := on(w.located()[id], w.requests[id])
+	i.Progress = w.pulls[id]
+	_, i.Pulling = w.pulls[id]
+	return i
 }
 
 func (w *world) unplace(id string) {
@@ -153,8 +194,8 @@ func (w *world) settle(t *rapid.T, id string) {
 // place runs Place and checks every answer against the truth.
 func (w *world) place(t *rapid.T, limit int) {
 	fresh := w.rebuilt(t)
-	got := w.x.Place(noon, limit)
-	if d := cmp.Diff(fresh.Place(noon, limit), got); d != "" {
+	got := w.x.Place(w.now, limit)
+	if d := cmp.Diff(fresh.Place(w.now, limit), got); d != "" && w.options.LocalityWait == 0 {
 		t.Fatalf("an index rebuilt from scratch answers otherwise (-rebuilt +incremental):\n%s", d)
 	}
 	for _, a := range got {
@@ -166,7 +207,7 @@ func (w *world) place(t *rapid.T, limit int) {
 	}
 	if len(got) < limit {
 		for _, id := range sortedKeys(w.waiting) {
-			if why := w.x.Why(id, noon); why.Name == Turn {
+			if why := w.x.Why(id, w.now); why.Name == Turn {
 				t.Fatalf("%s was passed over although a node can take it: %+v", id, w.x.Explain(id, noon))
 			}
 		}
@@ -227,7 +268,7 @@ func (w *world) checkRoom(t *rapid.T, n Node, r Request) {
 // rebuilt makes a new Index of the truth, fed in a random order, with what is
 // reserved told as stored.
 func (w *world) rebuilt(t *rapid.T) *Index {
-	x := New(Options{})
+	x := New(w.options)
 	var feed []func()
 	for _, g := range w.groups {
 		feed = append(feed, func() { x.SetGroup(g) })
@@ -235,11 +276,16 @@ func (w *world) rebuilt(t *rapid.T) *Index {
 	for _, n := range w.nodes {
 		feed = append(feed, func() { x.SetNode(n) })
 	}
+	feed = append(feed, func() { // in the order in which they came: only the latest ones count
+		for _, f := range w.failures {
+			x.StartFailed(f.node, f.at)
+		}
+	})
 	for _, r := range w.waiting {
 		feed = append(feed, func() { x.SetInstance(waiting(r)) })
 	}
-	for id, node := range w.located() {
-		feed = append(feed, func() { x.SetInstance(on(node, w.requests[id])) })
+	for id := range w.located() {
+		feed = append(feed, func() { x.SetInstance(w.instance(id)) })
 	}
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "order"), 0))
 	r.Shuffle(len(feed), func(i, j int) { feed[i], feed[j] = feed[j], feed[i] })
@@ -281,7 +327,10 @@ func (x *Index) refresh(p *pool) {
 // answers as an index that is built at once from the same content in another order.
 func TestPlaceProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld()
+		w := newWorld(Options{
+			Fit: rapid.Bool().Draw(t, "fit"), LocalityBytes: 1,
+			LocalityWait: rapid.SampledFrom([]time.Duration{0, 10 * time.Second}).Draw(t, "wait"),
+		})
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			w.step(t)
 			if rapid.IntRange(0, 3).Draw(t, "place?") == 0 {
@@ -289,6 +338,16 @@ func TestPlaceProperties(t *testing.T) {
 			}
 		}
 		w.place(t, 1000)
+		w.now = w.now.Add(w.options.LocalityWait)
+		w.place(t, 1000)
+		for _, id := range sortedKeys(w.waiting) {
+			if why := w.x.Why(id, w.now); why.Name == Nearby {
+				t.Fatalf("%s still waits for its version", id)
+			}
+		}
+		if wake := w.x.Wake(); !wake.IsZero() {
+			t.Fatalf("wakes at %v for nothing", wake)
+		}
 	})
 }
 

@@ -120,8 +120,8 @@ func TestExplain(t *testing.T) {
 	}, []Request{ask("r", 0)})
 	want := []NodeReason{
 		{NodeID: "b", NodeName: "name-b", Text: "has the version, 0 % full", Score: Score{Locality: VersionCached}},
-		{NodeID: "a", NodeName: "name-a", Text: "has nothing of the template, 0 % full"},
 		{NodeID: "a2", NodeName: "name-a2", Text: "has nothing of the template, 0 % full"},
+		{NodeID: "a", NodeName: "name-a", Text: "has nothing of the template, 0 % full"},
 		{NodeID: "d", NodeName: "name-d", Text: "has nothing of the template, 50 % full", Score: Score{Load: 500_000}},
 		{NodeID: "c", NodeName: "name-c", Filter: FilterState, Text: "is updating"},
 		{NodeID: "e", NodeName: "name-e", Filter: FilterRoom, Text: "is full"},
@@ -129,6 +129,7 @@ func TestExplain(t *testing.T) {
 	if d := cmp.Diff(want, x.Explain("r", noon)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
+	wantPairs(t, x, "r>b")
 	if got := x.Explain("none", noon); got != nil {
 		t.Errorf("a request that does not wait is explained: %v", got)
 	}

@@ -48,9 +48,6 @@ const (
 	fullLoad    = 1_000_000
 )
 
-// better says whether s wins over o.
-func (s Score) better(o Score) bool { return s.weight() < o.weight() }
-
 // Words says the score for people, as in "has the version, 50 % full".
 func (s Score) Words() string {
 	var parts []string

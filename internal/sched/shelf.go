@@ -1,90 +1,188 @@
 package sched
 
-import (
-	"cmp"
-	"slices"
-)
+import "cmp"
 
 // candidate is a node that may take a pool's requests, with its score as of when it
 // was last looked at. A score may only have become worse since: a node that became
 // better is looked at again.
 type candidate struct {
-	node   *node
-	score  Score
+	node  *node
+	score Score
+	pos   int32 // in shelf.heap
+}
+
+// slot is a candidate in the heap. What decides its place lies in it, so that a heap
+// of thousands is not chased through memory.
+type slot struct {
 	weight uint64 // of the score
-	pos    int    // in shelf.best
+	tie    uint32 // of the node: the same one of equals wins, whatever came first
+	at     int32  // in shelf.all
 }
 
-func (c *candidate) moved(pos int) { c.pos = pos }
-
-func (c *candidate) before(o *candidate) bool {
-	if c.weight != o.weight {
-		return c.weight < o.weight
-	}
-	return cmp.Less(c.node.ID, o.node.ID)
-}
-
-// rate rates the node anew and says whether that changed anything.
-func (c *candidate) rate(s Score) bool {
-	if s == c.score {
-		return false
-	}
-	c.score, c.weight = s, s.weight()
-	return true
-}
-
-// shelf orders candidates.
+// shelf orders candidates: a heap with four branches, best first.
 type shelf struct {
-	by   map[*node]*candidate
-	best heapOf[*candidate]
+	by    map[*node]int32 // where a node lies in all
+	all   []candidate
+	spare []int32 // free places in all
+	heap  []slot
 }
 
 // fill makes a shelf of many candidates at once. Their nodes differ.
 func fill(list []candidate) shelf {
-	s := shelf{make(map[*node]*candidate, len(list)), make(heapOf[*candidate], 0, len(list))}
-	slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.weight, b.weight) }) // so that each stays where it is put
+	s := shelf{by: make(map[*node]int32, len(list)), all: list, heap: make([]slot, len(list))}
 	for i := range list {
-		s.by[list[i].node] = &list[i]
-		s.best.push(&list[i])
+		s.by[list[i].node] = int32(i) //nolint:gosec // there are fewer nodes than that
+		s.set(i, slotOf(&list[i], int32(i)))
+	}
+	for i := len(list) / branches; i >= 0; i-- {
+		s.down(i)
 	}
 	return s
 }
 
+func slotOf(c *candidate, at int32) slot { return slot{c.score.weight(), c.node.tie, at} }
+
 // put files a node with a score.
 func (s *shelf) put(n *node, score Score) {
-	c := s.by[n]
-	switch {
-	case c == nil:
-		c = &candidate{node: n, score: score, weight: score.weight()}
-		s.by[n] = c
-		s.best.push(c)
-	case c.rate(score):
-		s.best.fix(c.pos)
+	if at, ok := s.by[n]; ok {
+		s.rescore(at, score)
+		return
 	}
+	at := int32(len(s.all)) //nolint:gosec // there are fewer nodes than that
+	if last := len(s.spare) - 1; last >= 0 {
+		at, s.spare = s.spare[last], s.spare[:last]
+	} else {
+		s.all = append(s.all, candidate{})
+	}
+	if s.by == nil {
+		s.by = map[*node]int32{}
+	}
+	s.by[n] = at
+	s.all[at] = candidate{node: n, score: score}
+	s.heap = append(s.heap, slot{})
+	s.set(len(s.heap)-1, slotOf(&s.all[at], at))
+	s.up(len(s.heap) - 1)
+}
+
+// rescore gives a candidate another score, and says whether it is one.
+func (s *shelf) rescore(at int32, score Score) bool {
+	c := &s.all[at]
+	if c.score == score {
+		return false
+	}
+	c.score = score
+	s.heap[c.pos].weight = score.weight()
+	s.fix(int(c.pos))
+	return true
 }
 
 // drop takes a node out.
 func (s *shelf) drop(n *node) {
-	if c := s.by[n]; c != nil {
-		s.best.remove(c.pos)
-		delete(s.by, n)
+	at, ok := s.by[n]
+	if !ok {
+		return
+	}
+	i, last := int(s.all[at].pos), len(s.heap)-1
+	delete(s.by, n)
+	s.all[at] = candidate{}
+	s.spare = append(s.spare, at)
+	moved := s.heap[last]
+	if s.heap = s.heap[:last]; i < last {
+		s.set(i, moved)
+		s.fix(i)
 	}
 }
 
 // top gives the best candidate by the scores of now, nil when there is none. Nodes
 // that are rated no more leave.
 func (s *shelf) top(rate func(*node) (Score, bool)) *candidate {
-	for len(s.best) > 0 {
-		c := s.best[0]
-		score, ok := rate(c.node)
+	for len(s.heap) > 0 {
+		at := s.heap[0].at
+		score, ok := rate(s.all[at].node)
 		switch {
 		case !ok:
-			s.drop(c.node)
-		case c.rate(score):
-			s.best.fix(0)
-		default:
-			return c
+			s.drop(s.all[at].node)
+		case !s.rescore(at, score):
+			return &s.all[at]
 		}
 	}
 	return nil
+}
+
+func (s *shelf) set(i int, to slot) {
+	s.heap[i] = to
+	s.all[to.at].pos = int32(i) //nolint:gosec // there are fewer nodes than that
+}
+
+const branches = 4
+
+func (s *shelf) before(a, b slot) bool {
+	switch {
+	case a.weight != b.weight:
+		return a.weight < b.weight
+	case a.tie != b.tie:
+		return a.tie < b.tie
+	}
+	return cmp.Less(s.all[a.at].node.ID, s.all[b.at].node.ID)
+}
+
+func (s *shelf) fix(i int) {
+	if !s.down(i) {
+		s.up(i)
+	}
+}
+
+func (s *shelf) up(i int) {
+	v := s.heap[i]
+	for i > 0 {
+		parent := (i - 1) / branches
+		if !s.before(v, s.heap[parent]) {
+			break
+		}
+		s.set(i, s.heap[parent])
+		i = parent
+	}
+	s.set(i, v)
+}
+
+// down sinks a slot and says whether it moved.
+func (s *shelf) down(i int) bool {
+	if i >= len(s.heap) {
+		return false
+	}
+	v, start := s.heap[i], i
+	for {
+		first := branches*i + 1
+		if first >= len(s.heap) {
+			break
+		}
+		best := first
+		for c := first + 1; c < min(first+branches, len(s.heap)); c++ {
+			if s.before(s.heap[c], s.heap[best]) {
+				best = c
+			}
+		}
+		if !s.before(s.heap[best], v) {
+			break
+		}
+		s.set(i, s.heap[best])
+		i = best
+	}
+	s.set(i, v)
+	return i != start
+}
+
+// ahead says whether a node with a score goes before another one with its own.
+func ahead(a *node, s Score, b *node, o Score) bool {
+	x, y := s.weight(), o.weight()
+	return x < y || x == y && (a.tie < b.tie || a.tie == b.tie && a.ID < b.ID)
+}
+
+// tieOf gives a number of an id (FNV-1a).
+func tieOf(id string) uint32 {
+	h := uint32(2166136261)
+	for i := range len(id) {
+		h = (h ^ uint32(id[i])) * 16777619
+	}
+	return h
 }

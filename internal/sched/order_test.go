@@ -1,0 +1,207 @@
+package sched
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func ownedBy(owner string) func(*Request) { return func(r *Request) { r.Owner = owner } }
+
+func TestOwnersTakeTurns(t *testing.T) {
+	large := func(r *Request) { r.Owner, r.VCPU = "a", 3 } // in a pool of its own
+	x := indexOf([]Node{machine("n", 100)}, []Request{
+		ask("a1", 0, ownedBy("a")), ask("a2", 0, ownedBy("a")), ask("a3", 1, large), ask("a4", 2, ownedBy("a")),
+		ask("b1", 40, ownedBy("b")), ask("b2", 41, ownedBy("b")),
+		ask("c1", 50, func(r *Request) { r.Owner, r.Priority = "c", 1 }),
+	})
+	wantPairs(t, x, "c1>n", "a1>n", "b1>n", "a2>n", "b2>n", "a3>n", "a4>n")
+}
+
+func TestGroupsTakeTurns(t *testing.T) {
+	g := func(group string) func(*Request) { return func(r *Request) { r.Owner, r.Group = r.ID, group } }
+	x := indexOf([]Node{machine("n", 100, inGroup("g", "h"))}, []Request{
+		ask("g1", 0, g("g")), ask("g2", 1, g("g")), ask("g3", 2, g("g")),
+		ask("h1", 10, g("h")), ask("h2", 11, g("h")), ask("any", 12, g("")),
+	}, farm.Group{ID: "g"}, farm.Group{ID: "h"})
+	wantPairs(t, x, "g1>n", "h1>n", "any>n", "g2>n", "h2>n", "g3>n")
+}
+
+// A request of an owner that was served a moment ago is still more urgent than one
+// that waits a little with a worse priority.
+func TestUrgencyBeatsTheTurn(t *testing.T) {
+	x := indexOf([]Node{machine("n", 1)}, []Request{ask("a1", 0, ownedBy("a")), ask("b1", 1, func(r *Request) { r.Owner, r.Priority = "b", 1200 })})
+	wantPairs(t, x, "a1>n")
+	x.SetInstance(waiting(ask("a2", 2, ownedBy("a"))))
+	x.SetNode(machine("n", 2))
+	wantPairs(t, x, "a2>n")
+}
+
+// An owner that is served all the time does not keep waiting the one that asks for
+// less urgent instances.
+func TestServedOwnersAgeAnew(t *testing.T) {
+	x := indexOf([]Node{machine("n", 1)}, []Request{ask("patient", 0, func(r *Request) { r.Owner, r.Priority = "b", 1200 })})
+	for i := range 1000 {
+		x.SetInstance(waiting(ask(fmt.Sprintf("a%04d", i), -3600+i, ownedBy("a")))) // a backlog of an hour
+	}
+	for i := range 1000 {
+		at := noon.Add(time.Duration(i) * 10 * time.Second)
+		a := x.Place(at, 1)
+		if len(a) != 1 {
+			t.Fatal("a free slot was not used")
+		}
+		if a[0].RequestID == "patient" {
+			if waited := at.Sub(noon); waited < 5*time.Minute || waited > 7*time.Minute {
+				t.Errorf("placed after %v, want about the 6 minutes that 200 points are worth", waited)
+			}
+			return
+		}
+		x.RemoveInstance(a[0].RequestID)
+	}
+	t.Error("never placed")
+}
+
+// Two backlogs of equal priority differ by at most one placement, whatever pools and
+// classes their requests are in and however many slots come at a time.
+func TestRotationProperty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x := New(Options{AgePerSecond: rapid.Float64Range(0.001, 1000).Draw(t, "points per second")})
+		x.SetNode(machine("n", 0, inGroup("g", "h")))
+		byGroup := rapid.Bool().Draw(t, "groups")
+		tenant := map[string]string{}
+		for _, name := range []string{"g", "h"} {
+			for i := range rapid.IntRange(15, 40).Draw(t, "backlog of "+name) {
+				r := ask(fmt.Sprint(name, i), rapid.IntRange(-5000, 0).Draw(t, "created"), ownedBy(name))
+				if byGroup {
+					r.Group, r.Owner = name, rapid.SampledFrom([]string{"p", "q"}).Draw(t, "owner")
+				}
+				r.VCPU = rapid.IntRange(1, 3).Draw(t, "vcpu")
+				r.ContentID = rapid.SampledFrom([]string{"t1", "t2"}).Draw(t, "version")
+				tenant[r.ID] = name
+				x.SetInstance(waiting(r))
+			}
+		}
+		served, slots := map[string]int{}, 0
+		for served["g"] < 15 && served["h"] < 15 {
+			slots += rapid.IntRange(1, 3).Draw(t, "slots")
+			x.SetNode(machine("n", slots, inGroup("g", "h")))
+			for _, a := range x.Place(noon.Add(time.Duration(slots)*time.Second), rapid.IntRange(1, 3).Draw(t, "limit")) {
+				served[tenant[a.RequestID]]++
+				if d := served["g"] - served["h"]; d < -1 || d > 1 {
+					t.Fatalf("%v were served", served)
+				}
+			}
+		}
+	})
+}
+
+// Every request is placed within a time that can be told beforehand, however many
+// others come: one slot comes free a second; an owner or a group is at its turn at
+// the latest when its next request has aged by all priorities there are, and then
+// after each of the others once.
+func TestNobodyStarves(t *testing.T) {
+	const owners, groups = 3, 2
+	rapid.Check(t, func(t *rapid.T) {
+		x := New(Options{AgePerSecond: 1000})
+		window := (leastUrgent - mostUrgent) / 1000 // seconds until any request beats any newer one
+		x.SetNode(machine("n", 1, inGroup("g0", "g1")))
+		draw := func(id string, second int) Request {
+			return ask(id, second, func(r *Request) {
+				r.Priority = rapid.IntRange(mostUrgent, leastUrgent).Draw(t, "priority")
+				r.Owner = fmt.Sprint("o", rapid.IntRange(1, owners).Draw(t, "owner"))
+				r.Group = fmt.Sprint("g", rapid.IntRange(0, groups-1).Draw(t, "group"))
+				r.VCPU = rapid.IntRange(1, 2).Draw(t, "vcpu")
+			})
+		}
+		patient := draw("patient", 0)
+		ahead := 1 // requests of the same owner that may go first
+		for i := range rapid.IntRange(0, 10).Draw(t, "backlog") {
+			r := draw(fmt.Sprint("old", i), -rapid.IntRange(0, 100).Draw(t, "age"))
+			if r.Owner == patient.Owner && r.Group == patient.Group {
+				ahead++
+			}
+			x.SetInstance(waiting(r))
+		}
+		x.SetInstance(waiting(patient))
+		turnOfGroup := window + groups
+		turnOfOwner := window + owners*turnOfGroup
+		for second := 0; ; second++ {
+			if second > ahead*turnOfOwner {
+				t.Fatalf("still waits after %d s", second)
+			}
+			for i := range rapid.IntRange(1, 2).Draw(t, "new ones") {
+				r := draw(fmt.Sprintf("new%d-%d", second, i), second)
+				if r.Owner == patient.Owner && r.Group == patient.Group && second < window {
+					ahead++
+				}
+				x.SetInstance(waiting(r))
+			}
+			a := x.Place(noon.Add(time.Duration(second)*time.Second), 1)
+			if len(a) != 1 {
+				t.Fatal("a free slot was not used")
+			}
+			if a[0].RequestID == "patient" {
+				return
+			}
+			x.RemoveInstance(a[0].RequestID)
+		}
+	})
+}
+
+// What is kept of owners, groups, pools and classes ends with what waits, but for a
+// bounded number.
+func TestNothingIsKeptForever(t *testing.T) {
+	x := New(Options{})
+	x.SetNode(machine("n", 1000, inGroup("g")))
+	for i := range 500 {
+		id := fmt.Sprint("r", i)
+		x.SetInstance(waiting(ask(id, i, func(r *Request) {
+			r.Owner, r.VCPU, r.ContentID = id, i, id
+			if i%2 == 0 {
+				r.Group = "g"
+			}
+		})))
+		if a := x.Place(noon, 10); len(a) != 1 {
+			t.Fatalf("%d placements, want one", len(a))
+		}
+		x.RemoveInstance(id)
+	}
+	classes := 0
+	for _, p := range x.pools {
+		classes += len(p.classes)
+		if len(p.lines)+len(p.kin)-len(p.classes) > 0 || p.waiting > 0 {
+			t.Errorf("an idle pool holds %+v", p)
+		}
+	}
+	listed := map[*pool]bool{}
+	for _, list := range x.cures.places {
+		for _, p := range list {
+			listed[p] = true
+		}
+	}
+	got := []int{len(x.pools), len(listed), len(x.idle.list), classes, len(x.unused.list), len(x.tenants), len(x.turn), len(x.requests), len(x.sources)}
+	want := []int{maxIdlePools, maxIdlePools, maxIdlePools, maxIdlePools, maxIdlePools, 0, 0, 0, 0}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	x.RemoveNode("n")
+	if len(x.rooms) != 0 {
+		t.Errorf("%d rooms are left", len(x.rooms))
+	}
+}
+
+func TestIdleClassesAreBounded(t *testing.T) {
+	x := indexOf([]Node{machine("n", 1000)}, nil)
+	for i := range 500 {
+		x.SetInstance(waiting(ask("r", i, func(r *Request) { r.ContentID = fmt.Sprint(i) })))
+		x.RemoveInstance("r")
+	}
+	if n := len(x.pool(func() demand { r := ask("r", 0); return r.demand() }()).classes); n != maxIdleClasses {
+		t.Errorf("%d classes are kept, want %d", n, maxIdleClasses)
+	}
+}
