@@ -31,7 +31,7 @@ type shelf struct {
 func fill(list []candidate) shelf {
 	s := shelf{by: make(map[*node]int32, len(list)), all: list, heap: make([]slot, len(list))}
 	for i := range list {
-		s.by[list[i].node] = int32(i) //nolint:gosec // there are fewer nodes than that
+		s.by[list[i].node] = int32(i)
 		s.set(i, slotOf(&list[i], int32(i)))
 	}
 	for i := len(list) / branches; i >= 0; i-- {
@@ -48,7 +48,7 @@ func (s *shelf) put(n *node, score Score) {
 		s.rescore(at, score)
 		return
 	}
-	at := int32(len(s.all)) //nolint:gosec // there are fewer nodes than that
+	at := int32(len(s.all))
 	if last := len(s.spare) - 1; last >= 0 {
 		at, s.spare = s.spare[last], s.spare[:last]
 	} else {
@@ -111,7 +111,7 @@ func (s *shelf) top(rate func(*node) (Score, bool)) *candidate {
 
 func (s *shelf) set(i int, to slot) {
 	s.heap[i] = to
-	s.all[to.at].pos = int32(i) //nolint:gosec // there are fewer nodes than that
+	s.all[to.at].pos = int32(i)
 }
 
 const branches = 4
