@@ -6,7 +6,7 @@ import (
 )
 
 // The order of placements. A request's rank is when it was created plus what its
-// priority is worth in time, so that ageing costs nothing. Inside one owner the
+// priority is worth in time, so that ageing costs nothing. Inside one queue the
 // smallest rank is next. An owner, and a group of owners alike, claims the rank of
 // its next request, but no earlier one than if that request had been created when
 // the owner was last served: whoever is served again and again ages anew each time,
@@ -50,15 +50,17 @@ func (k ranker) worth(priority int) int64 {
 
 func (k ranker) rank(r *Request) int64 { return r.Created.UnixMicro() + k.worth(r.Priority) }
 
-// mark says when somebody was last served: the time in microseconds, and the
-// number of the placement, which tells those of one moment apart.
+// mark says when somebody was last served, in microseconds: as such, and as the
+// latest place that was paid for by being served, which is the time plus what the
+// priority of the request was worth. The number of the placement tells those of one
+// moment apart.
 type mark struct {
-	at  int64
-	seq uint64
+	at, paid int64
+	seq      uint64
 }
 
 // never is the mark of somebody who was not served yet.
-var never = mark{at: math.MinInt64 / 2}
+var never = mark{at: math.MinInt64 / 2, paid: math.MinInt64 / 2}
 
 // claim is a place in the order, the smaller the earlier.
 type claim struct {
@@ -76,8 +78,12 @@ func (c claim) compare(o claim) int {
 	return 1
 }
 
+// claim gives the place of somebody whose next request is r. The request ages anew
+// from the last service on, but never behind what was paid for then: otherwise one of
+// little urgency would wait for ever behind urgent ones of the same owner that fit
+// other nodes, each of which makes it age anew.
 func (k ranker) claim(r *request, served mark) claim {
-	return claim{max(r.rank, served.at+k.worth(r.Priority)), served.seq}
+	return claim{max(r.rank, min(served.at+k.worth(r.Priority), served.paid)), served.seq}
 }
 
 // owner is whoever asked for instances, inside one group. It is forgotten when
@@ -210,11 +216,14 @@ func (x *Index) leaves(t *tenant, o *owner) {
 	}
 }
 
-// serve notes that a request of an owner is placed.
-func (x *Index) serve(t *tenant, o *owner, now time.Time) {
+// serve notes that a request is placed.
+func (x *Index) serve(r *request, now time.Time) {
 	x.placed++
-	m := mark{now.UnixMicro(), x.placed}
-	t.served, o.served = m, m
+	at := now.UnixMicro()
+	paid := at + x.rank.worth(r.Priority)
+	for _, m := range []*mark{&r.pool().tenant.served, &r.queue.owner.served} {
+		*m = mark{at, max(m.paid, paid), x.placed}
+	}
 }
 
 // arrange brings a pool to where it belongs after its requests or its nodes changed.

@@ -41,7 +41,7 @@ func (x *Index) Place(now time.Time, limit int) []Assignment {
 
 // assign reserves room for a request.
 func (x *Index) assign(r *request, node string, now time.Time) {
-	x.serve(r.pool().tenant, r.queue.owner, now)
+	x.serve(r, now)
 	x.unqueue(r)
 	r.reserved = true
 	x.occupy(r, node)
