@@ -91,13 +91,6 @@ func (c *Controller) tidyHistory(ctx context.Context, w store.Writer, now time.T
 	return c.forget(ctx, w, old)
 }
 
-// DropHistory forgets the oldest records of the history, n at most, and says how many
-// these were: room is needed more than memories.
-func (c *Controller) DropHistory(ctx context.Context, n int) (int, error) {
-	old := c.oldestPast(n)
-	return len(old), c.forget(ctx, c.store, old)
-}
-
 // oldestPast names the n oldest records of the history.
 func (c *Controller) oldestPast(n int) []string {
 	view := c.tables.Past.Snapshot()

@@ -38,12 +38,21 @@ func (s *Store) Healthy() error {
 		return ErrClosed
 	}
 	var busy error
-	if b, ok := s.backend.(interface{ Healthy() error }); ok {
-		busy = b.Healthy()
+	if sentence := s.Busy(); sentence != "" {
+		busy = fmt.Errorf("%w: %s", ErrUnavailable, sentence)
 	}
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
 	return errors.Join(busy, s.health.watch, s.health.probe, s.schemaError())
+}
+
+// Busy says in a sentence for users what keeps the backend from doing what it is asked although it can be reached: it
+// is full, or rewrites its file. Empty: nothing.
+func (s *Store) Busy() string {
+	if b, ok := s.backend.(interface{ Busy() string }); ok {
+		return b.Busy()
+	}
+	return ""
 }
 
 func (h *health) setWatch(err error) {

@@ -30,7 +30,7 @@ type Shedder interface {
 	SetExpendable(oldest func(n int) []string)
 }
 
-// shedFrom lets the backend drop the records of a table in the order of their ids.
+// shedFrom lets the backend drop the records of a table, the last ones first.
 func (s *Store) shedFrom(table AnyTable) {
 	b, ok := s.backend.(Shedder)
 	if !ok || table == nil {
@@ -38,11 +38,8 @@ func (s *Store) shedFrom(table AnyTable) {
 	}
 	b.SetExpendable(func(n int) (keys []string) {
 		for id := range table.ids() {
-			if len(keys) == n {
-				break
-			}
 			keys = append(keys, s.key(table.Kind(), id))
 		}
-		return keys
+		return keys[max(0, len(keys)-n):]
 	})
 }

@@ -35,8 +35,8 @@ type Options struct {
 	Logger  *slog.Logger // nil: silent
 	Tables  []AnyTable   // every *Table[T] there is; records of other kinds are ignored
 
-	// Expendable is the one of Tables whose records, in the order of their ids, may go when the backend is full and
-	// nothing else makes room; nil: none. It serves one Store a backend.
+	// Expendable is the one of Tables whose records may go when the backend is full and nothing else makes room, those
+	// with the last ids first; nil: none. It serves one Store a backend.
 	Expendable AnyTable
 }
 

@@ -90,7 +90,9 @@ func (s *ControllerService) openStore(ctx context.Context, tables *controller.Ta
 	if err != nil {
 		return err
 	}
-	s.store, err = store.Open(ctx, s.backend, store.Options{Logger: s.log, Replica: replica, Tables: tables.All()})
+	s.store, err = store.Open(ctx, s.backend, store.Options{
+		Logger: s.log, Replica: replica, Tables: tables.All(), Expendable: tables.Past,
+	})
 	return err
 }
 

@@ -10,11 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/store/backup"
 )
 
 // startUp runs the combined service on free ports until stop is called.
@@ -131,5 +133,24 @@ func TestCommands(t *testing.T) {
 				t.Errorf("exit %d, said %q; want %d and %q", code, text, tc.code, tc.want)
 			}
 		})
+	}
+}
+
+// TestPeriodicBackups: with a directory for them, a backup is there soon after the start.
+func TestPeriodicBackups(t *testing.T) {
+	dir, backups := t.TempDir(), filepath.Join(t.TempDir(), "backups")
+	_, stop := startController(t, dir, true, map[string]string{"backup-dir": backups})
+	defer stop()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		files, err := filepath.Glob(filepath.Join(backups, "*.backup"))
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("no backup: %v", err)
+		}
+		if len(files) > 0 {
+			if _, err := backup.Verify(files[0]); err != nil {
+				t.Error(err)
+			}
+			return
+		}
 	}
 }

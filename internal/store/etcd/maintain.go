@@ -227,13 +227,8 @@ func (c *caretaker) defrag(ctx context.Context, member string) error {
 	return err
 }
 
-// Healthy says why the backend does not answer although it is there; nil when nothing is known against it.
-func (b *Backend) Healthy() error {
-	if busy := b.care.doing(); busy != "" {
-		return fmt.Errorf("%w: %s", store.ErrUnavailable, busy)
-	}
-	return nil
-}
+// Busy says why the backend does not do what it is asked although it is there; empty when nothing is known against it.
+func (b *Backend) Busy() string { return b.care.doing() }
 
 // compactInTurn drops the revisions of a shared cluster that are older than a period. One of all the replicas does it
 // in each period: the one that is first to note the present revision, in a key beside the records.

@@ -105,12 +105,14 @@ func (c *caretaker) drop(ctx context.Context, keys []string) (dropped int, err e
 			ops = append(ops, clientv3.OpDelete(key))
 		}
 		tctx, cancel := context.WithTimeout(ctx, callTimeout)
-		_, err := c.b.kv.Txn(tctx).Then(ops...).Commit()
+		resp, err := c.b.kv.Txn(tctx).Then(ops...).Commit()
 		cancel()
 		if err != nil {
 			return dropped, fmt.Errorf("%w: drop old records: %w", store.ErrUnavailable, err)
 		}
-		dropped += len(part)
+		for _, r := range resp.Responses {
+			dropped += int(r.GetResponseDeleteRange().GetDeleted())
+		}
 	}
 	return dropped, nil
 }

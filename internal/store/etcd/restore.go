@@ -164,7 +164,7 @@ func rename(from, to string) error {
 
 // syncDirs makes the names of all files below a directory durable; etcd has seen to their content.
 func syncDirs(root string) error {
-	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error { //nolint:gosec // the operator's directory
 		if err != nil || !entry.IsDir() {
 			return err
 		}
