@@ -161,32 +161,41 @@ func (j *judge) read(t *testing.T, b *mem.Backend) {
 	j.next = last + 1
 }
 
+// revision judges what one transaction did. A placement may share it with a change of
+// its node: it then counts as the earlier one, as if it had gone alone.
 func (j *judge) revision(batch store.Batch) {
 	filled := map[string]bool{}
 	for _, ev := range batch.Events {
-		kind, id, _ := strings.Cut(strings.TrimPrefix(ev.Key, store.DefaultPrefix+"/v1/"), "/")
-		switch store.Kind(kind) {
-		case kindNode:
-			delete(j.nodes, id)
-			if n := (farm.Node{}); !ev.Deleted && json.Unmarshal(ev.Value, &n) == nil {
-				j.nodes[id] = n
-			}
-		case kindInstance:
+		if id, ok := idOf(kindInstance, ev.Key); ok {
 			was := j.instances[id]
-			now := farm.Instance{}
-			delete(j.instances, id)
-			if !ev.Deleted && json.Unmarshal(ev.Value, &now) == nil {
-				j.instances[id] = now
-			}
+			now := keep(j.instances, id, ev)
 			j.step(batch.Rev, id, was, now)
-			if was.NodeID == "" && now.NodeID != "" {
-				filled[now.NodeID] = true
-			}
+			filled[now.NodeID] = filled[now.NodeID] || was.NodeID == "" && now.NodeID != ""
 		}
 	}
-	for node := range filled {
-		j.placedOn(batch.Rev, node)
+	for node, more := range filled {
+		if more {
+			j.placedOn(batch.Rev, node)
+		}
 	}
+	for _, ev := range batch.Events {
+		if id, ok := idOf(kindNode, ev.Key); ok {
+			keep(j.nodes, id, ev)
+		}
+	}
+}
+
+func idOf(kind store.Kind, key string) (id string, ok bool) {
+	return strings.CutPrefix(key, store.DefaultPrefix+"/v1/"+string(kind)+"/")
+}
+
+// keep takes over a change of a record and gives what it is now, the zero one for none.
+func keep[T any](records map[string]T, id string, ev store.RawEvent) (now T) {
+	delete(records, id)
+	if !ev.Deleted && json.Unmarshal(ev.Value, &now) == nil {
+		records[id] = now
+	}
+	return now
 }
 
 // step judges what became of one instance. The zero record stands for none.
