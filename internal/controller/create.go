@@ -57,12 +57,14 @@ func (c *Controller) parts(drafts []draft) []*part {
 	return parts
 }
 
-// creation gives the changes that make one instance, with the check of its node if asked for.
+// creation gives the changes that make one instance, with the check of its node if asked
+// for. That the id is free needs no asking: it is new, and asking costs the store as
+// much as writing.
 func (c *Controller) creation(d draft, check bool) []store.Change {
 	if d.placed == nil {
-		return []store.Change{store.Put(c.tables.Instances, d.asked.ID, d.asked, store.IfAbsent)}
+		return []store.Change{store.Put(c.tables.Instances, d.asked.ID, d.asked, store.Any)}
 	}
-	changes := []store.Change{store.Put(c.tables.Instances, d.asked.ID, d.placed, store.IfAbsent)}
+	changes := []store.Change{store.Put(c.tables.Instances, d.asked.ID, d.placed, store.Any)}
 	if check {
 		changes = append(changes, store.Check(c.tables.Nodes, d.node, store.IfRev(d.rev)))
 	}
@@ -86,7 +88,7 @@ func (c *Controller) createPart(ctx context.Context, r *reign, p *part) error {
 	}
 	changes := make([]store.Change, len(p.drafts))
 	for i, d := range p.drafts {
-		changes[i] = store.Put(c.tables.Instances, d.asked.ID, d.asked, store.IfAbsent)
+		changes[i] = store.Put(c.tables.Instances, d.asked.ID, d.asked, store.Any)
 	}
 	return c.store.Commit(ctx, changes...)
 }

@@ -92,6 +92,9 @@ func advance(w work, status api.InstanceStatus, now time.Time) work {
 // sameButCount says whether two records differ in nothing but the count of statuses
 // and the time, which alone are not worth a write.
 func sameButCount(a, b *farm.Instance) bool {
+	if a.State != b.State {
+		return false
+	}
 	x := b.Clone()
 	x.StatusNo, x.Updated = a.StatusNo, a.Updated
 	return reflect.DeepEqual(a, x)

@@ -89,25 +89,38 @@ func (s *Store) request(fence *Fence, changes []Change) (*request, error) {
 	if len(changes) == 0 || len(changes) > s.Limits().Ops {
 		return nil, fmt.Errorf("%w: %d changes in one commit, 1 to %d are possible", ErrInvalid, len(changes), s.Limits().Ops)
 	}
-	r := &request{changes: changes, fence: fence, done: make(chan error, 1)}
-	seen := make(map[string]struct{}, len(changes))
+	r := &request{changes: changes, fence: fence, keys: make([]string, 0, len(changes)), done: make(chan error, 1)}
 	for i := range changes {
 		c := &changes[i]
 		if err := s.check(c); err != nil {
 			return nil, err
 		}
 		key := s.key(c.table.Kind(), c.id)
-		if _, twice := seen[key]; twice {
-			return nil, fmt.Errorf("%w: two changes of %s in one commit", ErrInvalid, key)
-		}
-		seen[key] = struct{}{}
 		r.keys = append(r.keys, key)
 		r.bytes += len(key) + len(c.data)
+	}
+	if key, twice := repeated(r.keys); twice {
+		return nil, fmt.Errorf("%w: two changes of %s in one commit", ErrInvalid, key)
 	}
 	if r.bytes > s.limits.Bytes {
 		return nil, fmt.Errorf("%w: a commit of %d bytes, limit %d", ErrInvalid, r.bytes, s.limits.Bytes)
 	}
 	return r, nil
+}
+
+// repeated finds a key that is there twice.
+func repeated(keys []string) (key string, twice bool) {
+	if len(keys) == 1 {
+		return "", false
+	}
+	seen := make(map[string]struct{}, len(keys))
+	for _, key := range keys {
+		if _, twice := seen[key]; twice {
+			return key, true
+		}
+		seen[key] = struct{}{}
+	}
+	return "", false
 }
 
 func (s *Store) check(c *Change) error {

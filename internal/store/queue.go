@@ -116,17 +116,18 @@ func (c *committer) pickLocked() []*request {
 	var (
 		batch, kept []*request
 		load        = load{limits: c.store.limits}
-		held        = map[string]struct{}{}
+		held        = map[string]struct{}{} // keys that requests which have to wait will write
 		i           int
 	)
 	for ; i < len(c.queue) && i < scanMax && !load.full(); i++ {
 		r := c.queue[i]
 		if !c.freeLocked(r, held) || !load.add(r) {
 			kept = append(kept, r)
+			r.mark(held)
 		} else {
 			batch = append(batch, r)
+			r.mark(c.busy)
 		}
-		r.mark(held)
 	}
 	if len(batch) == 0 {
 		return nil
@@ -134,9 +135,6 @@ func (c *committer) pickLocked() []*request {
 	kept = append(kept, c.queue[i:]...)
 	c.queue = append(c.queue[:0], kept...)
 	clear(c.queue[len(kept):cap(c.queue)])
-	for _, r := range batch {
-		r.mark(c.busy)
-	}
 	return batch
 }
 

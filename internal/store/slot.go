@@ -28,7 +28,7 @@ func (sl *slot) send(ctx context.Context, batch []*request) {
 		var conflict *ConflictError
 		switch {
 		case err == nil:
-			sl.committer.store.model.ahead(rev, updatesOf(batch, rev))
+			sl.committer.store.model.ahead(rev, updatesOf(batch, len(sl.committer.store.root), rev))
 			answer(batch, nil)
 			return
 		case !errors.As(err, &conflict):
@@ -50,15 +50,14 @@ func answer(batch []*request, err error) {
 	}
 }
 
-// updatesOf is what a committed batch does to the model.
-func updatesOf(batch []*request, rev int64) []update {
+// updatesOf is what a committed batch does to the model. Its keys have root bytes before the kind.
+func updatesOf(batch []*request, root int, rev int64) []update {
 	var ups []update
 	for _, r := range batch {
-		for _, ch := range r.changes {
-			if ch.check {
-				continue
+		for i, ch := range r.changes {
+			if !ch.check {
+				ups = append(ups, update{table: ch.table, id: ch.id, key: r.keys[i][root:], val: ch.val, rev: rev})
 			}
-			ups = append(ups, update{table: ch.table, id: ch.id, key: string(ch.table.Kind()) + "/" + ch.id, val: ch.val, rev: rev})
 		}
 	}
 	return ups
