@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/buildyard/buildyard/test/rig"
 )
@@ -74,12 +77,29 @@ func (s *scene) settle(ctx context.Context, judge func(world, *findings)) (f fin
 // are too many for the nodes. Otherwise the rest would wait for ever, and rightly.
 func (s *scene) relieve(ctx context.Context, records []record) {
 	surplus := len(records) - s.capacity
+	var out []record
 	for _, r := range records {
 		if r.State == "Error" || r.State == "Started" && surplus > 0 {
-			_ = s.client.terminate(ctx, r.ID) // the history has the answer
+			out = append(out, r)
 			surplus--
 		}
 	}
+	_ = s.terminateEach(ctx, out) // the history has the answers
+}
+
+// terminateEach asks for the end of instances, of several at a time.
+func (s *scene) terminateEach(ctx context.Context, records []record) error {
+	var group errgroup.Group
+	group.SetLimit(16)
+	for _, r := range records {
+		group.Go(func() error {
+			if err := s.client.terminate(ctx, r.ID); err != nil && !errors.Is(err, rig.Refusal("Not found")) {
+				return fmt.Errorf("terminate instance %s: %w", r.ID, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
 }
 
 // world looks at every record and every VM. VMs are looked at first: one that goes
@@ -123,10 +143,5 @@ func (s *scene) terminateAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range w.Records {
-		if err := s.client.terminate(ctx, r.ID); err != nil && err.Error() != "Not found" {
-			return fmt.Errorf("terminate instance %s: %w", r.ID, err)
-		}
-	}
-	return nil
+	return s.terminateEach(ctx, w.Records)
 }

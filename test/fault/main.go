@@ -55,6 +55,7 @@ var targets = []target{
 type options struct {
 	n       int
 	seed    uint64
+	rate    int
 	targets []target
 	json    string
 	keep    bool
@@ -65,14 +66,15 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	fs.SetOutput(out)
 	fs.IntVar(&o.n, "n", 50, "kills of every target; of backup and qemu-save a fifth of them, and at least 8")
 	fs.Uint64Var(&o.seed, "seed", 0, "seed of every choice; 0 takes one from the clock")
+	fs.IntVar(&o.rate, "rate", stormRate, "creates a second of the controller target; less proves less")
 	names := fs.String("targets", allTargets(), "what to kill")
 	fs.StringVar(&o.json, "json", "", "file for the report in JSON")
 	fs.BoolVar(&o.keep, "keep", false, "keep data, logs and histories also when all went well")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
-	if o.n < 1 || fs.NArg() > 0 {
-		return o, errors.New("usage: fault [-n KILLS] [-seed N] [-targets LIST] [-json FILE] [-keep]")
+	if o.n < 1 || o.rate < 1 || fs.NArg() > 0 {
+		return o, errors.New("usage: fault [-n KILLS] [-seed N] [-rate N] [-targets LIST] [-json FILE] [-keep]")
 	}
 	if o.seed == 0 {
 		o.seed = uint64(time.Now().UnixNano())
@@ -102,7 +104,7 @@ func run(ctx context.Context, args []string, out io.Writer) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	b := &bench{n: o.n, seed: o.seed, out: &lineWriter{w: out}}
+	b := &bench{n: o.n, seed: o.seed, rate: o.rate, out: &lineWriter{w: out}}
 	if b.dir, err = os.MkdirTemp("", "buildyard-fault-"); err != nil {
 		return false, err
 	}

@@ -15,14 +15,14 @@ import (
 
 func TestParse(t *testing.T) {
 	o, err := parse(nil, io.Discard)
-	if err != nil || o.n != 50 || o.seed == 0 || len(o.targets) != 6 {
+	if err != nil || o.n != 50 || o.rate != 500 || o.seed == 0 || len(o.targets) != 6 {
 		t.Errorf("defaults are %+v, %v", o, err)
 	}
 	o, err = parse([]string{"-n", "7", "-seed", "9", "-targets", "qemu,agent", "-json", "f"}, io.Discard)
 	if err != nil || o.n != 7 || o.seed != 9 || o.json != "f" || len(o.targets) != 2 || o.targets[0].name != "qemu" {
 		t.Errorf("options are %+v, %v", o, err)
 	}
-	for _, args := range [][]string{{"-n", "0"}, {"-n", "-1"}, {"-targets", "disk"}, {"-targets", ""}, {"more"}, {"-seed", "x"}} {
+	for _, args := range [][]string{{"-n", "0"}, {"-n", "-1"}, {"-rate", "0"}, {"-targets", "disk"}, {"-targets", ""}, {"more"}, {"-seed", "x"}} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("%v is taken", args)
 		}

@@ -17,6 +17,7 @@ import (
 type bench struct {
 	n    int    // kills of each target
 	seed uint64 // of every choice
+	rate int    // creates a second of a storm
 	rig.Programs
 	dir string // of everything that a run writes
 	out io.Writer

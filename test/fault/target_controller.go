@@ -43,7 +43,7 @@ func controllerTarget(ctx context.Context, s *scene) (r result, err error) {
 	s.machines = func() ([]machine, error) { return simMachines(s.nodeDir()) }
 	s.calmTime, s.capacity = time.Minute, stormNodes*stormSlots
 	return s.playStorm(ctx, stormOptions{
-		Rate: stormRate, Jobs: 4000, Longest: 1500 * time.Millisecond, Template: template, Script: "echo done\n", Seed: s.seed,
+		Rate: s.rate, Jobs: 3000, Longest: 1500 * time.Millisecond, Template: template, Script: "echo done\n", Seed: s.seed,
 	})
 }
 
