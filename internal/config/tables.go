@@ -24,6 +24,9 @@ const (
 	RegistryBasePath      = "SVC_REGISTRY_BASE_PATH"
 	RegistryListenAddress = "SVC_REGISTRY_LISTEN_ADDRESS"
 	VMNamePrefix          = "SVC_VM_NAME_PREFIX"
+	Placement             = "SVC_PLACEMENT"
+	LocalityWait          = "SVC_LOCALITY_WAIT"
+	LocalitySize          = "SVC_LOCALITY_SIZE"
 	BackupDir             = "SVC_BACKUP_DIR"
 	BackupEvery           = "SVC_BACKUP_EVERY"
 	BackupKeep            = "SVC_BACKUP_KEEP"
@@ -54,6 +57,9 @@ var ControllerTable = Table{
 	{Key: RegistryBasePath, Flag: "registry-base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory of that registry"},
 	{Key: RegistryListenAddress, Flag: "registry-listen-address", Default: ":8089", Kind: Addr, Help: "address of that registry's API"},
 	{Key: VMNamePrefix, Flag: "vm-name-prefix", Default: "mgmtManaged-", Kind: String, Help: "what the name of every VM starts with"},
+	{Key: Placement, Flag: "placement", Default: "spread", Kind: String, Check: oneOf("spread", "fit"), Help: "how nodes of equal merit are filled: spread VMs over all, or fit as many as possible on one"},
+	{Key: LocalityWait, Flag: "locality-wait", Default: "10s", Kind: Duration, Check: between(0, time.Hour), Help: "how long a request may wait for a full node that has its version while another node has room; 0 is not at all"},
+	{Key: LocalitySize, Flag: "locality-size", Default: "4GB", Kind: Size, Help: "how much would have to be pulled before a request waits so"},
 	{Key: BackupDir, Flag: "backup-dir", Kind: Path, Help: "directory for periodic backups of the records; without it none are taken"},
 	{Key: BackupEvery, Flag: "backup-every", Default: "1h", Kind: Duration, Check: between(time.Minute, 7*aDay), Help: "time between two periodic backups"},
 	{Key: BackupKeep, Flag: "backup-keep", Default: "24", Kind: Int, Check: atLeast(1), Help: "how many of the newest periodic backups stay"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -29,6 +30,7 @@ type Options struct {
 	RegistryAddress string // given to nodes and clients
 	PushRegistry    string // where nodes push saved images to; "": RegistryAddress
 	VMNamePrefix    string // of every VM that the controller starts
+	Scheduler       sched.Options
 
 	KeepTerminated   time.Duration // how long a terminated record stays
 	NodeTimeout      time.Duration // silence after which a node is Offline

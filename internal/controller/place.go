@@ -46,7 +46,7 @@ func newPlacer(c *Controller) *placer {
 }
 
 func (p *placer) resetLocked() {
-	p.index, p.nodes, p.found = sched.New(sched.Options{}), map[string]known{}, nil
+	p.index, p.nodes, p.found = sched.New(p.c.opts.Scheduler), map[string]known{}, nil
 }
 
 // load fills the index with the records there are.

@@ -3,6 +3,7 @@ package sched
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -108,7 +109,7 @@ func BenchmarkManyDemands(b *testing.B) {
 // farmOf is an index of nodes that have all three templates, with a number of
 // instances on them, and waiting requests of 20 sizes in 3 versions.
 func farmOf(nodes, capacity, running, queued int) *Index {
-	x := New(Defaults())
+	x := New(Options{LocalityWait: 10 * time.Second, LocalityBytes: 4 * gigabyte})
 	for i := range nodes {
 		x.SetNode(machine(fmt.Sprintf("n%05d", i), capacity, caching("t0", "t00"), caching("t1", "t10"), caching("t2", "t20")))
 	}

@@ -8,8 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Options tune an Index. The zero value spreads VMs and waits for no version; see
-// also Defaults.
+// Options tune an Index. The zero value spreads VMs and waits for no version.
 type Options struct {
 	// AgePerSecond is how many points of priority a second of waiting is worth;
 	// 0 is 1000 points in 30 minutes. Ageing cannot be switched off: it is what
@@ -23,9 +22,6 @@ type Options struct {
 	// LocalityBytes is how much would have to be pulled before a request waits so.
 	LocalityBytes int64
 }
-
-// Defaults are the options of a cloud that says nothing else.
-func Defaults() Options { return Options{LocalityWait: 10 * time.Second, LocalityBytes: 4 << 30} }
 
 // Index holds nodes, groups and instances. It is not safe for concurrent use: one
 // goroutine owns it. Use New.

@@ -18,6 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
+	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/backup"
 	"github.com/buildyard/buildyard/internal/store/etcd"
@@ -107,8 +108,12 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 	}
 	s.core, err = controller.New(ctx, s.store, tables, controller.Options{
 		Registry: shelf, RegistryAddress: address,
-		PushRegistry:    strings.TrimSuffix(s.settings.String(config.PushRegistry), "/"),
-		VMNamePrefix:    s.settings.String(config.VMNamePrefix),
+		PushRegistry: strings.TrimSuffix(s.settings.String(config.PushRegistry), "/"),
+		VMNamePrefix: s.settings.String(config.VMNamePrefix),
+		Scheduler: sched.Options{
+			Fit:          s.settings.String(config.Placement) == "fit",
+			LocalityWait: s.settings.Duration(config.LocalityWait), LocalityBytes: s.settings.Size(config.LocalitySize),
+		},
 		KeepTerminated:  s.settings.Duration(config.InstanceTimeOut),
 		NodeTimeout:     s.settings.Duration(config.NodeActiveTimeout),
 		InstanceTimeout: s.settings.Duration(config.InstanceActiveTimeout),
