@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"math"
 	"net/http"
 	"net/url"
@@ -20,6 +19,9 @@ import (
 // startup script of a few megabytes in base64.
 const MaxBody = 8 << 20
 
+// firstRead is how much of an announced body room is made for before it comes, in bytes.
+const firstRead = 64 << 10
+
 // bodyTimeout is how long a client may take to send a body.
 const bodyTimeout = 30 * time.Second
 
@@ -29,7 +31,8 @@ const bodyTimeout = 30 * time.Second
 type Params struct {
 	whole json.RawMessage // the body as it came
 	body  map[string]json.RawMessage
-	query url.Values
+	text  string     // the query as it came
+	query url.Values // nil until it is asked for
 	err   error
 }
 
@@ -37,7 +40,7 @@ type Params struct {
 // its Content-Type says; an empty one and null have no fields. A field of the body
 // wins over one of the query.
 func ReadParams(w http.ResponseWriter, r *http.Request) (*Params, error) {
-	p := &Params{query: query(r)}
+	p := &Params{text: r.URL.RawQuery}
 	raw, err := readBody(w, r, MaxBody)
 	if err != nil {
 		return nil, err
@@ -50,15 +53,15 @@ func ReadParams(w http.ResponseWriter, r *http.Request) (*Params, error) {
 // readRaw reads the query and leaves the body, of at most limit bytes, as it came.
 func readRaw(w http.ResponseWriter, r *http.Request, limit int64) (*Params, error) {
 	raw, err := readBody(w, r, limit)
-	return &Params{query: query(r), whole: raw}, err
+	return &Params{text: r.URL.RawQuery, whole: raw}, err
 }
 
-// query gives the fields of the query; nil when there is none.
-func query(r *http.Request) url.Values {
-	if r.URL.RawQuery == "" {
-		return nil
+// inQuery gives the values that a parameter has in the query.
+func (p *Params) inQuery(name string) []string {
+	if p.query == nil && p.text != "" {
+		p.query, _ = url.ParseQuery(p.text) // what cannot be read is left out, as net/http does
 	}
-	return r.URL.Query()
+	return p.query[name]
 }
 
 // Raw gives the whole body as it came.
@@ -72,7 +75,9 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	// a client that hangs up would trip over it.
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout))
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var buf bytes.Buffer
+	buf.Grow(int(min(max(r.ContentLength, 0), firstRead)) + bytes.MinRead)
+	_, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
 	_ = conn.SetReadDeadline(time.Time{})
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -81,7 +86,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	case err != nil:
 		return nil, farm.Errorf(farm.CodeInvalid, "The request body could not be read")
 	}
-	return raw, nil
+	return buf.Bytes(), nil
 }
 
 // decodeObject parses a JSON object; white space only means no fields.
@@ -130,8 +135,8 @@ func (p *Params) raw(name string) json.RawMessage {
 		}
 		return v
 	}
-	if v := p.query.Get(name); v != "" {
-		quoted, _ := json.Marshal(v) //nolint:errchkjson // a string always marshals
+	if v := p.inQuery(name); len(v) > 0 && v[0] != "" {
+		quoted, _ := json.Marshal(v[0]) //nolint:errchkjson // a string always marshals
 		return quoted
 	}
 	return nil
@@ -299,8 +304,10 @@ func (p *Params) Bool(name string, def bool) bool {
 // Strings gives an array of strings; nil when it is not given. A query may repeat
 // the parameter.
 func (p *Params) Strings(name string) []string {
-	if _, inBody := p.body[name]; !inBody && p.query.Has(name) {
-		return p.query[name]
+	if _, inBody := p.body[name]; !inBody {
+		if values := p.inQuery(name); values != nil {
+			return values
+		}
 	}
 	raw := p.raw(name)
 	if raw == nil {

@@ -30,7 +30,7 @@ var buffers = sync.Pool{New: func() any { return new([pieceBuffer]byte) }}
 // once, into writes that are large enough for a socket.
 func writePieces(w http.ResponseWriter, body Pieces) {
 	const begin, end = `{"status":"` + api.StatusOK + `","message":"","body":`, "}\n"
-	w.Header().Set("Content-Type", "application/json")
+	w.Header()["Content-Type"] = jsonType
 	w.Header().Set("Content-Length", strconv.Itoa(len(begin)+body.size()+len(end)))
 	w.WriteHeader(http.StatusOK)
 	whole, _ := buffers.Get().(*[pieceBuffer]byte)

@@ -31,6 +31,9 @@ var status = map[farm.Code]int{
 	farm.CodeInternal:        http.StatusInternalServerError,
 }
 
+// jsonType is the value of the header Content-Type of all envelopes; it is not changed.
+var jsonType = []string{"application/json"}
+
 // AuthenticationRequired is the exact answer to a missing or wrong credential.
 const AuthenticationRequired = `{"status":"FAIL","message":"Authentication Required"}` + "\n"
 
@@ -74,7 +77,7 @@ func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err 
 	log.Log(r.Context(), errorLevel(r.Context(), code), "request failed", "request", RequestID(r.Context()),
 		"method", r.Method, "path", r.URL.Path, "code", string(code), "error", err)
 	if code == farm.CodeUnauthenticated {
-		w.Header().Set("Content-Type", "application/json")
+		w.Header()["Content-Type"] = jsonType
 		w.WriteHeader(http.StatusUnauthorized)
 		_, _ = w.Write([]byte(AuthenticationRequired))
 		return
@@ -120,7 +123,10 @@ func errorLevel(ctx context.Context, code farm.Code) slog.Level {
 
 // write puts an envelope on the wire; a nil body leaves its key out.
 func write(w http.ResponseWriter, code int, state, message string, body json.RawMessage) {
-	text, _ := json.Marshal(message) //nolint:errchkjson // a string always marshals
+	text := []byte(`""`)
+	if message != "" {
+		text, _ = json.Marshal(message) //nolint:errchkjson // a string always marshals
+	}
 	buf := make([]byte, 0, len(body)+len(text)+48)
 	buf = append(buf, `{"status":"`...)
 	buf = append(buf, state...)
@@ -131,7 +137,7 @@ func write(w http.ResponseWriter, code int, state, message string, body json.Raw
 		buf = append(buf, body...)
 	}
 	buf = append(buf, '}', '\n')
-	w.Header().Set("Content-Type", "application/json")
+	w.Header()["Content-Type"] = jsonType
 	w.WriteHeader(code)
 	_, _ = w.Write(buf)
 }

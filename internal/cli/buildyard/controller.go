@@ -186,6 +186,7 @@ func (s *ControllerService) Run(ctx context.Context) error {
 	})
 	s.log.InfoContext(ctx, "controller is ready", "address", s.URL(), "registry", s.RegistryURL(), "version", obs.FullVersion())
 	var wg sync.WaitGroup
+	wg.Go(func() { tendHeap(ctx) })
 	errs := make(chan error, 4)
 	start := func(run func(context.Context) error) {
 		wg.Go(func() {

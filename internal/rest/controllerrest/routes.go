@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -137,13 +138,22 @@ func (s *server) join(ctx context.Context, _ *http.Request, in api.JoinRequest) 
 
 func (s *server) poll(ctx context.Context, r *http.Request, in api.PollRequest) (api.PollAnswer, error) {
 	wait := time.Duration(0)
-	if text := r.URL.Query().Get("wait"); text != "" {
+	if text := waitOf(r.URL); text != "" {
 		var err error
 		if wait, err = time.ParseDuration(text); err != nil || wait < 0 || wait > controller.MaxWait {
 			return api.PollAnswer{}, farm.Invalid("wait", "must be a duration between 0s and %s", controller.MaxWait)
 		}
 	}
 	return s.c.Poll(ctx, credential(r), in, wait)
+}
+
+// waitOf gives how long a poll may hang, as it is asked. Our agents ask for nothing else,
+// in few characters.
+func waitOf(u *url.URL) string {
+	if text, ok := strings.CutPrefix(u.RawQuery, "wait="); ok && !strings.ContainsAny(text, "&%+;") {
+		return text
+	}
+	return u.Query().Get("wait")
 }
 
 func (s *server) report(ctx context.Context, r *http.Request, in api.Report) (api.ReportAnswer, error) {
