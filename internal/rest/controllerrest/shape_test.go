@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -29,12 +30,25 @@ func want(t *testing.T, what string, got, wanted any) {
 	}
 }
 
+// explained waits until it is known why an instance waits.
+func (c *cloud) explained(id string) {
+	c.t.Helper()
+	for range 1000 {
+		if strings.Contains(string(c.call("GET", "/api/v1/vm?id="+id, "").Body), `"message":`) {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	c.t.Error("no reason for waiting in a second")
+}
+
 func TestInstanceShapes(t *testing.T) {
 	c := newCloud(t)
 	empty := c.call("GET", "/api/v1/vm", "")
 	want(t, "empty list", string(empty.Body), "[]")
 
 	id := c.start("")
+	c.explained(id)
 	var list []json.RawMessage
 	c.call("GET", "/api/v1/vm", "").into(t, &list)
 	want(t, "list element", keys(t, list[0]), []string{"external_id", "instance_id", "name", "vm"})
