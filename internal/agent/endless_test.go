@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -47,6 +48,26 @@ func TestEndlessStartupScript(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDriverThatKeepsNoTime: a monitored script ends at its time-out, also when the
+// driver forgets about it.
+func TestDriverThatKeepsNoTime(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.breaks("time-out", errors.New("forgotten"))
+		script := api.Script{Text: []byte("sleep 100000"), Monitoring: true, Timeout: 300}
+		w.control.order(startOrder(withScript(script)))
+		w.until(api.PhaseRunning)
+		begun := time.Now()
+		w.until(api.PhaseScriptEnded)
+		if took := time.Since(begun); took < 5*time.Minute || took > 5*time.Minute+2*execSlack {
+			t.Errorf("the script ended after %s", took)
+		}
+		if s := w.control.status(idA).Script; s == nil || !s.TimedOut {
+			t.Errorf("script = %+v", s)
+		}
+		w.breaks("time-out", nil)
+	})
 }
 
 // TestLeftScriptOutlivesTheAgent: an agent that ends does not kill a script that it

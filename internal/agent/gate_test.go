@@ -223,6 +223,9 @@ func (d gatedDriver) Exec(ctx context.Context, id string, c hv.Command) (hv.Resu
 			}
 		case len(c.Stdin) > 0:
 			d.w.count(&d.w.scripts)
+			if d.w.fault("time-out") != nil {
+				c.Timeout = 0
+			}
 		}
 		return d.Host.Exec(ctx, id, c)
 	})

@@ -22,6 +22,9 @@ const (
 	// scriptPatience is how long a save or a restart waits for a script that is not
 	// monitored: such a one often runs for as long as its VM.
 	scriptPatience = 90 * time.Second
+
+	// execSlack is what a driver has for ending a command whose time-out is over.
+	execSlack = time.Minute
 )
 
 // findBash prints where the guest has bash, or nothing.
@@ -68,10 +71,17 @@ var errLeft = errors.New("the command goes on")
 func (a *Agent) execute(ctx context.Context, in *instance, cmd hv.Command, patience <-chan time.Time) (outcome, error) {
 	// Not under the agent's own life: its end must not kill what runs in a guest.
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	if cmd.Timeout > 0 { // the driver keeps it; this is for one that is stuck itself
+		cancel()
+		run, cancel = context.WithTimeout(context.WithoutCancel(ctx), cmd.Timeout+execSlack)
+	}
 	done := make(chan outcome, 1)
 	in.alone.Go(func() {
 		defer cancel()
 		r, err := a.opts.Driver.Exec(run, in.id, cmd)
+		if over := run.Err(); err != nil && errors.Is(over, context.DeadlineExceeded) {
+			err = over // whatever the driver made of it
+		}
 		done <- outcome{r, err}
 	})
 	var leave <-chan struct{}
