@@ -229,7 +229,7 @@ func (k *keeper) attendNode(ctx context.Context, id string) (again time.Time, er
 		return again, nil
 	}
 	now := k.c.now()
-	until := k.seen(id).Add(k.c.opts.NodeTimeout)
+	until := k.seenOn(node).Add(k.c.opts.NodeTimeout)
 	if until.After(now) {
 		return until, nil
 	}
@@ -262,6 +262,16 @@ func (k *keeper) seen(id string) time.Time {
 		here = there
 	}
 	return k.from(here)
+}
+
+// seenOn is seen of a node whose state may have changed since: the replica that took it
+// back heard it then, whose digest says so only later.
+func (k *keeper) seenOn(node *farm.Node) time.Time {
+	seen, back := k.seen(node.ID), node.StateSince
+	if back.After(seen) && !back.After(k.c.now()) {
+		return back
+	}
+	return seen
 }
 
 // inContact gives a time, put off as long as the node is not in contact then.

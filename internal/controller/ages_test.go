@@ -1,0 +1,123 @@
+package controller
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// at gives the agent as it speaks to another replica.
+func (a *agent) at(c *cloud) *agent {
+	b := *a
+	b.c = c
+	return &b
+}
+
+func (c *cloud) wantNode(id string, want farm.NodeState) {
+	c.t.Helper()
+	synctest.Wait()
+	n, _, ok := c.tables.Nodes.Get(id)
+	if !ok || n.State != want {
+		c.t.Fatalf("node is %+v, want %s", n, want)
+	}
+}
+
+// TestNodeOfAnotherReplica: a node that polls the replica without the lease is heard.
+func TestNodeOfAnotherReplica(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		o := c.started(a)
+		second := c.replica()
+		defer second.stop()
+		b := a.at(second)
+		b.keepContact(10 * time.Minute)
+		c.wantNode(a.id, farm.NodeActive)
+		c.wantState(o.InstanceID, farm.Started)
+		last := time.Now()
+		time.Sleep(2*time.Minute - time.Second)
+		c.wantNode(a.id, farm.NodeActive)
+		time.Sleep(longestGap + 2*time.Second) // the age is as old as the last digest
+		c.wantNode(a.id, farm.NodeOffline)
+		if n, _, _ := c.tables.Nodes.Get(a.id); n.StateSince.Sub(last) < 2*time.Minute {
+			t.Errorf("offline after %s", n.StateSince.Sub(last))
+		}
+		b.contact()
+		c.wantNode(a.id, farm.NodeActive)
+	})
+}
+
+// TestReplicaThatIsMissing: what a replica heard that says nothing any more is unknown,
+// and only after one time-out more silence.
+func TestReplicaThatIsMissing(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		second := c.replica()
+		defer second.stop()
+		a.at(second).keepContact(5 * time.Minute)
+		second.stop()
+		time.Sleep(2*time.Minute + (missing-1)*longestGap)
+		c.wantNode(a.id, farm.NodeActive)
+		time.Sleep(2 * longestGap)
+		c.wantNode(a.id, farm.NodeOffline)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if n := c.tables.Digests.Len(); n != 0 {
+			t.Errorf("%d digests of dead replicas are kept", n)
+		}
+	})
+}
+
+// TestReplicaTakesOver: the lease goes to the replica that the node did not poll, and
+// to the one that it did; neither gives a verdict before one time-out.
+func TestReplicaTakesOver(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		second := c.replica()
+		defer func() { second.stop() }()
+		a.keepContact(time.Minute)
+		c.stop()
+		time.Sleep(2*time.Minute - time.Second)
+		second.wantNode(a.id, farm.NodeActive)
+		time.Sleep(3 * time.Second)
+		second.wantNode(a.id, farm.NodeOffline)
+		c.start(Options{})
+		a.contact()
+		a.keepContact(10 * time.Minute)
+		second.wantNode(a.id, farm.NodeActive)
+	})
+}
+
+// TestOneReplicaWritesNoDigest: where there are no others nothing is written.
+func TestOneReplicaWritesNoDigest(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		c.started(a)
+		a.contact()
+		before, err := c.backend.Barrier(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.keepContact(time.Hour)
+		if after, err := c.backend.Barrier(t.Context()); err != nil || after != before {
+			t.Errorf("an idle hour took %d writes: %v", after-before, err)
+		}
+	})
+}
+
+// TestDigestOfRubbish: a digest that no replica of this version wrote harms nobody.
+func TestDigestOfRubbish(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		for _, nodes := range [][]byte{nil, {1, 2, 3}, make([]byte, 3*ageBytes+5)} {
+			if err := c.store.Commit(t.Context(), store.Put(c.tables.Digests, "x", &Digest{Nodes: nodes}, store.Any)); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		if at := c.ages.heard("00000000-0000-0000-0000-000000000000"); at.IsZero() {
+			t.Error("a digest was not read")
+		}
+	})
+}
