@@ -27,6 +27,8 @@ type Instance struct {
 	VLAN          string         `json:"vlan"`
 	USBDevice     string         `json:"usb_device"`
 	StartupScript *ScriptResult  `json:"startup_script,omitempty"` // only when monitored
+	TTL           int64          `json:"ttl,omitempty"`            // seconds that it may live; absent: for ever
+	Expires       time.Time      `json:"expires,omitzero"`         // when it is terminated without being asked
 }
 
 // InstanceItem is one element of the list of instances.

@@ -17,6 +17,9 @@ const (
 	InstanceTimeOut       = "SVC_INSTANCE_TIME_OUT"
 	NodeActiveTimeout     = "SVC_NODE_ACTIVE_TIMEOUT"
 	InstanceActiveTimeout = "SVC_INSTANCE_ACTIVE_TIMEOUT"
+	StartTimeout          = "SVC_START_TIMEOUT"
+	PullTimeout           = "SVC_PULL_TIMEOUT"
+	PushTimeout           = "SVC_PUSH_TIMEOUT"
 	UnknownVMThreshold    = "SVC_UNKNOWN_VM_THRESHOLD"
 	GracefulShutdown      = "SVC_GRACEFUL_SHUTDOWN_TIMEOUT"
 	RequestTimeout        = "SVC_REQUEST_TIMEOUT"
@@ -50,6 +53,9 @@ var ControllerTable = Table{
 	{Key: InstanceTimeOut, Flag: "instance-time-out", Default: "1m", Kind: Duration, Check: between(0, aDay), Help: "how long the record of a terminated instance is kept"},
 	{Key: NodeActiveTimeout, Flag: "node-active-timeout", Default: "2m", Kind: Duration, Check: between(time.Second, aDay), Help: "silence after which a node is Offline"},
 	{Key: InstanceActiveTimeout, Flag: "instance-active-timeout", Default: "2m", Kind: Duration, Check: between(time.Second, aDay), Help: "how long instances of an offline node wait for its return before they end in Error"},
+	{Key: StartTimeout, Flag: "start-timeout", Default: "90s", Kind: Duration, Check: between(time.Second, aDay), Help: "how long a VM may take to start, the pull of its template not counted"},
+	{Key: PullTimeout, Flag: "pull-timeout", Default: "30m", Kind: Duration, Check: between(time.Minute, aDay), Help: "how long the pull of a template may go without progress before its instance ends in Error"},
+	{Key: PushTimeout, Flag: "push-timeout", Default: "1h", Kind: Duration, Check: between(time.Minute, aDay), Help: "how long the push of a saved image may go without progress before its instance ends in Error"},
 	{Key: UnknownVMThreshold, Flag: "unknown-vm-threshold", Default: "30", Kind: Int, Check: atLeast(1), Help: "full reports of a VM that nobody owns before it is removed"},
 	{Key: GracefulShutdown, Flag: "graceful-shutdown-timeout", Default: "10s", Kind: Duration, Check: between(0, aDay), Help: "how long a stop waits for open requests"},
 	{Key: RequestTimeout, Flag: "request-timeout", Default: "15s", Kind: Duration, Check: between(time.Second, aDay), Help: "longest time of one request, long polls aside"},

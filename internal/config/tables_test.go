@@ -39,6 +39,7 @@ func TestContractDefaults(t *testing.T) {
 	for key, want := range map[string]time.Duration{
 		InstanceTimeOut: time.Minute, NodeActiveTimeout: 2 * time.Minute, InstanceActiveTimeout: 2 * time.Minute,
 		GracefulShutdown: 10 * time.Second, RequestTimeout: 15 * time.Second,
+		StartTimeout: 90 * time.Second, PullTimeout: 30 * time.Minute, PushTimeout: time.Hour,
 	} {
 		if got := v.Duration(key); got != want {
 			t.Errorf("%s is %s, want %s", key, got, want)

@@ -65,6 +65,7 @@ func instance(i *farm.Instance) api.Instance {
 		TS: i.Updated, CRTime: i.Created, Progress: i.Progress, GroupID: i.GroupID,
 		Name: i.Name, ExternalID: i.ExternalID, Metadata: i.Metadata, Arch: i.Template.Arch,
 		MACAddress: i.Options.MACAddress, VLAN: i.Options.VLAN, USBDevice: i.Options.USBDevice,
+		TTL: i.TTL, Expires: i.Expires,
 	}
 	if i.State == farm.Scheduling || i.State == farm.Pulling {
 		out.InflightReqID = i.ID
@@ -122,6 +123,9 @@ func (s *server) updateVM(r *rest.Request) (any, error) {
 	if p.Has("external_id") {
 		external := p.Text("external_id", maxExternalID)
 		up.ExternalID = &external
+	}
+	if ttl := timeToLive(p); p.Has("ttl") {
+		up.TTL = &ttl
 	}
 	if err := p.Err(); err != nil {
 		return nil, err

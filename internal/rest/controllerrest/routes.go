@@ -46,6 +46,7 @@ func (s *server) routes() []rest.Route {
 		{Pattern: "GET /api/v1/status", Permission: "get_config", Do: s.status},
 
 		{Pattern: "GET /api/v1/vm", Permission: "list_vms", Do: s.listVMs},
+		{Pattern: "GET /api/v1/vm/history", Permission: "list_vms", Do: s.listHistory},
 		{Pattern: "GET /api/v1/vm/watch", Permission: "list_vms", Raw: s.watchVMs},
 		{Pattern: "POST /api/v1/vm", Permission: "start_vm", Do: s.startVMs},
 		{Pattern: "PUT /api/v1/vm", Permission: "update_vm", Do: s.updateVM},

@@ -40,6 +40,7 @@ func (s *server) startRequest(p *rest.Params) (controller.StartRequest, error) {
 		ExternalID: p.Text("external_id", maxExternalID),
 		Metadata:   metadata(p),
 		GroupID:    p.String("group_id"),
+		TTL:        timeToLive(p),
 		Options: farm.StartOptions{
 			Priority:     priority(p),
 			PinnedNode:   p.String("node_id"),

@@ -1,0 +1,35 @@
+package api
+
+import "time"
+
+// PastInstance is one instance of GET /api/v1/vm/history: it is gone, and remembered
+// for a day.
+type PastInstance struct {
+	InstanceID   string       `json:"instance_id"`
+	Name         string       `json:"name,omitempty"`
+	ExternalID   string       `json:"external_id,omitempty"`
+	VMID         string       `json:"vmid"`          // UUID of the template
+	TemplateName string       `json:"template_name"` // as it was called
+	Tag          string       `json:"tag"`
+	Version      int          `json:"version"`
+	Arch         string       `json:"arch,omitempty"`
+	GroupID      string       `json:"group_id"`
+	Owner        string       `json:"owner,omitempty"`
+	NodeID       string       `json:"node_id,omitempty"` // absent when it was never placed
+	NodeName     string       `json:"node_name,omitempty"`
+	Message      string       `json:"message,omitempty"` // the last one
+	ScriptCode   *int         `json:"script_code,omitempty"`
+	TTL          int64        `json:"ttl,omitempty"` // seconds
+	CRTime       time.Time    `json:"cr_time"`
+	Placed       time.Time    `json:"placed,omitzero"`
+	Started      time.Time    `json:"started,omitzero"`
+	Finished     time.Time    `json:"finished"`
+	Transitions  []Transition `json:"transitions"` // the oldest first; at most 16
+}
+
+// Transition is a change of an instance's state.
+type Transition struct {
+	State   string    `json:"state"`
+	Time    time.Time `json:"time"`              // when the state began, in milliseconds
+	Message string    `json:"message,omitempty"` // the last one of that state
+}

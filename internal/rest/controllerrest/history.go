@@ -1,0 +1,71 @@
+package controllerrest
+
+import (
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// Limits of a page of the history.
+const (
+	maxPastPage     = 1000
+	defaultPastPage = 100
+)
+
+// listHistory answers the instances that are gone, the newest first; with an id that
+// one alone.
+func (s *server) listHistory(r *rest.Request) (any, error) {
+	p := r.Params
+	q := controller.PastQuery{
+		ID: p.Text("id", maxName), ExternalID: p.Text("external_id", maxExternalID), After: p.Text("after", maxName),
+		Limit: p.Int("limit", defaultPastPage, 1, maxPastPage),
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	past, err := s.c.History(q)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]api.PastInstance, len(past))
+	for i, p := range past {
+		list[i] = pastInstance(p)
+	}
+	if q.ID == "" {
+		return list, nil
+	}
+	if len(list) == 0 {
+		return nil, farm.NotFound()
+	}
+	return list[0], nil
+}
+
+func pastInstance(p *farm.Past) api.PastInstance {
+	out := api.PastInstance{
+		InstanceID: p.ID, Name: p.Name, ExternalID: p.ExternalID,
+		VMID: p.TemplateID, TemplateName: p.Template, Tag: p.Tag, Version: p.Version, Arch: p.Arch,
+		GroupID: p.GroupID, Owner: p.Owner, NodeID: p.NodeID, NodeName: p.NodeName,
+		Message: p.Message, ScriptCode: p.ScriptCode, TTL: p.TTL,
+		CRTime: p.Created, Placed: p.Placed, Started: p.Started, Finished: p.Finished,
+		Transitions: make([]api.Transition, len(p.Transitions)),
+	}
+	for i, t := range p.Transitions {
+		out.Transitions[i] = api.Transition{State: string(t.State), Time: t.Time(), Message: t.Why}
+	}
+	return out
+}
+
+// maxTTL is the longest time to live that can be asked for.
+const maxTTL = 365 * 24 * time.Hour
+
+// timeToLive reads how long an instance may live, in whole seconds.
+func timeToLive(p *rest.Params) time.Duration {
+	d := p.Duration("ttl", maxTTL)
+	if d%time.Second != 0 {
+		p.Fail("ttl", "must be whole seconds")
+	}
+	return d
+}
