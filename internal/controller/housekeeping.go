@@ -80,7 +80,17 @@ func (k *keeper) observe(events []store.Event) {
 			k.stale.Store(true)
 		case kindNode:
 			k.agenda.put(item{kindNode, e.ID}, k.c.now())
+			if old, ok := e.Old.(*farm.Node); ok && old.State == farm.NodeOffline {
+				k.lookAll(e.ID)
+			}
 		}
+	}
+}
+
+// lookAll puts the instances of a node down anew, since something became of the node.
+func (k *keeper) lookAll(node string) {
+	for _, inst := range k.c.instancesOn(node) {
+		k.agenda.put(item{kindInstance, inst.ID}, k.next(inst))
 	}
 }
 
@@ -286,11 +296,11 @@ func (k *keeper) inContact(node string, at time.Time) time.Time {
 // tellInstances marks the instances of a node that is offline, or has those of one that
 // is not in the cloud any more looked at.
 func (k *keeper) tellInstances(ctx context.Context, node string, offline bool) error {
+	if !offline {
+		k.lookAll(node)
+		return nil
+	}
 	for _, inst := range k.c.instancesOn(node) {
-		if !offline {
-			k.agenda.put(item{kindInstance, inst.ID}, k.next(inst))
-			continue
-		}
 		_, err := store.Update(ctx, k.w, k.c.tables.Instances, inst.ID, func(i *farm.Instance) (*farm.Instance, error) {
 			if i == nil || i.NodeID != node {
 				return i, nil
@@ -307,48 +317,4 @@ func (k *keeper) tellInstances(ctx context.Context, node string, offline bool) e
 func (c *Controller) nodeExists(id string) bool {
 	_, _, ok := c.tables.Nodes.Get(id)
 	return ok
-}
-
-// sweepEvery is how often what seldom changes is looked through.
-const sweepEvery = time.Minute
-
-// chores are what is done now and then, whatever happens.
-func (k *keeper) chores(ctx context.Context) {
-	now := k.c.now()
-	sweep := now.Sub(k.swept) >= sweepEvery
-	if sweep {
-		k.swept = now
-	}
-	for _, chore := range []struct {
-		what string
-		due  bool
-		do   func(context.Context, store.Writer, time.Time) error
-	}{
-		{"pending save requests", true, k.c.tidyPending},
-		{"the history", !k.c.maintenance(), k.c.tidyHistory},
-		{"save requests", k.stale.Swap(false) || sweep, k.c.tidySaves},
-		{"removed nodes", sweep, k.c.tidyRemoved},
-		{"released VMs", sweep, k.c.tidyReleased},
-		{"digests of replicas", sweep, k.c.ages.tidy},
-	} {
-		if !chore.due {
-			continue
-		}
-		if err := chore.do(ctx, k.w, now); err != nil && ctx.Err() == nil {
-			k.c.log.WarnContext(ctx, "could not tidy", "what", chore.what, "error", err)
-		}
-	}
-}
-
-// tidyRemoved forgets nodes that were removed long ago.
-func (c *Controller) tidyRemoved(ctx context.Context, w store.Writer, now time.Time) error {
-	for id, node := range c.tables.Removed.All() {
-		if now.Sub(node.At) <= keepRemoved {
-			continue
-		}
-		if err := w.Commit(ctx, store.Delete(c.tables.Removed, id, store.Any)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

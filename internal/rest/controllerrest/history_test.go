@@ -17,12 +17,12 @@ func TestTimeToLive(t *testing.T) {
 		return string(a.Body), i
 	}
 	for field, want := range map[string]time.Duration{`"ttl":90`: 90 * time.Second, `"ttl":"90"`: 90 * time.Second, `"ttl":"2h"`: 2 * time.Hour} {
-		if _, i := shown(c.start(","+field)); i.TTL != int64(want/time.Second) || i.Expires.Sub(i.CRTime) != want {
+		if _, i := shown(c.start("," + field)); i.TTL != int64(want/time.Second) || i.Expires.Sub(i.CRTime) != want {
 			t.Errorf("%s: ttl %d, expires %s after its creation", field, i.TTL, i.Expires.Sub(i.CRTime))
 		}
 	}
 	for _, field := range []string{`"ttl":0`, `"ttl":null`, `"ttl":""`} {
-		if raw, _ := shown(c.start(","+field)); strings.Contains(raw, "ttl") || strings.Contains(raw, "expires") {
+		if raw, _ := shown(c.start("," + field)); strings.Contains(raw, "ttl") || strings.Contains(raw, "expires") {
 			t.Errorf("%s: %s", field, raw)
 		}
 	}

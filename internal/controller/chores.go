@@ -1,0 +1,52 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// sweepEvery is how often what seldom changes is looked through.
+const sweepEvery = time.Minute
+
+// chores are what is done now and then, whatever happens.
+func (k *keeper) chores(ctx context.Context) {
+	now := k.c.now()
+	sweep := now.Sub(k.swept) >= sweepEvery
+	if sweep {
+		k.swept = now
+	}
+	for _, chore := range []struct {
+		what string
+		due  bool
+		do   func(context.Context, store.Writer, time.Time) error
+	}{
+		{"pending save requests", true, k.c.tidyPending},
+		{"the history", !k.c.maintenance(), k.c.tidyHistory},
+		{"save requests", k.stale.Swap(false) || sweep, k.c.tidySaves},
+		{"removed nodes", sweep, k.c.tidyRemoved},
+		{"released VMs", sweep, k.c.tidyReleased},
+		{"digests of replicas", sweep, k.c.ages.tidy},
+	} {
+		if !chore.due {
+			continue
+		}
+		if err := chore.do(ctx, k.w, now); err != nil && ctx.Err() == nil {
+			k.c.log.WarnContext(ctx, "could not tidy", "what", chore.what, "error", err)
+		}
+	}
+}
+
+// tidyRemoved forgets nodes that were removed long ago.
+func (c *Controller) tidyRemoved(ctx context.Context, w store.Writer, now time.Time) error {
+	for id, node := range c.tables.Removed.All() {
+		if now.Sub(node.At) <= keepRemoved {
+			continue
+		}
+		if err := w.Commit(ctx, store.Delete(c.tables.Removed, id, store.Any)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
