@@ -1,0 +1,112 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/mem"
+)
+
+// upkept is a backend that looks after itself, as etcd's does.
+type upkept struct {
+	store.Backend
+	busy   string
+	oldest func(n int) []string
+}
+
+func (u *upkept) Busy() string                              { return u.busy }
+func (u *upkept) SetExpendable(oldest func(n int) []string) { u.oldest = oldest }
+func (u *upkept) Snapshot(context.Context) (io.ReadCloser, int64, error) {
+	return io.NopCloser(strings.NewReader("all")), 3, nil
+}
+
+var (
+	_ store.Shedder     = (*upkept)(nil)
+	_ store.Snapshotter = (*upkept)(nil)
+)
+
+func TestUpkeep(t *testing.T) {
+	b := &upkept{Backend: mem.New()}
+	old := store.NewTable[car]("old")
+	s, err := store.Open(t.Context(), b, store.Options{Tables: []store.AnyTable{old}, Expendable: old})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	for i := range 5 {
+		if err := s.Commit(t.Context(), store.Put(old, fmt.Sprint(i), &car{}, store.Any)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prefix := store.DefaultPrefix + "/v1/old/"
+	if got := b.oldest(2); !slices.Equal(got, []string{prefix + "3", prefix + "4"}) {
+		t.Errorf("the first to go are %v", got)
+	}
+	if got := b.oldest(100); len(got) != 5 {
+		t.Errorf("all that may go are %v", got)
+	}
+	b.busy = "The store is full"
+	if err := s.Healthy(); s.Busy() != b.busy || !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), b.busy) {
+		t.Errorf("busy %q, healthy: %v", s.Busy(), err)
+	}
+	b.busy = ""
+	if err := s.Healthy(); s.Busy() != "" || err != nil {
+		t.Errorf("busy %q, healthy: %v", s.Busy(), err)
+	}
+	stream, size, err := s.Snapshot(t.Context())
+	if err != nil || size != 3 {
+		t.Fatal(size, err)
+	}
+	if all, err := io.ReadAll(stream); err != nil || string(all) != "all" {
+		t.Errorf("%q, %v", all, err)
+	}
+}
+
+func TestBackendWithoutUpkeep(t *testing.T) {
+	s, _, _ := openCars(t)
+	if _, _, err := s.Snapshot(t.Context()); farm.CodeOf(err) != farm.CodeRefused {
+		t.Errorf("a backup of what has none: %v", err)
+	}
+	if s.Busy() != "" {
+		t.Error(s.Busy())
+	}
+}
+
+// TestRenew: what a backup held of its writers is gone, and a newer schema is refused.
+func TestRenew(t *testing.T) {
+	b := mem.New()
+	s, err := store.Open(t.Context(), b, store.Options{Replica: "old"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := s.Epoch()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	left := []string{store.DefaultPrefix + "/lease/schedule", store.DefaultPrefix + "/slot/a/0"}
+	for _, key := range left {
+		if _, err := b.Commit(t.Context(), store.Txn{Puts: []store.KV{{Key: key, Value: []byte("x")}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	epoch, err := store.Renew(t.Context(), b, "")
+	if err != nil || epoch == before || epoch == "" {
+		t.Errorf("epoch %q after %q: %v", epoch, before, err)
+	}
+	for _, key := range left {
+		if kv, err := b.Get(t.Context(), key); err != nil || kv.ModRev != 0 {
+			t.Errorf("%s is left: %v", key, err)
+		}
+	}
+	if s, err = store.Open(t.Context(), b, store.Options{}); err != nil || s.Epoch() != epoch {
+		t.Errorf("opened with epoch %q: %v", s.Epoch(), err)
+	}
+	_ = s.Close()
+}
