@@ -197,6 +197,7 @@ func TestAdoptRemoves(t *testing.T) {
 		}
 		remove.DryRun = false
 		c.adopt(remove, OutcomeRemoved, "")
+		c.adopt(Adoption{Node: "one", Action: AdoptKeep, VMs: remove.VMs}, OutcomeRefused, "its removal was ordered already")
 		c.adopt(remove, OutcomeRemoved, "")
 		c.restart()
 		if orders := a.contact(); len(orders) != 2 || orders[0].Kind != api.OrderTerminate {

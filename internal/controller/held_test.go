@@ -8,6 +8,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
 )
 
 // unknownOne joins a node with nine instances that run and a VM that nobody owns.
@@ -151,6 +152,9 @@ func TestGuardAfterARestart(t *testing.T) {
 		if told := watch(5*time.Minute, a, b); len(told) > 0 {
 			t.Errorf("removed: %v", told)
 		}
+		if told := watch(2*time.Minute+10*time.Second, a); told[a.id] == 0 {
+			t.Error("b is away again and still counts")
+		}
 	})
 }
 
@@ -163,6 +167,19 @@ func TestUnknownVMsTakeRoom(t *testing.T) {
 		c.mustStart(StartRequest{Count: 3})
 		if n := len(a.next()); n != 2 {
 			t.Errorf("%d starts beside an unknown VM on 3 slots", n)
+		}
+	})
+}
+
+// TestRoomOfUnknownVMs: what their node says they take, and one processor when it has not said.
+func TestRoomOfUnknownVMs(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("a", 9)
+		known := c.lost(a, StartRequest{})
+		a.stray(1)
+		a.tellAll(known)
+		if load := c.link.foreign(a.id); load != (sched.Load{VMs: 2, VCPU: 3, MemoryMB: 512}) {
+			t.Errorf("load = %+v", load)
 		}
 	})
 }
