@@ -22,7 +22,6 @@ const (
 	opRestart   op = "restart"
 	opRequest   op = "request" // one save request, by id
 	opWatch     op = "watch"   // an event of a stream; it began when the stream was opened
-	opPast      op = "past"    // one record of the history of instances that are gone
 )
 
 // call is one call and what came of it. Times are since the history began, from the

@@ -34,7 +34,6 @@ type stormJudge struct {
 	slots  int    // of each node
 	up     []span // in their order
 	trails map[string]*trail
-	past   map[string]int // instance -> records of it among those that are gone
 	sum    stormSum
 	took   []time.Duration // of the creates that were acknowledged while the controller was up
 	seen   int             // looks, entries of lists and events
@@ -62,7 +61,7 @@ type stormSum struct {
 }
 
 func newStormJudge(book *ledger, r rules, slots int, up []span) *stormJudge {
-	return &stormJudge{lives: book.lives, rules: r, slots: slots, up: up, trails: map[string]*trail{}, past: map[string]int{}, sum: stormSum{Begin: never, Slots: slots}}
+	return &stormJudge{lives: book.lives, rules: r, slots: slots, up: up, trails: map[string]*trail{}, sum: stormSum{Begin: never, Slots: slots}}
 }
 
 // judge reads the whole history and gives how the load went.
@@ -72,8 +71,6 @@ func (j *stormJudge) judge(calls iter.Seq[call], f *findings) stormSum {
 		switch {
 		case c.Op == opCreate:
 			j.offered(c)
-		case c.Op == opPast:
-			j.past[c.Instances[0]]++
 		case c.Acked && (c.Op == opLook || c.Op == opList || c.Op == opWatch):
 			for _, id := range c.Instances {
 				j.seen++

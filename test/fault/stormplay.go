@@ -65,7 +65,12 @@ func (s *scene) judgeStorm(ctx context.Context, o stormOptions, synced int) (res
 	if err != nil {
 		return r, err
 	}
+	past, err := s.client.past(ctx)
+	if err != nil {
+		return r, err
+	}
 	var calls findings
+	judgePast(s.history.book.lives, past, s.history.start, &calls)
 	all, read := s.history.spill.each()
 	sum := newStormJudge(s.history.book, s.rules, stormSlots, s.up).judge(all, &calls)
 	sum.Streams, sum.Restarts, sum.Need = synced, s.restarts, float64(o.Rate)
