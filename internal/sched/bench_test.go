@@ -93,14 +93,14 @@ func BenchmarkArrival(b *testing.B) {
 }
 
 // BenchmarkManyDemands is a node's change while 10,000 requests wait that have
-// nothing in common: the worst case of keeping pools.
+// nothing in common: the node is large enough for 905 of them.
 func BenchmarkManyDemands(b *testing.B) {
 	x := New(Options{})
 	x.SetNode(machine("n", 2, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.ByResource, 4, 1 }))
 	for i := range 10_000 {
 		x.SetInstance(waiting(ask(fmt.Sprint("r", i), 0, func(r *Request) { r.MemoryMB = 4096 + i })))
 	}
-	other := machine("other", 1, held("offline"))
+	other := machine("other", 1, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.ByResource, 4, 5000 })
 	for b.Loop() {
 		x.SetNode(other)
 	}

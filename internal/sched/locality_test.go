@@ -105,6 +105,17 @@ func TestFitFillsANode(t *testing.T) {
 		x.SetInstance(waiting(ask(fmt.Sprint("r", i), i)))
 	}
 	wantPairs(t, x, "r0>b", "r1>b", "r2>a", "r3>a")
+
+	x.RemoveNode("a")
+	x.SetNode(machine("c", 9, func(n *Node) { n.Foreign = vms(3) }))
+	x.SetNode(machine("d", 9, func(n *Node) { n.Foreign = vms(2) }))
+	x.SetInstance(waiting(ask("r4", 4)))
+	wantPairs(t, x, "r4>c")
+	for i := range 3 { // others fill the other one meanwhile
+		x.SetInstance(on("d", ask(fmt.Sprint("other", i), 0)))
+	}
+	x.SetInstance(waiting(ask("r5", 5)))
+	wantPairs(t, x, "r5>d")
 }
 
 func TestFailedStartsComeLast(t *testing.T) {

@@ -42,6 +42,17 @@ func TestUrgencyBeatsTheTurn(t *testing.T) {
 	wantPairs(t, x, "a2>n")
 }
 
+// Being served something urgent does not make up for the turn before.
+func TestUrgentRequestsPayForNothing(t *testing.T) {
+	x := indexOf([]Node{machine("n", 1)}, []Request{
+		ask("a1", -600, ownedBy("a")), ask("a2", -599, ownedBy("a")), ask("b1", -598, ownedBy("b")),
+	})
+	wantPairs(t, x, "a1>n")
+	x.SetInstance(waiting(ask("a3", 1, func(r *Request) { r.Owner, r.Priority = "a", 1 })))
+	x.SetNode(machine("n", 9))
+	wantPairs(t, x, "a3>n", "b1>n", "a2>n")
+}
+
 // An owner that is served all the time does not keep waiting the one that asks for
 // less urgent instances.
 func TestServedOwnersAgeAnew(t *testing.T) {
