@@ -1,4 +1,4 @@
-package controllerrest
+package controllerrest_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
@@ -37,7 +38,7 @@ func TestTornBackupLooksTorn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := httptest.NewServer(Handler(Options{Controller: c, Logger: slog.New(slog.DiscardHandler)}))
+	srv := httptest.NewServer(controllerrest.Handler(controllerrest.Options{Controller: c, Logger: slog.New(slog.DiscardHandler)}))
 	defer srv.Close()
 	resp, err := http.Get(srv.URL + api.PathBackup)
 	if err != nil {
