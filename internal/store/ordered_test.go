@@ -80,3 +80,23 @@ func TestOrderedStaysDense(t *testing.T) {
 		t.Errorf("100 keys left in %d chunks", len(e.chunks))
 	}
 }
+
+// TestWhereKeepsValuesApart: a value is text of a client; one with a NUL in it must not
+// be taken for a shorter one.
+func TestWhereKeepsValuesApart(t *testing.T) {
+	table := NewTable("k", WithIndex("value", func(v *string) []string { return []string{*v} }))
+	short, long := "a", "a\x00b"
+	table.set("x", &short, 1)
+	table.set("y", &long, 1)
+	table.set("x", &short, 2)
+	table.publish()
+	for value, want := range map[string]string{short: "x", long: "y"} {
+		var got []string
+		for id := range table.Where("value", value) {
+			got = append(got, id)
+		}
+		if len(got) != 1 || got[0] != want {
+			t.Errorf("filed under %q: %q, want %q", value, got, want)
+		}
+	}
+}

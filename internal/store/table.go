@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -61,7 +62,7 @@ func NewTable[T any](kind Kind, opts ...TableOption[T]) *Table[T] {
 	for _, opt := range opts {
 		opt(t)
 	}
-	t.view.Store(&View[T]{table: t, by: make([]ordered[*entry[T]], len(t.indexes))})
+	t.view.Store(&View[T]{table: t, by: make([]ordered[struct{}], len(t.indexes))})
 	return t
 }
 
@@ -85,7 +86,7 @@ type entry[T any] struct {
 type View[T any] struct {
 	table *Table[T]
 	main  ordered[*entry[T]]
-	by    []ordered[*entry[T]] // one an index; key: value, NUL, id
+	by    []ordered[struct{}] // one an index; key: value, NUL, id
 }
 
 // Snapshot gives the table as it is now.
@@ -173,8 +174,12 @@ func (v *View[T]) filed(name, value string) iter.Seq2[string, *entry[T]] {
 
 func (v *View[T]) filedIn(i int, prefix string) iter.Seq2[string, *entry[T]] {
 	return func(yield func(string, *entry[T]) bool) {
-		for key, e := range v.by[i].from(prefix) {
-			if !strings.HasPrefix(key, prefix) || !yield(e.id, e) {
+		for key := range v.by[i].from(prefix) {
+			id, ok := strings.CutPrefix(key, prefix)
+			if !ok {
+				return
+			}
+			if e, ok := v.main.get(id); ok && !yield(id, e) {
 				return
 			}
 		}
@@ -196,7 +201,7 @@ func (v *View[T]) Encoded(id string) []byte {
 // stage holds the edits between two publishes.
 type stage[T any] struct {
 	main *edit[*entry[T]]
-	by   []*edit[*entry[T]]
+	by   []*edit[struct{}]
 }
 
 // AnyTable is a *Table of whatever type. val and old are a *T, or an untyped nil for none.
@@ -244,24 +249,40 @@ func (t *Table[T]) set(id string, val any, rev int64) (old any) {
 		t.next = t.Snapshot().stage()
 	}
 	s := t.next
-	if e, ok := s.main.get(id); ok {
-		old = e.val
-		t.eachKey(e, func(i int, key string) { s.by[i].delete(key) })
-	}
+	was, _ := s.main.get(id)
 	if val == nil {
 		s.main.delete(id)
-		return old
+		s.reindex(t, id, was, nil)
+	} else {
+		now := &entry[T]{id: id, val: val.(*T), rev: rev}
+		s.main.put(id, now)
+		s.reindex(t, id, was, now)
 	}
-	e := &entry[T]{id: id, val: val.(*T), rev: rev}
-	s.main.put(id, e)
-	t.eachKey(e, func(i int, key string) { s.by[i].put(key, e) })
-	return old
+	if was == nil {
+		return nil
+	}
+	return was.val
 }
 
-func (t *Table[T]) eachKey(e *entry[T], fn func(i int, key string)) {
+// reindex brings the indexes from one state of a record to the next; nil stands for none. What a record is filed
+// under seldom changes, and then nothing has to be copied.
+func (s *stage[T]) reindex(t *Table[T], id string, was, now *entry[T]) {
 	for i, ix := range t.indexes {
-		for _, value := range ix.keys(e.val) {
-			fn(i, value+"\x00"+e.id)
+		var old, next []string
+		if was != nil {
+			old = ix.keys(was.val)
+		}
+		if now != nil {
+			next = ix.keys(now.val)
+		}
+		if slices.Equal(old, next) {
+			continue
+		}
+		for _, value := range old {
+			s.by[i].delete(value + "\x00" + id)
+		}
+		for _, value := range next {
+			s.by[i].put(value+"\x00"+id, struct{}{})
 		}
 	}
 }
