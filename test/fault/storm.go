@@ -88,10 +88,10 @@ func (s *storm) begin(ctx context.Context, n int) {
 
 var errNoPlace = errors.New("too many jobs are under way")
 
-// job is one create and the lives of what it made. Three of four jobs wait for a place
-// as long as it takes; the others end what they got whatever it came to.
+// job is one create and the lives of what it made. One of four jobs waits for a place
+// as long as it takes; the others end what they got whatever it has come to.
 func (s *storm) job(ctx context.Context, rng *rand.Rand, o order) {
-	share, patient, nosy := rng.Float64(), rng.IntN(4) > 0, rng.IntN(4) == 0
+	share, patient, nosy := rng.Float64(), rng.IntN(4) == 0, rng.IntN(4) == 0
 	ids, err := s.client.create(ctx, o)
 	s.born(o, ids)
 	if err != nil {

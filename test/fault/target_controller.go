@@ -19,7 +19,7 @@ const simCapacity = 4
 const (
 	stormRate  = 500 // creates a second
 	stormNodes = 8
-	stormSlots = 100 // of each node
+	stormSlots = 150 // of each node
 )
 
 // controllerTarget kills the controller, with the registry in the same process, under
