@@ -76,7 +76,7 @@ func checkPoll(req api.PollRequest) error {
 func (c *Controller) await(ctx context.Context, s *session, wait time.Duration) []api.Order {
 	done := s.park()
 	defer func() { done(ctx.Err() != nil, c.now()) }()
-	deadline := c.now().Add(wait)
+	deadline := onBeat(c.now().Add(wait))
 	for {
 		ids, next := s.take(c.now(), c.opts.OrderResend)
 		if orders := c.orders(ids); len(orders) > 0 {
@@ -103,6 +103,19 @@ func (c *Controller) await(ctx context.Context, s *session, wait time.Duration) 
 		}
 		timer.Stop()
 	}
+}
+
+// beat is the grid on which polls end that brought nothing. The polls of many nodes end
+// side by side then, and wake an idle process a few times a second instead of once each:
+// most of what an idle node costs is that waking.
+const beat = 500 * time.Millisecond
+
+// onBeat gives the first moment of the grid that is not before t.
+func onBeat(t time.Time) time.Time {
+	if at := t.Truncate(beat); !at.Equal(t) {
+		return at.Add(beat)
+	}
+	return t
 }
 
 // describe takes over what a node says of itself; needFull asks for what it only

@@ -28,6 +28,9 @@ const (
 	maxTxnOps       = 1024
 	compactPeriod   = 5 * time.Minute
 	slowWarning     = time.Second
+	// There is nobody to send heartbeats to, and none to lose an election to: a tick only wakes the process. The
+	// election time also bounds leases from below, at one and a half of it.
+	tickMs, electionMs = 250, 1250
 	// A transaction of the group committer makes a raft entry of 100 KB and more, and etcd keeps this many of them
 	// in memory: its default of 10,000 costs 1.4 GB.
 	snapshotCount  = 500
@@ -118,6 +121,7 @@ func memberConfig(opts EmbeddedOptions, dir string) *embed.Config {
 	cfg.QuotaBackendBytes = cmp.Or(opts.Quota, quotaBytes)
 	cfg.MaxRequestBytes = maxRequestBytes
 	cfg.MaxTxnOps = maxTxnOps
+	cfg.TickMs, cfg.ElectionMs = tickMs, electionMs
 	cfg.AutoCompactionMode = embed.CompactorModePeriodic
 	cfg.AutoCompactionRetention = compactPeriod.String()
 	cfg.SnapshotCount = snapshotCount
