@@ -3,6 +3,7 @@ package buildyard
 import (
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -18,12 +19,23 @@ const (
 	growthRoom  = 128 << 20 // bytes
 )
 
-// heapEvery is how often the growth is looked at.
-const heapEvery = 10 * time.Second
+// A storm of requests would have a small heap collected many times a second, which was
+// a sixth of what the storm costs. When two collections come within stormy, the heap
+// gets stormRoom between them, until none has come for heapEvery.
+const (
+	stormy    = 2 * time.Second
+	stormRoom = 384 << 20 // bytes
+	heapEvery = 10 * time.Second
+)
 
 // growth gives the per cent for a heap and stacks of so many bytes.
 func growth(live uint64) int {
 	return int(min(max(100*growthRoom/max(live, 1), growthLeast), growthMost))
+}
+
+// stormGrowth is growth while collections come fast.
+func stormGrowth(live uint64) int {
+	return max(growth(live), int(100*stormRoom/max(live, 1<<20)))
 }
 
 // tendHeap keeps the growth of the heap fitting until ctx ends. GOGC switches it off.
@@ -31,19 +43,48 @@ func tendHeap(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	tick := time.NewTicker(heapEvery)
-	defer tick.Stop()
-	for set := growthMost; ; {
-		if want := growth(liveBytes()); want != set {
-			debug.SetGCPercent(want)
-			set = want
+	collected := make(chan struct{}, 1)
+	afterCollection(ctx, func() {
+		select {
+		case collected <- struct{}{}:
+		default:
 		}
+	})
+	calm := time.NewTicker(heapEvery)
+	defer calm.Stop()
+	set, last := growthMost, time.Time{}
+	for {
+		want := set
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-collected:
+			if time.Since(last) < stormy {
+				want = stormGrowth(liveBytes())
+			}
+			last = time.Now()
+		case <-calm.C:
+			if time.Since(last) >= heapEvery {
+				want = growth(liveBytes())
+			}
+		}
+		if want != set {
+			debug.SetGCPercent(want)
+			set = want
 		}
 	}
+}
+
+// afterCollection calls do after every collection until ctx ends: an object that nobody
+// needs is found by each.
+func afterCollection(ctx context.Context, do func()) {
+	type litter struct{ next *litter } // with a pointer, so that it shares its memory with nothing
+	runtime.AddCleanup(&litter{}, func(struct{}) {
+		if ctx.Err() == nil {
+			do()
+			afterCollection(ctx, do)
+		}
+	}, struct{}{})
 }
 
 // liveBytes is what the last collection found alive.

@@ -1,6 +1,7 @@
 package buildyard
 
 import (
+	"context"
 	"runtime"
 	"testing"
 )
@@ -13,8 +14,31 @@ func TestGrowth(t *testing.T) {
 			t.Errorf("%d MB may grow by %d %%, want %d %%", live>>20, got, want)
 		}
 	}
+	for live, want := range map[uint64]int{
+		0: 38400, 32 << 20: 1200, 384 << 20: 100, 768 << 20: 50, 8 << 30: 50,
+	} {
+		if got := stormGrowth(live); got != want {
+			t.Errorf("%d MB may grow by %d %% in a storm, want %d %%", live>>20, got, want)
+		}
+	}
 	runtime.GC()
 	if live := liveBytes(); live < 1<<10 || live > 8<<30 {
 		t.Errorf("%d bytes are said to live", live)
+	}
+}
+
+func TestAfterCollection(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	collected := make(chan struct{}, 1000)
+	afterCollection(ctx, func() { collected <- struct{}{} })
+	for range 3 {
+		runtime.GC()
+		<-collected
+	}
+	cancel()
+	runtime.GC()
+	runtime.GC()
+	if len(collected) > 0 {
+		t.Error("told of a collection after the end")
 	}
 }

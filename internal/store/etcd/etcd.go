@@ -8,6 +8,7 @@ package etcd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,20 +75,29 @@ func (b *Backend) Commit(ctx context.Context, txn store.Txn) (int64, error) {
 		return 0, err
 	}
 	defer leave()
-	conditions, lookups := conditionsOf(txn)
-	resp, err := b.kv.Txn(ctx).If(conditions...).Then(writesOf(txn)...).Else(lookups...).Commit()
-	if errors.Is(err, rpctypes.ErrNoSpace) {
-		b.care.full()
-		return b.refused(ctx, txn)
+	conditions, writes := conditionsOf(txn), writesOf(txn)
+	for range conflictAttempts {
+		resp, err := b.kv.Txn(ctx).If(conditions...).Then(writes...).Commit()
+		switch {
+		case errors.Is(err, rpctypes.ErrNoSpace):
+			b.care.full()
+			return b.refused(ctx, txn)
+		case err != nil:
+			return 0, commitError(err)
+		case resp.Succeeded:
+			return resp.Header.Revision, nil
+		}
+		keys, err := b.losers(ctx, txn)
+		if err != nil || len(keys) > 0 {
+			return 0, cmp.Or(err, error(&store.ConflictError{Keys: keys}))
+		}
 	}
-	if err != nil {
-		return 0, commitError(err)
-	}
-	if resp.Succeeded {
-		return resp.Header.Revision, nil
-	}
-	return 0, &store.ConflictError{Keys: losers(txn, resp)}
+	return 0, fmt.Errorf("%w: a record comes and goes faster than it can be looked at", store.ErrUnavailable)
 }
+
+// conflictAttempts is how often a transaction is tried whose condition failed on a record that was made and removed
+// again before it was looked at.
+const conflictAttempts = 3
 
 // refused finds out what became of a transaction that met a full database: etcd gives the same answer for one that it
 // refused and for one that it applied as the last before the quota. Both are settled by the time of the answer.
@@ -119,17 +129,14 @@ func (b *Backend) refused(ctx context.Context, txn store.Txn) (int64, error) {
 	return 0, fmt.Errorf("%w: %s", store.ErrUnknownOutcome, fullSentence)
 }
 
-// conditionsOf gives the compares and, for the case that one fails, the reads that tell which.
-func conditionsOf(txn store.Txn) (conditions []clientv3.Cmp, lookups []clientv3.Op) {
+func conditionsOf(txn store.Txn) (conditions []clientv3.Cmp) {
 	for _, c := range txn.Compares {
 		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.ModRev))
-		lookups = append(lookups, clientv3.OpGet(c.Key, clientv3.WithKeysOnly()))
 	}
 	if f := txn.Fence; f != nil {
 		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(f.Key), "=", f.CreateRev))
-		lookups = append(lookups, clientv3.OpGet(f.Key, clientv3.WithKeysOnly()))
 	}
-	return conditions, lookups
+	return conditions
 }
 
 func writesOf(txn store.Txn) []clientv3.Op {
@@ -143,8 +150,21 @@ func writesOf(txn store.Txn) []clientv3.Op {
 	return ops
 }
 
-// losers names the keys whose compare failed; resp holds the lookups of conditionsOf.
-func losers(txn store.Txn, resp *clientv3.TxnResponse) (keys []string) {
+// losers names the keys whose compare fails, after a transaction that wrote nothing. It is asked only then, and not by
+// the transaction itself, which would carry the question through the log every time. A revision never comes back, so
+// that what failed then fails now; only a key that had to be absent may be so again.
+func (b *Backend) losers(ctx context.Context, txn store.Txn) (keys []string, err error) {
+	var lookups []clientv3.Op
+	for _, c := range txn.Compares {
+		lookups = append(lookups, clientv3.OpGet(c.Key, clientv3.WithKeysOnly()))
+	}
+	if f := txn.Fence; f != nil {
+		lookups = append(lookups, clientv3.OpGet(f.Key, clientv3.WithKeysOnly()))
+	}
+	resp, err := b.kv.Txn(ctx).Then(lookups...).Commit()
+	if err != nil {
+		return nil, fmt.Errorf("%w: look what stood against a change: %w", store.ErrUnavailable, err)
+	}
 	for i, r := range resp.Responses {
 		var mod, created int64
 		if kvs := r.GetResponseRange().GetKvs(); len(kvs) > 0 {
@@ -159,7 +179,7 @@ func losers(txn store.Txn, resp *clientv3.TxnResponse) (keys []string) {
 			keys = append(keys, txn.Compares[i].Key)
 		}
 	}
-	return keys
+	return keys, nil
 }
 
 // commitError sorts a failed write. Only what etcd refuses before it proposes anything is definite.
