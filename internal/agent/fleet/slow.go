@@ -59,7 +59,7 @@ func (l luck) draw(name string) (at float64, fails bool) {
 // How often simulated VMs are looked at. Of many nodes the looks alone would load the
 // machine.
 const (
-	crowd      = 1000
+	crowd      = 100
 	watchCrowd = 5 * time.Second
 )
 

@@ -324,6 +324,10 @@ func (h *Host) ageLocked(r *record, now time.Time) {
 // portsLocked gives each rule without a host port the next one that no
 // running VM of this host has. Nothing listens there.
 func (h *Host) portsLocked(spec hv.Spec) []hv.PortRule {
+	out := slices.Clone(spec.Ports)
+	if len(out) == 0 {
+		return out
+	}
 	taken := map[int]bool{}
 	for _, r := range h.vms {
 		if r.VM.Status != hv.Running {
@@ -333,7 +337,6 @@ func (h *Host) portsLocked(spec hv.Spec) []hv.PortRule {
 			taken[p.HostPort] = true
 		}
 	}
-	out := slices.Clone(spec.Ports)
 	next := 10000
 	for i := range out {
 		if out[i].Protocol == "" {
