@@ -78,8 +78,8 @@ func tendHeap(ctx context.Context) {
 // afterCollection calls do after every collection until ctx ends: an object that nobody
 // needs is found by each.
 func afterCollection(ctx context.Context, do func()) {
-	type litter struct{ next *litter } // with a pointer, so that it shares its memory with nothing
-	runtime.AddCleanup(&litter{}, func(struct{}) {
+	litter := new([32]byte) // too large to share its memory with others
+	runtime.AddCleanup(litter, func(struct{}) {
 		if ctx.Err() == nil {
 			do()
 			afterCollection(ctx, do)
