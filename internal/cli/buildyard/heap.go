@@ -81,8 +81,8 @@ func afterCollection(ctx context.Context, do func()) {
 	litter := new([32]byte) // too large to share its memory with others
 	runtime.AddCleanup(litter, func(struct{}) {
 		if ctx.Err() == nil {
+			afterCollection(ctx, do) // first: the next collection may be under way already
 			do()
-			afterCollection(ctx, do)
 		}
 	}, struct{}{})
 }

@@ -279,19 +279,19 @@ func TestCallsWaitForTheFile(t *testing.T) {
 	if busy := b.Busy(); busy != shrinkingSentence {
 		t.Errorf("busy: %q", busy)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	for name, call := range map[string]func() error{
-		"commit": func() error {
+	for name, call := range map[string]func(context.Context) error{
+		"commit": func(ctx context.Context) error {
 			_, err := b.Commit(ctx, store.Txn{Puts: []store.KV{{Key: "/x"}}})
 			return err
 		},
-		"get":     func() error { _, err := b.Get(ctx, "/x"); return err },
-		"barrier": func() error { _, err := b.Barrier(ctx); return err },
+		"get":     func(ctx context.Context) error { _, err := b.Get(ctx, "/x"); return err },
+		"barrier": func(ctx context.Context) error { _, err := b.Barrier(ctx); return err },
 	} {
-		if err := call(); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), shrinkingSentence) {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if err := call(ctx); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), shrinkingSentence) {
 			t.Errorf("%s: %v", name, err)
 		}
+		cancel()
 	}
 	patient := make(chan error, 1)
 	go func() {
