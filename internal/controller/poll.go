@@ -76,10 +76,13 @@ func checkPoll(req api.PollRequest) error {
 func (c *Controller) await(ctx context.Context, s *session, wait time.Duration) []api.Order {
 	done := s.park()
 	defer func() { done(ctx.Err() != nil, c.now()) }()
-	deadline := onBeat(c.now().Add(wait))
+	deadline := c.now().Add(wait)
+	if wait > 0 { // else it is to return at once
+		deadline = onBeat(deadline)
+	}
 	for {
 		ids, next := s.take(c.now(), c.opts.OrderResend)
-		if orders := c.orders(ids); len(orders) > 0 {
+		if orders := c.orders(s.node, ids); len(orders) > 0 {
 			return orders
 		}
 		if next.IsZero() || next.After(deadline) {
