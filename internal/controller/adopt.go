@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -256,7 +258,7 @@ func (a adopter) claim(id string) (unknown, error) {
 		return u, farm.Refused("its removal was ordered already")
 	case u.keeping:
 		return u, farm.Refused("somebody else adopts it at this moment; ask again")
-	case u.held.InstanceID == "" || u.held.Claim == "":
+	case uuid.Validate(u.held.InstanceID) != nil || u.held.Claim == "":
 		return u, farm.Refused("it does not say which instance it was; it can only be removed")
 	case u.detail == nil:
 		return u, farm.Refused("its node has not yet said what it is; ask again in half a minute, or update its agent")

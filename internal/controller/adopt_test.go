@@ -236,6 +236,11 @@ func TestAdoptRefuses(t *testing.T) {
 		a.stray(1)
 		a.contact()
 		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{a.held[1].VMID}}, OutcomeRefused, "it does not say which instance it was")
+		a.held = append(a.held, api.Held{InstanceID: "../x", Claim: "x"})
+		a.contact()
+		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{"../x"}}, OutcomeRefused, "it does not say which instance it was")
+		a.held = a.held[:2]
+		a.contact()
 		c.adopt(Adoption{Node: b.id, Action: AdoptKeep, VMs: []string{id}}, OutcomeRefused, "holds no unknown VM of that id")
 		c.adopt(Adoption{Node: b.id, Action: AdoptRemove, VMs: []string{id}}, OutcomeRefused, "holds no unknown VM of that id")
 		c.mustStart(StartRequest{Options: farm.StartOptions{PinnedNode: b.id}})
@@ -261,6 +266,71 @@ func TestAdoptRefuses(t *testing.T) {
 		c.restart()
 		if _, err := c.Adopt(t.Context(), keep); farm.CodeOf(err) != farm.CodeUnavailable {
 			t.Errorf("before the node reported: %v", err)
+		}
+	})
+}
+
+// TestRemovesATwin: after a restore an instance that waited at the time of the backup waits
+// or runs again, while the VM that it had since then is still on another node. That node is
+// told to remove it, and is sent no order that is for another node.
+func TestRemovesATwin(t *testing.T) {
+	for name, bring := range map[string]func(b *agent, ids []string) string{
+		"waits":  func(_ *agent, ids []string) string { return ids[1] },
+		"placed": func(_ *agent, ids []string) string { return ids[0] },
+		"runs": func(b *agent, ids []string) string {
+			b.say(b.take(api.OrderStart), api.PhaseRunning)
+			return ids[0]
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCloud(t, func(t *testing.T, c *cloud) {
+				a, b := c.join("one", 1), c.join("two", 1)
+				pinned := StartRequest{Options: farm.StartOptions{PinnedNode: b.id, Script: []byte("secret")}}
+				id := bring(b, append(c.mustStart(pinned), c.mustStart(pinned)...))
+				a.held = append(a.held, api.Held{InstanceID: id, Claim: "older"})
+				a.contact()
+				c.adopt(Adoption{Node: "one", Action: AdoptRemove, VMs: []string{id}}, OutcomeRemoved, "")
+				orders := a.contact()
+				if len(orders) != 1 || orders[0].Kind != api.OrderTerminate || orders[0].InstanceID != id || orders[0].Claim != "" {
+					t.Errorf("orders = %+v", orders)
+				}
+			})
+		})
+	}
+}
+
+// TestDetailsAreBounded: what nobody asked for, or is too large, is not kept.
+func TestDetailsAreBounded(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		known := c.lost(a, StartRequest{})
+		id := keys(known)[0]
+		told := func(d api.HeldDetail) bool {
+			t.Helper()
+			if _, err := a.tryPoll(api.PollRequest{HasHeld: true, Held: a.held, Details: []api.HeldDetail{d}}, 0); err != nil {
+				t.Fatal(err)
+			}
+			list, err := c.UnknownVMs(t.Context(), "")
+			if err != nil || len(list) != 1 {
+				t.Fatalf("unknown: %+v, %v", list, err)
+			}
+			return list[0].Detail != nil
+		}
+		a.contact()
+		if told(known[id]) {
+			t.Error("a detail was kept that nobody asked for")
+		}
+		time.Sleep(askAfter)
+		a.contact()
+		large := known[id]
+		start := *large.Start
+		start.VMName = strings.Repeat("x", maxDetail)
+		large.Start = &start
+		if told(large) {
+			t.Error("a detail was kept that is too large")
+		}
+		if !told(known[id]) {
+			t.Error("an ordinary detail was not kept")
 		}
 	})
 }

@@ -78,10 +78,12 @@ func homeless(i *farm.Instance, now time.Time) *farm.Instance {
 	return n
 }
 
-// foundAt is for what a replica left undone that died while it took a node back.
+// foundAt is for what a replica left undone that died while it took a node back. What
+// ended meanwhile is beyond that.
 func foundAt(k *keeper, i *farm.Instance) time.Time {
 	node, _, ok := k.c.tables.Nodes.Get(i.NodeID)
-	if i.Lost.IsZero() || !ok || node.State == farm.NodeOffline {
+	_, heeds := farm.NextInstance(i.State, farm.NodeBack)
+	if i.Lost.IsZero() || !heeds || !ok || node.State == farm.NodeOffline {
 		return time.Time{}
 	}
 	return node.StateSince.Add(foundGrace)
@@ -107,9 +109,10 @@ func foundAgain(i *farm.Instance, now time.Time) *farm.Instance {
 	return n
 }
 
-// overdueAt gives when an instance whose node stays away is given up.
+// overdueAt gives when an instance whose node stays away is given up. One whose node is
+// back and that was not told so yet is none of them.
 func overdueAt(k *keeper, i *farm.Instance) time.Time {
-	if i.Lost.IsZero() || i.State == farm.Failed || i.State == farm.Terminating || i.State == farm.Terminated {
+	if i.Lost.IsZero() || i.State == farm.Failed || i.State == farm.Terminating || i.State == farm.Terminated || !foundAt(k, i).IsZero() {
 		return time.Time{}
 	}
 	return k.from(i.Lost).Add(k.c.opts.InstanceTimeout)
@@ -117,12 +120,6 @@ func overdueAt(k *keeper, i *farm.Instance) time.Time {
 
 func (k *keeper) overdue(i *farm.Instance, now time.Time) *farm.Instance {
 	return expired(i, now, fmt.Sprintf("Its node %s has been offline for too long", i.NodeName))
-}
-
-// lostWords say what becomes of the instances of a node that is offline.
-var lostWords = map[farm.InstanceState]string{
-	farm.Terminating: "Node %s is offline; the VM is removed when it returns",
-	farm.Failed:      "",
 }
 
 // lost gives an instance whose node is away; it keeps its state.
@@ -134,14 +131,18 @@ func lost(i *farm.Instance, now time.Time) *farm.Instance {
 	n := i.Clone()
 	n.Enter(to, now)
 	n.Lost, n.Updated = now, now
-	words, known := lostWords[to]
-	if !known {
-		words = "Node %s is offline; the instance goes on when it returns"
-	}
-	if words != "" {
-		n.Message = fmt.Sprintf(words, i.NodeName)
+	if to != farm.Failed { // why it failed says more
+		n.Message = lostMessage(n)
 	}
 	return n
+}
+
+// lostMessage says what becomes of an instance whose node is offline.
+func lostMessage(i *farm.Instance) string {
+	if i.State == farm.Terminating {
+		return fmt.Sprintf("Node %s is offline; the VM is removed when it returns", i.NodeName)
+	}
+	return fmt.Sprintf("Node %s is offline; the instance goes on when it returns", i.NodeName)
 }
 
 // timeToLive gives what a record holds of a time to live that begins now.

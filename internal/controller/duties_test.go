@@ -388,3 +388,39 @@ func TestMaintenancePutsDutiesOff(t *testing.T) {
 		c.wantState(p.InstanceID, farm.Gone)
 	})
 }
+
+// TestBackInTheLastMoment: a node that returns just before its instances are given up has
+// them, also when the replica that took it back has not told them yet.
+func TestBackInTheLastMoment(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		o := c.startedOn(a)
+		c.setNode(a.id, farm.NodeOffline)
+		time.Sleep(2*time.Minute - time.Second)
+		c.wantMessage(o.InstanceID, "goes on when it returns")
+		c.setNode(a.id, farm.NodeActive) // without telling its instances
+		time.Sleep(2 * time.Second)
+		c.wantState(o.InstanceID, farm.Started)
+		time.Sleep(foundGrace)
+		c.wantState(o.InstanceID, farm.Started)
+		c.wantMessage(o.InstanceID, "")
+	})
+}
+
+// TestEndsWithItsNodeAway: an instance that was terminated while its node was away, which
+// has lost the VM when it returns, leaves like any other.
+func TestEndsWithItsNodeAway(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		o := c.startedOn(a)
+		c.setNode(a.id, farm.NodeOffline)
+		if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
+			t.Fatal(err)
+		}
+		a.hold(o, false)
+		a.contact()
+		c.wantState(o.InstanceID, farm.Terminated)
+		a.keepContact(61 * time.Second)
+		c.wantState(o.InstanceID, farm.Gone)
+	})
+}

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"time"
 
@@ -129,13 +130,20 @@ func (s *session) curious(now time.Time) (ids []string) {
 	return ids
 }
 
-// learn takes over what a node says about unknown VMs.
+// maxDetail bounds what is kept of one unknown VM, in bytes of JSON.
+const maxDetail = 16 << 10
+
+// learn takes over what a node says about unknown VMs when it was asked. What is too
+// large comes from no agent of ours.
 func (s *session) learn(details []api.HeldDetail) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range details {
-		if u, ok := s.unknown[d.ID]; ok {
+		if u, ok := s.unknown[d.ID]; ok && !u.asked.IsZero() {
 			d.Status.Message = tail(d.Status.Message, maxMessage)
+			if raw, err := json.Marshal(d); err != nil || len(raw) > maxDetail {
+				continue
+			}
 			u.detail = &d
 			s.unknown[d.ID] = u
 		}

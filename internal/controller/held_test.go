@@ -125,6 +125,9 @@ func TestGuardOfOneNode(t *testing.T) {
 		if told[small.id] == 0 || told[wrong.id] > 0 {
 			t.Errorf("removed: %v of %s and %s", told, small.id, wrong.id)
 		}
+		if status := c.Status(t.Context()); len(status.Alarms) != 1 || !strings.Contains(status.Alarms[0], "many VMs of node wrong belong to nobody") {
+			t.Errorf("alarms = %q", status.Alarms)
+		}
 	})
 }
 

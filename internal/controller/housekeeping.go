@@ -208,7 +208,8 @@ func (k *keeper) do(ctx context.Context, d duty, inst *farm.Instance, rev int64)
 	n := d.do(k, inst, k.c.now())
 	var err error
 	switch n {
-	case inst:
+	case inst: // nothing was written that would put it down again
+		k.agenda.put(item{kindInstance, inst.ID}, k.c.now().Add(contactGap))
 		return nil
 	case nil:
 		err = k.w.Commit(ctx, k.c.bury(inst, rev)...)

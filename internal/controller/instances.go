@@ -179,6 +179,9 @@ func (c *Controller) terminating(inst *farm.Instance) (*farm.Instance, error) {
 	n := inst.Clone()
 	n.Enter(to, c.now())
 	n.Message, n.Updated, n.Recall = "", c.now(), false
+	if !n.Lost.IsZero() {
+		n.Message = lostMessage(n)
+	}
 	n.SettleTask()
 	return n, nil
 }

@@ -247,6 +247,7 @@ func TestNodeLostAndFound(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		c.wantState(ids[0], farm.Terminating)
+		c.wantMessage(ids[0], "is removed when it returns")
 		if o := a.take(api.OrderTerminate); o.InstanceID != ids[0] {
 			t.Errorf("kill order for %s", o.InstanceID)
 		}

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +21,8 @@ const (
 	suspectVMs = 3
 	// judgeEvery is how often the share is counted anew, at most.
 	judgeEvery = time.Second
+	// maxAlarms bounds how many nodes the status names.
+	maxAlarms = 10
 	// alarmEvery is the least time between two alarms in the log.
 	alarmEvery = time.Minute
 )
@@ -80,8 +83,9 @@ func (c *Controller) removeUnknown(ctx context.Context, s *session, id string) {
 type judgement struct {
 	at            time.Time
 	strange, held int
-	silent        int  // nodes that should have said what they hold and did not
-	tooMany       bool // nothing may be removed
+	silent        int      // nodes that should have said what they hold and did not
+	tooMany       bool     // nothing may be removed
+	wrong         []string // ids of the nodes on which nothing may be removed
 }
 
 // unknownJudge keeps the last judgement, so that many polls share one.
@@ -106,6 +110,9 @@ func (c *Controller) judged() judgement {
 		strange, held, ok := c.share(s, now)
 		if ok {
 			met[s.node], j.strange, j.held = true, j.strange+strange, j.held+held
+		}
+		if suspect(strange, held) {
+			j.wrong = append(j.wrong, s.node)
 		}
 	}
 	if now.Sub(c.started) < c.opts.NodeTimeout {
@@ -141,13 +148,16 @@ func exceeds(strange, held int) bool {
 	return strange > 0 && float64(strange) > unknownGuard*float64(held)
 }
 
+// suspect says whether a node of which so much is unknown reports wrongly.
+func suspect(strange, held int) bool { return strange >= suspectVMs && exceeds(strange, held) }
+
 // mayRemove is the guard against a controller with the wrong records and against a
 // node that reports wrongly. Nothing is judged before every node that should be there
 // has reported, or one full time-out has passed since the start.
 func (c *Controller) mayRemove(ctx context.Context, s *session) bool {
 	j := c.judged()
 	strange, held, _ := c.share(s, j.at)
-	wrong := strange >= suspectVMs && exceeds(strange, held)
+	wrong := suspect(strange, held)
 	switch {
 	case j.silent > 0:
 		return false
@@ -178,6 +188,12 @@ func (c *Controller) alarms() (list []string, unknown int) {
 	j := c.judged()
 	if j.tooMany {
 		list = append(list, fmt.Sprintf("%d of %d VMs belong to nobody and are kept until an operator decides: buildyard node adopt", j.strange, j.held))
+		return list, j.strange
+	}
+	for _, id := range slices.Sorted(slices.Values(j.wrong))[:min(len(j.wrong), maxAlarms)] {
+		if node, _, ok := c.tables.Nodes.Get(id); ok {
+			list = append(list, fmt.Sprintf("many VMs of node %s belong to nobody and are kept until an operator decides: buildyard node adopt %s", node.Name, node.Name))
+		}
 	}
 	return list, j.strange
 }
