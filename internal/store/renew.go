@@ -4,12 +4,16 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 )
 
+// ErrForeign says that data is of another program, or of none.
+var ErrForeign = errors.New("there are no records of Buildyard in it")
+
 // Renew begins a new life of data that came out of a backup: another epoch, and no lease or half transaction of the
-// processes that wrote it. Data of a newer schema is refused. No Store may be open on the backend. prefix is that of
+// processes that wrote it. Data of a newer schema is refused, and so is data that no Store has written. No Store may be open on the backend. prefix is that of
 // Options.
 func Renew(ctx context.Context, backend Backend, prefix string) (epoch string, err error) {
 	s, err := newStore(backend, Options{Prefix: prefix})
@@ -18,6 +22,12 @@ func Renew(ctx context.Context, backend Backend, prefix string) (epoch string, e
 	}
 	if err := s.checkSchema(ctx); err != nil {
 		return "", err
+	}
+	switch kv, err := backend.Get(ctx, s.key(metaKind, schemaID)); {
+	case err != nil:
+		return "", fmt.Errorf("read the schema version: %w", err)
+	case kv.ModRev == 0:
+		return "", ErrForeign
 	}
 	for _, dir := range []string{"/lease/", "/slot/"} {
 		if err := clearPrefix(ctx, backend, s.prefix+dir); err != nil {

@@ -131,6 +131,9 @@ func renew(ctx context.Context, opts RestoreOptions, dir string) (done Restored,
 		return Restored{}, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
+	if err := b.care.look(ctx); err != nil { // the store that was backed up may have been full
+		return Restored{}, err
+	}
 	if done.Epoch, err = store.Renew(ctx, b, opts.Prefix); err != nil {
 		return Restored{}, err
 	}

@@ -257,3 +257,48 @@ func TestBackupBecomesAMemberElsewhere(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRestoreOfAFullStore: what was backed up because the store was full can be restored, and takes writes again where
+// there is room.
+func TestRestoreOfAFullStore(t *testing.T) {
+	_, s, live, _ := openSmall(t, t.TempDir(), 8<<20, false)
+	n := 0
+	for err := error(nil); err == nil && n < 1000; n++ {
+		err = s.Commit(t.Context(), store.Put(live, fmt.Sprint(n), &blob{n, body(64 << 10)}, store.Any))
+	}
+	eventually(t, "the store to say that it is full", func() bool { return s.Healthy() != nil })
+	file, dir := filepath.Join(t.TempDir(), "file.backup"), t.TempDir()
+	(&opened{Store: s}).backup(t, file)
+	if _, err := Restore(t.Context(), RestoreOptions{File: file, Dir: dir, Logger: testLogger(t)}); err != nil {
+		t.Fatal(err)
+	}
+	o := openOn(t, open(t, dir))
+	defer o.close(t)
+	o.put(t, 0, 10)
+}
+
+// TestRestoreOfAnother: a whole snapshot that is not of a cloud is refused before anything makes way for it.
+func TestRestoreOfAnother(t *testing.T) {
+	b := open(t, t.TempDir())
+	defer func() { _ = b.Close() }()
+	if _, err := b.Commit(t.Context(), store.Txn{Puts: []store.KV{{Key: "/other/x", Value: []byte("x")}}}); err != nil {
+		t.Fatal(err)
+	}
+	stream, _, err := b.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "file.backup")
+	if _, err := backup.Write(file, stream, backup.Keep); errors.Join(err, stream.Close()) != nil {
+		t.Fatal(err)
+	}
+	full, _, _, _ := backedUp(t)
+	if _, err := Restore(t.Context(), RestoreOptions{File: file, Dir: full, Occupied: MoveAside}); !errors.Is(err, store.ErrForeign) {
+		t.Fatalf("restored: %v", err)
+	}
+	o := openOn(t, open(t, full))
+	defer o.close(t)
+	if o.table.Len() != 149 {
+		t.Errorf("the former store has %d records, 149 before", o.table.Len())
+	}
+}
