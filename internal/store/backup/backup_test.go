@@ -110,6 +110,12 @@ func TestPeriodic(t *testing.T) {
 				t.Errorf("%d backups, want %d: %v", len(got), want, got)
 			}
 		}
+		theirs := []string{"buildyard-1.backup", "buildyard-before-the-move.backup"}
+		for _, name := range theirs {
+			if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, name), nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		stop := run()
 		count(1)
 		time.Sleep(time.Hour + time.Second)
@@ -139,6 +145,11 @@ func TestPeriodic(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 		run()()
+		for _, name := range theirs {
+			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+				t.Errorf("a file that is not of the periodic backups is gone: %v", err)
+			}
+		}
 		if parts, _ := filepath.Glob(filepath.Join(dir, "*"+partSuffix)); len(parts) > 0 {
 			t.Errorf("what a killed backup left is still there: %v", parts)
 		}

@@ -17,6 +17,7 @@ const (
 	namePrefix = "buildyard-"
 	nameTime   = "20060102T150405Z"
 	nameSuffix = ".backup"
+	nameForm   = namePrefix + nameTime + nameSuffix
 	retryAfter = time.Minute // after a periodic backup that failed
 )
 
@@ -57,21 +58,25 @@ func (p Periodic) due(now time.Time) time.Duration {
 	if len(names) == 0 {
 		return 0
 	}
-	at, err := time.Parse(namePrefix+nameTime+nameSuffix, names[len(names)-1])
+	at, err := time.Parse(nameForm, names[len(names)-1])
 	if err != nil || at.After(now) {
 		return 0
 	}
 	return p.Every - now.Sub(at)
 }
 
-// names lists the periodic backups, oldest first.
-func (p Periodic) names() []string {
+// names lists the periodic backups, oldest first. Files whose names have no time are
+// somebody else's, and stay.
+func (p Periodic) names() (names []string) {
 	paths, _ := filepath.Glob(filepath.Join(p.Dir, namePrefix+"*"+nameSuffix)) // fails for a bad pattern only
-	for i, path := range paths {
-		paths[i] = filepath.Base(path)
+	for _, path := range paths {
+		name := filepath.Base(path)
+		if _, err := time.Parse(nameForm, name); err == nil {
+			names = append(names, name)
+		}
 	}
-	slices.Sort(paths)
-	return paths
+	slices.Sort(names)
+	return names
 }
 
 func (p Periodic) take(ctx context.Context) error {
@@ -83,7 +88,7 @@ func (p Periodic) take(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(p.Dir, namePrefix+time.Now().UTC().Format(nameTime)+nameSuffix)
+	path := filepath.Join(p.Dir, time.Now().UTC().Format(nameForm))
 	sum, err := Write(path, stream, Keep)
 	if err = errors.Join(err, stream.Close()); err != nil {
 		return err
