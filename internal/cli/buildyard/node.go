@@ -27,6 +27,9 @@ machine. Whoever has it can join a node and will be sent the scripts of jobs: ke
 	}
 	addFlags(token.Flags(), config.ControllerTable)
 	token.RunE = func(cmd *cobra.Command, _ []string) error {
+		if show, _ := cmd.Flags().GetBool("print-config"); show {
+			return printConfig(io.Out, config.ControllerTable, sources(cmd.Flags()))
+		}
 		values, err := config.Load(config.ControllerTable, sources(cmd.Flags()))
 		if err != nil {
 			return err

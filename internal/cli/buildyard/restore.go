@@ -44,6 +44,9 @@ tool instead; docs/operations.md says how.`,
 	output.Add(cmd)
 	cmd.Flags().BoolVar(&force, "force", false, "move the records that are there already aside, within the data directory")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if show, _ := cmd.Flags().GetBool("print-config"); show {
+			return printConfig(streams.Out, config.ControllerTable, sources(cmd.Flags()))
+		}
 		values, err := config.Load(config.ControllerTable, sources(cmd.Flags()))
 		if err != nil {
 			return cli.Usage(err)

@@ -13,14 +13,14 @@ func TestAdopt(t *testing.T) {
 	n := c.join()
 	poll := api.PollRequest{
 		Protocol: api.LinkProtocol, NodeID: n.id, BootID: "boot", InfoHash: "i", Info: &api.NodeInfo{Arch: "amd64"},
-		HeldHash: "h", HasHeld: true, Held: []api.Held{{InstanceID: "lost", Claim: "c", VMID: "lost"}},
+		HeldHash: "h", HasHeld: true, Held: []api.Held{{InstanceID: "0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22", Claim: "c", VMID: "0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22"}},
 	}
 	if _, err := c.Poll(t.Context(), n.cred, poll, 0); err != nil {
 		t.Fatal(err)
 	}
 	var list []api.UnknownVM
 	c.call("GET", "/api/v1/node/adopt?node="+n.id, "").into(t, &list)
-	if len(list) != 1 || list[0].ID != "lost" || list[0].NodeID != n.id || list[0].Fate != api.FateUndecided || time.Since(list[0].Since) > time.Minute {
+	if len(list) != 1 || list[0].ID != "0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22" || list[0].NodeID != n.id || list[0].Fate != api.FateUndecided || time.Since(list[0].Since) > time.Minute {
 		t.Errorf("list = %+v", list)
 	}
 	var nodes []api.Node
@@ -33,7 +33,7 @@ func TestAdopt(t *testing.T) {
 	if len(done) != 1 || done[0].Outcome != "refused" || !strings.Contains(done[0].Why, "has not yet said") {
 		t.Errorf("kept: %+v", done)
 	}
-	c.call("POST", "/api/v1/node/adopt", `{"node":"`+n.id+`","action":"remove","vms":["lost"]}`).into(t, &done)
+	c.call("POST", "/api/v1/node/adopt", `{"node":"`+n.id+`","action":"remove","vms":["0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22"]}`).into(t, &done)
 	if len(done) != 1 || done[0].Outcome != "removed" {
 		t.Errorf("removed: %+v", done)
 	}

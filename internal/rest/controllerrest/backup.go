@@ -27,6 +27,7 @@ func (s *server) backup(w http.ResponseWriter, r *http.Request) error {
 	if _, err := io.Copy(out, stream); err != nil {
 		panic(http.ErrAbortHandler)
 	}
+	_ = out.control.SetWriteDeadline(time.Time{}) // the next call on this connection has none
 	return nil
 }
 

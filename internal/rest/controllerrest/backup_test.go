@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
@@ -26,19 +27,54 @@ func (torn) Snapshot(context.Context) (io.ReadCloser, int64, error) {
 	return io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", 100_000)), broken)), 200_000, nil
 }
 
-// TestTornBackupLooksTorn: what breaks off must not end like an answer that is whole.
-func TestTornBackupLooksTorn(t *testing.T) {
+// whole is a backend whose backup is whole.
+type whole struct{ store.Backend }
+
+func (whole) Snapshot(context.Context) (io.ReadCloser, int64, error) {
+	return io.NopCloser(strings.NewReader("whole")), 5, nil
+}
+
+// timed is an answer that notes the deadline of its connection.
+type timed struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+	set      int
+}
+
+func (t *timed) SetWriteDeadline(at time.Time) error {
+	t.deadline = at
+	t.set++
+	return nil
+}
+
+// TestBackupFreesItsConnection: the limit for a slow reader is not left to the next call.
+func TestBackupFreesItsConnection(t *testing.T) {
+	w := &timed{ResponseRecorder: httptest.NewRecorder()}
+	backups(t, whole{mem.New()}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, api.PathBackup, nil))
+	if w.Body.String() != "whole" || w.set < 2 || !w.deadline.IsZero() {
+		t.Errorf("answer %q, then a deadline of %s, set %d times", w.Body, w.deadline, w.set)
+	}
+}
+
+// backups serves a controller on a backend.
+func backups(t *testing.T, b store.Backend) http.Handler {
+	t.Helper()
 	tables := controller.NewTables(nil)
-	st, err := store.Open(t.Context(), torn{mem.New()}, store.Options{Tables: tables.All()})
+	st, err := store.Open(t.Context(), b, store.Options{Tables: tables.All()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = st.Close() }()
+	t.Cleanup(func() { _ = st.Close() })
 	c, err := controller.New(t.Context(), st, tables, controller.Options{Registry: shelf{}, RegistryAddress: "http://registry"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := httptest.NewServer(controllerrest.Handler(controllerrest.Options{Controller: c, Logger: slog.New(slog.DiscardHandler)}))
+	return controllerrest.Handler(controllerrest.Options{Controller: c, Logger: slog.New(slog.DiscardHandler)})
+}
+
+// TestTornBackupLooksTorn: what breaks off must not end like an answer that is whole.
+func TestTornBackupLooksTorn(t *testing.T) {
+	srv := httptest.NewServer(backups(t, torn{mem.New()}))
 	defer srv.Close()
 	resp, err := http.Get(srv.URL + api.PathBackup)
 	if err != nil {
