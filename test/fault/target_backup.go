@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/store/backup"
 	"github.com/buildyard/buildyard/test/rig"
 )
 
@@ -71,17 +72,21 @@ func (s *scene) strikeBackup(ctx context.Context, f *findings) error {
 	}
 	failed := <-backed
 	_, err := os.Stat(file)
+	if err == nil {
+		_, err = backup.Verify(file)
+	}
 	judgeFile(file, failed, err, f)
 	s.killed("controller in a backup, which is whole: %v", failed == nil)
 	return s.cloud.Start()
 }
 
-// judgeFile holds the outcome of a backup against the file that is there.
-func judgeFile(file string, failed, stat error, f *findings) {
+// judgeFile holds the outcome of a backup against the file; found says why there is no
+// whole one.
+func judgeFile(file string, failed, found error, f *findings) {
 	switch {
-	case failed == nil && stat != nil:
-		f.lost("backup %s was acknowledged and is not there: %v", file, stat)
-	case failed != nil && !errors.Is(stat, fs.ErrNotExist):
+	case failed == nil && found != nil:
+		f.lost("backup %s was acknowledged and is not whole: %v", file, found)
+	case failed != nil && !errors.Is(found, fs.ErrNotExist):
 		f.wrong("backup %s failed and has left its file: %v", file, failed)
 	}
 }
@@ -141,7 +146,11 @@ func (s *scene) goBack(ctx context.Context) (before []record, ended map[string]b
 		}
 	}
 	for end := time.Now().Add(time.Minute); ; {
-		if vms, err := s.machines(); err != nil || len(vms) == len(before)-endedAfter {
+		vms, err := s.machines()
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(vms) == len(before)-endedAfter {
 			break
 		}
 		if time.Now().After(end) || !rig.Pause(ctx, 100*time.Millisecond) {

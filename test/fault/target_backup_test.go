@@ -16,7 +16,8 @@ func TestJudgeFile(t *testing.T) {
 		"whole":          {nil, nil, "", ""},
 		"broken off":     {broken, fs.ErrNotExist, "", ""},
 		"half a file":    {broken, nil, "wrong: ", "has left its file"},
-		"no file":        {nil, fs.ErrNotExist, "lost: ", "is not there"},
+		"no file":        {nil, fs.ErrNotExist, "lost: ", "is not whole"},
+		"a damaged file": {nil, broken, "lost: ", "is not whole"},
 		"cannot be read": {broken, broken, "wrong: ", "has left its file"},
 	} {
 		var f findings

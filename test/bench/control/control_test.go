@@ -235,3 +235,38 @@ func TestBare(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestUsageNeedsEverybody: a server whose nodes have ended has nothing to do, and what it
+// takes then is no figure.
+func TestUsageNeedsEverybody(t *testing.T) {
+	start := func(name, script string) *rig.Process {
+		p := rig.NewProcess(t.TempDir(), name, "sh", "-c", script)
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	server := start("server", "exec sleep 600")
+	defer func() { _ = server.Kill() }()
+	for script, want := range map[string]string{"exec sleep 600": "", "echo out of memory; exit 1": "fleet ended by itself"} {
+		s := &stage{cloud: &rig.Cloud{Process: server}, fleet: start("fleet", script)}
+		_, err := s.usage(t.Context(), 500*time.Millisecond)
+		if got := fmt.Sprint(err); (want == "") != (err == nil) || !strings.Contains(got, want) && want != "" {
+			t.Errorf("%s: %v, want %q", script, err, want)
+		}
+		_ = s.fleet.Kill() // it may have ended
+	}
+}
+
+// TestWhole: an instance in Error ends a wait and spoils what was waited for.
+func TestWhole(t *testing.T) {
+	o := &observer{seen: map[string]stateOf{}}
+	for state, want := range map[string]bool{"Started": true, "Error": false} {
+		if err := o.line([]byte(set("a", state, "n"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.whole(); (err == nil) != want {
+			t.Errorf("with one that is %s: %v", state, err)
+		}
+	}
+}

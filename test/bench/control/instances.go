@@ -16,7 +16,7 @@ import (
 const rest = 500 * time.Millisecond
 
 // started says that many instances are Started. A failed one counts too, so that a wait
-// ends: calm looks whether there are any.
+// ends: whole says whether there are any.
 func started(n int) func(counts) bool {
 	return func(c counts) bool { return c.started+c.failed >= n }
 }
@@ -48,11 +48,8 @@ func (b *bench) instances(ctx context.Context, s *stage) (err error) {
 
 // calm ends every instance and lets things come to rest.
 func (s *stage) calm(ctx context.Context, o *observer) error {
-	o.mu.Lock()
-	failed := o.counts.failed
-	o.mu.Unlock()
-	if failed > 0 {
-		return fmt.Errorf("%d instances failed", failed)
+	if err := o.whole(); err != nil {
+		return err
 	}
 	gone := o.when(func(c counts) bool { return c.all == 0 })
 	if err := s.terminate(ctx, o.ids()); err != nil {
@@ -199,7 +196,7 @@ func (s *stage) burst(ctx context.Context, o *observer, creates, total int) (too
 		return 0, costs, err
 	}
 	last, err := s.costs()
-	return end.Sub(began), last.less(first), err
+	return end.Sub(began), last.less(first), errors.Join(err, o.whole())
 }
 
 // listed measures the list of n instances, which are made when they are not there.

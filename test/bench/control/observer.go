@@ -168,6 +168,16 @@ func (o *observer) reached(ctx context.Context, what string, at <-chan time.Time
 		workLimit, what, o.counts.all, o.counts.placed, o.counts.started, o.counts.failed)
 }
 
+// whole says that no instance is in Error.
+func (o *observer) whole() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if failed := o.counts.failed; failed > 0 {
+		return fmt.Errorf("%d instances failed", failed)
+	}
+	return nil
+}
+
 // ids gives every instance that is there.
 func (o *observer) ids() []string {
 	o.mu.Lock()

@@ -135,7 +135,8 @@ type usage struct {
 	memory float64 // MB, at its end
 }
 
-// usage measures the server over a time.
+// usage measures the server over a time, at the end of which every program must still
+// be there: without its nodes a server has nothing to do.
 func (s *stage) usage(ctx context.Context, over time.Duration) (u usage, err error) {
 	began := time.Now()
 	first, err := rig.ProcessorTime(s.cloud.PID())
@@ -152,7 +153,7 @@ func (s *stage) usage(ctx context.Context, over time.Duration) (u usage, err err
 	u.cpu = float64(last-first) / float64(time.Since(began))
 	bytes, err := rig.Memory(s.cloud.PID())
 	u.memory = float64(bytes) / (1 << 20)
-	return u, err
+	return u, errors.Join(err, s.alive())
 }
 
 // costs are processor times of everybody who works: the server, the nodes and this
