@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
@@ -27,6 +28,7 @@ func (p *placer) pass(ctx context.Context, r *reign) bool {
 	p.found = nil
 	p.mu.Unlock()
 	slices.SortStableFunc(found, func(a, b sched.Assignment) int { return strings.Compare(a.NodeID, b.NodeID) })
+	var failed atomic.Bool
 	var wg sync.WaitGroup
 	for len(found) > 0 {
 		node := found[0].NodeID
@@ -39,22 +41,28 @@ func (p *placer) pass(ctx context.Context, r *reign) bool {
 			ids[i] = a.RequestID
 		}
 		found = found[n:]
-		wg.Go(func() { p.assignAll(ctx, r, node, ids) })
+		wg.Go(func() {
+			if !p.assignAll(ctx, r, node, ids) {
+				failed.Store(true)
+			}
+		})
 	}
 	wg.Wait()
-	return more
+	return more && !failed.Load() // what was given back is tried again when the placer is rung for
 }
 
-// assignAll writes the placements on one node, as many at a time as fit.
-func (p *placer) assignAll(ctx context.Context, r *reign, node string, ids []string) {
+// assignAll writes the placements on one node, as many at a time as fit, and says
+// whether none had to be given back.
+func (p *placer) assignAll(ctx context.Context, r *reign, node string, ids []string) bool {
 	for len(ids) > 0 {
 		done, err := p.assign(ctx, r, node, ids)
 		if err != nil {
-			p.giveBack(ctx, r, ids, err)
-			return
+			p.giveBack(ctx, r, node, ids, err)
+			return false
 		}
 		ids = ids[done:]
 	}
+	return true
 }
 
 // assign writes placements on one node, each instance as it was when it was decided
@@ -84,8 +92,9 @@ func (p *placer) assign(ctx context.Context, r *reign, id string, ids []string) 
 }
 
 // giveBack lets requests wait again whose placement could not be written. One that
-// lost a race first waits until the tables show what it lost to.
-func (p *placer) giveBack(ctx context.Context, r *reign, ids []string, err error) {
+// lost a race first waits until the tables show what it lost to, which the index then
+// takes over: it may be the node.
+func (p *placer) giveBack(ctx context.Context, r *reign, node string, ids []string, err error) {
 	lost := errors.Is(err, store.ErrConflict)
 	if lost && p.c.upToDate(ctx) != nil {
 		r.end() // it does not see what it lost to
@@ -97,6 +106,7 @@ func (p *placer) giveBack(ctx context.Context, r *reign, ids []string, err error
 	}
 	switch {
 	case lost:
+		p.setNodeLocked(node)
 		p.ring()
 	case ctx.Err() == nil:
 		p.c.log.WarnContext(ctx, "could not place instances", "count", len(ids), "error", err)

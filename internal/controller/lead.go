@@ -24,13 +24,20 @@ const leadRetry = 250 * time.Millisecond
 type reign struct {
 	fenced store.Writer
 	since  time.Time
+	over   <-chan struct{} // closed when it has ended, which may be while the lease is still held
 	end    context.CancelFunc
 }
 
 var _ store.Writer = (*reign)(nil)
 
-// Commit implements store.Writer.
+// Commit implements store.Writer. A reign that has ended writes nothing, even where its lease would still let it: what
+// is decided from then on may rest on room that a write of unknown outcome has taken.
 func (r *reign) Commit(ctx context.Context, changes ...store.Change) error {
+	select {
+	case <-r.over:
+		return store.ErrFenced
+	default:
+	}
 	err := r.fenced.Commit(ctx, changes...)
 	if errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrUnknownOutcome) {
 		r.end()
@@ -68,7 +75,7 @@ func (c *Controller) rule(ctx context.Context, lease store.Lease) (err error) {
 	if err := c.upToDate(under); err != nil {
 		return err
 	}
-	r := &reign{fenced: c.store.Under(lease.Fence()), since: c.now(), end: end}
+	r := &reign{fenced: c.store.Under(lease.Fence()), since: c.now(), over: under.Done(), end: end}
 	c.placer.begin(r)
 	defer c.placer.finish(r)
 	var wg sync.WaitGroup

@@ -1,11 +1,14 @@
 package controller
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
 )
 
 // inPair runs a test with two replicas, of which the first one holds the lease, and
@@ -151,6 +154,61 @@ func TestLatePlacement(t *testing.T) {
 		p.wantPlaced(1)
 		if p.judge.instances[winner].NodeID == "" || p.judge.instances[late].State != farm.Scheduling {
 			t.Errorf("placed: %q, late: %q", p.judge.instances[winner].NodeID, p.judge.instances[late].State)
+		}
+	})
+}
+
+// TestEndedReignWritesNothing: what is decided after the end of a reign is not written,
+// although its lease is not given up yet.
+func TestEndedReignWritesNothing(t *testing.T) {
+	inPair(t, func(t *testing.T, p *pair) {
+		e := p.ends[0]
+		e.placer.mu.Lock()
+		r := e.placer.reign
+		e.placer.mu.Unlock()
+		r.end()
+		err := r.Commit(t.Context(), store.Put(e.tables.Settings, "late", &Setting{Value: "late"}, store.Any))
+		if !errors.Is(err, store.ErrFenced) {
+			t.Errorf("after the end: %v", err)
+		}
+	})
+}
+
+// TestIndexBehindItsNodes: a placement that was decided on an older record of its node is
+// refused, and then decided on the present one.
+func TestIndexBehindItsNodes(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		synctest.Wait()
+		c.placer.mu.Lock()
+		behind := c.placer.nodes[a.id]
+		behind.rev--
+		c.placer.nodes[a.id] = behind
+		c.placer.mu.Unlock()
+		id := c.mustStart(StartRequest{})[0]
+		time.Sleep(time.Second)
+		if inst, err := c.Instance(t.Context(), id); err != nil || inst.NodeID != a.id {
+			t.Errorf("placed on %q, %v", inst.NodeID, err)
+		}
+	})
+}
+
+// busy is a store that takes nothing now.
+type busy struct{}
+
+func (busy) Commit(context.Context, ...store.Change) error { return store.ErrBusy }
+
+// TestPlacementsGivenBackPause: the placer does not go on at once with what the store
+// does not take.
+func TestPlacementsGivenBackPause(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		id := c.mustStart(StartRequest{GroupID: "elsewhere"})[0]
+		a := c.join("one", 1)
+		r := &reign{fenced: busy{}, end: func() {}}
+		for _, ids := range [][]string{{id}, nil} {
+			if got, want := c.placer.assignAll(t.Context(), r, a.id, ids), ids == nil; got != want {
+				t.Errorf("%d placements: all written: %v", len(ids), got)
+			}
 		}
 	})
 }
