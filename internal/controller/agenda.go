@@ -43,6 +43,7 @@ func (a *agenda) put(it item, at time.Time) {
 	}
 	a.at[it] = at
 	heap.Push(&a.heap, entry{item: it, at: at})
+	a.tidyLocked()
 	first := a.heap[0].item == it
 	a.mu.Unlock()
 	if first {
@@ -51,6 +52,30 @@ func (a *agenda) put(it item, at time.Time) {
 		default:
 		}
 	}
+}
+
+// drop forgets a record that is gone: its time may be a year away.
+func (a *agenda) drop(it item) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.at, it)
+	a.tidyLocked()
+}
+
+// spareEntries is how much history the heap may hold beside as many entries as there
+// are in force.
+const spareEntries = 1000
+
+// tidyLocked makes the heap anew when most of it is history.
+func (a *agenda) tidyLocked() {
+	if len(a.heap) <= 2*len(a.at)+spareEntries {
+		return
+	}
+	a.heap = make(entries, 0, len(a.at)+spareEntries)
+	for it, at := range a.at {
+		a.heap = append(a.heap, entry{item: it, at: at})
+	}
+	heap.Init(&a.heap)
 }
 
 // take gives at most limit records whose time has come, with their entries gone, and

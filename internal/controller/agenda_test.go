@@ -6,6 +6,9 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
 )
 
 // TestAgendaAgainstAModel holds random puts and takes against a plain map.
@@ -69,4 +72,47 @@ func TestAgendaWakesForTheFirstOnly(t *testing.T) {
 	if woken() {
 		t.Error("woken for a later one")
 	}
+}
+
+// TestAgendaForgets: neither records that are gone nor times that were passed over stay
+// until their time, which may be a year away.
+func TestAgendaForgets(t *testing.T) {
+	a, now := newAgenda(), time.Unix(100, 0)
+	year := now.Add(365 * 24 * time.Hour)
+	a.put(item{kindNode, "first"}, now.Add(time.Hour)) // take drops what lies before the first in force
+	for n := range 10 * spareEntries {
+		gone := item{kindInstance, fmt.Sprint(n)}
+		a.put(gone, year)
+		a.drop(gone)
+	}
+	it := item{kindInstance, "stays"}
+	for n := range 10 * spareEntries {
+		a.put(it, year)
+		a.put(it, now)
+		if ripe, _ := a.take(now, 1); len(ripe) != 1 {
+			t.Fatalf("turn %d: %v", n, ripe)
+		}
+	}
+	a.put(it, year)
+	if len(a.at) != 2 || len(a.heap) > spareEntries+4 {
+		t.Errorf("%d records, %d entries", len(a.at), len(a.heap))
+	}
+	if ripe, next := a.take(year, 3); len(ripe) != 2 || ripe[1] != it || !next.IsZero() {
+		t.Errorf("taken %v, next %s", ripe, next)
+	}
+}
+
+// TestKeeperForgets: a record that is gone leaves the agenda with it.
+func TestKeeperForgets(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		k := &keeper{c: c.Controller, agenda: newAgenda()}
+		inst := &farm.Instance{ID: "gone", State: farm.Started, NodeID: "node", Expires: c.now().Add(time.Hour)}
+		for want, e := range []store.Event{{Old: inst}, {New: inst}} {
+			e.Kind, e.ID = kindInstance, inst.ID
+			k.observe([]store.Event{{Kind: kindInstance, ID: inst.ID, New: inst}, e})
+			if len(k.agenda.at) != want {
+				t.Errorf("%d records on the agenda, want %d", len(k.agenda.at), want)
+			}
+		}
+	})
 }

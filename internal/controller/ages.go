@@ -87,11 +87,14 @@ func (a *ages) digest() []byte {
 	return b
 }
 
-// observe takes over the digests of other replicas.
+// observe follows the digests of other replicas.
 func (a *ages) observe(events []store.Event) {
 	for _, e := range events {
-		if d, ok := e.New.(*Digest); ok && e.ID != a.replica {
+		switch d, ok := e.New.(*Digest); {
+		case ok && e.ID != a.replica:
 			a.hear(e.ID, d)
+		case e.Kind == kindDigest && e.New == nil:
+			a.forget(e.ID)
 		}
 	}
 }
@@ -106,6 +109,13 @@ func (a *ages) hear(replica string, d *Digest) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.others[replica] = h
+}
+
+// forget drops a replica whose digest was removed.
+func (a *ages) forget(replica string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.others, replica)
 }
 
 // missing is after how many digests that did not come a replica counts as unknown.

@@ -186,3 +186,31 @@ func TestRoomOfUnknownVMs(t *testing.T) {
 		}
 	})
 }
+
+// TestRoomAsSoonAsItIsKnown: what a node says of an unknown VM counts at once, and is
+// bounded.
+func TestRoomAsSoonAsItIsKnown(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("a", 9)
+		known := c.lost(a, StartRequest{})
+		a.contact()
+		for id, d := range known {
+			long := d
+			long.ContentID = strings.Repeat("x", maxDetail)
+			for _, step := range []struct {
+				say  api.HeldDetail
+				vcpu int
+			}{{long, 1}, {d, 2}} {
+				time.Sleep(askAgain)
+				a.poll(api.PollRequest{}, 0) // asks
+				a.poll(api.PollRequest{Details: []api.HeldDetail{step.say}}, 0)
+				c.placer.mu.Lock()
+				got := c.placer.nodes[a.id].foreign
+				c.placer.mu.Unlock()
+				if got.VMs != 1 || got.VCPU != step.vcpu {
+					t.Errorf("%s takes %+v, want %d processors", id, got, step.vcpu)
+				}
+			}
+		}
+	})
+}

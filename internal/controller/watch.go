@@ -158,6 +158,8 @@ func (w *Watch) take() (ids []string, rows []*store.Row[farm.Instance], ok bool)
 		}
 		if inst != w.changed[id] { // its change comes later
 			w.told[id] = inst
+		} else {
+			delete(w.told, id) // what was told before has been announced since
 		}
 		delete(w.changed, id)
 	}

@@ -87,6 +87,8 @@ func TestWatchTellsOnce(t *testing.T) {
 			{"another one", []store.Event{older}, 0},
 			{"the change itself", []store.Event{newest}, 0},
 			{"the same state after others", []store.Event{older, newest}, 1},
+			{"ahead once more", []store.Event{older}, 1},
+			{"the rest of it at once", []store.Event{older, newest}, 0},
 			{"a record that is gone later", []store.Event{{Kind: kindInstance, ID: "gone", New: inst}}, 1},
 			{"its end", []store.Event{gone}, 0},
 			{"an end", []store.Event{gone}, 1},
