@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -119,5 +120,44 @@ func TestDigestOfRubbish(t *testing.T) {
 		if at := c.ages.heard("00000000-0000-0000-0000-000000000000"); at.IsZero() {
 			t.Error("a digest was not read")
 		}
+	})
+}
+
+// TestReplicaThatIsRemoved: what it heard is forgotten by all.
+func TestReplicaThatIsRemoved(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		heard := store.Event{Kind: kindDigest, ID: "other", New: &Digest{No: 1}}
+		c.ages.observe([]store.Event{heard})
+		if len(c.ages.others) != 1 {
+			t.Errorf("%d replicas are heard", len(c.ages.others))
+		}
+		c.ages.observe([]store.Event{{Kind: kindDigest, ID: "other", Old: heard.New}})
+		if len(c.ages.others) != 0 {
+			t.Errorf("%d replicas are remembered", len(c.ages.others))
+		}
+	})
+}
+
+// TestOrderTakenFromAnotherReplica: the one that gives the verdicts does not take an order
+// for left that it has not handed out itself.
+func TestOrderTakenFromAnotherReplica(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		second := c.replica()
+		defer second.stop()
+		b := a.at(second)
+		b.keepContact(time.Minute)
+		id := c.mustStart(StartRequest{})[0]
+		b.say(b.take(api.OrderStart), api.PhaseAccepted)
+		hang := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); {
+				b.poll(api.PollRequest{Info: b.info, Held: b.held, HasHeld: true}, 5*time.Second)
+			}
+		}
+		hang(takeLimit + time.Minute)
+		c.wantState(id, farm.Scheduling)
+		hang(startSlack)
+		c.wantState(id, farm.Failed)
+		c.wantMessage(id, "did not start it")
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -70,6 +71,19 @@ func TestRemovedNodesHaveNoSessions(t *testing.T) {
 			if n := sessions(r); n != 0 {
 				t.Errorf("%d sessions of no node", n)
 			}
+		}
+	})
+}
+
+// TestPollThatDoesNotWait is answered at once: what its node says next is missing.
+func TestPollThatDoesNotWait(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		time.Sleep(time.Millisecond)
+		began := time.Now()
+		a.contact()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("answered after %s", took)
 		}
 	})
 }

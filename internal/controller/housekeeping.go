@@ -70,6 +70,8 @@ func (k *keeper) observe(events []store.Event) {
 		case kindInstance:
 			if inst, ok := e.New.(*farm.Instance); ok {
 				k.agenda.put(item{kindInstance, e.ID}, k.next(inst))
+			} else {
+				k.agenda.drop(item{kindInstance, e.ID})
 			}
 		case kindSave:
 			k.stale.Store(true)

@@ -179,19 +179,18 @@ func (s *session) drop(instance string) {
 	delete(s.due, instance)
 }
 
-// taken says whether the node of an instance has the order for it in its journal, as
-// far as this replica knows.
-func (l *link) taken(inst *farm.Instance) bool {
-	l.mu.Lock()
-	s := l.sessions[inst.NodeID]
-	l.mu.Unlock()
+// untaken says whether the node of an instance gets its orders here and has not taken
+// the one for it. Of a node that polls another replica nothing is known.
+func (l *link) untaken(inst *farm.Instance) bool {
+	s := l.find(inst.NodeID)
 	if s == nil {
 		return false
 	}
+	now := l.c.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.due[inst.ID]
-	return d.taken && d.claim == inst.Claim
+	return now.Sub(s.seenLocked(now)) <= contactGap && !(d.taken && d.claim == inst.Claim)
 }
 
 // same says whether two dues are the same order.

@@ -46,7 +46,10 @@ func (c *Controller) Poll(ctx context.Context, credential string, req api.PollRe
 	}
 	s.acknowledge(req.Acks)
 	answer.Registry = c.opts.RegistryAddress
-	s.learn(req.Details)
+	if len(req.Details) > 0 {
+		s.learn(req.Details)
+		c.placer.touch(s.node)
+	}
 	answer.Describe = s.curious(c.now())
 	if answer.NeedFull || len(answer.Describe) > 0 {
 		wait = 0

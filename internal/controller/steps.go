@@ -33,7 +33,7 @@ type step struct {
 type position struct {
 	*farm.Instance
 	save  *farm.SaveRequest // that it works on; nil for none
-	taken bool              // its node has the order
+	taken bool              // its node has the order, or may have it from another replica
 }
 
 // placed says whether an instance is one that its node is to start.
@@ -82,7 +82,7 @@ func atStage(stages ...string) func(position) bool {
 // and how long it may take; ok is false when it is in none.
 func (k *keeper) stepOf(i *farm.Instance) (s step, since time.Time, limit time.Duration, ok bool) {
 	since = i.Updated
-	at := position{Instance: i, taken: i.StatusNo > 0 || k.c.link.taken(i)}
+	at := position{Instance: i, taken: i.StatusNo > 0 || !k.c.link.untaken(i)}
 	if i.Task != nil && i.Task.Kind == farm.TaskSave {
 		if at.save, _, ok = k.c.tables.Saves.Get(i.Task.ID); ok && at.save.Updated.After(since) {
 			since = at.save.Updated
