@@ -50,9 +50,27 @@ func (t *timed) SetWriteDeadline(at time.Time) error {
 // TestBackupFreesItsConnection: the limit for a slow reader is not left to the next call.
 func TestBackupFreesItsConnection(t *testing.T) {
 	w := &timed{ResponseRecorder: httptest.NewRecorder()}
-	backups(t, whole{mem.New()}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, api.PathBackup, nil))
+	req := httptest.NewRequest(http.MethodGet, api.PathBackup, nil)
+	req.RemoteAddr = "[::1]:4711"
+	backups(t, whole{mem.New()}).ServeHTTP(w, req)
 	if w.Body.String() != "whole" || w.set < 2 || !w.deadline.IsZero() {
 		t.Errorf("answer %q, then a deadline of %s, set %d times", w.Body, w.deadline, w.set)
+	}
+}
+
+// TestBackupIsTakenHere: without authentication the secrets do not leave the machine.
+func TestBackupIsTakenHere(t *testing.T) {
+	h := backups(t, whole{mem.New()})
+	for peer, want := range map[string]int{
+		"127.0.0.1:4711": http.StatusOK, "[::1]:4711": http.StatusOK, "[::ffff:127.0.0.1]:4711": http.StatusOK,
+		"192.0.2.1:4711": http.StatusForbidden, "[2001:db8::1]:4711": http.StatusForbidden, "nobody": http.StatusForbidden,
+	} {
+		req := httptest.NewRequest(http.MethodGet, api.PathBackup, nil)
+		req.RemoteAddr = peer
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, req); w.Code != want {
+			t.Errorf("%s: %d %s, want %d", peer, w.Code, w.Body, want)
+		}
 	}
 }
 

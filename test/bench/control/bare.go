@@ -100,7 +100,7 @@ func (h *bare) create(r *http.Request) (any, error) {
 		return nil, err
 	}
 	v.Text = padding[:max(0, recordSize-len(raw)-150)]
-	return []string{v.ID}, h.store.Commit(r.Context(), store.Put(h.records, v.ID, v, store.IfAbsent))
+	return []string{v.ID}, h.store.Commit(r.Context(), store.Put(h.records, v.ID, v, store.Any))
 }
 
 var padding = strings.Repeat("x", recordSize)
