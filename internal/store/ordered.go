@@ -68,8 +68,13 @@ func (o ordered[V]) edit() *edit[V] {
 	return &edit[V]{ordered[V]{chunks: slices.Clone(o.chunks), n: o.n}}
 }
 
-// done ends the edit and gives the new map; the edit must not be used again.
-func (e *edit[V]) done() ordered[V] { return e.ordered }
+// done ends the edit and gives the new map; the edit must not be used again. It lets go of
+// the map: chunks name their edit for long, and would keep every chunk that their map had.
+func (e *edit[V]) done() ordered[V] {
+	made := e.ordered
+	e.ordered = ordered[V]{}
+	return made
+}
 
 func (e *edit[V]) own(i int) *chunk[V] {
 	c := e.chunks[i]

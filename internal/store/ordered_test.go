@@ -3,8 +3,10 @@ package store
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"testing"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -98,5 +100,27 @@ func TestWhereKeepsValuesApart(t *testing.T) {
 		if len(got) != 1 || got[0] != want {
 			t.Errorf("filed under %q: %q, want %q", value, got, want)
 		}
+	}
+}
+
+// TestOldVersionsAreLetGo holds that a map keeps nothing of the versions before it, though
+// most of its chunks are theirs.
+func TestOldVersionsAreLetGo(t *testing.T) {
+	const chunks = 4
+	e := ordered[int]{}.edit()
+	for i := range chunks * chunkMax {
+		e.put(fmt.Sprintf("%06d", i), i)
+	}
+	o := e.done()
+	old := weak.Make(o.chunks[0])
+	e = o.edit()
+	e.put("000000", -1)
+	o = e.done()
+	runtime.GC()
+	if old.Value() != nil {
+		t.Error("a chunk that was replaced is still reachable")
+	}
+	if v, ok := o.get("000000"); !ok || v != -1 {
+		t.Errorf("the new version gives %d, %t", v, ok)
 	}
 }
