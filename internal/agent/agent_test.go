@@ -360,7 +360,7 @@ func TestPollsSendOnlyWhatChanged(t *testing.T) {
 			t.Errorf("the first poll is not whole: %+v", p)
 		}
 		for _, p := range polls[1:] {
-			if p.Info != nil || p.HasHeld || p.BootID != polls[0].BootID {
+			if p.Info != nil || p.HasHeld || p.Usage != nil || p.BootID != polls[0].BootID {
 				t.Errorf("a poll repeats what did not change: %+v", p)
 			}
 		}
@@ -369,7 +369,7 @@ func TestPollsSendOnlyWhatChanged(t *testing.T) {
 		n := len(polls)
 		w.control.mu.Unlock()
 		time.Sleep(12 * time.Second)
-		if p := w.control.seen()[n+1]; p.Info == nil || !p.HasHeld {
+		if p := w.control.seen()[n+1]; p.Info == nil || !p.HasHeld || p.Usage == nil {
 			t.Errorf("asked for everything, sent %+v", p)
 		}
 	})

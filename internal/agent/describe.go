@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -73,6 +74,13 @@ func (a *Agent) held() []api.Held {
 	return list
 }
 
+// coarseMB rounds free memory, which changes a little all the time.
+const coarseMB = 64
+
+// percent rounds a share to whole per cents, so that what is next to idle says the same
+// all the time.
+func percent(share float64) float64 { return math.Round(share*100) / 100 }
+
 // usage measures what the running VMs take, but for those of sanity tests: they are
 // outside of the node's capacity.
 func (a *Agent) usage(now time.Time) api.Usage {
@@ -92,8 +100,9 @@ func (a *Agent) usage(now time.Time) api.Usage {
 			pids = append(pids, vm.PID)
 		}
 	}
-	u.CPU, u.RAM = a.opts.Machine.Load(now, pids)
-	u.FreeMem = a.opts.Machine.FreeMemoryMB()
+	cpu, ram := a.opts.Machine.Load(now, pids)
+	u.CPU, u.RAM = percent(cpu), percent(ram)
+	u.FreeMem = a.opts.Machine.FreeMemoryMB() / coarseMB * coarseMB
 	return u
 }
 

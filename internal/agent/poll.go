@@ -29,6 +29,7 @@ type poller struct {
 	acks      []api.Ack // not yet delivered
 	describe  []string  // what the controller asked about
 	usageAt   time.Time
+	usage     api.Usage // that the controller was sent and answered
 	refusedAt time.Time // since when another agent is in the way
 	pause     backoff
 }
@@ -63,6 +64,9 @@ func (p *poller) once(ctx context.Context) error {
 	p.infoHash, p.heldHash = req.InfoHash, req.HeldHash
 	if req.HasHeld {
 		p.heldAt = begun
+	}
+	if req.Usage != nil {
+		p.usage = *req.Usage
 	}
 	p.needFull, p.describe = answer.NeedFull, answer.Describe
 	p.acks = p.acks[len(req.Acks):]
@@ -138,10 +142,11 @@ func (p *poller) request(now time.Time) api.PollRequest {
 			req.Held, req.HasHeld = held, true
 		}
 	}
-	if now.Sub(p.usageAt) >= usageEvery {
+	if p.needFull || now.Sub(p.usageAt) >= usageEvery {
 		p.usageAt = now
-		usage := a.usage(now)
-		req.Usage = &usage
+		if usage := a.usage(now); p.needFull || usage != p.usage {
+			req.Usage = &usage
+		}
 	}
 	return req
 }

@@ -94,6 +94,7 @@ type Controller struct {
 	store     *store.Store
 	tables    *Tables
 	link      *link
+	beats     *beats
 	ages      *ages
 	placer    *placer
 	joinToken string
@@ -202,6 +203,7 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 	opts = opts.withDefaults()
 	c := &Controller{opts: opts, log: opts.Logger, store: st, tables: tables, started: opts.Now(), maintained: make(chan struct{}, 1)}
 	c.link = newLink(c)
+	c.beats = newBeats()
 	c.ages = newAges(c)
 	c.placer = newPlacer(c)
 	var err error

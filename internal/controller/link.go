@@ -40,6 +40,7 @@ type session struct {
 	holds    int                // things that the node holds, owned or not
 	met      time.Time          // when it last said what it holds; zero: never
 	wake     chan struct{}      // has a value when there may be new orders
+	heard    *heard             // the last poll that was short and without news; nil: none
 }
 
 // due is an order that a node has not carried out yet.

@@ -210,6 +210,18 @@ func (c *Controller) rejoin(ctx context.Context, id string, req api.JoinRequest,
 	return err
 }
 
+// noCredential is in place of the digest of a node that does not exist.
+var noCredential = strings.Repeat("0", 2*sha256.Size)
+
+// sameDigest says whether a secret has a digest, in constant time.
+func sameDigest(secret, want string) bool {
+	sum := sha256.Sum256([]byte(secret))
+	var have, kept [2 * sha256.Size]byte
+	hex.Encode(have[:], sum[:])
+	copy(kept[:], want)
+	return subtle.ConstantTimeCompare(have[:], kept[:]) == 1 && len(want) == len(kept)
+}
+
 // errRemoved says that the credential is right and its node was removed.
 var errRemoved = farm.Errorf(farm.CodeUnauthenticated, "the node was removed")
 
@@ -217,14 +229,14 @@ var errRemoved = farm.Errorf(farm.CodeUnauthenticated, "the node was removed")
 // an operator removed lately.
 func (c *Controller) authenticate(id, credential string) (*farm.Node, error) {
 	node, _, ok := c.tables.Nodes.Get(id)
-	want := strings.Repeat("0", 2*sha256.Size)
+	want := noCredential
 	if ok {
 		want = node.Credential
 	} else if removed, _, was := c.tables.Removed.Get(id); was {
 		want = removed.Credential
 	}
 	switch {
-	case subtle.ConstantTimeCompare([]byte(digest(credential)), []byte(want)) != 1:
+	case !sameDigest(credential, want):
 		return nil, farm.Errorf(farm.CodeUnauthenticated, "unknown node or wrong credential")
 	case !ok:
 		return nil, errRemoved

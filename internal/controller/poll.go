@@ -20,7 +20,12 @@ const (
 // Poll is a node's heartbeat and its question for work. It returns at once when
 // there are orders or something is missing, else after wait.
 func (c *Controller) Poll(ctx context.Context, credential string, req api.PollRequest, wait time.Duration) (api.PollAnswer, error) {
+	return c.poll(ctx, credential, &heard{req: req}, wait)
+}
+
+func (c *Controller) poll(ctx context.Context, credential string, h *heard, wait time.Duration) (api.PollAnswer, error) {
 	var answer api.PollAnswer
+	req := &h.req
 	node, err := c.authenticate(req.NodeID, credential)
 	if errors.Is(err, errRemoved) {
 		return api.PollAnswer{Removed: true}, nil
@@ -44,6 +49,7 @@ func (c *Controller) Poll(ctx context.Context, credential string, req api.PollRe
 	if err := c.greet(ctx, node, req.Host); err != nil {
 		return answer, err
 	}
+	s.remember(h)
 	s.acknowledge(req.Acks)
 	answer.Registry = c.opts.RegistryAddress
 	if len(req.Details) > 0 {
@@ -59,7 +65,7 @@ func (c *Controller) Poll(ctx context.Context, credential string, req api.PollRe
 	return answer, nil
 }
 
-func checkPoll(req api.PollRequest) error {
+func checkPoll(req *api.PollRequest) error {
 	switch {
 	case req.Protocol > api.LinkProtocol:
 		return farm.Refused("This controller speaks version %d of the node link, the node version %d: update the controller", api.LinkProtocol, req.Protocol)
@@ -79,54 +85,36 @@ func checkPoll(req api.PollRequest) error {
 func (c *Controller) await(ctx context.Context, s *session, wait time.Duration) []api.Order {
 	done := s.park()
 	defer func() { done(ctx.Err() != nil, c.now()) }()
-	deadline := c.now().Add(wait)
-	if wait > 0 { // else it is to return at once
-		deadline = onBeat(deadline)
+	var end <-chan struct{}
+	if wait > 0 {
+		end = c.beats.after(wait)
 	}
-	for {
+	for over := wait <= 0; ; {
 		ids, next := s.take(c.now(), c.opts.OrderResend)
-		if orders := c.orders(s.node, ids); len(orders) > 0 {
+		if orders := c.orders(s.node, ids); len(orders) > 0 || over {
 			return orders
 		}
-		if next.IsZero() || next.After(deadline) {
-			next = deadline
+		var again <-chan time.Time // an order is due once more
+		if !next.IsZero() {
+			again = time.After(max(next.Sub(c.now()), time.Millisecond))
 		}
-		pause := next.Sub(c.now())
-		if pause <= 0 && !c.now().Before(deadline) {
-			return nil
-		}
-		timer := time.NewTimer(max(pause, time.Millisecond))
 		select {
 		case <-s.wake:
 			if s.removed() {
-				timer.Stop()
 				return nil
 			}
-		case <-timer.C:
+		case <-again:
+		case <-end:
+			over = true
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
 		}
-		timer.Stop()
 	}
-}
-
-// beat is the grid on which polls end that brought nothing. The polls of many nodes end
-// side by side then, and wake an idle process a few times a second instead of once each:
-// most of what an idle node costs is that waking.
-const beat = 500 * time.Millisecond
-
-// onBeat gives the first moment of the grid that is not before t.
-func onBeat(t time.Time) time.Time {
-	if at := t.Truncate(beat); !at.Equal(t) {
-		return at.Add(beat)
-	}
-	return t
 }
 
 // describe takes over what a node says of itself; needFull asks for what it only
 // gave the hash of and this replica does not know.
-func (c *Controller) describe(ctx context.Context, s *session, req api.PollRequest) (needFull bool, err error) {
+func (c *Controller) describe(ctx context.Context, s *session, req *api.PollRequest) (needFull bool, err error) {
 	s.mu.Lock()
 	if req.Usage != nil {
 		s.usage = *req.Usage

@@ -43,9 +43,12 @@ func (c *Controller) recount(ctx context.Context, s *session) {
 // ripe counts a report, and gives what was reported often and long enough, and what an
 // operator released.
 func (c *Controller) ripe(s *session) (ripe, released []string) {
-	now := c.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.unknown) == 0 {
+		return nil, nil
+	}
+	now := c.now()
 	for id, u := range s.unknown {
 		u.reports++
 		s.unknown[id] = u

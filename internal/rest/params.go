@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"math"
 	"net/http"
 	"net/url"
@@ -75,9 +76,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	// a client that hangs up would trip over it.
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout))
-	var buf bytes.Buffer
-	buf.Grow(int(min(max(r.ContentLength, 0), firstRead)) + bytes.MinRead)
-	_, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
+	raw, err := readAll(w, r, limit)
 	_ = conn.SetReadDeadline(time.Time{})
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -86,7 +85,20 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	case err != nil:
 		return nil, farm.Errorf(farm.CodeInvalid, "The request body could not be read")
 	}
-	return buf.Bytes(), nil
+	return raw, nil
+}
+
+// readAll reads a body. A small one of announced length takes no more room than it needs.
+func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if n := r.ContentLength; n > 0 && n <= min(firstRead, limit) {
+		raw := make([]byte, n)
+		_, err := io.ReadFull(r.Body, raw)
+		return raw, err //nolint:wrapcheck // read by readBody alone
+	}
+	var buf bytes.Buffer
+	buf.Grow(int(min(max(r.ContentLength, 0), firstRead)) + bytes.MinRead)
+	_, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
+	return buf.Bytes(), err
 }
 
 // decodeObject parses a JSON object; white space only means no fields.

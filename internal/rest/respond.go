@@ -70,11 +70,12 @@ func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err 
 	err = explained(r, err)
 	code := farm.CodeOf(err)
 	var e *farm.Error
-	message := "Internal error (request " + RequestID(r.Context()) + ")"
+	request := w.Header().Get(requestIDHeader)
+	message := "Internal error (request " + request + ")"
 	if code != farm.CodeInternal && errors.As(err, &e) {
 		message = e.Message
 	}
-	log.Log(r.Context(), errorLevel(r.Context(), code), "request failed", "request", RequestID(r.Context()),
+	log.Log(r.Context(), errorLevel(r.Context(), code), "request failed", "request", request,
 		"method", r.Method, "path", r.URL.Path, "code", string(code), "error", err)
 	if code == farm.CodeUnauthenticated {
 		w.Header()["Content-Type"] = jsonType

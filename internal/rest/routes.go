@@ -139,22 +139,16 @@ func (h refusal) Header() http.Header       { return http.Header(h) }
 func (refusal) Write(b []byte) (int, error) { return len(b), nil }
 func (refusal) WriteHeader(int)             {}
 
-type requestIDKey struct{}
-
-// RequestID gives the id of the request that a context belongs to.
-func RequestID(ctx context.Context) string {
-	id, _ := ctx.Value(requestIDKey{}).(string)
-	return id
-}
+// requestIDHeader tells the client the id of its request.
+const requestIDHeader = "X-Request-Id"
 
 // withRequestID gives every request an id and tells it to the client.
 func withRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var b [8]byte
 		_, _ = rand.Read(b[:])
-		id := hex.EncodeToString(b[:])
-		w.Header().Set("X-Request-Id", id)
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id)))
+		w.Header()[requestIDHeader] = []string{hex.EncodeToString(b[:])}
+		next.ServeHTTP(w, r)
 	})
 }
 

@@ -53,7 +53,7 @@ func BenchmarkPoll(b *testing.B) {
 	}
 	poll.Info, poll.HasHeld = nil, false
 	body, _ := json.Marshal(poll)
-	request := fmt.Sprintf("POST %s?wait=1ms HTTP/1.1\r\nHost: x\r\nUser-Agent: buildnode\r\nContent-Length: %d\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n%s",
+	request := fmt.Sprintf("POST %s?wait=0s HTTP/1.1\r\nHost: x\r\nUser-Agent: buildnode\r\nContent-Length: %d\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n%s",
 		api.PathPoll, len(body), joined.Credential, body)
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(server.URL, "http://"))

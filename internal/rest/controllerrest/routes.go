@@ -72,7 +72,7 @@ func (s *server) routes() []rest.Route {
 		{Pattern: "GET " + api.PathBackup, Permission: "change_config", Hangs: true, Raw: s.backup},
 
 		{Pattern: "POST " + api.PathJoin, Permission: rest.Open, Typed: true, Do: link(s.join)},
-		{Pattern: "POST " + api.PathPoll, Permission: rest.Open, Hangs: true, Typed: true, Do: link(s.poll)},
+		{Pattern: "POST " + api.PathPoll, Permission: rest.Open, Hangs: true, Typed: true, Do: s.poll},
 		{Pattern: "POST " + api.PathReport, Permission: rest.Open, Typed: true, MaxBody: maxReport, Do: link(s.report)},
 		{Pattern: "POST " + api.PathDisjoin, Permission: rest.Open, Do: s.disjoin},
 	}
@@ -137,15 +137,15 @@ func (s *server) join(ctx context.Context, _ *http.Request, in api.JoinRequest) 
 	return s.c.Join(ctx, in)
 }
 
-func (s *server) poll(ctx context.Context, r *http.Request, in api.PollRequest) (api.PollAnswer, error) {
+func (s *server) poll(r *rest.Request) (any, error) {
 	wait := time.Duration(0)
 	if text := waitOf(r.URL); text != "" {
 		var err error
 		if wait, err = time.ParseDuration(text); err != nil || wait < 0 || wait > controller.MaxWait {
-			return api.PollAnswer{}, farm.Invalid("wait", "must be a duration between 0s and %s", controller.MaxWait)
+			return nil, farm.Invalid("wait", "must be a duration between 0s and %s", controller.MaxWait)
 		}
 	}
-	return s.c.Poll(ctx, credential(r), in, wait)
+	return s.c.PollText(r.Context(), credential(r.Request), r.Params.Raw(), wait)
 }
 
 // waitOf gives how long a poll may hang, as it is asked. Our agents ask for nothing else,
