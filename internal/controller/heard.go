@@ -68,3 +68,13 @@ func (s *session) remember(h *heard) {
 	s.heard = h
 	s.mu.Unlock()
 }
+
+// Quiet is the answer to a poll that brought nothing.
+func (c *Controller) Quiet() api.PollAnswer {
+	return api.PollAnswer{Registry: c.opts.RegistryAddress}
+}
+
+// IsQuiet says whether an answer of this controller's Poll is Quiet.
+func IsQuiet(a api.PollAnswer) bool {
+	return !a.NeedFull && !a.Removed && len(a.Orders)+len(a.Describe) == 0
+}

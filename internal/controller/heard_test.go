@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -202,6 +203,28 @@ func TestBeats(t *testing.T) {
 		}
 		if len(b.ends) > 0 {
 			t.Errorf("%d moments that have passed are kept", len(b.ends))
+		}
+	})
+}
+
+// TestQuietAnswer holds that an answer is only taken for the one that is made once when it
+// is that one, whatever field has something to say.
+func TestQuietAnswer(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("n", 2)
+		if answer, err := a.pollText(a.idle(), 0); err != nil || !IsQuiet(answer) || !cmp.Equal(answer, c.Quiet()) {
+			t.Errorf("%+v, %v", answer, err)
+		}
+		loud := []api.PollAnswer{
+			{NeedFull: true}, {Removed: true}, {Orders: []api.Order{{}}}, {Describe: []string{"x"}},
+		}
+		if fields := reflect.TypeFor[api.PollAnswer]().NumField(); fields != len(loud)+1 {
+			t.Errorf("%d fields, tried %d and Registry", fields, len(loud))
+		}
+		for _, answer := range loud {
+			if IsQuiet(answer) {
+				t.Errorf("%+v is taken for quiet", answer)
+			}
 		}
 	})
 }

@@ -51,7 +51,7 @@ func (c *Controller) poll(ctx context.Context, credential string, h *heard, wait
 	}
 	s.remember(h)
 	s.acknowledge(req.Acks)
-	answer.Registry = c.opts.RegistryAddress
+	answer.Registry = c.Quiet().Registry
 	if len(req.Details) > 0 {
 		s.learn(req.Details)
 		c.placer.touch(s.node)

@@ -37,14 +37,31 @@ var jsonType = []string{"application/json"}
 // AuthenticationRequired is the exact answer to a missing or wrong credential.
 const AuthenticationRequired = `{"status":"FAIL","message":"Authentication Required"}` + "\n"
 
+// Whole is the result of a handler whose answer is made already, envelope and all. It is
+// not changed.
+type Whole []byte
+
+// Made makes the successful answer with a body once, for a handler that gives it often.
+func Made(body any) (Whole, error) {
+	raw, err := encode(body)
+	if err != nil {
+		return nil, err
+	}
+	return envelope(api.StatusOK, "", raw), nil
+}
+
 // respond writes the answer of a request: the one place where answers are written.
 func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any, err error) {
 	if err != nil {
 		respondError(w, r, log, err)
 		return
 	}
-	if pieces, ok := body.(Pieces); ok {
-		writePieces(w, pieces)
+	switch body := body.(type) {
+	case Pieces:
+		writePieces(w, body)
+		return
+	case Whole:
+		send(w, http.StatusOK, body)
 		return
 	}
 	raw, err := encode(body)
@@ -124,6 +141,16 @@ func errorLevel(ctx context.Context, code farm.Code) slog.Level {
 
 // write puts an envelope on the wire; a nil body leaves its key out.
 func write(w http.ResponseWriter, code int, state, message string, body json.RawMessage) {
+	send(w, code, envelope(state, message, body))
+}
+
+func send(w http.ResponseWriter, code int, whole []byte) {
+	w.Header()["Content-Type"] = jsonType
+	w.WriteHeader(code)
+	_, _ = w.Write(whole) //nolint:gosec // JSON, and its type is said
+}
+
+func envelope(state, message string, body json.RawMessage) []byte {
 	text := []byte(`""`)
 	if message != "" {
 		text, _ = json.Marshal(message) //nolint:errchkjson // a string always marshals
@@ -137,8 +164,5 @@ func write(w http.ResponseWriter, code int, state, message string, body json.Raw
 		buf = append(buf, `,"body":`...)
 		buf = append(buf, body...)
 	}
-	buf = append(buf, '}', '\n')
-	w.Header()["Content-Type"] = jsonType
-	w.WriteHeader(code)
-	_, _ = w.Write(buf)
+	return append(buf, '}', '\n')
 }

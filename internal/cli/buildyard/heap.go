@@ -10,13 +10,13 @@ import (
 )
 
 // How much the heap may grow between two collections, in per cent of what lives. A small
-// heap doubles, which is what collecting costs least at; from about 128 MB on the room
+// heap doubles, which is what collecting costs least at; from about 96 MB on the room
 // for garbage stays the same, since ten thousand parked polls make next to none; and it
-// is never less than half, so that a large heap is not collected all the time.
+// is never less than two fifths, so that a large heap is not collected all the time.
 const (
 	growthMost  = 100
-	growthLeast = 50
-	growthRoom  = 128 << 20 // bytes
+	growthLeast = 40
+	growthRoom  = 96 << 20 // bytes
 )
 
 // A storm of requests would have a small heap collected many times a second, which was

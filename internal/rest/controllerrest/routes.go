@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -25,12 +26,14 @@ type Options struct {
 
 type server struct {
 	c      *controller.Controller
-	prefix string // of the names of VMs
+	prefix string                     // of the names of VMs
+	quiet  func() (rest.Whole, error) // the answer to a poll that brought nothing
 }
 
 // Handler serves the controller's API and the node link.
 func Handler(o Options) http.Handler {
 	s := &server{c: o.Controller, prefix: o.VMNamePrefix}
+	s.quiet = sync.OnceValues(func() (rest.Whole, error) { return rest.Made(s.c.Quiet()) })
 	return rest.Handler(rest.Limited(o.RequestTimeout, s.routes()), o.Logger)
 }
 
@@ -145,7 +148,11 @@ func (s *server) poll(r *rest.Request) (any, error) {
 			return nil, farm.Invalid("wait", "must be a duration between 0s and %s", controller.MaxWait)
 		}
 	}
-	return s.c.PollText(r.Context(), credential(r.Request), r.Params.Raw(), wait)
+	answer, err := s.c.PollText(r.Context(), credential(r.Request), r.Params.Raw(), wait)
+	if err == nil && controller.IsQuiet(answer) {
+		return s.quiet()
+	}
+	return answer, err
 }
 
 // waitOf gives how long a poll may hang, as it is asked. Our agents ask for nothing else,
