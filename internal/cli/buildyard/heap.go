@@ -21,11 +21,13 @@ const (
 
 // A storm of requests would have a small heap collected many times a second, which was
 // a sixth of what the storm costs. When two collections come within stormy, the heap
-// gets stormRoom between them, until none has come for heapEvery.
+// gets stormRoom between them, until none has come for stormOver; then the memory goes
+// back to the system, which would take minutes by itself.
 const (
 	stormy    = 2 * time.Second
-	stormRoom = 384 << 20 // bytes
-	heapEvery = 10 * time.Second
+	stormRoom = 256 << 20 // bytes
+	stormOver = 10 * time.Second
+	heapEvery = 5 * time.Second
 )
 
 // growth gives the per cent for a heap and stacks of so many bytes.
@@ -64,14 +66,18 @@ func tendHeap(ctx context.Context) {
 			}
 			last = time.Now()
 		case <-calm.C:
-			if time.Since(last) >= heapEvery {
+			if time.Since(last) >= stormOver {
 				want = growth(liveBytes())
 			}
 		}
-		if want != set {
-			debug.SetGCPercent(want)
-			set = want
+		if want == set {
+			continue
 		}
+		debug.SetGCPercent(want)
+		if set > growthMost && want <= growthMost {
+			debug.FreeOSMemory()
+		}
+		set = want
 	}
 }
 

@@ -15,7 +15,7 @@ func TestGrowth(t *testing.T) {
 		}
 	}
 	for live, want := range map[uint64]int{
-		0: 38400, 32 << 20: 1200, 384 << 20: 100, 768 << 20: 50, 8 << 30: 40,
+		0: 25600, 32 << 20: 800, 256 << 20: 100, 640 << 20: 40, 8 << 30: 40,
 	} {
 		if got := stormGrowth(live); got != want {
 			t.Errorf("%d MB may grow by %d %% in a storm, want %d %%", live>>20, got, want)
