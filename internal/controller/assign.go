@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -19,68 +20,80 @@ const (
 	placeRetry = time.Second // after placements that could not be written
 )
 
+// decision is a place for a request, with its node as it was when that was decided: a
+// change of the node since then undoes it.
+type decision struct {
+	id, node string
+	at       known
+}
+
+func (p *placer) decisionLocked(a sched.Assignment) decision {
+	return decision{a.RequestID, a.NodeID, p.nodes[a.NodeID]}
+}
+
+// together orders decisions so that those which one check covers lie side by side.
+func together(a, b decision) int {
+	return cmp.Or(strings.Compare(a.node, b.node), cmp.Compare(a.at.rev, b.at.rev))
+}
+
 // pass places one batch and says whether there may be more.
 func (p *placer) pass(ctx context.Context, r *reign) bool {
 	p.mu.Lock()
-	found := p.index.Place(p.c.now(), placeBatch)
-	more := len(found) == placeBatch
-	found = append(found, p.found...)
+	found := p.found
 	p.found = nil
+	assigned := p.index.Place(p.c.now(), placeBatch)
+	for _, a := range assigned {
+		found = append(found, p.decisionLocked(a))
+	}
 	p.mu.Unlock()
-	slices.SortStableFunc(found, func(a, b sched.Assignment) int { return strings.Compare(a.NodeID, b.NodeID) })
+	slices.SortStableFunc(found, together)
 	var failed atomic.Bool
 	var wg sync.WaitGroup
 	for len(found) > 0 {
-		node := found[0].NodeID
-		n := slices.IndexFunc(found, func(a sched.Assignment) bool { return a.NodeID != node })
+		n := slices.IndexFunc(found, func(d decision) bool { return together(d, found[0]) != 0 })
 		if n < 0 {
 			n = len(found)
 		}
-		ids := make([]string, n)
-		for i, a := range found[:n] {
-			ids[i] = a.RequestID
-		}
+		some := found[:n]
 		found = found[n:]
 		wg.Go(func() {
-			if !p.assignAll(ctx, r, node, ids) {
+			if !p.assignAll(ctx, r, some) {
 				failed.Store(true)
 			}
 		})
 	}
 	wg.Wait()
-	return more && !failed.Load() // what was given back is tried again when the placer is rung for
+	return len(assigned) == placeBatch && !failed.Load() // what was given back is tried again when the placer is rung for
 }
 
-// assignAll writes the placements on one node, as many at a time as fit, and says
+// assignAll writes placements on one node, as many at a time as fit, and says
 // whether none had to be given back.
-func (p *placer) assignAll(ctx context.Context, r *reign, node string, ids []string) bool {
-	for len(ids) > 0 {
-		done, err := p.assign(ctx, r, node, ids)
+func (p *placer) assignAll(ctx context.Context, r *reign, some []decision) bool {
+	for len(some) > 0 {
+		done, err := p.assign(ctx, r, some)
 		if err != nil {
-			p.giveBack(ctx, r, node, ids, err)
+			p.giveBack(ctx, r, some, err)
 			return false
 		}
-		ids = ids[done:]
+		some = some[done:]
 	}
 	return true
 }
 
-// assign writes placements on one node, each instance as it was when it was decided
-// on. It takes as many of ids as fit and says how many.
-func (p *placer) assign(ctx context.Context, r *reign, id string, ids []string) (done int, err error) {
-	p.mu.Lock()
-	node, ok := p.nodes[id]
-	p.mu.Unlock()
-	if !ok {
+// assign writes placements on one node as it was when they were decided on. It takes as
+// many as fit and says how many.
+func (p *placer) assign(ctx context.Context, r *reign, some []decision) (done int, err error) {
+	id, at := some[0].node, some[0].at
+	if at.record == nil {
 		return 0, &store.ConflictError{Keys: []string{id}}
 	}
 	t := txn{limits: p.c.store.Limits()}
-	t.add(store.Check(p.c.tables.Nodes, id, store.IfRev(node.rev)))
+	t.add(store.Check(p.c.tables.Nodes, id, store.IfRev(at.rev)))
 	now := p.c.now()
-	for _, iid := range ids {
-		inst, rev, ok := p.c.tables.Instances.Get(iid)
+	for _, d := range some {
+		inst, rev, ok := p.c.tables.Instances.Get(d.id)
 		if ok && inst.Waiting() &&
-			!t.add(store.Put(p.c.tables.Instances, iid, placed(inst, node.record, now), store.IfRev(rev))) {
+			!t.add(store.Put(p.c.tables.Instances, d.id, placed(inst, at.record, now), store.IfRev(rev))) {
 			break
 		}
 		done++
@@ -94,22 +107,22 @@ func (p *placer) assign(ctx context.Context, r *reign, id string, ids []string) 
 // giveBack lets requests wait again whose placement could not be written. One that
 // lost a race first waits until the tables show what it lost to, which the index then
 // takes over: it may be the node.
-func (p *placer) giveBack(ctx context.Context, r *reign, node string, ids []string, err error) {
+func (p *placer) giveBack(ctx context.Context, r *reign, some []decision, err error) {
 	lost := errors.Is(err, store.ErrConflict)
 	if lost && p.c.upToDate(ctx) != nil {
 		r.end() // it does not see what it lost to
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, id := range ids {
-		p.takeBackLocked(id)
+	for _, d := range some {
+		p.takeBackLocked(d.id)
 	}
 	switch {
 	case lost:
-		p.setNodeLocked(node)
+		p.setNodeLocked(some[0].node)
 		p.ring()
 	case ctx.Err() == nil:
-		p.c.log.WarnContext(ctx, "could not place instances", "count", len(ids), "error", err)
+		p.c.log.WarnContext(ctx, "could not place instances", "count", len(some), "error", err)
 		time.AfterFunc(placeRetry, p.ring)
 	}
 }
@@ -152,7 +165,7 @@ func (p *placer) admit(instances []*farm.Instance) ([]draft, *reign) {
 		d := own[a.RequestID]
 		switch {
 		case d == nil:
-			p.found = append(p.found, a)
+			p.found = append(p.found, p.decisionLocked(a))
 		case there:
 			d.placed, d.node, d.rev = placed(d.asked, node.record, now), a.NodeID, node.rev
 			some = true

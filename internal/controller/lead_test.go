@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -205,10 +206,45 @@ func TestPlacementsGivenBackPause(t *testing.T) {
 		id := c.mustStart(StartRequest{GroupID: "elsewhere"})[0]
 		a := c.join("one", 1)
 		r := &reign{fenced: busy{}, end: func() {}}
-		for _, ids := range [][]string{{id}, nil} {
-			if got, want := c.placer.assignAll(t.Context(), r, a.id, ids), ids == nil; got != want {
-				t.Errorf("%d placements: all written: %v", len(ids), got)
+		some := []decision{c.decide(id, a.id)}
+		for _, some := range [][]decision{some, nil} {
+			if got, want := c.placer.assignAll(t.Context(), r, some), some == nil; got != want {
+				t.Errorf("%d placements: all written: %v", len(some), got)
 			}
+		}
+	})
+}
+
+// decide gives the decision to place an instance on a node as it is now.
+func (c *cloud) decide(instance, node string) decision {
+	c.placer.mu.Lock()
+	defer c.placer.mu.Unlock()
+	return c.placer.decisionLocked(sched.Assignment{RequestID: instance, NodeID: node})
+}
+
+// TestDecisionIsOld: what was decided before a node was drained is not written after it,
+// though the index has learnt of the drain meanwhile.
+func TestDecisionIsOld(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		id := c.mustStart(StartRequest{GroupID: "elsewhere"})[0]
+		a := c.join("one", 1)
+		synctest.Wait()
+		old := c.decide(id, a.id)
+		_, err := store.Update(t.Context(), c.store, c.tables.Nodes, a.id, func(n *farm.Node) (*farm.Node, error) {
+			n = n.Clone()
+			n.Drain = true
+			return n, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		r := &reign{fenced: c.store, end: func() {}}
+		if c.placer.assignAll(t.Context(), r, []decision{old}) {
+			t.Error("placed on a drained node")
+		}
+		if inst, err := c.Instance(t.Context(), id); err != nil || inst.NodeID != "" {
+			t.Errorf("placed on %q, %v", inst.NodeID, err)
 		}
 	})
 }

@@ -28,8 +28,8 @@ type placer struct {
 	mu    sync.Mutex // guards what follows
 	index *sched.Index
 	nodes map[string]known
-	reign *reign             // nil: another replica places
-	found []sched.Assignment // decided while another instance was created, and not written yet
+	reign *reign     // nil: another replica places
+	found []decision // decided while another instance was created, and not written yet
 }
 
 // known is a node as the index knows it.
