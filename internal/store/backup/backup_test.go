@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -90,11 +91,16 @@ func TestWrite(t *testing.T) {
 func TestPeriodic(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "backups")
 	synctest.Test(t, func(t *testing.T) {
-		var fail error
+		var away atomic.Bool
 		var log bytes.Buffer
 		p := Periodic{
 			Dir: dir, Every: time.Hour, Keep: 3, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-			Open: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(whole(1))), fail },
+			Open: func(context.Context) (io.ReadCloser, error) {
+				if away.Load() {
+					return nil, errors.New("no store")
+				}
+				return io.NopCloser(bytes.NewReader(whole(1))), nil
+			},
 		}
 		run := func() (stop func()) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -127,13 +133,13 @@ func TestPeriodic(t *testing.T) {
 		time.Sleep(51 * time.Minute)
 		count(3)
 		oldest := p.names()[0]
-		fail = errors.New("no store")
+		away.Store(true)
 		time.Sleep(time.Hour)
 		count(3)
 		if !strings.Contains(log.String(), "no store") {
 			t.Error("a failure is not in the log")
 		}
-		fail = nil
+		away.Store(false)
 		time.Sleep(2 * time.Minute)
 		count(3)
 		if slices.Contains(p.names(), oldest) {
