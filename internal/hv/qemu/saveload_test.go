@@ -31,7 +31,7 @@ while [ ! -e /dev/shm/stop ]; do
   dd if="f$n" of=/dev/vdb bs=4k seek=$((512 + i * 997 % 12000)) conv=notrunc 2>/dev/null
   [ $((i % 5)) = 0 ] && sync
   echo $i >/dev/shm/rounds
-  sleep 0.1
+  sleep 0.02
 done
 echo >/dev/shm/stopped
 END

@@ -3,12 +3,9 @@ package qemu_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -24,13 +21,6 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	// One more at a time than there are processors: guests that end and files that are
-	// written leave a processor idle now and then.
-	cores := runtime.GOMAXPROCS(0)
-	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(cores) {
-		_ = f.Value.Set(strconv.Itoa(cores + 1)) // it takes numbers
-	}
 	code := m.Run()
 	if warmDir != "" {
 		_ = os.RemoveAll(warmDir)
