@@ -80,6 +80,9 @@ func mapOverlays(ctx context.Context, paths []string, f func(extent) error) erro
 		cancel()
 	}
 	werr := cmd.Wait()
+	if err != nil && errors.Is(werr, context.Canceled) {
+		werr = nil // we ended it for the list's sake
+	}
 	switch {
 	case parent.Err() != nil:
 		return parent.Err()

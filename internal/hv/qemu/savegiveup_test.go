@@ -178,8 +178,8 @@ func TestStoppedSaveOfDyingGuest(t *testing.T) {
 	empty(t, dir, "killed")
 }
 
-// The node's disk is full when a guest is to shut down for a save, and while it
-// does: what it has not written yet would be missing.
+// The node's disk is full when a guest is to shut down for a save, or becomes so
+// while it does: what it has not written yet would be missing.
 func TestStoppedSaveWithoutRoom(t *testing.T) {
 	t.Parallel()
 	spec, vms, dir := warmSpec(t), smallDisk(t, "64m"), t.TempDir()
@@ -193,11 +193,24 @@ func TestStoppedSaveWithoutRoom(t *testing.T) {
 	}
 	lives(t, d, vm, "no shutdown")
 	run(t, d, spec.ID, "echo 100000 >/proc/sys/vm/dirty_writeback_centisecs; head -c 20000000 /dev/urandom >/root/lost")
-	go whenAsked(t, d, spec.ID, func() { fill(t, vms) })
+	fill(t, vms)
+	shrink(t, filepath.Join(vms, "filler"), 1<<20) // room for the intention, and not for what the guest has not written
 	if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir}); err == nil || !strings.Contains(err.Error(), "end of its shutdown: The node's disk is full") {
 		t.Errorf("a save without room for the guest's last writes: %v", err)
 	}
 	empty(t, dir, "no room")
+}
+
+// shrink takes bytes from the end of a file.
+func shrink(t *testing.T, path string, by int64) {
+	t.Helper()
+	fi, err := os.Stat(path)
+	if err == nil {
+		err = os.Truncate(path, fi.Size()-by)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A guest that is slow to shut down fails the save and is not forced; once it is
