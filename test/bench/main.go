@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/buildyard/buildyard/test/bench/row"
@@ -56,18 +55,11 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	if err != nil {
 		return false, err
 	}
-	dir, err := os.MkdirTemp("", "buildyard-bench-")
+	dir, done, err := rig.WorkDir("bench", o.keep)
 	if err != nil {
 		return false, err
 	}
-	if o.keep {
-		defer func() { fmt.Fprintln(os.Stderr, "data and logs are in", dir) }()
-	} else {
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	}
-	if err := os.Chmod(dir, 0o755); err != nil { // for the unprivileged user of QEMU
-		return false, err
-	}
+	defer func() { err = errors.Join(err, done()) }()
 	b := &bench{options: o, report: newReport(o), dir: dir, out: out}
 	err = b.measure(ctx)
 	b.Judge()

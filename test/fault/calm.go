@@ -19,19 +19,7 @@ const cleanUpTime = 4 * time.Minute
 // empty world, and holds the whole history against what was acknowledged.
 func (s *scene) judge(ctx context.Context) (result, error) {
 	r := s.result()
-	var last world
-	calm, err := s.settle(ctx, func(w world, f *findings) {
-		last = w
-		judgeCalm(s.history.book, w, s.rules, f)
-	})
-	if err != nil {
-		return r, err
-	}
-	s.say("calm: lost %d, orphans %d, stuck %d; terminating everything", calm.Lost, calm.Orphans, calm.Stuck)
-	if err := s.terminateAll(ctx); err != nil {
-		return r, err
-	}
-	end, err := s.settle(ctx, judgeEnd)
+	last, calm, end, err := s.calmThenEmpty(ctx)
 	if err != nil {
 		return r, err
 	}
@@ -45,6 +33,24 @@ func (s *scene) judge(ctx context.Context) (result, error) {
 // result begins the figures of a target.
 func (s *scene) result() result {
 	return result{Target: s.name, Kills: s.kills, Planned: s.planned, Others: s.others, Needed: s.needed}
+}
+
+// calmThenEmpty judges the world at rest, which it gives, terminates everything, and
+// judges the empty world.
+func (s *scene) calmThenEmpty(ctx context.Context) (last world, calm, end findings, err error) {
+	calm, err = s.settle(ctx, func(w world, f *findings) {
+		last = w
+		judgeCalm(s.history.book, w, s.rules, f)
+	})
+	if err != nil {
+		return last, calm, end, err
+	}
+	s.say("calm: lost %d, orphans %d, stuck %d; terminating everything", calm.Lost, calm.Orphans, calm.Stuck)
+	if err := s.terminateAll(ctx); err != nil {
+		return last, calm, end, err
+	}
+	end, err = s.settle(ctx, judgeEnd)
+	return last, calm, end, err
 }
 
 // settle judges the world again until nothing is wrong with it or the time for that

@@ -53,15 +53,7 @@ func (s *scene) playStorm(ctx context.Context, o stormOptions) (result, error) {
 // judgeStorm judges the calm world, the empty one, and the whole history.
 func (s *scene) judgeStorm(ctx context.Context, o stormOptions, synced int) (result, error) {
 	r := s.result()
-	calm, err := s.settle(ctx, func(w world, f *findings) { judgeCalm(s.history.book, w, s.rules, f) })
-	if err != nil {
-		return r, err
-	}
-	s.say("calm: lost %d, orphans %d, stuck %d; terminating everything", calm.Lost, calm.Orphans, calm.Stuck)
-	if err := s.terminateAll(ctx); err != nil {
-		return r, err
-	}
-	end, err := s.settle(ctx, judgeEnd)
+	_, calm, end, err := s.calmThenEmpty(ctx)
 	if err != nil {
 		return r, err
 	}

@@ -2,6 +2,7 @@ package rig
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,4 +23,19 @@ func Main(name string, run func(ctx context.Context, args []string, out io.Write
 		stop()
 		os.Exit(1)
 	}
+}
+
+// WorkDir makes a directory for a run's data and logs, which the unprivileged user of
+// QEMU may enter. done removes it, or says where it is when it is to be kept.
+func WorkDir(name string, keep bool) (dir string, done func() error, err error) {
+	if dir, err = os.MkdirTemp("", "buildyard-"+name+"-"); err != nil {
+		return "", nil, err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if keep {
+		return dir, func() error { fmt.Fprintln(os.Stderr, "data and logs are in", dir); return nil }, nil
+	}
+	return dir, func() error { return os.RemoveAll(dir) }, nil
 }

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"runtime/debug"
 	"time"
 
@@ -72,15 +71,11 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 		return err == nil, err
 	}
 	debug.SetGCPercent(garbage)
-	dir, err := os.MkdirTemp("", "buildyard-bench-")
+	dir, done, err := rig.WorkDir("bench", o.keep)
 	if err != nil {
 		return false, err
 	}
-	if o.keep {
-		defer func() { fmt.Fprintln(os.Stderr, "data and logs are in", dir) }()
-	} else {
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	}
+	defer func() { err = errors.Join(err, done()) }()
 	b := &bench{options: o, Report: row.NewReport(rows, o.only), dir: dir, out: out}
 	err = b.measure(ctx)
 	b.Judge()
