@@ -57,6 +57,10 @@ type PushFile struct {
 	Format string `json:"format,omitempty"` // "raw", "qcow2" or ""
 	Size   int64  `json:"size"`             // bytes of the file itself
 	Root   string `json:"root,omitempty"`   // name of its layer when the client knows it
+	// Parent is the tip of the chain that the layer of a disk rests on: what the layer's index names as
+	// its parent. The version gets that chain with the layer on top of it. Empty: the layer rests on zeros.
+	// A parent that the registry does not hold is refused with status 412: send the disk as a whole.
+	Parent string `json:"parent,omitempty"`
 }
 
 // PushSession answers POST /registry/v2/push and GET /registry/v2/push/{session}.
@@ -127,7 +131,10 @@ type PullFile struct {
 
 // PullLayer says where a layer file's bytes are. The index is the range IndexOffset, IndexLength.
 type PullLayer struct {
-	Root        string `json:"root"`
+	Root string `json:"root"`
+	// Tip names the content of the chain up to this layer, when that is not Root: the layer stands for a
+	// chain that ended so.
+	Tip         string `json:"tip,omitempty"`
 	Size        int64  `json:"size"` // bytes of the whole layer file
 	IndexOffset int64  `json:"index_off"`
 	IndexLength int64  `json:"index_len"`

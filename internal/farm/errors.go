@@ -25,6 +25,8 @@ const (
 	CodeForbidden Code = "forbidden"
 	// CodeConflict is a lost race: another writer was first.
 	CodeConflict Code = "conflict"
+	// CodeNoParent is a layer that rests on one which the registry does not hold.
+	CodeNoParent Code = "no-parent"
 	// CodeTooLarge is a body or value over its limit.
 	CodeTooLarge Code = "too-large"
 	// CodeBusy is a queue or rate limit that is full; trying again may succeed.

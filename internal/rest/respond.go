@@ -25,6 +25,7 @@ var status = map[farm.Code]int{
 	farm.CodeUnauthenticated: http.StatusUnauthorized,
 	farm.CodeForbidden:       http.StatusForbidden,
 	farm.CodeConflict:        http.StatusConflict,
+	farm.CodeNoParent:        http.StatusPreconditionFailed,
 	farm.CodeTooLarge:        http.StatusRequestEntityTooLarge,
 	farm.CodeBusy:            http.StatusServiceUnavailable,
 	farm.CodeUnavailable:     http.StatusServiceUnavailable,

@@ -212,6 +212,7 @@ var statusCodes = map[int]farm.Code{
 	http.StatusForbidden:             farm.CodeForbidden,
 	http.StatusNotFound:              farm.CodeNotFound,
 	http.StatusConflict:              farm.CodeConflict,
+	http.StatusPreconditionFailed:    farm.CodeNoParent,
 	http.StatusRequestEntityTooLarge: farm.CodeTooLarge,
 	http.StatusTooManyRequests:       farm.CodeBusy,
 	http.StatusBadGateway:            farm.CodeUnavailable,
