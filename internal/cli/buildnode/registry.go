@@ -44,6 +44,7 @@ current one, which the other commands use unless -r names another.`,
 	cmd.AddCommand(
 		registryAdd(o), registrySet(o), registryRepos(o), registryRemove(o),
 		registryList(o), registryShow(o), registryRevert(o), registryPush(o), registryPull(o),
+		registryExport(o), registryImport(o),
 	)
 	return cmd
 }

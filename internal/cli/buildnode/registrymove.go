@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/library"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -72,7 +73,12 @@ func (o *PushOptions) run(ctx context.Context) error {
 	if err != nil {
 		return resumable(ctx, err)
 	}
-	_, err = fmt.Fprintf(o.Out, "pushed %s %s as version %d (%s)\n", cli.Plain(result.Name), cli.Plain(result.Tag), result.Number, result.ID)
+	return o.pushed(result)
+}
+
+// pushed says what a push has made.
+func (o *registryOptions) pushed(r api.PushResult) error {
+	_, err := fmt.Fprintf(o.Out, "pushed %s %s as version %d (%s)\n", cli.Plain(r.Name), cli.Plain(r.Tag), r.Number, r.ID)
 	return err
 }
 

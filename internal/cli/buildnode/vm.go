@@ -148,7 +148,7 @@ converted to qcow2. The guest needs a boot loader on its disk and the QEMU guest
 		Args: cobra.ExactArgs(1),
 	}
 	flags.add(cmd, cmd.Flags())
-	cmd.Flags().StringVar(&o.Format, "format", "", "format of the image: raw or qcow2 (default: by the file's ending)")
+	formatFlag(cmd, &o.Format)
 	o.Output.Add(cmd)
 	_ = cmd.MarkFlagRequired("name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -162,20 +162,29 @@ converted to qcow2. The guest needs a boot loader on its disk and the QEMU guest
 	return cmd
 }
 
-func (o *ImportOptions) run(ctx context.Context, s library.Settings) error {
-	if _, err := os.Stat(o.Disk); errors.Is(err, fs.ErrNotExist) {
-		return farm.Errorf(farm.CodeNotFound, "There is no file %s", o.Disk)
+// imageFile is a disk image that a command was given.
+func imageFile(path, format string) (hv.Disk, error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return hv.Disk{}, farm.Errorf(farm.CodeNotFound, "There is no file %s", path)
 	}
-	format, err := library.Format(o.Disk, o.Format)
+	format, err := library.Format(path, format)
 	if err != nil {
-		return cli.Usage(err)
+		return hv.Disk{}, cli.Usage(err)
+	}
+	return hv.Disk{Path: path, Format: format}, nil
+}
+
+func (o *ImportOptions) run(ctx context.Context, s library.Settings) error {
+	image, err := imageFile(o.Disk, o.Format)
+	if err != nil {
+		return err
 	}
 	l, err := o.library()
 	if err != nil {
 		return err
 	}
 	b := newBar(o.Err, "import "+cli.Plain(s.Name))
-	vm, err := l.Import(ctx, hv.Disk{Path: o.Disk, Format: format}, s, b.update)
+	vm, err := l.Import(ctx, image, s, b.update)
 	b.end()
 	if err != nil {
 		return err

@@ -1,0 +1,159 @@
+package library
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/host"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// exportPrefix begins the directory beside an exported image that its version is pulled
+// into; the version's content id follows.
+const exportPrefix = ".export-"
+
+// convertedDir is in that directory and holds the image in its other format.
+const convertedDir = ".converted"
+
+// Exchange moves disk images between files and a registry, without a local template.
+type Exchange struct {
+	Images   Images
+	Registry Registry
+}
+
+// Publish pushes a disk image as a version of a registry's template; nothing is
+// copied. The image must not be changed meanwhile. Without
+// o.Existing it becomes a new template of the name and the other settings.
+func (x Exchange) Publish(ctx context.Context, image hv.Disk, s Settings, o PushOptions) (api.PushResult, error) {
+	var none api.PushResult
+	if s.Name == "" {
+		return none, farm.Invalid("name", "is missing")
+	}
+	if err := s.check(); err != nil {
+		return none, err
+	}
+	if _, err := x.Images.Check(ctx, image); err != nil {
+		return none, fmt.Errorf("import %s: %w", image.Path, err)
+	}
+	path, err := filepath.Abs(image.Path)
+	if err != nil {
+		return none, fmt.Errorf("import: %w", err)
+	}
+	r, c := fresh(s)
+	c.view.UUID = "" // the registry chooses it: asked again, this must be the same request
+	drive := &c.view.HardDrives[0]
+	drive.Format = image.Format
+	request := api.PushRequest{Name: r.Name, Tag: o.Tag, Description: o.Description, Arch: r.Arch}
+	if o.Existing != "" {
+		request.ID, request.MustExist = o.Existing, true
+	}
+	if request.Config, err = c.bytes(); err != nil {
+		return none, fmt.Errorf("import: %w", err)
+	}
+	result, err := x.Registry.Push(ctx, transfer.PushOptions{Progress: o.Progress, Request: request, Files: []transfer.PushFile{
+		{Name: drive.File, Path: path, Kind: api.FileDisk, Format: drive.Format},
+	}})
+	return result, bare(err)
+}
+
+// ExportOptions say which disk of which version to export, and where to.
+type ExportOptions struct {
+	Ref  transfer.Ref
+	Disk string  // its name in the version; "" is the one that is booted
+	To   hv.Disk // must not exist
+	// Pulled is told how far the bytes from the registry are, Converted how far the writing in
+	// another format is. Either may be nil.
+	Pulled    func(transfer.Progress)
+	Converted Progress
+}
+
+// Export pulls a version and leaves one of its disks as an image of its own. What was
+// pulled lies beside it until then, so that an export that was cut goes on.
+func (x Exchange) Export(ctx context.Context, o ExportOptions) error {
+	if _, err := os.Lstat(o.To.Path); !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(farm.Refused("%s is there already", o.To.Path), err)
+	}
+	m, err := x.Registry.Manifest(ctx, o.Ref)
+	if err != nil {
+		return err
+	}
+	drive, err := chosen(m, o.Disk)
+	if err != nil {
+		return err
+	}
+	if !contentForm.MatchString(m.ContentID) {
+		return fmt.Errorf("export: the registry names version %q", m.ContentID)
+	}
+	dir := filepath.Join(filepath.Dir(o.To.Path), exportPrefix+m.ContentID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("export: %w", bare(err))
+	}
+	lock, err := home.LockFile(dir+".lock", farm.Refused("This version is being exported by another command"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(dir + ".lock"); lock.Release() }()
+	ref := transfer.Ref{ID: m.ID, ContentID: m.ContentID}
+	if _, err := x.Registry.Pull(ctx, transfer.PullOptions{Ref: ref, Dir: dir, Progress: o.Pulled}); err != nil {
+		return bare(err)
+	}
+	from := hv.Disk{Path: filepath.Join(dir, drive.File), Format: drive.Format}
+	if err := x.export(ctx, from, o.To, o.Converted); err != nil {
+		return fmt.Errorf("export: %w", bare(err))
+	}
+	return bare(os.RemoveAll(dir))
+}
+
+// chosen gives the disk of a version that has that name, or the first one.
+func chosen(m api.PullManifest, name string) (api.ConfigDrive, error) {
+	var c api.TemplateConfig
+	if err := json.Unmarshal(m.Config, &c); err != nil {
+		return api.ConfigDrive{}, fmt.Errorf("configuration of %s %s: %w", m.Name, m.Version.Tag, err)
+	}
+	var names []string
+	for _, d := range c.HardDrives {
+		if d.File != filepath.Base(d.File) {
+			return api.ConfigDrive{}, farm.Refused("Template %s names a disk %q, which is no plain file name", m.ID, d.File)
+		}
+		if name == "" || d.File == name {
+			return d, nil
+		}
+		names = append(names, d.File)
+	}
+	return api.ConfigDrive{}, farm.Errorf(farm.CodeNotFound, "%s %s has no disk %q; it has %q", m.Name, m.Version.Tag, name, names)
+}
+
+// export makes one image of another and makes it durable.
+func (x Exchange) export(ctx context.Context, from, to hv.Disk, progress Progress) error {
+	if from.Format != to.Format {
+		dir := filepath.Join(filepath.Dir(from.Path), convertedDir)
+		if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
+			return err
+		}
+		part := hv.Disk{Path: filepath.Join(dir, filepath.Base(from.Path)), Format: to.Format}
+		stop := follow(dir, max(host.Allocated(from.Path), 1), progress)
+		err := x.Images.Convert(ctx, from, part)
+		stop(err)
+		if err != nil {
+			return err
+		}
+		from = part
+	}
+	if err := syncFile(from.Path); err != nil {
+		return err
+	}
+	// A link and not a rename: it does not replace what came there meanwhile.
+	if err := os.Link(from.Path, to.Path); err != nil {
+		return err
+	}
+	return home.SyncDir(filepath.Dir(to.Path))
+}

@@ -1,0 +1,103 @@
+package library_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/library"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+var errCut = errors.New("cut")
+
+// cutRegistry notes what is pushed, and cuts pulls while it is told to.
+type cutRegistry struct {
+	library.Registry
+	pushes []transfer.PushOptions
+	cut    bool
+}
+
+func (r *cutRegistry) Push(_ context.Context, o transfer.PushOptions) (api.PushResult, error) {
+	r.pushes = append(r.pushes, o)
+	return api.PushResult{}, errCut
+}
+
+func (r *cutRegistry) Pull(ctx context.Context, o transfer.PullOptions) (transfer.PullResult, error) {
+	if r.cut {
+		return transfer.PullResult{}, errors.Join(errCut, os.WriteFile(filepath.Join(o.Dir, "part"), nil, 0o600))
+	}
+	return r.Registry.Pull(ctx, o)
+}
+
+// TestPublishAgain: an import that is given again must be the same request, or it would
+// begin anew instead of going on.
+func TestPublishAgain(t *testing.T) {
+	from, _ := image(t, "disk.qcow2")
+	reg := &cutRegistry{}
+	for range 2 {
+		_, err := library.Exchange{Images: plain{}, Registry: reg}.Publish(t.Context(), from, library.Settings{Name: "debian"}, library.PushOptions{Tag: "v1"})
+		if !errors.Is(err, errCut) {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(reg.pushes[0], reg.pushes[1], cmpopts.IgnoreFields(transfer.PushOptions{}, "Progress", "Abandon")); diff != "" {
+		t.Errorf("the second request differs:\n%s", diff)
+	}
+}
+
+func TestPublishRefuses(t *testing.T) {
+	from, _ := image(t, "disk.qcow2")
+	_, err := library.Exchange{Images: plain{}, Registry: &cutRegistry{}}.Publish(t.Context(), from, library.Settings{}, library.PushOptions{Tag: "v1"})
+	if farm.CodeOf(err) != farm.CodeInvalid {
+		t.Errorf("without a name: %v", err)
+	}
+}
+
+// TestExport: what was pulled of an export that was cut is there for the next one, and
+// gone when the image is whole.
+func TestExport(t *testing.T) {
+	client := serve(t)
+	reg := &cutRegistry{Registry: client, cut: true}
+	from, data := image(t, "disk.qcow2")
+	pushed, err := library.Exchange{Images: plain{}, Registry: client}.Publish(t.Context(), from, library.Settings{Name: "debian"}, library.PushOptions{Tag: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, exchange := t.TempDir(), library.Exchange{Images: plain{}, Registry: reg}
+	o := library.ExportOptions{Ref: transfer.Ref{ID: pushed.ID}, To: hv.Disk{Path: filepath.Join(dir, "out"), Format: "qcow2"}}
+	if err := exchange.Export(t.Context(), o); !errors.Is(err, errCut) {
+		t.Fatal(err)
+	}
+	if kept, _ := filepath.Glob(filepath.Join(dir, ".export-*", "part")); len(kept) != 1 {
+		t.Error("nothing is left to go on with")
+	}
+	reg.cut = false
+	if err := exchange.Export(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(o.To.Path)
+	if err != nil || !bytes.Equal(got, data) {
+		t.Errorf("exported %d bytes, %v; the image has %d", len(got), err, len(data))
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("left beside the image: %v", left)
+	}
+	if err := exchange.Export(t.Context(), o); farm.CodeOf(err) != farm.CodeRefused {
+		t.Errorf("over a file that is there: %v", err)
+	}
+	o.To.Path += "2"
+	o.Disk = "none"
+	if err := exchange.Export(t.Context(), o); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("a disk that it has not: %v", err)
+	}
+}
