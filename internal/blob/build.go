@@ -5,17 +5,47 @@ import (
 	"fmt"
 )
 
-// Builder collects the frames of a layer against zeros, in the order of the file, and makes its index.
+// What the parent field of an index says.
+const (
+	restsOnZeros   = 0
+	restsOnParent  = 1 // the root that follows is the parent
+	standsForChain = 2 // rests on zeros and holds all of the chain whose tip follows
+)
+
+// EncodeOptions say how a file becomes a layer.
+type EncodeOptions struct {
+	Kind      Kind
+	Size      int64 // bytes of the file
+	Workers   int   // goroutines that compress; 0 means one for each processor, at most 4
+	Parent    Root  // tip of the chain that the layer changes; zero: it rests on zeros
+	StandsFor Root  // tip of the chain that the layer holds all of; only without a parent
+}
+
+// check refuses what no index can say.
+func (o EncodeOptions) check() error {
+	parent, stands := !o.Parent.IsZero(), !o.StandsFor.IsZero()
+	switch {
+	case o.Size < 0 || o.Size > MaxSize:
+		return fmt.Errorf("file of %d bytes is outside of the limits of a layer", o.Size)
+	case (parent || stands) && o.Kind != KindDisk:
+		return fmt.Errorf("only the layer of a disk can rest on a chain or stand for one")
+	case parent && stands:
+		return fmt.Errorf("a layer that rests on a chain cannot stand for one")
+	}
+	return nil
+}
+
+// Builder collects the frames and zero runs of a layer, each in the order of the file, and makes its index.
 type Builder struct {
-	kind   Kind
-	size   int64
+	o      EncodeOptions
 	frames []byte // encoded
 	count  int
 	last   int64 // block behind the newest run
+	zeros  zeroList
 }
 
-// NewBuilder begins the index of a layer of a file of size bytes.
-func NewBuilder(kind Kind, size int64) *Builder { return &Builder{kind: kind, size: size} }
+// NewBuilder begins the index of a layer.
+func NewBuilder(o EncodeOptions) *Builder { return &Builder{o: o} }
 
 // Add appends a frame; f.Offset is not looked at. The runs are those of ParseIndex: in order, in whole
 // blocks, none touching the one before it in the same frame.
@@ -33,18 +63,72 @@ func (b *Builder) Add(f Frame, runs []Run) {
 	b.count++
 }
 
+// AddZero appends a zero run, which may touch the one before it.
+func (b *Builder) AddZero(z ZeroRun) { b.zeros.add(z) }
+
 // Index finishes the index.
 func (b *Builder) Index() (*Index, error) {
+	if err := b.o.check(); err != nil {
+		return nil, err
+	}
 	raw := binary.AppendUvarint(nil, indexVersion)
-	raw = append(raw, byte(b.kind))
-	raw = binary.AppendUvarint(raw, uint64(b.size))
-	raw = append(raw, 0) // no parent
+	raw = append(raw, byte(b.o.Kind))
+	raw = binary.AppendUvarint(raw, uint64(b.o.Size))
+	switch {
+	case !b.o.Parent.IsZero():
+		raw = append(append(raw, restsOnParent), b.o.Parent[:]...)
+	case !b.o.StandsFor.IsZero():
+		raw = append(append(raw, standsForChain), b.o.StandsFor[:]...)
+	default:
+		raw = append(raw, restsOnZeros)
+	}
 	raw = binary.AppendUvarint(raw, uint64(b.count))
 	raw = append(raw, b.frames...)
-	raw = append(raw, 0) // no zero runs
+	raw = b.zeros.append(raw)
+	if len(raw) > MaxIndex {
+		return nil, fmt.Errorf("the layer has more pieces than fit into an index of %d MiB", MaxIndex>>20)
+	}
 	x, err := ParseIndex(raw)
 	if err != nil {
 		return nil, fmt.Errorf("build index: %w", err)
 	}
 	return x, nil
+}
+
+// zeroList is the encoded form of zero runs. The newest is held back, since the next may lengthen it.
+type zeroList struct {
+	encoded []byte
+	count   int
+	last    int64 // block behind the newest encoded run
+	held    ZeroRun
+}
+
+func (l *zeroList) add(z ZeroRun) {
+	if l.held.Len > 0 && l.held.Off+l.held.Len == z.Off && l.held.Discard == z.Discard {
+		l.held.Len += z.Len
+		return
+	}
+	l.flush()
+	l.held = z
+}
+
+func (l *zeroList) flush() {
+	if l.held.Len == 0 {
+		return
+	}
+	start, n := l.held.Off/BlockSize, blocks(l.held.Len)
+	code := uint64(n) << 1
+	if l.held.Discard {
+		code |= 1
+	}
+	l.encoded = binary.AppendUvarint(l.encoded, uint64(start-l.last))
+	l.encoded = binary.AppendUvarint(l.encoded, code)
+	l.last = start + n
+	l.count++
+	l.held = ZeroRun{}
+}
+
+func (l *zeroList) append(b []byte) []byte {
+	l.flush()
+	return append(binary.AppendUvarint(b, uint64(l.count)), l.encoded...)
 }

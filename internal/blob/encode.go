@@ -1,76 +1,180 @@
 package blob
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"runtime"
 
 	"golang.org/x/sync/errgroup"
 )
-
-// Source is a file to be stored: its bytes and where it has any.
-type Source interface {
-	io.ReaderAt
-	// NextData gives the next range at or behind off that may hold anything but zeros; start == end
-	// means there is none. A source that does not know answers off and its size.
-	NextData(off int64) (start, end int64, err error)
-}
-
-// EncodeOptions say how a file becomes a layer.
-type EncodeOptions struct {
-	Kind    Kind
-	Size    int64 // bytes of the file
-	Workers int   // goroutines that compress; 0 means one for each processor, at most 4
-}
 
 // Sink takes the stored bytes of the next frame of a layer, in order; f.Offset is set and end is the place in
 // the file behind the frame's last run. It must not keep the slice. Sinks are called from one goroutine.
 type Sink func(f Frame, end int64, stored []byte) error
 
 // Encode makes a layer against zeros of a file that nobody changes meanwhile: whole blocks of zeros are left
-// out. Equal files give equal layers. Memory is bounded by 4 MiB a worker.
+// out. Equal files give equal layers. Memory is bounded by 4 MiB a worker, 2 MiB and the index.
 func Encode(ctx context.Context, src Source, o EncodeOptions, sink Sink) (*Index, error) {
-	if o.Size < 0 || o.Size > MaxSize {
-		return nil, fmt.Errorf("file of %d bytes is outside of the limits of a layer", o.Size)
+	if !o.Parent.IsZero() {
+		return nil, errors.New("a whole file rests on no other layer")
 	}
-	if o.Workers <= 0 {
-		o.Workers = min(4, runtime.GOMAXPROCS(0))
+	return encodeFeed(ctx, &sourceFeed{data: ranges{src: src, size: o.Size}}, o, sink)
+}
+
+// EncodeChanges makes a layer against o.Parent of a disk that nobody changes meanwhile. Blocks of zeros become
+// zero runs. Memory is bounded as in Encode.
+func EncodeChanges(ctx context.Context, src Changes, o EncodeOptions, sink Sink) (*Index, error) {
+	if o.Parent.IsZero() {
+		return nil, errors.New("changes need the layer that they change")
 	}
-	e := &encoding{src: src, size: o.Size, free: make(chan *job, 2*o.Workers), order: make(chan *job, 2*o.Workers), work: make(chan *job, 2*o.Workers)}
-	for range cap(e.free) {
-		e.free <- &job{raw: make([]byte, 0, FrameSize), packed: make([]byte, 0, FrameSize+FrameSize/8), done: make(chan error, 1)}
+	var f feed = &changeFeed{src: src, size: o.Size}
+	if c, ok := src.(*comparison); ok {
+		if c.size != o.Size {
+			return nil, fmt.Errorf("comparison of %d bytes for a disk of %d", c.size, o.Size)
+		}
+		f = newCompareFeed(c)
 	}
+	return encodeFeed(ctx, f, o, sink)
+}
+
+// encoding is a pipeline: walk finds what is to be read, load reads spans of it in any order, collect fills
+// frames with what they found, in the order of the file, pack compresses frames in any order, deliver hands
+// them on in order. The fixed numbers of spans and jobs are its memory.
+type encoding struct {
+	feed  feed
+	spans line[*span]
+	jobs  line[*job]
+	ended bool // walk came to the end of the disk
+	cur   *job // that collect fills
+	build *Builder
+	zeros zeroList // that collect fills; deliver has the rest of build
+}
+
+func encodeFeed(ctx context.Context, f feed, o EncodeOptions, sink Sink) (*Index, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	workers := o.Workers
+	if workers <= 0 {
+		workers = min(4, runtime.GOMAXPROCS(0))
+	}
+	e := &encoding{feed: f, spans: newLine(4*workers, newSpan), jobs: newLine(workers+1, newJob), build: NewBuilder(o)}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		defer close(e.work)
-		defer close(e.order)
-		return e.read(ctx)
-	})
-	for range o.Workers {
-		group.Go(func() error { return e.pack() })
+	group.Go(func() error { defer e.spans.close(); return e.walk(ctx) })
+	group.Go(func() error { defer e.jobs.close(); return e.collect(ctx) })
+	group.Go(func() error { return e.deliver(ctx, sink) })
+	for range workers {
+		group.Go(e.pack)
 	}
-	b := NewBuilder(o.Kind, o.Size)
-	group.Go(func() error { return e.deliver(ctx, b, sink) })
+	for range 2 * workers {
+		group.Go(e.load)
+	}
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	return b.Index()
+	e.build.zeros = e.zeros
+	return e.build.Index()
 }
 
-// encoding is the pipeline: read fills jobs, pack compresses them in any order, deliver hands them on in the
-// order of the file. The fixed number of jobs is its memory.
-type encoding struct {
-	src   Source
-	size  int64
-	free  chan *job
-	work  chan *job
-	order chan *job
+// walk fills spans with what is to be read.
+func (e *encoding) walk(ctx context.Context) error {
+	for {
+		s, err := e.spans.take(ctx)
+		if err != nil {
+			return err
+		}
+		s.reset()
+		more, err := e.feed.next(s)
+		if err != nil || !more {
+			e.ended = err == nil
+			return err
+		}
+		e.spans.submit(s)
+	}
 }
 
+func (e *encoding) load() error {
+	scratch := make([]byte, spanSize)
+	for s := range e.spans.work {
+		s.done <- e.feed.load(s, scratch)
+	}
+	return nil
+}
+
+// collect puts what the spans found into frames and zero runs.
+func (e *encoding) collect(ctx context.Context) error {
+	for s := range e.spans.order {
+		if err := <-s.done; err != nil {
+			return err
+		}
+		for _, f := range s.found {
+			if f.Kind != ChangeData {
+				e.zeros.add(ZeroRun{Run{f.Off, f.Len}, f.Kind == ChangeDiscard})
+				continue
+			}
+			if err := e.fill(ctx, f.Off, f.bytes); err != nil {
+				return err
+			}
+		}
+		e.spans.free <- s
+	}
+	if e.ended && e.cur != nil {
+		e.jobs.submit(e.cur)
+	}
+	return context.Cause(ctx)
+}
+
+// fill appends bytes that lie at off to the current frame, and goes on in the next when it is full.
+func (e *encoding) fill(ctx context.Context, off int64, p []byte) error {
+	for len(p) > 0 {
+		if e.cur == nil {
+			var err error
+			if e.cur, err = e.jobs.take(ctx); err != nil {
+				return err
+			}
+		}
+		n := min(len(p), FrameSize-len(e.cur.raw))
+		e.cur.add(off, p[:n])
+		p, off = p[n:], off+int64(n)
+		if len(e.cur.raw) == FrameSize {
+			e.jobs.submit(e.cur)
+			e.cur = nil
+		}
+	}
+	return nil
+}
+
+func (e *encoding) pack() error {
+	for j := range e.jobs.work {
+		j.done <- j.pack()
+	}
+	return nil
+}
+
+func (e *encoding) deliver(ctx context.Context, sink Sink) error {
+	var off int64
+	for j := range e.jobs.order {
+		if err := <-j.done; err != nil {
+			return err
+		}
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		j.frame.Offset = off
+		off += int64(j.frame.Stored)
+		e.build.Add(j.frame, j.runs)
+		last := j.runs[len(j.runs)-1]
+		if err := sink(j.frame, last.Off+last.Len, j.stored); err != nil {
+			return err
+		}
+		j.raw, j.runs = j.raw[:0], j.runs[:0]
+		e.jobs.free <- j
+	}
+	return nil
+}
+
+// job is a frame that is filled, packed and delivered.
 type job struct {
 	raw    []byte
 	runs   []Run
@@ -80,122 +184,62 @@ type job struct {
 	done   chan error
 }
 
-// read walks the data of the source and collects blocks that are not zero into jobs.
-func (e *encoding) read(ctx context.Context) error {
-	buf := make([]byte, FrameSize)
-	var cur *job
-	for off := int64(0); off < e.size; {
-		start, end, err := e.src.NextData(off)
-		if err != nil {
-			return fmt.Errorf("find data: %w", err)
-		}
-		if start >= end {
-			break
-		}
-		// Widened to whole blocks; what was read already is not read again.
-		start = max(off, start/BlockSize*BlockSize)
-		end = min(e.size, (end+BlockSize-1)/BlockSize*BlockSize)
-		for off = start; off < end; {
-			n := int(min(int64(len(buf)), end-off))
-			if got, err := e.src.ReadAt(buf[:n], off); got < n {
-				return fmt.Errorf("read at %d: %w", off, cmp.Or(noEOF(err), io.ErrUnexpectedEOF))
-			}
-			if cur, err = e.collect(ctx, cur, off, buf[:n]); err != nil {
-				return err
-			}
-			off += int64(n)
-		}
-	}
-	return e.submit(ctx, cur)
+func newJob() *job {
+	return &job{raw: make([]byte, 0, FrameSize), packed: make([]byte, 0, FrameSize+BlockSize), done: make(chan error, 1)}
 }
 
-// noEOF makes the end of a file that shrank an error like others.
-func noEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
+func (j *job) add(off int64, p []byte) {
+	j.raw = append(j.raw, p...)
+	if k := len(j.runs) - 1; k >= 0 && j.runs[k].Off+j.runs[k].Len == off {
+		j.runs[k].Len += int64(len(p))
+		return
 	}
+	j.runs = append(j.runs, Run{Off: off, Len: int64(len(p))})
+}
+
+func (j *job) pack() (err error) {
+	j.stored, j.frame, err = pack(j.raw, j.packed)
 	return err
 }
 
-// collect appends the blocks of p, which lies at off, to the current job.
-func (e *encoding) collect(ctx context.Context, cur *job, off int64, p []byte) (*job, error) {
-	for len(p) > 0 {
-		n := min(BlockSize, len(p))
-		if bytes.Equal(p[:n], zeros[:n]) {
-			p, off = p[n:], off+int64(n)
-			continue
-		}
-		if cur != nil && len(cur.raw)+n > FrameSize {
-			if err := e.submit(ctx, cur); err != nil {
-				return nil, err
-			}
-			cur = nil
-		}
-		if cur == nil {
-			select {
-			case cur = <-e.free:
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			}
-		}
-		cur.add(off, p[:n])
-		p, off = p[n:], off+int64(n)
-	}
-	return cur, nil
+// line hands at most limit items to workers, which take them in any order, and on to one goroutine that takes
+// them in the order they were submitted. All of its channels hold every item there is, so that no send on them
+// blocks.
+type line[T any] struct {
+	free, work, order chan T
+	make              func() T
+	left              int // items that were not made yet
 }
 
-var zeros [BlockSize]byte
-
-func (j *job) add(off int64, block []byte) {
-	j.raw = append(j.raw, block...)
-	if k := len(j.runs) - 1; k >= 0 && j.runs[k].Off+j.runs[k].Len == off {
-		j.runs[k].Len += int64(len(block))
-		return
-	}
-	j.runs = append(j.runs, Run{Off: off, Len: int64(len(block))})
+func newLine[T any](limit int, item func() T) line[T] {
+	return line[T]{free: make(chan T, limit), work: make(chan T, limit), order: make(chan T, limit), make: item, left: limit}
 }
 
-// submit gives a filled job to the workers and, in order, to deliver. Both channels hold every job there is,
-// so neither send can block.
-func (e *encoding) submit(ctx context.Context, j *job) error {
-	if j == nil {
-		return nil
+// take gives an item that is free. One goroutine calls it.
+func (l *line[T]) take(ctx context.Context) (item T, err error) {
+	select {
+	case item = <-l.free:
+		return item, context.Cause(ctx)
+	default:
 	}
-	e.order <- j
-	e.work <- j
-	return context.Cause(ctx)
+	if l.left > 0 {
+		l.left--
+		return l.make(), context.Cause(ctx)
+	}
+	select {
+	case item = <-l.free:
+		return item, nil
+	case <-ctx.Done():
+		return item, context.Cause(ctx)
+	}
 }
 
-func (e *encoding) pack() error {
-	for j := range e.work {
-		var err error
-		j.stored, j.frame, err = pack(j.raw, j.packed)
-		if j.frame.Codec == CodecZstd {
-			j.packed = j.stored
-		}
-		j.done <- err
-	}
-	return nil
+func (l *line[T]) submit(item T) {
+	l.order <- item
+	l.work <- item
 }
 
-func (e *encoding) deliver(ctx context.Context, b *Builder, sink Sink) error {
-	var off int64
-	for j := range e.order {
-		if err := <-j.done; err != nil {
-			return err
-		}
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		j.frame.Offset = off
-		off += int64(j.frame.Stored)
-		b.Add(j.frame, j.runs)
-		last := j.runs[len(j.runs)-1]
-		if err := sink(j.frame, last.Off+last.Len, j.stored); err != nil {
-			return err
-		}
-		j.raw, j.runs = j.raw[:0], j.runs[:0]
-		e.free <- j
-	}
-	return nil
+func (l *line[T]) close() {
+	close(l.order)
+	close(l.work)
 }

@@ -31,7 +31,7 @@ type Kind uint8
 
 // The kinds.
 const (
-	KindFile  Kind = 0 // an opaque file, such as a qcow2 image: no parent, no zero runs
+	KindFile  Kind = 0 // an opaque file: no parent, no zero runs
 	KindDisk  Kind = 1 // the blocks of a raw disk; may rest on a parent layer
 	KindState Kind = 2 // a saved state, otherwise as KindFile
 )
@@ -70,14 +70,18 @@ type Index struct {
 	kind   Kind
 	size   int64
 	parent Root
+	stands Root
 	raw    []byte // encoded form
 	root   Root
 	frames []Frame
 	places []place // of the frames' runs
-	zeros  place
-	data   int64 // bytes of all frames, stored
-	live   int64 // bytes of all frames, decoded
+	zeros  []place // of the zero runs, zeroGroup for each but the last
+	data   int64   // bytes of all frames, stored
+	live   int64   // bytes of all frames, decoded
 }
+
+// zeroGroup is how many zero runs one place stands for, so that a place in a long list is found quickly.
+const zeroGroup = 256
 
 // place is where a list of runs begins in the encoded form, and the block that its first gap counts from.
 type place struct {
@@ -95,8 +99,20 @@ func (x *Index) Kind() Kind { return x.kind }
 // Size is the size of the file behind the layer in bytes.
 func (x *Index) Size() int64 { return x.size }
 
-// Parent is the layer that this one changes; the zero Root means zeros.
+// Parent is the tip of the chain that this layer changes; the zero Root means zeros.
 func (x *Index) Parent() Root { return x.parent }
+
+// StandsFor is the tip of the chain whose whole content this layer holds; the zero Root means none.
+func (x *Index) StandsFor() Root { return x.stands }
+
+// Tip names the content of a chain that ends in this layer: what it stands for, else its root. A layer fits on
+// another whose Tip is its Parent.
+func (x *Index) Tip() Root {
+	if !x.stands.IsZero() {
+		return x.stands
+	}
+	return x.root
+}
 
 // Bytes is the encoded form; it must not be changed.
 func (x *Index) Bytes() []byte { return x.raw }
@@ -119,16 +135,11 @@ func (x *Index) FileSize() int64 { return x.data + int64(len(x.raw)) + FooterSiz
 // Runs gives the runs of frame i in order; the frame's decoded bytes are those of its runs, back to back.
 func (x *Index) Runs(i int) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
-		p := x.places[i]
-		d := decoder{buf: x.raw, at: p.at}
-		block := p.block
-		for range p.count {
-			block += int64(d.uvarint())
-			n := int64(d.uvarint())
-			if !yield(x.run(block, n)) {
+		w := dataWalk{x: x, frame: i}
+		for range x.places[i].count {
+			if e, _ := w.next(); !yield(Run{e.off, e.end - e.off}) {
 				return
 			}
-			block += n
 		}
 	}
 }
@@ -136,15 +147,11 @@ func (x *Index) Runs(i int) iter.Seq[Run] {
 // Zeros gives the zero and discard runs in order.
 func (x *Index) Zeros() iter.Seq[ZeroRun] {
 	return func(yield func(ZeroRun) bool) {
-		d := decoder{buf: x.raw, at: x.zeros.at}
-		block := int64(0)
-		for range x.zeros.count {
-			block += int64(d.uvarint())
-			n := d.uvarint()
-			if !yield(ZeroRun{x.run(block, int64(n>>1)), n&1 == 1}) {
+		w := zeroWalk{x: x}
+		for e, ok := w.next(); ok; e, ok = w.next() {
+			if !yield(ZeroRun{Run{e.off, e.end - e.off}, e.discard}) {
 				return
 			}
-			block += int64(n >> 1)
 		}
 	}
 }
@@ -155,12 +162,12 @@ func (x *Index) run(block, n int64) Run {
 	return Run{Off: off, Len: min((block+n)*BlockSize, x.size) - off}
 }
 
-// find gives the frame that may hold the byte at off: the last one that begins at or before it; -1 when all
-// begin behind it.
-func (x *Index) find(off int64) int {
-	return sort.Search(len(x.places), func(i int) bool {
-		d := decoder{buf: x.raw, at: x.places[i].at}
-		return (x.places[i].block+int64(d.uvarint()))*BlockSize > off
+// find gives the place whose runs may hold the byte at off: the last one that begins at or before it; -1 when
+// all begin behind it.
+func (x *Index) find(places []place, off int64) int {
+	return sort.Search(len(places), func(i int) bool {
+		d := decoder{buf: x.raw, at: places[i].at}
+		return (places[i].block+int64(d.uvarint()))*BlockSize > off
 	}) - 1
 }
 

@@ -77,7 +77,11 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := io.ReadAll(io.NewSectionReader(l, 0, x.Size()))
+		c, err := OpenChain(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(io.NewSectionReader(c, 0, x.Size()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +126,11 @@ func TestReadAtAgreesWithFile(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	data := image(rnd, 70*FrameSize+99) // more frames than the cache holds
 	file, _ := encode(t, KindDisk, data, 2)
-	l, err := OpenLayer(bytes.NewReader(file), int64(len(file)), Root{})
+	layer, err := OpenLayer(bytes.NewReader(file), int64(len(file)), Root{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := OpenChain(layer)
 	if err != nil {
 		t.Fatal(err)
 	}

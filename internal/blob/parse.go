@@ -22,7 +22,7 @@ func ParseIndex(raw []byte) (*Index, error) {
 			break
 		}
 	}
-	p.zeros()
+	p.zeroRuns()
 	if p.bad || p.at != len(raw) {
 		return nil, corrupt("index is malformed at byte %d", p.at)
 	}
@@ -43,14 +43,23 @@ func (p *parser) header() int64 {
 	p.upTo(indexVersion, indexVersion)
 	p.x.kind = Kind(p.upTo(int64(KindFile), int64(KindState)))
 	p.x.size = p.upTo(0, MaxSize)
-	if p.upTo(0, 1) == 1 {
-		p.x.parent = Root(p.bytes(len(Root{})))
-		p.bad = p.bad || p.x.kind != KindDisk || p.x.parent.IsZero()
+	switch p.upTo(restsOnZeros, standsForChain) {
+	case restsOnParent:
+		p.x.parent = p.tip()
+	case standsForChain:
+		p.x.stands = p.tip()
 	}
 	count := p.upTo(0, int64(len(p.buf)/minFrame))
 	p.x.frames = make([]Frame, 0, count)
 	p.x.places = make([]place, 0, count)
 	return count
+}
+
+// tip reads the name of another chain, which only a disk may have.
+func (p *parser) tip() Root {
+	r := Root(p.bytes(len(Root{})))
+	p.bad = p.bad || p.x.kind != KindDisk || r.IsZero()
+	return r
 }
 
 func (p *parser) frame() {
@@ -91,14 +100,16 @@ func (p *parser) run(first bool) Run {
 	return p.x.run(start, n)
 }
 
-func (p *parser) zeros() {
+func (p *parser) zeroRuns() {
 	count := p.upTo(0, int64(len(p.buf)))
-	p.x.zeros = place{at: p.at, count: int(count)}
 	if count > 0 && p.x.parent.IsZero() {
 		p.bad = true // against zeros there is nothing to hide
 	}
 	all, block, before := blocks(p.x.size), int64(0), int64(-1)
-	for range count {
+	for i := range count {
+		if i%zeroGroup == 0 {
+			p.x.zeros = append(p.x.zeros, place{at: p.at, count: int(min(count-i, zeroGroup)), block: block})
+		}
 		gap := p.upTo(0, all)
 		n := p.upTo(2, all<<1|1)
 		block += gap
@@ -112,44 +123,18 @@ func (p *parser) zeros() {
 
 // disjoint tells that no zero run overlaps a data run. Both lists are in order, so one walk over each suffices.
 func (x *Index) disjoint() bool {
-	if x.zeros.count == 0 {
+	if len(x.zeros) == 0 {
 		return true
 	}
-	data := cursor{x: x}
+	data := dataWalk{x: x}
 	run, more := data.next()
 	for z := range x.Zeros() {
-		for more && run.Off+run.Len <= z.Off {
+		for more && run.end <= z.Off {
 			run, more = data.next()
 		}
-		if more && run.Off < z.Off+z.Len {
+		if more && run.off < z.Off+z.Len {
 			return false
 		}
 	}
 	return true
-}
-
-// cursor walks the data runs of all frames.
-type cursor struct {
-	x     *Index
-	frame int
-	left  int // runs left in the frame before
-	d     decoder
-	block int64
-}
-
-func (c *cursor) next() (Run, bool) {
-	if c.left == 0 {
-		if c.frame == len(c.x.places) {
-			return Run{}, false
-		}
-		p := c.x.places[c.frame]
-		c.frame++
-		c.left, c.block = p.count, p.block
-		c.d = decoder{buf: c.x.raw, at: p.at}
-	}
-	c.left--
-	start := c.block + int64(c.d.uvarint())
-	n := int64(c.d.uvarint())
-	c.block = start + n
-	return c.x.run(start, n), true
 }

@@ -27,6 +27,7 @@ func (r *raw) hash(c byte) *raw {
 func TestParseIndexRefusals(t *testing.T) {
 	head := func(kind uint64) *raw { return new(raw).num(1, kind, 10*BlockSize, 0) }
 	child := func() *raw { return new(raw).num(1, 1, 10*BlockSize, 1).hash(9) }
+	stands := func() *raw { return new(raw).num(1, 1, 10*BlockSize, 2).hash(9) }
 	frame := func(r *raw) *raw { return r.num(100, 1).hash(5) }
 	for name, c := range map[string]struct {
 		ok bool
@@ -41,7 +42,12 @@ func TestParseIndexRefusals(t *testing.T) {
 		"unknown kind":            {false, new(raw).num(1, 3, 0, 0, 0, 0)},
 		"size over the limit":     {false, new(raw).num(1, 0, MaxSize+1, 0, 0, 0)},
 		"parent of a file":        {false, new(raw).num(1, 0, 0, 1).hash(1).num(0, 0)},
+		"stands for a chain":      {true, frame(stands().num(1)).num(1, 2, 3, 0)},
 		"zero parent":             {false, new(raw).num(1, 1, 0, 1).hash(0).num(0, 0)},
+		"file stands for a chain": {false, new(raw).num(1, 0, 0, 2).hash(1).num(0, 0)},
+		"stands for nothing":      {false, new(raw).num(1, 1, 0, 2).hash(0).num(0, 0)},
+		"unknown kind of parent":  {false, new(raw).num(1, 1, 0, 3).hash(1).num(0, 0)},
+		"zero run and stands for": {false, stands().num(0, 1, 0, 1<<1)},
 		"frames promised":         {false, head(1).num(1, 0)},
 		"many frames promised":    {false, head(1).num(1<<40, 0)},
 		"empty frame":             {false, head(1).num(1, 0, 1).hash(5).num(1, 0, 1, 0)},
@@ -137,8 +143,15 @@ func FuzzOpenLayer(f *testing.F) {
 		if err != nil {
 			return
 		}
+		c, err := OpenChain(l)
+		if err != nil {
+			if l.Index().Parent().IsZero() {
+				t.Fatal(err)
+			}
+			return
+		}
 		buf := make([]byte, 3*BlockSize)
-		if n, err := l.ReadAt(buf, BlockSize/2); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, ErrCorrupt) && l.Index().Parent().IsZero() {
+		if n, err := c.ReadAt(buf, BlockSize/2); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("read of %d bytes: %v", n, err)
 		}
 	})

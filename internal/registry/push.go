@@ -257,6 +257,9 @@ func fits(x *blob.Index, spec api.PushFile) error {
 		return farm.Invalid("index", "is of a file of %d bytes, %s has %d", x.Size(), spec.Name, spec.Size)
 	case !x.Parent().IsZero():
 		return farm.Refused("Layers that rest on other layers are not taken")
+	case !x.StandsFor().IsZero():
+		// Nobody could tell whether it holds what it says: only the registry makes such layers.
+		return farm.Refused("Layers that stand for others are not taken")
 	}
 	return nil
 }

@@ -1,0 +1,127 @@
+package blob
+
+import (
+	"context"
+	"fmt"
+	"io"
+)
+
+const (
+	// leastFrames is the least number of decoded frames that a Chain keeps, each at most 1 MiB.
+	leastFrames = 48
+	// spareFrames is how many more than its layers a long chain keeps: reading forward needs one of each.
+	spareFrames = 16
+
+	// smallGap is what NextData gives as data although nothing is there: to read it costs less than to
+	// find the place behind it.
+	smallGap = 64 << 10
+	// longestData is the most that NextData looks ahead.
+	longestData = 64 << 20
+)
+
+// Chain reads the file behind a chain of layers. It may be used from many goroutines; whoever opened the
+// sources of the layers closes them.
+type Chain struct {
+	layers []*Layer
+	chain  []*Index
+	frames *frameCache
+}
+
+// OpenChain takes the layers of a chain, base first.
+func OpenChain(layers ...*Layer) (*Chain, error) {
+	chain := make([]*Index, len(layers))
+	for i, l := range layers {
+		chain[i] = l.index
+	}
+	if err := checkChain(chain); err != nil {
+		return nil, err
+	}
+	return &Chain{layers: layers, chain: chain, frames: newFrameCache(max(leastFrames, len(layers)+spareFrames))}, nil
+}
+
+// Size is the number of bytes of the file.
+func (c *Chain) Size() int64 { return c.top().size }
+
+// Tip names the content.
+func (c *Chain) Tip() Root { return c.top().Tip() }
+
+func (c *Chain) top() *Index { return c.chain[len(c.chain)-1] }
+
+// ReadAt reads the file. It decodes only frames that hold a byte of the range.
+func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, fmt.Errorf("read at %d", off)
+	}
+	if off >= c.Size() {
+		return 0, io.EOF
+	}
+	n := int(min(int64(len(p)), c.Size()-off))
+	for s, more := newSweep(c.chain, off, off+int64(n)), true; more; {
+		var g segment
+		if g, more = s.next(); !more {
+			break
+		}
+		dst := p[g.off-off : g.end-off]
+		if !g.data() {
+			clear(dst)
+			continue
+		}
+		raw, err := c.frame(frameKey{g.layer, g.frame})
+		if err != nil {
+			return 0, err
+		}
+		copy(dst, raw[g.at:])
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (c *Chain) frame(key frameKey) ([]byte, error) {
+	return c.frames.get(key, func() ([]byte, error) {
+		f := c.chain[key.layer].frames[key.frame]
+		s := Scratch{stored: make([]byte, f.Stored), raw: make([]byte, f.Raw)}
+		raw, err := c.layers[key.layer].ReadFrame(key.frame, &s)
+		if err != nil {
+			return nil, fmt.Errorf("layer %s: %w", c.chain[key.layer].root, err)
+		}
+		return raw, nil
+	})
+}
+
+// NextData gives the next range that layers hold data of. Small gaps count as data.
+func (c *Chain) NextData(off int64) (start, end int64, err error) {
+	start, end = c.Size(), c.Size()
+	s := newSweep(c.chain, max(0, off), c.Size())
+	found := false
+	for g, more := s.next(); more; g, more = s.next() {
+		switch {
+		case g.data() && !found:
+			start, end, found = g.off, g.end, true
+		case g.data():
+			end = g.end
+		case found && g.end-end > smallGap:
+			return start, end, nil
+		}
+		if found && end-start >= longestData {
+			return start, end, nil
+		}
+	}
+	return start, end, nil
+}
+
+// Verify reads every frame of every layer and gives the first error.
+func (c *Chain) Verify(ctx context.Context) error {
+	for _, l := range c.layers {
+		if err := l.Verify(ctx); err != nil {
+			return fmt.Errorf("layer %s: %w", l.index.root, err)
+		}
+	}
+	return nil
+}
+
+var (
+	_ io.ReaderAt = (*Chain)(nil)
+	_ Source      = (*Chain)(nil)
+)

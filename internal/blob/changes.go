@@ -1,0 +1,96 @@
+package blob
+
+import (
+	"fmt"
+	"io"
+)
+
+// ChangeKind says what is in a range that a disk does not share with its parent.
+type ChangeKind uint8
+
+// The kinds of changes.
+const (
+	ChangeData    ChangeKind = iota // bytes, to be read
+	ChangeZero                      // zeros
+	ChangeDiscard                   // zeros; the guest gave the range back
+)
+
+// Change is a range of a disk that is not what its parent holds there. Off is a multiple of BlockSize and so is
+// Len, but in the change that ends the disk.
+type Change struct {
+	Off, Len int64
+	Kind     ChangeKind
+}
+
+// Changes is a disk of which it is known where it differs from a parent. It may say of more than differs.
+type Changes interface {
+	// ReadAt reads the disk. It is asked only for what NextChange gave as data, by many goroutines.
+	io.ReaderAt
+	// NextChange gives the next change that ends behind off, or false when there is none. It may be cut to
+	// begin at off. One goroutine asks, with an off that only grows.
+	NextChange(off int64) (c Change, ok bool, err error)
+}
+
+// changeFeed feeds an encoding with changes.
+type changeFeed struct {
+	src  Changes
+	size int64
+	off  int64  // behind the newest change
+	cur  Change // what is left of it
+}
+
+var _ feed = (*changeFeed)(nil)
+
+// next collects changes until their data fill the span.
+func (f *changeFeed) next(s *span) (bool, error) {
+	for !s.full() {
+		if f.cur.Len == 0 {
+			if more, err := f.take(); err != nil || !more {
+				return len(s.parts) > 0, err
+			}
+		}
+		end := s.add(f.cur, 0)
+		f.cur.Off, f.cur.Len = end, f.cur.Off+f.cur.Len-end
+	}
+	return true, nil
+}
+
+// take asks for the next change and checks it.
+func (f *changeFeed) take() (bool, error) {
+	c, ok, err := f.src.NextChange(f.off)
+	if err != nil {
+		return false, fmt.Errorf("find changes: %w", err)
+	}
+	if !ok {
+		return false, nil
+	}
+	end := c.Off + c.Len
+	if c.Off < 0 || c.Len <= 0 || end <= f.off || end > f.size || c.Off%BlockSize != 0 || end%BlockSize != 0 && end != f.size {
+		return false, fmt.Errorf("change of %d bytes at %d is not in the blocks of a disk of %d bytes, behind %d", c.Len, c.Off, f.size, f.off)
+	}
+	if c.Off < f.off {
+		c.Off, c.Len = f.off, end-f.off
+	}
+	f.cur, f.off = c, end
+	return true, nil
+}
+
+// load reads the data of the span. Blocks that are zero hide what the parent holds there.
+func (f *changeFeed) load(s *span, _ []byte) error {
+	return s.each(func(c part, p []byte) error {
+		if c.Kind != ChangeData {
+			s.found = append(s.found, found{Change: c.Change})
+			return nil
+		}
+		if err := readDisk(f.src, p, c.Off); err != nil {
+			return err
+		}
+		s.keep(c.Off, p, func(block []byte, _ int) (ChangeKind, bool) {
+			if isZero(block) {
+				return ChangeZero, true
+			}
+			return ChangeData, true
+		})
+		return nil
+	})
+}

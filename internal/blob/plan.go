@@ -1,0 +1,186 @@
+package blob
+
+import (
+	"fmt"
+	"iter"
+)
+
+// MaxChain is the most layers that a chain may have.
+const MaxChain = 128
+
+// Piece says where a part of a decoded frame belongs: the Len bytes at At are those at Off of the disk.
+type Piece struct {
+	Off, Len int64
+	At       int
+}
+
+// Plan says what must be fetched of a chain of layers to have the disk behind it: only frames that still hold
+// a live block. It is immutable, and equal chains have equal plans.
+type Plan struct {
+	size   int64
+	frames []planFrame
+	pieces [][]planPiece // of each layer, those of a frame side by side
+	zeros  []ZeroRun
+	stored int64
+	live   int64
+}
+
+type planFrame struct{ layer, frame, first, count int32 }
+
+// planPiece is a Piece in less memory: no piece is longer than a frame.
+type planPiece struct {
+	off     int64
+	len, at int32
+}
+
+// NewPlan plans for a chain, base first, of which the content that its first held layers make is there.
+func NewPlan(chain []*Index, held int) (*Plan, error) {
+	if err := checkChain(chain); err != nil {
+		return nil, err
+	}
+	if held < 0 || held > len(chain) {
+		return nil, fmt.Errorf("%d layers of a chain of %d cannot be there", held, len(chain))
+	}
+	p := &Plan{size: chain[len(chain)-1].size, pieces: make([][]planPiece, len(chain))}
+	frames := make([][]planFrame, len(chain))
+	below := &below{sweep: newSweep(chain[:held], 0, heldSize(chain, held))}
+	for s, all := newSweep(chain, 0, p.size), true; all; {
+		var g segment
+		if g, all = s.next(); !all || g.layer < held {
+			continue
+		}
+		if !g.data() {
+			p.hide(below, g)
+			continue
+		}
+		p.add(frames, g)
+	}
+	for layer, list := range frames {
+		for _, f := range list {
+			p.stored += int64(chain[layer].frames[f.frame].Stored)
+		}
+		p.frames = append(p.frames, list...)
+	}
+	return p, nil
+}
+
+func heldSize(chain []*Index, held int) int64 {
+	if held == 0 {
+		return 0
+	}
+	return chain[held-1].size
+}
+
+// checkChain tells that layers fit on each other.
+func checkChain(chain []*Index) error {
+	switch {
+	case len(chain) == 0:
+		return fmt.Errorf("a chain needs a layer")
+	case len(chain) > MaxChain:
+		return fmt.Errorf("a chain of %d layers is longer than %d", len(chain), MaxChain)
+	case !chain[0].parent.IsZero():
+		return fmt.Errorf("layer %s rests on another layer, which is not there", chain[0].root)
+	}
+	for i, x := range chain[1:] {
+		if x.parent.IsZero() || x.parent != chain[i].Tip() {
+			return fmt.Errorf("layer %s does not rest on layer %s", x.root, chain[i].root)
+		}
+	}
+	return nil
+}
+
+// add appends the piece of a data segment.
+func (p *Plan) add(frames [][]planFrame, g segment) {
+	n := int32(g.end - g.off)
+	list := frames[g.layer]
+	if k := len(list) - 1; k < 0 || list[k].frame != int32(g.frame) {
+		list = append(list, planFrame{layer: int32(g.layer), frame: int32(g.frame), first: int32(len(p.pieces[g.layer]))})
+		frames[g.layer] = list
+	}
+	list[len(list)-1].count++
+	p.pieces[g.layer] = append(p.pieces[g.layer], planPiece{off: g.off, len: n, at: int32(g.at)})
+	p.live += int64(n)
+}
+
+// hide appends what of a range that reads as zeros now is not zero in the content that is there.
+func (p *Plan) hide(held *below, g segment) {
+	for r := range held.data(g.off, g.end) {
+		k := len(p.zeros) - 1
+		if k >= 0 && p.zeros[k].Off+p.zeros[k].Len == r.Off && p.zeros[k].Discard == g.discard {
+			p.zeros[k].Len += r.Len
+			continue
+		}
+		p.zeros = append(p.zeros, ZeroRun{r, g.discard})
+	}
+}
+
+// Size is the number of bytes of the disk.
+func (p *Plan) Size() int64 { return p.size }
+
+// Len is the number of frames to be fetched.
+func (p *Plan) Len() int { return len(p.frames) }
+
+// Frame gives the place of frame i of the plan in the chain. They are in the order of the layers and, in each
+// layer, of its file.
+func (p *Plan) Frame(i int) (layer, frame int) {
+	return int(p.frames[i].layer), int(p.frames[i].frame)
+}
+
+// Pieces gives what frame i of the plan has for the disk, in the order of both.
+func (p *Plan) Pieces(i int) iter.Seq[Piece] {
+	return func(yield func(Piece) bool) {
+		f := p.frames[i]
+		for _, e := range p.pieces[f.layer][f.first : f.first+f.count] {
+			if !yield(Piece{Off: e.off, Len: int64(e.len), At: int(e.at)}) {
+				return
+			}
+		}
+	}
+}
+
+// Zeros gives, in order, the ranges that are zero although the content that is there, cut or lengthened with
+// zeros to Size, holds something else.
+func (p *Plan) Zeros() iter.Seq[ZeroRun] {
+	return func(yield func(ZeroRun) bool) {
+		for _, z := range p.zeros {
+			if !yield(z) {
+				return
+			}
+		}
+	}
+}
+
+// Bytes is the number of stored bytes of all frames of the plan.
+func (p *Plan) Bytes() int64 { return p.stored }
+
+// Live is the number of bytes of all pieces.
+func (p *Plan) Live() int64 { return p.live }
+
+// below walks the data of the layers that are held, in step with the sweep over the whole chain.
+type below struct {
+	sweep *sweep
+	cur   segment
+	more  bool
+}
+
+// data gives the ranges between off and end that hold data; off never goes back.
+func (b *below) data(off, end int64) iter.Seq[Run] {
+	return func(yield func(Run) bool) {
+		for {
+			for b.cur.end <= off || !b.cur.data() {
+				if b.cur, b.more = b.sweep.next(); !b.more {
+					return
+				}
+			}
+			if b.cur.off >= end {
+				return
+			}
+			from := max(b.cur.off, off)
+			to := min(b.cur.end, end)
+			if !yield(Run{Off: from, Len: to - from}) || to == end {
+				return
+			}
+			off = to
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package blob
+
+import "bytes"
+
+const (
+	// spanSize is the most bytes that are read at once.
+	spanSize = 256 << 10
+	// spanParts is the most ranges that are collected for one reader.
+	spanParts = spanSize / BlockSize
+)
+
+// feed says what of a disk goes into a layer.
+type feed interface {
+	// next fills the empty span with the parts to be read next, in order; false at the end. One goroutine
+	// calls it.
+	next(s *span) (bool, error)
+	// load reads the parts of a span and puts what the layer stores of them, in order. Many goroutines call
+	// it, each with spanSize bytes of scratch.
+	load(s *span, scratch []byte) error
+}
+
+// span is a list of ranges on their way from the disk into frames.
+type span struct {
+	data  []byte  // of all parts that have any, back to back
+	parts []part  // what is to be read
+	found []found // what the layer stores
+	done  chan error
+}
+
+// part is a range to be read.
+type part struct {
+	Change
+	sides sides // of a comparison
+}
+
+// found is a range that the layer stores, with its bytes when it is data.
+type found struct {
+	Change
+	bytes []byte
+}
+
+func newSpan() *span {
+	return &span{
+		data: make([]byte, 0, spanSize), parts: make([]part, 0, spanParts),
+		found: make([]found, 0, spanParts), done: make(chan error, 1),
+	}
+}
+
+func (s *span) reset() { s.data, s.parts, s.found = s.data[:0], s.parts[:0], s.found[:0] }
+
+// full tells that no part can be added.
+func (s *span) full() bool { return len(s.parts) == cap(s.parts) || s.room() == 0 }
+
+// room is the number of data bytes that fit.
+func (s *span) room() int64 { return int64(cap(s.data) - len(s.data)) }
+
+// add appends as much of a range as fits and gives the place behind it.
+func (s *span) add(c Change, in sides) int64 {
+	if c.Kind == ChangeData {
+		c.Len = min(c.Len, s.room())
+		s.data = s.data[:len(s.data)+int(c.Len)]
+	}
+	s.parts = append(s.parts, part{c, in})
+	return c.Off + c.Len
+}
+
+// each calls do with each part and the place for its data.
+func (s *span) each(do func(c part, data []byte) error) error {
+	rest := s.data
+	for _, c := range s.parts {
+		n := int64(0)
+		if c.Kind == ChangeData {
+			n = c.Len
+		}
+		if err := do(c, rest[:n:n]); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
+
+// keep stores the blocks of p, which lies at off, each as kindOf says, or not at all.
+func (s *span) keep(off int64, p []byte, kindOf func(block []byte, at int) (ChangeKind, bool)) {
+	for at := 0; at < len(p); at += BlockSize {
+		end := min(at+BlockSize, len(p))
+		kind, ok := kindOf(p[at:end], at)
+		if !ok {
+			continue
+		}
+		c := Change{Off: off + int64(at), Len: int64(end - at), Kind: kind}
+		if k := len(s.found) - 1; k >= 0 && at > 0 && s.found[k].Kind == kind && s.found[k].Off+s.found[k].Len == c.Off {
+			f := &s.found[k]
+			f.Len += c.Len
+			f.bytes = p[f.Off-off : end]
+			continue
+		}
+		s.found = append(s.found, found{c, p[at:end]})
+	}
+}
+
+var zeros [BlockSize]byte
+
+// isZero tells that a block, at most BlockSize long, has only zeros.
+func isZero(block []byte) bool { return bytes.Equal(block, zeros[:len(block)]) }
