@@ -1,0 +1,156 @@
+package qcow2
+
+import (
+	"errors"
+	"io"
+	"slices"
+)
+
+// stack is several layers, the lowest first.
+type stack struct {
+	layers []Layer
+}
+
+var _ stepper = stack{}
+
+// Stack puts layers on each other, the lowest first, at least one. The size is that of
+// the highest; behind the end of a lower one, what is above it does not show through to
+// those further down: it is zero there, as QEMU has it. What all of them do not hold is
+// Absent.
+func Stack(layers ...Layer) Layer {
+	return stack{layers: layers}
+}
+
+func (s stack) Size() int64 { return s.layers[len(s.layers)-1].Size() }
+
+// stepper is a layer that gives ranges as its tables have them. Looking for the longest
+// one in each layer of a stack, again for each range of the others, would cost the square
+// of their number.
+type stepper interface {
+	Layer
+	step(off int64) (Range, error) // off is within the disk
+}
+
+// stepOf gives a range that begins at off, which is within the disk.
+func stepOf(l Layer, off int64) (Range, error) {
+	if s, is := l.(stepper); is {
+		return s.step(off)
+	}
+	r, ok, err := l.NextRange(off)
+	if err == nil && (!ok || r.Off != off || r.Len <= 0) {
+		err = errors.New("qcow2: a layer says nothing of a part of its disk")
+	}
+	return r, err
+}
+
+// longest puts the steps of one kind together.
+func longest(l stepper, off int64) (Range, bool, error) {
+	if off < 0 || off >= l.Size() {
+		return Range{}, false, nil
+	}
+	r, err := l.step(off)
+	for err == nil && r.End() < l.Size() {
+		next, later := l.step(r.End())
+		if later != nil || next.Kind != r.Kind {
+			break // an error is told to whoever asks for that range
+		}
+		r.Len += next.Len
+	}
+	return r, err == nil, err
+}
+
+// find gives the range at off of one kind, and the layer that it comes from.
+func (s stack) find(off int64) (Range, Layer, error) {
+	r := Range{Off: off, Len: s.Size() - off}
+	for _, l := range slices.Backward(s.layers) {
+		if off >= l.Size() {
+			r.Kind = Zero
+			return r, l, nil
+		}
+		next, err := stepOf(l, off)
+		if err != nil {
+			return r, nil, err
+		}
+		r.Len = min(r.Len, next.Len)
+		if next.Kind != Absent {
+			r.Kind = next.Kind
+			return r, l, nil
+		}
+	}
+	return r, nil, nil
+}
+
+func (s stack) NextRange(off int64) (Range, bool, error) { return longest(s, off) }
+
+func (s stack) step(off int64) (Range, error) {
+	r, _, err := s.find(off)
+	return r, err
+}
+
+// NextData gives the next range at or behind off that holds bytes; start == end means
+// that there is none.
+func (s stack) NextData(off int64) (start, end int64, err error) { return NextData(s, off) }
+
+func (s stack) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, errors.New("qcow2: negative offset")
+	}
+	n := 0
+	for n < len(p) && off < s.Size() {
+		r, from, err := s.find(off)
+		if err != nil {
+			return n, err
+		}
+		part := p[n:min(int64(len(p)), int64(n)+r.Len)]
+		if r.Kind == Data {
+			got, err := from.ReadAt(part, off)
+			if err != nil && !(errors.Is(err, io.EOF) && got == len(part)) {
+				return n + got, err
+			}
+		} else {
+			clear(part)
+		}
+		n += len(part)
+		off += int64(len(part))
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// Sparse is a disk that knows its holes, such as a raw file: a blob.Source.
+type Sparse interface {
+	io.ReaderAt
+	// NextData gives the next range at or behind off that may hold anything but zeros;
+	// start == end means there is none.
+	NextData(off int64) (start, end int64, err error)
+}
+
+// flat is a raw disk as the lowest layer of a stack.
+type flat struct {
+	Sparse
+	size int64
+}
+
+// Flat makes a layer of a raw disk of size bytes. Nothing of it is Absent.
+func Flat(d Sparse, size int64) Layer { return flat{Sparse: d, size: size} }
+
+func (f flat) Size() int64 { return f.size }
+
+func (f flat) NextRange(off int64) (Range, bool, error) {
+	if off < 0 || off >= f.size {
+		return Range{}, false, nil
+	}
+	start, end, err := f.NextData(off)
+	start, end = max(start, off), min(end, f.size)
+	switch {
+	case err != nil:
+		return Range{}, false, err
+	case start >= end:
+		return Range{Off: off, Len: f.size - off, Kind: Zero}, true, nil
+	case start > off:
+		return Range{Off: off, Len: start - off, Kind: Zero}, true, nil
+	}
+	return Range{Off: off, Len: end - off, Kind: Data}, true, nil
+}
