@@ -170,10 +170,15 @@ func TestKinds(t *testing.T) {
 		off = r.End()
 	}
 	want := []qcow2.Range{
-		{Off: 0, Len: 4 << 10}, {Off: 4 << 10, Len: 8 << 10, Kind: qcow2.Data}, {Off: 12 << 10, Len: 1<<20 - 12<<10},
-		{Off: 1 << 20, Len: 256 << 10, Kind: qcow2.Zero}, {Off: 1<<20 + 256<<10, Len: 3<<30 - 1<<20 - 256<<10},
-		{Off: 3 << 30, Len: 4 << 10, Kind: qcow2.Zero}, {Off: 3<<30 + 4<<10, Len: 4 << 10},
-		{Off: 3<<30 + 8<<10, Len: 4 << 10, Kind: qcow2.Data}, {Off: 3<<30 + 12<<10, Len: 1<<30 - 12<<10},
+		{Off: 0, Len: 4 << 10},
+		{Off: 4 << 10, Len: 8 << 10, Kind: qcow2.Data},
+		{Off: 12 << 10, Len: 1<<20 - 12<<10},
+		{Off: 1 << 20, Len: 256 << 10, Kind: qcow2.Zero},
+		{Off: 1<<20 + 256<<10, Len: 3<<30 - 1<<20 - 256<<10},
+		{Off: 3 << 30, Len: 4 << 10, Kind: qcow2.Zero},
+		{Off: 3<<30 + 4<<10, Len: 4 << 10},
+		{Off: 3<<30 + 8<<10, Len: 4 << 10, Kind: qcow2.Data},
+		{Off: 3<<30 + 12<<10, Len: 1<<30 - 12<<10},
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got  %v\nwant %v", got, want)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
 // stateFile is the name of a state in the directory of its save.
@@ -45,53 +46,68 @@ func deltaPath(dir string, disk int) string {
 }
 
 // writeDelta makes one file of a chain of overlays, lowest first. QEMU wrote
-// them, and a guest may have got hold of QEMU: their headers are looked at
-// before a tool opens them.
+// them, and a guest may have got hold of QEMU: they are read here, as images from
+// outside, and by no tool.
 func writeDelta(ctx context.Context, path string, overlays []string) (hv.SavedDisk, error) {
 	d := hv.SavedDisk{Path: path, Format: "qcow2"}
-	files := make([]*os.File, len(overlays))
-	var size int64
+	layers := make([]qcow2.Layer, len(overlays))
 	for i, name := range overlays {
-		f, n, err := openBase(hv.Disk{Path: name, Format: "qcow2"})
+		f, err := os.Open(name)
 		if err != nil {
 			return d, err
 		}
 		defer f.Close()
-		files[len(files)-1-i], size = f, n // by depth
+		if layers[i], err = openOverlay(f); err != nil {
+			return d, fmt.Errorf("overlay %s: %w", name, err)
+		}
+	}
+	disk := qcow2.Stack(layers...)
+	layout, err := layoutOf(ctx, disk)
+	if err != nil {
+		return d, err
 	}
 	out, err := createFile(path)
 	if err != nil {
 		return d, err
 	}
 	defer out.Close()
-	w := newDeltaWriter(out, size)
-	mapped := int64(0)
-	err = mapOverlays(ctx, overlays, func(e extent) error {
-		mapped = e.Start + e.Length
-		switch {
-		case mapped > size:
-			return errors.New("an extent lies behind the end of the disk")
-		case !*e.Present:
-			return nil
-		case !*e.Data:
-			d.Zeroed += e.Length
-			return w.add(ctx, e, nil)
-		case e.Offset == nil || e.Depth >= len(files):
-			return errors.New("an extent without a place")
+	if err := layout.Fill(ctx, out, disk); err != nil {
+		return d, err
+	}
+	d.Bytes, d.Zeroed = layout.Bytes(), layout.Zeroed()
+	return d, layout.Finish(out)
+}
+
+func openOverlay(f *os.File) (*qcow2.Image, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is no regular file")
+	}
+	return qcow2.Open(f, info.Size())
+}
+
+// layoutOf lays out an overlay that holds what a chain of overlays does.
+func layoutOf(ctx context.Context, disk qcow2.Layer) (*qcow2.Layout, error) {
+	b := qcow2.NewBuilder(disk.Size())
+	for off := int64(0); ; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
 		}
-		d.Bytes += e.Length
-		return w.add(ctx, e, files[e.Depth])
-	})
-	if err == nil && mapped != size {
-		err = fmt.Errorf("the map of the overlays ends at %d of %d bytes", mapped, size)
+		r, ok, err := disk.NextRange(off)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return b.Layout()
+		}
+		if err := b.Add(r); err != nil {
+			return nil, err
+		}
+		off = r.End()
 	}
-	if err == nil {
-		err = w.finish()
-	}
-	if err == nil {
-		err = out.Sync()
-	}
-	return d, err
 }
 
 // createFile makes a file in place of one that may be there. A QEMU that has that

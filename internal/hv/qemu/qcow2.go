@@ -1,19 +1,12 @@
 package qemu
 
 import (
-	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
 
 	"github.com/buildyard/buildyard/internal/hv"
-)
-
-// qcow2 header, big endian, as in QEMU's docs/interop/qcow2.txt.
-const (
-	qcow2Magic       = 0x514649fb // "QFI\xfb"
-	qcow2HeaderBytes = 104
-	qcow2DataFile    = 1 << 2 // incompatible feature: the data lies in another file
+	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
 // openBase opens an immutable base for QEMU and answers the size of the disk
@@ -50,24 +43,9 @@ func baseSize(f *os.File, format string) (int64, error) {
 
 // qcow2Size reads the header of a qcow2 image without trusting it.
 func qcow2Size(r io.ReaderAt) (int64, error) {
-	var h [qcow2HeaderBytes]byte
-	if _, err := r.ReadAt(h[:], 0); err != nil {
-		return 0, hv.Refuse("it is no qcow2 image: %v", err)
+	size, err := qcow2.DiskSize(r)
+	if err != nil {
+		return 0, hv.Refuse("%v", err)
 	}
-	be := binary.BigEndian
-	magic, version := be.Uint32(h[0:]), be.Uint32(h[4:])
-	backing, size, crypt := be.Uint64(h[8:]), be.Uint64(h[24:]), be.Uint32(h[32:])
-	switch {
-	case magic != qcow2Magic || version < 2 || version > 3:
-		return 0, hv.Refuse("it is no qcow2 image of version 2 or 3")
-	case backing != 0:
-		return 0, hv.Refuse("it is an overlay on another image; convert it to one that stands alone")
-	case version == 3 && be.Uint64(h[72:])&qcow2DataFile != 0:
-		return 0, hv.Refuse("its data lies in another file; convert it to one that stands alone")
-	case crypt != 0:
-		return 0, hv.Refuse("it is encrypted")
-	case size == 0 || size > 1<<50:
-		return 0, hv.Refuse("its disk has %d bytes", size)
-	}
-	return int64(size+511) &^ 511, nil
+	return (size + 511) &^ 511, nil
 }

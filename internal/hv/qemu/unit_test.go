@@ -138,14 +138,16 @@ func TestChoosePorts(t *testing.T) {
 
 // header makes a qcow2 header with the given fields.
 func header(version uint32, backing, size, features uint64, crypt uint32) []byte {
-	h := make([]byte, qcow2HeaderBytes)
+	h := make([]byte, 104)
 	be := binary.BigEndian
-	be.PutUint32(h[0:], qcow2Magic)
+	copy(h, "QFI\xfb")
 	be.PutUint32(h[4:], version)
 	be.PutUint64(h[8:], backing)
 	be.PutUint64(h[24:], size)
 	be.PutUint32(h[32:], crypt)
+	be.PutUint32(h[20:], 17)
 	be.PutUint64(h[72:], features)
+	be.PutUint32(h[100:], 104)
 	return h
 }
 
@@ -155,7 +157,7 @@ func TestQcow2Size(t *testing.T) {
 	}
 	for name, h := range map[string][]byte{
 		"backing":   header(3, 0x200, 1<<20, 0, 0),
-		"data file": header(3, 0, 1<<20, qcow2DataFile, 0),
+		"data file": header(3, 0, 1<<20, 1<<2, 0),
 		"encrypted": header(2, 0, 1<<20, 0, 1),
 		"empty":     header(3, 0, 0, 0, 0),
 		"huge":      header(3, 0, 1<<63, 0, 0),
