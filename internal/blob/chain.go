@@ -25,6 +25,7 @@ type Chain struct {
 	layers []*Layer
 	chain  []*Index
 	frames *frameCache
+	sweeps idleSweeps
 }
 
 // OpenChain takes the layers of a chain, base first.
@@ -56,26 +57,36 @@ func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
 		return 0, io.EOF
 	}
 	n := int(min(int64(len(p)), c.Size()-off))
-	for s, more := newSweep(c.chain, off, off+int64(n)), true; more; {
-		var g segment
-		if g, more = s.next(); !more {
-			break
-		}
+	at := make([]lastFrame, len(c.layers))
+	s := c.sweeps.take(c.chain, off)
+	s.end = off + int64(n)
+	for g, more := s.next(); more; g, more = s.next() {
 		dst := p[g.off-off : g.end-off]
 		if !g.data() {
 			clear(dst)
 			continue
 		}
-		raw, err := c.frame(frameKey{g.layer, g.frame})
-		if err != nil {
-			return 0, err
+		last := &at[g.layer]
+		if last.raw == nil || last.frame != g.frame {
+			raw, err := c.frame(frameKey{g.layer, g.frame})
+			if err != nil {
+				return 0, err
+			}
+			*last = lastFrame{g.frame, raw}
 		}
-		copy(dst, raw[g.at:])
+		copy(dst, last.raw[g.at:])
 	}
+	c.sweeps.put(s)
 	if n < len(p) {
 		return n, io.EOF
 	}
 	return n, nil
+}
+
+// lastFrame is the frame of a layer that was used last: the next piece of the layer is mostly in it, too.
+type lastFrame struct {
+	frame int
+	raw   []byte
 }
 
 func (c *Chain) frame(key frameKey) ([]byte, error) {

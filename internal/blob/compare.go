@@ -127,17 +127,11 @@ func (f *compareFeed) rangeAt(off int64) (c Change, in sides, err error) {
 func (f *compareFeed) load(s *span, scratch []byte) error {
 	return s.each(func(c part, p []byte) error {
 		old := scratch[:len(p)]
-		clear(old)
-		if c.sides&inParent != 0 {
-			if err := readParent(f.parent.src, old, c.Off); err != nil {
-				return err
-			}
+		if err := readSide(c.sides&inParent, old, func() error { return readParent(f.parent.src, old, c.Off) }); err != nil {
+			return err
 		}
-		clear(p)
-		if c.sides&inDisk != 0 {
-			if err := readDisk(f.disk.src, p, c.Off); err != nil {
-				return err
-			}
+		if err := readSide(c.sides&inDisk, p, func() error { return readDisk(f.disk.src, p, c.Off) }); err != nil {
+			return err
 		}
 		s.keep(c.Off, p, func(block []byte, at int) (ChangeKind, bool) {
 			if bytes.Equal(block, old[at:at+len(block)]) {
@@ -150,6 +144,15 @@ func (f *compareFeed) load(s *span, scratch []byte) error {
 		})
 		return nil
 	})
+}
+
+// readSide fills p with what one of the disks has, which is zeros where it has a hole.
+func readSide(in sides, p []byte, read func() error) error {
+	if in == 0 {
+		clear(p)
+		return nil
+	}
+	return read()
 }
 
 // readParent fills p; zeros follow the end of the parent.

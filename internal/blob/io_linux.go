@@ -34,6 +34,18 @@ func SyncData(f *os.File) error {
 	}
 }
 
+// openDirect opens a file once more, for reading past the page cache.
+func openDirect(f *os.File) (*os.File, error) {
+	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_RDONLY|unix.O_DIRECT, 0)
+}
+
+// cached tells that the page cache holds the whole range. A kernel that does not tell is taken to hold nothing.
+func cached(f *os.File, off, n int64) bool {
+	var c unix.Cachestat_t
+	err := unix.Cachestat(uint(f.Fd()), &unix.CachestatRange{Off: uint64(off), Len: uint64(n)}, &c, 0)
+	return err == nil && c.Cache*uint64(os.Getpagesize()) >= uint64(n)
+}
+
 func seekData(f *os.File, off, size int64) (start, end int64, err error) {
 	start, err = unix.Seek(int(f.Fd()), off, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 )
 
 // Source is a file to be stored: its bytes and where it has any.
@@ -15,23 +14,6 @@ type Source interface {
 	// NextData gives the next range at or behind off that may hold anything but zeros; start == end
 	// means there is none. A source that does not know answers off and its size.
 	NextData(off int64) (start, end int64, err error)
-}
-
-// FileSource reads a file and, where the file system tells, skips its holes.
-type FileSource struct {
-	*os.File
-	Size int64
-}
-
-var _ Source = FileSource{}
-
-// NextData asks the file system for the next range that is no hole.
-func (s FileSource) NextData(off int64) (start, end int64, err error) {
-	start, end, err = seekData(s.File, off, s.Size)
-	if errors.Is(err, errors.ErrUnsupported) {
-		return off, s.Size, nil
-	}
-	return start, end, err
 }
 
 // ranges walks the data ranges of a source, widened to whole blocks of a disk of size bytes.

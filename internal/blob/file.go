@@ -1,0 +1,58 @@
+package blob
+
+import (
+	"errors"
+	"os"
+	"reflect"
+)
+
+// FileSource reads a file and, where the file system tells, skips its holes.
+type FileSource struct {
+	*os.File
+	Size int64
+
+	direct *os.File // past the page cache; nil without
+}
+
+var _ Source = FileSource{}
+
+// NextData asks the file system for the next range that is no hole.
+func (s FileSource) NextData(off int64) (start, end int64, err error) {
+	start, end, err = seekData(s.File, off, s.Size)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return off, s.Size, nil
+	}
+	return start, end, err
+}
+
+// Uncached gives a source that reads what the page cache does not hold past it, where the system and the file
+// system can: for whoever reads a large file once, that is several times as fast, and the cache keeps what
+// others need. The file stays the caller's; release must be called before it is closed.
+func (s FileSource) Uncached() (u FileSource, release func()) {
+	f, err := openDirect(s.File)
+	if err != nil || f == nil {
+		return s, func() {} // read as any file
+	}
+	s.direct = f
+	return s, func() { _ = f.Close() }
+}
+
+// ReadAt reads whole blocks into aligned memory past the page cache, unless it holds them; all else through it.
+func (s FileSource) ReadAt(p []byte, off int64) (int, error) {
+	if s.direct == nil || !aligned(p, off) || cached(s.File, off, int64(len(p))) {
+		return s.File.ReadAt(p, off)
+	}
+	n, _ := s.direct.ReadAt(p, off)
+	if n == len(p) {
+		return n, nil
+	}
+	// Once more through the cache, whatever the reason: a file system may refuse what is aligned, too.
+	n = n / BlockSize * BlockSize
+	rest, err := s.File.ReadAt(p[n:], off+int64(n))
+	return n + rest, err
+}
+
+// aligned tells that a read can go to the disk as it is. Large allocations begin at a page.
+func aligned(p []byte, off int64) bool {
+	return len(p) > 0 && len(p)%BlockSize == 0 && off%BlockSize == 0 && reflect.ValueOf(p).Pointer()%BlockSize == 0
+}

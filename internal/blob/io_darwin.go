@@ -1,0 +1,13 @@
+package blob
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// dontCache keeps what is read from here on out of the page cache.
+func dontCache(f *os.File) error {
+	_, err := unix.FcntlInt(f.Fd(), unix.F_NOCACHE, 1)
+	return err
+}
