@@ -422,12 +422,15 @@ func (c *controller) Report(_ context.Context, in api.Report) (api.ReportAnswer,
 			return api.ReportAnswer{}, err
 		}
 	}
+	var answer api.ReportAnswer
 	for _, s := range in.Statuses {
-		if claim, known := c.claims[s.InstanceID]; !known || claim == s.Claim {
-			c.takeStatusLocked(s)
+		if claim, known := c.claims[s.InstanceID]; known && claim != s.Claim {
+			answer.Refused = append(answer.Refused, api.Ack{InstanceID: s.InstanceID, Claim: s.Claim})
+			continue
 		}
+		c.takeStatusLocked(s)
 	}
-	return api.ReportAnswer{}, nil
+	return answer, nil
 }
 
 func (c *controller) takeStatusLocked(s api.InstanceStatus) {

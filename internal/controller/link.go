@@ -17,8 +17,6 @@ type link struct {
 
 	mu       sync.Mutex // guards sessions; each session has its own lock
 	sessions map[string]*session
-
-	strangers strangers // what the nodes hold that nobody owns
 }
 
 func newLink(c *Controller) *link {
@@ -27,9 +25,7 @@ func newLink(c *Controller) *link {
 
 // session is one node as seen through its polls.
 type session struct {
-	strangers *strangers // of all nodes
-
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex
 	node     string
 	boot     string // of the agent that speaks for the node
 	parked   int    // polls that hang
@@ -64,8 +60,7 @@ func (l *link) session(node string) *session {
 	s := l.sessions[node]
 	if s == nil && l.c.nodeExists(node) {
 		s = &session{
-			strangers: &l.strangers,
-			node:      node, due: map[string]due{}, unknown: map[string]unknown{}, wake: make(chan struct{}, 1),
+			node: node, due: map[string]due{}, unknown: map[string]unknown{}, wake: make(chan struct{}, 1),
 		}
 		l.sessions[node] = s
 	}
@@ -78,19 +73,12 @@ func (l *link) drop(node string) {
 	s := l.sessions[node]
 	delete(l.sessions, node)
 	l.mu.Unlock()
-	if s == nil {
-		return
+	if s != nil {
+		s.mu.Lock()
+		s.dropped = true
+		s.mu.Unlock()
+		s.ring()
 	}
-	s.mu.Lock()
-	s.dropped = true
-	var unknown []string
-	for id := range s.unknown {
-		s.dropUnknownLocked(id)
-		unknown = append(unknown, id)
-	}
-	s.mu.Unlock()
-	s.ring()
-	l.c.placer.reconsider(unknown)
 }
 
 func (s *session) ring() {

@@ -74,8 +74,7 @@ func (c *Controller) view(node *farm.Node) NodeView {
 		}
 	}
 	v.Usage, v.Seen = c.link.usage(node.ID)
-	foreign, _ := c.link.foreign(node.ID)
-	v.Unknown = foreign.VMs
+	v.Unknown = c.link.foreign(node.ID).VMs
 	return v
 }
 

@@ -30,8 +30,6 @@ type pair struct {
 	judge   *judge
 	shelf   *shelf
 	ends    [2]*end
-	nodes   []api.JoinAnswer               // that have joined
-	held    map[string]map[string]api.Held // node -> instance -> what the node holds
 }
 
 // end is one replica.
@@ -42,7 +40,7 @@ type end struct {
 }
 
 func newPair(t *testing.T) *pair {
-	p := &pair{t: t, backend: mem.New(), shelf: &shelf{}, judge: newJudge(), held: map[string]map[string]api.Held{}}
+	p := &pair{t: t, backend: mem.New(), shelf: &shelf{}, judge: newJudge()}
 	for i := range p.ends {
 		p.start(i)
 	}
@@ -75,9 +73,6 @@ func (p *pair) start(i int) {
 	}
 	p.ends[i] = e
 	synctest.Wait()
-	for _, node := range p.nodes {
-		p.poll(e, node)
-	}
 }
 
 func (p *pair) stop() {
@@ -100,21 +95,13 @@ func (p *pair) loseLease() {
 	}
 }
 
-// join adds a node through a replica and makes its first contact with both.
+// join adds a node through a replica and makes its first contact.
 func (p *pair) join(e *end, name string, capacity int) api.JoinAnswer {
 	answer, err := e.Join(p.t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: "token", Name: name, Capacity: capacity})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.nodes = append(p.nodes, answer)
-	p.held[answer.NodeID] = map[string]api.Held{}
 	p.poll(e, answer)
-	synctest.Wait()
-	for _, other := range p.ends {
-		if other != e {
-			p.poll(other, answer)
-		}
-	}
 	return answer
 }
 
@@ -123,7 +110,6 @@ func (p *pair) poll(e *end, node api.JoinAnswer) []api.Order {
 	answer, err := e.Poll(p.t.Context(), node.Credential, api.PollRequest{
 		Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", InfoHash: "info", HeldHash: "held",
 		Info: &api.NodeInfo{Arch: "amd64", CPUs: 8, MemoryMB: 16384, Driver: "sim"},
-		Held: slices.Collect(maps.Values(p.held[node.NodeID])), HasHeld: true,
 	}, 0)
 	if err != nil {
 		return nil
@@ -289,6 +275,8 @@ var someActs = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) act {
 // the background, as it may be stuck.
 type trial struct {
 	*pair
+	nodes []api.JoinAnswer
+
 	running sync.WaitGroup
 	mu      sync.Mutex
 	ids     []string
@@ -352,7 +340,7 @@ func (r *trial) terminates(e *end, s act) {
 func (r *trial) joins(e *end, s act) {
 	if len(r.nodes) < 3 {
 		r.mend()
-		r.join(e, "node", s.by+1)
+		r.nodes = append(r.nodes, r.join(e, "node", s.by+1))
 	}
 }
 
@@ -395,11 +383,7 @@ func (r *trial) agents(e *end, s act) {
 			case i == s.which:
 				phase = api.PhaseFailed
 			}
-			p := api.InstanceStatus{InstanceID: o.InstanceID, Claim: o.Claim, No: 1, Phase: phase}
-			if delete(r.held[node.NodeID], o.InstanceID); phase == api.PhaseRunning {
-				r.held[node.NodeID][o.InstanceID] = api.Held{InstanceID: o.InstanceID, Claim: o.Claim}
-			}
-			statuses = append(statuses, p)
+			statuses = append(statuses, api.InstanceStatus{InstanceID: o.InstanceID, Claim: o.Claim, No: 1, Phase: phase})
 		}
 		r.async(s, func(ctx context.Context) {
 			_, _ = e.Report(ctx, node.Credential, api.Report{
@@ -431,11 +415,6 @@ func try(t *testing.T, steps []act) []string {
 	}
 	r.mend()
 	r.running.Wait()
-	for _, e := range r.ends {
-		for _, node := range r.nodes {
-			r.poll(e, node)
-		}
-	}
 	// A holder who was not told of its loss learns it with the next thing that it writes.
 	for range 3 {
 		for _, e := range r.ends {

@@ -15,22 +15,22 @@ const flushBytes = 4 << 20
 
 // fetcher moves spans over one connection at a time. Its buffers are its memory: 2 MiB.
 type fetcher struct {
-	p      *pull
-	stored []byte
-	raw    []byte
-	dirty  blob.Run // range of the file that was written since the kernel was asked to write
+	p       *pull
+	scratch []byte
+	raw     []byte
+	dirty   blob.Run // range of the file that was written since the kernel was asked to write
 }
 
 func newFetcher(p *pull) *fetcher {
-	return &fetcher{p: p, stored: make([]byte, blob.FrameSize), raw: make([]byte, 0, blob.FrameSize)}
+	return &fetcher{p: p, scratch: make([]byte, blob.FrameSize), raw: make([]byte, 0, blob.FrameSize)}
 }
 
 // fetch moves a span. A connection that is cut, or a frame that is damaged, costs the rest of the span: the
 // next attempt begins behind the last frame that was written.
 func (f *fetcher) fetch(ctx context.Context, s span) error {
-	urls := s.t.spec.Layers[0].URLs
+	urls := s.t.layers[s.layer].URLs
 	attempt := 0
-	err := f.p.c.retryProgress(ctx, "GET "+s.t.spec.Name, func() (bool, error) {
+	err := f.p.c.retryProgress(ctx, "GET "+s.t.name, func() (bool, error) {
 		before := s.first
 		address := urls[attempt%len(urls)]
 		attempt++
@@ -38,52 +38,89 @@ func (f *fetcher) fetch(ctx context.Context, s span) error {
 		return s.first > before, err
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", s.t.spec.Name, err)
+		return fmt.Errorf("%s: %w", s.t.name, err)
 	}
 	f.flush(s.t)
 	return nil
 }
 
 func (f *fetcher) once(ctx context.Context, address string, s *span) error {
-	x := s.t.index
-	from, last := x.Frame(s.first).Offset, x.Frame(s.last-1)
-	return f.p.c.ranged(ctx, address, from, last.Offset+int64(last.Stored)-from, func(body io.Reader) error {
+	_, first := s.t.frame(s.first)
+	_, last := s.t.frame(s.last - 1)
+	at := first.Offset
+	return f.p.c.ranged(ctx, address, at, last.Offset+int64(last.Stored)-at, func(body io.Reader) error {
 		for s.first < s.last {
-			frame := x.Frame(s.first)
-			stored := f.stored[:frame.Stored]
-			if _, err := io.ReadFull(body, stored); err != nil {
-				return fmt.Errorf("%w: %w", errTransient, err)
+			_, frame := s.t.frame(s.first)
+			for ; at < frame.Offset; at += min(frame.Offset-at, int64(len(f.scratch))) {
+				if _, err := io.ReadFull(body, f.scratch[:min(frame.Offset-at, int64(len(f.scratch)))]); err != nil {
+					return fmt.Errorf("%w: %w", errTransient, err)
+				}
 			}
-			raw, err := blob.Unpack(frame, stored, f.raw)
-			if err != nil {
-				return fmt.Errorf("%w: %w", errTransient, err)
-			}
-			if err := f.write(s.t, s.first, raw); err != nil {
+			if err := f.frame(body, s, frame); err != nil {
 				return err
 			}
-			s.first++
-			f.p.meter.add(int64(frame.Stored))
+			at += int64(frame.Stored)
 		}
 		return nil
 	})
 }
 
-// write puts a verified frame where its runs say.
-func (f *fetcher) write(t *target, frame int, raw []byte) error {
-	for r := range t.index.Runs(frame) {
-		if _, err := t.file.WriteAt(raw[:r.Len], r.Off); err != nil {
-			return fmt.Errorf("write: %w", err)
-		}
-		raw = raw[r.Len:]
-		if f.dirty.Len == 0 {
-			f.dirty.Off = r.Off
-		}
-		f.dirty.Len = r.Off + r.Len - f.dirty.Off
+// frame reads, verifies and writes the next frame of a span.
+func (f *fetcher) frame(body io.Reader, s *span, frame blob.Frame) error {
+	stored := f.scratch[:frame.Stored]
+	if _, err := io.ReadFull(body, stored); err != nil {
+		return fmt.Errorf("%w: %w", errTransient, err)
 	}
-	if f.dirty.Len >= flushBytes {
+	raw, err := blob.Unpack(frame, stored, f.raw)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errTransient, err)
+	}
+	if err := f.write(s.t, s.first, raw); err != nil {
+		return err
+	}
+	s.first++
+	f.p.moved.Add(int64(frame.Stored))
+	f.p.meter.add(int64(frame.Stored))
+	return nil
+}
+
+// write puts what the plan takes of a verified frame where it belongs.
+func (f *fetcher) write(t *target, frame int, raw []byte) error {
+	var batch blob.Piece // pieces that touch, in the frame and on the disk
+	for piece := range t.plan.Pieces(frame) {
+		if batch.Len > 0 && batch.Off+batch.Len == piece.Off && batch.At+int(batch.Len) == piece.At {
+			batch.Len += piece.Len
+			continue
+		}
+		if err := f.put(t, batch, raw); err != nil {
+			return err
+		}
+		batch = piece
+	}
+	if err := f.put(t, batch, raw); err != nil {
+		return err
+	}
+	return t.wrote(frame, len(raw))
+}
+
+func (f *fetcher) put(t *target, piece blob.Piece, raw []byte) error {
+	if piece.Len == 0 {
+		return nil
+	}
+	at, err := t.put(raw[piece.At:piece.At+int(piece.Len)], piece.Off)
+	if err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	if f.dirty.Len > 0 && at < f.dirty.Off {
 		f.flush(t)
 	}
-	return t.wrote(frame)
+	if f.dirty.Len == 0 {
+		f.dirty.Off = at
+	}
+	if f.dirty.Len = at + piece.Len - f.dirty.Off; f.dirty.Len >= flushBytes {
+		f.flush(t)
+	}
+	return nil
 }
 
 func (f *fetcher) flush(t *target) {

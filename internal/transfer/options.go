@@ -43,6 +43,21 @@ type PushFile struct {
 	Kind   string // api.FileDisk or api.FileState
 	Format string // "raw", "qcow2" or ""
 	Root   string // name of its layer when known from an earlier pull or push and unchanged since
+	// Disk, when not nil, is what the file consists of: the registry gets what a guest sees of it, and Path
+	// and Format are not looked at.
+	Disk *Disk
+	// Parent, when not nil, is what Disk was made from: only what it changed is sent. A registry that does not
+	// hold the parent gets the whole disk.
+	Parent *PushParent
+}
+
+// PushParent says what a disk was made from.
+type PushParent struct {
+	Tip string // name of the parent's content
+	// Disk, when not nil, is the parent's disk: what changed is found by comparing. Otherwise the first Files
+	// files of the disk are the parent's, and what changed is what the others hold.
+	Disk  *Disk
+	Files int
 }
 
 // PullOptions say what to pull where.
@@ -52,9 +67,12 @@ type PullOptions struct {
 	// "config.json" and, when there is one, "nvram". What an interrupted pull of the same version
 	// left there is gone on with.
 	Dir string
-	// Have names files of this host by the root of their layer: whole ones that nobody changes any more. What
-	// the version has in common with them is linked and not moved.
-	Have map[string]string
+	// Have names disks and files of this host by the name of their content: whole ones that nobody changes any
+	// more. What the version has in common with them is not moved.
+	Have map[string]Disk
+	// Overlays allows to build a disk as an overlay on one of Have, where the file system cannot clone that.
+	// Otherwise such a disk is moved as a whole.
+	Overlays bool
 	// Progress is called at most four times a second and once at the end, from one goroutine at a time.
 	Progress func(Progress)
 }
@@ -68,6 +86,24 @@ const (
 // PullResult is what a pull left in its folder.
 type PullResult struct {
 	Manifest api.PullManifest
-	Bytes    int64 // bytes of layer files that were moved
-	Linked   int   // files that were here already
+	Bytes    int64 // bytes of layer files that were moved: frames and indexes
+	Files    []BuiltFile
+}
+
+// Form says how a file of a version was built.
+type Form string
+
+// The forms.
+const (
+	FormFlat    Form = "flat"    // the bytes of a disk or of another file, nothing else
+	FormOverlay Form = "overlay" // a qcow2 overlay of what differs from a disk of PullOptions.Have
+	FormLinked  Form = "linked"  // a link to the last file of what is in PullOptions.Have under Tip
+)
+
+// BuiltFile is a file that a pull left.
+type BuiltFile struct {
+	Name  string
+	Form  Form
+	Tip   string // name of the content
+	Below string // of an overlay: name of the content in PullOptions.Have that it rests on
 }

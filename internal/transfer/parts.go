@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 
@@ -49,16 +48,16 @@ func newParts(p *push, group *errgroup.Group, ctx context.Context, session strin
 	return b
 }
 
-func (b *parts) encode(f *os.File, spec api.PushFile) (*blob.Index, error) {
-	o := blob.EncodeOptions{Kind: kindOf(spec), Size: spec.Size, Workers: b.p.o.Workers}
-	x, err := blob.Encode(b.ctx, blob.FileSource{File: f, Size: spec.Size}, o, func(f blob.Frame, end int64, stored []byte) error {
-		return b.add(spec.Name, f, end, stored)
+func (b *parts) encode(s *source) (*blob.Index, error) {
+	name := s.spec.Name
+	x, err := s.encode(b.ctx, b.p.o.Workers, func(f blob.Frame, end int64, stored []byte) error {
+		return b.add(name, f, end, stored)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("push %s: %w", spec.Name, err)
+		return nil, fmt.Errorf("push %s: %w", name, err)
 	}
-	b.end = spec.Size
-	b.flush(spec.Name)
+	b.end = s.size
+	b.flush(name)
 	return x, nil
 }
 

@@ -7,11 +7,11 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
@@ -39,13 +39,13 @@ func (c *Client) Pull(ctx context.Context, o PullOptions) (PullResult, error) {
 	if err != nil {
 		return PullResult{}, fmt.Errorf("pull: %w", err)
 	}
-	p := &pull{c: c, dir: root, have: o.Have}
-	bytes, err := p.run(ctx, m, o.Progress)
+	p := &pull{c: c, o: o, dir: root}
+	err = p.run(ctx, m)
 	err = errors.Join(err, p.close(), root.Close())
 	if err != nil {
 		return PullResult{}, fmt.Errorf("pull %s %s: %w", m.Name, m.Version.Tag, err)
 	}
-	return PullResult{Manifest: m, Bytes: bytes, Linked: p.linked}, nil
+	return PullResult{Manifest: m, Bytes: p.moved.Load(), Files: p.built}, nil
 }
 
 // checkManifest refuses names that could do harm in a folder, and forms that this client cannot build.
@@ -56,8 +56,8 @@ func checkManifest(m api.PullManifest) error {
 			return fmt.Errorf("the registry names a file %q", f.Name)
 		}
 		seen[f.Name] = true
-		if len(f.Layers) != 1 || len(f.Layers[0].URLs) == 0 {
-			return farm.Refused("%s is stored in a form that this version of the program cannot read", f.Name)
+		if err := checkLayers(f); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -65,12 +65,13 @@ func checkManifest(m api.PullManifest) error {
 
 // pull is one call of Pull.
 type pull struct {
-	c      *Client
-	dir    *os.Root
-	have   map[string]string // root of a layer -> file of this host
-	linked int
-	files  []*target // what is to be moved
-	meter  *meter
+	c     *Client
+	o     PullOptions
+	dir   *os.Root
+	files []*target // what is to be moved
+	built []BuiltFile
+	meter *meter
+	moved atomic.Int64 // bytes
 }
 
 func (p *pull) close() error {
@@ -81,42 +82,41 @@ func (p *pull) close() error {
 	return err
 }
 
-// run fetches everything and gives the number of bytes that it moved.
-func (p *pull) run(ctx context.Context, m api.PullManifest, progress func(Progress)) (int64, error) {
+// run fetches everything.
+func (p *pull) run(ctx context.Context, m api.PullManifest) error {
 	var total int64
 	for _, f := range m.Files {
 		if p.link(f) {
-			p.linked++
+			p.built = append(p.built, BuiltFile{Name: f.Name, Form: FormLinked, Tip: tipOf(topOf(f))})
 			continue
 		}
 		t, err := p.open(ctx, f)
-		if err != nil {
-			return 0, err
+		if t != nil {
+			p.files = append(p.files, t)
 		}
-		p.files = append(p.files, t)
-		total += t.index.DataBytes()
+		if err != nil {
+			return err
+		}
+		p.built = append(p.built, t.built)
+		total += t.plan.Bytes()
 	}
-	p.meter = newMeter(progress, total)
+	p.meter = newMeter(p.o.Progress, total)
 	if err := p.fetch(ctx); err != nil {
-		return 0, err
+		return err
 	}
 	for name, data := range map[string][]byte{ConfigFile: m.Config, NVRAMFile: m.NVRAM} {
 		if name == NVRAMFile && len(data) == 0 {
 			continue
 		}
 		if err := writeSynced(p.dir, name, data); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	if err := p.publish(); err != nil {
-		return 0, err
+		return err
 	}
 	p.meter.finish()
-	var moved int64
-	for _, t := range p.files {
-		moved += t.moved.Load()
-	}
-	return moved, nil
+	return nil
 }
 
 // fetch moves the missing frames of all files over a few connections.

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -44,6 +43,11 @@ func (c *Client) Push(ctx context.Context, o PushOptions) (_ api.PushResult, err
 		if e := diskFull(err); e != nil {
 			return result, e // whichever part it was does not matter
 		}
+		if farm.CodeOf(err) == farm.CodeNoParent && p.forgo() {
+			c.log.Info("the registry does not hold what a disk was made from; the disk is pushed as a whole")
+			round--
+			continue
+		}
 		if err == nil || farm.CodeOf(err) != farm.CodeConflict || round == pushRounds {
 			return result, err
 		}
@@ -56,7 +60,7 @@ type push struct {
 	c     *Client
 	o     PushOptions
 	req   api.PushRequest
-	files []*os.File
+	files []*source
 	meter *meter
 
 	session string // at the registry; "" before the first negotiation
@@ -81,39 +85,45 @@ func (p *push) abandon(ctx context.Context) {
 
 func (p *push) close() {
 	for _, f := range p.files {
-		_ = f.Close() // only read
+		_ = f.close() // only read
 	}
 }
 
 func (p *push) openFiles() error {
-	p.req.Files = make([]api.PushFile, 0, len(p.o.Files))
+	for _, spec := range p.o.Files {
+		f, err := openSource(spec)
+		if err != nil {
+			return err
+		}
+		p.files = append(p.files, f)
+	}
+	return p.announce()
+}
+
+// announce makes the request from the files.
+func (p *push) announce() error {
+	p.req.Files = make([]api.PushFile, 0, len(p.files))
 	key := sha256.New()
 	host, _ := os.Hostname() // only part of a key
 	fmt.Fprintf(key, "%q %q %q\n", host, p.req.ID, p.req.Tag)
-	for _, spec := range p.o.Files {
-		f, err := os.Open(spec.Path)
-		if err != nil {
-			return fmt.Errorf("push: %w", err)
+	for _, f := range p.files {
+		if err := f.describe(key); err != nil {
+			return fmt.Errorf("push %s: %w", f.spec.Name, err)
 		}
-		p.files = append(p.files, f)
-		st, err := f.Stat()
-		if err != nil {
-			return fmt.Errorf("push: %w", err)
-		}
-		if !st.Mode().IsRegular() {
-			return farm.Refused("%s is not a regular file", spec.Path)
-		}
-		path, err := filepath.Abs(spec.Path)
-		if err != nil {
-			return fmt.Errorf("push: %w", err)
-		}
-		fmt.Fprintf(key, "%q %d %d\n", path, st.Size(), st.ModTime().UnixNano())
-		p.req.Files = append(p.req.Files, api.PushFile{Name: spec.Name, Kind: spec.Kind, Format: spec.Format, Size: st.Size(), Root: spec.Root})
+		p.req.Files = append(p.req.Files, f.announce())
 	}
-	if p.req.ResumeKey == "" {
+	if p.o.Request.ResumeKey == "" {
 		p.req.ResumeKey = hex.EncodeToString(key.Sum(nil))
 	}
 	return nil
+}
+
+// forgo makes all files ones that are sent as a whole; false when they were that.
+func (p *push) forgo() (changed bool) {
+	for _, f := range p.files {
+		changed = f.forgo() || changed
+	}
+	return changed && p.announce() == nil
 }
 
 // round is one negotiation, the sending of what is missing, and one commit.
@@ -164,7 +174,7 @@ func (p *push) send(ctx context.Context, s api.PushSession) (map[string]string, 
 		}
 		parts := newParts(p, group, sendCtx, s.Session, state)
 		var x *blob.Index
-		if x, err = parts.encode(p.files[i], spec); err != nil {
+		if x, err = parts.encode(p.files[i]); err != nil {
 			break
 		}
 		roots[spec.Name], indexes[spec.Name] = x.Root().String(), x
@@ -189,16 +199,4 @@ func (p *push) send(ctx context.Context, s api.PushSession) (map[string]string, 
 
 func (c *Client) putIndex(ctx context.Context, session, name string, x *blob.Index) error {
 	return c.put(ctx, session, name, url.Values{"index": {x.Root().String()}}, x.Bytes())
-}
-
-// kindOf says how a file becomes a layer.
-func kindOf(f api.PushFile) blob.Kind {
-	switch {
-	case f.Kind == api.FileState:
-		return blob.KindState
-	case f.Kind == api.FileDisk && f.Format == "raw":
-		return blob.KindDisk
-	default:
-		return blob.KindFile
-	}
 }

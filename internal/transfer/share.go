@@ -9,15 +9,17 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// link makes a file of the version from one of this host that has the same layer; false when it has to be
-// moved. The file that is linked to was verified when it came here, so only its size is looked at.
+// link makes a file of the version from one of this host that has the same content; false when it has to be
+// built. The file that is linked to was verified when it came here, so only its size is looked at.
 func (p *pull) link(f api.PullFile) bool {
-	from := p.have[f.Layers[0].Root]
-	if from == "" {
+	d, ok := p.o.Have[tipOf(topOf(f))]
+	if !ok || len(d.Overlays) > 0 && !p.o.Overlays || !present(d, f.Size) {
 		return false
 	}
+	files := d.files()
+	from := files[len(files)-1]
 	source, err := os.Lstat(from)
-	if err != nil || !source.Mode().IsRegular() || source.Size() != f.Size {
+	if err != nil {
 		return false
 	}
 	if err := p.clear(f.Name, source); err != nil {

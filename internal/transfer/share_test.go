@@ -53,10 +53,16 @@ func TestPullLinksWhatIsHere(t *testing.T) {
 		}
 		for range 2 { // the second one finds the link of the first
 			got, err := c.Pull(t.Context(), transfer.PullOptions{
-				Ref: transfer.Ref{ID: templateID, Tag: "v2"}, Dir: dir, Have: map[string]string{roots["disk.img"]: tt.have},
+				Ref: transfer.Ref{ID: templateID, Tag: "v2"}, Dir: dir, Have: map[string]transfer.Disk{roots["disk.img"]: {Path: tt.have}},
 			})
-			if err != nil || got.Linked != tt.linked || (tt.linked == 1) != (got.Bytes < 1<<20) {
-				t.Fatalf("%s: %d linked, %d bytes, %v", name, got.Linked, got.Bytes, err)
+			linked := 0
+			for _, f := range got.Files {
+				if f.Form == transfer.FormLinked {
+					linked++
+				}
+			}
+			if err != nil || linked != tt.linked || (tt.linked == 1) != (got.Bytes < 1<<20) {
+				t.Fatalf("%s: %d linked, %d bytes, %v", name, linked, got.Bytes, err)
 			}
 		}
 		for _, f := range []file{base, delta} {

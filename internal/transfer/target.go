@@ -6,15 +6,14 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math/bits"
 	"os"
 	"sync"
-	"sync/atomic"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
 const (
@@ -24,16 +23,25 @@ const (
 	checkpointBytes = 256 << 20
 	// spanBytes bounds one range request.
 	spanBytes = 16 << 20
+	// gapBytes is how much is rather read and thrown away than asked for around.
+	gapBytes = 128 << 10
 )
 
-// target is one file that a pull builds. Its journal holds the root of the layer and one bit a frame; a bit is
-// set only after the frame is on stable storage. The file has its final name only when all bits are set.
+// target is one file that a pull builds. Its journal holds a key that says from what and how, and one bit for
+// each frame of the plan; a bit is set only after the frame is on stable storage. The file has its final name
+// only when all bits are set.
 type target struct {
-	dir   *os.Root
-	spec  api.PullFile
-	index *blob.Index
-	file  *os.File // nil when the file has its final name already
-	moved atomic.Int64
+	dir    *os.Root
+	name   string
+	layers []api.PullLayer // where they are
+	chain  []*blob.Index
+	built  BuiltFile
+
+	plan   *blob.Plan
+	layout *qcow2.Layout // of an overlay; nil when the file is flat
+	origin string        // file that is cloned; "" when the file begins empty
+	key    [sha256.Size]byte
+	file   *os.File // nil when the file has its final name already
 
 	mu      sync.Mutex // guards the fields below
 	bitmap  []byte     // frames that are written
@@ -42,16 +50,19 @@ type target struct {
 	saving sync.Mutex // held over a checkpoint
 }
 
-// open reads the index of a file and takes up what an earlier pull of the same layer left.
+// open plans a file and takes up what an earlier pull of the same plan left.
 func (p *pull) open(ctx context.Context, f api.PullFile) (*target, error) {
-	x, err := p.c.index(ctx, f.Layers[0])
+	chain, err := p.chain(ctx, f)
 	if err != nil {
-		return nil, fmt.Errorf("index of %s: %w", f.Name, err)
+		return nil, err
 	}
-	if x.Size() != f.Size || !x.Parent().IsZero() {
-		return nil, fmt.Errorf("index of %s does not fit the manifest", f.Name)
+	t := &target{
+		dir: p.dir, name: f.Name, layers: f.Layers, chain: chain,
+		built: BuiltFile{Name: f.Name, Form: FormFlat, Tip: tipOf(topOf(f))},
 	}
-	t := &target{dir: p.dir, spec: f, index: x, bitmap: make([]byte, (x.Len()+7)/8)}
+	if err := t.decide(p, p.nearest(f, chain)); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Name, err)
+	}
 	resumed, err := t.readJournal()
 	if err != nil {
 		return nil, err
@@ -66,21 +77,21 @@ func (p *pull) open(ctx context.Context, f api.PullFile) (*target, error) {
 
 // create opens the partial file; an old one is kept only when the journal speaks of it.
 func (t *target) create(resumed bool) error {
-	flags := os.O_RDWR | os.O_CREATE
-	if _, err := t.dir.Stat(t.spec.Name + partialSuffix); err != nil || !resumed {
+	_, err := t.dir.Stat(t.name + partialSuffix)
+	if err == nil && resumed {
+		t.file, err = t.dir.OpenFile(t.name+partialSuffix, os.O_RDWR, 0)
+	} else {
 		// The journal of another file must be gone before this one has any byte.
+		clear(t.bitmap)
 		if err := errors.Join(t.forget(), syncDir(t.dir)); err != nil {
 			return err
 		}
-		clear(t.bitmap)
-		flags |= os.O_TRUNC
+		err = t.begin()
 	}
-	f, err := t.dir.OpenFile(t.spec.Name+partialSuffix, flags, 0o644)
 	if err != nil {
 		return err
 	}
-	t.file = f
-	return f.Truncate(t.index.Size())
+	return t.size()
 }
 
 func (t *target) close() error {
@@ -92,20 +103,19 @@ func (t *target) close() error {
 
 // readJournal loads the bitmap; false when there is none for this layer.
 func (t *target) readJournal() (bool, error) {
-	raw, err := t.dir.ReadFile(t.spec.Name + journalSuffix)
+	raw, err := t.dir.ReadFile(t.name + journalSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	root := t.index.Root()
-	bitmap, ok := bytes.CutPrefix(raw, root[:])
+	bitmap, ok := bytes.CutPrefix(raw, t.key[:])
 	if !ok || len(bitmap) != len(t.bitmap) {
 		return false, nil
 	}
 	copy(t.bitmap, bitmap)
-	if extra := t.index.Len() % 8; extra != 0 && len(bitmap) > 0 {
+	if extra := t.plan.Len() % 8; extra != 0 && len(bitmap) > 0 {
 		t.bitmap[len(bitmap)-1] &= 1<<extra - 1
 	}
 	return true, nil
@@ -116,55 +126,62 @@ func (t *target) complete() bool {
 	for _, b := range t.bitmap {
 		n += bits.OnesCount8(b)
 	}
-	return n == t.index.Len()
+	return n == t.plan.Len()
 }
 
 func (t *target) has(i int) bool { return t.bitmap[i/8]&(1<<(i%8)) != 0 }
 
+// frame gives the place of frame i of the plan.
+func (t *target) frame(i int) (layer int, f blob.Frame) {
+	layer, n := t.plan.Frame(i)
+	return layer, t.chain[layer].Frame(n)
+}
+
 // have is the number of stored bytes whose frames are there.
 func (t *target) have() int64 {
 	var n int64
-	for i := range t.index.Len() {
+	for i := range t.plan.Len() {
 		if t.has(i) {
-			n += int64(t.index.Frame(i).Stored)
+			_, f := t.frame(i)
+			n += int64(f.Stored)
 		}
 	}
 	return n
 }
 
-// span is a range of consecutive frames to fetch: first to last-1.
+// span is a range of one layer to fetch: frames first to last-1 of the plan, and the little that may lie
+// between them.
 type span struct {
 	t           *target
+	layer       int
 	first, last int
 }
 
 // missing gives the frames that are not there, in spans of bounded size.
 func (t *target) missing() []span {
 	var out []span
-	var size int64
-	for i := range t.index.Len() {
+	var from, end int64 // of the newest span, in its layer
+	for i := range t.plan.Len() {
 		if t.has(i) {
-			size = 0
 			continue
 		}
-		n := int64(t.index.Frame(i).Stored)
-		if size == 0 || size+n > spanBytes {
-			out = append(out, span{t: t, first: i})
-			size = 0
+		layer, f := t.frame(i)
+		last := len(out) - 1
+		behind := f.Offset + int64(f.Stored)
+		if last < 0 || out[last].layer != layer || f.Offset-end > gapBytes || behind-from > spanBytes || out[last].last != i {
+			out = append(out, span{t: t, layer: layer, first: i})
+			from, last = f.Offset, last+1
 		}
-		out[len(out)-1].last = i + 1
-		size += n
+		out[last].last, end = i+1, behind
 	}
 	return out
 }
 
 // wrote notes that a frame is written, and now and then makes that durable.
-func (t *target) wrote(i int) error {
-	n := int64(t.index.Frame(i).Stored)
-	t.moved.Add(n)
+func (t *target) wrote(i int, raw int) error {
 	t.mu.Lock()
 	t.bitmap[i/8] |= 1 << (i % 8)
-	t.pending += int64(t.index.Frame(i).Raw)
+	t.pending += int64(raw)
 	due := t.pending >= checkpointBytes
 	t.mu.Unlock()
 	if !due || !t.saving.TryLock() {
@@ -190,15 +207,14 @@ func (t *target) checkpointLocked() error {
 	t.pending = 0
 	t.mu.Unlock()
 	if err := blob.SyncData(t.file); err != nil {
-		return fmt.Errorf("sync %s: %w", t.spec.Name, err)
+		return fmt.Errorf("sync %s: %w", t.name, err)
 	}
 	// Written in place: bits only ever appear, so a torn write is an older bitmap in part.
-	j, err := t.dir.OpenFile(t.spec.Name+journalSuffix, os.O_WRONLY|os.O_CREATE, 0o644)
+	j, err := t.dir.OpenFile(t.name+journalSuffix, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		return err
 	}
-	root := t.index.Root()
-	_, err = j.WriteAt(append(root[:], bitmap...), 0)
+	_, err = j.WriteAt(append(t.key[:len(t.key):len(t.key)], bitmap...), 0)
 	if err == nil {
 		err = j.Sync()
 	}
@@ -211,50 +227,24 @@ func (t *target) rename() error {
 		return nil
 	}
 	if !t.complete() {
-		return fmt.Errorf("%s is not whole", t.spec.Name)
+		return fmt.Errorf("%s is not whole", t.name)
+	}
+	if t.layout != nil {
+		if err := t.layout.Finish(t.file); err != nil {
+			return err
+		}
 	}
 	if err := t.file.Sync(); err != nil {
 		return err
 	}
-	return t.dir.Rename(t.spec.Name+partialSuffix, t.spec.Name)
+	return t.dir.Rename(t.name+partialSuffix, t.name)
 }
 
 // forget removes the journal.
 func (t *target) forget() error {
-	err := t.dir.Remove(t.spec.Name + journalSuffix)
+	err := t.dir.Remove(t.name + journalSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
-}
-
-// index fetches and verifies the index of a layer.
-func (c *Client) index(ctx context.Context, l api.PullLayer) (*blob.Index, error) {
-	want, err := blob.ParseRoot(l.Root)
-	if err != nil {
-		return nil, err
-	}
-	if l.IndexLength < 1 || l.IndexLength > blob.MaxIndex || l.IndexOffset < 0 {
-		return nil, fmt.Errorf("index of %d bytes at %d", l.IndexLength, l.IndexOffset)
-	}
-	var raw []byte
-	attempt := 0
-	err = c.retry(ctx, "index of "+l.Root, func() error {
-		address := l.URLs[attempt%len(l.URLs)]
-		attempt++
-		return c.ranged(ctx, address, l.IndexOffset, l.IndexLength, func(body io.Reader) error {
-			raw = make([]byte, l.IndexLength)
-			if _, err := io.ReadFull(body, raw); err != nil {
-				return fmt.Errorf("%w: %w", errTransient, err)
-			}
-			if blob.Root(sha256.Sum256(raw)) != want {
-				return fmt.Errorf("%w: index is not what its root says", errTransient)
-			}
-			return nil
-		})
-	})
-	if err != nil {
-		return nil, err
-	}
-	return blob.ParseIndex(raw)
 }

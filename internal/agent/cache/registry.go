@@ -111,8 +111,12 @@ func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]string, error)
 	if err != nil {
 		return nil, err
 	}
+	have := map[string]transfer.Disk{}
+	for root, path := range p.Have {
+		have[root] = transfer.Disk{Path: path}
+	}
 	result, err := c.Pull(ctx, transfer.PullOptions{
-		Ref: wanted(p.Ref), Dir: p.Dir, Have: p.Have,
+		Ref: wanted(p.Ref), Dir: p.Dir, Have: have,
 		Progress: func(t transfer.Progress) { p.Progress(t.Fraction()) },
 	})
 	if err != nil {
@@ -123,7 +127,7 @@ func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]string, error)
 	}
 	roots := map[string]string{}
 	for _, f := range result.Manifest.Files {
-		roots[f.Name] = f.Layers[0].Root
+		roots[f.Name] = f.Layers[len(f.Layers)-1].Root
 	}
 	return roots, nil
 }

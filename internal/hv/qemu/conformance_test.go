@@ -11,14 +11,13 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
-	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/hvtest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
 
 func TestConformance(t *testing.T) {
-	guesttest.Disk(t)
-	hvtest.Run(t, func(t *testing.T) hvtest.Subject { return subject(t, guest(t)) }) // each part has its turn
+	image := guest(t)
+	hvtest.Run(t, func(t *testing.T) hvtest.Subject { return subject(t, image) })
 }
 
 // subject is a driver of its own with what the suite wants to know of it.

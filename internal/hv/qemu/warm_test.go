@@ -28,16 +28,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// suspended is the save of that guest, made by whoever asks first.
-var suspended struct {
-	once  sync.Once
-	saved hv.Saved
-	err   error
-}
-
-// suspend boots the demo guest, leaves "warm" in its memory and on its disk, and
-// saves it.
-func suspend(image string) (saved hv.Saved, err error) {
+// suspend boots the demo guest once, leaves "warm" in its memory and on its
+// disk, and saves it.
+var suspend = sync.OnceValues(func() (saved hv.Saved, err error) {
+	image, err := guestImage()
+	if err != nil {
+		return saved, err
+	}
 	if warmDir, err = os.MkdirTemp("", "warm-guest-"); err != nil {
 		return saved, err
 	}
@@ -59,18 +56,17 @@ func suspend(image string) (saved hv.Saved, err error) {
 		return saved, fmt.Errorf("%+v, %w", r, err)
 	}
 	return d.Save(ctx, spec.ID, hv.SaveSpec{Dir: warmDir, Suspend: true})
-}
+})
 
 // warmSpec makes a spec that goes on from the suspended demo guest.
 func warmSpec(t testing.TB) hv.Spec {
 	t.Helper()
 	image := guest(t)
-	w := &suspended
-	w.once.Do(func() { w.saved, w.err = suspend(image) })
-	if w.err != nil {
-		t.Fatal(w.err)
+	saved, err := suspend()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return cloneSpec(newSpec(image, "qcow2"), w.saved)
+	return cloneSpec(newSpec(image, "qcow2"), saved)
 }
 
 // cloneSpec makes a spec that goes on from a save of a VM.

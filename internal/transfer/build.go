@@ -1,0 +1,164 @@
+package transfer
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/qcow2"
+)
+
+// decide chooses how a target is built from what is here: as a clone of it, as an overlay on it, or from nothing.
+func (t *target) decide(p *pull, h held) error {
+	if h.layers > 0 && h.disk.raw() {
+		ok, err := p.cloneable(h.disk.Path)
+		if err != nil {
+			return err
+		}
+		if ok {
+			t.origin = h.disk.Path
+			return t.draw(h)
+		}
+	}
+	if h.layers > 0 && p.o.Overlays && t.inBlocks() {
+		t.built.Form, t.built.Below = FormOverlay, h.tip
+		return t.draw(h)
+	}
+	return t.draw(held{})
+}
+
+// inBlocks says whether all changes can be told in whole blocks. They cannot when the disk once ended within one:
+// what was added later lies in a block of another layer.
+func (t *target) inBlocks() bool {
+	top := len(t.chain) - 1
+	for _, x := range t.chain[:top] {
+		if x.Size()%blob.BlockSize != 0 {
+			return false
+		}
+	}
+	return t.chain[top].Size() > 0
+}
+
+// draw makes the plan, and the key that the journal of a target made so has.
+func (t *target) draw(h held) (err error) {
+	if t.plan, err = blob.NewPlan(t.chain, h.layers); err != nil {
+		return err
+	}
+	t.bitmap = make([]byte, (t.plan.Len()+7)/8)
+	key := sha256.New()
+	fmt.Fprintf(key, "%s %s %d\n", t.built.Form, h.tip, h.layers)
+	for _, x := range t.chain {
+		root := x.Root()
+		_, _ = key.Write(root[:])
+	}
+	key.Sum(t.key[:0])
+	if t.built.Form == FormOverlay {
+		t.layout, err = t.lay()
+	}
+	return err
+}
+
+// lay gives everything that the plan brings its place in an overlay.
+func (t *target) lay() (*qcow2.Layout, error) {
+	b := qcow2.NewBuilder(t.plan.Size())
+	var err error
+	for i := range t.plan.Len() {
+		for piece := range t.plan.Pieces(i) {
+			err = errors.Join(err, b.Add(qcow2.Range{Off: piece.Off, Len: piece.Len, Kind: qcow2.Data}))
+		}
+	}
+	for z := range t.plan.Zeros() {
+		err = errors.Join(err, b.Add(qcow2.Range{Off: z.Off, Len: z.Len, Kind: qcow2.Zero}))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b.Layout()
+}
+
+// cloneable tries whether the folder's file system can clone a file.
+func (p *pull) cloneable(path string) (bool, error) {
+	const probe = ".clone" + partialSuffix
+	from, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	err = cloneAt(from, p.dir, probe)
+	unsupported := errors.Is(err, errors.ErrUnsupported)
+	if unsupported {
+		err = nil
+	}
+	if gone := p.dir.Remove(probe); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
+		err = errors.Join(err, gone)
+	}
+	return !unsupported, errors.Join(err, from.Close())
+}
+
+// begin makes the partial file of a target: empty, or with what is here in it.
+func (t *target) begin() error {
+	name := t.name + partialSuffix
+	if t.origin == "" {
+		f, err := t.dir.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+		t.file = f
+		return err
+	}
+	from, err := os.Open(t.origin)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(cloneAt(from, t.dir, name), from.Close()); err != nil {
+		return err
+	}
+	f, err := t.dir.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	t.file = f
+	return f.Chmod(0o644)
+}
+
+// size makes the partial file as long as it will be, and zero what is to be zero. It may be repeated.
+func (t *target) size() error {
+	if t.layout != nil {
+		return t.file.Truncate(t.layout.FileSize())
+	}
+	if err := t.file.Truncate(t.plan.Size()); err != nil {
+		return err
+	}
+	for z := range t.plan.Zeros() {
+		if err := wipe(t.file, z.Off, z.Len); err != nil {
+			return fmt.Errorf("write zeros: %w", err)
+		}
+	}
+	return nil
+}
+
+// wipe makes a range of a file zeros.
+func wipe(f *os.File, off, n int64) error {
+	err := punch(f, off, n)
+	if !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	zeros := make([]byte, min(n, blob.FrameSize))
+	for n > 0 {
+		part := zeros[:min(n, int64(len(zeros)))]
+		if _, err := f.WriteAt(part, off); err != nil {
+			return err
+		}
+		off, n = off+int64(len(part)), n-int64(len(part))
+	}
+	return nil
+}
+
+// put writes bytes of the disk where they belong.
+func (t *target) put(p []byte, off int64) (at int64, err error) {
+	if t.layout == nil {
+		_, err = t.file.WriteAt(p, off)
+		return off, err
+	}
+	at, _ = t.layout.Place(off)
+	return at, t.layout.WriteData(t.file, p, off)
+}

@@ -1,0 +1,134 @@
+package transfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// MaxOverlays is the most overlays of a disk that another one is put on: each one makes reading slower.
+const MaxOverlays = 8
+
+// tipOf names the content of a chain up to a layer.
+func tipOf(l api.PullLayer) string {
+	if l.Tip != "" {
+		return l.Tip
+	}
+	return l.Root
+}
+
+// topOf is the last layer of a file.
+func topOf(f api.PullFile) api.PullLayer { return f.Layers[len(f.Layers)-1] }
+
+// checkLayers refuses chains that cannot be built.
+func checkLayers(f api.PullFile) error {
+	if len(f.Layers) == 0 || len(f.Layers) > blob.MaxChain {
+		return farm.Refused("%s is stored in %d layers, which this program cannot read; 1 to %d are possible",
+			f.Name, len(f.Layers), blob.MaxChain)
+	}
+	for _, l := range f.Layers {
+		if len(l.URLs) == 0 {
+			return fmt.Errorf("the registry does not say where a layer of %s is", f.Name)
+		}
+	}
+	return nil
+}
+
+// chain fetches the indexes of a file's layers and checks that they are what the manifest says.
+func (p *pull) chain(ctx context.Context, f api.PullFile) ([]*blob.Index, error) {
+	chain := make([]*blob.Index, len(f.Layers))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(pullParallel)
+	for i, l := range f.Layers {
+		group.Go(func() error {
+			x, err := p.c.index(ctx, l)
+			if err != nil {
+				return fmt.Errorf("index of %s: %w", f.Name, err)
+			}
+			if x.Tip().String() != tipOf(l) {
+				return fmt.Errorf("index of %s does not fit the manifest", f.Name)
+			}
+			p.moved.Add(l.IndexLength)
+			chain[i] = x
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	if chain[len(chain)-1].Size() != f.Size {
+		return nil, fmt.Errorf("index of %s does not fit the manifest", f.Name)
+	}
+	return chain, nil
+}
+
+// index fetches and verifies the index of a layer.
+func (c *Client) index(ctx context.Context, l api.PullLayer) (*blob.Index, error) {
+	want, err := blob.ParseRoot(l.Root)
+	if err != nil {
+		return nil, err
+	}
+	if l.IndexLength < 1 || l.IndexLength > blob.MaxIndex || l.IndexOffset < 0 {
+		return nil, fmt.Errorf("index of %d bytes at %d", l.IndexLength, l.IndexOffset)
+	}
+	var raw []byte
+	attempt := 0
+	err = c.retry(ctx, "index of "+l.Root, func() error {
+		address := l.URLs[attempt%len(l.URLs)]
+		attempt++
+		return c.ranged(ctx, address, l.IndexOffset, l.IndexLength, func(body io.Reader) error {
+			raw = make([]byte, l.IndexLength)
+			if _, err := io.ReadFull(body, raw); err != nil {
+				return fmt.Errorf("%w: %w", errTransient, err)
+			}
+			if blob.Root(sha256.Sum256(raw)) != want {
+				return fmt.Errorf("%w: index is not what its root says", errTransient)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return blob.ParseIndex(raw)
+}
+
+// held is what of a file is here: the content that its first layers make.
+type held struct {
+	layers int // 0: there is no such content
+	tip    string
+	disk   Disk
+}
+
+// nearest finds the highest layer below the top whose content is here.
+func (p *pull) nearest(f api.PullFile, chain []*blob.Index) held {
+	for n := len(f.Layers) - 1; n > 0; n-- {
+		tip := tipOf(f.Layers[n-1])
+		if d, ok := p.o.Have[tip]; ok && usable(d, chain[n-1].Size()) {
+			return held{layers: n, tip: tip, disk: d}
+		}
+	}
+	return held{}
+}
+
+// usable says whether a disk can be built upon.
+func usable(d Disk, size int64) bool { return len(d.Overlays) < MaxOverlays && present(d, size) }
+
+// present says whether the files of a disk are there, without reading them: they were verified when they came.
+func present(d Disk, size int64) bool {
+	for _, path := range d.files() {
+		st, err := os.Lstat(path)
+		if err != nil || !st.Mode().IsRegular() || d.raw() && st.Size() != size {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,361 @@
+package transfer_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// shelf is a registry that can only be pulled from: one disk, as a chain of layers.
+type shelf struct {
+	*httptest.Server
+	contents [][]byte // of the disk, after each layer
+	tips     []string
+	layers   map[string][]byte // by root: whole layer files
+	file     api.PullFile
+	bulk     atomic.Int64                        // bytes of layers that were given out
+	disturb  atomic.Pointer[func(*http.Request)] // called before each range
+}
+
+// memory is a disk in memory that does not know its holes.
+type memory struct{ *bytes.Reader }
+
+func (m memory) NextData(off int64) (start, end int64, err error) { return off, m.Size(), nil }
+
+func newShelf(t *testing.T, contents ...[]byte) *shelf {
+	t.Helper()
+	s := &shelf{contents: contents, layers: map[string][]byte{}, file: api.PullFile{Name: "disk.img", Kind: api.FileDisk, Format: "raw"}}
+	for i, c := range contents {
+		var stored []byte
+		o := blob.EncodeOptions{Kind: blob.KindDisk, Size: int64(len(c))}
+		keep := func(_ blob.Frame, _ int64, p []byte) error { stored = append(stored, p...); return nil }
+		disk := memory{bytes.NewReader(c)}
+		x, err := blob.Encode(t.Context(), disk, o, keep)
+		if i > 0 {
+			stored = nil
+			if o.Parent, err = blob.ParseRoot(s.tips[i-1]); err != nil {
+				t.Fatal(err)
+			}
+			below := memory{bytes.NewReader(contents[i-1])}
+			x, err = blob.EncodeChanges(t.Context(), blob.Compare(disk, below, o.Size), o, keep)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		root := x.Root().String()
+		s.layers[root] = append(stored, x.Tail()...)
+		s.tips = append(s.tips, x.Tip().String())
+		s.file.Size = o.Size
+		s.file.Layers = append(s.file.Layers, api.PullLayer{
+			Root: root, Size: x.FileSize(), IndexOffset: x.DataBytes(), IndexLength: int64(len(x.Bytes())),
+			URLs: []string{"/registry/v2/blob/" + root},
+		})
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /registry/v2/pull", func(w http.ResponseWriter, _ *http.Request) {
+		m := api.PullManifest{ID: templateID, Name: "chain", Config: json.RawMessage(`{}`), Files: []api.PullFile{s.file}}
+		_ = json.NewEncoder(w).Encode(api.Envelope[api.PullManifest]{Status: api.StatusOK, Body: m})
+	})
+	mux.HandleFunc("GET /registry/v2/blob/{root}", func(w http.ResponseWriter, r *http.Request) {
+		if d := s.disturb.Load(); d != nil {
+			(*d)(r)
+		}
+		http.ServeContent(&counting{w, &s.bulk}, r, "", time.Time{}, bytes.NewReader(s.layers[r.PathValue("root")]))
+	})
+	s.Server = httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s
+}
+
+type counting struct {
+	http.ResponseWriter
+	n *atomic.Int64
+}
+
+func (c *counting) Write(p []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+func (s *shelf) pull(ctx context.Context, t *testing.T, o transfer.PullOptions) (transfer.PullResult, error) {
+	t.Helper()
+	c, err := transfer.New(transfer.Options{BaseURL: s.URL, Attempts: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	o.Ref = transfer.Ref{ID: templateID}
+	return c.Pull(ctx, o)
+}
+
+// keep writes what the disk was after a layer into a raw file.
+func (s *shelf) keep(t *testing.T, layer int) transfer.Disk {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), fmt.Sprint("held", layer))
+	if err := os.WriteFile(path, s.contents[layer], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return transfer.Disk{Path: path, Format: "raw"}
+}
+
+// mustRead compares a disk with what it has to be; sizes of overlays are in sectors.
+func mustRead(t *testing.T, d transfer.Disk, want []byte) {
+	t.Helper()
+	open, err := d.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	if rest := open.Size() - int64(len(want)); rest < 0 || rest >= 512 || rest > 0 && len(d.Overlays) == 0 {
+		t.Fatalf("the disk has %d bytes instead of %d", open.Size(), len(want))
+	}
+	got := make([]byte, len(want))
+	if _, err := open.ReadAt(got, 0); err != nil && !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		at := 0
+		for got[at] == want[at] {
+			at++
+		}
+		t.Fatalf("the disk differs at %d", at)
+	}
+}
+
+// grow makes the next content of a disk: some blocks rewritten, some zeroed, another size.
+func grow(rnd *rand.Rand, before []byte, size int) []byte {
+	after := make([]byte, size)
+	copy(after, before)
+	for range 40 {
+		at := rnd.IntN(size)
+		n := min(1+rnd.IntN(1<<(8+rnd.IntN(12))), size-at)
+		if rnd.IntN(3) == 0 {
+			clear(after[at : at+n])
+			continue
+		}
+		for i := at; i < at+n; i++ {
+			after[i] = byte(rnd.Uint32())
+		}
+	}
+	return after
+}
+
+// TestPullOfChains: whatever of a chain is here, and in whatever form, the disk that is built is the right one.
+func TestPullOfChains(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(4, 4))
+	contents := [][]byte{grow(rnd, nil, 9<<20)}
+	blocks := []int{9 << 20, 5<<20 + 4096, 12 << 20, 12<<20 + 77}
+	odd := []int{9<<20 + 1000, 5<<20 + 1000, 12<<20 + 4096, 12<<20 + 77}
+	for _, sizes := range [][]int{blocks, odd} {
+		c := contents
+		for _, size := range sizes {
+			c = append(c, grow(rnd, c[len(c)-1], size))
+		}
+		pullOfChain(t, c, sizes[0]%blob.BlockSize == 0)
+	}
+}
+
+// pullOfChain pulls a disk with nothing, and with the content of each of its lower layers here.
+func pullOfChain(t *testing.T, contents [][]byte, inBlocks bool) {
+	t.Helper()
+	s := newShelf(t, contents...)
+	top := len(contents) - 1
+	for held := -1; held < top; held++ {
+		for _, overlays := range []bool{false, true} {
+			o := transfer.PullOptions{Dir: t.TempDir(), Overlays: overlays, Have: map[string]transfer.Disk{}}
+			for i := range held + 1 {
+				o.Have[s.tips[i]] = s.keep(t, i)
+			}
+			before := s.bulk.Load()
+			result, err := s.pull(t.Context(), t, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			built := transfer.Disk{Path: filepath.Join(o.Dir, "disk.img")}
+			want := transfer.BuiltFile{Name: "disk.img", Form: transfer.FormFlat, Tip: s.tips[top]}
+			if overlays && held >= 0 && result.Files[0].Form == transfer.FormOverlay {
+				want.Form, want.Below = transfer.FormOverlay, s.tips[held]
+				built = transfer.Disk{Path: o.Have[s.tips[held]].Path, Overlays: []string{built.Path}}
+			}
+			if len(result.Files) != 1 || result.Files[0] != want {
+				t.Errorf("%d layers held: built %+v instead of %+v", held+1, result.Files, want)
+			}
+			if moved := s.bulk.Load() - before; moved != result.Bytes {
+				t.Errorf("%d layers held: %d bytes moved, the result says %d", held+1, moved, result.Bytes)
+			}
+			mustRead(t, built, contents[top])
+			if overlays && held >= 0 && inBlocks && !clones(t) && built.Overlays == nil {
+				t.Errorf("%d layers held: no overlay was made", held+1)
+			}
+			if left, _ := os.ReadDir(o.Dir); len(left) != 2 { // config.json
+				t.Errorf("left are %v", left)
+			}
+		}
+	}
+}
+
+// clones says whether files of a test can be cloned.
+func clones(t *testing.T) bool {
+	t.Helper()
+	dir, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := dir.WriteFile("a", make([]byte, 8192), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a, err := dir.Open("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	return transfer.CloneAt(a, dir, "b") == nil
+}
+
+// TestOverlaysOnOverlays: a disk of several files is built upon, until they are too many.
+func TestOverlaysOnOverlays(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 5))
+	contents := [][]byte{grow(rnd, nil, 3<<20)}
+	for range transfer.MaxOverlays + 1 {
+		contents = append(contents, grow(rnd, contents[len(contents)-1], 3<<20))
+	}
+	if clones(t) {
+		t.Skip("the file system clones, so that no overlay is made on a flat disk")
+	}
+	whole := newShelf(t, contents...)
+	disk := whole.keep(t, 0)
+	for n := 2; n <= len(contents); n++ {
+		s := newShelf(t, contents[:n]...)
+		o := transfer.PullOptions{Dir: t.TempDir(), Overlays: true, Have: map[string]transfer.Disk{s.tips[n-2]: disk}}
+		result, err := s.pull(t.Context(), t, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(o.Dir, "disk.img")
+		form := transfer.FormOverlay
+		if disk.Overlays = append(disk.Overlays, path); len(disk.Overlays) > transfer.MaxOverlays {
+			form, disk = transfer.FormFlat, transfer.Disk{Path: path}
+		}
+		if result.Files[0].Form != form {
+			t.Errorf("layer %d was built as %+v", n, result.Files[0])
+		}
+		mustRead(t, disk, contents[n-1])
+	}
+}
+
+// TestOverlayGoesOn: a pull of an overlay that is cut fetches the rest only, and one onto something else begins
+// anew.
+func TestOverlayGoesOn(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(6, 6))
+	base := make([]byte, 80<<20)
+	after := bytes.Clone(base)
+	for i := range after[:70<<20] {
+		after[i] = byte(rnd.Uint32())
+	}
+	s := newShelf(t, base, after)
+	o := transfer.PullOptions{Dir: t.TempDir(), Overlays: true, Have: map[string]transfer.Disk{s.tips[0]: s.keep(t, 0)}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var ranges atomic.Int64
+	stop := func(*http.Request) {
+		// Two indexes, one range for each of four connections; one more means that a range is done.
+		if ranges.Add(1) == 7 {
+			cancel()
+			panic(http.ErrAbortHandler)
+		}
+	}
+	s.disturb.Store(&stop)
+	if _, err := s.pull(ctx, t, o); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	s.disturb.Store(nil)
+	result, err := s.pull(t.Context(), t, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.Bytes > 65<<20 {
+		t.Errorf("%d bytes moved again", result.Bytes)
+	}
+	built := transfer.Disk{Path: filepath.Join(o.Dir, "disk.img")}
+	if result.Files[0].Form == transfer.FormOverlay {
+		built = transfer.Disk{Path: o.Have[s.tips[0]].Path, Overlays: []string{built.Path}}
+	}
+	mustRead(t, built, after)
+}
+
+// TestChainsThatDoNotFit: what a manifest says of a chain is not believed.
+func TestChainsThatDoNotFit(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 7))
+	a := grow(rnd, nil, 1<<20)
+	b := grow(rnd, a, 1<<20)
+	c := grow(rnd, b, 1<<20)
+	for name, spoil := range map[string]func(f *api.PullFile){
+		"no layers":            func(f *api.PullFile) { f.Layers = nil },
+		"too many layers":      func(f *api.PullFile) { f.Layers = append(make([]api.PullLayer, blob.MaxChain), f.Layers...) },
+		"a layer left out":     func(f *api.PullFile) { f.Layers = append(f.Layers[:1], f.Layers[2]) },
+		"no base":              func(f *api.PullFile) { f.Layers = f.Layers[1:] },
+		"another order":        func(f *api.PullFile) { f.Layers[1], f.Layers[2] = f.Layers[2], f.Layers[1] },
+		"another tip":          func(f *api.PullFile) { f.Layers[1].Tip = f.Layers[0].Root },
+		"another size":         func(f *api.PullFile) { f.Size++ },
+		"no addresses":         func(f *api.PullFile) { f.Layers[1].URLs = nil },
+		"an index too long":    func(f *api.PullFile) { f.Layers[1].IndexLength = blob.MaxIndex + 1 },
+		"an index of no bytes": func(f *api.PullFile) { f.Layers[1].IndexLength = 0 },
+		"a root that is none":  func(f *api.PullFile) { f.Layers[2].Root = strings.Repeat("x", 64) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShelf(t, a, b, c)
+			spoil(&s.file)
+			dir := t.TempDir()
+			if _, err := s.pull(t.Context(), t, transfer.PullOptions{Dir: dir}); err == nil {
+				t.Fatal("it was pulled")
+			}
+			if _, err := os.Stat(filepath.Join(dir, "disk.img")); err == nil {
+				t.Fatal("the file has its name")
+			}
+		})
+	}
+}
+
+// TestHeldThatIsGone: a disk that is not as it should be is not built upon.
+func TestHeldThatIsGone(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(8, 8))
+	a := grow(rnd, nil, 1<<20)
+	b := grow(rnd, a, 1<<20)
+	s := newShelf(t, a, b)
+	short := s.keep(t, 0)
+	if err := os.Truncate(short.Path, 1000); err != nil {
+		t.Fatal(err)
+	}
+	for name, d := range map[string]transfer.Disk{
+		"gone":         {Path: filepath.Join(t.TempDir(), "gone")},
+		"short":        short,
+		"a folder":     {Path: t.TempDir()},
+		"overlay gone": {Path: s.keep(t, 0).Path, Overlays: []string{"gone"}},
+	} {
+		for _, tip := range s.tips {
+			o := transfer.PullOptions{Dir: t.TempDir(), Overlays: true, Have: map[string]transfer.Disk{tip: d}}
+			result, err := s.pull(t.Context(), t, o)
+			if err != nil || result.Files[0].Form != transfer.FormFlat {
+				t.Fatalf("%s: %+v, %v", name, result.Files, err)
+			}
+			mustRead(t, transfer.Disk{Path: filepath.Join(o.Dir, "disk.img")}, b)
+		}
+	}
+}

@@ -1,0 +1,28 @@
+package transfer
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// cloneAt makes a file of a folder one that shares all its bytes with another file until one of them is
+// written. Whatever is there gives way. errors.ErrUnsupported: the file system cannot.
+func cloneAt(from *os.File, dir *os.Root, name string) error {
+	if err := dir.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	d, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	err = unix.Fclonefileat(int(from.Fd()), int(d.Fd()), name, 0)
+	if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EXDEV) {
+		err = errors.ErrUnsupported
+	}
+	return errors.Join(err, d.Close())
+}
+
+// punch is not done here: holes of this system's files need whole blocks of the file system.
+func punch(*os.File, int64, int64) error { return errors.ErrUnsupported }

@@ -1,0 +1,14 @@
+//go:build !linux && !darwin
+
+package transfer
+
+import (
+	"errors"
+	"os"
+)
+
+// cloneAt is not known here.
+func cloneAt(*os.File, *os.Root, string) error { return errors.ErrUnsupported }
+
+// punch is not known here.
+func punch(*os.File, int64, int64) error { return errors.ErrUnsupported }

@@ -1,0 +1,154 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
+)
+
+// source is one file of a push, open.
+type source struct {
+	spec    PushFile
+	size    int64
+	whole   blob.Source
+	changes blob.Changes // against parent; nil when the file is sent as a whole
+	parent  blob.Root
+	open    []io.Closer
+}
+
+// openSource opens what a file of a push consists of.
+func openSource(spec PushFile) (*source, error) {
+	s := &source{spec: spec}
+	err := s.openWhole()
+	if err == nil && spec.Parent != nil {
+		err = s.openChanges()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("push %s: %w", spec.Name, err), s.close())
+	}
+	return s, nil
+}
+
+func (s *source) openWhole() error {
+	if s.spec.Disk != nil {
+		d, err := s.spec.Disk.Open()
+		if err != nil {
+			return err
+		}
+		s.open = append(s.open, d)
+		s.whole, s.size = d, d.Size()
+		return nil
+	}
+	f, st, err := openRegular(s.spec.Path)
+	if err != nil {
+		return err
+	}
+	s.open = append(s.open, f)
+	s.whole, s.size = blob.FileSource{File: f, Size: st.Size()}, st.Size()
+	return nil
+}
+
+// openChanges finds out how the disk is told from its parent.
+func (s *source) openChanges() (err error) {
+	p := s.spec.Parent
+	d, ok := s.whole.(*OpenDisk)
+	if !ok {
+		return errors.New("only a disk has a parent")
+	}
+	if s.parent, err = blob.ParseRoot(p.Tip); err != nil {
+		return err
+	}
+	if p.Disk == nil {
+		s.changes, err = d.above(p.Files)
+		return err
+	}
+	below, err := p.Disk.Open()
+	if err != nil {
+		return err
+	}
+	s.open = append(s.open, below)
+	s.changes = blob.Compare(d, below, s.size)
+	return nil
+}
+
+func (s *source) close() error {
+	var err error
+	for _, c := range s.open {
+		err = errors.Join(err, c.Close()) // only read
+	}
+	return err
+}
+
+// announce is what the registry is told of the file.
+func (s *source) announce() api.PushFile {
+	f := api.PushFile{Name: s.spec.Name, Kind: s.spec.Kind, Format: s.spec.Format, Size: s.size, Root: s.spec.Root}
+	if s.spec.Disk != nil {
+		f.Format = formatRaw
+	}
+	if s.changes != nil {
+		f.Parent = s.parent.String()
+	}
+	return f
+}
+
+// forgo makes the file one that is sent as a whole.
+func (s *source) forgo() (changed bool) {
+	changed = s.changes != nil
+	if changed {
+		s.changes, s.parent, s.spec.Root = nil, blob.Root{}, ""
+	}
+	return changed
+}
+
+// describe writes what the file is made from, for the key under which its push is gone on with.
+func (s *source) describe(key io.Writer) error {
+	paths := []string{s.spec.Path}
+	if s.spec.Disk != nil {
+		paths = s.spec.Disk.files()
+	}
+	if s.changes != nil {
+		fmt.Fprintf(key, "%s %d\n", s.parent, s.spec.Parent.Files)
+		if s.spec.Parent.Disk != nil {
+			paths = append(paths, s.spec.Parent.Disk.files()...)
+		}
+	}
+	for _, path := range paths {
+		path, err := filepath.Abs(path)
+		if err != nil {
+			return err
+		}
+		st, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(key, "%q %d %d\n", path, st.Size(), st.ModTime().UnixNano())
+	}
+	return nil
+}
+
+// encode makes the layer of the file.
+func (s *source) encode(ctx context.Context, workers int, sink blob.Sink) (*blob.Index, error) {
+	o := blob.EncodeOptions{Kind: s.kind(), Size: s.size, Workers: workers, Parent: s.parent}
+	if s.changes != nil {
+		return blob.EncodeChanges(ctx, s.changes, o, sink)
+	}
+	return blob.Encode(ctx, s.whole, o, sink)
+}
+
+// kind says how the file becomes a layer.
+func (s *source) kind() blob.Kind {
+	switch {
+	case s.spec.Kind == api.FileState:
+		return blob.KindState
+	case s.spec.Disk != nil, s.spec.Kind == api.FileDisk && s.spec.Format == formatRaw:
+		return blob.KindDisk
+	default:
+		return blob.KindFile
+	}
+}
