@@ -41,6 +41,9 @@ bench-vm: ## measure starts, saves and idle guests of real VMs: PAIRS=5, ONLY=ro
 bench-control: ## measure creates, starts, lists, idle nodes and restarts of the control plane: ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
 	go run ./test/bench/control $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
+bench-registry: ## measure pushes and pulls beside the disk, the wire and another registry: PAIRS=9, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
+	go run ./test/bench/registry -pairs $(or $(PAIRS),9) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
+
 demo: ## start a controller, a registry and a node with a real guest (ONCE=1 ends by itself, DRIVER=sim without QEMU)
 	scripts/demo.sh
 
@@ -54,4 +57,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control demo test-fault clean help
+.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control bench-registry demo test-fault clean help
