@@ -34,6 +34,7 @@ const (
 	BackupEvery           = "SVC_BACKUP_EVERY"
 	BackupKeep            = "SVC_BACKUP_KEEP"
 	BasePath              = "SVC_BASE_PATH"
+	ScrubRate             = "SVC_SCRUB_RATE"
 	LogLevel              = "SVC_LOG_LEVEL"
 	Controller            = "SVC_CONTROLLER"
 )
@@ -62,6 +63,7 @@ var ControllerTable = Table{
 	{Key: RunRegistry, Flag: "run-registry", Default: "false", Kind: Bool, Help: "run a registry in the same process"},
 	{Key: RegistryBasePath, Flag: "registry-base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory of that registry"},
 	{Key: RegistryListenAddress, Flag: "registry-listen-address", Default: ":8089", Kind: Addr, Help: "address of that registry's API"},
+	scrubRate,
 	{Key: VMNamePrefix, Flag: "vm-name-prefix", Default: "mgmtManaged-", Kind: String, Help: "what the name of every VM starts with"},
 	{Key: Placement, Flag: "placement", Default: "spread", Kind: String, Check: oneOf("spread", "fit"), Help: "how nodes of equal merit are filled: spread VMs over all, or fit as many as possible on one"},
 	{Key: LocalityWait, Flag: "locality-wait", Default: "10s", Kind: Duration, Check: between(0, time.Hour), Help: "how long a request may wait for a full node that has its version while another node has room; 0 is not at all"},
@@ -76,12 +78,24 @@ var ControllerTable = Table{
 var RegistryTable = Table{
 	{Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory"},
 	{Key: ListenAddr, Flag: "listen-addr", Default: ":8089", Kind: Addr, Help: "address of the registry's API"},
+	scrubRate,
 	logLevel,
+}
+
+// StorageTable is the settings of the commands that look after a registry's storage.
+var StorageTable = Table{
+	{Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory; when a registry has it open, that one is asked"},
+	{Key: Registry, Flag: "registry", Kind: String, Check: checkURL, Help: "address of a running registry on this machine to ask, instead of a directory"},
 }
 
 // ClientTable is the settings of the commands that ask a controller.
 var ClientTable = Table{
 	{Key: Controller, Flag: "controller", Default: "http://127.0.0.1:8090", Kind: String, Check: checkURL, Help: "address of the controller to ask"},
+}
+
+var scrubRate = Setting{
+	Key: ScrubRate, Flag: "scrub-rate", Default: "50MB", Kind: Size,
+	Help: "how much of the registry's storage is read and verified in a second, in the background; 0B: none",
 }
 
 var logLevel = Setting{

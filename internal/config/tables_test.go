@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-var services = map[string]Table{"controller": ControllerTable, "registry": RegistryTable, "client": ClientTable, "sample": sample}
+var services = map[string]Table{"controller": ControllerTable, "registry": RegistryTable, "client": ClientTable, "storage": StorageTable, "sample": sample}
 
 // TestTablesAreSound: keys and flags are unique and well formed, every default has
 // the form of its kind, and no setting is both built and unbuilt.

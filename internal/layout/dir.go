@@ -89,7 +89,7 @@ func (d *Dir) Templates() ([]Template, []Damage, error) {
 		}
 		t, err := d.Template(e.Name())
 		if err != nil {
-			damaged = append(damaged, Damage{ID: e.Name(), Number: -1, Problem: problem(err)})
+			damaged = append(damaged, Damage{ID: e.Name(), Number: -1, Problem: Problem(err)})
 			continue
 		}
 		list = append(list, t)
@@ -97,7 +97,8 @@ func (d *Dir) Templates() ([]Template, []Damage, error) {
 	return list, damaged, nil
 }
 
-func problem(err error) string {
+// Problem says why a template could not be read, as an operator would.
+func Problem(err error) string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "it has no " + templateFile
 	}
@@ -117,6 +118,9 @@ func (d *Dir) Template(id string) (Template, error) {
 	}
 	if err := json.Unmarshal(raw, &t); err != nil {
 		return t, fmt.Errorf("%s: %w", templateFile, err)
+	}
+	if t.Schema > Schema {
+		return t, fmt.Errorf("%w: its schema is %d, this program knows %d", ErrNewer, t.Schema, Schema)
 	}
 	if t.ID != id {
 		return t, fmt.Errorf("%s names the id %q", templateFile, t.ID)

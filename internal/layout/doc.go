@@ -15,5 +15,6 @@
 //	<base>/state_file_dir/<64 hex digits>.ank     layer files of saved states
 //	<base>/upload_dir/<session>/                  pushes that are not committed
 //	<base>/trash_dir/<epoch nanoseconds>-<name>   deleted, not yet purged
+//	<base>/aside_dir/<epoch nanoseconds>-<name>   damaged templates that a repair put there; never removed
 //	<base>/files/central-logs/                    log server
 package layout

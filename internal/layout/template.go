@@ -1,7 +1,9 @@
 package layout
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -9,6 +11,9 @@ import (
 
 // Schema is the version of template.json. A file of a newer schema is refused, not guessed at.
 const Schema = 1
+
+// ErrNewer is in the chain of the error about a template that a newer program wrote: it is not damaged.
+var ErrNewer = errors.New("the template was written by a newer program")
 
 // Kinds of a File.
 const (
@@ -51,14 +56,34 @@ type File struct {
 
 // Layer is a layer file that a version needs.
 type Layer struct {
-	Root        string `json:"root"` // 64 hex digits
-	Size        int64  `json:"size"` // bytes of the layer file
+	Root        string `json:"root"`          // 64 hex digits
+	Tip         string `json:"tip,omitempty"` // see Layer.Name; 64 hex digits when it is not Root
+	Size        int64  `json:"size"`          // bytes of the layer file
 	IndexOffset int64  `json:"index_off"`
 	IndexLength int64  `json:"index_len"`
 }
 
 // FileName is the layer's name in images_dir or state_file_dir.
 func (l Layer) FileName() string { return l.Root + LayerSuffix }
+
+// Name is the canonical name of the content of a chain that ends in the layer: the layer's root, or, when it
+// stands for the layers that it was made of, the name that their chain had.
+func (l Layer) Name() string {
+	if l.Tip != "" {
+		return l.Tip
+	}
+	return l.Root
+}
+
+// Tip is the canonical name of the file's content: that of its newest layer.
+func (f *File) Tip() string { return f.Layers[len(f.Layers)-1].Name() }
+
+// consolidated tells whether a layer of the version took the place of others: its text files may be older.
+func (v *Version) consolidated() bool {
+	return slices.ContainsFunc(v.Files, func(f File) bool {
+		return slices.ContainsFunc(f.Layers, func(l Layer) bool { return l.Tip != "" })
+	})
+}
 
 // LayerSuffix ends the name of every layer file.
 const LayerSuffix = ".ank"
@@ -162,7 +187,7 @@ func (v *Version) validate() error {
 const maxLayer = 1 << 47
 
 func (l Layer) valid() bool {
-	return hexDigits(l.Root, 64) && l.Size > 0 && l.Size <= maxLayer &&
+	return hexDigits(l.Root, 64) && (l.Tip == "" || hexDigits(l.Tip, 64)) && l.Size > 0 && l.Size <= maxLayer &&
 		l.IndexOffset >= 0 && l.IndexLength > 0 && l.IndexLength <= l.Size && l.IndexOffset <= l.Size-l.IndexLength
 }
 

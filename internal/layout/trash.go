@@ -1,7 +1,9 @@
 package layout
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"strconv"
 	"strings"
@@ -22,6 +24,9 @@ func (t Trashed) Path() string { return path.Join(TrashDir, TrashName(t.Stamp, t
 // Trash lists what was deleted and not yet purged.
 func (d *Dir) Trash() ([]Trashed, error) {
 	entries, err := d.Names(TrashDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // a storage that was never opened for writing
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read trash: %w", err)
 	}
@@ -33,6 +38,21 @@ func (d *Dir) Trash() ([]Trashed, error) {
 		}
 	}
 	return out, nil
+}
+
+// Usage is the number of bytes of the files below a directory or of a file; what is not there has none.
+func (d *Dir) Usage(name string) int64 {
+	var sum int64
+	_ = fs.WalkDir(d.root.FS(), name, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // removed meanwhile, or not readable: it is an estimate
+		}
+		if st, err := e.Info(); err == nil && st.Mode().IsRegular() {
+			sum += st.Size()
+		}
+		return nil
+	})
+	return sum
 }
 
 // PurgeTrash removes entries that were deleted before an epoch nanosecond and whose name is wanted. It says how many.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -116,11 +117,18 @@ func (d *Dir) versionFile(id string, v *Version, name string, limit int64) ([]by
 	return nil, fmt.Errorf("version %d of template %s: %w", v.Number, id, err)
 }
 
-// Tidy settles what a crash left between Save and SettleVersion and removes directories and temporary files
-// that the template does not name.
+// Tidy settles what a crash left between Save and SettleVersion, writes text files again that a swap of layers
+// made stale, and removes directories and temporary files that the template does not name.
 func (d *Dir) Tidy(t *Template) error {
 	for i := range t.Versions {
-		if err := d.SettleVersion(t.ID, &t.Versions[i]); err != nil {
+		v := &t.Versions[i]
+		if err := d.SettleVersion(t.ID, v); err != nil {
+			return err
+		}
+		if !v.consolidated() {
+			continue
+		}
+		if _, err := d.RewriteLists(t.ID, v); err != nil {
 			return err
 		}
 	}
@@ -169,17 +177,19 @@ func lines(names []string) []byte {
 // RemoveStaged removes the directory of a template that holds staged versions and nothing else: what a push
 // of a new template left that ended before its Save. It says whether it did.
 func (d *Dir) RemoveStaged(id string) (bool, error) {
-	if _, ok := ParseID(id); !ok {
+	if !d.OnlyStaged(id) {
 		return false, nil
 	}
-	entries, err := d.Names(path.Join(VMDir, id))
-	if err != nil || len(entries) == 0 {
-		return false, err
-	}
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), stagePrefix) && !strings.HasSuffix(e.Name(), tempSuffix) {
-			return false, nil
-		}
-	}
 	return true, d.RemoveAll("tidy", path.Join(VMDir, id))
+}
+
+// OnlyStaged tells whether the directory of a template holds staged versions and nothing else.
+func (d *Dir) OnlyStaged(id string) bool {
+	if _, ok := ParseID(id); !ok {
+		return false
+	}
+	entries, err := d.Names(path.Join(VMDir, id))
+	return err == nil && len(entries) > 0 && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		return !strings.HasPrefix(e.Name(), stagePrefix) && !strings.HasSuffix(e.Name(), tempSuffix)
+	})
 }

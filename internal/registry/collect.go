@@ -5,12 +5,11 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/layout"
 )
 
 // collectEvery is how often Run collects.
@@ -19,8 +18,13 @@ const collectEvery = time.Minute
 // keepResult is how long a committed push answers a repeated commit.
 const keepResult = time.Hour
 
-// Run collects until ctx ends.
+// Run collects and verifies until ctx ends.
 func (r *Registry) Run(ctx context.Context) {
+	var work sync.WaitGroup
+	defer work.Wait()
+	if r.o.ScrubRate > 0 {
+		work.Go(func() { r.runScrub(ctx) })
+	}
 	tick := time.NewTicker(collectEvery)
 	defer tick.Stop()
 	for {
@@ -70,11 +74,9 @@ func (r *Registry) Collect(ctx context.Context) error {
 	for _, root := range r.looseLayers(now) {
 		errs = append(errs, r.trash(ctx, root, now))
 	}
-	before := now.Add(-r.o.TrashKeep)
-	_, err := r.store.Purge(ctx, before)
-	errs = append(errs, err)
-	_, err = r.dir.PurgeTrash(before.UnixNano(), func(name string) bool { return !strings.HasSuffix(name, layout.LayerSuffix) })
-	return errors.Join(append(errs, err)...)
+	errs = append(errs, r.purge(ctx, now.Add(-r.o.TrashKeep)))
+	r.measureTrash()
+	return errors.Join(errs...)
 }
 
 func (r *Registry) idleSessions(now time.Time) []*session {

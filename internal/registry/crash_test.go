@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -31,7 +32,16 @@ func TestMain(m *testing.M) {
 		crashChild(base)
 		return
 	}
+	warm()
 	os.Exit(m.Run())
+}
+
+// warm makes the shared decoder before a test with a clock of its own does: its channels would be bound to that.
+func warm() {
+	c := makeContent("disk", api.FileDisk, "warm")
+	if _, err := blob.Unpack(c.index.Frame(0), c.stored, nil); err != nil {
+		panic(err)
+	}
 }
 
 // operations change template idA; want is its state after each. They are repeatable.

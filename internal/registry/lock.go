@@ -14,17 +14,33 @@ import (
 	"github.com/buildyard/buildyard/internal/blob"
 )
 
-// lockStorage makes this process the owner of a storage until the file is closed.
-func lockStorage(base string) (*os.File, error) {
+// InUse is the failure to open a storage that another process has open.
+type InUse struct {
+	Base    string
+	Process string // its number, when it is known
+	Address string // of its API, when it has one
+}
+
+func (e *InUse) Error() string {
+	return fmt.Sprintf("the storage %s is in use by process %s", e.Base, e.Process)
+}
+
+// lockStorage makes this process the owner of a storage until the file is closed. address is where its API is,
+// for those who find the storage in use.
+func lockStorage(base, address string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(base, ".lock"), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("lock storage: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		owner, _ := io.ReadAll(io.LimitReader(f, 32)) // only for the message
-		return nil, errors.Join(fmt.Errorf("the storage %s is in use by process %s: %w", base, strings.TrimSpace(string(owner)), err), f.Close())
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("lock storage: %w", err), f.Close())
+		}
+		owner, _ := io.ReadAll(io.LimitReader(f, 512)) // for the message, and for tools
+		process, rest, _ := strings.Cut(string(owner), "\n")
+		return nil, errors.Join(&InUse{Base: base, Process: process, Address: strings.TrimSpace(rest)}, f.Close())
 	}
-	text := fmt.Sprintf("%d\n", os.Getpid())
+	text := fmt.Sprintf("%d\n%s\n", os.Getpid(), address)
 	_, err = f.WriteAt([]byte(text), 0)
 	if err = errors.Join(err, f.Truncate(int64(len(text)))); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock storage: %w", err), f.Close())

@@ -94,17 +94,39 @@ func (r *Registry) complete(ctx context.Context, s *session, u *upload, root blo
 	if err := u.matches(x); err != nil {
 		return nil, err
 	}
-	defer r.roots.lock(root)()
-	if err := r.store.Complete(ctx, u.id, x); err != nil {
+	if err := r.place(ctx, u.id, x); err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	r.held[root] = &heldLayer{size: x.FileSize()}
-	r.mu.Unlock()
 	if !r.pinIfHeld(s, root) {
 		return nil, farm.NotFound() // the session ended meanwhile
 	}
 	return x, nil
+}
+
+// place makes an upload a layer of the store. One that is there and damaged makes way for it.
+func (r *Registry) place(ctx context.Context, u blob.Upload, x *blob.Index) error {
+	root := x.Root()
+	defer r.roots.lock(root)()
+	r.mu.Lock()
+	damaged := r.bad[root] != "" && r.held[root] != nil
+	r.mu.Unlock()
+	if damaged {
+		if err := r.store.Condemn(ctx, root, r.o.Now()); err != nil {
+			return err
+		}
+	}
+	if err := r.store.Complete(ctx, u, x); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.held[root] = &heldLayer{size: x.FileSize()}
+	delete(r.bad, root)
+	r.mu.Unlock()
+	if damaged {
+		r.log.Info("damaged layer replaced", "layer", root.String())
+		r.saveScrub()
+	}
+	return nil
 }
 
 // readIndex reads the index of a layer that is there.

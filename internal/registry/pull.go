@@ -36,8 +36,8 @@ func (r *Registry) manifest(e *entry, v *layout.Version) (api.PullManifest, erro
 		m.Arch = v.Arch
 	}
 	for root := range layersOf(v) {
-		if !r.lease(root) {
-			return m, farm.Refused("Version %d of template %s is damaged: layer file %s is missing", v.Number, e.t.Name, root)
+		if err := r.lease(root); err != nil {
+			return m, farm.Refused("Version %d of template %s is damaged: %v", v.Number, e.t.Name, err)
 		}
 	}
 	var err error
@@ -57,15 +57,18 @@ func (r *Registry) manifest(e *entry, v *layout.Version) (api.PullManifest, erro
 	return m, nil
 }
 
-// lease keeps a layer from collection for a while; false when it is not there.
-func (r *Registry) lease(root blob.Root) bool {
+// lease keeps a layer from collection for a while. It fails when the layer is not there or must not be used.
+func (r *Registry) lease(root blob.Root) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.held[root] == nil {
-		return false
+	switch problem := r.bad[root]; {
+	case problem != "":
+		return farm.Refused("layer file %s %s", root, problem)
+	case r.held[root] == nil:
+		return farm.NotFound()
 	}
 	r.leases[root] = r.o.Now().Add(r.o.Lease)
-	return true
+	return nil
 }
 
 // recordPull notes the time. A failure to write it costs the time of a pull and nothing else.
@@ -94,9 +97,13 @@ func (r *Registry) recordPull(e *entry, v *layout.Version) {
 // OpenBlob opens a layer file for a range request, which makes the layer stay. The caller closes it.
 func (r *Registry) OpenBlob(ctx context.Context, root string) (blob.File, error) {
 	parsed, err := blob.ParseRoot(root)
-	if err != nil || !r.lease(parsed) {
+	if err != nil {
 		return nil, farm.NotFound()
 	}
+	if err := r.lease(parsed); err != nil {
+		return nil, err
+	}
+	r.touchTraffic()
 	f, err := r.store.Open(ctx, parsed)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, farm.NotFound()

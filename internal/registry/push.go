@@ -198,6 +198,7 @@ func (r *Registry) PutPart(ctx context.Context, session, file string, off int64,
 	if err := u.begin(p); err != nil {
 		return err
 	}
+	r.touchTraffic()
 	_, err = r.store.WritePart(ctx, u.id, off, src)
 	if err == nil {
 		err = r.recordPart(u, p)

@@ -152,7 +152,7 @@ func (r *Registry) Disk(ctx context.Context) (api.DiskInfo, error) {
 // Status says that the registry runs, and what it cannot serve.
 func (r *Registry) Status() api.RegistryStatus {
 	out := api.RegistryStatus{Status: "Running", Version: r.o.Version}
-	for _, d := range r.snap.Load().damaged {
+	for _, d := range r.damage() {
 		item := api.RegistryDamage{ID: d.ID, Problem: d.Problem}
 		if d.Number >= 0 {
 			item.Version = &d.Number

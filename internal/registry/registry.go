@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -19,12 +18,15 @@ import (
 type Options struct {
 	Base    string       // storage directory; made when it is missing
 	Version string       // shown in the status
+	Address string       // of the API, for tools that find the storage in use; "": it has none
 	Logger  *slog.Logger // nil means no log
 
 	Lease     time.Duration // layers of a manifest stay that long after the last range request: 15 min
 	Grace     time.Duration // layer files that no version needs are kept that long: 1 h
 	TrashKeep time.Duration // what was deleted can be taken back that long: 24 h
 	IdlePush  time.Duration // a push without a request is given up after: 24 h
+
+	ScrubRate int64 // bytes a second at which Run verifies all layers; 0: it does not
 
 	Now  func() time.Time // nil means time.Now
 	Hook layout.Hook      // see layout.Hook; for tests
@@ -45,6 +47,12 @@ type Registry struct {
 	// roots is taken for one layer while its file is completed, trashed or restored.
 	roots keyedMutex
 
+	scrub   scrubber
+	traffic atomic.Int64 // epoch nanoseconds of the newest bytes of a push or a pull
+
+	upkeep    upkeep
+	trashSize atomic.Int64 // bytes in the trash when it was measured last
+
 	pausing     sync.Mutex // held over a collection; guards pausedUntil
 	pausedUntil time.Time
 
@@ -53,6 +61,8 @@ type Registry struct {
 	pins     map[blob.Root]int        // sessions that rely on a layer
 	leases   map[blob.Root]time.Time  // pulls may need a layer until then
 	held     map[blob.Root]*heldLayer // layer files of the store
+	bad      map[blob.Root]string     // layers that are needed and missing, or damaged, and what is wrong
+	kept     map[string][]blob.Root   // directories of damaged templates and the layers that they name
 	sessions map[string]*session
 }
 
@@ -69,7 +79,7 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := lockStorage(o.Base)
+	lock, err := lockStorage(o.Base, o.Address)
 	if err != nil {
 		return nil, errors.Join(err, dir.Close())
 	}
@@ -77,6 +87,7 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 		o: o, dir: dir, store: disk.New(dir), lock: lock, log: o.Logger,
 		refs: map[blob.Root]int{}, pins: map[blob.Root]int{}, leases: map[blob.Root]time.Time{},
 		held: map[blob.Root]*heldLayer{}, sessions: map[string]*session{},
+		bad: map[blob.Root]string{}, kept: map[string][]blob.Root{},
 	}
 	if err := r.load(ctx); err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -103,6 +114,7 @@ func (o Options) withDefaults() Options {
 
 // Close gives the storage back. Pushes that are going on fail and can be resumed after the next Open.
 func (r *Registry) Close() error {
+	r.EndUpkeep()
 	return errors.Join(r.dir.Close(), r.lock.Close())
 }
 
@@ -131,29 +143,39 @@ func (r *Registry) load(ctx context.Context) error {
 		}
 		snap.templates[t.ID] = newEntry(t, newPulls(last))
 		r.reference(t, +1)
-		damaged = append(damaged, r.missing(ctx, t)...)
+		r.findMissing(ctx, t)
 	}
 	snap.damaged = r.dropStaged(damaged)
 	for _, d := range snap.damaged {
-		r.log.Warn("template is damaged", "template", d.ID, "version", d.Number, "problem", d.Problem)
+		r.keepNamed(layout.TemplatePath(d.ID))
+	}
+	aside, err := r.dir.AsideNames()
+	if err != nil {
+		return err
+	}
+	for _, place := range aside {
+		r.keepNamed(place)
+	}
+	if err := r.loadScrub(); err != nil {
+		return err
 	}
 	snap.sort()
 	r.snap.Store(snap)
+	for _, d := range r.damage() {
+		r.log.Warn("template is damaged", "template", d.ID, "version", d.Number, "problem", d.Problem)
+	}
 	return r.loadSessions(ctx)
 }
 
-// missing names the versions of a template that need a layer file which is neither there nor in the trash.
-func (r *Registry) missing(ctx context.Context, t *layout.Template) []layout.Damage {
-	var out []layout.Damage
+// findMissing notes the layers of a template that are neither there nor in the trash.
+func (r *Registry) findMissing(ctx context.Context, t *layout.Template) {
 	for i := range t.Versions {
 		for root := range layersOf(&t.Versions[i]) {
-			if r.held[root] != nil || r.restore(ctx, root) {
-				continue
+			if !r.holds(root) && !r.restore(ctx, root) {
+				r.bad[root] = "is missing"
 			}
-			out = append(out, layout.Damage{ID: t.ID, Number: i, Problem: fmt.Sprintf("layer file %s is missing", root)})
 		}
 	}
-	return out
 }
 
 // dropStaged removes the directories of new templates whose push was cut before its commit: they hold nothing

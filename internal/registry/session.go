@@ -248,7 +248,7 @@ func (r *Registry) pinHeld(ctx context.Context, s *session, root blob.Root) bool
 	if r.pinIfHeld(s, root) {
 		return true
 	}
-	return r.restore(ctx, root) && r.pinIfHeld(s, root)
+	return !r.holds(root) && r.restore(ctx, root) && r.pinIfHeld(s, root)
 }
 
 func (r *Registry) pinIfHeld(s *session, root blob.Root) bool {
@@ -256,7 +256,7 @@ func (r *Registry) pinIfHeld(s *session, root blob.Root) bool {
 	defer s.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.held[root] == nil || s.closed {
+	if r.held[root] == nil || r.bad[root] != "" || s.closed {
 		return false
 	}
 	if !s.pinned[root] {
@@ -288,5 +288,6 @@ func (r *Registry) restore(ctx context.Context, root blob.Root) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held[root] = &heldLayer{size: st.Size()}
+	delete(r.bad, root)
 	return true
 }

@@ -134,6 +134,7 @@ func (r *Registry) swap(id string, t *layout.Template) {
 	if old := snap.templates[id]; old != nil {
 		r.reference(old.t, -1)
 	}
+	r.releaseLocked(layout.TemplatePath(id))
 	r.mu.Unlock()
 	r.snap.Store(snap.with(id, t))
 }

@@ -31,6 +31,7 @@ func Run(t *testing.T, fresh func(t *testing.T) func() blob.Store) {
 		"short":     testShort,
 		"drop":      testDrop,
 		"trash":     testTrash,
+		"condemned": testCondemned,
 		"absent":    testAbsent,
 		"space":     testSpace,
 	} {
@@ -276,6 +277,30 @@ func testTrash(t *testing.T, open func() blob.Store) {
 		if ok, err := s.Restore(t.Context(), root); err != nil || ok {
 			t.Fatalf("restored after the purge: %v, %v", ok, err)
 		}
+	}
+}
+
+// testCondemned: a damaged layer leaves its place, never comes back, and goes with the trash.
+func testCondemned(t *testing.T, open func() blob.Store) {
+	s := open()
+	day := time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC)
+	for i, kind := range []blob.Kind{blob.KindDisk, blob.KindState} {
+		l := Make(t, kind, 5, 1<<20)
+		root := l.Index.Root()
+		put(t, s, blob.Upload{Session: "a", File: i}, l)
+		if err := s.Condemn(t.Context(), root, day); err != nil {
+			t.Fatal(err)
+		}
+		mustLack(t, s, root)
+		if ok, err := s.Restore(t.Context(), root); err != nil || ok {
+			t.Fatalf("restored a damaged layer: %v, %v", ok, err)
+		}
+		put(t, s, blob.Upload{Session: "b", File: i}, l)
+		mustHold(t, s, l)
+		if n, err := s.Purge(t.Context(), day.Add(time.Hour)); err != nil || n != 1 {
+			t.Fatalf("purged %d, %v", n, err)
+		}
+		mustHold(t, s, l)
 	}
 }
 

@@ -224,16 +224,29 @@ func (s *Store) Space(context.Context) (free, total int64, err error) {
 	return space(s.dir.Base())
 }
 
-// stateMark begins the name that a layer of state_file_dir has in the trash.
-const stateMark = "state-"
+// StateMark begins the name that a layer of state_file_dir has in the trash.
+const StateMark = "state-"
+
+// damagedMark begins the name of a damaged layer in the trash: it is never taken back.
+const damagedMark = "damaged-"
 
 // Trash implements blob.Store.
 func (s *Store) Trash(_ context.Context, root blob.Root, now time.Time) error {
+	return s.trash(root, now, "")
+}
+
+// Condemn implements blob.Store.
+func (s *Store) Condemn(_ context.Context, root blob.Root, now time.Time) error {
+	return s.trash(root, now, damagedMark)
+}
+
+func (s *Store) trash(root blob.Root, now time.Time, mark string) error {
 	for _, state := range []bool{false, true} {
 		name := root.String() + layout.LayerSuffix
 		if state {
-			name = stateMark + name
+			name = StateMark + name
 		}
+		name = mark + name
 		target := path.Join(layout.TrashDir, layout.TrashName(now.UnixNano(), name))
 		err := s.dir.Rename("trash", layerPath(root, state), target)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -251,7 +264,7 @@ func (s *Store) Restore(_ context.Context, root blob.Root) (bool, error) {
 	}
 	name := root.String() + layout.LayerSuffix
 	for _, e := range entries {
-		if e.Name == name || e.Name == stateMark+name {
+		if e.Name == name || e.Name == StateMark+name {
 			return true, s.dir.Rename("restore", e.Path(), layerPath(root, e.Name != name))
 		}
 	}

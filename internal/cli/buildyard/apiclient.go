@@ -14,10 +14,22 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 )
 
-// apiClient speaks the controller's API, as any client does.
+// apiClient speaks the API of a service, as any client does.
 type apiClient struct {
 	base string
 	http http.Client
+	peer peer // the zero value is a controller
+}
+
+// peer is the kind of service that a client asks, for what is said when it does not answer.
+type peer struct{ name, key, flag string }
+
+// named gives the peer with its names.
+func (p peer) named() peer {
+	if p.name == "" {
+		return peer{name: "controller", key: config.Controller, flag: "--controller"}
+	}
+	return p
 }
 
 // maxAPIAnswer bounds what is read of an answer, in bytes.
@@ -53,16 +65,18 @@ func (c *apiClient) send(ctx context.Context, method, path string, in, out any) 
 
 // unreachable says what to look at when there is no answer.
 func (c *apiClient) unreachable(err error) error {
-	return fmt.Errorf("the controller at %s cannot be reached: is it running, and is this its address (--controller or %s)? %w",
-		c.base, config.Controller, err)
+	p := c.peer.named()
+	return fmt.Errorf("the %s at %s cannot be reached: is it running, and is this its address (%s or %s)? %w",
+		p.name, c.base, p.flag, p.key, err)
 }
 
 // answer decodes the body of an answer into out, which may be nil, or gives the failure it tells of.
 func (c *apiClient) answer(resp *http.Response, out any) error {
 	var envelope api.Envelope[json.RawMessage]
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAPIAnswer)).Decode(&envelope); err != nil || envelope.Status == "" {
-		return fmt.Errorf("%s answers, but not as a controller does (%s): is this the controller's address (--controller or %s)?",
-			c.base, resp.Status, config.Controller)
+		p := c.peer.named()
+		return fmt.Errorf("%s answers, but not as a %s does (%s): is this the %s's address (%s or %s)?",
+			c.base, p.name, resp.Status, p.name, p.flag, p.key)
 	}
 	if envelope.Status != api.StatusOK {
 		return errors.New(envelope.Message)

@@ -58,7 +58,7 @@ func (s *ControllerService) Open(ctx context.Context) error {
 		return err
 	}
 	if s.WithRegistry || s.settings.Bool(config.RunRegistry) {
-		s.registry = &RegistryService{Stderr: s.Stderr}
+		s.registry = &RegistryService{Stderr: s.Stderr, scrubRate: s.settings.Size(config.ScrubRate)}
 		err := s.registry.configure(s.settings.String(config.RegistryBasePath),
 			s.settings.String(config.RegistryListenAddress), s.settings.String(config.LogLevel))
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/config"
@@ -23,6 +24,7 @@ type RegistryService struct {
 	Stderr io.Writer // of the log
 
 	base, addr string
+	scrubRate  int64
 	log        *slog.Logger
 	listener   *listener
 	core       *registry.Registry
@@ -34,6 +36,7 @@ func (s *RegistryService) ParseFlags(src config.Sources) error {
 	if err != nil {
 		return err
 	}
+	s.scrubRate = settings.Size(config.ScrubRate)
 	return s.configure(settings.String(config.BasePath), settings.String(config.ListenAddr), settings.String(config.LogLevel))
 }
 
@@ -53,7 +56,9 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	if err := os.MkdirAll(s.base, 0o755); err != nil {
 		return fmt.Errorf("storage directory: %w", err)
 	}
-	s.core, err = registry.Open(ctx, registry.Options{Base: s.base, Version: obs.FullVersion(), Logger: s.log})
+	s.core, err = registry.Open(ctx, registry.Options{
+		Base: s.base, Version: obs.FullVersion(), Address: s.URL(), Logger: s.log, ScrubRate: s.scrubRate,
+	})
 	return err
 }
 
@@ -90,7 +95,9 @@ func outwardIP() string {
 // Run serves until the context ends.
 func (s *RegistryService) Run(ctx context.Context) error {
 	s.log.InfoContext(ctx, "registry is ready", "address", s.URL(), "storage", s.base, "version", obs.FullVersion())
-	go s.core.Run(ctx)
+	var work sync.WaitGroup
+	work.Go(func() { s.core.Run(ctx) })
+	defer work.Wait()
 	return s.listener.serve(ctx, rest.Handler(registryrest.Routes(s.core), s.log), 10*time.Second)
 }
 

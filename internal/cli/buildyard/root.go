@@ -122,10 +122,14 @@ func controllerCommand(io Streams) *cobra.Command {
 }
 
 func registryCommand(io Streams) *cobra.Command {
-	return serveCommand(&cobra.Command{
-		Use:     "registry",
-		Short:   "Run the registry alone",
-		Long:    `registry runs the registry of templates alone.`,
-		Example: `  buildyard registry --base-path /srv/templates --listen-addr :8089`,
+	cmd := serveCommand(&cobra.Command{
+		Use:   "registry",
+		Short: "Run the registry alone, or look after its storage",
+		Long: `registry runs the registry of templates alone. The commands beneath it look after a
+storage, beside a running registry or without one.`,
+		Example: `  buildyard registry --base-path /srv/templates --listen-addr :8089
+  buildyard registry check`,
 	}, config.RegistryTable, &RegistryService{Stderr: io.Err})
+	cmd.AddCommand(storageCommands(io)...)
+	return cmd
 }

@@ -3,12 +3,12 @@ package controllerrest
 import (
 	"io"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
 )
 
 // backupIdle ends a backup whose reader takes no byte for that long: an open one keeps the store from reusing room.
@@ -16,7 +16,7 @@ const backupIdle = 30 * time.Second
 
 // backup streams the store. What breaks off breaks the connection, so that nothing looks whole that is not.
 func (s *server) backup(w http.ResponseWriter, r *http.Request) error {
-	if !fromHere(r) {
+	if !rest.FromHere(r) {
 		return farm.Errorf(farm.CodeForbidden, "A backup holds every secret of the cloud: take it on the controller's own machine, as long as nothing asks callers who they are")
 	}
 	stream, size, err := s.c.Backup(r.Context())
@@ -34,12 +34,6 @@ func (s *server) backup(w http.ResponseWriter, r *http.Request) error {
 	}
 	_ = out.control.SetWriteDeadline(time.Time{}) // the next call on this connection has none
 	return nil
-}
-
-// fromHere says whether a request comes from a loopback address of this machine.
-func fromHere(r *http.Request) bool {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && peer.Addr().Unmap().IsLoopback()
 }
 
 // pressing is an answer whose reader may take as long as it moves.

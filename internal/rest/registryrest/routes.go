@@ -46,6 +46,11 @@ func Routes(reg *registry.Registry) []rest.Route {
 		{Pattern: "GET /registry/disk", Permission: permDisk, Do: s.disk},
 		{Pattern: "POST /registry/pause", Permission: permConfig, Do: s.pause},
 
+		{Pattern: "GET /registry/v2/stats", Permission: permDisk, Do: s.stats},
+		{Pattern: "POST /registry/v2/upkeep", Permission: permConfig, Do: operator(s.beginUpkeep)},
+		{Pattern: "GET /registry/v2/upkeep", Permission: permConfig, Do: operator(s.upkeep)},
+		{Pattern: "DELETE /registry/v2/upkeep", Permission: permConfig, Do: operator(s.endUpkeep)},
+
 		{Pattern: "GET /registry/vm", Permission: permList, Do: s.listV1},
 		{Pattern: "GET /registry/v2/vm", Permission: permList, Do: s.list},
 		{Pattern: "GET /registry/vm/info", Permission: permList, Do: s.info},

@@ -1,0 +1,141 @@
+package api
+
+// What operators ask of a registry's storage: POST /registry/v2/upkeep begins it, GET tells how it goes, DELETE
+// ends it. One runs at a time. GET /registry/v2/stats needs no beginning.
+
+// Kinds of UpkeepRequest.Do.
+const (
+	UpkeepCheck  = "check"
+	UpkeepRepair = "repair"
+	UpkeepGC     = "gc"
+)
+
+// States of an Upkeep.
+const (
+	UpkeepNone    = "none" // nothing was asked for since the registry began
+	UpkeepRunning = "running"
+	UpkeepDone    = "done"
+	UpkeepFailed  = "failed"
+)
+
+// UpkeepRequest asks for work on the storage.
+type UpkeepRequest struct {
+	Do string `json:"do"` // "check", "repair" or "gc"
+	// Deep reads and verifies every frame of every layer, in a check and in a repair.
+	Deep bool `json:"deep,omitempty"`
+	// Rate bounds the reading of a deep check in bytes a second; 0: as fast as it goes.
+	Rate int64 `json:"rate,omitempty"`
+	// EmptyTrash makes a gc remove what is in the trash for good, whatever its age.
+	EmptyTrash bool `json:"empty_trash,omitempty"`
+	// DryRun makes a gc only say what it would do.
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// Upkeep is the work that was asked for last and how far it is.
+type Upkeep struct {
+	State    string          `json:"state"`
+	Request  *UpkeepRequest  `json:"request,omitempty"`
+	Progress UpkeepProgress  `json:"progress"`
+	Problem  string          `json:"problem,omitempty"` // why it failed
+	Check    *RegistryCheck  `json:"check,omitempty"`
+	Repair   *RegistryRepair `json:"repair,omitempty"`
+	GC       *RegistryGC     `json:"gc,omitempty"`
+}
+
+// UpkeepProgress is how far a check is.
+type UpkeepProgress struct {
+	Done  int64 `json:"done"`            // bytes of layer files that were verified
+	Total int64 `json:"total"`           // bytes that a deep check will verify
+	Rate  int64 `json:"rate,omitempty"`  // bytes a second since it began
+	Left  int64 `json:"left,omitempty"`  // seconds at this rate
+	Layer int   `json:"layer,omitempty"` // layers that were looked at
+}
+
+// RegistryCheck is what a check found.
+type RegistryCheck struct {
+	Templates int   `json:"templates"`
+	Versions  int   `json:"versions"`
+	Layers    int   `json:"layers"` // that versions need, each counted once
+	Bytes     int64 `json:"bytes"`  // of them
+	Verified  int64 `json:"verified,omitempty"`
+	// Lost is the number of findings that a repair cannot cure.
+	Lost     int               `json:"lost"`
+	Findings []RegistryFinding `json:"findings"`
+}
+
+// RegistryFinding is one thing that is not as it should be.
+type RegistryFinding struct {
+	Template string `json:"template,omitempty"` // directory below vm_dir
+	Version  *int   `json:"version,omitempty"`
+	Layer    string `json:"layer,omitempty"` // name of a layer
+	Problem  string `json:"problem"`
+	// Loss says that the template or version cannot be pulled and that a repair does not change that.
+	Loss bool `json:"loss"`
+}
+
+// RegistryRepair is what a repair did.
+type RegistryRepair struct {
+	Repaired []RegistryFinding `json:"repaired"`
+	SetAside []RegistryAside   `json:"set_aside"`
+	Left     []RegistryFinding `json:"left"`
+	Lost     int               `json:"lost"` // findings in Left that are losses
+}
+
+// RegistryAside is a directory or a layer file that a repair moved out of the way.
+type RegistryAside struct {
+	What    string `json:"what"`
+	Place   string `json:"place"` // below the storage
+	Problem string `json:"problem"`
+}
+
+// RegistryGC is what a collection did or, with DryRun, would do.
+type RegistryGC struct {
+	DryRun     bool  `json:"dry_run"`
+	Layers     int   `json:"layers"` // layer files that nothing needs, moved to the trash
+	Bytes      int64 `json:"bytes"`
+	Waiting    int   `json:"waiting"` // that a pull or a push may still need
+	WaitBytes  int64 `json:"waiting_bytes"`
+	Purged     int   `json:"purged"` // entries of the trash that were removed for good
+	PurgedSize int64 `json:"purged_bytes"`
+	Trash      int64 `json:"trash"` // bytes that are in the trash afterwards
+}
+
+// RegistryStats is what a storage holds: GET /registry/v2/stats. Sizes are bytes.
+type RegistryStats struct {
+	Templates int `json:"templates"`
+	Versions  int `json:"versions"`
+	Damaged   int `json:"damaged"`
+	Layers    int `json:"layers"`
+	Sessions  int `json:"sessions"` // pushes that are not committed
+
+	Disks   int64 `json:"disks"`   // layer files of disks that versions need
+	States  int64 `json:"states"`  // layer files of saved states that versions need
+	Loose   int64 `json:"loose"`   // layer files that no version needs
+	Uploads int64 `json:"uploads"` // what unfinished pushes take
+	Trash   int64 `json:"trash"`
+	Aside   int64 `json:"aside"`  // damaged templates that a repair set aside
+	Others  int64 `json:"others"` // files among the layers that are not the registry's
+
+	Reclaimable int64 `json:"reclaimable"` // loose layers and the trash
+	Reserved    int64 `json:"reserved"`    // what unfinished pushes may still take
+	Free        int64 `json:"free"`
+	Total       int64 `json:"total"`
+
+	// Pulled is what all versions hold: as if every one were stored by itself. Shared is how much of that is
+	// stored once for several versions.
+	Pulled int64 `json:"pulled"`
+	Shared int64 `json:"shared"`
+	// Longest is the number of layers of the longest chain.
+	Longest int `json:"longest_chain"`
+
+	Scrub ScrubState `json:"scrub"`
+}
+
+// ScrubState is how far the verification of all layers in the background is.
+type ScrubState struct {
+	Rate     int64 `json:"rate"`               // bytes a second at the most; 0: off
+	Verified int64 `json:"verified"`           // bytes in this round
+	Began    int64 `json:"began,omitempty"`    // epoch seconds of this round
+	Finished int64 `json:"finished,omitempty"` // epoch seconds of the end of the round before
+	Damaged  int   `json:"damaged"`            // layers that are known to be damaged
+}

@@ -1,0 +1,168 @@
+package buildyard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/layout"
+	"github.com/buildyard/buildyard/internal/registry"
+)
+
+const (
+	upkeepPath = "/registry/v2/upkeep"
+	statsPath  = "/registry/v2/stats"
+	// upkeepLook is how often a running registry is asked how far it is.
+	upkeepLook = 500 * time.Millisecond
+)
+
+// whoDoes is what the help of every command on a storage says.
+const whoDoes = `
+A storage that no registry has open is opened by the command itself, which keeps registries
+out until it ends. When a registry has it open, that one does the work beside its pushes and
+pulls and the command shows how it goes; with --registry it is asked straight away. It takes
+such calls from its own machine only.`
+
+// keeper is what every command has that looks after a registry's storage.
+type keeper struct {
+	Streams
+	Output cli.Format
+
+	base string
+	api  *apiClient // nil: the storage itself is to be looked at first
+}
+
+// add makes cmd one that looks after a storage.
+func (k *keeper) add(cmd *cobra.Command, do func(ctx context.Context) error) *cobra.Command {
+	addFlags(cmd.Flags(), config.StorageTable)
+	k.Output.Add(cmd)
+	short := cmd.Flags().Bool("json", false, "the same as --output json")
+	cmd.Args = cobra.NoArgs
+	cmd.Long += "\n" + whoDoes
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if show, _ := cmd.Flags().GetBool("print-config"); show {
+			return printConfig(k.Out, config.StorageTable, sources(cmd.Flags()))
+		}
+		values, err := config.Load(config.StorageTable, sources(cmd.Flags()))
+		if err != nil {
+			return cli.Usage(err)
+		}
+		if *short {
+			k.Output = "json"
+		}
+		k.base = values.String(config.BasePath)
+		if address := values.String(config.Registry); address != "" {
+			k.ask(address)
+		}
+		return do(cmd.Context())
+	}
+	return cmd
+}
+
+func (k *keeper) ask(address string) {
+	k.api = &apiClient{
+		base: strings.TrimRight(address, "/"),
+		peer: peer{name: "registry", key: config.Registry, flag: "--registry"},
+	}
+}
+
+// here does work on a storage that nobody has open. When a registry has it, it says so and k asks that one.
+func (k *keeper) here(work func() error) (bool, error) {
+	if k.api != nil {
+		return false, nil
+	}
+	dir, err := layout.Open(k.base) // before anything that would make a storage
+	if err != nil {
+		return true, fmt.Errorf("%w: is this the registry's directory (--base-path or %s)?", err, config.BasePath)
+	}
+	if err := dir.Close(); err != nil {
+		return true, err
+	}
+	err = work()
+	busy, ok := errors.AsType[*registry.InUse](err)
+	switch {
+	case !ok:
+		return true, err
+	case busy.Address == "":
+		return true, fmt.Errorf("%w: wait for its end, or ask a registry with --registry", busy)
+	}
+	k.ask(busy.Address)
+	return false, nil
+}
+
+// open opens the storage for work on it.
+func (k *keeper) open(ctx context.Context, work func(*registry.Registry) error) error {
+	r, err := registry.Open(ctx, registry.Options{Base: k.base})
+	if err != nil {
+		return err
+	}
+	return errors.Join(work(r), r.Close())
+}
+
+// upkeep lets a running registry do the work and shows how it goes. An interrupted command ends it there too.
+func (k *keeper) upkeep(ctx context.Context, req api.UpkeepRequest) (api.Upkeep, error) {
+	var u api.Upkeep
+	if err := k.api.send(ctx, "POST", upkeepPath, req, &u); err != nil {
+		return u, err
+	}
+	shown := time.Now()
+	for u.State == api.UpkeepRunning {
+		select {
+		case <-ctx.Done():
+			end := context.WithoutCancel(ctx)
+			return u, errors.Join(context.Cause(ctx), k.api.send(end, "DELETE", upkeepPath, nil, nil))
+		case <-time.After(upkeepLook):
+		}
+		if err := k.api.get(ctx, upkeepPath, &u); err != nil && ctx.Err() == nil {
+			return u, err
+		}
+		if time.Since(shown) > progressEvery {
+			shown = time.Now()
+			k.progress(u.Progress)
+		}
+	}
+	if u.State != api.UpkeepDone {
+		return u, fmt.Errorf("the registry could not finish: %s", u.Problem)
+	}
+	return u, nil
+}
+
+// progress says how far a deep check is.
+func (k *keeper) progress(p api.UpkeepProgress) {
+	if p.Total == 0 {
+		return
+	}
+	_, _ = fmt.Fprintf(k.Err, "%s of %s verified, %s/s, %s left\n",
+		bytesText(p.Done), bytesText(p.Total), bytesText(p.Rate), time.Duration(p.Left)*time.Second)
+}
+
+// often calls show at most every progressEvery.
+func (k *keeper) often() func(api.UpkeepProgress) {
+	next := time.Now().Add(progressEvery)
+	return func(p api.UpkeepProgress) {
+		if now := time.Now(); now.After(next) {
+			next = now.Add(progressEvery)
+			k.progress(p)
+		}
+	}
+}
+
+// bytesText writes a size in the units of sizes on disks.
+func bytesText(n int64) string {
+	const units = "kMGTP"
+	if n < 1000 {
+		return fmt.Sprintf("%d B", n)
+	}
+	x, i := float64(n)/1000, 0
+	for ; x >= 999.5 && i < len(units)-1; i++ {
+		x /= 1000
+	}
+	return fmt.Sprintf("%.3g %cB", x, units[i])
+}

@@ -1,0 +1,135 @@
+package layout
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// maxList bounds the text file of a version that names layer files, in bytes.
+const maxList = 16 << 20
+
+// lists are the text files of a version that are made from template.json, for scripts of others.
+var lists = []struct {
+	name  string
+	names func(*Version) []string
+}{
+	{"images", (*Version).Images},
+	{"state_files", (*Version).StateFiles},
+}
+
+// StaleLists names the text files of a settled version that do not say what template.json does. It is the
+// version that a swap changed in its layers, or one whose files somebody edited.
+func (d *Dir) StaleLists(id string, v *Version) ([]string, error) {
+	var stale []string
+	for _, l := range lists {
+		held, err := d.read(path.Join(versionPath(id, v.Number), l.name), maxList)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if err != nil || !bytes.Equal(held, lines(l.names(v))) {
+			stale = append(stale, l.name)
+		}
+	}
+	return stale, nil
+}
+
+// RewriteLists makes the text files of a settled version again that are stale, and says which.
+func (d *Dir) RewriteLists(id string, v *Version) ([]string, error) {
+	stale, err := d.StaleLists(id, v)
+	if err != nil || len(stale) == 0 || !d.settled(id, v) {
+		return nil, err
+	}
+	for _, l := range lists {
+		name := path.Join(versionPath(id, v.Number), l.name)
+		if err := d.WriteFile("lists", name, lines(l.names(v))); err != nil {
+			return nil, err
+		}
+	}
+	return stale, nil
+}
+
+// settled tells whether the version's directory is in its final place.
+func (d *Dir) settled(id string, v *Version) bool {
+	held, err := d.read(path.Join(versionPath(id, v.Number), contentIDFile), 128)
+	return err == nil && strings.TrimSpace(string(held)) == v.ContentID
+}
+
+// Unsettled tells whether a version's directory waits for its move to the final place, which the next start
+// of a registry, or a repair, makes.
+func (d *Dir) Unsettled(id string, v *Version) bool {
+	_, err := d.root.Stat(stagePath(id, v))
+	return err == nil
+}
+
+// Aside is where a repair puts directories of templates that cannot be read. Nothing removes them but an
+// operator.
+const Aside = "aside_dir"
+
+// SetAside moves a template's directory out of the way: one rename. stamp is the time in epoch nanoseconds.
+// It gives the new place below the storage.
+func (d *Dir) SetAside(id string, stamp int64) (string, error) {
+	if !localName(id) {
+		return "", fmt.Errorf("%q is not the name of a directory", id)
+	}
+	if err := d.MkdirAll(Aside); err != nil {
+		return "", err
+	}
+	target := path.Join(Aside, TrashName(stamp, id))
+	return target, d.Rename("aside", path.Join(VMDir, id), target)
+}
+
+func localName(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
+}
+
+// AsideNames lists what was set aside.
+func (d *Dir) AsideNames() ([]string, error) {
+	entries, err := d.Names(Aside)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what was set aside: %w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, path.Join(Aside, e.Name()))
+	}
+	return out, nil
+}
+
+// NamedLayers gives the names of layer files that stand in the text files of a template's directory, which
+// may be damaged or set aside: dir is its place below the storage. What cannot be read names nothing. As long
+// as such a directory is there, its layers are all that is left of it.
+func (d *Dir) NamedLayers(dir string) []string {
+	entries, err := d.Names(dir)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err != nil && !strings.HasPrefix(e.Name(), stagePrefix) {
+			continue
+		}
+		for _, l := range lists {
+			raw, err := d.read(path.Join(dir, e.Name(), l.name), maxList)
+			if err != nil {
+				continue
+			}
+			for name := range strings.Lines(string(raw)) {
+				if name = strings.TrimSpace(name); ValidLayerName(name) {
+					out = append(out, name)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// TemplatePath is the place of a template's directory below the storage.
+func TemplatePath(id string) string { return path.Join(VMDir, id) }

@@ -1,0 +1,176 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+// GCOptions say how far a collection goes that an operator asked for.
+type GCOptions struct {
+	DryRun     bool // only say what would be done
+	EmptyTrash bool // remove what is in the trash whatever its age
+}
+
+// GC collects at once, without the time of grace, what nothing needs. Pushes and pulls go on; what they may
+// need stays.
+func (r *Registry) GC(ctx context.Context, o GCOptions) (api.RegistryGC, error) {
+	out := api.RegistryGC{DryRun: o.DryRun}
+	now := r.o.Now()
+	var errs []error
+	for root, l := range r.loose(now) {
+		if l.leased {
+			out.Waiting++
+			out.WaitBytes += l.size
+			continue
+		}
+		out.Layers++
+		out.Bytes += l.size
+		if !o.DryRun {
+			errs = append(errs, r.trash(ctx, root, now))
+		}
+	}
+	before := now.Add(-r.o.TrashKeep)
+	if o.EmptyTrash {
+		before = now.Add(time.Second) // with what was just put there
+	}
+	old, err := r.trashBefore(before)
+	errs = append(errs, err)
+	for _, size := range old {
+		out.Purged++
+		out.PurgedSize += size
+	}
+	if o.DryRun && o.EmptyTrash {
+		out.Purged, out.PurgedSize = out.Purged+out.Layers, out.PurgedSize+out.Bytes
+	}
+	if !o.DryRun {
+		errs = append(errs, r.purge(ctx, before))
+	}
+	out.Trash = r.measureTrash()
+	return out, errors.Join(errs...)
+}
+
+// looseLayer is a layer that no version and no push needs.
+type looseLayer struct {
+	size   int64
+	leased bool // a pull may need it
+}
+
+func (r *Registry) loose(now time.Time) map[blob.Root]looseLayer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[blob.Root]looseLayer{}
+	for root, l := range r.held {
+		if r.refs[root] == 0 && r.pins[root] == 0 {
+			until, leased := r.leases[root]
+			if leased && now.After(until) {
+				delete(r.leases, root)
+				leased = false
+			}
+			out[root] = looseLayer{size: l.size, leased: leased}
+		}
+	}
+	return out
+}
+
+// trashBefore gives the sizes of what was deleted before a time.
+func (r *Registry) trashBefore(before time.Time) ([]int64, error) {
+	entries, err := r.dir.Trash()
+	if err != nil {
+		return nil, err
+	}
+	var sizes []int64
+	for _, e := range entries {
+		if e.Stamp < before.UnixNano() {
+			sizes = append(sizes, r.dir.Usage(e.Path()))
+		}
+	}
+	return sizes, nil
+}
+
+// purge removes what was deleted before a time for good.
+func (r *Registry) purge(ctx context.Context, before time.Time) error {
+	_, err := r.store.Purge(ctx, before)
+	_, dirErr := r.dir.PurgeTrash(before.UnixNano(), func(name string) bool { return !strings.HasSuffix(name, layout.LayerSuffix) })
+	return errors.Join(err, dirErr)
+}
+
+// measureTrash sums up the trash, for whoever asks until the next time.
+func (r *Registry) measureTrash() int64 {
+	size := r.dir.Usage(layout.TrashDir)
+	r.trashSize.Store(size)
+	return size
+}
+
+// Stats says what the storage holds.
+func (r *Registry) Stats(ctx context.Context) (api.RegistryStats, error) {
+	free, total, err := r.store.Space(ctx)
+	if err != nil {
+		return api.RegistryStats{}, err
+	}
+	snap := r.snap.Load()
+	out := api.RegistryStats{
+		Templates: len(snap.order), Damaged: len(r.damage()), Free: free, Total: total,
+		Uploads: r.dir.Usage(layout.UploadDir), Trash: r.measureTrash(), Aside: r.dir.Usage(layout.Aside),
+		Others: r.others(), Scrub: r.scrubStatus(),
+	}
+	disks, states := sumLayers(snap, &out)
+	for _, s := range r.allSessions() {
+		if s.done() == nil {
+			out.Sessions++
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out.Layers = len(r.held)
+	for root, l := range r.held {
+		switch {
+		case disks[root]:
+			out.Disks += l.size
+		case states[root]:
+			out.States += l.size
+		default:
+			out.Loose += l.size
+		}
+	}
+	out.Shared = out.Pulled - out.Disks - out.States
+	out.Reclaimable = out.Loose + out.Trash
+	return out, nil
+}
+
+// sumLayers counts versions, what they hold and the longest chain, and gives the layers of disks and states.
+func sumLayers(snap *snapshot, out *api.RegistryStats) (disks, states map[blob.Root]bool) {
+	kinds := map[string]map[blob.Root]bool{layout.Disk: {}, layout.State: {}}
+	for _, e := range snap.order {
+		out.Versions += len(e.t.Versions)
+		for i := range e.t.Versions {
+			v := &e.t.Versions[i]
+			out.Pulled += v.Size()
+			for _, f := range v.Files {
+				out.Longest = max(out.Longest, len(f.Layers))
+				for _, l := range f.Layers {
+					if root, err := blob.ParseRoot(l.Root); err == nil {
+						kinds[f.Kind][root] = true
+					}
+				}
+			}
+		}
+	}
+	return kinds[layout.Disk], kinds[layout.State]
+}
+
+// others sums up files among the layers that are not the registry's.
+func (r *Registry) others() int64 {
+	all := r.dir.Usage(layout.ImagesDir) + r.dir.Usage(layout.StateFileDir)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.held {
+		all -= l.size
+	}
+	return max(0, all)
+}

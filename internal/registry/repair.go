@@ -1,0 +1,244 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+// Repair cures what can be cured while everything goes on, and says what it could not. It removes nothing that
+// can be read: directories without a readable template are set aside, where their layers stay too.
+func (r *Registry) Repair(ctx context.Context, o CheckOptions) (api.RegistryRepair, error) {
+	out := api.RegistryRepair{Repaired: []api.RegistryFinding{}, SetAside: []api.RegistryAside{}, Left: []api.RegistryFinding{}}
+	before, err := r.Check(ctx, o)
+	if err != nil {
+		return out, err
+	}
+	m := mender{r: r, out: &out}
+	for _, step := range []func(context.Context) error{m.damaged, m.tidy, m.layers} {
+		if err := step(ctx); err != nil {
+			return out, err
+		}
+	}
+	after, err := r.Check(ctx, CheckOptions{})
+	if err != nil {
+		return out, err
+	}
+	out.Left, out.Lost = after.Findings, after.Lost
+	out.Repaired = append(out.Repaired, gone(before.Findings, after.Findings)...)
+	return out, nil
+}
+
+// RepairStorage repairs a storage that no registry has open.
+func RepairStorage(ctx context.Context, o Options, how CheckOptions) (api.RegistryRepair, error) {
+	before, err := CheckStorage(ctx, o.Base, CheckOptions{})
+	if err != nil {
+		return api.RegistryRepair{}, err
+	}
+	r, err := Open(ctx, o) // which finishes what a crash left undone
+	if err != nil {
+		return api.RegistryRepair{}, err
+	}
+	out, err := r.Repair(ctx, how)
+	if err = errors.Join(err, r.Close()); err != nil {
+		return out, err
+	}
+	out.Repaired = append(gone(before.Findings, append(out.Left, out.Repaired...)), out.Repaired...)
+	return out, nil
+}
+
+// gone gives the findings that are not found any more.
+func gone(before, after []api.RegistryFinding) []api.RegistryFinding {
+	type key struct {
+		template, layer, problem string
+		version                  int
+	}
+	keyOf := func(f api.RegistryFinding) key {
+		k := key{f.Template, f.Layer, f.Problem, -1}
+		if f.Version != nil {
+			k.version = *f.Version
+		}
+		return k
+	}
+	still := map[key]bool{}
+	for _, f := range after {
+		still[keyOf(f)] = true
+	}
+	out := []api.RegistryFinding{}
+	for _, f := range before {
+		if !still[keyOf(f)] {
+			f.Loss = false
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// mender is one repair.
+type mender struct {
+	r   *Registry
+	out *api.RegistryRepair
+}
+
+// damaged takes up what can be read again by now and sets aside what cannot.
+func (m *mender) damaged(context.Context) error {
+	for _, d := range m.r.snap.Load().damaged {
+		if err := m.template(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *mender) template(d layout.Damage) error {
+	r := m.r
+	r.write.Lock()
+	defer r.write.Unlock()
+	place := layout.TemplatePath(d.ID)
+	t, err := r.dir.Template(d.ID)
+	entries, listErr := r.dir.Names(place)
+	switch {
+	case err == nil:
+		r.swap(t.ID, &t)
+		return nil
+	case errors.Is(listErr, fs.ErrNotExist):
+		r.swap(d.ID, nil)
+		return nil
+	case !isID(d.ID), errors.Is(err, layout.ErrNewer), listErr != nil:
+		return nil // not ours, not damaged, or not to be touched now
+	case len(entries) == 0, r.dir.OnlyStaged(d.ID):
+		if err := r.dir.RemoveAll("repair", place); err != nil {
+			return err
+		}
+	default:
+		target, err := r.dir.SetAside(d.ID, r.o.Now().UnixNano())
+		if err != nil {
+			return err
+		}
+		r.keepNamed(target)
+		m.out.SetAside = append(m.out.SetAside, api.RegistryAside{What: "template " + d.ID, Place: target, Problem: d.Problem})
+		r.log.Warn("damaged template set aside", "template", d.ID, "place", target, "problem", d.Problem)
+	}
+	r.swap(d.ID, nil)
+	return nil
+}
+
+// tidy finishes moves and writes text files again.
+func (m *mender) tidy(ctx context.Context) error {
+	for _, e := range m.r.snap.Load().order {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if err := m.tidyTemplate(e.t.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *mender) tidyTemplate(id string) error {
+	r := m.r
+	r.write.Lock()
+	defer r.write.Unlock()
+	e, err := r.lookup(id)
+	if err != nil {
+		return nil // deleted meanwhile
+	}
+	if err := r.dir.Tidy(e.t); err != nil {
+		return err
+	}
+	for i := range e.t.Versions {
+		if _, err := r.dir.RewriteLists(id, &e.t.Versions[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// layers takes in layer files that somebody put into the storage, takes back what is in the trash and needed,
+// and sets aside those that nothing needs and nobody can read.
+func (m *mender) layers(ctx context.Context) error {
+	r := m.r
+	stored, err := r.store.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range stored {
+		if !r.holds(s.Root) {
+			r.adopt(ctx, s)
+		}
+	}
+	for _, root := range r.missing() {
+		r.restore(ctx, root)
+	}
+	for _, root := range r.unneeded() {
+		if err := m.judge(ctx, root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// adopt makes a layer file the registry's that came into the storage by another way.
+func (r *Registry) adopt(ctx context.Context, s blob.Stored) {
+	defer r.roots.lock(s.Root)()
+	if _, err := r.readIndex(ctx, s.Root); err != nil || r.holds(s.Root) {
+		return // it is judged as one that nothing needs, or was collected, or is known by now
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held[s.Root] = &heldLayer{size: s.Size}
+	delete(r.bad, s.Root)
+	r.log.Info("layer file taken in", "layer", s.Root.String())
+}
+
+// missing gives the layers that versions need and that are not there.
+func (r *Registry) missing() []blob.Root {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []blob.Root
+	for root := range r.bad {
+		if r.held[root] == nil {
+			out = append(out, root)
+		}
+	}
+	return out
+}
+
+// unneeded gives the layers that are there and that nothing needs.
+func (r *Registry) unneeded() []blob.Root {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []blob.Root
+	for root := range r.held {
+		if !r.neededLocked(root) {
+			out = append(out, root)
+		}
+	}
+	return out
+}
+
+// judge sets a layer aside that nothing needs when it cannot be read. One that can be read stays for a push to
+// take up, until it is collected.
+func (m *mender) judge(ctx context.Context, root blob.Root) error {
+	r := m.r
+	_, err := r.readIndex(ctx, root)
+	if !isDamage(err) {
+		return context.Cause(ctx)
+	}
+	defer r.roots.lock(root)()
+	r.mu.Lock()
+	if r.neededLocked(root) {
+		r.mu.Unlock()
+		return nil
+	}
+	delete(r.held, root)
+	delete(r.bad, root)
+	r.mu.Unlock()
+	m.out.SetAside = append(m.out.SetAside, api.RegistryAside{What: "layer " + root.String(), Place: layout.TrashDir, Problem: damageOf(err)})
+	return r.store.Condemn(ctx, root, r.o.Now())
+}

@@ -1,0 +1,263 @@
+package registry
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+const (
+	scrubFile = "scrub.json"
+	// scrubEvery is the least time from the beginning of one round to that of the next: a small store is not
+	// read all day.
+	scrubEvery = 7 * 24 * time.Hour
+	// scrubSave is how often the place in a round is written down.
+	scrubSave = 30 * time.Second
+	// quiet is how long after a push or a pull the scrub goes slower.
+	quiet = 2 * time.Second
+)
+
+// scrubState is the content of scrub.json: where the verification of all layers is, and what it found. The loss
+// of it costs a round.
+type scrubState struct {
+	Cursor   string            `json:"cursor,omitempty"` // layer that is verified, in the order of the names
+	Frame    int               `json:"frame,omitempty"`  // its next frame
+	Passed   bool              `json:"passed,omitempty"` // it is verified: go on behind it
+	Began    int64             `json:"began,omitempty"`  // epoch seconds of the round
+	Finished int64             `json:"finished,omitempty"`
+	Verified int64             `json:"verified,omitempty"` // bytes in the round
+	Damaged  map[string]string `json:"damaged,omitempty"`  // layer -> what is wrong
+}
+
+// scrubber verifies all layers one after the other.
+type scrubber struct {
+	writing sync.Mutex // held over a write of scrub.json
+
+	mu    sync.Mutex // guards the fields below
+	state scrubState
+	saved time.Time
+}
+
+// readScrub reads the state of the scrub. One that cannot be decoded counts as none.
+func readScrub(dir *layout.Dir) (scrubState, error) {
+	var s scrubState
+	raw, err := dir.Root().ReadFile(scrubFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return s, err
+	}
+	if json.Unmarshal(raw, &s) != nil {
+		s = scrubState{}
+	}
+	return s, nil
+}
+
+func (s scrubState) damaged() map[blob.Root]string {
+	out := map[blob.Root]string{}
+	for name, problem := range s.Damaged {
+		if root, err := blob.ParseRoot(name); err == nil && problem != "" {
+			out[root] = problem
+		}
+	}
+	return out
+}
+
+// loadScrub takes up what an earlier process found out. Marks of layers that are gone go with them.
+func (r *Registry) loadScrub() error {
+	state, err := readScrub(r.dir)
+	if err != nil {
+		return err
+	}
+	for root, problem := range state.damaged() {
+		if r.held[root] != nil {
+			r.bad[root] = problem
+		}
+	}
+	r.scrub.state = state
+	return nil
+}
+
+// saveScrub writes the state down. A failure costs what was found since the last write, which the next round
+// finds again.
+func (r *Registry) saveScrub() {
+	s := &r.scrub
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	known := r.knownDamage()
+	s.mu.Lock()
+	s.state.Damaged = make(map[string]string, len(known))
+	for root, problem := range known {
+		s.state.Damaged[root.String()] = problem
+	}
+	s.saved = time.Now()
+	raw, err := json.MarshalIndent(s.state, "", " ")
+	s.mu.Unlock()
+	if err == nil {
+		err = r.dir.WriteFile("scrub", scrubFile, append(raw, '\n'))
+	}
+	if err != nil {
+		r.log.Warn("state of the scrub could not be written", "error", err)
+	}
+}
+
+// knownDamage gives the layers that are there and damaged.
+func (r *Registry) knownDamage() map[blob.Root]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[blob.Root]string{}
+	for root, problem := range r.bad {
+		if r.held[root] != nil {
+			out[root] = problem
+		}
+	}
+	return out
+}
+
+// touchTraffic notes that a push or a pull moves bytes now.
+func (r *Registry) touchTraffic() { r.traffic.Store(time.Now().UnixNano()) }
+
+func (r *Registry) busy() bool {
+	return time.Since(time.Unix(0, r.traffic.Load())) < quiet
+}
+
+// runScrub verifies layers until ctx ends, at Options.ScrubRate and slower beside pushes and pulls.
+func (r *Registry) runScrub(ctx context.Context) {
+	for root := range r.knownDamage() { // a copy may have been put in its place
+		r.judgeLayer(ctx, root, 0, func(int, int) {})
+	}
+	for ctx.Err() == nil {
+		r.scrub.mu.Lock()
+		began := time.Unix(r.scrub.state.Began, 0)
+		open := r.scrub.state.Finished < r.scrub.state.Began
+		r.scrub.mu.Unlock()
+		if !open {
+			if sleep(ctx, time.Until(began.Add(scrubEvery))) != nil {
+				return
+			}
+			r.beginRound()
+		}
+		r.scrubRound(ctx)
+	}
+	r.saveScrub()
+}
+
+func (r *Registry) beginRound() {
+	r.scrub.mu.Lock()
+	defer r.scrub.mu.Unlock()
+	s := &r.scrub.state
+	s.Cursor, s.Frame, s.Passed, s.Verified, s.Began = "", 0, false, 0, time.Now().Unix()
+}
+
+// scrubRound goes on with a round and ends it.
+func (r *Registry) scrubRound(ctx context.Context) {
+	for ctx.Err() == nil {
+		root, frame, ok := r.nextToScrub()
+		if !ok {
+			r.scrub.mu.Lock()
+			s := &r.scrub.state
+			s.Cursor, s.Frame, s.Passed, s.Finished = "", 0, false, max(time.Now().Unix(), s.Began)
+			verified := s.Verified
+			r.scrub.mu.Unlock()
+			r.saveScrub()
+			r.log.Info("all layers are verified", "bytes", verified, "damaged", len(r.knownDamage()))
+			return
+		}
+		if r.judgeLayer(ctx, root, frame, r.scrubbed) {
+			r.scrub.mu.Lock()
+			r.scrub.state.Passed = true
+			r.scrub.mu.Unlock()
+		}
+	}
+}
+
+// nextToScrub moves the cursor to the next layer, or finds it in the middle of one.
+func (r *Registry) nextToScrub() (root blob.Root, frame int, ok bool) {
+	r.mu.Lock()
+	roots := slices.SortedFunc(maps.Keys(r.held), func(a, b blob.Root) int { return bytes.Compare(a[:], b[:]) })
+	r.mu.Unlock()
+	r.scrub.mu.Lock()
+	defer r.scrub.mu.Unlock()
+	s := &r.scrub.state
+	at, found := slices.BinarySearchFunc(roots, s.Cursor, func(root blob.Root, name string) int {
+		return cmp.Compare(root.String(), name)
+	})
+	if found && s.Passed {
+		at, found = at+1, false
+	}
+	if at >= len(roots) {
+		return root, 0, false
+	}
+	if !found {
+		s.Frame = 0
+	}
+	s.Cursor, s.Passed = roots[at].String(), false
+	return roots[at], s.Frame, true
+}
+
+// judgeLayer verifies one layer from a frame on and marks it, or takes its mark away. note is called behind each
+// frame with the next one and the bytes read. False: the context ended before.
+func (r *Registry) judgeLayer(ctx context.Context, root blob.Root, first int, note func(next, n int)) bool {
+	err := r.verifyLayer(ctx, root, first, note)
+	switch {
+	case context.Cause(ctx) != nil:
+		return false
+	case errors.Is(err, fs.ErrNotExist): // collected meanwhile
+	case isDamage(err):
+		r.markDamaged(root, damageOf(err))
+	case err != nil:
+		r.log.Warn("layer could not be verified", "layer", root.String(), "error", err)
+	case first == 0:
+		r.clearDamage(root)
+	}
+	return true
+}
+
+func (r *Registry) verifyLayer(ctx context.Context, root blob.Root, first int, note func(next, n int)) error {
+	f, err := r.store.Open(ctx, root)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	layer, err := blob.OpenLayer(f, st.Size(), root)
+	if err != nil {
+		return err
+	}
+	p := &pace{rate: r.o.ScrubRate, busy: r.busy, passed: func(i int) { note(i+1, layer.Index().Frame(i).Stored) }}
+	return verify(ctx, f, layer, first, p)
+}
+
+// scrubbed notes a frame.
+func (r *Registry) scrubbed(next, n int) {
+	s := &r.scrub
+	s.mu.Lock()
+	s.state.Frame = next
+	s.state.Verified += int64(n)
+	due := time.Since(s.saved) > scrubSave
+	s.mu.Unlock()
+	if due {
+		r.saveScrub()
+	}
+}
+
+// scrubStatus says how far the scrub is.
+func (r *Registry) scrubStatus() api.ScrubState {
+	damaged := len(r.knownDamage())
+	r.scrub.mu.Lock()
+	defer r.scrub.mu.Unlock()
+	s := &r.scrub.state
+	return api.ScrubState{Rate: r.o.ScrubRate, Verified: s.Verified, Began: s.Began, Finished: s.Finished, Damaged: damaged}
+}

@@ -1,0 +1,102 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// upkeep is the work on the storage that an operator asked for. One runs at a time, and the newest is
+// remembered.
+type upkeep struct {
+	mu   sync.Mutex // guards the fields below
+	last api.Upkeep
+	stop context.CancelCauseFunc // ends the one that runs
+	done chan struct{}           // closed when it has ended
+}
+
+var errStopped = errors.New("it was ended before it was done")
+
+// BeginUpkeep begins a check, a repair or a collection, which goes on by itself.
+func (r *Registry) BeginUpkeep(req api.UpkeepRequest) (api.Upkeep, error) {
+	do, ok := upkeeps[req.Do]
+	if !ok {
+		return api.Upkeep{}, farm.Invalid("do", "must be %s, %s or %s", api.UpkeepCheck, api.UpkeepRepair, api.UpkeepGC)
+	}
+	if req.Rate < 0 {
+		return api.Upkeep{}, farm.Invalid("rate", "must be bytes a second, or 0 for no bound")
+	}
+	u := &r.upkeep
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.last.State == api.UpkeepRunning {
+		return api.Upkeep{}, farm.Errorf(farm.CodeConflict, "A %s of the storage is running: wait for it, or end it", u.last.Request.Do)
+	}
+	ctx, stop := context.WithCancelCause(context.Background())
+	done := make(chan struct{})
+	u.last, u.stop, u.done = api.Upkeep{State: api.UpkeepRunning, Request: &req}, stop, done
+	go func() {
+		defer close(done)
+		defer stop(nil)
+		u.finish(do(ctx, r, req))
+	}()
+	return u.last, nil
+}
+
+// upkeeps carry out what can be asked for.
+var upkeeps = map[string]func(context.Context, *Registry, api.UpkeepRequest) (api.Upkeep, error){
+	api.UpkeepCheck: func(ctx context.Context, r *Registry, req api.UpkeepRequest) (api.Upkeep, error) {
+		report, err := r.Check(ctx, r.upkeep.options(req))
+		return api.Upkeep{Check: &report}, err
+	},
+	api.UpkeepRepair: func(ctx context.Context, r *Registry, req api.UpkeepRequest) (api.Upkeep, error) {
+		report, err := r.Repair(ctx, r.upkeep.options(req))
+		return api.Upkeep{Repair: &report}, err
+	},
+	api.UpkeepGC: func(ctx context.Context, r *Registry, req api.UpkeepRequest) (api.Upkeep, error) {
+		report, err := r.GC(ctx, GCOptions{DryRun: req.DryRun, EmptyTrash: req.EmptyTrash})
+		return api.Upkeep{GC: &report}, err
+	},
+}
+
+func (u *upkeep) options(req api.UpkeepRequest) CheckOptions {
+	return CheckOptions{Deep: req.Deep, Rate: req.Rate, Progress: func(p api.UpkeepProgress) {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.last.Progress = p
+	}}
+}
+
+func (u *upkeep) finish(result api.Upkeep, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	result.Request, result.Progress, result.State = u.last.Request, u.last.Progress, api.UpkeepDone
+	if err != nil {
+		result.State, result.Problem = api.UpkeepFailed, err.Error()
+	}
+	u.last = result
+}
+
+// Upkeep says how far the work is that was asked for last.
+func (r *Registry) Upkeep() api.Upkeep {
+	r.upkeep.mu.Lock()
+	defer r.upkeep.mu.Unlock()
+	if r.upkeep.last.State == "" {
+		return api.Upkeep{State: api.UpkeepNone}
+	}
+	return r.upkeep.last
+}
+
+// EndUpkeep ends the work that runs and waits for its end; none running is no error.
+func (r *Registry) EndUpkeep() {
+	r.upkeep.mu.Lock()
+	stop, done := r.upkeep.stop, r.upkeep.done
+	r.upkeep.mu.Unlock()
+	if stop != nil {
+		stop(errStopped)
+		<-done
+	}
+}

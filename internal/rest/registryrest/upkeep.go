@@ -1,0 +1,38 @@
+package registryrest
+
+import (
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+func (s service) stats(r *rest.Request) (any, error) { return s.reg.Stats(r.Context()) }
+
+// operator lets a handler answer on the registry's own machine only.
+func operator(do rest.Func) rest.Func {
+	return func(r *rest.Request) (any, error) {
+		if !rest.FromHere(r.Request) {
+			return nil, farm.Errorf(farm.CodeForbidden, "The upkeep of the storage is asked for on the registry's own machine, as long as nothing asks callers who they are")
+		}
+		return do(r)
+	}
+}
+
+func (s service) beginUpkeep(r *rest.Request) (any, error) {
+	p := r.Params
+	req := api.UpkeepRequest{
+		Do: p.Required("do"), Deep: p.Bool("deep", false), EmptyTrash: p.Bool("empty_trash", false), DryRun: p.Bool("dry_run", false),
+	}
+	p.JSON("rate", &req.Rate)
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	return s.reg.BeginUpkeep(req)
+}
+
+func (s service) upkeep(*rest.Request) (any, error) { return s.reg.Upkeep(), nil }
+
+func (s service) endUpkeep(*rest.Request) (any, error) {
+	s.reg.EndUpkeep()
+	return s.reg.Upkeep(), nil
+}
