@@ -293,12 +293,10 @@ type Report struct {
 	Statuses []InstanceStatus `json:"statuses"`
 }
 
-// ReportAnswer is the body of a report. Refused lists the statuses that carry a
-// claim that is not the instance's (any more): the node removes what it holds
-// under such a claim.
-type ReportAnswer struct {
-	Refused []Ack `json:"refused,omitempty"`
-}
+// ReportAnswer is the answer to a report. A status under a claim that is not the
+// instance's counts for nothing; what becomes of its VM is decided as of any VM that
+// nobody owns.
+type ReportAnswer struct{}
 
 // NodeInfo is how a node describes itself.
 type NodeInfo struct {

@@ -53,12 +53,9 @@ func (a *Agent) takeOne(ctx context.Context, o api.Order) error {
 		a.out.mark(in.id) // the controller may have lost what it was told
 		return a.durable(in)
 	}
-	// Placed anew while the old VM is still here: that one goes first, unreported,
-	// since nobody owns its claim. The order is sent again until it is taken.
-	if err := a.end(in, "", true); err != nil {
-		return err
-	}
-	return farm.Errorf(farm.CodeBusy, "the instance is still being removed under an earlier claim")
+	// A controller that went back to a backup may have placed it anew. What becomes of the
+	// VM that is here is not for an order to start another one to say.
+	return farm.Errorf(farm.CodeBusy, "the instance is here under an earlier claim; the VM stays until the controller orders its end")
 }
 
 // left says whether the instance was ended here lately under the order's claim.
@@ -103,18 +100,4 @@ func (a *Agent) adopt(ctx context.Context, in *instance) {
 	a.instances[in.id] = in
 	a.mu.Unlock()
 	a.employ(ctx, in)
-}
-
-// refused removes what the controller says is not this node's any more.
-func (a *Agent) refused(list []api.Ack) {
-	for _, r := range list {
-		in := a.instance(r.InstanceID)
-		if in == nil || in.snapshot().Claim != r.Claim {
-			continue // it was answered late, the claim is another one already
-		}
-		a.log.Warn("the controller does not know this claim; the VM goes", "instance", in.id)
-		if err := a.end(in, "", true); err != nil {
-			a.log.Warn("the end of a refused instance is not durable", "instance", in.id, "error", err)
-		}
-	}
 }

@@ -73,7 +73,7 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 				return nil
 			}
 		}
-		answer, err := a.opts.Link.Report(ctx, api.Report{
+		_, err := a.opts.Link.Report(ctx, api.Report{
 			Protocol: api.LinkProtocol, NodeID: a.opts.Identity.NodeID, BootID: a.boot,
 			Seq: seq, Statuses: statuses,
 		})
@@ -81,7 +81,6 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 		case err == nil:
 			pause.reset()
 			a.answered(statuses)
-			a.refused(answer.Refused)
 		case ctx.Err() != nil:
 			return nil
 		default:

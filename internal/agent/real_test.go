@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,35 +18,13 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
-
-// demoGuest builds the disk of the demo guest, or skips where it cannot be had.
-func demoGuest(t *testing.T) string {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("boots real guests; not with -short")
-	}
-	for _, tool := range []string{"qemu-system-x86_64", "qemu-img", "dpkg-deb", "mke2fs", "debugfs", "sfdisk", "cpio"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			if _, err := os.Stat("/usr/sbin/" + tool); err != nil {
-				t.Skipf("%s is not installed (guest/packages.txt lists what is needed)", tool)
-			}
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	disk := filepath.Join(t.TempDir(), "guest.qcow2")
-	build := exec.CommandContext(ctx, filepath.Join("..", "..", "guest", "build.sh"), "--password", "test", disk)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the guest: %v\n%s", err, out)
-	}
-	return disk
-}
 
 // realNode is an agent with real VMs, a real cache and a real registry behind it;
 // only its controller is the one of these tests.
@@ -192,7 +169,8 @@ func publishGuest(t *testing.T, disk string) (url string, v1 api.PushResult) {
 // and each node pulls only what it does not have.
 func TestRealSaves(t *testing.T) {
 	t.Parallel() // with TestRealMachine: both wait for guests most of the time
-	disk := demoGuest(t)
+	disk := guesttest.Disk(t)
+	guesttest.Turn(t, 1)
 	url, v1 := publishGuest(t, disk)
 	a := bootReal(t, "a", t.TempDir(), url)
 	a.start("1", v1.ID, "v1", v1.ContentID)

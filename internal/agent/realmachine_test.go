@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/hv/guesttest"
 )
 
 // TestRealMachine starts a real guest with everything that an order can change of its
 // machine, restarts it, saves it stopped, and starts the version that came of it.
 func TestRealMachine(t *testing.T) {
 	t.Parallel()
-	disk := demoGuest(t)
+	disk := guesttest.Disk(t)
+	guesttest.Turn(t, 2)
 	url, v1 := publishGuest(t, disk)
 	n := bootReal(t, "a", t.TempDir(), url)
 	const mac, hardware, size = "52:54:00:aa:bb:cc", "6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c11", 2 << 30

@@ -422,15 +422,12 @@ func (c *controller) Report(_ context.Context, in api.Report) (api.ReportAnswer,
 			return api.ReportAnswer{}, err
 		}
 	}
-	var answer api.ReportAnswer
 	for _, s := range in.Statuses {
-		if claim, known := c.claims[s.InstanceID]; known && claim != s.Claim {
-			answer.Refused = append(answer.Refused, api.Ack{InstanceID: s.InstanceID, Claim: s.Claim})
-			continue
+		if claim, known := c.claims[s.InstanceID]; !known || claim == s.Claim {
+			c.takeStatusLocked(s)
 		}
-		c.takeStatusLocked(s)
 	}
-	return answer, nil
+	return api.ReportAnswer{}, nil
 }
 
 func (c *controller) takeStatusLocked(s api.InstanceStatus) {

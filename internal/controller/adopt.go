@@ -210,8 +210,9 @@ func (a adopter) record(ctx context.Context, id string) (*farm.Instance, int64, 
 	return a.c.tables.Instances.GetLinearizable(ctx, id)
 }
 
-// keep makes a record for a VM. It never takes one that exists: what is placed on one
-// node can then never be started on another, nor the other way round.
+// keep makes a record for a VM, or gives it that of its instance as long as that one
+// waits for a node. It takes no other one that exists: what is placed on one node can
+// then never be started on another, nor the other way round.
 func (a adopter) keep(ctx context.Context, id string) (string, error) {
 	u, err := a.claim(id)
 	if errors.Is(err, errNotUnknown) {
@@ -221,14 +222,17 @@ func (a adopter) keep(ctx context.Context, id string) (string, error) {
 		return "", err
 	}
 	defer a.unclaim(id)
-	inst := a.c.recordOf(a.node, u)
-	if a.dry {
-		if other, _, err := a.record(ctx, id); err != nil || other != nil {
-			return "", cmp.Or(err, errTaken)
-		}
+	asked, rev, err := a.record(ctx, id)
+	switch {
+	case err != nil:
+		return "", err
+	case asked != nil && !asked.Waiting():
+		return a.kept(ctx, id, u.held.Claim)
+	case a.dry:
 		return OutcomeKept, nil
 	}
-	err = a.c.store.Commit(ctx, store.Put(a.c.tables.Instances, id, inst, store.IfAbsent))
+	inst := a.c.recordOf(a.node, u, asked)
+	err = a.c.store.Commit(ctx, store.Put(a.c.tables.Instances, id, inst, store.IfRev(rev)))
 	if errors.Is(err, store.ErrConflict) {
 		return a.kept(ctx, id, inst.Claim)
 	}

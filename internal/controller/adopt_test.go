@@ -162,6 +162,7 @@ func (c *cloud) adoptedLives(a *agent, known map[string]api.HeldDetail, ids []st
 	b := c.join("other", 5)
 	c.restart()
 	b.c, a.c = c, c
+	a.contact()
 	c.mustStart(StartRequest{Count: 2, Options: farm.StartOptions{PinnedNode: a.id}})
 	if orders := a.next(); len(orders) != 1 {
 		t.Errorf("%d starts beside two adopted instances on 3 slots", len(orders))

@@ -38,6 +38,8 @@ type ages struct {
 // heardBy is the last digest of one replica. Its times are of our own clock.
 type heardBy struct {
 	came  time.Time
+	no    int64                // of the digest
+	alive bool                 // it was not the first one: its replica lives
 	nodes map[string]time.Time // node id -> last contact
 }
 
@@ -101,14 +103,19 @@ func (a *ages) observe(events []store.Event) {
 
 func (a *ages) hear(replica string, d *Digest) {
 	now := a.c.now()
-	h := heardBy{came: now, nodes: make(map[string]time.Time, len(d.Nodes)/ageBytes)}
+	h := heardBy{came: now, no: d.No, nodes: make(map[string]time.Time, len(d.Nodes)/ageBytes)}
 	for b := d.Nodes; len(b) >= ageBytes; b = b[ageBytes:] {
 		age := time.Duration(binary.BigEndian.Uint16(b[16:])) * ageUnit
 		h.nodes[uuid.UUID(b[:16]).String()] = now.Add(-age)
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	was, known := a.others[replica]
+	h.alive = was.alive || known && was.no != h.no
 	a.others[replica] = h
+	a.mu.Unlock()
+	if now.Before(a.c.settled()) {
+		a.c.placer.touchAll() // a node that somebody hears may take starts
+	}
 }
 
 // forget drops a replica whose digest was removed.
@@ -141,6 +148,19 @@ func (a *ages) heard(node string) (last time.Time) {
 		}
 	}
 	return last
+}
+
+// hears says whether another replica that lives has heard a node. The digest of one that
+// died before this process began tells nothing of now.
+func (a *ages) hears(node string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, h := range a.others {
+		if _, ok := h.nodes[node]; ok && h.alive {
+			return true
+		}
+	}
+	return false
 }
 
 // tidy forgets replicas that have been silent for so long that nothing depends on them.

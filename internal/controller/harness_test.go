@@ -153,6 +153,7 @@ func (c *cloud) start(opts Options) {
 // replica opens a second controller on the same backend.
 func (c *cloud) replica() *cloud {
 	c.t.Helper()
+	synctest.Wait() // the first one has the lease
 	second := &cloud{t: c.t, shelf: c.shelf, backend: c.backend}
 	second.start(Options{})
 	return second

@@ -27,8 +27,9 @@ func (c *Controller) reconcile(ctx context.Context, s *session, held []api.Held)
 			strange[id] = h
 		}
 	}
-	gone := s.meet(strange, len(held), c.now())
+	fresh, gone := s.meet(strange, len(held), c.now())
 	c.placer.touch(s.node)
+	c.placer.reconsider(fresh, gone)
 	c.forgetReleased(ctx, s.node, gone)
 	c.recount(ctx, s)
 	c.vanish(ctx, s, have)
@@ -54,7 +55,7 @@ func (c *Controller) vanish(ctx context.Context, s *session, have map[string]boo
 		if inst.State == farm.Terminating {
 			status.Phase = api.PhaseTerminated
 		}
-		if _, err := c.applyStatuses(ctx, s.node, []api.InstanceStatus{status}); err != nil {
+		if err := c.applyStatuses(ctx, s.node, []api.InstanceStatus{status}); err != nil {
 			c.log.WarnContext(ctx, "could not end a vanished instance", "instance", inst.ID, "error", err)
 		}
 	}
@@ -71,10 +72,13 @@ type unknown struct {
 }
 
 // meet takes over the list of what nobody owns, of total things that a node holds, and
-// gives what is not among them any more.
-func (s *session) meet(strange map[string]api.Held, total int, now time.Time) (gone []string) {
+// gives what is new among them and what is not among them any more.
+func (s *session) meet(strange map[string]api.Held, total int, now time.Time) (fresh, gone []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.dropped {
+		return nil, nil
+	}
 	for id := range s.unknown {
 		if _, still := strange[id]; !still {
 			s.dropUnknownLocked(id)
@@ -82,17 +86,23 @@ func (s *session) meet(strange map[string]api.Held, total int, now time.Time) (g
 		}
 	}
 	for id, h := range strange {
-		if u, known := s.unknown[id]; !known || u.held.Claim != h.Claim {
+		u, known := s.unknown[id]
+		if !known {
+			s.strangers.add(id)
+			fresh = append(fresh, id)
+		}
+		if !known || u.held.Claim != h.Claim {
 			s.unknown[id] = unknown{held: h, since: now}
 		}
 	}
 	s.holds, s.met = total, now
-	return gone
+	return fresh, gone
 }
 
 // dropUnknownLocked forgets something unknown, and the order to remove it.
 func (s *session) dropUnknownLocked(id string) {
 	delete(s.unknown, id)
+	s.strangers.drop(id)
 	if d := s.due[id]; d.claim == "" {
 		delete(s.due, id)
 	}
@@ -151,15 +161,15 @@ func (s *session) learn(details []api.HeldDetail) {
 }
 
 // foreign gives what the VMs of a node take that nobody owns: they take room too. One
-// of which nothing is known yet counts as a small one.
-func (l *link) foreign(node string) sched.Load {
+// of which nothing is known yet counts as a small one. told says whether the node has
+// said here what it holds.
+func (l *link) foreign(node string) (load sched.Load, told bool) {
 	s := l.find(node)
 	if s == nil {
-		return sched.Load{}
+		return load, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var load sched.Load
 	for _, u := range s.unknown {
 		load.VMs++
 		vcpu := 1
@@ -169,7 +179,7 @@ func (l *link) foreign(node string) sched.Load {
 		}
 		load.VCPU += vcpu
 	}
-	return load
+	return load, !s.met.IsZero()
 }
 
 // find gives the session of a node; nil when it was never in contact.

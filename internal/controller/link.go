@@ -17,6 +17,8 @@ type link struct {
 
 	mu       sync.Mutex // guards sessions; each session has its own lock
 	sessions map[string]*session
+
+	strangers strangers // what the nodes hold that nobody owns
 }
 
 func newLink(c *Controller) *link {
@@ -25,7 +27,9 @@ func newLink(c *Controller) *link {
 
 // session is one node as seen through its polls.
 type session struct {
-	mu       sync.Mutex
+	strangers *strangers // of all nodes
+
+	mu       sync.Mutex // guards what follows
 	node     string
 	boot     string // of the agent that speaks for the node
 	parked   int    // polls that hang
@@ -60,7 +64,8 @@ func (l *link) session(node string) *session {
 	s := l.sessions[node]
 	if s == nil && l.c.nodeExists(node) {
 		s = &session{
-			node: node, due: map[string]due{}, unknown: map[string]unknown{}, wake: make(chan struct{}, 1),
+			strangers: &l.strangers,
+			node:      node, due: map[string]due{}, unknown: map[string]unknown{}, wake: make(chan struct{}, 1),
 		}
 		l.sessions[node] = s
 	}
@@ -73,12 +78,19 @@ func (l *link) drop(node string) {
 	s := l.sessions[node]
 	delete(l.sessions, node)
 	l.mu.Unlock()
-	if s != nil {
-		s.mu.Lock()
-		s.dropped = true
-		s.mu.Unlock()
-		s.ring()
+	if s == nil {
+		return
 	}
+	s.mu.Lock()
+	s.dropped = true
+	var unknown []string
+	for id := range s.unknown {
+		s.dropUnknownLocked(id)
+		unknown = append(unknown, id)
+	}
+	s.mu.Unlock()
+	s.ring()
+	l.c.placer.reconsider(unknown)
 }
 
 func (s *session) ring() {

@@ -74,7 +74,8 @@ func (c *Controller) view(node *farm.Node) NodeView {
 		}
 	}
 	v.Usage, v.Seen = c.link.usage(node.ID)
-	v.Unknown = c.link.foreign(node.ID).VMs
+	foreign, _ := c.link.foreign(node.ID)
+	v.Unknown = foreign.VMs
 	return v
 }
 

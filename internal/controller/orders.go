@@ -10,11 +10,14 @@ import (
 // orders writes out what the marked instances of a node need as they are now. What the
 // node is to remove may be the VM of an instance that is placed elsewhere, or nowhere yet:
 // orders for that one are not this node's.
-func (c *Controller) orders(node string, ids []string) []api.Order {
+func (c *Controller) orders(s *session, ids []string) []api.Order {
 	var list []api.Order
 	for _, id := range ids {
 		inst, _, ok := c.tables.Instances.Get(id)
-		if !ok || inst.NodeID != node {
+		if ok && inst.NodeID == s.node && c.spares(s, inst) {
+			continue
+		}
+		if !ok || inst.NodeID != s.node {
 			list = append(list, api.Order{Kind: api.OrderTerminate, InstanceID: id})
 			continue
 		}

@@ -34,9 +34,15 @@ type placer struct {
 
 // known is a node as the index knows it.
 type known struct {
-	record  *farm.Node
-	rev     int64
+	record *farm.Node
+	rev    int64
+	beside // its instances, what else is on it
+}
+
+// beside is what else is on a node than instances.
+type beside struct {
 	foreign sched.Load // what VMs take that nobody owns
+	untold  bool       // that is not known yet: the node takes nothing
 }
 
 func newPlacer(c *Controller) *placer {
@@ -111,8 +117,31 @@ func (p *placer) observe(events []store.Event) {
 func (p *placer) touch(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.nodes[node].foreign != p.c.link.foreign(node) {
+	if p.nodes[node].beside != p.c.besideOn(node) {
 		p.setNodeLocked(node)
+		p.ring()
+	}
+}
+
+// touchAll looks at all nodes again.
+func (p *placer) touchAll() {
+	for id := range p.c.tables.Nodes.All() {
+		p.touch(id)
+	}
+}
+
+// reconsider looks at instances again of which a VM became unknown, or is not unknown
+// any more.
+func (p *placer) reconsider(lists ...[]string) {
+	for _, ids := range lists {
+		if len(ids) == 0 {
+			continue
+		}
+		p.mu.Lock()
+		for _, id := range ids {
+			p.setInstanceLocked(id)
+		}
+		p.mu.Unlock()
 		p.ring()
 	}
 }
@@ -132,10 +161,30 @@ func (p *placer) setNodeLocked(id string) {
 		return
 	}
 	info, _, _ := p.c.tables.Infos.Get(id)
-	foreign := p.c.link.foreign(id)
-	p.nodes[id] = known{node, rev, foreign}
-	p.index.SetNode(sched.NodeOf(node, info, foreign))
+	beside := p.c.besideOn(id)
+	p.nodes[id] = known{node, rev, beside}
+	to := sched.NodeOf(node, info, beside.foreign)
+	if to.Held == "" && beside.untold {
+		to.Held = untold
+	}
+	p.index.SetNode(to)
 }
+
+// untold is why a node takes no starts of which this process does not know what runs there.
+const untold = "still to say what it holds"
+
+// besideOn gives what is on a node that no record says. As long as a process is young, a node
+// that it has not heard of in full may hold any number of VMs that nobody owns: it takes
+// nothing until it has told, or another replica hears it. One that does neither has no
+// need of starts.
+func (c *Controller) besideOn(node string) beside {
+	foreign, told := c.link.foreign(node)
+	young := c.now().Before(c.settled())
+	return beside{foreign, !told && young && !c.ages.hears(node)}
+}
+
+// settled gives when a node that should be there has been heard of, or is Offline.
+func (c *Controller) settled() time.Time { return c.started.Add(c.opts.NodeTimeout) }
 
 func (p *placer) setGroupLocked(id string) {
 	if g, _, ok := p.c.tables.Groups.Get(id); ok {
@@ -146,10 +195,12 @@ func (p *placer) setGroupLocked(id string) {
 }
 
 func (p *placer) setInstanceLocked(id string) {
-	if inst, _, ok := p.c.tables.Instances.Get(id); ok {
-		p.index.SetInstance(sched.InstanceOf(inst))
-	} else {
+	inst, _, ok := p.c.tables.Instances.Get(id)
+	switch {
+	case !ok, inst.Waiting() && p.c.link.strangers.has(id): // about its VM somebody has to decide first
 		p.index.RemoveInstance(id)
+	default:
+		p.index.SetInstance(sched.InstanceOf(inst))
 	}
 }
 
@@ -183,6 +234,8 @@ func (p *placer) explain(list []Listed) {
 		}
 		if reason := p.index.Why(l.ID, now); reason.Name != sched.Unknown {
 			list[i].Message = reason.Text
+		} else if p.c.link.strangers.has(l.ID) {
+			list[i].Message = undecided
 		}
 	}
 }
@@ -191,12 +244,16 @@ func (p *placer) explain(list []Listed) {
 func (p *placer) run(ctx context.Context, r *reign) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	settled := time.NewTimer(p.c.settled().Sub(p.c.now()))
+	defer settled.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.wake:
 		case <-timer.C:
+		case <-settled.C:
+			p.touchAll()
 		}
 		for more := true; more && ctx.Err() == nil; {
 			more = p.pass(ctx, r)

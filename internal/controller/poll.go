@@ -91,7 +91,7 @@ func (c *Controller) await(ctx context.Context, s *session, wait time.Duration) 
 	}
 	for over := wait <= 0; ; {
 		ids, next := s.take(c.now(), c.opts.OrderResend)
-		if orders := c.orders(s.node, ids); len(orders) > 0 || over {
+		if orders := c.orders(s, ids); len(orders) > 0 || over {
 			return orders
 		}
 		var again <-chan time.Time // an order is due once more

@@ -30,6 +30,8 @@ type pair struct {
 	judge   *judge
 	shelf   *shelf
 	ends    [2]*end
+	nodes   []api.JoinAnswer               // that have joined
+	held    map[string]map[string]api.Held // node -> instance -> what the node holds
 }
 
 // end is one replica.
@@ -40,7 +42,7 @@ type end struct {
 }
 
 func newPair(t *testing.T) *pair {
-	p := &pair{t: t, backend: mem.New(), shelf: &shelf{}, judge: newJudge()}
+	p := &pair{t: t, backend: mem.New(), shelf: &shelf{}, judge: newJudge(), held: map[string]map[string]api.Held{}}
 	for i := range p.ends {
 		p.start(i)
 	}
@@ -73,6 +75,9 @@ func (p *pair) start(i int) {
 	}
 	p.ends[i] = e
 	synctest.Wait()
+	for _, node := range p.nodes {
+		p.poll(e, node)
+	}
 }
 
 func (p *pair) stop() {
@@ -95,13 +100,21 @@ func (p *pair) loseLease() {
 	}
 }
 
-// join adds a node through a replica and makes its first contact.
+// join adds a node through a replica and makes its first contact with both.
 func (p *pair) join(e *end, name string, capacity int) api.JoinAnswer {
 	answer, err := e.Join(p.t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: "token", Name: name, Capacity: capacity})
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	p.nodes = append(p.nodes, answer)
+	p.held[answer.NodeID] = map[string]api.Held{}
 	p.poll(e, answer)
+	synctest.Wait()
+	for _, other := range p.ends {
+		if other != e {
+			p.poll(other, answer)
+		}
+	}
 	return answer
 }
 
@@ -110,6 +123,7 @@ func (p *pair) poll(e *end, node api.JoinAnswer) []api.Order {
 	answer, err := e.Poll(p.t.Context(), node.Credential, api.PollRequest{
 		Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", InfoHash: "info", HeldHash: "held",
 		Info: &api.NodeInfo{Arch: "amd64", CPUs: 8, MemoryMB: 16384, Driver: "sim"},
+		Held: slices.Collect(maps.Values(p.held[node.NodeID])), HasHeld: true,
 	}, 0)
 	if err != nil {
 		return nil
@@ -275,8 +289,6 @@ var someActs = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) act {
 // the background, as it may be stuck.
 type trial struct {
 	*pair
-	nodes []api.JoinAnswer
-
 	running sync.WaitGroup
 	mu      sync.Mutex
 	ids     []string
@@ -340,7 +352,7 @@ func (r *trial) terminates(e *end, s act) {
 func (r *trial) joins(e *end, s act) {
 	if len(r.nodes) < 3 {
 		r.mend()
-		r.nodes = append(r.nodes, r.join(e, "node", s.by+1))
+		r.join(e, "node", s.by+1)
 	}
 }
 
@@ -383,7 +395,11 @@ func (r *trial) agents(e *end, s act) {
 			case i == s.which:
 				phase = api.PhaseFailed
 			}
-			statuses = append(statuses, api.InstanceStatus{InstanceID: o.InstanceID, Claim: o.Claim, No: 1, Phase: phase})
+			p := api.InstanceStatus{InstanceID: o.InstanceID, Claim: o.Claim, No: 1, Phase: phase}
+			if delete(r.held[node.NodeID], o.InstanceID); phase == api.PhaseRunning {
+				r.held[node.NodeID][o.InstanceID] = api.Held{InstanceID: o.InstanceID, Claim: o.Claim}
+			}
+			statuses = append(statuses, p)
 		}
 		r.async(s, func(ctx context.Context) {
 			_, _ = e.Report(ctx, node.Credential, api.Report{
@@ -415,6 +431,11 @@ func try(t *testing.T, steps []act) []string {
 	}
 	r.mend()
 	r.running.Wait()
+	for _, e := range r.ends {
+		for _, node := range r.nodes {
+			r.poll(e, node)
+		}
+	}
 	// A holder who was not told of its loss learns it with the next thing that it writes.
 	for range 3 {
 		for _, e := range r.ends {

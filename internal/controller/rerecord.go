@@ -14,24 +14,22 @@ import (
 const metadataAdopted = "adopted"
 
 // recordOf makes the record of a VM from what its node knows of it: where it runs,
-// from which version, and how far it is. What only the lost record knew (names, the
-// external id, the group) stays empty.
-func (c *Controller) recordOf(node *farm.Node, u unknown) *farm.Instance {
+// from which version, and how far it is. asked is the record of its instance as that was
+// asked for; where it is nil what only the lost record knew (names, the external id, the
+// group) stays empty.
+func (c *Controller) recordOf(node *farm.Node, u unknown, asked *farm.Instance) *farm.Instance {
 	now := c.now()
 	d := *u.detail
-	inst := &farm.Instance{
-		ID: u.held.InstanceID, Metadata: map[string]any{metadataAdopted: true}, State: farm.Scheduling,
-		Template: c.templateOf(node.ID, d), Options: farm.StartOptions{Priority: DefaultPriority},
-		Owner: "root", Registry: c.opts.RegistryAddress,
-		NodeID: node.ID, NodeName: node.Name, Claim: u.held.Claim,
-		Created: now, Updated: now, Placed: now,
+	inst := c.anew(node.ID, u)
+	if asked != nil {
+		inst = asked.Clone()
 	}
-	if d.Start != nil {
-		inst.Options = optionsOf(d.Start)
-		inst.Registry = firstOf(tail(d.Start.Registry, maxField), inst.Registry)
-	}
+	inst.NodeID, inst.NodeName, inst.Claim, inst.Updated, inst.Placed = node.ID, node.Name, u.held.Claim, now, now
 	if vm := d.Status.VM; vm != nil && !vm.Created.IsZero() && vm.Created.Before(now) {
-		inst.Created, inst.Placed = vm.Created, vm.Created
+		inst.Placed = vm.Created
+		if asked == nil {
+			inst.Created = vm.Created
+		}
 	}
 	status := d.Status
 	status.No, status.Task = max(1, status.No), nil
@@ -39,6 +37,20 @@ func (c *Controller) recordOf(node *farm.Node, u unknown) *farm.Instance {
 	// The node is asked for its present status anew; the same one must count again,
 	// since this one came without what the scripts wrote.
 	inst.StatusNo = max(1, status.No-1)
+	return inst
+}
+
+// anew makes the record of an instance as it was asked for, from what its node knows.
+func (c *Controller) anew(node string, u unknown) *farm.Instance {
+	inst := &farm.Instance{
+		ID: u.held.InstanceID, Metadata: map[string]any{metadataAdopted: true}, State: farm.Scheduling,
+		Template: c.templateOf(node, *u.detail), Options: farm.StartOptions{Priority: DefaultPriority},
+		Owner: "root", Registry: c.opts.RegistryAddress, Created: c.now(),
+	}
+	if start := u.detail.Start; start != nil {
+		inst.Options = optionsOf(start)
+		inst.Registry = firstOf(tail(start.Registry, maxField), inst.Registry)
+	}
 	return inst
 }
 

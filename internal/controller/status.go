@@ -169,24 +169,23 @@ func (c *Controller) Report(ctx context.Context, credential string, req api.Repo
 	if err := s.mayReport(req.BootID, c.now()); err != nil {
 		return answer, err
 	}
-	answer.Refused, err = c.applyStatuses(ctx, node.ID, req.Statuses)
-	return answer, err
+	return answer, c.applyStatuses(ctx, node.ID, req.Statuses)
 }
 
 // statusAttempts is how often a transaction that lost a race is made anew.
 const statusAttempts = 20
 
 // applyStatuses writes what the statuses mean, as many at a time as fit.
-func (c *Controller) applyStatuses(ctx context.Context, node string, statuses []api.InstanceStatus) (refused []api.Ack, err error) {
+func (c *Controller) applyStatuses(ctx context.Context, node string, statuses []api.InstanceStatus) error {
 	statuses = lastOfEach(statuses)
 	for len(statuses) > 0 {
-		done, no, err := c.applySome(ctx, node, statuses)
+		done, err := c.applySome(ctx, node, statuses)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		refused, statuses = append(refused, no...), statuses[done:]
+		statuses = statuses[done:]
 	}
-	return refused, nil
+	return nil
 }
 
 // lastOfEach keeps the last status of every instance: it says it all.
@@ -204,24 +203,23 @@ func lastOfEach(statuses []api.InstanceStatus) []api.InstanceStatus {
 
 // applySome writes the first of the statuses, as many as one transaction takes, and
 // says how many it did.
-func (c *Controller) applySome(ctx context.Context, node string, statuses []api.InstanceStatus) (done int, refused []api.Ack, err error) {
+func (c *Controller) applySome(ctx context.Context, node string, statuses []api.InstanceStatus) (done int, err error) {
 	for attempt := range statusAttempts {
 		b, err := c.batch(ctx, node, statuses, attempt > 0)
 		if err != nil || len(b.changes) == 0 {
-			return b.done, b.refused, err
+			return b.done, err
 		}
 		if err = c.store.Commit(ctx, b.changes...); !errors.Is(err, store.ErrConflict) {
-			return b.done, b.refused, err
+			return b.done, err
 		}
 	}
-	return 0, nil, store.ErrConflict
+	return 0, store.ErrConflict
 }
 
 // statusBatch is what some statuses of one node change, in one transaction.
 type statusBatch struct {
 	txn
-	done    int // statuses dealt with
-	refused []api.Ack
+	done int // statuses dealt with
 }
 
 // batch gathers what the statuses change; fresh asks the store itself for the records.
@@ -243,12 +241,8 @@ func (c *Controller) batch(ctx context.Context, node string, statuses []api.Inst
 // addStatus adds what one status changes, and says whether there was room for it.
 func (c *Controller) addStatus(ctx context.Context, b *statusBatch, node string, status api.InstanceStatus, fresh bool) (bool, error) {
 	inst, rev, err := c.instanceRev(ctx, status.InstanceID, fresh)
-	if err != nil || inst == nil { // nobody's: the held list deals with it
-		return true, err
-	}
-	if inst.NodeID != node || inst.Claim != status.Claim {
-		b.refused = append(b.refused, api.Ack{InstanceID: status.InstanceID, Claim: status.Claim})
-		return true, nil
+	if err != nil || inst == nil || inst.NodeID != node || inst.Claim != status.Claim {
+		return true, err // nobody's, which a restore can do to any VM: the held list deals with it
 	}
 	w := work{inst: inst, rev: rev}
 	if inst.Task != nil && inst.Task.Kind == farm.TaskSave {

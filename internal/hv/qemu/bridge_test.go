@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
 
@@ -29,9 +30,9 @@ const inNamespace = "QEMU_TEST_OWN_NETWORK"
 // namespace of its own.
 func TestBridge(t *testing.T) {
 	t.Parallel()
-	image := guest(t)
+	guesttest.Disk(t)
 	if os.Getenv(inNamespace) != "" {
-		bridged(t, image)
+		bridged(t, guest(t)) // the turn is that of the child process
 		return
 	}
 	if os.Geteuid() != 0 {
@@ -189,7 +190,7 @@ func command(t *testing.T, name string, args ...string) {
 
 // Without a bridge the mode is refused, with what to do.
 func TestNoBridge(t *testing.T) {
-	image := guest(t)
+	image := guesttest.Disk(t)
 	for bridge, want := range map[string]string{"": "given no bridge", "no-such-br": "no-such-br", "lo": "lo", "../x": "../x"} {
 		d, err := qemu.Open(t.Context(), qemu.Options{Dir: t.TempDir(), Bridge: bridge})
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
 
@@ -21,7 +22,7 @@ import (
 // this package's tests as its second disk and runs TestCgroups.
 func TestCgroupsInGuest(t *testing.T) {
 	t.Parallel()
-	image := guest(t)
+	guesttest.Disk(t)
 	program := filepath.Join(t.TempDir(), "program")
 	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", program, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
@@ -35,7 +36,7 @@ func TestCgroupsInGuest(t *testing.T) {
 	if err := os.Truncate(program, (info.Size()+511)&^511); err != nil { // a disk has whole sectors
 		t.Fatal(err)
 	}
-	d := open(t, t.TempDir())
+	image, d := guest(t), open(t, t.TempDir())
 	spec := newSpec(image, "qcow2")
 	spec.MemoryMB = 512
 	spec.Disks = append(spec.Disks, hv.Disk{Path: program, Format: "raw"})

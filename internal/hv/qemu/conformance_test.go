@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/hvtest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
 
 func TestConformance(t *testing.T) {
-	image := guest(t)
-	hvtest.Run(t, func(t *testing.T) hvtest.Subject { return subject(t, image) })
+	guesttest.Disk(t)
+	hvtest.Run(t, func(t *testing.T) hvtest.Subject { return subject(t, guest(t)) }) // each part has its turn
 }
 
 // subject is a driver of its own with what the suite wants to know of it.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
 
@@ -33,7 +34,7 @@ const (
 // machine in it: see TestIsolationChild.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
-	guest(t)
+	guesttest.Disk(t)
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make a network and a firewall")
 	}
@@ -213,7 +214,7 @@ func openWith(t *testing.T, opt qemu.Options) *qemu.Driver {
 // A host on which no rules can be set up does not claim them, says so, and
 // starts nothing when they are asked for.
 func TestNoFirewall(t *testing.T) {
-	image := guest(t)
+	image := guesttest.Disk(t)
 	var log lines
 	opt := qemu.Options{Dir: t.TempDir(), RequireIsolation: true, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	opt.Firewall("/bin/false")

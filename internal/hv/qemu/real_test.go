@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
 
@@ -115,7 +116,7 @@ func TestProbeBoot(t *testing.T) {
 // Images from outside that refer to other files are refused before QEMU sees them.
 func TestImages(t *testing.T) {
 	t.Parallel()
-	guest(t)
+	guesttest.Disk(t)
 	dir := t.TempDir()
 	base := filepath.Join(dir, "base.qcow2")
 	if err := qemu.CreateDisk(t.Context(), base, "qcow2", 8<<20); err != nil {

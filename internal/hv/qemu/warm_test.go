@@ -28,13 +28,16 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// suspend boots the demo guest once, leaves "warm" in its memory and on its
-// disk, and saves it.
-var suspend = sync.OnceValues(func() (saved hv.Saved, err error) {
-	image, err := guestImage()
-	if err != nil {
-		return saved, err
-	}
+// suspended is the save of that guest, made by whoever asks first.
+var suspended struct {
+	once  sync.Once
+	saved hv.Saved
+	err   error
+}
+
+// suspend boots the demo guest, leaves "warm" in its memory and on its disk, and
+// saves it.
+func suspend(image string) (saved hv.Saved, err error) {
 	if warmDir, err = os.MkdirTemp("", "warm-guest-"); err != nil {
 		return saved, err
 	}
@@ -56,17 +59,18 @@ var suspend = sync.OnceValues(func() (saved hv.Saved, err error) {
 		return saved, fmt.Errorf("%+v, %w", r, err)
 	}
 	return d.Save(ctx, spec.ID, hv.SaveSpec{Dir: warmDir, Suspend: true})
-})
+}
 
 // warmSpec makes a spec that goes on from the suspended demo guest.
 func warmSpec(t testing.TB) hv.Spec {
 	t.Helper()
 	image := guest(t)
-	saved, err := suspend()
-	if err != nil {
-		t.Fatal(err)
+	w := &suspended
+	w.once.Do(func() { w.saved, w.err = suspend(image) })
+	if w.err != nil {
+		t.Fatal(w.err)
 	}
-	return cloneSpec(newSpec(image, "qcow2"), saved)
+	return cloneSpec(newSpec(image, "qcow2"), w.saved)
 }
 
 // cloneSpec makes a spec that goes on from a save of a VM.
