@@ -39,7 +39,7 @@ type Templates interface {
 	Fetch(ctx context.Context, ref cache.Ref, progress func(float64)) error
 	Pin(contentID, holder string)
 	Unpin(contentID, holder string)
-	Config(contentID string) (config api.TemplateConfig, dir string, err error)
+	Config(contentID string) (config api.TemplateConfig, v cache.Version, err error)
 	Version(contentID string) (cache.Version, error)
 	Adopt(ctx context.Context, a cache.Adoption) error
 	MakeRoom(ctx context.Context, bytes int64) error

@@ -112,7 +112,7 @@ type gatedSource struct {
 	g *gate
 }
 
-func (s gatedSource) Fetch(ctx context.Context, p cache.Pull) (map[string]string, error) {
+func (s gatedSource) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.Built, error) {
 	if err := s.g.pass("fetch"); err != nil {
 		return nil, err
 	}

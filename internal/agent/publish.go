@@ -70,7 +70,7 @@ func (a *Agent) pushOf(in *instance, t *journal.Task) (transfer.PushOptions, err
 	}
 	for _, f := range files {
 		o.Files = append(o.Files, transfer.PushFile{
-			Name: f.Name, Path: filepath.Join(base.Dir, f.Name), Kind: f.Kind, Format: f.Format, Root: base.Roots[f.Name],
+			Name: f.Name, Path: filepath.Join(base.Dir, f.Name), Kind: f.Kind, Format: f.Format, Root: base.Files[f.Name].Tip,
 		})
 	}
 	changes := a.changesOf(in, t, config)
@@ -193,15 +193,15 @@ func (a *Agent) adoptSave(ctx context.Context, in *instance, t *journal.Task, pu
 	}
 	life, done := in.life(ctx)
 	defer done()
-	files := map[string]string{}
+	paths, files := map[string]string{}, map[string]cache.File{}
 	for _, f := range push.Files {
-		files[f.Name] = f.Path
+		paths[f.Name], files[f.Name] = f.Path, cache.File{Tip: t.Roots[f.Name], Format: f.Format}
 	}
 	return a.opts.Templates.Adopt(life, cache.Adoption{
 		Ref: cache.Ref{
 			Registry: a.registryAt(t.Order.Save.Registry), TemplateID: v.ID, Name: v.Name, Tag: v.Tag,
 			Version: v.Number, ContentID: v.ContentID,
 		},
-		Files: files, Roots: t.Roots, Config: config, NVRAM: push.Request.NVRAM,
+		Paths: paths, Files: files, Config: config, NVRAM: push.Request.NVRAM,
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/recipe"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
@@ -23,11 +24,11 @@ const (
 // spec says what VM an order and the configuration of its version make.
 func (a *Agent) spec(in *instance) (hv.Spec, error) {
 	o := in.order.Start
-	config, dir, err := a.opts.Templates.Config(o.ContentID)
+	config, v, err := a.opts.Templates.Config(o.ContentID)
 	if err != nil {
 		return hv.Spec{}, err
 	}
-	s, err := recipe.Spec(config, dir, o)
+	s, err := recipe.Spec(config, filesOf(v), o)
 	if err != nil {
 		return hv.Spec{}, err
 	}
@@ -39,6 +40,15 @@ func (a *Agent) spec(in *instance) (hv.Spec, error) {
 		labelNode: a.opts.Identity.NodeID,
 	}
 	return s, nil
+}
+
+// filesOf says how the files of a cached version lie.
+func filesOf(v cache.Version) recipe.Files {
+	at := recipe.Files{Dir: v.Dir, Disks: map[string]hv.Disk{}}
+	for name, d := range v.Disks {
+		at.Disks[name] = hv.Disk{Path: d.Path, Format: d.Format, Deltas: d.Overlays}
+	}
+	return at
 }
 
 func bootTimeout(o *api.StartOrder) time.Duration {

@@ -254,11 +254,11 @@ func (s *source) count() int {
 	return s.pulls
 }
 
-func (s *source) Need(context.Context, cache.Ref, map[string]string) (cache.Need, error) {
+func (s *source) Need(context.Context, cache.Ref, cache.Have) (cache.Need, error) {
 	return cache.Need{}, nil
 }
 
-func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]string, error) {
+func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.Built, error) {
 	s.mu.Lock()
 	s.pulls++
 	takes, fail := s.takes, s.fail
@@ -275,7 +275,7 @@ func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]string, er
 		return nil, fail
 	}
 	if v := s.shop.version(p.Ref.ContentID); v != nil {
-		return v.roots, v.write(p.Dir)
+		return builtOf(v.roots), v.write(p.Dir)
 	}
 	base := &sold{
 		config: `{"ram":"2G","cpu":{"cores":2},"hard_drives":[{"file":"disk.qcow2"}],"kept":{"a":1},` +
@@ -290,7 +290,15 @@ func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]string, er
 		base.files[name], roots[name] = "{}", rootOf("{}")
 	}
 	base.config = strings.Replace(base.config, `"disk.qcow2"`, `"disk.qcow2","layers":[`+strings.Join(layers, ",")+`]`, 1)
-	return roots, base.write(p.Dir)
+	return builtOf(roots), base.write(p.Dir)
+}
+
+func builtOf(roots map[string]string) map[string]cache.Built {
+	built := map[string]cache.Built{}
+	for name, root := range roots {
+		built[name] = cache.Built{Tip: root}
+	}
+	return built
 }
 
 func (w *world) number(n *int) int {

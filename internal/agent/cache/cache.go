@@ -5,7 +5,7 @@
 // hypervisors: a holder is just a name that keeps a version from being removed.
 //
 // Invariant: a version that is listed is whole and durable, and one that somebody
-// holds is never removed.
+// holds, or that another one lies on, is never removed.
 package cache
 
 import (
@@ -27,6 +27,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 const (
@@ -51,27 +52,37 @@ type Ref struct {
 
 // Source brings versions from somewhere.
 type Source interface {
-	// Need says what the version takes of this disk. have names the files that are
-	// here by the root of their layer.
-	Need(ctx context.Context, ref Ref, have map[string]string) (Need, error)
-	// Fetch fills p.Dir with the version: config.json and its files, and gives the
-	// root of each file's layer. It goes on with what an interrupted Fetch of the
+	// Need says what the version takes of this disk, and what of have it is made from.
+	Need(ctx context.Context, ref Ref, have Have) (Need, error)
+	// Fetch fills p.Dir with the version: config.json and its files, and says of each
+	// file, by its name, what it is. It goes on with what an interrupted Fetch of the
 	// same version left there.
-	Fetch(ctx context.Context, p Pull) (roots map[string]string, err error)
+	Fetch(ctx context.Context, p Pull) (map[string]Built, error)
+}
+
+// Have is content that is here: by its name, the disk or file that holds it.
+type Have map[string]transfer.Disk
+
+// Built is one file that a Source has brought.
+type Built struct {
+	Tip    string        // name of its content
+	Format string        // of what lies there now: "raw", "qcow2"; "" = as the configuration says
+	Form   transfer.Form // "" means transfer.FormFlat
+	Below  string        // of an overlay: name of the content in Pull.Have that it lies on
 }
 
 // Need is what a version takes of a disk.
 type Need struct {
-	Bytes int64    // that it may take beside what it shares
-	Roots []string // of its layers that are here already
+	Bytes int64    // that it may take beside what it is made from
+	Tips  []string // names of the content here that it is made from
 }
 
 // Pull says what a Source has to bring where.
 type Pull struct {
 	Ref      Ref
 	Dir      string
-	Have     map[string]string // root of a layer -> file of this host, to be linked
-	Progress func(float64)     // is called with 0..1, from one goroutine at a time
+	Have     Have          // to be linked, cloned or lain upon
+	Progress func(float64) // is called with 0..1, from one goroutine at a time
 }
 
 // Options configure a Cache.
@@ -99,11 +110,11 @@ type Cache struct {
 
 // entry is a version on disk. It is also the content of factFile.
 type entry struct {
-	Ref   Ref               `json:"ref"`
-	Size  int64             `json:"size"`            // bytes allocated, those that are shared too
-	Roots map[string]string `json:"roots,omitempty"` // file name -> root of its layer, where known
+	Ref   Ref             `json:"ref"`
+	Size  int64           `json:"size"`            // bytes allocated, those that are shared too
+	Files map[string]File `json:"files,omitempty"` // by name, where something is known of them
 	used  time.Time
-	files map[host.Inode]int64 // bytes allocated by each file
+	takes map[host.Inode]int64 // bytes allocated by each file
 }
 
 // idForm is what a content id may look like: it becomes a directory name.
@@ -165,6 +176,25 @@ func (c *Cache) load() error {
 			c.entries[name] = e
 		}
 	}
+	return c.prune()
+}
+
+// prune removes what lies on something that is not here.
+func (c *Cache) prune() error {
+	for found := true; found; {
+		found = false
+		for id, e := range c.entries {
+			if c.wholeLocked(e) {
+				continue
+			}
+			c.opts.Logger.Error("cached version lies on one that is gone and is removed", "content", id)
+			if err := c.discard(id); err != nil {
+				return err
+			}
+			delete(c.entries, id)
+			found = true
+		}
+	}
 	return nil
 }
 
@@ -185,7 +215,7 @@ func (c *Cache) read(id string) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.used, e.files = info.ModTime(), host.Files(c.path(id))
+	e.used, e.takes = info.ModTime(), host.Files(c.path(id))
 	return &e, nil
 }
 
@@ -240,6 +270,10 @@ func (c *Cache) Has(contentID string) bool {
 func (c *Cache) Pin(contentID, holder string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.pinLocked(contentID, holder)
+}
+
+func (c *Cache) pinLocked(contentID, holder string) {
 	if c.pins[contentID] == nil {
 		c.pins[contentID] = map[string]struct{}{}
 	}
@@ -288,7 +322,7 @@ func (c *Cache) Used() int64 {
 	defer c.mu.Unlock()
 	all := map[host.Inode]int64{}
 	for _, e := range c.entries {
-		maps.Copy(all, e.files)
+		maps.Copy(all, e.takes)
 	}
 	var sum int64
 	for _, bytes := range all {
@@ -297,10 +331,11 @@ func (c *Cache) Used() int64 {
 	return sum
 }
 
-// finish lists a version that is whole in its partial directory.
-func (c *Cache) finish(ref Ref, roots map[string]string) error {
+// finish lists a version that is whole in its partial directory. What it lies on is
+// held by the caller.
+func (c *Cache) finish(ref Ref, files map[string]File) error {
 	part := c.path(ref.ContentID) + partSuffix
-	e := &entry{Ref: ref, Size: host.Allocated(part), Roots: roots, used: c.opts.Now()}
+	e := &entry{Ref: ref, Size: host.Allocated(part), Files: files, used: c.opts.Now()}
 	raw, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -314,7 +349,7 @@ func (c *Cache) finish(ref Ref, roots map[string]string) error {
 	if err := home.SyncDir(c.opts.Dir); err != nil {
 		return err
 	}
-	e.files = host.Files(c.path(ref.ContentID))
+	e.takes = host.Files(c.path(ref.ContentID))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.entries[ref.ContentID] = e

@@ -36,11 +36,11 @@ func sizeOf(id string) int64 {
 	return mb * mib
 }
 
-func (s *source) Need(_ context.Context, ref cache.Ref, _ map[string]string) (cache.Need, error) {
+func (s *source) Need(_ context.Context, ref cache.Ref, _ cache.Have) (cache.Need, error) {
 	return cache.Need{Bytes: sizeOf(ref.ContentID)}, s.fail
 }
 
-func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]string, error) {
+func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.Built, error) {
 	s.fetched.Add(1)
 	if err := os.WriteFile(filepath.Join(p.Dir, "config.json"), []byte(`{"name":"x","cpu":{"cores":3}}`), 0o600); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]string, er
 		}
 	}
 	p.Progress(1)
-	return map[string]string{"disk": "root of " + p.Ref.ContentID}, nil
+	return map[string]cache.Built{"disk": {Tip: "root of " + p.Ref.ContentID}}, nil
 }
 
 func ref(id string) cache.Ref {
@@ -101,9 +101,9 @@ func TestFetchThenRestart(t *testing.T) {
 	if looked, err := cache.Look(o.Dir); err != nil || !slices.Equal(looked, again.List()) {
 		t.Errorf("looked at %v, %v", looked, err)
 	}
-	config, dir, err := again.Config("v1-1")
-	if err != nil || config.CPU == nil || config.CPU.Cores != 3 || dir != filepath.Join(o.Dir, "v1-1") {
-		t.Errorf("config %+v in %s, %v", config, dir, err)
+	config, cached, err := again.Config("v1-1")
+	if err != nil || config.CPU == nil || config.CPU.Cores != 3 || cached.Dir != filepath.Join(o.Dir, "v1-1") {
+		t.Errorf("config %+v in %s, %v", config, cached.Dir, err)
 	}
 	if _, _, err := again.Config("v9-1"); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("config of a missing version: %v", err)

@@ -103,29 +103,37 @@ func (c *Cache) fly(ctx context.Context, f *flight) {
 	close(f.done)
 }
 
-func (c *Cache) pull(ctx context.Context, f *flight) error {
-	what := fmt.Sprintf("pull %s %s", f.ref.Name, f.ref.Tag)
-	need, err := c.opts.Source.Need(ctx, f.ref, c.layers())
+func (c *Cache) pull(ctx context.Context, f *flight) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("pull %s %s: %w", f.ref.Name, f.ref.Tag, err)
+		}
+	}()
+	need, err := c.opts.Source.Need(ctx, f.ref, c.have())
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return err
 	}
-	have, release := c.share(f.ref, need.Roots)
+	from, release := c.share(f.ref, need.Tips)
 	defer release()
 	part := c.path(f.ref.ContentID) + partSuffix
 	if err := c.makeRoom(ctx, f, need.Bytes, part); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return err
 	}
 	if err := os.MkdirAll(part, 0o700); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return err
 	}
-	roots, err := c.opts.Source.Fetch(ctx, Pull{
-		Ref: f.ref, Dir: part, Have: have, Progress: func(p float64) { c.progress(f, p) },
+	built, err := c.opts.Source.Fetch(ctx, Pull{
+		Ref: f.ref, Dir: part, Have: from.have, Progress: func(p float64) { c.progress(f, p) },
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return err
 	}
-	if err := c.finish(f.ref, roots); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+	files, err := from.list(built)
+	if err == nil {
+		err = c.finish(f.ref, files)
+	}
+	if err != nil {
+		return err
 	}
 	c.opts.Logger.Info("template pulled", "template", f.ref.Name, "tag", f.ref.Tag, "content", f.ref.ContentID)
 	return nil
@@ -152,11 +160,14 @@ func (c *Cache) Remove(contentID string) error {
 		c.mu.Unlock()
 		return farm.NotFound()
 	}
-	if len(c.pins[contentID]) > 0 {
-		c.mu.Unlock()
-		return farm.Refused("Template version %s is in use by a VM", contentID)
-	}
+	pinned, above := len(c.pins[contentID]) > 0, c.aboveLocked(contentID)
 	c.mu.Unlock()
+	switch {
+	case pinned:
+		return farm.Refused("Template version %s is in use by a VM", contentID)
+	case above != "":
+		return farm.Refused("Template version %s is in use: version %s was made from it and lies on its disk", contentID, above)
+	}
 	return c.evict(contentID)
 }
 
@@ -168,7 +179,7 @@ var errPinned = errors.New("the version is in use")
 func (c *Cache) evict(contentID string) error {
 	gone := c.path(contentID) + goneSuffix
 	c.mu.Lock()
-	if len(c.pins[contentID]) > 0 {
+	if c.heldLocked(contentID) {
 		c.mu.Unlock()
 		return errPinned
 	}

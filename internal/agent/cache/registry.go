@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -68,7 +69,7 @@ func wanted(ref Ref) transfer.Ref {
 }
 
 // Need asks the registry what the version consists of.
-func (r *Registry) Need(ctx context.Context, ref Ref, have map[string]string) (Need, error) {
+func (r *Registry) Need(ctx context.Context, ref Ref, have Have) (Need, error) {
 	c, err := r.client(ref.Registry)
 	if err != nil {
 		return Need{}, err
@@ -89,34 +90,45 @@ const unpacked = 3
 
 // needOf estimates from above. The size of a file alone would be far off for a raw
 // disk, which is mostly holes.
-func needOf(m api.PullManifest, have map[string]string) Need {
+func needOf(m api.PullManifest, have Have) Need {
 	var need Need
 	for _, f := range m.Files {
-		var stored int64
-		for _, l := range f.Layers {
-			stored += l.Size
+		held := heldLayers(f, have)
+		if held > 0 {
+			need.Tips = append(need.Tips, tipOf(f.Layers[held-1]))
 		}
-		if len(f.Layers) == 1 && have[f.Layers[0].Root] != "" {
-			need.Roots = append(need.Roots, f.Layers[0].Root)
-			continue
+		var stored int64
+		for _, l := range f.Layers[held:] {
+			stored += l.Size
 		}
 		need.Bytes += min(f.Size, unpacked*stored)
 	}
 	return need
 }
 
+// heldLayers is the number of a file's layers whose content is here, in a form that a
+// pull builds upon.
+func heldLayers(f api.PullFile, have Have) int {
+	for n := len(f.Layers); n > 0; n-- {
+		d, ok := have[tipOf(f.Layers[n-1])]
+		if ok && (n == len(f.Layers) || len(d.Overlays) < transfer.MaxOverlays) {
+			return n
+		}
+	}
+	return 0
+}
+
+// tipOf names the content of a chain up to a layer.
+func tipOf(l api.PullLayer) string { return cmp.Or(l.Tip, l.Root) }
+
 // Fetch pulls the version into its directory.
-func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]string, error) {
+func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]Built, error) {
 	c, err := r.client(p.Ref.Registry)
 	if err != nil {
 		return nil, err
 	}
-	have := map[string]transfer.Disk{}
-	for root, path := range p.Have {
-		have[root] = transfer.Disk{Path: path}
-	}
 	result, err := c.Pull(ctx, transfer.PullOptions{
-		Ref: wanted(p.Ref), Dir: p.Dir, Have: have,
+		Ref: wanted(p.Ref), Dir: p.Dir, Have: p.Have, Overlays: true,
 		Progress: func(t transfer.Progress) { p.Progress(t.Fraction()) },
 	})
 	if err != nil {
@@ -125,11 +137,15 @@ func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]string, error)
 	if got := result.Manifest.ContentID; got != p.Ref.ContentID {
 		return nil, fmt.Errorf("the registry gave version %s for %s", got, p.Ref.ContentID)
 	}
-	roots := map[string]string{}
+	formats := map[string]string{}
 	for _, f := range result.Manifest.Files {
-		roots[f.Name] = f.Layers[len(f.Layers)-1].Root
+		formats[f.Name] = f.Format
 	}
-	return roots, nil
+	built := map[string]Built{}
+	for _, f := range result.Files {
+		built[f.Name] = Built{Tip: f.Tip, Format: formats[f.Name], Form: f.Form, Below: f.Below}
+	}
+	return built, nil
 }
 
 // Push publishes a version in the registry at an address.

@@ -73,11 +73,11 @@ func TestFromARealRegistry(t *testing.T) {
 	if err := c.Fetch(t.Context(), want, nil); err != nil {
 		t.Fatal(err)
 	}
-	got, dir, err := c.Config(pushed.ContentID)
+	got, v, err := c.Config(pushed.ContentID)
 	if err != nil || got.RAM != "1G" || len(got.HardDrives) != 1 {
 		t.Fatalf("config %+v, %v", got, err)
 	}
-	if data, err := os.ReadFile(filepath.Join(dir, got.HardDrives[0].File)); err != nil || !bytes.Equal(data, disk) {
+	if data, err := os.ReadFile(filepath.Join(v.Dir, got.HardDrives[0].File)); err != nil || !bytes.Equal(data, disk) {
 		t.Errorf("the disk is another one: %d bytes, %v", len(data), err)
 	}
 	lost := want

@@ -84,7 +84,7 @@ func (c *Cache) brought(part string) int64 {
 // knownLocked says whether a file belongs to a version that is here.
 func (c *Cache) knownLocked(inode host.Inode) bool {
 	for _, e := range c.entries {
-		if _, ok := e.files[inode]; ok {
+		if _, ok := e.takes[inode]; ok {
 			return true
 		}
 	}
@@ -103,8 +103,8 @@ func (c *Cache) booked() int64 {
 }
 
 // removeOldest gives up one thing: first interrupted pulls that nobody wants any
-// more, then the version whose last use is longest ago. keep is the version that
-// room is made for.
+// more, then the version whose last use is longest ago of those that no other lies
+// on. keep is the version that room is made for.
 func (c *Cache) removeOldest(keep string) (bool, error) {
 	if name := c.oldestPartial(keep); name != "" {
 		return true, c.discard(name)
@@ -113,7 +113,7 @@ func (c *Cache) removeOldest(keep string) (bool, error) {
 		c.mu.Lock()
 		oldest := ""
 		for id, e := range c.entries {
-			if len(c.pins[id]) == 0 && (oldest == "" || e.used.Before(c.entries[oldest].used)) {
+			if !c.heldLocked(id) && (oldest == "" || e.used.Before(c.entries[oldest].used)) {
 				oldest = id
 			}
 		}

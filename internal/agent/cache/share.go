@@ -8,64 +8,70 @@ import (
 
 	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// Versions share files by hard links: each directory is whole by itself, so that a
-// version can be removed whatever others were made from it.
-
-// layers gives every file of the cache by the root of its layer.
-func (c *Cache) layers() map[string]string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	have := map[string]string{}
-	for id, e := range c.entries {
-		for name, root := range e.Roots {
-			if filepath.IsLocal(name) {
-				have[root] = filepath.Join(c.path(id), name)
-			}
-		}
-	}
-	return have
+// sources is what a pull is made from, with the versions that it belongs to.
+type sources struct {
+	have  Have
+	files map[string]File // by the name of the content
+	at    map[string]Below
 }
 
-// share holds the versions that a pull links to, since room must not be made with
-// them: without them more would have to be moved than was asked for.
-func (c *Cache) share(ref Ref, roots []string) (have map[string]string, release func()) {
-	wanted := make(map[string]bool, len(roots))
-	for _, r := range roots {
-		wanted[r] = true
-	}
-	have = map[string]string{}
-	var from []string
+// share holds the versions that a pull is made from, since room must not be made with
+// them: without them more would have to be moved than was asked for, and what lies on
+// them would be lost.
+func (c *Cache) share(ref Ref, tips []string) (s sources, release func()) {
+	s = sources{have: Have{}, files: map[string]File{}, at: map[string]Below{}}
+	holder := "pull:" + ref.ContentID
 	c.mu.Lock()
-	for id, e := range c.entries {
-		gives := false
-		for name, root := range e.Roots {
-			if wanted[root] && have[root] == "" && filepath.IsLocal(name) {
-				have[root], gives = filepath.Join(c.path(id), name), true
-			}
+	all := c.contentLocked()
+	for _, tip := range tips {
+		b, ok := all[tip]
+		if !ok {
+			continue
 		}
-		if gives {
-			from = append(from, id)
-		}
+		s.at[tip], s.files[tip] = b, c.entries[b.ContentID].Files[b.File]
+		s.have[tip], _ = c.diskLocked(b.ContentID, b.File)
+		c.pinLocked(b.ContentID, holder)
 	}
 	c.mu.Unlock()
-	holder := "pull:" + ref.ContentID
-	for _, id := range from {
-		c.Pin(id, holder)
-	}
-	return have, func() {
-		for _, id := range from {
-			c.Unpin(id, holder)
+	return s, func() {
+		for _, b := range s.at {
+			c.Unpin(b.ContentID, holder)
 		}
 	}
+}
+
+// list says how what was built lies here.
+func (s sources) list(built map[string]Built) (map[string]File, error) {
+	files := make(map[string]File, len(built))
+	for name, b := range built {
+		f := File{Tip: b.Tip, Format: b.Format}
+		switch b.Form {
+		case transfer.FormLinked: // to a file that lies where it lies
+			from, ok := s.files[b.Tip]
+			if !ok {
+				return nil, fmt.Errorf("%s is linked to something that is not here", name)
+			}
+			f = from
+		case transfer.FormOverlay:
+			below, ok := s.at[b.Below]
+			if !ok {
+				return nil, fmt.Errorf("%s lies on something that is not here", name)
+			}
+			f.Below = &below
+		}
+		files[name] = f
+	}
+	return files, nil
 }
 
 // Adoption is a version that was made on this host and published.
 type Adoption struct {
 	Ref    Ref
-	Files  map[string]string // file name -> where it lies on the cache's file system; linked, never moved
-	Roots  map[string]string // file name -> root of its layer, where known
+	Paths  map[string]string // file name -> where it lies on the cache's file system; linked, never moved
+	Files  map[string]File   // what they are, by the same names
 	Config []byte
 	NVRAM  []byte // nil: none
 }
@@ -102,13 +108,18 @@ func (c *Cache) adopt(f *flight, a Adoption) (err error) {
 		f.left = true // whoever joined pulls the version instead
 		c.mu.Unlock()
 	}()
+	release, err := c.holdBelow(a)
+	defer release()
+	if err != nil {
+		return err
+	}
 	if err := os.RemoveAll(part); err != nil {
 		return err
 	}
 	if err := os.Mkdir(part, 0o700); err != nil {
 		return err
 	}
-	for name, path := range a.Files {
+	for name, path := range a.Paths {
 		if !filepath.IsLocal(name) || filepath.Base(name) != name {
 			return farm.Invalid("file", "%q is no plain file name", name)
 		}
@@ -124,5 +135,33 @@ func (c *Cache) adopt(f *flight, a Adoption) (err error) {
 			return err
 		}
 	}
-	return c.finish(a.Ref, a.Roots)
+	return c.finish(a.Ref, a.Files)
+}
+
+// holdBelow keeps what an adopted version lies on until it is listed.
+func (c *Cache) holdBelow(a Adoption) (release func(), err error) {
+	var below []string
+	holder := "adopt:" + a.Ref.ContentID
+	release = func() {
+		for _, id := range below {
+			c.Unpin(id, holder)
+		}
+	}
+	for name, f := range a.Files {
+		if f.Below == nil {
+			continue
+		}
+		c.Pin(f.Below.ContentID, holder)
+		below = append(below, f.Below.ContentID)
+		c.mu.Lock()
+		d, ok := c.diskLocked(f.Below.ContentID, f.Below.File)
+		c.mu.Unlock()
+		switch {
+		case !ok:
+			err = fmt.Errorf("%s lies on version %s, which is not here", name, f.Below.ContentID)
+		case len(d.Overlays) >= transfer.MaxOverlays:
+			err = fmt.Errorf("%s would be overlay %d of its disk; more than %d are pulled as one", name, len(d.Overlays)+1, transfer.MaxOverlays)
+		}
+	}
+	return release, err
 }

@@ -119,7 +119,7 @@ func TestVersionsShareFiles(t *testing.T) {
 		t.Errorf("%d bytes used after a restart, %d before", used, s.cache.Used())
 	}
 	v, err := again.Version(second.ContentID)
-	if err != nil || v.Roots["disk.img"] != roots["disk.img"] || v.Roots["disk.1.qcow2"] != roots["disk.1.qcow2"] || v.Ref != second {
+	if err != nil || v.Files["disk.img"].Tip != roots["disk.img"] || v.Files["disk.1.qcow2"].Tip != roots["disk.1.qcow2"] || v.Ref != second {
 		t.Errorf("version %+v, %v, want roots %v", v, err, roots)
 	}
 	if err := s.cache.Remove(first.ContentID); err != nil {
@@ -195,15 +195,16 @@ func TestAdopt(t *testing.T) {
 	second := s.push("v2", roots, base, delta)
 	s.fetch(first)
 	a := cache.Adoption{
-		Ref: second, Roots: roots, Config: []byte(`{"name":"x"}`), NVRAM: []byte("variables"),
-		Files: map[string]string{"disk.img": s.file(first, "disk.img"), "disk.1.qcow2": delta},
+		Ref: second, Config: []byte(`{"name":"x"}`), NVRAM: []byte("variables"),
+		Files: map[string]cache.File{"disk.img": {Tip: roots["disk.img"]}, "disk.1.qcow2": {Tip: roots["disk.1.qcow2"]}},
+		Paths: map[string]string{"disk.img": s.file(first, "disk.img"), "disk.1.qcow2": delta},
 	}
 	bad := a
-	bad.Files = map[string]string{"disk.img": "/nonexistent"}
+	bad.Paths = map[string]string{"disk.img": "/nonexistent"}
 	if err := s.cache.Adopt(t.Context(), bad); err == nil || s.cache.Has(second.ContentID) {
 		t.Fatalf("a file that is not there: %v", err)
 	}
-	bad.Files = map[string]string{"../x": delta}
+	bad.Paths = map[string]string{"../x": delta}
 	if err := s.cache.Adopt(t.Context(), bad); farm.CodeOf(err) != farm.CodeInvalid {
 		t.Fatalf("a name that is a path: %v", err)
 	}
@@ -251,7 +252,7 @@ func TestPullBesideAFailingAdoption(t *testing.T) {
 		v := ref(fmt.Sprintf("v%d-0", i))
 		var adopting sync.WaitGroup
 		adopting.Go(func() {
-			_ = c.Adopt(t.Context(), cache.Adoption{Ref: v, Config: []byte("{}"), Files: map[string]string{"disk": "/nonexistent"}})
+			_ = c.Adopt(t.Context(), cache.Adoption{Ref: v, Config: []byte("{}"), Paths: map[string]string{"disk": "/nonexistent"}})
 		})
 		if err := c.Fetch(t.Context(), v, nil); err != nil {
 			t.Fatalf("round %d: %v", i, err)

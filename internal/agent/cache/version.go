@@ -10,27 +10,25 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // Version is a version as it lies in the cache. Its files must not be changed.
 type Version struct {
 	Ref    Ref
-	Dir    string            // absolute; the configuration's file names are relative to it
-	Config []byte            // the configuration object, with the fields that nobody here knows
-	NVRAM  []byte            // nil: the version has none
-	Roots  map[string]string // file name -> root of its layer, where known
+	Dir    string                   // absolute; the configuration's file names are relative to it
+	Config []byte                   // the configuration object, with the fields that nobody here knows
+	NVRAM  []byte                   // nil: the version has none
+	Files  map[string]File          // by name, where something is known of them
+	Disks  map[string]transfer.Disk // for each of Files, what it is read from
 }
 
 // Version gives a cached version. The caller holds it by a pin.
 func (c *Cache) Version(contentID string) (Version, error) {
-	c.mu.Lock()
-	e := c.entries[contentID]
-	c.mu.Unlock()
-	if e == nil {
-		return Version{}, farm.Errorf(farm.CodeNotFound, "Version %s is not in the template cache", contentID)
+	v, err := c.version(contentID)
+	if err != nil {
+		return v, err
 	}
-	v := Version{Ref: e.Ref, Dir: c.path(contentID), Roots: e.Roots}
-	var err error
 	if v.Config, err = readSmall(filepath.Join(v.Dir, configFile)); err != nil {
 		return Version{}, fmt.Errorf("configuration of version %s: %w", contentID, err)
 	}
@@ -41,17 +39,34 @@ func (c *Cache) Version(contentID string) (Version, error) {
 	return v, nil
 }
 
-// Config gives a version's template configuration and the absolute path of the
-// directory that its file names are relative to.
-func (c *Cache) Config(contentID string) (config api.TemplateConfig, dir string, err error) {
-	v, err := c.Version(contentID)
-	if err != nil {
-		return config, "", err
+// version gives what is known of a version without reading its files.
+func (c *Cache) version(contentID string) (Version, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entries[contentID]
+	if e == nil {
+		return Version{}, farm.Errorf(farm.CodeNotFound, "Version %s is not in the template cache", contentID)
+	}
+	v := Version{Ref: e.Ref, Dir: c.path(contentID), Files: e.Files, Disks: map[string]transfer.Disk{}}
+	for name := range e.Files {
+		d, ok := c.diskLocked(contentID, name)
+		if !ok {
+			return v, fmt.Errorf("%s of version %s lies on something that is gone", name, contentID)
+		}
+		v.Disks[name] = d
+	}
+	return v, nil
+}
+
+// Config gives a version's template configuration, and the version.
+func (c *Cache) Config(contentID string) (config api.TemplateConfig, v Version, err error) {
+	if v, err = c.Version(contentID); err != nil {
+		return config, v, err
 	}
 	if err := json.Unmarshal(v.Config, &config); err != nil {
-		return config, "", fmt.Errorf("configuration of version %s: %w", contentID, err)
+		return config, v, fmt.Errorf("configuration of version %s: %w", contentID, err)
 	}
-	return config, v.Dir, nil
+	return config, v, nil
 }
 
 // readSmall reads a file that is never large.

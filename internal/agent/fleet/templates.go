@@ -74,11 +74,11 @@ func (t *templates) Pin(string, string) {}
 func (t *templates) Unpin(string, string) {}
 
 // Config is that of a small VM.
-func (t *templates) Config(string) (config api.TemplateConfig, dir string, err error) {
+func (t *templates) Config(string) (config api.TemplateConfig, v cache.Version, err error) {
 	return api.TemplateConfig{
 		RAM: "2G", CPU: &api.ConfigCPU{Cores: 2}, HardDrives: []api.ConfigDrive{{File: "none.qcow2", Format: "qcow2"}},
 		NetworkCards: []api.ConfigNIC{{PortRules: []api.ConfigPort{{RuleName: "ssh", GuestPort: 22}}}},
-	}, "/nonexistent", nil
+	}, cache.Version{Dir: "/nonexistent"}, nil
 }
 
 // Version is refused: there are no files to make another version from.

@@ -11,6 +11,7 @@ package recipe
 import (
 	"cmp"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
@@ -26,9 +27,17 @@ const (
 	forceOn = "forceOn" // value of Machine.NetworkLocal
 )
 
-// Spec says what VM a version makes whose files are in dir, with what the order
-// changes of it. Identity, labels and time-outs are the caller's.
-func Spec(config api.TemplateConfig, dir string, o *api.StartOrder) (hv.Spec, error) {
+// Files say how the files of a version lie on a node.
+type Files struct {
+	Dir string // absolute; a file lies there under its name
+	// Disks are those of which more is known than that: where and in which format their
+	// lowest file is, and what lies on it. Format "" is that of the configuration.
+	Disks map[string]hv.Disk
+}
+
+// Spec says what VM a version makes whose files lie so, with what the order changes of
+// it. Identity, labels and time-outs are the caller's.
+func Spec(config api.TemplateConfig, at Files, o *api.StartOrder) (hv.Spec, error) {
 	var m api.Machine
 	if o.Machine != nil {
 		m = *o.Machine
@@ -38,10 +47,10 @@ func Spec(config api.TemplateConfig, dir string, o *api.StartOrder) (hv.Spec, er
 		HardwareUUID: m.HardwareUUID, Serial: m.Serial, Isolated: m.NetworkLocal == forceOn,
 	}
 	var err error
-	if s.Disks, err = disks(config.HardDrives, dir); err != nil {
+	if s.Disks, err = disks(config.HardDrives, at); err != nil {
 		return hv.Spec{}, err
 	}
-	if s.State, err = state(config, dir); err != nil {
+	if s.State, err = state(config, at.Dir); err != nil {
 		return hv.Spec{}, err
 	}
 	if config.CPU != nil && config.CPU.Cores > 0 {
@@ -73,7 +82,7 @@ func checkName(what, name string) error {
 	return nil
 }
 
-func disks(drives []api.ConfigDrive, dir string) ([]hv.Disk, error) {
+func disks(drives []api.ConfigDrive, at Files) ([]hv.Disk, error) {
 	list := make([]hv.Disk, len(drives))
 	for i, d := range drives {
 		for _, name := range append([]string{d.File}, d.Layers...) {
@@ -81,12 +90,23 @@ func disks(drives []api.ConfigDrive, dir string) ([]hv.Disk, error) {
 				return nil, err
 			}
 		}
-		list[i] = hv.Disk{Path: filepath.Join(dir, d.File), Format: formatOf(d)}
+		list[i] = DiskOf(d, at)
 		for _, l := range d.Layers {
-			list[i].Deltas = append(list[i].Deltas, filepath.Join(dir, l))
+			list[i].Deltas = append(list[i].Deltas, filepath.Join(at.Dir, l))
 		}
 	}
 	return list, nil
+}
+
+// DiskOf gives what the disk of a drive consists of, whose name was checked.
+func DiskOf(d api.ConfigDrive, at Files) hv.Disk {
+	disk, known := at.Disks[d.File]
+	if !known {
+		disk.Path = filepath.Join(at.Dir, d.File)
+	}
+	disk.Format = cmp.Or(disk.Format, formatOf(d))
+	disk.Deltas = slices.Clone(disk.Deltas) // the caller appends to it
+	return disk
 }
 
 // formatOf goes by configuration and name only: a guest can write any header into

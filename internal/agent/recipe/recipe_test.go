@@ -92,7 +92,7 @@ func TestSpec(t *testing.T) {
 		if tt.want != nil {
 			tt.want(&want)
 		}
-		got, err := recipe.Spec(config, "/v", &tt.order)
+		got, err := recipe.Spec(config, recipe.Files{Dir: "/v"}, &tt.order)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
@@ -110,7 +110,7 @@ func TestPinKeepsAll(t *testing.T) {
 			f.SetInt(int64(i + 1))
 		}
 	}
-	s, err := recipe.Spec(api.TemplateConfig{StateFile: "state.1", StatePin: &p}, "/v", &api.StartOrder{})
+	s, err := recipe.Spec(api.TemplateConfig{StateFile: "state.1", StatePin: &p}, recipe.Files{Dir: "/v"}, &api.StartOrder{})
 	if err != nil || api.StatePin(s.State.Pin) != p {
 		t.Errorf("got %+v, %v", s.State, err)
 	}
@@ -126,7 +126,7 @@ func TestHostileConfigurations(t *testing.T) {
 		"no pin":    {StateFile: "state.1"},
 		"directory": {HardDrives: []api.ConfigDrive{{File: "a/b"}}},
 	} {
-		if _, err := recipe.Spec(c, "/v", &api.StartOrder{}); farm.CodeOf(err) != farm.CodeRefused {
+		if _, err := recipe.Spec(c, recipe.Files{Dir: "/v"}, &api.StartOrder{}); farm.CodeOf(err) != farm.CodeRefused {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

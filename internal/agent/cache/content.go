@@ -1,0 +1,103 @@
+package cache
+
+import (
+	"path/filepath"
+
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// Versions share content in two ways. A file that holds the same is a hard link, so it
+// stays whatever becomes of the version that it came with. A disk that differs a little
+// from another one may be an overlay on that: then its version keeps the other one here.
+
+// File is what is known of a file of a version.
+type File struct {
+	Tip    string `json:"tip,omitempty"`    // name of its content; "" = not known
+	Format string `json:"format,omitempty"` // of the lowest file: "raw", "qcow2"; "" = as the configuration says
+	Below  *Below `json:"below,omitempty"`  // nil: the file is all of it; else it is an overlay on this
+}
+
+// Below is a file of a cached version.
+type Below struct {
+	ContentID string `json:"content_id"`
+	File      string `json:"file"`
+}
+
+// diskLocked gives the files that a file of a version is read from; false when one of
+// their versions is not here.
+func (c *Cache) diskLocked(contentID, name string) (transfer.Disk, bool) {
+	var d transfer.Disk
+	for range len(c.entries) { // a chain has each version once, unless its records are damaged
+		e := c.entries[contentID]
+		if e == nil || !filepath.IsLocal(name) || filepath.Base(name) != name {
+			return d, false
+		}
+		path, f := filepath.Join(c.path(contentID), name), e.Files[name]
+		if f.Below == nil {
+			d.Path, d.Format = path, f.Format
+			return d, true
+		}
+		d.Overlays = append([]string{path}, d.Overlays...)
+		contentID, name = f.Below.ContentID, f.Below.File
+	}
+	return d, false
+}
+
+// wholeLocked says whether all is here that a version lies on.
+func (c *Cache) wholeLocked(e *entry) bool {
+	for name := range e.Files {
+		if _, ok := c.diskLocked(e.Ref.ContentID, name); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// aboveLocked gives a version that lies on this one; "" when there is none.
+func (c *Cache) aboveLocked(contentID string) string {
+	for id, e := range c.entries {
+		for _, f := range e.Files {
+			if f.Below != nil && f.Below.ContentID == contentID && id != contentID {
+				return id
+			}
+		}
+	}
+	return ""
+}
+
+// heldLocked says whether a version must stay.
+func (c *Cache) heldLocked(contentID string) bool {
+	return len(c.pins[contentID]) > 0 || c.aboveLocked(contentID) != ""
+}
+
+// contentLocked gives every content that is here, by its name: of files that hold the
+// same, the one that lies on fewest others, and of those always the same one.
+func (c *Cache) contentLocked() map[string]Below {
+	all := map[string]Below{}
+	depth := map[string]int{}
+	for id, e := range c.entries {
+		for name, f := range e.Files {
+			d, ok := c.diskLocked(id, name)
+			if f.Tip == "" || !ok {
+				continue
+			}
+			old, known := all[f.Tip]
+			n := len(d.Overlays)
+			if !known || n < depth[f.Tip] || n == depth[f.Tip] && (id < old.ContentID || id == old.ContentID && name < old.File) {
+				all[f.Tip], depth[f.Tip] = Below{ContentID: id, File: name}, n
+			}
+		}
+	}
+	return all
+}
+
+// have gives every content that is here, with the files that it is read from.
+func (c *Cache) have() Have {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	have := Have{}
+	for tip, b := range c.contentLocked() {
+		have[tip], _ = c.diskLocked(b.ContentID, b.File)
+	}
+	return have
+}
