@@ -18,13 +18,14 @@ const collectEvery = time.Minute
 // keepResult is how long a committed push answers a repeated commit.
 const keepResult = time.Hour
 
-// Run collects and verifies until ctx ends.
+// Run collects, verifies and puts chains together until ctx ends.
 func (r *Registry) Run(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	if r.o.ScrubRate > 0 {
 		work.Go(func() { r.runScrub(ctx) })
 	}
+	work.Go(func() { r.runConsolidation(ctx) })
 	tick := time.NewTicker(collectEvery)
 	defer tick.Stop()
 	for {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
@@ -75,8 +76,7 @@ func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText s
 	if err := fits(x, u.spec); err != nil {
 		return f, err
 	}
-	foot := x.Footer()
-	f.Layers = []layout.Layer{{Root: rootText, Size: x.FileSize(), IndexOffset: foot.IndexOffset, IndexLength: foot.IndexLength}}
+	f.Layers = append(slices.Clone(u.chain), layerOf(x))
 	return f, nil
 }
 
@@ -262,16 +262,13 @@ func finalConfig(raw json.RawMessage, t *layout.Template) ([]byte, error) {
 	return layout.CanonicalConfig(raw)
 }
 
-// contentID names what a version consists of. It depends on nothing else: not on tag, number or time.
+// contentID names what a version consists of. It depends on nothing else: not on tag, number or time, and not on
+// how the layers of a chain were put together.
 func contentID(config []byte, files []layout.File, nvram []byte) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "buildyard version 1\nconfig %x\n", sha256.Sum256(config))
 	for _, f := range files {
-		fmt.Fprintf(h, "%s %q %q %d", f.Kind, f.Name, f.Format, f.Size)
-		for _, l := range f.Layers {
-			fmt.Fprintf(h, " %s", l.Root)
-		}
-		fmt.Fprintln(h)
+		fmt.Fprintf(h, "%s %q %q %d %s\n", f.Kind, f.Name, f.Format, f.Size, f.Tip())
 	}
 	if len(nvram) > 0 {
 		fmt.Fprintf(h, "nvram %x\n", sha256.Sum256(nvram))

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -30,18 +31,34 @@ func (r *Registry) Negotiate(ctx context.Context, req api.PushRequest) (_ api.Pu
 	}
 	s := r.resumable(req)
 	if s == nil {
-		if err := r.vacate(ctx); err != nil {
+		if s, err = r.begin(ctx, req); err != nil {
 			return api.PushSession{}, err
 		}
-		if err := r.room(ctx, req); err != nil {
-			return api.PushSession{}, err
-		}
-		if s, err = r.newSession(req); err != nil {
-			return api.PushSession{}, err
-		}
-		r.log.Info("push begun", "session", s.id, "template", s.target, "tag", req.Tag, "files", len(req.Files))
 	}
 	return r.describe(ctx, s), nil
+}
+
+// begin opens a new push.
+func (r *Registry) begin(ctx context.Context, req api.PushRequest) (*session, error) {
+	chains, err := r.chains(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.vacate(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.room(ctx, req); err != nil {
+		return nil, err
+	}
+	s, err := r.newSession(req, chains)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.pinChains(ctx, s); err != nil {
+		return nil, errors.Join(err, r.endSession(ctx, s))
+	}
+	r.log.Info("push begun", "session", s.id, "template", s.target, "tag", req.Tag, "files", len(req.Files))
+	return s, nil
 }
 
 func (s *snapshot) template(id string) *layout.Template {
@@ -139,6 +156,7 @@ func checkFiles(files []api.PushFile) error {
 	names := map[string]bool{}
 	for _, f := range files {
 		_, badRoot := blob.ParseRoot(f.Root)
+		parent, badParent := blob.ParseRoot(f.Parent)
 		switch {
 		case !layout.ValidFileName(f.Name):
 			return farm.Invalid("files", "%q is not a file name: letters, digits, '.', '_', '-', at most 128", f.Name)
@@ -152,6 +170,10 @@ func checkFiles(files []api.PushFile) error {
 			return farm.Invalid("files", "size of %s must be between 0 and %d", f.Name, int64(blob.MaxSize))
 		case f.Root != "" && badRoot != nil:
 			return farm.Invalid("files", "root of %s must be 64 hex digits", f.Name)
+		case f.Parent != "" && (badParent != nil || parent.IsZero()):
+			return farm.Invalid("files", "parent of %s must be 64 hex digits, not all of them 0", f.Name)
+		case f.Parent != "" && f.Kind != api.FileDisk:
+			return farm.Invalid("files", "%s is no disk: only the layer of a disk rests on others", f.Name)
 		}
 		names[f.Name] = true
 	}
@@ -256,13 +278,21 @@ func fits(x *blob.Index, spec api.PushFile) error {
 		return farm.Invalid("index", "is of another kind than %s", spec.Name)
 	case x.Size() != spec.Size:
 		return farm.Invalid("index", "is of a file of %d bytes, %s has %d", x.Size(), spec.Name, spec.Size)
-	case !x.Parent().IsZero():
-		return farm.Refused("Layers that rest on other layers are not taken")
+	case parentText(x) != spec.Parent:
+		return farm.Invalid("index", "rests on %q, %s was announced to rest on %q", parentText(x), spec.Name, spec.Parent)
 	case !x.StandsFor().IsZero():
 		// Nobody could tell whether it holds what it says: only the registry makes such layers.
 		return farm.Refused("Layers that stand for others are not taken")
 	}
 	return nil
+}
+
+// parentText names what a layer rests on, as a push does: "" is zeros.
+func parentText(x *blob.Index) string {
+	if x.Parent().IsZero() {
+		return ""
+	}
+	return x.Parent().String()
 }
 
 func (r *Registry) openFile(session, file string) (*session, *upload, error) {

@@ -47,7 +47,10 @@ type sessionRecord struct {
 	ID         string          `json:"id"`
 	TemplateID string          `json:"template_id"`
 	Request    api.PushRequest `json:"request"`
-	Result     *api.PushResult `json:"result,omitempty"` // set when it is committed
+	// Chains are what the files rest on, in the order of the request: the versions that name these layers may
+	// be reverted before the commit.
+	Chains [][]layout.Layer `json:"chains,omitempty"`
+	Result *api.PushResult  `json:"result,omitempty"` // set when it is committed
 }
 
 func newSessionID() string {
@@ -116,12 +119,12 @@ func (r *Registry) session(id string) (*session, error) {
 	return s, nil
 }
 
-func (r *Registry) newSession(req api.PushRequest) (*session, error) {
+func (r *Registry) newSession(req api.PushRequest, chains [][]layout.Layer) (*session, error) {
 	id := req.ID
 	if id == "" {
 		id = newTemplateID()
 	}
-	s := r.makeSession(sessionRecord{ID: newSessionID(), TemplateID: id, Request: req})
+	s := r.makeSession(sessionRecord{ID: newSessionID(), TemplateID: id, Request: req, Chains: chains})
 	if err := r.dir.MkdirAll(path.Join(layout.UploadDir, s.id)); err != nil {
 		return nil, err
 	}
@@ -140,7 +143,11 @@ func (r *Registry) makeSession(record sessionRecord) *session {
 		touched: r.o.Now(), pinned: map[blob.Root]bool{}, closed: record.Result != nil, result: record.Result,
 	}
 	for i, spec := range record.Request.Files {
-		s.uploads = append(s.uploads, &upload{id: blob.Upload{Session: record.ID, File: i}, spec: spec, parts: map[int64]*part{}})
+		u := &upload{id: blob.Upload{Session: record.ID, File: i}, spec: spec, parts: map[int64]*part{}}
+		if i < len(record.Chains) {
+			u.chain = record.Chains[i]
+		}
+		s.uploads = append(s.uploads, u)
 	}
 	return s
 }
@@ -159,7 +166,11 @@ func (s *session) finish(result *api.PushResult) {
 }
 
 func (r *Registry) saveSession(s *session) error {
-	raw, err := json.Marshal(sessionRecord{ID: s.id, TemplateID: s.target, Request: s.request, Result: s.done()})
+	record := sessionRecord{ID: s.id, TemplateID: s.target, Request: s.request, Result: s.done()}
+	for _, u := range s.uploads {
+		record.Chains = append(record.Chains, u.chain)
+	}
+	raw, err := json.Marshal(record)
 	if err != nil {
 		return fmt.Errorf("encode session: %w", err)
 	}
@@ -175,6 +186,12 @@ func (r *Registry) loadSessions(ctx context.Context) error {
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		if isMerge(e.Name()) {
+			if err := r.dir.RemoveAll("tidy", path.Join(layout.UploadDir, e.Name())); err != nil {
+				return err
+			}
 			continue
 		}
 		s, err := r.loadSession(ctx, e.Name())
@@ -213,6 +230,10 @@ func (r *Registry) loadSession(ctx context.Context, id string) (*session, error)
 		for _, root := range u.wants() {
 			r.pinHeld(ctx, s, root)
 		}
+	}
+	if err := r.pinChains(ctx, s); err != nil {
+		r.unpin(s)
+		return nil, err
 	}
 	return s, nil
 }

@@ -18,12 +18,15 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/layout"
 )
 
 // upload is one file of a session.
 type upload struct {
 	id   blob.Upload
 	spec api.PushFile
+	// chain is what the file's layer will rest on, base first; immutable.
+	chain []layout.Layer
 
 	mu      sync.Mutex      // guards the fields below
 	parts   map[int64]*part // by offset; never overlapping

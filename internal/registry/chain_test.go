@@ -1,0 +1,368 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+const chainBlocks = 48
+
+// grown is a disk that changes from tag to tag.
+type grown struct {
+	rng  *rand.Rand
+	data []byte
+	tip  blob.Root
+}
+
+func newGrown(seed uint64) *grown {
+	g := &grown{rng: rand.New(rand.NewPCG(seed, 7)), data: make([]byte, chainBlocks*blob.BlockSize)}
+	for range chainBlocks / 2 {
+		g.write()
+	}
+	return g
+}
+
+// write fills a block, sometimes with zeros.
+func (g *grown) write() {
+	block := g.data[g.rng.IntN(chainBlocks)*blob.BlockSize:][:blob.BlockSize]
+	fill := byte(g.rng.IntN(256))
+	if g.rng.IntN(4) == 0 {
+		fill = 0
+	}
+	for i := range block {
+		block[i] = fill ^ byte(i*int(fill)>>8)
+	}
+}
+
+// base is the disk as it is, against zeros.
+func (g *grown) base(t testing.TB) content {
+	return g.encode(t, func(o blob.EncodeOptions, sink blob.Sink) (*blob.Index, error) {
+		return blob.Encode(context.Background(), source{bytes.NewReader(slices.Clone(g.data))}, o, sink)
+	})
+}
+
+// next changes the disk and gives what changed.
+func (g *grown) next(t testing.TB) content {
+	before := slices.Clone(g.data)
+	for range 3 {
+		g.write()
+	}
+	g.data[g.rng.IntN(len(g.data))] ^= 0xff // so that something did change
+	return g.encode(t, func(o blob.EncodeOptions, sink blob.Sink) (*blob.Index, error) {
+		o.Parent = g.tip
+		changes := blob.Compare(source{bytes.NewReader(slices.Clone(g.data))}, source{bytes.NewReader(before)}, o.Size)
+		return blob.EncodeChanges(context.Background(), changes, o, sink)
+	})
+}
+
+func (g *grown) encode(t testing.TB, do func(blob.EncodeOptions, blob.Sink) (*blob.Index, error)) content {
+	t.Helper()
+	c := content{spec: api.PushFile{Name: "disk", Kind: api.FileDisk, Size: int64(len(g.data))}}
+	x, err := do(blob.EncodeOptions{Kind: blob.KindDisk, Size: c.spec.Size, Workers: 1}, func(f blob.Frame, _ int64, stored []byte) error {
+		c.frames = append(c.frames, blob.PartFrame{Stored: f.Stored, Sum: f.Sum})
+		c.stored = append(c.stored, stored...)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.index, c.spec.Parent = x, parentText(x)
+	g.tip = x.Tip()
+	return c
+}
+
+// assemble puts together the disk of a version out of the layers that its manifest names.
+func assemble(t testing.TB, r *Registry, id, tag string) []byte {
+	t.Helper()
+	m, err := r.Manifest(context.Background(), Ref{ID: id, Tag: tag})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var layers []*blob.Layer
+	for _, l := range m.Files[0].Layers {
+		f, err := r.OpenBlob(context.Background(), l.Root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		root, _ := blob.ParseRoot(l.Root)
+		layer, err := blob.OpenLayer(f, l.Size, root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := layer.Index().Tip().String(); (l.Tip == "") != (want == l.Root) || l.Tip != "" && l.Tip != want {
+			t.Fatalf("tip of %s is given as %q", l.Root, l.Tip)
+		}
+		layers = append(layers, layer)
+	}
+	chain, err := blob.OpenChain(layers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make([]byte, chain.Size())
+	if n, err := chain.ReadAt(out, 0); n < len(out) {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func mustBeClean(t testing.TB, r *Registry) {
+	t.Helper()
+	report, err := r.Check(context.Background(), CheckOptions{Deep: true})
+	if err != nil || len(report.Findings) > 0 {
+		t.Fatalf("%+v, %v", report.Findings, err)
+	}
+}
+
+// pushTags pushes a base and n tags on it, and gives what each disk holds.
+func pushTags(t testing.TB, r *Registry, id string, g *grown, n int) (disks [][]byte, contents []content) {
+	t.Helper()
+	for i := range n + 1 {
+		make := g.base
+		if i > 0 {
+			make = g.next
+		}
+		c := make(t)
+		mustPush(t, r, request(id, fmt.Sprint("v", i), c), c)
+		disks, contents = append(disks, slices.Clone(g.data)), append(contents, c)
+	}
+	return disks, contents
+}
+
+func TestChains(t *testing.T) {
+	base, clock := t.TempDir(), newClock()
+	r := open(t, base, clock)
+	g := newGrown(1)
+	disks, contents := pushTags(t, r, idA, g, 4)
+	for i, want := range disks {
+		if !bytes.Equal(assemble(t, r, idA, fmt.Sprint("v", i)), want) {
+			t.Fatalf("v%d is another disk", i)
+		}
+	}
+	d, _ := r.Detail(idA)
+	var names []string
+	var size int64
+	for _, c := range contents {
+		names, size = append(names, c.root()+".ank"), size+c.index.FileSize()
+	}
+	if v := d.Versions[4]; !slices.Equal(v.Images, names) || v.Size != size || d.Size != size {
+		t.Fatalf("%+v", d)
+	}
+	// The disk of another template rests on the same layers, which outlive the first one.
+	on := g.next(t)
+	mustPush(t, r, request(idB, "b1", on), on)
+	must(t, r.Delete(t.Context(), idA))
+	for range 4 {
+		clock.add(26 * time.Hour)
+		must(t, r.Collect(t.Context()))
+	}
+	if !bytes.Equal(assemble(t, r, idB, "b1"), g.data) {
+		t.Fatal("another disk")
+	}
+	mustBeClean(t, r)
+	must(t, verifyAll(r))
+}
+
+// TestContentOfAChain: the id of a version depends on its disk's tip and not on the layers.
+func TestContentOfAChain(t *testing.T) {
+	one := []layout.File{{Name: "disk", Kind: "disk", Layers: []layout.Layer{{Root: "a"}, {Root: "b"}}}}
+	merged := []layout.File{{Name: "disk", Kind: "disk", Layers: []layout.Layer{{Root: "c", Tip: "b"}}}}
+	other := []layout.File{{Name: "disk", Kind: "disk", Layers: []layout.Layer{{Root: "a"}}}}
+	if contentID(nil, one, nil) != contentID(nil, merged, nil) || contentID(nil, one, nil) == contentID(nil, other, nil) {
+		t.Fatal("content ids are wrong")
+	}
+}
+
+func TestParentsAreJudged(t *testing.T) {
+	r := open(t, t.TempDir(), newClock())
+	g := newGrown(2)
+	v0 := g.base(t)
+	mustPush(t, r, request(idA, "v0", v0), v0)
+	v1 := g.next(t)
+	v2 := g.next(t) // rests on v1, which is not pushed
+	negotiate := func(change func(*api.PushFile)) error {
+		req := request(idA, "x", v1)
+		change(&req.Files[0])
+		_, err := r.Negotiate(t.Context(), req)
+		return err
+	}
+	for name, c := range map[string]struct {
+		change func(*api.PushFile)
+		code   farm.Code
+	}{
+		"known":         {func(*api.PushFile) {}, ""},
+		"unknown":       {func(f *api.PushFile) { f.Parent = v1.root() }, farm.CodeNoParent},
+		"no name":       {func(f *api.PushFile) { f.Parent = "x" }, farm.CodeInvalid},
+		"zeros":         {func(f *api.PushFile) { f.Parent = blob.Root{}.String() }, farm.CodeInvalid},
+		"of a state":    {func(f *api.PushFile) { f.Kind = api.FileState }, farm.CodeInvalid},
+		"of a manifest": {func(f *api.PushFile) { f.Parent = v0.root() }, ""},
+	} {
+		if err := negotiate(c.change); farm.CodeOf(err) != c.code {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	err := negotiate(func(f *api.PushFile) { f.Parent = v1.root() })
+	if want := "The registry does not hold layer " + v1.root() + ", which disk rests on: send the disk as a whole"; err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	// An index that rests on something else than was announced.
+	wrong := v2
+	wrong.spec.Parent = v0.root()
+	if _, err := push(r, request(idA, "x", wrong), wrong); farm.CodeOf(err) != farm.CodeInvalid {
+		t.Errorf("another parent in the index: %v", err)
+	}
+	wrong = v1
+	wrong.spec.Parent = ""
+	if _, err := push(r, request(idA, "y", wrong), wrong); farm.CodeOf(err) != farm.CodeInvalid {
+		t.Errorf("a parent that was not announced: %v", err)
+	}
+	// A damaged parent cannot be rested on.
+	r.markDamaged(v0.index.Root(), "is damaged")
+	if err := negotiate(func(*api.PushFile) {}); farm.CodeOf(err) != farm.CodeNoParent {
+		t.Errorf("damaged parent: %v", err)
+	}
+	if tags(r, idA) != "v0" {
+		t.Fatal(tags(r, idA))
+	}
+}
+
+// TestParentRevertedDuringAPush: what a push rests on stays, whoever reverts it, over days and a restart.
+func TestParentRevertedDuringAPush(t *testing.T) {
+	base, clock := t.TempDir(), newClock()
+	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, IdlePush: 1000 * time.Hour})
+	must(t, err)
+	g := newGrown(3)
+	pushTags(t, r, idA, g, 2)
+	c := g.next(t)
+	req := request(idA, "v3", c)
+	req.ResumeKey = "key"
+	s, err := r.Negotiate(t.Context(), req)
+	must(t, err)
+	number := 0
+	must(t, r.Revert(t.Context(), Ref{ID: idA, Number: &number}))
+	for range 4 {
+		clock.add(26 * time.Hour)
+		must(t, r.Collect(t.Context()))
+	}
+	must(t, r.Close())
+	r, err = Open(t.Context(), Options{Base: base, Now: clock.Now, IdlePush: 1000 * time.Hour})
+	must(t, err)
+	defer r.Close()
+	roots, err := send(r, s, []content{c})
+	must(t, err)
+	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
+	must(t, err)
+	if tags(r, idA) != "v3" || !bytes.Equal(assemble(t, r, idA, "v3"), g.data) {
+		t.Fatal("another disk")
+	}
+	mustBeClean(t, r)
+}
+
+// TestConsolidation: a long chain becomes one layer, and no version, content id or running push notices.
+func TestConsolidation(t *testing.T) {
+	base, clock := t.TempDir(), newClock()
+	r := open(t, base, clock)
+	g := newGrown(4)
+	disks, _ := pushTags(t, r, idA, g, maxDepth-1)
+	if n, err := r.Consolidate(t.Context()); n != 0 || err != nil {
+		t.Fatalf("%d chains of %d layers put together, %v", n, maxDepth, err)
+	}
+	c := g.next(t)
+	mustPush(t, r, request(idA, "v16", c), c)
+	mustPush(t, r, request(idA, "v17", c), c) // the same disk
+	disks = append(disks, slices.Clone(g.data), slices.Clone(g.data))
+	before, _ := r.Detail(idA)
+	late := g.next(t) // a push that begins before and ends behind it
+	s, err := r.Negotiate(t.Context(), request(idA, "v18", late))
+	must(t, err)
+	roots, err := send(r, s, []content{late})
+	must(t, err)
+	disks = append(disks, slices.Clone(g.data))
+
+	if n, err := r.Consolidate(t.Context()); n != 1 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
+	must(t, err)
+	on := g.next(t) // and one on the tip, which is a layer of its own no more
+	mustPush(t, r, request(idA, "v19", on), on)
+	disks = append(disks, slices.Clone(g.data))
+	for range 2 {
+		after, _ := r.Detail(idA)
+		for i := range before.Versions {
+			if after.Versions[i].ContentID != before.Versions[i].ContentID || after.LastPush != before.LastPush {
+				t.Fatalf("v%d is another version", i)
+			}
+		}
+		if n := []int{len(after.Versions[15].Images), len(after.Versions[16].Images), len(after.Versions[17].Images)}; !slices.Equal(n, []int{16, 1, 1}) {
+			t.Fatalf("chains have %v layers", n)
+		}
+		for i, want := range disks {
+			if !bytes.Equal(assemble(t, r, idA, fmt.Sprint("v", i)), want) {
+				t.Fatalf("v%d is another disk", i)
+			}
+		}
+		must(t, verifyAll(r)) // with the text files
+		mustBeClean(t, r)
+		if left, _ := os.ReadDir(filepath.Join(base, layout.UploadDir)); len(left) > 22 || slices.ContainsFunc(left, func(e os.DirEntry) bool { return isMerge(e.Name()) }) {
+			t.Fatalf("%v left", left)
+		}
+		must(t, r.Close())
+		r = open(t, base, clock)
+	}
+	number := 17
+	must(t, r.Revert(t.Context(), Ref{ID: idA, Number: &number}))
+	if n, err := r.Consolidate(t.Context()); n != 0 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+}
+
+// TestDeadLayersAreConsolidated: a short chain of which little is seen becomes one layer, too.
+func TestDeadLayersAreConsolidated(t *testing.T) {
+	r := open(t, t.TempDir(), newClock())
+	g := newGrown(5)
+	fill := func() {
+		for i := range g.data {
+			g.data[i] = byte(g.rng.Uint32())
+		}
+	}
+	fill()
+	v0 := g.base(t)
+	mustPush(t, r, request(idA, "v0", v0), v0)
+	before := slices.Clone(g.data)
+	fill()
+	v1 := g.encode(t, func(o blob.EncodeOptions, sink blob.Sink) (*blob.Index, error) {
+		o.Parent = g.tip
+		changes := blob.Compare(source{bytes.NewReader(slices.Clone(g.data))}, source{bytes.NewReader(before)}, o.Size)
+		return blob.EncodeChanges(context.Background(), changes, o, sink)
+	})
+	mustPush(t, r, request(idA, "v1", v1), v1)
+	if n, err := r.Consolidate(t.Context()); n != 1 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	if !bytes.Equal(assemble(t, r, idA, "v0"), before) || !bytes.Equal(assemble(t, r, idA, "v1"), g.data) {
+		t.Fatal("another disk")
+	}
+	// Nobody may push a layer that stands for others.
+	d, _ := r.Detail(idA)
+	req := request(idB, "x", v1)
+	req.Files[0].Parent, req.Files[0].Root = "", strings.TrimSuffix(d.Versions[1].Images[0], ".ank")
+	s, err := r.Negotiate(t.Context(), req)
+	must(t, err)
+	if _, err := r.Commit(t.Context(), s.Session, api.PushCommit{Roots: map[string]string{"disk": req.Files[0].Root}}); farm.CodeOf(err) != farm.CodeRefused {
+		t.Fatalf("a layer that stands for others: %v", err)
+	}
+}

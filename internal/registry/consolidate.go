@@ -1,0 +1,280 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+const (
+	// maxDepth is the number of layers from which on a chain is put together as one.
+	maxDepth = 16
+	// leastLive is the share of a chain's stored bytes, in percent, that must still be seen through it.
+	leastLive = 60
+	// consolidateEvery is how often Run looks for chains to put together.
+	consolidateEvery = time.Minute
+	// consolidateRate is how many bytes a second it stores at the most.
+	consolidateRate = 50 * mib
+	// consolidatePrefix begins the names of its uploads: a start removes them.
+	consolidatePrefix = "merge"
+)
+
+// runConsolidation puts long chains together until ctx ends.
+func (r *Registry) runConsolidation(ctx context.Context) {
+	c := consolidation{r: r, fine: map[string]bool{}}
+	for sleep(ctx, consolidateEvery) == nil {
+		if err := c.round(ctx); err != nil && ctx.Err() == nil {
+			r.log.Warn("a chain of layers could not be put together", "error", err)
+		}
+	}
+}
+
+// Consolidate puts all chains together that have grown too long or hold too much that nobody sees, and says how
+// many those were. Run does so by itself.
+func (r *Registry) Consolidate(ctx context.Context) (int, error) {
+	c := consolidation{r: r, fine: map[string]bool{}}
+	err := c.round(ctx)
+	return c.done, err
+}
+
+// consolidation looks over the newest versions again and again. One goroutine uses it.
+type consolidation struct {
+	r    *Registry
+	fine map[string]bool // tips of chains that were looked at and need nothing
+	done int
+}
+
+// round looks at the newest version of every template: what is pushed next rests on it.
+func (c *consolidation) round(ctx context.Context) error {
+	seen := map[string]bool{}
+	var errs []error
+	for _, e := range c.r.snap.Load().order {
+		if len(e.t.Versions) == 0 {
+			continue
+		}
+		for _, f := range e.t.Versions[len(e.t.Versions)-1].Files {
+			if f.Kind != layout.Disk || len(f.Layers) < 2 || context.Cause(ctx) != nil {
+				continue
+			}
+			seen[f.Tip()] = true
+			errs = append(errs, c.chain(ctx, e.t.ID, f.Layers))
+		}
+	}
+	for tip := range c.fine {
+		if !seen[tip] {
+			delete(c.fine, tip)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// chain puts one chain together when that is due.
+func (c *consolidation) chain(ctx context.Context, id string, layers []layout.Layer) error {
+	tip := layers[len(layers)-1].Name()
+	if c.fine[tip] {
+		return nil
+	}
+	release, ok := c.r.pinLayers(layers)
+	if !ok {
+		return nil // damaged, or gone with its version
+	}
+	defer release()
+	open, err := c.r.openChain(ctx, layers)
+	if err != nil {
+		return err
+	}
+	defer open.close()
+	due, live, err := open.due()
+	if err != nil {
+		return err
+	}
+	if !due || !c.r.hasRoom(ctx, live) {
+		c.fine[tip] = !due
+		return nil
+	}
+	if err := c.r.consolidate(ctx, id, layers, open); err != nil {
+		c.fine[tip] = true // not again and again: a restart or the next push tries it once more
+		return fmt.Errorf("put the layers of template %s together: %w", id, err)
+	}
+	c.done++
+	return nil
+}
+
+// pinLayers keeps layers from collection until release is called; false when one is gone or damaged.
+func (r *Registry) pinLayers(layers []layout.Layer) (release func(), ok bool) {
+	var pinned []blob.Root
+	release = func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, root := range pinned {
+			r.unpinLocked(root)
+		}
+	}
+	r.mu.Lock()
+	for _, l := range layers {
+		root, err := blob.ParseRoot(l.Root)
+		if err != nil || r.held[root] == nil || r.bad[root] != "" {
+			r.mu.Unlock()
+			release()
+			return nil, false
+		}
+		r.pins[root]++
+		pinned = append(pinned, root)
+	}
+	r.mu.Unlock()
+	return release, true
+}
+
+func (r *Registry) unpinLocked(root blob.Root) {
+	if r.pins[root]--; r.pins[root] == 0 {
+		delete(r.pins, root)
+	}
+}
+
+// hasRoom tells whether n more bytes and what is promised to pushes fit on the disk.
+func (r *Registry) hasRoom(ctx context.Context, n int64) bool {
+	free, _, err := r.store.Space(ctx)
+	return err == nil && free-n > slack
+}
+
+// openedChain is a chain of layers with their files open.
+type openedChain struct {
+	files   []blob.File
+	indexes []*blob.Index
+	stored  int64 // bytes of all frames
+	chain   *blob.Chain
+}
+
+func (r *Registry) openChain(ctx context.Context, list []layout.Layer) (_ *openedChain, err error) {
+	o := &openedChain{}
+	defer func() {
+		if err != nil {
+			o.close()
+		}
+	}()
+	var layers []*blob.Layer
+	for _, l := range list {
+		root, err := blob.ParseRoot(l.Root)
+		if err != nil {
+			return nil, err
+		}
+		f, err := r.store.Open(ctx, root)
+		if err != nil {
+			return nil, err
+		}
+		o.files = append(o.files, f)
+		layer, err := blob.OpenLayer(f, l.Size, root)
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, layer)
+		o.indexes = append(o.indexes, layer.Index())
+		o.stored += layer.Index().DataBytes()
+	}
+	o.chain, err = blob.OpenChain(layers...)
+	return o, err
+}
+
+func (o *openedChain) close() {
+	for _, f := range o.files {
+		_ = f.Close()
+	}
+}
+
+// due tells whether the chain is to be put together, and how many stored bytes of it are seen.
+func (o *openedChain) due() (bool, int64, error) {
+	plan, err := blob.NewPlan(o.indexes, 0)
+	if err != nil {
+		return false, 0, err
+	}
+	return len(o.indexes) > maxDepth || plan.Bytes()*100 < o.stored*leastLive, plan.Bytes(), nil
+}
+
+// consolidate makes one layer that stands for a chain and swaps it into every version of the template whose disk
+// begins with that chain. What a crash leaves before the swap is removed by the next start or collected.
+func (r *Registry) consolidate(ctx context.Context, id string, layers []layout.Layer, open *openedChain) (err error) {
+	u := blob.Upload{Session: consolidatePrefix + newSessionID()}
+	defer func() {
+		err = errors.Join(err, r.store.Drop(context.WithoutCancel(ctx), u.Session),
+			r.dir.RemoveAll("consolidate", path.Join(layout.UploadDir, u.Session)))
+	}()
+	p := &pace{rate: consolidateRate, busy: r.busy}
+	o := blob.EncodeOptions{Kind: blob.KindDisk, Size: open.chain.Size(), Workers: 1, StandsFor: open.chain.Tip()}
+	r.dir.Step("consolidate.encode")
+	x, err := blob.Encode(ctx, open.chain, o, func(f blob.Frame, _ int64, stored []byte) error {
+		if err := p.wait(ctx, len(stored)); err != nil {
+			return err
+		}
+		_, err := r.store.WritePart(ctx, u, f.Offset, bytes.NewReader(stored))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	root := x.Root()
+	r.mu.Lock()
+	r.pins[root]++ // until the template names it
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.unpinLocked(root)
+	}()
+	if err := r.place(ctx, u, x); err != nil {
+		return err
+	}
+	n, err := r.swapChain(id, layers, layerOf(x))
+	if err == nil && n > 0 {
+		r.log.Info("layers put together", "template", id, "layers", len(layers), "bytes", x.FileSize(), "versions", n)
+	}
+	return err
+}
+
+// swapChain puts a layer in the place of a chain that it stands for, in all versions of a template at once, and
+// says in how many.
+func (r *Registry) swapChain(id string, old []layout.Layer, layer layout.Layer) (int, error) {
+	r.write.Lock()
+	defer r.write.Unlock()
+	e, err := r.lookup(id)
+	if err != nil {
+		return 0, nil // deleted meanwhile
+	}
+	next, n := successor(e.t), 0
+	for i := range next.Versions {
+		v := &next.Versions[i]
+		v.Files = slices.Clone(v.Files)
+		changed := false
+		for j := range v.Files {
+			f := &v.Files[j]
+			if len(f.Layers) >= len(old) && slices.Equal(f.Layers[:len(old)], old) {
+				f.Layers = append([]layout.Layer{layer}, f.Layers[len(old):]...)
+				changed = true
+			}
+		}
+		if changed {
+			n++
+		}
+	}
+	if n == 0 {
+		return 0, nil // reverted meanwhile
+	}
+	r.dir.Step("consolidate.swap")
+	if err := r.save(next); err != nil {
+		return 0, err
+	}
+	if err := r.dir.Tidy(next); err != nil {
+		r.log.Warn("text files of versions could not be written again", "template", id, "error", err)
+	}
+	return n, nil
+}
+
+// isMerge tells the upload of a consolidation.
+func isMerge(session string) bool { return strings.HasPrefix(session, consolidatePrefix) }
