@@ -121,7 +121,7 @@ func coldFile(b *testing.B, data []byte) FileSource {
 }
 
 // scattered makes the index of a layer that changes one block here and one there, in a disk of 1,000,000 blocks.
-func scattered(b *testing.B, runs int, o EncodeOptions, seed uint64) *Index {
+func scattered(b testing.TB, runs int, o EncodeOptions, seed uint64) *Index {
 	b.Helper()
 	o.Kind, o.Size = KindDisk, 1_000_000*BlockSize
 	rnd := rand.New(rand.NewPCG(seed, 1))

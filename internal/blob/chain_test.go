@@ -65,6 +65,28 @@ func draw(t *rapid.T, disk []byte) ([]byte, []Change) {
 	return next, list
 }
 
+// sparse is a Source that knows its blocks of zeros as holes.
+type sparse struct {
+	*bytes.Reader
+	disk []byte
+}
+
+func (s sparse) NextData(off int64) (start, end int64, err error) {
+	hole := func(at int64) bool { return isBlank(s.disk[at:min(at+BlockSize, s.Size())]) }
+	for start = off / BlockSize * BlockSize; start < s.Size() && hole(start); start += BlockSize {
+	}
+	for end = start; end < s.Size() && !hole(end); end += BlockSize {
+	}
+	return max(start, off), min(end, s.Size()), nil
+}
+
+func drawSource(t *rapid.T, disk []byte) Source {
+	if rapid.Bool().Draw(t, "holes") {
+		return sparse{bytes.NewReader(disk), disk}
+	}
+	return memory{bytes.NewReader(disk)}
+}
+
 // layerFile collects what an encoding makes.
 func layerFile(t tester, encode func(Sink) (*Index, error)) *Layer {
 	t.Helper()
@@ -175,7 +197,7 @@ func TestChain(t *testing.T) {
 			parent := layers[len(layers)-1].Index().Tip()
 			next, list := draw(t, disk)
 			if rapid.Bool().Draw(t, "compare") {
-				src := Compare(memory{bytes.NewReader(next)}, memory{bytes.NewReader(disk)}, int64(len(next)))
+				src := Compare(drawSource(t, next), drawSource(t, disk), int64(len(next)))
 				layers = append(layers, changed(t, src, len(next), parent))
 			} else {
 				layers = append(layers, changed(t, patches{bytes.NewReader(next), list}, len(next), parent))

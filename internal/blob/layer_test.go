@@ -3,7 +3,6 @@ package blob
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -205,16 +204,3 @@ type wholeSize struct {
 }
 
 func (w wholeSize) NextData(off int64) (int64, int64, error) { return off, w.size, nil }
-
-// TestVector holds the bytes that docs/layer-format.md shows.
-func TestVector(t *testing.T) {
-	data := append(make([]byte, BlockSize), "yard\n"...)
-	file, x := encode(t, KindDisk, data, 1)
-	const (
-		root = "917357125434a43c022912ccb7503b3bf964de471c829d75e14a40e759b8838c"
-		hexx = "796172640a0101852000010500196204c3dbec044e47e99b66ea694ee8959e992f8772614bbefa88b392df3de10101010005000000000000002c00000000000000917357125434a43c022912ccb7503b3bf964de471c829d75e14a40e759b8838c0100000053ca761a42594c415945520a"
-	)
-	if x.Root().String() != root || hex.EncodeToString(file) != hexx {
-		t.Fatalf("root %s\nfile %x", x.Root(), file)
-	}
-}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 )
 
@@ -103,6 +104,7 @@ func FuzzParseIndex(f *testing.F) {
 	_, x := encode(f, KindDisk, append(make([]byte, BlockSize), "data"...), 1)
 	f.Add(x.Bytes())
 	f.Add(new(raw).num(1, 1, 10*BlockSize, 1).hash(9).num(1, 100, 1).hash(5).num(1, 2, 3).num(3, 0, 2<<1, 3, 1<<1, 0, 1<<1|1).b)
+	f.Add(new(raw).num(1, 1, 10*BlockSize, 2).hash(9).num(0, 0).b)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		x, err := ParseIndex(b)
 		if err != nil {
@@ -127,12 +129,33 @@ func FuzzParseIndex(f *testing.F) {
 				t.Fatalf("runs of %d bytes, frame of %d", sum, frame.Raw)
 			}
 		}
+		end = 0
 		for z := range x.Zeros() {
-			if z.Len < 1 || z.Off+z.Len > x.Size() {
-				t.Fatalf("zero run %+v", z)
+			if z.Len < 1 || z.Off < end || z.Off+z.Len > x.Size() {
+				t.Fatalf("zero run %+v behind %d", z, end)
 			}
+			end = z.Off + z.Len
+		}
+		if again := rebuilt(t, x); !bytes.Equal(again.Bytes(), b) {
+			t.Fatalf("two indexes say the same:\n%x\n%x", b, again.Bytes())
 		}
 	})
+}
+
+// rebuilt makes an index once more from what it says.
+func rebuilt(t *testing.T, x *Index) *Index {
+	b := NewBuilder(EncodeOptions{Kind: x.Kind(), Size: x.Size(), Parent: x.Parent(), StandsFor: x.StandsFor()})
+	for i := range x.Len() {
+		b.Add(x.Frame(i), slices.Collect(x.Runs(i)))
+	}
+	for z := range x.Zeros() {
+		b.AddZero(z)
+	}
+	again, err := b.Index()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again
 }
 
 func FuzzOpenLayer(f *testing.F) {
