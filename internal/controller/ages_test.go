@@ -5,6 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -159,5 +161,26 @@ func TestOrderTakenFromAnotherReplica(t *testing.T) {
 		hang(startSlack)
 		c.wantState(id, farm.Failed)
 		c.wantMessage(id, "did not start it")
+	})
+}
+
+// TestPutOffBetweenDigests: a node that polls another replica every few seconds is in contact
+// all the time, also right before the next digest.
+func TestPutOffBetweenDigests(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		k := &keeper{c: c.Controller}
+		time.Sleep(10 * time.Minute)
+		id, _ := uuid.Parse(a.id)
+		c.ages.hear("other", &Digest{No: 1, Nodes: append(id[:], 0, byte(5*time.Second/ageUnit))})
+		for end := time.Now().Add(longestGap); !time.Now().After(end); time.Sleep(time.Second) {
+			if at := k.inContact(a.id, c.now()); at.After(c.now()) {
+				t.Fatalf("put off %s before the next digest", time.Until(end))
+			}
+		}
+		time.Sleep(missing*longestGap + contactGap)
+		if at := k.inContact(a.id, c.now()); !at.After(c.now()) {
+			t.Error("a node that nobody hears counts as being in contact")
+		}
 	})
 }

@@ -1,7 +1,9 @@
 package controller
 
 import (
+	"context"
 	"encoding/json"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -84,6 +86,115 @@ func TestPollThatDoesNotWait(t *testing.T) {
 		a.contact()
 		if took := time.Since(began); took > 0 {
 			t.Errorf("answered after %s", took)
+		}
+	})
+}
+
+// TestOneBadStatus: what cannot be stored is left out with an alarm, and what else a report
+// says counts.
+func TestOneBadStatus(t *testing.T) {
+	for name, spoil := range map[string]func(c *cloud, s *api.InstanceStatus){
+		"a time that no record can hold": func(_ *cloud, s *api.InstanceStatus) {
+			s.VM = &api.LinkVM{Created: time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC)}
+		},
+		"a record that outgrows the store": func(c *cloud, s *api.InstanceStatus) {
+			text := map[string]any{"x": strings.Repeat("x", store.MaxBytes-2000)}
+			if err := c.UpdateInstance(c.t.Context(), s.InstanceID, InstanceUpdate{Metadata: text}); err != nil {
+				c.t.Fatal(err)
+			}
+			s.Script = &api.ScriptStatus{Stdout: strings.Repeat("y", maxOutput)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCloud(t, func(t *testing.T, c *cloud) {
+				var logged strings.Builder
+				c.stop()
+				c.start(Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+				a := c.join("one", 2)
+				c.mustStart(StartRequest{Count: 2})
+				var statuses []api.InstanceStatus
+				for _, o := range a.next() {
+					statuses = append(statuses, api.InstanceStatus{InstanceID: o.InstanceID, Claim: o.Claim, No: 1, Phase: api.PhaseRunning})
+				}
+				spoil(c, &statuses[0])
+				for range 2 {
+					if _, err := c.Report(t.Context(), a.cred, api.Report{NodeID: a.id, BootID: a.boot, Statuses: statuses}); err != nil {
+						t.Fatalf("the report fails: %v", err)
+					}
+				}
+				c.wantState(statuses[0].InstanceID, farm.Scheduling)
+				c.wantState(statuses[1].InstanceID, farm.Started)
+				if n := strings.Count(logged.String(), "ALARM: a node says what cannot be stored"); n != 1 {
+					t.Errorf("%d alarms: %s", n, logged.String())
+				}
+			})
+		})
+	}
+}
+
+// TestPace: what happens all the time is said now and then, with how often it happened.
+func TestPace(t *testing.T) {
+	var p pace
+	begin := time.Now()
+	for _, step := range []struct {
+		after time.Duration
+		n     int
+		count int
+		due   bool
+	}{{0, 2, 2, true}, {time.Second, 3, 0, false}, {alarmEvery - 1, 1, 0, false}, {alarmEvery, 1, 5, true}} {
+		if count, due := p.due(step.n, begin.Add(step.after)); count != step.count || due != step.due {
+			t.Errorf("after %s: %d, %v", step.after, count, due)
+		}
+	}
+}
+
+// TestKeepNothing: with no time to keep it, the record of a terminated instance goes at once.
+func TestKeepNothing(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		c.stop()
+		c.start(Options{KeepTerminated: -1})
+		a := c.join("one", 1)
+		o := c.started(a)
+		if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
+			t.Fatal(err)
+		}
+		a.say(o, api.PhaseTerminated)
+		time.Sleep(time.Millisecond)
+		c.wantState(o.InstanceID, farm.Gone)
+	})
+}
+
+// TestAlarmOfTheGuard: an alarm in the log begins with the word that operators look for.
+func TestAlarmOfTheGuard(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		var logged strings.Builder
+		c.stop()
+		c.start(Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+		a := c.join("one", 9)
+		a.stray(4)
+		watch(5*time.Minute, a)
+		if n := strings.Count(logged.String(), `msg="ALARM: many VMs belong to nobody`); n == 0 || n > 4 {
+			t.Errorf("%d alarms: %s", n, logged.String())
+		}
+	})
+}
+
+// TestVanishedThatCannotEnd: instances whose end cannot be written are one line with their
+// number, not one each at every poll.
+func TestVanishedThatCannotEnd(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		var logged strings.Builder
+		c.log = slog.New(slog.NewTextHandler(&logged, nil))
+		a := c.join("one", 5)
+		c.runs(a, 5)
+		a.held = nil
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 3 {
+			c.reconcile(gone, c.link.session(a.id), nil)
+		}
+		if n := strings.Count(logged.String(), "could not end instances"); n != 1 || !strings.Contains(logged.String(), "count=5") {
+			t.Errorf("%d lines: %s", n, logged.String())
 		}
 	})
 }

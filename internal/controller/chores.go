@@ -24,7 +24,7 @@ func (k *keeper) chores(ctx context.Context) {
 	}{
 		{"pending save requests", true, k.c.tidyPending},
 		{"the history", !k.c.maintenance(), k.c.tidyHistory},
-		{"save requests", k.stale.Swap(false) || sweep, k.c.tidySaves},
+		{"save requests", !k.c.maintenance() && (k.stale.Swap(false) || sweep), k.c.tidySaves},
 		{"removed nodes", sweep, k.c.tidyRemoved},
 		{"released VMs", sweep, k.c.tidyReleased},
 		{"digests of replicas", sweep, k.c.ages.tidy},

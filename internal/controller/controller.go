@@ -24,7 +24,7 @@ type Registry interface {
 	Status(ctx context.Context) (api.RegistryStatus, error)
 }
 
-// Options configure a Controller. The durations must be positive.
+// Options configure a Controller. The durations must not be negative but where they say so.
 type Options struct {
 	Registry        Registry
 	RegistryAddress string // given to nodes and clients
@@ -32,7 +32,7 @@ type Options struct {
 	VMNamePrefix    string // of every VM that the controller starts
 	Scheduler       sched.Options
 
-	KeepTerminated   time.Duration // how long a terminated record stays
+	KeepTerminated   time.Duration // how long a terminated record stays; negative: it goes at once
 	NodeTimeout      time.Duration // silence after which a node is Offline
 	InstanceTimeout  time.Duration // how long beyond that its instances may come back
 	StartTimeout     time.Duration // of a VM's start, without the pull
@@ -106,7 +106,10 @@ type Controller struct {
 	configs configCache
 	keeping atomic.Bool  // this replica holds the lease and gives the verdicts
 	judge   unknownJudge // of the share of unknown VMs
-	started time.Time    // of this process
+
+	unvanished, unheard pace // instances whose end failed, statuses that were left out
+
+	started time.Time // of this process
 }
 
 // Tables are the record tables of a controller, to be opened with its store.

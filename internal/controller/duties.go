@@ -51,7 +51,7 @@ func keptUntil(k *keeper, i *farm.Instance) time.Time {
 	case i.Started.IsZero():
 		return i.Finished
 	default:
-		return i.Finished.Add(k.c.opts.KeepTerminated)
+		return i.Finished.Add(max(k.c.opts.KeepTerminated, 0))
 	}
 }
 

@@ -337,7 +337,7 @@ func TestTimeToLive(t *testing.T) {
 		a.keepContact(time.Second)
 		time.Sleep(3 * time.Second)
 		c.wantState(waits, farm.Gone)
-		if past, _ := c.History(PastQuery{ID: waits, Limit: 1}); len(past) != 1 || past[0].Message != "Its time to live of 1h0m0s is over" {
+		if past := c.History(PastQuery{ID: waits, Limit: 1}); len(past) != 1 || past[0].Message != "Its time to live of 1h0m0s is over" {
 			t.Errorf("history = %+v", past)
 		}
 		c.wantState(renewed, farm.Started)

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"time"
 
@@ -44,6 +45,7 @@ func (c *Controller) owns(node string, h api.Held) bool {
 // vanish ends the instances that a node once had and has no more: its disk was
 // lost, or somebody removed the VM by hand.
 func (c *Controller) vanish(ctx context.Context, s *session, have map[string]bool) {
+	var failed []error
 	for _, inst := range c.instancesOn(s.node) {
 		if have[inst.ID] || inst.StatusNo == 0 || !inst.Live() {
 			continue
@@ -56,8 +58,14 @@ func (c *Controller) vanish(ctx context.Context, s *session, have map[string]boo
 			status.Phase = api.PhaseTerminated
 		}
 		if err := c.applyStatuses(ctx, s.node, []api.InstanceStatus{status}); err != nil {
-			c.log.WarnContext(ctx, "could not end a vanished instance", "instance", inst.ID, "error", err)
+			failed = append(failed, fmt.Errorf("%s: %w", inst.ID, err))
 		}
+	}
+	if len(failed) == 0 {
+		return
+	}
+	if count, due := c.unvanished.due(len(failed), c.now()); due {
+		c.log.WarnContext(ctx, "could not end instances that vanished; it is tried again", "node", s.node, "count", count, "first", failed[0])
 	}
 }
 

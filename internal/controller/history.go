@@ -47,17 +47,26 @@ type PastQuery struct {
 	Limit          int
 }
 
+// after gives the name in the history behind which the page begins that follows an
+// instance; ok is false when no page does. What is not in the history any more was among
+// the oldest, and those that had finished before it went before it.
+func (c *Controller) after(view *store.View[farm.Past], id string) (from string, ok bool) {
+	if id == "" {
+		return "", true
+	}
+	for key := range view.Where(byInstance, id) {
+		from = key
+	}
+	_, _, lives := c.tables.Instances.Get(id)
+	return from, from != "" || lives
+}
+
 // History gives the instances that are gone and still remembered, the newest first.
-func (c *Controller) History(q PastQuery) ([]*farm.Past, error) {
+func (c *Controller) History(q PastQuery) []*farm.Past {
 	view := c.tables.Past.Snapshot()
-	from := ""
-	if q.After != "" {
-		for key := range view.Where(byInstance, q.After) {
-			from = key
-		}
-		if from == "" {
-			return nil, farm.NotFound()
-		}
+	from, ok := c.after(view, q.After)
+	if !ok {
+		return nil
 	}
 	pages := view.Range(from, math.MaxInt)
 	switch {
@@ -76,7 +85,7 @@ func (c *Controller) History(q PastQuery) ([]*farm.Past, error) {
 		}
 		list = append(list, p)
 	}
-	return list, nil
+	return list
 }
 
 // tidyHistory forgets what has been kept long enough, the oldest first.

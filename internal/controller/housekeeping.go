@@ -124,10 +124,17 @@ func (k *keeper) from(t time.Time) time.Time {
 }
 
 const (
-	roundSize  = 2000             // records that are looked at before the chores get a turn
-	atOnce     = 32               // of them
-	contactGap = 15 * time.Second // longest silence of a node that counts as being in contact
+	roundSize = 2000             // records that are looked at before the chores get a turn
+	atOnce    = 32               // of them
+	lookAgain = 15 * time.Second // at a record that nothing can be done for now
 )
+
+// contactGap is the longest silence of a node that counts as being in contact. What this
+// replica knows of a node that polls another one is as old as that one's last digest, and
+// the next digest comes up to a longestGap later. With no more than that gap allowed such a
+// node would look silent before each digest, and what is put off while a node is not in
+// contact would be put off for ever.
+const contactGap = 2 * longestGap
 
 // round looks at every record whose time has come, and gives the time of the next one.
 func (k *keeper) round(ctx context.Context) (next time.Time) {
@@ -180,7 +187,7 @@ func (k *keeper) attendInstance(ctx context.Context, id string) (again time.Time
 			return k.next(inst), nil
 		}
 		if d.pauses && k.c.maintenance() {
-			return k.c.now().Add(contactGap), nil
+			return k.c.now().Add(lookAgain), nil
 		}
 		err = k.do(ctx, d, inst, rev)
 		if !errors.Is(err, store.ErrConflict) {
@@ -211,7 +218,7 @@ func (k *keeper) do(ctx context.Context, d duty, inst *farm.Instance, rev int64)
 	var err error
 	switch n {
 	case inst: // nothing was written that would put it down again
-		k.agenda.put(item{kindInstance, inst.ID}, k.c.now().Add(contactGap))
+		k.agenda.put(item{kindInstance, inst.ID}, k.c.now().Add(lookAgain))
 		return nil
 	case nil:
 		err = k.w.Commit(ctx, k.c.bury(inst, rev)...)
@@ -293,7 +300,7 @@ func (k *keeper) inContact(node string, at time.Time) time.Time {
 	if at.After(now) || now.Sub(k.seen(node)) <= contactGap {
 		return at
 	}
-	return now.Add(contactGap)
+	return now.Add(lookAgain)
 }
 
 // tellInstances marks the instances of a node that is offline, or has those of one that

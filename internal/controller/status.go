@@ -251,8 +251,15 @@ func (c *Controller) addStatus(ctx context.Context, b *statusBatch, node string,
 		}
 	}
 	next := advance(w, status, c.now())
-	if next.inst != inst && !b.add(c.changes(w, next)...) {
-		return false, nil
+	if next.inst != inst {
+		changes := c.changes(w, next)
+		if err := fits(changes); err != nil {
+			c.leaveOut(ctx, node, inst.ID, err)
+			return true, nil
+		}
+		if !b.add(changes...) {
+			return false, nil
+		}
 	}
 	if next.save != w.save && next.save.Script != w.save.Script {
 		if err := c.keepOutput(ctx, next.save.ID, status.Task.Script); err != nil {
@@ -260,6 +267,15 @@ func (c *Controller) addStatus(ctx context.Context, b *statusBatch, node string,
 		}
 	}
 	return true, nil
+}
+
+// leaveOut says that a status of a node was left out since no transaction takes what it
+// says: the others of the same report must not wait for it.
+func (c *Controller) leaveOut(ctx context.Context, node, instance string, why error) {
+	if count, due := c.unheard.due(1, c.now()); due {
+		c.log.ErrorContext(ctx, "ALARM: a node says what cannot be stored; it is left out, and the instance ends when its step takes too long",
+			"node", node, "instance", instance, "count", count, "error", why)
+	}
 }
 
 // changes writes out what a status changed.

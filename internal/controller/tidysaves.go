@@ -31,7 +31,7 @@ func (c *Controller) tidySaves(ctx context.Context, w store.Writer, now time.Tim
 	excess := c.tables.Saves.Len() - maxSaves
 	var old []store.Change
 	for _, s := range c.tables.Saves.All() {
-		if s.Status != farm.SavePending && len(old) < savesPerTick && (len(old) < excess || now.Sub(s.Updated) >= keepSaves) {
+		if s.Status != farm.SavePending && len(old) < savesPerTick && (len(old) < excess || now.Sub(c.afterMaintenance(s.Updated)) >= keepSaves) {
 			old = append(old, store.Delete(c.tables.Saves, s.ID, store.Any))
 		}
 	}

@@ -40,6 +40,38 @@ func TestSavesAreForgotten(t *testing.T) {
 	})
 }
 
+// TestMaintenanceKeepsSaves: no request goes by itself while a maintenance goes on, nor at once
+// when it has ended.
+func TestMaintenanceKeepsSaves(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		s := &farm.SaveRequest{ID: "s", Status: farm.SaveIsDone, Updated: c.now()}
+		if err := c.store.Commit(t.Context(), store.Put(c.tables.Saves, s.ID, s, store.IfAbsent)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.BeginMaintenance(t.Context(), 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []struct {
+			do   func() error
+			wait time.Duration
+			kept int
+		}{
+			{func() error { return nil }, 2 * keepSaves, 1},
+			{func() error { return c.EndMaintenance(t.Context()) }, keepSaves - time.Minute, 1},
+			{func() error { return nil }, 3 * time.Minute, 0},
+		} {
+			if err := step.do(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(step.wait)
+			synctest.Wait()
+			if n := c.tables.Saves.Len(); n != step.kept {
+				t.Errorf("%d requests after another %s, want %d", n, step.wait, step.kept)
+			}
+		}
+	})
+}
+
 func TestManySaves(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		for i := range maxSaves + 150 {

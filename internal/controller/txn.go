@@ -1,6 +1,10 @@
 package controller
 
-import "github.com/buildyard/buildyard/internal/store"
+import (
+	"fmt"
+
+	"github.com/buildyard/buildyard/internal/store"
+)
 
 // txnChanges is how many changes fit one transaction of any backend, with some to spare.
 const txnChanges = 100
@@ -11,6 +15,21 @@ type txn struct {
 	limits  store.Limits
 	changes []store.Change
 	bytes   int
+}
+
+// fits says why changes that belong together fit no transaction at all; nil when they do.
+func fits(changes []store.Change) error {
+	bytes := 0
+	for _, c := range changes {
+		if err := c.Err(); err != nil {
+			return err
+		}
+		bytes += c.Size()
+	}
+	if bytes > store.MaxBytes {
+		return fmt.Errorf("%w: a change of %d bytes, limit %d", store.ErrInvalid, bytes, store.MaxBytes)
+	}
+	return nil
 }
 
 // add takes changes that belong together and says whether they had room. The first

@@ -95,7 +95,7 @@ type judgement struct {
 type unknownJudge struct {
 	mu      sync.Mutex
 	last    judgement
-	alarmed time.Time
+	alarmed pace
 }
 
 // judged counts what the nodes hold, at most once a second: it looks at every node
@@ -165,10 +165,10 @@ func (c *Controller) mayRemove(ctx context.Context, s *session) bool {
 	case j.silent > 0:
 		return false
 	case j.tooMany && c.alarmDue():
-		c.log.ErrorContext(ctx, "many VMs belong to nobody; none is removed: is this the right data directory? If it is, decide with: buildyard node adopt",
+		c.log.ErrorContext(ctx, "ALARM: many VMs belong to nobody; none is removed: is this the right data directory? If it is, decide with: buildyard node adopt",
 			"unknown", j.strange, "held", j.held)
 	case wrong && c.alarmDue():
-		c.log.ErrorContext(ctx, "many VMs of a node belong to nobody; none of them is removed: decide with: buildyard node adopt",
+		c.log.ErrorContext(ctx, "ALARM: many VMs of a node belong to nobody; none of them is removed: decide with: buildyard node adopt",
 			"node", s.node, "unknown", strange, "held", held)
 	}
 	return !j.tooMany && !wrong
@@ -176,14 +176,8 @@ func (c *Controller) mayRemove(ctx context.Context, s *session) bool {
 
 // alarmDue says whether the last alarm in the log is long enough ago.
 func (c *Controller) alarmDue() bool {
-	now := c.now()
-	c.judge.mu.Lock()
-	defer c.judge.mu.Unlock()
-	if now.Sub(c.judge.alarmed) < alarmEvery {
-		return false
-	}
-	c.judge.alarmed = now
-	return true
+	_, due := c.judge.alarmed.due(1, c.now())
+	return due
 }
 
 // alarms gives what an operator has to decide, for the status.

@@ -11,14 +11,16 @@ import (
 // Limits of those who watch the instances.
 const (
 	maxWatches = 1000
-	maxBehind  = 100_000 // instances that changed since a reader last looked
-	maxTaken   = 1000    // instances that a reader gets at a time
+	maxBehind  = 100_000   // instances that changed since a reader last looked
+	allBehind  = 4_000_000 // of all readers together, in equal shares: about 100 bytes each
+	maxTaken   = 1000      // instances that a reader gets at a time
 )
 
 // watches are those who follow the instances. While there are none, a change costs one
 // look at their number.
 type watches struct {
 	count atomic.Int32 // of open
+	share atomic.Int32 // how far behind each of them may be
 
 	mu   sync.Mutex
 	open map[*Watch]struct{}
@@ -57,7 +59,7 @@ func (c *Controller) Watch() (*Watch, error) {
 		c.watches.open = map[*Watch]struct{}{}
 	}
 	c.watches.open[w] = struct{}{}
-	c.watches.count.Add(1)
+	c.watches.countLocked()
 	return w, nil
 }
 
@@ -68,8 +70,14 @@ func (w *Watch) Close() {
 	defer all.mu.Unlock()
 	if _, ok := all.open[w]; ok {
 		delete(all.open, w)
-		all.count.Add(-1)
+		all.countLocked()
 	}
+}
+
+// countLocked divides what all readers may be behind among those that there are.
+func (a *watches) countLocked() {
+	a.count.Store(int32(len(a.open)))
+	a.share.Store(int32(min(maxBehind, allBehind/max(1, len(a.open)))))
 }
 
 // observe tells every watch of the changes.
@@ -104,7 +112,7 @@ func (w *Watch) noteLocked(id string, inst *farm.Instance) {
 		w.changed[id] = inst
 	case was && told == inst:
 		delete(w.told, id)
-	case len(w.order) == maxBehind:
+	case len(w.order) >= int(w.c.watches.share.Load()):
 		w.order, w.changed, w.told, w.lost = nil, nil, nil, true
 	default:
 		w.changed[id] = inst

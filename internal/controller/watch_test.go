@@ -21,6 +21,21 @@ func TestWatchesAreBounded(t *testing.T) {
 		if _, err := c.Watch(); farm.CodeOf(err) != farm.CodeBusy {
 			t.Errorf("one watch too many: %v", err)
 		}
+		// Together they are behind by no more than one bound, whatever each of them does.
+		events := make([]store.Event, maxBehind)
+		for i := range events {
+			events[i] = store.Event{Kind: kindInstance, ID: strconv.Itoa(i)}
+		}
+		share := allBehind / maxWatches
+		for _, step := range []struct {
+			from, to int
+			lost     bool
+		}{{0, share, false}, {share, share + 1, true}} {
+			open[1].note(events[step.from:step.to])
+			if open[1].lost != step.lost {
+				t.Errorf("%d behind of a share of %d: given up is %v", step.to, share, open[1].lost)
+			}
+		}
 		open[0].Close()
 		open[0].Close()
 		if _, err := c.Watch(); err != nil {

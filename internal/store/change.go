@@ -69,6 +69,19 @@ func Check[T any](t *Table[T], id string, cond If) Change {
 	return c
 }
 
+// Err says why no commit takes the change, whatever else is in it; nil when one may.
+func (c Change) Err() error {
+	switch {
+	case c.err != nil:
+		return c.err
+	case c.id == "" || len(c.id) > maxID:
+		return fmt.Errorf("%w: an id of %d bytes, 1 to %d are possible", ErrInvalid, len(c.id), maxID)
+	case len(c.data) > MaxBytes:
+		return fmt.Errorf("%w: a record of %d bytes, limit %d", ErrInvalid, len(c.data), MaxBytes)
+	}
+	return nil
+}
+
 // Size is what the change takes of MaxBytes, the key's prefix estimated.
 func (c Change) Size() int { return len(c.id) + len(c.data) + keyRoom }
 
@@ -124,14 +137,10 @@ func repeated(keys []string) (key string, twice bool) {
 }
 
 func (s *Store) check(c *Change) error {
-	switch {
-	case c.err != nil:
-		return c.err
-	case c.id == "" || len(c.id) > maxID:
-		return fmt.Errorf("%w: an id of %d bytes, 1 to %d are possible", ErrInvalid, len(c.id), maxID)
-	case len(c.data) > MaxBytes:
-		return fmt.Errorf("%w: a record of %d bytes, limit %d", ErrInvalid, len(c.data), MaxBytes)
-	case s.model.tables[c.table.Kind()] != c.table:
+	if err := c.Err(); err != nil {
+		return err
+	}
+	if s.model.tables[c.table.Kind()] != c.table {
 		return fmt.Errorf("%w: table %q is not open in this store", ErrInvalid, c.table.Kind())
 	}
 	return nil

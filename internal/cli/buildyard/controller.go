@@ -114,7 +114,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 			Fit:          s.settings.String(config.Placement) == "fit",
 			LocalityWait: s.settings.Duration(config.LocalityWait), LocalityBytes: s.settings.Size(config.LocalitySize),
 		},
-		KeepTerminated:  s.settings.Duration(config.InstanceTimeOut),
+		KeepTerminated:  keepTerminated(s.settings.Duration(config.InstanceTimeOut)),
 		NodeTimeout:     s.settings.Duration(config.NodeActiveTimeout),
 		InstanceTimeout: s.settings.Duration(config.InstanceActiveTimeout),
 		StartTimeout:    s.settings.Duration(config.StartTimeout),
@@ -274,4 +274,12 @@ func addFlags(fs *pflag.FlagSet, table config.Table) {
 func sources(fs *pflag.FlagSet) config.Sources {
 	file, _ := fs.GetString("config")
 	return config.Sources{Env: os.LookupEnv, Flags: fs, File: file}
+}
+
+// keepTerminated gives the option of a setting: there 0 means that nothing is kept.
+func keepTerminated(setting time.Duration) time.Duration {
+	if setting == 0 {
+		return -1
+	}
+	return setting
 }
