@@ -51,6 +51,10 @@ tool instead; docs/operations.md says how.`,
 		if err != nil {
 			return cli.Usage(err)
 		}
+		if len(values.List(config.EtcdEndpoints)) > 0 {
+			return cli.Usage(fmt.Errorf("%s is set, and restore makes the directory of an embedded store: take it away, "+
+				"or restore the file on each member of the cluster with etcdutl (docs/operations.md)", config.EtcdEndpoints))
+		}
 		log, err := obs.Logger(streams.Err, values.String(config.LogLevel), "restore")
 		if err != nil {
 			return cli.Usage(err)

@@ -60,6 +60,9 @@ func Restore(ctx context.Context, opts RestoreOptions) (done Restored, err error
 	if _, err := backup.Verify(opts.File); err != nil {
 		return Restored{}, err
 	}
+	if err := inspect(opts.File); err != nil {
+		return Restored{}, err
+	}
 	if err := os.MkdirAll(opts.Dir, storeDirMode); err != nil {
 		return Restored{}, fmt.Errorf("store directory: %w", err)
 	}

@@ -1,0 +1,106 @@
+package etcd
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// What etcd keeps in its database: a bucket for each kind. The keys of the records are revisions: eight bytes, a line,
+// eight bytes, and a letter where the revision is a removal.
+const (
+	recordBucket = "key"
+	leaseBucket  = "lease"
+	metaBucket   = "meta"
+	revisionSize = 17
+	removalSize  = revisionSize + 1
+	numberSize   = 8
+)
+
+// metaSizes are the lengths of the values in the meta bucket that etcd reads as numbers and revisions.
+var metaSizes = map[string]int{
+	"consistent_index": numberSize, "term": numberSize,
+	"scheduledCompactRev": revisionSize, "finishedCompactRev": revisionSize,
+}
+
+// inspect reads a whole backup before etcd does, which meets one that is not as it should be with a fault or a panic in
+// a goroutine of its own, and so with the end of the process.
+func inspect(path string) error {
+	file, err := os.Open(path) //nolint:gosec // the operator's file
+	if err != nil {
+		return fmt.Errorf("open the backup: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return fmt.Errorf("read the backup: %w", err)
+	}
+	if err := inspectDatabase(file, info.Size()-sha256.Size); err != nil {
+		return fmt.Errorf("%s cannot be restored: %w; was it made by \"buildyard backup\"?", path, err)
+	}
+	return nil
+}
+
+// inspectDatabase reads the database of a backup.
+func inspectDatabase(file io.ReaderAt, length int64) error {
+	c := contents{}
+	if err := walk(file, length, c.pair); err != nil {
+		return err
+	}
+	if !c.records {
+		return malformed("it has no records")
+	}
+	return nil
+}
+
+// contents checks what is in the buckets of a database, in the order of their keys.
+type contents struct {
+	records bool
+	last    []byte // revision
+}
+
+func (c *contents) pair(path []string, key, value []byte) error {
+	if len(path) == 0 {
+		return malformed("a value outside of any bucket")
+	}
+	if len(path) > 1 {
+		return malformed("a bucket in bucket %q", path[0])
+	}
+	switch path[0] {
+	case recordBucket:
+		return c.record(key, value)
+	case leaseBucket:
+		if len(key) != numberSize {
+			return malformed("a lease with an id of %d bytes", len(key))
+		}
+	case metaBucket:
+		if want, known := metaSizes[string(key)]; known && len(value) != want {
+			return malformed("%s has %d bytes", key, len(value))
+		}
+	}
+	return nil
+}
+
+// record checks one revision of a record. They must grow: etcd panics at one that does not.
+func (c *contents) record(key, value []byte) error {
+	c.records = true
+	if len(key) != revisionSize && len(key) != removalSize || key[numberSize] != '_' {
+		return malformed("a revision of %d bytes", len(key))
+	}
+	rev := key[:revisionSize]
+	if rev[0]&0x80 != 0 || rev[numberSize+1]&0x80 != 0 || bytes.Compare(c.last, rev) >= 0 {
+		return malformed("revisions out of order")
+	}
+	c.last = bytes.Clone(rev)
+	var kv mvccpb.KeyValue
+	if err := proto.Unmarshal(value, &kv); err != nil || len(kv.Key) == 0 {
+		return malformed("the record of revision %d cannot be read", binary.BigEndian.Uint64(rev))
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package etcd
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+)
+
+// errMalformed says that a file is no database that etcd can read without harm.
+var errMalformed = errors.New("it is no database of etcd")
+
+// The form of a bbolt file (go.etcd.io/bbolt, version 2). bbolt maps a file into memory and follows what is in it, so
+// that a wrong number ends the process with a fault that nothing catches. Here every number is checked first.
+const (
+	pageHeader  = 16 // id, flags, count, overflow
+	metaBytes   = 64
+	elementSize = 16 // of a branch and of a leaf alike
+	bucketSize  = 16 // root, sequence
+	boltMagic   = 0xED0CDAED
+	boltVersion = 2
+	noFreelist  = ^uint64(0)
+	manyIDs     = 0xFFFF // in a count: the first word is the count
+	maxDepth    = 64     // of pages and of buckets in buckets together
+
+	branchPage, leafPage, metaPage, freePage = 1, 2, 4, 0x10
+
+	bucketLeaf = 1 // flag of an element that is a bucket
+)
+
+// pages reads the pages of a database, each once.
+type pages struct {
+	file  io.ReaderAt
+	size  int64 // of a page
+	end   uint64
+	used  map[uint64]struct{}
+	visit func(path []string, key, value []byte) error
+}
+
+// meta is what a meta page says.
+type meta struct {
+	size               int64
+	root, free, end    uint64
+	transaction, check uint64
+}
+
+// walk reads a database of a length and shows every pair in every bucket. Whatever the file is, it ends with an error
+// or without one, after a time in proportion to its length.
+func walk(file io.ReaderAt, length int64, visit func(path []string, key, value []byte) error) error {
+	m, err := newestMeta(file, length)
+	if err != nil {
+		return err
+	}
+	p := &pages{file: file, size: m.size, end: m.end, used: map[uint64]struct{}{0: {}, 1: {}}, visit: visit}
+	if m.free != noFreelist {
+		if err := p.freelist(m.free); err != nil {
+			return err
+		}
+	}
+	return p.page(m.root, nil, 0)
+}
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errMalformed, fmt.Sprintf(format, args...))
+}
+
+// newestMeta reads the two meta pages; one of them may be torn.
+func newestMeta(file io.ReaderAt, length int64) (best meta, err error) {
+	head := make([]byte, pageHeader+metaBytes)
+	for _, size := range []int64{0, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16} {
+		if _, err := file.ReadAt(head, size); err != nil {
+			break
+		}
+		m, ok := parseMeta(head)
+		if ok && (size == 0 || size == m.size) && m.transaction >= best.transaction {
+			best = m
+		}
+	}
+	switch {
+	case best.size == 0:
+		return best, malformed("it has no valid meta page")
+	case best.end < 2 || best.end > uint64(length/best.size):
+		return best, malformed("it ends before its last page")
+	}
+	return best, nil
+}
+
+func parseMeta(page []byte) (m meta, ok bool) {
+	le := binary.LittleEndian
+	b := page[pageHeader:]
+	sum := fnv.New64a()
+	_, _ = sum.Write(b[:metaBytes-8]) // a hash never fails
+	m = meta{
+		size: int64(le.Uint32(b[8:])), root: le.Uint64(b[16:]), free: le.Uint64(b[32:]), end: le.Uint64(b[40:]),
+		transaction: le.Uint64(b[48:]), check: le.Uint64(b[56:]),
+	}
+	fits := m.size >= 1<<9 && m.size <= 1<<16 && m.size&(m.size-1) == 0
+	return m, fits && le.Uint16(page[8:])&metaPage != 0 && le.Uint32(b) == boltMagic && le.Uint32(b[4:]) == boltVersion && m.check == sum.Sum64()
+}
+
+// load reads a page with what overflows it, and notes that it is in use.
+func (p *pages) load(id uint64) ([]byte, error) {
+	if id < 2 || id >= p.end {
+		return nil, malformed("page %d of %d", id, p.end)
+	}
+	head := make([]byte, pageHeader)
+	if _, err := p.file.ReadAt(head, int64(id)*p.size); err != nil {
+		return nil, malformed("page %d: %v", id, err)
+	}
+	over := uint64(binary.LittleEndian.Uint32(head[12:]))
+	if binary.LittleEndian.Uint64(head) != id || over >= p.end-id {
+		return nil, malformed("page %d has a wrong head", id)
+	}
+	for i := id; i <= id+over; i++ {
+		if _, twice := p.used[i]; twice {
+			return nil, malformed("page %d is used twice", i)
+		}
+		p.used[i] = struct{}{}
+	}
+	data := make([]byte, int64(over+1)*p.size)
+	if _, err := p.file.ReadAt(data, int64(id)*p.size); err != nil {
+		return nil, malformed("page %d: %v", id, err)
+	}
+	return data, nil
+}
+
+// freelist reads the ids of the pages that are free: nothing else may use them.
+func (p *pages) freelist(id uint64) error {
+	data, err := p.load(id)
+	if err != nil {
+		return err
+	}
+	le := binary.LittleEndian
+	count, ids := uint64(le.Uint16(data[10:])), data[pageHeader:]
+	if count == manyIDs {
+		count, ids = le.Uint64(ids), ids[8:]
+	}
+	if le.Uint16(data[8:])&freePage == 0 || count > uint64(len(ids)/8) {
+		return malformed("its list of free pages is wrong")
+	}
+	for ; count > 0; count, ids = count-1, ids[8:] {
+		free := le.Uint64(ids)
+		if _, twice := p.used[free]; twice || free < 2 || free >= p.end {
+			return malformed("page %d cannot be free", free)
+		}
+		p.used[free] = struct{}{}
+	}
+	return nil
+}
+
+func (p *pages) page(id uint64, path []string, depth int) error {
+	data, err := p.load(id)
+	if err != nil {
+		return err
+	}
+	return p.elements(data, path, depth)
+}
+
+// elements goes through what is on a page, of the file or in a bucket that is a value.
+func (p *pages) elements(data []byte, path []string, depth int) error {
+	le := binary.LittleEndian
+	flags, count := le.Uint16(data[8:]), int(le.Uint16(data[10:]))
+	leaf := flags&leafPage != 0
+	switch {
+	case depth > maxDepth:
+		return malformed("it is nested too deep")
+	case !leaf && (flags&branchPage == 0 || count == 0), pageHeader+count*elementSize > len(data):
+		return malformed("a page of %d elements and kind %d", count, flags)
+	}
+	var last []byte
+	for i := range count {
+		at := pageHeader + i*elementSize
+		e := data[at : at+elementSize]
+		keyAt, keyLen, valueLen := uint64(le.Uint32(e)), uint64(le.Uint32(e[4:])), uint64(0)
+		if leaf {
+			keyAt, keyLen, valueLen = keyLen, uint64(le.Uint32(e[8:])), uint64(le.Uint32(e[12:]))
+		}
+		from := uint64(at) + keyAt
+		if keyAt < elementSize || from+keyLen+valueLen > uint64(len(data)) {
+			return malformed("an element that is not on its page")
+		}
+		key, value := data[from:from+keyLen], data[from+keyLen:from+keyLen+valueLen]
+		if leaf && keyLen == 0 || i > 0 && bytes.Compare(last, key) >= 0 {
+			return malformed("keys out of order")
+		}
+		last = key
+		var err error
+		switch {
+		case !leaf:
+			err = p.page(le.Uint64(e[8:]), path, depth+1)
+		case le.Uint32(e)&bucketLeaf != 0:
+			err = p.bucket(append(path[:len(path):len(path)], string(key)), value, depth+1)
+		default:
+			err = p.visit(path, key, value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bucket reads a bucket: a page of its own, or one within the value.
+func (p *pages) bucket(path []string, value []byte, depth int) error {
+	if len(value) < bucketSize {
+		return malformed("a bucket of %d bytes", len(value))
+	}
+	if root := binary.LittleEndian.Uint64(value); root != 0 {
+		return p.page(root, path, depth)
+	}
+	if value = value[bucketSize:]; len(value) < pageHeader {
+		return malformed("a bucket of %d bytes", len(value))
+	}
+	if binary.LittleEndian.Uint16(value[8:])&leafPage == 0 {
+		return malformed("a bucket within a page that is none of values")
+	}
+	return p.elements(value, path, depth)
+}
