@@ -79,21 +79,23 @@ func (c *Client) index(ctx context.Context, l api.PullLayer) (*blob.Index, error
 	if l.IndexLength < 1 || l.IndexLength > blob.MaxIndex || l.IndexOffset < 0 {
 		return nil, fmt.Errorf("index of %d bytes at %d", l.IndexLength, l.IndexOffset)
 	}
-	var raw []byte
-	attempt := 0
-	err = c.retry(ctx, "index of "+l.Root, func() error {
-		address := l.URLs[attempt%len(l.URLs)]
+	raw := make([]byte, l.IndexLength)
+	got, attempt := 0, 0
+	err = c.retryProgress(ctx, "index of "+l.Root, func() (bool, error) {
+		address, before := l.URLs[attempt%len(l.URLs)], got
 		attempt++
-		return c.ranged(ctx, address, l.IndexOffset, l.IndexLength, func(body io.Reader) error {
-			raw = make([]byte, l.IndexLength)
-			if _, err := io.ReadFull(body, raw); err != nil {
+		err := c.ranged(ctx, address, l.IndexOffset+int64(got), l.IndexLength-int64(got), func(body io.Reader) error {
+			n, err := io.ReadFull(body, raw[got:])
+			if got += n; err != nil {
 				return fmt.Errorf("%w: %w", errTransient, err)
 			}
 			if blob.Root(sha256.Sum256(raw)) != want {
+				got = 0
 				return fmt.Errorf("%w: index is not what its root says", errTransient)
 			}
 			return nil
 		})
+		return got > before, err
 	})
 	if err != nil {
 		return nil, err

@@ -27,9 +27,10 @@ func (d Disk) raw() bool { return len(d.Overlays) == 0 && (d.Format == formatRaw
 
 // OpenDisk reads what a guest sees of a Disk. It may be read from many goroutines.
 type OpenDisk struct {
-	top    qcow2.Layer
-	layers []qcow2.Layer // base first
-	files  []*os.File
+	top     qcow2.Layer
+	layers  []qcow2.Layer // base first
+	files   []*os.File
+	release []func() // of what is read past the page cache
 }
 
 var (
@@ -70,7 +71,9 @@ func (d *OpenDisk) open(path, format string) error {
 	d.files = append(d.files, f)
 	switch format {
 	case formatRaw, "":
-		d.layers = append(d.layers, qcow2.Flat(blob.FileSource{File: f, Size: st.Size()}, st.Size()))
+		src, release := blob.FileSource{File: f, Size: st.Size()}.Uncached()
+		d.release = append(d.release, release)
+		d.layers = append(d.layers, qcow2.Flat(src, st.Size()))
 		return nil
 	case formatQCOW2:
 		image, err := qcow2.Open(f, st.Size())
@@ -112,6 +115,9 @@ func (d *OpenDisk) NextData(off int64) (start, end int64, err error) {
 
 // Close closes the files.
 func (d *OpenDisk) Close() error {
+	for _, release := range d.release {
+		release()
+	}
 	var err error
 	for _, f := range d.files {
 		err = errors.Join(err, f.Close())

@@ -38,7 +38,7 @@ type cutReader struct {
 
 func (c *cutReader) Read(p []byte) (int, error) {
 	if c.left <= 0 {
-		panic(http.ErrAbortHandler)
+		return 0, io.ErrUnexpectedEOF // as the server sees it
 	}
 	n, err := c.r.Read(p[:min(int64(len(p)), c.left)])
 	c.left -= int64(n)

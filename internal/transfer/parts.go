@@ -2,7 +2,9 @@ package transfer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -78,27 +80,108 @@ func (b *parts) add(name string, f blob.Frame, end int64, stored []byte) error {
 func (b *parts) flush(name string) {
 	span := b.end - b.told
 	b.told = b.end
-	frames, data, off := b.frames, b.data, b.off
+	left := rest{name: name, off: b.off, frames: b.frames, data: b.data}
 	b.frames, b.data, b.off = nil, nil, b.off+int64(len(b.data))
-	have := b.have[off]
-	if len(frames) == 0 || have.Length == int64(len(data)) && have.Sum == blob.PartSum(frames) {
+	b.skip(&left)
+	if len(left.frames) == 0 {
 		b.p.meter.skip(span)
 		return
 	}
 	b.group.Go(func() error {
-		query := url.Values{"off": {strconv.FormatInt(off, 10)}}
-		if err := b.p.c.put(b.ctx, b.session, name, query, blob.PartHeader(frames), data); err != nil {
-			return fmt.Errorf("push %s: part at %d: %w", name, off, err)
+		if err := b.send(left); err != nil {
+			return fmt.Errorf("push %s: part at %d: %w", name, left.off, err)
 		}
 		b.p.meter.add(span)
 		return nil
 	})
 }
 
+// rest is what of a part is not sent yet.
+type rest struct {
+	name   string
+	off    int64 // in the layer file
+	frames []blob.PartFrame
+	data   []byte
+}
+
+// take cuts the first frames off.
+func (r *rest) take(frames int, length int64) {
+	r.off, r.frames, r.data = r.off+length, r.frames[frames:], r.data[length:]
+}
+
+// skip takes off what the registry has: parts of an earlier push, which may have been sent in smaller pieces.
+func (b *parts) skip(r *rest) {
+	for len(r.frames) > 0 {
+		have, ok := b.have[r.off]
+		if !ok {
+			return
+		}
+		frames, length := r.upTo(have.Length)
+		if length != have.Length || blob.PartSum(r.frames[:frames]) != have.Sum {
+			return
+		}
+		r.take(frames, length)
+	}
+}
+
+// upTo gives the most first frames that have so many bytes at most, but one at least.
+func (r *rest) upTo(most int64) (frames int, length int64) {
+	for frames < len(r.frames) && (frames == 0 || length+int64(r.frames[frames].Stored) <= most) {
+		length += int64(r.frames[frames].Stored)
+		frames++
+	}
+	return frames, length
+}
+
+// send sends the rest of a part. On a line that is cut again and again the pieces become smaller, until one of
+// them comes through. As long as the registry takes a piece for being on its way still, it takes no other one at
+// its place, so that this one is sent again.
+func (b *parts) send(r rest) error {
+	var failed, again int64
+	return b.p.c.retryProgress(b.ctx, "PUT "+r.name, func() (moved bool, err error) {
+		for len(r.frames) > 0 {
+			frames, length := r.upTo(cmp.Or(again, b.p.piece.Load()))
+			err := b.p.c.putPiece(b.ctx, b.session, &r, frames, length)
+			again = 0
+			switch {
+			case err == nil:
+				r.take(frames, length)
+				b.skip(&r)
+				moved, failed = true, 0
+				continue
+			case farm.CodeOf(err) == farm.CodeBusy:
+				again = failed
+			case errors.Is(err, errTransient):
+				failed = length
+				b.p.shrink(length / 2)
+			}
+			return moved, err
+		}
+		return moved, nil
+	})
+}
+
+// putPiece sends the first frames of the rest of a part, once.
+func (c *Client) putPiece(ctx context.Context, session string, r *rest, frames int, length int64) error {
+	query := url.Values{"off": {strconv.FormatInt(r.off, 10)}}
+	return c.putOnce(ctx, c.fileURL(session, r.name, query), [][]byte{blob.PartHeader(r.frames[:frames]), r.data[:length]})
+}
+
+// shrink lowers the most bytes that are sent in one piece; one frame always goes.
+func (p *push) shrink(most int64) {
+	for old := p.piece.Load(); most < old && !p.piece.CompareAndSwap(old, max(most, blob.FrameSize)); old = p.piece.Load() {
+	}
+}
+
 // put sends bulk bytes for a file of a session.
 func (c *Client) put(ctx context.Context, session, name string, query url.Values, chunks ...[]byte) error {
-	address := c.url("/registry/v2/push/"+session+"/"+name, query)
+	address := c.fileURL(session, name, query)
 	return c.retry(ctx, "PUT "+name, func() error { return c.putOnce(ctx, address, chunks) })
+}
+
+// fileURL is where a session takes bytes of a file.
+func (c *Client) fileURL(session, name string, query url.Values) string {
+	return c.url("/registry/v2/push/"+session+"/"+name, query)
 }
 
 func (c *Client) putOnce(ctx context.Context, address string, chunks [][]byte) error {

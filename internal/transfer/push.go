@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,6 +30,7 @@ const (
 // sent. A push that was cut is gone on with when it is called again with the same options within a day.
 func (c *Client) Push(ctx context.Context, o PushOptions) (_ api.PushResult, err error) {
 	p := &push{c: c, o: o, req: o.Request}
+	p.piece.Store(partTarget)
 	defer p.close()
 	defer func() {
 		if err != nil && o.Abandon != nil && o.Abandon(err) {
@@ -63,7 +65,8 @@ type push struct {
 	files []*source
 	meter *meter
 
-	session string // at the registry; "" before the first negotiation
+	session string       // at the registry; "" before the first negotiation
+	piece   atomic.Int64 // most bytes of frames in one request
 }
 
 // abandonTimeout bounds what is done about a push that nobody wants any more; a

@@ -20,6 +20,7 @@ type source struct {
 	changes blob.Changes // against parent; nil when the file is sent as a whole
 	parent  blob.Root
 	open    []io.Closer
+	release func() // of a file that is read past the page cache; nil for a disk
 }
 
 // openSource opens what a file of a push consists of.
@@ -50,7 +51,9 @@ func (s *source) openWhole() error {
 		return err
 	}
 	s.open = append(s.open, f)
-	s.whole, s.size = blob.FileSource{File: f, Size: st.Size()}, st.Size()
+	src, release := blob.FileSource{File: f, Size: st.Size()}.Uncached()
+	s.release = release
+	s.whole, s.size = src, st.Size()
 	return nil
 }
 
@@ -78,6 +81,9 @@ func (s *source) openChanges() (err error) {
 }
 
 func (s *source) close() error {
+	if s.release != nil {
+		s.release()
+	}
 	var err error
 	for _, c := range s.open {
 		err = errors.Join(err, c.Close()) // only read

@@ -1,0 +1,212 @@
+package transfer_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/qcow2"
+	"github.com/buildyard/buildyard/internal/rest/registryrest"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// pushDisk pushes a disk as disk.img and gives the name of its layer.
+func pushDisk(t *testing.T, c *transfer.Client, tag string, d transfer.Disk, parent *transfer.PushParent) string {
+	t.Helper()
+	o := pushOptions(tag)
+	o.Roots = map[string]string{}
+	o.Files = []transfer.PushFile{{Name: "disk.img", Kind: api.FileDisk, Disk: &d, Parent: parent}}
+	mustPush(t, c, o)
+	return o.Roots["disk.img"]
+}
+
+// pullDisk pulls a version onto what is here and gives its disk.
+func pullDisk(t *testing.T, c *transfer.Client, tag string, have map[string]transfer.Disk) (transfer.Disk, transfer.PullResult) {
+	t.Helper()
+	o := transfer.PullOptions{Ref: transfer.Ref{ID: templateID, Tag: tag}, Dir: t.TempDir(), Have: have, Overlays: true}
+	result, err := c.Pull(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(o.Dir, "disk.img")
+	if b := result.Files[0]; b.Form == transfer.FormOverlay {
+		below := have[b.Below]
+		below.Overlays = append(below.Overlays[:len(below.Overlays):len(below.Overlays)], path)
+		return below, result
+	}
+	return transfer.Disk{Path: path}, result
+}
+
+func writeFile(t *testing.T, name string, data []byte) transfer.Disk {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return transfer.Disk{Path: path}
+}
+
+// counted counts the bytes of parts and indexes that are sent.
+func counted(s *server) *atomic.Int64 {
+	var sent atomic.Int64
+	count := func(w http.ResponseWriter, r *http.Request, h http.Handler) {
+		if r.Method == http.MethodPut && registryrest.IsBulk(r) {
+			sent.Add(r.ContentLength)
+		}
+		h.ServeHTTP(w, r)
+	}
+	s.disturb.Store(&count)
+	return &sent
+}
+
+// TestPushOfWhatChanged: a next tag is sent as what differs, found by comparing or told by an overlay; a chain of
+// them gives the right disk wherever one begins to pull.
+func TestPushOfWhatChanged(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(9, 9))
+	s := serve(t, t.TempDir())
+	c := s.client(t)
+	sent := counted(s)
+	first := make([]byte, 24<<20)
+	for i := range first[:16<<20] {
+		first[i] = byte(rnd.Uint32())
+	}
+	base := writeFile(t, "base", first)
+	tip1 := pushDisk(t, c, "v1", base, nil)
+	second := grow(rnd, first, len(first))
+	sent.Store(0)
+	tip2 := pushDisk(t, c, "v2", writeFile(t, "second", second), &transfer.PushParent{Tip: tip1, Disk: &base})
+	if sent.Load() > 9<<20 {
+		t.Errorf("%d bytes were sent for the second tag", sent.Load())
+	}
+
+	// A third tag is made of an overlay on the second, as a save is.
+	d2, result := pullDisk(t, c, "v2", map[string]transfer.Disk{tip1: base})
+	mustRead(t, d2, second)
+	if result.Bytes > 9<<20 {
+		t.Errorf("%d bytes were moved for the second tag", result.Bytes)
+	}
+	third := grow(rnd, second, 30<<20)
+	d3 := d2
+	d3.Overlays = append(d3.Overlays[:len(d3.Overlays):len(d3.Overlays)], overlay(t, second, third))
+	sent.Store(0)
+	tip3 := pushDisk(t, c, "v3", d3, &transfer.PushParent{Tip: tip2, Files: 1 + len(d2.Overlays)})
+	if sent.Load() > 9<<20 {
+		t.Errorf("%d bytes were sent for the third tag", sent.Load())
+	}
+	for name, have := range map[string]map[string]transfer.Disk{
+		"nothing": nil, "the first": {tip1: base}, "the second": {tip2: d2}, "both": {tip1: base, tip2: d2}, "all": {tip3: d3},
+	} {
+		d, result := pullDisk(t, c, "v3", have)
+		if result.Files[0].Tip != tip3 {
+			t.Errorf("%s is here: %+v", name, result.Files[0])
+		}
+		if result.Files[0].Form == transfer.FormLinked {
+			d = d3
+		}
+		mustRead(t, d, third)
+	}
+	d, _ := pullDisk(t, c, "v1", map[string]transfer.Disk{tip3: d3})
+	mustRead(t, d, first)
+}
+
+// overlay writes a qcow2 overlay of what differs, in blocks of 4 KiB.
+func overlay(t *testing.T, below, disk []byte) string {
+	t.Helper()
+	b := qcow2.NewBuilder(int64(len(disk)))
+	for off := 0; off < len(disk); off += qcow2.Block {
+		block := disk[off : off+qcow2.Block]
+		old := make([]byte, qcow2.Block)
+		if off < len(below) {
+			copy(old, below[off:])
+		}
+		r := qcow2.Range{Off: int64(off), Len: qcow2.Block, Kind: qcow2.Data}
+		if bytes.Equal(block, make([]byte, len(block))) {
+			r.Kind = qcow2.Zero
+		}
+		if bytes.Equal(block, old) {
+			continue
+		}
+		if err := b.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := b.Layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "overlay.qcow2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := l.Fill(t.Context(), f, bytes.NewReader(disk)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Finish(f); err != nil {
+		t.Fatal(err)
+	}
+	return f.Name()
+}
+
+// TestUnknownParent: a registry that does not hold what a disk was made from gets all of it.
+func TestUnknownParent(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(10, 10))
+	s := serve(t, t.TempDir())
+	c := s.client(t)
+	first := grow(rnd, nil, 4<<20)
+	second := grow(rnd, first, 4<<20)
+	base := writeFile(t, "base", first)
+	other := serve(t, t.TempDir())
+	tip := pushDisk(t, other.client(t), "v1", base, nil)
+	pushDisk(t, c, "v2", writeFile(t, "second", second), &transfer.PushParent{Tip: tip, Disk: &base})
+	d, result := pullDisk(t, c, "v2", nil)
+	if n := len(result.Manifest.Files[0].Layers); n != 1 {
+		t.Errorf("the disk has %d layers", n)
+	}
+	mustRead(t, d, second)
+}
+
+// TestPushOfQCOW2: the registry gets what a guest sees of an image, not the image's bytes.
+func TestPushOfQCOW2(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(11, 11))
+	c := serve(t, t.TempDir()).client(t)
+	disk := grow(rnd, nil, 6<<20)
+	pushDisk(t, c, "v1", transfer.Disk{Path: overlay(t, nil, disk), Format: "qcow2"}, nil)
+	d, result := pullDisk(t, c, "v1", nil)
+	if f := result.Manifest.Files[0]; f.Format != "raw" || f.Size != int64(len(disk)) {
+		t.Errorf("%+v", f)
+	}
+	mustRead(t, d, disk)
+}
+
+// TestDisksThatCannotBePushed: what is no disk is refused before anything is sent.
+func TestDisksThatCannotBePushed(t *testing.T) {
+	s := serve(t, t.TempDir())
+	c := s.client(t)
+	raw := writeFile(t, "raw", make([]byte, 8192))
+	for name, f := range map[string]transfer.PushFile{
+		"no image":        {Disk: &transfer.Disk{Path: raw.Path, Format: "qcow2"}},
+		"unknown format":  {Disk: &transfer.Disk{Path: raw.Path, Format: "vmdk"}},
+		"gone":            {Disk: &transfer.Disk{Path: raw.Path + "x"}},
+		"a folder":        {Disk: &transfer.Disk{Path: filepath.Dir(raw.Path)}},
+		"no overlays":     {Disk: &raw, Parent: &transfer.PushParent{Tip: tipless, Files: 1}},
+		"parent is gone":  {Disk: &raw, Parent: &transfer.PushParent{Tip: tipless, Disk: &transfer.Disk{Path: "gone"}}},
+		"no tip":          {Disk: &raw, Parent: &transfer.PushParent{Tip: "x", Disk: &raw}},
+		"parent, no disk": {Path: raw.Path, Parent: &transfer.PushParent{Tip: tipless, Disk: &raw}},
+	} {
+		f.Name, f.Kind = "disk.img", api.FileDisk
+		o := pushOptions("v1")
+		o.Files = []transfer.PushFile{f}
+		if _, err := c.Push(t.Context(), o); err == nil {
+			t.Errorf("%s: pushed", name)
+		}
+	}
+}
+
+// tipless names a content that nobody has.
+const tipless = "0101010101010101010101010101010101010101010101010101010101010101"
