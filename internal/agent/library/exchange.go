@@ -52,6 +52,7 @@ func (x Exchange) Publish(ctx context.Context, image hv.Disk, s Settings, o Push
 	c.view.UUID = "" // the registry chooses it: asked again, this must be the same request
 	drive := &c.view.HardDrives[0]
 	drive.Format = image.Format
+	file := published(c.view.HardDrives, 0, path)
 	request := api.PushRequest{Name: r.Name, Tag: o.Tag, Description: o.Description, Arch: r.Arch}
 	if o.Existing != "" {
 		request.ID, request.MustExist = o.Existing, true
@@ -59,9 +60,7 @@ func (x Exchange) Publish(ctx context.Context, image hv.Disk, s Settings, o Push
 	if request.Config, err = c.bytes(); err != nil {
 		return none, fmt.Errorf("import: %w", err)
 	}
-	result, err := x.Registry.Push(ctx, transfer.PushOptions{Progress: o.Progress, Request: request, Files: []transfer.PushFile{
-		{Name: drive.File, Path: path, Kind: api.FileDisk, Format: drive.Format},
-	}})
+	result, err := x.Registry.Push(ctx, transfer.PushOptions{Progress: o.Progress, Request: request, Files: []transfer.PushFile{file}})
 	return result, bare(err)
 }
 

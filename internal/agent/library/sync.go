@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -54,20 +55,18 @@ func (l *Library) Push(ctx context.Context, reg Registry, id string, o PushOptio
 	if o.Existing != "" {
 		push.Request.ID, push.Request.MustExist = o.Existing, true
 	}
-	if push.Request.Config, err = c.bytes(); err != nil {
-		return none, err
-	}
 	dir := filepath.Join(l.dir, id, r.Current)
 	if push.Request.NVRAM, err = os.ReadFile(filepath.Join(dir, nvramFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return none, fmt.Errorf("push: %w", bare(err))
 	}
-	for _, d := range c.view.HardDrives {
+	for i, d := range c.view.HardDrives {
 		if d.File == "" || d.File != filepath.Base(d.File) {
 			return none, farm.Refused("Template %s names a disk %q, which is no plain file name", id, d.File)
 		}
-		push.Files = append(push.Files, transfer.PushFile{
-			Name: d.File, Path: filepath.Join(dir, d.File), Kind: api.FileDisk, Format: d.Format,
-		})
+		push.Files = append(push.Files, published(c.view.HardDrives, i, filepath.Join(dir, d.File)))
+	}
+	if push.Request.Config, err = c.bytes(); err != nil {
+		return none, err
 	}
 	result, err := reg.Push(ctx, push)
 	if err != nil || o.Existing != "" {
@@ -76,6 +75,29 @@ func (l *Library) Push(ctx context.Context, reg Registry, id string, o PushOptio
 	v := r.version(r.Current)
 	v.Tag, v.Number, v.ContentID = result.Tag, result.Number, result.ContentID
 	return result, l.write(id, r)
+}
+
+// published says how the disk of a drive is pushed, and changes its entry in the configuration to what a pull will give: a
+// raw disk of what its guest sees, so that a next tag costs what the guest changed. An image that cannot be read
+// so is pushed byte for byte.
+func published(drives []api.ConfigDrive, i int, path string) transfer.PushFile {
+	d := &drives[i]
+	asItIs := transfer.PushFile{Name: d.File, Path: path, Kind: api.FileDisk, Format: d.Format}
+	disk := &transfer.Disk{Path: path, Format: d.Format}
+	image, err := disk.Open()
+	if err != nil {
+		return asItIs
+	}
+	if image.Close() != nil {
+		return asItIs
+	}
+	name := strings.TrimSuffix(d.File, ".qcow2") + ".img"
+	taken := slices.ContainsFunc(drives, func(other api.ConfigDrive) bool { return other.File == name })
+	if strings.HasSuffix(d.File, ".qcow2") && !taken {
+		d.File = name
+	}
+	d.Format = "raw"
+	return transfer.PushFile{Name: d.File, Kind: api.FileDisk, Disk: disk}
 }
 
 // PullOptions say what to pull.
