@@ -193,22 +193,20 @@ func (d *disk) appendBlock(buf []byte, at int, text []byte) []byte {
 func newText() []byte {
 	const length = 4 << 20
 	rnd := dice(3, length)
-	words := make([]string, 300)
-	for i := range words {
-		word := make([]byte, 2+rnd.IntN(9))
-		for j := range word {
-			word[j] = byte('a' + rnd.IntN(26))
+	messages := make([]string, 40)
+	for i := range messages {
+		var words []byte
+		for range 5 + rnd.IntN(8) {
+			for range 2 + rnd.IntN(9) {
+				words = append(words, byte('a'+rnd.IntN(26)))
+			}
+			words = append(words, ' ')
 		}
-		words[i] = string(word)
+		messages[i] = string(words)
 	}
 	var text []byte
 	for len(text) < length {
-		text = fmt.Appendf(text, "%d %s:", 1_700_000_000+len(text)/80, words[rnd.IntN(20)])
-		first := rnd.IntN(len(words) - 8)
-		for _, word := range words[first : first+4+rnd.IntN(4)] {
-			text = append(append(text, ' '), word...)
-		}
-		text = append(text, '\n')
+		text = fmt.Appendf(text, "%d host-%d %s%d\n", 1_700_000_000+len(text)/80, rnd.IntN(8), messages[rnd.IntN(len(messages))], rnd.IntN(10_000))
 	}
 	return text[:length]
 }

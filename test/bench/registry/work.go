@@ -85,7 +85,7 @@ func push(ctx context.Context, c *transfer.Client, o order) (outcome, error) {
 }
 
 func pull(ctx context.Context, c *transfer.Client, o order) (outcome, error) {
-	options := transfer.PullOptions{Ref: transfer.Ref{ID: o.Template, Tag: o.Tag}, Dir: o.Dir}
+	options := transfer.PullOptions{Ref: transfer.Ref{ID: o.Template, Tag: o.Tag}, Dir: o.Dir, Overlays: true}
 	if o.Held != "" {
 		options.Have = map[string]transfer.Disk{o.Held: {Path: o.Below}}
 	}
