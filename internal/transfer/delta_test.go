@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -36,7 +37,7 @@ func pullDisk(t *testing.T, c *transfer.Client, tag string, have map[string]tran
 	path := filepath.Join(o.Dir, "disk.img")
 	if b := result.Files[0]; b.Form == transfer.FormOverlay {
 		below := have[b.Below]
-		below.Overlays = append(below.Overlays[:len(below.Overlays):len(below.Overlays)], path)
+		below.Overlays = append(slices.Clip(below.Overlays), path)
 		return below, result
 	}
 	return transfer.Disk{Path: path}, result
@@ -92,7 +93,7 @@ func TestPushOfWhatChanged(t *testing.T) {
 	}
 	third := grow(rnd, second, 30<<20)
 	d3 := d2
-	d3.Overlays = append(d3.Overlays[:len(d3.Overlays):len(d3.Overlays)], overlay(t, second, third))
+	d3.Overlays = append(slices.Clip(d3.Overlays), overlay(t, second, third))
 	sent.Store(0)
 	tip3 := pushDisk(t, c, "v3", d3, &transfer.PushParent{Tip: tip2, Files: 1 + len(d2.Overlays)})
 	if sent.Load() > 9<<20 {
