@@ -91,7 +91,7 @@ type lastFrame struct {
 
 func (c *Chain) frame(key frameKey) ([]byte, error) {
 	return c.frames.get(key, func() ([]byte, error) {
-		f := c.chain[key.layer].frames[key.frame]
+		f := c.chain[key.layer].Frame(key.frame)
 		s := Scratch{stored: make([]byte, f.Stored), raw: make([]byte, f.Raw)}
 		raw, err := c.layers[key.layer].ReadFrame(key.frame, &s)
 		if err != nil {

@@ -73,11 +73,19 @@ type Index struct {
 	stands Root
 	raw    []byte // encoded form
 	root   Root
-	frames []Frame
-	places []place // of the frames' runs
+	frames []frameRef
 	zeros  []place // of the zero runs, zeroGroup for each but the last
 	data   int64   // bytes of all frames, stored
 	live   int64   // bytes of all frames, decoded
+}
+
+// frameRef is what an index keeps of a frame. It is smaller than the least encoded form of one, so that even a
+// hostile index takes at most twice its bytes.
+type frameRef struct {
+	offset int64 // in the layer file
+	block  int64 // that the first gap of its runs counts from
+	at     int32 // in the encoded form
+	raw    int32 // bytes when decoded
 }
 
 // zeroGroup is how many zero runs one place stands for, so that a place in a long list is found quickly.
@@ -121,7 +129,24 @@ func (x *Index) Bytes() []byte { return x.raw }
 func (x *Index) Len() int { return len(x.frames) }
 
 // Frame gives frame i. Frames are in the order of the file and back to back in the layer file.
-func (x *Index) Frame(i int) Frame { return x.frames[i] }
+func (x *Index) Frame(i int) Frame {
+	ref := x.frames[i]
+	d := decoder{buf: x.raw, at: int(ref.at)}
+	f := Frame{Offset: ref.offset, Stored: int(d.uvarint()), Codec: Codec(d.uvarint()), Raw: int(ref.raw)}
+	copy(f.Sum[:], d.bytes(len(f.Sum)))
+	return f
+}
+
+// runs gives the place of the runs of frame i.
+func (x *Index) runs(i int) place {
+	ref := x.frames[i]
+	d := decoder{buf: x.raw, at: int(ref.at)}
+	d.uvarint() // stored
+	d.uvarint() // codec
+	d.bytes(sha256.Size)
+	count := int(d.uvarint())
+	return place{at: d.at, count: count, block: ref.block}
+}
 
 // DataBytes is the number of bytes that all frames take in the layer file, which is where the index begins.
 func (x *Index) DataBytes() int64 { return x.data }
@@ -136,7 +161,7 @@ func (x *Index) FileSize() int64 { return x.data + int64(len(x.raw)) + FooterSiz
 func (x *Index) Runs(i int) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
 		w := dataWalk{x: x, frame: i}
-		for range x.places[i].count {
+		for range x.runs(i).count {
 			if e, _ := w.next(); !yield(Run{e.off, e.end - e.off}) {
 				return
 			}
@@ -162,13 +187,14 @@ func (x *Index) run(block, n int64) Run {
 	return Run{Off: off, Len: min((block+n)*BlockSize, x.size) - off}
 }
 
-// find gives the place whose runs may hold the byte at off: the last one that begins at or before it; -1 when
+// find gives which of n lists of runs may hold the byte at off: the last one that begins at or before it; 0 when
 // all begin behind it.
-func (x *Index) find(places []place, off int64) int {
-	return sort.Search(len(places), func(i int) bool {
-		d := decoder{buf: x.raw, at: places[i].at}
-		return (places[i].block+int64(d.uvarint()))*BlockSize > off
-	}) - 1
+func (x *Index) find(n int, list func(i int) place, off int64) int {
+	return max(0, sort.Search(n, func(i int) bool {
+		p := list(i)
+		d := decoder{buf: x.raw, at: p.at}
+		return (p.block+int64(d.uvarint()))*BlockSize > off
+	})-1)
 }
 
 // blocks is the number of blocks of a file.
@@ -185,6 +211,10 @@ type decoder struct {
 func (d *decoder) uvarint() uint64 {
 	if d.bad {
 		return 0
+	}
+	if d.at < len(d.buf) && d.buf[d.at] < 0x80 { // most numbers
+		d.at++
+		return uint64(d.buf[d.at-1])
 	}
 	v, n := binary.Uvarint(d.buf[d.at:])
 	if n <= 0 || n > 1 && d.buf[d.at+n-1] == 0 {

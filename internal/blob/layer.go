@@ -52,7 +52,7 @@ type Scratch struct{ stored, raw []byte }
 
 // ReadFrame reads, verifies and decodes frame i. The bytes stay valid until the scratch is used again.
 func (l *Layer) ReadFrame(i int, s *Scratch) ([]byte, error) {
-	f := l.index.frames[i]
+	f := l.index.Frame(i)
 	if cap(s.stored) < f.Stored {
 		s.stored = make([]byte, FrameSize)
 	}
@@ -72,7 +72,7 @@ func (l *Layer) ReadFrame(i int, s *Scratch) ([]byte, error) {
 func (l *Layer) Check(from int) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		var s Scratch
-		for i := from; i < len(l.index.frames); i++ {
+		for i := from; i < l.index.Len(); i++ {
 			if _, err := l.ReadFrame(i, &s); !yield(i, err) {
 				return
 			}

@@ -3,6 +3,7 @@ package blob
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -39,6 +40,8 @@ func encode(t testing.TB, kind Kind, data []byte, workers int) ([]byte, *Index) 
 	return file.Bytes(), x
 }
 
+const text = "the quick brown fox "
+
 // image makes a file with zero blocks, compressible and random runs; its length need not be whole blocks.
 func image(rnd *rand.Rand, length int) []byte {
 	data := make([]byte, length)
@@ -47,12 +50,13 @@ func image(rnd *rand.Rand, length int) []byte {
 		part := data[off : off+n]
 		switch rnd.IntN(4) {
 		case 0:
-			for i := range part {
-				part[i] = byte(rnd.Uint32())
+			for p := part; len(p) > 8; p = p[8:] {
+				binary.LittleEndian.PutUint64(p, rnd.Uint64())
 			}
 		case 1:
-			for i := range part {
-				part[i] = "the quick brown fox "[i%20]
+			copy(part, text)
+			for i := len(text); i < n; i *= 2 {
+				copy(part[i:], part[:i])
 			}
 		}
 		off += n

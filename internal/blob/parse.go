@@ -50,8 +50,7 @@ func (p *parser) header() int64 {
 		p.x.stands = p.tip()
 	}
 	count := p.upTo(0, int64(len(p.buf)/minFrame))
-	p.x.frames = make([]Frame, 0, count)
-	p.x.places = make([]place, 0, count)
+	p.x.frames = make([]frameRef, 0, count)
 	return count
 }
 
@@ -63,23 +62,21 @@ func (p *parser) tip() Root {
 }
 
 func (p *parser) frame() {
-	f := Frame{Offset: p.x.data, Stored: int(p.upTo(1, FrameSize)), Codec: Codec(p.upTo(int64(CodecRaw), int64(CodecZstd)))}
-	copy(f.Sum[:], p.bytes(len(f.Sum)))
-	at := place{count: int(p.upTo(1, FrameSize/BlockSize)), block: p.last}
-	at.at = p.at
+	ref := frameRef{offset: p.x.data, block: p.last, at: int32(p.at)}
+	stored, codec := p.upTo(1, FrameSize), Codec(p.upTo(int64(CodecRaw), int64(CodecZstd)))
+	p.bytes(sha256.Size)
 	var raw int64
-	for i := range at.count {
+	for i := range p.upTo(1, FrameSize/BlockSize) {
 		raw += p.run(i == 0).Len
 	}
-	f.Raw = int(raw)
-	fits := f.Codec == CodecRaw && f.Stored == f.Raw || f.Codec == CodecZstd && f.Stored < f.Raw
+	fits := codec == CodecRaw && stored == raw || codec == CodecZstd && stored < raw
 	if raw > FrameSize || !fits {
 		p.bad = true
 		return
 	}
-	p.x.frames = append(p.x.frames, f)
-	p.x.places = append(p.x.places, at)
-	p.x.data += int64(f.Stored)
+	ref.raw = int32(raw)
+	p.x.frames = append(p.x.frames, ref)
+	p.x.data += stored
 	p.x.live += raw
 }
 

@@ -142,6 +142,26 @@ func FuzzParseIndex(f *testing.F) {
 	})
 }
 
+// TestIndexMemory parses an index of frames that are as small as they can be.
+func TestIndexMemory(t *testing.T) {
+	const n = 50_000
+	b := NewBuilder(EncodeOptions{Kind: KindDisk, Size: 2 * n * BlockSize})
+	for i := range int64(n) {
+		b.Add(Frame{Stored: 1, Codec: CodecZstd}, []Run{{2 * i * BlockSize, BlockSize}})
+	}
+	x, err := b.Index()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := allocated(func() { _, err = ParseIndex(x.Bytes()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got > uint64(len(x.Bytes())) {
+		t.Fatalf("%d bytes beside the %d of the index", got, len(x.Bytes()))
+	}
+}
+
 // rebuilt makes an index once more from what it says.
 func rebuilt(t *testing.T, x *Index) *Index {
 	b := NewBuilder(EncodeOptions{Kind: x.Kind(), Size: x.Size(), Parent: x.Parent(), StandsFor: x.StandsFor()})

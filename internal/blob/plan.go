@@ -57,7 +57,7 @@ func NewPlan(chain []*Index, held int) (*Plan, error) {
 	}
 	for layer, list := range frames {
 		for _, f := range list {
-			p.stored += int64(chain[layer].frames[f.frame].Stored)
+			p.stored += int64(chain[layer].Frame(int(f.frame)).Stored)
 		}
 		p.frames = append(p.frames, list...)
 	}

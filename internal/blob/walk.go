@@ -44,10 +44,10 @@ type dataWalk struct {
 
 func (w *dataWalk) next() (extent, bool) {
 	if w.list.left == 0 {
-		if w.frame == len(w.x.places) {
+		if w.frame == len(w.x.frames) {
 			return extent{}, false
 		}
-		w.list.begin(w.x, w.x.places[w.frame])
+		w.list.begin(w.x, w.x.runs(w.frame))
 		w.frame++
 		w.at = 0
 	}
@@ -102,8 +102,8 @@ type layerWalk struct {
 func walkFrom(x *Index, off int64) *layerWalk {
 	w := &layerWalk{data: dataWalk{x: x}, zeros: zeroWalk{x: x}}
 	if off > 0 {
-		w.data.frame = max(0, x.find(x.places, off))
-		w.zeros.group = max(0, x.find(x.zeros, off))
+		w.data.frame = x.find(len(x.frames), x.runs, off)
+		w.zeros.group = x.find(len(x.zeros), func(i int) place { return x.zeros[i] }, off)
 	}
 	w.nextD, w.moreD = w.data.next()
 	w.nextZ, w.moreZ = w.zeros.next()
