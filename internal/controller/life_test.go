@@ -344,7 +344,11 @@ func TestDeleteNode(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		c.wantState(ids[1], farm.Gone)
-		time.Sleep(keepRemoved)
+		c.away(keepRemoved - 4*time.Minute)
+		if answer, err := a.tryPoll(api.PollRequest{}, 0); err != nil || !answer.Removed {
+			t.Errorf("a node that was removed a while ago polls: %+v, %v", answer, err)
+		}
+		time.Sleep(4 * time.Minute)
 		if _, err := a.tryPoll(api.PollRequest{}, 0); farm.CodeOf(err) != farm.CodeUnauthenticated {
 			t.Errorf("a node that was removed long ago polls: %v", err)
 		}
