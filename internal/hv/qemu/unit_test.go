@@ -387,8 +387,9 @@ func TestQGAEndless(t *testing.T) {
 				}
 			}
 		})
-		if err := g.sync(t.Context()); err == nil || errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: %v", name, err)
+		// Without the deadline of a call: it is the amount that ends it, on a busy machine too.
+		if err := g.exchange(t.Context(), "guest-ping", nil, nil); err == nil {
+			t.Errorf("%s: it is taken for an answer", name)
 		}
 	}
 }
