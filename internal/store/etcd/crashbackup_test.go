@@ -78,7 +78,7 @@ func TestKilledBackup(t *testing.T) {
 	o := openOn(t, open(t, filepath.Join(dir, crashStore)))
 	o.put(t, 0, 100)
 	o.close(t)
-	for round := range 4 {
+	for round := range often(4) {
 		runFor(t, "backup", dir, time.Second+rand.N(700*time.Millisecond))
 		if _, err := backup.Verify(filepath.Join(dir, crashBackup)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("round %d: %v", round, err)
@@ -101,7 +101,7 @@ func TestKilledRestore(t *testing.T) {
 	o.backup(t, filepath.Join(dir, crashBackup))
 	o.put(t, 100, 120)
 	o.close(t)
-	for round := range 5 {
+	for round := range often(5) {
 		runFor(t, "restore", dir, 100*time.Millisecond+rand.N(1500*time.Millisecond))
 		o := openOn(t, open(t, storeDir))
 		if n := o.table.Len(); n != 100 && n != 120 {

@@ -1,0 +1,6 @@
+//go:build !race
+
+package etcd
+
+// raceDetector says that the tests run under it.
+const raceDetector = false
