@@ -20,6 +20,9 @@ type Subject struct {
 	Driver hv.Driver
 	// Spec makes a spec that starts; no two have the same ID or UUID.
 	Spec func() hv.Spec
+	// Warm makes a spec that goes on from a saved guest, with what Spec would give
+	// it: a start that takes no boot. nil where starts are cheap.
+	Warm func() hv.Spec
 	// NeverReady makes a spec whose guest never gets ready, with a boot
 	// time-out that is worth waiting for.
 	NeverReady func() hv.Spec
@@ -59,8 +62,6 @@ var parts = []struct {
 }{
 	{"life of a VM", (*suite).life},
 	{"saves", (*suite).saves},
-	{"machine", (*suite).machine},
-	{"networks", (*suite).networks},
 	{"many", (*suite).many},
 }
 
@@ -143,6 +144,14 @@ func (s *suite) describe(t *testing.T) {
 	if !slices.IsSorted(h.Abilities) {
 		t.Errorf("abilities are not sorted: %v", h.Abilities)
 	}
+}
+
+// warm answers a spec for a guest that merely has to run.
+func (s *suite) warm() hv.Spec {
+	if s.Warm == nil {
+		return s.Spec()
+	}
+	return s.Warm()
 }
 
 // start boots a VM and removes it when the test ends.

@@ -57,7 +57,7 @@ func (s *suite) life(t *testing.T) {
 	s.check(t, "describe", s.describe)
 	s.check(t, "unknown ids", s.unknown)
 	s.check(t, "refusals", s.refusals)
-	spec := s.Spec()
+	spec := s.machine()
 	spec.NeedNetwork = true
 	spec.Labels = map[string]string{"instance": "i-1", "claim": "c-ü\n2"}
 	if s.host.Can(hv.CanForward) {
@@ -84,6 +84,7 @@ func (s *suite) life(t *testing.T) {
 			c.Run(t, vm)
 		})
 	}
+	s.machineOptions(t, spec, vm)
 	s.check(t, "new agent", func(t *testing.T) { s.reopened(t, vm) })
 	s.check(t, "orderly stop", func(t *testing.T) { s.stopped(t, spec.ID, hv.StopOrderly) })
 	s.check(t, "exec when stopped", func(t *testing.T) {
@@ -92,7 +93,13 @@ func (s *suite) life(t *testing.T) {
 		}
 	})
 	s.check(t, "start after stop", func(t *testing.T) { s.restarted(t, spec) })
-	s.check(t, "forced stop", func(t *testing.T) { s.stopped(t, spec.ID, hv.StopForce) })
+	s.check(t, "restart with changes", func(t *testing.T) { s.changed(t, s.get(t, spec.ID)) })
+	s.check(t, "forced stop", func(t *testing.T) {
+		s.stopped(t, spec.ID, hv.StopForce)
+		if got := s.get(t, spec.ID); got.VNCPort != 0 || got.MAC == "" {
+			t.Errorf("a stopped VM shows %+v", got)
+		}
+	})
 	s.check(t, "delete", func(t *testing.T) { s.deleted(t, spec.ID) })
 }
 
@@ -249,19 +256,26 @@ func (s *suite) cancelled(t *testing.T) {
 	}
 }
 
-// many starts several VMs at once, and goes on with some of them.
+// many starts several VMs at once, each in another network mode, and goes on with them.
 func (s *suite) many(t *testing.T) {
 	s.check(t, "boot time-out", s.neverReady)
 	s.check(t, "cancelled start", s.cancelled)
-	specs := make([]hv.Spec, 3)
+	modes := []hv.NetworkMode{"", hv.NetworkHost, hv.NetworkDisconnected}
+	specs := make([]hv.Spec, len(modes))
 	for i := range specs {
 		specs[i] = s.Spec()
-		specs[i].Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22, HostIP: "127.0.0.1"}}
+		specs[i].Network, specs[i].NeedNetwork = modes[i], true
+		if modes[i] != hv.NetworkDisconnected {
+			specs[i].Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22, HostIP: "127.0.0.1"}}
+		}
 		s.deleteLater(t, specs[i].ID)
 	}
 	specs[0].UUID = strings.ToUpper(specs[0].UUID)
 	s.check(t, "concurrent starts", func(t *testing.T) { s.concurrent(t, specs) })
 	s.check(t, "machine defaults", func(t *testing.T) { s.plain(t, s.get(t, specs[0].ID)) })
+	s.check(t, "network mode host", func(t *testing.T) { s.onHost(t, s.get(t, specs[1].ID)) })
+	s.check(t, "network mode disconnected", func(t *testing.T) { s.disconnected(t, s.get(t, specs[2].ID)) })
+	s.check(t, "network mode bridge", s.bridged)
 	s.check(t, "killed hypervisor", func(t *testing.T) { s.killed(t, s.get(t, specs[1].ID)) })
 }
 
@@ -278,8 +292,11 @@ func (s *suite) concurrent(t *testing.T, specs []hv.Spec) {
 	ports := map[int]string{}
 	for _, spec := range specs {
 		vm := s.get(t, spec.ID)
-		if vm.Status != hv.Running || len(vm.Ports) != 1 {
+		if vm.Status != hv.Running || len(vm.Ports) != len(spec.Ports) {
 			t.Fatalf("VM %s: %+v", spec.ID, vm)
+		}
+		if len(vm.Ports) == 0 {
+			continue
 		}
 		if other := ports[vm.Ports[0].HostPort]; other != "" {
 			t.Errorf("%s and %s have the same host port", other, spec.ID)

@@ -18,7 +18,7 @@ import (
 // knows too: files below /dev/shm are memory, all others are disk.
 func (s *suite) saves(t *testing.T) {
 	s.need(t, hv.CanSave)
-	spec := s.Spec()
+	spec := s.warm()
 	if s.host.Can(hv.CanForward) {
 		spec.Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22, HostIP: "127.0.0.1"}}
 	}
@@ -81,7 +81,7 @@ func (s *suite) work(t *testing.T, id string) (sum string) {
 	if !s.host.Can(hv.CanBoot) {
 		return ""
 	}
-	s.run(t, s.Driver, id, `(exec 7>/root/open; i=0; while :; do i=$((i+1)); echo $i >/dev/shm/counter; echo $i >&7; sleep 0.05; done) >/dev/null 2>&1 </dev/null &
+	s.run(t, s.Driver, id, `(exec 7>/root/open; i=0; while :; do i=$((i+1)); echo $i >/dev/shm/counter; echo $i >&7; sleep 0.2; done) >/dev/null 2>&1 </dev/null &
 echo $! >/dev/shm/pid`)
 	return s.run(t, s.Driver, id, "head -c 3000000 /dev/urandom >/root/file; sha256sum /root/file")
 }
@@ -98,7 +98,7 @@ func (s *suite) alive(t *testing.T, d hv.Driver, id, sum string) {
 	if got := s.run(t, d, id, "echo 3 >/proc/sys/vm/drop_caches; sha256sum /root/file"); got != sum {
 		t.Errorf("the file is %q, want %q", got, sum)
 	}
-	counts := strings.Fields(s.run(t, d, id, "cat /dev/shm/counter; sleep 0.3; cat /dev/shm/counter; kill -0 $(cat /dev/shm/pid)"))
+	counts := strings.Fields(s.run(t, d, id, "cat /dev/shm/counter; sleep 0.6; cat /dev/shm/counter; kill -0 $(cat /dev/shm/pid)"))
 	if len(counts) != 2 || number(counts[1]) <= number(counts[0]) {
 		t.Errorf("the counter shows %v", counts)
 	}

@@ -24,7 +24,7 @@ func TestCgroupsInGuest(t *testing.T) {
 	t.Parallel()
 	guesttest.Disk(t)
 	program := filepath.Join(t.TempDir(), "program")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", program, ".")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-trimpath", "-vet=off", "-o", program, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the tests: %v\n%s", err, out)
@@ -87,6 +87,7 @@ func TestQEMUInCgroup(t *testing.T) {
 	if _, err := os.Stat(groups[0]); !os.IsNotExist(err) {
 		t.Errorf("the group is left after a stop: %v", err)
 	}
+	remove(t, d, spec.ID)
 	if _, err := d.Start(t.Context(), spec); err != nil { // and is made again
 		t.Error(err)
 	}

@@ -32,6 +32,7 @@ func subject(t *testing.T, image string) hvtest.Subject {
 	return hvtest.Subject{
 		Driver: d,
 		Spec:   func() hv.Spec { return newSpec(image, "qcow2") },
+		Warm:   func() hv.Spec { return warmSpec(t) },
 		NeverReady: func() hv.Spec {
 			s := newSpec(blank, "qcow2")
 			s.BootTimeout = 3 * time.Second

@@ -39,23 +39,26 @@ func TestEndOnAFullDisk(t *testing.T) {
 	spec, dir := warmSpec(t), smallDisk(t, "24m")
 	d := open(t, dir)
 	defer remove(t, d, spec.ID)
-	for name, end := range map[string]func() error{
-		"stop":   func() error { return d.Stop(t.Context(), spec.ID, hv.StopForce) },
-		"delete": func() error { return d.Delete(t.Context(), spec.ID) },
+	for _, c := range []struct {
+		name string
+		end  func() error
+	}{
+		{"delete", func() error { return d.Delete(t.Context(), spec.ID) }}, // first: what was stopped would boot again
+		{"stop", func() error { return d.Stop(t.Context(), spec.ID, hv.StopForce) }},
 	} {
 		vm, err := d.Start(t.Context(), spec)
 		if err != nil {
 			t.Fatal(err)
 		}
 		empty := fill(t, dir)
-		if err := end(); err != nil {
-			t.Errorf("%s: %v", name, err)
+		if err := c.end(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
 		}
 		if err := syscall.Kill(vm.PID, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("%s: process %d is there still: %v", name, vm.PID, err)
+			t.Errorf("%s: process %d is there still: %v", c.name, vm.PID, err)
 		}
 		if vm, err := d.Get(t.Context(), spec.ID); err == nil && (vm.Status != hv.Stopped || vm.Failure != "") {
-			t.Errorf("%s: %+v", name, vm)
+			t.Errorf("%s: %+v", c.name, vm)
 		}
 		empty()
 	}

@@ -3,6 +3,7 @@
 package qemu_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -32,8 +33,17 @@ func TestGuestPowersOff(t *testing.T) {
 	if vm, _ := d.Get(t.Context(), spec.ID); !strings.Contains(vm.Failure, "powered itself off") {
 		t.Errorf("Failure is %q", vm.Failure)
 	}
-	if _, err := d.Start(t.Context(), spec); err != nil { // and it can start again
-		t.Errorf("Start: %v", err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	begun := false
+	d.SetStep(func(name string) {
+		if name == "start: pid" { // it can start again: a boot from a disk of before is tried elsewhere
+			begun = true
+			cancel()
+		}
+	})
+	if _, err := d.Start(ctx, spec); !begun || !errors.Is(err, context.Canceled) {
+		t.Errorf("Start: %v, QEMU was started: %v", err, begun)
 	}
 }
 

@@ -31,7 +31,7 @@ while [ ! -e /dev/shm/stop ]; do
   dd if="f$n" of=/dev/vdb bs=4k seek=$((512 + i * 997 % 12000)) conv=notrunc 2>/dev/null
   [ $((i % 5)) = 0 ] && sync
   echo $i >/dev/shm/rounds
-  sleep 0.02
+  sleep 0.1
 done
 echo >/dev/shm/stopped
 END
@@ -95,7 +95,7 @@ func TestSixSavesUnderLoad(t *testing.T) {
 		remove(t, other, clone.ID)
 		before := run(t, d, spec.ID, "cat /dev/shm/rounds")
 		lives(t, d, vm, fmt.Sprint("round ", round))
-		if after := run(t, d, spec.ID, "sleep 0.5; cat /dev/shm/rounds"); after == before {
+		if after := run(t, d, spec.ID, "sleep 1; cat /dev/shm/rounds"); after == before {
 			t.Errorf("round %d: the source's load stands still at %s", round, after)
 		}
 	}
