@@ -31,7 +31,9 @@ type TemplateVersion struct {
 	ConfigFile string   `json:"config_file"` // "<template uuid>.yaml"
 	NVRAM      string   `json:"nvram"`       // "nvram", or "" when the version has none
 	// Size is the number of stored bytes that a node which holds nothing has to pull.
-	Size         int64  `json:"size"`
+	Size int64 `json:"size"`
+	// Increment is the part of Size that no older version of the template has.
+	Increment    int64  `json:"increment"`
 	Arch         string `json:"arch"`                    // "amd64", "arm64" or ""
 	CreationDate int64  `json:"creation_date,omitempty"` // registry v2 only
 	LastPull     int64  `json:"last_pull"`

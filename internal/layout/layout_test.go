@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,8 +82,8 @@ func TestFilesOnDisk(t *testing.T) {
 			t.Errorf("%s of a version without files: %v", name, err)
 		}
 	}
-	if tpl.Size() != 150 || tpl.Versions[0].Size() != 150 || tpl.Versions[1].Size() != 0 {
-		t.Errorf("sizes %d, %d", tpl.Size(), tpl.Versions[0].Size())
+	if added := tpl.Increments(); !slices.Equal(added, []int64{150, 0}) || tpl.Versions[0].Size() != 150 || tpl.Versions[1].Size() != 0 {
+		t.Errorf("sizes %d, %d", added, tpl.Versions[0].Size())
 	}
 	read, err := Open(d.Base())
 	if err != nil {
@@ -338,7 +339,7 @@ func FuzzTemplate(f *testing.F) {
 				}
 			}
 		}
-		if tpl.Size() < 0 {
+		if slices.ContainsFunc(tpl.Increments(), func(n int64) bool { return n < 0 }) {
 			t.Fatal("size overflows")
 		}
 	})

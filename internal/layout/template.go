@@ -113,14 +113,15 @@ func (v *Version) Size() int64 {
 	return v.addSize(seen)
 }
 
-// Size is the number of stored bytes behind all versions, each layer counted once.
-func (t *Template) Size() int64 {
+// Increments gives for each version the number of stored bytes that no older one has; their sum is what the
+// template takes, each layer counted once.
+func (t *Template) Increments() []int64 {
 	seen := map[string]bool{}
-	var sum int64
+	out := make([]int64, len(t.Versions))
 	for i := range t.Versions {
-		sum += t.Versions[i].addSize(seen)
+		out[i] = t.Versions[i].addSize(seen)
 	}
-	return sum
+	return out
 }
 
 func (v *Version) addSize(seen map[string]bool) int64 {

@@ -51,7 +51,7 @@ func (e *entry) version(v *layout.Version) api.TemplateVersion {
 	out := api.TemplateVersion{
 		Tag: v.Tag, Number: v.Number, Description: v.Description,
 		Images: v.Images(), StateFiles: v.StateFiles(), ConfigFile: layout.ConfigName(e.t.ID),
-		Size: v.Size(), Arch: v.Arch, CreationDate: v.Created, LastPush: v.LastPush,
+		Size: v.Size(), Increment: e.added[v.Number], Arch: v.Arch, CreationDate: v.Created, LastPush: v.LastPush,
 		LastPull: e.pulls.of(v.ContentID), ContentID: v.ContentID,
 	}
 	if n := len(out.StateFiles); n > 0 {

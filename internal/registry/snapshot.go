@@ -23,13 +23,15 @@ type snapshot struct {
 type entry struct {
 	t        *layout.Template // immutable
 	size     int64
+	added    []int64 // by each version: see layout.Template.Increments
 	lastPush int64
 	pulls    *pulls // shared by all snapshots of the template
 }
 
 func newEntry(t *layout.Template, p *pulls) *entry {
-	e := &entry{t: t, size: t.Size(), pulls: p}
-	for _, v := range t.Versions {
+	e := &entry{t: t, added: t.Increments(), pulls: p}
+	for i, v := range t.Versions {
+		e.size += e.added[i]
 		e.lastPush = max(e.lastPush, v.LastPush)
 	}
 	return e

@@ -56,8 +56,10 @@ func day(epoch int64) string {
 func registryShow(o *registryOptions) *cobra.Command {
 	var output cli.Format
 	cmd := &cobra.Command{
-		Use:     "show <template>",
-		Short:   "Show a template of the registry and its tags",
+		Use:   "show <template>",
+		Short: "Show a template of the registry and its tags",
+		Long: `show tells what the registry knows of a template. Each version has two sizes: what a node
+that holds nothing pulls, and behind "+" what the version added to the older ones.`,
 		Example: `  buildnode registry show debian --output json`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -78,7 +80,7 @@ func registryShow(o *registryOptions) *cobra.Command {
 				g.Row("Last push", day(t.LastPush))
 				g.Row("Last pull", day(t.LastPull))
 				for _, v := range t.Versions {
-					g.Row("Version", fmt.Sprintf("%d", v.Number), v.Tag, size.Format(v.Size), day(v.CreationDate), v.Description)
+					g.Row("Version", fmt.Sprintf("%d", v.Number), v.Tag, size.Format(v.Size), "+"+size.Format(v.Increment), day(v.CreationDate), v.Description)
 				}
 			})
 		},
