@@ -67,6 +67,7 @@ func (o Options) withDefaults() Options {
 		{&o.UnknownAge, 150 * time.Second},
 		{&o.OrderResend, 5 * time.Second},
 		{&o.HousekeepingTick, time.Second},
+		{&o.Scheduler.ReserveAfter, 10 * time.Minute},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value

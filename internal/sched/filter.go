@@ -21,6 +21,8 @@ const (
 	FilterSize Filter = "size"
 	// FilterState is a node that takes no starts now: offline, drained and so on.
 	FilterState Filter = "state"
+	// FilterReserved is a node that is kept for requests that have waited long for so much room.
+	FilterReserved Filter = "reserved-node"
 	// FilterRoom is a node that is full.
 	FilterRoom Filter = "full"
 	// FilterDevice is a node whose USB devices of the kind asked for are all taken.
@@ -100,6 +102,12 @@ var rules = []rule{
 		func(_ *pool, n *node) bool { return n.Held != "" },
 		func(_ *pool, n *node) string { return "is " + n.Held },
 		func(p *pool) string { return p.subject() + " takes starts now" },
+	},
+	{
+		FilterReserved,
+		func(p *pool, n *node) bool { return n.promised != nil && n.promised != p },
+		func(*pool, *node) string { return "is kept for a larger request that has waited long" },
+		func(p *pool) string { return p.subject() + " has a free slot" },
 	},
 	{
 		FilterRoom,

@@ -19,6 +19,9 @@ type Options struct {
 	// LocalityWait bounds how long a request may wait for a node that has its
 	// version while another one could take it; 0 is not at all.
 	LocalityWait time.Duration
+	// ReserveAfter is how long requests may find no node with enough room, while others are
+	// placed that come behind them, before a node is reserved for them; 0 is for ever.
+	ReserveAfter time.Duration
 	// LocalityBytes is how much would have to be pulled before a request waits so.
 	LocalityBytes int64
 }
@@ -44,7 +47,13 @@ type Index struct {
 	held    heapOf[*class]  // those that wait for their version
 	failing heapOf[*room]   // nodes on which starts failed lately
 	placed  uint64          // placements so far
-	changes uint64          // grows with everything that may change a reason
+
+	fresh    []*pool           // those that have been short of room since the last Place
+	short    heapOf[*shortage] // those that were so before
+	reserved int               // nodes
+	last     turn              // of the last placement
+
+	changes uint64 // grows with everything that may change a reason
 }
 
 // New makes an empty Index.
@@ -71,6 +80,7 @@ func (x *Index) SetNode(to Node) {
 	}
 	n.Node = to
 	n.recount()
+	x.recheck(n)
 	x.changed(n)
 }
 
@@ -95,6 +105,7 @@ func (x *Index) RemoveNode(id string) {
 	x.recache(n, nil)
 	n.gone, n.room.node = true, nil
 	delete(x.nodes, id)
+	x.recheck(n)
 	x.tidy(n.room)
 	x.changes++
 	for _, p := range x.pools {
@@ -129,6 +140,9 @@ func (x *Index) regroup() {
 		}
 		x.cures.remove(p)
 		x.attach(p)
+		if p.promised != nil {
+			x.recheck(p.promised)
+		}
 		if p.waiting > 0 {
 			x.arrange(p)
 		}

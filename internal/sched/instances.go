@@ -125,6 +125,7 @@ func (x *Index) unqueue(r *request) {
 	x.arrange(p)
 	x.leaves(t, o)
 	if p.waiting == 0 {
+		x.settled(p)
 		p.tenant = nil
 		x.park(p)
 	}

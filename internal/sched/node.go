@@ -92,6 +92,7 @@ type node struct {
 	tie       uint32              // see slot
 	fit       bool                // see Options
 	gone      bool                // it was removed
+	promised  *pool               // it is reserved for; nil: for nobody
 	used      Load                // instances and foreign VMs
 	load      int                 // how full, in millionths
 	failures  int                 // starts that failed lately

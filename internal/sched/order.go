@@ -238,6 +238,9 @@ func (x *Index) arrange(p *pool) {
 	case p.pos >= 0:
 		t.ready.remove(p.pos)
 	}
+	if !ready {
+		x.lacksRoom(p)
+	}
 	x.settle(t)
 }
 

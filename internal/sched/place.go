@@ -21,6 +21,9 @@ type Assignment struct {
 func (x *Index) Place(now time.Time, limit int) []Assignment {
 	x.forgive(now)
 	x.unhold(now)
+	if len(x.fresh)+len(x.short) > 0 {
+		x.reserve(now)
+	}
 	var out []Assignment
 	for len(out) < limit && len(x.turn) > 0 {
 		r := x.turn[0].next().waiting[0]
@@ -41,20 +44,34 @@ func (x *Index) Place(now time.Time, limit int) []Assignment {
 
 // assign reserves room for a request.
 func (x *Index) assign(r *request, node string, now time.Time) {
+	p := r.pool()
+	if x.options.ReserveAfter > 0 {
+		x.last = turnOf(r)
+	}
 	x.serve(r, now)
 	x.unqueue(r)
 	r.reserved = true
 	x.occupy(r, node)
+	x.settled(p)
 }
 
 // Wake gives the time at which Place may decide otherwise although nothing has
 // changed; zero is never.
 func (x *Index) Wake() time.Time {
-	if len(x.held) == 0 {
-		return time.Time{}
+	var next time.Time
+	if len(x.short) > 0 && !x.allReserved() {
+		next = x.short[0].due
 	}
-	return x.held[0].since.Add(x.options.LocalityWait)
+	if len(x.held) > 0 {
+		if at := x.nextUnheld(); next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	return next
 }
+
+// nextUnheld gives when the next class has waited long enough; there is one.
+func (x *Index) nextUnheld() time.Time { return x.held[0].since.Add(x.options.LocalityWait) }
 
 // waits says whether a class that would be placed with this score had better wait
 // for a node that has its version.
@@ -112,7 +129,7 @@ func (x *Index) putAside(r *request) {
 
 // unhold lets go the classes that waited long enough for their versions.
 func (x *Index) unhold(now time.Time) {
-	for len(x.held) > 0 && !now.Before(x.Wake()) {
+	for len(x.held) > 0 && !now.Before(x.nextUnheld()) {
 		c := x.held[0]
 		x.release(c)
 		c.pool.show(c.line)

@@ -13,6 +13,10 @@ type pool struct {
 	waiting int
 	pos     int // in tenant.ready, -1 when parked
 
+	fresh    bool      // it is in Index.fresh
+	shortage *shortage // nil while it is not short of room
+	promised *node     // reserved for it; nil: none
+
 	held    []*class // those that wait for their version
 	classes map[version]*class
 	kin     map[string]map[*class]struct{} // template id -> its classes

@@ -83,18 +83,21 @@ func (x *Index) why(p *pool) Reason {
 	return out
 }
 
+// passing are the filters that cure themselves with time.
+var passing = map[Filter]bool{FilterState: true, FilterReserved: true, FilterRoom: true, FilterDevice: true}
+
 // sentence says what the last refusing rule means for the request.
 func (x *Index) sentence(p *pool, f *rule, all []Count) string {
 	if n := x.nodes[p.want.pinned]; n != nil {
 		return "node " + x.nodeName(n.ID) + " " + f.one(p, n)
 	}
-	if f.name != FilterState && f.name != FilterRoom && f.name != FilterDevice {
+	if !passing[f.name] {
 		return f.all(p)
 	}
 	var parts []string
 	nodes := 0
 	for _, c := range all {
-		if slices.Contains([]Filter{FilterState, FilterRoom, FilterDevice, FilterSize}, c.Filter) {
+		if passing[c.Filter] || c.Filter == FilterSize {
 			parts = append(parts, fmt.Sprintf("%d %s", c.Nodes, c.Label))
 			nodes += c.Nodes
 		}
@@ -108,14 +111,15 @@ func (x *Index) sentence(p *pool, f *rule, all []Count) string {
 
 // labelOf are the short words for refused nodes, for the filters that need no more.
 var labelOf = map[Filter]string{
-	FilterPinned: "not pinned",
-	FilterGroup:  "outside the group",
-	FilterArch:   "of another architecture",
-	FilterSaved:  "unable to load the saved state",
-	FilterUSB:    "without the USB device",
-	FilterSize:   "too small",
-	FilterRoom:   "full",
-	FilterDevice: "with the USB device taken",
+	FilterPinned:   "not pinned",
+	FilterGroup:    "outside the group",
+	FilterArch:     "of another architecture",
+	FilterSaved:    "unable to load the saved state",
+	FilterUSB:      "without the USB device",
+	FilterSize:     "too small",
+	FilterReserved: "kept for a larger request",
+	FilterRoom:     "full",
+	FilterDevice:   "with the USB device taken",
 }
 
 func label(f Filter, n *node) string {

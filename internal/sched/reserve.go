@@ -1,0 +1,168 @@
+package sched
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Reservations. Where nodes are counted by resources, a large request can wait for ever
+// beside small ones: each room that is freed is enough for one of them, and never for it.
+// So a pool that has waited Options.ReserveAfter for room, while requests were placed that
+// come behind its own, gets a node for itself: nothing else is placed there until one of
+// its requests was. Only so many nodes are reserved at a time, those that waited longest
+// first.
+
+// reserveShare is how many nodes there are for each one that may be reserved; one always may.
+const reserveShare = 8
+
+// recheckShare is what part of Options.ReserveAfter passes before a pool is looked at again
+// that had waited long enough and got no node.
+const recheckShare = 10
+
+// shortage is a pool that no node has room for, and when it has waited long enough.
+type shortage struct {
+	pool *pool
+	due  time.Time
+	pos  int // in Index.short
+}
+
+func (s *shortage) moved(pos int) { s.pos = pos }
+
+func (s *shortage) before(o *shortage) bool { return s.due.Before(o.due) }
+
+// lacksRoom notes a pool that no node has room for. Since when is written down by the
+// next Place, which knows the time.
+func (x *Index) lacksRoom(p *pool) {
+	if x.options.ReserveAfter > 0 && !p.fresh && p.waiting > 0 && p.shortage == nil && p.promised == nil {
+		p.fresh = true
+		x.fresh = append(x.fresh, p)
+	}
+}
+
+// reserve gives nodes to the pools that have waited for too long.
+func (x *Index) reserve(now time.Time) {
+	for _, p := range x.fresh {
+		if p.fresh = false; p.waiting > 0 && p.shortage == nil && p.promised == nil {
+			p.shortage = &shortage{pool: p, due: now.Add(x.options.ReserveAfter)}
+			x.short.push(p.shortage)
+		}
+	}
+	clear(x.fresh)
+	x.fresh = x.fresh[:0]
+	for len(x.short) > 0 && !x.allReserved() && !now.Before(x.short[0].due) {
+		s := x.short[0]
+		if x.passedOver(s.pool) && x.promise(s.pool) {
+			x.enough(s.pool)
+			continue
+		}
+		s.due = now.Add(x.options.ReserveAfter / recheckShare)
+		x.short.fix(0)
+	}
+}
+
+// enough ends the shortage of a pool.
+func (x *Index) enough(p *pool) {
+	if p.shortage != nil {
+		x.short.remove(p.shortage.pos)
+		p.shortage = nil
+	}
+}
+
+// allReserved says whether no other node may be reserved now.
+func (x *Index) allReserved() bool { return x.reserved > 0 && x.reserved*reserveShare >= len(x.nodes) }
+
+// turn is whose turn a placement was, and by which claims.
+type turn struct {
+	group, owner   string
+	groups, owners claim // of the group among the groups, and of the owner in it
+	rank           int64
+}
+
+func turnOf(r *request) turn {
+	q, t := r.queue, r.pool().tenant
+	return turn{t.group, q.owner.name, t.claim, q.claim, r.rank}
+}
+
+// passedOver says whether no node has room for a pool whose next request comes before the
+// one that was placed last.
+func (x *Index) passedOver(p *pool) bool {
+	if p.open() || len(p.lines) == 0 {
+		return false
+	}
+	r, last := p.lines[0].queues[0].waiting[0], x.last
+	switch {
+	case p.tenant.group != last.group:
+		return x.rank.claim(r, p.tenant.served).compare(last.groups) < 0
+	case r.queue.owner.name != last.owner:
+		return x.rank.claim(r, r.queue.owner.served).compare(last.owners) < 0
+	}
+	return r.rank < last.rank
+}
+
+// promise reserves the best node for a pool: that which lacks the least, of those that
+// lack nothing but room. It says whether there is one.
+func (x *Index) promise(p *pool) bool {
+	var best *node
+	for _, n := range x.nodes {
+		if p.hopes(n) && n.promised == nil && (best == nil || p.nearer(n, best) < 0) {
+			best = n
+		}
+	}
+	if best == nil {
+		return false
+	}
+	best.promised, p.promised = p, best
+	x.reserved++
+	x.changes++
+	return true
+}
+
+// hopes says whether a node lacks nothing but room that instances will give back.
+func (p *pool) hopes(n *node) bool {
+	if n.gone || n.Mode != farm.ByResource {
+		return false
+	}
+	if f := p.refusal(n); f != nil && f.name != FilterRoom {
+		return false
+	}
+	least := n.Foreign.plus(p.want.load())
+	return least.VCPU <= n.VCPULimit && least.MemoryMB <= n.MemoryLimitMB
+}
+
+// nearer compares two nodes by how much room they lack for the pool's requests.
+func (p *pool) nearer(a, b *node) int {
+	lacks := func(n *node) int {
+		with := n.used.plus(p.want.load())
+		return max(millionths(with.VCPU-n.VCPULimit, n.VCPULimit), millionths(with.MemoryMB-n.MemoryLimitMB, n.MemoryLimitMB))
+	}
+	first, _ := p.tier(a)
+	second, _ := p.tier(b)
+	return cmp.Or(cmp.Compare(first, second), cmp.Compare(lacks(a), lacks(b)), cmp.Compare(a.tie, b.tie), cmp.Compare(a.ID, b.ID))
+}
+
+// settled ends the wait of a pool of which a request was placed, or that nothing waits in,
+// and gives its node back to all.
+func (x *Index) settled(p *pool) {
+	x.enough(p)
+	if p.promised != nil {
+		x.giveBack(p.promised)
+	}
+}
+
+// recheck gives a node back that is of no use any more to the pool that it is reserved for.
+func (x *Index) recheck(n *node) {
+	if p := n.promised; p != nil && !p.hopes(n) {
+		x.giveBack(n)
+		x.lacksRoom(p)
+	}
+}
+
+func (x *Index) giveBack(n *node) {
+	n.promised.promised, n.promised = nil, nil
+	x.reserved--
+	if !n.gone {
+		x.changed(n)
+	}
+}
