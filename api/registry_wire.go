@@ -61,6 +61,9 @@ type PushFile struct {
 	// its parent. The version gets that chain with the layer on top of it. Empty: the layer rests on zeros.
 	// A parent that the registry does not hold is refused with status 412: send the disk as a whole.
 	Parent string `json:"parent,omitempty"`
+	// Data is about how many bytes the sender expects to store; the registry reserves room for them. 0: it
+	// does not know.
+	Data int64 `json:"data,omitempty"`
 }
 
 // PushSession answers POST /registry/v2/push and GET /registry/v2/push/{session}.

@@ -26,6 +26,7 @@ func (r *Registry) Run(ctx context.Context) {
 		work.Go(func() { r.runScrub(ctx) })
 	}
 	work.Go(func() { r.runConsolidation(ctx) })
+	r.keepReserve(ctx)
 	tick := time.NewTicker(collectEvery)
 	defer tick.Stop()
 	for {
@@ -36,6 +37,7 @@ func (r *Registry) Run(ctx context.Context) {
 			if err := r.collectUnlessPaused(ctx); err != nil && ctx.Err() == nil {
 				r.log.Warn("collection failed", "error", err)
 			}
+			r.keepReserve(ctx)
 		}
 	}
 }

@@ -142,7 +142,7 @@ func (r *Registry) unpinLocked(root blob.Root) {
 // hasRoom tells whether n more bytes and what is promised to pushes fit on the disk.
 func (r *Registry) hasRoom(ctx context.Context, n int64) bool {
 	free, _, err := r.store.Space(ctx)
-	return err == nil && free-n > slack
+	return err == nil && free-r.reserved()-n > slack && !r.strained.Load()
 }
 
 // openedChain is a chain of layers with their files open.

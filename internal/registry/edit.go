@@ -13,6 +13,10 @@ import (
 // Revert removes a version and all newer ones. Their layers go when nobody else needs them.
 func (r *Registry) Revert(_ context.Context, ref Ref) (err error) {
 	defer full(&err)
+	return r.spending(func() error { return r.revert(ref) })
+}
+
+func (r *Registry) revert(ref Ref) error {
 	r.write.Lock()
 	defer r.write.Unlock()
 	e, err := r.lookup(ref.ID)
@@ -38,13 +42,17 @@ func (r *Registry) Revert(_ context.Context, ref Ref) (err error) {
 // Delete removes a template with all versions; a damaged one, too.
 func (r *Registry) Delete(_ context.Context, id string) (err error) {
 	defer full(&err)
+	return r.spending(func() error { return r.delete(id) })
+}
+
+func (r *Registry) delete(id string) error {
 	r.write.Lock()
 	defer r.write.Unlock()
 	clean, ok := layout.ParseID(id)
 	if !ok || !r.snap.Load().knows(clean) {
 		return farm.NotFound()
 	}
-	err = r.dir.Delete(clean, r.o.Now().UnixNano())
+	err := r.dir.Delete(clean, r.o.Now().UnixNano())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -72,6 +80,10 @@ func (r *Registry) SetArch(_ context.Context, id, arch string) (err error) {
 	if arch == "" || !layout.ValidArch(arch) {
 		return farm.Invalid("arch", "must be amd64 or arm64")
 	}
+	return r.spending(func() error { return r.setArch(id, arch) })
+}
+
+func (r *Registry) setArch(id, arch string) error {
 	r.write.Lock()
 	defer r.write.Unlock()
 	e, err := r.lookup(id)

@@ -3,8 +3,10 @@ package registry
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
@@ -22,32 +24,104 @@ const (
 
 // full gives a failure for want of space its code and its sentence. Deferred, with the address of the result.
 func full(err *error) {
-	if errors.Is(*err, syscall.ENOSPC) || errors.Is(*err, syscall.EDQUOT) {
+	if isFull(*err) && farm.CodeOf(*err) != farm.CodeUnavailable {
 		*err = farm.Unavailable(*err, blob.FullMessage)
 	}
 }
 
-// room refuses a push that has no hope to fit, before a byte of it is sent. Files whose layers are here cost
-// nothing, and what pushes hold that have been idle for long is given up for it.
-func (r *Registry) room(ctx context.Context, req api.PushRequest) error {
-	var announced int64
-	for _, f := range req.Files {
-		if root, err := blob.ParseRoot(f.Root); err == nil && r.holds(root) {
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+// expected is the least number of bytes that a file of a push is expected to store: what its sender says, with
+// the index, or else a share of its size.
+func (r *Registry) expected(f api.PushFile) int64 {
+	if root, err := blob.ParseRoot(f.Root); err == nil && r.usable(root) {
+		return 0
+	}
+	if f.Data > 0 {
+		n := min(f.Data, f.Size)
+		return n + n/50
+	}
+	return f.Size / hopeful
+}
+
+// reserved is what the pushes that go on may still store, as far as that is known.
+func (r *Registry) reserved() int64 {
+	var sum int64
+	for _, s := range r.allSessions() {
+		if s.done() != nil {
 			continue
 		}
-		announced += f.Size
+		for _, u := range s.uploads {
+			sum += max(0, r.expected(u.spec)-u.received())
+		}
 	}
-	need := max(announced/hopeful, min(announced, slack))
-	free, _, err := r.store.Space(ctx)
-	if err == nil && free < need {
-		r.endIdle(ctx)
-		free, _, err = r.store.Space(ctx)
+	return sum
+}
+
+// received is the number of bytes that are there of an upload; of one whose index is there, all that is to come.
+func (u *upload) received() int64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.index != nil {
+		return math.MaxInt64
 	}
-	if err != nil || free >= need {
+	var sum int64
+	for _, p := range u.parts {
+		sum += p.length
+	}
+	return sum
+}
+
+// room refuses a push that has no hope to fit beside those that go on, before a byte of it is sent. Files whose
+// layers are here cost nothing. Before it refuses, it empties the trash, and then gives up what pushes hold that
+// have been idle for long. The caller holds booking.
+func (r *Registry) room(ctx context.Context, req api.PushRequest) error {
+	var announced, need int64
+	for _, f := range req.Files {
+		if n := r.expected(f); n > 0 {
+			announced += f.Size
+			need += max(n, min(f.Size, slack/maxFiles))
+		}
+	}
+	need = max(need, min(announced, slack))
+	if need == 0 {
+		return nil
+	}
+	if err := r.mayGrow(); err != nil {
 		return err
 	}
-	return farm.Errorf(farm.CodeUnavailable, "%s: the push has up to %d MB, %d MB are free",
-		blob.FullMessage, (announced+mib-1)/mib, free/mib)
+	var free, promised int64
+	for _, give := range []func(){func() {}, func() { r.emptyTrash(ctx) }, func() { r.endIdle(ctx) }} {
+		give()
+		var err error
+		if free, _, err = r.store.Space(ctx); err != nil {
+			return err
+		}
+		if promised = r.reserved(); free-promised >= need {
+			return nil
+		}
+	}
+	return farm.Errorf(farm.CodeUnavailable, "%s: the push has up to %d MB and needs at least %d MB, %d MB are promised to other pushes, %d MB are free",
+		blob.FullMessage, (announced+mib-1)/mib, (need+mib-1)/mib, promised/mib, free/mib)
+}
+
+// emptyTrash removes for good what could have been taken back for a while: a push needs the room.
+func (r *Registry) emptyTrash(ctx context.Context) {
+	if r.trashSize.Load() == 0 {
+		return
+	}
+	r.log.Info("trash emptied, since a push needs the room", "bytes", r.trashSize.Load())
+	if err := r.purge(ctx, r.o.Now().Add(time.Second)); err != nil {
+		r.log.Warn("trash could not be emptied", "error", err)
+	}
+	r.measureTrash()
+}
+
+// usable tells whether a layer is there and whole.
+func (r *Registry) usable(root blob.Root) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held[root] != nil && r.bad[root] == ""
 }
 
 // endIdle ends the unfinished pushes that have been idle for longer than keepIdle.

@@ -117,7 +117,7 @@ func (r *Registry) Stats(ctx context.Context) (api.RegistryStats, error) {
 	out := api.RegistryStats{
 		Templates: len(snap.order), Damaged: len(r.damage()), Free: free, Total: total,
 		Uploads: r.dir.Usage(layout.UploadDir), Trash: r.measureTrash(), Aside: r.dir.Usage(layout.Aside),
-		Others: r.others(), Scrub: r.scrubStatus(),
+		Others: r.others(), Reserved: r.reserved(), Scrub: r.scrubStatus(),
 	}
 	disks, states := sumLayers(snap, &out)
 	for _, s := range r.allSessions() {

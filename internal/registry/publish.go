@@ -34,13 +34,21 @@ func (r *Registry) Commit(ctx context.Context, id string, c api.PushCommit) (_ a
 	}
 	files := make([]layout.File, 0, len(s.uploads))
 	for _, u := range s.uploads {
-		f, err := r.settle(ctx, s, u, c.Roots[u.spec.Name])
+		var f layout.File
+		err := r.spending(func() (err error) {
+			f, err = r.settle(ctx, s, u, c.Roots[u.spec.Name])
+			return err
+		})
 		if err != nil {
 			return api.PushResult{}, err
 		}
 		files = append(files, f)
 	}
-	result, err := r.publish(s, files, c.Gen)
+	var result api.PushResult
+	err = r.spending(func() (err error) {
+		result, err = r.publish(s, files, c.Gen)
+		return err
+	})
 	if err != nil {
 		return api.PushResult{}, err
 	}

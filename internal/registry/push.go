@@ -44,13 +44,7 @@ func (r *Registry) begin(ctx context.Context, req api.PushRequest) (*session, er
 	if err != nil {
 		return nil, err
 	}
-	if err := r.vacate(ctx); err != nil {
-		return nil, err
-	}
-	if err := r.room(ctx, req); err != nil {
-		return nil, err
-	}
-	s, err := r.newSession(req, chains)
+	s, err := r.book(ctx, req, chains)
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +53,22 @@ func (r *Registry) begin(ctx context.Context, req api.PushRequest) (*session, er
 	}
 	r.log.Info("push begun", "session", s.id, "template", s.target, "tag", req.Tag, "files", len(req.Files))
 	return s, nil
+}
+
+// book finds a place and room for a push and takes both.
+func (r *Registry) book(ctx context.Context, req api.PushRequest, chains [][]layout.Layer) (*session, error) {
+	r.booking.Lock()
+	defer r.booking.Unlock()
+	if err := r.vacate(ctx); err != nil {
+		return nil, err
+	}
+	if r.strained.Load() {
+		r.keepReserve(ctx)
+	}
+	if err := r.room(ctx, req); err != nil {
+		return nil, err
+	}
+	return r.newSession(req, chains)
 }
 
 func (s *snapshot) template(id string) *layout.Template {
@@ -101,7 +111,13 @@ func (r *Registry) vacate(ctx context.Context) error {
 func sameRequest(a, b api.PushRequest) bool {
 	return a.ID == b.ID && a.Name == b.Name && a.Tag == b.Tag && a.MustExist == b.MustExist && a.Description == b.Description &&
 		a.Arch == b.Arch && equal(a.Gen, b.Gen) && equal(a.Revert, b.Revert) && slices.Equal(a.Config, b.Config) &&
-		slices.Equal(a.NVRAM, b.NVRAM) && slices.Equal(a.Files, b.Files)
+		slices.Equal(a.NVRAM, b.NVRAM) && slices.EqualFunc(a.Files, b.Files, sameFile)
+}
+
+// sameFile compares what two negotiations say of a file; how much they expect to send is a guess.
+func sameFile(a, b api.PushFile) bool {
+	a.Data, b.Data = 0, 0
+	return a == b
 }
 
 func equal[T comparable](a, b *T) bool {
@@ -168,6 +184,8 @@ func checkFiles(files []api.PushFile) error {
 			return farm.Invalid("files", "format of %s must be raw or qcow2", f.Name)
 		case f.Size < 0 || f.Size > blob.MaxSize:
 			return farm.Invalid("files", "size of %s must be between 0 and %d", f.Name, int64(blob.MaxSize))
+		case f.Data < 0:
+			return farm.Invalid("files", "data of %s must not be negative", f.Name)
 		case f.Root != "" && badRoot != nil:
 			return farm.Invalid("files", "root of %s must be 64 hex digits", f.Name)
 		case f.Parent != "" && (badParent != nil || parent.IsZero()):
@@ -209,6 +227,9 @@ func (r *Registry) Session(ctx context.Context, id string) (api.PushSession, err
 // again; one that is cut or damaged counts as not sent.
 func (r *Registry) PutPart(ctx context.Context, session, file string, off int64, body io.Reader) error {
 	s, u, err := r.openFile(session, file)
+	if err == nil {
+		err = r.mayGrow()
+	}
 	if err != nil {
 		return err
 	}

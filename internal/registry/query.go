@@ -146,7 +146,15 @@ func (r *Registry) Disk(ctx context.Context) (api.DiskInfo, error) {
 	if err != nil {
 		return api.DiskInfo{}, err
 	}
-	return api.DiskInfo{Free: free, Total: total}, nil
+	out := api.DiskInfo{Free: free, Total: total, Reserved: r.reserved(), Reclaimable: r.trashSize.Load()}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for root, l := range r.held {
+		if !r.neededLocked(root) {
+			out.Reclaimable += l.size
+		}
+	}
+	return out, nil
 }
 
 // Status says that the registry runs, and what it cannot serve.

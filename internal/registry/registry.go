@@ -26,6 +26,7 @@ type Options struct {
 	TrashKeep time.Duration // what was deleted can be taken back that long: 24 h
 	IdlePush  time.Duration // a push without a request is given up after: 24 h
 
+	Reserve   int64 // bytes of a file that is given up when the disk is full; Run makes it; 0: none
 	ScrubRate int64 // bytes a second at which Run verifies all layers; 0: it does not
 
 	Now  func() time.Time // nil means time.Now
@@ -51,6 +52,8 @@ type Registry struct {
 	traffic atomic.Int64 // epoch nanoseconds of the newest bytes of a push or a pull
 
 	upkeep    upkeep
+	strained  atomic.Bool  // the reserve is given up
+	booking   sync.Mutex   // held from the look for room to the beginning of the push
 	trashSize atomic.Int64 // bytes in the trash when it was measured last
 
 	pausing     sync.Mutex // held over a collection; guards pausedUntil
@@ -164,6 +167,7 @@ func (r *Registry) load(ctx context.Context) error {
 	for _, d := range r.damage() {
 		r.log.Warn("template is damaged", "template", d.ID, "version", d.Number, "problem", d.Problem)
 	}
+	r.measureTrash()
 	return r.loadSessions(ctx)
 }
 

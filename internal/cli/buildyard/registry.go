@@ -18,6 +18,9 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
 
+// diskReserve is the room, in bytes, that a registry keeps for what is small when its disk is full.
+const diskReserve = 64 << 20
+
 // RegistryService is the registry, alone or inside a controller's process.
 // ParseFlags, Open, Run and Close come in this order.
 type RegistryService struct {
@@ -57,7 +60,7 @@ func (s *RegistryService) Open(ctx context.Context) error {
 		return fmt.Errorf("storage directory: %w", err)
 	}
 	s.core, err = registry.Open(ctx, registry.Options{
-		Base: s.base, Version: obs.FullVersion(), Address: s.URL(), Logger: s.log, ScrubRate: s.scrubRate,
+		Base: s.base, Version: obs.FullVersion(), Address: s.URL(), Logger: s.log, ScrubRate: s.scrubRate, Reserve: diskReserve,
 	})
 	return err
 }

@@ -1,0 +1,66 @@
+package layout
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// reserveFile takes room that is given up when the disk is full, so that what is small and matters can still be
+// written.
+const reserveFile = "reserve"
+
+// HasReserve tells whether the reserve is there.
+func (d *Dir) HasReserve() bool {
+	st, err := d.root.Stat(reserveFile)
+	return err == nil && st.Size() > 0
+}
+
+// MakeReserve writes a reserve of size bytes. Its bytes are random: no file system makes less of them.
+func (d *Dir) MakeReserve(size int64) error {
+	temp := reserveFile + tempSuffix
+	err := d.fillReserve(temp, size)
+	if err == nil {
+		err = d.Rename("reserve", temp, reserveFile)
+	}
+	if err != nil {
+		return errors.Join(err, d.RemoveAll("reserve", temp))
+	}
+	return nil
+}
+
+func (d *Dir) fillReserve(name string, size int64) error {
+	d.Step("reserve.create")
+	f, err := d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("make the reserve: %w", err)
+	}
+	block := make([]byte, min(size, 1<<20))
+	_, _ = rand.Read(block)
+	for left := size; left > 0 && err == nil; left -= int64(len(block)) {
+		_, err = f.Write(block[:min(left, int64(len(block)))])
+	}
+	if err == nil {
+		d.Step("reserve.sync")
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("make the reserve: %w", err)
+	}
+	return nil
+}
+
+// DropReserve gives the reserve up; false when there is none.
+func (d *Dir) DropReserve() (bool, error) {
+	d.Step("reserve.remove")
+	err := d.root.Remove(reserveFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("give up the reserve: %w", err)
+	}
+	return true, nil
+}

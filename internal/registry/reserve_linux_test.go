@@ -1,0 +1,205 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func openReserving(t *testing.T, base string, hook func(string)) *Registry {
+	t.Helper()
+	r, err := Open(t.Context(), Options{Base: base, Now: newClock().Now, Reserve: 64 * mib, Hook: hook})
+	must(t, err)
+	t.Cleanup(func() { _ = r.Close() })
+	r.keepReserve(t.Context())
+	if !r.dir.HasReserve() {
+		t.Fatal("no reserve was made")
+	}
+	return r
+}
+
+// TestReserve: on a full disk what is small still goes, what is large waits until there is room.
+func TestReserve(t *testing.T) {
+	base := smallDisk(t, "48m")
+	r := openReserving(t, base, nil)
+	a := makeContent("disk", api.FileDisk, "a")
+	mustPush(t, r, request(idA, "v1", a), a)
+	mustPush(t, r, request(idB, "v1", a), a)
+	b := noise(t, 1, mib)
+	s, err := r.Negotiate(t.Context(), request(idA, "v2", b))
+	must(t, err)
+	roots, err := send(r, s, []content{b})
+	must(t, err)
+	late, err := r.Negotiate(t.Context(), request(idA, "v3", b))
+	must(t, err)
+
+	empty := fill(t, base)
+	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
+	must(t, err)
+	if r.dir.HasReserve() {
+		t.Fatal("the reserve was not needed: the disk is not full")
+	}
+	must(t, r.SetArch(t.Context(), idA, "arm64"))
+	must(t, r.Revert(t.Context(), Ref{ID: idA, Tag: "v2"}))
+	must(t, r.Delete(t.Context(), idB))
+	r.keepReserve(t.Context()) // there is no room for it
+	err = r.PutPart(t.Context(), late.Session, "disk.img", 0, b.part())
+	if farm.CodeOf(err) != farm.CodeUnavailable || !strings.HasPrefix(err.Error(), blob.FullMessage+": its reserve is in use") {
+		t.Fatalf("part: %v", err)
+	}
+	if _, err := r.Negotiate(t.Context(), request(idB, "v2", b)); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Fatalf("negotiation: %v", err)
+	}
+	empty()
+	r.keepReserve(t.Context())
+	if !r.dir.HasReserve() || r.mayGrow() != nil {
+		t.Fatal("with room there is no reserve, or no push")
+	}
+	mustPush(t, r, request(idB, "v2", b), b)
+	must(t, verifyAll(r))
+}
+
+// TestReservations: pushes that go on are promised what they have not sent yet.
+func TestReservations(t *testing.T) {
+	base := smallDisk(t, "96m")
+	r := open(t, base, newClock())
+	announce := func(id string, c content, data int64) (api.PushSession, error) {
+		req := request(id, "v1", c)
+		req.Files[0].Data = data
+		return r.Negotiate(t.Context(), req)
+	}
+	reserved := func() int64 {
+		t.Helper()
+		d, err := r.Disk(t.Context())
+		must(t, err)
+		return d.Reserved
+	}
+	first := noise(t, 1, 50*mib)
+	s, err := announce(idA, first, 50*mib)
+	must(t, err)
+	if got, want := reserved(), int64(51*mib); got != want {
+		t.Fatalf("%d bytes are reserved, want %d", got, want)
+	}
+	big := noise(t, 2, 60*mib)
+	_, err = announce(idB, big, 60*mib)
+	want := fmt.Sprintf("%s: the push has up to 60 MB and needs at least 62 MB, 51 MB are promised to other pushes, ", blob.FullMessage)
+	if farm.CodeOf(err) != farm.CodeUnavailable || !strings.HasPrefix(err.Error(), want) {
+		t.Fatalf("a push that does not fit beside the first: %v", err)
+	}
+	small, err := announce(idB, noise(t, 3, 30*mib), 30*mib)
+	must(t, err)
+	// What is sent is promised no more, and what is given up neither.
+	half := first
+	half.frames, half.stored = nil, nil
+	for i := range first.frames[:20] {
+		half.frames = append(half.frames, first.frames[i])
+		half.stored = first.stored[:len(half.stored)+first.frames[i].Stored]
+	}
+	must(t, r.PutPart(t.Context(), s.Session, "disk.img", 0, half.part()))
+	if got := reserved(); got != 51*mib-int64(len(half.stored))+30*mib+30*mib/50 {
+		t.Fatalf("%d bytes are reserved after a part", got)
+	}
+	must(t, r.Abort(t.Context(), small.Session))
+	must(t, r.Abort(t.Context(), s.Session))
+	if got := reserved(); got != 0 {
+		t.Fatalf("%d bytes are reserved by nobody", got)
+	}
+	if _, err = announce(idB, big, 60*mib); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTrashMakesRoom: a push that would not fit otherwise empties the trash.
+func TestTrashMakesRoom(t *testing.T) {
+	base := smallDisk(t, "48m")
+	r := open(t, base, newClock())
+	old := noise(t, 1, 25*mib)
+	req := request(idA, "v1", old)
+	mustPush(t, r, req, old)
+	must(t, r.Delete(t.Context(), idA))
+	_, err := r.GC(t.Context(), GCOptions{})
+	must(t, err)
+	next := request(idB, "v1", noise(t, 2, 40*mib))
+	next.Files[0].Data = 40 * mib
+	_, err = r.Negotiate(t.Context(), next)
+	must(t, err)
+	if d, _ := r.Disk(t.Context()); d.Reclaimable != 0 {
+		t.Fatalf("%+v", d)
+	}
+}
+
+// TestFullAtEveryStep fills the disk before the n-th step that changes it, for every n: the operation succeeds or
+// says that the disk is full, no version is lost, and with room it is carried out.
+func TestFullAtEveryStep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens a storage for every step")
+	}
+	for _, reserve := range []int64{0, mib / 2} {
+		t.Run(fmt.Sprintf("reserve %d", reserve), func(t *testing.T) {
+			disk := smallDisk(t, "12m")
+			for n := 1; fullAtStep(t, disk, n, reserve); n++ {
+			}
+		})
+	}
+}
+
+// fullAtStep gives false when there is no n-th step.
+func fullAtStep(t *testing.T, disk string, n int, reserve int64) bool {
+	t.Helper()
+	base := filepath.Join(disk, fmt.Sprint(n))
+	must(t, os.Mkdir(base, 0o755))
+	left, at := n, ""
+	empty := func() {}
+	r, err := Open(t.Context(), Options{Base: base, Now: newClock().Now, Reserve: reserve, Hook: func(step string) {
+		if left--; left == 0 {
+			at, empty = step, fill(t, disk)
+		}
+	}})
+	if err != nil && at == "" {
+		t.Fatal(err)
+	}
+	if err != nil { // full while the storage is made
+		empty()
+		if r, err = Open(t.Context(), Options{Base: base, Now: newClock().Now}); err != nil {
+			t.Fatalf("step %d (%s): %v", n, at, err)
+		}
+	}
+	r.keepReserve(t.Context())
+	for _, op := range operations {
+		if err := op.do(r); err != nil {
+			if at == "" || !strings.Contains(err.Error(), blob.FullMessage) && !isFull(err) {
+				t.Fatalf("step %d (%s), %s: %v", n, at, op.name, err)
+			}
+			empty()
+			empty = func() {}
+			r.keepReserve(t.Context())
+			mustHaveLostNothing(t, r, at)
+			if err := op.do(r); err != nil {
+				t.Fatalf("step %d (%s), %s again: %v", n, at, op.name, err)
+			}
+		}
+		if got := crashState(r); got != op.want {
+			t.Fatalf("step %d (%s), after %s: %q", n, at, op.name, got)
+		}
+	}
+	empty()
+	mustHaveLostNothing(t, r, at)
+	must(t, errors.Join(verifyAll(r), r.Close(), os.RemoveAll(base)))
+	return at != ""
+}
+
+func mustHaveLostNothing(t *testing.T, r *Registry, at string) {
+	t.Helper()
+	report, err := r.Check(context.Background(), CheckOptions{Deep: true})
+	if err != nil || report.Lost > 0 {
+		t.Fatalf("full at %s: %+v, %v", at, report.Findings, err)
+	}
+}
