@@ -9,7 +9,8 @@ import (
 )
 
 // Hook is called before every step that changes what a crash leaves behind: "<label>.create", ".sync",
-// ".rename", ".dirsync", ".remove". Tests use it to kill the process there; it is nil otherwise.
+// ".rename", ".dirsync", ".fromsync", ".remove". The tool
+// internal/tools/failpoint lists them all. Tests use it to kill the process there; it is nil otherwise.
 type Hook func(step string)
 
 // Folder is a directory that no name can leave, with writes that survive a crash. Names are relative and
@@ -54,6 +55,7 @@ func (f *Folder) MkdirAll(name string) error {
 	if err := f.root.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make directory: %w", err)
 	}
+	f.Step("mkdir.dirsync")
 	return f.SyncDir(path.Dir(name))
 }
 
@@ -84,25 +86,28 @@ func (f *Folder) WriteFile(label, name string, data []byte) error {
 		_ = f.root.Remove(temp) // best effort: the next start removes leftovers too
 		return err
 	}
-	return f.Rename(label, temp, name)
+	return f.Replace(label, temp, name)
 }
 
 // tempSuffix marks a file that a crash may leave behind and that nothing reads.
 const tempSuffix = ".tmp"
 
-// Rename moves a file or directory and syncs both directories.
-func (f *Folder) Rename(label, from, to string) error {
+// Replace moves a file or directory within its directory and syncs that.
+func (f *Folder) Replace(label, from, to string) error {
 	f.Step(label + ".rename")
 	if err := f.root.Rename(from, to); err != nil {
 		return fmt.Errorf("rename %s: %w", from, err)
 	}
 	f.Step(label + ".dirsync")
-	if err := f.SyncDir(path.Dir(to)); err != nil {
+	return f.SyncDir(path.Dir(to))
+}
+
+// Rename moves a file or directory to another directory and syncs both directories.
+func (f *Folder) Rename(label, from, to string) error {
+	if err := f.Replace(label, from, to); err != nil {
 		return err
 	}
-	if path.Dir(from) == path.Dir(to) {
-		return nil
-	}
+	f.Step(label + ".fromsync")
 	return f.SyncDir(path.Dir(from))
 }
 

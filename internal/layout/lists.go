@@ -80,6 +80,10 @@ func (d *Dir) SetAside(id string, stamp int64) (string, error) {
 		return "", err
 	}
 	target := path.Join(Aside, TrashName(stamp, id))
+	for _, err := d.root.Stat(target); err == nil; _, err = d.root.Stat(target) {
+		stamp++ // set aside twice within the clock's resolution
+		target = path.Join(Aside, TrashName(stamp, id))
+	}
 	return target, d.Rename("aside", path.Join(VMDir, id), target)
 }
 

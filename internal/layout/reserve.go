@@ -23,7 +23,7 @@ func (d *Dir) MakeReserve(size int64) error {
 	temp := reserveFile + tempSuffix
 	err := d.fillReserve(temp, size)
 	if err == nil {
-		err = d.Rename("reserve", temp, reserveFile)
+		err = d.Replace("reserve", temp, reserveFile)
 	}
 	if err != nil {
 		return errors.Join(err, d.RemoveAll("reserve", temp))

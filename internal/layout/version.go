@@ -68,7 +68,7 @@ func (d *Dir) SettleVersion(id string, v *Version) error {
 	if err := d.RemoveAll("settle", final); err != nil {
 		return err
 	}
-	return d.Rename("settle", stage, final)
+	return d.Replace("settle", stage, final)
 }
 
 // Config reads a version's configuration object as JSON.

@@ -69,7 +69,6 @@ func (g *grown) next(t testing.TB) content {
 }
 
 func (g *grown) encode(t testing.TB, do func(blob.EncodeOptions, blob.Sink) (*blob.Index, error)) content {
-	t.Helper()
 	c := content{spec: api.PushFile{Name: "disk", Kind: api.FileDisk, Size: int64(len(g.data))}}
 	x, err := do(blob.EncodeOptions{Kind: blob.KindDisk, Size: c.spec.Size, Workers: 1}, func(f blob.Frame, _ int64, stored []byte) error {
 		c.frames = append(c.frames, blob.PartFrame{Stored: f.Stored, Sum: f.Sum})
@@ -77,7 +76,7 @@ func (g *grown) encode(t testing.TB, do func(blob.EncodeOptions, blob.Sink) (*bl
 		return nil
 	})
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
 	c.index, c.spec.Parent = x, parentText(x)
 	g.tip = x.Tip()
