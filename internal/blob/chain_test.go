@@ -273,10 +273,10 @@ func checkNextData(t *rapid.T, c *Chain, disk []byte, off int64) {
 }
 
 func TestChainMustFit(t *testing.T) {
-	disk := image(rand.New(rand.NewPCG(7, 8)), 3*FrameSize)
+	disk := image(rand.New(rand.NewPCG(7, 8)), 3*BlockSize)
 	base := whole(t, disk, EncodeOptions{})
 	child := func(parent Root) *Layer {
-		return changed(t, Compare(memory{bytes.NewReader(disk)}, memory{bytes.NewReader(disk[:FrameSize])}, int64(len(disk))), len(disk), parent)
+		return changed(t, Compare(memory{bytes.NewReader(disk)}, memory{bytes.NewReader(disk[:BlockSize])}, int64(len(disk))), len(disk), parent)
 	}
 	long := []*Layer{base}
 	for len(long) <= MaxChain {

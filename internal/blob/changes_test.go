@@ -164,7 +164,7 @@ func TestEncodeMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	run() // the coders are made once
+	run()                             // the coders are made once
 	const limit = (2*4 + 2 + 2) << 20 // of workers, of all, and of the index and what it was made from
 	if n := allocated(run); n > limit {
 		t.Fatalf("%d bytes for a disk of %d, at most %d are allowed", n, len(old), limit)
