@@ -74,9 +74,6 @@ type ConfigDrive struct {
 	Controller string `json:"controller,omitempty"`
 	File       string `json:"file"`
 	Format     string `json:"format,omitempty"` // "raw" or "qcow2"
-	// Layers are further files of the same version, the lowest first: each is a qcow2 image that holds
-	// what was changed above File and the layers before it, and names no file beneath it.
-	Layers []string `json:"layers,omitempty"`
 }
 
 // StatePin is what a saved state depends on: it loads only on a node and into a VM where all of it is equal.

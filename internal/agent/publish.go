@@ -1,9 +1,9 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"path/filepath"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -21,15 +21,15 @@ const pushPatience = 10 * time.Minute
 // pushSave publishes the save, and lists it in the node's own cache.
 func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
 	t := in.snapshot().Task
-	push, err := a.pushOf(in, t)
+	v, err := a.versionOf(in, t)
 	if err != nil {
 		if t.Version == nil {
 			return a.unlessEnding(ctx, in, "The save cannot be pushed: %v", err)
 		}
-		push.Files = nil // published by an agent that was killed; there is nothing to adopt
+		v.paths = nil // published by an agent that was killed; there is nothing to adopt
 	}
 	if t.Version == nil {
-		result, err := a.publish(ctx, in, t, push)
+		result, err := a.publish(ctx, in, t, v.push)
 		if farm.CodeOf(err) == farm.CodeNotFound { // a registry says no more than that
 			err = farm.Refused("the registry has no template %s any more", t.Order.Save.TemplateID)
 		}
@@ -37,13 +37,13 @@ func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
 			return a.unlessEnding(ctx, in, "The save could not be pushed: %v", err)
 		}
 		a.log.Info("save pushed", "instance", in.id, "template", result.ID, "tag", result.Tag, "version", result.Number)
-		err = a.changeTask(ctx, in, func(t *journal.Task) { t.Version, t.Roots = &result, push.Roots })
+		err = a.changeTask(ctx, in, func(t *journal.Task) { t.Version, t.Roots = &result, v.push.Roots })
 		if err != nil {
 			return err
 		}
 		t = in.snapshot().Task
 	}
-	if err := a.adoptSave(ctx, in, t, push); err != nil {
+	if err := a.adoptSave(ctx, in, t, v); err != nil {
 		a.log.Warn("a saved version is not in the cache and will be pulled", "instance", in.id, "error", err)
 	}
 	if err := a.dropFiles(ctx, in); err != nil {
@@ -52,44 +52,63 @@ func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
 	return a.conclude(ctx, in, func(_ *journal.State, t *journal.Task) { t.Stage, t.Roots = api.TaskDone, nil })
 }
 
-// pushOf is the version that a save makes: the disks of its base, and on top of each
-// what the VM changed.
-func (a *Agent) pushOf(in *instance, t *journal.Task) (transfer.PushOptions, error) {
-	var o transfer.PushOptions
-	base, err := a.opts.Templates.Version(in.order.Start.ContentID)
+// made is the version that a save makes: what is pushed of it, and how its files lie
+// here, which is said without their content as long as that has no name.
+type made struct {
+	push  transfer.PushOptions
+	paths map[string]string
+	files map[string]cache.File
+}
+
+// versionOf is the version that a save makes: the disks of its base with what the VM
+// changed, of which only that is sent and kept.
+func (a *Agent) versionOf(in *instance, t *journal.Task) (made, error) {
+	v := made{paths: map[string]string{}, files: map[string]cache.File{}}
+	config, base, err := a.opts.Templates.Config(in.order.Start.ContentID)
 	if err != nil {
-		return o, err
+		return v, err
 	}
-	var config api.TemplateConfig
-	if err := json.Unmarshal(base.Config, &config); err != nil {
-		return o, err
-	}
-	files, err := recipe.DiskFiles(config)
+	disks, err := recipe.Disks(config.HardDrives, filesOf(base))
 	if err != nil {
-		return o, err
+		return v, err
 	}
-	for _, f := range files {
-		o.Files = append(o.Files, transfer.PushFile{
-			Name: f.Name, Path: filepath.Join(base.Dir, f.Name), Kind: f.Kind, Format: f.Format, Root: base.Files[f.Name].Tip,
-		})
+	if len(disks) != len(t.Saved.Disks) {
+		return v, farm.Refused("The VM has %d disks and its template %d", len(t.Saved.Disks), len(disks))
 	}
 	changes := a.changesOf(in, t, config)
-	for i, d := range t.Saved.Disks {
-		if i < len(changes.Names.Layers) {
-			o.Files = append(o.Files, transfer.PushFile{Name: changes.Names.Layers[i], Path: d.Path, Kind: api.FileDisk, Format: d.Format})
-		}
+	for i, d := range disks {
+		file, name, delta := config.HardDrives[i].File, changes.Names.Disks[i], t.Saved.Disks[i].Path
+		v.push.Files = append(v.push.Files, transfer.PushFile{
+			Name: name, Kind: api.FileDisk,
+			Disk:   &transfer.Disk{Path: d.Path, Format: d.Format, Overlays: append(d.Deltas, delta)},
+			Parent: parentOf(base.Files[file], d),
+		})
+		v.paths[name] = delta
+		v.files[name] = cache.File{Format: d.Format, Below: &cache.Below{ContentID: base.Ref.ContentID, File: file}}
 	}
 	if t.Saved.State != "" {
-		o.Files = append(o.Files, transfer.PushFile{Name: changes.Names.State, Path: t.Saved.State, Kind: api.FileState})
+		name := changes.Names.State
+		v.push.Files = append(v.push.Files, transfer.PushFile{Name: name, Path: t.Saved.State, Kind: api.FileState})
+		v.paths[name], v.files[name] = t.Saved.State, cache.File{}
 	}
 	order := t.Order.Save
-	o.Roots = map[string]string{}
-	o.Request = api.PushRequest{
+	v.push.Roots = map[string]string{}
+	v.push.Request = api.PushRequest{
 		ID: order.TemplateID, Name: order.NewName, MustExist: order.NewName == "", Tag: order.Tag,
 		Description: order.Description, Arch: a.host.Arch, Revert: order.Revert, NVRAM: base.NVRAM, ResumeKey: t.ID(),
 	}
-	o.Request.Config, err = recipe.Derive(base.Config, changes)
-	return o, err
+	v.push.Request.Config, err = recipe.Derive(base.Config, changes)
+	return v, err
+}
+
+// parentOf names what a disk was made from, for a registry that may have it; nil when
+// that has no name, or is not kept there as a guest sees it.
+func parentOf(f cache.File, d hv.Disk) *transfer.PushParent {
+	opaque := f.Below == nil && f.Format != "raw"
+	if f.Tip == "" || opaque {
+		return nil
+	}
+	return &transfer.PushParent{Tip: f.Tip, Files: 1 + len(d.Deltas)}
 }
 
 // changesOf says what the save makes of its base's configuration: the machine as it
@@ -162,8 +181,8 @@ func (a *Agent) published(ctx context.Context, address string, t *journal.Task, 
 		return api.PushResult{}, false
 	}
 	for _, f := range m.Files {
-		if len(f.Layers) == 1 {
-			push.Roots[f.Name] = f.Layers[0].Root
+		if n := len(f.Layers); n > 0 {
+			push.Roots[f.Name] = cmp.Or(f.Layers[n-1].Tip, f.Layers[n-1].Root)
 		}
 	}
 	return api.PushResult{
@@ -181,27 +200,27 @@ func (a *Agent) setTaskProgress(in *instance, at float64) {
 }
 
 // adoptSave lists the new version in the cache, so that a start of it here pulls
-// nothing.
-func (a *Agent) adoptSave(ctx context.Context, in *instance, t *journal.Task, push transfer.PushOptions) error {
+// nothing: its disks lie on those of its base.
+func (a *Agent) adoptSave(ctx context.Context, in *instance, t *journal.Task, m made) error {
 	v := t.Version
-	if len(push.Files) == 0 || a.opts.Templates.Has(v.ContentID) {
+	if len(m.paths) == 0 || a.opts.Templates.Has(v.ContentID) {
 		return nil
 	}
-	config, err := recipe.Named(push.Request.Config, v.ID, v.Name)
+	config, err := recipe.Named(m.push.Request.Config, v.ID, v.Name)
 	if err != nil {
 		return err
 	}
+	for name, f := range m.files {
+		f.Tip = t.Roots[name]
+		m.files[name] = f
+	}
 	life, done := in.life(ctx)
 	defer done()
-	paths, files := map[string]string{}, map[string]cache.File{}
-	for _, f := range push.Files {
-		paths[f.Name], files[f.Name] = f.Path, cache.File{Tip: t.Roots[f.Name], Format: f.Format}
-	}
 	return a.opts.Templates.Adopt(life, cache.Adoption{
 		Ref: cache.Ref{
 			Registry: a.registryAt(t.Order.Save.Registry), TemplateID: v.ID, Name: v.Name, Tag: v.Tag,
 			Version: v.Number, ContentID: v.ContentID,
 		},
-		Paths: paths, Files: files, Config: config, NVRAM: push.Request.NVRAM,
+		Paths: m.paths, Files: m.files, Config: config, NVRAM: m.push.Request.NVRAM,
 	})
 }

@@ -49,12 +49,6 @@ func (a *Agent) cannotSave(in *instance, o *api.SaveOrder) string {
 	if err != nil {
 		return clip(err.Error(), maxMessage)
 	}
-	for _, d := range spec.Disks {
-		if len(d.Deltas) >= hv.MaxDeltas {
-			return fmt.Sprintf("The VM's version stands on %d saves, one on the other, and no VM can be started from more; "+
-				"save a VM of an older version, or import the disk as a template of its own", len(d.Deltas))
-		}
-	}
 	if o.SanityTest && o.Suspend && spec.Network == hv.NetworkBridge {
 		return "The sanity test starts a copy of the VM, which would have the VM's own address on the bridge; save without it"
 	}

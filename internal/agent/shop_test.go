@@ -33,8 +33,9 @@ type sold struct {
 	result api.PushResult
 	config string
 	nvram  []byte
-	files  map[string]string // name -> content
+	files  map[string]string // name -> content; of a disk, what it changed last
 	roots  map[string]string
+	below  map[string]string // name of a disk -> root of what it was made from
 }
 
 func newShop() *shop { return &shop{} }
@@ -126,15 +127,13 @@ func (s *shop) Push(ctx context.Context, _ string, o transfer.PushOptions) (api.
 		}
 		o.Progress(transfer.Progress{Done: int64(i + 1), Total: 10})
 	}
-	v := &sold{config: string(o.Request.Config), nvram: o.Request.NVRAM, files: map[string]string{}, roots: map[string]string{}}
+	v := &sold{
+		config: string(o.Request.Config), nvram: o.Request.NVRAM,
+		files: map[string]string{}, roots: map[string]string{}, below: map[string]string{},
+	}
 	for _, f := range o.Files {
-		raw, err := os.ReadFile(f.Path)
-		if err != nil {
+		if err := v.take(f); err != nil {
 			return api.PushResult{}, err
-		}
-		v.files[f.Name], v.roots[f.Name] = string(raw), rootOf(string(raw))
-		if f.Root != "" && f.Root != v.roots[f.Name] {
-			return api.PushResult{}, farm.Errorf(farm.CodeInternal, "%s has another root than was said", f.Name)
 		}
 		o.Roots[f.Name] = v.roots[f.Name]
 	}
@@ -151,6 +150,31 @@ func (s *shop) Push(ctx context.Context, _ string, o transfer.PushOptions) (api.
 	}
 	s.versions = append(s.versions, v)
 	return v.result, nil
+}
+
+// take reads a file of a push. The root of a disk is that of all its files.
+func (v *sold) take(f transfer.PushFile) error {
+	paths := []string{f.Path}
+	if f.Disk != nil {
+		paths = append([]string{f.Disk.Path}, f.Disk.Overlays...)
+	}
+	all := ""
+	for i, path := range paths {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if f.Parent != nil && i == f.Parent.Files && f.Parent.Tip != rootOf(all) {
+			return farm.Errorf(farm.CodeInternal, "%s was made from something else than was said", f.Name)
+		}
+		all += string(raw)
+		v.files[f.Name] = string(raw)
+	}
+	v.roots[f.Name] = rootOf(all)
+	if f.Parent != nil {
+		v.below[f.Name] = f.Parent.Tip
+	}
+	return nil
 }
 
 // Manifest says what a version consists of.

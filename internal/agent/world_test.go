@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -25,6 +23,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/sim"
+	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 const (
@@ -238,8 +237,6 @@ type source struct {
 	fail  error
 	pulls int
 	shop  *shop
-
-	layers int // of the version that nobody saved
 }
 
 func (s *source) set(takes time.Duration, fail error) {
@@ -254,8 +251,16 @@ func (s *source) count() int {
 	return s.pulls
 }
 
-func (s *source) Need(context.Context, cache.Ref, cache.Have) (cache.Need, error) {
-	return cache.Need{}, nil
+func (s *source) Need(_ context.Context, ref cache.Ref, have cache.Have) (cache.Need, error) {
+	var need cache.Need
+	if v := s.shop.version(ref.ContentID); v != nil {
+		for _, tip := range v.below {
+			if _, here := have[tip]; here {
+				need.Tips = append(need.Tips, tip)
+			}
+		}
+	}
+	return need, nil
 }
 
 func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.Built, error) {
@@ -275,7 +280,14 @@ func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.Buil
 		return nil, fail
 	}
 	if v := s.shop.version(p.Ref.ContentID); v != nil {
-		return builtOf(v.roots), v.write(p.Dir)
+		built := builtOf(v.roots)
+		for name, tip := range v.below {
+			if _, here := p.Have[tip]; !here {
+				return nil, errors.New("this source brings what a save changed, and nothing beneath it")
+			}
+			built[name] = cache.Built{Tip: v.roots[name], Format: "raw", Form: transfer.FormOverlay, Below: tip}
+		}
+		return built, v.write(p.Dir)
 	}
 	base := &sold{
 		config: `{"ram":"2G","cpu":{"cores":2},"hard_drives":[{"file":"disk.qcow2"}],"kept":{"a":1},` +
@@ -283,20 +295,13 @@ func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.Buil
 		files: map[string]string{"disk.qcow2": "base"},
 	}
 	roots := map[string]string{"disk.qcow2": rootOf("base")}
-	var layers []string
-	for i := range s.layers {
-		name := fmt.Sprintf("disk.%d.qcow2", i+1)
-		layers = append(layers, strconv.Quote(name))
-		base.files[name], roots[name] = "{}", rootOf("{}")
-	}
-	base.config = strings.Replace(base.config, `"disk.qcow2"`, `"disk.qcow2","layers":[`+strings.Join(layers, ",")+`]`, 1)
 	return builtOf(roots), base.write(p.Dir)
 }
 
 func builtOf(roots map[string]string) map[string]cache.Built {
 	built := map[string]cache.Built{}
 	for name, root := range roots {
-		built[name] = cache.Built{Tip: root}
+		built[name] = cache.Built{Tip: root, Format: "raw"}
 	}
 	return built
 }

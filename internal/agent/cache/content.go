@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"path/filepath"
 
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -13,7 +14,7 @@ import (
 // File is what is known of a file of a version.
 type File struct {
 	Tip    string `json:"tip,omitempty"`    // name of its content; "" = not known
-	Format string `json:"format,omitempty"` // of the lowest file: "raw", "qcow2"; "" = as the configuration says
+	Format string `json:"format,omitempty"` // of the lowest file, unless that says another: "raw", "qcow2"; "" = not known
 	Below  *Below `json:"below,omitempty"`  // nil: the file is all of it; else it is an overlay on this
 }
 
@@ -33,8 +34,9 @@ func (c *Cache) diskLocked(contentID, name string) (transfer.Disk, bool) {
 			return d, false
 		}
 		path, f := filepath.Join(c.path(contentID), name), e.Files[name]
+		d.Format = cmp.Or(f.Format, d.Format)
 		if f.Below == nil {
-			d.Path, d.Format = path, f.Format
+			d.Path = path
 			return d, true
 		}
 		d.Overlays = append([]string{path}, d.Overlays...)

@@ -3,85 +3,44 @@ package recipe
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Names are the names of the files that a save adds to its base.
+// Names are the names of a save's files.
 type Names struct {
-	Layers []string // for each drive
-	State  string
+	Disks []string // for each drive
+	State string
 }
 
-// maxStem bounds the part of a name that comes from the base: a registry takes 128
-// bytes in all.
-const maxStem = 96
-
-// NamesFor gives names that the base does not use.
+// NamesFor keeps the names of the disks, each of which is one file of its own from now
+// on, and gives the state a name that the base does not use.
 func NamesFor(config api.TemplateConfig) Names {
 	taken := map[string]bool{config.StateFile: true}
-	n := 1
 	for _, d := range config.HardDrives {
-		n = max(n, len(d.Layers)+1)
 		taken[d.File] = true
-		for _, l := range d.Layers {
-			taken[l] = true
-		}
 	}
-	for ; ; n++ {
-		names := namesAt(config, n)
-		free := !taken[names.State]
-		for _, l := range names.Layers {
-			free = free && !taken[l]
+	free := func(form string, n int) string {
+		for taken[fmt.Sprintf(form, n)] {
+			n++
 		}
-		if free {
-			return names
-		}
+		name := fmt.Sprintf(form, n)
+		taken[name] = true
+		return name
 	}
-}
-
-func namesAt(config api.TemplateConfig, n int) Names {
-	names := Names{State: "state." + strconv.Itoa(n)}
-	seen := map[string]bool{}
+	var names Names
 	for i, d := range config.HardDrives {
-		stem := strings.TrimSuffix(d.File, ".qcow2")
-		if len(stem) > maxStem || seen[stem] {
-			stem = "disk" + strconv.Itoa(i)
+		name := d.File
+		if slices.Contains(names.Disks, name) { // two drives that began with one file
+			name = free("disk%d.img", i)
 		}
-		seen[stem] = true
-		names.Layers = append(names.Layers, fmt.Sprintf("%s.%d.qcow2", stem, n))
+		names.Disks = append(names.Disks, name)
 	}
+	names.State = free("state.%d", 1)
 	return names
-}
-
-// File is one file of a version.
-type File struct {
-	Name   string
-	Kind   string // api.FileDisk or api.FileState
-	Format string // "raw", "qcow2" or ""
-}
-
-// DiskFiles gives the files of a version that a version made from it needs: those of
-// its disks. Its state is not among them, since memory has no layers.
-func DiskFiles(config api.TemplateConfig) ([]File, error) {
-	var list []File
-	seen := map[string]bool{}
-	for _, d := range config.HardDrives {
-		format := formatOf(d)
-		for _, name := range append([]string{d.File}, d.Layers...) {
-			if err := checkName("disk", name); err != nil {
-				return nil, err
-			}
-			if !seen[name] {
-				list = append(list, File{Name: name, Kind: api.FileDisk, Format: format})
-			}
-			seen[name], format = true, "qcow2"
-		}
-	}
-	return list, nil
 }
 
 // Changes are what a save makes of its base's configuration.
@@ -114,7 +73,7 @@ func Derive(base []byte, c Changes) ([]byte, error) {
 	}
 	for _, edit := range []error{
 		config.edit("cpu", func(cpu object) { cpu.set("cores", c.CPUs) }),
-		config.drives(c.Names.Layers),
+		config.drives(c.Names.Disks),
 		config.card(c, suspended),
 	} {
 		if edit != nil {
@@ -185,26 +144,21 @@ func (o object) list(name string) ([]object, error) {
 	return list, nil
 }
 
-// drives puts one more layer on each disk.
-func (o object) drives(layers []string) error {
+// drives names the files of the disks, which are kept as a guest sees them.
+func (o object) drives(files []string) error {
 	drives, err := o.list("hard_drives")
 	if err != nil {
 		return err
 	}
-	if len(drives) != len(layers) {
-		return farm.Refused("The VM has %d disks and its template %d", len(layers), len(drives))
+	if len(drives) != len(files) {
+		return farm.Refused("The VM has %d disks and its template %d", len(files), len(drives))
 	}
 	if len(drives) == 0 {
 		return nil
 	}
 	for i, d := range drives {
-		var below []string
-		if raw := d["layers"]; raw != nil {
-			if err := json.Unmarshal(raw, &below); err != nil {
-				return unusable(err)
-			}
-		}
-		d.set("layers", append(below, layers[i]))
+		d.set("file", files[i])
+		d.set("format", "raw")
 	}
 	o.set("hard_drives", drives)
 	return nil

@@ -47,7 +47,7 @@ func Spec(config api.TemplateConfig, at Files, o *api.StartOrder) (hv.Spec, erro
 		HardwareUUID: m.HardwareUUID, Serial: m.Serial, Isolated: m.NetworkLocal == forceOn,
 	}
 	var err error
-	if s.Disks, err = disks(config.HardDrives, at); err != nil {
+	if s.Disks, err = Disks(config.HardDrives, at); err != nil {
 		return hv.Spec{}, err
 	}
 	if s.State, err = state(config, at.Dir); err != nil {
@@ -82,31 +82,22 @@ func checkName(what, name string) error {
 	return nil
 }
 
-func disks(drives []api.ConfigDrive, at Files) ([]hv.Disk, error) {
+// Disks gives what the disks of a version consist of that lies so.
+func Disks(drives []api.ConfigDrive, at Files) ([]hv.Disk, error) {
 	list := make([]hv.Disk, len(drives))
 	for i, d := range drives {
-		for _, name := range append([]string{d.File}, d.Layers...) {
-			if err := checkName("disk", name); err != nil {
-				return nil, err
-			}
+		if err := checkName("disk", d.File); err != nil {
+			return nil, err
 		}
-		list[i] = DiskOf(d, at)
-		for _, l := range d.Layers {
-			list[i].Deltas = append(list[i].Deltas, filepath.Join(at.Dir, l))
+		disk, known := at.Disks[d.File]
+		if !known {
+			disk.Path = filepath.Join(at.Dir, d.File)
 		}
+		disk.Format = cmp.Or(disk.Format, formatOf(d))
+		disk.Deltas = slices.Clone(disk.Deltas) // a caller may append to it
+		list[i] = disk
 	}
 	return list, nil
-}
-
-// DiskOf gives what the disk of a drive consists of, whose name was checked.
-func DiskOf(d api.ConfigDrive, at Files) hv.Disk {
-	disk, known := at.Disks[d.File]
-	if !known {
-		disk.Path = filepath.Join(at.Dir, d.File)
-	}
-	disk.Format = cmp.Or(disk.Format, formatOf(d))
-	disk.Deltas = slices.Clone(disk.Deltas) // the caller appends to it
-	return disk
 }
 
 // formatOf goes by configuration and name only: a guest can write any header into

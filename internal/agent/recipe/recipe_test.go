@@ -21,7 +21,7 @@ var pin = api.StatePin{Driver: "qemu", Version: "7.2", CPUs: 2, MemoryMB: 256, D
 func full() api.TemplateConfig {
 	return api.TemplateConfig{
 		RAM: "2G", CPU: &api.ConfigCPU{Cores: 2},
-		HardDrives: []api.ConfigDrive{{File: "a.img"}, {File: "b.bin", Format: "qcow2", Layers: []string{"b.1.qcow2", "b.2.qcow2"}}},
+		HardDrives: []api.ConfigDrive{{File: "a.img"}, {File: "b.bin", Format: "qcow2"}, {File: "c.qcow2"}},
 		NetworkCards: []api.ConfigNIC{{
 			Mode: "host", MACAddress: "52:54:00:00:00:01", PortRules: []api.ConfigPort{{RuleName: "ssh", GuestPort: 22}},
 		}},
@@ -35,7 +35,8 @@ func TestSpec(t *testing.T) {
 	plain := hv.Spec{
 		Disks: []hv.Disk{
 			{Path: "/v/a.img", Format: "raw"},
-			{Path: "/v/b.bin", Format: "qcow2", Deltas: []string{"/v/b.1.qcow2", "/v/b.2.qcow2"}},
+			{Path: "/v/b.bin", Format: "qcow2"},
+			{Path: "/u/c.qcow2", Format: "raw", Deltas: []string{"/u/d", "/v/c.qcow2"}}, // as it lies here, whatever its name says
 		},
 		CPUs: 2, MemoryMB: 2048, Network: hv.NetworkHost, MAC: "52:54:00:00:00:01", Ports: ssh, Firmware: "bios",
 		Video: "pg", VNC: &hv.VNC{Password: "template"},
@@ -92,7 +93,10 @@ func TestSpec(t *testing.T) {
 		if tt.want != nil {
 			tt.want(&want)
 		}
-		got, err := recipe.Spec(config, recipe.Files{Dir: "/v"}, &tt.order)
+		at := recipe.Files{Dir: "/v", Disks: map[string]hv.Disk{
+			"b.bin": {Path: "/v/b.bin"}, "c.qcow2": {Path: "/u/c.qcow2", Format: "raw", Deltas: []string{"/u/d", "/v/c.qcow2"}},
+		}}
+		got, err := recipe.Spec(config, at, &tt.order)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
@@ -120,8 +124,6 @@ func TestHostileConfigurations(t *testing.T) {
 	for name, c := range map[string]api.TemplateConfig{
 		"disk":      {HardDrives: []api.ConfigDrive{{File: "../../etc/passwd"}}},
 		"no disk":   {HardDrives: []api.ConfigDrive{{}}},
-		"layer":     {HardDrives: []api.ConfigDrive{{File: "a", Layers: []string{"/etc/passwd"}}}},
-		"empty":     {HardDrives: []api.ConfigDrive{{File: "a", Layers: []string{""}}}},
 		"state":     {StateFile: "..", StatePin: &pin},
 		"no pin":    {StateFile: "state.1"},
 		"directory": {HardDrives: []api.ConfigDrive{{File: "a/b"}}},
@@ -130,49 +132,31 @@ func TestHostileConfigurations(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := recipe.DiskFiles(api.TemplateConfig{HardDrives: []api.ConfigDrive{{File: "a", Layers: []string{"../b"}}}}); farm.CodeOf(err) != farm.CodeRefused {
-		t.Errorf("files: %v", err)
-	}
 }
 
-func TestDiskFiles(t *testing.T) {
-	c := full()
-	c.HardDrives = append(c.HardDrives, api.ConfigDrive{File: "a.img"})
-	c.StateFile, c.StatePin = "state.1", &pin
-	want := []recipe.File{
-		{Name: "a.img", Kind: "disk", Format: "raw"},
-		{Name: "b.bin", Kind: "disk", Format: "qcow2"},
-		{Name: "b.1.qcow2", Kind: "disk", Format: "qcow2"},
-		{Name: "b.2.qcow2", Kind: "disk", Format: "qcow2"},
-	}
-	if got, err := recipe.DiskFiles(c); err != nil || !slices.Equal(got, want) {
-		t.Errorf("got %+v, %v", got, err)
-	}
-}
-
+// TestNamesFor: a disk keeps its name, and what has none of its own gets one that the
+// base does not use.
 func TestNamesFor(t *testing.T) {
-	long := strings.Repeat("x", 120)
 	for name, tt := range map[string]struct {
 		drives []api.ConfigDrive
 		state  string
 		want   []string
 	}{
-		"first":     {[]api.ConfigDrive{{File: "disk.qcow2"}, {File: "data.img"}}, "", []string{"disk.1.qcow2", "data.img.1.qcow2", "state.1"}},
-		"next":      {[]api.ConfigDrive{{File: "disk.qcow2", Layers: []string{"disk.1.qcow2"}}}, "state.1", []string{"disk.2.qcow2", "state.2"}},
-		"taken":     {[]api.ConfigDrive{{File: "disk.1.qcow2"}, {File: "disk.img"}, {File: "disk.qcow2"}}, "", []string{"disk.1.2.qcow2", "disk.img.2.qcow2", "disk.2.qcow2", "state.2"}},
-		"old state": {[]api.ConfigDrive{{File: "disk.qcow2"}}, "state.1", []string{"disk.2.qcow2", "state.2"}},
-		"long":      {[]api.ConfigDrive{{File: long}}, "", []string{"disk0.1.qcow2", "state.1"}},
-		"same stem": {[]api.ConfigDrive{{File: "a"}, {File: "a.qcow2"}}, "", []string{"a.1.qcow2", "disk1.1.qcow2", "state.1"}},
+		"first":    {[]api.ConfigDrive{{File: "disk.qcow2"}, {File: "data.img"}}, "", []string{"disk.qcow2", "data.img", "state.1"}},
+		"next":     {[]api.ConfigDrive{{File: "disk.qcow2"}}, "state.1", []string{"disk.qcow2", "state.2"}},
+		"again":    {[]api.ConfigDrive{{File: "disk.qcow2"}}, "state.2", []string{"disk.qcow2", "state.1"}},
+		"taken":    {[]api.ConfigDrive{{File: "state.1"}}, "", []string{"state.1", "state.2"}},
+		"one file": {[]api.ConfigDrive{{File: "a"}, {File: "a"}, {File: "disk1.img"}, {File: "a"}}, "", []string{"a", "disk2.img", "disk1.img", "disk3.img", "state.1"}},
 	} {
 		got := recipe.NamesFor(api.TemplateConfig{HardDrives: tt.drives, StateFile: tt.state})
-		if all := append(slices.Clone(got.Layers), got.State); !slices.Equal(all, tt.want) {
+		if all := append(slices.Clone(got.Disks), got.State); !slices.Equal(all, tt.want) {
 			t.Errorf("%s: %v, want %v", name, all, tt.want)
 		}
 	}
 }
 
 const base = `{"own":{"x":[1,2.50,null]},"ram":"2G","cpu":{"cores":2,"own":1},` +
-	`"hard_drives":[{"file":"disk.qcow2","own":true,"layers":["disk.1.qcow2"]}],"state_file":"state.1","state_pin":{"driver":"old"},` +
+	`"hard_drives":[{"file":"disk.qcow2","own":true}],"state_file":"state.1","state_pin":{"driver":"old"},` +
 	`"network_cards":[{"mode":"shared","mac_address":"52:54:00:00:00:01","port_forwarding_rules":[{"rule_name":"ssh","guest_port":22}]}],` +
 	`"display":{"frame_buffer":{"password":"template"}}}`
 
@@ -185,19 +169,19 @@ func TestDerive(t *testing.T) {
 		"suspended": {
 			base,
 			recipe.Changes{
-				Save: "s1", Names: recipe.Names{Layers: []string{"disk.2.qcow2"}, State: "state.2"}, Pin: &pin, CPUs: 3, MemoryMB: 300,
+				Save: "s1", Names: recipe.Names{Disks: []string{"disk.qcow2"}, State: "state.2"}, Pin: &pin, CPUs: 3, MemoryMB: 300,
 				Mode: "host", MAC: "52:54:00:00:00:02", Video: "pg",
 			},
 			`{"own":{"x":[1,2.50,null]},"save":"s1","ram":"300M","cpu":{"cores":3,"own":1},` +
-				`"hard_drives":[{"file":"disk.qcow2","own":true,"layers":["disk.1.qcow2","disk.2.qcow2"]}],"state_file":"state.2","state_pin":PIN,` +
+				`"hard_drives":[{"file":"disk.qcow2","own":true,"format":"raw"}],"state_file":"state.2","state_pin":PIN,` +
 				`"network_cards":[{"mode":"host","mac_address":"52:54:00:00:00:02","port_forwarding_rules":[{"rule_name":"ssh","guest_port":22}]}],` +
 				`"display":{"frame_buffer":{"password":"template"},"video_controller":"pg"}}`,
 		},
 		"shut down": {
 			base,
-			recipe.Changes{Save: "s1", Names: recipe.Names{Layers: []string{"disk.2.qcow2"}}, CPUs: 2, MemoryMB: 2048, MAC: "52:54:00:00:00:02"},
+			recipe.Changes{Save: "s1", Names: recipe.Names{Disks: []string{"disk.qcow2"}}, CPUs: 2, MemoryMB: 2048, MAC: "52:54:00:00:00:02"},
 			`{"own":{"x":[1,2.50,null]},"save":"s1","ram":"2048M","cpu":{"cores":2,"own":1},` +
-				`"hard_drives":[{"file":"disk.qcow2","own":true,"layers":["disk.1.qcow2","disk.2.qcow2"]}],` +
+				`"hard_drives":[{"file":"disk.qcow2","own":true,"format":"raw"}],` +
 				`"network_cards":[{"mode":"shared","port_forwarding_rules":[{"rule_name":"ssh","guest_port":22}]}],` +
 				`"display":{"frame_buffer":{"password":"template"}}}`,
 		},
@@ -238,12 +222,12 @@ func values(t *testing.T, raw []byte) map[string]any {
 
 func TestDeriveRefuses(t *testing.T) {
 	for _, bad := range []string{
-		``, `[]`, `{"cpu":1}`, `{"hard_drives":{}}`, `{"hard_drives":[1]}`, `{"hard_drives":[{"layers":1}]}`,
+		``, `[]`, `{"cpu":1}`, `{"hard_drives":{}}`, `{"hard_drives":[1]}`, `{"hard_drives":[{}],"network_cards":7}`,
 		`{"network_cards":1}`, `{"display":[]}`, `{"hard_drives":[{},{}]}`,
 	} {
-		c := recipe.Changes{CPUs: 1, MemoryMB: 64, Video: "pg", Names: recipe.Names{Layers: []string{"x"}}}
+		c := recipe.Changes{CPUs: 1, MemoryMB: 64, Video: "pg", Names: recipe.Names{Disks: []string{"x"}}}
 		if strings.Contains(bad, "network") || strings.Contains(bad, "display") {
-			c.Names.Layers = nil
+			c.Names.Disks = nil
 		}
 		if got, err := recipe.Derive([]byte(bad), c); farm.CodeOf(err) != farm.CodeRefused {
 			t.Errorf("%s: %s, %v", bad, got, err)
@@ -266,7 +250,7 @@ func FuzzDerive(f *testing.F) {
 	}
 	known := []string{"save", "ram", "cpu", "hard_drives", "state_file", "state_pin", "network_cards", "display"}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		c := recipe.Changes{Save: "s", CPUs: 1, MemoryMB: 64, Pin: &pin, MAC: "m", Names: recipe.Names{Layers: []string{"x"}, State: "state.1"}}
+		c := recipe.Changes{Save: "s", CPUs: 1, MemoryMB: 64, Pin: &pin, MAC: "m", Names: recipe.Names{Disks: []string{"x"}, State: "state.1"}}
 		got, err := recipe.Derive(raw, c)
 		if err != nil {
 			return
