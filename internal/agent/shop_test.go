@@ -8,11 +8,15 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv/sim"
+	"github.com/buildyard/buildyard/internal/qcow2"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -175,6 +179,24 @@ func (v *sold) take(f transfer.PushFile) error {
 		v.below[f.Name] = f.Parent.Tip
 	}
 	return nil
+}
+
+// filesOn gives what a simulated guest has on a disk, as JSON.
+func filesOn(t *testing.T, image string) string {
+	t.Helper()
+	disk, err := qcow2.Open(strings.NewReader(image), int64(len(image)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := sim.DiskFiles(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
 }
 
 // Manifest says what a version consists of.

@@ -489,7 +489,7 @@ func TestTwoSavesInARow(t *testing.T) {
 		w.guest(idA, "echo 2 >/srv/b")
 		w.control.order(saveOrder("s2", func(o *api.SaveOrder) { o.Tag = "v3" }))
 		got := w.untilTask("s2")
-		if v := w.shop.tagged("v3"); got.Stage != api.TaskDone || got.Script != nil || len(v) != 1 || v[0].files["disk.qcow2"] != `{"/srv/a":"1\n","/srv/b":"2\n"}` {
+		if v := w.shop.tagged("v3"); got.Stage != api.TaskDone || got.Script != nil || len(v) != 1 || filesOn(t, v[0].files["disk.qcow2"]) != `{"/srv/a":"1\n","/srv/b":"2\n"}` {
 			t.Errorf("got %+v, %+v", got, v)
 		}
 		time.Sleep(time.Second)

@@ -111,8 +111,8 @@ func (l taskLife) checkEnd(t *testing.T, w *world, got api.TaskStatus) {
 		if len(v) != 1 || got.Version == nil || *got.Version != v[0].result {
 			t.Fatalf("done with %+v, the registry has %+v", got.Version, v)
 		}
-		if v[0].files["disk.qcow2"] != `{"/srv/a":"kept\n"}` {
-			t.Errorf("the saved disk is %q", v[0].files["disk.qcow2"])
+		if got := filesOn(t, v[0].files["disk.qcow2"]); got != `{"/srv/a":"kept\n"}` {
+			t.Errorf("the saved disk is %q", got)
 		}
 		said := func(s api.InstanceStatus) bool {
 			return s.Task != nil && s.Task.Stage == api.TaskDone && s.Task.Script != nil && s.Task.Script.Stdout == "said\n"

@@ -15,7 +15,7 @@ type File interface {
 	Sync() error
 }
 
-// Finish writes the tables when all data is there, and the header last: a file that was
+// Finish writes the tables when all data is there (what they do not use stays a hole), and the header last: a file that was
 // given up before is no image. When it returns, the image is on the disk.
 func (l *Layout) Finish(f File) error {
 	if err := f.Truncate(l.FileSize()); err != nil {
@@ -36,7 +36,7 @@ func (l *Layout) Finish(f File) error {
 }
 
 func (l *Layout) writeL1(w io.WriterAt) error {
-	b := make([]byte, l.l1Clusters()*layoutSize)
+	b := make([]byte, len(l.l1)*entryBytes)
 	for k, at := range l.l1 {
 		if at != 0 {
 			binary.BigEndian.PutUint64(b[k*entryBytes:], uint64(at)|entryCopied)
@@ -48,8 +48,11 @@ func (l *Layout) writeL1(w io.WriterAt) error {
 
 func (l *Layout) writeL2(w io.WriterAt) error {
 	table := make([]byte, layoutSize)
+	first := int64(layoutSize) // of the bytes that say something
 	for k, s := range l.clusters {
-		b := table[s.cluster%tableEntries*extendedBytes:]
+		at := s.cluster % tableEntries * extendedBytes
+		first = min(first, at)
+		b := table[at:]
 		if s.place != 0 {
 			binary.BigEndian.PutUint64(b, uint64(s.place)|entryCopied)
 		}
@@ -59,17 +62,18 @@ func (l *Layout) writeL2(w io.WriterAt) error {
 		if k+1 < len(l.clusters) && l.clusters[k+1].cluster/tableEntries == region {
 			continue
 		}
-		if _, err := w.WriteAt(table, l.l1[region]); err != nil {
+		if _, err := w.WriteAt(table[first:at+extendedBytes], l.l1[region]+first); err != nil {
 			return err
 		}
 		clear(table)
+		first = layoutSize
 	}
 	return nil
 }
 
 // writeCounts says of every cluster of the file that it is used once.
 func (l *Layout) writeCounts(w io.WriterAt) error {
-	places := make([]byte, layoutSize)
+	places := make([]byte, l.counts*entryBytes)
 	ones := make([]byte, layoutSize)
 	for k := 1; k < len(ones); k += 2 {
 		ones[k] = 1
@@ -78,8 +82,7 @@ func (l *Layout) writeCounts(w io.WriterAt) error {
 		at := (l.countBlocks() + k) * layoutSize
 		binary.BigEndian.PutUint64(places[k*entryBytes:], uint64(at))
 		used := min(l.total-k*countsOf, countsOf)
-		clear(ones[2*used:])
-		if _, err := w.WriteAt(ones, at); err != nil {
+		if _, err := w.WriteAt(ones[:2*used], at); err != nil {
 			return err
 		}
 	}
@@ -88,7 +91,7 @@ func (l *Layout) writeCounts(w io.WriterAt) error {
 }
 
 func (l *Layout) header() []byte {
-	h := make([]byte, layoutSize)
+	h := make([]byte, headerFull)
 	be := binary.BigEndian
 	be.PutUint32(h[0:], magic)
 	be.PutUint32(h[4:], 3)

@@ -74,7 +74,7 @@ func (l *lostCloud) push() string {
 	}
 	id := uuid.NewString()
 	_, err = client.Push(l.t.Context(), transfer.PushOptions{
-		Request: demoTemplate(id), Files: []transfer.PushFile{{Name: demoDisk, Path: disk, Kind: api.FileDisk, Format: "qcow2"}},
+		Request: demoTemplate(id), Files: []transfer.PushFile{{Name: demoDisk, Path: disk, Kind: api.FileDisk, Format: "raw"}},
 	})
 	if err != nil {
 		l.t.Fatal(err)

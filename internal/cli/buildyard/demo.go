@@ -164,7 +164,7 @@ func (d *demo) push(ctx context.Context) error {
 	d.template = uuid.NewString()
 	result, err := client.Push(ctx, transfer.PushOptions{
 		Request: demoTemplate(d.template),
-		Files:   []transfer.PushFile{{Name: demoDisk, Path: disk, Kind: api.FileDisk, Format: "qcow2"}},
+		Files:   []transfer.PushFile{{Name: demoDisk, Kind: api.FileDisk, Disk: &disk}},
 	})
 	if err != nil {
 		return fmt.Errorf("push the guest: %w", err)
@@ -177,15 +177,15 @@ func (d *demo) push(ctx context.Context) error {
 	return nil
 }
 
-const demoDisk = "disk.qcow2"
+const demoDisk = "disk.img"
 
 // disk gives the guest's disk; for the simulated node any file will do.
-func (d *demo) disk() (string, error) {
+func (d *demo) disk() (transfer.Disk, error) {
 	if d.Driver != "sim" {
-		return d.Guest, nil
+		return transfer.Disk{Path: d.Guest, Format: "qcow2"}, nil
 	}
 	path := filepath.Join(d.Dir, demoDisk)
-	return path, os.WriteFile(path, []byte(rand.Text()), 0o600)
+	return transfer.Disk{Path: path, Format: "raw"}, os.WriteFile(path, []byte(rand.Text()), 0o600)
 }
 
 // reach shows how to log in, and that the guest's SSH server answers there.

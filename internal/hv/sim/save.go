@@ -47,7 +47,7 @@ func compat(s hv.Spec) hv.Compat {
 }
 
 // Save writes the guest's files: those of its disk as delta of the first disk,
-// those of its memory as state. The files are JSON, whatever their format says.
+// those of its memory as state.
 func (h *Host) Save(ctx context.Context, id string, spec hv.SaveSpec) (hv.Saved, error) {
 	if err := spec.Validate(); err != nil {
 		return hv.Saved{}, err
@@ -94,7 +94,12 @@ func (h *Host) save(ctx context.Context, id string, spec hv.SaveSpec) (s hv.Save
 			d.Bytes += (int64(len(text)) + 4095) &^ 4095
 		}
 		s.Disks = append(s.Disks, d)
-		if err := writeFiles(d.Path, changed); err != nil {
+		if i == 0 { // one text, so also what lies beneath
+			changed = guestFiles{}
+			maps.Copy(changed, run.Base)
+			maps.Copy(changed, disk)
+		}
+		if err := writeDisk(ctx, d.Path, changed); err != nil {
 			return s, err
 		}
 	}
@@ -162,7 +167,7 @@ func (h *Host) copyOf(id string) (record, error) {
 		return record{}, fmt.Errorf("%w: %s", hv.ErrNotFound, id)
 	}
 	h.ageLocked(r, h.clock.Now())
-	return record{VM: r.VM, ReadyAt: r.ReadyAt, Spec: r.Spec, Files: maps.Clone(r.Files)}, nil
+	return record{VM: r.VM, ReadyAt: r.ReadyAt, Spec: r.Spec, Base: r.Base, Files: maps.Clone(r.Files)}, nil
 }
 
 // Restart ends a VM by force and starts it again.
@@ -198,11 +203,9 @@ func (h *Host) layers(s hv.Spec) (disk, memory guestFiles, err error) {
 		return nil, nil, nil
 	}
 	disk, memory = guestFiles{}, guestFiles{}
-	for _, d := range s.Disks {
-		for _, path := range d.Deltas {
-			if err := readFiles(path, disk); err != nil {
-				return nil, nil, hv.Refuse("layer %s: %v", path, err)
-			}
+	if len(s.Disks) > 0 {
+		if disk, err = readDisk(s.Disks[0]); err != nil {
+			return nil, nil, err
 		}
 	}
 	if s.State == nil {

@@ -1,0 +1,129 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/qcow2"
+)
+
+// A simulated guest keeps its files as JSON at the beginning of its first disk, behind
+// a mark and the length. So they go wherever a disk goes: into a delta, through a
+// registry, into a flat image. Bases that nothing simulated wrote are empty disks.
+const (
+	diskMark  = "SIMDISK1"
+	diskHead  = len(diskMark) + 8
+	diskBytes = 16 << 20 // least size of a disk
+	diskMost  = 64 << 20 // of the JSON
+)
+
+// writeDisk makes an overlay that holds the files of a guest.
+func writeDisk(ctx context.Context, path string, f guestFiles) error {
+	text, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	disk := binary.BigEndian.AppendUint64([]byte(diskMark), uint64(len(text)))
+	disk = append(disk, text...)
+	used := int64(len(disk)+qcow2.Block-1) / qcow2.Block * qcow2.Block
+	b := qcow2.NewBuilder(max(diskBytes, used))
+	if err := b.Add(qcow2.Range{Len: used, Kind: qcow2.Data}); err != nil {
+		return err
+	}
+	l, err := b.Layout()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	err = l.Fill(ctx, out, bytes.NewReader(disk))
+	if err == nil {
+		err = l.Finish(out)
+	}
+	return errors.Join(err, out.Close())
+}
+
+// readDisk reads the files of a guest from its disk.
+func readDisk(d hv.Disk) (guestFiles, error) {
+	var layers []qcow2.Layer
+	for i, path := range append([]string{d.Path}, d.Deltas...) {
+		l, f, err := openLayer(path)
+		if f != nil {
+			defer f.Close()
+		}
+		switch {
+		case err == nil && l != nil:
+			layers = append(layers, l)
+		case i > 0:
+			return nil, hv.Refuse("layer %s: %v", path, err)
+		}
+	}
+	if len(layers) == 0 {
+		return guestFiles{}, nil
+	}
+	f, err := DiskFiles(qcow2.Stack(layers...))
+	if err != nil {
+		return nil, hv.Refuse("disk %s: %v", d.Path, err)
+	}
+	return f, nil
+}
+
+// openLayer opens a file as what it looks like; there is no guest that could have
+// written a header to mislead.
+func openLayer(path string) (qcow2.Layer, *os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, f, err
+	}
+	image, err := qcow2.Open(f, info.Size())
+	if err == nil {
+		return image, f, nil
+	}
+	mark := make([]byte, len(diskMark))
+	if _, none := f.ReadAt(mark, 0); none == nil && string(mark) == diskMark {
+		return qcow2.Flat(solid{f, info.Size()}, info.Size()), f, nil
+	}
+	return nil, f, err
+}
+
+// solid is a raw disk without holes.
+type solid struct {
+	io.ReaderAt
+	size int64
+}
+
+// NextData gives all that is left.
+func (s solid) NextData(off int64) (start, end int64, err error) { return off, s.size, nil }
+
+// DiskFiles gives the files that a simulated guest has on a disk, by their paths.
+func DiskFiles(disk io.ReaderAt) (map[string]string, error) {
+	head := make([]byte, diskHead)
+	if n, err := disk.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	} else if n < diskHead || string(head[:len(diskMark)]) != diskMark {
+		return guestFiles{}, nil
+	}
+	n := binary.BigEndian.Uint64(head[len(diskMark):])
+	if n > diskMost {
+		return nil, fmt.Errorf("the guest's files have %d bytes", n)
+	}
+	text := make([]byte, n)
+	if _, err := disk.ReadAt(text, int64(diskHead)); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	f := guestFiles{}
+	return f, json.Unmarshal(text, &f)
+}
