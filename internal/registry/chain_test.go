@@ -130,11 +130,11 @@ func mustBeClean(t testing.TB, r *Registry) {
 func pushTags(t testing.TB, r *Registry, id string, g *grown, n int) (disks [][]byte, contents []content) {
 	t.Helper()
 	for i := range n + 1 {
-		make := g.base
+		step := g.base
 		if i > 0 {
-			make = g.next
+			step = g.next
 		}
-		c := make(t)
+		c := step(t)
 		mustPush(t, r, request(id, fmt.Sprint("v", i), c), c)
 		disks, contents = append(disks, slices.Clone(g.data)), append(contents, c)
 	}

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -273,6 +274,49 @@ func TestEverythingAtOnce(t *testing.T) {
 	t.Run("without pulls", func(t *testing.T) { everythingAtOnce(t, 0) })
 }
 
+// raceTime is how long everything runs at once: REGISTRY_RACE=60s for the acceptance.
+func raceTime(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("REGISTRY_RACE")
+	if text == "" {
+		return 1500 * time.Millisecond
+	}
+	length, err := time.ParseDuration(text)
+	must(t, err)
+	return length
+}
+
+// chainPusher pushes tags that rest on each other to template idC, and checks that what it pushed is there until
+// the next revert. What it rested on may be gone: then it begins anew.
+func chainPusher(t *testing.T, r *Registry, seed uint64) func(n int) {
+	g := newGrown(seed)
+	full := true
+	return func(n int) {
+		step := g.next
+		if full {
+			step = g.base
+		}
+		c := step(t)
+		tag := fmt.Sprintf("c%d-%d", seed, n)
+		_, err := push(r, request(idC, tag, c), c)
+		code := farm.CodeOf(err)
+		full = err != nil
+		switch {
+		case code == farm.CodeNoParent || code == farm.CodeRefused:
+			return
+		case err != nil:
+			t.Errorf("push of a chain: %v", err)
+			return
+		}
+		if _, err := r.Manifest(context.Background(), Ref{ID: idC, Tag: tag}); err == nil && !bytes.Equal(assemble(t, r, idC, tag), g.data) {
+			t.Errorf("%s is another disk", tag)
+		}
+		if n%25 == 24 {
+			full = true
+		}
+	}
+}
+
 func everythingAtOnce(t *testing.T, pullers int) {
 	base, clock := t.TempDir(), newClock()
 	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, Grace: time.Nanosecond, Lease: 1000 * time.Hour})
@@ -281,7 +325,7 @@ func everythingAtOnce(t *testing.T, pullers int) {
 	}
 	defer r.Close()
 	contents := []content{makeContent("disk", api.FileDisk, "a"), makeContent("disk", api.FileDisk, "b"), makeContent("disk", api.FileDisk, "c")}
-	ctx, stop := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	ctx, stop := context.WithTimeout(t.Context(), raceTime(t))
 	defer stop()
 	var wg sync.WaitGroup
 	loop := func(work func(n int)) {
@@ -305,6 +349,21 @@ func everythingAtOnce(t *testing.T, pullers int) {
 			expected("push", err)
 		})
 	}
+	for seed := range 2 * min(1, pullers) { // with leases, since it reads what may be reverted meanwhile
+		loop(chainPusher(t, r, uint64(seed)))
+	}
+	loop(func(n int) {
+		if n%40 == 39 {
+			expected("revert of a chain", r.Revert(ctx, Ref{ID: idC}))
+		}
+		if _, err := r.Consolidate(ctx); err != nil && ctx.Err() == nil {
+			t.Errorf("consolidate: %v", err)
+		}
+		report, err := r.Check(context.Background(), CheckOptions{})
+		if err != nil || report.Lost > 0 {
+			t.Errorf("check: %+v, %v", report.Findings, err)
+		}
+	})
 	loop(func(n int) { expected("revert", r.Revert(ctx, Ref{ID: []string{idA, idB}[n%2]})) })
 	loop(func(n int) {
 		if n%10 == 0 {
@@ -337,6 +396,7 @@ func everythingAtOnce(t *testing.T, pullers int) {
 	if err := verifyAll(r); err != nil {
 		t.Fatal(err)
 	}
+	mustBeClean(t, r)
 }
 
 // TestPause: nothing is collected while the registry is paused, and a pause ends by itself.

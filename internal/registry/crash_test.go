@@ -324,8 +324,8 @@ func runChild(ctx context.Context, base string, step int) (killed string, done i
 	out, err := cmd.Output()
 	for line := range strings.Lines(string(out)) {
 		text := strings.TrimSpace(line)
-		if strings.HasPrefix(text, "killed before ") {
-			killed = strings.TrimPrefix(text, "killed before ")
+		if at, ok := strings.CutPrefix(text, "killed before "); ok {
+			killed = at
 		} else if strings.HasPrefix(text, "done ") {
 			done++
 		}
