@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -27,7 +26,7 @@ func (c *Controller) create(ctx context.Context, instances []*farm.Instance) err
 	err := cmp.Or(errs...)
 	for i := range parts {
 		if err != nil && (errs[i] == nil || errors.Is(errs[i], store.ErrUnknownOutcome)) {
-			c.rollBack(ctx, parts[i].drafts)
+			c.rollBack(ctx, parts[i].drafts, errs[i] == nil)
 		}
 	}
 	return err
@@ -91,19 +90,4 @@ func (c *Controller) createPart(ctx context.Context, r *reign, p *part) error {
 		changes[i] = store.Put(c.tables.Instances, d.asked.ID, d.asked, store.Any)
 	}
 	return c.store.Commit(ctx, changes...)
-}
-
-// rollBackTime bounds the end of what a failed call left.
-const rollBackTime = 30 * time.Second
-
-// rollBack ends the instances of a call that failed half-way. It goes through a
-// termination, since some may already be placed.
-func (c *Controller) rollBack(ctx context.Context, drafts []draft) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollBackTime)
-	defer cancel()
-	for _, d := range drafts {
-		if err := c.Terminate(ctx, d.asked.ID); err != nil && farm.CodeOf(err) != farm.CodeNotFound {
-			c.log.ErrorContext(ctx, "could not roll back an instance", "instance", d.asked.ID, "error", err)
-		}
-	}
 }

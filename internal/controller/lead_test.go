@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/storetest"
 )
 
 // inPair runs a test with two replicas, of which the first one holds the lease, and
@@ -246,5 +248,66 @@ func TestDecisionIsOld(t *testing.T) {
 		if inst, err := c.Instance(t.Context(), id); err != nil || inst.NodeID != "" {
 			t.Errorf("placed on %q, %v", inst.NodeID, err)
 		}
+	})
+}
+
+// wantEnded asks that of all instances that are there none goes on.
+func (p *pair) wantEnded() {
+	p.t.Helper()
+	synctest.Wait()
+	p.judge.read(p.t, p.backend)
+	for id, i := range p.judge.instances {
+		if i.State != farm.Terminating && i.State != farm.Terminated {
+			p.t.Errorf("%s of a call that failed is %s", id, i.State)
+		}
+	}
+}
+
+// TestRollBack: when one part of a call for many instances fails, those of the other parts
+// end, also those that a node has already.
+func TestRollBack(t *testing.T) {
+	for name, end := range map[string]int{"by the holder": 0, "by the other": 1} {
+		t.Run(name, func(t *testing.T) {
+			inPair(t, func(t *testing.T, p *pair) {
+				p.join(p.ends[0], "one", 100)
+				e := p.ends[end]
+				before := e.faults.Commits()
+				e.faults.Next(0, storetest.LoseRequest)
+				if ids, err := p.create(e, 500); err == nil {
+					t.Fatalf("%d instances although a part of them failed", len(ids))
+				}
+				time.Sleep(time.Second)
+				p.judge.read(t, p.backend)
+				if e.faults.Commits() < before+5 || len(p.judge.instances) == 0 {
+					t.Fatalf("%d instances: it was not in parts", len(p.judge.instances))
+				}
+				p.wantEnded()
+			})
+		})
+	}
+}
+
+// TestRollBackOfWhatArrivesLate: a part of unknown outcome that is nowhere to be seen when its
+// call fails, and arrives after that, is ended as well.
+func TestRollBackOfWhatArrivesLate(t *testing.T) {
+	inPair(t, func(t *testing.T, p *pair) {
+		e := p.ends[1]
+		lost := slices.Repeat([]storetest.Fault{storetest.LoseRequest}, 40)
+		e.faults.Next(append([]storetest.Fault{storetest.ArriveLate}, lost...)...)
+		if _, err := p.create(e, 3); !errors.Is(err, store.ErrUnknownOutcome) {
+			t.Fatalf("got %v", err)
+		}
+		p.judge.read(t, p.backend)
+		if n := len(p.judge.instances); n > 0 {
+			t.Fatalf("%d instances have arrived already", n)
+		}
+		if err := e.faults.Late(t.Context()); err != nil {
+			t.Fatalf("it cannot arrive any more: %v", err)
+		}
+		time.Sleep(2 * time.Minute)
+		p.judge.read(t, p.backend)
+		p.wantEnded()
+		p.join(p.ends[0], "one", 9)
+		p.wantPlaced(0)
 	})
 }

@@ -132,8 +132,12 @@ func (p *pair) poll(e *end, node api.JoinAnswer) []api.Order {
 }
 
 func (p *pair) create(e *end, count int) ([]string, error) {
+	return p.createFor(e, count, "root")
+}
+
+func (p *pair) createFor(e *end, count int, owner string) ([]string, error) {
 	return e.Start(p.t.Context(), StartRequest{
-		TemplateID: templateID, Count: count, Options: farm.StartOptions{Priority: DefaultPriority},
+		TemplateID: templateID, Count: count, Owner: owner, Options: farm.StartOptions{Priority: DefaultPriority},
 	})
 }
 
@@ -315,11 +319,12 @@ var deeds = map[string]func(*trial, *end, act){
 		e.stop()
 		r.start(s.end)
 	},
-	"late commits": func(_ *trial, e *end, _ act) { e.faults.HoldCommits() },
-	"late watch":   func(_ *trial, e *end, _ act) { e.faults.StallWatch() },
-	"lost reply":   func(_ *trial, e *end, _ act) { e.faults.Next(storetest.LoseReply) },
-	"mend":         func(r *trial, _ *end, _ act) { r.mend() },
-	"time":         func(_ *trial, _ *end, s act) { time.Sleep(time.Duration(s.which*s.by*100+1) * time.Millisecond) },
+	"end in a pass": (*trial).endsInAPass,
+	"late commits":  func(_ *trial, e *end, _ act) { e.faults.HoldCommits() },
+	"late watch":    func(_ *trial, e *end, _ act) { e.faults.StallWatch() },
+	"lost reply":    func(_ *trial, e *end, _ act) { e.faults.Next(storetest.LoseReply) },
+	"mend":          func(r *trial, _ *end, _ act) { r.mend() },
+	"time":          func(_ *trial, _ *end, s act) { time.Sleep(time.Duration(s.which*s.by*100+1) * time.Millisecond) },
 }
 
 func (r *trial) mend() {
@@ -328,9 +333,28 @@ func (r *trial) mend() {
 	}
 }
 
+// endsInAPass ends the reign of a replica while it writes placements: those of a creation,
+// and those of a pass for what waited.
+func (r *trial) endsInAPass(e *end, s act) {
+	e.faults.HoldCommits()
+	s.wait = true
+	r.creates(e, s)
+	e.placer.ring()
+	synctest.Wait()
+	e.placer.mu.Lock()
+	reign := e.placer.reign
+	e.placer.mu.Unlock()
+	if reign != nil {
+		reign.end()
+	}
+	if s.by%2 == 0 {
+		e.faults.Mend()
+	}
+}
+
 func (r *trial) creates(e *end, s act) {
 	r.async(s, func(context.Context) {
-		ids, err := r.create(e, s.by+1)
+		ids, err := r.createFor(e, s.by+1, fmt.Sprint("owner-", s.which%3))
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if err == nil {

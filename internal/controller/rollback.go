@@ -1,0 +1,68 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+const (
+	rollBackTime  = 30 * time.Second // that a caller waits for the end of what its failed call left
+	rollBackPause = 5 * time.Second  // between the attempts after that
+	rollBackLimit = 15 * time.Minute // after which what cannot be ended stays, and is said
+	// lateTime is how long an instance is looked for whose creation may still arrive: far longer than a
+	// transaction lives in a store that answers.
+	lateTime = 2 * time.Minute
+)
+
+// rollBack ends the instances of a call that failed half-way. It goes through a
+// termination, since some may already be placed. written says that they are there, else
+// their creation may arrive later. What cannot be ended while the caller waits is ended
+// behind its back.
+func (c *Controller) rollBack(ctx context.Context, drafts []draft, written bool) {
+	ctx = context.WithoutCancel(ctx)
+	left := c.endDrafts(ctx, drafts, written)
+	if len(left) > 0 {
+		go c.rollBackLater(ctx, left, written)
+	}
+}
+
+// rollBackLater goes on with a rollback until nothing of the call is left, or can arrive.
+func (c *Controller) rollBackLater(ctx context.Context, drafts []draft, written bool) {
+	begun, answered := c.now(), time.Time{}
+	for len(drafts) > 0 && c.now().Sub(begun) < rollBackLimit {
+		time.Sleep(rollBackPause)
+		if errors.Is(c.store.Healthy(), store.ErrClosed) {
+			return
+		}
+		if c.upToDate(ctx) != nil {
+			answered = time.Time{}
+			continue
+		}
+		if answered.IsZero() {
+			answered = c.now()
+		}
+		drafts = c.endDrafts(ctx, drafts, written || c.now().Sub(answered) >= lateTime)
+	}
+	if len(drafts) > 0 {
+		c.log.ErrorContext(ctx, "ALARM: instances of a call that failed could not be ended; terminate them", "count", len(drafts), "first", drafts[0].asked.ID)
+	}
+}
+
+// endDrafts terminates instances and gives those that it could not; among them those that
+// are not there, unless they cannot come any more.
+func (c *Controller) endDrafts(ctx context.Context, drafts []draft, final bool) (left []draft) {
+	ctx, cancel := context.WithTimeout(ctx, rollBackTime)
+	defer cancel()
+	for _, d := range drafts {
+		err := c.Terminate(ctx, d.asked.ID)
+		gone := farm.CodeOf(err) == farm.CodeNotFound
+		if err != nil && (!gone || !final) {
+			left = append(left, d)
+		}
+	}
+	return left
+}
