@@ -76,9 +76,12 @@ type figure struct {
 
 // What a storm has to reach: the share of its creates that were offered by the clock,
 // and of those offered while the controller was up the share that was acknowledged.
+// leastCrowd is the share of a node's slots that were surely taken at some moment: with fewer
+// nothing was tried that could have put too many on it.
 const (
 	leastOffered = 0.95
 	leastServed  = 0.9
+	leastCrowd   = 0.8
 )
 
 func (r *report) judgeTarget(res result) {
@@ -95,6 +98,10 @@ func (r *report) judgeTarget(res result) {
 			figure{"offered", s.PerS >= leastOffered*s.Need, fmt.Sprintf("%.0f creates/s of %.0f", s.PerS, s.Need)},
 			figure{"served", s.Share >= leastServed && s.WhileUp > 0, fmt.Sprintf("%d of %d creates offered while it was up", s.Served, s.WhileUp)},
 			figure{"streams", s.Streams > 0, fmt.Sprint(s.Streams)},
+			figure{
+				"crowded", s.Slots > 0 && float64(s.Fullest) >= leastCrowd*float64(s.Slots),
+				fmt.Sprintf("at most %d of %d slots of a node", s.Fullest, s.Slots),
+			},
 		)
 	}
 	for _, f := range figures {

@@ -44,6 +44,8 @@ type scene struct {
 	seeds         map[string]int // template -> versions that the run pushed; nil when nothing is saved
 	kills, others int
 
+	maintained bool // of the target with backups: the last that was acknowledged of a maintenance
+
 	// Of the target with a storm.
 	storm    *storm
 	up       []span // when the controller was up

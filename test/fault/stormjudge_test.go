@@ -128,9 +128,10 @@ func TestSpill(t *testing.T) {
 
 // TestStormCases: a load that was too small, or hardly served, proves nothing.
 func TestStormCases(t *testing.T) {
-	good := stormSum{PerS: 490, Need: 500, Share: 0.95, WhileUp: 10, Streams: 1}
+	good := stormSum{PerS: 490, Need: 500, Share: 0.95, WhileUp: 10, Streams: 1, Fullest: 120, Slots: 150}
 	for name, change := range map[string]func(*stormSum){
 		"": func(*stormSum) {}, "offered": func(s *stormSum) { s.PerS = 400 }, "served": func(s *stormSum) { s.Share = 0.8 }, "streams": func(s *stormSum) { s.Streams = 0 },
+		"crowded": func(s *stormSum) { s.Fullest = 119 },
 	} {
 		sum, r := good, report{}
 		change(&sum)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/store/backup"
 	"github.com/buildyard/buildyard/test/rig"
 )
@@ -62,6 +64,9 @@ func (s *scene) strikeBackup(ctx context.Context, f *findings) error {
 	if err := s.cloud.Await(ctx); err != nil {
 		return err
 	}
+	if err := s.turnMaintenance(ctx, f); err != nil {
+		return err
+	}
 	rig.Pause(ctx, s.between(100*time.Millisecond, time.Second))
 	file := filepath.Join(s.dir, fmt.Sprintf("backup%d", s.kills))
 	backed := make(chan error, 1)
@@ -80,6 +85,34 @@ func (s *scene) strikeBackup(ctx context.Context, f *findings) error {
 	return s.cloud.Start()
 }
 
+// turnMaintenance asks whether the maintenance is as it was last acknowledged, through kills,
+// and begins or ends it: every other kill meets a controller in one.
+func (s *scene) turnMaintenance(ctx context.Context, f *findings) error {
+	const path = "/api/v1/maintenance"
+	var now api.Maintenance
+	if err := s.client.Send(ctx, http.MethodGet, path, nil, &now); err != nil {
+		return fmt.Errorf("ask for the maintenance: %w", err)
+	}
+	judgeMaintenance(s.maintained, now.On, f)
+	method, body := http.MethodPost, any(api.BeginMaintenance{Reason: "fault test"})
+	if s.maintained {
+		method, body = http.MethodDelete, nil
+	}
+	if err := s.client.Send(ctx, method, path, body, nil); err != nil {
+		return fmt.Errorf("turn the maintenance: %w", err)
+	}
+	s.maintained = !s.maintained
+	return nil
+}
+
+// judgeMaintenance: a maintenance that was acknowledged goes on behind a kill, and one whose
+// end was does not.
+func judgeMaintenance(want, on bool, f *findings) {
+	if want != on {
+		f.lost("a maintenance was acknowledged as on: %v; behind a kill it is on: %v", want, on)
+	}
+}
+
 // judgeFile holds the outcome of a backup against the file; found says why there is no
 // whole one.
 func judgeFile(file string, failed, found error, f *findings) {
@@ -96,6 +129,11 @@ func (s *scene) judgeBackup(ctx context.Context, found *findings) (result, error
 	r := s.result()
 	if err := s.cloud.Await(ctx); err != nil {
 		return r, err
+	}
+	if s.maintained { // what is at rest is judged without one
+		if err := s.turnMaintenance(ctx, found); err != nil {
+			return r, err
+		}
 	}
 	calm, err := s.settle(ctx, func(w world, f *findings) { judgeCalm(s.history.book, w, s.rules, f) })
 	if err != nil {

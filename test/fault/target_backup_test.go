@@ -53,3 +53,17 @@ func TestJudgeRestored(t *testing.T) {
 		expectOne(t, name, f, c.kind, c.want)
 	}
 }
+
+// TestJudgeMaintenance: only what was acknowledged is held against what is.
+func TestJudgeMaintenance(t *testing.T) {
+	for _, c := range []struct {
+		want, on bool
+		lost     int
+	}{{false, false, 0}, {true, true, 0}, {true, false, 1}, {false, true, 1}} {
+		var f findings
+		judgeMaintenance(c.want, c.on, &f)
+		if f.Lost != c.lost {
+			t.Errorf("%+v: %d lost", c, f.Lost)
+		}
+	}
+}
