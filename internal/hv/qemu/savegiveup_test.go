@@ -192,7 +192,10 @@ func TestStoppedSaveWithoutRoom(t *testing.T) {
 		t.Errorf("its intention cannot be noted: %v", err)
 	}
 	lives(t, d, vm, "no shutdown")
-	run(t, d, spec.ID, "echo 100000 >/proc/sys/vm/dirty_writeback_centisecs; head -c 20000000 /dev/urandom >/root/lost")
+	// The guest is to keep all of it in its memory until it shuts down.
+	run(t, d, spec.ID, `cd /proc/sys/vm; echo 100000 | tee dirty_writeback_centisecs >dirty_expire_centisecs
+echo 90 >dirty_ratio; echo 80 >dirty_background_ratio`)
+	run(t, d, spec.ID, "head -c 20000000 /dev/urandom >/root/lost")
 	fill(t, vms)
 	shrink(t, filepath.Join(vms, "filler"), 1<<20) // room for the intention, and not for what the guest has not written
 	if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir}); err == nil || !strings.Contains(err.Error(), "end of its shutdown: The node's disk is full") {
