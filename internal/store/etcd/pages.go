@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"slices"
 )
 
 // errMalformed says that a file is no database that etcd can read without harm.
@@ -191,7 +192,7 @@ func (p *pages) elements(data []byte, path []string, depth int) error {
 		case !leaf:
 			err = p.page(le.Uint64(e[8:]), path, depth+1)
 		case le.Uint32(e)&bucketLeaf != 0:
-			err = p.bucket(append(path[:len(path):len(path)], string(key)), value, depth+1)
+			err = p.bucket(append(slices.Clip(path), string(key)), value, depth+1)
 		default:
 			err = p.visit(path, key, value)
 		}
