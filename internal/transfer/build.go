@@ -153,12 +153,18 @@ func wipe(f *os.File, off, n int64) error {
 	return nil
 }
 
-// put writes bytes of the disk where they belong.
-func (t *target) put(p []byte, off int64) (at int64, err error) {
+// place says where the first bytes of a piece of the disk lie in the file, and how many of them in one piece.
+func (t *target) place(off, n int64) (at, length int64) {
 	if t.layout == nil {
-		_, err = t.file.WriteAt(p, off)
-		return off, err
+		return off, n
 	}
-	at, _ = t.layout.Place(off)
-	return at, t.layout.WriteData(t.file, p, off)
+	at, length = t.layout.Place(off)
+	for length < n {
+		next, more := t.layout.Place(off + length)
+		if next != at+length || more == 0 {
+			break
+		}
+		length += more
+	}
+	return at, min(n, length)
 }

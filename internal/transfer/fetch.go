@@ -10,9 +10,6 @@ import (
 	"github.com/buildyard/buildyard/internal/blob"
 )
 
-// flushBytes is how much is written before the kernel is asked to begin putting it on disk.
-const flushBytes = 4 << 20
-
 // fetcher moves spans over one connection at a time. Its buffers are its memory: 2 MiB.
 type fetcher struct {
 	p       *pull
@@ -104,12 +101,25 @@ func (f *fetcher) write(t *target, frame int, raw []byte) error {
 }
 
 func (f *fetcher) put(t *target, piece blob.Piece, raw []byte) error {
-	if piece.Len == 0 {
-		return nil
+	for piece.Len > 0 {
+		at, n := t.place(piece.Off, piece.Len)
+		if n == 0 {
+			return fmt.Errorf("the overlay has no place for byte %d of the disk", piece.Off)
+		}
+		direct, err := t.writer.write(raw[piece.At:piece.At+int(n)], at)
+		if err != nil {
+			return err
+		}
+		f.wrote(t, at+int64(direct), n-int64(direct))
+		piece = blob.Piece{Off: piece.Off + n, Len: piece.Len - n, At: piece.At + int(n)}
 	}
-	at, err := t.put(raw[piece.At:piece.At+int(piece.Len)], piece.Off)
-	if err != nil {
-		return fmt.Errorf("write: %w", err)
+	return nil
+}
+
+// wrote notes what the kernel has to put on disk.
+func (f *fetcher) wrote(t *target, at, n int64) {
+	if n == 0 {
+		return
 	}
 	if f.dirty.Len > 0 && at < f.dirty.Off {
 		f.flush(t)
@@ -117,10 +127,9 @@ func (f *fetcher) put(t *target, piece blob.Piece, raw []byte) error {
 	if f.dirty.Len == 0 {
 		f.dirty.Off = at
 	}
-	if f.dirty.Len = at + piece.Len - f.dirty.Off; f.dirty.Len >= flushBytes {
+	if f.dirty.Len = at + n - f.dirty.Off; f.dirty.Len >= flushBytes {
 		f.flush(t)
 	}
-	return nil
 }
 
 func (f *fetcher) flush(t *target) {

@@ -133,11 +133,19 @@ func (r *rest) upTo(most int64) (frames int, length int64) {
 	return frames, length
 }
 
+// patience is how often a registry may say that it is busy with a piece before that counts as failure, and
+// insist how often before the piece is sent as it was.
+const (
+	patience = 50
+	insist   = 10
+)
+
 // send sends the rest of a part. On a line that is cut again and again the pieces become smaller, until one of
 // them comes through. As long as the registry takes a piece for being on its way still, it takes no other one at
-// its place, so that this one is sent again.
+// its place; when that lasts, the same one is sent again.
 func (b *parts) send(r rest) error {
 	var failed, again int64
+	busy := 0
 	return b.p.c.retryProgress(b.ctx, "PUT "+r.name, func() (moved bool, err error) {
 		for len(r.frames) > 0 {
 			frames, length := r.upTo(cmp.Or(again, b.p.piece.Load()))
@@ -147,10 +155,13 @@ func (b *parts) send(r rest) error {
 			case err == nil:
 				r.take(frames, length)
 				b.skip(&r)
-				moved, failed = true, 0
+				moved, failed, busy = true, 0, 0
 				continue
 			case farm.CodeOf(err) == farm.CodeBusy:
-				again = failed
+				if busy++; busy%insist == 0 {
+					again = failed
+				}
+				return busy < patience, err
 			case errors.Is(err, errTransient):
 				failed = length
 				b.p.shrink(length / 2)
