@@ -36,7 +36,10 @@ func serve(ctx context.Context, args []string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: handlers.NewApp(ctx, config), ReadHeaderTimeout: 10 * time.Second}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
+	mux.Handle("/", handlers.NewApp(ctx, config))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return nil, err
