@@ -98,6 +98,9 @@ func (c *contents) record(key, value []byte) error {
 		return malformed("revisions out of order")
 	}
 	c.last = bytes.Clone(rev)
+	if len(value) == 0 {
+		return nil // a restore leaves one such, for the sake of its revision
+	}
 	var kv mvccpb.KeyValue
 	if err := proto.Unmarshal(value, &kv); err != nil || len(kv.Key) == 0 {
 		return malformed("the record of revision %d cannot be read", binary.BigEndian.Uint64(rev))
