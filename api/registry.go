@@ -31,9 +31,7 @@ type TemplateVersion struct {
 	ConfigFile string   `json:"config_file"` // "<template uuid>.yaml"
 	NVRAM      string   `json:"nvram"`       // "nvram", or "" when the version has none
 	// Size is the number of stored bytes that a node which holds nothing has to pull.
-	Size int64 `json:"size"`
-	// Increment is the part of Size that no older version of the template has.
-	Increment    int64  `json:"increment"`
+	Size         int64  `json:"size"`
 	Arch         string `json:"arch"`                    // "amd64", "arm64" or ""
 	CreationDate int64  `json:"creation_date,omitempty"` // registry v2 only
 	LastPull     int64  `json:"last_pull"`
@@ -41,6 +39,8 @@ type TemplateVersion struct {
 	// ContentID names the bytes of this version for good: 64 hex digits. After a revert and a new
 	// push the same number is other bytes under another content id.
 	ContentID string `json:"content_id,omitempty"`
+	// Increment is the part of Size that no older version of the template has.
+	Increment int64 `json:"increment"`
 }
 
 // TemplateConfig is the configuration object of a version (GET /registry/vm/info). The registry keeps

@@ -13,7 +13,6 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
-	"github.com/buildyard/buildyard/internal/blob/blobtest"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -74,18 +73,6 @@ func mustBeFull(t *testing.T, what string, err error) {
 	if !ok || e.Code != farm.CodeUnavailable || e.Message != blob.FullMessage {
 		t.Fatalf("%s on a full disk: %v", what, err)
 	}
-}
-
-// noise is a disk that takes all of its size.
-func noise(t *testing.T, seed uint64, size int) content {
-	t.Helper()
-	l := blobtest.Make(t, blob.KindDisk, seed, size)
-	f := content{spec: api.PushFile{Name: "disk.img", Kind: api.FileDisk, Size: int64(size)}, index: l.Index, stored: l.Frames}
-	for i := range l.Index.Len() {
-		frame := l.Index.Frame(i)
-		f.frames = append(f.frames, blob.PartFrame{Stored: frame.Stored, Sum: frame.Sum})
-	}
-	return f
 }
 
 // TestFullDisk fills the disk before every step of a push: each says so, gives back

@@ -16,6 +16,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/blob/blobtest"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/layout"
 )
@@ -228,4 +229,16 @@ func layerFiles(t testing.TB, base string) []string {
 		}
 	}
 	return out
+}
+
+// noise is a disk that takes all of its size.
+func noise(t *testing.T, seed uint64, size int) content {
+	t.Helper()
+	l := blobtest.Make(t, blob.KindDisk, seed, size)
+	f := content{spec: api.PushFile{Name: "disk.img", Kind: api.FileDisk, Size: int64(size)}, index: l.Index, stored: l.Frames}
+	for i := range l.Index.Len() {
+		frame := l.Index.Frame(i)
+		f.frames = append(f.frames, blob.PartFrame{Stored: frame.Stored, Sum: frame.Sum})
+	}
+	return f
 }

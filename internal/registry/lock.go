@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,7 +33,7 @@ func lockStorage(base, address string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock storage: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := flock(f); err != nil {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, errors.Join(fmt.Errorf("lock storage: %w", err), f.Close())
 		}
@@ -46,6 +47,19 @@ func lockStorage(base, address string) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("lock storage: %w", err), f.Close())
 	}
 	return f, nil
+}
+
+// lockPatience is how long a lock is tried for. A program that is being started holds, for a moment, what
+// this process has just closed: the copies of its files go only when it is executed.
+const lockPatience = 500 * time.Millisecond
+
+func flock(f *os.File) error {
+	for began := time.Now(); ; time.Sleep(lockPatience / 50) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Since(began) > lockPatience {
+			return err
+		}
+	}
 }
 
 // keyedMutex is one mutex for each layer. The zero value is ready.

@@ -106,7 +106,7 @@ func enough(dir string) error {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("free space of %s: %w", dir, err)
 	}
-	if free := int64(st.Bavail) * st.Bsize; free < diskBytes {
+	if free := int64(st.Bavail) * int64(st.Bsize); free < diskBytes {
 		return fmt.Errorf("%s has %d GB free, a run needs %d; set TMPDIR to another place", filepath.Dir(dir), free>>30, diskBytes>>30)
 	}
 	return nil

@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -59,25 +57,6 @@ func TestTurns(t *testing.T) {
 	}
 	bad := errors.New("bad")
 	if _, err := turns(0, func() (float64, error) { return 1, bad }); !errors.Is(err, bad) {
-		t.Error(err)
-	}
-}
-
-// TestDirect: what is written without the page cache has its length, also an odd one.
-func TestDirect(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f")
-	const length = directChunk + 3*block
-	if err := writeDirect(path, length); err != nil {
-		t.Skipf("this file system does not take O_DIRECT: %v", err)
-	}
-	st, err := os.Stat(path)
-	if err != nil || st.Size() != length {
-		t.Fatal(st.Size(), err)
-	}
-	if err := evict(path); err != nil {
-		t.Error(err)
-	}
-	if err := readDirect(disk{path: path, blocks: slices.Repeat([]matter{original}, length/block)}); err != nil {
 		t.Error(err)
 	}
 }
