@@ -246,6 +246,7 @@ func (c *cloud) join(name string, capacity int) *agent {
 	a := &agent{c: c, t: c.t, id: answer.NodeID, cred: answer.Credential, boot: uuid.NewString()}
 	a.info = &api.NodeInfo{Arch: "amd64", CPUs: 8, MemoryMB: 16384, Driver: "sim"}
 	a.contact()
+	synctest.Wait() // until the placer has heard of it
 	return a
 }
 
