@@ -140,8 +140,8 @@ const (
 	insist   = 10
 )
 
-// send sends the rest of a part. On a line that is cut again and again the pieces become smaller, until one of
-// them comes through. As long as the registry takes a piece for being on its way still, it takes no other one at
+// send sends the rest of a part. On a line that is cut again and again the pieces become smaller, which counts as
+// getting further, until one of them comes through. As long as the registry takes a piece for being on its way still, it takes no other one at
 // its place; when that lasts, the same one is sent again.
 func (b *parts) send(r rest) error {
 	var failed, again int64
@@ -164,7 +164,7 @@ func (b *parts) send(r rest) error {
 				return busy < patience, err
 			case errors.Is(err, errTransient):
 				failed = length
-				b.p.shrink(length / 2)
+				return b.p.shrink(length/2) || moved, err
 			}
 			return moved, err
 		}
@@ -178,10 +178,15 @@ func (c *Client) putPiece(ctx context.Context, session string, r *rest, frames i
 	return c.putOnce(ctx, c.fileURL(session, r.name, query), [][]byte{blob.PartHeader(r.frames[:frames]), r.data[:length]})
 }
 
-// shrink lowers the most bytes that are sent in one piece; one frame always goes.
-func (p *push) shrink(most int64) {
-	for old := p.piece.Load(); most < old && !p.piece.CompareAndSwap(old, max(most, blob.FrameSize)); old = p.piece.Load() {
+// shrink lowers the most bytes that are sent in one piece, and says whether it could: one frame always goes.
+func (p *push) shrink(most int64) bool {
+	most = max(most, blob.FrameSize)
+	for old := p.piece.Load(); most < old; old = p.piece.Load() {
+		if p.piece.CompareAndSwap(old, most) {
+			return true
+		}
 	}
+	return false
 }
 
 // put sends bulk bytes for a file of a session.

@@ -72,11 +72,12 @@ func (f *firewall) load(ctx context.Context) error {
 	return nil
 }
 
-// rules is what nft is given. Each user of QEMU has a chain of its own in the
-// table of all drivers. A connection that somebody else has made to a port rule
-// is answered; one that a guest makes ends at the host, except to ask for names.
+// rules is what nft is given. Each user of QEMU has two chains of its own in the
+// table of all drivers: one that picks its packets, and one that judges them. A
+// connection that somebody else has made to a port rule is answered; one that a
+// guest makes ends at the host, except to ask for names.
 func rules(uid uint32, resolvers []netip.Addr) string {
-	chain := fmt.Sprintf("uid-%d", uid)
+	pick, judge := fmt.Sprintf("uid-%d", uid), fmt.Sprintf("guests-%d", uid)
 	lines := []string{
 		"add table inet buildyard",
 		"add chain inet buildyard refuse",
@@ -84,11 +85,15 @@ func rules(uid uint32, resolvers []netip.Addr) string {
 		// A guest sees a reset at once, and the other refusal only after a while.
 		"add rule inet buildyard refuse meta l4proto tcp reject with tcp reset",
 		"add rule inet buildyard refuse reject",
-		"add chain inet buildyard " + chain + " { type filter hook output priority filter; policy accept; }",
-		"flush chain inet buildyard " + chain,
+		"add chain inet buildyard " + judge,
+		"flush chain inet buildyard " + judge,
+		"add chain inet buildyard " + pick + " { type filter hook output priority filter; policy accept; }",
+		"flush chain inet buildyard " + pick,
+		// Never the other way round: the last packets of a socket that is closed have
+		// no user, so that "is not this user" does not hold for anybody's.
+		fmt.Sprintf("add rule inet buildyard %s meta skuid %d goto %s", pick, uid, judge),
 	}
-	add := func(rule string) { lines = append(lines, "add rule inet buildyard "+chain+" "+rule) }
-	add(fmt.Sprintf("meta skuid != %d accept", uid))
+	add := func(rule string) { lines = append(lines, "add rule inet buildyard "+judge+" "+rule) }
 	for _, r := range resolvers {
 		add(fmt.Sprintf("ip daddr %s meta l4proto { tcp, udp } th dport 53 accept", r))
 	}

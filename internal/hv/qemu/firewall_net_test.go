@@ -122,6 +122,37 @@ func serve(t *testing.T, host, seen string) string {
 	return fmt.Sprintf("%s:%d", seen, l.Addr().(*net.TCPAddr).Port)
 }
 
+// closesAreHeard: the end of a connection of this host's own programs reaches the other side although the socket
+// is closed, and so is nobody's any more, before the last bytes are taken.
+func closesAreHeard(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	near, err := net.Dial("tcp4", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	far, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	const most = 64 << 20
+	_ = near.SetWriteDeadline(time.Now().Add(time.Second))
+	n, err := near.Write(make([]byte, most)) // more than the kernel keeps
+	if err == nil || n == most {
+		t.Fatalf("%d bytes went into a connection that nobody reads", n)
+	}
+	_ = near.Close()
+	_ = far.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if got, err := io.Copy(io.Discard, far); err != nil || got != int64(n) {
+		t.Errorf("of a connection that was closed after %d bytes %d came: %v", n, got, err)
+	}
+}
+
 func packets(t *testing.T, address string) net.PacketConn {
 	t.Helper()
 	c, err := net.ListenPacket("udp4", address)

@@ -102,6 +102,7 @@ func TestIsolationChild(t *testing.T) {
 		}
 		greeted(t, net.outsideDial, "198.51.100.1", port)
 	})
+	t.Run("nobody else", closesAreHeard)
 	t.Run("idempotent and kept", func(t *testing.T) {
 		before := ruleset(t)
 		for range 2 {

@@ -18,14 +18,16 @@ add chain inet buildyard refuse
 flush chain inet buildyard refuse
 add rule inet buildyard refuse meta l4proto tcp reject with tcp reset
 add rule inet buildyard refuse reject
+add chain inet buildyard guests-65525
+flush chain inet buildyard guests-65525
 add chain inet buildyard uid-65525 { type filter hook output priority filter; policy accept; }
 flush chain inet buildyard uid-65525
-add rule inet buildyard uid-65525 meta skuid != 65525 accept
-add rule inet buildyard uid-65525 ip daddr 127.0.0.53 meta l4proto { tcp, udp } th dport 53 accept
-add rule inet buildyard uid-65525 ip daddr 192.0.2.9 meta l4proto { tcp, udp } th dport 53 accept
-add rule inet buildyard uid-65525 ip daddr { 169.254.0.0/16, 224.0.0.0/4 } goto refuse
-add rule inet buildyard uid-65525 oif "lo" ct direction reply accept
-add rule inet buildyard uid-65525 oif "lo" goto refuse
+add rule inet buildyard uid-65525 meta skuid 65525 goto guests-65525
+add rule inet buildyard guests-65525 ip daddr 127.0.0.53 meta l4proto { tcp, udp } th dport 53 accept
+add rule inet buildyard guests-65525 ip daddr 192.0.2.9 meta l4proto { tcp, udp } th dport 53 accept
+add rule inet buildyard guests-65525 ip daddr { 169.254.0.0/16, 224.0.0.0/4 } goto refuse
+add rule inet buildyard guests-65525 oif "lo" ct direction reply accept
+add rule inet buildyard guests-65525 oif "lo" goto refuse
 `
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
