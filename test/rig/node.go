@@ -17,6 +17,10 @@ type NodeOptions struct {
 	LogLevel string // "" = the program's own
 }
 
+// reserve is what a node leaves free of templates: the disk of a machine where tests run may be fuller than a node's,
+// and what they write is little.
+const reserve = "1GB"
+
 // Join makes this machine a node of the cloud once more, with a data directory of its
 // own that has the node's name, and starts the agent.
 func (c *Cloud) Join(ctx context.Context, o NodeOptions) (*Process, error) {
@@ -26,7 +30,7 @@ func (c *Cloud) Join(ctx context.Context, o NodeOptions) (*Process, error) {
 	}
 	program, data := c.programs.Path("buildnode"), filepath.Join(c.Dir, o.Name)
 	_, err = Output(ctx, "", program, "join", c.Controller, "--token", token, "--name", o.Name,
-		"--host", "127.0.0.1", "--capacity", strconv.Itoa(o.Capacity), "--data-dir", data)
+		"--host", "127.0.0.1", "--capacity", strconv.Itoa(o.Capacity), "--data-dir", data, "--reserve-space", reserve)
 	if err != nil {
 		return nil, err
 	}
