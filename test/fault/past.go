@@ -37,7 +37,8 @@ func (c *client) past(ctx context.Context) (all []api.PastInstance, err error) {
 
 // judgePast holds the history of instances that the controller keeps against the lives
 // of a cloud that is empty: each that was acknowledged has one whole record, and only
-// the oldest may be forgotten. begin is when the clock of the lives began.
+// the oldest may be forgotten: an instance finished after its end was asked for, and perhaps
+// long before that was acknowledged. begin is when the clock of the lives began.
 func judgePast(lives map[string]*life, past []api.PastInstance, begin time.Time, f *findings) {
 	records, oldest := map[string]int{}, never
 	for _, p := range past {
@@ -52,7 +53,7 @@ func judgePast(lives map[string]*life, past []api.PastInstance, begin time.Time,
 		switch n := records[id]; {
 		case n > 1:
 			f.wrong("instance %s, which is gone, has %d records", id, n)
-		case n == 0 && l.created != never && (len(past) < pastKept || l.agreed != never && l.agreed > oldest):
+		case n == 0 && l.created != never && (len(past) < pastKept || l.agreed != never && l.asked > oldest):
 			f.lost("instance %s is gone and has no record", id)
 		}
 	}

@@ -21,7 +21,7 @@ func TestJudgePast(t *testing.T) {
 		return p
 	}
 	whole := record("a", 8, "Started", "Terminating", "Terminated")
-	full := make([]api.PastInstance, 0, pastKept+1)
+	full := make([]api.PastInstance, 0, pastKept) // each append below makes one of its own
 	for i := range pastKept {
 		full = append(full, record(fmt.Sprint("x", i), 9, "Terminated"))
 	}
@@ -39,6 +39,9 @@ func TestJudgePast(t *testing.T) {
 		"without its time":  {calls, []api.PastInstance{{InstanceID: "a", Transitions: whole.Transitions}}, "wrong: ", "tells no whole life"},
 		"against the edges": {calls, []api.PastInstance{record("a", 8, "Terminating", "Started", "Terminated")}, "wrong: ", "follows Terminating"},
 		"rightly forgotten": {calls, full, "", ""},
+		"acknowledged late": {
+			[]call{create(1, 2, "x", "a"), terminate(5, 8, true, "a")}, append(full, record("y", 7, "Terminated")), "", "",
+		},
 		"forgotten too soon": {
 			calls, append(full, record("y", 3, "Terminated")), "lost: ", "has no record",
 		},

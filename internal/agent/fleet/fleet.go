@@ -184,6 +184,9 @@ func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) 
 	return n, nil
 }
 
+// reserve is what the nodes leave free of templates together: their disk is not one that builds depend on.
+var reserve = size.Reserve{Bytes: 1 << 30}
+
 // keep puts journal and, for real pulls, the cache on disk.
 func (n *node) keep(o *Options, at home.Home, parts *agent.Options) error {
 	records, err := journal.Open(at.Instances(), journal.Options{Logger: parts.Logger})
@@ -197,7 +200,7 @@ func (n *node) keep(o *Options, at home.Home, parts *agent.Options) error {
 	}
 	source := cache.NewRegistry(transfer.Options{})
 	templates, err := cache.Open(cache.Options{
-		Dir: at.Templates(), Source: source, Reserve: size.DefaultReserve, Logger: parts.Logger,
+		Dir: at.Templates(), Source: source, Reserve: reserve, Logger: parts.Logger,
 	})
 	if err != nil {
 		return err
