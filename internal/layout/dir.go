@@ -135,6 +135,10 @@ func (d *Dir) Template(id string) (Template, error) {
 // rests on.
 var ErrGeneration = errors.New("template generation moved")
 
+// ErrTooLong is the failure to write a template whose versions and layers are more than a template.json may
+// name.
+var ErrTooLong = fmt.Errorf("%s would be longer than %d bytes", templateFile, maxTemplate)
+
 // Save writes a template whose Gen is one more than that on disk; a new template has Gen 1. Its directory
 // and the directories of its new versions must be there already (see StageVersion).
 func (d *Dir) Save(t *Template) error {
@@ -152,6 +156,9 @@ func (d *Dir) Save(t *Template) error {
 	raw, err := json.MarshalIndent(t, "", " ")
 	if err != nil {
 		return fmt.Errorf("encode template: %w", err)
+	}
+	if len(raw) >= maxTemplate { // it could not be read again
+		return fmt.Errorf("save template %s: %w", t.ID, ErrTooLong)
 	}
 	dir := path.Join(VMDir, t.ID)
 	if err := d.MkdirAll(dir); err != nil {

@@ -344,3 +344,24 @@ func FuzzTemplate(f *testing.F) {
 		}
 	})
 }
+
+// TestLargeConfigurations: what is taken can be read again, and costs memory in proportion to its bytes.
+func TestLargeConfigurations(t *testing.T) {
+	deep := func(n int) string { return strings.Repeat(`{"a":`, n) + "1" + strings.Repeat("}", n) }
+	for name, c := range map[string]struct {
+		raw  string
+		says string // "" means taken
+	}{
+		"as deep as can be": {deep(16), ""},
+		"too deep":          {deep(17), "more than 16 deep"},
+		"very deep":         {deep(9000), "more than 16 deep"},
+		"deep lists":        {`{"a":` + strings.Repeat("[", 17) + strings.Repeat("]", 17) + `}`, "more than 16 deep"},
+		"large":             {`{"a":"` + strings.Repeat("x", MaxConfig-100) + `"}`, ""},
+		"long as YAML":      {`{"a":{"b":{"c":[` + strings.Repeat("0,", 400_000) + `0]}}}`, "as YAML"},
+	} {
+		canonical, err := CanonicalConfig([]byte(c.raw))
+		if c.says == "" && (err != nil || len(canonical) == 0) || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/layout"
 )
 
 // pushOf is a negotiation with a configuration, a disk and a state file.
@@ -119,5 +120,17 @@ func TestNamesAndTagsAreSeen(t *testing.T) {
 	req.Name, req.Tag = "mac/15 + x", "v1+a b/#:ü"
 	if _, err := r.Negotiate(t.Context(), req); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestConfigurationFitsWithItsName: what a negotiation takes, the commit takes too.
+func TestConfigurationFitsWithItsName(t *testing.T) {
+	for size, fits := range map[int]bool{layout.MaxConfig - 2000: true, layout.MaxConfig - 10: false} {
+		req := request(idA, "v1")
+		req.Config = json.RawMessage(`{"a":"` + strings.Repeat("x", size-len(`{"a":""}`)) + `"}`)
+		_, err := push(open(t, t.TempDir(), newClock()), req)
+		if fits && err != nil || !fits && farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("%d bytes: %v", size, err)
+		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"syscall"
-	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
@@ -111,7 +110,7 @@ func (r *Registry) emptyTrash(ctx context.Context) {
 		return
 	}
 	r.log.Info("trash emptied, since a push needs the room", "bytes", r.trashSize.Load())
-	if err := r.purge(ctx, r.o.Now().Add(time.Second)); err != nil {
+	if err := r.purge(ctx, everything); err != nil {
 		r.log.Warn("trash could not be emptied", "error", err)
 	}
 	r.measureTrash()
@@ -156,6 +155,11 @@ func (r *Registry) giveUp(ctx context.Context, u *upload, p *part) {
 		if p.overlaps(q) {
 			return
 		}
+	}
+	u.gate.RLock()
+	defer u.gate.RUnlock()
+	if u.sealed {
+		return // the file is a layer's by now
 	}
 	if err := r.store.Discard(ctx, u.id, p.off, p.length); err != nil {
 		r.log.Warn("space of a failed part stays taken", "session", u.id.Session, "error", err)

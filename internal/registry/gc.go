@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"time"
 
@@ -10,6 +11,10 @@ import (
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/layout"
 )
+
+// everything is later than the time of all that is in the trash, also of what was put there while the clock was
+// wrong.
+var everything = time.Unix(0, math.MaxInt64)
 
 // GCOptions say how far a collection goes that an operator asked for.
 type GCOptions struct {
@@ -37,7 +42,7 @@ func (r *Registry) GC(ctx context.Context, o GCOptions) (api.RegistryGC, error) 
 	}
 	before := now.Add(-r.o.TrashKeep)
 	if o.EmptyTrash {
-		before = now.Add(time.Second) // with what was just put there
+		before = everything
 	}
 	old, err := r.trashBefore(before)
 	errs = append(errs, err)

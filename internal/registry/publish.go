@@ -88,8 +88,14 @@ func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText s
 	return f, nil
 }
 
-// complete turns an upload into a layer file.
-func (r *Registry) complete(ctx context.Context, s *session, u *upload, root blob.Root) (*blob.Index, error) {
+// complete turns an upload into a layer file. Whoever is still sending a part of it must not write into that.
+func (r *Registry) complete(ctx context.Context, s *session, u *upload, root blob.Root) (_ *blob.Index, err error) {
+	u.seal()
+	defer func() {
+		if err != nil {
+			u.unseal()
+		}
+	}()
 	if err := r.recheck(ctx, u); err != nil {
 		return nil, err
 	}

@@ -108,6 +108,10 @@ func (r *Registry) vacate(ctx context.Context) error {
 	return farm.Errorf(farm.CodeBusy, "There are %d unfinished pushes; try again later", len(all))
 }
 
+// longestName takes as many bytes as the name of a template can in a configuration: what fits with it fits when it
+// is committed.
+var longestName = strings.Repeat("\u2028", 255/len("\u2028"))
+
 func sameRequest(a, b api.PushRequest) bool {
 	return a.ID == b.ID && a.Name == b.Name && a.Tag == b.Tag && a.MustExist == b.MustExist && a.Description == b.Description &&
 		a.Arch == b.Arch && equal(a.Gen, b.Gen) && equal(a.Revert, b.Revert) && slices.Equal(a.Config, b.Config) &&
@@ -159,6 +163,9 @@ func checkRequest(req *api.PushRequest) error {
 	}
 	config, err := layout.CanonicalConfig(req.Config)
 	if err != nil {
+		return farm.Invalid("config", "%v", err)
+	}
+	if _, err := finalConfig(config, &layout.Template{ID: newTemplateID(), Name: longestName}); err != nil {
 		return farm.Invalid("config", "%v", err)
 	}
 	req.Config = config
@@ -242,7 +249,7 @@ func (r *Registry) PutPart(ctx context.Context, session, file string, off int64,
 		return err
 	}
 	r.touchTraffic()
-	_, err = r.store.WritePart(ctx, u.id, off, src)
+	_, err = r.store.WritePart(ctx, u.id, off, gated{src, u})
 	if err == nil {
 		err = r.recordPart(u, p)
 	}

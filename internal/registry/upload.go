@@ -33,6 +33,10 @@ type upload struct {
 	flying  []*part         // being received
 	index   *blob.Index     // nil until it is received
 	suspect bool            // parts were written by an earlier process: a crash may have lost their bytes
+
+	// gate is held for reading over each write to the upload's file, and for writing by who seals it.
+	gate   sync.RWMutex
+	sealed bool // the file becomes a layer, or is one: nothing is written to it any more; guarded by gate
 }
 
 // part is a range of frames that was received and verified.
@@ -85,7 +89,10 @@ func (u *upload) state() api.PushFileState {
 func (u *upload) begin(p *part) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if p.off < 0 || p.off+p.length > u.spec.Size {
+	if u.isSealed() {
+		return u.closing()
+	}
+	if p.off < 0 || p.off > u.spec.Size-p.length {
 		return farm.Invalid("off", "part of %d bytes at %d lies outside of a layer of %s, which has at most %d bytes", p.length, p.off, u.spec.Name, u.spec.Size)
 	}
 	for _, q := range u.flying {
@@ -112,6 +119,55 @@ func (u *upload) end(p *part, ok bool) {
 		u.parts[p.off] = p
 	}
 }
+
+// seal ends all writing to the upload's file: parts that are in flight fail with their next frame. It may be
+// called again. A part that comes later is refused until unseal.
+func (u *upload) seal() {
+	u.gate.Lock()
+	defer u.gate.Unlock()
+	u.sealed = true
+}
+
+func (u *upload) isSealed() bool {
+	u.gate.RLock()
+	defer u.gate.RUnlock()
+	return u.sealed
+}
+
+// closing is the failure of a part that comes while the upload is sealed.
+func (u *upload) closing() error {
+	return farm.Errorf(farm.CodeBusy, "The parts of %s are being put together", u.spec.Name)
+}
+
+func (u *upload) unseal() {
+	u.gate.Lock()
+	defer u.gate.Unlock()
+	u.sealed = false
+}
+
+// gated gives a part only while the upload is not sealed.
+type gated struct {
+	*blob.PartReader
+	u *upload
+}
+
+// WriteTo holds the gate over each frame.
+func (g gated) WriteTo(w io.Writer) (int64, error) {
+	return g.PartReader.WriteTo(writerFunc(func(p []byte) (int, error) {
+		g.u.gate.RLock()
+		defer g.u.gate.RUnlock()
+		if g.u.sealed {
+			return 0, g.u.closing()
+		}
+		return w.Write(p)
+	}))
+}
+
+var _ io.WriterTo = gated{}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // matches tells whether the parts hold exactly the frames of an index.
 func (u *upload) matches(x *blob.Index) error {
