@@ -3,6 +3,7 @@ package layout
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -363,5 +364,36 @@ func TestLargeConfigurations(t *testing.T) {
 		if c.says == "" && (err != nil || len(canonical) == 0) || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestChainsAreSharedInMemory: versions that were read have the layers of their common chain once.
+func TestChainsAreSharedInMemory(t *testing.T) {
+	base := t.TempDir()
+	d, err := Create(base, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	layer := func(n int) Layer {
+		return Layer{Root: fmt.Sprintf("%064x", n), Size: 100, IndexLength: 10}
+	}
+	tpl := Template{ID: testID, Name: "n", Gen: 1}
+	for i, chain := range [][]Layer{{layer(1)}, {layer(1), layer(2)}, {layer(1), layer(3)}, {layer(1), layer(3), layer(4)}} {
+		tpl.Versions = append(tpl.Versions, Version{Tag: fmt.Sprint(i), Number: i, ContentID: layer(i).Root, Files: []File{{Name: "d", Kind: Disk, Layers: chain}}})
+	}
+	if err := d.Save(&tpl); err != nil {
+		t.Fatal(err)
+	}
+	got, err := d.Template(testID)
+	if err != nil || !reflect.DeepEqual(got, tpl) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	at := func(v, l int) *Layer { return &got.Versions[v].Files[0].Layers[l] }
+	if at(2, 0) != at(3, 0) || at(0, 0) != at(1, 0) || at(1, 0) == at(2, 0) {
+		t.Error("equal chains are in memory twice, or different ones once")
+	}
+	if v := got.Versions[2].Files[0].Layers; cap(v) != len(v) {
+		t.Error("an append to a version would write into another one")
 	}
 }

@@ -143,8 +143,11 @@ func (r *Registry) looseLayers(now time.Time) []blob.Root {
 }
 
 func (r *Registry) neededLocked(root blob.Root) bool {
+	if r.refs[root] > 0 || r.pins[root] > 0 { // almost always: this is asked of all layers
+		return true
+	}
 	_, leased := r.leases[root]
-	return leased || r.refs[root] > 0 || r.pins[root] > 0
+	return leased
 }
 
 // trash puts a layer aside unless somebody needs it by now.

@@ -48,7 +48,7 @@ func checkConfig(raw json.RawMessage, files []api.PushFile) error {
 	}
 	for _, check := range []error{
 		checkRAM(c.RAM), checkCPU(c.CPU), checkDrives(c.HardDrives, files), checkCards(c.NetworkCards), checkFirmware(c.Firmware),
-		checkNVRAM(c.NVRAM),
+		checkNVRAM(c.NVRAM), checkState(c.StateFile, files),
 	} {
 		if check != nil {
 			return check
@@ -171,6 +171,14 @@ func checkPort(field string, p api.ConfigPort) error {
 func checkFirmware(boot *api.ConfigBoot) error {
 	if boot != nil && !slices.Contains(firmwares, boot.Type) {
 		return wrong("firmware.type", "must be bios or uefi, not %q", boot.Type)
+	}
+	return nil
+}
+
+func checkState(name string, files []api.PushFile) error {
+	isState := func(f api.PushFile) bool { return f.Name == name && f.Kind == api.FileState }
+	if name != "" && !slices.ContainsFunc(files, isState) {
+		return wrong("state_file", "is %q, which is no saved state of this push", name)
 	}
 	return nil
 }

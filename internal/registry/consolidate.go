@@ -29,7 +29,7 @@ const (
 
 // runConsolidation puts long chains together until ctx ends.
 func (r *Registry) runConsolidation(ctx context.Context) {
-	c := consolidation{r: r, fine: map[string]bool{}}
+	c := newConsolidation(r)
 	for sleep(ctx, consolidateEvery) == nil {
 		if err := c.round(ctx); err != nil && ctx.Err() == nil {
 			r.log.Warn("a chain of layers could not be put together", "error", err)
@@ -40,7 +40,7 @@ func (r *Registry) runConsolidation(ctx context.Context) {
 // Consolidate puts all chains together that have grown too long or hold too much that nobody sees, and says how
 // many those were. Run does so by itself.
 func (r *Registry) Consolidate(ctx context.Context) (int, error) {
-	c := consolidation{r: r, fine: map[string]bool{}}
+	c := newConsolidation(r)
 	err := c.round(ctx)
 	return c.done, err
 }
@@ -50,6 +50,12 @@ type consolidation struct {
 	r    *Registry
 	fine map[string]bool // tips of chains that were looked at and need nothing
 	done int
+
+	indexes pace // of reading them: after a start, every chain is looked at
+}
+
+func newConsolidation(r *Registry) *consolidation {
+	return &consolidation{r: r, fine: map[string]bool{}, indexes: pace{rate: consolidateRate, busy: r.busy}}
 }
 
 // round looks at the newest version of every template: what is pushed next rests on it.
@@ -87,6 +93,11 @@ func (c *consolidation) chain(ctx context.Context, id string, layers []layout.La
 		return nil // damaged, or gone with its version
 	}
 	defer release()
+	for _, l := range layers {
+		if err := c.indexes.wait(ctx, int(l.IndexLength)); err != nil {
+			return err
+		}
+	}
 	open, err := c.r.openChain(ctx, layers)
 	if err != nil {
 		return err

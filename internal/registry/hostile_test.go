@@ -128,3 +128,116 @@ func TestTemplateTooLong(t *testing.T) {
 		t.Errorf("tags %s", got)
 	}
 }
+
+// TestScrubListIsMadeOnce: a round goes through the layers in order, from wherever it was, and then lists anew.
+func TestScrubListIsMadeOnce(t *testing.T) {
+	a, b, c := blob.Root{1}, blob.Root{2}, blob.Root{3}
+	lists := 0
+	list := func() []blob.Root { lists++; return []blob.Root{a, b, c} }
+	var l scrubList
+	for _, step := range []struct {
+		cursor string
+		passed bool
+		want   blob.Root
+		lists  int
+	}{{"", false, a, 1}, {a.String(), true, b, 1}, {b.String(), false, b, 1}, {b.String(), true, c, 1}, {c.String(), true, blob.Root{}, 1}, {a.String(), true, b, 2}} {
+		if got, ok := l.from(step.cursor, step.passed, list); got != step.want || ok == step.want.IsZero() || lists != step.lists {
+			t.Errorf("behind %q: %s, %v, listed %d times", step.cursor, got, ok, lists)
+		}
+	}
+}
+
+// TestAbandonedPushesEndInSpiteOfStarts: a start does not make a push young again, and leaves its client an hour.
+func TestAbandonedPushesEndInSpiteOfStarts(t *testing.T) {
+	base, clock := t.TempDir(), newClock()
+	clock.now = time.Now()
+	r := open(t, base, clock)
+	c := makeContent("disk", api.FileDisk, "abandoned")
+	s, err := r.Negotiate(t.Context(), request(idA, "v1", c))
+	must(t, err)
+	for _, age := range []time.Duration{20 * time.Hour, 30 * time.Hour} {
+		must(t, r.Close())
+		clock.add(age)
+		r = open(t, base, clock)
+		must(t, r.Collect(t.Context()))
+		if len(r.allSessions()) != 1 {
+			t.Errorf("the client had no hour after a start, %s later", age)
+		}
+		clock.add(keepIdle + time.Minute)
+		must(t, r.Collect(t.Context()))
+	}
+	if _, err := r.session(s.Session); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("the abandoned push: %v", err)
+	}
+}
+
+// TestDamagedDirectoryIsSaid: what cannot be read of a version is a sentence, and no list fails for it.
+func TestDamagedDirectoryIsSaid(t *testing.T) {
+	base := t.TempDir()
+	r := open(t, base, newClock())
+	c := makeContent("disk", api.FileDisk, "directory")
+	mustPush(t, r, request(idA, "v1", c), c)
+	must(t, os.RemoveAll(filepath.Join(base, layout.VMDir, idA, "0")))
+	_, infoErr := r.Info(Ref{ID: idA})
+	_, pullErr := r.Manifest(t.Context(), Ref{ID: idA})
+	for _, err := range []error{infoErr, pullErr} {
+		if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "Version 0 of template") {
+			t.Error(err)
+		}
+	}
+	if len(r.List()) != 1 {
+		t.Error("the list lost the template")
+	}
+}
+
+// TestHalfCopiedLayerMakesWay: somebody began to copy a layer file into the storage, which then is pushed.
+func TestHalfCopiedLayerMakesWay(t *testing.T) {
+	base := t.TempDir()
+	r := open(t, base, newClock())
+	c := makeContent("disk", api.FileDisk, "copied")
+	must(t, os.WriteFile(filepath.Join(base, layout.ImagesDir, c.root()+layout.LayerSuffix), c.stored, 0o600))
+	mustPush(t, r, request(idA, "v1", c), c)
+	must(t, verifyAll(r))
+}
+
+// TestCommittedPushLetsGo: what only a push that goes on needs is not kept for the hour in which its end may be
+// asked for again.
+func TestCommittedPushLetsGo(t *testing.T) {
+	r := open(t, t.TempDir(), newClock())
+	c := makeContent("disk", api.FileDisk, "done")
+	s, err := r.Negotiate(t.Context(), request(idA, "v1", c))
+	must(t, err)
+	roots, err := send(r, s, []content{c})
+	must(t, err)
+	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
+	must(t, err)
+	open, err := r.session(s.Session)
+	must(t, err)
+	if u := open.uploads[0]; u.index != nil || len(u.parts) > 0 {
+		t.Error("index and parts are kept")
+	}
+	state, err := r.Session(t.Context(), s.Session)
+	if err != nil || state.Files[0].State != api.PushExists {
+		t.Errorf("%+v, %v", state, err)
+	}
+}
+
+// TestOldPullsAreForgotten: the log of pulls holds the versions that are there, and the newest pull of all.
+func TestOldPullsAreForgotten(t *testing.T) {
+	base, clock := t.TempDir(), newClock()
+	r := open(t, base, clock)
+	mustPush(t, r, request(idA, "v1"))
+	mustPush(t, r, request(idA, "v2"))
+	_, err := r.Manifest(t.Context(), Ref{ID: idA, Tag: "v2"})
+	must(t, err)
+	must(t, r.Revert(t.Context(), Ref{ID: idA, Tag: "v2"}))
+	e, err := r.lookup(idA)
+	must(t, err)
+	e.pulls.lines = foldPulls + 1
+	clock.add(time.Second)
+	_, err = r.Manifest(t.Context(), Ref{ID: idA, Tag: "v1"})
+	must(t, err)
+	if last, err := r.dir.Pulls(idA); err != nil || len(last) != 1 || e.pulls.lines != 1 {
+		t.Errorf("%v, %d lines, %v", last, e.pulls.lines, err)
+	}
+}

@@ -122,8 +122,12 @@ func (r *Registry) place(ctx context.Context, u blob.Upload, x *blob.Index) erro
 	root := x.Root()
 	defer r.roots.lock(root)()
 	r.mu.Lock()
-	damaged := r.bad[root] != "" && r.held[root] != nil
+	damaged, known := r.bad[root] != "" && r.held[root] != nil, r.held[root] != nil
 	r.mu.Unlock()
+	if !known { // somebody may have begun to copy it in
+		_, err := r.readIndex(ctx, root)
+		damaged = isCorrupt(err)
+	}
 	if damaged {
 		if err := r.store.Condemn(ctx, root, r.o.Now()); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -42,10 +43,10 @@ func (r *Registry) manifest(e *entry, v *layout.Version) (api.PullManifest, erro
 	}
 	var err error
 	if m.Config, err = r.dir.Config(e.t.ID, v); err != nil {
-		return m, err
+		return m, unreadable(e, v, err)
 	}
 	if m.NVRAM, err = r.dir.NVRAM(e.t.ID, v); err != nil {
-		return m, err
+		return m, unreadable(e, v, err)
 	}
 	for _, f := range v.Files {
 		file := api.PullFile{Name: f.Name, Kind: f.Kind, Format: f.Format, Size: f.Size}
@@ -83,15 +84,26 @@ func (r *Registry) recordPull(e *entry, v *layout.Version) {
 	}
 	p.last[v.ContentID] = now
 	var err error
-	if p.lines++; p.lines < foldPulls {
+	if p.lines++; p.lines < foldPulls+len(e.t.Versions) {
 		err = r.dir.AppendPull(e.t.ID, v.ContentID, now)
 	} else {
+		p.forget(e.t, v.ContentID)
 		err = r.dir.FoldPulls(e.t.ID, p.last)
 		p.lines = len(p.last)
 	}
 	if err != nil {
 		r.log.Warn("time of a pull was not recorded", "template", e.t.ID, "error", err)
 	}
+}
+
+// forget drops the times of versions that are not there any more. The newest pull stays, as the template's time.
+// The caller holds mu.
+func (p *pulls) forget(t *layout.Template, newest string) {
+	there := map[string]bool{newest: true}
+	for i := range t.Versions {
+		there[t.Versions[i].ContentID] = true
+	}
+	maps.DeleteFunc(p.last, func(content string, _ int64) bool { return !there[content] })
 }
 
 // OpenBlob opens a layer file for a range request, which makes the layer stay. The caller closes it.

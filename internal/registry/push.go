@@ -213,7 +213,9 @@ func (r *Registry) describe(ctx context.Context, s *session) api.PushSession {
 	}
 	for _, u := range s.uploads {
 		state := u.state()
-		if root, err := blob.ParseRoot(u.spec.Root); err == nil && r.pinHeld(ctx, s, root) {
+		if s.done() != nil {
+			state.State = api.PushExists
+		} else if root, err := blob.ParseRoot(u.spec.Root); err == nil && r.pinHeld(ctx, s, root) {
 			state = api.PushFileState{Name: u.spec.Name, State: api.PushExists}
 		}
 		out.Files = append(out.Files, state)

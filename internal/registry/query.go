@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -68,8 +69,18 @@ const nvramName = "nvram"
 // Info gives a version's configuration object as JSON.
 func (r *Registry) Info(ref Ref) (json.RawMessage, error) {
 	return onVersion(r, ref, func(e *entry, v *layout.Version) (json.RawMessage, error) {
-		return r.dir.Config(e.t.ID, v)
+		config, err := r.dir.Config(e.t.ID, v)
+		return config, unreadable(e, v, err)
 	})
+}
+
+// unreadable says of a version whose directory cannot be read what is wrong, and what to do.
+func unreadable(e *entry, v *layout.Version, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &farm.Error{Code: farm.CodeRefused, Err: err, Message: fmt.Sprintf(
+		"Version %d of template %s is damaged: its configuration or nvram cannot be read; \"buildyard registry check\" says more", v.Number, e.t.Name)}
 }
 
 // onVersion reads something of a version from disk. The version may be reverted between the look at the

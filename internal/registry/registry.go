@@ -135,16 +135,11 @@ func (r *Registry) load(ctx context.Context) error {
 		return err
 	}
 	snap := &snapshot{templates: make(map[string]*entry, len(templates))}
-	for i := range templates {
-		t := &templates[i]
-		if err := r.dir.Tidy(t); err != nil {
-			r.log.Warn("template directory could not be tidied", "template", t.ID, "error", err)
-		}
-		last, err := r.dir.Pulls(t.ID)
-		if err != nil {
-			r.log.Warn("times of pulls could not be read", "template", t.ID, "error", err)
-		}
-		snap.templates[t.ID] = newEntry(t, newPulls(last))
+	entries := make([]*entry, len(templates))
+	layout.Each(len(templates), func(i int) { entries[i] = r.loadTemplate(&templates[i]) })
+	for _, e := range entries {
+		t := e.t
+		snap.templates[t.ID] = e
 		r.reference(t, +1)
 		r.findMissing(ctx, t)
 	}
@@ -169,6 +164,18 @@ func (r *Registry) load(ctx context.Context) error {
 	}
 	r.measureTrash()
 	return r.loadSessions(ctx)
+}
+
+// loadTemplate finishes what a crash left undone in a template's directory and reads the times of its pulls.
+func (r *Registry) loadTemplate(t *layout.Template) *entry {
+	if err := r.dir.Tidy(t); err != nil {
+		r.log.Warn("template directory could not be tidied", "template", t.ID, "error", err)
+	}
+	last, err := r.dir.Pulls(t.ID)
+	if err != nil {
+		r.log.Warn("times of pulls could not be read", "template", t.ID, "error", err)
+	}
+	return newEntry(t, newPulls(last))
 }
 
 // findMissing notes the layers of a template that are neither there nor in the trash.

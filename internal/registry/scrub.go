@@ -2,7 +2,6 @@ package registry
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,9 +43,10 @@ type scrubState struct {
 type scrubber struct {
 	writing sync.Mutex // held over a write of scrub.json
 
-	mu    sync.Mutex // guards the fields below
-	state scrubState
-	saved time.Time
+	mu     sync.Mutex // guards the fields below
+	state  scrubState
+	saved  time.Time
+	layers scrubList // of the round that goes on
 }
 
 // readScrub reads the state of the scrub. One that cannot be decoded counts as none.
@@ -138,6 +138,9 @@ func (r *Registry) runScrub(ctx context.Context) {
 	for ctx.Err() == nil {
 		r.scrub.mu.Lock()
 		began := time.Unix(r.scrub.state.Began, 0)
+		if wait := time.Until(began); wait > 0 {
+			began = began.Add(-wait) // the clock was ahead
+		}
 		open := r.scrub.state.Finished < r.scrub.state.Began
 		r.scrub.mu.Unlock()
 		if !open {
@@ -154,6 +157,7 @@ func (r *Registry) runScrub(ctx context.Context) {
 func (r *Registry) beginRound() {
 	r.scrub.mu.Lock()
 	defer r.scrub.mu.Unlock()
+	r.scrub.layers = scrubList{}
 	s := &r.scrub.state
 	s.Cursor, s.Frame, s.Passed, s.Verified, s.Began = "", 0, false, 0, time.Now().Unix()
 }
@@ -182,26 +186,47 @@ func (r *Registry) scrubRound(ctx context.Context) {
 
 // nextToScrub moves the cursor to the next layer, or finds it in the middle of one.
 func (r *Registry) nextToScrub() (root blob.Root, frame int, ok bool) {
-	r.mu.Lock()
-	roots := slices.SortedFunc(maps.Keys(r.held), func(a, b blob.Root) int { return bytes.Compare(a[:], b[:]) })
-	r.mu.Unlock()
 	r.scrub.mu.Lock()
 	defer r.scrub.mu.Unlock()
 	s := &r.scrub.state
-	at, found := slices.BinarySearchFunc(roots, s.Cursor, func(root blob.Root, name string) int {
-		return cmp.Compare(root.String(), name)
-	})
-	if found && s.Passed {
-		at, found = at+1, false
-	}
-	if at >= len(roots) {
+	root, ok = r.scrub.layers.from(s.Cursor, s.Passed, r.sortedLayers)
+	if !ok {
 		return root, 0, false
 	}
-	if !found {
-		s.Frame = 0
+	if name := root.String(); name != s.Cursor || s.Passed {
+		s.Cursor, s.Frame, s.Passed = name, 0, false
 	}
-	s.Cursor, s.Passed = roots[at].String(), false
-	return roots[at], s.Frame, true
+	return root, s.Frame, true
+}
+
+// sortedLayers lists the layers that are there, in the order of their names.
+func (r *Registry) sortedLayers() []blob.Root {
+	r.mu.Lock()
+	roots := slices.Collect(maps.Keys(r.held))
+	r.mu.Unlock()
+	slices.SortFunc(roots, func(a, b blob.Root) int { return bytes.Compare(a[:], b[:]) })
+	return roots
+}
+
+// scrubList is what is left of a round. It is listed once: layers that come meanwhile were verified as they came.
+type scrubList struct {
+	left   []blob.Root
+	listed bool
+}
+
+// from gives the first layer at a cursor, or behind it when that one is passed.
+func (l *scrubList) from(cursor string, passed bool, list func() []blob.Root) (blob.Root, bool) {
+	if !l.listed {
+		l.left, l.listed = list(), true
+	}
+	for len(l.left) > 0 {
+		if name := l.left[0].String(); name > cursor || name == cursor && !passed {
+			return l.left[0], true
+		}
+		l.left = l.left[1:]
+	}
+	*l = scrubList{}
+	return blob.Root{}, false
 }
 
 // judgeLayer verifies one layer from a frame on and marks it, or takes its mark away. note is called behind each

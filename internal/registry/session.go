@@ -163,6 +163,9 @@ func (s *session) finish(result *api.PushResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.result = result
+	for _, u := range s.uploads {
+		u.forget()
+	}
 }
 
 func (r *Registry) saveSession(s *session) error {
@@ -220,6 +223,7 @@ func (r *Registry) loadSession(ctx context.Context, id string) (*session, error)
 		return nil, errors.New("its record is not valid")
 	}
 	s := r.makeSession(record)
+	s.touched = r.lastWrite(id, s.touched)
 	if record.Result != nil {
 		return s, nil
 	}
@@ -236,6 +240,25 @@ func (r *Registry) loadSession(ctx context.Context, id string) (*session, error)
 		return nil, err
 	}
 	return s, nil
+}
+
+// lastWrite gives when the directory of a session was written to, so that starts do not keep pushes alive that
+// nobody goes on with. Its client has an hour after a start in any case.
+func (r *Registry) lastWrite(id string, now time.Time) time.Time {
+	written := time.Time{}
+	entries, _ := r.dir.Names(path.Join(layout.UploadDir, id)) // none: it is as old as can be
+	for _, e := range entries {
+		if st, err := e.Info(); err == nil && st.ModTime().After(written) {
+			written = st.ModTime()
+		}
+	}
+	if least := now.Add(min(keepIdle, r.o.IdlePush) - r.o.IdlePush); written.Before(least) {
+		return least
+	}
+	if written.After(now) {
+		return now
+	}
+	return written
 }
 
 // endSession forgets a session and what it uploaded.

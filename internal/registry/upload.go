@@ -68,6 +68,13 @@ func (u *upload) wants() []blob.Root {
 	return out
 }
 
+// forget lets go of what only a push that goes on needs: an index may be large.
+func (u *upload) forget() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.parts, u.index = map[int64]*part{}, nil
+}
+
 // state says what is there of the file.
 func (u *upload) state() api.PushFileState {
 	u.mu.Lock()

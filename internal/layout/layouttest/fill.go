@@ -1,8 +1,8 @@
 // Package layouttest makes large storages for tests and measurements.
 //
-// It is not a way to push: nothing is synced, and the layer files are empty.
+// It is not a way to push: nothing is synced, versions have no directories, and the layers hold no data.
 //
-// Invariant: a registry opens what it makes without a finding of damage.
+// Invariant: a registry opens what it makes without finding damage.
 package layouttest
 
 import (
@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
@@ -21,7 +22,7 @@ type Shape struct {
 	Depth     int // most layers of a disk; the chain of a version is that of the one before and one more
 }
 
-// Fill makes the templates of a shape below base, with empty layer files.
+// Fill makes the templates of a shape below base.
 func Fill(base string, s Shape) error {
 	for _, dir := range []string{layout.VMDir, layout.ImagesDir} {
 		if err := os.MkdirAll(filepath.Join(base, dir), 0o755); err != nil {
@@ -40,13 +41,14 @@ func (s Shape) template(base string, i int) error {
 	t := layout.Template{Schema: layout.Schema, ID: ID(i), Name: fmt.Sprintf("template %d", i), Arch: "arm64", Gen: int64(s.Versions + 1)}
 	var chain []layout.Layer
 	for n := range s.Versions {
-		l := layout.Layer{Root: fmt.Sprintf("%032x%032x", i+1, n), Size: 1 << 20, IndexOffset: 1<<20 - 1064, IndexLength: 1000}
-		if chain = append(chain, l); len(chain) > s.Depth {
-			chain = []layout.Layer{l}
+		if len(chain) == s.Depth {
+			chain = nil
 		}
-		if err := os.WriteFile(filepath.Join(base, layout.ImagesDir, l.FileName()), nil, 0o600); err != nil {
+		l, err := layer(base, int64(i*s.Versions+n), chain)
+		if err != nil {
 			return err
 		}
+		chain = append(chain, l)
 		t.Versions = append(t.Versions, layout.Version{
 			Tag: fmt.Sprintf("v%d", n), Number: n, ContentID: fmt.Sprintf("%064x", i*s.Versions+n), Arch: t.Arch,
 			Created: 1_700_000_000, LastPush: 1_700_000_000 + int64(n),
@@ -65,6 +67,25 @@ func (s Shape) template(base string, i int) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "template.json"), raw, 0o600)
+}
+
+// layer makes a layer file that holds nothing, on top of a chain.
+func layer(base string, number int64, chain []layout.Layer) (layout.Layer, error) {
+	o := blob.EncodeOptions{Kind: blob.KindDisk, Size: (number + 1) * blob.BlockSize}
+	if len(chain) > 0 {
+		parent, err := blob.ParseRoot(chain[len(chain)-1].Root)
+		if err != nil {
+			return layout.Layer{}, err
+		}
+		o.Parent = parent
+	}
+	x, err := blob.NewBuilder(o).Index()
+	if err != nil {
+		return layout.Layer{}, err
+	}
+	foot := x.Footer()
+	l := layout.Layer{Root: foot.Root.String(), Size: x.FileSize(), IndexOffset: foot.IndexOffset, IndexLength: foot.IndexLength}
+	return l, os.WriteFile(filepath.Join(base, layout.ImagesDir, l.FileName()), x.Tail(), 0o600)
 }
 
 // ID is the id of the template with a number.

@@ -19,8 +19,8 @@ const (
 	maxPartBody = blob.MaxPart + 1<<20
 	// idle ends a bulk request on which no byte moved for that long.
 	idle = 60 * time.Second
-	// slowest is the rate, in bytes a second, below which an answer with bulk bytes is cut.
-	slowest = 64 << 10
+	// stretch is how much of an answer with bulk bytes must be taken within idle.
+	stretch = 4 << 20
 )
 
 func (s service) negotiate(r *rest.Request) (any, error) {
@@ -125,16 +125,49 @@ func (s service) blob(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	limit := idle + time.Duration(st.Size()/slowest)*time.Second
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit)) // as in patient
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("ETag", `"`+root+`"`)
 	h.Set("Cache-Control", "private, max-age=31536000, immutable")
-	http.ServeContent(w, r, "", time.Time{}, f)
+	http.ServeContent(newSteady(w), r, "", time.Time{}, f)
 	return nil
 }
+
+// steady is an answer that may take as long as it moves. Files go through it as they would without it.
+type steady struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+func newSteady(w http.ResponseWriter) *steady { return &steady{w, http.NewResponseController(w)} }
+
+var _ io.ReaderFrom = (*steady)(nil)
+
+func (s *steady) goOn() { _ = s.control.SetWriteDeadline(time.Now().Add(idle)) } // as in patient
+
+func (s *steady) Write(p []byte) (int, error) {
+	s.goOn()
+	return s.ResponseWriter.Write(p)
+}
+
+// ReadFrom gives the source on in stretches, each as a bounded file, which the system sends by itself.
+func (s *steady) ReadFrom(src io.Reader) (int64, error) {
+	bounded, ok := src.(*io.LimitedReader)
+	if !ok {
+		bounded = &io.LimitedReader{R: src, N: math.MaxInt64}
+	}
+	var sum int64
+	for bounded.N > 0 {
+		s.goOn()
+		part := &io.LimitedReader{R: bounded.R, N: min(bounded.N, stretch)}
+		n, err := io.Copy(s.ResponseWriter, part)
+		sum, bounded.N = sum+n, bounded.N-n
+		if err != nil || part.N > 0 {
+			return sum, err
+		}
+	}
+	return sum, nil
+}
+
+// Unwrap lets an http.ResponseController find what is beneath.
+func (s *steady) Unwrap() http.ResponseWriter { return s.ResponseWriter }
