@@ -147,6 +147,26 @@ func TestInspect(t *testing.T) {
 	}
 }
 
+// TestPagesOfTwoKinds: bbolt panics at a page that has a second kind beside the right one.
+func TestPagesOfTwoKinds(t *testing.T) {
+	many := map[string]string{}
+	for i := range byte(100) {
+		many[firstRevision[:7]+string([]byte{i + 2})+firstRevision[8:]] = aRecord
+	}
+	db, size := small(t, recordBucket, many), 512
+	refused := map[uint16]bool{} // kinds of pages
+	for at := 0; at < len(db); at += size {
+		bad := bytes.Clone(db)
+		bad[at+9] |= 0x80 // the kind is a number of two bytes
+		if inspectDatabase(bytes.NewReader(bad), int64(len(bad))) != nil {
+			refused[binary.LittleEndian.Uint16(db[at+8:])] = true
+		}
+	}
+	if !refused[leafPage] || !refused[branchPage] || !refused[freePage] {
+		t.Errorf("refused were pages of the kinds %v", refused)
+	}
+}
+
 // FuzzInspect reads anything as a database: what is accepted is also what bbolt can read.
 func FuzzInspect(f *testing.F) {
 	many := map[string]string{}

@@ -26,7 +26,7 @@ const (
 	manyIDs     = 0xFFFF // in a count: the first word is the count
 	maxDepth    = 64     // of pages and of buckets in buckets together
 
-	branchPage, leafPage, metaPage, freePage = 1, 2, 4, 0x10
+	branchPage, leafPage, freePage = 1, 2, 0x10 // a page has exactly one kind, or bbolt panics
 
 	bucketLeaf = 1 // flag of an element that is a bucket
 )
@@ -98,7 +98,8 @@ func parseMeta(page []byte) (m meta, ok bool) {
 		transaction: le.Uint64(b[48:]), check: le.Uint64(b[56:]),
 	}
 	fits := m.size >= 1<<9 && m.size <= 1<<16 && m.size&(m.size-1) == 0
-	return m, fits && le.Uint16(page[8:])&metaPage != 0 && le.Uint32(b) == boltMagic && le.Uint32(b[4:]) == boltVersion && m.check == sum.Sum64()
+	// bbolt does not look at the kind of these pages either.
+	return m, fits && le.Uint32(b) == boltMagic && le.Uint32(b[4:]) == boltVersion && m.check == sum.Sum64()
 }
 
 // load reads a page with what overflows it, and notes that it is in use.
@@ -138,7 +139,7 @@ func (p *pages) freelist(id uint64) error {
 	if count == manyIDs {
 		count, ids = le.Uint64(ids), ids[8:]
 	}
-	if le.Uint16(data[8:])&freePage == 0 || count > uint64(len(ids)/8) {
+	if le.Uint16(data[8:]) != freePage || count > uint64(len(ids)/8) {
 		return malformed("its list of free pages is wrong")
 	}
 	for ; count > 0; count, ids = count-1, ids[8:] {
@@ -163,11 +164,11 @@ func (p *pages) page(id uint64, path []string, depth int) error {
 func (p *pages) elements(data []byte, path []string, depth int) error {
 	le := binary.LittleEndian
 	flags, count := le.Uint16(data[8:]), int(le.Uint16(data[10:]))
-	leaf := flags&leafPage != 0
+	leaf := flags == leafPage
 	switch {
 	case depth > maxDepth:
 		return malformed("it is nested too deep")
-	case !leaf && (flags&branchPage == 0 || count == 0), pageHeader+count*elementSize > len(data):
+	case !leaf && (flags != branchPage || count == 0), pageHeader+count*elementSize > len(data):
 		return malformed("a page of %d elements and kind %d", count, flags)
 	}
 	var last []byte
@@ -214,7 +215,7 @@ func (p *pages) bucket(path []string, value []byte, depth int) error {
 	if value = value[bucketSize:]; len(value) < pageHeader {
 		return malformed("a bucket of %d bytes", len(value))
 	}
-	if binary.LittleEndian.Uint16(value[8:])&leafPage == 0 {
+	if binary.LittleEndian.Uint16(value[8:]) != leafPage {
 		return malformed("a bucket within a page that is none of values")
 	}
 	return p.elements(value, path, depth)
