@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Brings what a job needs onto this machine, and nothing that is there already.
 #
-#   scripts/need.sh test     C compiler for -race, busybox, ip, QEMU, nftables and the guest's packages
+#   scripts/need.sh test     C compiler for -race, busybox, ip, XFS, QEMU, nftables and the guest's packages
 #   scripts/need.sh demo     QEMU, nftables and the guest's packages
 #   scripts/need.sh lint     golangci-lint and gofumpt, at the versions below
 #   scripts/need.sh vuln     govulncheck
@@ -77,7 +77,7 @@ tool() {
 
 case "${1:-}" in
 # shellcheck disable=SC2046 # package names are words
-test) packages gcc libc6-dev busybox iproute2 $(guest) ;;
+test) packages gcc libc6-dev busybox iproute2 xfsprogs $(guest) ;;
 # shellcheck disable=SC2046
 demo) packages $(guest) ;;
 lint) tool golangci-lint && tool gofumpt ;;

@@ -14,13 +14,18 @@ func cloneAt(from *os.File, dir *os.Root, name string) error {
 	if err != nil {
 		return err
 	}
-	err = unix.IoctlFileClone(int(to.Fd()), int(from.Fd()))
+	return errors.Join(cloned(unix.IoctlFileClone(int(to.Fd()), int(from.Fd()))), to.Close())
+}
+
+// cloned is errors.ErrUnsupported for what the system says when these two files cannot be clones of each other: the
+// file system cannot, they lie on two, or one is kept in a way that the other is not (btrfs without checksums).
+func cloned(err error) error {
 	for _, no := range []error{unix.ENOTSUP, unix.EXDEV, unix.EINVAL, unix.ENOTTY, unix.ENOSYS, unix.EPERM} {
 		if errors.Is(err, no) {
-			err = errors.ErrUnsupported
+			return errors.ErrUnsupported
 		}
 	}
-	return errors.Join(err, to.Close())
+	return err
 }
 
 // punch makes a range of a file a hole. errors.ErrUnsupported: the file system cannot.

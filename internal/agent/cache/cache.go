@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -101,20 +100,23 @@ type Cache struct {
 	opts Options
 	room sync.Mutex // one makes room at a time; taken before mu
 
-	mu      sync.Mutex // guards the fields below
-	entries map[string]*entry
-	pins    map[string]map[string]struct{} // content id -> holders
-	flights map[string]*flight             // content id -> the pull that goes on
-	running sync.WaitGroup                 // of flights
+	mu       sync.Mutex // guards the fields below
+	entries  map[string]*entry
+	pins     map[string]map[string]struct{} // content id -> holders
+	flights  map[string]*flight             // content id -> the pull that goes on
+	changes  int                            // of entries, counted from 1
+	measured int                            // value of changes that taken is of
+	taken    int64                          // bytes that all versions take
+	running  sync.WaitGroup                 // of flights
 }
 
 // entry is a version on disk. It is also the content of factFile.
 type entry struct {
-	Ref   Ref             `json:"ref"`
-	Size  int64           `json:"size"`            // bytes allocated, those that are shared too
-	Files map[string]File `json:"files,omitempty"` // by name, where something is known of them
-	used  time.Time
-	takes map[host.Inode]int64 // bytes allocated by each file
+	Ref    Ref             `json:"ref"`
+	Size   int64           `json:"size"`            // bytes allocated, those that are shared too
+	Files  map[string]File `json:"files,omitempty"` // by name, where something is known of them
+	used   time.Time
+	inodes map[host.Inode]int64 // of its files
 }
 
 // idForm is what a content id may look like: it becomes a directory name.
@@ -134,7 +136,7 @@ func Open(o Options) (*Cache, error) {
 	}
 	c := &Cache{
 		opts: o, entries: map[string]*entry{},
-		pins: map[string]map[string]struct{}{}, flights: map[string]*flight{},
+		pins: map[string]map[string]struct{}{}, flights: map[string]*flight{}, changes: 1,
 	}
 	err := os.MkdirAll(o.Dir, 0o700)
 	if err == nil {
@@ -215,7 +217,7 @@ func (c *Cache) read(id string) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.used, e.takes = info.ModTime(), host.Files(c.path(id))
+	e.used, e.inodes = info.ModTime(), host.Files(c.path(id))
 	return &e, nil
 }
 
@@ -320,15 +322,20 @@ func (c *Cache) List() []api.NodeTemplate {
 func (c *Cache) Used() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := map[host.Inode]int64{}
-	for _, e := range c.entries {
-		maps.Copy(all, e.takes)
+	if c.measured == c.changes {
+		return c.taken
 	}
-	var sum int64
-	for _, bytes := range all {
-		sum += bytes
+	dirs, now := make([]string, 0, len(c.entries)), c.changes
+	for id := range c.entries {
+		dirs = append(dirs, c.path(id))
 	}
-	return sum
+	c.mu.Unlock() // with many pieces of files to look at, it takes a while
+	taken := host.Taken(dirs...)
+	c.mu.Lock()
+	if now == c.changes {
+		c.taken, c.measured = taken, now
+	}
+	return taken
 }
 
 // finish lists a version that is whole in its partial directory. What it lies on is
@@ -349,10 +356,11 @@ func (c *Cache) finish(ref Ref, files map[string]File) error {
 	if err := home.SyncDir(c.opts.Dir); err != nil {
 		return err
 	}
-	e.takes = host.Files(c.path(ref.ContentID))
+	e.inodes = host.Files(c.path(ref.ContentID))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.entries[ref.ContentID] = e
+	c.changes++
 	c.touchLocked(ref.ContentID)
 	return nil
 }

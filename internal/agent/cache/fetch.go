@@ -186,6 +186,7 @@ func (c *Cache) evict(contentID string) error {
 	err := os.Rename(c.path(contentID), gone)
 	if err == nil {
 		delete(c.entries, contentID)
+		c.changes++
 	}
 	c.mu.Unlock()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 )
 
 // serve runs a registry for a test.
-func serve(t *testing.T) (*httptest.Server, *transfer.Client) {
+func serve(t *testing.T) (*httptest.Server, *transfer.Client, *registry.Registry) {
 	t.Helper()
 	core, err := registry.Open(t.Context(), registry.Options{Base: t.TempDir(), Version: "test"})
 	if err != nil {
@@ -36,12 +36,12 @@ func serve(t *testing.T) (*httptest.Server, *transfer.Client) {
 		server.Close()
 		_ = core.Close()
 	})
-	return server, client
+	return server, client, core
 }
 
 // TestFromARealRegistry pushes a version into a registry and has the cache pull it.
 func TestFromARealRegistry(t *testing.T) {
-	server, client := serve(t)
+	server, client, _ := serve(t)
 	disk := make([]byte, 3*mib)
 	chance := rand.NewChaCha8([32]byte{1})
 	_, _ = chance.Read(disk[:mib]) // the rest is holes

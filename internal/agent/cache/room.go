@@ -66,10 +66,10 @@ func (c *Cache) MakeRoom(ctx context.Context, bytes int64) error {
 	}
 }
 
-// brought is what an interrupted pull has written; what it linked was never in need
-// of room.
+// brought is what an interrupted pull has written; what it linked or cloned was never
+// in need of room.
 func (c *Cache) brought(part string) int64 {
-	files := host.Files(part)
+	files := host.Own(part)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var sum int64
@@ -84,7 +84,7 @@ func (c *Cache) brought(part string) int64 {
 // knownLocked says whether a file belongs to a version that is here.
 func (c *Cache) knownLocked(inode host.Inode) bool {
 	for _, e := range c.entries {
-		if _, ok := e.takes[inode]; ok {
+		if _, ok := e.inodes[inode]; ok {
 			return true
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/size"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -23,6 +24,7 @@ type shelf struct {
 	t      *testing.T
 	server *httptest.Server
 	client *transfer.Client
+	core   *registry.Registry
 	dir    string // of the cache
 	cache  *cache.Cache
 	id     string // of the template
@@ -31,7 +33,7 @@ type shelf struct {
 
 func newShelf(t *testing.T, free int64) *shelf {
 	s := &shelf{t: t, dir: t.TempDir(), free: free}
-	s.server, s.client = serve(t)
+	s.server, s.client, s.core = serve(t)
 	source := cache.NewRegistry(transfer.Options{})
 	t.Cleanup(func() { _ = source.Close() })
 	o := cache.Options{Dir: s.dir, Source: source, Reserve: size.Reserve{Bytes: mib}}

@@ -9,10 +9,8 @@ package host
 
 import (
 	"fmt"
-	"io/fs"
 	"net"
 	"net/url"
-	"path/filepath"
 	"runtime"
 	"syscall"
 )
@@ -42,39 +40,6 @@ func Disk(path string) (free, total int64, err error) {
 	}
 	block := int64(st.Bsize) //nolint:unconvert // its type differs between systems
 	return int64(st.Bavail) * block, int64(st.Blocks) * block, nil
-}
-
-// Inode names a file on this machine, whatever it is called.
-type Inode struct{ dev, ino uint64 }
-
-// Allocated gives the bytes that the files below dir take on disk: holes count
-// nothing, a file with two names counts once. Files that go away meanwhile are left
-// out.
-func Allocated(dir string) int64 {
-	var sum int64
-	for _, bytes := range Files(dir) {
-		sum += bytes
-	}
-	return sum
-}
-
-// Files gives what each file below dir takes on disk, as Allocated counts it.
-func Files(dir string) map[Inode]int64 {
-	files := map[Inode]int64{}
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil //nolint:nilerr // it went away; the rest still counts
-		}
-		info, err := d.Info()
-		if err != nil {
-			return nil //nolint:nilerr // as above
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode().IsRegular() {
-			files[Inode{uint64(st.Dev), st.Ino}] = st.Blocks * 512 //nolint:unconvert // its type differs between systems
-		}
-		return nil
-	})
-	return files
 }
 
 // AddressTowards gives the address of this machine from which it would reach the

@@ -1,0 +1,23 @@
+package xfstest_test
+
+import (
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/buildyard/buildyard/internal/tools/xfstest"
+)
+
+func TestRun(t *testing.T) { xfstest.Run(t, "TestFolders") }
+
+// TestFolders: in the child, temporary folders are where files can be cloned.
+func TestFolders(t *testing.T) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(t.TempDir(), &fs); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv("TMPDIR") != "" && os.Getenv("GOTMPDIR") != "" && fs.Type != unix.XFS_SUPER_MAGIC {
+		t.Errorf("the folder is on a file system of type %#x", fs.Type)
+	}
+}

@@ -1,0 +1,169 @@
+package transfer_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/buildyard/buildyard/internal/tools/xfstest"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// TestOnXFS runs what depends on clones where files can be cloned.
+func TestOnXFS(t *testing.T) {
+	xfstest.Run(t, "TestClonedDisk", "TestCloneGoesOn", "TestBaseOnAnotherDevice",
+		"TestPullOfChains", "TestOverlayGoesOn", "TestHeldThatIsGone", "TestPushOfWhatChanged")
+}
+
+// pulledOnto pulls a disk onto its lower layer and checks that it became a file of its own.
+func (s *shelf) pulledOnto(t *testing.T, o transfer.PullOptions, want []byte) transfer.PullResult {
+	t.Helper()
+	result, err := s.pull(t.Context(), t, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := result.Files[0]; f.Form != transfer.FormFlat || f.Below != "" {
+		t.Errorf("built %+v", f)
+	}
+	mustRead(t, transfer.Disk{Path: filepath.Join(o.Dir, "disk.img")}, want)
+	if left, _ := os.ReadDir(o.Dir); len(left) != 2 { // config.json
+		t.Errorf("left are %v", left)
+	}
+	return result
+}
+
+// TestClonedDisk: a clone of what is here brings its changes alone, also when it ends earlier or later, and what it is
+// a clone of stays as it is.
+func TestClonedDisk(t *testing.T) {
+	if !clones(t) {
+		t.Skip("files cannot be cloned here")
+	}
+	rnd := rand.New(rand.NewPCG(20, 1))
+	base := make([]byte, 24<<20)
+	for i := range base {
+		base[i] = byte(rnd.Uint32())
+	}
+	for _, size := range []int{24 << 20, 20<<20 + 4096, 20<<20 + 77, 28 << 20} {
+		after := grow(rnd, base, size)
+		s := newShelf(t, base, after)
+		held := s.keep(t, 0)
+		o := transfer.PullOptions{Dir: t.TempDir(), Overlays: true, Have: map[string]transfer.Disk{s.tips[0]: held}}
+		if result := s.pulledOnto(t, o, after); result.Bytes > 12<<20 {
+			t.Errorf("%d bytes were moved", result.Bytes)
+		}
+		mustRead(t, held, base)
+	}
+}
+
+// TestCloneGoesOn: a clone that was interrupted goes on, and is begun anew when what it was made from is gone.
+func TestCloneGoesOn(t *testing.T) {
+	if !clones(t) {
+		t.Skip("files cannot be cloned here")
+	}
+	rnd := rand.New(rand.NewPCG(21, 1))
+	base := make([]byte, 80<<20)
+	after := bytes.Clone(base)
+	for i := range after[:70<<20] {
+		after[i] = byte(rnd.Uint32())
+	}
+	for _, gone := range []bool{false, true} {
+		s := newShelf(t, base, after)
+		o := transfer.PullOptions{Dir: t.TempDir(), Have: map[string]transfer.Disk{s.tips[0]: s.keep(t, 0)}}
+		ctx, cancel := context.WithCancel(t.Context())
+		stop := func(r *http.Request) {
+			if s.bulk.Load() > 20<<20 {
+				cancel()
+				panic(http.ErrAbortHandler)
+			}
+		}
+		s.disturb.Store(&stop)
+		if _, err := s.pull(ctx, t, o); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		s.disturb.Store(nil)
+		if gone {
+			o.Have = nil
+		}
+		result := s.pulledOnto(t, o, after)
+		if again := result.Bytes > 69<<20; again != gone {
+			t.Errorf("the base is gone: %v; %d bytes were moved again", gone, result.Bytes)
+		}
+	}
+}
+
+// TestBaseOnAnotherDevice: what lies on another file system is built upon by an overlay, or not at all.
+func TestBaseOnAnotherDevice(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(22, 1))
+	base := grow(rnd, nil, 4<<20)
+	after := grow(rnd, base, 4<<20)
+	s := newShelf(t, base, after)
+	held := transfer.Disk{Path: filepath.Join(elsewhere(t), "held")}
+	if err := os.WriteFile(held.Path, base, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := transfer.PullOptions{Dir: t.TempDir(), Overlays: true, Have: map[string]transfer.Disk{s.tips[0]: held}}
+	result, err := s.pull(t.Context(), t, o)
+	if err != nil || result.Files[0].Form != transfer.FormOverlay {
+		t.Fatalf("%+v, %v", result.Files, err)
+	}
+	mustRead(t, transfer.Disk{Path: held.Path, Overlays: []string{filepath.Join(o.Dir, "disk.img")}}, after)
+	o.Dir, o.Overlays = t.TempDir(), false
+	s.pulledOnto(t, o, after)
+
+	// The whole content is there, but no link leads there.
+	o.Dir, o.Have = t.TempDir(), map[string]transfer.Disk{s.tips[1]: held}
+	if err := os.WriteFile(held.Path, after, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.pulledOnto(t, o, after)
+}
+
+// elsewhere gives a folder on another file system than the other temporary folders of a test.
+func elsewhere(t *testing.T) string {
+	t.Helper()
+	device := func(dir string) uint64 {
+		st, err := os.Stat(dir)
+		if err != nil {
+			return 0
+		}
+		return st.Sys().(*syscall.Stat_t).Dev
+	}
+	here := device(t.TempDir())
+	for _, dir := range []string{"/dev/shm", "/run", "."} {
+		if d := device(dir); d == 0 || d == here {
+			continue
+		}
+		made, err := os.MkdirTemp(dir, "buildyard-test-")
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { os.RemoveAll(made) })
+		return made
+	}
+	t.Skip("there is no second file system to write to")
+	return ""
+}
+
+// TestRefusedClones: what the system says of files that cannot be clones leads to another way, a real failure does not.
+func TestRefusedClones(t *testing.T) {
+	for no, refused := range map[syscall.Errno]bool{
+		unix.EXDEV: true, unix.EOPNOTSUPP: true, unix.EINVAL: true, unix.ENOTTY: true, unix.ENOSYS: true, unix.EPERM: true,
+		unix.ENOSPC: false, unix.EIO: false, unix.EDQUOT: false, unix.EROFS: false,
+	} {
+		err := transfer.Cloned(os.NewSyscallError("ioctl", no))
+		if errors.Is(err, errors.ErrUnsupported) != refused || !refused && !errors.Is(err, no) {
+			t.Errorf("%v became %v", no, err)
+		}
+	}
+	if err := transfer.Cloned(nil); err != nil {
+		t.Error(err)
+	}
+}
