@@ -63,9 +63,6 @@ func (b *Builder) Add(f Frame, runs []Run) {
 	b.count++
 }
 
-// AddZero appends a zero run, which may touch the one before it.
-func (b *Builder) AddZero(z ZeroRun) { b.zeros.add(z) }
-
 // Index finishes the index.
 func (b *Builder) Index() (*Index, error) {
 	if err := b.o.check(); err != nil {

@@ -169,7 +169,7 @@ func rebuilt(t *testing.T, x *Index) *Index {
 		b.Add(x.Frame(i), slices.Collect(x.Runs(i)))
 	}
 	for z := range x.Zeros() {
-		b.AddZero(z)
+		b.zeros.add(z)
 	}
 	again, err := b.Index()
 	if err != nil {

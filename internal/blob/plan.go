@@ -22,7 +22,6 @@ type Plan struct {
 	pieces [][]planPiece // of each layer, those of a frame side by side
 	zeros  []ZeroRun
 	stored int64
-	live   int64
 }
 
 type planFrame struct{ layer, frame, first, count int32 }
@@ -99,7 +98,6 @@ func (p *Plan) add(frames [][]planFrame, g segment) {
 	}
 	list[len(list)-1].count++
 	p.pieces[g.layer] = append(p.pieces[g.layer], planPiece{off: g.off, len: n, at: int32(g.at)})
-	p.live += int64(n)
 }
 
 // hide appends what of a range that reads as zeros now is not zero in the content that is there.
@@ -152,9 +150,6 @@ func (p *Plan) Zeros() iter.Seq[ZeroRun] {
 
 // Bytes is the number of stored bytes of all frames of the plan.
 func (p *Plan) Bytes() int64 { return p.stored }
-
-// Live is the number of bytes of all pieces.
-func (p *Plan) Live() int64 { return p.live }
 
 // below walks the data of the layers that are held, in step with the sweep over the whole chain.
 type below struct {

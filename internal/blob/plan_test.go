@@ -56,7 +56,7 @@ func (r *recipe) fill(b *Builder, o EncodeOptions) (*Index, error) {
 		at += run.Len
 		switch kind := op >> 2 % 4; {
 		case kind >= 2 && !o.Parent.IsZero():
-			b.AddZero(ZeroRun{run, kind == 3})
+			b.zeros.add(ZeroRun{run, kind == 3})
 		case len(runs) > 0 && runs[len(runs)-1].Off+runs[len(runs)-1].Len == run.Off && kind == 0:
 			runs[len(runs)-1].Len += run.Len
 		case len(runs) > 0 && runs[len(runs)-1].Off+runs[len(runs)-1].Len == run.Off:
@@ -198,7 +198,7 @@ func TestPlanTellsZerosFromDiscards(t *testing.T) {
 			b.Add(Frame{Stored: 1, Codec: CodecZstd}, runs)
 		}
 		for _, z := range zeros {
-			b.AddZero(z)
+			b.zeros.add(z)
 		}
 		x, err := b.Index()
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -332,4 +333,11 @@ func (c *cloud) putNode(n *farm.Node) {
 		c.t.Fatal(err)
 	}
 	synctest.Wait()
+}
+
+// used gives what the instances on a node take of it.
+func (p *placer) used(node string) sched.Load {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.index.Used(node)
 }

@@ -216,13 +216,6 @@ func (p *placer) noteFailureLocked(e store.Event) {
 	}
 }
 
-// used gives what the instances on a node take of it.
-func (p *placer) used(node string) sched.Load {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.index.Used(node)
-}
-
 // explain gives waiting instances the reason for that as message.
 func (p *placer) explain(list []Listed) {
 	p.mu.Lock()

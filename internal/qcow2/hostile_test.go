@@ -49,7 +49,7 @@ func overlay(t testing.TB) []byte {
 	}
 	var m memory
 	for _, off := range []int64{4096, 1 << 30} {
-		if err := l.WriteData(&m, bytes.Repeat([]byte{7}, 4096), off); err != nil {
+		if err := writeData(l, &m, bytes.Repeat([]byte{7}, 4096), off); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -213,24 +213,6 @@ func (l *Layout) search(cluster int64) int {
 	return sort.Search(len(l.clusters), func(k int) bool { return l.clusters[k].cluster >= cluster })
 }
 
-// WriteData writes bytes of the disk to their places in the file, in any order and from
-// any number of goroutines. All of them must be within ranges of data; behind the end
-// of the disk, nothing is written.
-func (l *Layout) WriteData(w io.WriterAt, p []byte, off int64) error {
-	for len(p) > 0 {
-		at, n := l.Place(off)
-		if n == 0 {
-			return fmt.Errorf("the overlay has no data at %d", off)
-		}
-		part := p[:min(int64(len(p)), n)]
-		if _, err := w.WriteAt(part, at); err != nil {
-			return err
-		}
-		p, off = p[len(part):], off+int64(len(part))
-	}
-	return nil
-}
-
 // Fill copies all data of the overlay from the disk it is made of.
 func (l *Layout) Fill(ctx context.Context, w io.WriterAt, disk io.ReaderAt) error {
 	buf := make([]byte, layoutSize)

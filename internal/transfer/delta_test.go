@@ -1,7 +1,6 @@
 package transfer_test
 
 import (
-	"bytes"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -11,8 +10,7 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/qcow2"
-	"github.com/buildyard/buildyard/internal/rest/registryrest"
+	"github.com/buildyard/buildyard/internal/qcow2/qcow2test"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -56,7 +54,7 @@ func writeFile(t *testing.T, name string, data []byte) transfer.Disk {
 func counted(s *server) *atomic.Int64 {
 	var sent atomic.Int64
 	count := func(w http.ResponseWriter, r *http.Request, h http.Handler) {
-		if r.Method == http.MethodPut && registryrest.IsBulk(r) {
+		if r.Method == http.MethodPut && isBulk(r) {
 			sent.Add(r.ContentLength)
 		}
 		h.ServeHTTP(w, r)
@@ -93,7 +91,7 @@ func TestPushOfWhatChanged(t *testing.T) {
 	}
 	third := grow(rnd, second, 30<<20)
 	d3 := d2
-	d3.Overlays = append(slices.Clip(d3.Overlays), overlay(t, second, third))
+	d3.Overlays = append(slices.Clip(d3.Overlays), qcow2test.Image(t, second, third))
 	sent.Store(0)
 	tip3 := pushDisk(t, c, "v3", d3, &transfer.PushParent{Tip: tip2, Files: 1 + len(d2.Overlays)})
 	if sent.Load() > 9<<20 {
@@ -113,45 +111,6 @@ func TestPushOfWhatChanged(t *testing.T) {
 	}
 	d, _ := pullDisk(t, c, "v1", map[string]transfer.Disk{tip3: d3})
 	mustRead(t, d, first)
-}
-
-// overlay writes a qcow2 overlay of what differs, in blocks of 4 KiB.
-func overlay(t *testing.T, below, disk []byte) string {
-	t.Helper()
-	b := qcow2.NewBuilder(int64(len(disk)))
-	for off := 0; off < len(disk); off += qcow2.Block {
-		block := disk[off : off+qcow2.Block]
-		old := make([]byte, qcow2.Block)
-		if off < len(below) {
-			copy(old, below[off:])
-		}
-		r := qcow2.Range{Off: int64(off), Len: qcow2.Block, Kind: qcow2.Data}
-		if bytes.Equal(block, make([]byte, len(block))) {
-			r.Kind = qcow2.Zero
-		}
-		if bytes.Equal(block, old) {
-			continue
-		}
-		if err := b.Add(r); err != nil {
-			t.Fatal(err)
-		}
-	}
-	l, err := b.Layout()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Create(filepath.Join(t.TempDir(), "overlay.qcow2"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := l.Fill(t.Context(), f, bytes.NewReader(disk)); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Finish(f); err != nil {
-		t.Fatal(err)
-	}
-	return f.Name()
 }
 
 // TestUnknownParent: a registry that does not hold what a disk was made from gets all of it.
@@ -177,7 +136,7 @@ func TestPushOfQCOW2(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(11, 11))
 	c := serve(t, t.TempDir()).client(t)
 	disk := grow(rnd, nil, 6<<20)
-	pushDisk(t, c, "v1", transfer.Disk{Path: overlay(t, nil, disk), Format: "qcow2"}, nil)
+	pushDisk(t, c, "v1", transfer.Disk{Path: qcow2test.Image(t, nil, disk), Format: "qcow2"}, nil)
 	d, result := pullDisk(t, c, "v1", nil)
 	if f := result.Manifest.Files[0]; f.Format != "raw" || f.Size != int64(len(disk)) {
 		t.Errorf("%+v", f)

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/rest/registryrest"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -81,7 +80,7 @@ func TestCutConnectionsComplete(t *testing.T) {
 // flipping damages one bit of every n-th bulk body.
 func flipping(n int64, requests *atomic.Int64) func(http.ResponseWriter, *http.Request, http.Handler) {
 	return func(w http.ResponseWriter, r *http.Request, h http.Handler) {
-		if registryrest.IsBulk(r) && requests.Add(1)%n == 0 {
+		if isBulk(r) && requests.Add(1)%n == 0 {
 			r.Body = io.NopCloser(&flipReader{r: r.Body})
 			w = &flipWriter{ResponseWriter: w}
 		}

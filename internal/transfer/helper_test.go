@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -162,4 +163,9 @@ func mustHold(t *testing.T, dir string, files []file) {
 			t.Fatalf("left over: %v", left)
 		}
 	}
+}
+
+// isBulk tells requests whose bodies are files.
+func isBulk(r *http.Request) bool {
+	return strings.HasPrefix(r.URL.Path, "/registry/v2/blob/") || r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/registry/v2/push/")
 }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/rest/registryrest"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -81,7 +80,7 @@ func TestPullGoesOn(t *testing.T) {
 	var blobs atomic.Int64
 	disturb := func(w http.ResponseWriter, r *http.Request, h http.Handler) {
 		// The index and one range for each of four connections; one more means that a range is done.
-		if registryrest.IsBulk(r) && blobs.Add(1) == 6 {
+		if isBulk(r) && blobs.Add(1) == 6 {
 			cancel()
 			panic(http.ErrAbortHandler)
 		}
@@ -111,7 +110,7 @@ func TestIdleConnectionIsLeft(t *testing.T) {
 	defer c.Close()
 	var bulk atomic.Int64
 	disturb := func(w http.ResponseWriter, r *http.Request, h http.Handler) {
-		if registryrest.IsBulk(r) && bulk.Add(1) == 2 {
+		if isBulk(r) && bulk.Add(1) == 2 {
 			_, _ = io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
 			return

@@ -10,34 +10,9 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/library"
 	"github.com/buildyard/buildyard/internal/hv"
-	"github.com/buildyard/buildyard/internal/qcow2"
+	"github.com/buildyard/buildyard/internal/qcow2/qcow2test"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
-
-// guestImage makes a qcow2 image of a disk.
-func guestImage(t *testing.T, disk []byte) string {
-	t.Helper()
-	b := qcow2.NewBuilder(int64(len(disk)))
-	if err := b.Add(qcow2.Range{Off: 0, Len: int64(len(disk)), Kind: qcow2.Data}); err != nil {
-		t.Fatal(err)
-	}
-	l, err := b.Layout()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Create(filepath.Join(t.TempDir(), "disk.qcow2"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := l.Fill(t.Context(), f, bytes.NewReader(disk)); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Finish(f); err != nil {
-		t.Fatal(err)
-	}
-	return f.Name()
-}
 
 // TestPushOfWhatTheGuestSees: a registry gets the disk of a qcow2 image, and whoever pulls it a raw one whose
 // configuration says so; the image here stays what it is.
@@ -45,7 +20,7 @@ func TestPushOfWhatTheGuestSees(t *testing.T) {
 	reg := serve(t)
 	here, dir := open(t)
 	disk := bytes.Repeat([]byte("what the guest sees "), 1<<16)[:1<<20]
-	path := guestImage(t, disk)
+	path := qcow2test.Image(t, nil, disk)
 	vm, err := here.Import(t.Context(), hv.Disk{Path: path, Format: "qcow2"}, library.Settings{Name: "debian"}, nil)
 	if err != nil {
 		t.Fatal(err)

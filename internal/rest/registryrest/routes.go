@@ -9,10 +9,6 @@
 package registryrest
 
 import (
-	"net/http"
-	"slices"
-	"strings"
-
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -67,11 +63,4 @@ func Routes(reg *registry.Registry) []rest.Route {
 		{Pattern: "GET /registry/v2/pull", Permission: permPull, Do: s.manifest},
 		{Pattern: "GET " + blobPath + "{root}", Permission: permDownload, Raw: s.blob},
 	}
-}
-
-// IsBulk tells requests whose bodies are files: limits on the size and the time of a request are not for them,
-// since they have their own.
-func IsBulk(r *http.Request) bool {
-	return strings.HasPrefix(r.URL.Path, blobPath) ||
-		r.Method == http.MethodPut && slices.Contains(strings.Split(r.URL.Path, "/"), "push")
 }

@@ -242,15 +242,3 @@ func TestEveryRouteNamesAPermission(t *testing.T) {
 		}
 	}
 }
-
-func TestIsBulk(t *testing.T) {
-	for request, want := range map[string]bool{
-		"GET /registry/v2/blob/x": true, "PUT /registry/v2/push/s/f": true, "POST /registry/v2/push": false,
-		"GET /registry/v2/push/s": false, "PUT /registry/vm/arch": false, "GET /registry/v2/vm": false,
-	} {
-		method, path, _ := strings.Cut(request, " ")
-		if got := registryrest.IsBulk(httptest.NewRequest(method, path, nil)); got != want {
-			t.Errorf("%s: %v", request, got)
-		}
-	}
-}

@@ -1,0 +1,53 @@
+// Package qcow2test makes the images that tests of other packages need. It is for tests alone.
+//
+// Invariant: an image reads as the disk that it was made of, over what it was made over.
+package qcow2test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/qcow2"
+)
+
+// Image writes an overlay of what of a disk differs from the one below, in blocks of 4 KiB, and gives its path.
+// With nothing below it is an image of the whole disk. The disk is whole blocks; what is below may be shorter.
+func Image(t *testing.T, below, disk []byte) string {
+	t.Helper()
+	b := qcow2.NewBuilder(int64(len(disk)))
+	zeros := make([]byte, qcow2.Block)
+	for off := 0; off < len(disk); off += qcow2.Block {
+		block, old := disk[off:off+qcow2.Block], make([]byte, qcow2.Block)
+		if off < len(below) {
+			copy(old, below[off:])
+		}
+		if bytes.Equal(block, old) {
+			continue
+		}
+		r := qcow2.Range{Off: int64(off), Len: qcow2.Block, Kind: qcow2.Data}
+		if bytes.Equal(block, zeros) {
+			r.Kind = qcow2.Zero
+		}
+		if err := b.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := b.Layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "disk.qcow2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := l.Fill(t.Context(), f, bytes.NewReader(disk)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Finish(f); err != nil {
+		t.Fatal(err)
+	}
+	return f.Name()
+}
