@@ -1,4 +1,4 @@
-// Package qcow2test makes the images that tests of other packages need. It is for tests alone.
+// Package qcow2test makes the images that tests of other packages need. It is not for programs.
 //
 // Invariant: an image reads as the disk that it was made of, over what it was made over.
 package qcow2test

@@ -1,7 +1,7 @@
 // Package xfstest runs tests of a package once more, with their temporary folders on a file system that can clone
 // files: XFS, in a file, mounted where no other process sees it.
 //
-// It is for tests alone, and only on Linux.
+// It is not for programs, and it does nothing on other systems than Linux.
 //
 // Invariant: whatever ends the tests, no mount and no loop device stays.
 package xfstest
