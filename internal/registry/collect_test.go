@@ -98,9 +98,9 @@ func TestIdlePushIsGivenUp(t *testing.T) {
 
 // TestSessionsMakePlace: neither what was pushed lately nor pushes that were left behind keep others out.
 func TestSessionsMakePlace(t *testing.T) {
-	base, clock := t.TempDir(), newClock()
+	base, clock := quickDir(t), newClock()
 	r := open(t, base, clock)
-	for i := range maxSessions + 20 {
+	for i := range 20 {
 		mustPush(t, r, request(idA, fmt.Sprintf("v%d", i)))
 		clock.add(time.Second)
 	}
@@ -397,6 +397,39 @@ func everythingAtOnce(t *testing.T, pullers int) {
 		t.Fatal(err)
 	}
 	mustBeClean(t, r)
+	everyLayerIsNamed(t, base, r, clock)
+}
+
+// everyLayerIsNamed: what is left behind a collection is in the text files of some version.
+func everyLayerIsNamed(t *testing.T, base string, r *Registry, clock *clock) {
+	t.Helper()
+	clock.add(2000 * time.Hour) // leases and idle pushes have ended
+	for range 3 {
+		must(t, r.Collect(t.Context()))
+		clock.add(time.Hour)
+	}
+	for dir, text := range map[string]string{layout.ImagesDir: "images", layout.StateFileDir: "state_files"} {
+		lists, err := filepath.Glob(filepath.Join(base, layout.VMDir, "*", "*", text))
+		must(t, err)
+		named := map[string]bool{}
+		for _, path := range lists {
+			raw, err := os.ReadFile(path)
+			must(t, err)
+			for _, name := range strings.Fields(string(raw)) {
+				named[name] = true
+			}
+		}
+		files, err := os.ReadDir(filepath.Join(base, dir))
+		must(t, err)
+		for _, f := range files {
+			if !named[f.Name()] {
+				t.Errorf("no version names %s/%s", dir, f.Name())
+			}
+		}
+		if len(files) != len(named) {
+			t.Errorf("%d files in %s, %d are named", len(files), dir, len(named))
+		}
+	}
 }
 
 // TestPause: nothing is collected while the registry is paused, and a pause ends by itself.

@@ -8,7 +8,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/layout"
@@ -19,8 +18,6 @@ const (
 	maxDepth = 16
 	// leastLive is the share of a chain's stored bytes, in percent, that must still be seen through it.
 	leastLive = 60
-	// consolidateEvery is how often Run looks for chains to put together.
-	consolidateEvery = time.Minute
 	// consolidateRate is how many bytes a second it stores at the most.
 	consolidateRate = 50 * mib
 	// consolidatePrefix begins the names of its uploads: a start removes them.
@@ -30,7 +27,7 @@ const (
 // runConsolidation puts long chains together until ctx ends.
 func (r *Registry) runConsolidation(ctx context.Context) {
 	c := newConsolidation(r)
-	for sleep(ctx, consolidateEvery) == nil {
+	for sleep(ctx, r.o.ConsolidateEvery) == nil {
 		if err := c.round(ctx); err != nil && ctx.Err() == nil {
 			r.log.Warn("a chain of layers could not be put together", "error", err)
 		}

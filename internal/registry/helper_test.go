@@ -46,6 +46,18 @@ func (c *clock) add(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
+// quickDir is a directory in memory, where the system offers that, for tests that sync thousands of times and take no
+// power away.
+func quickDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "registry-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
 func open(t testing.TB, base string, clock *clock) *Registry {
 	t.Helper()
 	r, err := Open(context.Background(), Options{Base: base, Now: clock.Now})

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// foldPulls is the number of lines after which a log of pulls is written anew.
+// foldPulls is the default of Options.FoldPulls.
 const foldPulls = 4096
 
 // Manifest gives everything that is needed to build a version and makes its layers stay for Options.Lease. It
@@ -84,7 +84,7 @@ func (r *Registry) recordPull(e *entry, v *layout.Version) {
 	}
 	p.last[v.ContentID] = now
 	var err error
-	if p.lines++; p.lines < foldPulls+len(e.t.Versions) {
+	if p.lines++; p.lines < r.o.FoldPulls+len(e.t.Versions) {
 		err = r.dir.AppendPull(e.t.ID, v.ContentID, now)
 	} else {
 		p.forget(e.t, v.ContentID)

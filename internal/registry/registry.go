@@ -26,6 +26,9 @@ type Options struct {
 	TrashKeep time.Duration // what was deleted can be taken back that long: 24 h
 	IdlePush  time.Duration // a push without a request is given up after: 24 h
 
+	ConsolidateEvery time.Duration // how often Run looks for chains to put together: 1 min
+	FoldPulls        int           // lines after which a log of pulls is written anew: 4096
+
 	Reserve   int64 // bytes of a file that is given up when the disk is full; Run makes it; 0: none
 	ScrubRate int64 // bytes a second at which Run verifies all layers; 0: it does not
 
@@ -101,10 +104,14 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 func (o Options) withDefaults() Options {
 	for d, def := range map[*time.Duration]time.Duration{
 		&o.Lease: 15 * time.Minute, &o.Grace: time.Hour, &o.TrashKeep: 24 * time.Hour, &o.IdlePush: 24 * time.Hour,
+		&o.ConsolidateEvery: time.Minute,
 	} {
 		if *d == 0 {
 			*d = def
 		}
+	}
+	if o.FoldPulls == 0 {
+		o.FoldPulls = foldPulls
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

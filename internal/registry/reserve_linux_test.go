@@ -136,9 +136,9 @@ func TestTrashMakesRoom(t *testing.T) {
 	}
 }
 
-// TestFullAtEveryStep fills the disk before the n-th step that changes it, for every n: the operation succeeds or
-// says that the disk is full, no version is lost, and with room it is carried out.
-func TestFullAtEveryStep(t *testing.T) {
+// TestFullAtEveryPoint fills the disk once at every point, like TestKilledAtEveryPoint: the operation succeeds or says
+// that the disk is full, no version is lost, and with room it is carried out.
+func TestFullAtEveryPoint(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens a storage for every step")
 	}

@@ -1,7 +1,7 @@
 // Command fault kills the programs of a small cloud at random moments, restarts them,
 // and holds everything that was acknowledged against what is there in the end.
 //
-//	go run ./test/fault -n 50 -seed s [-targets controller,backup,agent,qemu,save,qemu-save] [-json FILE]
+//	go run ./test/fault -n 50 -seed s [-targets controller,backup,registry,agent,qemu,save,qemu-save] [-json FILE]
 //
 // The targets, each on a cloud of its own:
 //
@@ -9,6 +9,9 @@
 //	            second by the clock; simulated nodes
 //	backup      the controller in the middle of backups, a fifth of the kills that were
 //	            asked for; in the end it goes back to one while instances run
+//	registry    a registry before each step that changes its storage, in every operation
+//	            that comes to it; its disk is filled there, too, and bits are flipped: see
+//	            package crash. The number of kills follows from the steps
 //	agent       agents of simulated VMs that pull real templates
 //	qemu        QEMU processes of real guests that boot or go on from a saved state, and
 //	            now and then the agent
@@ -18,7 +21,7 @@
 //	            kills that were asked for, at least 8, since each needs a guest of its own
 //
 // The first runs alone. Then the two with real guests run one after the other, and
-// beside them the other three.
+// beside them the other four.
 //
 // The whole history of the first, every call and every event of a watch, is held
 // against the rules of docs/decisions/0067.

@@ -6,27 +6,30 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/buildyard/buildyard/test/fault/crash"
 )
 
 // result is what one target measured.
 type result struct {
-	Target       string    `json:"target"`
-	Kills        int       `json:"kills"`
-	Planned      int       `json:"kills_planned"`
-	Others       int       `json:"other_kills"` // of programs that are not the target
-	Acknowledged int       `json:"acknowledged"`
-	Needed       int       `json:"needed"` // acknowledged calls, at least
-	Errors       int       `json:"errors"` // instances that ended in Error, where a kill may do that
-	Lost         int       `json:"lost"`
-	Orphans      int       `json:"orphans"`
-	Stuck        int       `json:"stuck"`
-	Wrong        int       `json:"wrong"`
-	Saves        *saveSum  `json:"saves,omitempty"` // of targets that save
-	Storm        *stormSum `json:"storm,omitempty"` // of the target with a load by the clock
-	Problems     []string  `json:"problems"`
-	Seconds      float64   `json:"seconds"`
-	Unmeasured   string    `json:"unmeasured,omitempty"` // why the figures are not whole
-	Skipped      string    `json:"skipped,omitempty"`    // why the target could not run here
+	Target       string        `json:"target"`
+	Kills        int           `json:"kills"`
+	Planned      int           `json:"kills_planned"`
+	Others       int           `json:"other_kills"` // of programs that are not the target
+	Acknowledged int           `json:"acknowledged"`
+	Needed       int           `json:"needed"` // acknowledged calls, at least
+	Errors       int           `json:"errors"` // instances that ended in Error, where a kill may do that
+	Lost         int           `json:"lost"`
+	Orphans      int           `json:"orphans"`
+	Stuck        int           `json:"stuck"`
+	Wrong        int           `json:"wrong"`
+	Saves        *saveSum      `json:"saves,omitempty"` // of targets that save
+	Storm        *stormSum     `json:"storm,omitempty"` // of the target with a load by the clock
+	Crash        *crash.Report `json:"crash,omitempty"` // of the target with points
+	Problems     []string      `json:"problems"`
+	Seconds      float64       `json:"seconds"`
+	Unmeasured   string        `json:"unmeasured,omitempty"` // why the figures are not whole
+	Skipped      string        `json:"skipped,omitempty"`    // why the target could not run here
 }
 
 // count adds what judgements found.
@@ -104,6 +107,9 @@ func (r *report) judgeTarget(res result) {
 			},
 		)
 	}
+	if c := res.Crash; c != nil {
+		figures = append(figures, crashFigures(c)...)
+	}
 	for _, f := range figures {
 		name := res.Target + ": " + f.name
 		switch {
@@ -162,6 +168,9 @@ func (r *report) print(w io.Writer) {
 		}
 		if res.Saves != nil {
 			fmt.Fprintf(w, "%-10s %s\n", res.Target, res.Saves)
+		}
+		if res.Crash != nil {
+			res.Crash.Print(w)
 		}
 	}
 	for _, c := range r.Cases {

@@ -3,11 +3,39 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/buildyard/buildyard/test/fault/crash"
 )
 
 // whole is a result that passes for n = 50.
 func whole(target string) result {
 	return result{Target: target, Kills: 50, Planned: 50, Acknowledged: 250, Needed: 250}
+}
+
+// TestCrashFigures: each figure of the registry's points fails by itself.
+func TestCrashFigures(t *testing.T) {
+	sound := func() *crash.Report {
+		done := crash.Outcome{Planned: 1, Tried: 1}
+		return &crash.Report{
+			Points: []*crash.Point{{Name: "a", Operations: []string{"x"}, Kills: done, Full: done}},
+			Flips:  []crash.Flip{{Name: "pushed", Tried: 1, Refused: 1}},
+		}
+	}
+	for name, spoil := range map[string]func(*crash.Report){
+		"":                   func(*crash.Report) {},
+		"points":             func(c *crash.Report) { c.Points[0].Operations = nil },
+		"missing":            func(c *crash.Report) { c.Points[0].Full.Missing = 1 },
+		"full disk":          func(c *crash.Report) { c.Points[0].Full.Tried = 0 },
+		"flipped bit pushed": func(c *crash.Report) { c.Flips[0].Refused = 0 },
+	} {
+		c := sound()
+		spoil(c)
+		for _, f := range crashFigures(c) {
+			if f.good == (f.name == name) {
+				t.Errorf("%q spoilt: %q is good: %v (%s)", name, f.name, f.good, f.measure)
+			}
+		}
+	}
 }
 
 func TestReport(t *testing.T) {

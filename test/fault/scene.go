@@ -64,6 +64,9 @@ func (b *bench) stage(ctx context.Context, t target) (r result, err error) {
 	if err := rig.MakeDir(s.dir); err != nil {
 		return r, err
 	}
+	if t.cloud == nil {
+		return t.run(ctx, s)
+	}
 	if s.cloud, err = t.cloud(ctx, b.Programs, s.dir); err != nil {
 		return r, err
 	}

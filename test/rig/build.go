@@ -56,6 +56,15 @@ func (p Programs) BuildModule(ctx context.Context, dir, file string) error {
 	return err
 }
 
+// BuildTagged builds a program of the repository with a build tag into a file.
+func (p Programs) BuildTagged(ctx context.Context, tag, name, file string) error {
+	_, err := Output(ctx, p.root, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-tags", tag, "-o", file, "./cmd/"+name)
+	return err
+}
+
+// Root is the repository's directory.
+func (p Programs) Root() string { return p.root }
+
 // Path gives the path of a program.
 func (p Programs) Path(name string) string { return filepath.Join(p.dir, name) }
 

@@ -84,6 +84,20 @@ func (p *Process) Running() bool {
 	}
 }
 
+// Killed says whether the program that was started last has ended by SIGKILL.
+func (p *Process) Killed() bool {
+	if p.Running() {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil || p.cmd.ProcessState == nil {
+		return false
+	}
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
 // PID gives the id of the process that was started last; 0 before the first start.
 func (p *Process) PID() int {
 	p.mu.Lock()

@@ -59,9 +59,13 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	if err := os.MkdirAll(s.base, 0o755); err != nil {
 		return fmt.Errorf("storage directory: %w", err)
 	}
-	s.core, err = registry.Open(ctx, registry.Options{
+	o := registry.Options{
 		Base: s.base, Version: obs.FullVersion(), Address: s.URL(), Logger: s.log, ScrubRate: s.scrubRate, Reserve: diskReserve,
-	})
+	}
+	if err := arrange(&o); err != nil {
+		return err
+	}
+	s.core, err = registry.Open(ctx, o)
 	return err
 }
 

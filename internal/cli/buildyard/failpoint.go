@@ -1,0 +1,15 @@
+//go:build failpoint
+
+package buildyard
+
+import (
+	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/tools/failpoint/arm"
+)
+
+// arrange has the registry follow the plan of the fault suite, which alone builds this.
+func arrange(o *registry.Options) error {
+	p, err := arm.FromEnvironment()
+	o.Hook, o.Reserve, o.FoldPulls, o.ConsolidateEvery = p.Hook(), p.Reserve, p.FoldPulls, p.Consolidate
+	return err
+}

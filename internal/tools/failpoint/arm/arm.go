@@ -1,0 +1,104 @@
+// Package arm has a registry die, or its disk fill up, at one of the named steps of its writes.
+//
+// It is in no program that users get: only one that is built with the tag "failpoint", for the fault suite, asks
+// for it.
+//
+// Invariant: what happens depends on the plan and on the steps that were announced, never on time.
+package arm
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Env names the environment variable with a Plan in JSON.
+const Env = "BUILDYARD_FAILPOINT"
+
+// Plan says what happens where. The zero value of a field changes nothing.
+type Plan struct {
+	Trace string `json:"trace,omitempty"` // file that gets the name of every step, a line each
+	Step  string `json:"step,omitempty"`  // at which something happens
+	Nth   int    `json:"nth,omitempty"`   // time that the process comes to it, from 1
+	Fill  string `json:"fill,omitempty"`  // file that then takes all room of its file system; "": the process dies
+
+	Reserve     int64         `json:"reserve,omitempty"`     // of the registry's disk; 0: it has none
+	FoldPulls   int           `json:"fold_pulls,omitempty"`  // lines of a log of pulls
+	Consolidate time.Duration `json:"consolidate,omitempty"` // how often chains are looked at
+}
+
+// FromEnvironment reads the plan that the process was started with.
+func FromEnvironment() (p Plan, err error) {
+	text := os.Getenv(Env)
+	if text == "" {
+		return p, nil
+	}
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		return p, fmt.Errorf("%s: %w", Env, err)
+	}
+	return p, nil
+}
+
+// Setting gives the environment's entry for a plan.
+func (p Plan) Setting() (string, error) {
+	raw, err := json.Marshal(p)
+	return Env + "=" + string(raw), err
+}
+
+// Hook gives what is to be called before every step. What it cannot do ends the process, so that nothing is taken
+// for tried that was not.
+func (p Plan) Hook() func(step string) {
+	var mu sync.Mutex // guards met; held over what happens
+	met := 0
+	return func(step string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err := p.trace(step); err != nil {
+			panic(err)
+		}
+		if step != p.Step {
+			return
+		}
+		if met++; met != p.Nth {
+			return
+		}
+		if p.Fill == "" {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+		if err := Fill(p.Fill); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func (p Plan) trace(step string) error {
+	if p.Trace == "" {
+		return nil
+	}
+	f, err := os.OpenFile(p.Trace, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(step + "\n")
+	return errors.Join(err, f.Close())
+}
+
+// Fill writes a file until its file system has no room for another byte.
+func Fill(name string) error {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	for block := make([]byte, 64<<10); err == nil; {
+		_, err = f.Write(block)
+	}
+	if errors.Is(err, syscall.ENOSPC) {
+		err = nil
+	}
+	return errors.Join(err, f.Close())
+}
