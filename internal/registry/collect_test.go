@@ -415,7 +415,7 @@ func everyLayerIsNamed(t *testing.T, base string, r *Registry, clock *clock) {
 		for _, path := range lists {
 			raw, err := os.ReadFile(path)
 			must(t, err)
-			for _, name := range strings.Fields(string(raw)) {
+			for name := range strings.FieldsSeq(string(raw)) {
 				named[name] = true
 			}
 		}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -78,15 +78,13 @@ func (f *flipper) proxy(ctx context.Context, address string, times int64) (clien
 		}
 		return &flipping{ReadCloser: body, at: int64(f.at * float64(size))}
 	}
-	p := httputil.NewSingleHostReverseProxy(target)
-	p.ErrorLog = log.New(io.Discard, "", 0) // clients that refuse what they get close the connection
-	direct := p.Director
-	p.Director = func(r *http.Request) {
-		direct(r)
-		if r.Method == http.MethodPut {
-			r.Body = damage(r.Body, r.ContentLength)
+	p := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		if r.Out.Method == http.MethodPut {
+			r.Out.Body = damage(r.Out.Body, r.Out.ContentLength)
 		}
-	}
+	}}
+	p.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // clients that refuse what they get hang up
 	p.ModifyResponse = func(r *http.Response) error {
 		if r.Request.Method == http.MethodGet && carries(r.Request) {
 			r.Body = damage(r.Body, r.ContentLength)
@@ -198,7 +196,7 @@ func (f *flipper) damageFile(path string) error {
 		return err
 	}
 	raw[int(f.at*sourceSize/4)] ^= 0x10
-	return os.WriteFile(path, raw, 0o600)
+	return os.WriteFile(path, raw, 0o600) //nolint:gosec // a file of this run
 }
 
 // served does something with a registry.

@@ -227,7 +227,7 @@ func (t *trial) named() {
 			if err != nil {
 				t.fault("%v", err)
 			}
-			for _, name := range strings.Fields(string(raw)) {
+			for name := range strings.FieldsSeq(string(raw)) {
 				list[filepath.Join(dir, name)] = true
 			}
 		}

@@ -1,0 +1,113 @@
+package cache_test
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// line stands between a node and a registry: it counts the bytes of layers that pass, and cuts every answer and all
+// that follow when there were enough.
+type line struct {
+	*httptest.Server
+	passed atomic.Int64
+	limit  atomic.Int64 // bytes that pass; 0: all
+	flip   atomic.Bool  // a bit of each answer is flipped
+}
+
+func newLine(t *testing.T, registry string) *line {
+	t.Helper()
+	target, err := url.Parse(registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &line{}
+	p := httputil.NewSingleHostReverseProxy(target)
+	l.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/registry/v2/blob/") {
+			w = &counting{ResponseWriter: w, line: l}
+		}
+		p.ServeHTTP(w, r)
+	}))
+	t.Cleanup(l.Close)
+	return l
+}
+
+type counting struct {
+	http.ResponseWriter
+	line *line
+}
+
+func (c *counting) Write(p []byte) (int, error) {
+	if n, limit := c.line.passed.Add(int64(len(p))), c.line.limit.Load(); limit > 0 && n > limit {
+		panic(http.ErrAbortHandler)
+	}
+	if c.line.flip.Load() && len(p) > 100 {
+		p = bytes.Clone(p)
+		p[len(p)/2] ^= 1
+	}
+	return c.ResponseWriter.Write(p)
+}
+
+// TestCutPullOfAChain: a node whose pull of what changed was cut, or came with flipped bits, has no version then, and
+// goes on where it was, also as another process.
+func TestCutPullOfAChain(t *testing.T) {
+	s := newShelf(t, 0)
+	base := noise(t, "disk.img", 1, 24)
+	disk, err := os.ReadFile(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := transfer.Disk{Path: base, Format: "raw"}
+	first, tip := s.pushDisk("v1", at, "")
+	at.Overlays = append(at.Overlays, overlay(t, disk, 7, 6000))
+	_, tip = s.pushDisk("v2", at, tip)
+	at.Overlays = append(at.Overlays, overlay(t, disk, 8, 1000))
+	third, _ := s.pushDisk("v3", at, tip)
+	s.fetch(first)
+
+	l := newLine(t, s.server.URL)
+	source := cache.NewRegistry(transfer.Options{Attempts: 1})
+	defer source.Close()
+	third.Registry = l.URL
+	node := func() *cache.Cache {
+		return open(t, cache.Options{Dir: s.dir, Source: source, Reserve: size.Reserve{Bytes: mib}})
+	}
+	fails := func(why string, c *cache.Cache) {
+		t.Helper()
+		if err := c.Fetch(t.Context(), third, nil); err == nil || c.Has(third.ContentID) {
+			t.Fatalf("%s: the version is there: %v", why, err)
+		}
+	}
+	l.flip.Store(true)
+	fails("flipped bits", node())
+	l.flip.Store(false)
+
+	l.passed.Store(0)
+	l.limit.Store(8 * mib)
+	fails("a cut line", node())
+	cut := l.passed.Swap(0)
+	l.limit.Store(0)
+	c := node()
+	if err := c.Fetch(t.Context(), third, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, got := diskOf(t, c, third); !bytes.Equal(got, disk) {
+		t.Error("it is another disk")
+	}
+	again := l.passed.Load()
+	t.Logf("%d bytes until the cut, %d behind it", cut, again)
+	if again > 5*mib { // without what was there it would be more than the line let pass
+		t.Errorf("%d bytes were moved behind a cut after %d", again, cut)
+	}
+}
