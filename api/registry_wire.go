@@ -56,7 +56,9 @@ type PushFile struct {
 	Kind   string `json:"kind"`             // FileDisk or FileState
 	Format string `json:"format,omitempty"` // "raw", "qcow2" or ""
 	Size   int64  `json:"size"`             // bytes of the file itself
-	Root   string `json:"root,omitempty"`   // name of its layer when the client knows it
+	// Root names the content when the client knows it: its layer, or the tip of its chain. When the registry
+	// holds that, nothing is sent of the file.
+	Root string `json:"root,omitempty"`
 	// Parent is the tip of the chain that the layer of a disk rests on: what the layer's index names as
 	// its parent. The version gets that chain with the layer on top of it. Empty: the layer rests on zeros.
 	// A parent that the registry does not hold is refused with status 412: send the disk as a whole.

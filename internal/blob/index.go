@@ -15,6 +15,8 @@ const (
 	FrameSize = 1 << 20  // most bytes of a frame, decoded or stored
 	MaxSize   = 1 << 46  // largest file behind a layer: 64 TiB
 	MaxIndex  = 64 << 20 // largest index in bytes
+	// MaxIndexes is the most that the indexes of one chain have together: whoever reads it holds all of them.
+	MaxIndexes = MaxIndex
 
 	indexVersion = 1
 )

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/buildyard/buildyard/api"
@@ -58,6 +59,7 @@ func (r *Registry) chains(req api.PushRequest) ([][]layout.Layer, error) {
 	out := make([][]layout.Layer, len(req.Files))
 	for i, f := range req.Files {
 		if f.Parent == "" {
+			out[i] = snap.chainOf(req.ID, f)
 			continue
 		}
 		chain := snap.chainTo(req.ID, f.Parent)
@@ -72,8 +74,21 @@ func (r *Registry) chains(req api.PushRequest) ([][]layout.Layer, error) {
 	return out, nil
 }
 
+// chainOf gives the chain whose content a file of a push is, when its sender has named it; nil when there is none,
+// or when it is one layer of that name, which needs no chain to be found.
+func (s *snapshot) chainOf(id string, f api.PushFile) []layout.Layer {
+	if f.Root == "" || f.Kind != api.FileDisk {
+		return nil
+	}
+	chain := s.chainTo(id, f.Root)
+	if len(chain) == 1 && chain[0].Root == f.Root {
+		return nil
+	}
+	return chain
+}
+
 func noParent(f api.PushFile) error {
-	return farm.Errorf(farm.CodeNoParent, "The registry does not hold layer %s, which %s rests on: send the disk as a whole", f.Parent, f.Name)
+	return farm.Errorf(farm.CodeNoParent, "The registry does not hold layer %s, which %s rests on: send the disk as a whole", cmp.Or(f.Parent, f.Root), f.Name)
 }
 
 // pinChains makes the layers stay that the files of a session rest on. It fails when one of them is gone or

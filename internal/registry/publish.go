@@ -72,6 +72,10 @@ func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText s
 	if err != nil {
 		return f, farm.Invalid("roots", "the root of %s is missing or not 64 hex digits", u.spec.Name)
 	}
+	if u.same() && rootText == u.spec.Root {
+		err := r.adoptChain(ctx, u, &f)
+		return f, err
+	}
 	var x *blob.Index
 	if r.pinHeld(ctx, s, root) {
 		x, err = r.readIndex(ctx, root)
@@ -84,8 +88,39 @@ func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText s
 	if err := fits(x, u.spec); err != nil {
 		return f, err
 	}
-	f.Layers = append(slices.Clone(u.chain), layerOf(x))
+	if !u.same() {
+		f.Layers = slices.Clone(u.chain)
+	}
+	f.Layers = append(f.Layers, layerOf(x))
+	if n := indexBytes(f.Layers); n > blob.MaxIndexes {
+		return f, farm.Errorf(farm.CodeNoParent, "The indexes of the chain that %s would have take %d MB, which is too much: send the disk as a whole", f.Name, n/mib)
+	}
 	return f, nil
+}
+
+// indexBytes is what a pull of the layers holds of their indexes.
+func indexBytes(layers []layout.Layer) (sum int64) {
+	for _, l := range layers {
+		sum += l.IndexLength
+	}
+	return sum
+}
+
+// adoptChain makes a file what its chain holds.
+func (r *Registry) adoptChain(ctx context.Context, u *upload, f *layout.File) error {
+	root, err := blob.ParseRoot(u.chain[len(u.chain)-1].Root)
+	if err != nil {
+		return noParent(u.spec)
+	}
+	x, err := r.readIndex(ctx, root)
+	if err != nil {
+		return err
+	}
+	if x.Size() != u.spec.Size {
+		return farm.Invalid("root", "is that of a disk of %d bytes, %s has %d", x.Size(), u.spec.Name, u.spec.Size)
+	}
+	f.Layers = slices.Clone(u.chain)
+	return nil
 }
 
 // complete turns an upload into a layer file. Whoever is still sending a part of it must not write into that.

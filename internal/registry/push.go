@@ -215,6 +215,8 @@ func (r *Registry) describe(ctx context.Context, s *session) api.PushSession {
 		state := u.state()
 		if s.done() != nil {
 			state.State = api.PushExists
+		} else if u.same() {
+			state = api.PushFileState{Name: u.spec.Name, State: api.PushExists}
 		} else if root, err := blob.ParseRoot(u.spec.Root); err == nil && r.pinHeld(ctx, s, root) {
 			state = api.PushFileState{Name: u.spec.Name, State: api.PushExists}
 		}

@@ -25,8 +25,10 @@ import (
 type upload struct {
 	id   blob.Upload
 	spec api.PushFile
-	// chain is what the file's layer will rest on, base first; immutable.
+	// chain is what the file's layer will rest on, base first; of a file that is same, what it is. Immutable.
 	chain []layout.Layer
+
+	indexing sync.Mutex // held while a piece of the index is written
 
 	mu      sync.Mutex      // guards the fields below
 	parts   map[int64]*part // by offset; never overlapping
@@ -74,6 +76,9 @@ func (u *upload) forget() {
 	defer u.mu.Unlock()
 	u.parts, u.index = map[int64]*part{}, nil
 }
+
+// same tells that the file is what its chain holds: its sender named the content by Root.
+func (u *upload) same() bool { return u.spec.Parent == "" && len(u.chain) > 0 }
 
 // state says what is there of the file.
 func (u *upload) state() api.PushFileState {

@@ -34,10 +34,19 @@ func checkLayers(f api.PullFile) error {
 		return farm.Refused("%s is stored in %d layers, which this program cannot read; 1 to %d are possible",
 			f.Name, len(f.Layers), blob.MaxChain)
 	}
+	var indexes int64
 	for _, l := range f.Layers {
 		if len(l.URLs) == 0 {
 			return fmt.Errorf("the registry does not say where a layer of %s is", f.Name)
 		}
+		if l.IndexLength < 1 || l.IndexLength > blob.MaxIndex || l.IndexOffset < 0 {
+			return fmt.Errorf("the registry says that the index of a layer of %s has %d bytes at %d", f.Name, l.IndexLength, l.IndexOffset)
+		}
+		indexes += l.IndexLength
+	}
+	if indexes > blob.MaxIndexes {
+		return farm.Refused("%s is stored in %d layers whose indexes have %d MB together, and %d MB are possible; push it as a whole, "+
+			"or try again when the registry has put the layers together", f.Name, len(f.Layers), indexes>>20, blob.MaxIndexes>>20)
 	}
 	return nil
 }
@@ -75,9 +84,6 @@ func (c *Client) index(ctx context.Context, l api.PullLayer) (*blob.Index, error
 	want, err := blob.ParseRoot(l.Root)
 	if err != nil {
 		return nil, err
-	}
-	if l.IndexLength < 1 || l.IndexLength > blob.MaxIndex || l.IndexOffset < 0 {
-		return nil, fmt.Errorf("index of %d bytes at %d", l.IndexLength, l.IndexOffset)
 	}
 	raw := make([]byte, l.IndexLength)
 	got, attempt := 0, 0

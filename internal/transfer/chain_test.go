@@ -19,6 +19,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -357,5 +358,19 @@ func TestHeldThatIsGone(t *testing.T) {
 			}
 			mustRead(t, transfer.Disk{Path: filepath.Join(o.Dir, "disk.img")}, b)
 		}
+	}
+}
+
+// TestIndexesTogether: a chain whose indexes would fill the memory is refused before any of them is fetched.
+func TestIndexesTogether(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(12, 12))
+	a := grow(rnd, nil, 1<<20)
+	s := newShelf(t, a, grow(rnd, a, 1<<20))
+	for i := range s.file.Layers {
+		s.file.Layers[i].IndexLength = blob.MaxIndexes/2 + 1
+	}
+	_, err := s.pull(t.Context(), t, transfer.PullOptions{Dir: t.TempDir()})
+	if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "stored in 2 layers whose indexes have 64 MB together") {
+		t.Errorf("%v", err)
 	}
 }

@@ -2,9 +2,12 @@ package transfer_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync"
@@ -12,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/qcow2"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -118,5 +123,57 @@ func TestCutEveryFiveMegabytes(t *testing.T) {
 	got, err := os.ReadFile(filepath.Clean(d.Path))
 	if err != nil || !bytes.Equal(got, content) {
 		t.Errorf("the disk differs: %d bytes, %v", len(got), err)
+	}
+}
+
+// TestLongIndexOnACutLine: an index that is longer than what a connection lives for arrives, in pieces, and its
+// last one may be sent again.
+func TestLongIndexOnACutLine(t *testing.T) {
+	const size, cut = 8 << 30, 1_400_000
+	s := serve(t, t.TempDir())
+	base := transfer.Disk{Path: write(t, "base", api.FileDisk, "raw", size, map[int64]int{0: 100}).Path}
+	tip := pushDisk(t, s.client(t), "v1", base, nil)
+	b := qcow2.NewBuilder(size)
+	for off := int64(0); off < size; off += 2 * qcow2.Block {
+		if err := b.Add(qcow2.Range{Off: off, Len: qcow2.Block, Kind: qcow2.Zero}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := b.Layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "overlay"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := errors.Join(f.Truncate(l.FileSize()), l.Finish(f)); err != nil {
+		t.Fatal(err)
+	}
+	var pieces atomic.Int64
+	loseOnce := func(w http.ResponseWriter, r *http.Request, h http.Handler) {
+		if r.URL.Query().Has("of") && pieces.Add(1) == 2 {
+			h.ServeHTTP(httptest.NewRecorder(), r) // the answer is lost
+			panic(http.ErrAbortHandler)
+		}
+		h.ServeHTTP(w, r)
+	}
+	s.disturb.Store(&loseOnce)
+	line := cutAfter(t, s.Listener.Addr().String(), cut)
+	c, err := transfer.New(transfer.Options{BaseURL: "http://" + line.Addr().String(), Idle: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	d := base
+	d.Overlays = []string{f.Name()}
+	pushDisk(t, c, "v2", d, &transfer.PushParent{Tip: tip, Files: 1})
+	m, err := s.client(t).Manifest(t.Context(), transfer.Ref{ID: templateID, Tag: "v2"})
+	if err != nil || len(m.Files[0].Layers) != 2 || m.Files[0].Layers[1].IndexLength < cut {
+		t.Fatalf("%+v, %v", m.Files, err)
+	}
+	if line.cuts.Load() == 0 || pieces.Load() < 3 {
+		t.Errorf("%d pieces, %d cuts", pieces.Load(), line.cuts.Load())
 	}
 }

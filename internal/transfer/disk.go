@@ -141,6 +141,11 @@ type overlayChanges struct {
 
 var _ blob.Changes = overlayChanges{}
 
+// NextData gives the next range that the overlays hold as data.
+func (c overlayChanges) NextData(off int64) (start, end int64, err error) {
+	return qcow2.NextData(c.overlays, off)
+}
+
 // NextChange widens what overlays hold to whole blocks; off is the place of one.
 func (c overlayChanges) NextChange(off int64) (blob.Change, bool, error) {
 	for {

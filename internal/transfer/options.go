@@ -42,7 +42,7 @@ type PushFile struct {
 	Path   string // where it is; not changed by anybody during the push
 	Kind   string // api.FileDisk or api.FileState
 	Format string // "raw", "qcow2" or ""
-	Root   string // name of its layer when known from an earlier pull or push and unchanged since
+	Root   string // name of its content when known from an earlier pull or push and unchanged since
 	// Disk, when not nil, is what the file consists of: the registry gets what a guest sees of it, and Path
 	// and Format are not looked at.
 	Disk *Disk
@@ -58,6 +58,9 @@ type PushParent struct {
 	// files of the disk are the parent's, and what changed is what the others hold.
 	Disk  *Disk
 	Files int
+	// Sums, when not "", is a file that Copy made of the parent's disk: what changed is found by comparing with
+	// that, and Disk and Files are not looked at.
+	Sums string
 }
 
 // PullOptions say what to pull where.

@@ -189,12 +189,6 @@ func (p *push) shrink(most int64) bool {
 	return false
 }
 
-// put sends bulk bytes for a file of a session.
-func (c *Client) put(ctx context.Context, session, name string, query url.Values, chunks ...[]byte) error {
-	address := c.fileURL(session, name, query)
-	return c.retry(ctx, "PUT "+name, func() error { return c.putOnce(ctx, address, chunks) })
-}
-
 // fileURL is where a session takes bytes of a file.
 func (c *Client) fileURL(session, name string, query url.Values) string {
 	return c.url("/registry/v2/push/"+session+"/"+name, query)

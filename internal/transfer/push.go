@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -200,6 +201,26 @@ func (p *push) send(ctx context.Context, s api.PushSession) (map[string]string, 
 	return roots, nil
 }
 
+// indexPiece is how much of an index is sent in one request: what comes through on a line that is cut again and
+// again.
+const indexPiece = 1 << 20
+
+// putIndex sends an index, in pieces if it is long. One whose sending was cut goes on with the piece that was.
 func (c *Client) putIndex(ctx context.Context, session, name string, x *blob.Index) error {
-	return c.put(ctx, session, name, url.Values{"index": {x.Root().String()}}, x.Bytes())
+	raw, off := x.Bytes(), 0
+	query := url.Values{"index": {x.Root().String()}}
+	return c.retryProgress(ctx, "PUT index of "+name, func() (moved bool, err error) {
+		for off < len(raw) {
+			piece := raw[off:min(len(raw), off+indexPiece)]
+			if len(piece) < len(raw) {
+				query.Set("off", strconv.Itoa(off))
+				query.Set("of", strconv.Itoa(len(raw)))
+			}
+			if err := c.putOnce(ctx, c.fileURL(session, name, query), [][]byte{piece}); err != nil {
+				return moved, err
+			}
+			off, moved = off+len(piece), true
+		}
+		return moved, nil
+	})
 }

@@ -67,6 +67,15 @@ func (s *source) openChanges() (err error) {
 	if s.parent, err = blob.ParseRoot(p.Tip); err != nil {
 		return err
 	}
+	if p.Sums != "" {
+		sums, _, err := openRegular(p.Sums)
+		if err != nil {
+			return err
+		}
+		s.open = append(s.open, sums)
+		s.changes, err = compareSums(d, sums)
+		return err
+	}
 	if p.Disk == nil {
 		s.changes, err = d.above(p.Files)
 		return err
@@ -100,15 +109,45 @@ func (s *source) announce() api.PushFile {
 	if s.changes != nil {
 		f.Parent = s.parent.String()
 	}
+	f.Data = s.data()
 	return f
+}
+
+// data is the most bytes that may have to be stored, at least 1; 0 when only reading would tell.
+func (s *source) data() int64 {
+	var sum int64
+	var err error
+	switch c := s.changes.(type) {
+	case nil:
+		sum, err = dataOf(s.whole, s.size)
+	case overlayChanges:
+		sum, err = dataOf(c, s.size)
+	default:
+		return 0 // what differs is found by comparing
+	}
+	if err != nil {
+		return 0 // whoever reads the file will say it
+	}
+	return max(1, sum)
+}
+
+// dataOf adds up the ranges of a file of size bytes that may hold anything but zeros.
+func dataOf(src blob.Source, size int64) (sum int64, err error) {
+	for off := int64(0); off < size; {
+		start, end, err := src.NextData(off)
+		if err != nil || start >= end || end <= off {
+			return sum, err
+		}
+		sum += min(end, size) - min(max(start, off), size)
+		off = end
+	}
+	return sum, nil
 }
 
 // forgo makes the file one that is sent as a whole.
 func (s *source) forgo() (changed bool) {
-	changed = s.changes != nil
-	if changed {
-		s.changes, s.parent, s.spec.Root = nil, blob.Root{}, ""
-	}
+	changed = s.changes != nil || s.spec.Root != ""
+	s.changes, s.parent, s.spec.Root = nil, blob.Root{}, ""
 	return changed
 }
 

@@ -89,6 +89,8 @@ type version struct {
 	Tag       string `json:"tag,omitempty"`
 	Number    int    `json:"number"`
 	ContentID string `json:"content_id,omitempty"` // "" when it is not as any registry has it
+	// Files is what is known of its disks, by their names.
+	Files map[string]content `json:"files,omitempty"`
 }
 
 // newDir makes the name of a version's directory.

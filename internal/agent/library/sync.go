@@ -35,6 +35,9 @@ type PushOptions struct {
 	// template of the same id as the local one, which is made when it is missing.
 	Existing string
 	Progress func(transfer.Progress)
+	// Remembered is told how far the disks are read once more, so that the next push finds
+	// what was changed.
+	Remembered func(transfer.Progress)
 }
 
 // Push publishes the current version of a template.
@@ -63,18 +66,84 @@ func (l *Library) Push(ctx context.Context, reg Registry, id string, o PushOptio
 		if d.File == "" || d.File != filepath.Base(d.File) {
 			return none, farm.Refused("Template %s names a disk %q, which is no plain file name", id, d.File)
 		}
-		push.Files = append(push.Files, published(c.view.HardDrives, i, filepath.Join(dir, d.File)))
+		file := published(c.view.HardDrives, i, filepath.Join(dir, d.File))
+		l.rest(&file, l.known(r, o.Existing, i, d.File))
+		push.Files = append(push.Files, file)
 	}
 	if push.Request.Config, err = c.bytes(); err != nil {
 		return none, err
 	}
+	before := noted(push.Files)
+	push.Roots = map[string]string{}
 	result, err := reg.Push(ctx, push)
-	if err != nil || o.Existing != "" {
+	if err != nil {
 		return result, bare(err)
 	}
 	v := r.version(r.Current)
-	v.Tag, v.Number, v.ContentID = result.Tag, result.Number, result.ContentID
-	return result, l.write(id, r)
+	v.Files = map[string]content{}
+	for i, f := range push.Files {
+		if k := before[i]; f.Disk != nil && k.held(f.Disk.Path) {
+			k.Tip = push.Roots[f.Name]
+			v.Files[filepath.Base(f.Disk.Path)] = k
+		}
+	}
+	if o.Existing == "" {
+		v.Tag, v.Number, v.ContentID = result.Tag, result.Number, result.ContentID
+	}
+	if err := l.write(id, r); err != nil {
+		return result, err
+	}
+	v.remember(ctx, dir, o.Remembered)
+	return result, nil
+}
+
+// unnamed is the tip of a content that has no name yet.
+const unnamed = "-"
+
+// noted is how the disks are before they are pushed.
+func noted(files []transfer.PushFile) []content {
+	out := make([]content, len(files))
+	for i, f := range files {
+		if f.Disk != nil {
+			out[i] = contentOf(f.Disk.Path, f.Disk.Format, unnamed)
+		}
+	}
+	return out
+}
+
+// past is what a disk is, or was made from.
+type past struct {
+	content
+	dir string // where its file of sums is
+}
+
+// known says what is known of drive i of a template: of its file, or else of the same
+// drive of the template that is to get the version, when that is here too.
+func (l *Library) known(r record, existing string, i int, file string) past {
+	dir := filepath.Join(l.dir, r.ID, r.Current)
+	if k := r.version(r.Current).Files[file]; k.Tip != "" {
+		return past{k, dir}
+	}
+	if !uuidForm.MatchString(existing) {
+		return past{}
+	}
+	other, c, err := l.read(existing)
+	if err != nil || i >= len(c.view.HardDrives) {
+		return past{}
+	}
+	return past{other.version(other.Current).Files[c.view.HardDrives[i].File], filepath.Join(l.dir, existing, other.Current)}
+}
+
+// rest has a disk pushed as what it is, or as what differs from what it was made from.
+func (l *Library) rest(f *transfer.PushFile, p past) {
+	if f.Disk == nil || p.Tip == "" {
+		return
+	}
+	if filepath.Dir(f.Disk.Path) == p.dir && p.held(f.Disk.Path) {
+		f.Root = p.Tip
+	} else if sums := p.sums(p.dir); sums != "" {
+		f.Parent = &transfer.PushParent{Tip: p.Tip, Sums: sums}
+	}
 }
 
 // published says how the disk of a drive is pushed, and changes its entry in the configuration to what a pull will give: a
@@ -107,6 +176,8 @@ type PullOptions struct {
 	// otherwise stay so that going forward again costs nothing.
 	Shrink   bool
 	Progress func(transfer.Progress)
+	// Built is told how far the disks are made of what has come and what was here.
+	Built func(transfer.Progress)
 }
 
 // Pull makes a version of the registry the current one of its local template, which
@@ -132,7 +203,8 @@ type pulling struct {
 	reg  Registry
 	o    PullOptions
 	m    api.PullManifest
-	temp string // directory that the bytes arrive in
+	temp string // directory that the version is made in
+	disk map[string]content
 }
 
 // bring pulls the version into the temporary directory.
@@ -150,15 +222,30 @@ func (p *pulling) bring(ctx context.Context) error {
 	if err := os.Chtimes(dir, now, now); err != nil {
 		return fmt.Errorf("pull: %w", bare(err))
 	}
-	ref := transfer.Ref{ID: p.m.ID, ContentID: p.m.ContentID}
-	_, err = p.reg.Pull(ctx, transfer.PullOptions{Ref: ref, Dir: dir, Progress: p.o.Progress})
+	s := settling{dir: dir, have: p.l.have(), manifest: map[string]api.PullFile{}, progress: p.o.Built}
+	for _, f := range p.m.Files {
+		s.manifest[f.Name] = f
+	}
+	built, err := p.fetch(ctx, dir, s.have)
+	if err == nil {
+		p.disk, err = s.settle(ctx, built)
+	}
 	return bare(err)
+}
+
+// move gives what was made its place.
+func (p *pulling) move(to string) error {
+	dir := filepath.Join(p.l.dir, p.temp)
+	if err := os.Rename(filepath.Join(dir, wholeDir), to); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
 }
 
 // version is what the record will say of it.
 func (p *pulling) version() version {
 	v := p.m.Version
-	return version{Dir: newDir(), Tag: v.Tag, Number: v.Number, ContentID: p.m.ContentID}
+	return version{Dir: newDir(), Tag: v.Tag, Number: v.Number, ContentID: p.m.ContentID, Files: p.disk}
 }
 
 // intoNew makes the template.
@@ -181,7 +268,7 @@ func (p *pulling) intoNew(ctx context.Context) (VM, error) {
 		ID: p.m.ID, Name: p.m.Name, Arch: p.m.Arch, Created: time.Now().UTC().Truncate(time.Second),
 		Current: v.Dir, Versions: []version{v},
 	}
-	err = os.Rename(filepath.Join(l.dir, p.temp), filepath.Join(l.dir, temp, v.Dir))
+	err = p.move(filepath.Join(l.dir, temp, v.Dir))
 	if err == nil {
 		err = l.place(temp, r)
 	}
@@ -208,7 +295,7 @@ func (p *pulling) intoOld(ctx context.Context) (VM, error) {
 	}
 	v := p.version()
 	if i := slices.IndexFunc(r.Versions, func(have version) bool { return have.ContentID == v.ContentID }); i >= 0 {
-		v.Dir = r.Versions[i].Dir
+		v.Dir, v.Files = r.Versions[i].Dir, r.Versions[i].Files
 		r.Versions[i] = v
 	} else {
 		if err := p.bring(ctx); err != nil {
@@ -217,9 +304,10 @@ func (p *pulling) intoOld(ctx context.Context) (VM, error) {
 		if err := l.sweep(id, r); err != nil {
 			return VM{}, err
 		}
-		if err := os.Rename(filepath.Join(l.dir, p.temp), filepath.Join(l.dir, id, v.Dir)); err != nil {
+		if err := p.move(filepath.Join(l.dir, id, v.Dir)); err != nil {
 			return VM{}, fmt.Errorf("pull: %w", bare(err))
 		}
+		v.Files = p.disk
 		r.Versions = append(r.Versions, v)
 	}
 	r.Current = v.Dir

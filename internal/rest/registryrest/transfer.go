@@ -11,6 +11,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
@@ -66,7 +67,9 @@ func (s service) put(w http.ResponseWriter, r *http.Request) error {
 	session, file, query := r.PathValue("session"), r.PathValue("file"), r.URL.Query()
 	body := &patient{body: r.Body, control: http.NewResponseController(w)}
 	var err error
-	if root := query.Get("index"); root != "" {
+	if root := query.Get("index"); query.Has("of") {
+		err = s.putIndexPiece(r, root, http.MaxBytesReader(w, body, blob.MaxIndex))
+	} else if root != "" {
 		err = s.reg.PutIndex(r.Context(), session, file, root, http.MaxBytesReader(w, body, blob.MaxIndex))
 	} else {
 		var off int64
@@ -83,6 +86,18 @@ func (s service) put(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusNoContent)
 	}
 	return err
+}
+
+// putIndexPiece receives a piece (off=, of=<bytes of the whole>) of an index.
+func (s service) putIndexPiece(r *http.Request, root string, body io.Reader) error {
+	query := r.URL.Query()
+	off, badOff := strconv.ParseInt(query.Get("off"), 10, 64)
+	of, badOf := strconv.ParseInt(query.Get("of"), 10, 64)
+	if badOff != nil || badOf != nil {
+		return farm.Invalid("off", "and of must be integers")
+	}
+	piece := registry.IndexPiece{Root: root, Off: off, Of: of}
+	return s.reg.PutIndexPiece(r.Context(), r.PathValue("session"), r.PathValue("file"), piece, body)
 }
 
 // patient is a request body that may take as long as it moves.

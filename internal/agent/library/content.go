@@ -1,0 +1,145 @@
+package library
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// sumsPrefix begins the name of the file that remembers a disk; the name of the content
+// follows. It lies beside the disk.
+const sumsPrefix = ".sums-"
+
+// content is what is known of a disk: that a registry calls what its guest sees Tip.
+// That is so as long as nobody has written to the file; afterwards it is known what it
+// was, and the file of sums tells what differs.
+type content struct {
+	Tip    string `json:"tip"`
+	Format string `json:"format"` // of the file
+	Size   int64  `json:"size"`   // of the file
+	Time   int64  `json:"time"`   // of the last write to it, in nanoseconds
+}
+
+// contentOf notes that a file holds a content. "" as the tip: it is not known.
+func contentOf(path, format, tip string) content {
+	info, err := os.Stat(path)
+	if err != nil || tip == "" {
+		return content{}
+	}
+	return content{Tip: tip, Format: format, Size: info.Size(), Time: info.ModTime().UnixNano()}
+}
+
+// held says whether a file still has the content.
+func (k content) held(path string) bool {
+	return k.Tip != "" && contentOf(path, k.Format, k.Tip) == k
+}
+
+// sums is the file that remembers the content, in a version's directory; "" when there
+// is none.
+func (k content) sums(dir string) string {
+	path := filepath.Join(dir, sumsPrefix+k.Tip)
+	if _, err := os.Stat(path); err != nil || k.Tip == "" {
+		return ""
+	}
+	return path
+}
+
+// kept is a disk of the library that still has its content.
+type kept struct {
+	content
+	path string
+}
+
+// have gives every content that is here, by its name.
+func (l *Library) have() map[string]kept {
+	all := map[string]kept{}
+	list, err := os.ReadDir(l.dir)
+	if err != nil {
+		return all // then all is pulled
+	}
+	for _, item := range list {
+		var r record
+		raw, err := os.ReadFile(filepath.Join(l.dir, item.Name(), recordFile))
+		if err != nil || !uuidForm.MatchString(item.Name()) || json.Unmarshal(raw, &r) != nil {
+			continue
+		}
+		for _, v := range r.Versions {
+			for name, k := range v.Files {
+				path := filepath.Join(l.dir, item.Name(), filepath.Base(v.Dir), filepath.Base(name))
+				if k.held(path) {
+					all[k.Tip] = kept{k, path}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// remember makes the files of sums of a version's disks, and removes those of what they
+// were before. What fails is only that the next push sends a whole disk.
+func (v *version) remember(ctx context.Context, dir string, progress func(transfer.Progress)) {
+	wanted := map[string]bool{}
+	for name, k := range v.Files {
+		wanted[sumsPrefix+k.Tip] = true
+		path := filepath.Join(dir, name)
+		if k.Tip != "" && k.sums(dir) == "" && k.held(path) {
+			_ = copyDisk(ctx, copying{from: transfer.Disk{Path: path, Format: k.Format}, sums: filepath.Join(dir, sumsPrefix+k.Tip), progress: progress})
+			if !k.held(path) {
+				wanted[sumsPrefix+k.Tip] = false
+			}
+		}
+	}
+	old, _ := filepath.Glob(filepath.Join(dir, sumsPrefix+"*"))
+	for _, path := range old {
+		if !wanted[filepath.Base(path)] {
+			_ = os.Remove(path)
+		}
+	}
+}
+
+// copying is one reading of a disk.
+type copying struct {
+	from     transfer.Disk
+	to       string // raw copy; "": none
+	sums     string // "": none
+	progress func(transfer.Progress)
+}
+
+// copyDisk makes what a copying wants; files have their names when they are whole.
+func copyDisk(ctx context.Context, c copying) (err error) {
+	const suffix = ".part"
+	disk, err := c.from.Open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, disk.Close()) }()
+	work := transfer.Copy{From: disk, Progress: c.progress}
+	for _, f := range []struct {
+		path string
+		file **os.File
+	}{{c.sums, &work.Sums}, {c.to, &work.To}} {
+		if f.path == "" {
+			continue
+		}
+		made, err := os.OpenFile(f.path+suffix, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return err
+		}
+		*f.file = made
+		defer func() { _ = made.Close(); _ = os.Remove(f.path + suffix) }()
+	}
+	if err := work.Run(ctx); err != nil {
+		return err
+	}
+	for _, path := range []string{c.sums, c.to} {
+		if path != "" {
+			err = errors.Join(err, os.Rename(path+suffix, path))
+		}
+	}
+	return err
+}
+

@@ -1,0 +1,249 @@
+package library_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/library"
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// counting counts what pulls move, and ends one after its first step when it is told to.
+type counting struct {
+	library.Registry
+	t      *testing.T
+	pulled int64
+	pulls  int
+	sent   int64 // bytes of layers that pushes added
+	cancel context.CancelFunc
+}
+
+func (c *counting) Pull(ctx context.Context, o transfer.PullOptions) (transfer.PullResult, error) {
+	r, err := c.Registry.Pull(ctx, o)
+	c.pulled += r.Bytes
+	c.pulls++
+	if c.cancel != nil {
+		c.cancel()
+	}
+	return r, err
+}
+
+func (c *counting) Push(ctx context.Context, o transfer.PushOptions) (api.PushResult, error) {
+	r, err := c.Registry.Push(ctx, o)
+	if err != nil {
+		return r, err
+	}
+	d, err := c.Registry.(*transfer.Client).Detail(ctx, r.ID)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.sent = d.Versions[len(d.Versions)-1].Increment
+	return r, nil
+}
+
+// noise makes bytes that do not compress.
+func noise(seed byte, n int) []byte {
+	data := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{seed}).Read(data)
+	return data
+}
+
+// patch overwrites a part of the only disk of a version that is here.
+func patch(t *testing.T, dir string, off int64, data []byte) {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, "*.img"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%v, %v", found, err)
+	}
+	f, err := os.OpenFile(found[0], os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt(data, off); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lib is a library with one template that was pulled, or that goes to be.
+type lib struct {
+	*library.Library
+	t   *testing.T
+	dir string
+	id  string
+	reg *counting
+}
+
+func newLib(t *testing.T, reg *counting, id string) *lib {
+	l, dir := open(t)
+	return &lib{Library: l, t: t, dir: dir, id: id, reg: reg}
+}
+
+func (l *lib) pull(tag string) {
+	l.t.Helper()
+	if _, err := l.Library.Pull(l.t.Context(), l.reg, library.PullOptions{Ref: transfer.Ref{ID: l.id, Tag: tag}}); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *lib) push(tag string) {
+	l.t.Helper()
+	if _, err := l.Library.Push(l.t.Context(), l.reg, l.id, library.PushOptions{Tag: tag}); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// here gives the directory of the only version.
+func (l *lib) here() string {
+	l.t.Helper()
+	list := versions(l.t, l.dir, l.id)
+	if len(list) != 1 {
+		l.t.Fatalf("%d versions are here", len(list))
+	}
+	return filepath.Join(l.dir, l.id, list[0])
+}
+
+func (l *lib) mustHold(want []byte) {
+	l.t.Helper()
+	got, err := os.ReadFile(filepath.Join(l.here(), "disk.img"))
+	if err != nil || !bytes.Equal(got, want) {
+		l.t.Fatalf("the disk is another one: %d bytes, %v", len(got), err)
+	}
+}
+
+// TestNextTagCostsWhatChanged: a disk that was pulled, changed in place and pushed, and
+// is pulled elsewhere over the version before, costs what changed each way.
+func TestNextTagCostsWhatChanged(t *testing.T) {
+	const small = 3 * mib / 2
+	reg := &counting{Registry: serve(t), t: t}
+	disk := noise(1, 12*mib+8192)
+	clear(disk[4*mib : 6*mib])
+	path := filepath.Join(t.TempDir(), "disk.img")
+	if err := os.WriteFile(path, disk, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first, err := library.Exchange{Images: plain{}, Registry: reg}.Publish(t.Context(), hv.Disk{Path: path, Format: "raw"},
+		library.Settings{Name: "debian"}, library.PushOptions{Tag: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, there := newLib(t, reg, first.ID), newLib(t, reg, first.ID)
+	here.pull("")
+	there.pull("")
+	for i, tag := range []string{"v2", "v3", "v4"} {
+		for off, data := range map[int64][]byte{
+			int64(mib*i + 4096): noise(byte(2+i), 4096), int64(i*9000 + 4*mib + 77): noise(byte(3+i), 400000), 9 * mib: make([]byte, 100*(i+1)<<10), 12*mib + 8191: {byte(i)},
+		} {
+			patch(t, here.here(), off, data)
+			copy(disk[off:], data)
+		}
+		here.push(tag)
+		if reg.sent > small {
+			t.Errorf("%s: %d bytes were sent", tag, reg.sent)
+		}
+		reg.pulled = 0
+		there.pull("")
+		there.mustHold(disk)
+		if reg.pulled > small {
+			t.Errorf("%s: %d bytes were moved", tag, reg.pulled)
+		}
+	}
+	here.mustHold(disk)
+
+	// The same disk again is named and not sent, in a chain too; its content is the same to all.
+	here.push("v5")
+	if reg.sent != 0 {
+		t.Errorf("an unchanged disk costs %d bytes", reg.sent)
+	}
+	v4, err := reg.Manifest(t.Context(), transfer.Ref{ID: first.ID, Tag: "v4"})
+	v5, err5 := reg.Manifest(t.Context(), transfer.Ref{ID: first.ID, Tag: "v5"})
+	if err != nil || err5 != nil || v4.ContentID != v5.ContentID || len(v5.Files[0].Layers) != 4 {
+		t.Errorf("%+v\n%+v\n%v %v", v4, v5, err, err5)
+	}
+	// What was pulled is nobody else's: a change of it changes no other version.
+	there.pull("v4")
+	patch(t, there.here(), 0, []byte("own"))
+	here.mustHold(disk)
+
+	// Another registry does not know what all this rests on, and gets the disk.
+	reg = &counting{Registry: serve(t), t: t}
+	here.reg = reg
+	here.push("v6")
+	fresh := newLib(t, reg, first.ID)
+	fresh.pull("")
+	fresh.mustHold(disk)
+}
+
+// TestPullGoesOnWithItsSecondStep: what has come is not fetched again when a pull is cut
+// while the disks are made.
+func TestPullGoesOnWithItsSecondStep(t *testing.T) {
+	reg := &counting{Registry: serve(t), t: t}
+	disk := noise(1, 3*mib)
+	path := filepath.Join(t.TempDir(), "disk.img")
+	if err := os.WriteFile(path, disk, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pushed, err := library.Exchange{Images: plain{}, Registry: reg}.Publish(t.Context(), hv.Disk{Path: path, Format: "raw"},
+		library.Settings{Name: "debian"}, library.PushOptions{Tag: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, there := newLib(t, reg, pushed.ID), newLib(t, reg, pushed.ID)
+	here.pull("")
+	there.pull("")
+	copy(disk, "changed")
+	patch(t, here.here(), 0, []byte("changed"))
+	here.push("v2")
+	ctx, cancel := context.WithCancel(t.Context())
+	reg.cancel, reg.pulls = cancel, 0
+	if _, err := there.Library.Pull(ctx, reg, library.PullOptions{Ref: transfer.Ref{ID: pushed.ID}}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a pull that was cut: %v", err)
+	}
+	there.pull("")
+	there.mustHold(disk)
+	if reg.pulls != 1 {
+		t.Errorf("the registry was asked %d times", reg.pulls)
+	}
+	if left, _ := filepath.Glob(filepath.Join(there.dir, ".*")); len(left) != 0 {
+		t.Errorf("left over: %v", left)
+	}
+}
+
+// TestPushOntoAnotherTemplateSendsWhatDiffers: an independent template as the next tag of
+// one that was pulled.
+func TestPushOntoAnotherTemplateSendsWhatDiffers(t *testing.T) {
+	reg := &counting{Registry: serve(t), t: t}
+	l, dir := open(t)
+	disk := noise(1, 4*mib)
+	ids := map[string]string{}
+	for _, name := range []string{"old", "new"} {
+		vm, err := l.Import(t.Context(), hv.Disk{Path: guestImage(t, disk), Format: "qcow2"}, library.Settings{Name: name}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[name] = vm.ID
+		copy(disk[2*mib:], "another")
+	}
+	if _, err := l.Push(t.Context(), reg, ids["old"], library.PushOptions{Tag: "v1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Push(t.Context(), reg, ids["new"], library.PushOptions{Tag: "v2", Existing: ids["old"]}); err != nil {
+		t.Fatal(err)
+	}
+	if reg.sent > 100<<10 {
+		t.Errorf("%d bytes were sent", reg.sent)
+	}
+	if sums, _ := filepath.Glob(filepath.Join(dir, ids["new"], "*", ".sums-*")); len(sums) != 1 {
+		t.Errorf("remembered: %v", sums)
+	}
+	there := newLib(t, reg, ids["old"])
+	there.pull("")
+	there.mustHold(disk)
+}

@@ -1,0 +1,142 @@
+package library
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// A pull has two steps, so that a disk costs only what differs from one that is here,
+// and is yet a file of its own, which its owner changes: the registry's part arrives in
+// partsDir, and wholeDir is made of that and of what it lies on. builtFile says that the
+// first step is done.
+const (
+	partsDir  = "parts"
+	wholeDir  = "whole"
+	builtFile = "built.json"
+)
+
+// settling is the second step of one pull.
+type settling struct {
+	dir      string // of the pull
+	have     map[string]kept
+	manifest map[string]api.PullFile
+	progress func(transfer.Progress)
+}
+
+// fetch does the first step, unless an earlier pull did, and says what it gave.
+func (p *pulling) fetch(ctx context.Context, dir string, have map[string]kept) ([]transfer.BuiltFile, error) {
+	var built []transfer.BuiltFile
+	record := filepath.Join(dir, builtFile)
+	raw, err := os.ReadFile(record)
+	if err == nil && json.Unmarshal(raw, &built) == nil && usable(built, have) {
+		return built, nil
+	}
+	parts := filepath.Join(dir, partsDir)
+	if err := errors.Join(remove(record), os.MkdirAll(parts, 0o700)); err != nil {
+		return nil, err
+	}
+	disks := map[string]transfer.Disk{}
+	for tip, k := range have {
+		disks[tip] = transfer.Disk{Path: k.path, Format: k.Format}
+	}
+	result, err := p.reg.Pull(ctx, transfer.PullOptions{
+		Ref: transfer.Ref{ID: p.m.ID, ContentID: p.m.ContentID}, Dir: parts, Have: disks, Overlays: true, Progress: p.o.Progress,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if raw, err = json.Marshal(result.Files); err != nil {
+		return nil, err
+	}
+	return result.Files, home.WriteFile(record, raw)
+}
+
+func remove(path string) error {
+	err := os.Remove(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// usable says whether everything is still here that files lie on.
+func usable(built []transfer.BuiltFile, have map[string]kept) bool {
+	for _, f := range built {
+		if below, lies := lower(f); lies && have[below].path == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// lower names the content that a file lies on, or is.
+func lower(f transfer.BuiltFile) (tip string, lies bool) {
+	switch f.Form {
+	case transfer.FormOverlay:
+		return f.Below, true
+	case transfer.FormLinked:
+		return f.Tip, true
+	default:
+		return "", false
+	}
+}
+
+// settle does the second step and says what is known of the disks.
+func (s settling) settle(ctx context.Context, built []transfer.BuiltFile) (map[string]content, error) {
+	parts, whole := filepath.Join(s.dir, partsDir), filepath.Join(s.dir, wholeDir)
+	if err := os.MkdirAll(whole, 0o700); err != nil {
+		return nil, err
+	}
+	files := map[string]content{}
+	for _, f := range built {
+		to := filepath.Join(whole, f.Name)
+		if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
+			if err := s.make(ctx, f, to); err != nil {
+				return nil, err
+			}
+		}
+		if m := s.manifest[f.Name]; m.Kind == api.FileDisk && m.Format == "raw" {
+			files[f.Name] = contentOf(to, m.Format, f.Tip)
+		}
+	}
+	for _, name := range []string{transfer.ConfigFile, transfer.NVRAMFile} {
+		err := os.Rename(filepath.Join(parts, name), filepath.Join(whole, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	v := version{Files: files}
+	v.remember(ctx, whole, s.progress)
+	return files, errors.Join(context.Cause(ctx), home.SyncDir(whole))
+}
+
+// make gives one file its place.
+func (s settling) make(ctx context.Context, f transfer.BuiltFile, to string) error {
+	part := filepath.Join(s.dir, partsDir, f.Name)
+	below, lies := lower(f)
+	if !lies {
+		return os.Rename(part, to)
+	}
+	base := s.have[below]
+	from := transfer.Disk{Path: base.path, Format: base.Format}
+	if f.Form == transfer.FormOverlay {
+		from.Overlays = []string{part}
+	}
+	sums := filepath.Join(filepath.Dir(to), sumsPrefix+f.Tip)
+	if err := copyDisk(ctx, copying{from: from, to: to, sums: sums, progress: s.progress}); err != nil {
+		return err
+	}
+	if !base.held(base.path) {
+		return errors.Join(farm.Refused("A local disk that this version was to be made from was changed meanwhile; pull again"), os.RemoveAll(s.dir))
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package transfer_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/qcow2"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// announced has the next negotiations of a server's clients noted.
+func announced(t *testing.T, s *server) *api.PushRequest {
+	var last api.PushRequest
+	note := func(w http.ResponseWriter, r *http.Request, h http.Handler) {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/push") {
+			raw, err := io.ReadAll(r.Body)
+			if last = (api.PushRequest{}); err != nil || json.Unmarshal(raw, &last) != nil {
+				t.Error("a negotiation cannot be read")
+			}
+			r.Body = io.NopCloser(bytes.NewReader(raw))
+		}
+		h.ServeHTTP(w, r)
+	}
+	s.disturb.Store(&note)
+	return &last
+}
+
+// TestDataIsAnnounced: the registry hears how much may come at the most, so that it reserves room for that.
+func TestDataIsAnnounced(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(21, 21))
+	s := serve(t, t.TempDir())
+	c := s.client(t)
+	last := announced(t, s)
+	disk := make([]byte, 64<<20)
+	copy(disk[8<<20:], grow(rnd, nil, 2<<20))
+	sparse := transfer.Disk{Path: write(t, "sparse", api.FileDisk, "raw", 1<<30, map[int64]int{5 << 20: 1 << 20}).Path}
+	image := transfer.Disk{Path: overlay(t, make([]byte, len(disk)), disk), Format: "qcow2"}
+	changed := bytes.Clone(disk)
+	copy(changed[40<<20:], bytes.Repeat([]byte{3}, 5*qcow2.Block))
+	above := image
+	above.Overlays = []string{overlay(t, disk, changed)}
+	check := func(name string, low, high int64) {
+		t.Helper()
+		if got := last.Files[0].Data; got < low || got > high {
+			t.Errorf("%s: %d bytes are announced, %d to %d were right", name, got, low, high)
+		}
+	}
+	pushDisk(t, c, "sparse", sparse, nil)
+	check("a file with holes", 1<<20, 1<<20+64<<10)
+	tip := pushDisk(t, c, "image", image, nil)
+	check("an image", 1<<20, 2<<20)
+	pushDisk(t, c, "changes", above, &transfer.PushParent{Tip: tip, Files: 1})
+	check("changes", 5*qcow2.Block, 5*qcow2.Block)
+	pushDisk(t, c, "empty", transfer.Disk{Path: write(t, "empty", api.FileDisk, "raw", 1<<30, nil).Path}, nil)
+	check("an empty disk", 1, 1)
+	pushDisk(t, c, "compared", writeFile(t, "changed", changed), &transfer.PushParent{Tip: tip, Disk: &image})
+	check("what only comparing tells", 0, 0)
+	pushDisk(t, c, "refused", above, &transfer.PushParent{Tip: tipless, Files: 1})
+	check("a disk whose parent is not known", 1<<20, 3<<20)
+}
