@@ -39,7 +39,6 @@ func TestDataIsAnnounced(t *testing.T) {
 	last := announced(t, s)
 	disk := make([]byte, 64<<20)
 	copy(disk[8<<20:], grow(rnd, nil, 2<<20))
-	sparse := transfer.Disk{Path: write(t, "sparse", api.FileDisk, "raw", 1<<30, map[int64]int{5 << 20: 1 << 20}).Path}
 	image := transfer.Disk{Path: overlay(t, make([]byte, len(disk)), disk), Format: "qcow2"}
 	changed := bytes.Clone(disk)
 	copy(changed[40<<20:], bytes.Repeat([]byte{3}, 5*qcow2.Block))
@@ -51,13 +50,13 @@ func TestDataIsAnnounced(t *testing.T) {
 			t.Errorf("%s: %d bytes are announced, %d to %d were right", name, got, low, high)
 		}
 	}
-	pushDisk(t, c, "sparse", sparse, nil)
+	pushDisk(t, c, "sparse", sparse(t, 1<<30, 5<<20, grow(rnd, nil, 1<<20)), nil)
 	check("a file with holes", 1<<20, 1<<20+64<<10)
 	tip := pushDisk(t, c, "image", image, nil)
 	check("an image", 1<<20, 2<<20)
 	pushDisk(t, c, "changes", above, &transfer.PushParent{Tip: tip, Files: 1})
 	check("changes", 5*qcow2.Block, 5*qcow2.Block)
-	pushDisk(t, c, "empty", transfer.Disk{Path: write(t, "empty", api.FileDisk, "raw", 1<<30, nil).Path}, nil)
+	pushDisk(t, c, "empty", sparse(t, 1<<30, 0, nil), nil)
 	check("an empty disk", 1, 1)
 	pushDisk(t, c, "compared", writeFile(t, "changed", changed), &transfer.PushParent{Tip: tip, Disk: &image})
 	check("what only comparing tells", 0, 0)

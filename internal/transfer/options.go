@@ -2,8 +2,8 @@ package transfer
 
 import "github.com/buildyard/buildyard/api"
 
-// Progress is the state of a transfer in bytes: of layer files (compressed) for a pull, of the files
-// themselves for a push, whose compressed size is only known at its end.
+// Progress is the state of a transfer in bytes: of layer files (compressed) for a pull; for a push, whose compressed
+// size is only known at its end, of what is read of the files, holes left out.
 type Progress struct {
 	Done  int64
 	Total int64

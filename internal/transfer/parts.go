@@ -40,6 +40,7 @@ type parts struct {
 	off    int64 // of the part in the layer file
 	end    int64 // place in the file that the part reaches
 	told   int64 // place in the file up to which parts were made
+	extent blob.Source
 }
 
 func newParts(p *push, group *errgroup.Group, ctx context.Context, session string, state api.PushFileState) *parts { //nolint:revive // the group's context
@@ -52,6 +53,7 @@ func newParts(p *push, group *errgroup.Group, ctx context.Context, session strin
 
 func (b *parts) encode(s *source) (*blob.Index, error) {
 	name := s.spec.Name
+	b.extent = s.extent
 	x, err := s.encode(b.ctx, b.p.o.Workers, func(f blob.Frame, end int64, stored []byte) error {
 		return b.add(name, f, end, stored)
 	})
@@ -78,7 +80,10 @@ func (b *parts) add(name string, f blob.Frame, end int64, stored []byte) error {
 
 // flush sends the part that was collected, unless the registry has it.
 func (b *parts) flush(name string) {
-	span := b.end - b.told
+	span, err := dataIn(b.extent, b.told, b.end)
+	if err != nil {
+		span = 0 // only of the progress
+	}
 	b.told = b.end
 	left := rest{name: name, off: b.off, frames: b.frames, data: b.data}
 	b.frames, b.data, b.off = nil, nil, b.off+int64(len(b.data))

@@ -143,8 +143,8 @@ func (p *push) round(ctx context.Context) (api.PushResult, error) {
 		return result, fmt.Errorf("the registry answered for %d of %d files", len(s.Files), len(p.files))
 	}
 	var total int64
-	for _, f := range p.req.Files {
-		total += f.Size
+	for _, f := range p.files {
+		total += f.total
 	}
 	p.meter = newMeter(p.o.Progress, total)
 	roots, err := p.send(ctx, s)
@@ -173,7 +173,7 @@ func (p *push) send(ctx context.Context, s api.PushSession) (map[string]string, 
 		spec := p.req.Files[i]
 		if state.State == api.PushExists {
 			roots[spec.Name] = spec.Root
-			p.meter.skip(spec.Size)
+			p.meter.skip(p.files[i].total)
 			continue
 		}
 		parts := newParts(p, group, sendCtx, s.Session, state)

@@ -19,6 +19,8 @@ type source struct {
 	whole   blob.Source
 	changes blob.Changes // against parent; nil when the file is sent as a whole
 	parent  blob.Root
+	extent  blob.Source // tells what is read of the file; reading may be all that it has to do with what is sent
+	total   int64       // bytes of that
 	open    []io.Closer
 	release func() // of a file that is read past the page cache; nil for a disk
 }
@@ -29,6 +31,9 @@ func openSource(spec PushFile) (*source, error) {
 	err := s.openWhole()
 	if err == nil && spec.Parent != nil {
 		err = s.openChanges()
+	}
+	if err == nil {
+		err = s.survey()
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("push %s: %w", spec.Name, err), s.close())
@@ -113,33 +118,33 @@ func (s *source) announce() api.PushFile {
 	return f
 }
 
-// data is the most bytes that may have to be stored, at least 1; 0 when only reading would tell.
+// data is the most bytes that may have to be stored, at least 1; 0 when only comparing would tell.
 func (s *source) data() int64 {
-	var sum int64
-	var err error
-	switch c := s.changes.(type) {
-	case nil:
-		sum, err = dataOf(s.whole, s.size)
-	case overlayChanges:
-		sum, err = dataOf(c, s.size)
-	default:
-		return 0 // what differs is found by comparing
+	if _, told := s.changes.(overlayChanges); !told && s.changes != nil {
+		return 0
 	}
-	if err != nil {
-		return 0 // whoever reads the file will say it
-	}
-	return max(1, sum)
+	return max(1, s.total)
 }
 
-// dataOf adds up the ranges of a file of size bytes that may hold anything but zeros.
-func dataOf(src blob.Source, size int64) (sum int64, err error) {
-	for off := int64(0); off < size; {
-		start, end, err := src.NextData(off)
-		if err != nil || start >= end || end <= off {
+// survey finds out what of the file is looked at.
+func (s *source) survey() (err error) {
+	s.extent = s.whole
+	if c, ok := s.changes.(overlayChanges); ok {
+		s.extent = c
+	}
+	s.total, err = dataIn(s.extent, 0, s.size)
+	return err
+}
+
+// dataIn adds up the ranges between two places of a file that may hold anything but zeros.
+func dataIn(src blob.Source, from, to int64) (sum int64, err error) {
+	for from < to {
+		start, end, err := src.NextData(from)
+		if err != nil || start >= end || start >= to {
 			return sum, err
 		}
-		sum += min(end, size) - min(max(start, off), size)
-		off = end
+		from = min(end, to)
+		sum += from - start
 	}
 	return sum, nil
 }
@@ -148,7 +153,7 @@ func dataOf(src blob.Source, size int64) (sum int64, err error) {
 func (s *source) forgo() (changed bool) {
 	changed = s.changes != nil || s.spec.Root != ""
 	s.changes, s.parent, s.spec.Root = nil, blob.Root{}, ""
-	return changed
+	return changed && s.survey() == nil
 }
 
 // describe writes what the file is made from, for the key under which its push is gone on with.

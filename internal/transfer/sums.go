@@ -38,7 +38,7 @@ type Copy struct {
 // Run does it and puts the files on stable storage.
 func (c Copy) Run(ctx context.Context) error {
 	size := c.From.Size()
-	total, err := dataOf(c.From, size)
+	total, err := dataIn(c.From, 0, size)
 	if err != nil {
 		return fmt.Errorf("copy disk: %w", err)
 	}

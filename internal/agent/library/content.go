@@ -142,4 +142,3 @@ func copyDisk(ctx context.Context, c copying) (err error) {
 	}
 	return err
 }
-

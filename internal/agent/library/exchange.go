@@ -28,6 +28,8 @@ const convertedDir = ".converted"
 type Exchange struct {
 	Images   Images
 	Registry Registry
+	// Local, when not nil, may hold a template that a pushed image differs little from.
+	Local *Library
 }
 
 // Publish pushes a disk image as a version of a registry's template; nothing is
@@ -56,6 +58,9 @@ func (x Exchange) Publish(ctx context.Context, image hv.Disk, s Settings, o Push
 	request := api.PushRequest{Name: r.Name, Tag: o.Tag, Description: o.Description, Arch: r.Arch}
 	if o.Existing != "" {
 		request.ID, request.MustExist = o.Existing, true
+		if x.Local != nil {
+			x.Local.rest(&file, x.Local.remembered(o.Existing, 0))
+		}
 	}
 	if request.Config, err = c.bytes(); err != nil {
 		return none, fmt.Errorf("import: %w", err)

@@ -124,14 +124,20 @@ func (l *Library) known(r record, existing string, i int, file string) past {
 	if k := r.version(r.Current).Files[file]; k.Tip != "" {
 		return past{k, dir}
 	}
-	if !uuidForm.MatchString(existing) {
+	return l.remembered(existing, i)
+}
+
+// remembered says what is known of drive i of the template of that id; nothing, when it is
+// not here.
+func (l *Library) remembered(id string, i int) past {
+	if !uuidForm.MatchString(id) {
 		return past{}
 	}
-	other, c, err := l.read(existing)
+	r, c, err := l.read(id)
 	if err != nil || i >= len(c.view.HardDrives) {
 		return past{}
 	}
-	return past{other.version(other.Current).Files[c.view.HardDrives[i].File], filepath.Join(l.dir, existing, other.Current)}
+	return past{r.version(r.Current).Files[c.view.HardDrives[i].File], filepath.Join(l.dir, id, r.Current)}
 }
 
 // rest has a disk pushed as what it is, or as what differs from what it was made from.

@@ -2,7 +2,6 @@ package buildnode
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -66,18 +65,12 @@ func (o *ExportOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pull, convert := newBar(o.Err, "pull "+cli.Plain(t.Name)), newBar(o.Err, "convert "+cli.Plain(t.Name))
+	shown := &stages{w: o.Err}
 	err = library.Exchange{Images: images{}, Registry: client}.Export(ctx, library.ExportOptions{
 		Ref: transfer.Ref{ID: t.ID, Tag: o.Tag}, Disk: o.Disk, To: hv.Disk{Path: o.File, Format: format},
-		Pulled: func(p transfer.Progress) {
-			pull.update(p.Done, p.Total)
-			if p.Done == p.Total {
-				pull.end()
-			}
-		},
-		Converted: convert.update,
+		Pulled: shown.bytes("pull " + cli.Plain(t.Name)), Converted: shown.stage("convert " + cli.Plain(t.Name)),
 	})
-	convert.end()
+	shown.end()
 	if err != nil {
 		return resumable(ctx, err)
 	}
@@ -88,50 +81,39 @@ func (o *ExportOptions) run(ctx context.Context) error {
 // RegistryImportOptions are the options of registry import.
 type RegistryImportOptions struct {
 	*registryOptions
-	Disk        string
-	Format      string
-	Tag         string
-	Description string
-	Existing    string
+	tagFlags
+	Image    hv.Disk
+	Settings library.Settings
 }
 
 func registryImport(r *registryOptions) *cobra.Command {
-	o, flags := RegistryImportOptions{registryOptions: r}, settingFlags{}
+	o, flags := RegistryImportOptions{registryOptions: r}, imageFlags{}
 	cmd := &cobra.Command{
 		Use:   "import <disk file>",
 		Short: "Push a disk image as a tag, without a local template",
 		Long: `import pushes a disk image (raw or qcow2) as the first tag of a new template, or with -v as
 the next tag of an existing one. Nothing is copied on this host, and nobody may change the image
-until it is pushed. An import that was interrupted goes on when the same command is given again.`,
+until it is pushed. Of an image for a template that is here too (buildnode registry pull), only
+what differs is sent. An import that was interrupted goes on when the same command is given again.`,
 		Example: `  buildnode registry import debian.qcow2 --name debian -t v1 --cpu 2 --ram 4G
   buildnode registry import disk.img -v debian -t v2`,
 		Args: cobra.ExactArgs(1),
 	}
-	flags.add(cmd, cmd.Flags())
-	formatFlag(cmd, &o.Format)
-	cmd.Flags().StringVarP(&o.Tag, "tag", "t", "", "tag of the new version")
-	cmd.Flags().StringVarP(&o.Description, "description", "d", "", "description of the new version")
-	cmd.Flags().StringVarP(&o.Existing, "vm", "v", "", "template of the registry (name or id) that gets the tag")
-	_ = cmd.MarkFlagRequired("tag")
+	flags.add(cmd)
+	o.tagFlags.add(cmd)
 	cmd.MarkFlagsOneRequired("name", "vm")
 	cmd.MarkFlagsMutuallyExclusive("name", "vm")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		o.Disk = args[0]
-		s, err := flags.settings(cmd.Flags())
-		if err != nil {
-			return cli.Usage(err)
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if o.Image, o.Settings, err = flags.read(cmd, args[0]); err != nil {
+			return err
 		}
-		return o.run(cmd.Context(), s)
+		return o.run(cmd.Context())
 	}
 	return cmd
 }
 
-func (o *RegistryImportOptions) run(ctx context.Context, s library.Settings) error {
-	if o.Tag == "" {
-		return cli.Usage(errors.New("--tag is empty"))
-	}
-	image, err := imageFile(o.Disk, o.Format)
-	if err != nil {
+func (o *RegistryImportOptions) run(ctx context.Context) error {
+	if err := o.check(); err != nil {
 		return err
 	}
 	client, err := o.client(tryTransfer)
@@ -139,21 +121,24 @@ func (o *RegistryImportOptions) run(ctx context.Context, s library.Settings) err
 		return err
 	}
 	defer client.Close()
-	push := library.PushOptions{Tag: o.Tag, Description: o.Description}
-	if o.Existing != "" {
-		target, err := template(ctx, client, o.Existing)
-		if err != nil {
-			return err
-		}
-		push.Existing, s.Name = target.ID, target.Name
+	local, err := o.library()
+	if err != nil {
+		return err
 	}
-	b := newBar(o.Err, "push "+cli.Plain(s.Name))
-	push.Progress = func(p transfer.Progress) { b.update(p.Done, p.Total) }
-	result, err := library.Exchange{Images: images{}, Registry: client}.Publish(ctx, image, s, push)
-	b.end()
+	push, name, err := o.options(ctx, client)
+	if err != nil {
+		return err
+	}
+	if name != "" {
+		o.Settings.Name = name
+	}
+	shown := &stages{w: o.Err}
+	push.Progress = shown.bytes("push " + cli.Plain(o.Settings.Name))
+	result, err := library.Exchange{Images: images{}, Registry: client, Local: local}.Publish(ctx, o.Image, o.Settings, push)
+	shown.end()
 	if err != nil {
 		return resumable(ctx, err)
 	}
-	o.foretell(s)
+	o.foretell(o.Settings)
 	return o.pushed(result)
 }

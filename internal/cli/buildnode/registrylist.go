@@ -34,9 +34,9 @@ func registryList(o *registryOptions) *cobra.Command {
 				list = []api.Template{}
 			}
 			return output.Write(o.Out, list, func(g *cli.Grid) {
-				g.Row("ID", "NAME", "ARCH", "SIZE", "LAST PUSH")
+				g.Row("ID", "NAME", "ARCH", "SIZE", "LAST PUSH", "LAST PULL")
 				for _, t := range list {
-					g.Row(t.ID, t.Name, t.Arch, size.Format(t.Size), day(t.LastPush))
+					g.Row(t.ID, t.Name, t.Arch, size.Format(t.Size), day(t.LastPush), day(t.LastPull))
 				}
 			})
 		},

@@ -16,10 +16,8 @@ import (
 // PushOptions are the options of registry push.
 type PushOptions struct {
 	*registryOptions
-	VM          string
-	Tag         string
-	Description string
-	Existing    string
+	tagFlags
+	VM string
 }
 
 func registryPush(r *registryOptions) *cobra.Command {
@@ -29,7 +27,7 @@ func registryPush(r *registryOptions) *cobra.Command {
 		Short: "Push a local template as a new tag",
 		Long: `push publishes a local template as a new tag of the registry's template with the same id,
 which is made by the first push. With -v the tag goes to another, existing template.
-A push that was interrupted goes on when the same command is given again.`,
+Of a disk that was pushed or pulled before, only what was changed since is sent. A push that was interrupted goes on when the same command is given again.`,
 		Example: `  buildnode registry push debian -t v1 -d "first"
   buildnode registry push patched -v debian -t v2`,
 		Args: cobra.ExactArgs(1),
@@ -38,16 +36,13 @@ A push that was interrupted goes on when the same command is given again.`,
 			return o.run(cmd.Context())
 		},
 	}
-	cmd.Flags().StringVarP(&o.Tag, "tag", "t", "", "tag of the new version")
-	cmd.Flags().StringVarP(&o.Description, "description", "d", "", "description of the new version")
-	cmd.Flags().StringVarP(&o.Existing, "vm", "v", "", "template of the registry (name or id) that gets the tag")
-	_ = cmd.MarkFlagRequired("tag")
+	o.tagFlags.add(cmd)
 	return cmd
 }
 
 func (o *PushOptions) run(ctx context.Context) error {
-	if o.Tag == "" {
-		return cli.Usage(errors.New("--tag is empty"))
+	if err := o.check(); err != nil {
+		return err
 	}
 	client, err := o.client(tryTransfer)
 	if err != nil {
@@ -58,18 +53,14 @@ func (o *PushOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	push := library.PushOptions{Tag: o.Tag, Description: o.Description}
-	if o.Existing != "" {
-		target, err := template(ctx, client, o.Existing)
-		if err != nil {
-			return err
-		}
-		push.Existing = target.ID
+	push, _, err := o.options(ctx, client)
+	if err != nil {
+		return err
 	}
-	b := newBar(o.Err, "push "+cli.Plain(vm.Name))
-	push.Progress = func(p transfer.Progress) { b.update(p.Done, p.Total) }
+	shown := &stages{w: o.Err}
+	push.Progress, push.Remembered = shown.bytes("push "+cli.Plain(vm.Name)), shown.bytes("remember "+cli.Plain(vm.Name))
 	result, err := l.Push(ctx, client, vm.ID, push)
-	b.end()
+	shown.end()
 	if err != nil {
 		return resumable(ctx, err)
 	}
@@ -96,8 +87,9 @@ func registryPull(r *registryOptions) *cobra.Command {
 		Use:   "pull <template>",
 		Short: "Pull a template of the registry into the local templates",
 		Long: `pull brings a tag (the latest one unless -t names another) and makes it the current
-version of the local template. A pull that was interrupted goes on when the same command
-is given again. Files of newer tags stay when an older one is pulled, unless -s is given.`,
+version of the local template. Of a disk that differs from one that is here, only the
+difference is pulled. A pull that was interrupted goes on when the same command is given
+again. Files of newer tags stay when an older one is pulled, unless -s is given.`,
 		Example: `  buildnode registry pull debian
   buildnode registry pull debian -t v1 -s`,
 		Args: cobra.ExactArgs(1),
@@ -125,12 +117,12 @@ func (o *PullOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b := newBar(o.Err, "pull "+cli.Plain(t.Name))
+	shown := &stages{w: o.Err}
 	vm, err := l.Pull(ctx, client, library.PullOptions{
 		Ref: transfer.Ref{ID: t.ID, Tag: o.Tag}, Shrink: o.Shrink,
-		Progress: func(p transfer.Progress) { b.update(p.Done, p.Total) },
+		Progress: shown.bytes("pull " + cli.Plain(t.Name)), Built: shown.bytes("build " + cli.Plain(t.Name)),
 	})
-	b.end()
+	shown.end()
 	if err != nil {
 		return resumable(ctx, err)
 	}

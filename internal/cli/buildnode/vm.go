@@ -131,13 +131,13 @@ func (g *globals) foretell(s library.Settings) {
 // ImportOptions are the options of vm import.
 type ImportOptions struct {
 	*globals
-	Disk   string
-	Format string
-	Output cli.Format
+	Image    hv.Disk
+	Settings library.Settings
+	Output   cli.Format
 }
 
 func vmImport(g *globals) *cobra.Command {
-	o, flags := ImportOptions{globals: g}, settingFlags{}
+	o, flags := ImportOptions{globals: g}, imageFlags{}
 	cmd := &cobra.Command{
 		Use:   "import <disk file>",
 		Short: "Make a template from a disk image",
@@ -147,17 +147,14 @@ converted to qcow2. The guest needs a boot loader on its disk and the QEMU guest
   buildnode vm import disk.img --name web --port ssh --port web:80:8080`,
 		Args: cobra.ExactArgs(1),
 	}
-	flags.add(cmd, cmd.Flags())
-	formatFlag(cmd, &o.Format)
+	flags.add(cmd)
 	o.Output.Add(cmd)
 	_ = cmd.MarkFlagRequired("name")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		o.Disk = args[0]
-		s, err := flags.settings(cmd.Flags())
-		if err != nil {
-			return cli.Usage(err)
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if o.Image, o.Settings, err = flags.read(cmd, args[0]); err != nil {
+			return err
 		}
-		return o.run(cmd.Context(), s)
+		return o.run(cmd.Context())
 	}
 	return cmd
 }
@@ -174,22 +171,21 @@ func imageFile(path, format string) (hv.Disk, error) {
 	return hv.Disk{Path: path, Format: format}, nil
 }
 
-func (o *ImportOptions) run(ctx context.Context, s library.Settings) error {
-	image, err := imageFile(o.Disk, o.Format)
-	if err != nil {
-		return err
-	}
+func (o *ImportOptions) run(ctx context.Context) error {
 	l, err := o.library()
 	if err != nil {
 		return err
 	}
-	b := newBar(o.Err, "import "+cli.Plain(s.Name))
-	vm, err := l.Import(ctx, image, s, b.update)
+	b := newBar(o.Err, "import "+cli.Plain(o.Settings.Name))
+	vm, err := l.Import(ctx, o.Image, o.Settings, b.update)
 	b.end()
+	if err != nil && ctx.Err() != nil {
+		return errors.New("interrupted; nothing of the template is left, give the command again")
+	}
 	if err != nil {
 		return err
 	}
-	o.foretell(s)
+	o.foretell(o.Settings)
 	return o.Output.Write(o.Out, vm, func(g *cli.Grid) { showVM(g, vm) })
 }
 

@@ -1,0 +1,68 @@
+package buildnode
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/internal/agent/library"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// imageFlags are what the two imports take: the format of an image file and the settings
+// of what is made of it.
+type imageFlags struct {
+	settings settingFlags
+	format   string
+}
+
+func (f *imageFlags) add(cmd *cobra.Command) {
+	f.settings.add(cmd, cmd.Flags())
+	formatFlag(cmd, &f.format)
+}
+
+// read gives the image of that path and the settings.
+func (f *imageFlags) read(cmd *cobra.Command, path string) (hv.Disk, library.Settings, error) {
+	s, err := f.settings.settings(cmd.Flags())
+	if err != nil {
+		return hv.Disk{}, s, cli.Usage(err)
+	}
+	image, err := imageFile(path, f.format)
+	return image, s, err
+}
+
+// tagFlags are what the commands take that make a new version in the registry.
+type tagFlags struct {
+	Tag         string
+	Description string
+	Existing    string
+}
+
+func (f *tagFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVarP(&f.Tag, "tag", "t", "", "tag of the new version")
+	fs.StringVarP(&f.Description, "description", "d", "", "description of the new version")
+	fs.StringVarP(&f.Existing, "vm", "v", "", "template of the registry (name or id) that gets the tag")
+	_ = cmd.MarkFlagRequired("tag")
+}
+
+func (f *tagFlags) check() error {
+	if f.Tag == "" {
+		return cli.Usage(errors.New("--tag is empty"))
+	}
+	return nil
+}
+
+// options asks the registry which template is meant; its name is "" when that is a new one.
+func (f *tagFlags) options(ctx context.Context, client *transfer.Client) (o library.PushOptions, name string, err error) {
+	o = library.PushOptions{Tag: f.Tag, Description: f.Description}
+	if f.Existing == "" {
+		return o, "", nil
+	}
+	target, err := template(ctx, client, f.Existing)
+	o.Existing = target.ID
+	return o, target.Name, err
+}
