@@ -11,6 +11,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/qcow2"
+	"github.com/buildyard/buildyard/internal/qcow2/qcow2test"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -39,11 +40,11 @@ func TestDataIsAnnounced(t *testing.T) {
 	last := announced(t, s)
 	disk := make([]byte, 64<<20)
 	copy(disk[8<<20:], grow(rnd, nil, 2<<20))
-	image := transfer.Disk{Path: overlay(t, make([]byte, len(disk)), disk), Format: "qcow2"}
+	image := transfer.Disk{Path: qcow2test.Image(t, make([]byte, len(disk)), disk), Format: "qcow2"}
 	changed := bytes.Clone(disk)
 	copy(changed[40<<20:], bytes.Repeat([]byte{3}, 5*qcow2.Block))
 	above := image
-	above.Overlays = []string{overlay(t, disk, changed)}
+	above.Overlays = []string{qcow2test.Image(t, disk, changed)}
 	check := func(name string, low, high int64) {
 		t.Helper()
 		if got := last.Files[0].Data; got < low || got > high {

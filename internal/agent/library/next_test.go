@@ -12,6 +12,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/library"
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/qcow2/qcow2test"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -224,7 +225,7 @@ func TestPushOntoAnotherTemplateSendsWhatDiffers(t *testing.T) {
 	disk := noise(1, 4*mib)
 	ids := map[string]string{}
 	for _, name := range []string{"old", "new"} {
-		vm, err := l.Import(t.Context(), hv.Disk{Path: guestImage(t, disk), Format: "qcow2"}, library.Settings{Name: name}, nil)
+		vm, err := l.Import(t.Context(), hv.Disk{Path: qcow2test.Image(t, nil, disk), Format: "qcow2"}, library.Settings{Name: name}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
