@@ -10,11 +10,13 @@ GO_FILES = git ls-files -z -co --exclude-standard '*.go' | xargs -0
 build: ## build every program into bin/
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
 
-# What takes longest is begun first. Vet is part of lint. Without the paths of this
-# clone in it, what is compiled serves the next clone too.
+# What takes longest is begun first, and more packages than there are processors, as
+# many tests wait. Vet is part of lint. Without the paths of this clone in it, what is
+# compiled serves the next clone too. A program with the race detector would sleep a
+# second at its end, each command of a test's script too.
 test: ## run all tests with the race detector; installs what they need
 	scripts/need.sh test
-	CGO_ENABLED=1 go test -race -trimpath -vet=off -shuffle=on -timeout 20m -json ./internal/hv/qemu ./... | CGO_ENABLED=0 go run ./internal/tools/testsum
+	GORACE=atexit_sleep_ms=10 CGO_ENABLED=1 go test -race -p 4 -trimpath -vet=off -shuffle=on -timeout 20m -json ./internal/hv/qemu ./internal/agent ./... | CGO_ENABLED=0 go run ./internal/tools/testsum
 
 lint: ## check style, mistakes and formatting, and that the other systems compile
 	scripts/need.sh lint

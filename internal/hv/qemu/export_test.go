@@ -55,6 +55,17 @@ func (o *Options) WeakCgroups() { o.weakCgroups = true }
 // DirOf answers the directory of a VM.
 func DirOf(d *Driver, id string) string { return filepath.Join(d.opt.Dir, id) }
 
+// Answers says whether a VM's QEMU runs and has answered at its monitor: it has
+// what it was given then, its host ports too.
+func Answers(d *Driver, id string) bool {
+	_, r, err := d.running(id)
+	if err != nil {
+		return false
+	}
+	_, linked := r.link()
+	return linked
+}
+
 // CutMonitor ends the present connection to a VM's QEMU.
 func CutMonitor(d *Driver, id string) {
 	if _, r, err := d.running(id); err == nil {

@@ -4,6 +4,7 @@ package qemu_test
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,19 +23,9 @@ func TestFailedStartsLeaveLogs(t *testing.T) {
 	t.Parallel()
 	image, parent := guest(t), t.TempDir()
 	d := open(t, filepath.Join(parent, "vms"))
-	spoiled := warmSpec(t)
-	if _, err := d.Start(t.Context(), spoiled); err != nil {
-		t.Fatal(err)
-	}
-	spoiled.BootTimeout = 2*bootTook + 5*time.Second
 	// As a kernel does that panics in its boot: the last words, and nothing more.
-	spoil := "mv /sbin/init /sbin/init.old; printf '#!/bin/busybox sh\\nseq 20000 >/dev/ttyS0; echo no-way-to-go-on >/dev/ttyS0; sleep 1000' >/sbin/init; chmod +x /sbin/init; sync"
-	if r, err := d.Exec(t.Context(), spoiled.ID, hv.Script([]byte(spoil), time.Minute)); err != nil || r.Code != 0 {
-		t.Fatalf("%+v, %v", r, err)
-	}
-	if err := d.Stop(t.Context(), spoiled.ID, hv.StopForce); err != nil {
-		t.Fatal(err)
-	}
+	spoiled := newSpec(talkingDisk(t), "raw")
+	spoiled.BootTimeout = 10 * time.Second
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +48,7 @@ func TestFailedStartsLeaveLogs(t *testing.T) {
 		spec  hv.Spec
 		wants []string
 	}{
-		// The whole ring: the last 64 KiB of some 130 KB.
+		// The whole ring: the last 64 KiB of twice as much.
 		"never ready": {spoiled, []string{"\n11000\n", "\n20000\n", "no-way-to-go-on", "not ready in time"}},
 		"QEMU ends":   {busy, []string{"host forwarding"}},
 		"resume":      {broken, []string{"state does not load"}},
@@ -86,4 +77,54 @@ func TestFailedStartsLeaveLogs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// talkative is a boot sector that writes the sectors behind it to the serial
+// console, up to the first zero byte, and then stands still.
+var talkative = []byte{
+	0xfc,       //        cld
+	0x31, 0xc0, //        xor ax, ax
+	0x8e, 0xd8, //        mov ds, ax
+	0x8e, 0xd0, //        mov ss, ax
+	0xbc, 0x00, 0x7c, //        mov sp, 0x7c00
+	0x88, 0xd3, //              mov bl, dl        ; the disk that it was read from
+	0x88, 0xda, //        next: mov dl, bl
+	0xbe, 0x34, 0x7c, //        mov si, packet
+	0xb4, 0x42, //              mov ah, 0x42
+	0xcd, 0x13, //              int 0x13          ; read a sector
+	0x72, 0x18, //              jc end
+	0xbe, 0x00, 0x80, //        mov si, 0x8000
+	0xb9, 0x00, 0x02, //        mov cx, 512
+	0xac,       //        byte: lodsb
+	0x84, 0xc0, //              test al, al
+	0x74, 0x0d, //              jz end
+	0xba, 0xf8, 0x03, //        mov dx, 0x3f8
+	0xee,       //              out dx, al
+	0xe2, 0xf5, //              loop byte
+	0x66, 0xff, 0x06, 0x3c, 0x7c, // inc dword [packet+8]
+	0xeb, 0xdd, //              jmp next
+	0xfa,       //        end:  cli
+	0xf4,       //        halt: hlt
+	0xeb, 0xfd, //              jmp halt
+	0x90, // packet: its size, one sector, to 0000:8000, from sector 1
+	0x10, 0, 1, 0, 0x00, 0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
+}
+
+// talkingDisk makes a disk whose boot says 20,000 lines and one more, and goes no
+// further.
+func talkingDisk(t *testing.T) string {
+	t.Helper()
+	disk := make([]byte, 1<<20) // the BIOS passes over smaller ones
+	copy(disk, talkative)
+	disk[510], disk[511] = 0x55, 0xaa
+	text := disk[512:512]
+	for i := range 20000 {
+		text = fmt.Appendf(text, "%d\r\n", i+1)
+	}
+	_ = append(text, "no-way-to-go-on\r\n"...)
+	path := filepath.Join(t.TempDir(), "talking.raw")
+	if err := os.WriteFile(path, disk, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

@@ -5,7 +5,6 @@ package qemu_test
 import (
 	"context"
 	"errors"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -44,40 +43,6 @@ func TestGuestPowersOff(t *testing.T) {
 	})
 	if _, err := d.Start(ctx, spec); !begun || !errors.Is(err, context.Canceled) {
 		t.Errorf("Start: %v, QEMU was started: %v", err, begun)
-	}
-}
-
-// A raw base, two disks, and a directory too long for a socket address.
-func TestLongDirectoryAndTwoDisks(t *testing.T) {
-	t.Parallel()
-	image := guest(t)
-	dir := filepath.Join(t.TempDir(), strings.Repeat("a-long-name/", 12))
-	raw := filepath.Join(t.TempDir(), "base.raw")
-	if err := qemu.Convert(t.Context(), hv.Disk{Path: image, Format: "qcow2"}, hv.Disk{Path: raw, Format: "raw"}); err != nil {
-		t.Fatal(err)
-	}
-	second := filepath.Join(t.TempDir(), "second,disk.qcow2")
-	if err := qemu.CreateDisk(t.Context(), second, "qcow2", 10<<20); err != nil {
-		t.Fatal(err)
-	}
-	before, err := os.Stat(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := open(t, dir)
-	spec := newSpec(raw, "raw")
-	spec.Disks = append(spec.Disks, hv.Disk{Path: second, Format: "qcow2"})
-	defer remove(t, d, spec.ID)
-	if _, err := d.Start(t.Context(), spec); err != nil {
-		t.Fatal(err)
-	}
-	r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("cat /sys/block/vdb/size; echo x >/root/x; sync"), time.Minute))
-	if err != nil || string(r.Stdout) != "20480\n" {
-		t.Errorf("%+v, %v", r, err)
-	}
-	after, err := os.Stat(raw)
-	if err != nil || !after.ModTime().Equal(before.ModTime()) {
-		t.Errorf("the base was written to: %v, %v", after.ModTime(), err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/guesttest"
 )
 
 // An agent killed at any step of a save, and of undoing one: the next agent lets
@@ -30,7 +31,7 @@ func TestKilledInASave(t *testing.T) {
 		{string(hv.SavedGuest), ""},
 		{string(hv.SavedDisks), ""},
 	}
-	for _, s := range steps {
+	for _, s := range guesttest.Some(t, 4, steps) {
 		t.Run(s.step+" "+s.fail, func(t *testing.T) {
 			spec, dir := warmSpec(t), t.TempDir()
 			cmd, out := agent(t, dir, spec, s.step, childSave+"=suspended", childFail+"="+s.fail)
@@ -58,12 +59,13 @@ func TestKilledInASave(t *testing.T) {
 // whatever the overlays of that save came to.
 func TestKilledInASaveAndDead(t *testing.T) {
 	t.Parallel()
-	for step, fail := range map[string]string{
-		"save: noted": "", "settle: dropped": string(hv.SavePaused), string(hv.SavedState): "",
-	} {
-		t.Run(step, func(t *testing.T) {
+	steps := []struct{ step, fail string }{
+		{"save: noted", ""}, {"settle: dropped", string(hv.SavePaused)}, {string(hv.SavedState), ""},
+	}
+	for _, s := range guesttest.Some(t, 1, steps) {
+		t.Run(s.step, func(t *testing.T) {
 			spec, dir := warmSpec(t), t.TempDir()
-			cmd, out := agent(t, dir, spec, step, childSave+"=suspended", childFail+"="+fail)
+			cmd, out := agent(t, dir, spec, s.step, childSave+"=suspended", childFail+"="+s.fail)
 			pid := 0
 			for out.Scan() {
 				_, _ = fmt.Sscanf(out.Text(), "pid %d", &pid)
@@ -108,7 +110,8 @@ func TestKilledInAStoppedSave(t *testing.T) {
 // state, and the guest never boots without its memory.
 func TestKilledInAResume(t *testing.T) {
 	t.Parallel()
-	for _, step := range []string{"start: begun", "start: forked", "start: loaded", "start: resumed", "start: refreshed"} {
+	steps := []string{"start: begun", "start: forked", "start: loaded", "start: resumed", "start: refreshed"}
+	for _, step := range guesttest.Some(t, 2, steps) {
 		t.Run(step, func(t *testing.T) {
 			spec, dir := warmSpec(t), t.TempDir()
 			cmd, out := agent(t, dir, spec, step)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
 
@@ -117,7 +118,7 @@ func TestSaveWithoutRoom(t *testing.T) {
 func TestQEMUKilledInASave(t *testing.T) {
 	t.Parallel()
 	d := open(t, t.TempDir())
-	for _, step := range hv.SaveSteps() {
+	for _, step := range guesttest.Some(t, 2, hv.SaveSteps()) {
 		spec, dir := warmSpec(t), t.TempDir()
 		vm := start(t, d, spec)
 		run(t, d, spec.ID, "echo kept >/root/x; sync")
@@ -148,10 +149,10 @@ func TestQEMUKilledInASave(t *testing.T) {
 	}
 }
 
-// Ten saves fail on one VM, each after more was written. What fails before the
+// Eight saves fail on one VM, each after more was written. What fails before the
 // disks are frozen leaves nothing in QEMU, and what fails later one overlay; the
-// eleventh save holds everything.
-func TestTenFailedSaves(t *testing.T) {
+// ninth save holds everything.
+func TestEightFailedSaves(t *testing.T) {
 	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
 	d := open(t, t.TempDir())
@@ -165,7 +166,7 @@ func TestTenFailedSaves(t *testing.T) {
 	}
 	steps := hv.SaveSteps()
 	frozen, before, each := 0, files(), 0
-	for i := range 10 {
+	for i := range 8 {
 		step := steps[i%len(steps)]
 		// Some of it is on the disk when the save fails, so that it lies in the overlay of then.
 		run(t, d, spec.ID, fmt.Sprintf("head -c 100000 /dev/urandom >/root/f%d; rm -f /root/f%d; sync; echo %d >>/root/log", i, i-4, i))
@@ -228,7 +229,11 @@ func TestCancelledSaves(t *testing.T) {
 			return at(step, func() error { cancel(); return nil })
 		})
 	}
-	for range 6 {
+	times := 2
+	if guesttest.All() {
+		times = 6
+	}
+	for range times {
 		after := time.Duration(rand.IntN(300)) * time.Millisecond
 		give("after "+after.String(), func(cancel context.CancelFunc) func(hv.SaveStep) error {
 			time.AfterFunc(after, cancel)

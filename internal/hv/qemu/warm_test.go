@@ -15,10 +15,7 @@ import (
 )
 
 // warmDir holds the suspended guest that tests go on from, a tenth of a boot.
-var (
-	warmDir  string
-	bootTook time.Duration // how long that guest took to boot
-)
+var warmDir string
 
 func TestMain(m *testing.M) {
 	code := m.Run()
@@ -48,11 +45,10 @@ func suspend(image string) (saved hv.Saved, err error) {
 		return saved, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	spec, begun := newSpec(image, "qcow2"), time.Now()
+	spec := newSpec(image, "qcow2")
 	if _, err = d.Start(ctx, spec); err != nil {
 		return saved, err
 	}
-	bootTook = time.Since(begun)
 	defer func() { err = errors.Join(err, d.Delete(ctx, spec.ID)) }()
 	r, err := d.Exec(ctx, spec.ID, hv.Script([]byte("echo warm >/dev/shm/warm; echo warm >/root/warm; sync"), time.Minute))
 	if err != nil || r.Code != 0 {
