@@ -37,6 +37,9 @@ type Subject struct {
 	// USB answers the kinds of the emulated USB devices that a VM of the driver
 	// has plugged in. nil where that cannot be seen.
 	USB func(t *testing.T, d hv.Driver, id string) []string
+	// Steps picks those of the steps of a save at which it is made to fail: where a
+	// save takes seconds, some of them. nil: all.
+	Steps func(steps []hv.SaveStep) []hv.SaveStep
 	// More are checks of this driver alone.
 	More []Check
 }
@@ -152,6 +155,14 @@ func (s *suite) warm() hv.Spec {
 		return s.Spec()
 	}
 	return s.Warm()
+}
+
+// some picks steps at which a save is made to fail.
+func (s *suite) some(steps []hv.SaveStep) []hv.SaveStep {
+	if s.Steps == nil {
+		return steps
+	}
+	return s.Steps(steps)
 }
 
 // start boots a VM and removes it when the test ends.

@@ -13,8 +13,10 @@ import (
 
 var errHook = errors.New("this step is made to fail")
 
-func (s *suite) failingSaves(t *testing.T, vm hv.VM) {
-	for _, step := range hv.SaveSteps() {
+// failingSaves answers the steps that it has let fail.
+func (s *suite) failingSaves(t *testing.T, vm hv.VM) (failed []hv.SaveStep) {
+	for _, step := range s.some(hv.SaveSteps()) {
+		failed = append(failed, step)
 		s.run(t, s.Driver, vm.ID, "echo "+string(step)+" >"+markOf(step)+"\nsync")
 		dir, seen := t.TempDir(), []hv.SaveStep(nil)
 		_, err := saver(s.Driver).Save(t.Context(), vm.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: func(at hv.SaveStep) error {
@@ -38,13 +40,14 @@ func (s *suite) failingSaves(t *testing.T, vm hv.VM) {
 	if _, err := saver(s.Driver).Save(t.Context(), "nobody", hv.SaveSpec{Dir: t.TempDir()}); !errors.Is(err, hv.ErrNotFound) {
 		t.Errorf("an unknown VM: %v, want ErrNotFound", err)
 	}
+	return failed
 }
 
 func markOf(step hv.SaveStep) string { return "/root/before-" + string(step) }
 
 // givenUpSaves ends the context of a save at each step but the last.
 func (s *suite) givenUpSaves(t *testing.T, vm hv.VM) {
-	for _, step := range hv.SaveSteps()[:5] {
+	for _, step := range s.some(hv.SaveSteps()[:5]) {
 		ctx, cancel := context.WithCancel(t.Context())
 		dir := t.TempDir()
 		_, err := saver(s.Driver).Save(ctx, vm.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: func(at hv.SaveStep) error {
@@ -154,7 +157,7 @@ func (s *suite) lives(t *testing.T, vm hv.VM, after string) {
 
 // interruptedSaves replaces the agent between the steps of a save.
 func (s *suite) interruptedSaves(t *testing.T, vm hv.VM) {
-	for _, step := range []hv.SaveStep{hv.SavePrepared, hv.SavePaused, hv.SaveFrozen, hv.SavedState} {
+	for _, step := range s.some([]hv.SaveStep{hv.SavePrepared, hv.SavePaused, hv.SaveFrozen, hv.SavedState}) {
 		_, err := saver(s.Driver).Save(t.Context(), vm.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: func(at hv.SaveStep) error {
 			if at != step {
 				return nil

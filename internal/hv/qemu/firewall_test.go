@@ -4,6 +4,7 @@ package qemu_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -47,7 +48,11 @@ func TestIsolation(t *testing.T) {
 		t.Skipf("no nftables in this kernel: %v: %s", err, out)
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestIsolationChild$", "-test.v")
-	cmd.Env = append(os.Environ(), namespaceChild+"=1")
+	spec, err := json.Marshal(warmSpec(t)) // and the turn is this process's
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(os.Environ(), namespaceChild+"="+string(spec))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestIsolationChild")) {
@@ -60,16 +65,18 @@ func TestIsolationChild(t *testing.T) {
 	if os.Getenv(namespaceChild) == "" {
 		t.Skip("only as a child process")
 	}
-	image, dir := guest(t), t.TempDir()
+	var first hv.Spec
+	if err := json.Unmarshal([]byte(os.Getenv(namespaceChild)), &first); err != nil {
+		t.Fatal(err)
+	}
 	net := newNetwork(t)
-	opt := qemu.Options{Dir: dir}
+	opt := qemu.Options{Dir: t.TempDir()}
 	opt.GuardEvery(time.Hour)
 	reopen := func() *qemu.Driver { return openWith(t, opt) } // closed with the whole test
 	d := reopen()
 	if h, _ := d.Describe(t.Context()); !h.Can(hv.CanIsolate) {
 		t.Fatal("no firewall could be set up")
 	}
-	first := newSpec(image, "qcow2")
 	first.Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22}}
 	first.NeedNetwork = true
 	vm, err := d.Start(t.Context(), first)
