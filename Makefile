@@ -5,6 +5,7 @@ SHELL := bash
 
 TOOLS = $$(scripts/need.sh bin)
 FUZZTIME ?= 10s
+WALKS = ./internal/hv/qemu ./internal/agent ./internal/registry ./internal/store/etcd
 GO_FILES = git ls-files -z -co --exclude-standard '*.go' | xargs -0
 
 build: ## build every program into bin/
@@ -16,7 +17,7 @@ build: ## build every program into bin/
 # second at its end, each command of a test's script too.
 test: ## run all tests with the race detector; installs what they need
 	scripts/need.sh test
-	GORACE=atexit_sleep_ms=10 CGO_ENABLED=1 go test -race -p 4 -trimpath -vet=off -shuffle=on -timeout 20m -json ./internal/hv/qemu ./internal/agent ./... | CGO_ENABLED=0 go run ./internal/tools/testsum
+	GORACE=atexit_sleep_ms=10 CGO_ENABLED=1 go test -race -p 3 -trimpath -vet=off -shuffle=on -timeout 20m -json ./internal/hv/qemu ./internal/agent ./... | CGO_ENABLED=0 go run ./internal/tools/testsum
 
 lint: ## check style, mistakes and formatting, and that the other systems compile
 	scripts/need.sh lint
@@ -51,9 +52,10 @@ bench-registry: ## measure pushes and pulls beside the disk, the wire and anothe
 demo: ## start a controller, a registry and a node with a real guest (ONCE=1 ends by itself, DRIVER=sim without QEMU)
 	scripts/demo.sh
 
-test-fault: ## kill real processes while they work: N kills a target (a fifth for backup and qemu-save), SEED repeats a run, JSON=file keeps the figures
+test-fault: ## kill real processes while they work: N kills a target (a fifth for backup and qemu-save), SEED repeats a run, JSON=file keeps the figures; then every case of the tests that try some by chance
 	scripts/need.sh test
 	go run ./test/fault -n $(or $(N),50) $(if $(SEED),-seed $(SEED)) $(if $(JSON),-json $(JSON))
+	BUILDYARD_TEST_ALL=1 REGISTRY_CRASH_ALL=1 go test -timeout 60m $(WALKS)
 
 clean: ## remove what the targets built
 	rm -rf bin dist

@@ -13,6 +13,7 @@ import (
 // word is something that stays out of every tracked file.
 type word struct {
 	pattern *regexp.Regexp
+	parts   []string // one of them is in whatever the pattern matches: most files have none, and are not searched
 	except  []string // path prefixes
 	reason  string
 }
@@ -21,20 +22,24 @@ type word struct {
 var words = []word{
 	{
 		pattern: regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|X` + `XX)\b`),
+		parts:   []string{"TO" + "DO", "FIX" + "ME", "X" + "XX"},
 		reason:  "unfinished work is an issue, not a comment",
 	},
 	{
 		pattern: regexp.MustCompile(`\b(proxy\.gol` + `ang\.org|sum\.gol` + `ang\.org|registry\.np` + `mjs\.org|registry\.yarn` + `pkg\.com|` +
 			`py` + `pi\.org|files\.python` + `hosted\.org|crat` + `es\.io|ruby` + `gems\.org|deb\.deb` + `ian\.org)\b`),
+		parts:  []string{"ang.org", "mjs.org", "pkg.com", "py" + "pi.org", "hosted.org", "crat" + "es.io", "gems.org", "ian.org"},
 		reason: "where packages come from is the machine's setting; a test that meets the network is a surprise",
 	},
 	{
 		pattern: regexp.MustCompile(`(^|[\s"'=(:` + "`" + `])/(wo` + `rk|ro` + `ot|ho` + `me/[a-z]+)/`),
+		parts:   []string{"/wo" + "rk/", "/ro" + "ot/", "/ho" + "me/"},
 		except:  []string{"guest/", "internal/hv/"}, // paths inside the guest
 		reason:  "a path of one machine does not exist on the next",
 	},
 	{
 		pattern: regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE ` + `KEY-----`),
+		parts:   []string{"KEY-----"},
 		reason:  "keys are made by the tests that need them",
 	},
 }
@@ -50,7 +55,8 @@ func checkWords(t *tree, w word) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("looking for words: %w", err)
 		}
-		if bytes.IndexByte(data, 0) >= 0 || !w.pattern.Match(data) {
+		has := func(part string) bool { return bytes.Contains(data, []byte(part)) }
+		if bytes.IndexByte(data, 0) >= 0 || !slices.ContainsFunc(w.parts, has) || !w.pattern.Match(data) {
 			continue
 		}
 		n := 0

@@ -56,7 +56,7 @@ func TestMaintenanceKeepsSaves(t *testing.T) {
 			wait time.Duration
 			kept int
 		}{
-			{func() error { return nil }, 2 * keepSaves, 1},
+			{func() error { c.away(2 * keepSaves); return nil }, 10 * time.Minute, 1},
 			{func() error { return c.EndMaintenance(t.Context()) }, keepSaves - time.Minute, 1},
 			{func() error { return nil }, 3 * time.Minute, 0},
 		} {

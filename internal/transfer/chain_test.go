@@ -3,6 +3,7 @@ package transfer_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -140,6 +141,13 @@ func mustRead(t *testing.T, d transfer.Disk, want []byte) {
 	}
 }
 
+// noise fills a slice with what does not compress.
+func noise(rnd *rand.Rand, to []byte) {
+	var seed [32]byte
+	binary.LittleEndian.PutUint64(seed[:], rnd.Uint64())
+	_, _ = rand.NewChaCha8(seed).Read(to)
+}
+
 // grow makes the next content of a disk: some blocks rewritten, some zeroed, another size.
 func grow(rnd *rand.Rand, before []byte, size int) []byte {
 	after := make([]byte, size)
@@ -151,9 +159,7 @@ func grow(rnd *rand.Rand, before []byte, size int) []byte {
 			clear(after[at : at+n])
 			continue
 		}
-		for i := at; i < at+n; i++ {
-			after[i] = byte(rnd.Uint32())
-		}
+		noise(rnd, after[at:at+n])
 	}
 	return after
 }
@@ -241,10 +247,10 @@ func TestOverlaysOnOverlays(t *testing.T) {
 	if clones(t) {
 		t.Skip("the file system clones, so that no overlay is made on a flat disk")
 	}
-	whole := newShelf(t, contents...)
-	disk := whole.keep(t, 0)
+	s := newShelf(t, contents...)
+	disk, all := s.keep(t, 0), s.file
 	for n := 2; n <= len(contents); n++ {
-		s := newShelf(t, contents[:n]...)
+		s.file.Layers, s.file.Size = all.Layers[:n], int64(len(contents[n-1])) // as if the rest did not exist yet
 		o := transfer.PullOptions{Dir: t.TempDir(), Overlays: true, Have: map[string]transfer.Disk{s.tips[n-2]: disk}}
 		result, err := s.pull(t.Context(), t, o)
 		if err != nil {
@@ -268,9 +274,7 @@ func TestOverlayGoesOn(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(6, 6))
 	base := make([]byte, 80<<20)
 	after := bytes.Clone(base)
-	for i := range after[:70<<20] {
-		after[i] = byte(rnd.Uint32())
-	}
+	noise(rnd, after[:70<<20])
 	s := newShelf(t, base, after)
 	o := transfer.PullOptions{Dir: t.TempDir(), Overlays: true, Have: map[string]transfer.Disk{s.tips[0]: s.keep(t, 0)}}
 	ctx, cancel := context.WithCancel(t.Context())

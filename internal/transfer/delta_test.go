@@ -71,9 +71,7 @@ func TestPushOfWhatChanged(t *testing.T) {
 	c := s.client(t)
 	sent := counted(s)
 	first := make([]byte, 24<<20)
-	for i := range first[:16<<20] {
-		first[i] = byte(rnd.Uint32())
-	}
+	noise(rnd, first[:16<<20])
 	base := writeFile(t, "base", first)
 	tip1 := pushDisk(t, c, "v1", base, nil)
 	second := grow(rnd, first, len(first))

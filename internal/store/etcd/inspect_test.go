@@ -50,7 +50,7 @@ func TestCraftedBackups(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	refused, restored := 0, 0
-	for range 4000 {
+	for range often(4000) {
 		bad := bytes.Clone(db)
 		for range 1 + r.IntN(4) { // where the pages begin is what is worth changing
 			page := r.IntN(len(bad)/os.Getpagesize()) * os.Getpagesize()

@@ -115,7 +115,7 @@ func newestFirst(n int) string { return fmt.Sprintf("%06d", 999_999-n) }
 
 // TestFullOfHistory: when what is in use is too much, the oldest expendable records go, and nothing else does.
 func TestFullOfHistory(t *testing.T) {
-	const quota = 24 << 20
+	const quota = 12 << 20
 	dir := t.TempDir()
 	_, s, live, old := openSmall(t, dir, quota, true)
 	for n := range 16 {
@@ -124,7 +124,7 @@ func TestFullOfHistory(t *testing.T) {
 		}
 	}
 	last := 0
-	const enough = 2000 // records, more than there is room for
+	const enough = 1000 // records, more than there is room for
 	for n, refused := 1, 0; n < enough+200 && refused < 1000; n++ {
 		err := s.Commit(t.Context(), store.Put(old, newestFirst(n), &blob{n, body(16 << 10)}, store.Any))
 		if err != nil {
