@@ -17,6 +17,7 @@ const (
 	barEvery    = 100 * time.Millisecond // on a terminal
 	lineEvery   = 5 * time.Second        // elsewhere
 	rateOver    = 5 * time.Second        // the rate is that of the last so long
+	leastRate   = 50 * time.Millisecond  // of less than that it says nothing
 	barWidth    = 30
 	defaultCols = 80
 )
@@ -116,7 +117,7 @@ func (b *bar) text(now time.Time) string {
 	out += fmt.Sprintf(" %3d%%  %s of %s", int(share*100), size.Format(b.done), size.Format(b.total))
 	first := b.past[0]
 	passed := now.Sub(first.at).Seconds()
-	if passed <= 0 || b.done <= first.done {
+	if passed < leastRate.Seconds() || b.done <= first.done {
 		return out
 	}
 	rate := float64(b.done-first.done) / passed
