@@ -37,6 +37,9 @@ func (s *snapshot) chainTo(id, tip string) []layout.Layer {
 }
 
 func (e *entry) chainTo(tip string) []layout.Layer {
+	if !e.tips[tip] {
+		return nil
+	}
 	var best []layout.Layer
 	for i := range e.t.Versions {
 		for _, f := range e.t.Versions[i].Files {
@@ -85,6 +88,21 @@ func (s *snapshot) chainOf(id string, f api.PushFile) []layout.Layer {
 		return nil
 	}
 	return chain
+}
+
+// tipsOf gives the names of all content that the disks of a template are or were.
+func tipsOf(t *layout.Template) map[string]bool {
+	out := map[string]bool{}
+	for i := range t.Versions {
+		for _, f := range t.Versions[i].Files {
+			for _, l := range f.Layers {
+				if f.Kind == layout.Disk {
+					out[l.Name()] = true
+				}
+			}
+		}
+	}
+	return out
 }
 
 func noParent(f api.PushFile) error {

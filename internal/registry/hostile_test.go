@@ -3,11 +3,13 @@ package registry
 import (
 	"bytes"
 	"crypto/sha256"
+	"fmt"
 	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -239,5 +241,12 @@ func TestOldPullsAreForgotten(t *testing.T) {
 	must(t, err)
 	if last, err := r.dir.Pulls(idA); err != nil || len(last) != 1 || e.pulls.lines != 1 {
 		t.Errorf("%v, %d lines, %v", last, e.pulls.lines, err)
+	}
+}
+
+// TestFileTooLarge: what the file system cannot hold is refused, and not the registry's fault.
+func TestFileTooLarge(t *testing.T) {
+	if err := badPart(fmt.Errorf("write: %w", syscall.EFBIG)); farm.CodeOf(err) != farm.CodeTooLarge {
+		t.Error(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
@@ -362,6 +363,8 @@ func badPart(err error) error {
 		return &farm.Error{Code: farm.CodeInvalid, Field: "body", Message: fmt.Sprintf("body: %v", err), Err: err}
 	case isCut(err):
 		return &farm.Error{Code: farm.CodeInvalid, Field: "body", Message: "body: it ends too early", Err: err}
+	case errors.Is(err, syscall.EFBIG):
+		return &farm.Error{Code: farm.CodeTooLarge, Message: "The file system of the registry's storage cannot hold so large a file", Err: err}
 	}
 	return err
 }

@@ -25,11 +25,12 @@ type entry struct {
 	size     int64
 	added    []int64 // by each version: see layout.Template.Increments
 	lastPush int64
-	pulls    *pulls // shared by all snapshots of the template
+	tips     map[string]bool // of all chains: see tipsOf
+	pulls    *pulls          // shared by all snapshots of the template
 }
 
 func newEntry(t *layout.Template, p *pulls) *entry {
-	e := &entry{t: t, added: t.Increments(), pulls: p}
+	e := &entry{t: t, added: t.Increments(), tips: tipsOf(t), pulls: p}
 	for i, v := range t.Versions {
 		e.size += e.added[i]
 		e.lastPush = max(e.lastPush, v.LastPush)
