@@ -6,6 +6,10 @@ import "slices"
 // that of the next one without its last layer, so that thousands of templates would take many times their need. The
 // template was just read and nobody else has it.
 func (t *Template) share() {
+	t.Versions = tight(t.Versions)
+	for i := range t.Versions {
+		t.Versions[i].Files = tight(t.Versions[i].Files)
+	}
 	for i := len(t.Versions) - 2; i >= 0; i-- {
 		v, next := &t.Versions[i], &t.Versions[i+1]
 		shareText(&v.Arch, next.Arch)
@@ -31,6 +35,14 @@ func (f *File) share(with *File) {
 	for i := range min(n, len(with.Layers)) {
 		shareText(&f.Layers[i].Root, with.Layers[i].Root)
 	}
+}
+
+// tight gives a list without the room behind it that a decoder leaves: four places for one file.
+func tight[T any](list []T) []T {
+	if len(list) == cap(list) {
+		return list
+	}
+	return append(make([]T, 0, len(list)), list...)
 }
 
 func shareText(s *string, with string) {

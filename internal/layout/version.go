@@ -120,10 +120,17 @@ func (d *Dir) versionFile(id string, v *Version, name string, limit int64) ([]by
 // Tidy settles what a crash left between Save and SettleVersion, writes text files again that a swap of layers
 // made stale, and removes directories and temporary files that the template does not name.
 func (d *Dir) Tidy(t *Template) error {
+	entries, err := d.Names(path.Join(VMDir, t.ID))
+	if err != nil {
+		return err
+	}
+	staged := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), stagePrefix) })
 	for i := range t.Versions {
 		v := &t.Versions[i]
-		if err := d.SettleVersion(t.ID, v); err != nil {
-			return err
+		if staged { // otherwise no version needs a look of its own
+			if err := d.SettleVersion(t.ID, v); err != nil {
+				return err
+			}
 		}
 		if !v.consolidated() {
 			continue
@@ -132,11 +139,7 @@ func (d *Dir) Tidy(t *Template) error {
 			return err
 		}
 	}
-	entries, err := d.Names(path.Join(VMDir, t.ID))
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
+	for _, e := range entries { // what was settled is not there any more, which is no error
 		if !stray(e.Name(), len(t.Versions)) {
 			continue
 		}
