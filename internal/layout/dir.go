@@ -70,6 +70,23 @@ func Create(base string, hook Hook) (*Dir, error) {
 // Base is the path that the storage was opened with.
 func (d *Dir) Base() string { return d.base }
 
+// Present tells whether the storage is still at its path: nil when it is. What is open goes on to be readable when the
+// directory was moved away, or another one mounted over it.
+func (d *Dir) Present() error {
+	there, err := os.Stat(d.base)
+	if err != nil {
+		return fmt.Errorf("look for the storage: %w", err)
+	}
+	here, err := d.root.Stat(".")
+	if err != nil {
+		return fmt.Errorf("look at the storage: %w", err)
+	}
+	if !os.SameFile(there, here) {
+		return fmt.Errorf("another directory is at %s by now", d.base)
+	}
+	return nil
+}
+
 // Damage is something in the storage that cannot be served, and why.
 type Damage struct {
 	ID      string // directory below vm_dir

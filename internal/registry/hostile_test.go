@@ -250,3 +250,33 @@ func TestFileTooLarge(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestStorageThatWentAway: a registry whose directory was moved, or replaced, says so and is not ready.
+func TestStorageThatWentAway(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "storage")
+	r := open(t, base, newClock())
+	mustPush(t, r, request(idA, "v1"))
+	must(t, r.Ready(t.Context()))
+	away := func(after string) {
+		t.Helper()
+		_, err := r.Negotiate(t.Context(), request(idA, "v2"))
+		for _, err := range []error{err, r.Ready(t.Context())} {
+			if farm.CodeOf(err) != farm.CodeUnavailable {
+				t.Errorf("%s: %v", after, err)
+			}
+		}
+	}
+	must(t, os.Rename(base, base+".moved"))
+	away("moved")
+	if _, err := r.Disk(t.Context()); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("room: %v", err)
+	}
+	must(t, os.Mkdir(base, 0o755))
+	away("replaced")
+	if len(r.List()) != 1 {
+		t.Error("the list is empty")
+	}
+	must(t, os.Remove(base))
+	must(t, os.Rename(base+".moved", base))
+	mustPush(t, r, request(idA, "v2"))
+}

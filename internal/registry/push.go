@@ -60,6 +60,9 @@ func (r *Registry) begin(ctx context.Context, req api.PushRequest) (*session, er
 func (r *Registry) book(ctx context.Context, req api.PushRequest, chains [][]layout.Layer) (*session, error) {
 	r.booking.Lock()
 	defer r.booking.Unlock()
+	if err := r.Ready(ctx); err != nil {
+		return nil, err
+	}
 	if err := r.vacate(ctx); err != nil {
 		return nil, err
 	}

@@ -155,7 +155,7 @@ func noVersion(ref Ref) error {
 func (r *Registry) Disk(ctx context.Context) (api.DiskInfo, error) {
 	free, total, err := r.store.Space(ctx)
 	if err != nil {
-		return api.DiskInfo{}, err
+		return api.DiskInfo{}, unreachable(err)
 	}
 	out := api.DiskInfo{Free: free, Total: total, Reserved: r.reserved(), Reclaimable: r.trashSize.Load()}
 	r.mu.Lock()
@@ -183,8 +183,16 @@ func (r *Registry) Status() api.RegistryStatus {
 
 // Ready tells whether the storage can be written to: nil when it can.
 func (r *Registry) Ready(ctx context.Context) error {
-	if _, _, err := r.store.Space(ctx); err != nil {
-		return farm.Unavailable(err, "The storage of the registry cannot be reached")
+	err := r.dir.Present()
+	if err == nil {
+		_, _, err = r.store.Space(ctx)
+	}
+	if err != nil {
+		return unreachable(err)
 	}
 	return nil
+}
+
+func unreachable(err error) error {
+	return farm.Unavailable(err, "The storage of the registry cannot be reached")
 }
