@@ -81,7 +81,7 @@ func (s *scene) strikeBackup(ctx context.Context, f *findings) error {
 		_, err = backup.Verify(file)
 	}
 	judgeFile(file, failed, err, f)
-	s.killed("controller in a backup, which is whole: %v", failed == nil)
+	s.killed("controller in a backup, which is whole: %v; in a maintenance: %v", failed == nil, s.maintained)
 	return s.cloud.Start()
 }
 
