@@ -52,10 +52,13 @@ bench-registry: ## measure pushes and pulls beside the disk, the wire and anothe
 demo: ## start a controller, a registry and a node with a real guest (ONCE=1 ends by itself, DRIVER=sim without QEMU)
 	scripts/demo.sh
 
-test-fault: ## kill real processes while they work: N kills a target (a fifth for backup and qemu-save), SEED repeats a run, JSON=file keeps the figures; then every case of the tests that try some by chance
+test-fault: ## kill real processes while they work: N kills a target (a fifth for backup and qemu-save; registry is killed at every point), SEED repeats a run, JSON=file keeps the figures
 	scripts/need.sh test
 	go run ./test/fault -n $(or $(N),50) $(if $(SEED),-seed $(SEED)) $(if $(JSON),-json $(JSON))
-	BUILDYARD_TEST_ALL=1 REGISTRY_CRASH_ALL=1 go test -timeout 60m $(WALKS)
+
+test-walks: ## try every step and case of the tests that try some by chance in "make test"
+	scripts/need.sh test
+	BUILDYARD_TEST_ALL=1 REGISTRY_CRASH_ALL=1 CGO_ENABLED=0 go test -trimpath -vet=off -timeout 60m -json $(WALKS) | CGO_ENABLED=0 go run ./internal/tools/testsum
 
 clean: ## remove what the targets built
 	rm -rf bin dist
@@ -63,4 +66,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control bench-registry demo test-fault clean help
+.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control bench-registry demo test-fault test-walks clean help

@@ -10,6 +10,9 @@ import (
 	"github.com/buildyard/buildyard/internal/blob"
 )
 
+// flushBytes is how much is written before the kernel is asked to begin putting it on disk.
+const flushBytes = 4 << 20
+
 // fetcher moves spans over one connection at a time. Its buffers are its memory: 2 MiB.
 type fetcher struct {
 	p       *pull
@@ -106,11 +109,10 @@ func (f *fetcher) put(t *target, piece blob.Piece, raw []byte) error {
 		if n == 0 {
 			return fmt.Errorf("the overlay has no place for byte %d of the disk", piece.Off)
 		}
-		direct, err := t.writer.write(raw[piece.At:piece.At+int(n)], at)
-		if err != nil {
-			return err
+		if _, err := t.file.WriteAt(raw[piece.At:piece.At+int(n)], at); err != nil {
+			return fmt.Errorf("write: %w", err)
 		}
-		f.wrote(t, at+int64(direct), n-int64(direct))
+		f.wrote(t, at, n)
 		piece = blob.Piece{Off: piece.Off + n, Len: piece.Len - n, At: piece.At + int(n)}
 	}
 	return nil
@@ -118,9 +120,6 @@ func (f *fetcher) put(t *target, piece blob.Piece, raw []byte) error {
 
 // wrote notes what the kernel has to put on disk.
 func (f *fetcher) wrote(t *target, at, n int64) {
-	if n == 0 {
-		return
-	}
 	if f.dirty.Len > 0 && at < f.dirty.Off {
 		f.flush(t)
 	}

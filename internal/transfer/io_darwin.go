@@ -26,15 +26,3 @@ func cloneAt(from *os.File, dir *os.Root, name string) error {
 
 // punch is not done here: holes of this system's files need whole blocks of the file system.
 func punch(*os.File, int64, int64) error { return errors.ErrUnsupported }
-
-// openDirect opens a file of a folder for writing past the page cache.
-func openDirect(dir *os.Root, name string) (*os.File, error) {
-	f, err := dir.OpenFile(name, os.O_WRONLY, 0)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_NOCACHE, 1); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}

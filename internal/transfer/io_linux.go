@@ -36,8 +36,3 @@ func punch(f *os.File, off, n int64) error {
 	}
 	return err
 }
-
-// openDirect opens a file of a folder for writing past the page cache.
-func openDirect(dir *os.Root, name string) (*os.File, error) {
-	return dir.OpenFile(name, os.O_WRONLY|unix.O_DIRECT, 0)
-}

@@ -12,6 +12,3 @@ func cloneAt(*os.File, *os.Root, string) error { return errors.ErrUnsupported }
 
 // punch is not known here.
 func punch(*os.File, int64, int64) error { return errors.ErrUnsupported }
-
-// openDirect is not known here.
-func openDirect(*os.Root, string) (*os.File, error) { return nil, errors.ErrUnsupported }

@@ -42,7 +42,6 @@ type target struct {
 	origin string        // file that is cloned; "" when the file begins empty
 	key    [sha256.Size]byte
 	file   *os.File // nil when the file has its final name already
-	writer *writer  // of file
 
 	mu      sync.Mutex // guards the fields below
 	bitmap  []byte     // frames that are written
@@ -92,7 +91,6 @@ func (t *target) create(resumed bool) error {
 	if err != nil {
 		return err
 	}
-	t.writer = newWriter(t.dir, t.name+partialSuffix, t.file)
 	return t.size()
 }
 
@@ -100,10 +98,7 @@ func (t *target) close() error {
 	if t.file == nil {
 		return nil
 	}
-	if t.writer == nil {
-		return t.file.Close()
-	}
-	return errors.Join(t.writer.close(), t.file.Close())
+	return t.file.Close()
 }
 
 // readJournal loads the bitmap; false when there is none for this layer.
