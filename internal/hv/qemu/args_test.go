@@ -118,7 +118,7 @@ func TestGrowOverlay(t *testing.T) {
 		t.Skip("qemu-img is not installed")
 	}
 	path := filepath.Join(t.TempDir(), "overlay.qcow2")
-	if err := createOverlay(t.Context(), path, 8<<20); err != nil {
+	if err := CreateOverlay(t.Context(), path, 8<<20); err != nil {
 		t.Fatal(err)
 	}
 	for _, size := range []int64{16 << 20, 8 << 20} { // and never back

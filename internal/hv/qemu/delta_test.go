@@ -108,7 +108,7 @@ func TestDeltaOfBadOverlay(t *testing.T) {
 	if _, err := exec.LookPath(imageTool); err != nil {
 		t.Skip(err)
 	}
-	if err := createOverlay(t.Context(), good, 1<<30); err != nil {
+	if err := CreateOverlay(t.Context(), good, 1<<30); err != nil {
 		t.Fatal(err)
 	}
 	lying := filepath.Join(dir, "lying")

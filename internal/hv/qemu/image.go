@@ -81,10 +81,10 @@ func Convert(ctx context.Context, src hv.Disk, dst hv.Disk) error {
 	})
 }
 
-// createOverlay makes an empty overlay of size bytes. It names no file beneath
+// CreateOverlay makes an empty overlay of size bytes. It names no file beneath
 // it: QEMU is told that at each start. With extended L2 entries a 4 KiB write
 // costs 4 KiB, and saving stores only what changed.
-func createOverlay(ctx context.Context, path string, size int64) error {
+func CreateOverlay(ctx context.Context, path string, size int64) error {
 	return placed(path, func(part string) error {
 		_, err := runTool(ctx, imageQuick, imageTool, "create", "-q", "-f", "qcow2",
 			"-o", "extended_l2=on,cluster_size=128k", "--", part, strconv.FormatInt(size, 10))

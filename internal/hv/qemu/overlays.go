@@ -60,7 +60,7 @@ func (m *machine) nextOverlay(ctx context.Context, top diskTop, generation int) 
 			return err
 		}
 	}
-	if err := createOverlay(ctx, path, size); err != nil {
+	if err := CreateOverlay(ctx, path, size); err != nil {
 		return err
 	}
 	_, err = syncedSize(path) // it is about to be relied on

@@ -144,7 +144,7 @@ func (m *machine) openDisk(ctx context.Context, i int, l launch, files *inherite
 	}
 	_, missing := os.Stat(path)
 	if errors.Is(missing, fs.ErrNotExist) && last == 0 {
-		err = createOverlay(ctx, path, size)
+		err = CreateOverlay(ctx, path, size)
 	} else {
 		err = growOverlay(ctx, path, size)
 	}

@@ -135,6 +135,11 @@ func (b *bench) measure(ctx context.Context) (err error) {
 			b.Spoil(err, rowClientMemory, rowRegistryMemory)
 		}
 	}
+	if b.Wants(rowList) {
+		if err := b.list(ctx); err != nil {
+			b.Spoil(err, rowList)
+		}
+	}
 	if !b.Wants(inRounds...) {
 		return nil
 	}

@@ -67,12 +67,12 @@ func TestRows(t *testing.T) {
 	for _, r := range rows(9) {
 		seen[r.Name]++
 	}
-	for _, name := range append(slices.Clone(inRounds), rowClientMemory, rowRegistryMemory) {
+	for _, name := range append(slices.Clone(inRounds), rowClientMemory, rowRegistryMemory, rowList) {
 		if seen[name] != 1 {
 			t.Errorf("%s is there %d times", name, seen[name])
 		}
 	}
-	if len(seen) != len(inRounds)+2 {
+	if len(seen) != len(inRounds)+3 {
 		t.Errorf("%d rows", len(seen))
 	}
 }

@@ -17,6 +17,7 @@ const (
 	rowPeerBytes      = "peer-bytes"
 	rowClientMemory   = "rss-client"
 	rowRegistryMemory = "rss-registry"
+	rowList           = "list-10000"
 )
 
 // inRounds are the rows that every pair measures.
@@ -68,6 +69,10 @@ func rows(pairs int) []row.Row {
 			How: "sizes of its layers that the tag before does not have, by what our pull moved",
 		},
 		{Name: rowClientMemory, What: "memory of the client, 200 GB disk", Unit: "MB", Target: 256, Need: 1, How: how.memory},
+		{
+			Name: rowList, What: "list of 10,000 templates of 20 versions, p50", Unit: "ms", Target: 50, Digits: 1, Need: listCalls,
+			How: "calls of GET /registry/v2/vm, one after the other, until the last byte was read",
+		},
 		{Name: rowRegistryMemory, What: "memory of the registry, 200 GB disk", Unit: "MB", Target: 256, Need: 1, How: how.memory},
 	}
 }

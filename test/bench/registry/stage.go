@@ -22,6 +22,9 @@ type stage struct {
 	bare     *rig.Process
 }
 
+// stageDir is where a stage of that name lies.
+func (b *bench) stageDir(name string) string { return filepath.Join(b.dir, name) }
+
 // The templates that a round pushes; both begin with the base.
 const (
 	withScattered = "00000000-0000-4000-8000-000000000001"
@@ -31,7 +34,7 @@ const (
 // open starts both below a new directory. A stage that is given has to be closed, also
 // beside an error.
 func (b *bench) open(ctx context.Context, name string) (*stage, error) {
-	s := &stage{b: b, dir: filepath.Join(b.dir, name)}
+	s := &stage{b: b, dir: b.stageDir(name)}
 	if err := rig.MakeDir(s.dir); err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func (s *stage) starts(ctx context.Context) error {
 	for _, bytes := range []int64{size, huge} {
 		path := s.path("overlay")
 		began := time.Now()
-		err := qemu.CreateDisk(ctx, path, "qcow2", bytes)
+		err := qemu.CreateOverlay(ctx, path, bytes)
 		took := time.Since(began)
 		if err = errors.Join(err, os.Remove(path)); err != nil {
 			return err
