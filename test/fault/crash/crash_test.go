@@ -43,8 +43,10 @@ func TestWorth(t *testing.T) {
 // TestUnmet: a point that nothing comes to needs a reason, and one with a reason must not be met.
 func TestUnmet(t *testing.T) {
 	r := &Report{Points: []*Point{
-		{Name: "met", Operations: []string{"x"}}, {Name: "forgotten"},
-		{Name: "known", Reason: "why"}, {Name: "met after all", Operations: []string{"x"}, Reason: "why"},
+		{Name: "met", Operations: []string{"x"}},
+		{Name: "forgotten"},
+		{Name: "known", Reason: "why"},
+		{Name: "met after all", Operations: []string{"x"}, Reason: "why"},
 	}}
 	if got := r.Unmet(); !slices.Equal(got, []string{"forgotten", "met after all"}) {
 		t.Errorf("unmet are %v", got)
