@@ -3,6 +3,7 @@ package registry
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
@@ -56,13 +57,12 @@ func (e *entry) chainTo(tip string) []layout.Layer {
 	return best
 }
 
-// chains finds what the files of a push rest on, in their order.
-func (r *Registry) chains(req api.PushRequest) ([][]layout.Layer, error) {
+// chains finds what the files of a push are, or rest on, in their order.
+func (r *Registry) chains(ctx context.Context, req api.PushRequest) ([][]layout.Layer, error) {
 	snap := r.snap.Load()
 	out := make([][]layout.Layer, len(req.Files))
 	for i, f := range req.Files {
-		if f.Parent == "" {
-			out[i] = snap.chainOf(req.ID, f)
+		if out[i] = r.chainOf(ctx, snap, req.ID, f); out[i] != nil || f.Parent == "" {
 			continue
 		}
 		chain := snap.chainTo(req.ID, f.Parent)
@@ -77,17 +77,52 @@ func (r *Registry) chains(req api.PushRequest) ([][]layout.Layer, error) {
 	return out, nil
 }
 
-// chainOf gives the chain whose content a file of a push is, when its sender has named it; nil when there is none,
-// or when it is one layer of that name, which needs no chain to be found.
-func (s *snapshot) chainOf(id string, f api.PushFile) []layout.Layer {
-	if f.Root == "" || f.Kind != api.FileDisk {
+// chainOf gives the chain whose content a file of a push is, when its sender has named it; nil when not all of it
+// is here. No version needs to have it any more: a disk whose version was reverted is found as long as its layers
+// are here or in the trash.
+func (r *Registry) chainOf(ctx context.Context, snap *snapshot, id string, f api.PushFile) []layout.Layer {
+	var above []layout.Layer // what no version has, base first
+	var indexes int64
+	for tip := f.Root; tip != ""; {
+		if chain := snap.chainTo(id, tip); chain != nil && f.Kind == api.FileDisk {
+			above = slices.Concat(chain, above)
+			break
+		}
+		l, parent, ok := r.looseLayer(ctx, tip, f, len(above) == 0)
+		if indexes += l.IndexLength; !ok || len(above) == blob.MaxChain || indexes > blob.MaxIndexes {
+			return nil
+		}
+		above, tip = slices.Insert(above, 0, l), parent
+	}
+	if len(above) > blob.MaxChain || indexBytes(above) > blob.MaxIndexes || slices.ContainsFunc(above, r.unusable) {
 		return nil
 	}
-	chain := s.chainTo(id, f.Root)
-	if len(chain) == 1 && chain[0].Root == f.Root {
-		return nil
+	return above
+}
+
+// looseLayer gives a layer that no version needs to have, and what it rests on. False: it is not here, or cannot be
+// of the file; one that ends its chain has the file's size.
+func (r *Registry) looseLayer(ctx context.Context, name string, f api.PushFile, last bool) (l layout.Layer, parent string, ok bool) {
+	root, err := blob.ParseRoot(name)
+	if err != nil || !r.usable(root) && (r.holds(root) || !r.restore(ctx, root)) {
+		return l, "", false
 	}
-	return chain
+	x, err := r.readIndex(ctx, root)
+	if err != nil {
+		return l, "", false
+	}
+	own := f
+	own.Parent = parentText(x)
+	if !last {
+		own.Size = x.Size()
+	}
+	return layerOf(x), own.Parent, fits(x, own) == nil
+}
+
+// unusable tells of a layer that is not there or damaged.
+func (r *Registry) unusable(l layout.Layer) bool {
+	root, err := blob.ParseRoot(l.Root)
+	return err != nil || !r.usable(root)
 }
 
 // tipsOf gives the names of all content that the disks of a template are or were.

@@ -78,7 +78,9 @@ func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText s
 	}
 	var x *blob.Index
 	if r.pinHeld(ctx, s, root) {
-		x, err = r.readIndex(ctx, root)
+		if x, err = r.readIndex(ctx, root); err == nil && parentText(x) != u.spec.Parent {
+			err = noParent(u.spec) // it was never sent: PutIndex would have refused it
+		}
 	} else {
 		x, err = r.complete(ctx, s, u, root)
 	}

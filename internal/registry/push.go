@@ -36,12 +36,12 @@ func (r *Registry) Negotiate(ctx context.Context, req api.PushRequest) (_ api.Pu
 			return api.PushSession{}, err
 		}
 	}
-	return r.describe(ctx, s), nil
+	return r.describe(s), nil
 }
 
 // begin opens a new push.
 func (r *Registry) begin(ctx context.Context, req api.PushRequest) (*session, error) {
-	chains, err := r.chains(req)
+	chains, err := r.chains(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -209,19 +209,15 @@ func checkFiles(files []api.PushFile) error {
 	return nil
 }
 
-// describe says what the registry holds of each file of a session, and pins what it says is there.
-func (r *Registry) describe(ctx context.Context, s *session) api.PushSession {
+// describe says what the registry holds of each file of a session.
+func (r *Registry) describe(s *session) api.PushSession {
 	out := api.PushSession{
 		Session: s.id, ID: s.target, PartMax: blob.MaxPart, Parallel: parallel,
 		Expires: r.o.Now().Add(r.o.IdlePush).Unix(), Files: make([]api.PushFileState, 0, len(s.uploads)),
 	}
 	for _, u := range s.uploads {
 		state := u.state()
-		if s.done() != nil {
-			state.State = api.PushExists
-		} else if u.same() {
-			state = api.PushFileState{Name: u.spec.Name, State: api.PushExists}
-		} else if root, err := blob.ParseRoot(u.spec.Root); err == nil && r.pinHeld(ctx, s, root) {
+		if u.same() || s.done() != nil {
 			state = api.PushFileState{Name: u.spec.Name, State: api.PushExists}
 		}
 		out.Files = append(out.Files, state)
@@ -230,12 +226,12 @@ func (r *Registry) describe(ctx context.Context, s *session) api.PushSession {
 }
 
 // Session says what the registry holds of a push.
-func (r *Registry) Session(ctx context.Context, id string) (api.PushSession, error) {
+func (r *Registry) Session(_ context.Context, id string) (api.PushSession, error) {
 	s, err := r.session(id)
 	if err != nil {
 		return api.PushSession{}, err
 	}
-	return r.describe(ctx, s), nil
+	return r.describe(s), nil
 }
 
 // PutPart receives frames of a file. off is the place of the first one in the layer file. A part may be sent

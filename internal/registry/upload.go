@@ -25,7 +25,8 @@ import (
 type upload struct {
 	id   blob.Upload
 	spec api.PushFile
-	// chain is what the file's layer will rest on, base first; of a file that is same, what it is. Immutable.
+	// chain is what the file's layer will rest on, base first; of a file that is same, what it is. Immutable. Its
+	// layers are pinned.
 	chain []layout.Layer
 
 	indexing sync.Mutex // held while a piece of the index is written
@@ -56,20 +57,6 @@ func (u *upload) name(suffix string) string {
 	return sessionPath(u.id.Session, strconv.Itoa(u.id.File)+suffix)
 }
 
-// wants gives the layers that the upload names already.
-func (u *upload) wants() []blob.Root {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	var out []blob.Root
-	if u.index != nil {
-		out = append(out, u.index.Root())
-	}
-	if root, err := blob.ParseRoot(u.spec.Root); err == nil {
-		out = append(out, root)
-	}
-	return out
-}
-
 // forget lets go of what only a push that goes on needs: an index may be large.
 func (u *upload) forget() {
 	u.mu.Lock()
@@ -78,7 +65,11 @@ func (u *upload) forget() {
 }
 
 // same tells that the file is what its chain holds: its sender named the content by Root.
-func (u *upload) same() bool { return u.spec.Parent == "" && len(u.chain) > 0 }
+func (u *upload) same() bool { return isSame(u.spec, u.chain) }
+
+func isSame(f api.PushFile, chain []layout.Layer) bool {
+	return len(chain) > 0 && chain[len(chain)-1].Name() == f.Root
+}
 
 // state says what is there of the file.
 func (u *upload) state() api.PushFileState {

@@ -1,0 +1,95 @@
+package registry
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// pushKnown pushes a disk that its sender knows by the tip of its chain and has not changed. Sent says whether the
+// registry asked for it, and so got nothing.
+func pushKnown(t *testing.T, r *Registry, id, tag string, c content) (sent bool, err error) {
+	t.Helper()
+	req := request(id, tag, c)
+	req.Files[0].Root, req.Files[0].Parent = c.root(), ""
+	s, err := r.Negotiate(t.Context(), req)
+	must(t, err)
+	if s.Files[0].State != api.PushExists {
+		return true, nil
+	}
+	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: map[string]string{"disk": c.root()}})
+	return false, err
+}
+
+// TestRevertedDiskIsPushedAgain: the disk of a version that was reverted is found by its tip, over as many tags as
+// were reverted and while its layers are in the trash, and asked for when one of them is gone for good.
+func TestRevertedDiskIsPushedAgain(t *testing.T) {
+	base, clock := t.TempDir(), newClock()
+	r := open(t, base, clock)
+	g := newGrown(11)
+	_, contents := pushTags(t, r, idA, g, 3)
+	before, err := r.Detail(idA)
+	must(t, err)
+	last, disk := contents[3], slices.Clone(g.data)
+	revertTo := func(number int) {
+		t.Helper()
+		must(t, r.Revert(t.Context(), Ref{ID: idA, Number: &number}))
+	}
+	collect := func(times int) {
+		t.Helper()
+		for range times {
+			clock.add(2 * time.Hour)
+			must(t, r.Collect(t.Context()))
+		}
+	}
+	for name, c := range map[string]struct {
+		number  int
+		collect int // rounds of 2 hours
+	}{
+		"its tag": {3, 0}, "its tag and the one before": {2, 0}, "in the trash": {2, 2}, "all tags": {0, 2},
+	} {
+		revertTo(c.number)
+		collect(c.collect)
+		sent, err := pushKnown(t, r, idA, "again", last)
+		if sent || err != nil {
+			t.Fatalf("%s: sent %v, %v", name, sent, err)
+		}
+		d, err := r.Detail(idA)
+		must(t, err)
+		v := d.Versions[len(d.Versions)-1]
+		if !bytes.Equal(assemble(t, r, idA, "again"), disk) || v.ContentID != before.Versions[3].ContentID {
+			t.Fatalf("%s: another disk: %+v", name, v)
+		}
+		mustBeClean(t, r)
+		revertTo(0)
+		for i, c := range contents {
+			mustPush(t, r, request(idA, before.Versions[i].Tag, c), c)
+		}
+	}
+	revertTo(2)
+	collect(30)
+	if sent, err := pushKnown(t, r, idA, "gone", last); !sent || err != nil {
+		t.Fatalf("a disk whose layers are gone: sent %v, %v", sent, err)
+	}
+	must(t, verifyAll(r))
+}
+
+// TestDiskThatRestsOnAnother: a layer that the registry holds is not the disk that was announced: its sender hears
+// what makes it send the disk as a whole.
+func TestDiskThatRestsOnAnother(t *testing.T) {
+	r := open(t, t.TempDir(), newClock())
+	g := newGrown(12)
+	_, contents := pushTags(t, r, idA, g, 1)
+	req := request(idA, "x", contents[1])
+	req.Files[0].Parent = ""
+	s, err := r.Negotiate(t.Context(), req)
+	must(t, err)
+	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: map[string]string{"disk": contents[1].root()}})
+	if farm.CodeOf(err) != farm.CodeNoParent {
+		t.Error(err)
+	}
+}
