@@ -10,6 +10,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/layout"
 )
 
 const (
@@ -31,9 +32,9 @@ func full(err *error) {
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // expected is the least number of bytes that a file of a push is expected to store: what its sender says, with
-// the index, or else a share of its size.
-func (r *Registry) expected(f api.PushFile) int64 {
-	if root, err := blob.ParseRoot(f.Root); err == nil && r.usable(root) {
+// the index, or else a share of its size. What is here is not stored again.
+func expected(f api.PushFile, chain []layout.Layer) int64 {
+	if isSame(f, chain) {
 		return 0
 	}
 	if f.Data > 0 {
@@ -51,7 +52,7 @@ func (r *Registry) reserved() int64 {
 			continue
 		}
 		for _, u := range s.uploads {
-			sum += max(0, r.expected(u.spec)-u.received())
+			sum += max(0, expected(u.spec, u.chain)-u.received())
 		}
 	}
 	return sum
@@ -71,13 +72,12 @@ func (u *upload) received() int64 {
 	return sum
 }
 
-// room refuses a push that has no hope to fit beside those that go on, before a byte of it is sent. Files whose
-// layers are here cost nothing. Before it refuses, it empties the trash, and then gives up what pushes hold that
+// room refuses a push that has no hope to fit beside those that go on, before a byte of it is sent. Before it refuses, it empties the trash, and then gives up what pushes hold that
 // have been idle for long. The caller holds booking.
-func (r *Registry) room(ctx context.Context, req api.PushRequest) error {
+func (r *Registry) room(ctx context.Context, req api.PushRequest, chains [][]layout.Layer) error {
 	var announced, need int64
-	for _, f := range req.Files {
-		if n := r.expected(f); n > 0 {
+	for i, f := range req.Files {
+		if n := expected(f, chains[i]); n > 0 {
 			announced += f.Size
 			need += max(n, min(f.Size, slack/maxFiles))
 		}

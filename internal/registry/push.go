@@ -69,7 +69,7 @@ func (r *Registry) book(ctx context.Context, req api.PushRequest, chains [][]lay
 	if r.strained.Load() {
 		r.keepReserve(ctx)
 	}
-	if err := r.room(ctx, req); err != nil {
+	if err := r.room(ctx, req, chains); err != nil {
 		return nil, err
 	}
 	return r.newSession(req, chains)

@@ -78,6 +78,34 @@ func TestRevertedDiskIsPushedAgain(t *testing.T) {
 	must(t, verifyAll(r))
 }
 
+// TestKnownDiskCostsNothing: no room is booked for a disk that is here, also when one layer stands for its chain.
+func TestKnownDiskCostsNothing(t *testing.T) {
+	r := open(t, t.TempDir(), newClock())
+	g := newGrown(13)
+	_, contents := pushTags(t, r, idA, g, maxDepth)
+	if n, err := r.Consolidate(t.Context()); n != 1 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	last := contents[maxDepth]
+	req := request(idA, "same", last)
+	req.Files[0].Root, req.Files[0].Parent, req.Files[0].Data = last.root(), "", last.spec.Size
+	chains, err := r.chains(t.Context(), req)
+	must(t, err)
+	if n := expected(req.Files[0], chains[0]); n != 0 {
+		t.Errorf("%d bytes are expected", n)
+	}
+	_, err = r.Negotiate(t.Context(), req)
+	must(t, err)
+	if n := r.reserved(); n != 0 {
+		t.Errorf("%d bytes are reserved", n)
+	}
+	unknown := request(idA, "other", last)
+	unknown.Files[0].Parent, unknown.Files[0].Root, unknown.Files[0].Data = "", contents[3].root()[:63]+"x", last.spec.Size
+	if n := expected(unknown.Files[0], nil); n < last.spec.Size {
+		t.Errorf("%d bytes are expected of a disk that is not here", n)
+	}
+}
+
 // TestDiskThatRestsOnAnother: a layer that the registry holds is not the disk that was announced: its sender hears
 // what makes it send the disk as a whole.
 func TestDiskThatRestsOnAnother(t *testing.T) {
