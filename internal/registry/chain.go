@@ -107,10 +107,11 @@ func (r *Registry) looseLayer(ctx context.Context, name string, f api.PushFile, 
 	if err != nil || !r.usable(root) && (r.holds(root) || !r.restore(ctx, root)) {
 		return l, "", false
 	}
-	x, err := r.readIndex(ctx, root)
+	x, release, err := r.heldIndex(ctx, root)
 	if err != nil {
 		return l, "", false
 	}
+	defer release()
 	own := f
 	own.Parent = parentText(x)
 	if !last {

@@ -31,8 +31,8 @@ func full(err *error) {
 
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// expected is the least number of bytes that a file of a push is expected to store: what its sender says, with
-// the index, or else a share of its size. What is here is not stored again.
+// expected is what is booked for a file of a push: the most that its sender says there can be, with the index, or else
+// a share of its size, which is the least that is likely. What is here is not stored again.
 func expected(f api.PushFile, chain []layout.Layer) int64 {
 	if isSame(f, chain) {
 		return 0
@@ -62,7 +62,7 @@ func (r *Registry) reserved() int64 {
 func (u *upload) received() int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.index != nil {
+	if !u.index.IsZero() {
 		return math.MaxInt64
 	}
 	var sum int64

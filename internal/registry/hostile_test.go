@@ -215,7 +215,7 @@ func TestCommittedPushLetsGo(t *testing.T) {
 	must(t, err)
 	open, err := r.session(s.Session)
 	must(t, err)
-	if u := open.uploads[0]; u.index != nil || len(u.parts) > 0 {
+	if u := open.uploads[0]; !u.index.IsZero() || len(u.parts) > 0 {
 		t.Error("index and parts are kept")
 	}
 	state, err := r.Session(t.Context(), s.Session)

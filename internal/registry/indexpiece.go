@@ -1,11 +1,12 @@
 package registry
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/buildyard/buildyard/internal/blob"
@@ -17,6 +18,31 @@ type IndexPiece struct {
 	Root string // of the whole index
 	Off  int64
 	Of   int64 // bytes of the whole index
+}
+
+const (
+	// indexRoom is how many bytes of indexes all pushes together have in memory; who comes later waits. A commit has
+	// a copy for a while.
+	indexRoom = blob.MaxIndex
+	// indexStep is how much of an index is in memory while it comes.
+	indexStep = 64 << 10
+
+	// Ends of the names of an index that comes, and of one that is received.
+	indexComing = ".idx.part"
+	indexWhole  = ".idx"
+)
+
+// PutIndex receives the index of a file, of which all parts are there.
+func (r *Registry) PutIndex(ctx context.Context, session, file, root string, body io.Reader) (err error) {
+	defer full(&err)
+	_, u, err := r.openFile(session, file)
+	if err != nil {
+		return err
+	}
+	if _, err := r.keepIndex(u, 0, io.LimitReader(body, blob.MaxIndex+1)); err != nil {
+		return err
+	}
+	return r.takeIndex(ctx, u, root)
 }
 
 // PutIndexPiece receives a piece of an index; with the last one the index is received. Pieces come in order, and
@@ -33,15 +59,11 @@ func (r *Registry) PutIndexPiece(ctx context.Context, session, file string, p In
 	if err != nil {
 		return err
 	}
-	piece, err := io.ReadAll(io.LimitReader(body, p.Of-p.Off))
-	if err != nil {
-		return badPart(err)
-	}
-	whole, err := r.keepPiece(u, p, piece)
-	if err != nil || whole == nil {
+	end, err := r.keepIndex(u, p.Off, io.LimitReader(body, p.Of-p.Off))
+	if err != nil || end < p.Of {
 		return err
 	}
-	err = r.PutIndex(ctx, session, file, p.Root, bytes.NewReader(whole))
+	err = r.takeIndex(ctx, u, p.Root)
 	if farm.CodeOf(err) == farm.CodeInvalid {
 		// Pieces of two indexes are mixed: the client reads the state and sends all of it again.
 		return farm.Errorf(farm.CodeConflict, "The pieces of the index of %s do not fit together: send them again", file)
@@ -49,30 +71,151 @@ func (r *Registry) PutIndexPiece(ctx context.Context, session, file string, p In
 	return err
 }
 
-// keepPiece writes a piece behind those that are there, and gives the whole index when it was the last.
-func (r *Registry) keepPiece(u *upload, p IndexPiece, piece []byte) (whole []byte, err error) {
-	u.indexing.Lock()
-	defer u.indexing.Unlock()
-	f, err := r.dir.Root().OpenFile(u.name(".idx.part"), os.O_RDWR|os.O_CREATE, 0o644)
+// keepIndex writes what comes of an index behind what is there before off, and says where that ends. Nobody waits for
+// a body: two that come at once may mix, which takeIndex finds out.
+func (r *Registry) keepIndex(u *upload, off int64, body io.Reader) (end int64, err error) {
+	f, err := r.dir.Root().OpenFile(u.name(indexComing), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("keep index: %w", err)
+		return 0, fmt.Errorf("keep index: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	_, err = io.CopyBuffer(writerFunc(func(step []byte) (int, error) {
+		if err := u.writeIndex(f, off, step); err != nil {
+			return 0, err
+		}
+		off += int64(len(step))
+		return len(step), nil
+	}), body, make([]byte, indexStep))
+	return off, badPart(err)
+}
+
+// writeIndex makes a step the end of what is there of an index.
+func (u *upload) writeIndex(f *os.File, off int64, step []byte) error {
+	u.indexing.Lock()
+	defer u.indexing.Unlock()
 	st, err := f.Stat()
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("keep index: %w", err)
-	case p.Off > st.Size():
-		return nil, farm.Errorf(farm.CodeConflict, "%d bytes of the index of %s are here: send it again from its beginning", st.Size(), u.spec.Name)
+		return fmt.Errorf("keep index: %w", err)
+	case off > st.Size():
+		return farm.Errorf(farm.CodeConflict, "%d bytes of the index of %s are here: send it again from its beginning", st.Size(), u.spec.Name)
 	}
-	if _, err := f.WriteAt(piece, p.Off); err != nil {
-		return nil, fmt.Errorf("keep index: %w", err)
+	_, err = f.WriteAt(step, off)
+	end := off + int64(len(step))
+	if err != nil {
+		end = off // what was written of it is in the way of nothing, but the disk may be full
 	}
-	end := p.Off + int64(len(piece))
-	if err := f.Truncate(end); err != nil || end < p.Of {
-		return nil, err
+	if err := errors.Join(err, f.Truncate(end)); err != nil {
+		return fmt.Errorf("keep index: %w", err)
 	}
-	whole = make([]byte, p.Of)
-	_, err = f.ReadAt(whole, 0)
-	return whole, err
+	return nil
+}
+
+// takeIndex makes the index that has come the index of its file, if it is that.
+func (r *Registry) takeIndex(ctx context.Context, u *upload, root string) error {
+	x, release, err := r.uploadedIndex(ctx, u.name(indexComing))
+	if err != nil {
+		return badPart(err)
+	}
+	defer release()
+	if x.Root().String() != root {
+		return farm.Invalid("index", "is not what its root says")
+	}
+	if err := fits(x, u.spec); err != nil {
+		return err
+	}
+	if err := u.matches(x); err != nil {
+		return err
+	}
+	u.indexing.Lock()
+	defer u.indexing.Unlock()
+	if err := r.dir.WriteFile("index", u.name(indexWhole), x.Bytes()); err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.index = x.Root()
+	return nil
+}
+
+// uploadedIndex reads an index that was received. release gives back the room that it takes.
+func (r *Registry) uploadedIndex(ctx context.Context, name string) (x *blob.Index, release func(), err error) {
+	f, err := r.dir.Root().Open(name)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read index: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, nil, fmt.Errorf("read index: %w", err)
+	}
+	return r.roomForIndex(ctx, st.Size(), func() (*blob.Index, error) {
+		raw := make([]byte, st.Size())
+		if _, err := f.ReadAt(raw, 0); err != nil {
+			return nil, fmt.Errorf("read index: %w", err)
+		}
+		return blob.ParseIndex(raw)
+	})
+}
+
+// heldIndex reads the index of a layer that is there. release gives back the room that it takes.
+func (r *Registry) heldIndex(ctx context.Context, root blob.Root) (x *blob.Index, release func(), err error) {
+	f, err := r.store.Open(ctx, root)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	foot := make([]byte, blob.FooterSize)
+	if _, err := f.ReadAt(foot, max(0, st.Size()-blob.FooterSize)); err != nil {
+		return nil, nil, fmt.Errorf("read footer: %w", err)
+	}
+	place, err := blob.ParseFooter(foot, st.Size())
+	if err != nil {
+		return nil, nil, err
+	}
+	return r.roomForIndex(ctx, place.IndexLength, func() (*blob.Index, error) {
+		l, err := blob.OpenLayer(f, st.Size(), root)
+		if err != nil {
+			return nil, err
+		}
+		return l.Index(), nil
+	})
+}
+
+// roomForIndex reads an index of so many bytes when there is room for it. Nobody may ask for more while he has some.
+func (r *Registry) roomForIndex(ctx context.Context, size int64, read func() (*blob.Index, error)) (*blob.Index, func(), error) {
+	if size > blob.MaxIndex {
+		return nil, nil, farm.Invalid("index", "has %d bytes, %d are possible", size, blob.MaxIndex)
+	}
+	if err := r.indexes.Acquire(ctx, size); err != nil {
+		return nil, nil, fmt.Errorf("wait for room to read an index: %w", err)
+	}
+	release := func() { r.indexes.Release(size) }
+	x, err := read()
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	return x, release, nil
+}
+
+// indexSum names the index that an earlier process received; the zero Root when there is none.
+func (r *Registry) indexSum(name string) (blob.Root, error) {
+	f, err := r.dir.Root().Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return blob.Root{}, nil
+	}
+	if err != nil {
+		return blob.Root{}, fmt.Errorf("read index: %w", err)
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return blob.Root{}, fmt.Errorf("read index: %w", err)
+	}
+	return blob.Root(sum.Sum(nil)), nil
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 
 	"github.com/buildyard/buildyard/api"
@@ -76,24 +77,22 @@ func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText s
 		err := r.adoptChain(ctx, u, &f)
 		return f, err
 	}
-	var x *blob.Index
+	if u.same() && u.spec.Parent != "" { // what its parent is made of was not kept
+		return f, farm.Invalid("roots", "the root of %s is another one than was announced and found", u.spec.Name)
+	}
+	var l layout.Layer
 	if r.pinHeld(ctx, s, root) {
-		if x, err = r.readIndex(ctx, root); err == nil && parentText(x) != u.spec.Parent {
-			err = noParent(u.spec) // it was never sent: PutIndex would have refused it
-		}
+		l, err = r.found(ctx, u, root)
 	} else {
-		x, err = r.complete(ctx, s, u, root)
+		l, err = r.complete(ctx, s, u, root)
 	}
 	if err != nil {
-		return f, err
-	}
-	if err := fits(x, u.spec); err != nil {
 		return f, err
 	}
 	if !u.same() {
 		f.Layers = slices.Clone(u.chain)
 	}
-	f.Layers = append(f.Layers, layerOf(x))
+	f.Layers = append(f.Layers, l)
 	if n := indexBytes(f.Layers); n > blob.MaxIndexes {
 		return f, farm.Errorf(farm.CodeNoParent, "The indexes of the chain that %s would have take %d MB, which is too much: send the disk as a whole", f.Name, n/mib)
 	}
@@ -114,10 +113,11 @@ func (r *Registry) adoptChain(ctx context.Context, u *upload, f *layout.File) er
 	if err != nil {
 		return noParent(u.spec)
 	}
-	x, err := r.readIndex(ctx, root)
+	x, release, err := r.heldIndex(ctx, root)
 	if err != nil {
 		return err
 	}
+	defer release()
 	if x.Size() != u.spec.Size {
 		return farm.Invalid("root", "is that of a disk of %d bytes, %s has %d", x.Size(), u.spec.Name, u.spec.Size)
 	}
@@ -125,8 +125,22 @@ func (r *Registry) adoptChain(ctx context.Context, u *upload, f *layout.File) er
 	return nil
 }
 
+// found gives a layer that is there and was not sent. What PutIndex would have refused of it is a layer that the file
+// is not: its sender has to send the file.
+func (r *Registry) found(ctx context.Context, u *upload, root blob.Root) (layout.Layer, error) {
+	x, release, err := r.heldIndex(ctx, root)
+	if err != nil {
+		return layout.Layer{}, err
+	}
+	defer release()
+	if parentText(x) != u.spec.Parent {
+		return layout.Layer{}, noParent(u.spec)
+	}
+	return layerOf(x), fits(x, u.spec)
+}
+
 // complete turns an upload into a layer file. Whoever is still sending a part of it must not write into that.
-func (r *Registry) complete(ctx context.Context, s *session, u *upload, root blob.Root) (_ *blob.Index, err error) {
+func (r *Registry) complete(ctx context.Context, s *session, u *upload, root blob.Root) (_ layout.Layer, err error) {
 	u.seal()
 	defer func() {
 		if err != nil {
@@ -134,24 +148,43 @@ func (r *Registry) complete(ctx context.Context, s *session, u *upload, root blo
 		}
 	}()
 	if err := r.recheck(ctx, u); err != nil {
-		return nil, err
+		return layout.Layer{}, err
 	}
-	u.mu.Lock()
-	x := u.index
-	u.mu.Unlock()
-	if x == nil || x.Root() != root {
-		return nil, farm.Errorf(farm.CodeConflict, "The index of %s was not received: send it again", u.spec.Name)
+	x, release, err := r.receivedIndex(ctx, u, root)
+	if err != nil {
+		return layout.Layer{}, err
 	}
+	defer release()
 	if err := u.matches(x); err != nil {
-		return nil, err
+		return layout.Layer{}, err
 	}
 	if err := r.place(ctx, u.id, x); err != nil {
-		return nil, err
+		return layout.Layer{}, err
 	}
 	if !r.pinIfHeld(s, root) {
-		return nil, farm.NotFound() // the session ended meanwhile
+		return layout.Layer{}, farm.NotFound() // the session ended meanwhile
 	}
-	return x, nil
+	return layerOf(x), nil
+}
+
+// receivedIndex reads the index of an upload, which takeIndex has judged.
+func (r *Registry) receivedIndex(ctx context.Context, u *upload, root blob.Root) (x *blob.Index, release func(), err error) {
+	u.mu.Lock()
+	here := !root.IsZero() && u.index == root
+	u.mu.Unlock()
+	if here {
+		x, release, err = r.uploadedIndex(ctx, u.name(indexWhole))
+	}
+	switch {
+	case isCorrupt(err) || errors.Is(err, fs.ErrNotExist): // as if it had not come
+	case err != nil:
+		return nil, nil, err
+	case x != nil && x.Root() == root:
+		return x, release, nil
+	case x != nil:
+		release()
+	}
+	return nil, nil, farm.Errorf(farm.CodeConflict, "The index of %s was not received: send it again", u.spec.Name)
 }
 
 // place makes an upload a layer of the store. One that is there and damaged makes way for it.

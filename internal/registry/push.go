@@ -269,39 +269,6 @@ func (r *Registry) PutPart(ctx context.Context, session, file string, off int64,
 	return nil
 }
 
-// PutIndex receives the index of a file, of which all parts are there.
-func (r *Registry) PutIndex(_ context.Context, session, file, root string, body io.Reader) (err error) {
-	defer full(&err)
-	_, u, err := r.openFile(session, file)
-	if err != nil {
-		return err
-	}
-	raw, err := io.ReadAll(io.LimitReader(body, blob.MaxIndex+1))
-	if err != nil {
-		return badPart(err)
-	}
-	x, err := blob.ParseIndex(raw)
-	if err != nil {
-		return badPart(err)
-	}
-	if x.Root().String() != root {
-		return farm.Invalid("index", "is not what its root says")
-	}
-	if err := fits(x, u.spec); err != nil {
-		return err
-	}
-	if err := u.matches(x); err != nil {
-		return err
-	}
-	if err := r.dir.WriteFile("index", u.name(".idx"), raw); err != nil {
-		return err
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.index = x
-	return nil
-}
-
 // fits tells whether a layer can be the content of a file.
 func fits(x *blob.Index, spec api.PushFile) error {
 	isState := x.Kind() == blob.KindState

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/blob/disk"
 	"github.com/buildyard/buildyard/internal/layout"
@@ -47,7 +49,8 @@ type Registry struct {
 	// snap is what readers see. It is replaced as a whole, under write.
 	snap atomic.Pointer[snapshot]
 	// write is held over a change of metadata: read snapshot, write template.json, swap.
-	write sync.Mutex
+	write   sync.Mutex
+	indexes *semaphore.Weighted // bytes of indexRoom
 	// roots is taken for one layer while its file is completed, trashed or restored.
 	roots keyedMutex
 
@@ -90,7 +93,7 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 		return nil, errors.Join(err, dir.Close())
 	}
 	r := &Registry{
-		o: o, dir: dir, store: disk.New(dir), lock: lock, log: o.Logger,
+		o: o, dir: dir, store: disk.New(dir), lock: lock, log: o.Logger, indexes: semaphore.NewWeighted(indexRoom),
 		refs: map[blob.Root]int{}, pins: map[blob.Root]int{}, leases: map[blob.Root]time.Time{},
 		held: map[blob.Root]*heldLayer{}, sessions: map[string]*session{},
 		bad: map[blob.Root]string{}, kept: map[string][]blob.Root{},

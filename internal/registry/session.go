@@ -231,8 +231,8 @@ func (r *Registry) loadSession(ctx context.Context, id string) (*session, error)
 		if err := r.loadUpload(u); err != nil {
 			return nil, err
 		}
-		if u.index != nil { // it may be a layer already
-			r.pinHeld(ctx, s, u.index.Root())
+		if !u.index.IsZero() { // it may be a layer already
+			r.pinHeld(ctx, s, u.index)
 		}
 	}
 	if err := r.pinChains(ctx, s); err != nil {

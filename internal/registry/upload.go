@@ -29,12 +29,12 @@ type upload struct {
 	// layers are pinned.
 	chain []layout.Layer
 
-	indexing sync.Mutex // held while a piece of the index is written
+	indexing sync.Mutex // held while a step of the index is written
 
 	mu      sync.Mutex      // guards the fields below
 	parts   map[int64]*part // by offset; never overlapping
 	flying  []*part         // being received
-	index   *blob.Index     // nil until it is received
+	index   blob.Root       // names what its index file holds; zero until that is received
 	suspect bool            // parts were written by an earlier process: a crash may have lost their bytes
 
 	// gate is held for reading over each write to the upload's file, and for writing by who seals it.
@@ -57,11 +57,11 @@ func (u *upload) name(suffix string) string {
 	return sessionPath(u.id.Session, strconv.Itoa(u.id.File)+suffix)
 }
 
-// forget lets go of what only a push that goes on needs: an index may be large.
+// forget lets go of what only a push that goes on needs.
 func (u *upload) forget() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.parts, u.index = map[int64]*part{}, nil
+	u.parts, u.index = map[int64]*part{}, blob.Root{}
 }
 
 // same tells that the file is what its chain holds: its sender named the content by Root.
@@ -81,7 +81,7 @@ func (u *upload) state() api.PushFileState {
 		out.Have = append(out.Have, api.PushPart{Offset: p.off, Length: p.length, Sum: blob.PartSum(p.frames)})
 		out.State = api.PushResume
 	}
-	if u.index != nil {
+	if !u.index.IsZero() {
 		out.State = api.PushComplete
 	}
 	return out
@@ -106,7 +106,7 @@ func (u *upload) begin(p *part) error {
 	for off, q := range u.parts {
 		if p.overlaps(q) && !p.same(q) {
 			delete(u.parts, off)
-			u.index = nil
+			u.index = blob.Root{}
 		}
 	}
 	u.flying = append(u.flying, p)
@@ -216,7 +216,7 @@ func (r *Registry) recordPart(u *upload, p *part) error {
 	return nil
 }
 
-// loadUpload reads part map and index that an earlier process left. A cut end of the map is a part that was
+// loadUpload reads part map and name of the index that an earlier process left. A cut end of the map is a part that was
 // not recorded.
 func (r *Registry) loadUpload(u *upload) error {
 	raw, err := r.dir.Root().ReadFile(u.name(".map"))
@@ -236,17 +236,8 @@ func (r *Registry) loadUpload(u *upload) error {
 			u.end(p, true)
 		}
 	}
-	raw, err = r.dir.Root().ReadFile(u.name(".idx"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if x, err := blob.ParseIndex(raw); err == nil {
-		u.index = x
-	}
-	return nil
+	u.index, err = r.indexSum(u.name(indexWhole))
+	return err
 }
 
 // recheck reads the parts of an earlier process again and forgets those whose bytes were lost.
@@ -281,7 +272,7 @@ func (r *Registry) recheck(ctx context.Context, u *upload) error {
 	for _, p := range lost {
 		if u.parts[p.off] == p {
 			delete(u.parts, p.off)
-			u.index = nil
+			u.index = blob.Root{}
 		}
 	}
 	u.suspect = false
