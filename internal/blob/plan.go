@@ -151,6 +151,23 @@ func (p *Plan) Zeros() iter.Seq[ZeroRun] {
 // Bytes is the number of stored bytes of all frames of the plan.
 func (p *Plan) Bytes() int64 { return p.stored }
 
+// SeenBytes is the number of stored bytes of all frames of a chain that still hold a live block: Bytes of its plan,
+// which may take eight times the memory of the indexes.
+func SeenBytes(chain []*Index) (sum int64, err error) {
+	if err := checkChain(chain); err != nil {
+		return 0, err
+	}
+	at := make([]int, len(chain)) // the frame of each layer that was seen last, and 1; they come in order
+	s := newSweep(chain, 0, chain[len(chain)-1].size)
+	for g, more := s.next(); more; g, more = s.next() {
+		if g.data() && at[g.layer] != g.frame+1 {
+			at[g.layer] = g.frame + 1
+			sum += int64(chain[g.layer].Frame(g.frame).Stored)
+		}
+	}
+	return sum, nil
+}
+
 // below walks the data of the layers that are held, in step with the sweep over the whole chain.
 type below struct {
 	sweep *sweep

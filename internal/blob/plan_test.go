@@ -140,6 +140,9 @@ func FuzzPlan(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if seen, err := SeenBytes(chain); held == 0 && (seen != p.Bytes() || err != nil) {
+				t.Fatalf("%d bytes are seen, %v, the plan has %d", seen, err, p.Bytes())
+			}
 			for _, off := range places {
 				if off < 0 || off >= size {
 					continue
@@ -157,6 +160,29 @@ func FuzzPlan(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestSeenBytes: they take no memory for each piece, of which an index has several in a few bytes.
+func TestSeenBytes(t *testing.T) {
+	chain := []*Index{scattered(t, 20_000, EncodeOptions{}, 1)}
+	chain = append(chain, scattered(t, 5_000, EncodeOptions{Parent: chain[0].Tip()}, 2))
+	p, err := NewPlan(chain, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := testing.Benchmark(func(b *testing.B) {
+		for range b.N {
+			if seen, err := SeenBytes(chain); seen != p.Bytes() || err != nil {
+				b.Fatalf("%d bytes are seen, %v, the plan has %d", seen, err, p.Bytes())
+			}
+		}
+	}).AllocedBytesPerOp()
+	if took == 0 || took > int64(len(chain[0].Bytes()))/4 {
+		t.Errorf("%d bytes of memory for an index of %d bytes", took, len(chain[0].Bytes()))
+	}
+	if _, err := SeenBytes(chain[1:]); err == nil {
+		t.Error("a chain without its base")
+	}
 }
 
 // TestPlanIsOrdered looks at what a reader of plans may count on.

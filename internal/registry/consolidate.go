@@ -199,11 +199,11 @@ func (o *openedChain) close() {
 
 // due tells whether the chain is to be put together, and how many stored bytes of it are seen.
 func (o *openedChain) due() (bool, int64, error) {
-	plan, err := blob.NewPlan(o.indexes, 0)
+	seen, err := blob.SeenBytes(o.indexes)
 	if err != nil {
 		return false, 0, err
 	}
-	return len(o.indexes) > maxDepth || plan.Bytes()*100 < o.stored*leastLive, plan.Bytes(), nil
+	return len(o.indexes) > maxDepth || seen*100 < o.stored*leastLive, seen, nil
 }
 
 // consolidate makes one layer that stands for a chain and swaps it into every version of the template whose disk
