@@ -61,6 +61,11 @@ func TestDataIsAnnounced(t *testing.T) {
 	check("an empty disk", 1, 1)
 	pushDisk(t, c, "compared", writeFile(t, "changed", changed), &transfer.PushParent{Tip: tip, Disk: &image})
 	check("what only comparing tells", 0, 0)
+	thin := sparse(t, 1<<30, 5<<20, grow(rnd, nil, 1<<20))
+	tip = pushDisk(t, c, "thin", thin, nil)
+	next := sparse(t, 1<<30, 5<<20, grow(rnd, nil, 1<<20))
+	pushDisk(t, c, "compared thin", next, &transfer.PushParent{Tip: tip, Disk: &thin})
+	check("a thin disk that is compared", 1<<20, 1<<20+64<<10)
 	pushDisk(t, c, "refused", above, &transfer.PushParent{Tip: tipless, Files: 1})
 	check("a disk whose parent is not known", 2<<20, 3<<20)
 }

@@ -118,9 +118,13 @@ func (s *source) announce() api.PushFile {
 	return f
 }
 
-// data is the most bytes that may have to be stored, at least 1; 0 when only comparing would tell.
+// hopeful is the share of a file that a registry takes for what will be stored, when it is not told.
+const hopeful = 20
+
+// data is the most bytes that may have to be stored, at least 1; 0 when only comparing would tell, unless the most is
+// less than what a registry takes for granted.
 func (s *source) data() int64 {
-	if _, told := s.changes.(overlayChanges); !told && s.changes != nil {
+	if _, told := s.changes.(overlayChanges); !told && s.changes != nil && s.total > s.size/hopeful {
 		return 0
 	}
 	return max(1, s.total)
