@@ -60,7 +60,10 @@ func readRaw(w http.ResponseWriter, r *http.Request, limit int64) (*Params, erro
 // inQuery gives the values that a parameter has in the query.
 func (p *Params) inQuery(name string) []string {
 	if p.query == nil && p.text != "" {
-		p.query, _ = url.ParseQuery(p.text) // what cannot be read is left out, as net/http does
+		var err error
+		if p.query, err = url.ParseQuery(p.text); err != nil {
+			p.Fail("query", "cannot be read: %v", err) // to leave out what was asked for would answer something else
+		}
 	}
 	return p.query[name]
 }
