@@ -50,7 +50,7 @@ type Templates interface {
 // Registries are where saves are published, each by its address.
 type Registries interface {
 	Push(ctx context.Context, address string, o transfer.PushOptions) (api.PushResult, error)
-	Manifest(ctx context.Context, address string, ref transfer.Ref) (api.PullManifest, error)
+	Look(ctx context.Context, address string, ref transfer.Ref) (api.PullManifest, error)
 }
 
 // Machine is the host that the agent runs on.

@@ -20,12 +20,20 @@ const foldPulls = 4096
 // counts as a pull. Where the layers are served is left to the caller.
 func (r *Registry) Manifest(_ context.Context, ref Ref) (api.PullManifest, error) {
 	return onVersion(r, ref, func(e *entry, v *layout.Version) (api.PullManifest, error) {
+		if err := r.leaseAll(e, v); err != nil {
+			return api.PullManifest{}, err
+		}
 		m, err := r.manifest(e, v)
 		if err == nil {
 			r.recordPull(e, v)
 		}
 		return m, err
 	})
+}
+
+// Look gives what Manifest does, for whoever only wants to know: it is no pull, and its layers may go.
+func (r *Registry) Look(_ context.Context, ref Ref) (api.PullManifest, error) {
+	return onVersion(r, ref, r.manifest)
 }
 
 func (r *Registry) manifest(e *entry, v *layout.Version) (api.PullManifest, error) {
@@ -35,11 +43,6 @@ func (r *Registry) manifest(e *entry, v *layout.Version) (api.PullManifest, erro
 	}
 	if v.Arch != "" {
 		m.Arch = v.Arch
-	}
-	for root := range layersOf(v) {
-		if err := r.lease(root); err != nil {
-			return m, farm.Refused("Version %d of template %s is damaged: %v", v.Number, e.t.Name, err)
-		}
 	}
 	var err error
 	if m.Config, err = r.dir.Config(e.t.ID, v); err != nil {
@@ -56,6 +59,16 @@ func (r *Registry) manifest(e *entry, v *layout.Version) (api.PullManifest, erro
 		m.Files = append(m.Files, file)
 	}
 	return m, nil
+}
+
+// leaseAll keeps the layers of a version from collection for a while. It fails when one of them cannot be pulled.
+func (r *Registry) leaseAll(e *entry, v *layout.Version) error {
+	for root := range layersOf(v) {
+		if err := r.lease(root); err != nil {
+			return farm.Refused("Version %d of template %s is damaged: %v", v.Number, e.t.Name, err)
+		}
+	}
+	return nil
 }
 
 // lease keeps a layer from collection for a while. It fails when the layer is not there or must not be used.

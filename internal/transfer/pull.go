@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -20,8 +21,18 @@ const pullParallel = 4
 
 // Manifest asks what a version consists of. It counts as a pull.
 func (c *Client) Manifest(ctx context.Context, ref Ref) (api.PullManifest, error) {
-	var m api.PullManifest
-	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/v2/pull", query: ref.query(), out: &m, repeatable: true})
+	return c.manifest(ctx, ref.query())
+}
+
+// Look asks what a version consists of, for whoever will not pull it.
+func (c *Client) Look(ctx context.Context, ref Ref) (api.PullManifest, error) {
+	query := ref.query()
+	query.Set("look", "true")
+	return c.manifest(ctx, query)
+}
+
+func (c *Client) manifest(ctx context.Context, query url.Values) (m api.PullManifest, err error) {
+	err = c.call(ctx, call{method: http.MethodGet, path: "/registry/v2/pull", query: query, out: &m, repeatable: true})
 	return m, err
 }
 

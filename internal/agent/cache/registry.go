@@ -157,11 +157,11 @@ func (r *Registry) Push(ctx context.Context, address string, o transfer.PushOpti
 	return c.Push(ctx, o)
 }
 
-// Manifest says what a version in the registry at an address consists of.
-func (r *Registry) Manifest(ctx context.Context, address string, ref transfer.Ref) (api.PullManifest, error) {
+// Look says what a version in the registry at an address consists of. It is no pull.
+func (r *Registry) Look(ctx context.Context, address string, ref transfer.Ref) (api.PullManifest, error) {
 	c, err := r.client(address)
 	if err != nil {
 		return api.PullManifest{}, err
 	}
-	return c.Manifest(ctx, ref)
+	return c.Look(ctx, ref)
 }

@@ -117,12 +117,17 @@ func (p *patient) Read(b []byte) (int, error) {
 
 func (p *patient) Close() error { return p.body.Close() }
 
+// manifest answers what a version consists of. With look=true that is no pull.
 func (s service) manifest(r *rest.Request) (any, error) {
+	ask := s.reg.Manifest
+	if r.Params.Bool("look", false) {
+		ask = s.reg.Look
+	}
 	ref, err := readRef(r.Params)
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.reg.Manifest(r.Context(), ref)
+	m, err := ask(r.Context(), ref)
 	for i := range m.Files {
 		for j := range m.Files[i].Layers {
 			l := &m.Files[i].Layers[j]
