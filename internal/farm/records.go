@@ -10,35 +10,6 @@ type Group struct {
 	Fallback    string `json:"fallback,omitempty"`
 }
 
-// Template is a VM template as the registry lists it. Sizes are bytes, times may be zero.
-type Template struct {
-	ID       string    `json:"id"` // UUID
-	Name     string    `json:"name"`
-	Size     int64     `json:"size"`
-	Arch     string    `json:"arch"` // amd64, arm64 or ""
-	LastPull time.Time `json:"last_pull,omitzero"`
-	LastPush time.Time `json:"last_push,omitzero"`
-	Versions []Version `json:"versions,omitempty"` // oldest to newest
-}
-
-// Version is one tag of a template. ContentID never changes and is never reused:
-// after a revert and a new push the same number holds other bytes.
-type Version struct {
-	Tag         string    `json:"tag"`
-	Number      int       `json:"number"` // 0-indexed
-	ContentID   string    `json:"content_id"`
-	Description string    `json:"description"`
-	Images      []string  `json:"images"`
-	StateFiles  []string  `json:"state_files"`
-	ConfigFile  string    `json:"config_file"`
-	NVRAM       string    `json:"nvram,omitempty"`
-	Size        int64     `json:"size"`
-	Arch        string    `json:"arch"`
-	Created     time.Time `json:"created"`
-	LastPull    time.Time `json:"last_pull,omitzero"`
-	LastPush    time.Time `json:"last_push,omitzero"`
-}
-
 // SaveRequest asks to save a running instance as a template version.
 type SaveRequest struct {
 	ID        string      `json:"id"`
