@@ -56,9 +56,10 @@ test-fault: ## kill real processes while they work: N kills a target (a fifth fo
 	scripts/need.sh test
 	go run ./test/fault -n $(or $(N),50) $(if $(SEED),-seed $(SEED)) $(if $(JSON),-json $(JSON))
 
-test-walks: ## try every step and case of the tests that try some by chance in "make test"
+test-walks: ## try every step and case of the tests that try some by chance in "make test", and race all of a registry for 60 s
 	scripts/need.sh test
 	BUILDYARD_TEST_ALL=1 REGISTRY_CRASH_ALL=1 CGO_ENABLED=0 go test -trimpath -vet=off -timeout 60m -json $(WALKS) | CGO_ENABLED=0 go run ./internal/tools/testsum
+	REGISTRY_RACE=60s CGO_ENABLED=1 go test -race -trimpath -vet=off -run TestEverythingAtOnce ./internal/registry
 
 clean: ## remove what the targets built
 	rm -rf bin dist
