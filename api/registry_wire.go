@@ -63,8 +63,8 @@ type PushFile struct {
 	// its parent. The version gets that chain with the layer on top of it. Empty: the layer rests on zeros.
 	// A parent that the registry does not hold is refused with status 412: send the disk as a whole.
 	Parent string `json:"parent,omitempty"`
-	// Data is about how many bytes the sender expects to store; the registry reserves room for them. 0: it
-	// does not know.
+	// Data is the most bytes that the file's data can take: the registry reserves room for them. 0: the sender
+	// cannot tell yet, and the registry takes a twentieth of Size.
 	Data int64 `json:"data,omitempty"`
 }
 
@@ -111,7 +111,8 @@ type PushResult struct {
 	Size      int64  `json:"size"` // stored bytes of the version
 }
 
-// PullManifest answers GET /registry/v2/pull?id=&tag=|version=: everything needed to build the version.
+// PullManifest answers GET /registry/v2/pull?id=&tag=|version=: everything needed to build the version. With look=true
+// it is no pull: its time is not noted, and the layers do not stay for it.
 type PullManifest struct {
 	ID        string          `json:"id"`
 	Name      string          `json:"name"`
