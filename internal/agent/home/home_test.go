@@ -1,12 +1,17 @@
 package home_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/agent/size"
@@ -84,4 +89,38 @@ func TestOneAgentOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.Release()
+}
+
+// TestDiscardedLocksExclude: also while lock files are removed and made again, one holds
+// the lock at a time.
+func TestDiscardedLocksExclude(t *testing.T) {
+	name, busy := filepath.Join(t.TempDir(), "lock"), errors.New("busy")
+	var holders atomic.Int32
+	var group errgroup.Group
+	for range 8 {
+		group.Go(func() error {
+			for range 4000 {
+				lock, err := home.LockFile(name, busy)
+				if errors.Is(err, busy) {
+					continue
+				}
+				if err != nil {
+					return err
+				}
+				if n := holders.Add(1); n != 1 {
+					return fmt.Errorf("%d hold the lock", n)
+				}
+				runtime.Gosched()
+				holders.Add(-1)
+				lock.Discard()
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(name)); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
 }

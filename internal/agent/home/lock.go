@@ -26,6 +26,16 @@ func (h Home) Lock() (*Lock, error) {
 // LockFile takes an exclusive lock on a file, which is made when it is missing;
 // busy is the error when somebody holds it.
 func LockFile(name string, busy error) (*Lock, error) {
+	for {
+		l, err := lockOnce(name, busy)
+		if l == nil || l.named() {
+			return l, err
+		}
+		l.Release() // its file was removed by who had it before: that excludes nobody
+	}
+}
+
+func lockOnce(name string, busy error) (*Lock, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
@@ -41,5 +51,23 @@ func LockFile(name string, busy error) (*Lock, error) {
 	return nil, fmt.Errorf("lock %s: %w", name, err)
 }
 
+// named says whether others who lock the same name meet this lock.
+func (l *Lock) named() bool {
+	mine, err := l.file.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(l.file.Name())
+	return err == nil && os.SameFile(mine, there)
+}
+
 // Release gives the lock back.
 func (l *Lock) Release() { _ = l.file.Close() } // there is nothing to write, so nothing to fail
+
+// Discard gives the lock back and removes its file.
+func (l *Lock) Discard() {
+	if l.named() {
+		_ = os.Remove(l.file.Name()) // one that stays only lies about
+	}
+	l.Release()
+}
