@@ -20,6 +20,10 @@ func (t *target) decide(p *pull, h held) error {
 		}
 		if ok {
 			t.origin = h.disk.Path
+			t.cloned = func() error { return nil }
+			if p.o.Cloned != nil {
+				t.cloned = func() error { return p.o.Cloned(h.tip) }
+			}
 			return t.draw(h)
 		}
 	}
@@ -110,6 +114,10 @@ func (t *target) begin() error {
 		return err
 	}
 	if err := errors.Join(cloneAt(from, t.dir, name), from.Close()); err != nil {
+		return err
+	}
+	// Asked before the first checkpoint: without a journal nobody goes on with the clone.
+	if err := t.cloned(); err != nil {
 		return err
 	}
 	f, err := t.dir.OpenFile(name, os.O_RDWR, 0)

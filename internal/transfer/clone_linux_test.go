@@ -19,7 +19,7 @@ import (
 
 // TestOnXFS runs what depends on clones where files can be cloned.
 func TestOnXFS(t *testing.T) {
-	xfstest.Run(t, "TestClonedDisk", "TestCloneGoesOn", "TestBaseOnAnotherDevice",
+	xfstest.Run(t, "TestClonedDisk", "TestCloneGoesOn", "TestCloneOfChangedDisk", "TestBaseOnAnotherDevice",
 		"TestPullOfChains", "TestOverlayGoesOn", "TestHeldThatIsGone", "TestPushOfWhatChanged")
 }
 
@@ -97,6 +97,37 @@ func TestCloneGoesOn(t *testing.T) {
 			t.Errorf("the base is gone: %v; %d bytes were moved again", gone, result.Bytes)
 		}
 	}
+}
+
+// TestCloneOfChangedDisk: a clone of what was no longer what it is said to be is not gone on with, also when the
+// content is somewhere else by then.
+func TestCloneOfChangedDisk(t *testing.T) {
+	if !clones(t) {
+		t.Skip("files cannot be cloned here")
+	}
+	rnd := rand.New(rand.NewPCG(23, 1))
+	base := grow(rnd, nil, 4<<20)
+	after := grow(rnd, base, 4<<20)
+	s := newShelf(t, base, after)
+	changed := s.keep(t, 0)
+	if err := os.WriteFile(changed.Path, make([]byte, len(base)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wrong := errors.New("changed")
+	o := transfer.PullOptions{
+		Dir: t.TempDir(), Have: map[string]transfer.Disk{s.tips[0]: changed},
+		Cloned: func(tip string) error {
+			if tip != s.tips[0] {
+				t.Errorf("asked for %s", tip)
+			}
+			return wrong
+		},
+	}
+	if _, err := s.pull(t.Context(), t, o); !errors.Is(err, wrong) {
+		t.Fatal(err)
+	}
+	o.Have, o.Cloned = map[string]transfer.Disk{s.tips[0]: s.keep(t, 0)}, nil
+	s.pulledOnto(t, o, after)
 }
 
 // TestBaseOnAnotherDevice: what lies on another file system is built upon by an overlay, or not at all.

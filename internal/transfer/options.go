@@ -31,6 +31,8 @@ type PushOptions struct {
 	// Progress is called at most four times a second and once at the end, from one goroutine at a
 	// time.
 	Progress func(Progress)
+	// Ready, when not nil, is asked when all is sent and nothing is published: its error ends the push.
+	Ready func() error
 	// Abandon is asked when the push has failed: true removes what the registry has received, which
 	// otherwise stays for a day to be gone on with. nil keeps it.
 	Abandon func(failure error) bool
@@ -73,6 +75,9 @@ type PullOptions struct {
 	// Have names disks and files of this host by the name of their content: whole ones that nobody changes any
 	// more. What the version has in common with them is not moved.
 	Have map[string]Disk
+	// Cloned, when not nil, is asked as soon as a file was begun as a clone of what Have names so: whether that is
+	// still what it is said to be. Its error ends the pull, and the clone is not gone on with.
+	Cloned func(tip string) error
 	// Overlays allows to build a disk as an overlay on one of Have, where the file system cannot clone that.
 	// Otherwise such a disk is moved as a whole.
 	Overlays bool

@@ -151,6 +151,11 @@ func (p *push) round(ctx context.Context) (api.PushResult, error) {
 	if err != nil {
 		return result, err
 	}
+	if p.o.Ready != nil {
+		if err := p.o.Ready(); err != nil {
+			return result, err
+		}
+	}
 	err = p.c.call(ctx, call{
 		method: http.MethodPost, path: "/registry/v2/push/" + s.Session + "/commit", in: api.PushCommit{Roots: roots},
 		out: &result, repeatable: true, timeout: commitTimeout,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -74,6 +75,10 @@ func (s *source) openChanges() (err error) {
 	}
 	if p.Sums != "" {
 		sums, _, err := openRegular(p.Sums)
+		if errors.Is(err, fs.ErrNotExist) {
+			s.parent = blob.Root{} // forgotten meanwhile: the disk is sent as a whole
+			return nil
+		}
 		if err != nil {
 			return err
 		}

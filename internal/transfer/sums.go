@@ -26,6 +26,9 @@ const (
 	sumWorkers = 4
 )
 
+// SumsSize is how long a file of sums of a disk of so many bytes is.
+func SumsSize(disk int64) int64 { return (disk + blob.BlockSize - 1) / blob.BlockSize * sumSize }
+
 // Copy reads a disk once, for whatever of these is asked.
 type Copy struct {
 	From *OpenDisk
@@ -64,7 +67,7 @@ func (c Copy) Run(ctx context.Context) error {
 	for _, f := range []struct {
 		file *os.File
 		size int64
-	}{{c.To, size}, {c.Sums, (size + blob.BlockSize - 1) / blob.BlockSize * sumSize}} {
+	}{{c.To, size}, {c.Sums, SumsSize(size)}} {
 		if f.file != nil && err == nil {
 			err = errors.Join(f.file.Truncate(f.size), f.file.Sync())
 		}

@@ -5,8 +5,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -76,5 +78,28 @@ func TestPushAgainstSums(t *testing.T) {
 	mustRead(t, d, old)
 	if sent.Load() > 4096 {
 		t.Errorf("%d bytes were sent for nothing", sent.Load())
+	}
+}
+
+// TestPushWithoutItsSums: a file of sums that is gone when the push begins costs that the disk is sent as a whole.
+func TestPushWithoutItsSums(t *testing.T) {
+	s := serve(t, t.TempDir())
+	path := filepath.Join(t.TempDir(), "disk.img")
+	if err := os.WriteFile(path, bytes.Repeat([]byte("abcdefgh"), 1<<15), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := transfer.PushOptions{
+		Request: api.PushRequest{ID: templateID, Name: "debian", Tag: "v1", Config: []byte("{}")},
+		Files: []transfer.PushFile{{
+			Name: "disk.img", Kind: api.FileDisk, Disk: &transfer.Disk{Path: path},
+			Parent: &transfer.PushParent{Tip: strings.Repeat("ab", 32), Sums: path + ".gone"},
+		}},
+	}
+	if _, err := s.client(t).Push(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.client(t).Manifest(t.Context(), transfer.Ref{ID: templateID})
+	if err != nil || len(m.Files) != 1 || len(m.Files[0].Layers) != 1 {
+		t.Errorf("%+v, %v", m, err)
 	}
 }

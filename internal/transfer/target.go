@@ -40,6 +40,7 @@ type target struct {
 	plan   *blob.Plan
 	layout *qcow2.Layout // of an overlay; nil when the file is flat
 	origin string        // file that is cloned; "" when the file begins empty
+	cloned func() error  // says whether that had its content while it was cloned
 	key    [sha256.Size]byte
 	file   *os.File // nil when the file has its final name already
 
