@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -22,6 +23,7 @@ type content struct {
 	Format string `json:"format"` // of the file
 	Size   int64  `json:"size"`   // of the file
 	Time   int64  `json:"time"`   // of the last write to it, in nanoseconds
+	Disk   int64  `json:"disk"`   // size of the disk that a guest sees
 }
 
 // contentOf notes that a file holds a content. "" as the tip: it is not known.
@@ -30,19 +32,29 @@ func contentOf(path, format, tip string) content {
 	if err != nil || tip == "" {
 		return content{}
 	}
-	return content{Tip: tip, Format: format, Size: info.Size(), Time: info.ModTime().UnixNano()}
+	k := content{Tip: tip, Format: format, Size: info.Size(), Time: info.ModTime().UnixNano(), Disk: info.Size()}
+	if format == "qcow2" {
+		k.Disk = 0
+		if d, err := (transfer.Disk{Path: path, Format: format}).Open(); err == nil {
+			k.Disk = d.Size()
+			_ = d.Close() // only read
+		}
+	}
+	return k
 }
 
 // held says whether a file still has the content.
 func (k content) held(path string) bool {
-	return k.Tip != "" && contentOf(path, k.Format, k.Tip) == k
+	info, err := os.Stat(path)
+	return err == nil && k.Tip != "" && info.Size() == k.Size && info.ModTime().UnixNano() == k.Time
 }
 
 // sums is the file that remembers the content, in a version's directory; "" when there
-// is none.
+// is none that is whole: what one lacks would pass for zeros.
 func (k content) sums(dir string) string {
 	path := filepath.Join(dir, sumsPrefix+k.Tip)
-	if _, err := os.Stat(path); err != nil || k.Tip == "" {
+	info, err := os.Stat(path)
+	if err != nil || k.Tip == "" || k.Disk == 0 || info.Size() != transfer.SumsSize(k.Disk) {
 		return ""
 	}
 	return path
@@ -52,6 +64,14 @@ func (k content) sums(dir string) string {
 type kept struct {
 	content
 	path string
+}
+
+// mustHold refuses to make a version from a disk that was changed since it was found.
+func (k kept) mustHold() error {
+	if k.held(k.path) {
+		return nil
+	}
+	return farm.Refused("A local disk that this version was to be made from was changed meanwhile; pull again")
 }
 
 // have gives every content that is here, by its name.
@@ -85,12 +105,12 @@ func (v *version) remember(ctx context.Context, dir string, progress func(transf
 	wanted := map[string]bool{}
 	for name, k := range v.Files {
 		wanted[sumsPrefix+k.Tip] = true
-		path := filepath.Join(dir, name)
-		if k.Tip != "" && k.sums(dir) == "" && k.held(path) {
-			_ = copyDisk(ctx, copying{from: transfer.Disk{Path: path, Format: k.Format}, sums: filepath.Join(dir, sumsPrefix+k.Tip), progress: progress})
-			if !k.held(path) {
-				wanted[sumsPrefix+k.Tip] = false
-			}
+		disk := kept{k, filepath.Join(dir, name)}
+		if k.sums(dir) == "" && k.held(disk.path) {
+			_ = copyDisk(ctx, copying{
+				from: transfer.Disk{Path: disk.path, Format: k.Format}, sums: filepath.Join(dir, sumsPrefix+k.Tip),
+				valid: disk.mustHold, progress: progress,
+			})
 		}
 	}
 	old, _ := filepath.Glob(filepath.Join(dir, sumsPrefix+"*"))
@@ -107,6 +127,8 @@ type copying struct {
 	to       string // raw copy; "": none
 	sums     string // "": none
 	progress func(transfer.Progress)
+	// valid is asked when all is read: whether what was read stood still. Its error leaves no file.
+	valid func() error
 }
 
 // copyDisk makes what a copying wants; files have their names when they are whole.
@@ -133,6 +155,9 @@ func copyDisk(ctx context.Context, c copying) (err error) {
 		defer func() { _ = made.Close(); _ = os.Remove(f.path + suffix) }()
 	}
 	if err := work.Run(ctx); err != nil {
+		return err
+	}
+	if err := c.valid(); err != nil {
 		return err
 	}
 	for _, path := range []string{c.sums, c.to} {

@@ -55,17 +55,20 @@ func (x Exchange) Publish(ctx context.Context, image hv.Disk, s Settings, o Push
 	drive := &c.view.HardDrives[0]
 	drive.Format = image.Format
 	file := published(c.view.HardDrives, 0, path)
+	before := noted(file)
 	request := api.PushRequest{Name: r.Name, Tag: o.Tag, Description: o.Description, Arch: r.Arch}
 	if o.Existing != "" {
 		request.ID, request.MustExist = o.Existing, true
 		if x.Local != nil {
-			x.Local.rest(&file, x.Local.remembered(o.Existing, 0))
+			rest(&file, x.Local.remembered(o.Existing, 0), before)
 		}
 	}
 	if request.Config, err = c.bytes(); err != nil {
 		return none, fmt.Errorf("import: %w", err)
 	}
-	result, err := x.Registry.Push(ctx, transfer.PushOptions{Progress: o.Progress, Request: request, Files: []transfer.PushFile{file}})
+	push := transfer.PushOptions{Progress: o.Progress, Request: request, Files: []transfer.PushFile{file}}
+	standing(&push, []content{before})
+	result, err := x.Registry.Push(ctx, push)
 	return result, bare(err)
 }
 
@@ -101,11 +104,11 @@ func (x Exchange) Export(ctx context.Context, o ExportOptions) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("export: %w", bare(err))
 	}
-	lock, err := home.LockFile(dir+".lock", farm.Refused("This version is being exported by another command"))
+	lock, err := home.LockFile(dir+lockSuffix, farm.Refused("This version is being exported by another command"))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(dir + ".lock"); lock.Release() }()
+	defer lock.Discard()
 	ref := transfer.Ref{ID: m.ID, ContentID: m.ContentID}
 	if _, err := x.Registry.Pull(ctx, transfer.PullOptions{Ref: ref, Dir: dir, Progress: o.Pulled}); err != nil {
 		return bare(err)

@@ -50,7 +50,7 @@ func TestPublishAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff(reg.pushes[0], reg.pushes[1], cmpopts.IgnoreFields(transfer.PushOptions{}, "Progress", "Abandon")); diff != "" {
+	if diff := cmp.Diff(reg.pushes[0], reg.pushes[1], cmpopts.IgnoreFields(transfer.PushOptions{}, "Progress", "Abandon", "Ready")); diff != "" {
 		t.Errorf("the second request differs:\n%s", diff)
 	}
 }

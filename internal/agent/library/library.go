@@ -30,6 +30,7 @@ const (
 	newPrefix  = ".new-"  // being made
 	gonePrefix = ".gone-" // being removed
 	pullPrefix = ".pull-" // a pull that goes on or was interrupted
+	lockSuffix = ".lock"  // of the lock of such a pull
 	pullKept   = 7 * 24 * time.Hour
 )
 
@@ -85,12 +86,40 @@ type record struct {
 
 // version is one directory below the template's.
 type version struct {
-	Dir       string `json:"dir"` // names nothing: the content changes in place, so that no content id fits for good
-	Tag       string `json:"tag,omitempty"`
-	Number    int    `json:"number"`
-	ContentID string `json:"content_id,omitempty"` // "" when it is not as any registry has it
+	Dir    string `json:"dir"` // names nothing: the content changes in place, so that no content id fits for good
+	Tag    string `json:"tag,omitempty"`
+	Number int    `json:"number"`
+	// ContentID is "" when it is not as any registry has it. Its disks may have been changed
+	// since: see changed.
+	ContentID string `json:"content_id,omitempty"`
 	// Files is what is known of its disks, by their names.
 	Files map[string]content `json:"files,omitempty"`
+}
+
+// changed says whether a disk was written to since it was pushed or pulled.
+func (v version) changed(dir string) bool {
+	for name, k := range v.Files {
+		path := filepath.Join(dir, filepath.Base(name))
+		if _, err := os.Stat(path); err == nil && k.Tip != "" && !k.held(path) {
+			return true
+		}
+	}
+	return false
+}
+
+// whole says whether every disk is there as it was pushed or pulled.
+func (v version) whole(dir string) bool {
+	for name, k := range v.Files {
+		if k.Tip != "" && !k.held(filepath.Join(dir, filepath.Base(name))) {
+			return false
+		}
+	}
+	return true
+}
+
+// dirOf is where a version of a template lies.
+func (l *Library) dirOf(id string, v version) string {
+	return filepath.Join(l.dir, id, filepath.Base(v.Dir))
 }
 
 // newDir makes the name of a version's directory.
@@ -146,7 +175,7 @@ func Open(dir string, images Images) (*Library, error) {
 	return l, nil
 }
 
-// leftover says whether a directory may be what a killed command left. Interrupted
+// leftover says whether something may be what a killed command left. Interrupted
 // pulls are gone on with, and only given up when nobody does for long.
 func leftover(item fs.DirEntry) bool {
 	name := item.Name()
@@ -154,20 +183,36 @@ func leftover(item fs.DirEntry) bool {
 		info, err := item.Info()
 		return err == nil && time.Since(info.ModTime()) > pullKept
 	}
-	return strings.HasPrefix(name, newPrefix) || strings.HasPrefix(name, gonePrefix)
+	return item.IsDir() && (strings.HasPrefix(name, newPrefix) || strings.HasPrefix(name, gonePrefix))
+}
+
+// lockOf names the file by whose lock the command is known that works on a leftover.
+// That of a pull lies beside the directory, which may be removed while the lock is held.
+func lockOf(name string) string {
+	switch {
+	case !strings.HasPrefix(name, pullPrefix):
+		return filepath.Join(name, lockFile)
+	case strings.HasSuffix(name, lockSuffix):
+		return name
+	default:
+		return name + lockSuffix
+	}
 }
 
 // clear removes a leftover unless the command that makes it still runs.
 func (l *Library) clear(name string) error {
 	busy := errors.New("busy")
-	lock, err := home.LockFile(filepath.Join(l.dir, name, lockFile), busy)
+	lock, err := home.LockFile(filepath.Join(l.dir, lockOf(name)), busy)
 	if errors.Is(err, busy) || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	defer lock.Release()
+	defer lock.Discard()
+	if lockOf(name) == name {
+		return nil
+	}
 	return os.RemoveAll(filepath.Join(l.dir, name))
 }
 
@@ -254,10 +299,14 @@ func (l *Library) show(id string) (VM, error) {
 	if err != nil {
 		return VM{}, err
 	}
+	v := r.version(r.Current)
 	vm := VM{
 		ID: r.ID, Name: r.Name, Arch: r.Arch, Created: r.Created, CPUs: c.cpus(), MemoryMB: c.memoryMB(),
 		Firmware: c.firmware(), Size: host.Allocated(filepath.Join(l.dir, id)),
-		Tag: r.version(r.Current).Tag, ContentID: r.version(r.Current).ContentID, Disks: []Disk{},
+		Tag: v.Tag, ContentID: v.ContentID, Disks: []Disk{},
+	}
+	if v.changed(l.dirOf(id, *v)) {
+		vm.ContentID = ""
 	}
 	vm.Network, vm.Ports = c.network()
 	for _, d := range c.view.HardDrives {

@@ -24,19 +24,36 @@ type counting struct {
 	pulls  int
 	sent   int64 // bytes of layers that pushes added
 	cancel context.CancelFunc
+	// pulling and pulledNow, when not nil, are what else happens before a pull and as soon as one has ended.
+	pulling   func(transfer.PullOptions)
+	pulledNow func(transfer.PullOptions) error
+	sending   func() // what else happens before a push is committed
+	alone     bool   // pulls are not told what is here
 }
 
 func (c *counting) Pull(ctx context.Context, o transfer.PullOptions) (transfer.PullResult, error) {
+	if c.alone {
+		o.Have = nil
+	}
+	if c.pulling != nil {
+		c.pulling(o)
+	}
 	r, err := c.Registry.Pull(ctx, o)
 	c.pulled += r.Bytes
 	c.pulls++
 	if c.cancel != nil {
 		c.cancel()
 	}
+	if c.pulledNow != nil && err == nil {
+		err = c.pulledNow(o)
+	}
 	return r, err
 }
 
 func (c *counting) Push(ctx context.Context, o transfer.PushOptions) (api.PushResult, error) {
+	if ready := o.Ready; c.sending != nil {
+		o.Ready = func() error { c.sending(); return ready() }
+	}
 	r, err := c.Registry.Push(ctx, o)
 	if err != nil {
 		return r, err

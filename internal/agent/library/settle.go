@@ -33,23 +33,24 @@ type settling struct {
 }
 
 // fetch does the first step, unless an earlier pull did, and says what it gave.
-func (p *pulling) fetch(ctx context.Context, dir string, have map[string]kept) ([]transfer.BuiltFile, error) {
+func (p *pulling) fetch(ctx context.Context, s settling) ([]transfer.BuiltFile, error) {
 	var built []transfer.BuiltFile
-	record := filepath.Join(dir, builtFile)
+	record := filepath.Join(s.dir, builtFile)
 	raw, err := os.ReadFile(record)
-	if err == nil && json.Unmarshal(raw, &built) == nil && usable(built, have) {
+	if err == nil && json.Unmarshal(raw, &built) == nil && usable(built, s.have) {
 		return built, nil
 	}
-	parts := filepath.Join(dir, partsDir)
-	if err := errors.Join(remove(record), os.MkdirAll(parts, 0o700)); err != nil {
+	parts := filepath.Join(s.dir, partsDir)
+	if err := errors.Join(remove(record), os.RemoveAll(filepath.Join(s.dir, wholeDir)), os.MkdirAll(parts, 0o700)); err != nil {
 		return nil, err
 	}
 	disks := map[string]transfer.Disk{}
-	for tip, k := range have {
+	for tip, k := range s.have {
 		disks[tip] = transfer.Disk{Path: k.path, Format: k.Format}
 	}
 	result, err := p.reg.Pull(ctx, transfer.PullOptions{
 		Ref: transfer.Ref{ID: p.m.ID, ContentID: p.m.ContentID}, Dir: parts, Have: disks, Overlays: true, Progress: p.o.Progress,
+		Cloned: func(tip string) error { return s.have[tip].mustHold() },
 	})
 	if err != nil {
 		return nil, err
@@ -90,7 +91,8 @@ func lower(f transfer.BuiltFile) (tip string, lies bool) {
 	}
 }
 
-// settle does the second step and says what is known of the disks.
+// settle does the second step and says what is known of the disks. fs.ErrNotExist:
+// something is missing of what the first step gave.
 func (s settling) settle(ctx context.Context, built []transfer.BuiltFile) (map[string]content, error) {
 	parts, whole := filepath.Join(s.dir, partsDir), filepath.Join(s.dir, wholeDir)
 	if err := os.MkdirAll(whole, 0o700); err != nil {
@@ -114,6 +116,9 @@ func (s settling) settle(ctx context.Context, built []transfer.BuiltFile) (map[s
 			return nil, err
 		}
 	}
+	if _, err := os.Lstat(filepath.Join(whole, transfer.ConfigFile)); err != nil {
+		return nil, err
+	}
 	v := version{Files: files}
 	v.remember(ctx, whole, s.progress)
 	return files, errors.Join(context.Cause(ctx), home.SyncDir(whole))
@@ -132,11 +137,9 @@ func (s settling) make(ctx context.Context, f transfer.BuiltFile, to string) err
 		from.Overlays = []string{part}
 	}
 	sums := filepath.Join(filepath.Dir(to), sumsPrefix+f.Tip)
-	if err := copyDisk(ctx, copying{from: from, to: to, sums: sums, progress: s.progress}); err != nil {
-		return err
+	err := copyDisk(ctx, copying{from: from, to: to, sums: sums, valid: base.mustHold, progress: s.progress})
+	if farm.CodeOf(err) == farm.CodeRefused {
+		return errors.Join(err, os.RemoveAll(s.dir))
 	}
-	if !base.held(base.path) {
-		return errors.Join(farm.Refused("A local disk that this version was to be made from was changed meanwhile; pull again"), os.RemoveAll(s.dir))
-	}
-	return nil
+	return err
 }

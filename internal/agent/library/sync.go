@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -26,154 +25,6 @@ type Registry interface {
 }
 
 var _ Registry = (*transfer.Client)(nil)
-
-// PushOptions say what becomes of a pushed template.
-type PushOptions struct {
-	Tag         string
-	Description string
-	// Existing is the id of the registry's template that gets the tag; "" is the
-	// template of the same id as the local one, which is made when it is missing.
-	Existing string
-	Progress func(transfer.Progress)
-	// Remembered is told how far the disks are read once more, so that the next push finds
-	// what was changed.
-	Remembered func(transfer.Progress)
-}
-
-// Push publishes the current version of a template.
-func (l *Library) Push(ctx context.Context, reg Registry, id string, o PushOptions) (api.PushResult, error) {
-	var none api.PushResult
-	lock, err := l.hold(id)
-	if err != nil {
-		return none, err
-	}
-	defer lock.Release()
-	r, c, err := l.read(id)
-	if err != nil {
-		return none, err
-	}
-	push := transfer.PushOptions{Progress: o.Progress, Request: api.PushRequest{
-		ID: r.ID, Name: r.Name, Tag: o.Tag, Description: o.Description, Arch: r.Arch,
-	}}
-	if o.Existing != "" {
-		push.Request.ID, push.Request.MustExist = o.Existing, true
-	}
-	dir := filepath.Join(l.dir, id, r.Current)
-	if push.Request.NVRAM, err = os.ReadFile(filepath.Join(dir, nvramFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return none, fmt.Errorf("push: %w", bare(err))
-	}
-	for i, d := range c.view.HardDrives {
-		if d.File == "" || d.File != filepath.Base(d.File) {
-			return none, farm.Refused("Template %s names a disk %q, which is no plain file name", id, d.File)
-		}
-		file := published(c.view.HardDrives, i, filepath.Join(dir, d.File))
-		l.rest(&file, l.known(r, o.Existing, i, d.File))
-		push.Files = append(push.Files, file)
-	}
-	if push.Request.Config, err = c.bytes(); err != nil {
-		return none, err
-	}
-	before := noted(push.Files)
-	push.Roots = map[string]string{}
-	result, err := reg.Push(ctx, push)
-	if err != nil {
-		return result, bare(err)
-	}
-	v := r.version(r.Current)
-	v.Files = map[string]content{}
-	for i, f := range push.Files {
-		if k := before[i]; f.Disk != nil && k.held(f.Disk.Path) {
-			k.Tip = push.Roots[f.Name]
-			v.Files[filepath.Base(f.Disk.Path)] = k
-		}
-	}
-	if o.Existing == "" {
-		v.Tag, v.Number, v.ContentID = result.Tag, result.Number, result.ContentID
-	}
-	if err := l.write(id, r); err != nil {
-		return result, err
-	}
-	v.remember(ctx, dir, o.Remembered)
-	return result, nil
-}
-
-// unnamed is the tip of a content that has no name yet.
-const unnamed = "-"
-
-// noted is how the disks are before they are pushed.
-func noted(files []transfer.PushFile) []content {
-	out := make([]content, len(files))
-	for i, f := range files {
-		if f.Disk != nil {
-			out[i] = contentOf(f.Disk.Path, f.Disk.Format, unnamed)
-		}
-	}
-	return out
-}
-
-// past is what a disk is, or was made from.
-type past struct {
-	content
-	dir string // where its file of sums is
-}
-
-// known says what is known of drive i of a template: of its file, or else of the same
-// drive of the template that is to get the version, when that is here too.
-func (l *Library) known(r record, existing string, i int, file string) past {
-	dir := filepath.Join(l.dir, r.ID, r.Current)
-	if k := r.version(r.Current).Files[file]; k.Tip != "" {
-		return past{k, dir}
-	}
-	return l.remembered(existing, i)
-}
-
-// remembered says what is known of drive i of the template of that id; nothing, when it is
-// not here.
-func (l *Library) remembered(id string, i int) past {
-	if !uuidForm.MatchString(id) {
-		return past{}
-	}
-	r, c, err := l.read(id)
-	if err != nil || i >= len(c.view.HardDrives) {
-		return past{}
-	}
-	return past{r.version(r.Current).Files[c.view.HardDrives[i].File], filepath.Join(l.dir, id, r.Current)}
-}
-
-// rest has a disk pushed as what it is, or as what differs from what it was made from.
-func (l *Library) rest(f *transfer.PushFile, p past) {
-	if f.Disk == nil || p.Tip == "" {
-		return
-	}
-	if filepath.Dir(f.Disk.Path) == p.dir && p.held(f.Disk.Path) {
-		f.Root = p.Tip
-	} else if sums := p.sums(p.dir); sums != "" {
-		f.Parent = &transfer.PushParent{Tip: p.Tip, Sums: sums}
-	}
-}
-
-// published says how the disk of a drive is pushed, and changes its entry in the configuration to what a pull will give: a
-// raw disk of what its guest sees, so that a next tag costs what the guest changed. An image that cannot be read
-// so is pushed byte for byte.
-func published(drives []api.ConfigDrive, i int, path string) transfer.PushFile {
-	d := &drives[i]
-	asItIs := transfer.PushFile{Name: d.File, Path: path, Kind: api.FileDisk, Format: d.Format}
-	disk := &transfer.Disk{Path: path, Format: d.Format}
-	image, err := disk.Open()
-	if err != nil {
-		return asItIs
-	}
-	if image.Close() != nil {
-		return asItIs
-	}
-	name := strings.TrimSuffix(d.File, ".qcow2") + ".img"
-	taken := slices.ContainsFunc(drives, func(other api.ConfigDrive) bool { return other.File == name })
-	if strings.HasSuffix(d.File, ".qcow2") && !taken {
-		d.File = name
-	}
-	d.Format = "raw"
-	return transfer.PushFile{Name: d.File, Kind: api.FileDisk, Disk: disk}
-}
 
 // PullOptions say what to pull.
 type PullOptions struct {
@@ -216,32 +67,44 @@ type pulling struct {
 // bring pulls the version into the temporary directory.
 func (p *pulling) bring(ctx context.Context) error {
 	dir := filepath.Join(p.l.dir, p.temp)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("pull: %w", bare(err))
-	}
-	lock, err := home.LockFile(dir+".lock", farm.Refused("This version is being pulled by another command"))
+	lock, err := home.LockFile(dir+lockSuffix, farm.Refused("This version is being pulled by another command"))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(dir + ".lock"); lock.Release() }()
+	defer lock.Discard()
 	now := time.Now()
-	if err := os.Chtimes(dir, now, now); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.Chtimes(dir, now, now)); err != nil {
 		return fmt.Errorf("pull: %w", bare(err))
 	}
 	s := settling{dir: dir, have: p.l.have(), manifest: map[string]api.PullFile{}, progress: p.o.Built}
 	for _, f := range p.m.Files {
 		s.manifest[f.Name] = f
 	}
-	built, err := p.fetch(ctx, dir, s.have)
-	if err == nil {
+	built, err := p.fetch(ctx, s)
+	if err != nil {
+		return bare(err)
+	}
+	p.disk, err = s.settle(ctx, built)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return bare(err)
+	}
+	// What an earlier pull left is not all there any more.
+	if err := remove(filepath.Join(dir, builtFile)); err != nil {
+		return bare(err)
+	}
+	if built, err = p.fetch(ctx, s); err == nil {
 		p.disk, err = s.settle(ctx, built)
 	}
 	return bare(err)
 }
 
-// move gives what was made its place.
+// move gives what was made its place. Without its record first, since that speaks of
+// files which are then elsewhere.
 func (p *pulling) move(to string) error {
 	dir := filepath.Join(p.l.dir, p.temp)
+	if err := errors.Join(remove(filepath.Join(dir, builtFile)), home.SyncDir(dir)); err != nil {
+		return err
+	}
 	if err := os.Rename(filepath.Join(dir, wholeDir), to); err != nil {
 		return err
 	}
@@ -296,15 +159,20 @@ func (p *pulling) intoOld(ctx context.Context) (VM, error) {
 	if err != nil {
 		return VM{}, fmt.Errorf("pull: local template %s: %w", id, bare(err))
 	}
-	if r.version(r.Current).ContentID == "" {
-		return VM{}, farm.Refused("Local template %s has changes that were never pushed; push or delete it first", r.Name)
+	if err := l.spare(&r); err != nil {
+		return VM{}, err
 	}
 	v := p.version()
-	if i := slices.IndexFunc(r.Versions, func(have version) bool { return have.ContentID == v.ContentID }); i >= 0 {
+	here := func(have version) bool { return have.ContentID == v.ContentID && have.whole(l.dirOf(id, have)) }
+	if i := slices.IndexFunc(r.Versions, here); i >= 0 {
 		v.Dir, v.Files = r.Versions[i].Dir, r.Versions[i].Files
 		r.Versions[i] = v
 	} else {
 		if err := p.bring(ctx); err != nil {
+			return VM{}, err
+		}
+		// That may have taken long, and the owner may have written to a disk meanwhile.
+		if err := l.spare(&r); err != nil {
 			return VM{}, err
 		}
 		if err := l.sweep(id, r); err != nil {
@@ -318,8 +186,8 @@ func (p *pulling) intoOld(ctx context.Context) (VM, error) {
 	}
 	r.Current = v.Dir
 	r.Versions = slices.DeleteFunc(r.Versions, func(have version) bool {
-		newer := have.Number > v.Number
-		return have.Dir != v.Dir && (!newer || p.o.Shrink)
+		newer, own := have.Number > v.Number, have.ContentID == ""
+		return have.Dir != v.Dir && !own && (!newer || p.o.Shrink)
 	})
 	if err := l.write(id, r); err != nil {
 		return VM{}, err
@@ -328,6 +196,20 @@ func (p *pulling) intoOld(ctx context.Context) (VM, error) {
 		return VM{}, err
 	}
 	return l.show(id)
+}
+
+// spare takes the names off versions whose disks their owner has changed, so that no
+// pull presents or removes them, and refuses one that would replace such a version.
+func (l *Library) spare(r *record) error {
+	for i := range r.Versions {
+		if v := &r.Versions[i]; v.changed(l.dirOf(r.ID, *v)) {
+			v.ContentID = ""
+		}
+	}
+	if r.version(r.Current).ContentID == "" {
+		return farm.Refused("Local template %s has changes that were never pushed; push or delete it first", r.Name)
+	}
+	return nil
 }
 
 // sweep removes the directories of a template that its record does not name.

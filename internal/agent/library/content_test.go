@@ -1,0 +1,66 @@
+package library
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// TestCopyOfWhatMoved: what was read of a disk that did not stand still gets no name.
+func TestCopyOfWhatMoved(t *testing.T) {
+	dir := t.TempDir()
+	from := filepath.Join(dir, "disk.img")
+	if err := os.WriteFile(from, make([]byte, 8192), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	moved := errors.New("moved")
+	err := copyDisk(t.Context(), copying{
+		from: transfer.Disk{Path: from}, to: filepath.Join(dir, "copy.img"), sums: filepath.Join(dir, sumsPrefix+"tip"),
+		valid: func() error { return moved },
+	})
+	if !errors.Is(err, moved) {
+		t.Errorf("got %v", err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestRememberAsksTheDisk: sums of a disk that changes while it is read are not kept under the old name.
+func TestRememberAsksTheDisk(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "disk.img")
+	if err := os.WriteFile(path, make([]byte, 8192), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v := version{Files: map[string]content{"disk.img": contentOf(path, "raw", "tip")}}
+	v.remember(t.Context(), dir, func(transfer.Progress) {
+		if err := os.WriteFile(path, make([]byte, 4096), 0o600); err != nil {
+			t.Error(err)
+		}
+	})
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestMoveForgetsFirst: where the record of a pull is, its result was not moved away.
+func TestMoveForgetsFirst(t *testing.T) {
+	l := &Library{dir: t.TempDir()}
+	p := &pulling{l: l, temp: pullPrefix + "00"}
+	to, dir := filepath.Join(l.dir, "to"), filepath.Join(l.dir, p.temp)
+	err := errors.Join(os.MkdirAll(filepath.Join(to, "full"), 0o700), os.MkdirAll(filepath.Join(dir, wholeDir), 0o700),
+		os.WriteFile(filepath.Join(dir, builtFile), []byte("[]"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.move(to); err == nil {
+		t.Fatal("moved onto what is there")
+	}
+	if _, err := os.Stat(filepath.Join(dir, builtFile)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the record stays: %v", err)
+	}
+}

@@ -1,0 +1,207 @@
+package library
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// PushOptions say what becomes of a pushed template.
+type PushOptions struct {
+	Tag         string
+	Description string
+	// Existing is the id of the registry's template that gets the tag; "" is the
+	// template of the same id as the local one, which is made when it is missing.
+	Existing string
+	Progress func(transfer.Progress)
+	// Remembered is told how far the disks are read once more, so that the next push finds
+	// what was changed.
+	Remembered func(transfer.Progress)
+}
+
+// Push publishes the current version of a template.
+func (l *Library) Push(ctx context.Context, reg Registry, id string, o PushOptions) (api.PushResult, error) {
+	var none api.PushResult
+	lock, err := l.hold(id)
+	if err != nil {
+		return none, err
+	}
+	defer lock.Release()
+	r, c, err := l.read(id)
+	if err != nil {
+		return none, err
+	}
+	push := transfer.PushOptions{Progress: o.Progress, Roots: map[string]string{}, Request: api.PushRequest{
+		ID: r.ID, Name: r.Name, Tag: o.Tag, Description: o.Description, Arch: r.Arch,
+	}}
+	if o.Existing != "" {
+		push.Request.ID, push.Request.MustExist = o.Existing, true
+	}
+	before, err := l.describe(&push, r, c, o.Existing)
+	if err != nil {
+		return none, err
+	}
+	standing(&push, before)
+	result, err := reg.Push(ctx, push)
+	if err != nil {
+		return result, bare(err)
+	}
+	if o.Existing == "" {
+		v := r.version(r.Current)
+		v.Tag, v.Number, v.ContentID = result.Tag, result.Number, result.ContentID
+	}
+	return result, l.pushed(ctx, r, named(push, before), o.Remembered)
+}
+
+// describe puts what the current version of a template consists of into a push, and
+// notes its files as they are.
+func (l *Library) describe(push *transfer.PushOptions, r record, c config, existing string) ([]content, error) {
+	dir := filepath.Join(l.dir, r.ID, r.Current)
+	var err error
+	if push.Request.NVRAM, err = os.ReadFile(filepath.Join(dir, nvramFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("push: %w", bare(err))
+	}
+	var before []content
+	for i, d := range c.view.HardDrives {
+		if d.File == "" || d.File != filepath.Base(d.File) {
+			return nil, farm.Refused("Template %s names a disk %q, which is no plain file name", r.ID, d.File)
+		}
+		file := published(c.view.HardDrives, i, filepath.Join(dir, d.File))
+		k := noted(file)
+		rest(&file, l.known(r, existing, i, d.File), k)
+		push.Files, before = append(push.Files, file), append(before, k)
+	}
+	push.Request.Config, err = c.bytes()
+	return before, err
+}
+
+// pushed records what is known of the disks of a version that was pushed.
+func (l *Library) pushed(ctx context.Context, r record, files map[string]content, progress func(transfer.Progress)) error {
+	v := r.version(r.Current)
+	v.Files = files
+	if err := l.write(r.ID, r); err != nil {
+		return fmt.Errorf("push: the version is in the registry, but that is not noted here: %w", bare(err))
+	}
+	v.remember(ctx, filepath.Join(l.dir, r.ID, r.Current), progress)
+	return nil
+}
+
+// unnamed is the tip of a content that has no name yet.
+const unnamed = "-"
+
+// noted is how a file is before it is pushed.
+func noted(f transfer.PushFile) content {
+	if f.Disk != nil {
+		return contentOf(f.Disk.Path, f.Disk.Format, unnamed)
+	}
+	return contentOf(f.Path, f.Format, unnamed)
+}
+
+// standing refuses a push before its version is made when a file was changed since it was
+// noted: what was read of it may be neither the old content nor the new one.
+func standing(push *transfer.PushOptions, before []content) {
+	changed := farm.Refused("A disk was changed while it was pushed; nothing was published, push again when nobody writes to it")
+	push.Ready = func() error {
+		for i, f := range push.Files {
+			path := f.Path
+			if f.Disk != nil {
+				path = f.Disk.Path
+			}
+			if !before[i].held(path) {
+				return changed
+			}
+		}
+		return nil
+	}
+	push.Abandon = func(err error) bool { return errors.Is(err, changed) }
+}
+
+// named gives what was noted of the disks of a push their names.
+func named(push transfer.PushOptions, before []content) map[string]content {
+	files := map[string]content{}
+	for i, f := range push.Files {
+		if f.Disk != nil {
+			k := before[i]
+			k.Tip = push.Roots[f.Name]
+			files[filepath.Base(f.Disk.Path)] = k
+		}
+	}
+	return files
+}
+
+// past is what a disk is, or was made from.
+type past struct {
+	content
+	dir string // where its file of sums is
+}
+
+// known says what is known of drive i of a template: of its file, or else of the same
+// drive of the template that is to get the version, when that is here too.
+func (l *Library) known(r record, existing string, i int, file string) past {
+	dir := filepath.Join(l.dir, r.ID, r.Current)
+	if k := r.version(r.Current).Files[file]; k.Tip != "" {
+		return past{k, dir}
+	}
+	return l.remembered(existing, i)
+}
+
+// remembered says what is known of drive i of the template of that id; nothing, when it is
+// not here.
+func (l *Library) remembered(id string, i int) past {
+	if !uuidForm.MatchString(id) {
+		return past{}
+	}
+	r, c, err := l.read(id)
+	if err != nil || i >= len(c.view.HardDrives) {
+		return past{}
+	}
+	return past{r.version(r.Current).Files[c.view.HardDrives[i].File], filepath.Join(l.dir, id, r.Current)}
+}
+
+// same says whether two notes are of one file that was not written to between them.
+func (k content) same(other content) bool { return k.Size == other.Size && k.Time == other.Time }
+
+// rest has a disk pushed as what it is, or as what differs from what it was made from.
+// now is what was noted of it.
+func rest(f *transfer.PushFile, p past, now content) {
+	if f.Disk == nil || p.Tip == "" {
+		return
+	}
+	if filepath.Dir(f.Disk.Path) == p.dir && p.same(now) {
+		f.Root = p.Tip
+	} else if sums := p.sums(p.dir); sums != "" {
+		f.Parent = &transfer.PushParent{Tip: p.Tip, Sums: sums}
+	}
+}
+
+// published says how the disk of a drive is pushed, and changes its entry in the configuration to what a pull will give: a
+// raw disk of what its guest sees, so that a next tag costs what the guest changed. An image that cannot be read
+// so is pushed byte for byte.
+func published(drives []api.ConfigDrive, i int, path string) transfer.PushFile {
+	d := &drives[i]
+	asItIs := transfer.PushFile{Name: d.File, Path: path, Kind: api.FileDisk, Format: d.Format}
+	disk := &transfer.Disk{Path: path, Format: d.Format}
+	image, err := disk.Open()
+	if err != nil {
+		return asItIs
+	}
+	if image.Close() != nil {
+		return asItIs
+	}
+	name := strings.TrimSuffix(d.File, ".qcow2") + ".img"
+	taken := slices.ContainsFunc(drives, func(other api.ConfigDrive) bool { return other.File == name })
+	if strings.HasSuffix(d.File, ".qcow2") && !taken {
+		d.File = name
+	}
+	d.Format = "raw"
+	return transfer.PushFile{Name: d.File, Kind: api.FileDisk, Disk: disk}
+}
