@@ -123,7 +123,7 @@ func (o *RegistryImportOptions) run(ctx context.Context) error {
 	defer client.Close()
 	local, err := o.library()
 	if err != nil {
-		return err
+		_, _ = fmt.Fprintf(o.Err, "warning: the local templates cannot be read (%v); the whole image is sent\n", err)
 	}
 	push, name, err := o.options(ctx, client)
 	if err != nil {

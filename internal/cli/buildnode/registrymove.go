@@ -27,7 +27,9 @@ func registryPush(r *registryOptions) *cobra.Command {
 		Short: "Push a local template as a new tag",
 		Long: `push publishes a local template as a new tag of the registry's template with the same id,
 which is made by the first push. With -v the tag goes to another, existing template.
-Of a disk that was pushed or pulled before, only what was changed since is sent. A push that was interrupted goes on when the same command is given again.`,
+Of a disk that was pushed or pulled before, only what was changed since is sent. A push that
+was interrupted goes on when the same command is given again. Nobody may write to a disk
+until it is pushed.`,
 		Example: `  buildnode registry push debian -t v1 -d "first"
   buildnode registry push patched -v debian -t v2`,
 		Args: cobra.ExactArgs(1),
