@@ -11,6 +11,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/qcow2/qcow2test"
+	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -168,3 +169,45 @@ func TestDisksThatCannotBePushed(t *testing.T) {
 
 // tipless names a content that nobody has.
 const tipless = "0101010101010101010101010101010101010101010101010101010101010101"
+
+// TestRevertedDiskIsPushedAgain: a disk that did not change since it was pushed costs nothing after its version was
+// reverted, and is sent as a whole when what it rests on is gone for good.
+func TestRevertedDiskIsPushedAgain(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(13, 13))
+	s := serve(t, t.TempDir())
+	c := s.client(t)
+	sent := counted(s)
+	first := grow(rnd, nil, 4<<20)
+	second := grow(rnd, first, 4<<20)
+	base, disk := writeFile(t, "base", first), writeFile(t, "second", second)
+	tip1 := pushDisk(t, c, "v1", base, nil)
+	tip2 := pushDisk(t, c, "v2", disk, &transfer.PushParent{Tip: tip1, Disk: &base})
+	again := pushOptions("v2")
+	again.Files = []transfer.PushFile{{Name: "disk.img", Kind: api.FileDisk, Disk: &disk, Root: tip2}}
+	for _, tt := range []struct {
+		name   string
+		revert int
+		gone   bool
+	}{{"all tags, for good", 0, true}, {"its tag", 1, false}, {"all tags", 0, false}} { // a pull keeps layers
+		if err := s.reg.Revert(t.Context(), registry.Ref{ID: templateID, Number: &tt.revert}); err != nil {
+			t.Fatal(err)
+		}
+		if tt.gone {
+			if _, err := s.reg.GC(t.Context(), registry.GCOptions{EmptyTrash: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sent.Store(0)
+		mustPush(t, c, again)
+		if (sent.Load() > 0) != tt.gone {
+			t.Errorf("%s: %d bytes were sent", tt.name, sent.Load())
+		}
+		d, _ := pullDisk(t, c, "v2", nil)
+		mustRead(t, d, second)
+		if err := s.reg.Revert(t.Context(), registry.Ref{ID: templateID}); err != nil {
+			t.Fatal(err)
+		}
+		pushDisk(t, c, "v1 "+tt.name, base, nil)
+		pushDisk(t, c, "v2", disk, &transfer.PushParent{Tip: tip1, Disk: &base})
+	}
+}
