@@ -29,11 +29,11 @@ const (
 // parts cuts the frames of one file into parts and sends them. Memory is bounded by the group's limit: the
 // encoding waits until a part may be sent.
 type parts struct {
-	p       *push
-	group   *errgroup.Group
-	ctx     context.Context
-	session string
-	have    map[int64]api.PushPart
+	p     *push
+	file  *source
+	group *errgroup.Group
+	ctx   context.Context
+	have  map[int64]api.PushPart
 
 	frames []blob.PartFrame
 	data   []byte
@@ -43,24 +43,23 @@ type parts struct {
 	extent blob.Source
 }
 
-func newParts(p *push, group *errgroup.Group, ctx context.Context, session string, state api.PushFileState) *parts { //nolint:revive // the group's context
-	b := &parts{p: p, group: group, ctx: ctx, session: session, have: map[int64]api.PushPart{}}
+func newParts(p *push, file *source, group *errgroup.Group, ctx context.Context, state api.PushFileState) *parts { //nolint:revive // the group's context
+	b := &parts{p: p, file: file, group: group, ctx: ctx, have: map[int64]api.PushPart{}}
 	for _, part := range state.Have {
 		b.have[part.Offset] = part
 	}
 	return b
 }
 
-func (b *parts) encode(s *source) (*blob.Index, error) {
-	name := s.spec.Name
-	b.extent = s.extent
-	x, err := s.encode(b.ctx, b.p.o.Workers, func(f blob.Frame, end int64, stored []byte) error {
+func (b *parts) encode() (*blob.Index, error) {
+	name := b.file.spec.Name
+	x, err := b.file.encode(b.ctx, b.p.o.Workers, func(f blob.Frame, end int64, stored []byte) error {
 		return b.add(name, f, end, stored)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("push %s: %w", name, err)
 	}
-	b.end = s.size
+	b.end = b.file.size
 	b.flush(name)
 	return x, nil
 }
@@ -80,7 +79,7 @@ func (b *parts) add(name string, f blob.Frame, end int64, stored []byte) error {
 
 // flush sends the part that was collected, unless the registry has it.
 func (b *parts) flush(name string) {
-	span, err := dataIn(b.extent, b.told, b.end)
+	span, err := dataIn(b.file.extent, b.told, b.end)
 	if err != nil {
 		span = 0 // only of the progress
 	}
@@ -146,15 +145,15 @@ const (
 )
 
 // send sends the rest of a part. On a line that is cut again and again the pieces become smaller, which counts as
-// getting further, until one of them comes through. As long as the registry takes a piece for being on its way still, it takes no other one at
-// its place; when that lasts, the same one is sent again.
+// getting further, until one of them comes through. As long as the registry takes a piece for being on its way still,
+// it takes no other one at its place; when that lasts, the same one is sent again.
 func (b *parts) send(r rest) error {
 	var failed, again int64
 	busy := 0
 	return b.p.c.retryProgress(b.ctx, "PUT "+r.name, func() (moved bool, err error) {
 		for len(r.frames) > 0 {
 			frames, length := r.upTo(cmp.Or(again, b.p.piece.Load()))
-			err := b.p.c.putPiece(b.ctx, b.session, &r, frames, length)
+			err := b.p.c.putPiece(b.ctx, b.p.session, &r, frames, length)
 			again = 0
 			switch {
 			case err == nil:

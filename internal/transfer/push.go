@@ -181,9 +181,8 @@ func (p *push) send(ctx context.Context, s api.PushSession) (map[string]string, 
 			p.meter.skip(p.files[i].total)
 			continue
 		}
-		parts := newParts(p, group, sendCtx, s.Session, state)
 		var x *blob.Index
-		if x, err = parts.encode(p.files[i]); err != nil {
+		if x, err = newParts(p, p.files[i], group, sendCtx, state).encode(); err != nil {
 			break
 		}
 		roots[spec.Name], indexes[spec.Name] = x.Root().String(), x
