@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/qcow2"
@@ -99,6 +100,31 @@ func (p *pull) cloneable(path string) (bool, error) {
 		err = errors.Join(err, gone)
 	}
 	return !unsupported, errors.Join(err, from.Close())
+}
+
+// Clone makes a file that shares all its bytes with another one until one of them is written, in place of what
+// is there, and puts it on stable storage. errors.ErrUnsupported: the file system cannot. After an error an empty file
+// may be left.
+func Clone(from, to string) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	dir, err := os.OpenRoot(filepath.Dir(to))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	name := filepath.Base(to)
+	if err := cloneAt(f, dir, name); err != nil {
+		return err
+	}
+	made, err := dir.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(made.Sync(), made.Close())
 }
 
 // begin makes the partial file of a target: empty, or with what is here in it.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/library"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
@@ -128,34 +130,70 @@ func TestPullLooksAgain(t *testing.T) {
 	there.mustHold(append([]byte("own"), disks[0][3:]...))
 }
 
-// TestPullRefusesChangedBases: nothing is made of a disk that was changed after it was found.
-func TestPullRefusesChangedBases(t *testing.T) {
-	reg, id, disks := twoTags(t)
-	path := filepath.Join(t.TempDir(), "disk.img")
-	if err := os.WriteFile(path, disks[0], 0o600); err != nil {
-		t.Fatal(err)
+// twin gives a template that has the disk, and that is here; the library goes on with the other one.
+func (l *lib) twin(disk []byte) (dir string) {
+	l.t.Helper()
+	path := filepath.Join(l.t.TempDir(), "disk.img")
+	if err := os.WriteFile(path, disk, 0o600); err != nil {
+		l.t.Fatal(err)
 	}
-	twin, err := library.Exchange{Images: plain{}, Registry: reg}.Publish(t.Context(), hv.Disk{Path: path, Format: "raw"},
+	twin, err := library.Exchange{Images: plain{}, Registry: l.reg}.Publish(l.t.Context(), hv.Disk{Path: path, Format: "raw"},
 		library.Settings{Name: "twin"}, library.PushOptions{Tag: "v1"})
 	if err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
-	there := newLib(t, reg, twin.ID)
-	there.pull("")
-	base := there.here()
-	there.id = id
-	reg.pulling = func(o transfer.PullOptions) {
-		if len(o.Have) != 1 {
-			t.Errorf("here are %v", o.Have)
+	id := l.id
+	defer func() { l.id = id }()
+	l.id = twin.ID
+	l.pull("")
+	return l.here()
+}
+
+// TestPullRefusesChangedBases: nothing is made of a disk that was changed after it was found,
+// be it the whole content or a part.
+func TestPullRefusesChangedBases(t *testing.T) {
+	reg, id, disks := twoTags(t)
+	for i, tag := range []string{"v2", "v1"} {
+		there := newLib(t, reg, id)
+		base := there.twin(disks[0])
+		change := func(o transfer.PullOptions) error {
+			if len(o.Have) != 1 {
+				t.Errorf("here are %v", o.Have)
+			}
+			patch(t, base, mib, []byte("own"))
+			return nil
 		}
-		patch(t, base, mib, []byte("own"))
+		if i == 0 {
+			reg.pulling = func(o transfer.PullOptions) { _ = change(o) }
+		} else {
+			reg.pulledNow = change
+		}
+		if err := there.tryPull(t.Context(), tag); farm.CodeOf(err) != farm.CodeRefused {
+			t.Fatalf("a pull of %s onto a disk that was changed: %v", tag, err)
+		}
+		reg.pulling, reg.pulledNow = nil, nil
+		there.pull(tag)
+		there.mustHold(disks[1-i])
 	}
-	if err := there.tryPull(t.Context(), "v2"); farm.CodeOf(err) != farm.CodeRefused {
-		t.Fatalf("a pull onto a disk that was changed: %v", err)
+}
+
+// TestWholeDiskIsCloned: a disk that is here as a whole costs no room where files can be cloned.
+func TestWholeDiskIsCloned(t *testing.T) {
+	reg, id, disks := twoTags(t)
+	there := newLib(t, reg, id)
+	base := there.twin(disks[0])
+	there.pull("v1")
+	there.mustHold(disks[0])
+	own := slices.Max(slices.Collect(maps.Values(host.Own(there.here()))))
+	to := filepath.Join(t.TempDir(), "clone")
+	err := transfer.Clone(filepath.Join(base, "disk.img"), to)
+	if clones := !errors.Is(err, errors.ErrUnsupported); clones != (own < mib) {
+		t.Errorf("%d bytes are the version's own; files can be cloned here: %v", own, clones)
 	}
-	reg.pulling = nil
-	there.pull("v2")
-	there.mustHold(disks[1])
+	patch(t, there.here(), 0, []byte("own"))
+	if got, err := os.ReadFile(filepath.Join(base, "disk.img")); err != nil || !bytes.Equal(got, disks[0]) {
+		t.Errorf("the other template's disk was changed: %v", err)
+	}
 }
 
 // cut pulls v2 where v1 is, or where nothing is, and ends it after its first step.

@@ -8,5 +8,6 @@ import (
 
 // TestOnXFS runs what depends on clones where files can be cloned.
 func TestOnXFS(t *testing.T) {
-	xfstest.Run(t, "TestNextTagCostsWhatChanged", "TestPullRefusesChangedBases", "TestPullGoesOnWithItsSecondStep", "TestPullAfterAKill")
+	xfstest.Run(t, "TestNextTagCostsWhatChanged", "TestPullRefusesChangedBases", "TestPullGoesOnWithItsSecondStep", "TestPullAfterAKill",
+		"TestWholeDiskIsCloned")
 }

@@ -15,6 +15,9 @@ import (
 // follows. It lies beside the disk.
 const sumsPrefix = ".sums-"
 
+// partSuffix ends the name of a file that is not whole yet.
+const partSuffix = ".part"
+
 // content is what is known of a disk: that a registry calls what its guest sees Tip.
 // That is so as long as nobody has written to the file; afterwards it is known what it
 // was, and the file of sums tells what differs.
@@ -72,6 +75,19 @@ func (k kept) mustHold() error {
 		return nil
 	}
 	return farm.Refused("A local disk that this version was to be made from was changed meanwhile; pull again")
+}
+
+// clone makes a disk of one's own of it. errors.ErrUnsupported: the file system cannot.
+func (k kept) clone(to string) error {
+	temp := to + partSuffix
+	defer func() { _ = os.Remove(temp) }()
+	if err := transfer.Clone(k.path, temp); err != nil {
+		return err
+	}
+	if err := k.mustHold(); err != nil {
+		return err
+	}
+	return os.Rename(temp, to)
 }
 
 // have gives every content that is here, by its name.
@@ -133,7 +149,6 @@ type copying struct {
 
 // copyDisk makes what a copying wants; files have their names when they are whole.
 func copyDisk(ctx context.Context, c copying) (err error) {
-	const suffix = ".part"
 	disk, err := c.from.Open()
 	if err != nil {
 		return err
@@ -147,12 +162,12 @@ func copyDisk(ctx context.Context, c copying) (err error) {
 		if f.path == "" {
 			continue
 		}
-		made, err := os.OpenFile(f.path+suffix, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+		made, err := os.OpenFile(f.path+partSuffix, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
 			return err
 		}
 		*f.file = made
-		defer func() { _ = made.Close(); _ = os.Remove(f.path + suffix) }()
+		defer func() { _ = made.Close(); _ = os.Remove(f.path + partSuffix) }()
 	}
 	if err := work.Run(ctx); err != nil {
 		return err
@@ -162,7 +177,7 @@ func copyDisk(ctx context.Context, c copying) (err error) {
 	}
 	for _, path := range []string{c.sums, c.to} {
 		if path != "" {
-			err = errors.Join(err, os.Rename(path+suffix, path))
+			err = errors.Join(err, os.Rename(path+partSuffix, path))
 		}
 	}
 	return err

@@ -133,11 +133,17 @@ func (s settling) make(ctx context.Context, f transfer.BuiltFile, to string) err
 	}
 	base := s.have[below]
 	from := transfer.Disk{Path: base.path, Format: base.Format}
-	if f.Form == transfer.FormOverlay {
+	err := errors.ErrUnsupported
+	switch {
+	case f.Form == transfer.FormOverlay:
 		from.Overlays = []string{part}
+	case base.Format == "raw":
+		err = base.clone(to)
 	}
-	sums := filepath.Join(filepath.Dir(to), sumsPrefix+f.Tip)
-	err := copyDisk(ctx, copying{from: from, to: to, sums: sums, valid: base.mustHold, progress: s.progress})
+	if errors.Is(err, errors.ErrUnsupported) {
+		sums := filepath.Join(filepath.Dir(to), sumsPrefix+f.Tip)
+		err = copyDisk(ctx, copying{from: from, to: to, sums: sums, valid: base.mustHold, progress: s.progress})
+	}
 	if farm.CodeOf(err) == farm.CodeRefused {
 		return errors.Join(err, os.RemoveAll(s.dir))
 	}
