@@ -40,7 +40,6 @@ type parts struct {
 	off    int64 // of the part in the layer file
 	end    int64 // place in the file that the part reaches
 	told   int64 // place in the file up to which parts were made
-	extent blob.Source
 }
 
 func newParts(p *push, file *source, group *errgroup.Group, ctx context.Context, state api.PushFileState) *parts { //nolint:revive // the group's context
