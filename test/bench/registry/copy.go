@@ -20,8 +20,9 @@ const (
 )
 
 // copyRanges copies so many bytes of an address into a file: each connection one range,
-// in place and with write-behind, and all of it on stable storage at the end.
-func copyRanges(ctx context.Context, address string, length int64, path string) (err error) {
+// in place, and all of it on stable storage at the end. Every so many bytes (0: never) the
+// kernel is asked to begin putting what was written on disk.
+func copyRanges(ctx context.Context, address string, length int64, path string, every int64) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
@@ -33,7 +34,7 @@ func copyRanges(ctx context.Context, address string, length int64, path string) 
 		off := i * share
 		n := min(share, length-off)
 		group.Go(func() error {
-			return ranged(ctx, address, off, n, &placed{f: f, off: off, begun: off})
+			return ranged(ctx, address, off, n, &placed{f: f, off: off, begun: off, every: every})
 		})
 	}
 	if err := group.Wait(); err != nil {
@@ -46,12 +47,13 @@ func copyRanges(ctx context.Context, address string, length int64, path string) 
 type placed struct {
 	f          *os.File
 	off, begun int64
+	every      int64 // bytes written before the kernel is asked to begin; 0: it is not asked
 }
 
 func (p *placed) Write(b []byte) (int, error) {
 	n, err := p.f.WriteAt(b, p.off)
 	p.off += int64(n)
-	if p.off-p.begun >= behind {
+	if p.every > 0 && p.off-p.begun >= p.every {
 		blob.WriteBehind(p.f, p.begun, p.off-p.begun)
 		p.begun = p.off
 	}

@@ -40,7 +40,7 @@ func (b *bench) startPeer(ctx context.Context) error {
 	}
 	b.say("built the peer")
 	address, server, err := start(ctx, p.dir, "peer-log", p.bin, func(address string) []string {
-		return []string{"serve", address, filepath.Join(p.dir, "registry")}
+		return []string{"serve", address, p.storage()}
 	})
 	p.server, p.address = server, strings.TrimPrefix(address, "http://")
 	if err != nil {
@@ -62,6 +62,9 @@ func (b *bench) startPeer(ctx context.Context) error {
 	b.say("pushed the disks to the peer")
 	return nil
 }
+
+// storage is where its registry keeps everything.
+func (p *peer) storage() string { return filepath.Join(p.dir, "registry") }
 
 // push pushes a disk; its layers are removed here.
 func (p *peer) push(ctx context.Context, tag string, d disk) (peerReport, error) {

@@ -38,7 +38,7 @@ func rows(pairs int) []row.Row {
 	return []row.Row{
 		{
 			Name: rowPull, What: "full pull : 4-range copy of the stored bytes", Unit: "x", Target: 1.3, Digits: 2, Need: pairs,
-			How: how.pull + "; the copy writes each of its ranges in place, 1 MiB at a time with write-behind, and verifies nothing",
+			How: how.pull + "; the layer file is in memory before each; the copy writes each of its ranges in place, 1 MiB at a time, and verifies nothing; the note has the same copy with write-behind",
 		},
 		{
 			Name: rowNaive, What: "full pull : naive one-stream copy of the image", Unit: "x", Target: 0.3, Digits: 2, Need: pairs,
