@@ -5,6 +5,7 @@ package qemu
 import (
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -70,10 +71,7 @@ func TestUSBDeviceInUse(t *testing.T) {
 // An agent that comes back waits for the port of a screen that somebody else has
 // taken meanwhile.
 func TestScreenPortIsWaitedFor(t *testing.T) {
-	busy, err := listenVNC(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	busy := portOutOfReach(t)
 	port := portOf(busy)
 	d := &Driver{log: slog.New(slog.DiscardHandler)}
 	r := &run{m: &machine{d: d}, gone: make(chan struct{}), linked: make(chan struct{})}
@@ -81,24 +79,41 @@ func TestScreenPortIsWaitedFor(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); r.showScreen(t.Context(), nil, port) }()
 	time.Sleep(50 * time.Millisecond)
+	screen := func() net.Listener {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.screen
+	}
+	if screen() != nil {
+		t.Fatal("it listens where somebody else does")
+	}
 	if err := busy.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); ; {
-		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp4", busy.Addr().String())
-		if err == nil {
-			_ = c.Close()
-			break
-		}
+	for end := time.Now().Add(30 * time.Second); screen() == nil; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("nobody listens: %v", err)
+			t.Fatal("nobody listens")
 		}
-		time.Sleep(20 * time.Millisecond)
+	}
+	if got := portOf(screen()); got != port {
+		t.Errorf("it listens on %d, not on %d", got, port)
 	}
 	close(r.gone)
 	<-done
-	if c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp4", busy.Addr().String()); err == nil {
-		_ = c.Close()
-		t.Error("the port is open after the end of the VM")
+	if c, err := screen().Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the port is open after the end of the VM: %v, %v", c, err)
 	}
+}
+
+// portOutOfReach listens on a port that the system hands to nobody who asks for
+// any: what other tests do meanwhile does not take it.
+func portOutOfReach(t *testing.T) net.Listener {
+	t.Helper()
+	for range 100 {
+		if l, err := listenVNC(t.Context(), 20_000+rand.IntN(10_000)); err == nil {
+			return l
+		}
+	}
+	t.Fatal("no free port from 20000 to 29999")
+	return nil
 }
