@@ -47,6 +47,8 @@ type Options struct {
 	Version          string // of this program, X.Y.Z-<hash>
 	HousekeepingTick time.Duration
 
+	Events EventOptions
+
 	// PauseRegistry asks the registry to collect nothing for a time, 0 to go on; nil
 	// when there is nobody to ask.
 	PauseRegistry func(ctx context.Context, length time.Duration) error
@@ -92,7 +94,8 @@ func (o Options) withDefaults() Options {
 type Controller struct {
 	opts      Options
 	log       *slog.Logger
-	store     *store.Store
+	store     recorder
+	events    *eventLog // nil: no event is made
 	tables    *Tables
 	link      *link
 	beats     *beats
@@ -126,6 +129,7 @@ type Tables struct {
 	Past      *store.Table[farm.Past]
 	Digests   *store.Table[Digest]
 	Released  *store.Table[Released]
+	Events    *store.Table[Happened]
 }
 
 // RemovedNode is what is kept of a node that was removed, so that its agent can be
@@ -186,6 +190,7 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		Past:     newPastTable(),
 		Digests:  store.NewTable[Digest](kindDigest),
 		Released: store.NewTable[Released](kindReleased),
+		Events:   newEventTable(),
 	}
 }
 
@@ -199,13 +204,15 @@ func given(value string) []string {
 
 // All gives every table, for opening the store.
 func (t *Tables) All() []store.AnyTable {
-	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests, t.Released}
+	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests, t.Released, t.Events}
 }
 
 // New makes a controller over an open store. Nothing runs before Run.
 func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*Controller, error) {
 	opts = opts.withDefaults()
-	c := &Controller{opts: opts, log: opts.Logger, store: st, tables: tables, started: opts.Now(), maintained: make(chan struct{}, 1)}
+	c := &Controller{opts: opts, log: opts.Logger, tables: tables, started: opts.Now(), maintained: make(chan struct{}, 1)}
+	c.events = newEventLog(c, opts.Events)
+	c.store = recorder{st, c.events}
 	c.link = newLink(c)
 	c.beats = newBeats()
 	c.ages = newAges(c)
@@ -220,7 +227,9 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 		c.watches.observe(events)
 		c.observeMaintenance(events)
 		c.ages.observe(events)
+		c.events.observe(events)
 	})
+	c.events.load()
 	c.link.load()
 	c.placer.load()
 	return c, nil
@@ -233,6 +242,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	wg.Go(func() { c.lead(ctx) })
 	wg.Go(func() { c.followMaintenance(ctx) })
 	wg.Go(func() { c.ages.publish(ctx) })
+	wg.Go(func() { c.events.follow(ctx) })
 	wg.Wait()
 	return ctx.Err()
 }

@@ -166,9 +166,19 @@ func (c *Controller) modify(ctx context.Context, w store.Writer, id string, chan
 // Terminate asks for the end of an instance, durably. It wins over everything that
 // is going on; asking twice is asking once.
 func (c *Controller) Terminate(ctx context.Context, id string) error {
-	return c.modify(ctx, c.store, id, func(inst *farm.Instance) (*farm.Instance, error) {
+	var was *farm.Instance
+	asked := c.events.with(c.store, func() farm.Event {
+		return farm.Event{Name: farm.EventTerminateVM, InstanceID: id, Extra: map[string]any{"instance_state": was.State}}
+	})
+	return c.modify(ctx, asked, id, func(inst *farm.Instance) (*farm.Instance, error) {
+		was = inst
 		return c.terminating(inst)
 	})
+}
+
+// end is Terminate of an instance that no client has heard of.
+func (c *Controller) end(ctx context.Context, id string) error {
+	return c.modify(ctx, c.store, id, c.terminating)
 }
 
 func (c *Controller) terminating(inst *farm.Instance) (*farm.Instance, error) {

@@ -81,6 +81,7 @@ func (c *Controller) rule(ctx context.Context, lease store.Lease) (err error) {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.placer.run(under, r) })
 	wg.Go(func() { c.housekeep(under, r) })
+	wg.Go(func() { c.events.deliver(under, r) })
 	wg.Wait()
 	return nil
 }

@@ -250,18 +250,24 @@ func (c *Controller) Disjoin(ctx context.Context, id, credential string) error {
 	if _, err := c.authenticate(id, credential); err != nil {
 		return err
 	}
-	return c.DeleteNode(ctx, id)
+	return c.removeNode(ctx, id, farm.EventNodeUnregistered)
 }
 
 // DeleteNode removes a node that is gone for good. Its instances end: those that
 // were terminating are done with, the others go to Error. Should its agent still
 // live, it is told to remove its VMs and to end; to come back it must join again.
 func (c *Controller) DeleteNode(ctx context.Context, id string) error {
+	return c.removeNode(ctx, id, farm.EventDeleteNode)
+}
+
+// removeNode is DeleteNode with what the log of events says of it.
+func (c *Controller) removeNode(ctx context.Context, id string, why farm.EventName) error {
 	node, _, err := c.lookupNode(ctx, id)
 	if err != nil {
 		return err
 	}
-	err = c.store.Commit(ctx,
+	w := c.events.with(c.store, func() farm.Event { return nodeEvent(why, node, nil) })
+	err = w.Commit(ctx,
 		store.Delete(c.tables.Nodes, id, store.Any), store.Delete(c.tables.Infos, id, store.Any),
 		store.Put(c.tables.Removed, id, &RemovedNode{Credential: node.Credential, At: c.now()}, store.Any))
 	if err != nil {

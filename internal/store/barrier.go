@@ -24,6 +24,13 @@ type barrierRound struct {
 	err  error
 }
 
+// Settled gives the revision up to which the tables lack nothing that any process wrote, and a channel that is closed
+// when it has grown. Records of later revisions may be there already, in any order.
+func (s *Store) Settled() (rev int64, moved <-chan struct{}) {
+	rev, _, moved = s.model.progress()
+	return rev, moved
+}
+
 // Barrier returns when the tables show everything that any process had committed before the call. Needed before a
 // read only where several processes write; one process alone always sees its own writes.
 func (s *Store) Barrier(ctx context.Context) error {

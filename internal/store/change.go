@@ -82,6 +82,18 @@ func (c Change) Err() error {
 	return nil
 }
 
+// Kind names the table of the record that the change is about.
+func (c Change) Kind() Kind { return c.table.Kind() }
+
+// ID is that record's id.
+func (c Change) ID() string { return c.id }
+
+// Writes says whether the change writes or deletes; one of Check does neither.
+func (c Change) Writes() bool { return !c.check }
+
+// Value is the record as the change writes it, a *T of its table; nil when it deletes or writes nothing.
+func (c Change) Value() any { return c.val }
+
 // Size is what the change takes of MaxBytes, the key's prefix estimated.
 func (c Change) Size() int { return len(c.id) + len(c.data) + keyRoom }
 

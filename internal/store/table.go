@@ -84,10 +84,14 @@ type entry[T any] struct {
 
 // View is a table at one moment; it never changes.
 type View[T any] struct {
-	table *Table[T]
-	main  ordered[*entry[T]]
-	by    []ordered[struct{}] // one an index; key: value, NUL, id
+	table  *Table[T]
+	serial uint64
+	main   ordered[*entry[T]]
+	by     []ordered[struct{}] // one an index; key: value, NUL, id
 }
+
+// Serial numbers the views of a table in this process: another one may differ in its records, the same one does not.
+func (v *View[T]) Serial() uint64 { return v.serial }
 
 // Snapshot gives the table as it is now.
 func (t *Table[T]) Snapshot() *View[T] { return t.view.Load() }
@@ -305,7 +309,7 @@ func (v *View[T]) stage() *stage[T] {
 }
 
 func (s *stage[T]) view(t *Table[T]) *View[T] {
-	v := &View[T]{table: t, main: s.main.done()}
+	v := &View[T]{table: t, serial: t.Snapshot().serial + 1, main: s.main.done()}
 	for _, ix := range s.by {
 		v.by = append(v.by, ix.done())
 	}

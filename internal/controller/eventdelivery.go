@@ -1,0 +1,281 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// The rhythm of the delivery of events.
+const (
+	sendBatch   = 256 // events in one call of a target, give or take a transaction
+	sendTime    = 30 * time.Second
+	resendFirst = time.Second // pause after a failure, doubled up to the last
+	resendLast  = time.Minute
+	tendEvery   = time.Second // how far the targets are is noted, when it has changed
+	tendTime    = 2 * time.Second
+)
+
+// eventTarget is a target with how far its delivery is.
+type eventTarget struct {
+	name string
+	to   EventTarget
+	done atomic.Int64 // revision up to which it has everything
+}
+
+// setting names the record of how far the target is.
+func (t *eventTarget) setting() string { return "events-" + t.name }
+
+// deliver hands the events to the targets as long as the reign lasts.
+func (e *eventLog) deliver(ctx context.Context, r *reign) {
+	if e == nil {
+		return
+	}
+	for _, t := range e.targets {
+		t.done.Store(e.noted(t))
+	}
+	var wg sync.WaitGroup
+	for _, t := range e.targets {
+		wg.Go(func() { e.serve(ctx, t) })
+	}
+	e.tend(ctx, r)
+	wg.Wait()
+	e.leave(ctx, r)
+}
+
+// noted reads how far a target is. What was noted of other data, before a restore, says
+// nothing: then everything that is there is sent.
+func (e *eventLog) noted(t *eventTarget) int64 {
+	setting, _, ok := e.c.tables.Settings.Get(t.setting())
+	if !ok {
+		return 0
+	}
+	epoch, text, _ := strings.Cut(setting.Value, " ")
+	rev, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || epoch != e.c.store.Epoch() {
+		return 0
+	}
+	return rev
+}
+
+func (e *eventLog) mark(t *eventTarget, rev int64) store.Change {
+	value := e.c.store.Epoch() + " " + strconv.FormatInt(rev, 10)
+	return store.Put(e.c.tables.Settings, t.setting(), &Setting{Value: value}, store.Any)
+}
+
+// serve sends what comes to one target.
+func (e *eventLog) serve(ctx context.Context, t *eventTarget) {
+	arrived := map[string]bool{} // of transactions that have not arrived in full
+	pause := resendFirst
+	for ctx.Err() == nil {
+		events, more := e.after(eventPlace{rev: t.done.Load() + 1}, sendBatch)
+		if len(events) == 0 {
+			select {
+			case <-ctx.Done():
+			case <-more:
+			}
+			continue
+		}
+		err := t.send(ctx, events, arrived)
+		t.advance(events, arrived)
+		if err == nil {
+			pause = resendFirst
+			continue
+		}
+		if ctx.Err() == nil {
+			e.c.log.WarnContext(ctx, "events could not be delivered and are sent again", "target", t.name, "pause", pause, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause + rand.N(pause/4)):
+		}
+		pause = min(2*pause, resendLast)
+	}
+}
+
+// send sends the events that have not arrived yet, and notes which did.
+func (t *eventTarget) send(ctx context.Context, events []SentEvent, arrived map[string]bool) error {
+	var left []SentEvent
+	for _, event := range events {
+		if !arrived[event.ID] {
+			event.Subject = subjectOf(event.Record)
+			left = append(left, event)
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, sendTime)
+	defer cancel()
+	did, err := t.to.Send(ctx, left)
+	for i, event := range left {
+		if i < len(did) && did[i] {
+			arrived[event.ID] = true
+		} else if err == nil {
+			err = fmt.Errorf("event %s did not arrive", event.ID)
+		}
+	}
+	return err
+}
+
+// advance moves the target behind the transactions that have arrived in full.
+func (t *eventTarget) advance(events []SentEvent, arrived map[string]bool) {
+	whole := t.done.Load()
+	for i, event := range events {
+		if !arrived[event.ID] {
+			break
+		}
+		place, _ := parseEventID(event.ID)
+		if i+1 < len(events) {
+			if next, _ := parseEventID(events[i+1].ID); next.rev == place.rev {
+				continue
+			}
+		}
+		whole = place.rev
+	}
+	t.done.Store(whole)
+	for id := range arrived {
+		if place, _ := parseEventID(id); place.rev <= whole {
+			delete(arrived, id)
+		}
+	}
+}
+
+// subjectOf finds what an event is about.
+func subjectOf(record []byte) string {
+	var of struct {
+		Instance string `json:"instance_id"`
+		Node     string `json:"node_id"`
+		Template string `json:"template_id"`
+	}
+	_ = json.Unmarshal(record, &of)
+	return firstOf(of.Instance, of.Node, of.Template)
+}
+
+// tend notes how far the targets are, when that has changed, and lets the oldest events go.
+func (e *eventLog) tend(ctx context.Context, r *reign) {
+	tick := time.NewTicker(tendEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		more, err := true, error(nil)
+		for more && err == nil && ctx.Err() == nil {
+			more, err = e.tidy(ctx, r)
+		}
+		if err != nil && ctx.Err() == nil {
+			e.c.log.WarnContext(ctx, "could not tidy the events", "error", err)
+		}
+	}
+}
+
+// tidy does one transaction of that, and says whether there is more to do.
+func (e *eventLog) tidy(ctx context.Context, w store.Writer) (more bool, err error) {
+	old := e.surplus()
+	changes := e.marks()
+	for _, key := range old.keys {
+		changes = append(changes, store.Delete(e.c.tables.Events, key, store.Any))
+	}
+	for _, t := range e.targets {
+		if n := old.lost[t.name]; n > 0 {
+			changes = e.say(ctx, changes, farm.Event{Name: farm.EventsDropped, Extra: map[string]any{"count": n, "target": t.name}})
+		}
+	}
+	if len(changes) == 0 {
+		return false, nil
+	}
+	if err := w.Commit(ctx, changes...); err != nil {
+		return false, err
+	}
+	e.forget(old.keys)
+	for name, n := range old.lost {
+		if count, due := e.dropped.due(n, e.c.now()); due {
+			e.c.log.ErrorContext(ctx, "ALARM: events are given up that could not be delivered: too many wait", "target", name, "count", count)
+		}
+	}
+	return old.more, nil
+}
+
+// forget takes out records that are gone from the store, before it tells of that.
+func (e *eventLog) forget(keys []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, key := range keys {
+		e.forgetLocked(key)
+	}
+}
+
+// leave notes how far the targets are at the end of a reign, so that the next one sends
+// little again. Placements do not depend on it, so that it goes past what ended the reign.
+func (e *eventLog) leave(ctx context.Context, r *reign) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tendTime)
+	defer cancel()
+	if changes := e.marks(); len(changes) > 0 {
+		if err := r.fenced.Commit(ctx, changes...); err != nil {
+			e.c.log.DebugContext(ctx, "how far events were delivered is not noted", "error", err)
+		}
+	}
+}
+
+// marks gives the changes that note how far the targets are, where that is news.
+func (e *eventLog) marks() (changes []store.Change) {
+	for _, t := range e.targets {
+		if rev := t.done.Load(); rev > e.noted(t) {
+			changes = append(changes, e.mark(t, rev))
+		}
+	}
+	return changes
+}
+
+// surplus are records to remove.
+type surplus struct {
+	keys []string
+	lost map[string]int // by target, the events that it has not got
+	more bool           // there are more of them
+}
+
+// surplus gives the oldest records beyond the recent ones, a bunch at a time: those that every
+// target has, or any when there are too many.
+func (e *eventLog) surplus() (s surplus) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	left, over := e.count, e.count > maxEvents
+	s.lost = map[string]int{}
+	for _, h := range e.old {
+		if left -= len(h.lines); left < recentEvents || (!over && !e.everywhere(h.rev)) {
+			break
+		}
+		for _, t := range e.targets {
+			if t.done.Load() < h.rev {
+				s.lost[t.name] += len(h.lines)
+			}
+		}
+		if s.keys = append(s.keys, h.key); len(s.keys) == eventBunch {
+			s.more = true
+			return s
+		}
+	}
+	return surplus{} // not worth a write yet
+}
+
+// everywhere says whether every target has what happened up to a revision.
+func (e *eventLog) everywhere(rev int64) bool {
+	for _, t := range e.targets {
+		if t.done.Load() < rev {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,307 @@
+package controller
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// EventOptions say where events go. Without a target none are made.
+type EventOptions struct {
+	Machine string // host of this process, as events say it
+	File    EventTarget
+	Push    EventTarget
+}
+
+// EventTarget takes events. One call is under way at a time.
+type EventTarget interface {
+	// Send delivers events, the oldest first, and says how far it came: those of one subject arrive in their order.
+	// What did not arrive is sent again, after a pause.
+	Send(ctx context.Context, events []SentEvent) (arrived []bool, err error)
+}
+
+// SentEvent is an event on its way to a target.
+type SentEvent struct {
+	ID      string // the same each time that it is sent
+	Subject string // what it is about: an instance, a node or a template; "": none of them
+	Record  []byte // JSON, without a line's end
+}
+
+// Happened is some events that one transaction carried: their records, as lines.
+type Happened struct{ lines [][]byte }
+
+// Bounds of the events that are kept.
+const (
+	recentEvents = 1000  // that stay when they have been delivered, for those who ask
+	maxEvents    = 20000 // with those that wait for their delivery: beyond that the oldest go
+	eventBunch   = 100   // records that go at a time
+)
+
+const kindEvent = store.Kind("e")
+
+func newEventTable() *store.Table[Happened] {
+	return store.NewTable(kindEvent, store.WithCodec(
+		func(h *Happened) ([]byte, error) { return bytes.Join(h.lines, []byte("\n")), nil },
+		func(data []byte) (*Happened, error) {
+			return &Happened{bytes.Split(bytes.Clone(data), []byte("\n"))}, nil
+		}))
+}
+
+// eventLog has the events of the store in the order of their transactions, and hands them to
+// the targets while this replica holds the lease. It is an outbox: an event is there from the
+// moment at which what it tells of is, and goes when all targets have it.
+type eventLog struct {
+	c       *Controller
+	machine string
+	targets []*eventTarget
+	seen    chan struct{} // has a value when records have come
+	dropped pace
+
+	mu      sync.Mutex // guards what follows
+	young   []happened // of revisions that the tables may not have in full yet
+	old     []happened // in order; their revisions are below those of all that will come
+	count   int        // events in old
+	arrived chan struct{}
+}
+
+// happened is a record with its place in the order. A transaction of the store may carry
+// several, of different callers.
+type happened struct {
+	rev  int64
+	key  string
+	base int // events of the same revision that come before it
+	*Happened
+}
+
+func before(a, b happened) int {
+	return cmp.Or(cmp.Compare(a.rev, b.rev), strings.Compare(a.key, b.key))
+}
+
+// newEventLog gives nil when there is no target.
+func newEventLog(c *Controller, o EventOptions) *eventLog {
+	e := &eventLog{c: c, machine: o.Machine, seen: make(chan struct{}, 1), arrived: make(chan struct{})}
+	for _, t := range []*eventTarget{{name: "file", to: o.File}, {name: "push", to: o.Push}} {
+		if t.to != nil {
+			e.targets = append(e.targets, t)
+		}
+	}
+	if len(e.targets) == 0 {
+		return nil
+	}
+	return e
+}
+
+// join adds to changes the events that they tell, as one record.
+func (e *eventLog) join(ctx context.Context, changes []store.Change) []store.Change {
+	return e.say(ctx, changes, e.told(changes)...)
+}
+
+// say adds events to changes. A record of events that is among them already takes them up.
+func (e *eventLog) say(ctx context.Context, changes []store.Change, events ...farm.Event) []store.Change {
+	var lines [][]byte
+	for _, event := range events {
+		if event.Time.IsZero() {
+			event.Time = e.c.now()
+		}
+		line, err := event.Record(e.machine)
+		if err != nil { // of a value that is not JSON's: no caller has one
+			e.c.log.ErrorContext(ctx, "an event cannot be written", "event", string(event.Name), "error", err)
+			continue
+		}
+		lines = append(lines, line)
+	}
+	if len(lines) == 0 {
+		return changes
+	}
+	all, id := slices.Clone(changes), newID()
+	for i, change := range all {
+		if said, ok := change.Value().(*Happened); ok {
+			lines, id = slices.Concat(said.lines, lines), change.ID()
+			all = slices.Delete(all, i, i+1)
+			break
+		}
+	}
+	return append(all, store.Put(e.c.tables.Events, id, &Happened{lines}, store.Any))
+}
+
+// observe follows the records.
+func (e *eventLog) observe(events []store.Event) {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	some := false
+	for _, event := range events {
+		if event.Kind != kindEvent {
+			continue
+		}
+		h, ok := event.New.(*Happened)
+		if !ok || event.Old != nil { // none is written twice, but a restored store may have it at another revision
+			e.forgetLocked(event.ID)
+		}
+		if ok {
+			e.young, some = append(e.young, happened{rev: event.Rev, key: event.ID, Happened: h}), true
+		}
+	}
+	if some {
+		e.ring()
+	}
+}
+
+func (e *eventLog) ring() {
+	select {
+	case e.seen <- struct{}{}:
+	default:
+	}
+}
+
+// forgetLocked takes a record out that is not in the store any more.
+func (e *eventLog) forgetLocked(key string) {
+	is := func(h happened) bool { return h.key == key }
+	if i := slices.IndexFunc(e.old, is); i >= 0 { // it is among the first
+		e.count -= len(e.old[i].lines)
+		e.old = slices.Delete(e.old, i, i+1)
+		return
+	}
+	e.young = slices.DeleteFunc(e.young, is)
+}
+
+// load takes up the records that there are. It comes after observe was subscribed.
+func (e *eventLog) load() {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	view := e.c.tables.Events.Snapshot()
+	for key, h := range view.All() {
+		_, rev, _ := view.Get(key)
+		e.young = append(e.young, happened{rev: rev, key: key, Happened: h})
+	}
+	e.ring()
+}
+
+// follow puts what comes into order, until the context ends.
+func (e *eventLog) follow(ctx context.Context) {
+	if e == nil {
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.seen:
+		}
+		for {
+			settled, moved := e.c.store.Settled()
+			if e.settle(settled) {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-moved:
+			}
+		}
+	}
+}
+
+// settle gives the records up to a revision their place, and says whether those were all.
+func (e *eventLog) settle(rev int64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	slices.SortFunc(e.young, before)
+	n, _ := slices.BinarySearchFunc(e.young, rev+1, func(h happened, rev int64) int { return cmp.Compare(h.rev, rev) })
+	for _, h := range e.young[:n] {
+		i, known := slices.BinarySearchFunc(e.old, h, before)
+		if known {
+			continue
+		}
+		if i > 0 && e.old[i-1].rev == h.rev {
+			h.base = e.old[i-1].base + len(e.old[i-1].lines)
+		}
+		e.old, e.count = slices.Insert(e.old, i, h), e.count+len(h.lines)
+	}
+	e.young = slices.Delete(e.young, 0, n)
+	if n > 0 {
+		close(e.arrived)
+		e.arrived = make(chan struct{})
+	}
+	return len(e.young) == 0
+}
+
+// eventPlace is a place between events: behind the n-th one of a revision.
+type eventPlace struct {
+	rev int64
+	n   int
+}
+
+// String gives the place as the id of the event before it.
+func (p eventPlace) String() string { return strconv.FormatInt(p.rev, 36) + "-" + strconv.Itoa(p.n) }
+
+// parseEventID reads the id of an event; ok is false when it cannot be one.
+func parseEventID(id string) (p eventPlace, ok bool) {
+	rev, n, found := strings.Cut(id, "-")
+	if !found || len(id) > 40 {
+		return p, false
+	}
+	var err, err2 error
+	p.rev, err = strconv.ParseInt(rev, 36, 64)
+	p.n, err2 = strconv.Atoi(n)
+	return p, err == nil && err2 == nil && p.rev > 0 && p.n > 0
+}
+
+// after gives about limit events behind a place, all that there are of the last one's revision,
+// with their ids, and a channel that is closed when more come.
+func (e *eventLog) after(at eventPlace, limit int) (list []SentEvent, more <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(e.old, at.rev, func(h happened, rev int64) int { return cmp.Compare(h.rev, rev) })
+	for last := int64(0); i < len(e.old) && (len(list) < limit || e.old[i].rev == last); i++ {
+		h := e.old[i]
+		last = h.rev
+		for n, line := range h.lines {
+			place := eventPlace{h.rev, h.base + n + 1}
+			if h.rev == at.rev && place.n <= at.n {
+				continue
+			}
+			list = append(list, SentEvent{ID: place.String(), Record: line})
+		}
+	}
+	return list, e.arrived
+}
+
+// newest gives the last events, the oldest of them first.
+func (e *eventLog) newest(limit int) []SentEvent {
+	e.mu.Lock()
+	i, n := len(e.old), 0
+	for i > 0 && n < limit {
+		i--
+		n += len(e.old[i].lines)
+	}
+	from := eventPlace{}
+	if i < len(e.old) {
+		from.rev = e.old[i].rev
+	}
+	e.mu.Unlock()
+	list, _ := e.after(from, limit+n)
+	return list[max(0, len(list)-limit):]
+}
+
+// last gives the place behind the last event.
+func (e *eventLog) last() (p eventPlace) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if n := len(e.old); n > 0 {
+		p = eventPlace{e.old[n-1].rev, e.old[n-1].base + len(e.old[n-1].lines)}
+	}
+	return p
+}

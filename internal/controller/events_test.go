@@ -1,0 +1,239 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store/mem"
+)
+
+// inbox is a target of events; fail says what becomes of a call.
+type inbox struct {
+	mu   sync.Mutex
+	fail func(SentEvent) error
+	got  []SentEvent
+}
+
+func (b *inbox) Send(_ context.Context, events []SentEvent) ([]bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	did := make([]bool, len(events))
+	for i, e := range events {
+		if b.fail != nil {
+			if err := b.fail(e); err != nil {
+				return did, err
+			}
+		}
+		b.got, did[i] = append(b.got, e), true
+	}
+	return did, nil
+}
+
+func (b *inbox) failing(f func(SentEvent) error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fail = f
+}
+
+// lines gives what came, as "<name> <further keys in use>".
+func (b *inbox) lines() (list []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.got {
+		var v struct {
+			Name, State, Machine string
+			Was                  string `json:"instance_state"`
+		}
+		if err := json.Unmarshal(e.Record, &v); err != nil {
+			panic(err)
+		}
+		list = append(list, strings.Join(strings.Fields(v.Name+" "+v.State+" "+v.Was), " "))
+	}
+	return list
+}
+
+func (b *inbox) clear() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.got = nil
+}
+
+// withEvents runs a test in a bubble with a controller that tells its events to a target.
+func withEvents(t *testing.T, test func(t *testing.T, c *cloud, to *inbox)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c, to := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}, &inbox{}
+		c.start(Options{Events: EventOptions{Machine: "host", Push: to}})
+		defer func() { c.stop() }()
+		test(t, c, to)
+	})
+}
+
+func wantLines(t *testing.T, to *inbox, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	if got := to.lines(); !slices.Equal(got, want) {
+		t.Errorf("events:\n got %s\nwant %s", strings.Join(got, "; "), strings.Join(want, "; "))
+	}
+	to.clear()
+}
+
+func TestEventsOfAVM(t *testing.T) {
+	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
+		a := c.join("mac-1", 2)
+		id := c.mustStart(StartRequest{})[0]
+		wantLines(t, to, "StartVM")
+		o := a.take(api.OrderStart)
+		a.say(o, api.PhasePulling)
+		a.say(o, api.PhaseRunning)
+		wantLines(t, to, "VMStarted Started")
+		for range 2 { // asking twice is asking once
+			if err := c.Terminate(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantLines(t, to, "TerminateVM Started")
+		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
+		wantLines(t, to, "VMTerminated Terminated")
+		time.Sleep(2 * time.Minute) // the record goes, which is no news
+		wantLines(t, to)
+	})
+}
+
+func TestEventRecordsOfAVM(t *testing.T) {
+	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
+		a := c.join("mac-1", 2)
+		id := c.mustStart(StartRequest{Options: farm.StartOptions{PinnedNode: a.id, Priority: 7}, Tag: "v1"})[0]
+		a.say(a.take(api.OrderStart), api.PhaseRunning)
+		synctest.Wait()
+		want := []string{
+			fmt.Sprintf(`{"group_id":null,"instance_id":"%s","machineName":"host","name":"StartVM","node_id":"%s","priority":7,"sub_type":"vmAction",`+
+				`"tag":"v1","template_id":"%s","time":%d,"type":"apiAction"}`, id, a.id, templateID, time.Now().Unix()),
+			fmt.Sprintf(`{"instance_id":"%s","machineName":"host","name":"VMStarted","node_id":"%s","state":"Started","sub_type":"vmAction","time":%d,"type":"systemAction"}`,
+				id, a.id, time.Now().Unix()),
+		}
+		for i, e := range to.got {
+			if string(e.Record) != want[i] {
+				t.Errorf("got  %s\nwant %s", e.Record, want[i])
+			}
+			if e.Subject != id || e.ID == "" {
+				t.Errorf("event %q is about %q", e.ID, e.Subject)
+			}
+		}
+	})
+}
+
+func TestEventsOfEndsThatNobodyAskedFor(t *testing.T) {
+	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
+		a := c.join("mac-1", 3)
+		c.mustStart(StartRequest{TTL: time.Minute})
+		a.say(a.take(api.OrderStart), api.PhaseRunning)
+		to.clear()
+		time.Sleep(61 * time.Second)
+		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
+		wantLines(t, to, "VMTerminated Terminated")
+
+		id := c.mustStart(StartRequest{})[0]
+		a.say(a.take(api.OrderStart), api.PhaseFailed, func(s *api.InstanceStatus) { s.Message = "no disk" })
+		wantLines(t, to, "StartVM", "VMFailedToStart Error")
+		if err := c.Terminate(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
+		wantLines(t, to, "TerminateVM Error", "VMTerminated Terminated")
+
+		id = c.mustStart(StartRequest{GroupID: "nowhere"})[0]
+		if err := c.Terminate(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		wantLines(t, to, "StartVM", "TerminateVM Scheduling", "VMTerminated Terminated")
+	})
+}
+
+func TestEventsOfNodes(t *testing.T) {
+	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
+		a, b := c.join("mac-1", 1), c.join("mac-2", 1)
+		if err := c.DeleteNode(t.Context(), a.id); err != nil {
+			t.Fatal(err)
+		}
+		wantLines(t, to, "DeleteNode")
+		if err := c.Disjoin(t.Context(), b.id, b.cred); err != nil {
+			t.Fatal(err)
+		}
+		wantLines(t, to, "NodeUnregistered")
+	})
+}
+
+// TestEventsAreSentAgain has a target that fails, and one that comes back in the middle of a
+// batch: nothing is lost, and nothing that arrived is sent twice.
+func TestEventsAreSentAgain(t *testing.T) {
+	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
+		to.failing(func(SentEvent) error { return errors.New("away") })
+		ids := c.mustStart(StartRequest{Count: 5})
+		time.Sleep(10 * time.Minute)
+		wantLines(t, to)
+		to.failing(func(e SentEvent) error {
+			if e.Subject == ids[3] {
+				return errors.New("away again")
+			}
+			return nil
+		})
+		time.Sleep(2 * time.Minute)
+		wantLines(t, to, "StartVM", "StartVM", "StartVM")
+		to.failing(nil)
+		time.Sleep(2 * time.Minute)
+		wantLines(t, to, "StartVM", "StartVM")
+	})
+}
+
+// TestEventsSurviveARestart ends the controller with events that wait, and with some that
+// have arrived.
+func TestEventsSurviveARestart(t *testing.T) {
+	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
+		opts := Options{Events: EventOptions{Machine: "host", Push: to}}
+		c.mustStart(StartRequest{})
+		wantLines(t, to, "StartVM")
+		to.failing(func(SentEvent) error { return errors.New("away") })
+		c.mustStart(StartRequest{Count: 2})
+		c.stop()
+		to.failing(nil)
+		c.start(opts)
+		wantLines(t, to, "StartVM", "StartVM")
+		c.stop()
+		c.start(opts)
+		wantLines(t, to)
+	})
+}
+
+// TestEventsOfTwoReplicas has the one without the lease take requests: the other one delivers.
+func TestEventsOfTwoReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second, to := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}, &cloud{t: t}, &inbox{}
+		opts := Options{Events: EventOptions{Machine: "host", Push: to}}
+		first.start(opts)
+		synctest.Wait()
+		second.shelf, second.backend = first.shelf, first.backend
+		second.start(opts)
+		id := second.mustStart(StartRequest{})[0]
+		wantLines(t, to, "StartVM")
+		if err := first.Terminate(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		wantLines(t, to, "TerminateVM Scheduling")
+		first.stop()
+		time.Sleep(5 * time.Second)
+		wantLines(t, to, "VMTerminated Terminated")
+		second.stop()
+	})
+}

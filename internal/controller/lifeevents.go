@@ -1,0 +1,91 @@
+package controller
+
+import (
+	"maps"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// eventsBetween gives what a change of an instance's record is in the log of events: was is the
+// record before it, nil for none, and now the one after it. What a client asked for besides
+// the start is not told by records: see Terminate.
+func eventsBetween(was, now *farm.Instance) []farm.Event {
+	var list []farm.Event
+	add := func(name farm.EventName, of *farm.Instance, extra map[string]any) {
+		list = append(list, farm.Event{Name: name, InstanceID: of.ID, Extra: extra})
+	}
+	switch {
+	case was == nil && now == nil:
+	case was == nil:
+		if now.State == farm.Scheduling { // else it was found on a node
+			add(farm.EventStartVM, now, started(now))
+		}
+	case now == nil:
+		if was.State != farm.Terminated {
+			add(farm.EventVMTerminated, was, ending(was, farm.Terminated))
+		}
+	default:
+		if was.Started.IsZero() && !now.Started.IsZero() {
+			add(farm.EventVMStarted, now, ending(now, farm.Started))
+		}
+		if now.State == farm.Failed && was.State != farm.Failed && now.Started.IsZero() {
+			extra := ending(now, now.State)
+			extra["message"] = clip(now.Message, maxEventText)
+			add(farm.EventVMFailedToStart, now, extra)
+		}
+		if now.State == farm.Terminated && was.State != farm.Terminated {
+			add(farm.EventVMTerminated, now, ending(now, farm.Terminated))
+		}
+	}
+	return list
+}
+
+// maxEventText bounds a text of any length in an event, in bytes.
+const maxEventText = 1024
+
+// started gives the further keys of a StartVM: the parameters of the request.
+func started(i *farm.Instance) map[string]any {
+	priority := i.Options.Priority
+	if priority == DefaultPriority { // it was not given, or might as well not have been
+		priority = 0
+	}
+	return map[string]any{
+		"template_id": i.Template.ID, "tag": i.Template.Tag, "priority": priority,
+		"group_id": nullable(i.GroupID), "node_id": nullable(i.Options.PinnedNode),
+	}
+}
+
+// ending gives the further keys of what became of a VM: also where, which is ours.
+func ending(i *farm.Instance, state farm.InstanceState) map[string]any {
+	return map[string]any{"state": state, "node_id": nullable(i.NodeID)}
+}
+
+// nullable gives a text, nil for none.
+func nullable(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// told gives what the instances among changes tell.
+func (e *eventLog) told(changes []store.Change) []farm.Event {
+	var list []farm.Event
+	for _, change := range changes {
+		if change.Kind() != kindInstance || !change.Writes() {
+			continue
+		}
+		was, _, _ := e.c.tables.Instances.Get(change.ID())
+		now, _ := change.Value().(*farm.Instance)
+		list = append(list, eventsBetween(was, now)...)
+	}
+	return list
+}
+
+// nodeEvent makes an event about a node, with further keys.
+func nodeEvent(name farm.EventName, node *farm.Node, extra map[string]any) farm.Event {
+	all := map[string]any{"node_id": node.ID, "node_name": node.Name}
+	maps.Copy(all, extra)
+	return farm.Event{Name: name, Extra: all}
+}

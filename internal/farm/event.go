@@ -1,0 +1,52 @@
+package farm
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// EventsDropped is an event of our own: Extra says in "count" how many events were given up
+// that could not be delivered, and in "target" by what.
+const EventsDropped EventName = "EventsDropped"
+
+// The groups of events by what they are about.
+const (
+	vmAction       = "vmAction"
+	nodeAction     = "nodeAction"
+	templateAction = "templateAction"
+	logAction      = "logAction"
+)
+
+// eventSubTypes says which group each event belongs to.
+var eventSubTypes = map[EventName]string{
+	EventStartVM: vmAction, EventVMStarted: vmAction, EventVMFailedToStart: vmAction,
+	EventTerminateVM: vmAction, EventVMTerminated: vmAction,
+	EventDistribute: templateAction, EventTemplatePulled: templateAction, EventDeleteRegistryVM: templateAction,
+	EventConfigNode: nodeAction, EventDeleteNode: nodeAction, EventNodeUnregistered: nodeAction,
+	EventsDropped: logAction,
+}
+
+// Event is something that happened in the cloud, for its log. Its name says the type.
+type Event struct {
+	Name       EventName
+	InstanceID string // "": it is about no instance
+	Time       time.Time
+	Extra      map[string]any // further keys, none of those that every event has; values are JSON's
+}
+
+// Record gives the event as one line of the log, without the line's end: a JSON object with
+// sorted keys. machine is the host of the controller that saw it.
+func (e Event) Record(machine string) ([]byte, error) {
+	kind, known := EventKinds[e.Name]
+	if !known {
+		kind = SystemAction
+	}
+	fields := make(map[string]any, len(e.Extra)+6)
+	for key, value := range e.Extra {
+		fields[key] = value
+	}
+	fields["instance_id"], fields["machineName"] = e.InstanceID, machine
+	fields["name"], fields["type"], fields["sub_type"] = e.Name, kind, eventSubTypes[e.Name]
+	fields["time"] = e.Time.Unix()
+	return json.Marshal(fields) // sorts the keys
+}

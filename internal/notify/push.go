@@ -1,0 +1,144 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/controller"
+)
+
+// Bounds of a push.
+const (
+	lanes      = 8 // requests under way at a time
+	pushTime   = 10 * time.Second
+	readAnswer = 64 << 10 // of an answer, so that its connection can be used again; in bytes
+	refusals   = 5        // after so many an event that its target does not want is given up
+)
+
+// Push posts each event by itself as JSON. Those of one subject are posted one after the
+// other, of several beside each other.
+type Push struct {
+	url    string
+	client *http.Client
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	refused map[string]int // event id -> how often its target said that it does not want it
+}
+
+var _ controller.EventTarget = (*Push)(nil)
+
+// NewPush makes the target for an address, which may have a user and a password.
+func NewPush(address string, log *slog.Logger) (*Push, error) {
+	u, err := url.Parse(address)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, errors.New("must be an address such as https://host/path") // which may be a secret: it is not repeated
+	}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: lanes, MaxConnsPerHost: lanes,
+		IdleConnTimeout: time.Minute, TLSHandshakeTimeout: pushTime, ResponseHeaderTimeout: pushTime,
+	}
+	client := &http.Client{
+		Transport: transport, Timeout: pushTime,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would lose the body
+	}
+	return &Push{url: u.String(), client: client, log: log, refused: map[string]int{}}, nil
+}
+
+// Send implements controller.EventTarget.
+func (p *Push) Send(ctx context.Context, events []controller.SentEvent) ([]bool, error) {
+	arrived := make([]bool, len(events))
+	queues := make([][]int, lanes)
+	for i, event := range events {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(event.Subject))
+		lane := h.Sum32() % lanes
+		queues[lane] = append(queues[lane], i)
+	}
+	errs := make([]error, lanes)
+	var wg sync.WaitGroup
+	for lane, queue := range queues {
+		wg.Go(func() {
+			for _, i := range queue {
+				if errs[lane] = p.post(ctx, events[i]); errs[lane] != nil {
+					return
+				}
+				arrived[i] = true
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return arrived, err
+		}
+	}
+	return arrived, nil
+}
+
+// unwanted are the answers that say that an event itself is the reason.
+var unwanted = map[int]bool{
+	http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true,
+	http.StatusUnsupportedMediaType: true, http.StatusUnprocessableEntity: true,
+}
+
+// post sends one event. nil: it has arrived, or its target does not want it.
+func (p *Push) post(ctx context.Context, event controller.SentEvent) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(event.Record))
+	if err != nil {
+		return withoutAddress(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "buildyard-controller")
+	req.Header.Set("X-Event-Id", event.ID) // it is the same when the event comes again
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return withoutAddress(err)
+	}
+	_, _ = io.CopyN(io.Discard, resp.Body, readAnswer)
+	_ = resp.Body.Close()
+	switch {
+	case resp.StatusCode >= 200 && resp.StatusCode < 300:
+		p.forgive(event.ID)
+		return nil
+	case unwanted[resp.StatusCode] && p.giveUp(event.ID):
+		p.log.WarnContext(ctx, "an event is given up: its target does not want it", "event", event.ID, "status", resp.StatusCode)
+		return nil
+	}
+	return fmt.Errorf("the endpoint answers %s", resp.Status)
+}
+
+// giveUp counts a refusal of an event, and says whether it was the last one.
+func (p *Push) giveUp(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused[id]++
+	if p.refused[id] < refusals {
+		return false
+	}
+	delete(p.refused, id)
+	return true
+}
+
+func (p *Push) forgive(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.refused, id)
+}
+
+// withoutAddress keeps the address, which may hold a password, out of a message.
+func withoutAddress(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return fmt.Errorf("the endpoint cannot be reached: %w", e.Err)
+	}
+	return errors.New("the endpoint cannot be reached")
+}
