@@ -45,6 +45,7 @@ type PastQuery struct {
 	ID, ExternalID string
 	After          string // the id of an instance: only those that finished before it
 	Limit          int
+	Match          func(*farm.Past) bool // nil: all
 }
 
 // after gives the name in the history behind which the page begins that follows an
@@ -80,7 +81,7 @@ func (c *Controller) History(q PastQuery) []*farm.Past {
 		if len(list) == q.Limit {
 			break
 		}
-		if key <= from || (q.ExternalID != "" && p.ExternalID != q.ExternalID) {
+		if key <= from || (q.ExternalID != "" && p.ExternalID != q.ExternalID) || (q.Match != nil && !q.Match(p)) {
 			continue
 		}
 		list = append(list, p)

@@ -2,8 +2,10 @@ package controller
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
@@ -24,9 +26,10 @@ func listed(row store.Row[farm.Instance]) Listed {
 // Page is the part of the instances that a list shows, in the order of their ids: what
 // comes and goes meanwhile moves nothing to another page.
 type Page struct {
-	ExternalID string // "": every one
-	After      string // an id, which need not exist any more; "": from the first
-	Limit      int    // 0: no limit
+	ExternalID string            // "": every one
+	After      string            // an id, which need not exist any more; "": from the first
+	Limit      int               // 0: no limit
+	Match      func(Listed) bool // which of them; nil: all
 }
 
 // Instances lists instances, with the reason for waiting as message where one waits,
@@ -40,6 +43,9 @@ func (c *Controller) Instances(p Page) []Listed {
 	if p.Limit > 0 {
 		room = min(room, p.Limit)
 	}
+	if p.Match != nil {
+		return c.matching(rows, p)
+	}
 	list := make([]Listed, 0, room)
 	for row := range rows {
 		list = append(list, listed(row))
@@ -49,6 +55,39 @@ func (c *Controller) Instances(p Page) []Listed {
 	}
 	c.explain(list)
 	return list
+}
+
+// matching gives the instances that a page asks for, which are told by what clients see of
+// them.
+func (c *Controller) matching(rows iter.Seq[store.Row[farm.Instance]], p Page) []Listed {
+	list, batch := []Listed{}, make([]Listed, 0, explainBatch)
+	sift := func() (full bool) {
+		c.explain(batch)
+		for _, l := range batch {
+			if p.Match(l) {
+				list = append(list, l)
+			}
+			if p.Limit > 0 && len(list) == p.Limit {
+				return true
+			}
+		}
+		batch = batch[:0]
+		return false
+	}
+	for row := range rows {
+		if batch = append(batch, listed(row)); len(batch) == explainBatch && sift() {
+			return list
+		}
+	}
+	sift()
+	return list
+}
+
+// InstancesAsOf says which state of the records the list of instances shows that is asked for
+// next, or a later one: as long as it is the same, so is the list but for the messages that
+// are in no record.
+func (c *Controller) InstancesAsOf() string {
+	return strconv.FormatUint(c.tables.Instances.Snapshot().Serial(), 36) + "." + strconv.FormatUint(c.tables.Saves.Snapshot().Serial(), 36)
 }
 
 // Instance gives one instance; farm.CodeNotFound when there is none.

@@ -174,6 +174,14 @@ func checkJoin(req api.JoinRequest) error {
 	return nil
 }
 
+// GroupName gives the name of a group; "" when there is none.
+func (c *Controller) GroupName(id string) string {
+	if g, _, ok := c.tables.Groups.Get(id); ok {
+		return g.Name
+	}
+	return ""
+}
+
 // groupIDs resolves groups given by name or id.
 func (c *Controller) groupIDs(names []string) ([]string, error) {
 	var ids []string

@@ -39,7 +39,7 @@ func TestOutputOfASave(t *testing.T) {
 		if d := cmp.Diff(want, &got); d != "" {
 			t.Errorf("result (-want +got):\n%s", d)
 		}
-		if list := c.Saves("", 10); len(list) != 1 || !bytes.Equal(list[0].Script.Stdout, out[len(out)-listedOutput:]) {
+		if list := c.Saves("", 10, nil); len(list) != 1 || !bytes.Equal(list[0].Script.Stdout, out[len(out)-listedOutput:]) {
 			t.Error("the list does not have the end of the output")
 		}
 		a.say(o, api.PhaseRunning, at(s, api.TaskFailed, func(ts *api.TaskStatus) { ts.Code = 3 }))
@@ -70,7 +70,7 @@ func TestOutputIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
-		for i, s := range c.Saves("", requests) {
+		for i, s := range c.Saves("", requests, nil) {
 			if gone := len(s.Script.Stdout) == 0; gone != (i < 3) || gone != (len(s.Script.Errors) == 1) {
 				t.Errorf("request %d: %d bytes of output, errors %q", i, len(s.Script.Stdout), s.Script.Errors)
 			}

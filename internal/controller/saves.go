@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/google/uuid"
@@ -208,12 +209,17 @@ func (c *Controller) Save(ctx context.Context, id string) (*farm.SaveRequest, er
 // listedOutput is how much of a script's output an element of the list shows.
 const listedOutput = 4 << 10
 
-// Saves gives at most limit save requests that come after an id, oldest first; of
-// the output of their scripts only the end.
-func (c *Controller) Saves(after string, limit int) []*farm.SaveRequest {
+// Saves gives at most limit save requests that come after an id and fit, oldest first; of
+// the output of their scripts only the end. Without fits all do.
+func (c *Controller) Saves(after string, limit int, fits func(*farm.SaveRequest) bool) []*farm.SaveRequest {
 	var list []*farm.SaveRequest
-	for _, s := range c.tables.Saves.Range(after, limit) {
-		list = append(list, c.withOutput(s, listedOutput))
+	for _, s := range c.tables.Saves.Range(after, math.MaxInt) {
+		if len(list) == limit {
+			break
+		}
+		if fits == nil || fits(s) {
+			list = append(list, c.withOutput(s, listedOutput))
+		}
 	}
 	return list
 }

@@ -82,10 +82,10 @@ func TestManySaves(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if list := c.Saves("", 1); c.tables.Saves.Len() != maxSaves || list[0].ID != "00000150" {
+		if list := c.Saves("", 1, nil); c.tables.Saves.Len() != maxSaves || list[0].ID != "00000150" {
 			t.Errorf("%d requests are kept, the oldest is %s", c.tables.Saves.Len(), list[0].ID)
 		}
-		if page := c.Saves("00000200", 2); len(page) != 2 || page[0].ID != "00000201" {
+		if page := c.Saves("00000200", 2, nil); len(page) != 2 || page[0].ID != "00000201" {
 			t.Errorf("page = %+v", page)
 		}
 	})
@@ -118,7 +118,7 @@ func TestSavesAndInstancesAgree(t *testing.T) {
 					}
 				}
 				c.checkSaves()
-				for _, s := range c.Saves("", 1000) {
+				for _, s := range c.Saves("", 1000, nil) {
 					if s.Status == farm.SavePending {
 						t.Errorf("request %s is pending and its instance terminated", s.ID)
 					}

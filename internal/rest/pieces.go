@@ -2,6 +2,7 @@ package rest
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -26,10 +27,29 @@ const pieceBuffer = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([pieceBuffer]byte) }}
 
+// What a successful envelope has around its body.
+const begin, end = `{"status":"` + api.StatusOK + `","message":"","body":`, "}\n"
+
+// respondPieces writes a successful answer that lies about in pieces.
+func respondPieces(w http.ResponseWriter, r *http.Request, body Pieces, tag string) {
+	if reads(r) {
+		if tag == "" {
+			tag = contentTag(body...)
+		}
+		if unchanged(w, r, tag) {
+			return
+		}
+	}
+	if packs(w, r, body.size()) {
+		writePacked(w, slices.Concat(Pieces{[]byte(begin)}, body, Pieces{[]byte(end)})...)
+		return
+	}
+	writePieces(w, body)
+}
+
 // writePieces puts a successful envelope around pieces on the wire. Each byte is copied
 // once, into writes that are large enough for a socket.
 func writePieces(w http.ResponseWriter, body Pieces) {
-	const begin, end = `{"status":"` + api.StatusOK + `","message":"","body":`, "}\n"
 	w.Header()["Content-Type"] = jsonType
 	w.Header().Set("Content-Length", strconv.Itoa(len(begin)+body.size()+len(end)))
 	w.WriteHeader(http.StatusOK)

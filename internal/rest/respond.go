@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,9 +58,13 @@ func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any,
 		respondError(w, r, log, err)
 		return
 	}
+	tag := ""
+	if tagged, ok := body.(Tagged); ok {
+		body, tag = tagged.Body, tagged.Tag
+	}
 	switch body := body.(type) {
 	case Pieces:
-		writePieces(w, body)
+		respondPieces(w, r, body, tag)
 		return
 	case Whole:
 		send(w, http.StatusOK, body)
@@ -70,7 +75,15 @@ func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any,
 		respondError(w, r, log, err)
 		return
 	}
-	write(w, http.StatusOK, api.StatusOK, "", raw)
+	whole := envelope(api.StatusOK, "", raw)
+	if raw != nil && reads(r) && unchanged(w, r, cmp.Or(tag, contentTag(raw))) {
+		return
+	}
+	if packs(w, r, len(whole)) {
+		writePacked(w, whole)
+		return
+	}
+	send(w, http.StatusOK, whole)
 }
 
 func encode(body any) (json.RawMessage, error) {

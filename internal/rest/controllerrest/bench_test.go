@@ -71,15 +71,25 @@ func BenchmarkList(b *testing.B) {
 			b.Run(fmt.Sprintf("%d/running=%t", n, running), func(b *testing.B) {
 				benchGet(b, benchServer(b, n, running)+"/api/v1/vm")
 			})
+			b.Run(fmt.Sprintf("%d/running=%t/gzip", n, running), func(b *testing.B) {
+				benchGet(b, benchServer(b, n, running)+"/api/v1/vm", "Accept-Encoding", "gzip")
+			})
+			b.Run(fmt.Sprintf("%d/running=%t/filter", n, running), func(b *testing.B) {
+				benchGet(b, benchServer(b, n, running)+"/api/v1/vm?filter=state:error%20name:*-1*%20age%3E10m")
+			})
 		}
 	}
 }
 
-func benchGet(b *testing.B, url string) {
+func benchGet(b *testing.B, url string, header ...string) {
 	b.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
 	get := func() int64 {
 		req, _ := http.NewRequestWithContext(b.Context(), http.MethodGet, url, nil)
-		resp, err := http.DefaultClient.Do(req)
+		for i := 0; i+1 < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		resp, err := client.Do(req)
 		if err != nil {
 			b.Fatal(err)
 		}

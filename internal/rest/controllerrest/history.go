@@ -22,6 +22,7 @@ func (s *server) listHistory(r *rest.Request) (any, error) {
 	q := controller.PastQuery{
 		ID: p.Text("id", maxName), ExternalID: p.Text("external_id", maxExternalID), After: p.Text("after", maxName),
 		Limit: p.Int("limit", defaultPastPage, 1, maxPastPage),
+		Match: filterOf(p, pastFields),
 	}
 	if err := p.Err(); err != nil {
 		return nil, err

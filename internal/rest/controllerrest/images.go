@@ -78,6 +78,7 @@ func saveScript(p *rest.Params) (script []byte, bad error) {
 func (s *server) listImages(r *rest.Request) (any, error) {
 	p := r.Params
 	id, after, limit := p.String("id"), strings.ToLower(p.String("after")), p.Int("limit", math.MaxInt, 1, maxPage)
+	fits := filterOf(p, imageFields)
 	if after != "" && uuid.Validate(after) != nil {
 		p.Fail("after", "must be the id of a save request")
 	}
@@ -91,7 +92,7 @@ func (s *server) listImages(r *rest.Request) (any, error) {
 		}
 		return image(save), nil
 	}
-	saves := s.c.Saves(after, limit)
+	saves := s.c.Saves(after, limit, fits)
 	list := make([]api.SaveImage, len(saves))
 	for i, save := range saves {
 		list[i] = image(save)

@@ -3,6 +3,8 @@ package controllerrest
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -16,7 +18,7 @@ import (
 
 func (s *server) listVMs(r *rest.Request) (any, error) {
 	id := r.Params.String("id")
-	page := instancePage(r.Params)
+	page := s.instancePage(r.Params)
 	explain := r.Params.OneOf("explain", "0", "1", "false", "true")
 	if err := r.Params.Err(); err != nil {
 		return nil, err
@@ -24,7 +26,29 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 	if id != "" {
 		return s.oneVM(r.Context(), id, explain == "1" || explain == "true")
 	}
-	return elements(s.c.Instances(page)), nil
+	asOf := s.c.InstancesAsOf() // before the list is read: it may be newer, and never older
+	list := s.c.Instances(page)
+	return rest.Tagged{Body: elements(list), Tag: s.listTag(asOf, list, page.Match != nil)}, nil
+}
+
+// listTag gives the tag of a list of instances: what its records are as of, and what it says
+// besides. What a filter lets through may depend on the time, so that the elements count.
+func (s *server) listTag(asOf string, list []controller.Listed, filtered bool) string {
+	sum, some := sha256.New(), false
+	for _, l := range list {
+		if filtered || l.Message != l.Instance.Message {
+			sum.Write([]byte(l.ID))
+			sum.Write([]byte{0})
+			sum.Write([]byte(l.Message))
+			sum.Write([]byte{0})
+			some = true
+		}
+	}
+	tag := s.era + "." + asOf
+	if some {
+		tag += "." + base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:16])
+	}
+	return tag
 }
 
 // oneVM answers one instance, with an explanation of its waiting when that is wanted.

@@ -10,7 +10,7 @@ import (
 
 // listNodes answers an array, of one element when an id is given.
 func (s *server) listNodes(r *rest.Request) (any, error) {
-	id := r.Params.String("id")
+	id, part, fits := r.Params.String("id"), sliceOf(r.Params), filterOf(r.Params, nodeFields)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
@@ -26,7 +26,7 @@ func (s *server) listNodes(r *rest.Request) (any, error) {
 	for i, view := range views {
 		list[i] = node(view)
 	}
-	return list, nil
+	return cut(kept(list, fits), part, func(n api.Node) string { return n.NodeID }), nil
 }
 
 func (s *server) deleteNode(r *rest.Request) (any, error) {

@@ -2,10 +2,12 @@ package controllerrest
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/filter"
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
@@ -28,11 +31,14 @@ type server struct {
 	c      *controller.Controller
 	prefix string                     // of the names of VMs
 	quiet  func() (rest.Whole, error) // the answer to a poll that brought nothing
+	era    string                     // of this process: what is counted in it begins anew in the next
+
+	vmFields filter.Table[controller.Listed]
 }
 
 // Handler serves the controller's API and the node link.
 func Handler(o Options) http.Handler {
-	s := &server{c: o.Controller, prefix: o.VMNamePrefix}
+	s := &server{c: o.Controller, prefix: o.VMNamePrefix, era: rand.Text()[:12], vmFields: vmFields(o.Controller)}
 	s.quiet = sync.OnceValues(func() (rest.Whole, error) { return rest.Made(s.c.Quiet()) })
 	return rest.Handler(rest.Limited(o.RequestTimeout, s.routes()), o.Logger)
 }
@@ -43,6 +49,11 @@ const maxReport = 16 << 20
 
 // routes is the table of contents of the API.
 func (s *server) routes() []rest.Route {
+	return slices.Concat(s.coreRoutes(), s.eventRoutes())
+}
+
+// coreRoutes are those of what every build cloud has.
+func (s *server) coreRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /livez", Permission: rest.Open, Do: alive},
 		{Pattern: "GET /readyz", Permission: rest.Open, Do: s.ready},
@@ -93,7 +104,7 @@ func (s *server) registryDisk(r *rest.Request) (any, error) { return s.c.Registr
 // first version of the list has no sizes and architectures.
 func (s *server) listTemplates(r *rest.Request) (any, error) {
 	version := r.Params.OneOf("apiVer", "v1", "v2")
-	id := r.Params.String("id")
+	id, part, fits := r.Params.String("id"), sliceOf(r.Params), filterOf(r.Params, templateFields)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
@@ -104,6 +115,7 @@ func (s *server) listTemplates(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	list = cut(kept(list, fits), part, func(t api.Template) string { return t.ID })
 	if version != "v1" {
 		return rest.List(list), nil
 	}

@@ -1,0 +1,87 @@
+package filter
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// unit is what values of a kind of field are written in.
+type unit struct {
+	what   string // "a number such as 3"
+	parts  bool   // several may follow each other: 1h30m
+	factor map[string]float64
+	exact  bool // : asks for the very value
+}
+
+var (
+	number = unit{what: "a number such as 3", factor: map[string]float64{"": 1}, exact: true}
+	size   = unit{what: "a size such as 512MB or 4GB", exact: true, factor: map[string]float64{
+		"": 1, "b": 1,
+		"k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "mib": 1 << 20,
+		"g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40,
+	}}
+	length = unit{what: "a time such as 90s, 10m, 2h or 3d", parts: true, factor: map[string]float64{
+		"": 1, "s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600,
+	}}
+)
+
+// operators say which order of a field's value and the term's one fits.
+var operators = map[string]func(field, value float64) bool{
+	">":  func(field, value float64) bool { return field > value },
+	"<":  func(field, value float64) bool { return field < value },
+	">=": func(field, value float64) bool { return field >= value },
+	"<=": func(field, value float64) bool { return field <= value },
+}
+
+// comparison makes of a term what the value of its field has to fit.
+func (t term) comparison(u unit) (func(float64) bool, error) {
+	values := make([]float64, len(t.values))
+	for i, v := range t.values {
+		n, ok := u.read(v.text)
+		if !ok {
+			return nil, wrong(v.at, "%s takes %s", t.field, u.what)
+		}
+		values[i] = n
+	}
+	switch compare := operators[t.op]; {
+	case compare == nil && !u.exact:
+		return nil, wrong(t.at, "%s is compared: write %s>10m or %s<10m", t.field, t.field, t.field)
+	case compare == nil:
+		return func(n float64) bool { return slices.Contains(values, n) }, nil
+	case len(values) > 1:
+		return nil, wrong(t.values[1].at, "%s%s takes one value", t.field, t.op)
+	default:
+		return func(n float64) bool { return compare(n, values[0]) }, nil
+	}
+}
+
+// read reads a value with its unit.
+func (u unit) read(text string) (total float64, ok bool) {
+	for first := true; text != ""; first = false {
+		if !first && !u.parts {
+			return 0, false
+		}
+		digits := text[:spanOf(text, func(c byte) bool { return c >= '0' && c <= '9' || c == '.' })]
+		text = text[len(digits):]
+		name := text[:spanOf(text, func(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' })]
+		text = text[len(name):]
+		n, err := strconv.ParseFloat(digits, 64)
+		factor, known := u.factor[strings.ToLower(name)]
+		if err != nil || !known || name == "" && (text != "" || !first) {
+			return 0, false
+		}
+		total += n * factor
+	}
+	return total, total >= 0 && !math.IsInf(total, 0)
+}
+
+// spanOf gives how many bytes a text begins with that are of a kind.
+func spanOf(text string, is func(byte) bool) int {
+	n := 0
+	for n < len(text) && is(text[n]) {
+		n++
+	}
+	return n
+}

@@ -1,0 +1,164 @@
+package filter
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Limits of a filter's text.
+const (
+	MaxText   = 2000 // bytes
+	maxTerms  = 50
+	maxValues = 100 // in one term
+)
+
+// Field is one field of a resource. Exactly one of the functions is set, which says what kind
+// of field it is.
+type Field[T any] struct {
+	Name   string
+	Text   func(T) string
+	Texts  func(T) []string        // of which one has to fit
+	Number func(T) float64         // compared as it is
+	Size   func(T) float64         // in bytes
+	Since  func(T) time.Time       // compared as an age; the zero time has none and fits nothing
+	Length func(T) (float64, bool) // in seconds; false: it has none and fits nothing
+	Called bool                    // with Text: words alone are looked for in it
+}
+
+// Table is the fields of a resource.
+type Table[T any] []Field[T]
+
+// Filter is a filter that was parsed, for things of one type. The zero value lets all through.
+// It may be used by several goroutines.
+type Filter[T any] struct{ terms []func(T, time.Time) bool }
+
+// Empty says whether the filter lets everything through.
+func (f Filter[T]) Empty() bool { return len(f.terms) == 0 }
+
+// Match says whether a thing fits; now is what ages count up to.
+func (f Filter[T]) Match(v T, now time.Time) bool {
+	for _, fits := range f.terms {
+		if !fits(v, now) {
+			return false
+		}
+	}
+	return true
+}
+
+// Error says what is wrong with a filter's text, and where.
+type Error struct {
+	At  int // the byte at which it is wrong, from 1
+	Why string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("at %d: %s", e.At, e.Why) }
+
+func wrong(at int, format string, args ...any) error {
+	return &Error{At: at + 1, Why: fmt.Sprintf(format, args...)}
+}
+
+// Parse reads a filter; the error is an *Error.
+func (t Table[T]) Parse(text string) (Filter[T], error) {
+	var f Filter[T]
+	terms, err := split(text)
+	if err != nil {
+		return f, err
+	}
+	for _, term := range terms {
+		fits, err := t.compile(term)
+		if err != nil {
+			return Filter[T]{}, err
+		}
+		if term.not {
+			f.terms = append(f.terms, func(v T, now time.Time) bool { return !fits(v, now) })
+		} else {
+			f.terms = append(f.terms, fits)
+		}
+	}
+	return f, nil
+}
+
+func (t Table[T]) compile(m term) (func(T, time.Time) bool, error) {
+	if m.field == "" {
+		return t.word(m)
+	}
+	i := slices.IndexFunc(t, func(f Field[T]) bool { return strings.EqualFold(f.Name, m.field) })
+	if i < 0 {
+		return nil, wrong(m.at, "there is no field %s; the fields are %s", shown(m.field), strings.Join(t.Names(), ", "))
+	}
+	f := t[i]
+	switch {
+	case f.Text != nil:
+		fits, err := m.patterns()
+		return func(v T, _ time.Time) bool { return fits(f.Text(v)) }, err
+	case f.Texts != nil:
+		fits, err := m.patterns()
+		return func(v T, _ time.Time) bool { return slices.ContainsFunc(f.Texts(v), fits) }, err
+	case f.Number != nil:
+		fits, err := m.comparison(number)
+		return func(v T, _ time.Time) bool { return fits(f.Number(v)) }, err
+	case f.Size != nil:
+		fits, err := m.comparison(size)
+		return func(v T, _ time.Time) bool { return fits(f.Size(v)) }, err
+	case f.Length != nil:
+		fits, err := m.comparison(length)
+		return func(v T, _ time.Time) bool {
+			seconds, has := f.Length(v)
+			return has && fits(seconds)
+		}, err
+	default:
+		fits, err := m.comparison(length)
+		return func(v T, now time.Time) bool {
+			since := f.Since(v)
+			return !since.IsZero() && fits(now.Sub(since).Seconds())
+		}, err
+	}
+}
+
+// word makes the term of a word alone.
+func (t Table[T]) word(m term) (func(T, time.Time) bool, error) {
+	var fields []func(T) string
+	for _, f := range t {
+		if f.Called {
+			fields = append(fields, f.Text)
+		}
+	}
+	if len(fields) == 0 {
+		return nil, wrong(m.at, "%s is no term: write field:value; the fields are %s", shown(m.values[0].text), strings.Join(t.Names(), ", "))
+	}
+	var words []pattern
+	for _, v := range m.values {
+		words = append(words, contains(v))
+	}
+	return func(v T, _ time.Time) bool {
+		for _, field := range fields {
+			text := field(v)
+			if slices.ContainsFunc(words, func(p pattern) bool { return p.match(text) }) {
+				return true
+			}
+		}
+		return false
+	}, nil
+}
+
+// Names gives the names of the fields, sorted.
+func (t Table[T]) Names() []string {
+	names := make([]string, len(t))
+	for i, f := range t {
+		names[i] = f.Name
+	}
+	slices.Sort(names)
+	return names
+}
+
+// shown shortens a text of a client for a message.
+func shown(s string) string {
+	const most = 40
+	s = strings.ToValidUTF8(s, "?")
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return fmt.Sprintf("%q", s)
+}

@@ -1,0 +1,98 @@
+package filter
+
+import (
+	"slices"
+	"strings"
+)
+
+// pattern is a text with wildcards, in lower case: the parts between them.
+type pattern []string
+
+// patterns makes of a term of a text field what its text has to fit.
+func (t term) patterns() (func(string) bool, error) {
+	if t.op != ":" {
+		return nil, wrong(t.at, "%s is text: write %s:value", t.field, t.field)
+	}
+	list := make([]pattern, len(t.values))
+	for i, v := range t.values {
+		list[i] = v.pattern()
+	}
+	if len(list) == 1 {
+		return list[0].match, nil
+	}
+	return func(s string) bool {
+		return slices.ContainsFunc(list, func(p pattern) bool { return p.match(s) })
+	}, nil
+}
+
+func (v value) pattern() pattern {
+	text := lower(v.text)
+	if v.quoted {
+		return pattern{text}
+	}
+	return strings.Split(text, "*")
+}
+
+// contains is the pattern of texts that have a value in them.
+func contains(v value) pattern {
+	p := v.pattern()
+	return slices.Concat(pattern{""}, p, pattern{""})
+}
+
+// match says whether a whole text fits. The parts are found one after the other, each where
+// it comes first: for wildcards that stand for any text that is enough.
+func (p pattern) match(s string) bool {
+	first, last := p[0], p[len(p)-1]
+	if len(p) == 1 {
+		return len(s) == len(first) && hasPrefix(s, first)
+	}
+	if len(s) < len(first)+len(last) || !hasPrefix(s, first) || !hasPrefix(s[len(s)-len(last):], last) {
+		return false
+	}
+	s = s[len(first) : len(s)-len(last)]
+	if s = s[:min(len(s), maxLook)]; strings.ContainsFunc(s, func(r rune) bool { return r >= 'A' && r <= 'Z' }) {
+		s = lower(s)
+	}
+	for _, part := range p[1 : len(p)-1] {
+		i := strings.Index(s, part)
+		if i < 0 {
+			return false
+		}
+		s = s[i+len(part):]
+	}
+	return true
+}
+
+// maxLook is how much of a text is looked through for what stands between wildcards, in
+// bytes: only messages are longer.
+const maxLook = 1 << 10
+
+// lower makes ASCII letters small and leaves all else as it is, so that no text changes its
+// length.
+func lower(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		b[i] = small(c)
+	}
+	return string(b)
+}
+
+func small(c byte) byte {
+	if c >= 'A' && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	return c
+}
+
+// hasPrefix says whether s begins with a prefix, which is in lower case.
+func hasPrefix(s, prefix string) bool {
+	if len(s) < len(prefix) {
+		return false
+	}
+	for i := range len(prefix) {
+		if small(s[i]) != prefix[i] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,62 @@
+package rest
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"strings"
+)
+
+// Tagged is the result of a handler that knows what its answer depends on: as long as Tag is
+// the same, so is the body. Other bodies get a tag by their content.
+type Tagged struct {
+	Body any
+	Tag  string // of characters that need no quoting
+}
+
+// maxTagged is the largest body that is read once more for its tag, in bytes.
+const maxTagged = 4 << 20
+
+// reads says whether a request changes nothing.
+func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
+// contentTag gives the tag of a body by its content; "" for one that gets none.
+func contentTag(pieces ...[]byte) string {
+	if Pieces(pieces).size() > maxTagged {
+		return ""
+	}
+	sum := sha256.New()
+	for _, piece := range pieces {
+		sum.Write(piece)
+	}
+	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:16])
+}
+
+// unchanged puts the tag of an answer on it and says whether the client has that answer
+// already; then it has been told so. Tags are weak: they are of the body, however it is packed.
+func unchanged(w http.ResponseWriter, r *http.Request, tag string) bool {
+	if tag == "" {
+		return false
+	}
+	quoted := `W/"` + tag + `"`
+	w.Header()["Etag"] = []string{quoted}
+	if !hasTag(r.Header["If-None-Match"], tag) {
+		return false
+	}
+	w.WriteHeader(http.StatusNotModified)
+	return true
+}
+
+// hasTag says whether a tag is among those of a header; weak and strong ones are compared
+// alike, and * is any.
+func hasTag(values []string, tag string) bool {
+	for _, value := range values {
+		for one := range strings.SplitSeq(value, ",") {
+			one = strings.TrimSpace(one)
+			if one == "*" || strings.TrimPrefix(one, "W/") == `"`+tag+`"` {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,54 @@
+package controllerrest
+
+import (
+	"context"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// Limits of a question for events.
+const (
+	maxEvents     = 1000
+	defaultEvents = 100
+	maxEventWait  = time.Minute
+)
+
+// eventRoutes are those of the log of events; ours.
+func (s *server) eventRoutes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "GET /api/v1/events", Permission: "view_logs", Hangs: true, Do: s.listEvents},
+	}
+}
+
+// listEvents answers the newest events, or those after one that the client has seen, for
+// which it may wait.
+func (s *server) listEvents(r *rest.Request) (any, error) {
+	p := r.Params
+	q := controller.EventQuery{
+		After: p.Text("after", maxName), Limit: p.Int("limit", defaultEvents, 1, maxEvents),
+		Match: filterOf(p, eventFields),
+	}
+	wait := p.Duration("wait", maxEventWait)
+	if wait > 0 && q.After == "" {
+		p.Fail("wait", "needs after")
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
+	list, err := s.c.RecentEvents(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	pieces := rest.Pieces{opening}
+	for i, e := range list {
+		if i > 0 {
+			pieces = append(pieces, comma)
+		}
+		pieces = append(pieces, []byte(`{"id":"`+e.ID+`",`), e.Record[1:])
+	}
+	return append(pieces, closing), nil
+}

@@ -1,0 +1,207 @@
+package controllerrest
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/filter"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// filterOf reads the parameter filter for a list of things; nil when it is not given.
+func filterOf[T any](p *rest.Params, table filter.Table[T]) func(T) bool {
+	text := p.String("filter")
+	if text == "" {
+		return nil
+	}
+	f, err := table.Parse(text)
+	if err != nil {
+		p.Fail("filter", "%v", err)
+		return nil
+	}
+	if f.Empty() {
+		return nil
+	}
+	now := time.Now()
+	return func(v T) bool { return f.Match(v, now) }
+}
+
+// kept gives the elements of a list that fit; all of them without a filter.
+func kept[T any](list []T, fits func(T) bool) []T {
+	if fits == nil {
+		return list
+	}
+	some := []T{}
+	for _, v := range list {
+		if fits(v) {
+			some = append(some, v)
+		}
+	}
+	return some
+}
+
+// vmFields are the fields of instances.
+func vmFields(c *controller.Controller) filter.Table[controller.Listed] {
+	type vm = controller.Listed
+	return filter.Table[vm]{
+		{Name: "id", Called: true, Text: func(v vm) string { return v.ID }},
+		{Name: "name", Called: true, Text: func(v vm) string { return v.Name }},
+		{Name: "external_id", Text: func(v vm) string { return v.ExternalID }},
+		{Name: "state", Text: func(v vm) string { return string(v.State) }},
+		{Name: "message", Text: func(v vm) string { return v.Message }},
+		{Name: "template", Texts: func(v vm) []string { return []string{v.Template.Name, v.Template.ID} }},
+		{Name: "tag", Text: func(v vm) string { return v.Template.Tag }},
+		{Name: "version", Number: func(v vm) float64 { return float64(v.Template.Version) }},
+		{Name: "arch", Text: func(v vm) string { return v.Template.Arch }},
+		{Name: "node", Texts: func(v vm) []string { return []string{v.NodeName, v.NodeID} }},
+		{Name: "group", Texts: func(v vm) []string { return []string{v.GroupID, c.GroupName(v.GroupID)} }},
+		{Name: "owner", Text: func(v vm) string { return v.Owner }},
+		{Name: "ip", Texts: addresses},
+		{Name: "mac", Text: macOf},
+		{Name: "vlan", Text: func(v vm) string { return v.Options.VLAN }},
+		{Name: "usb", Text: func(v vm) string { return v.Options.USBDevice }},
+		{Name: "age", Since: func(v vm) time.Time { return v.Created }},
+		{Name: "idle", Since: func(v vm) time.Time { return v.Updated }},
+		{Name: "ttl", Length: func(v vm) (float64, bool) { return float64(v.TTL), v.TTL > 0 }},
+		{Name: "cpus", Number: func(v vm) float64 { return float64(v.VCPU()) }},
+		{Name: "ram", Size: func(v vm) float64 { return megabytes(v.VRAM()) }},
+		{Name: "progress", Number: func(v vm) float64 { return v.Progress }},
+	}
+}
+
+func addresses(v controller.Listed) []string {
+	if v.VM == nil {
+		return nil
+	}
+	return []string{v.VM.IP, v.VM.HostIP}
+}
+
+func macOf(v controller.Listed) string {
+	if v.Options.MACAddress == "" && v.VM != nil {
+		return v.VM.MAC
+	}
+	return v.Options.MACAddress
+}
+
+func megabytes(n int) float64 { return float64(n) * (1 << 20) }
+
+// pastFields are the fields of instances that are gone.
+var pastFields = filter.Table[*farm.Past]{
+	{Name: "id", Called: true, Text: func(p *farm.Past) string { return p.ID }},
+	{Name: "name", Called: true, Text: func(p *farm.Past) string { return p.Name }},
+	{Name: "external_id", Text: func(p *farm.Past) string { return p.ExternalID }},
+	{Name: "message", Text: func(p *farm.Past) string { return p.Message }},
+	{Name: "state", Texts: func(p *farm.Past) []string {
+		states := make([]string, len(p.Transitions)) // that it has been in
+		for i, t := range p.Transitions {
+			states[i] = string(t.State)
+		}
+		return states
+	}},
+	{Name: "template", Texts: func(p *farm.Past) []string { return []string{p.Template, p.TemplateID} }},
+	{Name: "tag", Text: func(p *farm.Past) string { return p.Tag }},
+	{Name: "version", Number: func(p *farm.Past) float64 { return float64(p.Version) }},
+	{Name: "arch", Text: func(p *farm.Past) string { return p.Arch }},
+	{Name: "node", Texts: func(p *farm.Past) []string { return []string{p.NodeName, p.NodeID} }},
+	{Name: "group", Text: func(p *farm.Past) string { return p.GroupID }},
+	{Name: "owner", Text: func(p *farm.Past) string { return p.Owner }},
+	{Name: "age", Since: func(p *farm.Past) time.Time { return p.Created }},
+	{Name: "ended", Since: func(p *farm.Past) time.Time { return p.Finished }},
+}
+
+// nodeFields are the fields of nodes.
+var nodeFields = filter.Table[api.Node]{
+	{Name: "id", Called: true, Text: func(n api.Node) string { return n.NodeID }},
+	{Name: "name", Called: true, Text: func(n api.Node) string { return n.NodeName }},
+	{Name: "host", Text: func(n api.Node) string { return n.IPAddress }},
+	{Name: "state", Text: func(n api.Node) string { return n.State }},
+	{Name: "arch", Text: func(n api.Node) string { return n.HostArch }},
+	{Name: "version", Text: func(n api.Node) string { return n.AgentVersion }},
+	{Name: "group", Texts: func(n api.Node) (names []string) {
+		for _, g := range n.Groups {
+			names = append(names, g.Name, g.ID)
+		}
+		return names
+	}},
+	{Name: "template", Texts: func(n api.Node) (names []string) {
+		for _, t := range n.Templates {
+			names = append(names, t.Name, t.UUID)
+		}
+		return names
+	}},
+	{Name: "capacity", Number: func(n api.Node) float64 { return float64(n.Capacity) }},
+	{Name: "vms", Number: func(n api.Node) float64 { return float64(n.VMCount) }},
+	{Name: "cpus", Number: func(n api.Node) float64 { return float64(n.CPUCount) }},
+	{Name: "ram", Size: func(n api.Node) float64 { return float64(n.RAM) * (1 << 30) }},
+	{Name: "disk", Size: func(n api.Node) float64 { return float64(n.DiskSize) }},
+	{Name: "free", Size: func(n api.Node) float64 { return float64(n.FreeDisk) }},
+	{Name: "unknown", Number: func(n api.Node) float64 { return float64(n.UnknownVMs) }},
+	{Name: "seen", Since: func(n api.Node) time.Time { return n.LastUpdated }},
+}
+
+// templateFields are the fields of templates.
+var templateFields = filter.Table[api.Template]{
+	{Name: "id", Called: true, Text: func(t api.Template) string { return t.ID }},
+	{Name: "name", Called: true, Text: func(t api.Template) string { return t.Name }},
+	{Name: "arch", Text: func(t api.Template) string { return t.Arch }},
+	{Name: "size", Size: func(t api.Template) float64 { return float64(t.Size) }},
+}
+
+// imageFields are the fields of save requests.
+var imageFields = filter.Table[*farm.SaveRequest]{
+	{Name: "id", Called: true, Text: func(s *farm.SaveRequest) string { return s.ID }},
+	{Name: "name", Called: true, Text: func(s *farm.SaveRequest) string { return s.Request.NewTemplateName }},
+	{Name: "state", Text: func(s *farm.SaveRequest) string { return string(s.Status) }},
+	{Name: "template", Text: func(s *farm.SaveRequest) string { return s.Request.TemplateID }},
+	{Name: "tag", Text: func(s *farm.SaveRequest) string { return s.Request.Tag }},
+	{Name: "instance", Text: func(s *farm.SaveRequest) string { return s.Request.InstanceID }},
+	{Name: "node", Text: func(s *farm.SaveRequest) string { return s.NodeID }},
+	{Name: "message", Text: func(s *farm.SaveRequest) string { return s.ErrorMessage }},
+	{Name: "age", Since: func(s *farm.SaveRequest) time.Time { return s.Created }},
+}
+
+// eventFields are the fields of events, which are JSON objects.
+var eventFields = filter.Table[controller.LoggedEvent]{
+	{Name: "id", Text: func(e controller.LoggedEvent) string { return e.ID }},
+	{Name: "name", Called: true, Text: member("name")},
+	{Name: "type", Text: member("type")},
+	{Name: "sub_type", Text: member("sub_type")},
+	{Name: "instance", Called: true, Text: member("instance_id")},
+	{Name: "node", Texts: members("node_id", "node_name")},
+	{Name: "template", Texts: members("template_id", "template_name")},
+	{Name: "tag", Text: member("tag")},
+	{Name: "group", Text: member("group_id")},
+	{Name: "state", Texts: members("state", "instance_state")},
+	{Name: "machine", Text: member("machineName")},
+	{Name: "message", Text: member("message")},
+	{Name: "age", Since: func(e controller.LoggedEvent) time.Time {
+		seconds, _ := e.Field("time").(float64)
+		return time.Unix(int64(seconds), 0)
+	}},
+}
+
+func member(key string) func(controller.LoggedEvent) string {
+	return func(e controller.LoggedEvent) string {
+		switch v := e.Field(key).(type) {
+		case string:
+			return v
+		case float64:
+			return strconv.FormatFloat(v, 'f', -1, 64)
+		}
+		return ""
+	}
+}
+
+func members(keys ...string) func(controller.LoggedEvent) []string {
+	return func(e controller.LoggedEvent) (list []string) {
+		for _, key := range keys {
+			if text := member(key)(e); text != "" {
+				list = append(list, text)
+			}
+		}
+		return list
+	}
+}

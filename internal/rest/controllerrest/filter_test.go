@@ -1,0 +1,208 @@
+package controllerrest_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+func filtered(text string) string { return "?filter=" + url.QueryEscape(text) }
+
+func TestFilterInstances(t *testing.T) {
+	c := newCloud(t)
+	a := c.start(`,"name":"mac one","external_id":"http://ci/1"`)
+	b := c.start(`,"name":"linux","vcpu":4`)
+	for text, want := range map[string][]string{
+		"state:scheduling": {a, b}, "state:started": {}, "-state:started": {a, b}, "name:mac*": {a}, `name:"mac one"`: {a}, "linux": {b},
+		"id:" + b: {b}, "template:base tag:v1+x": {a, b}, "template:" + templateID: {a, b}, "external_id:http://ci/*": {a}, "owner:ci": {a},
+		"age<1h": {a, b}, "age>1h": {}, "cpus:4": {b}, "ram>=512MB": {a, b}, "arch:amd64 version:0": {a, b}, "message:*node*": {a, b}, "ip:*": {}, "ttl>0": {},
+	} {
+		if got := c.list(filtered(text)); strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Errorf("%s: %v, want %v", text, got, want)
+		}
+	}
+	if got := c.list(filtered("state:scheduling") + "&limit=1&after=" + a); len(got) != 1 || got[0] != b {
+		t.Errorf("with limit and after: %v", got)
+	}
+	if got := c.list(filtered("name:*") + "&external_id=http://ci/1"); len(got) != 1 || got[0] != a {
+		t.Errorf("with external_id: %v", got)
+	}
+	for text, want := range map[string]string{
+		"stat:x":  "filter: at 1: there is no field \"stat\"; the fields are age, arch, ",
+		"age:x":   "filter: at 5: age takes a time",
+		`name:"x`: "filter: at 6: the quote that begins here does not end",
+	} {
+		if a := c.call("GET", "/api/v1/vm"+filtered(text), ""); a.code != 400 || !strings.HasPrefix(a.Message, want) {
+			t.Errorf("%s: %d %s", text, a.code, a.Message)
+		}
+	}
+}
+
+// TestFilterOtherLists asks every list that has a filter for something wrong and for something that nothing is.
+func TestFilterOtherLists(t *testing.T) {
+	c := newCloud(t)
+	for path, text := range map[string]string{
+		"/api/v1/vm/history": "state:started ended<1h -node:x*", "/api/v1/node": "state:active vms>0 disk>4GB group:x template:y",
+		"/api/v1/registry/vm": "name:nothing* size>1TB", "/api/v1/image": "state:pending template:x age>10m",
+	} {
+		a := c.call("GET", path+filtered(text), "")
+		if a.code != 200 || a.Status != "OK" || string(a.Body) != "[]" {
+			t.Errorf("%s: %d %s %s", path, a.code, a.Message, a.Body)
+		}
+		if a := c.call("GET", path+"?filter=none:x", ""); a.code != 400 || !strings.HasPrefix(a.Message, "filter: at 1: ") {
+			t.Errorf("%s: %d %s", path, a.code, a.Message)
+		}
+	}
+	if a := c.call("GET", "/api/v1/registry/vm"+filtered("name:b* size<1KB"), ""); !strings.Contains(string(a.Body), templateID) {
+		t.Errorf("templates: %s", a.Body)
+	}
+}
+
+func TestPagesOfNodesAndTemplates(t *testing.T) {
+	c := newCloud(t)
+	var ids []string
+	for i := range 5 {
+		answer, err := c.Join(t.Context(), api.JoinRequest{
+			Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: fmt.Sprint("n", i), Host: "10.0.0.1", Arch: "amd64",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, answer.NodeID)
+	}
+	list := func(query string) (got []string) {
+		var nodes []api.Node
+		c.call("GET", "/api/v1/node"+query, "").into(t, &nodes)
+		for _, n := range nodes {
+			got = append(got, n.NodeID)
+		}
+		return got
+	}
+	all := list("")
+	if len(all) != len(ids) {
+		t.Fatal("nodes:", all)
+	}
+	want(t, "first", list("?limit=2"), all[:2])
+	want(t, "next", list("?limit=2&after="+all[1]), all[2:4])
+	want(t, "last", list("?limit=2&after="+all[3]), all[4:])
+	want(t, "filtered", len(list("?filter=name:n1,n2&limit=1")), 1)
+	for query, n := range map[string]int{"?limit=1": 1, "?after=" + templateID: 0, "?after=0": 1} {
+		var list []api.Template
+		c.call("GET", "/api/v1/registry/vm"+query, "").into(t, &list)
+		want(t, "templates"+query, len(list), n)
+	}
+	for _, path := range []string{"/api/v1/node", "/api/v1/registry/vm"} {
+		if a := c.call("GET", path+"?limit=0", ""); a.code != 400 || !strings.HasPrefix(a.Message, "limit: ") {
+			t.Errorf("%s: %d %s", path, a.code, a.Message)
+		}
+	}
+}
+
+// tagged asks for a list that the client may have already.
+func (c *cloud) tagged(path, have string) (code int, tag, body string) {
+	c.t.Helper()
+	req, _ := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.url+path, nil)
+	if have != "" {
+		req.Header.Set("If-None-Match", have)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		c.t.Error(err)
+		return 0, "", ""
+	}
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Error(err)
+	}
+	return resp.StatusCode, resp.Header.Get("ETag"), string(raw)
+}
+
+func TestTagsOfInstances(t *testing.T) {
+	c := newCloud(t)
+	id := c.start("")
+	for _, path := range []string{"/api/v1/vm", "/api/v1/vm?id=" + id, "/api/v1/vm?limit=5", "/api/v1/vm" + filtered("state:s*"), "/api/v1/node", "/api/v1/image"} {
+		_, tag, _ := c.tagged(path, "")
+		code, again, body := c.tagged(path, tag)
+		if code != http.StatusNotModified || again != tag || body != "" {
+			t.Errorf("%s: %d %s %q, had %s", path, code, again, body, tag)
+		}
+	}
+	_, tag, _ := c.tagged("/api/v1/vm", "")
+	c.call("PUT", "/api/v1/vm", `{"id":"`+id+`","name":"other"}`)
+	if code, _, body := c.tagged("/api/v1/vm", tag); code != 200 || !strings.Contains(body, "other") {
+		t.Errorf("after a change: %d %s", code, body)
+	}
+}
+
+// TestTagsAreNeverWrong has readers that keep a list by its tag while writers change it: what
+// they keep always has each write that was answered before they asked.
+func TestTagsAreNeverWrong(t *testing.T) {
+	c := newCloud(t)
+	id := c.start("")
+	var writers, readers sync.WaitGroup
+	var mu sync.Mutex
+	written := map[string]string{} // field -> its last value that was answered
+	done := make(chan struct{})
+	for _, field := range []string{"name", "external_id"} {
+		writers.Go(func() {
+			for i := range 150 {
+				value := fmt.Sprintf("%s-%d", field, i)
+				c.call("PUT", "/api/v1/vm", `{"id":"`+id+`","`+field+`":"`+value+`"}`)
+				mu.Lock()
+				written[field] = value
+				mu.Unlock()
+			}
+		})
+	}
+	for _, path := range []string{"/api/v1/vm", "/api/v1/vm?id=" + id, "/api/v1/vm" + filtered("state:s*")} {
+		readers.Go(func() {
+			tag, kept, same := "", "", 0
+			for {
+				mu.Lock()
+				name, external := written["name"], written["external_id"]
+				mu.Unlock()
+				code, next, body := c.tagged(path, tag)
+				if code == 200 {
+					tag, kept = next, body
+				} else {
+					same++
+				}
+				if number(kept, "name-") < number(name, "name-") || number(kept, "external_id-") < number(external, "external_id-") {
+					t.Errorf("%s: %s and %s were written, and this is kept: %s", path, name, external, kept)
+					return
+				}
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(done)
+	readers.Wait()
+}
+
+// number finds the number behind a word; -1: the word is not there.
+func number(text, word string) int {
+	_, rest, ok := strings.Cut(text, word)
+	if !ok {
+		return -1
+	}
+	n := 0
+	for _, c := range rest {
+		if c < '0' || c > '9' {
+			break
+		}
+		n = 10*n + int(c-'0')
+	}
+	return n
+}

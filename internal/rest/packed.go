@@ -1,0 +1,66 @@
+package rest
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+// packFrom is the size of an answer, in bytes, from which it is packed for those who ask.
+const packFrom = 1 << 10
+
+// packers are ready to be used again: a new one takes much room. Speed counts more than
+// size here, JSON gets small at any level.
+var packers = sync.Pool{New: func() any {
+	p, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // the level is one there is
+	return p
+}}
+
+// packs says whether an answer of a size goes out packed, and tells caches what that depends on.
+func packs(w http.ResponseWriter, r *http.Request, size int) bool {
+	if size < packFrom || !reads(r) {
+		return false
+	}
+	w.Header()["Vary"] = []string{"Accept-Encoding"}
+	return takesGzip(r.Header["Accept-Encoding"])
+}
+
+// takesGzip reads the header Accept-Encoding: gzip has to be named, and not with a weight of 0.
+func takesGzip(values []string) bool {
+	for _, value := range values {
+		for one := range strings.SplitSeq(value, ",") {
+			coding, params, _ := strings.Cut(one, ";")
+			if !strings.EqualFold(strings.TrimSpace(coding), "gzip") {
+				continue
+			}
+			weight, given := strings.CutPrefix(strings.ReplaceAll(params, " ", ""), "q=")
+			q, err := strconv.ParseFloat(weight, 64)
+			return !given || (err == nil && q > 0)
+		}
+	}
+	return false
+}
+
+// writePacked writes a successful answer in gzip.
+func writePacked(w http.ResponseWriter, pieces ...[]byte) {
+	w.Header()["Content-Type"] = jsonType
+	w.Header()["Content-Encoding"] = []string{"gzip"}
+	w.WriteHeader(http.StatusOK)
+	out := bufio.NewWriterSize(w, pieceBuffer)
+	pack, _ := packers.Get().(*gzip.Writer)
+	defer packers.Put(pack)
+	pack.Reset(out)
+	for _, piece := range pieces {
+		if _, err := pack.Write(piece); err != nil {
+			return // the client is gone
+		}
+	}
+	if pack.Close() == nil {
+		_ = out.Flush()
+	}
+}
