@@ -74,6 +74,7 @@ var onlys = []only{
 	{[]string{"api/..."}, []string{"std", "api/..."}, "wire types are shared with programs that are not ours"},
 	{[]string{"internal/load"}, []string{"std", "api"}, "the load of a controller comes from clients, who know nothing but its API"},
 	{[]string{"internal/sched"}, []string{"std", "internal/farm"}, "decisions are pure: they need the domain and nothing else"},
+	{[]string{"internal/filter"}, []string{"std"}, "one language for all who filter, so that it brings nothing along"},
 	{[]string{"internal/qcow2"}, []string{"std", "github.com/klauspost/compress/..."}, "drivers, transfers and scanners read images with it, so it brings nothing along"},
 	{[]string{"internal/layout"}, []string{"std", "internal/farm", "internal/layout/...", "go.yaml.in/yaml/v3"}, "registry and scanners share the layout, so it brings nothing along"},
 }
