@@ -122,15 +122,11 @@ type Node struct {
 	Timestamp    int64          `json:"timestamp"` // epoch seconds
 	AgentVersion string         `json:"agent_version"`
 
-	UnknownVMs int `json:"unknown_vms,omitempty"` // VMs that nobody owns
-}
-
-// Group is a node group.
-type Group struct {
-	ID              string  `json:"id"`
-	Name            string  `json:"name"`
-	Description     string  `json:"description"`
-	FallbackGroupID *string `json:"fallback_group_id"`
+	UnknownVMs   int       `json:"unknown_vms,omitempty"`             // VMs that nobody owns
+	StateReason  string    `json:"state_reason,omitempty"`            // why it is in its state
+	StateSince   time.Time `json:"state_since,omitzero"`              // since when
+	Drain        *Drain    `json:"drain,omitempty"`                   // absent unless it is drained
+	NoCentralLog bool      `json:"disable_central_logging,omitempty"` // its logs stay on it
 }
 
 // ProductVersion is the hypervisor of a node.

@@ -25,7 +25,19 @@ type JoinRequest struct {
 	Groups     []string `json:"groups,omitempty"`   // names or ids of node groups
 	Capacity   int      `json:"capacity,omitempty"` // 0: the controller's default
 	Arch       string   `json:"arch,omitempty"`     // amd64 or arm64
+
+	// Kept names the fields that a node which is joined already says as it remembers
+	// them: what an operator has configured since stays.
+	Kept []string `json:"kept,omitempty"`
 }
+
+// The fields of a JoinRequest that may be Kept.
+const (
+	KeptName     = "name"
+	KeptHost     = "host"
+	KeptGroups   = "groups"
+	KeptCapacity = "capacity"
+)
 
 // JoinAnswer is the body of a successful join.
 type JoinAnswer struct {
@@ -314,6 +326,8 @@ type NodeInfo struct {
 	Machine      string         `json:"machine,omitempty"`
 	CPUModel     string         `json:"cpu_model,omitempty"`
 	HostCPU      string         `json:"host_cpu,omitempty"` // what a saved state depends on of the host's own CPU
+	License      string         `json:"license,omitempty"`  // of the hypervisor: its kind
+	Expires      string         `json:"expires,omitempty"`  // that of the license: RFC 3339, or a day; "": never
 	Abilities    []string       `json:"abilities,omitempty"`
 	Templates    []NodeTemplate `json:"templates,omitempty"`
 	USB          []USBDevice    `json:"usb,omitempty"`

@@ -27,6 +27,7 @@ func (k *keeper) chores(ctx context.Context) {
 		{"save requests", !k.c.maintenance() && (k.stale.Swap(false) || sweep), k.c.tidySaves},
 		{"removed nodes", sweep, k.c.tidyRemoved},
 		{"released VMs", sweep, k.c.tidyReleased},
+		{"nodes of deleted groups", sweep, k.c.tidyGroups},
 		{"digests of replicas", sweep, k.c.ages.tidy},
 	} {
 		if !chore.due {

@@ -104,6 +104,7 @@ type Controller struct {
 	joinToken string
 
 	maintained chan struct{} // has a value when the maintenance may have changed
+	groupTurn  chan struct{} // has room for the one call that changes the groups
 
 	watches watches
 	backing atomic.Bool // a backup is being read
@@ -210,7 +211,8 @@ func (t *Tables) All() []store.AnyTable {
 // New makes a controller over an open store. Nothing runs before Run.
 func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*Controller, error) {
 	opts = opts.withDefaults()
-	c := &Controller{opts: opts, log: opts.Logger, tables: tables, started: opts.Now(), maintained: make(chan struct{}, 1)}
+	c := &Controller{opts: opts, log: opts.Logger, tables: tables, started: opts.Now()}
+	c.maintained, c.groupTurn = make(chan struct{}, 1), make(chan struct{}, 1)
 	c.events = newEventLog(c, opts.Events)
 	c.store = recorder{st, c.events}
 	c.link = newLink(c)

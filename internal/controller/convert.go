@@ -63,6 +63,7 @@ func infoOf(node string, in *api.NodeInfo) *farm.NodeInfo {
 		Hypervisor: farm.Hypervisor{
 			Driver: clip(in.Driver, maxField), Version: clip(in.Hypervisor, maxField), Accelerator: clip(in.Accelerator, maxField),
 			Machine: clip(in.Machine, maxField), CPUModel: clip(in.CPUModel, maxField), HostCPU: clip(in.HostCPU, maxField),
+			License: clip(in.License, maxLabel), Expires: clip(in.Expires, maxLabel),
 		},
 	}
 	for _, t := range in.Templates[:min(len(in.Templates), maxHave)] {

@@ -23,9 +23,11 @@ var duties = []duty{
 	{"", false, neverPlacedAt, goes},
 	{"", true, keptUntil, goes},
 	{"its node was removed", false, homelessAt, (*keeper).homeless},
+	{"its node group was deleted", false, ungroupedAt, (*keeper).ungrouped},
 	{"", false, foundAt, (*keeper).found},
 	{"its node stays away", true, overdueAt, (*keeper).overdue},
 	{"its time to live is over", true, outlivedAt, (*keeper).outlived},
+	{"its node is drained", true, drainedAt, (*keeper).drained},
 	{"a step takes too long", true, (*keeper).stuckAt, (*keeper).stuck},
 	{"its end is not confirmed", false, (*keeper).unconfirmedAt, (*keeper).unconfirmed},
 }

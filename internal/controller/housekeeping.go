@@ -68,10 +68,15 @@ func (k *keeper) observe(events []store.Event) {
 	for _, e := range events {
 		switch e.Kind {
 		case kindInstance:
-			if inst, ok := e.New.(*farm.Instance); ok {
+			old, _ := e.Old.(*farm.Instance)
+			inst, ok := e.New.(*farm.Instance)
+			if ok {
 				k.agenda.put(item{kindInstance, e.ID}, k.next(inst))
 			} else {
 				k.agenda.drop(item{kindInstance, e.ID})
+			}
+			if node, at := k.attendsTo(old, inst); node != "" {
+				k.agenda.put(item{kindNode, node}, at)
 			}
 		case kindSave:
 			k.stale.Store(true)
@@ -82,8 +87,15 @@ func (k *keeper) observe(events []store.Event) {
 			k.stale.Store(true)
 		case kindNode:
 			k.agenda.put(item{kindNode, e.ID}, k.c.now())
-			if old, ok := e.Old.(*farm.Node); ok && old.State == farm.NodeOffline {
+			old, _ := e.Old.(*farm.Node)
+			now, _ := e.New.(*farm.Node)
+			if old != nil && (old.State == farm.NodeOffline || now != nil && now.Draining != old.Draining) {
 				k.lookAll(e.ID)
+			}
+		case kindInfo:
+			old, _ := e.Old.(*farm.NodeInfo)
+			if info, ok := e.New.(*farm.NodeInfo); ok && (old == nil || old.Hypervisor != info.Hypervisor) {
+				k.agenda.put(item{kindNode, e.ID}, k.c.now())
 			}
 		}
 	}
@@ -237,42 +249,31 @@ func (k *keeper) do(ctx context.Context, d duty, inst *farm.Instance, rev int64)
 	return k.c.endSave(ctx, k.w, inst.Task.ID, n)
 }
 
-// attendNode declares a silent node offline and tells the instances of one that is.
-// Nobody is silent before one full time-out has passed since this replica looks after
-// it.
+// attendNode gives the verdicts on a node, notes that a drained one is empty, and tells
+// the instances of one that is offline.
 func (k *keeper) attendNode(ctx context.Context, id string) (again time.Time, err error) {
 	node, _, ok := k.c.tables.Nodes.Get(id)
-	switch {
-	case !ok || node.State == farm.NodeOffline:
-		return again, k.tellInstances(ctx, id, ok)
-	case !falls(node):
-		return again, nil
-	}
-	now := k.c.now()
-	until := k.seenOn(node).Add(k.c.opts.NodeTimeout)
-	if until.After(now) {
-		return until, nil
-	}
-	silent := now.Sub(until) + k.c.opts.NodeTimeout
-	_, err = store.Update(ctx, k.w, k.c.tables.Nodes, id, func(n *farm.Node) (*farm.Node, error) {
-		if n == nil || !falls(n) {
-			return n, nil
+	if ok {
+		if err := k.emptied(ctx, node); err != nil {
+			return again, err
 		}
-		n = n.Clone()
-		n.State, n.Drain = farm.NextNode(n.State, n.Drain, farm.NodeSilence)
-		n.StateSince, n.StateReason = now, fmt.Sprintf("no contact for %s", silent.Round(time.Second))
-		return n, nil
-	})
-	if err == nil {
-		k.c.log.WarnContext(ctx, "node is offline", "node", id, "name", node.Name, "silent", silent.String())
 	}
-	return again, err
+	if !ok || node.State == farm.NodeOffline {
+		return again, k.tellInstances(ctx, id, ok)
+	}
+	silent := k.seenOn(node).Add(k.c.opts.NodeTimeout)
+	if !silent.After(k.c.now()) {
+		return again, k.silent(ctx, node, silent)
+	}
+	again, err = k.judge(ctx, node)
+	return earliest(again, silent), err
 }
 
-// falls says whether silence changes the state of a node.
-func falls(n *farm.Node) bool {
-	to, _ := farm.NextNode(n.State, n.Drain, farm.NodeSilence)
-	return to != n.State
+// silent declares a node offline that was to be heard of by a time. Nobody is silent
+// before one full time-out has passed since this replica looks after it.
+func (k *keeper) silent(ctx context.Context, node *farm.Node, until time.Time) error {
+	silence := k.c.now().Sub(until) + k.c.opts.NodeTimeout
+	return k.pass(ctx, node, verdict{farm.NodeSilence, fmt.Sprintf("no contact for %s", silence.Round(time.Second))})
 }
 
 // seen gives when a node was last in contact with any replica.

@@ -205,7 +205,7 @@ func (busy) Commit(context.Context, ...store.Change) error { return store.ErrBus
 // does not take.
 func TestPlacementsGivenBackPause(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		id := c.mustStart(StartRequest{GroupID: "elsewhere"})[0]
+		id := c.mustStart(StartRequest{GroupID: c.mustGroup("elsewhere", nil).ID})[0]
 		a := c.join("one", 1)
 		r := &reign{fenced: busy{}, end: func() {}}
 		some := []decision{c.decide(id, a.id)}
@@ -228,7 +228,7 @@ func (c *cloud) decide(instance, node string) decision {
 // though the index has learnt of the drain meanwhile.
 func TestDecisionIsOld(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		id := c.mustStart(StartRequest{GroupID: "elsewhere"})[0]
+		id := c.mustStart(StartRequest{GroupID: c.mustGroup("elsewhere", nil).ID})[0]
 		a := c.join("one", 1)
 		synctest.Wait()
 		old := c.decide(id, a.id)

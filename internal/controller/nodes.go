@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -25,7 +23,8 @@ type NodeView struct {
 	Usage  api.Usage
 	Seen   time.Time // last contact; zero when there was none since this replica started
 
-	Unknown int // VMs that nobody owns
+	Unknown   int // VMs that nobody owns
+	Remaining int // of a drained node: the instances that still take room there
 }
 
 // Nodes gives every node in the order of their ids.
@@ -73,10 +72,48 @@ func (c *Controller) view(node *farm.Node) NodeView {
 			v.Groups = append(v.Groups, g)
 		}
 	}
-	v.Usage, v.Seen = c.link.usage(node.ID)
+	v.Usage, v.Seen = c.usage(node)
+	if node.Drain {
+		v.Remaining = c.remaining(node.ID)
+	}
 	foreign, _ := c.link.foreign(node.ID)
 	v.Unknown = foreign.VMs
 	return v
+}
+
+// usage gives what the VMs on a node take, and when it was last in contact. Of a node
+// that polls another replica, or none, the VMs are those that the records know to run;
+// its load is not known. That it is not Offline says that somebody has heard it lately.
+func (c *Controller) usage(node *farm.Node) (u api.Usage, seen time.Time) {
+	now := c.now()
+	u, seen = c.link.usage(node.ID)
+	if now.Sub(seen) > contactGap {
+		u = c.recordedUsage(node.ID)
+		seen = latest(seen, c.ages.heard(node.ID), node.StateSince)
+		if node.State != farm.NodeOffline {
+			seen = latest(seen, now.Add(-c.opts.NodeTimeout))
+		}
+	}
+	return u, seen
+}
+
+// recordedUsage adds up the VMs of a node that run as the records know.
+func (c *Controller) recordedUsage(node string) (u api.Usage) {
+	for _, inst := range c.tables.Instances.Where(byNode, node) {
+		if inst.HoldsSlot() && inst.VM != nil && inst.VM.Status == farm.VMRunning {
+			u.VMs, u.VCPUs, u.VRAM = u.VMs+1, u.VCPUs+inst.VM.CPUs, u.VRAM+inst.VM.MemoryMB
+		}
+	}
+	return u
+}
+
+func latest(first time.Time, others ...time.Time) time.Time {
+	for _, t := range others {
+		if t.After(first) {
+			first = t
+		}
+	}
+	return first
 }
 
 const settingJoinToken = "join-token"
@@ -116,107 +153,12 @@ func digest(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Join registers a node, or takes one back that was joined before: it keeps its
-// id, its groups, its capacity and its instances.
-func (c *Controller) Join(ctx context.Context, req api.JoinRequest) (api.JoinAnswer, error) {
-	var none api.JoinAnswer
-	if subtle.ConstantTimeCompare([]byte(req.Token), []byte(c.joinToken)) != 1 {
-		return none, farm.Errorf(farm.CodeUnauthenticated, "wrong join token")
-	}
-	if err := checkJoin(req); err != nil {
-		return none, err
-	}
-	groups, err := c.groupIDs(req.Groups)
-	if err != nil {
-		return none, err
-	}
-	answer := api.JoinAnswer{NodeID: req.NodeID, Credential: req.Credential, Registry: c.opts.RegistryAddress}
-	if old, err := c.authenticate(req.NodeID, req.Credential); err == nil {
-		return answer, c.rejoin(ctx, old.ID, req, groups)
-	}
-	if !c.lostIdentity(req) {
-		answer.NodeID, answer.Credential = uuid.NewString(), secret()
-	}
-	now := c.now()
-	node := &farm.Node{
-		ID: answer.NodeID, Name: req.Name, Host: req.Host, Groups: groups,
-		State: farm.NodeOffline, StateReason: "joined, not yet seen", StateSince: now, Joined: now,
-		Capacity: req.Capacity, Mode: farm.ByNumber, Credential: digest(answer.Credential),
-	}
-	if node.Capacity == 0 {
-		node.Capacity = farm.DefaultCapacity
-	}
-	info := &farm.NodeInfo{NodeID: node.ID, Arch: firstOf(req.Arch, "amd64")}
-	return answer, c.store.Commit(ctx,
-		store.Put(c.tables.Nodes, node.ID, node, store.IfAbsent),
-		store.Put(c.tables.Infos, node.ID, info, store.IfAbsent))
-}
-
-// Limits of a join request.
-const (
-	maxNodeName = 255
-	maxCapacity = 1000 // more is a slip
-)
-
-func checkJoin(req api.JoinRequest) error {
-	switch {
-	case req.Protocol > api.LinkProtocol:
-		return farm.Refused("This controller speaks version %d of the node link, the node version %d: update the controller", api.LinkProtocol, req.Protocol)
-	case req.Name == "" || len(req.Name) > maxNodeName:
-		return farm.Invalid("name", "must have 1 to %d bytes", maxNodeName)
-	case len(req.Host) > maxNodeName:
-		return farm.Invalid("host", "must have at most %d bytes", maxNodeName)
-	case req.Capacity < 0 || req.Capacity > maxCapacity:
-		return farm.Invalid("capacity", "must be between 0 and %d", maxCapacity)
-	case req.Arch != "" && req.Arch != "amd64" && req.Arch != "arm64":
-		return farm.Invalid("arch", "must be amd64 or arm64")
-	}
-	return nil
-}
-
 // GroupName gives the name of a group; "" when there is none.
 func (c *Controller) GroupName(id string) string {
 	if g, _, ok := c.tables.Groups.Get(id); ok {
 		return g.Name
 	}
 	return ""
-}
-
-// groupIDs resolves groups given by name or id.
-func (c *Controller) groupIDs(names []string) ([]string, error) {
-	var ids []string
-	for _, name := range names {
-		found := ""
-		for id, g := range c.tables.Groups.All() {
-			if id == name || g.Name == name {
-				found = id
-			}
-		}
-		if found == "" {
-			return nil, farm.Refused("There is no node group %q", name)
-		}
-		ids = append(ids, found)
-	}
-	return ids, nil
-}
-
-// rejoin takes over what a known node gives anew; what it leaves out stays.
-func (c *Controller) rejoin(ctx context.Context, id string, req api.JoinRequest, groups []string) error {
-	_, err := store.Update(ctx, c.store, c.tables.Nodes, id, func(n *farm.Node) (*farm.Node, error) {
-		if n == nil {
-			return nil, farm.NotFound()
-		}
-		n = n.Clone()
-		n.Name, n.Host = req.Name, firstOf(req.Host, n.Host)
-		if req.Capacity > 0 {
-			n.Capacity = req.Capacity
-		}
-		if len(groups) > 0 {
-			n.Groups = groups
-		}
-		return n, nil
-	})
-	return err
 }
 
 // noCredential is in place of the digest of a node that does not exist.

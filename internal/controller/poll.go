@@ -46,7 +46,7 @@ func (c *Controller) poll(ctx context.Context, credential string, h *heard, wait
 	if answer.NeedFull, err = c.describe(ctx, s, req); err != nil {
 		return answer, err
 	}
-	if err := c.greet(ctx, node, req.Host); err != nil {
+	if err := c.greet(ctx, node, req); err != nil {
 		return answer, err
 	}
 	s.remember(h)
@@ -157,30 +157,31 @@ func (c *Controller) storeInfo(ctx context.Context, node string, in *api.NodeInf
 	return err
 }
 
-// greet brings a node back that was offline, and takes over a changed address.
-func (c *Controller) greet(ctx context.Context, node *farm.Node, host string) error {
-	if node.State != farm.NodeOffline && (host == "" || host == node.Host) {
+// greet brings a node back that was offline, takes over a changed address, and follows
+// what the node says of its hypervisor's license.
+func (c *Controller) greet(ctx context.Context, node *farm.Node, req *api.PollRequest) error {
+	moves := func(n *farm.Node) bool { return req.Host != "" && req.Host != n.Host && !n.HostFixed }
+	if node.State != farm.NodeOffline && node.State != farm.NodeInactive && req.Info == nil && !moves(node) {
 		return nil
 	}
-	back := false
-	_, err := store.Update(ctx, c.store, c.tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
+	v := heardVerdict(c.infoOn(node.ID), c.now())
+	was := node.State
+	now, err := store.Update(ctx, c.store, c.tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
 		if n == nil {
 			return nil, farm.Errorf(farm.CodeUnauthenticated, "the node was removed")
 		}
-		to, drain := farm.NextNode(n.State, n.Drain, farm.NodeContact)
-		back = to != n.State
-		if !back && (host == "" || host == n.Host) {
+		was = n.State
+		to := n.Clone()
+		if !to.Enter(v.event, v.reason, c.now()) && !moves(n) {
 			return n, nil
 		}
-		n = n.Clone()
-		if back {
-			n.State, n.Drain, n.StateReason, n.StateSince = to, drain, "", c.now()
+		if moves(n) {
+			to.Host = req.Host
 		}
-		n.Host = firstOf(host, n.Host)
-		return n, nil
+		return to, nil
 	})
-	if err == nil && back {
-		c.log.InfoContext(ctx, "node is back", "node", node.ID)
+	if err == nil && was != now.State {
+		c.log.InfoContext(ctx, "a node speaks", "node", node.ID, "was", string(was), "state", string(now.State), "reason", now.StateReason)
 		c.nodeBack(ctx, node.ID)
 	}
 	return err

@@ -51,6 +51,11 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 			return nil, farm.NotFound()
 		}
 	}
+	if req.GroupID != "" {
+		if _, _, err := c.lookupGroup(ctx, req.GroupID); err != nil {
+			return nil, err
+		}
+	}
 	if err := checkPinned(ref, req.Options); err != nil {
 		return nil, err
 	}

@@ -169,7 +169,19 @@ func (c *Controller) Report(ctx context.Context, credential string, req api.Repo
 	if err := s.mayReport(req.BootID, c.now()); err != nil {
 		return answer, err
 	}
+	if node.HostFixed {
+		reachedUnder(node.Host, req.Statuses)
+	}
 	return answer, c.applyStatuses(ctx, node.ID, req.Statuses)
+}
+
+// reachedUnder puts the address that an operator has set in place of the node's own.
+func reachedUnder(host string, statuses []api.InstanceStatus) {
+	for _, status := range statuses {
+		if status.VM != nil {
+			status.VM.HostIP = host
+		}
+	}
 }
 
 // statusAttempts is how often a transaction that lost a race is made anew.

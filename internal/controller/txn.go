@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	"github.com/buildyard/buildyard/internal/store"
@@ -49,4 +51,52 @@ func (t *txn) add(changes ...store.Change) bool {
 	t.changes = append(t.changes, changes...)
 	t.bytes += bytes
 	return true
+}
+
+// updateAll changes many records by compare-and-swap, as many in one transaction as fit:
+// each as store.Update does, but that none is deleted.
+func updateAll[T any](ctx context.Context, w store.Writer, limits store.Limits, table *store.Table[T], ids []string, fn func(*T) (*T, error)) error {
+	for len(ids) > 0 {
+		t, done := txn{limits: limits}, 0
+		for _, id := range ids {
+			if old, rev, ok := table.Get(id); ok {
+				next, err := fn(old)
+				if err != nil {
+					return err
+				}
+				if next != old && !t.add(store.Put(table, id, next, store.IfRev(rev))) {
+					break
+				}
+			}
+			done++
+		}
+		if err := commitOrEach(ctx, w, &t, table, ids[:done], fn); err != nil {
+			return err
+		}
+		ids = ids[done:]
+	}
+	return nil
+}
+
+// commitOrEach writes what updateAll gathered; where some of it lost a race, each record by itself.
+func commitOrEach[T any](ctx context.Context, w store.Writer, t *txn, table *store.Table[T], ids []string, fn func(*T) (*T, error)) error {
+	if len(t.changes) == 0 {
+		return nil
+	}
+	err := w.Commit(ctx, t.changes...)
+	if !errors.Is(err, store.ErrConflict) {
+		return err
+	}
+	for _, id := range ids {
+		_, err := store.Update(ctx, w, table, id, func(v *T) (*T, error) {
+			if v == nil {
+				return nil, nil //nolint:nilnil // it is gone, and stays so
+			}
+			return fn(v)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

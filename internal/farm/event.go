@@ -9,6 +9,9 @@ import (
 // that could not be delivered, and in "target" by what.
 const EventsDropped EventName = "EventsDropped"
 
+// EventNodeDrained is an event of our own: nothing is left on a node that is drained.
+const EventNodeDrained EventName = "NodeDrained"
+
 // The groups of events by what they are about.
 const (
 	vmAction       = "vmAction"
@@ -23,7 +26,7 @@ var eventSubTypes = map[EventName]string{
 	EventTerminateVM: vmAction, EventVMTerminated: vmAction,
 	EventDistribute: templateAction, EventTemplatePulled: templateAction, EventDeleteRegistryVM: templateAction,
 	EventConfigNode: nodeAction, EventDeleteNode: nodeAction, EventNodeUnregistered: nodeAction,
-	EventsDropped: logAction,
+	EventNodeDrained: nodeAction, EventsDropped: logAction,
 }
 
 // Event is something that happened in the cloud, for its log. Its name says the type.

@@ -37,12 +37,14 @@ const DefaultCapacity = 2
 type Node struct {
 	ID           string       `json:"id"` // UUID
 	Name         string       `json:"name"`
-	Host         string       `json:"host"` // address or host name
-	Groups       []string     `json:"groups,omitempty"`
-	State        NodeState    `json:"state"` // without drain: see Shown
+	Host         string       `json:"host"`                 // address or host name
+	HostFixed    bool         `json:"host_fixed,omitempty"` // an operator has set it: what the node says does not count
+	Groups       []string     `json:"groups,omitempty"`     // those that were deleted may still be named
+	State        NodeState    `json:"state"`                // without drain: see Shown
 	StateReason  string       `json:"state_reason,omitempty"`
 	StateSince   time.Time    `json:"state_since"`
 	Drain        bool         `json:"drain,omitempty"`
+	Draining     *Draining    `json:"draining,omitempty"` // nil unless Drain, and in records of older programs
 	Capacity     int          `json:"capacity"`
 	Mode         CapacityMode `json:"mode"`
 	VCPUOverride int          `json:"vcpu_override,omitempty"`
@@ -52,14 +54,17 @@ type Node struct {
 	NoCentralLog bool         `json:"no_central_log,omitempty"`
 }
 
-// Alloc is what one instance takes of its node.
-type Alloc struct {
-	VCPU     int `json:"vcpu"`
-	MemoryMB int `json:"memory_mb"`
+// Draining says since when and why a node is drained. Like a Node it is replaced and
+// never changed in place.
+type Draining struct {
+	Since   time.Time `json:"since"`
+	Reason  string    `json:"reason,omitempty"`
+	Until   time.Time `json:"until,omitzero"`   // what still runs there then is terminated; zero: nothing is
+	Emptied time.Time `json:"emptied,omitzero"` // when nothing was left there; zero: not yet
 }
 
-// Clone copies the record; the slice is shared, since it is replaced and never changed
-// in place.
+// Clone copies the record; slice and pointer are shared, since their targets are
+// replaced and never changed in place.
 func (n *Node) Clone() *Node {
 	c := *n
 	return &c
@@ -73,8 +78,47 @@ func (n *Node) Shown() NodeState {
 	return n.State
 }
 
+// ShownSince gives since when the node is in the state that clients see, and why.
+func (n *Node) ShownSince() (since time.Time, reason string) {
+	if n.Shown() == NodeDrain && n.Draining != nil {
+		return n.Draining.Since, n.Draining.Reason
+	}
+	return n.StateSince, n.StateReason
+}
+
+// Enter moves the node by an event and says whether that changed its state.
+func (n *Node) Enter(e NodeEvent, reason string, at time.Time) bool {
+	to, drain := NextNode(n.State, n.Drain, e)
+	moved := to != n.State
+	n.State, n.Drain = to, drain
+	if moved {
+		n.StateReason, n.StateSince = reason, at
+	}
+	return moved
+}
+
 // TakesStarts says whether the scheduler may place new instances on the node.
 func (n *Node) TakesStarts() bool { return n.Shown() == NodeActive }
+
+// mostOnApple is how many macOS VMs the licence of macOS allows on one Mac with Apple silicon.
+const mostOnApple = 2
+
+// MostVMs gives how many VMs may run on a host like this at once, whatever is
+// configured; 0: there is no such limit. QEMU runs no macOS.
+func (i *NodeInfo) MostVMs() int {
+	if i.OS == "darwin" && i.Arch == "arm64" && i.Hypervisor.Driver != "qemu" {
+		return mostOnApple
+	}
+	return 0
+}
+
+// Slots gives how many VMs the node may run at once where they are counted by number.
+func (n *Node) Slots(info *NodeInfo) int {
+	if most := info.MostVMs(); most > 0 {
+		return min(most, n.Capacity)
+	}
+	return n.Capacity
+}
 
 // NodeInfo is how a node describes itself. It is sent in full when it changes and
 // stored beside the Node, so that lists are whole after a restart.
@@ -101,8 +145,31 @@ type Hypervisor struct {
 	Machine     string `json:"machine,omitempty"`
 	CPUModel    string `json:"cpu_model,omitempty"`
 	HostCPU     string `json:"host_cpu,omitempty"` // what a saved state depends on of the host's own CPU
-	License     string `json:"license,omitempty"`
-	Expires     string `json:"expires,omitempty"`
+	License     string `json:"license,omitempty"`  // its kind
+	Expires     string `json:"expires,omitempty"`  // that of the license: see ExpiresAt
+}
+
+// expiryForms are how hypervisors write when their license ends. One that is a day is
+// valid to the end of it.
+var expiryForms = []struct {
+	layout string
+	valid  time.Duration
+}{
+	{time.RFC3339, 0}, {"2006-01-02", 24 * time.Hour}, {"02-Jan-2006", 24 * time.Hour}, {"2-Jan-2006", 24 * time.Hour},
+}
+
+// ExpiresAt gives when the license of the hypervisor ends; zero when it does not, or
+// that cannot be read.
+func (h Hypervisor) ExpiresAt() time.Time {
+	if h.Expires == "" {
+		return time.Time{}
+	}
+	for _, form := range expiryForms {
+		if at, err := time.Parse(form.layout, h.Expires); err == nil {
+			return at.Add(form.valid)
+		}
+	}
+	return time.Time{}
 }
 
 // NodeTemplate is one cached version of a template on a node.

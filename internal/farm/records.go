@@ -2,14 +2,6 @@ package farm
 
 import "time"
 
-// Group is a node group. Fallback names the group that gets its requests when it is full.
-type Group struct {
-	ID          string `json:"id"`
-	Name        string `json:"name"`
-	Description string `json:"description"`
-	Fallback    string `json:"fallback,omitempty"`
-}
-
 // SaveRequest asks to save a running instance as a template version.
 type SaveRequest struct {
 	ID        string      `json:"id"`

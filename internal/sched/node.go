@@ -25,6 +25,7 @@ type Node struct {
 
 	Mode          farm.CapacityMode
 	Capacity      int // VMs, in number mode
+	MostVMs       int // VMs, in any mode; 0: no such limit
 	VCPULimit     int // in resource mode
 	MemoryLimitMB int // in resource mode
 
@@ -60,6 +61,7 @@ func NodeOf(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 	if info == nil {
 		info = &farm.NodeInfo{}
 	}
+	out.MostVMs = info.MostVMs()
 	out.Arch, out.Cached, out.USB, out.Loads = info.Arch, info.Templates, info.USB, loads(info.Hypervisor)
 	out.VCPULimit, out.MemoryLimitMB = Limits(n, info)
 	return out
@@ -149,8 +151,11 @@ func millionths(part, whole int) int {
 	return int(int64(part) * 1_000_000 / int64(whole))
 }
 
-// room says whether one more VM of this size has a place now.
+// fits says whether one more VM of this size has a place now.
 func (n *node) fits(d demand) bool {
+	if n.MostVMs > 0 && n.used.VMs >= n.MostVMs {
+		return false
+	}
 	if n.Mode != farm.ByResource {
 		return n.used.VMs < n.Capacity
 	}

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -94,6 +95,7 @@ func (o *Options) join(ctx context.Context, name string, at home.Home, transport
 		answer, err = client.Join(ctx, api.JoinRequest{
 			Protocol: api.LinkProtocol, Token: o.Token, NodeID: id.NodeID, Credential: id.Credential,
 			Name: name, Host: "127.0.0.1", Groups: o.Groups, Capacity: o.Capacity, Arch: facts.Arch,
+			Kept: o.kept(id),
 		})
 		return err
 	})
@@ -108,4 +110,20 @@ func (o *Options) join(ctx context.Context, name string, at home.Home, transport
 		return id, nil
 	}
 	return id, at.SetIdentity(id)
+}
+
+// kept names what a node that keeps files joined with before, and joins with again: its
+// restart must not undo what an operator has configured.
+func (o *Options) kept(id home.Identity) []string {
+	if id.NodeID == "" {
+		return nil
+	}
+	kept := []string{api.KeptName, api.KeptHost}
+	if slices.Equal(o.Groups, id.Groups) {
+		kept = append(kept, api.KeptGroups)
+	}
+	if o.Capacity == id.Capacity {
+		kept = append(kept, api.KeptCapacity)
+	}
+	return kept
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -42,7 +43,7 @@ func joinCommand(g *globals) *cobra.Command {
 		Long: `join registers this machine at a controller and keeps what it answers in the data
 directory. The token is what "buildyard node token" prints on the controller's machine.
 Joining the same controller again keeps the node's id and instances, and what is not
-given anew: name, groups, capacity, reserve.
+given anew: name, groups, capacity, reserve, and what an operator has configured.
 Start the agent afterwards with "buildnode run".`,
 		Example: `  buildnode join http://controller.example:8090 --token-file token
   buildyard node token | buildnode join http://127.0.0.1:8090 --token-file -
@@ -92,7 +93,7 @@ func Join(ctx context.Context, o JoinOptions) (home.Identity, error) {
 	if err != nil {
 		return none, err
 	}
-	if err := register(ctx, &identity, o.Token); err != nil {
+	if err := register(ctx, &identity, o.Token, o.kept(identity)); err != nil {
 		return none, err
 	}
 	return identity, o.Home.SetIdentity(identity)
@@ -130,6 +131,23 @@ func (o *JoinOptions) identity() (home.Identity, error) {
 	return id, nil
 }
 
+// kept names what a node that has joined before is not given anew.
+func (o *JoinOptions) kept(identity home.Identity) []string {
+	if identity.NodeID == "" {
+		return nil
+	}
+	var fields []string
+	for field, given := range map[string]bool{
+		api.KeptName: o.Name != "", api.KeptHost: o.Host != "", api.KeptGroups: o.Groups != nil, api.KeptCapacity: o.Capacity != 0,
+	} {
+		if !given {
+			fields = append(fields, field)
+		}
+	}
+	slices.Sort(fields)
+	return fields
+}
+
 // hostOf gives the address under which the node's VMs are reached. One that was not
 // chosen is looked up anew each time, since a machine's address changes.
 func hostOf(identity home.Identity) string {
@@ -140,7 +158,7 @@ func hostOf(identity home.Identity) string {
 }
 
 // register asks the controller, and takes over what it answers.
-func register(ctx context.Context, identity *home.Identity, token string) error {
+func register(ctx context.Context, identity *home.Identity, token string, kept []string) error {
 	client, err := controllerClient(*identity)
 	if err != nil {
 		return err
@@ -148,6 +166,7 @@ func register(ctx context.Context, identity *home.Identity, token string) error 
 	answer, err := client.Join(ctx, api.JoinRequest{
 		Protocol: api.LinkProtocol, Token: token, NodeID: identity.NodeID, Credential: identity.Credential,
 		Name: identity.Name, Host: hostOf(*identity), Groups: identity.Groups, Capacity: identity.Capacity, Arch: runtime.GOARCH,
+		Kept: kept,
 	})
 	if err != nil {
 		return fmt.Errorf("join %s: %w", identity.Controller, err)

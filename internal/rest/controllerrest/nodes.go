@@ -5,6 +5,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
@@ -42,10 +43,10 @@ func node(v controller.NodeView) api.Node {
 	n, info := v.Node, v.Info
 	out := api.Node{
 		NodeID: n.ID, NodeName: n.Name, IPAddress: n.Host, State: string(n.Shown()),
-		Capacity: n.Capacity, CapacityMode: string(n.Mode), VCPUOverride: n.VCPUOverride, RAMOverride: n.RAMOverride,
+		Capacity: n.Slots(&info), CapacityMode: string(n.Mode), VCPUOverride: n.VCPUOverride, RAMOverride: n.RAMOverride,
 		CPUCount: info.CPUs, RAM: (info.MemoryMB + 512) / 1024,
 		VMCount: max(v.Usage.VMs, 0), VCPUCount: max(v.Usage.VCPUs, 0), VRAM: max(v.Usage.VRAM, 0),
-		CPUUtil: v.Usage.CPU, RAMUtil: v.Usage.RAM,
+		CPUUtil: share(v.Usage.CPU), RAMUtil: share(v.Usage.RAM),
 		DiskSize: info.DiskSize, FreeDisk: info.FreeDisk, DiskUsage: info.CacheUsage,
 		HostArch: cmp.Or(info.Arch, "amd64"), AgentVersion: info.AgentVersion,
 		AnkaVersion: api.ProductVersion{
@@ -54,10 +55,11 @@ func node(v controller.NodeView) api.Node {
 		},
 		Groups: []api.Group{}, Templates: []api.NodeTag{},
 		LastUpdated: v.Seen, Timestamp: max(v.Seen.Unix(), 0), UnknownVMs: v.Unknown,
+		Drain: drain(v), NoCentralLog: n.NoCentralLog,
 	}
+	out.StateSince, out.StateReason = n.ShownSince()
 	for _, g := range v.Groups {
-		out.Groups = append(out.Groups,
-			api.Group{ID: g.ID, Name: g.Name, Description: g.Description, FallbackGroupID: orNull(g.Fallback)})
+		out.Groups = append(out.Groups, group(g))
 	}
 	for _, t := range info.Templates {
 		out.Templates = append(out.Templates, api.NodeTag{UUID: t.ID, Name: t.Name, Tag: t.Tag})
@@ -66,4 +68,19 @@ func node(v controller.NodeView) api.Node {
 		out.USBDevices = append(out.USBDevices, api.NodeUSB{Name: u.Name, Location: u.Location, Busy: u.Busy})
 	}
 	return out
+}
+
+// share keeps a share between 0 and 1, whatever a node says.
+func share(of float64) float64 { return min(max(of, 0), 1) }
+
+// drain gives what is said of the drain of a node; nil when it is not drained.
+func drain(v controller.NodeView) *api.Drain {
+	if !v.Node.Drain {
+		return nil
+	}
+	d := v.Node.Draining
+	if d == nil { // the record of an older program
+		d = &farm.Draining{Since: v.Node.StateSince}
+	}
+	return &api.Drain{Since: d.Since, Reason: d.Reason, Deadline: d.Until, Remaining: v.Remaining}
 }

@@ -261,7 +261,7 @@ func TestPriorityNamesItsRange(t *testing.T) {
 func TestRefusedStartParameters(t *testing.T) {
 	c := newCloud(t)
 	for _, field := range []string{
-		`"group":"g"`, `"group_id":"g"`, `"usb_device":"u"`, `"mac_address":"AA:BB:CC:DD:EE:FF"`,
+		`"group":"g"`, `"usb_device":"u"`, `"mac_address":"AA:BB:CC:DD:EE:FF"`,
 		`"vlan_tag":"5"`, `"hvapic":"forceOn"`, `"csr_active_config":"forceOn"`,
 	} {
 		a := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`",`+field+`}`)

@@ -200,7 +200,6 @@ func port(item *rest.Params) farm.Port {
 // refusals are the parameters that this program cannot carry out, and why.
 var refusals = []struct{ name, sentence string }{
 	{"group", "is only available when resource permissions are enabled (SVC_ENABLE_RESOURCE_MANAGEMENT)"},
-	{"group_id", "cannot be used: this controller has no node groups"},
 	{"mac_address", "cannot be set: managed MAC addresses (SVC_MANAGE_MAC_ADDRESSES) are not enabled"},
 	{"vlan_tag", "cannot be set: the nodes of this controller offer no VLANs"},
 	{"hvapic", "is an option of Intel Macs that the nodes' hypervisor does not have"},

@@ -1,0 +1,19 @@
+package api
+
+import "time"
+
+// Group is a node group.
+type Group struct {
+	ID              string  `json:"id"`
+	Name            string  `json:"name"`
+	Description     string  `json:"description"`
+	FallbackGroupID *string `json:"fallback_group_id"` // null: none
+}
+
+// Drain says since when and why a node is drained.
+type Drain struct {
+	Since     time.Time `json:"since"`
+	Reason    string    `json:"reason,omitempty"`
+	Deadline  time.Time `json:"deadline,omitzero"` // what still runs there then is terminated; absent: nothing is
+	Remaining int       `json:"remaining"`         // instances that still take room there
+}

@@ -1,0 +1,72 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// remaining gives how many instances still take room on a node.
+func (c *Controller) remaining(node string) (n int) {
+	for _, inst := range c.tables.Instances.Where(byNode, node) {
+		if inst.HoldsSlot() {
+			n++
+		}
+	}
+	return n
+}
+
+// drainedAt gives when an instance is terminated since its node is drained.
+func drainedAt(k *keeper, i *farm.Instance) time.Time {
+	if !i.HoldsSlot() || i.State == farm.Terminating {
+		return time.Time{}
+	}
+	node, _, ok := k.c.tables.Nodes.Get(i.NodeID)
+	if !ok || !node.Drain || node.Draining == nil {
+		return time.Time{}
+	}
+	return node.Draining.Until
+}
+
+func (k *keeper) drained(i *farm.Instance, now time.Time) *farm.Instance {
+	n, err := k.c.terminating(i)
+	if err != nil || n == i {
+		return i
+	}
+	n.Updated = now
+	n.Message = fmt.Sprintf("Its node %s is drained, and the time for that is over", i.NodeName)
+	return n
+}
+
+// emptied notes, once a drain, that nothing is left on a drained node.
+func (k *keeper) emptied(ctx context.Context, node *farm.Node) error {
+	if !empties(node) || k.c.remaining(node.ID) > 0 {
+		return nil
+	}
+	now := k.c.now()
+	w := k.c.events.with(k.w, func() farm.Event {
+		return nodeEvent(farm.EventNodeDrained, node, map[string]any{"reason": node.Draining.Reason})
+	})
+	_, err := store.Update(ctx, w, k.c.tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
+		if n == nil || !empties(n) {
+			return n, nil
+		}
+		n = n.Clone()
+		d := *n.Draining
+		d.Emptied = now
+		n.Draining = &d
+		return n, nil
+	})
+	if err == nil {
+		k.c.log.InfoContext(ctx, "a drained node is empty", "node", node.ID, "name", node.Name, "reason", node.Draining.Reason)
+	}
+	return err
+}
+
+// empties says whether a node is drained and was not empty yet.
+func empties(n *farm.Node) bool {
+	return n.Drain && n.Draining != nil && n.Draining.Emptied.IsZero()
+}

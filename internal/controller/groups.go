@@ -1,0 +1,211 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// MaxGroups is how many node groups there may be.
+const MaxGroups = 1000
+
+// settingGroups is a mark that every change of the groups replaces: what holds for all
+// of them together (names, fallbacks, their number) was decided on the groups as they are.
+const settingGroups = "groups"
+
+// GroupEdit is what a group gets; nil fields stay as they are.
+type GroupEdit struct {
+	Name        *string
+	Description *string
+	Fallback    *string // id of a group; "": none
+}
+
+// Groups gives every node group, the oldest first.
+func (c *Controller) Groups() []*farm.Group {
+	list := make([]*farm.Group, 0, c.tables.Groups.Len())
+	for _, g := range c.tables.Groups.All() {
+		list = append(list, g)
+	}
+	return list
+}
+
+// CreateGroup makes a node group; its edit has a name.
+func (c *Controller) CreateGroup(ctx context.Context, edit GroupEdit) (*farm.Group, error) {
+	made := &farm.Group{ID: newID()}
+	err := c.editGroups(ctx, func(all groupView) ([]store.Change, error) {
+		if all.Len() >= MaxGroups {
+			return nil, farm.Refused("There are %d node groups, which is the most; delete one first", all.Len())
+		}
+		g, err := all.edited(&farm.Group{ID: made.ID}, edit)
+		if err != nil {
+			return nil, err
+		}
+		made = g
+		return []store.Change{store.Put(c.tables.Groups, g.ID, g, store.IfAbsent)}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return made, nil
+}
+
+// UpdateGroup changes a node group; farm.CodeNotFound when there is none.
+func (c *Controller) UpdateGroup(ctx context.Context, id string, edit GroupEdit) error {
+	return c.editGroups(ctx, func(all groupView) ([]store.Change, error) {
+		old, rev, ok := all.Get(id)
+		if !ok {
+			return nil, farm.NotFound()
+		}
+		g, err := all.edited(old, edit)
+		if err != nil || *g == *old {
+			return nil, err
+		}
+		return []store.Change{store.Put(c.tables.Groups, id, g, store.IfRev(rev))}, nil
+	})
+}
+
+// DeleteGroup removes a node group: no group falls back to it any more, no node is in
+// it, and what waits for one of its nodes ends in Error. From the moment at which its
+// record goes nothing more can refer to it; what is left undone of the rest then is done
+// by the housekeeping.
+func (c *Controller) DeleteGroup(ctx context.Context, id string) error {
+	var gone *farm.Group
+	for done := false; !done; {
+		err := c.editGroups(ctx, func(all groupView) ([]store.Change, error) {
+			g, rev, ok := all.Get(id)
+			if !ok {
+				return nil, farm.NotFound()
+			}
+			t := txn{limits: c.store.Limits()}
+			t.limits.Ops -= 2 // the mark and the group itself
+			if done = all.detach(c.tables.Groups, id, &t); done {
+				gone = g
+				return append(t.changes, store.Delete(c.tables.Groups, id, store.IfRev(rev))), nil
+			}
+			return t.changes, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	c.log.InfoContext(ctx, "a node group is deleted", "group", id, "name", gone.Name)
+	if err := errors.Join(c.leaveGroups(ctx, c.store), c.failWaiting(ctx, c.store, gone)); err != nil {
+		c.log.WarnContext(ctx, "what belonged to a deleted node group is left to the housekeeping", "group", id, "error", err)
+	}
+	return nil
+}
+
+// groupView is the groups at one moment.
+type groupView struct{ *store.View[farm.Group] }
+
+func (v groupView) group(id string) *farm.Group {
+	g, _, _ := v.Get(id)
+	return g
+}
+
+// edited gives a group with an edit, or why it cannot be so.
+func (v groupView) edited(old *farm.Group, edit GroupEdit) (*farm.Group, error) {
+	g := *old
+	for _, f := range []struct{ to, from *string }{{&g.Name, edit.Name}, {&g.Description, edit.Description}, {&g.Fallback, edit.Fallback}} {
+		if f.from != nil {
+			*f.to = *f.from
+		}
+	}
+	if uuid.Validate(g.Name) == nil {
+		return nil, farm.Invalid("name", "must not look like the id of a group")
+	}
+	for id, other := range v.All() {
+		if id != g.ID && other.Name == g.Name {
+			return nil, farm.Refused("There is a node group named %q already; choose another name", g.Name)
+		}
+	}
+	if edit.Fallback == nil || g.Fallback == "" {
+		return &g, nil
+	}
+	if g.Fallback != g.ID && v.group(g.Fallback) == nil {
+		return nil, farm.NotFound()
+	}
+	if loop := farm.FallbackLoop(&g, v.group); loop != nil {
+		return nil, farm.Refused("fallback_group_id cannot be set: it would make a loop: %s", shorten(loop))
+	}
+	return &g, nil
+}
+
+// maxLoopNames is how many groups of a loop are named.
+const maxLoopNames = 12
+
+// shorten writes out a loop; of a long one the middle is left out.
+func shorten(loop []string) string {
+	if left := len(loop) - maxLoopNames; left > 0 {
+		loop = slices.Replace(slices.Clone(loop), maxLoopNames/2, maxLoopNames/2+left, fmt.Sprintf("(%d more)", left))
+	}
+	return strings.Join(loop, " -> ")
+}
+
+// detach takes a group from those that fall back to it, as many as fit, and says
+// whether those are all.
+func (v groupView) detach(table *store.Table[farm.Group], id string, t *txn) bool {
+	for other, g := range v.All() {
+		if g.Fallback != id || other == id {
+			continue
+		}
+		alone := *g
+		alone.Fallback = ""
+		_, rev, _ := v.Get(other)
+		if !t.add(store.Put(table, other, &alone, store.IfRev(rev))) {
+			return false
+		}
+	}
+	return true
+}
+
+// editGroups writes what decide makes of the groups as they are. Nobody else changes
+// them in between: two changes that are right each by itself may make a loop together.
+func (c *Controller) editGroups(ctx context.Context, decide func(groupView) ([]store.Change, error)) error {
+	select {
+	case c.groupTurn <- struct{}{}:
+		defer func() { <-c.groupTurn }()
+	case <-ctx.Done():
+		return farm.Unavailable(ctx.Err(), "The node groups are being changed; try again")
+	}
+	for range statusAttempts {
+		_, mark, _ := c.tables.Settings.Get(settingGroups)
+		if err := c.upToDate(ctx); err != nil { // else the mark might be newer than the groups
+			return farm.Unavailable(err, "The store cannot be reached; try again")
+		}
+		changes, err := decide(groupView{c.tables.Groups.Snapshot()})
+		if err != nil || len(changes) == 0 {
+			return err
+		}
+		next := store.Put(c.tables.Settings, settingGroups, &Setting{Value: newID()}, store.IfRev(mark))
+		if err = c.store.Commit(ctx, append(changes, next)...); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+	return farm.Errorf(farm.CodeBusy, "The node groups are changed too often; try again")
+}
+
+// lookupGroup gives a group; farm.CodeNotFound when there is none.
+func (c *Controller) lookupGroup(ctx context.Context, id string) (*farm.Group, int64, error) {
+	if g, rev, ok := c.tables.Groups.Get(id); ok {
+		return g, rev, nil
+	}
+	if uuid.Validate(id) != nil {
+		return nil, 0, farm.NotFound()
+	}
+	g, rev, err := c.tables.Groups.GetLinearizable(ctx, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	if g == nil {
+		return nil, 0, farm.NotFound()
+	}
+	return g, rev, nil
+}

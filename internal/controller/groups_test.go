@@ -1,0 +1,339 @@
+package controller
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// mustGroup makes a group that falls back to another one, nil for none.
+func (c *cloud) mustGroup(name string, fallback *farm.Group) *farm.Group {
+	c.t.Helper()
+	edit := GroupEdit{Name: &name}
+	if fallback != nil {
+		edit.Fallback = &fallback.ID
+	}
+	g, err := c.CreateGroup(c.t.Context(), edit)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	synctest.Wait()
+	return g
+}
+
+// joinIn adds a node to groups.
+func (c *cloud) joinIn(name string, capacity int, groups ...*farm.Group) *agent {
+	c.t.Helper()
+	a := c.join(name, capacity)
+	for _, g := range groups {
+		if err := c.AddToGroups(c.t.Context(), a.id, []string{g.ID}); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	synctest.Wait()
+	return a
+}
+
+// wantRefused asks that an error is a refusal, or of another code, with a text.
+func wantRefused(t *testing.T, err error, code farm.Code, text string) {
+	t.Helper()
+	if farm.CodeOf(err) != code || !strings.Contains(err.Error(), text) {
+		t.Errorf("error = %v (%s), want %s with %q", err, farm.CodeOf(err), code, text)
+	}
+}
+
+// wantOn asks on which node an instance is; nil for none.
+func (c *cloud) wantOn(id string, a *agent) {
+	c.t.Helper()
+	synctest.Wait()
+	inst, err := c.Instance(c.t.Context(), id)
+	want := ""
+	if a != nil {
+		want = a.id
+	}
+	if err != nil || inst.NodeID != want {
+		c.t.Errorf("instance is on %q (%s %q), want %q; %v", inst.NodeID, inst.State, inst.Message, want, err)
+	}
+}
+
+func TestGroupEdits(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		ctx := t.Context()
+		a := c.mustGroup("a", nil)
+		b := c.mustGroup("b", a)
+		third := c.mustGroup("c", b)
+		text := func(s string) *string { return &s }
+		for _, tc := range []struct {
+			id   string
+			edit GroupEdit
+			code farm.Code
+			text string
+		}{
+			{a.ID, GroupEdit{Fallback: &a.ID}, farm.CodeRefused, "loop: a -> a"},
+			{a.ID, GroupEdit{Fallback: &b.ID}, farm.CodeRefused, "loop: a -> b -> a"},
+			{a.ID, GroupEdit{Name: text("z"), Fallback: &third.ID}, farm.CodeRefused, "loop: z -> c -> b -> z"},
+			{a.ID, GroupEdit{Name: text("b")}, farm.CodeRefused, `named "b" already`},
+			{a.ID, GroupEdit{Name: &b.ID}, farm.CodeInvalid, "name: must not look like"},
+			{a.ID, GroupEdit{Fallback: text("b")}, farm.CodeNotFound, "Not found"},
+			{a.ID, GroupEdit{Fallback: text(templateID)}, farm.CodeNotFound, "Not found"},
+			{"nowhere", GroupEdit{}, farm.CodeNotFound, "Not found"},
+		} {
+			wantRefused(t, c.UpdateGroup(ctx, tc.id, tc.edit), tc.code, tc.text)
+		}
+		if _, err := c.CreateGroup(ctx, GroupEdit{Name: text("b")}); err == nil {
+			t.Error("two groups have one name")
+		}
+		c.mustGroup("B", nil) // another name
+		if err := c.UpdateGroup(ctx, third.ID, GroupEdit{Name: text("x"), Description: text("why"), Fallback: text("")}); err != nil {
+			t.Fatal(err)
+		}
+		got, _, _ := c.tables.Groups.Get(third.ID)
+		if *got != (farm.Group{ID: third.ID, Name: "x", Description: "why"}) {
+			t.Errorf("group = %+v", got)
+		}
+		_, rev, _ := c.tables.Groups.Get(third.ID)
+		if err := c.UpdateGroup(ctx, third.ID, GroupEdit{Name: text("x")}); err != nil {
+			t.Fatal(err)
+		}
+		if _, again, _ := c.tables.Groups.Get(third.ID); again != rev {
+			t.Error("an edit that changes nothing was written")
+		}
+	})
+}
+
+func TestLongLoopIsShortened(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		first := c.mustGroup("g0", nil)
+		last := first
+		for i := range 40 {
+			last = c.mustGroup(fmt.Sprint("g", i+1), last)
+		}
+		err := c.UpdateGroup(t.Context(), first.ID, GroupEdit{Fallback: &last.ID})
+		wantRefused(t, err, farm.CodeRefused, "loop: g0 -> g40 -> g39 -> g38 -> g37 -> g36 -> (30 more) -> g5 -> g4 -> g3 -> g2 -> g1 -> g0")
+	})
+}
+
+func TestGroupsAreBounded(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		for i := range MaxGroups {
+			c.mustGroup(fmt.Sprint("g", i), nil)
+		}
+		name := "one more"
+		_, err := c.CreateGroup(t.Context(), GroupEdit{Name: &name})
+		wantRefused(t, err, farm.CodeRefused, "There are 1000 node groups")
+	})
+}
+
+// TestFallbackChain: a full group hands its requests on, along the whole chain, over one
+// that has no nodes, and what becomes free in the own group is taken first.
+func TestFallbackChain(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		last := c.mustGroup("last", nil)
+		empty := c.mustGroup("empty", last)
+		first := c.mustGroup("first", empty)
+		own, far, other := c.joinIn("own", 1, first), c.joinIn("far", 1, last), c.join("other", 5)
+		start := func() string { return c.mustStart(StartRequest{GroupID: first.ID})[0] }
+		one, two, three := start(), start(), start()
+		c.wantOn(one, own)
+		c.wantOn(two, far)
+		c.wantOn(three, nil)
+		c.wantMessage(three, "no node of group first has a free slot (2 nodes: 2 full)")
+		inst, _ := c.Instance(t.Context(), two)
+		if inst.GroupID != first.ID {
+			t.Errorf("group of the instance = %q", inst.GroupID)
+		}
+		a := own.take(api.OrderStart)
+		if err := c.Terminate(t.Context(), one); err != nil {
+			t.Fatal(err)
+		}
+		own.say(own.take(api.OrderTerminate), api.PhaseTerminated)
+		_ = a
+		c.wantOn(three, own)
+		c.wantSlots(other, 0)
+		four := start()
+		c.wantOn(four, nil)
+		if err := c.AddToGroups(t.Context(), other.id, []string{empty.ID}); err != nil {
+			t.Fatal(err)
+		}
+		c.wantOn(four, other)
+	})
+}
+
+func TestStartInUnknownGroup(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		for _, id := range []string{"mac", templateID} {
+			_, err := c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1, GroupID: id})
+			wantRefused(t, err, farm.CodeNotFound, "Not found")
+		}
+		g := c.mustGroup("g", nil)
+		c.wantMessage(c.mustStart(StartRequest{GroupID: g.ID})[0], "there are no nodes")
+		c.join("one", 1)
+		c.wantMessage(c.mustStart(StartRequest{GroupID: g.ID})[0], "group g has no nodes")
+	})
+}
+
+func TestMembership(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		ctx := t.Context()
+		a := c.join("one", 1)
+		g, h := c.mustGroup("g", nil), c.mustGroup("h", nil)
+		in := func(want ...string) {
+			t.Helper()
+			v, err := c.Node(ctx, a.id)
+			var got []string
+			for _, g := range v.Groups {
+				got = append(got, g.Name)
+			}
+			if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("node is in %v, want %v; %v", got, want, err)
+			}
+		}
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(c.AddToGroups(ctx, a.id, []string{h.ID, g.ID, h.ID}))
+		in("h", "g")
+		must(c.AddToGroups(ctx, a.id, []string{g.ID}))
+		in("h", "g")
+		must(c.RemoveFromGroups(ctx, a.id, []string{h.ID}))
+		must(c.RemoveFromGroups(ctx, a.id, []string{h.ID}))
+		in("g")
+		wantRefused(t, c.AddToGroups(ctx, a.id, []string{h.ID, templateID}), farm.CodeNotFound, "Not found")
+		wantRefused(t, c.RemoveFromGroups(ctx, a.id, []string{"x"}), farm.CodeNotFound, "Not found")
+		wantRefused(t, c.AddToGroups(ctx, "x", []string{h.ID}), farm.CodeNotFound, "Not found")
+		in("g")
+		for i := range MaxNodeGroups - 1 {
+			must(c.AddToGroups(ctx, a.id, []string{c.mustGroup(fmt.Sprint("more", i), nil).ID}))
+		}
+		wantRefused(t, c.AddToGroups(ctx, a.id, []string{h.ID}), farm.CodeRefused, "A node may be in 64 groups at most")
+	})
+}
+
+func TestDeleteGroup(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		g := c.mustGroup("g", nil)
+		var falling []*farm.Group
+		for i := range 230 { // more than one transaction takes
+			falling = append(falling, c.mustGroup(fmt.Sprint("f", i), g))
+		}
+		var nodes []*agent
+		for i := range 3 {
+			nodes = append(nodes, c.joinIn(fmt.Sprint("n", i), 1, g, falling[0]))
+		}
+		runs := c.mustStart(StartRequest{GroupID: g.ID, Count: 3})
+		waits := c.mustStart(StartRequest{GroupID: g.ID, Count: 2})
+		other := c.mustStart(StartRequest{GroupID: falling[1].ID})[0]
+		wantRefused(t, c.DeleteGroup(t.Context(), "x"), farm.CodeNotFound, "Not found")
+		if err := c.DeleteGroup(t.Context(), g.ID); err != nil {
+			t.Fatal(err)
+		}
+		wantRefused(t, c.DeleteGroup(t.Context(), g.ID), farm.CodeNotFound, "Not found")
+		for _, id := range waits {
+			c.wantState(id, farm.Failed)
+			c.wantMessage(id, "Its node group g was deleted while it waited")
+		}
+		for _, id := range runs {
+			c.wantState(id, farm.Scheduling)
+		}
+		c.wantState(other, farm.Scheduling)
+		for _, left := range c.Groups() {
+			if left.Fallback != "" {
+				t.Errorf("group %s falls back to %s", left.Name, left.Fallback)
+			}
+		}
+		for _, a := range nodes {
+			if v, _ := c.Node(t.Context(), a.id); len(v.Node.Groups) != 1 || v.Groups[0].Name != "f0" {
+				t.Errorf("node is in %v", v.Node.Groups)
+			}
+		}
+		if err := c.Terminate(t.Context(), waits[0]); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		c.wantState(waits[0], farm.Gone)
+	})
+}
+
+// TestGroupDeletedHalf: what a replica left undone that died while it deleted a group is
+// done by whoever keeps house.
+func TestGroupDeletedHalf(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		g := c.mustGroup("g", nil)
+		a := c.joinIn("one", 0, g)
+		id := c.mustStart(StartRequest{GroupID: g.ID, Count: 3})[2]
+		c.wantState(id, farm.Scheduling)
+		if err := c.store.Commit(t.Context(), store.Delete(c.tables.Groups, g.ID, store.Any)); err != nil {
+			t.Fatal(err)
+		}
+		c.restart()
+		if v, _ := c.Node(t.Context(), a.id); len(v.Groups) != 0 {
+			t.Errorf("node shows %v", v.Groups)
+		}
+		a.c = c
+		a.keepContact(sweepEvery + 10*time.Second)
+		c.wantState(id, farm.Failed)
+		c.wantMessage(id, "Its node group was deleted while it waited")
+		if v, _ := c.Node(t.Context(), a.id); len(v.Node.Groups) != 0 {
+			t.Errorf("node is in %v", v.Node.Groups)
+		}
+	})
+}
+
+// TestJoinGroups: by name and by id, and what is remembered of an earlier join does not
+// undo what was configured.
+func TestJoinGroups(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		g, h := c.mustGroup("g", nil), c.mustGroup("h", nil)
+		req := api.JoinRequest{
+			Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "one", Host: "10.0.0.1", Groups: []string{"g", h.ID, "g"}, Capacity: 3,
+		}
+		answer, err := c.Join(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bad := req
+		bad.Groups = []string{"G"}
+		_, err = c.Join(t.Context(), bad)
+		wantRefused(t, err, farm.CodeRefused, `There is no node group "G"`)
+		is := func(name, host string, capacity int, groups ...string) {
+			t.Helper()
+			v, err := c.Node(t.Context(), answer.NodeID)
+			n := v.Node
+			if err != nil || n.Name != name || n.Host != host || n.Capacity != capacity || fmt.Sprint(n.Groups) != fmt.Sprint(groups) {
+				t.Errorf("node = %+v, want %s at %s with %d in %v; %v", n, name, host, capacity, groups, err)
+			}
+		}
+		is("one", "10.0.0.1", 3, g.ID, h.ID)
+		name, host, five := "renamed", "build1.example", 5
+		if err := c.ConfigureNode(t.Context(), answer.NodeID, NodeConfig{Name: &name, Host: &host, Capacity: &five}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.RemoveFromGroups(t.Context(), answer.NodeID, []string{g.ID}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.DeleteGroup(t.Context(), g.ID); err != nil {
+			t.Fatal(err)
+		}
+		again := req
+		again.NodeID, again.Credential = answer.NodeID, answer.Credential
+		again.Kept = []string{api.KeptCapacity, api.KeptGroups, api.KeptHost, api.KeptName}
+		if _, err := c.Join(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
+		is("renamed", "build1.example", 5, h.ID)
+		again.Kept, again.Groups, again.Host, again.Capacity = []string{api.KeptGroups}, nil, "10.0.0.2", 4
+		if _, err := c.Join(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
+		is("one", "10.0.0.2", 4, h.ID)
+	})
+}

@@ -1,0 +1,140 @@
+package controller
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// Join registers a node, or takes one back that was joined before: it keeps its
+// id, its groups, its capacity and its instances, and what an operator has configured
+// wins over what it was joined with before.
+func (c *Controller) Join(ctx context.Context, req api.JoinRequest) (api.JoinAnswer, error) {
+	var none api.JoinAnswer
+	if subtle.ConstantTimeCompare([]byte(req.Token), []byte(c.joinToken)) != 1 {
+		return none, farm.Errorf(farm.CodeUnauthenticated, "wrong join token")
+	}
+	if err := checkJoin(req); err != nil {
+		return none, err
+	}
+	old, err := c.authenticate(req.NodeID, req.Credential)
+	known := err == nil
+	answer := api.JoinAnswer{NodeID: req.NodeID, Credential: req.Credential, Registry: c.opts.RegistryAddress}
+	if !known && !c.lostIdentity(req) {
+		answer.NodeID, answer.Credential = uuid.NewString(), secret()
+	}
+	for range statusAttempts {
+		if known {
+			err = c.rejoin(ctx, old.ID, req)
+		} else {
+			err = c.enroll(ctx, answer, req)
+		}
+		if !errors.Is(err, store.ErrConflict) {
+			return answer, err
+		}
+		if err := c.upToDate(ctx); err != nil {
+			return none, farm.Unavailable(err, "The store cannot be reached; try again")
+		}
+	}
+	return none, err
+}
+
+// enroll makes the record of a node that is new here.
+func (c *Controller) enroll(ctx context.Context, is api.JoinAnswer, req api.JoinRequest) error {
+	groups, checks, err := c.joinGroups(ctx, req)
+	if err != nil {
+		return err
+	}
+	now := c.now()
+	node := &farm.Node{
+		ID: is.NodeID, Name: req.Name, Host: req.Host, Groups: groups,
+		State: farm.NodeOffline, StateReason: "joined, not yet seen", StateSince: now, Joined: now,
+		Capacity: req.Capacity, Mode: farm.ByNumber, Credential: digest(is.Credential),
+	}
+	if node.Capacity == 0 {
+		node.Capacity = farm.DefaultCapacity
+	}
+	info := &farm.NodeInfo{NodeID: node.ID, Arch: firstOf(req.Arch, "amd64")}
+	return c.store.Commit(ctx, append(checks,
+		store.Put(c.tables.Nodes, node.ID, node, store.IfAbsent),
+		store.Put(c.tables.Infos, node.ID, info, store.IfAbsent))...)
+}
+
+// rejoin takes over what a known node gives anew; what it leaves out, or has only kept
+// from an earlier join, stays.
+func (c *Controller) rejoin(ctx context.Context, id string, req api.JoinRequest) error {
+	groups, checks, err := c.joinGroups(ctx, req)
+	if err != nil {
+		return err
+	}
+	node, rev, err := c.lookupNode(ctx, id)
+	if err != nil {
+		return err
+	}
+	n := node.Clone()
+	anew := func(field string) bool { return !slices.Contains(req.Kept, field) }
+	if anew(api.KeptName) {
+		n.Name = req.Name
+	}
+	switch {
+	case anew(api.KeptHost):
+		n.Host, n.HostFixed = firstOf(req.Host, n.Host), false
+	case !n.HostFixed:
+		n.Host = firstOf(req.Host, n.Host)
+	}
+	if req.Capacity > 0 && anew(api.KeptCapacity) {
+		n.Capacity = req.Capacity
+	}
+	if len(groups) > 0 && anew(api.KeptGroups) {
+		n.Groups = groups
+	}
+	if slices.Equal(n.Groups, node.Groups) && n.Name == node.Name && n.Host == node.Host && n.HostFixed == node.HostFixed && n.Capacity == node.Capacity {
+		return nil
+	}
+	return c.store.Commit(ctx, append(checks, store.Put(c.tables.Nodes, id, n, store.IfRev(rev)))...)
+}
+
+// joinGroups gives the groups of a join. Those that a node has only kept may be gone.
+func (c *Controller) joinGroups(ctx context.Context, req api.JoinRequest) (ids []string, checks []store.Change, err error) {
+	if !slices.Contains(req.Kept, api.KeptGroups) {
+		return c.namedGroups(ctx, req.Groups)
+	}
+	for _, name := range req.Groups {
+		id, check, err := c.namedGroups(ctx, []string{name})
+		if err == nil && !slices.Contains(ids, id[0]) && len(ids) < MaxNodeGroups {
+			ids, checks = append(ids, id[0]), append(checks, check[0])
+		}
+	}
+	return ids, checks, nil
+}
+
+// Limits of a join request.
+const (
+	maxNodeName = 255
+	maxCapacity = 1000 // more is a slip
+)
+
+func checkJoin(req api.JoinRequest) error {
+	switch {
+	case req.Protocol > api.LinkProtocol:
+		return farm.Refused("This controller speaks version %d of the node link, the node version %d: update the controller", api.LinkProtocol, req.Protocol)
+	case req.Name == "" || len(req.Name) > maxNodeName:
+		return farm.Invalid("name", "must have 1 to %d bytes", maxNodeName)
+	case len(req.Host) > maxNodeName:
+		return farm.Invalid("host", "must have at most %d bytes", maxNodeName)
+	case req.Capacity < 0 || req.Capacity > maxCapacity:
+		return farm.Invalid("capacity", "must be between 0 and %d", maxCapacity)
+	case len(req.Groups) > MaxNodeGroups:
+		return farm.Invalid("groups", "must have at most %d elements", MaxNodeGroups)
+	case req.Arch != "" && req.Arch != "amd64" && req.Arch != "arm64":
+		return farm.Invalid("arch", "must be amd64 or arm64")
+	}
+	return nil
+}

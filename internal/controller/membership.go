@@ -1,0 +1,192 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// MaxNodeGroups is how many groups a node may be in.
+const MaxNodeGroups = 64
+
+// AddToGroups puts a node into groups; it may be in some of them already.
+func (c *Controller) AddToGroups(ctx context.Context, node string, groups []string) error {
+	return c.regroup(ctx, node, groups, func(in []string) []string {
+		for _, g := range groups {
+			if !slices.Contains(in, g) {
+				in = append(in, g)
+			}
+		}
+		return in
+	})
+}
+
+// RemoveFromGroups takes a node out of groups; it need not be in any of them.
+func (c *Controller) RemoveFromGroups(ctx context.Context, node string, groups []string) error {
+	return c.regroup(ctx, node, groups, func(in []string) []string {
+		return slices.DeleteFunc(in, func(g string) bool { return slices.Contains(groups, g) })
+	})
+}
+
+// regroup changes the groups of a node, of which those that were deleted go as well. The
+// groups it is about are there when that is written.
+func (c *Controller) regroup(ctx context.Context, id string, groups []string, change func([]string) []string) error {
+	for range statusAttempts {
+		node, rev, err := c.lookupNode(ctx, id)
+		if err != nil {
+			return err
+		}
+		checks, err := c.groupChecks(ctx, groups)
+		if err != nil {
+			return err
+		}
+		in := change(slices.DeleteFunc(slices.Clone(node.Groups), func(g string) bool {
+			_, _, known := c.tables.Groups.Get(g)
+			return !known && !slices.Contains(groups, g)
+		}))
+		switch {
+		case slices.Equal(in, node.Groups):
+			return nil
+		case len(in) > MaxNodeGroups:
+			return farm.Refused("A node may be in %d groups at most, and node %s would be in %d; take it out of some first", MaxNodeGroups, node.Name, len(in))
+		}
+		n := node.Clone()
+		n.Groups = in
+		err = c.store.Commit(ctx, append(checks, store.Put(c.tables.Nodes, id, n, store.IfRev(rev)))...)
+		if !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+		if err := c.upToDate(ctx); err != nil {
+			return farm.Unavailable(err, "The store cannot be reached; try again")
+		}
+	}
+	return farm.Errorf(farm.CodeBusy, "The node is changed too often; try again")
+}
+
+// groupChecks gives the conditions that groups are still there; farm.CodeNotFound when
+// one is not.
+func (c *Controller) groupChecks(ctx context.Context, ids []string) ([]store.Change, error) {
+	checks := make([]store.Change, 0, len(ids)+1)
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
+		_, rev, err := c.lookupGroup(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		checks = append(checks, store.Check(c.tables.Groups, id, store.IfRev(rev)))
+	}
+	return checks, nil
+}
+
+// namedGroups resolves groups that a node joins by name or id, with the conditions that
+// they are still there.
+func (c *Controller) namedGroups(ctx context.Context, names []string) (ids []string, checks []store.Change, err error) {
+	if len(names) == 0 {
+		return nil, nil, nil
+	}
+	if err := c.upToDate(ctx); err != nil { // another replica may have made one a moment ago
+		return nil, nil, farm.Unavailable(err, "The store cannot be reached; try again")
+	}
+	all := c.tables.Groups.Snapshot()
+	for _, name := range names {
+		found := ""
+		for id, g := range all.All() {
+			if id == name || g.Name == name {
+				found = id
+			}
+		}
+		if found == "" {
+			return nil, nil, farm.Refused("There is no node group %q", name)
+		}
+		if !slices.Contains(ids, found) {
+			_, rev, _ := all.Get(found)
+			ids, checks = append(ids, found), append(checks, store.Check(c.tables.Groups, found, store.IfRev(rev)))
+		}
+	}
+	return ids, checks, nil
+}
+
+// leaveGroups takes the nodes out of groups that are deleted.
+func (c *Controller) leaveGroups(ctx context.Context, w store.Writer) error {
+	dead := map[string]bool{}
+	var nodes []string
+	for id, node := range c.tables.Nodes.All() {
+		for _, g := range node.Groups {
+			if _, _, known := c.tables.Groups.Get(g); !known {
+				dead[g] = true
+				nodes = append(nodes, id)
+			}
+		}
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	if err := c.upToDate(ctx); err != nil { // a node may be seen before its group is
+		return err
+	}
+	for g := range dead {
+		if _, _, known := c.tables.Groups.Get(g); known {
+			delete(dead, g)
+		}
+	}
+	isDead := func(g string) bool { return dead[g] }
+	return updateAll(ctx, w, c.store.Limits(), c.tables.Nodes, slices.Compact(nodes), func(n *farm.Node) (*farm.Node, error) {
+		if !slices.ContainsFunc(n.Groups, isDead) {
+			return n, nil
+		}
+		n = n.Clone()
+		n.Groups = slices.DeleteFunc(slices.Clone(n.Groups), isDead)
+		return n, nil
+	})
+}
+
+// tidyGroups takes nodes out of groups that were deleted by a replica that died over it.
+func (c *Controller) tidyGroups(ctx context.Context, w store.Writer, _ time.Time) error {
+	return c.leaveGroups(ctx, w)
+}
+
+// failWaiting ends what waits for a node of a group that is deleted.
+func (c *Controller) failWaiting(ctx context.Context, w store.Writer, gone *farm.Group) error {
+	var ids []string
+	for id, inst := range c.tables.Instances.All() {
+		if inst.GroupID == gone.ID && inst.Waiting() {
+			ids = append(ids, id)
+		}
+	}
+	now := c.now()
+	return updateAll(ctx, w, c.store.Limits(), c.tables.Instances, ids, func(i *farm.Instance) (*farm.Instance, error) {
+		return groupless(i, now, gone.Name), nil
+	})
+}
+
+// ungroupedAt is for what was asked for in a group while that was deleted. A group that
+// another replica made may be seen a moment later than what is in it.
+func ungroupedAt(k *keeper, i *farm.Instance) time.Time {
+	if i.GroupID == "" || !i.Waiting() {
+		return time.Time{}
+	}
+	if _, _, known := k.c.tables.Groups.Get(i.GroupID); known {
+		return time.Time{}
+	}
+	return i.Updated.Add(upToDateTime)
+}
+
+func (k *keeper) ungrouped(i *farm.Instance, now time.Time) *farm.Instance {
+	return groupless(i, now, "")
+}
+
+// groupless gives an instance that waits in a group which is deleted: nothing would ever
+// place it.
+func groupless(i *farm.Instance, now time.Time, name string) *farm.Instance {
+	if !i.Waiting() {
+		return i
+	}
+	if name != "" {
+		name = " " + name
+	}
+	return expired(i, now, fmt.Sprintf("Its node group%s was deleted while it waited", name))
+}

@@ -1,0 +1,165 @@
+package controller
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// Limits of a node's configuration.
+const (
+	MaxNodeName  = maxNodeName
+	MaxVMCount   = maxCapacity
+	MaxVCPUs     = 4096
+	MaxRAM       = 16 << 20 // MB
+	MaxDrainWait = 30 * 24 * time.Hour
+)
+
+// NodeConfig is what an operator changes of a node; nil fields stay as they are. Types
+// and ranges were checked by the caller.
+type NodeConfig struct {
+	Name         *string
+	Host         *string // "": what the node itself says counts again
+	Capacity     *int
+	Mode         *farm.CapacityMode
+	VCPUOverride *int // 0: none
+	RAMOverride  *int // MB; 0: none
+	NoCentralLog *bool
+	Drain        *bool
+	DrainReason  *string
+	DrainFor     *time.Duration // after which what still runs there is terminated; 0: it is not
+}
+
+// ConfigureNode changes a node in one transaction: what is placed from then on heeds it.
+// What runs there stays, however little it has room for.
+func (c *Controller) ConfigureNode(ctx context.Context, id string, conf NodeConfig) error {
+	if _, _, err := c.lookupNode(ctx, id); err != nil {
+		return err
+	}
+	info := &farm.NodeInfo{}
+	if known, _, ok := c.tables.Infos.Get(id); ok {
+		info = known
+	}
+	var made *farm.Node // what the last try was about to write
+	w := c.events.with(c.store, func() farm.Event { return nodeEvent(farm.EventConfigNode, made, conf.given()) })
+	_, err := store.Update(ctx, w, c.tables.Nodes, id, func(old *farm.Node) (*farm.Node, error) {
+		if old == nil {
+			return nil, farm.NotFound()
+		}
+		n := old.Clone()
+		conf.apply(n)
+		if err := conf.refuse(n, info); err != nil {
+			return nil, err
+		}
+		if err := conf.drain(n, c.now()); err != nil {
+			return nil, err
+		}
+		if reflect.DeepEqual(old, n) {
+			return old, nil
+		}
+		made = n
+		return n, nil
+	})
+	return err
+}
+
+// given gives the fields that are, for the log of events, in which every event has a name
+// of its own.
+func (f *NodeConfig) given() map[string]any {
+	fields := map[string]any{}
+	note(fields, "new_name", f.Name)
+	note(fields, "host", f.Host)
+	note(fields, "max_vm_count", f.Capacity)
+	note(fields, "capacity_mode", f.Mode)
+	note(fields, "vcpu_override", f.VCPUOverride)
+	note(fields, "ram_override", f.RAMOverride)
+	note(fields, "disable_central_logging", f.NoCentralLog)
+	note(fields, "drain_mode", f.Drain)
+	note(fields, "drain_reason", f.DrainReason)
+	if f.DrainFor != nil {
+		fields["drain_deadline"] = f.DrainFor.Seconds()
+	}
+	return fields
+}
+
+func note[T any](fields map[string]any, name string, value *T) {
+	if value != nil {
+		fields[name] = *value
+	}
+}
+
+// apply sets the plain fields.
+func (f *NodeConfig) apply(n *farm.Node) {
+	set(&n.Name, f.Name)
+	set(&n.Capacity, f.Capacity)
+	set(&n.Mode, f.Mode)
+	set(&n.VCPUOverride, f.VCPUOverride)
+	set(&n.RAMOverride, f.RAMOverride)
+	set(&n.NoCentralLog, f.NoCentralLog)
+	if f.Host != nil {
+		n.HostFixed = *f.Host != ""
+		n.Host = firstOf(*f.Host, n.Host)
+	}
+}
+
+func set[T any](to, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+// refuse says why a node cannot be as it was configured.
+func (f *NodeConfig) refuse(n *farm.Node, info *farm.NodeInfo) error {
+	most := info.MostVMs()
+	switch {
+	case f.Capacity != nil && most > 0 && *f.Capacity > most:
+		return farm.Refused("max_vm_count cannot be %d: node %s is a Mac with Apple silicon, on which at most %d macOS VMs may run", *f.Capacity, n.Name, most)
+	case f.RAMOverride != nil && info.MemoryMB > 0 && *f.RAMOverride > info.MemoryMB:
+		return farm.Refused("ram_override cannot be %d MB: node %s has %d MB of memory", *f.RAMOverride, n.Name, info.MemoryMB)
+	case n.Mode == farm.ByResource:
+		return nil
+	}
+	for _, o := range []struct {
+		name  string
+		value *int
+	}{{"vcpu_override", f.VCPUOverride}, {"ram_override", f.RAMOverride}} {
+		if o.value != nil && *o.value > 0 {
+			return farm.Refused("%s counts in the capacity mode resource only, and node %s is in the mode number; set capacity_mode to resource as well", o.name, n.Name)
+		}
+	}
+	return nil
+}
+
+// drain begins, changes or ends the drain of a node.
+func (f *NodeConfig) drain(n *farm.Node, now time.Time) error {
+	if f.Drain != nil {
+		event := farm.DrainOff
+		if *f.Drain {
+			event = farm.DrainOn
+		}
+		n.Enter(event, "", now)
+	}
+	if !n.Drain {
+		n.Draining = nil
+		if f.DrainReason != nil || f.DrainFor != nil {
+			return farm.Refused("Node %s is not drained; a reason or a deadline for that needs drain_mode to be true as well", n.Name)
+		}
+		return nil
+	}
+	d := farm.Draining{Since: now}
+	if n.Draining != nil {
+		d = *n.Draining
+	}
+	set(&d.Reason, f.DrainReason)
+	if f.DrainFor != nil {
+		d.Until = time.Time{}
+		if *f.DrainFor > 0 {
+			d.Until = now.Add(*f.DrainFor)
+		}
+	}
+	n.Draining = &d
+	return nil
+}

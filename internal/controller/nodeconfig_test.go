@@ -1,0 +1,223 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func (c *cloud) mustConfigure(a *agent, conf NodeConfig) {
+	c.t.Helper()
+	if err := c.ConfigureNode(c.t.Context(), a.id, conf); err != nil {
+		c.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+func (c *cloud) node(a *agent) NodeView {
+	c.t.Helper()
+	synctest.Wait()
+	v, err := c.Node(c.t.Context(), a.id)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return v
+}
+
+func TestCapacityCut(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 2)
+		c.mustStart(StartRequest{Count: 2})
+		for _, o := range a.next() {
+			a.say(o, api.PhaseRunning)
+		}
+		c.mustConfigure(a, NodeConfig{Capacity: ptr(1)})
+		waits := c.mustStart(StartRequest{})[0]
+		c.wantOn(waits, nil)
+		c.wantSlots(a, 2) // what runs stays
+		c.mustConfigure(a, NodeConfig{Capacity: ptr(3)})
+		c.wantOn(waits, a)
+	})
+}
+
+func TestCapacityModes(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1) // 8 cores, 16 GB
+		c.mustStart(StartRequest{})
+		big := c.mustStart(StartRequest{Options: farm.StartOptions{CPUs: 10, MemoryMB: 1024}})[0]
+		c.wantOn(big, nil)
+		c.mustConfigure(a, NodeConfig{Mode: ptr(farm.ByResource), VCPUOverride: ptr(10)})
+		c.wantOn(big, nil)
+		c.mustConfigure(a, NodeConfig{VCPUOverride: ptr(0)}) // twice the cores
+		c.wantOn(big, a)
+		for text, conf := range map[string]NodeConfig{
+			"ram_override cannot be 20000 MB: node one has 16384 MB of memory": {RAMOverride: ptr(20000)},
+			"vcpu_override counts in the capacity mode resource only":          {Mode: ptr(farm.ByNumber), VCPUOverride: ptr(4)},
+			"ram_override counts in the capacity mode resource only":           {Mode: ptr(farm.ByNumber), RAMOverride: ptr(4)},
+		} {
+			wantRefused(t, c.ConfigureNode(t.Context(), a.id, conf), farm.CodeRefused, text)
+		}
+		if c.node(a).Node.Mode != farm.ByResource {
+			t.Error("a refused configuration was half carried out")
+		}
+		wantRefused(t, c.ConfigureNode(t.Context(), "x", NodeConfig{}), farm.CodeNotFound, "Not found")
+	})
+}
+
+func TestAppleSilicon(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("mac", 5)
+		a.info = &api.NodeInfo{Arch: "amd64", OS: "linux", CPUs: 8, MemoryMB: 16384, Driver: "sim"}
+		arm := *a.info
+		arm.Arch, arm.OS, arm.Driver = "arm64", "darwin", "anka"
+		set := func(info api.NodeInfo) {
+			a.poll(api.PollRequest{Info: &info, HasHeld: true}, 0)
+			synctest.Wait()
+		}
+		set(arm)
+		wantRefused(t, c.ConfigureNode(t.Context(), a.id, NodeConfig{Capacity: ptr(3)}), farm.CodeRefused,
+			"max_vm_count cannot be 3: node mac is a Mac with Apple silicon, on which at most 2 macOS VMs may run")
+		if v := c.node(a); v.Node.Slots(&v.Info) != 2 {
+			t.Errorf("%d slots", v.Node.Slots(&v.Info))
+		}
+		for _, mode := range []farm.CapacityMode{farm.ByNumber, farm.ByResource} {
+			c.mustConfigure(a, NodeConfig{Mode: &mode})
+			c.placer.mu.Lock()
+			full := c.placer.index.Full(a.id)
+			c.placer.mu.Unlock()
+			if full {
+				t.Errorf("an empty Mac is full in the mode %s", mode)
+			}
+		}
+		ids := c.mustStart(StartRequest{Count: 4}) // of another architecture: they wait
+		c.wantOn(ids[0], nil)
+		arm.Arch = "amd64" // they are let in, and the Mac becomes one again
+		set(arm)
+		arm.Arch, arm.Driver = "arm64", "qemu" // which runs no macOS
+		set(arm)
+		if v := c.node(a); v.Node.Slots(&v.Info) != 5 {
+			t.Errorf("%d slots under QEMU", v.Node.Slots(&v.Info))
+		}
+	})
+}
+
+// TestHostOfANode: an address that an operator has set stays, one that the node says is
+// taken over, and VMs are reached under what is set.
+func TestHostOfANode(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		c.mustConfigure(a, NodeConfig{Host: ptr("build1.example"), Name: ptr("first"), NoCentralLog: ptr(true)})
+		a.poll(api.PollRequest{Host: "10.0.0.9"}, 0)
+		if n := c.node(a).Node; n.Host != "build1.example" || n.Name != "first" || !n.NoCentralLog {
+			t.Errorf("node = %+v", n)
+		}
+		o := c.startedOn(a)
+		if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.VM.HostIP != "build1.example" {
+			t.Errorf("VM is reached under %s", inst.VM.HostIP)
+		}
+		c.mustConfigure(a, NodeConfig{Host: ptr("")})
+		a.poll(api.PollRequest{Host: "10.0.0.9"}, 0)
+		if n := c.node(a).Node; n.Host != "10.0.0.9" {
+			t.Errorf("host = %s", n.Host)
+		}
+	})
+}
+
+func TestDrain(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 2)
+		for _, conf := range []NodeConfig{{DrainReason: ptr("x")}, {DrainFor: ptr(time.Minute)}} {
+			wantRefused(t, c.ConfigureNode(t.Context(), a.id, conf), farm.CodeRefused, "Node one is not drained")
+		}
+		o := c.startedOn(a)
+		began := time.Now().UTC()
+		c.mustConfigure(a, NodeConfig{Drain: ptr(true), DrainReason: ptr("new disk")})
+		time.Sleep(time.Second)
+		c.mustConfigure(a, NodeConfig{Drain: ptr(true)})
+		v := c.node(a)
+		since, reason := v.Node.ShownSince()
+		if v.Node.Shown() != farm.NodeDrain || !since.Equal(began) || reason != "new disk" || v.Remaining != 1 {
+			t.Errorf("drained node: %s since %s: %q, %d left", v.Node.Shown(), since, reason, v.Remaining)
+		}
+		waits := c.mustStart(StartRequest{})[0]
+		c.wantMessage(waits, "in drain mode")
+		c.wantState(o.InstanceID, farm.Started)
+		if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
+			t.Fatal(err)
+		}
+		if !v.Node.Draining.Emptied.IsZero() {
+			t.Error("it counts as empty while something is there")
+		}
+		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
+		time.Sleep(time.Second)
+		if v := c.node(a); v.Node.Draining.Emptied.IsZero() || v.Remaining != 0 {
+			t.Errorf("drain of an empty node: %+v, %d left", v.Node.Draining, v.Remaining)
+		}
+		c.mustConfigure(a, NodeConfig{Drain: ptr(false)})
+		c.wantOn(waits, a)
+		if v := c.node(a); v.Node.Draining != nil || v.Node.Shown() != farm.NodeActive {
+			t.Errorf("after the drain: %+v", v.Node)
+		}
+	})
+}
+
+// TestDrainDeadline: what still runs is terminated when the time is over, also by a
+// controller that was not there then; not before, and not when the deadline was lifted.
+func TestDrainDeadline(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a, b := c.join("one", 2), c.join("two", 2)
+		runs, spared := c.startedOn(a), c.startedOn(b)
+		failed := c.startedOn(a)
+		a.say(failed, api.PhaseStopped, func(s *api.InstanceStatus) { s.VM = &api.LinkVM{Status: "stopped"} })
+		c.wantState(failed.InstanceID, farm.Failed)
+		hour := NodeConfig{Drain: ptr(true), DrainFor: ptr(time.Hour)}
+		c.mustConfigure(a, hour)
+		c.mustConfigure(b, hour)
+		c.mustConfigure(b, NodeConfig{DrainFor: ptr(time.Duration(0))})
+		c.away(59 * time.Minute)
+		a.c, b.c = c, c
+		a.contact()
+		b.contact()
+		c.wantState(runs.InstanceID, farm.Started)
+		a.keepContact(90 * time.Second)
+		b.contact()
+		c.wantState(runs.InstanceID, farm.Terminating)
+		c.wantState(failed.InstanceID, farm.Terminating)
+		c.wantMessage(runs.InstanceID, "Its node one is drained, and the time for that is over")
+		c.wantState(spared.InstanceID, farm.Started)
+		c.away(time.Hour)
+		c.wantState(spared.InstanceID, farm.Started)
+	})
+}
+
+// TestDrainDeadlineInMaintenance: a maintenance puts it off.
+func TestDrainDeadlineInMaintenance(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		o := c.startedOn(a)
+		c.mustConfigure(a, NodeConfig{Drain: ptr(true), DrainFor: ptr(time.Minute)})
+		if _, err := c.BeginMaintenance(t.Context(), 10*time.Minute, "because"); err != nil {
+			t.Fatal(err)
+		}
+		a.keepContact(5 * time.Minute)
+		c.wantState(o.InstanceID, farm.Started)
+		a.keepContact(6 * time.Minute)
+		c.wantState(o.InstanceID, farm.Terminating)
+	})
+}
+
+func TestLongReasonsFit(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		c.mustConfigure(a, NodeConfig{Drain: ptr(true), DrainReason: ptr(strings.Repeat("x", MaxNodeName))})
+		if _, reason := c.node(a).Node.ShownSince(); len(reason) != MaxNodeName {
+			t.Errorf("reason of %d bytes", len(reason))
+		}
+	})
+}

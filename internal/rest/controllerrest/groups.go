@@ -1,0 +1,152 @@
+package controllerrest
+
+import (
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/filter"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// maxAbout is the longest description of a group, in bytes.
+const maxAbout = 1024
+
+// noFallback lifts the fallback of a group: null and "" say that it is not given.
+const noFallback = "none"
+
+// groupRoutes are the routes of node groups and of what is in them.
+func (s *server) groupRoutes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "GET /api/v1/group", Permission: "get_groups", Do: s.listGroups},
+		{Pattern: "POST /api/v1/group", Permission: "create_group", Do: s.createGroup},
+		{Pattern: "PUT /api/v1/group", Permission: "update_group", Do: s.updateGroup},
+		{Pattern: "DELETE /api/v1/group", Permission: "delete_group", Do: s.deleteGroup},
+		{Pattern: "POST /api/v1/node/group", Permission: "add_node_to_group", Do: s.addToGroups},
+		{Pattern: "DELETE /api/v1/node/group", Permission: "remove_group_from_node", Do: s.removeFromGroups},
+	}
+}
+
+// group gives the shape of a group that clients read.
+func group(g *farm.Group) api.Group {
+	return api.Group{ID: g.ID, Name: g.Name, Description: g.Description, FallbackGroupID: orNull(g.Fallback)}
+}
+
+// groupFields are the fields of groups that a filter may name.
+var groupFields = filter.Table[api.Group]{
+	{Name: "id", Called: true, Text: func(g api.Group) string { return g.ID }},
+	{Name: "name", Called: true, Text: func(g api.Group) string { return g.Name }},
+	{Name: "description", Text: func(g api.Group) string { return g.Description }},
+	{Name: "fallback", Text: func(g api.Group) string {
+		if g.FallbackGroupID == nil {
+			return ""
+		}
+		return *g.FallbackGroupID
+	}},
+}
+
+func (s *server) listGroups(r *rest.Request) (any, error) {
+	fits := filterOf(r.Params, groupFields)
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	groups := s.c.Groups()
+	list := make([]api.Group, len(groups))
+	for i, g := range groups {
+		list[i] = group(g)
+	}
+	return kept(list, fits), nil
+}
+
+func (s *server) createGroup(r *rest.Request) (any, error) {
+	edit := groupEdit(r.Params)
+	if edit.Name == nil {
+		r.Params.Required("name")
+	}
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	g, err := s.c.CreateGroup(r.Context(), edit)
+	if err != nil {
+		return nil, err
+	}
+	return group(g), nil
+}
+
+func (s *server) updateGroup(r *rest.Request) (any, error) {
+	id := r.Params.Required("id")
+	edit := groupEdit(r.Params)
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return nil, s.c.UpdateGroup(r.Context(), id, edit)
+}
+
+func (s *server) deleteGroup(r *rest.Request) (any, error) {
+	id := r.Params.Required("id")
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return nil, s.c.DeleteGroup(r.Context(), id)
+}
+
+// groupEdit reads what a group gets.
+func groupEdit(p *rest.Params) (edit controller.GroupEdit) {
+	if p.Has("name") {
+		name := strings.TrimSpace(p.Text("name", maxName))
+		if name == "" {
+			p.Fail("name", "must not be empty")
+		}
+		edit.Name = &name
+	}
+	if p.Has("description") {
+		text := strings.TrimSpace(p.Text("description", maxAbout))
+		edit.Description = &text
+	}
+	if p.Has("fallback_group_id") {
+		id := p.String("fallback_group_id")
+		if id == noFallback {
+			id = ""
+		}
+		edit.Fallback = &id
+	}
+	return edit
+}
+
+func (s *server) addToGroups(r *rest.Request) (any, error) {
+	node, groups, err := membership(r.Params)
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.c.AddToGroups(r.Context(), node, groups)
+}
+
+func (s *server) removeFromGroups(r *rest.Request) (any, error) {
+	node, groups, err := membership(r.Params)
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.c.RemoveFromGroups(r.Context(), node, groups)
+}
+
+// membership reads one node and some groups.
+func membership(p *rest.Params) (node string, groups []string, err error) {
+	nodes := p.Strings("node_ids")
+	groups = p.Strings("group_ids")
+	switch {
+	case p.Err() != nil:
+	case !p.Has("node_ids"):
+		p.Fail("node_ids", "is required")
+	case !p.Has("group_ids"):
+		p.Fail("group_ids", "is required")
+	case len(nodes) != 1:
+		p.Fail("node_ids", "must have exactly one id")
+	case len(groups) == 0 || len(groups) > controller.MaxNodeGroups:
+		p.Fail("group_ids", "must have 1 to %d ids", controller.MaxNodeGroups)
+	}
+	if err := p.Err(); err != nil {
+		return "", nil, err
+	}
+	return nodes[0], groups, nil
+}

@@ -1,0 +1,91 @@
+package controllerrest
+
+import (
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// ownHost lets the address count again that a node says of itself.
+const ownHost = "auto"
+
+// configRoutes are the routes that configure nodes.
+func (s *server) configRoutes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "POST /api/v1/node/config", Permission: "change_node_config", Do: s.configureNode},
+	}
+}
+
+func (s *server) configureNode(r *rest.Request) (any, error) {
+	id := r.Params.Required("node_id")
+	conf := nodeConfig(r.Params)
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return nil, s.c.ConfigureNode(r.Context(), id, conf)
+}
+
+// nodeConfig reads what is changed of a node: only what is given.
+func nodeConfig(p *rest.Params) (conf controller.NodeConfig) {
+	number := func(to **int, name string, lo, hi int) {
+		if p.Has(name) {
+			n := p.Int(name, lo, lo, hi)
+			*to = &n
+		}
+	}
+	truth := func(to **bool, name string) {
+		if p.Has(name) {
+			b := p.Bool(name, false)
+			*to = &b
+		}
+	}
+	text := func(to **string, name string) {
+		if p.Has(name) {
+			s := strings.TrimSpace(p.Text(name, controller.MaxNodeName))
+			*to = &s
+		}
+	}
+	number(&conf.Capacity, "max_vm_count", 1, controller.MaxVMCount)
+	number(&conf.VCPUOverride, "vcpu_override", 0, controller.MaxVCPUs)
+	number(&conf.RAMOverride, "ram_override", 0, controller.MaxRAM)
+	truth(&conf.NoCentralLog, "disable_central_logging")
+	truth(&conf.Drain, "drain_mode")
+	text(&conf.Name, "name")
+	text(&conf.DrainReason, "drain_reason")
+	text(&conf.Host, "host")
+	if conf.Name != nil && *conf.Name == "" {
+		p.Fail("name", "must not be empty")
+	}
+	hostOf(p, conf.Host)
+	if mode := farm.CapacityMode(p.OneOf("capacity_mode", string(farm.ByNumber), string(farm.ByResource))); mode != "" {
+		conf.Mode = &mode
+	}
+	drainOf(p, &conf)
+	return conf
+}
+
+// hostOf checks the address that a node is given.
+func hostOf(p *rest.Params, host *string) {
+	switch {
+	case host == nil:
+	case *host == ownHost:
+		*host = ""
+	case *host == "" || strings.ContainsAny(*host, " /@?#"):
+		p.Fail("host", "must be an address or a host name, or %s for the one that the node says", ownHost)
+	}
+}
+
+// drainOf reads what goes with a drain.
+func drainOf(p *rest.Params, conf *controller.NodeConfig) {
+	if p.Has("drain_deadline") {
+		wait := p.Duration("drain_deadline", controller.MaxDrainWait)
+		conf.DrainFor = &wait
+	}
+	for _, name := range p.Given("drain_reason", "drain_deadline") {
+		if conf.Drain != nil && !*conf.Drain {
+			p.Fail(name, "needs drain_mode to be true")
+		}
+	}
+}
