@@ -152,7 +152,7 @@ func TestEventsOfEndsThatNobodyAskedFor(t *testing.T) {
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
 		wantLines(t, to, "TerminateVM Error", "VMTerminated Terminated")
 
-		id = c.mustStart(StartRequest{GroupID: "nowhere"})[0]
+		id = c.mustStart(StartRequest{GroupID: c.mustGroup("nowhere", nil).ID})[0]
 		if err := c.Terminate(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -219,5 +220,35 @@ func TestLongReasonsFit(t *testing.T) {
 		if _, reason := c.node(a).Node.ShownSince(); len(reason) != MaxNodeName {
 			t.Errorf("reason of %d bytes", len(reason))
 		}
+	})
+}
+
+// TestEventsOfConfigurations: what was asked for is in the event, and what changed
+// nothing is none. That a drained node is empty is said once.
+func TestEventsOfConfigurations(t *testing.T) {
+	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
+		a := c.join("mac-1", 2)
+		o := c.startedOn(a)
+		synctest.Wait()
+		to.clear()
+		c.mustConfigure(a, NodeConfig{Capacity: ptr(2)})
+		wantLines(t, to)
+		c.mustConfigure(a, NodeConfig{Name: ptr("first"), Capacity: ptr(3), Drain: ptr(true), DrainFor: ptr(time.Hour), DrainReason: ptr("disk")})
+		if len(to.got) != 1 {
+			t.Fatalf("%d events", len(to.got))
+		}
+		want := fmt.Sprintf(`{"drain_deadline":3600,"drain_mode":true,"drain_reason":"disk","instance_id":"","machineName":"host","max_vm_count":3,`+
+			`"name":"ConfigNode","new_name":"first","node_id":"%s","node_name":"first","sub_type":"nodeAction","time":%d,"type":"apiAction"}`,
+			a.id, time.Now().Unix())
+		if got := string(to.got[0].Record); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		to.clear()
+		if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
+			t.Fatal(err)
+		}
+		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
+		a.keepContact(5 * time.Minute)
+		wantLines(t, to, "TerminateVM Started", "VMTerminated Terminated", "NodeDrained")
 	})
 }
