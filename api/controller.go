@@ -160,6 +160,8 @@ type ControllerStatus struct {
 	RegistryStatus  string `json:"registry_status"` // Running or FAIL
 	License         string `json:"license"`         // basic, enterprise or enterprise plus
 
+	LicenseExpires time.Time `json:"license_expires,omitzero"` // absent: never
+
 	Maintenance *Maintenance `json:"maintenance,omitempty"` // while one goes on
 	UnknownVMs  int          `json:"unknown_vms,omitempty"` // that nobody owns, on all nodes
 	Alarms      []string     `json:"alarms,omitempty"`      // what an operator has to look at

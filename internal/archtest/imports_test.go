@@ -76,6 +76,8 @@ var onlys = []only{
 	{[]string{"internal/sched"}, []string{"std", "internal/farm"}, "decisions are pure: they need the domain and nothing else"},
 	{[]string{"internal/filter"}, []string{"std"}, "one language for all who filter, so that it brings nothing along"},
 	{[]string{"internal/qcow2"}, []string{"std", "github.com/klauspost/compress/..."}, "drivers, transfers and scanners read images with it, so it brings nothing along"},
+	{[]string{"internal/license"}, []string{"std", "internal/farm"}, "controllers, nodes and scanners judge licences with it, so it brings nothing along"},
+	{[]string{"internal/meter"}, []string{"std"}, "every room counts with it, so it brings nothing along"},
 	{[]string{"internal/layout"}, []string{"std", "internal/farm", "internal/layout/...", "go.yaml.in/yaml/v3"}, "registry and scanners share the layout, so it brings nothing along"},
 }
 

@@ -6,6 +6,8 @@ import (
 	"math"
 	"net"
 	"net/url"
+	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,6 +117,25 @@ func atLeast(lo int) func(string) error {
 		}
 		return nil
 	}
+}
+
+// portNumber wants a TCP port, or 0.
+func portNumber(text string) error {
+	if _, err := strconv.ParseUint(text, 10, 16); err != nil {
+		return errors.New("a port between 0 and 65535")
+	}
+	return nil
+}
+
+// pathForm is a path of a URL that needs no escaping and is nothing else to a mux.
+var pathForm = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)+$`)
+
+// urlPath wants the path of a URL.
+func urlPath(text string) error {
+	if !pathForm.MatchString(text) || path.Clean(text) != text {
+		return errors.New("a path such as /metrics")
+	}
+	return nil
 }
 
 // between wants a duration within bounds.

@@ -36,6 +36,11 @@ const (
 	BasePath              = "SVC_BASE_PATH"
 	ScrubRate             = "SVC_SCRUB_RATE"
 	LogLevel              = "SVC_LOG_LEVEL"
+	LicenseFile           = "SVC_LICENSE_FILE"
+	LicenseAuthority      = "SVC_LICENSE_AUTHORITY"
+	EnableMetrics         = "SVC_ENABLE_METRICS"
+	MetricsPort           = "SVC_METRICS_PORT"
+	MetricsPath           = "SVC_METRICS_PATH"
 	Controller            = "SVC_CONTROLLER"
 )
 
@@ -71,6 +76,9 @@ var ControllerTable = Table{
 	{Key: BackupDir, Flag: "backup-dir", Kind: Path, Help: "directory for periodic backups of the records; without it none are taken"},
 	{Key: BackupEvery, Flag: "backup-every", Default: "1h", Kind: Duration, Check: between(time.Minute, 7*aDay), Help: "time between two periodic backups"},
 	{Key: BackupKeep, Flag: "backup-keep", Default: "24", Kind: Int, Check: atLeast(1), Help: "how many of the newest periodic backups stay"},
+	{Key: LicenseFile, Flag: "license-file", Kind: Path, Help: "file with the controller's licence key; without one everything is open"},
+	{Key: LicenseAuthority, Flag: "license-authority", Kind: Path, Help: "file with the public keys that licences are judged by (default: authority.pub in /etc/buildyard and in the user's configuration folder)"},
+	enableMetrics, metricsPort, metricsPath,
 	logLevel,
 }
 
@@ -79,6 +87,7 @@ var RegistryTable = Table{
 	{Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory"},
 	{Key: ListenAddr, Flag: "listen-addr", Default: ":8089", Kind: Addr, Help: "address of the registry's API"},
 	scrubRate,
+	enableMetrics, metricsPort, metricsPath,
 	logLevel,
 }
 
@@ -97,6 +106,13 @@ var scrubRate = Setting{
 	Key: ScrubRate, Flag: "scrub-rate", Default: "50MB", Kind: Size,
 	Help: "how much of the registry's storage is read and verified in a second, in the background; 0B: none",
 }
+
+// The settings of the metrics, which a controller shares with a registry in its process.
+var (
+	enableMetrics = Setting{Key: EnableMetrics, Flag: "enable-metrics", Default: "false", Kind: Bool, Help: "serve metrics for Prometheus, on a port of their own"}
+	metricsPort   = Setting{Key: MetricsPort, Flag: "metrics-port", Default: "2112", Kind: Int, Check: portNumber, Help: "port of the metrics, on the host of the API's address; 0: any"}
+	metricsPath   = Setting{Key: MetricsPath, Flag: "metrics-path", Default: "/metrics", Kind: String, Check: urlPath, Help: "path of the metrics"}
+)
 
 var logLevel = Setting{
 	Key: LogLevel, Flag: "log-level", Default: "info", Kind: String,

@@ -38,6 +38,7 @@ func together(a, b decision) int {
 
 // pass places one batch and says whether there may be more.
 func (p *placer) pass(ctx context.Context, r *reign) bool {
+	defer p.c.meters.round(time.Now())
 	p.mu.Lock()
 	found := p.found
 	p.found = nil

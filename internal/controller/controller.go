@@ -49,6 +49,9 @@ type Options struct {
 
 	Events EventOptions
 
+	// Licence says what is open; nil: everything.
+	Licence Licence
+
 	// PauseRegistry asks the registry to collect nothing for a time, 0 to go on; nil
 	// when there is nobody to ask.
 	PauseRegistry func(ctx context.Context, length time.Duration) error
@@ -87,6 +90,9 @@ func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Licence == nil {
+		o.Licence = unlicensed{}
+	}
 	return o
 }
 
@@ -101,6 +107,8 @@ type Controller struct {
 	beats     *beats
 	ages      *ages
 	placer    *placer
+	tally     *tally
+	meters    meters
 	joinToken string
 
 	maintained chan struct{} // has a value when the maintenance may have changed
@@ -219,6 +227,8 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 	c.beats = newBeats()
 	c.ages = newAges(c)
 	c.placer = newPlacer(c)
+	c.tally = newTally(c)
+	c.meters = newMeters()
 	var err error
 	if c.joinToken, err = c.ensureJoinToken(ctx); err != nil {
 		return nil, err
@@ -230,10 +240,12 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 		c.observeMaintenance(events)
 		c.ages.observe(events)
 		c.events.observe(events)
+		c.tally.observe(events)
 	})
 	c.events.load()
 	c.link.load()
 	c.placer.load()
+	c.tally.load()
 	return c, nil
 }
 

@@ -85,6 +85,7 @@ func checkPoll(req *api.PollRequest) error {
 func (c *Controller) await(ctx context.Context, s *session, wait time.Duration) []api.Order {
 	done := s.park()
 	defer func() { done(ctx.Err() != nil, c.now()) }()
+	defer c.meters.park()()
 	var end <-chan struct{}
 	if wait > 0 {
 		end = c.beats.after(wait)

@@ -44,7 +44,7 @@ func (c *Controller) RegistryDisk(ctx context.Context) (api.DiskInfo, error) {
 func (c *Controller) Status(ctx context.Context) api.ControllerStatus {
 	s := api.ControllerStatus{
 		Status: "Running", Version: c.opts.Version, RegistryAddress: c.opts.RegistryAddress,
-		RegistryStatus: "Running", License: "enterprise plus",
+		RegistryStatus: "Running", License: string(c.Tier()), LicenseExpires: c.opts.Licence.Expires(),
 	}
 	s.Alarms, s.UnknownVMs = c.alarms()
 	if m, on := c.Maintenance(); on {
@@ -54,4 +54,13 @@ func (c *Controller) Status(ctx context.Context) api.ControllerStatus {
 		s.RegistryStatus = "FAIL"
 	}
 	return s
+}
+
+// alarms is everything that an operator has to look at, and how many VMs nobody owns.
+func (c *Controller) alarms() (list []string, unknown int) {
+	list, unknown = c.unknownAlarms()
+	if alarm := c.opts.Licence.Alarm(); alarm != "" {
+		list = append(list, alarm)
+	}
+	return list, unknown
 }

@@ -180,8 +180,8 @@ func (c *Controller) alarmDue() bool {
 	return due
 }
 
-// alarms gives what an operator has to decide, for the status.
-func (c *Controller) alarms() (list []string, unknown int) {
+// unknownAlarms gives what an operator has to decide of VMs that nobody owns, and how many there are.
+func (c *Controller) unknownAlarms() (list []string, unknown int) {
 	j := c.judged()
 	if j.tooMany {
 		list = append(list, fmt.Sprintf("%d of %d VMs belong to nobody and are kept until an operator decides: buildyard node adopt", j.strange, j.held))

@@ -1,4 +1,4 @@
-// Package obs gives every program the same eyes: structured logs and the version it
+// Package obs gives every program the same eyes: structured logs, metrics and the version it
 // reports of itself.
 //
 // It is not the central log or the event log, and it keeps nothing.

@@ -167,6 +167,10 @@ func (r *Registry) trash(ctx context.Context, root blob.Root, now time.Time) err
 		r.mu.Unlock()
 		return err
 	}
+	if l != nil { // else somebody was faster
+		r.meters.collected.Inc()
+		r.meters.freed.Add(l.size)
+	}
 	r.log.Info("layer collected", "layer", root.String())
 	return nil
 }

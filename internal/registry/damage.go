@@ -69,6 +69,7 @@ func (r *Registry) markDamaged(root blob.Root, problem string) {
 	r.bad[root] = problem
 	r.mu.Unlock()
 	if !known {
+		r.meters.found.Inc()
 		r.log.Error("layer is damaged: push it again, or revert what needs it", "layer", root.String(), "problem", problem)
 		r.saveScrub()
 	}

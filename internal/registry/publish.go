@@ -268,6 +268,7 @@ func (r *Registry) publish(s *session, files []layout.File, gen *int64) (api.Pus
 	if err := r.save(next); err != nil {
 		return api.PushResult{}, err
 	}
+	r.meters.pushes.Inc()
 	if err := r.dir.Tidy(next); err != nil {
 		r.log.Warn("template directory could not be tidied", "template", next.ID, "error", err)
 	}

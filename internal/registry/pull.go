@@ -87,6 +87,7 @@ func (r *Registry) lease(root blob.Root) error {
 
 // recordPull notes the time. A failure to write it costs the time of a pull and nothing else.
 func (r *Registry) recordPull(e *entry, v *layout.Version) {
+	r.meters.pulls.Inc()
 	now := r.o.Now().Unix()
 	p := e.pulls
 	p.mu.Lock()
@@ -118,6 +119,9 @@ func (p *pulls) forget(t *layout.Template, newest string) {
 	}
 	maps.DeleteFunc(p.last, func(content string, _ int64) bool { return !there[content] })
 }
+
+// Sent counts bytes of layers that were sent.
+func (r *Registry) Sent(bytes int64) { r.meters.sent.Add(bytes) }
 
 // OpenBlob opens a layer file for a range request, which makes the layer stay. The caller closes it.
 func (r *Registry) OpenBlob(ctx context.Context, root string) (blob.File, error) {

@@ -54,6 +54,8 @@ type Registry struct {
 	// roots is taken for one layer while its file is completed, trashed or restored.
 	roots keyedMutex
 
+	meters meters
+
 	scrub   scrubber
 	traffic atomic.Int64 // epoch nanoseconds of the newest bytes of a push or a pull
 

@@ -20,6 +20,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/meter"
 )
 
 // closeTimeout bounds the wait of Close for a backend that does not answer.
@@ -56,6 +58,7 @@ type Store struct {
 	commits *committer
 	barrier barrier
 	health  health
+	took    *meter.Histogram // commits, from the call to the answer
 
 	ctx     context.Context // ends when the store has closed; for what no caller's ctx covers
 	stop    context.CancelFunc
@@ -102,7 +105,7 @@ func (s *Store) open(ctx context.Context) error {
 func newStore(backend Backend, opts Options) (*Store, error) {
 	s := &Store{
 		backend: backend, limits: backend.Limits(), log: opts.Logger,
-		expendable: opts.Expendable, prefix: strings.TrimRight(opts.Prefix, "/"),
+		expendable: opts.Expendable, prefix: strings.TrimRight(opts.Prefix, "/"), took: meter.NewHistogram(meter.Short),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -176,9 +179,11 @@ func (s *Store) commit(ctx context.Context, fence *Fence, changes []Change) erro
 	if err := s.schemaError(); err != nil {
 		return err
 	}
+	began := time.Now()
 	if err := s.commits.enqueue(r); err != nil {
 		return err
 	}
+	defer func() { s.took.Observe(time.Since(began)) }()
 	select {
 	case err := <-r.done:
 		return err
@@ -200,6 +205,14 @@ func (s *Store) Queued() int {
 	s.commits.mu.Lock()
 	defer s.commits.mu.Unlock()
 	return len(s.commits.queue)
+}
+
+// Families gives the metrics of the store.
+func (s *Store) Families() []meter.Family {
+	return []meter.Family{
+		meter.Timed("buildyard_store_commit_seconds", "Time of a commit, from the call to its answer", s.took),
+		meter.Single("buildyard_store_queued_commits", "Commits that wait for a transaction", func() float64 { return float64(s.Queued()) }),
+	}
 }
 
 // Subscribe calls fn with every change applied to the tables from now on, own commits too: from one goroutine, per

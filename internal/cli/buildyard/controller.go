@@ -16,7 +16,10 @@ import (
 
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/license"
+	"github.com/buildyard/buildyard/internal/meter"
 	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
@@ -31,6 +34,7 @@ type ControllerService struct {
 	Stderr       io.Writer // of the log
 	WithRegistry bool      // run a registry too, whatever the settings say
 
+	metricsPort
 	settings *config.Values
 	log      *slog.Logger
 	listener *listener
@@ -38,6 +42,8 @@ type ControllerService struct {
 	backend  *etcd.Backend
 	store    *store.Store
 	core     *controller.Controller
+	licence  *license.File
+	meter    *rest.Meter // nil: requests are not counted
 }
 
 // ParseFlags reads the settings from flags, environment and file.
@@ -54,6 +60,12 @@ func (s *ControllerService) ParseFlags(src config.Sources) error {
 // also when it fails half-way.
 func (s *ControllerService) Open(ctx context.Context) error {
 	var err error
+	if s.licence, err = license.Open(license.Options{
+		Product: license.Controller, Path: s.settings.String(config.LicenseFile),
+		Authority: s.settings.String(config.LicenseAuthority), Logger: s.log,
+	}); err != nil {
+		return err
+	}
 	if s.listener, err = listen(ctx, "the controller", s.settings.String(config.ListenAddr), s.log); err != nil {
 		return err
 	}
@@ -72,7 +84,26 @@ func (s *ControllerService) Open(ctx context.Context) error {
 	if err := s.openStore(ctx, tables); err != nil {
 		return err
 	}
-	return s.openCore(ctx, tables)
+	if err := s.openCore(ctx, tables); err != nil {
+		return err
+	}
+	return s.openMetrics(ctx)
+}
+
+// openMetrics shows the metrics of everything in this process, when they are asked for.
+func (s *ControllerService) openMetrics(ctx context.Context) error {
+	if !wantsMetrics(s.settings) {
+		return nil
+	}
+	s.meter = rest.NewMeter("controller")
+	meters := []*rest.Meter{s.meter}
+	families := [][]meter.Family{obs.ProgramFamilies("controller", time.Now()), s.core.Families(), s.store.Families()}
+	if s.registry != nil {
+		s.registry.meter = rest.NewMeter("registry")
+		meters = append(meters, s.registry.meter)
+		families = append(families, s.registry.core.Families())
+	}
+	return s.open(ctx, s.settings, s.log, append(families, rest.Families(meters...))...)
 }
 
 func (s *ControllerService) openStore(ctx context.Context, tables *controller.Tables) error {
@@ -122,7 +153,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 		PushTimeout:     s.settings.Duration(config.PushTimeout),
 		UnknownReports:  s.settings.Int(config.UnknownVMThreshold),
 		Logger:          s.log, Version: obs.FullVersion(),
-		PauseRegistry: shelf.Pause,
+		PauseRegistry: shelf.Pause, Licence: s.licence,
 	})
 	if err != nil {
 		return err
@@ -185,12 +216,13 @@ func (s *ControllerService) Run(ctx context.Context) error {
 	defer cancel()
 	handler := controllerrest.Handler(controllerrest.Options{
 		Controller: s.core, VMNamePrefix: s.settings.String(config.VMNamePrefix),
-		RequestTimeout: s.settings.Duration(config.RequestTimeout), Logger: s.log,
+		RequestTimeout: s.settings.Duration(config.RequestTimeout), Logger: s.log, Meter: s.meter,
 	})
 	s.log.InfoContext(ctx, "controller is ready", "address", s.URL(), "registry", s.RegistryURL(), "version", obs.FullVersion())
 	var wg sync.WaitGroup
 	wg.Go(func() { tendHeap(ctx) })
-	errs := make(chan error, 4)
+	wg.Go(func() { s.licence.Run(ctx) })
+	errs := make(chan error, 5)
 	start := func(run func(context.Context) error) {
 		wg.Go(func() {
 			errs <- run(ctx)
@@ -198,6 +230,7 @@ func (s *ControllerService) Run(ctx context.Context) error {
 		})
 	}
 	start(s.core.Run)
+	start(s.run)
 	if dir := s.settings.String(config.BackupDir); dir != "" {
 		start(s.backups(dir).Run)
 	}
@@ -243,7 +276,7 @@ func (s *ControllerService) Close() error {
 	if s.listener != nil {
 		_ = s.listener.close() // closed already when Run served it
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.close())...)
 }
 
 // storeDir is where a data directory has the embedded store.

@@ -2,6 +2,7 @@ package buildyard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -26,7 +27,10 @@ const diskReserve = 64 << 20
 type RegistryService struct {
 	Stderr io.Writer // of the log
 
+	metricsPort
+	settings   *config.Values // nil inside a controller's process
 	base, addr string
+	meter      *rest.Meter // nil: requests are not counted
 	scrubRate  int64
 	log        *slog.Logger
 	listener   *listener
@@ -39,7 +43,7 @@ func (s *RegistryService) ParseFlags(src config.Sources) error {
 	if err != nil {
 		return err
 	}
-	s.scrubRate = settings.Size(config.ScrubRate)
+	s.settings, s.scrubRate = settings, settings.Size(config.ScrubRate)
 	return s.configure(settings.String(config.BasePath), settings.String(config.ListenAddr), settings.String(config.LogLevel))
 }
 
@@ -65,8 +69,11 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	if err := arrange(&o); err != nil {
 		return err
 	}
-	s.core, err = registry.Open(ctx, o)
-	return err
+	if s.core, err = registry.Open(ctx, o); err != nil || s.settings == nil || !wantsMetrics(s.settings) {
+		return err
+	}
+	s.meter = rest.NewMeter("registry")
+	return s.open(ctx, s.settings, s.log, obs.ProgramFamilies("registry", time.Now()), s.core.Families(), rest.Families(s.meter))
 }
 
 // URL gives the registry's address for clients on this machine, after Open.
@@ -103,9 +110,19 @@ func outwardIP() string {
 func (s *RegistryService) Run(ctx context.Context) error {
 	s.log.InfoContext(ctx, "registry is ready", "address", s.URL(), "storage", s.base, "version", obs.FullVersion())
 	var work sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
 	work.Go(func() { s.core.Run(ctx) })
 	defer work.Wait()
-	return s.listener.serve(ctx, rest.Handler(registryrest.Routes(s.core), s.log), 10*time.Second)
+	defer cancel()
+	failed := make(chan error, 1)
+	work.Go(func() {
+		failed <- s.run(ctx)
+		cancel()
+	})
+	routes := registryrest.Routes(s.core)
+	err := s.listener.serve(ctx, rest.Metered(s.meter, routes, rest.Handler(routes, s.log)), 10*time.Second)
+	cancel()
+	return errors.Join(err, <-failed)
 }
 
 // Close gives back everything that Open took.
@@ -113,8 +130,9 @@ func (s *RegistryService) Close() error {
 	if s.listener != nil {
 		_ = s.listener.close() // closed already when Run served it
 	}
-	if s.core == nil {
-		return nil
+	err := s.close()
+	if s.core != nil {
+		err = errors.Join(err, s.core.Close())
 	}
-	return s.core.Close()
+	return err
 }

@@ -36,6 +36,7 @@ func newCommand(io Streams) *cobra.Command {
   buildyard backup FILE  everything the controller keeps, in one file; restore brings it back
   buildyard node adopt   decide about VMs that nobody owns
   buildyard maintenance  pause what is removed or given up by itself
+  buildyard license      make, sign and look at licence keys
 
 Settings come from flags, from the environment (SVC_...) and from a file (--config);
 --print-config shows them and where each came from.
@@ -46,7 +47,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	root.SetOut(io.Out)
 	root.SetErr(io.Err)
 	root.AddCommand(upCommand(io), controllerCommand(io), registryCommand(io), nodeCommand(io), maintenanceCommand(io),
-		backupCommand(io), restoreCommand(io), demoCommand(io))
+		backupCommand(io), restoreCommand(io), demoCommand(io), licenseCommand(io))
 	return root
 }
 

@@ -79,6 +79,12 @@ func (c *cloud) logged() string {
 
 func newCloud(t *testing.T) *cloud {
 	t.Helper()
+	return newCloudWith(t, controller.Options{})
+}
+
+// newCloudWith opens a cloud with options of its own.
+func newCloudWith(t *testing.T, o controller.Options) *cloud {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	tables := controller.NewTables(controllerrest.Element)
 	logs := &logBuffer{}
@@ -87,9 +93,8 @@ func newCloud(t *testing.T) *cloud {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := controller.New(ctx, st, tables, controller.Options{
-		Registry: shelf{}, RegistryAddress: "http://registry", VMNamePrefix: "mgmtManaged-", Version: "1.2.3-abc", Logger: log,
-	})
+	o.Registry, o.RegistryAddress, o.VMNamePrefix, o.Version, o.Logger = shelf{}, "http://registry", "mgmtManaged-", "1.2.3-abc", log
+	c, err := controller.New(ctx, st, tables, o)
 	if err != nil {
 		t.Fatal(err)
 	}

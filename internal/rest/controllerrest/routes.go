@@ -25,6 +25,7 @@ type Options struct {
 	VMNamePrefix   string        // of every VM, as the controller puts it
 	RequestTimeout time.Duration // of every call but the polls
 	Logger         *slog.Logger
+	Meter          *rest.Meter // nil: requests are not counted
 }
 
 type server struct {
@@ -40,7 +41,8 @@ type server struct {
 func Handler(o Options) http.Handler {
 	s := &server{c: o.Controller, prefix: o.VMNamePrefix, era: rand.Text()[:12], vmFields: vmFields(o.Controller)}
 	s.quiet = sync.OnceValues(func() (rest.Whole, error) { return rest.Made(s.c.Quiet()) })
-	return rest.Handler(rest.Limited(o.RequestTimeout, s.routes()), o.Logger)
+	routes := rest.Limited(o.RequestTimeout, s.licensed(s.routes()))
+	return rest.Metered(o.Meter, routes, rest.Handler(routes, o.Logger))
 }
 
 // maxReport is the largest report of a node that is read: the output of a save's script
@@ -58,6 +60,7 @@ func (s *server) coreRoutes() []rest.Route {
 		{Pattern: "GET /livez", Permission: rest.Open, Do: alive},
 		{Pattern: "GET /readyz", Permission: rest.Open, Do: s.ready},
 		{Pattern: "GET /api/v1/status", Permission: "get_config", Do: s.status},
+		{Pattern: "GET /api/v1/stats", Permission: "view_logs", Do: s.stats},
 
 		{Pattern: "GET /api/v1/vm", Permission: "list_vms", Do: s.listVMs},
 		{Pattern: "GET /api/v1/vm/history", Permission: "list_vms", Do: s.listHistory},
@@ -97,6 +100,8 @@ func alive(*rest.Request) (any, error) { return nil, nil } //nolint:nilnil // an
 func (s *server) ready(*rest.Request) (any, error) { return nil, s.c.Healthy() }
 
 func (s *server) status(r *rest.Request) (any, error) { return s.c.Status(r.Context()), nil }
+
+func (s *server) stats(*rest.Request) (any, error) { return s.c.Stats(), nil }
 
 func (s *server) registryDisk(r *rest.Request) (any, error) { return s.c.RegistryDisk(r.Context()) }
 

@@ -149,7 +149,9 @@ func (s service) blob(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("ETag", `"`+root+`"`)
 	h.Set("Cache-Control", "private, max-age=31536000, immutable")
-	http.ServeContent(newSteady(w), r, "", time.Time{}, f)
+	out := newSteady(w)
+	http.ServeContent(out, r, "", time.Time{}, f)
+	s.reg.Sent(out.sent)
 	return nil
 }
 
@@ -157,9 +159,12 @@ func (s service) blob(w http.ResponseWriter, r *http.Request) error {
 type steady struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	sent    int64 // bytes of the body
 }
 
-func newSteady(w http.ResponseWriter) *steady { return &steady{w, http.NewResponseController(w)} }
+func newSteady(w http.ResponseWriter) *steady {
+	return &steady{ResponseWriter: w, control: http.NewResponseController(w)}
+}
 
 var _ io.ReaderFrom = (*steady)(nil)
 
@@ -167,7 +172,9 @@ func (s *steady) goOn() { _ = s.control.SetWriteDeadline(time.Now().Add(idle)) }
 
 func (s *steady) Write(p []byte) (int, error) {
 	s.goOn()
-	return s.ResponseWriter.Write(p)
+	n, err := s.ResponseWriter.Write(p)
+	s.sent += int64(n)
+	return n, err
 }
 
 // ReadFrom gives the source on in stretches, each as a bounded file, which the system sends by itself.
@@ -181,7 +188,7 @@ func (s *steady) ReadFrom(src io.Reader) (int64, error) {
 		s.goOn()
 		part := &io.LimitedReader{R: bounded.R, N: min(bounded.N, stretch)}
 		n, err := io.Copy(s.ResponseWriter, part)
-		sum, bounded.N = sum+n, bounded.N-n
+		sum, bounded.N, s.sent = sum+n, bounded.N-n, s.sent+n
 		if err != nil || part.N > 0 {
 			return sum, err
 		}

@@ -1,0 +1,240 @@
+package buildyard
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/license"
+)
+
+// secretFile is the name of the file with an authority's secret, beside the public key.
+const secretFile = "authority.key"
+
+func licenseCommand(io Streams) *cobra.Command {
+	return family(&cobra.Command{
+		Use:   "license",
+		Short: "Make, sign and look at licence keys",
+		Long: `license makes an authority, signs licence keys with it, and says what a key opens.
+
+An authority is a pair of keys. Its secret signs; its public key goes to every program
+that shall believe it, as /etc/buildyard/authority.pub or in the configuration folder of
+the user that the program runs as. A controller reads its licence from SVC_LICENSE_FILE.`,
+		Example: `  buildyard license keygen
+  buildyard license issue --product controller --tier enterprise --subject "Example Ltd." > controller.lic
+  buildyard license show controller.lic`,
+	}, keygenCommand(io), issueCommand(io), showLicenseCommand(io))
+}
+
+// defaultSecret is where the secret of an authority is when nothing else is said.
+func defaultSecret() string {
+	if dir := license.UserDir(); dir != "" && os.Geteuid() != 0 {
+		return filepath.Join(dir, secretFile)
+	}
+	return filepath.Join(license.SystemDir, secretFile)
+}
+
+// publicOf names the file of the public key beside that of its secret.
+func publicOf(secret string) string { return strings.TrimSuffix(secret, filepath.Ext(secret)) + ".pub" }
+
+func keygenCommand(streams Streams) *cobra.Command {
+	secret := ""
+	cmd := &cobra.Command{
+		Use:   "keygen",
+		Short: "Make a licence authority",
+		Long: `keygen makes a licence authority: its secret in the file --key, which its owner alone may
+read, and its public key beside it, in a file that ends in .pub. It replaces no file.`,
+		Example: `  buildyard license keygen
+  buildyard license keygen --key /secure/authority.key`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			public := publicOf(secret)
+			if public == secret {
+				return cli.Usage(errors.New("--key names the secret: it must not end in .pub"))
+			}
+			if err := license.Keygen(secret, public); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(streams.Out, "secret: %s (keep it safe: whoever has it can issue licences)\npublic: %s (copy it to %s where it shall be believed)\n",
+				secret, public, filepath.Join(license.SystemDir, license.AuthorityFile))
+			return err
+		},
+	}
+	keyFlag(cmd, &secret)
+	return cmd
+}
+
+func keyFlag(cmd *cobra.Command, secret *string) {
+	cmd.Flags().StringVar(secret, "key", defaultSecret(), "file with the secret of the authority")
+}
+
+func issueCommand(streams Streams) *cobra.Command {
+	var secret, product, tier, subject, expires string
+	cmd := &cobra.Command{
+		Use:   "issue",
+		Short: "Sign a licence and print its key",
+		Long: `issue signs a licence with the secret of an authority and prints its key, which is one line.
+--expires is a day (to its end, UTC), a moment as in RFC 3339, a number of days such as 365d, or never.`,
+		Example: `  buildyard license issue --product controller --tier enterprise --expires 2027-12-31 > controller.lic
+  buildyard license issue --product image-scanner --subject "Example Ltd."`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			until, err := expiry(expires, time.Now())
+			if err != nil {
+				return cli.Usage(err)
+			}
+			key, err := license.ReadSecret(secret)
+			if err != nil {
+				return err
+			}
+			text, err := license.Issue(key, license.Licence{
+				Product: license.Product(product), Tier: farm.Tier(tier), Subject: subject, Expires: until,
+			})
+			if err != nil {
+				return cli.Usage(err)
+			}
+			_, err = fmt.Fprintln(streams.Out, text)
+			return err
+		},
+	}
+	keyFlag(cmd, &secret)
+	fs := cmd.Flags()
+	fs.StringVar(&product, "product", "", "what it is for: controller, node or image-scanner")
+	fs.StringVar(&tier, "tier", string(farm.TierEnterprisePlus), "what it opens: basic, enterprise or enterprise plus")
+	fs.StringVar(&subject, "subject", "", "whom it is issued to")
+	fs.StringVar(&expires, "expires", "never", "when it is over")
+	_ = cmd.MarkFlagRequired("product")
+	choices(cmd, "product", license.Products)
+	choices(cmd, "tier", farm.Tiers)
+	return cmd
+}
+
+// choices completes a flag.
+func choices[T ~string](cmd *cobra.Command, flag string, values []T) {
+	words := make([]string, len(values))
+	for i, v := range values {
+		words[i] = string(v)
+	}
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// maxDays bounds a time in days: a hundred years are for ever.
+const maxDays = 36525
+
+// expiry reads the end of a licence; zero is never.
+func expiry(text string, now time.Time) (time.Time, error) {
+	if text == "never" {
+		return time.Time{}, nil
+	}
+	until, err := time.Parse(time.RFC3339, text)
+	if day, e := time.Parse(time.DateOnly, text); e == nil {
+		until, err = day.AddDate(0, 0, 1), nil
+	}
+	if days, e := strconv.Atoi(strings.TrimSuffix(text, "d")); e == nil && strings.HasSuffix(text, "d") && days > 0 && days <= maxDays {
+		until, err = now.Add(time.Duration(days)*24*time.Hour).Truncate(time.Second), nil
+	}
+	switch {
+	case err != nil:
+		return until, fmt.Errorf("--expires %q: must be a day such as 2027-12-31, a moment as in RFC 3339, days such as 365d, or never", text)
+	case !until.After(now):
+		return until, fmt.Errorf("--expires %s is over already", text)
+	}
+	return until, nil
+}
+
+// shownLicense is what show says of a key.
+type shownLicense struct {
+	Valid   bool            `json:"valid"`
+	Product license.Product `json:"product,omitempty"`
+	Tier    farm.Tier       `json:"tier,omitempty"`
+	Subject string          `json:"subject,omitempty"`
+	Expires time.Time       `json:"expires,omitzero"` // absent: never
+	Problem string          `json:"problem,omitempty"`
+}
+
+func showLicenseCommand(streams Streams) *cobra.Command {
+	var authority string
+	var output cli.Format
+	cmd := &cobra.Command{
+		Use:   "show FILE|KEY",
+		Short: "Verify a licence and say what it opens",
+		Long: `show verifies a licence, given as a file, as its key, or as - for the standard input, and says
+what it opens, for whom and until when, or why it is not valid. It asks no service.`,
+		Example: `  buildyard license show controller.lic
+  buildyard license show controller.lic --license-authority authority.pub -o json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := keyOf(cmd.InOrStdin(), args[0])
+			if err != nil {
+				return err
+			}
+			trust, err := license.LoadTrust(authority)
+			if err != nil {
+				return err
+			}
+			shown := judge(trust, key, time.Now())
+			if err := output.Write(streams.Out, shown, shown.table); err != nil {
+				return err
+			}
+			if !shown.Valid {
+				return errors.New("the licence is not valid: " + shown.Problem)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&authority, "license-authority", "", "file with the public keys to believe (default: authority.pub in /etc/buildyard and in the user's configuration folder)")
+	output.Add(cmd)
+	return cmd
+}
+
+// keyOf gives the key that an argument means.
+func keyOf(in io.Reader, arg string) (string, error) {
+	if strings.HasPrefix(arg, "BY1.") {
+		return arg, nil
+	}
+	if arg != "-" {
+		return license.ReadKey(arg)
+	}
+	raw, err := io.ReadAll(io.LimitReader(in, license.MaxKey+1))
+	return string(raw), err
+}
+
+func judge(trust license.Trust, key string, now time.Time) shownLicense {
+	l, err := trust.Verify(key)
+	s := shownLicense{Valid: err == nil, Product: l.Product, Tier: l.Tier, Subject: l.Subject, Expires: l.Expires}
+	switch {
+	case err != nil:
+		s.Problem = err.Error()
+	case l.Expired(now):
+		s.Valid, s.Problem = false, "it expired on "+l.Expires.UTC().Format(time.RFC3339)
+	}
+	return s
+}
+
+func (s shownLicense) table(g *cli.Grid) {
+	word := map[bool]string{true: "yes", false: "no"}[s.Valid]
+	g.Row("valid", word)
+	if s.Problem != "" {
+		g.Row("why not", s.Problem)
+	}
+	if s.Product == "" {
+		return
+	}
+	expires := "never"
+	if !s.Expires.IsZero() {
+		expires = s.Expires.UTC().Format(time.RFC3339)
+	}
+	g.Row("product", s.Product)
+	g.Row("tier", s.Tier)
+	g.Row("subject", s.Subject)
+	g.Row("expires", expires)
+}

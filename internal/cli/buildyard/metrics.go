@@ -1,0 +1,63 @@
+package buildyard
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/obs"
+)
+
+// metricsPort is where a service shows its metrics; the zero value nowhere.
+type metricsPort struct {
+	server *obs.MetricsServer // nil: they are not asked for
+}
+
+// wantsMetrics says whether metrics are to be served.
+func wantsMetrics(settings *config.Values) bool { return settings.Bool(config.EnableMetrics) }
+
+// open binds the port of the metrics, on the host on which the service has its API: what
+// only this machine may reach stays so.
+func (m *metricsPort) open(ctx context.Context, settings *config.Values, log *slog.Logger, families ...[]meter.Family) error {
+	host, _, err := net.SplitHostPort(settings.String(config.ListenAddr))
+	if err != nil {
+		return fmt.Errorf("%s: %w", config.ListenAddr, err)
+	}
+	var all []meter.Family
+	for _, f := range families {
+		all = append(all, f...)
+	}
+	m.server, err = obs.ListenMetrics(ctx, obs.MetricsOptions{
+		Addr: net.JoinHostPort(host, strconv.Itoa(settings.Int(config.MetricsPort))), Path: settings.String(config.MetricsPath),
+		Families: all, Logger: log,
+	})
+	return err
+}
+
+// MetricsURL is where the metrics are; "" when they are not served.
+func (m *metricsPort) MetricsURL() string {
+	if m.server == nil {
+		return ""
+	}
+	return m.server.URL()
+}
+
+// run serves the metrics until ctx ends.
+func (m *metricsPort) run(ctx context.Context) error {
+	if m.server == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return m.server.Run(ctx)
+}
+
+func (m *metricsPort) close() error {
+	if m.server == nil {
+		return nil
+	}
+	return m.server.Close()
+}

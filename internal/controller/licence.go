@@ -1,0 +1,31 @@
+package controller
+
+import (
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Licence is what a controller asks of the licence that it runs under.
+type Licence interface {
+	Tier() farm.Tier    // what is open now
+	Expires() time.Time // zero: never
+	Alarm() string      // what an operator has to look at; "" for nothing
+}
+
+// Tier is what is open now. Instances that were started under another tier go on.
+func (c *Controller) Tier() farm.Tier { return c.opts.Licence.Tier() }
+
+// unlicensed is a controller that no licence was installed for: everything is open.
+type unlicensed struct{}
+
+var _ Licence = unlicensed{}
+
+// Tier implements Licence.
+func (unlicensed) Tier() farm.Tier { return farm.TierEnterprisePlus }
+
+// Expires implements Licence.
+func (unlicensed) Expires() time.Time { return time.Time{} }
+
+// Alarm implements Licence.
+func (unlicensed) Alarm() string { return "" }

@@ -1,0 +1,104 @@
+package controller
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/meter"
+)
+
+// meters are what a controller counts of its own work.
+type meters struct {
+	rounds *meter.Histogram // of the scheduler
+	parked *atomic.Int64    // polls that hang
+}
+
+func newMeters() meters {
+	return meters{rounds: meter.NewHistogram(meter.Short), parked: new(atomic.Int64)}
+}
+
+// Families gives the metrics of the controller. Each replica counts for itself what it
+// sees of the records, so that a sum over replicas counts everything as often as there
+// are replicas.
+func (c *Controller) Families() []meter.Family {
+	t := c.tally
+	at := func(read func(count) float64) func() float64 {
+		return func() float64 { return read(t.count(c.now())) }
+	}
+	return append(c.stateFamilies(),
+		meter.Single("buildyard_capacity_used_vms", "VMs that take room, on all nodes", at(func(n count) float64 { return float64(n.slots) })),
+		meter.Single("buildyard_queue_depth", "Requests that wait for a node", at(func(n count) float64 { return float64(n.queue) })),
+		meter.Single("buildyard_queue_oldest_wait_seconds", "How long the oldest request that waits for a node has waited", at(func(n count) float64 { return seconds(n.oldest) })),
+		meter.Timed("buildyard_queue_wait_seconds", "Time from a request to its node", t.queued),
+		meter.Timed("buildyard_start_seconds", "Time from a request to its running VM", t.booted),
+		meter.Counted("buildyard_instances_placed_total", "Instances that got a node", &t.placed),
+		meter.Counted("buildyard_instances_started_total", "Instances whose VM came up", &t.started),
+		meter.Counted("buildyard_instances_failed_total", "Instances that went to Error", &t.failed),
+		meter.Counted("buildyard_instances_terminated_total", "Instances that ended", &t.ended),
+		meter.Timed("buildyard_scheduler_round_seconds", "Time of a round of the scheduler, its writes included", c.meters.rounds),
+		meter.Single("buildyard_polls_parked", "Polls of nodes that hang until there is work", func() float64 { return float64(c.meters.parked.Load()) }),
+		meter.Single("buildyard_history_records", "Instances that are gone and remembered", func() float64 { return float64(c.tables.Past.Len()) }),
+		meter.Single("buildyard_alarms", "Alarms in the status of the controller", func() float64 {
+			list, _ := c.alarms()
+			return float64(len(list))
+		}),
+		meter.Single("buildyard_leader", "1 when this replica places and keeps house, else 0", func() float64 { return truth(c.keeping.Load()) }),
+	)
+}
+
+// stateFamilies are those that count things by their state.
+func (c *Controller) stateFamilies() []meter.Family {
+	return []meter.Family{
+		{
+			Name: "buildyard_instances", Kind: meter.KindGauge, Labels: []string{"state"}, Help: "Instances by state",
+			Read: func(s *meter.Series) { each(s, c.tally.count(c.now()).states) },
+		},
+		{
+			Name: "buildyard_nodes", Kind: meter.KindGauge, Labels: []string{"state"}, Help: "Nodes by state",
+			Read: func(s *meter.Series) {
+				states, _ := c.nodeCount()
+				each(s, states)
+			},
+		},
+		meter.Single("buildyard_capacity_vms", "VMs that the nodes which take starts may run", func() float64 {
+			_, capacity := c.nodeCount()
+			return float64(capacity)
+		}),
+		{
+			Name: "buildyard_license_info", Kind: meter.KindGauge, Labels: []string{"tier"},
+			Help: "Always 1; its label says what the licence in force opens",
+			Read: func(s *meter.Series) { s.Value(1, string(c.Tier())) },
+		},
+		{
+			Name: "buildyard_license_expires_timestamp_seconds", Kind: meter.KindGauge, Help: "When the licence is over, in seconds since 1970; absent without an end",
+			Read: func(s *meter.Series) {
+				if at := c.opts.Licence.Expires(); !at.IsZero() {
+					s.Value(float64(at.Unix()))
+				}
+			},
+		},
+	}
+}
+
+// each shows counts under their one label.
+func each(s *meter.Series, counts map[string]int) {
+	for label, n := range counts {
+		s.Value(float64(n), label)
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// park counts a poll that hangs; the returned function ends it.
+func (m meters) park() func() {
+	m.parked.Add(1)
+	return func() { m.parked.Add(-1) }
+}
+
+// round counts a round of the scheduler that began then.
+func (m meters) round(began time.Time) { m.rounds.Observe(time.Since(began)) }

@@ -1,0 +1,226 @@
+package controller
+
+import (
+	"maps"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/meter"
+)
+
+func TestStatsOfAnEmptyCloud(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		synctest.Wait()
+		s := c.Stats()
+		if len(s.Instances) != len(farm.InstanceStates) || len(s.Nodes) != 6 {
+			t.Errorf("states are missing: %v %v", s.Instances, s.Nodes)
+		}
+		s.Instances, s.Nodes = nil, nil
+		if s.AverageQueueTime != 0 || s.TasksPerSecond != 0 || s.Capacity != 0 || s.QueueDepth != 0 || s.OldestWait != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestStatsFollowTheLife(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		ids := c.mustStart(StartRequest{Count: 3})
+		time.Sleep(10 * time.Second)
+		if s := c.Stats(); s.QueueDepth != 3 || s.OldestWait != 10 || s.Instances["Scheduling"] != 3 || s.AverageQueueTime != 0 {
+			t.Errorf("while nothing can be placed: %+v", s)
+		}
+		a := c.join("one", 2)
+		s := c.Stats()
+		if s.QueueDepth != 1 || s.AverageQueueTime != 10 || s.Capacity != 2 || s.CapacityUsed != 2 || s.Nodes["Active"] != 1 {
+			t.Errorf("with two placed: %+v", s)
+		}
+		orders := a.next()
+		time.Sleep(5 * time.Second)
+		a.say(orders[0], api.PhaseRunning)
+		a.say(orders[1], api.PhaseFailed)
+		s = c.Stats() // the one that failed has left its room to the third
+		if s.StartsLastHour != 1 || s.FailuresLastHour != 1 || s.Instances["Started"] != 1 || s.Instances["Error"] != 1 || s.QueueDepth != 0 {
+			t.Errorf("with one up: %+v", s)
+		}
+		if s.AverageQueueTime != 11.666667 { // 10, 10 and 15
+			t.Errorf("average %v", s.AverageQueueTime)
+		}
+		for _, id := range ids {
+			if err := c.Terminate(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, o := range a.next() {
+			a.say(o, api.PhaseTerminated)
+		}
+		if s = c.Stats(); s.TerminationsLastHour != 3 || s.CapacityUsed != 0 || s.TasksPerSecond != 6./60 {
+			t.Errorf("at the end: %+v", s)
+		}
+		c.samePicture()
+		time.Sleep(2 * time.Minute)
+		c.samePicture()
+		if s = c.Stats(); s.Instances["Terminated"] != 0 || s.StartsLastHour != 1 {
+			t.Errorf("when the records are gone: %+v", s)
+		}
+		time.Sleep(10 * time.Minute)
+		if s = c.Stats(); s.AverageQueueTime != 0 || s.TasksPerSecond != 0 || s.StartsLastHour != 1 {
+			t.Errorf("ten minutes later: %+v", s)
+		}
+		time.Sleep(time.Hour)
+		if s = c.Stats(); s.StartsLastHour != 0 || s.FailuresLastHour != 0 || s.Nodes["Offline"] != 1 || s.Capacity != 0 {
+			t.Errorf("an hour later: %+v", s)
+		}
+	})
+}
+
+// samePicture compares the sums with the records themselves.
+func (c *cloud) samePicture() {
+	c.t.Helper()
+	synctest.Wait()
+	want := count{states: map[string]int{}}
+	for _, s := range farm.InstanceStates {
+		want.states[string(s)] = 0
+	}
+	for _, inst := range c.tables.Instances.All() {
+		want.states[string(inst.State)]++
+		if inst.HoldsSlot() {
+			want.slots++
+		}
+		if inst.Waiting() {
+			want.queue++
+			want.oldest = max(want.oldest, c.now().Sub(inst.Created))
+		}
+	}
+	got := c.tally.count(c.now())
+	if !maps.Equal(got.states, want.states) || got.slots != want.slots || got.queue != want.queue || got.oldest != want.oldest {
+		c.t.Fatalf("the sums say %+v, the records %+v", got, want)
+	}
+}
+
+// TestTallyIsTheSumOfTheRecords walks by chance, with restarts in between.
+func TestTallyIsTheSumOfTheRecords(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		dice := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test repeats itself
+		a := c.join("one", 3)
+		var ids []string
+		for range 200 {
+			switch dice.IntN(5) {
+			case 0:
+				ids = append(ids, c.mustStart(StartRequest{Count: 1 + dice.IntN(3)})...)
+			case 1:
+				for _, o := range a.next() {
+					phases := []api.Phase{api.PhasePulling, api.PhaseRunning, api.PhaseFailed}
+					if o.Kind == api.OrderTerminate {
+						phases = []api.Phase{api.PhaseTerminated}
+					}
+					a.say(o, phases[dice.IntN(len(phases))])
+				}
+			case 2:
+				if len(ids) > 0 {
+					_ = c.Terminate(t.Context(), ids[dice.IntN(len(ids))])
+				}
+			case 3:
+				time.Sleep(time.Duration(dice.IntN(int(time.Minute))))
+			case 4:
+				if dice.IntN(10) == 0 {
+					c.restart()
+				}
+			}
+			c.samePicture()
+		}
+	})
+}
+
+// TestReplicasCountAlike: a replica that does not place has the same figures.
+func TestReplicasCountAlike(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		second := c.replica()
+		defer second.stop()
+		a := c.join("one", 1)
+		c.mustStart(StartRequest{Count: 2})
+		a.say(a.take(api.OrderStart), api.PhaseRunning)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		one, two := c.Stats(), second.Stats()
+		if one.Instances["Started"] != 1 || two.Instances["Started"] != 1 || one.StartsLastHour != two.StartsLastHour || one.QueueDepth != two.QueueDepth {
+			t.Errorf("%+v\n%+v", one, two)
+		}
+		second.samePicture()
+	})
+}
+
+// TestRestartIsNoNews: what was there before a start is counted by state alone.
+func TestRestartIsNoNews(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		c.mustStart(StartRequest{Count: 2})
+		a.say(a.take(api.OrderStart), api.PhaseRunning)
+		c.restart()
+		synctest.Wait()
+		s := c.Stats()
+		if s.StartsLastHour != 0 || s.AverageQueueTime != 0 || s.Instances["Started"] != 1 || s.QueueDepth != 1 || s.Uptime != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestControllerFamilies(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		c.mustStart(StartRequest{Count: 2})
+		a.say(a.take(api.OrderStart), api.PhaseRunning)
+		a.contact()
+		ctx, hung := t.Context(), make(chan struct{})
+		go func() {
+			defer close(hung)
+			req := api.PollRequest{Protocol: api.LinkProtocol, NodeID: a.id, BootID: a.boot, InfoHash: "info", HeldHash: "1"}
+			_, _ = c.Poll(ctx, a.cred, req, 10*time.Second)
+		}()
+		synctest.Wait()
+		got := map[string]float64{}
+		for _, f := range c.Families() {
+			f.Read(&meter.Series{
+				Value: func(v float64, labels ...string) {
+					for _, l := range labels {
+						f.Name += "/" + l
+					}
+					got[f.Name] = v
+				},
+				Distribution: func(d meter.Distribution, _ ...string) { got[f.Name] = float64(d.Count) },
+			})
+		}
+		for name, want := range map[string]float64{
+			"buildyard_polls_parked": 1, "buildyard_queue_depth": 1, "buildyard_capacity_vms": 1, "buildyard_capacity_used_vms": 1,
+			"buildyard_instances_started_total": 1, "buildyard_instances_placed_total": 1, "buildyard_start_seconds": 1,
+			"buildyard_leader": 1, "buildyard_alarms": 0, "buildyard_license_info/enterprise plus": 1,
+		} {
+			if v, ok := got[name]; !ok || v != want {
+				t.Errorf("%s is %v (%t), want %v", name, v, ok, want)
+			}
+		}
+		if got["buildyard_scheduler_round_seconds"] == 0 {
+			t.Error("no rounds are counted")
+		}
+		<-hung
+	})
+}
+
+func BenchmarkTally(b *testing.B) {
+	now := time.Now()
+	t := newTally(&Controller{opts: Options{Now: time.Now}})
+	inst := &farm.Instance{ID: newID(), State: farm.Scheduling, Created: now}
+	up := inst.Clone()
+	up.State, up.NodeID, up.Placed, up.Started = farm.Started, "n", now, now
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, i := range []*farm.Instance{inst, up, nil} {
+			was := t.seen[inst.ID]
+			t.newsLocked(was, i, now)
+			t.enterLocked(inst.ID, was, i)
+		}
+	}
+}

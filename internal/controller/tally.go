@@ -1,0 +1,155 @@
+package controller
+
+import (
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// tally counts the instances and what becomes of them, event by event, so that nobody
+// has to look at all of them to say how busy the cloud is. Every replica has one; what
+// happened before it was opened is not in its sums.
+type tally struct {
+	c *Controller
+
+	queued, booted *meter.Histogram // from the request to a node, to the running VM
+	placements     *meter.Window    // and how long each had waited
+	starts         *meter.Window
+	failures       *meter.Window
+	ends           *meter.Window
+
+	placed, started, failed, ended meter.Counter
+
+	mu      sync.Mutex         // guards what follows
+	seen    map[string]counted // instance id
+	states  map[farm.InstanceState]int
+	slots   int                  // taken on nodes
+	waiting map[string]time.Time // instance id -> since when
+}
+
+// counted is what a tally has taken in of an instance.
+type counted struct {
+	state           farm.InstanceState
+	slot            bool
+	placed, started bool
+}
+
+func newTally(c *Controller) *tally {
+	now := c.now()
+	return &tally{
+		c: c, queued: meter.NewHistogram(meter.Long), booted: meter.NewHistogram(meter.Long),
+		placements: meter.NewWindow(now), starts: meter.NewWindow(now), failures: meter.NewWindow(now), ends: meter.NewWindow(now),
+		seen: map[string]counted{}, states: map[farm.InstanceState]int{}, waiting: map[string]time.Time{},
+	}
+}
+
+// load takes in the records there are, as states and not as news.
+func (t *tally) load() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, inst := range t.c.tables.Instances.All() {
+		if _, known := t.seen[id]; !known {
+			t.enterLocked(id, counted{}, inst)
+		}
+	}
+}
+
+// observe follows the records. It takes them from the table, which is never behind the
+// events: so an event that is seen twice counts once.
+func (t *tally) observe(events []store.Event) {
+	now := t.c.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range events {
+		if e.Kind != kindInstance {
+			continue
+		}
+		was := t.seen[e.ID]
+		inst, _, ok := t.c.tables.Instances.Get(e.ID)
+		if !ok {
+			inst = nil
+		}
+		t.newsLocked(was, inst, now)
+		t.enterLocked(e.ID, was, inst)
+	}
+}
+
+// newsLocked counts what happened to an instance; nil: its record is gone.
+func (t *tally) newsLocked(was counted, inst *farm.Instance, now time.Time) {
+	if inst == nil {
+		if was.state == farm.Terminating { // what never started just disappears
+			t.ended.Inc()
+			t.ends.Add(now, 0)
+		}
+		return
+	}
+	if !was.placed && !inst.Placed.IsZero() {
+		waited := inst.Placed.Sub(inst.Created)
+		t.placed.Inc()
+		t.queued.Observe(waited)
+		t.placements.Add(now, waited)
+	}
+	if !was.started && !inst.Started.IsZero() {
+		t.started.Inc()
+		t.booted.Observe(inst.Started.Sub(inst.Created))
+		t.starts.Add(now, 0)
+	}
+	switch {
+	case inst.State == was.state:
+	case inst.State == farm.Failed:
+		t.failed.Inc()
+		t.failures.Add(now, 0)
+	case inst.State == farm.Terminated:
+		t.ended.Inc()
+		t.ends.Add(now, 0)
+	}
+}
+
+// enterLocked brings the sums from one state of an instance to the next.
+func (t *tally) enterLocked(id string, was counted, inst *farm.Instance) {
+	if was.state != farm.Gone {
+		t.states[was.state]--
+	}
+	if was.slot {
+		t.slots--
+	}
+	delete(t.waiting, id)
+	if inst == nil {
+		delete(t.seen, id)
+		return
+	}
+	is := counted{inst.State, inst.HoldsSlot(), !inst.Placed.IsZero(), !inst.Started.IsZero()}
+	t.seen[id] = is
+	t.states[is.state]++
+	if is.slot {
+		t.slots++
+	}
+	if inst.Waiting() {
+		t.waiting[id] = inst.Created
+	}
+}
+
+// count is the state of a tally at one moment.
+type count struct {
+	states map[string]int // every state of the API
+	slots  int
+	queue  int
+	oldest time.Duration // that a request has waited
+}
+
+// count sums up. It looks at the requests that wait, and at no other instance.
+func (t *tally) count(now time.Time) count {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := count{states: make(map[string]int, len(farm.InstanceStates)), slots: t.slots, queue: len(t.waiting)}
+	for _, s := range farm.InstanceStates {
+		out.states[string(s)] = t.states[s]
+	}
+	for _, since := range t.waiting {
+		out.oldest = max(out.oldest, now.Sub(since))
+	}
+	return out
+}

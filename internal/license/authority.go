@@ -1,0 +1,171 @@
+package license
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// AuthorityFile is the name of a file with public keys, in each place where one is looked for.
+const AuthorityFile = "authority.pub"
+
+// SystemDir is where a machine keeps the authority of all its programs.
+const SystemDir = "/etc/buildyard"
+
+// Limits of an authority file.
+const (
+	maxFile = 64 << 10 // bytes
+	maxKeys = 100
+)
+
+// Trust is the public keys of the authorities that a program believes.
+type Trust []ed25519.PublicKey
+
+// UserDir is the user's own folder for settings of these programs; "" when there is none.
+func UserDir() string {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "buildyard")
+}
+
+// LoadTrust reads the authority of a file, which must exist; with "" it reads those of
+// the machine and of the user, as far as they exist.
+func LoadTrust(path string) (Trust, error) {
+	if path != "" {
+		return readTrust(path)
+	}
+	var all Trust
+	for _, dir := range []string{SystemDir, UserDir()} {
+		if dir == "" {
+			continue
+		}
+		t, err := readTrust(filepath.Join(dir, AuthorityFile))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		all = append(all, t...)
+	}
+	return all, nil
+}
+
+func readTrust(path string) (Trust, error) {
+	raw, err := readBounded(path, maxFile)
+	if err != nil {
+		return nil, fmt.Errorf("licence authority: %w", err)
+	}
+	t, err := ParseTrust(raw)
+	if err != nil {
+		return nil, fmt.Errorf("licence authority %s: %w", path, err)
+	}
+	return t, nil
+}
+
+// readBounded reads a whole file that must not be larger than limit bytes.
+func readBounded(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(raw)) > limit {
+		err = fmt.Errorf("%s is larger than %d bytes", path, limit)
+	}
+	return raw, err
+}
+
+// ParseTrust reads an authority file: one public key a line, 32 bytes in base64. What
+// follows a key on its line, and lines that begin with #, are for people.
+func ParseTrust(raw []byte) (Trust, error) {
+	var t Trust
+	no, lines := 0, bufio.NewScanner(bytes.NewReader(raw))
+	for lines.Scan() {
+		no++
+		word, _, _ := strings.Cut(strings.TrimSpace(lines.Text()), " ")
+		if word == "" || word[0] == '#' {
+			continue
+		}
+		key, err := base64.StdEncoding.Strict().DecodeString(word)
+		switch {
+		case err != nil || len(key) != ed25519.PublicKeySize:
+			return nil, fmt.Errorf("line %d is not a public key: %d bytes in base64 are", no, ed25519.PublicKeySize)
+		case len(t) == maxKeys:
+			return nil, fmt.Errorf("it has more than %d keys", maxKeys)
+		}
+		t = append(t, key)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("line %d is too long", no+1)
+	}
+	if len(t) == 0 {
+		return nil, errors.New("it has no public key")
+	}
+	return t, nil
+}
+
+// Keygen makes an authority: its secret in a new file that its owner alone may read, its
+// public key in another new file. It replaces nothing.
+func Keygen(secretPath, publicPath string) error {
+	public, secret, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return fmt.Errorf("make a key: %w", err)
+	}
+	for _, path := range []string{secretPath, publicPath} { // before either is made
+		if _, err := os.Lstat(path); err == nil {
+			return fmt.Errorf("%s exists already; keys are never replaced", path)
+		}
+	}
+	text := base64.StdEncoding.EncodeToString(secret.Seed())
+	err = create(secretPath, 0o600, "# The secret of a licence authority of buildyard: whoever has it can issue licences.\n"+text+"\n")
+	if err != nil {
+		return err
+	}
+	text = base64.StdEncoding.EncodeToString(public)
+	return create(publicPath, 0o644, "# The public key of a licence authority of buildyard. It is no secret.\n"+text+"\n")
+}
+
+// create writes a file that must not exist.
+func create(path string, mode fs.FileMode, text string) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // the public key in it is for all
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s exists already; keys are never replaced", path)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// ReadSecret reads the secret that Keygen wrote.
+func ReadSecret(path string) (ed25519.PrivateKey, error) {
+	raw, err := readBounded(path, maxFile)
+	if err != nil {
+		return nil, fmt.Errorf("licence authority: %w", err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		seed, err := base64.StdEncoding.DecodeString(line)
+		if err != nil || len(seed) != ed25519.SeedSize {
+			break
+		}
+		return ed25519.NewKeyFromSeed(seed), nil
+	}
+	return nil, fmt.Errorf("%s does not hold the secret of a licence authority", path)
+}

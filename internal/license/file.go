@@ -1,0 +1,232 @@
+package license
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+const (
+	watchEvery = 10 * time.Second
+	// soon is how long before the end of a licence its program begins to say so.
+	soon = 14 * 24 * time.Hour
+)
+
+// Without is the tier of a program that no licence was installed for.
+const Without = farm.TierEnterprisePlus
+
+// Options say which licence a program has.
+type Options struct {
+	Product   Product
+	Path      string // of the licence file; "": none is installed
+	Authority string // file of the authority; "": those of the machine and of the user
+	Logger    *slog.Logger
+	Now       func() time.Time // nil: time.Now
+}
+
+// File is the licence that a program runs under. It follows changes of its file: a new
+// licence counts as soon as it is valid, and what is broken or gone changes nothing but
+// the alarm. So no accident with the file opens or closes anything.
+type File struct {
+	o Options
+
+	mu      sync.Mutex // guards what follows
+	licence Licence
+	trouble string // what is wrong with the file as it is now; ""
+	stamp   stamp
+	said    string // the alarm that was logged last
+}
+
+// stamp tells whether a file has changed.
+type stamp struct {
+	at   time.Time
+	size int64
+	gone bool
+}
+
+// Open reads the licence of a program. A file that cannot be read or verified is an
+// error; one that has expired is not: its program goes on at the tier basic.
+func Open(o Options) (*File, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	f := &File{o: o}
+	if o.Path == "" {
+		return f, nil
+	}
+	f.stamp = look(o.Path)
+	var err error
+	f.licence, err = Read(o.Path, o.Authority, o.Product)
+	return f, err
+}
+
+// Read reads and verifies a licence file: a key on a line of its own. Lines that begin
+// with # are for people.
+func Read(path, authority string, product Product) (Licence, error) {
+	key, err := ReadKey(path)
+	if err != nil {
+		return Licence{}, err
+	}
+	trust, err := LoadTrust(authority)
+	if err != nil {
+		return Licence{}, err
+	}
+	l, err := trust.VerifyFor(product, key)
+	if err != nil {
+		return Licence{}, fmt.Errorf("licence file %s: %w", path, err)
+	}
+	return l, nil
+}
+
+// ReadKey reads the key of a licence file.
+func ReadKey(path string) (string, error) {
+	raw, err := readBounded(path, maxFile)
+	if err != nil {
+		return "", fmt.Errorf("licence file: %w", err)
+	}
+	key := ""
+	for line := range strings.Lines(string(raw)) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		if key != "" {
+			return "", fmt.Errorf("licence file %s: %w: it has more than one line", path, ErrForm)
+		}
+		key = line
+	}
+	if key == "" {
+		return "", fmt.Errorf("licence file %s: %w: it is empty", path, ErrForm)
+	}
+	return key, nil
+}
+
+func look(path string) stamp {
+	st, err := os.Stat(path)
+	if err != nil {
+		return stamp{gone: errors.Is(err, os.ErrNotExist)}
+	}
+	return stamp{at: st.ModTime(), size: st.Size()}
+}
+
+// Tier is what is open now. An expired licence leaves the tier basic.
+func (f *File) Tier() farm.Tier {
+	if f == nil || f.o.Path == "" {
+		return Without
+	}
+	l := f.Licence()
+	if l.Expired(f.o.Now()) {
+		return farm.TierBasic
+	}
+	return l.Tier
+}
+
+// Expires is when the licence in force is over; zero: never.
+func (f *File) Expires() time.Time { return f.Licence().Expires }
+
+// Licence gives what the licence in force says; zero when none is installed.
+func (f *File) Licence() Licence {
+	if f == nil {
+		return Licence{}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.licence
+}
+
+// Alarm says what an operator has to look at; "" for nothing.
+func (f *File) Alarm() string {
+	if f == nil || f.o.Path == "" {
+		return ""
+	}
+	f.mu.Lock()
+	l, trouble := f.licence, f.trouble
+	f.mu.Unlock()
+	now := f.o.Now()
+	var parts []string
+	switch {
+	case l.Expired(now):
+		parts = append(parts, fmt.Sprintf("The licence expired on %s: what needs more than the tier %s is refused, and what runs goes on; install a new one in %s",
+			day(l.Expires), farm.TierBasic, f.o.Path))
+	case !l.Expires.IsZero() && l.Expires.Sub(now) < soon:
+		parts = append(parts, fmt.Sprintf("The licence expires on %s; install a new one in %s", day(l.Expires), f.o.Path))
+	}
+	if trouble != "" {
+		parts = append(parts, trouble)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+
+// Run says at once what the program runs under, and follows the file until ctx ends.
+func (f *File) Run(ctx context.Context) {
+	l := f.Licence()
+	if f.o.Path == "" {
+		f.o.Logger.InfoContext(ctx, "no licence is installed; everything is open", "tier", string(Without))
+		return
+	}
+	f.o.Logger.InfoContext(ctx, "licence is in force", "tier", string(f.Tier()), "subject", l.Subject, "expires", expiry(l))
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		f.say(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			f.follow(ctx)
+		}
+	}
+}
+
+func expiry(l Licence) string {
+	if l.Expires.IsZero() {
+		return "never"
+	}
+	return l.Expires.UTC().Format(time.RFC3339)
+}
+
+// say logs an alarm that is new.
+func (f *File) say(ctx context.Context) {
+	alarm := f.Alarm()
+	f.mu.Lock()
+	fresh := alarm != f.said
+	f.said = alarm
+	f.mu.Unlock()
+	if fresh && alarm != "" {
+		f.o.Logger.WarnContext(ctx, "ALARM: "+alarm)
+	}
+}
+
+// follow takes a changed file over when it is valid.
+func (f *File) follow(ctx context.Context) {
+	now := look(f.o.Path)
+	f.mu.Lock()
+	same := now == f.stamp && f.trouble == "" // else what was missing may be there by now
+	f.mu.Unlock()
+	if same {
+		return
+	}
+	l, err := Read(f.o.Path, f.o.Authority, f.o.Product)
+	f.mu.Lock()
+	f.stamp, f.trouble = now, ""
+	if err != nil {
+		f.trouble = fmt.Sprintf("The changed licence file is not valid, and the former licence counts: %v", err)
+	} else {
+		f.licence = l
+	}
+	f.mu.Unlock()
+	if err == nil {
+		f.o.Logger.InfoContext(ctx, "licence is replaced", "tier", string(f.Tier()), "subject", l.Subject, "expires", expiry(l))
+	}
+}

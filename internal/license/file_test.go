@@ -1,0 +1,269 @@
+package license
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// place is a directory with an authority and a licence file.
+type place struct {
+	t      *testing.T
+	dir    string
+	secret ed25519.PrivateKey
+}
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	p := &place{t: t, dir: t.TempDir()}
+	if err := Keygen(p.path("authority.key"), p.authority()); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if p.secret, err = ReadSecret(p.path("authority.key")); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *place) path(name string) string { return filepath.Join(p.dir, name) }
+func (p *place) authority() string       { return p.path("authority.pub") }
+func (p *place) file() string            { return p.path("licence") }
+
+func (p *place) write(text string) {
+	p.t.Helper()
+	if err := os.WriteFile(p.file(), []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// install puts a licence in force for a time; 0 is for ever.
+func (p *place) install(tier farm.Tier, length time.Duration) {
+	l := Licence{Product: Controller, Tier: tier, Subject: "us"}
+	if length != 0 {
+		l.Expires = time.Now().Add(length)
+	}
+	p.write("# for us\n" + mustIssue(p.t, p.secret, l) + "\n\n")
+}
+
+func (p *place) options() Options {
+	return Options{Product: Controller, Path: p.file(), Authority: p.authority()}
+}
+
+func (p *place) open() *File {
+	p.t.Helper()
+	f, err := Open(p.options())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return f
+}
+
+func TestKeygenReplacesNothing(t *testing.T) {
+	p := newPlace(t)
+	st, err := os.Stat(p.path("authority.key"))
+	if err != nil || st.Mode().Perm() != 0o600 {
+		t.Fatalf("%v, %v", st.Mode(), err)
+	}
+	before, _ := os.ReadFile(p.path("authority.key"))
+	for _, names := range [][2]string{{"authority.key", "new.pub"}, {"new.key", "authority.pub"}} {
+		if err := Keygen(p.path(names[0]), p.path(names[1])); err == nil || !strings.Contains(err.Error(), "never replaced") {
+			t.Errorf("%v: %v", names, err)
+		}
+	}
+	for _, name := range []string{"new.key", "new.pub"} {
+		if _, err := os.Stat(p.path(name)); err == nil {
+			t.Errorf("%s was made beside a file that is there", name)
+		}
+	}
+	if after, _ := os.ReadFile(p.path("authority.key")); !bytes.Equal(before, after) {
+		t.Error("the secret changed")
+	}
+	if _, err := ReadSecret(p.authority() + "x"); err == nil {
+		t.Error("a missing secret is read")
+	}
+}
+
+func TestAuthorityFiles(t *testing.T) {
+	a, _ := authority(t)
+	b, _ := authority(t)
+	line := func(k ed25519.PublicKey) string { return base64.StdEncoding.EncodeToString(k) }
+	got, err := ParseTrust([]byte("# ours\r\n" + line(a[0]) + " the first one\r\n\n  " + line(b[0]) + "\n"))
+	if err != nil || len(got) != 2 || !got[0].Equal(a[0]) || !got[1].Equal(b[0]) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for text, want := range map[string]string{
+		"": "no public key", "# nothing\n": "no public key", line(a[0])[:40] + "\n": "line 1 is not a public key",
+		"\n" + line(a[0]) + "x": "line 2 is not", strings.Repeat(line(a[0])+"\n", maxKeys+1): "more than 100 keys",
+		strings.Repeat("x", 70<<10): "too long",
+	} {
+		if _, err := ParseTrust([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.30q: want %q, got %v", text, want, err)
+		}
+	}
+}
+
+func TestTrustIsLookedFor(t *testing.T) {
+	p := newPlace(t)
+	t.Setenv("XDG_CONFIG_HOME", p.path("config"))
+	t.Setenv("HOME", p.dir)
+	if trust, err := LoadTrust(""); err != nil || len(trust) != countSystem(t) {
+		t.Fatalf("%d keys without a user's file, %v", len(trust), err)
+	}
+	if err := Keygen(p.path("user.key"), filepath.Join(UserDir(), AuthorityFile)); err != nil {
+		t.Fatal(err)
+	}
+	if trust, err := LoadTrust(""); err != nil || len(trust) != countSystem(t)+1 {
+		t.Errorf("%d keys with a user's file, %v", len(trust), err)
+	}
+	if _, err := LoadTrust(p.path("none")); err == nil {
+		t.Error("a named file may be missing")
+	}
+	if err := os.WriteFile(filepath.Join(UserDir(), AuthorityFile), []byte("junk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadTrust(""); err == nil {
+		t.Error("a broken authority is passed over")
+	}
+}
+
+// countSystem is the number of keys that this machine has for all its programs.
+func countSystem(t *testing.T) int {
+	t.Helper()
+	trust, err := readTrust(filepath.Join(SystemDir, AuthorityFile))
+	if err != nil {
+		return 0
+	}
+	return len(trust)
+}
+
+func TestWithoutLicenceAllIsOpen(t *testing.T) {
+	f, err := Open(Options{Product: Controller})
+	if err != nil || f.Tier() != farm.TierEnterprisePlus || f.Alarm() != "" {
+		t.Errorf("%v, %q, %v", f.Tier(), f.Alarm(), err)
+	}
+	var none *File
+	if none.Tier() != farm.TierEnterprisePlus || none.Alarm() != "" || none.Licence() != (Licence{}) {
+		t.Error("a program without a licence file")
+	}
+}
+
+func TestBrokenFilesRefuseTheStart(t *testing.T) {
+	p := newPlace(t)
+	other := newPlace(t)
+	other.install(farm.TierBasic, 0)
+	foreign, _ := os.ReadFile(other.file())
+	wrong := mustIssue(t, p.secret, Licence{Product: Node, Tier: farm.TierBasic})
+	for name, text := range map[string]string{
+		"it is empty": "\n# nothing\n", "it is not a licence key": "hello", "no trusted authority": string(foreign),
+		"it is for another product: node, not controller": wrong, "more than one line": wrong + "\n" + wrong,
+		"larger than": strings.Repeat("\n", maxFile+1),
+	} {
+		p.write(text)
+		if _, err := Open(p.options()); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("want %q, got %v", name, err)
+		}
+	}
+	if err := os.Remove(p.file()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(p.options()); err == nil {
+		t.Error("a file that is missing opens everything")
+	}
+}
+
+func TestExpiryLeavesBasic(t *testing.T) {
+	p := newPlace(t)
+	synctest.Test(t, func(t *testing.T) {
+		p.install(farm.TierEnterprisePlus, 20*24*time.Hour)
+		f := p.open()
+		for _, step := range []struct {
+			wait  time.Duration
+			tier  farm.Tier
+			alarm string
+		}{
+			{0, farm.TierEnterprisePlus, ""},
+			{7 * 24 * time.Hour, farm.TierEnterprisePlus, "expires on 2000-01-21"},
+			{13*24*time.Hour - time.Second, farm.TierEnterprisePlus, "expires on 2000-01-21"},
+			{time.Second, farm.TierBasic, "expired on 2000-01-21"},
+		} {
+			time.Sleep(step.wait)
+			if f.Tier() != step.tier || !strings.Contains(f.Alarm(), step.alarm) || (step.alarm == "") != (f.Alarm() == "") {
+				t.Errorf("after %s: %s, %q", step.wait, f.Tier(), f.Alarm())
+			}
+		}
+		if again := p.open(); again.Tier() != farm.TierBasic { // an expired licence does not refuse the start
+			t.Errorf("after a restart: %s", again.Tier())
+		}
+	})
+}
+
+// notes keeps what is logged.
+type notes struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (n *notes) Write(p []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.Write(p)
+}
+
+func (n *notes) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.String()
+}
+
+// TestChangesAreFollowed: a valid licence counts within seconds, and no accident with the
+// file opens or closes anything.
+func TestChangesAreFollowed(t *testing.T) {
+	p := newPlace(t)
+	synctest.Test(t, func(t *testing.T) {
+		p.install(farm.TierBasic, 0)
+		said := &notes{}
+		o := p.options()
+		o.Logger = slog.New(slog.NewTextHandler(said, nil))
+		f, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); f.Run(ctx) }()
+		check := func(tier farm.Tier, alarm string) {
+			t.Helper()
+			time.Sleep(watchEvery + time.Second)
+			synctest.Wait()
+			if f.Tier() != tier || !strings.Contains(f.Alarm(), alarm) || (alarm == "") != (f.Alarm() == "") {
+				t.Errorf("tier %s, alarm %q; want %s, %q", f.Tier(), f.Alarm(), tier, alarm)
+			}
+		}
+		check(farm.TierBasic, "")
+		p.write("junk")
+		check(farm.TierBasic, "the former licence counts")
+		if err := os.Remove(p.file()); err != nil {
+			t.Fatal(err)
+		}
+		check(farm.TierBasic, "the former licence counts")
+		p.install(farm.TierEnterprise, 0)
+		check(farm.TierEnterprise, "")
+		cancel()
+		<-done
+		if text := said.String(); strings.Count(text, "ALARM: ") != 2 || !strings.Contains(text, `licence is replaced" tier=enterprise`) {
+			t.Errorf("log:\n%s", text)
+		}
+	})
+}

@@ -1,0 +1,170 @@
+// Package license reads, verifies and makes licence keys: signed lines of text that say
+// which product may be used, by whom, at which tier and until when.
+//
+// It is not what a tier opens: each program decides that. It asks nobody on a network;
+// a key is judged by the public keys that a program trusts and by the time.
+//
+// Invariant: a Licence that Verify gives was signed, byte for byte, by a trusted
+// authority; whether its time is over is told apart, so that a program can say so.
+package license
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Product is what a licence is for.
+type Product string
+
+// The products.
+const (
+	Controller   Product = "controller"
+	Node         Product = "node"
+	ImageScanner Product = "image-scanner"
+)
+
+// Products lists them.
+var Products = []Product{Controller, Node, ImageScanner}
+
+// Limits of a key, in bytes.
+const (
+	MaxKey     = 4096
+	maxSubject = 255
+)
+
+// prefix begins every key; it stands for the form of the text.
+const prefix = "BY1"
+
+// version is the newest version of the payload that is understood.
+const version = 1
+
+// Licence is what a key says.
+type Licence struct {
+	Product Product   `json:"product"`
+	Tier    farm.Tier `json:"tier"`
+	Subject string    `json:"subject"` // whom it was issued to; any text
+	Expires time.Time `json:"expires"` // zero: never
+	Version int       `json:"version"` // of the payload
+}
+
+// Expired says whether the licence is over.
+func (l Licence) Expired(now time.Time) bool { return !l.Expires.IsZero() && !now.Before(l.Expires) }
+
+// The ways in which a key can be wrong. Each error of Verify and Parse is one of them.
+var (
+	// ErrForm is a text that is no key.
+	ErrForm = errors.New("it is not a licence key")
+	// ErrNewer is a key that an older program does not understand.
+	ErrNewer = errors.New("it was made for a newer program")
+	// ErrSignature is a key that no trusted authority has signed.
+	ErrSignature = errors.New("no trusted authority has signed it")
+	// ErrProduct is a key of another product.
+	ErrProduct = errors.New("it is for another product")
+)
+
+// check says whether the fields hold what they may.
+func (l Licence) check() error {
+	switch {
+	case l.Version > version:
+		return fmt.Errorf("%w: its version is %d, this one knows up to %d", ErrNewer, l.Version, version)
+	case l.Version < 1:
+		return fmt.Errorf("%w: its version is %d", ErrForm, l.Version)
+	case !slices.Contains(Products, l.Product):
+		return fmt.Errorf("%w: product must be one of %v", ErrForm, Products)
+	case !l.Tier.Known():
+		return fmt.Errorf("%w: tier must be basic, enterprise or enterprise plus", ErrForm)
+	case len(l.Subject) > maxSubject || !utf8.ValidString(l.Subject) || strings.ContainsFunc(l.Subject, unicode.IsControl):
+		return fmt.Errorf("%w: subject must have at most %d bytes and no control characters", ErrForm, maxSubject)
+	}
+	return nil
+}
+
+// coding is the base64 of keys: URL-safe, without padding, one text for each content.
+var coding = base64.RawURLEncoding.Strict()
+
+// Issue signs a licence and gives its key. Version may be left 0.
+func Issue(key ed25519.PrivateKey, l Licence) (string, error) {
+	if l.Version == 0 {
+		l.Version = version
+	}
+	l.Expires = l.Expires.UTC()
+	if err := l.check(); err != nil {
+		return "", err
+	}
+	payload, err := json.Marshal(l)
+	if err != nil {
+		return "", fmt.Errorf("licence: %w", err)
+	}
+	signed := prefix + "." + coding.EncodeToString(payload)
+	return signed + "." + coding.EncodeToString(ed25519.Sign(key, []byte(signed))), nil
+}
+
+// parsed is a key taken apart and not believed yet.
+type parsed struct {
+	licence   Licence
+	signed    []byte
+	signature []byte
+}
+
+// parse takes a key apart. White space around it means nothing.
+func parse(text string) (parsed, error) {
+	var p parsed
+	text = strings.TrimSpace(text)
+	if len(text) > MaxKey {
+		return p, fmt.Errorf("%w: it has more than %d bytes", ErrForm, MaxKey)
+	}
+	parts := strings.Split(text, ".")
+	if len(parts) != 3 || parts[0] != prefix || strings.ContainsAny(text, "\r\n") {
+		return p, fmt.Errorf("%w: a key has the form %s.PAYLOAD.SIGNATURE", ErrForm, prefix)
+	}
+	payload, err := coding.DecodeString(parts[1])
+	if err != nil {
+		return p, fmt.Errorf("%w: its payload is not base64url", ErrForm)
+	}
+	if p.signature, err = coding.DecodeString(parts[2]); err != nil || len(p.signature) != ed25519.SignatureSize {
+		return p, fmt.Errorf("%w: its signature is not base64url of %d bytes", ErrForm, ed25519.SignatureSize)
+	}
+	p.signed = []byte(parts[0] + "." + parts[1])
+	if err := json.Unmarshal(payload, &p.licence); err != nil || !bytes.HasPrefix(payload, []byte("{")) {
+		return p, fmt.Errorf("%w: its payload cannot be read", ErrForm)
+	}
+	return p, p.licence.check()
+}
+
+// Verify judges a key for any product. The licence may have expired: see Licence.Expired. That
+// of a key which only its signature speaks against is given too, to be shown.
+func (t Trust) Verify(text string) (Licence, error) {
+	p, err := parse(text)
+	if err != nil {
+		return Licence{}, err
+	}
+	for _, key := range t {
+		if ed25519.Verify(key, p.signed, p.signature) {
+			return p.licence, nil
+		}
+	}
+	if len(t) == 0 {
+		return p.licence, fmt.Errorf("%w: no authority is known to this program", ErrSignature)
+	}
+	return p.licence, ErrSignature
+}
+
+// VerifyFor judges a key for one product.
+func (t Trust) VerifyFor(product Product, text string) (Licence, error) {
+	l, err := t.Verify(text)
+	if err == nil && l.Product != product {
+		return Licence{}, fmt.Errorf("%w: %s, not %s", ErrProduct, l.Product, product)
+	}
+	return l, err
+}

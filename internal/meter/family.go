@@ -1,0 +1,71 @@
+package meter
+
+// Kind is the kind of a family.
+type Kind string
+
+// The kinds, by the names that the exposition has for them.
+const (
+	KindGauge     Kind = "gauge"
+	KindCounter   Kind = "counter"
+	KindHistogram Kind = "histogram"
+)
+
+// Family is one metric as it is shown: a name with the unit at its end, and the values
+// of all its series. Its labels have few values, which the program knows beforehand:
+// never an id.
+type Family struct {
+	Name   string
+	Kind   Kind
+	Help   string   // one sentence without a full stop
+	Labels []string // names
+	Read   func(*Series)
+}
+
+// Series takes the values of a family. The number of labels is the family's.
+type Series struct {
+	// Value takes one value of a gauge or a counter.
+	Value func(value float64, labels ...string)
+	// Distribution takes one histogram.
+	Distribution func(d Distribution, labels ...string)
+}
+
+// Single makes a family of one gauge.
+func Single(name, help string, read func() float64) Family {
+	return Family{Name: name, Kind: KindGauge, Help: help, Read: func(s *Series) { s.Value(read()) }}
+}
+
+// Counted makes a family of one counter.
+func Counted(name, help string, c *Counter) Family {
+	return Family{Name: name, Kind: KindCounter, Help: help, Read: func(s *Series) { s.Value(c.Value()) }}
+}
+
+// Timed makes a family of one histogram.
+func Timed(name, help string, h *Histogram) Family {
+	return Family{Name: name, Kind: KindHistogram, Help: help, Read: func(s *Series) { s.Distribution(h.Snapshot()) }}
+}
+
+// Outcomes are the values of the label result.
+const (
+	OK     = "ok"
+	Failed = "failed"
+)
+
+// Results counts what succeeded and what did not.
+type Results struct{ OK, Failed Counter }
+
+// Note counts one by its error.
+func (r *Results) Note(err error) {
+	if err != nil {
+		r.Failed.Inc()
+	} else {
+		r.OK.Inc()
+	}
+}
+
+// Family makes a family with the label result.
+func (r *Results) Family(name, help string) Family {
+	return Family{Name: name, Kind: KindCounter, Help: help, Labels: []string{"result"}, Read: func(s *Series) {
+		s.Value(r.OK.Value(), OK)
+		s.Value(r.Failed.Value(), Failed)
+	}}
+}

@@ -1,0 +1,80 @@
+package obs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/meter"
+)
+
+// MetricsOptions say where metrics are served, and which.
+type MetricsOptions struct {
+	Addr     string // host:port; port 0 lets the system choose
+	Path     string // "": /metrics
+	Families []meter.Family
+	Logger   *slog.Logger
+}
+
+// MetricsServer serves the metrics of one process on an address of their own: whoever
+// collects them needs no credential of the API, and gets nothing else there. It listens
+// from the moment it is made.
+type MetricsServer struct {
+	server *http.Server
+	socket net.Listener
+	path   string
+}
+
+// ListenMetrics binds the address.
+func ListenMetrics(ctx context.Context, o MetricsOptions) (*MetricsServer, error) {
+	if o.Path == "" {
+		o.Path = "/metrics"
+	}
+	handler, err := Metrics(o.Families)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET "+o.Path, handler)
+	var config net.ListenConfig
+	socket, err := config.Listen(ctx, "tcp", o.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("the metrics cannot listen on %s: %w", o.Addr, err)
+	}
+	return &MetricsServer{path: o.Path, socket: socket, server: &http.Server{
+		Handler: mux, ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), MaxHeaderBytes: 64 << 10,
+		ReadTimeout: 10 * time.Second, WriteTimeout: 2 * scrapeTimeout, IdleTimeout: 2 * time.Minute,
+	}}, nil
+}
+
+// URL gives where the metrics are, for clients on this machine.
+func (s *MetricsServer) URL() string {
+	addr, _ := s.socket.Addr().(*net.TCPAddr)
+	host := addr.IP.String()
+	if addr.IP.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, fmt.Sprint(addr.Port)) + s.path
+}
+
+// Run serves until ctx ends.
+func (s *MetricsServer) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = s.server.Close() })
+	defer stop()
+	if err := s.server.Serve(s.socket); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	return nil
+}
+
+// Close gives the address back when Run was not called.
+func (s *MetricsServer) Close() error {
+	if err := s.socket.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package registry
+
+import (
+	"context"
+
+	"github.com/buildyard/buildyard/internal/meter"
+)
+
+// meters are what a registry counts of its own work since it was opened.
+type meters struct {
+	pushes    meter.Counter // versions that were published
+	pulls     meter.Counter // manifests that were asked for
+	received  meter.Counter // bytes
+	sent      meter.Counter // bytes
+	collected meter.Counter // layers
+	freed     meter.Counter // bytes of them
+	found     meter.Counter // layers found damaged
+}
+
+// Families gives the metrics of the registry.
+func (r *Registry) Families() []meter.Family {
+	m := &r.meters
+	return []meter.Family{
+		meter.Single("buildyard_registry_templates", "Templates", func() float64 { return float64(len(r.snap.Load().order)) }),
+		meter.Single("buildyard_registry_versions", "Versions of all templates", func() float64 { return float64(r.versions()) }),
+		meter.Single("buildyard_registry_stored_bytes", "Bytes of all layer files", func() float64 {
+			_, size := r.layers()
+			return float64(size)
+		}),
+		meter.Single("buildyard_registry_layers", "Layer files", func() float64 {
+			n, _ := r.layers()
+			return float64(n)
+		}),
+		meter.Single("buildyard_registry_trash_bytes", "Bytes in the trash when it was measured last", func() float64 { return float64(r.trashSize.Load()) }),
+		r.diskFamily("buildyard_registry_disk_free_bytes", "Bytes that are free on the disk of the storage", func(free, _ int64) int64 { return free }),
+		r.diskFamily("buildyard_registry_disk_size_bytes", "Bytes of the disk of the storage", func(_, total int64) int64 { return total }),
+		meter.Counted("buildyard_registry_pushes_total", "Versions that were published", &m.pushes),
+		meter.Counted("buildyard_registry_pulls_total", "Versions that were asked for to be pulled", &m.pulls),
+		meter.Counted("buildyard_registry_received_bytes_total", "Bytes of layers that were received", &m.received),
+		meter.Counted("buildyard_registry_sent_bytes_total", "Bytes of layers that were sent", &m.sent),
+		meter.Single("buildyard_registry_push_sessions", "Pushes that go on", func() float64 { return float64(r.openSessions()) }),
+		meter.Counted("buildyard_registry_collected_layers_total", "Layers that nothing needed and that went to the trash", &m.collected),
+		meter.Counted("buildyard_registry_collected_bytes_total", "Bytes of those layers", &m.freed),
+		meter.Single("buildyard_registry_scrub_verified_bytes", "Bytes that this round of the verification has read", func() float64 { return float64(r.scrubStatus().Verified) }),
+		meter.Single("buildyard_registry_damaged_layers", "Layers that are damaged now", func() float64 { return float64(len(r.knownDamage())) }),
+		meter.Counted("buildyard_registry_damage_found_total", "Layers that were found damaged", &m.found),
+	}
+}
+
+// diskFamily shows something of the disk; nothing when that cannot be read.
+func (r *Registry) diskFamily(name, help string, pick func(free, total int64) int64) meter.Family {
+	return meter.Family{Name: name, Kind: meter.KindGauge, Help: help, Read: func(s *meter.Series) {
+		if free, total, err := r.store.Space(context.Background()); err == nil {
+			s.Value(float64(pick(free, total)))
+		}
+	}}
+}
+
+func (r *Registry) versions() (n int) {
+	for _, e := range r.snap.Load().order {
+		n += len(e.t.Versions)
+	}
+	return n
+}
+
+// layers counts the layer files and sums them up.
+func (r *Registry) layers() (n int, size int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.held {
+		size += l.size
+	}
+	return len(r.held), size
+}
+
+// openSessions counts the pushes that are not committed yet.
+func (r *Registry) openSessions() (n int) {
+	for _, s := range r.allSessions() {
+		if s.done() == nil {
+			n++
+		}
+	}
+	return n
+}

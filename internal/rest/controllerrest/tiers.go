@@ -1,0 +1,82 @@
+package controllerrest
+
+import (
+	"encoding/json"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// gate is a route, or a parameter of one, that needs a tier.
+type gate struct {
+	pattern string // of the route
+	param   string // "": the whole route
+	needs   farm.Tier
+	what    string                   // of a whole route: its feature, in the plural
+	given   func(*rest.Request) bool // nil: a parameter that is there is given
+}
+
+// gates is everything that not every licence opens. What is not in it is open to all.
+var gates = []gate{
+	{pattern: "POST /api/v1/vm", param: "group_id", needs: farm.TierEnterprise},
+	{pattern: "POST /api/v1/vm", param: "priority", needs: farm.TierEnterprise, given: otherPriority},
+	{pattern: "POST /api/v1/vm", param: "usb_device", needs: farm.TierEnterprise},
+	{pattern: "POST /api/v1/rpc/vm/restart", param: "usb_device", needs: farm.TierEnterprise},
+	{pattern: "POST " + api.PathJoin, param: "groups", needs: farm.TierEnterprise, given: joinsGroups},
+}
+
+// otherPriority: to say what is the default anyway asks for nothing.
+func otherPriority(r *rest.Request) bool {
+	return priority(r.Params) != controller.DefaultPriority
+}
+
+// joinsGroups reads the groups of a join, whose body is typed.
+func joinsGroups(r *rest.Request) bool {
+	var in struct{ Groups []string }
+	return json.Unmarshal(r.Params.Raw(), &in) == nil && len(in.Groups) > 0
+}
+
+// isGiven says whether a request asks for what is behind the gate.
+func (g gate) isGiven(r *rest.Request) bool {
+	switch {
+	case g.param == "":
+		return true
+	case g.given != nil:
+		return g.given(r)
+	default:
+		return r.Params.Has(g.param)
+	}
+}
+
+// refusal is the answer to a request that the licence in force does not cover.
+func (g gate) refusal(have farm.Tier) error {
+	if g.param == "" {
+		return farm.Refused("%s need the tier %s, and this controller has %s: install a licence (SVC_LICENSE_FILE)", g.what, g.needs, have)
+	}
+	return farm.Refused("%s needs the tier %s, and this controller has %s: leave it out, or install a licence (SVC_LICENSE_FILE)", g.param, g.needs, have)
+}
+
+// licensed gives the routes with their gates: this is the one place where tiers are asked.
+func (s *server) licensed(routes []rest.Route) []rest.Route {
+	at := map[string][]gate{}
+	for _, g := range gates {
+		at[g.pattern] = append(at[g.pattern], g)
+	}
+	for i, route := range routes {
+		mine := at[route.Pattern]
+		if len(mine) == 0 {
+			continue
+		}
+		routes[i].Do = func(r *rest.Request) (any, error) {
+			for _, g := range mine {
+				if have := s.c.Tier(); !have.Covers(g.needs) && g.isGiven(r) {
+					return nil, g.refusal(have)
+				}
+			}
+			return route.Do(r)
+		}
+	}
+	return routes
+}

@@ -1,0 +1,145 @@
+package rest
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/meter"
+)
+
+// Meter counts the requests of one service by route and status.
+type Meter struct {
+	service string
+	routes  map[string]*routeMeter // by pattern; fixed
+	none    *routeMeter            // of what is no route
+	took    *meter.Histogram       // of the routes that answer as soon as they can
+}
+
+// routeMeter counts the requests of one route.
+type routeMeter struct {
+	timed bool
+	codes [len(codes) + 1]meter.Counter // as codes; the last one is of all others
+}
+
+// codes are the statuses that are told apart.
+var codes = [...]int{
+	http.StatusOK, http.StatusNoContent, http.StatusPartialContent, http.StatusNotModified,
+	http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
+	http.StatusConflict, http.StatusPreconditionFailed, http.StatusRequestEntityTooLarge, http.StatusRequestedRangeNotSatisfiable,
+	http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
+}
+
+// noRoute is what requests of no route are filed under.
+const noRoute = "none"
+
+// NewMeter makes the meter of a service.
+func NewMeter(service string) *Meter {
+	return &Meter{
+		service: service, routes: map[string]*routeMeter{}, none: &routeMeter{timed: true}, took: meter.NewHistogram(meter.Short),
+	}
+}
+
+// Metered counts the requests of next, which serves these routes. Without a meter it is
+// next itself.
+func Metered(m *Meter, routes []Route, next http.Handler) http.Handler {
+	if m == nil {
+		return next
+	}
+	for _, route := range routes {
+		m.routes[route.Pattern] = &routeMeter{timed: !route.Hangs && route.Raw == nil}
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		watched := &watchedWriter{ResponseWriter: w, code: http.StatusOK}
+		code := 0 // of an answer that is cut off
+		defer func() { m.count(r.Pattern, code, time.Since(began)) }()
+		next.ServeHTTP(watched, r)
+		code = watched.code
+	})
+}
+
+func (m *Meter) count(pattern string, code int, took time.Duration) {
+	route := m.routes[pattern]
+	if route == nil {
+		route = m.none
+	}
+	i := 0
+	for i < len(codes) && codes[i] != code {
+		i++
+	}
+	route.codes[i].Inc()
+	if route.timed {
+		m.took.Observe(took)
+	}
+}
+
+// Families gives the metrics of some meters, each of a service of its own.
+func Families(meters ...*Meter) []meter.Family {
+	return []meter.Family{
+		{
+			Name: "buildyard_http_requests_total", Kind: meter.KindCounter, Labels: []string{"service", "route", "code"},
+			Help: "Requests by route and status",
+			Read: func(s *meter.Series) {
+				for _, m := range meters {
+					m.read(s)
+				}
+			},
+		},
+		{
+			Name: "buildyard_http_request_seconds", Kind: meter.KindHistogram, Labels: []string{"service"},
+			Help: "Time of requests, polls and bulk bytes aside",
+			Read: func(s *meter.Series) {
+				for _, m := range meters {
+					s.Distribution(m.took.Snapshot(), m.service)
+				}
+			},
+		},
+	}
+}
+
+// read shows the routes and statuses that have occurred.
+func (m *Meter) read(s *meter.Series) {
+	m.none.read(s, m.service, noRoute)
+	for pattern, route := range m.routes {
+		route.read(s, m.service, pattern)
+	}
+}
+
+func (r *routeMeter) read(s *meter.Series, service, route string) {
+	for i := range r.codes {
+		n := r.codes[i].Value()
+		if n == 0 {
+			continue
+		}
+		code := "other"
+		if i < len(codes) {
+			code = strconv.Itoa(codes[i])
+		}
+		s.Value(n, service, route, code)
+	}
+}
+
+// watchedWriter notes the status of an answer. Everything else goes through it.
+type watchedWriter struct {
+	http.ResponseWriter
+	code  int
+	begun bool
+}
+
+var _ io.ReaderFrom = (*watchedWriter)(nil)
+
+// WriteHeader implements http.ResponseWriter.
+func (w *watchedWriter) WriteHeader(code int) {
+	if !w.begun {
+		w.code, w.begun = code, code >= http.StatusOK // before that others follow
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// ReadFrom lets what is beneath send a file by itself.
+func (w *watchedWriter) ReadFrom(src io.Reader) (int64, error) { return io.Copy(w.ResponseWriter, src) }
+
+// Unwrap lets an http.ResponseController find what is beneath.
+func (w *watchedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
