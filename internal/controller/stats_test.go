@@ -104,7 +104,7 @@ func (c *cloud) samePicture() {
 // TestTallyIsTheSumOfTheRecords walks by chance, with restarts in between.
 func TestTallyIsTheSumOfTheRecords(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		dice := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test repeats itself
+		dice := rand.New(rand.NewPCG(1, 2))
 		a := c.join("one", 3)
 		var ids []string
 		for range 200 {

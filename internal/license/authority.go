@@ -136,7 +136,7 @@ func Keygen(secretPath, publicPath string) error {
 
 // create writes a file that must not exist.
 func create(path string, mode fs.FileMode, text string) (err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // the public key in it is for all
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)

@@ -204,7 +204,7 @@ func (f *File) say(ctx context.Context) {
 	f.said = alarm
 	f.mu.Unlock()
 	if fresh && alarm != "" {
-		f.o.Logger.WarnContext(ctx, "ALARM: "+alarm)
+		f.o.Logger.WarnContext(ctx, "ALARM: the licence needs attention", "alarm", alarm)
 	}
 }
 

@@ -101,7 +101,7 @@ func (s *ControllerService) openMetrics(ctx context.Context) error {
 	if s.registry != nil {
 		s.registry.meter = rest.NewMeter("registry")
 		meters = append(meters, s.registry.meter)
-		families = append(families, s.registry.core.Families())
+		families = append(families, s.registry.core.Families()) //nolint:contextcheck // they are asked as long as the process runs
 	}
 	return s.open(ctx, s.settings, s.log, append(families, rest.Families(meters...))...)
 }

@@ -73,7 +73,8 @@ func (s *RegistryService) Open(ctx context.Context) error {
 		return err
 	}
 	s.meter = rest.NewMeter("registry")
-	return s.open(ctx, s.settings, s.log, obs.ProgramFamilies("registry", time.Now()), s.core.Families(), rest.Families(s.meter))
+	own := s.core.Families() //nolint:contextcheck // they are asked as long as the process runs
+	return s.open(ctx, s.settings, s.log, obs.ProgramFamilies("registry", time.Now()), own, rest.Families(s.meter))
 }
 
 // URL gives the registry's address for clients on this machine, after Open.
