@@ -110,6 +110,7 @@ type Node struct {
 	Groups       []Group        `json:"groups"`
 	AnkaVersion  ProductVersion `json:"anka_version"`
 	USBDevices   []NodeUSB      `json:"usb_devices"` // may be null
+	VLANs        []string       `json:"vlans,omitempty"`
 	CapacityMode string         `json:"capacity_mode"`
 	VCPUOverride int            `json:"vcpu_override"`
 	RAMOverride  int            `json:"ram_override"`

@@ -169,6 +169,8 @@ type Machine struct {
 	NetworkLocal string `json:"network_local,omitempty"` // forceOn: nothing but the port rules; forceOff
 	VNCPassword  string `json:"vnc_password,omitempty"`  // a secret; with it the screen can be reached
 	USB          string `json:"usb,omitempty"`           // claim name or location of a device to attach
+	USBDevice    string `json:"usb_device,omitempty"`    // location of the very device that was chosen
+	VLAN         int    `json:"vlan,omitempty"`          // id of the VLAN that the guest's bridge is of; 0: none
 }
 
 // SaveOrder asks to save a VM as a version of a template.
@@ -188,7 +190,7 @@ type SaveOrder struct {
 // RestartOrder asks to end a VM by force and to start it from its disks.
 type RestartOrder struct {
 	VNCPassword *string `json:"vnc_password,omitempty"` // nil: as before; a secret
-	USB         *string `json:"usb,omitempty"`          // nil: as before; "": none
+	USB         *string `json:"usb,omitempty"`          // nil: as before; "": none; location of the device that was chosen
 }
 
 // Script is a startup script.
@@ -331,6 +333,7 @@ type NodeInfo struct {
 	Abilities    []string       `json:"abilities,omitempty"`
 	Templates    []NodeTemplate `json:"templates,omitempty"`
 	USB          []USBDevice    `json:"usb,omitempty"`
+	VLANs        []int          `json:"vlans,omitempty"` // ids that guests can be in, rising
 }
 
 // NodeTemplate is one cached version on a node.
@@ -344,7 +347,7 @@ type NodeTemplate struct {
 
 // USBDevice is a device that a node offers.
 type USBDevice struct {
-	Name     string `json:"name"`
+	Name     string `json:"name"` // that it is claimed under; "" when that is its location
 	Location string `json:"location"`
-	Busy     bool   `json:"busy"`
+	Busy     bool   `json:"busy"` // taken by something that is no instance
 }

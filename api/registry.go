@@ -86,6 +86,7 @@ type StatePin struct {
 	HostCPU     string `json:"host_cpu"` // of the host, where the model depends on it
 	Layout      string `json:"layout"`   // names the devices and their slots
 	Network     string `json:"network"`  // kind of network behind the guest's card
+	VLAN        int    `json:"vlan,omitempty"`
 	CPUs        int    `json:"cpus"`
 	MemoryMB    int    `json:"memory_mb"`
 	Disks       int    `json:"disks"`

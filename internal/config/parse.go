@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/buildyard/buildyard/internal/farm"
 )
 
 var (
@@ -97,6 +99,12 @@ func checkURL(text string) error {
 		return errors.New("an http or https address such as http://registry.example:8089")
 	}
 	return nil
+}
+
+// checkMACRange wants addresses of network cards.
+func checkMACRange(text string) error {
+	_, err := farm.ParseMACRange(text)
+	return err //nolint:wrapcheck // a whole sentence
 }
 
 // eachURL wants a list of addresses.

@@ -42,6 +42,8 @@ const (
 	MetricsPort           = "SVC_METRICS_PORT"
 	MetricsPath           = "SVC_METRICS_PATH"
 	Controller            = "SVC_CONTROLLER"
+	ManageMACs            = "SVC_MANAGE_MAC_ADDRESSES"
+	MACRange              = "SVC_MAC_ADDR_RANGE"
 )
 
 // aDay bounds every time-out: a longer one is a slip of the unit.
@@ -73,6 +75,8 @@ var ControllerTable = Table{
 	{Key: Placement, Flag: "placement", Default: "spread", Kind: String, Check: oneOf("spread", "fit"), Help: "how nodes of equal merit are filled: spread VMs over all, or fit as many as possible on one"},
 	{Key: LocalityWait, Flag: "locality-wait", Default: "10s", Kind: Duration, Check: between(0, time.Hour), Help: "how long a request may wait for a full node that has its version while another node has room; 0 is not at all"},
 	{Key: LocalitySize, Flag: "locality-size", Default: "4GB", Kind: Size, Help: "how much would have to be pulled before a request waits so"},
+	{Key: ManageMACs, Flag: "manage-mac-addresses", Default: "false", Kind: Bool, Help: "give every instance of a stopped version a MAC address of its own"},
+	{Key: MACRange, Flag: "mac-addr-range", Kind: String, Check: checkMACRange, Help: "the addresses for that, <FROM>-<TO>, both included"},
 	{Key: BackupDir, Flag: "backup-dir", Kind: Path, Help: "directory for periodic backups of the records; without it none are taken"},
 	{Key: BackupEvery, Flag: "backup-every", Default: "1h", Kind: Duration, Check: between(time.Minute, 7*aDay), Help: "time between two periodic backups"},
 	{Key: BackupKeep, Flag: "backup-keep", Default: "24", Kind: Int, Check: atLeast(1), Help: "how many of the newest periodic backups stay"},

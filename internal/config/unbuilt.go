@@ -23,7 +23,6 @@ const (
 	tls            = "TLS"
 	nodeInterface  = "a node interface on a port of its own"
 	centralLogs    = "central logs and the event log"
-	macAddresses   = "managed MAC addresses"
 	nodeUpgrades   = "upgrades of node agents by the controller"
 	objectStore    = "registry storage on S3"
 	addresses      = "separate registry addresses"
@@ -72,8 +71,6 @@ var AllUnbuilt = []Unbuilt{
 	{Key: "SVC_EVENT_LOG_URL", Feature: centralLogs},
 	{Key: "KEEP_LOGS_FOR", Feature: centralLogs},
 	{Key: "MAX_LOG_SIZE", Feature: centralLogs},
-	{Key: "SVC_MANAGE_MAC_ADDRESSES", Feature: macAddresses, Already: "false"},
-	{Key: "SVC_MAC_ADDR_RANGE", Feature: macAddresses},
 	{Key: "SVC_NO_NODE_UPGRADES", Feature: nodeUpgrades, Already: "true"},
 	{Key: "SVC_BACKEND_TYPE", Feature: objectStore, Already: "disk"},
 	{Key: "SVC_BACKEND_S3_*", Feature: objectStore},

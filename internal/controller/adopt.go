@@ -232,7 +232,7 @@ func (a adopter) keep(ctx context.Context, id string) (string, error) {
 		return OutcomeKept, nil
 	}
 	inst := a.c.recordOf(a.node, u, asked)
-	err = a.c.store.Commit(ctx, store.Put(a.c.tables.Instances, id, inst, store.IfRev(rev)))
+	err = a.c.adoptRecord(ctx, inst, rev)
 	if errors.Is(err, store.ErrConflict) {
 		return a.kept(ctx, id, inst.Claim)
 	}
@@ -241,6 +241,21 @@ func (a adopter) keep(ctx context.Context, id string) (string, error) {
 	}
 	a.c.log.WarnContext(ctx, "a VM that nobody owned was made an instance", "node", a.node.ID, "instance", id)
 	return OutcomeKept, nil
+}
+
+// adoptRecord writes the record of a VM that becomes an instance again. The managed
+// address that it has becomes its own, unless another instance has got it meanwhile.
+func (c *Controller) adoptRecord(ctx context.Context, inst *farm.Instance, rev int64) error {
+	put := func() store.Change { return store.Put(c.tables.Instances, inst.ID, inst, store.IfRev(rev)) }
+	if address, ok := c.macs.adopted(inst); ok {
+		inst.MAC = address
+		err := c.store.Commit(ctx, append(c.takeMAC(inst), put())...)
+		if !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+		inst.MAC = ""
+	}
+	return c.store.Commit(ctx, put())
 }
 
 var (

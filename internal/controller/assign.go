@@ -24,12 +24,15 @@ const (
 // change of the node since then undoes it.
 type decision struct {
 	id, node string
+	device   string // location of the USB device that goes with it; "" for none
 	at       known
 }
 
 func (p *placer) decisionLocked(a sched.Assignment) decision {
-	return decision{a.RequestID, a.NodeID, p.nodes[a.NodeID]}
+	return decision{a.RequestID, a.NodeID, a.Device, p.nodes[a.NodeID]}
 }
+
+func (d decision) givesDevice() bool { return d.device != "" }
 
 // together orders decisions so that those which one check covers lie side by side.
 func together(a, b decision) int {
@@ -89,12 +92,12 @@ func (p *placer) assign(ctx context.Context, r *reign, some []decision) (done in
 		return 0, &store.ConflictError{Keys: []string{id}}
 	}
 	t := txn{limits: p.c.store.Limits()}
-	t.add(store.Check(p.c.tables.Nodes, id, store.IfRev(at.rev)))
+	t.add(p.c.claims(id, at, slices.ContainsFunc(some, decision.givesDevice)))
 	now := p.c.now()
 	for _, d := range some {
 		inst, rev, ok := p.c.tables.Instances.Get(d.id)
 		if ok && inst.Waiting() &&
-			!t.add(store.Put(p.c.tables.Instances, d.id, placed(inst, at.record, now), store.IfRev(rev))) {
+			!t.add(store.Put(p.c.tables.Instances, d.id, placed(inst, at.record, d.device, now), store.IfRev(rev))) {
 			break
 		}
 		done++
@@ -139,7 +142,7 @@ func (p *placer) takeBackLocked(id string) {
 type draft struct {
 	asked, placed *farm.Instance // placed: nil when it has to wait
 	node          string
-	rev           int64 // of the node's record when it was decided on
+	at            known // that node when it was decided on
 }
 
 // admit decides on instances before they exist, so that they are placed from the
@@ -157,6 +160,9 @@ func (p *placer) admit(instances []*farm.Instance) ([]draft, *reign) {
 	}
 	own := make(map[string]*draft, len(drafts))
 	for i, inst := range instances {
+		if p.c.macs.lacks(inst) {
+			continue
+		}
 		own[inst.ID] = &drafts[i]
 		p.index.SetInstance(sched.InstanceOf(inst))
 	}
@@ -168,7 +174,7 @@ func (p *placer) admit(instances []*farm.Instance) ([]draft, *reign) {
 		case d == nil:
 			p.found = append(p.found, p.decisionLocked(a))
 		case there:
-			d.placed, d.node, d.rev = placed(d.asked, node.record, now), a.NodeID, node.rev
+			d.placed, d.node, d.at = placed(d.asked, node.record, a.Device, now), a.NodeID, node
 			some = true
 		}
 	}

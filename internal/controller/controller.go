@@ -52,6 +52,9 @@ type Options struct {
 	// Licence says what is open; nil: everything.
 	Licence Licence
 
+	ManageMACs bool          // instances get MAC addresses of a list
+	MACRange   farm.MACRange // what the list is populated with
+
 	// PauseRegistry asks the registry to collect nothing for a time, 0 to go on; nil
 	// when there is nobody to ask.
 	PauseRegistry func(ctx context.Context, length time.Duration) error
@@ -109,6 +112,7 @@ type Controller struct {
 	placer    *placer
 	tally     *tally
 	meters    meters
+	macs      *macs // nil: MAC addresses are not managed
 	joinToken string
 
 	maintained chan struct{} // has a value when the maintenance may have changed
@@ -139,6 +143,7 @@ type Tables struct {
 	Digests   *store.Table[Digest]
 	Released  *store.Table[Released]
 	Events    *store.Table[Happened]
+	MACs      *store.Table[farm.MACAddress] // those that are in use, by address
 }
 
 // RemovedNode is what is kept of a node that was removed, so that its agent can be
@@ -170,6 +175,7 @@ const (
 	kindPast     = store.Kind("h")
 	kindDigest   = store.Kind("a")
 	kindReleased = store.Kind("u")
+	kindMAC      = store.Kind("m")
 )
 
 // Indexes of the tables.
@@ -200,6 +206,7 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		Digests:  store.NewTable[Digest](kindDigest),
 		Released: store.NewTable[Released](kindReleased),
 		Events:   newEventTable(),
+		MACs:     store.NewTable[farm.MACAddress](kindMAC),
 	}
 }
 
@@ -213,7 +220,7 @@ func given(value string) []string {
 
 // All gives every table, for opening the store.
 func (t *Tables) All() []store.AnyTable {
-	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests, t.Released, t.Events}
+	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests, t.Released, t.Events, t.MACs}
 }
 
 // New makes a controller over an open store. Nothing runs before Run.
@@ -229,13 +236,18 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 	c.placer = newPlacer(c)
 	c.tally = newTally(c)
 	c.meters = newMeters()
+	c.macs = newMACs(c)
 	var err error
 	if c.joinToken, err = c.ensureJoinToken(ctx); err != nil {
+		return nil, err
+	}
+	if err = c.ensureMACs(ctx); err != nil {
 		return nil, err
 	}
 	st.Subscribe(func(events []store.Event) {
 		c.link.observe(events)
 		c.placer.observe(events)
+		c.macs.observe(events)
 		c.watches.observe(events)
 		c.observeMaintenance(events)
 		c.ages.observe(events)
@@ -246,6 +258,7 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 	c.link.load()
 	c.placer.load()
 	c.tally.load()
+	c.macs.load()
 	return c, nil
 }
 

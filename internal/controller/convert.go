@@ -15,6 +15,8 @@ const (
 	maxVMPorts = 64
 	maxLabel   = 255  // bytes of a name that a node gives something
 	maxHave    = 1000 // versions that a node has, and devices
+
+	maxAbilities = 64
 )
 
 // vmOf makes the domain's VM of a node's; what the node leaves out stays as it was.
@@ -77,7 +79,18 @@ func infoOf(node string, in *api.NodeInfo) *farm.NodeInfo {
 		device.Name, device.Location = clip(u.Name, maxLabel), clip(u.Location, maxLabel)
 		info.USB = append(info.USB, device)
 	}
+	for _, a := range in.Abilities[:min(len(in.Abilities), maxAbilities)] {
+		info.Abilities = append(info.Abilities, clip(a, maxLabel))
+	}
+	info.VLANs = vlansOf(in.VLANs)
 	return info
+}
+
+// vlansOf gives the ids of VLANs that there can be, rising.
+func vlansOf(ids []int) []int {
+	ids = slices.DeleteFunc(slices.Clone(ids[:min(len(ids), farm.MaxVLAN)]), func(id int) bool { return id < 1 || id > farm.MaxVLAN })
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // sameInfo says whether two descriptions differ in nothing that is worth a write:
@@ -87,6 +100,7 @@ func sameInfo(a, b *farm.NodeInfo) bool {
 	return a.Arch == b.Arch && a.OS == b.OS && a.CPUs == b.CPUs &&
 		a.MemoryMB == b.MemoryMB && a.DiskSize == b.DiskSize && a.AgentVersion == b.AgentVersion &&
 		a.Hypervisor == b.Hypervisor && slices.Equal(a.Templates, b.Templates) && slices.Equal(a.USB, b.USB) &&
+		slices.Equal(a.Abilities, b.Abilities) && slices.Equal(a.VLANs, b.VLANs) &&
 		near(a.FreeDisk, b.FreeDisk, a.DiskSize) && near(a.CacheUsage, b.CacheUsage, a.DiskSize)
 }
 

@@ -44,50 +44,63 @@ func (c *Controller) parts(drafts []draft) []*part {
 	slices.SortStableFunc(drafts, func(a, b draft) int { return cmp.Compare(a.node, b.node) })
 	var parts []*part
 	var last *part
+	devices := map[string]bool{} // node -> a device of it is given away
+	for _, d := range drafts {
+		if d.placed != nil && d.placed.USB != "" {
+			devices[d.node] = true
+		}
+	}
 	for i, d := range drafts {
-		changes := c.creation(d, last == nil || i == 0 || drafts[i-1].node != d.node)
+		changes := c.creation(d)
+		check := d.placed != nil && (last == nil || i == 0 || drafts[i-1].node != d.node)
+		if check {
+			changes = append(changes, c.claims(d.node, d.at, devices[d.node]))
+		}
 		if last == nil || !last.add(changes...) {
 			last = &part{txn: txn{limits: c.store.Limits()}}
 			parts = append(parts, last)
-			last.add(c.creation(d, true)...)
+			if d.placed != nil && !check {
+				changes = append(changes, c.claims(d.node, d.at, devices[d.node]))
+			}
+			last.add(changes...)
 		}
 		last.drafts = append(last.drafts, d)
 	}
 	return parts
 }
 
-// creation gives the changes that make one instance, with the check of its node if asked
-// for. That the id is free needs no asking: it is new, and asking costs the store as
-// much as writing.
-func (c *Controller) creation(d draft, check bool) []store.Change {
-	if d.placed == nil {
-		return []store.Change{store.Put(c.tables.Instances, d.asked.ID, d.asked, store.Any)}
+// creation gives the changes that make one instance. That the id is free needs no asking: it
+// is new, and asking costs the store as much as writing.
+func (c *Controller) creation(d draft) []store.Change {
+	inst := d.placed
+	if inst == nil {
+		inst = d.asked
 	}
-	changes := []store.Change{store.Put(c.tables.Instances, d.asked.ID, d.placed, store.Any)}
-	if check {
-		changes = append(changes, store.Check(c.tables.Nodes, d.node, store.IfRev(d.rev)))
-	}
-	return changes
+	return append(c.takeMAC(inst), store.Put(c.tables.Instances, inst.ID, inst, store.Any))
 }
 
 // createPart writes some of the new instances. Where a placement among them has
-// lost a race all of them wait, and are placed like any other. A placement is written
+// lost a race, or another replica has given a MAC address of theirs away, all of them
+// wait, for an address too, and are placed like any other. A placement is written
 // whether the caller is still there or not: one whose outcome is unknown costs more.
 func (c *Controller) createPart(ctx context.Context, r *reign, p *part) error {
+	var err error
 	if r == nil {
-		return c.store.Commit(ctx, p.changes...)
+		err = c.store.Commit(ctx, p.changes...)
+	} else if err = r.Commit(context.WithoutCancel(ctx), p.changes...); err != nil {
+		c.placer.dismiss(p.drafts)
 	}
-	err := r.Commit(context.WithoutCancel(ctx), p.changes...)
-	if err == nil {
-		return nil
-	}
-	c.placer.dismiss(p.drafts)
-	if !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrFenced) {
+	if err == nil || !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrFenced) {
 		return err
 	}
 	changes := make([]store.Change, len(p.drafts))
 	for i, d := range p.drafts {
-		changes[i] = store.Put(c.tables.Instances, d.asked.ID, d.asked, store.Any)
+		inst := d.asked
+		if inst.MAC != "" {
+			inst = inst.Clone()
+			inst.MAC = ""
+		}
+		changes[i] = store.Put(c.tables.Instances, inst.ID, inst, store.Any)
 	}
 	return c.store.Commit(ctx, changes...)
 }

@@ -34,10 +34,9 @@ func pastFrom(t time.Time) string { return fmt.Sprintf("%016x", math.MaxInt64-t.
 // puts what is kept of it into the history, in one transaction.
 func (c *Controller) bury(inst *farm.Instance, rev int64) []store.Change {
 	p := inst.Past(c.now())
-	return []store.Change{
+	return append(c.freeMAC(inst),
 		store.Delete(c.tables.Instances, inst.ID, store.IfRev(rev)),
-		store.Put(c.tables.Past, pastKey(p), p, store.Any),
-	}
+		store.Put(c.tables.Past, pastKey(p), p, store.Any))
 }
 
 // PastQuery asks for instances that are gone; empty fields ask for all.

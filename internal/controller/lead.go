@@ -82,6 +82,7 @@ func (c *Controller) rule(ctx context.Context, lease store.Lease) (err error) {
 	wg.Go(func() { c.placer.run(under, r) })
 	wg.Go(func() { c.housekeep(under, r) })
 	wg.Go(func() { c.events.deliver(under, r) })
+	wg.Go(func() { c.macs.run(under, r) })
 	wg.Wait()
 	return nil
 }

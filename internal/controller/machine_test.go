@@ -22,14 +22,14 @@ func TestMachineOfAnOrder(t *testing.T) {
 			t.Errorf("a plain start changes the machine: %+v", o.Start.Machine)
 		}
 		c.mustStart(StartRequest{Options: farm.StartOptions{
-			CPUs: 2, MemoryMB: 256, DiskBytes: 80 << 30, KeepFileSystem: true, MACAddress: "52:54:00:12:34:56",
+			CPUs: 2, MemoryMB: 256, DiskBytes: 80 << 30, KeepFileSystem: true,
 			HardwareUUID: templateID, HardwareSerial: "s", Video: "pg", NetworkMode: "host", NetworkLocal: "forceOn",
 			VNCPassword: "pw", USBDevice: "phone",
 		}})
 		want := &api.Machine{
-			CPUs: 2, MemoryMB: 256, DiskBytes: 80 << 30, KeepFileSys: true, MAC: "52:54:00:12:34:56",
+			CPUs: 2, MemoryMB: 256, DiskBytes: 80 << 30, KeepFileSys: true,
 			HardwareUUID: templateID, Serial: "s", Video: "pg", Network: "host", NetworkLocal: "forceOn",
-			VNCPassword: "pw", USB: "phone",
+			VNCPassword: "pw", USB: "phone", USBDevice: "1",
 		}
 		o := a.take(api.OrderStart)
 		if d := cmp.Diff(want, o.Start.Machine); d != "" {
@@ -85,7 +85,9 @@ func TestSuspendedVersionIsPinned(t *testing.T) {
 			if err == nil || err.Error() != want || farm.CodeOf(err) != farm.CodeRefused {
 				t.Errorf("%v, want %q", err, want)
 			}
-			c.mustStart(StartRequest{Tag: "v1", Options: o}) // which is stopped
+			if o.MACAddress == "" && o.VLAN == "" { // those that have conditions of their own
+				c.mustStart(StartRequest{Tag: "v1", Options: o}) // which is stopped
+			}
 		}
 		for _, o := range []farm.StartOptions{
 			{PortOverride: true, Ports: []farm.Port{{Name: "p", GuestPort: 1}}},

@@ -66,6 +66,9 @@ func (c *Controller) view(node *farm.Node) NodeView {
 	v := NodeView{Node: node}
 	if info, _, ok := c.tables.Infos.Get(node.ID); ok {
 		v.Info = *info
+		if len(info.USB) > 0 {
+			v.Info.USB = c.devices(node.ID)
+		}
 	}
 	for _, id := range node.Groups {
 		if g, _, ok := c.tables.Groups.Get(id); ok {

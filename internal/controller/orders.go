@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -42,7 +43,7 @@ func (c *Controller) order(inst *farm.Instance) (o api.Order, ok bool) {
 		return o, o.Save != nil
 	case api.OrderRestart:
 		o.Task = inst.Task.ID
-		o.Restart = &api.RestartOrder{VNCPassword: inst.Task.Restart.VNCPassword, USB: inst.Task.Restart.USBDevice}
+		o.Restart = &api.RestartOrder{VNCPassword: inst.Task.Restart.VNCPassword, USB: deviceOf(inst.Task.Restart)}
 	default:
 		return o, false
 	}
@@ -54,7 +55,7 @@ func (c *Controller) startOrder(inst *farm.Instance) *api.StartOrder {
 	order := &api.StartOrder{
 		TemplateID: inst.Template.ID, TemplateName: inst.Template.Name, Tag: inst.Template.Tag,
 		Version: inst.Template.Version, ContentID: inst.Template.ContentID, Registry: inst.Registry,
-		VMName: VMName(c.opts.VMNamePrefix, inst), PortOverride: o.PortOverride, Machine: machineOf(o),
+		VMName: VMName(c.opts.VMNamePrefix, inst), PortOverride: o.PortOverride, Machine: machineOf(inst),
 		StartTimeout: int(c.opts.StartTimeout / time.Second),
 	}
 	if len(o.Script) > 0 {
@@ -70,11 +71,15 @@ func (c *Controller) startOrder(inst *farm.Instance) *api.StartOrder {
 }
 
 // machineOf gives what a start changes of the template's machine; nil for nothing.
-func machineOf(o farm.StartOptions) *api.Machine {
+func machineOf(inst *farm.Instance) *api.Machine {
+	o := inst.Options
 	m := api.Machine{
-		CPUs: o.CPUs, MemoryMB: o.MemoryMB, DiskBytes: o.DiskBytes, KeepFileSys: o.KeepFileSystem, MAC: o.MACAddress,
+		CPUs: o.CPUs, MemoryMB: o.MemoryMB, DiskBytes: o.DiskBytes, KeepFileSys: o.KeepFileSystem, MAC: firstOf(inst.MAC, o.MACAddress),
 		HardwareUUID: o.HardwareUUID, Serial: o.HardwareSerial, Video: o.Video,
-		Network: o.NetworkMode, NetworkLocal: o.NetworkLocal, VNCPassword: o.VNCPassword, USB: o.USBDevice,
+		Network: o.NetworkMode, NetworkLocal: o.NetworkLocal, VNCPassword: o.VNCPassword, USB: o.USBDevice, USBDevice: inst.USB,
+	}
+	if o.VLAN != "" {
+		m.VLAN, _ = strconv.Atoi(o.VLAN) // checked when it was asked for
 	}
 	if m == (api.Machine{}) {
 		return nil

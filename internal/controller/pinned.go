@@ -36,19 +36,6 @@ func checkPinned(ref farm.TemplateRef, o farm.StartOptions) error {
 	return nil
 }
 
-// checkDevice refuses a USB device that no node offers.
-func (c *Controller) checkDevice(o farm.StartOptions) error {
-	if o.USBDevice == "" {
-		return nil
-	}
-	for id := range c.tables.Nodes.All() {
-		if c.offers(id, o.USBDevice) {
-			return nil
-		}
-	}
-	return farm.Refused("usb_device %s cannot be attached: no node offers such a device; leave it out, or claim the device on a node", o.USBDevice)
-}
-
 // pin takes over what a saved state asks of a node, and the size of the machine that
 // it was saved in.
 func pin(ref *farm.TemplateRef, p *api.StatePin) {

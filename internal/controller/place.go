@@ -162,12 +162,26 @@ func (p *placer) setNodeLocked(id string) {
 	}
 	info, _, _ := p.c.tables.Infos.Get(id)
 	beside := p.c.besideOn(id)
+	was := p.nodes[id]
 	p.nodes[id] = known{node, rev, beside}
 	to := sched.NodeOf(node, info, beside.foreign)
 	if to.Held == "" && beside.untold {
 		to.Held = untold
 	}
 	p.index.SetNode(to)
+	if was.rev != rev && len(to.USB) > 0 {
+		p.setInstancesLocked(id)
+	}
+}
+
+// setInstancesLocked looks at the instances of a node whose record is another one: who
+// gave one of them a device has written the node's record with it, see claims, and the
+// index must not know the one without the other.
+func (p *placer) setInstancesLocked(node string) {
+	p.c.store.Settle()
+	for id := range p.c.tables.Instances.Where(byNode, node) {
+		p.setInstanceLocked(id)
+	}
 }
 
 // untold is why a node takes no starts of which this process does not know what runs there.
@@ -197,7 +211,8 @@ func (p *placer) setGroupLocked(id string) {
 func (p *placer) setInstanceLocked(id string) {
 	inst, _, ok := p.c.tables.Instances.Get(id)
 	switch {
-	case !ok, inst.Waiting() && p.c.link.strangers.has(id): // about its VM somebody has to decide first
+	case !ok, inst.Waiting() && p.c.link.strangers.has(id), // about its VM somebody has to decide first
+		p.c.macs.lacks(inst):
 		p.index.RemoveInstance(id)
 	default:
 		p.index.SetInstance(sched.InstanceOf(inst))
@@ -229,6 +244,8 @@ func (p *placer) explain(list []Listed) {
 			list[i].Message = reason.Text
 		} else if p.c.link.strangers.has(l.ID) {
 			list[i].Message = undecided
+		} else if p.c.macs.lacks(l.Instance) {
+			list[i].Message = p.c.macs.why(l.Instance)
 		}
 	}
 }
@@ -268,10 +285,12 @@ func (p *placer) run(ctx context.Context, r *reign) {
 	}
 }
 
-// placed gives the record of an instance on its node, under a claim of its own.
-func placed(inst *farm.Instance, n *farm.Node, now time.Time) *farm.Instance {
+// placed gives the record of an instance on its node, under a claim of its own, with the
+// location of its USB device.
+func placed(inst *farm.Instance, n *farm.Node, device string, now time.Time) *farm.Instance {
 	to, _ := farm.NextInstance(inst.State, farm.Placed)
 	i := inst.Clone()
 	i.State, i.NodeID, i.NodeName, i.Claim, i.Placed, i.Updated = to, n.ID, n.Name, uuid.NewString(), now, now
+	i.USB = device
 	return i
 }

@@ -55,6 +55,7 @@ func (c *Controller) poll(ctx context.Context, credential string, h *heard, wait
 	if len(req.Details) > 0 {
 		s.learn(req.Details)
 		c.placer.touch(s.node)
+		c.macs.heard()
 	}
 	answer.Describe = s.curious(c.now())
 	if answer.NeedFull || len(answer.Describe) > 0 {

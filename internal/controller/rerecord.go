@@ -3,6 +3,7 @@ package controller
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strconv"
 
 	"github.com/google/uuid"
 
@@ -49,6 +50,9 @@ func (c *Controller) anew(node string, u unknown) *farm.Instance {
 	}
 	if start := u.detail.Start; start != nil {
 		inst.Options = optionsOf(start)
+		if start.Machine != nil {
+			inst.USB = tail(start.Machine.USBDevice, maxField)
+		}
 		inst.Registry = firstOf(tail(start.Registry, maxField), inst.Registry)
 	}
 	return inst
@@ -99,6 +103,9 @@ func optionsOf(o *api.StartOrder) farm.StartOptions {
 		out.MACAddress, out.HardwareUUID, out.HardwareSerial = tail(m.MAC, maxField), tail(m.HardwareUUID, maxField), tail(m.Serial, maxField)
 		out.Video, out.NetworkMode, out.NetworkLocal = tail(m.Video, maxField), tail(m.Network, maxField), tail(m.NetworkLocal, maxField)
 		out.USBDevice = tail(m.USB, maxField)
+		if m.VLAN > 0 && m.VLAN <= farm.MaxVLAN {
+			out.VLAN = strconv.Itoa(m.VLAN)
+		}
 	}
 	return out
 }

@@ -112,27 +112,6 @@ func remaining(versions []api.TemplateVersion, o farm.SaveOptions) []api.Templat
 	return versions[:i]
 }
 
-// Restart asks the node of an instance to end its VM by force and to start it again.
-func (c *Controller) Restart(ctx context.Context, id string, o farm.RestartOptions) error {
-	inst, err := c.latest(ctx, id)
-	if err != nil {
-		return err
-	}
-	if err := mayBegin(inst, farm.Restart); err != nil {
-		return err
-	}
-	if o.USBDevice != nil && !c.offers(inst.NodeID, *o.USBDevice) {
-		return farm.Refused("usb_device %s cannot be attached: node %s offers no such device", *o.USBDevice, inst.NodeName)
-	}
-	return c.begin(ctx, id, farm.Restart, &farm.Task{ID: newID(), Kind: farm.TaskRestart, Restart: &o})
-}
-
-// offers says whether a node has a USB device of that claim name or location.
-func (c *Controller) offers(node, device string) bool {
-	info, _, ok := c.tables.Infos.Get(node)
-	return ok && slices.ContainsFunc(info.USB, func(u farm.USBDevice) bool { return u.Name == device || u.Location == device })
-}
-
 // latest reads an instance from the store itself: what it is decides whether a task
 // is accepted, and another replica may know better.
 func (c *Controller) latest(ctx context.Context, id string) (*farm.Instance, error) {

@@ -64,7 +64,7 @@ func restarted(n *farm.Instance, o *farm.RestartOptions, status api.TaskStatus) 
 		n.Message = "The restart failed: " + firstOf(tail(status.Message, maxMessage), "its node does not say why")
 	case api.TaskDone:
 		if o.USBDevice != nil {
-			n.Options.USBDevice = *o.USBDevice
+			n.Options.USBDevice, n.USB = *o.USBDevice, o.Device
 		}
 		if o.VNCPassword != nil {
 			n.Options.VNCPassword = *o.VNCPassword

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -59,7 +60,7 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 	if err := checkPinned(ref, req.Options); err != nil {
 		return nil, err
 	}
-	if err := c.checkDevice(req.Options); err != nil {
+	if err := cmp.Or(c.checkDevice(req.Options), c.checkNetwork(ref, req.Options), c.macs.check(req.Options)); err != nil {
 		return nil, err
 	}
 	instances := make([]*farm.Instance, req.Count)
@@ -68,6 +69,8 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 		instances[i] = c.newInstance(req, ref)
 		ids[i] = instances[i].ID
 	}
+	release := c.macs.give(instances)
+	defer release()
 	return ids, c.create(ctx, instances)
 }
 
@@ -136,6 +139,7 @@ func (c *Controller) resolve(ctx context.Context, id, tag string, number *int) (
 		ref.CPUs = config.CPU.Cores
 	}
 	pin(&ref, config.StatePin)
+	network(&ref, config)
 	return ref, nil
 }
 

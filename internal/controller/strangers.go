@@ -36,6 +36,9 @@ func (s *strangers) drop(id string) {
 	s.some.Store(int32(min(len(s.ids), 1)))
 }
 
+// none says whether there are no such instances.
+func (s *strangers) none() bool { return s.some.Load() == 0 }
+
 // has says whether some node holds a VM of an instance that no record owns.
 func (s *strangers) has(id string) bool {
 	if s.some.Load() == 0 {

@@ -1,6 +1,9 @@
 package farm
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // InstanceState is the state of an instance as clients see it.
 type InstanceState string
@@ -57,6 +60,9 @@ type Instance struct {
 	Transitions []Transition `json:"transitions,omitempty"`
 	Task        *Task        `json:"task,omitempty"` // nil: its node does nothing with the VM but run it
 
+	USB string `json:"usb,omitempty"` // location of the device that it was given with its place; see Options.USBDevice
+	MAC string `json:"mac,omitempty"` // of the managed addresses, in capitals; it has it as long as the record lives
+
 	Created  time.Time `json:"created"`
 	Updated  time.Time `json:"updated"`
 	Placed   time.Time `json:"placed,omitzero"`
@@ -99,6 +105,8 @@ type TemplateRef struct {
 	MemoryMB  int    `json:"memory_mb"`
 	Suspended bool   `json:"suspended,omitempty"` // the version holds a saved state
 	Needs     Needs  `json:"needs,omitzero"`      // what that state asks of a node
+	Network   string `json:"network,omitempty"`   // mode of its first card; "" is shared
+	VLAN      string `json:"vlan,omitempty"`      // of the saved state
 }
 
 // Needs is what a saved state asks of a node: it loads only where all of it is
@@ -138,6 +146,23 @@ type StartOptions struct {
 	VLAN             string    `json:"vlan,omitempty"`
 	USBDevice        string    `json:"usb_device,omitempty"`
 }
+
+// NetworkMode gives how the VM is connected.
+func (i *Instance) NetworkMode() string {
+	return cmp.Or(i.Options.NetworkMode, i.Template.Network, NetworkShared)
+}
+
+// VLAN gives the id of the VLAN that the VM is in; "" for none.
+func (i *Instance) VLAN() string { return cmp.Or(i.Options.VLAN, i.Template.VLAN) }
+
+// The network modes of the API.
+const (
+	NetworkShared       = "shared"
+	NetworkNAT          = "nat"
+	NetworkHost         = "host"
+	NetworkBridge       = "bridge"
+	NetworkDisconnected = "disconnected"
+)
 
 // VCPU gives the number of virtual CPUs the instance takes.
 func (i *Instance) VCPU() int {

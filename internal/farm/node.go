@@ -135,6 +135,8 @@ type NodeInfo struct {
 	Hypervisor   Hypervisor     `json:"hypervisor"`
 	Templates    []NodeTemplate `json:"templates,omitempty"`
 	USB          []USBDevice    `json:"usb,omitempty"`
+	Abilities    []string       `json:"abilities,omitempty"` // of the hypervisor, sorted
+	VLANs        []int          `json:"vlans,omitempty"`     // ids that guests can be in, rising
 }
 
 // Hypervisor describes a node's driver.
@@ -171,6 +173,12 @@ func (h Hypervisor) ExpiresAt() time.Time {
 	}
 	return time.Time{}
 }
+
+// MaxVLAN is the highest id of a VLAN.
+const MaxVLAN = 4094
+
+// AbilityBridge is the ability to make a guest a machine of a network of the host.
+const AbilityBridge = "bridge"
 
 // NodeTemplate is one cached version of a template on a node.
 type NodeTemplate struct {

@@ -76,6 +76,7 @@ func (i *Instance) SettleTask() {
 type RestartOptions struct {
 	USBDevice   *string `json:"usb_device,omitempty"`
 	VNCPassword *string `json:"vnc_password,omitempty"` // a secret
+	Device      string  `json:"device,omitempty"`       // location of the device that USBDevice gets it
 }
 
 // Distribution asks nodes to pull a version ahead of need.
@@ -116,7 +117,8 @@ type USBCount struct {
 	Busy      int `json:"busy"`
 }
 
-// MACAddress is one managed address; Instance is "" when it is free.
+// MACAddress is one managed address; Instance is "" when it is free. Only those that are
+// in use have a record, under their address.
 type MACAddress struct {
 	Address  string `json:"address"` // capital letters, colons
 	Instance string `json:"instance,omitempty"`

@@ -97,6 +97,7 @@ type Compat struct {
 	HostCPU     string `json:"host_cpu"`    // Host.HostCPU, where the model depends on it
 	Layout      string `json:"layout"`      // name of the devices and their slots
 	Network     string `json:"network"`     // kind of network behind the guest's card
+	VLAN        int    `json:"vlan,omitempty"`
 	CPUs        int    `json:"cpus"`
 	MemoryMB    int    `json:"memory_mb"`
 	Disks       int    `json:"disks"`
@@ -124,6 +125,7 @@ func (c Compat) Check(here Compat) error {
 		{"host CPU", c.HostCPU, here.HostCPU, ""},
 		{"device layout", c.Layout, here.Layout, ""},
 		{"kind of network", c.Network, here.Network, ""},
+		{"VLAN", c.VLAN, here.VLAN, "; " + leaveOut},
 		{"number of virtual CPUs", c.CPUs, here.CPUs, "; " + leaveOut},
 		{"memory in MB", c.MemoryMB, here.MemoryMB, "; " + leaveOut},
 		{"number of disks", c.Disks, here.Disks, ""},

@@ -316,6 +316,34 @@ func (p *Params) Bool(name string, def bool) bool {
 	}
 }
 
+// flagWords are the words of a flag.
+var flagWords = map[string]bool{
+	"": true, "true": true, "1": true, "yes": true, "on": true, "false": false, "0": false, "no": false, "off": false,
+}
+
+// Flag gives a truth value that may also be bare, as in ?count, and whether it is given. It
+// takes true, 1, yes, on and their opposites, as JSON or as text; null is not given.
+func (p *Params) Flag(name string) (value, given bool) {
+	text := ""
+	if raw, ok := p.body[name]; ok {
+		text = strings.Trim(string(bytes.TrimSpace(raw)), `"`)
+		if text == "null" {
+			return false, false
+		}
+	} else {
+		values := p.inQuery(name)
+		if len(values) == 0 {
+			return false, false
+		}
+		text = values[0]
+	}
+	value, ok := flagWords[strings.ToLower(text)]
+	if !ok {
+		p.Fail(name, "must be true or false")
+	}
+	return value, true
+}
+
 // Strings gives an array of strings; nil when it is not given. A query may repeat
 // the parameter.
 func (p *Params) Strings(name string) []string {

@@ -1,6 +1,9 @@
 package sched
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Filter names what keeps a request from a node, or from every node.
 type Filter string
@@ -17,6 +20,10 @@ const (
 	FilterSaved Filter = "saved-state"
 	// FilterUSB is a node without the USB device that is asked for.
 	FilterUSB Filter = "usb"
+	// FilterNetwork is a node without the kind of network that is asked for.
+	FilterNetwork Filter = "network"
+	// FilterVLAN is a node without the VLAN that is asked for.
+	FilterVLAN Filter = "vlan"
 	// FilterSize is a node that is too small even when it is empty.
 	FilterSize Filter = "size"
 	// FilterState is a node that takes no starts now: offline, drained and so on.
@@ -90,6 +97,18 @@ var rules = []rule{
 		func(p *pool, n *node) bool { has, _ := n.device(p.want); return !has },
 		func(p *pool, _ *node) string { return "has no USB device " + p.want.usb },
 		func(p *pool) string { return p.subject() + " has a USB device " + p.want.usb },
+	},
+	{
+		FilterNetwork,
+		func(p *pool, n *node) bool { return p.want.bridge && p.want.vlan == 0 && !n.Bridge },
+		func(*pool, *node) string { return "has no bridge for guests" },
+		func(p *pool) string { return p.subject() + " has a bridge for guests" },
+	},
+	{
+		FilterVLAN,
+		func(p *pool, n *node) bool { return p.want.vlan != 0 && !slices.Contains(n.VLANs, p.want.vlan) },
+		func(p *pool, _ *node) string { return fmt.Sprintf("does not offer VLAN %d", p.want.vlan) },
+		func(p *pool) string { return fmt.Sprintf("%s offers VLAN %d", p.subject(), p.want.vlan) },
 	},
 	{
 		FilterSize,

@@ -29,12 +29,12 @@ func (x *Index) await(to Request) {
 	if r.Request == to && (r.queue != nil || r.reserved) {
 		return
 	}
-	reserved, node := r.reserved, r.node
+	reserved, node, device := r.reserved, r.node, r.device
 	x.vacate(r)
 	x.unqueue(r)
 	r.Request, r.rank = to, x.rank.rank(&to)
 	if reserved {
-		r.reserved = true
+		r.reserved, r.device = true, device
 		x.occupy(r, node)
 		return
 	}

@@ -33,6 +33,8 @@ type Node struct {
 
 	Cached []farm.NodeTemplate // versions that lie on the node's disk
 	USB    []farm.USBDevice    // Busy: taken by something that is no instance of the index
+	Bridge bool                // guests can be machines of a network of the node
+	VLANs  []int               // and of these VLANs
 }
 
 // heldBy names why a node in a state takes no starts.
@@ -63,6 +65,7 @@ func NodeOf(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 	}
 	out.MostVMs = info.MostVMs()
 	out.Arch, out.Cached, out.USB, out.Loads = info.Arch, info.Templates, info.USB, loads(info.Hypervisor)
+	out.Bridge, out.VLANs = slices.Contains(info.Abilities, farm.AbilityBridge), info.VLANs
 	out.VCPULimit, out.MemoryLimitMB = Limits(n, info)
 	return out
 }
@@ -174,16 +177,3 @@ func (n *node) tooSmall(d demand) bool {
 
 // loads says whether the saved state that a request goes on from loads on the node.
 func (n *node) loads(d demand) bool { return d.needs == farm.Needs{} || d.needs == n.Loads }
-
-// device says whether the node has a wanted USB device, and whether one is free.
-func (n *node) device(d demand) (has, free bool) {
-	if d.usb == "" {
-		return true, true
-	}
-	for _, dev := range n.devices {
-		if d.wants(dev) {
-			has, free = true, free || !dev.Busy
-		}
-	}
-	return has, free
-}

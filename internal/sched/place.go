@@ -9,6 +9,7 @@ import (
 type Assignment struct {
 	RequestID string
 	NodeID    string
+	Device    string        // location of the USB device that it is given; "" when it asked for none
 	Score     Score         // why this node
 	Waited    time.Duration // from creation to now
 }
@@ -35,15 +36,15 @@ func (x *Index) Place(now time.Time, limit int) []Assignment {
 		case x.waits(r.class, score, now):
 			x.putAside(r)
 		default:
-			out = append(out, Assignment{r.ID, n.ID, score, max(0, now.Sub(r.Created))})
-			x.assign(r, n.ID, now)
+			x.assign(r, n, now)
+			out = append(out, Assignment{r.ID, n.ID, r.device, score, max(0, now.Sub(r.Created))})
 		}
 	}
 	return out
 }
 
 // assign reserves room for a request.
-func (x *Index) assign(r *request, node string, now time.Time) {
+func (x *Index) assign(r *request, n *node, now time.Time) {
 	p := r.pool()
 	if x.options.ReserveAfter > 0 {
 		x.last = turnOf(r)
@@ -51,7 +52,10 @@ func (x *Index) assign(r *request, node string, now time.Time) {
 	x.serve(r, now)
 	x.unqueue(r)
 	r.reserved = true
-	x.occupy(r, node)
+	if r.USB != "" {
+		r.device = n.choose(r.USB)
+	}
+	x.occupy(r, n.ID)
 	x.settled(p)
 }
 

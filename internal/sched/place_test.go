@@ -84,6 +84,10 @@ func wantPairs(t *testing.T, x *Index, want ...string) {
 	}
 }
 
+func bridged(vlans ...int) func(*Node) {
+	return func(n *Node) { n.Bridge, n.VLANs = true, vlans }
+}
+
 func TestPlaceChoosesTheNode(t *testing.T) {
 	usb := func(busy bool) func(*Node) {
 		return func(n *Node) { n.USB = append(n.USB, farm.USBDevice{Name: "phone", Location: "1-2", Busy: busy}) }
@@ -123,6 +127,10 @@ func TestPlaceChoosesTheNode(t *testing.T) {
 		{"a free USB device", []Node{machine("a", 2), machine("b", 2, usb(true), usb(false))}, func(r *Request) { r.USB = "phone" }, "b"},
 		{"a USB device by its location", []Node{machine("a", 2, usb(false))}, func(r *Request) { r.USB = "1-2" }, "a"},
 		{"a taken USB device", []Node{machine("a", 2, usb(true))}, func(r *Request) { r.USB = "phone" }, ""},
+		{"a bridge", []Node{machine("a", 2), machine("b", 2, bridged())}, func(r *Request) { r.Bridge = true }, "b"},
+		{"a VLAN of a bridge is no bridge", []Node{machine("a", 2, func(n *Node) { n.VLANs = []int{10} })}, func(r *Request) { r.Bridge = true }, ""},
+		{"a VLAN", []Node{machine("a", 2, bridged(20)), machine("b", 2, func(n *Node) { n.VLANs = []int{10, 20} })}, func(r *Request) { r.Bridge, r.VLAN = true, 10 }, "b"},
+		{"a bridge is no VLAN", []Node{machine("a", 2, bridged(20))}, func(r *Request) { r.Bridge, r.VLAN = true, 10 }, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := ask("r", 0)
@@ -260,6 +268,9 @@ func TestReservedUSBDeviceIsTaken(t *testing.T) {
 	x.SetInstance(on("a", ask("r2", 2, usb)))
 	wantPairs(t, x)
 	x.RemoveInstance("r2")
+	if got := x.Devices("a"); !got[0].Busy || got[1].Busy {
+		t.Errorf("devices %+v", got)
+	}
 	wantPairs(t, x, "r3>a")
 	for _, d := range both.USB {
 		if d.Busy {

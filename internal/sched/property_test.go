@@ -66,8 +66,10 @@ func drawNode(t *rapid.T, id string) Node {
 	}
 	n.Loads = rapid.SampledFrom(someHosts).Draw(t, "host")
 	if rapid.Bool().Draw(t, "usb") {
-		n.USB = []farm.USBDevice{{Name: "phone", Location: "1"}}
+		n.USB = []farm.USBDevice{{Name: "phone", Location: "1"}, {Name: "phone", Location: "2"}, {Name: "key", Location: "3", Busy: rapid.Bool().Draw(t, "busy")}}
 	}
+	n.Bridge = rapid.Bool().Draw(t, "bridge")
+	n.VLANs = rapid.SliceOfDistinct(rapid.SampledFrom([]int{10, 20}), rapid.ID).Draw(t, "vlans")
 	for _, v := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"t0", "t1", "u0"}), rapid.ID).Draw(t, "cached") {
 		n.Cached = append(n.Cached, farm.NodeTemplate{ID: v[:1], ContentID: v, Size: int64(rapid.IntRange(0, 3).Draw(t, "size")) * gigabyte})
 	}
@@ -89,7 +91,10 @@ func drawRequest(t *rapid.T, id string) Request {
 		r.Pinned = rapid.SampledFrom(someNodes).Draw(t, "pin")
 	}
 	if rapid.IntRange(0, 5).Draw(t, "usb?") == 0 {
-		r.USB = "phone"
+		r.USB = rapid.SampledFrom([]string{"phone", "phone", "1", "key"}).Draw(t, "usb")
+	}
+	if rapid.IntRange(0, 5).Draw(t, "network?") == 0 {
+		r.Bridge, r.VLAN = true, rapid.SampledFrom([]int{0, 10, 20}).Draw(t, "vlan")
 	}
 	if rapid.IntRange(0, 3).Draw(t, "saved?") == 0 {
 		r.Needs = rapid.SampledFrom(someHosts).Draw(t, "needs")
@@ -176,7 +181,9 @@ func (w *world) instance(id string) Instance {
 
 func (w *world) unplace(id string) {
 	w.x.Unplace(id)
-	w.waiting[id] = w.requests[id]
+	r := w.requests[id]
+	r.Device = ""
+	w.waiting[id] = r
 	delete(w.placed, id)
 }
 
@@ -201,6 +208,7 @@ func (w *world) place(t *rapid.T, limit int) {
 	for _, a := range got {
 		r, n := w.waiting[a.RequestID], w.nodes[a.NodeID]
 		w.checkConstraints(t, r, n)
+		r.Device = a.Device
 		w.placed[a.RequestID], w.requests[a.RequestID] = a, r
 		delete(w.waiting, a.RequestID)
 		w.checkRoom(t, n, r)
@@ -220,6 +228,9 @@ func (w *world) checkConstraints(t *rapid.T, r Request, n Node) {
 	}
 	if n.Held != "" || r.Arch != n.Arch || (r.Pinned != "" && r.Pinned != n.ID) {
 		t.Fatalf("%+v placed on %+v", r, n)
+	}
+	if r.VLAN != 0 && !slices.Contains(n.VLANs, r.VLAN) || r.VLAN == 0 && r.Bridge && !n.Bridge {
+		t.Fatalf("%+v placed on a node without its network: %+v", r, n)
 	}
 	if (r.Needs != farm.Needs{}) && r.Needs != n.Loads {
 		t.Fatalf("%+v placed where its saved state does not load: %+v", r, n)
@@ -245,23 +256,24 @@ func (w *world) located() map[string]string {
 
 // checkRoom counts by itself what lies on a node after r was put there.
 func (w *world) checkRoom(t *rapid.T, n Node, r Request) {
-	used, usb := n.Foreign, 0
+	used := n.Foreign
 	for id, node := range w.located() {
 		if node != n.ID {
 			continue
 		}
 		p := w.requests[id]
 		used = used.plus(loadOf(p.VCPU, p.MemoryMB))
-		if p.USB != "" {
-			usb++
+		if p.ID != r.ID && r.Device != "" && p.Device == r.Device {
+			t.Fatalf("%s and %s have the same device %s", r.ID, p.ID, r.Device)
 		}
 	}
 	if n.Mode == farm.ByNumber && used.VMs > n.Capacity ||
 		n.Mode == farm.ByResource && (used.VCPU > n.VCPULimit || used.MemoryMB > n.MemoryLimitMB) {
 		t.Fatalf("%s puts node %+v over its capacity: %+v", r.ID, n, used)
 	}
-	if r.USB != "" && (usb > 1 || len(n.USB) == 0 || n.USB[0].Busy) {
-		t.Fatalf("%s got a USB device of node %+v that is not free", r.ID, n)
+	free := func(d farm.USBDevice) bool { return d.Location == r.Device && !d.Busy && matches(d, r.USB) }
+	if (r.USB != "") != (r.Device != "") || r.USB != "" && !slices.ContainsFunc(n.USB, free) {
+		t.Fatalf("%s got the USB device %q of node %+v", r.ID, r.Device, n)
 	}
 }
 

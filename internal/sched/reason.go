@@ -116,6 +116,8 @@ var labelOf = map[Filter]string{
 	FilterArch:     "of another architecture",
 	FilterSaved:    "unable to load the saved state",
 	FilterUSB:      "without the USB device",
+	FilterNetwork:  "without a bridge for guests",
+	FilterVLAN:     "without the VLAN",
 	FilterSize:     "too small",
 	FilterReserved: "kept for a larger request",
 	FilterRoom:     "full",

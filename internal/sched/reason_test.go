@@ -47,6 +47,8 @@ func TestWhy(t *testing.T) {
 		{"a saved state and no room", []Node{machine("a", 1, full, loading(saved)), machine("b", 1)}, needing(saved), FilterRoom, "no node has a free slot (1 node: 1 full)"},
 		{"a place for a saved state", []Node{machine("a", 1, loading(saved))}, needing(saved), Turn, "waiting for its turn"},
 		{"no USB device", fleet, func(r *Request) { r.USB = "phone" }, FilterUSB, "no node has a USB device phone"},
+		{"no bridge", fleet, func(r *Request) { r.Bridge = true }, FilterNetwork, "no node has a bridge for guests"},
+		{"no VLAN", fleet, func(r *Request) { r.Bridge, r.VLAN = true, 10 }, FilterVLAN, "no node offers VLAN 10"},
 		{"a taken USB device", []Node{machine("a", 1, func(n *Node) { n.USB = []farm.USBDevice{{Name: "phone", Busy: true}} })}, func(r *Request) { r.USB = "phone" }, FilterDevice, "no node has a free USB device phone (1 node: 1 with the USB device taken)"},
 		{"too large", []Node{small}, nil, FilterSize, "no node is large enough for 2 vCPU and 4096 MB"},
 		{"an unknown pinned node", fleet, func(r *Request) { r.Pinned = "x" }, FilterPinned, "node x is not known"},
@@ -143,12 +145,13 @@ func TestNodeOf(t *testing.T) {
 		Arch: "arm64", CPUs: 8, MemoryMB: 16384,
 		Hypervisor: farm.Hypervisor{Driver: "qemu", Version: "7", Accelerator: "tcg", Machine: "m", CPUModel: "max", HostCPU: "z", License: "l"},
 		Templates:  []farm.NodeTemplate{{ID: "t", ContentID: "t1"}}, USB: []farm.USBDevice{{Name: "phone"}},
+		Abilities: []string{"bridge", "usb"}, VLANs: []int{7},
 	}
 	want := Node{
 		ID: "n", Name: "mini", Arch: "arm64", Groups: record.Groups, Mode: farm.ByResource, Capacity: 3,
 		VCPULimit: 16, MemoryLimitMB: 14336, Foreign: Load{VMs: 1},
 		Loads:  farm.Needs{Driver: "qemu", Version: "7", Accelerator: "tcg", Machine: "m", CPU: "max", HostCPU: "z"},
-		Cached: info.Templates, USB: info.USB,
+		Cached: info.Templates, USB: info.USB, Bridge: true, VLANs: []int{7},
 	}
 	if d := cmp.Diff(want, NodeOf(record, info, Load{VMs: 1})); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -196,5 +199,14 @@ func TestInstanceOf(t *testing.T) {
 	check()
 	i.NodeID = ""
 	want.Node, want.Ended = "", true
+	check()
+	i.USB, i.Task = "1-2", &farm.Task{Restart: &farm.RestartOptions{Device: "1-3"}}
+	want.Device, want.Next = "1-2", "1-3"
+	check()
+	i.Template.Network, i.Template.VLAN = farm.NetworkBridge, "12"
+	want.Bridge, want.VLAN = true, 12
+	check()
+	i.Options.NetworkMode, i.Options.VLAN = farm.NetworkNAT, "4094"
+	want.Bridge, want.VLAN = false, 4094
 	check()
 }

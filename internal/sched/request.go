@@ -2,6 +2,7 @@ package sched
 
 import (
 	"cmp"
+	"strconv"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
@@ -19,6 +20,10 @@ type Request struct {
 	Pinned    string // node id; "" is any node
 	Arch      string // amd64, arm64 or "" for any
 	USB       string // claim name or location of a USB device; "" is none
+	Device    string // location of the device that it has; "" while it waits
+	Next      string // location of the device that a restart is to give it; "" is none
+	Bridge    bool   // its guest is a machine of a network of the node
+	VLAN      int    // and that one is a VLAN; 0 is none
 	VCPU      int
 	MemoryMB  int
 	Needs     farm.Needs // of the saved state it goes on from; zero asks nothing
@@ -40,16 +45,30 @@ type Instance struct {
 
 // InstanceOf makes the Instance of a record.
 func InstanceOf(i *farm.Instance) Instance {
-	return Instance{
+	out := Instance{
 		Request: Request{
 			ID: i.ID, Created: i.Created, Priority: i.Options.Priority, Owner: i.Owner,
 			Group: i.GroupID, Pinned: i.Options.PinnedNode, Arch: i.Template.Arch,
-			USB: i.Options.USBDevice, VCPU: i.VCPU(), MemoryMB: i.VRAM(), Needs: i.Template.Needs,
+			USB: i.Options.USBDevice, Device: i.USB, Next: nextDevice(i),
+			VCPU: i.VCPU(), MemoryMB: i.VRAM(), Needs: i.Template.Needs,
 			Template: i.Template.ID, ContentID: i.Template.ContentID, Size: i.Template.Size,
 		},
 		Node: i.NodeID, Holds: i.HoldsSlot(), Ended: i.NodeID == "" && !i.Waiting(),
 		Pulling: i.State == farm.Pulling, Progress: i.Progress,
 	}
+	out.Bridge = i.NetworkMode() == farm.NetworkBridge
+	if vlan := i.VLAN(); vlan != "" {
+		out.VLAN, _ = strconv.Atoi(vlan) // checked when it was asked for
+	}
+	return out
+}
+
+// nextDevice gives the device that a restart which goes on gives an instance.
+func nextDevice(i *farm.Instance) string {
+	if i.Task == nil || i.Task.Restart == nil {
+		return ""
+	}
+	return i.Task.Restart.Device
 }
 
 // demand is what decides feasibility: requests with equal demands fit the same nodes.
@@ -57,12 +76,11 @@ type demand struct {
 	group, pinned, arch, usb string
 	vcpu, memoryMB           int
 	needs                    farm.Needs
+	bridge                   bool
+	vlan                     int
 }
 
 func (d demand) load() Load { return loadOf(d.vcpu, d.memoryMB) }
-
-// wants says whether a device is one that the demand asks for.
-func (d demand) wants(dev farm.USBDevice) bool { return dev.Name == d.usb || dev.Location == d.usb }
 
 // version is what decides the locality part of a score.
 type version struct {
@@ -71,7 +89,7 @@ type version struct {
 }
 
 func (r *Request) demand() demand {
-	return demand{r.Group, r.Pinned, r.Arch, r.USB, r.VCPU, r.MemoryMB, r.Needs}
+	return demand{r.Group, r.Pinned, r.Arch, r.USB, r.VCPU, r.MemoryMB, r.Needs, r.Bridge, r.VLAN}
 }
 
 func (r *Request) version() version { return version{r.Template, r.ContentID, r.Size} }
@@ -86,6 +104,12 @@ type request struct {
 	node     string // where it takes room; "" nowhere
 	pulling  bool   // the node pulls the version for it
 	reserved bool   // Place assigned it, and no record of it came yet
+	device   string // and gave it this USB device
+}
+
+// hold gives what the request has of its node's USB devices.
+func (r *request) hold() hold {
+	return hold{want: r.USB, device: cmp.Or(r.Device, r.device), next: r.Next}
 }
 
 // pool is where the request waits.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"time"
-
-	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // Load is what VMs take of a node: their number, virtual CPUs and memory in MB.
@@ -36,10 +34,10 @@ type room struct {
 	id     string
 	node   *node // nil while the node is not known
 	taken  Load
-	usb    map[string]string // instance id -> the device it asked for
-	pulls  map[string]*pull  // content id -> its pull
-	failed []time.Time       // starts, oldest first
-	pos    int               // in Index.failing, -1 when none failed lately
+	usb    map[string]hold  // instance id -> what it has of the node's USB devices
+	pulls  map[string]*pull // content id -> its pull
+	failed []time.Time      // starts, oldest first
+	pos    int              // in Index.failing, -1 when none failed lately
 }
 
 // pull is a version that a node pulls for instances.
@@ -123,11 +121,11 @@ func (x *Index) occupy(r *request, id string) {
 	e := x.room(id)
 	r.node = id
 	e.taken = e.taken.plus(loadOf(r.VCPU, r.MemoryMB))
-	if r.USB != "" {
+	if h := r.hold(); h != (hold{}) {
 		if e.usb == nil {
-			e.usb = map[string]string{}
+			e.usb = map[string]hold{}
 		}
-		e.usb[r.ID] = r.USB
+		e.usb[r.ID] = h
 	}
 	x.changes++
 	if e.node == nil {
@@ -148,7 +146,7 @@ func (x *Index) vacate(r *request) {
 	e := x.rooms[r.node]
 	e.taken = e.taken.minus(loadOf(r.VCPU, r.MemoryMB))
 	delete(e.usb, r.ID)
-	r.node, r.reserved = "", false
+	r.node, r.reserved, r.device = "", false, ""
 	if e.node != nil {
 		e.node.recount()
 		x.changed(e.node)
@@ -256,25 +254,4 @@ func (s sources) drop(content, node string) {
 	if delete(s[content], node); len(s[content]) == 0 {
 		delete(s, content)
 	}
-}
-
-// attach marks the devices that instances have as busy: each has the first free
-// one that it asked for, those that name a location before those that name a kind.
-func attach(devices []farm.USBDevice, wanted map[string]string) []farm.USBDevice {
-	if len(devices) == 0 || len(wanted) == 0 {
-		return devices
-	}
-	out, left := slices.Clone(devices), sortedKeys(wanted)
-	take := func(match func(farm.USBDevice, string) bool) {
-		left = slices.DeleteFunc(left, func(id string) bool {
-			i := slices.IndexFunc(out, func(d farm.USBDevice) bool { return !d.Busy && match(d, wanted[id]) })
-			if i >= 0 {
-				out[i].Busy = true
-			}
-			return i >= 0
-		})
-	}
-	take(func(d farm.USBDevice, want string) bool { return d.Location == want })
-	take(func(d farm.USBDevice, want string) bool { return d.Name == want })
-	return out
 }

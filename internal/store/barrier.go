@@ -46,6 +46,10 @@ func (s *Store) Barrier(ctx context.Context) error {
 	return s.reach(ctx, round.rev)
 }
 
+// Settle returns when every table shows what any of them showed before the call: the records of one revision are
+// seen table by table.
+func (s *Store) Settle() { s.model.settle() }
+
 func (s *Store) joinBarrier() *barrierRound {
 	b := &s.barrier
 	b.mu.Lock()

@@ -70,7 +70,7 @@ func Spec(config api.TemplateConfig, at Files, o *api.StartOrder) (hv.Spec, erro
 	s.Video, s.VNC = screen(config.Display, m)
 	s.Network, s.MAC, s.Ports = network(config, o, m)
 	if m.USB != "" {
-		s.USB = []hv.USBDevice{{Location: m.USB}}
+		s.USB = []hv.USBDevice{{Location: cmp.Or(m.USBDevice, m.USB)}}
 	}
 	return s, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/internal/meter"
 	"github.com/buildyard/buildyard/internal/obs"
@@ -137,6 +138,10 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 	if err != nil {
 		return err
 	}
+	macs, err := s.macRange()
+	if err != nil {
+		return err
+	}
 	s.core, err = controller.New(ctx, s.store, tables, controller.Options{
 		Registry: shelf, RegistryAddress: address,
 		PushRegistry: strings.TrimSuffix(s.settings.String(config.PushRegistry), "/"),
@@ -154,11 +159,24 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 		UnknownReports:  s.settings.Int(config.UnknownVMThreshold),
 		Logger:          s.log, Version: obs.FullVersion(),
 		PauseRegistry: shelf.Pause, Licence: s.licence,
+		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
 	})
 	if err != nil {
 		return err
 	}
 	return writeToken(s.settings.String(config.DataDir), s.core.JoinToken())
+}
+
+// macRange gives the range of managed MAC addresses, whose form was checked.
+func (s *ControllerService) macRange() (farm.MACRange, error) {
+	text := s.settings.String(config.MACRange)
+	if text == "" {
+		if s.settings.Bool(config.ManageMACs) {
+			return farm.MACRange{}, fmt.Errorf("%s is on, but %s is not set: give the addresses, <FROM>-<TO>", config.ManageMACs, config.MACRange)
+		}
+		return farm.MACRange{}, nil
+	}
+	return farm.ParseMACRange(text)
 }
 
 // pausable is a registry as the controller asks it, with what its maintenance needs.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
@@ -88,7 +89,7 @@ func instance(i *farm.Instance) api.Instance {
 		VMID: i.Template.ID, Tag: i.Template.Tag, Version: i.Template.Version, NodeID: i.NodeID,
 		TS: i.Updated, CRTime: i.Created, Progress: i.Progress, GroupID: i.GroupID,
 		Name: i.Name, ExternalID: i.ExternalID, Metadata: i.Metadata, Arch: i.Template.Arch,
-		MACAddress: i.Options.MACAddress, VLAN: i.Options.VLAN, USBDevice: i.Options.USBDevice,
+		MACAddress: cmp.Or(i.MAC, i.Options.MACAddress), VLAN: i.VLAN(), USBDevice: i.Options.USBDevice,
 		TTL: i.TTL, Expires: i.Expires,
 	}
 	if i.State == farm.Scheduling || i.State == farm.Pulling {
@@ -96,7 +97,7 @@ func instance(i *farm.Instance) api.Instance {
 	}
 	if i.VM != nil {
 		out.VMInfo = vmInfo(i)
-		out.MACAddress = cmp.Or(out.MACAddress, i.VM.MAC)
+		out.MACAddress = cmp.Or(strings.ToUpper(i.VM.MAC), out.MACAddress) // what the guest has
 	}
 	if i.Script != nil && i.Options.ScriptMonitoring {
 		out.StartupScript = scriptResult(i.Script)

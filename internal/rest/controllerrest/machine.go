@@ -19,10 +19,7 @@ const (
 	maxVNCPassword = 8
 )
 
-var (
-	macAddress = regexp.MustCompile(`^[0-9A-F]{2}(:[0-9A-F]{2}){5}$`)
-	diskSize   = regexp.MustCompile(`^([1-9][0-9]{0,12})([TGMK])$`)
-)
+var diskSize = regexp.MustCompile(`^([1-9][0-9]{0,12})([TGMK])$`)
 
 // unitOf gives the bytes of the units of a disk's size.
 var unitOf = map[string]int64{"T": 1 << 40, "G": 1 << 30, "M": 1 << 20, "K": 1 << 10}
@@ -33,7 +30,7 @@ func machine(p *rest.Params, o *farm.StartOptions) {
 	o.CPUs = p.Int("vcpu", 0, 1, maxVCPU)
 	o.MemoryMB = p.Int("vram", 0, minVRAM, maxVRAM)
 	o.Video = p.OneOf("video_controller", "fbuf", "pg")
-	o.NetworkMode = p.OneOf("network_mode", "shared", "nat", "host", "bridge", "disconnected")
+	o.NetworkMode = p.OneOf("network_mode", farm.NetworkShared, farm.NetworkNAT, farm.NetworkHost, farm.NetworkBridge, farm.NetworkDisconnected)
 	o.NetworkLocal = p.OneOf("network_local", "forceOn", "forceOff")
 	o.HardwareSerial = p.Text("hw_serial", maxName)
 	o.HardwareUUID = hardwareUUID(p)
@@ -43,10 +40,25 @@ func machine(p *rest.Params, o *farm.StartOptions) {
 	p.OneOf("hvapic", "forceOn", "forceOff")
 	p.OneOf("csr_active_config", "forceOn")
 	p.Text("group", maxName)
-	p.Int("vlan_tag", 0, 1, 4094)
-	if mac := p.String("mac_address"); mac != "" && !macAddress.MatchString(mac) {
-		p.Fail("mac_address", "must be six pairs of capital hexadecimal digits with colons between them")
+	if vlan := p.Int("vlan_tag", 0, 1, farm.MaxVLAN); vlan != 0 {
+		o.VLAN = strconv.Itoa(vlan)
 	}
+	if a := mac(p, "mac_address"); a != 0 {
+		o.MACAddress = a.String()
+	}
+}
+
+// mac reads the address of a network card; 0 when it is not given.
+func mac(p *rest.Params, name string) farm.MAC {
+	text := p.String(name)
+	if text == "" {
+		return 0
+	}
+	a, err := farm.ParseMAC(text)
+	if err != nil || a == 0 {
+		p.Fail(name, "must be six pairs of hexadecimal digits with colons between them")
+	}
+	return a
 }
 
 func hardwareUUID(p *rest.Params) string {

@@ -64,6 +64,9 @@ func node(v controller.NodeView) api.Node {
 	for _, t := range info.Templates {
 		out.Templates = append(out.Templates, api.NodeTag{UUID: t.ID, Name: t.Name, Tag: t.Tag})
 	}
+	if len(info.VLANs) > 0 {
+		out.VLANs = vlanTexts(info.VLANs)
+	}
 	for _, u := range info.USB {
 		out.USBDevices = append(out.USBDevices, api.NodeUSB{Name: u.Name, Location: u.Location, Busy: u.Busy})
 	}

@@ -51,7 +51,7 @@ const maxReport = 16 << 20
 
 // routes is the table of contents of the API.
 func (s *server) routes() []rest.Route {
-	return slices.Concat(s.coreRoutes(), s.eventRoutes(), s.groupRoutes(), s.configRoutes())
+	return slices.Concat(s.coreRoutes(), s.eventRoutes(), s.groupRoutes(), s.configRoutes(), s.networkRoutes())
 }
 
 // coreRoutes are those of what every build cloud has.

@@ -57,6 +57,9 @@ func (s *server) startRequest(p *rest.Params) (controller.StartRequest, error) {
 	if req.Options.HardwareUUID != "" && req.Count > 1 {
 		p.Fail("hw_uuid", "needs count to be 1, since no two VMs may have the same")
 	}
+	if req.Options.MACAddress != "" && req.Count > 1 {
+		p.Fail("mac_address", "needs count to be 1, since no two VMs may have the same")
+	}
 	if err := p.Err(); err != nil {
 		return req, err
 	}
@@ -200,8 +203,6 @@ func port(item *rest.Params) farm.Port {
 // refusals are the parameters that this program cannot carry out, and why.
 var refusals = []struct{ name, sentence string }{
 	{"group", "is only available when resource permissions are enabled (SVC_ENABLE_RESOURCE_MANAGEMENT)"},
-	{"mac_address", "cannot be set: managed MAC addresses (SVC_MANAGE_MAC_ADDRESSES) are not enabled"},
-	{"vlan_tag", "cannot be set: the nodes of this controller offer no VLANs"},
 	{"hvapic", "is an option of Intel Macs that the nodes' hypervisor does not have"},
 	{"csr_active_config", "is an option of Intel Macs that the nodes' hypervisor does not have"},
 }

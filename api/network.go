@@ -1,0 +1,15 @@
+package api
+
+// USBCount is how many USB devices of one name there are: GET /api/v1/usb answers a map
+// of them by claim name, or by location where a claim has no name.
+type USBCount struct {
+	Available int `json:"available"`
+	Busy      int `json:"busy"` // instances have them
+}
+
+// MACAddress is one managed MAC address: an element of GET /api/v1/macaddr?limit=N.
+type MACAddress struct {
+	MACAddress string `json:"mac_address"` // capital letters with colons
+	InUse      bool   `json:"in_use"`
+	InstanceID string `json:"instance_id"` // "" when it is free
+}

@@ -1,0 +1,123 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// USB gives how many devices there are of each claim name, or location where a claim has
+// no name, on all nodes that are not Offline, and how many of them instances have.
+func (c *Controller) USB() map[string]farm.USBCount {
+	counts := map[string]farm.USBCount{}
+	c.placer.mu.Lock()
+	defer c.placer.mu.Unlock()
+	for id, node := range c.tables.Nodes.All() {
+		if node.State == farm.NodeOffline {
+			continue
+		}
+		for _, d := range c.placer.index.Devices(id) {
+			name := firstOf(d.Name, d.Location)
+			n := counts[name]
+			if d.Busy {
+				n.Busy++
+			} else {
+				n.Available++
+			}
+			counts[name] = n
+		}
+	}
+	return counts
+}
+
+// devices gives the USB devices of one node, those busy that instances have.
+func (c *Controller) devices(node string) []farm.USBDevice {
+	c.placer.mu.Lock()
+	defer c.placer.mu.Unlock()
+	return c.placer.index.Devices(node)
+}
+
+// checkDevice refuses a USB device that no node offers.
+func (c *Controller) checkDevice(o farm.StartOptions) error {
+	if o.USBDevice == "" {
+		return nil
+	}
+	for _, info := range c.tables.Infos.All() {
+		if slices.ContainsFunc(info.USB, func(u farm.USBDevice) bool { return u.Name == o.USBDevice || u.Location == o.USBDevice }) {
+			return nil
+		}
+	}
+	return farm.Refused("usb_device %s cannot be attached: no node offers such a device; leave it out, or claim the device on a node (buildnode usb claim)", o.USBDevice)
+}
+
+// Restart asks the node of an instance to end its VM by force and to start it again.
+func (c *Controller) Restart(ctx context.Context, id string, o farm.RestartOptions) error {
+	inst, err := c.latest(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := mayBegin(inst, farm.Restart); err != nil {
+		return err
+	}
+	task := &farm.Task{ID: newID(), Kind: farm.TaskRestart, Restart: &o}
+	if o.USBDevice == nil {
+		return c.begin(ctx, id, farm.Restart, task)
+	}
+	for attempt := range statusAttempts {
+		if attempt > 0 {
+			if err := c.upToDate(ctx); err != nil {
+				return err
+			}
+		}
+		touch, err := c.device(inst, task.Restart)
+		if err != nil {
+			return err
+		}
+		if err = c.begin(ctx, id, farm.Restart, task, touch); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+	return store.ErrConflict
+}
+
+// device chooses the USB device of a restart, on the node that the instance is on. The
+// change that it gives writes the node's record as it is: no two transactions that give
+// devices of one node away can then both be decided on the same state of it.
+func (c *Controller) device(inst *farm.Instance, o *farm.RestartOptions) (store.Change, error) {
+	p := c.placer
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.setNodeLocked(inst.NodeID)
+	location, has := p.index.Device(inst.NodeID, inst.ID, *o.USBDevice)
+	at := p.nodes[inst.NodeID]
+	switch {
+	case !has || at.record == nil:
+		return store.Change{}, farm.Refused("usb_device %s cannot be attached: node %s offers no such device", *o.USBDevice, inst.NodeName)
+	case location == "":
+		return store.Change{}, farm.Refused("usb_device %s cannot be attached: every such device of node %s is in use; try again when one is free", *o.USBDevice, inst.NodeName)
+	}
+	o.Device = location
+	return store.Put(c.tables.Nodes, inst.NodeID, at.record, store.IfRev(at.rev)), nil
+}
+
+// deviceOf gives what a restart order says of USB: nothing, or the location of the device
+// that was chosen.
+func deviceOf(o *farm.RestartOptions) *string {
+	if o.USBDevice == nil || o.Device == "" {
+		return o.USBDevice
+	}
+	return &o.Device
+}
+
+// claims gives the change that goes with placements on a node: a check that its record
+// is the one that they rest on. Placements that give devices away write it instead: the
+// next ones that do must know of them.
+func (c *Controller) claims(node string, at known, devices bool) store.Change {
+	if devices {
+		return store.Put(c.tables.Nodes, node, at.record, store.IfRev(at.rev))
+	}
+	return store.Check(c.tables.Nodes, node, store.IfRev(at.rev))
+}

@@ -1,0 +1,424 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// settingMACs holds the list of managed addresses, as a range; "" after a purge.
+const settingMACs = "mac-range"
+
+// macs gives instances addresses of the managed list. It is nil where they are not
+// managed; its methods may be called then.
+//
+// An address is given in the transaction that creates the instance, which also makes
+// the record that says so: that one must not exist. Where none can be given then the
+// instance waits, out of the scheduler's sight, and the holder of the lease gives it
+// one later.
+type macs struct {
+	c    *Controller
+	wake chan struct{} // has a value when one may be given that could not before
+
+	mu      sync.Mutex            // guards the fields below
+	next    farm.MAC              // where the search for a free one begins
+	picked  map[farm.MAC]struct{} // of transactions that are under way here
+	lacking map[string]struct{}   // ids of instances that wait for one
+	worn    map[farm.MAC]int      // what the VMs of instances say they have -> how many
+}
+
+func newMACs(c *Controller) *macs {
+	if !c.opts.ManageMACs {
+		return nil
+	}
+	return &macs{
+		c: c, wake: make(chan struct{}, 1), next: farm.MAC(rand.Uint64N(farm.MaxMACs)), //nolint:gosec // no secret: replicas are to begin in different places
+		picked: map[farm.MAC]struct{}{}, lacking: map[string]struct{}{}, worn: map[farm.MAC]int{},
+	}
+}
+
+// errNoMACs is the refusal of a controller that manages no addresses.
+var errNoMACs = farm.Refused("MAC addresses are not managed by this controller: set SVC_MANAGE_MAC_ADDRESSES and SVC_MAC_ADDR_RANGE")
+
+// ensureMACs fills the list when there has never been one.
+func (c *Controller) ensureMACs(ctx context.Context) error {
+	if c.macs == nil {
+		return nil
+	}
+	if _, _, ok := c.tables.Settings.Get(settingMACs); ok {
+		return nil
+	}
+	err := c.store.Commit(ctx, store.Put(c.tables.Settings, settingMACs, &Setting{Value: c.opts.MACRange.String()}, store.IfAbsent))
+	if errors.Is(err, store.ErrConflict) { // another replica was first
+		return nil
+	}
+	return err
+}
+
+// PopulateMACs makes the list of managed addresses the configured range.
+func (c *Controller) PopulateMACs(ctx context.Context) error {
+	return c.setMACs(ctx, c.opts.MACRange)
+}
+
+// PurgeMACs empties the list. Instances keep the addresses that they have.
+func (c *Controller) PurgeMACs(ctx context.Context) error { return c.setMACs(ctx, farm.MACRange{}) }
+
+func (c *Controller) setMACs(ctx context.Context, to farm.MACRange) error {
+	if c.macs == nil {
+		return errNoMACs
+	}
+	return c.store.Commit(ctx, store.Put(c.tables.Settings, settingMACs, &Setting{Value: to.String()}, store.Any))
+}
+
+// list gives the addresses that may be given.
+func (m *macs) list() farm.MACRange {
+	s, _, ok := m.c.tables.Settings.Get(settingMACs)
+	if !ok || s.Value == "" {
+		return farm.MACRange{}
+	}
+	r, err := farm.ParseMACRange(s.Value)
+	if err != nil {
+		return farm.MACRange{}
+	}
+	return r
+}
+
+// load takes over what the records say.
+func (m *macs) load() {
+	if m == nil {
+		return
+	}
+	for _, inst := range m.c.tables.Instances.All() {
+		m.note(nil, inst)
+	}
+}
+
+// observe follows the records.
+func (m *macs) observe(events []store.Event) {
+	if m == nil {
+		return
+	}
+	for _, e := range events {
+		switch {
+		case e.Kind == kindInstance:
+			was, _ := e.Old.(*farm.Instance)
+			now, _ := e.New.(*farm.Instance)
+			m.note(was, now)
+		case e.Kind == kindMAC && e.New == nil, e.Kind == kindSetting && e.ID == settingMACs:
+			m.ring()
+		}
+	}
+}
+
+// note takes over a change of an instance.
+func (m *macs) note(was, now *farm.Instance) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if a, ok := wearing(was); ok {
+		if m.worn[a]--; m.worn[a] <= 0 {
+			delete(m.worn, a)
+		}
+	}
+	if a, ok := wearing(now); ok {
+		m.worn[a]++
+	}
+	if now != nil && m.lacks(now) {
+		m.lacking[now.ID] = struct{}{}
+		m.ring()
+	} else if was != nil {
+		delete(m.lacking, was.ID)
+	}
+}
+
+// wearing gives the address that the VM of an instance says it has.
+func wearing(i *farm.Instance) (farm.MAC, bool) {
+	if i == nil || i.VM == nil || i.VM.MAC == "" {
+		return 0, false
+	}
+	a, err := farm.ParseMAC(i.VM.MAC)
+	return a, err == nil
+}
+
+func (m *macs) ring() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// heard says that a node has told what it holds, or what that is.
+func (m *macs) heard() {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	waits := len(m.lacking) > 0
+	m.mu.Unlock()
+	if waits {
+		m.ring()
+	}
+}
+
+// lacks says whether an instance waits for an address first. A suspended version goes on
+// with the one that it was saved with.
+func (m *macs) lacks(i *farm.Instance) bool {
+	return m != nil && i.MAC == "" && i.Waiting() && !i.Template.Suspended
+}
+
+// check refuses an address that is asked for and cannot be given.
+func (m *macs) check(o farm.StartOptions) error {
+	switch {
+	case o.MACAddress == "":
+		return nil
+	case m == nil:
+		return farm.Refused("mac_address cannot be set: managed MAC addresses (SVC_MANAGE_MAC_ADDRESSES) are not enabled; leave it out")
+	}
+	a, err := farm.ParseMAC(o.MACAddress)
+	if err != nil {
+		return farm.Invalid("mac_address", "%s", err)
+	}
+	if list := m.list(); !list.Has(a) {
+		return farm.Refused("mac_address %s cannot be given: it is not in the list of managed addresses (%s)", a, firstOf(list.String(), "which is empty"))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if user := m.userLocked(a, m.strange()); user != "" {
+		return farm.Refused("mac_address %s cannot be given: %s has it", a, user)
+	}
+	return nil
+}
+
+// give gives new instances their addresses, as far as there are any now. They are
+// nobody else's in this process until release is called, when the instances are
+// written or not.
+func (m *macs) give(instances []*farm.Instance) (release func()) {
+	if m == nil {
+		return func() {}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var taken []farm.MAC
+	if m.undecided() == "" {
+		strange := m.strange()
+		for _, inst := range instances {
+			if !m.lacks(inst) {
+				continue
+			}
+			a, ok := m.pickLocked(inst.Options.MACAddress, strange)
+			if !ok {
+				break
+			}
+			inst.MAC = a.String()
+			taken = append(taken, a)
+		}
+	}
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, a := range taken {
+			delete(m.picked, a)
+		}
+	}
+}
+
+// pickLocked finds a free address: the one that is wanted, else the next one.
+func (m *macs) pickLocked(want string, strange map[farm.MAC]struct{}) (farm.MAC, bool) {
+	list := m.list()
+	if want != "" {
+		a, err := farm.ParseMAC(want)
+		if err != nil || !list.Has(a) || m.userLocked(a, strange) != "" {
+			return 0, false
+		}
+		m.picked[a] = struct{}{}
+		return a, true
+	}
+	size := farm.MAC(list.Len())
+	for range size { // it ends after as many steps as addresses are taken, and one
+		a := list.From + m.next%size
+		m.next = m.next%size + 1
+		if m.userLocked(a, strange) == "" {
+			m.picked[a] = struct{}{}
+			return a, true
+		}
+	}
+	return 0, false
+}
+
+// userLocked says what has an address; "" when it is free.
+func (m *macs) userLocked(a farm.MAC, strange map[farm.MAC]struct{}) string {
+	if r, _, ok := m.c.tables.MACs.Get(a.String()); ok {
+		return "instance " + r.Instance
+	}
+	if _, ok := m.picked[a]; ok {
+		return "an instance that is being started"
+	}
+	if _, ok := strange[a]; ok {
+		return "a VM that nobody owns"
+	}
+	if m.worn[a] > 0 {
+		return "the VM of an instance"
+	}
+	return ""
+}
+
+// strange gives the addresses of the VMs that nobody owns.
+func (m *macs) strange() map[farm.MAC]struct{} {
+	var list map[farm.MAC]struct{}
+	m.eachStranger(func(u unknown) {
+		if u.detail == nil || u.detail.Status.VM == nil {
+			return
+		}
+		if a, err := farm.ParseMAC(u.detail.Status.VM.MAC); err == nil {
+			if list == nil {
+				list = map[farm.MAC]struct{}{}
+			}
+			list[a] = struct{}{}
+		}
+	})
+	return list
+}
+
+func (m *macs) eachStranger(do func(unknown)) {
+	if m.c.link.strangers.none() {
+		return
+	}
+	for _, s := range m.c.link.all() {
+		s.mu.Lock()
+		for _, u := range s.unknown {
+			do(u)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// strangerTime is how long a node has to say what a VM is that nobody owns.
+const strangerTime = time.Minute
+
+// undecided says why no address is given for the moment: after a restore, or a restart,
+// there may be VMs with addresses that no record knows of. "" when there are none.
+func (m *macs) undecided() string {
+	now := m.c.now()
+	if now.Before(m.c.settled()) {
+		for id, n := range m.c.tables.Nodes.All() {
+			if n.State != farm.NodeOffline && m.c.besideOn(id).untold {
+				return fmt.Sprintf("waits until node %s has said which MAC addresses its VMs have", n.Name)
+			}
+		}
+	}
+	why := ""
+	m.eachStranger(func(u unknown) {
+		if u.detail == nil && now.Sub(u.since) < strangerTime {
+			why = "waits until it is known which MAC addresses the VMs have that nobody owns"
+		}
+	})
+	return why
+}
+
+// why says of an instance why it waits for an address.
+func (m *macs) why(i *farm.Instance) string {
+	if why := m.undecided(); why != "" {
+		return why
+	}
+	list := m.list()
+	if list.Len() == 0 {
+		return "waits for a MAC address: the list of managed addresses is empty (PUT /api/v1/macaddr fills it)"
+	}
+	if a, err := farm.ParseMAC(i.Options.MACAddress); err == nil {
+		strange := m.strange()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if !list.Has(a) {
+			return fmt.Sprintf("waits for the MAC address %s, which is not in the list of managed addresses", a)
+		}
+		return fmt.Sprintf("waits for the MAC address %s, which %s has", a, firstOf(m.userLocked(a, strange), "nobody"))
+	}
+	return fmt.Sprintf("waits for a MAC address: none of the %d of %s is free", list.Len(), list)
+}
+
+// macRetry is how often instances without an address are looked at although nothing was
+// heard: what keeps them may pass with time.
+const macRetry = 5 * time.Second
+
+// run gives addresses to the instances that wait for one, as long as the reign lasts.
+func (m *macs) run(ctx context.Context, r *reign) {
+	if m == nil {
+		return
+	}
+	tick := time.NewTicker(macRetry)
+	defer tick.Stop()
+	for {
+		if err := m.serve(ctx, r); err != nil && ctx.Err() == nil {
+			m.c.log.WarnContext(ctx, "could not give MAC addresses; it is tried again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.wake:
+		case <-tick.C:
+		}
+	}
+}
+
+// serve gives what can be given, to the oldest first.
+func (m *macs) serve(ctx context.Context, r *reign) error {
+	m.mu.Lock()
+	ids := slices.Sorted(maps.Keys(m.lacking))
+	m.mu.Unlock()
+	var failed error
+	for _, id := range ids {
+		inst, rev, ok := m.c.tables.Instances.Get(id)
+		if !ok || !m.lacks(inst) {
+			continue
+		}
+		n := inst.Clone()
+		release := m.give([]*farm.Instance{n})
+		if n.MAC != "" {
+			err := r.Commit(ctx, append(m.c.takeMAC(n), store.Put(m.c.tables.Instances, id, n, store.IfRev(rev)))...)
+			if err != nil && !errors.Is(err, store.ErrConflict) { // what was changed meanwhile comes again
+				failed = err
+			}
+		}
+		release()
+		if failed != nil || n.MAC == "" && n.Options.MACAddress == "" {
+			return failed
+		}
+	}
+	return nil
+}
+
+// adopted gives the managed address that the VM of an instance without one has.
+func (m *macs) adopted(i *farm.Instance) (address string, ok bool) {
+	a, ok := wearing(i)
+	if m == nil || !ok || i.MAC != "" || !m.list().Has(a) {
+		return "", false
+	}
+	_, _, taken := m.c.tables.MACs.Get(a.String())
+	return a.String(), !taken
+}
+
+// takeMAC gives the change that makes an address an instance's; none when it has none.
+func (c *Controller) takeMAC(i *farm.Instance) []store.Change {
+	if i.MAC == "" {
+		return nil
+	}
+	return []store.Change{store.Put(c.tables.MACs, i.MAC, &farm.MACAddress{Address: i.MAC, Instance: i.ID}, store.IfAbsent)}
+}
+
+// freeMAC gives the change that frees the address of an instance whose record goes.
+func (c *Controller) freeMAC(i *farm.Instance) []store.Change {
+	if i.MAC == "" {
+		return nil
+	}
+	if r, _, ok := c.tables.MACs.Get(i.MAC); ok && r.Instance != i.ID {
+		return nil
+	}
+	return []store.Change{store.Delete(c.tables.MACs, i.MAC, store.Any)}
+}

@@ -1,0 +1,117 @@
+package farm
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// MAC is the address of a network card: 48 bits, the first byte highest. Numbers of
+// neighbours differ by one. The zero value is the address of no card.
+type MAC uint64
+
+// macDigits is how many hexadecimal digits an address has.
+const macDigits = 12
+
+// ParseMAC reads an address in any usual form: six pairs of hexadecimal digits of either
+// case with colons or dashes between them, three groups of four with dots, or twelve
+// digits.
+func ParseMAC(text string) (MAC, error) {
+	digits := strings.TrimSpace(text)
+	for _, form := range []struct {
+		separator    string
+		count, width int
+	}{{":", 5, 2}, {"-", 5, 2}, {".", 2, 4}} {
+		if !strings.Contains(digits, form.separator) {
+			continue
+		}
+		parts := strings.Split(digits, form.separator)
+		for _, part := range parts {
+			if len(parts) != form.count+1 || len(part) != form.width {
+				return 0, notMAC(text)
+			}
+		}
+		digits = strings.Join(parts, "")
+		break
+	}
+	n, err := strconv.ParseUint(digits, 16, 48)
+	if err != nil || len(digits) != macDigits || strings.HasPrefix(digits, "+") {
+		return 0, notMAC(text)
+	}
+	return MAC(n), nil
+}
+
+func notMAC(text string) error {
+	return fmt.Errorf("%q is no MAC address: six pairs of hexadecimal digits with colons between them, such as 52:54:00:12:34:56", text)
+}
+
+// String gives the address in capital letters with colons. The order of these texts is
+// that of the numbers.
+func (m MAC) String() string {
+	return fmt.Sprintf("%02X:%02X:%02X:%02X:%02X:%02X",
+		byte(m>>40), byte(m>>32), byte(m>>24), byte(m>>16), byte(m>>8), byte(m))
+}
+
+// card says why an address cannot be that of a card; nil when it can.
+func (m MAC) card() error {
+	switch {
+	case m == 0:
+		return fmt.Errorf("%s is the address of no card", m)
+	case m>>40&1 != 0:
+		return fmt.Errorf("%s is the address of a group (its first byte is odd)", m)
+	}
+	return nil
+}
+
+// MaxMACs bounds a range of addresses.
+const MaxMACs = 1_000_000
+
+// MACRange is the addresses from From to To, both included. The zero value is empty.
+type MACRange struct{ From, To MAC }
+
+// ParseMACRange reads <FROM>-<TO>; the addresses have colons, dots or nothing inside.
+func ParseMACRange(text string) (MACRange, error) {
+	from, to, ok := strings.Cut(text, "-")
+	if !ok || strings.Contains(to, "-") {
+		return MACRange{}, fmt.Errorf("%q is no range of MAC addresses: <FROM>-<TO>, such as 52:54:00:00:00:01-52:54:00:00:0F:FF", text)
+	}
+	var r MACRange
+	var err error
+	if r.From, err = ParseMAC(from); err != nil {
+		return MACRange{}, err
+	}
+	if r.To, err = ParseMAC(to); err != nil {
+		return MACRange{}, err
+	}
+	for _, end := range []MAC{r.From, r.To} {
+		if err := end.card(); err != nil {
+			return MACRange{}, err
+		}
+	}
+	switch {
+	case r.From > r.To:
+		return MACRange{}, fmt.Errorf("the range ends before it begins: %s", r)
+	case r.Len() > MaxMACs:
+		return MACRange{}, fmt.Errorf("the range %s has %d addresses, at most %d are possible", r, r.Len(), MaxMACs)
+	}
+	return r, nil
+}
+
+// Len is how many addresses there are.
+func (r MACRange) Len() int {
+	if r == (MACRange{}) {
+		return 0
+	}
+	return int(r.To-r.From) + 1
+}
+
+// Has says whether an address is among them.
+func (r MACRange) Has(m MAC) bool { return r.Len() > 0 && r.From <= m && m <= r.To }
+
+// String gives <FROM>-<TO>; "" for an empty range.
+func (r MACRange) String() string {
+	if r.Len() == 0 {
+		return ""
+	}
+	return r.From.String() + "-" + r.To.String()
+}

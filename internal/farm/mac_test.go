@@ -1,0 +1,65 @@
+package farm
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParseMAC(t *testing.T) {
+	for _, text := range []string{"52:54:00:AB:cd:01", "52-54-00-ab-CD-01", "5254.00ab.cd01", "525400abcd01", " 52:54:00:ab:cd:01 "} {
+		if m, err := ParseMAC(text); err != nil || m.String() != "52:54:00:AB:CD:01" {
+			t.Errorf("%q is %s, %v", text, m, err)
+		}
+	}
+	for _, text := range []string{
+		"", "52:54:00:ab:cd", "52:54:00:ab:cd:01:02", "52:54:00:ab:cd:0", "5:254:00:ab:cd:01", "52:54-00:ab:cd:01", "5254.00ab:cd01",
+		"525400abcd0", "525400abcd011", "+52540abcd01", "0x5254abcd01", "52_5400abcd1", "gg:54:00:ab:cd:01", "52540.0ab.cd01",
+	} {
+		if m, err := ParseMAC(text); err == nil {
+			t.Errorf("%q is %s", text, m)
+		}
+	}
+}
+
+func TestParseMACRange(t *testing.T) {
+	r, err := ParseMACRange("52:54:00:00:00:0a-5254000000ff")
+	if err != nil || r.Len() != 246 || r.String() != "52:54:00:00:00:0A-52:54:00:00:00:FF" || !r.Has(r.From) || !r.Has(r.To) || r.Has(r.To+1) || r.Has(r.From-1) {
+		t.Errorf("%s with %d, %v", r, r.Len(), err)
+	}
+	if one, err := ParseMACRange("52:54:00:00:00:01-52:54:00:00:00:01"); err != nil || one.Len() != 1 {
+		t.Errorf("%s, %v", one, err)
+	}
+	if most, err := ParseMACRange("52:54:00:00:00:01-52:54:00:0F:42:40"); err != nil || most.Len() != MaxMACs {
+		t.Errorf("%d, %v", most.Len(), err)
+	}
+	var none MACRange
+	if none.Len() != 0 || none.Has(0) || none.String() != "" {
+		t.Error("the zero range has addresses")
+	}
+	for text, want := range map[string]string{
+		"": "no range", "52:54:00:00:00:01": "no range", "a-b-c": "no range", "52:54:00:00:00:01-": "no MAC address",
+		"52:54:00:00:00:02-52:54:00:00:00:01": "ends before it begins", "00:00:00:00:00:00-00:00:00:00:00:10": "no card",
+		"53:54:00:00:00:01-53:54:00:00:00:02": "a group", "52:54:00:00:00:01-52:54:00:0F:42:41": "1000001 addresses",
+		"00:ff:ff:ff:ff:ff-01:00:00:00:00:00": "a group",
+	} {
+		if r, err := ParseMACRange(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %s, %v", text, r, err)
+		}
+	}
+}
+
+// What is read is written in one form, which is read as the same.
+func FuzzMACRange(f *testing.F) {
+	f.Add("52:54:00:00:00:01-52:54:00:00:0F:FF")
+	f.Add("5254.0000.0001-525400000FFF")
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := ParseMACRange(text)
+		if err != nil {
+			return
+		}
+		again, err := ParseMACRange(r.String())
+		if err != nil || again != r || r.Len() < 1 || r.Len() > MaxMACs || r.From.String() > r.To.String() {
+			t.Errorf("%q is %s, which is %s: %v", text, r, again, err)
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package controllerrest
+
+import (
+	"strconv"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// networkRoutes are the routes of USB devices, MAC addresses and VLANs.
+func (s *server) networkRoutes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "GET /api/v1/usb", Permission: "list_nodes", Do: s.listUSB},
+		{Pattern: "GET /api/v1/vlan", Permission: "list_nodes", Do: s.listVLANs},
+		{Pattern: "GET /api/v1/macaddr", Permission: "list_nodes", Do: s.listMACs},
+		{Pattern: "PUT /api/v1/macaddr", Permission: "change_config", Do: s.populateMACs},
+		{Pattern: "DELETE /api/v1/macaddr", Permission: "change_config", Do: s.purgeMACs},
+	}
+}
+
+func (s *server) listUSB(*rest.Request) (any, error) {
+	out := map[string]api.USBCount{}
+	for name, n := range s.c.USB() {
+		out[name] = api.USBCount(n)
+	}
+	return out, nil
+}
+
+func (s *server) listVLANs(*rest.Request) (any, error) {
+	return vlanTexts(s.c.VLANs()), nil
+}
+
+// vlanTexts writes ids as clients read them.
+func vlanTexts(ids []int) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = strconv.Itoa(id)
+	}
+	return out
+}
+
+// Limits of one page of MAC addresses.
+const maxMACPage = 10_000
+
+// listMACs answers addresses when a limit is given, else how many there are.
+func (s *server) listMACs(r *rest.Request) (any, error) {
+	p := r.Params
+	counts, _ := p.Flag("count")
+	inUse, asked := p.Flag("in_use")
+	limit := p.Int("limit", 0, 1, maxMACPage)
+	last := mac(p, "last")
+	switch {
+	case !counts && !asked && limit == 0:
+		p.Fail("count", "give count, in_use or limit")
+	case p.Has("last") && limit == 0:
+		p.Fail("last", "needs limit")
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	var only *bool
+	if asked {
+		only = &inUse
+	}
+	if limit == 0 {
+		return s.c.CountMACs(only)
+	}
+	list, err := s.c.MACs(controller.MACQuery{InUse: only, After: last, Limit: limit})
+	return macItems(list), err
+}
+
+func macItems(list []farm.MACAddress) []api.MACAddress {
+	out := make([]api.MACAddress, len(list))
+	for i, a := range list {
+		out[i] = api.MACAddress{MACAddress: a.Address, InUse: a.Instance != "", InstanceID: a.Instance}
+	}
+	return out
+}
+
+func (s *server) populateMACs(r *rest.Request) (any, error) {
+	return nil, s.c.PopulateMACs(r.Context())
+}
+
+func (s *server) purgeMACs(r *rest.Request) (any, error) {
+	return nil, s.c.PurgeMACs(r.Context())
+}

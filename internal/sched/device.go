@@ -1,0 +1,100 @@
+package sched
+
+import (
+	"slices"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// hold is what an instance has of a node's USB devices.
+type hold struct {
+	want   string // as it asked: claim name or location
+	device string // location of the one that it was given; "" where a record of before does not say it
+	next   string // location of the one that a restart which goes on is to give it
+}
+
+// matches says whether a device is one that a claim name or a location means.
+func matches(d farm.USBDevice, want string) bool { return d.Name == want || d.Location == want }
+
+// attach marks the devices that instances have as busy: the very ones that they were
+// given. One that does not say which has the first free one that it asked for, those
+// that name a location before those that name a kind.
+func attach(devices []farm.USBDevice, holds map[string]hold) []farm.USBDevice {
+	if len(devices) == 0 || len(holds) == 0 {
+		return devices
+	}
+	out, left := slices.Clone(devices), sortedKeys(holds)
+	given := map[string]bool{}
+	for _, h := range holds {
+		given[h.device], given[h.next] = true, true
+	}
+	for i, d := range out {
+		out[i].Busy = d.Busy || d.Location != "" && given[d.Location]
+	}
+	left = slices.DeleteFunc(left, func(id string) bool { return holds[id].device != "" || holds[id].want == "" })
+	take := func(match func(farm.USBDevice, string) bool) {
+		left = slices.DeleteFunc(left, func(id string) bool {
+			i := slices.IndexFunc(out, func(d farm.USBDevice) bool { return !d.Busy && match(d, holds[id].want) })
+			if i >= 0 {
+				out[i].Busy = true
+			}
+			return i >= 0
+		})
+	}
+	take(func(d farm.USBDevice, want string) bool { return d.Location == want })
+	take(func(d farm.USBDevice, want string) bool { return d.Name == want })
+	return out
+}
+
+// device says whether the node has a wanted USB device, and whether one is free.
+func (n *node) device(d demand) (has, free bool) {
+	if d.usb == "" {
+		return true, true
+	}
+	for _, dev := range n.devices {
+		if matches(dev, d.usb) {
+			has, free = true, free || !dev.Busy
+		}
+	}
+	return has, free
+}
+
+// choose gives the location of a free device that is wanted; "" when there is none.
+func (n *node) choose(want string) string {
+	for _, dev := range n.devices {
+		if !dev.Busy && matches(dev, want) {
+			return dev.Location
+		}
+	}
+	return ""
+}
+
+// Devices gives the USB devices that a node offers, those busy that instances have or
+// are to have.
+func (x *Index) Devices(node string) []farm.USBDevice {
+	if n := x.nodes[node]; n != nil {
+		return n.devices
+	}
+	return nil
+}
+
+// Device gives the location of a device that an instance on a node may be given when it
+// is restarted: its own one where that will do, else a free one. has says whether the
+// node offers such a device at all.
+func (x *Index) Device(node, instance, want string) (location string, has bool) {
+	n := x.nodes[node]
+	if n == nil {
+		return "", false
+	}
+	own := n.room.usb[instance].device
+	for _, dev := range n.devices {
+		if !matches(dev, want) {
+			continue
+		}
+		has = true
+		if dev.Location == own {
+			return own, true
+		}
+	}
+	return n.choose(want), has
+}
