@@ -17,6 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/filter"
 	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/apidoc"
 )
 
 // Options configure the routes.
@@ -41,13 +42,25 @@ type server struct {
 func Handler(o Options) http.Handler {
 	s := &server{c: o.Controller, prefix: o.VMNamePrefix, era: rand.Text()[:12], vmFields: vmFields(o.Controller)}
 	s.quiet = sync.OnceValues(func() (rest.Whole, error) { return rest.Made(s.c.Quiet()) })
-	routes := rest.Limited(o.RequestTimeout, s.licensed(s.routes()))
+	routes := rest.Limited(o.RequestTimeout, s.licensed(s.all()))
 	return rest.Metered(o.Meter, routes, rest.Handler(routes, o.Logger))
+}
+
+// Routes gives the table of contents of the API, to be compared with its description. What
+// the routes do cannot be called.
+func Routes() []rest.Route { return new(server).all() }
+
+// description is where the controller has the description of the API.
+var description = apidoc.Service{
+	Name: "Controller", File: "/api/v1/openapi", Page: "/api", Permission: "get_config", Tags: []string{"Controller", "Node link"},
 }
 
 // maxReport is the largest report of a node that is read: the output of a save's script
 // has up to 2 MiB, which may be six times as much in JSON.
 const maxReport = 16 << 20
+
+// all is the table of contents with the description of the API.
+func (s *server) all() []rest.Route { return slices.Concat(s.routes(), description.Routes()) }
 
 // routes is the table of contents of the API.
 func (s *server) routes() []rest.Route {

@@ -1,6 +1,7 @@
 package controllerrest
 
 import (
+	"cmp"
 	"encoding/base64"
 	"net/netip"
 	"strings"
@@ -183,10 +184,7 @@ func port(item *rest.Params) farm.Port {
 		GuestPort: item.Int("guest_port", 0, 1, 65535), HostPort: item.Int("host_port", 0, 0, 65535),
 		HostIP: item.String("host_ip"),
 	}
-	if rule.Name == "" {
-		rule.Name = item.Text("rule_name", maxName)
-	}
-	if rule.Name == "" {
+	if rule.Name = cmp.Or(rule.Name, item.Text("rule_name", maxName)); rule.Name == "" {
 		item.Fail("name", "is required")
 	}
 	if !item.Has("guest_port") {

@@ -9,8 +9,11 @@
 package registryrest
 
 import (
+	"slices"
+
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/apidoc"
 )
 
 // blobPath is where layer files are served.
@@ -32,10 +35,15 @@ const (
 
 type service struct{ reg *registry.Registry }
 
+// description is where the registry has the description of the API.
+var description = apidoc.Service{
+	Name: "Registry", File: "/registry/openapi", Page: "/registry/api", Permission: permIndex, Tags: []string{"Registry", "Push and pull"},
+}
+
 // Routes gives the registry's table of contents.
 func Routes(reg *registry.Registry) []rest.Route {
 	s := service{reg}
-	return []rest.Route{
+	return slices.Concat(description.Routes(), []rest.Route{
 		{Pattern: "GET /livez", Permission: rest.Open, Do: s.livez},
 		{Pattern: "GET /readyz", Permission: rest.Open, Do: s.readyz},
 		{Pattern: "GET /registry/status", Permission: permIndex, Do: s.status},
@@ -62,5 +70,5 @@ func Routes(reg *registry.Registry) []rest.Route {
 
 		{Pattern: "GET /registry/v2/pull", Permission: permPull, Do: s.manifest},
 		{Pattern: "GET " + blobPath + "{root}", Permission: permDownload, Raw: s.blob},
-	}
+	})
 }

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/controllerrest"
+	"github.com/buildyard/buildyard/internal/rest/registryrest"
+)
+
+// muxes gives the routes of both services by their patterns, as the file has them.
+func muxes() map[string]rest.Route {
+	all := map[string]rest.Route{}
+	for _, route := range slices.Concat(controllerrest.Routes(), registryrest.Routes(nil)) {
+		pattern := strings.NewReplacer("...}", "}", "/{$}", "/").Replace(route.Pattern)
+		all[pattern] = route
+	}
+	return all
+}
+
+func theSpec(t *testing.T) *spec {
+	t.Helper()
+	s, err := loadSpec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestEveryRouteIsInTheFile compares the muxes with api/openapi.yaml.
+func TestEveryRouteIsInTheFile(t *testing.T) {
+	s, all := theSpec(t), muxes()
+	for _, pattern := range slices.Sorted(maps.Keys(all)) {
+		route, r := all[pattern], s.routes[pattern]
+		switch {
+		case r == nil:
+			t.Errorf("%s is not in api/openapi.yaml", pattern)
+		case r.permission != route.Permission:
+			t.Errorf("%s needs %q, and the file says %q", pattern, route.Permission, r.permission)
+		case r.typed != route.Typed && route.Do != nil:
+			t.Errorf("%s: x-typed is %v in the file", pattern, r.typed)
+		}
+	}
+	for pattern := range s.routes {
+		if _, ok := all[pattern]; !ok {
+			t.Errorf("%s is in api/openapi.yaml and nowhere served", pattern)
+		}
+	}
+}
+
+// TestCasesAreReadable: the cases and rows of the suite can be read, and claims name rows.
+func TestCasesAreReadable(t *testing.T) {
+	rows, err := loadRows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs, err := allJobs(theSpec(t), rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(jobs) < 2*len(rows) {
+		t.Errorf("%d cases for %d rows", len(jobs), len(rows))
+	}
+}
+
+// TestReadingRules: what the file says of how requests are read.
+func TestReadingRules(t *testing.T) {
+	r := theSpec(t).routes["POST /api/v1/vm"]
+	for body, want := range map[string]string{
+		`{"vmid":"x","count":"2","tag":null,"name":""}` + "\n": "",
+		`{"vmid":"x","count":1001}`:                            "count",
+		`{"count":1}`:                                          "vmid",
+		`{"vmid":"x","port_forwarding_override":[{"name":"a","guest_port":"22"}]}`:  "",
+		`{"vmid":"x","port_forwarding_override":[{"name":"a","guest_port":"22a"}]}`: "port_forwarding_override",
+		`{"vmid":"x","disk":{"size":"60G","skip_container_resize":"true"}}`:         "",
+		`[]`: "body",
+	} {
+		faults := strings.Join(r.read("/api/v1/vm", url.Values{}, []byte(body)).faults, "; ")
+		if (want == "") != (faults == "") || !strings.HasPrefix(faults, want) {
+			t.Errorf("%s: %q, and %q was expected", body, faults, want)
+		}
+	}
+	if faults := r.read("/api/v1/vm", url.Values{"vmid": {"x"}, "count": {"3"}}, nil).faults; faults != nil {
+		t.Errorf("parameters of the body in the query: %v", faults)
+	}
+}
+
+// TestStrictAnswers: an answer with a field too many, a negative number or a null is a fault.
+func TestStrictAnswers(t *testing.T) {
+	r := theSpec(t).routes["GET /registry/disk"]
+	for body, want := range map[string]bool{
+		`{"status":"OK","message":"","body":{"free":1,"total":2}}`:         true,
+		`{"status":"OK","message":"","body":{"free":-1,"total":2}}`:        false,
+		`{"status":"OK","message":"","body":{"free":1,"total":2,"new":1}}`: false,
+		`{"status":"OK","message":"","body":{"free":1,"total":null}}`:      false,
+		`{"status":"OK","message":"all is well","body":{}}`:                false,
+		`{"status":"ERROR","message":"x"}`:                                 false,
+		`{"status":"FAIL","message":"Not found"}`:                          true,
+	} {
+		if faults := r.checkAnswer(200, "application/json", []byte(body)); (len(faults) == 0) != want {
+			t.Errorf("%s: %v", body, faults)
+		}
+	}
+}
+
+// TestKinds: a field that was a number once and a string another time is found.
+func TestKinds(t *testing.T) {
+	var k kinds
+	k.note("GET /x", "one", map[string]any{"body": []any{map[string]any{"a": 1.0, "b": nil}}})
+	k.note("GET /x", "two", map[string]any{"body": []any{map[string]any{"a": 2.0, "b": "x"}}})
+	if faults := k.faults(); len(faults) != 0 {
+		t.Error(faults)
+	}
+	k.note("GET /x", "three", map[string]any{"body": []any{map[string]any{"a": "2"}}})
+	if faults := k.faults(); len(faults) != 1 || !strings.Contains(faults[0], "three") {
+		t.Error(faults)
+	}
+}
+
+// TestCoverage: what counts is what was sent and how it was answered.
+func TestCoverage(t *testing.T) {
+	s, l := theSpec(t), newLedger()
+	r := s.routes["DELETE /api/v1/vm"]
+	send := func(body, answered string, code int) {
+		a := &answer{code: code, header: map[string][]string{"Content-Type": {"application/json"}}, body: []byte(answered)}
+		if err := a.decode(); err != nil {
+			t.Fatal(err)
+		}
+		l.take(exchange{route: r, answer: a, asked: r.read(r.path, nil, []byte(body))})
+	}
+	met := func() bool { return l.met[r.pattern+" id"].whole() }
+	send(`{"id":"x"}`, `{"status":"OK","message":""}`, 200)
+	send(`{"id":"x"}`, `{"status":"FAIL","message":"it is late"}`, 200)
+	if met() {
+		t.Error("a refusal that does not name the parameter counts for it")
+	}
+	send(`{}`, `{"status":"FAIL","message":"id: is required"}`, 400)
+	if !met() || !l.met[r.pattern].whole() {
+		t.Error("a parameter that was missing and is named does not count")
+	}
+}

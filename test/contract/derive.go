@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+// broken is a request that the file forbids: a good one with one parameter spoilt.
+type broken struct {
+	name  string
+	route *route
+	param string // "" when it is the request as a whole
+	inner string // field of it that is spoilt
+	value any    // nil: the parameter is left out
+	raw   string
+}
+
+// derive makes the requests that break each parameter of a route: left out when it is
+// needed, of a wrong type, and beyond each of its limits.
+func derive(r *route) []broken {
+	var list []broken
+	add := func(param string, what fault, value any) {
+		list = append(list, broken{name: fmt.Sprintf("%s: %s %s", r.pattern, param, what.text), route: r, param: param, inner: what.inner, value: value})
+	}
+	if !r.bodied() || !r.enveloped() {
+		return nil
+	}
+	if !r.typed {
+		list = append(list, broken{name: r.pattern + ": undecodable JSON", route: r, raw: `{"id": "x`}, broken{name: r.pattern + ": an array", route: r, raw: `[1]`})
+	}
+	for _, p := range r.params {
+		if p.in == "path" {
+			continue
+		}
+		if r.typed && p.in == "query" {
+			continue
+		}
+		if p.required && !r.typed {
+			add(p.name, fault{text: "is left out"}, nil)
+		}
+		add(p.name, fault{text: "has a wrong type"}, wrongType(p.schema))
+		if !r.typed {
+			for what, value := range beyond(p.schema) {
+				add(p.name, what, value)
+			}
+		}
+	}
+	return list
+}
+
+// enveloped says whether the route answers in the envelope when all is well.
+func (r *route) enveloped() bool {
+	answer := r.op.Responses.Value("200")
+	return answer != nil && len(answer.Value.Content) == 1 && answer.Value.Content["application/json"] != nil && answer.Ref != ""
+}
+
+// wrongType gives a value of no type that a schema allows.
+func wrongType(s *openapi3.Schema) any {
+	if s.Type.Is("array") || s.Type.Is("object") {
+		return true
+	}
+	return map[string]any{"wrong": true}
+}
+
+// fault says in words what is wrong with a value, and with which field of it.
+type fault struct{ text, inner string }
+
+// beyond gives values just outside of the limits of a schema.
+func beyond(s *openapi3.Schema) map[fault]any {
+	out := map[fault]any{}
+	for _, one := range s.OneOf {
+		for what, value := range beyond(one.Value) {
+			if check(s, value) != nil {
+				out[what] = value
+			}
+		}
+	}
+	if s.Min != nil {
+		out[fault{text: "is too small"}] = *s.Min - 1
+	}
+	if s.Max != nil {
+		out[fault{text: "is too large"}] = *s.Max + 1
+	}
+	if s.Type.Is("integer") {
+		out[fault{text: "is a fraction"}] = max(1, deref(s.Min)) + 0.5
+		out[fault{text: "is a text"}] = "many"
+	}
+	if s.Type.Is("boolean") {
+		out[fault{text: "is a text"}] = "maybe"
+	}
+	if s.MaxLength != nil {
+		out[fault{text: "is too long"}] = strings.Repeat("x", int(*s.MaxLength)+1)
+	}
+	if s.Enum != nil || s.Pattern != "" || s.Format == "uuid" || s.Format == "ipv4" {
+		out[fault{text: "is none of its values"}] = "no such value"
+	}
+	if s.MaxItems != nil && *s.MaxItems < 2000 {
+		out[fault{text: "has too many elements"}] = slices.Repeat([]any{"x"}, int(*s.MaxItems)+1)
+	}
+	maps.Copy(out, insides(s))
+	return out
+}
+
+func deref(f *float64) float64 {
+	if f == nil {
+		return 0
+	}
+	return *f
+}
+
+// insides gives objects, alone or in an array, with one field spoilt and the needed ones
+// good.
+func insides(s *openapi3.Schema) map[fault]any {
+	out := map[fault]any{}
+	inner, wrap, mark := s, func(v map[string]any) any { return v }, "."
+	if s.Items != nil && len(s.Items.Value.Properties) > 0 {
+		inner, wrap, mark = s.Items.Value, func(v map[string]any) any { return []any{v} }, "[]."
+	}
+	for name, ref := range inner.Properties {
+		spoil := map[fault]any{{text: "has a wrong type"}: wrongType(ref.Value)}
+		maps.Copy(spoil, beyond(ref.Value))
+		for what, value := range spoil {
+			object := good(inner)
+			object[name] = value
+			out[fault{"with " + name + " that " + what.text, mark + name}] = wrap(object)
+		}
+		if slices.Contains(inner.Required, name) {
+			object := good(inner)
+			delete(object, name)
+			out[fault{"without " + name, mark + name}] = wrap(object)
+		}
+	}
+	return out
+}
+
+// samples are values that the patterns of inner fields allow.
+var samples = map[string]any{"name": "web", "guest_port": 80.0, "size": "60G"}
+
+func good(s *openapi3.Schema) map[string]any {
+	object := map[string]any{}
+	for name := range s.Properties {
+		if v, ok := samples[name]; ok {
+			object[name] = v
+		}
+	}
+	return object
+}
+
+// spoil makes the broken request out of a good one.
+func (b broken) spoil(base *request) *request {
+	r := base.clone()
+	if b.raw != "" {
+		r.raw = []byte(b.raw)
+		return r
+	}
+	if b.value == nil {
+		delete(r.fields, b.param)
+		r.query.Del(b.param)
+		return r
+	}
+	if r.fields == nil {
+		r.fields = map[string]any{}
+		r.header.Set("Content-Type", "application/json")
+	}
+	r.fields[b.param] = b.value
+	return r
+}
+
+// bases are what the good requests of routes need besides what the file says is required.
+var bases = map[string]map[string]any{
+	"POST /api/v1/image":                  {"new_template_name": "x"},
+	"PUT /registry/vm/arch":               {"arch": "arm64"},
+	"POST /registry/v2/upkeep":            {"do": "check"},
+	"POST /api/v1/node/adopt":             {"action": "keep"},
+	"POST /registry/v2/push":              {"config": map[string]any{}, "name": "x"},
+	"POST /registry/pause":                {"seconds": 0.0},
+	"POST /api/v1/vm":                     {"startup_script": "ZXhpdCAw", "script_monitoring": true},
+	"POST /api/v1/maintenance":            {"for": "1s"},
+	"DELETE /api/v1/node/group":           {"group_ids": []any{nobody}, "node_ids": []any{nobody}},
+	"POST /api/v1/node/group":             {"group_ids": []any{nobody}, "node_ids": []any{nobody}},
+	"POST /queue/v1/join":                 {"protocol": 1.0},
+	"POST /queue/v1/poll":                 {"protocol": 1.0},
+	"POST /queue/v1/report":               {"protocol": 1.0, "seq": 1.0, "statuses": []any{}},
+	"GET /api/v1/macaddr":                 {"limit": "10"},
+	"PUT /registry/files/{path}":          nil,
+	"POST /log":                           {"service": "contract"},
+	"GET /registry/log/view":              {"service": "contract"},
+	"GET /api/v1/log/view":                {"service": "contract"},
+	"POST /api/v1/registry/vm/distribute": {},
+}
+
+// nobody is an id that nothing has.
+const nobody = "11111111-2222-4333-8444-555555555555"
+
+// base makes a request of a route that is good in form and meets nothing that exists.
+func base(r *route) *request {
+	req := &request{method: r.method, path: r.path, route: r, query: url.Values{}, header: http.Header{}}
+	if strings.Contains(r.path, "{") {
+		req.path = strings.NewReplacer("{path}", "contract.txt").Replace(r.path)
+		for _, p := range r.params {
+			req.path = strings.ReplaceAll(req.path, "{"+p.name+"}", nobody)
+		}
+	}
+	for _, p := range r.params {
+		if !p.required || p.in == "path" {
+			continue
+		}
+		value, ok := bases[r.pattern][p.name]
+		if !ok {
+			value = any(nobody)
+		}
+		req.put(p, value)
+	}
+	for name, value := range bases[r.pattern] {
+		for _, p := range r.params {
+			if p.name == name {
+				req.put(p, value)
+			}
+		}
+	}
+	if len(req.fields) > 0 {
+		req.header.Set("Content-Type", "application/json")
+	}
+	return req
+}
+
+func (r *request) put(p param, value any) {
+	if p.in == "query" {
+		r.query.Set(p.name, text(value))
+		return
+	}
+	if r.fields == nil {
+		r.fields = map[string]any{}
+	}
+	r.fields[p.name] = value
+}
+
+// spoilt sends a broken request and says what is wrong with its answer.
+func (p *player) spoilt(ctx context.Context, b broken) []string {
+	r := b.spoil(base(b.route))
+	a, err := r.send(ctx, p.stage.address("up", "", r.path), 0)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	refuses := ""
+	if b.route.typed || b.inner != "" {
+		refuses = b.param + b.inner
+	}
+	x := exchange{who: b.name, route: b.route, answer: a, asked: askedOf(r), refuses: refuses}
+	faults := p.ledger.take(x)
+	_, message := a.message()
+	switch {
+	case a.code != 400:
+		faults = append(faults, fmt.Sprintf("400 was expected, and it was %d: %s", a.code, short(string(a.body), 300)))
+	case b.param != "" && !b.route.typed && !names(message, b.param):
+		faults = append(faults, fmt.Sprintf("the message does not name %s: %q", b.param, message))
+	}
+	if len(faults) > 0 {
+		faults = append(faults, fmt.Sprintf("sent: %s %s?%s %s", r.method, r.path, r.query.Encode(), short(string(r.body()), 300)))
+	}
+	return faults
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// at gives what is at a path of a JSON value: names and indexes between dots, name=value for
+// the element of an array that has this field. "" is the value itself.
+func at(value any, path string) (any, bool) {
+	if path == "" {
+		return value, true
+	}
+	part, rest, _ := strings.Cut(path, "/")
+	switch v := value.(type) {
+	case map[string]any:
+		inner, ok := v[part]
+		if !ok {
+			return nil, false
+		}
+		return at(inner, rest)
+	case []any:
+		if name, want, ok := strings.Cut(part, "="); ok {
+			for _, item := range v {
+				if got, found := at(item, name); found && fmt.Sprint(got) == want {
+					return at(item, rest)
+				}
+			}
+			return nil, false
+		}
+		i, err := strconv.Atoi(part)
+		if err != nil || i >= len(v) || -i > len(v) {
+			return nil, false
+		}
+		if i < 0 {
+			i += len(v)
+		}
+		return at(v[i], rest)
+	}
+	return nil, false
+}
+
+// differs says how a value is not as expected; "" when it is. The paths of want are those of
+// at; a value of want is the JSON value itself or a text that begins with a mark:
+// "~" a regular expression, "!absent", "!present", "!null", "!len N", "!least N", "!has V".
+func differs(value any, want map[string]any) string {
+	for _, path := range slices.Sorted(maps.Keys(want)) {
+		got, found := at(value, path)
+		if fault := matches(got, found, want[path]); fault != "" {
+			return fmt.Sprintf("%s %s", "body/"+path, fault)
+		}
+	}
+	return ""
+}
+
+func matches(got any, found bool, want any) string {
+	text, _ := want.(string)
+	mark, arg, _ := strings.Cut(text, " ")
+	switch mark {
+	case "!absent":
+		if found {
+			return fmt.Sprintf("is there: %v", got)
+		}
+		return ""
+	case "!present":
+		if !found || got == nil {
+			return "is not there"
+		}
+		return ""
+	case "!null":
+		if !found || got != nil {
+			return fmt.Sprintf("is %v and not null", got)
+		}
+		return ""
+	case "!len", "!least":
+		list, ok := got.([]any)
+		n, _ := strconv.Atoi(arg)
+		if fields, isMap := got.(map[string]any); isMap {
+			list, ok = make([]any, len(fields)), true
+		}
+		if !ok || len(list) != n && (mark == "!len" || len(list) < n) {
+			return fmt.Sprintf("has %d elements: %s", len(list), short(fmt.Sprint(got), 200))
+		}
+		return ""
+	case "!above":
+		n, _ := strconv.ParseFloat(arg, 64)
+		if f, ok := got.(float64); !ok || f <= n {
+			return fmt.Sprintf("is %v", got)
+		}
+		return ""
+	case "!has":
+		list, _ := got.([]any)
+		if !slices.ContainsFunc(list, func(v any) bool { return fmt.Sprint(v) == arg }) {
+			return fmt.Sprintf("is %s", short(fmt.Sprint(got), 200))
+		}
+		return ""
+	}
+	if !found {
+		return "is not there"
+	}
+	if pattern, ok := strings.CutPrefix(text, "~"); ok {
+		if s, isText := got.(string); !isText || !regexp.MustCompile(pattern).MatchString(s) {
+			return fmt.Sprintf("is %q", got)
+		}
+		return ""
+	}
+	if !reflect.DeepEqual(got, want) {
+		return fmt.Sprintf("is %v and not %v", short(fmt.Sprint(got), 200), want)
+	}
+	return ""
+}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"strings"
+)
+
+//go:embed rows.txt
+var rowsText string
+
+// row is one row of the contract.
+type row struct{ id, gist string }
+
+// loadRows reads rows.txt: an id, white space, and the gist of the row. A "#" begins a
+// comment.
+func loadRows() ([]row, error) {
+	var list []row
+	seen := map[string]bool{}
+	for line := range strings.Lines(rowsText) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		id, gist, ok := strings.Cut(line, " ")
+		if gist = strings.TrimSpace(gist); !ok || gist == "" || seen[id] {
+			return nil, fmt.Errorf("rows.txt: %q has no gist, or is there twice", line)
+		}
+		seen[id] = true
+		list = append(list, row{id, gist})
+	}
+	return list, nil
+}
