@@ -26,7 +26,7 @@ type farmBench struct {
 	moved   chan struct{} // has a value when started grew
 }
 
-func benchFarm(b *testing.B, nodes, capacity int) *farmBench {
+func benchFarm(b *testing.B, nodes, capacity int, to ...EventTarget) *farmBench {
 	b.Helper()
 	backend, err := etcd.Embedded(b.Context(), etcd.EmbeddedOptions{Dir: b.TempDir()})
 	if err != nil {
@@ -37,7 +37,9 @@ func benchFarm(b *testing.B, nodes, capacity int) *farmBench {
 	if err != nil {
 		b.Fatal(err)
 	}
-	core, err := New(b.Context(), st, tables, Options{Registry: &shelf{}, RegistryAddress: "http://registry", VMNamePrefix: "mgmtManaged-"})
+	core, err := New(b.Context(), st, tables, Options{
+		Registry: &shelf{}, RegistryAddress: "http://registry", VMNamePrefix: "mgmtManaged-", Events: eventsTo(to...),
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -186,6 +188,40 @@ func BenchmarkCreate(b *testing.B) {
 			f.measure(b.N, func() {
 				f.create(callers, b.N)
 				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "creates/s")
+			})
+		})
+	}
+}
+
+// nowhere takes all events.
+type nowhere struct{}
+
+func (nowhere) Send(_ context.Context, events []SentEvent) ([]bool, error) {
+	arrived := make([]bool, len(events))
+	for i := range arrived {
+		arrived[i] = true
+	}
+	return arrived, nil
+}
+
+func eventsTo(to ...EventTarget) EventOptions {
+	if len(to) == 0 {
+		return EventOptions{}
+	}
+	return EventOptions{Machine: "bench", Push: to[0]}
+}
+
+// BenchmarkEvents is BenchmarkLife without events and with them.
+func BenchmarkEvents(b *testing.B) {
+	for name, to := range map[string][]EventTarget{"off": nil, "on": {nowhere{}}} {
+		b.Run(name, func(b *testing.B) {
+			f := benchFarm(b, 100, 1000, to...)
+			f.measure(b.N, func() {
+				f.create(64, b.N)
+				created := b.Elapsed()
+				f.await(b.N)
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "started/s")
+				b.ReportMetric(float64(b.N)/created.Seconds(), "creates/s")
 			})
 		})
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -96,7 +95,7 @@ func (e *eventLog) serve(ctx context.Context, t *eventTarget) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause + rand.N(pause/4)):
+		case <-time.After(pause):
 		}
 		pause = min(2*pause, resendLast)
 	}

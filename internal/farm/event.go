@@ -2,6 +2,7 @@ package farm
 
 import (
 	"encoding/json"
+	"maps"
 	"time"
 )
 
@@ -45,9 +46,7 @@ func (e Event) Record(machine string) ([]byte, error) {
 		kind = SystemAction
 	}
 	fields := make(map[string]any, len(e.Extra)+6)
-	for key, value := range e.Extra {
-		fields[key] = value
-	}
+	maps.Copy(fields, e.Extra)
 	fields["instance_id"], fields["machineName"] = e.InstanceID, machine
 	fields["name"], fields["type"], fields["sub_type"] = e.Name, kind, eventSubTypes[e.Name]
 	fields["time"] = e.Time.Unix()

@@ -1,0 +1,262 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/mem"
+)
+
+// dying is a backend as a process sees it that dies after so many commits: the last one may
+// have been carried out or not, and nothing is after it.
+type dying struct {
+	store.Backend
+	mu    sync.Mutex
+	left  int
+	after bool // the last commit was carried out
+	dead  bool
+}
+
+var errDead = fmt.Errorf("%w: dead", store.ErrUnavailable)
+
+func (d *dying) Commit(ctx context.Context, txn store.Txn) (int64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.dead {
+		return 0, errDead
+	}
+	if d.left > 0 {
+		d.left--
+		return d.Backend.Commit(ctx, txn)
+	}
+	d.dead = true
+	if d.after {
+		_, _ = d.Backend.Commit(ctx, txn)
+	}
+	return 0, errDead
+}
+
+// TestEventsSurviveADeathAtAnyCommit lets the process of a controller die at each of its
+// commits, before and after it takes effect, while an instance is started and terminated:
+// what the records say has happened has been told when the next process is done, in order, and
+// nothing else has.
+func TestEventsSurviveADeathAtAnyCommit(t *testing.T) {
+	const steps = 24 // more than it takes
+	survived := 0
+	for step := range steps {
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d/%t", step, after), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { survived += dieAt(t, step, after) })
+			})
+		}
+	}
+	if survived == 0 || survived == 2*steps {
+		t.Errorf("%d of %d processes lived to the end", survived, 2*steps)
+	}
+}
+
+// dieAt gives 1 when the process did all it had to.
+func dieAt(t *testing.T, step int, after bool) int {
+	to, durable := &inbox{}, mem.New()
+	backend := &dying{Backend: durable, left: 1 << 30, after: after}
+	c := &cloud{t: t, shelf: &shelf{}}
+	opts := Options{Events: EventOptions{Machine: "host", Push: to}}
+	st, run := c.open(backend, opts)
+	synctest.Wait()
+	backend.mu.Lock()
+	backend.left = step
+	backend.mu.Unlock()
+	ids, err := c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1, Options: farm.StartOptions{Priority: 5}})
+	if err == nil {
+		time.Sleep(1100 * time.Millisecond)
+		_ = c.Terminate(t.Context(), ids[0])
+		time.Sleep(3 * time.Second)
+	}
+	backend.mu.Lock()
+	lived := !backend.dead
+	backend.mu.Unlock()
+	run()
+	_ = st.Close()
+
+	c.backend = durable
+	c.start(opts)
+	time.Sleep(5 * time.Second)
+	var want []string
+	for _, inst := range c.tables.Instances.All() {
+		want = []string{"StartVM"} // Terminating does not last so long
+		if inst.State != farm.Scheduling {
+			t.Errorf("an instance is %s", inst.State)
+		}
+	}
+	for range c.tables.Past.All() {
+		want = []string{"StartVM", "TerminateVM Scheduling", "VMTerminated Terminated"}
+	}
+	c.stop()
+	told := slices.Compact(to.lines()) // the last one may have been told twice
+	seen := map[string]bool{}
+	once := slices.DeleteFunc(told, func(line string) bool {
+		twice := seen[line]
+		seen[line] = true
+		return twice
+	})
+	if !slices.Equal(once, want) {
+		t.Errorf("told %v, the records say %v", once, want)
+	}
+	if lived {
+		return 1
+	}
+	return 0
+}
+
+// open starts a controller on any backend; run ends it.
+func (c *cloud) open(backend store.Backend, opts Options) (st *store.Store, run func()) {
+	c.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	tables := NewTables(nil)
+	st, err := store.Open(ctx, backend, store.Options{Tables: tables.All()})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	opts.Registry, opts.RegistryAddress = c.shelf, "http://registry"
+	if c.Controller, err = New(ctx, st, tables, opts); err != nil {
+		c.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = c.Run(ctx)
+	}()
+	return st, func() { cancel(); <-done }
+}
+
+// say writes n events in as few records as ten a record make.
+func (c *cloud) sayMany(n int) {
+	c.t.Helper()
+	for i := 0; i < n; i += 10 {
+		var events []farm.Event
+		for k := range 10 {
+			events = append(events, farm.Event{Name: farm.EventConfigNode, Extra: map[string]any{"node_id": strconv.Itoa(i + k)}})
+		}
+		if err := c.store.Store.Commit(c.t.Context(), c.events.say(c.t.Context(), nil, events...)...); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	synctest.Wait()
+}
+
+// TestTooManyEvents has a target that is away for long: the oldest events go, and what comes
+// afterwards says how many; the target that is there misses none.
+func TestTooManyEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away, file := &inbox{}, &inbox{}
+		c := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}
+		c.start(Options{Events: EventOptions{Machine: "host", Push: away, File: file}})
+		defer func() { c.stop() }()
+		away.failing(func(SentEvent) error { return errors.New("away") })
+		const many = maxEvents + 3000
+		c.sayMany(many)
+		time.Sleep(time.Minute)
+		if c.events.count > maxEvents || c.tables.Events.Len()*10 > maxEvents+100 {
+			t.Errorf("%d events in %d records", c.events.count, c.tables.Events.Len())
+		}
+		away.failing(nil)
+		time.Sleep(5 * time.Minute)
+		wasTold := func(b *inbox) (told, dropped int) {
+			for _, e := range b.got {
+				var v struct {
+					Name, Target string
+					Count        int
+				}
+				if err := json.Unmarshal(e.Record, &v); err != nil {
+					t.Fatal(err)
+				}
+				if v.Name != string(farm.EventsDropped) {
+					told++
+				} else if dropped += v.Count; v.Target != "push" {
+					t.Errorf("a drop for %q", v.Target)
+				}
+			}
+			return told, dropped
+		}
+		if told, dropped := wasTold(away); told+dropped != many || dropped < many-maxEvents {
+			t.Errorf("%d events were told and %d dropped, of %d", told, dropped, many)
+		}
+		if told, _ := wasTold(file); told != many {
+			t.Errorf("%d events are in the file, of %d", told, many)
+		}
+		if n := c.events.count; n < recentEvents || n > recentEvents+10*eventBunch {
+			t.Errorf("%d events are kept when all have arrived", n)
+		}
+	})
+}
+
+// TestRecentEvents reads the events as a client does.
+func TestRecentEvents(t *testing.T) {
+	withEvents(t, func(t *testing.T, c *cloud, _ *inbox) {
+		ask := func(q EventQuery) []LoggedEvent {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			list, err := c.RecentEvents(ctx, q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return list
+		}
+		c.sayMany(50)
+		all := ask(EventQuery{Limit: 1000})
+		if len(all) != 50 || len(ask(EventQuery{Limit: 7})) != 7 || ask(EventQuery{Limit: 7})[0].ID != all[43].ID {
+			t.Fatalf("%d events", len(all))
+		}
+		var paged []LoggedEvent
+		for after := "1-1"; len(paged) < 50; after = paged[len(paged)-1].ID {
+			paged = append(paged, ask(EventQuery{After: after, Limit: 7})...)
+		}
+		if !slices.EqualFunc(all, paged, func(a, b LoggedEvent) bool { return a.ID == b.ID }) {
+			t.Error("pages differ from the whole")
+		}
+		begun := time.Now()
+		if got := ask(EventQuery{After: all[49].ID, Limit: 5}); len(got) != 0 || time.Since(begun) != 30*time.Second {
+			t.Errorf("%d events after the last, after %s", len(got), time.Since(begun))
+		}
+		go func() {
+			time.Sleep(10 * time.Second)
+			c.mustStart(StartRequest{})
+		}()
+		begun = time.Now()
+		got := ask(EventQuery{After: all[49].ID, Limit: 5, Match: func(e LoggedEvent) bool { return e.Field("name") == "StartVM" }})
+		if len(got) != 1 || time.Since(begun) != 10*time.Second {
+			t.Errorf("%d events that were waited for, after %s", len(got), time.Since(begun))
+		}
+		for _, bad := range []string{"x", "1", "1-x", "-1-1", "!-1"} {
+			if _, err := c.RecentEvents(t.Context(), EventQuery{After: bad, Limit: 1}); farm.CodeOf(err) != farm.CodeInvalid {
+				t.Errorf("after %s: %v", bad, err)
+			}
+		}
+	})
+}
+
+func TestNoEvents(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		id := c.mustStart(StartRequest{})[0]
+		if err := c.Terminate(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.RecentEvents(t.Context(), EventQuery{Limit: 1}); farm.CodeOf(err) != farm.CodeRefused {
+			t.Error(err)
+		}
+		if c.tables.Events.Len() != 0 || c.store.Limits() != c.store.Store.Limits() {
+			t.Error("there are events though nobody wants any")
+		}
+	})
+}
