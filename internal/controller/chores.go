@@ -28,6 +28,7 @@ func (k *keeper) chores(ctx context.Context) {
 		{"removed nodes", sweep, k.c.tidyRemoved},
 		{"released VMs", sweep, k.c.tidyReleased},
 		{"nodes of deleted groups", sweep, k.c.tidyGroups},
+		{"named requests", sweep, k.c.tidyKept},
 		{"digests of replicas", sweep, k.c.ages.tidy},
 	} {
 		if !chore.due {

@@ -144,6 +144,7 @@ type Tables struct {
 	Released  *store.Table[Released]
 	Events    *store.Table[Happened]
 	MACs      *store.Table[farm.MACAddress] // those that are in use, by address
+	Kept      *store.Table[Kept]
 }
 
 // RemovedNode is what is kept of a node that was removed, so that its agent can be
@@ -207,6 +208,7 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		Released: store.NewTable[Released](kindReleased),
 		Events:   newEventTable(),
 		MACs:     store.NewTable[farm.MACAddress](kindMAC),
+		Kept:     store.NewTable[Kept](kindKept),
 	}
 }
 
@@ -220,7 +222,7 @@ func given(value string) []string {
 
 // All gives every table, for opening the store.
 func (t *Tables) All() []store.AnyTable {
-	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests, t.Released, t.Events, t.MACs}
+	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests, t.Released, t.Events, t.MACs, t.Kept}
 }
 
 // New makes a controller over an open store. Nothing runs before Run.

@@ -13,9 +13,58 @@ import (
 
 // create writes new instances, placed where a node is free, else waiting. It fails
 // whole: what was written of a call that failed is ended again.
-func (c *Controller) create(ctx context.Context, instances []*farm.Instance) error {
+func (c *Controller) create(ctx context.Context, instances []*farm.Instance, m *memory) error {
 	drafts, r := c.placer.admit(instances)
 	parts := c.parts(drafts)
+	if m == nil {
+		return c.createParts(ctx, r, parts)
+	}
+	if len(parts) == 1 {
+		parts[0].with = m.changes()
+		return c.createParts(ctx, r, parts)
+	}
+	return c.createNamed(ctx, r, parts, m, idsOf(instances))
+}
+
+// createNamed writes a start of several parts that is to be remembered. The first part says
+// that it has begun; only when it is known to be whole does it have an answer. What becomes of
+// one that is not is up to tidyKept, as long as this replica does not know better.
+func (c *Controller) createNamed(ctx context.Context, r *reign, parts []*part, m *memory, ids []string) error {
+	parts[0].with = m.begun(ids)
+	if err := c.createParts(ctx, r, parts[:1]); err != nil {
+		for _, p := range parts[1:] {
+			c.placer.dismiss(p.drafts)
+		}
+		return err
+	}
+	failed := c.createParts(ctx, r, parts[1:])
+	whole := parts[:1]
+	if failed == nil {
+		if failed = m.ended(ctx, nil); failed == nil || errors.Is(failed, store.ErrUnknownOutcome) {
+			return failed
+		}
+		whole = parts
+	}
+	for _, p := range whole {
+		c.rollBack(ctx, p.drafts, true)
+	}
+	if err := m.ended(ctx, failed); err != nil {
+		c.log.WarnContext(ctx, "a start that failed is remembered for a while", "error", err)
+	}
+	return failed
+}
+
+func idsOf(instances []*farm.Instance) []string {
+	ids := make([]string, len(instances))
+	for i, inst := range instances {
+		ids[i] = inst.ID
+	}
+	return ids
+}
+
+// createParts writes parts beside each other, all or none. Where what is to be remembered goes
+// with a part of unknown outcome, that tells: it stays.
+func (c *Controller) createParts(ctx context.Context, r *reign, parts []*part) error {
 	errs := make([]error, len(parts))
 	var wg sync.WaitGroup
 	for i := range parts[1:] {
@@ -25,7 +74,7 @@ func (c *Controller) create(ctx context.Context, instances []*farm.Instance) err
 	wg.Wait()
 	err := cmp.Or(errs...)
 	for i := range parts {
-		if err != nil && (errs[i] == nil || errors.Is(errs[i], store.ErrUnknownOutcome)) {
+		if err != nil && (errs[i] == nil || (errors.Is(errs[i], store.ErrUnknownOutcome) && parts[i].with == nil)) {
 			c.rollBack(ctx, parts[i].drafts, errs[i] == nil)
 		}
 	}
@@ -36,12 +85,15 @@ func (c *Controller) create(ctx context.Context, instances []*farm.Instance) err
 type part struct {
 	drafts []draft
 	txn
+	with []store.Change // what else goes with them
 }
 
 // parts divides new instances among as few transactions as the store allows. Those of
 // one node stay together, so that it is checked once.
 func (c *Controller) parts(drafts []draft) []*part {
 	slices.SortStableFunc(drafts, func(a, b draft) int { return cmp.Compare(a.node, b.node) })
+	limits := c.store.Limits()
+	limits.Ops-- // for with
 	var parts []*part
 	var last *part
 	devices := map[string]bool{} // node -> a device of it is given away
@@ -57,7 +109,7 @@ func (c *Controller) parts(drafts []draft) []*part {
 			changes = append(changes, c.claims(d.node, d.at, devices[d.node]))
 		}
 		if last == nil || !last.add(changes...) {
-			last = &part{txn: txn{limits: c.store.Limits()}}
+			last = &part{txn: txn{limits: limits}}
 			parts = append(parts, last)
 			if d.placed != nil && !check {
 				changes = append(changes, c.claims(d.node, d.at, devices[d.node]))
@@ -86,8 +138,8 @@ func (c *Controller) creation(d draft) []store.Change {
 func (c *Controller) createPart(ctx context.Context, r *reign, p *part) error {
 	var err error
 	if r == nil {
-		err = c.store.Commit(ctx, p.changes...)
-	} else if err = r.Commit(context.WithoutCancel(ctx), p.changes...); err != nil {
+		err = c.store.Commit(ctx, append(p.changes, p.with...)...)
+	} else if err = r.Commit(context.WithoutCancel(ctx), append(p.changes, p.with...)...); err != nil {
 		c.placer.dismiss(p.drafts)
 	}
 	if err == nil || !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrFenced) {
@@ -102,5 +154,5 @@ func (c *Controller) createPart(ctx context.Context, r *reign, p *part) error {
 		}
 		changes[i] = store.Put(c.tables.Instances, inst.ID, inst, store.Any)
 	}
-	return c.store.Commit(ctx, changes...)
+	return c.store.Commit(ctx, append(changes, p.with...)...)
 }

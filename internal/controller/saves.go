@@ -57,18 +57,22 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveAsk) (string, error)
 	if inst.VM != nil {
 		req.VMUUID = inst.VM.UUID
 	}
-	accept := store.Put(c.tables.Saves, req.ID, req, store.IfAbsent)
+	m, err := c.remember(ctx, api.SaveImageAnswer{RequestID: req.ID})
+	if err != nil {
+		return "", err
+	}
 	if ask.BadScript != nil {
 		end := failedSave(req, typeBadScript, ask.BadScript.Error(), now)
-		return req.ID, c.store.Commit(ctx, store.Put(c.tables.Saves, req.ID, end, store.IfAbsent))
+		return req.ID, c.store.Commit(ctx, append(m.changes(), store.Put(c.tables.Saves, req.ID, end, store.IfAbsent))...)
 	}
+	accept := append(m.changes(), store.Put(c.tables.Saves, req.ID, req, store.IfAbsent))
 	if len(ask.Script) > 0 {
 		script := &Piece{Made: now, Data: ask.Script}
 		if err := c.store.Commit(ctx, store.Put(c.tables.Pieces, scriptPiece(req.ID), script, store.IfAbsent)); err != nil {
 			return "", err
 		}
 	}
-	return req.ID, c.begin(ctx, inst.ID, farm.SaveBegun, &farm.Task{ID: req.ID, Kind: farm.TaskSave}, accept)
+	return req.ID, c.begin(ctx, inst.ID, farm.SaveBegun, &farm.Task{ID: req.ID, Kind: farm.TaskSave}, accept...)
 }
 
 // destination finds the template that gets the tag. A new one gets its id here, so

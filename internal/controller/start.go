@@ -69,9 +69,13 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 		instances[i] = c.newInstance(req, ref)
 		ids[i] = instances[i].ID
 	}
+	m, err := c.remember(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
 	release := c.macs.give(instances)
 	defer release()
-	return ids, c.create(ctx, instances)
+	return ids, c.create(ctx, instances, m)
 }
 
 func (c *Controller) newInstance(req StartRequest, ref farm.TemplateRef) *farm.Instance {

@@ -78,14 +78,14 @@ func (s *server) coreRoutes() []rest.Route {
 		{Pattern: "GET /api/v1/vm", Permission: "list_vms", Do: s.listVMs},
 		{Pattern: "GET /api/v1/vm/history", Permission: "list_vms", Do: s.listHistory},
 		{Pattern: "GET /api/v1/vm/watch", Permission: "list_vms", Raw: s.watchVMs},
-		{Pattern: "POST /api/v1/vm", Permission: "start_vm", Do: s.startVMs},
+		{Pattern: "POST /api/v1/vm", Permission: "start_vm", Do: s.once(s.startVMs)},
 		{Pattern: "PUT /api/v1/vm", Permission: "update_vm", Do: s.updateVM},
 		{Pattern: "DELETE /api/v1/vm", Permission: "terminate_vm", Do: s.terminateVM},
 
 		{Pattern: "POST /api/v1/rpc/vm/restart", Permission: "update_vm", Do: s.restartVM},
 
 		{Pattern: "GET /api/v1/image", Permission: "list_images", Do: s.listImages},
-		{Pattern: "POST /api/v1/image", Permission: "save_image", Do: s.saveImage},
+		{Pattern: "POST /api/v1/image", Permission: "save_image", Do: s.once(s.saveImage)},
 
 		{Pattern: "GET /api/v1/node", Permission: "list_nodes", Do: s.listNodes},
 		{Pattern: "DELETE /api/v1/node", Permission: "delete_node", Do: s.deleteNode},

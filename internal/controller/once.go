@@ -1,0 +1,179 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// Asked says under which name of its client's choice a request is made, so that the same one
+// can be told when it comes again.
+type Asked struct {
+	ID     string // of the name and what it is for; the id of a record
+	Digest string // of the parameters
+
+	over int64 // revision of a record that does not count any more; 0: there was none
+}
+
+// Kept is what is remembered of such a request that was carried out.
+type Kept struct {
+	Digest string          `json:"digest"`
+	Answer json.RawMessage `json:"answer"`
+	At     time.Time       `json:"at"`
+	// Instances are those of a start that has not ended: it takes several transactions, of
+	// which this is part of the first.
+	Instances []string `json:"instances,omitempty"`
+}
+
+// What is kept of requests: whichever bound is reached first.
+const (
+	keepAsked    = 24 * time.Hour
+	maxKept      = 10000
+	maxKeptBytes = 32 << 20
+	mostKept     = 2 * maxKept     // beyond which no further one is taken before some have gone
+	abandoned    = 2 * time.Minute // after which a start that has not ended is known to be dead
+)
+
+const kindKept = store.Kind("k")
+
+type askedKey struct{}
+
+// Asking gives the context of a request that was given a name.
+func Asking(ctx context.Context, ask Asked) context.Context {
+	return context.WithValue(ctx, askedKey{}, ask)
+}
+
+// Recall gives the answer of an earlier request of the same name; ok is false when there was
+// none: then ask is ready for Asking. sure asks the store itself.
+func (c *Controller) Recall(ctx context.Context, ask *Asked, sure bool) (answer json.RawMessage, ok bool, err error) {
+	kept, rev, there := c.tables.Kept.Get(ask.ID)
+	if !there && sure {
+		if kept, rev, err = c.tables.Kept.GetLinearizable(ctx, ask.ID); err != nil {
+			return nil, false, err
+		}
+	}
+	ask.over = rev
+	switch {
+	case kept == nil && c.tables.Kept.Len() >= mostKept:
+		return nil, false, farm.Refused("Too many requests with an Idempotency-Key were made: leave it out, or try again in a few minutes")
+	case kept == nil || c.now().Sub(kept.At) >= keepAsked:
+		return nil, false, nil
+	case kept.Digest != ask.Digest:
+		return nil, false, farm.Refused("This Idempotency-Key was used for another request: use a new one")
+	case len(kept.Instances) == 0:
+		return kept.Answer, true, nil
+	case c.now().Sub(kept.At) < abandoned:
+		return nil, false, farm.Refused("A request with this Idempotency-Key is under way: try again in a moment")
+	}
+	return nil, false, c.endAll(ctx, kept.Instances)
+}
+
+// endAll ends what is there of a start that died half-way, of which no client knows.
+func (c *Controller) endAll(ctx context.Context, ids []string) error {
+	for _, id := range ids {
+		if err := c.end(ctx, id); err != nil && farm.CodeOf(err) != farm.CodeNotFound {
+			return err
+		}
+	}
+	return nil
+}
+
+// memory is what is to be remembered of a request that is carried out. nil: nothing, since
+// its client gave it no name.
+type memory struct {
+	c    *Controller
+	id   string
+	kept Kept
+	cond store.If
+}
+
+// remember prepares that for a request with its answer.
+func (c *Controller) remember(ctx context.Context, answer any) (*memory, error) {
+	ask, named := ctx.Value(askedKey{}).(Asked)
+	if !named {
+		return nil, nil
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return nil, err
+	}
+	return &memory{c: c, id: ask.ID, kept: Kept{Digest: ask.Digest, Answer: text, At: c.now()}, cond: store.IfRev(ask.over)}, nil
+}
+
+// changes joins the transaction that carries the request out.
+func (m *memory) changes() []store.Change {
+	if m == nil {
+		return nil
+	}
+	kept := m.kept
+	return []store.Change{store.Put(m.c.tables.Kept, m.id, &kept, m.cond)}
+}
+
+// begun is changes of a start that takes more than one transaction.
+func (m *memory) begun(instances []string) []store.Change {
+	if m == nil {
+		return nil
+	}
+	kept := m.kept
+	kept.Instances = instances
+	return []store.Change{store.Put(m.c.tables.Kept, m.id, &kept, m.cond)}
+}
+
+// ended says how a start that begun was ends: with its answer, or as if it had not been asked for.
+func (m *memory) ended(ctx context.Context, failed error) error {
+	if m == nil {
+		return nil
+	}
+	kept := m.kept
+	change := store.Put(m.c.tables.Kept, m.id, &kept, store.Any)
+	if failed != nil {
+		change = store.Delete(m.c.tables.Kept, m.id, store.Any)
+	}
+	return m.c.store.Commit(context.WithoutCancel(ctx), change)
+}
+
+// tidyKept forgets requests that are too old, or too many, the oldest first, and ends what
+// starts that died left behind.
+func (c *Controller) tidyKept(ctx context.Context, w store.Writer, now time.Time) error {
+	var dead, all []oldKept
+	bytes := 0
+	for id, k := range c.tables.Kept.All() {
+		if len(k.Instances) > 0 && now.Sub(k.At) >= abandoned {
+			if err := c.endAll(ctx, k.Instances); err != nil {
+				return err
+			}
+			dead = append(dead, oldKept{id: id})
+			continue
+		}
+		all = append(all, oldKept{id, k.At, len(k.Answer)})
+		bytes += len(k.Answer)
+	}
+	slices.SortFunc(all, func(a, b oldKept) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.id, b.id)) })
+	n := 0
+	for n < len(all) && (now.Sub(all[n].at) >= keepAsked || len(all)-n > maxKept || bytes > maxKeptBytes) {
+		bytes -= all[n].bytes
+		n++
+	}
+	for some := range slices.Chunk(append(dead, all[:n]...), txnChanges) {
+		changes := make([]store.Change, len(some))
+		for i, k := range some {
+			changes[i] = store.Delete(c.tables.Kept, k.id, store.Any)
+		}
+		if err := w.Commit(ctx, changes...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oldKept is a remembered request that may go.
+type oldKept struct {
+	id    string
+	at    time.Time
+	bytes int
+}

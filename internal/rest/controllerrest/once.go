@@ -1,0 +1,64 @@
+package controllerrest
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// idempotencyKey is the header in which a client names a request, and maxIdempotencyKey the
+// longest name, in bytes.
+const (
+	idempotencyKey    = "Idempotency-Key"
+	maxIdempotencyKey = 255
+)
+
+// once carries a request with a name out once: when it comes again within a day it gets the
+// answer of the first one. Requests that fail leave nothing behind, so that they may come again.
+func (s *server) once(do rest.Func) rest.Func {
+	return func(r *rest.Request) (any, error) {
+		names := r.Header[idempotencyKey]
+		if len(names) == 0 || names[0] == "" {
+			return do(r)
+		}
+		name := names[0]
+		unprintable := func(c rune) bool { return c < ' ' || c > '~' }
+		if len(names) > 1 || len(name) > maxIdempotencyKey || strings.ContainsFunc(name, unprintable) {
+			return nil, farm.Invalid(idempotencyKey, "must have 1 to %d printable ASCII characters", maxIdempotencyKey)
+		}
+		ask := controller.Asked{ID: digestOf(r.Method, r.URL.Path, name), Digest: parametersOf(r)}
+		if answer, known, err := s.c.Recall(r.Context(), &ask, false); known || err != nil {
+			return answer, err
+		}
+		body, err := do(&rest.Request{Request: r.WithContext(controller.Asking(r.Context(), ask)), Params: r.Params})
+		if err == nil {
+			return body, nil
+		}
+		if answer, known, again := s.c.Recall(r.Context(), &ask, true); known || again != nil {
+			return answer, again // another one of the same name was faster, or this one went in after all
+		}
+		return nil, err
+	}
+}
+
+// digestOf sums texts up, none of which has a zero byte.
+func digestOf(texts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(texts, "\x00")))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// parametersOf sums the parameters of a request up; how they were written does not count, as
+// far as JSON is concerned.
+func parametersOf(r *rest.Request) string {
+	var value any
+	body := r.Params.Raw()
+	if json.Unmarshal(body, &value) == nil {
+		body, _ = json.Marshal(value) //nolint:errchkjson // what was decoded encodes
+	}
+	return digestOf(r.URL.Query().Encode(), string(body))
+}
