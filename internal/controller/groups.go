@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -48,12 +49,25 @@ func (c *Controller) CreateGroup(ctx context.Context, edit GroupEdit) (*farm.Gro
 			return nil, err
 		}
 		made = g
-		return []store.Change{store.Put(c.tables.Groups, g.ID, g, store.IfAbsent)}, nil
+		m, err := c.remember(ctx, groupAnswer(g))
+		if err != nil {
+			return nil, err
+		}
+		return append(m.changes(), store.Put(c.tables.Groups, g.ID, g, store.IfAbsent)), nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	return made, nil
+}
+
+// groupAnswer gives a group as the one who made it is told.
+func groupAnswer(g *farm.Group) api.Group {
+	a := api.Group{ID: g.ID, Name: g.Name, Description: g.Description}
+	if g.Fallback != "" {
+		a.FallbackGroupID = &g.Fallback
+	}
+	return a
 }
 
 // UpdateGroup changes a node group; farm.CodeNotFound when there is none.

@@ -75,7 +75,8 @@ func TestANameIsUsedOnce(t *testing.T) {
 			c.wantInstances(count)
 			c.mustName("b", 1)
 			c.wantInstances(count + 1)
-			time.Sleep(keepAsked + 2*sweepEvery)
+			c.away(keepAsked)
+			time.Sleep(2 * sweepEvery)
 			synctest.Wait()
 			if c.tables.Kept.Len() > 0 {
 				t.Error("a name is remembered for longer than a day")
@@ -236,7 +237,8 @@ func TestTooManyNames(t *testing.T) {
 		if _, _, ok := c.tables.Kept.Get(fmt.Sprintf("%06d", mostKept-1)); !ok {
 			t.Error("the newest one went")
 		}
-		time.Sleep(keepAsked)
+		c.away(keepAsked)
+		time.Sleep(2 * sweepEvery)
 		fill(0, 500, 20<<10) // six times that as JSON
 		time.Sleep(2 * sweepEvery)
 		synctest.Wait()

@@ -20,7 +20,7 @@ const noFallback = "none"
 func (s *server) groupRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /api/v1/group", Permission: "get_groups", Do: s.listGroups},
-		{Pattern: "POST /api/v1/group", Permission: "create_group", Do: s.createGroup},
+		{Pattern: "POST /api/v1/group", Permission: "create_group", Do: s.once(s.createGroup)},
 		{Pattern: "PUT /api/v1/group", Permission: "update_group", Do: s.updateGroup},
 		{Pattern: "DELETE /api/v1/group", Permission: "delete_group", Do: s.deleteGroup},
 		{Pattern: "POST /api/v1/node/group", Permission: "add_node_to_group", Do: s.addToGroups},
