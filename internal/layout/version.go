@@ -177,8 +177,8 @@ func lines(names []string) []byte {
 	return []byte(strings.Join(names, "\n") + "\n")
 }
 
-// RemoveStaged removes the directory of a template that holds staged versions and nothing else: what a push
-// of a new template left that ended before its Save. It says whether it did.
+// RemoveStaged removes the directory of a template that holds staged versions at most: what a push of a new
+// template left that ended before its Save. It says whether it did.
 func (d *Dir) RemoveStaged(id string) (bool, error) {
 	if !d.OnlyStaged(id) {
 		return false, nil
@@ -186,13 +186,14 @@ func (d *Dir) RemoveStaged(id string) (bool, error) {
 	return true, d.RemoveAll("tidy", path.Join(VMDir, id))
 }
 
-// OnlyStaged tells whether the directory of a template holds staged versions and nothing else.
+// OnlyStaged tells whether the directory of a template holds staged versions and nothing else. It is empty when
+// the push ended before its first one.
 func (d *Dir) OnlyStaged(id string) bool {
 	if _, ok := ParseID(id); !ok {
 		return false
 	}
 	entries, err := d.Names(path.Join(VMDir, id))
-	return err == nil && len(entries) > 0 && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+	return err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 		return !strings.HasPrefix(e.Name(), stagePrefix) && !strings.HasSuffix(e.Name(), tempSuffix)
 	})
 }

@@ -65,8 +65,8 @@ func BenchmarkListJSON10000(b *testing.B) {
 // TestListLeavesOutDamage: damaged directories are in the status, and never in a list.
 func TestListLeavesOutDamage(t *testing.T) {
 	base := manyTemplates(t, 100, 1)
-	for _, name := range []string{"bbbbbbbb-0000-4000-8000-000000000001", "not a template"} {
-		if err := os.Mkdir(filepath.Join(base, layout.VMDir, name), 0o755); err != nil {
+	for _, name := range []string{"bbbbbbbb-0000-4000-8000-000000000001/0", "not a template"} {
+		if err := os.MkdirAll(filepath.Join(base, layout.VMDir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -100,7 +100,7 @@ func (m *mender) template(d layout.Damage) error {
 	defer r.write.Unlock()
 	place := layout.TemplatePath(d.ID)
 	t, err := r.dir.Template(d.ID)
-	entries, listErr := r.dir.Names(place)
+	_, listErr := r.dir.Names(place)
 	switch {
 	case err == nil:
 		r.swap(t.ID, &t)
@@ -110,7 +110,7 @@ func (m *mender) template(d layout.Damage) error {
 		return nil
 	case !isID(d.ID), errors.Is(err, layout.ErrNewer), listErr != nil:
 		return nil // not ours, not damaged, or not to be touched now
-	case len(entries) == 0, r.dir.OnlyStaged(d.ID):
+	case r.dir.OnlyStaged(d.ID):
 		if err := r.dir.RemoveAll("repair", place); err != nil {
 			return err
 		}
