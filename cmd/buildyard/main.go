@@ -12,7 +12,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := buildyard.Main(ctx, os.Args[1:], buildyard.Streams{Out: os.Stdout, Err: os.Stderr})
+	code := buildyard.Main(ctx, os.Args[1:], buildyard.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	stop()
 	os.Exit(code)
 }

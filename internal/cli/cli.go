@@ -16,18 +16,39 @@ import (
 
 // The exit codes of every program.
 const (
-	ExitOK     = 0
-	ExitFailed = 1
-	ExitUsage  = 2 // wrong flags, arguments or settings
+	ExitOK          = 0
+	ExitFailed      = 1
+	ExitUsage       = 2 // wrong flags, arguments or settings
+	ExitNotFound    = 3 // what was asked about is not there
+	ExitTimeout     = 4 // what was waited for did not come in time
+	ExitUnreachable = 5 // the service does not answer
+	ExitDenied      = 6 // no credentials, or they lack a permission
+	ExitPartly      = 7 // some of several things failed
 )
 
-// usageError is an error of whoever typed the command.
-type usageError struct{ error }
+// ExitCodes is the list of them for a help text.
+const ExitCodes = `Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 timed out, 5 the service cannot be
+reached, 6 not permitted, 7 done for some of several and failed for the others.`
 
-func (e usageError) Unwrap() error { return e.error }
+// exitError is an error with an exit code.
+type exitError struct {
+	error
+	code int
+}
+
+func (e exitError) Unwrap() error { return e.error }
+
+// Exit gives an error an exit code.
+func Exit(code int, err error) error { return exitError{err, code} }
+
+// Coded says whether an error has an exit code already.
+func Coded(err error) bool {
+	_, ok := errors.AsType[exitError](err)
+	return ok
+}
 
 // Usage marks an error as one of wrong usage.
-func Usage(err error) error { return usageError{err} }
+func Usage(err error) error { return Exit(ExitUsage, err) }
 
 // Run runs a command tree, says what went wrong and gives the exit code. An error
 // before a command's own code runs is one of wrong usage.
@@ -50,12 +71,18 @@ func Run(ctx context.Context, root *cobra.Command) int {
 		return ExitOK
 	}
 	_, _ = fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", root.Name(), err)
-	var usage usageError
-	if began && !errors.As(err, &usage) {
-		return ExitFailed
+	code := ExitFailed
+	var exit exitError
+	switch {
+	case errors.As(err, &exit):
+		code = exit.code
+	case !began:
+		code = ExitUsage
 	}
-	_, _ = fmt.Fprintf(root.ErrOrStderr(), "See: %s --help\n", cmd.CommandPath())
-	return ExitUsage
+	if code == ExitUsage {
+		_, _ = fmt.Fprintf(root.ErrOrStderr(), "See: %s --help\n", cmd.CommandPath())
+	}
+	return code
 }
 
 func each(cmd *cobra.Command, do func(*cobra.Command)) {
@@ -63,4 +90,13 @@ func each(cmd *cobra.Command, do func(*cobra.Command)) {
 	for _, child := range cmd.Commands() {
 		each(child, do)
 	}
+}
+
+// Family makes a command that only has others beneath it. A misspelt one is refused
+// and not answered with help and success.
+func Family(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(children...)
+	return cmd
 }

@@ -18,13 +18,14 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"work", ExitOK, ""},
 		{"fail", ExitFailed, "prog: it broke\n"},
+		{"miss", ExitNotFound, "prog: nowhere\n"},
 		{"misuse", ExitUsage, "prog: wrong\nSee: prog misuse --help\n"},
 		{"work --colour", ExitUsage, "prog: unknown flag: --colour\nSee: prog work --help\n"},
 		{"work much", ExitUsage, "unknown command"},
 		{"play", ExitUsage, "unknown command"},
 	} {
 		root := &cobra.Command{Use: "prog"}
-		for name, err := range map[string]error{"work": nil, "fail": errors.New("it broke"), "misuse": Usage(errors.New("wrong"))} {
+		for name, err := range map[string]error{"work": nil, "fail": errors.New("it broke"), "misuse": Usage(errors.New("wrong")), "miss": Exit(ExitNotFound, errors.New("nowhere"))} {
 			root.AddCommand(&cobra.Command{Use: name, Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return err }})
 		}
 		var out bytes.Buffer

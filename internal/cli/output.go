@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -15,26 +17,81 @@ import (
 // Format is the value of --output.
 type Format string
 
+// The formats. Commands that list things have all of them, the others no Wide and Name.
+const (
+	Table Format = "table"
+	Wide  Format = "wide" // a table with more columns
+	JSON  Format = "json"
+	YAML  Format = "yaml"
+	Name  Format = "name" // the ids alone, one a line
+)
+
+// Formats of most commands, and of those that list things.
+var (
+	few  = []string{string(Table), string(JSON), string(YAML)}
+	many = []string{string(Table), string(Wide), string(JSON), string(YAML), string(Name)}
+)
+
 // Add puts --output on a command.
-func (f *Format) Add(cmd *cobra.Command) {
-	cmd.Flags().StringVarP((*string)(f), "output", "o", "table", "table or json")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+func (f *Format) Add(cmd *cobra.Command) { f.add(cmd, few) }
+
+// AddAll puts --output with all formats on a command that lists things.
+func (f *Format) AddAll(cmd *cobra.Command) { f.add(cmd, many) }
+
+func (f *Format) add(cmd *cobra.Command, formats []string) {
+	last := len(formats) - 1
+	*f = Table
+	cmd.Flags().VarP(&choice{(*string)(f), formats}, "output", "o", strings.Join(formats[:last], ", ")+" or "+formats[last])
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// Write prints value as JSON, or lets table fill a table.
-func (f Format) Write(w io.Writer, value any, table func(*Grid)) error {
-	switch f {
-	case "json":
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(value)
-	case "table":
-		g := &Grid{tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)}
-		table(g)
-		return g.w.Flush()
-	default:
-		return Usage(farm.Invalid("output", "%q is neither table nor json", string(f)))
+// choice is a flag with a few possible values.
+type choice struct {
+	value   *string
+	choices []string
+}
+
+// String implements pflag.Value.
+func (c *choice) String() string { return *c.value }
+
+// Type implements pflag.Value.
+func (c *choice) Type() string { return "format" }
+
+// Set implements pflag.Value.
+func (c *choice) Set(text string) error {
+	if !slices.Contains(c.choices, text) {
+		return farm.Invalid("output", "%q is none of %s", text, strings.Join(c.choices, ", "))
 	}
+	*c.value = text
+	return nil
+}
+
+// Write prints value as JSON or YAML, or lets table fill a table.
+func (f Format) Write(w io.Writer, value any, table func(*Grid)) error {
+	if f == JSON || f == YAML {
+		raw, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		return f.Document(w, raw)
+	}
+	g := &Grid{tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)}
+	table(g)
+	return g.w.Flush()
+}
+
+// Document prints a JSON text as it is but for its white space, or the same as YAML.
+func (f Format) Document(w io.Writer, raw json.RawMessage) error {
+	if f == YAML {
+		return writeYAML(w, raw)
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, raw, "", "  "); err != nil {
+		return fmt.Errorf("the answer is no JSON: %w", err)
+	}
+	out.WriteByte('\n')
+	_, err := w.Write(out.Bytes())
+	return err
 }
 
 // Grid is a table being written.

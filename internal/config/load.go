@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strings"
 
@@ -26,6 +27,7 @@ type Sources struct {
 	Env   func(key string) (string, bool) // os.LookupEnv; nil for none
 	Flags *pflag.FlagSet                  // parsed, with the flags of the table; nil for none
 	File  string                          // KEY=value lines; "" for none, but a named file must exist
+	Less  map[string]string               // values by key that count where File says nothing; nil for none
 }
 
 // maxSecret bounds a file that holds a secret, in bytes.
@@ -47,6 +49,7 @@ func Load(table Table, src Sources) (*Values, error) {
 		}
 		l.file = file
 	}
+	l.file = filled(l.file, src.Less)
 	if err := l.refuseUnbuilt(table); err != nil {
 		return nil, err
 	}
@@ -62,6 +65,20 @@ func Load(table Table, src Sources) (*Values, error) {
 		v.values[s.Key] = found
 	}
 	return v, nil
+}
+
+// filled gives the values of more and, where it has none, those of less.
+func filled(more, less map[string]string) map[string]string {
+	all := maps.Clone(less)
+	if all == nil {
+		return more
+	}
+	for key, text := range more {
+		if text != "" {
+			all[key] = text
+		}
+	}
+	return all
 }
 
 // value is one found value and its origin.

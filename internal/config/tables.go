@@ -44,6 +44,12 @@ const (
 	Controller            = "SVC_CONTROLLER"
 	ManageMACs            = "SVC_MANAGE_MAC_ADDRESSES"
 	MACRange              = "SVC_MAC_ADDR_RANGE"
+	Context               = "SVC_CONTEXT"
+	RootToken             = "SVC_CLIENT_ROOT_TOKEN" //nolint:gosec // the name of a setting
+	TrustedCA             = "SVC_CLIENT_CA"
+	ClientCert            = "SVC_CLIENT_CERT"
+	ClientKey             = "SVC_CLIENT_KEY"
+	SkipVerification      = "SVC_CLIENT_SKIP_TLS_VERIFICATION"
 )
 
 // aDay bounds every time-out: a longer one is a slip of the unit.
@@ -104,6 +110,12 @@ var StorageTable = Table{
 // ClientTable is the settings of the commands that ask a controller.
 var ClientTable = Table{
 	{Key: Controller, Flag: "controller", Default: "http://127.0.0.1:8090", Kind: String, Check: checkURL, Help: "address of the controller to ask"},
+	{Key: Context, Flag: "context", Kind: String, Help: "which context of client.yaml to use, instead of its current one"},
+	{Key: RootToken, Flag: "root-token", Kind: Secret, Help: "token of the root user; better in the environment, or in the file that " + RootToken + "_FILE names"},
+	{Key: TrustedCA, Flag: "ca-cert", Kind: Path, Help: "PEM file of the authorities to trust instead of the system's"},
+	{Key: ClientCert, Flag: "client-cert", Kind: Path, Help: "PEM file of a certificate to be known by"},
+	{Key: ClientKey, Flag: "client-key", Kind: Path, Help: "PEM file of its key"},
+	{Key: SkipVerification, Flag: "skip-tls-verification", Default: "false", Kind: Bool, Help: "trust whoever answers: for tests alone"},
 }
 
 var scrubRate = Setting{

@@ -101,7 +101,7 @@ func (l *lostCloud) list(state string) (list []api.InstanceItem) {
 func (l *lostCloud) unknown() (list []api.UnknownVM) {
 	l.t.Helper()
 	var all []api.UnknownVM
-	if err := l.api.get(l.t.Context(), adoptPath, &all); err != nil {
+	if err := l.api.get(l.t.Context(), "/api/v1/node/adopt", &all); err != nil {
 		l.t.Fatal(err)
 	}
 	for _, u := range all {

@@ -6,16 +6,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/cli/cloud"
 	"github.com/buildyard/buildyard/internal/store/backup"
 	"github.com/buildyard/buildyard/internal/store/etcd"
 )
@@ -27,11 +25,14 @@ type backupOptions struct {
 	replace bool
 }
 
+// backupAsker asks for backups.
+type backupAsker struct{ cloud.Asker }
+
 func backupCommand(streams Streams) *cobra.Command {
-	a := asker{Streams: streams}
+	a := backupAsker{cloud.Asker{Streams: streams}}
 	var opts backupOptions
-	cmd := a.add(&cobra.Command{
-		Use:   "backup FILE",
+	cmd := a.Add(&cobra.Command{
+		Use: "backup FILE", GroupID: cloud.Group,
 		Short: "Back up everything that the controller keeps",
 		Long: `backup writes everything that the controller keeps into one file: instances and their
 history, nodes, groups, save requests, settings and the join token. It is one moment's state,
@@ -57,7 +58,7 @@ With --data-dir it reads the directory of a controller that does not run.`,
 	return cmd
 }
 
-func (a *asker) backup(ctx context.Context, opts backupOptions) (err error) {
+func (a *backupAsker) backup(ctx context.Context, opts backupOptions) (err error) {
 	stream, size, err := a.openBackup(ctx, opts.dataDir)
 	if err != nil {
 		return err
@@ -82,7 +83,7 @@ func (a *asker) backup(ctx context.Context, opts backupOptions) (err error) {
 }
 
 // pipe writes the stream to the standard output and says the rest on the other one.
-func (a *asker) pipe(src io.Reader) error {
+func (a *backupAsker) pipe(src io.Reader) error {
 	sum := backup.NewSum()
 	if _, err := io.Copy(io.MultiWriter(a.Out, sum), src); err != nil {
 		return fmt.Errorf("write the backup: %w", err)
@@ -93,7 +94,7 @@ func (a *asker) pipe(src io.Reader) error {
 	return a.showBackup(a.Err, "-", sum)
 }
 
-func (a *asker) showBackup(w io.Writer, file string, sum *backup.Sum) error {
+func (a *backupAsker) showBackup(w io.Writer, file string, sum *backup.Sum) error {
 	out := struct {
 		File   string `json:"file"`
 		Bytes  int64  `json:"bytes"`
@@ -107,9 +108,13 @@ func (a *asker) showBackup(w io.Writer, file string, sum *backup.Sum) error {
 }
 
 // openBackup begins a backup of a running controller, or of a data directory.
-func (a *asker) openBackup(ctx context.Context, dataDir string) (io.ReadCloser, int64, error) {
+func (a *backupAsker) openBackup(ctx context.Context, dataDir string) (io.ReadCloser, int64, error) {
 	if dataDir == "" {
-		return a.api.backup(ctx)
+		stream, err := a.API.Backup(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		return stream, max(stream.Size, 0), nil
 	}
 	dir := storeDir(dataDir)
 	if _, err := os.Stat(filepath.Join(dir, etcd.Subdir)); err != nil {
@@ -134,24 +139,6 @@ type offline struct {
 
 // Close implements io.Closer.
 func (o *offline) Close() error { return errors.Join(o.ReadCloser.Close(), o.store.Close()) }
-
-// backup begins a backup of a running controller.
-func (c *apiClient) backup(ctx context.Context) (io.ReadCloser, int64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+api.PathBackup, nil)
-	if err != nil {
-		return nil, 0, err
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, 0, c.unreachable(err)
-	}
-	if text := resp.Header.Get(api.HeaderBackupSize); text != "" {
-		size, _ := strconv.ParseInt(text, 10, 64) // only shown
-		return resp.Body, size, nil
-	}
-	defer func() { _ = resp.Body.Close() }()
-	return nil, 0, c.answer(resp, nil)
-}
 
 // progressEvery is how often a long backup says how far it is.
 const progressEvery = 5 * time.Second

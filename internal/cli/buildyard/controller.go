@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -312,19 +310,6 @@ func writeToken(dir, token string) error {
 		return fmt.Errorf("write the join token: %w", err)
 	}
 	return nil
-}
-
-// addFlags puts the flags of a table and those that every service has on a command.
-func addFlags(fs *pflag.FlagSet, table config.Table) {
-	table.AddFlags(fs)
-	fs.String("config", "", "file of KEY=value lines with settings")
-	fs.Bool("print-config", false, "print the settings, secrets masked, with where each came from, and end")
-}
-
-// sources gives where a command's settings come from.
-func sources(fs *pflag.FlagSet) config.Sources {
-	file, _ := fs.GetString("config")
-	return config.Sources{Env: os.LookupEnv, Flags: fs, File: file}
 }
 
 // keepTerminated gives the option of a setting: there 0 means that nothing is kept.

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -67,7 +68,7 @@ type demo struct {
 	services *ControllerService
 	node     *buildnode.Node
 	nodeLog  nodeLog
-	api      *apiClient
+	api      *client.Controller
 	template string
 	nonce    string
 	source   demoRun // the instance that boots, and is saved
@@ -138,8 +139,8 @@ func freeAddr(ctx context.Context, want string) string {
 
 func (d *demo) seeNode(ctx context.Context) error {
 	var nodes []api.Node
-	err := d.await(ctx, 30*time.Second, "the node to join", func() (bool, error) {
-		err := d.api.get(ctx, "/api/v1/node", &nodes)
+	err := d.await(ctx, 30*time.Second, "the node to join", func() (ok bool, err error) {
+		nodes, err = d.api.Nodes(ctx, client.ListOptions{})
 		return len(nodes) == 1 && nodes[0].State == "Active" && nodes[0].AnkaVersion.Product != "", err
 	})
 	if err != nil {
@@ -153,7 +154,7 @@ func (d *demo) seeNode(ctx context.Context) error {
 
 // push puts the guest into the registry as template demo, tag v1.
 func (d *demo) push(ctx context.Context) error {
-	client, err := transfer.New(transfer.Options{BaseURL: d.services.RegistryURL()})
+	store, err := transfer.New(transfer.Options{BaseURL: d.services.RegistryURL()})
 	if err != nil {
 		return err
 	}
@@ -162,15 +163,15 @@ func (d *demo) push(ctx context.Context) error {
 		return err
 	}
 	d.template = uuid.NewString()
-	result, err := client.Push(ctx, transfer.PushOptions{
+	result, err := store.Push(ctx, transfer.PushOptions{
 		Request: demoTemplate(d.template),
 		Files:   []transfer.PushFile{{Name: demoDisk, Kind: api.FileDisk, Disk: &disk}},
 	})
 	if err != nil {
 		return fmt.Errorf("push the guest: %w", err)
 	}
-	var detail api.TemplateDetail
-	if err := d.api.get(ctx, "/api/v1/registry/vm?id="+d.template, &detail); err != nil {
+	detail, err := d.api.Template(ctx, d.template)
+	if err != nil {
 		return err
 	}
 	d.ok("template", "demo:v1 is in the registry: %d bytes, content %.12s", detail.Size, result.ContentID)
@@ -244,12 +245,12 @@ func firstLine(ctx context.Context, addr string) (string, error) {
 
 // endInstance terminates and shows that nothing is left: no process, no record.
 func (d *demo) endInstance(ctx context.Context) error {
-	var list []api.InstanceItem
-	if err := d.api.get(ctx, "/api/v1/vm", &list); err != nil {
+	list, err := d.api.Instances(ctx, client.ListOptions{})
+	if err != nil {
 		return err
 	}
 	for _, item := range list {
-		if err := d.api.send(ctx, "DELETE", "/api/v1/vm", map[string]any{"id": item.InstanceID}, nil); err != nil {
+		if err := d.api.Terminate(ctx, item.InstanceID); err != nil {
 			return err
 		}
 	}
@@ -267,8 +268,8 @@ func (d *demo) endInstance(ctx context.Context) error {
 // awaitEmpty waits until no VM, no hypervisor process and no record is left.
 func (d *demo) awaitEmpty(ctx context.Context) error {
 	return d.await(ctx, time.Minute, "the instance to go", func() (bool, error) {
-		var list []api.InstanceItem
-		if err := d.api.get(ctx, "/api/v1/vm", &list); err != nil {
+		list, err := d.api.Instances(ctx, client.ListOptions{})
+		if err != nil {
 			return false, err
 		}
 		left, err := d.vms(ctx)

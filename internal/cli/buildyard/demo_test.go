@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net/url"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -12,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
@@ -85,18 +84,17 @@ func startMine(t *testing.T, invitation, dir string) {
 	if call == nil {
 		t.Fatalf("no call to try in:\n%s", invitation)
 	}
-	d := &demo{api: &apiClient{base: call[1]}}
-	var ids []string
-	if err := d.api.send(t.Context(), "POST", "/api/v1/vm", map[string]any{"vmid": call[2]}, &ids); err != nil {
+	c, err := client.NewController(call[1], client.Options{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	var inst api.Instance
-	err := d.await(t.Context(), 30*time.Second, "the instance to start", func() (bool, error) {
-		inst = api.Instance{}
-		err := d.api.get(t.Context(), "/api/v1/vm?id="+url.QueryEscape(ids[0]), &inst)
-		return inst.InstanceState == "Started", err
-	})
+	ids, err := c.Start(t.Context(), client.StartRequest{TemplateID: call[2]})
 	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := c.WaitStarted(ctx, ids[0], nil); err != nil {
 		t.Fatal(err)
 	}
 	if files, _ := filepath.Glob(filepath.Join(dir, "node", "vms", "*")); len(files) == 0 {

@@ -2,15 +2,13 @@ package buildyard
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
 )
 
 // demoRun is an instance that was started.
@@ -47,11 +45,9 @@ func (d *demo) startInstance(ctx context.Context) (err error) {
 // begin starts an instance of a version with a monitored script, and waits until it is
 // Started.
 func (d *demo) begin(ctx context.Context, tag, script string) (run demoRun, err error) {
-	var ids []string
-	err = d.api.send(ctx, http.MethodPost, "/api/v1/vm", map[string]any{
-		"vmid": d.template, "tag": tag, "name": "demo", "script_monitoring": true,
-		"startup_script": base64.StdEncoding.EncodeToString([]byte(script)),
-	}, &ids)
+	ids, err := d.api.Start(ctx, client.StartRequest{
+		TemplateID: d.template, Tag: tag, Name: "demo", ScriptMonitoring: true, StartupScript: []byte(script),
+	})
 	if err != nil {
 		return run, err
 	}
@@ -67,33 +63,22 @@ func (d *demo) begin(ctx context.Context, tag, script string) (run demoRun, err 
 	return run, err
 }
 
-func (d *demo) started(ctx context.Context, id string) (inst api.Instance, err error) {
-	err = d.await(ctx, 3*time.Minute, "the instance to start", func() (bool, error) {
-		inst = api.Instance{}
-		if err := d.api.get(ctx, "/api/v1/vm?id="+url.QueryEscape(id), &inst); err != nil {
-			return false, err
-		}
-		if inst.InstanceState == "Error" {
-			return false, fmt.Errorf("the instance failed: %s", inst.Message)
-		}
-		return inst.InstanceState == "Started", nil
-	})
-	return inst, err
+func (d *demo) started(ctx context.Context, id string) (api.Instance, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 3*time.Minute, errors.New("waited 3m0s for the instance to start"))
+	defer cancel()
+	return d.api.WaitStarted(ctx, id, nil)
 }
 
 // scripted waits for the script's end and gives what it said.
 func (d *demo) scripted(ctx context.Context, id string) (said string, err error) {
-	var inst api.Instance
-	err = d.await(ctx, 2*time.Minute, "the script to end", func() (bool, error) {
-		inst = api.Instance{}
-		err := d.api.get(ctx, "/api/v1/vm?id="+url.QueryEscape(id), &inst)
-		if err == nil && inst.InstanceState == "Error" {
-			err = fmt.Errorf("the script failed: %s", inst.Message)
-		}
-		return inst.StartupScript != nil, err
-	})
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("waited 2m0s for the script to end"))
+	defer cancel()
+	result, err := d.api.WaitScript(ctx, id)
 	if err != nil {
 		return "", err
 	}
-	return strings.TrimSpace(inst.StartupScript.Stdout), nil
+	if result.ReturnCode != 0 {
+		return "", fmt.Errorf("the script failed with exit code %d: %s", result.ReturnCode, result.Stderr)
+	}
+	return strings.TrimSpace(result.Stdout), nil
 }

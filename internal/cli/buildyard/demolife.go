@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
-	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -20,7 +19,9 @@ func (d *demo) play(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, d.services.Close()) }()
 	stopServices := launch(ctx, d.services.Run)
 	defer func() { err = errors.Join(err, stopServices()) }()
-	d.api = &apiClient{base: d.services.URL()}
+	if d.api, err = client.NewController(d.services.URL(), client.Options{}); err != nil {
+		return err
+	}
 	d.ok("services", "controller %s, registry %s", d.services.URL(), d.services.RegistryURL())
 	if d.node, err = d.openNode(context.WithoutCancel(ctx)); err != nil {
 		return err
@@ -93,8 +94,7 @@ func (d *demo) endInstances(ctx context.Context) error {
 				continue
 			}
 			asked[id] = true
-			if err := d.api.send(ctx, http.MethodDelete, "/api/v1/vm", map[string]any{"id": id}, nil); err != nil &&
-				err.Error() != farm.NotFoundMessage {
+			if err := d.api.Terminate(ctx, id); err != nil && !errors.Is(err, client.ErrNotFound) {
 				return false, err
 			}
 		}
@@ -105,8 +105,8 @@ func (d *demo) endInstances(ctx context.Context) error {
 
 // living gives the ids of the instances that have not ended.
 func (d *demo) living(ctx context.Context) (ids []string, err error) {
-	var list []api.InstanceItem
-	if err := d.api.get(ctx, "/api/v1/vm", &list); err != nil {
+	list, err := d.api.Instances(ctx, client.ListOptions{})
+	if err != nil {
 		return nil, err
 	}
 	for _, item := range list {

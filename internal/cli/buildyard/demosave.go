@@ -2,15 +2,11 @@ package buildyard
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
 	"time"
 
-	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/client"
 )
 
 // The files that carry the nonce through the save: one in the guest's memory, one on
@@ -24,15 +20,14 @@ const (
 // instance ends by itself then.
 func (d *demo) saveInstance(ctx context.Context) error {
 	script := fmt.Sprintf("echo %[1]s >%[2]s\necho %[1]s >%[3]s\n", d.nonce, memoryFile, diskFile)
-	var answer api.SaveImageAnswer
-	err := d.api.send(ctx, http.MethodPost, "/api/v1/image", map[string]any{
-		"id": d.source.InstanceID, "target_vm_id": d.template, "tag": "v2", "description": "the demo guest while it runs",
-		"suspend": true, "cancel_on_script_failure": true, "script": base64.StdEncoding.EncodeToString([]byte(script)),
-	}, &answer)
+	request, err := d.api.Save(ctx, client.SaveRequest{
+		InstanceID: d.source.InstanceID, TargetID: d.template, Tag: "v2", Description: "the demo guest while it runs",
+		CancelOnFailure: true, Script: []byte(script),
+	})
 	if err != nil {
 		return fmt.Errorf("save the instance: %w", err)
 	}
-	if err := d.saved(ctx, answer.RequestID); err != nil {
+	if err := d.saved(ctx, request); err != nil {
 		return fmt.Errorf("save the instance: %w", err)
 	}
 	if err := d.awaitEmpty(ctx); err != nil {
@@ -49,23 +44,16 @@ func (d *demo) saveInstance(ctx context.Context) error {
 
 // saved waits until a save is done.
 func (d *demo) saved(ctx context.Context, request string) error {
-	return d.await(ctx, 3*time.Minute, "the save", func() (bool, error) {
-		var record api.SaveImage
-		err := d.api.get(ctx, "/api/v1/image?id="+url.QueryEscape(request), &record)
-		if err == nil && record.Status == string(farm.SaveError) {
-			err = errors.New("it failed and does not say why")
-			if record.Error != nil {
-				err = errors.New(record.Error.Message)
-			}
-		}
-		return record.Status == string(farm.SaveIsDone), err
-	})
+	ctx, cancel := context.WithTimeoutCause(ctx, 3*time.Minute, errors.New("waited 3m0s for the save"))
+	defer cancel()
+	_, err := d.api.WaitSaved(ctx, request, nil)
+	return err
 }
 
 // increment gives the bytes that a node with v1 needs for v2.
 func (d *demo) increment(ctx context.Context) (int64, error) {
-	var detail api.TemplateDetail
-	if err := d.api.get(ctx, "/api/v1/registry/vm?id="+url.QueryEscape(d.template), &detail); err != nil {
+	detail, err := d.api.Template(ctx, d.template)
+	if err != nil {
 		return 0, err
 	}
 	if len(detail.Versions) != 2 || detail.Versions[1].StateFile == "" {

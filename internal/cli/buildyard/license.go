@@ -21,7 +21,7 @@ import (
 const secretFile = "authority.key"
 
 func licenseCommand(io Streams) *cobra.Command {
-	return family(&cobra.Command{
+	return cli.Family(&cobra.Command{
 		Use:   "license",
 		Short: "Make, sign and look at licence keys",
 		Long: `license makes an authority, signs licence keys with it, and says what a key opens.

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/spf13/pflag"
 
+	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/config"
 )
 
@@ -103,7 +104,7 @@ func TestMetricsOfAController(t *testing.T) {
 
 func TestMetricsOfARegistry(t *testing.T) {
 	fs := pflag.NewFlagSet("registry", pflag.ContinueOnError)
-	addFlags(fs, config.RegistryTable)
+	cli.AddFlags(fs, config.RegistryTable)
 	settings := map[string]string{
 		"listen-addr": "127.0.0.1:0", "base-path": t.TempDir(), "log-level": "error", "metrics-path": "/figures/of/it",
 	}

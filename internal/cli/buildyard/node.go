@@ -9,11 +9,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/cli/cloud"
 	"github.com/buildyard/buildyard/internal/config"
 )
 
 func nodeCommand(io Streams) *cobra.Command {
-	return family(&cobra.Command{Use: "node", Short: "Commands about build nodes"}, tokenCommand(io), adoptCommand(io))
+	return cli.Family(&cobra.Command{
+		Use: "node", Aliases: []string{"nodes"}, GroupID: cloud.Group,
+		Short: "Look at build nodes and look after them",
+		Long: `node shows and looks after the machines that VMs run on. Where a node is asked for, its id,
+the unique beginning of the id or its name will do.`,
+		Example: `  buildyard node token | buildnode join http://controller.example:8090 --token-file -
+  buildyard node adopt mac-03 --keep`,
+	}, tokenCommand(io))
 }
 
 func tokenCommand(io Streams) *cobra.Command {
@@ -25,12 +34,12 @@ machine. Whoever has it can join a node and will be sent the scripts of jobs: ke
 		Example: `  buildyard node token | buildnode join http://controller.example:8090 --token-file -`,
 		Args:    cobra.NoArgs,
 	}
-	addFlags(token.Flags(), config.ControllerTable)
+	cli.AddFlags(token.Flags(), config.ControllerTable)
 	token.RunE = func(cmd *cobra.Command, _ []string) error {
 		if show, _ := cmd.Flags().GetBool("print-config"); show {
-			return printConfig(io.Out, config.ControllerTable, sources(cmd.Flags()))
+			return cli.PrintConfig(io.Out, config.ControllerTable, cli.Sources(cmd.Flags()))
 		}
-		values, err := config.Load(config.ControllerTable, sources(cmd.Flags()))
+		values, err := config.Load(config.ControllerTable, cli.Sources(cmd.Flags()))
 		if err != nil {
 			return err
 		}

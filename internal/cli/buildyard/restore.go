@@ -35,7 +35,7 @@ tool instead; docs/operations.md says how.`,
   buildyard restore cloud.backup --force`,
 		Args: cobra.ExactArgs(1),
 	}
-	addFlags(cmd.Flags(), config.ControllerTable)
+	cli.AddFlags(cmd.Flags(), config.ControllerTable)
 	for _, s := range config.ControllerTable {
 		if s.Key != config.DataDir && s.Key != config.LogLevel {
 			_ = cmd.Flags().MarkHidden(s.Flag)
@@ -45,9 +45,9 @@ tool instead; docs/operations.md says how.`,
 	cmd.Flags().BoolVar(&force, "force", false, "move the records that are there already aside, within the data directory")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if show, _ := cmd.Flags().GetBool("print-config"); show {
-			return printConfig(streams.Out, config.ControllerTable, sources(cmd.Flags()))
+			return cli.PrintConfig(streams.Out, config.ControllerTable, cli.Sources(cmd.Flags()))
 		}
-		values, err := config.Load(config.ControllerTable, sources(cmd.Flags()))
+		values, err := config.Load(config.ControllerTable, cli.Sources(cmd.Flags()))
 		if err != nil {
 			return cli.Usage(err)
 		}

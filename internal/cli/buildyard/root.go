@@ -2,19 +2,17 @@ package buildyard
 
 import (
 	"context"
-	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/cli/cloud"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/obs"
 )
 
-// Streams are where a command speaks: the answer goes to Out, the rest to Err.
-type Streams struct {
-	Out, Err io.Writer
-}
+// Streams are where a command listens and speaks: the answer goes to Out, the rest to Err.
+type Streams = cli.Streams
 
 // Main runs the program and gives its exit code.
 func Main(ctx context.Context, args []string, io Streams) int {
@@ -23,31 +21,39 @@ func Main(ctx context.Context, args []string, io Streams) int {
 	return cli.Run(ctx, cmd)
 }
 
+// services is the id of the group of commands that run services, in the help.
+const services = "services"
+
 // newCommand makes the program's command tree.
 func newCommand(io Streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "buildyard",
 		Short: "Run a cloud of build nodes: virtual machines from versioned templates, on demand",
-		Long: `buildyard runs the services of a build cloud.
+		Long: `buildyard runs the services of a build cloud, and asks a running one.
 
   buildyard up           controller and registry in one process, no other service needed
   buildyard demo         the same with a node on this machine and one real VM, to look at
   buildyard node token   the secret that a node needs to join
-  buildyard backup FILE  everything the controller keeps, in one file; restore brings it back
-  buildyard node adopt   decide about VMs that nobody owns
-  buildyard maintenance  pause what is removed or given up by itself
-  buildyard license      make, sign and look at licence keys
+
+  buildyard instance start TEMPLATE --wait    and list, show, terminate, save ...
+  buildyard node list                         and config, drain, adopt ...
 
 Settings come from flags, from the environment (SVC_...) and from a file (--config);
---print-config shows them and where each came from.
+--print-config shows them and where each came from. Commands that ask a cloud find it with
+--controller, SVC_CONTROLLER or a context of client.yaml (buildyard context --help).
 
-Exit codes: 0 done, 1 failed, 2 wrong usage.`,
+What they print with -o json is the body of the API's answer.
+
+` + cli.ExitCodes,
 		Version: obs.FullVersion(),
 	}
 	root.SetOut(io.Out)
 	root.SetErr(io.Err)
-	root.AddCommand(upCommand(io), controllerCommand(io), registryCommand(io), nodeCommand(io), maintenanceCommand(io),
-		backupCommand(io), restoreCommand(io), demoCommand(io), licenseCommand(io))
+	root.AddGroup(&cobra.Group{ID: services, Title: "Services:"}, &cobra.Group{ID: cloud.Group, Title: "Commands that ask a cloud:"})
+	node := nodeCommand(io)
+	node.AddCommand(cloud.NodeCommands(io)...)
+	root.AddCommand(upCommand(io), controllerCommand(io), registryCommand(io), node, backupCommand(io), restoreCommand(io), demoCommand(io), licenseCommand(io))
+	root.AddCommand(cloud.Commands(io)...)
 	return root
 }
 
@@ -66,12 +72,12 @@ var (
 
 // serveCommand makes a command that runs a service until it is told to stop.
 func serveCommand(cmd *cobra.Command, table config.Table, s service) *cobra.Command {
-	addFlags(cmd.Flags(), table)
+	cli.AddFlags(cmd.Flags(), table)
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		src := sources(cmd.Flags())
+		src := cli.Sources(cmd.Flags())
 		if show, _ := cmd.Flags().GetBool("print-config"); show {
-			return printConfig(cmd.OutOrStdout(), table, src)
+			return cli.PrintConfig(cmd.OutOrStdout(), table, src)
 		}
 		if err := s.ParseFlags(src); err != nil {
 			return cli.Usage(err)
@@ -93,17 +99,9 @@ func run(ctx context.Context, s service) (err error) {
 	return s.Run(ctx)
 }
 
-func printConfig(w io.Writer, table config.Table, src config.Sources) error {
-	values, err := config.Load(table, src)
-	if err != nil {
-		return err
-	}
-	return values.Print(w)
-}
-
 func upCommand(io Streams) *cobra.Command {
 	return serveCommand(&cobra.Command{
-		Use:   "up",
+		Use: "up", GroupID: services,
 		Short: "Run controller and registry in one process",
 		Long: `up runs the controller and the registry in one process with an embedded store:
 everything that a cloud on one machine needs, and the way most clouds begin.`,
@@ -115,7 +113,7 @@ everything that a cloud on one machine needs, and the way most clouds begin.`,
 
 func controllerCommand(io Streams) *cobra.Command {
 	return serveCommand(&cobra.Command{
-		Use:     "controller",
+		Use: "controller", GroupID: services,
 		Short:   "Run the controller alone",
 		Long:    `controller runs the controller alone; --registry says where its registry is.`,
 		Example: `  buildyard controller --registry http://registry.example:8089`,
@@ -124,7 +122,7 @@ func controllerCommand(io Streams) *cobra.Command {
 
 func registryCommand(io Streams) *cobra.Command {
 	cmd := serveCommand(&cobra.Command{
-		Use:   "registry",
+		Use: "registry", GroupID: services,
 		Short: "Run the registry alone, or look after its storage",
 		Long: `registry runs the registry of templates alone. The commands beneath it look after a
 storage, beside a running registry or without one.`,

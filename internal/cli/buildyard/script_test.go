@@ -2,26 +2,35 @@ package buildyard_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/fleet"
 	"github.com/buildyard/buildyard/internal/cli/buildyard"
 	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // TestMain lets the scripts run this very binary as the program.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"buildyard": func() {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		code := buildyard.Main(ctx, os.Args[1:], buildyard.Streams{Out: os.Stdout, Err: os.Stderr})
+		code := buildyard.Main(ctx, os.Args[1:], buildyard.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 		stop()
 		os.Exit(code)
 	}})
@@ -32,7 +41,7 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", RequireExplicitExec: true, Setup: cloud,
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"until": until},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"until": until, "code": code, "nodes": nodes},
 	})
 }
 
@@ -61,6 +70,7 @@ func cloud(env *testscript.Env) error {
 		<-done
 		_ = s.Close()
 	})
+	env.Values[serviceKey{}] = s
 	env.Setenv("SVC_CONTROLLER", s.URL())
 	env.Setenv("REGISTRY", s.RegistryURL())
 	env.Setenv("HOME", env.WorkDir)
@@ -81,4 +91,78 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 	ts.Fatalf("%v never said %s; last:\n%s", args[1:], args[0], last)
+}
+
+// serviceKey is where a script's controller is found.
+type serviceKey struct{}
+
+// template is the id of the template that scripts with nodes have: debian, with the tags
+// v1 and v2.
+const template = "0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22"
+
+// nodes gives a script simulated nodes mac-0, mac-1 ... and a template: nodes COUNT [FLAG...].
+func nodes(ts *testscript.TestScript, neg bool, args []string) {
+	count, err := strconv.Atoi(args[0])
+	if neg || err != nil {
+		ts.Fatalf("usage: nodes count")
+	}
+	s, _ := ts.Value(serviceKey{}).(*buildyard.ControllerService)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- fleet.Run(ctx, fleet.Options{
+			Nodes: count, Controller: s.URL(), Token: s.JoinToken(), Name: "mac", Capacity: 2,
+			Logger: slog.New(slog.DiscardHandler), Version: "test",
+		})
+	}()
+	ts.Defer(func() {
+		cancel()
+		<-done
+	})
+	for i, tag := range []string{"v1", "v2"} {
+		ts.Check(push(ctx, s.RegistryURL(), ts.MkAbs(".disk"), tag, i))
+	}
+	ts.Setenv("TEMPLATE", template)
+}
+
+// push puts a version of the template into the registry.
+func push(ctx context.Context, registry, disk, tag string, content int) error {
+	store, err := transfer.New(transfer.Options{BaseURL: registry})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := os.WriteFile(disk, []byte{byte(content)}, 0o600); err != nil {
+		return err
+	}
+	config, err := json.Marshal(api.TemplateConfig{
+		RAM: "256M", CPU: &api.ConfigCPU{Cores: 1}, Firmware: &api.ConfigBoot{Type: "bios"},
+		HardDrives:   []api.ConfigDrive{{Controller: "virtio-blk", File: "disk.img", Format: "raw"}},
+		NetworkCards: []api.ConfigNIC{{Mode: "shared"}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = store.Push(ctx, transfer.PushOptions{
+		Request: api.PushRequest{ID: template, Name: "debian", Tag: tag, Arch: "amd64", Config: config},
+		Files:   []transfer.PushFile{{Name: "disk.img", Path: disk, Kind: api.FileDisk, Format: "raw"}},
+	})
+	return err
+}
+
+// code runs the program and looks at its exit code: code NUMBER ARGS...
+func code(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code number args...")
+	}
+	err := ts.Exec("buildyard", args[1:]...)
+	got := 0
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		got = e.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if fmt.Sprint(got) != args[0] {
+		ts.Fatalf("buildyard %v ends with %d, want %s", args[1:], got, args[0])
+	}
 }

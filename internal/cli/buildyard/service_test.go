@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/store/backup"
 )
@@ -28,7 +29,7 @@ func startUp(t testing.TB, dir string) (s *ControllerService, stop func()) {
 func startController(t testing.TB, dir string, withRegistry bool, more map[string]string) (s *ControllerService, stop func()) {
 	t.Helper()
 	fs := pflag.NewFlagSet("up", pflag.ContinueOnError)
-	addFlags(fs, config.ControllerTable)
+	cli.AddFlags(fs, config.ControllerTable)
 	settings := map[string]string{
 		"listen-addr": "127.0.0.1:0", "registry-listen-address": "127.0.0.1:0", "data-dir": filepath.Join(dir, "c"),
 		"registry-base-path": filepath.Join(dir, "r"), "log-level": "error",

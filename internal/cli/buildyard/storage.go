@@ -4,24 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/cli/cloud"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/layout"
 	"github.com/buildyard/buildyard/internal/registry"
 )
 
-const (
-	upkeepPath = "/registry/v2/upkeep"
-	statsPath  = "/registry/v2/stats"
-	// upkeepLook is how often a running registry is asked how far it is.
-	upkeepLook = 500 * time.Millisecond
-)
+// upkeepLook is how often a running registry is asked how far it is.
+const upkeepLook = 500 * time.Millisecond
 
 // whoDoes is what the help of every command on a storage says.
 const whoDoes = `
@@ -36,21 +33,21 @@ type keeper struct {
 	Output cli.Format
 
 	base string
-	api  *apiClient // nil: the storage itself is to be looked at first
+	api  *client.Registry // nil: the storage itself is to be looked at first
 }
 
 // add makes cmd one that looks after a storage.
 func (k *keeper) add(cmd *cobra.Command, do func(ctx context.Context) error) *cobra.Command {
-	addFlags(cmd.Flags(), config.StorageTable)
+	cli.AddFlags(cmd.Flags(), config.StorageTable)
 	k.Output.Add(cmd)
 	short := cmd.Flags().Bool("json", false, "the same as --output json")
 	cmd.Args = cobra.NoArgs
 	cmd.Long += "\n" + whoDoes
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if show, _ := cmd.Flags().GetBool("print-config"); show {
-			return printConfig(k.Out, config.StorageTable, sources(cmd.Flags()))
+			return cli.PrintConfig(k.Out, config.StorageTable, cli.Sources(cmd.Flags()))
 		}
-		values, err := config.Load(config.StorageTable, sources(cmd.Flags()))
+		values, err := config.Load(config.StorageTable, cli.Sources(cmd.Flags()))
 		if err != nil {
 			return cli.Usage(err)
 		}
@@ -59,18 +56,18 @@ func (k *keeper) add(cmd *cobra.Command, do func(ctx context.Context) error) *co
 		}
 		k.base = values.String(config.BasePath)
 		if address := values.String(config.Registry); address != "" {
-			k.ask(address)
+			if err := k.ask(address); err != nil {
+				return cli.Usage(err)
+			}
 		}
-		return do(cmd.Context())
+		return cloud.Explained(do(cmd.Context()), "--registry", config.Registry)
 	}
 	return cmd
 }
 
-func (k *keeper) ask(address string) {
-	k.api = &apiClient{
-		base: strings.TrimRight(address, "/"),
-		peer: peer{name: "registry", key: config.Registry, flag: "--registry"},
-	}
+func (k *keeper) ask(address string) (err error) {
+	k.api, err = client.NewRegistry(address, client.Options{UserAgent: "buildyard"})
+	return err
 }
 
 // here does work on a storage that nobody has open. When a registry has it, it says so and k asks that one.
@@ -93,8 +90,7 @@ func (k *keeper) here(work func() error) (bool, error) {
 	case busy.Address == "":
 		return true, fmt.Errorf("%w: wait for its end, or ask a registry with --registry", busy)
 	}
-	k.ask(busy.Address)
-	return false, nil
+	return false, k.ask(busy.Address)
 }
 
 // open opens the storage for work on it.
@@ -108,19 +104,19 @@ func (k *keeper) open(ctx context.Context, work func(*registry.Registry) error) 
 
 // upkeep lets a running registry do the work and shows how it goes. An interrupted command ends it there too.
 func (k *keeper) upkeep(ctx context.Context, req api.UpkeepRequest) (api.Upkeep, error) {
-	var u api.Upkeep
-	if err := k.api.send(ctx, "POST", upkeepPath, req, &u); err != nil {
+	u, err := k.api.BeginUpkeep(ctx, req)
+	if err != nil {
 		return u, err
 	}
 	shown := time.Now()
 	for u.State == api.UpkeepRunning {
 		select {
 		case <-ctx.Done():
-			end := context.WithoutCancel(ctx)
-			return u, errors.Join(context.Cause(ctx), k.api.send(end, "DELETE", upkeepPath, nil, nil))
+			_, err := k.api.EndUpkeep(context.WithoutCancel(ctx))
+			return u, errors.Join(context.Cause(ctx), err)
 		case <-time.After(upkeepLook):
 		}
-		if err := k.api.get(ctx, upkeepPath, &u); err != nil && ctx.Err() == nil {
+		if u, err = k.api.Upkeep(ctx); err != nil && ctx.Err() == nil {
 			return u, err
 		}
 		if time.Since(shown) > progressEvery {

@@ -235,7 +235,7 @@ func statsCommand(streams Streams) *cobra.Command {
 			})
 		})
 		if err == nil && !done {
-			err = k.api.get(ctx, statsPath, &stats)
+			stats, err = k.api.Stats(ctx)
 		}
 		if err != nil {
 			return err

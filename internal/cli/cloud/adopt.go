@@ -1,10 +1,9 @@
-package buildyard
+package cloud
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,18 +12,16 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-const adoptPath = "/api/v1/node/adopt"
-
 // adoptOptions are the options of node adopt.
 type adoptOptions struct {
-	asker
+	Asker
 	Keep, Remove, DryRun bool
 	VMs                  []string
 }
 
-func adoptCommand(streams Streams) *cobra.Command {
-	o := adoptOptions{asker: asker{Streams: streams}}
-	cmd := o.add(&cobra.Command{
+func adoptCommand(streams cli.Streams) *cobra.Command {
+	o := adoptOptions{Asker: Asker{Streams: streams}}
+	cmd := o.Add(&cobra.Command{
 		Use:   "adopt [node id or name]",
 		Short: "List the VMs that nobody owns, and keep or remove them",
 		Long: `adopt decides about VMs that run on nodes and that no record owns. There are such VMs after
@@ -71,9 +68,9 @@ func (o *adoptOptions) run(cmd *cobra.Command, args []string) error {
 	case decides:
 		return o.decide(cmd.Context(), node)
 	}
-	var list []api.UnknownVM
-	if err := o.api.get(cmd.Context(), adoptPath+"?node="+url.QueryEscape(node), &list); err != nil {
-		return whichNode(node, err)
+	list, err := o.API.UnknownVMs(cmd.Context(), node)
+	if err != nil {
+		return nodes.named(err, node)
 	}
 	return o.Output.Write(o.Out, list, func(g *cli.Grid) {
 		if len(list) == 0 {
@@ -102,12 +99,12 @@ func (o *adoptOptions) decide(ctx context.Context, node string) error {
 	if o.Remove {
 		ask.Action = "remove"
 	}
-	var list []api.Adopted
-	if err := o.api.send(ctx, "POST", adoptPath, ask, &list); err != nil {
-		return whichNode(node, err)
+	list, err := o.API.Adopt(ctx, ask)
+	if err != nil {
+		return nodes.named(err, node)
 	}
 	refused := 0
-	err := o.Output.Write(o.Out, list, func(g *cli.Grid) {
+	err = o.Output.Write(o.Out, list, func(g *cli.Grid) {
 		if len(list) == 0 {
 			g.Row("every VM of the node belongs to an instance")
 		}
@@ -133,23 +130,18 @@ func (o *adoptOptions) tense(outcome string) string {
 	return outcome
 }
 
-// whichNode puts the name of the node to the API's bare answer about one that is not there.
-func whichNode(node string, err error) error {
-	if err.Error() == "Not found" {
-		return fmt.Errorf("there is no node %q: GET /api/v1/node lists them", node)
-	}
-	return err
-}
-
 // complete gives the names of the nodes that hold unknown VMs.
 func (o *adoptOptions) complete(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 || o.open(cmd) != nil {
+	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
+	ctx, c, cancel, err := completing(cmd)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
 	defer cancel()
-	var list []api.UnknownVM
-	if o.api.get(ctx, adoptPath, &list) != nil {
+	list, err := c.UnknownVMs(ctx, "")
+	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var names []string

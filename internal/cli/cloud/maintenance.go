@@ -1,4 +1,4 @@
-package buildyard
+package cloud
 
 import (
 	"context"
@@ -10,11 +10,9 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-const maintenancePath = "/api/v1/maintenance"
-
-func maintenanceCommand(streams Streams) *cobra.Command {
-	return family(&cobra.Command{
-		Use:   "maintenance",
+func maintenanceCommand(streams cli.Streams) *cobra.Command {
+	return cli.Family(&cobra.Command{
+		Use: "maintenance", GroupID: Group,
 		Short: "Pause everything that is removed or given up by itself",
 		Long: `maintenance pauses what a cloud does by itself and cannot take back: VMs that nobody owns
 are not removed, instances of nodes that are away do not end in Error, nothing expires,
@@ -29,11 +27,11 @@ have passed meanwhile begin anew when it ends.`,
 	}, maintenanceOn(streams), maintenanceOff(streams), maintenanceStatus(streams))
 }
 
-func maintenanceOn(streams Streams) *cobra.Command {
-	a := asker{Streams: streams}
+func maintenanceOn(streams cli.Streams) *cobra.Command {
+	a := Asker{Streams: streams}
 	var length time.Duration
 	var reason string
-	cmd := a.add(&cobra.Command{
+	cmd := a.Add(&cobra.Command{
 		Use:   "on",
 		Short: "Begin a maintenance, or change the end and the reason of one",
 		Long: `on begins a maintenance. With --for it ends by itself, else with "buildyard maintenance off".
@@ -46,8 +44,8 @@ It is kept with the cloud's records, so that it outlives a restart of the contro
 		if length != 0 {
 			ask.For = length.String()
 		}
-		var m api.Maintenance
-		if err := a.api.send(cmd.Context(), "POST", maintenancePath, ask, &m); err != nil {
+		m, err := a.API.BeginMaintenance(cmd.Context(), ask)
+		if err != nil {
 			return err
 		}
 		return a.Output.Write(a.Out, m, maintenanceTable(m))
@@ -57,25 +55,25 @@ It is kept with the cloud's records, so that it outlives a restart of the contro
 	return cmd
 }
 
-func maintenanceOff(streams Streams) *cobra.Command {
-	a := asker{Streams: streams}
-	return a.add(&cobra.Command{
+func maintenanceOff(streams cli.Streams) *cobra.Command {
+	a := Asker{Streams: streams}
+	return a.Add(&cobra.Command{
 		Use:     "off",
 		Short:   "End the maintenance",
 		Long:    `off ends the maintenance at once. Without one it does nothing.`,
 		Example: `  buildyard maintenance off`,
 		Args:    cobra.NoArgs,
 	}, func(cmd *cobra.Command, _ []string) error {
-		if err := a.api.send(cmd.Context(), "DELETE", maintenancePath, nil, nil); err != nil {
+		if err := a.API.EndMaintenance(cmd.Context()); err != nil {
 			return err
 		}
 		return a.showMaintenance(cmd.Context())
 	})
 }
 
-func maintenanceStatus(streams Streams) *cobra.Command {
-	a := asker{Streams: streams}
-	return a.add(&cobra.Command{
+func maintenanceStatus(streams cli.Streams) *cobra.Command {
+	a := Asker{Streams: streams}
+	return a.Add(&cobra.Command{
 		Use:   "status",
 		Short: "Say whether a maintenance goes on",
 		Long:  `status says whether a maintenance goes on, since when, until when and what for.`,
@@ -85,9 +83,9 @@ func maintenanceStatus(streams Streams) *cobra.Command {
 	}, func(cmd *cobra.Command, _ []string) error { return a.showMaintenance(cmd.Context()) })
 }
 
-func (a *asker) showMaintenance(ctx context.Context) error {
-	var m api.Maintenance
-	if err := a.api.get(ctx, maintenancePath, &m); err != nil {
+func (a *Asker) showMaintenance(ctx context.Context) error {
+	m, err := a.API.Maintenance(ctx)
+	if err != nil {
 		return err
 	}
 	return a.Output.Write(a.Out, m, maintenanceTable(m))

@@ -1,0 +1,115 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// Controller calls a controller. It may be used from many goroutines.
+type Controller struct{ *service }
+
+// NewController makes a client of the controller at an address such as
+// http://build.example:8090. It does not connect.
+func NewController(address string, o Options) (*Controller, error) {
+	s, err := newService("controller", address, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Controller{s}, nil
+}
+
+// Duration is a time that the API takes as a text such as 90s.
+type Duration time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// ListOptions say which part of a list is asked for. The zero value asks for all of it.
+type ListOptions struct {
+	Filter     string // terms such as state:error age>10m; see docs/api.md
+	ExternalID string // of instances alone
+	Limit      int    // at most so many; 0: no limit of ours
+	After      string // those after this id
+}
+
+func (o ListOptions) query() url.Values {
+	q := url.Values{}
+	set(q, "filter", o.Filter)
+	set(q, "external_id", o.ExternalID)
+	set(q, "after", o.After)
+	if o.Limit > 0 {
+		q.Set("limit", strconv.Itoa(o.Limit))
+	}
+	return q
+}
+
+// set puts a parameter that is given.
+func set(q url.Values, name, value string) {
+	if value != "" {
+		q.Set(name, value)
+	}
+}
+
+func byID(id string) url.Values { return url.Values{"id": {id}} }
+
+// fetch makes a call and gives the body of its answer.
+func fetch[T any](ctx context.Context, s *service, c call) (out T, err error) {
+	err = s.do(ctx, c, &out)
+	return out, err
+}
+
+// one asks for a single thing. An empty id would ask for all of them.
+func one[T any](ctx context.Context, s *service, path, id string) (out T, err error) {
+	if id == "" {
+		return out, &Error{Code: ErrInvalid, Message: "id: is required", Method: http.MethodGet, Path: path}
+	}
+	return fetch[T](ctx, s, get(path, byID(id)))
+}
+
+// Live says whether the service is alive.
+func (s *service) Live(ctx context.Context) error { return s.do(ctx, get("/livez", nil), nil) }
+
+// Ready says whether the service can serve.
+func (s *service) Ready(ctx context.Context) error { return s.do(ctx, get("/readyz", nil), nil) }
+
+// Status says how the controller is.
+func (c *Controller) Status(ctx context.Context) (api.ControllerStatus, error) {
+	return fetch[api.ControllerStatus](ctx, c.service, get("/api/v1/status", nil))
+}
+
+// RegistryDisk gives the room of the registry's disk.
+func (c *Controller) RegistryDisk(ctx context.Context) (api.DiskInfo, error) {
+	return fetch[api.DiskInfo](ctx, c.service, get("/api/v1/registry/disk", nil))
+}
+
+const pathMaintenance = "/api/v1/maintenance"
+
+// Maintenance says whether one goes on.
+func (c *Controller) Maintenance(ctx context.Context) (api.Maintenance, error) {
+	return fetch[api.Maintenance](ctx, c.service, get(pathMaintenance, nil))
+}
+
+// BeginMaintenance begins a maintenance, or changes the end and the reason of one.
+func (c *Controller) BeginMaintenance(ctx context.Context, b api.BeginMaintenance) (api.Maintenance, error) {
+	return fetch[api.Maintenance](ctx, c.service, call{method: http.MethodPost, path: pathMaintenance, body: b, again: true})
+}
+
+// EndMaintenance ends the maintenance; without one it does nothing.
+func (c *Controller) EndMaintenance(ctx context.Context) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: pathMaintenance, again: true}, nil)
+}
+
+// Backup begins a backup of everything that the controller keeps: a database, then its
+// sha256 as the last 32 bytes. Size is about how many bytes will come.
+func (c *Controller) Backup(ctx context.Context) (*Stream, error) {
+	resp, err := c.open(ctx, get(api.PathBackup, nil)) //nolint:bodyclose // whoever reads the stream closes it
+	if err != nil {
+		return nil, err
+	}
+	return &Stream{ReadCloser: resp.Body, Size: sizeIn(resp.Header, api.HeaderBackupSize)}, nil
+}

@@ -1,0 +1,135 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Code is the kind of a failure, and an error by itself: errors.Is(err, client.ErrNotFound).
+type Code string
+
+// The codes.
+const (
+	ErrNotFound        Code = "not found"        // no such instance, node, group, template, request or file
+	ErrNoVersion       Code = "no such version"  // the template has no such tag or number
+	ErrInvalid         Code = "invalid"          // a parameter is missing or out of its range
+	ErrRefused         Code = "refused"          // what was asked for cannot be done as things are
+	ErrUnauthenticated Code = "unauthenticated"  // no, wrong or expired credentials
+	ErrForbidden       Code = "forbidden"        // the credentials lack a permission
+	ErrUnsupported     Code = "unsupported"      // the service does not know the route
+	ErrConflict        Code = "conflict"         // something else changed it meanwhile
+	ErrTooLarge        Code = "too large"        // the request, or an answer beyond Options.MaxAnswer
+	ErrUnavailable     Code = "unavailable"      // the service cannot serve it now; later it may
+	ErrInternal        Code = "internal error"   // the service failed; its log has the request id
+	ErrUnreachable     Code = "unreachable"      // no connection, or no whole answer in time
+	ErrForeign         Code = "not this service" // what answers is no Buildyard service
+)
+
+func (c Code) Error() string { return string(c) }
+
+// Error is a call that failed.
+type Error struct {
+	Code      Code
+	Message   string // a sentence: what, and mostly what to do
+	Status    int    // of HTTP; 0 without an answer
+	RequestID string // names the call in the service's log; "" without an answer
+	Method    string
+	Path      string
+
+	cause error
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Unwrap gives the code, and below an unreachable service what happened.
+func (e *Error) Unwrap() []error {
+	if e.cause == nil {
+		return []error{e.Code}
+	}
+	return []error{e.Code, e.cause}
+}
+
+// Cause gives what kept the service from being reached; nil when it answered.
+func (e *Error) Cause() error { return e.cause }
+
+// CodeOf gives the code of an error; "" when it is not of a call.
+func CodeOf(err error) Code {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// Messages that mean more than their HTTP status says.
+const (
+	notFound     = "Not found"
+	noTemplate   = "VM not in the registry"
+	noTag        = "No such tag "
+	noTagAtStore = "Did not find any versions with tag "
+	underWay     = "A request with this Idempotency-Key is under way"
+)
+
+// codes are what HTTP says; 200 with status FAIL is a refusal for a reason of logic.
+var codes = map[int]Code{
+	http.StatusOK:                    ErrRefused,
+	http.StatusBadRequest:            ErrInvalid,
+	http.StatusUnauthorized:          ErrUnauthenticated,
+	http.StatusForbidden:             ErrForbidden,
+	http.StatusNotFound:              ErrUnsupported,
+	http.StatusMethodNotAllowed:      ErrUnsupported,
+	http.StatusConflict:              ErrConflict,
+	http.StatusPreconditionFailed:    ErrConflict,
+	http.StatusRequestEntityTooLarge: ErrTooLarge,
+	http.StatusTooManyRequests:       ErrUnavailable,
+	http.StatusBadGateway:            ErrUnavailable,
+	http.StatusServiceUnavailable:    ErrUnavailable,
+	http.StatusGatewayTimeout:        ErrUnavailable,
+}
+
+// codeOf gives the code of an answer that says FAIL.
+func codeOf(status int, message string) Code {
+	switch {
+	case message == notFound, message == noTemplate:
+		return ErrNotFound
+	case strings.HasPrefix(message, noTag), strings.HasPrefix(message, noTagAtStore):
+		return ErrNoVersion
+	case strings.HasPrefix(message, underWay):
+		return ErrUnavailable
+	}
+	if code, ok := codes[status]; ok {
+		return code
+	}
+	return ErrInternal
+}
+
+// failure is the error of an answer that says FAIL.
+func failure(resp *http.Response, message string) *Error {
+	e := answered(resp, codeOf(resp.StatusCode, message), message)
+	if e.Message == "" {
+		e.Message = fmt.Sprintf("HTTP %s, without a reason", resp.Status)
+	}
+	return e
+}
+
+func answered(resp *http.Response, code Code, message string) *Error {
+	return &Error{
+		Code: code, Message: message, Status: resp.StatusCode, RequestID: resp.Header.Get("X-Request-Id"),
+		Method: resp.Request.Method, Path: resp.Request.URL.Path,
+	}
+}
+
+// transient says whether the same call may succeed a little later.
+func transient(err error) bool {
+	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrUnavailable)
+}
+
+// ended gives the caller's own end of a call, rather than what the network made of it.
+func ended(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}

@@ -1,0 +1,61 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+const (
+	pathGroup     = "/api/v1/group"
+	pathNodeGroup = "/api/v1/node/group"
+)
+
+// NoFallback is the FallbackID that takes a group's fallback away.
+const NoFallback = "none"
+
+// GroupRequest says how a node group is to be. In an update nil and "" leave it as it is.
+type GroupRequest struct {
+	Name        string  `json:"name,omitempty"`
+	Description *string `json:"description,omitempty"`
+	FallbackID  string  `json:"fallback_group_id,omitempty"` // a group's id, or NoFallback
+
+	IdempotencyKey string `json:"-"` // of a creation; see NewKey
+}
+
+// CreateGroup makes a node group.
+func (c *Controller) CreateGroup(ctx context.Context, g GroupRequest) (api.Group, error) {
+	return fetch[api.Group](ctx, c.service, call{method: http.MethodPost, path: pathGroup, body: g, key: g.IdempotencyKey})
+}
+
+// Groups gives the node groups.
+func (c *Controller) Groups(ctx context.Context, o ListOptions) ([]api.Group, error) {
+	return fetch[[]api.Group](ctx, c.service, get(pathGroup, o.query()))
+}
+
+// UpdateGroup changes a node group.
+func (c *Controller) UpdateGroup(ctx context.Context, id string, g GroupRequest) error {
+	return c.do(ctx, call{method: http.MethodPut, path: pathGroup, query: byID(id), body: g, again: true}, nil)
+}
+
+// DeleteGroup removes a node group. Instances that wait in it end in Error.
+func (c *Controller) DeleteGroup(ctx context.Context, id string) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: pathGroup, query: byID(id), again: true}, nil)
+}
+
+// membership is the body of both calls on a node's groups.
+type membership struct {
+	GroupIDs []string `json:"group_ids"`
+	NodeIDs  []string `json:"node_ids"`
+}
+
+// AddNodeToGroups puts a node into groups; it may be in them already.
+func (c *Controller) AddNodeToGroups(ctx context.Context, node string, groups ...string) error {
+	return c.do(ctx, call{method: http.MethodPost, path: pathNodeGroup, body: membership{groups, []string{node}}, again: true}, nil)
+}
+
+// RemoveNodeFromGroups takes a node out of groups; it may be out already.
+func (c *Controller) RemoveNodeFromGroups(ctx context.Context, node string, groups ...string) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: pathNodeGroup, body: membership{groups, []string{node}}, again: true}, nil)
+}

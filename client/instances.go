@@ -1,0 +1,189 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+const pathVM = "/api/v1/vm"
+
+// StartRequest says what to start. TemplateID alone is enough.
+type StartRequest struct {
+	TemplateID string         `json:"vmid"`
+	Tag        string         `json:"tag,omitempty"`     // "": the latest
+	Version    *int           `json:"version,omitempty"` // instead of Tag
+	Name       string         `json:"name,omitempty"`
+	ExternalID string         `json:"external_id,omitempty"`
+	Count      int            `json:"count,omitempty"` // 0: one
+	NodeID     string         `json:"node_id,omitempty"`
+	Group      string         `json:"group,omitempty"`    // of permissions
+	GroupID    string         `json:"group_id,omitempty"` // of nodes
+	Priority   int            `json:"priority,omitempty"` // 1 to 10000, lower is more urgent; 0: 1000
+	Metadata   map[string]any `json:"metadata,omitempty"` // of strings, integers and booleans
+	TTL        Duration       `json:"ttl,omitzero"`       // ends it by itself
+
+	StartupScript     []byte          `json:"startup_script,omitempty"` // as text, not base64
+	ScriptCondition   ScriptCondition `json:"startup_script_condition,omitempty"`
+	ScriptMonitoring  bool            `json:"script_monitoring,omitempty"`
+	ScriptTimeout     int             `json:"script_timeout,omitempty"` // seconds; 0: 90
+	ScriptFailHandler FailHandler     `json:"script_fail_handler,omitempty"`
+
+	NameTemplate    string     `json:"name_template,omitempty"` // of the VM
+	VCPU            int        `json:"vcpu,omitempty"`
+	VRAM            int        `json:"vram,omitempty"` // MB
+	Disk            *Disk      `json:"disk,omitempty"`
+	NetworkMode     string     `json:"network_mode,omitempty"`  // shared, nat, host, bridge or disconnected
+	NetworkLocal    string     `json:"network_local,omitempty"` // forceOn or forceOff
+	MACAddress      string     `json:"mac_address,omitempty"`
+	VLANTag         string     `json:"vlan_tag,omitempty"`
+	USBDevice       string     `json:"usb_device,omitempty"`              // a claim name or a location
+	Ports           []PortRule `json:"port_forwarding_override,omitzero"` // not nil: instead of the template's rules
+	VNCPassword     string     `json:"vnc_password,omitempty"`
+	VideoController string     `json:"video_controller,omitempty"` // fbuf or pg
+	HVAPIC          string     `json:"hvapic,omitempty"`
+	CSRActiveConfig string     `json:"csr_active_config,omitempty"`
+	HardwareSerial  string     `json:"hw_serial,omitempty"`
+	HardwareUUID    string     `json:"hw_uuid,omitempty"`
+
+	IdempotencyKey string `json:"-"` // see NewKey
+}
+
+// ScriptCondition says when the startup script runs.
+type ScriptCondition int
+
+// The conditions.
+const (
+	AfterNetwork ScriptCondition = iota // once the VM's network is up
+	AfterBoot                           // as soon as the VM boots
+)
+
+// FailHandler says what becomes of a VM whose monitored script failed.
+type FailHandler int
+
+// The fail handlers.
+const (
+	StopOnFailure FailHandler = iota
+	KeepOnFailure
+	DeleteOnFailure
+)
+
+// PortRule is a port-forwarding rule. The node chooses the host port when none is given.
+type PortRule struct {
+	Name      string `json:"name"`
+	GuestPort int    `json:"guest_port"`
+	HostIP    string `json:"host_ip,omitempty"`
+	HostPort  int    `json:"host_port,omitempty"`
+}
+
+// Disk lets the first disk grow.
+type Disk struct {
+	Size       string `json:"size"` // such as 80G
+	SkipResize bool   `json:"skip_container_resize,omitempty"`
+}
+
+// Start asks for instances and gives their ids.
+func (c *Controller) Start(ctx context.Context, r StartRequest) ([]string, error) {
+	return fetch[[]string](ctx, c.service, call{method: http.MethodPost, path: pathVM, body: r, key: r.IdempotencyKey})
+}
+
+// Instance gives one instance.
+func (c *Controller) Instance(ctx context.Context, id string) (api.Instance, error) {
+	return one[api.Instance](ctx, c.service, pathVM, id)
+}
+
+// Explained is an instance and why it waits, or why it does not.
+type Explained struct {
+	api.Instance
+	Explain api.Explanation `json:"explain"`
+}
+
+// Explain gives one instance and why it waits.
+func (c *Controller) Explain(ctx context.Context, id string) (Explained, error) {
+	q := byID(id)
+	q.Set("explain", "1")
+	return fetch[Explained](ctx, c.service, get(pathVM, q))
+}
+
+// Instances gives a list of instances, in the order of their ids.
+func (c *Controller) Instances(ctx context.Context, o ListOptions) ([]api.InstanceItem, error) {
+	return fetch[[]api.InstanceItem](ctx, c.service, get(pathVM, o.query()))
+}
+
+// EachInstance gives instances page by page. Limit bounds a page; 0 stands for 1000. It
+// ends after an error.
+func (c *Controller) EachInstance(ctx context.Context, o ListOptions) iter.Seq2[api.InstanceItem, error] {
+	return pages(o, func(o ListOptions) ([]api.InstanceItem, error) { return c.Instances(ctx, o) },
+		func(i api.InstanceItem) string { return i.InstanceID })
+}
+
+// pages asks for one page after the other until one is not full.
+func pages[T any](o ListOptions, ask func(ListOptions) ([]T, error), id func(T) string) iter.Seq2[T, error] {
+	if o.Limit <= 0 {
+		o.Limit = 1000
+	}
+	return func(yield func(T, error) bool) {
+		for o := o; ; {
+			list, err := ask(o)
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			for _, item := range list {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if len(list) < o.Limit {
+				return
+			}
+			o.After = id(list[len(list)-1])
+		}
+	}
+}
+
+// InstanceUpdate is what a caller says of an instance; nil leaves it as it is.
+type InstanceUpdate struct {
+	Name       *string        `json:"name,omitempty"`
+	ExternalID *string        `json:"external_id,omitempty"`
+	Metadata   map[string]any `json:"metadata,omitempty"` // all of it, anew
+	TTL        *Duration      `json:"ttl,omitempty"`      // from now on; 0 lifts it
+}
+
+// UpdateInstance changes what a caller says of an instance.
+func (c *Controller) UpdateInstance(ctx context.Context, id string, u InstanceUpdate) error {
+	return c.do(ctx, call{method: http.MethodPut, path: pathVM, query: byID(id), body: u, again: true}, nil)
+}
+
+// Terminate asks for the end of an instance. To ask twice changes nothing.
+func (c *Controller) Terminate(ctx context.Context, id string) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: pathVM, body: map[string]string{"id": id}, again: true}, nil)
+}
+
+// RestartRequest says which instance to restart, and what changes with that.
+type RestartRequest struct {
+	InstanceID  string `json:"instance_id"`
+	USBDevice   string `json:"usb_device,omitempty"`
+	VNCPassword string `json:"vnc_password,omitempty"`
+}
+
+// Restart asks for a restart. It is done when the instance is Started and the start
+// date of its VM has changed.
+func (c *Controller) Restart(ctx context.Context, r RestartRequest) error {
+	return c.do(ctx, call{method: http.MethodPost, path: "/api/v1/rpc/vm/restart", body: r}, nil)
+}
+
+const pathHistory = pathVM + "/history"
+
+// History gives instances that are gone, the newest first. Without a limit it gives 100.
+func (c *Controller) History(ctx context.Context, o ListOptions) ([]api.PastInstance, error) {
+	return fetch[[]api.PastInstance](ctx, c.service, get(pathHistory, o.query()))
+}
+
+// PastInstance gives one instance that is gone.
+func (c *Controller) PastInstance(ctx context.Context, id string) (api.PastInstance, error) {
+	return one[api.PastInstance](ctx, c.service, pathHistory, id)
+}

@@ -1,0 +1,72 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+const pathNode = "/api/v1/node"
+
+// Nodes gives a list of nodes.
+func (c *Controller) Nodes(ctx context.Context, o ListOptions) ([]api.Node, error) {
+	return fetch[[]api.Node](ctx, c.service, get(pathNode, o.query()))
+}
+
+// Node gives one node.
+func (c *Controller) Node(ctx context.Context, id string) (api.Node, error) {
+	list, err := one[[]api.Node](ctx, c.service, pathNode, id)
+	switch {
+	case err != nil:
+		return api.Node{}, err
+	case len(list) == 0:
+		return api.Node{}, &Error{Code: ErrNotFound, Message: notFound, Method: http.MethodGet, Path: pathNode}
+	}
+	return list[0], nil
+}
+
+// NodeConfig is what an operator says of a node; nil and "" leave it as it is.
+type NodeConfig struct {
+	NodeID       string    `json:"node_id"`
+	Name         string    `json:"name,omitempty"`
+	Host         string    `json:"host,omitempty"` // "auto": what the node says
+	MaxVMCount   int       `json:"max_vm_count,omitempty"`
+	CapacityMode string    `json:"capacity_mode,omitempty"` // number or resource
+	VCPUOverride *int      `json:"vcpu_override,omitempty"` // 0: none
+	RAMOverride  *int      `json:"ram_override,omitempty"`  // MB; 0: none
+	NoCentralLog *bool     `json:"disable_central_logging,omitempty"`
+	Drain        *bool     `json:"drain_mode,omitempty"`
+	DrainReason  string    `json:"drain_reason,omitempty"`
+	DrainLimit   *Duration `json:"drain_deadline,omitempty"` // what runs then is terminated; 0: never
+}
+
+// ConfigureNode changes what an operator says of a node.
+func (c *Controller) ConfigureNode(ctx context.Context, n NodeConfig) error {
+	return c.do(ctx, call{method: http.MethodPost, path: pathNode + "/config", body: n, again: true}, nil)
+}
+
+// DeleteNode removes a node that is not there any more.
+func (c *Controller) DeleteNode(ctx context.Context, id string) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: pathNode, body: map[string]string{"node_id": id}, again: true}, nil)
+}
+
+// UpdateNodes lets every node take the agent package that the controller has.
+func (c *Controller) UpdateNodes(ctx context.Context) error {
+	return c.do(ctx, call{method: http.MethodPut, path: pathNode + "/update", again: true}, nil)
+}
+
+const pathAdopt = pathNode + "/adopt"
+
+// UnknownVMs gives the VMs that nobody owns, of a node by id or name or, with "", of all.
+func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]api.UnknownVM, error) {
+	q := url.Values{}
+	set(q, "node", node)
+	return fetch[[]api.UnknownVM](ctx, c.service, get(pathAdopt, q))
+}
+
+// Adopt decides about VMs that nobody owns, and says what became of each.
+func (c *Controller) Adopt(ctx context.Context, a api.Adoption) ([]api.Adopted, error) {
+	return fetch[[]api.Adopted](ctx, c.service, call{method: http.MethodPost, path: pathAdopt, body: a, again: true})
+}

@@ -1,0 +1,93 @@
+package client
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+)
+
+// Defaults of Options.
+const (
+	DefaultTimeout   = 30 * time.Second
+	DefaultRetries   = 3
+	DefaultMaxAnswer = 512 << 20 // a list of 100,000 instances fits
+)
+
+// NoRetries is the value of Options.Retries for a client that tries once.
+const NoRetries = -1
+
+// Options say how a service is spoken to. The zero value is ready for one that asks for
+// no credentials.
+type Options struct {
+	Credentials Credentials   // nil: none are sent
+	TLS         TLS           // of https addresses
+	Timeout     time.Duration // of one try, streams aside; 0: DefaultTimeout
+	Retries     int           // further tries of what may be tried again; 0: DefaultRetries
+	MaxAnswer   int64         // most bytes of an answer, streams and files aside; 0: DefaultMaxAnswer
+	UserAgent   string        // "": the name of this package
+	// Transport replaces the connections that the client makes by itself, TLS with them;
+	// nil: its own.
+	Transport http.RoundTripper
+}
+
+// TLS says whom to trust and how to be known. The zero value trusts the system's
+// authorities.
+type TLS struct {
+	CAFile     string // PEM: trusted instead of the system's authorities
+	CertFile   string // PEM: the client's own certificate, with KeyFile
+	KeyFile    string
+	ServerName string // expected instead of the address's host
+	SkipVerify bool   // trust whoever answers: for tests alone
+}
+
+// Config makes what package crypto/tls needs.
+func (t TLS) Config() (*tls.Config, error) {
+	c := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.SkipVerify, MinVersion: tls.VersionTLS12} //nolint:gosec // as asked for
+	if t.CAFile != "" {
+		text, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("authorities to trust: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("authorities to trust: %s holds no certificate in PEM form", t.CAFile)
+		}
+	}
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		return nil, errors.New("client certificate: give the certificate and its key")
+	}
+	if t.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("client certificate: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// transport makes the connections of a client.
+func (o Options) transport() (http.RoundTripper, error) {
+	if o.Transport != nil {
+		return o.Transport, nil
+	}
+	config, err := o.TLS.Config()
+	if err != nil {
+		return nil, err
+	}
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		TLSClientConfig:       config,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConnsPerHost:   16,
+		IdleConnTimeout:       time.Minute,
+		ExpectContinueTimeout: time.Second,
+	}, nil
+}

@@ -1,0 +1,115 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// Registry calls a registry. It may be used from many goroutines.
+type Registry struct{ *service }
+
+// NewRegistry makes a client of the registry at an address such as
+// http://build.example:8089. It does not connect.
+func NewRegistry(address string, o Options) (*Registry, error) {
+	s, err := newService("registry", address, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Registry{s}, nil
+}
+
+const (
+	pathStoreV1  = "/registry/vm"
+	pathStore    = "/registry/v2/vm"
+	pathUpkeep   = "/registry/v2/upkeep"
+	pathStoreRev = "/registry/revert"
+)
+
+// Status says how the registry is.
+func (r *Registry) Status(ctx context.Context) (api.RegistryStatus, error) {
+	return fetch[api.RegistryStatus](ctx, r.service, get("/registry/status", nil))
+}
+
+// Disk gives the room of the registry's disk.
+func (r *Registry) Disk(ctx context.Context) (api.DiskInfo, error) {
+	return fetch[api.DiskInfo](ctx, r.service, get("/registry/disk", nil))
+}
+
+// Names gives the names of all templates by their ids, which is the first version of the
+// list.
+func (r *Registry) Names(ctx context.Context) (map[string]string, error) {
+	list, err := fetch[[]map[string]string](ctx, r.service, get(pathStoreV1, nil))
+	names := make(map[string]string, len(list))
+	for _, pair := range list {
+		maps.Copy(names, pair)
+	}
+	return names, err
+}
+
+// Templates gives all templates.
+func (r *Registry) Templates(ctx context.Context) ([]api.Template, error) {
+	return fetch[[]api.Template](ctx, r.service, get(pathStore, nil))
+}
+
+// Template gives one template with its versions, the oldest first.
+func (r *Registry) Template(ctx context.Context, id string) (api.TemplateDetail, error) {
+	return one[api.TemplateDetail](ctx, r.service, pathStore, id)
+}
+
+// Config gives the configuration of a version. What the registry keeps beyond
+// api.TemplateConfig is in the raw form.
+func (r *Registry) Config(ctx context.Context, id string, v Version) (config api.TemplateConfig, raw json.RawMessage, err error) {
+	err = r.do(ctx, get(pathStoreV1+"/info", v.query(id)), &raw)
+	if err == nil {
+		err = json.Unmarshal(raw, &config)
+	}
+	return config, raw, err
+}
+
+// DeleteTemplate removes a template with all its versions.
+func (r *Registry) DeleteTemplate(ctx context.Context, id string) error {
+	return r.do(ctx, call{method: http.MethodDelete, path: pathStoreV1, query: byID(id)}, nil)
+}
+
+// RevertTemplate removes a version and all newer ones.
+func (r *Registry) RevertTemplate(ctx context.Context, id string, v Version) error {
+	return r.do(ctx, call{method: http.MethodDelete, path: pathStoreRev, query: v.query(id)}, nil)
+}
+
+// SetArch says what architecture, amd64 or arm64, a template is for.
+func (r *Registry) SetArch(ctx context.Context, id, arch string) error {
+	body := map[string]string{"id": id, "arch": arch}
+	return r.do(ctx, call{method: http.MethodPut, path: pathStoreV1 + "/arch", body: body, again: true}, nil)
+}
+
+// Pause keeps the registry from collecting layers and emptying its trash for a time.
+func (r *Registry) Pause(ctx context.Context, length time.Duration) error {
+	body := map[string]int64{"seconds": int64((length + time.Second - 1) / time.Second)}
+	return r.do(ctx, call{method: http.MethodPost, path: "/registry/pause", body: body, again: true}, nil)
+}
+
+// Stats says what takes the storage's room.
+func (r *Registry) Stats(ctx context.Context) (api.RegistryStats, error) {
+	return fetch[api.RegistryStats](ctx, r.service, get("/registry/v2/stats", nil))
+}
+
+// BeginUpkeep begins work on the storage; one runs at a time. The registry takes this
+// and the two calls below from its own machine only.
+func (r *Registry) BeginUpkeep(ctx context.Context, u api.UpkeepRequest) (api.Upkeep, error) {
+	return fetch[api.Upkeep](ctx, r.service, call{method: http.MethodPost, path: pathUpkeep, body: u})
+}
+
+// Upkeep says how far the work is that was begun last.
+func (r *Registry) Upkeep(ctx context.Context) (api.Upkeep, error) {
+	return fetch[api.Upkeep](ctx, r.service, get(pathUpkeep, nil))
+}
+
+// EndUpkeep ends the work.
+func (r *Registry) EndUpkeep(ctx context.Context) (api.Upkeep, error) {
+	return fetch[api.Upkeep](ctx, r.service, call{method: http.MethodDelete, path: pathUpkeep, again: true})
+}

@@ -1,0 +1,60 @@
+package client
+
+import (
+	"context"
+	crand "crypto/rand"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"time"
+)
+
+// The pauses between tries: the first, how much longer each next one is, the longest.
+const (
+	firstPause = 100 * time.Millisecond
+	pauseGrows = 3
+	longPause  = 5 * time.Second
+)
+
+// NewKey makes an IdempotencyKey that nobody else has. A call with one takes effect once
+// however often it is made within 24 hours, and is tried again when its answer is lost.
+func NewKey() string { return crand.Text() }
+
+// repeat tries a call until it has an answer that another try would not change.
+func (s *service) repeat(ctx context.Context, c call, try func() error) error {
+	wait := firstPause
+	for n := 0; ; n++ {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ended(ctx, err)
+		}
+		if n >= s.retries || !transient(err) || (!c.repeatable() && !unsent(err)) {
+			return err
+		}
+		if pause(ctx, wait) != nil {
+			return ended(ctx, err)
+		}
+		wait = min(wait*pauseGrows, longPause)
+	}
+}
+
+// unsent says whether nothing of a call can have reached the service.
+func unsent(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, ErrUnreachable) && errors.As(err, &op) && op.Op == "dial"
+}
+
+// pause waits for about d, so that those who failed together do not come again together.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // a jitter is no secret
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

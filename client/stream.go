@@ -1,0 +1,91 @@
+package client
+
+import (
+	"context"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Stream is an answer of any length. The reader owns it and closes it. It has no
+// time-out but its context's.
+type Stream struct {
+	io.ReadCloser
+	Size int64  // bytes to come; -1 when unknown
+	Type string // media type, such as text/plain
+}
+
+// open makes a call whose answer is not an envelope when it succeeds.
+func (s *service) open(ctx context.Context, c call) (*http.Response, error) {
+	var resp *http.Response
+	err := s.repeat(ctx, c, func() (err error) {
+		if resp, err = s.begin(ctx, c); err != nil {
+			return err
+		}
+		kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+		good := resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusPartialContent
+		if good && kind != "application/json" {
+			return nil
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if err := s.decode(ctx, resp, nil); err != nil {
+			return err
+		}
+		return s.foreign(resp)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// begin sends a request whose answer has to begin within the time of a try. The body
+// lives as long as ctx.
+func (s *service) begin(ctx context.Context, c call) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	limit := time.AfterFunc(s.timeout, func() { cancel(context.DeadlineExceeded) })
+	resp, err := s.send(ctx, c, nil)
+	if !limit.Stop() || err != nil {
+		if err == nil {
+			_ = resp.Body.Close()
+			err = s.unreachable(c, context.Cause(ctx))
+		}
+		cancel(nil)
+		return nil, err
+	}
+	resp.Body = &body{resp.Body, cancel}
+	return resp, nil
+}
+
+// body ends its request's context when it is closed.
+type body struct {
+	io.ReadCloser
+	cancel context.CancelCauseFunc
+}
+
+// Close implements io.Closer.
+func (b *body) Close() error {
+	b.cancel(nil)
+	return b.ReadCloser.Close()
+}
+
+// stream makes a call that answers bytes.
+func (s *service) stream(ctx context.Context, c call) (*Stream, error) {
+	resp, err := s.open(ctx, c) //nolint:bodyclose // whoever reads the stream closes it
+	if err != nil {
+		return nil, err
+	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	return &Stream{ReadCloser: resp.Body, Size: resp.ContentLength, Type: kind}, nil
+}
+
+// sizeIn reads a size from a header; -1 when it has none.
+func sizeIn(h http.Header, name string) int64 {
+	n, err := strconv.ParseInt(h.Get(name), 10, 64)
+	if err != nil || n < 0 {
+		return -1
+	}
+	return n
+}

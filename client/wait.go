@@ -1,0 +1,134 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// How often something that is waited for is asked about: at first and after a while.
+const (
+	firstLook = 200 * time.Millisecond
+	slowLook  = 2 * time.Second
+)
+
+// WaitError is the end of a wait for something that will not come.
+type WaitError struct {
+	What   string // such as instance 0197...
+	State  string // it is in
+	Reason string // as the service says it; "" when it does not
+}
+
+func (e *WaitError) Error() string {
+	if e.Reason == "" {
+		return fmt.Sprintf("%s is %s and gives no reason", e.What, e.State)
+	}
+	return fmt.Sprintf("%s is %s: %s", e.What, e.State, e.Reason)
+}
+
+// until looks again and again until done says so. While the service cannot be asked it
+// goes on; the context ends it.
+func until[T any](ctx context.Context, look func(context.Context) (T, error), done func(T) (bool, error)) (T, error) {
+	for wait := firstLook; ; wait = min(wait+wait/4, slowLook) {
+		now, err := look(ctx)
+		if err == nil {
+			var ok bool
+			if ok, err = done(now); ok || err != nil {
+				return now, err
+			}
+		} else if !transient(err) || ctx.Err() != nil {
+			return now, ended(ctx, err)
+		}
+		if err := pause(ctx, wait); err != nil {
+			return now, err
+		}
+	}
+}
+
+// Started instances, and those on their way, by their states.
+const (
+	stateStarted    = "Started"
+	stateScheduling = "Scheduling"
+	statePulling    = "Pulling"
+	stateTerminated = "Terminated"
+)
+
+// WaitStarted waits until an instance is Started and gives it. It ends with a
+// *WaitError when that will not be. Progress, unless it is nil, is called with every
+// look.
+func (c *Controller) WaitStarted(ctx context.Context, id string, progress func(api.Instance)) (api.Instance, error) {
+	return until(ctx, c.looking(id), func(i api.Instance) (bool, error) {
+		if progress != nil {
+			progress(i)
+		}
+		switch i.InstanceState {
+		case stateStarted:
+			return true, nil
+		case stateScheduling, statePulling:
+			return false, nil
+		}
+		return false, &WaitError{"instance " + id, i.InstanceState, i.Message}
+	})
+}
+
+// WaitScript waits until the monitored startup script of an instance has ended, and
+// gives its outcome. It may be one of failure.
+func (c *Controller) WaitScript(ctx context.Context, id string) (*api.ScriptResult, error) {
+	i, err := until(ctx, c.looking(id), func(i api.Instance) (bool, error) {
+		switch {
+		case i.StartupScript != nil:
+			return true, nil
+		case i.InstanceState == stateStarted, i.InstanceState == stateScheduling, i.InstanceState == statePulling:
+			return false, nil
+		}
+		return false, &WaitError{"instance " + id, i.InstanceState, i.Message}
+	})
+	return i.StartupScript, err
+}
+
+// WaitRestarted waits until the VM of an instance has another start date than before.
+func (c *Controller) WaitRestarted(ctx context.Context, id string, before time.Time) (api.Instance, error) {
+	return until(ctx, c.looking(id), func(i api.Instance) (bool, error) {
+		if i.InstanceState != stateStarted {
+			return false, &WaitError{"instance " + id, i.InstanceState, i.Message}
+		}
+		return i.VMInfo != nil && i.VMInfo.Status == "running" && !i.VMInfo.StartDate.Equal(before), nil
+	})
+}
+
+// WaitGone waits until the VM of an instance is gone.
+func (c *Controller) WaitGone(ctx context.Context, id string) error {
+	_, err := until(ctx, c.looking(id), func(i api.Instance) (bool, error) {
+		return i.InstanceState == stateTerminated, nil
+	})
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+func (c *Controller) looking(id string) func(context.Context) (api.Instance, error) {
+	return func(ctx context.Context) (api.Instance, error) { return c.Instance(ctx, id) }
+}
+
+// WaitSaved waits for the end of a save. It ends with a *WaitError when the save failed.
+// Progress, unless it is nil, is called with every look.
+func (c *Controller) WaitSaved(ctx context.Context, request string, progress func(api.SaveImage)) (api.SaveImage, error) {
+	look := func(ctx context.Context) (api.SaveImage, error) { return c.SaveStatus(ctx, request) }
+	return until(ctx, look, func(s api.SaveImage) (bool, error) {
+		if progress != nil {
+			progress(s)
+		}
+		if s.Status != "error" {
+			return s.Status == "done", nil
+		}
+		reason := ""
+		if s.Error != nil {
+			reason = s.Error.Message
+		}
+		return false, &WaitError{"save " + request, s.Status, reason}
+	})
+}

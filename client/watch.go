@@ -1,0 +1,164 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/url"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// ChangeType says what a Change tells.
+type ChangeType string
+
+// The types of changes.
+const (
+	ChangeSet    ChangeType = "set"    // Instance is as it is now
+	ChangeGone   ChangeType = "gone"   // the instance is not in the list any more
+	ChangeSynced ChangeType = "synced" // every present instance was told; comes again after an interruption
+)
+
+// Change is what a watch tells of.
+type Change struct {
+	Type       ChangeType       `json:"type"`
+	InstanceID string           `json:"instance_id,omitempty"`
+	Instance   api.InstanceItem `json:"instance,omitzero"` // of a ChangeSet
+}
+
+// WatchOptions say what a watch tells.
+type WatchOptions struct {
+	// OnInterrupt is called when the stream broke, before it is taken up again; nil: nobody is.
+	OnInterrupt func(err error)
+}
+
+// Limits of a watch.
+const (
+	maxLine    = 16 << 20         // bytes of one line
+	maxSilence = 45 * time.Second // the controller sends a line every 15 s
+	longReturn = 10 * time.Second // the longest pause before a broken stream is taken up again
+)
+
+// Watch gives every present instance, a ChangeSynced, and from then on what becomes of
+// instances, until ctx ends, the loop is left or an error is given. A stream that breaks
+// is taken up again: every present instance is told again then, and those that went
+// meanwhile are told as gone. The first connection that fails is an error.
+func (c *Controller) Watch(ctx context.Context, o WatchOptions) iter.Seq2[Change, error] {
+	return func(yield func(Change, error) bool) {
+		w := watch{c: c, known: map[string]bool{}, yield: yield}
+		resume := firstPause
+		for {
+			began := time.Now()
+			err := w.follow(ctx)
+			switch {
+			case w.left:
+				return
+			case ctx.Err() != nil:
+				yield(Change{}, context.Cause(ctx))
+				return
+			case !w.synced || !interrupted(err):
+				yield(Change{}, err)
+				return
+			}
+			if o.OnInterrupt != nil {
+				o.OnInterrupt(err)
+			}
+			if time.Since(began) > longReturn {
+				resume = firstPause
+			}
+			if err := pause(ctx, resume); err != nil {
+				yield(Change{}, err)
+				return
+			}
+			resume = min(2*resume, longReturn)
+		}
+	}
+}
+
+// interrupted says whether a stream broke in a way that does not last.
+func interrupted(err error) bool {
+	return transient(err) || errors.Is(err, ErrForeign) || errors.Is(err, ErrInternal)
+}
+
+// watch is a watch that goes on over several streams.
+type watch struct {
+	c      *Controller
+	known  map[string]bool // instances that were told of and are not gone
+	yield  func(Change, error) bool
+	synced bool // one stream has told every present instance
+	left   bool // the loop was left
+}
+
+// follow reads one stream to its end.
+func (w *watch) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ask := get(pathVM+"/watch", url.Values{})
+	resp, err := w.c.open(ctx, ask)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	silence := time.AfterFunc(maxSilence, func() { cancel(fmt.Errorf("nothing came for %s", maxSilence)) })
+	defer silence.Stop()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(make([]byte, 64<<10), maxLine)
+	present := map[string]bool{}
+	for lines.Scan() {
+		silence.Reset(maxSilence)
+		var change Change
+		if err := json.Unmarshal(lines.Bytes(), &change); err != nil {
+			return fmt.Errorf("watch: line %.100q: %w", lines.Bytes(), err)
+		}
+		if w.take(change, &present); w.left {
+			return nil
+		}
+	}
+	err = lines.Err()
+	switch {
+	case errors.Is(err, bufio.ErrTooLong):
+		return fmt.Errorf("watch: %w", err)
+	case context.Cause(ctx) != nil:
+		err = context.Cause(ctx)
+	case err == nil:
+		err = io.ErrUnexpectedEOF
+	}
+	return w.c.unreachable(ask, fmt.Errorf("the watch broke: %w", err))
+}
+
+// take tells a change. Those that are present in this stream are noted until it is
+// synced: what was known before and is not among them is gone.
+func (w *watch) take(change Change, present *map[string]bool) {
+	switch change.Type {
+	case ChangeSet:
+		change.InstanceID = change.Instance.InstanceID
+		w.known[change.InstanceID] = true
+		if *present != nil {
+			(*present)[change.InstanceID] = true
+		}
+	case ChangeGone:
+		delete(w.known, change.InstanceID)
+	case ChangeSynced:
+		for id := range w.known {
+			if !(*present)[id] {
+				delete(w.known, id)
+				w.tell(Change{Type: ChangeGone, InstanceID: id})
+			}
+		}
+		*present, w.synced = nil, true
+	default:
+		return // ping, and what is not known yet
+	}
+	w.tell(change)
+}
+
+func (w *watch) tell(change Change) {
+	if !w.left && !w.yield(change, nil) {
+		w.left = true
+	}
+}

@@ -1,0 +1,170 @@
+package cloud
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/config"
+)
+
+// Asker is what every command has that asks a controller.
+type Asker struct {
+	cli.Streams
+	Output cli.Format
+
+	API *client.Controller // set before the command runs
+}
+
+// run is the work of a command once its options are read.
+type run func(cmd *cobra.Command, args []string) error
+
+// Add makes cmd one that asks: it gets the options for that, and do runs with them read.
+func (a *Asker) Add(cmd *cobra.Command, do func(cmd *cobra.Command, args []string) error) *cobra.Command {
+	a.Output.Add(cmd)
+	return a.add(cmd, do)
+}
+
+// addAll is Add for a command that shows things which have ids.
+func (a *Asker) addAll(cmd *cobra.Command, do run) *cobra.Command {
+	a.Output.AddAll(cmd)
+	return a.add(cmd, do)
+}
+
+func (a *Asker) add(cmd *cobra.Command, do run) *cobra.Command {
+	cli.AddFlags(cmd.Flags(), config.ClientTable)
+	_ = cmd.RegisterFlagCompletionFunc("context", completeContexts)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		src, err := sources(cmd)
+		if err != nil {
+			return cli.Usage(err)
+		}
+		if show, _ := cmd.Flags().GetBool("print-config"); show {
+			return cli.PrintConfig(a.Out, config.ClientTable, src)
+		}
+		if err := a.open(src, 1); err != nil {
+			return cli.Usage(err)
+		}
+		return Explained(do(cmd, args), "--controller", config.Controller)
+	}
+	return cmd
+}
+
+// sources gives where the settings of a command that asks come from: a context of the
+// user's file stands behind all others.
+func sources(cmd *cobra.Command) (config.Sources, error) {
+	src := cli.Sources(cmd.Flags())
+	less, err := contextValues(src)
+	src.Less = less
+	return src, err
+}
+
+// open makes the client of the controller.
+func (a *Asker) open(src config.Sources, retries int) error {
+	v, err := config.Load(config.ClientTable, src)
+	if err != nil {
+		return err
+	}
+	o := client.Options{Retries: retries, UserAgent: "buildyard", TLS: client.TLS{
+		CAFile: v.String(config.TrustedCA), CertFile: v.String(config.ClientCert), KeyFile: v.String(config.ClientKey),
+		SkipVerify: v.Bool(config.SkipVerification),
+	}}
+	if token := v.String(config.RootToken); token != "" {
+		o.Credentials = client.RootToken(token)
+	}
+	a.API, err = client.NewController(v.String(config.Controller), o)
+	return err
+}
+
+// exits gives failures of calls their exit codes.
+var exits = map[client.Code]int{
+	client.ErrNotFound:        cli.ExitNotFound,
+	client.ErrNoVersion:       cli.ExitNotFound,
+	client.ErrInvalid:         cli.ExitUsage,
+	client.ErrUnauthenticated: cli.ExitDenied,
+	client.ErrForbidden:       cli.ExitDenied,
+	client.ErrUnreachable:     cli.ExitUnreachable,
+	client.ErrForeign:         cli.ExitUnreachable,
+}
+
+// Explained puts an exit code to a failure and, when the service does not answer, what to
+// look at: the flag and the setting with its address.
+func Explained(err error, flag, key string) error {
+	if err == nil || cli.Coded(err) {
+		return err
+	}
+	if errors.Is(err, context.DeadlineExceeded) && client.CodeOf(err) == "" {
+		return cli.Exit(cli.ExitTimeout, err)
+	}
+	code, known := exits[client.CodeOf(err)]
+	if !known {
+		return err
+	}
+	e, _ := errors.AsType[*client.Error](err)
+	switch e.Code {
+	case client.ErrUnreachable:
+		what, _, _ := strings.Cut(e.Message, " cannot be reached")
+		err = fmt.Errorf("%s cannot be reached: is it running, and is this its address (%s or %s)? %w", what, flag, key, e.Cause())
+	case client.ErrForeign:
+		err = fmt.Errorf("%w: is this its address (%s or %s)?", err, flag, key)
+	}
+	return cli.Exit(code, err)
+}
+
+// answer is what a call gave, as a value and as it came.
+type answer[T any] struct {
+	raw   json.RawMessage
+	value T
+}
+
+// ask makes a call and keeps the body of its answer.
+func ask[T any](ctx context.Context, do func(context.Context) (T, error)) (answer[T], error) {
+	var out answer[T]
+	var err error
+	out.value, err = do(client.KeepBody(ctx, &out.raw))
+	return out, err
+}
+
+// within gives a context that ends after a limit that the user chose; 0 is none.
+func within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if limit <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, limit, lateError{limit})
+}
+
+// lateError is the end of a wait that took too long.
+type lateError struct{ limit time.Duration }
+
+func (e lateError) Error() string { return fmt.Sprintf("it took longer than %s (--timeout)", e.limit) }
+
+// Is makes a late end one of a deadline.
+func (lateError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// confirm asks before something that cannot be taken back, when somebody is there to answer.
+func (a *Asker) confirm(yes confirmed, format string, args ...any) error {
+	if bool(yes) || cli.Columns(a.In) == 0 {
+		return nil
+	}
+	_, _ = fmt.Fprintf(a.Err, format+" [y/N] ", args...)
+	var said string
+	_, _ = fmt.Fscanln(a.In, &said) // an empty line is a no
+	if said = strings.ToLower(said); said != "y" && said != "yes" {
+		return errors.New("nothing was done")
+	}
+	return nil
+}
+
+// confirmed says that the user does not want to be asked.
+type confirmed bool
+
+func (c *confirmed) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP((*bool)(c), "yes", "y", false, "do not ask first (without a terminal nothing is asked anyway)")
+}

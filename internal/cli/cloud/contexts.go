@@ -1,0 +1,264 @@
+package cloud
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/config"
+)
+
+// contexts is the user's file of clouds, client.yaml.
+type contexts struct {
+	Current  string              `yaml:"current,omitempty"`
+	Contexts map[string]endpoint `yaml:"contexts"`
+}
+
+// endpoint is how one cloud is reached.
+type endpoint struct {
+	Controller    string `yaml:"controller"`
+	RootToken     string `yaml:"root-token,omitempty"`
+	RootTokenFile string `yaml:"root-token-file,omitempty"`
+	CACert        string `yaml:"ca-cert,omitempty"`
+	ClientCert    string `yaml:"client-cert,omitempty"`
+	ClientKey     string `yaml:"client-key,omitempty"`
+	SkipVerify    bool   `yaml:"skip-tls-verification,omitempty"`
+}
+
+func (e endpoint) values() map[string]string {
+	return map[string]string{
+		config.Controller: e.Controller, config.RootToken: e.RootToken, config.RootToken + "_FILE": e.RootTokenFile,
+		config.TrustedCA: e.CACert, config.ClientCert: e.ClientCert, config.ClientKey: e.ClientKey,
+		config.SkipVerification: strconv.FormatBool(e.SkipVerify),
+	}
+}
+
+// maxContexts bounds the file, in bytes.
+const maxContexts = 1 << 20
+
+func contextsPath() (string, error) {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", fmt.Errorf("client.yaml: %w", err)
+	}
+	return filepath.Join(dir, "buildyard", "client.yaml"), nil
+}
+
+// readContexts reads the file; one that is not there has no contexts.
+func readContexts() (c contexts, err error) {
+	path, err := contextsPath()
+	if err != nil {
+		return c, nil //nolint:nilerr // whoever has no home has no contexts
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	defer func() { _ = f.Close() }()
+	dec := yaml.NewDecoder(io.LimitReader(f, maxContexts))
+	dec.KnownFields(true)
+	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return c, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+// pick gives a context by its name.
+func (c contexts) pick(name string) (endpoint, error) {
+	e, ok := c.Contexts[name]
+	if ok {
+		return e, nil
+	}
+	known := strings.Join(slices.Sorted(maps.Keys(c.Contexts)), ", ")
+	if known == "" {
+		known = "there are none"
+	}
+	return e, fmt.Errorf("client.yaml has no context %q (%s)", name, known)
+}
+
+// contextValues gives the settings of the context in force. An address given by hand
+// leaves the current context out: its credentials are not for another cloud.
+func contextValues(src config.Sources) (map[string]string, error) {
+	flag := func(name string) string {
+		if f := src.Flags.Lookup(name); f != nil && f.Changed {
+			return f.Value.String()
+		}
+		return ""
+	}
+	env := func(key string) string {
+		text, _ := src.Env(key)
+		return text
+	}
+	name := flag("context")
+	if name == "" {
+		name = env(config.Context)
+	}
+	if name == "" && (flag("controller") != "" || env(config.Controller) != "") {
+		return nil, nil
+	}
+	c, err := readContexts()
+	if err != nil {
+		return nil, err
+	}
+	if name == "" {
+		name = c.Current
+	}
+	if name == "" {
+		return nil, nil
+	}
+	e, err := c.pick(name)
+	return e.values(), err
+}
+
+func completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	c, _ := readContexts() // none are none to offer
+	return slices.Sorted(maps.Keys(c.Contexts)), cobra.ShellCompDirectiveNoFileComp
+}
+
+func contextCommand(s cli.Streams) *cobra.Command {
+	return cli.Family(&cobra.Command{
+		Use:   "context",
+		Short: "The clouds that this user knows",
+		Long: `context lists the clouds of the user's file client.yaml and says which one the commands ask.
+The file lies in the user's configuration directory, on Linux ~/.config/buildyard:
+
+  current: lab
+  contexts:
+    lab:
+      controller: http://build.example:8090
+    plant:
+      controller: https://plant.example
+      root-token-file: /etc/buildyard/plant.token
+      ca-cert: /etc/buildyard/plant.pem
+
+A context also takes root-token, client-cert, client-key and skip-tls-verification. What is given as a
+flag or in the environment counts instead; with an address given so, the current context
+is left out as a whole.`,
+		Example: `  buildyard context list
+  buildyard context use plant
+  buildyard node list --context lab`,
+	}, contextList(s), contextUse(s))
+}
+
+func contextList(s cli.Streams) *cobra.Command {
+	var output cli.Format
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the contexts", Args: cobra.NoArgs,
+		Long:    "list shows the contexts of client.yaml, the current one with a star. Secrets are not shown.",
+		Example: `  buildyard context list`,
+		RunE: func(*cobra.Command, []string) error {
+			c, err := readContexts()
+			if err != nil {
+				return err
+			}
+			type shown struct {
+				Name       string `json:"name"`
+				Controller string `json:"controller"`
+				Current    bool   `json:"current"`
+			}
+			list := []shown{}
+			for _, name := range slices.Sorted(maps.Keys(c.Contexts)) {
+				list = append(list, shown{name, c.Contexts[name].Controller, name == c.Current})
+			}
+			return output.Write(s.Out, list, func(g *cli.Grid) {
+				g.Row("CURRENT", "NAME", "CONTROLLER")
+				for _, e := range list {
+					star := ""
+					if e.Current {
+						star = "*"
+					}
+					g.Row(star, e.Name, e.Controller)
+				}
+			})
+		},
+	}
+	output.Add(cmd)
+	return cmd
+}
+
+func contextUse(s cli.Streams) *cobra.Command {
+	return &cobra.Command{
+		Use: "use NAME", Short: "Make a context the current one", Args: cobra.ExactArgs(1),
+		Long:              "use makes a context of client.yaml the one that commands ask when nothing else is said.",
+		Example:           `  buildyard context use plant`,
+		ValidArgsFunction: completeContexts,
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, err := readContexts()
+			if err != nil {
+				return err
+			}
+			e, err := c.pick(args[0])
+			if err != nil {
+				return cli.Exit(cli.ExitNotFound, err)
+			}
+			if err := setCurrent(args[0]); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(s.Out, "%s: %s\n", cli.Plain(args[0]), cli.Plain(e.Controller))
+			return err
+		},
+	}
+}
+
+// setCurrent changes one key of the file and leaves comments and order as they are.
+func setCurrent(name string) error {
+	path, err := contextsPath()
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	root := doc.Content[0] // a context was found in it
+	value := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name}
+	found := false
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		if root.Content[i].Value == "current" {
+			root.Content[i+1], found = value, true
+		}
+	}
+	if !found {
+		root.Content = append([]*yaml.Node{{Kind: yaml.ScalarNode, Value: "current"}, value}, root.Content...)
+	}
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	if err := enc.Encode(&doc); err != nil {
+		return err
+	}
+	return replace(path, out.Bytes())
+}
+
+// replace writes a file anew: what is there stays until the new one is whole.
+func replace(path string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".client-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

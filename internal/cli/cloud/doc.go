@@ -1,0 +1,22 @@
+// Package cloud is the commands of buildyard that ask a running cloud: one for every
+// kind of thing that its controller knows.
+//
+// It is not the services and knows nothing of how they work: it speaks the API through
+// the public client as any other program can.
+//
+// Invariant: what -o json prints is the body of the API's answer, with nothing added or
+// left out, so that scripts written against either are the same.
+package cloud
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+// Commands gives the commands that are about a thing of their own.
+func Commands(s cli.Streams) []*cobra.Command {
+	return []*cobra.Command{
+		instanceCommand(s), templateCommand(s), imageCommand(s), statusCommand(s), maintenanceCommand(s), contextCommand(s),
+	}
+}

@@ -1,0 +1,263 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+// terminateOptions are the options of instance terminate.
+type terminateOptions struct {
+	Asker
+	waiting
+	filter string
+	yes    confirmed
+}
+
+func instanceTerminate(s cli.Streams) *cobra.Command {
+	o := terminateOptions{Asker: Asker{Streams: s}}
+	cmd := o.Add(&cobra.Command{
+		Use: "terminate INSTANCE... | --filter TERMS", Aliases: []string{"delete", "rm"}, Short: "End instances",
+		Long: `terminate ends instances with their VMs, whatever their state is: nothing of them stays. It
+takes ids, unique beginnings of ids and names, or everything that matches a filter, and says
+for each what became of it.
+
+The exit code is 7 when some of several could not be asked for.`,
+		Example: `  buildyard instance terminate 0197e1c2 nightly
+  buildyard instance terminate --filter 'state:error age>1h' --yes --wait`,
+		ValidArgsFunction: instances.complete(0),
+	}, func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) })
+	cmd.Flags().StringVar(&o.filter, "filter", "", "end what matches all of these terms, such as 'state:error age>10m'")
+	o.addWait(cmd, "until their VMs are gone")
+	o.yes.add(cmd)
+	return cmd
+}
+
+func (o *terminateOptions) run(ctx context.Context, args []string) error {
+	ids, err := o.chosen(ctx, args)
+	if err != nil {
+		return err
+	}
+	if len(ids) > 0 {
+		if err := o.confirm(o.yes, "End %s?", count(len(ids), "instance")); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := within(ctx, o.limit)
+	defer cancel()
+	done := "Terminating"
+	if o.wait {
+		done = "gone"
+	}
+	return o.outcome(each(ctx, ids, done, func(ctx context.Context, id string) error {
+		err := o.API.Terminate(ctx, id)
+		if err == nil && o.wait {
+			err = o.API.WaitGone(ctx, id)
+		}
+		return instances.named(err, id)
+	}))
+}
+
+// chosen gives the ids of those that are to end.
+func (o *terminateOptions) chosen(ctx context.Context, args []string) (ids []string, err error) {
+	if (o.filter == "") == (len(args) == 0) {
+		return nil, cli.Usage(errors.New("give the instances to end, or --filter"))
+	}
+	if o.filter == "" {
+		return instances.findAll(ctx, o.API, args)
+	}
+	if err := o.knowsFilters(ctx); err != nil {
+		return nil, err
+	}
+	list, err := o.API.Instances(ctx, client.ListOptions{Filter: o.filter})
+	for _, i := range list {
+		ids = append(ids, i.InstanceID)
+	}
+	return ids, err
+}
+
+// knowsFilters makes sure that the controller reads filters at all: an older one would
+// answer every instance, and every instance would end.
+func (o *terminateOptions) knowsFilters(ctx context.Context) error {
+	_, err := o.API.Instances(ctx, client.ListOptions{Filter: "no_such_field:x", Limit: 1})
+	switch {
+	case err == nil:
+		return errors.New("the controller does not know filters: nothing was done")
+	case errors.Is(err, client.ErrInvalid):
+		return nil
+	}
+	return err
+}
+
+// findAll gives the ids of what a user means, each once.
+func (k kind) findAll(ctx context.Context, c *client.Controller, texts []string) (ids []string, err error) {
+	seen := map[string]bool{}
+	for _, text := range texts {
+		id, err := k.find(ctx, c, text)
+		if err != nil {
+			return nil, err
+		}
+		if !seen[id] {
+			seen[id] = true
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func instanceUpdate(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var name, external string
+	var ttl time.Duration
+	var metadata map[string]string
+	cmd := a.Add(&cobra.Command{
+		Use: "update INSTANCE", Short: "Change what is said of an instance", Args: cobra.ExactArgs(1),
+		Long: `update changes the name, the external id, the metadata or the time to live of an instance.
+What is not given stays; the metadata is replaced as a whole. --ttl counts from now, and 0
+lifts it.`,
+		Example: `  buildyard instance update 0197e1c2 --name nightly --metadata branch=main,build=17
+  buildyard instance update nightly --ttl 2h`,
+		ValidArgsFunction: instances.complete(1),
+	}, func(cmd *cobra.Command, args []string) error {
+		fs := cmd.Flags()
+		var u client.InstanceUpdate
+		if fs.Changed("name") {
+			u.Name = &name
+		}
+		if fs.Changed("external-id") {
+			u.ExternalID = &external
+		}
+		if fs.Changed("ttl") {
+			u.TTL = (*client.Duration)(&ttl)
+		}
+		if fs.Changed("metadata") {
+			u.Metadata = map[string]any{}
+			for key, value := range metadata {
+				u.Metadata[key] = value
+			}
+		}
+		if u.Name == nil && u.ExternalID == nil && u.TTL == nil && u.Metadata == nil {
+			return cli.Usage(errors.New("give what is to change"))
+		}
+		return a.doOne(cmd.Context(), instances, args[0], "updated", func(ctx context.Context, id string) error {
+			return a.API.UpdateInstance(ctx, id, u)
+		})
+	})
+	cmd.Flags().StringVar(&name, "name", "", "name")
+	cmd.Flags().StringVar(&external, "external-id", "", "id in another system")
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "end it by itself after this time, from now on; 0: never")
+	cmd.Flags().StringToStringVarP(&metadata, "metadata", "m", nil, "key=value to keep with it; may be given several times")
+	return cmd
+}
+
+// doOne does something to one thing and says so.
+func (a *Asker) doOne(ctx context.Context, k kind, text, done string, do func(ctx context.Context, id string) error) error {
+	id, err := k.find(ctx, a.API, text)
+	if err != nil {
+		return err
+	}
+	if err := do(ctx, id); err != nil {
+		return k.named(err, text)
+	}
+	return a.done(id, done)
+}
+
+// done says what was done to one thing.
+func (a *Asker) done(id, what string) error {
+	return a.Output.Write(a.Out, result{ID: id, Result: what}, func(g *cli.Grid) { g.Row(id, what) })
+}
+
+func instanceRestart(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var r client.RestartRequest
+	var w waiting
+	cmd := a.Add(&cobra.Command{
+		Use: "restart INSTANCE", Short: "Stop the VM of an instance by force and start it again", Args: cobra.ExactArgs(1),
+		Long: `restart stops the VM of a started instance by force and starts it again. With --wait it waits
+until the VM runs again.`,
+		Example:           `  buildyard instance restart nightly --wait --timeout 5m`,
+		ValidArgsFunction: instances.complete(1),
+	}, func(cmd *cobra.Command, args []string) error {
+		return a.doOne(cmd.Context(), instances, args[0], "restarted", func(ctx context.Context, id string) error {
+			before, err := a.API.Instance(ctx, id)
+			if err != nil {
+				return err
+			}
+			r.InstanceID = id
+			if err := a.API.Restart(ctx, r); err != nil || !w.wait {
+				return err
+			}
+			ctx, cancel := within(ctx, w.limit)
+			defer cancel()
+			_, err = a.API.WaitRestarted(ctx, id, vmInfo(before).StartDate)
+			return err
+		})
+	})
+	cmd.Flags().StringVar(&r.USBDevice, "usb", "", "USB device to attach, by its claim name or location")
+	cmd.Flags().StringVar(&r.VNCPassword, "vnc-password", "", "password of the screen")
+	w.addWait(cmd, "until the VM runs again")
+	return cmd
+}
+
+// waitsFor are the values of instance wait --for.
+var waitsFor = []string{"started", "script", "gone"}
+
+func instanceWait(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	what := waitsFor[0]
+	var w waiting
+	cmd := a.Add(&cobra.Command{
+		Use: "wait INSTANCE...", Short: "Wait for instances", Args: cobra.MinimumNArgs(1),
+		Long: `wait waits until instances are Started, until their monitored scripts have ended, or until
+they are gone. It fails as soon as that cannot be any more, and with exit code 4 when --timeout
+has passed. A script that failed is a failure.`,
+		Example: `  buildyard instance wait 0197e1c2 --timeout 10m
+  buildyard instance wait nightly --for script`,
+		ValidArgsFunction: instances.complete(0),
+	}, func(cmd *cobra.Command, args []string) error {
+		ids, err := instances.findAll(cmd.Context(), a.API, args)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := within(cmd.Context(), w.limit)
+		defer cancel()
+		switch what {
+		case "started":
+			return a.started(ctx, ids, 0)
+		case "script":
+			return a.outcome(each(ctx, ids, "script done", a.scripted))
+		case "gone":
+			return a.outcome(each(ctx, ids, "gone", a.API.WaitGone))
+		}
+		return cli.Usage(fmt.Errorf("--for %q is none of %v", what, waitsFor))
+	})
+	cmd.Flags().StringVar(&what, "for", what, "what to wait for: started, script or gone")
+	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(waitsFor, cobra.ShellCompDirectiveNoFileComp))
+	w.addLimit(cmd)
+	return cmd
+}
+
+// scripted waits for a script and fails when it did.
+func (a *Asker) scripted(ctx context.Context, id string) error {
+	r, err := a.API.WaitScript(ctx, id)
+	if err != nil {
+		return instances.named(err, id)
+	}
+	if r.ReturnCode != 0 || r.DidTimeout {
+		return fmt.Errorf("the script of instance %s failed: %s", id, scriptText(*r))
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+// atOnce is how many calls of a command on many things run at a time.
+const atOnce = 8
+
+// result is what became of one of several things.
+type result struct {
+	ID     string `json:"id"`
+	Result string `json:"result"` // what was done, or failed
+	Why    string `json:"why,omitempty"`
+
+	err error
+}
+
+// each does the same to several things and gives a result for each, in their order.
+func each(ctx context.Context, ids []string, done string, do func(ctx context.Context, id string) error) []result {
+	out := make([]result, len(ids))
+	var wg sync.WaitGroup
+	turn := make(chan struct{}, atOnce)
+	for i, id := range ids {
+		turn <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turn }()
+			out[i] = result{ID: id, Result: done}
+			if err := do(ctx, id); err != nil {
+				out[i] = result{id, "failed", err.Error(), err}
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+// outcome shows results, and gives the error of a command some of whose things failed.
+func (a *Asker) outcome(results []result) error {
+	var failed []error
+	for _, r := range results {
+		if r.err != nil {
+			failed = append(failed, r.err)
+		}
+	}
+	if len(results) == 1 && len(failed) == 1 {
+		return failed[0] // it says all that there is to say
+	}
+	err := a.Output.Write(a.Out, results, func(g *cli.Grid) {
+		for _, r := range results {
+			if r.Why == "" {
+				g.Row(r.ID, r.Result)
+			} else {
+				g.Row(r.ID, r.Result, r.Why)
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case len(failed) == 0:
+		return nil
+	case len(failed) == len(results):
+		return fmt.Errorf("all %d failed; the first: %w", len(failed), failed[0])
+	}
+	return cli.Exit(cli.ExitPartly, errors.New(fmt.Sprint(len(failed), " of ", len(results), " failed")))
+}
+
+// ids prints the ids that a call gave, one a line.
+func (a *Asker) ids(got answer[[]string]) error {
+	if a.Output == cli.JSON || a.Output == cli.YAML {
+		return a.Output.Document(a.Out, got.raw)
+	}
+	for _, id := range got.value {
+		if _, err := fmt.Fprintln(a.Out, cli.Plain(id)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

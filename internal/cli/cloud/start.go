@@ -1,0 +1,315 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+// startOptions are the options of instance start.
+type startOptions struct {
+	Asker
+	waiting
+	client.StartRequest
+	version   int
+	node      string
+	group     string
+	ttl       time.Duration
+	metadata  map[string]string
+	script    string // a file
+	onBoot    bool
+	onFailure string
+	ports     []string
+	disk      string
+}
+
+func instanceStart(s cli.Streams) *cobra.Command {
+	o := startOptions{Asker: Asker{Streams: s}, version: -1}
+	cmd := o.Add(&cobra.Command{
+		Use: "start TEMPLATE[:TAG]", Short: "Start instances of a template", Args: cobra.ExactArgs(1),
+		Long: `start asks for instances of a template, given by its id, the unique beginning of the id or
+its name. It prints their ids; with --wait it waits until they are Started, and fails when one
+of them cannot be.
+
+The script runs in the VM with "bash"; - reads it from the standard input. With --monitor a
+script that fails puts the instance in Error, and --on-failure says what becomes of its VM.`,
+		Example: `  buildyard instance start debian
+  buildyard instance start debian:v12 --count 3 --external-id job-17 --ttl 2h --wait
+  buildyard instance start debian --script setup.sh --monitor --script-timeout 300 --wait
+  buildyard instance start debian --port web:8080 --port ssh:22:10022 --vcpu 4 --vram 8192`,
+		ValidArgsFunction: completeVersions,
+	}, func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) })
+	o.flags(cmd)
+	o.addWait(cmd, "until they are Started")
+	return cmd
+}
+
+func (o *startOptions) flags(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&o.Tag, "tag", "", "tag of the template (default: the latest)")
+	fs.IntVar(&o.version, "version", -1, "number of the version, instead of --tag")
+	fs.IntVarP(&o.Count, "count", "n", 1, "how many to start")
+	fs.StringVar(&o.Name, "name", "", "name of the instances")
+	fs.StringVar(&o.ExternalID, "external-id", "", "id in another system")
+	fs.StringVar(&o.node, "node", "", "start on this node")
+	fs.StringVar(&o.group, "group", "", "start on a node of this group")
+	fs.IntVar(&o.Priority, "priority", 0, "1 to 10000, lower is more urgent (default 1000)")
+	fs.DurationVar(&o.ttl, "ttl", 0, "end them by themselves after this time")
+	fs.StringToStringVarP(&o.metadata, "metadata", "m", nil, "key=value to keep with them; may be given several times")
+	fs.StringVar(&o.script, "script", "", "file of a script to run in the VM; - for the standard input")
+	fs.BoolVar(&o.onBoot, "script-on-boot", false, "run the script as soon as the VM boots, and do not wait for its network")
+	fs.BoolVar(&o.ScriptMonitoring, "monitor", false, "keep the script's outcome; one that fails is an Error")
+	fs.IntVar(&o.ScriptTimeout, "script-timeout", 0, "seconds that a monitored script may take (default 90)")
+	fs.StringVar(&o.onFailure, "on-failure", "", "what becomes of the VM of a monitored script that fails: stop, keep or delete")
+	fs.StringVar(&o.NameTemplate, "name-template", "", "how the VM is called, with variables such as $template_name")
+	fs.IntVar(&o.VCPU, "vcpu", 0, "CPU cores, instead of the template's")
+	fs.IntVar(&o.VRAM, "vram", 0, "memory in MB, instead of the template's")
+	fs.StringVar(&o.disk, "disk", "", "size to grow the first disk to, such as 80G")
+	fs.StringVar(&o.NetworkMode, "network-mode", "", "shared, nat, host, bridge or disconnected")
+	fs.StringVar(&o.NetworkLocal, "network-local", "", "forceOn or forceOff")
+	fs.StringVar(&o.MACAddress, "mac", "", "MAC address")
+	fs.StringVar(&o.VLANTag, "vlan", "", "VLAN id")
+	fs.StringVar(&o.USBDevice, "usb", "", "USB device to attach, by its claim name or location")
+	fs.StringArrayVarP(&o.ports, "port", "p", nil, "name:guest port[:host port], instead of the template's rules; may be given several times")
+	fs.StringVar(&o.VNCPassword, "vnc-password", "", "password of the screen")
+	fs.StringVar(&o.VideoController, "video-controller", "", "fbuf or pg")
+	fs.StringVar(&o.HardwareSerial, "hw-serial", "", "serial number of the machine")
+	fs.StringVar(&o.HardwareUUID, "hw-uuid", "", "UUID of the machine")
+	nodes.completeFlag(cmd, "node")
+	groups.completeFlag(cmd, "group")
+	_ = cmd.RegisterFlagCompletionFunc("tag", completeTags)
+	_ = cmd.RegisterFlagCompletionFunc("on-failure", cobra.FixedCompletions([]string{"stop", "keep", "delete"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// failHandlers are the values of --on-failure.
+var failHandlers = map[string]client.FailHandler{
+	"": client.StopOnFailure, "stop": client.StopOnFailure, "keep": client.KeepOnFailure, "delete": client.DeleteOnFailure,
+}
+
+// request makes what is sent of what was said.
+func (o *startOptions) request(ctx context.Context, template string) (r client.StartRequest, err error) {
+	r = o.StartRequest
+	var known bool
+	if r.ScriptFailHandler, known = failHandlers[o.onFailure]; !known {
+		return r, cli.Usage(errors.New("--on-failure must be stop, keep or delete"))
+	}
+	if o.version >= 0 {
+		r.Version = &o.version
+	}
+	for key, value := range o.metadata {
+		if r.Metadata == nil {
+			r.Metadata = map[string]any{}
+		}
+		r.Metadata[key] = value
+	}
+	if o.onBoot {
+		r.ScriptCondition = client.AfterBoot
+	}
+	if o.disk != "" {
+		r.Disk = &client.Disk{Size: o.disk}
+	}
+	r.TTL = client.Duration(o.ttl)
+	if r.Ports, err = portRules(o.ports); err != nil {
+		return r, cli.Usage(err)
+	}
+	if r.StartupScript, err = o.read(o.script); err != nil {
+		return r, err
+	}
+	var tag string
+	if r.TemplateID, tag, err = o.template(ctx, template); err != nil {
+		return r, err
+	}
+	if tag != "" && r.Tag != "" && tag != r.Tag {
+		return r, cli.Usage(fmt.Errorf("the template has the tag %q and --tag says %q: give one", tag, r.Tag))
+	}
+	if tag != "" {
+		r.Tag = tag
+	}
+	if o.node != "" {
+		if r.NodeID, err = nodes.find(ctx, o.API, o.node); err != nil {
+			return r, err
+		}
+	}
+	if o.group != "" {
+		if r.GroupID, err = groups.find(ctx, o.API, o.group); err != nil {
+			return r, err
+		}
+	}
+	r.IdempotencyKey = client.NewKey()
+	return r, nil
+}
+
+// template finds a template that is given with or without a tag. Names may have colons.
+func (a *Asker) template(ctx context.Context, text string) (id, tag string, err error) {
+	id, err = templates.find(ctx, a.API, text)
+	name, tag, cut := strings.Cut(text, ":")
+	if err == nil || !cut || name == "" {
+		return id, "", err
+	}
+	id, err = templates.find(ctx, a.API, name)
+	return id, tag, err
+}
+
+// maxScript bounds a script that is read, in bytes; the API takes less.
+const maxScript = 1 << 20
+
+// read reads a script; "" is none.
+func (a *Asker) read(file string) ([]byte, error) {
+	var from io.Reader
+	switch {
+	case file == "":
+		return nil, nil
+	case file != "-":
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, fmt.Errorf("the script: %w", err)
+		}
+		defer func() { _ = f.Close() }()
+		from = f
+	case a.In != nil:
+		from = a.In
+	default:
+		from = strings.NewReader("")
+	}
+	text, err := io.ReadAll(io.LimitReader(from, maxScript+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the script: %w", err)
+	case len(text) == 0:
+		return nil, errors.New("the script is empty")
+	case len(text) > maxScript:
+		return nil, fmt.Errorf("the script has more than %d bytes", maxScript)
+	}
+	return text, nil
+}
+
+// portRules reads rules of the form name:guest[:host].
+func portRules(texts []string) (rules []client.PortRule, err error) {
+	for _, text := range texts {
+		part := strings.Split(text, ":")
+		if len(part) < 2 || len(part) > 3 || part[0] == "" {
+			return nil, fmt.Errorf("--port %q must be name:guest port[:host port]", text)
+		}
+		number := []int{0, 0}
+		for i, digits := range part[1:] {
+			n, err := strconv.ParseUint(digits, 10, 16)
+			if err != nil || n == 0 {
+				return nil, fmt.Errorf("--port %q: %q is no port", text, digits)
+			}
+			number[i] = int(n)
+		}
+		rules = append(rules, client.PortRule{Name: part[0], GuestPort: number[0], HostPort: number[1]})
+	}
+	return rules, nil
+}
+
+func (o *startOptions) run(ctx context.Context, template string) error {
+	r, err := o.request(ctx, template)
+	if err != nil {
+		return err
+	}
+	got, err := ask(ctx, func(ctx context.Context) ([]string, error) { return o.API.Start(ctx, r) })
+	if err != nil {
+		return err
+	}
+	err = o.ids(got)
+	if err != nil || !o.wait {
+		return err
+	}
+	return o.started(ctx, got.value, o.limit)
+}
+
+// started waits until instances are Started and says on the other stream how it goes.
+func (a *Asker) started(ctx context.Context, ids []string, limit time.Duration) error {
+	ctx, cancel := within(ctx, limit)
+	defer cancel()
+	m := newMeter(a.Err, ids...)
+	results := each(ctx, ids, "Started", func(ctx context.Context, id string) error {
+		_, err := a.API.WaitStarted(ctx, id, func(i api.Instance) { m.update(id, i.InstanceState, startShare(i)) })
+		return instances.named(err, id)
+	})
+	m.end()
+	return firstFailure(results)
+}
+
+// startShare says how far a start is. A pull is the long part of it.
+func startShare(i api.Instance) float64 {
+	switch i.InstanceState {
+	case "Started":
+		return 1
+	case "Pulling":
+		return 0.9 * i.Progress
+	}
+	return 0
+}
+
+// firstFailure gives the error of a command that does the same with several things and has
+// nothing more to show.
+func firstFailure(results []result) error {
+	failed := 0
+	var first error
+	for _, r := range results {
+		if r.err != nil {
+			failed++
+			if first == nil {
+				first = r.err
+			}
+		}
+	}
+	if failed <= 1 && len(results) == 1 || first == nil {
+		return first
+	}
+	return fmt.Errorf("%d of %d failed; the first: %w", failed, len(results), first)
+}
+
+// completeVersions offers templates, and after a colon their tags.
+func completeVersions(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+	name, _, cut := strings.Cut(text, ":")
+	if len(args) > 0 || !cut {
+		return templates.complete(1)(cmd, args, text)
+	}
+	var out []string
+	for _, tag := range tagsOf(cmd, name) {
+		out = append(out, name+":"+tag)
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeTags offers the tags of the template that is the first argument.
+func completeTags(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return tagsOf(cmd, args[0]), cobra.ShellCompDirectiveNoFileComp
+}
+
+func tagsOf(cmd *cobra.Command, template string) (tags []string) {
+	ctx, c, cancel, err := completing(cmd)
+	if err != nil {
+		return nil
+	}
+	defer cancel()
+	id, err := templates.find(ctx, c, template)
+	if err != nil {
+		return nil
+	}
+	detail, err := c.Template(ctx, id)
+	if err != nil {
+		return nil
+	}
+	for _, v := range detail.Versions {
+		tags = append(tags, cli.Plain(v.Tag))
+	}
+	return tags
+}

@@ -1,0 +1,42 @@
+package cloud
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+// Group is the id of the group of commands that ask a cloud, in the program's help.
+const Group = "cloud"
+
+func statusCommand(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	return a.Add(&cobra.Command{
+		Use: "status", Short: "Say how the controller and its registry are", Args: cobra.NoArgs, GroupID: Group,
+		Long:    `status says which version the controller has, whether its registry answers, and what an operator has to look at.`,
+		Example: `  buildyard status -o json | jq -r '.alarms[]?'`,
+	}, func(cmd *cobra.Command, _ []string) error {
+		got, err := ask(cmd.Context(), a.API.Status)
+		if err != nil {
+			return err
+		}
+		disk, err := a.API.RegistryDisk(cmd.Context())
+		return single(&a, got, a.API.Address(), func(g *cli.Grid, st api.ControllerStatus) {
+			g.Row("controller", st.Status)
+			g.Row("version", st.Version)
+			g.Row("licence", st.License)
+			g.Row("registry", st.RegistryStatus)
+			g.Row("registry address", st.RegistryAddress)
+			if err == nil {
+				g.Row("registry disk", bytesText(disk.Free)+" of "+bytesText(disk.Total)+" free")
+			}
+			if st.Maintenance != nil {
+				g.Row("maintenance", "on "+st.Maintenance.Reason)
+			}
+			for _, alarm := range st.Alarms {
+				g.Row("alarm", alarm)
+			}
+		})
+	})
+}

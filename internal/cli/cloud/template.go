@@ -1,0 +1,91 @@
+package cloud
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+func templateCommand(s cli.Streams) *cobra.Command {
+	return cli.Family(&cobra.Command{
+		Use: "template", Aliases: []string{"templates"}, GroupID: Group,
+		Short: "Look at the templates of the registry",
+		Long: `template shows the templates of the cloud's registry. Where a template is asked for, its id,
+the unique beginning of the id or its name will do.`,
+		Example: `  buildyard template list
+  buildyard template show debian`,
+	}, templateList(s), templateShow(s))
+}
+
+func lower(s string) string { return strings.ToLower(s) }
+
+var templateView = view[api.Template]{
+	id: func(t api.Template) string { return t.ID },
+	columns: []column[api.Template]{
+		{head: "ID", cell: func(t api.Template) any { return t.ID }},
+		{head: "NAME", cell: func(t api.Template) any { return t.Name }},
+		{head: "ARCH", cell: func(t api.Template) any { return t.Arch }},
+		{head: "SIZE", cell: func(t api.Template) any { return bytesText(t.Size) }},
+		{head: "LAST PUSH", cell: func(t api.Template) any { return when(epoch(t.LastPush)) }},
+		{head: "LAST PULL", cell: func(t api.Template) any { return when(epoch(t.LastPull)) }},
+	},
+}
+
+func templateList(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var o listing
+	cmd := a.addAll(&cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the templates", Args: cobra.NoArgs,
+		Long:    `list shows the templates of the registry.`,
+		Example: `  buildyard template list --filter 'arch:arm64 size>10GB'`,
+	}, func(cmd *cobra.Command, _ []string) error {
+		look := func(ctx context.Context) ([]api.Template, error) { return a.API.Templates(ctx, o.ListOptions) }
+		return show(cmd.Context(), &a, &o, templateView, look)
+	})
+	o.add(cmd, "filter", "limit", "after", "watch")
+	return cmd
+}
+
+func templateShow(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	return a.addAll(&cobra.Command{
+		Use: "show TEMPLATE", Short: "Show one template with its versions", Args: cobra.ExactArgs(1),
+		Long:              `show shows a template with its versions, the oldest first.`,
+		Example:           `  buildyard template show debian -o json | jq -r '.versions[].tag'`,
+		ValidArgsFunction: templates.complete(1),
+	}, func(cmd *cobra.Command, args []string) error {
+		id, err := templates.find(cmd.Context(), a.API, args[0])
+		if err != nil {
+			return err
+		}
+		got, err := ask(cmd.Context(), func(ctx context.Context) (api.TemplateDetail, error) { return a.API.Template(ctx, id) })
+		if err != nil {
+			return templates.named(err, args[0])
+		}
+		return single(&a, got, id, templateDetails)
+	})
+}
+
+func templateDetails(g *cli.Grid, t api.TemplateDetail) {
+	for _, c := range templateView.columns {
+		put(g, lower(c.head), c.cell(t.Template))
+	}
+	for _, v := range t.Versions {
+		text := []string{bytesText(v.Size)}
+		if v.StateFile != "" {
+			text = append(text, "suspended")
+		}
+		if v.CreationDate > 0 {
+			text = append(text, when(epoch(v.CreationDate)))
+		}
+		if v.Description != "" {
+			text = append(text, v.Description)
+		}
+		g.Row(fmt.Sprintf("version %d", v.Number), v.Tag+"  "+strings.Join(text, ", "))
+	}
+}

@@ -1,0 +1,282 @@
+package cloud
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+// column is one column of a table.
+type column[T any] struct {
+	head string
+	cell func(T) any
+	wide bool // only with -o wide
+}
+
+// view is how things of a kind are shown.
+type view[T any] struct {
+	id      func(T) string
+	columns []column[T]
+}
+
+// chosen gives the columns of a format.
+func (v view[T]) chosen(f cli.Format) []column[T] {
+	if f == cli.Wide {
+		return v.columns
+	}
+	return slices.DeleteFunc(slices.Clone(v.columns), func(c column[T]) bool { return c.wide })
+}
+
+func (v view[T]) heads(f cli.Format) (row []string) {
+	for _, c := range v.chosen(f) {
+		row = append(row, c.head)
+	}
+	return row
+}
+
+func (v view[T]) cells(f cli.Format, item T) (row []string) {
+	for _, c := range v.chosen(f) {
+		text := fmt.Sprint(c.cell(item))
+		if text == "" {
+			text = "-" // so that tools that split at blanks find every column
+		}
+		row = append(row, cli.Plain(text))
+	}
+	return row
+}
+
+// list shows a list in the format that was asked for.
+func list[T any](a *Asker, got answer[[]T], v view[T]) error {
+	switch a.Output {
+	case cli.JSON, cli.YAML:
+		return a.Output.Document(a.Out, got.raw)
+	case cli.Name:
+		for _, item := range got.value {
+			_, _ = fmt.Fprintln(a.Out, v.id(item))
+		}
+		return nil
+	}
+	rows := [][]string{v.heads(a.Output)}
+	for _, item := range got.value {
+		rows = append(rows, v.cells(a.Output, item))
+	}
+	return a.rows(rows, widths(nil, rows))
+}
+
+// single shows one thing: its details rather than a row.
+func single[T any](a *Asker, got answer[T], id string, details func(*cli.Grid, T)) error {
+	switch a.Output {
+	case cli.JSON, cli.YAML:
+		return a.Output.Document(a.Out, got.raw)
+	case cli.Name:
+		_, err := fmt.Fprintln(a.Out, id)
+		return err
+	}
+	return a.Output.Write(a.Out, nil, func(g *cli.Grid) { details(g, got.value) })
+}
+
+// widths gives the width of every column, at least those of before.
+func widths(before []int, rows [][]string) []int {
+	out := slices.Clone(before)
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(out) {
+				out = append(out, 0)
+			}
+			out[i] = max(out[i], len([]rune(cell)))
+		}
+	}
+	return out
+}
+
+// rows prints lines of a table.
+func (a *Asker) rows(rows [][]string, width []int) error {
+	var out bytes.Buffer
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			fmt.Fprintf(&line, "%-*s  ", width[i], cell)
+		}
+		out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	_, err := a.Out.Write(out.Bytes())
+	return err
+}
+
+// watchEvery is how often a list is asked for anew that is watched.
+const watchEvery = 2 * time.Second
+
+// follow shows a list and from then on the rows that changed, until ctx ends. What the
+// table does not show does not count as a change there. As JSON it is one object a line.
+func follow[T any](ctx context.Context, a *Asker, v view[T], look func(context.Context) ([]T, error)) error {
+	f := follower[T]{a: a, view: v, last: map[string]string{}}
+	for {
+		got, err := ask(ctx, look)
+		if err == nil {
+			err = f.tell(got)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(watchEvery):
+		}
+	}
+}
+
+// follower knows what was shown of a list.
+type follower[T any] struct {
+	a     *Asker
+	view  view[T]
+	last  map[string]string // id -> what was shown of it
+	width []int
+}
+
+// change is a line of a watched list as JSON.
+type change struct {
+	Type string          `json:"type"` // set or gone
+	ID   string          `json:"id"`
+	Item json.RawMessage `json:"item,omitempty"`
+}
+
+// tell shows what is new, what changed and what is gone.
+func (f *follower[T]) tell(got answer[[]T]) error {
+	var raws []json.RawMessage
+	if err := json.Unmarshal(got.raw, &raws); err != nil || len(raws) != len(got.value) {
+		return fmt.Errorf("the answer is no list: %w", err)
+	}
+	var rows [][]string
+	if f.width == nil {
+		rows = append(rows, f.view.heads(f.a.Output))
+	}
+	present := map[string]bool{}
+	for i, item := range got.value {
+		id := f.view.id(item)
+		present[id] = true
+		text, row := string(raws[i]), f.view.cells(f.a.Output, item)
+		if f.a.Output != cli.JSON && f.a.Output != cli.YAML {
+			text = strings.Join(row, "\t")
+		}
+		if f.last[id] == text {
+			continue
+		}
+		f.last[id] = text
+		rows = append(rows, row)
+		if err := f.say(change{"set", id, raws[i]}); err != nil {
+			return err
+		}
+	}
+	for id := range f.last {
+		if !present[id] {
+			delete(f.last, id)
+			rows = append(rows, []string{id, "gone"})
+			if err := f.say(change{"gone", id, nil}); err != nil {
+				return err
+			}
+		}
+	}
+	if f.a.Output != cli.Table && f.a.Output != cli.Wide {
+		return nil
+	}
+	f.width = widths(f.width, rows)
+	return f.a.rows(rows, f.width)
+}
+
+// say prints a change in the formats that are no table.
+func (f *follower[T]) say(c change) error {
+	switch f.a.Output {
+	case cli.JSON, cli.YAML:
+		return f.a.line(c)
+	case cli.Name:
+		if c.Type == "set" {
+			_, err := fmt.Fprintln(f.a.Out, c.ID)
+			return err
+		}
+	}
+	return nil
+}
+
+// line prints one of many documents: a line of JSON, or a document of YAML.
+func (a *Asker) line(value any) error {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	if a.Output == cli.JSON {
+		_, err := a.Out.Write(append(raw, '\n'))
+		return err
+	}
+	if _, err := fmt.Fprintln(a.Out, "---"); err != nil {
+		return err
+	}
+	return a.Output.Document(a.Out, raw)
+}
+
+// age writes how long ago something was.
+func age(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return span(time.Since(t))
+}
+
+// span writes a length of time in its largest unit, or its two largest.
+func span(d time.Duration) string {
+	d = max(d, 0)
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// when writes a time; "" for none.
+func when(t time.Time) string {
+	if t.IsZero() || t.Year() == 1 {
+		return ""
+	}
+	return t.Local().Format(time.DateTime)
+}
+
+// epoch makes a time of epoch seconds; 0 is none.
+func epoch(seconds int64) time.Time {
+	if seconds == 0 {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0)
+}
+
+// bytesText writes a size in the units of sizes on disks.
+func bytesText(n int64) string {
+	const units = "kMGTP"
+	if n < 1000 {
+		return fmt.Sprintf("%d B", n)
+	}
+	x, i := float64(n)/1000, 0
+	for ; x >= 999.5 && i < len(units)-1; i++ {
+		x /= 1000
+	}
+	return fmt.Sprintf("%.3g %cB", x, units[i])
+}
+
+// put adds a row of details unless it has nothing to say.
+func put(g *cli.Grid, name string, value any) {
+	if text := fmt.Sprint(value); text != "" && text != "0" {
+		g.Row(name, text)
+	}
+}

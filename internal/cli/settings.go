@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"io"
+	"os"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"github.com/buildyard/buildyard/internal/config"
+)
+
+// Streams are where a command listens and speaks: the answer goes to Out, the rest to Err.
+type Streams struct {
+	In       io.Reader // nil: nothing to read
+	Out, Err io.Writer
+}
+
+// Columns gives the width of the terminal that a stream is; 0 when it is none.
+func Columns(stream any) int {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return 0
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	if size.Col == 0 {
+		return 80 // a terminal that does not say
+	}
+	return int(size.Col)
+}
+
+// AddFlags puts the flags of a table and those that every command with settings has on a
+// command.
+func AddFlags(fs *pflag.FlagSet, table config.Table) {
+	table.AddFlags(fs)
+	fs.String("config", "", "file of KEY=value lines with settings")
+	fs.Bool("print-config", false, "print the settings, secrets masked, with where each came from, and end")
+}
+
+// Sources gives where a command's settings come from.
+func Sources(fs *pflag.FlagSet) config.Sources {
+	file, _ := fs.GetString("config")
+	return config.Sources{Env: os.LookupEnv, Flags: fs, File: file}
+}
+
+// PrintConfig shows the settings of a command.
+func PrintConfig(w io.Writer, table config.Table, src config.Sources) error {
+	values, err := config.Load(table, src)
+	if err != nil {
+		return err
+	}
+	return values.Print(w)
+}

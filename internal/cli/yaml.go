@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// writeYAML prints a JSON text as YAML: the same keys in the same order, the same values.
+func writeYAML(w io.Writer, raw json.RawMessage) error {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	node, err := yamlNode(dec)
+	if err != nil {
+		return fmt.Errorf("the answer is no JSON: %w", err)
+	}
+	enc := yaml.NewEncoder(w)
+	enc.SetIndent(2)
+	if err := enc.Encode(node); err != nil {
+		return err
+	}
+	return enc.Close()
+}
+
+// yamlNode reads one value.
+func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
+	token, err := dec.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch v := token.(type) {
+	case json.Delim:
+		node := &yaml.Node{Kind: yaml.SequenceNode}
+		if v == '{' {
+			node.Kind = yaml.MappingNode
+		}
+		for dec.More() { // of an object, keys and values take turns
+			child, err := yamlNode(dec)
+			if err != nil {
+				return nil, err
+			}
+			node.Content = append(node.Content, child)
+		}
+		if len(node.Content) == 0 {
+			node.Style = yaml.FlowStyle
+		}
+		_, err := dec.Token()
+		return node, err
+	case string:
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v}, nil
+	case json.Number:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: v.String()}, nil
+	case bool:
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: fmt.Sprint(v)}, nil
+	default:
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}, nil
+	}
+}
