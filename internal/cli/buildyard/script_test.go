@@ -48,7 +48,7 @@ func TestScripts(t *testing.T) {
 // cloud gives a script a controller with its registry.
 func cloud(env *testscript.Env) error {
 	settings := map[string]string{
-		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_LOG_LEVEL": "error",
+		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_LOG_LEVEL": "error", "SVC_INSTANCE_TIME_OUT": "1s",
 		"SVC_DATA_DIR": filepath.Join(env.WorkDir, ".controller"), "SVC_REGISTRY_BASE_PATH": filepath.Join(env.WorkDir, ".registry"),
 	}
 	s := &buildyard.ControllerService{Stderr: io.Discard, WithRegistry: true}
@@ -111,7 +111,7 @@ func nodes(ts *testscript.TestScript, neg bool, args []string) {
 	done := make(chan error, 1)
 	go func() {
 		done <- fleet.Run(ctx, fleet.Options{
-			Nodes: count, Controller: s.URL(), Token: s.JoinToken(), Name: "mac", Capacity: 2,
+			Nodes: count, Controller: s.URL(), Token: s.JoinToken(), Name: "mac", Capacity: 2, RealPull: true, DataDir: ts.MkAbs(".nodes"),
 			Logger: slog.New(slog.DiscardHandler), Version: "test",
 		})
 	}()
