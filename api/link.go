@@ -112,6 +112,9 @@ type PollAnswer struct {
 	// Describe asks for the details of what the node holds under these ids, which no
 	// record knows. An agent that does not know the field leaves it unanswered.
 	Describe []string `json:"describe,omitempty"`
+	// Errands are what the node is to do with its templates, for no instance. An agent
+	// that does not know the field leaves them undone.
+	Errands []Errand `json:"errands,omitempty"`
 }
 
 // OrderKind is what an order asks for.
@@ -305,6 +308,7 @@ type Report struct {
 	BootID   string           `json:"boot_id"`
 	Seq      int64            `json:"seq"`
 	Statuses []InstanceStatus `json:"statuses"`
+	Errands  []ErrandStatus   `json:"errands,omitempty"`
 }
 
 // ReportAnswer is the answer to a report. A status under a claim that is not the

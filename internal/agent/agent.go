@@ -11,6 +11,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/errand"
 	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/journal"
@@ -43,6 +44,7 @@ type Templates interface {
 	Version(contentID string) (cache.Version, error)
 	Adopt(ctx context.Context, a cache.Adoption) error
 	MakeRoom(ctx context.Context, bytes int64) error
+	Remove(contentID string) error
 	List() []api.NodeTemplate
 	Used() int64
 }
@@ -88,6 +90,7 @@ type Options struct {
 
 	Registries Registries // where saves go; nil: this node cannot save
 	Saves      string     // directory of the saves that go on, on the file system of the templates
+	Errands    string     // file of what is to be done with templates; "": it does not outlive the agent
 
 	PollWait     time.Duration // how long a poll hangs; 0 means 5 s
 	WatchEvery   time.Duration // how often VMs are looked at; 0 means 1 s
@@ -101,6 +104,7 @@ type Agent struct {
 	boot    string  // new at every start
 	host    hv.Host // as the driver describes it
 	out     outbox
+	errands *errand.Runner
 	workers sync.WaitGroup
 
 	mu        sync.Mutex // guards the fields below
@@ -122,11 +126,16 @@ func New(o Options) *Agent {
 	if o.ConflictWait == 0 {
 		o.ConflictWait = 15 * time.Second
 	}
-	return &Agent{
+	a := &Agent{
 		opts: o, log: o.Logger, boot: rand.Text(), out: newOutbox(),
 		instances: map[string]*instance{}, ended: map[string]string{}, strays: map[string]string{},
 		registry: o.Identity.Registry,
 	}
+	a.errands = errand.New(errand.Options{
+		Node: o.Identity.NodeID, Templates: o.Templates, File: o.Errands,
+		Registry: a.registryAt, Changed: a.out.ring, Logger: o.Logger,
+	})
+	return a
 }
 
 // Run is the agent's life: it takes up what the journal holds, then serves its
@@ -141,6 +150,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.begin(ctx); err != nil {
 		cancel(err)
 		a.workers.Wait()
+		a.errands.Wait()
 		return err
 	}
 	var loops sync.WaitGroup
@@ -153,6 +163,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	loops.Wait()
 	a.workers.Wait()
+	a.errands.Wait()
 	if err := context.Cause(ctx); outer.Err() == nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -185,6 +196,7 @@ func (a *Agent) begin(ctx context.Context) error {
 	}
 	a.takeUpSaves(held)
 	a.disown(ctx, func(vm hv.VM) bool { return a.alien(vm.Labels[labelNode]) || isCheck(vm) })
+	a.errands.Begin(ctx)
 	for _, in := range held {
 		a.log.Info("instance taken up", "instance", in.id, "phase", string(in.state.Phase))
 		a.out.mark(in.id)

@@ -54,6 +54,7 @@ func (a *Agent) disown(ctx context.Context, which func(hv.VM) bool) {
 // cloud. It is the poll loop's last act, so no new order comes beside it.
 func (a *Agent) leave(ctx context.Context) error {
 	a.log.Warn("this node was removed from its cloud; its VMs go")
+	a.errands.DropAll()
 	var pause backoff
 	for err := a.look(ctx); err != nil && ctx.Err() == nil; err = a.look(ctx) {
 		a.log.Warn("VMs cannot be listed", "error", err)

@@ -36,6 +36,11 @@ func (o *outbox) mark(id string) {
 	o.mu.Lock()
 	o.open[id] = struct{}{}
 	o.mu.Unlock()
+	o.ring()
+}
+
+// ring has the report loop look for something to tell.
+func (o *outbox) ring() {
 	select {
 	case o.wake <- struct{}{}:
 	default:
@@ -64,8 +69,8 @@ func (o *outbox) take() []string {
 func (a *Agent) reportLoop(ctx context.Context) error {
 	var pause backoff
 	for seq := int64(1); ; seq++ {
-		statuses := a.statuses()
-		if len(statuses) == 0 {
+		statuses, errands := a.statuses(), a.errands.Statuses()
+		if len(statuses)+len(errands) == 0 {
 			select {
 			case <-a.out.wake:
 				continue
@@ -75,20 +80,22 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 		}
 		_, err := a.opts.Link.Report(ctx, api.Report{
 			Protocol: api.LinkProtocol, NodeID: a.opts.Identity.NodeID, BootID: a.boot,
-			Seq: seq, Statuses: statuses,
+			Seq: seq, Statuses: statuses, Errands: errands,
 		})
 		switch {
 		case err == nil:
 			pause.reset()
 			a.answered(statuses)
+			a.errands.Answered(errands)
 		case ctx.Err() != nil:
 			return nil
 		default:
 			// Also when the node is unknown: whether it was removed, the next poll says.
-			a.log.Warn("report failed and is sent again", "statuses", len(statuses), "error", err)
+			a.log.Warn("report failed and is sent again", "statuses", len(statuses), "errands", len(errands), "error", err)
 			for _, s := range statuses {
 				a.out.mark(s.InstanceID)
 			}
+			a.errands.Again(errands)
 			pause.sleep(ctx)
 		}
 	}

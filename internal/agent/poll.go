@@ -78,7 +78,8 @@ func (p *poller) once(ctx context.Context) error {
 	if answer.NeedFull {
 		p.a.retell()
 	}
-	if len(answer.Orders) == 0 && len(req.Acks) == 0 && time.Since(begun) < quickAnswer {
+	p.a.errands.Take(ctx, answer.Errands)
+	if len(answer.Orders)+len(answer.Errands) == 0 && len(req.Acks) == 0 && time.Since(begun) < quickAnswer {
 		p.pause.sleep(ctx)
 		return nil
 	}
@@ -96,6 +97,7 @@ func (a *Agent) retell() {
 		in.retell()
 		a.out.mark(id)
 	}
+	a.errands.Retell()
 }
 
 // wait is how long the poll may hang; it varies, so that the polls of many nodes

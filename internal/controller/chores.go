@@ -25,6 +25,7 @@ func (k *keeper) chores(ctx context.Context) {
 		{"pending save requests", true, k.c.tidyPending},
 		{"the history", !k.c.maintenance(), k.c.tidyHistory},
 		{"save requests", !k.c.maintenance() && (k.stale.Swap(false) || sweep), k.c.tidySaves},
+		{"errands", !k.c.maintenance() && (k.moved.Swap(false) || sweep), k.c.tidyErrands},
 		{"removed nodes", sweep, k.c.tidyRemoved},
 		{"released VMs", sweep, k.c.tidyReleased},
 		{"nodes of deleted groups", sweep, k.c.tidyGroups},

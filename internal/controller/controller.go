@@ -22,6 +22,8 @@ type Registry interface {
 	Info(ctx context.Context, ref transfer.Ref) (api.TemplateConfig, error)
 	Disk(ctx context.Context) (api.DiskInfo, error)
 	Status(ctx context.Context) (api.RegistryStatus, error)
+	Delete(ctx context.Context, id string) error
+	Revert(ctx context.Context, ref transfer.Ref) error
 }
 
 // Options configure a Controller. The durations must not be negative but where they say so.
@@ -145,6 +147,8 @@ type Tables struct {
 	Events    *store.Table[Happened]
 	MACs      *store.Table[farm.MACAddress] // those that are in use, by address
 	Kept      *store.Table[Kept]
+	Errands   *store.Table[farm.Errand]
+	Outcomes  *store.Table[farm.Outcome] // of errands on nodes, by outcomeID
 }
 
 // RemovedNode is what is kept of a node that was removed, so that its agent can be
@@ -177,6 +181,8 @@ const (
 	kindDigest   = store.Kind("a")
 	kindReleased = store.Kind("u")
 	kindMAC      = store.Kind("m")
+	kindErrand   = store.Kind("t")
+	kindOutcome  = store.Kind("f")
 )
 
 // Indexes of the tables.
@@ -209,6 +215,8 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		Events:   newEventTable(),
 		MACs:     store.NewTable[farm.MACAddress](kindMAC),
 		Kept:     store.NewTable[Kept](kindKept),
+		Errands:  store.NewTable[farm.Errand](kindErrand),
+		Outcomes: store.NewTable[farm.Outcome](kindOutcome),
 	}
 }
 
@@ -222,7 +230,7 @@ func given(value string) []string {
 
 // All gives every table, for opening the store.
 func (t *Tables) All() []store.AnyTable {
-	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests, t.Released, t.Events, t.MACs, t.Kept}
+	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests, t.Released, t.Events, t.MACs, t.Kept, t.Errands, t.Outcomes}
 }
 
 // New makes a controller over an open store. Nothing runs before Run.

@@ -28,6 +28,8 @@ type shelf struct {
 	mu   sync.Mutex
 	down bool
 	pin  *api.StatePin
+
+	changed []string // what was asked that changes it
 }
 
 func (s *shelf) fail() error {
@@ -101,6 +103,26 @@ func (s *shelf) Disk(context.Context) (api.DiskInfo, error) {
 
 func (s *shelf) Status(context.Context) (api.RegistryStatus, error) {
 	return api.RegistryStatus{Status: "Running"}, s.fail()
+}
+
+func (s *shelf) Delete(_ context.Context, id string) error {
+	if id != templateID {
+		return farm.NotFound()
+	}
+	s.note("delete")
+	return s.fail()
+}
+
+func (s *shelf) Revert(_ context.Context, ref transfer.Ref) error {
+	s.note(fmt.Sprintf("revert %s %d %s", ref.Tag, *ref.Version, ref.ContentID))
+	return s.fail()
+}
+
+// note keeps what was asked of the registry that changes it.
+func (s *shelf) note(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed = append(s.changed, what)
 }
 
 var _ Registry = (*shelf)(nil)

@@ -22,6 +22,7 @@ type keeper struct {
 	since  time.Time // no time-out counts from before
 	agenda *agenda
 	stale  atomic.Bool // save requests or their pieces have changed
+	moved  atomic.Bool // an errand may be over
 	swept  time.Time   // when the chores were last done in full
 }
 
@@ -85,7 +86,10 @@ func (k *keeper) observe(events []store.Event) {
 			}
 		case kindPiece:
 			k.stale.Store(true)
+		case kindErrand, kindOutcome:
+			k.moved.Store(true)
 		case kindNode:
+			k.moved.Store(k.moved.Load() || e.New == nil)
 			k.agenda.put(item{kindNode, e.ID}, k.c.now())
 			old, _ := e.Old.(*farm.Node)
 			now, _ := e.New.(*farm.Node)

@@ -39,12 +39,13 @@ type session struct {
 	usage    api.Usage
 	infoHash string
 	heldHash string
-	due      map[string]due     // instance id -> the order it needs
-	unknown  map[string]unknown // instance id, else VM id -> what nobody owns
-	holds    int                // things that the node holds, owned or not
-	met      time.Time          // when it last said what it holds; zero: never
-	wake     chan struct{}      // has a value when there may be new orders
-	heard    *heard             // the last poll that was short and without news; nil: none
+	due      map[string]due       // instance id -> the order it needs
+	errands  map[string]errandDue // errand id -> what the node is to be told; nil: nothing
+	unknown  map[string]unknown   // instance id, else VM id -> what nobody owns
+	holds    int                  // things that the node holds, owned or not
+	met      time.Time            // when it last said what it holds; zero: never
+	wake     chan struct{}        // has a value when there may be new orders
+	heard    *heard               // the last poll that was short and without news; nil: none
 }
 
 // due is an order that a node has not carried out yet.
@@ -105,6 +106,9 @@ func (l *link) load() {
 	for _, inst := range l.c.tables.Instances.All() {
 		l.want(inst)
 	}
+	for _, e := range l.c.tables.Errands.All() {
+		l.wantErrand(e)
+	}
 }
 
 // observe follows the records: an instance that needs an order wakes its node.
@@ -115,6 +119,10 @@ func (l *link) observe(events []store.Event) {
 			l.drop(e.ID) // also when another replica removed it
 		case e.Kind == kindInstance:
 			l.follow(e)
+		case e.Kind == kindErrand:
+			l.followErrand(e)
+		case e.Kind == kindOutcome:
+			l.followOutcome(e)
 		}
 	}
 }
@@ -285,6 +293,7 @@ func (s *session) offerAgainLocked() {
 		d.taken, d.sent = false, time.Time{}
 		s.due[id] = d
 	}
+	s.offerErrandsLocked()
 }
 
 // mayReport refuses the reports of an agent that another one has been preferred to.

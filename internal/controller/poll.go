@@ -61,7 +61,7 @@ func (c *Controller) poll(ctx context.Context, credential string, h *heard, wait
 	if answer.NeedFull || len(answer.Describe) > 0 {
 		wait = 0
 	}
-	answer.Orders = c.await(ctx, s, min(wait, MaxWait))
+	answer.Orders, answer.Errands = c.await(ctx, s, min(wait, MaxWait))
 	answer.Removed = s.removed()
 	return answer, nil
 }
@@ -82,8 +82,8 @@ func checkPoll(req *api.PollRequest) error {
 	return nil
 }
 
-// await hangs until there are orders for the node, or the time is up.
-func (c *Controller) await(ctx context.Context, s *session, wait time.Duration) []api.Order {
+// await hangs until there is something to do for the node, or the time is up.
+func (c *Controller) await(ctx context.Context, s *session, wait time.Duration) ([]api.Order, []api.Errand) {
 	done := s.park()
 	defer func() { done(ctx.Err() != nil, c.now()) }()
 	defer c.meters.park()()
@@ -93,23 +93,25 @@ func (c *Controller) await(ctx context.Context, s *session, wait time.Duration) 
 	}
 	for over := wait <= 0; ; {
 		ids, next := s.take(c.now(), c.opts.OrderResend)
-		if orders := c.orders(s, ids); len(orders) > 0 || over {
-			return orders
+		list, other := s.takeErrands(c.now(), c.opts.OrderResend)
+		orders, errands := c.orders(s, ids), c.errandsFor(list)
+		if len(orders)+len(errands) > 0 || over {
+			return orders, errands
 		}
-		var again <-chan time.Time // an order is due once more
-		if !next.IsZero() {
+		var again <-chan time.Time // something is due once more
+		if next = sooner(next, other); !next.IsZero() {
 			again = time.After(max(next.Sub(c.now()), time.Millisecond))
 		}
 		select {
 		case <-s.wake:
 			if s.removed() {
-				return nil
+				return nil, nil
 			}
 		case <-again:
 		case <-end:
 			over = true
 		case <-ctx.Done():
-			return nil
+			return nil, nil
 		}
 	}
 }

@@ -162,6 +162,9 @@ func (c *Controller) Report(ctx context.Context, credential string, req api.Repo
 	if len(req.Statuses) > maxStatuses {
 		return answer, farm.Invalid("statuses", "must have at most %d elements", maxStatuses)
 	}
+	if len(req.Errands) > maxStatuses {
+		return answer, farm.Invalid("errands", "must have at most %d elements", maxStatuses)
+	}
 	s := c.link.session(node.ID)
 	if s == nil { // removed a moment ago
 		return answer, nil
@@ -172,7 +175,10 @@ func (c *Controller) Report(ctx context.Context, credential string, req api.Repo
 	if node.HostFixed {
 		reachedUnder(node.Host, req.Statuses)
 	}
-	return answer, c.applyStatuses(ctx, node.ID, req.Statuses)
+	if err := c.applyStatuses(ctx, node.ID, req.Statuses); err != nil || len(req.Errands) == 0 {
+		return answer, err
+	}
+	return answer, c.applyErrands(ctx, s, req.Errands)
 }
 
 // reachedUnder puts the address that an operator has set in place of the node's own.

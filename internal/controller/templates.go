@@ -8,6 +8,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // Templates lists the templates of the registry.
@@ -29,6 +30,37 @@ func (c *Controller) Template(ctx context.Context, id string) (api.TemplateDetai
 		return api.TemplateDetail{}, registryError(err)
 	}
 	return detail, nil
+}
+
+// DeleteTemplate removes a template with all versions from the registry. Instances of it
+// go on, and nodes keep what they have cached.
+func (c *Controller) DeleteTemplate(ctx context.Context, id string) error {
+	if uuid.Validate(id) != nil {
+		return farm.NotFound()
+	}
+	if err := c.opts.Registry.Delete(ctx, strings.ToLower(id)); err != nil {
+		return registryError(err)
+	}
+	return nil
+}
+
+// RevertTemplate removes a version of a template and all newer ones; by neither tag nor
+// number the latest. The registry is asked for exactly the version that was found here:
+// done twice it must not remove one more.
+func (c *Controller) RevertTemplate(ctx context.Context, id, tag string, number *int) error {
+	detail, v, err := c.version(ctx, id, tag, number)
+	if err != nil {
+		return err
+	}
+	err = c.opts.Registry.Revert(ctx, transfer.Ref{ID: detail.ID, Tag: v.Tag, Version: &v.Number, ContentID: v.ContentID})
+	switch {
+	case err == nil:
+		return nil
+	case farm.CodeOf(err) == farm.CodeNoVersion: // reverted a moment ago
+		return farm.Refused("No such tag %s", v.Tag)
+	default:
+		return registryError(err)
+	}
 }
 
 // RegistryDisk gives the room of the registry's disk.

@@ -79,21 +79,6 @@ type RestartOptions struct {
 	Device      string  `json:"device,omitempty"`       // location of the device that USBDevice gets it
 }
 
-// Distribution asks nodes to pull a version ahead of need.
-type Distribution struct {
-	ID       string                  `json:"id"`
-	Template TemplateRef             `json:"template"`
-	Asked    time.Time               `json:"asked"`
-	Nodes    map[string]Distributing `json:"nodes"` // node id -> how far it is
-}
-
-// Distributing is the state of a distribution on one node.
-type Distributing struct {
-	Done     bool    `json:"done"`
-	Error    string  `json:"error,omitempty"`
-	Progress float64 `json:"progress"` // 0..1
-}
-
 // APIKey is a user key: its public half only.
 type APIKey struct {
 	ID        string    `json:"id"`

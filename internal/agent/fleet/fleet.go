@@ -193,7 +193,7 @@ func (n *node) keep(o *Options, at home.Home, parts *agent.Options) error {
 	if err != nil {
 		return err
 	}
-	parts.Journal = records
+	parts.Journal, parts.Errands = records, at.Errands()
 	n.kept = append(n.kept, records)
 	if !o.RealPull {
 		return nil

@@ -22,13 +22,14 @@ type templates struct {
 
 	mu    sync.Mutex // guards the fields below
 	here  map[string]cache.Ref
-	pulls int // so far; part of what is drawn
+	held  map[string]map[string]struct{} // content id -> holders
+	pulls int                            // so far; part of what is drawn
 }
 
 var _ agent.Templates = (*templates)(nil)
 
 func newTemplates(takes sim.Range, luck luck) *templates {
-	return &templates{takes: takes, luck: luck, here: map[string]cache.Ref{}}
+	return &templates{takes: takes, luck: luck, here: map[string]cache.Ref{}, held: map[string]map[string]struct{}{}}
 }
 
 // Has says whether a version was "pulled".
@@ -67,11 +68,36 @@ func (t *templates) Fetch(ctx context.Context, ref cache.Ref, progress func(floa
 	return nil
 }
 
-// Pin has nothing to keep: nothing is ever removed.
-func (t *templates) Pin(string, string) {}
+// Pin notes a holder.
+func (t *templates) Pin(contentID, holder string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.held[contentID] == nil {
+		t.held[contentID] = map[string]struct{}{}
+	}
+	t.held[contentID][holder] = struct{}{}
+}
 
-// Unpin has nothing to give back.
-func (t *templates) Unpin(string, string) {}
+// Unpin forgets a holder.
+func (t *templates) Unpin(contentID, holder string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.held[contentID], holder)
+	if len(t.held[contentID]) == 0 {
+		delete(t.held, contentID)
+	}
+}
+
+// Remove forgets a version that nobody holds.
+func (t *templates) Remove(contentID string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.held[contentID]) > 0 {
+		return farm.Refused("Template version %s is in use by a VM", contentID)
+	}
+	delete(t.here, contentID)
+	return nil
+}
 
 // Config is that of a small VM.
 func (t *templates) Config(string) (config api.TemplateConfig, v cache.Version, err error) {

@@ -62,6 +62,9 @@ func (h Home) VMs() string { return filepath.Join(h.dir, "vms") }
 // Saves holds what the saves that go on have made, on the file system of Templates.
 func (h Home) Saves() string { return filepath.Join(h.dir, "saves") }
 
+// Errands is the file of what is to be done with cached versions.
+func (h Home) Errands() string { return filepath.Join(h.dir, "errands.json") }
+
 // Library holds the local templates.
 func (h Home) Library() string { return filepath.Join(h.dir, "library") }
 

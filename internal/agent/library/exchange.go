@@ -89,7 +89,7 @@ func (x Exchange) Export(ctx context.Context, o ExportOptions) error {
 	if _, err := os.Lstat(o.To.Path); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(farm.Refused("%s is there already", o.To.Path), err)
 	}
-	m, err := x.Registry.Manifest(ctx, o.Ref)
+	m, err := x.Registry.Look(ctx, o.Ref)
 	if err != nil {
 		return err
 	}

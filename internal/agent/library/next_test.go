@@ -180,8 +180,8 @@ func TestNextTagCostsWhatChanged(t *testing.T) {
 	if reg.sent != 0 {
 		t.Errorf("an unchanged disk costs %d bytes", reg.sent)
 	}
-	v4, err := reg.Manifest(t.Context(), transfer.Ref{ID: first.ID, Tag: "v4"})
-	v5, err5 := reg.Manifest(t.Context(), transfer.Ref{ID: first.ID, Tag: "v5"})
+	v4, err := reg.Look(t.Context(), transfer.Ref{ID: first.ID, Tag: "v4"})
+	v5, err5 := reg.Look(t.Context(), transfer.Ref{ID: first.ID, Tag: "v5"})
 	if err != nil || err5 != nil || v4.ContentID != v5.ContentID || len(v5.Files[0].Layers) != 4 {
 		t.Errorf("%+v\n%+v\n%v %v", v4, v5, err, err5)
 	}

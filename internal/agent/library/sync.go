@@ -20,7 +20,7 @@ import (
 // Registry is where templates are pushed to and pulled from.
 type Registry interface {
 	Push(ctx context.Context, o transfer.PushOptions) (api.PushResult, error)
-	Manifest(ctx context.Context, ref transfer.Ref) (api.PullManifest, error)
+	Look(ctx context.Context, ref transfer.Ref) (api.PullManifest, error)
 	Pull(ctx context.Context, o transfer.PullOptions) (transfer.PullResult, error)
 }
 
@@ -40,7 +40,7 @@ type PullOptions struct {
 // Pull makes a version of the registry the current one of its local template, which
 // is made when it is missing. A pull that was cut is gone on with by the next one.
 func (l *Library) Pull(ctx context.Context, reg Registry, o PullOptions) (VM, error) {
-	m, err := reg.Manifest(ctx, o.Ref)
+	m, err := reg.Look(ctx, o.Ref) // no pull: it may be here already
 	if err != nil {
 		return VM{}, err
 	}

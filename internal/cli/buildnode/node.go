@@ -113,7 +113,7 @@ func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, erro
 	return agent.Options{
 		Identity: identity, Link: client, Driver: n.Driver, Templates: templates, Journal: records,
 		Machine: agent.NewMachine(o.Home.Templates(), o.Home.VMs()), Logger: o.Logger, Version: obs.FullVersion(),
-		Registries: source, Saves: o.Home.Saves(),
+		Registries: source, Saves: o.Home.Saves(), Errands: o.Home.Errands(),
 	}, nil
 }
 

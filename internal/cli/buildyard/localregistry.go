@@ -25,11 +25,23 @@ func (l localRegistry) Detail(_ context.Context, id string) (api.TemplateDetail,
 
 // Info gives the configuration of a version.
 func (l localRegistry) Info(_ context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
-	raw, err := l.reg.Info(registry.Ref{ID: ref.ID, Tag: ref.Tag, Number: ref.Version, ContentID: ref.ContentID})
+	raw, err := l.reg.Info(versionRef(ref))
 	if err != nil {
 		return api.TemplateConfig{}, err
 	}
 	return transfer.Config(ref.ID, raw)
+}
+
+// Delete removes a template with all its versions.
+func (l localRegistry) Delete(ctx context.Context, id string) error { return l.reg.Delete(ctx, id) }
+
+// Revert removes a version and all newer ones.
+func (l localRegistry) Revert(ctx context.Context, ref transfer.Ref) error {
+	return l.reg.Revert(ctx, versionRef(ref))
+}
+
+func versionRef(ref transfer.Ref) registry.Ref {
+	return registry.Ref{ID: ref.ID, Tag: ref.Tag, Number: ref.Version, ContentID: ref.ContentID}
 }
 
 // Disk gives the room of the registry's disk.

@@ -52,9 +52,13 @@ func TestLocalRegistryAnswersLikeARemoteOne(t *testing.T) {
 		"other bytes": func(r pausable) (any, error) {
 			return r.Info(t.Context(), transfer.Ref{ID: id, Version: number(0), ContentID: "x"})
 		},
-		"status":   func(r pausable) (any, error) { return r.Status(t.Context()) },
-		"pause":    func(r pausable) (any, error) { return nil, r.Pause(t.Context(), time.Second) },
-		"no pause": func(r pausable) (any, error) { return nil, r.Pause(t.Context(), -time.Second) },
+		"revert of other bytes": func(r pausable) (any, error) {
+			return nil, r.Revert(t.Context(), transfer.Ref{ID: id, Version: number(0), ContentID: "x"})
+		},
+		"delete of nothing": func(r pausable) (any, error) { return nil, r.Delete(t.Context(), unknown) },
+		"status":            func(r pausable) (any, error) { return r.Status(t.Context()) },
+		"pause":             func(r pausable) (any, error) { return nil, r.Pause(t.Context(), time.Second) },
+		"no pause":          func(r pausable) (any, error) { return nil, r.Pause(t.Context(), -time.Second) },
 	} {
 		here, hereErr := ask(localRegistry{reg})
 		there, thereErr := ask(&registryCalls{client: client, address: server.URL})

@@ -58,6 +58,22 @@ func (r *registryCalls) Status(ctx context.Context) (api.RegistryStatus, error) 
 	return bounded(ctx, r, registryTimeout-500*time.Millisecond, r.client.Status)
 }
 
+// Delete removes a template with all its versions.
+func (r *registryCalls) Delete(ctx context.Context, id string) error {
+	_, err := bounded(ctx, r, registryTimeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, r.client.Delete(ctx, id)
+	})
+	return err
+}
+
+// Revert removes a version and all newer ones. The caller looked for the version before.
+func (r *registryCalls) Revert(ctx context.Context, ref transfer.Ref) error {
+	_, err := bounded(ctx, r, registryStartTimeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, r.client.Revert(ctx, ref)
+	})
+	return err
+}
+
 // Pause keeps the registry from collecting anything for a time.
 func (r *registryCalls) Pause(ctx context.Context, length time.Duration) error {
 	_, err := bounded(ctx, r, registryTimeout, func(ctx context.Context) (struct{}, error) {

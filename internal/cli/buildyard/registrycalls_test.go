@@ -34,6 +34,10 @@ func (silent) Status(ctx context.Context) (api.RegistryStatus, error) {
 	return api.RegistryStatus{}, wait(ctx)
 }
 
+func (silent) Delete(ctx context.Context, _ string) error { return wait(ctx) }
+
+func (silent) Revert(ctx context.Context, _ transfer.Ref) error { return wait(ctx) }
+
 func (silent) Pause(ctx context.Context, _ time.Duration) error { return wait(ctx) }
 
 func wait(ctx context.Context) error {
@@ -53,7 +57,12 @@ func TestCallsOfASilentRegistryEnd(t *testing.T) {
 		"disk":   func(ctx context.Context) error { _, err := calls.Disk(ctx); return err },
 		"status": func(ctx context.Context) error { _, err := calls.Status(ctx); return err },
 		"pause":  func(ctx context.Context) error { return calls.Pause(ctx, time.Minute) },
-		"start":  start,
+		"delete": func(ctx context.Context) error { return calls.Delete(ctx, "x") },
+		"revert": func(ctx context.Context) error {
+			_, first := calls.Detail(ctx, "x")
+			return errors.Join(first, calls.Revert(ctx, transfer.Ref{ID: "x"}))
+		},
+		"start": start,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()

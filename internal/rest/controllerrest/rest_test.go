@@ -50,6 +50,15 @@ func (shelf) Status(context.Context) (api.RegistryStatus, error) {
 	return api.RegistryStatus{Status: "Running"}, nil
 }
 
+func (shelf) Delete(_ context.Context, id string) error {
+	if id != templateID {
+		return farm.NotFound()
+	}
+	return nil
+}
+
+func (shelf) Revert(context.Context, transfer.Ref) error { return nil }
+
 // cloud is a controller behind its routes.
 type cloud struct {
 	*controller.Controller

@@ -64,7 +64,7 @@ func (s *server) all() []rest.Route { return slices.Concat(s.routes(), descripti
 
 // routes is the table of contents of the API.
 func (s *server) routes() []rest.Route {
-	return slices.Concat(s.coreRoutes(), s.eventRoutes(), s.groupRoutes(), s.configRoutes(), s.networkRoutes())
+	return slices.Concat(s.coreRoutes(), s.templateRoutes(), s.eventRoutes(), s.groupRoutes(), s.configRoutes(), s.networkRoutes())
 }
 
 // coreRoutes are those of what every build cloud has.
@@ -96,7 +96,6 @@ func (s *server) coreRoutes() []rest.Route {
 		{Pattern: "POST /api/v1/maintenance", Permission: "change_config", Do: s.beginMaintenance},
 		{Pattern: "DELETE /api/v1/maintenance", Permission: "change_config", Do: s.endMaintenance},
 
-		{Pattern: "GET /api/v1/registry/vm", Permission: "registry_list", Do: s.listTemplates},
 		{Pattern: "GET /api/v1/registry/disk", Permission: "get_registry_disk_info", Do: s.registryDisk},
 
 		{Pattern: "GET " + api.PathBackup, Permission: "change_config", Hangs: true, Raw: s.backup},
@@ -117,36 +116,6 @@ func (s *server) status(r *rest.Request) (any, error) { return s.c.Status(r.Cont
 func (s *server) stats(*rest.Request) (any, error) { return s.c.Stats(), nil }
 
 func (s *server) registryDisk(r *rest.Request) (any, error) { return s.c.RegistryDisk(r.Context()) }
-
-// listTemplates answers the list, or one template with its versions. The faster
-// first version of the list has no sizes and architectures.
-func (s *server) listTemplates(r *rest.Request) (any, error) {
-	version := r.Params.OneOf("apiVer", "v1", "v2")
-	id, part, fits := r.Params.String("id"), sliceOf(r.Params), filterOf(r.Params, templateFields)
-	if err := r.Params.Err(); err != nil {
-		return nil, err
-	}
-	if id != "" {
-		return s.c.Template(r.Context(), id)
-	}
-	list, err := s.c.Templates(r.Context())
-	if err != nil {
-		return nil, err
-	}
-	list = cut(kept(list, fits), part, func(t api.Template) string { return t.ID })
-	if version != "v1" {
-		return rest.List(list), nil
-	}
-	type item struct {
-		ID   string `json:"id"`
-		Name string `json:"name"`
-	}
-	short := make([]item, len(list))
-	for i, t := range list {
-		short[i] = item{t.ID, t.Name}
-	}
-	return short, nil
-}
 
 // link makes a handler of the node link: its bodies are typed and come from our
 // own agents, so that they are decoded as they are.

@@ -1,0 +1,71 @@
+package errand
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/home"
+)
+
+// book is the content of the file: the errands that are not over. What was done before
+// is held. A node without it is told everything again; it is kept so that pulls go on,
+// and versions are kept, also while the controller is away.
+type book struct {
+	Node    string       `json:"node"`
+	Errands []api.Errand `json:"errands"`
+}
+
+// load reads what an earlier agent has left.
+func (r *Runner) load() []api.Errand {
+	if r.o.File == "" {
+		return nil
+	}
+	raw, err := os.ReadFile(r.o.File)
+	var b book
+	if err == nil {
+		err = json.Unmarshal(raw, &b)
+	}
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			r.o.Logger.Error("what was to be done with templates cannot be read; the controller says it again", "error", err)
+		}
+		return nil
+	}
+	if b.Node != r.o.Node {
+		return nil
+	}
+	return b.Errands[:min(len(b.Errands), maxErrands)]
+}
+
+// save writes what is not over. A disk without room for it costs nothing now: the next
+// agent is told everything again.
+func (r *Runner) save() {
+	if r.o.File == "" {
+		return
+	}
+	r.saving.Lock()
+	defer r.saving.Unlock()
+	b := book{Node: r.o.Node, Errands: []api.Errand{}}
+	r.mu.Lock()
+	for _, e := range r.entries {
+		order := e.order
+		order.Held = order.Held || order.Kind == api.ErrandPull && e.stage == api.ErrandDone
+		if e.stage != api.ErrandFailed {
+			b.Errands = append(b.Errands, order)
+		}
+	}
+	r.mu.Unlock()
+	slices.SortFunc(b.Errands, func(x, y api.Errand) int { return strings.Compare(x.ID, y.ID) })
+	raw, err := json.Marshal(b)
+	if err == nil {
+		err = home.WriteFile(r.o.File, raw)
+	}
+	if err != nil {
+		r.o.Logger.Warn("what is to be done with templates is not on disk", "error", err)
+	}
+}

@@ -1,0 +1,152 @@
+package errand
+
+import (
+	"context"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+const (
+	// patience is how long a pull that gets no further is tried again, without the time in
+	// which others had their turn.
+	patience   = 10 * time.Minute
+	retryFirst = 200 * time.Millisecond
+	retryMost  = 30 * time.Second
+
+	// A pull is told again when it is a hundredth further and so much time has passed: many
+	// nodes pull at the same time, and each report is a call.
+	tellStep  = 0.01
+	tellEvery = 2 * time.Second
+)
+
+// deliver brings a version.
+func (r *Runner) deliver(ctx context.Context, e *entry) {
+	p := &pulling{r: r, e: e, moved: time.Now()}
+	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
+		err := p.once(ctx)
+		switch {
+		case ctx.Err() != nil: // dropped, or the agent ends
+			return
+		case err == nil:
+			r.o.Logger.Info("distribution done", "errand", e.order.ID, "template", e.order.TemplateName, "tag", e.order.Tag)
+			r.end(e, func(e *entry) { e.stage, e.done, e.message = api.ErrandDone, 1, "" })
+			return
+		case err == errYield: //nolint:errorlint // the sentinel itself, given by once
+			wait = retryFirst
+			continue
+		case !transfer.Temporary(err) || p.stuck() > patience:
+			r.fail(e, err)
+			return
+		}
+		r.o.Logger.Warn("pull for a distribution failed and is tried again", "errand", e.order.ID, "error", err)
+		p.wait(err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// pulling is the pull of one version, over all its tries.
+type pulling struct {
+	r     *Runner
+	e     *entry
+	moved time.Time // when it last got further; put off by the time in which it had no turn
+}
+
+// once tries the pull when it is its turn. It gives errYield when an instance needed
+// the way.
+func (p *pulling) once(ctx context.Context) error {
+	asked := time.Now()
+	hurry, err := p.r.turn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { <-p.r.turns }()
+	p.r.mu.Lock()
+	p.moved = p.moved.Add(time.Since(asked))
+	p.e.stage, p.e.message = api.ErrandWorking, ""
+	p.r.mu.Unlock()
+	life, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		select {
+		case <-hurry:
+			cancel(errYield)
+		case <-over:
+		}
+	}()
+	o := p.e.order
+	err = p.r.o.Templates.Fetch(life, cache.Ref{
+		Registry: p.r.o.Registry(o.Registry), TemplateID: o.TemplateID, Name: o.TemplateName, Tag: o.Tag,
+		Version: o.Version, ContentID: o.ContentID,
+	}, p.progress)
+	if err != nil && context.Cause(life) == errYield { //nolint:errorlint // the cause that was set above
+		return errYield
+	}
+	return err
+}
+
+// turn waits until no instance pulls and few others do. hurry is closed when an
+// instance pulls again; the caller gives its turn back.
+func (r *Runner) turn(ctx context.Context) (hurry <-chan struct{}, err error) {
+	for {
+		r.mu.Lock()
+		calm := r.calm
+		r.mu.Unlock()
+		select {
+		case <-calm:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		select {
+		case r.turns <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		r.mu.Lock()
+		hurry, free := r.hurry, r.starts == 0
+		r.mu.Unlock()
+		if free {
+			return hurry, nil
+		}
+		<-r.turns
+	}
+}
+
+// progress notes how far the pull is. The cache calls it under its own lock.
+func (p *pulling) progress(at float64) {
+	r, e, now := p.r, p.e, time.Now()
+	r.mu.Lock()
+	if at > e.done {
+		e.done, p.moved = at, now
+	}
+	due := e.done >= e.toldOf+tellStep && now.Sub(e.toldAt) >= tellEvery
+	if due {
+		e.toldOf, e.toldAt = e.done, now
+	}
+	r.mu.Unlock()
+	if due {
+		r.tell(e.order.ID)
+	}
+}
+
+// stuck gives how long the pull has got no further.
+func (p *pulling) stuck() time.Duration {
+	p.r.mu.Lock()
+	defer p.r.mu.Unlock()
+	return time.Since(p.moved)
+}
+
+// wait notes why the pull is tried again.
+func (p *pulling) wait(why error) {
+	p.r.mu.Lock()
+	p.e.stage, p.e.message = api.ErrandAccepted, why.Error()
+	p.r.mu.Unlock()
+}

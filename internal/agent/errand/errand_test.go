@@ -1,0 +1,500 @@
+package errand_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/errand"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// shelf is a cache whose pulls take a second for each hundredth. It fails a test that
+// asks it for something under a lock that a pull's progress needs.
+type shelf struct {
+	mu     sync.Mutex
+	here   map[string]cache.Ref
+	held   map[string][]string // content id -> holders
+	fail   error
+	under  map[string]string // content id -> one that lies on it
+	pulls  int               // that go on
+	most   int               // at the same time
+	begun  []string
+	failed int
+}
+
+func newShelf() *shelf {
+	return &shelf{here: map[string]cache.Ref{}, held: map[string][]string{}, under: map[string]string{}}
+}
+
+func (s *shelf) Has(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.here[id]
+	return ok
+}
+
+func (s *shelf) Fetch(ctx context.Context, ref cache.Ref, progress func(float64)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.here[ref.ContentID]; ok {
+		return nil
+	}
+	s.pulls++
+	s.most = max(s.most, s.pulls)
+	s.begun = append(s.begun, ref.ContentID)
+	defer func() { s.pulls-- }()
+	for i := range 100 {
+		s.mu.Unlock()
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+		s.mu.Lock()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if s.fail != nil && i == 50 {
+			s.failed++
+			return s.fail
+		}
+		progress(float64(i+1) / 100)
+	}
+	s.here[ref.ContentID] = ref
+	return nil
+}
+
+func (s *shelf) Pin(id, holder string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.held[id], holder) {
+		s.held[id] = append(s.held[id], holder)
+	}
+}
+
+func (s *shelf) Unpin(id, holder string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held[id] = slices.DeleteFunc(s.held[id], func(h string) bool { return h == holder })
+}
+
+func (s *shelf) List() []api.NodeTemplate {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []api.NodeTemplate
+	for id, ref := range s.here {
+		list = append(list, api.NodeTemplate{ID: ref.TemplateID, ContentID: id})
+	}
+	slices.SortFunc(list, func(a, b api.NodeTemplate) int { return strings.Compare(a.ContentID, b.ContentID) })
+	return list
+}
+
+func (s *shelf) Remove(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	above := s.under[id]
+	if _, there := s.here[above]; there || len(s.held[id]) > 0 {
+		return farm.Refused("Template version %s is in use by a VM", id)
+	}
+	delete(s.here, id)
+	return nil
+}
+
+func (s *shelf) set(edit func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	edit()
+}
+
+func (s *shelf) holders(id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.held[id], " ")
+}
+
+// node is a runner with what its agent does for it.
+type node struct {
+	*errand.Runner
+	t       *testing.T
+	shelf   *shelf
+	file    string
+	ctx     context.Context
+	stop    context.CancelFunc
+	changed chan struct{}
+	told    map[string]api.ErrandStatus
+	reports int
+}
+
+// boot starts a runner; the controller hears everything it has to tell.
+func boot(t *testing.T, s *shelf, file string) *node {
+	n := &node{t: t, shelf: s, file: file, changed: make(chan struct{}, 1), told: map[string]api.ErrandStatus{}}
+	n.Runner = errand.New(errand.Options{
+		Node: "node", Templates: s, File: file, Logger: slog.New(slog.DiscardHandler),
+		Registry: func(address string) string { return address },
+		Changed: func() {
+			select {
+			case n.changed <- struct{}{}:
+			default:
+			}
+		},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	n.ctx, n.stop = ctx, func() { cancel(); n.Wait() }
+	n.Begin(ctx)
+	n.listen()
+	return n
+}
+
+// listen hears what there is to tell.
+func (n *node) listen() {
+	synctest.Wait()
+	select {
+	case <-n.changed:
+	default:
+	}
+	for list := n.Statuses(); len(list) > 0; list = n.Statuses() {
+		n.reports++
+		for _, s := range list {
+			n.told[s.ID] = s
+		}
+		n.Answered(list)
+	}
+}
+
+// after lets time pass and listens every second of it.
+func (n *node) after(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
+		n.listen()
+	}
+	n.listen()
+}
+
+// order hands over errands.
+func (n *node) order(orders ...api.Errand) {
+	n.Take(n.ctx, orders)
+	n.listen()
+}
+
+func (n *node) want(id string, stage api.ErrandStage, progress float64) {
+	n.t.Helper()
+	n.listen()
+	got := n.told[id]
+	if got.Stage != stage || got.Progress < progress-0.03 || got.Progress > progress+0.03 {
+		n.t.Errorf("%s is %+v, want %s at %g", id, got, stage, progress)
+	}
+}
+
+func pull(id string) api.Errand {
+	return api.Errand{ID: id, Kind: api.ErrandPull, TemplateID: "T", TemplateName: "base", Tag: "v1", ContentID: "c-" + id, Registry: "r"}
+}
+
+func drop(id string) api.Errand { return api.Errand{ID: id, Kind: api.ErrandDrop} }
+
+func remove(id string) api.Errand {
+	return api.Errand{ID: id, Kind: api.ErrandRemove, TemplateID: "t"}
+}
+
+func inBubble(t *testing.T, do func(t *testing.T, n *node)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := boot(t, newShelf(), filepath.Join(t.TempDir(), "errands.json"))
+		defer func() { n.stop() }()
+		do(t, n)
+	})
+}
+
+func TestPull(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.order(pull("a"))
+		n.want("a", api.ErrandWorking, 0)
+		n.order(pull("a"), pull("a")) // repeated
+		n.after(50 * time.Second)
+		n.want("a", api.ErrandWorking, 0.5)
+		if n.shelf.holders("c-a") != "errand:a" {
+			t.Errorf("while it is pulled it is held by %q", n.shelf.holders("c-a"))
+		}
+		n.after(51 * time.Second)
+		n.want("a", api.ErrandDone, 1)
+		if n.reports > 60 {
+			t.Errorf("%d reports of a pull of 100 s", n.reports)
+		}
+		if n.shelf.holders("c-a") != "errand:a" || !n.shelf.Has("c-a") {
+			t.Error("it is not kept")
+		}
+		n.order(drop("a"))
+		n.want("a", api.ErrandDropped, 0)
+		if n.shelf.holders("c-a") != "" || !n.shelf.Has("c-a") {
+			t.Error("it is kept for nobody, or gone")
+		}
+		n.order(drop("a"), drop("unknown")) // repeated, and of an earlier life
+		n.want("a", api.ErrandDropped, 0)
+		n.want("unknown", api.ErrandDropped, 0)
+	})
+}
+
+// TestFewPullsAtATime: the others wait, and each gets its turn.
+func TestFewPullsAtATime(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		for i := range 6 {
+			n.order(pull(fmt.Sprint(i)))
+		}
+		n.after(150 * time.Second)
+		if n.shelf.most != 2 {
+			t.Errorf("%d pulls at a time", n.shelf.most)
+		}
+		n.after(160 * time.Second)
+		for i := range 6 {
+			n.want(fmt.Sprint(i), api.ErrandDone, 1)
+		}
+	})
+}
+
+// TestStartsComeFirst: while an instance pulls nothing is pulled for an errand, however
+// long that takes, and that is no failure.
+func TestStartsComeFirst(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.order(pull("a"))
+		n.after(10 * time.Second)
+		first, second := n.Yield(), n.Yield()
+		n.order(pull("b"))
+		n.after(20 * time.Minute)
+		if n.shelf.pulls != 0 || len(n.shelf.begun) != 1 {
+			t.Errorf("%d pulls go on beside a start; begun are %v", n.shelf.pulls, n.shelf.begun)
+		}
+		first()
+		n.after(time.Minute)
+		if n.shelf.pulls != 0 {
+			t.Error("it goes on while another instance pulls")
+		}
+		second()
+		n.after(102 * time.Second)
+		n.want("a", api.ErrandDone, 1)
+		n.want("b", api.ErrandDone, 1)
+	})
+}
+
+func TestFailures(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.shelf.set(func() { n.shelf.fail = farm.Refused("the disk has 1GB free") })
+		n.order(pull("full"))
+		n.after(60 * time.Second)
+		n.want("full", api.ErrandFailed, 0.5)
+		if n.told["full"].Message != "the disk has 1GB free" || n.shelf.holders("c-full") != "" {
+			t.Errorf("told is %+v, held by %q", n.told["full"], n.shelf.holders("c-full"))
+		}
+		// One that may be cured is tried again for as long as it may get further.
+		n.shelf.set(func() { n.shelf.fail, n.shelf.failed = farm.Unavailable(nil, "The registry cannot be reached"), 0 })
+		n.order(pull("away"))
+		n.after(10 * time.Minute)
+		if got := n.told["away"].Stage; got == api.ErrandFailed {
+			t.Error("it has failed already")
+		}
+		n.after(5 * time.Minute)
+		n.want("away", api.ErrandFailed, 0.5)
+		if n.shelf.failed < 5 || n.shelf.failed > 15 {
+			t.Errorf("it was tried %d times", n.shelf.failed)
+		}
+		// and goes on when the cause is gone.
+		n.order(pull("back"))
+		n.after(2 * time.Minute)
+		n.shelf.set(func() { n.shelf.fail = nil })
+		n.after(4 * time.Minute)
+		n.want("back", api.ErrandDone, 1)
+	})
+}
+
+// TestDropStopsAPull at once, and the turn is free.
+func TestDropStopsAPull(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.order(pull("a"), pull("b"), pull("c"))
+		n.after(10 * time.Second)
+		n.order(drop("a"), drop("b"))
+		n.after(102 * time.Second)
+		n.want("a", api.ErrandDropped, 0)
+		n.want("c", api.ErrandDone, 1)
+		if n.shelf.Has("c-a") || n.shelf.holders("c-a")+n.shelf.holders("c-b") != "" {
+			t.Error("something of what was dropped is left")
+		}
+	})
+}
+
+// TestANewAgentGoesOn: pulls go on and versions are kept before the controller says
+// anything, and what it says again is known.
+func TestANewAgentGoesOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.order(pull("done"))
+		n.after(101 * time.Second)
+		n.order(pull("half"))
+		n.after(10 * time.Second)
+		n.stop()
+		n.shelf.set(func() { clear(n.shelf.held) })
+		*n = *boot(t, n.shelf, n.file)
+		if n.shelf.holders("c-done") != "errand:done" {
+			t.Error("what was brought is not kept")
+		}
+		n.want("done", api.ErrandDone, 1)
+		held := pull("done")
+		held.Held = true
+		n.order(held, pull("half"))
+		n.after(102 * time.Second)
+		n.want("half", api.ErrandDone, 1)
+		if got := strings.Join(n.shelf.begun, " "); got != "c-done c-half c-half" {
+			t.Errorf("pulled were %s", got)
+		}
+		n.order(drop("half"), drop("done"))
+		n.stop()
+		n.shelf.set(func() { clear(n.shelf.held) })
+		*n = *boot(t, n.shelf, n.file)
+		if len(n.told) != 0 || n.shelf.holders("c-half") != "" {
+			t.Errorf("what was dropped came back: %v", n.told)
+		}
+	})
+}
+
+// TestHeldIsNotPulledAgain: what was brought once and is gone since, by an order to
+// remove it, does not come back.
+func TestHeldIsNotPulledAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		held := pull("a")
+		held.Held = true
+		n.order(held)
+		n.after(5 * time.Minute)
+		n.want("a", api.ErrandDone, 1)
+		if len(n.shelf.begun) != 0 || n.shelf.holders("c-a") != "" {
+			t.Errorf("begun are %v, held by %q", n.shelf.begun, n.shelf.holders("c-a"))
+		}
+	})
+}
+
+func TestFilesThatAreNotOurs(t *testing.T) {
+	for name, text := range map[string]string{
+		"another identity": `{"node":"other","errands":[{"id":"a","kind":"pull","content_id":"c"}]}`,
+		"damaged":          `{"node":"node","errands":[{`,
+		"an empty id":      `{"node":"node","errands":[{"id":"","kind":"pull"},{"id":"x","kind":"dance"}]}`,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "errands.json")
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			n := boot(t, newShelf(), file)
+			defer n.stop()
+			n.after(time.Minute)
+			if len(n.told) != 0 || len(n.shelf.begun) != 0 {
+				t.Errorf("%s: told %v, begun %v", name, n.told, n.shelf.begun)
+			}
+			n.order(pull("b"))
+			n.want("b", api.ErrandWorking, 0)
+		})
+	}
+}
+
+// TestNothingIsTooMuch: a node takes a bounded number, and a file that cannot be written
+// is no reason to do nothing.
+func TestNothingIsTooMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := boot(t, newShelf(), filepath.Join(t.TempDir(), "missing", "errands.json"))
+		defer n.stop()
+		var many []api.Errand
+		for i := range 1200 {
+			many = append(many, pull(fmt.Sprint(i)))
+		}
+		n.order(many...)
+		if len(n.told) != 1000 {
+			t.Errorf("%d were taken", len(n.told))
+		}
+		n.after(101 * time.Second)
+		done := 0
+		for _, s := range n.told {
+			if s.Stage == api.ErrandDone {
+				done++
+			}
+		}
+		if done != 2 {
+			t.Errorf("%d are done", done)
+		}
+	})
+}
+
+func TestRemove(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.order(pull("a"))
+		n.after(101 * time.Second)
+		for id, template := range map[string]string{"base": "T", "child": "T", "used": "t", "other": "u", "lower": "T", "upper": "u"} {
+			n.shelf.here[id] = cache.Ref{TemplateID: template, ContentID: id}
+		}
+		n.shelf.under["base"] = "child" // and "base" comes first
+		n.shelf.under["lower"] = "upper"
+		n.shelf.Pin("used", "vm")
+		n.order(remove("r"))
+		n.want("r", api.ErrandFailed, 0)
+		got := n.told["r"]
+		if got.Removed != 3 || got.Kept != 2 || !strings.HasPrefix(got.Message, "2 of its versions stay: Template version ") {
+			t.Errorf("told is %+v", got)
+		}
+		var left []string
+		for _, v := range n.shelf.List() {
+			left = append(left, v.ContentID)
+		}
+		if fmt.Sprint(left) != "[lower other upper used]" {
+			t.Errorf("left are %v", left)
+		}
+		n.shelf.Unpin("used", "vm")
+		n.shelf.set(func() { delete(n.shelf.under, "lower") })
+		n.order(remove("s"))
+		n.want("s", api.ErrandDone, 0)
+		if n.told["s"].Removed != 2 {
+			t.Errorf("told is %+v", n.told["s"])
+		}
+		n.order(remove("again"))
+		n.want("again", api.ErrandDone, 0)
+	})
+}
+
+// TestLostReports: what did not arrive is told again, what changed meanwhile as it is.
+func TestLostReports(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.Take(n.ctx, []api.Errand{pull("a"), drop("x")})
+		lost := n.Statuses()
+		if len(lost) != 2 || len(n.Statuses()) != 0 {
+			t.Fatalf("to be told are %+v", lost)
+		}
+		time.Sleep(101 * time.Second)
+		n.Again(lost)
+		n.listen()
+		n.want("a", api.ErrandDone, 1)
+		n.want("x", api.ErrandDropped, 0)
+		clear(n.told)
+		n.Retell()
+		n.want("a", api.ErrandDone, 1)
+		n.DropAll()
+		n.listen()
+		if _, said := n.told["x"]; said || n.shelf.holders("c-a") != "" {
+			t.Errorf("after leaving: told %v, held by %q", n.told, n.shelf.holders("c-a"))
+		}
+		n.Retell()
+		if left := n.Statuses(); len(left) != 0 {
+			t.Errorf("left are %+v", left)
+		}
+	})
+}
+
+func TestAnUnknownFailureIsForGood(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.shelf.fail = errors.New("the registry gave another version")
+		n.order(pull("a"))
+		n.after(60 * time.Second)
+		n.want("a", api.ErrandFailed, 0.5)
+	})
+}

@@ -1,0 +1,59 @@
+package errand
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// remove removes the versions of a template that nothing uses. Those that were brought
+// by distributions are in no use for that; what is still on its way is not here yet.
+func (r *Runner) remove(ctx context.Context, e *entry) {
+	r.release(e.order.TemplateID)
+	removed, kept := 0, 0
+	var why error
+	for more := true; more && ctx.Err() == nil; { // a version may lie on another one's disk
+		more, kept = false, 0
+		for _, v := range r.o.Templates.List() {
+			if !strings.EqualFold(v.ID, e.order.TemplateID) {
+				continue
+			}
+			switch err := r.o.Templates.Remove(v.ContentID); {
+			case err == nil:
+				removed++
+				more = true
+			case farm.CodeOf(err) != farm.CodeNotFound:
+				kept++
+				why = err
+			}
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	r.o.Logger.Info("template removed from this node", "errand", e.order.ID, "template", e.order.TemplateID, "removed", removed, "kept", kept)
+	r.end(e, func(e *entry) {
+		e.stage, e.removed, e.kept = api.ErrandDone, removed, kept
+		if kept > 0 {
+			e.stage, e.message = api.ErrandFailed, fmt.Sprintf("%d of its versions stay: %v", kept, why)
+		}
+	})
+}
+
+// release gives back what is kept of a template for distributions that are done.
+func (r *Runner) release(template string) {
+	var done []api.Errand
+	r.mu.Lock()
+	for _, e := range r.entries {
+		if e.order.Kind == api.ErrandPull && e.stage == api.ErrandDone && strings.EqualFold(e.order.TemplateID, template) {
+			done = append(done, e.order)
+		}
+	}
+	r.mu.Unlock()
+	for _, o := range done {
+		r.o.Templates.Unpin(o.ContentID, holder(o.ID))
+	}
+}

@@ -1,0 +1,316 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// errandDue is what a node is to be told of an errand, and what it last said of it.
+// Nothing of it is stored: it follows from the records, and a node whose agent is new
+// is told again.
+type errandDue struct {
+	kind     api.ErrandKind // that it is to be told
+	held     bool           // it has done it, and keeps the version
+	sent     time.Time      // zero: not yet
+	taken    bool           // it has said something of it since
+	progress float64
+}
+
+// errandKinds are the kinds of the records by what a node is told.
+var errandKinds = map[farm.ErrandKind]api.ErrandKind{
+	farm.ErrandDistribute: api.ErrandPull, farm.ErrandRemove: api.ErrandRemove,
+}
+
+// followErrand takes over a change of an errand for its nodes.
+func (l *link) followErrand(event store.Event) {
+	if e, ok := event.New.(*farm.Errand); ok {
+		l.wantErrand(e)
+	} else if e, ok := event.Old.(*farm.Errand); ok {
+		l.dropErrand(e)
+	}
+}
+
+// wantErrand has the nodes of an errand told of it as it is.
+func (l *link) wantErrand(e *farm.Errand) {
+	if !e.Open() {
+		l.dropErrand(e)
+		return
+	}
+	for _, node := range e.Nodes {
+		if !e.Addresses(node) {
+			continue
+		}
+		if s := l.session(node); s != nil {
+			o, _, _ := l.c.tables.Outcomes.Get(outcomeID(e.ID, node))
+			s.wantErrand(e, o)
+		}
+	}
+}
+
+func (l *link) dropErrand(e *farm.Errand) {
+	for _, node := range e.Nodes {
+		if s := l.find(node); s != nil {
+			s.dropErrand(e.ID, false)
+		}
+	}
+}
+
+// followOutcome takes note that a node is done with an errand.
+func (l *link) followOutcome(event store.Event) {
+	o, ok := event.New.(*farm.Outcome)
+	id, node := ofOutcome(event.ID)
+	e, _, known := l.c.tables.Errands.Get(id)
+	if s := l.find(node); ok && known && e.Open() && s != nil {
+		s.wantErrand(e, o)
+	}
+}
+
+// wantErrand has the node told of an errand; o is its outcome, nil when there is none.
+// Who has a version keeps it, who has failed or has removed it has nothing left to do.
+func (s *session) wantErrand(e *farm.Errand, o *farm.Outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, known := s.errands[e.ID]
+	if o != nil && (!o.Done || e.Kind == farm.ErrandRemove) {
+		delete(s.errands, e.ID)
+		return
+	}
+	d.held = o != nil
+	if !known || d.kind == api.ErrandDrop {
+		d.kind = errandKinds[e.Kind]
+		s.ring()
+	}
+	s.setErrandLocked(e.ID, d)
+}
+
+func (s *session) setErrandLocked(id string, d errandDue) {
+	if s.errands == nil {
+		s.errands = map[string]errandDue{}
+	}
+	s.errands[id] = d
+}
+
+// dropErrand has the node forget an errand that is over. One that it was never told of
+// it need not forget, unless it has spoken of it.
+func (s *session) dropErrand(id string, spoken bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, known := s.errands[id]
+	switch {
+	case d.kind == api.ErrandDrop:
+	case spoken, known && !d.sent.IsZero():
+		s.setErrandLocked(id, errandDue{kind: api.ErrandDrop})
+		s.ring()
+	default:
+		delete(s.errands, id)
+	}
+}
+
+// errandDropped takes note that the node has forgotten an errand. It is told again of
+// one that is open after all.
+func (s *session) errandDropped(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, known := s.errands[id]
+	switch {
+	case !known:
+	case d.kind == api.ErrandDrop:
+		delete(s.errands, id)
+	case d.taken:
+		d.taken, d.sent = false, time.Time{}
+		s.errands[id] = d
+		s.ring()
+	}
+}
+
+// errandTold takes over what the node says of an errand that is open.
+func (s *session) errandTold(status api.ErrandStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d, known := s.errands[status.ID]; known && d.kind != api.ErrandDrop {
+		d.taken, d.progress = true, max(d.progress, min(status.Progress, 1))
+		s.errands[status.ID] = d
+	}
+}
+
+// offerErrandsLocked has a new agent told of everything.
+func (s *session) offerErrandsLocked() {
+	for id, d := range s.errands {
+		d.taken, d.sent = false, time.Time{}
+		s.errands[id] = d
+	}
+}
+
+// maxErrandsSent bounds one answer; the rest comes with the next poll.
+const maxErrandsSent = 100
+
+// takeErrands marks the errands that are to be sent now and gives them by their ids,
+// with the moment at which the next one is due again.
+func (s *session) takeErrands(now time.Time, resend time.Duration) (list map[string]errandDue, next time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, d := range s.errands {
+		if d.taken {
+			continue
+		}
+		if again := d.sent.Add(resend); !d.sent.IsZero() && now.Before(again) {
+			next = sooner(next, again)
+			continue
+		}
+		if len(list) == maxErrandsSent {
+			return list, now
+		}
+		if list == nil {
+			list = map[string]errandDue{}
+		}
+		d.sent = now
+		s.errands[id], list[id] = d, d
+	}
+	return list, next
+}
+
+// sooner gives the earlier of two times, of which a zero one is never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// errandsFor writes out errands as their records are now.
+func (c *Controller) errandsFor(list map[string]errandDue) []api.Errand {
+	var out []api.Errand
+	for id, d := range list {
+		if d.kind == api.ErrandDrop {
+			out = append(out, api.Errand{ID: id, Kind: d.kind})
+			continue
+		}
+		e, _, ok := c.tables.Errands.Get(id)
+		if !ok || !e.Open() {
+			continue // it has ended a moment ago
+		}
+		t := e.Template
+		out = append(out, api.Errand{
+			ID: id, Kind: d.kind, Held: d.held, TemplateID: t.ID, TemplateName: t.Name, Tag: t.Tag, Version: t.Version,
+			ContentID: t.ContentID, Registry: e.Registry,
+		})
+	}
+	return out
+}
+
+// errandProgress gives how far a node is with an errand, as it last said here.
+func (l *link) errandProgress(node, id string) float64 {
+	s := l.find(node)
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.errands[id].progress
+}
+
+// applyErrands takes over what a node says of its errands: how far it is stays in
+// memory, what became of one is written, as many at a time as fit.
+func (c *Controller) applyErrands(ctx context.Context, s *session, statuses []api.ErrandStatus) error {
+	last := map[string]bool{}
+	statuses = slices.Clone(statuses)
+	slices.Reverse(statuses) // the last status of an errand says it all
+	statuses = slices.DeleteFunc(statuses, func(t api.ErrandStatus) bool {
+		again := last[t.ID] || !validID(t.ID)
+		last[t.ID] = true
+		return again
+	})
+	for len(statuses) > 0 {
+		done, err := c.applySomeErrands(ctx, s, statuses)
+		if err != nil {
+			return err
+		}
+		statuses = statuses[done:]
+	}
+	return nil
+}
+
+func (c *Controller) applySomeErrands(ctx context.Context, s *session, statuses []api.ErrandStatus) (done int, err error) {
+	for attempt := range statusAttempts {
+		var b txn
+		for done = 0; done < len(statuses); done++ {
+			changes, err := c.errandChanges(ctx, s, statuses[done], attempt > 0)
+			if err != nil {
+				return done, err
+			}
+			if len(changes) > 0 && !b.add(changes...) {
+				break
+			}
+		}
+		if len(b.changes) == 0 {
+			return done, nil
+		}
+		if err = c.store.Commit(ctx, b.changes...); !errors.Is(err, store.ErrConflict) {
+			return done, err
+		}
+	}
+	return 0, store.ErrConflict
+}
+
+// errandChanges takes over one status and gives what it changes in the records; fresh
+// asks the store itself for them. An outcome counts only while its errand is open.
+func (c *Controller) errandChanges(ctx context.Context, s *session, status api.ErrandStatus, fresh bool) ([]store.Change, error) {
+	if status.Stage == api.ErrandDropped {
+		s.errandDropped(status.ID)
+		return nil, nil
+	}
+	e, rev, ok := c.tables.Errands.Get(status.ID)
+	if !ok || fresh {
+		var err error
+		if e, rev, err = c.tables.Errands.GetLinearizable(ctx, status.ID); err != nil {
+			return nil, err
+		}
+	}
+	if e == nil || !e.Open() || !e.Addresses(s.node) {
+		s.dropErrand(status.ID, true)
+		return nil, nil
+	}
+	s.errandTold(status)
+	if status.Stage != api.ErrandDone && status.Stage != api.ErrandFailed {
+		return nil, nil
+	}
+	id := outcomeID(e.ID, s.node)
+	_, _, known := c.tables.Outcomes.Get(id)
+	if !known && fresh {
+		o, _, err := c.tables.Outcomes.GetLinearizable(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		known = o != nil
+	}
+	if known {
+		return nil, nil
+	}
+	return []store.Change{
+		store.Check(c.tables.Errands, e.ID, store.IfRev(rev)),
+		store.Put(c.tables.Outcomes, id, outcomeOf(status, c.now()), store.IfAbsent),
+	}, nil
+}
+
+// maxErrandError bounds what is kept of why a node failed, since many nodes may.
+const maxErrandError = 512
+
+// outcomeOf makes the record of a status that is for good.
+func outcomeOf(status api.ErrandStatus, now time.Time) *farm.Outcome {
+	o := &farm.Outcome{
+		Done: status.Stage == api.ErrandDone, Progress: max(0, min(status.Progress, 1)), At: now,
+		Removed: max(status.Removed, 0), Kept: max(status.Kept, 0),
+	}
+	if o.Done {
+		o.Progress = 1
+		return o
+	}
+	o.Error = firstOf(clip(status.Message, maxErrandError), "The node does not say why")
+	return o
+}

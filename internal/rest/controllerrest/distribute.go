@@ -1,0 +1,117 @@
+package controllerrest
+
+import (
+	"math"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+func (s *server) distribute(r *rest.Request) (any, error) {
+	p := r.Params
+	ask := controller.DistributeAsk{
+		TemplateID: p.Required("template_id"), Tag: p.Text("tag", maxTag), Version: versionNumber(p),
+		NodeIDs: nodeIDs(p), GroupID: p.String("group_id"),
+	}
+	p.Text("group", maxName) // a permission group: it has a meaning where those are on
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	id, err := s.c.Distribute(r.Context(), ask)
+	if err != nil {
+		return nil, err
+	}
+	return api.DistributeAnswer{RequestID: id}, nil
+}
+
+// nodeIDs reads which nodes are meant; an empty list means all, as none does.
+func nodeIDs(p *rest.Params) []string {
+	ids := p.Strings("node_ids")
+	if len(ids) > controller.MaxErrandNodes {
+		p.Fail("node_ids", "must have at most %d elements", controller.MaxErrandNodes)
+	}
+	return ids
+}
+
+func (s *server) cancelDistribution(r *rest.Request) (any, error) {
+	id := r.Params.Required("id")
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return nil, s.c.CancelDistribution(r.Context(), id)
+}
+
+func (s *server) listDistributions(r *rest.Request) (any, error) {
+	return listErrands(s, r, farm.ErrandDistribute, distribution)
+}
+
+func (s *server) listRemovals(r *rest.Request) (any, error) {
+	return listErrands(s, r, farm.ErrandRemove, removal)
+}
+
+// listErrands answers one errand of a kind, or a list of them.
+func listErrands[T any](s *server, r *rest.Request, kind farm.ErrandKind, shape func(controller.ErrandView) T) (any, error) {
+	p := r.Params
+	id, after, limit := p.String("id"), strings.ToLower(p.String("after")), p.Int("limit", math.MaxInt, 1, maxPage)
+	if after != "" && uuid.Validate(after) != nil {
+		p.Fail("after", "must be the id of a request")
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	if id != "" {
+		view, err := s.c.Errand(r.Context(), kind, id)
+		if err != nil {
+			return nil, err
+		}
+		return shape(view), nil
+	}
+	list := []T{}
+	for _, view := range s.c.Errands(kind, after, limit) {
+		list = append(list, shape(view))
+	}
+	return list, nil
+}
+
+// distribution gives the shape of a distribution that clients read.
+func distribution(v controller.ErrandView) api.Distribution {
+	out := api.Distribution{
+		Request: api.DistributionRequest{
+			RequestID: v.ID, TemplateID: v.Template.ID, TimeRequested: v.Asked, Tag: v.Template.Tag, Version: v.Template.Version,
+		},
+		Status: make(map[string]api.DistributeStatus, len(v.On)),
+	}
+	for node, o := range v.On {
+		out.Status[node] = api.DistributeStatus{Status: o.Done, Error: o.Error, Progress: o.Progress}
+	}
+	return out
+}
+
+// removal gives the shape of a removal.
+func removal(v controller.ErrandView) api.Removal {
+	out := api.Removal{
+		Request: api.RemovalRequest{RequestID: v.ID, TemplateID: v.Template.ID, TimeRequested: v.Asked},
+		Status:  make(map[string]api.RemoveStatus, len(v.On)),
+	}
+	for node, o := range v.On {
+		out.Status[node] = api.RemoveStatus{Status: o.Done, Error: o.Error, Removed: o.Removed, Kept: o.Kept}
+	}
+	return out
+}
+
+func (s *server) removeFromNodes(r *rest.Request) (any, error) {
+	id, nodes := r.Params.Required("id"), nodeIDs(r.Params)
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	e, err := s.c.RemoveFromNodes(r.Context(), id, nodes)
+	if err != nil {
+		return nil, err
+	}
+	return api.RemoveAnswer{RequestsSent: len(e.Nodes), NodeIDs: rest.List(e.Nodes), RequestID: e.ID}, nil
+}
