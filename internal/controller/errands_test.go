@@ -71,8 +71,8 @@ func (c *cloud) distribute(edits ...func(*DistributeAsk)) string {
 	return id
 }
 
-// wantOn holds what an errand shows of its nodes against what it should.
-func (c *cloud) wantOn(id string, want map[string]farm.Outcome) farm.Errand {
+// wantErrand holds what an errand shows of its nodes against what it should.
+func (c *cloud) wantErrand(id string, want map[string]farm.Outcome) farm.Errand {
 	c.t.Helper()
 	synctest.Wait()
 	kind := farm.ErrandDistribute
@@ -93,7 +93,7 @@ func TestDistribution(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("a", 1), c.join("b", 1)
 		id := c.distribute()
-		c.wantOn(id, map[string]farm.Outcome{a.id: {}, b.id: {}})
+		c.wantErrand(id, map[string]farm.Outcome{a.id: {}, b.id: {}})
 		want := api.Errand{
 			ID: id, Kind: api.ErrandPull, TemplateID: templateID, TemplateName: "base", Tag: "v1", Version: 0,
 			ContentID: "content-0", Registry: "http://registry",
@@ -114,15 +114,15 @@ func TestDistribution(t *testing.T) {
 		a.tell(api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.25})
 		b.errand(api.ErrandPull)
 		b.tell(api.ErrandStatus{ID: id, Stage: api.ErrandFailed, Message: "the disk is too small", Progress: 0.5})
-		e := c.wantOn(id, map[string]farm.Outcome{a.id: {Progress: 0.25}, b.id: {Error: "the disk is too small", Progress: 0.5}})
+		e := c.wantErrand(id, map[string]farm.Outcome{a.id: {Progress: 0.25}, b.id: {Error: "the disk is too small", Progress: 0.5}})
 		if !e.Open() {
 			t.Error("it has ended while a node works on it")
 		}
 		a.tell(api.ErrandStatus{ID: id, Stage: api.ErrandDone, Progress: 1})
 		done := map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: {Error: "the disk is too small", Progress: 0.5}}
-		c.wantOn(id, done)
+		c.wantErrand(id, done)
 		time.Sleep(2 * time.Second)
-		if e := c.wantOn(id, done); e.End != farm.ErrandFinished {
+		if e := c.wantErrand(id, done); e.End != farm.ErrandFinished {
 			t.Errorf("ended as %q", e.End)
 		}
 		if o := a.errand(api.ErrandDrop); o.ID != id {
@@ -146,7 +146,7 @@ func TestDistributionsAreKeptForADay(t *testing.T) {
 		a.tell(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
 		time.Sleep(10 * time.Second)
 		c.away(keepErrand - time.Minute)
-		c.wantOn(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}})
+		c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}})
 		time.Sleep(3 * time.Minute)
 		if _, err := c.Errand(t.Context(), farm.ErrandDistribute, id); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("it is still there: %v", err)
@@ -173,15 +173,15 @@ func TestOfflineNodesGetItOnReturn(t *testing.T) {
 			t.Fatalf("the node is %s", state)
 		}
 		c.away(10 * time.Hour)
-		c.wantOn(id, map[string]farm.Outcome{a.id: {}, b.id: {}})
+		c.wantErrand(id, map[string]farm.Outcome{a.id: {}, b.id: {}})
 		a.errand(api.ErrandPull)
 		a.tell(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
 		c.away(errandLife - time.Hour)
-		c.wantOn(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: {}})
+		c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: {}})
 		c.away(time.Hour)
 		time.Sleep(2 * time.Minute)
 		late := farm.Outcome{Error: "The node did not do it before the request expired"}
-		if e := c.wantOn(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: late}); e.End != farm.ErrandExpired {
+		if e := c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: late}); e.End != farm.ErrandExpired {
 			t.Errorf("ended as %q", e.End)
 		}
 		if left := b.errands(); len(left) != 0 {
@@ -211,7 +211,7 @@ func TestCancelledDistribution(t *testing.T) {
 			if err := c.CancelDistribution(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
-			c.wantOn(id, map[string]farm.Outcome{
+			c.wantErrand(id, map[string]farm.Outcome{
 				done.id: {Done: true, Progress: 1}, away.id: {Error: "request canceled"}, works.id: {Error: "request canceled"},
 			})
 			time.Sleep(2 * time.Second)
@@ -225,7 +225,7 @@ func TestCancelledDistribution(t *testing.T) {
 		works.tell(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
 		time.Sleep(c.opts.OrderResend)
 		works.errand(api.ErrandDrop)
-		e := c.wantOn(id, map[string]farm.Outcome{
+		e := c.wantErrand(id, map[string]farm.Outcome{
 			done.id: {Done: true, Progress: 1}, away.id: {Error: "request canceled"}, works.id: {Error: "request canceled"},
 		})
 		if e.End != farm.ErrandCanceled {
@@ -283,7 +283,7 @@ func TestErrandsOfAnEarlierLife(t *testing.T) {
 		if left := a.errands(); len(left) != 0 {
 			t.Errorf("left are %+v", left)
 		}
-		c.wantOn(id, map[string]farm.Outcome{b.id: {}})
+		c.wantErrand(id, map[string]farm.Outcome{b.id: {}})
 		// One that was dropped by mistake is told again.
 		b.errand(api.ErrandPull)
 		b.tell(api.ErrandStatus{ID: id, Stage: api.ErrandWorking})
@@ -326,7 +326,7 @@ func TestDistributionToSomeNodes(t *testing.T) {
 		} {
 			t.Log(name)
 			id := c.distribute(tt.edit)
-			c.wantOn(id, tt.want)
+			c.wantErrand(id, tt.want)
 			if left := arm.errands(); len(left) != 0 {
 				t.Errorf("a node of another architecture gets %+v", left)
 			}
@@ -467,11 +467,11 @@ func TestRemovedNodesHoldUpNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		gone := farm.Outcome{Error: "The node was removed from the cloud"}
-		c.wantOn(id, map[string]farm.Outcome{a.id: {}, b.id: gone})
+		c.wantErrand(id, map[string]farm.Outcome{a.id: {}, b.id: gone})
 		a.errand(api.ErrandPull)
 		a.tell(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
 		time.Sleep(2 * time.Second)
-		if e := c.wantOn(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: gone}); e.End != farm.ErrandFinished {
+		if e := c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: gone}); e.End != farm.ErrandFinished {
 			t.Errorf("ended as %q", e.End)
 		}
 		last := c.distribute()
@@ -479,7 +479,7 @@ func TestRemovedNodesHoldUpNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
-		if e := c.wantOn(last, map[string]farm.Outcome{a.id: gone}); e.Open() {
+		if e := c.wantErrand(last, map[string]farm.Outcome{a.id: gone}); e.Open() {
 			t.Error("it waits for a node that was removed")
 		}
 	})
@@ -530,7 +530,7 @@ func TestRemoveFromNodes(t *testing.T) {
 		a.tell(api.ErrandStatus{ID: e.ID, Stage: api.ErrandDone, Removed: 2})
 		got.tell(api.ErrandStatus{ID: e.ID, Stage: api.ErrandFailed, Removed: 1, Kept: 1, Message: "1 of its versions stay: in use"})
 		time.Sleep(2 * time.Second)
-		end := c.wantOn(e.ID, map[string]farm.Outcome{
+		end := c.wantErrand(e.ID, map[string]farm.Outcome{
 			a.id: {Done: true, Progress: 1, Removed: 2}, got.id: {Error: "1 of its versions stay: in use", Removed: 1, Kept: 1},
 		})
 		if end.End != farm.ErrandFinished {

@@ -16,8 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/controller"
 )
 
-// joined adds a node, which says nothing of itself yet.
-func (c *cloud) joined(name string) api.JoinAnswer {
+// memberNode adds a node, which says nothing of itself yet.
+func (c *cloud) memberNode(name string) api.JoinAnswer {
 	c.t.Helper()
 	answer, err := c.Join(c.t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: name, Arch: "amd64"})
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *cloud) object(path string) map[string]any {
 
 func TestDistributeOverTheWire(t *testing.T) {
 	c := newCloud(t)
-	a, b := c.joined("a"), c.joined("b")
+	a, b := c.memberNode("a"), c.memberNode("b")
 	id := c.distribute(distributePath, `{"template_id":"`+templateID+`","tag":"v1+x","node_ids":null,"group_id":"","group":"g"}`+"\n",
 		"Content-Type", "application/x-www-form-urlencoded")
 	at := distributePath + "?id=" + id
@@ -110,7 +110,7 @@ func TestDistributeOverTheWire(t *testing.T) {
 
 func TestListOfDistributions(t *testing.T) {
 	c := newCloud(t)
-	a := c.joined("a")
+	a := c.memberNode("a")
 	if got := string(c.call("GET", distributePath, "").Body); got != "[]" {
 		t.Errorf("an empty list is %s", got)
 	}
@@ -209,7 +209,7 @@ func TestRevertAndDeleteOverTheWire(t *testing.T) {
 func TestRemoveOverTheWire(t *testing.T) {
 	c := newCloud(t)
 	const path = "/api/v1/registry/vm/remove"
-	a, b := c.joined("a"), c.joined("b")
+	a, b := c.memberNode("a"), c.memberNode("b")
 	if got := string(c.call("DELETE", path+"?id="+templateID, `{"node_ids":null}`).Body); got != `{"requests_sent":0,"node_ids":[],"request_id":""}` {
 		t.Errorf("of one that no node has: %s", got)
 	}
