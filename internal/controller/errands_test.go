@@ -37,8 +37,8 @@ func (a *agent) errand(kind api.ErrandKind) api.Errand {
 	return list[0]
 }
 
-// tell reports errands.
-func (a *agent) tell(statuses ...api.ErrandStatus) {
+// tellErrand reports errands.
+func (a *agent) tellErrand(statuses ...api.ErrandStatus) {
 	a.t.Helper()
 	a.seq++
 	_, err := a.c.Report(a.t.Context(), a.cred, api.Report{
@@ -106,19 +106,19 @@ func TestDistribution(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		a.errand(api.ErrandPull)
-		a.tell(api.ErrandStatus{ID: id, Stage: api.ErrandAccepted})
+		a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandAccepted})
 		time.Sleep(time.Minute)
 		if again := a.errands(); len(again) != 0 {
 			t.Errorf("sent again after it was taken: %+v", again)
 		}
-		a.tell(api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.25})
+		a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.25})
 		b.errand(api.ErrandPull)
-		b.tell(api.ErrandStatus{ID: id, Stage: api.ErrandFailed, Message: "the disk is too small", Progress: 0.5})
+		b.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandFailed, Message: "the disk is too small", Progress: 0.5})
 		e := c.wantErrand(id, map[string]farm.Outcome{a.id: {Progress: 0.25}, b.id: {Error: "the disk is too small", Progress: 0.5}})
 		if !e.Open() {
 			t.Error("it has ended while a node works on it")
 		}
-		a.tell(api.ErrandStatus{ID: id, Stage: api.ErrandDone, Progress: 1})
+		a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone, Progress: 1})
 		done := map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: {Error: "the disk is too small", Progress: 0.5}}
 		c.wantErrand(id, done)
 		time.Sleep(2 * time.Second)
@@ -128,7 +128,7 @@ func TestDistribution(t *testing.T) {
 		if o := a.errand(api.ErrandDrop); o.ID != id {
 			t.Errorf("dropped %+v", o)
 		}
-		a.tell(api.ErrandStatus{ID: id, Stage: api.ErrandDropped})
+		a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDropped})
 		time.Sleep(time.Minute)
 		if left := append(a.errands(), b.errands()...); len(left) != 0 {
 			t.Errorf("left are %+v", left)
@@ -143,7 +143,7 @@ func TestDistributionsAreKeptForADay(t *testing.T) {
 		a := c.join("a", 1)
 		id := c.distribute()
 		a.errand(api.ErrandPull)
-		a.tell(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
 		time.Sleep(10 * time.Second)
 		c.away(keepErrand - time.Minute)
 		c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}})
@@ -155,7 +155,7 @@ func TestDistributionsAreKeptForADay(t *testing.T) {
 		if n := c.tables.Outcomes.Len(); n != 0 {
 			t.Errorf("%d outcomes are left", n)
 		}
-		a.tell(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
 		a.errand(api.ErrandDrop)
 		if n := c.tables.Outcomes.Len(); n != 0 {
 			t.Errorf("a late status made %d outcomes", n)
@@ -175,7 +175,7 @@ func TestOfflineNodesGetItOnReturn(t *testing.T) {
 		c.away(10 * time.Hour)
 		c.wantErrand(id, map[string]farm.Outcome{a.id: {}, b.id: {}})
 		a.errand(api.ErrandPull)
-		a.tell(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
 		c.away(errandLife - time.Hour)
 		c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: {}})
 		c.away(time.Hour)
@@ -204,9 +204,9 @@ func TestCancelledDistribution(t *testing.T) {
 		done, works, away := c.join("done", 1), c.join("works", 1), c.join("away", 1)
 		id := c.distribute()
 		done.errand(api.ErrandPull)
-		done.tell(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		done.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
 		works.errand(api.ErrandPull)
-		works.tell(api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.5})
+		works.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.5})
 		for range 2 { // a second time changes nothing
 			if err := c.CancelDistribution(t.Context(), id); err != nil {
 				t.Fatal(err)
@@ -222,7 +222,7 @@ func TestCancelledDistribution(t *testing.T) {
 			t.Errorf("one that never heard of it gets %+v", left)
 		}
 		// What comes too late counts for nothing, and is told once more to stop.
-		works.tell(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		works.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
 		time.Sleep(c.opts.OrderResend)
 		works.errand(api.ErrandDrop)
 		e := c.wantErrand(id, map[string]farm.Outcome{
@@ -245,9 +245,9 @@ func TestNewAgentsAreToldAgain(t *testing.T) {
 		a, b := c.join("a", 1), c.join("b", 1)
 		id := c.distribute()
 		a.errand(api.ErrandPull)
-		a.tell(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
 		b.errand(api.ErrandPull)
-		b.tell(api.ErrandStatus{ID: id, Stage: api.ErrandWorking})
+		b.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking})
 		for _, again := range []func(){func() { a.reboot(); b.reboot() }, c.restart} {
 			again()
 			if o := a.errand(api.ErrandPull); !o.Held {
@@ -256,8 +256,8 @@ func TestNewAgentsAreToldAgain(t *testing.T) {
 			if o := b.errand(api.ErrandPull); o.Held {
 				t.Errorf("one that is not done gets %+v", o)
 			}
-			a.tell(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
-			b.tell(api.ErrandStatus{ID: id, Stage: api.ErrandWorking})
+			a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+			b.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking})
 			time.Sleep(time.Minute)
 			if left := append(a.errands(), b.errands()...); len(left) != 0 {
 				t.Errorf("left are %+v", left)
@@ -273,21 +273,21 @@ func TestErrandsOfAnEarlierLife(t *testing.T) {
 		a, b := c.join("a", 1), c.join("b", 1)
 		id := c.distribute(func(ask *DistributeAsk) { ask.NodeIDs = []string{b.id} })
 		for _, strange := range []string{newID(), id} {
-			a.tell(api.ErrandStatus{ID: strange, Stage: api.ErrandDone})
+			a.tellErrand(api.ErrandStatus{ID: strange, Stage: api.ErrandDone})
 			if o := a.errand(api.ErrandDrop); o.ID != strange {
 				t.Errorf("dropped is %+v", o)
 			}
-			a.tell(api.ErrandStatus{ID: strange, Stage: api.ErrandDropped})
+			a.tellErrand(api.ErrandStatus{ID: strange, Stage: api.ErrandDropped})
 		}
-		a.tell(api.ErrandStatus{ID: "", Stage: api.ErrandDone}, api.ErrandStatus{ID: strings.Repeat("x", 100), Stage: api.ErrandDone})
+		a.tellErrand(api.ErrandStatus{ID: "", Stage: api.ErrandDone}, api.ErrandStatus{ID: strings.Repeat("x", 100), Stage: api.ErrandDone})
 		if left := a.errands(); len(left) != 0 {
 			t.Errorf("left are %+v", left)
 		}
 		c.wantErrand(id, map[string]farm.Outcome{b.id: {}})
 		// One that was dropped by mistake is told again.
 		b.errand(api.ErrandPull)
-		b.tell(api.ErrandStatus{ID: id, Stage: api.ErrandWorking})
-		b.tell(api.ErrandStatus{ID: id, Stage: api.ErrandDropped})
+		b.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking})
+		b.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDropped})
 		b.errand(api.ErrandPull)
 	})
 }
@@ -440,10 +440,10 @@ func TestManyNodesFinishing(t *testing.T) {
 				t.Fatal("a node has no errand")
 			}
 			for i := range 10 {
-				a.tell(api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: float64(i) / 10})
+				a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: float64(i) / 10})
 			}
 			for range 3 { // told again, since the answer was lost
-				a.tell(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+				a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
 			}
 			if _, rev, _ := c.tables.Errands.Get(id); rev != asked && a != nodes[999] {
 				t.Fatal("the record of the request was written again")
@@ -469,7 +469,7 @@ func TestRemovedNodesHoldUpNothing(t *testing.T) {
 		gone := farm.Outcome{Error: "The node was removed from the cloud"}
 		c.wantErrand(id, map[string]farm.Outcome{a.id: {}, b.id: gone})
 		a.errand(api.ErrandPull)
-		a.tell(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
 		time.Sleep(2 * time.Second)
 		if e := c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: gone}); e.End != farm.ErrandFinished {
 			t.Errorf("ended as %q", e.End)
@@ -499,10 +499,10 @@ func TestRemoveFromNodes(t *testing.T) {
 		a, b, got := c.join("a", 1), c.join("b", 1), c.join("got", 1)
 		first := c.distribute(func(ask *DistributeAsk) { ask.NodeIDs = []string{got.id} })
 		got.errand(api.ErrandPull)
-		got.tell(api.ErrandStatus{ID: first, Stage: api.ErrandDone})
+		got.tellErrand(api.ErrandStatus{ID: first, Stage: api.ErrandDone})
 		time.Sleep(2 * time.Second)
 		got.errand(api.ErrandDrop)
-		got.tell(api.ErrandStatus{ID: first, Stage: api.ErrandDropped})
+		got.tellErrand(api.ErrandStatus{ID: first, Stage: api.ErrandDropped})
 		a.have(templateID)
 		remove := func(template string, nodes ...string) *farm.Errand {
 			t.Helper()
@@ -527,8 +527,8 @@ func TestRemoveFromNodes(t *testing.T) {
 			t.Errorf("errand = %+v", o)
 		}
 		got.errand(api.ErrandRemove)
-		a.tell(api.ErrandStatus{ID: e.ID, Stage: api.ErrandDone, Removed: 2})
-		got.tell(api.ErrandStatus{ID: e.ID, Stage: api.ErrandFailed, Removed: 1, Kept: 1, Message: "1 of its versions stay: in use"})
+		a.tellErrand(api.ErrandStatus{ID: e.ID, Stage: api.ErrandDone, Removed: 2})
+		got.tellErrand(api.ErrandStatus{ID: e.ID, Stage: api.ErrandFailed, Removed: 1, Kept: 1, Message: "1 of its versions stay: in use"})
 		time.Sleep(2 * time.Second)
 		end := c.wantErrand(e.ID, map[string]farm.Outcome{
 			a.id: {Done: true, Progress: 1, Removed: 2}, got.id: {Error: "1 of its versions stay: in use", Removed: 1, Kept: 1},
