@@ -106,6 +106,7 @@ type Agent struct {
 	out     outbox
 	errands *errand.Runner
 	workers sync.WaitGroup
+	meters  meters
 
 	mu        sync.Mutex // guards the fields below
 	instances map[string]*instance

@@ -82,6 +82,9 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 			Protocol: api.LinkProtocol, NodeID: a.opts.Identity.NodeID, BootID: a.boot,
 			Seq: seq, Statuses: statuses, Errands: errands,
 		})
+		if ctx.Err() == nil {
+			a.meters.reports.Note(err)
+		}
 		switch {
 		case err == nil:
 			pause.reset()

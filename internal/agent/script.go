@@ -156,6 +156,7 @@ func (a *Agent) unknown(ctx context.Context, in *instance, _ hv.VM) error {
 // its instance; the controller does not show its result. What is known once is held
 // on to until it is durable: nobody can ask the guest for it again.
 func (a *Agent) concludeScript(ctx context.Context, in *instance, status *api.ScriptStatus, message string) error {
+	a.meters.script(status)
 	failed := failed(status)
 	if failed && message == "" {
 		message = fmt.Sprintf("startup script exit code %d", status.Code)

@@ -96,8 +96,10 @@ func (a *Agent) start(ctx context.Context, in *instance, _ hv.VM) error {
 	case life.Err() != nil:
 		return nil
 	case err != nil:
+		a.meters.starts.Note(err)
 		return a.fail(ctx, in, fmt.Errorf("start VM: %w", err))
 	}
+	a.meters.starts.Note(nil)
 	a.log.Info("VM started", "instance", in.id)
 	return a.change(in, func(s *journal.State) {
 		s.Phase, s.VM = api.PhaseRunning, a.linkVM(vm)

@@ -41,6 +41,8 @@ type world struct {
 	shop    *shop
 
 	nodeID string // of the agents that are booted from now on
+	agent  *Agent // that was booted last
+	cache  *cache.Cache
 
 	mu       sync.Mutex
 	cling    bool             // VMs cannot be removed
@@ -105,6 +107,7 @@ func (w *world) boot(g *gate) (stop func() error) {
 		Machine: still{w}, Logger: slog.New(slog.DiscardHandler), Version: "test",
 		Registries: gatedShop{w.shop, g}, Saves: w.saves(),
 	})
+	w.agent, w.cache = a, c
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()

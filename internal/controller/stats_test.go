@@ -181,22 +181,11 @@ func TestControllerFamilies(t *testing.T) {
 			_, _ = c.Poll(ctx, a.cred, req, 10*time.Second)
 		}()
 		synctest.Wait()
-		got := map[string]float64{}
-		for _, f := range c.Families() {
-			f.Read(&meter.Series{
-				Value: func(v float64, labels ...string) {
-					for _, l := range labels {
-						f.Name += "/" + l
-					}
-					got[f.Name] = v
-				},
-				Distribution: func(d meter.Distribution, _ ...string) { got[f.Name] = float64(d.Count) },
-			})
-		}
+		got := meter.Read(c.Families())
 		for name, want := range map[string]float64{
 			"buildyard_polls_parked": 1, "buildyard_queue_depth": 1, "buildyard_capacity_vms": 1, "buildyard_capacity_used_vms": 1,
 			"buildyard_instances_started_total": 1, "buildyard_instances_placed_total": 1, "buildyard_start_seconds": 1,
-			"buildyard_leader": 1, "buildyard_alarms": 0, "buildyard_license_info/enterprise plus": 1,
+			"buildyard_leader": 1, "buildyard_alarms": 0, "buildyard_license_info{enterprise plus}": 1,
 		} {
 			if v, ok := got[name]; !ok || v != want {
 				t.Errorf("%s is %v (%t), want %v", name, v, ok, want)

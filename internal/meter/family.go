@@ -1,5 +1,7 @@
 package meter
 
+import "strings"
+
 // Kind is the kind of a family.
 type Kind string
 
@@ -68,4 +70,23 @@ func (r *Results) Family(name, help string) Family {
 		s.Value(r.OK.Value(), OK)
 		s.Value(r.Failed.Value(), Failed)
 	}}
+}
+
+// Read gives the values of families, as name or name{label,label}; of a histogram its
+// count. It is for tests.
+func Read(families []Family) map[string]float64 {
+	out := map[string]float64{}
+	for _, f := range families {
+		name := func(labels []string) string {
+			if len(labels) == 0 {
+				return f.Name
+			}
+			return f.Name + "{" + strings.Join(labels, ",") + "}"
+		}
+		f.Read(&Series{
+			Value:        func(v float64, labels ...string) { out[name(labels)] = v },
+			Distribution: func(d Distribution, labels ...string) { out[name(labels)] = float64(d.Count) },
+		})
+	}
+	return out
 }

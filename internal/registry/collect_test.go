@@ -14,6 +14,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/layout"
+	"github.com/buildyard/buildyard/internal/meter"
 )
 
 func TestCollection(t *testing.T) {
@@ -61,6 +62,18 @@ func TestCollection(t *testing.T) {
 	}
 	_ = r.Revert(t.Context(), Ref{ID: idA})
 	gone(1)
+	figures := meter.Read(r.Families())
+	for name, want := range map[string]float64{
+		"buildyard_registry_pushes_total": 4, "buildyard_registry_collected_layers_total": 2,
+		"buildyard_registry_templates": 2, "buildyard_registry_versions": 1, "buildyard_registry_layers": 1,
+	} {
+		if figures[name] != want {
+			t.Errorf("%s is %v, want %v", name, figures[name], want)
+		}
+	}
+	if figures["buildyard_registry_collected_bytes_total"] == 0 || figures["buildyard_registry_received_bytes_total"] == 0 || figures["buildyard_registry_stored_bytes"] == 0 {
+		t.Errorf("%v", figures)
+	}
 	clock.add(30 * time.Hour)
 	collect()
 	if left, _ := os.ReadDir(filepath.Join(base, layout.TrashDir)); len(left) != 0 {

@@ -40,7 +40,7 @@ func (r *Registry) Families() []meter.Family {
 		meter.Counted("buildyard_registry_sent_bytes_total", "Bytes of layers that were sent", &m.sent),
 		meter.Single("buildyard_registry_push_sessions", "Pushes that go on", func() float64 { return float64(r.openSessions()) }),
 		meter.Counted("buildyard_registry_collected_layers_total", "Layers that nothing needed and that went to the trash", &m.collected),
-		meter.Counted("buildyard_registry_collected_bytes_total", "Bytes of those layers", &m.freed),
+		meter.Counted("buildyard_registry_collected_bytes_total", "Bytes of layers that nothing needed and that went to the trash", &m.freed),
 		meter.Single("buildyard_registry_scrub_verified_bytes", "Bytes that this round of the verification has read", func() float64 { return float64(r.scrubStatus().Verified) }),
 		meter.Single("buildyard_registry_damaged_layers", "Layers that are damaged now", func() float64 { return float64(len(r.knownDamage())) }),
 		meter.Counted("buildyard_registry_damage_found_total", "Layers that were found damaged", &m.found),

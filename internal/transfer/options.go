@@ -94,7 +94,7 @@ const (
 // PullResult is what a pull left in its folder.
 type PullResult struct {
 	Manifest api.PullManifest
-	Bytes    int64 // bytes of layer files that were moved: frames and indexes
+	Bytes    int64 // bytes of layer files that were moved: frames and indexes; also of a pull that failed
 	Files    []BuiltFile
 }
 

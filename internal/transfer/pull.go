@@ -54,7 +54,7 @@ func (c *Client) Pull(ctx context.Context, o PullOptions) (PullResult, error) {
 	err = p.run(ctx, m)
 	err = errors.Join(err, p.close(), root.Close())
 	if err != nil {
-		return PullResult{}, fmt.Errorf("pull %s %s: %w", m.Name, m.Version.Tag, err)
+		return PullResult{Bytes: p.moved.Load()}, fmt.Errorf("pull %s %s: %w", m.Name, m.Version.Tag, err)
 	}
 	return PullResult{Manifest: m, Bytes: p.moved.Load(), Files: p.built}, nil
 }

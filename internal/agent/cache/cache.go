@@ -97,8 +97,9 @@ type Options struct {
 
 // Cache is the cache of one node. It may be used from many goroutines.
 type Cache struct {
-	opts Options
-	room sync.Mutex // one makes room at a time; taken before mu
+	opts   Options
+	meters meters
+	room   sync.Mutex // one makes room at a time; taken before mu
 
 	mu       sync.Mutex // guards the fields below
 	entries  map[string]*entry

@@ -105,6 +105,9 @@ func (c *Cache) fly(ctx context.Context, f *flight) {
 
 func (c *Cache) pull(ctx context.Context, f *flight) (err error) {
 	defer func() {
+		if !c.wasLeft(f) {
+			c.meters.pulls.Note(err)
+		}
 		if err != nil {
 			err = fmt.Errorf("pull %s %s: %w", f.ref.Name, f.ref.Tag, err)
 		}
@@ -192,6 +195,7 @@ func (c *Cache) evict(contentID string) error {
 	if err != nil {
 		return fmt.Errorf("remove template version: %w", err)
 	}
+	c.meters.evicted.Inc()
 	if err := os.RemoveAll(gone); err != nil {
 		return fmt.Errorf("remove template version: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/meter"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -15,6 +16,7 @@ import (
 // version's Ref names. It may be used from many goroutines.
 type Registry struct {
 	options transfer.Options
+	pulled  meter.Counter // bytes
 
 	mu      sync.Mutex
 	clients map[string]*transfer.Client // address -> client
@@ -131,6 +133,7 @@ func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]Built, error) 
 		Ref: wanted(p.Ref), Dir: p.Dir, Have: p.Have, Overlays: true,
 		Progress: func(t transfer.Progress) { p.Progress(t.Fraction()) },
 	})
+	r.pulled.Add(result.Bytes)
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,8 @@ type Node struct {
 	Host   hv.Host // as the driver describes it
 
 	agent     *agent.Agent
+	source    *cache.Registry
+	metrics   *obs.MetricsServer // nil: not asked for
 	templates *cache.Cache
 	log       *slog.Logger
 	closers   []io.Closer
@@ -45,6 +47,7 @@ type NodeOptions struct {
 	Driver   string    // DriverQEMU or DriverSim
 	Bridge   string    // of this host, for guests in that network mode; "": the mode is refused
 	RunAs    string    // user of QEMU when this program is root; "": the driver's choice
+	Metrics  string    // address for metrics, host:port; "": none are served
 	UnsafeVM bool      // VMs ignore flushes of their guests; for measurements only
 	Logger   *slog.Logger
 }
@@ -83,7 +86,30 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 		return n, err
 	}
 	n.agent = agent.New(options)
-	return n, nil
+	return n, n.openMetrics(ctx, o)
+}
+
+// openMetrics binds the address of the metrics when they are asked for.
+func (n *Node) openMetrics(ctx context.Context, o NodeOptions) (err error) {
+	if o.Metrics == "" {
+		return nil
+	}
+	n.metrics, err = obs.ListenMetrics(ctx, obs.MetricsOptions{
+		Addr: o.Metrics, Logger: o.Logger,
+		Families: slices.Concat(obs.ProgramFamilies("node", time.Now()), n.agent.Families(), n.templates.Families(), n.source.Families()),
+	})
+	if err == nil {
+		n.keep(n.metrics)
+	}
+	return err
+}
+
+// MetricsURL is where the node's metrics are; "" when they are not served.
+func (n *Node) MetricsURL() string {
+	if n.metrics == nil {
+		return ""
+	}
+	return n.metrics.URL()
 }
 
 // parts opens what the agent is made of.
@@ -99,6 +125,7 @@ func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, erro
 	}
 	source := cache.NewRegistry(transfer.Options{TLS: config, Logger: o.Logger})
 	n.keep(source)
+	n.source = source
 	templates, err := cache.Open(cache.Options{Dir: o.Home.Templates(), Source: source, Reserve: identity.Reserve, Logger: o.Logger})
 	if err != nil {
 		return none, err
@@ -143,6 +170,13 @@ func (n *Node) keep(v any) {
 // Run serves the controller until the context ends or the agent cannot go on.
 func (n *Node) Run(ctx context.Context) error {
 	go n.sweep(ctx)
+	if n.metrics != nil {
+		go func() {
+			if err := n.metrics.Run(ctx); err != nil { // VMs are worth more than figures of them
+				n.log.ErrorContext(ctx, "metrics are not served any more", "error", err)
+			}
+		}()
+	}
 	return n.agent.Run(ctx)
 }
 

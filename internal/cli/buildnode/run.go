@@ -18,6 +18,7 @@ func runCommand(g *globals) *cobra.Command {
 		Long: `run serves the node's controller until it is told to stop: it pulls templates, starts
 and ends VMs and reports on them. VMs outlive the agent; the next run finds them again.`,
 		Example: `  buildnode run
+  buildnode run --metrics-listen 127.0.0.1:2113
   buildnode run --driver sim     # no hypervisor: simulated VMs, for trying things out`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -31,6 +32,7 @@ and ends VMs and reports on them. VMs outlive the agent; the next run finds them
 		},
 	}
 	addDriver(cmd, &o)
+	cmd.Flags().StringVar(&o.Metrics, "metrics-listen", "", "address host:port on which metrics for Prometheus are served at /metrics (default: none are)")
 	return cmd
 }
 

@@ -68,6 +68,20 @@ func TestBasicRefusesByName(t *testing.T) {
 	}
 }
 
+// TestBasicHasNoGroups: all that a client can do with them is refused, the list too.
+func TestBasicHasNoGroups(t *testing.T) {
+	c := newCloudWith(t, controller.Options{Licence: fixed(farm.TierBasic)})
+	for _, route := range []string{
+		"GET /api/v1/group", "POST /api/v1/group", "PUT /api/v1/group", "DELETE /api/v1/group", "POST /api/v1/node/group", "DELETE /api/v1/node/group",
+	} {
+		method, path, _ := strings.Cut(route, " ")
+		got := c.call(method, path, `{"name":"a"}`)
+		if got.code != 200 || got.Status != "FAIL" || got.Message != "Node groups need the tier enterprise, and this controller has basic: install a licence (SVC_LICENSE_FILE)" {
+			t.Errorf("%s: %d %s %q", route, got.code, got.Status, got.Message)
+		}
+	}
+}
+
 // TestWrongInputIsCalledSoAtEveryTier: a value out of range is not a question of the licence.
 func TestWrongInputIsCalledSoAtEveryTier(t *testing.T) {
 	c := newCloudWith(t, controller.Options{Licence: fixed(farm.TierBasic)})

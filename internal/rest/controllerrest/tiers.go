@@ -18,12 +18,21 @@ type gate struct {
 	given   func(*rest.Request) bool // nil: a parameter that is there is given
 }
 
+// nodeGroups is the feature of the routes of groups.
+const nodeGroups = "Node groups"
+
 // gates is everything that not every licence opens. What is not in it is open to all.
 var gates = []gate{
 	{pattern: "POST /api/v1/vm", param: "group_id", needs: farm.TierEnterprise},
 	{pattern: "POST /api/v1/vm", param: "priority", needs: farm.TierEnterprise, given: otherPriority},
 	{pattern: "POST /api/v1/vm", param: "usb_device", needs: farm.TierEnterprise},
 	{pattern: "POST /api/v1/rpc/vm/restart", param: "usb_device", needs: farm.TierEnterprise},
+	{pattern: "POST /api/v1/group", needs: farm.TierEnterprise, what: nodeGroups},
+	{pattern: "GET /api/v1/group", needs: farm.TierEnterprise, what: nodeGroups},
+	{pattern: "PUT /api/v1/group", needs: farm.TierEnterprise, what: nodeGroups},
+	{pattern: "DELETE /api/v1/group", needs: farm.TierEnterprise, what: nodeGroups},
+	{pattern: "POST /api/v1/node/group", needs: farm.TierEnterprise, what: nodeGroups},
+	{pattern: "DELETE /api/v1/node/group", needs: farm.TierEnterprise, what: nodeGroups},
 	{pattern: "POST " + api.PathJoin, param: "groups", needs: farm.TierEnterprise, given: joinsGroups},
 }
 

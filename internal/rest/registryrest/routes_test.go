@@ -13,6 +13,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/meter"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
@@ -21,6 +22,13 @@ import (
 const id = "aaaaaaaa-0000-4000-8000-000000000001"
 
 func serve(t testing.TB) *httptest.Server {
+	t.Helper()
+	s, _ := serveOf(t)
+	return s
+}
+
+// serveOf gives the registry that is served, too.
+func serveOf(t testing.TB) (*httptest.Server, *registry.Registry) {
 	t.Helper()
 	reg, err := registry.Open(t.Context(), registry.Options{Base: t.TempDir(), Version: "1.2.3"})
 	if err != nil {
@@ -31,7 +39,7 @@ func serve(t testing.TB) *httptest.Server {
 		s.Close()
 		_ = reg.Close()
 	})
-	return s
+	return s, reg
 }
 
 type answer struct {
@@ -172,7 +180,7 @@ func TestAnswers(t *testing.T) {
 
 // TestBlobRanges pushes one layer by hand and reads it as caches and mirrors would.
 func TestBlobRanges(t *testing.T) {
-	s := serve(t)
+	s, reg := serveOf(t)
 	data := bytes.Repeat([]byte("0123456789abcdef"), 1000)
 	var stored []byte
 	var frames []blob.PartFrame
@@ -227,6 +235,10 @@ func TestBlobRanges(t *testing.T) {
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusNotModified {
 		t.Errorf("known blob: %s", resp.Status)
+	}
+	figures, sent := meter.Read(reg.Families()), float64(2*len(whole)-5+10+64)
+	if figures["buildyard_registry_sent_bytes_total"] != sent || figures["buildyard_registry_received_bytes_total"] != float64(len(stored)) {
+		t.Errorf("%v, want %v sent and %d received", figures, sent, len(stored))
 	}
 }
 

@@ -1,0 +1,208 @@
+package buildyard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/cli/buildnode"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/license"
+)
+
+// licensed makes a licence and the settings of a controller that runs under it.
+func licensed(t *testing.T, tier farm.Tier) map[string]string {
+	t.Helper()
+	dir := t.TempDir()
+	secret, public, file := filepath.Join(dir, "a.key"), filepath.Join(dir, "a.pub"), filepath.Join(dir, "licence")
+	if err := license.Keygen(secret, public); err != nil {
+		t.Fatal(err)
+	}
+	key, err := license.ReadSecret(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := license.Issue(key, license.Licence{Product: license.Controller, Tier: tier, Expires: time.Now().Add(100 * 24 * time.Hour)})
+	if err == nil {
+		err = os.WriteFile(file, []byte(text+"\n"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{"license-file": file, "license-authority": public}
+}
+
+// runNode joins a node with simulated VMs and runs it until the test ends.
+func runNode(t *testing.T, s *ControllerService) *buildnode.Node {
+	t.Helper()
+	dir, err := home.At(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = buildnode.Join(t.Context(), buildnode.JoinOptions{
+		Home: dir, Controller: s.URL(), Token: s.JoinToken(), Host: "127.0.0.1", Reserve: "64MB", Capacity: 2,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := buildnode.OpenNode(t.Context(), buildnode.NodeOptions{
+		Home: dir, Driver: buildnode.DriverSim, Metrics: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- node.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return node
+}
+
+// allMetrics scrapes a controller, a registry and a node.
+func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
+	t.Helper()
+	settings := licensed(t, farm.TierEnterprise)
+	maps.Copy(settings, metricsOn)
+	s, stop := startController(t, t.TempDir(), true, settings)
+	t.Cleanup(stop)
+	node := runNode(t, s)
+	get(t, s.URL()+"/livez")
+	text := ""
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(text, "last_poll_age"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the node never polled")
+		}
+		_, text = get(t, node.MetricsURL())
+	}
+	wellMade(t, text)
+	all := parseMetrics(t, text)
+	_, text = get(t, s.MetricsURL())
+	if !strings.Contains(text, `buildyard_license_info{tier="enterprise"} 1`) {
+		t.Error("the licence is not in force")
+	}
+	maps.Copy(all, parseMetrics(t, text))
+	maps.DeleteFunc(all, func(name string, _ *dto.MetricFamily) bool { return !strings.HasPrefix(name, "buildyard_") })
+	return all
+}
+
+func labelsOf(f *dto.MetricFamily) []string {
+	names := map[string]bool{}
+	for _, m := range f.GetMetric() {
+		for _, l := range m.GetLabel() {
+			names[l.GetName()] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// boundedLabels are the labels of our metrics. Their values are states, routes and the like, which
+// the program knows beforehand: an id would make series without end.
+var boundedLabels = []string{"code", "go_version", "result", "route", "service", "state", "status", "tier", "version"}
+
+// TestMetricsAreDescribed: docs/operations.md lists every metric as it is.
+func TestMetricsAreDescribed(t *testing.T) {
+	all := allMetrics(t)
+	var want []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		f := all[name]
+		labels := labelsOf(f)
+		for _, l := range labels {
+			if !slices.Contains(boundedLabels, l) {
+				t.Errorf("%s has the label %s", name, l)
+			}
+		}
+		want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s |", name, strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), strings.TrimSuffix(f.GetHelp(), ".")))
+	}
+	doc, err := os.ReadFile("../../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(string(doc)) {
+		if strings.HasPrefix(line, "| `buildyard_") {
+			got = append(got, strings.TrimSpace(line))
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("docs/operations.md does not list the metrics as they are; the table is:\n%s", strings.Join(want, "\n"))
+	}
+}
+
+// TestDashboardNamesWhatThereIs: every expression of the dashboard names metrics, and labels
+// of them, that are there.
+func TestDashboardNamesWhatThereIs(t *testing.T) {
+	raw, err := os.ReadFile("../../../packaging/grafana/buildyard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct {
+		UID    string `json:"uid"`
+		Panels []struct {
+			Title   string `json:"title"`
+			Type    string `json:"type"`
+			Targets []struct {
+				Expr string `json:"expr"`
+			} `json:"targets"`
+			GridPos struct{ H, W, X, Y int } `json:"gridPos"`
+		} `json:"panels"`
+	}
+	if err := json.Unmarshal(raw, &board); err != nil {
+		t.Fatal(err)
+	}
+	all := allMetrics(t)
+	metric, word := regexp.MustCompile(`\bbuildyard_[a-z_]+`), regexp.MustCompile(`(?:by \(([a-z_, ]*)\)|\{([^}]*)\})`)
+	exprs := 0
+	for _, p := range board.Panels {
+		if p.Type != "row" && (p.Title == "" || len(p.Targets) == 0 || p.GridPos.X+p.GridPos.W > 24) {
+			t.Errorf("panel %q shows nothing, or lies outside", p.Title)
+		}
+		for _, target := range p.Targets {
+			exprs++
+			names := metric.FindAllString(target.Expr, -1)
+			labels := []string{"le", "job", "instance"}
+			for _, name := range names {
+				f := all[name]
+				for _, end := range []string{"_bucket", "_sum", "_count"} {
+					if base, cut := strings.CutSuffix(name, end); f == nil && cut && all[base].GetType() == dto.MetricType_HISTOGRAM {
+						f = all[base]
+					}
+				}
+				if f == nil {
+					t.Errorf("%s: there is no metric %s", p.Title, name)
+				}
+				labels = append(labels, labelsOf(f)...)
+			}
+			if len(names) == 0 {
+				t.Errorf("%s: %s names no metric of ours", p.Title, target.Expr)
+			}
+			for _, m := range word.FindAllStringSubmatch(target.Expr, -1) {
+				for _, label := range regexp.MustCompile(`[a-z_]+(\s*(=|!|,|$))`).FindAllString(m[1]+m[2], -1) {
+					if label = strings.Trim(label, " =!,"); !slices.Contains(labels, label) {
+						t.Errorf("%s: no metric in %s has the label %s", p.Title, target.Expr, label)
+					}
+				}
+			}
+		}
+	}
+	if exprs < 20 || board.UID == "" {
+		t.Errorf("%d expressions", exprs)
+	}
+}
