@@ -68,15 +68,18 @@ func TestBasicRefusesByName(t *testing.T) {
 	}
 }
 
-// TestBasicHasNoGroups: all that a client can do with them is refused, the list too.
+// TestBasicHasNoGroups: all that a client can do with them is refused, the list too; so are
+// USB devices.
 func TestBasicHasNoGroups(t *testing.T) {
 	c := newCloudWith(t, controller.Options{Licence: fixed(farm.TierBasic)})
-	for _, route := range []string{
-		"GET /api/v1/group", "POST /api/v1/group", "PUT /api/v1/group", "DELETE /api/v1/group", "POST /api/v1/node/group", "DELETE /api/v1/node/group",
+	for route, what := range map[string]string{
+		"GET /api/v1/group": "Node groups", "POST /api/v1/group": "Node groups", "PUT /api/v1/group": "Node groups",
+		"DELETE /api/v1/group": "Node groups", "POST /api/v1/node/group": "Node groups", "DELETE /api/v1/node/group": "Node groups",
+		"GET /api/v1/usb": "USB devices",
 	} {
 		method, path, _ := strings.Cut(route, " ")
 		got := c.call(method, path, `{"name":"a"}`)
-		if got.code != 200 || got.Status != "FAIL" || got.Message != "Node groups need the tier enterprise, and this controller has basic: install a licence (SVC_LICENSE_FILE)" {
+		if got.code != 200 || got.Status != "FAIL" || got.Message != what+" need the tier enterprise, and this controller has basic: install a licence (SVC_LICENSE_FILE)" {
 			t.Errorf("%s: %d %s %q", route, got.code, got.Status, got.Message)
 		}
 	}

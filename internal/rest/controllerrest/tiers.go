@@ -33,6 +33,7 @@ var gates = []gate{
 	{pattern: "DELETE /api/v1/group", needs: farm.TierEnterprise, what: nodeGroups},
 	{pattern: "POST /api/v1/node/group", needs: farm.TierEnterprise, what: nodeGroups},
 	{pattern: "DELETE /api/v1/node/group", needs: farm.TierEnterprise, what: nodeGroups},
+	{pattern: "GET /api/v1/usb", needs: farm.TierEnterprise, what: "USB devices"},
 	{pattern: "POST " + api.PathJoin, param: "groups", needs: farm.TierEnterprise, given: joinsGroups},
 }
 

@@ -1,9 +1,12 @@
 package controllerrest
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -20,11 +23,49 @@ func theRoutes() []string {
 // gatedParams are the parameters that some licences do not open, wherever they occur.
 var gatedParams = []string{"group_id", "priority", "usb_device"}
 
-// takers are the routes that take such a parameter, and those that may in time.
-var takers = map[string][]string{
-	"POST /api/v1/vm":                     gatedParams,
-	"POST /api/v1/rpc/vm/restart":         {"usb_device"},
-	"POST /api/v1/registry/vm/distribute": {"group_id"},
+// yamlNode is a part of openapi.yaml.
+type yamlNode = map[string]any
+
+// follow goes down a path of keys, and to what a reference names.
+func follow(root, at yamlNode, path ...string) yamlNode {
+	for _, key := range path {
+		at, _ = at[key].(yamlNode)
+	}
+	if ref, ok := at["$ref"].(string); ok {
+		return follow(root, root, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+	}
+	return at
+}
+
+// described gives the parameters of every operation of openapi.yaml, wherever they are sent.
+func described(t *testing.T) map[string][]string {
+	t.Helper()
+	raw, err := os.ReadFile("../../../api/openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc yamlNode
+	if err := yaml.Unmarshal(raw, &doc); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string][]string{}
+	for path := range follow(doc, doc, "paths") {
+		for method := range follow(doc, doc, "paths", path) {
+			op, pattern := follow(doc, doc, "paths", path, method), strings.ToUpper(method)+" "+path
+			list, _ := op["parameters"].([]any)
+			for _, p := range list {
+				if param, ok := p.(yamlNode); ok {
+					name, _ := follow(doc, param)["name"].(string)
+					out[pattern] = append(out[pattern], name)
+				}
+			}
+			body := follow(doc, follow(doc, op, "requestBody"), "content", "application/json", "schema")
+			for name := range follow(doc, body, "properties") {
+				out[pattern] = append(out[pattern], name)
+			}
+		}
+	}
+	return out
 }
 
 // TestEverythingGatedIsInTheTable: every route of groups and USB devices, and every
@@ -33,16 +74,23 @@ func TestEverythingGatedIsInTheTable(t *testing.T) {
 	has := func(pattern, param string) bool {
 		return slices.ContainsFunc(gates, func(g gate) bool { return g.pattern == pattern && g.param == param })
 	}
+	params, found := described(t), 0
 	for _, pattern := range theRoutes() {
 		_, path, _ := strings.Cut(pattern, " ")
 		if slices.ContainsFunc(strings.Split(path, "/"), func(part string) bool { return part == "group" || part == "usb" }) && !has(pattern, "") {
 			t.Errorf("%s is open to every licence", pattern)
 		}
-		for _, param := range takers[pattern] {
-			if !has(pattern, param) {
+		for _, param := range gatedParams {
+			if !slices.Contains(params[pattern], param) {
+				continue
+			}
+			if found++; !has(pattern, param) {
 				t.Errorf("%s of %s is open to every licence", param, pattern)
 			}
 		}
+	}
+	if found < 4 {
+		t.Errorf("%d gated parameters are found in openapi.yaml", found)
 	}
 }
 
