@@ -38,6 +38,7 @@ func (r *Registry) Run(ctx context.Context) {
 				r.log.Warn("collection failed", "error", err)
 			}
 			r.keepReserve(ctx)
+			r.beside.tidy()
 		}
 	}
 }

@@ -34,6 +34,9 @@ type Options struct {
 	Reserve   int64 // bytes of a file that is given up when the disk is full; Run makes it; 0: none
 	ScrubRate int64 // bytes a second at which Run verifies all layers; 0: it does not
 
+	KeepLogs   time.Duration // how long central logs and those of failed VMs stay: 7 days
+	MaxLogSize int64         // bytes of the central logs, and of those of failed VMs: 1 GiB
+
 	Now  func() time.Time // nil means time.Now
 	Hook layout.Hook      // see layout.Hook; for tests
 }
@@ -45,6 +48,8 @@ type Registry struct {
 	store blob.Store
 	lock  *os.File
 	log   *slog.Logger
+
+	beside beside
 
 	// snap is what readers see. It is replaced as a whole, under write.
 	snap atomic.Pointer[snapshot]
@@ -100,7 +105,7 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 		held: map[blob.Root]*heldLayer{}, sessions: map[string]*session{},
 		bad: map[blob.Root]string{}, kept: map[string][]blob.Root{},
 	}
-	if err := r.load(ctx); err != nil {
+	if err := errors.Join(r.load(ctx), r.openBeside()); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
@@ -130,7 +135,7 @@ func (o Options) withDefaults() Options {
 // Close gives the storage back. Pushes that are going on fail and can be resumed after the next Open.
 func (r *Registry) Close() error {
 	r.EndUpkeep()
-	return errors.Join(r.dir.Close(), r.lock.Close())
+	return errors.Join(r.beside.close(), r.dir.Close(), r.lock.Close())
 }
 
 // load reads the storage.

@@ -381,6 +381,28 @@ func (p *Params) Objects(name string) []*Params {
 	return items
 }
 
+// Items gives what the body of a Typed request lists: each of an array of at most that
+// many objects as parameters of its own, or the request itself when it is one object.
+func (p *Params) Items(most int) ([]*Params, error) {
+	raw := bytes.TrimSpace(p.whole)
+	if len(raw) == 0 || raw[0] != '[' {
+		body, err := decodeObject(raw)
+		return []*Params{{body: body, text: p.text}}, err
+	}
+	var list []map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, &farm.Error{Code: farm.CodeInvalid, Message: "The request body is not an array of JSON objects: " + jsonFault(err)}
+	}
+	if len(list) > most {
+		return nil, farm.Errorf(farm.CodeInvalid, "The request body has %d elements; at most %d are taken at once", len(list), most)
+	}
+	items := make([]*Params, len(list))
+	for i, fields := range list {
+		items[i] = &Params{body: fields}
+	}
+	return items, nil
+}
+
 // Object gives one object as parameters of its own; nil when it is not given.
 func (p *Params) Object(name string) *Params {
 	raw := p.raw(name)

@@ -52,6 +52,15 @@ func Made(body any) (Whole, error) {
 	return envelope(api.StatusOK, "", raw), nil
 }
 
+// Answer writes the successful answer of a RawFunc whose request alone is not in JSON.
+func Answer(w http.ResponseWriter, body any) error {
+	whole, err := Made(body)
+	if err == nil {
+		send(w, http.StatusOK, whole)
+	}
+	return err
+}
+
 // respond writes the answer of a request: the one place where answers are written.
 func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any, err error) {
 	if err != nil {

@@ -43,7 +43,12 @@ var description = apidoc.Service{
 // Routes gives the registry's table of contents.
 func Routes(reg *registry.Registry) []rest.Route {
 	s := service{reg}
-	return slices.Concat(description.Routes(), []rest.Route{
+	return slices.Concat(description.Routes(), s.storageRoutes(), s.logRoutes(), s.fileRoutes())
+}
+
+func (s service) storageRoutes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "GET /{$}", Permission: permIndex, Raw: s.index},
 		{Pattern: "GET /livez", Permission: rest.Open, Do: s.livez},
 		{Pattern: "GET /readyz", Permission: rest.Open, Do: s.readyz},
 		{Pattern: "GET /registry/status", Permission: permIndex, Do: s.status},
@@ -70,5 +75,5 @@ func Routes(reg *registry.Registry) []rest.Route {
 
 		{Pattern: "GET /registry/v2/pull", Permission: permPull, Do: s.manifest},
 		{Pattern: "GET " + blobPath + "{root}", Permission: permDownload, Raw: s.blob},
-	})
+	}
 }

@@ -1,0 +1,102 @@
+package central
+
+import (
+	"time"
+)
+
+const (
+	tidyEvery = 10 * time.Minute
+	lookEvery = 10 * time.Second // how old what is known of the room may get
+	lookBytes = 4 << 20          // and how many bytes may be written meanwhile
+	floor     = 256 << 20        // free bytes that logs leave to templates
+	floorPart = 32               // on a small disk, one part in so many of it
+)
+
+// room is what is known of the disk.
+type room struct {
+	ok      bool
+	at      time.Time // when it was looked at
+	written int64     // since then
+}
+
+// roomy says whether the disk has room for rows: templates come first.
+func (l *Logs) roomy(now time.Time, add int) bool {
+	if l.o.Full != nil && l.o.Full() {
+		return false
+	}
+	if l.o.Free == nil {
+		return true
+	}
+	r := &l.room
+	if since := now.Sub(r.at); r.at.IsZero() || since < 0 || since >= lookEvery || r.written >= lookBytes {
+		free, total, err := l.o.Free()
+		*r = room{ok: err != nil || free >= min(floor, total/floorPart), at: now}
+	}
+	if r.ok {
+		r.written += int64(add)
+	}
+	return r.ok
+}
+
+// Tidy removes the files whose time is over. It does nothing when it did so a short time ago.
+func (l *Logs) Tidy() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.o.Now()
+	if since := now.Sub(l.tidied); since >= 0 && since < tidyEvery && !l.tidied.IsZero() {
+		return
+	}
+	l.tidied = now
+	for _, s := range l.services {
+		for _, f := range s.files {
+			if now.Sub(f.last) > l.o.Keep {
+				l.remove(f)
+			}
+		}
+		if len(s.files) == 0 { // nothing of it could be written
+			delete(l.services, s.name)
+		}
+	}
+	l.bound(nil)
+}
+
+// bound removes the oldest files until the others are within the limits; never the one that was just written.
+func (l *Logs) bound(but *file) {
+	for l.stats.Bytes > l.o.MaxBytes || l.stats.Files > maxFiles {
+		var oldest *file
+		for _, s := range l.services {
+			for _, f := range s.files {
+				if f != but && !f.stuck && (oldest == nil || f.last.Before(oldest.last)) {
+					oldest = f
+				}
+			}
+		}
+		if oldest == nil {
+			return
+		}
+		l.remove(oldest)
+	}
+}
+
+// remove removes a file, and with the last one its service.
+func (l *Logs) remove(f *file) {
+	l.shut(f)
+	s := f.service
+	if err := l.o.Root.Remove(f.path()); err != nil && !gone(err) {
+		l.o.Log.Warn("a log cannot be removed", "file", f.path(), "error", err)
+		f.stuck = true
+		return
+	}
+	l.stats.Files--
+	l.stats.Bytes -= f.size
+	delete(s.files, f.name)
+	for machine, c := range s.current {
+		if c == f {
+			delete(s.current, machine)
+		}
+	}
+	if len(s.files) == 0 {
+		_ = l.o.Root.Remove(s.name) // what is not ours may be in it
+		delete(l.services, s.name)
+	}
+}

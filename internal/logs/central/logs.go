@@ -1,0 +1,299 @@
+package central
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// The bounds that are no settings.
+const (
+	maxServices = 256
+	maxFiles    = 4096     // of all services; the oldest go
+	maxPart     = 64 << 20 // bytes of a file, after which the next one begins
+	parts       = 8        // at least so many files share MaxBytes, so that the oldest leaves most of it
+	maxOpen     = 64       // files that are kept open to be written
+)
+
+// The default limits.
+const (
+	DefaultKeep     = 7 * 24 * time.Hour
+	DefaultMaxBytes = 1 << 30
+)
+
+// Options configure Logs. The zero value of all but Root means a default.
+type Options struct {
+	Root     *os.Root      // the directory of the logs; Close closes it
+	Keep     time.Duration // a file goes that long after its last row: DefaultKeep
+	MaxBytes int64         // of all files; the oldest go: DefaultMaxBytes
+
+	Full func() bool                            // says that rows are to be dropped; nil: never
+	Free func() (free, total int64, err error) // room of the disk; nil: enough
+	Now  func() time.Time
+	Log  *slog.Logger // of what fails; it is told of a change only, so that it may end here
+}
+
+// Logs are the central logs below one directory. Its methods may be called from many goroutines.
+type Logs struct {
+	o    Options
+	part int64 // bytes of a file
+
+	mu       sync.Mutex // guards the fields below; held over a write
+	services map[string]*service
+	open     []*file // that have a handle, the one used last at the end
+	line     []byte  // of the rows that are being written
+	room     room
+	stats    Stats
+	failing  bool
+	tidied   time.Time
+	streams  map[string]map[*Stream]bool
+	archives int
+}
+
+// Stats count what happened since the logs were opened, and what there is.
+type Stats struct {
+	Rows    int64 // written, events too
+	Dropped int64 // rows that could not be written
+	Skipped int64 // rows that a stream did not get, since its reader is too slow
+	Files   int
+	Bytes   int64 // of all files
+	Streams int   // that are read now
+}
+
+// service is a directory of logs.
+type service struct {
+	name    string
+	files   map[string]*file
+	current map[string]*file // by machine; "" for events
+	dropped int              // rows since the last that was written
+}
+
+// file is one file of a service. Size counts whole rows only.
+type file struct {
+	service *service
+	name    string
+	size    int64
+	begun   time.Time // its day names it
+	last    time.Time // when a row was written
+	handle  *os.File  // nil: not open
+	stuck   bool      // it cannot be removed
+}
+
+func (f *file) path() string { return f.service.name + "/" + f.name }
+
+// Open reads what logs there are and removes what is beyond the limits.
+func Open(o Options) (*Logs, error) {
+	if o.Keep == 0 {
+		o.Keep = DefaultKeep
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = DefaultMaxBytes
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	l := &Logs{o: o, part: min(maxPart, max(1, o.MaxBytes/parts)), services: map[string]*service{}, streams: map[string]map[*Stream]bool{}}
+	if err := l.load(); err != nil {
+		return nil, err
+	}
+	l.Tidy()
+	return l, nil
+}
+
+// Close ends the streams and gives the files back.
+func (l *Logs) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, all := range l.streams {
+		for s := range all {
+			s.end()
+		}
+	}
+	for len(l.open) > 0 {
+		l.shut(l.open[0])
+	}
+	return l.o.Root.Close()
+}
+
+// Stats gives the counts.
+func (l *Logs) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stats
+}
+
+// Append writes rows, each to the file of its service and machine. What cannot be written is dropped and
+// counted, also in a row once there is room again: only rows that can never be written are an error, and then
+// none is.
+func (l *Logs) Append(rows []api.LogRow) (api.LogTaken, error) {
+	var taken api.LogTaken
+	for i := range rows {
+		if err := checkRow(&rows[i]); err != nil {
+			return taken, ofRow(err, i, len(rows))
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.o.Now()
+	if err := l.enough(rows); err != nil {
+		return taken, err
+	}
+	for len(rows) > 0 {
+		n := alike(rows)
+		if err := l.write(rows[:n], now); err != nil {
+			taken.Dropped += n
+		} else {
+			taken.Rows += n
+		}
+		rows = rows[n:]
+	}
+	return taken, nil
+}
+
+// enough refuses rows with which there would be too many services.
+func (l *Logs) enough(rows []api.LogRow) error {
+	fresh := map[string]bool{}
+	for i := range rows {
+		name := rows[i].Service
+		if l.services[name] != nil {
+			continue
+		}
+		if fresh[name] = true; len(l.services)+len(fresh) > maxServices {
+			return farm.Refused("There are logs of %d services already, and those of %q would be too many", maxServices, name)
+		}
+	}
+	return nil
+}
+
+// ofRow says which of several rows an error is about.
+func ofRow(err error, i, of int) error {
+	if of == 1 {
+		return err
+	}
+	return farm.Errorf(farm.CodeOf(err), "rows[%d].%s", i, err)
+}
+
+// alike counts the rows at the beginning that go to one file.
+func alike(rows []api.LogRow) int {
+	for i := range rows {
+		if rows[i].Service != rows[0].Service || rows[i].MachineName != rows[0].MachineName {
+			return i
+		}
+	}
+	return len(rows)
+}
+
+// write writes rows of one service and machine.
+func (l *Logs) write(rows []api.LogRow, now time.Time) error {
+	s, err := l.enter(rows[0].Service)
+	if err != nil {
+		l.drop(s, len(rows), err)
+		return err
+	}
+	line := l.line[:0]
+	if s.dropped > 0 {
+		gap := rows[0]
+		gap.Content = fmt.Sprintf("%d rows are missing here: they could not be written", s.dropped)
+		line = appendRow(line, &gap, now)
+	}
+	for i := range rows {
+		line = appendRow(line, &rows[i], now)
+	}
+	l.line = line[:0]
+	if cap(line) > maxKept {
+		l.line = nil
+	}
+	f := l.current(s, machineFile(rows[0].MachineName), now, int64(len(line)))
+	if err := l.put(f, "", line, now); err != nil {
+		l.drop(s, len(rows), err)
+		return err
+	}
+	l.wrote(s, len(rows))
+	return nil
+}
+
+// maxKept bounds the room for rows that is kept for the next ones, in bytes.
+const maxKept = 1 << 20
+
+// Events writes events to the event log, each one JSON object, in their order: all of them or none.
+func (l *Logs) Events(events [][]byte) error {
+	var lines []byte
+	for i, raw := range events {
+		line, err := eventLine(raw)
+		if err != nil {
+			return ofEvent(err, i, len(events))
+		}
+		lines = append(lines, line...)
+	}
+	if len(events) == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.o.Now()
+	s, err := l.enter(EventService)
+	if err == nil {
+		f := l.currentEvents(s, now, int64(len(lines)))
+		header := ""
+		if f.size == 0 {
+			header = eventHeader + f.begun.UTC().Format(eventStamp) + "\n"
+		}
+		err = l.put(f, header, lines, now)
+	}
+	if err != nil {
+		l.note(err)
+		return farm.Unavailable(err, "The events cannot be written now; try again")
+	}
+	l.wrote(s, len(events))
+	return nil
+}
+
+func ofEvent(err error, i, of int) error {
+	if of == 1 {
+		return err
+	}
+	return farm.Errorf(farm.CodeOf(err), "events[%d]: %s", i, err)
+}
+
+// drop counts rows that could not be written.
+func (l *Logs) drop(s *service, rows int, err error) {
+	s.dropped += rows
+	l.stats.Dropped += int64(rows)
+	l.note(err)
+}
+
+func (l *Logs) wrote(s *service, rows int) {
+	s.dropped = 0
+	l.stats.Rows += int64(rows)
+	l.note(nil)
+}
+
+// note logs when rows begin and cease to be dropped.
+func (l *Logs) note(err error) {
+	if failing := err != nil; failing != l.failing {
+		l.failing = failing
+		if failing {
+			l.o.Log.Warn("central logs cannot be written: rows are dropped", "error", err)
+		} else {
+			l.o.Log.Info("central logs are written again")
+		}
+	}
+}
+
+// shut closes the handle of a file.
+func (l *Logs) shut(f *file) {
+	if f.handle != nil {
+		_ = f.handle.Close() // every row is written
+		f.handle = nil
+	}
+	l.open = slices.DeleteFunc(l.open, func(o *file) bool { return o == f })
+}

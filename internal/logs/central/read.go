@@ -1,0 +1,180 @@
+package central
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// The bounds of what is read of the end of logs.
+const (
+	MaxLines  = 10000
+	maxTail   = 8 << 20  // bytes of the end of one file
+	pastFiles = 16       // files whose ends a stream begins with
+	pastTail  = 256 << 10 // bytes of each
+)
+
+// Services lists the services that have logs, in their order.
+func (l *Logs) Services() []api.LogService {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := []api.LogService{}
+	for _, name := range slices.Sorted(maps.Keys(l.services)) {
+		out := api.LogService{Service: name}
+		for _, f := range l.services[name].files {
+			out.Files++
+			out.Size += f.size
+			if at := f.last.UTC(); at.After(out.LastWrite) {
+				out.LastWrite = at
+			}
+		}
+		if out.Files > 0 {
+			list = append(list, out)
+		}
+	}
+	return list
+}
+
+// Files lists the files of a service, the oldest first.
+func (l *Logs) Files(name string) ([]api.LogFile, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := []api.LogFile{}
+	for _, f := range l.sorted(name) {
+		list = append(list, api.LogFile{Service: name, Name: f.name, MachineName: machineOf(f), Size: f.size, LastWrite: f.last.UTC()})
+	}
+	if len(list) == 0 {
+		return nil, farm.NotFound()
+	}
+	return list, nil
+}
+
+// sorted gives the files of a service in the order of their last rows.
+func (l *Logs) sorted(name string) []*file {
+	s := l.services[name]
+	if s == nil {
+		return nil
+	}
+	return slices.SortedFunc(maps.Values(s.files), func(a, b *file) int {
+		return cmp.Or(a.last.Compare(b.last), strings.Compare(a.name, b.name))
+	})
+}
+
+// machineOf gives the part of a file's name that is a machine.
+func machineOf(f *file) string {
+	if f.service.name == EventService {
+		return ""
+	}
+	name := strings.TrimSuffix(f.name, ending)
+	for range 2 { // the number and the day
+		i := strings.LastIndexByte(name, '.')
+		if i <= 0 {
+			break
+		}
+		rest := name[i+1:]
+		name = name[:i]
+		if len(rest) == len(dayForm) {
+			break
+		}
+	}
+	return name
+}
+
+// View is a file of the logs as it is at one moment: rows that come later are not part of it. It must be closed.
+type View struct {
+	Name     string
+	Size     int64
+	Modified time.Time
+
+	in *os.File
+}
+
+// View opens a file of a service; "" is the one written last.
+func (l *Logs) View(service, name string) (*View, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.sorted(service)
+	if len(all) == 0 {
+		return nil, farm.NotFound()
+	}
+	f := all[len(all)-1]
+	if name != "" {
+		if f = l.services[service].files[name]; f == nil {
+			return nil, farm.NotFound()
+		}
+	}
+	return l.view(f)
+}
+
+// view opens a file. The caller holds mu.
+func (l *Logs) view(f *file) (*View, error) {
+	in, err := l.o.Root.Open(f.path())
+	if gone(err) {
+		return nil, farm.NotFound()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open a log: %w", err)
+	}
+	return &View{Name: f.name, Size: f.size, Modified: f.last, in: in}, nil
+}
+
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// Close closes the file.
+func (v *View) Close() error { return v.in.Close() }
+
+// Content gives the whole view to be read.
+func (v *View) Content() *io.SectionReader { return io.NewSectionReader(v.in, 0, v.Size) }
+
+// Tail gives the last lines of the view, as many as fit in a few megabytes.
+func (v *View) Tail(lines int) ([]byte, error) { return v.tail(lines, maxTail) }
+
+func (v *View) tail(lines int, most int64) ([]byte, error) {
+	from := max(0, v.Size-most)
+	var text []byte
+	for at := v.Size; at > from && bytes.Count(text, []byte("\n")) <= lines; {
+		n := min(64<<10, at-from)
+		block := make([]byte, n, n+int64(len(text)))
+		if _, err := v.in.ReadAt(block, at-n); err != nil {
+			return nil, fmt.Errorf("read a log: %w", err)
+		}
+		text, at = append(block, text...), at-n
+		if at == from && at > 0 { // the first line is a part of one
+			_, text, _ = bytes.Cut(text, []byte("\n"))
+		}
+	}
+	for extra := bytes.Count(text, []byte("\n")) - lines; extra > 0; extra-- {
+		_, text, _ = bytes.Cut(text, []byte("\n"))
+	}
+	return text, nil
+}
+
+// ends gives the last rows of several files, in the order of their times.
+func ends(views []*View, lines int) ([]byte, error) {
+	var rows []string
+	for _, v := range views {
+		text, err := v.tail(lines, pastTail)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, strings.SplitAfter(string(text), "\n")...)
+	}
+	rows = slices.DeleteFunc(rows, func(row string) bool { return row == "" || strings.HasPrefix(row, eventHeader) })
+	if len(views) > 1 {
+		slices.SortStableFunc(rows, func(a, b string) int {
+			return strings.Compare(a[:min(len(stamp), len(a))], b[:min(len(stamp), len(b))])
+		})
+	}
+	return []byte(strings.Join(rows[max(0, len(rows)-lines):], "")), nil
+}

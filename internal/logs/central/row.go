@@ -1,0 +1,148 @@
+package central
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+const (
+	maxContent = 64 << 10 // bytes of a row's content; the rest is cut
+	maxEvent   = 64 << 10 // bytes of an event
+	maxName    = 64       // bytes of a service and of the part of a file name that is a machine
+	maxHost    = 255      // bytes of a host that a row shows
+)
+
+// EventService is the service of the event log. It has events only.
+const EventService = "event"
+
+// stamp is the form of the time that a row begins with: of fixed width, so that rows sort by it.
+const stamp = "2006-01-02T15:04:05.000Z"
+
+// CheckService refuses what cannot be the name of a service. It becomes the name of a directory.
+func CheckService(name string) error {
+	switch {
+	case name == "":
+		return farm.Invalid("service", "is required")
+	case len(name) > maxName || name[0] == '.' || name[0] == '-' || name[0] == '_' || strings.ContainsFunc(name, odd):
+		return farm.Invalid("service", "must be 1 to %d letters, digits, dots, dashes and underscores, beginning with a letter or digit", maxName)
+	}
+	return nil
+}
+
+// odd says whether a character is none of those that names of files have here.
+func odd(c rune) bool {
+	switch {
+	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '-', c == '_':
+		return false
+	default:
+		return true
+	}
+}
+
+// checkRow refuses a row for a service that takes none.
+func checkRow(r *api.LogRow) error {
+	if strings.EqualFold(r.Service, EventService) {
+		return farm.Invalid("service", "%s takes events only: POST %s", EventService, api.PathLogEvent)
+	}
+	return CheckService(r.Service)
+}
+
+// machineFile is a machine's name as a part of a file's name.
+func machineFile(name string) string {
+	if name == "" {
+		return "unknown"
+	}
+	name = strings.Map(func(c rune) rune {
+		if odd(c) {
+			return '_'
+		}
+		return c
+	}, name[:min(len(name), maxName)])
+	if name[0] == '.' || name[0] == '-' {
+		name = "_" + name[1:]
+	}
+	return name
+}
+
+// appendRow writes a row as its line.
+func appendRow(line []byte, r *api.LogRow, now time.Time) []byte {
+	line = now.UTC().AppendFormat(line, stamp)
+	line = append(line, ' ')
+	line = append(line, machineFile(r.MachineName)...)
+	line = append(line, ' ')
+	if r.Host == "" {
+		line = append(line, '-')
+	}
+	line = appendVisible(line, strings.ReplaceAll(strings.ToValidUTF8(r.Host[:min(len(r.Host), maxHost)], "_"), " ", "_"))
+	line = append(line, ' ')
+	content := strings.TrimRight(r.Content, "\r\n")
+	cut := len(content) > maxContent
+	if cut {
+		content = content[:maxContent]
+	}
+	line = appendVisible(line, content)
+	if cut {
+		line = append(line, " ... [cut]"...)
+	}
+	return append(line, '\n')
+}
+
+// appendVisible writes text on one line: what breaks or steers it is escaped as Go and JSON do, a tab stays.
+func appendVisible(line []byte, text string) []byte {
+	for begin := 0; begin < len(text); {
+		end := begin
+		for end < len(text) && (text[end] >= ' ' && text[end] < 0x7f || text[end] == '\t') {
+			end++
+		}
+		line = append(line, text[begin:end]...)
+		if end == len(text) {
+			return line
+		}
+		c, size := utf8.DecodeRuneInString(text[end:])
+		line = appendRune(line, c)
+		begin = end + size
+	}
+	return line
+}
+
+func appendRune(line []byte, c rune) []byte {
+	switch {
+	case c == '\n':
+		return append(line, `\n`...)
+	case c == '\r':
+		return append(line, `\r`...)
+	case c < ' ' || c >= 0x7f && c < 0xa0:
+		return fmt.Appendf(line, `\x%02x`, c)
+	case c == '\u2028' || c == '\u2029' || c >= '\u202a' && c <= '\u202e' || c >= '\u2066' && c <= '\u2069': // line ends, directions
+		return fmt.Appendf(line, `\u%04x`, c)
+	default:
+		return utf8.AppendRune(line, c)
+	}
+}
+
+// eventLine is an event as its line: one JSON object, keys sorted.
+func eventLine(raw []byte) ([]byte, error) {
+	if len(raw) > maxEvent {
+		return nil, farm.Errorf(farm.CodeInvalid, "An event must have at most %d bytes", maxEvent)
+	}
+	var fields map[string]any
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if err := dec.Decode(&fields); err != nil || fields == nil {
+		return nil, farm.Errorf(farm.CodeInvalid, "An event must be a JSON object")
+	}
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line) // sorts the keys, and ends the line
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(fields); err != nil {
+		return nil, fmt.Errorf("encode event: %w", err)
+	}
+	return line.Bytes(), nil
+}

@@ -1,0 +1,168 @@
+package central
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+const (
+	maxStreams = 128
+	maxPending = 256 << 10 // bytes that wait for a slow reader; what comes then is skipped
+)
+
+// ErrEnded is the end of a stream whose logs were closed.
+var ErrEnded = errors.New("the logs were closed")
+
+// Stream gives the rows of one service as they are written. One that gets none does nothing: it is woken by
+// rows of its own service alone. One goroutine reads it; it must be closed.
+type Stream struct {
+	l       *Logs
+	service string
+	wake    chan struct{} // has one element when there is something to read
+
+	mu      sync.Mutex // guards the fields below
+	pending []byte
+	skipped int
+	ended   bool
+	woken   int // times that Next had something to look at
+}
+
+// Follow begins a stream of a service, which need not have rows yet. past are its last lines so far.
+func (l *Logs) Follow(service string, lines int) (past []byte, s *Stream, err error) {
+	if err := CheckService(service); err != nil {
+		return nil, nil, err
+	}
+	s, views, err := l.subscribe(service, lines)
+	for _, v := range views {
+		defer v.Close()
+	}
+	if err == nil && lines > 0 {
+		past, err = ends(views, lines)
+	}
+	if err != nil && s != nil {
+		s.Close()
+	}
+	return past, s, err
+}
+
+// subscribe begins a stream at the sizes that the files in views have, so that nothing is lost or comes twice.
+func (l *Logs) subscribe(service string, lines int) (*Stream, []*View, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stats.Streams >= maxStreams {
+		return nil, nil, farm.Errorf(farm.CodeBusy, "%d streams of logs are open already; close one and try again", maxStreams)
+	}
+	l.stats.Streams++
+	s := &Stream{l: l, service: service, wake: make(chan struct{}, 1)}
+	if l.streams[service] == nil {
+		l.streams[service] = map[*Stream]bool{}
+	}
+	l.streams[service][s] = true
+	if lines == 0 {
+		return s, nil, nil
+	}
+	all := l.sorted(service)
+	most := pastFiles
+	if service == EventService { // their rows do not begin with a time
+		most = 1
+	}
+	var views []*View
+	for _, f := range all[max(0, len(all)-most):] {
+		v, err := l.view(f)
+		if farm.CodeOf(err) == farm.CodeNotFound {
+			continue
+		}
+		if err != nil {
+			return s, views, err
+		}
+		views = append(views, v)
+	}
+	return s, views, nil
+}
+
+// tell gives new rows to the streams of a service. The caller holds mu.
+func (l *Logs) tell(service string, lines []byte) {
+	for s := range l.streams[service] {
+		l.stats.Skipped += int64(s.add(lines))
+	}
+}
+
+// add hands rows to the reader and gives the number of those that it does not get.
+func (s *Stream) add(lines []byte) (skipped int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.pending) > 0 && len(s.pending)+len(lines) > maxPending {
+		skipped = bytes.Count(lines, []byte("\n"))
+		s.skipped += skipped
+	} else {
+		s.pending = append(s.pending, lines...)
+	}
+	s.signal()
+	return skipped
+}
+
+func (s *Stream) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Stream) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	s.signal()
+}
+
+// Next waits for rows and gives them, whole lines. Where the reader was too slow a line says how many are missing.
+func (s *Stream) Next(ctx context.Context) ([]byte, error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-s.wake:
+		}
+		if lines, err := s.take(); len(lines) > 0 || err != nil {
+			return lines, err
+		}
+	}
+}
+
+func (s *Stream) take() ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.woken++
+	lines := s.pending
+	s.pending = nil
+	if s.skipped > 0 {
+		lines = fmt.Appendf(lines, "... %d rows are skipped here: they come faster than they are read\n", s.skipped)
+		s.skipped = 0
+	}
+	if len(lines) == 0 && s.ended {
+		return nil, ErrEnded
+	}
+	if s.ended {
+		s.signal() // for the next call
+	}
+	return lines, nil
+}
+
+// Close ends the stream.
+func (s *Stream) Close() {
+	s.l.mu.Lock()
+	defer s.l.mu.Unlock()
+	all := s.l.streams[s.service]
+	if !all[s] {
+		return
+	}
+	s.l.stats.Streams--
+	if delete(all, s); len(all) == 0 {
+		delete(s.l.streams, s.service)
+	}
+}

@@ -1,0 +1,65 @@
+package registry
+
+import (
+	"context"
+	"errors"
+
+	"github.com/buildyard/buildyard/internal/layout"
+	"github.com/buildyard/buildyard/internal/logs/central"
+	"github.com/buildyard/buildyard/internal/registry/files"
+)
+
+// beside is what the registry keeps beside its templates, which come first: on a full disk logs are dropped and
+// files refused.
+type beside struct {
+	logs  *central.Logs
+	files *files.Store
+}
+
+// openBeside opens the central logs and the file server.
+func (r *Registry) openBeside() error {
+	free := func() (int64, int64, error) { return r.store.Space(context.Background()) }
+	root, err := r.dir.Root().OpenRoot(layout.CentralLogsDir)
+	if err != nil {
+		return err
+	}
+	r.beside.logs, err = central.Open(central.Options{
+		Root: root, Keep: r.o.KeepLogs, MaxBytes: r.o.MaxLogSize, Full: r.strained.Load, Free: free, Now: r.o.Now, Log: r.log,
+	})
+	if err != nil {
+		return errors.Join(err, root.Close())
+	}
+	if root, err = r.dir.Root().OpenRoot(layout.FilesDir); err != nil {
+		return err
+	}
+	r.beside.files, err = files.Open(files.Options{
+		Root: root, Keep: r.o.KeepLogs, MaxLogs: r.o.MaxLogSize, Full: r.strained.Load, Free: free, Now: r.o.Now, Log: r.log,
+	})
+	if err != nil {
+		return errors.Join(err, root.Close())
+	}
+	return nil
+}
+
+// Logs gives the central logs.
+func (r *Registry) Logs() *central.Logs { return r.beside.logs }
+
+// Files gives the file server.
+func (r *Registry) Files() *files.Store { return r.beside.files }
+
+// tidy removes logs whose time is over.
+func (b *beside) tidy() {
+	b.logs.Tidy()
+	b.files.Tidy()
+}
+
+func (b *beside) close() error {
+	var errs []error
+	if b.logs != nil {
+		errs = append(errs, b.logs.Close())
+	}
+	if b.files != nil {
+		errs = append(errs, b.files.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,273 @@
+package files
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// The bounds that are no settings.
+const (
+	MaxFile  = 1 << 30 // bytes of one file
+	maxFiles = 20000   // of an area
+	maxList  = 10000   // entries of a list
+	floor    = 256 << 20
+	tempMark = ".upload-" // begins the names of files that are being written
+)
+
+// The default limits.
+const (
+	DefaultKeep     = 7 * 24 * time.Hour
+	DefaultMaxLogs  = 1 << 30
+	DefaultMaxBytes = 10 << 30
+)
+
+// Options configure a Store. The zero value of all but Root means a default.
+type Options struct {
+	Root     *os.Root      // the directory files/; Close closes it
+	Keep     time.Duration // how long logs of failed VMs stay: DefaultKeep
+	MaxLogs  int64         // bytes of the logs of failed VMs, the oldest go: DefaultMaxLogs
+	MaxBytes int64         // bytes of all other files, beyond which uploads are refused: DefaultMaxBytes
+
+	Full func() bool                           // says that nothing is taken; nil: never
+	Free func() (free, total int64, err error) // room of the disk; nil: enough
+	Now  func() time.Time
+	Log  *slog.Logger
+}
+
+// Store is the files below one directory. Its methods may be called from many goroutines.
+type Store struct {
+	o Options
+
+	mu    sync.Mutex // guards the fields below, and is held while names change
+	logs  held
+	other held
+	swept time.Time
+}
+
+// held is what an area holds.
+type held struct {
+	files int
+	bytes int64
+}
+
+// Open counts the files that there are and removes what uploads left that were cut.
+func Open(o Options) (*Store, error) {
+	if o.Keep == 0 {
+		o.Keep = DefaultKeep
+	}
+	o.MaxLogs, o.MaxBytes = cmp.Or(o.MaxLogs, DefaultMaxLogs), cmp.Or(o.MaxBytes, DefaultMaxBytes)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{o: o}
+	err := fs.WalkDir(o.Root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case name == CentralLogs:
+			return fs.SkipDir
+		case e.IsDir() || !e.Type().IsRegular():
+			return nil
+		case strings.HasPrefix(e.Name(), tempMark):
+			return o.Root.Remove(name)
+		}
+		info, err := e.Info()
+		if err == nil {
+			s.count(name, 1, info.Size())
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the files: %w", err)
+	}
+	s.Tidy()
+	return s, nil
+}
+
+// Close gives the directory back.
+func (s *Store) Close() error { return s.o.Root.Close() }
+
+// areaOf gives the count that a name belongs to.
+func (s *Store) areaOf(name string) *held {
+	if area(name) == Logs {
+		return &s.logs
+	}
+	return &s.other
+}
+
+func (s *Store) count(name string, files int, bytes int64) {
+	h := s.areaOf(name)
+	h.files += files
+	h.bytes += bytes
+}
+
+// File is a file that is read. It must be closed.
+type File struct {
+	*os.File
+	Size     int64
+	Modified time.Time
+}
+
+// File opens a file.
+func (s *Store) File(name string) (*File, error) {
+	info, err := plain(s.o.Root, name)
+	if err != nil || info.IsDir() {
+		return nil, farm.NotFound()
+	}
+	f, err := s.o.Root.Open(name)
+	if err != nil {
+		return nil, lost(err)
+	}
+	if info, err = f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(farm.NotFound(), f.Close())
+	}
+	return &File{File: f, Size: info.Size(), Modified: info.ModTime()}, nil
+}
+
+// lost gives the failure of a lookup its exact text.
+func lost(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return farm.NotFound()
+	}
+	return fmt.Errorf("open a file: %w", err)
+}
+
+// List lists a directory; "" is the top.
+func (s *Store) List(dir string) ([]api.StoredFile, error) {
+	if dir = strings.Trim(dir, "/"); dir == "" {
+		dir = "."
+	}
+	info, err := plain(s.o.Root, dir)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, farm.NotFound()
+	}
+	in, err := s.o.Root.Open(dir)
+	if err != nil {
+		return nil, lost(err)
+	}
+	defer in.Close()
+	entries, err := in.ReadDir(maxList)
+	if err != nil && !errors.Is(err, io.EOF) { // the end of an empty directory
+		return nil, fmt.Errorf("list a directory: %w", err)
+	}
+	list := []api.StoredFile{}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !info.IsDir() && !info.Mode().IsRegular() || Check(e.Name()) != nil {
+			continue
+		}
+		out := api.StoredFile{Name: e.Name(), Dir: info.IsDir(), Modified: info.ModTime().UTC()}
+		if !out.Dir {
+			out.Size = info.Size()
+		}
+		list = append(list, out)
+	}
+	slices.SortFunc(list, func(a, b api.StoredFile) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// Remove removes a file, or a directory with nothing in it.
+func (s *Store) Remove(name string) error {
+	if err := writable(name); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info, err := plain(s.o.Root, name)
+	if err != nil {
+		return err
+	}
+	if err := s.o.Root.Remove(name); err != nil {
+		if info.IsDir() && !errors.Is(err, fs.ErrNotExist) {
+			return farm.Refused("The directory %s is not empty", name)
+		}
+		return lost(err)
+	}
+	if !info.IsDir() {
+		s.count(name, -1, -info.Size())
+	}
+	return nil
+}
+
+// writable refuses names that are the log server's, and those that cannot be.
+func writable(name string) error {
+	if err := Check(name); err != nil {
+		return err
+	}
+	if area(name) == CentralLogs {
+		return farm.Invalid("name", "%s is written by the log server alone", CentralLogs)
+	}
+	return nil
+}
+
+const sweepEvery = 10 * time.Minute
+
+// Tidy removes the logs of failed VMs whose time is over. It does nothing when it did so a short time ago.
+func (s *Store) Tidy() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.o.Now()
+	if since := now.Sub(s.swept); since >= 0 && since < sweepEvery && !s.swept.IsZero() {
+		return
+	}
+	s.swept = now
+	if s.logs.files > 0 {
+		s.sweep(now)
+	}
+}
+
+// logFile is a file below Logs.
+type logFile struct {
+	name string
+	size int64
+	at   time.Time
+}
+
+// sweep removes logs of failed VMs, the oldest first, until the others are young enough and leave some room.
+func (s *Store) sweep(now time.Time) {
+	var all []logFile
+	_ = fs.WalkDir(s.o.Root.FS(), Logs, func(name string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() {
+			if info, err := e.Info(); err == nil {
+				all = append(all, logFile{name, info.Size(), info.ModTime()})
+			}
+		}
+		return nil
+	})
+	slices.SortFunc(all, func(a, b logFile) int { return a.at.Compare(b.at) })
+	for _, f := range all {
+		crowded := s.logs.bytes > s.o.MaxLogs-s.o.MaxLogs/8 || s.logs.files > maxFiles-maxFiles/8
+		if !crowded && now.Sub(f.at) <= s.o.Keep {
+			return
+		}
+		if strings.HasPrefix(path.Base(f.name), tempMark) {
+			continue
+		}
+		if err := s.o.Root.Remove(f.name); err != nil {
+			s.o.Log.Warn("a log of a failed VM cannot be removed", "file", f.name, "error", err)
+			continue
+		}
+		s.count(f.name, -1, -f.size)
+		for dir := path.Dir(f.name); dir != Logs && s.o.Root.Remove(dir) == nil; dir = path.Dir(dir) { // an empty one goes too
+		}
+	}
+}

@@ -1,0 +1,294 @@
+package files
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func open(t testing.TB, dir string, o Options) *Store {
+	t.Helper()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Root = root
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func put(s *Store, name, text string) error {
+	_, err := s.Put(Upload{Name: name, Body: strings.NewReader(text), Size: -1})
+	return err
+}
+
+func get(s *Store, name string) (string, error) {
+	f, err := s.File(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(f)
+	return string(raw), err
+}
+
+func TestPutAndGet(t *testing.T) {
+	s := open(t, t.TempDir(), Options{})
+	sum := sha256.Sum256([]byte("text"))
+	hexed := hex.EncodeToString(sum[:])
+	for _, want := range []string{"", hexed, strings.ToUpper(hexed)} {
+		r, err := s.Put(Upload{Name: "a b/ü,+@=~ (1).txt", Body: strings.NewReader("text"), Size: 4, Sum: want})
+		if err != nil || r.SHA256 != hexed || r.Size != 4 || r.Name != "a b/ü,+@=~ (1).txt" {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	if got, err := get(s, "a b/ü,+@=~ (1).txt"); got != "text" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := put(s, "a b/ü,+@=~ (1).txt", "other"); err != nil {
+		t.Error(err)
+	}
+	if got, _ := get(s, "a b/ü,+@=~ (1).txt"); got != "other" {
+		t.Errorf("%q", got)
+	}
+	if s.other != (held{1, 5}) {
+		t.Errorf("counted %+v", s.other)
+	}
+	for _, bad := range []string{"x", hexed[1:], strings.Repeat("0", 64)} {
+		_, err := s.Put(Upload{Name: "bad", Body: strings.NewReader("text"), Sum: bad})
+		var e *farm.Error
+		if !errors.As(err, &e) || e.Code != farm.CodeInvalid || e.Field != "sha256" {
+			t.Errorf("sum %s: %v", bad, err)
+		}
+	}
+	if list, err := s.List(""); err != nil || len(list) != 1 || !list[0].Dir || list[0].Name != "a b" || list[0].Size != 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if list, err := s.List("/a b/"); err != nil || len(list) != 1 || list[0].Dir || list[0].Size != 5 || list[0].Modified.IsZero() {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if err := s.Remove("a b"); farm.CodeOf(err) != farm.CodeRefused {
+		t.Errorf("removal of a directory that is not empty: %v", err)
+	}
+	if err := errors.Join(s.Remove("a b/ü,+@=~ (1).txt"), s.Remove("a b")); err != nil {
+		t.Error(err)
+	}
+	if list, err := s.List(""); err != nil || len(list) != 0 || list == nil || s.other != (held{}) {
+		t.Errorf("%+v, %v, %+v", list, err, s.other)
+	}
+	for _, name := range []string{"nothing", "a/b", "a b"} {
+		for _, err := range []error{s.Remove(name), second(s.File(name)), second(s.List(name))} {
+			if farm.CodeOf(err) != farm.CodeNotFound {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestHostileNames(t *testing.T) {
+	base := t.TempDir()
+	dir, outside := base+"/files", base+"/outside"
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Mkdir(outside, 0o755), os.WriteFile(outside+"/secret", []byte("secret"), 0o600),
+		os.Symlink(outside, dir+"/out"), os.Symlink("there", dir+"/in"), os.Mkdir(dir+"/there", 0o755), os.WriteFile(dir+"/there/f", []byte("f"), 0o600),
+		os.Symlink("there/f", dir+"/file"), syscall.Mkfifo(dir+"/pipe", 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dir, Options{})
+	for _, name := range []string{
+		"", ".", "..", "../outside/secret", "a/../../outside/secret", "/etc/passwd", "a//b", "a/", ".hidden", "a/.upload-x", `a\b`, "a\x00b", "a\nb", "\xff",
+		strings.Repeat("a", 256), strings.Repeat("a/", 16) + "a", strings.Repeat(strings.Repeat("a", 200)+"/", 6) + "a",
+		"central-logs", "central-logs/node/x.log", "out/new", "in/new",
+	} {
+		if err := put(s, name, "x"); farm.CodeOf(err) != farm.CodeInvalid && !strings.Contains(fmt.Sprint(err), "escapes") {
+			t.Errorf("put %q: %v", name, err)
+		}
+		if err := second(s.File(name)); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("get %q: %v", name, err)
+		}
+	}
+	for _, name := range []string{"out/secret", "in/f", "file", "pipe"} {
+		if err := second(s.File(name)); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("get %q: %v", name, err)
+		}
+		if err := s.Remove(name); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("remove %q: %v", name, err)
+		}
+	}
+	if list, err := s.List(""); err != nil || len(list) != 1 || list[0].Name != "there" {
+		t.Errorf("list: %+v, %v", list, err)
+	}
+	if err := second(s.List("in")); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("list of a link: %v", err)
+	}
+	left, _ := filepath.Glob(dir + "/*/.*")
+	top, _ := filepath.Glob(dir + "/.u*")
+	secret, err := os.ReadFile(outside + "/secret")
+	if err != nil || string(secret) != "secret" || len(left)+len(top) > 0 {
+		t.Errorf("%q, %v; left are %v %v", secret, err, left, top)
+	}
+	if err := put(s, "there", "x"); farm.CodeOf(err) != farm.CodeInvalid {
+		t.Errorf("a file in the place of a directory: %v", err)
+	}
+	if err := put(s, "there/f/g", "x"); farm.CodeOf(err) != farm.CodeInvalid {
+		t.Errorf("a file below a file: %v", err)
+	}
+}
+
+// broken is an upload that breaks off.
+type broken struct{ io.Reader }
+
+func (b broken) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+func TestCutUpload(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, Options{})
+	if err := put(s, "d/f", "old"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(Upload{Name: "d/f", Body: broken{strings.NewReader("new")}}); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("%v", err)
+	}
+	if got, _ := get(s, "d/f"); got != "old" {
+		t.Errorf("%q", got)
+	}
+	if left, _ := filepath.Glob(dir + "/d/.*"); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+	if err := os.WriteFile(dir+"/d/"+tempMark+"X", []byte("of a killed registry"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.Close()
+	s = open(t, dir, Options{})
+	if left, _ := filepath.Glob(dir + "/d/.*"); len(left) > 0 || s.other != (held{1, 3}) {
+		t.Errorf("after a restart: %v, %+v", left, s.other)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestBounds(t *testing.T) {
+	dir := t.TempDir()
+	full, free := false, int64(1<<40)
+	s := open(t, dir, Options{MaxBytes: 10, MaxLogs: 100, Full: func() bool { return full }, Free: func() (int64, int64, error) { return free, 1 << 40, nil }})
+	if _, err := s.Put(Upload{Name: "a", Body: zeros{}, Size: MaxFile + 1}); farm.CodeOf(err) != farm.CodeTooLarge {
+		t.Errorf("too large: %v", err)
+	}
+	if err := put(s, "a", "12345678"); err != nil {
+		t.Error(err)
+	}
+	for _, size := range []int64{3, -1} {
+		if _, err := s.Put(Upload{Name: "b", Body: strings.NewReader("123"), Size: size}); farm.CodeOf(err) != farm.CodeUnavailable {
+			t.Errorf("too many bytes, announced %d: %v", size, err)
+		}
+	}
+	if err := put(s, "logs/vm/x.log", strings.Repeat("x", 50)); err != nil {
+		t.Errorf("a log beside files that are full: %v", err)
+	}
+	free = floor + 1
+	if _, err := s.Put(Upload{Name: "b", Body: strings.NewReader("1"), Size: 1}); err != nil {
+		t.Errorf("just enough room: %v", err)
+	}
+	if _, err := s.Put(Upload{Name: "b", Body: strings.NewReader("12"), Size: 2}); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("a byte too much: %v", err)
+	}
+	free = floor - 1
+	if err := put(s, "b", "1"); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("no room: %v", err)
+	}
+	free, full = 1<<40, true
+	if err := put(s, "b", "1"); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("reserve in use: %v", err)
+	}
+	if left, _ := filepath.Glob(dir + "/.*"); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+func TestLogsGo(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	s := open(t, dir, Options{MaxLogs: 80, Keep: time.Hour, Now: func() time.Time { return now }})
+	for i := range 20 {
+		name := fmt.Sprintf("logs/vm%d/x.log", i)
+		if err := put(s, name, "ten bytes."); err != nil {
+			t.Fatal(err)
+		}
+		at := now.Add(time.Duration(i-20) * time.Minute)
+		if err := os.Chtimes(filepath.Join(dir, name), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := s.List("logs")
+	if err != nil || len(list) < 7 || len(list) > 8 || s.logs.bytes != int64(10*len(list)) {
+		t.Errorf("%d logs, %v, %+v", len(list), err, s.logs)
+	}
+	if _, err := get(s, "logs/vm19/x.log"); err != nil {
+		t.Errorf("the newest: %v", err)
+	}
+	now = now.Add(58 * time.Minute) // two of 20 and 19 minutes ... of 3 minutes are younger than an hour
+	s.Tidy()
+	if list, _ := s.List("logs"); len(list) != 2 || s.logs != (held{2, 20}) {
+		t.Errorf("%+v, %+v", list, s.logs)
+	}
+	if err := put(s, "keep", "x"); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(10 * time.Hour)
+	s.Tidy()
+	if list, _ := s.List("logs"); len(list) != 0 {
+		t.Errorf("%+v", list)
+	}
+	if _, err := get(s, "keep"); err != nil {
+		t.Errorf("what is no log: %v", err)
+	}
+}
+
+func TestManyAtOnce(t *testing.T) {
+	s := open(t, t.TempDir(), Options{MaxLogs: 2000})
+	var work sync.WaitGroup
+	for w := range 4 {
+		work.Go(func() {
+			for i := range 25 {
+				name := fmt.Sprintf("logs/vm%d/%d", i%5, i)
+				if err := put(s, name, strings.Repeat(fmt.Sprint(w), 100)); err != nil {
+					t.Error(err)
+				}
+				if text, err := get(s, name); err == nil && (len(text) != 100 || strings.Trim(text, text[:1]) != "") {
+					t.Errorf("%q", text)
+				}
+				_ = s.Remove(fmt.Sprintf("logs/vm%d/%d", w, i))
+			}
+		})
+	}
+	work.Wait()
+	_ = s.Close()
+	counted := s.logs
+	again := open(t, s.o.Root.Name(), Options{})
+	if again.logs != counted {
+		t.Errorf("counted %+v, there is %+v", counted, again.logs)
+	}
+}

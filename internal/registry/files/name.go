@@ -1,0 +1,67 @@
+package files
+
+import (
+	"os"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// The directories that have a meaning of their own.
+const (
+	CentralLogs = "central-logs" // written by the log server alone
+	Logs        = "logs"         // of VMs that failed, by their ids; they go by age and size
+)
+
+const (
+	maxName  = 1024 // bytes
+	maxPart  = 255  // bytes of a file's or directory's name
+	maxDepth = 16
+)
+
+// Check refuses what cannot be the name of a file here.
+func Check(name string) error {
+	parts := strings.Split(name, "/")
+	if len(name) > maxName || len(parts) > maxDepth || !utf8.ValidString(name) {
+		return farm.Invalid("name", "must have at most %d bytes of UTF-8 and %d parts", maxName, maxDepth)
+	}
+	for _, p := range parts {
+		if p == "" || p[0] == '.' || len(p) > maxPart || strings.ContainsFunc(p, control) {
+			return farm.Invalid("name", "must have parts of 1 to %d bytes between slashes, which do not begin with a dot and have no control characters", maxPart)
+		}
+	}
+	return nil
+}
+
+func control(c rune) bool { return c < ' ' || c >= 0x7f && c < 0xa0 || c == '\\' }
+
+// area gives the directory below the top that a name is in, or the name at the top.
+func area(name string) string {
+	top, _, _ := strings.Cut(name, "/")
+	return top
+}
+
+// plain looks whether a name leads to a file or directory over directories alone; a link leads nowhere.
+func plain(root *os.Root, name string) (os.FileInfo, error) {
+	if name == "." {
+		return root.Stat(name)
+	}
+	if Check(name) != nil {
+		return nil, farm.NotFound()
+	}
+	for i := range len(name) {
+		if name[i] != '/' {
+			continue
+		}
+		if info, err := root.Lstat(name[:i]); err != nil || !info.IsDir() {
+			return nil, farm.NotFound()
+		}
+	}
+	info, err := root.Lstat(path.Clean(name))
+	if err != nil || !info.IsDir() && !info.Mode().IsRegular() {
+		return nil, farm.NotFound()
+	}
+	return info, nil
+}

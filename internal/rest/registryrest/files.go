@@ -1,0 +1,73 @@
+package registryrest
+
+import (
+	"errors"
+	"net/http"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/registry/files"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// The permissions of the file server.
+const (
+	permUpload       = "upload_file"
+	permDownloadFile = "download_file"
+)
+
+func (s service) fileRoutes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "GET /registry/files", Permission: permDownloadFile, Do: s.listFiles},
+		{Pattern: "GET /registry/files/{path...}", Permission: permDownloadFile, Raw: s.getFile},
+		{Pattern: "PUT /registry/files/{path...}", Permission: permUpload, Raw: s.putFile},
+		{Pattern: "DELETE /registry/files/{path...}", Permission: permUpload, Do: s.deleteFile},
+	}
+}
+
+func (s service) listFiles(r *rest.Request) (any, error) {
+	dir := r.Params.String("dir")
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return s.reg.Files().List(dir)
+}
+
+// texts are the endings of files that a browser may show; all others it saves.
+var texts = []string{".log", ".txt"}
+
+func (s service) getFile(w http.ResponseWriter, r *http.Request) error {
+	f, err := s.reg.Files().File(r.PathValue("path"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text(w.Header())
+	if !slices.Contains(texts, path.Ext(f.Name())) {
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set("Content-Disposition", "attachment")
+	}
+	http.ServeContent(newSteady(w), r, "", time.Time{}, f)
+	return nil
+}
+
+// putFile stores the body. It is raw bytes, so that the answer is written here.
+func (s service) putFile(w http.ResponseWriter, r *http.Request) error {
+	body := &patient{body: r.Body, control: http.NewResponseController(w)}
+	receipt, err := s.reg.Files().Put(files.Upload{
+		Name: r.PathValue("path"), Body: http.MaxBytesReader(w, body, files.MaxFile+1), Size: r.ContentLength, Sum: r.URL.Query().Get("sha256"),
+	})
+	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
+		return farm.Errorf(farm.CodeTooLarge, "A file must have at most %d bytes", int64(files.MaxFile))
+	}
+	if err != nil {
+		return err
+	}
+	return rest.Answer(w, receipt)
+}
+
+func (s service) deleteFile(r *rest.Request) (any, error) {
+	return rest.Null, s.reg.Files().Remove(r.PathValue("path"))
+}

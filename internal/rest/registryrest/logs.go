@@ -1,0 +1,154 @@
+package registryrest
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/logs/central"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// The permissions of the log server.
+const (
+	permStreamer  = "get_streamer"
+	permStream    = "stream_log"
+	permArchive   = "get_log_archive"
+	permSendEvent = "send_log_event"
+	permSendRow   = "send_log"
+)
+
+// maxRows is how many rows or events one request brings.
+const maxRows = 1000
+
+const plainText = "text/plain; charset=utf-8"
+
+func (s service) logRoutes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "POST " + api.PathLog, Permission: permSendRow, Typed: true, Do: s.takeRows},
+		{Pattern: "POST " + api.PathLogEvent, Permission: permSendEvent, Typed: true, Do: s.takeEvents},
+		{Pattern: "GET /registry/log/services", Permission: permStream, Do: s.logServices},
+		{Pattern: "GET /registry/log/files", Permission: permStream, Do: s.logFiles},
+		{Pattern: "GET /registry/log/view", Permission: permStream, Raw: s.logView},
+		{Pattern: "GET /registry/log/stream", Permission: permStream, Hangs: true, Raw: s.logStream},
+		{Pattern: "GET /registry/log/page", Permission: permStreamer, Raw: s.logPage},
+		{Pattern: "GET /registry/log/archive", Permission: permArchive, Hangs: true, Raw: s.logArchive},
+	}
+}
+
+// takeRows appends a row, or an array of them.
+func (s service) takeRows(r *rest.Request) (any, error) {
+	items, err := r.Params.Items(maxRows)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]api.LogRow, len(items))
+	for i, p := range items {
+		rows[i] = api.LogRow{
+			MachineName: p.String("machine_name"), Service: p.String("service"), Host: p.String("host"), Content: p.String("content"),
+		}
+		if err := p.Err(); err != nil && len(items) > 1 {
+			return nil, farm.Errorf(farm.CodeInvalid, "rows[%d].%s", i, err)
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return s.reg.Logs().Append(rows)
+}
+
+// takeEvents appends an event, or an array of them, to the event log.
+func (s service) takeEvents(r *rest.Request) (any, error) {
+	raw := bytes.TrimSpace(r.Params.Raw())
+	events := []json.RawMessage{raw}
+	if len(raw) > 0 && raw[0] == '[' {
+		if err := json.Unmarshal(raw, &events); err != nil {
+			return nil, farm.Errorf(farm.CodeInvalid, "The request body is not an array of JSON objects")
+		}
+	}
+	if len(events) > maxRows {
+		return nil, farm.Errorf(farm.CodeInvalid, "The request body has %d elements; at most %d are taken at once", len(events), maxRows)
+	}
+	list := make([][]byte, len(events))
+	for i, e := range events {
+		list[i] = e
+	}
+	return api.LogTaken{Rows: len(list)}, s.reg.Logs().Events(list)
+}
+
+func (s service) logServices(*rest.Request) (any, error) { return s.reg.Logs().Services(), nil }
+
+func (s service) logFiles(r *rest.Request) (any, error) {
+	name := r.Params.Required("service")
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return s.reg.Logs().Files(name)
+}
+
+// logView answers a file of a log as it is now, or its last lines.
+func (s service) logView(w http.ResponseWriter, r *http.Request) error {
+	p, err := rest.ReadParams(w, r)
+	if err != nil {
+		return err
+	}
+	name, file, lines := p.Required("service"), p.String("file"), p.Int("lines", 0, 1, central.MaxLines)
+	if err := p.Err(); err != nil {
+		return err
+	}
+	v, err := s.reg.Logs().View(name, file)
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	text(w.Header())
+	if lines == 0 {
+		http.ServeContent(newSteady(w), r, "", time.Time{}, v.Content()) // without a date: it may grow within a second
+		return nil
+	}
+	tail, err := v.Tail(lines)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(tail)))
+	_, _ = newSteady(w).Write(tail)
+	return nil
+}
+
+// text says that what follows is text and nothing else, whatever it looks like: anybody may have written it.
+func text(h http.Header) {
+	h.Set("Content-Type", plainText)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+}
+
+// logArchive answers all files of a service as a compressed tar.
+func (s service) logArchive(w http.ResponseWriter, r *http.Request) error {
+	p, err := rest.ReadParams(w, r)
+	if err != nil {
+		return err
+	}
+	name := p.Required("service")
+	if err := p.Err(); err != nil {
+		return err
+	}
+	a, err := s.reg.Logs().Archive(name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = a.Close() }()
+	h := w.Header()
+	h.Set("Content-Type", "application/gzip")
+	h.Set("Content-Disposition", `attachment; filename="`+name+`.tar.gz"`) // a name of a service needs no quoting
+	h.Set("Cache-Control", "no-store")
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	if err := a.Write(newSteady(w)); err != nil {
+		panic(http.ErrAbortHandler) // a part of it is on its way and must not look whole
+	}
+	return nil
+}
