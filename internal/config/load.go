@@ -116,6 +116,9 @@ func (l *loader) find(s Setting) (value, error) {
 // secret; "" when it says nothing.
 func (l *loader) given(s Setting, origin Origin) (string, error) {
 	text := l.lookup(s.Key, origin)
+	if text == "" && s.Also != "" {
+		text = l.lookup(s.Also, origin)
+	}
 	if s.Kind != Secret {
 		return text, nil
 	}

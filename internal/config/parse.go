@@ -62,6 +62,27 @@ func ParseDuration(text string) (time.Duration, error) {
 	return d, nil
 }
 
+// ParseDays reads a plain number of days, or a duration in Go's form.
+func ParseDays(text string) (time.Duration, error) {
+	days := strings.TrimSuffix(text, "d")
+	if days == "" || strings.Trim(days, "0123456789") != "" {
+		return ParseDuration(text)
+	}
+	n, err := strconv.ParseInt(days, 10, 64)
+	if err != nil || n > int64(math.MaxInt64/aDay) {
+		return 0, errRange
+	}
+	return time.Duration(n) * aDay, nil
+}
+
+// ParseMegabytes reads a plain number of megabytes (of 1024 KB), or a size with its unit.
+func ParseMegabytes(text string) (int64, error) {
+	if text != "" && strings.Trim(text, "0123456789") == "" {
+		text += "MB"
+	}
+	return ParseSize(text)
+}
+
 // parseList splits at commas and drops empty elements; no element gives nil.
 func parseList(text string) []string {
 	var list []string
@@ -151,6 +172,26 @@ func between(lo, hi time.Duration) func(string) error {
 	return func(text string) error {
 		if d, err := ParseDuration(text); err != nil || d < lo || d > hi {
 			return fmt.Errorf("a duration between %s and %s", lo, hi)
+		}
+		return nil
+	}
+}
+
+// daysBetween wants days within bounds.
+func daysBetween(lo, hi time.Duration) func(string) error {
+	return func(text string) error {
+		if d, err := ParseDays(text); err != nil || d < lo || d > hi {
+			return fmt.Errorf("a number of days, or a duration, between %s and %d days", lo, hi/aDay)
+		}
+		return nil
+	}
+}
+
+// megabytesFrom wants a size that is not below a bound.
+func megabytesFrom(lo int64) func(string) error {
+	return func(text string) error {
+		if n, err := ParseMegabytes(text); err != nil || n < lo {
+			return fmt.Errorf("a number of megabytes, or a size, of at least %d MB", lo>>20)
 		}
 		return nil
 	}

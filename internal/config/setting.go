@@ -14,6 +14,7 @@ type Setting struct {
 	Kind    Kind
 	Help    string             // one line for --help
 	Check   func(string) error // nil, or says what the value must be; never called with ""; must not repeat a secret
+	Also    string             // another name that is taken in the environment and in the file; "" for none
 }
 
 // Table is the settings of one service, in the order in which they are printed.
@@ -33,6 +34,8 @@ const (
 	Path                 // a file or directory
 	Secret               // text that is never shown; Key_FILE may name a file that holds it
 	List                 // texts separated by commas
+	Days                 // a plain number of days, or a duration
+	Megabytes            // a plain number of megabytes, or a size
 )
 
 // kinds gives each kind its name in --help, its form in error texts and its parser.
@@ -49,6 +52,9 @@ var kinds = map[Kind]struct {
 	Path:     {"path", "a path", anyText},
 	Secret:   {"secret", "a text", anyText},
 	List:     {"list", "texts separated by commas", anyText},
+
+	Days:      {"days", "a number of days such as 7, or a duration such as 36h", parses(ParseDays)},
+	Megabytes: {"megabytes", "a number of megabytes such as 1024, or a size such as 4GB", parses(ParseMegabytes)},
 }
 
 // parses turns a parser into a check of a form.
@@ -61,7 +67,7 @@ func parses[T any](parse func(string) (T, error)) func(string) error {
 
 // textual says whether the empty text is a value of the kind.
 func (k Kind) textual() bool {
-	return k != Int && k != Bool && k != Duration && k != Size
+	return k != Int && k != Bool && k != Duration && k != Size && k != Days && k != Megabytes
 }
 
 // AddFlags declares a flag for every setting. Values given on the command line are

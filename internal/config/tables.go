@@ -41,6 +41,10 @@ const (
 	EnableMetrics         = "SVC_ENABLE_METRICS"
 	MetricsPort           = "SVC_METRICS_PORT"
 	MetricsPath           = "SVC_METRICS_PATH"
+	LogDir                = "SVC_LOG_DIR"
+	CentralLogging        = "SVC_ENABLE_CENTRAL_LOGGING"
+	KeepLogs              = "SVC_KEEP_LOGS_FOR"
+	MaxLogSize            = "SVC_MAX_LOG_SIZE"
 	Controller            = "SVC_CONTROLLER"
 	ManageMACs            = "SVC_MANAGE_MAC_ADDRESSES"
 	MACRange              = "SVC_MAC_ADDR_RANGE"
@@ -89,7 +93,7 @@ var ControllerTable = Table{
 	{Key: LicenseFile, Flag: "license-file", Kind: Path, Help: "file with the controller's licence key; without one everything is open"},
 	{Key: LicenseAuthority, Flag: "license-authority", Kind: Path, Help: "file with the public keys that licences are judged by (default: authority.pub in /etc/buildyard and in the user's configuration folder)"},
 	enableMetrics, metricsPort, metricsPath,
-	logLevel,
+	logLevel, logDir, centralLogging, keepLogs, maxLogSize,
 }
 
 // RegistryTable is the settings of a registry that runs alone.
@@ -98,7 +102,7 @@ var RegistryTable = Table{
 	{Key: ListenAddr, Flag: "listen-addr", Default: ":8089", Kind: Addr, Help: "address of the registry's API"},
 	scrubRate,
 	enableMetrics, metricsPort, metricsPath,
-	logLevel,
+	logLevel, logDir, centralLogging, keepLogs, maxLogSize,
 }
 
 // StorageTable is the settings of the commands that look after a registry's storage.
@@ -133,6 +137,26 @@ var (
 var logLevel = Setting{
 	Key: LogLevel, Flag: "log-level", Default: "info", Kind: String,
 	Check: oneOf("debug", "info", "warn", "error"), Help: "least level that is logged: debug, info, warn or error",
+}
+
+var logDir = Setting{
+	Key: LogDir, Flag: "log-dir", Kind: Path,
+	Help: "directory in which the log is kept in files too, within the limits of central logs; without it the log goes to stderr alone",
+}
+
+var centralLogging = Setting{
+	Key: CentralLogging, Flag: "enable-central-logging", Default: "false", Kind: Bool,
+	Help: "send the log to the registry's central logs too; a controller has its nodes do so as well",
+}
+
+var keepLogs = Setting{
+	Key: KeepLogs, Also: "KEEP_LOGS_FOR", Flag: "keep-logs-for", Default: "7", Kind: Days, Check: daysBetween(time.Hour, 3650*aDay),
+	Help: "how many days central logs, and the logs of VMs that failed, are kept",
+}
+
+var maxLogSize = Setting{
+	Key: MaxLogSize, Also: "MAX_LOG_SIZE", Flag: "max-log-size", Default: "1024", Kind: Megabytes, Check: megabytesFrom(1 << 20),
+	Help: "how many megabytes the central logs may take, and those of VMs that failed; the oldest go",
 }
 
 // dataDir is where a service keeps its data when nothing else is said: the system's

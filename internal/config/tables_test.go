@@ -110,6 +110,30 @@ func TestDeclaringASettingBuildsIt(t *testing.T) {
 	}
 }
 
+// TestLimitsOfLogs: their plain numbers are days and megabytes, and their old names are known.
+func TestLimitsOfLogs(t *testing.T) {
+	for text, want := range map[string]time.Duration{"7": 7 * aDay, "7d": 7 * aDay, "36h": 36 * time.Hour, "3650": 3650 * aDay, "0": 0, "30m": 0, "3651": 0, "-1": 0, "d": 0, "99999999999999999999": 0} {
+		v, err := Load(RegistryTable, Sources{Env: environment(map[string]string{"KEEP_LOGS_FOR": text})})
+		if want == 0 && (err == nil || !strings.Contains(err.Error(), "a number of days")) || want > 0 && (err != nil || v.Days(KeepLogs) != want) {
+			t.Errorf("KEEP_LOGS_FOR=%s: %v", text, err)
+		}
+	}
+	for text, want := range map[string]int64{"1024": 1 << 30, "4GB": 4 << 30, "1": 1 << 20, "1023KB": 0, "0": 0, "x": 0, "1.5": 0} {
+		v, err := Load(ControllerTable, Sources{Env: environment(map[string]string{"MAX_LOG_SIZE": text})})
+		if want == 0 && (err == nil || !strings.Contains(err.Error(), "a number of megabytes")) || want > 0 && (err != nil || v.Megabytes(MaxLogSize) != want) {
+			t.Errorf("MAX_LOG_SIZE=%s: %v", text, err)
+		}
+	}
+	v := mustLoad(t, RegistryTable, Sources{Env: environment(map[string]string{"SVC_KEEP_LOGS_FOR": "2", "KEEP_LOGS_FOR": "3"}), File: writeFile(t, "MAX_LOG_SIZE=5\nKEEP_LOGS_FOR=4\n")})
+	if v.Days(KeepLogs) != 2*aDay || v.Megabytes(MaxLogSize) != 5<<20 || v.Origin(MaxLogSize) != FromFile {
+		t.Errorf("%s, %d from %s", v.Days(KeepLogs), v.Megabytes(MaxLogSize), v.Origin(MaxLogSize))
+	}
+	v = mustLoad(t, ControllerTable, Sources{})
+	if v.Days(KeepLogs) != 7*aDay || v.Megabytes(MaxLogSize) != 1<<30 || v.Bool(CentralLogging) || v.String(LogDir) != "" {
+		t.Error("a default is wrong")
+	}
+}
+
 func TestDataDirIsAbsolute(t *testing.T) {
 	for _, key := range []string{DataDir, RegistryBasePath} {
 		s, _ := ControllerTable.find(key)

@@ -22,7 +22,7 @@ const (
 	authentication = "authentication and authorization"
 	tls            = "TLS"
 	nodeInterface  = "a node interface on a port of its own"
-	centralLogs    = "central logs and the event log"
+	centralLogs    = "the event log"
 	nodeUpgrades   = "upgrades of node agents by the controller"
 	objectStore    = "registry storage on S3"
 	addresses      = "separate registry addresses"
@@ -65,12 +65,8 @@ var AllUnbuilt = []Unbuilt{
 	{Key: "SVC_QUEUE_SERVER_KEY", Feature: nodeInterface},
 	{Key: "SVC_QUEUE_CA_CERT", Feature: nodeInterface},
 	{Key: "SVC_QUEUE_CRL", Feature: nodeInterface},
-	{Key: "SVC_LOG_DIR", Feature: centralLogs},
-	{Key: "SVC_ENABLE_CENTRAL_LOGGING", Feature: centralLogs, Already: "false"},
 	{Key: "SVC_ENABLE_EVENT_LOGGING", Feature: centralLogs, Already: "false"},
 	{Key: "SVC_EVENT_LOG_URL", Feature: centralLogs},
-	{Key: "KEEP_LOGS_FOR", Feature: centralLogs},
-	{Key: "MAX_LOG_SIZE", Feature: centralLogs},
 	{Key: "SVC_NO_NODE_UPGRADES", Feature: nodeUpgrades, Already: "true"},
 	{Key: "SVC_BACKEND_TYPE", Feature: objectStore, Already: "disk"},
 	{Key: "SVC_BACKEND_S3_*", Feature: objectStore},

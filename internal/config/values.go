@@ -54,6 +54,12 @@ func (v *Values) Duration(key string) time.Duration {
 // Size gives a setting of kind Size, in bytes.
 func (v *Values) Size(key string) int64 { return must(ParseSize(v.get(key, Size))) }
 
+// Days gives a setting of kind Days; it is never negative.
+func (v *Values) Days(key string) time.Duration { return must(ParseDays(v.get(key, Days))) }
+
+// Megabytes gives a setting of kind Megabytes, in bytes.
+func (v *Values) Megabytes(key string) int64 { return must(ParseMegabytes(v.get(key, Megabytes))) }
+
 // List gives a setting of kind List; nil when it has no element.
 func (v *Values) List(key string) []string { return parseList(v.get(key, List)) }
 

@@ -1,0 +1,291 @@
+package logs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// target is a registry that notes what it gets.
+type target struct {
+	mu    sync.Mutex
+	err   error
+	calls int
+	rows  []api.LogRow
+	to    []string
+	hang  bool
+}
+
+func (g *target) send(ctx context.Context, to string, rows []api.LogRow) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.calls++
+	if g.hang {
+		g.mu.Unlock()
+		<-ctx.Done()
+		g.mu.Lock()
+		return ctx.Err()
+	}
+	if g.err != nil {
+		return g.err
+	}
+	g.rows, g.to = append(g.rows, rows...), append(g.to, to)
+	return nil
+}
+
+func (g *target) fail(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.err = err
+}
+
+func (g *target) taken() []api.LogRow {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.rows
+}
+
+// start runs a shipper in a bubble of synctest; end ends it and waits.
+func start(t *testing.T, g *target) (s *Shipper, end func()) {
+	t.Helper()
+	s = New(Options{Machine: "m", Host: "h", Send: g.send})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Run(ctx)
+	}()
+	return s, func() {
+		cancel()
+		<-done
+	}
+}
+
+func say(s *Shipper, format string, args ...any) {
+	_, _ = fmt.Fprintf(s.Tee(io.Discard, "node"), format+"\n", args...)
+}
+
+// TestLinesOfALogger: each record is one row, and the logger's own writer gets it as well.
+func TestLinesOfALogger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &target{}
+		s, end := start(t, g)
+		s.Ship("here")
+		var out bytes.Buffer
+		log := slog.New(slog.NewJSONHandler(s.Tee(&out, "node"), nil)).With("a", 1)
+		log.Info("one")
+		log.Warn("two\nlines", "token", "hush hush")
+		time.Sleep(batchEvery - time.Millisecond)
+		synctest.Wait()
+		if len(g.taken()) != 0 {
+			t.Error("a line does not wait for others")
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		rows := g.taken()
+		if len(rows) != 2 || g.calls != 1 || g.to[0] != "here" {
+			t.Fatalf("%d calls, %+v", g.calls, rows)
+		}
+		if rows[0].Service != "node" || rows[0].MachineName != "m" || rows[0].Host != "h" || !strings.HasSuffix(rows[0].Content, `"msg":"one","a":1}`) ||
+			!strings.Contains(rows[1].Content, `"token":"********"`) {
+			t.Errorf("%+v", rows)
+		}
+		if !strings.Contains(out.String(), "hush") || strings.Count(out.String(), "\n") != 2 {
+			t.Errorf("the log itself is %q", out.String())
+		}
+		time.Sleep(24 * time.Hour)
+		if g.calls != 1 {
+			t.Errorf("%d calls without a line", g.calls)
+		}
+		end()
+	})
+}
+
+// TestUndecided: lines wait until it is known where they go, and are dropped when nobody wants them.
+func TestUndecided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &target{}
+		s, end := start(t, g)
+		say(s, "early")
+		time.Sleep(time.Hour)
+		s.Ship("here")
+		time.Sleep(time.Second)
+		if rows := g.taken(); len(rows) != 1 || rows[0].Content != "early" {
+			t.Errorf("%+v", rows)
+		}
+		say(s, "unwanted")
+		s.Drop()
+		say(s, "unwanted too")
+		time.Sleep(time.Second)
+		s.Ship("there")
+		say(s, "wanted")
+		time.Sleep(time.Second)
+		if rows := g.taken(); len(rows) != 2 || rows[1].Content != "wanted" || g.to[1] != "there" {
+			t.Errorf("%+v", rows)
+		}
+		end()
+	})
+}
+
+// TestOutage: lines wait in order while nobody takes them; the oldest are lost beyond the bound, and a row says so.
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &target{err: errors.New("connection refused")}
+		s, end := start(t, g)
+		s.Ship("here")
+		say(s, "line -1")
+		time.Sleep(time.Minute)
+		if g.calls < 4 || g.calls > 8 {
+			t.Errorf("%d tries in the first minute", g.calls)
+		}
+		for i := range maxLines + 100 {
+			say(s, "line %d", i)
+		}
+		g.calls = 0
+		time.Sleep(time.Hour)
+		if g.calls < 90 || g.calls > 125 {
+			t.Errorf("%d tries in an hour", g.calls)
+		}
+		g.fail(nil)
+		time.Sleep(2 * longWait)
+		synctest.Wait()
+		rows := g.taken()
+		if len(rows) != maxLines+2 || rows[0].Content != "line -1" || !strings.Contains(rows[1].Content, `"lines":100}`) {
+			t.Fatalf("%d rows, %+v", len(rows), rows[:min(3, len(rows))])
+		}
+		for i, row := range rows[2:] {
+			if row.Content != fmt.Sprintf("line %d", 100+i) {
+				t.Fatalf("row %d is %s", i, row.Content)
+			}
+		}
+		if s.bytes != 0 || len(s.queue) != 0 {
+			t.Errorf("%d bytes are left", s.bytes)
+		}
+		end()
+	})
+}
+
+func TestBytesAreBounded(t *testing.T) {
+	s := New(Options{})
+	for range 200 {
+		say(s, "%s", strings.Repeat("x", maxLine+10))
+	}
+	if s.bytes > maxWaiting || s.bytes < maxWaiting-maxLine || s.lost+len(s.queue) != 200 {
+		t.Errorf("%d bytes in %d lines, %d lost", s.bytes, len(s.queue), s.lost)
+	}
+}
+
+// TestRefusedRows are not sent again, and counted.
+func TestRefusedRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &target{err: farm.Invalid("service", "no")}
+		s, end := start(t, g)
+		s.Ship("here")
+		say(s, "refused")
+		time.Sleep(time.Hour)
+		if g.calls != 1 {
+			t.Errorf("%d tries", g.calls)
+		}
+		g.fail(nil)
+		say(s, "taken")
+		time.Sleep(time.Second)
+		if rows := g.taken(); len(rows) != 2 || !strings.Contains(rows[0].Content, `"lines":1}`) || rows[1].Content != "taken" {
+			t.Errorf("%+v", rows)
+		}
+		end()
+	})
+}
+
+// TestAMoveDuringAnOutage: what could not be sent goes to the new address.
+func TestAMoveDuringAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &target{err: errors.New("down")}
+		s, end := start(t, g)
+		s.Ship("old")
+		say(s, "x")
+		time.Sleep(5 * time.Second)
+		s.Ship("new")
+		g.fail(nil)
+		time.Sleep(time.Minute)
+		if len(g.to) != 1 || g.to[0] != "new" {
+			t.Errorf("sent to %v", g.to)
+		}
+		g.fail(errors.New("down"))
+		say(s, "y")
+		time.Sleep(5 * time.Second)
+		s.Drop()
+		g.fail(nil)
+		time.Sleep(time.Minute)
+		if len(g.taken()) != 1 {
+			t.Error("what nobody wants was sent")
+		}
+		end()
+	})
+}
+
+// TestTheLastLines are sent when the program ends, but not at any price.
+func TestTheLastLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &target{}
+		s, end := start(t, g)
+		s.Ship("here")
+		for i := range batchLines + 1 {
+			say(s, "line %d", i)
+		}
+		end()
+		if n := len(g.taken()); n != batchLines+1 {
+			t.Errorf("%d rows", n)
+		}
+		g.hang = true
+		s, end = start(t, g)
+		s.Ship("here")
+		say(s, "x")
+		begun := time.Now()
+		end()
+		if took := time.Since(begun); took > lastLimit {
+			t.Errorf("the end takes %s", took)
+		}
+	})
+}
+
+func TestRedact(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"msg":"x","token":"abc","n":1}`:                                    `{"msg":"x","token":"********","n":1}`,
+		`{"vnc_password": "a\"b","join_token_file":"y"}`:                     `{"vnc_password": "********","join_token_file":"********"}`,
+		`{"Authorization":"Basic cm9vdDpzZWNyZXQxMjM0"}`:                     `{"Authorization":"********"}`,
+		`{"error":"got Authorization: Bearer eyJ1c2VyTmFtZSI6InJvb3QifQ=="}`: `{"error":"got Authorization: Bearer ********"}`,
+		`{"url":"http://root:pa%20ss@registry.example:8089/x"}`:              `{"url":"http://********@registry.example:8089/x"}`,
+		`a basic template of someone@example.com, see http://x/y@z`:          `a basic template of someone@example.com, see http://x/y@z`,
+		"key -----BEGIN RSA PRIVATE " + `KEY-----\nMIIE\n-----END RSA PRIVATE ` + "KEY----- left": "key -----BEGIN RSA PRIVATE " + "KEY ******** left",
+		`{"msg":"instance taken up","instance":"aaaaaaaa-0000-4000-8000-000000000001"}`:            `{"msg":"instance taken up","instance":"aaaaaaaa-0000-4000-8000-000000000001"}`,
+	} {
+		if got := Redact(text); got != want {
+			t.Errorf("%s\nbecomes %s\nwant    %s", text, got, want)
+		}
+	}
+}
+
+func BenchmarkTee(b *testing.B) {
+	for name, prepare := range map[string]func(*Shipper){"waits": func(*Shipper) {}, "off": (*Shipper).Drop} {
+		b.Run(name, func(b *testing.B) {
+			s := New(Options{})
+			prepare(s)
+			log := slog.New(slog.NewJSONHandler(s.Tee(io.Discard, "node"), nil))
+			b.ReportAllocs()
+			for b.Loop() {
+				log.Info("instance taken up", "instance", "aaaaaaaa-0000-4000-8000-000000000001")
+			}
+		})
+	}
+}
