@@ -105,6 +105,10 @@ type PollAnswer struct {
 	Orders   []Order `json:"orders,omitempty"`
 	NeedFull bool    `json:"need_full,omitempty"` // send Info and Held in full next time
 	Registry string  `json:"registry,omitempty"`  // when it changed
+	// CentralLog has the agent send its log to the central logs of the registry. With
+	// NoCentralLog, the node's own setting, neither that nor a log of a failed VM leaves it.
+	CentralLog   bool `json:"central_log,omitempty"`
+	NoCentralLog bool `json:"no_central_log,omitempty"`
 	// Removed says that an operator removed this very node from the cloud: the agent
 	// removes every VM it holds and ends. It is never said of a node that is merely
 	// unknown, which may be a controller with the wrong records.

@@ -17,6 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/link"
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/logs"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -55,6 +56,17 @@ type Registries interface {
 	Look(ctx context.Context, address string, ref transfer.Ref) (api.PullManifest, error)
 }
 
+// Uploads are where logs of VMs that failed go: files of a registry, each by its address.
+type Uploads interface {
+	Upload(ctx context.Context, address, name string, content []byte) error
+}
+
+// CentralLog is what sends this program's own log; see logs.Shipper.
+type CentralLog interface {
+	Ship(address string)
+	Drop()
+}
+
 // Machine is the host that the agent runs on.
 type Machine interface {
 	Facts() host.Facts
@@ -73,6 +85,8 @@ var (
 	_ Journal    = (*journal.Memory)(nil)
 	_ Templates  = (*cache.Cache)(nil)
 	_ Registries = (*cache.Registry)(nil)
+	_ Uploads    = (*cache.Registry)(nil)
+	_ CentralLog = (*logs.Shipper)(nil)
 	_ Machine    = (*machine)(nil)
 )
 
@@ -91,6 +105,8 @@ type Options struct {
 	Registries Registries // where saves go; nil: this node cannot save
 	Saves      string     // directory of the saves that go on, on the file system of the templates
 	Errands    string     // file of what is to be done with templates; "": it does not outlive the agent
+	Uploads    Uploads    // where logs of VMs that failed go; nil: they stay here
+	CentralLog CentralLog // what sends this program's log; nil: it stays here
 
 	PollWait     time.Duration // how long a poll hangs; 0 means 5 s
 	WatchEvery   time.Duration // how often VMs are looked at; 0 means 1 s
@@ -105,6 +121,7 @@ type Agent struct {
 	host    hv.Host // as the driver describes it
 	out     outbox
 	errands *errand.Runner
+	faults  chan fault // on their way to the registry
 	workers sync.WaitGroup
 	meters  meters
 
@@ -114,6 +131,7 @@ type Agent struct {
 	vms       []hv.VM           // as last listed
 	strays    map[string]string // VM id -> content id pinned for a VM without an instance
 	registry  string            // address to pull from when an order names none
+	discreet  bool              // no log leaves this node
 }
 
 // New makes an agent. It touches nothing yet.
@@ -128,7 +146,7 @@ func New(o Options) *Agent {
 		o.ConflictWait = 15 * time.Second
 	}
 	a := &Agent{
-		opts: o, log: o.Logger, boot: rand.Text(), out: newOutbox(),
+		opts: o, log: o.Logger, boot: rand.Text(), out: newOutbox(), faults: make(chan fault, maxFaults),
 		instances: map[string]*instance{}, ended: map[string]string{}, strays: map[string]string{},
 		registry: o.Identity.Registry,
 	}
@@ -155,7 +173,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context) error{a.pollLoop, a.reportLoop, a.watchLoop} {
+	for _, loop := range []func(context.Context) error{a.pollLoop, a.reportLoop, a.watchLoop, a.faultLoop} {
 		loops.Go(func() {
 			if err := loop(ctx); err != nil {
 				cancel(err)

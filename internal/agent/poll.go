@@ -71,11 +71,7 @@ func (p *poller) once(ctx context.Context) error {
 	}
 	p.needFull, p.describe = answer.NeedFull, answer.Describe
 	p.acks = p.acks[len(req.Acks):]
-	if answer.Registry != "" {
-		p.a.mu.Lock()
-		p.a.registry = answer.Registry
-		p.a.mu.Unlock()
-	}
+	p.a.heed(answer)
 	if answer.NeedFull {
 		p.a.retell()
 	}
@@ -87,6 +83,24 @@ func (p *poller) once(ctx context.Context) error {
 	p.pause.reset()
 	p.acks = append(p.acks, p.a.take(ctx, answer.Orders)...)
 	return nil
+}
+
+// heed takes over what every answer says of the node.
+func (a *Agent) heed(answer api.PollAnswer) {
+	a.mu.Lock()
+	a.discreet = answer.NoCentralLog
+	if answer.Registry != "" {
+		a.registry = answer.Registry
+	}
+	registry := a.registry
+	a.mu.Unlock()
+	switch {
+	case a.opts.CentralLog == nil:
+	case answer.CentralLog && !answer.NoCentralLog && registry != "":
+		a.opts.CentralLog.Ship(registry)
+	default:
+		a.opts.CentralLog.Drop()
+	}
 }
 
 // retell reports every instance again: a controller that asks for everything may be

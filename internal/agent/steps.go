@@ -116,9 +116,13 @@ func (a *Agent) fail(ctx context.Context, in *instance, cause error) error {
 	if err != nil {
 		return err
 	}
-	return a.change(in, func(s *journal.State) {
+	err = a.change(in, func(s *journal.State) {
 		s.Phase, s.Message, s.VM = api.PhaseFailed, clip(cause.Error(), maxMessage), nil
 	})
+	if err == nil {
+		a.keepFault(in, faultStart, cause.Error())
+	}
+	return err
 }
 
 // insist does one thing until it succeeds or the instance is to go.

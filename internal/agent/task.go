@@ -174,7 +174,11 @@ func (a *Agent) giveUp(ctx context.Context, in *instance, format string, args ..
 
 func (a *Agent) giveUpWith(ctx context.Context, in *instance, f journal.TaskFailure) error {
 	a.log.Warn("task fails", "instance", in.id, "reason", f.Message)
-	return a.changeTask(ctx, in, func(t *journal.Task) { t.Failure = &f })
+	err := a.changeTask(ctx, in, func(t *journal.Task) { t.Failure = &f })
+	if t := in.snapshot().Task; err == nil && t.Order.Kind == api.OrderSave {
+		a.keepFault(in, faultSave, f.Message)
+	}
+	return err
 }
 
 // conclude ends the task. Its files but for the script's output go before, its

@@ -39,6 +39,7 @@ type world struct {
 	control *controller
 	source  *source
 	shop    *shop
+	desk    *desk
 
 	nodeID string // of the agents that are booted from now on
 	agent  *Agent // that was booted last
@@ -65,7 +66,7 @@ func newWorld(t *testing.T, o sim.Options) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, dir: memoryDir(t), host: h, control: newController(), shop: newShop(), source: &source{}, nodeID: "node"}
+	w := &world{t: t, dir: memoryDir(t), host: h, control: newController(), shop: newShop(), source: &source{}, desk: &desk{}, nodeID: "node"}
 	w.source.shop = w.shop
 	return w
 }
@@ -105,7 +106,7 @@ func (w *world) boot(g *gate) (stop func() error) {
 		Identity: home.Identity{NodeID: w.nodeID, Host: "192.0.2.7", Registry: "http://registry"},
 		Link:     gatedLink{w.control, g}, Driver: driver, Templates: c, Journal: j,
 		Machine: still{w}, Logger: slog.New(slog.DiscardHandler), Version: "test",
-		Registries: gatedShop{w.shop, g}, Saves: w.saves(),
+		Registries: gatedShop{w.shop, g}, Saves: w.saves(), Uploads: w.desk, CentralLog: w.desk,
 	})
 	w.agent, w.cache = a, c
 	ctx, cancel := context.WithCancel(context.Background())
@@ -338,6 +339,8 @@ type controller struct {
 	reportOK func() error
 	needFull bool
 	removed  bool     // the node was, by an operator
+	central  bool     // nodes send their logs
+	discreet bool     // but not this one
 	asks     []string // about, with the next answer
 }
 
@@ -393,18 +396,21 @@ func (c *controller) Poll(ctx context.Context, wait time.Duration, in api.PollRe
 	}
 	full, asks := c.needFull, c.asks
 	c.needFull, c.asks = false, nil
+	answer := api.PollAnswer{CentralLog: c.central, NoCentralLog: c.discreet}
 	c.mu.Unlock()
 	if full || len(asks) > 0 {
-		return api.PollAnswer{NeedFull: full, Describe: asks}, nil
+		answer.NeedFull, answer.Describe = full, asks
+		return answer, nil
 	}
 	for {
-		if orders := c.take(); len(orders) > 0 {
-			return api.PollAnswer{Orders: orders}, nil
+		if answer.Orders = c.take(); len(answer.Orders) > 0 {
+			return answer, nil
 		}
 		select {
 		case <-c.wake:
 		case <-timer.C:
-			return api.PollAnswer{Orders: c.take()}, nil
+			answer.Orders = c.take()
+			return answer, nil
 		case <-ctx.Done():
 			return api.PollAnswer{}, ctx.Err()
 		}

@@ -25,17 +25,17 @@ type Kind int
 
 // The kinds. String, Addr, Path and Secret are read with Values.String.
 const (
-	String   Kind = iota // any text
-	Int                  // a whole number
-	Bool                 // true or false
-	Duration             // Go form (90s, 1m) or a plain number of seconds
-	Size                 // a number of bytes with a unit: 1024B 10KB 140MB 45GB
-	Addr                 // host:port to listen on; an empty host is every interface
-	Path                 // a file or directory
-	Secret               // text that is never shown; Key_FILE may name a file that holds it
-	List                 // texts separated by commas
-	Days                 // a plain number of days, or a duration
-	Megabytes            // a plain number of megabytes, or a size
+	String    Kind = iota // any text
+	Int                   // a whole number
+	Bool                  // true or false
+	Duration              // Go form (90s, 1m) or a plain number of seconds
+	Size                  // a number of bytes with a unit: 1024B 10KB 140MB 45GB
+	Addr                  // host:port to listen on; an empty host is every interface
+	Path                  // a file or directory
+	Secret                // text that is never shown; Key_FILE may name a file that holds it
+	List                  // texts separated by commas
+	Days                  // a plain number of days, or a duration
+	Megabytes             // a plain number of megabytes, or a size
 )
 
 // kinds gives each kind its name in --help, its form in error texts and its parser.

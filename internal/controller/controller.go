@@ -60,6 +60,8 @@ type Options struct {
 	// PauseRegistry asks the registry to collect nothing for a time, 0 to go on; nil
 	// when there is nobody to ask.
 	PauseRegistry func(ctx context.Context, length time.Duration) error
+
+	CentralLog bool // nodes send their logs to the registry
 }
 
 // withDefaults fills in what was left zero.

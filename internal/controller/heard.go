@@ -71,10 +71,10 @@ func (s *session) remember(h *heard) {
 
 // Quiet is the answer to a poll that brought nothing.
 func (c *Controller) Quiet() api.PollAnswer {
-	return api.PollAnswer{Registry: c.opts.RegistryAddress}
+	return api.PollAnswer{Registry: c.opts.RegistryAddress, CentralLog: c.opts.CentralLog}
 }
 
 // IsQuiet says whether an answer of this controller's Poll is Quiet.
 func IsQuiet(a api.PollAnswer) bool {
-	return !a.NeedFull && !a.Removed && len(a.Orders)+len(a.Describe)+len(a.Errands) == 0
+	return !a.NeedFull && !a.Removed && !a.NoCentralLog && len(a.Orders)+len(a.Describe)+len(a.Errands) == 0
 }

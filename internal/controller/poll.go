@@ -51,7 +51,8 @@ func (c *Controller) poll(ctx context.Context, credential string, h *heard, wait
 	}
 	s.remember(h)
 	s.acknowledge(req.Acks)
-	answer.Registry = c.Quiet().Registry
+	answer.Registry, answer.CentralLog = c.opts.RegistryAddress, c.opts.CentralLog
+	answer.NoCentralLog = node.NoCentralLog
 	if len(req.Details) > 0 {
 		s.learn(req.Details)
 		c.placer.touch(s.node)

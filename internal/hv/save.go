@@ -34,6 +34,13 @@ type Restarter interface {
 	Restart(ctx context.Context, id string, edit func(*Spec)) (VM, error)
 }
 
+// FailureKeeper is a driver that keeps a log of every start that failed.
+type FailureKeeper interface {
+	// FailureLog gives the newest log of a failed start of a VM, also of one that was
+	// removed since; nil when there is none.
+	FailureLog(id string) ([]byte, error)
+}
+
 // SaveSpec says what Save is to do.
 type SaveSpec struct {
 	Dir     string // absolute; exists; the files of the save are made in it

@@ -261,14 +261,14 @@ func TestTheLastLines(t *testing.T) {
 
 func TestRedact(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"msg":"x","token":"abc","n":1}`:                                    `{"msg":"x","token":"********","n":1}`,
-		`{"vnc_password": "a\"b","join_token_file":"y"}`:                     `{"vnc_password": "********","join_token_file":"********"}`,
-		`{"Authorization":"Basic cm9vdDpzZWNyZXQxMjM0"}`:                     `{"Authorization":"********"}`,
-		`{"error":"got Authorization: Bearer eyJ1c2VyTmFtZSI6InJvb3QifQ=="}`: `{"error":"got Authorization: Bearer ********"}`,
-		`{"url":"http://root:pa%20ss@registry.example:8089/x"}`:              `{"url":"http://********@registry.example:8089/x"}`,
-		`a basic template of someone@example.com, see http://x/y@z`:          `a basic template of someone@example.com, see http://x/y@z`,
+		`{"msg":"x","token":"abc","n":1}`:                                                         `{"msg":"x","token":"********","n":1}`,
+		`{"vnc_password": "a\"b","join_token_file":"y"}`:                                          `{"vnc_password": "********","join_token_file":"********"}`,
+		`{"Authorization":"Basic cm9vdDpzZWNyZXQxMjM0"}`:                                          `{"Authorization":"********"}`,
+		`{"error":"got Authorization: Bearer eyJ1c2VyTmFtZSI6InJvb3QifQ=="}`:                      `{"error":"got Authorization: Bearer ********"}`,
+		`{"url":"http://root:pa%20ss@registry.example:8089/x"}`:                                   `{"url":"http://********@registry.example:8089/x"}`,
+		`a basic template of someone@example.com, see http://x/y@z`:                               `a basic template of someone@example.com, see http://x/y@z`,
 		"key -----BEGIN RSA PRIVATE " + `KEY-----\nMIIE\n-----END RSA PRIVATE ` + "KEY----- left": "key -----BEGIN RSA PRIVATE " + "KEY ******** left",
-		`{"msg":"instance taken up","instance":"aaaaaaaa-0000-4000-8000-000000000001"}`:            `{"msg":"instance taken up","instance":"aaaaaaaa-0000-4000-8000-000000000001"}`,
+		`{"msg":"instance taken up","instance":"aaaaaaaa-0000-4000-8000-000000000001"}`:           `{"msg":"instance taken up","instance":"aaaaaaaa-0000-4000-8000-000000000001"}`,
 	} {
 		if got := Redact(text); got != want {
 			t.Errorf("%s\nbecomes %s\nwant    %s", text, got, want)

@@ -66,6 +66,24 @@ func (r *Registry) client(address string) (*transfer.Client, error) {
 	return c, nil
 }
 
+// Log sends rows for the central logs of a registry, once.
+func (r *Registry) Log(ctx context.Context, address string, rows []api.LogRow) error {
+	c, err := r.client(address)
+	if err != nil {
+		return err
+	}
+	return c.Log(ctx, rows)
+}
+
+// Upload stores a small file below the files of a registry.
+func (r *Registry) Upload(ctx context.Context, address, name string, content []byte) error {
+	c, err := r.client(address)
+	if err != nil {
+		return err
+	}
+	return c.Upload(ctx, name, content)
+}
+
 func wanted(ref Ref) transfer.Ref {
 	return transfer.Ref{ID: ref.TemplateID, ContentID: ref.ContentID}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 	"github.com/buildyard/buildyard/internal/hv/sim"
+	"github.com/buildyard/buildyard/internal/logs"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -50,6 +51,7 @@ type NodeOptions struct {
 	Metrics  string    // address for metrics, host:port; "": none are served
 	UnsafeVM bool      // VMs ignore flushes of their guests; for measurements only
 	Logger   *slog.Logger
+	Shipper  *logs.Shipper // sends the log when the controller says so; nil: nothing does
 }
 
 // OpenNode locks the data directory and wires the agent. Run drives it; Close gives
@@ -140,7 +142,7 @@ func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, erro
 	return agent.Options{
 		Identity: identity, Link: client, Driver: n.Driver, Templates: templates, Journal: records,
 		Machine: agent.NewMachine(o.Home.Templates(), o.Home.VMs()), Logger: o.Logger, Version: obs.FullVersion(),
-		Registries: source, Saves: o.Home.Saves(), Errands: o.Home.Errands(),
+		Registries: source, Saves: o.Home.Saves(), Errands: o.Home.Errands(), Uploads: source, CentralLog: centralLog(o.Shipper),
 	}, nil
 }
 

@@ -25,9 +25,13 @@ and ends VMs and reports on them. VMs outlive the agent; the next run finds them
 			if o.Home, err = g.home(); err != nil {
 				return err
 			}
-			if o.Logger, err = obs.Logger(cmd.ErrOrStderr(), g.logLevel, "node"); err != nil {
+			if o.Shipper, err = newShipper(o.Home); err != nil {
+				return err
+			}
+			if o.Logger, err = obs.Logger(o.Shipper.Tee(cmd.ErrOrStderr(), "node"), g.logLevel, "node"); err != nil {
 				return cli.Usage(err)
 			}
+			defer ship(cmd.Context(), o.Shipper)()
 			return runNode(cmd.Context(), o)
 		},
 	}

@@ -35,6 +35,7 @@ type ControllerService struct {
 
 	metricsPort
 	settings *config.Values
+	output   *logOutput
 	log      *slog.Logger
 	listener *listener
 	registry *RegistryService
@@ -51,7 +52,10 @@ func (s *ControllerService) ParseFlags(src config.Sources) error {
 	if s.settings, err = config.Load(config.ControllerTable, src); err != nil {
 		return err
 	}
-	s.log, err = obs.Logger(s.Stderr, s.settings.String(config.LogLevel), "controller")
+	if s.output, err = openLog(s.Stderr, s.settings); err != nil {
+		return err
+	}
+	s.log, err = s.output.logger(s.settings.String(config.LogLevel), "controller")
 	return err
 }
 
@@ -69,10 +73,8 @@ func (s *ControllerService) Open(ctx context.Context) error {
 		return err
 	}
 	if s.WithRegistry || s.settings.Bool(config.RunRegistry) {
-		s.registry = &RegistryService{Stderr: s.Stderr, scrubRate: s.settings.Size(config.ScrubRate)}
-		err := s.registry.configure(s.settings.String(config.RegistryBasePath),
-			s.settings.String(config.RegistryListenAddress), s.settings.String(config.LogLevel))
-		if err != nil {
+		s.registry = &RegistryService{Stderr: s.Stderr}
+		if err := s.registry.beside(s.settings, s.output); err != nil {
 			return err
 		}
 		if err := s.registry.Open(ctx); err != nil {
@@ -136,6 +138,9 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 	if err != nil {
 		return err
 	}
+	if err := s.output.there(local); err != nil {
+		return err
+	}
 	macs, err := s.macRange()
 	if err != nil {
 		return err
@@ -158,6 +163,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 		Logger:          s.log, Version: obs.FullVersion(),
 		PauseRegistry: shelf.Pause, Licence: s.licence,
 		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
+		CentralLog: s.settings.Bool(config.CentralLogging),
 	})
 	if err != nil {
 		return err
@@ -228,6 +234,7 @@ func (s *ControllerService) JoinToken() string { return s.core.JoinToken() }
 
 // Run serves until the context ends.
 func (s *ControllerService) Run(ctx context.Context) error {
+	defer s.output.start(ctx)()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	handler := controllerrest.Handler(controllerrest.Options{
@@ -292,7 +299,7 @@ func (s *ControllerService) Close() error {
 	if s.listener != nil {
 		_ = s.listener.close() // closed already when Run served it
 	}
-	return errors.Join(append(errs, s.close())...)
+	return errors.Join(append(errs, s.close(), s.output.close())...)
 }
 
 // storeDir is where a data directory has the embedded store.

@@ -32,6 +32,10 @@ type RegistryService struct {
 	base, addr string
 	meter      *rest.Meter // nil: requests are not counted
 	scrubRate  int64
+	keepLogs   time.Duration
+	maxLogSize int64
+	output     *logOutput
+	shares     bool // output belongs to the controller of this process
 	log        *slog.Logger
 	listener   *listener
 	core       *registry.Registry
@@ -43,13 +47,23 @@ func (s *RegistryService) ParseFlags(src config.Sources) error {
 	if err != nil {
 		return err
 	}
-	s.settings, s.scrubRate = settings, settings.Size(config.ScrubRate)
-	return s.configure(settings.String(config.BasePath), settings.String(config.ListenAddr), settings.String(config.LogLevel))
+	s.settings = settings
+	if s.output, err = openLog(s.Stderr, settings); err != nil {
+		return err
+	}
+	return s.configure(settings, settings.String(config.BasePath), settings.String(config.ListenAddr))
 }
 
-func (s *RegistryService) configure(base, addr, level string) (err error) {
-	s.base, s.addr = base, addr
-	s.log, err = obs.Logger(s.Stderr, level, "registry")
+// beside makes the registry one that runs in the process of a controller.
+func (s *RegistryService) beside(settings *config.Values, output *logOutput) error {
+	s.output, s.shares = output, true
+	return s.configure(settings, settings.String(config.RegistryBasePath), settings.String(config.RegistryListenAddress))
+}
+
+func (s *RegistryService) configure(settings *config.Values, base, addr string) (err error) {
+	s.base, s.addr, s.scrubRate = base, addr, settings.Size(config.ScrubRate)
+	s.keepLogs, s.maxLogSize = settings.Days(config.KeepLogs), settings.Megabytes(config.MaxLogSize)
+	s.log, err = s.output.logger(settings.String(config.LogLevel), "registry")
 	return err
 }
 
@@ -65,12 +79,17 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	}
 	o := registry.Options{
 		Base: s.base, Version: obs.FullVersion(), Address: s.URL(), Logger: s.log, ScrubRate: s.scrubRate, Reserve: diskReserve,
+		KeepLogs: s.keepLogs, MaxLogSize: s.maxLogSize,
 	}
 	if err := arrange(&o); err != nil {
 		return err
 	}
-	if s.core, err = registry.Open(ctx, o); err != nil || s.settings == nil || !wantsMetrics(s.settings) {
+	if s.core, err = registry.Open(ctx, o); err != nil {
 		return err
+	}
+	s.output.here(s.core.Logs())
+	if s.settings == nil || !wantsMetrics(s.settings) {
+		return nil
 	}
 	s.meter = rest.NewMeter("registry")
 	own := s.core.Families() //nolint:contextcheck // they are asked as long as the process runs
@@ -110,6 +129,9 @@ func outwardIP() string {
 // Run serves until the context ends.
 func (s *RegistryService) Run(ctx context.Context) error {
 	s.log.InfoContext(ctx, "registry is ready", "address", s.URL(), "storage", s.base, "version", obs.FullVersion())
+	if !s.shares {
+		defer s.output.start(ctx)()
+	}
 	var work sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	work.Go(func() { s.core.Run(ctx) })
@@ -135,5 +157,8 @@ func (s *RegistryService) Close() error {
 	if s.core != nil {
 		err = errors.Join(err, s.core.Close())
 	}
-	return err
+	if s.shares {
+		return err
+	}
+	return errors.Join(err, s.output.close())
 }

@@ -11,12 +11,16 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
 )
 
 const (
 	failedCount = 50       // logs of failed starts that are kept
 	failedBytes = 8 << 20  // and their size together
 	failedTail  = 64 << 10 // what is taken of QEMU's own log
+
+	failedStamp = "20060102T150405.000Z" // the time in the name of a log
 )
 
 // logged keeps the logs of a start that failed, and names their file in the
@@ -48,7 +52,7 @@ func (m *machine) keepFailed(reason error) (string, error) {
 	text := fmt.Sprintf("VM %s %q, %s\n%s\nQEMU %s, %s, %s\n\n--- what QEMU printed ---\n%s\n--- end of the serial console ---\n%s\n",
 		m.id, c.Spec.Name, now.Format(time.RFC3339), printable([]byte(reason.Error())), c.Version, c.Machine, c.Accelerator,
 		printable(endOf(filepath.Join(m.dir, logFile), failedTail)), printable(endOf(filepath.Join(m.dir, serialFile), serialBytes)))
-	path := filepath.Join(dir, m.id+"-"+now.Format("20060102T150405.000Z")+".log")
+	path := filepath.Join(dir, m.id+"-"+now.Format(failedStamp)+".log")
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", err
@@ -59,6 +63,26 @@ func (m *machine) keepFailed(reason error) (string, error) {
 		return "", err
 	}
 	return path, prune(dir)
+}
+
+var _ hv.FailureKeeper = (*Driver)(nil)
+
+// FailureLog gives the newest log of a failed start of a VM.
+func (d *Driver) FailureLog(id string) ([]byte, error) {
+	entries, err := os.ReadDir(d.opt.FailedLogs)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the logs of failed starts: %w", err)
+	}
+	for _, e := range slices.Backward(entries) { // by name, which is by time for one VM
+		rest, found := strings.CutPrefix(e.Name(), id+"-")
+		if found && len(rest) == len(failedStamp)+len(".log") {
+			return endOf(filepath.Join(d.opt.FailedLogs, e.Name()), failedBytes), nil
+		}
+	}
+	return nil, nil
 }
 
 // prune removes the oldest logs until the others are within the bounds.

@@ -61,6 +61,26 @@ func TestFailedLog(t *testing.T) {
 	}
 }
 
+// TestFailureLog: the newest one of just that VM.
+func TestFailureLog(t *testing.T) {
+	m := failing(t)
+	if b, err := m.d.FailureLog("vm-1"); b != nil || err != nil {
+		t.Errorf("no log: %q, %v", b, err)
+	}
+	_ = m.logged(errors.New("first"))
+	time.Sleep(2 * time.Millisecond)
+	_ = m.logged(errors.New("second"))
+	other := *failing(t)
+	other.d, other.id = m.d, "vm-1-check"
+	_ = other.logged(errors.New("another VM"))
+	if b, err := m.d.FailureLog("vm-1"); !strings.Contains(string(b), "second") || err != nil {
+		t.Errorf("%.200q, %v", b, err)
+	}
+	if b, err := m.d.FailureLog("vm"); b != nil || err != nil {
+		t.Errorf("of a VM with a shorter id: %.100q, %v", b, err)
+	}
+}
+
 // A start that was called off leaves no log, and one whose log cannot be kept
 // fails as it would have.
 func TestNoFailedLog(t *testing.T) {

@@ -33,7 +33,7 @@ type Options struct {
 	Keep     time.Duration // a file goes that long after its last row: DefaultKeep
 	MaxBytes int64         // of all files; the oldest go: DefaultMaxBytes
 
-	Full func() bool                            // says that rows are to be dropped; nil: never
+	Full func() bool                           // says that rows are to be dropped; nil: never
 	Free func() (free, total int64, err error) // room of the disk; nil: enough
 	Now  func() time.Time
 	Log  *slog.Logger // of what fails; it is told of a change only, so that it may end here

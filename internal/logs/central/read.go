@@ -20,8 +20,8 @@ import (
 // The bounds of what is read of the end of logs.
 const (
 	MaxLines  = 10000
-	maxTail   = 8 << 20  // bytes of the end of one file
-	pastFiles = 16       // files whose ends a stream begins with
+	maxTail   = 8 << 20   // bytes of the end of one file
+	pastFiles = 16        // files whose ends a stream begins with
 	pastTail  = 256 << 10 // bytes of each
 )
 

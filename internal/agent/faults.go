@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/logs"
+)
+
+const (
+	maxFaults  = 32               // logs that wait to be sent
+	maxFault   = 1 << 20          // bytes of one
+	faultLife  = 10 * time.Minute // how long the sending of one is tried
+	faultPause = 5 * time.Second  // before the second try; it doubles
+)
+
+// What failed, as the name of the log says.
+const (
+	faultStart = "start"
+	faultSave  = "save"
+)
+
+// fault is the log of a VM that failed, on its way to the registry.
+type fault struct {
+	registry string
+	name     string // of the file
+	text     []byte
+}
+
+// keepFault has the log of a start or a save that failed sent to the registry, where it outlives this node's own.
+func (a *Agent) keepFault(in *instance, what, reason string) {
+	a.mu.Lock()
+	discreet := a.discreet
+	a.mu.Unlock()
+	if a.opts.Uploads == nil || discreet || in.order.Start == nil {
+		return
+	}
+	now := time.Now().UTC()
+	f := fault{
+		registry: a.registryAt(in.order.Start.Registry),
+		name:     fmt.Sprintf("logs/%s/%s-%s.log", in.id, now.Format("20060102T150405.000Z"), what),
+		text:     a.faultText(in, now, what+" failed: "+reason),
+	}
+	select {
+	case a.faults <- f:
+	default:
+		a.log.Warn("the log of a failed VM stays on its node: too many wait", "instance", in.id)
+	}
+}
+
+// faultText says what is known of a failure. A guest may have written parts of it.
+func (a *Agent) faultText(in *instance, now time.Time, what string) []byte {
+	o := in.order.Start
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "Instance %s on node %s, %s\n", in.id, a.opts.Identity.NodeID, now.Format(time.RFC3339))
+	fmt.Fprintf(&text, "Template %s (%s), tag %s, version %d\n%s\n", o.TemplateName, o.TemplateID, o.Tag, o.Version, what)
+	keeper, keeps := a.opts.Driver.(hv.FailureKeeper)
+	for _, id := range []string{in.id, in.id + checkSuffix} {
+		if !keeps {
+			break
+		}
+		kept, err := keeper.FailureLog(id)
+		if err != nil {
+			fmt.Fprintf(&text, "\nThe hypervisor's log cannot be read: %v\n", err)
+		}
+		if len(kept) > 0 {
+			fmt.Fprintf(&text, "\n--- log of %s ---\n%s", id, kept)
+		}
+	}
+	return []byte(logs.Redact(string(text.Bytes()[:min(text.Len(), maxFault)])))
+}
+
+// faultLoop sends logs of VMs that failed.
+func (a *Agent) faultLoop(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case f := <-a.faults:
+			if err := a.sendFault(ctx, f); err != nil && ctx.Err() == nil {
+				a.log.Warn("the log of a failed VM stays on its node", "file", f.name, "error", err)
+			}
+		}
+	}
+}
+
+// sendFault tries for a while to send one.
+func (a *Agent) sendFault(ctx context.Context, f fault) error {
+	ctx, cancel := context.WithTimeout(ctx, faultLife)
+	defer cancel()
+	for wait := faultPause; ; wait *= 2 {
+		err := a.opts.Uploads.Upload(ctx, f.registry, f.name, f.text)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(wait):
+		}
+	}
+}

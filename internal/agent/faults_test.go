@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/sim"
+)
+
+// desk takes files, and notes where the agent's own log goes.
+type desk struct {
+	mu    sync.Mutex
+	err   error
+	tries int
+	files map[string]string // address and name -> content
+	log   []string          // what was said about it, without repetition
+}
+
+func (d *desk) Upload(_ context.Context, address, name string, content []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tries++
+	if d.err != nil {
+		return d.err
+	}
+	if d.files == nil {
+		d.files = map[string]string{}
+	}
+	d.files[address+" "+name] = string(content)
+	return nil
+}
+
+func (d *desk) Ship(address string) { d.note("to " + address) }
+func (d *desk) Drop()               { d.note("dropped") }
+
+func (d *desk) note(what string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n := len(d.log); n == 0 || d.log[n-1] != what {
+		d.log = append(d.log, what)
+	}
+}
+
+func (d *desk) fail(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.err = err
+}
+
+// only gives the only file there is.
+func (d *desk) only(t *testing.T) (name, text string) {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.files) != 1 {
+		t.Fatalf("there are %d files: %v", len(d.files), d.files)
+	}
+	for name, text = range d.files {
+	}
+	return name, text
+}
+
+// FailureLog is kept by the driver for every VM but those of a sanity test.
+func (d gatedDriver) FailureLog(id string) ([]byte, error) {
+	if strings.HasSuffix(id, checkSuffix) {
+		return nil, nil
+	}
+	return fmt.Appendf(nil, "console of %s, password in http://root:hunter2@host/\n", id), nil
+}
+
+var _ hv.FailureKeeper = gatedDriver{}
+
+func TestLogOfAFailedStart(t *testing.T) {
+	inWorld(t, sim.Options{BootFailure: 1}, func(w *world) {
+		w.desk.fail(errors.New("the registry restarts"))
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseFailed)
+		time.Sleep(time.Minute)
+		if n := w.desk.tries; n < 3 || n > 6 {
+			t.Errorf("%d tries in a minute", n)
+		}
+		w.desk.fail(nil)
+		time.Sleep(2 * time.Minute)
+		name, text := w.desk.only(t)
+		if !regexp.MustCompile(`^http://registry logs/` + idA + `/\d{8}T\d{6}\.\d{3}Z-start\.log$`).MatchString(name) {
+			t.Errorf("it is %s", name)
+		}
+		for _, want := range []string{
+			"Instance " + idA + " on node node, ", "Template debian (t), tag v1, version 0\n", "start failed: start VM: ", "the simulated boot failed",
+			"--- log of " + idA + " ---\nconsole of " + idA + ", password in http://********@host/\n",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("it lacks %q:\n%s", want, text)
+			}
+		}
+	})
+}
+
+// TestLogIsGivenUp: not for ever, and not more than some.
+func TestLogIsGivenUp(t *testing.T) {
+	inWorld(t, sim.Options{BootFailure: 1}, func(w *world) {
+		w.desk.fail(errors.New("no registry"))
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseFailed)
+		time.Sleep(time.Hour)
+		tries := w.desk.tries
+		time.Sleep(time.Hour)
+		if w.desk.tries != tries {
+			t.Error("it is tried for ever")
+		}
+	})
+}
+
+func TestLogOfAFailedSave(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		w.breaks("save state", errors.New("disk full"))
+		w.control.order(saveOrder("s1", nil))
+		w.untilTask("s1")
+		time.Sleep(time.Minute)
+		if name, text := w.desk.only(t); !strings.HasSuffix(name, "-save.log") || !strings.Contains(text, "save failed: The VM could not be saved: ") {
+			t.Errorf("%s\n%s", name, text)
+		}
+	})
+}
+
+// TestNoLogLeavesTheNode when that is its setting.
+func TestNoLogLeavesTheNode(t *testing.T) {
+	inWorld(t, sim.Options{BootFailure: 1}, func(w *world) {
+		w.control.mu.Lock()
+		w.control.central, w.control.discreet = true, true
+		w.control.mu.Unlock()
+		time.Sleep(time.Minute) // until a poll has brought it
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseFailed)
+		time.Sleep(time.Hour)
+		if w.desk.tries != 0 || strings.Join(w.desk.log, ", ") != "dropped" {
+			t.Errorf("%d tries, %v", w.desk.tries, w.desk.log)
+		}
+	})
+}
+
+// TestTheControllerDecidesAboutTheLog, with every answer to a poll.
+func TestTheControllerDecidesAboutTheLog(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		for _, central := range []bool{false, true, false} {
+			w.control.mu.Lock()
+			w.control.central = central
+			w.control.mu.Unlock()
+			time.Sleep(time.Minute)
+		}
+		if got := strings.Join(w.desk.log, ", "); got != "dropped, to http://registry, dropped" {
+			t.Error(got)
+		}
+	})
+}

@@ -1,0 +1,50 @@
+package buildnode
+
+import (
+	"context"
+	"os"
+	"sync"
+
+	"github.com/buildyard/buildyard/internal/agent"
+	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/logs"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// newShipper makes what sends this node's log once its controller says so.
+func newShipper(at home.Home) (*logs.Shipper, error) {
+	identity, err := at.Identity()
+	if err != nil {
+		return nil, err
+	}
+	config, err := transfer.TLSConfig(transfer.TLSOptions(identity.TLS))
+	if err != nil {
+		return nil, err
+	}
+	machine, err := os.Hostname()
+	if err != nil {
+		machine = identity.Name
+	}
+	source := cache.NewRegistry(transfer.Options{TLS: config, Attempts: 1})
+	return logs.New(logs.Options{Machine: machine, Host: hostOf(identity), Send: source.Log}), nil
+}
+
+// centralLog keeps a nil pointer from becoming something.
+func centralLog(s *logs.Shipper) agent.CentralLog {
+	if s == nil {
+		return nil
+	}
+	return s
+}
+
+// ship sends lines until stop is called, which sends the last ones.
+func ship(ctx context.Context, s *logs.Shipper) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var work sync.WaitGroup
+	work.Go(func() { s.Run(ctx) })
+	return func() {
+		cancel()
+		work.Wait()
+	}
+}

@@ -1,0 +1,127 @@
+package buildyard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/logs"
+	"github.com/buildyard/buildyard/internal/logs/central"
+	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// logOutput is where the log of a process goes: to stderr, and where the settings say so to files of its own and
+// to the central logs.
+type logOutput struct {
+	stderr   io.Writer
+	shippers []*logs.Shipper // that run
+
+	central *logs.Shipper // nil: not asked for
+	send    func(ctx context.Context, rows []api.LogRow) error
+	dir     *central.Logs // nil: not asked for
+}
+
+// openLog opens the files that the settings ask for.
+func openLog(stderr io.Writer, settings *config.Values) (*logOutput, error) {
+	o := &logOutput{stderr: stderr}
+	machine, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("name of this machine: %w", err)
+	}
+	who := logs.Options{Machine: machine, Host: outwardIP()}
+	if dir := settings.String(config.LogDir); dir != "" {
+		if o.dir, err = openLogDir(dir, settings); err != nil {
+			return nil, fmt.Errorf("%s: %w", config.LogDir, err)
+		}
+		who.Send = func(_ context.Context, _ string, rows []api.LogRow) error { return appendRows(o.dir, rows) }
+		files := logs.New(who)
+		files.Ship(dir)
+		o.shippers = append(o.shippers, files)
+	}
+	if settings.Bool(config.CentralLogging) {
+		who.Send = func(ctx context.Context, _ string, rows []api.LogRow) error { return o.send(ctx, rows) }
+		o.central = logs.New(who)
+		o.shippers = append(o.shippers, o.central)
+	}
+	return o, nil
+}
+
+func openLogDir(dir string, settings *config.Values) (*central.Logs, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	out, err := central.Open(central.Options{Root: root, Keep: settings.Days(config.KeepLogs), MaxBytes: settings.Megabytes(config.MaxLogSize)})
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return out, nil
+}
+
+// appendRows is what a Shipper does with rows for logs of this process. Those that are dropped are counted there.
+func appendRows(to *central.Logs, rows []api.LogRow) error {
+	_, err := to.Append(rows)
+	return err
+}
+
+// logger makes the logger of a service of this process.
+func (o *logOutput) logger(level, service string) (*slog.Logger, error) {
+	w := o.stderr
+	for _, s := range o.shippers {
+		w = s.Tee(w, service)
+	}
+	return obs.Logger(w, level, service)
+}
+
+// here has the lines written to the central logs of the registry in this process.
+func (o *logOutput) here(to *central.Logs) {
+	if o.central == nil || o.send != nil {
+		return
+	}
+	o.send = func(_ context.Context, rows []api.LogRow) error { return appendRows(to, rows) }
+	o.central.Ship("this process")
+}
+
+// there has the lines sent to a registry, unless they are written to one in this process.
+func (o *logOutput) there(address string) error {
+	if o.central == nil || o.send != nil {
+		return nil
+	}
+	client, err := transfer.New(transfer.Options{BaseURL: address, Attempts: 1})
+	if err != nil {
+		return err
+	}
+	o.send = client.Log
+	o.central.Ship(address)
+	return nil
+}
+
+// start sends lines until stop is called, which sends the last ones.
+func (o *logOutput) start(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var work sync.WaitGroup
+	for _, s := range o.shippers {
+		work.Go(func() { s.Run(ctx) })
+	}
+	return func() {
+		cancel()
+		work.Wait()
+	}
+}
+
+func (o *logOutput) close() error {
+	if o == nil || o.dir == nil {
+		return nil
+	}
+	return o.dir.Close()
+}
