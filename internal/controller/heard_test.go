@@ -216,14 +216,38 @@ func TestQuietAnswer(t *testing.T) {
 			t.Errorf("%+v, %v", answer, err)
 		}
 		loud := []api.PollAnswer{
-			{NeedFull: true}, {Removed: true}, {Orders: []api.Order{{}}}, {Describe: []string{"x"}}, {Errands: []api.Errand{{}}},
+			{NeedFull: true}, {Removed: true}, {Orders: []api.Order{{}}}, {Describe: []string{"x"}}, {Errands: []api.Errand{{}}}, {NoCentralLog: true},
 		}
-		if fields := reflect.TypeFor[api.PollAnswer]().NumField(); fields != len(loud)+1 {
-			t.Errorf("%d fields, tried %d and Registry", fields, len(loud))
+		if fields := reflect.TypeFor[api.PollAnswer]().NumField(); fields != len(loud)+2 {
+			t.Errorf("%d fields, tried %d, and Registry and CentralLog", fields, len(loud))
 		}
 		for _, answer := range loud {
 			if IsQuiet(answer) {
 				t.Errorf("%+v is taken for quiet", answer)
+			}
+		}
+	})
+}
+
+// TestNodesAreToldAboutTheirLogs with every answer: what the controller wants, and what the node's own setting is.
+func TestNodesAreToldAboutTheirLogs(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("n", 2)
+		for _, central := range []bool{false, true} {
+			c.stop()
+			c.start(Options{CentralLog: central})
+			for _, exempt := range []bool{false, true} {
+				n, err := c.Node(t.Context(), a.id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				node := n.Node.Clone()
+				node.NoCentralLog = exempt
+				c.putNode(node)
+				answer, err := a.pollText(a.idle(), 0)
+				if err != nil || answer.CentralLog != central || answer.NoCentralLog != exempt {
+					t.Errorf("%v, %v: %+v, %v", central, exempt, answer, err)
+				}
 			}
 		}
 	})
