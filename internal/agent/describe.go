@@ -29,7 +29,7 @@ func (a *Agent) info() api.NodeInfo {
 		DiskSize: total, FreeDisk: free / coarse * coarse, CacheUsage: (a.opts.Templates.Used() + vms) / coarse * coarse,
 		AgentVersion: a.opts.Version, Driver: a.host.Driver, Hypervisor: a.host.Version,
 		Accelerator: a.host.Accelerator, Machine: a.host.Machine, CPUModel: a.host.CPU,
-		HostCPU: a.host.HostCPU, Templates: a.opts.Templates.List(),
+		HostCPU: a.host.HostCPU, License: a.host.License, Expires: a.host.Expires, Templates: a.opts.Templates.List(),
 	}
 	for _, c := range a.host.Abilities {
 		info.Abilities = append(info.Abilities, string(c))

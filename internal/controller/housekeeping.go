@@ -96,6 +96,10 @@ func (k *keeper) observe(events []store.Event) {
 			if old != nil && (old.State == farm.NodeOffline || now != nil && now.Draining != old.Draining) {
 				k.lookAll(e.ID)
 			}
+		case kindGroup:
+			if e.New == nil {
+				k.lookWaiting(e.ID)
+			}
 		case kindInfo:
 			old, _ := e.Old.(*farm.NodeInfo)
 			if info, ok := e.New.(*farm.NodeInfo); ok && (old == nil || old.Hypervisor != info.Hypervisor) {
@@ -109,6 +113,15 @@ func (k *keeper) observe(events []store.Event) {
 func (k *keeper) lookAll(node string) {
 	for _, inst := range k.c.instancesOn(node) {
 		k.agenda.put(item{kindInstance, inst.ID}, k.next(inst))
+	}
+}
+
+// lookWaiting puts the instances down anew that wait in a group, which is deleted.
+func (k *keeper) lookWaiting(group string) {
+	for id, inst := range k.c.tables.Instances.All() {
+		if inst.GroupID == group && inst.Waiting() {
+			k.agenda.put(item{kindInstance, id}, k.next(inst))
+		}
 	}
 }
 

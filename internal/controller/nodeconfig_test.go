@@ -87,19 +87,6 @@ func TestAppleSilicon(t *testing.T) {
 		if v := c.node(a); v.Node.Slots(&v.Info) != 2 {
 			t.Errorf("%d slots", v.Node.Slots(&v.Info))
 		}
-		for _, mode := range []farm.CapacityMode{farm.ByNumber, farm.ByResource} {
-			c.mustConfigure(a, NodeConfig{Mode: &mode})
-			c.placer.mu.Lock()
-			full := c.placer.index.Full(a.id)
-			c.placer.mu.Unlock()
-			if full {
-				t.Errorf("an empty Mac is full in the mode %s", mode)
-			}
-		}
-		ids := c.mustStart(StartRequest{Count: 4}) // of another architecture: they wait
-		c.wantOn(ids[0], nil)
-		arm.Arch = "amd64" // they are let in, and the Mac becomes one again
-		set(arm)
 		arm.Arch, arm.Driver = "arm64", "qemu" // which runs no macOS
 		set(arm)
 		if v := c.node(a); v.Node.Slots(&v.Info) != 5 {
@@ -194,6 +181,20 @@ func TestDrainDeadline(t *testing.T) {
 		c.wantState(spared.InstanceID, farm.Started)
 		c.away(time.Hour)
 		c.wantState(spared.InstanceID, farm.Started)
+	})
+}
+
+// TestDrainOfWhatRunsForLong: the deadline counts for VMs of which nothing else falls due.
+func TestDrainOfWhatRunsForLong(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		o := c.startedOn(a)
+		a.keepContact(time.Hour)
+		c.mustConfigure(a, NodeConfig{Drain: ptr(true), DrainFor: ptr(time.Minute)})
+		a.keepContact(59 * time.Second)
+		c.wantState(o.InstanceID, farm.Started)
+		a.keepContact(2 * time.Second)
+		c.wantState(o.InstanceID, farm.Terminating)
 	})
 }
 

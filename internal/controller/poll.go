@@ -162,11 +162,10 @@ func (c *Controller) storeInfo(ctx context.Context, node string, in *api.NodeInf
 	return err
 }
 
-// greet brings a node back that was offline, takes over a changed address, and follows
-// what the node says of its hypervisor's license.
+// greet brings a node back that was offline, and takes over a changed address.
 func (c *Controller) greet(ctx context.Context, node *farm.Node, req *api.PollRequest) error {
 	moves := func(n *farm.Node) bool { return req.Host != "" && req.Host != n.Host && !n.HostFixed }
-	if node.State != farm.NodeOffline && node.State != farm.NodeInactive && req.Info == nil && !moves(node) {
+	if node.State != farm.NodeOffline && !moves(node) {
 		return nil
 	}
 	v := heardVerdict(c.infoOn(node.ID), c.now())

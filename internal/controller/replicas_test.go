@@ -17,6 +17,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
 	"github.com/buildyard/buildyard/internal/store/storetest"
@@ -235,9 +236,19 @@ func (j *judge) placedOn(rev int64, id string) {
 	if !ok || !node.TakesStarts() {
 		j.blame(rev, "placed on node %s, which takes no starts (known: %v)", id, ok)
 	}
-	if held := j.held(id); held > node.Capacity {
-		j.blame(rev, "%d instances on node %s of capacity %d", held, id, node.Capacity)
+	if held := j.held(id); held > takes(node) {
+		j.blame(rev, "%d instances on node %s, which takes %d", held, id, takes(node))
 	}
+}
+
+// takes gives how many instances a node of a trial has room for; each takes one virtual
+// CPU and 512 MB.
+func takes(n farm.Node) int {
+	if n.Mode != farm.ByResource {
+		return n.Capacity
+	}
+	vcpu, memory := sched.Limits(&n, &farm.NodeInfo{CPUs: 8, MemoryMB: 16384})
+	return min(vcpu, memory/512)
 }
 
 func (j *judge) held(node string) (n int) {
@@ -257,7 +268,7 @@ func (j *judge) blame(rev int64, format string, args ...any) {
 func (j *judge) free() (slots, waiting int) {
 	for id, n := range j.nodes {
 		if n.TakesStarts() {
-			slots += max(0, n.Capacity-j.held(id))
+			slots += max(0, takes(n)-j.held(id))
 		}
 	}
 	for _, i := range j.instances {
@@ -281,13 +292,16 @@ func (s act) String() string {
 	return fmt.Sprintf("%s(replica %d, %d, %d, wait %v)", s.deed, s.end, s.which, s.by, s.wait)
 }
 
-var someActs = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) act {
-	return act{
-		deed: rapid.SampledFrom(slices.Sorted(maps.Keys(deeds))).Draw(t, "deed"),
-		end:  rapid.IntRange(0, 1).Draw(t, "replica"), which: rapid.IntRange(0, 9).Draw(t, "which"),
-		by: rapid.IntRange(0, 3).Draw(t, "by"), wait: rapid.Bool().Draw(t, "wait"),
-	}
-}), 1, 60)
+// actsOf draws operations of a kind.
+func actsOf(deeds map[string]func(*trial, *end, act)) *rapid.Generator[[]act] {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) act {
+		return act{
+			deed: rapid.SampledFrom(slices.Sorted(maps.Keys(deeds))).Draw(t, "deed"),
+			end:  rapid.IntRange(0, 1).Draw(t, "replica"), which: rapid.IntRange(0, 9).Draw(t, "which"),
+			by: rapid.IntRange(0, 3).Draw(t, "by"), wait: rapid.Bool().Draw(t, "wait"),
+		}
+	}), 1, 60)
+}
 
 // trial is one run of random operations. What clients and nodes ask for goes on in
 // the background, as it may be stuck.
@@ -314,6 +328,7 @@ var deeds = map[string]func(*trial, *end, act){
 	"agents":     (*trial).agents,
 	"capacity":   func(r *trial, e *end, s act) { r.change(e, s, func(n *farm.Node) { n.Capacity = s.by }) },
 	"drain":      func(r *trial, e *end, s act) { r.change(e, s, func(n *farm.Node) { n.Drain = !n.Drain }) },
+	"configure":  (*trial).configures,
 	"lose lease": func(r *trial, _ *end, _ act) { r.loseLease() },
 	"restart": func(r *trial, e *end, s act) {
 		e.stop()
@@ -407,6 +422,31 @@ func (r *trial) change(e *end, s act, change func(*farm.Node)) {
 	})
 }
 
+// configures changes a node as an operator does.
+func (r *trial) configures(e *end, s act) {
+	if len(r.nodes) == 0 {
+		return
+	}
+	mode, drain := farm.ByNumber, s.by == 3
+	if s.which >= 5 {
+		mode = farm.ByResource
+	}
+	conf := NodeConfig{Mode: &mode, Drain: &drain}
+	switch {
+	case mode == farm.ByNumber:
+		conf.Capacity = ptr(s.by + 1)
+	case s.by > 1:
+		conf.RAMOverride = ptr(512 * s.by)
+	default:
+		conf.VCPUOverride = ptr(s.by + 1)
+	}
+	if drain {
+		conf.DrainFor = ptr(time.Duration(s.which) * 100 * time.Millisecond)
+	}
+	id := r.nodes[s.which%len(r.nodes)].NodeID
+	r.async(s, func(ctx context.Context) { _ = e.ConfigureNode(ctx, id, conf) })
+}
+
 // agents lets every node carry out what it is told through one replica.
 func (r *trial) agents(e *end, s act) {
 	for _, node := range r.nodes {
@@ -438,7 +478,7 @@ func (r *trial) agents(e *end, s act) {
 // a node takes, a termination wins, and in the end nothing waits where there is room.
 func TestReplicasPlace(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		steps := someActs.Draw(rt, "steps")
+		steps := actsOf(deeds).Draw(rt, "steps")
 		var broken []string
 		synctest.Test(t, func(t *testing.T) { broken = try(t, steps) })
 		if len(broken) > 0 {

@@ -100,7 +100,7 @@ func (k *keeper) stalled(node string) (since time.Time, count int) {
 	if foreign, _ := k.c.link.foreign(node); count == 0 || foreign.VMs > 0 || !k.c.placer.full(node) {
 		return time.Time{}, 0
 	}
-	return k.from(since), count
+	return since, count
 }
 
 // halted says whether an instance takes room with a VM that does not run any more.
@@ -115,7 +115,7 @@ func (k *keeper) attendsTo(old, now *farm.Instance) (node string, at time.Time) 
 	left := old != nil && old.HoldsSlot() && (now == nil || !now.HoldsSlot())
 	switch {
 	case stopped:
-		node, at = now.NodeID, k.from(now.Updated).Add(unhealthyAfter)
+		node, at = now.NodeID, now.Updated.Add(unhealthyAfter)
 	case left:
 		node, at = old.NodeID, k.c.now()
 	case now != nil && old != nil && halted(old):

@@ -41,6 +41,16 @@ func TestUnhealthyNode(t *testing.T) {
 		waits := c.mustStart(StartRequest{})[0]
 		c.wantMessage(waits, "no node takes starts now (1 node: 1 unhealthy)")
 
+		a.say(two, api.PhaseRunning, func(s *api.InstanceStatus) { s.VM.Name = "restarted" })
+		if inst, _ := c.Instance(t.Context(), two.InstanceID); inst.VM.Status == farm.VMRunning {
+			time.Sleep(time.Second)
+			c.wantVerdict(a, farm.NodeActive, "")
+			a.say(two, api.PhaseStopped, func(s *api.InstanceStatus) { s.VM = &api.LinkVM{UUID: "vm", Status: "stopped"} })
+			a.keepContact(unhealthyAfter + time.Second)
+		} else {
+			t.Errorf("the VM is %s", inst.VM.Status)
+		}
+		c.wantVerdict(a, farm.NodeUnhealthy, noneOfTwo)
 		c.restart()
 		a.c = c
 		a.contact()

@@ -78,6 +78,8 @@ type Host struct {
 	HostCPU     string       // what a state depends on of the host's own CPU; "" = nothing
 	Arch        string       // guest architecture, "amd64" or "arm64"
 	Abilities   []Capability // what this driver can do, sorted
+	License     string       // kind of the hypervisor's license; "" = it needs none
+	Expires     string       // when that ends: RFC 3339 or a day; "" = never
 }
 
 // Can says whether the host has an ability.

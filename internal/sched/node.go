@@ -52,7 +52,7 @@ var heldBy = map[farm.NodeState]string{
 func NodeOf(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 	out := Node{
 		ID: n.ID, Name: n.Name, Groups: n.Groups,
-		Mode: n.Mode, Capacity: n.Capacity, Foreign: foreign,
+		Mode: n.Mode, Foreign: foreign,
 	}
 	if !n.TakesStarts() {
 		out.Held = heldBy[n.Shown()]
@@ -63,7 +63,7 @@ func NodeOf(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 	if info == nil {
 		info = &farm.NodeInfo{}
 	}
-	out.MostVMs = info.MostVMs()
+	out.Capacity, out.MostVMs = n.Slots(info), info.MostVMs()
 	out.Arch, out.Cached, out.USB, out.Loads = info.Arch, info.Templates, info.USB, loads(info.Hypervisor)
 	out.Bridge, out.VLANs = slices.Contains(info.Abilities, farm.AbilityBridge), info.VLANs
 	out.VCPULimit, out.MemoryLimitMB = Limits(n, info)

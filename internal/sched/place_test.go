@@ -322,3 +322,25 @@ func TestRemovedThingsAreGone(t *testing.T) {
 	x.SetNode(machine("a", 2)) // r1 is still being stored there
 	wantPairs(t, x, "r3>a")
 }
+
+// TestMostVMs: a host may take no more VMs than it is allowed to, however they are counted.
+func TestMostVMs(t *testing.T) {
+	record := &farm.Node{ID: "mac", State: farm.NodeActive, Capacity: 9, VCPUOverride: 64, RAMOverride: 64 << 10}
+	info := &farm.NodeInfo{OS: "darwin", Arch: "amd64", CPUs: 8, MemoryMB: 64 << 10}
+	for arch, want := range map[string]int{"arm64": 2, "amd64": 5} {
+		for _, mode := range []farm.CapacityMode{farm.ByNumber, farm.ByResource} {
+			record.Mode, info.Arch = mode, arch
+			x := New(Options{})
+			x.SetNode(NodeOf(record, info, Load{}))
+			for i := range 5 {
+				x.SetInstance(waiting(ask(fmt.Sprint("r", i), 0, func(r *Request) { r.Arch = arch })))
+			}
+			if got := len(x.Place(noon, 10)); got != want {
+				t.Errorf("%s in mode %s takes %d VMs, want %d", arch, mode, got, want)
+			}
+			if x.Full("mac") != (want == 2) || x.Full("other") {
+				t.Errorf("%s in mode %s: full is %v", arch, mode, x.Full("mac"))
+			}
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/signal"
@@ -49,7 +50,7 @@ func TestScripts(t *testing.T) {
 			}
 			return storage(env)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"until": until, "random": random},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"until": until, "random": random, "api": call, "api-until": callUntil},
 	})
 }
 
@@ -113,6 +114,48 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 	ts.Fatalf("%v never said %s; last:\n%s", args[1:], args[0], last)
+}
+
+// call asks the controller of the script for something: api METHOD PATH [BODY], and says
+// what it answers on stdout. The first node id of the answer becomes $NODE. With api-until
+// REGEXP before the method it asks until the answer matches.
+func call(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 || len(args) > 3 {
+		ts.Fatalf("usage: api method path [body]")
+	}
+	answer := ask(ts, args)
+	if id := nodeID.FindStringSubmatch(answer); id != nil {
+		ts.Setenv("NODE", id[1])
+	}
+	_, err := io.WriteString(ts.Stdout(), answer)
+	ts.Check(err)
+}
+
+var nodeID = regexp.MustCompile(`"node_id":"([^"]+)"`)
+
+func callUntil(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: api-until regexp method path [body]")
+	}
+	want, last := regexp.MustCompile(args[0]), ""
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if last = ask(ts, args[1:]); want.MatchString(last) {
+			return
+		}
+	}
+	ts.Fatalf("%v never said %s; last:\n%s", args[1:], args[0], last)
+}
+
+func ask(ts *testscript.TestScript, args []string) string {
+	body := strings.Join(args[2:], "")
+	req, err := http.NewRequestWithContext(context.Background(), args[0], ts.Getenv("CONTROLLER")+args[1], strings.NewReader(body))
+	ts.Check(err)
+	resp, err := http.DefaultClient.Do(req)
+	ts.Check(err)
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	return string(answer)
 }
 
 // random writes a file of so many bytes that do not compress: random FILE BYTES

@@ -56,6 +56,8 @@ nothing fails. A time may be one, such as 2s, or a range that is drawn from, suc
 	fs.IntVar(&o.Capacity, "capacity", 0, "most VMs at a time on each node (default: the controller's)")
 	fs.BoolVar(&o.RealPull, "real-pull", false, "really pull templates (needs --data-dir)")
 	fs.StringVar(&o.Dir, "data-dir", "", "directory in which nodes and VMs outlive this process (default: none)")
+	fs.StringVar(&o.Sim.License, "license", "", "kind of license that the simulated hypervisor says to have (default: it needs none)")
+	fs.StringVar(&o.Sim.Expires, "license-expires", "", "day or time at which that ends, such as 2027-01-31 (default: never)")
 	o.addFates(cmd)
 	_ = cmd.MarkFlagRequired("controller")
 	return cmd

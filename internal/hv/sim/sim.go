@@ -42,6 +42,9 @@ type Options struct {
 	// Empty: they outlive an agent only as long as the Host itself.
 	Dir string
 
+	// License and Expires are what the hypervisor says of its license: see hv.Host.
+	License, Expires string
+
 	Seed  uint64
 	Clock Clock // nil = the real one
 }
@@ -83,6 +86,7 @@ func New(opt Options) (*Host, error) {
 // Describe answers the constants of the simulation.
 func (h *Host) Describe(context.Context) (hv.Host, error) {
 	d := hv.Host{Driver: "sim", Version: Version, Accelerator: "sim", Machine: "sim-1", CPU: "sim", Arch: "amd64"}
+	d.License, d.Expires = h.opt.License, h.opt.Expires
 	d.Abilities = []hv.Capability{hv.CanRestart, hv.CanSave, hv.CanResize, hv.CanVNC, hv.CanUSB, hv.CanBridge}
 	if h.opt.Dir != "" {
 		d.Abilities = append(d.Abilities, hv.CanPersist)

@@ -1,0 +1,59 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// firstLost is a store in which the first commit loses a race.
+type firstLost struct {
+	store.Writer
+	commits int
+}
+
+func (f *firstLost) Commit(ctx context.Context, changes ...store.Change) error {
+	if f.commits++; f.commits == 1 {
+		return &store.ConflictError{Keys: []string{"n/x"}}
+	}
+	return f.Writer.Commit(ctx, changes...)
+}
+
+// TestUpdateAll: as many at a time as fit, one by one where some lost a race, and what is
+// gone stays so.
+func TestUpdateAll(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		var ids []string
+		for i := range 25 {
+			id := fmt.Sprintf("n%02d", i)
+			ids = append(ids, id)
+			if i != 3 {
+				c.putNode(&farm.Node{ID: id, Name: "old", State: farm.NodeOffline})
+			}
+		}
+		w := &firstLost{Writer: c.store}
+		err := updateAll(t.Context(), w, store.Limits{Ops: 10, Bytes: store.MaxBytes}, c.tables.Nodes, ids, func(n *farm.Node) (*farm.Node, error) {
+			if n.ID == "n04" {
+				return n, nil
+			}
+			n = n.Clone()
+			n.Name = "new"
+			return n, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := 1 + 10 + 2; w.commits != want { // lost, each of it, and two more
+			t.Errorf("%d commits, want %d", w.commits, want)
+		}
+		for i, id := range ids {
+			n, _, ok := c.tables.Nodes.Get(id)
+			if ok != (i != 3) || ok && (n.Name == "new") != (i != 4) {
+				t.Errorf("node %d: %+v", i, n)
+			}
+		}
+	})
+}
