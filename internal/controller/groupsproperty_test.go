@@ -89,14 +89,14 @@ func (j *groupJudge) blame(rev int64, format string, args ...any) {
 // groupDeeds are what happens to groups at random, through one replica each.
 var groupDeeds = map[string]func(*trial, *end, act){
 	"make": func(r *trial, e *end, s act) {
-		edit := GroupEdit{Name: ptr(fmt.Sprint("g", s.which)), Fallback: r.anyGroup(s.by)}
+		edit := GroupEdit{Name: new(fmt.Sprint("g", s.which)), Fallback: r.anyGroup(s.by)}
 		r.async(s, func(ctx context.Context) { _, _ = e.CreateGroup(ctx, edit) })
 	},
 	"edit": func(r *trial, e *end, s act) {
 		if id := r.anyGroup(s.which); id != nil {
 			edit := GroupEdit{Fallback: r.anyGroup(s.which + s.by)}
 			if s.by == 3 {
-				edit.Name = ptr(fmt.Sprint("g", s.which))
+				edit.Name = new(fmt.Sprint("g", s.which))
 			}
 			r.async(s, func(ctx context.Context) { _ = e.UpdateGroup(ctx, *id, edit) })
 		}
@@ -181,7 +181,7 @@ func TestGroupIsGoneMeanwhile(t *testing.T) {
 	inPair(t, func(t *testing.T, p *pair) {
 		here, there := p.ends[0], p.ends[1]
 		node := p.join(here, "one", 1).NodeID
-		g, err := here.CreateGroup(t.Context(), GroupEdit{Name: ptr("g")})
+		g, err := here.CreateGroup(t.Context(), GroupEdit{Name: new("g")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +192,7 @@ func TestGroupIsGoneMeanwhile(t *testing.T) {
 		}
 		for what, err := range map[string]error{
 			"node put into it": there.AddToGroups(t.Context(), node, []string{g.ID}),
-			"fallback to it":   there.UpdateGroup(t.Context(), g.ID, GroupEdit{Name: ptr("h")}),
+			"fallback to it":   there.UpdateGroup(t.Context(), g.ID, GroupEdit{Name: new("h")}),
 		} {
 			if err == nil {
 				t.Errorf("a group that is deleted: %s", what)

@@ -134,14 +134,15 @@ func (c *Controller) leaveGroups(ctx context.Context, w store.Writer) error {
 		}
 	}
 	isDead := func(g string) bool { return dead[g] }
-	return updateAll(ctx, w, c.store.Limits(), c.tables.Nodes, slices.Compact(nodes), func(n *farm.Node) (*farm.Node, error) {
+	all := bulk[farm.Node]{w, c.store.Limits(), c.tables.Nodes, func(n *farm.Node) (*farm.Node, error) {
 		if !slices.ContainsFunc(n.Groups, isDead) {
 			return n, nil
 		}
 		n = n.Clone()
 		n.Groups = slices.DeleteFunc(slices.Clone(n.Groups), isDead)
 		return n, nil
-	})
+	}}
+	return all.update(ctx, slices.Compact(nodes))
 }
 
 // tidyGroups takes nodes out of groups that were deleted by a replica that died over it.
@@ -158,9 +159,10 @@ func (c *Controller) failWaiting(ctx context.Context, w store.Writer, gone *farm
 		}
 	}
 	now := c.now()
-	return updateAll(ctx, w, c.store.Limits(), c.tables.Instances, ids, func(i *farm.Instance) (*farm.Instance, error) {
+	all := bulk[farm.Instance]{w, c.store.Limits(), c.tables.Instances, func(i *farm.Instance) (*farm.Instance, error) {
 		return groupless(i, now, gone.Name), nil
-	})
+	}}
+	return all.update(ctx, ids)
 }
 
 // ungroupedAt is for what was asked for in a group while that was deleted. A group that

@@ -11,8 +11,6 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 func (c *cloud) mustConfigure(a *agent, conf NodeConfig) {
 	c.t.Helper()
 	if err := c.ConfigureNode(c.t.Context(), a.id, conf); err != nil {
@@ -38,11 +36,11 @@ func TestCapacityCut(t *testing.T) {
 		for _, o := range a.next() {
 			a.say(o, api.PhaseRunning)
 		}
-		c.mustConfigure(a, NodeConfig{Capacity: ptr(1)})
+		c.mustConfigure(a, NodeConfig{Capacity: new(1)})
 		waits := c.mustStart(StartRequest{})[0]
 		c.wantOn(waits, nil)
 		c.wantSlots(a, 2) // what runs stays
-		c.mustConfigure(a, NodeConfig{Capacity: ptr(3)})
+		c.mustConfigure(a, NodeConfig{Capacity: new(3)})
 		c.wantOn(waits, a)
 	})
 }
@@ -53,14 +51,14 @@ func TestCapacityModes(t *testing.T) {
 		c.mustStart(StartRequest{})
 		big := c.mustStart(StartRequest{Options: farm.StartOptions{CPUs: 10, MemoryMB: 1024}})[0]
 		c.wantOn(big, nil)
-		c.mustConfigure(a, NodeConfig{Mode: ptr(farm.ByResource), VCPUOverride: ptr(10)})
+		c.mustConfigure(a, NodeConfig{Mode: new(farm.ByResource), VCPUOverride: new(10)})
 		c.wantOn(big, nil)
-		c.mustConfigure(a, NodeConfig{VCPUOverride: ptr(0)}) // twice the cores
+		c.mustConfigure(a, NodeConfig{VCPUOverride: new(0)}) // twice the cores
 		c.wantOn(big, a)
 		for text, conf := range map[string]NodeConfig{
-			"ram_override cannot be 20000 MB: node one has 16384 MB of memory": {RAMOverride: ptr(20000)},
-			"vcpu_override counts in the capacity mode resource only":          {Mode: ptr(farm.ByNumber), VCPUOverride: ptr(4)},
-			"ram_override counts in the capacity mode resource only":           {Mode: ptr(farm.ByNumber), RAMOverride: ptr(4)},
+			"ram_override cannot be 20000 MB: node one has 16384 MB of memory": {RAMOverride: new(20000)},
+			"vcpu_override counts in the capacity mode resource only":          {Mode: new(farm.ByNumber), VCPUOverride: new(4)},
+			"ram_override counts in the capacity mode resource only":           {Mode: new(farm.ByNumber), RAMOverride: new(4)},
 		} {
 			wantRefused(t, c.ConfigureNode(t.Context(), a.id, conf), farm.CodeRefused, text)
 		}
@@ -82,7 +80,7 @@ func TestAppleSilicon(t *testing.T) {
 			synctest.Wait()
 		}
 		set(arm)
-		wantRefused(t, c.ConfigureNode(t.Context(), a.id, NodeConfig{Capacity: ptr(3)}), farm.CodeRefused,
+		wantRefused(t, c.ConfigureNode(t.Context(), a.id, NodeConfig{Capacity: new(3)}), farm.CodeRefused,
 			"max_vm_count cannot be 3: node mac is a Mac with Apple silicon, on which at most 2 macOS VMs may run")
 		if v := c.node(a); v.Node.Slots(&v.Info) != 2 {
 			t.Errorf("%d slots", v.Node.Slots(&v.Info))
@@ -100,7 +98,7 @@ func TestAppleSilicon(t *testing.T) {
 func TestHostOfANode(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
-		c.mustConfigure(a, NodeConfig{Host: ptr("build1.example"), Name: ptr("first"), NoCentralLog: ptr(true)})
+		c.mustConfigure(a, NodeConfig{Host: new("build1.example"), Name: new("first"), NoCentralLog: new(true)})
 		a.poll(api.PollRequest{Host: "10.0.0.9"}, 0)
 		if n := c.node(a).Node; n.Host != "build1.example" || n.Name != "first" || !n.NoCentralLog {
 			t.Errorf("node = %+v", n)
@@ -109,7 +107,7 @@ func TestHostOfANode(t *testing.T) {
 		if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.VM.HostIP != "build1.example" {
 			t.Errorf("VM is reached under %s", inst.VM.HostIP)
 		}
-		c.mustConfigure(a, NodeConfig{Host: ptr("")})
+		c.mustConfigure(a, NodeConfig{Host: new("")})
 		a.poll(api.PollRequest{Host: "10.0.0.9"}, 0)
 		if n := c.node(a).Node; n.Host != "10.0.0.9" {
 			t.Errorf("host = %s", n.Host)
@@ -120,14 +118,14 @@ func TestHostOfANode(t *testing.T) {
 func TestDrain(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 2)
-		for _, conf := range []NodeConfig{{DrainReason: ptr("x")}, {DrainFor: ptr(time.Minute)}} {
+		for _, conf := range []NodeConfig{{DrainReason: new("x")}, {DrainFor: new(time.Minute)}} {
 			wantRefused(t, c.ConfigureNode(t.Context(), a.id, conf), farm.CodeRefused, "Node one is not drained")
 		}
 		o := c.startedOn(a)
 		began := time.Now().UTC()
-		c.mustConfigure(a, NodeConfig{Drain: ptr(true), DrainReason: ptr("new disk")})
+		c.mustConfigure(a, NodeConfig{Drain: new(true), DrainReason: new("new disk")})
 		time.Sleep(time.Second)
-		c.mustConfigure(a, NodeConfig{Drain: ptr(true)})
+		c.mustConfigure(a, NodeConfig{Drain: new(true)})
 		v := c.node(a)
 		since, reason := v.Node.ShownSince()
 		if v.Node.Shown() != farm.NodeDrain || !since.Equal(began) || reason != "new disk" || v.Remaining != 1 {
@@ -147,7 +145,7 @@ func TestDrain(t *testing.T) {
 		if v := c.node(a); v.Node.Draining.Emptied.IsZero() || v.Remaining != 0 {
 			t.Errorf("drain of an empty node: %+v, %d left", v.Node.Draining, v.Remaining)
 		}
-		c.mustConfigure(a, NodeConfig{Drain: ptr(false)})
+		c.mustConfigure(a, NodeConfig{Drain: new(false)})
 		c.wantOn(waits, a)
 		if v := c.node(a); v.Node.Draining != nil || v.Node.Shown() != farm.NodeActive {
 			t.Errorf("after the drain: %+v", v.Node)
@@ -164,10 +162,10 @@ func TestDrainDeadline(t *testing.T) {
 		failed := c.startedOn(a)
 		a.say(failed, api.PhaseStopped, func(s *api.InstanceStatus) { s.VM = &api.LinkVM{Status: "stopped"} })
 		c.wantState(failed.InstanceID, farm.Failed)
-		hour := NodeConfig{Drain: ptr(true), DrainFor: ptr(time.Hour)}
+		hour := NodeConfig{Drain: new(true), DrainFor: new(time.Hour)}
 		c.mustConfigure(a, hour)
 		c.mustConfigure(b, hour)
-		c.mustConfigure(b, NodeConfig{DrainFor: ptr(time.Duration(0))})
+		c.mustConfigure(b, NodeConfig{DrainFor: new(time.Duration(0))})
 		c.away(59 * time.Minute)
 		a.c, b.c = c, c
 		a.contact()
@@ -190,7 +188,7 @@ func TestDrainOfWhatRunsForLong(t *testing.T) {
 		a := c.join("one", 1)
 		o := c.startedOn(a)
 		a.keepContact(time.Hour)
-		c.mustConfigure(a, NodeConfig{Drain: ptr(true), DrainFor: ptr(time.Minute)})
+		c.mustConfigure(a, NodeConfig{Drain: new(true), DrainFor: new(time.Minute)})
 		a.keepContact(59 * time.Second)
 		c.wantState(o.InstanceID, farm.Started)
 		a.keepContact(2 * time.Second)
@@ -203,7 +201,7 @@ func TestDrainDeadlineInMaintenance(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		o := c.startedOn(a)
-		c.mustConfigure(a, NodeConfig{Drain: ptr(true), DrainFor: ptr(time.Minute)})
+		c.mustConfigure(a, NodeConfig{Drain: new(true), DrainFor: new(time.Minute)})
 		if _, err := c.BeginMaintenance(t.Context(), 10*time.Minute, "because"); err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +215,7 @@ func TestDrainDeadlineInMaintenance(t *testing.T) {
 func TestLongReasonsFit(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
-		c.mustConfigure(a, NodeConfig{Drain: ptr(true), DrainReason: ptr(strings.Repeat("x", MaxNodeName))})
+		c.mustConfigure(a, NodeConfig{Drain: new(true), DrainReason: new(strings.Repeat("x", MaxNodeName))})
 		if _, reason := c.node(a).Node.ShownSince(); len(reason) != MaxNodeName {
 			t.Errorf("reason of %d bytes", len(reason))
 		}
@@ -232,9 +230,9 @@ func TestEventsOfConfigurations(t *testing.T) {
 		o := c.startedOn(a)
 		synctest.Wait()
 		to.clear()
-		c.mustConfigure(a, NodeConfig{Capacity: ptr(2)})
+		c.mustConfigure(a, NodeConfig{Capacity: new(2)})
 		wantLines(t, to)
-		c.mustConfigure(a, NodeConfig{Name: ptr("first"), Capacity: ptr(3), Drain: ptr(true), DrainFor: ptr(time.Hour), DrainReason: ptr("disk")})
+		c.mustConfigure(a, NodeConfig{Name: new("first"), Capacity: new(3), Drain: new(true), DrainFor: new(time.Hour), DrainReason: new("disk")})
 		if len(to.got) != 1 {
 			t.Fatalf("%d events", len(to.got))
 		}

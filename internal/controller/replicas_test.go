@@ -434,14 +434,14 @@ func (r *trial) configures(e *end, s act) {
 	conf := NodeConfig{Mode: &mode, Drain: &drain}
 	switch {
 	case mode == farm.ByNumber:
-		conf.Capacity = ptr(s.by + 1)
+		conf.Capacity = new(s.by + 1)
 	case s.by > 1:
-		conf.RAMOverride = ptr(512 * s.by)
+		conf.RAMOverride = new(512 * s.by)
 	default:
-		conf.VCPUOverride = ptr(s.by + 1)
+		conf.VCPUOverride = new(s.by + 1)
 	}
 	if drain {
-		conf.DrainFor = ptr(time.Duration(s.which) * 100 * time.Millisecond)
+		conf.DrainFor = new(time.Duration(s.which) * 100 * time.Millisecond)
 	}
 	id := r.nodes[s.which%len(r.nodes)].NodeID
 	r.async(s, func(ctx context.Context) { _ = e.ConfigureNode(ctx, id, conf) })

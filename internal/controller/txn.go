@@ -53,24 +53,32 @@ func (t *txn) add(changes ...store.Change) bool {
 	return true
 }
 
-// updateAll changes many records by compare-and-swap, as many in one transaction as fit:
-// each as store.Update does, but that none is deleted.
-func updateAll[T any](ctx context.Context, w store.Writer, limits store.Limits, table *store.Table[T], ids []string, fn func(*T) (*T, error)) error {
+// bulk changes many records by compare-and-swap, as many in one transaction as fit: each
+// as store.Update does with change, but that none is deleted.
+type bulk[T any] struct {
+	w      store.Writer
+	limits store.Limits
+	table  *store.Table[T]
+	change func(*T) (*T, error)
+}
+
+// update changes the records with these ids.
+func (b *bulk[T]) update(ctx context.Context, ids []string) error {
 	for len(ids) > 0 {
-		t, done := txn{limits: limits}, 0
+		t, done := txn{limits: b.limits}, 0
 		for _, id := range ids {
-			if old, rev, ok := table.Get(id); ok {
-				next, err := fn(old)
+			if old, rev, ok := b.table.Get(id); ok {
+				next, err := b.change(old)
 				if err != nil {
 					return err
 				}
-				if next != old && !t.add(store.Put(table, id, next, store.IfRev(rev))) {
+				if next != old && !t.add(store.Put(b.table, id, next, store.IfRev(rev))) {
 					break
 				}
 			}
 			done++
 		}
-		if err := commitOrEach(ctx, w, &t, table, ids[:done], fn); err != nil {
+		if err := b.write(ctx, &t, ids[:done]); err != nil {
 			return err
 		}
 		ids = ids[done:]
@@ -78,21 +86,21 @@ func updateAll[T any](ctx context.Context, w store.Writer, limits store.Limits, 
 	return nil
 }
 
-// commitOrEach writes what updateAll gathered; where some of it lost a race, each record by itself.
-func commitOrEach[T any](ctx context.Context, w store.Writer, t *txn, table *store.Table[T], ids []string, fn func(*T) (*T, error)) error {
+// write commits what was gathered for some records; where one of them lost a race, each by itself.
+func (b *bulk[T]) write(ctx context.Context, t *txn, ids []string) error {
 	if len(t.changes) == 0 {
 		return nil
 	}
-	err := w.Commit(ctx, t.changes...)
+	err := b.w.Commit(ctx, t.changes...)
 	if !errors.Is(err, store.ErrConflict) {
 		return err
 	}
 	for _, id := range ids {
-		_, err := store.Update(ctx, w, table, id, func(v *T) (*T, error) {
+		_, err := store.Update(ctx, b.w, b.table, id, func(v *T) (*T, error) {
 			if v == nil {
 				return nil, nil //nolint:nilnil // it is gone, and stays so
 			}
-			return fn(v)
+			return b.change(v)
 		})
 		if err != nil {
 			return err

@@ -22,9 +22,9 @@ func (f *firstLost) Commit(ctx context.Context, changes ...store.Change) error {
 	return f.Writer.Commit(ctx, changes...)
 }
 
-// TestUpdateAll: as many at a time as fit, one by one where some lost a race, and what is
+// TestBulk: as many at a time as fit, one by one where some lost a race, and what is
 // gone stays so.
-func TestUpdateAll(t *testing.T) {
+func TestBulk(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		var ids []string
 		for i := range 25 {
@@ -35,15 +35,15 @@ func TestUpdateAll(t *testing.T) {
 			}
 		}
 		w := &firstLost{Writer: c.store}
-		err := updateAll(t.Context(), w, store.Limits{Ops: 10, Bytes: store.MaxBytes}, c.tables.Nodes, ids, func(n *farm.Node) (*farm.Node, error) {
+		all := bulk[farm.Node]{w, store.Limits{Ops: 10, Bytes: store.MaxBytes}, c.tables.Nodes, func(n *farm.Node) (*farm.Node, error) {
 			if n.ID == "n04" {
 				return n, nil
 			}
 			n = n.Clone()
 			n.Name = "new"
 			return n, nil
-		})
-		if err != nil {
+		}}
+		if err := all.update(t.Context(), ids); err != nil {
 			t.Fatal(err)
 		}
 		if want := 1 + 10 + 2; w.commits != want { // lost, each of it, and two more

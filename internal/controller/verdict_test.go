@@ -92,11 +92,11 @@ func TestBootingIsNotUnhealthy(t *testing.T) {
 func TestUnhealthyByResource(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
-		c.mustConfigure(a, NodeConfig{Mode: ptr(farm.ByResource), VCPUOverride: ptr(1)})
+		c.mustConfigure(a, NodeConfig{Mode: new(farm.ByResource), VCPUOverride: new(1)})
 		a.stops(c.startedOn(a))
 		a.keepContact(unhealthyAfter + time.Second)
 		c.wantVerdict(a, farm.NodeUnhealthy, "it is full, and none of its 1 VMs runs")
-		c.mustConfigure(a, NodeConfig{VCPUOverride: ptr(2)})
+		c.mustConfigure(a, NodeConfig{VCPUOverride: new(2)})
 		time.Sleep(time.Second)
 		c.wantVerdict(a, farm.NodeActive, "")
 	})
