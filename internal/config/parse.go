@@ -122,6 +122,15 @@ func checkURL(text string) error {
 	return nil
 }
 
+// checkEndpoint wants an address of an operator's own, which may hold a password.
+func checkEndpoint(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return errors.New("an http or https address such as https://events.example/path")
+	}
+	return nil
+}
+
 // checkMACRange wants addresses of network cards.
 func checkMACRange(text string) error {
 	_, err := farm.ParseMACRange(text)

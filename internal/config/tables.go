@@ -30,6 +30,8 @@ const (
 	Placement             = "SVC_PLACEMENT"
 	LocalityWait          = "SVC_LOCALITY_WAIT"
 	LocalitySize          = "SVC_LOCALITY_SIZE"
+	EventLogging          = "SVC_ENABLE_EVENT_LOGGING"
+	EventLogURL           = "SVC_EVENT_LOG_URL"
 	BackupDir             = "SVC_BACKUP_DIR"
 	BackupEvery           = "SVC_BACKUP_EVERY"
 	BackupKeep            = "SVC_BACKUP_KEEP"
@@ -87,6 +89,8 @@ var ControllerTable = Table{
 	{Key: LocalitySize, Flag: "locality-size", Default: "4GB", Kind: Size, Help: "how much would have to be pulled before a request waits so"},
 	{Key: ManageMACs, Flag: "manage-mac-addresses", Default: "false", Kind: Bool, Help: "give every instance of a stopped version a MAC address of its own"},
 	{Key: MACRange, Flag: "mac-addr-range", Kind: String, Check: checkMACRange, Help: "the addresses for that, <FROM>-<TO>, both included"},
+	{Key: EventLogging, Flag: "enable-event-logging", Default: "false", Kind: Bool, Help: "write what happens in the cloud to the registry's log of events"},
+	{Key: EventLogURL, Flag: "event-log-url", Kind: Secret, Check: checkEndpoint, Help: "address to which each event is posted as JSON; it may hold a password"},
 	{Key: BackupDir, Flag: "backup-dir", Kind: Path, Help: "directory for periodic backups of the records; without it none are taken"},
 	{Key: BackupEvery, Flag: "backup-every", Default: "1h", Kind: Duration, Check: between(time.Minute, 7*aDay), Help: "time between two periodic backups"},
 	{Key: BackupKeep, Flag: "backup-keep", Default: "24", Kind: Int, Check: atLeast(1), Help: "how many of the newest periodic backups stay"},

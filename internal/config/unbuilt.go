@@ -22,7 +22,6 @@ const (
 	authentication = "authentication and authorization"
 	tls            = "TLS"
 	nodeInterface  = "a node interface on a port of its own"
-	centralLogs    = "the event log"
 	nodeUpgrades   = "upgrades of node agents by the controller"
 	objectStore    = "registry storage on S3"
 	addresses      = "separate registry addresses"
@@ -65,8 +64,6 @@ var AllUnbuilt = []Unbuilt{
 	{Key: "SVC_QUEUE_SERVER_KEY", Feature: nodeInterface},
 	{Key: "SVC_QUEUE_CA_CERT", Feature: nodeInterface},
 	{Key: "SVC_QUEUE_CRL", Feature: nodeInterface},
-	{Key: "SVC_ENABLE_EVENT_LOGGING", Feature: centralLogs, Already: "false"},
-	{Key: "SVC_EVENT_LOG_URL", Feature: centralLogs},
 	{Key: "SVC_NO_NODE_UPGRADES", Feature: nodeUpgrades, Already: "true"},
 	{Key: "SVC_BACKEND_TYPE", Feature: objectStore, Already: "disk"},
 	{Key: "SVC_BACKEND_S3_*", Feature: objectStore},

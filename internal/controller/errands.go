@@ -64,7 +64,11 @@ func (c *Controller) Distribute(ctx context.Context, ask DistributeAsk) (string,
 			e.Unfit = append(e.Unfit, node)
 		}
 	}
-	return e.ID, c.beginErrand(ctx, e)
+	m, err := c.remember(ctx, api.DistributeAnswer{RequestID: e.ID})
+	if err != nil {
+		return "", err
+	}
+	return e.ID, c.beginErrand(ctx, e, m.changes()...)
 }
 
 // version finds a version of the registry by tag or number; the latest by neither.
@@ -124,8 +128,8 @@ func (c *Controller) knowGroup(ctx context.Context, id string) error {
 	return err
 }
 
-// beginErrand makes an errand durable, unless there are too many.
-func (c *Controller) beginErrand(ctx context.Context, e *farm.Errand) error {
+// beginErrand makes an errand durable, with what goes with it, unless there are too many.
+func (c *Controller) beginErrand(ctx context.Context, e *farm.Errand, with ...store.Change) error {
 	open, nodes := 0, len(e.Nodes)
 	for _, other := range c.tables.Errands.All() {
 		if other.Open() {
@@ -140,7 +144,7 @@ func (c *Controller) beginErrand(ctx context.Context, e *farm.Errand) error {
 		return farm.Refused("The open distributions and removals have %d nodes together with this one, the most is %d: cancel some, or wait until they are done",
 			nodes, maxAddressed)
 	}
-	return c.store.Commit(ctx, store.Put(c.tables.Errands, e.ID, e, store.IfAbsent))
+	return c.store.Commit(ctx, append(with, store.Put(c.tables.Errands, e.ID, e, store.IfAbsent))...)
 }
 
 // CancelDistribution takes a distribution back: nodes that are not done stop. One that
@@ -176,14 +180,15 @@ func (c *Controller) Errand(ctx context.Context, kind farm.ErrandKind, id string
 	return c.errandView(e), nil
 }
 
-// Errands gives at most limit errands of a kind that come after an id, oldest first.
-func (c *Controller) Errands(kind farm.ErrandKind, after string, limit int) []ErrandView {
+// Errands gives at most limit errands of a kind that come after an id and fit, oldest first.
+// Without fits all do.
+func (c *Controller) Errands(kind farm.ErrandKind, after string, limit int, fits func(*farm.Errand) bool) []ErrandView {
 	var list []ErrandView
 	for _, e := range c.tables.Errands.Range(after, math.MaxInt) {
 		if len(list) == limit {
 			break
 		}
-		if e.Kind == kind {
+		if e.Kind == kind && (fits == nil || fits(e)) {
 			list = append(list, c.errandView(e))
 		}
 	}

@@ -408,8 +408,8 @@ func TestOldDistributionsMakeRoom(t *testing.T) {
 		if _, _, ok := c.tables.Errands.Get(ids[10]); !ok {
 			t.Error("one went that had room")
 		}
-		list := c.Errands(farm.ErrandDistribute, "", math.MaxInt)
-		page := c.Errands(farm.ErrandDistribute, list[4].ID, 3)
+		list := c.Errands(farm.ErrandDistribute, "", math.MaxInt, nil)
+		page := c.Errands(farm.ErrandDistribute, list[4].ID, 3, nil)
 		if len(page) != 3 || page[0].ID != list[5].ID || page[0].ID != ids[15] {
 			t.Errorf("page begins with %s", page[0].ID)
 		}
@@ -545,7 +545,7 @@ func TestRemoveFromNodes(t *testing.T) {
 		if err := c.CancelDistribution(t.Context(), e.ID); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("a removal was cancelled as a distribution: %v", err)
 		}
-		if list := c.Errands(farm.ErrandDistribute, "", 10); len(list) != 1 || list[0].ID != first {
+		if list := c.Errands(farm.ErrandDistribute, "", 10, nil); len(list) != 1 || list[0].ID != first {
 			t.Errorf("%d distributions are listed", len(list))
 		}
 	})

@@ -96,7 +96,7 @@ func TestEventsOfAVM(t *testing.T) {
 		o := a.take(api.OrderStart)
 		a.say(o, api.PhasePulling)
 		a.say(o, api.PhaseRunning)
-		wantLines(t, to, "VMStarted Started")
+		wantLines(t, to, "TemplatePulled", "VMStarted Started")
 		for range 2 { // asking twice is asking once
 			if err := c.Terminate(t.Context(), id); err != nil {
 				t.Fatal(err)
@@ -164,6 +164,13 @@ func TestEventsOfEndsThatNobodyAskedFor(t *testing.T) {
 func TestEventsOfNodes(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		a, b := c.join("mac-1", 1), c.join("mac-2", 1)
+		capacity := 2
+		for range 2 { // what changes nothing is no event
+			if err := c.ConfigureNode(t.Context(), a.id, NodeConfig{Capacity: &capacity}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantLines(t, to, "ConfigNode")
 		if err := c.DeleteNode(t.Context(), a.id); err != nil {
 			t.Fatal(err)
 		}
@@ -172,6 +179,34 @@ func TestEventsOfNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantLines(t, to, "NodeUnregistered")
+	})
+}
+
+func TestEventsOfTemplates(t *testing.T) {
+	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
+		a := c.join("mac-1", 1)
+		id := c.distribute()
+		wantLines(t, to, "DistributeTemplateToNodes")
+		a.errand(api.ErrandPull)
+		for range 2 { // what it says twice has happened once
+			a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		}
+		synctest.Wait()
+		want := fmt.Sprintf(`{"instance_id":"","machineName":"host","name":"TemplatePulled","node_id":"%s","request_id":"%s","sub_type":"templateAction","tag":"v1",`+
+			`"template_id":"%s","template_name":"base","time":%d,"type":"systemAction","version":0}`, a.id, id, templateID, time.Now().Unix())
+		if len(to.got) != 1 || string(to.got[0].Record) != want {
+			t.Errorf("got %s, want %s", to.got, want)
+		}
+		to.clear()
+		if err := c.DeleteTemplate(t.Context(), templateID); err != nil {
+			t.Fatal(err)
+		}
+		wantLines(t, to, "DeleteRegistryVm")
+		c.shelf.setDown(true)
+		if err := c.DeleteTemplate(t.Context(), templateID); err == nil {
+			t.Error("deleted without a registry")
+		}
+		wantLines(t, to)
 	})
 }
 

@@ -26,6 +26,11 @@ func eventsBetween(was, now *farm.Instance) []farm.Event {
 			add(farm.EventVMTerminated, was, ending(was, farm.Terminated))
 		}
 	default:
+		if was.State == farm.Pulling && (now.State == farm.Scheduling || !now.Started.IsZero()) {
+			event := pulled(now.Template, map[string]any{"node_id": now.NodeID})
+			event.InstanceID = now.ID
+			list = append(list, event)
+		}
 		if was.Started.IsZero() && !now.Started.IsZero() {
 			add(farm.EventVMStarted, now, ending(now, farm.Started))
 		}
@@ -69,18 +74,50 @@ func nullable(s string) any {
 	return s
 }
 
-// told gives what the instances among changes tell.
+// told gives what the records among changes tell.
 func (e *eventLog) told(changes []store.Change) []farm.Event {
 	var list []farm.Event
 	for _, change := range changes {
-		if change.Kind() != kindInstance || !change.Writes() {
+		if !change.Writes() {
 			continue
 		}
-		was, _, _ := e.c.tables.Instances.Get(change.ID())
-		now, _ := change.Value().(*farm.Instance)
-		list = append(list, eventsBetween(was, now)...)
+		switch change.Kind() {
+		case kindInstance:
+			was, _, _ := e.c.tables.Instances.Get(change.ID())
+			now, _ := change.Value().(*farm.Instance)
+			list = append(list, eventsBetween(was, now)...)
+		case kindErrand:
+			_, _, known := e.c.tables.Errands.Get(change.ID())
+			if now, ok := change.Value().(*farm.Errand); ok && !known && now.Kind == farm.ErrandDistribute {
+				list = append(list, distributed(now))
+			}
+		case kindOutcome:
+			id, node := ofOutcome(change.ID())
+			of, _, known := e.c.tables.Errands.Get(id)
+			if o, ok := change.Value().(*farm.Outcome); ok && known && o.Done && of.Kind == farm.ErrandDistribute {
+				list = append(list, pulled(of.Template, map[string]any{"node_id": node, "request_id": id}))
+			}
+		}
 	}
 	return list
+}
+
+// maxEventNodes bounds the nodes that an event names.
+const maxEventNodes = 100
+
+// distributed makes the event of a distribution.
+func distributed(e *farm.Errand) farm.Event {
+	return farm.Event{Name: farm.EventDistribute, Extra: map[string]any{
+		"request_id": e.ID, "template_id": e.Template.ID, "template_name": e.Template.Name, "tag": e.Template.Tag, "version": e.Template.Version,
+		"node_count": len(e.Nodes), "node_ids": e.Nodes[:min(len(e.Nodes), maxEventNodes)],
+	}}
+}
+
+// pulled makes the event of a version that a node has got.
+func pulled(t farm.TemplateRef, extra map[string]any) farm.Event {
+	all := map[string]any{"template_id": t.ID, "template_name": t.Name, "tag": t.Tag, "version": t.Version}
+	maps.Copy(all, extra)
+	return farm.Event{Name: farm.EventTemplatePulled, Extra: all}
 }
 
 // nodeEvent makes an event about a node, with further keys.

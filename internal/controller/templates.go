@@ -38,9 +38,11 @@ func (c *Controller) DeleteTemplate(ctx context.Context, id string) error {
 	if uuid.Validate(id) != nil {
 		return farm.NotFound()
 	}
-	if err := c.opts.Registry.Delete(ctx, strings.ToLower(id)); err != nil {
+	id = strings.ToLower(id)
+	if err := c.opts.Registry.Delete(ctx, id); err != nil {
 		return registryError(err)
 	}
+	c.events.note(ctx, farm.Event{Name: farm.EventDeleteRegistryVM, Extra: map[string]any{"template_id": id}})
 	return nil
 }
 

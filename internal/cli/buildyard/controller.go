@@ -145,7 +145,12 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 	if err != nil {
 		return err
 	}
+	events, err := s.events(local)
+	if err != nil {
+		return err
+	}
 	s.core, err = controller.New(ctx, s.store, tables, controller.Options{
+		Events:   events,
 		Registry: shelf, RegistryAddress: address,
 		PushRegistry: strings.TrimSuffix(s.settings.String(config.PushRegistry), "/"),
 		VMNamePrefix: s.settings.String(config.VMNamePrefix),

@@ -58,6 +58,7 @@ func (s *server) listRemovals(r *rest.Request) (any, error) {
 func listErrands[T any](s *server, r *rest.Request, kind farm.ErrandKind, shape func(controller.ErrandView) T) (any, error) {
 	p := r.Params
 	id, after, limit := p.String("id"), strings.ToLower(p.String("after")), p.Int("limit", math.MaxInt, 1, maxPage)
+	fits := filterOf(p, errandFields)
 	if after != "" && uuid.Validate(after) != nil {
 		p.Fail("after", "must be the id of a request")
 	}
@@ -72,7 +73,7 @@ func listErrands[T any](s *server, r *rest.Request, kind farm.ErrandKind, shape 
 		return shape(view), nil
 	}
 	list := []T{}
-	for _, view := range s.c.Errands(kind, after, limit) {
+	for _, view := range s.c.Errands(kind, after, limit, fits) {
 		list = append(list, shape(view))
 	}
 	return list, nil

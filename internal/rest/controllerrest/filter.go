@@ -163,6 +163,23 @@ var imageFields = filter.Table[*farm.SaveRequest]{
 	{Name: "age", Since: func(s *farm.SaveRequest) time.Time { return s.Created }},
 }
 
+// errandFields are the fields of distributions, and of removals from nodes.
+var errandFields = filter.Table[*farm.Errand]{
+	{Name: "id", Called: true, Text: func(e *farm.Errand) string { return e.ID }},
+	{Name: "name", Called: true, Text: func(e *farm.Errand) string { return e.Template.Name }},
+	{Name: "template", Texts: func(e *farm.Errand) []string { return []string{e.Template.Name, e.Template.ID} }},
+	{Name: "tag", Text: func(e *farm.Errand) string { return e.Template.Tag }},
+	{Name: "state", Text: func(e *farm.Errand) string {
+		if e.Open() {
+			return "open"
+		}
+		return string(e.End)
+	}},
+	{Name: "node", Texts: func(e *farm.Errand) []string { return e.Nodes }},
+	{Name: "nodes", Number: func(e *farm.Errand) float64 { return float64(len(e.Nodes)) }},
+	{Name: "age", Since: func(e *farm.Errand) time.Time { return e.Asked }},
+}
+
 // eventFields are the fields of events, which are JSON objects.
 var eventFields = filter.Table[controller.LoggedEvent]{
 	{Name: "id", Text: func(e controller.LoggedEvent) string { return e.ID }},

@@ -50,6 +50,7 @@ func TestFilterOtherLists(t *testing.T) {
 	for path, text := range map[string]string{
 		"/api/v1/vm/history": "state:started ended<1h -node:x*", "/api/v1/node": "state:active vms>0 disk>4GB group:x template:y",
 		"/api/v1/registry/vm": "name:nothing* size>1TB", "/api/v1/image": "state:pending template:x age>10m",
+		"/api/v1/group": "name:x", "/api/v1/registry/vm/distribute": "state:open node:x age<1d nodes>1", "/api/v1/registry/vm/remove": "template:x",
 	} {
 		a := c.call("GET", path+filtered(text), "")
 		if a.code != 200 || a.Status != "OK" || string(a.Body) != "[]" {

@@ -58,13 +58,13 @@ func TestIdempotencyKeyAtTheSameTime(t *testing.T) {
 
 func TestIdempotencyKeyOfAGroup(t *testing.T) {
 	c := newCloud(t)
-	make := func(body string) answer {
+	ask := func(body string) answer {
 		return c.call("POST", "/api/v1/group", body, "Idempotency-Key", "g")
 	}
-	first := make(`{"name":"mac"}`)
+	first := ask(`{"name":"mac"}`)
 	want(t, "the first", first.Status, "OK")
-	want(t, "again", make(`{"name":"mac"}`), first)
-	if a := make(`{"name":"linux"}`); a.code != 200 || a.Status != "FAIL" {
+	want(t, "again", ask(`{"name":"mac"}`), first)
+	if a := ask(`{"name":"linux"}`); a.code != 200 || a.Status != "FAIL" {
 		t.Errorf("another one: %d %s", a.code, a.Message)
 	}
 	if a := c.call("GET", "/api/v1/group", ""); strings.Count(string(a.Body), `"id"`) != 1 {

@@ -19,7 +19,7 @@ func (s *server) templateRoutes() []rest.Route {
 		{Pattern: "DELETE " + templates + "/remove", Permission: "registry_delete", Do: s.removeFromNodes},
 
 		{Pattern: "GET " + nodes, Permission: "registry_distribute_status", Do: s.listDistributions},
-		{Pattern: "POST " + nodes, Permission: "registry_distribute", Do: s.distribute},
+		{Pattern: "POST " + nodes, Permission: "registry_distribute", Do: s.once(s.distribute)},
 		{Pattern: "DELETE " + nodes, Permission: "registry_distribute", Do: s.cancelDistribution},
 	}
 }

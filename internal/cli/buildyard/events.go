@@ -1,0 +1,48 @@
+package buildyard
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/notify"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// events says where the controller's events go: to the log of the registry, which is at an
+// address unless it runs in this process, and to an endpoint. Nowhere unless the settings say so.
+func (s *ControllerService) events(registry string) (o controller.EventOptions, err error) {
+	if o.Machine, err = os.Hostname(); err != nil {
+		return o, fmt.Errorf("name of this machine: %w", err)
+	}
+	if s.settings.Bool(config.EventLogging) {
+		if o.File, err = s.eventFile(registry); err != nil {
+			return o, err
+		}
+	}
+	if address := s.settings.String(config.EventLogURL); address != "" {
+		push, err := notify.NewPush(address, s.log)
+		if err != nil {
+			return o, fmt.Errorf("%s: %w", config.EventLogURL, err)
+		}
+		o.Push = push
+	}
+	return o, nil
+}
+
+// eventFile gives the registry's log of events.
+func (s *ControllerService) eventFile(registry string) (controller.EventTarget, error) {
+	if s.registry != nil && s.settings.String(config.LocalRegistry) == "" {
+		logs := s.registry.core.Logs()
+		return notify.Rows{Write: func(_ context.Context, rows [][]byte) error { return logs.Events(rows) }}, nil
+	}
+	client, err := transfer.New(transfer.Options{BaseURL: registry, Logger: s.log, Attempts: 1})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", config.Registry, err)
+	}
+	return notify.Rows{Write: func(ctx context.Context, rows [][]byte) error {
+		return client.Events(ctx, notify.Array(rows))
+	}}, nil
+}
