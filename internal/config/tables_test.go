@@ -47,7 +47,7 @@ func TestContractDefaults(t *testing.T) {
 	}
 	for key, want := range map[string]string{
 		ListenAddr: ":8090", RegistryListenAddress: ":8089", VMNamePrefix: "mgmtManaged-", LogLevel: "info",
-		Registry: "", LocalRegistry: "", PushRegistry: "",
+		Registry: "", LocalRegistry: "", PushRegistry: "", LicenseFile: "", LicenseAuthority: "", MetricsPath: "/metrics",
 	} {
 		if got := v.String(key); got != want {
 			t.Errorf("%s is %q, want %q", key, got, want)
@@ -57,6 +57,11 @@ func TestContractDefaults(t *testing.T) {
 		t.Error("another default is wrong")
 	}
 	r := mustLoad(t, RegistryTable, Sources{})
+	for _, v := range []*Values{v, r} {
+		if v.Bool(EnableMetrics) || v.Int(MetricsPort) != 2112 || v.String(MetricsPath) != "/metrics" {
+			t.Error("the defaults of the metrics are wrong")
+		}
+	}
 	if r.String(ListenAddr) != ":8089" || r.String(BasePath) != v.String(RegistryBasePath) {
 		t.Error("the registry's defaults are wrong")
 	}

@@ -43,18 +43,19 @@ func TestStatusSaysTheLicence(t *testing.T) {
 func TestBasicRefusesByName(t *testing.T) {
 	start := func(more string) string { return `{"vmid":"` + templateID + `"` + more + `}` }
 	for name, c := range map[string]struct{ path, body, want string }{
-		"priority":          {"/api/v1/vm", start(`,"priority":1`), "priority needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
-		"priority as text":  {"/api/v1/vm", start(`,"priority":"999"`), "priority needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
-		"priority in query": {"/api/v1/vm?priority=5", start(``), "priority needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
-		"usb":               {"/api/v1/vm", start(`,"usb_device":"phone"`), "usb_device needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
-		"group":             {"/api/v1/vm", start(`,"group_id":"x"`), "group_id needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
-		"usb of a restart":  {"/api/v1/rpc/vm/restart", `{"instance_id":"x","usb_device":"phone"}`, "usb_device needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
-		"groups at join":    {api.PathJoin, `{"protocol":1,"groups":["a"]}`, "groups needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
-		"nothing":           {"/api/v1/vm", start(``), ""},
-		"what is empty":     {"/api/v1/vm", start(`,"group_id":"","usb_device":null,"priority":null`), ""},
-		"no priority":       {"/api/v1/vm", start(`,"priority":0`), ""},
-		"default priority":  {"/api/v1/vm", start(`,"priority":1000`), ""},
-		"default as text":   {"/api/v1/vm", start(`,"priority":"1000"`), ""},
+		"priority":           {"/api/v1/vm", start(`,"priority":1`), "priority needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
+		"priority as text":   {"/api/v1/vm", start(`,"priority":"999"`), "priority needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
+		"priority in query":  {"/api/v1/vm?priority=5", start(``), "priority needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
+		"usb":                {"/api/v1/vm", start(`,"usb_device":"phone"`), "usb_device needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
+		"group":              {"/api/v1/vm", start(`,"group_id":"x"`), "group_id needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
+		"usb of a restart":   {"/api/v1/rpc/vm/restart", `{"instance_id":"x","usb_device":"phone"}`, "usb_device needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
+		"group of templates": {"/api/v1/registry/vm/distribute", `{"template_id":"` + templateID + `","group_id":"x"}`, "group_id needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
+		"groups at join":     {api.PathJoin, `{"protocol":1,"groups":["a"]}`, "groups needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
+		"nothing":            {"/api/v1/vm", start(``), ""},
+		"what is empty":      {"/api/v1/vm", start(`,"group_id":"","usb_device":null,"priority":null`), ""},
+		"no priority":        {"/api/v1/vm", start(`,"priority":0`), ""},
+		"default priority":   {"/api/v1/vm", start(`,"priority":1000`), ""},
+		"default as text":    {"/api/v1/vm", start(`,"priority":"1000"`), ""},
 	} {
 		cloud := newCloudWith(t, controller.Options{Licence: fixed(farm.TierBasic)})
 		got := cloud.call("POST", c.path, c.body)
