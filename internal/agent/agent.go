@@ -67,6 +67,9 @@ type CentralLog interface {
 	Drop()
 }
 
+// Devices are the USB devices that this node offers.
+type Devices interface{ Offered() []api.USBDevice }
+
 // Machine is the host that the agent runs on.
 type Machine interface {
 	Facts() host.Facts
@@ -101,6 +104,8 @@ type Options struct {
 	Machine   Machine
 	Logger    *slog.Logger
 	Version   string // of this program
+
+	Devices Devices // nil: this node offers none
 
 	Registries Registries // where saves go; nil: this node cannot save
 	Saves      string     // directory of the saves that go on, on the file system of the templates

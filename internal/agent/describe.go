@@ -31,6 +31,10 @@ func (a *Agent) info() api.NodeInfo {
 		Accelerator: a.host.Accelerator, Machine: a.host.Machine, CPUModel: a.host.CPU,
 		HostCPU: a.host.HostCPU, License: a.host.License, Expires: a.host.Expires, Templates: a.opts.Templates.List(),
 	}
+	if a.opts.Devices != nil && a.host.Can(hv.CanUSB) {
+		info.USB = a.opts.Devices.Offered()
+	}
+	info.VLANs = a.host.VLANs
 	for _, c := range a.host.Abilities {
 		info.Abilities = append(info.Abilities, string(c))
 	}

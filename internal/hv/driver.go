@@ -80,6 +80,7 @@ type Host struct {
 	Abilities   []Capability // what this driver can do, sorted
 	License     string       // kind of the hypervisor's license; "" = it needs none
 	Expires     string       // when that ends: RFC 3339 or a day; "" = never
+	VLANs       []int        // ids that Spec.VLAN may name, rising
 }
 
 // Can says whether the host has an ability.

@@ -59,6 +59,10 @@ func (s Spec) validateMachine() error {
 		return Refuse("network mode %q: %s, %s, %s, %s or %s", s.Network, NetworkShared, NetworkNAT, NetworkHost, NetworkBridge, NetworkDisconnected)
 	case kind != "user" && len(s.Ports) > 0:
 		return Refuse("port rules do not go with network mode %q: they need shared, nat or host", s.Network)
+	case s.VLAN < 0 || s.VLAN > MaxVLAN:
+		return Refuse("VLAN %d: 1-%d are possible", s.VLAN, MaxVLAN)
+	case s.VLAN != 0 && kind != "tap" && s.State == nil:
+		return Refuse("VLAN %d needs the network mode %s", s.VLAN, NetworkBridge)
 	case kind == "tap" && s.Isolated:
 		return Refuse("a guest in network mode %q cannot be isolated: use host or disconnected", s.Network)
 	}
@@ -183,6 +187,10 @@ func (s *Spec) settleSaved(pin Compat) error {
 	if s.Network == "" {
 		s.Network = modeOf[pin.Network]
 	}
+	if s.VLAN != 0 && s.VLAN != pin.VLAN {
+		return Refuse("VLAN %d cannot be set: the suspended state pins %d (0 is none); %s", s.VLAN, pin.VLAN, leaveOut)
+	}
+	s.VLAN = pin.VLAN
 	return s.validateMachine()
 }
 
@@ -193,7 +201,7 @@ var modeOf = map[string]NetworkMode{"user": NetworkShared, "tap": NetworkBridge,
 // says it; the rest is the driver's.
 func (s Spec) Pin() Compat {
 	c := Compat{
-		Network: s.Network.NetworkKind(), CPUs: s.CPUs, MemoryMB: s.MemoryMB, Disks: len(s.Disks),
+		Network: s.Network.NetworkKind(), VLAN: s.VLAN, CPUs: s.CPUs, MemoryMB: s.MemoryMB, Disks: len(s.Disks),
 		Video: s.Video, MAC: s.MAC, HardwareUUID: s.HardwareUUID, Serial: s.Serial,
 	}
 	if c.HardwareUUID == "" {

@@ -48,6 +48,7 @@ const (
 	MaxDisks    = 16
 	MaxPorts    = 256
 	MaxDeltas   = 62 // layers above the base of one disk
+	MaxVLAN     = 4094
 
 	// DefaultBootTimeout is used when a Spec gives none.
 	DefaultBootTimeout = 90 * time.Second
@@ -79,6 +80,7 @@ type Spec struct {
 
 	Network     NetworkMode   // "" = that of the State, else NetworkShared
 	Isolated    bool          `json:",omitempty"` // the guest reaches nothing beyond its port rules
+	VLAN        int           `json:",omitempty"` // id of the VLAN that the bridge is of; 0 = that of the State, else none
 	MAC         string        `json:",omitempty"` // of the network card; "" = that of the State, else DefaultMAC
 	Ports       []PortRule    // none in the modes without user networking
 	VNC         *VNC          `json:",omitempty"` // nil = the screen cannot be reached

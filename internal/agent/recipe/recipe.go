@@ -44,7 +44,7 @@ func Spec(config api.TemplateConfig, at Files, o *api.StartOrder) (hv.Spec, erro
 	}
 	s := hv.Spec{
 		CPUs: defaultCPUs, MemoryMB: defaultMemoryMB, DiskBytes: m.DiskBytes,
-		HardwareUUID: m.HardwareUUID, Serial: m.Serial, Isolated: m.NetworkLocal == forceOn,
+		HardwareUUID: m.HardwareUUID, Serial: m.Serial, VLAN: m.VLAN, Isolated: m.NetworkLocal == forceOn,
 	}
 	var err error
 	if s.Disks, err = Disks(config.HardDrives, at); err != nil {

@@ -53,6 +53,12 @@ type Options struct {
 	// Bridge is the bridge of this host that guests in the network mode "bridge"
 	// are put on. Empty: that mode is refused. It needs root.
 	Bridge string
+	// VLANs are those that guests may be in: the bridge of this host for each id, or ""
+	// for one that the driver makes over Uplink while guests use it. It needs root.
+	VLANs map[int]string
+	// Uplink is the network device of this host that carries the VLANs, as a rule a
+	// network card that the switch sends tagged frames to.
+	Uplink string
 	// UnsafeCache ignores flushes of the guest: data is lost when the host
 	// crashes. For tests that measure something else than the disk.
 	UnsafeCache bool
@@ -65,6 +71,8 @@ type Options struct {
 	nft        string        // program of nftables; "" = looked for
 	guardEvery time.Duration // how often the firewall's rules are put back; 0 = 30 s
 
+	tag tagger // nil = tagged
+
 	weakCgroups bool // make groups also where they cannot have limits
 }
 
@@ -75,6 +83,8 @@ type Driver struct {
 	cred *syscall.Credential // nil = as this process
 	host hv.Host
 	usb  usbHost
+
+	vlans sync.Mutex // held while bridges of VLANs are made, joined and removed
 
 	firewall  *firewall // nil where there can be none
 	unguarded error     // and why that is so
@@ -110,6 +120,9 @@ func Open(ctx context.Context, opt Options) (*Driver, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opt.tag == nil {
+		opt.tag = tagged
+	}
 	d := &Driver{
 		opt: opt, log: opt.Logger, usb: linuxUSB,
 		machines: map[string]*machine{}, reserved: map[int]string{},
@@ -140,6 +153,7 @@ func (d *Driver) open(ctx context.Context) (err error) {
 		return err
 	}
 	d.confine(ctx)
+	d.host.VLANs = d.findVLANs(ctx)
 	return d.adoptAll(ctx)
 }
 
@@ -177,7 +191,7 @@ func (d *Driver) Close() error {
 // Describe answers what the probe at Open found.
 func (d *Driver) Describe(context.Context) (hv.Host, error) {
 	h := d.host
-	h.Abilities = slices.Clone(h.Abilities)
+	h.Abilities, h.VLANs = slices.Clone(h.Abilities), slices.Clone(h.VLANs)
 	return h, nil
 }
 

@@ -167,6 +167,9 @@ func (m *machine) finish(r *run, failure string) {
 	m.end, m.run = e, nil
 	m.mu.Unlock()
 	m.d.releasePorts(m.id)
+	if m.spec().VLAN != 0 {
+		m.d.tidyVLANs()
+	}
 	if err := writeJSON(m.dir, endFile, e); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		m.d.log.Warn("cannot note how a VM ended", "vm", m.id, "error", err)
 	}

@@ -9,6 +9,8 @@ func (d *Driver) acceptNetwork(s hv.Spec) error {
 	switch {
 	case s.Network != hv.NetworkBridge:
 		return nil
+	case s.VLAN != 0:
+		return d.acceptVLAN(s)
 	case d.opt.Bridge == "":
 		return hv.Refuse("network mode %q: this node has been given no bridge; use %s, or have its administrator name one", s.Network, hv.NetworkShared)
 	case !isBridge(d.opt.Bridge):

@@ -96,7 +96,7 @@ func (m *machine) openFiles(ctx context.Context, files *inherited, l *launch) er
 		l.disks = append(l.disks, d)
 	}
 	if l.spec.Network == hv.NetworkBridge {
-		f, err := openTap(m.d.opt.Bridge, l.spec.MAC)
+		f, err := m.d.plugGuest(l.spec)
 		if err != nil {
 			return err
 		}

@@ -174,6 +174,9 @@ func (m *machine) boot(ctx context.Context, spec hv.Spec, avoid map[int]bool) (*
 	r, err := m.spawn(ctx, spec, avoid)
 	if r == nil {
 		m.d.releasePorts(m.id)
+		if spec.VLAN != 0 {
+			m.d.tidyVLANs()
+		}
 	}
 	if err != nil {
 		return r, err

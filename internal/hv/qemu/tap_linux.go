@@ -85,32 +85,46 @@ func plugTap(name, bridge, mac string) error {
 	})
 }
 
-// linkAttribute is one attribute of a network device in a message to the kernel.
-type linkAttribute struct {
-	kind  uint16
-	value []byte
+// setLinkUp changes a network device and brings it up.
+func setLinkUp(index int, attributes []linkAttribute) error {
+	return askLink(unix.RTM_NEWLINK, 0, linkHead{index: index, flags: unix.IFF_UP, change: unix.IFF_UP}, attributes)
 }
 
-// setLinkUp changes a network device and brings it up, by one RTM_NEWLINK message
-// (rtnetlink(7)): a header of 16 bytes, one of the device of 16, the attributes.
-func setLinkUp(index int, attributes []linkAttribute) error {
+// linkHead is what a message about a network device begins with.
+type linkHead struct {
+	index         int // 0: one that is to be made
+	flags, change uint32
+}
+
+// askLink sends one message about a network device (rtnetlink(7)): a header of 16 bytes,
+// one of the device of 16, the attributes.
+func askLink(kind, flags uint16, head linkHead, attributes []linkAttribute) error {
+	return askKernel(linkMessage(kind, flags, head, attributes))
+}
+
+func linkMessage(kind, flags uint16, head linkHead, attributes []linkAttribute) []byte {
 	ne := binary.NativeEndian
 	body := []byte{unix.AF_UNSPEC, 0, 0, 0}
-	for _, v := range []uint32{uint32(index), unix.IFF_UP, unix.IFF_UP} {
+	for _, v := range []uint32{uint32(head.index), head.flags, head.change} { //nolint:gosec // the kernel's number
 		body = ne.AppendUint32(body, v)
 	}
 	for _, a := range attributes {
-		body = ne.AppendUint16(body, uint16(4+len(a.value)))
-		body = ne.AppendUint16(body, a.kind)
-		body = append(body, a.value...)
-		body = append(body, make([]byte, -len(body)&3)...)
+		body = append(body, attribute(a.kind, a.value)...)
 	}
-	msg := ne.AppendUint32(nil, uint32(16+len(body)))
-	msg = ne.AppendUint16(msg, unix.RTM_NEWLINK)
-	msg = ne.AppendUint16(msg, unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+	msg := ne.AppendUint32(nil, uint32(16+len(body))) //nolint:gosec // a few hundred bytes
+	msg = ne.AppendUint16(msg, kind)
+	msg = ne.AppendUint16(msg, unix.NLM_F_REQUEST|unix.NLM_F_ACK|flags)
 	msg = ne.AppendUint32(msg, 1) // sequence number
 	msg = ne.AppendUint32(msg, 0)
-	return askKernel(append(msg, body...))
+	return append(msg, body...)
+}
+
+// attribute writes one attribute, filled up to a multiple of four bytes.
+func attribute(kind uint16, value []byte) []byte {
+	ne := binary.NativeEndian
+	b := ne.AppendUint16(nil, uint16(4+len(value))) //nolint:gosec // a few hundred bytes
+	b = append(ne.AppendUint16(b, kind), value...)
+	return append(b, make([]byte, -len(value)&3)...)
 }
 
 // askKernel sends one netlink message and waits for the kernel's verdict.

@@ -9,6 +9,14 @@ import (
 
 func isBridge(string) bool { return false }
 
-func openTap(string, string) (*os.File, error) {
-	return nil, errors.New("bridges need a Linux host")
-}
+var errNoBridges = errors.New("bridges need a Linux host")
+
+func openTap(string, string) (*os.File, error) { return nil, errNoBridges }
+
+func tagged(int) linkKind { return linkKind{} }
+
+func canTag(string, tagger) error { return errNoBridges }
+
+func makeVLAN(string, int, linkKind) error { return errNoBridges }
+
+func dropVLANs(map[int]string) error { return nil }

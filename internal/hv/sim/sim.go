@@ -44,6 +44,7 @@ type Options struct {
 
 	// License and Expires are what the hypervisor says of its license: see hv.Host.
 	License, Expires string
+	VLANs            []int // that guests can be in, rising
 
 	Seed  uint64
 	Clock Clock // nil = the real one
@@ -92,6 +93,7 @@ func (h *Host) Describe(context.Context) (hv.Host, error) {
 		d.Abilities = append(d.Abilities, hv.CanPersist)
 	}
 	slices.Sort(d.Abilities)
+	d.VLANs = slices.Clone(h.opt.VLANs)
 	return d, nil
 }
 
@@ -101,6 +103,9 @@ func (h *Host) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 	spec, err := accept(spec)
 	if err != nil {
 		return hv.VM{}, err
+	}
+	if spec.VLAN != 0 && !slices.Contains(h.opt.VLANs, spec.VLAN) {
+		return hv.VM{}, hv.Refuse("VLAN %d: this host has not been given it", spec.VLAN)
 	}
 	plan, err := h.planFor(spec)
 	if err != nil {

@@ -1,0 +1,119 @@
+package qemu
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// Names of what the driver makes for a VLAN over the uplink: a bridge, and the tagged
+// device of the uplink on it. Nobody else's devices are called so.
+const (
+	vlanBridgePrefix = "by-vlan"
+	vlanUplinkPrefix = "by-up"
+)
+
+func vlanBridge(id int) string { return vlanBridgePrefix + strconv.Itoa(id) }
+func vlanUplink(id int) string { return vlanUplinkPrefix + strconv.Itoa(id) }
+
+// tagger says what device of the uplink makes the frames of a bridge those of a VLAN.
+type tagger func(id int) linkKind
+
+// linkKind is a kind of network device with its settings, see rtnetlink(7).
+type linkKind struct {
+	name string
+	data []linkAttribute
+}
+
+// linkAttribute is one attribute of a network device in a message to the kernel.
+type linkAttribute struct {
+	kind  uint16
+	value []byte
+}
+
+// findVLANs gives the VLANs that this host has, rising, and says which it lacks of those
+// that were asked for. What an earlier agent made and nobody uses goes.
+func (d *Driver) findVLANs(ctx context.Context) []int {
+	if len(d.opt.VLANs) == 0 {
+		return nil
+	}
+	over := fmt.Errorf("no uplink is given (--vlan-uplink)")
+	if d.opt.Uplink != "" {
+		over = canTag(d.opt.Uplink, d.opt.tag)
+	}
+	if os.Geteuid() != 0 {
+		over = fmt.Errorf("only root can put guests on bridges")
+	}
+	var ids []int
+	for _, id := range slices.Sorted(maps.Keys(d.opt.VLANs)) {
+		bridge, why := d.opt.VLANs[id], over
+		if bridge != "" {
+			why = nil
+			if !isBridge(bridge) || os.Geteuid() != 0 {
+				why = fmt.Errorf("there is no bridge %s, or it cannot be used without root", bridge)
+			}
+		}
+		if why != nil {
+			d.log.WarnContext(ctx, "this node does not offer a VLAN that it was given", "vlan", id, "error", why)
+			continue
+		}
+		ids = append(ids, id)
+	}
+	d.tidyVLANs()
+	return ids
+}
+
+// acceptVLAN refuses a VLAN that this host does not have.
+func (d *Driver) acceptVLAN(s hv.Spec) error {
+	bridge, given := d.opt.VLANs[s.VLAN]
+	switch {
+	case !given:
+		return hv.Refuse("VLAN %d: this node has not been given it", s.VLAN)
+	case bridge != "" && !isBridge(bridge):
+		return hv.Refuse("VLAN %d: the bridge %s that this node has been given for it does not exist; make it, or use another VLAN", s.VLAN, bridge)
+	case !slices.Contains(d.host.VLANs, s.VLAN):
+		return hv.Refuse("VLAN %d: this node could not offer it when its agent began; its log says why", s.VLAN)
+	}
+	return nil
+}
+
+// plugGuest makes a guest's network device on the bridge of its network.
+func (d *Driver) plugGuest(s hv.Spec) (*os.File, error) {
+	bridge := d.opt.Bridge
+	if s.VLAN != 0 {
+		bridge = d.opt.VLANs[s.VLAN]
+	}
+	if s.VLAN == 0 || bridge != "" {
+		return openTap(bridge, s.MAC)
+	}
+	d.vlans.Lock()
+	defer d.vlans.Unlock()
+	for try := 1; ; try++ {
+		err := makeVLAN(d.opt.Uplink, s.VLAN, d.opt.tag(s.VLAN))
+		if err != nil {
+			return nil, fmt.Errorf("VLAN %d over %s: %w", s.VLAN, d.opt.Uplink, err)
+		}
+		f, err := openTap(vlanBridge(s.VLAN), s.MAC)
+		if err == nil || try == 3 || isBridge(vlanBridge(s.VLAN)) {
+			return f, err
+		}
+		// An agent of another data directory found it unused in between.
+	}
+}
+
+// tidyVLANs removes the bridges of VLANs that no guest is on.
+func (d *Driver) tidyVLANs() {
+	if d.opt.Uplink == "" {
+		return
+	}
+	d.vlans.Lock()
+	defer d.vlans.Unlock()
+	if err := dropVLANs(d.opt.VLANs); err != nil {
+		d.log.Warn("cannot remove what is left of VLANs", "error", err)
+	}
+}

@@ -1,0 +1,225 @@
+package qemu
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Attributes of a network device's kind (rtnetlink(7), linux/if_link.h).
+const (
+	infoKind = 1 // IFLA_INFO_KIND
+	infoData = 2 // IFLA_INFO_DATA
+	vlanID   = 1 // IFLA_VLAN_ID
+)
+
+// tagged is the kernel's 802.1Q device.
+func tagged(id int) linkKind {
+	return linkKind{"vlan", []linkAttribute{{vlanID, binary.NativeEndian.AppendUint16(nil, uint16(id))}}} //nolint:gosec // at most 4094
+}
+
+// link is a network device of the host.
+type link struct {
+	index, master, parent int
+	up                    bool
+	kind                  string
+}
+
+// links gives the network devices of this process's network namespace, by name.
+func links() (map[string]link, error) {
+	raw, err := syscall.NetlinkRIB(syscall.RTM_GETLINK, syscall.AF_UNSPEC)
+	if err != nil {
+		return nil, fmt.Errorf("list network devices: %w", err)
+	}
+	messages, err := syscall.ParseNetlinkMessage(raw)
+	if err != nil {
+		return nil, fmt.Errorf("list network devices: %w", err)
+	}
+	list := map[string]link{}
+	for i := range messages {
+		m := &messages[i]
+		if m.Header.Type != syscall.RTM_NEWLINK || len(m.Data) < unix.SizeofIfInfomsg {
+			continue
+		}
+		attributes, err := syscall.ParseNetlinkRouteAttr(m)
+		if err != nil {
+			return nil, fmt.Errorf("list network devices: %w", err)
+		}
+		name, l := readLink(m.Data, attributes)
+		list[name] = l
+	}
+	return list, nil
+}
+
+func readLink(head []byte, attributes []syscall.NetlinkRouteAttr) (name string, l link) {
+	ne := binary.NativeEndian
+	l.index = int(ne.Uint32(head[4:]))
+	l.up = ne.Uint32(head[8:])&unix.IFF_UP != 0
+	number := func(b []byte) int {
+		if len(b) < 4 {
+			return 0
+		}
+		return int(ne.Uint32(b))
+	}
+	for _, a := range attributes {
+		switch a.Attr.Type {
+		case unix.IFLA_IFNAME:
+			name = unix.ByteSliceToString(a.Value)
+		case unix.IFLA_MASTER:
+			l.master = number(a.Value)
+		case unix.IFLA_LINK:
+			l.parent = number(a.Value)
+		case unix.IFLA_LINKINFO:
+			l.kind = kindOf(a.Value)
+		}
+	}
+	return name, l
+}
+
+// kindOf reads the kind of a device from the attributes within one.
+func kindOf(b []byte) string {
+	ne := binary.NativeEndian
+	for len(b) >= 4 {
+		size := int(ne.Uint16(b))
+		if size < 4 || size > len(b) {
+			return ""
+		}
+		if ne.Uint16(b[2:]) == infoKind {
+			return unix.ByteSliceToString(b[4:size])
+		}
+		b = b[min((size+3)&^3, len(b)):]
+	}
+	return ""
+}
+
+// canTag says why VLANs cannot be made over an uplink; nil when they can. A device of the
+// kind without an uplink is asked for: a kernel that knows the kind misses that, another
+// one the kind.
+func canTag(uplink string, tag tagger) error {
+	list, err := links()
+	if err != nil {
+		return err
+	}
+	if _, ok := list[uplink]; !ok {
+		return fmt.Errorf("there is no network device %s", uplink)
+	}
+	err = newLink(vlanUplink(1)+"-try", tag(1), 0)
+	switch {
+	case err == nil:
+		return errors.New("the kernel makes tagged devices of nothing")
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return errors.New("this host's kernel has no VLANs (module 8021q)")
+	case errors.Is(err, unix.EPERM):
+		return errors.New("only root can make network devices")
+	}
+	return nil
+}
+
+// makeVLAN makes the bridge of a VLAN, unless it is there.
+func makeVLAN(uplink string, id int, kind linkKind) error {
+	list, err := links()
+	if err != nil {
+		return err
+	}
+	over, ok := list[uplink]
+	switch {
+	case !ok:
+		return fmt.Errorf("there is no network device %s", uplink)
+	case !over.up:
+		return fmt.Errorf("network device %s is down", uplink)
+	}
+	bridge, port := list[vlanBridge(id)], list[vlanUplink(id)]
+	switch {
+	case bridge.index != 0 && bridge.kind != "bridge":
+		return fmt.Errorf("%s is there and no bridge", vlanBridge(id))
+	case port.index != 0 && port.parent != over.index:
+		return fmt.Errorf("%s is there, of another uplink; remove it", vlanUplink(id))
+	}
+	if bridge.index == 0 {
+		if bridge.index, err = addLink(vlanBridge(id), linkKind{name: "bridge"}, 0); err != nil {
+			return err
+		}
+	}
+	if port.index == 0 {
+		if port.index, err = addLink(vlanUplink(id), kind, over.index); err != nil {
+			return err
+		}
+	}
+	master := linkAttribute{unix.IFLA_MASTER, binary.NativeEndian.AppendUint32(nil, uint32(bridge.index))} //nolint:gosec // the kernel's number
+	if err := setLinkUp(port.index, []linkAttribute{master}); err != nil {
+		return err
+	}
+	return setLinkUp(bridge.index, nil)
+}
+
+// addLink makes a network device that the host itself does not speak through, and gives
+// its number. Another agent may make it at the same time.
+func addLink(name string, kind linkKind, parent int) (int, error) {
+	if err := newLink(name, kind, parent); err != nil && !errors.Is(err, unix.EEXIST) {
+		return 0, fmt.Errorf("make %s (%s): %w", name, kind.name, err)
+	}
+	_ = os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", name, "disable_ipv6"), []byte("1"), 0)
+	list, err := links()
+	if err != nil {
+		return 0, err
+	}
+	if list[name].index == 0 {
+		return 0, fmt.Errorf("%s was removed again", name)
+	}
+	return list[name].index, nil
+}
+
+// newLink makes a network device; parent 0 is none.
+func newLink(name string, kind linkKind, parent int) error {
+	return askLink(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, linkHead{}, describe(name, kind, parent))
+}
+
+// describe gives the attributes of a network device that is to be made.
+func describe(name string, kind linkKind, parent int) (attributes []linkAttribute) {
+	info := attribute(infoKind, []byte(kind.name))
+	if len(kind.data) > 0 {
+		var data []byte
+		for _, a := range kind.data {
+			data = append(data, attribute(a.kind, a.value)...)
+		}
+		info = append(info, attribute(infoData, data)...)
+	}
+	if parent != 0 {
+		attributes = append(attributes, linkAttribute{unix.IFLA_LINK, binary.NativeEndian.AppendUint32(nil, uint32(parent))}) //nolint:gosec // the kernel's number
+	}
+	return append(attributes, linkAttribute{unix.IFLA_IFNAME, append([]byte(name), 0)}, linkAttribute{unix.IFLA_LINKINFO, info})
+}
+
+// dropVLANs removes the bridges and tagged devices of those VLANs that have no other port.
+func dropVLANs(vlans map[int]string) error {
+	list, err := links()
+	if err != nil {
+		return err
+	}
+	ports := map[int]int{} // bridge -> devices on it
+	for _, l := range list {
+		ports[l.master]++
+	}
+	var failed []error
+	for id, bridge := range vlans {
+		at, up := list[vlanBridge(id)], list[vlanUplink(id)]
+		own := 0
+		if up.index != 0 && up.master == at.index {
+			own = 1
+		}
+		if bridge != "" || at.index == 0 && up.index == 0 || at.index != 0 && ports[at.index] > own {
+			continue
+		}
+		for _, l := range []link{up, at} {
+			if l.index != 0 {
+				failed = append(failed, askLink(unix.RTM_DELLINK, 0, linkHead{index: l.index}, nil))
+			}
+		}
+	}
+	return errors.Join(failed...)
+}

@@ -1,0 +1,213 @@
+//go:build linux
+
+package qemu_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/guesttest"
+	"github.com/buildyard/buildyard/internal/hv/qemu"
+)
+
+// A guest in a VLAN over an uplink is a machine of what lies behind that. Its bridge is
+// made for it, and goes with the last guest. A kernel without 802.1Q passes untagged
+// frames instead, by which all but the tag is seen.
+func TestVLAN(t *testing.T) {
+	t.Parallel()
+	guesttest.Disk(t)
+	if os.Getenv(inNamespace) != "" {
+		overUplink(t, guest(t))
+		return
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make network devices")
+	}
+	for _, tool := range []string{"ip", "busybox"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is not installed", tool)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestVLAN$", "-test.v", "-test.timeout=5m")
+	cmd.Env = append(os.Environ(), inNamespace+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	out, err := cmd.CombinedOutput()
+	switch {
+	case errors.Is(err, syscall.EPERM):
+		t.Skip("no network namespaces here")
+	case err != nil:
+		t.Fatalf("%v\n%s", err, out)
+	case bytes.Contains(out, []byte("--- SKIP")):
+		t.Skipf("%s", out)
+	}
+	t.Logf("%s", out)
+}
+
+// uplink makes an uplink and what lies behind it, where the address is 10.77.0.1.
+func uplink(t *testing.T) (tagged bool) {
+	t.Helper()
+	command(t, "ip", "link", "set", "lo", "up")
+	if err := exec.CommandContext(t.Context(), "ip", "link", "add", "up0", "type", "veth", "peer", "name", "far0").Run(); err != nil {
+		t.Skipf("no pairs of network devices in this kernel: %v", err)
+	}
+	if err := exec.CommandContext(t.Context(), "ip", "link", "add", "br20", "type", "bridge").Run(); err != nil {
+		t.Skipf("no bridges in this kernel: %v", err)
+	}
+	behind := "far0"
+	if err := qemu.CanTag("up0"); err == nil {
+		tagged, behind = true, "far0.10"
+		command(t, "ip", "link", "add", "link", "far0", "name", behind, "type", "vlan", "id", "10")
+	} else {
+		t.Logf("without tags: %v", err)
+	}
+	for _, name := range []string{"up0", "far0", behind} {
+		command(t, "ip", "link", "set", name, "up")
+	}
+	command(t, "ip", "addr", "add", "10.77.0.1/24", "dev", behind)
+	serveDHCP(t, behind)
+	return tagged
+}
+
+func overUplink(t *testing.T, image string) {
+	tagged := uplink(t)
+	var log bytes.Buffer
+	o := qemu.Options{
+		Dir: t.TempDir(), StopTimeout: 30 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		VLANs: map[int]string{10: "", 20: "br20", 30: "no-such-br"}, Uplink: "up0",
+	}
+	if !tagged {
+		o.Untagged()
+	}
+	d, err := qemu.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if h, err := d.Describe(t.Context()); err != nil || !slices.Equal(h.VLANs, []int{10, 20}) || !strings.Contains(log.String(), "no bridge no-such-br") {
+		t.Fatalf("%+v, %v, %s", h.VLANs, err, log.String())
+	}
+	spec := newSpec(image, "qcow2")
+	spec.Network, spec.NeedNetwork, spec.MAC = hv.NetworkBridge, true, "52:54:00:77:00:02"
+	for vlan, want := range map[int]string{30: "no-such-br", 40: "has not been given it"} {
+		other := spec
+		other.VLAN = vlan
+		if _, err := d.Start(t.Context(), other); !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), want) {
+			t.Errorf("VLAN %d: %v", vlan, err)
+		}
+	}
+	spec.VLAN = 10
+	defer remove(t, d, spec.ID)
+	vm, err := d.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ip, err := netip.ParseAddr(vm.IP); err != nil || !netip.MustParsePrefix("10.77.0.0/24").Contains(ip) {
+		t.Fatalf("the guest has the address %q", vm.IP)
+	}
+	names, err := qemu.Links()
+	if on := onBridge(t, "by-vlan10"); err != nil || len(on) != 1 || !names["by-up10"] {
+		t.Errorf("on the bridge: %+v; there are %v, %v", on, names, err)
+	}
+	reachBoth(t, d, vm)
+	saved, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true})
+	if err != nil || saved.Pin.VLAN != 10 {
+		t.Fatalf("%+v, %v", saved.Pin, err)
+	}
+	if err := d.Stop(t.Context(), spec.ID, hv.StopForce); err != nil {
+		t.Fatal(err)
+	}
+	wantNoVLAN(t)
+	resumeInVLAN(t, d, spec, saved)
+	wantNoVLAN(t)
+}
+
+// wantNoVLAN waits until nothing is left of a VLAN that nobody uses.
+func wantNoVLAN(t *testing.T) {
+	t.Helper()
+	var names map[string]bool
+	for range 100 {
+		var err error
+		if names, err = qemu.Links(); err != nil {
+			t.Fatal(err)
+		}
+		if !names["by-vlan10"] && !names["by-up10"] {
+			if !names["br20"] || !names["up0"] {
+				t.Errorf("what is not ours was removed: %v", names)
+			}
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Errorf("left: %v", names)
+}
+
+// resumeInVLAN goes on from a save: in no other VLAN, but in its own, without being told.
+func resumeInVLAN(t *testing.T, d *qemu.Driver, spec hv.Spec, saved hv.Saved) {
+	t.Helper()
+	clone := newSpec(spec.Disks[0].Path, "qcow2")
+	clone.Disks[0].Deltas = []string{saved.Disks[0].Path}
+	clone.State = &hv.State{Path: saved.State, Pin: saved.Pin}
+	defer remove(t, d, clone.ID)
+	other := clone
+	other.VLAN = 20
+	if _, err := d.Start(t.Context(), other); !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), "VLAN 20 cannot be set") {
+		t.Errorf("saved in VLAN 10, started in 20: %v", err)
+	}
+	vm, err := d.Start(t.Context(), clone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reachBoth(t, d, vm)
+	if err := d.Stop(t.Context(), clone.ID, hv.StopForce); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The kernel is asked for a tagged device as ip(8) of iproute2 6.1 asks it, but for the
+// number of the message: "ip link add link lo name by-up10 type vlan id 10".
+func TestTaggedDevice(t *testing.T) {
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		t.Skip("the bytes are those of a machine that is little-endian")
+	}
+	want := []byte("\x4c\x00\x00\x00\x10\x00\x05\x06\x01\x00\x00\x00\x00\x00\x00\x00" + // 76 bytes, RTM_NEWLINK, REQUEST|ACK|EXCL|CREATE
+		strings.Repeat("\x00", 16) +
+		"\x08\x00\x05\x00\x01\x00\x00\x00" + // IFLA_LINK 1
+		"\x0c\x00\x03\x00by-up10\x00" + // IFLA_IFNAME
+		"\x18\x00\x12\x00" + // IFLA_LINKINFO
+		"\x08\x00\x01\x00vlan" + // IFLA_INFO_KIND
+		"\x0c\x00\x02\x00" + "\x06\x00\x01\x00\x0a\x00\x00\x00") // IFLA_INFO_DATA: IFLA_VLAN_ID 10
+	if got := qemu.TaggedMessage("by-up10", 10, 1); !bytes.Equal(got, want) {
+		t.Errorf("% x, want\n% x", got, want)
+	}
+}
+
+// Where the kernel has no 802.1Q, or the uplink is missing, a node offers what it can.
+func TestVLANsThatCannotBe(t *testing.T) {
+	var log bytes.Buffer
+	d, err := qemu.Open(t.Context(), qemu.Options{
+		Dir: t.TempDir(), VLANs: map[int]string{10: "", 20: "lo"}, Uplink: "no-such-dev", Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if h, _ := d.Describe(t.Context()); len(h.VLANs) != 0 {
+		t.Errorf("offered: %v", h.VLANs)
+	}
+	for _, want := range []string{"no-such-dev", "no bridge lo"} {
+		if os.Geteuid() == 0 && !strings.Contains(log.String(), want) {
+			t.Errorf("the log does not say %q: %s", want, log.String())
+		}
+	}
+}

@@ -1,0 +1,36 @@
+//go:build linux
+
+package qemu
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+// Untagged has another kind of device stand for the tagged ones of an uplink, for kernels
+// that have none: it passes all frames as they are, for one VLAN.
+func (o *Options) Untagged() {
+	const passThrough = 8 // MACVLAN_MODE_PASSTHRU
+	o.tag = func(int) linkKind {
+		return linkKind{"macvlan", []linkAttribute{{1, binary.NativeEndian.AppendUint32(nil, passThrough)}}}
+	}
+}
+
+// CanTag says why this kernel makes no tagged devices of an uplink.
+func CanTag(uplink string) error { return canTag(uplink, tagged) }
+
+// TaggedMessage is what the kernel is asked for a tagged device with.
+func TaggedMessage(name string, id, parent int) []byte {
+	return linkMessage(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, linkHead{}, describe(name, tagged(id), parent))
+}
+
+// Links gives the names of the host's network devices.
+func Links() (map[string]bool, error) {
+	list, err := links()
+	names := map[string]bool{}
+	for name := range list {
+		names[name] = true
+	}
+	return names, err
+}

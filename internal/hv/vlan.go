@@ -1,0 +1,50 @@
+package hv
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// ParseVLANs reads which VLANs a node offers: ids with a bridge of the host for each, as
+// 10=br10, and ids or ranges without one, as 20 or 100-110, whose bridges the driver is
+// to make. It answers the bridge of each id, "" for those.
+func ParseVLANs(items []string) (map[int]string, error) {
+	vlans := map[int]string{}
+	for _, item := range items {
+		ids, bridge, given := strings.Cut(strings.TrimSpace(item), "=")
+		first, last, ranged := strings.Cut(ids, "-")
+		if !ranged {
+			last = first
+		}
+		from, fromOK := vlanID(first)
+		to, toOK := vlanID(last)
+		switch {
+		case !fromOK || !toOK || from > to:
+			return nil, fmt.Errorf("VLAN %q: an id from 1 to %d, a range such as 100-110, or an id with its bridge such as 10=br10", item, MaxVLAN)
+		case given && ranged:
+			return nil, fmt.Errorf("VLAN %q: a bridge belongs to one VLAN", item)
+		case given && !bridgeName(bridge):
+			return nil, fmt.Errorf("VLAN %q: %q is no name of a bridge", item, bridge)
+		}
+		for id := from; id <= to; id++ {
+			if old, twice := vlans[id]; twice && old != bridge {
+				return nil, fmt.Errorf("VLAN %d is given twice", id)
+			}
+			vlans[id] = bridge
+		}
+	}
+	return vlans, nil
+}
+
+func vlanID(text string) (int, bool) {
+	id, err := strconv.Atoi(text)
+	return id, err == nil && id >= 1 && id <= MaxVLAN && len(text) <= 4 && text[0] != '+'
+}
+
+// bridgeName says whether a text can be the name of a network device of Linux.
+func bridgeName(text string) bool {
+	return text != "" && len(text) <= 15 && text != "." && text != ".." && !strings.ContainsFunc(text, func(r rune) bool {
+		return r <= ' ' || r > '~' || r == '/' || r == ':' || r == '=' || r == ','
+	})
+}
