@@ -16,6 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/agent/usb"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/logs"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -91,6 +92,7 @@ var (
 	_ Uploads    = (*cache.Registry)(nil)
 	_ CentralLog = (*logs.Shipper)(nil)
 	_ Machine    = (*machine)(nil)
+	_ Devices    = (*usb.Offer)(nil)
 )
 
 // Options are what an Agent is made of. All but the durations, and what a node that

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent"
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/home"
@@ -52,6 +53,8 @@ type Options struct {
 	ReportDelay sim.Range   // a report is held back for so long
 	RealPull    bool        // really pull templates; needs DataDir
 	DataDir     string      // "": nothing is kept
+
+	USB []api.USBDevice // that every node offers
 
 	Logger  *slog.Logger
 	Version string
@@ -168,6 +171,9 @@ func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) 
 		Templates: newTemplates(o.PullTime, luck{share: o.PullFailure, seed: options.Seed}),
 		Logger:    o.Logger.With("node", n.name), Version: o.Version, WatchEvery: o.watchEvery(),
 	}
+	if len(o.USB) > 0 {
+		parts.Devices = devices(o.USB)
+	}
 	if o.ReportDelay != (sim.Range{}) {
 		parts.Link = &slowLink{Link: controller, delay: o.ReportDelay}
 	}
@@ -183,6 +189,14 @@ func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) 
 	n.agent = agent.New(parts)
 	return n, nil
 }
+
+// devices are those that a node always offers.
+type devices []api.USBDevice
+
+var _ agent.Devices = devices(nil)
+
+// Offered gives all of them.
+func (d devices) Offered() []api.USBDevice { return d }
 
 // reserve is what the nodes leave free of templates together: their disk is not one that builds depend on.
 var reserve = size.Reserve{Bytes: 1 << 30}

@@ -71,6 +71,9 @@ func (h Home) Library() string { return filepath.Join(h.dir, "library") }
 // Registries is the file of named registries.
 func (h Home) Registries() string { return filepath.Join(h.dir, "registries.json") }
 
+// USB is the file of the claims of USB devices.
+func (h Home) USB() string { return filepath.Join(h.dir, "usb.json") }
+
 func (h Home) identity() string { return filepath.Join(h.dir, "node.json") }
 
 // Make creates the data directory.
@@ -93,6 +96,9 @@ type Identity struct {
 	Capacity   int          `json:"capacity,omitempty"` // 0: the controller's default
 	Reserve    size.Reserve `json:"reserve"`
 	TLS        TLS          `json:"tls,omitzero"`
+
+	VLANs      []string `json:"vlans,omitempty"`       // see hv.ParseVLANs
+	VLANUplink string   `json:"vlan_uplink,omitempty"` // network device that carries those without a bridge
 }
 
 // TLS names the files with which the controller is spoken to.

@@ -96,7 +96,7 @@ func awaitLock(ctx context.Context, at home.Home) (*home.Lock, error) {
 
 // removeVMs removes every VM of this node and forgets their instances and saves.
 func (o *DisjoinOptions) removeVMs(ctx context.Context, at home.Home) (int, error) {
-	driver, err := openDriver(ctx, o.NodeOptions)
+	driver, err := openDriver(ctx, o.NodeOptions, home.Identity{})
 	if err != nil {
 		return 0, err
 	}

@@ -31,6 +31,7 @@ type JoinOptions struct {
 	Capacity   int
 	Reserve    string
 	TLS        home.TLS
+	vlans      vlanFlags
 	keys       keyOptions
 }
 
@@ -43,7 +44,7 @@ func joinCommand(g *globals) *cobra.Command {
 		Long: `join registers this machine at a controller and keeps what it answers in the data
 directory. The token is what "buildyard node token" prints on the controller's machine.
 Joining the same controller again keeps the node's id and instances, and what is not
-given anew: name, groups, capacity, reserve, and what an operator has configured.
+given anew: name, groups, capacity, reserve, VLANs, and what an operator has configured.
 Start the agent afterwards with "buildnode run".`,
 		Example: `  buildnode join http://controller.example:8090 --token-file token
   buildyard node token | buildnode join http://127.0.0.1:8090 --token-file -
@@ -74,6 +75,7 @@ Start the agent afterwards with "buildnode run".`,
 	fs.IntVar(&o.Capacity, "capacity", 0, "VMs that may run at once (default: the controller's)")
 	fs.StringVar(&o.Reserve, "reserve-space", "", `disk that stays free of templates, as 1024B, 10KB, 140MB, 45GB or 20% (default "20%")`)
 	addTLS(fs, &o.TLS, "controller")
+	o.vlans.add(fs)
 	o.keys.add(fs)
 	return cmd
 }
@@ -128,7 +130,7 @@ func (o *JoinOptions) identity() (home.Identity, error) {
 	}
 	id.Capacity = cmp.Or(o.Capacity, id.Capacity)
 	id.Controller, id.Host, id.TLS = o.Controller, o.Host, o.TLS
-	return id, nil
+	return id, o.vlans.apply(&id)
 }
 
 // kept names what a node that has joined before is not given anew.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/agent/usb"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
@@ -50,6 +52,7 @@ type NodeOptions struct {
 	RunAs    string    // user of QEMU when this program is root; "": the driver's choice
 	Metrics  string    // address for metrics, host:port; "": none are served
 	UnsafeVM bool      // VMs ignore flushes of their guests; for measurements only
+	vlans    vlanFlags
 	Logger   *slog.Logger
 	Shipper  *logs.Shipper // sends the log when the controller says so; nil: nothing does
 }
@@ -76,7 +79,10 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 		lock.Release()
 		return nil
 	}))
-	if n.Driver, err = openDriver(ctx, o); err != nil {
+	if err := o.vlans.apply(&identity); err != nil && o.Driver == DriverQEMU {
+		return n, err
+	}
+	if n.Driver, err = openDriver(ctx, o, identity); err != nil {
 		return n, err
 	}
 	n.keep(n.Driver)
@@ -143,15 +149,27 @@ func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, erro
 		Identity: identity, Link: client, Driver: n.Driver, Templates: templates, Journal: records,
 		Machine: agent.NewMachine(o.Home.Templates(), o.Home.VMs()), Logger: o.Logger, Version: obs.FullVersion(),
 		Registries: source, Saves: o.Home.Saves(), Errands: o.Home.Errands(), Uploads: source, CentralLog: centralLog(o.Shipper),
+		Devices: usb.NewOffer(usb.At(o.Home.USB()), usb.Tree, o.Logger),
 	}, nil
 }
 
-func openDriver(ctx context.Context, o NodeOptions) (hv.Driver, error) {
+func openDriver(ctx context.Context, o NodeOptions, identity home.Identity) (hv.Driver, error) {
 	switch o.Driver {
 	case DriverQEMU:
-		return qemu.Open(ctx, qemu.Options{Dir: o.Home.VMs(), RunAs: o.RunAs, Bridge: o.Bridge, UnsafeCache: o.UnsafeVM, Logger: o.Logger})
+		vlans, err := vlansOf(identity, needUplink)
+		if err != nil {
+			return nil, err
+		}
+		return qemu.Open(ctx, qemu.Options{
+			Dir: o.Home.VMs(), RunAs: o.RunAs, Bridge: o.Bridge, VLANs: vlans, Uplink: identity.VLANUplink,
+			UnsafeCache: o.UnsafeVM, Logger: o.Logger,
+		})
 	case DriverSim:
-		return sim.New(sim.Options{Dir: o.Home.VMs()})
+		vlans, err := vlansOf(identity, noUplink)
+		if err != nil {
+			return nil, err
+		}
+		return sim.New(sim.Options{Dir: o.Home.VMs(), VLANs: slices.Sorted(maps.Keys(vlans))})
 	default:
 		return nil, cli.Usage(fmt.Errorf("--driver %s: must be %s or %s", o.Driver, DriverQEMU, DriverSim))
 	}

@@ -66,7 +66,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	fs.StringVar(&g.logLevel, "log-level", "info", "least level that is logged: debug, info, warn or error")
 	root.AddCommand(
 		joinCommand(g), disjoinCommand(g), runCommand(g), statusCommand(g), simCommand(g), loadCommand(g),
-		vmCommand(g), registryCommand(g),
+		vmCommand(g), registryCommand(g), usbCommand(g),
 	)
 	return root
 }

@@ -45,6 +45,7 @@ func addDriver(cmd *cobra.Command, o *NodeOptions) {
 	cmd.Flags().StringVar(&o.Driver, "driver", DriverQEMU, "hypervisor driver: qemu, or sim for VMs that are only simulated")
 	cmd.Flags().StringVar(&o.RunAs, "run-as", "", "user that QEMU runs as when this program is root and that runs nothing else (default: buildyard where there is that user, else number 65525)")
 	cmd.Flags().StringVar(&o.Bridge, "bridge", "", "bridge of this host that guests in the network mode bridge are put on (default: the mode is refused)")
+	o.vlans.add(cmd.Flags())
 	_ = cmd.RegisterFlagCompletionFunc("driver", cobra.FixedCompletions([]string{DriverQEMU, DriverSim}, cobra.ShellCompDirectiveNoFileComp))
 }
 

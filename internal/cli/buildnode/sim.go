@@ -3,15 +3,20 @@ package buildnode
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"runtime/debug"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/fleet"
 	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/sim"
 	"github.com/buildyard/buildyard/internal/obs"
 )
@@ -20,7 +25,9 @@ import (
 type SimOptions struct {
 	*globals
 	fleet.Options
-	Dir string // "": nothing is kept
+	Dir   string   // "": nothing is kept
+	VLANs []string // see hv.ParseVLANs
+	USB   []string // name=number
 }
 
 func simCommand(g *globals) *cobra.Command {
@@ -58,9 +65,17 @@ nothing fails. A time may be one, such as 2s, or a range that is drawn from, suc
 	fs.StringVar(&o.Dir, "data-dir", "", "directory in which nodes and VMs outlive this process (default: none)")
 	fs.StringVar(&o.Sim.License, "license", "", "kind of license that the simulated hypervisor says to have (default: it needs none)")
 	fs.StringVar(&o.Sim.Expires, "license-expires", "", "day or time at which that ends, such as 2027-01-31 (default: never)")
+	o.addOffers(cmd)
 	o.addFates(cmd)
 	_ = cmd.MarkFlagRequired("controller")
 	return cmd
+}
+
+// addOffers puts on a command what simulated nodes offer beside VMs.
+func (o *SimOptions) addOffers(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringSliceVar(&o.VLANs, "vlan", nil, "VLANs that each node offers, as 10,100-110")
+	fs.StringSliceVar(&o.USB, "usb", nil, "USB devices that each node offers, as phone=2,key: claim names with the number of devices")
 }
 
 // addFates puts on a command what happens to simulated VMs, and how long it takes.
@@ -129,10 +144,39 @@ func (o *SimOptions) run(ctx context.Context) error {
 	if err != nil {
 		return cli.Usage(err)
 	}
-	collectLess()
 	f := o.Options
+	if err := o.offers(&f); err != nil {
+		return err
+	}
+	collectLess()
 	f.DataDir, f.Logger, f.Version = o.Dir, log, obs.FullVersion()
 	return fleet.Run(ctx, f)
+}
+
+// maxSimUSB bounds the devices of one name on a simulated node.
+const maxSimUSB = 100
+
+// offers reads what the nodes offer beside their VMs.
+func (o *SimOptions) offers(to *fleet.Options) error {
+	vlans, err := hv.ParseVLANs(o.VLANs)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	to.Sim.VLANs = slices.Sorted(maps.Keys(vlans))
+	for bus, item := range o.USB {
+		name, count, given := strings.Cut(item, "=")
+		n := 1
+		if given {
+			n, err = strconv.Atoi(count)
+		}
+		if err != nil || name == "" || len(name) > 64 || n < 1 || n > maxSimUSB {
+			return cli.Usage(fmt.Errorf("--usb %q: a claim name with a number of devices from 1 to %d, such as phone=2", item, maxSimUSB))
+		}
+		for port := range n {
+			to.USB = append(to.USB, api.USBDevice{Name: name, Location: fmt.Sprintf("%d-%d", bus+1, port+1)})
+		}
+	}
+	return nil
 }
 
 // How often the memory of many nodes is collected: seldom, since they share the

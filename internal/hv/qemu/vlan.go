@@ -39,9 +39,7 @@ type linkAttribute struct {
 // findVLANs gives the VLANs that this host has, rising, and says which it lacks of those
 // that were asked for. What an earlier agent made and nobody uses goes.
 func (d *Driver) findVLANs(ctx context.Context) []int {
-	if len(d.opt.VLANs) == 0 {
-		return nil
-	}
+	d.tidyVLANs()
 	over := fmt.Errorf("no uplink is given (--vlan-uplink)")
 	if d.opt.Uplink != "" {
 		over = canTag(d.opt.Uplink, d.opt.tag)
@@ -64,7 +62,6 @@ func (d *Driver) findVLANs(ctx context.Context) []int {
 		}
 		ids = append(ids, id)
 	}
-	d.tidyVLANs()
 	return ids
 }
 
@@ -108,12 +105,12 @@ func (d *Driver) plugGuest(s hv.Spec) (*os.File, error) {
 
 // tidyVLANs removes the bridges of VLANs that no guest is on.
 func (d *Driver) tidyVLANs() {
-	if d.opt.Uplink == "" {
+	if os.Geteuid() != 0 {
 		return
 	}
 	d.vlans.Lock()
 	defer d.vlans.Unlock()
-	if err := dropVLANs(d.opt.VLANs); err != nil {
+	if err := dropVLANs(); err != nil {
 		d.log.Warn("cannot remove what is left of VLANs", "error", err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -195,8 +197,8 @@ func describe(name string, kind linkKind, parent int) (attributes []linkAttribut
 	return append(attributes, linkAttribute{unix.IFLA_IFNAME, append([]byte(name), 0)}, linkAttribute{unix.IFLA_LINKINFO, info})
 }
 
-// dropVLANs removes the bridges and tagged devices of those VLANs that have no other port.
-func dropVLANs(vlans map[int]string) error {
+// dropVLANs removes the bridges and tagged devices of VLANs that have no other port.
+func dropVLANs() error {
 	list, err := links()
 	if err != nil {
 		return err
@@ -206,20 +208,31 @@ func dropVLANs(vlans map[int]string) error {
 		ports[l.master]++
 	}
 	var failed []error
-	for id, bridge := range vlans {
-		at, up := list[vlanBridge(id)], list[vlanUplink(id)]
-		own := 0
-		if up.index != 0 && up.master == at.index {
-			own = 1
-		}
-		if bridge != "" || at.index == 0 && up.index == 0 || at.index != 0 && ports[at.index] > own {
+	for name, l := range list {
+		id, made := madeFor(name)
+		if !made {
 			continue
 		}
-		for _, l := range []link{up, at} {
-			if l.index != 0 {
-				failed = append(failed, askLink(unix.RTM_DELLINK, 0, linkHead{index: l.index}, nil))
-			}
+		bridge := list[vlanBridge(id)]
+		own := 0
+		if up := list[vlanUplink(id)]; up.index != 0 && up.master == bridge.index {
+			own = 1
+		}
+		if bridge.index == 0 || ports[bridge.index] <= own {
+			failed = append(failed, askLink(unix.RTM_DELLINK, 0, linkHead{index: l.index}, nil))
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// madeFor gives the VLAN that a network device was made for.
+func madeFor(name string) (id int, made bool) {
+	text, bridge := strings.CutPrefix(name, vlanBridgePrefix)
+	if !bridge {
+		if text, made = strings.CutPrefix(name, vlanUplinkPrefix); !made {
+			return 0, false
+		}
+	}
+	id, err := strconv.Atoi(text)
+	return id, err == nil && (name == vlanBridge(id) || name == vlanUplink(id))
 }

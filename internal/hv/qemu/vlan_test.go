@@ -89,11 +89,16 @@ func overUplink(t *testing.T, image string) {
 	if !tagged {
 		o.Untagged()
 	}
+	command(t, "ip", "link", "add", "by-vlan77", "type", "bridge") // left by an agent that was killed
+	command(t, "ip", "link", "add", "by-vlanx", "type", "bridge")  // somebody else's
 	d, err := qemu.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
+	if names, err := qemu.Links(); err != nil || names["by-vlan77"] || !names["by-vlanx"] {
+		t.Errorf("there are %v, %v", names, err)
+	}
 	if h, err := d.Describe(t.Context()); err != nil || !slices.Equal(h.VLANs, []int{10, 20}) || !strings.Contains(log.String(), "no bridge no-such-br") {
 		t.Fatalf("%+v, %v, %s", h.VLANs, err, log.String())
 	}

@@ -1,0 +1,88 @@
+package usb
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Device is a device that is plugged into the host.
+type Device struct {
+	Location string `json:"location"` // <bus>-<port>[.<port>...], as the kernel names it
+	ID       string `json:"id"`       // vendor and product, as 05ac:12a8
+	Title    string `json:"title"`    // as the device calls itself
+	Serial   string `json:"serial"`
+	Hub      bool   `json:"hub,omitempty"` // other devices hang on it: it is never offered
+}
+
+// Tree is where a Linux host shows its USB devices, a directory for each.
+const Tree = "/sys/bus/usb/devices"
+
+// The bounds of what is read of a host.
+const (
+	maxDevices = 1000
+	maxText    = 128 // bytes of a text that a device says of itself
+)
+
+// classHub is the device class of hubs, as the kernel writes it.
+const classHub = "09"
+
+// Read gives the devices of the host in the order of their locations. A host that does
+// not show its devices so, which only Linux does, refuses.
+func Read(tree string) ([]Device, error) {
+	entries, err := os.ReadDir(tree)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, farm.Refused("This host does not show its USB devices (there is no %s): they can be claimed on Linux alone", tree)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("USB devices: %w", err)
+	}
+	var list []Device
+	for _, e := range entries {
+		if locationForm.MatchString(e.Name()) && len(list) < maxDevices {
+			if d, ok := readDevice(filepath.Join(tree, e.Name())); ok {
+				list = append(list, d)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b Device) int { return strings.Compare(a.Location, b.Location) })
+	return list, nil
+}
+
+// readDevice reads one device; ok is false when it was unplugged meanwhile.
+func readDevice(dir string) (d Device, ok bool) {
+	vendor, product := attribute(dir, "idVendor"), attribute(dir, "idProduct")
+	d = Device{
+		Location: filepath.Base(dir), ID: strings.ToLower(vendor + ":" + product), Serial: attribute(dir, "serial"),
+		Title: strings.TrimSpace(attribute(dir, "manufacturer") + " " + attribute(dir, "product")),
+		Hub:   attribute(dir, "bDeviceClass") == classHub,
+	}
+	return d, idForm.MatchString(d.ID)
+}
+
+// attribute reads what the kernel says of a device; the device chose some of it.
+func attribute(dir, name string) string {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, maxText))
+	if err != nil {
+		return ""
+	}
+	clean := strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == '\uFFFD' {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(string(raw), ""))
+	return strings.TrimSpace(clean)
+}

@@ -1,0 +1,128 @@
+package usb
+
+import (
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// lookEvery is how often a node with claims looks at its devices.
+const lookEvery = time.Second
+
+// Offer says what a node offers: the devices that are claimed and there. It looks at the
+// file of claims each time, so that a claim counts at once. Safe for many goroutines.
+type Offer struct {
+	claims Claims
+	tree   string
+	log    *slog.Logger
+
+	mu     sync.Mutex // guards the fields below
+	stamp  stamp      // of the file that list was made of
+	list   []Claim
+	looked time.Time // when devices was made
+	last   []api.USBDevice
+}
+
+// stamp tells two contents of a file apart, for each replaces it.
+type stamp struct {
+	at   time.Time
+	size int64
+	id   os.FileInfo
+}
+
+// NewOffer makes the offer of a host.
+func NewOffer(claims Claims, tree string, log *slog.Logger) *Offer {
+	return &Offer{claims: claims, tree: tree, log: log}
+}
+
+// Offered gives the devices, in the order of their locations. Which of them instances
+// have the controller knows.
+func (o *Offer) Offered() []api.USBDevice {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	fresh := o.reread()
+	if len(o.list) == 0 {
+		o.last = nil
+		return nil
+	}
+	if now := time.Now(); fresh || now.Sub(o.looked) >= lookEvery {
+		o.looked = now
+		o.last = offered(o.list, o.devices())
+	}
+	return o.last
+}
+
+// reread reads the claims when their file is another one, and says whether it was. A file
+// that cannot be read offers nothing.
+func (o *Offer) reread() bool {
+	info, err := os.Stat(o.claims.file)
+	if err != nil {
+		fresh := len(o.list) > 0
+		o.list, o.stamp = nil, stamp{}
+		return fresh
+	}
+	if o.stamp.same(info) {
+		return false
+	}
+	o.stamp = stamp{info.ModTime(), info.Size(), info}
+	if o.list, err = o.claims.List(); err != nil {
+		o.log.Warn("no USB devices are offered: their claims cannot be read", "error", err)
+		o.list = nil
+	}
+	return true
+}
+
+func (s stamp) same(info fs.FileInfo) bool {
+	return s.id != nil && s.at.Equal(info.ModTime()) && s.size == info.Size() && os.SameFile(s.id, info)
+}
+
+// devices gives what is plugged in. A host that shows nothing still has what the
+// hypervisor makes.
+func (o *Offer) devices() []Device {
+	list, err := Read(o.tree)
+	if err != nil {
+		return nil
+	}
+	return list
+}
+
+// offered gives the devices that are claimed: by its location before by its kind.
+func offered(claims []Claim, devices []Device) []api.USBDevice {
+	var out []api.USBDevice
+	for _, c := range claims {
+		if emulatedForm.MatchString(c.Device) {
+			out = append(out, api.USBDevice{Name: c.Name, Location: c.Device})
+		}
+	}
+	for _, d := range devices {
+		if c, ok := claimOf(claims, d); ok && !d.Hub {
+			out = append(out, api.USBDevice{Name: c.Name, Location: d.Location})
+		}
+	}
+	slices.SortFunc(out, func(a, b api.USBDevice) int { return strings.Compare(a.Location, b.Location) })
+	return out
+}
+
+// ClaimOf gives the claim of a device; nil when nobody has claimed it.
+func ClaimOf(claims []Claim, d Device) *Claim {
+	if c, ok := claimOf(claims, d); ok {
+		return &c
+	}
+	return nil
+}
+
+// claimOf gives the claim of a device: the one of its location, else that of its kind.
+func claimOf(claims []Claim, d Device) (claim Claim, ok bool) {
+	for _, c := range claims {
+		if c.covers(d) && (!ok || c.Device == d.Location) {
+			claim, ok = c, true
+		}
+	}
+	return claim, ok
+}

@@ -1,0 +1,56 @@
+package buildnode
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/spf13/pflag"
+
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// vlanFlags are the options of VLANs, of join and of run.
+type vlanFlags struct {
+	ids    []string
+	uplink string
+}
+
+func (f *vlanFlags) add(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&f.ids, "vlan", nil, "VLANs that guests may be in: an id with a bridge of this host, as 10=br10, or ids and ranges, as 20,100-110, over --vlan-uplink")
+	fs.StringVar(&f.uplink, "vlan-uplink", "", "network device of this host that tagged frames come in on; a bridge is made on it for each VLAN that guests use")
+}
+
+// apply puts what was given over what the node has; "" as the only id is none.
+func (f *vlanFlags) apply(to *home.Identity) error {
+	if f.ids != nil {
+		to.VLANs = slices.DeleteFunc(f.ids, func(id string) bool { return id == "" })
+	}
+	if f.uplink != "" {
+		to.VLANUplink = f.uplink
+	}
+	_, err := vlansOf(*to, needUplink)
+	return err
+}
+
+// uplinkRule says whether VLANs without a bridge need an uplink.
+type uplinkRule bool
+
+const (
+	needUplink uplinkRule = true
+	noUplink   uplinkRule = false // of simulated VMs
+)
+
+// vlansOf reads what a node offers.
+func vlansOf(id home.Identity, rule uplinkRule) (map[int]string, error) {
+	vlans, err := hv.ParseVLANs(id.VLANs)
+	if err != nil {
+		return nil, cli.Usage(err)
+	}
+	if rule == needUplink && id.VLANUplink == "" && slices.Contains(slices.Collect(maps.Values(vlans)), "") {
+		return nil, cli.Usage(errors.New("--vlan without a bridge needs --vlan-uplink, the network device that tagged frames come in on"))
+	}
+	return vlans, nil
+}
