@@ -22,6 +22,7 @@ func TestRealMachine(t *testing.T) {
 	n.orderStart("1", v1.ID, "v1", v1.ContentID, func(o *api.StartOrder) {
 		o.Machine = &api.Machine{
 			CPUs: 2, MemoryMB: 384, DiskBytes: size, MAC: mac, HardwareUUID: hardware, Serial: "C02X", NetworkLocal: "forceOn", VNCPassword: "first",
+			USB: "pad", USBDevice: "emulated:tablet", // the controller has chosen
 		}
 	})
 	n.running("1")
@@ -36,9 +37,9 @@ func TestRealMachine(t *testing.T) {
 	n.checkRoot(size)
 	n.run("echo kept >/var/kept; echo lost >/run/lost; sync")
 
-	password := "second"
+	password, stick := "second", "emulated:storage"
 	o := restartOrder("r1")
-	o.Restart.VNCPassword = &password
+	o.Restart.VNCPassword, o.Restart.USB = &password, &stick
 	n.control.order(o)
 	if got := n.untilTask("r1"); got.Stage != api.TaskDone {
 		t.Fatalf("restart: %+v", got)

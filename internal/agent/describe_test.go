@@ -1,0 +1,41 @@
+package agent
+
+import (
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/usb"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv/sim"
+)
+
+// A node says which devices are claimed, at once, and which networks it has.
+func TestOffers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, sim.Options{VLANs: []int{10, 20}})
+		stop := w.boot(newGate(-1))
+		claims := usb.At(filepath.Join(t.TempDir(), "usb.json"))
+		w.agent.opts.Devices = usb.NewOffer(claims, filepath.Join(t.TempDir(), "none"), slog.New(slog.DiscardHandler))
+		synctest.Wait()
+		before := w.agent.info()
+		if len(before.USB) != 0 || !slices.Equal(before.VLANs, []int{10, 20}) || !slices.Contains(before.Abilities, farm.AbilityBridge) {
+			t.Errorf("offered: %+v", before)
+		}
+		if _, err := claims.Add("emulated:tablet", "pad"); err != nil {
+			t.Fatal(err)
+		}
+		after := w.agent.info()
+		if d := cmp.Diff([]api.USBDevice{{Name: "pad", Location: "emulated:tablet"}}, after.USB); d != "" || hash(before) == hash(after) {
+			t.Errorf("devices (-want +got):\n%s", d)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
