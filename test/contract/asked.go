@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -18,7 +19,7 @@ type asked struct {
 }
 
 // read gives what a request asks for.
-func (r *route) read(path string, query url.Values, body []byte) asked {
+func (r *route) read(path string, query url.Values, header http.Header, body []byte) asked {
 	a := asked{values: map[string]any{}}
 	fields := map[string]any{}
 	if r.bodied() || len(body) > 0 {
@@ -30,6 +31,8 @@ func (r *route) read(path string, query url.Values, body []byte) asked {
 		switch {
 		case p.in == "path":
 			value = inPath[p.name]
+		case p.in == "header":
+			value = inHeader(header, p.name)
 		case fields[p.name] != nil:
 			value = fields[p.name]
 		case has(fields, p.name): // null: not given, in the query neither
@@ -53,6 +56,14 @@ func (r *route) read(path string, query url.Values, body []byte) asked {
 		}
 	}
 	return a
+}
+
+// inHeader gives the value of a header; nil when it is not there.
+func inHeader(header http.Header, name string) any {
+	if values := header.Values(name); len(values) > 0 {
+		return values[0]
+	}
+	return nil
 }
 
 // bodied says whether a request of the route has a JSON body that is read.
@@ -93,7 +104,7 @@ func list(values []string) []any {
 func tidy(p param, value any) any {
 	switch v := value.(type) {
 	case string:
-		if v == "" {
+		if v == "" && p.in != "header" {
 			return nil
 		}
 		return typed(p.schema.Type.Is("integer"), p.schema.Type.Is("boolean"), v)

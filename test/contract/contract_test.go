@@ -79,12 +79,12 @@ func TestReadingRules(t *testing.T) {
 		`{"vmid":"x","disk":{"size":"60G","skip_container_resize":"true"}}`:         "",
 		`[]`: "body",
 	} {
-		faults := strings.Join(r.read("/api/v1/vm", url.Values{}, []byte(body)).faults, "; ")
+		faults := strings.Join(r.read("/api/v1/vm", url.Values{}, nil, []byte(body)).faults, "; ")
 		if (want == "") != (faults == "") || !strings.HasPrefix(faults, want) {
 			t.Errorf("%s: %q, and %q was expected", body, faults, want)
 		}
 	}
-	if faults := r.read("/api/v1/vm", url.Values{"vmid": {"x"}, "count": {"3"}}, nil).faults; faults != nil {
+	if faults := r.read("/api/v1/vm", url.Values{"vmid": {"x"}, "count": {"3"}}, nil, nil).faults; faults != nil {
 		t.Errorf("parameters of the body in the query: %v", faults)
 	}
 }
@@ -130,7 +130,7 @@ func TestCoverage(t *testing.T) {
 		if err := a.decode(); err != nil {
 			t.Fatal(err)
 		}
-		l.take(exchange{route: r, answer: a, asked: r.read(r.path, nil, []byte(body))})
+		l.take(exchange{route: r, answer: a, asked: r.read(r.path, nil, nil, []byte(body))})
 	}
 	met := func() bool { return l.met[r.pattern+" id"].whole() }
 	send(`{"id":"x"}`, `{"status":"OK","message":""}`, 200)

@@ -36,10 +36,7 @@ func derive(r *route) []broken {
 		list = append(list, broken{name: r.pattern + ": undecodable JSON", route: r, raw: `{"id": "x`}, broken{name: r.pattern + ": an array", route: r, raw: `[1]`})
 	}
 	for _, p := range r.params {
-		if p.in == "path" {
-			continue
-		}
-		if r.typed && p.in == "query" {
+		if p.in == "path" || p.in == "header" || r.typed && p.in == "query" {
 			continue
 		}
 		if p.required && !r.typed {

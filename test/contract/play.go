@@ -96,7 +96,7 @@ func askedOf(r *request) asked {
 	if r.route == nil {
 		return asked{}
 	}
-	return r.route.read(r.path, r.query, r.body())
+	return r.route.read(r.path, r.query, r.header, r.body())
 }
 
 func stateOf(a *answer) string {

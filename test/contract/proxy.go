@@ -92,7 +92,7 @@ func (p *proxy) look(resp *http.Response) error {
 		}
 	}
 	sent, _ := r.Context().Value(sentKey{}).([]byte)
-	x := exchange{who: "our own programs", route: route, answer: a, wire: true, rule: true, asked: route.read(r.URL.EscapedPath(), r.URL.Query(), sent)}
+	x := exchange{who: "our own programs", route: route, answer: a, wire: true, rule: true, asked: route.read(r.URL.EscapedPath(), r.URL.Query(), r.Header, sent)}
 	for _, fault := range p.ledger.take(x) {
 		p.note(route.pattern, fault)
 	}
