@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -36,6 +37,7 @@ type step struct {
 	Send    string            `yaml:"send"` // method, and path with the query as it is sent
 	With    map[string]any    `yaml:"with"` // fields of the JSON body
 	Raw     *string           `yaml:"raw"`  // the body as it is, instead
+	Size    int               `yaml:"size"` // bytes of white space as the body, instead
 	As      string            `yaml:"as"`   // form; without it they take turns
 	At      string            `yaml:"at"`   // "registry": where the path does not tell
 	Headers map[string]string `yaml:"headers"`
@@ -180,6 +182,9 @@ func (st step) build(s *spec, v vars) (*request, error) {
 	}
 	if st.Raw != nil {
 		r.raw = []byte(v.fill(*st.Raw))
+	}
+	if st.Size > 0 {
+		r.raw = bytes.Repeat([]byte(" "), st.Size)
 	}
 	if r.fields == nil && r.raw == nil {
 		r.header.Del("Content-Type")

@@ -42,7 +42,7 @@ var hurried = map[string][]string{
 	"up": {"--instance-time-out", "4s"},
 	"split": {
 		"--instance-time-out", "1s", "--start-timeout", "4s", "--node-active-timeout", "8s", "--instance-active-timeout", "4s",
-		"--unknown-vm-threshold", "2",
+		"--unknown-vm-threshold", "2", "--manage-mac-addresses", "--mac-addr-range", "52:54:00:00:00:00-52:54:00:00:0F:FF",
 	},
 }
 
@@ -60,7 +60,7 @@ var fleets = []fleet{
 	{"split", "slow", []string{"--nodes", "1", "--capacity", "50", "--pull", "700ms", "--boot", "400ms"}},
 	{"split", "failing", []string{"--nodes", "1", "--capacity", "50", "--boot", "50ms", "--boot-failure", "1"}},
 	{"split", "stuck", []string{"--nodes", "1", "--capacity", "50", "--boot", "10m"}},
-	{"split", "lost", []string{"--nodes", "1", "--capacity", "50"}},
+	{"split", "lost", []string{"--nodes", "1", "--data-dir", "lost", "--capacity", "50"}},
 	{"split", "full", []string{"--nodes", "1", "--capacity", "1"}},
 }
 
