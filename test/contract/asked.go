@@ -84,6 +84,15 @@ func (a *asked) readBody(r *route, body []byte, fields map[string]any) {
 	case map[string]any:
 		maps.Copy(fields, value)
 	case nil:
+	case []any: // some typed routes take many at once
+		first, ok := map[string]any{}, r.typed && len(value) > 0
+		if ok {
+			first, ok = value[0].(map[string]any)
+		}
+		if !ok {
+			a.faults = append(a.faults, "body: it is no object")
+		}
+		maps.Copy(fields, first)
 	default:
 		a.faults = append(a.faults, "body: it is no object")
 	}

@@ -1,6 +1,18 @@
 package main
 
-import "context"
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/test/rig"
+)
 
 // scene is a case that needs more than requests: programs that are started, killed or given
 // wrong settings, and what lies on disks.
@@ -12,4 +24,412 @@ type scene struct {
 }
 
 // scenes in the order in which they begin: those that take longest first.
-var scenes = []scene{}
+var scenes = []scene{
+	{"a node is lost, and comes back", false, []string{
+		"+5.offline", "-5.offline", "+5.node-lost", "-5.node-lost", "+5.node-gone", "-5.node-gone", "+5.kill-order", "-5.kill-order",
+		"+5.node-restart", "-5.node-restart",
+	}, lostNode},
+	{"VMs that nobody owns", false, []string{"+5.unknown-vm", "-5.unknown-vm", "+5.many-unknown", "-5.many-unknown"}, unknownVMs},
+	{"settings", false, []string{
+		"+8.environment", "-8.environment", "+8.flags", "-8.flags", "+8.file", "-8.file", "+8.wrong", "-8.wrong",
+	}, settings},
+	{"an imported disk", false, []string{"+5.ssh-rule", "-5.ssh-rule"}, importedDisk},
+	{"directories of the registry", true, []string{"+7.versions", "-7.versions", "+7.chain", "-7.chain", "+7.shared", "-7.shared"}, directories},
+	{"pulls and their times", true, []string{"+5.last-pull", "-5.last-pull", "-3.times", "-3.versions"}, lastPull},
+	{"the registry is away", true, []string{"+2.not-ready", "-2.not-ready"}, registryAway},
+	{"a file of the registry is broken", true, []string{"+2.internal", "-2.internal"}, brokenFile},
+	{"the controller is killed", true, []string{"+5.controller-restart", "-5.controller-restart"}, controllerKilled},
+	{"what never was so in the run", true, []string{"-3.arch", "-3.progress", "-3.unsigned", "-3.empty-fields", "-3.waiting", "-3.after-termination", "-5.terminate"}, never},
+}
+
+// caller calls a cloud as a scene needs it; answers go through the proxy into the ledger.
+func (c *cloud) caller() rig.Client { return rig.NewClient(c.proxies[0].address) }
+
+// start starts one instance on a node and waits until it is in a state.
+func (c *cloud) start(ctx context.Context, node, state string) (id string, err error) {
+	var ids []string
+	if err := c.caller().Send(ctx, "POST", "/api/v1/vm", map[string]any{"vmid": c.vars["template"], "node_id": c.vars[node]}, &ids); err != nil {
+		return "", err
+	}
+	return ids[0], c.await(ctx, ids[0], func(i api.Instance) bool { return i.InstanceState == state })
+}
+
+// patience bounds every wait of a scene.
+const patience = 40 * time.Second
+
+// await looks at an instance until it is as wanted.
+func (c *cloud) await(ctx context.Context, id string, so func(api.Instance) bool) error {
+	var last api.Instance
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		last = api.Instance{}
+		if err := c.caller().Send(ctx, "GET", "/api/v1/vm?id="+id, nil, &last); err != nil && !isNotFound(err) {
+			return err
+		}
+		if so(last) {
+			return nil
+		}
+		if !rig.Pause(ctx, pause) {
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("instance %s stays %q with message %q", id, last.InstanceState, last.Message)
+}
+
+func isNotFound(err error) bool { return err.Error() == "Not found" }
+
+// awaitNode looks at a node until it is in a state.
+func (c *cloud) awaitNode(ctx context.Context, id any, state string) error {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		var list []api.Node
+		if err := c.caller().Send(ctx, "GET", fmt.Sprint("/api/v1/node?id=", id), nil, &list); err != nil {
+			return err
+		}
+		if len(list) == 1 && list[0].State == state {
+			return nil
+		}
+		if !rig.Pause(ctx, pause) {
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("node %v is not %s", id, state)
+}
+
+func gone(i api.Instance) bool { return i.InstanceID == "" }
+
+// lostNode kills a node for a moment, and then for longer than instances wait for it.
+func lostNode(ctx context.Context, p *player) error {
+	c := p.stage.clouds["split"]
+	id, err := c.start(ctx, "node_lost", "Started")
+	if err != nil {
+		return err
+	}
+	node := c.fleets["lost"]
+	if err := node.Kill(); err != nil {
+		return err
+	}
+	if err := node.Start(); err != nil {
+		return err
+	}
+	if err := c.await(ctx, id, func(i api.Instance) bool { return i.InstanceState == "Started" && i.Message == "" }); err != nil {
+		return fmt.Errorf("after a short absence of its node: %w", err)
+	}
+	time.Sleep(2 * time.Second)
+	if err := c.awaitNode(ctx, c.vars["node_lost"], "Active"); err != nil {
+		return err
+	}
+	if err := node.Kill(); err != nil {
+		return err
+	}
+	if err := c.awaitNode(ctx, c.vars["node_lost"], "Offline"); err != nil {
+		return err
+	}
+	if err := c.awaitNode(ctx, c.vars["node_slow"], "Active"); err != nil {
+		return err
+	}
+	if err := c.await(ctx, id, func(i api.Instance) bool {
+		return i.InstanceState == "Started" && i.Message != "" || i.InstanceState == "Error"
+	}); err != nil {
+		return err
+	}
+	if err := c.await(ctx, id, func(i api.Instance) bool { return i.InstanceState == "Error" && i.Message != "" && i.VMInfo != nil }); err != nil {
+		return err
+	}
+	if err := c.caller().Send(ctx, "DELETE", "/api/v1/vm", map[string]string{"id": id}, nil); err != nil {
+		return err
+	}
+	time.Sleep(2 * time.Second)
+	if err := c.await(ctx, id, func(i api.Instance) bool { return i.InstanceState == "Terminating" }); err != nil {
+		return fmt.Errorf("its node is away: %w", err)
+	}
+	if err := node.Start(); err != nil {
+		return err
+	}
+	return c.await(ctx, id, gone)
+}
+
+// hand is a node that the suite speaks for by hand.
+type hand struct {
+	c      *cloud
+	id     string
+	secret string
+}
+
+func (c *cloud) join(ctx context.Context, name string) (*hand, error) {
+	var a api.JoinAnswer
+	err := c.caller().Send(ctx, "POST", api.PathJoin, api.JoinRequest{Protocol: 1, Token: fmt.Sprint(c.vars["token"]), Name: name, Host: "127.0.0.1"}, &a)
+	return &hand{c, a.NodeID, a.Credential}, err
+}
+
+// poll says what the node holds, and gives the orders.
+func (h *hand) poll(ctx context.Context, held []api.Held, details []api.HeldDetail) (api.PollAnswer, error) {
+	req := api.PollRequest{
+		Protocol: 1, NodeID: h.id, BootID: "b", InfoHash: "h", HeldHash: fmt.Sprint("k", len(held)), Held: held, HasHeld: true, Details: details,
+		Info: &api.NodeInfo{Arch: "amd64", OS: "linux", CPUs: 4, MemoryMB: 8192, Driver: "sim"},
+	}
+	var out api.PollAnswer
+	_, err := h.c.post(ctx, api.PathPoll+"?wait=0s", h.secret, req, &out)
+	return out, err
+}
+
+// unknownVMs holds two VMs on a node of which nobody knows.
+func unknownVMs(ctx context.Context, p *player) error {
+	c := p.stage.clouds["split"]
+	h, err := c.join(ctx, "strange")
+	if err != nil {
+		return err
+	}
+	held := []api.Held{{VMID: "aaaaaaaa-0000-4000-8000-000000000001"}, {VMID: "aaaaaaaa-0000-4000-8000-000000000002"}}
+	for range 6 { // more reports than the threshold
+		a, err := h.poll(ctx, held, nil)
+		if err != nil {
+			return err
+		}
+		if len(a.Describe) > 0 {
+			if a, err = h.poll(ctx, held, []api.HeldDetail{{ID: held[0].VMID, Status: api.InstanceStatus{Phase: api.PhaseRunning}}}); err != nil {
+				return err
+			}
+		}
+		if len(a.Orders) > 0 {
+			return fmt.Errorf("orders %v for VMs that have just been seen", a.Orders)
+		}
+	}
+	var list []api.UnknownVM
+	if err := c.caller().Send(ctx, "GET", "/api/v1/node/adopt?node=strange", nil, &list); err != nil || len(list) != 2 || list[0].Fate != api.FateUndecided {
+		return fmt.Errorf("unknown VMs %v, %w", list, err)
+	}
+	var status api.ControllerStatus
+	if err := c.caller().Send(ctx, "GET", "/api/v1/status", nil, &status); err != nil || status.UnknownVMs < 2 {
+		return fmt.Errorf("status %v, %w", status, err)
+	}
+	var done []api.Adopted
+	ask := api.Adoption{Node: "strange", Action: "remove", VMs: []string{held[0].VMID}}
+	if err := c.caller().Send(ctx, "POST", "/api/v1/node/adopt", ask, &done); err != nil || len(done) != 1 || done[0].Outcome != "removed" {
+		return fmt.Errorf("removal %v, %w", done, err)
+	}
+	a, err := h.poll(ctx, held, nil)
+	if err != nil || len(a.Orders) != 1 || a.Orders[0].Kind != api.OrderTerminate || a.Orders[0].InstanceID != held[0].VMID {
+		return fmt.Errorf("orders %v after the removal, %w", a.Orders, err)
+	}
+	return c.caller().Send(ctx, "DELETE", "/api/v1/node", map[string]string{"node_id": h.id}, nil)
+}
+
+// importedDisk pushes an imported disk, which has a rule for ssh, beside one that was made.
+func importedDisk(ctx context.Context, p *player) error {
+	c := p.stage.clouds["up"]
+	disk, home := filepath.Join(c.dir, "disk.img"), filepath.Join(c.dir, "importer")
+	if err := os.WriteFile(disk, make([]byte, 1<<20), 0o600); err != nil {
+		return err
+	}
+	program := p.stage.programs.Path("buildnode")
+	for _, args := range [][]string{
+		{"vm", "import", disk, "--format", "raw", "--name", "imported", "--cpu", "1", "--ram", "256M"},
+		{"registry", "--remote", c.proxies[1].address, "push", "imported", "--tag", "v1"},
+	} {
+		if _, err := rig.Output(ctx, "", program, append(args, "--data-dir", home)...); err != nil {
+			return err
+		}
+	}
+	id, err := c.templateID(ctx, "imported")
+	if err != nil {
+		return err
+	}
+	rules := func(template any) (n int, err error) {
+		var config api.TemplateConfig
+		err = rig.NewClient(c.proxies[1].address).Send(ctx, "GET", fmt.Sprint("/registry/vm/info?tag=v1&id=", template), nil, &config)
+		for _, card := range config.NetworkCards {
+			for _, rule := range card.PortRules {
+				if rule.RuleName == "ssh" && rule.GuestPort == 22 {
+					n++
+				}
+			}
+		}
+		return n, err
+	}
+	if n, err := rules(id); n != 1 || err != nil {
+		return fmt.Errorf("an imported disk has %d rules ssh, %w", n, err)
+	}
+	var ids []string
+	if err := c.caller().Send(ctx, "POST", "/api/v1/vm", map[string]any{"vmid": id}, &ids); err != nil {
+		return err
+	}
+	if err := c.await(ctx, ids[0], func(i api.Instance) bool {
+		return i.VMInfo != nil && slices.ContainsFunc(i.VMInfo.PortForwarding, func(r api.Port) bool { return r.Name == "ssh" && r.GuestPort == 22 && r.HostPort > 0 })
+	}); err != nil {
+		return err
+	}
+	return c.caller().Send(ctx, "DELETE", "/api/v1/vm", map[string]string{"id": ids[0]}, nil)
+}
+
+func (c *cloud) templateID(ctx context.Context, name string) (string, error) {
+	var list []api.Template
+	if err := c.caller().Send(ctx, "GET", "/api/v1/registry/vm", nil, &list); err != nil {
+		return "", err
+	}
+	for _, t := range list {
+		if t.Name == name {
+			return t.ID, nil
+		}
+	}
+	return "", fmt.Errorf("there is no template %q", name)
+}
+
+// directories reads the registry's storage as scanners and scripts do.
+func directories(_ context.Context, p *player) error {
+	c := p.stage.clouds["up"]
+	id := fmt.Sprint(c.vars["template"])
+	for _, version := range []string{"0", "1", "2"} {
+		dir := filepath.Join(c.base, "vm_dir", id, version)
+		if _, err := os.Stat(filepath.Join(dir, id+".yaml")); err != nil {
+			return err
+		}
+		for name, shared := range map[string]string{"images": "images_dir", "state_files": "state_file_dir"} {
+			raw, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				return err
+			}
+			if bytes.Contains(raw, []byte("\n\n")) || bytes.HasPrefix(raw, []byte("\n")) || name == "images" && len(raw) == 0 {
+				return fmt.Errorf("%s of version %s is %q", name, version, raw)
+			}
+			for line := range strings.Lines(string(raw)) {
+				line = strings.TrimSuffix(line, "\n")
+				if _, err := os.Stat(filepath.Join(c.base, shared, line)); err != nil || !strings.HasSuffix(line, ".ank") {
+					return fmt.Errorf("%q of version %s: %w", line, version, err)
+				}
+			}
+		}
+	}
+	if _, err := os.Stat(filepath.Join(c.base, "vm_dir", id, "3")); err == nil {
+		return fmt.Errorf("template %s has a fourth version", id)
+	}
+	return nil
+}
+
+// lastPull pulls once, and starts from the cache without a pull.
+func lastPull(ctx context.Context, p *player) error {
+	c := p.stage.clouds["up"]
+	registry := rig.NewClient(c.proxies[1].address)
+	times := func() (d api.TemplateDetail, err error) {
+		return d, registry.Send(ctx, "GET", fmt.Sprint("/registry/v2/vm?id=", c.vars["template_plain"]), nil, &d)
+	}
+	before, err := times()
+	if err != nil {
+		return err
+	}
+	var look api.PullManifest
+	if err := registry.Send(ctx, "GET", fmt.Sprint("/registry/v2/pull?look=true&version=1&id=", c.vars["template_plain"]), nil, &look); err != nil {
+		return err
+	}
+	after, err := times()
+	if err != nil || after.Versions[1].LastPull != before.Versions[1].LastPull || after.LastPush != before.LastPush {
+		return fmt.Errorf("a look changed times: %v, %v, %w", before, after, err)
+	}
+	time.Sleep(1100 * time.Millisecond) // times are whole seconds
+	if err := registry.Send(ctx, "GET", fmt.Sprint("/registry/v2/pull?version=1&id=", c.vars["template_plain"]), nil, &look); err != nil {
+		return err
+	}
+	pulled, err := times()
+	if err != nil || pulled.Versions[1].LastPull <= after.Versions[1].LastPull || pulled.LastPull <= after.LastPull && after.LastPull != 0 || pulled.LastPush != after.LastPush {
+		return fmt.Errorf("a pull changed times from %v to %v, %w", after.Versions[1], pulled.Versions[1], err)
+	}
+	if !slices.IsSortedFunc(pulled.Versions, func(a, b api.TemplateVersion) int { return a.Number - b.Number }) {
+		return fmt.Errorf("versions are out of order: %v", pulled.Versions)
+	}
+	return nil
+}
+
+// registryAway ends the registry and starts it again.
+func registryAway(ctx context.Context, p *player) error {
+	c := p.stage.clouds["split"]
+	if err := c.services[0].End(); err != nil {
+		return err
+	}
+	faults := p.play(ctx, sequence{Case: "without a registry", On: "split", Steps: []step{
+		{Send: "GET /api/v1/registry/vm", Code: 503, Fail: "~registry"},
+		{Send: "GET /api/v1/registry/disk", Code: 503, Fail: "~."},
+		{Send: "GET /api/v1/status", OK: map[string]any{"registry_status": "FAIL"}, Within: 10 * time.Second},
+		{Send: "GET /livez"},
+	}})
+	if err := c.services[0].Start(); err != nil {
+		return err
+	}
+	if err := rig.Ready(ctx, c.services[0], c.registry); err != nil {
+		return err
+	}
+	faults = append(faults, p.play(ctx, sequence{Case: "with a registry again", On: "split", Steps: []step{
+		{Send: "GET /api/v1/registry/vm", Within: 10 * time.Second, As: "json"},
+		{Send: "GET /api/v1/status", OK: map[string]any{"registry_status": "Running"}, Within: 10 * time.Second},
+	}})...)
+	return faulty(faults)
+}
+
+// faulty makes an error of faults.
+func faulty(faults []string) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s", strings.Join(faults, "; "))
+}
+
+// brokenFile takes the configuration of a version away from a running registry.
+func brokenFile(ctx context.Context, p *player) error {
+	c := p.stage.clouds["split"]
+	id := fmt.Sprint(c.vars["template_plain"])
+	file := filepath.Join(c.base, "vm_dir", id, "1", id+".yaml")
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(file); err != nil {
+		return err
+	}
+	faults := p.play(ctx, sequence{Case: "a broken version", On: "split", Steps: []step{
+		{Send: "GET /registry/vm/info?id=" + id + "&version=1", Code: 500, Fail: `~^Internal error \(request [0-9a-f]{16}\)$`, As: "json"},
+		{Send: "GET /registry/vm/info?id=" + id + "&version=0", As: "json"},
+	}})
+	if err := os.WriteFile(file, raw, 0o600); err != nil {
+		return err
+	}
+	return faulty(faults)
+}
+
+// controllerKilled kills the controller beside running instances.
+func controllerKilled(ctx context.Context, p *player) error {
+	c := p.stage.clouds["split"]
+	id, err := c.start(ctx, "node_work", "Started")
+	if err != nil {
+		return err
+	}
+	ended, err := c.start(ctx, "node_work", "Started")
+	if err != nil {
+		return err
+	}
+	if err := c.caller().Send(ctx, "DELETE", "/api/v1/vm", map[string]string{"id": ended}, nil); err != nil {
+		return err
+	}
+	controller := c.services[1]
+	if err := controller.Kill(); err != nil {
+		return err
+	}
+	if err := controller.Start(); err != nil {
+		return err
+	}
+	if err := rig.Ready(ctx, controller, c.controller); err != nil {
+		return err
+	}
+	if err := c.await(ctx, id, func(i api.Instance) bool { return i.InstanceState == "Started" && i.Message == "" }); err != nil {
+		return err
+	}
+	var nodes []api.Node
+	if err := c.caller().Send(ctx, "GET", "/api/v1/node", nil, &nodes); err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if n.NodeID == c.vars["node_work"] && n.State != "Active" {
+			return fmt.Errorf("node %s is %s after a restart of the controller", n.NodeName, n.State)
+		}
+	}
+	if err := c.await(ctx, ended, gone); err != nil {
+		return err
+	}
+	return c.caller().Send(ctx, "DELETE", "/api/v1/vm", map[string]string{"id": id}, nil)
+}
