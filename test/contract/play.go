@@ -23,7 +23,12 @@ const pause = 50 * time.Millisecond
 
 // play plays a case and says what went wrong, nothing when all went well.
 func (p *player) play(ctx context.Context, c sequence) []string {
-	v := vars{"unique": unique(c.file + " " + c.Case)}
+	return p.playWith(ctx, c, vars{})
+}
+
+// playWith plays a case with variables of the caller, who finds there what the case kept.
+func (p *player) playWith(ctx context.Context, c sequence, v vars) []string {
+	v["unique"] = unique(c.file + " " + c.Case)
 	maps.Copy(v, p.stage.vars(c.On))
 	for i, st := range c.Steps {
 		if faults := p.step(ctx, c, i, st, v); len(faults) > 0 {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,11 +34,12 @@ var scenes = []scene{
 	{"settings", false, []string{
 		"+8.environment", "-8.environment", "+8.flags", "-8.flags", "+8.file", "-8.file", "+8.wrong", "-8.wrong",
 	}, settings},
+	{"a device, a VLAN and a group of a node", false, []string{"+5.usb"}, devices},
 	{"an imported disk", false, []string{"+5.ssh-rule", "-5.ssh-rule"}, importedDisk},
 	{"directories of the registry", true, []string{"+7.versions", "-7.versions", "+7.chain", "-7.chain", "+7.shared", "-7.shared"}, directories},
 	{"pulls and their times", true, []string{"+5.last-pull", "-5.last-pull", "-3.times", "-3.versions"}, lastPull},
 	{"the registry is away", true, []string{"+2.not-ready", "-2.not-ready"}, registryAway},
-	{"a file of the registry is broken", true, []string{"+2.internal", "-2.internal"}, brokenFile},
+	{"the storage of the registry is broken", true, []string{"+2.internal", "-2.internal"}, brokenStorage},
 	{"the controller is killed", true, []string{"+5.controller-restart", "-5.controller-restart"}, controllerKilled},
 	{"what never was so in the run", true, []string{"-3.arch", "-3.progress", "-3.unsigned", "-3.empty-fields", "-3.waiting", "-3.after-termination", "-5.terminate"}, never},
 }
@@ -152,23 +154,24 @@ type hand struct {
 	c      *cloud
 	id     string
 	secret string
+	info   api.NodeInfo
 }
 
-func (c *cloud) join(ctx context.Context, name string) (*hand, error) {
+func (c *cloud) join(ctx context.Context, name string, groups ...string) (*hand, error) {
 	var a api.JoinAnswer
-	err := c.caller().Send(ctx, "POST", api.PathJoin, api.JoinRequest{Protocol: 1, Token: fmt.Sprint(c.vars["token"]), Name: name, Host: "127.0.0.1"}, &a)
-	return &hand{c, a.NodeID, a.Credential}, err
+	req := api.JoinRequest{Protocol: 1, Token: fmt.Sprint(c.vars["token"]), Name: name, Host: "127.0.0.1", Groups: groups}
+	err := c.caller().Send(ctx, "POST", api.PathJoin, req, &a)
+	return &hand{c, a.NodeID, a.Credential, api.NodeInfo{Arch: "amd64", OS: "linux", CPUs: 4, MemoryMB: 8192, Driver: "sim", FreeDisk: 1 << 40, DiskSize: 1 << 40}}, err
 }
 
 // poll says what the node holds, and gives the orders.
 func (h *hand) poll(ctx context.Context, held []api.Held, details []api.HeldDetail) (api.PollAnswer, error) {
 	req := api.PollRequest{
 		Protocol: 1, NodeID: h.id, BootID: "b", InfoHash: "h", HeldHash: fmt.Sprint("k", len(held)), Held: held, HasHeld: true, Details: details,
-		Info: &api.NodeInfo{Arch: "amd64", OS: "linux", CPUs: 4, MemoryMB: 8192, Driver: "sim"},
+		Info: &h.info,
 	}
 	var out api.PollAnswer
-	_, err := h.c.post(ctx, api.PathPoll+"?wait=0s", h.secret, req, &out)
-	return out, err
+	return out, h.c.post(ctx, api.PathPoll+"?wait=0s", h.secret, req, &out)
 }
 
 // unknownVMs holds two VMs on a node of which nobody knows.
@@ -211,6 +214,62 @@ func unknownVMs(ctx context.Context, p *player) error {
 		return fmt.Errorf("orders %v after the removal, %w", a.Orders, err)
 	}
 	return c.caller().Send(ctx, "DELETE", "/api/v1/node", map[string]string{"node_id": h.id}, nil)
+}
+
+// devices has a node offer a device and a VLAN, and an instance take both.
+func devices(ctx context.Context, p *player) error {
+	c := p.stage.clouds["up"]
+	var group api.Group
+	if err := c.caller().Send(ctx, "POST", "/api/v1/group", map[string]string{"name": "with-devices"}, &group); err != nil {
+		return err
+	}
+	h, err := c.join(ctx, "devices", "with-devices")
+	if err != nil {
+		return err
+	}
+	h.info.USB, h.info.VLANs = []api.USBDevice{{Name: "phone", Location: "1-1"}, {Name: "phone", Location: "1-2"}}, []int{10, 20}
+	h.info.Abilities = []string{"network-bridge", "bridge", "usb", "vlan"}
+	if _, err := h.poll(ctx, nil, nil); err != nil {
+		return err
+	}
+	asks := map[string]any{"vmid": c.vars["template"], "usb_device": "phone", "vlan_tag": 10, "network_mode": "bridge", "group_id": group.ID, "port_forwarding_override": []any{}}
+	v := vars{"group": group.ID, "node": h.id}
+	faults := p.playWith(ctx, sequence{Case: "devices of a node", Steps: []step{
+		{Send: "GET /api/v1/usb", OK: map[string]any{"phone/available": 2, "phone/busy": 0}},
+		{Send: "GET /api/v1/node?id=$node", OK: map[string]any{"0/usb_devices": "!len 2", "0/vlans": "!has 10", "0/groups/0/name": "with-devices"}},
+		{Send: "POST /api/v1/vm", With: asks, Keep: map[string]string{"id": "0"}},
+		{Send: "GET /api/v1/vm?id=$id", Within: 5 * time.Second, OK: map[string]any{"node_id": "$node", "usb_device": "phone", "vlan": "10"}},
+		{Send: "GET /api/v1/usb", Within: 5 * time.Second, OK: map[string]any{"phone/available": 1, "phone/busy": 1}},
+	}}, v)
+	if len(faults) > 0 {
+		return faulty(faults)
+	}
+	if err := h.run(ctx, fmt.Sprint(v["id"])); err != nil {
+		return err
+	}
+	faults = p.playWith(ctx, sequence{Case: "another device", Steps: []step{
+		{Send: "POST /api/v1/rpc/vm/restart", With: map[string]any{"instance_id": "$id", "usb_device": "1-2"}},
+		{Send: "DELETE /api/v1/vm", With: map[string]any{"id": "$id"}},
+		{Send: "DELETE /api/v1/node", With: map[string]any{"node_id": "$node"}},
+		{Send: "DELETE /api/v1/group?id=$group"},
+	}}, v)
+	return faulty(faults)
+}
+
+// run says of an instance that was ordered that its VM runs.
+func (h *hand) run(ctx context.Context, id string) error {
+	a, err := h.poll(ctx, nil, nil)
+	if err != nil || len(a.Orders) != 1 || a.Orders[0].InstanceID != id {
+		return fmt.Errorf("orders %v, %w", a.Orders, err)
+	}
+	status := api.InstanceStatus{
+		InstanceID: id, Claim: a.Orders[0].Claim, No: 1, Phase: api.PhaseScriptOK,
+		VM: &api.LinkVM{UUID: id, Name: "x", Status: "running", CPUs: 1, MemoryMB: 256, HostIP: "127.0.0.1", Started: time.Now()},
+	}
+	if err := h.c.post(ctx, api.PathReport, h.secret, api.Report{Protocol: 1, NodeID: h.id, BootID: "b", Seq: 1, Statuses: []api.InstanceStatus{status}}, nil); err != nil {
+		return err
+	}
+	return h.c.await(ctx, id, func(i api.Instance) bool { return i.InstanceState == "Started" })
 }
 
 // importedDisk pushes an imported disk, which has a rule for ssh, beside one that was made.
@@ -370,23 +429,22 @@ func faulty(faults []string) error {
 	return fmt.Errorf("%s", strings.Join(faults, "; "))
 }
 
-// brokenFile takes the configuration of a version away from a running registry.
-func brokenFile(ctx context.Context, p *player) error {
+// brokenStorage puts a file where a running registry keeps the parts of pushes.
+func brokenStorage(ctx context.Context, p *player) error {
 	c := p.stage.clouds["split"]
-	id := fmt.Sprint(c.vars["template_plain"])
-	file := filepath.Join(c.base, "vm_dir", id, "1", id+".yaml")
-	raw, err := os.ReadFile(file)
-	if err != nil {
+	dir := filepath.Join(c.base, "upload_dir")
+	if err := os.Rename(dir, dir+".away"); err != nil {
 		return err
 	}
-	if err := os.Remove(file); err != nil {
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		return err
 	}
-	faults := p.play(ctx, sequence{Case: "a broken version", On: "split", Steps: []step{
-		{Send: "GET /registry/vm/info?id=" + id + "&version=1", Code: 500, Fail: `~^Internal error \(request [0-9a-f]{16}\)$`, As: "json"},
-		{Send: "GET /registry/vm/info?id=" + id + "&version=0", As: "json"},
+	push := map[string]any{"name": "broken", "tag": "t", "config": map[string]any{}, "files": []any{map[string]any{"name": "d", "kind": "disk", "size": 1 << 20}}}
+	faults := p.play(ctx, sequence{Case: "a broken storage", On: "split", Steps: []step{
+		{Send: "POST /registry/v2/push", With: push, Code: 500, Fail: `~^Internal error \(request [0-9a-f]{16}\)$`, As: "json"},
+		{Send: "GET /registry/v2/vm", As: "json"},
 	}})
-	if err := os.WriteFile(file, raw, 0o600); err != nil {
+	if err := errors.Join(os.Remove(dir), os.Rename(dir+".away", dir)); err != nil {
 		return err
 	}
 	return faulty(faults)

@@ -19,29 +19,32 @@ import (
 )
 
 // post makes a call of the node link with a node's credential.
-func (c *cloud) post(ctx context.Context, path, secret string, in, out any) (code int, err error) {
+func (c *cloud) post(ctx context.Context, path, secret string, in, out any) error {
 	raw, err := json.Marshal(in)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.proxies[0].address+path, bytes.NewReader(raw))
 	if err != nil {
-		return 0, err
+		return err
 	}
 	req.Header.Set("Authorization", "Bearer "+secret)
 	resp, err := client.Do(req)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	var a api.Envelope[json.RawMessage]
 	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
-		return resp.StatusCode, err
+		return err
 	}
 	if a.Status != api.StatusOK {
-		return resp.StatusCode, rig.Refusal(a.Message)
+		return rig.Refusal(a.Message)
 	}
-	return resp.StatusCode, json.Unmarshal(a.Body, out)
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(a.Body, out)
 }
 
 // wrong gives a value that a setting cannot have; "" when every text is one.
