@@ -37,7 +37,11 @@ func (k *keeper) drained(i *farm.Instance, now time.Time) *farm.Instance {
 		return i
 	}
 	n.Updated = now
-	n.Message = fmt.Sprintf("Its node %s is drained, and the time for that is over", i.NodeName)
+	name := i.NodeName
+	if node, _, ok := k.c.tables.Nodes.Get(i.NodeID); ok {
+		name = node.Name
+	}
+	n.Message = fmt.Sprintf("Its node %s is drained, and the time for that is over", name)
 	return n
 }
 

@@ -116,11 +116,13 @@ func (k *keeper) lookAll(node string) {
 	}
 }
 
-// lookWaiting puts the instances down anew that wait in a group, which is deleted.
+// lookWaiting puts the instances down anew that wait in a group, which is deleted: who
+// deletes it ends them, and may die over it.
 func (k *keeper) lookWaiting(group string) {
+	at := k.c.now().Add(upToDateTime)
 	for id, inst := range k.c.tables.Instances.All() {
 		if inst.GroupID == group && inst.Waiting() {
-			k.agenda.put(item{kindInstance, id}, k.next(inst))
+			k.agenda.put(item{kindInstance, id}, at)
 		}
 	}
 }

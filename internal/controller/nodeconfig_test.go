@@ -251,3 +251,38 @@ func TestEventsOfConfigurations(t *testing.T) {
 		wantLines(t, to, "TerminateVM Started", "VMTerminated Terminated", "NodeDrained")
 	})
 }
+
+// TestWhatRunsOnANode: the VMs that a node shows are those that the list of instances
+// shows to run, from the same moment on, through whichever replica; its load is its own word.
+func TestWhatRunsOnANode(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 3)
+		a.poll(api.PollRequest{Usage: &api.Usage{CPU: 0.5, RAM: 0.25, VMs: 9, VCPUs: 9, VRAM: 9}}, 0)
+		runs, stops := c.startedOn(a), c.startedOn(a)
+		c.mustStart(StartRequest{}) // and one that does not run yet
+		a.stops(stops)
+		want := api.Usage{CPU: 0.5, RAM: 0.25, VMs: 1, VCPUs: 1, VRAM: 512}
+		if v := c.node(a); v.Usage != want || !v.Seen.Equal(time.Now()) {
+			t.Errorf("usage = %+v, seen %s", v.Usage, v.Seen)
+		}
+		other := c.replica()
+		defer func() { other.stop() }()
+		b := *a
+		b.c = other
+		want.CPU, want.RAM = 0, 0
+		if v := other.node(&b); v.Usage != want || time.Since(v.Seen) > 2*time.Minute {
+			t.Errorf("usage through another replica = %+v, seen %s", v.Usage, v.Seen)
+		}
+		if err := c.Terminate(t.Context(), runs.InstanceID); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range a.next() {
+			if o.Kind == api.OrderTerminate {
+				a.say(o, api.PhaseTerminated)
+			}
+		}
+		if v := c.node(a); v.Usage.VMs != 0 {
+			t.Errorf("usage = %+v", v.Usage)
+		}
+	})
+}

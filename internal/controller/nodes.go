@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -84,30 +85,29 @@ func (c *Controller) view(node *farm.Node) NodeView {
 	return v
 }
 
-// usage gives what the VMs on a node take, and when it was last in contact. Of a node
-// that polls another replica, or none, the VMs are those that the records know to run;
-// its load is not known. That it is not Offline says that somebody has heard it lately.
+// usage gives what the VMs on a node take, and when it was last in contact. The VMs are
+// those that the records know to run, and those that nobody owns; the load is what the
+// node last said here, and not known of one that polls another replica, or none. That it
+// is not Offline says that somebody has heard it lately.
 func (c *Controller) usage(node *farm.Node) (u api.Usage, seen time.Time) {
 	now := c.now()
-	u, seen = c.link.usage(node.ID)
-	if now.Sub(seen) > contactGap {
-		u = c.recordedUsage(node.ID)
+	said, seen := c.link.usage(node.ID)
+	if now.Sub(seen) <= contactGap {
+		u.CPU, u.RAM = said.CPU, said.RAM
+	} else {
 		seen = latest(seen, c.ages.heard(node.ID), node.StateSince)
 		if node.State != farm.NodeOffline {
 			seen = latest(seen, now.Add(-c.opts.NodeTimeout))
 		}
 	}
-	return u, seen
-}
-
-// recordedUsage adds up the VMs of a node that run as the records know.
-func (c *Controller) recordedUsage(node string) (u api.Usage) {
-	for _, inst := range c.tables.Instances.Where(byNode, node) {
-		if inst.HoldsSlot() && inst.VM != nil && inst.VM.Status == farm.VMRunning {
-			u.VMs, u.VCPUs, u.VRAM = u.VMs+1, u.VCPUs+inst.VM.CPUs, u.VRAM+inst.VM.MemoryMB
+	foreign, _ := c.link.foreign(node.ID)
+	u.VMs, u.VCPUs, u.VRAM = foreign.VMs, foreign.VCPU, foreign.MemoryMB
+	for _, inst := range c.tables.Instances.Where(byNode, node.ID) {
+		if inst.VM != nil && inst.VM.Status == farm.VMRunning && inst.HoldsSlot() {
+			u.VMs, u.VCPUs, u.VRAM = u.VMs+1, u.VCPUs+cmp.Or(inst.VM.CPUs, inst.VCPU()), u.VRAM+cmp.Or(inst.VM.MemoryMB, inst.VRAM())
 		}
 	}
-	return u
+	return u, seen
 }
 
 func latest(first time.Time, others ...time.Time) time.Time {

@@ -250,13 +250,6 @@ func (p *placer) explain(list []Listed) {
 	}
 }
 
-// full says whether a node has no room for any VM.
-func (p *placer) full(node string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.index.Full(node)
-}
-
 // run places whenever something changed, as long as the reign lasts.
 func (p *placer) run(ctx context.Context, r *reign) {
 	timer := time.NewTimer(0)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -44,7 +45,7 @@ func (k *keeper) judge(ctx context.Context, node *farm.Node) (again time.Time, e
 	if ends := info.Hypervisor.ExpiresAt(); ends.After(now) {
 		again = ends
 	}
-	since, count := k.stalled(node.ID)
+	since, count := k.stalled(node, info)
 	switch due := since.Add(unhealthyAfter); {
 	case since.IsZero():
 		verdicts = append(verdicts, verdict{event: farm.OneRunning})
@@ -83,24 +84,25 @@ func (k *keeper) pass(ctx context.Context, node *farm.Node, v verdict) error {
 
 // stalled gives since when a node is full of VMs that were started and of which none
 // runs, and their number; zero when it is not so. Of VMs that nobody owns it is not
-// known whether they run.
-func (k *keeper) stalled(node string) (since time.Time, count int) {
-	for _, inst := range k.c.tables.Instances.Where(byNode, node) {
+// known whether they run. What the scheduler is about to place there does not count.
+func (k *keeper) stalled(node *farm.Node, info *farm.NodeInfo) (since time.Time, count int) {
+	var there []*farm.Instance
+	for _, inst := range k.c.tables.Instances.Where(byNode, node.ID) {
 		if !inst.HoldsSlot() {
 			continue
 		}
 		if !halted(inst) {
 			return time.Time{}, 0
 		}
-		count++
+		there = append(there, inst)
 		if inst.Updated.After(since) {
 			since = inst.Updated
 		}
 	}
-	if foreign, _ := k.c.link.foreign(node); count == 0 || foreign.VMs > 0 || !k.c.placer.full(node) {
+	if foreign, _ := k.c.link.foreign(node.ID); len(there) == 0 || foreign.VMs > 0 || !sched.Full(node, info, there...) {
 		return time.Time{}, 0
 	}
-	return since, count
+	return since, len(there)
 }
 
 // halted says whether an instance takes room with a VM that does not run any more.

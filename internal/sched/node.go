@@ -90,6 +90,15 @@ func Limits(n *farm.Node, info *farm.NodeInfo) (vcpu, memoryMB int) {
 	return vcpu, memoryMB
 }
 
+// Full says whether a node has no room for any VM, however small, beside what instances take.
+func Full(n *farm.Node, info *farm.NodeInfo, instances ...*farm.Instance) bool {
+	x := node{Node: NodeOf(n, info, Load{})}
+	for _, i := range instances {
+		x.used = x.used.plus(loadOf(i.VCPU(), i.VRAM()))
+	}
+	return !x.fits(demand{})
+}
+
 // node is a Node in the index with what was computed from it.
 type node struct {
 	Node

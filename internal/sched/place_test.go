@@ -338,8 +338,9 @@ func TestMostVMs(t *testing.T) {
 			if got := len(x.Place(noon, 10)); got != want {
 				t.Errorf("%s in mode %s takes %d VMs, want %d", arch, mode, got, want)
 			}
-			if x.Full("mac") != (want == 2) || x.Full("other") {
-				t.Errorf("%s in mode %s: full is %v", arch, mode, x.Full("mac"))
+			one := &farm.Instance{Template: farm.TemplateRef{CPUs: 1, MemoryMB: 1024}}
+			if Full(record, info, one) || Full(record, info, one, one) != (want == 2) {
+				t.Errorf("%s in mode %s: full with two is %v", arch, mode, Full(record, info, one, one))
 			}
 		}
 	}

@@ -110,12 +110,6 @@ func (x *Index) Used(node string) Load {
 	return Load{}
 }
 
-// Full says whether a node that is known has no room for any VM, however small.
-func (x *Index) Full(node string) bool {
-	n := x.nodes[node]
-	return n != nil && !n.fits(demand{})
-}
-
 // occupy gives an instance its room on a node.
 func (x *Index) occupy(r *request, id string) {
 	e := x.room(id)

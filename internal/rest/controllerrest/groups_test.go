@@ -181,7 +181,7 @@ func TestNodeConfigRoute(t *testing.T) {
 	want(t, "seen", time.Since(first.LastUpdated) < time.Minute && first.Timestamp == first.LastUpdated.Unix(), true)
 	first.LastUpdated, first.Timestamp, first.StateSince = time.Time{}, 0, time.Time{}
 	want(t, "node", first, api.Node{
-		NodeID: node, NodeName: "one", CPUCount: 4, RAM: 8, VMCount: 2, VCPUCount: 3, VRAM: 512, CPUUtil: 1, RAMUtil: 0.25,
+		NodeID: node, NodeName: "one", CPUCount: 4, RAM: 8, CPUUtil: 1, RAMUtil: 0.25,
 		IPAddress: "10.1.1.1", State: "Active", Capacity: 2, Groups: []api.Group{},
 		AnkaVersion:  api.ProductVersion{Product: "sim", Version: "1.0", Build: "sim", License: "enterprise", Expires: "2999-01-01"},
 		CapacityMode: "number", DiskSize: 100, FreeDisk: 40, DiskUsage: 7, HostArch: "amd64",
