@@ -64,9 +64,21 @@ func TestRequestsAreCounted(t *testing.T) {
 	m := NewMeter("test")
 	server := meteredServer(t, m)
 	for _, c := range []struct{ method, path, body string }{
-		{"GET", "/a", ""}, {"GET", "/a", ""}, {"GET", "/a", "junk"}, {"GET", "/a/1", ""}, {"GET", "/a/2", ""},
-		{"POST", "/a", `{"code":"busy"}`}, {"POST", "/a", `{"code":"unauthenticated"}`}, {"GET", "/hang", ""}, {"GET", "/odd", ""},
-		{"GET", "/panic", ""}, {"GET", "/cut", ""}, {"GET", "/b", ""}, {"GET", "/b/c/d?x=1", ""}, {"DELETE", "/a", ""}, {"GET", "/a//1", ""},
+		{"GET", "/a", ""},
+		{"GET", "/a", ""},
+		{"GET", "/a", "junk"},
+		{"GET", "/a/1", ""},
+		{"GET", "/a/2", ""},
+		{"POST", "/a", `{"code":"busy"}`},
+		{"POST", "/a", `{"code":"unauthenticated"}`},
+		{"GET", "/hang", ""},
+		{"GET", "/odd", ""},
+		{"GET", "/panic", ""},
+		{"GET", "/cut", ""},
+		{"GET", "/b", ""},
+		{"GET", "/b/c/d?x=1", ""},
+		{"DELETE", "/a", ""},
+		{"GET", "/a//1", ""},
 	} {
 		fetch(t, c.method, server.URL+c.path, c.body)
 	}

@@ -52,11 +52,11 @@ func Made(body any) (Whole, error) {
 	return envelope(api.StatusOK, "", raw), nil
 }
 
-// Answer writes the successful answer of a RawFunc whose request alone is not in JSON.
-func Answer(w http.ResponseWriter, body any) error {
-	whole, err := Made(body)
+// Answer writes the answer of a RawFunc that has one in the envelope after all.
+func Answer(w http.ResponseWriter, r *http.Request, body any) error {
+	raw, err := encode(body)
 	if err == nil {
-		send(w, http.StatusOK, whole)
+		respond(w, r, nil, raw, nil) // which has nothing to log
 	}
 	return err
 }
@@ -110,7 +110,7 @@ func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err 
 	err = explained(r, err)
 	code := farm.CodeOf(err)
 	var e *farm.Error
-	request := w.Header().Get(requestIDHeader)
+	request := w.Header().Get(RequestIDHeader)
 	message := "Internal error (request " + request + ")"
 	if code != farm.CodeInternal && errors.As(err, &e) {
 		message = e.Message

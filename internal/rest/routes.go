@@ -139,15 +139,15 @@ func (h refusal) Header() http.Header       { return http.Header(h) }
 func (refusal) Write(b []byte) (int, error) { return len(b), nil }
 func (refusal) WriteHeader(int)             {}
 
-// requestIDHeader tells the client the id of its request.
-const requestIDHeader = "X-Request-Id"
+// RequestIDHeader tells the client the id of its request.
+const RequestIDHeader = "X-Request-Id"
 
 // withRequestID gives every request an id and tells it to the client.
 func withRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var b [8]byte
 		_, _ = rand.Read(b[:])
-		w.Header()[requestIDHeader] = []string{hex.EncodeToString(b[:])}
+		w.Header()[RequestIDHeader] = []string{hex.EncodeToString(b[:])}
 		next.ServeHTTP(w, r)
 	})
 }

@@ -245,6 +245,7 @@ func (s *ControllerService) Run(ctx context.Context) error {
 	handler := controllerrest.Handler(controllerrest.Options{
 		Controller: s.core, VMNamePrefix: s.settings.String(config.VMNamePrefix),
 		RequestTimeout: s.settings.Duration(config.RequestTimeout), Logger: s.log, Meter: s.meter,
+		Registry: s.RegistryURL(),
 	})
 	s.log.InfoContext(ctx, "controller is ready", "address", s.URL(), "registry", s.RegistryURL(), "version", obs.FullVersion())
 	var wg sync.WaitGroup

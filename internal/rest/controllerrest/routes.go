@@ -27,20 +27,23 @@ type Options struct {
 	RequestTimeout time.Duration // of every call but the polls
 	Logger         *slog.Logger
 	Meter          *rest.Meter // nil: requests are not counted
+	Registry       string      // address of the registry as the controller reaches it; "": logs and files are not passed on
 }
 
 type server struct {
 	c      *controller.Controller
 	prefix string                     // of the names of VMs
 	quiet  func() (rest.Whole, error) // the answer to a poll that brought nothing
-	era    string                     // of this process: what is counted in it begins anew in the next
+	// registry is the address that logs and files are asked of.
+	registry string
+	era      string // of this process: what is counted in it begins anew in the next
 
 	vmFields filter.Table[controller.Listed]
 }
 
 // Handler serves the controller's API and the node link.
 func Handler(o Options) http.Handler {
-	s := &server{c: o.Controller, prefix: o.VMNamePrefix, era: rand.Text()[:12], vmFields: vmFields(o.Controller)}
+	s := &server{c: o.Controller, prefix: o.VMNamePrefix, registry: strings.TrimSuffix(o.Registry, "/"), era: rand.Text()[:12], vmFields: vmFields(o.Controller)}
 	s.quiet = sync.OnceValues(func() (rest.Whole, error) { return rest.Made(s.c.Quiet()) })
 	routes := rest.Limited(o.RequestTimeout, s.licensed(s.all()))
 	return rest.Metered(o.Meter, routes, rest.Handler(routes, o.Logger))
@@ -64,7 +67,7 @@ func (s *server) all() []rest.Route { return slices.Concat(s.routes(), descripti
 
 // routes is the table of contents of the API.
 func (s *server) routes() []rest.Route {
-	return slices.Concat(s.coreRoutes(), s.templateRoutes(), s.eventRoutes(), s.groupRoutes(), s.configRoutes(), s.networkRoutes())
+	return slices.Concat(s.coreRoutes(), s.templateRoutes(), s.eventRoutes(), s.groupRoutes(), s.configRoutes(), s.networkRoutes(), s.logRoutes())
 }
 
 // coreRoutes are those of what every build cloud has.

@@ -65,7 +65,7 @@ func (s service) putFile(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return rest.Answer(w, receipt)
+	return rest.Answer(w, r, receipt)
 }
 
 func (s service) deleteFile(r *rest.Request) (any, error) {

@@ -1,0 +1,172 @@
+package controllerrest
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// The permissions of what is passed on to the registry.
+const (
+	permLogs  = "view_logs"
+	permFiles = "get_registry_files"
+)
+
+// logRoutes are those of the registry's logs and files for whoever reaches the controller alone.
+func (s *server) logRoutes() []rest.Route {
+	list := []rest.Route{
+		{Pattern: "GET /api/v1/vm/logs", Permission: permLogs, Raw: s.vmLogs},
+		{Pattern: "GET /api/v1/registry/files", Permission: permFiles, Hangs: true, Raw: s.pass("/registry/files")},
+		{Pattern: "GET /api/v1/registry/files/{path...}", Permission: permFiles, Hangs: true, Raw: s.passFile},
+	}
+	for _, what := range []string{"services", "files", "view", "stream", "page", "archive"} {
+		list = append(list, rest.Route{
+			Pattern: "GET /api/v1/log/" + what, Permission: permLogs, Hangs: true, Raw: s.pass("/registry/log/" + what),
+		})
+	}
+	return list
+}
+
+// passing is how long the registry may take until it begins to answer: clients give up after 5 s.
+const passing = 4 * time.Second
+
+// toRegistry is shared by all requests that are passed on.
+var toRegistry = &http.Transport{
+	DialContext:           (&net.Dialer{Timeout: passing, KeepAlive: 15 * time.Second}).DialContext,
+	ResponseHeaderTimeout: passing,
+	IdleConnTimeout:       60 * time.Second,
+	MaxIdleConnsPerHost:   8,
+	DisableCompression:    true, // answers go on as they come
+}
+
+// pass answers what the registry answers on a path.
+func (s *server) pass(to string) rest.RawFunc {
+	return func(w http.ResponseWriter, r *http.Request) error { return s.passTo(w, r, to) }
+}
+
+// passFile passes a download on. The path is the client's and is judged by the registry.
+func (s *server) passFile(w http.ResponseWriter, r *http.Request) error {
+	return s.passTo(w, r, "/registry/files/"+r.PathValue("path"))
+}
+
+// passTo passes a request on and the answer back, a stream as it comes. Credentials of the caller stay here.
+func (s *server) passTo(w http.ResponseWriter, r *http.Request, to string) error {
+	target, err := url.Parse(s.registry)
+	if err != nil || s.registry == "" {
+		return farm.Unavailable(err, "This controller knows no registry")
+	}
+	if path.Clean(to) != to { // the registry's routes would not know it
+		return farm.NotFound()
+	}
+	var failed error
+	proxy := httputil.ReverseProxy{
+		Transport: toRegistry, FlushInterval: -1,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL = &url.URL{
+				Scheme: target.Scheme, Host: target.Host, RawQuery: p.In.URL.RawQuery,
+				Path: target.Path + to, RawPath: target.EscapedPath() + escaped(to),
+			}
+			p.Out.Host = target.Host
+			for _, secret := range []string{"Authorization", "Cookie"} {
+				p.Out.Header.Del(secret)
+			}
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			resp.Header.Del(rest.RequestIDHeader) // the client has one of this request
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
+	}
+	proxy.ServeHTTP(w, r)
+	return s.away(failed)
+}
+
+// escaped gives each part of a path the form that it has in a URL.
+func escaped(to string) string {
+	parts := strings.Split(to, "/")
+	for i, p := range parts {
+		parts[i] = url.PathEscape(p)
+	}
+	return strings.Join(parts, "/")
+}
+
+// away says that the registry cannot be reached.
+func (s *server) away(err error) error {
+	if err == nil {
+		return nil
+	}
+	return farm.Unavailable(err, "The registry at %s cannot be reached; try again", s.registry)
+}
+
+// vmLogs lists the logs of an instance whose start or save failed, or answers one of them.
+func (s *server) vmLogs(w http.ResponseWriter, r *http.Request) error {
+	p, err := rest.ReadParams(w, r)
+	if err != nil {
+		return err
+	}
+	id, file := strings.ToLower(p.Required("id")), p.String("file")
+	if err := p.Err(); err != nil {
+		return err
+	}
+	if uuid.Validate(id) != nil || len(id) != 36 || strings.Contains(file, "/") {
+		return farm.NotFound()
+	}
+	dir := path.Join("logs", id)
+	if file != "" {
+		return s.passTo(w, r, "/registry/files/"+dir+"/"+file)
+	}
+	list, err := s.registryFiles(r.Context(), dir)
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		_, err = s.c.Instance(r.Context(), id) // one that has no logs
+	}
+	if err != nil {
+		return err
+	}
+	return rest.Answer(w, r, rest.List(list))
+}
+
+// maxFileList bounds the registry's list of the logs of one VM, in bytes.
+const maxFileList = 4 << 20
+
+// registryFiles lists a directory of the registry's files.
+func (s *server) registryFiles(ctx context.Context, dir string) ([]api.StoredFile, error) {
+	ctx, cancel := context.WithTimeout(ctx, passing)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.registry+"/registry/files?dir="+url.QueryEscape(dir), nil)
+	if err != nil {
+		return nil, s.away(err)
+	}
+	resp, err := toRegistry.RoundTrip(req)
+	if err != nil {
+		return nil, s.away(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxFileList))
+	if err != nil {
+		return nil, s.away(err)
+	}
+	var e api.Envelope[[]api.StoredFile]
+	switch err := json.Unmarshal(raw, &e); {
+	case err != nil:
+		return nil, s.away(err)
+	case e.Status == api.StatusOK:
+		return e.Body, nil
+	case e.Message == farm.NotFoundMessage:
+		return nil, farm.NotFound()
+	default:
+		return nil, farm.Errorf(farm.CodeUnavailable, "%s", e.Message)
+	}
+}
