@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 
+	"github.com/buildyard/buildyard/internal/logs/central"
 	"github.com/buildyard/buildyard/internal/meter"
 )
 
@@ -44,7 +45,17 @@ func (r *Registry) Families() []meter.Family {
 		meter.Single("buildyard_registry_scrub_verified_bytes", "Bytes that this round of the verification has read", func() float64 { return float64(r.scrubStatus().Verified) }),
 		meter.Single("buildyard_registry_damaged_layers", "Layers that are damaged now", func() float64 { return float64(len(r.knownDamage())) }),
 		meter.Counted("buildyard_registry_damage_found_total", "Layers that were found damaged", &m.found),
+
+		r.logFamily("buildyard_registry_log_rows_total", meter.KindCounter, "Rows and events that were written to the central logs", func(s central.Stats) int64 { return s.Rows }),
+		r.logFamily("buildyard_registry_log_rows_dropped_total", meter.KindCounter, "Rows that could not be written to the central logs", func(s central.Stats) int64 { return s.Dropped }),
+		r.logFamily("buildyard_registry_log_bytes", meter.KindGauge, "Bytes of the central logs", func(s central.Stats) int64 { return s.Bytes }),
+		r.logFamily("buildyard_registry_log_streams", meter.KindGauge, "Streams of logs that are read", func(s central.Stats) int64 { return int64(s.Streams) }),
 	}
+}
+
+// logFamily shows something of the central logs.
+func (r *Registry) logFamily(name string, kind meter.Kind, help string, pick func(central.Stats) int64) meter.Family {
+	return meter.Family{Name: name, Kind: kind, Help: help, Read: func(s *meter.Series) { s.Value(float64(pick(r.Logs().Stats()))) }}
 }
 
 // diskFamily shows something of the disk; nothing when that cannot be read.
