@@ -26,7 +26,7 @@ func (s *service) open(ctx context.Context, c call) (*http.Response, error) {
 		}
 		kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 		good := resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusPartialContent
-		if good && kind != "application/json" {
+		if good && (kind != "application/json" || resp.Header.Get("Accept-Ranges") != "") { // a file may hold JSON
 			return nil
 		}
 		defer func() { _ = resp.Body.Close() }()

@@ -132,3 +132,18 @@ func (c *Controller) WaitSaved(ctx context.Context, request string, progress fun
 		return false, &WaitError{"save " + request, s.Status, reason}
 	})
 }
+
+// WaitDrained waits until a drained node runs nothing any more. Progress, unless it is
+// nil, is called with every look.
+func (c *Controller) WaitDrained(ctx context.Context, node string, progress func(api.Drain)) (api.Node, error) {
+	look := func(ctx context.Context) (api.Node, error) { return c.Node(ctx, node) }
+	return until(ctx, look, func(n api.Node) (bool, error) {
+		if n.Drain == nil {
+			return false, &WaitError{"node " + node, n.State, "it is not drained any more"}
+		}
+		if progress != nil {
+			progress(*n.Drain)
+		}
+		return n.Drain.Remaining == 0, nil
+	})
+}

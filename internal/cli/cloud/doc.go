@@ -17,6 +17,7 @@ import (
 // Commands gives the commands that are about a thing of their own.
 func Commands(s cli.Streams) []*cobra.Command {
 	return []*cobra.Command{
-		instanceCommand(s), templateCommand(s), imageCommand(s), statusCommand(s), maintenanceCommand(s), contextCommand(s),
+		instanceCommand(s), templateCommand(s), imageCommand(s), groupCommand(s), usbCommand(s), macCommand(s), vlanCommand(s),
+		eventCommand(s), logCommand(s), statsCommand(s), statusCommand(s), maintenanceCommand(s), contextCommand(s),
 	}
 }

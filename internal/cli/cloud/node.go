@@ -1,12 +1,287 @@
 package cloud
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
 	"github.com/spf13/cobra"
 
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
 // NodeCommands are the commands about nodes that ask a controller.
 func NodeCommands(s cli.Streams) []*cobra.Command {
-	return []*cobra.Command{adoptCommand(s)}
+	return []*cobra.Command{
+		nodeList(s), nodeShow(s), nodeConfig(s), nodeDrain(s), nodeUndrain(s), nodeDelete(s), nodeUpdate(s), nodeGroup(s), adoptCommand(s),
+	}
+}
+
+var nodeView = view[api.Node]{
+	id: func(n api.Node) string { return n.NodeID },
+	columns: []column[api.Node]{
+		{head: "ID", cell: func(n api.Node) any { return n.NodeID }},
+		{head: "NAME", cell: func(n api.Node) any { return n.NodeName }},
+		{head: "STATE", cell: func(n api.Node) any { return n.State }},
+		{head: "VMS", cell: func(n api.Node) any { return fmt.Sprintf("%d/%d", n.VMCount, n.Capacity) }},
+		{head: "ARCH", cell: func(n api.Node) any { return n.HostArch }},
+		{head: "ADDRESS", cell: func(n api.Node) any { return n.IPAddress }},
+		{head: "GROUPS", cell: func(n api.Node) any { return groupNames(n.Groups) }},
+		{head: "CPUS", cell: func(n api.Node) any { return n.CPUCount }, wide: true},
+		{head: "RAM", cell: func(n api.Node) any { return fmt.Sprintf("%dG", n.RAM) }, wide: true},
+		{head: "DISK FREE", cell: func(n api.Node) any { return bytesText(n.FreeDisk) }, wide: true},
+		{head: "AGENT", cell: func(n api.Node) any { return n.AgentVersion }, wide: true},
+		{head: "REASON", cell: func(n api.Node) any { return n.StateReason }, wide: true},
+	},
+}
+
+func groupNames(list []api.Group) string {
+	names := make([]string, len(list))
+	for i, g := range list {
+		names[i] = g.Name
+	}
+	return strings.Join(names, ",")
+}
+
+func nodeDetails(g *cli.Grid, n api.Node) {
+	for _, c := range nodeView.columns {
+		put(g, lower(c.head), c.cell(n))
+	}
+	put(g, "since", when(n.StateSince))
+	if d := n.Drain; d != nil {
+		put(g, "drained since", when(d.Since))
+		put(g, "drain reason", d.Reason)
+		put(g, "drain deadline", when(d.Deadline))
+		g.Row("still running", d.Remaining)
+	}
+	put(g, "hypervisor", strings.TrimSpace(n.AnkaVersion.Product+" "+n.AnkaVersion.Version))
+	put(g, "capacity mode", n.CapacityMode)
+	put(g, "cpus taken", n.VCPUCount)
+	put(g, "memory taken", fmt.Sprintf("%d MB", n.VRAM))
+	put(g, "disk", bytesText(n.DiskSize))
+	put(g, "unknown vms", n.UnknownVMs)
+	put(g, "vlans", strings.Join(n.VLANs, ","))
+	for _, u := range n.USBDevices {
+		g.Row("usb device", fmt.Sprintf("%s at %s, %s", u.Name, u.Location, map[bool]string{true: "busy", false: "free"}[u.Busy]))
+	}
+	for _, t := range n.Templates {
+		g.Row("has", joined(t.Name, t.Tag))
+	}
+	put(g, "last heard of", when(n.LastUpdated))
+}
+
+func nodeList(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var o listing
+	cmd := a.addAll(&cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the nodes", Args: cobra.NoArgs,
+		Long: `list shows the nodes of the cloud. --watch goes on and shows each row again that changes.`,
+		Example: `  buildyard node list -o wide
+  buildyard node list --filter 'state:offline' --watch`,
+	}, func(cmd *cobra.Command, _ []string) error {
+		look := func(ctx context.Context) ([]api.Node, error) { return a.API.Nodes(ctx, o.ListOptions) }
+		return show(cmd.Context(), &a, &o, nodeView, look)
+	})
+	o.add(cmd, "filter", "limit", "after", "watch")
+	return cmd
+}
+
+func nodeShow(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	return a.addAll(&cobra.Command{
+		Use: "show NODE", Short: "Show one node", Args: cobra.ExactArgs(1),
+		Long:              `show says all that is known of a node. As JSON it is an array with one element, as the API answers.`,
+		Example:           `  buildyard node show mac-03`,
+		ValidArgsFunction: nodes.complete(1),
+	}, func(cmd *cobra.Command, args []string) error {
+		id, err := nodes.find(cmd.Context(), a.API, args[0])
+		if err != nil {
+			return err
+		}
+		got, err := ask(cmd.Context(), func(ctx context.Context) (api.Node, error) { return a.API.Node(ctx, id) })
+		if err != nil {
+			return nodes.named(err, args[0])
+		}
+		return single(&a, got, id, nodeDetails)
+	})
+}
+
+func nodeConfig(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var n client.NodeConfig
+	var vcpu, ram int
+	var logs bool
+	cmd := a.Add(&cobra.Command{
+		Use: "config NODE", Short: "Change what is said of a node", Args: cobra.ExactArgs(1),
+		Long: `config changes the name, the address and the capacity of a node. What is not given stays.
+In the mode number a node runs up to --capacity VMs; in the mode resource as many as its
+cores and its memory allow, or --vcpu-limit and --ram-limit.`,
+		Example: `  buildyard node config mac-03 --capacity 4
+  buildyard node config mac-03 --capacity-mode resource --vcpu-limit 24`,
+		ValidArgsFunction: nodes.complete(1),
+	}, func(cmd *cobra.Command, args []string) error {
+		fs := cmd.Flags()
+		if fs.Changed("vcpu-limit") {
+			n.VCPUOverride = &vcpu
+		}
+		if fs.Changed("ram-limit") {
+			n.RAMOverride = &ram
+		}
+		if fs.Changed("central-logging") {
+			logs = !logs
+			n.NoCentralLog = &logs
+		}
+		if n == (client.NodeConfig{}) {
+			return cli.Usage(errors.New("give what is to change"))
+		}
+		return a.doOne(cmd.Context(), nodes, args[0], "changed", func(ctx context.Context, id string) error {
+			n.NodeID = id
+			return a.API.ConfigureNode(ctx, n)
+		})
+	})
+	fs := cmd.Flags()
+	fs.StringVar(&n.Name, "name", "", "name")
+	fs.StringVar(&n.Host, "host", "", "address under which its VMs are reached; auto: what the node says")
+	fs.IntVar(&n.MaxVMCount, "capacity", 0, "how many VMs it may run")
+	fs.StringVar(&n.CapacityMode, "capacity-mode", "", "number or resource")
+	fs.IntVar(&vcpu, "vcpu-limit", 0, "in the mode resource: virtual CPUs of all its VMs; 0: what the node has")
+	fs.IntVar(&ram, "ram-limit", 0, "in the mode resource: memory of all its VMs in MB; 0: what the node has")
+	fs.BoolVar(&logs, "central-logging", true, "send its logs to the registry")
+	_ = cmd.RegisterFlagCompletionFunc("capacity-mode", cobra.FixedCompletions([]string{"number", "resource"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func nodeDrain(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var reason string
+	var deadline time.Duration
+	var w waiting
+	cmd := a.Add(&cobra.Command{
+		Use: "drain NODE", Short: "Let a node take no new VMs", Args: cobra.ExactArgs(1),
+		Long: `drain lets a node take no new VMs. What runs there goes on; with --deadline it is terminated
+then. With --wait the command ends when nothing runs there any more.`,
+		Example: `  buildyard node drain mac-03 --reason "new disk" --deadline 2h --wait
+  buildyard node undrain mac-03`,
+		ValidArgsFunction: nodes.complete(1),
+	}, func(cmd *cobra.Command, args []string) error {
+		return a.doOne(cmd.Context(), nodes, args[0], "drained", func(ctx context.Context, id string) error {
+			on := true
+			n := client.NodeConfig{NodeID: id, Drain: &on, DrainReason: reason}
+			if cmd.Flags().Changed("deadline") {
+				n.DrainLimit = (*client.Duration)(&deadline)
+			}
+			if err := a.API.ConfigureNode(ctx, n); err != nil || !w.wait {
+				return err
+			}
+			ctx, cancel := within(ctx, w.limit)
+			defer cancel()
+			return a.drained(ctx, id)
+		})
+	})
+	cmd.Flags().StringVar(&reason, "reason", "", "what for; shown with the node")
+	cmd.Flags().DurationVar(&deadline, "deadline", 0, "terminate what still runs there after this time; 0: never")
+	w.addWait(cmd, "until nothing runs there any more")
+	return cmd
+}
+
+// drained waits until a node runs nothing.
+func (a *Asker) drained(ctx context.Context, id string) error {
+	m := newMeter(a.Err, id)
+	defer m.end()
+	first := -1
+	_, err := a.API.WaitDrained(ctx, id, func(d api.Drain) {
+		first = max(first, d.Remaining)
+		m.update(id, count(d.Remaining, "instance")+" left", 1-float64(d.Remaining)/float64(max(first, 1)))
+	})
+	return nodes.named(err, id)
+}
+
+func nodeUndrain(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	return a.Add(&cobra.Command{
+		Use: "undrain NODE", Short: "Let a node take VMs again", Args: cobra.ExactArgs(1),
+		Long:              `undrain ends what drain began.`,
+		Example:           `  buildyard node undrain mac-03`,
+		ValidArgsFunction: nodes.complete(1),
+	}, func(cmd *cobra.Command, args []string) error {
+		return a.doOne(cmd.Context(), nodes, args[0], "takes VMs again", func(ctx context.Context, id string) error {
+			off := false
+			return a.API.ConfigureNode(ctx, client.NodeConfig{NodeID: id, Drain: &off})
+		})
+	})
+}
+
+func nodeDelete(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var yes confirmed
+	cmd := a.Add(&cobra.Command{
+		Use: "delete NODE...", Aliases: []string{"rm"}, Short: "Remove nodes from the cloud", Args: cobra.MinimumNArgs(1),
+		Long: `delete removes nodes that do not come back: their instances end. A node that still runs is
+told so, removes its VMs and has to join anew.`,
+		Example:           `  buildyard node delete mac-03`,
+		ValidArgsFunction: nodes.complete(0),
+	}, func(cmd *cobra.Command, args []string) error {
+		ids, err := nodes.findAll(cmd.Context(), a.API, args)
+		if err != nil {
+			return err
+		}
+		if err := a.confirm(yes, "Remove %s and end what runs there?", strings.Join(args, ", ")); err != nil {
+			return err
+		}
+		return a.outcome(each(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {
+			return nodes.named(a.API.DeleteNode(ctx, id), id)
+		}))
+	})
+	yes.add(cmd)
+	return cmd
+}
+
+func nodeUpdate(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	return a.Add(&cobra.Command{
+		Use: "update", Short: "Let every node take the controller's agent package", Args: cobra.NoArgs,
+		Long: `update lets every node download, verify and install the agent package that the controller
+has, and join again. VMs go on.`,
+		Example: `  buildyard node update && buildyard node list --watch`,
+	}, func(cmd *cobra.Command, _ []string) error {
+		if err := a.API.UpdateNodes(cmd.Context()); err != nil {
+			return err
+		}
+		return a.done("nodes", "updating")
+	})
+}
+
+func nodeGroup(s cli.Streams) *cobra.Command {
+	return cli.Family(&cobra.Command{
+		Use: "group", Short: "Put nodes into groups",
+		Long:    `group puts a node into node groups and takes it out of them.`,
+		Example: `  buildyard node group add mac-03 ci nightly`,
+	}, memberCommand(s, "add", "Put a node into groups", "in the groups", (*client.Controller).AddNodeToGroups),
+		memberCommand(s, "remove", "Take a node out of groups", "out of the groups", (*client.Controller).RemoveNodeFromGroups))
+}
+
+// memberCommand makes a command on a node and some groups.
+func memberCommand(s cli.Streams, name, short, done string, do func(*client.Controller, context.Context, string, ...string) error) *cobra.Command {
+	a := Asker{Streams: s}
+	return a.Add(&cobra.Command{
+		Use: name + " NODE GROUP...", Short: short, Args: cobra.MinimumNArgs(2),
+		Long:    short + ", given by their ids or names. To do it twice changes nothing.",
+		Example: "  buildyard node group " + name + " mac-03 ci nightly",
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return nodes.complete(1)(cmd, args, text)
+			}
+			return groups.complete(0)(cmd, args, text)
+		},
+	}, func(cmd *cobra.Command, args []string) error {
+		ids, err := groups.findAll(cmd.Context(), a.API, args[1:])
+		if err != nil {
+			return err
+		}
+		return a.doOne(cmd.Context(), nodes, args[0], done, func(ctx context.Context, id string) error { return do(a.API, ctx, id, ids...) })
+	})
 }

@@ -25,8 +25,9 @@ type entry struct {
 
 // kind is a kind of things that have ids.
 type kind struct {
-	name string
-	list func(ctx context.Context, c *client.Controller, o client.ListOptions) ([]entry, error)
+	name  string
+	shown string // by this command
+	list  func(ctx context.Context, c *client.Controller, o client.ListOptions) ([]entry, error)
 }
 
 var uuidForm = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
@@ -74,7 +75,7 @@ func (k kind) match(list []entry, text string) (string, error) {
 
 // missing is the error for something that is not there.
 func (k kind) missing(text string) error {
-	return cli.Exit(cli.ExitNotFound, fmt.Errorf("there is no %s %q: \"buildyard %s list\" shows them", k.name, text, k.name))
+	return cli.Exit(cli.ExitNotFound, fmt.Errorf("there is no %s %q: \"buildyard %s\" shows them", k.name, text, k.shown))
 }
 
 // named puts what was asked about to the API's bare answer that it is not there.
@@ -144,28 +145,28 @@ func (k kind) completeFlag(cmd *cobra.Command, flag string) {
 
 // The kinds.
 var (
-	instances = kind{"instance", func(ctx context.Context, c *client.Controller, o client.ListOptions) (out []entry, err error) {
+	instances = kind{"instance", "instance list", func(ctx context.Context, c *client.Controller, o client.ListOptions) (out []entry, err error) {
 		list, err := c.Instances(ctx, o)
 		for _, i := range list {
 			out = append(out, entry{i.InstanceID, []string{i.VM.Name, i.VM.ExternalID}, i.VM.InstanceState})
 		}
 		return out, err
 	}}
-	nodes = kind{"node", func(ctx context.Context, c *client.Controller, _ client.ListOptions) (out []entry, err error) {
+	nodes = kind{"node", "node list", func(ctx context.Context, c *client.Controller, _ client.ListOptions) (out []entry, err error) {
 		list, err := c.Nodes(ctx, client.ListOptions{})
 		for _, n := range list {
 			out = append(out, entry{n.NodeID, []string{n.NodeName}, n.State})
 		}
 		return out, err
 	}}
-	templates = kind{"template", func(ctx context.Context, c *client.Controller, _ client.ListOptions) (out []entry, err error) {
+	templates = kind{"template", "template list", func(ctx context.Context, c *client.Controller, _ client.ListOptions) (out []entry, err error) {
 		list, err := c.Templates(ctx, client.ListOptions{})
 		for _, t := range list {
 			out = append(out, entry{t.ID, []string{t.Name}, t.Arch})
 		}
 		return out, err
 	}}
-	saves = kind{"image", func(ctx context.Context, c *client.Controller, o client.ListOptions) (out []entry, err error) {
+	saves = kind{"image", "image list", func(ctx context.Context, c *client.Controller, o client.ListOptions) (out []entry, err error) {
 		list, err := c.Saves(ctx, o)
 		for _, s := range list {
 			out = append(out, entry{s.ID, []string{""}, s.Request.Tag + " " + s.Status})
@@ -174,7 +175,7 @@ var (
 	}}
 )
 
-var groups = kind{"group", func(ctx context.Context, c *client.Controller, _ client.ListOptions) (out []entry, err error) {
+var groups = kind{"group", "group list", func(ctx context.Context, c *client.Controller, _ client.ListOptions) (out []entry, err error) {
 	list, err := c.Groups(ctx, client.ListOptions{})
 	for _, g := range list {
 		out = append(out, entry{g.ID, []string{g.Name}, g.Description})

@@ -1,9 +1,11 @@
 package cloud
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 
 	"github.com/buildyard/buildyard/internal/cli"
@@ -82,4 +84,19 @@ func (a *Asker) ids(got answer[[]string]) error {
 		}
 	}
 	return nil
+}
+
+// maxRow bounds a row of a log, in bytes.
+const maxRow = 1 << 20
+
+// rowsOf calls do with every row of a text.
+func rowsOf(from io.Reader, do func(row string) error) error {
+	rows := bufio.NewScanner(from)
+	rows.Buffer(make([]byte, 64<<10), maxRow)
+	for rows.Scan() {
+		if err := do(rows.Text()); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
 }

@@ -14,12 +14,13 @@ import (
 func templateCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "template", Aliases: []string{"templates"}, GroupID: Group,
-		Short: "Look at the templates of the registry",
+		Short: "Look at the templates of the registry, and have them on nodes",
 		Long: `template shows the templates of the cloud's registry. Where a template is asked for, its id,
 the unique beginning of the id or its name will do.`,
 		Example: `  buildyard template list
   buildyard template show debian`,
-	}, templateList(s), templateShow(s))
+	}, templateList(s), templateShow(s), templateDelete(s), templateRevert(s), templateRemove(s), templateDistribute(s),
+		templateDistributions(s), templateCancel(s))
 }
 
 func lower(s string) string { return strings.ToLower(s) }

@@ -1,0 +1,111 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+const (
+	pathDistribute = pathTemplate + "/distribute"
+	pathRemove     = pathTemplate + "/remove"
+)
+
+// DistributeRequest says which version is to be on which nodes.
+type DistributeRequest struct {
+	TemplateID string   `json:"template_id"`
+	Tag        string   `json:"tag,omitempty"`      // "": the latest
+	Version    *int     `json:"version,omitempty"`  // instead of Tag
+	NodeIDs    []string `json:"node_ids,omitempty"` // none: all
+	GroupID    string   `json:"group_id,omitempty"` // only nodes of this group
+	Group      string   `json:"group,omitempty"`    // of permissions
+
+	IdempotencyKey string `json:"-"` // see NewKey
+}
+
+// Distribute asks nodes to have a version, and gives the id of the request.
+func (c *Controller) Distribute(ctx context.Context, r DistributeRequest) (string, error) {
+	answer, err := fetch[api.DistributeAnswer](ctx, c.service, call{method: http.MethodPost, path: pathDistribute, body: r, key: r.IdempotencyKey})
+	return answer.RequestID, err
+}
+
+// Distributions gives the requests to distribute, and how far each node is.
+func (c *Controller) Distributions(ctx context.Context, o ListOptions) ([]api.Distribution, error) {
+	return fetch[[]api.Distribution](ctx, c.service, get(pathDistribute, o.query()))
+}
+
+// Distribution gives one request to distribute.
+func (c *Controller) Distribution(ctx context.Context, id string) (api.Distribution, error) {
+	return one[api.Distribution](ctx, c.service, pathDistribute, id)
+}
+
+// CancelDistribution ends a distribution. Nodes that have the version keep it.
+func (c *Controller) CancelDistribution(ctx context.Context, id string) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: pathDistribute, query: byID(id), again: true}, nil)
+}
+
+// RemoveFromNodes asks nodes, or with none all of them, to remove what they have of a
+// template and nothing uses.
+func (c *Controller) RemoveFromNodes(ctx context.Context, template string, nodes ...string) (api.RemoveAnswer, error) {
+	body := map[string][]string{}
+	if len(nodes) > 0 {
+		body["node_ids"] = nodes
+	}
+	return fetch[api.RemoveAnswer](ctx, c.service, call{method: http.MethodDelete, path: pathRemove, query: byID(template), body: body})
+}
+
+// Removals gives the requests to remove templates from nodes.
+func (c *Controller) Removals(ctx context.Context, o ListOptions) ([]api.Removal, error) {
+	return fetch[[]api.Removal](ctx, c.service, get(pathRemove, o.query()))
+}
+
+// Removal gives one request to remove a template from nodes.
+func (c *Controller) Removal(ctx context.Context, id string) (api.Removal, error) {
+	return one[api.Removal](ctx, c.service, pathRemove, id)
+}
+
+// WaitDistributed waits until every node of a distribution has the version or has
+// failed; then the error is a *WaitError. Progress, unless it is nil, is called with
+// every look.
+func (c *Controller) WaitDistributed(ctx context.Context, request string, progress func(api.Distribution)) (api.Distribution, error) {
+	look := func(ctx context.Context) (api.Distribution, error) { return c.Distribution(ctx, request) }
+	return until(ctx, look, func(d api.Distribution) (bool, error) {
+		if progress != nil {
+			progress(d)
+		}
+		failed, first := 0, ""
+		for _, node := range slices.Sorted(maps.Keys(d.Status)) {
+			s := d.Status[node]
+			switch {
+			case s.Status:
+			case s.Error == "":
+				return false, nil
+			default:
+				if failed++; failed == 1 {
+					first = "node " + node + ": " + s.Error
+				}
+			}
+		}
+		if failed > 0 {
+			return false, &WaitError{"distribution " + request, fmt.Sprintf("done for %d of %d nodes", len(d.Status)-failed, len(d.Status)), first}
+		}
+		return true, nil
+	})
+}
+
+// WaitRemoved waits until every node has answered to a removal.
+func (c *Controller) WaitRemoved(ctx context.Context, request string) (api.Removal, error) {
+	look := func(ctx context.Context) (api.Removal, error) { return c.Removal(ctx, request) }
+	return until(ctx, look, func(r api.Removal) (bool, error) {
+		for _, s := range r.Status {
+			if !s.Status && s.Error == "" {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}

@@ -1,0 +1,147 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// Logs gives the central logs, through the controller.
+func (c *Controller) Logs() Logs { return Logs{c.service, "/api/v1/log"} }
+
+// Logs gives the central logs.
+func (r *Registry) Logs() Logs { return Logs{r.service, "/registry/log"} }
+
+// Logs are the central logs of a cloud, by services: controller, registry, node and
+// whatever else sends rows.
+type Logs struct {
+	s    *service
+	root string
+}
+
+// Services gives the services that have logs.
+func (l Logs) Services(ctx context.Context) ([]api.LogService, error) {
+	return fetch[[]api.LogService](ctx, l.s, get(l.root+"/services", nil))
+}
+
+func ofService(name string) url.Values { return url.Values{"service": {name}} }
+
+// Files gives the files of a service, the oldest first.
+func (l Logs) Files(ctx context.Context, service string) ([]api.LogFile, error) {
+	return fetch[[]api.LogFile](ctx, l.s, get(l.root+"/files", ofService(service)))
+}
+
+// LogView says which rows of a service are asked for.
+type LogView struct {
+	Service string
+	File    string // "": the one written last
+	Lines   int    // the last so many; 0: all
+}
+
+// View gives rows of one file as text.
+func (l Logs) View(ctx context.Context, v LogView) (*Stream, error) {
+	q := ofService(v.Service)
+	set(q, "file", v.File)
+	if v.Lines > 0 {
+		q.Set("lines", strconv.Itoa(v.Lines))
+	}
+	return l.s.stream(ctx, get(l.root+"/view", q))
+}
+
+// Archive gives all files of a service as a tar.gz.
+func (l Logs) Archive(ctx context.Context, service string) (*Stream, error) {
+	return l.s.stream(ctx, get(l.root+"/archive", ofService(service)))
+}
+
+// Follow gives the last rows of a service and from then on each that is written, until
+// ctx ends, the loop is left or an error is given. A stream that breaks is taken up
+// again; what was written meanwhile is not told.
+func (l Logs) Follow(ctx context.Context, service string, last int) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for wait := firstPause; ; wait = min(2*wait, longReturn) {
+			began := time.Now()
+			err := l.follow(ctx, service, last, yield)
+			if errors.Is(err, errLeft) {
+				return
+			}
+			if ctx.Err() != nil || !interrupted(err) {
+				yield("", ended(ctx, err))
+				return
+			}
+			last = 0
+			if time.Since(began) > longReturn {
+				wait = firstPause
+			}
+			if err := pause(ctx, wait); err != nil {
+				yield("", err)
+				return
+			}
+		}
+	}
+}
+
+// errLeft is the end of a stream that its reader has left.
+var errLeft = errors.New("the loop was left")
+
+func (l Logs) follow(ctx context.Context, service string, last int, yield func(string, error) bool) error {
+	q := ofService(service)
+	q.Set("lines", strconv.Itoa(last))
+	ask := get(l.root+"/stream", q)
+	s, err := l.s.stream(ctx, ask)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	lines := bufio.NewScanner(s)
+	lines.Buffer(make([]byte, 64<<10), maxLine)
+	for lines.Scan() {
+		if !yield(lines.Text(), nil) {
+			return errLeft
+		}
+	}
+	err = lines.Err()
+	if err == nil {
+		err = io.ErrUnexpectedEOF
+	}
+	return l.s.unreachable(ask, fmt.Errorf("the log broke off: %w", err))
+}
+
+// Send appends rows to the central logs, and says how many the registry could not take.
+func (r *Registry) Send(ctx context.Context, rows []api.LogRow) (api.LogTaken, error) {
+	return fetch[api.LogTaken](ctx, r.service, call{method: http.MethodPost, path: api.PathLog, body: rows})
+}
+
+// SendEvents appends objects to the log of events: all of them or none.
+func (r *Registry) SendEvents(ctx context.Context, events []map[string]any) (api.LogTaken, error) {
+	return fetch[api.LogTaken](ctx, r.service, call{method: http.MethodPost, path: api.PathLogEvent, body: events})
+}
+
+// VMLog is an error log that a failed VM has left.
+type VMLog struct {
+	Name     string    `json:"name"`
+	Size     int64     `json:"size"`
+	Modified time.Time `json:"modified"`
+}
+
+const pathVMLogs = pathVM + "/logs"
+
+// VMLogs gives the error logs of an instance, which may be gone.
+func (c *Controller) VMLogs(ctx context.Context, instance string) ([]VMLog, error) {
+	return one[[]VMLog](ctx, c.service, pathVMLogs, instance)
+}
+
+// VMLog gives one error log of an instance as text.
+func (c *Controller) VMLog(ctx context.Context, instance, file string) (*Stream, error) {
+	q := byID(instance)
+	q.Set("file", file)
+	return c.stream(ctx, get(pathVMLogs, q))
+}

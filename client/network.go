@@ -1,0 +1,59 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// USB gives how many USB devices are free and taken on all nodes, by the names under
+// which they can be asked for.
+func (c *Controller) USB(ctx context.Context) (map[string]api.USBCount, error) {
+	return fetch[map[string]api.USBCount](ctx, c.service, get("/api/v1/usb", nil))
+}
+
+// VLANs gives the ids that every node offers.
+func (c *Controller) VLANs(ctx context.Context) ([]string, error) {
+	return fetch[[]string](ctx, c.service, get("/api/v1/vlan", nil))
+}
+
+const pathMAC = "/api/v1/macaddr"
+
+// MACUse says which of the managed MAC addresses are meant.
+type MACUse string
+
+// The uses.
+const (
+	AllMACs  MACUse = ""
+	UsedMACs MACUse = "true"
+	FreeMACs MACUse = "false"
+)
+
+// MACAddresses gives the managed addresses in their order: at most limit, 1 to 10,000,
+// that come after last; "" begins with the first.
+func (c *Controller) MACAddresses(ctx context.Context, use MACUse, limit int, last string) ([]api.MACAddress, error) {
+	q := url.Values{"limit": {strconv.Itoa(limit)}}
+	set(q, "in_use", string(use))
+	set(q, "last", last)
+	return fetch[[]api.MACAddress](ctx, c.service, get(pathMAC, q))
+}
+
+// CountMACs gives how many managed addresses there are.
+func (c *Controller) CountMACs(ctx context.Context, use MACUse) (int, error) {
+	q := url.Values{"count": {"true"}}
+	set(q, "in_use", string(use))
+	return fetch[int](ctx, c.service, get(pathMAC, q))
+}
+
+// PopulateMACs makes the list of managed addresses the whole range.
+func (c *Controller) PopulateMACs(ctx context.Context) error {
+	return c.do(ctx, call{method: http.MethodPut, path: pathMAC, again: true}, nil)
+}
+
+// PurgeMACs empties the list of managed addresses. What is in use stays so.
+func (c *Controller) PurgeMACs(ctx context.Context) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: pathMAC, again: true}, nil)
+}

@@ -1,0 +1,343 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+// version is which version of a template a command means.
+type version struct {
+	tag    string
+	number int
+}
+
+func (v *version) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&v.tag, "tag", "", "tag of the version (default: the latest)")
+	cmd.Flags().IntVar(&v.number, "version", -1, "number of the version, instead of --tag")
+	_ = cmd.RegisterFlagCompletionFunc("tag", completeTags)
+}
+
+func (v *version) chosen() client.Version {
+	out := client.Version{Tag: v.tag}
+	if v.number >= 0 {
+		out.Number = &v.number
+	}
+	return out
+}
+
+func templateDelete(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var yes confirmed
+	cmd := a.Add(&cobra.Command{
+		Use: "delete TEMPLATE...", Aliases: []string{"rm"}, Short: "Delete templates with all their versions", Args: cobra.MinimumNArgs(1),
+		Long: `delete removes templates with all their versions from the registry. VMs that run go on, and
+nodes keep what they have until "template remove" or until they need the room.`,
+		Example:           `  buildyard template delete old-debian --yes`,
+		ValidArgsFunction: templates.complete(0),
+	}, func(cmd *cobra.Command, args []string) error {
+		ids, err := templates.findAll(cmd.Context(), a.API, args)
+		if err != nil {
+			return err
+		}
+		if err := a.confirm(yes, "Delete %s with all versions?", strings.Join(args, ", ")); err != nil {
+			return err
+		}
+		return a.outcome(each(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {
+			return templates.named(a.API.DeleteTemplate(ctx, id), id)
+		}))
+	})
+	yes.add(cmd)
+	return cmd
+}
+
+func templateRevert(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var v version
+	var yes confirmed
+	cmd := a.Add(&cobra.Command{
+		Use: "revert TEMPLATE", Short: "Remove a version and all newer ones", Args: cobra.ExactArgs(1),
+		Long:              `revert removes a version of a template, the latest unless another is named, and every newer one.`,
+		Example:           `  buildyard template revert debian --tag v12 --yes`,
+		ValidArgsFunction: templates.complete(1),
+	}, func(cmd *cobra.Command, args []string) error {
+		id, err := templates.find(cmd.Context(), a.API, args[0])
+		if err != nil {
+			return err
+		}
+		if err := a.confirm(yes, "Remove the version of %s and all newer ones?", args[0]); err != nil {
+			return err
+		}
+		if err := a.API.RevertTemplate(cmd.Context(), id, v.chosen()); err != nil {
+			return templates.named(err, args[0])
+		}
+		return a.done(id, "reverted")
+	})
+	v.add(cmd)
+	yes.add(cmd)
+	return cmd
+}
+
+func templateRemove(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var on []string
+	var w waiting
+	var yes confirmed
+	cmd := a.Add(&cobra.Command{
+		Use: "remove TEMPLATE", Short: "Remove a template from the nodes' disks", Args: cobra.ExactArgs(1),
+		Long: `remove lets nodes remove the versions of a template that they hold and nothing uses. The
+registry keeps it.`,
+		Example:           `  buildyard template remove debian --node mac-03 --wait`,
+		ValidArgsFunction: templates.complete(1),
+	}, func(cmd *cobra.Command, args []string) error {
+		ctx := cmd.Context()
+		id, err := templates.find(ctx, a.API, args[0])
+		if err != nil {
+			return err
+		}
+		ids, err := nodes.findAll(ctx, a.API, on)
+		if err != nil {
+			return err
+		}
+		if err := a.confirm(yes, "Remove %s from nodes?", args[0]); err != nil {
+			return err
+		}
+		got, err := ask(ctx, func(ctx context.Context) (api.RemoveAnswer, error) { return a.API.RemoveFromNodes(ctx, id, ids...) })
+		if err != nil {
+			return templates.named(err, args[0])
+		}
+		err = single(&a, got, got.value.RequestID, func(g *cli.Grid, r api.RemoveAnswer) {
+			put(g, "request", r.RequestID)
+			g.Row("nodes asked", r.RequestsSent)
+		})
+		if err != nil || !w.wait || got.value.RequestID == "" {
+			return err
+		}
+		ctx, cancel := within(ctx, w.limit)
+		defer cancel()
+		return a.removed(ctx, got.value.RequestID)
+	})
+	cmd.Flags().StringArrayVar(&on, "node", nil, "only from this node; may be given several times")
+	nodes.completeFlag(cmd, "node")
+	w.addWait(cmd, "until every node has answered")
+	yes.add(cmd)
+	return cmd
+}
+
+// removed waits for the end of a removal and says what stays.
+func (a *Asker) removed(ctx context.Context, request string) error {
+	r, err := a.API.WaitRemoved(ctx, request)
+	if err != nil {
+		return err
+	}
+	kept := 0
+	for _, node := range slices.Sorted(maps.Keys(r.Status)) {
+		s := r.Status[node]
+		text := fmt.Sprintf("%s  %d removed, %d in use", node, s.Removed, s.Kept)
+		if s.Error != "" {
+			kept++
+			text += "  " + s.Error
+		}
+		_, _ = fmt.Fprintln(a.Err, cli.Plain(text))
+	}
+	if kept > 0 {
+		return fmt.Errorf("%d of %d nodes keep something of it", kept, len(r.Status))
+	}
+	return nil
+}
+
+// distributeOptions are the options of template distribute.
+type distributeOptions struct {
+	Asker
+	waiting
+	version
+	nodes []string
+	group string
+}
+
+func templateDistribute(s cli.Streams) *cobra.Command {
+	o := distributeOptions{Asker: Asker{Streams: s}}
+	cmd := o.Add(&cobra.Command{
+		Use: "distribute TEMPLATE[:TAG]", Short: "Let nodes have a version before somebody needs it", Args: cobra.ExactArgs(1),
+		Long: `distribute lets nodes, all of them or those that are named, pull a version and keep it. It
+prints the id of the request. With --wait it ends when every node has the version, and
+fails when one of them cannot have it.`,
+		Example: `  buildyard template distribute debian:v12 --group ci --wait
+  buildyard template distributions --watch`,
+		ValidArgsFunction: completeVersions,
+	}, func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) })
+	o.version.add(cmd)
+	cmd.Flags().StringArrayVar(&o.nodes, "node", nil, "only to this node; may be given several times")
+	cmd.Flags().StringVar(&o.group, "group", "", "only to nodes of this group")
+	nodes.completeFlag(cmd, "node")
+	groups.completeFlag(cmd, "group")
+	o.addWait(cmd, "until every node has the version")
+	return cmd
+}
+
+func (o *distributeOptions) request(ctx context.Context, template string) (r client.DistributeRequest, err error) {
+	v := o.chosen()
+	r = client.DistributeRequest{Tag: v.Tag, Version: v.Number, IdempotencyKey: client.NewKey()}
+	var tag string
+	if r.TemplateID, tag, err = o.template(ctx, template); err != nil {
+		return r, err
+	}
+	if tag != "" && r.Tag != "" && tag != r.Tag {
+		return r, cli.Usage(fmt.Errorf("the template has the tag %q and --tag says %q: give one", tag, r.Tag))
+	}
+	if tag != "" {
+		r.Tag = tag
+	}
+	if r.NodeIDs, err = nodes.findAll(ctx, o.API, o.nodes); err != nil {
+		return r, err
+	}
+	if o.group != "" {
+		r.GroupID, err = groups.find(ctx, o.API, o.group)
+	}
+	return r, err
+}
+
+func (o *distributeOptions) run(ctx context.Context, template string) error {
+	r, err := o.request(ctx, template)
+	if err != nil {
+		return err
+	}
+	got, err := ask(ctx, func(ctx context.Context) (string, error) { return o.API.Distribute(ctx, r) })
+	if err != nil {
+		return err
+	}
+	if o.Output == cli.JSON || o.Output == cli.YAML {
+		err = o.Output.Document(o.Out, got.raw)
+	} else {
+		_, err = fmt.Fprintln(o.Out, got.value)
+	}
+	if err != nil || !o.wait {
+		return err
+	}
+	ctx, cancel := within(ctx, o.limit)
+	defer cancel()
+	m := newMeter(o.Err)
+	defer m.end()
+	_, err = o.API.WaitDistributed(ctx, got.value, func(d api.Distribution) {
+		for _, node := range slices.Sorted(maps.Keys(d.Status)) {
+			m.update(node, nodeText(d.Status[node]), d.Status[node].Progress)
+		}
+	})
+	return err
+}
+
+// nodeText says how far a node is with a distribution.
+func nodeText(s api.DistributeStatus) string {
+	switch {
+	case s.Status:
+		return "has it"
+	case s.Error != "":
+		return s.Error
+	}
+	return "pulling"
+}
+
+var distributions = kind{"distribution", "template distributions", func(ctx context.Context, c *client.Controller, o client.ListOptions) (out []entry, err error) {
+	list, err := c.Distributions(ctx, o)
+	for _, d := range list {
+		out = append(out, entry{d.Request.RequestID, []string{""}, d.Request.Tag})
+	}
+	return out, err
+}}
+
+var distributionView = view[api.Distribution]{
+	id: func(d api.Distribution) string { return d.Request.RequestID },
+	columns: []column[api.Distribution]{
+		{head: "ID", cell: func(d api.Distribution) any { return d.Request.RequestID }},
+		{head: "TEMPLATE", cell: func(d api.Distribution) any { return d.Request.TemplateID }},
+		{head: "TAG", cell: func(d api.Distribution) any { return d.Request.Tag }},
+		{head: "DONE", cell: distributionDone},
+		{head: "FAILED", cell: distributionFailed},
+		{head: "REQUESTED", cell: func(d api.Distribution) any { return when(d.Request.TimeRequested) }},
+	},
+}
+
+func distributionDone(d api.Distribution) any {
+	done := 0
+	for _, s := range d.Status {
+		if s.Status {
+			done++
+		}
+	}
+	return fmt.Sprintf("%d/%d", done, len(d.Status))
+}
+
+func distributionFailed(d api.Distribution) any {
+	failed := 0
+	for _, s := range d.Status {
+		if s.Error != "" {
+			failed++
+		}
+	}
+	return failed
+}
+
+func templateDistributions(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var o listing
+	cmd := a.addAll(&cobra.Command{
+		Use: "distributions [REQUEST]", Short: "Show how distributions go", Args: cobra.MaximumNArgs(1),
+		Long:              `distributions shows the requests to distribute, or one of them with each of its nodes.`,
+		Example:           `  buildyard template distributions --watch`,
+		ValidArgsFunction: distributions.complete(1),
+	}, func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			look := func(ctx context.Context) ([]api.Distribution, error) { return a.API.Distributions(ctx, o.ListOptions) }
+			return show(cmd.Context(), &a, &o, distributionView, look)
+		}
+		if o.watch {
+			return cli.Usage(errors.New("--watch follows the list: leave the request out"))
+		}
+		id, err := distributions.find(cmd.Context(), a.API, args[0])
+		if err != nil {
+			return err
+		}
+		got, err := ask(cmd.Context(), func(ctx context.Context) (api.Distribution, error) { return a.API.Distribution(ctx, id) })
+		if err != nil {
+			return distributions.named(err, args[0])
+		}
+		return single(&a, got, id, func(g *cli.Grid, d api.Distribution) {
+			for _, c := range distributionView.columns {
+				put(g, lower(c.head), c.cell(d))
+			}
+			for _, node := range slices.Sorted(maps.Keys(d.Status)) {
+				g.Row("node "+node, fmt.Sprintf("%3d%%  %s", int(100*d.Status[node].Progress), nodeText(d.Status[node])))
+			}
+		})
+	})
+	o.add(cmd, "filter", "limit", "after", "watch")
+	return cmd
+}
+
+func templateCancel(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	return a.Add(&cobra.Command{
+		Use: "cancel REQUEST", Short: "Cancel a distribution", Args: cobra.ExactArgs(1),
+		Long:              `cancel ends a distribution. Nodes that have the version keep it.`,
+		Example:           `  buildyard template cancel 0197e1c2`,
+		ValidArgsFunction: distributions.complete(1),
+	}, func(cmd *cobra.Command, args []string) error {
+		id, err := distributions.find(cmd.Context(), a.API, args[0])
+		if err != nil {
+			return err
+		}
+		if err := a.API.CancelDistribution(cmd.Context(), id); err != nil {
+			return distributions.named(err, args[0])
+		}
+		return a.done(id, "cancelled")
+	})
+}

@@ -1,0 +1,114 @@
+package cloud
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+func eventCommand(s cli.Streams) *cobra.Command {
+	return cli.Family(&cobra.Command{
+		Use: "event", Aliases: []string{"events"}, GroupID: Group,
+		Short: "What happened in the cloud",
+		Long:  `event shows what happened: starts, ends, distributions, changes of nodes.`,
+		Example: `  buildyard event list --filter 'name:VMFailedToStart age<1h'
+  buildyard event watch`,
+	}, eventList(s), eventWatch(s))
+}
+
+var eventView = view[client.Event]{
+	id: func(e client.Event) string { return e.ID },
+	columns: []column[client.Event]{
+		{head: "TIME", cell: func(e client.Event) any { return time.Unix(e.Time, 0).Local().Format(time.DateTime) }},
+		{head: "EVENT", cell: func(e client.Event) any { return e.Name }},
+		{head: "TYPE", cell: func(e client.Event) any { return e.Type }, wide: true},
+		{head: "INSTANCE", cell: func(e client.Event) any { return e.InstanceID }},
+		{head: "DETAILS", cell: eventDetails},
+	},
+}
+
+// eventCommon are the fields that every event has.
+var eventCommon = []string{"id", "name", "type", "sub_type", "time", "instance_id", "machineName"}
+
+func eventDetails(e client.Event) any {
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(e.All)) {
+		value := e.All[key]
+		if slices.Contains(eventCommon, key) || value == nil || value == "" {
+			continue
+		}
+		out = append(out, fmt.Sprint(key, "=", value))
+	}
+	return strings.Join(out, " ")
+}
+
+func eventList(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var o listing
+	cmd := a.addAll(&cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the newest events", Args: cobra.NoArgs,
+		Long:    `list shows the newest events, the oldest of them first: 100 unless --limit says otherwise.`,
+		Example: `  buildyard event list --limit 1000 --filter template:0197e1c2*`,
+	}, func(cmd *cobra.Command, _ []string) error {
+		look := func(ctx context.Context) ([]client.Event, error) {
+			return a.API.Events(ctx, client.EventQuery{Filter: o.Filter, After: o.After, Limit: o.Limit})
+		}
+		return show(cmd.Context(), &a, &o, eventView, look)
+	})
+	o.add(cmd, "filter", "limit", "after")
+	return cmd
+}
+
+func eventWatch(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var o listing
+	cmd := a.addAll(&cobra.Command{
+		Use: "watch", Short: "Follow the events as they happen", Args: cobra.NoArgs,
+		Long: `watch shows the events from now on, or those after the one that --after names, until it is
+interrupted. As JSON it prints one object a line.`,
+		Example: `  buildyard event watch -o json | jq -r 'select(.name=="VMFailedToStart") | .instance_id'`,
+	}, func(cmd *cobra.Command, _ []string) error { return a.events(cmd.Context(), o) })
+	o.add(cmd, "filter", "after")
+	return cmd
+}
+
+func (a *Asker) events(ctx context.Context, o listing) error {
+	for e, err := range a.API.WatchEvents(ctx, o.Filter, o.After) {
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+		switch a.Output {
+		case cli.JSON, cli.YAML:
+			raw, err := json.Marshal(e.All)
+			if err != nil {
+				return err
+			}
+			if err := a.line(json.RawMessage(raw)); err != nil {
+				return err
+			}
+		case cli.Name:
+			_, _ = fmt.Fprintln(a.Out, e.ID)
+		default:
+			row := eventView.cells(a.Output, e)
+			if err := a.rows([][]string{row}, eventWidths); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// eventWidths are the widths of the columns of events that come one by one.
+var eventWidths = []int{19, 25, 36, 36, 0}

@@ -1,0 +1,295 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+func logCommand(s cli.Streams) *cobra.Command {
+	return cli.Family(&cobra.Command{
+		Use: "log", Aliases: []string{"logs"}, GroupID: Group,
+		Short: "Central logs of the cloud's programs, and logs of VMs",
+		Long: `log shows the logs that controllers, nodes and the registry send to the registry
+(SVC_ENABLE_CENTRAL_LOGGING), by the programs that say them, and what failed VMs have left.`,
+		Example: `  buildyard log services
+  buildyard log tail controller --follow
+  buildyard log vm 0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22`,
+	}, logServices(s), logList(s), logTail(s), logSearch(s), logArchive(s), logVM(s))
+}
+
+var serviceView = view[api.LogService]{
+	id: func(l api.LogService) string { return l.Service },
+	columns: []column[api.LogService]{
+		{head: "SERVICE", cell: func(l api.LogService) any { return l.Service }},
+		{head: "FILES", cell: func(l api.LogService) any { return l.Files }},
+		{head: "SIZE", cell: func(l api.LogService) any { return bytesText(l.Size) }},
+		{head: "LAST ROW", cell: func(l api.LogService) any { return when(l.LastWrite) }},
+	},
+}
+
+func logServices(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var o listing
+	return a.addAll(&cobra.Command{
+		Use: "services", Short: "List the programs that have logs", Args: cobra.NoArgs,
+		Long:    `services shows the programs whose logs the registry has.`,
+		Example: `  buildyard log services -o name`,
+	}, func(cmd *cobra.Command, _ []string) error {
+		return show(cmd.Context(), &a, &o, serviceView, a.API.Logs().Services)
+	})
+}
+
+var logView = view[api.LogFile]{
+	id: func(l api.LogFile) string { return l.Name },
+	columns: []column[api.LogFile]{
+		{head: "FILE", cell: func(l api.LogFile) any { return l.Name }},
+		{head: "MACHINE", cell: func(l api.LogFile) any { return l.MachineName }},
+		{head: "SIZE", cell: func(l api.LogFile) any { return bytesText(l.Size) }},
+		{head: "LAST ROW", cell: func(l api.LogFile) any { return when(l.LastWrite) }},
+	},
+}
+
+func logList(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var o listing
+	return a.addAll(&cobra.Command{
+		Use: "list SERVICE", Aliases: []string{"ls"}, Short: "List the log files of a program", Args: cobra.ExactArgs(1),
+		Long:              `list shows the log files of a program, the oldest first.`,
+		Example:           `  buildyard log list node`,
+		ValidArgsFunction: completeServices,
+	}, func(cmd *cobra.Command, args []string) error {
+		look := func(ctx context.Context) ([]api.LogFile, error) { return a.API.Logs().Files(ctx, args[0]) }
+		return noService(show(cmd.Context(), &a, &o, logView, look), args[0])
+	})
+}
+
+// noService names the program that has no logs.
+func noService(err error, service string) error {
+	if errors.Is(err, client.ErrNotFound) {
+		return cli.Exit(cli.ExitNotFound, fmt.Errorf("there are no such logs of %q: \"buildyard log services\" shows whose there are", service))
+	}
+	return err
+}
+
+// completeServices offers the programs that have logs.
+func completeServices(cmd *cobra.Command, args []string, _ string) (out []string, _ cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, c, cancel, err := completing(cmd)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer cancel()
+	list, _ := c.Logs().Services(ctx) // none are none to offer
+	for _, l := range list {
+		out = append(out, cli.Plain(l.Service))
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+func logTail(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var v client.LogView
+	follow := false
+	cmd := a.add(&cobra.Command{
+		Use: "tail SERVICE", Short: "Show the last rows of a program, and follow them", Args: cobra.ExactArgs(1),
+		Long: `tail shows the last rows that a program has said. With --follow it goes on with every new row
+of all its machines until it is interrupted.`,
+		Example: `  buildyard log tail controller -n 200
+  buildyard log tail node --follow | grep mac-03`,
+		ValidArgsFunction: completeServices,
+	}, func(cmd *cobra.Command, args []string) error {
+		v.Service = args[0]
+		if follow {
+			return a.followLog(cmd.Context(), v)
+		}
+		return noService(a.copyLog(cmd.Context(), v), args[0])
+	})
+	cmd.Flags().IntVarP(&v.Lines, "lines", "n", 100, "how many rows, at most 10000")
+	cmd.Flags().StringVar(&v.File, "file", "", "of this file (default: the one written last)")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with every new row")
+	return cmd
+}
+
+func (a *Asker) copyLog(ctx context.Context, v client.LogView) error {
+	s, err := a.API.Logs().View(ctx, v)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	return a.text(s)
+}
+
+// text prints a text that others have written.
+func (a *Asker) text(s io.Reader) error {
+	return rowsOf(s, func(row string) error {
+		_, err := fmt.Fprintln(a.Out, plainRow(row))
+		return err
+	})
+}
+
+func (a *Asker) followLog(ctx context.Context, v client.LogView) error {
+	for row, err := range a.API.Logs().Follow(ctx, v.Service, v.Lines) {
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+		if _, err := fmt.Fprintln(a.Out, plainRow(row)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func logSearch(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	cmd := a.add(&cobra.Command{
+		Use: "search SERVICE REGEXP", Short: "Show the rows of a program that match", Args: cobra.ExactArgs(2),
+		Long: `search reads all log files of a program, the oldest first, and shows the rows that match a
+regular expression, each behind the name of its file. The exit code is 3 when none does.`,
+		Example:           `  buildyard log search node 'pull .*failed'`,
+		ValidArgsFunction: completeServices,
+	}, func(cmd *cobra.Command, args []string) error {
+		want, err := regexp.Compile(args[1])
+		if err != nil {
+			return cli.Usage(err)
+		}
+		return noService(a.search(cmd.Context(), args[0], want), args[0])
+	})
+	return cmd
+}
+
+func (a *Asker) search(ctx context.Context, service string, want *regexp.Regexp) error {
+	files, err := a.API.Logs().Files(ctx, service)
+	if err != nil {
+		return err
+	}
+	found := 0
+	for _, f := range files {
+		s, err := a.API.Logs().View(ctx, client.LogView{Service: service, File: f.Name})
+		if errors.Is(err, client.ErrNotFound) {
+			continue // it went meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		err = rowsOf(s, func(row string) error {
+			if !want.MatchString(row) {
+				return nil
+			}
+			found++
+			_, err := fmt.Fprintf(a.Out, "%s: %s\n", cli.Plain(f.Name), plainRow(row))
+			return err
+		})
+		if err := errors.Join(err, s.Close()); err != nil {
+			return err
+		}
+	}
+	if found == 0 {
+		return cli.Exit(cli.ExitNotFound, fmt.Errorf("no row of %s matches", service))
+	}
+	return nil
+}
+
+func logArchive(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	file := ""
+	cmd := a.add(&cobra.Command{
+		Use: "archive SERVICE", Short: "Save all log files of a program", Args: cobra.ExactArgs(1),
+		Long:              `archive saves all log files of a program as a tar.gz, SERVICE.tar.gz unless --file says otherwise.`,
+		Example:           `  buildyard log archive controller --file - | tar tz`,
+		ValidArgsFunction: completeServices,
+	}, func(cmd *cobra.Command, args []string) error {
+		if file == "" {
+			file = args[0] + ".tar.gz"
+		}
+		s, err := a.API.Logs().Archive(cmd.Context(), args[0])
+		if err != nil {
+			return noService(err, args[0])
+		}
+		defer func() { _ = s.Close() }()
+		return a.save(file, s)
+	})
+	cmd.Flags().StringVar(&file, "file", "", "where to; - is the standard output")
+	return cmd
+}
+
+// save writes a stream to a new file and takes the file away when it is not whole.
+func (a *Asker) save(name string, from io.Reader) error {
+	if name == "-" {
+		_, err := io.Copy(a.Out, from)
+		return err
+	}
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(f, from)
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = os.Remove(name)
+		return err
+	}
+	_, err = fmt.Fprintf(a.Out, "%s  %s\n", name, bytesText(n))
+	return err
+}
+
+var vmLogView = view[client.VMLog]{
+	id: func(l client.VMLog) string { return l.Name },
+	columns: []column[client.VMLog]{
+		{head: "FILE", cell: func(l client.VMLog) any { return l.Name }},
+		{head: "SIZE", cell: func(l client.VMLog) any { return bytesText(l.Size) }},
+		{head: "WRITTEN", cell: func(l client.VMLog) any { return when(l.Modified) }},
+	},
+}
+
+func logVM(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var o listing
+	return a.addAll(&cobra.Command{
+		Use: "vm INSTANCE [FILE]", Short: "Show the error logs that a failed VM has left", Args: cobra.RangeArgs(1, 2),
+		Long: `vm lists the error logs of an instance, or shows one of them. Of an instance that is gone it
+takes the whole id.`,
+		Example: `  buildyard log vm nightly
+  buildyard log vm 0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22 start.log`,
+		ValidArgsFunction: instances.complete(1),
+	}, func(cmd *cobra.Command, args []string) error {
+		id, err := instances.find(cmd.Context(), a.API, args[0])
+		if err != nil {
+			return err
+		}
+		if len(args) == 1 {
+			look := func(ctx context.Context) ([]client.VMLog, error) { return a.API.VMLogs(ctx, id) }
+			return noLogs(show(cmd.Context(), &a, &o, vmLogView, look), args[0])
+		}
+		text, err := a.API.VMLog(cmd.Context(), id, args[1])
+		if err != nil {
+			return noLogs(err, args[0])
+		}
+		defer func() { _ = text.Close() }()
+		return a.text(text)
+	})
+}
+
+func noLogs(err error, instance string) error {
+	if errors.Is(err, client.ErrNotFound) {
+		return cli.Exit(cli.ExitNotFound, fmt.Errorf("there are no such logs of instance %q", instance))
+	}
+	return err
+}
+
+// plainRow keeps a row that others have written from steering the terminal.
+func plainRow(row string) string { return cli.Plain(strings.ReplaceAll(row, "\t", "    ")) }

@@ -1,0 +1,133 @@
+package cloud
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+func usbCommand(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	return a.Add(&cobra.Command{
+		Use: "usb", Short: "Show the USB devices that instances can have", Args: cobra.NoArgs, GroupID: Group,
+		Long: `usb shows how many USB devices are free and taken on all nodes, by the names that nodes claim
+them under, or by their locations. "instance start --usb NAME" attaches a free one.`,
+		Example: `  buildyard usb
+  buildyard instance start debian --usb phone`,
+	}, func(cmd *cobra.Command, _ []string) error {
+		got, err := ask(cmd.Context(), a.API.USB)
+		if err != nil {
+			return err
+		}
+		return single(&a, got, "", func(g *cli.Grid, m map[string]api.USBCount) {
+			g.Row("DEVICE", "AVAILABLE", "BUSY")
+			for _, name := range slices.Sorted(maps.Keys(m)) {
+				g.Row(name, m[name].Available, m[name].Busy)
+			}
+		})
+	})
+}
+
+func vlanCommand(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	return a.Add(&cobra.Command{
+		Use: "vlan", Short: "Show the VLAN ids that every node offers", Args: cobra.NoArgs, GroupID: Group,
+		Long:    `vlan shows the ids of the VLANs that every node offers, one a line.`,
+		Example: `  buildyard vlan`,
+	}, func(cmd *cobra.Command, _ []string) error {
+		got, err := ask(cmd.Context(), a.API.VLANs)
+		if err != nil {
+			return err
+		}
+		return a.ids(got)
+	})
+}
+
+func macCommand(s cli.Streams) *cobra.Command {
+	return cli.Family(&cobra.Command{
+		Use: "mac", GroupID: Group, Short: "Managed MAC addresses",
+		Long: `mac shows the MAC addresses that the controller gives to VMs, when it manages them
+(SVC_MANAGE_MAC_ADDRESSES), and fills and empties their list.`,
+		Example: `  buildyard mac list --in-use
+  buildyard mac purge --yes && buildyard mac populate`,
+	}, macList(s), macChange(s, "populate", "Fill the list with the whole range", "populated", (*client.Controller).PopulateMACs),
+		macChange(s, "purge", "Empty the list; what is in use stays so", "purged", (*client.Controller).PurgeMACs))
+}
+
+var macView = view[api.MACAddress]{
+	id: func(m api.MACAddress) string { return m.MACAddress },
+	columns: []column[api.MACAddress]{
+		{head: "ADDRESS", cell: func(m api.MACAddress) any { return m.MACAddress }},
+		{head: "INSTANCE", cell: func(m api.MACAddress) any { return m.InstanceID }},
+	},
+}
+
+func macList(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var used, free, count bool
+	var o listing
+	cmd := a.addAll(&cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List or count the managed addresses", Args: cobra.NoArgs,
+		Long: `list shows the managed addresses in their order, a thousand of them unless --limit says
+otherwise; --after begins after one. --count says how many there are instead.`,
+		Example: `  buildyard mac list --in-use
+  buildyard mac list --free --count`,
+	}, func(cmd *cobra.Command, _ []string) error {
+		use := client.AllMACs
+		switch {
+		case used:
+			use = client.UsedMACs
+		case free:
+			use = client.FreeMACs
+		}
+		if count {
+			got, err := ask(cmd.Context(), func(ctx context.Context) (int, error) { return a.API.CountMACs(ctx, use) })
+			if err != nil {
+				return err
+			}
+			return single(&a, got, fmt.Sprint(got.value), func(g *cli.Grid, n int) { g.Row(n) })
+		}
+		if o.Limit == 0 {
+			o.Limit = 1000
+		}
+		look := func(ctx context.Context) ([]api.MACAddress, error) {
+			return a.API.MACAddresses(ctx, use, o.Limit, o.After)
+		}
+		return show(cmd.Context(), &a, &o, macView, look)
+	})
+	cmd.Flags().BoolVar(&used, "in-use", false, "only those that instances have")
+	cmd.Flags().BoolVar(&free, "free", false, "only those that nobody has")
+	cmd.Flags().BoolVar(&count, "count", false, "say how many there are")
+	cmd.MarkFlagsMutuallyExclusive("in-use", "free")
+	o.add(cmd, "limit", "after")
+	return cmd
+}
+
+func macChange(s cli.Streams, name, short, done string, do func(*client.Controller, context.Context) error) *cobra.Command {
+	a := Asker{Streams: s}
+	yes := confirmed(name != "purge") // what can be done again is not asked about
+	cmd := a.Add(&cobra.Command{
+		Use: name, Short: short, Args: cobra.NoArgs,
+		Long:    short + ".",
+		Example: "  buildyard mac " + name,
+	}, func(cmd *cobra.Command, _ []string) error {
+		if err := a.confirm(yes, "Empty the list of managed MAC addresses?"); err != nil {
+			return err
+		}
+		if err := do(a.API, cmd.Context()); err != nil {
+			return err
+		}
+		return a.done("mac addresses", done)
+	})
+	if !yes {
+		yes.add(cmd)
+	}
+	return cmd
+}

@@ -1,0 +1,45 @@
+package cloud
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+func statsCommand(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	return a.Add(&cobra.Command{
+		Use: "stats", Short: "Say how busy the cloud is", Args: cobra.NoArgs, GroupID: Group,
+		Long:    `stats says how many instances and nodes are in which state, what room there is, and how long requests wait.`,
+		Example: `  buildyard stats -o json | jq .queue_depth`,
+	}, func(cmd *cobra.Command, _ []string) error {
+		got, err := ask(cmd.Context(), a.API.Stats)
+		if err != nil {
+			return err
+		}
+		return single(&a, got, "", func(g *cli.Grid, st api.ControllerStats) {
+			g.Row("slots taken", st.CapacityUsed, "of", st.Capacity)
+			g.Row("waiting", st.QueueDepth, "the oldest for", seconds(st.OldestWait))
+			g.Row("average wait", seconds(st.AverageQueueTime))
+			g.Row("starts in the last hour", st.StartsLastHour, "failed", st.FailuresLastHour)
+			g.Row("terminations in the last hour", st.TerminationsLastHour)
+			for _, state := range slices.Sorted(maps.Keys(st.Instances)) {
+				put(g, "instances "+state, st.Instances[state])
+			}
+			for _, state := range slices.Sorted(maps.Keys(st.Nodes)) {
+				put(g, "nodes "+state, st.Nodes[state])
+			}
+			g.Row("controller up for", seconds(st.Uptime))
+		})
+	})
+}
+
+// seconds writes a time that the API gives in seconds.
+func seconds(n float64) string {
+	return time.Duration(n * float64(time.Second)).Round(time.Millisecond).String()
+}
