@@ -57,13 +57,9 @@ func (a *Asker) add(cmd *cobra.Command, do run) *cobra.Command {
 	return cmd
 }
 
-// sources gives where the settings of a command that asks come from: a context of the
-// user's file stands behind all others.
+// sources gives where the settings of a command that asks come from.
 func sources(cmd *cobra.Command) (config.Sources, error) {
-	src := cli.Sources(cmd.Flags())
-	less, err := contextValues(src)
-	src.Less = less
-	return src, err
+	return chooseContext(cli.Sources(cmd.Flags()))
 }
 
 // open makes the client of the controller.

@@ -91,10 +91,12 @@ func (c contexts) pick(name string) (endpoint, error) {
 	return e, fmt.Errorf("client.yaml has no context %q (%s)", name, known)
 }
 
-// contextValues gives the settings of the context in force. An address given by hand
-// leaves the current context out: its credentials are not for another cloud.
-func contextValues(src config.Sources) (map[string]string, error) {
-	flag := func(name string) string {
+// chooseContext puts the settings of the context in force to the sources. The address and
+// the credentials always come from one place: a context that is named on the command
+// line takes the place of the environment, and an address given by hand leaves the
+// contexts out.
+func chooseContext(src config.Sources) (config.Sources, error) {
+	given := func(name string) string {
 		if f := src.Flags.Lookup(name); f != nil && f.Changed {
 			return f.Value.String()
 		}
@@ -104,25 +106,42 @@ func contextValues(src config.Sources) (map[string]string, error) {
 		text, _ := src.Env(key)
 		return text
 	}
-	name := flag("context")
-	if name == "" {
-		name = env(config.Context)
-	}
-	if name == "" && (flag("controller") != "" || env(config.Controller) != "") {
-		return nil, nil
+	address, name := given("controller"), given("context")
+	switch {
+	case address != "" && name != "":
+		return src, errors.New("give --controller or --context, not both")
+	case address != "", name == "" && env(config.Controller) != "":
+		return src, nil
 	}
 	c, err := readContexts()
 	if err != nil {
-		return nil, err
+		return src, err
+	}
+	byHand := name != ""
+	for _, other := range []string{env(config.Context), c.Current} {
+		if name == "" {
+			name = other
+		}
 	}
 	if name == "" {
-		name = c.Current
-	}
-	if name == "" {
-		return nil, nil
+		return src, nil
 	}
 	e, err := c.pick(name)
-	return e.values(), err
+	src.Less = e.values()
+	if byHand {
+		src.Env = without(src.Env, src.Less)
+	}
+	return src, err
+}
+
+// without leaves out of the environment what a context has its say about.
+func without(env func(string) (string, bool), values map[string]string) func(string) (string, bool) {
+	return func(key string) (string, bool) {
+		if _, ok := values[key]; ok {
+			return "", false
+		}
+		return env(key)
+	}
 }
 
 func completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -147,8 +166,8 @@ The file lies in the user's configuration directory, on Linux ~/.config/buildyar
       ca-cert: /etc/buildyard/plant.pem
 
 A context also takes root-token, client-cert, client-key and skip-tls-verification. What is given as a
-flag or in the environment counts instead; with an address given so, the current context
-is left out as a whole.`,
+flag or in the environment counts instead. An address given so leaves contexts out as a whole,
+and a context that is named with --context leaves the environment out.`,
 		Example: `  buildyard context list
   buildyard context use plant
   buildyard node list --context lab`,
