@@ -223,28 +223,6 @@ func (a *Asker) line(value any) error {
 	return a.Output.Document(a.Out, raw)
 }
 
-// age writes how long ago something was.
-func age(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return span(time.Since(t))
-}
-
-// span writes a length of time in its largest unit, or its two largest.
-func span(d time.Duration) string {
-	d = max(d, 0)
-	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
-}
-
 // when writes a time; "" for none.
 func when(t time.Time) string {
 	if t.IsZero() || t.Year() == 1 {
