@@ -137,6 +137,24 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
+// BenchmarkGetOverConnection is the same over a connection of this machine.
+func BenchmarkGetOverConnection(b *testing.B) {
+	for name, m := range map[string]*Meter{"metered": NewMeter("x"), "plain": nil} {
+		server := meteredServer(b, m)
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				req, _ := http.NewRequestWithContext(b.Context(), http.MethodGet, server.URL+"/a", nil)
+				resp, err := http.DefaultClient.Do(req)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+		})
+	}
+}
+
 // BenchmarkCounting is what the counting of a request adds.
 func BenchmarkCounting(b *testing.B) {
 	m := NewMeter("x")
