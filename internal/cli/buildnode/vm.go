@@ -114,17 +114,10 @@ func (f *settingFlags) settings(fs *pflag.FlagSet) (library.Settings, error) {
 }
 
 // foretell warns of settings that a template may have and that no driver of this
-// version starts. "nat" is another word for the shared network.
+// version starts.
 func (g *globals) foretell(s library.Settings) {
-	var odd []string
-	if s.Network != "" && s.Network != "shared" && s.Network != "nat" {
-		odd = append(odd, "network "+s.Network)
-	}
 	if s.Firmware != "" && s.Firmware != hv.FirmwareBIOS {
-		odd = append(odd, "firmware "+s.Firmware)
-	}
-	if len(odd) > 0 {
-		_, _ = fmt.Fprintf(g.Err, "warning: the hypervisor drivers of this version refuse to start a template with %s\n", strings.Join(odd, " and "))
+		_, _ = fmt.Fprintf(g.Err, "warning: the hypervisor drivers of this version refuse to start a template with firmware %s\n", s.Firmware)
 	}
 }
 

@@ -105,13 +105,13 @@ func askLink(kind, flags uint16, head linkHead, attributes []linkAttribute) erro
 func linkMessage(kind, flags uint16, head linkHead, attributes []linkAttribute) []byte {
 	ne := binary.NativeEndian
 	body := []byte{unix.AF_UNSPEC, 0, 0, 0}
-	for _, v := range []uint32{uint32(head.index), head.flags, head.change} { //nolint:gosec // the kernel's number
+	for _, v := range []uint32{uint32(head.index), head.flags, head.change} {
 		body = ne.AppendUint32(body, v)
 	}
 	for _, a := range attributes {
 		body = append(body, attribute(a.kind, a.value)...)
 	}
-	msg := ne.AppendUint32(nil, uint32(16+len(body))) //nolint:gosec // a few hundred bytes
+	msg := ne.AppendUint32(nil, uint32(16+len(body)))
 	msg = ne.AppendUint16(msg, kind)
 	msg = ne.AppendUint16(msg, unix.NLM_F_REQUEST|unix.NLM_F_ACK|flags)
 	msg = ne.AppendUint32(msg, 1) // sequence number
@@ -122,7 +122,7 @@ func linkMessage(kind, flags uint16, head linkHead, attributes []linkAttribute) 
 // attribute writes one attribute, filled up to a multiple of four bytes.
 func attribute(kind uint16, value []byte) []byte {
 	ne := binary.NativeEndian
-	b := ne.AppendUint16(nil, uint16(4+len(value))) //nolint:gosec // a few hundred bytes
+	b := ne.AppendUint16(nil, uint16(4+len(value)))
 	b = append(ne.AppendUint16(b, kind), value...)
 	return append(b, make([]byte, -len(value)&3)...)
 }

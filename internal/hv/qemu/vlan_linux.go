@@ -22,7 +22,7 @@ const (
 
 // tagged is the kernel's 802.1Q device.
 func tagged(id int) linkKind {
-	return linkKind{"vlan", []linkAttribute{{vlanID, binary.NativeEndian.AppendUint16(nil, uint16(id))}}} //nolint:gosec // at most 4094
+	return linkKind{"vlan", []linkAttribute{{vlanID, binary.NativeEndian.AppendUint16(nil, uint16(id))}}}
 }
 
 // link is a network device of the host.
@@ -152,7 +152,7 @@ func makeVLAN(uplink string, id int, kind linkKind) error {
 			return err
 		}
 	}
-	master := linkAttribute{unix.IFLA_MASTER, binary.NativeEndian.AppendUint32(nil, uint32(bridge.index))} //nolint:gosec // the kernel's number
+	master := linkAttribute{unix.IFLA_MASTER, binary.NativeEndian.AppendUint32(nil, uint32(bridge.index))}
 	if err := setLinkUp(port.index, []linkAttribute{master}); err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func describe(name string, kind linkKind, parent int) (attributes []linkAttribut
 		info = append(info, attribute(infoData, data)...)
 	}
 	if parent != 0 {
-		attributes = append(attributes, linkAttribute{unix.IFLA_LINK, binary.NativeEndian.AppendUint32(nil, uint32(parent))}) //nolint:gosec // the kernel's number
+		attributes = append(attributes, linkAttribute{unix.IFLA_LINK, binary.NativeEndian.AppendUint32(nil, uint32(parent))})
 	}
 	return append(attributes, linkAttribute{unix.IFLA_IFNAME, append([]byte(name), 0)}, linkAttribute{unix.IFLA_LINKINFO, info})
 }
