@@ -205,3 +205,40 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 }
+
+// TestOnlyPullsArePulls: a pull of what is here already moves nothing, and does not change
+// when the version was last pulled.
+func TestOnlyPullsArePulls(t *testing.T) {
+	reg := serve(t)
+	here, _ := open(t)
+	from, _ := image(t, "disk.qcow2")
+	vm, err := here.Import(t.Context(), from, library.Settings{Name: "debian"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pushed, err := here.Push(t.Context(), reg, vm.ID, library.PushOptions{Tag: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pulled := func() int64 {
+		t.Helper()
+		detail, err := reg.Detail(t.Context(), pushed.ID)
+		if err != nil || detail.LastPull != detail.Versions[0].LastPull {
+			t.Fatalf("%+v, %v", detail, err)
+		}
+		return detail.LastPull
+	}
+	if _, err := here.Pull(t.Context(), reg, library.PullOptions{Ref: transfer.Ref{ID: pushed.ID}}); err != nil {
+		t.Fatal(err)
+	}
+	if at := pulled(); at != 0 {
+		t.Errorf("a pull of what is here counts, at %d", at)
+	}
+	there, _ := open(t)
+	if _, err := there.Pull(t.Context(), reg, library.PullOptions{Ref: transfer.Ref{ID: pushed.ID}}); err != nil {
+		t.Fatal(err)
+	}
+	if pulled() == 0 {
+		t.Error("a pull does not count")
+	}
+}
