@@ -36,6 +36,7 @@ var scenes = []scene{
 	}, settings},
 	{"a device, a VLAN and a group of a node", false, []string{"+5.usb"}, devices},
 	{"an imported disk", false, []string{"+5.ssh-rule", "-5.ssh-rule"}, importedDisk},
+	{"events that are pushed", false, []string{"+6.push", "-6.push", "+6.event-file", "-6.event-file"}, pushedEvents},
 	{"directories of the registry", true, []string{"+7.versions", "-7.versions", "+7.chain", "-7.chain", "+7.shared", "-7.shared"}, directories},
 	{"pulls and their times", true, []string{"+5.last-pull", "-5.last-pull", "-3.times", "-3.versions"}, lastPull},
 	{"the registry is away", true, []string{"+2.not-ready", "-2.not-ready"}, registryAway},

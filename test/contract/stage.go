@@ -35,11 +35,12 @@ type stage struct {
 	spec     *spec
 	ledger   *ledger
 	clouds   map[string]*cloud
+	receiver *receiver // of the events of "split"
 }
 
 // The settings of a cloud. What takes minutes in a real one takes seconds here.
 var hurried = map[string][]string{
-	"up": {"--instance-time-out", "4s"},
+	"up": {"--instance-time-out", "4s", "--enable-event-logging"},
 	"split": {
 		"--instance-time-out", "1s", "--start-timeout", "4s", "--node-active-timeout", "8s", "--instance-active-timeout", "4s",
 		"--unknown-vm-threshold", "2", "--manage-mac-addresses", "--mac-addr-range", "52:54:00:00:00:00-52:54:00:00:0F:FF",
@@ -67,6 +68,10 @@ var fleets = []fleet{
 // openStage starts the clouds. What is given has to be closed, also beside an error.
 func openStage(ctx context.Context, p rig.Programs, dir string, s *spec, l *ledger) (*stage, error) {
 	st := &stage{dir: dir, programs: p, spec: s, ledger: l, clouds: map[string]*cloud{}}
+	var err error
+	if st.receiver, err = openReceiver(ctx); err != nil {
+		return st, err
+	}
 	errs := make(chan error)
 	for _, name := range []string{"up", "split"} {
 		c := &cloud{name: name, dir: filepath.Join(dir, name), fleets: map[string]*rig.Process{}, vars: vars{}}
@@ -129,6 +134,9 @@ func (st *stage) serve(ctx context.Context, c *cloud) error {
 	c.data, c.base = filepath.Join(c.dir, "controller"), filepath.Join(c.dir, "registry")
 	args := append([]string{"--listen-addr", addrs[0], "--data-dir", c.data, "--registry", c.proxies[1].address, "--log-level", "warn"}, hurried[c.name]...)
 	program := st.programs.Path("buildyard")
+	if c.name == "split" {
+		args = append(args, "--enable-event-logging", "--event-log-url", st.receiver.address)
+	}
 	if c.name == "up" {
 		args = append([]string{"up", "--registry-listen-address", addrs[1], "--registry-base-path", c.base}, args...)
 		c.services = []*rig.Process{rig.NewProcess(c.dir, "up", program, args...)}
@@ -251,6 +259,9 @@ func (st *stage) address(name, service, path string) string {
 // close ends the programs, nodes first.
 func (st *stage) close() error {
 	var errs []error
+	if st.receiver != nil {
+		errs = append(errs, st.receiver.server.Close())
+	}
 	for _, c := range st.clouds {
 		for _, p := range c.fleets {
 			errs = append(errs, p.End())
