@@ -62,8 +62,18 @@ func TestCasesAreReadable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(jobs) < 2*len(rows) {
-		t.Errorf("%d cases for %d rows", len(jobs), len(rows))
+	claimed := map[string]bool{}
+	for _, j := range jobs {
+		for _, c := range j.rows {
+			claimed[c] = true
+		}
+	}
+	for _, r := range rows {
+		for _, sign := range []string{"+", "-"} {
+			if !claimed[sign+r.id] {
+				t.Errorf("no case claims %s%s: %s", sign, r.id, r.gist)
+			}
+		}
 	}
 }
 

@@ -60,12 +60,12 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.taken = append(r.taken, event)
 }
 
-// names gives what was told of an instance, in the order in which it came.
+// names gives what was told of the VM of an instance, in the order in which it came.
 func (r *receiver) names(id string) (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.taken {
-		if name, _ := e["name"].(string); e["instance_id"] == id && !slices.Contains(names, name) {
+		if name, _ := e["name"].(string); e["instance_id"] == id && e["sub_type"] == "vmAction" && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

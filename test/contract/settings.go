@@ -77,7 +77,8 @@ func settings(ctx context.Context, p *player) error {
 			}
 		}
 		for _, source := range []string{"environment", "flags", "file"} {
-			if err := allSettings(ctx, p, service.name, filepath.Join(dir, service.name+source), source, service.table); err != nil {
+			trial := trial{service: service.name, table: service.table, dir: filepath.Join(dir, service.name+source), source: source}
+			if err := trial.run(ctx, p); err != nil {
 				return fmt.Errorf("the %s with settings from %s: %w", service.name, source, err)
 			}
 		}
@@ -116,22 +117,60 @@ func cleanEnv() []string {
 	return env
 }
 
-// allSettings starts a program with every setting that has a default, or needs a value here,
-// from one source, and sees that it listens where it was told to.
-func allSettings(ctx context.Context, p *player, service, dir, source string, table config.Table) error {
+// trial is a service that gets all its settings from one source.
+type trial struct {
+	service, source string
+	table           config.Table
+	dir             string
+}
+
+// run starts the service with every setting that has a default, or needs a value here, and
+// sees that it listens where it was told to.
+func (t trial) run(ctx context.Context, p *player) error {
 	addr, err := rig.FreeAddr(ctx)
 	if err != nil {
 		return err
 	}
-	if err := rig.MakeDir(dir); err != nil {
+	if err := rig.MakeDir(t.dir); err != nil {
 		return err
 	}
-	values := map[string]string{
-		config.ListenAddr: addr, config.DataDir: filepath.Join(dir, "data"), config.BasePath: filepath.Join(dir, "base"),
-		config.Registry: p.stage.clouds["split"].registry, config.RegistryBasePath: filepath.Join(dir, "base"),
+	args, env, err := t.given(addr, p.stage.clouds["split"].registry)
+	if err != nil {
+		return err
 	}
-	args, env, file := []string{service}, cleanEnv(), ""
-	for _, s := range table {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.stage.programs.Path("buildyard"), args...)
+	var said bytes.Buffer
+	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.Dir = env, &said, &said, t.dir
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	ready := answers(ctx, "http://"+addr+"/readyz", ended)
+	cancel()
+	<-ended
+	if !ready {
+		return fmt.Errorf("it does not listen on %s; it said: %s", addr, said.String())
+	}
+	return nil
+}
+
+// given gives arguments and environment with the settings.
+func (t trial) given(addr, registry string) (args, env []string, err error) {
+	values := map[string]string{
+		config.ListenAddr: addr, config.DataDir: filepath.Join(t.dir, "data"), config.BasePath: filepath.Join(t.dir, "base"),
+		config.Registry: registry, config.RegistryBasePath: filepath.Join(t.dir, "base"),
+	}
+	args, env = []string{t.service}, cleanEnv()
+	file := ""
+	for _, s := range t.table {
 		value, ok := values[s.Key]
 		if !ok {
 			value = s.Default
@@ -139,7 +178,7 @@ func allSettings(ctx context.Context, p *player, service, dir, source string, ta
 		if value == "" {
 			continue
 		}
-		switch source {
+		switch t.source {
 		case "environment":
 			env = append(env, s.Key+"="+value)
 		case "flags":
@@ -149,35 +188,17 @@ func allSettings(ctx context.Context, p *player, service, dir, source string, ta
 		}
 	}
 	if file != "" {
-		path := filepath.Join(dir, "settings")
+		path := filepath.Join(t.dir, "settings")
 		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
-			return err
+			return nil, nil, err
 		}
 		args = append(args, "--config", path)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, p.stage.programs.Path("buildyard"), args...)
-	var said bytes.Buffer
-	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.Dir = env, &said, &said, dir
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 5 * time.Second
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	ready := answers(ctx, "http://"+addr+"/readyz", ended)
-	cancel()
-	if ready {
-		<-ended
-		return nil
-	}
-	return fmt.Errorf("it does not listen on %s; it said: %s", addr, said.String())
+	return args, env, nil
 }
 
 // answers waits until an address answers 200, or the program behind it has ended.
-func answers(ctx context.Context, address string, ended <-chan error) bool {
+func answers(ctx context.Context, address string, ended <-chan struct{}) bool {
 	for ctx.Err() == nil {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 		if err != nil {
