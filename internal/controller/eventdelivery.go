@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -277,4 +278,31 @@ func (e *eventLog) everywhere(rev int64) bool {
 		}
 	}
 	return true
+}
+
+// alarms says for which targets so many events wait that they may soon be lost.
+func (e *eventLog) alarms() (list []string) {
+	if e == nil {
+		return nil
+	}
+	for _, t := range e.targets {
+		if n := e.waiting(e.noted(t)); n >= maxEvents/2 {
+			list = append(list, fmt.Sprintf("%d events wait for their delivery (%s), and of more than %d the oldest go: look at why their target does not take them",
+				n, t.name, maxEvents))
+		}
+	}
+	return list
+}
+
+// waiting counts the events that are later than a revision.
+func (e *eventLog) waiting(rev int64) (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, h := range slices.Backward(e.old) {
+		if h.rev <= rev {
+			break
+		}
+		n += len(h.lines)
+	}
+	return n
 }

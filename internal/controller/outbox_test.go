@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -169,8 +170,14 @@ func TestTooManyEvents(t *testing.T) {
 		if c.events.count > maxEvents || c.tables.Events.Len()*10 > maxEvents+100 {
 			t.Errorf("%d events in %d records", c.events.count, c.tables.Events.Len())
 		}
+		if alarms := c.Status(t.Context()).Alarms; len(alarms) != 1 || !strings.Contains(alarms[0], "events wait for their delivery (push)") {
+			t.Errorf("alarms: %v", alarms)
+		}
 		away.failing(nil)
 		time.Sleep(5 * time.Minute)
+		if alarms := c.Status(t.Context()).Alarms; len(alarms) != 0 {
+			t.Errorf("alarms when all have arrived: %v", alarms)
+		}
 		wasTold := func(b *inbox) (told, dropped int) {
 			for _, e := range b.got {
 				var v struct {

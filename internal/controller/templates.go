@@ -96,5 +96,6 @@ func (c *Controller) alarms() (list []string, unknown int) {
 	if alarm := c.opts.Licence.Alarm(); alarm != "" {
 		list = append(list, alarm)
 	}
+	list = append(list, c.events.alarms()...)
 	return list, unknown
 }
