@@ -3,10 +3,9 @@ package controllerrest
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"net"
 	"strconv"
 	"strings"
@@ -32,24 +31,30 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 	return rest.Tagged{Body: elements(list), Tag: s.listTag(asOf, list, page.Match != nil)}, nil
 }
 
-// listTag gives the tag of a list of instances: what its records are as of, and what it says
-// besides. What a filter lets through may depend on the time, so that the elements count.
+// listTag gives the tag of a list of instances: what its records are as of, and the messages
+// that are in none of them, each with how many elements in a row have it. What a filter lets
+// through may depend on the time, so that there the elements count as well.
 func (s *server) listTag(asOf string, list []controller.Listed, filtered bool) string {
-	sum, some := sha256.New(), false
-	for _, l := range list {
-		if filtered || l.Message != l.Instance.Message {
-			sum.Write([]byte(l.ID))
-			sum.Write([]byte{0})
-			sum.Write([]byte(l.Message))
-			sum.Write([]byte{0})
-			some = true
+	var sum maphash.Hash
+	sum.SetSeed(s.seed)
+	told, run := "", 0
+	for i, l := range list {
+		if filtered {
+			_, _ = sum.WriteString(l.ID)
+		}
+		message := ""
+		if l.Message != l.Instance.Message {
+			message = l.Message
+		}
+		if run++; message != told {
+			_, _ = sum.WriteString(told)
+			_, _ = fmt.Fprintf(&sum, "\x00%d,%d\x00", i, run)
+			told, run = message, 0
 		}
 	}
-	tag := s.era + "." + asOf
-	if some {
-		tag += "." + base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:16])
-	}
-	return tag
+	_, _ = sum.WriteString(told)
+	_, _ = fmt.Fprintf(&sum, "\x00%d,%d", len(list), run)
+	return s.era + "." + asOf + "." + strconv.FormatUint(sum.Sum64(), 36)
 }
 
 // oneVM answers one instance, with an explanation of its waiting when that is wanted.

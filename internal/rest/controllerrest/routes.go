@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"hash/maphash"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -36,14 +37,18 @@ type server struct {
 	quiet  func() (rest.Whole, error) // the answer to a poll that brought nothing
 	// registry is the address that logs and files are asked of.
 	registry string
-	era      string // of this process: what is counted in it begins anew in the next
+	era      string       // of this process: what is counted in it begins anew in the next
+	seed     maphash.Seed // of sums that count in this process alone
 
 	vmFields filter.Table[controller.Listed]
 }
 
 // Handler serves the controller's API and the node link.
 func Handler(o Options) http.Handler {
-	s := &server{c: o.Controller, prefix: o.VMNamePrefix, registry: strings.TrimSuffix(o.Registry, "/"), era: rand.Text()[:12], vmFields: vmFields(o.Controller)}
+	s := &server{
+		c: o.Controller, prefix: o.VMNamePrefix, registry: strings.TrimSuffix(o.Registry, "/"), era: rand.Text()[:12], seed: maphash.MakeSeed(),
+		vmFields: vmFields(o.Controller),
+	}
 	s.quiet = sync.OnceValues(func() (rest.Whole, error) { return rest.Made(s.c.Quiet()) })
 	routes := rest.Limited(o.RequestTimeout, s.licensed(s.all()))
 	return rest.Metered(o.Meter, routes, rest.Handler(routes, o.Logger))

@@ -1,0 +1,38 @@
+package controllerrest
+
+import (
+	"hash/maphash"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// TestListTag has lists that differ in something that no record says: so do their tags.
+func TestListTag(t *testing.T) {
+	s := &server{era: "e", seed: maphash.MakeSeed()}
+	list := func(messages ...string) (list []controller.Listed) {
+		for i, m := range messages {
+			list = append(list, controller.Listed{Instance: &farm.Instance{ID: string(rune('a' + i))}, Message: m})
+		}
+		return list
+	}
+	seen := map[string]int{}
+	for i, l := range [][]controller.Listed{
+		{}, list(""), list("", ""), list("x"), list("x", ""), list("", "x"), list("x", "x"), list("x", "y"), list("y", "x"), list("xy", ""), list("", "", "x"),
+		list("x", "", "x"), list("x", "x", ""), list("x", "x", "x"), list("x\x000", "x"),
+	} {
+		tag := s.listTag("1.1", l, false)
+		if other, known := seen[tag]; known && i > 2 { // without messages the records tell
+			t.Errorf("lists %d and %d have one tag", i, other)
+		}
+		if tag != s.listTag("1.1", l, false) {
+			t.Errorf("list %d has two tags", i)
+		}
+		seen[tag] = i
+	}
+	some := list("", "", "")
+	if s.listTag("1.1", some[:2], true) == s.listTag("1.1", some[1:], true) {
+		t.Error("what a filter lets through has no part in the tag")
+	}
+}
