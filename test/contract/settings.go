@@ -169,7 +169,7 @@ func (t trial) given(addr, registry string) (args, env []string, err error) {
 		config.Registry: registry, config.RegistryBasePath: filepath.Join(t.dir, "base"),
 	}
 	args, env = []string{t.service}, cleanEnv()
-	file := ""
+	var file strings.Builder
 	for _, s := range t.table {
 		value, ok := values[s.Key]
 		if !ok {
@@ -184,12 +184,12 @@ func (t trial) given(addr, registry string) (args, env []string, err error) {
 		case "flags":
 			args = append(args, "--"+s.Flag+"="+value)
 		default:
-			file += s.Key + "=" + value + "\n"
+			file.WriteString(s.Key + "=" + value + "\n")
 		}
 	}
-	if file != "" {
+	if file.Len() > 0 {
 		path := filepath.Join(t.dir, "settings")
-		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(file.String()), 0o600); err != nil {
 			return nil, nil, err
 		}
 		args = append(args, "--config", path)
