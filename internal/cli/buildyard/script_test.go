@@ -51,6 +51,10 @@ func cloud(env *testscript.Env) error {
 		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_LOG_LEVEL": "error", "SVC_INSTANCE_TIME_OUT": "1s",
 		"SVC_DATA_DIR": filepath.Join(env.WorkDir, ".controller"), "SVC_REGISTRY_BASE_PATH": filepath.Join(env.WorkDir, ".registry"),
 	}
+	if filepath.Base(env.WorkDir) == "script-record" {
+		settings["SVC_ENABLE_EVENT_LOGGING"], settings["SVC_ENABLE_CENTRAL_LOGGING"] = "true", "true"
+		settings["SVC_LOG_LEVEL"] = "info"
+	}
 	s := &buildyard.ControllerService{Stderr: io.Discard, WithRegistry: true}
 	err := s.ParseFlags(config.Sources{Env: func(key string) (string, bool) {
 		v, ok := settings[key]
