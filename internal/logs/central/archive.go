@@ -97,7 +97,7 @@ func (a *Archive) add(out *tar.Writer, p part) error {
 	if err != nil {
 		return err
 	}
-	defer v.Close()
+	defer func() { _ = v.Close() }()
 	v.Size = min(v.Size, p.size)
 	return a.copy(out, v)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"testing"
 	"time"
 
@@ -69,9 +70,7 @@ func TestArchive(t *testing.T) {
 		if err := errors.Join(a.Write(&raw), a.Close()); err != nil {
 			t.Fatal(err)
 		}
-		for name, text := range untar(t, raw.Bytes()) {
-			got[name] = text
-		}
+		maps.Copy(got, untar(t, raw.Bytes()))
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%q\nwant %q", got, want)
@@ -100,4 +99,3 @@ func TestBoundOfArchives(t *testing.T) {
 		t.Error(err)
 	}
 }
-

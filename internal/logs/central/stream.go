@@ -39,7 +39,7 @@ func (l *Logs) Follow(service string, lines int) (past []byte, s *Stream, err er
 	}
 	s, views, err := l.subscribe(service, lines)
 	for _, v := range views {
-		defer v.Close()
+		defer func() { _ = v.Close() }()
 	}
 	if err == nil && lines > 0 {
 		past, err = ends(views, lines)

@@ -133,4 +133,3 @@ func TestBoundOfStreams(t *testing.T) {
 		t.Errorf("one that was closed twice counts twice: %v", err)
 	}
 }
-

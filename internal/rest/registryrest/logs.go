@@ -103,7 +103,7 @@ func (s service) logView(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	defer v.Close()
+	defer func() { _ = v.Close() }()
 	text(w.Header())
 	if lines == 0 {
 		http.ServeContent(newSteady(w), r, "", time.Time{}, v.Content()) // without a date: it may grow within a second
