@@ -45,7 +45,7 @@ func TestListsStayRightWhileEverythingMoves(t *testing.T) {
 		m.publish, m.run, m.run, m.distribute, m.distribute, m.readAll, m.readAll, m.readEach,
 	} {
 		wg.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(i), uint64(length))) //nolint:gosec // of a test
+			rng := rand.New(rand.NewPCG(uint64(i), uint64(length)))
 			for ctx.Err() == nil {
 				work(ctx, rng)
 			}
