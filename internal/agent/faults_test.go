@@ -55,6 +55,13 @@ func (d *desk) fail(err error) {
 	d.err = err
 }
 
+// tried says how often a file was to be taken.
+func (d *desk) tried() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.tries
+}
+
 // only gives the only file there is.
 func (d *desk) only(t *testing.T) (name, text string) {
 	t.Helper()
@@ -84,7 +91,7 @@ func TestLogOfAFailedStart(t *testing.T) {
 		w.control.order(startOrder(nil))
 		w.until(api.PhaseFailed)
 		time.Sleep(time.Minute)
-		if n := w.desk.tries; n < 3 || n > 6 {
+		if n := w.desk.tried(); n < 3 || n > 6 {
 			t.Errorf("%d tries in a minute", n)
 		}
 		w.desk.fail(nil)
@@ -111,9 +118,9 @@ func TestLogIsGivenUp(t *testing.T) {
 		w.control.order(startOrder(nil))
 		w.until(api.PhaseFailed)
 		time.Sleep(time.Hour)
-		tries := w.desk.tries
+		tries := w.desk.tried()
 		time.Sleep(time.Hour)
-		if w.desk.tries != tries {
+		if w.desk.tried() != tries {
 			t.Error("it is tried for ever")
 		}
 	})
