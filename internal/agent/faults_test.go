@@ -62,6 +62,13 @@ func (d *desk) tried() int {
 	return d.tries
 }
 
+// said gives what was said about the agent's own log.
+func (d *desk) said() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return strings.Join(d.log, ", ")
+}
+
 // only gives the only file there is.
 func (d *desk) only(t *testing.T) (name, text string) {
 	t.Helper()
@@ -150,8 +157,8 @@ func TestNoLogLeavesTheNode(t *testing.T) {
 		w.control.order(startOrder(nil))
 		w.until(api.PhaseFailed)
 		time.Sleep(time.Hour)
-		if w.desk.tries != 0 || strings.Join(w.desk.log, ", ") != "dropped" {
-			t.Errorf("%d tries, %v", w.desk.tries, w.desk.log)
+		if n, said := w.desk.tried(), w.desk.said(); n != 0 || said != "dropped" {
+			t.Errorf("%d tries, %s", n, said)
 		}
 	})
 }
@@ -165,7 +172,7 @@ func TestTheControllerDecidesAboutTheLog(t *testing.T) {
 			w.control.mu.Unlock()
 			time.Sleep(time.Minute)
 		}
-		if got := strings.Join(w.desk.log, ", "); got != "dropped, to http://registry, dropped" {
+		if got := w.desk.said(); got != "dropped, to http://registry, dropped" {
 			t.Error(got)
 		}
 	})
