@@ -19,9 +19,9 @@ import (
 func TestOffers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{VLANs: []int{10, 20}})
-		stop := w.boot(newGate(-1))
 		claims := usb.At(filepath.Join(t.TempDir(), "usb.json"))
-		w.agent.opts.Devices = usb.NewOffer(claims, filepath.Join(t.TempDir(), "none"), slog.New(slog.DiscardHandler))
+		w.devices = usb.NewOffer(claims, filepath.Join(t.TempDir(), "none"), slog.New(slog.DiscardHandler))
+		stop := w.boot(newGate(-1))
 		synctest.Wait()
 		before := w.agent.info()
 		if len(before.USB) != 0 || !slices.Equal(before.VLANs, []int{10, 20}) || !slices.Contains(before.Abilities, farm.AbilityBridge) {

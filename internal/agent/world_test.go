@@ -40,6 +40,7 @@ type world struct {
 	source  *source
 	shop    *shop
 	desk    *desk
+	devices Devices // nil: none
 
 	nodeID string // of the agents that are booted from now on
 	agent  *Agent // that was booted last
@@ -106,7 +107,7 @@ func (w *world) boot(g *gate) (stop func() error) {
 		Identity: home.Identity{NodeID: w.nodeID, Host: "192.0.2.7", Registry: "http://registry"},
 		Link:     gatedLink{w.control, g}, Driver: driver, Templates: c, Journal: j,
 		Machine: still{w}, Logger: slog.New(slog.DiscardHandler), Version: "test",
-		Registries: gatedShop{w.shop, g}, Saves: w.saves(), Uploads: w.desk, CentralLog: w.desk,
+		Registries: gatedShop{w.shop, g}, Saves: w.saves(), Uploads: w.desk, CentralLog: w.desk, Devices: w.devices,
 	})
 	w.agent, w.cache = a, c
 	ctx, cancel := context.WithCancel(context.Background())

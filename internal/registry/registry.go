@@ -105,7 +105,7 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 		held: map[blob.Root]*heldLayer{}, sessions: map[string]*session{},
 		bad: map[blob.Root]string{}, kept: map[string][]blob.Root{},
 	}
-	if err := errors.Join(r.load(ctx), r.openBeside()); err != nil {
+	if err := errors.Join(r.load(ctx), r.openBeside()); err != nil { //nolint:contextcheck // logs ask for room long after
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
