@@ -28,9 +28,10 @@ func (c *Controller) reconcile(ctx context.Context, s *session, held []api.Held)
 			strange[id] = h
 		}
 	}
-	fresh, gone := s.meet(strange, len(held), c.now())
+	fresh, gone := s.meet(strange, c.now())
+	c.placer.reconsider(fresh, gone) // before the node takes starts: what it holds unowned is not to be started there
+	s.heardAll(len(held), c.now())
 	c.placer.touch(s.node)
-	c.placer.reconsider(fresh, gone)
 	c.macs.heard()
 	c.forgetReleased(ctx, s.node, gone)
 	c.recount(ctx, s)
@@ -80,9 +81,9 @@ type unknown struct {
 	keeping bool            // a record is being made for it
 }
 
-// meet takes over the list of what nobody owns, of total things that a node holds, and
-// gives what is new among them and what is not among them any more.
-func (s *session) meet(strange map[string]api.Held, total int, now time.Time) (fresh, gone []string) {
+// meet takes over the list of what a node holds and nobody owns, and gives what is new
+// among that and what is not among it any more.
+func (s *session) meet(strange map[string]api.Held, now time.Time) (fresh, gone []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dropped {
@@ -104,8 +105,16 @@ func (s *session) meet(strange map[string]api.Held, total int, now time.Time) (f
 			s.unknown[id] = unknown{held: h, since: now}
 		}
 	}
-	s.holds, s.met = total, now
 	return fresh, gone
+}
+
+// heardAll notes that the node has said everything that it holds, and how much that is.
+func (s *session) heardAll(total int, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.dropped {
+		s.holds, s.met = total, now
+	}
 }
 
 // dropUnknownLocked forgets something unknown, and the order to remove it.

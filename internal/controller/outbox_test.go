@@ -167,6 +167,7 @@ func TestTooManyEvents(t *testing.T) {
 		const many = maxEvents + 3000
 		c.sayMany(many)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if c.events.count > maxEvents || c.tables.Events.Len()*10 > maxEvents+100 {
 			t.Errorf("%d events in %d records", c.events.count, c.tables.Events.Len())
 		}
