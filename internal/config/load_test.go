@@ -258,9 +258,14 @@ func TestGettersPanicOnProgrammingErrors(t *testing.T) {
 
 func TestMetricsSettings(t *testing.T) {
 	for _, c := range []struct{ key, value, want string }{
-		{MetricsPort, "65536", "a port between 0 and 65535"}, {MetricsPort, "-1", "a port between 0 and 65535"}, {MetricsPort, "http", "a whole number"},
-		{MetricsPath, "metrics", "a path such as /metrics"}, {MetricsPath, "/", "a path such as /metrics"},
-		{MetricsPath, "/a/../b", "a path such as /metrics"}, {MetricsPath, "/{x}", "a path such as /metrics"}, {MetricsPath, "/a b", "a path such as /metrics"},
+		{MetricsPort, "65536", "a port between 0 and 65535"},
+		{MetricsPort, "-1", "a port between 0 and 65535"},
+		{MetricsPort, "http", "a whole number"},
+		{MetricsPath, "metrics", "a path such as /metrics"},
+		{MetricsPath, "/", "a path such as /metrics"},
+		{MetricsPath, "/a/../b", "a path such as /metrics"},
+		{MetricsPath, "/{x}", "a path such as /metrics"},
+		{MetricsPath, "/a b", "a path such as /metrics"},
 	} {
 		_, err := Load(RegistryTable, Sources{Env: environment(map[string]string{c.key: c.value})})
 		if err == nil || !strings.Contains(err.Error(), c.key) || !strings.Contains(err.Error(), c.want) {

@@ -19,7 +19,8 @@ func TestListTag(t *testing.T) {
 	}
 	seen := map[string]int{}
 	for i, l := range [][]controller.Listed{
-		{}, list(""), list("", ""), list("x"), list("x", ""), list("", "x"), list("x", "x"), list("x", "y"), list("y", "x"), list("xy", ""), list("", "", "x"),
+		{},
+		list(""), list("", ""), list("x"), list("x", ""), list("", "x"), list("x", "x"), list("x", "y"), list("y", "x"), list("xy", ""), list("", "", "x"),
 		list("x", "", "x"), list("x", "x", ""), list("x", "x", "x"), list("x\x000", "x"),
 	} {
 		tag := s.listTag("1.1", l, false)
