@@ -147,13 +147,45 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// TestPagesOfTwoKinds: bbolt panics at a page that has a second kind beside the right one.
-func TestPagesOfTwoKinds(t *testing.T) {
+// manyRevisions needs more than a page.
+func manyRevisions() map[string]string {
 	many := map[string]string{}
 	for i := range byte(100) {
 		many[firstRevision[:7]+string([]byte{i + 2})+firstRevision[8:]] = aRecord
 	}
-	db, size := small(t, recordBucket, many), 512
+	return many
+}
+
+// TestKeysOfAnotherPage: bbolt panics beside a goroutine that reads on, when the keys of a page are not between those
+// of the pages beside it.
+func TestKeysOfAnotherPage(t *testing.T) {
+	db, size := small(t, recordBucket, manyRevisions()), 512
+	tried := 0
+	for at := 0; at < len(db); at += size {
+		if binary.LittleEndian.Uint16(db[at+8:]) != branchPage {
+			continue
+		}
+		for i := 1; i < int(binary.LittleEndian.Uint16(db[at+10:])); i++ {
+			element := at + pageHeader + i*elementSize
+			key := element + int(binary.LittleEndian.Uint32(db[element:]))
+			for _, by := range []byte{1, 0xff} { // the page begins before its place, the page before it ends behind
+				bad := bytes.Clone(db)
+				bad[key+7] += by
+				tried++
+				if err := inspectDatabase(bytes.NewReader(bad), int64(len(bad))); !errors.Is(err, errMalformed) {
+					t.Errorf("element %d by %d: got %v", i, by, err)
+				}
+			}
+		}
+	}
+	if tried < 4 {
+		t.Errorf("%d changes were tried", tried)
+	}
+}
+
+// TestPagesOfTwoKinds: bbolt panics at a page that has a second kind beside the right one.
+func TestPagesOfTwoKinds(t *testing.T) {
+	db, size := small(t, recordBucket, manyRevisions()), 512
 	refused := map[uint16]bool{} // kinds of pages
 	for at := 0; at < len(db); at += size {
 		bad := bytes.Clone(db)
@@ -169,11 +201,7 @@ func TestPagesOfTwoKinds(t *testing.T) {
 
 // FuzzInspect reads anything as a database: what is accepted is also what bbolt can read.
 func FuzzInspect(f *testing.F) {
-	many := map[string]string{}
-	for i := range byte(100) {
-		many[firstRevision[:7]+string([]byte{i + 2})+firstRevision[8:]] = aRecord
-	}
-	for _, db := range [][]byte{small(f, recordBucket, many), small(f, recordBucket, map[string]string{firstRevision: aRecord}), nil} {
+	for _, db := range [][]byte{small(f, recordBucket, manyRevisions()), small(f, recordBucket, map[string]string{firstRevision: aRecord}), nil} {
 		f.Add(db)
 	}
 	f.Fuzz(func(t *testing.T, db []byte) {

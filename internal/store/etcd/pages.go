@@ -60,7 +60,7 @@ func walk(file io.ReaderAt, length int64, visit func(path []string, key, value [
 			return err
 		}
 	}
-	return p.page(m.root, nil, 0)
+	return p.page(m.root, nil, 0, span{})
 }
 
 func malformed(format string, args ...any) error {
@@ -152,50 +152,47 @@ func (p *pages) freelist(id uint64) error {
 	return nil
 }
 
-func (p *pages) page(id uint64, path []string, depth int) error {
+// span is where the keys of a page lie: from the first one on, before the end. A nil end is none. bbolt panics beside a
+// goroutine that reads on when a key lies elsewhere.
+type span struct{ first, end []byte }
+
+func (p *pages) page(id uint64, path []string, depth int, keys span) error {
 	data, err := p.load(id)
 	if err != nil {
 		return err
 	}
-	return p.elements(data, path, depth)
+	return p.elements(data, path, depth, keys)
 }
 
 // elements goes through what is on a page, of the file or in a bucket that is a value.
-func (p *pages) elements(data []byte, path []string, depth int) error {
+func (p *pages) elements(data []byte, path []string, depth int, keys span) error {
 	le := binary.LittleEndian
 	flags, count := le.Uint16(data[8:]), int(le.Uint16(data[10:]))
-	leaf := flags == leafPage
 	switch {
 	case depth > maxDepth:
 		return malformed("it is nested too deep")
-	case !leaf && (flags != branchPage || count == 0), pageHeader+count*elementSize > len(data):
+	case flags != leafPage && (flags != branchPage || count == 0), pageHeader+count*elementSize > len(data):
 		return malformed("a page of %d elements and kind %d", count, flags)
 	}
-	var last []byte
-	for i := range count {
-		at := pageHeader + i*elementSize
-		e := data[at : at+elementSize]
-		keyAt, keyLen, valueLen := uint64(le.Uint32(e)), uint64(le.Uint32(e[4:])), uint64(0)
-		if leaf {
-			keyAt, keyLen, valueLen = keyLen, uint64(le.Uint32(e[8:])), uint64(le.Uint32(e[12:]))
-		}
-		from := uint64(at) + keyAt
-		if keyAt < elementSize || from+keyLen+valueLen > uint64(len(data)) {
-			return malformed("an element that is not on its page")
-		}
-		key, value := data[from:from+keyLen], data[from+keyLen:from+keyLen+valueLen]
-		if leaf && keyLen == 0 || i > 0 && bytes.Compare(last, key) >= 0 {
-			return malformed("keys out of order")
-		}
-		last = key
-		var err error
+	all, err := elementsOf(data, count, flags == leafPage)
+	if err != nil {
+		return err
+	}
+	if count > 0 && (bytes.Compare(all[0].key, keys.first) < 0 || keys.end != nil && bytes.Compare(all[count-1].key, keys.end) >= 0) {
+		return malformed("keys on a page that is not theirs")
+	}
+	for i, e := range all {
 		switch {
-		case !leaf:
-			err = p.page(le.Uint64(e[8:]), path, depth+1)
-		case le.Uint32(e)&bucketLeaf != 0:
-			err = p.bucket(append(slices.Clip(path), string(key)), value, depth+1)
+		case flags == branchPage:
+			within := span{first: e.key, end: keys.end}
+			if i+1 < count {
+				within.end = all[i+1].key
+			}
+			err = p.page(e.page, path, depth+1, within)
+		case e.flags&bucketLeaf != 0:
+			err = p.bucket(append(slices.Clip(path), string(e.key)), e.value, depth+1)
 		default:
-			err = p.visit(path, key, value)
+			err = p.visit(path, e.key, e.value)
 		}
 		if err != nil {
 			return err
@@ -204,13 +201,46 @@ func (p *pages) elements(data []byte, path []string, depth int) error {
 	return nil
 }
 
+// element is a part of a page: of a leaf one with flags and a value, of a branch one with a page.
+type element struct {
+	flags      uint32
+	key, value []byte
+	page       uint64
+}
+
+// elementsOf reads what a page lists: in order, each within the page.
+func elementsOf(data []byte, count int, leaf bool) ([]element, error) {
+	le := binary.LittleEndian
+	all := make([]element, count)
+	for i := range all {
+		at := pageHeader + i*elementSize
+		e := data[at : at+elementSize]
+		keyAt, keyLen, valueLen := uint64(le.Uint32(e)), uint64(le.Uint32(e[4:])), uint64(0)
+		if leaf {
+			keyAt, keyLen, valueLen = keyLen, uint64(le.Uint32(e[8:])), uint64(le.Uint32(e[12:]))
+			all[i].flags = le.Uint32(e)
+		} else {
+			all[i].page = le.Uint64(e[8:])
+		}
+		from := uint64(at) + keyAt
+		if keyAt < elementSize || from+keyLen+valueLen > uint64(len(data)) {
+			return nil, malformed("an element that is not on its page")
+		}
+		all[i].key, all[i].value = data[from:from+keyLen], data[from+keyLen:from+keyLen+valueLen]
+		if leaf && keyLen == 0 || i > 0 && bytes.Compare(all[i-1].key, all[i].key) >= 0 {
+			return nil, malformed("keys out of order")
+		}
+	}
+	return all, nil
+}
+
 // bucket reads a bucket: a page of its own, or one within the value.
 func (p *pages) bucket(path []string, value []byte, depth int) error {
 	if len(value) < bucketSize {
 		return malformed("a bucket of %d bytes", len(value))
 	}
 	if root := binary.LittleEndian.Uint64(value); root != 0 {
-		return p.page(root, path, depth)
+		return p.page(root, path, depth, span{})
 	}
 	if value = value[bucketSize:]; len(value) < pageHeader {
 		return malformed("a bucket of %d bytes", len(value))
@@ -218,5 +248,5 @@ func (p *pages) bucket(path []string, value []byte, depth int) error {
 	if binary.LittleEndian.Uint16(value[8:]) != leafPage {
 		return malformed("a bucket within a page that is none of values")
 	}
-	return p.elements(value, path, depth)
+	return p.elements(value, path, depth, span{})
 }
