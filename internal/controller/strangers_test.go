@@ -213,9 +213,11 @@ func TestNodesOfAnotherReplicaTakeStarts(t *testing.T) {
 		c.wantSlots(a, 1)
 		time.Sleep(time.Minute - time.Second)
 		c.wantSlots(a, 1)
-		for range 3 { // it is declared Offline now; somebody says otherwise
+		// It is declared Offline now; somebody says otherwise, until that comes before the next verdict.
+		for i := 0; i < 100 && c.placer.used(a.id).VMs < 2; i++ {
 			time.Sleep(time.Second)
 			c.putNode(n)
+			synctest.Wait()
 		}
 		c.wantSlots(a, 2)
 	})
