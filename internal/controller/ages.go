@@ -2,7 +2,7 @@ package controller
 
 import (
 	"context"
-	"encoding/binary"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,20 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Digest says how long ago each node was in contact with one replica. Only replicas
-// that do not hold the lease write theirs: whoever gives the verdicts must know what
-// the others hear, and where there are no others nothing is written.
-type Digest struct {
-	No    int64  `json:"no"`    // grows, so that no two are equal
-	Nodes []byte `json:"nodes"` // 16 bytes of the node's id, 2 of the age in units of ageUnit, and so on
-}
-
-const (
-	ageUnit    = 100 * time.Millisecond
-	ageBytes   = 18
-	maxAges    = 40000 // nodes of a digest, so that it fits a transaction
-	longestGap = 15 * time.Second
-)
+// longestGap is the longest pause between two digests.
+const longestGap = 15 * time.Second
 
 // ages is what the other replicas have heard of the nodes.
 type ages struct {
@@ -38,10 +26,17 @@ type ages struct {
 // heardBy is the last digest of one replica. Its times are of our own clock.
 type heardBy struct {
 	came  time.Time
-	no    int64                // of the digest
-	alive bool                 // it was not the first one: its replica lives
-	nodes map[string]time.Time // node id -> last contact
+	no    int64           // of the digest
+	alive bool            // it was not the first one: its replica lives
+	keeps bool            // its replica gave the verdicts
+	nodes map[string]told // by node id
+
+	strange []Strange // nodes with VMs that nobody owns
+	vague   bool      // there are more of these
 }
+
+// strangely says whether a digest told of VMs that nobody owns.
+func (h heardBy) strangely() bool { return len(h.strange) > 0 || h.vague }
 
 func newAges(c *Controller) *ages {
 	return &ages{c: c, replica: uuid.NewString(), others: map[string]heardBy{}}
@@ -50,7 +45,8 @@ func newAges(c *Controller) *ages {
 // every is the pause between two digests of one replica.
 func (a *ages) every() time.Duration { return min(a.c.opts.NodeTimeout/8, longestGap) }
 
-// publish writes what this replica hears, as long as another one gives the verdicts.
+// publish writes what this replica hears, as long as there is another one. Whoever does not
+// hold the lease knows that there is one; its digest, be it empty, tells the holder.
 func (a *ages) publish(ctx context.Context) {
 	tick := time.NewTicker(max(a.every(), ageUnit))
 	defer tick.Stop()
@@ -60,12 +56,11 @@ func (a *ages) publish(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		nodes := a.digest()
-		if a.c.keeping.Load() || len(nodes) == 0 {
+		if a.alone() {
 			continue
 		}
 		limited, cancel := context.WithTimeout(ctx, max(a.every(), time.Second))
-		err := a.c.store.Commit(limited, store.Put(a.c.tables.Digests, a.replica, &Digest{No: no, Nodes: nodes}, store.Any))
+		err := a.c.store.Commit(limited, store.Put(a.c.tables.Digests, a.replica, a.digest(no), store.Any))
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			a.c.log.WarnContext(ctx, "could not tell the other replicas which nodes are in contact", "error", err)
@@ -73,20 +68,21 @@ func (a *ages) publish(ctx context.Context) {
 	}
 }
 
-// digest writes out the nodes that this replica has heard within their time-out.
-func (a *ages) digest() []byte {
-	now := a.c.now()
-	var b []byte
-	for node, seen := range a.c.link.contacts() {
-		age := now.Sub(seen)
-		id, err := uuid.Parse(node)
-		if err != nil || age > a.c.opts.NodeTimeout || len(b) == maxAges*ageBytes {
-			continue
-		}
-		units := min(age/ageUnit, 1<<16-1)
-		b = binary.BigEndian.AppendUint16(append(b, id[:]...), uint16(units))
+// alone says whether nobody would read a digest: this replica holds the lease and hears
+// of no other one.
+func (a *ages) alone() bool {
+	if !a.c.keeping.Load() {
+		return false
 	}
-	return b
+	now := a.c.now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, h := range a.others {
+		if h.alive && now.Sub(h.came) <= missing*a.every() {
+			return false
+		}
+	}
+	return true
 }
 
 // observe follows the digests of other replicas.
@@ -103,18 +99,18 @@ func (a *ages) observe(events []store.Event) {
 
 func (a *ages) hear(replica string, d *Digest) {
 	now := a.c.now()
-	h := heardBy{came: now, no: d.No, nodes: make(map[string]time.Time, len(d.Nodes)/ageBytes)}
-	for b := d.Nodes; len(b) >= ageBytes; b = b[ageBytes:] {
-		age := time.Duration(binary.BigEndian.Uint16(b[16:])) * ageUnit
-		h.nodes[uuid.UUID(b[:16]).String()] = now.Add(-age)
-	}
+	h := heardBy{came: now, no: d.No, keeps: d.Keeps, nodes: d.read(now), strange: d.Strange, vague: d.Vague}
 	a.mu.Lock()
 	was, known := a.others[replica]
 	h.alive = was.alive || known && was.no != h.no
 	a.others[replica] = h
 	a.mu.Unlock()
-	if now.Before(a.c.settled()) {
-		a.c.placer.touchAll() // a node that somebody hears may take starts
+	strange := h.strangely() || was.strangely() || !a.c.link.strangers.none()
+	if strange || now.Before(a.c.settled()) {
+		a.c.placer.touchAll() // a node that somebody hears may take starts, and one with other VMs on it fewer
+	}
+	if strange {
+		a.c.macs.heard()
 	}
 }
 
@@ -130,17 +126,19 @@ const missing = 3
 
 // heard gives when a node was last in contact with another replica; zero when never.
 // What a replica knows whose digests stay away is not known: for the nodes that it
-// heard, silence counts from the moment at which the next digests were missed.
+// heard, silence counts from the moment at which the next digests were missed. Where it
+// gave the verdicts, who gives them now has begun anew anyway.
 func (a *ages) heard(node string) (last time.Time) {
 	now := a.c.now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, h := range a.others {
-		seen, ok := h.nodes[node]
+		t, ok := h.nodes[node]
 		if !ok {
 			continue
 		}
-		if lost := h.came.Add(missing * a.every()); !lost.After(now) {
+		seen := t.seen
+		if lost := h.came.Add(missing * a.every()); !lost.After(now) && !h.keeps {
 			seen = lost
 		}
 		if seen.After(last) {
@@ -148,6 +146,43 @@ func (a *ages) heard(node string) (last time.Time) {
 		}
 	}
 	return last
+}
+
+// elsewhere gives what another replica has told of a node, where one heard it later than
+// this replica did, at here.
+func (a *ages) elsewhere(node string, here time.Time) (t told, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, h := range a.others {
+		if other, has := h.nodes[node]; has && other.seen.After(here) {
+			t, ok, here = other, true, other.seen
+		}
+	}
+	return t, ok
+}
+
+// errandProgress gives how far a node is with an errand, as other replicas have told.
+func (a *ages) errandProgress(node, errand string) (most float64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, h := range a.others {
+		most = max(most, h.nodes[node].pulls[errand])
+	}
+	return most
+}
+
+// strangers gives the VMs that nobody owns on nodes that other replicas hear, and whether
+// there may be more than they have told. Who has stopped telling does not make anybody wait.
+func (a *ages) strangers() (list []Strange, vague bool) {
+	now := a.c.now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, h := range a.others {
+		list = append(list, h.strange...)
+		fresh := now.Sub(h.came) <= missing*a.every()
+		vague = vague || fresh && (h.vague || slices.ContainsFunc(h.strange, func(s Strange) bool { return s.Vague }))
+	}
+	return list, vague
 }
 
 // hears says whether another replica that lives has heard a node. The digest of one that
@@ -165,13 +200,14 @@ func (a *ages) hears(node string) bool {
 
 // tidy forgets replicas that have been silent for so long that nothing depends on them.
 func (a *ages) tidy(ctx context.Context, w store.Writer, now time.Time) error {
+	alone := a.alone()
 	a.mu.Lock()
 	var gone []string
 	for replica := range a.c.tables.Digests.All() {
-		if h, ok := a.others[replica]; replica == a.replica || (ok && now.Sub(h.came) > 2*a.c.opts.NodeTimeout+missing*a.every()) {
+		if h, ok := a.others[replica]; replica == a.replica && alone || (ok && now.Sub(h.came) > 2*a.c.opts.NodeTimeout+missing*a.every()) {
 			gone = append(gone, replica)
 			delete(a.others, replica)
-		} else if !ok { // written before this process began
+		} else if !ok && replica != a.replica { // written before this process began
 			a.others[replica] = heardBy{came: now}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,6 +20,7 @@ func TestWhatNodesSayIsBounded(t *testing.T) {
 	long := strings.Repeat("ä", 1<<20)
 	in := &api.NodeInfo{
 		Arch: "amd64", OS: long, AgentVersion: long, Driver: long, Hypervisor: long, Accelerator: long, Machine: long, CPUModel: long, HostCPU: long,
+		CPUs: math.MaxInt, MemoryMB: math.MaxInt,
 	}
 	for range 10 * maxHave {
 		in.Templates = append(in.Templates, api.NodeTemplate{ID: "x", Name: "y", Tag: "z", ContentID: "c"})
@@ -29,14 +31,20 @@ func TestWhatNodesSayIsBounded(t *testing.T) {
 	if err != nil || len(raw) > store.MaxBytes {
 		t.Errorf("a description of %d bytes (%v)", len(raw), err)
 	}
-	vm := &api.LinkVM{}
+	if info := infoOf("n", in); info.CPUs != maxCores || info.MemoryMB != maxMemoryMB { // else sums of it overflow
+		t.Errorf("%d processors and %d MB", info.CPUs, info.MemoryMB)
+	}
+	vm := &api.LinkVM{CPUs: math.MaxInt, MemoryMB: math.MaxInt, VNCPort: math.MaxInt}
 	for range 1000 {
-		vm.Ports = append(vm.Ports, api.LinkPort{Name: long, Protocol: long, HostIP: long, GuestPort: -1, HostPort: -1})
+		vm.Ports = append(vm.Ports, api.LinkPort{Name: long, Protocol: long, HostIP: long, GuestPort: -1, HostPort: math.MaxInt})
 	}
 	got := vmOf(vm, nil)
 	raw, err = json.Marshal(got)
-	if err != nil || len(raw) > maxVMPorts*4*maxLabel || got.Ports[0].GuestPort != 0 || got.Ports[0].HostPort != 0 {
+	if err != nil || len(raw) > maxVMPorts*4*maxLabel || got.Ports[0].GuestPort != 0 || got.Ports[0].HostPort != maxPort {
 		t.Errorf("a VM of %d bytes with the ports %d and %d (%v)", len(raw), got.Ports[0].GuestPort, got.Ports[0].HostPort, err)
+	}
+	if got.CPUs != maxCores || got.MemoryMB != maxMemoryMB || got.VNCPort != maxPort {
+		t.Errorf("%d processors, %d MB, VNC at %d", got.CPUs, got.MemoryMB, got.VNCPort)
 	}
 }
 

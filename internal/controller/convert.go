@@ -17,21 +17,28 @@ const (
 	maxHave    = 1000 // versions that a node has, and devices
 
 	maxAbilities = 64
+
+	maxCores    = 1 << 16 // of a node or a VM: more is no machine, and sums must not overflow
+	maxMemoryMB = 1 << 30
+	maxPort     = 1<<16 - 1
 )
+
+// within keeps a number between 0 and most, whatever a node says.
+func within(n, most int) int { return min(max(n, 0), most) }
 
 // vmOf makes the domain's VM of a node's; what the node leaves out stays as it was.
 func vmOf(in *api.LinkVM, old *farm.VMInfo) *farm.VMInfo {
 	vm := &farm.VMInfo{
 		UUID: tail(in.UUID, maxField), Name: tail(in.Name, maxField), Status: farm.VMStatus(tail(in.Status, maxField)),
-		Version: tail(in.Version, maxField), CPUs: max(in.CPUs, 0), MemoryMB: max(in.MemoryMB, 0),
+		Version: tail(in.Version, maxField), CPUs: within(in.CPUs, maxCores), MemoryMB: within(in.MemoryMB, maxMemoryMB),
 		IP: tail(in.IP, maxField), HostIP: tail(in.HostIP, maxField), MAC: tail(in.MAC, maxField),
-		VNCPort: max(in.VNCPort, 0),
+		VNCPort: within(in.VNCPort, maxPort),
 		PID:     in.PID, Accel: tail(in.Accel, maxField), Created: in.Created, Accessed: in.Started, Started: in.Started, Stopped: in.Stopped,
 	}
 	for _, p := range in.Ports[:min(len(in.Ports), maxVMPorts)] {
 		port := farm.Port(p)
 		port.Name, port.Protocol, port.HostIP = clip(p.Name, maxLabel), clip(p.Protocol, maxLabel), clip(p.HostIP, maxLabel)
-		port.GuestPort, port.HostPort = max(p.GuestPort, 0), max(p.HostPort, 0)
+		port.GuestPort, port.HostPort = within(p.GuestPort, maxPort), within(p.HostPort, maxPort)
 		vm.Ports = append(vm.Ports, port)
 	}
 	if old != nil {
@@ -59,7 +66,7 @@ func tail(s string, n int) string { return s[max(0, len(s)-n):] }
 
 func infoOf(node string, in *api.NodeInfo) *farm.NodeInfo {
 	info := &farm.NodeInfo{
-		NodeID: node, Arch: in.Arch, OS: clip(in.OS, maxLabel), CPUs: max(in.CPUs, 0), MemoryMB: max(in.MemoryMB, 0),
+		NodeID: node, Arch: in.Arch, OS: clip(in.OS, maxLabel), CPUs: within(in.CPUs, maxCores), MemoryMB: within(in.MemoryMB, maxMemoryMB),
 		DiskSize: max(in.DiskSize, 0), FreeDisk: max(in.FreeDisk, 0), CacheUsage: max(in.CacheUsage, 0),
 		AgentVersion: clip(in.AgentVersion, maxLabel),
 		Hypervisor: farm.Hypervisor{

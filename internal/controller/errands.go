@@ -195,8 +195,8 @@ func (c *Controller) Errands(kind farm.ErrandKind, after string, limit int, fits
 	return list
 }
 
-// errandView adds to an errand how far its nodes are. How far a pull is that goes on
-// is known to the replica that its node speaks to, and to no other.
+// errandView adds to an errand how far its nodes are. How far a pull is that goes on is in
+// memory at the replica that its node speaks to; the others know it from its digests.
 func (c *Controller) errandView(e *farm.Errand) ErrandView {
 	view := ErrandView{Errand: e, On: make(map[string]farm.Outcome, len(e.Nodes))}
 	outcomes := c.outcomesOf(e.ID)
@@ -204,7 +204,7 @@ func (c *Controller) errandView(e *farm.Errand) ErrandView {
 		o := outcomes[node]
 		progress := 0.0
 		if o == nil {
-			progress = c.link.errandProgress(node, e.ID)
+			progress = max(c.link.errandProgress(node, e.ID), c.ages.errandProgress(node, e.ID))
 		}
 		view.On[node] = e.On(node, o, c.nodeExists(node), progress)
 	}

@@ -81,6 +81,18 @@ type unknown struct {
 	keeping bool            // a record is being made for it
 }
 
+// vague says whether it may soon be known what it is, and is not now.
+func (u unknown) vague(now time.Time) bool { return u.detail == nil && now.Sub(u.since) < strangerTime }
+
+// mac gives the address that the VM says it has.
+func (u unknown) mac() (farm.MAC, bool) {
+	if u.detail == nil || u.detail.Status.VM == nil {
+		return 0, false
+	}
+	a, err := farm.ParseMAC(u.detail.Status.VM.MAC)
+	return a, err == nil
+}
+
 // meet takes over the list of what a node holds and nobody owns, and gives what is new
 // among that and what is not among it any more.
 func (s *session) meet(strange map[string]api.Held, now time.Time) (fresh, gone []string) {
@@ -178,16 +190,25 @@ func (s *session) learn(details []api.HeldDetail) {
 	}
 }
 
-// foreign gives what the VMs of a node take that nobody owns: they take room too. One
-// of which nothing is known yet counts as a small one. told says whether the node has
-// said here what it holds.
-func (l *link) foreign(node string) (load sched.Load, told bool) {
-	s := l.find(node)
-	if s == nil {
-		return load, false
+// foreign gives what the VMs of a node take that nobody owns: they take room too. told
+// says whether the node has said here what it holds; what it says elsewhere counts where
+// it was heard there since.
+func (c *Controller) foreign(node string) (load sched.Load, told bool) {
+	seen := time.Time{}
+	if s := c.link.find(node); s != nil {
+		s.mu.Lock()
+		load, told, seen = s.foreignLocked(), !s.met.IsZero(), s.seenLocked(c.now())
+		s.mu.Unlock()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if other, ok := c.ages.elsewhere(node, seen); ok {
+		load = other.strange.load()
+	}
+	return load, told
+}
+
+// foreignLocked gives what the VMs take that nobody owns. One of which nothing is known
+// yet counts as a small one.
+func (s *session) foreignLocked() (load sched.Load) {
 	for _, u := range s.unknown {
 		load.VMs++
 		vcpu := 1
@@ -197,7 +218,7 @@ func (l *link) foreign(node string) (load sched.Load, told bool) {
 		}
 		load.VCPU += vcpu
 	}
-	return load, !s.met.IsZero()
+	return load
 }
 
 // find gives the session of a node; nil when it was never in contact.

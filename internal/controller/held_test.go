@@ -181,7 +181,7 @@ func TestRoomOfUnknownVMs(t *testing.T) {
 		known := c.lost(a, StartRequest{})
 		a.stray(1)
 		a.tellAll(known)
-		if load, _ := c.link.foreign(a.id); load != (sched.Load{VMs: 2, VCPU: 3, MemoryMB: 512}) {
+		if load, _ := c.foreign(a.id); load != (sched.Load{VMs: 2, VCPU: 3, MemoryMB: 512}) {
 			t.Errorf("load = %+v", load)
 		}
 	})

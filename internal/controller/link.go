@@ -351,22 +351,6 @@ func (l *link) usage(node string) (api.Usage, time.Time) {
 	return s.usage, s.seenLocked(l.c.now())
 }
 
-// contacts gives the last contact of every node that has spoken to this replica.
-func (l *link) contacts() map[string]time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.c.now()
-	seen := make(map[string]time.Time, len(l.sessions))
-	for node, s := range l.sessions {
-		s.mu.Lock()
-		if at := s.seenLocked(now); !at.IsZero() {
-			seen[node] = at
-		}
-		s.mu.Unlock()
-	}
-	return seen
-}
-
 // seenLocked gives the last contact: now while a poll hangs.
 func (s *session) seenLocked(now time.Time) time.Time {
 	if s.parked > 0 {

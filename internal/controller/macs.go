@@ -269,23 +269,24 @@ func (m *macs) userLocked(a farm.MAC, strange map[farm.MAC]struct{}) string {
 	return ""
 }
 
-// strange gives the addresses of the VMs that nobody owns.
+// strange gives the addresses of the VMs that nobody owns, on nodes of all replicas.
 func (m *macs) strange() map[farm.MAC]struct{} {
-	var list map[farm.MAC]struct{}
+	list := map[farm.MAC]struct{}{}
 	m.eachStranger(func(u unknown) {
-		if u.detail == nil || u.detail.Status.VM == nil {
-			return
-		}
-		if a, err := farm.ParseMAC(u.detail.Status.VM.MAC); err == nil {
-			if list == nil {
-				list = map[farm.MAC]struct{}{}
-			}
+		if a, ok := u.mac(); ok {
 			list[a] = struct{}{}
 		}
 	})
+	others, _ := m.c.ages.strangers()
+	for _, s := range others {
+		for _, a := range s.MACs {
+			list[a] = struct{}{}
+		}
+	}
 	return list
 }
 
+// eachStranger tells of the VMs that nobody owns and that nodes have told here.
 func (m *macs) eachStranger(do func(unknown)) {
 	if m.c.link.strangers.none() {
 		return
@@ -313,13 +314,12 @@ func (m *macs) undecided() string {
 			}
 		}
 	}
-	why := ""
-	m.eachStranger(func(u unknown) {
-		if u.detail == nil && now.Sub(u.since) < strangerTime {
-			why = "waits until it is known which MAC addresses the VMs have that nobody owns"
-		}
-	})
-	return why
+	_, vague := m.c.ages.strangers()
+	m.eachStranger(func(u unknown) { vague = vague || u.vague(now) })
+	if vague {
+		return "waits until it is known which MAC addresses the VMs have that nobody owns"
+	}
+	return ""
 }
 
 // why says of an instance why it waits for an address.

@@ -85,8 +85,14 @@ func TestAppleSilicon(t *testing.T) {
 		if v := c.node(a); v.Node.Slots(&v.Info) != 2 {
 			t.Errorf("%d slots", v.Node.Slots(&v.Info))
 		}
+		if got := c.Stats().Capacity; got != 2 {
+			t.Errorf("the statistics say %d", got)
+		}
 		arm.Arch, arm.Driver = "arm64", "qemu" // which runs no macOS
 		set(arm)
+		if got := c.Stats().Capacity; got != 5 {
+			t.Errorf("the statistics say %d under QEMU", got)
+		}
 		if v := c.node(a); v.Node.Slots(&v.Info) != 5 {
 			t.Errorf("%d slots under QEMU", v.Node.Slots(&v.Info))
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -76,22 +77,25 @@ func (c *Controller) view(node *farm.Node) NodeView {
 			v.Groups = append(v.Groups, g)
 		}
 	}
-	v.Usage, v.Seen = c.usage(node)
+	foreign, _ := c.foreign(node.ID)
+	v.Unknown = foreign.VMs
+	v.Usage, v.Seen = c.usage(node, foreign)
 	if node.Drain {
 		v.Remaining = c.remaining(node.ID)
 	}
-	foreign, _ := c.link.foreign(node.ID)
-	v.Unknown = foreign.VMs
 	return v
 }
 
 // usage gives what the VMs on a node take, and when it was last in contact. The VMs are
 // those that the records know to run, and those that nobody owns; the load is what the
-// node last said here, and not known of one that polls another replica, or none. That it
-// is not Offline says that somebody has heard it lately.
-func (c *Controller) usage(node *farm.Node) (u api.Usage, seen time.Time) {
+// node last said, here or to another replica, which tells it within longestGap. That a
+// node is not Offline says that somebody has heard it lately.
+func (c *Controller) usage(node *farm.Node, foreign sched.Load) (u api.Usage, seen time.Time) {
 	now := c.now()
 	said, seen := c.link.usage(node.ID)
+	if other, ok := c.ages.elsewhere(node.ID, seen); ok {
+		said.CPU, said.RAM, seen = other.cpu, other.ram, other.seen
+	}
 	if now.Sub(seen) <= contactGap {
 		u.CPU, u.RAM = said.CPU, said.RAM
 	} else {
@@ -100,7 +104,6 @@ func (c *Controller) usage(node *farm.Node) (u api.Usage, seen time.Time) {
 			seen = latest(seen, now.Add(-c.opts.NodeTimeout))
 		}
 	}
-	foreign, _ := c.link.foreign(node.ID)
 	u.VMs, u.VCPUs, u.VRAM = foreign.VMs, foreign.VCPU, foreign.MemoryMB
 	for _, inst := range c.tables.Instances.Where(byNode, node.ID) {
 		if inst.VM != nil && inst.VM.Status == farm.VMRunning && inst.HoldsSlot() {

@@ -192,7 +192,7 @@ const untold = "still to say what it holds"
 // nothing until it has told, or another replica hears it. One that does neither has no
 // need of starts.
 func (c *Controller) besideOn(node string) beside {
-	foreign, told := c.link.foreign(node)
+	foreign, told := c.foreign(node)
 	young := c.now().Before(c.settled())
 	return beside{foreign, !told && young && !c.ages.hears(node)}
 }

@@ -45,10 +45,10 @@ func (c *Controller) nodeCount() (states map[string]int, capacity int) {
 	for _, s := range shownNodeStates {
 		states[string(s)] = 0
 	}
-	for _, n := range c.tables.Nodes.All() {
+	for id, n := range c.tables.Nodes.All() {
 		states[string(n.Shown())]++
 		if n.TakesStarts() {
-			capacity += n.Capacity
+			capacity += n.Slots(c.infoOn(id))
 		}
 	}
 	return states, capacity

@@ -99,7 +99,7 @@ func (k *keeper) stalled(node *farm.Node, info *farm.NodeInfo) (since time.Time,
 			since = inst.Updated
 		}
 	}
-	if foreign, _ := k.c.link.foreign(node.ID); len(there) == 0 || foreign.VMs > 0 || !sched.Full(node, info, there...) {
+	if foreign, _ := k.c.foreign(node.ID); len(there) == 0 || foreign.VMs > 0 || !sched.Full(node, info, there...) {
 		return time.Time{}, 0
 	}
 	return since, len(there)
