@@ -92,7 +92,7 @@ func (d *Digest) pull(errand string, at int, progress float64) {
 	if d.Pulls == nil {
 		d.Pulls = map[string][]byte{}
 	}
-	d.Pulls[errand] = append(binary.BigEndian.AppendUint16(d.Pulls[errand], uint16(at)), hundredths(progress)) //nolint:gosec // below maxAges
+	d.Pulls[errand] = append(binary.BigEndian.AppendUint16(d.Pulls[errand], uint16(at)), hundredths(progress))
 }
 
 // tell notes the VMs of a node that nobody owns, as far as there is room.
