@@ -44,6 +44,10 @@ type JoinAnswer struct {
 	NodeID     string `json:"node_id"`
 	Credential string `json:"credential"` // secret: Authorization: Bearer on the node link
 	Registry   string `json:"registry"`   // address the node pulls from
+
+	// UpdateKeys are the public keys of the makers of agent packages, as lines of base64,
+	// for a node that knows none.
+	UpdateKeys string `json:"update_keys,omitempty"`
 }
 
 // PollRequest is the body of POST PathPoll?wait=5s: the heartbeat of a node and its
@@ -62,6 +66,8 @@ type PollRequest struct {
 	Host     string    `json:"host,omitempty"`  // address, when it changed
 
 	Details []HeldDetail `json:"details,omitempty"` // of what the last answer asked about
+
+	Update *UpdateStatus `json:"update,omitempty"` // of the one that is asked for, or failed
 }
 
 // Ack says that an order is in the node's journal and needs no second sending.
@@ -119,6 +125,9 @@ type PollAnswer struct {
 	// Errands are what the node is to do with its templates, for no instance. An agent
 	// that does not know the field leaves them undone.
 	Errands []Errand `json:"errands,omitempty"`
+	// Update asks for another version of the agent. One that does not know the field goes
+	// on as it is.
+	Update *AgentUpdate `json:"update,omitempty"`
 }
 
 // OrderKind is what an order asks for.

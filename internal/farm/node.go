@@ -52,6 +52,7 @@ type Node struct {
 	Credential   string       `json:"credential"`             // hex sha256 of the node's secret
 	Joined       time.Time    `json:"joined"`
 	NoCentralLog bool         `json:"no_central_log,omitempty"`
+	Update       *Update      `json:"update,omitempty"` // of its agent; nil: none was asked for, or it is done
 }
 
 // Draining says since when and why a node is drained. Like a Node it is replaced and

@@ -126,12 +126,12 @@ func Keygen(secretPath, publicPath string) error {
 		}
 	}
 	text := base64.StdEncoding.EncodeToString(secret.Seed())
-	err = create(secretPath, 0o600, "# The secret of a licence authority of buildyard: whoever has it can issue licences.\n"+text+"\n")
+	err = create(secretPath, 0o600, "# The secret of an authority of buildyard: whoever has it can sign in its name.\n"+text+"\n")
 	if err != nil {
 		return err
 	}
 	text = base64.StdEncoding.EncodeToString(public)
-	return create(publicPath, 0o644, "# The public key of a licence authority of buildyard. It is no secret.\n"+text+"\n")
+	return create(publicPath, 0o644, "# The public key of an authority of buildyard. It is no secret.\n"+text+"\n")
 }
 
 // create writes a file that must not exist.
@@ -167,5 +167,5 @@ func ReadSecret(path string) (ed25519.PrivateKey, error) {
 		}
 		return ed25519.NewKeyFromSeed(seed), nil
 	}
-	return nil, fmt.Errorf("%s does not hold the secret of a licence authority", path)
+	return nil, fmt.Errorf("%s does not hold the secret of an authority", path)
 }

@@ -1,0 +1,51 @@
+package api
+
+// The route of agent packages, and what is below it.
+const (
+	PathPackages        = "/pkg"
+	PathPackageManifest = PathPackages + "/manifest" // what is there, see AgentPackage
+)
+
+// AgentPackage is one agent package that a controller has: an archive with a program for
+// one platform.
+type AgentPackage struct {
+	Name    string `json:"name"` // of the file: below PathPackages
+	Version string `json:"version"`
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+	Size    int64  `json:"size"`   // bytes
+	SHA256  string `json:"sha256"` // hex, of the file
+	// Signed is all of the above as its maker has signed it: one line of text. A node
+	// believes nothing else.
+	Signed string `json:"signed"`
+}
+
+// AgentUpdate asks an agent to become another version of itself. It is in every answer to
+// a poll until the agent says how that ended; an agent knows a repeated one by ID.
+type AgentUpdate struct {
+	ID      string       `json:"id"`
+	Package AgentPackage `json:"package"`
+	// Force allows a version that is older than the agent's.
+	Force bool `json:"force,omitempty"`
+}
+
+// UpdateStage is how far an agent is with an update.
+type UpdateStage string
+
+// The stages, in the order in which they come. That it is done is said by the version of
+// the agent that comes after it.
+const (
+	UpdateLoading UpdateStage = "loading" // Progress says how far
+	UpdateWaiting UpdateStage = "waiting" // for work that the change would break; Message says which
+	UpdateSwapped UpdateStage = "swapped" // the new agent is about to begin
+	UpdateFailed  UpdateStage = "failed"  // for good; Message says why, and the agent is as it was
+)
+
+// UpdateStatus is what an agent says of an update, with every poll from the one after it
+// heard of it. It is a level.
+type UpdateStatus struct {
+	ID       string      `json:"id"`
+	Stage    UpdateStage `json:"stage"`
+	Progress float64     `json:"progress,omitempty"` // 0..1, of the download
+	Message  string      `json:"message,omitempty"`
+}

@@ -1,0 +1,107 @@
+package farm
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Update is the change of a node's agent to another version, as asked for. Like a Node it
+// is replaced and never changed in place.
+type Update struct {
+	ID      string    `json:"id"`      // of the present try, or the last one
+	Version string    `json:"version"` // of the package
+	SHA256  string    `json:"sha256"`  // of the package
+	Force   bool      `json:"force,omitempty"`
+	Asked   time.Time `json:"asked"`
+	Begun   time.Time `json:"begun,omitzero"` // of the present try; zero: there is none
+	Tries   int       `json:"tries,omitempty"`
+	After   time.Time `json:"after,omitzero"`   // the next try begins then
+	Failure string    `json:"failure,omitempty"` // why the last try failed
+}
+
+// UpdateTries is how often an update is tried before it is given up.
+const UpdateTries = 5
+
+// updatePauses are the times between the end of a try and the next one.
+var updatePauses = [UpdateTries - 1]time.Duration{time.Minute, 5 * time.Minute, 20 * time.Minute, time.Hour}
+
+// Open says whether the update is not over: a try goes on, or another one follows.
+func (u *Update) Open() bool { return u != nil && (!u.Begun.IsZero() || u.Tries < UpdateTries) }
+
+// DueAt gives when the next try begins; zero: none does by time alone.
+func (u *Update) DueAt() time.Time {
+	if u == nil || !u.Begun.IsZero() || u.Tries >= UpdateTries {
+		return time.Time{}
+	}
+	if u.After.IsZero() {
+		return u.Asked
+	}
+	return u.After
+}
+
+// BeginUpdate begins a try of the update that is asked for, under an id of its own, and
+// says whether the node is in a state for it.
+func (n *Node) BeginUpdate(id string, now time.Time) bool {
+	if !n.Update.Open() || !n.Enter(UpdateBegun, "its agent becomes "+n.Update.Version, now) {
+		return false
+	}
+	u := *n.Update
+	u.ID, u.Begun, u.Tries, u.After, u.Failure = id, now, u.Tries+1, time.Time{}, ""
+	n.Update = &u
+	return true
+}
+
+// EndUpdate ends the present try: the agent is what was asked for (failure ""), or why it
+// is not. A node that is not Updating any more keeps its state.
+func (n *Node) EndUpdate(failure string, now time.Time) {
+	reason := ""
+	if failure == "" {
+		n.Update = nil
+	} else {
+		u := *n.Update
+		u.Begun, u.Failure = time.Time{}, failure
+		if u.Tries < UpdateTries {
+			u.After = now.Add(updatePauses[max(u.Tries-1, 0)])
+		}
+		n.Update = &u
+		reason = "its agent could not become " + u.Version + ": " + failure
+	}
+	if n.State == NodeUpdating {
+		n.Enter(UpdateDone, reason, now)
+	}
+}
+
+// OlderVersion says whether one version X.Y.Z-<hash> is older than another. Those that
+// differ in their hash alone, or are not of that form, have no order.
+func OlderVersion(a, b string) bool {
+	x, okA := numbers(a)
+	y, okB := numbers(b)
+	if !okA || !okB {
+		return false
+	}
+	for i := range x {
+		if c := cmp.Compare(x[i], y[i]); c != 0 {
+			return c < 0
+		}
+	}
+	return false
+}
+
+// numbers reads the X.Y.Z that a version begins with.
+func numbers(version string) (n [3]int, ok bool) {
+	head, _, _ := strings.Cut(version, "-")
+	parts := strings.Split(head, ".")
+	if len(parts) != len(n) {
+		return n, false
+	}
+	for i, part := range parts {
+		v, err := strconv.Atoi(part)
+		if err != nil || v < 0 {
+			return n, false
+		}
+		n[i] = v
+	}
+	return n, true
+}
