@@ -1,0 +1,130 @@
+package release
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// The files in a directory of packages, beside the packages.
+const (
+	ManifestFile = "manifest"     // a statement a line; lines that begin with # are for people
+	KeysFile     = "packages.pub" // public keys of who signs, that nodes are given when they join
+)
+
+// maxFile bounds the manifest and the keys, in bytes.
+const maxFile = 64 << 10
+
+// SignDir signs every package of a directory as a version, and writes the manifest anew. It
+// gives what it signed. Two programs that sign at once do no harm: one manifest is whole.
+func SignDir(key ed25519.PrivateKey, dir, version string) ([]api.AgentPackage, error) {
+	var list []api.AgentPackage
+	text := "# Statements about the agent packages in this directory, each signed. Made by: buildyard package sign\n"
+	for _, platform := range Platforms {
+		p, err := signFile(key, filepath.Join(dir, platform.File()), platform, version)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", platform.File(), err)
+		}
+		list = append(list, p)
+		text += p.Signed + "\n"
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("there is no agent package in %s: one is called %s", dir, Platforms[0].File())
+	}
+	return list, replace(filepath.Join(dir, ManifestFile), text)
+}
+
+func signFile(key ed25519.PrivateKey, path string, platform Platform, version string) (p api.AgentPackage, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return p, err
+	}
+	defer func() { _ = f.Close() }()
+	p = api.AgentPackage{Version: version, OS: platform.OS, Arch: platform.Arch}
+	if p.Size, p.SHA256, err = Digest(f); err != nil {
+		return p, err
+	}
+	text, err := Sign(key, p)
+	if err != nil {
+		return p, err
+	}
+	return Parse(text)
+}
+
+// replace writes a file whole, readable by all.
+func replace(path, text string) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// Manifest reads the statements of a directory; none of them is believed yet.
+func Manifest(dir string) ([]api.AgentPackage, error) {
+	raw, err := readBounded(filepath.Join(dir, ManifestFile))
+	if err != nil {
+		return nil, err
+	}
+	var list []api.AgentPackage
+	seen := map[string]bool{}
+	no := 0
+	for line := range strings.Lines(string(raw)) {
+		no++
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		p, err := Parse(line)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("line %d of the manifest: %w", no, err)
+		case seen[p.Name]:
+			return nil, fmt.Errorf("line %d of the manifest is the second one about %s", no, p.Name)
+		}
+		seen[p.Name] = true
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// Keys reads the public keys that nodes are given; "" when there are none.
+func Keys(dir string) (string, error) {
+	raw, err := readBounded(filepath.Join(dir, KeysFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return string(bytes.TrimSpace(raw)), err
+}
+
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(raw) > maxFile {
+		err = fmt.Errorf("%s is larger than %d bytes", path, maxFile)
+	}
+	return raw, err
+}

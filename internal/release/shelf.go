@@ -1,0 +1,242 @@
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/license"
+)
+
+// lookEvery is how often a Shelf looks at its directory.
+const lookEvery = 10 * time.Second
+
+// aliases are the names under which clients ask for the packages of macOS. A file of that
+// name is answered where there is one, else the package itself.
+var aliases = map[string]Platform{
+	"AnkaAgent.pkg":    {"darwin", "amd64"},
+	"AnkaAgentArm.pkg": {"darwin", "arm64"},
+}
+
+// Shelf is a controller's directory of agent packages. It follows what becomes of the
+// directory; that there is none yet is no error.
+type Shelf struct {
+	dir string
+	log *slog.Logger
+
+	mu      sync.Mutex // guards what follows
+	list    []api.AgentPackage
+	keys    string
+	sums    map[string]sum // package -> digest of its file
+	trouble string         // what is wrong with the directory; ""
+	said    string         // the trouble that was logged last
+	changed chan struct{}  // has a value when the packages are others
+}
+
+// stamp tells whether a file has changed.
+type stamp struct {
+	at   time.Time
+	size int64
+}
+
+type sum struct {
+	stamp
+	sha256 string
+}
+
+// NewShelf reads a directory. Run follows it.
+func NewShelf(dir string, log *slog.Logger) *Shelf {
+	s := &Shelf{dir: dir, log: log, sums: map[string]sum{}, changed: make(chan struct{}, 1)}
+	s.Look()
+	return s
+}
+
+// Run follows the directory until ctx ends.
+func (s *Shelf) Run(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.Look()
+		}
+	}
+}
+
+// Changed has a value when the packages have changed since it was last received.
+func (s *Shelf) Changed() <-chan struct{} { return s.changed }
+
+// All gives the packages, in the order of Platforms.
+func (s *Shelf) All() []api.AgentPackage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.list)
+}
+
+// For gives the package for a platform.
+func (s *Shelf) For(system, arch string) (api.AgentPackage, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.list {
+		if p.OS == system && p.Arch == arch {
+			return p, true
+		}
+	}
+	return api.AgentPackage{}, false
+}
+
+// Keys gives the public keys that nodes are given when they join; "" for none.
+func (s *Shelf) Keys() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keys
+}
+
+// Trouble says what an operator has to look at; "" for nothing.
+func (s *Shelf) Trouble() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.trouble
+}
+
+// Missing says what to do when there is no package for a platform.
+func (s *Shelf) Missing(system, arch string) string {
+	if trouble := s.Trouble(); trouble != "" {
+		return trouble
+	}
+	return fmt.Sprintf("There is no agent package %s: put it into %s on the controller's machine and sign it there (buildyard package sign)",
+		Platform{system, arch}.File(), s.dir)
+}
+
+// Open opens the file that a client asks for by its name, and gives its digest; "" when
+// it is not known. farm.CodeNotFound says which file to put where.
+func (s *Shelf) Open(name string) (f *os.File, digest string, err error) {
+	if platform, alias := aliases[name]; alias {
+		if f, err := os.Open(filepath.Join(s.dir, name)); err == nil {
+			return f, "", nil
+		}
+		name = platform.File()
+	}
+	platform, known := PlatformOf(name)
+	if !known {
+		return nil, "", farm.Errorf(farm.CodeNotFound, "There is no agent package of this name; the names are buildnode-OS-ARCH.tar.gz with linux or darwin, amd64 or arm64")
+	}
+	p, ok := s.For(platform.OS, platform.Arch)
+	if !ok {
+		return nil, "", farm.Errorf(farm.CodeNotFound, "%s", s.Missing(platform.OS, platform.Arch))
+	}
+	if f, err = os.Open(filepath.Join(s.dir, name)); err != nil {
+		return nil, "", farm.Errorf(farm.CodeNotFound, "%s", s.Missing(platform.OS, platform.Arch))
+	}
+	if st, err := f.Stat(); err != nil || st.Size() != p.Size {
+		_ = f.Close()
+		return nil, "", farm.Errorf(farm.CodeNotFound, "The agent package %s has just changed: sign it anew (buildyard package sign)", name)
+	}
+	return f, p.SHA256, nil
+}
+
+// Look reads what has changed in the directory.
+func (s *Shelf) Look() {
+	list, keys, err := s.read()
+	trouble := ""
+	if err != nil {
+		trouble = fmt.Sprintf("The agent packages in %s cannot be offered: %v", s.dir, err)
+	}
+	s.mu.Lock()
+	different := !slices.Equal(list, s.list)
+	s.list, s.keys, s.trouble = list, keys, trouble
+	fresh := trouble != s.said
+	s.said = trouble
+	s.mu.Unlock()
+	if fresh && trouble != "" {
+		s.log.Warn("ALARM: the agent packages need attention", "alarm", trouble)
+	}
+	if !different {
+		return
+	}
+	for _, p := range list {
+		s.log.Info("agent package is offered", "package", p.Name, "version", p.Version)
+	}
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// read gives the packages whose files are what was signed of them. One that is not keeps
+// no other from being offered.
+func (s *Shelf) read() (list []api.AgentPackage, keys string, err error) {
+	signed, err := Manifest(s.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, "", err
+	}
+	keys, err = s.readKeys()
+	errs := []error{err}
+	for _, platform := range Platforms {
+		i := slices.IndexFunc(signed, func(p api.AgentPackage) bool { return p.Name == platform.File() })
+		switch err := s.judge(platform.File(), signed, i); {
+		case err != nil:
+			errs = append(errs, err)
+		case i >= 0:
+			list = append(list, signed[i])
+		}
+	}
+	return list, keys, errors.Join(errs...)
+}
+
+func (s *Shelf) readKeys() (string, error) {
+	keys, err := Keys(s.dir)
+	if err != nil || keys == "" {
+		return "", err
+	}
+	if _, err := license.ParseTrust([]byte(keys)); err != nil {
+		return "", fmt.Errorf("%s: %w", KeysFile, err)
+	}
+	return keys, nil
+}
+
+// judge says what is wrong with one package; i is its place in the manifest, or -1.
+func (s *Shelf) judge(name string, signed []api.AgentPackage, i int) error {
+	st, err := os.Stat(filepath.Join(s.dir, name))
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && i < 0:
+		return nil
+	case err != nil:
+		return err
+	case i < 0:
+		return fmt.Errorf("%s is not signed (buildyard package sign)", name)
+	}
+	now := stamp{st.ModTime(), st.Size()}
+	s.mu.Lock()
+	known := s.sums[name]
+	s.mu.Unlock()
+	if known.stamp != now {
+		f, err := os.Open(filepath.Join(s.dir, name))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		known.stamp = now
+		if _, known.sha256, err = Digest(f); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		s.mu.Lock()
+		s.sums[name] = known
+		s.mu.Unlock()
+	}
+	if p := signed[i]; known.sha256 != p.SHA256 || now.size != p.Size {
+		return fmt.Errorf("%s is not the file that was signed (buildyard package sign)", name)
+	}
+	return nil
+}

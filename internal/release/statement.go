@@ -1,0 +1,185 @@
+// Package release is about agent packages: the archives from which nodes take another
+// version of their agent. It signs and verifies what is said of them, and keeps the
+// directory in which a controller has them.
+//
+// It installs nothing: that is the node's own matter. It asks nobody on a network.
+//
+// Invariant: what Verify gives was signed, byte for byte, by a trusted key; and a Shelf
+// offers a package only while its file has the size and the digest that were signed.
+package release
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/license"
+)
+
+// Limits of a package.
+const (
+	MaxSize      = 512 << 20 // bytes of the archive
+	MaxStatement = 4096      // bytes of what is signed of it
+	maxVersion   = 100       // bytes
+)
+
+// prefix begins every statement; a signature under it is never one of anything else.
+const prefix = "BP1"
+
+// format is the newest form of a statement that is understood.
+const format = 1
+
+// Platform is what a program is built for.
+type Platform struct{ OS, Arch string }
+
+// Platforms lists those that agents are built for.
+var Platforms = []Platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
+
+// File gives the name of the package for a platform.
+func (p Platform) File() string { return "buildnode-" + p.OS + "-" + p.Arch + ".tar.gz" }
+
+func (p Platform) String() string { return p.OS + "/" + p.Arch }
+
+// PlatformOf finds the platform that a file of that name is the package for.
+func PlatformOf(file string) (Platform, bool) {
+	for _, p := range Platforms {
+		if p.File() == file {
+			return p, true
+		}
+	}
+	return Platform{}, false
+}
+
+// The ways in which a statement can be wrong. Each error of Verify is one of them.
+var (
+	// ErrForm is a text that is no statement.
+	ErrForm = errors.New("it is no signed statement about an agent package")
+	// ErrNewer is a statement that an older program does not understand.
+	ErrNewer = errors.New("it was made for a newer program")
+	// ErrSignature is a statement that no trusted key has signed.
+	ErrSignature = errors.New("no trusted key has signed it")
+)
+
+// said is the payload of a statement.
+type said struct {
+	Format  int    `json:"format"`
+	Version string `json:"version"`
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+	Size    int64  `json:"size"`
+	SHA256  string `json:"sha256"`
+}
+
+func (s said) check() error {
+	sum, err := hex.DecodeString(s.SHA256)
+	switch {
+	case s.Format > format:
+		return fmt.Errorf("%w: its form is %d, this program knows up to %d", ErrNewer, s.Format, format)
+	case s.Format < 1:
+		return fmt.Errorf("%w: its form is %d", ErrForm, s.Format)
+	case !slices.Contains(Platforms, Platform{s.OS, s.Arch}):
+		return fmt.Errorf("%w: the platform must be one of %v", ErrForm, Platforms)
+	case !ValidVersion(s.Version):
+		return fmt.Errorf("%w: the version must have 1 to %d letters, digits, dots, dashes, pluses or underscores, and begin with a letter or a digit", ErrForm, maxVersion)
+	case s.Size < 1 || s.Size > MaxSize:
+		return fmt.Errorf("%w: the size must be 1 to %d bytes", ErrForm, MaxSize)
+	case err != nil || len(sum) != sha256.Size || s.SHA256 != strings.ToLower(s.SHA256):
+		return fmt.Errorf("%w: the digest must be a sha256 in hex", ErrForm)
+	}
+	return nil
+}
+
+// ValidVersion says whether a text may be a version. It is the name of a directory too.
+func ValidVersion(v string) bool {
+	if v == "" || len(v) > maxVersion || strings.ContainsRune(".-+_", rune(v[0])) {
+		return false
+	}
+	return !strings.ContainsFunc(v, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-+_", r))
+	})
+}
+
+// coding is the base64 of statements: URL-safe, without padding, one text for each content.
+var coding = base64.RawURLEncoding.Strict()
+
+// Sign makes the statement about a package. Its name and what was signed before do not count.
+func Sign(key ed25519.PrivateKey, p api.AgentPackage) (string, error) {
+	s := said{Format: format, Version: p.Version, OS: p.OS, Arch: p.Arch, Size: p.Size, SHA256: p.SHA256}
+	if err := s.check(); err != nil {
+		return "", err
+	}
+	payload, err := json.Marshal(s)
+	if err != nil {
+		return "", fmt.Errorf("statement: %w", err)
+	}
+	signed := prefix + "." + coding.EncodeToString(payload)
+	return signed + "." + coding.EncodeToString(ed25519.Sign(key, []byte(signed))), nil
+}
+
+// Parse reads a statement without believing it.
+func Parse(text string) (api.AgentPackage, error) {
+	p, _, _, err := parse(text)
+	return p, err
+}
+
+func parse(text string) (p api.AgentPackage, signed, signature []byte, err error) {
+	text = strings.TrimSpace(text)
+	parts := strings.Split(text, ".")
+	if len(text) > MaxStatement || len(parts) != 3 || parts[0] != prefix || strings.ContainsAny(text, "\r\n") {
+		return p, nil, nil, fmt.Errorf("%w: one has the form %s.PAYLOAD.SIGNATURE", ErrForm, prefix)
+	}
+	payload, err := coding.DecodeString(parts[1])
+	if err != nil {
+		return p, nil, nil, fmt.Errorf("%w: its payload is not base64url", ErrForm)
+	}
+	if signature, err = coding.DecodeString(parts[2]); err != nil || len(signature) != ed25519.SignatureSize {
+		return p, nil, nil, fmt.Errorf("%w: its signature is not base64url of %d bytes", ErrForm, ed25519.SignatureSize)
+	}
+	var s said
+	if err := json.Unmarshal(payload, &s); err != nil || !bytes.HasPrefix(payload, []byte("{")) {
+		return p, nil, nil, fmt.Errorf("%w: its payload cannot be read", ErrForm)
+	}
+	if err := s.check(); err != nil {
+		return p, nil, nil, err
+	}
+	p = api.AgentPackage{
+		Name: Platform{s.OS, s.Arch}.File(), Version: s.Version, OS: s.OS, Arch: s.Arch, Size: s.Size, SHA256: s.SHA256, Signed: text,
+	}
+	return p, []byte(parts[0] + "." + parts[1]), signature, nil
+}
+
+// Verify gives what a trusted key has signed of a package.
+func Verify(trust license.Trust, text string) (api.AgentPackage, error) {
+	p, signed, signature, err := parse(text)
+	if err != nil {
+		return api.AgentPackage{}, err
+	}
+	for _, key := range trust {
+		if ed25519.Verify(key, signed, signature) {
+			return p, nil
+		}
+	}
+	if len(trust) == 0 {
+		return api.AgentPackage{}, fmt.Errorf("%w: no key is known to this program", ErrSignature)
+	}
+	return api.AgentPackage{}, ErrSignature
+}
+
+// Digest reads a file of a package to its end and gives its size and sha256.
+func Digest(r io.Reader) (size int64, sum string, err error) {
+	h := sha256.New()
+	size, err = io.Copy(h, io.LimitReader(r, MaxSize+1))
+	if err == nil && size > MaxSize {
+		err = fmt.Errorf("it is larger than %d bytes", MaxSize)
+	}
+	return size, hex.EncodeToString(h.Sum(nil)), err
+}
