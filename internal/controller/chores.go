@@ -26,6 +26,7 @@ func (k *keeper) chores(ctx context.Context) {
 		{"the history", !k.c.maintenance(), k.c.tidyHistory},
 		{"save requests", !k.c.maintenance() && (k.stale.Swap(false) || sweep), k.c.tidySaves},
 		{"errands", !k.c.maintenance() && (k.moved.Swap(false) || sweep), k.c.tidyErrands},
+		{"updates of agents", !k.c.maintenance() && (k.renewed() || sweep), k.c.tidyUpdates},
 		{"removed nodes", sweep, k.c.tidyRemoved},
 		{"released VMs", sweep, k.c.tidyReleased},
 		{"nodes of deleted groups", sweep, k.c.tidyGroups},
@@ -39,6 +40,16 @@ func (k *keeper) chores(ctx context.Context) {
 			k.c.log.WarnContext(ctx, "could not tidy", "what", chore.what, "error", err)
 		}
 	}
+}
+
+// renewed says whether agents may have to be updated since it was last asked.
+func (k *keeper) renewed() bool {
+	select {
+	case <-k.c.opts.Packages.Changed():
+		k.renew.Store(true)
+	default:
+	}
+	return k.renew.Swap(false)
 }
 
 // tidyRemoved forgets nodes that were removed long ago.

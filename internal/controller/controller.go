@@ -62,6 +62,9 @@ type Options struct {
 	PauseRegistry func(ctx context.Context, length time.Duration) error
 
 	CentralLog bool // nodes send their logs to the registry
+
+	Packages       Packages // nil: there are none
+	NoNodeUpgrades bool     // agents become other versions only when somebody asks for it
 }
 
 // withDefaults fills in what was left zero.
@@ -99,6 +102,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Licence == nil {
 		o.Licence = unlicensed{}
+	}
+	if o.Packages == nil {
+		o.Packages = noPackages{}
 	}
 	return o
 }

@@ -61,7 +61,7 @@ func (l *link) recall(text []byte) *heard {
 // remember keeps a poll that may come again as it is.
 func (s *session) remember(h *heard) {
 	r := &h.req
-	if len(h.text) > maxHeard || r.Info != nil || r.HasHeld || len(r.Acks)+len(r.Details)+len(r.Held) > 0 {
+	if len(h.text) > maxHeard || r.Info != nil || r.HasHeld || r.Update != nil || len(r.Acks)+len(r.Details)+len(r.Held) > 0 {
 		return
 	}
 	s.mu.Lock()
@@ -76,5 +76,5 @@ func (c *Controller) Quiet() api.PollAnswer {
 
 // IsQuiet says whether an answer of this controller's Poll is Quiet.
 func IsQuiet(a api.PollAnswer) bool {
-	return !a.NeedFull && !a.Removed && !a.NoCentralLog && len(a.Orders)+len(a.Describe)+len(a.Errands) == 0
+	return !a.NeedFull && !a.Removed && !a.NoCentralLog && a.Update == nil && len(a.Orders)+len(a.Describe)+len(a.Errands) == 0
 }

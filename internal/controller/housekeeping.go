@@ -23,6 +23,7 @@ type keeper struct {
 	agenda *agenda
 	stale  atomic.Bool // save requests or their pieces have changed
 	moved  atomic.Bool // an errand may be over
+	renew  atomic.Bool // an agent may have to be updated
 	swept  time.Time   // when the chores were last done in full
 }
 
@@ -90,6 +91,7 @@ func (k *keeper) observe(events []store.Event) {
 			k.moved.Store(true)
 		case kindNode:
 			k.moved.Store(k.moved.Load() || e.New == nil)
+			k.renew.Store(true)
 			k.agenda.put(item{kindNode, e.ID}, k.c.now())
 			old, _ := e.Old.(*farm.Node)
 			now, _ := e.New.(*farm.Node)
@@ -102,6 +104,7 @@ func (k *keeper) observe(events []store.Event) {
 			}
 		case kindInfo:
 			old, _ := e.Old.(*farm.NodeInfo)
+			k.renew.Store(true)
 			if info, ok := e.New.(*farm.NodeInfo); ok && (old == nil || old.Hypervisor != info.Hypervisor) {
 				k.agenda.put(item{kindNode, e.ID}, k.c.now())
 			}

@@ -26,7 +26,7 @@ func (c *Controller) Join(ctx context.Context, req api.JoinRequest) (api.JoinAns
 	}
 	old, err := c.authenticate(req.NodeID, req.Credential)
 	known := err == nil
-	answer := api.JoinAnswer{NodeID: req.NodeID, Credential: req.Credential, Registry: c.opts.RegistryAddress}
+	answer := api.JoinAnswer{NodeID: req.NodeID, Credential: req.Credential, Registry: c.opts.RegistryAddress, UpdateKeys: c.opts.Packages.Keys()}
 	if !known && !c.lostIdentity(req) {
 		answer.NodeID, answer.Credential = uuid.NewString(), secret()
 	}

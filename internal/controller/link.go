@@ -46,6 +46,7 @@ type session struct {
 	met      time.Time            // when it last said what it holds; zero: never
 	wake     chan struct{}        // has a value when there may be new orders
 	heard    *heard               // the last poll that was short and without news; nil: none
+	update   updateTold
 }
 
 // due is an order that a node has not carried out yet.
@@ -109,6 +110,9 @@ func (l *link) load() {
 	for _, e := range l.c.tables.Errands.All() {
 		l.wantErrand(e)
 	}
+	for _, n := range l.c.tables.Nodes.All() {
+		l.followUpdate(nil, n)
+	}
 }
 
 // observe follows the records: an instance that needs an order wakes its node.
@@ -117,6 +121,11 @@ func (l *link) observe(events []store.Event) {
 		switch {
 		case e.Kind == kindNode && e.New == nil:
 			l.drop(e.ID) // also when another replica removed it
+		case e.Kind == kindNode:
+			old, _ := e.Old.(*farm.Node)
+			if now, ok := e.New.(*farm.Node); ok {
+				l.followUpdate(old, now)
+			}
 		case e.Kind == kindInstance:
 			l.follow(e)
 		case e.Kind == kindErrand:
@@ -279,7 +288,7 @@ func (s *session) contact(boot string, now time.Time) error {
 		return err
 	}
 	if s.boot != boot {
-		s.boot, s.infoHash, s.heldHash = boot, "", ""
+		s.boot, s.infoHash, s.heldHash, s.update = boot, "", "", updateTold{}
 		s.offerAgainLocked()
 	}
 	s.seen, s.left = now, false

@@ -25,8 +25,9 @@ type NodeView struct {
 	Usage  api.Usage
 	Seen   time.Time // last contact; zero when there was none since this replica started
 
-	Unknown   int // VMs that nobody owns
-	Remaining int // of a drained node: the instances that still take room there
+	Unknown   int    // VMs that nobody owns
+	Stage     string // of an update of its agent, in words; "" when there is none, or it is not known here
+	Remaining int    // of a drained node: the instances that still take room there
 }
 
 // Nodes gives every node in the order of their ids.
@@ -80,6 +81,7 @@ func (c *Controller) view(node *farm.Node) NodeView {
 	foreign, _ := c.foreign(node.ID)
 	v.Unknown = foreign.VMs
 	v.Usage, v.Seen = c.usage(node, foreign)
+	v.Stage = c.link.updateStage(node)
 	if node.Drain {
 		v.Remaining = c.remaining(node.ID)
 	}

@@ -49,6 +49,11 @@ func (c *Controller) poll(ctx context.Context, credential string, h *heard, wait
 	if err := c.greet(ctx, node, req); err != nil {
 		return answer, err
 	}
+	if !answer.NeedFull {
+		if err := c.hearUpdate(ctx, s, node, req); err != nil {
+			return answer, err
+		}
+	}
 	s.remember(h)
 	s.acknowledge(req.Acks)
 	answer.Registry, answer.CentralLog = c.opts.RegistryAddress, c.opts.CentralLog
@@ -64,6 +69,7 @@ func (c *Controller) poll(ctx context.Context, credential string, h *heard, wait
 	}
 	answer.Orders, answer.Errands = c.await(ctx, s, min(wait, MaxWait))
 	answer.Removed = s.removed()
+	answer.Update = c.offer(s)
 	return answer, nil
 }
 
@@ -96,7 +102,7 @@ func (c *Controller) await(ctx context.Context, s *session, wait time.Duration) 
 		ids, next := s.take(c.now(), c.opts.OrderResend)
 		list, other := s.takeErrands(c.now(), c.opts.OrderResend)
 		orders, errands := c.orders(s, ids), c.errandsFor(list)
-		if len(orders)+len(errands) > 0 || over {
+		if len(orders)+len(errands) > 0 || over || s.hasUpdate() {
 			return orders, errands
 		}
 		var again <-chan time.Time // something is due once more
@@ -179,6 +185,7 @@ func (c *Controller) greet(ctx context.Context, node *farm.Node, req *api.PollRe
 		if !to.Enter(v.event, v.reason, c.now()) && !moves(n) {
 			return n, nil
 		}
+		to.ResumeUpdate(c.now())
 		if moves(n) {
 			to.Host = req.Host
 		}

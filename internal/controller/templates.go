@@ -93,6 +93,9 @@ func (c *Controller) Status(ctx context.Context) api.ControllerStatus {
 // alarms is everything that an operator has to look at, and how many VMs nobody owns.
 func (c *Controller) alarms() (list []string, unknown int) {
 	list, unknown = c.unknownAlarms()
+	if trouble := c.opts.Packages.Trouble(); trouble != "" {
+		list = append(list, trouble)
+	}
 	if alarm := c.opts.Licence.Alarm(); alarm != "" {
 		list = append(list, alarm)
 	}

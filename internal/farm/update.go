@@ -105,3 +105,11 @@ func numbers(version string) (n [3]int, ok bool) {
 	}
 	return n, true
 }
+
+// ResumeUpdate goes on with a try of a node that was away and is back as it was.
+func (n *Node) ResumeUpdate(now time.Time) bool {
+	return n.Updating() && n.Enter(UpdateBegun, "its agent becomes "+n.Update.Version, now)
+}
+
+// Updating says whether a try of an update goes on, whatever state the node is in.
+func (n *Node) Updating() bool { return n.Update != nil && !n.Update.Begun.IsZero() }

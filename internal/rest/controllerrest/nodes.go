@@ -58,6 +58,9 @@ func node(v controller.NodeView) api.Node {
 		Drain: drain(v), NoCentralLog: n.NoCentralLog,
 	}
 	out.StateSince, out.StateReason = n.ShownSince()
+	if v.Stage != "" && n.State == farm.NodeUpdating {
+		out.StateReason += ": " + v.Stage
+	}
 	for _, g := range v.Groups {
 		out.Groups = append(out.Groups, group(g))
 	}

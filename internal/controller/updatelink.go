@@ -1,0 +1,151 @@
+package controller
+
+import (
+	"context"
+	"crypto/subtle"
+	"fmt"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// updateTold is what this replica has told a node of its update, and what it last said.
+type updateTold struct {
+	fresh  bool      // there is one that may not have been told yet
+	id     string    // of the one that was told
+	at     time.Time // when it was told to the agent that speaks now
+	status *api.UpdateStatus
+}
+
+// MayLoad says whether somebody may load agent packages: who has the join token, or a node
+// by its id and its credential. farm.CodeUnauthenticated when not.
+func (c *Controller) MayLoad(user, secret string) error {
+	if subtle.ConstantTimeCompare([]byte(secret), []byte(c.joinToken)) == 1 {
+		return nil
+	}
+	_, err := c.authenticate(user, secret)
+	return err
+}
+
+// AgentPackages gives the packages that there are.
+func (c *Controller) AgentPackages() []api.AgentPackage { return c.opts.Packages.All() }
+
+// followUpdate wakes the poll of a node that has an update to hear of.
+func (l *link) followUpdate(old, now *farm.Node) {
+	if !now.Updating() || old != nil && old.Update == now.Update {
+		return
+	}
+	s := l.session(now.ID)
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	fresh := s.update.id != now.Update.ID
+	s.update.fresh = s.update.fresh || fresh
+	s.mu.Unlock()
+	if fresh {
+		s.ring()
+	}
+}
+
+// hasUpdate says whether there is an update that the node has not been told yet.
+func (s *session) hasUpdate() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.update.fresh
+}
+
+// offer gives the update that the node is to hear of; nil for none.
+func (c *Controller) offer(s *session) *api.AgentUpdate {
+	node, _, ok := c.tables.Nodes.Get(s.node)
+	if !ok || !node.Updating() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.update = updateTold{}
+		return nil
+	}
+	u := node.Update
+	p, ok := c.packageFor(c.infoOn(node.ID))
+	if !ok || p.SHA256 != u.SHA256 {
+		return nil // the package went; the holder of the lease ends the update
+	}
+	now := c.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.update.fresh = false
+	if s.update.id != u.ID {
+		s.update.id, s.update.at, s.update.status = u.ID, now, nil
+	}
+	return &api.AgentUpdate{ID: u.ID, Package: p, Force: u.Force}
+}
+
+// hearUpdate takes over what a node says of its update: that its agent is what it was to
+// become, that it could not, or how far it is. An agent that was told of one and says
+// nothing does not know what that is.
+func (c *Controller) hearUpdate(ctx context.Context, s *session, node *farm.Node, req *api.PollRequest) error {
+	if !node.Updating() {
+		return nil
+	}
+	id := node.Update.ID
+	done, failure := c.infoOn(node.ID).AgentVersion == node.Update.Version, ""
+	now := c.now()
+	s.mu.Lock()
+	if req.Update != nil && req.Update.ID == id {
+		s.update.status = req.Update
+	}
+	status := s.update.status
+	deaf := status == nil && s.update.id == id && now.Sub(s.update.at) >= deafTime
+	s.mu.Unlock()
+	switch {
+	case done:
+	case status != nil && status.Stage == api.UpdateFailed:
+		failure = clip(firstOf(status.Message, "the agent does not say why"), maxField)
+	case deaf:
+		failure = "the agent that runs there knows no updates; install " + node.Update.Version + " on the node by hand"
+	default:
+		return nil
+	}
+	_, err := store.Update(ctx, c.store, c.tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
+		if n == nil || !n.Updating() || n.Update.ID != id {
+			return n, nil
+		}
+		n = n.Clone()
+		n.EndUpdate(failure, c.now())
+		return n, nil
+	})
+	if err != nil {
+		return err
+	}
+	if done {
+		c.log.InfoContext(ctx, "the agent of a node is updated", "node", node.ID, "name", node.Name, "version", node.Update.Version)
+	} else {
+		c.log.WarnContext(ctx, "the agent of a node could not be updated", "node", node.ID, "name", node.Name, "version", node.Update.Version, "error", failure)
+	}
+	return nil
+}
+
+// updateStage says in words how far the update of a node is; "" when that is not known.
+func (l *link) updateStage(node *farm.Node) string {
+	s := l.find(node.ID)
+	if s == nil || !node.Updating() {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	status := s.update.status
+	if status == nil || status.ID != node.Update.ID {
+		return ""
+	}
+	switch status.Stage {
+	case api.UpdateLoading:
+		return fmt.Sprintf("%.0f %% of the package are there", 100*min(max(status.Progress, 0), 1))
+	case api.UpdateWaiting:
+		return clip(status.Message, maxField)
+	case api.UpdateSwapped:
+		return "the new agent begins"
+	default:
+		return ""
+	}
+}

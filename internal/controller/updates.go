@@ -1,0 +1,235 @@
+package controller
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// Packages are the agent packages that a controller has.
+type Packages interface {
+	For(system, arch string) (api.AgentPackage, bool)
+	All() []api.AgentPackage
+	Keys() string                       // public keys of who signs them, for nodes that join; "" for none
+	Missing(system, arch string) string // what to do to have one
+	Trouble() string                    // what an operator has to look at; "" for nothing
+	Changed() <-chan struct{}           // has a value when they have changed
+}
+
+// noPackages is a controller without a directory of packages.
+type noPackages struct{}
+
+var _ Packages = noPackages{}
+
+// For implements Packages.
+func (noPackages) For(string, string) (p api.AgentPackage, ok bool) { return p, false }
+
+// All implements Packages.
+func (noPackages) All() []api.AgentPackage { return nil }
+
+// Keys implements Packages.
+func (noPackages) Keys() string { return "" }
+
+// Missing implements Packages.
+func (noPackages) Missing(string, string) string { return "This controller has no agent packages" }
+
+// Trouble implements Packages.
+func (noPackages) Trouble() string { return "" }
+
+// Changed implements Packages.
+func (noPackages) Changed() <-chan struct{} { return nil }
+
+const (
+	// updateTime is how long one try of an update may take. An agent gives up earlier.
+	updateTime = 3 * time.Hour
+	// deafTime is how long an agent may say nothing of an update that it was told of.
+	deafTime = time.Minute
+	// updateShare is which part of the nodes changes its agents at once when nobody has
+	// asked for it: the others take what is started meanwhile.
+	updateShare = 10
+)
+
+// UpdateNodes has nodes take the agent package that is there for them: those with these
+// ids, or all. One that has it already is left alone, one that is Offline follows when it
+// is back.
+func (c *Controller) UpdateNodes(ctx context.Context, ids []string) error {
+	named := len(ids) > 0
+	if !named {
+		ids = slices.Collect(maps.Keys(maps.Collect(c.tables.Nodes.All())))
+	}
+	slices.Sort(ids)
+	var list []string
+	missing := ""
+	for _, id := range slices.Compact(ids) {
+		node, _, err := c.lookupNode(ctx, id)
+		if err != nil {
+			if named {
+				return err
+			}
+			continue // removed a moment ago
+		}
+		info := c.infoOn(id)
+		if _, ok := c.packageFor(info); ok {
+			list = append(list, id)
+			continue
+		}
+		if missing = c.missing(info); named {
+			return farm.Refused("Node %s cannot be updated. %s", node.Name, missing)
+		}
+	}
+	if len(list) == 0 {
+		if missing == "" && len(c.opts.Packages.All()) == 0 {
+			missing = c.missing(&farm.NodeInfo{})
+		}
+		if missing != "" {
+			return farm.Refused("No node can be updated. %s", missing)
+		}
+		return nil
+	}
+	all := bulk[farm.Node]{c.store, c.store.Limits(), c.tables.Nodes, func(n *farm.Node) (*farm.Node, error) {
+		return c.forced(n), nil
+	}}
+	return all.update(ctx, list)
+}
+
+// missing says what to do to have a package for a machine.
+func (c *Controller) missing(info *farm.NodeInfo) string {
+	return c.opts.Packages.Missing(firstOf(info.OS, "linux"), firstOf(info.Arch, "amd64"))
+}
+
+// packageFor gives the package for a machine, once that has said what it is.
+func (c *Controller) packageFor(info *farm.NodeInfo) (api.AgentPackage, bool) {
+	if info.OS == "" {
+		return api.AgentPackage{}, false
+	}
+	return c.opts.Packages.For(info.OS, info.Arch)
+}
+
+// forced gives a node whose update somebody asks for. One that goes on to the same package
+// goes on; one that has failed begins anew.
+func (c *Controller) forced(n *farm.Node) *farm.Node {
+	info := c.infoOn(n.ID)
+	p, ok := c.packageFor(info)
+	switch {
+	case !ok, n.Updating() && n.Update.SHA256 == p.SHA256:
+		return n
+	case info.AgentVersion == p.Version:
+		return c.settled(n)
+	}
+	now := c.now()
+	n = n.Clone()
+	n.Update = &farm.Update{Version: p.Version, SHA256: p.SHA256, Force: true, Asked: now}
+	if n.State != farm.NodeUpdating {
+		n.BeginUpdate(uuid.NewString(), now)
+		return n
+	}
+	u := *n.Update // another package than that of the try which goes on
+	u.ID, u.Begun, u.Tries = uuid.NewString(), now, 1
+	n.Update, n.StateReason = &u, "its agent becomes "+u.Version
+	return n
+}
+
+// settled gives a node whose agent is what it should be.
+func (c *Controller) settled(n *farm.Node) *farm.Node {
+	if n.Update == nil {
+		return n
+	}
+	n = n.Clone()
+	n.EndUpdate("", c.now())
+	return n
+}
+
+// tidyUpdates begins updates whose time has come, ends those that take too long, and asks
+// for those that nobody has to ask for: of every node whose agent is another version than
+// its package, unless that is older. Of the latter only a part goes on at once.
+func (c *Controller) tidyUpdates(ctx context.Context, w store.Writer, now time.Time) error {
+	going, total := 0, 0
+	var ids []string
+	for id, node := range c.tables.Nodes.All() {
+		total++
+		if node.Updating() {
+			going++
+		}
+		if c.steered(node, now, true) != node {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	slices.Sort(ids)
+	room := max(1, total/updateShare) - going
+	all := bulk[farm.Node]{w, c.store.Limits(), c.tables.Nodes, func(n *farm.Node) (*farm.Node, error) {
+		next := c.steered(n, now, room > 0)
+		if next.Updating() && !n.Updating() && !next.Update.Force {
+			room--
+		}
+		return next, nil
+	}}
+	return all.update(ctx, ids)
+}
+
+// steered gives a node with what its update needs now; the node itself when it needs
+// nothing. Without room no update begins that nobody has asked for.
+func (c *Controller) steered(n *farm.Node, now time.Time, room bool) *farm.Node {
+	info := c.infoOn(n.ID)
+	p, ok := c.packageFor(info)
+	u := n.Update
+	switch {
+	case u != nil && info.AgentVersion == u.Version:
+		return c.settled(n)
+	case n.Updating():
+		return c.watched(n, now)
+	case u != nil && (!ok || u.SHA256 != p.SHA256): // there is another package by now
+		n = n.Clone()
+		n.Update = nil
+		if ok && u.Force {
+			n.Update = &farm.Update{Version: p.Version, SHA256: p.SHA256, Force: true, Asked: now}
+		}
+		return n
+	case u == nil && (!ok || !c.offers(info, p) || !room):
+		return n
+	case u == nil:
+		next := n.Clone()
+		next.Update = &farm.Update{Version: p.Version, SHA256: p.SHA256, Asked: now}
+		if next.BeginUpdate(uuid.NewString(), now) {
+			return next
+		}
+		return n // not while it is away
+	}
+	if due := u.DueAt(); due.IsZero() || due.After(now) || !room && !u.Force {
+		return n
+	}
+	next := n.Clone()
+	if !next.BeginUpdate(uuid.NewString(), now) {
+		return n
+	}
+	return next
+}
+
+// offers says whether a node is to take a package without being asked to.
+func (c *Controller) offers(info *farm.NodeInfo, p api.AgentPackage) bool {
+	return !c.opts.NoNodeUpgrades && info.AgentVersion != "" && info.AgentVersion != p.Version &&
+		!farm.OlderVersion(p.Version, info.AgentVersion)
+}
+
+// watched gives a node whose update goes on: one that was away is Updating again, one that
+// takes too long has failed.
+func (c *Controller) watched(n *farm.Node, now time.Time) *farm.Node {
+	next := n.Clone()
+	if now.Sub(n.Update.Begun) >= updateTime {
+		next.EndUpdate("it did not become that within "+updateTime.String(), now)
+		return next
+	}
+	if (n.State == farm.NodeActive || n.State == farm.NodeUnhealthy) && next.ResumeUpdate(now) {
+		return next
+	}
+	return n
+}
