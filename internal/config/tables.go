@@ -55,6 +55,8 @@ const (
 	TrustedCA             = "SVC_CLIENT_CA"
 	ClientCert            = "SVC_CLIENT_CERT"
 	ClientKey             = "SVC_CLIENT_KEY"
+	PackagesDir           = "SVC_PACKAGES_DIR"
+	NoNodeUpgrades        = "SVC_NO_NODE_UPGRADES"
 	SkipVerification      = "SVC_CLIENT_SKIP_TLS_VERIFICATION"
 )
 
@@ -96,6 +98,8 @@ var ControllerTable = Table{
 	{Key: BackupKeep, Flag: "backup-keep", Default: "24", Kind: Int, Check: atLeast(1), Help: "how many of the newest periodic backups stay"},
 	{Key: LicenseFile, Flag: "license-file", Kind: Path, Help: "file with the controller's licence key; without one everything is open"},
 	{Key: LicenseAuthority, Flag: "license-authority", Kind: Path, Help: "file with the public keys that licences are judged by (default: authority.pub in /etc/buildyard and in the user's configuration folder)"},
+	{Key: PackagesDir, Flag: "packages-dir", Kind: Path, Help: "directory of the agent packages that nodes are updated with (default: pkg in the data directory)"},
+	{Key: NoNodeUpgrades, Flag: "no-node-upgrades", Default: "false", Kind: Bool, Help: "update the agents of nodes only when asked to, not whenever a newer package is there"},
 	enableMetrics, metricsPort, metricsPath,
 	logLevel, logDir, centralLogging, keepLogs, maxLogSize,
 }

@@ -22,7 +22,6 @@ const (
 	authentication = "authentication and authorization"
 	tls            = "TLS"
 	nodeInterface  = "a node interface on a port of its own"
-	nodeUpgrades   = "upgrades of node agents by the controller"
 	objectStore    = "registry storage on S3"
 	addresses      = "separate registry addresses"
 	cors           = "cross-origin requests"
@@ -64,7 +63,6 @@ var AllUnbuilt = []Unbuilt{
 	{Key: "SVC_QUEUE_SERVER_KEY", Feature: nodeInterface},
 	{Key: "SVC_QUEUE_CA_CERT", Feature: nodeInterface},
 	{Key: "SVC_QUEUE_CRL", Feature: nodeInterface},
-	{Key: "SVC_NO_NODE_UPGRADES", Feature: nodeUpgrades, Already: "true"},
 	{Key: "SVC_BACKEND_TYPE", Feature: objectStore, Already: "disk"},
 	{Key: "SVC_BACKEND_S3_*", Feature: objectStore},
 	{Key: "SVC_LOCAL_LISTEN_ADDR", Feature: addresses},

@@ -128,3 +128,20 @@ func readBounded(path string) ([]byte, error) {
 	}
 	return raw, err
 }
+
+// CheckFile says whether a file is the one that was signed.
+func CheckFile(path string, p api.AgentPackage) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	size, sum, err := Digest(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.Name, err)
+	}
+	if size != p.Size || sum != p.SHA256 {
+		return fmt.Errorf("%s is not the file that was signed", p.Name)
+	}
+	return nil
+}

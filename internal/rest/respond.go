@@ -61,6 +61,11 @@ func Answer(w http.ResponseWriter, r *http.Request, body any) error {
 	return err
 }
 
+// Missing writes the answer of a RawFunc whose path names a file that is not there.
+func Missing(w http.ResponseWriter, message string) {
+	write(w, http.StatusNotFound, api.StatusFail, message, nil)
+}
+
 // respond writes the answer of a request: the one place where answers are written.
 func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any, err error) {
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/internal/meter"
 	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/release"
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 	"github.com/buildyard/buildyard/internal/sched"
@@ -43,6 +44,7 @@ type ControllerService struct {
 	store    *store.Store
 	core     *controller.Controller
 	licence  *license.File
+	packages *release.Shelf
 	meter    *rest.Meter // nil: requests are not counted
 }
 
@@ -149,6 +151,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 	if err != nil {
 		return err
 	}
+	s.packages = release.NewShelf(packagesDir(s.settings), s.log)
 	s.core, err = controller.New(ctx, s.store, tables, controller.Options{
 		Events:   events,
 		Registry: shelf, RegistryAddress: address,
@@ -169,6 +172,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 		PauseRegistry: shelf.Pause, Licence: s.licence,
 		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
 		CentralLog: s.settings.Bool(config.CentralLogging),
+		Packages:   s.packages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
 	})
 	if err != nil {
 		return err
@@ -245,12 +249,13 @@ func (s *ControllerService) Run(ctx context.Context) error {
 	handler := controllerrest.Handler(controllerrest.Options{
 		Controller: s.core, VMNamePrefix: s.settings.String(config.VMNamePrefix),
 		RequestTimeout: s.settings.Duration(config.RequestTimeout), Logger: s.log, Meter: s.meter,
-		Registry: s.RegistryURL(),
+		Registry: s.RegistryURL(), Packages: s.packages,
 	})
 	s.log.InfoContext(ctx, "controller is ready", "address", s.URL(), "registry", s.RegistryURL(), "version", obs.FullVersion())
 	var wg sync.WaitGroup
 	wg.Go(func() { tendHeap(ctx) })
 	wg.Go(func() { s.licence.Run(ctx) })
+	wg.Go(func() { s.packages.Run(ctx) })
 	errs := make(chan error, 5)
 	start := func(run func(context.Context) error) {
 		wg.Go(func() {

@@ -29,6 +29,7 @@ type Options struct {
 	Logger         *slog.Logger
 	Meter          *rest.Meter // nil: requests are not counted
 	Registry       string      // address of the registry as the controller reaches it; "": logs and files are not passed on
+	Packages       PackageFiles // nil: there are no agent packages
 }
 
 type server struct {
@@ -40,6 +41,8 @@ type server struct {
 	era      string       // of this process: what is counted in it begins anew in the next
 	seed     maphash.Seed // of sums that count in this process alone
 
+	packages PackageFiles
+
 	vmFields filter.Table[controller.Listed]
 }
 
@@ -47,7 +50,7 @@ type server struct {
 func Handler(o Options) http.Handler {
 	s := &server{
 		c: o.Controller, prefix: o.VMNamePrefix, registry: strings.TrimSuffix(o.Registry, "/"), era: rand.Text()[:12], seed: maphash.MakeSeed(),
-		vmFields: vmFields(o.Controller),
+		packages: o.Packages, vmFields: vmFields(o.Controller),
 	}
 	s.quiet = sync.OnceValues(func() (rest.Whole, error) { return rest.Made(s.c.Quiet()) })
 	routes := rest.Limited(o.RequestTimeout, s.licensed(s.all()))
@@ -72,7 +75,7 @@ func (s *server) all() []rest.Route { return slices.Concat(s.routes(), descripti
 
 // routes is the table of contents of the API.
 func (s *server) routes() []rest.Route {
-	return slices.Concat(s.coreRoutes(), s.templateRoutes(), s.eventRoutes(), s.groupRoutes(), s.configRoutes(), s.networkRoutes(), s.logRoutes())
+	return slices.Concat(s.coreRoutes(), s.templateRoutes(), s.eventRoutes(), s.groupRoutes(), s.configRoutes(), s.networkRoutes(), s.logRoutes(), s.packageRoutes())
 }
 
 // coreRoutes are those of what every build cloud has.

@@ -1,0 +1,173 @@
+package buildyard
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/license"
+	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/release"
+)
+
+// packageSecret is the name of the file with the secret that signs agent packages.
+const packageSecret = "packages.key"
+
+// packagesDir is where a controller has its agent packages.
+func packagesDir(v *config.Values) string {
+	if dir := v.String(config.PackagesDir); dir != "" {
+		return dir
+	}
+	return filepath.Join(v.String(config.DataDir), "pkg")
+}
+
+func packageCommand(io Streams) *cobra.Command {
+	return cli.Family(&cobra.Command{
+		Use:   "package",
+		Short: "Sign and look at the agent packages that nodes are updated with",
+		Long: `package makes a pair of keys, signs agent packages with its secret, and says what a directory
+offers. A package is an archive buildnode-OS-ARCH.tar.gz with the program buildnode in it, for
+linux or darwin on amd64 or arm64; it lies in the controller's directory SVC_PACKAGES_DIR.
+
+A node installs nothing that a key which it trusts has not signed. It is given the keys in
+the file packages.pub of that directory when it first joins, or buildnode join --update-key.`,
+		Example: `  buildyard package keygen --key /secure/packages.key
+  cp /secure/packages.pub buildnode-linux-amd64.tar.gz /var/lib/buildyard/controller/pkg/
+  buildyard package sign --key /secure/packages.key --version 1.2.0-3f2c1ab /var/lib/buildyard/controller/pkg
+  buildyard node update --wait`,
+	}, packageKeygen(io), packageSign(io), packageList(io))
+}
+
+// defaultPackageSecret is where the secret is when nothing else is said.
+func defaultPackageSecret() string {
+	return filepath.Join(filepath.Dir(defaultSecret()), packageSecret)
+}
+
+func packageKeygen(streams Streams) *cobra.Command {
+	secret := ""
+	cmd := &cobra.Command{
+		Use:   "keygen",
+		Short: "Make the keys that agent packages are signed with",
+		Long: `keygen makes a pair of keys: the secret in the file --key, which its owner alone may read, and
+the public key beside it, in a file that ends in .pub. It replaces no file.`,
+		Example: `  buildyard package keygen --key /secure/packages.key`,
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			public := publicOf(secret)
+			if public == secret {
+				return cli.Usage(errors.New("--key names the secret: it must not end in .pub"))
+			}
+			if err := license.Keygen(secret, public); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(streams.Out, "secret: %s (keep it safe: whoever has it can install programs on nodes)\npublic: %s (copy it to %s in the directory of the packages)\n",
+				secret, public, release.KeysFile)
+			return err
+		},
+	}
+	packageKeyFlag(cmd, &secret)
+	return cmd
+}
+
+func packageKeyFlag(cmd *cobra.Command, secret *string) {
+	cmd.Flags().StringVar(secret, "key", defaultPackageSecret(), "file with the secret that signs")
+}
+
+func packageSign(streams Streams) *cobra.Command {
+	var secret, version string
+	var output cli.Format
+	cmd := &cobra.Command{
+		Use:   "sign DIR",
+		Short: "Sign the agent packages in a directory",
+		Long: `sign signs every agent package in a directory as the version --version, which is what the
+program in it answers to --version, and writes the file manifest anew. A controller that has
+the directory offers the packages within seconds.`,
+		Example: `  buildyard package sign --key /secure/packages.key --version 1.2.0-3f2c1ab /var/lib/buildyard/controller/pkg`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if !release.ValidVersion(version) {
+				return cli.Usage(fmt.Errorf("--version %q: a version has the form X.Y.Z-HASH, as the program itself says it", version))
+			}
+			key, err := license.ReadSecret(secret)
+			if err != nil {
+				return err
+			}
+			list, err := release.SignDir(key, args[0], version)
+			if err != nil {
+				return err
+			}
+			return output.Write(streams.Out, list, packageRows(list))
+		},
+	}
+	packageKeyFlag(cmd, &secret)
+	cmd.Flags().StringVar(&version, "version", obs.FullVersion(), "version of the programs in the packages")
+	output.Add(cmd)
+	return cmd
+}
+
+// packageRows shows packages as a table.
+func packageRows(list []api.AgentPackage) func(*cli.Grid) {
+	return func(g *cli.Grid) {
+		g.Row("PACKAGE", "VERSION", "SIZE", "SHA256")
+		for _, p := range list {
+			g.Row(p.Name, p.Version, p.Size, p.SHA256)
+		}
+	}
+}
+
+func packageList(streams Streams) *cobra.Command {
+	public := ""
+	var output cli.Format
+	cmd := &cobra.Command{
+		Use:   "list DIR",
+		Short: "Verify the agent packages of a directory",
+		Long: `list verifies what is said of the packages of a directory and that their files are what was
+signed. The keys are those of --public, else those in the directory. It asks no service.`,
+		Example: `  buildyard package list /var/lib/buildyard/controller/pkg --public /secure/packages.pub`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			list, err := verified(args[0], public)
+			if err != nil {
+				return err
+			}
+			return output.Write(streams.Out, list, packageRows(list))
+		},
+	}
+	cmd.Flags().StringVar(&public, "public", "", "file with the public keys to believe (default: packages.pub in the directory)")
+	output.Add(cmd)
+	return cmd
+}
+
+// verified gives the packages of a directory when all of them are as they were signed.
+func verified(dir, public string) ([]api.AgentPackage, error) {
+	if public == "" {
+		public = filepath.Join(dir, release.KeysFile)
+	}
+	raw, err := os.ReadFile(public)
+	if err != nil {
+		return nil, fmt.Errorf("public keys: %w", err)
+	}
+	trust, err := license.ParseTrust(raw)
+	if err != nil {
+		return nil, fmt.Errorf("public keys %s: %w", public, err)
+	}
+	list, err := release.Manifest(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range list {
+		if _, err := release.Verify(trust, p.Signed); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		if err := release.CheckFile(filepath.Join(dir, p.Name), p); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,97 @@
+package controllerrest
+
+import (
+	"mime"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// PackageFiles are the files of the agent packages.
+type PackageFiles interface {
+	// Open gives a file by the name that a client asks for, and its digest as far as that
+	// is known. farm.CodeNotFound says which file to put where.
+	Open(name string) (f *os.File, digest string, err error)
+}
+
+// packageRoutes are the routes by which agents become other versions.
+func (s *server) packageRoutes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "PUT /api/v1/node/update", Permission: "change_node_config", Do: s.updateNodes},
+		{Pattern: "GET " + api.PathPackageManifest, Permission: rest.Open, Do: s.listPackages},
+		{Pattern: "GET " + api.PathPackages + "/{name}", Permission: rest.Open, Raw: s.getPackage},
+	}
+}
+
+func (s *server) updateNodes(r *rest.Request) (any, error) {
+	ids := nodeIDs(r.Params)
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return nil, s.c.UpdateNodes(r.Context(), ids)
+}
+
+// mayLoad checks who asks for packages: a node says its id and its credential as user and
+// password, others say the join token, as a password or as a bearer.
+func (s *server) mayLoad(r *http.Request) error {
+	user, secret, ok := r.BasicAuth()
+	if !ok {
+		secret = credential(r)
+	}
+	return s.c.MayLoad(user, secret)
+}
+
+func (s *server) listPackages(r *rest.Request) (any, error) {
+	if err := s.mayLoad(r.Request); err != nil {
+		return nil, err
+	}
+	return rest.List(s.c.AgentPackages()), nil
+}
+
+// getPackage answers a file, or the part of it that is asked for.
+func (s *server) getPackage(w http.ResponseWriter, r *http.Request) error {
+	if err := s.mayLoad(r); err != nil {
+		return err
+	}
+	if s.packages == nil {
+		rest.Missing(w, "This controller has no agent packages")
+		return nil
+	}
+	name := r.PathValue("name")
+	f, digest, err := s.packages.Open(name)
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		rest.Missing(w, err.Error())
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
+	h.Set("Cache-Control", "no-cache")
+	modified := time.Time{}
+	if digest != "" {
+		h.Set("ETag", `"`+digest+`"`)
+	} else if st, err := f.Stat(); err == nil {
+		modified = st.ModTime()
+	}
+	out := &pressing{to: w, control: http.NewResponseController(w)}
+	http.ServeContent(loading{w, out}, r, "", modified, f)
+	_ = out.control.SetWriteDeadline(time.Time{}) // the next call on this connection has none
+	return nil
+}
+
+// loading is an answer that ends when its reader takes nothing.
+type loading struct {
+	http.ResponseWriter
+	out *pressing
+}
+
+// Write implements io.Writer.
+func (l loading) Write(b []byte) (int, error) { return l.out.Write(b) }
