@@ -74,6 +74,15 @@ func (h Home) Registries() string { return filepath.Join(h.dir, "registries.json
 // USB is the file of the claims of USB devices.
 func (h Home) USB() string { return filepath.Join(h.dir, "usb.json") }
 
+// Versions holds the versions of the agent that updates have brought.
+func (h Home) Versions() string { return filepath.Join(h.dir, "versions") }
+
+// Update is the file that says which of them runs.
+func (h Home) Update() string { return filepath.Join(h.dir, "update.json") }
+
+// UpdateKeys is the file of the public keys that agent packages must be signed with.
+func (h Home) UpdateKeys() string { return filepath.Join(h.dir, "update.pub") }
+
 func (h Home) identity() string { return filepath.Join(h.dir, "node.json") }
 
 // Make creates the data directory.

@@ -1,0 +1,98 @@
+package update
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/buildyard/buildyard/internal/agent/home"
+)
+
+// programName is the file of the program in a package and in the directory of a version.
+const programName = "buildnode"
+
+// path gives the program of a version.
+func path(at home.Home, version string) string {
+	return filepath.Join(at.Versions(), version, programName)
+}
+
+// installed says whether a program is one of those that updates have brought.
+func installed(at home.Home, file string) bool {
+	dir, err := filepath.EvalSymlinks(at.Versions())
+	if err != nil {
+		return false
+	}
+	file, err = filepath.EvalSymlinks(file)
+	return err == nil && filepath.Dir(filepath.Dir(file)) == dir
+}
+
+// BootOptions say which program begins.
+type BootOptions struct {
+	Home    home.Home
+	Version string                  // of this program
+	Path    string                  // its file
+	Become  func(path string) error // does not return when it can be done
+	Logger  *slog.Logger
+}
+
+// Boot is the first thing that an agent does: when an update has brought another version,
+// it becomes that one and does not return. It returns where this program is the one to run.
+func Boot(o BootOptions) error {
+	if installed(o.Home, o.Path) {
+		return nil
+	}
+	if _, err := os.Stat(o.Home.Update()); err != nil {
+		return nil
+	}
+	for {
+		version, err := bootOnce(o)
+		if err != nil || version == "" {
+			return err
+		}
+		err = o.Become(path(o.Home, version))
+		o.Logger.Error("an installed version cannot be begun; it is given up", "version", version, "error", err)
+		if err := giveUp(o.Home, version, err); err != nil {
+			return nil //nolint:nilerr // this program runs, and the next start tries again
+		}
+	}
+}
+
+// bootOnce decides under the lock of the home, so that a second agent that is begun by
+// mistake decides nothing, and makes the decision durable before it counts.
+func bootOnce(o BootOptions) (version string, err error) {
+	lock, err := o.Home.Lock()
+	if err != nil {
+		return "", err
+	}
+	defer lock.Release()
+	s, err := load(o.Home)
+	if err != nil {
+		o.Logger.Error("the state of updates cannot be read; the installed program runs", "error", err)
+		return "", nil
+	}
+	next, version := s.boot(program{o.Version, o.Path})
+	if err := next.save(o.Home); err != nil {
+		o.Logger.Error("the state of updates cannot be written; the installed program runs", "error", err)
+		return "", nil
+	}
+	return version, nil
+}
+
+// giveUp takes a version out of the state that cannot be begun.
+func giveUp(at home.Home, version string, cause error) error {
+	s, err := load(at)
+	if err != nil {
+		return err
+	}
+	switch {
+	case s.Trial != nil && s.Trial.Version == version:
+		s = s.failed(fmt.Sprintf("the new agent cannot be begun: %v", cause))
+	case s.Good == version:
+		s.Good = ""
+	default:
+		return errors.New("the version is none of the state")
+	}
+	return s.save(at)
+}

@@ -1,0 +1,159 @@
+package update
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/release"
+)
+
+const (
+	stillTime  = time.Minute      // without a byte, after which a connection is given up
+	giveUpTime = 10 * time.Minute // without a byte more, after which a download is given up
+	pauseFirst = time.Second
+	pauseMost  = 30 * time.Second
+)
+
+// source is where packages are loaded from.
+type source struct {
+	http     http.RoundTripper
+	base     string // URL of the controller
+	node     string
+	password string // of the node
+}
+
+// errFinal is why a download is not tried again.
+type errFinal struct{ error }
+
+func (e errFinal) Unwrap() error { return e.error }
+
+// fetch loads a package into a file, going on where an earlier try has ended, and checks
+// that it is the one that was signed. told is called with the bytes that are there.
+func (s source) fetch(ctx context.Context, p api.AgentPackage, file string, told func(int64)) error {
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	have, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	moved, pause := time.Now(), pauseFirst
+	for have < p.Size {
+		told(have)
+		n, err := s.part(ctx, p, f, have, told)
+		have += n
+		final := errFinal{}
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.As(err, &final):
+			return final.error
+		case n > 0:
+			moved, pause = time.Now(), pauseFirst
+		case time.Since(moved) >= giveUpTime:
+			return fmt.Errorf("%s does not come any further: %w", p.Name, err)
+		}
+		if have < p.Size {
+			sleep(ctx, pause)
+			pause = min(2*pause, pauseMost)
+		}
+	}
+	return s.check(p, f, file)
+}
+
+// check removes a file that is not what was signed, so that the next try begins anew.
+func (s source) check(p api.AgentPackage, f *os.File, file string) error {
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	size, sum, err := release.Digest(f)
+	if err != nil {
+		return err
+	}
+	if size != p.Size || sum != p.SHA256 {
+		return errors.Join(fmt.Errorf("%s is not the file that was signed: its sha256 is %s, not %s", p.Name, sum, p.SHA256), os.Remove(file))
+	}
+	return f.Sync()
+}
+
+// part loads from an offset to the end, as far as the connection lasts.
+func (s source) part(ctx context.Context, p api.AgentPackage, f *os.File, at int64, told func(int64)) (n int64, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	still := time.AfterFunc(stillTime, cancel)
+	defer still.Stop()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(s.base, "/")+api.PathPackages+"/"+p.Name, nil)
+	if err != nil {
+		return 0, errFinal{err}
+	}
+	req.SetBasicAuth(s.node, s.password)
+	req.Header.Set("Accept-Encoding", "identity")
+	req.Header.Set("Range", "bytes="+strconv.FormatInt(at, 10)+"-")
+	req.Header.Set("If-Match", `"`+p.SHA256+`"`)
+	resp, err := s.http.RoundTrip(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusPartialContent {
+		return 0, refusal(resp)
+	}
+	if want := fmt.Sprintf("bytes %d-", at); !strings.HasPrefix(resp.Header.Get("Content-Range"), want) {
+		return 0, errFinal{errors.New("the controller answers another part than was asked for")}
+	}
+	out := io.NewOffsetWriter(f, at)
+	body := &moving{from: io.LimitReader(resp.Body, p.Size-at), moved: func(n int64) {
+		still.Reset(stillTime)
+		told(at + n)
+	}}
+	return io.Copy(out, body)
+}
+
+// refusal explains an answer that is no part of the file. Only one of a controller that is
+// busy or away is worth another try.
+func refusal(resp *http.Response) error {
+	said, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+	err := fmt.Errorf("the controller answers %s: %s", resp.Status, strings.TrimSpace(string(said)))
+	if resp.StatusCode >= http.StatusInternalServerError || resp.StatusCode == http.StatusTooManyRequests {
+		return err
+	}
+	if resp.StatusCode == http.StatusPreconditionFailed {
+		err = errors.New("the controller has another package by now")
+	}
+	return errFinal{err}
+}
+
+// moving is a body that tells what has come.
+type moving struct {
+	from  io.Reader
+	n     int64
+	moved func(int64)
+}
+
+func (m *moving) Read(b []byte) (int, error) {
+	n, err := m.from.Read(b)
+	if n > 0 {
+		m.n += int64(n)
+		m.moved(m.n)
+	}
+	return n, err
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

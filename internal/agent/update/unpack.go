@@ -1,0 +1,63 @@
+package update
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+
+	"github.com/buildyard/buildyard/internal/agent/home"
+)
+
+// Limits of what is in a package.
+const (
+	maxProgram = 1 << 30 // bytes
+	maxEntries = 100
+)
+
+// unpack writes the program of a package into a directory, durably. Whatever else is in
+// the package is passed over; the program is a plain file at its top.
+func unpack(archive io.Reader, dir string) (err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	zipped, err := gzip.NewReader(archive)
+	if err != nil {
+		return fmt.Errorf("it is no tar.gz: %w", err)
+	}
+	files := tar.NewReader(zipped)
+	for range maxEntries {
+		entry, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("there is no program %s in it", programName)
+		}
+		if err != nil {
+			return err
+		}
+		if path.Clean(entry.Name) != programName {
+			continue
+		}
+		if entry.Typeflag != tar.TypeReg || entry.Size < 1 || entry.Size > maxProgram {
+			return fmt.Errorf("%s in it is no plain file of 1 to %d bytes", programName, maxProgram)
+		}
+		if err := write(root, files); err != nil {
+			return err
+		}
+		return home.SyncDir(dir)
+	}
+	return fmt.Errorf("there is no program %s among its first %d files", programName, maxEntries)
+}
+
+func write(root *os.Root, from io.Reader) error {
+	f, err := root.OpenFile(programName, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, from)
+	return errors.Join(err, f.Sync(), f.Close())
+}
