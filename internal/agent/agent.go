@@ -114,6 +114,7 @@ type Options struct {
 	Errands    string     // file of what is to be done with templates; "": it does not outlive the agent
 	Uploads    Uploads    // where logs of VMs that failed go; nil: they stay here
 	CentralLog CentralLog // what sends this program's log; nil: it stays here
+	Updater    Updater    // what makes this program another version; nil: it stays what it is
 
 	PollWait     time.Duration // how long a poll hangs; 0 means 5 s
 	WatchEvery   time.Duration // how often VMs are looked at; 0 means 1 s
@@ -139,6 +140,8 @@ type Agent struct {
 	strays    map[string]string // VM id -> content id pinned for a VM without an instance
 	registry  string            // address to pull from when an order names none
 	discreet  bool              // no log leaves this node
+	delicate  map[string]string // instance id -> what the end of this agent would break of it
+	closing   bool              // nothing of that kind begins any more
 }
 
 // New makes an agent. It touches nothing yet.
@@ -155,6 +158,7 @@ func New(o Options) *Agent {
 	a := &Agent{
 		opts: o, log: o.Logger, boot: rand.Text(), out: newOutbox(), faults: make(chan fault, maxFaults),
 		instances: map[string]*instance{}, ended: map[string]string{}, strays: map[string]string{},
+		delicate: map[string]string{},
 		registry: o.Identity.Registry,
 	}
 	a.errands = errand.New(errand.Options{
@@ -167,7 +171,7 @@ func New(o Options) *Agent {
 // Run is the agent's life: it takes up what the journal holds, then serves its
 // controller until ctx ends (nil) or it cannot go on: farm.CodeUnauthenticated when
 // the controller does not know the node, CodeConflict when another agent has its
-// id. VMs and their scripts live on behind it, unless the controller said that the
+// id, ErrUpdate when this program is to become another version. VMs and their scripts live on behind it, unless the controller said that the
 // node was removed: then they are gone, and the error has CodeRefused.
 func (a *Agent) Run(ctx context.Context) error {
 	outer := ctx
@@ -180,7 +184,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context) error{a.pollLoop, a.reportLoop, a.watchLoop, a.faultLoop} {
+	for _, loop := range []func(context.Context) error{a.pollLoop, a.reportLoop, a.watchLoop, a.faultLoop, a.updateLoop} {
 		loops.Go(func() {
 			if err := loop(ctx); err != nil {
 				cancel(err)

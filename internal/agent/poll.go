@@ -72,6 +72,9 @@ func (p *poller) once(ctx context.Context) error {
 	p.needFull, p.describe = answer.NeedFull, answer.Describe
 	p.acks = p.acks[len(req.Acks):]
 	p.a.heed(answer)
+	if u := p.a.opts.Updater; u != nil {
+		u.Heard(answer.Update)
+	}
 	if answer.NeedFull {
 		p.a.retell()
 	}
@@ -149,6 +152,9 @@ func (p *poller) request(now time.Time) api.PollRequest {
 		Protocol: api.LinkProtocol, NodeID: a.opts.Identity.NodeID, BootID: a.boot,
 		InfoHash: hash(info), HeldHash: p.heldHash, Acks: p.acks, Host: a.opts.Identity.Host,
 		Details: a.details(p.describe),
+	}
+	if a.opts.Updater != nil {
+		req.Update = a.opts.Updater.Status()
 	}
 	if p.needFull || req.InfoHash != p.infoHash {
 		req.Info = &info

@@ -28,7 +28,7 @@ func (a *Agent) work(ctx context.Context, in *instance) {
 	for ctx.Err() == nil {
 		s, vm, err := a.observe(ctx, in)
 		if err == nil {
-			err = steps[decide(s)](a, ctx, in, vm)
+			err = a.act(ctx, in, decide(s), vm)
 		}
 		switch {
 		case err == nil || errors.Is(err, errEnding):
@@ -47,6 +47,17 @@ func (a *Agent) work(ctx context.Context, in *instance) {
 		}
 		wait = min(2*wait, retryMost)
 	}
+}
+
+// act carries out an action, unless the agent is about to become another version and
+// would break it.
+func (a *Agent) act(ctx context.Context, in *instance, next action, vm hv.VM) error {
+	leave, ok := a.enter(next, in)
+	if !ok {
+		return a.rest(ctx, in, vm) // a termination wakes it
+	}
+	defer leave()
+	return steps[next](a, ctx, in, vm)
 }
 
 // observe looks at everything a decision depends on.

@@ -1,0 +1,398 @@
+package update
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/host"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/license"
+	"github.com/buildyard/buildyard/internal/release"
+)
+
+// proveTime is how long a new agent has to reach its controller.
+const proveTime = 2 * time.Minute
+
+// Options are what an Updater is made of.
+type Options struct {
+	Home      home.Home
+	Identity  home.Identity
+	Transport http.RoundTripper // to the controller
+	Version   string            // of this program
+	Path      string            // its file
+	Keys      string            // file of the trusted public keys; "": the one in the home
+	Logger    *slog.Logger
+
+	Ask    func(ctx context.Context, path string) (version string, err error) // what a program says it is
+	Become func(path string) error                                           // does not return when it can be done
+}
+
+// Updater makes this process another version of itself when it is asked to. It is made
+// and closed with the agent that it serves.
+type Updater struct {
+	o      Options
+	log    *slog.Logger
+	ready  chan struct{} // has a value when a version waits for its turn
+	life   context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows
+	state  state      // as on disk
+	status *api.UpdateStatus
+	stop   context.CancelFunc // of what is under way; nil: nothing is
+	next   string             // version that waits for its turn
+}
+
+// New makes an updater for the program that runs, whose trial begins if it is on one.
+func New(o Options) (*Updater, error) {
+	s, err := load(o.Home)
+	if err != nil {
+		o.Logger.Error("the state of updates is made anew", "error", err)
+	}
+	if s.Base == "" {
+		s = state{Base: o.Version, BasePath: o.Path}
+	}
+	if o.Keys == "" {
+		o.Keys = o.Home.UpdateKeys()
+	}
+	u := &Updater{o: o, log: o.Logger, ready: make(chan struct{}, 1), state: s}
+	u.life, u.cancel = context.WithCancel(context.Background())
+	if s.Failure != nil {
+		u.status = &api.UpdateStatus{ID: s.Failure.ID, Stage: api.UpdateFailed, Message: s.Failure.Message}
+	}
+	if u.onTrialLocked() {
+		u.work.Go(u.prove)
+	}
+	return u, nil
+}
+
+// Close ends what is under way. It leaves what was loaded so far.
+func (u *Updater) Close() error {
+	u.cancel()
+	u.work.Wait()
+	return nil
+}
+
+// onTrialLocked says whether this program has to prove itself.
+func (u *Updater) onTrialLocked() bool {
+	return u.state.Trial != nil && u.state.Trial.Version == u.o.Version && installed(u.o.Home, u.o.Path)
+}
+
+// OnTrial says whether this program has to prove itself and has not yet.
+func (u *Updater) OnTrial() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.onTrialLocked()
+}
+
+// Ready has a value when a version is there that this process can become: see Swap.
+func (u *Updater) Ready() <-chan struct{} { return u.ready }
+
+// Status is what the controller is to be told; nil for nothing.
+func (u *Updater) Status() *api.UpdateStatus {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.status
+}
+
+// say replaces the status of the update that goes on.
+func (u *Updater) say(id string, stage api.UpdateStage, progress float64, message string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.status != nil && u.status.ID == id {
+		u.status = &api.UpdateStatus{ID: id, Stage: stage, Progress: progress, Message: message}
+	}
+}
+
+// Waits says which work has to end before this process may become another version.
+func (u *Updater) Waits(work string) {
+	if s := u.Status(); s != nil {
+		u.say(s.ID, api.UpdateWaiting, 1, work)
+	}
+}
+
+// Heard takes over what a controller answered to a poll: which version is asked for; nil
+// for none. That it answered proves a new agent.
+func (u *Updater) Heard(asked *api.AgentUpdate) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.onTrialLocked() {
+		u.acceptLocked()
+	}
+	switch {
+	case asked == nil && u.status != nil:
+		u.endLocked()
+		u.status = nil
+		if u.state.Failure != nil {
+			u.state.Failure = nil
+			u.saveLocked()
+		}
+	case asked != nil && (u.status == nil || u.status.ID != asked.ID):
+		u.endLocked()
+		u.status = &api.UpdateStatus{ID: asked.ID, Stage: api.UpdateLoading}
+		ctx, cancel := context.WithCancel(u.life)
+		u.stop = cancel
+		u.work.Go(func() { u.prepare(ctx, *asked) })
+	}
+}
+
+// endLocked ends what is under way.
+func (u *Updater) endLocked() {
+	if u.stop != nil {
+		u.stop()
+	}
+	u.stop, u.next = nil, ""
+	select {
+	case <-u.ready:
+	default:
+	}
+}
+
+// acceptLocked ends the trial of this program: it works. What is older than the version
+// before it goes.
+func (u *Updater) acceptLocked() {
+	u.state = u.state.proved()
+	u.saveLocked()
+	u.log.Info("this version of the agent works", "version", u.o.Version)
+	keep := []string{u.state.Good, u.state.Before}
+	u.work.Go(func() { u.prune(keep) })
+}
+
+func (u *Updater) saveLocked() {
+	if err := u.state.save(u.o.Home); err != nil {
+		u.log.Error("the state of updates cannot be written", "error", err)
+	}
+}
+
+// prune removes versions, and what is left of those that never came together.
+func (u *Updater) prune(keep []string) {
+	list, err := os.ReadDir(u.o.Home.Versions())
+	if err != nil {
+		return
+	}
+	for _, e := range list {
+		if slices.Contains(keep, e.Name()) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(u.o.Home.Versions(), e.Name())); err != nil {
+			u.log.Warn("an old version of the agent cannot be removed", "version", e.Name(), "error", err)
+		}
+	}
+}
+
+// prove waits until this program has reached its controller. When it does not, the one
+// before it comes back.
+func (u *Updater) prove() {
+	sleep(u.life, proveTime)
+	if u.life.Err() != nil || !u.OnTrial() {
+		return
+	}
+	if err := u.Back(fmt.Sprintf("the new agent did not reach the controller within %s", proveTime)); err != nil {
+		u.log.Error("the agent before this one cannot be begun; this one goes on", "error", err)
+	}
+}
+
+// Back has the program come back that ran before the one on trial. It returns only when
+// that cannot be done, and then this program stays.
+func (u *Updater) Back(why string) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.onTrialLocked() {
+		return errors.New("this version is on no trial")
+	}
+	file := u.state.BasePath
+	if u.state.Good != "" {
+		file = path(u.o.Home, u.state.Good)
+	}
+	if _, err := os.Stat(file); err != nil {
+		return err
+	}
+	s := u.state.failed(why)
+	if err := s.save(u.o.Home); err != nil {
+		return err
+	}
+	u.log.Error("this version of the agent does not work; the one before it comes back", "version", u.o.Version, "reason", why, "back", file)
+	err := u.o.Become(file)
+	u.state.Trial, u.state.Failure = nil, nil
+	u.state.Good = u.o.Version // nothing else can run
+	u.saveLocked()
+	return err
+}
+
+// prepare brings the version that is asked for here, and says when it is ready.
+func (u *Updater) prepare(ctx context.Context, asked api.AgentUpdate) {
+	version, err := u.bring(ctx, asked)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		u.fail(asked.ID, err)
+		return
+	}
+	u.log.Info("another version of the agent is here", "version", version)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	u.next = version
+	u.status = &api.UpdateStatus{ID: asked.ID, Stage: api.UpdateWaiting, Progress: 1}
+	select {
+	case u.ready <- struct{}{}:
+	default:
+	}
+}
+
+// fail ends an update: the agent stays what it is.
+func (u *Updater) fail(id string, err error) {
+	u.log.Error("the agent cannot be updated", "error", err)
+	u.say(id, api.UpdateFailed, 0, err.Error())
+}
+
+// GiveUp ends the update that waits for its turn.
+func (u *Updater) GiveUp(why string) {
+	u.mu.Lock()
+	u.endLocked()
+	s := u.status
+	u.mu.Unlock()
+	if s != nil {
+		u.fail(s.ID, errors.New(why))
+	}
+}
+
+// bring loads, verifies and unpacks a version, and asks it who it is.
+func (u *Updater) bring(ctx context.Context, asked api.AgentUpdate) (version string, err error) {
+	p, err := u.believe(asked)
+	if err != nil {
+		return "", err
+	}
+	dir := u.o.Home.Versions()
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // programs are no secret
+		return "", err
+	}
+	if free, _, err := host.Disk(dir); err == nil && free < unpacked*p.Size {
+		return "", fmt.Errorf("the node's disk has %d bytes free, and the package of %d bytes needs %d times as much", free, p.Size, unpacked)
+	}
+	u.prune([]string{u.o.Version, u.known().Good, u.known().Before, part(p)})
+	file := filepath.Join(dir, part(p))
+	from := source{http: u.o.Transport, base: u.o.Identity.Controller, node: u.o.Identity.NodeID, password: u.o.Identity.Credential}
+	err = from.fetch(ctx, p, file, func(have int64) {
+		u.say(asked.ID, api.UpdateLoading, float64(have)/float64(p.Size), "")
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := u.install(ctx, p, file); err != nil {
+		return "", fmt.Errorf("%s: %w", p.Name, err)
+	}
+	return p.Version, os.Remove(file)
+}
+
+// unpacked is how many times the room of a package its update takes.
+const unpacked = 5
+
+// part is the name of the file into which a package is loaded.
+func part(p api.AgentPackage) string { return "." + p.SHA256 + ".part" }
+
+func (u *Updater) known() state {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.state
+}
+
+// believe gives what a trusted key says of the package, when this node may take it.
+func (u *Updater) believe(asked api.AgentUpdate) (p api.AgentPackage, err error) {
+	raw, err := os.ReadFile(u.o.Keys)
+	if err != nil {
+		return p, fmt.Errorf("this node trusts no key for agent packages (%w): give it one with buildnode join --update-key", err)
+	}
+	trust, err := license.ParseTrust(raw)
+	if err != nil {
+		return p, fmt.Errorf("%s: %w", u.o.Keys, err)
+	}
+	if p, err = release.Verify(trust, asked.Package.Signed); err != nil {
+		return p, fmt.Errorf("the package is not believed: %w", err)
+	}
+	switch here := (release.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}); {
+	case p.OS != here.OS || p.Arch != here.Arch:
+		return p, fmt.Errorf("the package is for %s/%s, and this node is %s", p.OS, p.Arch, here)
+	case p.Version == u.o.Version:
+		return p, fmt.Errorf("the agent is %s already", p.Version)
+	case farm.OlderVersion(p.Version, u.o.Version) && !asked.Force:
+		return p, fmt.Errorf("%s is older than the agent, which is %s; only somebody who asks for it makes it that", p.Version, u.o.Version)
+	}
+	return p, nil
+}
+
+// install unpacks a package into the directory of its version, which is there whole or not
+// at all.
+func (u *Updater) install(ctx context.Context, p api.AgentPackage, file string) (err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	dir, err := os.MkdirTemp(u.o.Home.Versions(), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(dir)
+		}
+	}()
+	if err := errors.Join(unpack(f, dir), os.Chmod(dir, 0o755)); err != nil { //nolint:gosec // as above
+		return err
+	}
+	said, err := u.o.Ask(ctx, filepath.Join(dir, programName))
+	if err != nil {
+		return fmt.Errorf("the program in it does not run here: %w", err)
+	}
+	if said != p.Version {
+		return fmt.Errorf("the program in it is %s, not %s", said, p.Version)
+	}
+	to := filepath.Join(u.o.Home.Versions(), p.Version)
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	if err := os.Rename(dir, to); err != nil {
+		return err
+	}
+	return home.SyncDir(u.o.Home.Versions())
+}
+
+// Swap makes this process the version that is ready. It returns only when that cannot be
+// done; then this program goes on, and the controller hears why.
+func (u *Updater) Swap() error {
+	u.mu.Lock()
+	version, status := u.next, u.status
+	if version == "" || status == nil {
+		u.mu.Unlock()
+		return errors.New("no version is ready")
+	}
+	before := u.state
+	u.state = u.state.try(status.ID, version)
+	err := u.state.save(u.o.Home)
+	if err == nil {
+		u.log.Info("the agent becomes another version", "version", version, "was", u.o.Version)
+		err = u.o.Become(path(u.o.Home, version))
+	}
+	u.state = before
+	u.state.Failure = &failure{status.ID, err.Error()}
+	u.saveLocked()
+	u.mu.Unlock()
+	u.GiveUp(err.Error())
+	return err
+}
