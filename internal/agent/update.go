@@ -60,7 +60,7 @@ func (a *Agent) settle(ctx context.Context, u Updater) bool {
 	look := time.NewTicker(updateLook)
 	defer look.Stop()
 	for said := ""; ; {
-		work := a.close()
+		work := a.quiesce()
 		if work == "" {
 			return true
 		}
@@ -84,9 +84,9 @@ func (a *Agent) settle(ctx context.Context, u Updater) bool {
 	}
 }
 
-// close ends the time in which something may begin that the end of the agent would break,
+// quiesce ends the time in which something may begin that the end of the agent would break,
 // unless something of that kind goes on: then it says what.
-func (a *Agent) close() string {
+func (a *Agent) quiesce() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, work := range a.delicate {

@@ -51,6 +51,8 @@ type Options struct {
 	PullTime    sim.Range   // a simulated pull takes this long
 	PullFailure float64     // share of simulated pulls that fail, 0 to 1
 	ReportDelay sim.Range   // a report is held back for so long
+	UpdateTime    sim.Range // a simulated update of an agent takes this long
+	UpdateFailure float64   // share of simulated updates that fail, 0 to 1
 	RealPull    bool        // really pull templates; needs DataDir
 	DataDir     string      // "": nothing is kept
 
@@ -68,7 +70,7 @@ func (o *Options) check() error {
 		return farm.Invalid("real-pull", "needs a data directory to pull into")
 	}
 	for name, share := range map[string]float64{
-		"pull-failure": o.PullFailure, "boot-failure": o.Sim.BootFailure, "script-failure": o.Sim.ExecFailure, "death": o.Sim.Crash,
+		"pull-failure": o.PullFailure, "update-failure": o.UpdateFailure, "boot-failure": o.Sim.BootFailure, "script-failure": o.Sim.ExecFailure, "death": o.Sim.Crash,
 	} {
 		if share < 0 || share > 1 {
 			return farm.Invalid(name, "%g; it is a share from 0 to 1", share)
@@ -109,7 +111,7 @@ func run(ctx context.Context, nodes []*node, log *slog.Logger) error {
 	errs := make([]error, len(nodes))
 	for i, n := range nodes {
 		wait.Go(func() {
-			if errs[i] = n.agent.Run(ctx); errs[i] != nil {
+			if errs[i] = n.run(ctx); errs[i] != nil {
 				log.Error("simulated node ended", "name", n.name, "error", errs[i])
 			}
 		})
@@ -125,8 +127,22 @@ func run(ctx context.Context, nodes []*node, log *slog.Logger) error {
 type node struct {
 	name  string
 	agent *agent.Agent
+	parts agent.Options // of the agent
 	kept  []interface{ Close() error }
 	lock  *home.Lock
+}
+
+// run runs the node's agent, and the ones that it becomes.
+func (n *node) run(ctx context.Context) error {
+	for {
+		err := n.agent.Run(ctx)
+		u, simulated := n.parts.Updater.(*updater)
+		if !errors.Is(err, agent.ErrUpdate) || !simulated {
+			return err
+		}
+		n.parts.Version = u.swap()
+		n.agent = agent.New(n.parts)
+	}
 }
 
 func (n *node) close(log *slog.Logger) {
@@ -170,6 +186,7 @@ func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) 
 		Identity: identity, Link: controller, Journal: &journal.Memory{}, Machine: machine{},
 		Templates: newTemplates(o.PullTime, luck{share: o.PullFailure, seed: options.Seed}),
 		Logger:    o.Logger.With("node", n.name), Version: o.Version, WatchEvery: o.watchEvery(),
+		Updater: newUpdater(o.UpdateTime, luck{share: o.UpdateFailure, seed: options.Seed}),
 	}
 	if len(o.USB) > 0 {
 		parts.Devices = devices(o.USB)
@@ -186,7 +203,7 @@ func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) 
 	if parts.Driver, err = sim.New(options); err != nil {
 		return n, err
 	}
-	n.agent = agent.New(parts)
+	n.parts, n.agent = parts, agent.New(parts)
 	return n, nil
 }
 

@@ -56,7 +56,7 @@ type Updater struct {
 }
 
 // New makes an updater for the program that runs, whose trial begins if it is on one.
-func New(o Options) (*Updater, error) {
+func New(o Options) *Updater {
 	s, err := load(o.Home)
 	if err != nil {
 		o.Logger.Error("the state of updates is made anew", "error", err)
@@ -75,7 +75,7 @@ func New(o Options) (*Updater, error) {
 	if u.onTrialLocked() {
 		u.work.Go(u.prove)
 	}
-	return u, nil
+	return u
 }
 
 // Close ends what is under way. It leaves what was loaded so far.
@@ -131,6 +131,9 @@ func (u *Updater) Heard(asked *api.AgentUpdate) {
 	if u.onTrialLocked() {
 		u.acceptLocked()
 	}
+	if asked != nil && asked.Package.Version == u.o.Version {
+		asked = nil // it is that; the controller has not heard it yet
+	}
 	switch {
 	case asked == nil && u.status != nil:
 		u.endLocked()
@@ -160,14 +163,11 @@ func (u *Updater) endLocked() {
 	}
 }
 
-// acceptLocked ends the trial of this program: it works. What is older than the version
-// before it goes.
+// acceptLocked ends the trial of this program: it works.
 func (u *Updater) acceptLocked() {
 	u.state = u.state.proved()
 	u.saveLocked()
 	u.log.Info("this version of the agent works", "version", u.o.Version)
-	keep := []string{u.state.Good, u.state.Before}
-	u.work.Go(func() { u.prune(keep) })
 }
 
 func (u *Updater) saveLocked() {
@@ -328,8 +328,6 @@ func (u *Updater) believe(asked api.AgentUpdate) (p api.AgentPackage, err error)
 	switch here := (release.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}); {
 	case p.OS != here.OS || p.Arch != here.Arch:
 		return p, fmt.Errorf("the package is for %s/%s, and this node is %s", p.OS, p.Arch, here)
-	case p.Version == u.o.Version:
-		return p, fmt.Errorf("the agent is %s already", p.Version)
 	case farm.OlderVersion(p.Version, u.o.Version) && !asked.Force:
 		return p, fmt.Errorf("%s is older than the agent, which is %s; only somebody who asks for it makes it that", p.Version, u.o.Version)
 	}

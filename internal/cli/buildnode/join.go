@@ -31,6 +31,7 @@ type JoinOptions struct {
 	Capacity   int
 	Reserve    string
 	TLS        home.TLS
+	UpdateKeys string // file of the keys that agent packages are signed with; "": what the controller says, once
 	vlans      vlanFlags
 	keys       keyOptions
 }
@@ -74,6 +75,7 @@ Start the agent afterwards with "buildnode run".`,
 	fs.StringSliceVar(&o.Groups, "groups", nil, "node groups, by name or id")
 	fs.IntVar(&o.Capacity, "capacity", 0, "VMs that may run at once (default: the controller's)")
 	fs.StringVar(&o.Reserve, "reserve-space", "", `disk that stays free of templates, as 1024B, 10KB, 140MB, 45GB or 20% (default "20%")`)
+	fs.StringVar(&o.UpdateKeys, "update-key", "", "file with the public keys that agent packages must be signed with (default: those that the controller gives at the first join)")
 	addTLS(fs, &o.TLS, "controller")
 	o.vlans.add(fs)
 	o.keys.add(fs)
@@ -95,7 +97,15 @@ func Join(ctx context.Context, o JoinOptions) (home.Identity, error) {
 	if err != nil {
 		return none, err
 	}
-	if err := register(ctx, &identity, o.Token, o.kept(identity)); err != nil {
+	keys, err := updateKeys(o.UpdateKeys)
+	if err != nil {
+		return none, err
+	}
+	given, err := register(ctx, &identity, o.Token, o.kept(identity))
+	if err != nil {
+		return none, err
+	}
+	if err := trustKeys(o.Home, keys, given); err != nil {
 		return none, err
 	}
 	return identity, o.Home.SetIdentity(identity)
@@ -159,11 +169,12 @@ func hostOf(identity home.Identity) string {
 	return host.AddressTowards(identity.Controller)
 }
 
-// register asks the controller, and takes over what it answers.
-func register(ctx context.Context, identity *home.Identity, token string, kept []string) error {
+// register asks the controller, and takes over what it answers. It gives the keys that the
+// controller's agent packages are signed with.
+func register(ctx context.Context, identity *home.Identity, token string, kept []string) (updateKeys string, err error) {
 	client, err := controllerClient(*identity)
 	if err != nil {
-		return err
+		return "", err
 	}
 	answer, err := client.Join(ctx, api.JoinRequest{
 		Protocol: api.LinkProtocol, Token: token, NodeID: identity.NodeID, Credential: identity.Credential,
@@ -171,10 +182,10 @@ func register(ctx context.Context, identity *home.Identity, token string, kept [
 		Kept: kept,
 	})
 	if err != nil {
-		return fmt.Errorf("join %s: %w", identity.Controller, err)
+		return "", fmt.Errorf("join %s: %w", identity.Controller, err)
 	}
 	identity.NodeID, identity.Credential, identity.Registry = answer.NodeID, answer.Credential, answer.Registry
-	return nil
+	return answer.UpdateKeys, nil
 }
 
 func controllerClient(identity home.Identity) (*link.Client, error) {

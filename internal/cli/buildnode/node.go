@@ -15,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/agent/update"
 	"github.com/buildyard/buildyard/internal/agent/usb"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/hv"
@@ -54,6 +55,10 @@ type NodeOptions struct {
 	UnsafeVM bool      // VMs ignore flushes of their guests; for measurements only
 	vlans    vlanFlags
 	Logger   *slog.Logger
+	UpdateKeys string // file of the keys that agent packages are signed with; "": the one in the home
+
+	updater *update.Updater // nil: this program stays what it is
+
 	Shipper  *logs.Shipper // sends the log when the controller says so; nil: nothing does
 }
 
@@ -149,7 +154,7 @@ func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, erro
 		Identity: identity, Link: client, Driver: n.Driver, Templates: templates, Journal: records,
 		Machine: agent.NewMachine(o.Home.Templates(), o.Home.VMs()), Logger: o.Logger, Version: obs.FullVersion(),
 		Registries: source, Saves: o.Home.Saves(), Errands: o.Home.Errands(), Uploads: source, CentralLog: centralLog(o.Shipper),
-		Devices: usb.NewOffer(usb.At(o.Home.USB()), usb.Tree, o.Logger),
+		Devices: usb.NewOffer(usb.At(o.Home.USB()), usb.Tree, o.Logger), Updater: updaterOf(o.updater),
 	}, nil
 }
 
@@ -190,6 +195,7 @@ func (n *Node) keep(v any) {
 // Run serves the controller until the context ends or the agent cannot go on.
 func (n *Node) Run(ctx context.Context) error {
 	go n.sweep(ctx)
+	n.adopt(ctx)
 	if n.metrics != nil {
 		go func() {
 			if err := n.metrics.Run(ctx); err != nil { // VMs are worth more than figures of them

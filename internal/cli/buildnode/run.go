@@ -16,7 +16,11 @@ func runCommand(g *globals) *cobra.Command {
 		Use:   "run",
 		Short: "Run the node's agent",
 		Long: `run serves the node's controller until it is told to stop: it pulls templates, starts
-and ends VMs and reports on them. VMs outlive the agent; the next run finds them again.`,
+and ends VMs and reports on them. VMs outlive the agent; the next run finds them again.
+
+When the controller asks for it, the agent loads another version of this program, verifies
+it, and becomes it; VMs run on. That version is kept in the data directory, and run becomes
+it at each start. One that does not reach the controller makes room for the one before it.`,
 		Example: `  buildnode run
   buildnode run --metrics-listen 127.0.0.1:2113
   buildnode run --driver sim     # no hypervisor: simulated VMs, for trying things out`,
@@ -36,6 +40,7 @@ and ends VMs and reports on them. VMs outlive the agent; the next run finds them
 		},
 	}
 	addDriver(cmd, &o)
+	cmd.Flags().StringVar(&o.UpdateKeys, "update-key", "", "file with the public keys that agent packages must be signed with (default: those that this node was given when it joined)")
 	cmd.Flags().StringVar(&o.Metrics, "metrics-listen", "", "address host:port on which metrics for Prometheus are served at /metrics (default: none are)")
 	return cmd
 }
@@ -49,12 +54,14 @@ func addDriver(cmd *cobra.Command, o *NodeOptions) {
 	_ = cmd.RegisterFlagCompletionFunc("driver", cobra.FixedCompletions([]string{DriverQEMU, DriverSim}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-func runNode(ctx context.Context, o NodeOptions) (err error) {
+// serveNode runs the agent until the context ends, it cannot go on, or this program is to
+// become another version of itself.
+func serveNode(ctx context.Context, o NodeOptions) (err error) {
 	node, err := OpenNode(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
-	o.Logger.InfoContext(ctx, "agent runs", "driver", node.Host.Driver, "hypervisor", node.Host.Version, "accelerator", node.Host.Accelerator)
+	o.Logger.InfoContext(ctx, "agent runs", "driver", node.Host.Driver, "hypervisor", node.Host.Version, "accelerator", node.Host.Accelerator, "version", obs.FullVersion())
 	return node.Run(ctx)
 }

@@ -90,6 +90,7 @@ func (o *SimOptions) addFates(cmd *cobra.Command) {
 		{&o.Sim.Delete, "end", "how long the end of a VM takes"},
 		{&o.Sim.CrashAfter, "death-after", "how long after their start VMs die"},
 		{&o.PullTime, "pull", "how long a simulated pull takes"},
+		{&o.UpdateTime, "update", "how long a simulated update of an agent takes"},
 		{&o.ReportDelay, "report-delay", "how long each report to the controller is held back"},
 	} {
 		fs.Var((*span)(f.to), f.name, f.help+", a time or a range such as 1s-3s (default 0s)")
@@ -101,6 +102,7 @@ func (o *SimOptions) addFates(cmd *cobra.Command) {
 		{&o.Sim.BootFailure, "boot-failure", "share of starts that fail, 0 to 1"},
 		{&o.Sim.ExecFailure, "script-failure", "share of scripts whose outcome is lost, 0 to 1"},
 		{&o.Sim.Crash, "death", "share of VMs that die by themselves, 0 to 1"},
+		{&o.UpdateFailure, "update-failure", "share of simulated updates of agents that fail, 0 to 1"},
 		{&o.PullFailure, "pull-failure", "share of simulated pulls that fail, 0 to 1"},
 	} {
 		fs.Float64Var(f.to, f.name, 0, f.help)

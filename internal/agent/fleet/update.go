@@ -1,0 +1,105 @@
+package fleet
+
+import (
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent"
+	"github.com/buildyard/buildyard/internal/hv/sim"
+)
+
+// updater makes a simulated node say that it is another version, after some time. Nothing
+// is loaded or installed.
+type updater struct {
+	takes sim.Range
+	luck  luck
+	ready chan struct{}
+
+	mu     sync.Mutex // guards the fields below
+	status *api.UpdateStatus
+	timer  *time.Timer
+	next   string // version that is ready
+}
+
+var _ agent.Updater = (*updater)(nil)
+
+func newUpdater(takes sim.Range, luck luck) *updater {
+	return &updater{takes: takes, luck: luck, ready: make(chan struct{}, 1)}
+}
+
+// Heard implements agent.Updater.
+func (u *updater) Heard(asked *api.AgentUpdate) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case asked == nil:
+		u.endLocked()
+	case u.status == nil || u.status.ID != asked.ID:
+		u.endLocked()
+		u.status = &api.UpdateStatus{ID: asked.ID, Stage: api.UpdateLoading}
+		at, fails := u.luck.draw(asked.ID)
+		id, version := asked.ID, asked.Package.Version
+		u.timer = time.AfterFunc(between(u.takes, at), func() { u.loaded(id, version, fails) })
+	}
+}
+
+func (u *updater) endLocked() {
+	if u.timer != nil {
+		u.timer.Stop()
+	}
+	u.status, u.timer, u.next = nil, nil, ""
+	select {
+	case <-u.ready:
+	default:
+	}
+}
+
+// loaded is the end of a simulated download.
+func (u *updater) loaded(id, version string, fails bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case u.status == nil || u.status.ID != id:
+		return
+	case fails:
+		u.status = &api.UpdateStatus{ID: id, Stage: api.UpdateFailed, Message: "the simulated update failed"}
+		return
+	}
+	u.status = &api.UpdateStatus{ID: id, Stage: api.UpdateWaiting, Progress: 1}
+	u.next = version
+	u.ready <- struct{}{}
+}
+
+// Status implements agent.Updater.
+func (u *updater) Status() *api.UpdateStatus {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.status
+}
+
+// Ready implements agent.Updater.
+func (u *updater) Ready() <-chan struct{} { return u.ready }
+
+// Waits implements agent.Updater.
+func (u *updater) Waits(work string) { u.say(api.UpdateWaiting, work) }
+
+// GiveUp implements agent.Updater.
+func (u *updater) GiveUp(why string) { u.say(api.UpdateFailed, why) }
+
+func (u *updater) say(stage api.UpdateStage, message string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.status != nil {
+		u.status = &api.UpdateStatus{ID: u.status.ID, Stage: stage, Progress: 1, Message: message}
+	}
+}
+
+// swap gives the version that the node becomes, and begins anew.
+func (u *updater) swap() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	next := u.next
+	u.endLocked()
+	return next
+}
