@@ -128,6 +128,8 @@ type Node struct {
 	StateSince   time.Time `json:"state_since,omitzero"`              // since when
 	Drain        *Drain    `json:"drain,omitempty"`                   // absent unless it is drained
 	NoCentralLog bool      `json:"disable_central_logging,omitempty"` // its logs stay on it
+
+	Update *NodeUpdate `json:"update,omitempty"` // of its agent; absent when there is none, or it is done
 }
 
 // ProductVersion is the hypervisor of a node.

@@ -1,5 +1,7 @@
 package api
 
+import "time"
+
 // The route of agent packages, and what is below it.
 const (
 	PathPackages        = "/pkg"
@@ -48,4 +50,14 @@ type UpdateStatus struct {
 	Stage    UpdateStage `json:"stage"`
 	Progress float64     `json:"progress,omitempty"` // 0..1, of the download
 	Message  string      `json:"message,omitempty"`
+}
+
+// NodeUpdate is the update of a node's agent that is not done.
+type NodeUpdate struct {
+	Version string    `json:"version"` // that it is to become
+	Asked   time.Time `json:"asked"`
+	Begun   time.Time `json:"begun,omitzero"` // of the try that goes on; absent: none does
+	Tries   int       `json:"tries"`          // so far
+	Next    time.Time `json:"next,omitzero"`  // when the next try begins; absent: one goes on, or none does any more
+	Failure string    `json:"failure,omitempty"` // of the last try
 }

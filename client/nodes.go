@@ -52,9 +52,14 @@ func (c *Controller) DeleteNode(ctx context.Context, id string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathNode, body: map[string]string{"node_id": id}, again: true}, nil)
 }
 
-// UpdateNodes lets every node take the agent package that the controller has.
-func (c *Controller) UpdateNodes(ctx context.Context) error {
-	return c.do(ctx, call{method: http.MethodPut, path: pathNode + "/update", again: true}, nil)
+// UpdateNodes lets nodes take the agent package that the controller has for them: those
+// with these ids, or all. They go on with their VMs; see WaitUpdated.
+func (c *Controller) UpdateNodes(ctx context.Context, ids ...string) error {
+	var body any
+	if len(ids) > 0 {
+		body = map[string][]string{"node_ids": ids}
+	}
+	return c.do(ctx, call{method: http.MethodPut, path: pathNode + "/update", body: body, again: true}, nil)
 }
 
 const pathAdopt = pathNode + "/adopt"

@@ -147,3 +147,22 @@ func (c *Controller) WaitDrained(ctx context.Context, node string, progress func
 		return n.Drain.Remaining == 0, nil
 	})
 }
+
+// WaitUpdated waits until the agent of a node is what it was asked to become. Progress,
+// unless it is nil, is called with every look. A try that failed is the error, though the
+// controller tries again.
+func (c *Controller) WaitUpdated(ctx context.Context, node string, progress func(api.Node)) (api.Node, error) {
+	look := func(ctx context.Context) (api.Node, error) { return c.Node(ctx, node) }
+	return until(ctx, look, func(n api.Node) (bool, error) {
+		if progress != nil {
+			progress(n)
+		}
+		switch {
+		case n.Update == nil:
+			return true, nil
+		case n.Update.Begun.IsZero() && n.Update.Failure != "":
+			return false, &WaitError{"node " + node, n.State, n.Update.Failure}
+		}
+		return false, nil
+	})
+}

@@ -97,7 +97,7 @@ func TestUnbuiltSettingThatChangesNothingIsTaken(t *testing.T) {
 		}
 	}
 	for key, value := range map[string]string{
-		"SVC_ENABLE_AUTH": "true", "SVC_ENABLE_AUTHORIZATION": "yes", "SVC_BACKEND_TYPE": "s3", "SVC_NO_NODE_UPGRADES": "false",
+		"SVC_ENABLE_AUTH": "true", "SVC_ENABLE_AUTHORIZATION": "yes", "SVC_BACKEND_TYPE": "s3",
 		"SVC_USE_HTTPS": "1",
 	} {
 		if _, err := Load(RegistryTable, Sources{Env: environment(map[string]string{key: value})}); err == nil {

@@ -52,7 +52,7 @@ What they print with -o json is the body of the API's answer.
 	root.AddGroup(&cobra.Group{ID: services, Title: "Services:"}, &cobra.Group{ID: cloud.Group, Title: "Commands that ask a cloud:"})
 	node := nodeCommand(io)
 	node.AddCommand(cloud.NodeCommands(io)...)
-	root.AddCommand(upCommand(io), controllerCommand(io), registryCommand(io), node, backupCommand(io), restoreCommand(io), demoCommand(io), licenseCommand(io))
+	root.AddCommand(upCommand(io), controllerCommand(io), registryCommand(io), node, backupCommand(io), restoreCommand(io), demoCommand(io), licenseCommand(io), packageCommand(io))
 	root.AddCommand(cloud.Commands(io)...)
 	return root
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,6 +58,11 @@ func nodeDetails(g *cli.Grid, n api.Node) {
 		put(g, "drain reason", d.Reason)
 		put(g, "drain deadline", when(d.Deadline))
 		g.Row("still running", d.Remaining)
+	}
+	if u := n.Update; u != nil {
+		g.Row("update", fmt.Sprintf("to %s, tries %d", u.Version, u.Tries))
+		put(g, "update failed", u.Failure)
+		put(g, "next try", when(u.Next))
 	}
 	put(g, "hypervisor", strings.TrimSpace(n.AnkaVersion.Product+" "+n.AnkaVersion.Version))
 	put(g, "capacity mode", n.CapacityMode)
@@ -242,17 +248,62 @@ told so, removes its VMs and has to join anew.`,
 
 func nodeUpdate(s cli.Streams) *cobra.Command {
 	a := Asker{Streams: s}
-	return a.Add(&cobra.Command{
-		Use: "update", Short: "Let every node take the controller's agent package", Args: cobra.NoArgs,
-		Long: `update lets every node download, verify and install the agent package that the controller
-has, and join again. VMs go on.`,
-		Example: `  buildyard node update && buildyard node list --watch`,
-	}, func(cmd *cobra.Command, _ []string) error {
-		if err := a.API.UpdateNodes(cmd.Context()); err != nil {
+	var w waiting
+	cmd := a.Add(&cobra.Command{
+		Use: "update [NODE...]", Short: "Let nodes take the controller's agent package",
+		Long: `update lets nodes download, verify and install the agent package that the controller has for
+them, and join again: those that are named, or all. VMs go on. A node that is Offline follows
+when it is back. With --wait the command ends when the agents are what they were to become,
+or could not; the controller tries several times.`,
+		Example: `  buildyard node update --wait
+  buildyard node update mac-03 mac-04`,
+		ValidArgsFunction: nodes.complete(0),
+	}, func(cmd *cobra.Command, args []string) error {
+		ids, err := nodes.findAll(cmd.Context(), a.API, args)
+		if err != nil {
 			return err
 		}
-		return a.done("nodes", "updating")
+		if err := a.API.UpdateNodes(cmd.Context(), ids...); err != nil {
+			return err
+		}
+		if !w.wait {
+			return a.done("nodes", "updating")
+		}
+		ctx, cancel := within(cmd.Context(), w.limit)
+		defer cancel()
+		return a.updated(ctx, ids)
 	})
+	w.addWait(cmd, "until they are what they were to become")
+	return cmd
+}
+
+// updated waits for the updates of nodes; of all when none is named.
+func (a *Asker) updated(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		list, err := a.API.Nodes(ctx, client.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, n := range list {
+			if n.Update != nil {
+				ids = append(ids, n.NodeID)
+			}
+		}
+	}
+	if len(ids) == 0 {
+		return a.done("nodes", "up to date")
+	}
+	m := newMeter(a.Err, "nodes")
+	defer m.end()
+	var ready atomic.Int64
+	return a.outcome(each(ctx, ids, "updated", func(ctx context.Context, id string) error {
+		_, err := a.API.WaitUpdated(ctx, id, nil)
+		if err == nil {
+			n := ready.Add(1)
+			m.update("nodes", fmt.Sprintf("%d of %d updated", n, len(ids)), float64(n)/float64(len(ids)))
+		}
+		return nodes.named(err, id)
+	}))
 }
 
 func nodeGroup(s cli.Streams) *cobra.Command {

@@ -2,6 +2,7 @@ package controllerrest
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
@@ -55,7 +56,7 @@ func node(v controller.NodeView) api.Node {
 		},
 		Groups: []api.Group{}, Templates: []api.NodeTag{},
 		LastUpdated: v.Seen, Timestamp: max(v.Seen.Unix(), 0), UnknownVMs: v.Unknown,
-		Drain: drain(v), NoCentralLog: n.NoCentralLog,
+		Drain: drain(v), Update: nodeUpdate(n.Update), NoCentralLog: n.NoCentralLog,
 	}
 	out.StateSince, out.StateReason = n.ShownSince()
 	if v.Stage != "" && n.State == farm.NodeUpdating {
@@ -74,6 +75,18 @@ func node(v controller.NodeView) api.Node {
 		out.USBDevices = append(out.USBDevices, api.NodeUSB{Name: u.Name, Location: u.Location, Busy: u.Busy})
 	}
 	return out
+}
+
+// nodeUpdate gives what is said of the update of a node's agent; nil when there is none.
+func nodeUpdate(u *farm.Update) *api.NodeUpdate {
+	if u == nil {
+		return nil
+	}
+	next := u.DueAt()
+	if u.Tries == 0 {
+		next = time.Time{} // as soon as the node is there
+	}
+	return &api.NodeUpdate{Version: u.Version, Asked: u.Asked, Begun: u.Begun, Tries: u.Tries, Next: next, Failure: u.Failure}
 }
 
 // share keeps a share between 0 and 1, whatever a node says.
