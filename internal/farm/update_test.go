@@ -1,0 +1,73 @@
+package farm
+
+import (
+	"testing"
+	"time"
+)
+
+func TestOlderVersions(t *testing.T) {
+	for _, tt := range []struct {
+		a, b  string
+		older bool
+	}{
+		{"1.2.3-abc", "1.2.4-abc", true}, {"1.2.4-abc", "1.2.3-abc", false}, {"1.9.0-x", "1.10.0-x", true},
+		{"0.9.9-x", "1.0.0-x", true}, {"1.2.3-a", "1.2.3-b", false}, {"1.2.3", "1.2.4", true},
+		{"x", "1.2.3-a", false}, {"1.2-a", "1.2.3-a", false}, {"", "1.0.0", false}, {"1.-2.3", "1.2.3", false},
+	} {
+		if got := OlderVersion(tt.a, tt.b); got != tt.older {
+			t.Errorf("%q older than %q: %v", tt.a, tt.b, got)
+		}
+	}
+}
+
+// TestUpdateIsTriedAFewTimes: each failure names its reason and has a longer pause behind
+// it, and after the last one there is no more.
+func TestUpdateIsTriedAFewTimes(t *testing.T) {
+	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	n := &Node{State: NodeActive, Drain: true, Update: &Update{Version: "2", Asked: now}}
+	last := time.Duration(0)
+	for try := 1; try <= UpdateTries; try++ {
+		due := n.Update.DueAt()
+		if pause := due.Sub(now); try > 1 && pause <= last || due.IsZero() {
+			t.Fatalf("try %d begins after %s, the one before after %s", try, pause, last)
+		} else if try > 1 {
+			last = pause
+		}
+		now = due
+		if !n.BeginUpdate("id", now) || n.Shown() != NodeUpdating || n.TakesStarts() || !n.Updating() || n.Update.Tries != try || n.StateReason != "its agent becomes 2" {
+			t.Fatalf("try %d: %+v %+v", try, n, n.Update)
+		}
+		now = now.Add(time.Second)
+		n.EndUpdate("no room", now)
+		if n.State != NodeActive || !n.Drain || n.StateReason != "its agent could not become 2: no room" || n.StateSince != now || n.Update.Failure != "no room" {
+			t.Fatalf("after try %d: %+v %+v", try, n, n.Update)
+		}
+	}
+	if n.Update.Open() || !n.Update.DueAt().IsZero() || n.BeginUpdate("id", now.Add(24*time.Hour)) {
+		t.Errorf("it is tried for ever: %+v", n.Update)
+	}
+}
+
+func TestUpdateWaitsForItsNode(t *testing.T) {
+	now := time.Now()
+	for _, state := range []NodeState{NodeOffline, NodeInactive} {
+		n := &Node{State: state, Update: &Update{Version: "2", Asked: now}}
+		if n.BeginUpdate("id", now) || n.Update.Tries != 0 || n.State != state {
+			t.Errorf("%s: %+v", state, n)
+		}
+	}
+	n := &Node{State: NodeUnhealthy, Update: &Update{Version: "2", Asked: now}}
+	n.BeginUpdate("id", now)
+	n.Enter(NodeSilence, "gone", now)
+	if !n.Updating() || n.ResumeUpdate(now) {
+		t.Errorf("while it is away: %+v", n)
+	}
+	n.Enter(NodeContact, "", now)
+	if !n.ResumeUpdate(now) || n.State != NodeUpdating || n.Update.Tries != 1 {
+		t.Errorf("back again: %+v", n)
+	}
+	n.EndUpdate("", now)
+	if n.State != NodeActive || n.Update != nil || n.StateReason != "" {
+		t.Errorf("done: %+v", n)
+	}
+}
