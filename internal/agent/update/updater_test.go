@@ -1,0 +1,553 @@
+package update
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/release"
+)
+
+const (
+	oldVersion = "1.0.0-old"
+	newVersion = "1.1.0-new"
+)
+
+// node is a node with its home, and a controller that has a package for it.
+type node struct {
+	t      *testing.T
+	home   home.Home
+	secret ed25519.PrivateKey
+
+	archive []byte // as the controller answers it
+	pkg     api.AgentPackage
+
+	mu     sync.Mutex
+	cut    int      // an answer ends after so many bytes; 0: it does not
+	status int      // what the controller answers instead; 0: the file
+	ranges []string // that were asked for
+	became []string // programs that this process became
+	broken error    // why it cannot become any
+}
+
+// archiveOf packs files; a name that ends in > is a link to passwd.
+func archiveOf(t testing.TB, files ...string) []byte {
+	t.Helper()
+	var raw bytes.Buffer
+	zipped := gzip.NewWriter(&raw)
+	w := tar.NewWriter(zipped)
+	for i := 0; i < len(files); i += 2 {
+		h := &tar.Header{Name: files[i], Mode: 0o644, Size: int64(len(files[i+1])), Typeflag: tar.TypeReg}
+		if name, link := strings.CutSuffix(files[i], ">"); link {
+			h = &tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}
+			files[i+1] = ""
+		}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = w.Write([]byte(files[i+1]))
+	}
+	if err := errors.Join(w.Close(), zipped.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return raw.Bytes()
+}
+
+// filler makes a package longer than one read.
+func filler() string {
+	b := make([]byte, 300<<10)
+	_, _ = rand.Read(b)
+	return string(b)
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	public, secret, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := home.At(filepath.Join(t.TempDir(), "node"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := at.Make(); err != nil {
+		t.Fatal(err)
+	}
+	n := &node{t: t, home: at, secret: secret}
+	if err := os.WriteFile(at.UpdateKeys(), []byte(base64.StdEncoding.EncodeToString(public)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.publish(newVersion, archiveOf(t, "LICENSE", filler(), "./buildnode", "program "+newVersion))
+	return n
+}
+
+// publish signs an archive as a version.
+func (n *node) publish(version string, archive []byte) {
+	n.t.Helper()
+	sum := sha256.Sum256(archive)
+	n.archive = archive
+	n.pkg = api.AgentPackage{Version: version, OS: runtime.GOOS, Arch: runtime.GOARCH, Size: int64(len(archive)), SHA256: hex.EncodeToString(sum[:])}
+	n.signAs(n.secret)
+}
+
+func (n *node) signAs(secret ed25519.PrivateKey) {
+	n.t.Helper()
+	text, err := release.Sign(secret, n.pkg)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if n.pkg, err = release.Parse(text); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// RoundTrip is the controller.
+func (n *node) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	n.mu.Lock()
+	n.ranges = append(n.ranges, r.Header.Get("Range"))
+	cut, status := n.cut, n.status
+	n.mu.Unlock()
+	user, password, _ := r.BasicAuth()
+	switch {
+	case status != 0:
+		http.Error(w, "no", status)
+	case user != "id" || password != "secret" || r.URL.Path != "/pkg/"+n.pkg.Name:
+		http.Error(w, "who?", http.StatusUnauthorized)
+	default:
+		w.Header().Set("ETag", `"`+n.pkg.SHA256+`"`)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(n.archive))
+	}
+	if body := w.Body.Bytes(); cut > 0 && len(body) > cut {
+		w.Body = bytes.NewBuffer(body[:cut])
+	}
+	return w.Result(), nil
+}
+
+// ask reads what a fake program says that it is.
+func ask(_ context.Context, path string) (string, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm()&0o111 == 0 {
+		return "", errors.New("it cannot be run")
+	}
+	version, ok := strings.CutPrefix(string(raw), "program ")
+	if !ok {
+		return "", errors.New("exec format error")
+	}
+	return version, nil
+}
+
+// become ends the goroutine, as an exec ends the program.
+func (n *node) become(path string) error {
+	n.mu.Lock()
+	n.became = append(n.became, path)
+	broken := n.broken
+	n.mu.Unlock()
+	if broken != nil {
+		return broken
+	}
+	runtime.Goexit()
+	return nil
+}
+
+func (n *node) last() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.became) == 0 {
+		return ""
+	}
+	return n.became[len(n.became)-1]
+}
+
+const basePath = "/base/buildnode"
+
+// run begins a program as the agent.
+func (n *node) run(version, path string) *Updater {
+	u := New(Options{
+		Home: n.home, Identity: home.Identity{NodeID: "id", Credential: "secret", Controller: "http://controller/"}, Transport: n,
+		Version: version, Path: path, Logger: slog.New(slog.DiscardHandler), Ask: ask, Become: n.become,
+	})
+	n.t.Cleanup(func() { _ = u.Close() })
+	return u
+}
+
+func (n *node) base() *Updater { return n.run(oldVersion, basePath) }
+
+// boot begins the base program and gives the version that runs; "" is the base.
+func (n *node) boot(version string) string {
+	n.t.Helper()
+	n.mu.Lock()
+	n.became = nil
+	n.mu.Unlock()
+	done := make(chan error)
+	go func() {
+		defer close(done)
+		if err := Boot(BootOptions{Home: n.home, Version: version, Path: basePath, Become: n.become, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+			n.t.Error(err)
+		}
+	}()
+	<-done
+	if n.last() == "" {
+		return ""
+	}
+	if _, err := ask(context.Background(), n.last()); err != nil {
+		n.t.Errorf("what is begun is not whole: %v", err)
+	}
+	return filepath.Base(filepath.Dir(n.last()))
+}
+
+func (n *node) asked(id string) *api.AgentUpdate { return &api.AgentUpdate{ID: id, Package: n.pkg} }
+
+// settled waits for the end of what an updater does.
+func settled(u *Updater) api.UpdateStatus {
+	for {
+		if s := u.Status(); s == nil || s.Stage != api.UpdateLoading {
+			if s == nil {
+				return api.UpdateStatus{}
+			}
+			return *s
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// swap makes the process the version that is ready.
+func swap(u *Updater) (err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err = u.Swap()
+	}()
+	<-done
+	return err
+}
+
+func bubble(t *testing.T, test func(t *testing.T, n *node)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newNode(t)) })
+}
+
+// TestUpdateIsInstalledAndProves goes the whole way, from the question to the next start.
+func TestUpdateIsInstalledAndProves(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		u := n.base()
+		u.Heard(nil)
+		if u.Status() != nil {
+			t.Fatal("it says something of nothing")
+		}
+		u.Heard(n.asked("one"))
+		if s := settled(u); s.Stage != api.UpdateWaiting || s.ID != "one" {
+			t.Fatalf("%+v", s)
+		}
+		<-u.Ready()
+		u.Waits("a script")
+		if s := u.Status(); s.Message != "a script" {
+			t.Errorf("%+v", s)
+		}
+		_ = swap(u)
+		if n.last() != path(n.home, newVersion) {
+			t.Fatalf("it became %q", n.last())
+		}
+		second := n.run(newVersion, n.last())
+		if !second.OnTrial() {
+			t.Fatal("the new version is not on trial")
+		}
+		second.Heard(n.asked("one")) // the controller has not seen its version yet
+		if second.OnTrial() || second.Status() != nil {
+			t.Errorf("still on trial: %+v", second.Status())
+		}
+		time.Sleep(2 * proveTime)
+		for range maxStarts + 2 {
+			if got := n.boot(oldVersion); got != newVersion {
+				t.Fatalf("the next start runs %q", got)
+			}
+		}
+		if got := n.boot("1.5.0-hand"); got != "" {
+			t.Errorf("over a version that was installed by hand, %q runs", got)
+		}
+		if got := n.boot("1.5.0-hand"); got != "" {
+			t.Errorf("and then %q", got)
+		}
+	})
+}
+
+// TestUpdateThatDoesNotProveGoesBack: within its time, or when it ends by itself.
+func TestUpdateThatDoesNotProveGoesBack(t *testing.T) {
+	for name, end := range map[string]func(*Updater){
+		"silence": func(*Updater) { time.Sleep(proveTime + time.Second) },
+		"an error": func(u *Updater) {
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_ = u.Back("the new agent ended: no hypervisor")
+			}()
+			<-done
+		},
+	} {
+		bubble(t, func(t *testing.T, n *node) {
+			u := n.base()
+			u.Heard(n.asked("one"))
+			settled(u)
+			_ = swap(u)
+			if err := os.MkdirAll(filepath.Dir(n.home.Dir()+basePath), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			n.moveBase()
+			end(n.run(newVersion, path(n.home, newVersion)))
+			if n.last() != n.basePath() {
+				t.Fatalf("%s: it became %q", name, n.last())
+			}
+			if got := n.boot(oldVersion); got != "" {
+				t.Errorf("%s: the next start runs %q", name, got)
+			}
+			back := n.run(oldVersion, n.basePath())
+			if s := back.Status(); s == nil || s.Stage != api.UpdateFailed || s.ID != "one" || s.Message == "" {
+				t.Fatalf("%s: the old agent says %+v", name, s)
+			}
+			back.Heard(n.asked("one")) // not heard yet
+			if s := back.Status(); s == nil || s.Stage != api.UpdateFailed {
+				t.Errorf("%s: it tries again by itself: %+v", name, s)
+			}
+			back.Heard(nil)
+			if again := n.run(oldVersion, n.basePath()); again.Status() != nil {
+				t.Errorf("%s: it says so for ever", name)
+			}
+		})
+	}
+}
+
+func (n *node) basePath() string { return filepath.Join(n.home.Dir(), "base") }
+
+// moveBase gives the base program a file of its own.
+func (n *node) moveBase() {
+	n.t.Helper()
+	if err := os.WriteFile(n.basePath(), []byte("program "+oldVersion), 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	s, err := load(n.home)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	s.BasePath = n.basePath()
+	if err := s.save(n.home); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// TestTrialWithoutReturnStays: rather a program that has not proved itself than none.
+func TestTrialWithoutReturnStays(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		u := n.base()
+		u.Heard(n.asked("one"))
+		settled(u)
+		_ = swap(u)
+		before := n.last()
+		second := n.run(newVersion, before)
+		if err := second.Back("why"); err == nil || n.last() != before {
+			t.Errorf("%v, it became %q", err, n.last())
+		}
+	})
+}
+
+func TestWhatIsNotInstalled(t *testing.T) {
+	_, foreign, _ := ed25519.GenerateKey(nil)
+	for name, tt := range map[string]struct {
+		edit func(n *node)
+		want string
+	}{
+		"a foreign key":     {func(n *node) { n.signAs(foreign) }, "no trusted key"},
+		"no key":            {func(n *node) { _ = os.Remove(n.home.UpdateKeys()) }, "--update-key"},
+		"another platform":  {func(n *node) { n.pkg.OS = map[string]string{"linux": "darwin", "darwin": "linux"}[runtime.GOOS]; n.signAs(n.secret) }, "and this node is"},
+		"an older version":  {func(n *node) { n.publish("0.9.0-x", n.archive) }, "0.9.0-x is older than the agent"},
+		"other bytes":       {func(n *node) { n.archive = bytes.Repeat([]byte("x"), len(n.archive)) }, "is not the file that was signed"},
+		"fewer bytes":       {func(n *node) { n.archive = n.archive[:100] }, "does not come any further"},
+		"no archive":        {func(n *node) { n.publish(newVersion, []byte("hello")) }, "it is no tar.gz"},
+		"no program":        {func(n *node) { n.publish(newVersion, archiveOf(n.t, "other", "x")) }, "there is no program buildnode"},
+		"a link":            {func(n *node) { n.publish(newVersion, archiveOf(n.t, "buildnode>", "")) }, "no plain file"},
+		"an empty program":  {func(n *node) { n.publish(newVersion, archiveOf(n.t, "buildnode", "")) }, "no plain file"},
+		"deeper":            {func(n *node) { n.publish(newVersion, archiveOf(n.t, "bin/buildnode", "program "+newVersion)) }, "there is no program"},
+		"one that is broken": {func(n *node) { n.publish(newVersion, archiveOf(n.t, "buildnode", "junk")) }, "does not run here"},
+		"another program":   {func(n *node) { n.publish(newVersion, archiveOf(n.t, "buildnode", "program 7")) }, "is 7, not " + newVersion},
+		"not there":         {func(n *node) { n.status = http.StatusNotFound }, "404"},
+		"wrong credential":  {func(n *node) { n.status = http.StatusUnauthorized }, "401"},
+		"another package":   {func(n *node) { n.status = http.StatusPreconditionFailed }, "another package by now"},
+		"a busy controller": {func(n *node) { n.status = http.StatusServiceUnavailable }, "does not come any further"},
+	} {
+		bubble(t, func(t *testing.T, n *node) {
+			tt.edit(n)
+			u := n.base()
+			u.Heard(n.asked("one"))
+			if s := settled(u); s.Stage != api.UpdateFailed || !strings.Contains(s.Message, tt.want) {
+				t.Errorf("%s: %+v, want %q", name, s, tt.want)
+			}
+			if got := n.boot(oldVersion); got != "" {
+				t.Errorf("%s: %q runs", name, got)
+			}
+			if left, _ := os.ReadDir(filepath.Join(n.home.Versions(), newVersion)); len(left) > 0 {
+				t.Errorf("%s: it is installed", name)
+			}
+		})
+	}
+}
+
+func TestOlderVersionByForce(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		n.publish("0.9.0-x", archiveOf(t, "buildnode", "program 0.9.0-x"))
+		u := n.base()
+		asked := n.asked("one")
+		asked.Force = true
+		u.Heard(asked)
+		if s := settled(u); s.Stage != api.UpdateWaiting {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestDownloadGoesOn: what a broken connection or a killed agent has brought is kept.
+func TestDownloadGoesOn(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		n.cut = 100 << 10
+		u := n.base()
+		u.Heard(n.asked("one"))
+		time.Sleep(1500 * time.Millisecond) // two answers
+		if s := u.Status(); s.Stage != api.UpdateLoading || s.Progress < 0.5 || s.Progress >= 1 {
+			t.Errorf("%+v", s)
+		}
+		_ = u.Close()
+		n.mu.Lock()
+		n.cut, n.ranges = 0, nil
+		n.mu.Unlock()
+		u = n.base()
+		u.Heard(n.asked("two"))
+		if s := settled(u); s.Stage != api.UpdateWaiting || len(n.ranges) != 1 || n.ranges[0] != "bytes=204800-" {
+			t.Errorf("%+v, asked for %q", s, n.ranges)
+		}
+	})
+}
+
+// TestUpdateThatIsTakenBack is not carried out, however far it is.
+func TestUpdateThatIsTakenBack(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		u := n.base()
+		u.Heard(n.asked("one"))
+		settled(u)
+		u.Heard(nil)
+		select {
+		case <-u.Ready():
+			t.Error("it is ready")
+		default:
+		}
+		if err := swap(u); err == nil || n.last() != "" {
+			t.Errorf("%v, became %q", err, n.last())
+		}
+	})
+}
+
+// TestProgramThatCannotBegin: the old one goes on, and says why.
+func TestProgramThatCannotBegin(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		u := n.base()
+		u.Heard(n.asked("one"))
+		settled(u)
+		n.broken = errors.New("text file busy")
+		if err := swap(u); err == nil {
+			t.Fatal("no error")
+		}
+		_ = u.Close()
+		again := n.base()
+		if s := again.Status(); s == nil || s.Stage != api.UpdateFailed || !strings.Contains(s.Message, "text file busy") {
+			t.Errorf("%+v", s)
+		}
+		n.broken = nil
+		if got := n.boot(oldVersion); got != "" {
+			t.Errorf("%q runs", got)
+		}
+	})
+}
+
+// copyHome copies the home as a kill would leave it now.
+func (n *node) copyHome() home.Home {
+	n.t.Helper()
+	dir := n.t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(n.home.Dir())); err != nil {
+		n.t.Fatal(err)
+	}
+	at, err := home.At(dir)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return at
+}
+
+// TestKilledAnywhere: whatever step a kill comes after, the next start runs the old version
+// or the new one, whole, and the next try succeeds.
+func TestKilledAnywhere(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		left := map[string]home.Home{"before": n.copyHome()}
+		u := New(Options{
+			Home: n.home, Identity: home.Identity{NodeID: "id", Credential: "secret", Controller: "http://controller"}, Transport: n,
+			Version: oldVersion, Path: basePath, Logger: slog.New(slog.DiscardHandler),
+			Ask: func(ctx context.Context, path string) (string, error) {
+				left["unpacked"] = n.copyHome()
+				return ask(ctx, path)
+			},
+			Become: func(path string) error {
+				left["written"] = n.copyHome()
+				return n.become(path)
+			},
+		})
+		defer func() { _ = u.Close() }()
+		u.Heard(n.asked("one"))
+		settled(u)
+		left["renamed"] = n.copyHome()
+		_ = swap(u)
+		want := map[string]string{"before": "", "unpacked": "", "renamed": "", "written": newVersion}
+		if len(left) != len(want) {
+			t.Fatalf("%d steps were seen", len(left))
+		}
+		for step, at := range left {
+			killed := &node{t: t, home: at, secret: n.secret, archive: n.archive, pkg: n.pkg}
+			if got := killed.boot(oldVersion); got != want[step] {
+				t.Errorf("after %q: %q runs, want %q", step, got, want[step])
+			}
+			if want[step] != "" {
+				continue
+			}
+			next := killed.base()
+			next.Heard(killed.asked("two"))
+			if s := settled(next); s.Stage != api.UpdateWaiting {
+				t.Errorf("after %q: the next try: %+v", step, s)
+			}
+			_ = filepath.WalkDir(at.Versions(), func(name string, _ fs.DirEntry, _ error) error {
+				if strings.HasPrefix(filepath.Base(name), ".") {
+					t.Errorf("after %q: %s is left", step, name)
+				}
+				return nil
+			})
+		}
+	})
+}
