@@ -1,0 +1,365 @@
+package controller
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// cupboard is agent packages for linux/amd64.
+type cupboard struct {
+	mu      sync.Mutex
+	version string // "": there is none
+	changed chan struct{}
+}
+
+func newCupboard(version string) *cupboard {
+	return &cupboard{version: version, changed: make(chan struct{}, 1)}
+}
+
+func (b *cupboard) put(version string) {
+	b.mu.Lock()
+	b.version = version
+	b.mu.Unlock()
+	b.changed <- struct{}{}
+	time.Sleep(3 * time.Second) // until the holder of the lease has looked
+	synctest.Wait()
+}
+
+func (b *cupboard) All() []api.AgentPackage {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.version == "" {
+		return nil
+	}
+	return []api.AgentPackage{{Name: "p", Version: b.version, OS: "linux", Arch: "amd64", Size: 1, SHA256: "sum of " + b.version, Signed: "signed"}}
+}
+
+func (b *cupboard) For(system, arch string) (api.AgentPackage, bool) {
+	for _, p := range b.All() {
+		if p.OS == system && p.Arch == arch {
+			return p, true
+		}
+	}
+	return api.AgentPackage{}, false
+}
+
+func (*cupboard) Keys() string                         { return "a key" }
+func (*cupboard) Missing(system, arch string) string   { return "Put one for " + system + "/" + arch + " there" }
+func (*cupboard) Trouble() string                      { return "" }
+func (b *cupboard) Changed() <-chan struct{}           { return b.changed }
+
+var _ Packages = (*cupboard)(nil)
+
+// inUpdates runs a test in a cloud with packages, whose nodes are not updated by themselves
+// unless so.
+func inUpdates(t *testing.T, b *cupboard, byItself bool, test func(t *testing.T, c *cloud)) {
+	t.Helper()
+	inCloud(t, func(t *testing.T, c *cloud) {
+		c.stop()
+		c.start(Options{Packages: b, NoNodeUpgrades: !byItself})
+		test(t, c)
+	})
+}
+
+// runs makes the node say which agent it is.
+func (a *agent) runs(version string) *agent {
+	a.t.Helper()
+	info := *a.info
+	info.OS, info.AgentVersion = "linux", version
+	a.info = &info
+	a.contact()
+	synctest.Wait()
+	return a
+}
+
+// hears polls and gives the update that the node is told of.
+func (a *agent) hears(status *api.UpdateStatus) *api.AgentUpdate {
+	a.t.Helper()
+	answer, err := a.tryPoll(api.PollRequest{Update: status, Held: a.held, HasHeld: true}, 0)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	synctest.Wait()
+	return answer.Update
+}
+
+// reborn is the node's next agent.
+func (a *agent) reborn(version string) {
+	a.t.Helper()
+	a.boot = uuid.NewString()
+	time.Sleep(takenOverAfter)
+	a.runs(version)
+}
+
+func (c *cloud) wantNode(a *agent, state farm.NodeState, reason string) *farm.Node {
+	c.t.Helper()
+	n := c.node(a).Node
+	if n.State != state || !strings.Contains(n.StateReason, reason) || (reason == "") != (n.StateReason == "") {
+		c.t.Fatalf("node is %q (%s), want %q (%s)", n.State, n.StateReason, state, reason)
+	}
+	return n
+}
+
+// TestNodesAreUpdated goes the whole way: the node takes no starts until its new agent is
+// there, its instances go on, and a drain stays.
+func TestNodesAreUpdated(t *testing.T) {
+	b := newCupboard("2.0.0-b")
+	inUpdates(t, b, false, func(t *testing.T, c *cloud) {
+		a := c.join("one", 2).runs("1.0.0-a")
+		vm := c.mustStart(StartRequest{})[0]
+		a.say(a.take(api.OrderStart), api.PhaseRunning)
+		time.Sleep(2 * sweepEvery)
+		c.wantNode(a, farm.NodeActive, "")
+		if err := c.UpdateNodes(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		c.wantNode(a, farm.NodeUpdating, "its agent becomes 2.0.0-b")
+		waits := c.mustStart(StartRequest{})[0]
+		c.wantOn(waits, nil)
+		u := a.hears(nil)
+		if u == nil || u.Package.Version != "2.0.0-b" || u.Package.Signed != "signed" || !u.Force {
+			t.Fatalf("told %+v", u)
+		}
+		if err := c.UpdateNodes(t.Context(), []string{a.id}); err != nil { // again
+			t.Fatal(err)
+		}
+		if again := a.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateLoading, Progress: 0.5}); again == nil || again.ID != u.ID {
+			t.Errorf("told %+v", again)
+		}
+		if stage := c.node(a).Stage; stage != "50 % of the package are there" {
+			t.Errorf("stage %q", stage)
+		}
+		c.mustConfigure(a, NodeConfig{Drain: new(true)})
+		a.reborn("2.0.0-b")
+		if n := c.wantNode(a, farm.NodeActive, ""); n.Update != nil || !n.Drain {
+			t.Errorf("%+v", n)
+		}
+		c.mustConfigure(a, NodeConfig{Drain: new(false)})
+		c.wantState(vm, farm.Started)
+		c.wantOn(waits, a)
+		if u := a.hears(nil); u != nil {
+			t.Errorf("told %+v", u)
+		}
+		if err := c.UpdateNodes(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		c.wantNode(a, farm.NodeActive, "")
+	})
+}
+
+// TestUpdateWakesThePoll: a node that waits for work hears of its update at once.
+func TestUpdateWakesThePoll(t *testing.T) {
+	inUpdates(t, newCupboard("2.0.0-b"), false, func(t *testing.T, c *cloud) {
+		a := c.join("one", 2).runs("1.0.0-a")
+		began := time.Now()
+		told := make(chan *api.AgentUpdate)
+		go func() {
+			answer, err := a.tryPoll(api.PollRequest{}, 20*time.Second)
+			if err != nil {
+				t.Error(err)
+			}
+			told <- answer.Update
+		}()
+		time.Sleep(time.Second)
+		if err := c.UpdateNodes(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if u := <-told; u == nil || time.Since(began) > 2*time.Second {
+			t.Errorf("told %+v after %s", u, time.Since(began))
+		}
+		if a.poll(api.PollRequest{}, 5*time.Second); time.Since(began) < 5*time.Second {
+			t.Error("the next poll does not hang")
+		}
+	})
+}
+
+// TestFailedUpdates: the node is back at once, says why, and the tries end.
+func TestFailedUpdates(t *testing.T) {
+	inUpdates(t, newCupboard("2.0.0-b"), false, func(t *testing.T, c *cloud) {
+		a := c.join("one", 2).runs("1.0.0-a")
+		if err := c.UpdateNodes(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]bool{}
+		for range 200 { // a minute each
+			if u := a.hears(nil); u != nil {
+				seen[u.ID] = true
+				a.hears(&api.UpdateStatus{ID: "another", Stage: api.UpdateFailed, Message: "x"})
+				c.wantNode(a, farm.NodeUpdating, "its agent becomes")
+				if u := a.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateFailed, Message: "no room"}); u != nil {
+					t.Fatalf("told again at once: %+v", u)
+				}
+				n := c.wantNode(a, farm.NodeActive, "its agent could not become 2.0.0-b: no room")
+				if n.Update.Failure != "no room" || n.Update.Tries != len(seen) {
+					t.Fatalf("%+v", n.Update)
+				}
+			}
+			time.Sleep(time.Minute)
+		}
+		if len(seen) != farm.UpdateTries {
+			t.Errorf("tried %d times", len(seen))
+		}
+		if err := c.UpdateNodes(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if n := c.wantNode(a, farm.NodeUpdating, ""+"its agent becomes"); n.Update.Tries != 1 {
+			t.Errorf("%+v", n.Update)
+		}
+	})
+}
+
+// TestDeafAgents: one that knows no updates keeps its node out of work for a minute only,
+// one that says nothing new for three hours.
+func TestDeafAgents(t *testing.T) {
+	inUpdates(t, newCupboard("2.0.0-b"), false, func(t *testing.T, c *cloud) {
+		deaf, stuck := c.join("deaf", 2).runs("1.0.0-a"), c.join("stuck", 2).runs("1.0.0-a")
+		if err := c.UpdateNodes(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		u := stuck.hears(nil)
+		for range 3 {
+			deaf.hears(nil)
+			stuck.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateWaiting, Message: "a script"})
+			time.Sleep(deafTime / 2)
+		}
+		c.wantNode(deaf, farm.NodeActive, "knows no updates")
+		for range 180 {
+			c.wantNode(stuck, farm.NodeUpdating, "becomes")
+			stuck.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateWaiting, Message: "a script"})
+			deaf.hears(nil)
+			time.Sleep(time.Minute)
+		}
+		c.wantNode(stuck, farm.NodeActive, "within 3h0m0s")
+	})
+}
+
+// TestNodesFollowTheirPackages: by themselves, a few at a time, and never to an older one.
+func TestNodesFollowTheirPackages(t *testing.T) {
+	b := newCupboard("1.0.0-a")
+	inUpdates(t, b, true, func(t *testing.T, c *cloud) {
+		var all []*agent
+		for range 20 {
+			all = append(all, c.join(uuid.NewString(), 2).runs("1.0.0-a"))
+		}
+		other := c.join("other", 2)
+		other.info = &api.NodeInfo{Arch: "arm64", OS: "darwin", CPUs: 8, MemoryMB: 16384, Driver: "sim", AgentVersion: "0.1.0-x"}
+		other.contact()
+		going := func() (n int) {
+			for _, a := range all {
+				if c.node(a).Node.State == farm.NodeUpdating {
+					n++
+				}
+			}
+			return n
+		}
+		time.Sleep(sweepEvery)
+		if going() != 0 {
+			t.Fatal("nodes with the version are updated")
+		}
+		b.put("0.9.0-z")
+		if going() != 0 {
+			t.Fatal("nodes are made older by themselves")
+		}
+		b.put("1.1.0-b")
+		for left := 20; left > 0; left -= 2 {
+			if got := going(); got != 2 {
+				t.Fatalf("%d of 21 nodes are updated at once, %d are left", got, left)
+			}
+			for _, a := range all {
+				if c.node(a).Node.State == farm.NodeUpdating {
+					if u := a.hears(nil); u == nil || u.Force {
+						t.Fatalf("told %+v", u)
+					}
+					a.reborn("1.1.0-b")
+				} else {
+					a.contact()
+				}
+			}
+			time.Sleep(3 * time.Second)
+		}
+		c.wantNode(other, farm.NodeActive, "")
+		if err := c.UpdateNodes(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		b.put("1.0.0-a")
+		if going() != 0 {
+			t.Error("nodes are made older by themselves")
+		}
+		if err := c.UpdateNodes(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if going() != 20 {
+			t.Errorf("%d nodes are made older on demand", going())
+		}
+	})
+}
+
+// TestOfflineNodesFollow, and a restart of the controller forgets nothing.
+func TestOfflineNodesFollow(t *testing.T) {
+	b := newCupboard("2.0.0-b")
+	inUpdates(t, b, false, func(t *testing.T, c *cloud) {
+		away, amid := c.join("away", 2).runs("1.0.0-a"), c.join("amid", 2).runs("1.0.0-a")
+		for range 5 {
+			time.Sleep(time.Minute)
+			amid.contact()
+		}
+		c.wantNode(away, farm.NodeOffline, "no contact")
+		if err := c.UpdateNodes(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		c.wantNode(away, farm.NodeOffline, "no contact")
+		u := amid.hears(nil)
+		time.Sleep(5 * time.Minute)
+		c.wantNode(amid, farm.NodeOffline, "no contact")
+		c.stop()
+		c.start(Options{Packages: b, NoNodeUpgrades: true})
+		amid.boot = uuid.NewString()
+		amid.contact()
+		c.wantNode(amid, farm.NodeUpdating, "becomes")
+		if again := amid.hears(nil); again == nil || again.ID != u.ID {
+			t.Errorf("told %+v, was %+v", again, u)
+		}
+		away.contact()
+		time.Sleep(2 * sweepEvery)
+		away.contact()
+		c.wantNode(away, farm.NodeUpdating, "becomes")
+		amid.reborn("2.0.0-b")
+		c.wantNode(amid, farm.NodeActive, "")
+	})
+}
+
+func TestWhatCannotBeUpdated(t *testing.T) {
+	b := newCupboard("")
+	inUpdates(t, b, true, func(t *testing.T, c *cloud) {
+		wantRefused(t, c.UpdateNodes(t.Context(), nil), farm.CodeRefused, "No node can be updated. Put one for linux/amd64 there")
+		a := c.join("one", 2).runs("1.0.0-a")
+		wantRefused(t, c.UpdateNodes(t.Context(), nil), farm.CodeRefused, "Put one for linux/amd64 there")
+		wantRefused(t, c.UpdateNodes(t.Context(), []string{a.id}), farm.CodeRefused, "Node one cannot be updated. Put one for linux/amd64 there")
+		wantRefused(t, c.UpdateNodes(t.Context(), []string{"x"}), farm.CodeNotFound, "Not found")
+		b.put("2.0.0-b")
+		c.wantNode(a, farm.NodeUpdating, "becomes 2.0.0-b")
+		b.put("3.0.0-c") // another one, amid the update to the first
+		if u := a.hears(nil); u != nil {
+			t.Errorf("told %+v", u)
+		}
+		if err := c.UpdateNodes(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if u := a.hears(nil); u == nil || u.Package.Version != "3.0.0-c" {
+			t.Errorf("told %+v", u)
+		}
+		wantRefused(t, c.MayLoad("", "x"), farm.CodeUnauthenticated, "")
+		wantRefused(t, c.MayLoad(a.id, c.JoinToken()+"x"), farm.CodeUnauthenticated, "")
+		if c.MayLoad("", c.JoinToken()) != nil || c.MayLoad(a.id, a.cred) != nil {
+			t.Error("who has a credential may not load packages")
+		}
+	})
+}
