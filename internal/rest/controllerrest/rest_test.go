@@ -112,8 +112,9 @@ func newCloudWith(t *testing.T, o controller.Options) *cloud {
 		defer close(done)
 		_ = c.Run(ctx)
 	}()
+	packages, _ := o.Packages.(controllerrest.PackageFiles)
 	server := httptest.NewServer(controllerrest.Handler(controllerrest.Options{
-		Controller: c, VMNamePrefix: "mgmtManaged-", RequestTimeout: time.Minute, Logger: log,
+		Controller: c, VMNamePrefix: "mgmtManaged-", RequestTimeout: time.Minute, Logger: log, Packages: packages,
 	}))
 	t.Cleanup(func() {
 		server.Close()

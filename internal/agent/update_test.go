@@ -1,0 +1,157 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/sim"
+)
+
+// newer is an update that is ready as soon as it is asked for.
+type newer struct {
+	ready chan struct{}
+
+	mu     sync.Mutex
+	status *api.UpdateStatus
+	waited []string
+}
+
+var _ Updater = (*newer)(nil)
+
+func newNewer() *newer { return &newer{ready: make(chan struct{}, 1)} }
+
+func (n *newer) Heard(u *api.AgentUpdate) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if u == nil || n.status != nil {
+		return
+	}
+	n.status = &api.UpdateStatus{ID: u.ID, Stage: api.UpdateWaiting}
+	n.ready <- struct{}{}
+}
+
+func (n *newer) Status() *api.UpdateStatus {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.status
+}
+
+func (n *newer) Ready() <-chan struct{} { return n.ready }
+
+func (n *newer) Waits(work string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.waited = append(n.waited, work)
+}
+
+func (n *newer) GiveUp(why string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.status = &api.UpdateStatus{ID: n.status.ID, Stage: api.UpdateFailed, Message: why}
+}
+
+func (n *newer) said() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return strings.Join(n.waited, "|")
+}
+
+// update asks the node's agent to become another version.
+func (w *world) update() {
+	w.control.mu.Lock()
+	defer w.control.mu.Unlock()
+	w.control.update = &api.AgentUpdate{ID: "u"}
+	w.control.ringLocked()
+}
+
+// bootUpdating starts an agent that can become another version; ended has its end.
+func (w *world) bootUpdating() (n *newer, ended chan error) {
+	n = newNewer()
+	w.updater = n
+	stop := w.boot(newGate())
+	ended = make(chan error, 1)
+	go func() {
+		<-w.agent.over
+		ended <- stop()
+	}()
+	return n, ended
+}
+
+// TestUpdateWaitsForWhatItWouldBreak: the agent ends when the monitored script has, and no
+// sooner; its VM runs on under the next one.
+func TestUpdateWaitsForWhatItWouldBreak(t *testing.T) {
+	inWorld(t, sim.Options{Exec: sim.Range{Min: 10 * time.Minute, Max: 10 * time.Minute}}, func(w *world) {
+		n, ended := w.bootUpdating()
+		w.control.order(startOrder(withScript(api.Script{Text: []byte("true"), Monitoring: true, OnFailure: 1, Timeout: 3600})))
+		w.until(api.PhaseRunning)
+		time.Sleep(time.Minute)
+		w.update()
+		time.Sleep(2 * time.Minute)
+		if n.said() != "the startup script of instance "+idA {
+			t.Errorf("waits for %q", n.said())
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("the agent ended amid a script: %v", err)
+		default:
+		}
+		w.until(api.PhaseScriptOK)
+		if err := <-ended; !errors.Is(err, ErrUpdate) {
+			t.Fatalf("the agent ended with %v", err)
+		}
+		vms := w.vms()
+		if len(vms) != 1 || vms[0].Status != hv.Running {
+			t.Fatalf("%+v", vms)
+		}
+		w.updater = nil
+		stop := w.boot(newGate())
+		time.Sleep(10 * time.Second)
+		if s := w.control.status(idA); s.Phase != api.PhaseScriptOK || w.number(&w.starts) != 1 || w.number(&w.scripts) != 1 {
+			t.Errorf("%+v, %d starts, %d scripts", s, w.starts, w.scripts)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestUpdateIsGivenUp when such work does not end, and the agent goes on.
+func TestUpdateIsGivenUp(t *testing.T) {
+	inWorld(t, sim.Options{Exec: sim.Range{Min: 3 * time.Hour, Max: 3 * time.Hour}}, func(w *world) {
+		n, ended := w.bootUpdating()
+		w.control.order(startOrder(withScript(api.Script{Text: []byte("true"), Monitoring: true, OnFailure: 1, Timeout: 36000})))
+		w.until(api.PhaseRunning)
+		time.Sleep(time.Minute)
+		w.update()
+		time.Sleep(updatePatience + time.Minute)
+		if s := n.Status(); s.Stage != api.UpdateFailed || !strings.Contains(s.Message, "the startup script of instance "+idA) {
+			t.Errorf("%+v", s)
+		}
+		w.until(api.PhaseScriptOK)
+		select {
+		case err := <-ended:
+			t.Errorf("the agent ended: %v", err)
+		default:
+		}
+	})
+}
+
+// TestUpdateDoesNotWaitForOthers: a script that nobody monitors, and a pull.
+func TestUpdateDoesNotWaitForOthers(t *testing.T) {
+	inWorld(t, sim.Options{Exec: sim.Range{Min: 10 * time.Hour, Max: 10 * time.Hour}}, func(w *world) {
+		_, ended := w.bootUpdating()
+		w.control.order(startOrder(withScript(api.Script{Text: []byte("true"), OnFailure: 1})))
+		w.until(api.PhaseRunning)
+		time.Sleep(time.Minute)
+		begun := time.Now()
+		w.update()
+		if err := <-ended; !errors.Is(err, ErrUpdate) || time.Since(begun) > 10*time.Second {
+			t.Errorf("%v after %s", err, time.Since(begun))
+		}
+	})
+}
