@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -69,24 +70,27 @@ func (w *world) update() {
 	w.control.ringLocked()
 }
 
-// bootUpdating starts an agent that can become another version; ended has its end.
-func (w *world) bootUpdating() (n *newer, ended chan error) {
-	n = newNewer()
-	w.updater = n
-	stop := w.boot(newGate())
-	ended = make(chan error, 1)
-	go func() {
-		<-w.agent.over
-		ended <- stop()
-	}()
-	return n, ended
+// inUpdates runs a test with an agent that can become another version; ended has its end.
+func inUpdates(t *testing.T, o sim.Options, do func(w *world, n *newer, ended <-chan error)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w, n := newWorld(t, o), newNewer()
+		w.updater = n
+		stop := sync.OnceValue(w.boot(newGate(-1)))
+		over, ended := w.over, make(chan error, 1)
+		go func() {
+			<-over
+			ended <- stop()
+		}()
+		do(w, n, ended)
+		_ = stop()
+	})
 }
 
 // TestUpdateWaitsForWhatItWouldBreak: the agent ends when the monitored script has, and no
 // sooner; its VM runs on under the next one.
 func TestUpdateWaitsForWhatItWouldBreak(t *testing.T) {
-	inWorld(t, sim.Options{Exec: sim.Range{Min: 10 * time.Minute, Max: 10 * time.Minute}}, func(w *world) {
-		n, ended := w.bootUpdating()
+	inUpdates(t, sim.Options{Exec: sim.Range{Min: 10 * time.Minute, Max: 10 * time.Minute}}, func(w *world, n *newer, ended <-chan error) {
 		w.control.order(startOrder(withScript(api.Script{Text: []byte("true"), Monitoring: true, OnFailure: 1, Timeout: 3600})))
 		w.until(api.PhaseRunning)
 		time.Sleep(time.Minute)
@@ -109,7 +113,7 @@ func TestUpdateWaitsForWhatItWouldBreak(t *testing.T) {
 			t.Fatalf("%+v", vms)
 		}
 		w.updater = nil
-		stop := w.boot(newGate())
+		stop := w.boot(newGate(-1))
 		time.Sleep(10 * time.Second)
 		if s := w.control.status(idA); s.Phase != api.PhaseScriptOK || w.number(&w.starts) != 1 || w.number(&w.scripts) != 1 {
 			t.Errorf("%+v, %d starts, %d scripts", s, w.starts, w.scripts)
@@ -122,8 +126,7 @@ func TestUpdateWaitsForWhatItWouldBreak(t *testing.T) {
 
 // TestUpdateIsGivenUp when such work does not end, and the agent goes on.
 func TestUpdateIsGivenUp(t *testing.T) {
-	inWorld(t, sim.Options{Exec: sim.Range{Min: 3 * time.Hour, Max: 3 * time.Hour}}, func(w *world) {
-		n, ended := w.bootUpdating()
+	inUpdates(t, sim.Options{Exec: sim.Range{Min: 3 * time.Hour, Max: 3 * time.Hour}}, func(w *world, n *newer, ended <-chan error) {
 		w.control.order(startOrder(withScript(api.Script{Text: []byte("true"), Monitoring: true, OnFailure: 1, Timeout: 36000})))
 		w.until(api.PhaseRunning)
 		time.Sleep(time.Minute)
@@ -143,8 +146,7 @@ func TestUpdateIsGivenUp(t *testing.T) {
 
 // TestUpdateDoesNotWaitForOthers: a script that nobody monitors, and a pull.
 func TestUpdateDoesNotWaitForOthers(t *testing.T) {
-	inWorld(t, sim.Options{Exec: sim.Range{Min: 10 * time.Hour, Max: 10 * time.Hour}}, func(w *world) {
-		_, ended := w.bootUpdating()
+	inUpdates(t, sim.Options{Exec: sim.Range{Min: 10 * time.Hour, Max: 10 * time.Hour}}, func(w *world, _ *newer, ended <-chan error) {
 		w.control.order(startOrder(withScript(api.Script{Text: []byte("true"), OnFailure: 1})))
 		w.until(api.PhaseRunning)
 		time.Sleep(time.Minute)

@@ -42,6 +42,9 @@ type world struct {
 	desk    *desk
 	devices Devices // nil: none
 
+	updater Updater       // of the agents that are booted from now on; nil: none
+	over    chan struct{} // is closed when the agent that was booted last has ended
+
 	nodeID string // of the agents that are booted from now on
 	agent  *Agent // that was booted last
 	cache  *cache.Cache
@@ -107,12 +110,17 @@ func (w *world) boot(g *gate) (stop func() error) {
 		Identity: home.Identity{NodeID: w.nodeID, Host: "192.0.2.7", Registry: "http://registry"},
 		Link:     gatedLink{w.control, g}, Driver: driver, Templates: c, Journal: j,
 		Machine: still{w}, Logger: slog.New(slog.DiscardHandler), Version: "test",
-		Registries: gatedShop{w.shop, g}, Saves: w.saves(), Uploads: w.desk, CentralLog: w.desk, Devices: w.devices,
+		Registries: gatedShop{w.shop, g}, Saves: w.saves(), Uploads: w.desk, CentralLog: w.desk, Devices: w.devices, Updater: w.updater,
 	})
 	w.agent, w.cache = a, c
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx) }()
+	over := make(chan struct{})
+	w.over = over
+	go func() {
+		done <- a.Run(ctx)
+		close(over)
+	}()
 	go func() {
 		select {
 		case <-g.dead:
@@ -328,6 +336,7 @@ func (w *world) count(n *int) {
 type controller struct {
 	mu       sync.Mutex
 	due      []api.Order
+	update   *api.AgentUpdate // that is asked for
 	sent     map[string]time.Time
 	claims   map[string]string             // instance id -> its claim
 	last     map[string]api.InstanceStatus // instance id -> last status taken
@@ -397,7 +406,7 @@ func (c *controller) Poll(ctx context.Context, wait time.Duration, in api.PollRe
 	}
 	full, asks := c.needFull, c.asks
 	c.needFull, c.asks = false, nil
-	answer := api.PollAnswer{CentralLog: c.central, NoCentralLog: c.discreet}
+	answer := api.PollAnswer{CentralLog: c.central, NoCentralLog: c.discreet, Update: c.update}
 	c.mu.Unlock()
 	if full || len(asks) > 0 {
 		answer.NeedFull, answer.Describe = full, asks

@@ -28,11 +28,15 @@ type cloud struct {
 	phases   map[string]api.Phase
 	held     map[string]int // node id -> instances that it said it holds at its last full list
 	expelled bool
+
+	update   *api.AgentUpdate  // that every node is asked for
+	versions map[string]string // node id -> its agent's
+	failed   map[string]string // node id -> why its update failed
 }
 
 func serve(t *testing.T) (*cloud, string) {
 	t.Helper()
-	c := &cloud{t: t, joined: map[string]string{}, ordered: map[string]bool{}, phases: map[string]api.Phase{}, held: map[string]int{}}
+	c := &cloud{t: t, joined: map[string]string{}, ordered: map[string]bool{}, phases: map[string]api.Phase{}, held: map[string]int{}, versions: map[string]string{}, failed: map[string]string{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+api.PathJoin, answer(c.join))
 	mux.HandleFunc("POST "+api.PathPoll, answer(c.poll))
@@ -82,6 +86,16 @@ func (c *cloud) poll(ctx context.Context, in api.PollRequest) (api.PollAnswer, i
 	if in.HasHeld {
 		c.held[in.NodeID] = len(in.Held)
 	}
+	if in.Info != nil {
+		c.versions[in.NodeID] = in.Info.AgentVersion
+	}
+	if in.Update != nil && in.Update.Stage == api.UpdateFailed {
+		c.failed[in.NodeID] = in.Update.Message
+	}
+	update := c.update
+	if update != nil && c.versions[in.NodeID] == update.Package.Version {
+		update = nil
+	}
 	first := !c.ordered[in.NodeID]
 	c.ordered[in.NodeID] = true
 	c.mu.Unlock()
@@ -90,7 +104,7 @@ func (c *cloud) poll(ctx context.Context, in api.PollRequest) (api.PollAnswer, i
 		case <-ctx.Done():
 		case <-time.After(50 * time.Millisecond):
 		}
-		return api.PollAnswer{}, http.StatusOK
+		return api.PollAnswer{Update: update}, http.StatusOK
 	}
 	return api.PollAnswer{Orders: []api.Order{{
 		Kind: api.OrderStart, InstanceID: in.NodeID, Claim: "1",
