@@ -30,6 +30,7 @@ import (
 // TestMain lets the scripts run this very binary as the program.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"buildnode": func() {
+		beVersion()
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		code := buildnode.Main(ctx, os.Args[1:], buildnode.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 		stop()
