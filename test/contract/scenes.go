@@ -41,6 +41,7 @@ var scenes = []scene{
 	{"pulls and their times", true, []string{"+5.last-pull", "-5.last-pull", "-3.times", "-3.versions"}, lastPull},
 	{"the registry is away", true, []string{"+2.not-ready", "-2.not-ready"}, registryAway},
 	{"the storage of the registry is broken", true, []string{"+2.internal", "-2.internal"}, brokenStorage},
+	{"agent packages", true, []string{"+5.packages"}, agentPackages},
 	{"the controller is killed", true, []string{"+5.controller-restart", "-5.controller-restart"}, controllerKilled},
 	{"what never was so in the run", true, []string{"-3.arch", "-3.progress", "-3.unsigned", "-3.empty-fields", "-3.waiting", "-3.after-termination", "-5.terminate"}, never},
 }
