@@ -47,15 +47,15 @@ func (a *Agent) updateLoop(ctx context.Context) error {
 			return nil
 		case <-u.Ready():
 		}
-		if a.settle(ctx, u) {
+		if a.mayEnd(ctx, u) {
 			return ErrUpdate
 		}
 	}
 }
 
-// settle waits until the agent may end. From when it says so, nothing begins that its
+// mayEnd waits until the agent may end. From when it says so, nothing begins that its
 // end would break.
-func (a *Agent) settle(ctx context.Context, u Updater) bool {
+func (a *Agent) mayEnd(ctx context.Context, u Updater) bool {
 	begun := time.Now()
 	look := time.NewTicker(updateLook)
 	defer look.Stop()

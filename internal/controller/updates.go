@@ -121,7 +121,7 @@ func (c *Controller) forced(n *farm.Node) *farm.Node {
 	case !ok, n.Updating() && n.Update.SHA256 == p.SHA256:
 		return n
 	case info.AgentVersion == p.Version:
-		return c.settled(n)
+		return c.asAsked(n)
 	}
 	now := c.now()
 	n = n.Clone()
@@ -136,8 +136,8 @@ func (c *Controller) forced(n *farm.Node) *farm.Node {
 	return n
 }
 
-// settled gives a node whose agent is what it should be.
-func (c *Controller) settled(n *farm.Node) *farm.Node {
+// asAsked gives a node whose agent is what it should be.
+func (c *Controller) asAsked(n *farm.Node) *farm.Node {
 	if n.Update == nil {
 		return n
 	}
@@ -184,7 +184,7 @@ func (c *Controller) steered(n *farm.Node, now time.Time, room bool) *farm.Node 
 	u := n.Update
 	switch {
 	case u != nil && info.AgentVersion == u.Version:
-		return c.settled(n)
+		return c.asAsked(n)
 	case n.Updating():
 		return c.watched(n, now)
 	case u != nil && (!ok || u.SHA256 != p.SHA256): // there is another package by now

@@ -99,7 +99,7 @@ func (a *agent) reborn(version string) {
 	a.runs(version)
 }
 
-func (c *cloud) wantNode(a *agent, state farm.NodeState, reason string) *farm.Node {
+func (c *cloud) wantNodeState(a *agent, state farm.NodeState, reason string) *farm.Node {
 	c.t.Helper()
 	n := c.node(a).Node
 	if n.State != state || !strings.Contains(n.StateReason, reason) || (reason == "") != (n.StateReason == "") {
@@ -117,11 +117,11 @@ func TestNodesAreUpdated(t *testing.T) {
 		vm := c.mustStart(StartRequest{})[0]
 		a.say(a.take(api.OrderStart), api.PhaseRunning)
 		time.Sleep(2 * sweepEvery)
-		c.wantNode(a, farm.NodeActive, "")
+		c.wantNodeState(a, farm.NodeActive, "")
 		if err := c.UpdateNodes(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		c.wantNode(a, farm.NodeUpdating, "its agent becomes 2.0.0-b")
+		c.wantNodeState(a, farm.NodeUpdating, "its agent becomes 2.0.0-b")
 		waits := c.mustStart(StartRequest{})[0]
 		c.wantOn(waits, nil)
 		u := a.hears(nil)
@@ -139,7 +139,7 @@ func TestNodesAreUpdated(t *testing.T) {
 		}
 		c.mustConfigure(a, NodeConfig{Drain: new(true)})
 		a.reborn("2.0.0-b")
-		if n := c.wantNode(a, farm.NodeActive, ""); n.Update != nil || !n.Drain {
+		if n := c.wantNodeState(a, farm.NodeActive, ""); n.Update != nil || !n.Drain {
 			t.Errorf("%+v", n)
 		}
 		c.mustConfigure(a, NodeConfig{Drain: new(false)})
@@ -151,7 +151,7 @@ func TestNodesAreUpdated(t *testing.T) {
 		if err := c.UpdateNodes(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		c.wantNode(a, farm.NodeActive, "")
+		c.wantNodeState(a, farm.NodeActive, "")
 	})
 }
 
@@ -193,11 +193,11 @@ func TestFailedUpdates(t *testing.T) {
 			if u := a.hears(nil); u != nil {
 				seen[u.ID] = true
 				a.hears(&api.UpdateStatus{ID: "another", Stage: api.UpdateFailed, Message: "x"})
-				c.wantNode(a, farm.NodeUpdating, "its agent becomes")
+				c.wantNodeState(a, farm.NodeUpdating, "its agent becomes")
 				if u := a.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateFailed, Message: "no room"}); u != nil {
 					t.Fatalf("told again at once: %+v", u)
 				}
-				n := c.wantNode(a, farm.NodeActive, "its agent could not become 2.0.0-b: no room")
+				n := c.wantNodeState(a, farm.NodeActive, "its agent could not become 2.0.0-b: no room")
 				if n.Update.Failure != "no room" || n.Update.Tries != len(seen) {
 					t.Fatalf("%+v", n.Update)
 				}
@@ -210,7 +210,7 @@ func TestFailedUpdates(t *testing.T) {
 		if err := c.UpdateNodes(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		if n := c.wantNode(a, farm.NodeUpdating, ""+"its agent becomes"); n.Update.Tries != 1 {
+		if n := c.wantNodeState(a, farm.NodeUpdating, ""+"its agent becomes"); n.Update.Tries != 1 {
 			t.Errorf("%+v", n.Update)
 		}
 	})
@@ -230,14 +230,14 @@ func TestDeafAgents(t *testing.T) {
 			stuck.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateWaiting, Message: "a script"})
 			time.Sleep(deafTime / 2)
 		}
-		c.wantNode(deaf, farm.NodeActive, "knows no updates")
+		c.wantNodeState(deaf, farm.NodeActive, "knows no updates")
 		for range 180 {
-			c.wantNode(stuck, farm.NodeUpdating, "becomes")
+			c.wantNodeState(stuck, farm.NodeUpdating, "becomes")
 			stuck.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateWaiting, Message: "a script"})
 			deaf.hears(nil)
 			time.Sleep(time.Minute)
 		}
-		c.wantNode(stuck, farm.NodeActive, "within 3h0m0s")
+		c.wantNodeState(stuck, farm.NodeActive, "within 3h0m0s")
 	})
 }
 
@@ -285,7 +285,7 @@ func TestNodesFollowTheirPackages(t *testing.T) {
 			}
 			time.Sleep(3 * time.Second)
 		}
-		c.wantNode(other, farm.NodeActive, "")
+		c.wantNodeState(other, farm.NodeActive, "")
 		if err := c.UpdateNodes(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -311,28 +311,28 @@ func TestOfflineNodesFollow(t *testing.T) {
 			time.Sleep(time.Minute)
 			amid.contact()
 		}
-		c.wantNode(away, farm.NodeOffline, "no contact")
+		c.wantNodeState(away, farm.NodeOffline, "no contact")
 		if err := c.UpdateNodes(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		c.wantNode(away, farm.NodeOffline, "no contact")
+		c.wantNodeState(away, farm.NodeOffline, "no contact")
 		u := amid.hears(nil)
 		time.Sleep(5 * time.Minute)
-		c.wantNode(amid, farm.NodeOffline, "no contact")
+		c.wantNodeState(amid, farm.NodeOffline, "no contact")
 		c.stop()
 		c.start(Options{Packages: b, NoNodeUpgrades: true})
 		amid.boot = uuid.NewString()
 		amid.contact()
-		c.wantNode(amid, farm.NodeUpdating, "becomes")
+		c.wantNodeState(amid, farm.NodeUpdating, "becomes")
 		if again := amid.hears(nil); again == nil || again.ID != u.ID {
 			t.Errorf("told %+v, was %+v", again, u)
 		}
 		away.contact()
 		time.Sleep(2 * sweepEvery)
 		away.contact()
-		c.wantNode(away, farm.NodeUpdating, "becomes")
+		c.wantNodeState(away, farm.NodeUpdating, "becomes")
 		amid.reborn("2.0.0-b")
-		c.wantNode(amid, farm.NodeActive, "")
+		c.wantNodeState(amid, farm.NodeActive, "")
 	})
 }
 
@@ -345,7 +345,7 @@ func TestWhatCannotBeUpdated(t *testing.T) {
 		wantRefused(t, c.UpdateNodes(t.Context(), []string{a.id}), farm.CodeRefused, "Node one cannot be updated. Put one for linux/amd64 there")
 		wantRefused(t, c.UpdateNodes(t.Context(), []string{"x"}), farm.CodeNotFound, "Not found")
 		b.put("2.0.0-b")
-		c.wantNode(a, farm.NodeUpdating, "becomes 2.0.0-b")
+		c.wantNodeState(a, farm.NodeUpdating, "becomes 2.0.0-b")
 		b.put("3.0.0-c") // another one, amid the update to the first
 		if u := a.hears(nil); u != nil {
 			t.Errorf("told %+v", u)

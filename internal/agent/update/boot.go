@@ -13,8 +13,8 @@ import (
 // programName is the file of the program in a package and in the directory of a version.
 const programName = "buildnode"
 
-// path gives the program of a version.
-func path(at home.Home, version string) string {
+// programAt gives the program of a version.
+func programAt(at home.Home, version string) string {
 	return filepath.Join(at.Versions(), version, programName)
 }
 
@@ -51,7 +51,7 @@ func Boot(o BootOptions) error {
 		if err != nil || version == "" {
 			return err
 		}
-		err = o.Become(path(o.Home, version))
+		err = o.Become(programAt(o.Home, version))
 		o.Logger.Error("an installed version cannot be begun; it is given up", "version", version, "error", err)
 		if err := giveUp(o.Home, version, err); err != nil {
 			return nil //nolint:nilerr // this program runs, and the next start tries again

@@ -214,7 +214,7 @@ func (u *Updater) Back(why string) error {
 	}
 	file := u.state.BasePath
 	if u.state.Good != "" {
-		file = path(u.o.Home, u.state.Good)
+		file = programAt(u.o.Home, u.state.Good)
 	}
 	if _, err := os.Stat(file); err != nil {
 		return err
@@ -385,7 +385,7 @@ func (u *Updater) Swap() error {
 	err := u.state.save(u.o.Home)
 	if err == nil {
 		u.log.Info("the agent becomes another version", "version", version, "was", u.o.Version)
-		err = u.o.Become(path(u.o.Home, version))
+		err = u.o.Become(programAt(u.o.Home, version))
 	}
 	u.state = before
 	u.state.Failure = &failure{status.ID, err.Error()}

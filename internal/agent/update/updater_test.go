@@ -269,7 +269,7 @@ func TestUpdateIsInstalledAndProves(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		_ = swap(u)
-		if n.last() != path(n.home, newVersion) {
+		if n.last() != programAt(n.home, newVersion) {
 			t.Fatalf("it became %q", n.last())
 		}
 		second := n.run(newVersion, n.last())
@@ -314,7 +314,7 @@ func TestUpdateThatDoesNotProveGoesBack(t *testing.T) {
 			settled(u)
 			_ = swap(u)
 			n.moveBase()
-			end(n.run(newVersion, path(n.home, newVersion)))
+			end(n.run(newVersion, programAt(n.home, newVersion)))
 			if n.last() != n.basePath() {
 				t.Fatalf("%s: it became %q", name, n.last())
 			}
