@@ -135,6 +135,7 @@ func TestUpdateIsGivenUp(t *testing.T) {
 		if s := n.Status(); s.Stage != api.UpdateFailed || !strings.Contains(s.Message, "the startup script of instance "+idA) {
 			t.Errorf("%+v", s)
 		}
+		time.Sleep(2 * time.Hour)
 		w.until(api.PhaseScriptOK)
 		select {
 		case err := <-ended:
@@ -155,5 +156,6 @@ func TestUpdateDoesNotWaitForOthers(t *testing.T) {
 		if err := <-ended; !errors.Is(err, ErrUpdate) || time.Since(begun) > 10*time.Second {
 			t.Errorf("%v after %s", err, time.Since(begun))
 		}
+		time.Sleep(10 * time.Hour) // the script goes on without its agent
 	})
 }

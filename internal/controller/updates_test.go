@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,10 +52,12 @@ func (b *cupboard) For(system, arch string) (api.AgentPackage, bool) {
 	return api.AgentPackage{}, false
 }
 
-func (*cupboard) Keys() string                         { return "a key" }
-func (*cupboard) Missing(system, arch string) string   { return "Put one for " + system + "/" + arch + " there" }
-func (*cupboard) Trouble() string                      { return "" }
-func (b *cupboard) Changed() <-chan struct{}           { return b.changed }
+func (*cupboard) Keys() string { return "a key" }
+func (*cupboard) Missing(system, arch string) string {
+	return "Put one for " + system + "/" + arch + " there"
+}
+func (*cupboard) Trouble() string            { return "" }
+func (b *cupboard) Changed() <-chan struct{} { return b.changed }
 
 var _ Packages = (*cupboard)(nil)
 
@@ -116,7 +119,7 @@ func TestNodesAreUpdated(t *testing.T) {
 		a := c.join("one", 2).runs("1.0.0-a")
 		vm := c.mustStart(StartRequest{})[0]
 		a.say(a.take(api.OrderStart), api.PhaseRunning)
-		time.Sleep(2 * sweepEvery)
+		a.keepContact(2 * sweepEvery)
 		c.wantNodeState(a, farm.NodeActive, "")
 		if err := c.UpdateNodes(t.Context(), nil); err != nil {
 			t.Fatal(err)
@@ -224,18 +227,22 @@ func TestDeafAgents(t *testing.T) {
 		if err := c.UpdateNodes(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		u := stuck.hears(nil)
+		u, begun := stuck.hears(nil), time.Now()
 		for range 3 {
 			deaf.hears(nil)
 			stuck.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateWaiting, Message: "a script"})
 			time.Sleep(deafTime / 2)
 		}
 		c.wantNodeState(deaf, farm.NodeActive, "knows no updates")
-		for range 180 {
+		for time.Since(begun) < updateTime-time.Minute {
 			c.wantNodeState(stuck, farm.NodeUpdating, "becomes")
 			stuck.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateWaiting, Message: "a script"})
 			deaf.hears(nil)
 			time.Sleep(time.Minute)
+		}
+		for c.node(stuck).Node.State == farm.NodeUpdating && time.Since(begun) < updateTime+2*sweepEvery {
+			stuck.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateWaiting, Message: "a script"})
+			time.Sleep(5 * time.Second)
 		}
 		c.wantNodeState(stuck, farm.NodeActive, "within 3h0m0s")
 	})
@@ -269,21 +276,28 @@ func TestNodesFollowTheirPackages(t *testing.T) {
 			t.Fatal("nodes are made older by themselves")
 		}
 		b.put("1.1.0-b")
-		for left := 20; left > 0; left -= 2 {
-			if got := going(); got != 2 {
-				t.Fatalf("%d of 21 nodes are updated at once, %d are left", got, left)
+		for left := all; len(left) > 0; time.Sleep(3 * time.Second) {
+			if got := going(); got == 0 || got > 2 {
+				t.Fatalf("%d of 21 nodes are updated at once, %d are left", got, len(left))
 			}
-			for _, a := range all {
-				if c.node(a).Node.State == farm.NodeUpdating {
-					if u := a.hears(nil); u == nil || u.Force {
-						t.Fatalf("told %+v", u)
-					}
-					a.reborn("1.1.0-b")
-				} else {
-					a.contact()
+			var later []*agent
+			for _, a := range left {
+				if c.node(a).Node.State != farm.NodeUpdating {
+					later = append(later, a)
+					continue
 				}
+				if u := a.hears(nil); u == nil || u.Force {
+					t.Fatalf("told %+v", u)
+				}
+				a.reborn("1.1.0-b")
 			}
-			time.Sleep(3 * time.Second)
+			for _, a := range slices.Concat(all, []*agent{other}) {
+				a.contact()
+			}
+			left = later
+		}
+		if going() != 0 {
+			t.Error("an update goes on")
 		}
 		c.wantNodeState(other, farm.NodeActive, "")
 		if err := c.UpdateNodes(t.Context(), nil); err != nil {

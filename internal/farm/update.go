@@ -17,7 +17,7 @@ type Update struct {
 	Asked   time.Time `json:"asked"`
 	Begun   time.Time `json:"begun,omitzero"` // of the present try; zero: there is none
 	Tries   int       `json:"tries,omitempty"`
-	After   time.Time `json:"after,omitzero"`   // the next try begins then
+	After   time.Time `json:"after,omitzero"`    // the next try begins then
 	Failure string    `json:"failure,omitempty"` // why the last try failed
 }
 

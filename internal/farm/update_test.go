@@ -10,9 +10,16 @@ func TestOlderVersions(t *testing.T) {
 		a, b  string
 		older bool
 	}{
-		{"1.2.3-abc", "1.2.4-abc", true}, {"1.2.4-abc", "1.2.3-abc", false}, {"1.9.0-x", "1.10.0-x", true},
-		{"0.9.9-x", "1.0.0-x", true}, {"1.2.3-a", "1.2.3-b", false}, {"1.2.3", "1.2.4", true},
-		{"x", "1.2.3-a", false}, {"1.2-a", "1.2.3-a", false}, {"", "1.0.0", false}, {"1.-2.3", "1.2.3", false},
+		{"1.2.3-abc", "1.2.4-abc", true},
+		{"1.2.4-abc", "1.2.3-abc", false},
+		{"1.9.0-x", "1.10.0-x", true},
+		{"0.9.9-x", "1.0.0-x", true},
+		{"1.2.3-a", "1.2.3-b", false},
+		{"1.2.3", "1.2.4", true},
+		{"x", "1.2.3-a", false},
+		{"1.2-a", "1.2.3-a", false},
+		{"", "1.0.0", false},
+		{"1.-2.3", "1.2.3", false},
 	} {
 		if got := OlderVersion(tt.a, tt.b); got != tt.older {
 			t.Errorf("%q older than %q: %v", tt.a, tt.b, got)

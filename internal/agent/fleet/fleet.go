@@ -47,14 +47,14 @@ type Options struct {
 	Groups     []string
 	Capacity   int // 0: the controller's default
 
-	Sim         sim.Options // of every node's hypervisor; its Dir and Seed are set here
-	PullTime    sim.Range   // a simulated pull takes this long
-	PullFailure float64     // share of simulated pulls that fail, 0 to 1
-	ReportDelay sim.Range   // a report is held back for so long
-	UpdateTime    sim.Range // a simulated update of an agent takes this long
-	UpdateFailure float64   // share of simulated updates that fail, 0 to 1
-	RealPull    bool        // really pull templates; needs DataDir
-	DataDir     string      // "": nothing is kept
+	Sim           sim.Options // of every node's hypervisor; its Dir and Seed are set here
+	PullTime      sim.Range   // a simulated pull takes this long
+	PullFailure   float64     // share of simulated pulls that fail, 0 to 1
+	ReportDelay   sim.Range   // a report is held back for so long
+	UpdateTime    sim.Range   // a simulated update of an agent takes this long
+	UpdateFailure float64     // share of simulated updates that fail, 0 to 1
+	RealPull      bool        // really pull templates; needs DataDir
+	DataDir       string      // "": nothing is kept
 
 	USB []api.USBDevice // that every node offers
 

@@ -49,13 +49,14 @@ func (s source) fetch(ctx context.Context, p api.AgentPackage, file string, told
 	}
 	moved, pause := time.Now(), pauseFirst
 	for have < p.Size {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		told(have)
 		n, err := s.part(ctx, p, f, have, told)
 		have += n
 		final := errFinal{}
 		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
 		case errors.As(err, &final):
 			return final.error
 		case n > 0:

@@ -12,12 +12,12 @@ import (
 
 // state is which program runs as the agent. It is replaced whole.
 type state struct {
-	Base     string   `json:"base"`               // version of the program that was installed by other means
-	BasePath string   `json:"base_path"`          // its file
-	Good     string   `json:"good,omitempty"`     // the version that has proved itself; "": the base
-	Before   string   `json:"before,omitempty"`   // the one before that, which stays too
-	Trial    *trial   `json:"trial,omitempty"`    // the version that has to prove itself
-	Failure  *failure `json:"failure,omitempty"`  // what the controller has to be told
+	Base     string   `json:"base"`              // version of the program that was installed by other means
+	BasePath string   `json:"base_path"`         // its file
+	Good     string   `json:"good,omitempty"`    // the version that has proved itself; "": the base
+	Before   string   `json:"before,omitempty"`  // the one before that, which stays too
+	Trial    *trial   `json:"trial,omitempty"`   // the version that has to prove itself
+	Failure  *failure `json:"failure,omitempty"` // what the controller has to be told
 }
 
 // trial is a version that has not reached its controller yet.

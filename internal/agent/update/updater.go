@@ -35,7 +35,7 @@ type Options struct {
 	Logger    *slog.Logger
 
 	Ask    func(ctx context.Context, path string) (version string, err error) // what a program says it is
-	Become func(path string) error                                           // does not return when it can be done
+	Become func(path string) error                                            // does not return when it can be done
 }
 
 // Updater makes this process another version of itself when it is asked to. It is made

@@ -47,19 +47,19 @@ type Node struct {
 
 // NodeOptions say which node to open.
 type NodeOptions struct {
-	Home     home.Home // joined: it has an identity
-	Driver   string    // DriverQEMU or DriverSim
-	Bridge   string    // of this host, for guests in that network mode; "": the mode is refused
-	RunAs    string    // user of QEMU when this program is root; "": the driver's choice
-	Metrics  string    // address for metrics, host:port; "": none are served
-	UnsafeVM bool      // VMs ignore flushes of their guests; for measurements only
-	vlans    vlanFlags
-	Logger   *slog.Logger
+	Home       home.Home // joined: it has an identity
+	Driver     string    // DriverQEMU or DriverSim
+	Bridge     string    // of this host, for guests in that network mode; "": the mode is refused
+	RunAs      string    // user of QEMU when this program is root; "": the driver's choice
+	Metrics    string    // address for metrics, host:port; "": none are served
+	UnsafeVM   bool      // VMs ignore flushes of their guests; for measurements only
+	vlans      vlanFlags
+	Logger     *slog.Logger
 	UpdateKeys string // file of the keys that agent packages are signed with; "": the one in the home
 
 	updater *update.Updater // nil: this program stays what it is
 
-	Shipper  *logs.Shipper // sends the log when the controller says so; nil: nothing does
+	Shipper *logs.Shipper // sends the log when the controller says so; nil: nothing does
 }
 
 // OpenNode locks the data directory and wires the agent. Run drives it; Close gives

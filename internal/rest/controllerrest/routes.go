@@ -27,8 +27,8 @@ type Options struct {
 	VMNamePrefix   string        // of every VM, as the controller puts it
 	RequestTimeout time.Duration // of every call but the polls
 	Logger         *slog.Logger
-	Meter          *rest.Meter // nil: requests are not counted
-	Registry       string      // address of the registry as the controller reaches it; "": logs and files are not passed on
+	Meter          *rest.Meter  // nil: requests are not counted
+	Registry       string       // address of the registry as the controller reaches it; "": logs and files are not passed on
 	Packages       PackageFiles // nil: there are no agent packages
 }
 
