@@ -46,7 +46,7 @@ func TestUpdateIsTriedAFewTimes(t *testing.T) {
 		}
 		now = now.Add(time.Second)
 		n.EndUpdate("no room", now)
-		if n.State != NodeActive || !n.Drain || n.StateReason != "its agent could not become 2: no room" || n.StateSince != now || n.Update.Failure != "no room" {
+		if n.State != NodeActive || !n.Drain || n.StateReason != "its agent could not become 2: no room" || !n.StateSince.Equal(now) || n.Update.Failure != "no room" {
 			t.Fatalf("after try %d: %+v %+v", try, n, n.Update)
 		}
 	}

@@ -27,7 +27,7 @@ const (
 func Version(ctx context.Context, path string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, path, "--version") //nolint:gosec // the caller has verified it
+	cmd := exec.CommandContext(ctx, path, "--version")
 	cmd.WaitDelay = time.Second
 	cmd.Env = []string{}
 	out, err := cmd.Output()
@@ -48,7 +48,7 @@ func Version(ctx context.Context, path string) (string, error) {
 // and streams. What is open is closed, and what this process has started goes on.
 func Become(path string) error {
 	args := append([]string{path}, os.Args[1:]...)
-	if err := syscall.Exec(path, args, os.Environ()); err != nil { //nolint:gosec // the caller has verified it
+	if err := syscall.Exec(path, args, os.Environ()); err != nil {
 		return fmt.Errorf("begin %s: %w", path, err)
 	}
 	return nil

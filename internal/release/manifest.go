@@ -27,7 +27,8 @@ const maxFile = 64 << 10
 // gives what it signed. Two programs that sign at once do no harm: one manifest is whole.
 func SignDir(key ed25519.PrivateKey, dir, version string) ([]api.AgentPackage, error) {
 	var list []api.AgentPackage
-	text := "# Statements about the agent packages in this directory, each signed. Made by: buildyard package sign\n"
+	var text strings.Builder
+	text.WriteString("# Statements about the agent packages in this directory, each signed. Made by: buildyard package sign\n")
 	for _, platform := range Platforms {
 		p, err := signFile(key, filepath.Join(dir, platform.File()), platform, version)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -37,12 +38,12 @@ func SignDir(key ed25519.PrivateKey, dir, version string) ([]api.AgentPackage, e
 			return nil, fmt.Errorf("%s: %w", platform.File(), err)
 		}
 		list = append(list, p)
-		text += p.Signed + "\n"
+		text.WriteString(p.Signed + "\n")
 	}
 	if len(list) == 0 {
 		return nil, fmt.Errorf("there is no agent package in %s: one is called %s", dir, Platforms[0].File())
 	}
-	return list, replace(filepath.Join(dir, ManifestFile), text)
+	return list, replace(filepath.Join(dir, ManifestFile), text.String())
 }
 
 func signFile(key ed25519.PrivateKey, path string, platform Platform, version string) (p api.AgentPackage, err error) {

@@ -279,7 +279,7 @@ func (u *Updater) bring(ctx context.Context, asked api.AgentUpdate) (version str
 		return "", err
 	}
 	dir := u.o.Home.Versions()
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // programs are no secret
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
 	if free, _, err := host.Disk(dir); err == nil && free < unpacked*p.Size {
@@ -351,7 +351,7 @@ func (u *Updater) install(ctx context.Context, p api.AgentPackage, file string) 
 			_ = os.RemoveAll(dir)
 		}
 	}()
-	if err := errors.Join(unpack(f, dir), os.Chmod(dir, 0o755)); err != nil { //nolint:gosec // as above
+	if err := errors.Join(unpack(f, dir), os.Chmod(dir, 0o755)); err != nil {
 		return err
 	}
 	said, err := u.o.Ask(ctx, filepath.Join(dir, programName))
