@@ -77,6 +77,8 @@ var onlys = []only{
 	{[]string{"internal/filter"}, []string{"std"}, "one language for all who filter, so that it brings nothing along"},
 	{[]string{"internal/qcow2"}, []string{"std", "github.com/klauspost/compress/..."}, "drivers, transfers and scanners read images with it, so it brings nothing along"},
 	{[]string{"internal/license"}, []string{"std", "internal/farm"}, "controllers, nodes and scanners judge licences with it, so it brings nothing along"},
+	{[]string{"internal/auth"}, []string{"std", "internal/farm", "api"}, "who may do what is judged the same way everywhere: stores come in through its interfaces, protocols stay outside"},
+	{[]string{"internal/auth/authfile"}, []string{"std", "internal/auth", "internal/farm"}, "files of a registry that runs alone: it brings nothing along"},
 	{[]string{"internal/meter"}, []string{"std"}, "every room counts with it, so it brings nothing along"},
 	{[]string{"internal/layout"}, []string{"std", "internal/farm", "internal/layout/...", "go.yaml.in/yaml/v3"}, "registry and scanners share the layout, so it brings nothing along"},
 }

@@ -29,7 +29,9 @@ const (
 	CodeNoParent Code = "no-parent"
 	// CodeTooLarge is a body or value over its limit.
 	CodeTooLarge Code = "too-large"
-	// CodeBusy is a queue or rate limit that is full; trying again may succeed.
+	// CodeTooMany is a caller who fails too often; trying again later may succeed.
+	CodeTooMany Code = "too-many"
+	// CodeBusy is a queue or limit that is full; trying again may succeed.
 	CodeBusy Code = "busy"
 	// CodeUnavailable is a part that cannot be reached now.
 	CodeUnavailable Code = "unavailable"

@@ -79,21 +79,26 @@ type RestartOptions struct {
 	Device      string  `json:"device,omitempty"`       // location of the device that USBDevice gets it
 }
 
-// APIKey is a user key: its public half only.
+// APIKey is a user key: its public half only. What it points to is never changed: a
+// change makes a new record.
 type APIKey struct {
-	ID        string    `json:"id"`
-	Groups    []string  `json:"groups"`
-	PublicKey []byte    `json:"public_key"` // PKIX DER
-	Created   time.Time `json:"created"`
-	Expires   time.Time `json:"expires"`
+	ID         string    `json:"id"`
+	Groups     []string  `json:"groups"`
+	PublicKey  []byte    `json:"public_key"` // PKIX DER
+	Created    time.Time `json:"created"`
+	Expires    time.Time `json:"expires"`
+	Generation string    `json:"generation"` // random; a key that is made again under its id has another
 }
+
+// Expired says whether the key's time is over.
+func (k APIKey) Expired(now time.Time) bool { return !now.Before(k.Expires) }
 
 // ResourcePermission grants a permission group rights on one node or template.
 type ResourcePermission struct {
-	ID          string   `json:"id"`
-	IDType      string   `json:"id_type"` // "id" unless said otherwise
-	Type        string   `json:"type"`    // node or template
-	Permissions []string `json:"permissions"`
+	ID          string       `json:"id"`
+	IDType      string       `json:"id_type"` // "id" unless said otherwise
+	Type        ResourceType `json:"type"`
+	Permissions []Permission `json:"permissions"`
 }
 
 // USBCount is how many devices of one name are free and taken.

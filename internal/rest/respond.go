@@ -28,6 +28,7 @@ var status = map[farm.Code]int{
 	farm.CodeConflict:        http.StatusConflict,
 	farm.CodeNoParent:        http.StatusPreconditionFailed,
 	farm.CodeTooLarge:        http.StatusRequestEntityTooLarge,
+	farm.CodeTooMany:         http.StatusTooManyRequests,
 	farm.CodeBusy:            http.StatusServiceUnavailable,
 	farm.CodeUnavailable:     http.StatusServiceUnavailable,
 	farm.CodeInternal:        http.StatusInternalServerError,

@@ -1,0 +1,104 @@
+package api
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+)
+
+// Routes of the handshake that turns a user key into a session.
+const (
+	PathHand  = "/tap/v1/hand"
+	PathShake = "/tap/v1/shake"
+)
+
+// HandRequest asks for a secret that only the holder of a key can read: POST /tap/v1/hand.
+// The answer is the secret, encrypted (RSA-OAEP, SHA-256) and in standard base64, bare.
+type HandRequest struct {
+	ID string `json:"id"` // of the key
+}
+
+// ShakeRequest shows that the secret could be read: POST /tap/v1/shake. It is good once.
+type ShakeRequest struct {
+	ID     string `json:"id"`
+	Secret string `json:"secret"`
+}
+
+// ShakeAnswer is the answer to a ShakeRequest, without an envelope.
+type ShakeAnswer struct {
+	ID   string  `json:"id"`
+	Data Session `json:"data"`
+}
+
+// Session is what a client shows from then on: this object as JSON, in base64, after
+// "Authorization: Bearer ".
+type Session struct {
+	UserName  string `json:"userName"`
+	SessionID string `json:"sessionId"`
+	Token     string `json:"token"`
+}
+
+// APIKey is a user key as it is listed.
+type APIKey struct {
+	ID         string    `json:"id"`
+	Groups     []string  `json:"groups"`
+	Expiration time.Time `json:"expiration"`
+	Created    time.Time `json:"created"`
+}
+
+// NewAPIKey is the parameters of a new user key. The answer's body is the private key
+// (base64 of PKCS#1 DER on one line) when no public one was given.
+type NewAPIKey struct {
+	ID        string   `json:"id"`
+	TTL       int64    `json:"ttl"` // seconds
+	Groups    []string `json:"groups"`
+	PublicKey string   `json:"publicKey,omitempty"` // base64 of PKIX DER on one line
+}
+
+// PermissionText says what a permission is for.
+type PermissionText struct {
+	Label       string `json:"label"`
+	Description string `json:"description"`
+}
+
+// ResourcePermissions are the rights that there are on a type of resources.
+type ResourcePermissions struct {
+	ResourceType string                    `json:"resource_type"` // node or template
+	Permissions  map[string]PermissionText `json:"permissions"`
+}
+
+// Resource is the rights of a permission group on one node or template.
+type Resource struct {
+	ID          string   `json:"id"`
+	IDType      string   `json:"id_type,omitempty"` // "id" unless said otherwise
+	Type        string   `json:"type"`              // node or template
+	Permissions []string `json:"permissions"`
+}
+
+// String keeps the secret out of what is printed.
+func (r ShakeRequest) String() string { return "shake of " + r.ID }
+
+// Format keeps the secret out of what is printed, whatever the verb.
+func (r ShakeRequest) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, r.String()) }
+
+// LogValue keeps the secret out of logs.
+func (r ShakeRequest) LogValue() slog.Value { return slog.StringValue(r.String()) }
+
+// String keeps the token out of what is printed.
+func (s Session) String() string { return "session of " + s.UserName }
+
+// Format keeps the token out of what is printed, whatever the verb.
+func (s Session) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, s.String()) }
+
+// LogValue keeps the token out of logs.
+func (s Session) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// String keeps the token out of what is printed.
+func (a ShakeAnswer) String() string { return a.Data.String() }
+
+// Format keeps the token out of what is printed, whatever the verb.
+func (a ShakeAnswer) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, a.String()) }
+
+// LogValue keeps the token out of logs.
+func (a ShakeAnswer) LogValue() slog.Value { return slog.StringValue(a.String()) }

@@ -1,0 +1,92 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// maxGroups bounds the groups of one caller, which every check of a permission goes
+// through.
+const maxGroups = 1000
+
+// Authenticator says who makes a request. What is nil is not accepted.
+type Authenticator struct {
+	Root     *Root
+	Sessions *Sessions
+	// Certificate gives the user of a request's client certificate; ok is false without one.
+	Certificate func(r *http.Request) (name string, groups []string, ok bool, err error)
+	// JWT verifies a Bearer value that is a token of the identity provider.
+	JWT func(ctx context.Context, token string) (name string, groups []string, err error)
+}
+
+var (
+	errNoCredentials = denied("there are no credentials")
+	errScheme        = denied("the credentials are of an unknown kind, or of one that is off")
+	errTwice         = denied("there are two Authorization headers")
+	errUserName      = denied("the user name of the credentials is not one")
+)
+
+// Identify says who makes a request. The header Authorization decides when there is one:
+// what it says is never overlooked in favour of a certificate.
+func (a *Authenticator) Identify(r *http.Request) (Identity, error) {
+	given := r.Header["Authorization"]
+	switch {
+	case len(given) > 1:
+		return Identity{}, errTwice
+	case len(given) == 1:
+		return a.authorization(r.Context(), given[0])
+	case a.Certificate == nil:
+		return Identity{}, errNoCredentials
+	}
+	name, groups, ok, err := a.Certificate(r)
+	switch {
+	case err != nil:
+		return Identity{}, refused(err)
+	case !ok:
+		return Identity{}, errNoCredentials
+	}
+	return foreign(name, groups, ByCertificate)
+}
+
+// authorization judges the value of the header Authorization.
+func (a *Authenticator) authorization(ctx context.Context, header string) (Identity, error) {
+	scheme, value, _ := strings.Cut(strings.TrimSpace(header), " ")
+	value = strings.TrimLeft(value, " ")
+	switch {
+	case strings.EqualFold(scheme, "Basic") && a.Root != nil:
+		return a.Root.Verify(value)
+	case !strings.EqualFold(scheme, "Bearer"):
+		return Identity{}, errScheme
+	case strings.Contains(value, ".") && a.JWT != nil: // no base64 has a dot
+		name, groups, err := a.JWT(ctx, value)
+		if err != nil {
+			return Identity{}, refused(err)
+		}
+		return foreign(name, groups, ByOIDC)
+	case a.Sessions != nil:
+		return a.Sessions.Verify(value)
+	}
+	return Identity{}, errScheme
+}
+
+// foreign makes the identity of a user that an authority outside has named. None can name
+// the root user.
+func foreign(name string, groups []string, by Method) (Identity, error) {
+	if !goodName(name) || strings.EqualFold(name, RootName) || len(groups) > maxGroups {
+		return Identity{}, errUserName
+	}
+	return Identity{Name: name, Groups: groups, Method: by}, nil
+}
+
+// refused makes what another package says of credentials a refusal, unless it could not
+// tell.
+func refused(err error) error {
+	if e, ok := errors.AsType[*farm.Error](err); ok && e.Code == farm.CodeUnavailable {
+		return err
+	}
+	return &farm.Error{Code: farm.CodeUnauthenticated, Message: errScheme.Message, Err: err}
+}

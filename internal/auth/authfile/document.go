@@ -1,0 +1,144 @@
+package authfile
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// documentForm is the newest form of a document that is understood.
+const documentForm = 1
+
+// document is a file that holds one value.
+type document struct {
+	Form int             `json:"form"`
+	Sum  string          `json:"sha256"` // of the bytes of Data
+	Data json.RawMessage `json:"data"`
+}
+
+// The documents, and the most that each may have, in bytes.
+const (
+	keysFile    = "keys.json"
+	ringFile    = "signing.json"
+	grantsFile  = "grants.json"
+	maxDocument = 64 << 20
+)
+
+// save replaces a document.
+func (f *Folder) save(name string, data []byte) error {
+	sum := sha256.Sum256(data)
+	raw, err := json.Marshal(document{Form: documentForm, Sum: hex.EncodeToString(sum[:]), Data: data})
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return f.replace(name, append(raw, '\n'))
+}
+
+// load gives what a document holds; nil when there is none. Its errors say nothing of what
+// the document holds.
+func (f *Folder) load(name string) ([]byte, error) {
+	raw, err := f.read(name, maxDocument)
+	if raw == nil || err != nil {
+		return nil, err
+	}
+	var d document
+	if err := json.Unmarshal(raw, &d); err != nil || d.Form < 1 {
+		return nil, damaged(name, errors.New("it is not whole"))
+	}
+	if d.Form > documentForm {
+		return nil, fmt.Errorf("%s has form %d, this program knows up to %d; use the newer program", name, d.Form, documentForm)
+	}
+	if sum := sha256.Sum256(d.Data); hex.EncodeToString(sum[:]) != d.Sum {
+		return nil, damaged(name, errors.New("its checksum is wrong"))
+	}
+	return d.Data, nil
+}
+
+func damaged(name string, why error) error {
+	return fmt.Errorf("%s is damaged (%w); restore it from a backup, or move it away to begin without what it held", name, why)
+}
+
+// Keys opens the user keys. Damage is an error: no key may be lost or change unnoticed.
+func (f *Folder) Keys() (*auth.KeyTable, error) {
+	raw, err := f.load(keysFile)
+	if err != nil {
+		return nil, err
+	}
+	var keys []farm.APIKey
+	if raw != nil {
+		if err := json.Unmarshal(raw, &keys); err != nil {
+			return nil, damaged(keysFile, errors.New("it does not hold keys"))
+		}
+	}
+	seen := map[string]bool{}
+	for _, k := range keys {
+		if k.ID == "" || k.Generation == "" || seen[k.ID] {
+			return nil, damaged(keysFile, fmt.Errorf("the key %q is not whole, or is there twice", k.ID))
+		}
+		seen[k.ID] = true
+	}
+	return auth.NewKeyTable(keys, func(all []farm.APIKey) error {
+		raw, err := json.Marshal(all)
+		if err != nil {
+			return fmt.Errorf("write %s: %w", keysFile, err)
+		}
+		return f.save(keysFile, raw)
+	}), nil
+}
+
+// Ring opens the signing keys, and makes them when there are none.
+func (f *Folder) Ring() (auth.Ring, error) {
+	raw, err := f.load(ringFile)
+	if err != nil {
+		return auth.Ring{}, err
+	}
+	if raw == nil {
+		r := auth.NewRing(time.Now())
+		return r, f.SaveRing(r)
+	}
+	r, err := auth.ParseRing(raw)
+	if err != nil {
+		return auth.Ring{}, damaged(ringFile, err)
+	}
+	return r, nil
+}
+
+// SaveRing replaces the signing keys.
+func (f *Folder) SaveRing(r auth.Ring) error {
+	raw, err := r.Encode()
+	if err != nil {
+		return err
+	}
+	return f.save(ringFile, raw)
+}
+
+// Grants opens the grants of a service.
+func (f *Folder) Grants(s farm.Service) (auth.Grants, error) {
+	var g auth.Grants
+	raw, err := f.load(grantsFile)
+	if raw == nil || err != nil {
+		return g, err
+	}
+	if err := json.Unmarshal(raw, &g); err != nil {
+		return auth.Grants{}, damaged(grantsFile, errors.New("it does not hold grants"))
+	}
+	if err := g.Check(s); err != nil {
+		return auth.Grants{}, damaged(grantsFile, err)
+	}
+	return g, nil
+}
+
+// SaveGrants replaces the grants.
+func (f *Folder) SaveGrants(g auth.Grants) error {
+	raw, err := json.Marshal(g)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", grantsFile, err)
+	}
+	return f.save(grantsFile, raw)
+}

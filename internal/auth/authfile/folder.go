@@ -1,0 +1,118 @@
+package authfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// Folder is a directory that holds the files of this package, for its owner only.
+type Folder struct {
+	root *os.Root
+	// step is told what comes next of what changes the disk; tests end the process there.
+	step func(string)
+}
+
+// OpenFolder opens a directory, and makes it when it is not there.
+func OpenFolder(dir string) (*Folder, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of keys: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the directory of keys: %w", err)
+	}
+	return &Folder{root: root, step: func(string) {}}, nil
+}
+
+// Close closes the directory.
+func (f *Folder) Close() error { return f.root.Close() }
+
+// temporary marks a file that is not whole; nothing reads it.
+const temporary = ".tmp"
+
+// replace puts a file in the place of another: after a crash it has its old or its new
+// content, and after a success the new one.
+func (f *Folder) replace(name string, data []byte) error {
+	temp := name + temporary
+	f.step("create")
+	file, err := f.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	f.step("write")
+	_, err = file.Write(data)
+	if err == nil {
+		f.step("sync")
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		_ = f.root.Remove(temp) // nothing reads it
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	f.step("rename")
+	if err := f.root.Rename(temp, name); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	f.step("dirsync")
+	return f.sync()
+}
+
+// sync makes the names in the directory durable.
+func (f *Folder) sync() error {
+	dir, err := f.root.Open(".")
+	if err != nil {
+		return fmt.Errorf("sync the directory of keys: %w", err)
+	}
+	defer func() { _ = dir.Close() }()
+	if err := dir.Sync(); err != nil {
+		return fmt.Errorf("sync the directory of keys: %w", err)
+	}
+	return nil
+}
+
+// read gives a file of at most limit bytes; nil when there is none.
+func (f *Folder) read(name string, limit int64) ([]byte, error) {
+	file, err := f.root.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	defer func() { _ = file.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if int64(len(raw)) > limit {
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, limit)
+	}
+	if raw == nil {
+		raw = []byte{}
+	}
+	return raw, nil
+}
+
+// names lists the files whose name has a prefix.
+func (f *Folder) names(prefix string) ([]string, error) {
+	dir, err := f.root.Open(".")
+	if err != nil {
+		return nil, fmt.Errorf("list the directory of keys: %w", err)
+	}
+	defer func() { _ = dir.Close() }()
+	all, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("list the directory of keys: %w", err)
+	}
+	var out []string
+	for _, name := range all {
+		if strings.HasPrefix(name, prefix) {
+			out = append(out, name)
+		}
+	}
+	return out, nil
+}

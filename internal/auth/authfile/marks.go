@@ -1,0 +1,255 @@
+package authfile
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
+)
+
+// Marks are kept in logs of records, 32 bytes each: the mark, when it may be forgotten in
+// seconds, four bytes of nothing, and a checksum of all that. A log is never written to
+// after a restart or a failure, so that a torn record has nothing behind it.
+const (
+	markPrefix = "marks-"
+	markSuffix = ".log"
+	recordSize = 32
+	recordSum  = recordSize - 4
+	logAge     = 5 * time.Minute // after which the next log begins, so that old ones can go
+	maxLog     = 64 << 20        // bytes
+)
+
+// castagnoli has an instruction in most processors.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Marks remember used secrets in a Folder. All calls that come while the disk is written
+// share the next write.
+type Marks struct {
+	folder *Folder
+	table  auth.MarkTable // what is used, durable or about to be
+
+	mu      sync.Mutex // guards what follows
+	next    *batch     // what is written next
+	writing bool
+	closed  bool
+	logs    []*markLog // the last is the one that is written; held by the writer
+}
+
+var _ auth.Marks = (*Marks)(nil)
+
+// batch is marks that are written together.
+type batch struct {
+	records []byte
+	last    time.Time // until when one of them counts
+	done    chan struct{}
+	err     error
+}
+
+// markLog is one file.
+type markLog struct {
+	name  string
+	file  *os.File // nil: nothing more is written to it
+	begun time.Time
+	until time.Time // when all its marks may be forgotten
+}
+
+// Marks opens the marks. Records that a crash has cut off were never promised to anybody.
+func (f *Folder) Marks() (*Marks, error) {
+	m := &Marks{folder: f, next: newBatch()}
+	names, err := f.names(markPrefix)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		log, err := m.load(name)
+		if err != nil {
+			return nil, err
+		}
+		m.logs = append(m.logs, log)
+	}
+	m.forget(time.Now())
+	return m, nil
+}
+
+func newBatch() *batch { return &batch{done: make(chan struct{})} }
+
+// load reads the marks of a log.
+func (m *Marks) load(name string) (*markLog, error) {
+	raw, err := m.folder.read(name, maxLog)
+	if err != nil {
+		return nil, err
+	}
+	log := &markLog{name: name}
+	for ; len(raw) >= recordSize; raw = raw[recordSize:] {
+		mark, until, ok := parseRecord(raw[:recordSize])
+		if !ok {
+			continue
+		}
+		if _, err := m.table.Use(context.Background(), mark, until); err != nil {
+			return nil, err
+		}
+		if until.After(log.until) {
+			log.until = until
+		}
+	}
+	return log, nil
+}
+
+func appendRecord(to []byte, mark auth.Mark, until time.Time) []byte {
+	start := len(to)
+	to = append(to, mark[:]...)
+	to = binary.BigEndian.AppendUint64(to, uint64(until.Unix()))
+	to = append(to, 0, 0, 0, 0)
+	return binary.BigEndian.AppendUint32(to, crc32.Checksum(to[start:], castagnoli))
+}
+
+func parseRecord(raw []byte) (mark auth.Mark, until time.Time, ok bool) {
+	if binary.BigEndian.Uint32(raw[recordSum:]) != crc32.Checksum(raw[:recordSum], castagnoli) {
+		return mark, until, false
+	}
+	n := copy(mark[:], raw)
+	return mark, time.Unix(int64(binary.BigEndian.Uint64(raw[n:])), 0), true
+}
+
+// Use implements auth.Marks.
+func (m *Marks) Use(ctx context.Context, mark auth.Mark, until time.Time) (bool, error) {
+	if first, err := m.table.Use(ctx, mark, until); !first || err != nil {
+		return false, err
+	}
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return false, errClosed
+	}
+	b := m.next
+	b.records = appendRecord(b.records, mark, until)
+	if until.After(b.last) {
+		b.last = until
+	}
+	if !m.writing {
+		m.writing = true
+		go m.write()
+	}
+	m.mu.Unlock()
+	select {
+	case <-b.done:
+		return b.err == nil, b.err
+	case <-ctx.Done():
+		return false, ctx.Err() // it stays used
+	}
+}
+
+var errClosed = errors.New("the store of used secrets is closed")
+
+// write writes batches until there is none.
+func (m *Marks) write() {
+	for {
+		m.mu.Lock()
+		b := m.next
+		if len(b.records) == 0 {
+			m.writing = false
+			if m.closed {
+				close(b.done)
+			}
+			m.mu.Unlock()
+			return
+		}
+		m.next = newBatch()
+		m.mu.Unlock()
+		b.err = m.commit(b)
+		close(b.done)
+	}
+}
+
+// commit makes a batch durable.
+func (m *Marks) commit(b *batch) error {
+	now := time.Now()
+	m.forget(now)
+	log, err := m.open(now)
+	if err != nil {
+		return err
+	}
+	if b.last.After(log.until) {
+		log.until = b.last
+	}
+	m.folder.step("append")
+	_, err = log.file.Write(b.records)
+	if err == nil {
+		m.folder.step("logsync")
+		err = log.file.Sync()
+	}
+	if err != nil {
+		_ = log.file.Close()
+		log.file = nil // its end may be torn
+		return fmt.Errorf("remember used secrets: %w", err)
+	}
+	return nil
+}
+
+// open gives the log to write to.
+func (m *Marks) open(now time.Time) (*markLog, error) {
+	if n := len(m.logs); n > 0 && m.logs[n-1].file != nil {
+		last := m.logs[n-1]
+		if now.Sub(last.begun) < logAge {
+			return last, nil
+		}
+		_ = last.file.Close() // all of it is synced
+		last.file = nil
+	}
+	m.folder.step("logcreate")
+	name := markPrefix + strconv.FormatInt(now.UnixNano(), 36) + markSuffix
+	file, err := m.folder.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("remember used secrets: %w", err)
+	}
+	m.folder.step("logdirsync")
+	if err := m.folder.sync(); err != nil {
+		_ = file.Close()
+		_ = m.folder.root.Remove(name) // it is empty
+		return nil, err
+	}
+	log := &markLog{name: name, file: file, begun: now}
+	m.logs = append(m.logs, log)
+	return log, nil
+}
+
+// forget removes the logs whose marks are all over.
+func (m *Marks) forget(now time.Time) {
+	kept := m.logs[:0]
+	for _, log := range m.logs {
+		if log.file != nil || log.until.After(now) {
+			kept = append(kept, log)
+			continue
+		}
+		m.folder.step("logremove")
+		if err := m.folder.root.Remove(log.name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			kept = append(kept, log)
+		}
+	}
+	m.logs = kept
+}
+
+// Close waits for what is being written.
+func (m *Marks) Close() error {
+	m.mu.Lock()
+	m.closed = true
+	last, writing := m.next.done, m.writing
+	m.mu.Unlock()
+	if writing {
+		<-last
+	}
+	for _, log := range m.logs {
+		if log.file != nil {
+			_ = log.file.Close()
+			log.file = nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+// Package authtest holds what every store of internal/auth must do, as tests that each
+// implementation runs.
+//
+// It is not part of a program, and it tests nothing of how a store keeps things.
+//
+// Invariant: a store that passes can stand in for any other one that does.
+package authtest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Key makes a record. Its public key is no key.
+func Key(id string) farm.APIKey {
+	now := time.Now().UTC().Round(0)
+	return farm.APIKey{
+		ID: id, Groups: []string{"a", "b"}, PublicKey: []byte{1, 2, 3}, Created: now,
+		Expires: now.Add(time.Hour), Generation: "0123456789abcdef",
+	}
+}
+
+// Keys tests a KeyStore. open gives the same store each time, as after a restart.
+func Keys(t *testing.T, open func(t *testing.T) auth.KeyStore) {
+	ctx := t.Context()
+	s := open(t)
+	var changed []string
+	s.Watch(func(id string) { changed = append(changed, id) })
+	one := Key("one")
+	must(t, s.Create(ctx, one))
+	must(t, s.Create(ctx, Key("a/b ü")))
+	if err := s.Create(ctx, one); !errors.Is(err, auth.ErrKeyExists) {
+		t.Errorf("a second key of the same id: %v", err)
+	}
+	two := one
+	two.Groups = []string{"c"}
+	must(t, s.Replace(ctx, one, two))
+	if err := s.Replace(ctx, one, two); !errors.Is(err, auth.ErrKeyChanged) {
+		t.Errorf("a replacement of what is not there: %v", err)
+	}
+	if err := s.Delete(ctx, one); !errors.Is(err, auth.ErrKeyChanged) {
+		t.Errorf("a deletion of what is not there: %v", err)
+	}
+	for _, again := range []auth.KeyStore{s, open(t)} {
+		got, ok := again.Get("one")
+		if !ok || !auth.SameKey(got, two) {
+			t.Errorf("%+v, %t; want %+v", got, ok, two)
+		}
+		var ids []string
+		for _, k := range again.List() {
+			ids = append(ids, k.ID)
+		}
+		if !slices.Equal(ids, []string{"a/b ü", "one"}) {
+			t.Errorf("keys %q", ids)
+		}
+	}
+	must(t, s.Delete(ctx, two))
+	for _, again := range []auth.KeyStore{s, open(t)} {
+		if _, ok := again.Get("one"); ok {
+			t.Error("a deleted key is there")
+		}
+	}
+	if !slices.Equal(changed, []string{"one", "one"}) {
+		t.Errorf("told of %q", changed)
+	}
+	creators(t, open(t))
+}
+
+// creators has many make one key: one of them does.
+func creators(t *testing.T, s auth.KeyStore) {
+	var wg sync.WaitGroup
+	errs := make([]error, 8)
+	for i := range errs {
+		wg.Go(func() {
+			k := Key("race")
+			k.Generation = fmt.Sprint(i)
+			errs[i] = s.Create(t.Context(), k)
+		})
+	}
+	wg.Wait()
+	made := 0
+	for _, err := range errs {
+		if err == nil {
+			made++
+		} else if !errors.Is(err, auth.ErrKeyExists) {
+			t.Error(err)
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d have made the key", made)
+	}
+}
+
+// Marks tests Marks. open gives the same ones each time, as after a restart; durable says
+// what that must not forget.
+func Marks(t *testing.T, open func(t *testing.T) auth.Marks, durable Durability) {
+	ctx, until := t.Context(), time.Now().Add(time.Hour)
+	m := open(t)
+	use := func(m auth.Marks, n int, want bool) {
+		t.Helper()
+		if first, err := m.Use(ctx, auth.Mark{byte(n), byte(n >> 8)}, until); err != nil || first != want {
+			t.Errorf("mark %d: %t, %v", n, first, err)
+		}
+	}
+	use(m, 1, true)
+	use(m, 1, false)
+	use(m, 2, true)
+	if first, err := m.Use(ctx, auth.Mark{9}, time.Now().Add(-time.Second)); first || err != nil {
+		t.Errorf("a mark whose time is over: %t, %v", first, err)
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	firsts := map[int]int{}
+	for i := range 2000 {
+		wg.Go(func() {
+			first, err := m.Use(ctx, auth.Mark{byte(i / 4), byte(i / 4 >> 8), 1}, until)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				t.Error(err)
+			}
+			if first {
+				firsts[i/4]++
+			}
+		})
+	}
+	wg.Wait()
+	for i := range 500 {
+		if firsts[i] != 1 {
+			t.Fatalf("%d of 4 were the first to use mark %d", firsts[i], i)
+		}
+	}
+	again := open(t)
+	use(again, 1, durable == Forgets)
+	use(again, 3, true)
+}
+
+// Durability says whether a store outlives its process.
+type Durability int
+
+// The durabilities.
+const (
+	Forgets Durability = iota
+	Durable
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

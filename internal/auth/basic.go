@@ -1,0 +1,76 @@
+package auth
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Limits of the root token and of a credential in a header.
+const (
+	MinRootToken = 10       // characters
+	MaxRootToken = 1024     // bytes
+	maxBasic     = 2 * 1024 // bytes of the base64 text
+)
+
+// Root is the root user's token.
+type Root struct{ token Secret }
+
+// NewRoot takes the root token of the settings.
+func NewRoot(token string) (*Root, error) {
+	if n := utf8.RuneCountInString(token); n < MinRootToken {
+		return nil, fmt.Errorf("the root token has %d characters; it needs at least %d", n, MinRootToken)
+	}
+	if len(token) > MaxRootToken {
+		return nil, fmt.Errorf("the root token has %d bytes; it may have at most %d", len(token), MaxRootToken)
+	}
+	return &Root{NewSecret(token)}, nil
+}
+
+var (
+	errBasicForm  = denied("the Basic credentials cannot be read")
+	errBasicUser  = denied("the Basic credentials are those of another user than root")
+	errBasicToken = denied("the root token is wrong")
+)
+
+// Verify judges Basic credentials, the base64 text of user:token. The user is root or empty.
+func (r *Root) Verify(basic string) (Identity, error) {
+	user, token, err := parseBasic(basic)
+	if err != nil {
+		return Identity{}, err
+	}
+	ok := r.token.Equal(token) // whoever the user is
+	switch {
+	case user != "" && user != RootName:
+		return Identity{}, errBasicUser
+	case !ok:
+		return Identity{}, errBasicToken
+	}
+	return root, nil
+}
+
+// parseBasic takes Basic credentials apart. A token may hold anything, colons too.
+func parseBasic(basic string) (user, token string, err error) {
+	if len(basic) > maxBasic {
+		return "", "", errBasicForm
+	}
+	raw, err := decode64(basic)
+	if err != nil {
+		return "", "", errBasicForm
+	}
+	user, token, ok := strings.Cut(string(raw), ":")
+	if !ok {
+		return "", "", errBasicForm
+	}
+	return user, token, nil
+}
+
+// decode64 reads base64 in either alphabet, padded or not; line ends in it mean nothing.
+func decode64(text string) ([]byte, error) {
+	coding := base64.RawStdEncoding
+	if strings.ContainsAny(text, "-_") {
+		coding = base64.RawURLEncoding
+	}
+	return coding.DecodeString(strings.TrimRight(text, "=\r\n"))
+}

@@ -1,0 +1,171 @@
+package auth
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Limits of grants.
+const (
+	MaxGrantNames  = 1000    // permission groups
+	MaxGrantsOn    = 10_000  // resources of one permission group
+	MaxAllGrantsOn = 100_000 // resources of all
+	maxResourceID  = 128     // bytes
+)
+
+// The parameters that refusals name, and the one type of ids that there is.
+const (
+	groupNameField   = "group"
+	resourceIDField  = "id"
+	permissionsField = "permissions"
+	defaultIDType    = "id"
+)
+
+// Grants is what a service's permission groups may do. It is never changed: each change
+// makes a new value, which holds only what Check allows. The zero value grants nothing.
+type Grants struct {
+	// Groups maps the name of a permission group, which is that of a group of users or of
+	// a user, to its permissions.
+	Groups map[string][]farm.Permission `json:"groups,omitempty"`
+	// Resources maps the name of a permission group to its rights on single resources.
+	Resources map[string][]farm.ResourcePermission `json:"resources,omitempty"`
+	// Enforced says that permissions have counted before: no change of the licence ends that.
+	Enforced bool `json:"enforced,omitempty"`
+}
+
+// SetGroup gives a permission group its permissions, and makes it when there is none.
+func (g Grants) SetGroup(s farm.Service, name string, list []farm.Permission) (Grants, error) {
+	if err := checkGroupName(name); err != nil {
+		return g, err
+	}
+	for _, p := range list {
+		if !listed(farm.AllPermissions(s), p) {
+			return g, farm.Invalid(permissionsField, "there is no permission %.100q", p)
+		}
+	}
+	if _, ok := g.Groups[name]; !ok && len(g.Groups) >= MaxGrantNames {
+		return g, farm.Refused("There are %d permission groups, the most that are possible; delete some", MaxGrantNames)
+	}
+	g.Groups = with(g.Groups, name, distinct(list))
+	return g, nil
+}
+
+// DeleteGroup takes everything from a permission group. One that is not there is not found.
+func (g Grants) DeleteGroup(name string) (Grants, error) {
+	_, inGroups := g.Groups[name]
+	_, inResources := g.Resources[name]
+	if !inGroups && !inResources {
+		return g, farm.NotFound()
+	}
+	g.Groups, g.Resources = without(g.Groups, name), without(g.Resources, name)
+	return g, nil
+}
+
+// SetResources replaces the rights of a permission group on single resources.
+func (g Grants) SetResources(s farm.Service, name string, list []farm.ResourcePermission) (Grants, error) {
+	if err := checkGroupName(name); err != nil {
+		return g, err
+	}
+	checked, err := checkResources(s, list)
+	if err != nil {
+		return g, err
+	}
+	others := 0
+	for other, all := range g.Resources {
+		if other != name {
+			others += len(all)
+		}
+	}
+	_, known := g.Resources[name]
+	switch {
+	case !known && len(g.Resources) >= MaxGrantNames:
+		return g, farm.Refused("%d permission groups have rights on resources, the most that are possible", MaxGrantNames)
+	case others+len(list) > MaxAllGrantsOn:
+		return g, farm.Refused("All permission groups together have rights on at most %d resources", MaxAllGrantsOn)
+	}
+	g.Resources = with(g.Resources, name, checked)
+	return g, nil
+}
+
+// Check says whether grants that were stored are what the other methods would have made.
+func (g Grants) Check(s farm.Service) error {
+	var again Grants
+	var err error
+	for _, name := range slices.Sorted(maps.Keys(g.Groups)) {
+		if again, err = again.SetGroup(s, name, g.Groups[name]); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.Resources)) {
+		if again, err = again.SetResources(s, name, g.Resources[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkGroupName(name string) error {
+	if !goodName(name) {
+		return farm.Invalid(groupNameField, "must be printable text of 1 to %d bytes without a space at either end", MaxGroupName)
+	}
+	if strings.EqualFold(name, RootName) {
+		return farm.Invalid(groupNameField, "%s has every permission; nothing can be granted to it", RootName)
+	}
+	return nil
+}
+
+// checkResources judges and copies rights on resources.
+func checkResources(s farm.Service, list []farm.ResourcePermission) ([]farm.ResourcePermission, error) {
+	if len(list) > MaxGrantsOn {
+		return nil, farm.Refused("A permission group has rights on at most %d resources", MaxGrantsOn)
+	}
+	out := make([]farm.ResourcePermission, 0, len(list))
+	seen := map[resource]bool{}
+	for _, r := range list {
+		if r.IDType == "" {
+			r.IDType = defaultIDType
+		}
+		at := resource{r.Type, r.ID}
+		switch {
+		case r.ID == "" || len(r.ID) > maxResourceID || !printable(r.ID):
+			return nil, farm.Invalid(resourceIDField, "must be the id of a resource, of 1 to %d bytes", maxResourceID)
+		case r.IDType != defaultIDType:
+			return nil, farm.Invalid("id_type", "must be %s", defaultIDType)
+		case !slices.Contains(farm.ResourceTypes(s), r.Type):
+			return nil, farm.Invalid("type", "the %s has rights on resources of the type %v", s, farm.ResourceTypes(s))
+		case seen[at]:
+			return nil, farm.Invalid(resourceIDField, "%s is there twice", r.ID)
+		}
+		seen[at] = true
+		for _, p := range r.Permissions {
+			if !listed(farm.ResourcePermissions(r.Type), p) {
+				return nil, farm.Invalid(permissionsField, "there is no right %.100q on a %s", p, r.Type)
+			}
+		}
+		r.Permissions = distinct(r.Permissions)
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+func listed(list []farm.PermissionInfo, p farm.Permission) bool {
+	return slices.ContainsFunc(list, func(i farm.PermissionInfo) bool { return i.Name == p })
+}
+
+// with gives a copy of a map in which a key has a value.
+func with[V any](m map[string]V, key string, v V) map[string]V {
+	out := make(map[string]V, len(m)+1)
+	maps.Copy(out, m)
+	out[key] = v
+	return out
+}
+
+// without gives a copy of a map without a key.
+func without[V any](m map[string]V, key string) map[string]V {
+	out := maps.Clone(m)
+	delete(out, key)
+	return out
+}

@@ -1,0 +1,42 @@
+package auth
+
+import "github.com/buildyard/buildyard/internal/farm"
+
+// Method is how a caller has shown who they are.
+type Method string
+
+// The methods.
+const (
+	ByRoot        Method = "root"        // the root token
+	ByKey         Method = "key"         // a session of a user key
+	ByCertificate Method = "certificate" // a client certificate
+	ByOIDC        Method = "oidc"        // a token of, or a log-in at, the identity provider
+	ByNode        Method = "node"        // the credentials of a node
+	ByLocal       Method = "local"       // the loopback port; Name is the logged-in user for whom the call is, or ""
+)
+
+// Identity is who is calling. It is made by whatever verified the credentials, and it is not
+// changed; the zero value is nobody.
+type Identity struct {
+	Name   string   // of the user, or the id of the node
+	Groups []string // as they are now; not to be changed
+	KeyID  string   // of the user key behind a session or a node; "" for none
+	Method Method
+	Root   bool // the root user
+}
+
+// RootName is the name of the root user.
+const RootName = "root"
+
+// root is the identity of the root user.
+var root = Identity{Name: RootName, Method: ByRoot, Root: true}
+
+// denied makes a refusal of credentials. Callers see none of its reason, which is for logs.
+func denied(reason string) *farm.Error {
+	return &farm.Error{Code: farm.CodeUnauthenticated, Message: "Authentication Required", Err: why(reason)}
+}
+
+// why is the reason of a refusal.
+type why string
+
+func (w why) Error() string { return string(w) }

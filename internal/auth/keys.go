@@ -1,0 +1,278 @@
+package auth
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Limits of user keys.
+const (
+	MaxKeys      = 10_000
+	MaxKeyID     = 128 // bytes
+	MaxKeyGroups = 100
+	MaxGroupName = 256                 // bytes
+	MaxKeyTTL    = 100 * 365 * 86_400  // seconds
+	keepExpired  = 30 * 24 * time.Hour // how long a key that has expired can still be seen and prolonged
+	swapTries    = 10
+)
+
+// NewKey is what a key is made from.
+type NewKey struct {
+	ID        string
+	TTL       int64 // seconds
+	Groups    []string
+	PublicKey string // of the client's own pair; "": a pair is made
+}
+
+// KeyChange is what may be changed of a key; nil fields stay as they are.
+type KeyChange struct {
+	TTL    *int64 // seconds from now
+	Groups *[]string
+}
+
+// Keys are the user keys of a service.
+type Keys struct {
+	store  KeyStore
+	making chan struct{} // one pair is made at a time: that takes a processor for a while
+	parsed sync.Map      // id -> publicKey
+}
+
+// publicKey is the parsed public key of one generation of a key.
+type publicKey struct {
+	generation string
+	key        *rsa.PublicKey
+}
+
+// NewKeys keeps user keys in a store.
+func NewKeys(store KeyStore) *Keys {
+	k := &Keys{store: store, making: make(chan struct{}, 1)}
+	store.Watch(func(id string) { k.parsed.Delete(id) })
+	return k
+}
+
+// List gives all keys, by id; those too that have expired, for a month.
+func (k *Keys) List() []farm.APIKey { return k.store.List() }
+
+// Get gives one key, or an error with the code not-found.
+func (k *Keys) Get(id string) (farm.APIKey, error) {
+	key, ok := k.store.Get(id)
+	if !ok {
+		return farm.APIKey{}, farm.NotFound()
+	}
+	return key, nil
+}
+
+// Live gives a key whose time is not over.
+func (k *Keys) Live(id string) (farm.APIKey, bool) {
+	key, ok := k.store.Get(id)
+	return key, ok && !key.Expired(time.Now())
+}
+
+// Create makes a key. Without a public key it makes a pair and gives the private one, which
+// is kept nowhere. A key of the same id must have expired.
+func (k *Keys) Create(ctx context.Context, n NewKey) (private Secret, err error) {
+	if err := n.check(); err != nil {
+		return Secret{}, err
+	}
+	old, exists := k.store.Get(n.ID)
+	if exists && !old.Expired(time.Now()) {
+		return Secret{}, existing(n.ID)
+	}
+	if !exists && len(k.store.List()) >= MaxKeys {
+		return Secret{}, farm.Refused("There are %d keys, the most that are possible; delete some", MaxKeys)
+	}
+	key := farm.APIKey{ID: n.ID, Groups: distinct(n.Groups), Generation: generation()}
+	if n.PublicKey != "" {
+		_, key.PublicKey, err = ParsePublicKey(n.PublicKey)
+	} else {
+		key.PublicKey, private, err = k.makePair(ctx)
+	}
+	if err != nil {
+		return Secret{}, err
+	}
+	key.Created = time.Now().UTC().Round(0)
+	key.Expires = key.Created.Add(time.Duration(n.TTL) * time.Second)
+	if exists {
+		err = k.store.Replace(ctx, old, key)
+	} else {
+		err = k.store.Create(ctx, key)
+	}
+	switch {
+	case errors.Is(err, ErrKeyExists), errors.Is(err, ErrKeyChanged):
+		return Secret{}, existing(n.ID)
+	case err != nil:
+		return Secret{}, err
+	}
+	return private, nil
+}
+
+func existing(id string) error {
+	return farm.Refused("There is a key %s already; delete it first, or choose another id", id)
+}
+
+// makePair makes a pair of keys when no other is being made.
+func (k *Keys) makePair(ctx context.Context) ([]byte, Secret, error) {
+	select {
+	case k.making <- struct{}{}:
+		defer func() { <-k.making }()
+		return makePair()
+	case <-ctx.Done():
+		return nil, Secret{}, ctx.Err()
+	}
+}
+
+// Update changes a key; its sessions go on, with the new groups.
+func (k *Keys) Update(ctx context.Context, id string, c KeyChange) error {
+	if c.TTL != nil {
+		if err := checkTTL(*c.TTL); err != nil {
+			return err
+		}
+	}
+	if c.Groups != nil {
+		if err := checkGroups(*c.Groups); err != nil {
+			return err
+		}
+	}
+	return k.swap(id, func(old farm.APIKey) error {
+		key := old
+		if c.TTL != nil {
+			key.Expires = time.Now().UTC().Round(0).Add(time.Duration(*c.TTL) * time.Second)
+		}
+		if c.Groups != nil {
+			key.Groups = distinct(*c.Groups)
+		}
+		return k.store.Replace(ctx, old, key)
+	})
+}
+
+// Delete removes a key, which ends its sessions.
+func (k *Keys) Delete(ctx context.Context, id string) error {
+	return k.swap(id, func(old farm.APIKey) error { return k.store.Delete(ctx, old) })
+}
+
+// swap changes a key as it is, again when somebody else was first.
+func (k *Keys) swap(id string, change func(old farm.APIKey) error) error {
+	for range swapTries {
+		old, err := k.Get(id)
+		if err != nil {
+			return err
+		}
+		if err := change(old); !errors.Is(err, ErrKeyChanged) {
+			return err
+		}
+	}
+	return farm.Errorf(farm.CodeBusy, "The key is changed too often; try again")
+}
+
+// Sweep removes the keys that have expired a month ago, and says how many. It belongs into
+// a service's housekeeping.
+func (k *Keys) Sweep(ctx context.Context) (int, error) {
+	n, before := 0, time.Now().Add(-keepExpired)
+	for _, key := range k.store.List() {
+		if !key.Expired(before) {
+			continue
+		}
+		if err := k.store.Delete(ctx, key); err == nil {
+			n++
+		} else if !errors.Is(err, ErrKeyChanged) {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// public gives the parsed public key of a record.
+func (k *Keys) public(key farm.APIKey) (*rsa.PublicKey, error) {
+	if p, ok := k.parsed.Load(key.ID); ok && p.(publicKey).generation == key.Generation {
+		return p.(publicKey).key, nil
+	}
+	parsed, err := parseDER(key.PublicKey)
+	if err != nil {
+		return nil, err
+	}
+	k.parsed.Store(key.ID, publicKey{key.Generation, parsed})
+	if now, ok := k.store.Get(key.ID); !ok || now.Generation != key.Generation {
+		k.parsed.Delete(key.ID) // it was deleted before this was stored
+	}
+	return parsed, nil
+}
+
+// generation makes the mark that tells a key from one that had its id before.
+func generation() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+func (n NewKey) check() error {
+	if err := checkID(n.ID); err != nil {
+		return err
+	}
+	if err := checkTTL(n.TTL); err != nil {
+		return err
+	}
+	return checkGroups(n.Groups)
+}
+
+// checkID judges the id of a new key. It is a user name too.
+func checkID(id string) error {
+	switch {
+	case len(id) == 0 || len(id) > MaxKeyID:
+		return farm.Invalid("id", "must have 1 to %d bytes", MaxKeyID)
+	case !printable(id):
+		return farm.Invalid("id", "must be printable text without a space at either end")
+	case strings.EqualFold(id, RootName):
+		return farm.Invalid("id", "%s is the name of the root user; choose another", RootName)
+	}
+	return nil
+}
+
+func checkTTL(ttl int64) error {
+	if ttl < 1 || ttl > MaxKeyTTL {
+		return farm.Invalid("ttl", "must be 1 to %d seconds", int64(MaxKeyTTL))
+	}
+	return nil
+}
+
+func checkGroups(groups []string) error {
+	if len(groups) > MaxKeyGroups {
+		return farm.Invalid("groups", "a key has at most %d groups", MaxKeyGroups)
+	}
+	for _, g := range groups {
+		if !goodName(g) {
+			return farm.Invalid("groups", "each must be printable text of 1 to %d bytes without a space at either end", MaxGroupName)
+		}
+	}
+	return nil
+}
+
+// goodName says whether a text can be the name of a permission group or user.
+func goodName(name string) bool { return name != "" && len(name) <= MaxGroupName && printable(name) }
+
+// printable says whether a text can be shown as it is: no control characters, nothing that
+// turns the direction of text, no space at either end.
+func printable(s string) bool {
+	return utf8.ValidString(s) && strings.TrimSpace(s) == s && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// distinct copies a list without what is in it already.
+func distinct[T comparable](list []T) []T {
+	out := make([]T, 0, len(list))
+	for _, s := range list {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}

@@ -1,0 +1,311 @@
+package auth
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// TestServerMadePair holds the form that clients read.
+func TestServerMadePair(t *testing.T) {
+	w := newWorld(t)
+	private, err := w.keys.Create(t.Context(), NewKey{ID: "ci", TTL: 60, Groups: []string{"a", "b", "a"}})
+	must(t, err)
+	der, err := base64.StdEncoding.DecodeString(private.Reveal())
+	must(t, err)
+	pair, err := x509.ParsePKCS1PrivateKey(der)
+	must(t, err)
+	key, err := w.keys.Get("ci")
+	must(t, err)
+	public, err := x509.ParsePKIXPublicKey(key.PublicKey)
+	must(t, err)
+	if pair.N.BitLen() != 2048 || !pair.PublicKey.Equal(public) || strings.ContainsAny(private.Reveal(), "\r\n-_") {
+		t.Error("the pair is not one of the promised form")
+	}
+	if !slices.Equal(key.Groups, []string{"a", "b"}) || key.Expires.Sub(key.Created) != time.Minute || len(key.Generation) != 16 {
+		t.Errorf("%+v", key)
+	}
+	text, err := w.tap.Hand("ci", "")
+	must(t, err)
+	if _, err := w.shake(t, "ci", open(t, pair, text)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestClientMadePairs(t *testing.T) {
+	for _, pair := range []*rsa.PrivateKey{pair2048(), pair4096()} {
+		der, err := x509.MarshalPKIXPublicKey(&pair.PublicKey)
+		must(t, err)
+		for _, coding := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding} {
+			w := newWorld(t)
+			must(t, w.create(t, NewKey{ID: "ci", TTL: 60, PublicKey: " " + coding.EncodeToString(der) + "\n"}))
+			text, err := w.tap.Hand("ci", "")
+			must(t, err)
+			if _, err := w.shake(t, "ci", open(t, pair, text)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestPublicKeysAreRefusedWithASentence(t *testing.T) {
+	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	ed, _, err := ed25519.GenerateKey(rand.Reader)
+	must(t, err)
+	even := &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 2047), E: 65537}
+	long := &rsa.PublicKey{N: new(big.Int).Add(new(big.Int).Lsh(big.NewInt(1), 4096), big.NewInt(1)), E: 65537}
+	good := publicText(t, &pair2048().PublicKey)
+	der, err := base64.StdEncoding.DecodeString(good)
+	must(t, err)
+	for name, c := range map[string]struct{ text, words string }{
+		"1024 bits":       {publicText(t, &mustMake(1024).PublicKey), "1024 bits"},
+		"4097 bits":       {publicText(t, long), "4097 bits"},
+		"even":            {publicText(t, even), "nothing can be encrypted"},
+		"elliptic":        {publicText(t, &ec.PublicKey), "must be an RSA key"},
+		"ed25519":         {publicText(t, ed), "must be an RSA key"},
+		"PKCS#1":          {base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PublicKey(&pair2048().PublicKey)), "PKCS#1"},
+		"PEM":             {string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})), "leave out the lines BEGIN and END"},
+		"several lines":   {good[:64] + "\n" + good[64:], "single line"},
+		"more behind it":  {base64.StdEncoding.EncodeToString(append(slices.Clone(der), 0)), "not a public key"},
+		"half":            {good[:len(good)/2], "not a public key"},
+		"not base64":      {"***", "not base64"},
+		"long":            {strings.Repeat("A", 5000), "longer than 4096 bytes"},
+		"the private one": {base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PrivateKey(pair2048())), "not a public key"},
+	} {
+		w := newWorld(t)
+		err := w.create(t, NewKey{ID: "x", TTL: 60, PublicKey: c.text})
+		if farm.CodeOf(err) != farm.CodeInvalid || !strings.HasPrefix(err.Error(), "publicKey: ") || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(w.keys.List()) != 0 {
+			t.Errorf("%s: the key is there", name)
+		}
+	}
+}
+
+func TestBoundsOfKeys(t *testing.T) {
+	public := publicText(t, &pair2048().PublicKey)
+	many := make([]string, MaxKeyGroups+1)
+	for i := range many {
+		many[i] = fmt.Sprint(i)
+	}
+	w := newWorld(t)
+	for words, change := range map[string]func(*NewKey){
+		"id: must have 1 to 128 bytes":                func(n *NewKey) { n.ID = "" },
+		"id: must have":                               func(n *NewKey) { n.ID = strings.Repeat("ü", 65) },
+		"id: must be printable":                       func(n *NewKey) { n.ID = "a\nb" },
+		"id: must be printable text":                  func(n *NewKey) { n.ID = "a\u202eb" },
+		"id: must be printable text without":          func(n *NewKey) { n.ID = " a" },
+		"id: must be printable text without a":        func(n *NewKey) { n.ID = "a\xff" },
+		"id: root is the name":                        func(n *NewKey) { n.ID = "Root" },
+		"ttl: must be 1 to 3153600000 seconds":        func(n *NewKey) { n.TTL = 0 },
+		"ttl: must be 1 to 3153600000":                func(n *NewKey) { n.TTL = MaxKeyTTL + 1 },
+		"ttl: must be 1":                              func(n *NewKey) { n.TTL = -1 },
+		"groups: a key has at most 100":               func(n *NewKey) { n.Groups = many },
+		"groups: each must be printable":              func(n *NewKey) { n.Groups = []string{"a", ""} },
+		"groups: each must be printable text":         func(n *NewKey) { n.Groups = []string{"a\t"} },
+		"groups: each must be printable text of 1 to": func(n *NewKey) { n.Groups = []string{strings.Repeat("x", 257)} },
+	} {
+		n := NewKey{ID: "good", TTL: 60, PublicKey: public}
+		change(&n)
+		refusedWith(t, w.create(t, n), farm.CodeInvalid, words)
+	}
+	for _, id := range []string{"a", "Müller@example.com", "ci/build #1: a+b", strings.Repeat("x", 128), "rooty"} {
+		must(t, w.create(t, NewKey{ID: id, TTL: MaxKeyTTL, PublicKey: public, Groups: many[1:]}))
+		refusedWith(t, w.create(t, NewKey{ID: id, TTL: 60, PublicKey: public}), farm.CodeRefused, "There is a key")
+	}
+	full := make([]farm.APIKey, MaxKeys)
+	for i := range full {
+		full[i] = farm.APIKey{ID: fmt.Sprint(i), Expires: time.Now().Add(time.Hour)}
+	}
+	keys := NewKeys(NewKeyTable(full, nil))
+	_, err := keys.Create(t.Context(), NewKey{ID: "one more", TTL: 60, PublicKey: public})
+	refusedWith(t, err, farm.CodeRefused, "10000 keys")
+}
+
+func TestChangesOfKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(t, "ci", "a")
+		session := bearer(t, w.session(t, "ci"))
+		groups := func(want ...string) {
+			t.Helper()
+			who, err := w.sessions.Verify(session)
+			if err != nil || !slices.Equal(who.Groups, want) || who.Name != "ci" || who.KeyID != "ci" || who.Method != ByKey || who.Root {
+				t.Errorf("%+v, %v; want %v", who, err, want)
+			}
+		}
+		groups("a")
+		must(t, w.keys.Update(t.Context(), "ci", KeyChange{Groups: &[]string{"b", "c", "b"}}))
+		groups("b", "c")
+		must(t, w.keys.Update(t.Context(), "ci", KeyChange{}))
+		ttl := int64(10)
+		must(t, w.keys.Update(t.Context(), "ci", KeyChange{TTL: &ttl}))
+		groups("b", "c")
+		time.Sleep(10 * time.Second)
+		_, err := w.sessions.Verify(session)
+		refusedAs(t, err, errSessionKey)
+		_, err = w.tap.Hand("ci", "")
+		refusedAs(t, err, errHandKey)
+		if len(w.keys.List()) != 1 {
+			t.Error("a key that has expired cannot be seen")
+		}
+		must(t, w.keys.Update(t.Context(), "ci", KeyChange{TTL: &ttl})) // prolonged, its sessions go on
+		groups("b", "c")
+
+		wrong := int64(0)
+		refusedWith(t, w.keys.Update(t.Context(), "ci", KeyChange{TTL: &wrong}), farm.CodeInvalid, "ttl")
+		refusedWith(t, w.keys.Update(t.Context(), "ci", KeyChange{Groups: &[]string{""}}), farm.CodeInvalid, "groups")
+		for _, err := range []error{w.keys.Update(t.Context(), "who", KeyChange{}), w.keys.Delete(t.Context(), "who")} {
+			if farm.CodeOf(err) != farm.CodeNotFound {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestDeletionEndsSessions: also when a key of the same id is made with the same pair.
+func TestDeletionEndsSessions(t *testing.T) {
+	w := newWorld(t)
+	w.add(t, "ci")
+	session, secret := bearer(t, w.session(t, "ci")), w.hand(t, "ci")
+	must(t, w.keys.Delete(t.Context(), "ci"))
+	_, err := w.sessions.Verify(session)
+	refusedAs(t, err, errSessionKey)
+	w.add(t, "ci")
+	_, err = w.sessions.Verify(session)
+	refusedAs(t, err, errSessionForeign)
+	_, err = w.shake(t, "ci", secret)
+	refusedAs(t, err, errShakeSecret)
+	if w.hand(t, "ci") == "" { // the parsed key is the new one's
+		t.Error("no secret")
+	}
+}
+
+// TestANewPairCounts: the parsed form of a deleted key is not used for the next one.
+func TestANewPairCounts(t *testing.T) {
+	w := newWorld(t)
+	w.add(t, "ci")
+	w.hand(t, "ci")
+	must(t, w.keys.Delete(t.Context(), "ci"))
+	must(t, w.create(t, NewKey{ID: "ci", TTL: 60, PublicKey: publicText(t, &pair4096().PublicKey)}))
+	text, err := w.tap.Hand("ci", "")
+	must(t, err)
+	open(t, pair4096(), text)
+}
+
+func TestExpiredKeysGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for _, id := range []string{"old", "again", "new"} {
+			must(t, w.create(t, NewKey{ID: id, TTL: 60, PublicKey: publicText(t, &pair2048().PublicKey)}))
+		}
+		was, _ := w.keys.Get("again")
+		time.Sleep(time.Minute)
+		w.add(t, "again") // over one that has expired
+		if is, _ := w.keys.Get("again"); is.Generation == was.Generation || is.Expired(time.Now()) {
+			t.Errorf("%+v", is)
+		}
+		time.Sleep(keepExpired - time.Second)
+		ttl := int64(5)
+		must(t, w.keys.Update(t.Context(), "new", KeyChange{TTL: &ttl}))
+		if n, err := w.keys.Sweep(t.Context()); n != 0 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+		time.Sleep(time.Second)
+		if n, err := w.keys.Sweep(t.Context()); n != 1 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+		if _, err := w.keys.Get("old"); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Error(err)
+		}
+	})
+}
+
+// TestOnePairAtATime: who does not want to wait any more does not.
+func TestOnePairAtATime(t *testing.T) {
+	w := newWorld(t)
+	w.keys.making <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.keys.Create(ctx, NewKey{ID: "x", TTL: 1}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// contended is a store in which somebody else is always, or for a while, first.
+type contended struct {
+	*KeyTable
+	times int
+}
+
+func (c *contended) Replace(ctx context.Context, old, k farm.APIKey) error {
+	if c.times--; c.times >= 0 {
+		other := old
+		other.Groups = append(slices.Clone(old.Groups), fmt.Sprint(c.times))
+		if err := c.KeyTable.Replace(ctx, old, other); err != nil {
+			return err
+		}
+	}
+	return c.KeyTable.Replace(ctx, old, k)
+}
+
+func TestChangesAtTheSameTime(t *testing.T) {
+	for _, times := range []int{3, 1000} {
+		store := &contended{NewKeyTable(nil, nil), times}
+		keys := NewKeys(store)
+		_, err := keys.Create(t.Context(), NewKey{ID: "ci", TTL: 60, PublicKey: publicText(t, &pair2048().PublicKey)})
+		must(t, err)
+		ttl := int64(100)
+		err = keys.Update(t.Context(), "ci", KeyChange{TTL: &ttl})
+		key, _ := keys.Get("ci")
+		switch {
+		case times == 3 && (err != nil || len(key.Groups) != 3 || key.Expires.Sub(key.Created) < 99*time.Second):
+			t.Errorf("%+v, %v", key, err)
+		case times == 1000 && farm.CodeOf(err) != farm.CodeBusy:
+			t.Error(err)
+		}
+	}
+}
+
+func FuzzPublicKey(f *testing.F) {
+	good, err := x509.MarshalPKIXPublicKey(&pair2048().PublicKey)
+	must(f, err)
+	f.Add(base64.StdEncoding.EncodeToString(good))
+	f.Add(base64.RawURLEncoding.EncodeToString(good))
+	f.Add(base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PublicKey(&pair2048().PublicKey)))
+	f.Add("-----BEGIN PUBLIC KEY-----")
+	f.Fuzz(func(t *testing.T, text string) {
+		key, der, err := ParsePublicKey(text)
+		if err != nil {
+			if farm.CodeOf(err) != farm.CodeInvalid {
+				t.Fatal(err)
+			}
+			return
+		}
+		again, err := parseDER(der)
+		if err != nil || !again.Equal(key) {
+			t.Fatalf("what is stored cannot be read: %v", err)
+		}
+		if _, err := encrypt(again, strings.Repeat("x", secretText)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,80 @@
+package auth
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Mark stands for something that can be used once. It is no secret.
+type Mark [16]byte
+
+// Marks remember what was used.
+type Marks interface {
+	// Use says whether a mark is used for the first time, and remembers it until then. When
+	// it says yes, that is durable: no other call will, on any replica, after a crash too.
+	// After an error the mark may be used or not. A mark always comes with the same time.
+	Use(ctx context.Context, m Mark, until time.Time) (first bool, err error)
+}
+
+// MaxMarks bounds how many marks are remembered at a time.
+const MaxMarks = 1_000_000
+
+// errMarksFull is the refusal when there are too many marks.
+var errMarksFull = farm.Errorf(farm.CodeBusy, "Too many sessions were opened in the last minutes; try again later")
+
+// MarkTable is Marks in memory. The zero value is ready.
+type MarkTable struct {
+	mu sync.Mutex // guards what follows
+	// minutes maps the minute in which they may be forgotten to marks.
+	minutes map[int64]map[Mark]struct{}
+	count   int
+	swept   int64 // the minute in which old ones were forgotten last
+}
+
+var _ Marks = (*MarkTable)(nil)
+
+// Use implements Marks. A mark whose time is over is not remembered: it counts as used.
+func (t *MarkTable) Use(_ context.Context, m Mark, until time.Time) (bool, error) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sweepLocked(now.Unix() / 60)
+	if !until.After(now) {
+		return false, nil
+	}
+	for _, minute := range t.minutes {
+		if _, used := minute[m]; used {
+			return false, nil
+		}
+	}
+	if t.count >= MaxMarks {
+		return false, errMarksFull
+	}
+	at := until.Unix()/60 + 1
+	if t.minutes == nil {
+		t.minutes = map[int64]map[Mark]struct{}{}
+	}
+	if t.minutes[at] == nil {
+		t.minutes[at] = map[Mark]struct{}{}
+	}
+	t.minutes[at][m] = struct{}{}
+	t.count++
+	return true, nil
+}
+
+// sweepLocked forgets what is over.
+func (t *MarkTable) sweepLocked(minute int64) {
+	if minute == t.swept {
+		return
+	}
+	t.swept = minute
+	for at, marks := range t.minutes {
+		if at <= minute {
+			t.count -= len(marks)
+			delete(t.minutes, at)
+		}
+	}
+}

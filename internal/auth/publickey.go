@@ -1,0 +1,103 @@
+package auth
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Sizes of keys, in bits.
+const (
+	madeKeyBits = 2048 // of pairs made here
+	minKeyBits  = 2048
+	maxKeyBits  = 4096
+)
+
+// maxPublicText bounds the text of a public key, in bytes; one of 4096 bits takes 736.
+const maxPublicText = 4096
+
+// publicField is the parameter of a public key, as refusals name it.
+const publicField = "publicKey"
+
+// ParsePublicKey reads a public key that a client made: PKIX DER in base64 of either
+// alphabet. It gives the key and its DER. Errors are sentences for the client.
+func ParsePublicKey(text string) (*rsa.PublicKey, []byte, error) {
+	text = strings.TrimSpace(text)
+	switch {
+	case len(text) > maxPublicText:
+		return nil, nil, farm.Invalid(publicField, "it is longer than %d bytes", maxPublicText)
+	case strings.Contains(text, "-----"):
+		return nil, nil, farm.Invalid(publicField, "leave out the lines BEGIN and END of the PEM form, and the line ends")
+	case strings.ContainsAny(text, "\r\n"):
+		return nil, nil, farm.Invalid(publicField, "put the base64 text on a single line")
+	}
+	der, err := decode64(text)
+	if err != nil {
+		return nil, nil, farm.Invalid(publicField, "it is not base64")
+	}
+	parsed, err := x509.ParsePKIXPublicKey(der)
+	if err != nil {
+		if _, err := x509.ParsePKCS1PublicKey(der); err == nil {
+			return nil, nil, farm.Invalid(publicField, "it has the form PKCS#1; give it as PKIX (openssl rsa -RSAPublicKey_in -pubout -outform DER)")
+		}
+		return nil, nil, farm.Invalid(publicField, "it is not a public key in PKIX DER form")
+	}
+	key, ok := parsed.(*rsa.PublicKey)
+	if !ok {
+		return nil, nil, farm.Invalid(publicField, "it must be an RSA key of %d to %d bits", minKeyBits, maxKeyBits)
+	}
+	return key, der, checkPublicKey(key)
+}
+
+// checkPublicKey says whether secrets can be encrypted with a key, by doing it once.
+func checkPublicKey(key *rsa.PublicKey) error {
+	if bits := key.N.BitLen(); bits < minKeyBits || bits > maxKeyBits {
+		return farm.Invalid(publicField, "it has %d bits; an RSA key must have %d to %d", bits, minKeyBits, maxKeyBits)
+	}
+	if _, err := encrypt(key, "x"); err != nil {
+		return farm.Invalid(publicField, "nothing can be encrypted with it; make a new pair of keys")
+	}
+	return nil
+}
+
+// encrypt gives the standard base64 of a text that only the private key's holder can read.
+func encrypt(key *rsa.PublicKey, text string) (string, error) {
+	sealed, err := rsa.EncryptOAEP(sha256.New(), rand.Reader, key, []byte(text), nil)
+	if err != nil {
+		return "", fmt.Errorf("encrypt: %w", err)
+	}
+	return base64.StdEncoding.EncodeToString(sealed), nil
+}
+
+// makePair makes a pair of keys: the public one in PKIX DER, the private one as the single
+// line that clients expect, standard base64 of PKCS#1 DER.
+func makePair() (public []byte, private Secret, err error) {
+	key, err := rsa.GenerateKey(rand.Reader, madeKeyBits)
+	if err != nil {
+		return nil, Secret{}, fmt.Errorf("make a pair of keys: %w", err)
+	}
+	if public, err = x509.MarshalPKIXPublicKey(&key.PublicKey); err != nil {
+		return nil, Secret{}, fmt.Errorf("make a pair of keys: %w", err)
+	}
+	return public, NewSecret(base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PrivateKey(key))), nil
+}
+
+// parseDER reads a public key of a record, which was judged when the record was made.
+func parseDER(der []byte) (*rsa.PublicKey, error) {
+	parsed, err := x509.ParsePKIXPublicKey(der)
+	if err != nil {
+		return nil, errors.New("the stored public key cannot be read")
+	}
+	key, ok := parsed.(*rsa.PublicKey)
+	if !ok {
+		return nil, errors.New("the stored public key is not an RSA key")
+	}
+	return key, nil
+}

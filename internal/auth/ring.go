@@ -1,0 +1,140 @@
+package auth
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// Of the ring: how long a new key waits before it signs, so that every replica has it by
+// then; how long an old one is believed after the next has begun to sign; how many there
+// may be.
+const (
+	ringLead  = time.Minute
+	ringKeep  = MaxSessionTTL + time.Hour
+	ringLimit = 64
+)
+
+const ringForm = 1
+
+// Ring is the cluster's signing keys, the oldest first. It is stored as Encode gives it,
+// once for all replicas, and is never changed: rotation makes a new one. The zero value
+// signs nothing.
+type Ring struct {
+	keys []*signingKey // pointers, so that nothing that prints them shows them
+}
+
+// signingKey is one key of a ring.
+type signingKey struct {
+	version uint32
+	from    time.Time // it signs from then on, until a newer one does
+	secret  *[32]byte // a pointer, like the keys themselves
+}
+
+// Format implements fmt.Formatter: every verb prints the mask.
+func (Ring) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, masked) }
+
+// MarshalText gives the mask, in JSON too: storing a ring takes Encode.
+func (Ring) MarshalText() ([]byte, error) { return []byte(masked), nil }
+
+// NewRing makes a ring of one key, which signs at once.
+func NewRing(now time.Time) Ring { return Ring{[]*signingKey{newSigningKey(1, now)}} }
+
+func newSigningKey(version uint32, from time.Time) *signingKey {
+	k := &signingKey{version, from.UTC().Truncate(time.Second), new([32]byte)}
+	_, _ = rand.Read(k.secret[:]) // never fails
+	return k
+}
+
+// Rotated gives the ring with a new key, which signs a minute from now, and without those
+// that nothing can still be signed with. What was signed stays good for its time.
+func (r Ring) Rotated(now time.Time) Ring {
+	keys, last := slices.Clone(r.keys), uint32(0)
+	for len(keys) > 1 && now.Sub(keys[1].from) > ringKeep {
+		keys = keys[1:]
+	}
+	if len(keys) > 0 {
+		last = keys[len(keys)-1].version
+	}
+	return Ring{append(keys, newSigningKey(last+1, now.Add(ringLead)))}
+}
+
+// Full says whether the ring has been rotated so often in so short a time that it takes
+// no more keys.
+func (r Ring) Full() bool { return len(r.keys) >= ringLimit }
+
+// signing gives the key that signs now.
+func (r Ring) signing(now time.Time) *signingKey {
+	for i := len(r.keys) - 1; i > 0; i-- {
+		if !r.keys[i].from.After(now) {
+			return r.keys[i]
+		}
+	}
+	return r.keys[0]
+}
+
+// find gives the key of a version.
+func (r Ring) find(version uint32) *signingKey {
+	for _, k := range r.keys {
+		if k.version == version {
+			return k
+		}
+	}
+	return nil
+}
+
+// storedRing is a ring as it is stored.
+type storedRing struct {
+	Form int         `json:"form"`
+	Keys []storedKey `json:"keys"`
+}
+
+type storedKey struct {
+	Version uint32    `json:"version"`
+	From    time.Time `json:"from"`
+	Secret  []byte    `json:"secret"`
+}
+
+// Encode gives the ring with its secrets, for a store that only the services read.
+func (r Ring) Encode() ([]byte, error) {
+	out := storedRing{Form: ringForm}
+	for _, k := range r.keys {
+		out.Keys = append(out.Keys, storedKey{k.version, k.from, k.secret[:]})
+	}
+	raw, err := json.Marshal(out) //nolint:gosec // this is where the secrets are stored
+	if err != nil {
+		return nil, fmt.Errorf("encode the signing keys: %w", err)
+	}
+	return raw, nil
+}
+
+// ParseRing reads what Encode gave. Its errors hold nothing of the text.
+func ParseRing(raw []byte) (Ring, error) {
+	var in storedRing
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return Ring{}, errors.New("the signing keys cannot be read: they are not JSON of their form")
+	}
+	if in.Form > ringForm {
+		return Ring{}, fmt.Errorf("the signing keys have form %d, this program knows up to %d", in.Form, ringForm)
+	}
+	if n := len(in.Keys); n < 1 || n > ringLimit {
+		return Ring{}, fmt.Errorf("there are %d signing keys; 1 to %d are possible", n, ringLimit)
+	}
+	var r Ring
+	for i, k := range in.Keys {
+		key := &signingKey{k.Version, k.From, new([32]byte)}
+		if len(k.Secret) != len(key.secret) {
+			return Ring{}, fmt.Errorf("signing key %d does not have %d bytes", k.Version, len(key.secret))
+		}
+		copy(key.secret[:], k.Secret)
+		if i > 0 && (k.Version <= in.Keys[i-1].Version || k.From.Before(in.Keys[i-1].From)) {
+			return Ring{}, errors.New("the signing keys are not in order")
+		}
+		r.keys = append(r.keys, key)
+	}
+	return r, nil
+}

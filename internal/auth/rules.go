@@ -1,0 +1,221 @@
+package auth
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Policy is what settings and licence say about permissions.
+type Policy struct {
+	Service       farm.Service
+	Tier          farm.Tier
+	Authorization bool // permissions are asked for
+	Resources     bool // rights on single nodes or templates are asked for too
+}
+
+// Enforces says whether permissions count: they are switched on, and the tier has them or
+// has had them. So a licence that ends opens nothing.
+func (p Policy) Enforces(g Grants) bool {
+	return p.Authorization && (g.Enforced || p.Tier.Covers(farm.TierEnterprisePlus))
+}
+
+// Latch gives the grants with what has to be remembered of the policy: that permissions
+// counted, until they are switched off. changed says that this has to be stored.
+func (p Policy) Latch(g Grants) (latched Grants, changed bool) {
+	was := g.Enforced
+	g.Enforced = p.Enforces(g)
+	return g, g.Enforced != was
+}
+
+// resource is one node or template.
+type resource struct {
+	kind farm.ResourceType
+	id   string
+}
+
+// bits is a set of permissions of one service, or of rights on one type of resources.
+type bits uint64
+
+// Rules are a policy and grants, made ready for fast answers. They are never changed.
+type Rules struct {
+	enforced  bool
+	resources bool
+	known     map[farm.Permission]bits // each has one bit
+	rights    map[farm.ResourceType]map[farm.Permission]bits
+	nodes     bits            // what nodes may do
+	granted   map[string]bits // permission group -> permissions
+	on        map[string]map[resource]bits
+}
+
+// NewRules makes rules.
+func NewRules(p Policy, g Grants) *Rules {
+	r := &Rules{
+		enforced: p.Enforces(g),
+		known:    number(farm.AllPermissions(p.Service)),
+		rights:   map[farm.ResourceType]map[farm.Permission]bits{},
+		granted:  map[string]bits{}, on: map[string]map[resource]bits{},
+	}
+	r.resources = r.enforced && p.Resources
+	r.nodes = sum(r.known, farm.NodePermissions(p.Service))
+	for name, list := range g.Groups {
+		r.granted[name] = sum(r.known, list)
+	}
+	for _, kind := range farm.ResourceTypes(p.Service) {
+		r.rights[kind] = number(farm.ResourcePermissions(kind))
+	}
+	for name, list := range g.Resources {
+		at := make(map[resource]bits, len(list))
+		for _, res := range list {
+			at[resource{res.Type, res.ID}] |= sum(r.rights[res.Type], res.Permissions)
+		}
+		r.on[name] = at
+	}
+	return r
+}
+
+func number(list []farm.PermissionInfo) map[farm.Permission]bits {
+	out := make(map[farm.Permission]bits, len(list))
+	for i, p := range list {
+		out[p.Name] = 1 << i
+	}
+	return out
+}
+
+func sum(known map[farm.Permission]bits, list []farm.Permission) (all bits) {
+	for _, p := range list {
+		all |= known[p]
+	}
+	return all
+}
+
+// Allows says whether a caller has a permission. Root has all. A node has those of nodes,
+// and one that joined with a key only those that the key has too. Others have what their
+// name or one of their groups was granted, and everything where permissions do not count.
+// What no table has is denied.
+func (r *Rules) Allows(who Identity, p farm.Permission) bool {
+	if who.Root {
+		return true
+	}
+	bit := r.known[p] // 0, which nobody has, for the root user's own and for unknown ones
+	switch {
+	case bit == 0 || who.Method == "":
+		return false
+	case who.Method == ByNode:
+		return r.nodes&bit != 0 && (!r.enforced || who.KeyID == "" || r.has(who.KeyID, who.Groups, bit))
+	case who.Method == ByLocal && who.Name == "":
+		return true
+	}
+	return !r.enforced || r.has(who.Name, who.Groups, bit)
+}
+
+func (r *Rules) has(name string, groups []string, bit bits) bool {
+	if r.granted[name]&bit != 0 {
+		return true
+	}
+	for _, g := range groups {
+		if r.granted[g]&bit != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// AllowsOn says whether a caller has a right on one resource. It comes after Allows, which
+// asks for the permission as such. Nodes have it: they do what callers were allowed.
+func (r *Rules) AllowsOn(who Identity, kind farm.ResourceType, id string, p farm.Permission) bool {
+	if who.Root {
+		return true
+	}
+	bit := r.rights[kind][p]
+	switch {
+	case bit == 0 || who.Method == "":
+		return false
+	case !r.resources, who.Method == ByNode, who.Method == ByLocal && who.Name == "":
+		return true
+	}
+	at := resource{kind, id}
+	if r.on[who.Name][at]&bit != 0 {
+		return true
+	}
+	for _, g := range who.Groups {
+		if r.on[g][at]&bit != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Enforced says whether permissions count.
+func (r *Rules) Enforced() bool { return r.enforced }
+
+// Managed says whether rights on single resources count.
+func (r *Rules) Managed() bool { return r.resources }
+
+// In says whether a caller may act for a permission group: as a member, or because they
+// have everything.
+func (i Identity) In(group string) bool {
+	return group != "" && (i.Root || i.Name == group || i.Method == ByLocal && i.Name == "" || slices.Contains(i.Groups, group))
+}
+
+// GroupAllowsOn says whether one permission group has a right on a resource, for requests
+// that name the group for which they are made. It is true where such rights do not count.
+func (r *Rules) GroupAllowsOn(group string, kind farm.ResourceType, id string, p farm.Permission) bool {
+	bit := r.rights[kind][p]
+	return bit != 0 && (!r.resources || r.on[group][resource{kind, id}]&bit != 0)
+}
+
+// Forbidden is the refusal of a caller without a permission.
+func Forbidden(p farm.Permission) error {
+	if p == farm.PermRoot {
+		return farm.Errorf(farm.CodeForbidden, "Only the root user may do this")
+	}
+	return farm.Errorf(farm.CodeForbidden, "You need the permission %s", p)
+}
+
+// ForbiddenOn is the refusal of a caller without a right on a resource.
+func ForbiddenOn(kind farm.ResourceType, id string, p farm.Permission) error {
+	return farm.Errorf(farm.CodeForbidden, "You need the permission %s on the %s %s", p, kind, id)
+}
+
+// Judge holds the rules that count now. Changes count for the next request, whatever its
+// session.
+type Judge struct {
+	rules atomic.Pointer[Rules]
+
+	mu     sync.Mutex // guards what follows
+	policy Policy
+	grants Grants
+}
+
+// NewJudge begins with a policy and grants. What Policy.Latch makes of the grants is for
+// the caller to store.
+func NewJudge(p Policy, g Grants) *Judge {
+	g, _ = p.Latch(g)
+	j := &Judge{policy: p, grants: g}
+	j.rules.Store(NewRules(p, g))
+	return j
+}
+
+// Rules gives the rules of this moment.
+func (j *Judge) Rules() *Rules { return j.rules.Load() }
+
+// SetGrants changes what is granted.
+func (j *Judge) SetGrants(g Grants) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	g.Enforced = g.Enforced || j.grants.Enforced // a store that has not heard of it yet
+	j.grants = g
+	j.rules.Store(NewRules(j.policy, g))
+}
+
+// SetTier changes the tier of the licence. What was denied stays denied.
+func (j *Judge) SetTier(t farm.Tier) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.policy.Tier = t
+	j.grants, _ = j.policy.Latch(j.grants)
+	j.rules.Store(NewRules(j.policy, j.grants))
+}

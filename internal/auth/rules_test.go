@@ -1,0 +1,340 @@
+package auth
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// plus is a policy under which permissions count.
+var plus = Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true}
+
+func group(t testing.TB, g Grants, s farm.Service, name string, list ...farm.Permission) Grants {
+	t.Helper()
+	g, err := g.SetGroup(s, name, list)
+	must(t, err)
+	return g
+}
+
+// everybody is one caller of each kind, without anything granted.
+var everybody = map[string]Identity{
+	"root":             root,
+	"key":              {Name: "ci", KeyID: "ci", Groups: []string{"dev", "ops"}, Method: ByKey},
+	"certificate":      {Name: "anna", Groups: []string{"dev"}, Method: ByCertificate},
+	"oidc":             {Name: "otto", Method: ByOIDC},
+	"node":             {Name: "n1", Method: ByNode},
+	"node with a key":  {Name: "n2", KeyID: "nodes", Groups: []string{"ng"}, Method: ByNode},
+	"local":            {Method: ByLocal},
+	"local for a user": {Name: "anna", Groups: []string{"dev"}, Method: ByLocal},
+	"nobody":           {},
+}
+
+// TestWhoMayWhat tries every caller with what all, one or nobody has, under every policy.
+func TestWhoMayWhat(t *testing.T) {
+	const p = farm.Permission("revert") // of the registry; nodes have it
+	const q = farm.Permission("delete_vm")
+	reg := plus
+	reg.Service = farm.ServiceRegistry
+	for _, c := range []struct {
+		name   string
+		grants Grants
+		who    string // who has p when permissions count, besides those who always have
+	}{
+		{"nothing granted", Grants{}, ""},
+		{"to a name", group(t, Grants{}, reg.Service, "ci", p, q), "key"},
+		{"to the second group", group(t, Grants{}, reg.Service, "ops", p, q), "key"},
+		{"to a group of several", group(t, Grants{}, reg.Service, "dev", p, q), "key, certificate, local for a user"},
+		{"to the key of a node", group(t, Grants{}, reg.Service, "nodes", p, q), "node with a key"},
+		{"to the group of a node", group(t, Grants{}, reg.Service, "ng", p, q), "node with a key"},
+		{"to the id of a node", group(t, group(t, Grants{}, reg.Service, "n1", p, q), reg.Service, "n2", p, q), ""},
+		{"something else", group(t, Grants{}, reg.Service, "dev", "list_vms"), ""},
+	} {
+		rules := NewRules(reg, c.grants)
+		off := NewRules(Policy{Service: reg.Service, Tier: farm.TierEnterprisePlus}, c.grants)
+		enterprise := NewRules(Policy{Service: reg.Service, Tier: farm.TierEnterprise, Authorization: true}, c.grants)
+		for name, who := range everybody {
+			always := name == "root" || name == "local"
+			granted := c.who != "" && hasWord(c.who, name)
+			wantP := always || name == "node" || granted
+			wantQ := always || granted && who.Method != ByNode
+			if got := rules.Allows(who, p); got != wantP {
+				t.Errorf("%s: %s has %s: %t", c.name, name, p, got)
+			}
+			if got := rules.Allows(who, q); got != wantQ {
+				t.Errorf("%s: %s has %s: %t", c.name, name, q, got)
+			}
+			for _, open := range []*Rules{off, enterprise} {
+				wantP, wantQ := name != "nobody", name != "nobody" && who.Method != ByNode
+				if open.Allows(who, p) != wantP || open.Allows(who, q) != wantQ {
+					t.Errorf("%s: where permissions do not count, %s has %t and %t", c.name, name, open.Allows(who, p), open.Allows(who, q))
+				}
+			}
+			for _, any := range []*Rules{rules, off, enterprise} {
+				if any.Allows(who, farm.PermRoot) != who.Root || any.Allows(who, "unknown") != who.Root || any.Allows(who, "") != who.Root {
+					t.Errorf("%s has what is root's", name)
+				}
+			}
+		}
+	}
+}
+
+func hasWord(list, word string) bool {
+	for w := range strings.SplitSeq(list, ", ") {
+		if w == word {
+			return true
+		}
+	}
+	return false
+}
+
+// TestEveryPermissionAlone grants each permission by itself, and all but it.
+func TestEveryPermissionAlone(t *testing.T) {
+	who := everybody["key"]
+	for _, s := range []farm.Service{farm.ServiceController, farm.ServiceRegistry} {
+		p := plus
+		p.Service = s
+		all := farm.AllPermissions(s)
+		for i, only := range all {
+			var others []farm.Permission
+			for j, o := range all {
+				if j != i {
+					others = append(others, o.Name)
+				}
+			}
+			with, without := NewRules(p, group(t, Grants{}, s, "dev", only.Name)), NewRules(p, group(t, Grants{}, s, "dev", others...))
+			for j, o := range all {
+				if with.Allows(who, o.Name) != (i == j) || without.Allows(who, o.Name) != (i != j) {
+					t.Errorf("%s: with only, or all but, %s: %s", s, only.Name, o.Name)
+				}
+			}
+		}
+	}
+}
+
+// TestLicencesNeverWiden walks through every change of tier, with a restart in between or
+// not: once something was denied, it stays denied until permissions are switched off.
+func TestLicencesNeverWiden(t *testing.T) {
+	tiers := append([]farm.Tier{""}, farm.Tiers...)
+	who := everybody["key"]
+	for _, first := range tiers {
+		for _, second := range tiers {
+			for _, third := range tiers {
+				p := plus
+				p.Tier = first
+				grants, _ := p.Latch(Grants{})
+				j := NewJudge(p, grants)
+				denied := false
+				for _, tier := range []farm.Tier{first, second, third} {
+					j.SetTier(tier)
+					denied = denied || tier == farm.TierEnterprisePlus
+					if j.Rules().Allows(who, "start_vm") == denied || j.Rules().Enforced() != denied {
+						t.Fatalf("%q, %q, %q: denied %t at %q", first, second, third, denied, tier)
+					}
+					j.SetGrants(Grants{}) // from a store that has not heard of it
+					if j.Rules().Enforced() != denied {
+						t.Fatalf("%q, %q, %q: a change of grants at %q", first, second, third, tier)
+					}
+					p.Tier = tier
+					stored, changed := p.Latch(grants)
+					if changed != (stored.Enforced != grants.Enforced) {
+						t.Fatal("a change is not told")
+					}
+					grants = stored
+					if NewRules(p, grants).Allows(who, "start_vm") == denied {
+						t.Fatalf("%q, %q, %q: after a restart at %q", first, second, third, tier)
+					}
+				}
+			}
+		}
+	}
+	off := plus
+	off.Authorization = false
+	if g, changed := off.Latch(Grants{Enforced: true}); g.Enforced || !changed {
+		t.Error("switching permissions off is not remembered")
+	}
+}
+
+func onNode(t testing.TB, g Grants, name, id string, list ...farm.Permission) Grants {
+	t.Helper()
+	g, err := g.SetResources(farm.ServiceController, name, []farm.ResourcePermission{{ID: id, Type: farm.ResourceNode, Permissions: list}})
+	must(t, err)
+	return g
+}
+
+func TestRightsOnResources(t *testing.T) {
+	g := onNode(t, onNode(t, Grants{}, "ops", "n1", "list", "remove"), "anna", "n2", "list")
+	managed := plus
+	managed.Resources = true
+	on, off := NewRules(managed, g), NewRules(plus, g)
+	if !on.Managed() || off.Managed() {
+		t.Error("managed")
+	}
+	for name, who := range everybody {
+		free := name == "root" || name == "local" || who.Method == ByNode
+		for _, c := range []struct {
+			id   string
+			p    farm.Permission
+			want bool
+		}{
+			{"n1", "list", free || name == "key"},
+			{"n1", "remove", free || name == "key"},
+			{"n1", "distribute", free},
+			{"n2", "list", free || who.Name == "anna"},
+			{"n2", "remove", free},
+			{"n3", "list", free},
+			{"n1", "unknown", name == "root"},
+			{"n1", "list_vms", name == "root"},
+		} {
+			if got := on.AllowsOn(who, farm.ResourceNode, c.id, c.p); got != c.want {
+				t.Errorf("%s has %s on %s: %t", name, c.p, c.id, got)
+			}
+		}
+		if got := off.AllowsOn(who, farm.ResourceNode, "n1", "distribute"); got != (name != "nobody") {
+			t.Errorf("%s where such rights do not count: %t", name, got)
+		}
+		if on.AllowsOn(who, farm.ResourceTemplate, "n1", "list") != (name == "root") {
+			t.Errorf("%s has a right that this service does not have", name)
+		}
+	}
+	if !on.GroupAllowsOn("ops", farm.ResourceNode, "n1", "remove") || on.GroupAllowsOn("ops", farm.ResourceNode, "n2", "list") ||
+		on.GroupAllowsOn("dev", farm.ResourceNode, "n1", "list") || !off.GroupAllowsOn("dev", farm.ResourceNode, "n1", "list") ||
+		off.GroupAllowsOn("ops", farm.ResourceNode, "n1", "unknown") {
+		t.Error("the rights of a group")
+	}
+	for name, want := range map[string]bool{"root": true, "key": true, "certificate": true, "oidc": false, "local": true, "nobody": false, "node": false} {
+		if everybody[name].In("dev") != want {
+			t.Errorf("%s is in dev: %t", name, !want)
+		}
+	}
+	if !everybody["oidc"].In("otto") || everybody["nobody"].In("x") || everybody["nobody"].In("") || everybody["root"].In("") {
+		t.Error("a user is a group of one")
+	}
+}
+
+func TestGrantsAreChecked(t *testing.T) {
+	const c = farm.ServiceController
+	long := strings.Repeat("x", 257)
+	for words, do := range map[string]func() (Grants, error){
+		"group: must be":           func() (Grants, error) { return Grants{}.SetGroup(c, "", nil) },
+		"group: must be printable": func() (Grants, error) { return Grants{}.SetGroup(c, long, nil) },
+		"group: root has every":    func() (Grants, error) { return Grants{}.SetGroup(c, "ROOT", nil) },
+		`no permission "pull_vm"`:  func() (Grants, error) { return Grants{}.SetGroup(c, "a", []farm.Permission{"pull_vm"}) },
+		`no permission "root"`:     func() (Grants, error) { return Grants{}.SetGroup(c, "a", []farm.Permission{farm.PermRoot}) },
+		"id: must be the id":       func() (Grants, error) { return resources(farm.ResourcePermission{Type: "node"}) },
+		"id_type: must be id": func() (Grants, error) {
+			return resources(farm.ResourcePermission{ID: "a", IDType: "name", Type: "node"})
+		},
+		"type: the controller has": func() (Grants, error) { return resources(farm.ResourcePermission{ID: "a", Type: "template"}) },
+		"id: a is there twice":     func() (Grants, error) { r := farm.ResourcePermission{ID: "a", Type: "node"}; return resources(r, r) },
+		`no right "pull" on a node`: func() (Grants, error) {
+			return resources(farm.ResourcePermission{ID: "a", Type: "node", Permissions: []farm.Permission{"pull"}})
+		},
+		"at most 10000":   func() (Grants, error) { return resources(make([]farm.ResourcePermission, MaxGrantsOn+1)...) },
+		"group: must be ": func() (Grants, error) { return Grants{}.SetResources(c, " a", nil) },
+	} {
+		if g, err := do(); err == nil || !strings.Contains(err.Error(), words) || g.Groups != nil || g.Resources != nil {
+			t.Errorf("want ...%s..., got %v, %+v", words, err, g)
+		}
+	}
+	g := group(t, Grants{}, c, "a", "list_vms", "list_vms")
+	g = onNode(t, g, "a", "n1", "list", "list")
+	if len(g.Groups["a"]) != 1 || len(g.Resources["a"][0].Permissions) != 1 || g.Resources["a"][0].IDType != "id" {
+		t.Errorf("%+v", g)
+	}
+	must(t, g.Check(c))
+	if err := g.Check(farm.ServiceRegistry); err == nil {
+		t.Error("the grants of another service")
+	}
+	was := g
+	g = group(t, g, c, "b", "start_vm")
+	if _, changed := was.Groups["b"]; changed {
+		t.Error("grants were changed in place")
+	}
+	gone, err := g.DeleteGroup("a")
+	if err != nil || len(gone.Groups) != 1 || len(gone.Resources) != 0 || len(g.Groups) != 2 {
+		t.Errorf("%+v, %v", gone, err)
+	}
+	if _, err := gone.DeleteGroup("a"); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Error(err)
+	}
+	for i := range MaxGrantNames - 2 {
+		g.Groups[fmt.Sprint(i)] = nil
+	}
+	_, err = g.SetGroup(c, "more", nil)
+	refusedWith(t, err, farm.CodeRefused, "1000 permission groups")
+	if _, err = g.SetGroup(c, "a", nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func resources(list ...farm.ResourcePermission) (Grants, error) {
+	return Grants{}.SetResources(farm.ServiceController, "a", list)
+}
+
+func TestAllResourcesAreBounded(t *testing.T) {
+	list := make([]farm.ResourcePermission, MaxGrantsOn)
+	for i := range list {
+		list[i] = farm.ResourcePermission{ID: fmt.Sprint(i), Type: farm.ResourceNode}
+	}
+	var g Grants
+	var err error
+	for i := range MaxAllGrantsOn / MaxGrantsOn {
+		g, err = g.SetResources(farm.ServiceController, fmt.Sprint(i), list)
+		must(t, err)
+	}
+	_, err = g.SetResources(farm.ServiceController, "more", list[:1])
+	refusedWith(t, err, farm.CodeRefused, "at most 100000")
+	if _, err = g.SetResources(farm.ServiceController, "0", list); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestForbiddenNamesThePermission(t *testing.T) {
+	refusedWith(t, Forbidden("start_vm"), farm.CodeForbidden, "the permission start_vm")
+	refusedWith(t, Forbidden(farm.PermRoot), farm.CodeForbidden, "Only the root user")
+	refusedWith(t, ForbiddenOn(farm.ResourceNode, "n1", "list"), farm.CodeForbidden, "list on the node n1")
+}
+
+// TestChangesCountAtOnce asks while grants change; the race detector watches.
+func TestChangesCountAtOnce(t *testing.T) {
+	j := NewJudge(plus, Grants{})
+	who := everybody["key"]
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 1000 {
+				j.Rules().Allows(who, "start_vm")
+			}
+		})
+	}
+	for i := range 100 {
+		want := i%2 == 0
+		if want {
+			j.SetGrants(group(t, Grants{}, plus.Service, "dev", "start_vm"))
+		} else {
+			j.SetGrants(Grants{})
+		}
+		if j.Rules().Allows(who, "start_vm") != want {
+			t.Fatal("a change does not count")
+		}
+	}
+	wg.Wait()
+}
+
+// TestNothingIsAllocated: permissions are asked for in every request, and once a row of a list.
+func TestNothingIsAllocated(t *testing.T) {
+	managed := plus
+	managed.Resources = true
+	rules := NewRules(managed, onNode(t, group(t, Grants{}, plus.Service, "ops", "start_vm"), "ops", "n1", "list"))
+	who := everybody["key"]
+	if n := testing.AllocsPerRun(100, func() {
+		if !rules.Allows(who, "start_vm") || !rules.AllowsOn(who, farm.ResourceNode, "n1", "list") {
+			t.Error("denied")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,93 @@
+package auth
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Life of a session, from the handshake on.
+const (
+	DefaultSessionTTL = 5 * time.Minute
+	MaxSessionTTL     = 24 * time.Hour
+)
+
+// forSessions is the purpose of the signatures of sessions.
+const forSessions Purpose = "session"
+
+// maxBearer bounds the base64 text of a session, in bytes. One takes 300, and with an id of
+// the greatest length 500; clients may put fields of their own into it.
+const maxBearer = 4096
+
+// Sessions are what keys turn into. They are signed values that every replica verifies, and
+// are stored nowhere.
+type Sessions struct {
+	keys   *Keys
+	signer *Signer
+	ttl    time.Duration
+}
+
+// NewSessions makes sessions that live for ttl; 0: the default.
+func NewSessions(keys *Keys, signer *Signer, ttl time.Duration) *Sessions {
+	if ttl <= 0 {
+		ttl = DefaultSessionTTL
+	}
+	return &Sessions{keys, signer, min(ttl, MaxSessionTTL)}
+}
+
+// Open makes a session of a key, for somebody who has shown to hold it.
+func (s *Sessions) Open(key farm.APIKey) api.Session {
+	var raw [16]byte
+	_, _ = rand.Read(raw[:])
+	id := base64.RawURLEncoding.EncodeToString(raw[:])
+	return api.Session{
+		UserName: key.ID, SessionID: id,
+		Token: s.signer.Seal(forSessions, nil, key.ID, id, key.Generation),
+	}
+}
+
+var (
+	errBearerForm     = denied("the Bearer value is not a session")
+	errSessionKey     = denied("the session's key was deleted or has expired")
+	errSessionExpired = denied("the session has expired")
+	errSessionForeign = denied("the session was not made here, or its key was made again")
+)
+
+// Verify judges the value after "Bearer ": base64, of either alphabet, of a session as JSON
+// in whatever form. The groups are those that the key has now.
+func (s *Sessions) Verify(bearer string) (Identity, error) {
+	session, err := parseBearer(bearer)
+	if err != nil {
+		return Identity{}, err
+	}
+	key, ok := s.keys.Live(session.UserName)
+	if !ok {
+		return Identity{}, errSessionKey
+	}
+	_, err = s.signer.Unseal(forSessions, session.Token, s.ttl, key.ID, session.SessionID, key.Generation)
+	switch {
+	case errors.Is(err, ErrSealExpired):
+		return Identity{}, errSessionExpired
+	case err != nil:
+		return Identity{}, errSessionForeign
+	}
+	return Identity{Name: key.ID, Groups: key.Groups, KeyID: key.ID, Method: ByKey}, nil
+}
+
+// parseBearer takes a Bearer value apart.
+func parseBearer(bearer string) (api.Session, error) {
+	var session api.Session
+	if len(bearer) > maxBearer {
+		return session, errBearerForm
+	}
+	raw, err := decode64(bearer)
+	if err != nil || json.Unmarshal(raw, &session) != nil || session.UserName == "" || session.Token == "" {
+		return api.Session{}, errBearerForm
+	}
+	return session, nil
+}

@@ -1,0 +1,139 @@
+package auth
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestSeals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSigner(NewRing(time.Now()))
+		text := s.Seal("a", []byte("payload"), "x", "yz")
+		got, err := s.Unseal("a", text, time.Minute, "x", "yz")
+		if err != nil || string(got) != "payload" || strings.ContainsAny(text, "+/= \n") {
+			t.Errorf("%q from %q, %v", got, text, err)
+		}
+		for name, try := range map[string]func() ([]byte, error){
+			"another purpose": func() ([]byte, error) { return s.Unseal("b", text, time.Minute, "x", "yz") },
+			"other bounds":    func() ([]byte, error) { return s.Unseal("a", text, time.Minute, "xy", "z") },
+			"fewer bounds":    func() ([]byte, error) { return s.Unseal("a", text, time.Minute, "x") },
+			"another ring": func() ([]byte, error) {
+				return NewSigner(NewRing(time.Now())).Unseal("a", text, time.Minute, "x", "yz")
+			},
+		} {
+			if got, err := try(); !errors.Is(err, ErrSealForeign) {
+				t.Errorf("%s: %q, %v", name, got, err)
+			}
+		}
+		for i := range text {
+			for _, c := range []string{"A", "B", "", "AA"} {
+				wrong := text[:i] + c + text[i+1:]
+				if got, err := s.Unseal("a", wrong, time.Minute, "x", "yz"); err == nil && wrong != text && i < len(text)-1 {
+					t.Fatalf("byte %d as %q: %q", i, c, got)
+				}
+			}
+		}
+		for _, wrong := range []string{"", "A", text[:len(text)/2], strings.Repeat("A", maxSeal+1), "*" + text} {
+			if _, err := s.Unseal("a", wrong, time.Minute, "x", "yz"); err == nil {
+				t.Errorf("%.30q is taken", wrong)
+			}
+		}
+		time.Sleep(time.Minute)
+		if _, err := s.Unseal("a", text, time.Minute, "x", "yz"); err != nil {
+			t.Errorf("after its time: %v", err)
+		}
+		time.Sleep(time.Millisecond)
+		if _, err := s.Unseal("a", text, time.Minute, "x", "yz"); !errors.Is(err, ErrSealExpired) {
+			t.Errorf("beyond its time: %v", err)
+		}
+	})
+}
+
+// TestRotation has two replicas, one of which hears of a new key later.
+func TestRotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old := NewRing(time.Now())
+		early, late := NewSigner(old), NewSigner(old)
+		check := func(by, of *Signer) {
+			t.Helper()
+			if _, err := by.Unseal("p", of.Seal("p", nil), time.Hour); err != nil {
+				t.Errorf("%v", err)
+			}
+		}
+		before := early.Seal("p", nil)
+		rotated := old.Rotated(time.Now())
+		early.Replace(rotated)
+		time.Sleep(ringLead - time.Second)
+		check(late, early) // not signed with the new key yet
+		late.Replace(rotated)
+		time.Sleep(2 * time.Second)
+		check(late, early)
+		check(early, late)
+		if rotated.signing(time.Now()).version != 2 {
+			t.Error("the new key does not sign")
+		}
+		if _, err := late.Unseal("p", before, time.Hour); err != nil {
+			t.Errorf("what was signed before: %v", err)
+		}
+		time.Sleep(ringKeep + time.Minute)
+		again := rotated.Rotated(time.Now())
+		if len(again.keys) != 2 || again.keys[0].version != 2 || again.keys[1].version != 3 {
+			t.Errorf("%d keys, the first of version %d", len(again.keys), again.keys[0].version)
+		}
+		late.Replace(again)
+		check(late, early) // they still share the key that signs
+		if _, err := late.Unseal("p", before, 1000*time.Hour); !errors.Is(err, ErrSealForeign) {
+			t.Errorf("what the forgotten key signed: %v", err)
+		}
+	})
+}
+
+func TestRingsAreStored(t *testing.T) {
+	ring := NewRing(time.Now()).Rotated(time.Now())
+	raw, err := ring.Encode()
+	must(t, err)
+	back, err := ParseRing(raw)
+	must(t, err)
+	if len(back.keys) != 2 {
+		t.Fatalf("%d keys", len(back.keys))
+	}
+	for i, k := range ring.keys {
+		if b := back.keys[i]; b.version != k.version || *b.secret != *k.secret || !b.from.Equal(k.from) {
+			t.Errorf("key %d differs", i)
+		}
+	}
+	for range ringLimit {
+		if !ring.Full() {
+			ring = ring.Rotated(time.Now())
+		}
+	}
+	if raw, err = ring.Encode(); err != nil || !ring.Full() {
+		t.Fatal(err)
+	}
+	if _, err := ParseRing(raw); err != nil {
+		t.Errorf("a full ring: %v", err)
+	}
+	good := storedRing{Form: 1, Keys: []storedKey{{Version: 1, Secret: make([]byte, 32)}}}
+	for words, change := range map[string]func(*storedRing){
+		"have form 2":     func(r *storedRing) { r.Form = 2 },
+		"0 signing keys":  func(r *storedRing) { r.Keys = nil },
+		"65 signing keys": func(r *storedRing) { r.Keys = make([]storedKey, 65) },
+		"32 bytes":        func(r *storedRing) { r.Keys = []storedKey{{Version: 1, Secret: make([]byte, 33)}} },
+		"not in order":    func(r *storedRing) { r.Keys = append(r.Keys, r.Keys[0]) },
+	} {
+		wrong := good
+		change(&wrong)
+		raw, err := json.Marshal(wrong)
+		must(t, err)
+		if _, err := ParseRing(raw); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("want ...%s..., got %v", words, err)
+		}
+	}
+	if _, err := ParseRing([]byte("secret, secret")); err == nil || strings.Contains(err.Error(), "secret,") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,175 @@
+package auth
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// SecretTTL is how long the secret of a hand is good.
+const SecretTTL = 3 * time.Minute
+
+// forHands is the purpose of the signatures in secrets.
+const forHands Purpose = "tap"
+
+// A secret is the time it was made at in seconds, a random number, and the begin of a
+// signature over both, the key and its generation: 20 bytes, 27 URL-safe characters.
+const (
+	secretTime = 4
+	secretHead = secretTime + 6
+	secretSize = secretHead + 10
+	secretText = 27 // characters
+)
+
+// handText is the base64 of secrets. One text stands for one secret.
+var handText = base64.RawURLEncoding.Strict()
+
+// Tap is the token authentication protocol: a hand gives a secret that only the holder of
+// the key can read, a shake that shows it gives a session. A hand keeps nothing, so that
+// any replica can take the shake.
+type Tap struct {
+	keys     *Keys
+	sessions *Sessions
+	marks    Marks
+	failed   failures
+}
+
+// NewTap makes handshakes for the keys of sessions; marks remembers the secrets that were
+// used.
+func NewTap(s *Sessions, marks Marks) *Tap {
+	return &Tap{keys: s.keys, sessions: s, marks: marks}
+}
+
+var (
+	errHandKey     = denied("there is no such key, or it has expired")
+	errShakeSecret = denied("the secret is wrong, or the key was made again")
+	errShakeLate   = denied("the secret is too old")
+	errShakeUsed   = denied("the secret was used before")
+	errTooMany     = farm.Errorf(farm.CodeTooMany, "Too many failed attempts; try again later")
+)
+
+// Hand gives the encrypted secret for a key, in standard base64. addr is the caller's.
+func (t *Tap) Hand(id, addr string) (string, error) {
+	key, ok := t.keys.Live(id)
+	if !ok {
+		return "", t.refuse(id, addr, errHandKey)
+	}
+	public, err := t.keys.public(key)
+	if err != nil {
+		return "", err
+	}
+	return encrypt(public, t.secret(key, time.Now()))
+}
+
+// Shake gives a session for a secret of Hand, once.
+func (t *Tap) Shake(ctx context.Context, r api.ShakeRequest, addr string) (api.ShakeAnswer, error) {
+	key, ok := t.keys.Live(r.ID)
+	if !ok {
+		return api.ShakeAnswer{}, t.refuse(r.ID, addr, errHandKey)
+	}
+	made, mark, refusal := t.open(key, r.Secret)
+	if refusal != nil {
+		return api.ShakeAnswer{}, t.refuse(r.ID, addr, refusal)
+	}
+	first, err := t.marks.Use(ctx, mark, made.Add(SecretTTL+2*skew))
+	switch {
+	case err != nil:
+		return api.ShakeAnswer{}, err
+	case !first:
+		return api.ShakeAnswer{}, t.refuse(r.ID, addr, errShakeUsed)
+	}
+	return api.ShakeAnswer{ID: r.ID, Data: t.sessions.Open(key)}, nil
+}
+
+// refuse counts a failed attempt.
+func (t *Tap) refuse(id, addr string, refusal *farm.Error) error {
+	if t.failed.count(id, addr) {
+		return errTooMany
+	}
+	return refusal
+}
+
+// secret makes a secret for a key.
+func (t *Tap) secret(key farm.APIKey, now time.Time) string {
+	raw := make([]byte, secretHead, secretSize)
+	binary.BigEndian.PutUint32(raw, uint32(now.Unix()))
+	_, _ = rand.Read(raw[secretTime:])
+	mac := t.sessions.signer.ring.Load().signing(now).mac(forHands, raw, key.ID, key.Generation)
+	return handText.EncodeToString(append(raw, mac[:secretSize-secretHead]...))
+}
+
+// open judges a secret, and gives when it was made and the mark that it is used.
+func (t *Tap) open(key farm.APIKey, text string) (made time.Time, mark Mark, refusal *farm.Error) {
+	text = strings.TrimSpace(text)
+	if len(text) != secretText {
+		return made, mark, errShakeSecret
+	}
+	raw, err := handText.DecodeString(text)
+	if err != nil || len(raw) != secretSize {
+		return made, mark, errShakeSecret
+	}
+	good := 0
+	for _, k := range t.sessions.signer.ring.Load().keys { // a secret has no room for the version
+		mac := k.mac(forHands, raw[:secretHead], key.ID, key.Generation)
+		good |= subtle.ConstantTimeCompare(mac[:secretSize-secretHead], raw[secretHead:])
+	}
+	if good == 0 {
+		return made, mark, errShakeSecret
+	}
+	made = time.Unix(int64(binary.BigEndian.Uint32(raw)), 0)
+	if age := time.Since(made); age >= SecretTTL+time.Second || age < -skew {
+		return made, mark, errShakeLate
+	}
+	sum := sha256.Sum256(raw)
+	return made, Mark(sum[:len(mark)]), nil
+}
+
+// maxTapBody bounds the body of a hand or shake, in bytes.
+const maxTapBody = 16 << 10
+
+// ParseHand reads the body of a hand, whatever its type says.
+func ParseHand(body []byte) (api.HandRequest, error) {
+	var r api.HandRequest
+	if err := parseBody(body, &r); err != nil {
+		return api.HandRequest{}, err
+	}
+	if r.ID == "" {
+		return r, farm.Invalid("id", "is missing")
+	}
+	return r, nil
+}
+
+// ParseShake reads the body of a shake, whatever its type says.
+func ParseShake(body []byte) (api.ShakeRequest, error) {
+	var r api.ShakeRequest
+	if err := parseBody(body, &r); err != nil {
+		return api.ShakeRequest{}, err
+	}
+	switch {
+	case r.ID == "":
+		return r, farm.Invalid("id", "is missing")
+	case r.Secret == "":
+		return r, farm.Invalid("secret", "is missing")
+	}
+	return r, nil
+}
+
+// parseBody reads JSON. Its errors hold nothing of the body, which may hold a secret.
+func parseBody(body []byte, into any) error {
+	if len(body) > maxTapBody {
+		return farm.Errorf(farm.CodeTooLarge, "The request body is larger than %d bytes", maxTapBody)
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return farm.Invalid("body", "must be a JSON object with text fields")
+	}
+	return nil
+}

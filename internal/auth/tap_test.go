@@ -1,0 +1,377 @@
+package auth
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func TestHandshake(t *testing.T) {
+	w := newWorld(t)
+	w.add(t, "ci", "a")
+	text, err := w.tap.Hand("ci", "192.0.2.1")
+	must(t, err)
+	if _, err := base64.StdEncoding.Strict().DecodeString(text); err != nil || len(text) != 344 {
+		t.Errorf("%q", text)
+	}
+	secret := open(t, pair2048(), text)
+	if len(secret) != 27 || strings.ContainsFunc(secret, func(r rune) bool {
+		return !strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", r)
+	}) {
+		t.Errorf("secret %q", secret)
+	}
+	session, err := w.shake(t, "ci", secret+"\n")
+	must(t, err)
+	if session.UserName != "ci" || session.SessionID == "" || session.Token == "" {
+		t.Errorf("%+v", session)
+	}
+	_, err = w.shake(t, "ci", secret)
+	refusedAs(t, err, errShakeUsed)
+	if other := w.session(t, "ci"); other.SessionID == session.SessionID {
+		t.Error("two sessions have one id")
+	}
+}
+
+// TestManySecretsAndReplicas: a hand on one replica, a shake on another, many at once.
+func TestManySecretsAndReplicas(t *testing.T) {
+	w := newWorld(t)
+	w.add(t, "ci")
+	marks := &MarkTable{}
+	one, two := w.replica(marks), w.replica(marks)
+	secrets := map[string]bool{}
+	for range 50 {
+		secrets[one.hand(t, "ci")] = true
+	}
+	if len(secrets) != 50 {
+		t.Errorf("%d different secrets", len(secrets))
+	}
+	for secret := range secrets {
+		session, err := two.shake(t, "ci", secret)
+		must(t, err)
+		if _, err := one.sessions.Verify(bearer(t, session)); err != nil {
+			t.Error(err)
+		}
+		one.tap.failed = failures{} // no limit here
+		_, err = one.shake(t, "ci", secret)
+		refusedAs(t, err, errShakeUsed)
+	}
+}
+
+// TestOneOfManyShakesWins has a secret shaken by many at the same time.
+func TestOneOfManyShakesWins(t *testing.T) {
+	w := newWorld(t)
+	w.add(t, "ci")
+	secret := w.hand(t, "ci")
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	good := 0
+	for range 16 {
+		wg.Go(func() {
+			if _, err := w.shake(t, "ci", secret); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				good++
+			}
+		})
+	}
+	wg.Wait()
+	if good != 1 {
+		t.Errorf("%d sessions of one secret", good)
+	}
+}
+
+func TestSecretsLiveThreeMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(t, "ci")
+		a, b := w.hand(t, "ci"), w.hand(t, "ci")
+		time.Sleep(3 * time.Minute)
+		if _, err := w.shake(t, "ci", a); err != nil {
+			t.Errorf("after three minutes: %v", err)
+		}
+		time.Sleep(time.Second)
+		_, err := w.shake(t, "ci", b)
+		refusedAs(t, err, errShakeLate)
+		time.Sleep(30 * time.Minute)
+		_, err = w.shake(t, "ci", a)
+		refusedAs(t, err, errShakeLate)
+	})
+}
+
+// TestClocksOfReplicas: a secret that was made ahead of this clock is good within a minute,
+// and is still used once for all of its life.
+func TestClocksOfReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		must(t, w.create(t, NewKey{ID: "ci", TTL: 86400, PublicKey: publicText(t, &pair2048().PublicKey)}))
+		key, _ := w.keys.Live("ci")
+		ahead := w.tap.secret(key, time.Now().Add(skew))
+		if _, err := w.shake(t, "ci", ahead); err != nil {
+			t.Error(err)
+		}
+		for range 2 {
+			time.Sleep(2*time.Minute - time.Second)
+			_, err := w.shake(t, "ci", ahead)
+			refusedAs(t, err, errShakeUsed)
+		}
+		_, err := w.shake(t, "ci", w.tap.secret(key, time.Now().Add(skew+time.Second)))
+		refusedAs(t, err, errShakeLate)
+	})
+}
+
+func TestWrongSecrets(t *testing.T) {
+	w := newWorld(t)
+	w.add(t, "ci")
+	w.add(t, "other")
+	foreign := newWorld(t)
+	foreign.add(t, "ci")
+	good := w.hand(t, "ci")
+	raw, err := handText.DecodeString(good)
+	must(t, err)
+	try := func(id, secret string) {
+		t.Helper()
+		w.tap.failed = failures{} // no limit here
+		a, err := w.shake(t, id, secret)
+		if id == "who" {
+			refusedAs(t, err, errHandKey)
+		} else {
+			refusedAs(t, err, errShakeSecret)
+		}
+		if a.Token != "" {
+			t.Errorf("%q gives a session", secret)
+		}
+	}
+	try("other", good) // of another key
+	try("who", good)
+	try("ci", foreign.hand(t, "ci")) // of another cluster
+	for i := range raw {
+		wrong := append([]byte{}, raw...)
+		wrong[i] ^= 0x10
+		try("ci", handText.EncodeToString(wrong))
+	}
+	for _, text := range []string{
+		"", "x", good[:26], good + "A", base64.StdEncoding.EncodeToString(raw), base64.URLEncoding.EncodeToString(raw),
+		strings.Repeat("*", 27), strings.Repeat("A", 1<<20), strings.Repeat("\x00", 27), good[:13] + "\n" + good[13:],
+	} {
+		try("ci", text)
+	}
+	// The last character has two bits to spare: no other one stands for the same secret.
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	for _, c := range alphabet {
+		if text := good[:26] + string(c); text != good {
+			try("ci", text)
+		}
+	}
+	if _, err := w.shake(t, "ci", good); err != nil {
+		t.Errorf("the right one afterwards: %v", err)
+	}
+}
+
+// TestRotationKeepsSecrets: a secret of the old signing key is good after the rotation.
+func TestRotationKeepsSecrets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(t, "ci")
+		session := bearer(t, w.session(t, "ci"))
+		secret := w.hand(t, "ci")
+		w.signer.Replace(w.signer.ring.Load().Rotated(time.Now()))
+		time.Sleep(ringLead + time.Second)
+		if _, err := w.shake(t, "ci", secret); err != nil {
+			t.Error(err)
+		}
+		if _, err := w.sessions.Verify(session); err != nil {
+			t.Error(err)
+		}
+		if _, err := w.shake(t, "ci", w.hand(t, "ci")); err != nil {
+			t.Errorf("with the new key: %v", err)
+		}
+	})
+}
+
+// TestOnlyFailuresAreLimited: whoever holds a key gets through, however often somebody else
+// fails under its name or from the same address.
+func TestOnlyFailuresAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(t, "ci")
+		fail := func(id, addr string) error {
+			_, err := w.tap.Shake(t.Context(), api.ShakeRequest{ID: id, Secret: "wrong"}, addr)
+			return err
+		}
+		for i := range failBurst {
+			if err := fail("ci", fmt.Sprintf("198.51.100.%d", i)); farm.CodeOf(err) != farm.CodeUnauthenticated {
+				t.Fatalf("failure %d: %v", i, err)
+			}
+		}
+		refusedWith(t, fail("ci", "203.0.113.1"), farm.CodeTooMany, "try again later") // the key's are used up
+		for range failBurst - 1 {
+			if err := fail("who", "203.0.113.1"); farm.CodeOf(err) != farm.CodeUnauthenticated {
+				t.Fatal(err)
+			}
+		}
+		if _, err := w.tap.Hand("somebody", "203.0.113.1:999"); farm.CodeOf(err) != farm.CodeTooMany {
+			t.Errorf("the address's are used up: %v", err)
+		}
+		for range 300 {
+			w.session(t, "ci") // from 192.0.2.1, and
+			secret := w.hand(t, "ci")
+			if _, err := w.tap.Shake(t.Context(), api.ShakeRequest{ID: "ci", Secret: secret}, "203.0.113.1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(failEvery)
+		if err := fail("ci", "203.0.113.9"); farm.CodeOf(err) != farm.CodeUnauthenticated {
+			t.Error(err)
+		}
+		refusedWith(t, fail("ci", "203.0.113.9"), farm.CodeTooMany, "")
+	})
+}
+
+func TestFailuresAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f failures
+		refused := 0
+		for i := range 3 * failTable {
+			if f.count(fmt.Sprint(i), fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)) {
+				refused++
+			}
+		}
+		if len(f.byID.full) != failTable || len(f.byWho.full) != failTable || refused != 2*failTable-failBurst {
+			t.Errorf("%d ids, %d addresses, %d refused", len(f.byID.full), len(f.byWho.full), refused)
+		}
+		time.Sleep(failBurst * failEvery)
+		if f.count("new", "192.0.2.7") || len(f.byID.full) != 1 || len(f.byWho.full) != 1 {
+			t.Errorf("%d ids and %d addresses are remembered", len(f.byID.full), len(f.byWho.full))
+		}
+		f.count(strings.Repeat("x", 1<<20), "")
+		for name := range f.byID.full {
+			if len(name) > MaxKeyID {
+				t.Error("a long id is kept")
+			}
+		}
+	})
+}
+
+func TestNeighbourhoods(t *testing.T) {
+	for addr, want := range map[string]string{
+		"192.0.2.1": "192.0.2.1", "192.0.2.1:80": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1",
+		"2001:db8:1:2:3::4": "2001:db8:1:2::/64", "[2001:db8:1:2:5::6]:80": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64",
+		"": "", "@": "",
+	} {
+		if got := neighbourhood(addr); got != want {
+			t.Errorf("%s: %s", addr, got)
+		}
+	}
+}
+
+// broken cannot remember anything.
+type broken struct{}
+
+var errDisk = errors.New("disk full")
+
+func (broken) Use(context.Context, Mark, time.Time) (bool, error) { return true, errDisk }
+
+// TestNoMarkNoSession: what cannot be remembered is not given, and is nobody's failure.
+func TestNoMarkNoSession(t *testing.T) {
+	w := newWorld(t).replica(broken{})
+	w.add(t, "ci")
+	secret := w.hand(t, "ci")
+	for range 2 * failBurst {
+		if s, err := w.shake(t, "ci", secret); !errors.Is(err, errDisk) || s.Token != "" {
+			t.Fatalf("%+v, %v", s, err)
+		}
+	}
+}
+
+func TestDamagedRecordsAreErrors(t *testing.T) {
+	store := NewKeyTable([]farm.APIKey{{ID: "ci", PublicKey: []byte("x"), Expires: time.Now().Add(time.Hour)}}, nil)
+	keys := NewKeys(store)
+	tap := NewTap(NewSessions(keys, NewSigner(NewRing(time.Now())), 0), &MarkTable{})
+	if _, err := tap.Hand("ci", ""); err == nil || farm.CodeOf(err) != farm.CodeInternal {
+		t.Error(err)
+	}
+}
+
+func TestMarksAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m MarkTable
+		for i := range 600 {
+			if first, err := m.Use(t.Context(), Mark{byte(i), byte(i >> 8)}, time.Now().Add(3*time.Minute)); !first || err != nil {
+				t.Fatal(first, err)
+			}
+			time.Sleep(time.Second)
+		}
+		if m.count > 5*60 || len(m.minutes) > 6 {
+			t.Errorf("%d marks of %d minutes are remembered", m.count, len(m.minutes))
+		}
+		if _, err := m.Use(t.Context(), Mark{0, 0, 2}, time.Now().Add(time.Minute)); err != nil {
+			t.Error(err)
+		}
+		m.count = MaxMarks
+		if _, err := m.Use(t.Context(), Mark{0, 0, 1}, time.Now().Add(time.Minute)); farm.CodeOf(err) != farm.CodeBusy {
+			t.Error(err)
+		}
+	})
+}
+
+func TestBodies(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"id":"a"}`:                       "a",
+		" {\n\"x\":[1],\"id\" : \"a\" }\n": "a",
+		`{"id":""}`:                        "id: is missing",
+		`{}`:                               "id: is missing",
+		`null`:                             "id: is missing",
+		``:                                 "body: must be",
+		`{"id":1}`:                         "body: must be",
+		`{"id":"a"`:                        "body: must be",
+		`["a"]`:                            "body: must be",
+		`{"id":"a"}{}`:                     "body: must be",
+		`{"id":"` + strings.Repeat("x", maxTapBody) + `"}`: "larger than",
+	} {
+		r, err := ParseHand([]byte(body))
+		if err != nil && !strings.Contains(err.Error(), want) || err == nil && r.ID != want {
+			t.Errorf("%.40s: %+v, %v; want %s", body, r, err, want)
+		}
+	}
+	if _, err := ParseShake([]byte(`{"id":"a","secret":["topsecret"]}`)); err == nil || strings.Contains(err.Error(), "topsecret") {
+		t.Errorf("%v", err)
+	}
+	if _, err := ParseShake([]byte(`{"id":"a"}`)); err == nil || !strings.Contains(err.Error(), "secret: is missing") {
+		t.Errorf("%v", err)
+	}
+	if r, err := ParseShake([]byte(`{"secret":"s","id":"a"}`)); err != nil || r.ID != "a" || r.Secret != "s" {
+		t.Errorf("%v", err)
+	}
+}
+
+func FuzzTap(f *testing.F) {
+	w := newWorld(f)
+	w.add(f, "ci")
+	good := w.hand(f, "ci")
+	f.Add([]byte(`{"id":"ci"}`))
+	f.Add([]byte(`{"id":"ci","secret":"` + good[:26] + `"}`))
+	f.Add([]byte(`{"id":"who","secret":null,"x":{}}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if r, err := ParseHand(body); err == nil {
+			if _, err := w.tap.Hand(r.ID, "192.0.2.1"); (err == nil) != (r.ID == "ci") {
+				t.Fatalf("%q: %v", r.ID, err)
+			}
+		}
+		r, err := ParseShake(body)
+		if err != nil {
+			return
+		}
+		if a, err := w.tap.Shake(t.Context(), r, "192.0.2.1"); err == nil && r.Secret != good {
+			t.Fatalf("%q opens %+v", r.Secret, a)
+		}
+	})
+}
