@@ -39,17 +39,17 @@ type Session struct {
 	Token     string `json:"token"`
 }
 
-// APIKey is a user key as it is listed.
-type APIKey struct {
+// Key is a user key as it is listed.
+type Key struct {
 	ID         string    `json:"id"`
 	Groups     []string  `json:"groups"`
 	Expiration time.Time `json:"expiration"`
 	Created    time.Time `json:"created"`
 }
 
-// NewAPIKey is the parameters of a new user key. The answer's body is the private key
+// NewKey is the parameters of a new user key. The answer's body is the private key
 // (base64 of PKCS#1 DER on one line) when no public one was given.
-type NewAPIKey struct {
+type NewKey struct {
 	ID        string   `json:"id"`
 	TTL       int64    `json:"ttl"` // seconds
 	Groups    []string `json:"groups"`

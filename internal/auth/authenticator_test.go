@@ -101,7 +101,7 @@ func TestIdentify(t *testing.T) {
 	}
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 	r.Header["Authorization"] = []string{rootBasic, rootBasic}
-	if _, err := all.Identify(r); err != error(errTwice) {
+	if _, err := all.Identify(r); !errors.Is(err, errTwice) {
 		t.Error(err)
 	}
 	r.Header["Authorization"] = []string{"Bearer a.b.down"}

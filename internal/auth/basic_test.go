@@ -2,6 +2,7 @@ package auth
 
 import (
 	"encoding/base64"
+	"errors"
 	"strings"
 	"testing"
 )
@@ -54,7 +55,7 @@ func TestBasic(t *testing.T) {
 		{"***", errBasicForm},
 		{b64([]byte("root:" + strings.Repeat("x", maxBasic))), errBasicForm},
 	} {
-		if who, err := r.Verify(c.basic); err != c.why || who.Root {
+		if who, err := r.Verify(c.basic); !errors.Is(err, c.why) || who.Root {
 			t.Errorf("%.40s: %+v, %v; want %v", c.basic, who, err, c.why)
 		}
 	}

@@ -3,6 +3,7 @@ package auth
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -79,7 +80,7 @@ func TestBearersAreRefusedAlike(t *testing.T) {
 		"the secret of a tap": {bearer(t, api.Session{UserName: "ci", SessionID: s.SessionID, Token: w.hand(t, "ci")}), errSessionForeign},
 	} {
 		who, err := w.sessions.Verify(c.value)
-		if err != c.why || who.Method != "" || err.Error() == "" {
+		if !errors.Is(err, c.why) || who.Method != "" || err.Error() == "" {
 			t.Errorf("%s: %+v, %v; want %v", name, who, err, c.why)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -124,7 +125,7 @@ func must(t testing.TB, err error) {
 // refusedAs checks that credentials are refused, for a reason, and alike to all others.
 func refusedAs(t testing.TB, err error, reason *farm.Error) {
 	t.Helper()
-	if err != error(reason) {
+	if !errors.Is(err, reason) {
 		t.Errorf("refused with %v; want %v", err, reason)
 	}
 	if farm.CodeOf(err) != farm.CodeUnauthenticated || reason.Message != "Authentication Required" || reason.Field != "" {
