@@ -15,7 +15,8 @@ type Mark [16]byte
 type Marks interface {
 	// Use says whether a mark is used for the first time, and remembers it until then. When
 	// it says yes, that is durable: no other call will, on any replica, after a crash too.
-	// After an error the mark may be used or not. A mark always comes with the same time.
+	// After an error the mark may be used or not. A mark always comes with the same time; one
+	// whose time is over counts as used.
 	Use(ctx context.Context, m Mark, until time.Time) (first bool, err error)
 }
 
@@ -36,7 +37,7 @@ type MarkTable struct {
 
 var _ Marks = (*MarkTable)(nil)
 
-// Use implements Marks. A mark whose time is over is not remembered: it counts as used.
+// Use implements Marks.
 func (t *MarkTable) Use(_ context.Context, m Mark, until time.Time) (bool, error) {
 	now := time.Now()
 	t.mu.Lock()
