@@ -64,7 +64,7 @@ func (p *player) step(ctx context.Context, c sequence, i int, st step, v vars) [
 			return []string{err.Error()}
 		}
 		faults := p.ledger.take(exchange{
-			who: c.Case, route: sent.route, answer: a, rule: st.Rule, refuses: st.Refuses, unread: st.Code == 404 || st.Code == 405,
+			who: c.Case, route: sent.route, answer: a, rule: st.Rule, refuses: st.Refuses, unread: st.Refuses == "" && (st.Code == 404 || st.Code == 405),
 			asked: askedOf(sent),
 		})
 		if len(faults) > 0 {
