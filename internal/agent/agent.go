@@ -18,6 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/link"
 	"github.com/buildyard/buildyard/internal/agent/usb"
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/internal/logs"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -115,6 +116,8 @@ type Options struct {
 	Uploads    Uploads    // where logs of VMs that failed go; nil: they stay here
 	CentralLog CentralLog // what sends this program's log; nil: it stays here
 	Updater    Updater    // what makes this program another version; nil: it stays what it is
+
+	Licence *license.File // of this node; nil: it needs none but its hypervisor's
 
 	PollWait     time.Duration // how long a poll hangs; 0 means 5 s
 	WatchEvery   time.Duration // how often VMs are looked at; 0 means 1 s

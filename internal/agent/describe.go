@@ -14,6 +14,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/host"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
@@ -29,8 +30,9 @@ func (a *Agent) info() api.NodeInfo {
 		DiskSize: total, FreeDisk: free / coarse * coarse, CacheUsage: (a.opts.Templates.Used() + vms) / coarse * coarse,
 		AgentVersion: a.opts.Version, Driver: a.host.Driver, Hypervisor: a.host.Version,
 		Accelerator: a.host.Accelerator, Machine: a.host.Machine, CPUModel: a.host.CPU,
-		HostCPU: a.host.HostCPU, License: a.host.License, Expires: a.host.Expires, Templates: a.opts.Templates.List(),
+		HostCPU: a.host.HostCPU, Templates: a.opts.Templates.List(),
 	}
+	info.License, info.Expires = a.licence()
 	if a.opts.Devices != nil && a.host.Can(hv.CanUSB) {
 		info.USB = a.opts.Devices.Offered()
 	}
@@ -42,6 +44,24 @@ func (a *Agent) info() api.NodeInfo {
 		info.Arch = a.host.Arch
 	}
 	return info
+}
+
+// licence gives the kind and the end of the licence that this node runs under: its own
+// one, or its hypervisor's when that ends first or there is no other.
+func (a *Agent) licence() (kind, expires string) {
+	kind, expires = a.host.License, a.host.Expires
+	own := a.opts.Licence.Licence()
+	if own.Product == "" {
+		return kind, expires
+	}
+	ends := farm.Hypervisor{Expires: expires}.ExpiresAt()
+	switch {
+	case own.Expires.IsZero() && ends.IsZero():
+		return string(own.Tier), ""
+	case own.Expires.IsZero(), !ends.IsZero() && ends.Before(own.Expires):
+		return kind, expires
+	}
+	return string(own.Tier), own.Expires.UTC().Format(time.RFC3339)
 }
 
 // held lists every instance of the journal and every VM that no instance accounts

@@ -322,23 +322,34 @@ func (m *macs) undecided() string {
 	return ""
 }
 
-// why says of an instance why it waits for an address.
-func (m *macs) why(i *farm.Instance) string {
-	if why := m.undecided(); why != "" {
-		return why
+// why gives what says of instances why they wait for an address. What is the same for all
+// of them is looked up once.
+func (m *macs) why() func(*farm.Instance) string {
+	if m == nil {
+		return nil
 	}
-	list := m.list()
+	undecided, strange, list := sync.OnceValue(m.undecided), sync.OnceValue(m.strange), sync.OnceValue(m.list)
+	return func(i *farm.Instance) string {
+		if why := undecided(); why != "" {
+			return why
+		}
+		return m.shortage(i, list(), strange)
+	}
+}
+
+// shortage says why a list has no address for an instance.
+func (m *macs) shortage(i *farm.Instance, list farm.MACRange, strange func() map[farm.MAC]struct{}) string {
 	if list.Len() == 0 {
 		return "waits for a MAC address: the list of managed addresses is empty (PUT /api/v1/macaddr fills it)"
 	}
 	if a, err := farm.ParseMAC(i.Options.MACAddress); err == nil {
-		strange := m.strange()
+		others := strange()
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if !list.Has(a) {
 			return fmt.Sprintf("waits for the MAC address %s, which is not in the list of managed addresses", a)
 		}
-		return fmt.Sprintf("waits for the MAC address %s, which %s has", a, firstOf(m.userLocked(a, strange), "nobody"))
+		return fmt.Sprintf("waits for the MAC address %s, which %s has", a, firstOf(m.userLocked(a, others), "nobody"))
 	}
 	return fmt.Sprintf("waits for a MAC address: none of the %d of %s is free", list.Len(), list)
 }

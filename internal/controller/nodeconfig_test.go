@@ -188,6 +188,39 @@ func TestDrainDeadline(t *testing.T) {
 	})
 }
 
+// TestDrainDeadlineOverAChangeOfLeader: whoever holds the lease when the time is over ends
+// what still runs, whichever replica was told to drain; and it is noted once that the node is empty.
+func TestDrainDeadlineOverAChangeOfLeader(t *testing.T) {
+	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
+		a := c.join("one", 1)
+		o := c.startedOn(a)
+		second := &cloud{t: t, shelf: c.shelf, backend: c.backend}
+		second.start(Options{Events: c.opts.Events})
+		defer func() { second.stop() }()
+		synctest.Wait()
+		to.clear()
+		there := a.at(second)
+		second.mustConfigure(there, NodeConfig{Drain: new(true), DrainFor: new(10 * time.Minute), DrainReason: new("disk")})
+		there.keepContact(5 * time.Minute)
+		c.stop() // it held the lease
+		there.keepContact(4*time.Minute + 55*time.Second)
+		second.wantState(o.InstanceID, farm.Started)
+		there.keepContact(10 * time.Second)
+		second.wantState(o.InstanceID, farm.Terminating)
+		c.start(Options{Events: c.opts.Events})
+		second.stop()
+		synctest.Wait()
+		second.start(Options{Events: c.opts.Events})
+		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
+		a.keepContact(2 * time.Minute)
+		v := c.node(a)
+		if v.Node.Draining.Emptied.IsZero() || v.Remaining != 0 || v.Node.Shown() != farm.NodeDrain {
+			t.Errorf("%+v, %d left", v.Node, v.Remaining)
+		}
+		wantLines(t, to, "ConfigNode", "VMTerminated Terminated", "NodeDrained") // nobody asked for the end by the API
+	})
+}
+
 // TestDrainOfWhatRunsForLong: the deadline counts for VMs of which nothing else falls due.
 func TestDrainOfWhatRunsForLong(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {

@@ -235,7 +235,7 @@ func (p *placer) noteFailureLocked(e store.Event) {
 func (p *placer) explain(list []Listed) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := p.c.now()
+	now, whyNoMAC := p.c.now(), p.c.macs.why()
 	for i, l := range list {
 		if l.Instance == nil || !l.Waiting() {
 			continue
@@ -245,7 +245,7 @@ func (p *placer) explain(list []Listed) {
 		} else if p.c.link.strangers.has(l.ID) {
 			list[i].Message = undecided
 		} else if p.c.macs.lacks(l.Instance) {
-			list[i].Message = p.c.macs.why(l.Instance)
+			list[i].Message = whyNoMAC(l.Instance)
 		}
 	}
 }

@@ -20,10 +20,11 @@ type verdict struct {
 	reason string
 }
 
-// heardVerdict gives the verdict on a node that is in contact, by what its hypervisor's license says.
+// heardVerdict gives the verdict on a node that is in contact, by what its license says: its own
+// or its hypervisor's.
 func heardVerdict(info *farm.NodeInfo, now time.Time) verdict {
 	if ends := info.Hypervisor.ExpiresAt(); !ends.IsZero() && !ends.After(now) {
-		return verdict{farm.LicenceExpired, "the license of its hypervisor expired: " + info.Hypervisor.Expires}
+		return verdict{farm.LicenceExpired, "its license expired: " + info.Hypervisor.Expires}
 	}
 	return verdict{farm.NodeContact, ""}
 }

@@ -120,7 +120,7 @@ func TestExpiredLicense(t *testing.T) {
 		a.keepContact(50 * time.Second)
 		c.wantVerdict(a, farm.NodeActive, "")
 		a.keepContact(15 * time.Second)
-		expired := "the license of its hypervisor expired: "
+		expired := "its license expired: "
 		c.wantVerdict(a, farm.NodeInactive, expired+soon)
 		waits := c.mustStart(StartRequest{})[0]
 		c.wantMessage(waits, "1 without a valid license")

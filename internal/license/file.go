@@ -155,8 +155,7 @@ func (f *File) Alarm() string {
 	var parts []string
 	switch {
 	case l.Expired(now):
-		parts = append(parts, fmt.Sprintf("The licence expired on %s: what needs more than the tier %s is refused, and what runs goes on; install a new one in %s",
-			day(l.Expires), farm.TierBasic, f.o.Path))
+		parts = append(parts, fmt.Sprintf("The licence expired on %s: %s, and what runs goes on; install a new one in %s", day(l.Expires), f.loss(), f.o.Path))
 	case !l.Expires.IsZero() && l.Expires.Sub(now) < soon:
 		parts = append(parts, fmt.Sprintf("The licence expires on %s; install a new one in %s", day(l.Expires), f.o.Path))
 	}
@@ -164,6 +163,14 @@ func (f *File) Alarm() string {
 		parts = append(parts, trouble)
 	}
 	return strings.Join(parts, "; ")
+}
+
+// loss says what a program does without that its licence has expired.
+func (f *File) loss() string {
+	if f.o.Product == Node {
+		return "this node gets no new VMs"
+	}
+	return fmt.Sprintf("what needs more than the tier %s is refused", farm.TierBasic)
 }
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }

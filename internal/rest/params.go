@@ -300,10 +300,10 @@ func wholeNumber(raw json.RawMessage) (int64, bool) {
 }
 
 // Bool gives a truth value, or def when it is not given. It may arrive as a JSON
-// string "true" or "false".
+// string "true" or "false", in capitals too: Python writes True into a query.
 func (p *Params) Bool(name string, def bool) bool {
 	raw := p.raw(name)
-	switch string(raw) {
+	switch strings.ToLower(string(raw)) {
 	case "":
 		return def
 	case "true", `"true"`:

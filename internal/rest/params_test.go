@@ -186,13 +186,13 @@ func TestIntAtTheEdges(t *testing.T) {
 }
 
 func TestBool(t *testing.T) {
-	for raw, want := range map[string]bool{"true": true, `"true"`: true, "false": false, `"false"`: false, " true ": true} {
+	for raw, want := range map[string]bool{"true": true, `"true"`: true, "false": false, `"false"`: false, " true ": true, `"True"`: true, `"FALSE"`: false} {
 		p := mustRead(t, "", `{"b":`+raw+`}`)
 		if got := p.Bool("b", !want); got != want || p.Err() != nil {
 			t.Errorf("%s is %v, %v", raw, got, p.Err())
 		}
 	}
-	for _, raw := range []string{"1", "0", `"yes"`, "[]", "{}", `"TRUE"`} {
+	for _, raw := range []string{"1", "0", `"yes"`, "[]", "{}", `"TRUES"`} {
 		p := mustRead(t, "", `{"b":`+raw+`}`)
 		if got := p.Bool("b", true); !got || p.Err() == nil || p.Err().Error() != "b: must be true or false" {
 			t.Errorf("%s is %v, %v", raw, got, p.Err())

@@ -21,6 +21,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 	"github.com/buildyard/buildyard/internal/hv/sim"
+	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/internal/logs"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -40,6 +41,7 @@ type Node struct {
 	agent     *agent.Agent
 	source    *cache.Registry
 	metrics   *obs.MetricsServer // nil: not asked for
+	licence   *license.File      // nil: none of its own
 	templates *cache.Cache
 	log       *slog.Logger
 	closers   []io.Closer
@@ -55,11 +57,18 @@ type NodeOptions struct {
 	UnsafeVM   bool      // VMs ignore flushes of their guests; for measurements only
 	vlans      vlanFlags
 	Logger     *slog.Logger
+	Licence    LicenceOptions
 	UpdateKeys string // file of the keys that agent packages are signed with; "": the one in the home
 
 	updater *update.Updater // nil: this program stays what it is
 
 	Shipper *logs.Shipper // sends the log when the controller says so; nil: nothing does
+}
+
+// LicenceOptions say which licence a node has.
+type LicenceOptions struct {
+	File      string // "": none but its hypervisor's
+	Authority string // file of the authority; "": those of the machine and of the user
 }
 
 // OpenNode locks the data directory and wires the agent. Run drives it; Close gives
@@ -76,6 +85,9 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 		return n, err
 	}
 	identity.Host = hostOf(identity)
+	if err := n.openLicence(o); err != nil {
+		return n, err
+	}
 	lock, err := o.Home.Lock()
 	if err != nil {
 		return n, err
@@ -100,6 +112,17 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 	}
 	n.agent = agent.New(options)
 	return n, n.openMetrics(ctx, o)
+}
+
+// openLicence reads the licence of the node where it has one.
+func (n *Node) openLicence(o NodeOptions) (err error) {
+	if o.Licence.File == "" {
+		return nil
+	}
+	n.licence, err = license.Open(license.Options{
+		Product: license.Node, Path: o.Licence.File, Authority: o.Licence.Authority, Logger: o.Logger,
+	})
+	return err
 }
 
 // openMetrics binds the address of the metrics when they are asked for.
@@ -154,6 +177,7 @@ func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, erro
 		Identity: identity, Link: client, Driver: n.Driver, Templates: templates, Journal: records,
 		Machine: agent.NewMachine(o.Home.Templates(), o.Home.VMs()), Logger: o.Logger, Version: obs.FullVersion(),
 		Registries: source, Saves: o.Home.Saves(), Errands: o.Home.Errands(), Uploads: source, CentralLog: centralLog(o.Shipper),
+		Licence: n.licence,
 		Devices: usb.NewOffer(usb.At(o.Home.USB()), usb.Tree, o.Logger), Updater: updaterOf(o.updater),
 	}, nil
 }
@@ -196,6 +220,9 @@ func (n *Node) keep(v any) {
 func (n *Node) Run(ctx context.Context) error {
 	go n.sweep(ctx)
 	n.adopt(ctx)
+	if n.licence != nil {
+		go n.licence.Run(ctx)
+	}
 	if n.metrics != nil {
 		go func() {
 			if err := n.metrics.Run(ctx); err != nil { // VMs are worth more than figures of them

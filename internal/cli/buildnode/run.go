@@ -41,6 +41,8 @@ it at each start. One that does not reach the controller makes room for the one 
 	}
 	addDriver(cmd, &o)
 	cmd.Flags().StringVar(&o.UpdateKeys, "update-key", "", "file with the public keys that agent packages must be signed with (default: those that this node was given when it joined)")
+	cmd.Flags().StringVar(&o.Licence.File, "license-file", "", "licence of this node; when it is over the node gets no new VMs (default: it needs none but its hypervisor's)")
+	cmd.Flags().StringVar(&o.Licence.Authority, "license-authority", "", "file with the public keys that licences are believed by (default: authority.pub in /etc/buildyard and in the user's configuration folder)")
 	cmd.Flags().StringVar(&o.Metrics, "metrics-listen", "", "address host:port on which metrics for Prometheus are served at /metrics (default: none are)")
 	return cmd
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -72,33 +73,44 @@ func storage(env *testscript.Env) error {
 
 // cloud gives a script a controller with its registry.
 func cloud(env *testscript.Env) error {
-	settings := map[string]string{
-		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_LOG_LEVEL": "error",
-		"SVC_DATA_DIR": filepath.Join(env.WorkDir, ".controller"), "SVC_REGISTRY_BASE_PATH": filepath.Join(env.WorkDir, ".registry"),
-	}
-	s := &buildyard.ControllerService{Stderr: io.Discard, WithRegistry: true}
-	err := s.ParseFlags(config.Sources{Env: func(key string) (string, bool) {
-		v, ok := settings[key]
-		return v, ok
-	}})
+	s, end, err := openCloud(env.WorkDir, nil)
 	if err != nil {
 		return err
 	}
-	if err := s.Open(context.Background()); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	env.Defer(func() {
-		cancel()
-		<-done
-		_ = s.Close()
-	})
+	env.Defer(end)
 	env.Setenv("CONTROLLER", s.URL())
 	env.Setenv("REGISTRY", s.RegistryURL())
 	env.Setenv("TOKEN", s.JoinToken())
 	return nil
+}
+
+// openCloud runs a controller with its registry, which keep what they have in a directory,
+// until end is called.
+func openCloud(dir string, more map[string]string) (s *buildyard.ControllerService, end func(), err error) {
+	settings := map[string]string{
+		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_LOG_LEVEL": "error",
+		"SVC_DATA_DIR": filepath.Join(dir, ".controller"), "SVC_REGISTRY_BASE_PATH": filepath.Join(dir, ".registry"),
+	}
+	maps.Copy(settings, more)
+	s = &buildyard.ControllerService{Stderr: io.Discard, WithRegistry: true}
+	err = s.ParseFlags(config.Sources{Env: func(key string) (string, bool) {
+		v, ok := settings[key]
+		return v, ok
+	}})
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.Open(context.Background()); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	return s, func() {
+		cancel()
+		<-done
+		_ = s.Close()
+	}, nil
 }
 
 // until runs a command again and again until its output matches: until REGEXP COMMAND...
