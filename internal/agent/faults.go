@@ -47,6 +47,7 @@ func (a *Agent) keepFault(in *instance, what, reason string) {
 	select {
 	case a.faults <- f:
 	default:
+		a.meters.faults.Failed.Inc()
 		a.log.Warn("the log of a failed VM stays on its node: too many wait", "instance", in.id)
 	}
 }
@@ -80,7 +81,9 @@ func (a *Agent) faultLoop(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case f := <-a.faults:
-			if err := a.sendFault(ctx, f); err != nil && ctx.Err() == nil {
+			err := a.sendFault(ctx, f)
+			a.meters.faults.Note(err)
+			if err != nil && ctx.Err() == nil {
 				a.log.Warn("the log of a failed VM stays on its node", "file", f.name, "error", err)
 			}
 		}

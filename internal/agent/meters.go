@@ -15,6 +15,7 @@ type meters struct {
 	reports meter.Results
 	starts  meter.Results
 	saves   meter.Results
+	faults  meter.Results // logs of VMs that failed
 
 	scriptsOK, scriptsFailed, scriptsTimedOut meter.Counter
 
@@ -58,6 +59,7 @@ func (a *Agent) Families() []meter.Family {
 		meter.Single("buildyard_node_cached_versions", "Versions in the cache", func() float64 { return float64(len(a.opts.Templates.List())) }),
 		m.starts.Family("buildyard_node_starts_total", "Starts of VMs by result"),
 		m.saves.Family("buildyard_node_saves_total", "Pushes of saved VMs by result"),
+		m.faults.Family("buildyard_node_failure_logs_total", "Logs of failed VMs by whether the registry got them"),
 		{
 			Name: "buildyard_node_scripts_total", Kind: meter.KindCounter, Labels: []string{"result"}, Help: "Startup scripts by result",
 			Read: func(s *meter.Series) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/meter"
 )
 
 // target is a registry that notes what it gets.
@@ -25,9 +26,10 @@ type target struct {
 	rows  []api.LogRow
 	to    []string
 	hang  bool
+	drops int // of the rows of each call
 }
 
-func (g *target) send(ctx context.Context, to string, rows []api.LogRow) error {
+func (g *target) send(ctx context.Context, to string, rows []api.LogRow) (taken api.LogTaken, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.calls++
@@ -35,13 +37,13 @@ func (g *target) send(ctx context.Context, to string, rows []api.LogRow) error {
 		g.mu.Unlock()
 		<-ctx.Done()
 		g.mu.Lock()
-		return ctx.Err()
+		return taken, ctx.Err()
 	}
 	if g.err != nil {
-		return g.err
+		return taken, g.err
 	}
 	g.rows, g.to = append(g.rows, rows...), append(g.to, to)
-	return nil
+	return api.LogTaken{Rows: len(rows) - g.drops, Dropped: g.drops}, nil
 }
 
 func (g *target) fail(err error) {
@@ -187,6 +189,69 @@ func TestOutage(t *testing.T) {
 	})
 }
 
+// metrics gives the figures of a shipper.
+func metrics(s *Shipper) string {
+	m := meter.Read(Families(map[string]*Shipper{"central": s}))
+	return fmt.Sprintf("%.0f sent, %.0f lost, %.0f wait", m["buildyard_log_lines_sent_total{central}"], m["buildyard_log_lines_lost_total{central}"], m["buildyard_log_lines_waiting{central}"])
+}
+
+// TestAnHourAway: an outage of any length costs no more room than a short one, and nothing is lost that is not
+// counted and told of. Each line is counted with what it takes in the queue: else the room for lines would shrink with
+// every one that is lost, until there is none.
+func TestAnHourAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &target{err: errors.New("connection refused")}
+		s, end := start(t, g)
+		s.Ship("here")
+		const lines = 60 * 60 * 20
+		for i := range lines {
+			say(s, "line %d", i)
+			time.Sleep(time.Second / 20)
+		}
+		synctest.Wait()
+		s.mu.Lock()
+		bytes := 0
+		for _, l := range s.queue {
+			bytes += len(l.text)
+		}
+		if s.bytes != bytes || len(s.queue) != maxLines {
+			t.Errorf("%d lines of %d bytes count as %d", len(s.queue), bytes, s.bytes)
+		}
+		s.mu.Unlock()
+		first := 10 // that were on their way when it began: those of half a second
+		if got, want := metrics(s), fmt.Sprintf("0 sent, %d lost, %d wait", lines-first-maxLines, maxLines); got != want {
+			t.Errorf("%s; want %s", got, want)
+		}
+		g.fail(nil)
+		time.Sleep(2 * longWait)
+		synctest.Wait()
+		if got, want := metrics(s), fmt.Sprintf("%d sent, %d lost, 0 wait", first+maxLines, lines-first-maxLines); got != want {
+			t.Errorf("%s; want %s", got, want)
+		}
+		if rows := g.taken(); len(rows) != first+1+maxLines || !strings.Contains(rows[first].Content, fmt.Sprintf(`"lines":%d}`, lines-first-maxLines)) {
+			t.Errorf("%d rows, %+v", len(rows), rows[first])
+		}
+		end()
+	})
+}
+
+// TestDroppedThere: what was taken and could not be written is lost, not sent.
+func TestDroppedThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &target{drops: 1}
+		s, end := start(t, g)
+		s.Ship("here")
+		say(s, "a")
+		say(s, "b")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := metrics(s); got != "1 sent, 1 lost, 0 wait" {
+			t.Error(got)
+		}
+		end()
+	})
+}
+
 func TestBytesAreBounded(t *testing.T) {
 	s := New(Options{})
 	for range 200 {
@@ -197,22 +262,30 @@ func TestBytesAreBounded(t *testing.T) {
 	}
 }
 
-// TestRefusedRows are not sent again, and counted.
+// TestRefusedRows are not sent again, and counted, also those that had lost ones to tell of.
 func TestRefusedRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := &target{err: farm.Invalid("service", "no")}
+		g := &target{}
 		s, end := start(t, g)
 		s.Ship("here")
-		say(s, "refused")
-		time.Sleep(time.Hour)
-		if n := g.count(false); n != 1 {
-			t.Errorf("%d tries", n)
+		for _, err := range []error{farm.Invalid("service", "no"), farm.Refused("too many"), farm.Errorf(farm.CodeTooLarge, "too large")} {
+			g.fail(err)
+			g.count(true)
+			say(s, "refused")
+			time.Sleep(time.Hour)
+			if n := g.count(false); n != 1 {
+				t.Errorf("%d tries after %v", n, err)
+			}
 		}
 		g.fail(nil)
 		say(s, "taken")
 		time.Sleep(time.Second)
-		if rows := g.taken(); len(rows) != 2 || !strings.Contains(rows[0].Content, `"lines":1}`) || rows[1].Content != "taken" {
+		synctest.Wait()
+		if rows := g.taken(); len(rows) != 2 || !strings.Contains(rows[0].Content, `"lines":3}`) || rows[1].Content != "taken" {
 			t.Errorf("%+v", rows)
+		}
+		if got := metrics(s); got != "1 sent, 3 lost, 0 wait" {
+			t.Error(got)
 		}
 		end()
 	})

@@ -18,7 +18,7 @@ const (
 	maxLines   = 10000   // and their number
 	maxLine    = 64 << 10
 	batchLines = 500 // that are sent at a time
-	batchBytes = 1 << 20
+	batchBytes = 256 << 10 // and of them; as JSON in a request they may be twice that, and proxies take 1 MB
 	batchEvery = 500 * time.Millisecond // how long a line waits for others
 	sendLimit  = 15 * time.Second
 	lastLimit  = 2 * time.Second // of what is sent when the program ends
@@ -30,23 +30,24 @@ const (
 type Options struct {
 	Machine string // name of this machine
 	Host    string // its address
-	// Send sends rows to where Ship says. An error of CodeInvalid or CodeRefused means that they are never
-	// taken; after any other they are sent again.
-	Send func(ctx context.Context, to string, rows []api.LogRow) error
+	// Send sends rows to where Ship says. An error of CodeInvalid, CodeRefused or CodeTooLarge means that they are
+	// never taken; after any other they are sent again.
+	Send func(ctx context.Context, to string, rows []api.LogRow) (api.LogTaken, error)
 }
 
 // Shipper collects lines and sends them. Until Ship or Drop is called lines wait. Its methods may be called from
 // many goroutines.
 type Shipper struct {
-	o    Options
-	wake chan struct{} // has one element when there may be something to send
+	o      Options
+	wake   chan struct{} // has one element when there may be something to send
+	meters meters
 
 	mu    sync.Mutex // guards the fields below
 	to    string     // "": not known yet
 	off   bool       // lines are dropped
 	queue []line
-	bytes int // of the queue
-	lost  int // lines before those of the queue
+	bytes int // of the texts in the queue
+	lost  int // lines before those of the queue, of which no row tells yet
 }
 
 // line is one line of a log.
@@ -101,19 +102,20 @@ func (t *tee) Write(p []byte) (int, error) {
 	return t.w.Write(p)
 }
 
-// add takes a line. It never waits for anything but the mutex, which nobody holds over I/O.
+// add takes a line. It never waits for anything but the mutex, which nobody holds over work or I/O.
 func (s *Shipper) add(service string, p []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.off {
 		return
 	}
-	text := string(p[:min(len(p), maxLine)])
-	s.queue = append(s.queue, line{service, strings.TrimSuffix(text, "\n")})
-	s.bytes += len(text)
+	next := line{service, strings.TrimSuffix(string(p[:min(len(p), maxLine)]), "\n")}
+	s.queue = append(s.queue, next)
+	s.bytes += len(next.text)
 	for s.bytes > maxWaiting || len(s.queue) > maxLines {
 		s.shift()
 		s.lost++
+		s.meters.lost.Inc()
 	}
 	s.signal()
 }
@@ -136,15 +138,15 @@ func (s *Shipper) Run(ctx context.Context) {
 		}
 		pause(ctx, batchEvery)
 		for {
-			rows, to := s.take()
-			if len(rows) == 0 {
+			b := s.take()
+			if len(b.lines) == 0 {
 				break
 			}
 			if ctx.Err() != nil {
-				s.last(ctx, to, rows)
+				s.last(ctx, b)
 				return
 			}
-			s.send(ctx, to, rows)
+			s.send(ctx, b)
 		}
 		if ctx.Err() != nil {
 			return
@@ -152,57 +154,64 @@ func (s *Shipper) Run(ctx context.Context) {
 	}
 }
 
-// last sends rows once, however little time there is.
-func (s *Shipper) last(ctx context.Context, to string, rows []api.LogRow) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLimit)
-	defer cancel()
-	for ; len(rows) > 0; rows, to = s.take() {
-		if s.o.Send(ctx, to, rows) != nil {
-			return
-		}
-	}
+// batch is what is sent at a time.
+type batch struct {
+	to    string
+	gap   int // lines that are lost before these
+	lines []line
 }
 
-// take gives the rows that are sent next.
-func (s *Shipper) take() (rows []api.LogRow, to string) {
+// take gives the lines that are sent next.
+func (s *Shipper) take() (b batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.to == "" || s.off || len(s.queue) == 0 {
-		return nil, ""
+		return b
 	}
-	if s.lost > 0 {
-		rows = append(rows, s.row(s.queue[0].service, fmt.Sprintf(`{"level":"WARN","msg":"lines of this log are lost here: they could not be sent in time","lines":%d}`, s.lost)))
-		s.lost = 0
-	}
-	for bytes := 0; len(s.queue) > 0 && len(rows) < batchLines && bytes < batchBytes; {
+	b.to, b.gap, s.lost = s.to, s.lost, 0
+	for bytes := 0; len(s.queue) > 0 && len(b.lines) < batchLines && bytes < batchBytes; {
 		next := s.shift()
 		bytes += len(next.text)
-		rows = append(rows, s.row(next.service, Redact(next.text)))
+		b.lines = append(b.lines, next)
 	}
 	if len(s.queue) == 0 {
-		s.queue, s.bytes = nil, 0
+		s.queue = nil // its array keeps nothing
 	}
-	return rows, s.to
+	return b
+}
+
+// rows makes the rows of a batch; what is lost is said by the first.
+func (s *Shipper) rows(b batch) []api.LogRow {
+	rows := make([]api.LogRow, 0, len(b.lines)+1)
+	if b.gap > 0 {
+		rows = append(rows, s.row(b.lines[0].service, fmt.Sprintf(`{"level":"WARN","msg":"lines of this log are lost here: they could not be sent in time","lines":%d}`, b.gap)))
+	}
+	for _, l := range b.lines {
+		rows = append(rows, s.row(l.service, Redact(l.text)))
+	}
+	return rows
 }
 
 func (s *Shipper) row(service, text string) api.LogRow {
 	return api.LogRow{MachineName: s.o.Machine, Service: service, Host: s.o.Host, Content: text}
 }
 
-// send sends rows until they are taken, can never be, or are no longer wanted there.
-func (s *Shipper) send(ctx context.Context, to string, rows []api.LogRow) {
+// send sends a batch until it is taken, can never be, or is no longer wanted there.
+func (s *Shipper) send(ctx context.Context, b batch) {
+	rows := s.rows(b)
 	for wait := firstWait; ; wait = min(2*wait, longWait) {
 		limited, cancel := context.WithTimeout(ctx, sendLimit)
-		err := s.o.Send(limited, to, rows)
+		taken, err := s.o.Send(limited, b.to, rows)
 		cancel()
-		switch code := farm.CodeOf(err); {
+		switch {
 		case err == nil:
+			s.meters.note(len(b.lines), taken)
 			return
-		case code == farm.CodeInvalid || code == farm.CodeRefused:
-			s.lose(len(rows))
+		case never(err):
+			s.lose(b)
 			return
 		case ctx.Err() != nil:
-			s.last(ctx, to, rows)
+			s.last(ctx, b)
 			return
 		}
 		pause(ctx, wait+rand.N(wait/4)) //nolint:gosec // jitter is no secret
@@ -210,15 +219,33 @@ func (s *Shipper) send(ctx context.Context, to string, rows []api.LogRow) {
 		if !on {
 			return
 		}
-		to = next
+		b.to = next
 	}
 }
 
-// lose counts rows that nobody takes.
-func (s *Shipper) lose(rows int) {
+// never says whether an error means that the same rows are not taken later either.
+func never(err error) bool {
+	code := farm.CodeOf(err)
+	return code == farm.CodeInvalid || code == farm.CodeRefused || code == farm.CodeTooLarge
+}
+
+// last sends a batch and what else there is once, however little time is left.
+func (s *Shipper) last(ctx context.Context, b batch) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLimit)
+	defer cancel()
+	for ; len(b.lines) > 0; b = s.take() {
+		if _, err := s.o.Send(ctx, b.to, s.rows(b)); err != nil {
+			return
+		}
+	}
+}
+
+// lose counts lines that nobody takes; those that the batch had to tell of are still untold.
+func (s *Shipper) lose(b batch) {
+	s.meters.lost.Add(int64(len(b.lines)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lost += rows
+	s.lost += b.gap + len(b.lines)
 }
 
 func (s *Shipper) target() (to string, on bool) {

@@ -12,8 +12,9 @@ import (
 )
 
 // Log sends rows for the central logs, once. farm.CodeInvalid and CodeRefused: they are never taken.
-func (c *Client) Log(ctx context.Context, rows []api.LogRow) error {
-	return c.call(ctx, call{method: http.MethodPost, path: api.PathLog, in: rows})
+func (c *Client) Log(ctx context.Context, rows []api.LogRow) (taken api.LogTaken, err error) {
+	err = c.call(ctx, call{method: http.MethodPost, path: api.PathLog, in: rows, out: &taken})
+	return taken, err
 }
 
 // Events sends events, each one JSON object, for the event log, once: all of them are written or none. A call whose

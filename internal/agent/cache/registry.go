@@ -67,10 +67,10 @@ func (r *Registry) client(address string) (*transfer.Client, error) {
 }
 
 // Log sends rows for the central logs of a registry, once.
-func (r *Registry) Log(ctx context.Context, address string, rows []api.LogRow) error {
+func (r *Registry) Log(ctx context.Context, address string, rows []api.LogRow) (api.LogTaken, error) {
 	c, err := r.client(address)
 	if err != nil {
-		return err
+		return api.LogTaken{}, err
 	}
 	return c.Log(ctx, rows)
 }

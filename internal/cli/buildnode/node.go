@@ -130,9 +130,13 @@ func (n *Node) openMetrics(ctx context.Context, o NodeOptions) (err error) {
 	if o.Metrics == "" {
 		return nil
 	}
+	shippers := map[string]*logs.Shipper{}
+	if o.Shipper != nil {
+		shippers["central"] = o.Shipper
+	}
 	n.metrics, err = obs.ListenMetrics(ctx, obs.MetricsOptions{
 		Addr: o.Metrics, Logger: o.Logger,
-		Families: slices.Concat(obs.ProgramFamilies("node", time.Now()), n.agent.Families(), n.templates.Families(), n.source.Families()),
+		Families: slices.Concat(obs.ProgramFamilies("node", time.Now()), n.agent.Families(), n.templates.Families(), n.source.Families(), logs.Families(shippers)),
 	})
 	if err == nil {
 		n.keep(n.metrics)

@@ -16,6 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/license"
+	"github.com/buildyard/buildyard/internal/logs"
 	"github.com/buildyard/buildyard/internal/meter"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/release"
@@ -100,7 +101,7 @@ func (s *ControllerService) openMetrics(ctx context.Context) error {
 	}
 	s.meter = rest.NewMeter("controller")
 	meters := []*rest.Meter{s.meter}
-	families := [][]meter.Family{obs.ProgramFamilies("controller", time.Now()), s.core.Families(), s.store.Families()}
+	families := [][]meter.Family{obs.ProgramFamilies("controller", time.Now()), s.core.Families(), s.store.Families(), logs.Families(s.output.shippers)}
 	if s.registry != nil {
 		s.registry.meter = rest.NewMeter("registry")
 		meters = append(meters, s.registry.meter)

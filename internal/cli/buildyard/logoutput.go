@@ -21,16 +21,16 @@ import (
 // to the central logs.
 type logOutput struct {
 	stderr   io.Writer
-	shippers []*logs.Shipper // that run
+	shippers map[string]*logs.Shipper // that run, by where they send to
 
 	central *logs.Shipper // nil: not asked for
-	send    func(ctx context.Context, rows []api.LogRow) error
+	send    func(ctx context.Context, rows []api.LogRow) (api.LogTaken, error)
 	dir     *central.Logs // nil: not asked for
 }
 
 // openLog opens the files that the settings ask for.
 func openLog(stderr io.Writer, settings *config.Values) (*logOutput, error) {
-	o := &logOutput{stderr: stderr}
+	o := &logOutput{stderr: stderr, shippers: map[string]*logs.Shipper{}}
 	machine, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("name of this machine: %w", err)
@@ -40,15 +40,15 @@ func openLog(stderr io.Writer, settings *config.Values) (*logOutput, error) {
 		if o.dir, err = openLogDir(dir, settings); err != nil {
 			return nil, fmt.Errorf("%s: %w", config.LogDir, err)
 		}
-		who.Send = func(_ context.Context, _ string, rows []api.LogRow) error { return appendRows(o.dir, rows) }
+		who.Send = func(_ context.Context, _ string, rows []api.LogRow) (api.LogTaken, error) { return o.dir.Append(rows) }
 		files := logs.New(who)
 		files.Ship(dir)
-		o.shippers = append(o.shippers, files)
+		o.shippers["directory"] = files
 	}
 	if settings.Bool(config.CentralLogging) {
-		who.Send = func(ctx context.Context, _ string, rows []api.LogRow) error { return o.send(ctx, rows) }
+		who.Send = func(ctx context.Context, _ string, rows []api.LogRow) (api.LogTaken, error) { return o.send(ctx, rows) }
 		o.central = logs.New(who)
-		o.shippers = append(o.shippers, o.central)
+		o.shippers["central"] = o.central
 	}
 	return o, nil
 }
@@ -68,12 +68,6 @@ func openLogDir(dir string, settings *config.Values) (*central.Logs, error) {
 	return out, nil
 }
 
-// appendRows is what a Shipper does with rows for logs of this process. Those that are dropped are counted there.
-func appendRows(to *central.Logs, rows []api.LogRow) error {
-	_, err := to.Append(rows)
-	return err
-}
-
 // logger makes the logger of a service of this process.
 func (o *logOutput) logger(level, service string) (*slog.Logger, error) {
 	w := o.stderr
@@ -88,7 +82,7 @@ func (o *logOutput) here(to *central.Logs) {
 	if o.central == nil || o.send != nil {
 		return
 	}
-	o.send = func(_ context.Context, rows []api.LogRow) error { return appendRows(to, rows) }
+	o.send = func(_ context.Context, rows []api.LogRow) (api.LogTaken, error) { return to.Append(rows) }
 	o.central.Ship("this process")
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/logs"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -93,7 +94,7 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	}
 	s.meter = rest.NewMeter("registry")
 	own := s.core.Families() //nolint:contextcheck // they are asked as long as the process runs
-	return s.open(ctx, s.settings, s.log, obs.ProgramFamilies("registry", time.Now()), own, rest.Families(s.meter))
+	return s.open(ctx, s.settings, s.log, obs.ProgramFamilies("registry", time.Now()), own, logs.Families(s.output.shippers), rest.Families(s.meter))
 }
 
 // URL gives the registry's address for clients on this machine, after Open.

@@ -38,11 +38,15 @@ func (l *Logs) roomy(now time.Time, add int) bool {
 	return r.ok
 }
 
-// Tidy removes the files whose time is over. It does nothing when it did so a short time ago.
+// Tidy removes the files whose time is over. It does nothing when it did so a short time ago. Rows do so too: it is
+// for logs that get none.
 func (l *Logs) Tidy() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.o.Now()
+	l.tidyLocked(l.o.Now())
+}
+
+func (l *Logs) tidyLocked(now time.Time) {
 	if since := now.Sub(l.tidied); since >= 0 && since < tidyEvery && !l.tidied.IsZero() {
 		return
 	}

@@ -144,6 +144,7 @@ func (l *Logs) Append(rows []api.LogRow) (api.LogTaken, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.o.Now()
+	l.tidyLocked(now)
 	if err := l.enough(rows); err != nil {
 		return taken, err
 	}
