@@ -17,8 +17,8 @@ const (
 	maxWaiting = 4 << 20 // bytes of lines that wait
 	maxLines   = 10000   // and their number
 	maxLine    = 64 << 10
-	batchLines = 500 // that are sent at a time
-	batchBytes = 256 << 10 // and of them; as JSON in a request they may be twice that, and proxies take 1 MB
+	batchLines = 500                    // that are sent at a time
+	batchBytes = 256 << 10              // and of them; as JSON in a request they may be twice that, and proxies take 1 MB
 	batchEvery = 500 * time.Millisecond // how long a line waits for others
 	sendLimit  = 15 * time.Second
 	lastLimit  = 2 * time.Second // of what is sent when the program ends

@@ -64,21 +64,66 @@ func (l *Logs) tidyLocked(now time.Time) {
 	l.bound(nil)
 }
 
-// bound removes the oldest files until the others are within the limits; never the one that was just written.
+// bound removes files until the others are within the limits; never the one that was just written.
 func (l *Logs) bound(but *file) {
-	for l.stats.Bytes > l.o.MaxBytes || l.stats.Files > maxFiles {
-		var oldest *file
-		for _, s := range l.services {
-			for _, f := range s.files {
-				if f != but && !f.stuck && (oldest == nil || f.last.Before(oldest.last)) {
-					oldest = f
-				}
-			}
+	for {
+		var most *file
+		switch {
+		case l.stats.Bytes > l.o.MaxBytes:
+			most = l.crowding(but, func(f *file) (int64, string) { return f.size, f.machine })
+		case l.stats.Files > l.most:
+			most = l.crowding(but, func(*file) (int64, string) { return 1, "" })
 		}
-		if oldest == nil {
+		if most == nil {
 			return
 		}
-		l.remove(oldest)
+		l.remove(most)
+	}
+}
+
+// crowding gives the oldest file of whoever holds most of what is short: of the service that does, and in it of the
+// machine. So a program that floods the logs loses its own rows and not those of others. weigh says what a file takes,
+// and whose it is within its service.
+func (l *Logs) crowding(but *file, weigh func(*file) (amount int64, whose string)) *file {
+	var largest holding
+	for _, s := range l.services {
+		h := holding{of: map[string]*holding{}}
+		for _, f := range s.files {
+			if f == but || f.stuck {
+				continue
+			}
+			amount, whose := weigh(f)
+			if h.of[whose] == nil {
+				h.of[whose] = &holding{}
+			}
+			h.add(f, amount)
+			h.of[whose].add(f, amount)
+		}
+		if h.amount > largest.amount {
+			largest = h
+		}
+	}
+	var oldest *file
+	var amount int64
+	for _, h := range largest.of {
+		if oldest == nil || h.amount > amount || h.amount == amount && byAge(h.oldest, oldest) < 0 {
+			amount, oldest = h.amount, h.oldest
+		}
+	}
+	return oldest
+}
+
+// holding is what somebody holds.
+type holding struct {
+	amount int64
+	oldest *file
+	of     map[string]*holding // of a service: by machine
+}
+
+func (h *holding) add(f *file, amount int64) {
+	h.amount += amount
+	if h.oldest == nil || byAge(f, h.oldest) < 0 {
+		h.oldest = f
 	}
 }
 

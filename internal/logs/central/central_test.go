@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -276,23 +277,61 @@ func TestBoundOfServices(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 	add(t, l, rows[7])
+	for name := range own {
+		add(t, l, row(name, "m", "there is always room for those of the cloud"))
+	}
 	if n := len(l.open); n != maxOpen {
 		t.Errorf("%d files are open", n)
 	}
-	if n := len(l.Services()); n != maxServices {
+	if n := len(l.Services()); n != maxServices+len(own) {
 		t.Errorf("%d services", n)
 	}
 }
 
 func TestBoundOfFiles(t *testing.T) {
-	l := open(t, t.TempDir(), Options{})
-	var rows []api.LogRow
-	for i := range maxFiles + 3 {
-		rows = append(rows, row("s", fmt.Sprint("m", i), "x"))
+	l := open(t, t.TempDir(), Options{Now: newClock().Now})
+	l.most = 100
+	add(t, l, row("node", "old", "x"))
+	for i := range l.most {
+		add(t, l, row("s", fmt.Sprint("m", i), "x"))
 	}
-	add(t, l, rows...)
-	if s := l.Stats(); s.Files != maxFiles {
+	if s := l.Stats(); s.Files != l.most || len(names(t, l, "node")) != 1 || slices.Contains(names(t, l, "s"), "m0.2026-03-04.log") {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestAFloodTakesItsOwnRoom: neither a machine nor a service whose rows never end makes the rows of others go, least
+// of all the events; and what is left of itself is the newest.
+func TestAFloodTakesItsOwnRoom(t *testing.T) {
+	dir, c := t.TempDir(), newClock()
+	l := open(t, dir, Options{Now: c.Now, MaxBytes: 400 << 10})
+	quiet := []api.LogRow{row("controller", "c", "quiet"), row("node", "a", "quiet"), row("other", "a", "quiet")}
+	add(t, l, quiet...)
+	if err := l.Events([][]byte{[]byte(`{"name":"StartVM"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1500 {
+		c.advance(time.Minute) // a day and an hour
+		add(t, l, row("node", "b", fmt.Sprint(i, strings.Repeat(" flood", 200))))
+	}
+	for i := range 300 {
+		add(t, l, row("evil", fmt.Sprint(i), strings.Repeat("flood", 1000)))
+	}
+	if s := l.Stats(); s.Bytes > 400<<10 || s.Bytes < 300<<10 {
+		t.Errorf("%+v", s)
+	}
+	for _, r := range quiet {
+		if text := content(t, dir, r.Service+"/"+r.MachineName+".2026-03-04.log"); !strings.Contains(text, "quiet") {
+			t.Errorf("the log of %s is %q", r.Service, text)
+		}
+	}
+	if text := content(t, dir, "event/event.log"); !strings.Contains(text, "StartVM") {
+		t.Errorf("the events are %q", text)
+	}
+	if v, err := l.View("node", ""); err != nil {
+		t.Error(err)
+	} else if text, err := v.Tail(1); !strings.Contains(string(text), " 1499 flood") || v.Close() != nil {
+		t.Errorf("%.80s, %v", text, err)
 	}
 }
 

@@ -38,7 +38,9 @@ func (l *Logs) load() error {
 			if info, err := e.Info(); err == nil && info.Mode().IsRegular() && ours(e.Name()) {
 				l.stats.Files++
 				l.stats.Bytes += info.Size()
-				s.files[e.Name()] = &file{service: s, name: e.Name(), size: info.Size(), begun: info.ModTime(), last: info.ModTime()}
+				s.files[e.Name()] = &file{
+					service: s, machine: machineOf(s.name, e.Name()), name: e.Name(), size: info.Size(), begun: info.ModTime(), last: info.ModTime(),
+				}
 			}
 		}
 		if len(s.files) > 0 {
@@ -107,7 +109,7 @@ func (l *Logs) current(s *service, machine string, now time.Time, add int64) *fi
 			name = machine + "." + day + "." + strconv.Itoa(no) + ending
 		}
 		if f = s.files[name]; f == nil {
-			f = &file{service: s, name: name, begun: now}
+			f = &file{service: s, machine: machine, name: name, begun: now}
 		} else if !l.fits(f, add) {
 			continue
 		}

@@ -15,11 +15,14 @@ import (
 // The bounds that are no settings.
 const (
 	maxServices = 256
-	maxFiles    = 4096     // of all services; the oldest go
+	maxFiles    = 50000    // of all services: a week of several thousand machines
 	maxPart     = 64 << 20 // bytes of a file, after which the next one begins
 	parts       = 8        // at least so many files share MaxBytes, so that the oldest leaves most of it
 	maxOpen     = 64       // files that are kept open to be written
 )
+
+// own are the services of this cloud: there is room for them however many others there are.
+var own = map[string]bool{"controller": true, "registry": true, "node": true}
 
 // The default limits.
 const (
@@ -31,7 +34,7 @@ const (
 type Options struct {
 	Root     *os.Root      // the directory of the logs; Close closes it
 	Keep     time.Duration // a file goes that long after its last row: DefaultKeep
-	MaxBytes int64         // of all files; the oldest go: DefaultMaxBytes
+	MaxBytes int64         // of all files; whoever holds most gives up the oldest: DefaultMaxBytes
 
 	Full func() bool                           // says that rows are to be dropped; nil: never
 	Free func() (free, total int64, err error) // room of the disk; nil: enough
@@ -43,6 +46,7 @@ type Options struct {
 type Logs struct {
 	o    Options
 	part int64 // bytes of a file
+	most int   // files
 
 	mu       sync.Mutex // guards the fields below; held over a write
 	services map[string]*service
@@ -77,6 +81,7 @@ type service struct {
 // file is one file of a service. Size counts whole rows only.
 type file struct {
 	service *service
+	machine string // as the name says it; "" for events
 	name    string
 	size    int64
 	begun   time.Time // its day names it
@@ -101,7 +106,7 @@ func Open(o Options) (*Logs, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Logs{o: o, part: min(maxPart, max(1, o.MaxBytes/parts)), services: map[string]*service{}, streams: map[string]map[*Stream]bool{}}
+	l := &Logs{o: o, part: min(maxPart, max(1, o.MaxBytes/parts)), most: maxFiles, services: map[string]*service{}, streams: map[string]map[*Stream]bool{}}
 	if err := l.load(); err != nil {
 		return nil, err
 	}
@@ -165,7 +170,7 @@ func (l *Logs) enough(rows []api.LogRow) error {
 	fresh := map[string]bool{}
 	for i := range rows {
 		name := rows[i].Service
-		if l.services[name] != nil {
+		if l.services[name] != nil || own[name] {
 			continue
 		}
 		if fresh[name] = true; len(l.services)+len(fresh) > maxServices {

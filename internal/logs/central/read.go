@@ -52,7 +52,7 @@ func (l *Logs) Files(name string) ([]api.LogFile, error) {
 	defer l.mu.Unlock()
 	list := []api.LogFile{}
 	for _, f := range l.sorted(name) {
-		list = append(list, api.LogFile{Service: name, Name: f.name, MachineName: machineOf(f), Size: f.size, LastWrite: f.last.UTC()})
+		list = append(list, api.LogFile{Service: name, Name: f.name, MachineName: f.machine, Size: f.size, LastWrite: f.last.UTC()})
 	}
 	if len(list) == 0 {
 		return nil, farm.NotFound()
@@ -66,17 +66,18 @@ func (l *Logs) sorted(name string) []*file {
 	if s == nil {
 		return nil
 	}
-	return slices.SortedFunc(maps.Values(s.files), func(a, b *file) int {
-		return cmp.Or(a.last.Compare(b.last), strings.Compare(a.name, b.name))
-	})
+	return slices.SortedFunc(maps.Values(s.files), byAge)
 }
 
-// machineOf gives the part of a file's name that is a machine.
-func machineOf(f *file) string {
-	if f.service.name == EventService {
+// byAge orders files by their last rows.
+func byAge(a, b *file) int { return cmp.Or(a.last.Compare(b.last), strings.Compare(a.name, b.name)) }
+
+// machineOf gives the part of the name of a service's file that is a machine.
+func machineOf(service, name string) string {
+	if service == EventService {
 		return ""
 	}
-	name := strings.TrimSuffix(f.name, ending)
+	name = strings.TrimSuffix(name, ending)
 	for range 2 { // the number and the day
 		i := strings.LastIndexByte(name, '.')
 		if i <= 0 {
@@ -104,15 +105,16 @@ type View struct {
 func (l *Logs) View(service, name string) (*View, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := l.sorted(service)
-	if len(all) == 0 {
+	s := l.services[service]
+	if s == nil || len(s.files) == 0 {
 		return nil, farm.NotFound()
 	}
-	f := all[len(all)-1]
-	if name != "" {
-		if f = l.services[service].files[name]; f == nil {
-			return nil, farm.NotFound()
-		}
+	if name == "" {
+		return l.view(slices.MaxFunc(slices.Collect(maps.Values(s.files)), byAge))
+	}
+	f := s.files[name]
+	if f == nil {
+		return nil, farm.NotFound()
 	}
 	return l.view(f)
 }
@@ -169,6 +171,9 @@ func ends(views []*View, lines int) ([]byte, error) {
 			return nil, err
 		}
 		rows = append(rows, strings.SplitAfter(string(text), "\n")...)
+		if last := &rows[len(rows)-1]; *last != "" { // a kill has cut it
+			*last += "\n"
+		}
 	}
 	rows = slices.DeleteFunc(rows, func(row string) bool { return row == "" || strings.HasPrefix(row, eventHeader) })
 	if len(views) > 1 {

@@ -12,7 +12,7 @@ import (
 
 const (
 	maxStreams = 128
-	maxPending = 256 << 10 // bytes that wait for a slow reader; what comes then is skipped
+	maxPending = 512 << 10 // bytes that wait for a slow reader, more than the longest row has; what comes then is skipped
 )
 
 // ErrEnded is the end of a stream whose logs were closed.
@@ -92,16 +92,20 @@ func (l *Logs) tell(service string, lines []byte) {
 	}
 }
 
-// add hands rows to the reader and gives the number of those that it does not get.
+// add hands rows to the reader and gives the number of those that it does not get: after one that it does not, none
+// until it has read.
 func (s *Stream) add(lines []byte) (skipped int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.pending) > 0 && len(s.pending)+len(lines) > maxPending {
-		skipped = bytes.Count(lines, []byte("\n"))
-		s.skipped += skipped
-	} else {
-		s.pending = append(s.pending, lines...)
+	fit := len(lines)
+	if room := maxPending - len(s.pending); s.skipped > 0 {
+		fit = 0
+	} else if fit > room {
+		fit = bytes.LastIndexByte(lines[:room], '\n') + 1
 	}
+	s.pending = append(s.pending, lines[:fit]...)
+	skipped = bytes.Count(lines[fit:], []byte("\n"))
+	s.skipped += skipped
 	s.signal()
 	return skipped
 }

@@ -1,15 +1,18 @@
 package central
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -63,13 +66,58 @@ func TestSlowReader(t *testing.T) {
 	for range 10 {
 		add(t, l, row("node", "m", strings.Repeat("x", maxContent)))
 	}
+	add(t, l, row("node", "m", "after what is skipped")) // and so skipped too, small as it is
 	next, err := s.Next(t.Context())
-	if err != nil || len(next) > maxPending+100 || !strings.HasSuffix(string(next), "\n... 7 rows are skipped here: they come faster than they are read\n") {
+	if err != nil || len(next) > maxPending+100 || !strings.HasSuffix(string(next), "\n... 4 rows are skipped here: they come faster than they are read\n") {
 		t.Errorf("%d bytes, %.100q, %v", len(next), next[max(0, len(next)-100):], err)
 	}
-	if n := l.Stats().Skipped; n != 7 {
+	if n := l.Stats().Skipped; n != 4 {
 		t.Errorf("%d skipped", n)
 	}
+	add(t, l, row("node", "m", "again"))
+	if next, err := s.Next(t.Context()); err != nil || !strings.HasSuffix(string(next), " again\n") || strings.Count(string(next), "\n") != 1 {
+		t.Errorf("%.100q, %v", next, err)
+	}
+}
+
+// TestAStreamOfManyAtOnce: what one request brings takes no more room in a stream than anything else, and the longest
+// row there can be fits.
+func TestAStreamOfManyAtOnce(t *testing.T) {
+	l := open(t, t.TempDir(), Options{})
+	_, s, err := l.Follow("node", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	long := row("node", strings.Repeat("m", maxName), strings.Repeat("\x01", maxContent+1))
+	long.Host = strings.Repeat("\x01", maxHost)
+	add(t, l, long)
+	if next, err := s.Next(t.Context()); err != nil || bytes.Count(next, []byte("\n")) != 1 || !bytes.HasSuffix(next, []byte("[cut]\n")) {
+		t.Errorf("%d bytes, %v", len(next), err)
+	}
+	many := make([]api.LogRow, 1000)
+	for i := range many {
+		many[i] = row("node", "m", fmt.Sprint(i, strings.Repeat("x", 8000)))
+	}
+	add(t, l, many...)
+	next, err := s.Next(t.Context())
+	if kept := bytes.Count(next, []byte("\n")) - 1; err != nil || len(next) > maxPending+100 || kept < 60 || !bytes.HasSuffix(next, fmt.Appendf(nil, "... %d rows are skipped here: they come faster than they are read\n", 1000-kept)) {
+		t.Errorf("%d rows in %d bytes, %v", kept, len(next), err)
+	}
+}
+
+// TestThePastOfATornRow: a stream never glues what a kill left of a row to the next one.
+func TestThePastOfATornRow(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.Mkdir(dir+"/node", 0o755), os.WriteFile(dir+"/node/m.2026-03-04.log", []byte("2026-03-04T05:06:07.008Z m - whole\n2026-03-04T05:06:08.008Z m - hal"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, dir, Options{Now: newClock().Now})
+	past, s, err := l.Follow("node", 10)
+	if err != nil || !strings.HasSuffix(string(past), " whole\n2026-03-04T05:06:08.008Z m - hal\n") {
+		t.Errorf("%q, %v", past, err)
+	}
+	s.Close()
 }
 
 // TestIdleStreamsAreNeverWoken: neither by rows of others nor by a timer, however long that lasts.
