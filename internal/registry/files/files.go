@@ -20,9 +20,10 @@ import (
 
 // The bounds that are no settings.
 const (
-	MaxFile  = 1 << 30 // bytes of one file
-	maxFiles = 20000   // of an area
-	maxList  = 10000   // entries of a list
+	MaxFile  = 1 << 30  // bytes of one file
+	MaxLog   = 64 << 20 // bytes of one log of a failed VM
+	maxFiles = 20000    // of an area
+	maxList  = 50000    // entries of a list: more than files and the directories that they need
 	floor    = 256 << 20
 	tempMark = ".upload-" // begins the names of files that are being written
 )
@@ -57,7 +58,7 @@ type Store struct {
 	swept time.Time
 }
 
-// held is what an area holds.
+// held is what an area holds, uploads that go on with it.
 type held struct {
 	files int
 	bytes int64
@@ -185,7 +186,7 @@ func (s *Store) List(dir string) ([]api.StoredFile, error) {
 	return list, nil
 }
 
-// Remove removes a file, or a directory with nothing in it.
+// Remove removes a file and the directories that it leaves empty, or a directory with nothing in it.
 func (s *Store) Remove(name string) error {
 	if err := writable(name); err != nil {
 		return err
@@ -205,7 +206,15 @@ func (s *Store) Remove(name string) error {
 	if !info.IsDir() {
 		s.count(name, -1, -info.Size())
 	}
+	s.prune(path.Dir(name))
 	return nil
+}
+
+// prune removes a directory and those above it as far as nothing is in them: nobody counts them. The caller holds mu.
+func (s *Store) prune(dir string) {
+	for dir != "." && dir != Logs && s.o.Root.Remove(dir) == nil {
+		dir = path.Dir(dir)
+	}
 }
 
 // writable refuses names that are the log server's, and those that cannot be.
@@ -213,8 +222,11 @@ func writable(name string) error {
 	if err := Check(name); err != nil {
 		return err
 	}
-	if area(name) == CentralLogs {
+	switch top := area(name); { // there are disks on which the case of a name does not count
+	case strings.EqualFold(top, CentralLogs):
 		return farm.Invalid("name", "%s is written by the log server alone", CentralLogs)
+	case strings.EqualFold(top, Logs) && (top != Logs || top == name):
+		return farm.Invalid("name", "%s is the directory of the logs of failed VMs", Logs)
 	}
 	return nil
 }
@@ -267,7 +279,6 @@ func (s *Store) sweep(now time.Time) {
 			continue
 		}
 		s.count(f.name, -1, -f.size)
-		for dir := path.Dir(f.name); dir != Logs && s.o.Root.Remove(dir) == nil; dir = path.Dir(dir) { // an empty one goes too
-		}
+		s.prune(path.Dir(f.name))
 	}
 }

@@ -85,7 +85,7 @@ func TestPutAndGet(t *testing.T) {
 	if err := s.Remove("a b"); farm.CodeOf(err) != farm.CodeRefused {
 		t.Errorf("removal of a directory that is not empty: %v", err)
 	}
-	if err := errors.Join(s.Remove("a b/ü,+@=~ (1).txt"), s.Remove("a b")); err != nil {
+	if err := s.Remove("a b/ü,+@=~ (1).txt"); err != nil {
 		t.Error(err)
 	}
 	if list, err := s.List(""); err != nil || len(list) != 0 || list == nil || s.other != (held{}) {
@@ -114,7 +114,7 @@ func TestHostileNames(t *testing.T) {
 	for _, name := range []string{
 		"", ".", "..", "../outside/secret", "a/../../outside/secret", "/etc/passwd", "a//b", "a/", ".hidden", "a/.upload-x", `a\b`, "a\x00b", "a\nb", "\xff",
 		strings.Repeat("a", 256), strings.Repeat("a/", 16) + "a", strings.Repeat(strings.Repeat("a", 200)+"/", 6) + "a",
-		"central-logs", "central-logs/node/x.log", "out/new", "in/new",
+		"central-logs", "central-logs/node/x.log", "Central-Logs/event/event.log", "logs", "LOGS", "out/new", "in/new",
 	} {
 		if err := put(s, name, "x"); farm.CodeOf(err) != farm.CodeInvalid && !strings.Contains(fmt.Sprint(err), "escapes") {
 			t.Errorf("put %q: %v", name, err)
@@ -187,6 +187,80 @@ func TestCutUpload(t *testing.T) {
 	}
 }
 
+// TestNothingIsLeftOfWhatFails: directories are nobody's count, so that none stays that has no file.
+func TestNothingIsLeftOfWhatFails(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, Options{})
+	for _, u := range []Upload{
+		{Name: "a/b/c", Body: strings.NewReader("x"), Sum: strings.Repeat("0", 64)},
+		{Name: "d/e/f", Body: broken{strings.NewReader("x")}},
+		{Name: "logs/vm/x.log", Body: broken{strings.NewReader("x")}},
+	} {
+		if _, err := s.Put(u); err == nil {
+			t.Errorf("%s was taken", u.Name)
+		}
+	}
+	if err := put(s, "g/h/i", "x"); err != nil {
+		t.Error(err)
+	}
+	if err := s.Remove("g/h/i"); err != nil {
+		t.Error(err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 || left[0].Name() != Logs || s.other != (held{}) || s.logs != (held{}) {
+		t.Errorf("left are %v, %v; %+v, %+v", left, err, s.other, s.logs)
+	}
+}
+
+// slow is an upload that gives what it has when it is told to, and ends.
+type slow struct {
+	text string
+	more chan struct{}
+}
+
+func (s *slow) Read(p []byte) (int, error) {
+	<-s.more
+	n := copy(p, s.text)
+	s.text = s.text[n:]
+	if n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// TestUploadsAtOnceShareTheRoom, announced or not: what is on its way counts before it is a file.
+func TestUploadsAtOnceShareTheRoom(t *testing.T) {
+	for _, size := range []int64{6, -1} {
+		s := open(t, t.TempDir(), Options{MaxBytes: 10})
+		errs, more := make(chan error), make(chan struct{})
+		for i := range 5 {
+			go func() {
+				_, err := s.Put(Upload{Name: fmt.Sprint("f", i), Body: &slow{"123456", more}, Size: size})
+				errs <- err
+			}()
+		}
+		var said []error
+		for len(said) < 5 {
+			select {
+			case more <- struct{}{}:
+			case err := <-errs:
+				said = append(said, err)
+			}
+		}
+		taken := 0
+		for _, err := range said {
+			if err == nil {
+				taken++
+			} else if farm.CodeOf(err) != farm.CodeUnavailable {
+				t.Error(err)
+			}
+		}
+		if taken > 1 || taken == 0 && size > 0 || s.other.bytes != int64(6*taken) || s.other.files != taken {
+			t.Errorf("announced %d: %d were taken, %+v", size, taken, s.other)
+		}
+	}
+}
+
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
@@ -197,6 +271,9 @@ func TestBounds(t *testing.T) {
 	s := open(t, dir, Options{MaxBytes: 10, MaxLogs: 100, Full: func() bool { return full }, Free: func() (int64, int64, error) { return free, 1 << 40, nil }})
 	if _, err := s.Put(Upload{Name: "a", Body: zeros{}, Size: MaxFile + 1}); farm.CodeOf(err) != farm.CodeTooLarge {
 		t.Errorf("too large: %v", err)
+	}
+	if _, err := s.Put(Upload{Name: "logs/vm/x", Body: zeros{}, Size: MaxLog + 1}); farm.CodeOf(err) != farm.CodeTooLarge {
+		t.Errorf("too large for a log: %v", err)
 	}
 	if err := put(s, "a", "12345678"); err != nil {
 		t.Error(err)
@@ -226,6 +303,9 @@ func TestBounds(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(dir + "/.*"); len(left) > 0 {
 		t.Errorf("left are %v", left)
+	}
+	if s.other != (held{2, 9}) || s.logs != (held{1, 50}) {
+		t.Errorf("what was refused is counted: %+v, %+v", s.other, s.logs)
 	}
 }
 
@@ -291,4 +371,33 @@ func TestManyAtOnce(t *testing.T) {
 	if again.logs != counted {
 		t.Errorf("counted %+v, there is %+v", counted, again.logs)
 	}
+}
+
+// FuzzNames: a file of any name is there under that name, or refused with a reason, and nothing is ever outside.
+func FuzzNames(f *testing.F) {
+	for _, name := range []string{"a/b.log", "../x", "logs/vm/x", "logs", "central-logs/x", "a/../../x", "\xff", strings.Repeat("a/", 20), "ü/\u202e.log", "C:\\x"} {
+		f.Add(name)
+	}
+	base := f.TempDir()
+	if err := os.Mkdir(base+"/files", 0o755); err != nil {
+		f.Fatal(err)
+	}
+	s := open(f, base+"/files", Options{})
+	f.Fuzz(func(t *testing.T, name string) {
+		err := put(s, name, "x")
+		if beside, _ := os.ReadDir(base); len(beside) != 1 {
+			t.Fatalf("%q makes %v", name, beside)
+		}
+		if code := farm.CodeOf(err); err != nil && code != farm.CodeInvalid {
+			t.Fatalf("%q: %v", name, err)
+		}
+		if err == nil {
+			if text, err := get(s, name); text != "x" || err != nil || s.Remove(name) != nil {
+				t.Fatalf("%q: %q, %v", name, text, err)
+			}
+		}
+		if s.other != (held{}) || s.logs != (held{}) {
+			t.Fatalf("%q: %+v, %+v", name, s.other, s.logs)
+		}
+	})
 }

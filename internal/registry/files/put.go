@@ -26,46 +26,56 @@ type Upload struct {
 	Sum  string // sha256 in hex that it must have; "": any
 }
 
-// lookBytes is how much of an upload is written between two looks at the room of the disk.
-const lookBytes = 64 << 20
+// lookBytes is how much of an upload is written between two looks at the room that there is.
+const lookBytes = 1 << 20
 
 // Put stores a file, in the place of one of that name: after a crash there is the old or the new one.
-func (s *Store) Put(u Upload) (api.FileReceipt, error) {
-	receipt := api.FileReceipt{Name: u.Name}
+func (s *Store) Put(u Upload) (receipt api.FileReceipt, err error) {
+	receipt.Name = u.Name
 	if err := writable(u.Name); err != nil {
 		return receipt, err
 	}
 	if strings.Trim(u.Sum, "0123456789abcdefABCDEF") != "" || u.Sum != "" && len(u.Sum) != 2*sha256.Size {
 		return receipt, farm.Invalid("sha256", "must be %d hex digits", 2*sha256.Size)
 	}
-	if u.Size > MaxFile {
-		return receipt, tooLarge()
+	if u.Size > most(u.Name) {
+		return receipt, tooLarge(u.Name)
 	}
-	if err := errors.Join(s.room(max(u.Size, 0)), s.share(u.Name, max(u.Size, 0))); err != nil {
+	c, err := s.claim(u.Name, max(u.Size, 0))
+	if err != nil {
 		return receipt, err
 	}
 	temp := path.Join(path.Dir(u.Name), tempMark+rand.Text())
+	defer func() {
+		if err = full(err); !c.over {
+			s.giveUp(c, temp)
+		}
+	}()
 	f, err := s.create(temp)
 	if err != nil {
 		return receipt, err
 	}
 	sum := sha256.New()
-	receipt.Size, err = s.write(f, sum, u)
+	if receipt.Size, err = c.write(f, sum, u.Body); err != nil {
+		return receipt, err
+	}
 	receipt.SHA256 = hex.EncodeToString(sum.Sum(nil))
-	if err == nil && u.Sum != "" && !strings.EqualFold(u.Sum, receipt.SHA256) {
-		err = farm.Invalid("sha256", "the bytes that came have the sum %s", receipt.SHA256)
+	if u.Sum != "" && !strings.EqualFold(u.Sum, receipt.SHA256) {
+		return receipt, farm.Invalid("sha256", "the bytes that came have the sum %s", receipt.SHA256)
 	}
-	if err == nil {
-		err = s.publish(temp, u.Name, receipt.Size)
-	}
-	if err != nil {
-		return receipt, errors.Join(full(err), s.o.Root.Remove(temp))
-	}
-	return receipt, nil
+	return receipt, s.publish(c, temp, receipt.Size)
 }
 
-func tooLarge() error {
-	return farm.Errorf(farm.CodeTooLarge, "A file must have at most %d bytes", MaxFile)
+// most is how many bytes a file of that name may have.
+func most(name string) int64 {
+	if area(name) == Logs {
+		return MaxLog
+	}
+	return MaxFile
+}
+
+func tooLarge(name string) error {
+	return farm.Errorf(farm.CodeTooLarge, "A file here must have at most %d bytes", most(name))
 }
 
 // full gives a failure for want of space its code.
@@ -89,22 +99,66 @@ func (s *Store) room(more int64) error {
 	return nil
 }
 
-// share refuses a file that is too much beside the others of its area. Logs of failed VMs make the oldest of
+// claim is the place that an upload has among the files before it is one: those that come at the same time cannot
+// take the same room.
+type claim struct {
+	s     *Store
+	name  string
+	bytes int64
+	over  bool // it is a file now
+}
+
+// claim takes a place, for the bytes that are announced.
+func (s *Store) claim(name string, bytes int64) (*claim, error) {
+	if err := s.room(bytes); err != nil {
+		return nil, err
+	}
+	if err := s.take(name, 1, bytes); err != nil {
+		return nil, err
+	}
+	return &claim{s: s, name: name, bytes: bytes}, nil
+}
+
+// take takes room, or refuses what is too much beside the others of its area. Logs of failed VMs make the oldest of
 // them go.
-func (s *Store) share(name string, size int64) error {
+func (s *Store) take(name string, files int, bytes int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h, most := s.areaOf(name), s.o.MaxBytes
 	if h == &s.logs {
 		most = s.o.MaxLogs
-		if h.bytes+size > most || h.files >= maxFiles {
+		if h.bytes+bytes > most || h.files+files > maxFiles {
 			s.sweep(s.o.Now())
 		}
 	}
-	if h.bytes+size > most || h.files >= maxFiles {
+	if h.bytes+bytes > most || h.files+files > maxFiles {
 		return farm.Errorf(farm.CodeUnavailable, "The file server holds %d bytes in %d files and takes at most %d in %d; remove some", h.bytes, h.files, most, maxFiles)
 	}
+	s.count(name, files, bytes)
 	return nil
+}
+
+// grow makes the claim as large as what was written.
+func (c *claim) grow(size int64) error {
+	if err := c.s.room(0); err != nil || size <= c.bytes {
+		return err
+	}
+	if err := c.s.take(c.name, 0, size-c.bytes); err != nil {
+		return err
+	}
+	c.bytes = size
+	return nil
+}
+
+// giveUp takes back what an upload that fails has taken.
+func (s *Store) giveUp(c *claim, temp string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count(c.name, -1, -c.bytes)
+	if err := s.o.Root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.o.Log.Warn("what is left of an upload cannot be removed", "file", temp, "error", err)
+	}
+	s.prune(path.Dir(temp))
 }
 
 // makeDir makes a directory, none of whose parents is a link.
@@ -116,7 +170,7 @@ func (s *Store) makeDir(dir string) error {
 		if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrExist) {
 			return farm.Invalid("name", "a part of it is a file that is there already")
 		}
-		return full(fmt.Errorf("make a directory: %w", err))
+		return fmt.Errorf("make a directory: %w", err)
 	}
 	if info, err := plain(s.o.Root, dir); err != nil || !info.IsDir() {
 		return farm.Invalid("name", "a part of it is no directory")
@@ -124,36 +178,35 @@ func (s *Store) makeDir(dir string) error {
 	return nil
 }
 
-// create makes a new file and its directory, also one that was removed with its last file meanwhile.
+// create makes a new file and its directory, which nobody can take away in between.
 func (s *Store) create(temp string) (*os.File, error) {
-	for again := false; ; again = true {
-		if err := s.makeDir(path.Dir(temp)); err != nil {
-			return nil, err
-		}
-		f, err := s.o.Root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-		if err == nil {
-			return f, nil
-		}
-		if again || !errors.Is(err, fs.ErrNotExist) {
-			return nil, full(fmt.Errorf("make a file: %w", err))
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.makeDir(path.Dir(temp)); err != nil {
+		return nil, err
 	}
+	f, err := s.o.Root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("make a file: %w", err)
+	}
+	return f, nil
 }
 
 // write writes what comes to a new file and closes it.
-func (s *Store) write(f *os.File, sum hash.Hash, u Upload) (size int64, err error) {
-	body := io.LimitReader(u.Body, MaxFile+1)
+func (c *claim) write(f *os.File, sum hash.Hash, from io.Reader) (size int64, err error) {
+	body := io.LimitReader(from, most(c.name)+1)
 	for err == nil {
 		var n int64
 		n, err = io.CopyN(io.MultiWriter(f, sum), body, lookBytes)
-		if size += n; err == nil {
-			err = errors.Join(s.room(0), s.share(u.Name, size))
+		size += n
+		if grown := c.grow(size); grown != nil {
+			err = grown
 		}
 	}
 	switch {
 	case !errors.Is(err, io.EOF):
-	case size > MaxFile:
-		err = tooLarge()
+	case size > most(c.name):
+		err = tooLarge(c.name)
 	default:
 		err = f.Sync()
 	}
@@ -161,24 +214,26 @@ func (s *Store) write(f *os.File, sum hash.Hash, u Upload) (size int64, err erro
 }
 
 // publish gives a written file its name.
-func (s *Store) publish(temp, name string, size int64) error {
-	if err := s.share(name, size); err != nil {
-		return err
-	}
+func (s *Store) publish(c *claim, temp string, size int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old, err := s.o.Root.Lstat(name)
+	old, err := s.o.Root.Lstat(c.name)
 	if err == nil && !old.Mode().IsRegular() {
 		return farm.Invalid("name", "there is a directory of that name")
 	}
-	if err := s.o.Root.Rename(temp, name); err != nil {
+	if err := s.o.Root.Rename(temp, c.name); err != nil {
 		return fmt.Errorf("name a file: %w", err)
 	}
-	s.count(name, 1, size)
+	c.over = true
+	s.count(c.name, 0, size-c.bytes)
 	if old != nil {
-		s.count(name, -1, -old.Size())
+		s.count(c.name, -1, -old.Size())
 	}
-	dir, err := s.o.Root.Open(path.Dir(name))
+	return s.syncDir(path.Dir(c.name))
+}
+
+func (s *Store) syncDir(name string) error {
+	dir, err := s.o.Root.Open(name)
 	if err != nil {
 		return fmt.Errorf("sync a directory: %w", err)
 	}

@@ -1,7 +1,7 @@
 package registryrest
 
 import (
-	"errors"
+	"fmt"
 	"net/http"
 	"path"
 	"slices"
@@ -45,6 +45,7 @@ func (s service) getFile(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer f.Close()
 	text(w.Header())
+	w.Header().Set("ETag", fmt.Sprintf(`"%x-%x"`, f.Modified.UnixNano(), f.Size)) // a file is replaced, never changed
 	if !slices.Contains(texts, path.Ext(f.Name())) {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set("Content-Disposition", "attachment")
@@ -55,13 +56,12 @@ func (s service) getFile(w http.ResponseWriter, r *http.Request) error {
 
 // putFile stores the body. It is raw bytes, so that the answer is written here.
 func (s service) putFile(w http.ResponseWriter, r *http.Request) error {
-	body := &patient{body: r.Body, control: http.NewResponseController(w)}
-	receipt, err := s.reg.Files().Put(files.Upload{
-		Name: r.PathValue("path"), Body: http.MaxBytesReader(w, body, files.MaxFile+1), Size: r.ContentLength, Sum: r.URL.Query().Get("sha256"),
-	})
-	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
-		return farm.Errorf(farm.CodeTooLarge, "A file must have at most %d bytes", int64(files.MaxFile))
+	if r.Header.Get("Content-Range") != "" { // the rest of a file must not pass for the whole
+		return farm.Invalid("Content-Range", "is not taken: send the whole file again")
 	}
+	receipt, err := s.reg.Files().Put(files.Upload{
+		Name: r.PathValue("path"), Body: &patient{body: r.Body, control: http.NewResponseController(w)}, Size: r.ContentLength, Sum: r.URL.Query().Get("sha256"),
+	})
 	if err != nil {
 		return err
 	}

@@ -302,6 +302,30 @@ func TestFileServer(t *testing.T) {
 	if resp, text := fetch(t, s, "/registry/files/logs/vm/start.log", "Range", "bytes=1-2"); text != "ex" || resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("%q, %v", text, resp.Header)
 	}
+	// a download that broke off goes on where it was only when the file is still the same
+	resp, _ := fetch(t, s, "/registry/files/logs/vm/start.log")
+	tag := resp.Header.Get("ETag")
+	if resp, text := fetch(t, s, "/registry/files/logs/vm/start.log", "Range", "bytes=2-", "If-Range", tag); text != "xt" || resp.StatusCode != http.StatusPartialContent || tag == "" {
+		t.Errorf("%s %q", resp.Status, text)
+	}
+	if resp, _ := fetch(t, s, "/registry/files/logs/vm/start.log", "If-None-Match", tag); resp.StatusCode != http.StatusNotModified {
+		t.Errorf("%s", resp.Status)
+	}
+	send(t, s, "PUT", "/registry/files/logs/vm/start.log", "longer")
+	if resp, text := fetch(t, s, "/registry/files/logs/vm/start.log", "Range", "bytes=2-", "If-Range", tag); text != "longer" || resp.StatusCode != http.StatusOK || resp.Header.Get("ETag") == tag {
+		t.Errorf("%s %q", resp.Status, text)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+"/registry/files/logs/vm/start.log", strings.NewReader("rest"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Range", "bytes 4-7/8")
+	if resp, err := http.DefaultClient.Do(req); err != nil || resp.StatusCode != http.StatusBadRequest || resp.Body.Close() != nil {
+		t.Errorf("a part of an upload: %v, %v", resp, err)
+	}
+	if _, text := fetch(t, s, "/registry/files/logs/vm/start.log"); text != "longer" {
+		t.Errorf("the file is %q", text)
+	}
 	resp, text := fetch(t, s, "/registry/files/a%20b/c+d%2Be.html")
 	if text != "<script>" || resp.Header.Get("Content-Type") != "application/octet-stream" || resp.Header.Get("Content-Disposition") != "attachment" ||
 		resp.Header.Get("X-Content-Type-Options") != "nosniff" {
