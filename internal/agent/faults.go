@@ -17,10 +17,10 @@ const (
 	faultPause = 5 * time.Second  // before the second try; it doubles
 )
 
-// What failed, as the name of the log says.
+// What failed when it was no task, as the name of the log says.
 const (
 	faultStart = "start"
-	faultSave  = "save"
+	faultRun   = "run"
 )
 
 // fault is the log of a VM that failed, on its way to the registry.
@@ -30,7 +30,7 @@ type fault struct {
 	text     []byte
 }
 
-// keepFault has the log of a start or a save that failed sent to the registry, where it outlives this node's own.
+// keepFault has the log of a start, a run or a task that failed sent to the registry, where it outlives this node's own.
 func (a *Agent) keepFault(in *instance, what, reason string) {
 	a.mu.Lock()
 	discreet := a.discreet

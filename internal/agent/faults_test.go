@@ -13,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/sim"
+	"github.com/buildyard/buildyard/internal/meter"
 )
 
 // desk takes files, and notes where the agent's own log goes.
@@ -104,6 +105,9 @@ func TestLogOfAFailedStart(t *testing.T) {
 		w.desk.fail(nil)
 		time.Sleep(2 * time.Minute)
 		name, text := w.desk.only(t)
+		if m := meter.Read(w.agent.Families()); m["buildyard_node_failure_logs_total{ok}"] != 1 || m["buildyard_node_failure_logs_total{failed}"] != 0 {
+			t.Error("it is not counted")
+		}
 		if !regexp.MustCompile(`^http://registry logs/` + idA + `/\d{8}T\d{6}\.\d{3}Z-start\.log$`).MatchString(name) {
 			t.Errorf("it is %s", name)
 		}
@@ -130,6 +134,9 @@ func TestLogIsGivenUp(t *testing.T) {
 		if w.desk.tried() != tries {
 			t.Error("it is tried for ever")
 		}
+		if m := meter.Read(w.agent.Families()); m["buildyard_node_failure_logs_total{failed}"] != 1 {
+			t.Error("it is not counted")
+		}
 	})
 }
 
@@ -142,6 +149,21 @@ func TestLogOfAFailedSave(t *testing.T) {
 		w.untilTask("s1")
 		time.Sleep(time.Minute)
 		if name, text := w.desk.only(t); !strings.HasSuffix(name, "-save.log") || !strings.Contains(text, "save failed: The VM could not be saved: ") {
+			t.Errorf("%s\n%s", name, text)
+		}
+	})
+}
+
+func TestLogOfAVMThatEnds(t *testing.T) {
+	inWorld(t, sim.Options{}, func(w *world) {
+		w.control.order(startOrder(nil))
+		w.until(api.PhaseRunning)
+		if err := w.host.Kill(idA); err != nil {
+			t.Fatal(err)
+		}
+		w.until(api.PhaseStopped)
+		time.Sleep(time.Minute)
+		if name, text := w.desk.only(t); !strings.HasSuffix(name, "-run.log") || !strings.Contains(text, "run failed: The VM stopped without being asked to: ") || !strings.Contains(text, "console of "+idA) {
 			t.Errorf("%s\n%s", name, text)
 		}
 	})

@@ -155,9 +155,13 @@ func (a *Agent) noteStopped(_ context.Context, in *instance, vm hv.VM) error {
 		message += ": " + clip(vm.Failure, maxMessage)
 	}
 	a.log.Warn("VM stopped", "instance", in.id, "reason", vm.Failure)
-	return a.change(in, func(s *journal.State) {
+	err := a.change(in, func(s *journal.State) {
 		s.Phase, s.Message, s.VM = api.PhaseStopped, message, a.linkVM(vm)
 	})
+	if err == nil && vm.Failure != "" {
+		a.keepFault(in, faultRun, message)
+	}
+	return err
 }
 
 func (a *Agent) noteGone(_ context.Context, in *instance, _ hv.VM) error {

@@ -175,8 +175,8 @@ func (a *Agent) giveUp(ctx context.Context, in *instance, format string, args ..
 func (a *Agent) giveUpWith(ctx context.Context, in *instance, f journal.TaskFailure) error {
 	a.log.Warn("task fails", "instance", in.id, "reason", f.Message)
 	err := a.changeTask(ctx, in, func(t *journal.Task) { t.Failure = &f })
-	if t := in.snapshot().Task; err == nil && t.Order.Kind == api.OrderSave {
-		a.keepFault(in, faultSave, f.Message)
+	if err == nil {
+		a.keepFault(in, string(in.snapshot().Task.Order.Kind), f.Message)
 	}
 	return err
 }

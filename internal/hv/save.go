@@ -34,10 +34,11 @@ type Restarter interface {
 	Restart(ctx context.Context, id string, edit func(*Spec)) (VM, error)
 }
 
-// FailureKeeper is a driver that keeps a log of every start that failed.
+// FailureKeeper is a driver that keeps a log of every VM that failed.
 type FailureKeeper interface {
-	// FailureLog gives the newest log of a failed start of a VM, also of one that was
-	// removed since; nil when there is none.
+	// FailureLog gives what is known of a VM that has ended by a failure; else the newest
+	// log of a start of it that failed, also of one that was removed since; nil when there
+	// is none.
 	FailureLog(id string) ([]byte, error)
 }
 

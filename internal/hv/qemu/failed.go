@@ -46,12 +46,7 @@ func (m *machine) keepFailed(reason error) (string, error) {
 		return "", err
 	}
 	now := time.Now().UTC()
-	m.mu.Lock()
-	c := m.cfg
-	m.mu.Unlock()
-	text := fmt.Sprintf("VM %s %q, %s\n%s\nQEMU %s, %s, %s\n\n--- what QEMU printed ---\n%s\n--- end of the serial console ---\n%s\n",
-		m.id, c.Spec.Name, now.Format(time.RFC3339), printable([]byte(reason.Error())), c.Version, c.Machine, c.Accelerator,
-		printable(endOf(filepath.Join(m.dir, logFile), failedTail)), printable(endOf(filepath.Join(m.dir, serialFile), serialBytes)))
+	text := m.failure(reason.Error(), now)
 	path := filepath.Join(dir, m.id+"-"+now.Format(failedStamp)+".log")
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -65,10 +60,25 @@ func (m *machine) keepFailed(reason error) (string, error) {
 	return path, prune(dir)
 }
 
+// failure says what is known of a VM that failed.
+func (m *machine) failure(reason string, at time.Time) string {
+	m.mu.Lock()
+	c := m.cfg
+	m.mu.Unlock()
+	return fmt.Sprintf("VM %s %q, %s\n%s\nQEMU %s, %s, %s\n\n--- what QEMU printed ---\n%s\n--- end of the serial console ---\n%s\n",
+		m.id, c.Spec.Name, at.Format(time.RFC3339), printable([]byte(reason)), c.Version, c.Machine, c.Accelerator,
+		printable(endOf(filepath.Join(m.dir, logFile), failedTail)), printable(endOf(filepath.Join(m.dir, serialFile), serialBytes)))
+}
+
 var _ hv.FailureKeeper = (*Driver)(nil)
 
-// FailureLog gives the newest log of a failed start of a VM.
+// FailureLog gives what is known of a VM that has ended by a failure, or the newest log of a failed start.
 func (d *Driver) FailureLog(id string) ([]byte, error) {
+	if m, err := d.machine(id); err == nil {
+		if vm := m.view(); vm.Failure != "" {
+			return []byte(m.failure(vm.Failure, vm.StoppedAt.UTC())), nil
+		}
+	}
 	entries, err := os.ReadDir(d.opt.FailedLogs)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

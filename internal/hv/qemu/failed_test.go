@@ -79,6 +79,11 @@ func TestFailureLog(t *testing.T) {
 	if b, err := m.d.FailureLog("vm"); b != nil || err != nil {
 		t.Errorf("of a VM with a shorter id: %.100q, %v", b, err)
 	}
+	m.end.Failure = "signal: killed"
+	m.d.machines = map[string]*machine{"vm-1": m}
+	if b, err := m.d.FailureLog("vm-1"); !strings.Contains(string(b), "signal: killed") || !strings.Contains(string(b), "last of QEMU") || err != nil {
+		t.Errorf("of one that has ended since: %.200q, %v", b, err)
+	}
 }
 
 // A start that was called off leaves no log, and one whose log cannot be kept

@@ -1,0 +1,119 @@
+//go:build linux
+
+package buildyard
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/cli/buildnode"
+	"github.com/buildyard/buildyard/internal/hv/guesttest"
+)
+
+// says runs a command of the program and gives what it prints.
+func says(t *testing.T, args ...string) string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if code := Main(t.Context(), args, Streams{In: strings.NewReader(""), Out: &out, Err: &errs}); code != 0 {
+		t.Fatalf("%v ends with %d: %s", args, code, errs.String())
+	}
+	return out.String()
+}
+
+// TestTheLogOfAFailedVM: why a real QEMU would not start is on the registry and told by a command, also when the
+// instance is gone.
+func TestTheLogOfAFailedVM(t *testing.T) {
+	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
+		t.Skip("QEMU is not installed")
+	}
+	guesttest.Turn(t, 1)
+	y := newYard(t)
+	t.Setenv("SVC_CONTROLLER", y.service.URL())
+	realNode(t, y.service)
+	template := y.push("", "v1", y.disk(1, 1)).ID
+
+	busy, err := net.Listen("tcp4", "127.0.0.1:0") //nolint:noctx // it never blocks
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	var ids []string
+	err = y.api.send(t.Context(), "POST", "/api/v1/vm", map[string]any{
+		"vmid": template, "port_forwarding_override": []any{map[string]any{"name": "ssh", "guest_port": 22, "host_port": busy.Addr().(*net.TCPAddr).Port}},
+	}, &ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := ids[0]
+	y.await("the start to fail", func() bool { return y.instance(id).InstanceState == "Error" })
+	list := ""
+	y.await("its log", func() bool {
+		list = says(t, "log", "vm", id, "-o", "name")
+		return list != ""
+	})
+	name := strings.TrimSpace(list)
+	if !regexp.MustCompile(`^\d{8}T\d{6}\.\d{3}Z-start\.log$`).MatchString(name) {
+		t.Fatalf("there is %q", list)
+	}
+	look := func(when string) {
+		text := says(t, "log", "vm", id, name)
+		for _, want := range []string{"Instance " + id + " on node ", "Template debian (" + template + "), tag v1, version 0", "start failed: ", "--- what QEMU printed ---", "host forwarding"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: it lacks %q:\n%s", when, want, text)
+			}
+		}
+	}
+	look("while the instance is there")
+	says(t, "instance", "terminate", id, "--yes")
+	y.await("the end", func() bool {
+		var list []json.RawMessage
+		y.get("/api/v1/vm", &list)
+		return len(list) == 0
+	})
+	look("when it is gone")
+}
+
+// realNode runs a node whose VMs are real until the test ends.
+func realNode(t *testing.T, s *ControllerService) {
+	t.Helper()
+	short, err := os.MkdirTemp("", "by") // sockets of QEMU have short names
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(short, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := home.At(short)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = buildnode.Join(t.Context(), buildnode.JoinOptions{Home: dir, Controller: s.URL(), Token: s.JoinToken(), Host: "127.0.0.1", Reserve: "64MB", Capacity: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := buildnode.OpenNode(t.Context(), buildnode.NodeOptions{Home: dir, Driver: buildnode.DriverQEMU, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- node.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+		_ = os.RemoveAll(short)
+	})
+}
