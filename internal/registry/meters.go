@@ -48,6 +48,7 @@ func (r *Registry) Families() []meter.Family {
 
 		r.logFamily("buildyard_registry_log_rows_total", meter.KindCounter, "Rows and events that were written to the central logs", func(s central.Stats) int64 { return s.Rows }),
 		r.logFamily("buildyard_registry_log_rows_dropped_total", meter.KindCounter, "Rows that could not be written to the central logs", func(s central.Stats) int64 { return s.Dropped }),
+		r.logFamily("buildyard_registry_log_rows_skipped_total", meter.KindCounter, "Rows that streams left out, since their readers were too slow", func(s central.Stats) int64 { return s.Skipped }),
 		r.logFamily("buildyard_registry_log_bytes", meter.KindGauge, "Bytes of the central logs", func(s central.Stats) int64 { return s.Bytes }),
 		r.logFamily("buildyard_registry_log_streams", meter.KindGauge, "Streams of logs that are read", func(s central.Stats) int64 { return int64(s.Streams) }),
 	}

@@ -2,10 +2,15 @@ package buildyard
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +20,8 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
 	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/logs"
+	"github.com/buildyard/buildyard/internal/meter"
 )
 
 // awaitLog waits until a service's log in a directory has a text.
@@ -76,34 +83,114 @@ func TestLogsComeTogether(t *testing.T) {
 // TestLogsOfAControllerAlone go to its registry over the wire.
 func TestLogsOfAControllerAlone(t *testing.T) {
 	dir := t.TempDir()
+	r, stopRegistry := registryAt(t, dir, "127.0.0.1:0")
+	defer stopRegistry()
+	_, stop := startController(t, t.TempDir(), false, map[string]string{"registry": r.URL(), "log-level": "info", "enable-central-logging": "true"})
+	central := filepath.Join(dir, "files", "central-logs")
+	awaitLog(t, central, "controller", `"msg":"controller is ready"`)
+	awaitLog(t, central, "registry", `"msg":"registry is ready"`)
+	stop()
+}
+
+// registryAt runs a registry on an address until stop is called.
+func registryAt(t *testing.T, dir, address string) (r *RegistryService, stop func()) {
+	t.Helper()
 	fs := pflag.NewFlagSet("registry", pflag.ContinueOnError)
 	cli.AddFlags(fs, config.RegistryTable)
-	for flag, value := range map[string]string{"listen-addr": "127.0.0.1:0", "base-path": dir, "log-level": "info", "enable-central-logging": "true"} {
+	for flag, value := range map[string]string{"listen-addr": address, "base-path": dir, "log-level": "info", "enable-central-logging": "true"} {
 		if err := fs.Set(flag, value); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r := &RegistryService{Stderr: io.Discard}
+	r = &RegistryService{Stderr: io.Discard}
 	if err := r.ParseFlags(config.Sources{Flags: fs}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
-	_, stop := startController(t, t.TempDir(), false, map[string]string{"registry": r.URL(), "log-level": "info", "enable-central-logging": "true"})
-	central := filepath.Join(dir, "files", "central-logs")
-	awaitLog(t, central, "controller", `"msg":"controller is ready"`)
-	awaitLog(t, central, "registry", `"msg":"registry is ready"`)
-	stop()
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
+	return r, func() {
+		cancel()
+		if err := errors.Join(<-done, r.Close()); err != nil {
+			t.Error(err)
+		}
 	}
-	if err := r.Close(); err != nil {
-		t.Error(err)
+}
+
+// TestTwoControllersShipAtOnce, from one machine and so into one file, while the registry is away for a while: all
+// lines of both come, those of each in their order.
+func TestTwoControllersShipAtOnce(t *testing.T) {
+	dir, address := t.TempDir(), freeAddress(t)
+	settings, err := config.Load(config.ControllerTable, config.Sources{Env: func(key string) (value string, ok bool) {
+		if ok = key == config.CentralLogging; ok {
+			value = "true"
+		}
+		return value, ok
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, stop := registryAt(t, dir, address)
+	const lines = 3000
+	var outputs []*logOutput
+	var work sync.WaitGroup
+	for which := range 2 {
+		o, err := openLog(io.Discard, settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := o.there("http://" + address); err != nil {
+			t.Fatal(err)
+		}
+		outputs = append(outputs, o)
+		log, err := o.logger("info", "controller")
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := o.start(t.Context())
+		t.Cleanup(end)
+		work.Go(func() {
+			for i := range lines {
+				log.Info("said", "which", which, "no", i)
+				if i%100 == 0 {
+					time.Sleep(20 * time.Millisecond)
+				}
+			}
+		})
+	}
+	awaitLog(t, filepath.Join(dir, "files", "central-logs"), "controller", `"no":`)
+	stop()
+	work.Wait()
+	_, stop = registryAt(t, dir, address)
+	defer stop()
+	for which := range 2 {
+		awaitLog(t, filepath.Join(dir, "files", "central-logs"), "controller", fmt.Sprintf(`"which":%d,"no":%d}`, which, lines-1))
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "files", "central-logs", "controller", "*.log"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	raw, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := [2]int{}
+	for _, m := range regexp.MustCompile(`"which":(\d),"no":(\d+)}\n`).FindAllStringSubmatch(string(raw), -1) {
+		which, _ := strconv.Atoi(m[1])
+		if no, _ := strconv.Atoi(m[2]); no == next[which] {
+			next[which]++
+		} else if no > next[which] { // fewer are batches whose answer was cut off: they come again
+			t.Fatalf("%d of %d comes before %d", no, which, next[which])
+		}
+	}
+	for which, o := range outputs {
+		m := meter.Read(logs.Families(o.shippers))
+		if next[which] != lines || m["buildyard_log_lines_lost_total{central}"] != 0 {
+			t.Errorf("%d of %d: %v", next[which], which, m)
+		}
 	}
 }
 
