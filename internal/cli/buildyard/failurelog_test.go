@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -42,7 +41,7 @@ func TestTheLogOfAFailedVM(t *testing.T) {
 	realNode(t, y.service)
 	template := y.push("", "v1", y.disk(1, 1)).ID
 
-	busy, err := net.Listen("tcp4", "127.0.0.1:0") //nolint:noctx // it never blocks
+	busy, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +100,7 @@ func realNode(t *testing.T, s *ControllerService) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node, err := buildnode.OpenNode(t.Context(), buildnode.NodeOptions{Home: dir, Driver: buildnode.DriverQEMU, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	node, err := buildnode.OpenNode(t.Context(), buildnode.NodeOptions{Home: dir, Driver: buildnode.DriverQEMU, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
