@@ -2,8 +2,6 @@ package auth
 
 import (
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -178,44 +176,4 @@ func Forbidden(p farm.Permission) error {
 // ForbiddenOn is the refusal of a caller without a right on a resource.
 func ForbiddenOn(kind farm.ResourceType, id string, p farm.Permission) error {
 	return farm.Errorf(farm.CodeForbidden, "You need the permission %s on the %s %s", p, kind, id)
-}
-
-// Judge holds the rules that count now. Changes count for the next request, whatever its
-// session.
-type Judge struct {
-	rules atomic.Pointer[Rules]
-
-	mu     sync.Mutex // guards what follows
-	policy Policy
-	grants Grants
-}
-
-// NewJudge begins with a policy and grants. What Policy.Latch makes of the grants is for
-// the caller to store.
-func NewJudge(p Policy, g Grants) *Judge {
-	g, _ = p.Latch(g)
-	j := &Judge{policy: p, grants: g}
-	j.rules.Store(NewRules(p, g))
-	return j
-}
-
-// Rules gives the rules of this moment.
-func (j *Judge) Rules() *Rules { return j.rules.Load() }
-
-// SetGrants changes what is granted.
-func (j *Judge) SetGrants(g Grants) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	g.Enforced = g.Enforced || j.grants.Enforced // a store that has not heard of it yet
-	j.grants = g
-	j.rules.Store(NewRules(j.policy, g))
-}
-
-// SetTier changes the tier of the licence. What was denied stays denied.
-func (j *Judge) SetTier(t farm.Tier) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.policy.Tier = t
-	j.grants, _ = j.policy.Latch(j.grants)
-	j.rules.Store(NewRules(j.policy, j.grants))
 }

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -118,42 +119,46 @@ func TestEveryPermissionAlone(t *testing.T) {
 // not: once something was denied, it stays denied until permissions are switched off.
 func TestLicencesNeverWiden(t *testing.T) {
 	tiers := append([]farm.Tier{""}, farm.Tiers...)
-	who := everybody["key"]
 	for _, first := range tiers {
 		for _, second := range tiers {
 			for _, third := range tiers {
-				p := plus
-				p.Tier = first
-				grants, _ := p.Latch(Grants{})
-				j := NewJudge(p, grants)
-				denied := false
-				for _, tier := range []farm.Tier{first, second, third} {
-					j.SetTier(tier)
-					denied = denied || tier == farm.TierEnterprisePlus
-					if j.Rules().Allows(who, "start_vm") == denied || j.Rules().Enforced() != denied {
-						t.Fatalf("%q, %q, %q: denied %t at %q", first, second, third, denied, tier)
-					}
-					j.SetGrants(Grants{}) // from a store that has not heard of it
-					if j.Rules().Enforced() != denied {
-						t.Fatalf("%q, %q, %q: a change of grants at %q", first, second, third, tier)
-					}
-					p.Tier = tier
-					stored, changed := p.Latch(grants)
-					if changed != (stored.Enforced != grants.Enforced) {
-						t.Fatal("a change is not told")
-					}
-					grants = stored
-					if NewRules(p, grants).Allows(who, "start_vm") == denied {
-						t.Fatalf("%q, %q, %q: after a restart at %q", first, second, third, tier)
-					}
-				}
+				walk(t, first, second, third)
 			}
 		}
 	}
+	store := NewGrantTable(Grants{Enforced: true}, nil)
 	off := plus
 	off.Authorization = false
-	if g, changed := off.Latch(Grants{Enforced: true}); g.Enforced || !changed {
+	must(t, NewJudge(off, store).Keep(t.Context()))
+	if store.Grants().Enforced {
 		t.Error("switching permissions off is not remembered")
+	}
+}
+
+// walk changes the tier of one judge, and restarts another one before each change.
+func walk(t *testing.T, tiers ...farm.Tier) {
+	t.Helper()
+	who, denied := everybody["key"], false
+	stays, restarts := NewGrantTable(Grants{}, nil), NewGrantTable(Grants{}, nil)
+	p := plus
+	p.Tier = tiers[0]
+	j := NewJudge(p, stays) // nothing is kept
+	for _, tier := range tiers {
+		j.SetTier(tier)
+		denied = denied || tier == farm.TierEnterprisePlus
+		if j.Rules().Allows(who, "start_vm") == denied || j.Rules().Enforced() != denied {
+			t.Fatalf("%q: denied %t at %q", tiers, denied, tier)
+		}
+		must(t, stays.Change(t.Context(), func(g Grants) (Grants, error) { return g, nil }))
+		if j.Rules().Enforced() != denied {
+			t.Fatalf("%q: a change of grants at %q", tiers, tier)
+		}
+		p.Tier = tier
+		again := NewJudge(p, restarts)
+		must(t, again.Keep(t.Context()))
+		if again.Rules().Allows(who, "start_vm") == denied || restarts.Grants().Enforced != denied {
+			t.Fatalf("%q: after a restart at %q", tiers, tier)
+		}
 	}
 }
 
@@ -300,7 +305,8 @@ func TestForbiddenNamesThePermission(t *testing.T) {
 
 // TestChangesCountAtOnce asks while grants change; the race detector watches.
 func TestChangesCountAtOnce(t *testing.T) {
-	j := NewJudge(plus, Grants{})
+	store := NewGrantTable(Grants{}, nil)
+	j := NewJudge(plus, store)
 	who := everybody["key"]
 	var wg sync.WaitGroup
 	for range 4 {
@@ -312,16 +318,39 @@ func TestChangesCountAtOnce(t *testing.T) {
 	}
 	for i := range 100 {
 		want := i%2 == 0
-		if want {
-			j.SetGrants(group(t, Grants{}, plus.Service, "dev", "start_vm"))
-		} else {
-			j.SetGrants(Grants{})
-		}
+		must(t, store.Change(t.Context(), func(g Grants) (Grants, error) {
+			if want {
+				return g.SetGroup(plus.Service, "dev", []farm.Permission{"start_vm"})
+			}
+			return g.DeleteGroup("dev")
+		}))
 		if j.Rules().Allows(who, "start_vm") != want {
 			t.Fatal("a change does not count")
 		}
 	}
 	wg.Wait()
+}
+
+// TestGrantsThatAreNotSaved have not changed.
+func TestGrantsThatAreNotSaved(t *testing.T) {
+	errDisk := errors.New("disk full")
+	store := NewGrantTable(Grants{}, func(Grants) error { return errDisk })
+	told := 0
+	store.Watch(func() { told++ })
+	for _, err := range []error{errDisk, farm.NotFound()} {
+		got := store.Change(t.Context(), func(g Grants) (Grants, error) {
+			if !errors.Is(err, errDisk) {
+				return g, err
+			}
+			return g.SetGroup(plus.Service, "dev", nil)
+		})
+		if !errors.Is(got, err) || store.Grants().Groups != nil || told != 0 {
+			t.Errorf("%v, %+v, told %d", got, store.Grants(), told)
+		}
+	}
+	if err := NewJudge(plus, store).Keep(t.Context()); !errors.Is(err, errDisk) {
+		t.Error(err)
+	}
 }
 
 // TestNothingIsAllocated: permissions are asked for in every request, and once a row of a list.

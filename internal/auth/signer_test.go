@@ -79,7 +79,11 @@ func TestRotation(t *testing.T) {
 		if _, err := late.Unseal("p", before, time.Hour); err != nil {
 			t.Errorf("what was signed before: %v", err)
 		}
-		time.Sleep(ringKeep + time.Minute)
+		time.Sleep(ringKeep - time.Minute)
+		if again := rotated.Rotated(time.Now()); len(again.keys) != 3 {
+			t.Errorf("%d keys while the first still counts", len(again.keys))
+		}
+		time.Sleep(2 * time.Minute)
 		again := rotated.Rotated(time.Now())
 		if len(again.keys) != 2 || again.keys[0].version != 2 || again.keys[1].version != 3 {
 			t.Errorf("%d keys, the first of version %d", len(again.keys), again.keys[0].version)

@@ -92,19 +92,22 @@ func TestRingAndGrants(t *testing.T) {
 	}
 
 	const s = farm.ServiceRegistry
-	g, err := f.Grants(s)
-	if err != nil || g.Groups != nil {
-		t.Errorf("%+v, %v", g, err)
+	grants, err := f.Grants(s)
+	must(t, err)
+	if grants.Grants().Groups != nil {
+		t.Errorf("%+v", grants.Grants())
 	}
-	g, err = g.SetGroup(s, "<ci> & ü/", []farm.Permission{"pull_vm"})
+	must(t, grants.Change(t.Context(), func(g auth.Grants) (auth.Grants, error) {
+		g.Enforced = true
+		g, err := g.SetGroup(s, "<ci> & ü/", []farm.Permission{"pull_vm"})
+		must(t, err)
+		return g.SetResources(s, "ops", []farm.ResourcePermission{{ID: "t", Type: farm.ResourceTemplate, Permissions: []farm.Permission{"pull"}}})
+	}))
+	reopened, err := openFolder(t, dir).Grants(s)
 	must(t, err)
-	g, err = g.SetResources(s, "ops", []farm.ResourcePermission{{ID: "t", Type: farm.ResourceTemplate, Permissions: []farm.Permission{"pull"}}})
-	must(t, err)
-	g.Enforced = true
-	must(t, f.SaveGrants(g))
-	back, err := openFolder(t, dir).Grants(s)
-	if err != nil || len(back.Groups["<ci> & ü/"]) != 1 || len(back.Resources["ops"]) != 1 || !back.Enforced {
-		t.Errorf("%+v, %v", back, err)
+	back := reopened.Grants()
+	if len(back.Groups["<ci> & ü/"]) != 1 || len(back.Resources["ops"]) != 1 || !back.Enforced {
+		t.Errorf("%+v", back)
 	}
 	if _, err := f.Grants(farm.ServiceController); err == nil {
 		t.Error("the grants of another service are taken")
@@ -120,9 +123,9 @@ func TestDamageIsRefused(t *testing.T) {
 	must(t, keys.Create(t.Context(), authtest.Key("one")))
 	_, err = f.Ring()
 	must(t, err)
-	g, err := auth.Grants{}.SetGroup(farm.ServiceRegistry, "a", nil)
+	grants, err := f.Grants(farm.ServiceRegistry)
 	must(t, err)
-	must(t, f.SaveGrants(g))
+	must(t, grants.Change(t.Context(), func(g auth.Grants) (auth.Grants, error) { return g.SetGroup(farm.ServiceRegistry, "a", nil) }))
 	for name, open := range map[string]func() error{
 		keysFile:   func() error { _, err := f.Keys(); return err },
 		ringFile:   func() error { _, err := f.Ring(); return err },

@@ -119,26 +119,25 @@ func (f *Folder) SaveRing(r auth.Ring) error {
 }
 
 // Grants opens the grants of a service.
-func (f *Folder) Grants(s farm.Service) (auth.Grants, error) {
-	var g auth.Grants
+func (f *Folder) Grants(s farm.Service) (*auth.GrantTable, error) {
 	raw, err := f.load(grantsFile)
-	if raw == nil || err != nil {
-		return g, err
+	if err != nil {
+		return nil, err
 	}
-	if err := json.Unmarshal(raw, &g); err != nil {
-		return auth.Grants{}, damaged(grantsFile, errors.New("it does not hold grants"))
+	var g auth.Grants
+	if raw != nil {
+		if err := json.Unmarshal(raw, &g); err != nil {
+			return nil, damaged(grantsFile, errors.New("it does not hold grants"))
+		}
 	}
 	if err := g.Check(s); err != nil {
-		return auth.Grants{}, damaged(grantsFile, err)
+		return nil, damaged(grantsFile, err)
 	}
-	return g, nil
-}
-
-// SaveGrants replaces the grants.
-func (f *Folder) SaveGrants(g auth.Grants) error {
-	raw, err := json.Marshal(g)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", grantsFile, err)
-	}
-	return f.save(grantsFile, raw)
+	return auth.NewGrantTable(g, func(g auth.Grants) error {
+		raw, err := json.Marshal(g)
+		if err != nil {
+			return fmt.Errorf("write %s: %w", grantsFile, err)
+		}
+		return f.save(grantsFile, raw)
+	}), nil
 }

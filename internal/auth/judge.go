@@ -1,0 +1,125 @@
+package auth
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// GrantStore keeps the grants of a service for good. Reads are from memory and see a change
+// before the call that made it returns.
+type GrantStore interface {
+	// Grants gives all grants.
+	Grants() Grants
+	// Change makes what do gives of the grants the ones that are stored, unless it gives an
+	// error. It may be called again when somebody else was first.
+	Change(ctx context.Context, do func(Grants) (Grants, error)) error
+	// Watch has a function called after each change, by whatever replica. It must not block.
+	Watch(changed func())
+}
+
+// GrantTable is a GrantStore in memory.
+type GrantTable struct {
+	save   func(Grants) error
+	grants atomic.Pointer[Grants]
+
+	mu       sync.Mutex // of changes; guards what follows
+	watchers []func()
+}
+
+var _ GrantStore = (*GrantTable)(nil)
+
+// NewGrantTable begins with grants. save makes all of them durable before a change is seen;
+// nil: nothing is.
+func NewGrantTable(g Grants, save func(Grants) error) *GrantTable {
+	t := &GrantTable{save: save}
+	t.grants.Store(&g)
+	return t
+}
+
+// Grants implements GrantStore.
+func (t *GrantTable) Grants() Grants { return *t.grants.Load() }
+
+// Change implements GrantStore.
+func (t *GrantTable) Change(_ context.Context, do func(Grants) (Grants, error)) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g, err := do(t.Grants())
+	if err != nil {
+		return err
+	}
+	if t.save != nil {
+		if err := t.save(g); err != nil {
+			return err
+		}
+	}
+	t.grants.Store(&g)
+	for _, changed := range t.watchers {
+		changed()
+	}
+	return nil
+}
+
+// Watch implements GrantStore.
+func (t *GrantTable) Watch(changed func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.watchers = append(t.watchers, changed)
+}
+
+// Judge holds the rules that count now. Changes count for the next request, whatever its
+// session.
+type Judge struct {
+	store GrantStore
+	rules atomic.Pointer[Rules]
+
+	mu      sync.Mutex // guards what follows
+	policy  Policy
+	latched bool // permissions count, or have counted
+}
+
+// NewJudge judges by a policy and the grants of a store, which it follows.
+func NewJudge(p Policy, store GrantStore) *Judge {
+	j := &Judge{store: store, policy: p}
+	store.Watch(j.renew) // before it reads: no change may come in between
+	j.renew()
+	return j
+}
+
+// Rules gives the rules of this moment.
+func (j *Judge) Rules() *Rules { return j.rules.Load() }
+
+// SetTier changes the tier of the licence. What was denied stays denied.
+func (j *Judge) SetTier(t farm.Tier) {
+	j.mu.Lock()
+	j.policy.Tier = t
+	j.mu.Unlock()
+	j.renew()
+}
+
+// renew makes the rules from what there is now.
+func (j *Judge) renew() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	g := j.store.Grants()
+	g.Enforced = g.Enforced || j.latched // the store may not have heard of it yet
+	g, _ = j.policy.Latch(g)
+	j.latched = g.Enforced
+	j.rules.Store(NewRules(j.policy, g))
+}
+
+// Keep makes the store remember whether permissions have counted, so that no licence opens
+// anything after a restart. It belongs behind NewJudge and SetTier, and is repeated when it
+// fails.
+func (j *Judge) Keep(ctx context.Context) error {
+	want := j.Rules().Enforced()
+	if j.store.Grants().Enforced == want {
+		return nil
+	}
+	return j.store.Change(ctx, func(g Grants) (Grants, error) {
+		g.Enforced = want
+		return g, nil
+	})
+}
