@@ -206,6 +206,20 @@ func TestTornMarks(t *testing.T) {
 	}
 }
 
+// TestTornPages: blocks of one write reach the disk in any order.
+func TestTornPages(t *testing.T) {
+	dir, until := t.TempDir(), time.Now().Add(time.Hour)
+	f := openFolder(t, dir)
+	raw := appendRecord(make([]byte, recordSize), auth.Mark{1}, until)
+	must(t, os.WriteFile(filepath.Join(dir, "marks-old.log"), raw, 0o600))
+	m, err := f.Marks()
+	must(t, err)
+	if first, err := m.Use(t.Context(), auth.Mark{1}, until); first || err != nil {
+		t.Errorf("a record behind one that never came: %t, %v", first, err)
+	}
+	must(t, m.Close())
+}
+
 // TestLogsGo: files of marks that are over are removed, also by a restart.
 func TestLogsGo(t *testing.T) {
 	dir := t.TempDir()
