@@ -1,0 +1,186 @@
+package certs
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// ClientOptions say which certificates of clients count.
+type ClientOptions struct {
+	What   string   // whose callers these are, in the log: "the API", "the node interface"
+	CA     string   // PEM file with the certificates of the authorities
+	CRLs   []string // files with revocation lists of these authorities, PEM or DER
+	Proxy  Proxy
+	Logger *slog.Logger
+	Now    func() time.Time // nil: time.Now
+}
+
+// Proxy says whether certificates may come in headers.
+type Proxy int
+
+// The choices.
+const (
+	Direct      Proxy = iota // headers are ignored
+	BehindProxy              // a reverse proxy is believed; nothing else must reach the port
+)
+
+// Identity is who a certificate was given to.
+type Identity struct {
+	Name   string   // the CN
+	Groups []string // the OUs, or all Os when there is no OU; not to be changed
+	Serial string   // of the certificate, in hexadecimal
+}
+
+// Clients knows callers by their certificates. It follows its files while Run runs. A nil one
+// knows nobody.
+type Clients struct {
+	o     ClientOptions
+	files *files
+	trust atomic.Pointer[trust]
+}
+
+// OpenClients reads authorities and revocation lists. A file that cannot be used is an error.
+func OpenClients(o ClientOptions) (*Clients, error) {
+	if o.CA == "" {
+		return nil, fmt.Errorf("client certificates of %s: give the file of the authorities that they are verified by", o.What)
+	}
+	c := &Clients{o: o, files: newFiles("the authorities of "+o.What, o.Logger, o.Now, append([]string{o.CA}, o.CRLs...)...)}
+	c.files.take, c.files.warn = c.take, c.warn
+	if err := c.files.load(); err != nil {
+		return nil, fmt.Errorf("client certificates of %s: %w", o.What, err)
+	}
+	return c, nil
+}
+
+// Run follows the files until ctx ends. It is not called for a nil one.
+func (c *Clients) Run(ctx context.Context) { c.files.run(ctx) }
+
+// Alarm says what an operator has to look at; "" for nothing.
+func (c *Clients) Alarm() string { return c.files.alarm() }
+
+// Identity says who a request comes from: false when it shows no certificate. The error is
+// farm.CodeUnauthenticated, for one that is shown and does not count; its cause is for the
+// log. What is shown is judged by the files of now, on connections that are open for long too.
+func (c *Clients) Identity(r *http.Request) (Identity, bool, error) {
+	if c == nil {
+		return Identity{}, false, nil
+	}
+	if c.o.Proxy == BehindProxy {
+		if text, proxied, err := passedOn(r.Header); proxied || err != nil {
+			return c.byProxy(text, err)
+		}
+	}
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return Identity{}, false, nil
+	}
+	who, err := c.shown(r.TLS.PeerCertificates)
+	if err != nil {
+		return Identity{}, false, refused(err)
+	}
+	return who, true, nil
+}
+
+// byProxy says whose certificate a proxy has passed on: text is "" when its client shows none.
+func (c *Clients) byProxy(text string, err error) (Identity, bool, error) {
+	if err == nil && text == "" {
+		return Identity{}, false, nil
+	}
+	var who Identity
+	if err == nil {
+		who, err = c.passed(text)
+	}
+	if err != nil {
+		return Identity{}, false, refused(fmt.Errorf("passed on by the proxy: %w", err))
+	}
+	return who, true, nil
+}
+
+func refused(cause error) error {
+	return &farm.Error{Code: farm.CodeUnauthenticated, Message: "Authentication Required", Err: cause}
+}
+
+// shown judges what a client has shown in its handshake: its own certificate first.
+func (c *Clients) shown(chain []*x509.Certificate) (Identity, error) {
+	t, now := c.trust.Load(), c.files.now()
+	digest := sha256.Sum256(chain[0].Raw)
+	if who, ok := t.remembered(digest, now); ok {
+		return who, nil
+	}
+	v, err := t.judge(chain[0], chain[1:], now)
+	if err == nil {
+		t.remember(digest, v)
+	}
+	return v.who, err
+}
+
+// passed judges a certificate that a proxy has passed on.
+func (c *Clients) passed(text string) (Identity, error) {
+	t, now := c.trust.Load(), c.files.now()
+	digest := sha256.Sum256([]byte(text))
+	if who, ok := t.remembered(digest, now); ok {
+		return who, nil
+	}
+	leaf, err := decodePassed(text)
+	if err != nil {
+		return Identity{}, err
+	}
+	v, err := t.judge(leaf, nil, now)
+	if err == nil {
+		t.remember(digest, v)
+	}
+	return v.who, err
+}
+
+// greet ends the handshake of a client whose certificate does not count.
+func (c *Clients) greet(s tls.ConnectionState) error {
+	if len(s.PeerCertificates) == 0 {
+		return nil
+	}
+	_, err := c.shown(s.PeerCertificates)
+	return err
+}
+
+var errNoAuthority = errors.New("it is no authority (basicConstraints)")
+
+func (c *Clients) take(texts [][]byte) error {
+	authorities, err := certificatesIn(c.o.CA, texts[0])
+	if err != nil {
+		return err
+	}
+	for _, a := range authorities {
+		if a.Version > 2 && (!a.BasicConstraintsValid || !a.IsCA) {
+			return fmt.Errorf("the certificate %s in %s cannot vouch for others: %w", name(a), c.o.CA, errNoAuthority)
+		}
+	}
+	var lists []*list
+	for i, path := range c.o.CRLs {
+		more, err := listsIn(path, texts[i+1], authorities)
+		if err != nil {
+			return err
+		}
+		lists = append(lists, more...)
+	}
+	c.trust.Store(newTrust(authorities, lists))
+	return nil
+}
+
+func (c *Clients) warn(now time.Time) (out []string) {
+	t := c.trust.Load()
+	for _, a := range t.authorities {
+		out = append(out, dates(a, c.o.CA, now)...)
+	}
+	for _, l := range t.lists {
+		out = append(out, l.dates(now)...)
+	}
+	return out
+}

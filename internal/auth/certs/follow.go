@@ -1,0 +1,221 @@
+package certs
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	lookEvery = 5 * time.Second
+	// settled is how old a file's time must be for "same time, same size" to mean "same
+	// content": times of files are coarse.
+	settled = 2 * time.Second
+	// soon is how long before the end of a certificate the alarm begins.
+	soon = 14 * 24 * time.Hour
+	// maxFile is the largest file that is read, in bytes; revocation lists are the largest.
+	maxFile = 32 << 20
+)
+
+// files are files that count together: all of them are taken up, or none.
+type files struct {
+	what  string // they are, in the log
+	paths []string
+	take  func(texts [][]byte) error // puts the contents in force, or says why not and changes nothing
+	warn  func(now time.Time) []string
+	log   *slog.Logger
+	now   func() time.Time
+
+	mu      sync.Mutex // guards what follows
+	seen    []fs.FileInfo
+	young   bool // a file was so new that it may have changed since, unseen
+	sum     [sha256.Size]byte
+	failed  int    // how often in a row the changed files were not valid
+	trouble string // why they are not; "" while that may be a change half done
+	said    string // the alarm that was logged last
+}
+
+// newFiles fills in what a caller has left out.
+func newFiles(what string, log *slog.Logger, now func() time.Time, paths ...string) *files {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	if now == nil {
+		now = time.Now
+	}
+	return &files{what: what, paths: paths, log: log, now: now}
+}
+
+// load takes the files up for the first time.
+func (f *files) load() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	seen, texts, err := readAll(f.paths)
+	if err == nil {
+		err = f.take(texts)
+	}
+	f.remember(seen, texts)
+	return err
+}
+
+// remember notes what was read; f.mu is held.
+func (f *files) remember(seen []fs.FileInfo, texts [][]byte) {
+	f.seen, f.sum, f.young = seen, sumOf(texts), false
+	for _, s := range seen {
+		f.young = f.young || f.now().Sub(s.ModTime()) < settled
+	}
+}
+
+// run follows the files until ctx ends: every few seconds, and when the process is told to
+// by SIGHUP.
+func (f *files) run(ctx context.Context) {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGHUP)
+	defer signal.Stop(told)
+	f.loop(ctx, told)
+}
+
+func (f *files) loop(ctx context.Context, told <-chan os.Signal) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		f.say(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			f.follow(ctx, 0)
+		case <-told:
+			f.log.InfoContext(ctx, "files are read again, as told by SIGHUP", "files", f.what)
+			f.follow(ctx, 1)
+		}
+	}
+}
+
+// follow takes changed files up when they are valid. Two files cannot be replaced at once,
+// and one may be half written: what is not valid is read again at the next look, and there is
+// an alarm when it failed then too. Who has asked for it counts as a look.
+func (f *files) follow(ctx context.Context, asked int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if asked == 0 && f.failed == 0 && !f.young && f.unchanged() {
+		return
+	}
+	seen, texts, err := readAll(f.paths)
+	if err == nil && sumOf(texts) == f.sum {
+		f.remember(seen, texts)
+		f.failed, f.trouble = 0, ""
+		return
+	}
+	if err == nil {
+		err = f.take(texts)
+	}
+	if err == nil {
+		f.remember(seen, texts)
+		f.failed, f.trouble = 0, ""
+		f.log.InfoContext(ctx, "changed files are in force", "files", f.what)
+		return
+	}
+	if f.failed += 1 + asked; f.failed > 1 {
+		f.trouble = fmt.Sprintf("The changed files of %s are not valid, and the former ones count: %v", f.what, err)
+	}
+}
+
+// unchanged says whether the files look as they did when they were read; f.mu is held.
+func (f *files) unchanged() bool {
+	for i, path := range f.paths {
+		st, err := os.Stat(path)
+		if err != nil || !os.SameFile(st, f.seen[i]) || st.Size() != f.seen[i].Size() || !st.ModTime().Equal(f.seen[i].ModTime()) {
+			return false
+		}
+	}
+	return true
+}
+
+// alarm says what an operator has to look at; "" for nothing.
+func (f *files) alarm() string {
+	parts := f.warn(f.now())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.trouble != "" {
+		parts = append(parts, f.trouble)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// say logs an alarm that is new.
+func (f *files) say(ctx context.Context) {
+	alarm := f.alarm()
+	f.mu.Lock()
+	fresh := alarm != f.said
+	f.said = alarm
+	f.mu.Unlock()
+	if fresh && alarm != "" {
+		f.log.WarnContext(ctx, "ALARM: certificates need attention", "files", f.what, "alarm", alarm)
+	}
+}
+
+// readAll reads files whole. What is known of each is from before it was read, so that a
+// change in between is seen later.
+func readAll(paths []string) (seen []fs.FileInfo, texts [][]byte, err error) {
+	for _, path := range paths {
+		st, text, err := read(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		seen, texts = append(seen, st), append(texts, text)
+	}
+	return seen, texts, nil
+}
+
+func read(path string) (fs.FileInfo, []byte, error) {
+	st, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, nil, unread(path, err)
+	case !st.Mode().IsRegular(): // a pipe would be waited for
+		return nil, nil, fmt.Errorf("%s is not a file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, unread(path, err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	switch {
+	case err != nil:
+		return nil, nil, unread(path, err)
+	case len(text) > maxFile:
+		return nil, nil, fmt.Errorf("%s is larger than %d MB", path, maxFile>>20)
+	}
+	return st, text, nil
+}
+
+// unread says that a file cannot be read, without naming it twice.
+func unread(path string, err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		err = at.Err
+	}
+	return fmt.Errorf("%s cannot be read: %w", path, err)
+}
+
+func sumOf(texts [][]byte) (sum [sha256.Size]byte) {
+	h := sha256.New()
+	for _, text := range texts {
+		one := sha256.Sum256(text)
+		h.Write(one[:])
+	}
+	h.Sum(sum[:0])
+	return sum
+}

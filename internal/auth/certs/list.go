@@ -1,0 +1,124 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/asn1"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// list is a revocation list of one of the authorities, verified.
+type list struct {
+	path         string
+	issuer       []byte // name in DER
+	by           string // for people
+	made, renews time.Time
+	serials      []string // bytes of the revoked numbers
+}
+
+// Extensions of revocation lists (RFC 5280, sections 5.2 and 5.3).
+var (
+	deltaExtension  = asn1.ObjectIdentifier{2, 5, 29, 27}
+	scopeExtension  = asn1.ObjectIdentifier{2, 5, 29, 28} // which revocations a list is about: fewer than all is fine
+	issuerExtension = asn1.ObjectIdentifier{2, 5, 29, 29}
+)
+
+var (
+	errDelta    = errors.New("it is a delta list; give complete ones")
+	errIndirect = errors.New("it revokes certificates of other issuers, which is not understood; give a list of each authority")
+	errNoList   = errors.New("it is no revocation list, neither in PEM nor in DER form")
+)
+
+// listsIn reads the revocation lists of a file: any number in PEM form, or one in DER form.
+// Every one must be signed by one of the authorities.
+func listsIn(path string, text []byte, authorities []*x509.Certificate) ([]*list, error) {
+	ders, err := blocks(text, blockList)
+	if err == nil && len(ders) == 0 {
+		ders = [][]byte{text}
+		if bytes.Contains(text, []byte("-----BEGIN ")) || len(bytes.TrimSpace(text)) == 0 {
+			err = errNoList
+		}
+	}
+	var out []*list
+	for _, der := range ders {
+		var l *list
+		if err == nil {
+			l, err = parseList(der, authorities)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("revocation list %d in %s: %w", len(out)+1, path, err)
+		}
+		l.path = path
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+func parseList(der []byte, authorities []*x509.Certificate) (*list, error) {
+	parsed, err := x509.ParseRevocationList(der)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoList, err)
+	}
+	l := &list{issuer: parsed.RawIssuer, by: parsed.Issuer.String(), made: parsed.ThisUpdate, renews: parsed.NextUpdate}
+	if err := signedBy(parsed, authorities); err != nil {
+		return nil, fmt.Errorf("of %.200q: %w", l.by, err)
+	}
+	for _, e := range parsed.Extensions {
+		switch {
+		case e.Id.Equal(deltaExtension):
+			return nil, errDelta
+		case e.Critical && !e.Id.Equal(scopeExtension):
+			return nil, fmt.Errorf("it has the critical extension %v, which is not understood", e.Id)
+		}
+	}
+	for _, entry := range parsed.RevokedCertificateEntries {
+		for _, e := range entry.Extensions {
+			switch {
+			case e.Id.Equal(issuerExtension):
+				return nil, errIndirect
+			case e.Critical:
+				return nil, fmt.Errorf("one of its entries has the critical extension %v, which is not understood", e.Id)
+			}
+		}
+		l.serials = append(l.serials, string(entry.SerialNumber.Bytes()))
+	}
+	return l, nil
+}
+
+// signedBy looks for the authority that has signed a list.
+func signedBy(l *x509.RevocationList, authorities []*x509.Certificate) error {
+	var failed error
+	for _, a := range authorities {
+		if !bytes.Equal(a.RawSubject, l.RawIssuer) {
+			continue
+		}
+		err := l.CheckSignatureFrom(a)
+		if err == nil {
+			return nil
+		}
+		failed = err
+	}
+	if failed != nil {
+		return fmt.Errorf("its signature is not that of the authority: %w", failed)
+	}
+	names := make([]string, 0, len(authorities))
+	for _, a := range authorities {
+		names = append(names, name(a))
+	}
+	return fmt.Errorf("it is of none of the authorities that are trusted: %.500s", strings.Join(slices.Compact(names), ", "))
+}
+
+// dates warns of a list that should have been replaced. What it revokes stays revoked.
+func (l *list) dates(now time.Time) []string {
+	switch {
+	case now.Before(l.made):
+		return []string{fmt.Sprintf("The revocation list of %.200q in %s is made on %s: look at the clock", l.by, l.path, moment(l.made))}
+	case !l.renews.IsZero() && now.After(l.renews):
+		return []string{fmt.Sprintf("The revocation list of %.200q in %s should have been replaced by %s; it goes on to count", l.by, l.path, moment(l.renews))}
+	}
+	return nil
+}

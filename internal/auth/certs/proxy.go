@@ -1,0 +1,72 @@
+package certs
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Headers of a reverse proxy that has asked its client for a certificate, as ingress-nginx
+// sends them.
+const (
+	VerifyHeader = "Ssl-Client-Verify" // SUCCESS, NONE or FAILED:reason
+	CertHeader   = "Ssl-Client-Cert"   // the certificate in PEM form, URL-encoded
+)
+
+// maxPassed is the longest certificate in a header, in bytes.
+const maxPassed = 16 << 10
+
+var (
+	errTwice  = errors.New("a header of the certificate is given twice")
+	errAlone  = errors.New("the header " + CertHeader + " comes without " + VerifyHeader)
+	errNone   = errors.New("the proxy says that it has verified a certificate, and passes none")
+	errFailed = errors.New("the proxy could not verify the certificate")
+	errLong   = fmt.Errorf("the header %s is longer than %d bytes", CertHeader, maxPassed)
+	errForm   = errors.New("the header " + CertHeader + " is not one URL-encoded certificate in PEM form")
+)
+
+// passedOn reads the headers of a proxy: the text of the certificate, "" when its client has
+// shown none, and whether the request came by a proxy that asks for certificates at all. Then
+// the connection's own certificate is the proxy's and says nothing of the caller.
+func passedOn(h http.Header) (text string, proxied bool, err error) {
+	verified, certs := h[VerifyHeader], h[CertHeader]
+	switch {
+	case len(verified) > 1 || len(certs) > 1:
+		return "", true, errTwice
+	case len(verified) == 0 && len(certs) == 0:
+		return "", false, nil
+	case len(verified) == 0:
+		return "", true, errAlone
+	case verified[0] == "NONE" || verified[0] == "":
+		return "", true, nil
+	case verified[0] != "SUCCESS":
+		return "", true, errFailed
+	case len(certs) == 0 || certs[0] == "":
+		return "", true, errNone
+	case len(certs[0]) > maxPassed:
+		return "", true, errLong
+	}
+	return certs[0], true, nil
+}
+
+// decodePassed reads the value of the header: one certificate and nothing else.
+func decodePassed(text string) (*x509.Certificate, error) {
+	decoded, err := url.PathUnescape(text) // a plus is one: base64 has them
+	if err != nil {
+		return nil, errForm
+	}
+	decoded = strings.TrimSpace(decoded)
+	b, rest := pem.Decode([]byte(decoded))
+	if b == nil || !strings.HasPrefix(decoded, "-----BEGIN ") || b.Type != blockCertificate || len(rest) > 0 {
+		return nil, errForm
+	}
+	cert, err := x509.ParseCertificate(b.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errForm, err)
+	}
+	return cert, nil
+}

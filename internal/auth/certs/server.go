@@ -1,0 +1,170 @@
+package certs
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options say how a service speaks TLS.
+type Options struct {
+	What       string   // whose certificate it is, in the log: "the API", "the node interface"
+	Cert, Key  string   // PEM files: the server's certificate with its chain, and its private key
+	MinVersion string   // "1.2" or "1.3"; "": 1.2
+	Protocols  []string // offered by ALPN; nil: HTTP/2 and HTTP/1.1
+	Clients    *Clients // certificates that clients may show; nil: none are asked for
+	Logger     *slog.Logger
+	Now        func() time.Time // nil: time.Now
+}
+
+// Server is the server's side of TLS. It follows its files while Run runs.
+type Server struct {
+	o     Options
+	min   uint16
+	files *files
+	pair  atomic.Pointer[tls.Certificate]
+
+	mu      sync.Mutex // guards what follows
+	config  *tls.Config
+	trusted *trust // whose config is
+}
+
+// suites are those of TLS 1.2 that keep what was said secret when the key is lost later. Those
+// of TLS 1.3 all do.
+var suites = []uint16{
+	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+}
+
+// Open reads the pair of a server. A file that cannot be used is an error; a date that has
+// passed or is to come is an alarm.
+func Open(o Options) (*Server, error) {
+	version, err := ParseVersion(o.MinVersion)
+	if err != nil {
+		return nil, err
+	}
+	if o.Protocols == nil {
+		o.Protocols = []string{"h2", "http/1.1"}
+	}
+	if o.Cert == "" || o.Key == "" {
+		return nil, fmt.Errorf("certificate of %s: TLS needs the file of a certificate and that of its key", o.What)
+	}
+	s := &Server{o: o, min: version, files: newFiles("the certificate of "+o.What, o.Logger, o.Now, o.Cert, o.Key)}
+	s.files.take, s.files.warn = s.take, s.warn
+	if err := s.files.load(); err != nil {
+		return nil, fmt.Errorf("certificate of %s: %w", o.What, err)
+	}
+	return s, nil
+}
+
+// Config is what a listener or http.Server needs. It never changes; what it refers to does.
+func (s *Server) Config() *tls.Config {
+	c := s.base()
+	if s.o.Clients != nil {
+		c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.now(), nil }
+	}
+	return c
+}
+
+func (s *Server) base() *tls.Config {
+	return &tls.Config{
+		MinVersion: s.min, CipherSuites: suites, NextProtos: s.o.Protocols, //nolint:gosec // ParseVersion gives no lower one than 1.2
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.pair.Load(), nil },
+	}
+}
+
+// now is the config for the authorities that count now.
+func (s *Server) now() *tls.Config {
+	t := s.o.Clients.trust.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.trusted != t {
+		c := s.base()
+		c.ClientAuth, c.ClientCAs, c.VerifyConnection = tls.VerifyClientCertIfGiven, t.roots, s.o.Clients.greet
+		s.config, s.trusted = c, t
+	}
+	return s.config
+}
+
+// Run follows the files until ctx ends.
+func (s *Server) Run(ctx context.Context) { s.files.run(ctx) }
+
+// Alarm says what an operator has to look at; "" for nothing.
+func (s *Server) Alarm() string { return s.files.alarm() }
+
+func (s *Server) take(texts [][]byte) error {
+	pair, err := parsePair(s.o, texts[0], texts[1])
+	if err == nil {
+		s.pair.Store(pair)
+	}
+	return err
+}
+
+func (s *Server) warn(now time.Time) []string {
+	leaf, path := s.pair.Load().Leaf, s.o.Cert
+	out := dates(leaf, path, now)
+	if len(leaf.DNSNames)+len(leaf.IPAddresses)+len(leaf.URIs) == 0 {
+		out = append(out, fmt.Sprintf("The certificate %s in %s names no host (subjectAltName), so that clients refuse it", name(leaf), path))
+	}
+	usages := leaf.ExtKeyUsage
+	if len(usages) > 0 && !slices.Contains(usages, x509.ExtKeyUsageServerAuth) && !slices.Contains(usages, x509.ExtKeyUsageAny) {
+		out = append(out, fmt.Sprintf("The certificate %s in %s is not meant for servers (extendedKeyUsage), so that clients refuse it", name(leaf), path))
+	}
+	return out
+}
+
+// parsePair makes a pair of two PEM texts, or says what is wrong with them.
+func parsePair(o Options, cert, key []byte) (*tls.Certificate, error) {
+	chain, err := certificatesIn(o.Cert, cert)
+	if err != nil {
+		return nil, err
+	}
+	block, err := keyIn(o.Key, key)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(cert, pem.EncodeToMemory(block))
+	if err == nil {
+		pair.Leaf = chain[0]
+		return &pair, nil
+	}
+	public := publicOf(block)
+	if public == nil {
+		return nil, fmt.Errorf("the key in %s cannot be used: %w", o.Key, err)
+	}
+	whose := slices.IndexFunc(chain, func(c *x509.Certificate) bool {
+		of, ok := c.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+		return ok && of.Equal(public)
+	})
+	switch {
+	case whose < 0:
+		return nil, fmt.Errorf("the key in %s does not belong to the certificate in %s", o.Key, o.Cert)
+	case whose > 0:
+		return nil, fmt.Errorf("the key in %s belongs to certificate %d in %s: the server's own must be the first", o.Key, whose+1, o.Cert)
+	}
+	return nil, fmt.Errorf("the pair in %s and %s cannot be used: %w", o.Cert, o.Key, err)
+}
+
+// ParseVersion reads the least version of TLS that a service accepts: 1.2 or 1.3, with or
+// without "TLS" before it; "" is 1.2.
+func ParseVersion(text string) (uint16, error) {
+	switch strings.TrimPrefix(strings.TrimPrefix(strings.ToLower(strings.TrimSpace(text)), "tls"), "v") {
+	case "", "1.2":
+		return tls.VersionTLS12, nil
+	case "1.3":
+		return tls.VersionTLS13, nil
+	case "1.0", "1.1", "1":
+		return 0, fmt.Errorf("TLS %s has known weaknesses and is not offered: give 1.2 or 1.3", text)
+	}
+	return 0, fmt.Errorf("%.20q is no version of TLS: give 1.2 or 1.3", text)
+}

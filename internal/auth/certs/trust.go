@@ -1,0 +1,150 @@
+package certs
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Limits of what a certificate says of its owner.
+const (
+	maxName   = 256 // bytes
+	maxGroups = 100
+	maxKnown  = 10_000 // certificates whose verification is remembered
+)
+
+// trust is the authorities and revocation lists that count together. It never changes but for
+// what it remembers: a change of the files makes a new one.
+type trust struct {
+	authorities []*x509.Certificate
+	lists       []*list
+	roots       *x509.CertPool
+	revoked     map[string]map[string]bool // name of the issuer (DER) -> serial number -> true
+
+	mu    sync.RWMutex
+	known map[[sha256.Size]byte]verdict // by a digest of what was shown
+}
+
+// verdict is that a certificate is good, as long as its chain is valid.
+type verdict struct {
+	who         Identity
+	from, until time.Time
+}
+
+func newTrust(authorities []*x509.Certificate, lists []*list) *trust {
+	t := &trust{authorities: authorities, lists: lists, roots: x509.NewCertPool(),
+		revoked: map[string]map[string]bool{}, known: map[[sha256.Size]byte]verdict{}}
+	for _, a := range authorities {
+		t.roots.AddCert(a)
+	}
+	for _, l := range lists {
+		serials := t.revoked[string(l.issuer)]
+		if serials == nil {
+			serials = map[string]bool{}
+			t.revoked[string(l.issuer)] = serials
+		}
+		for _, s := range l.serials {
+			serials[s] = true
+		}
+	}
+	return t
+}
+
+// remembered gives the verdict on what was shown before, if it still counts.
+func (t *trust) remembered(digest [sha256.Size]byte, now time.Time) (Identity, bool) {
+	t.mu.RLock()
+	v, ok := t.known[digest]
+	t.mu.RUnlock()
+	return v.who, ok && !now.Before(v.from) && !now.After(v.until)
+}
+
+// remember keeps a good verdict. The store is bounded, and refusals are not kept: so nobody
+// can fill it with what no authority has signed.
+func (t *trust) remember(digest [sha256.Size]byte, v verdict) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.known) >= maxKnown {
+		clear(t.known)
+	}
+	t.known[digest] = v
+}
+
+var (
+	errRevoked = errors.New("the certificate is revoked")
+	errName    = errors.New("the certificate's common name (CN) is empty, too long or no plain text")
+	errGroups  = fmt.Errorf("the certificate names more than %d groups, or one that is too long or no plain text", maxGroups)
+)
+
+// judge verifies a client's certificate against authorities and revocation lists.
+func (t *trust) judge(leaf *x509.Certificate, between []*x509.Certificate, now time.Time) (verdict, error) {
+	pool := x509.NewCertPool()
+	for _, c := range between {
+		pool.AddCert(c)
+	}
+	chains, err := leaf.Verify(x509.VerifyOptions{
+		Roots: t.roots, Intermediates: pool, CurrentTime: now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return verdict{}, fmt.Errorf("the certificate is not valid: %w", err)
+	}
+	i := slices.IndexFunc(chains, func(chain []*x509.Certificate) bool { return !slices.ContainsFunc(chain, t.isRevoked) })
+	if i < 0 {
+		return verdict{}, errRevoked
+	}
+	who, err := ownerOf(leaf)
+	if err != nil {
+		return verdict{}, err
+	}
+	v := verdict{who: who, from: leaf.NotBefore, until: leaf.NotAfter}
+	for _, c := range chains[i] {
+		if c.NotBefore.After(v.from) {
+			v.from = c.NotBefore
+		}
+		if c.NotAfter.Before(v.until) {
+			v.until = c.NotAfter
+		}
+	}
+	return v, nil
+}
+
+func (t *trust) isRevoked(c *x509.Certificate) bool {
+	return t.revoked[string(c.RawIssuer)][string(c.SerialNumber.Bytes())]
+}
+
+// ownerOf reads who a certificate was given to: the user is the CN; the groups are the OUs, or
+// all Os when there is no OU.
+func ownerOf(c *x509.Certificate) (Identity, error) {
+	if !plain(c.Subject.CommonName) {
+		return Identity{}, errName
+	}
+	groups := c.Subject.OrganizationalUnit
+	if len(groups) == 0 {
+		groups = c.Subject.Organization
+	}
+	groups = slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return g == "" })
+	if len(groups) > maxGroups || slices.ContainsFunc(groups, func(g string) bool { return !plain(g) }) {
+		return Identity{}, errGroups
+	}
+	return Identity{Name: c.Subject.CommonName, Groups: slices.Clip(groups), Serial: c.SerialNumber.Text(16)}, nil
+}
+
+// plain says whether a text can be a name: not empty, not long, and nothing in it that a
+// reader of logs does not see.
+func plain(s string) bool {
+	if s == "" || len(s) > maxName || !utf8.ValidString(s) {
+		return false
+	}
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}
