@@ -284,7 +284,9 @@ func TestOldListsCount(t *testing.T) {
 }
 
 // escaped is the certificate as ingress-nginx passes it on.
-func escaped(text []byte) string { return strings.ReplaceAll(url.QueryEscape(string(text)), "+", "%20") }
+func escaped(text []byte) string {
+	return strings.ReplaceAll(url.QueryEscape(string(text)), "+", "%20")
+}
 
 func TestReverseProxy(t *testing.T) {
 	ca := certstest.New(t, "CA")

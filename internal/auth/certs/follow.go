@@ -203,8 +203,7 @@ func read(path string) (fs.FileInfo, []byte, error) {
 
 // unread says that a file cannot be read, without naming it twice.
 func unread(path string, err error) error {
-	var at *fs.PathError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		err = at.Err
 	}
 	return fmt.Errorf("%s cannot be read: %w", path, err)

@@ -78,7 +78,7 @@ func (s *Server) Config() *tls.Config {
 
 func (s *Server) base() *tls.Config {
 	return &tls.Config{
-		MinVersion: s.min, CipherSuites: suites, NextProtos: s.o.Protocols, //nolint:gosec // ParseVersion gives no lower one than 1.2
+		MinVersion: s.min, CipherSuites: suites, NextProtos: s.o.Protocols,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.pair.Load(), nil },
 	}
 }

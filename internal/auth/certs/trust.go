@@ -38,8 +38,10 @@ type verdict struct {
 }
 
 func newTrust(authorities []*x509.Certificate, lists []*list) *trust {
-	t := &trust{authorities: authorities, lists: lists, roots: x509.NewCertPool(),
-		revoked: map[string]map[string]bool{}, known: map[[sha256.Size]byte]verdict{}}
+	t := &trust{
+		authorities: authorities, lists: lists, roots: x509.NewCertPool(),
+		revoked: map[string]map[string]bool{}, known: map[[sha256.Size]byte]verdict{},
+	}
 	for _, a := range authorities {
 		t.roots.AddCert(a)
 	}
