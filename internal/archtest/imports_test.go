@@ -79,6 +79,8 @@ var onlys = []only{
 	{[]string{"internal/license"}, []string{"std", "internal/farm"}, "controllers, nodes and scanners judge licences with it, so it brings nothing along"},
 	{[]string{"internal/auth"}, []string{"std", "internal/farm", "api"}, "who may do what is judged the same way everywhere: stores come in through its interfaces, protocols stay outside"},
 	{[]string{"internal/auth/authfile"}, []string{"std", "internal/auth", "internal/farm"}, "files of a registry that runs alone: it brings nothing along"},
+	{[]string{"internal/auth/certs"}, []string{"std", "internal/farm"}, "every service and the node's interface know callers by it, so it brings nothing along"},
+	{[]string{"internal/auth/oidc"}, []string{"std", "internal/farm", "github.com/coreos/go-oidc/v3/oidc", "github.com/go-jose/go-jose/v4", "golang.org/x/oauth2"}, "it needs to know the provider's protocol and nothing of those who log in"},
 	{[]string{"internal/meter"}, []string{"std"}, "every room counts with it, so it brings nothing along"},
 	{[]string{"internal/layout"}, []string{"std", "internal/farm", "internal/layout/...", "go.yaml.in/yaml/v3"}, "registry and scanners share the layout, so it brings nothing along"},
 }
@@ -96,6 +98,8 @@ var holders = []holder{
 	{[]string{"github.com/spf13/cobra/..."}, []string{"internal/cli/...", "cmd/..."}, "a command's logic does not know the library that parses its flags"},
 	{[]string{"net/http/pprof", "expvar"}, []string{"internal/obs/..."}, "importing these registers handlers on a global mux"},
 	{[]string{"github.com/prometheus/..."}, []string{"internal/obs/...", "internal/store/etcd/..."}, "metrics are registered in one place"},
+	{[]string{"github.com/coreos/go-oidc/...", "github.com/go-jose/...", "golang.org/x/oauth2/..."}, []string{"internal/auth/oidc"}, "tokens of identity providers are verified in one place"},
+	{[]string{"github.com/ory/..."}, nil, "an identity provider is for tests: it brings half a hundred modules along"},
 	{[]string{"testing", "pgregory.net/rapid", "github.com/google/go-cmp/..."}, nil, "products carry no test code"},
 }
 

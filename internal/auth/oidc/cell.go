@@ -1,0 +1,146 @@
+package oidc
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+const (
+	callTimeout  = 10 * time.Second // of one call to the provider
+	waitFor      = 4 * time.Second  // how long a request waits for such a call
+	refreshAfter = 15 * time.Minute // then it is fetched again in the background
+	keepFor      = 24 * time.Hour   // then it does not count any more
+	pause        = 10 * time.Second // least time between two fetches, whoever asks for them
+	maxBackoff   = time.Minute      // and the most after failures, beginning with a second
+)
+
+// away is what a caller sees of a provider that does not answer.
+const away = "The identity provider cannot be reached; try again later"
+
+// cell holds something that is fetched from the provider: when it is asked for first, again
+// when it is old or when it lacks what is asked for, never twice at a time nor too often. While
+// the provider is away, what is held goes on to count for a day.
+type cell[T any] struct {
+	what  string
+	fetch func(context.Context) (T, error)
+	log   *slog.Logger
+	now   func() time.Time
+
+	mu     sync.Mutex // guards what follows
+	value  T
+	at     time.Time // when it was fetched; zero: never
+	tried  time.Time // when the last fetch began
+	failed int       // fetches in a row
+	err    error     // of the last one
+	flight chan struct{}
+}
+
+func newCell[T any](what string, fetch func(context.Context) (T, error), o Options) *cell[T] {
+	return &cell[T]{what: what, fetch: fetch, log: o.Logger, now: o.Now}
+}
+
+// get gives the value, a newer one when the held one is not good and may be fetched now. What
+// it gives is not good when the provider has nothing better.
+func (c *cell[T]) get(ctx context.Context, good func(T) bool) (T, error) {
+	c.mu.Lock()
+	switch now := c.now(); {
+	case c.counts(now) && good(c.value):
+		defer c.mu.Unlock()
+		if now.Sub(c.at) > refreshAfter && c.due(now) {
+			c.begin(ctx)
+		}
+		return c.value, nil
+	case c.flight == nil && !c.due(now):
+		defer c.mu.Unlock()
+		return c.held()
+	}
+	c.begin(ctx)
+	flight := c.flight
+	c.mu.Unlock()
+	wait := time.NewTimer(waitFor)
+	defer wait.Stop()
+	select {
+	case <-flight:
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held()
+}
+
+// whatever is for values of which one is as good as another.
+func whatever[T any](T) bool { return true }
+
+func (c *cell[T]) counts(now time.Time) bool { return !c.at.IsZero() && now.Sub(c.at) < keepFor }
+
+// due says whether the provider may be asked again; c.mu is held.
+func (c *cell[T]) due(now time.Time) bool {
+	gap := pause
+	if c.failed > 0 {
+		gap = min(time.Second<<min(c.failed-1, 10), maxBackoff)
+	}
+	return c.tried.IsZero() || now.Sub(c.tried) >= gap || now.Before(c.tried) // the clock was set back
+}
+
+// held gives the value while it counts, else why there is none; c.mu is held.
+func (c *cell[T]) held() (T, error) {
+	if c.counts(c.now()) {
+		return c.value, nil
+	}
+	var none T
+	cause := c.err
+	if cause == nil {
+		cause = context.DeadlineExceeded
+	}
+	return none, &farm.Error{Code: farm.CodeUnavailable, Message: away, Err: cause}
+}
+
+// begin starts a fetch unless there is one; c.mu is held. The fetch outlives the request that
+// asked for it, since others wait for it too.
+func (c *cell[T]) begin(ctx context.Context) {
+	if c.flight != nil {
+		return
+	}
+	flight := make(chan struct{})
+	c.flight, c.tried = flight, c.now()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	go func() {
+		defer cancel()
+		value, err := c.fetch(ctx)
+		c.end(ctx, value, err)
+		close(flight)
+	}()
+}
+
+// end takes the outcome of a fetch over, and says when the provider has come or gone.
+func (c *cell[T]) end(ctx context.Context, value T, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flight, c.err = nil, err
+	if err != nil {
+		if c.failed++; c.failed == 1 {
+			c.log.WarnContext(ctx, "identity provider cannot be reached; it is tried again when it is needed", "asked for", c.what, "error", err)
+		}
+		return
+	}
+	if c.failed > 0 || c.at.IsZero() {
+		c.log.InfoContext(ctx, "identity provider is reached", "asked for", c.what, "failures", c.failed)
+	}
+	c.value, c.at, c.failed = value, c.now(), 0
+}
+
+// alarm says what an operator has to look at; "" for nothing.
+func (c *cell[T]) alarm() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failed == 0 {
+		return ""
+	}
+	return fmt.Sprintf("The identity provider does not give its %s: %v", c.what, c.err)
+}

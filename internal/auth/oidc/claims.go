@@ -1,0 +1,87 @@
+package oidc
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+)
+
+// Limits of what a provider says of a user.
+const (
+	maxName   = 256 // bytes
+	maxGroups = 1000
+)
+
+// claims are what a provider says of a user: name of the claim -> its JSON.
+type claims map[string]json.RawMessage
+
+func claimsOf(t *oidc.IDToken) (claims, error) {
+	var c claims
+	if err := t.Claims(&c); err != nil || c == nil {
+		return nil, errors.New("the claims of the token are no JSON object")
+	}
+	return c, nil
+}
+
+// text gives a claim that is a text.
+func (c claims) text(name string) (s string, ok bool) {
+	return s, json.Unmarshal(c[name], &s) == nil && s != ""
+}
+
+// identify reads user and groups of claims.
+func (p *Provider) identify(c claims) (Identity, error) {
+	user, ok := c.text(p.o.UsernameClaim)
+	if !ok || !plain(user) {
+		return Identity{}, fmt.Errorf("the claim %q, which names the user, is missing, too long or no plain text", p.o.UsernameClaim)
+	}
+	// Whoever may write any address into a profile must not become its owner.
+	if raw := string(c["email_verified"]); p.o.UsernameClaim == "email" && raw != "" && raw != "true" && raw != `"true"` {
+		return Identity{}, errors.New("the user's address, which is the name here, is not verified by the identity provider")
+	}
+	groups, err := c.groups(p.o.GroupsClaim)
+	return Identity{Name: user, Groups: groups}, err
+}
+
+// groups reads a claim that is a list, or a text of names that are separated by spaces.
+func (c claims) groups(name string) ([]string, error) {
+	raw, ok := c[name]
+	if !ok || string(raw) == "null" {
+		return nil, nil
+	}
+	var groups []string
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		groups = strings.Fields(one)
+	} else if json.Unmarshal(raw, &groups) != nil {
+		return nil, fmt.Errorf("the claim %q, which names the groups, is neither a text nor a list of texts", name)
+	}
+	groups = slices.DeleteFunc(groups, func(g string) bool { return g == "" })
+	if len(groups) > maxGroups {
+		return nil, fmt.Errorf("the claim %q names more than %d groups", name, maxGroups)
+	}
+	if slices.ContainsFunc(groups, func(g string) bool { return !plain(g) }) {
+		return nil, fmt.Errorf("a group in the claim %q is too long or no plain text", name)
+	}
+	slices.Sort(groups)
+	return slices.Compact(groups), nil
+}
+
+// plain says whether a text can be a name: not empty, not long, and nothing in it that a
+// reader of logs does not see.
+func plain(s string) bool {
+	if s == "" || len(s) > maxName || !utf8.ValidString(s) {
+		return false
+	}
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}

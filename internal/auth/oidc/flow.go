@@ -1,0 +1,112 @@
+package oidc
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/oauth2"
+)
+
+const (
+	cookieName = "buildyard_login"
+	flowFor    = 10 * time.Minute // how long a user may take at the provider
+	maxCookie  = 4096             // bytes, as browsers have it
+	maxReturn  = 1024             // bytes of the address to return to
+)
+
+// flow is a log-in that is under way. Its browser keeps it in a signed cookie, so that any
+// replica can end it and nothing is stored.
+type flow struct {
+	State    string    `json:"s"` // comes back in the callback's address: the log-in was begun by this browser
+	Nonce    string    `json:"n"` // comes back in the ID token: the token is of this log-in
+	Verifier string    `json:"v"` // of PKCE: the code is redeemed by who asked for it
+	Redirect string    `json:"r"` // address of the callback
+	Return   string    `json:"t"` // where the browser goes in the end: a path of this service
+	Ends     time.Time `json:"e"`
+}
+
+func newFlow(redirect, back string, now time.Time) flow {
+	return flow{
+		State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(),
+		Redirect: redirect, Return: localPath(back), Ends: now.Add(flowFor),
+	}
+}
+
+// seal writes a flow so that nobody else can.
+func (p *Provider) seal(f flow) string {
+	raw, _ := json.Marshal(f) // texts and a time
+	body := base64.RawURLEncoding.EncodeToString(raw)
+	return body + "." + base64.RawURLEncoding.EncodeToString(p.sign(body))
+}
+
+func (p *Provider) sign(body string) []byte {
+	mac := hmac.New(sha256.New, p.key)
+	mac.Write([]byte(body))
+	return mac.Sum(nil)
+}
+
+var errFlow = errors.New("the log-in was not begun by this browser, or took too long")
+
+// unseal reads what seal wrote.
+func (p *Provider) unseal(text string) (f flow, err error) {
+	body, signed, ok := strings.Cut(text, ".")
+	mac, err := base64.RawURLEncoding.Strict().DecodeString(signed)
+	if !ok || err != nil || len(text) > maxCookie || !hmac.Equal(mac, p.sign(body)) {
+		return flow{}, errFlow
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(body)
+	if err != nil || json.Unmarshal(raw, &f) != nil || p.o.Now().After(f.Ends) {
+		return flow{}, errFlow
+	}
+	return f, nil
+}
+
+// cookie keeps a flow at its browser; an empty value removes it.
+func cookie(value, redirect string) *http.Cookie {
+	c := &http.Cookie{
+		Name: cookieName, Value: value, Path: CallbackPath, MaxAge: int(flowFor.Seconds()),
+		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: strings.HasPrefix(redirect, "https:"),
+	}
+	if value == "" {
+		c.MaxAge = -1
+	}
+	return c
+}
+
+// callbackAddress is where the provider sends the browser of a request back to. The provider
+// has a list of the addresses that may be used.
+func (p *Provider) callbackAddress(r *http.Request) string {
+	if p.o.PublicURL != "" {
+		return strings.TrimSuffix(p.o.PublicURL, "/") + CallbackPath
+	}
+	u := url.URL{Scheme: "http", Host: r.Host, Path: CallbackPath}
+	if r.TLS != nil || (p.o.Proxied && r.Header.Get("X-Forwarded-Proto") == "https") {
+		u.Scheme = "https"
+	}
+	return u.String()
+}
+
+// localPath lets through what stays on this service: a clean path with its query. Whatever
+// else it is given becomes the front page.
+func localPath(to string) string {
+	const front = "/"
+	u, err := url.Parse(to)
+	if err != nil || len(to) > maxReturn || u.Scheme != "" || u.Host != "" || u.User != nil || u.Opaque != "" ||
+		!strings.HasPrefix(u.Path, "/") || strings.ContainsAny(to, "\\\r\n\t") {
+		return front
+	}
+	clean := path.Clean(u.Path)
+	if strings.HasSuffix(u.Path, "/") && clean != "/" {
+		clean += "/"
+	}
+	return (&url.URL{Path: clean, RawQuery: u.RawQuery}).String()
+}

@@ -1,0 +1,242 @@
+package oidc
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+const (
+	maxLogins  = 16               // that ask the provider at a time; each browser may begin as many as it likes
+	loginFor   = 12 * time.Second // for all calls of one log-in
+	maxSaid    = 200              // letters of what the provider says of a failure
+	returnName = "return"         // parameter of Login
+)
+
+// Login is a user whom the provider has let in.
+type Login struct {
+	Identity
+	Return string // where the browser wanted to go: a path of this service
+}
+
+// Begin sends a browser to the provider. The query's "return" says where it goes in the end.
+func (p *Provider) Begin(w http.ResponseWriter, r *http.Request) {
+	quiet(w)
+	m, err := p.metadata.get(r.Context(), whatever)
+	if err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	f := newFlow(p.callbackAddress(r), r.URL.Query().Get(returnName), p.o.Now())
+	http.SetCookie(w, cookie(p.seal(f), f.Redirect))
+	address := p.client(m, f).AuthCodeURL(f.State, oidc.Nonce(f.Nonce), oauth2.S256ChallengeOption(f.Verifier))
+	http.Redirect(w, r, address, http.StatusFound)
+}
+
+// Callback ends a log-in: it hands a user whom the provider has let in over to done, which
+// answers the request.
+func (p *Provider) Callback(done func(http.ResponseWriter, *http.Request, Login)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		quiet(w)
+		http.SetCookie(w, cookie("", p.callbackAddress(r))) // a log-in ends once
+		login, err := p.end(r)
+		if err != nil {
+			p.fail(w, r, err)
+			return
+		}
+		done(w, r, login)
+	}
+}
+
+// quiet keeps codes out of caches and out of what the next page is told of this one.
+func quiet(w http.ResponseWriter) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Referrer-Policy", "no-referrer")
+}
+
+// client is this service as the provider knows it.
+func (p *Provider) client(m metadata, f flow) *oauth2.Config {
+	e := m.endpoint()
+	if p.o.ClientSecret.reveal() == "" {
+		e.AuthStyle = oauth2.AuthStyleInParams // a public client says its id alone
+	}
+	return &oauth2.Config{ClientID: p.o.ClientID, ClientSecret: p.o.ClientSecret.reveal(), Endpoint: e, RedirectURL: f.Redirect, Scopes: p.o.Scopes}
+}
+
+// end checks that the callback belongs to a log-in of this browser, and asks the provider who
+// the user is.
+func (p *Provider) end(r *http.Request) (Login, error) {
+	kept, err := r.Cookie(cookieName)
+	if err != nil {
+		return Login{}, again(errFlow)
+	}
+	f, err := p.unseal(kept.Value)
+	q := r.URL.Query()
+	if err != nil || subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(f.State)) != 1 {
+		return Login{}, again(errFlow)
+	}
+	if code := q.Get("error"); code != "" {
+		return Login{}, denied(code, q.Get("error_description"))
+	}
+	select {
+	case p.logins <- struct{}{}:
+		defer func() { <-p.logins }()
+	default:
+		return Login{}, farm.Errorf(farm.CodeBusy, "Too many users log in at the moment; try again in a few seconds")
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), loginFor)
+	defer cancel()
+	m, err := p.metadata.get(ctx, whatever)
+	if err != nil {
+		return Login{}, err
+	}
+	if iss := q.Get("iss"); iss != "" && iss != m.Issuer { // RFC 9207
+		return Login{}, again(errors.New("the answer is of another identity provider"))
+	}
+	who, err := p.redeem(ctx, m, f, q.Get("code"))
+	return Login{Identity: who, Return: f.Return}, err
+}
+
+// again is for a log-in that may work when it is begun anew.
+func again(cause error) error {
+	return &farm.Error{Code: farm.CodeInvalid, Message: "The log-in cannot go on (" + cause.Error() + "); begin it again", Err: cause}
+}
+
+// denied tells what the provider has said.
+func denied(code, description string) error {
+	said := clean(code)
+	if description = clean(description); description != "" {
+		said += ": " + description
+	}
+	return farm.Errorf(farm.CodeForbidden, "The identity provider has not let you in (%s)", said)
+}
+
+// clean makes text of another program fit for a sentence.
+func clean(text string) string {
+	text = strings.Join(strings.Fields(strings.Map(func(r rune) rune {
+		if r == unicode.ReplacementChar || !unicode.IsPrint(r) && !unicode.IsSpace(r) {
+			return -1
+		}
+		return r
+	}, text)), " ")
+	if letters := []rune(text); len(letters) > maxSaid {
+		text = string(letters[:maxSaid]) + "…"
+	}
+	return text
+}
+
+// redeem exchanges the code for an ID token, and reads from it who the user is.
+func (p *Provider) redeem(ctx context.Context, m metadata, f flow, code string) (Identity, error) {
+	t, err := p.client(m, f).Exchange(context.WithValue(ctx, oauth2.HTTPClient, p.http), code, oauth2.VerifierOption(f.Verifier))
+	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok && e.ErrorCode != "" {
+		return Identity{}, denied(e.ErrorCode, e.ErrorDescription)
+	} else if ok {
+		return Identity{}, unusable(fmt.Errorf("the exchange of the code is answered with %d", e.Response.StatusCode))
+	} else if _, ok := errors.AsType[*url.Error](err); ok {
+		return Identity{}, &farm.Error{Code: farm.CodeUnavailable, Message: away, Err: err}
+	} else if err != nil {
+		return Identity{}, unusable(err)
+	}
+	raw, _ := t.Extra("id_token").(string)
+	id, err := p.verify(ctx, raw, p.o.ClientID)
+	if err != nil {
+		return Identity{}, unusable(err)
+	}
+	c, err := claimsOf(id)
+	if err != nil {
+		return Identity{}, unusable(err)
+	}
+	if err := p.belongs(id, c, f, t.AccessToken); err != nil {
+		return Identity{}, unusable(err)
+	}
+	if err := p.complete(ctx, m, c, t.AccessToken); err != nil {
+		return Identity{}, unusable(err)
+	}
+	who, err := p.identify(c)
+	if err != nil {
+		return Identity{}, unusable(err)
+	}
+	return who, nil
+}
+
+// unusable is for an answer of the provider that does not say who the user is.
+func unusable(cause error) error {
+	if farm.CodeOf(cause) == farm.CodeUnavailable {
+		return cause
+	}
+	return &farm.Error{Code: farm.CodeForbidden, Message: "The answer of the identity provider cannot be used; the log says why", Err: cause}
+}
+
+// belongs checks that an ID token is of this log-in and for this client.
+func (p *Provider) belongs(id *oidc.IDToken, c claims, f flow, access string) error {
+	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1 {
+		return errors.New("the token is of another log-in (nonce)")
+	}
+	azp, ok := c.text("azp")
+	if (ok && azp != p.o.ClientID) || (!ok && len(id.Audience) > 1) {
+		return errors.New("the token was given to another client (azp)")
+	}
+	if id.AccessTokenHash != "" && id.VerifyAccessToken(access) != nil {
+		return errors.New("the access token is not that of the ID token (at_hash)")
+	}
+	return nil
+}
+
+// complete asks for the user's profile when the ID token lacks what is looked for: not every
+// provider writes names and groups into it.
+func (p *Provider) complete(ctx context.Context, m metadata, c claims, access string) error {
+	_, user := c[p.o.UsernameClaim]
+	_, groups := c[p.o.GroupsClaim]
+	if (user && groups) || m.UserInfo == "" {
+		return nil
+	}
+	var more claims
+	if err := p.getJSON(ctx, m.UserInfo, access, &more); err != nil {
+		return fmt.Errorf("the user's profile cannot be read: %w", err)
+	}
+	whose, _ := more.text("sub")
+	if own, _ := c.text("sub"); whose == "" || whose != own {
+		return errors.New("the profile is of another user (sub)")
+	}
+	for name, value := range more {
+		if _, ok := c[name]; !ok {
+			c[name] = value
+		}
+	}
+	return nil
+}
+
+// fail logs why a log-in failed and shows the browser a sentence.
+func (p *Provider) fail(w http.ResponseWriter, r *http.Request, err error) {
+	status := map[farm.Code]int{
+		farm.CodeInvalid: http.StatusBadRequest, farm.CodeForbidden: http.StatusForbidden,
+		farm.CodeBusy: http.StatusServiceUnavailable, farm.CodeUnavailable: http.StatusServiceUnavailable,
+	}[farm.CodeOf(err)]
+	sentence := "Internal error"
+	if e, ok := errors.AsType[*farm.Error](err); ok && status != 0 {
+		sentence = e.Message
+	} else {
+		status = http.StatusInternalServerError
+	}
+	p.o.Logger.WarnContext(r.Context(), "log-in failed", "error", err)
+	p.o.Fail(w, r, status, sentence+".")
+}
+
+func failPlainly(w http.ResponseWriter, _ *http.Request, status int, sentence string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, sentence+"\n")
+}

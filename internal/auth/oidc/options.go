@@ -1,0 +1,148 @@
+package oidc
+
+import (
+	"cmp"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// CallbackPath is where the provider sends browsers back to.
+const CallbackPath = "/oidc/v1/callback"
+
+// minKey is the least number of bytes of Options.Key.
+const minKey = 32
+
+// Options say which provider is believed, and what of it.
+type Options struct {
+	ClientID      string
+	ClientSecret  Secret   // zero: a public client
+	ProviderURL   string   // the issuer; https, or http on this machine
+	DisplayName   string   // what the log-in page calls the provider; "": the host of its address
+	UsernameClaim string   // "": preferred_username
+	GroupsClaim   string   // "": groups
+	Scopes        []string // nil: openid, profile and email; openid is always asked for
+
+	PublicURL string // address under which browsers reach this service; "": as they ask
+	Proxied   bool   // a reverse proxy is in front, and its X-Forwarded-Proto is believed
+	Key       Secret // shared by all replicas; what is signed with it counts for minutes
+
+	// Fail shows a log-in that failed, as one sentence; nil: as plain text.
+	Fail      func(w http.ResponseWriter, r *http.Request, status int, sentence string)
+	Transport http.RoundTripper // to the provider; nil: its own, which verifies certificates
+	Logger    *slog.Logger
+	Now       func() time.Time // nil: time.Now
+}
+
+// Identity is who the provider says that a caller is.
+type Identity struct {
+	Name   string
+	Groups []string
+}
+
+// Public is what everybody may know of the provider: the member oidc of the answer of
+// GET /config/v1/auth, which clients discover the log-in by.
+type Public struct {
+	UserNameField string `json:"user_name_field"`
+	GroupsField   string `json:"groups_field"`
+	ProviderURL   string `json:"provider_url"`
+}
+
+// Provider is an identity provider. Its methods may be called from everywhere.
+type Provider struct {
+	o        Options
+	issuer   string
+	key      []byte // of the cookie of a log-in
+	http     *http.Client
+	metadata *cell[metadata]
+	keys     *cell[keySet]
+	logins   chan struct{} // holds a token for each log-in that asks the provider
+}
+
+// New checks the options. It does not ask the provider: see Warm.
+func New(o Options) (*Provider, error) {
+	switch {
+	case o.ClientID == "":
+		return nil, errors.New("log-in with an identity provider: the id of the client is missing")
+	case len(o.Key.reveal()) < minKey:
+		return nil, fmt.Errorf("log-in with an identity provider: its key has fewer than %d bytes", minKey)
+	}
+	o.ProviderURL = strings.TrimSuffix(o.ProviderURL, discoveryPath)
+	u, err := checkAddress(o.ProviderURL)
+	if err != nil {
+		return nil, fmt.Errorf("address of the identity provider: %w", err)
+	}
+	if o.PublicURL != "" {
+		if p, err := url.Parse(o.PublicURL); err != nil || p.Host == "" || (p.Scheme != "https" && p.Scheme != "http") || p.RawQuery != "" || p.User != nil {
+			return nil, errors.New("address of this service for log-ins: not of the form https://host")
+		}
+	}
+	o.DisplayName = cmp.Or(o.DisplayName, u.Hostname())
+	o.UsernameClaim, o.GroupsClaim = cmp.Or(o.UsernameClaim, "preferred_username"), cmp.Or(o.GroupsClaim, "groups")
+	o.Scopes = scopes(o.Scopes)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Fail == nil {
+		o.Fail = failPlainly
+	}
+	mac := hmac.New(sha256.New, []byte(o.Key.reveal()))
+	mac.Write([]byte("buildyard: log-in with an identity provider"))
+	p := &Provider{o: o, issuer: o.ProviderURL, key: mac.Sum(nil), http: newHTTP(o.Transport), logins: make(chan struct{}, maxLogins)}
+	p.metadata = newCell("description", p.discover, o)
+	p.keys = newCell("keys", p.fetchKeys, o)
+	return p, nil
+}
+
+// scopes takes lists that are separated by commas or spaces.
+func scopes(given []string) []string {
+	var out []string
+	for _, g := range given {
+		out = append(out, strings.FieldsFunc(g, func(r rune) bool { return r == ' ' || r == ',' })...)
+	}
+	if len(out) == 0 {
+		out = []string{"profile", "email"}
+	}
+	if !slices.Contains(out, "openid") {
+		out = append([]string{"openid"}, out...)
+	}
+	return out
+}
+
+// Public says what clients may know.
+func (p *Provider) Public() Public {
+	return Public{UserNameField: p.o.UsernameClaim, GroupsField: p.o.GroupsClaim, ProviderURL: p.o.ProviderURL}
+}
+
+// DisplayName is what the log-in page calls the provider.
+func (p *Provider) DisplayName() string { return p.o.DisplayName }
+
+var errAddress = errors.New("not of the form https://host (http is for this machine alone, since whoever is on the way could let anybody in)")
+
+// checkAddress lets pass what cannot be forged on the way.
+func checkAddress(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
+		return nil, errAddress
+	}
+	if u.Scheme == "https" || (u.Scheme == "http" && isLocal(u.Hostname())) {
+		return u, nil
+	}
+	return nil, errAddress
+}
+
+func isLocal(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}

@@ -1,0 +1,175 @@
+package oidc
+
+import (
+	"cmp"
+	"context"
+	"crypto/rsa"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"golang.org/x/oauth2"
+)
+
+const (
+	discoveryPath = "/.well-known/openid-configuration"
+	maxAnswer     = 1 << 20 // bytes of an answer of the provider
+	maxKeys       = 100
+	minRSA        = 2048 // bits
+)
+
+// metadata is what a provider says of itself (OpenID Connect Discovery, section 3).
+type metadata struct {
+	Issuer        string   `json:"issuer"`
+	Authorization string   `json:"authorization_endpoint"`
+	Token         string   `json:"token_endpoint"`
+	UserInfo      string   `json:"userinfo_endpoint"`
+	Keys          string   `json:"jwks_uri"`
+	AuthMethods   []string `json:"token_endpoint_auth_methods_supported"`
+}
+
+// newHTTP makes the client of all calls to the provider: bounded in time and size, and never
+// led from https to where answers can be forged.
+func newHTTP(transport http.RoundTripper) *http.Client {
+	if transport == nil {
+		transport = &http.Transport{
+			Proxy:                  http.ProxyFromEnvironment,
+			DialContext:            (&net.Dialer{Timeout: callTimeout / 2}).DialContext,
+			TLSHandshakeTimeout:    callTimeout / 2,
+			ForceAttemptHTTP2:      true,
+			MaxConnsPerHost:        2 * maxLogins,
+			MaxResponseHeaderBytes: 64 << 10,
+			IdleConnTimeout:        time.Minute,
+		}
+	}
+	return &http.Client{Transport: bounded{transport}, Timeout: callTimeout, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+		if via[0].Method != http.MethodGet || len(via) > 3 {
+			return errors.New("the identity provider redirects")
+		}
+		_, err := checkAddress(r.URL.String())
+		return err
+	}}
+}
+
+// bounded ends answers that are too long with an error.
+type bounded struct{ http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
+	}
+	return resp, err
+}
+
+// getJSON asks the provider; token is "" for what everybody may know.
+func (p *Provider) getJSON(ctx context.Context, address, token string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "application/json")
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := p.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %d", address, resp.StatusCode)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		return fmt.Errorf("the answer of %s is not what it should be: %w", address, err)
+	}
+	return nil
+}
+
+// discover asks the provider for its description.
+func (p *Provider) discover(ctx context.Context) (metadata, error) {
+	var m metadata
+	if err := p.getJSON(ctx, strings.TrimSuffix(p.issuer, "/")+discoveryPath, "", &m); err != nil {
+		return metadata{}, err
+	}
+	if strings.TrimSuffix(m.Issuer, "/") != strings.TrimSuffix(p.issuer, "/") {
+		return metadata{}, fmt.Errorf("the identity provider calls itself %.200q, and %q is what is configured", m.Issuer, p.issuer)
+	}
+	for _, address := range []string{m.Authorization, m.Token, m.Keys, cmp.Or(m.UserInfo, m.Keys)} {
+		if _, err := checkAddress(address); err != nil {
+			return metadata{}, fmt.Errorf("the identity provider gives the address %.200q: %w", address, err)
+		}
+	}
+	return m, nil
+}
+
+// endpoint is where codes are exchanged. How the client says who it is follows from the
+// description, so that a code is never sent twice to find out.
+func (m metadata) endpoint() oauth2.Endpoint {
+	style := oauth2.AuthStyleInHeader
+	if len(m.AuthMethods) > 0 && !slices.Contains(m.AuthMethods, "client_secret_basic") {
+		style = oauth2.AuthStyleInParams
+	}
+	return oauth2.Endpoint{AuthURL: m.Authorization, TokenURL: m.Token, AuthStyle: style}
+}
+
+// keySet is the keys by which the provider's signatures are verified.
+type keySet []jose.JSONWebKey
+
+var errNoKeys = fmt.Errorf("the identity provider has no key that can be used: asymmetric, for signatures, RSA with %d bits or more", minRSA)
+
+func (p *Provider) fetchKeys(ctx context.Context) (keySet, error) {
+	m, err := p.metadata.get(ctx, whatever)
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := p.getJSON(ctx, m.Keys, "", &answer); err != nil {
+		return nil, err
+	}
+	return parseKeys(answer.Keys)
+}
+
+// parseKeys takes the keys that can be used and leaves the others out: a set may hold keys for
+// other purposes and of kinds that are not known yet.
+func parseKeys(raw []json.RawMessage) (keySet, error) {
+	if len(raw) > maxKeys {
+		return nil, fmt.Errorf("the identity provider has more than %d keys", maxKeys)
+	}
+	var set keySet
+	for _, text := range raw {
+		var k jose.JSONWebKey
+		if err := json.Unmarshal(text, &k); err == nil && usable(k) {
+			set = append(set, k)
+		}
+	}
+	if len(set) == 0 {
+		return nil, errNoKeys
+	}
+	return set, nil
+}
+
+func usable(k jose.JSONWebKey) bool {
+	if r, ok := k.Key.(*rsa.PublicKey); ok && r.N.BitLen() < minRSA {
+		return false
+	}
+	return k.Valid() && k.IsPublic() && (k.Use == "" || k.Use == "sig")
+}
+
+// Warm asks the provider for what is needed to verify its tokens, so that the first caller
+// need not wait. The cell's log says how that went; a service starts without it.
+func (p *Provider) Warm(ctx context.Context) error {
+	_, err := p.keys.get(ctx, whatever)
+	return err
+}
+
+// Alarm says what an operator has to look at; "" for nothing.
+func (p *Provider) Alarm() string { return cmp.Or(p.metadata.alarm(), p.keys.alarm()) }

@@ -1,0 +1,181 @@
+package oidc
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Limits of a token.
+const (
+	maxToken  = 16 << 10 // bytes
+	maxHeader = 4 << 10  // bytes, decoded
+	maxKeyID  = 256
+	maxTried  = 16 // keys of the provider, for a token that names none
+)
+
+// algorithms are those by which tokens may be signed. "none" and those of shared secrets (HS…)
+// are not among them, and never may be.
+var algorithms = []jose.SignatureAlgorithm{
+	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
+	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
+}
+
+// types are what a token may say that it is: nothing, an ID token, or an access token (RFC
+// 9068). Tokens for other purposes say so.
+var types = []string{"", "jwt", "at+jwt", "application/at+jwt"}
+
+// IsToken says whether a Bearer value has the form of a JWT. No base64 text has dots.
+func IsToken(bearer string) bool { return strings.Count(bearer, ".") == 2 }
+
+// header is what is looked at of a token before anything else.
+type header struct {
+	Algorithm jose.SignatureAlgorithm `json:"alg"`
+	KeyID     string                  `json:"kid"`
+	Type      string                  `json:"typ"`
+	Critical  json.RawMessage         `json:"crit"`
+}
+
+var errForm = errors.New("the token has not the form of a JWT")
+
+// inspect reads the header of a token. It believes nothing of it: it refuses what would not
+// count in any case, before it costs more.
+func inspect(token string) (h header, err error) {
+	if len(token) > maxToken {
+		return h, fmt.Errorf("the token is longer than %d bytes", maxToken)
+	}
+	first, _, ok := strings.Cut(token, ".")
+	if !ok || !IsToken(token) || base64.RawURLEncoding.DecodedLen(len(first)) > maxHeader {
+		return h, errForm
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(first)
+	if err != nil || json.Unmarshal(raw, &h) != nil {
+		return header{}, errForm
+	}
+	switch {
+	case !slices.Contains(algorithms, h.Algorithm):
+		return h, fmt.Errorf("the token is signed by %.20q, which does not count", h.Algorithm)
+	case !slices.Contains(types, strings.ToLower(h.Type)):
+		return h, fmt.Errorf("the token is a %.40q, which is for other purposes", h.Type)
+	case h.Critical != nil:
+		return h, errors.New("the token asks for extensions (crit)")
+	case len(h.KeyID) > maxKeyID:
+		return h, fmt.Errorf("the id of the token's key is longer than %d bytes", maxKeyID)
+	}
+	return h, nil
+}
+
+// signature verifies the signature of one token. It keeps the provider's absence, which
+// package oidc turns into text.
+type signature struct {
+	p    *Provider
+	h    header
+	away error
+}
+
+var _ oidc.KeySet = (*signature)(nil)
+
+var errSignature = errors.New("the token is signed by no key of the identity provider")
+
+// VerifySignature implements oidc.KeySet. A key that is not known may be a new one, and one
+// that does not fit a replaced one: the provider is asked, as often as cell allows.
+func (s *signature) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+	jws, err := jose.ParseSignedCompact(token, algorithms)
+	if err != nil {
+		return nil, errForm
+	}
+	never := func(keySet) bool { return false }
+	for _, good := range []func(keySet) bool{s.h.among, never} {
+		set, err := s.p.keys.get(ctx, good)
+		if err != nil {
+			s.away = err
+			return nil, err
+		}
+		for _, k := range s.h.candidates(set) {
+			if payload, err := jws.Verify(k.Key); err == nil {
+				return payload, nil
+			}
+		}
+	}
+	return nil, errSignature
+}
+
+func (h header) among(set keySet) bool { return len(h.candidates(set)) > 0 }
+
+// candidates are the keys that may have signed a token.
+func (h header) candidates(set keySet) (out keySet) {
+	for _, k := range set {
+		if (h.KeyID == "" || h.KeyID == k.KeyID) && (k.Algorithm == "" || k.Algorithm == string(h.Algorithm)) && len(out) < maxTried {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// verify verifies a token: signature, issuer and dates, and with a client its audience.
+func (p *Provider) verify(ctx context.Context, token, client string) (*oidc.IDToken, error) {
+	h, err := inspect(token)
+	if err != nil {
+		return nil, err
+	}
+	m, err := p.metadata.get(ctx, whatever)
+	if err != nil {
+		return nil, err
+	}
+	s := &signature{p: p, h: h}
+	config := &oidc.Config{ClientID: client, SkipClientIDCheck: client == "", SupportedSigningAlgs: []string{string(h.Algorithm)}, Now: p.o.Now}
+	t, err := oidc.NewVerifier(m.Issuer, s, config).Verify(ctx, token)
+	switch {
+	case s.away != nil:
+		return nil, s.away
+	case err != nil:
+		return nil, fmt.Errorf("the token does not count: %w", err)
+	}
+	return t, nil
+}
+
+// Verify says who a Bearer value comes from that is a JWT of the provider. The error is
+// farm.CodeUnavailable while the provider cannot be asked, else farm.CodeUnauthenticated, with
+// a cause for the log that holds nothing of the token but its claims' names.
+func (p *Provider) Verify(ctx context.Context, token string) (Identity, error) {
+	who, err := p.bearer(ctx, token)
+	if err != nil && farm.CodeOf(err) != farm.CodeUnavailable {
+		err = &farm.Error{Code: farm.CodeUnauthenticated, Message: "Authentication Required", Err: err}
+	}
+	return who, err
+}
+
+var (
+	errAudience = errors.New("the token is neither for this client (aud) nor given to it (azp)")
+	errLogout   = errors.New("the token tells of events and is no credential")
+)
+
+func (p *Provider) bearer(ctx context.Context, token string) (Identity, error) {
+	t, err := p.verify(ctx, token, "")
+	if err != nil {
+		return Identity{}, err
+	}
+	c, err := claimsOf(t)
+	if err != nil {
+		return Identity{}, err
+	}
+	if azp, _ := c.text("azp"); !slices.Contains(t.Audience, p.o.ClientID) && azp != p.o.ClientID {
+		return Identity{}, errAudience
+	}
+	if _, ok := c["events"]; ok {
+		return Identity{}, errLogout
+	}
+	if _, ok := c[p.o.UsernameClaim]; !ok {
+		c[p.o.UsernameClaim] = c["sub"] // a program has no user name
+	}
+	return p.identify(c)
+}
