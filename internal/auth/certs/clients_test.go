@@ -162,6 +162,28 @@ func TestLiveConnections(t *testing.T) {
 	ask("Authentication Required: the certificate is not valid")
 }
 
+// TestResumption: a session that is taken up again is judged as a new one is.
+func TestResumption(t *testing.T) {
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		s := newService(t, Direct)
+		pair := s.ca.Client(t, "ann")
+		shown := []tls.Certificate{pair.TLS()}
+		c := client(t, &tls.Config{RootCAs: certstest.Pool(s.ca), MaxVersion: version, Certificates: shown, ClientSessionCache: tls.NewLRUClientSessionCache(4)})
+		for _, resumed := range []bool{false, true} {
+			got, state, err := get(c, s.url)
+			if err != nil || got != "ann []" || state.DidResume != resumed {
+				t.Fatalf("%x: %q %v", version, got, err)
+			}
+			c.CloseIdleConnections()
+		}
+		certstest.Write(t, filepath.Join(s.dir, "crl.pem"), s.ca.CRL(t, pair))
+		s.refresh(t)
+		if got, _, err := get(c, s.url); err == nil {
+			t.Errorf("%x: a session of a revoked certificate is taken up: %s", version, got)
+		}
+	}
+}
+
 func TestRevokedIntermediate(t *testing.T) {
 	ca := certstest.New(t, "CA")
 	middle := ca.Below(t, "Middle")

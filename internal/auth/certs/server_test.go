@@ -244,19 +244,37 @@ func TestReloadUnderTraffic(t *testing.T) {
 	}
 }
 
+// journal is a log that is read while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(b)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
 // shownBy is the certificate that a server would show now.
 func shownBy(s *Server) *x509.Certificate { return s.pair.Load().Leaf }
 
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var logged bytes.Buffer
+		logged := &journal{}
 		dir, ca := t.TempDir(), certstest.New(t, "CA")
 		pair := func() certstest.Pair {
 			return ca.Issue(t, &x509.Certificate{DNSNames: []string{"build.test"}, NotAfter: time.Now().Add(99 * soon)})
 		}
 		first, second := pair(), pair()
 		cert, key := first.Files(t, dir)
-		s, err := Open(Options{What: "the API", Cert: cert, Key: key, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+		s, err := Open(Options{What: "the API", Cert: cert, Key: key, Logger: slog.New(slog.NewTextHandler(logged, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +299,7 @@ func TestFollow(t *testing.T) {
 		look()
 		state(second, "")
 		if !strings.Contains(logged.String(), "changed files are in force") {
-			t.Errorf("not said: %s", &logged)
+			t.Errorf("not said: %s", logged)
 		}
 		certstest.Write(t, cert, []byte("half"))
 		look()
@@ -290,7 +308,7 @@ func TestFollow(t *testing.T) {
 		state(second, "The changed files of the certificate of the API are not valid, and the former ones count: ")
 		if n := strings.Count(logged.String(), "ALARM"); n != 1 {
 			look()
-			t.Errorf("%d alarms in the log: %s", n, &logged)
+			t.Errorf("%d alarms in the log: %s", n, logged)
 		}
 		_ = os.Remove(cert)
 		look()

@@ -72,7 +72,7 @@ func (p *Provider) unseal(text string) (f flow, err error) {
 
 // cookie keeps a flow at its browser; an empty value removes it.
 func cookie(value, redirect string) *http.Cookie {
-	c := &http.Cookie{
+	c := &http.Cookie{ //nolint:gosec // Secure as far as the service is reached by https
 		Name: cookieName, Value: value, Path: CallbackPath, MaxAge: int(flowFor.Seconds()),
 		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: strings.HasPrefix(redirect, "https:"),
 	}

@@ -352,12 +352,13 @@ func TestTooManyLogins(t *testing.T) {
 
 func TestWrongOptions(t *testing.T) {
 	for says, change := range map[string]func(*Options){
-		"the id of the client is missing":          func(o *Options) { o.ClientID = "" },
-		"its key has fewer than 32 bytes":          func(o *Options) { o.Key = NewSecret(strings.Repeat("k", minKey-1)) },
-		"address of the identity provider: not of": func(o *Options) { o.ProviderURL = "http://idp.test" },
-		"not of the form https://host":             func(o *Options) { o.ProviderURL = "idp.test" },
-		"provider: not of the form":                func(o *Options) { o.ProviderURL = "https://u:p@idp.test" },
-		"address of this service for log-ins":      func(o *Options) { o.PublicURL = "ci.test" },
+		"the id of the client is missing":         func(o *Options) { o.ClientID = "" },
+		"its key has fewer than 32 bytes":         func(o *Options) { o.Key = NewSecret(strings.Repeat("k", minKey-1)) },
+		"the address of the provider is not of":   func(o *Options) { o.ProviderURL = "http://idp.test" },
+		"not of the form https://host":            func(o *Options) { o.ProviderURL = "idp.test" },
+		"of the provider is not of the form":      func(o *Options) { o.ProviderURL = "https://u:p@idp.test" },
+		"public address of this service is not":   func(o *Options) { o.PublicURL = "ci.test" },
+		"service is not of the form https://host": func(o *Options) { o.PublicURL = "https://ci.test/below" },
 	} {
 		o := Options{ClientID: clientID, ProviderURL: "https://idp.test", Key: cookieKey}
 		change(&o)

@@ -69,23 +69,44 @@ type Provider struct {
 
 // New checks the options. It does not ask the provider: see Warm.
 func New(o Options) (*Provider, error) {
-	switch {
-	case o.ClientID == "":
-		return nil, errors.New("log-in with an identity provider: the id of the client is missing")
-	case len(o.Key.reveal()) < minKey:
-		return nil, fmt.Errorf("log-in with an identity provider: its key has fewer than %d bytes", minKey)
-	}
 	o.ProviderURL = strings.TrimSuffix(o.ProviderURL, discoveryPath)
-	u, err := checkAddress(o.ProviderURL)
-	if err != nil {
-		return nil, fmt.Errorf("address of the identity provider: %w", err)
+	if err := o.check(); err != nil {
+		return nil, fmt.Errorf("log-in with an identity provider: %w", err)
 	}
-	if o.PublicURL != "" {
-		if p, err := url.Parse(o.PublicURL); err != nil || p.Host == "" || (p.Scheme != "https" && p.Scheme != "http") || p.RawQuery != "" || p.User != nil {
-			return nil, errors.New("address of this service for log-ins: not of the form https://host")
-		}
+	o = o.filled()
+	mac := hmac.New(sha256.New, []byte(o.Key.reveal()))
+	mac.Write([]byte("buildyard: log-in with an identity provider"))
+	p := &Provider{o: o, issuer: o.ProviderURL, key: mac.Sum(nil), http: newHTTP(o.Transport), logins: make(chan struct{}, maxLogins)}
+	p.metadata = newCell("description", p.discover, o)
+	p.keys = newCell("keys", p.fetchKeys, o)
+	return p, nil
+}
+
+func (o Options) check() error {
+	if o.ClientID == "" {
+		return errors.New("the id of the client is missing")
 	}
-	o.DisplayName = cmp.Or(o.DisplayName, u.Hostname())
+	if len(o.Key.reveal()) < minKey {
+		return fmt.Errorf("its key has fewer than %d bytes", minKey)
+	}
+	if _, err := checkAddress(o.ProviderURL); err != nil {
+		return fmt.Errorf("the address of the provider is %w", err)
+	}
+	if o.PublicURL == "" {
+		return nil
+	}
+	u, err := url.Parse(o.PublicURL)
+	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") || u.User != nil || u.RawQuery != "" || strings.Trim(u.Path, "/") != "" {
+		return errors.New("the public address of this service is not of the form https://host")
+	}
+	return nil
+}
+
+// filled gives options that have been checked their defaults.
+func (o Options) filled() Options {
+	if u, err := url.Parse(o.ProviderURL); err == nil {
+		o.DisplayName = cmp.Or(o.DisplayName, u.Hostname())
+	}
 	o.UsernameClaim, o.GroupsClaim = cmp.Or(o.UsernameClaim, "preferred_username"), cmp.Or(o.GroupsClaim, "groups")
 	o.Scopes = scopes(o.Scopes)
 	if o.Logger == nil {
@@ -97,12 +118,7 @@ func New(o Options) (*Provider, error) {
 	if o.Fail == nil {
 		o.Fail = failPlainly
 	}
-	mac := hmac.New(sha256.New, []byte(o.Key.reveal()))
-	mac.Write([]byte("buildyard: log-in with an identity provider"))
-	p := &Provider{o: o, issuer: o.ProviderURL, key: mac.Sum(nil), http: newHTTP(o.Transport), logins: make(chan struct{}, maxLogins)}
-	p.metadata = newCell("description", p.discover, o)
-	p.keys = newCell("keys", p.fetchKeys, o)
-	return p, nil
+	return o
 }
 
 // scopes takes lists that are separated by commas or spaces.

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -28,9 +29,7 @@ import (
 
 func mine(more map[string]any) map[string]any {
 	all := map[string]any{"aud": clientID, "preferred_username": "ann", "groups": []string{"ci"}}
-	for name, value := range more {
-		all[name] = value
-	}
+	maps.Copy(all, more)
 	return all
 }
 
@@ -306,9 +305,7 @@ func TestWrongProviders(t *testing.T) {
 		return func(w http.ResponseWriter, r *http.Request) {
 			u := "http://" + r.Host
 			all := map[string]any{"issuer": u, "jwks_uri": u + "/keys", "authorization_endpoint": u + "/auth", "token_endpoint": u + "/token"}
-			for name, value := range change {
-				all[name] = value
-			}
+			maps.Copy(all, change)
 			_ = json.NewEncoder(w).Encode(all)
 		}
 	}
@@ -366,9 +363,7 @@ func TestWrongExchanges(t *testing.T) {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			all := mine(map[string]any{"nonce": nonce})
-			for name, value := range claims {
-				all[name] = value
-			}
+			maps.Copy(all, claims)
 			_ = json.NewEncoder(w).Encode(map[string]any{"access_token": "a-token", "token_type": "Bearer", "id_token": s.idp.Sign(t, all)})
 		}
 	}

@@ -2,6 +2,7 @@ package oidctest
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 
 	jose3 "github.com/go-jose/go-jose/v3"
@@ -62,9 +63,7 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 		id := request.GetClient().GetID()
 		s := request.GetSession().(*session)
 		s.Access.Subject, s.Access.Extra = id, map[string]any{"azp": id}
-		for name, value := range s.Claims.Extra {
-			s.Access.Extra[name] = value
-		}
+		maps.Copy(s.Access.Extra, s.Claims.Extra)
 		for _, a := range request.GetRequestedAudience() {
 			request.GrantAudience(a)
 		}
