@@ -80,7 +80,7 @@ var onlys = []only{
 	{[]string{"internal/auth"}, []string{"std", "internal/farm", "api"}, "who may do what is judged the same way everywhere: stores come in through its interfaces, protocols stay outside"},
 	{[]string{"internal/auth/authfile"}, []string{"std", "internal/auth", "internal/farm"}, "files of a registry that runs alone: it brings nothing along"},
 	{[]string{"internal/auth/certs"}, []string{"std", "internal/farm"}, "every service and the node's interface know callers by it, so it brings nothing along"},
-	{[]string{"internal/auth/oidc"}, []string{"std", "internal/farm", "github.com/coreos/go-oidc/v3/oidc", "github.com/go-jose/go-jose/v4", "golang.org/x/oauth2"}, "it needs to know the provider's protocol and nothing of those who log in"},
+	{[]string{"internal/auth/oidc"}, []string{"std", "internal/auth", "internal/farm", "github.com/coreos/go-oidc/v3/oidc", "github.com/go-jose/go-jose/v4", "golang.org/x/oauth2"}, "it needs to know the provider's protocol and nothing of those who log in"},
 	{[]string{"internal/meter"}, []string{"std"}, "every room counts with it, so it brings nothing along"},
 	{[]string{"internal/layout"}, []string{"std", "internal/farm", "internal/layout/...", "go.yaml.in/yaml/v3"}, "registry and scanners share the layout, so it brings nothing along"},
 }

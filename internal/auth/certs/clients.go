@@ -34,11 +34,10 @@ const (
 	BehindProxy              // a reverse proxy is believed; nothing else must reach the port
 )
 
-// Identity is who a certificate was given to.
-type Identity struct {
-	Name   string   // the CN
-	Groups []string // the OUs, or all Os when there is no OU; not to be changed
-	Serial string   // of the certificate, in hexadecimal
+// owner is whom a certificate was given to.
+type owner struct {
+	name   string   // the CN
+	groups []string // the OUs, or all Os when there is no OU
 }
 
 // Clients knows callers by their certificates. It follows its files while Run runs. A nil one
@@ -68,12 +67,18 @@ func (c *Clients) Run(ctx context.Context) { c.files.run(ctx) }
 // Alarm says what an operator has to look at; "" for nothing.
 func (c *Clients) Alarm() string { return c.files.alarm() }
 
-// Identity says who a request comes from: false when it shows no certificate. The error is
+// Identity says who a request comes from, as auth.Authenticator asks: the groups are not to be
+// changed, and ok is false when the request shows no certificate. The error is
 // farm.CodeUnauthenticated, for one that is shown and does not count; its cause is for the
 // log. What is shown is judged by the files of now, on connections that are open for long too.
-func (c *Clients) Identity(r *http.Request) (Identity, bool, error) {
+func (c *Clients) Identity(r *http.Request) (name string, groups []string, ok bool, err error) {
+	who, ok, err := c.ownerOf(r)
+	return who.name, who.groups, ok, err
+}
+
+func (c *Clients) ownerOf(r *http.Request) (owner, bool, error) {
 	if c == nil {
-		return Identity{}, false, nil
+		return owner{}, false, nil
 	}
 	if c.o.Proxy == BehindProxy {
 		if text, proxied, err := passedOn(r.Header); proxied || err != nil {
@@ -81,26 +86,26 @@ func (c *Clients) Identity(r *http.Request) (Identity, bool, error) {
 		}
 	}
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return Identity{}, false, nil
+		return owner{}, false, nil
 	}
 	who, err := c.shown(r.TLS.PeerCertificates)
 	if err != nil {
-		return Identity{}, false, refused(err)
+		return owner{}, false, refused(err)
 	}
 	return who, true, nil
 }
 
 // byProxy says whose certificate a proxy has passed on: text is "" when its client shows none.
-func (c *Clients) byProxy(text string, err error) (Identity, bool, error) {
+func (c *Clients) byProxy(text string, err error) (owner, bool, error) {
 	if err == nil && text == "" {
-		return Identity{}, false, nil
+		return owner{}, false, nil
 	}
-	var who Identity
+	var who owner
 	if err == nil {
 		who, err = c.passed(text)
 	}
 	if err != nil {
-		return Identity{}, false, refused(fmt.Errorf("passed on by the proxy: %w", err))
+		return owner{}, false, refused(fmt.Errorf("passed on by the proxy: %w", err))
 	}
 	return who, true, nil
 }
@@ -110,7 +115,7 @@ func refused(cause error) error {
 }
 
 // shown judges what a client has shown in its handshake: its own certificate first.
-func (c *Clients) shown(chain []*x509.Certificate) (Identity, error) {
+func (c *Clients) shown(chain []*x509.Certificate) (owner, error) {
 	t, now := c.trust.Load(), c.files.now()
 	digest := sha256.Sum256(chain[0].Raw)
 	if who, ok := t.remembered(digest, now); ok {
@@ -124,7 +129,7 @@ func (c *Clients) shown(chain []*x509.Certificate) (Identity, error) {
 }
 
 // passed judges a certificate that a proxy has passed on.
-func (c *Clients) passed(text string) (Identity, error) {
+func (c *Clients) passed(text string) (owner, error) {
 	t, now := c.trust.Load(), c.files.now()
 	digest := sha256.Sum256([]byte(text))
 	if who, ok := t.remembered(digest, now); ok {
@@ -132,7 +137,7 @@ func (c *Clients) passed(text string) (Identity, error) {
 	}
 	leaf, err := decodePassed(text)
 	if err != nil {
-		return Identity{}, err
+		return owner{}, err
 	}
 	v, err := t.judge(leaf, nil, now)
 	if err == nil {

@@ -33,7 +33,7 @@ type trust struct {
 
 // verdict is that a certificate is good, as long as its chain is valid.
 type verdict struct {
-	who         Identity
+	who         owner
 	from, until time.Time
 }
 
@@ -59,7 +59,7 @@ func newTrust(authorities []*x509.Certificate, lists []*list) *trust {
 }
 
 // remembered gives the verdict on what was shown before, if it still counts.
-func (t *trust) remembered(digest [sha256.Size]byte, now time.Time) (Identity, bool) {
+func (t *trust) remembered(digest [sha256.Size]byte, now time.Time) (owner, bool) {
 	t.mu.RLock()
 	v, ok := t.known[digest]
 	t.mu.RUnlock()
@@ -122,9 +122,9 @@ func (t *trust) isRevoked(c *x509.Certificate) bool {
 
 // ownerOf reads who a certificate was given to: the user is the CN; the groups are the OUs, or
 // all Os when there is no OU.
-func ownerOf(c *x509.Certificate) (Identity, error) {
+func ownerOf(c *x509.Certificate) (owner, error) {
 	if !plain(c.Subject.CommonName) {
-		return Identity{}, errName
+		return owner{}, errName
 	}
 	groups := c.Subject.OrganizationalUnit
 	if len(groups) == 0 {
@@ -132,9 +132,9 @@ func ownerOf(c *x509.Certificate) (Identity, error) {
 	}
 	groups = slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return g == "" })
 	if len(groups) > maxGroups || slices.ContainsFunc(groups, func(g string) bool { return !plain(g) }) {
-		return Identity{}, errGroups
+		return owner{}, errGroups
 	}
-	return Identity{Name: c.Subject.CommonName, Groups: slices.Clip(groups), Serial: c.SerialNumber.Text(16)}, nil
+	return owner{name: c.Subject.CommonName, groups: slices.Clip(groups)}, nil
 }
 
 // plain says whether a text can be a name: not empty, not long, and nothing in it that a

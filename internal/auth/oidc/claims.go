@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/coreos/go-oidc/v3/oidc"
+
+	"github.com/buildyard/buildyard/internal/auth"
 )
 
 // Limits of what a provider says of a user.
@@ -17,6 +19,12 @@ const (
 	maxName   = 256 // bytes
 	maxGroups = 1000
 )
+
+// user is who the provider says that a caller is.
+type user struct {
+	name   string
+	groups []string
+}
 
 // claims are what a provider says of a user: name of the claim -> its JSON.
 type claims map[string]json.RawMessage
@@ -35,17 +43,20 @@ func (c claims) text(name string) (s string, ok bool) {
 }
 
 // identify reads user and groups of claims.
-func (p *Provider) identify(c claims) (Identity, error) {
-	user, ok := c.text(p.o.UsernameClaim)
-	if !ok || !plain(user) {
-		return Identity{}, fmt.Errorf("the claim %q, which names the user, is missing, too long or no plain text", p.o.UsernameClaim)
+func (p *Provider) identify(c claims) (user, error) {
+	name, ok := c.text(p.o.UsernameClaim)
+	if !ok || !plain(name) {
+		return user{}, fmt.Errorf("the claim %q, which names the user, is missing, too long or no plain text", p.o.UsernameClaim)
+	}
+	if strings.EqualFold(name, auth.RootName) {
+		return user{}, errors.New("the user has the name of the root user, who is not known by the identity provider")
 	}
 	// Whoever may write any address into a profile must not become its owner.
 	if raw := string(c["email_verified"]); p.o.UsernameClaim == "email" && raw != "" && raw != "true" && raw != `"true"` {
-		return Identity{}, errors.New("the user's address, which is the name here, is not verified by the identity provider")
+		return user{}, errors.New("the user's address, which is the name here, is not verified by the identity provider")
 	}
 	groups, err := c.groups(p.o.GroupsClaim)
-	return Identity{Name: user, Groups: groups}, err
+	return user{name: name, groups: groups}, err
 }
 
 // groups reads a claim that is a list, or a text of names that are separated by spaces.

@@ -27,7 +27,8 @@ const (
 
 // Login is a user whom the provider has let in.
 type Login struct {
-	Identity
+	Name   string
+	Groups []string
 	Return string // where the browser wanted to go: a path of this service
 }
 
@@ -69,10 +70,10 @@ func quiet(w http.ResponseWriter) {
 // client is this service as the provider knows it.
 func (p *Provider) client(m metadata, f flow) *oauth2.Config {
 	e := m.endpoint()
-	if p.o.ClientSecret.reveal() == "" {
+	if p.o.ClientSecret.Reveal() == "" {
 		e.AuthStyle = oauth2.AuthStyleInParams // a public client says its id alone
 	}
-	return &oauth2.Config{ClientID: p.o.ClientID, ClientSecret: p.o.ClientSecret.reveal(), Endpoint: e, RedirectURL: f.Redirect, Scopes: p.o.Scopes}
+	return &oauth2.Config{ClientID: p.o.ClientID, ClientSecret: p.o.ClientSecret.Reveal(), Endpoint: e, RedirectURL: f.Redirect, Scopes: p.o.Scopes}
 }
 
 // end checks that the callback belongs to a log-in of this browser, and asks the provider who
@@ -106,7 +107,7 @@ func (p *Provider) end(r *http.Request) (Login, error) {
 		return Login{}, again(errors.New("the answer is of another identity provider"))
 	}
 	who, err := p.redeem(ctx, m, f, q.Get("code"))
-	return Login{Identity: who, Return: f.Return}, err
+	return Login{Name: who.name, Groups: who.groups, Return: f.Return}, err
 }
 
 // again is for a log-in that may work when it is begun anew.
@@ -138,35 +139,35 @@ func clean(text string) string {
 }
 
 // redeem exchanges the code for an ID token, and reads from it who the user is.
-func (p *Provider) redeem(ctx context.Context, m metadata, f flow, code string) (Identity, error) {
+func (p *Provider) redeem(ctx context.Context, m metadata, f flow, code string) (user, error) {
 	t, err := p.client(m, f).Exchange(context.WithValue(ctx, oauth2.HTTPClient, p.http), code, oauth2.VerifierOption(f.Verifier))
 	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok && e.ErrorCode != "" {
-		return Identity{}, denied(e.ErrorCode, e.ErrorDescription)
+		return user{}, denied(e.ErrorCode, e.ErrorDescription)
 	} else if ok {
-		return Identity{}, unusable(fmt.Errorf("the exchange of the code is answered with %d", e.Response.StatusCode))
+		return user{}, unusable(fmt.Errorf("the exchange of the code is answered with %d", e.Response.StatusCode))
 	} else if _, ok := errors.AsType[*url.Error](err); ok {
-		return Identity{}, &farm.Error{Code: farm.CodeUnavailable, Message: away, Err: err}
+		return user{}, &farm.Error{Code: farm.CodeUnavailable, Message: away, Err: err}
 	} else if err != nil {
-		return Identity{}, unusable(err)
+		return user{}, unusable(err)
 	}
 	raw, _ := t.Extra("id_token").(string)
 	id, err := p.verify(ctx, raw, p.o.ClientID)
 	if err != nil {
-		return Identity{}, unusable(err)
+		return user{}, unusable(err)
 	}
 	c, err := claimsOf(id)
 	if err != nil {
-		return Identity{}, unusable(err)
+		return user{}, unusable(err)
 	}
 	if err := p.belongs(id, c, f, t.AccessToken); err != nil {
-		return Identity{}, unusable(err)
+		return user{}, unusable(err)
 	}
 	if err := p.complete(ctx, m, c, t.AccessToken); err != nil {
-		return Identity{}, unusable(err)
+		return user{}, unusable(err)
 	}
 	who, err := p.identify(c)
 	if err != nil {
-		return Identity{}, unusable(err)
+		return user{}, unusable(err)
 	}
 	return who, nil
 }
@@ -197,9 +198,9 @@ func (p *Provider) belongs(id *oidc.IDToken, c claims, f flow, access string) er
 // complete asks for the user's profile when the ID token lacks what is looked for: not every
 // provider writes names and groups into it.
 func (p *Provider) complete(ctx context.Context, m metadata, c claims, access string) error {
-	_, user := c[p.o.UsernameClaim]
+	_, named := c[p.o.UsernameClaim]
 	_, groups := c[p.o.GroupsClaim]
-	if (user && groups) || m.UserInfo == "" {
+	if (named && groups) || m.UserInfo == "" {
 		return nil
 	}
 	var more claims

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
 )
 
 // CallbackPath is where the provider sends browsers back to.
@@ -24,28 +26,22 @@ const minKey = 32
 // Options say which provider is believed, and what of it.
 type Options struct {
 	ClientID      string
-	ClientSecret  Secret   // zero: a public client
-	ProviderURL   string   // the issuer; https, or http on this machine
-	DisplayName   string   // what the log-in page calls the provider; "": the host of its address
-	UsernameClaim string   // "": preferred_username
-	GroupsClaim   string   // "": groups
-	Scopes        []string // nil: openid, profile and email; openid is always asked for
+	ClientSecret  auth.Secret // zero: a public client
+	ProviderURL   string      // the issuer; https, or http on this machine
+	DisplayName   string      // what the log-in page calls the provider; "": the host of its address
+	UsernameClaim string      // "": preferred_username
+	GroupsClaim   string      // "": groups
+	Scopes        []string    // nil: openid, profile and email; openid is always asked for
 
-	PublicURL string // address under which browsers reach this service; "": as they ask
-	Proxied   bool   // a reverse proxy is in front, and its X-Forwarded-Proto is believed
-	Key       Secret // shared by all replicas; what is signed with it counts for minutes
+	PublicURL string      // address under which browsers reach this service; "": as they ask
+	Proxied   bool        // a reverse proxy is in front, and its X-Forwarded-Proto is believed
+	Key       auth.Secret // shared by all replicas; what is signed with it counts for minutes
 
 	// Fail shows a log-in that failed, as one sentence; nil: as plain text.
 	Fail      func(w http.ResponseWriter, r *http.Request, status int, sentence string)
 	Transport http.RoundTripper // to the provider; nil: its own, which verifies certificates
 	Logger    *slog.Logger
 	Now       func() time.Time // nil: time.Now
-}
-
-// Identity is who the provider says that a caller is.
-type Identity struct {
-	Name   string
-	Groups []string
 }
 
 // Public is what everybody may know of the provider: the member oidc of the answer of
@@ -74,7 +70,7 @@ func New(o Options) (*Provider, error) {
 		return nil, fmt.Errorf("log-in with an identity provider: %w", err)
 	}
 	o = o.filled()
-	mac := hmac.New(sha256.New, []byte(o.Key.reveal()))
+	mac := hmac.New(sha256.New, []byte(o.Key.Reveal()))
 	mac.Write([]byte("buildyard: log-in with an identity provider"))
 	p := &Provider{o: o, issuer: o.ProviderURL, key: mac.Sum(nil), http: newHTTP(o.Transport), logins: make(chan struct{}, maxLogins)}
 	p.metadata = newCell("description", p.discover, o)
@@ -86,7 +82,7 @@ func (o Options) check() error {
 	if o.ClientID == "" {
 		return errors.New("the id of the client is missing")
 	}
-	if len(o.Key.reveal()) < minKey {
+	if len(o.Key.Reveal()) < minKey {
 		return fmt.Errorf("its key has fewer than %d bytes", minKey)
 	}
 	if _, err := checkAddress(o.ProviderURL); err != nil {

@@ -34,9 +34,6 @@ var algorithms = []jose.SignatureAlgorithm{
 // 9068). Tokens for other purposes say so.
 var types = []string{"", "jwt", "at+jwt", "application/at+jwt"}
 
-// IsToken says whether a Bearer value has the form of a JWT. No base64 text has dots.
-func IsToken(bearer string) bool { return strings.Count(bearer, ".") == 2 }
-
 // header is what is looked at of a token before anything else.
 type header struct {
 	Algorithm jose.SignatureAlgorithm `json:"alg"`
@@ -54,7 +51,7 @@ func inspect(token string) (h header, err error) {
 		return h, fmt.Errorf("the token is longer than %d bytes", maxToken)
 	}
 	first, _, ok := strings.Cut(token, ".")
-	if !ok || !IsToken(token) || base64.RawURLEncoding.DecodedLen(len(first)) > maxHeader {
+	if !ok || strings.Count(token, ".") != 2 || base64.RawURLEncoding.DecodedLen(len(first)) > maxHeader {
 		return h, errForm
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(first)
@@ -143,15 +140,16 @@ func (p *Provider) verify(ctx context.Context, token, client string) (*oidc.IDTo
 	return t, nil
 }
 
-// Verify says who a Bearer value comes from that is a JWT of the provider. The error is
+// Verify says who a Bearer value comes from that is a JWT of the provider, as
+// auth.Authenticator asks. The error is
 // farm.CodeUnavailable while the provider cannot be asked, else farm.CodeUnauthenticated, with
 // a cause for the log that holds nothing of the token but its claims' names.
-func (p *Provider) Verify(ctx context.Context, token string) (Identity, error) {
+func (p *Provider) Verify(ctx context.Context, token string) (name string, groups []string, err error) {
 	who, err := p.bearer(ctx, token)
 	if err != nil && farm.CodeOf(err) != farm.CodeUnavailable {
 		err = &farm.Error{Code: farm.CodeUnauthenticated, Message: "Authentication Required", Err: err}
 	}
-	return who, err
+	return who.name, who.groups, err
 }
 
 var (
@@ -159,20 +157,20 @@ var (
 	errLogout   = errors.New("the token tells of events and is no credential")
 )
 
-func (p *Provider) bearer(ctx context.Context, token string) (Identity, error) {
+func (p *Provider) bearer(ctx context.Context, token string) (user, error) {
 	t, err := p.verify(ctx, token, "")
 	if err != nil {
-		return Identity{}, err
+		return user{}, err
 	}
 	c, err := claimsOf(t)
 	if err != nil {
-		return Identity{}, err
+		return user{}, err
 	}
 	if azp, _ := c.text("azp"); !slices.Contains(t.Audience, p.o.ClientID) && azp != p.o.ClientID {
-		return Identity{}, errAudience
+		return user{}, errAudience
 	}
 	if _, ok := c["events"]; ok {
-		return Identity{}, errLogout
+		return user{}, errLogout
 	}
 	if _, ok := c[p.o.UsernameClaim]; !ok {
 		c[p.o.UsernameClaim] = c["sub"] // a program has no user name
