@@ -6,6 +6,7 @@ SHELL := bash
 TOOLS = $$(scripts/need.sh bin)
 FUZZTIME ?= 10s
 WALKS = ./internal/hv/qemu ./internal/agent ./internal/registry ./internal/store/etcd
+FIRST = $(addprefix ./internal/,hv/qemu agent transfer store/etcd cli/buildyard controller registry)
 GO_FILES = git ls-files -z -co --exclude-standard '*.go' | xargs -0
 
 build: ## build every program into bin/
@@ -17,13 +18,14 @@ build: ## build every program into bin/
 # second at its end, each command of a test's script too.
 test: ## run all tests with the race detector; installs what they need
 	scripts/need.sh test
-	GORACE=atexit_sleep_ms=10 CGO_ENABLED=1 go test -race -p 3 -trimpath -vet=off -shuffle=on -timeout 20m -json ./internal/hv/qemu ./internal/agent ./... | CGO_ENABLED=0 go run ./internal/tools/testsum
+	GORACE=atexit_sleep_ms=10 CGO_ENABLED=1 go test -race -p 3 -trimpath -vet=off -shuffle=on -timeout 20m -json $(FIRST) ./... | CGO_ENABLED=0 go run ./internal/tools/testsum
 
+# -trimpath as in the tests: what was compiled in another clone need not be again.
 lint: ## check style, mistakes and formatting, and that the other systems compile
 	scripts/need.sh lint
-	$(TOOLS)/golangci-lint run
+	GOFLAGS="$${GOFLAGS:-} -trimpath" $(TOOLS)/golangci-lint run
 	unformatted=$$($(GO_FILES) $(TOOLS)/gofumpt -l); echo "$$unformatted"; test -z "$$unformatted"
-	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./...
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet -trimpath ./...
 
 fmt: ## format all Go files
 	scripts/need.sh lint

@@ -215,17 +215,21 @@ func TestANameWhoseStartDied(t *testing.T) {
 
 func TestTooManyNames(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		fill := func(from, n, size int) {
+		fill := func(n, size, together int) {
 			t.Helper()
 			answer, _ := json.Marshal(string(make([]byte, size)))
+			var changes []store.Change
 			for i := range n {
 				kept := &Kept{Digest: "d", Answer: answer, At: c.now().Add(time.Duration(i) * time.Millisecond)}
-				if err := c.store.Commit(t.Context(), store.Put(c.tables.Kept, fmt.Sprintf("%06d", from+i), kept, store.Any)); err != nil {
+				changes = append(changes, store.Put(c.tables.Kept, fmt.Sprintf("%06d", i), kept, store.Any))
+			}
+			for some := range slices.Chunk(changes, together) {
+				if err := c.store.Commit(t.Context(), some...); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		fill(0, mostKept, 1)
+		fill(mostKept, 1, txnChanges)
 		if _, err := c.named(t.Context(), "a", "d", 1); farm.CodeOf(err) != farm.CodeRefused {
 			t.Error("no end of names:", err)
 		}
@@ -239,7 +243,7 @@ func TestTooManyNames(t *testing.T) {
 		}
 		c.away(keepAsked)
 		time.Sleep(2 * sweepEvery)
-		fill(0, 500, 20<<10) // six times that as JSON
+		fill(300, 20<<10, 1) // six times that as JSON
 		time.Sleep(2 * sweepEvery)
 		synctest.Wait()
 		bytes := 0

@@ -44,19 +44,20 @@ func newShelf(t *testing.T, contents ...[]byte) *shelf {
 	t.Helper()
 	s := &shelf{contents: contents, layers: map[string][]byte{}, file: api.PullFile{Name: "disk.img", Kind: api.FileDisk, Format: "raw"}}
 	for i, c := range contents {
-		var stored []byte
+		stored := make([]byte, 0, len(c)) // it grows seldom: the race detector is slow with copies
 		o := blob.EncodeOptions{Kind: blob.KindDisk, Size: int64(len(c))}
 		keep := func(_ blob.Frame, _ int64, p []byte) error { stored = append(stored, p...); return nil }
-		disk := memory{bytes.NewReader(c)}
-		x, err := blob.Encode(t.Context(), disk, o, keep)
+		encode := func() (*blob.Index, error) { return blob.Encode(t.Context(), memory{bytes.NewReader(c)}, o, keep) }
 		if i > 0 {
-			stored = nil
-			if o.Parent, err = blob.ParseRoot(s.tips[i-1]); err != nil {
-				t.Fatal(err)
+			encode = func() (x *blob.Index, err error) {
+				if o.Parent, err = blob.ParseRoot(s.tips[i-1]); err != nil {
+					return nil, err
+				}
+				disk, below := memory{bytes.NewReader(c)}, memory{bytes.NewReader(contents[i-1])}
+				return blob.EncodeChanges(t.Context(), blob.Compare(disk, below, o.Size), o, keep)
 			}
-			below := memory{bytes.NewReader(contents[i-1])}
-			x, err = blob.EncodeChanges(t.Context(), blob.Compare(disk, below, o.Size), o, keep)
 		}
+		x, err := encode()
 		if err != nil {
 			t.Fatal(err)
 		}

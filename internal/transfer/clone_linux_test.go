@@ -48,9 +48,7 @@ func TestClonedDisk(t *testing.T) {
 	}
 	rnd := rand.New(rand.NewPCG(20, 1))
 	base := make([]byte, 24<<20)
-	for i := range base {
-		base[i] = byte(rnd.Uint32())
-	}
+	noise(rnd, base)
 	for _, size := range []int{24 << 20, 20<<20 + 4096, 20<<20 + 77, 28 << 20} {
 		after := grow(rnd, base, size)
 		s := newShelf(t, base, after)
@@ -71,9 +69,7 @@ func TestCloneGoesOn(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(21, 1))
 	base := make([]byte, 80<<20)
 	after := bytes.Clone(base)
-	for i := range after[:70<<20] {
-		after[i] = byte(rnd.Uint32())
-	}
+	noise(rnd, after[:70<<20])
 	for _, gone := range []bool{false, true} {
 		s := newShelf(t, base, after)
 		o := transfer.PullOptions{Dir: t.TempDir(), Have: map[string]transfer.Disk{s.tips[0]: s.keep(t, 0)}}

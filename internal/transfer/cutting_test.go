@@ -142,7 +142,7 @@ func sparse(t *testing.T, size, at int64, data []byte) transfer.Disk {
 // TestLongIndexOnACutLine: an index that is longer than what a connection lives for arrives, in pieces, and its
 // last one may be sent again.
 func TestLongIndexOnACutLine(t *testing.T) {
-	const size, cut = 8 << 30, 1_400_000
+	const size, cut = 11 << 29, 1_400_000
 	s := serve(t, t.TempDir())
 	base := sparse(t, size, 0, []byte("a"))
 	tip := pushDisk(t, s.client(t), "v1", base, nil)

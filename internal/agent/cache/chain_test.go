@@ -25,13 +25,14 @@ func overlay(t *testing.T, disk []byte, seed uint64, writes int) string {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	r := rand.New(rand.NewPCG(seed, 1))
+	r, content := rand.New(rand.NewPCG(seed, 2)), rand.NewChaCha8([32]byte{byte(seed)})
 	kinds := map[int64]qcow2.Kind{}
 	for range writes {
 		at := r.Int64N(int64(len(disk))/qcow2.Block) * qcow2.Block
 		kinds[at] = qcow2.Kind(1 + r.IntN(2))
-		for i := range disk[at : at+qcow2.Block] {
-			disk[at+int64(i)] = byte(r.Uint32()) * byte(kinds[at]-qcow2.Zero)
+		block := disk[at : at+qcow2.Block]
+		if clear(block); kinds[at] == qcow2.Data {
+			_, _ = content.Read(block)
 		}
 	}
 	b := qcow2.NewBuilder(int64(len(disk)))

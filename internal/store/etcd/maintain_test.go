@@ -181,7 +181,7 @@ func TestStillFull(t *testing.T) {
 }
 
 // fragments is how many records fragment writes; it leaves the last ten.
-const fragments = 100
+const fragments = 50
 
 // fragment leaves a store whose file is mostly empty.
 func fragment(t *testing.T, b *Backend, s *store.Store, live *store.Table[blob]) {
