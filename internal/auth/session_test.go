@@ -84,11 +84,22 @@ func TestBearersAreRefusedAlike(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want %v", name, who, err, c.why)
 		}
 	}
+	padded := strings.Replace(mustJSON(t, s), "{", `{"x":"`+strings.Repeat("x", maxBearer)+`",`, 1)
+	if _, err := w.sessions.Verify(base64.StdEncoding.EncodeToString([]byte(padded))); !errors.Is(err, errBearerForm) {
+		t.Errorf("a good one that is too large: %v", err)
+	}
 	for _, err := range []error{errBearerForm, errSessionForeign, errSessionKey, errSessionExpired} {
 		if !strings.HasPrefix(err.Error(), "Authentication Required: ") {
 			t.Errorf("%v", err)
 		}
 	}
+}
+
+func mustJSON(t *testing.T, v any) string {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	must(t, err)
+	return string(raw)
 }
 
 func TestSessionsLiveForTheirTime(t *testing.T) {
