@@ -29,7 +29,7 @@ var status = map[farm.Code]int{
 	farm.CodeNoParent:        http.StatusPreconditionFailed,
 	farm.CodeTooLarge:        http.StatusRequestEntityTooLarge,
 	farm.CodeTooMany:         http.StatusTooManyRequests,
-	farm.CodeBusy:            http.StatusServiceUnavailable,
+	farm.CodeBusy:            http.StatusTooManyRequests,
 	farm.CodeUnavailable:     http.StatusServiceUnavailable,
 	farm.CodeInternal:        http.StatusInternalServerError,
 }

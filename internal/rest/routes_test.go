@@ -92,7 +92,7 @@ func codesOfFarm(t *testing.T) []farm.Code {
 func TestEveryCodeHasItsStatus(t *testing.T) {
 	want := map[farm.Code]int{
 		"invalid": 400, "not-found": 200, "refused": 200, "no-version": 400, "unauthenticated": 401, "forbidden": 403,
-		"conflict": 409, "no-parent": 412, "too-large": 413, "too-many": 429, "busy": 503, "unavailable": 503, "internal": 500,
+		"conflict": 409, "no-parent": 412, "too-large": 413, "too-many": 429, "busy": 429, "unavailable": 503, "internal": 500,
 	}
 	codes := codesOfFarm(t)
 	if len(codes) != len(want) {

@@ -26,11 +26,11 @@ type scene struct {
 
 // scenes in the order in which they begin: those that take longest first.
 var scenes = []scene{
-	{"a node is lost, and comes back", false, []string{
-		"+5.offline", "-5.offline", "+5.node-lost", "-5.node-lost", "+5.node-gone", "-5.node-gone", "+5.kill-order", "-5.kill-order",
-		"+5.node-restart", "-5.node-restart",
-	}, lostNode},
-	{"VMs that nobody owns", false, []string{"+5.unknown-vm", "-5.unknown-vm", "+5.many-unknown", "-5.many-unknown"}, unknownVMs},
+	{"a node is lost, and comes back", false, []string{"+5.offline", "-5.offline", "+5.node-lost", "-5.node-lost", "+5.node-restart", "-5.node-restart"}, lostNode},
+	{"a node is lost for long", false, []string{"+5.node-gone", "-5.node-gone", "+5.kill-order", "-5.kill-order"}, goneNode},
+	{"VMs that nobody owns", false, []string{"+5.unknown-vm"}, undecided},
+	{"VMs that nobody owns and that go", false, []string{"-5.unknown-vm", "+5.many-unknown", "-5.many-unknown"}, removedStrangers},
+	{"an instance is terminated twice", false, []string{"+5.twice"}, twice},
 	{"settings", false, []string{
 		"+8.environment", "-8.environment", "+8.flags", "-8.flags", "+8.file", "-8.file", "+8.wrong", "-8.wrong",
 	}, settings},
@@ -81,142 +81,7 @@ func (c *cloud) await(ctx context.Context, id string, so func(api.Instance) bool
 
 func isNotFound(err error) bool { return err.Error() == "Not found" }
 
-// awaitNode looks at a node until it is in a state.
-func (c *cloud) awaitNode(ctx context.Context, id any, state string) error {
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		var list []api.Node
-		if err := c.caller().Send(ctx, "GET", fmt.Sprint("/api/v1/node?id=", id), nil, &list); err != nil {
-			return err
-		}
-		if len(list) == 1 && list[0].State == state {
-			return nil
-		}
-		if !rig.Pause(ctx, pause) {
-			return ctx.Err()
-		}
-	}
-	return fmt.Errorf("node %v is not %s", id, state)
-}
-
 func gone(i api.Instance) bool { return i.InstanceID == "" }
-
-// lostNode kills a node for a moment, and then for longer than instances wait for it.
-func lostNode(ctx context.Context, p *player) error {
-	c := p.stage.clouds["split"]
-	id, err := c.start(ctx, "node_lost", "Started")
-	if err != nil {
-		return err
-	}
-	node := c.fleets["lost"]
-	if err := node.Kill(); err != nil {
-		return err
-	}
-	if err := node.Start(); err != nil {
-		return err
-	}
-	if err := c.await(ctx, id, func(i api.Instance) bool { return i.InstanceState == "Started" && i.Message == "" }); err != nil {
-		return fmt.Errorf("after a short absence of its node: %w", err)
-	}
-	time.Sleep(2 * time.Second)
-	if err := c.awaitNode(ctx, c.vars["node_lost"], "Active"); err != nil {
-		return err
-	}
-	if err := node.Kill(); err != nil {
-		return err
-	}
-	if err := c.awaitNode(ctx, c.vars["node_lost"], "Offline"); err != nil {
-		return err
-	}
-	if err := c.awaitNode(ctx, c.vars["node_slow"], "Active"); err != nil {
-		return err
-	}
-	if err := c.await(ctx, id, func(i api.Instance) bool {
-		return i.InstanceState == "Started" && i.Message != "" || i.InstanceState == "Error"
-	}); err != nil {
-		return err
-	}
-	if err := c.await(ctx, id, func(i api.Instance) bool { return i.InstanceState == "Error" && i.Message != "" && i.VMInfo != nil }); err != nil {
-		return err
-	}
-	if err := c.caller().Send(ctx, "DELETE", "/api/v1/vm", map[string]string{"id": id}, nil); err != nil {
-		return err
-	}
-	time.Sleep(2 * time.Second)
-	if err := c.await(ctx, id, func(i api.Instance) bool { return i.InstanceState == "Terminating" }); err != nil {
-		return fmt.Errorf("its node is away: %w", err)
-	}
-	if err := node.Start(); err != nil {
-		return err
-	}
-	return c.await(ctx, id, gone)
-}
-
-// hand is a node that the suite speaks for by hand.
-type hand struct {
-	c      *cloud
-	id     string
-	secret string
-	info   api.NodeInfo
-}
-
-func (c *cloud) join(ctx context.Context, name string, groups ...string) (*hand, error) {
-	var a api.JoinAnswer
-	req := api.JoinRequest{Protocol: 1, Token: fmt.Sprint(c.vars["token"]), Name: name, Host: "127.0.0.1", Groups: groups}
-	err := c.caller().Send(ctx, "POST", api.PathJoin, req, &a)
-	return &hand{c, a.NodeID, a.Credential, api.NodeInfo{Arch: "amd64", OS: "linux", CPUs: 4, MemoryMB: 8192, Driver: "sim", FreeDisk: 1 << 40, DiskSize: 1 << 40}}, err
-}
-
-// poll says what the node holds, and gives the orders.
-func (h *hand) poll(ctx context.Context, held []api.Held, details []api.HeldDetail) (api.PollAnswer, error) {
-	req := api.PollRequest{
-		Protocol: 1, NodeID: h.id, BootID: "b", InfoHash: "h", HeldHash: fmt.Sprint("k", len(held)), Held: held, HasHeld: true, Details: details,
-		Info: &h.info,
-	}
-	var out api.PollAnswer
-	return out, h.c.post(ctx, api.PathPoll+"?wait=0s", h.secret, req, &out)
-}
-
-// unknownVMs holds two VMs on a node of which nobody knows.
-func unknownVMs(ctx context.Context, p *player) error {
-	c := p.stage.clouds["split"]
-	h, err := c.join(ctx, "strange")
-	if err != nil {
-		return err
-	}
-	held := []api.Held{{VMID: "aaaaaaaa-0000-4000-8000-000000000001"}, {VMID: "aaaaaaaa-0000-4000-8000-000000000002"}}
-	for range 6 { // more reports than the threshold
-		a, err := h.poll(ctx, held, nil)
-		if err != nil {
-			return err
-		}
-		if len(a.Describe) > 0 {
-			if a, err = h.poll(ctx, held, []api.HeldDetail{{ID: held[0].VMID, Status: api.InstanceStatus{Phase: api.PhaseRunning}}}); err != nil {
-				return err
-			}
-		}
-		if len(a.Orders) > 0 {
-			return fmt.Errorf("orders %v for VMs that have just been seen", a.Orders)
-		}
-	}
-	var list []api.UnknownVM
-	if err := c.caller().Send(ctx, "GET", "/api/v1/node/adopt?node=strange", nil, &list); err != nil || len(list) != 2 || list[0].Fate != api.FateUndecided {
-		return fmt.Errorf("unknown VMs %v, %w", list, err)
-	}
-	var status api.ControllerStatus
-	if err := c.caller().Send(ctx, "GET", "/api/v1/status", nil, &status); err != nil || status.UnknownVMs < 2 {
-		return fmt.Errorf("status %v, %w", status, err)
-	}
-	var done []api.Adopted
-	ask := api.Adoption{Node: "strange", Action: "remove", VMs: []string{held[0].VMID}}
-	if err := c.caller().Send(ctx, "POST", "/api/v1/node/adopt", ask, &done); err != nil || len(done) != 1 || done[0].Outcome != "removed" {
-		return fmt.Errorf("removal %v, %w", done, err)
-	}
-	a, err := h.poll(ctx, held, nil)
-	if err != nil || len(a.Orders) != 1 || a.Orders[0].Kind != api.OrderTerminate || a.Orders[0].InstanceID != held[0].VMID {
-		return fmt.Errorf("orders %v after the removal, %w", a.Orders, err)
-	}
-	return c.caller().Send(ctx, "DELETE", "/api/v1/node", map[string]string{"node_id": h.id}, nil)
-}
 
 // devices has a node offer a device and a VLAN, and an instance take both.
 func devices(ctx context.Context, p *player) error {
@@ -231,7 +96,7 @@ func devices(ctx context.Context, p *player) error {
 	}
 	h.info.USB, h.info.VLANs = []api.USBDevice{{Name: "phone", Location: "1-1"}, {Name: "phone", Location: "1-2"}}, []int{10, 20}
 	h.info.Abilities = []string{"network-bridge", "bridge", "usb", "vlan"}
-	if _, err := h.poll(ctx, nil, nil); err != nil {
+	if _, err := h.poll(ctx, nil); err != nil {
 		return err
 	}
 	asks := map[string]any{"vmid": c.vars["template"], "usb_device": "phone", "vlan_tag": 10, "network_mode": "bridge", "group_id": group.ID, "port_forwarding_override": []any{}}
@@ -246,7 +111,7 @@ func devices(ctx context.Context, p *player) error {
 	if len(faults) > 0 {
 		return faulty(faults)
 	}
-	if err := h.run(ctx, fmt.Sprint(v["id"])); err != nil {
+	if _, err := h.run(ctx, fmt.Sprint(v["id"])); err != nil {
 		return err
 	}
 	faults = p.playWith(ctx, sequence{Case: "another device", Steps: []step{
@@ -256,22 +121,6 @@ func devices(ctx context.Context, p *player) error {
 		{Send: "DELETE /api/v1/group?id=$group"},
 	}}, v)
 	return faulty(faults)
-}
-
-// run says of an instance that was ordered that its VM runs.
-func (h *hand) run(ctx context.Context, id string) error {
-	a, err := h.poll(ctx, nil, nil)
-	if err != nil || len(a.Orders) != 1 || a.Orders[0].InstanceID != id {
-		return fmt.Errorf("orders %v, %w", a.Orders, err)
-	}
-	status := api.InstanceStatus{
-		InstanceID: id, Claim: a.Orders[0].Claim, No: 1, Phase: api.PhaseScriptOK,
-		VM: &api.LinkVM{UUID: id, Name: "x", Status: "running", CPUs: 1, MemoryMB: 256, HostIP: "127.0.0.1", Started: time.Now()},
-	}
-	if err := h.c.post(ctx, api.PathReport, h.secret, api.Report{Protocol: 1, NodeID: h.id, BootID: "b", Seq: 1, Statuses: []api.InstanceStatus{status}}, nil); err != nil {
-		return err
-	}
-	return h.c.await(ctx, id, func(i api.Instance) bool { return i.InstanceState == "Started" })
 }
 
 // importedDisk pushes an imported disk, which has a rule for ssh, beside one that was made.

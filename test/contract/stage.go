@@ -62,6 +62,7 @@ var fleets = []fleet{
 	{"split", "failing", []string{"--nodes", "1", "--capacity", "50", "--boot", "50ms", "--boot-failure", "1"}},
 	{"split", "stuck", []string{"--nodes", "1", "--capacity", "50", "--boot", "10m"}},
 	{"split", "lost", []string{"--nodes", "1", "--data-dir", "lost", "--capacity", "50"}},
+	{"split", "gone", []string{"--nodes", "1", "--data-dir", "gone", "--capacity", "50"}},
 	{"split", "full", []string{"--nodes", "1", "--capacity", "1"}},
 }
 

@@ -100,6 +100,7 @@ func TestRows(t *testing.T) {
 		{row("node", strings.Repeat("ü", 100), "x"), strings.Repeat("_", 32), strings.Repeat("_", 32) + " 10.0.0.1 x"},
 		{api.LogRow{Service: "node", MachineName: "m", Host: "a b\nc", Content: "x"}, "m", `m a_b\nc x`},
 		{api.LogRow{Service: "Some.Other-service_2", MachineName: "m", Content: "x"}, "m", `m - x`},
+		{api.LogRow{Service: "Some Other Service", MachineName: "i-0a1b | Mac", Content: "x"}, "i-0a1b___Mac", `i-0a1b___Mac - x`},
 	} {
 		add(t, l, c.row)
 		text := content(t, dir, c.row.Service+"/"+c.file+".2026-03-04.log")
@@ -117,7 +118,7 @@ func TestHostileServices(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir, Options{})
 	for _, name := range []string{
-		"", ".", "..", "../x", "a/b", "/etc", `a\b`, ".hidden", "-x", "_x", "a b", "a\x00", "ä", "a\n", strings.Repeat("a", 65), "event", "EVENT",
+		"", ".", "..", "../x", "a/b", "/etc", `a\b`, ".hidden", "-x", "_x", " a", "a ", "a\tb", "a\x00", "ä", "a\n", strings.Repeat("a", 65), "event", "EVENT",
 	} {
 		taken, err := l.Append([]api.LogRow{row("ok", "m", "x"), row(name, "m", "x")})
 		if farm.CodeOf(err) != farm.CodeInvalid || !strings.HasPrefix(err.Error(), "rows[1].service: ") || taken.Rows != 0 {

@@ -30,8 +30,8 @@ func CheckService(name string) error {
 	switch {
 	case name == "":
 		return farm.Invalid("service", "is required")
-	case len(name) > maxName || name[0] == '.' || name[0] == '-' || name[0] == '_' || strings.ContainsFunc(name, odd):
-		return farm.Invalid("service", "must be 1 to %d letters, digits, dots, dashes and underscores, beginning with a letter or digit", maxName)
+	case len(name) > maxName || strings.ContainsRune(".-_ ", rune(name[0])) || name[len(name)-1] == ' ' || strings.ContainsFunc(name, oddInService):
+		return farm.Invalid("service", "must be 1 to %d letters, digits, dots, dashes, underscores and spaces, beginning with a letter or digit and ending in no space", maxName)
 	}
 	return nil
 }
@@ -45,6 +45,10 @@ func odd(c rune) bool {
 		return true
 	}
 }
+
+// oddInService says whether a character is none of those that services have: there are some
+// of several words.
+func oddInService(c rune) bool { return c != ' ' && odd(c) }
 
 // checkRow refuses a row for a service that takes none.
 func checkRow(r *api.LogRow) error {

@@ -57,8 +57,6 @@ func saveAsk(p *rest.Params) controller.SaveAsk {
 		p.Fail("description", "must have at most %d bytes", maxDescription)
 	case ask.RevertBeforePush && ask.TemplateID == "":
 		p.Fail("revert_before_push", "needs target_vm_id")
-	case ask.SanityTest && !ask.Suspend:
-		p.Fail("do_suspend_sanity_test", "needs suspend to be true")
 	}
 	return ask
 }

@@ -218,7 +218,7 @@ func TestBadSaveParameters(t *testing.T) {
 		{"image", `{` + ok + `,"script":"` + strings.Repeat("AAAA", 90000) + `"}`, "script: must have at most 262144 bytes when decoded"},
 		{"image", `{` + ok + `,"revert_before_push":true}`, "revert_before_push: needs target_vm_id"},
 		{"image", `{` + ok + `,"revert_before_push":2}`, "revert_before_push: must be true or false"},
-		{"image", `{` + ok + `,"do_suspend_sanity_test":true,"suspend":false}`, "do_suspend_sanity_test: needs suspend to be true"},
+		{"image", `{` + ok + `,"do_suspend_sanity_test":"x"}`, "do_suspend_sanity_test: must be true or false"},
 		{"image", `{` + ok + `,"cancel_on_script_failure":"x"}`, "cancel_on_script_failure: must be true or false"},
 		{"image", `[`, "The request body is not a JSON object: unexpected end of JSON input (at byte 1)"},
 		{"rpc/vm/restart", `{}`, "instance_id: is required"},

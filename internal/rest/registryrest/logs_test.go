@@ -62,7 +62,7 @@ func fetch(t testing.TB, s *httptest.Server, path string, header ...string) (*ht
 
 func TestLogAnswers(t *testing.T) {
 	s, _, dir := serveLogs(t)
-	const notFound, badName = "Not found", "must be 1 to 64 letters, digits, dots, dashes and underscores, beginning with a letter or digit"
+	const notFound, badName = "Not found", "must be 1 to 64 letters, digits, dots, dashes, underscores and spaces, beginning with a letter or digit and ending in no space"
 	for _, c := range []struct {
 		request, body string
 		code          int

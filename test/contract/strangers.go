@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/rest/controllerrest"
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/mem"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// undecided holds two VMs on a node of which nobody knows: they stay until an operator
+// decides.
+func undecided(ctx context.Context, p *player) error {
+	c := p.stage.clouds["split"]
+	h, err := c.join(ctx, "strange")
+	if err != nil {
+		return err
+	}
+	held := strangers(2)
+	for range 6 { // more reports than the threshold
+		if err := h.kept(ctx, held); err != nil {
+			return err
+		}
+	}
+	var list []api.UnknownVM
+	if err := c.caller().Send(ctx, "GET", "/api/v1/node/adopt?node=strange", nil, &list); err != nil || len(list) != 2 || list[0].Fate != api.FateUndecided {
+		return fmt.Errorf("unknown VMs %v, %w", list, err)
+	}
+	var status api.ControllerStatus
+	if err := c.caller().Send(ctx, "GET", "/api/v1/status", nil, &status); err != nil || status.UnknownVMs < 2 {
+		return fmt.Errorf("status %v, %w", status, err)
+	}
+	var done []api.Adopted
+	ask := api.Adoption{Node: "strange", Action: "remove", VMs: []string{held[0].VMID}}
+	if err := c.caller().Send(ctx, "POST", "/api/v1/node/adopt", ask, &done); err != nil || len(done) != 1 || done[0].Outcome != "removed" {
+		return fmt.Errorf("removal %v, %w", done, err)
+	}
+	if gone, err := h.ordered(ctx, held); err != nil || !slices.Equal(gone, []string{held[0].VMID}) {
+		return fmt.Errorf("removed are %v after the decision, %w", gone, err)
+	}
+	return h.leave(ctx)
+}
+
+// strangers are VMs that nobody owns.
+func strangers(n int) (list []api.Held) {
+	for i := range n {
+		list = append(list, api.Held{VMID: fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012d", i)})
+	}
+	return list
+}
+
+// ordered says once what the node holds, describes what it is asked about, and gives the
+// VMs that it is to remove.
+func (h *hand) ordered(ctx context.Context, held []api.Held) (gone []string, err error) {
+	a, err := h.poll(ctx, held)
+	if err != nil {
+		return nil, err
+	}
+	if len(a.Describe) > 0 {
+		var details []api.HeldDetail
+		for _, id := range a.Describe {
+			details = append(details, api.HeldDetail{ID: id, Status: api.InstanceStatus{Phase: api.PhaseRunning}})
+		}
+		if a, err = h.poll(ctx, held, details...); err != nil {
+			return nil, err
+		}
+	}
+	for _, o := range a.Orders {
+		if o.Kind != api.OrderTerminate {
+			return nil, fmt.Errorf("an order to %s %s", o.Kind, o.InstanceID)
+		}
+		gone = append(gone, o.InstanceID)
+	}
+	return gone, nil
+}
+
+// kept says what the node holds; nothing of it may be ordered away.
+func (h *hand) kept(ctx context.Context, held []api.Held) error {
+	gone, err := h.ordered(ctx, held)
+	if err == nil && len(gone) > 0 {
+		err = fmt.Errorf("%v are to be removed", gone)
+	}
+	return err
+}
+
+// The least age of a VM that nobody owns, and of reports about it, where the suite has a
+// controller of its own. 150 s and 30 reports are no settings for cases to wait for: that
+// the controller has them is tested with its clock.
+const (
+	strangeAge     = 2 * time.Second
+	strangeReports = 5
+)
+
+// removedStrangers shows when VMs that nobody owns go by themselves: after enough reports
+// and time, and only while they are at most a fifth of all.
+func removedStrangers(ctx context.Context, p *player) (err error) {
+	c, done, err := p.stage.short(ctx)
+	defer func() { err = errors.Join(err, done()) }()
+	if err != nil {
+		return err
+	}
+	h, err := c.join(ctx, "one")
+	if err != nil {
+		return err
+	}
+	if _, err := h.poll(ctx, nil); err != nil {
+		return err
+	}
+	own, err := h.start(ctx, 5)
+	if err != nil {
+		return err
+	}
+	many, one := slices.Concat(own, strangers(2)), slices.Concat(own, strangers(1))
+	for began := time.Now(); time.Since(began) < strangeAge+time.Second; time.Sleep(4 * pause) {
+		if err := h.kept(ctx, many); err != nil {
+			return fmt.Errorf("2 of 7 VMs are unknown: %w", err)
+		}
+	}
+	if err := c.alarmed(ctx, 2, "2 of 7 VMs belong to nobody"); err != nil {
+		return err
+	}
+	if err := h.kept(ctx, own); err != nil { // they are gone, and what was counted of them with them
+		return err
+	}
+	reports, began := 0, time.Now()
+	for {
+		gone, err := h.ordered(ctx, one)
+		took := time.Since(began)
+		reports++
+		switch {
+		case err != nil:
+			return err
+		case slices.Equal(gone, []string{one[5].VMID}) && took >= strangeAge && reports >= strangeReports:
+			return errors.Join(c.alarmed(ctx, 1, ""), h.kept(ctx, own))
+		case len(gone) > 0 || took > patience:
+			return fmt.Errorf("1 of 6 VMs is unknown, and removed are %v after %s and %d reports", gone, took, reports)
+		}
+		time.Sleep(2 * pause)
+	}
+}
+
+// alarmed looks at the status until it has so many unknown VMs, and the alarm; "" is none.
+func (c *cloud) alarmed(ctx context.Context, unknown int, alarm string) error {
+	var s api.ControllerStatus
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(pause) {
+		if err := c.caller().Send(ctx, "GET", "/api/v1/status", nil, &s); err != nil {
+			return err
+		}
+		if s.UnknownVMs == unknown && (alarm == "" && len(s.Alarms) == 0 || alarm != "" && len(s.Alarms) == 1 && strings.Contains(s.Alarms[0], alarm)) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the status has %d unknown VMs and the alarms %q", s.UnknownVMs, s.Alarms)
+}
+
+// short runs a controller in this process, for what takes minutes in every other one. It has
+// the registry of "split".
+func (st *stage) short(ctx context.Context) (c *cloud, done func() error, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	registry := st.clouds["split"].registry
+	tables := controller.NewTables(controllerrest.Element)
+	records, err := store.Open(ctx, mem.New(), store.Options{Tables: tables.All()})
+	if err != nil {
+		return nil, func() error { stop(); return nil }, err
+	}
+	ended := make(chan struct{})
+	done = func() error {
+		stop()
+		<-ended
+		return records.Close()
+	}
+	shelf, err := transfer.New(transfer.Options{BaseURL: registry})
+	if err != nil {
+		return nil, func() error { stop(); return records.Close() }, err
+	}
+	k, err := controller.New(ctx, records, tables, controller.Options{
+		Registry: shelf, RegistryAddress: registry, UnknownAge: strangeAge, UnknownReports: strangeReports, Version: "1.2.3-short",
+	})
+	if err != nil {
+		close(ended)
+		return nil, done, err
+	}
+	go func() {
+		defer close(ended)
+		_ = k.Run(ctx)
+	}()
+	var lc net.ListenConfig
+	socket, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, done, err
+	}
+	server := &http.Server{
+		ReadHeaderTimeout: 10 * time.Second, ErrorLog: quiet,
+		Handler: controllerrest.Handler(controllerrest.Options{Controller: k, RequestTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler)}),
+	}
+	go func() { _ = server.Serve(socket) }()
+	front, err := openProxy(ctx, st.spec, st.ledger, "http://"+socket.Addr().String())
+	inner := done
+	done = func() error {
+		if front != nil {
+			front.close()
+		}
+		return errors.Join(server.Close(), inner())
+	}
+	c = &cloud{name: "short", proxies: []*proxy{front}, vars: vars{"template": st.clouds["split"].vars["template"], "token": k.JoinToken()}}
+	return c, done, err
+}
