@@ -52,7 +52,7 @@ type step struct {
 	Header  map[string]string `yaml:"header"`  // regular expressions of headers of the answer
 	Stream  time.Duration     `yaml:"stream"`  // read for so long only
 
-	Keep   map[string]string `yaml:"keep"`   // variable -> path in the body
+	Keep   map[string]string `yaml:"keep"`   // variable -> path in the body, or "header NAME"
 	Within time.Duration     `yaml:"within"` // repeat until it is as expected
 	Only   []string          `yaml:"only"`   // until then instance_state is one of these
 	Wait   time.Duration     `yaml:"wait"`   // before

@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -151,5 +152,57 @@ func TestCoverage(t *testing.T) {
 	send(`{}`, `{"status":"FAIL","message":"id: is required"}`, 400)
 	if !met() || !l.met[r.pattern].whole() {
 		t.Error("a parameter that was missing and is named does not count")
+	}
+}
+
+// known are the routes that clients of this API family know; all others are ours.
+var known = strings.Fields(`
+	/livez:GET /readyz:GET /api/v1/status:GET /api/v1/stats:GET /api/v1/vm:GET,POST,PUT,DELETE /api/v1/rpc/vm/restart:POST
+	/api/v1/image:GET,POST /api/v1/node:GET,DELETE /api/v1/node/config:POST /api/v1/node/group:POST,DELETE
+	/api/v1/group:GET,POST,PUT,DELETE /api/v1/usb:GET /api/v1/vlan:GET /api/v1/macaddr:GET,PUT,DELETE
+	/api/v1/registry/vm:GET,DELETE /api/v1/registry/revert:DELETE /api/v1/registry/vm/remove:DELETE
+	/api/v1/registry/vm/distribute:GET,POST,DELETE /api/v1/registry/disk:GET
+	/:GET /log:POST /registry/status:GET /registry/disk:GET /registry/vm:GET,DELETE /registry/v2/vm:GET /registry/vm/info:GET
+	/registry/revert:DELETE /registry/vm/arch:PUT
+`)
+
+// TestAdditionsAreWrittenDown: every route that clients know is there, and docs/api.md names
+// every other one.
+func TestAdditionsAreWrittenDown(t *testing.T) {
+	raw, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, theirs := theSpec(t), map[string]bool{}
+	for _, line := range known {
+		path, methods, _ := strings.Cut(line, ":")
+		for method := range strings.SplitSeq(methods, ",") {
+			pattern := method + " " + path
+			if theirs[pattern] = true; s.routes[pattern] == nil {
+				t.Errorf("%s is not in api/openapi.yaml", pattern)
+			}
+		}
+	}
+	for pattern, r := range s.routes {
+		path, _, _ := strings.Cut(r.path, "{")
+		if path = strings.TrimSuffix(path, "/"); !theirs[pattern] && !strings.Contains(string(raw), path) {
+			t.Errorf("docs/api.md says nothing of %s", pattern)
+		}
+	}
+}
+
+// TestJudges: expectations of cases fit what they should, and nothing else.
+func TestJudges(t *testing.T) {
+	object := map[string]any{"a": 1.0, "b": "text", "list": []any{"x"}}
+	for want, fits := range map[string]bool{
+		"a=!above 0": true, "a=!above 1": false, "b=!above 0": false, "list=!has x": true, "list=!has y": false,
+		"b=!other else": true, "b=!other text": false, "a=!other 1": false, "c=!other x": false, "=!keys a b list": true, "=!keys a b": false,
+		"b=!bytes 4 4": true, "b=!bytes 5 9": false, "a=!bytes 0 9": false, "c=!absent": true, "a=!absent": false, "list=!len 1": true,
+		"list=!len 2": false, "list=!least 1": true, "b=~^te": true, "b=~^x": false, "a=!null": false, "b=text": true, "b=tex": false,
+	} {
+		path, value, _ := strings.Cut(want, "=")
+		if fault := differs(object, map[string]any{path: value}); (fault == "") != fits {
+			t.Errorf("%s: %q", want, fault)
+		}
 	}
 }

@@ -18,6 +18,7 @@ type broken struct {
 	route *route
 	param string // "" when it is the request as a whole
 	inner string // field of it that is spoilt
+	says  string // words that the refusal has: the allowed range
 	value any    // nil: the parameter is left out
 	raw   string
 }
@@ -27,7 +28,7 @@ type broken struct {
 func derive(r *route) []broken {
 	var list []broken
 	add := func(param string, what fault, value any) {
-		list = append(list, broken{name: fmt.Sprintf("%s: %s %s", r.pattern, param, what.text), route: r, param: param, inner: what.inner, value: value})
+		list = append(list, broken{name: fmt.Sprintf("%s: %s %s", r.pattern, param, what.text), route: r, param: param, inner: what.inner, says: what.says, value: value})
 	}
 	if !r.bodied() || !r.enveloped() {
 		return nil
@@ -66,8 +67,8 @@ func wrongType(s *openapi3.Schema) any {
 	return map[string]any{"wrong": true}
 }
 
-// fault says in words what is wrong with a value, and with which field of it.
-type fault struct{ text, inner string }
+// fault says in words what is wrong with a value, with which field of it, and what is allowed.
+type fault struct{ text, inner, says string }
 
 // beyond gives values just outside of the limits of a schema.
 func beyond(s *openapi3.Schema) map[fault]any {
@@ -75,34 +76,51 @@ func beyond(s *openapi3.Schema) map[fault]any {
 	for _, one := range s.OneOf {
 		for what, value := range beyond(one.Value) {
 			if check(s, value) != nil {
+				what.says = "" // of one alternative
 				out[what] = value
 			}
 		}
 	}
+	limits := limitsOf(s)
 	if s.Min != nil {
-		out[fault{text: "is too small"}] = *s.Min - 1
+		out[fault{text: "is too small", says: limits}] = *s.Min - 1
 	}
 	if s.Max != nil {
-		out[fault{text: "is too large"}] = *s.Max + 1
+		out[fault{text: "is too large", says: limits}] = *s.Max + 1
 	}
 	if s.Type.Is("integer") {
-		out[fault{text: "is a fraction"}] = max(1, deref(s.Min)) + 0.5
-		out[fault{text: "is a text"}] = "many"
+		out[fault{text: "is a fraction", says: limits}] = max(1, deref(s.Min)) + 0.5
+		out[fault{text: "is a text", says: limits}] = "many"
 	}
 	if s.Type.Is("boolean") {
 		out[fault{text: "is a text"}] = "maybe"
 	}
 	if s.MaxLength != nil {
-		out[fault{text: "is too long"}] = strings.Repeat("x", int(*s.MaxLength)+1)
+		out[fault{text: "is too long", says: limits}] = strings.Repeat("x", int(*s.MaxLength)+1)
 	}
 	if s.Enum != nil || s.Pattern != "" || s.Format == "uuid" || s.Format == "ipv4" {
-		out[fault{text: "is none of its values"}] = "no such value"
+		out[fault{text: "is none of its values", says: limits}] = "no such value"
 	}
 	if s.MaxItems != nil && *s.MaxItems < 2000 {
 		out[fault{text: "has too many elements"}] = slices.Repeat([]any{"x"}, int(*s.MaxItems)+1)
 	}
 	maps.Copy(out, insides(s))
 	return out
+}
+
+// limitsOf gives the words for what a schema allows that a refusal has to have.
+func limitsOf(s *openapi3.Schema) string {
+	var words []string
+	if s.Max != nil && s.Min != nil {
+		words = append(words, text(*s.Min), text(*s.Max))
+	}
+	if s.MaxLength != nil && s.Pattern == "" {
+		words = append(words, fmt.Sprint(*s.MaxLength))
+	}
+	if len(s.Enum) > 0 {
+		words = append(words, fmt.Sprint(s.Enum[0]))
+	}
+	return strings.Join(words, " ")
 }
 
 func deref(f *float64) float64 {
@@ -126,12 +144,12 @@ func insides(s *openapi3.Schema) map[fault]any {
 		for what, value := range spoil {
 			object := good(inner)
 			object[name] = value
-			out[fault{"with " + name + " that " + what.text, mark + name}] = wrap(object)
+			out[fault{"with " + name + " that " + what.text, mark + name, what.says}] = wrap(object)
 		}
 		if slices.Contains(inner.Required, name) {
 			object := good(inner)
 			delete(object, name)
-			out[fault{"without " + name, mark + name}] = wrap(object)
+			out[fault{"without " + name, mark + name, ""}] = wrap(object)
 		}
 	}
 	return out
@@ -258,6 +276,11 @@ func (p *player) spoilt(ctx context.Context, b broken) []string {
 		faults = append(faults, fmt.Sprintf("400 was expected, and it was %d: %s", a.code, short(string(a.body), 300)))
 	case b.param != "" && !b.route.typed && !names(message, b.param):
 		faults = append(faults, fmt.Sprintf("the message does not name %s: %q", b.param, message))
+	}
+	for _, word := range strings.Fields(b.says) {
+		if !strings.Contains(message, word) {
+			faults = append(faults, fmt.Sprintf("the message does not say what is allowed (%s): %q", b.says, message))
+		}
 	}
 	if len(faults) > 0 {
 		faults = append(faults, fmt.Sprintf("sent: %s %s?%s %s", r.method, r.path, r.query.Encode(), short(string(r.body()), 300)))

@@ -47,7 +47,7 @@ func at(value any, path string) (any, bool) {
 
 // differs says how a value is not as expected; "" when it is. The paths of want are those of
 // at; a value of want is the JSON value itself or a text that begins with a mark:
-// "~" a regular expression, "!absent", "!present", "!null", "!len N", "!least N", "!has V".
+// "~" a regular expression, "!absent", "!present", "!null", "!len N", "!least N", or one of judges.
 func differs(value any, want map[string]any) string {
 	for _, path := range slices.Sorted(maps.Keys(want)) {
 		got, found := at(value, path)
@@ -87,16 +87,10 @@ func matches(got any, found bool, want any) string {
 			return fmt.Sprintf("has %d elements: %s", len(list), short(fmt.Sprint(got), 200))
 		}
 		return ""
-	case "!above":
-		n, _ := strconv.ParseFloat(arg, 64)
-		if f, ok := got.(float64); !ok || f <= n {
-			return fmt.Sprintf("is %v", got)
-		}
-		return ""
-	case "!has":
-		list, _ := got.([]any)
-		if !slices.ContainsFunc(list, func(v any) bool { return fmt.Sprint(v) == arg }) {
-			return fmt.Sprintf("is %s", short(fmt.Sprint(got), 200))
+	}
+	if judge := judges[mark]; judge != nil {
+		if !judge(got, arg) {
+			return "is " + short(fmt.Sprint(got), 200)
 		}
 		return ""
 	}
@@ -113,4 +107,31 @@ func matches(got any, found bool, want any) string {
 		return fmt.Sprintf("is %v and not %v", short(fmt.Sprint(got), 200), want)
 	}
 	return ""
+}
+
+// judges are the expectations that look at a value and their argument alone.
+var judges = map[string]func(got any, arg string) bool{
+	"!above": func(got any, arg string) bool { // N: it is a greater number
+		n, _ := strconv.ParseFloat(arg, 64)
+		f, ok := got.(float64)
+		return ok && f > n
+	},
+	"!has": func(got any, arg string) bool { // V: the array has the element
+		list, _ := got.([]any)
+		return slices.ContainsFunc(list, func(v any) bool { return fmt.Sprint(v) == arg })
+	},
+	"!other": func(got any, arg string) bool { // V: it is a text, and another one
+		text, ok := got.(string)
+		return ok && text != arg
+	},
+	"!keys": func(got any, arg string) bool { // A B: the object has these fields and no others
+		fields, _ := got.(map[string]any)
+		return slices.Equal(slices.Sorted(maps.Keys(fields)), strings.Fields(arg))
+	},
+	"!bytes": func(got any, arg string) bool { // LO HI: the length of the text
+		text, ok := got.(string)
+		var lo, hi int
+		_, err := fmt.Sscan(arg, &lo, &hi)
+		return ok && err == nil && len(text) >= lo && len(text) <= hi
+	},
 }

@@ -163,8 +163,11 @@ func (st step) keep(a *answer, v vars) []string {
 	body, _ := at(a.value, "body")
 	for name, path := range st.Keep {
 		value, ok := at(body, v.fill(path))
+		if header, named := strings.CutPrefix(path, "header "); named {
+			value, ok = a.header.Get(header), a.header.Get(header) != ""
+		}
 		if !ok {
-			return []string{fmt.Sprintf("body/%s is not there to be kept", path)}
+			return []string{fmt.Sprintf("%s is not there to be kept", path)}
 		}
 		v[name] = value
 	}

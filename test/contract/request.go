@@ -40,6 +40,7 @@ var forms = map[string]form{
 		r.header.Set("Content-Type", "application/x-www-form-urlencoded")
 		return r.fields != nil
 	},
+	"go":       func(r *request) bool { r.tail = "\n"; r.header.Del("Content-Type"); return r.fields != nil },
 	"bare":     func(r *request) bool { r.header.Del("Content-Type"); return r.fields != nil },
 	"query":    inQuery,
 	"body":     inBody,

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +30,9 @@ var scenes = []scene{
 	{"VMs that nobody owns", false, []string{"+5.unknown-vm"}, undecided},
 	{"VMs that nobody owns and that go", false, []string{"-5.unknown-vm", "+5.many-unknown", "-5.many-unknown"}, removedStrangers},
 	{"an instance is terminated twice", false, []string{"+5.twice"}, twice},
+	{"licences of each tier", false, []string{"+2.tier", "-2.tier"}, tiers},
+	{"a node with one room", false, []string{"+3.waiting", "-3.waiting", "+5.capacity"}, oneRoom},
+	{"nodes that count resources", false, []string{"+5.resource-mode"}, resources},
 	{"settings", false, []string{
 		"+8.environment", "-8.environment", "+8.flags", "-8.flags", "+8.file", "-8.file", "+8.wrong", "-8.wrong",
 	}, settings},
@@ -39,11 +41,12 @@ var scenes = []scene{
 	{"events that are pushed", false, []string{"+6.push", "-6.push", "+6.event-file", "-6.event-file"}, pushedEvents},
 	{"directories of the registry", true, []string{"+7.versions", "-7.versions", "+7.chain", "-7.chain", "+7.shared", "-7.shared"}, directories},
 	{"pulls and their times", true, []string{"+5.last-pull", "-5.last-pull", "-3.times", "-3.versions"}, lastPull},
-	{"the registry is away", true, []string{"+2.not-ready", "-2.not-ready"}, registryAway},
+	{"the registry is away", true, []string{"+2.not-ready", "-2.not-ready", "-5.steady"}, registryAway},
+	{"too many streams", true, []string{"+2.too-many", "-2.too-many"}, tooMany},
 	{"the storage of the registry is broken", true, []string{"+2.internal", "-2.internal"}, brokenStorage},
 	{"agent packages", true, []string{"+5.packages"}, agentPackages},
 	{"the controller is killed", true, []string{"+5.controller-restart", "-5.controller-restart"}, controllerKilled},
-	{"what never was so in the run", true, []string{"-3.arch", "-3.progress", "-3.unsigned", "-3.empty-fields", "-3.waiting", "-3.after-termination", "-5.terminate"}, never},
+	{"what never was so in the run", true, []string{"-3.arch", "-3.progress", "-3.unsigned", "-3.empty-fields", "-3.after-termination"}, never},
 }
 
 // caller calls a cloud as a scene needs it; answers go through the proxy into the ledger.
@@ -183,33 +186,69 @@ func (c *cloud) templateID(ctx context.Context, name string) (string, error) {
 	return "", fmt.Errorf("there is no template %q", name)
 }
 
-// directories reads the registry's storage as scanners and scripts do.
-func directories(_ context.Context, p *player) error {
+// directories reads the registry's storage as scanners and scripts do, and compares it with
+// what the registry says.
+func directories(ctx context.Context, p *player) error {
 	c := p.stage.clouds["up"]
-	id := fmt.Sprint(c.vars["template"])
-	for _, version := range []string{"0", "1", "2"} {
-		dir := filepath.Join(c.base, "vm_dir", id, version)
-		if _, err := os.Stat(filepath.Join(dir, id+".yaml")); err != nil {
+	registry := rig.NewClient(c.proxies[1].address)
+	var list []api.Template
+	if err := registry.Send(ctx, "GET", "/registry/v2/vm", nil, &list); err != nil {
+		return err
+	}
+	longest, states, shared := 0, 0, map[string]int{}
+	for _, t := range list {
+		var d api.TemplateDetail
+		if err := registry.Send(ctx, "GET", "/registry/v2/vm?id="+t.ID, nil, &d); err != nil {
 			return err
 		}
-		for name, shared := range map[string]string{"images": "images_dir", "state_files": "state_file_dir"} {
-			raw, err := os.ReadFile(filepath.Join(dir, name))
-			if err != nil {
+		for _, v := range d.Versions {
+			dir := filepath.Join(c.base, "vm_dir", d.ID, fmt.Sprint(v.Number))
+			if err := layerList(c.base, filepath.Join(dir, "images"), "images_dir", v.Images); err != nil {
 				return err
 			}
-			if bytes.Contains(raw, []byte("\n\n")) || bytes.HasPrefix(raw, []byte("\n")) || name == "images" && len(raw) == 0 {
-				return fmt.Errorf("%s of version %s is %q", name, version, raw)
+			if err := layerList(c.base, filepath.Join(dir, "state_files"), "state_file_dir", v.StateFiles); err != nil {
+				return err
 			}
-			for line := range strings.Lines(string(raw)) {
-				line = strings.TrimSuffix(line, "\n")
-				if _, err := os.Stat(filepath.Join(c.base, shared, line)); err != nil || !strings.HasSuffix(line, ".ank") {
-					return fmt.Errorf("%q of version %s: %w", line, version, err)
-				}
+			_, err := os.Stat(filepath.Join(dir, d.ID+".yaml"))
+			_, without := os.Stat(filepath.Join(dir, "nvram"))
+			if err != nil || (v.NVRAM == "nvram") != (without == nil) || v.ConfigFile != d.ID+".yaml" {
+				return fmt.Errorf("%s: nvram is %q, %w, %w", dir, v.NVRAM, without, err)
 			}
+			for _, image := range v.Images {
+				shared[image]++
+			}
+			longest, states = max(longest, len(v.Images)), states+len(v.StateFiles)
+		}
+		if _, err := os.Stat(filepath.Join(c.base, "vm_dir", d.ID, fmt.Sprint(len(d.Versions)))); err == nil {
+			return fmt.Errorf("template %s has a directory beyond its %d versions", d.Name, len(d.Versions))
 		}
 	}
-	if _, err := os.Stat(filepath.Join(c.base, "vm_dir", id, "3")); err == nil {
-		return fmt.Errorf("template %s has a fourth version", id)
+	most := 0
+	for _, n := range shared {
+		most = max(most, n)
+	}
+	if longest < 2 || states == 0 || most < 4 { // saves make chains on the first version, and states
+		return fmt.Errorf("the longest chain has %d layers, an image is in at most %d versions, and there are %d states", longest, most, states)
+	}
+	return nil
+}
+
+// layerList compares a list of layer files, one name a line, with the names that the registry
+// gives, and looks for the files in the directory that all templates share.
+func layerList(base, file, dir string, names []string) error {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	want := ""
+	for _, name := range names {
+		want += name + "\n"
+		if _, err := os.Stat(filepath.Join(base, dir, name)); err != nil || !strings.HasSuffix(name, ".ank") {
+			return fmt.Errorf("%s: %q: %w", file, name, err)
+		}
+	}
+	if string(raw) != want {
+		return fmt.Errorf("%s is %q, and the registry says %v", file, raw, names)
 	}
 	return nil
 }
@@ -247,13 +286,21 @@ func lastPull(ctx context.Context, p *player) error {
 	return nil
 }
 
-// registryAway ends the registry and starts it again.
+// registryAway kills the registry in the middle of a push and starts it again.
 func registryAway(ctx context.Context, p *player) error {
 	c := p.stage.clouds["split"]
-	if err := c.services[0].End(); err != nil {
+	v := vars{}
+	push := map[string]any{"id": "$template", "tag": "cut", "config": map[string]any{}, "files": []any{map[string]any{"name": "d", "kind": "disk", "size": 1 << 20}}}
+	faults := p.playWith(ctx, sequence{Case: "a push that is cut", On: "split", Steps: []step{
+		{Send: "POST /registry/v2/push", With: push, As: "json", Keep: map[string]string{"s": "session"}},
+	}}, v)
+	if len(faults) > 0 {
+		return faulty(faults)
+	}
+	if err := c.services[0].Kill(); err != nil {
 		return err
 	}
-	faults := p.play(ctx, sequence{Case: "without a registry", On: "split", Steps: []step{
+	faults = p.play(ctx, sequence{Case: "without a registry", On: "split", Steps: []step{
 		{Send: "GET /api/v1/registry/vm", Code: 503, Fail: "~registry"},
 		{Send: "GET /api/v1/registry/disk", Code: 503, Fail: "~."},
 		{Send: "GET /api/v1/status", OK: map[string]any{"registry_status": "FAIL"}, Within: 10 * time.Second},
@@ -265,10 +312,12 @@ func registryAway(ctx context.Context, p *player) error {
 	if err := rig.Ready(ctx, c.services[0], c.registry); err != nil {
 		return err
 	}
-	faults = append(faults, p.play(ctx, sequence{Case: "with a registry again", On: "split", Steps: []step{
-		{Send: "GET /api/v1/registry/vm", Within: 10 * time.Second, As: "json"},
+	faults = append(faults, p.playWith(ctx, sequence{Case: "with a registry again", On: "split", Steps: []step{
+		{Send: "GET /api/v1/registry/vm", Within: 10 * time.Second, As: "json", OK: map[string]any{"name=base/id": "$template"}},
+		{Send: "GET /registry/v2/vm?id=$template", OK: map[string]any{"versions": "!len 3", "versions/2/tag": "v3"}},
+		{Send: "GET /registry/vm/info?id=$template", OK: map[string]any{"name": "base", "hard_drives": "!len 1"}},
 		{Send: "GET /api/v1/status", OK: map[string]any{"registry_status": "Running"}, Within: 10 * time.Second},
-	}})...)
+	}}, v)...)
 	return faulty(faults)
 }
 
