@@ -158,7 +158,7 @@ func TestCoverage(t *testing.T) {
 // known are the routes that clients of this API family know; all others are ours.
 var known = strings.Fields(`
 	/livez:GET /readyz:GET /api/v1/status:GET /api/v1/stats:GET /api/v1/vm:GET,POST,PUT,DELETE /api/v1/rpc/vm/restart:POST
-	/api/v1/image:GET,POST /api/v1/node:GET,DELETE /api/v1/node/config:POST /api/v1/node/group:POST,DELETE
+	/api/v1/image:GET,POST /api/v1/node/update:PUT /api/v1/node:GET,DELETE /api/v1/node/config:POST /api/v1/node/group:POST,DELETE
 	/api/v1/group:GET,POST,PUT,DELETE /api/v1/usb:GET /api/v1/vlan:GET /api/v1/macaddr:GET,PUT,DELETE
 	/api/v1/registry/vm:GET,DELETE /api/v1/registry/revert:DELETE /api/v1/registry/vm/remove:DELETE
 	/api/v1/registry/vm/distribute:GET,POST,DELETE /api/v1/registry/disk:GET
