@@ -85,7 +85,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	server.Close()
 	got, timed := figures(m)
 	want := map[string]float64{
-		"GET /a 200": 2, "GET /a 400": 1, "GET /a/{id} 200": 2, "POST /a 503": 1, "POST /a 401": 1,
+		"GET /a 200": 2, "GET /a 400": 1, "GET /a/{id} 200": 2, "POST /a 429": 1, "POST /a 401": 1,
 		"GET /hang 200": 1, "GET /odd other": 1, "GET /panic 500": 1, "GET /cut other": 1, "none 404": 2, "none 405": 1,
 		"GET /a/{id} 404": 1, // the route of the path as it should be
 	}
