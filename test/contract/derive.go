@@ -277,7 +277,7 @@ func (p *player) spoilt(ctx context.Context, b broken) []string {
 	case b.param != "" && !b.route.typed && !names(message, b.param):
 		faults = append(faults, fmt.Sprintf("the message does not name %s: %q", b.param, message))
 	}
-	for _, word := range strings.Fields(b.says) {
+	for word := range strings.FieldsSeq(b.says) {
 		if !strings.Contains(message, word) {
 			faults = append(faults, fmt.Sprintf("the message does not say what is allowed (%s): %q", b.says, message))
 		}

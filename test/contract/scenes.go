@@ -240,14 +240,14 @@ func layerList(base, file, dir string, names []string) error {
 	if err != nil {
 		return err
 	}
-	want := ""
+	var want strings.Builder
 	for _, name := range names {
-		want += name + "\n"
+		want.WriteString(name + "\n")
 		if _, err := os.Stat(filepath.Join(base, dir, name)); err != nil || !strings.HasSuffix(name, ".ank") {
 			return fmt.Errorf("%s: %q: %w", file, name, err)
 		}
 	}
-	if string(raw) != want {
+	if string(raw) != want.String() {
 		return fmt.Errorf("%s is %q, and the registry says %v", file, raw, names)
 	}
 	return nil

@@ -108,8 +108,7 @@ func jsonFields(typ reflect.Type) map[string]jsonField {
 	if typ.Kind() != reflect.Struct {
 		return fields
 	}
-	for i := range typ.NumField() {
-		f := typ.Field(i)
+	for f := range typ.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
