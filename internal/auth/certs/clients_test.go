@@ -163,6 +163,9 @@ func TestLiveConnections(t *testing.T) {
 	certstest.Write(t, crl, other.CRL(t))
 	s.refresh(t)
 	ask("Authentication Required: the certificate is not valid")
+	if got, _, err := get(s.as(t, other.Client(t, "bob").TLS()), s.url); err != nil || got != "bob []" {
+		t.Errorf("the new authority's client: %q %v", got, err)
+	}
 }
 
 // TestResumption: a session that is taken up again is judged as a new one is.

@@ -364,6 +364,20 @@ func TestUnseenChange(t *testing.T) {
 	if text != "sly" {
 		t.Error("a file is not read although someone asked")
 	}
+	broken := f.take
+	f.take = func([][]byte) error { return os.ErrInvalid }
+	if err := os.WriteFile(path, []byte("broken"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.follow(t.Context(), 1)
+	if f.alarm() == "" {
+		t.Error("no alarm")
+	}
+	f.take = broken
+	rewrite("sly") // it looks as it did when it was fine
+	if f.follow(t.Context(), 0); f.alarm() != "" {
+		t.Errorf("the alarm stays: %s", f.alarm())
+	}
 }
 
 func TestHangup(t *testing.T) {
