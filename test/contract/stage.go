@@ -58,7 +58,7 @@ type fleet struct {
 var fleets = []fleet{
 	{"up", "work", []string{"--nodes", "2", "--real-pull", "--data-dir", "work", "--capacity", "200", "--boot", "150ms"}},
 	{"split", "work", []string{"--nodes", "1", "--real-pull", "--data-dir", "work", "--capacity", "200", "--boot", "50ms"}},
-	{"split", "slow", []string{"--nodes", "1", "--capacity", "50", "--pull", "700ms", "--boot", "400ms"}},
+	{"split", "slow", []string{"--nodes", "1", "--capacity", "50", "--pull", "2s", "--boot", "400ms"}},
 	{"split", "failing", []string{"--nodes", "1", "--capacity", "50", "--boot", "50ms", "--boot-failure", "1"}},
 	{"split", "stuck", []string{"--nodes", "1", "--capacity", "50", "--boot", "10m"}},
 	{"split", "lost", []string{"--nodes", "1", "--data-dir", "lost", "--capacity", "50"}},
