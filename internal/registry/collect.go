@@ -151,15 +151,15 @@ func (r *Registry) neededLocked(root blob.Root) bool {
 	return leased
 }
 
-// trash puts a layer aside unless somebody needs it by now.
+// trash puts a layer aside unless somebody needs it by now, or has put it there before.
 func (r *Registry) trash(ctx context.Context, root blob.Root, now time.Time) error {
 	defer r.roots.lock(root)()
 	r.mu.Lock()
-	if r.neededLocked(root) {
+	l := r.held[root]
+	if l == nil || r.neededLocked(root) { // somebody was faster
 		r.mu.Unlock()
 		return nil
 	}
-	l := r.held[root]
 	delete(r.held, root)
 	r.mu.Unlock()
 	if err := r.store.Trash(ctx, root, now); err != nil {
@@ -168,10 +168,8 @@ func (r *Registry) trash(ctx context.Context, root blob.Root, now time.Time) err
 		r.mu.Unlock()
 		return err
 	}
-	if l != nil { // else somebody was faster
-		r.meters.collected.Inc()
-		r.meters.freed.Add(l.size)
-	}
+	r.meters.collected.Inc()
+	r.meters.freed.Add(l.size)
 	r.log.Info("layer collected", "layer", root.String())
 	return nil
 }

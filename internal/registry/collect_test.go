@@ -81,6 +81,43 @@ func TestCollection(t *testing.T) {
 	}
 }
 
+// TestTwoCollectAtOnce: of two that would put the same layer aside the second one finds it gone, whatever
+// becomes of the trash.
+func TestTwoCollectAtOnce(t *testing.T) {
+	base, clock := t.TempDir(), newClock()
+	r := open(t, base, clock)
+	a := makeContent("disk", api.FileDisk, "a")
+	mustPush(t, r, request(idA, "v1", a), a)
+	if err := r.Delete(t.Context(), idA); err != nil {
+		t.Fatal(err)
+	}
+	loose := r.loose(clock.Now())
+	if len(loose) != 1 {
+		t.Fatalf("%d loose layers", len(loose))
+	}
+	if _, err := r.GC(t.Context(), GCOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	trash := filepath.Join(base, layout.TrashDir)
+	if err := os.RemoveAll(trash); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(trash, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for root := range loose {
+		if err := r.trash(t.Context(), root, clock.Now()); err != nil {
+			t.Errorf("the second one: %v", err)
+		}
+	}
+	if stats, err := r.Stats(t.Context()); err != nil || stats.Layers != 0 {
+		t.Errorf("%d layers, %v", stats.Layers, err)
+	}
+	if n := meter.Read(r.Families())["buildyard_registry_collected_layers_total"]; n != 1 {
+		t.Errorf("%v layers were collected", n)
+	}
+}
+
 func TestIdlePushIsGivenUp(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)
