@@ -5,9 +5,9 @@ type ErrandKind string
 
 // The errand kinds.
 const (
-	ErrandPull   ErrandKind = "pull"   // have a version, and keep it until ErrandDrop
+	ErrandPull   ErrandKind = "pull"   // have a version
 	ErrandRemove ErrandKind = "remove" // remove every version of a template that nothing uses
-	ErrandDrop   ErrandKind = "drop"   // forget the errand: it is over, nothing is pulled or kept for it any more
+	ErrandDrop   ErrandKind = "drop"   // forget the errand: it is over, nothing is pulled for it any more
 )
 
 // Errand asks a node to do something with its cached templates, for no instance. It
@@ -22,9 +22,6 @@ type Errand struct {
 	Version      int        `json:"version,omitempty"`
 	ContentID    string     `json:"content_id,omitempty"`
 	Registry     string     `json:"registry,omitempty"` // address to pull from; "": the node's own
-	// Held says of an ErrandPull that this node has done it before: it keeps the version
-	// if it is still here, and pulls nothing.
-	Held bool `json:"held,omitempty"`
 }
 
 // ErrandStage is how far a node is with an errand.

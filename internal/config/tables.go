@@ -30,6 +30,7 @@ const (
 	Placement             = "SVC_PLACEMENT"
 	LocalityWait          = "SVC_LOCALITY_WAIT"
 	LocalitySize          = "SVC_LOCALITY_SIZE"
+	DistributeAtOnce      = "SVC_DISTRIBUTE_AT_ONCE"
 	EventLogging          = "SVC_ENABLE_EVENT_LOGGING"
 	EventLogURL           = "SVC_EVENT_LOG_URL"
 	BackupDir             = "SVC_BACKUP_DIR"
@@ -89,6 +90,7 @@ var ControllerTable = Table{
 	{Key: Placement, Flag: "placement", Default: "spread", Kind: String, Check: oneOf("spread", "fit"), Help: "how nodes of equal merit are filled: spread VMs over all, or fit as many as possible on one"},
 	{Key: LocalityWait, Flag: "locality-wait", Default: "10s", Kind: Duration, Check: between(0, time.Hour), Help: "how long a request may wait for a full node that has its version while another node has room; 0 is not at all"},
 	{Key: LocalitySize, Flag: "locality-size", Default: "4GB", Kind: Size, Help: "how much would have to be pulled before a request waits so"},
+	{Key: DistributeAtOnce, Flag: "distribute-at-once", Default: "32", Kind: Int, Check: atLeast(1), Help: "how many nodes pull for distributions at a time, of those that poll one controller"},
 	{Key: ManageMACs, Flag: "manage-mac-addresses", Default: "false", Kind: Bool, Help: "give every instance of a stopped version a MAC address of its own"},
 	{Key: MACRange, Flag: "mac-addr-range", Kind: String, Check: checkMACRange, Help: "the addresses for that, <FROM>-<TO>, both included"},
 	{Key: EventLogging, Flag: "enable-event-logging", Default: "false", Kind: Bool, Help: "write what happens in the cloud to the registry's log of events"},

@@ -65,6 +65,8 @@ type Options struct {
 
 	Packages       Packages // nil: there are none
 	NoNodeUpgrades bool     // agents become other versions only when somebody asks for it
+
+	DistributeAtOnce int // nodes that pull for distributions at a time
 }
 
 // withDefaults fills in what was left zero.
@@ -88,6 +90,7 @@ func (o Options) withDefaults() Options {
 			*d.field = d.value
 		}
 	}
+	o.DistributeAtOnce = cmp.Or(o.DistributeAtOnce, DefaultAtOnce)
 	if o.PushRegistry == "" {
 		o.PushRegistry = o.RegistryAddress
 	}

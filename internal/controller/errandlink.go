@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -16,7 +17,6 @@ import (
 // is told again.
 type errandDue struct {
 	kind     api.ErrandKind // that it is to be told
-	held     bool           // it has done it, and keeps the version
 	sent     time.Time      // zero: not yet
 	taken    bool           // it has said something of it since
 	progress float64
@@ -71,22 +71,38 @@ func (l *link) followOutcome(event store.Event) {
 	}
 }
 
-// wantErrand has the node told of an errand; o is its outcome, nil when there is none.
-// Who has a version keeps it, who has failed or has removed it has nothing left to do.
+// wantErrand has the node told of an errand, unless it has an outcome: then nothing is left
+// to do.
 func (s *session) wantErrand(e *farm.Errand, o *farm.Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d, known := s.errands[e.ID]
-	if o != nil && (!o.Done || e.Kind == farm.ErrandRemove) {
-		delete(s.errands, e.ID)
+	if o != nil {
+		s.endErrandLocked(e.ID)
 		return
 	}
-	d.held = o != nil
-	if !known || d.kind == api.ErrandDrop {
+	if d, known := s.errands[e.ID]; !known || d.kind == api.ErrandDrop {
 		d.kind = errandKinds[e.Kind]
+		s.setErrandLocked(e.ID, d)
 		s.ring()
 	}
-	s.setErrandLocked(e.ID, d)
+}
+
+// endErrandLocked forgets an errand; with the last pull the turn of the node ends.
+func (s *session) endErrandLocked(id string) {
+	d := s.errands[id]
+	delete(s.errands, id)
+	if d.kind == api.ErrandPull {
+		s.pulledLocked()
+	}
+}
+
+func (s *session) pulledLocked() {
+	for _, d := range s.errands {
+		if d.kind == api.ErrandPull {
+			return
+		}
+	}
+	s.waves.leave(s)
 }
 
 func (s *session) setErrandLocked(id string, d errandDue) {
@@ -106,9 +122,12 @@ func (s *session) dropErrand(id string, spoken bool) {
 	case d.kind == api.ErrandDrop:
 	case spoken, known && !d.sent.IsZero():
 		s.setErrandLocked(id, errandDue{kind: api.ErrandDrop})
+		if d.kind == api.ErrandPull {
+			s.pulledLocked()
+		}
 		s.ring()
 	default:
-		delete(s.errands, id)
+		s.endErrandLocked(id)
 	}
 }
 
@@ -130,12 +149,17 @@ func (s *session) errandDropped(id string) {
 }
 
 // errandTold takes over what the node says of an errand that is open.
-func (s *session) errandTold(status api.ErrandStatus) {
+func (s *session) errandTold(status api.ErrandStatus, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d, known := s.errands[status.ID]; known && d.kind != api.ErrandDrop {
-		d.taken, d.progress = true, max(d.progress, min(status.Progress, 1))
-		s.errands[status.ID] = d
+	d, known := s.errands[status.ID]
+	if !known || d.kind == api.ErrandDrop {
+		return
+	}
+	d.taken, d.progress = true, max(d.progress, min(status.Progress, 1))
+	s.errands[status.ID] = d
+	if d.kind == api.ErrandPull {
+		s.waves.moved(s.node, now)
 	}
 }
 
@@ -151,10 +175,15 @@ func (s *session) offerErrandsLocked() {
 const maxErrandsSent = 100
 
 // takeErrands marks the errands that are to be sent now and gives them by their ids,
-// with the moment at which the next one is due again.
+// with the moment at which the next one is due again. Pulls are sent when the node has its
+// turn.
 func (s *session) takeErrands(now time.Time, resend time.Duration) (list map[string]errandDue, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.errands) == 0 {
+		return nil, next
+	}
+	turn := sync.OnceValue(func() bool { return s.waves.enter(s, now) })
 	for id, d := range s.errands {
 		if d.taken {
 			continue
@@ -165,6 +194,9 @@ func (s *session) takeErrands(now time.Time, resend time.Duration) (list map[str
 		}
 		if len(list) == maxErrandsSent {
 			return list, now
+		}
+		if d.kind == api.ErrandPull && !turn() {
+			continue
 		}
 		if list == nil {
 			list = map[string]errandDue{}
@@ -197,7 +229,7 @@ func (c *Controller) errandsFor(list map[string]errandDue) []api.Errand {
 		}
 		t := e.Template
 		out = append(out, api.Errand{
-			ID: id, Kind: d.kind, Held: d.held, TemplateID: t.ID, TemplateName: t.Name, Tag: t.Tag, Version: t.Version,
+			ID: id, Kind: d.kind, TemplateID: t.ID, TemplateName: t.Name, Tag: t.Tag, Version: t.Version,
 			ContentID: t.ContentID, Registry: e.Registry,
 		})
 	}
@@ -276,7 +308,7 @@ func (c *Controller) errandChanges(ctx context.Context, s *session, status api.E
 		s.dropErrand(status.ID, true)
 		return nil, nil
 	}
-	s.errandTold(status)
+	s.errandTold(status, c.now())
 	if status.Stage != api.ErrandDone && status.Stage != api.ErrandFailed {
 		return nil, nil
 	}

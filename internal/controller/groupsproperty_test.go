@@ -39,7 +39,8 @@ func (j *groupJudge) read(t *testing.T, b *mem.Backend) {
 		}
 		for _, ev := range batch.Events {
 			if id, ok := idOf(kindNode, ev.Key); ok {
-				j.member(batch.Rev, was, j.nodes[id], keep(j.nodes, id, ev))
+				before := j.nodes[id]
+				j.member(batch.Rev, was, before, keep(j.nodes, id, ev))
 			}
 		}
 		j.whole(batch.Rev)

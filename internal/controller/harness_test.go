@@ -30,6 +30,8 @@ type shelf struct {
 	pin  *api.StatePin
 
 	changed []string // what was asked that changes it
+	gone    bool     // the template was deleted
+	lost    bool     // the answer to a deletion is lost
 }
 
 func (s *shelf) fail() error {
@@ -83,7 +85,10 @@ func (s *shelf) Detail(_ context.Context, id string) (api.TemplateDetail, error)
 	if err := s.fail(); err != nil {
 		return api.TemplateDetail{}, err
 	}
-	if id != templateID {
+	s.mu.Lock()
+	gone := s.gone
+	s.mu.Unlock()
+	if id != templateID || gone {
 		return api.TemplateDetail{}, farm.NotFound()
 	}
 	return s.template(), nil
@@ -110,6 +115,12 @@ func (s *shelf) Delete(_ context.Context, id string) error {
 		return farm.NotFound()
 	}
 	s.note("delete")
+	s.mu.Lock()
+	lost := s.lost
+	s.mu.Unlock()
+	if lost {
+		return errors.New("connection reset")
+	}
 	return s.fail()
 }
 

@@ -19,15 +19,17 @@ type link struct {
 	sessions map[string]*session
 
 	strangers strangers // what the nodes hold that nobody owns
+	waves     *waves    // of the nodes that pull for distributions
 }
 
 func newLink(c *Controller) *link {
-	return &link{c: c, sessions: map[string]*session{}}
+	return &link{c: c, sessions: map[string]*session{}, waves: newWaves(c.opts.DistributeAtOnce)}
 }
 
 // session is one node as seen through its polls.
 type session struct {
 	strangers *strangers // of all nodes
+	waves     *waves     // of all nodes
 
 	mu       sync.Mutex // guards what follows
 	node     string
@@ -66,7 +68,7 @@ func (l *link) session(node string) *session {
 	s := l.sessions[node]
 	if s == nil && l.c.nodeExists(node) {
 		s = &session{
-			strangers: &l.strangers,
+			strangers: &l.strangers, waves: l.waves,
 			node:      node, due: map[string]due{}, unknown: map[string]unknown{}, wake: make(chan struct{}, 1),
 		}
 		l.sessions[node] = s
@@ -92,6 +94,7 @@ func (l *link) drop(node string) {
 	}
 	s.mu.Unlock()
 	s.ring()
+	l.waves.leave(s)
 	l.c.placer.reconsider(unknown)
 }
 
@@ -292,6 +295,9 @@ func (s *session) contact(boot string, now time.Time) error {
 		s.offerAgainLocked()
 	}
 	s.seen, s.left = now, false
+	if len(s.errands) > 0 {
+		s.waves.heard(s.node, now)
+	}
 	return nil
 }
 

@@ -293,7 +293,7 @@ func (s act) String() string {
 }
 
 // actsOf draws operations of a kind.
-func actsOf(deeds map[string]func(*trial, *end, act)) *rapid.Generator[[]act] {
+func actsOf[D any](deeds map[string]D) *rapid.Generator[[]act] {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) act {
 		return act{
 			deed: rapid.SampledFrom(slices.Sorted(maps.Keys(deeds))).Draw(t, "deed"),

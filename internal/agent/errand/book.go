@@ -12,9 +12,8 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/home"
 )
 
-// book is the content of the file: the errands that are not over. What was done before
-// is held. A node without it is told everything again; it is kept so that pulls go on,
-// and versions are kept, also while the controller is away.
+// book is the content of the file: the errands that are not over. A node without it is told
+// everything again; it is kept so that pulls go on also while the controller is away.
 type book struct {
 	Node    string       `json:"node"`
 	Errands []api.Errand `json:"errands"`
@@ -53,10 +52,8 @@ func (r *Runner) save() {
 	b := book{Node: r.o.Node, Errands: []api.Errand{}}
 	r.mu.Lock()
 	for _, e := range r.entries {
-		order := e.order
-		order.Held = order.Held || order.Kind == api.ErrandPull && e.stage == api.ErrandDone
-		if e.stage != api.ErrandFailed {
-			b.Errands = append(b.Errands, order)
+		if !e.over() {
+			b.Errands = append(b.Errands, e.order)
 		}
 	}
 	r.mu.Unlock()

@@ -4,8 +4,8 @@
 // It is not the cache and pulls nothing by itself, and it knows neither instances nor
 // the node link: who uses it hands over errands, and what is to be told.
 //
-// Invariant: a version that was brought for an errand stays until the errand is dropped
-// or an order removes it, also over a restart of the agent.
+// Invariant: a version is kept for an errand while it is on its way, and no longer: what was
+// brought is the cache's like any other.
 package errand
 
 import (
@@ -124,8 +124,6 @@ func (r *Runner) take(ctx context.Context, order api.Errand) {
 		r.tell(order.ID)
 	case full:
 		r.o.Logger.Warn("too many errands; this one waits", "errand", order.ID, "most", maxErrands)
-	case order.Kind == api.ErrandPull && order.Held:
-		r.hold(order)
 	case order.Kind == api.ErrandPull:
 		r.o.Logger.Info("distribution accepted", "errand", order.ID, "template", order.TemplateName, "tag", order.Tag)
 		r.o.Templates.Pin(order.ContentID, holder(order.ID))
@@ -139,18 +137,6 @@ func (r *Runner) take(ctx context.Context, order api.Errand) {
 
 // holder is the name under which a version is kept for an errand.
 func holder(id string) string { return "errand:" + id }
-
-// hold keeps a version that was brought before, if it is still here.
-func (r *Runner) hold(order api.Errand) {
-	r.o.Templates.Pin(order.ContentID, holder(order.ID))
-	if !r.o.Templates.Has(order.ContentID) {
-		r.o.Templates.Unpin(order.ContentID, holder(order.ID))
-	}
-	r.mu.Lock()
-	r.entries[order.ID] = &entry{order: order, stop: func() {}, stage: api.ErrandDone, done: 1}
-	r.mu.Unlock()
-	r.tell(order.ID)
-}
 
 // employ gives an errand a worker.
 func (r *Runner) employ(ctx context.Context, order api.Errand, work func(context.Context, *entry)) {
@@ -277,8 +263,7 @@ func (r *Runner) Again(lost []api.ErrandStatus) {
 	}
 }
 
-// Answered notes what the controller knows now. What has failed, and what is removed, is
-// over with that; a version that was brought is kept until the errand is dropped.
+// Answered notes what the controller knows now. What is done or has failed is over with that.
 func (r *Runner) Answered(sent []api.ErrandStatus) {
 	over := false
 	r.mu.Lock()
@@ -290,7 +275,7 @@ func (r *Runner) Answered(sent []api.ErrandStatus) {
 		if e == nil || e.stage != s.Stage {
 			continue
 		}
-		if s.Stage == api.ErrandFailed || s.Stage == api.ErrandDone && e.order.Kind == api.ErrandRemove {
+		if e.over() {
 			delete(r.entries, s.ID)
 			over = true
 		}
@@ -301,8 +286,12 @@ func (r *Runner) Answered(sent []api.ErrandStatus) {
 	}
 }
 
+// over says whether nothing more is done for an errand.
+func (e *entry) over() bool { return e.stage == api.ErrandDone || e.stage == api.ErrandFailed }
+
 // end makes an errand be over, however it was.
 func (r *Runner) end(e *entry, edit func(*entry)) {
+	r.o.Templates.Unpin(e.order.ContentID, holder(e.order.ID))
 	r.mu.Lock()
 	edit(e)
 	here := r.entries[e.order.ID] == e
@@ -316,7 +305,6 @@ func (r *Runner) end(e *entry, edit func(*entry)) {
 
 // fail ends an errand that cannot be carried out.
 func (r *Runner) fail(e *entry, cause error) {
-	r.o.Templates.Unpin(e.order.ContentID, holder(e.order.ID))
 	r.o.Logger.Warn("distribution failed", "errand", e.order.ID, "template", e.order.TemplateName, "tag", e.order.Tag, "error", cause)
 	r.end(e, func(e *entry) { e.stage, e.message = api.ErrandFailed, cause.Error() })
 }

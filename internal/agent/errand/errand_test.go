@@ -229,14 +229,11 @@ func TestPull(t *testing.T) {
 		if n.reports > 60 {
 			t.Errorf("%d reports of a pull of 100 s", n.reports)
 		}
-		if n.shelf.holders("c-a") != "errand:a" || !n.shelf.Has("c-a") {
-			t.Error("it is not kept")
-		}
-		n.order(drop("a"))
-		n.want("a", api.ErrandDropped, 0)
 		if n.shelf.holders("c-a") != "" || !n.shelf.Has("c-a") {
 			t.Error("it is kept for nobody, or gone")
 		}
+		n.order(drop("a"))
+		n.want("a", api.ErrandDropped, 0)
 		n.order(drop("a"), drop("unknown")) // repeated, and of an earlier life
 		n.want("a", api.ErrandDropped, 0)
 		n.want("unknown", api.ErrandDropped, 0)
@@ -329,8 +326,8 @@ func TestDropStopsAPull(t *testing.T) {
 	})
 }
 
-// TestANewAgentGoesOn: pulls go on and versions are kept before the controller says
-// anything, and what it says again is known.
+// TestANewAgentGoesOn: pulls go on before the controller says anything, and what it says again
+// is known. What is done and told is over; asked for again it is there.
 func TestANewAgentGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.order(pull("done"))
@@ -340,39 +337,37 @@ func TestANewAgentGoesOn(t *testing.T) {
 		n.stop()
 		n.shelf.set(func() { clear(n.shelf.held) })
 		*n = *boot(t, n.shelf, n.file)
-		if n.shelf.holders("c-done") != "errand:done" {
-			t.Error("what was brought is not kept")
+		if len(n.told) != 1 || n.shelf.holders("c-half") != "errand:half" {
+			t.Errorf("a new agent tells %v, %q is kept", n.told, n.shelf.holders("c-half"))
 		}
+		n.order(pull("done"), pull("half"))
 		n.want("done", api.ErrandDone, 1)
-		held := pull("done")
-		held.Held = true
-		n.order(held, pull("half"))
 		n.after(102 * time.Second)
 		n.want("half", api.ErrandDone, 1)
 		if got := strings.Join(n.shelf.begun, " "); got != "c-done c-half c-half" {
 			t.Errorf("pulled were %s", got)
 		}
-		n.order(drop("half"), drop("done"))
+		n.order(pull("dropped"))
+		n.order(drop("dropped"))
 		n.stop()
-		n.shelf.set(func() { clear(n.shelf.held) })
 		*n = *boot(t, n.shelf, n.file)
-		if len(n.told) != 0 || n.shelf.holders("c-half") != "" {
+		if len(n.told) != 0 || n.shelf.holders("c-dropped") != "" {
 			t.Errorf("what was dropped came back: %v", n.told)
 		}
 	})
 }
 
-// TestHeldIsNotPulledAgain: what was brought once and is gone since, by an order to
-// remove it, does not come back.
-func TestHeldIsNotPulledAgain(t *testing.T) {
+// TestUntoldIsToldByTheNextAgent: what is done and was not heard is told once it is asked for again.
+func TestUntoldIsToldByTheNextAgent(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		held := pull("a")
-		held.Held = true
-		n.order(held)
-		n.after(5 * time.Minute)
+		n.Take(n.ctx, []api.Errand{pull("a")})
+		time.Sleep(101 * time.Second)
+		n.stop()
+		*n = *boot(t, n.shelf, n.file)
+		n.order(pull("a"))
 		n.want("a", api.ErrandDone, 1)
-		if len(n.shelf.begun) != 0 || n.shelf.holders("c-a") != "" {
-			t.Errorf("begun are %v, held by %q", n.shelf.begun, n.shelf.holders("c-a"))
+		if got := strings.Join(n.shelf.begun, " "); got != "c-a" {
+			t.Errorf("pulled were %s", got)
 		}
 	})
 }
@@ -475,13 +470,14 @@ func TestLostReports(t *testing.T) {
 		n.listen()
 		n.want("a", api.ErrandDone, 1)
 		n.want("x", api.ErrandDropped, 0)
+		n.order(pull("b"))
 		clear(n.told)
 		n.Retell()
-		n.want("a", api.ErrandDone, 1)
+		n.want("b", api.ErrandWorking, 0)
 		n.DropAll()
 		n.listen()
-		if _, said := n.told["x"]; said || n.shelf.holders("c-a") != "" {
-			t.Errorf("after leaving: told %v, held by %q", n.told, n.shelf.holders("c-a"))
+		if len(n.told) != 1 || n.shelf.holders("c-a")+n.shelf.holders("c-b") != "" {
+			t.Errorf("after leaving: told %v, held by %q and %q", n.told, n.shelf.holders("c-a"), n.shelf.holders("c-b"))
 		}
 		n.Retell()
 		if left := n.Statuses(); len(left) != 0 {

@@ -9,10 +9,9 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// remove removes the versions of a template that nothing uses. Those that were brought
-// by distributions are in no use for that; what is still on its way is not here yet.
+// remove removes the versions of a template that nothing uses; what is still on its way is
+// not here yet.
 func (r *Runner) remove(ctx context.Context, e *entry) {
-	r.release(e.order.TemplateID)
 	removed, kept := 0, 0
 	var why error
 	for more := true; more && ctx.Err() == nil; { // a version may lie on another one's disk
@@ -41,19 +40,4 @@ func (r *Runner) remove(ctx context.Context, e *entry) {
 			e.stage, e.message = api.ErrandFailed, fmt.Sprintf("%d of its versions stay: %v", kept, why)
 		}
 	})
-}
-
-// release gives back what is kept of a template for distributions that are done.
-func (r *Runner) release(template string) {
-	var done []api.Errand
-	r.mu.Lock()
-	for _, e := range r.entries {
-		if e.order.Kind == api.ErrandPull && e.stage == api.ErrandDone && strings.EqualFold(e.order.TemplateID, template) {
-			done = append(done, e.order)
-		}
-	}
-	r.mu.Unlock()
-	for _, o := range done {
-		r.o.Templates.Unpin(o.ContentID, holder(o.ID))
-	}
 }

@@ -172,8 +172,8 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 		Logger:          s.log, Version: obs.FullVersion(),
 		PauseRegistry: shelf.Pause, Licence: s.licence,
 		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
-		CentralLog: s.settings.Bool(config.CentralLogging),
-		Packages:   s.packages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
+		CentralLog: s.settings.Bool(config.CentralLogging), DistributeAtOnce: s.settings.Int(config.DistributeAtOnce),
+		Packages: s.packages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
 	})
 	if err != nil {
 		return err

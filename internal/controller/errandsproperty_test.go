@@ -1,0 +1,251 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/mem"
+)
+
+// errandJudge reads every revision of the errands and holds against it what must never be.
+type errandJudge struct {
+	errands  map[string]farm.Errand
+	outcomes map[string]farm.Outcome
+	nodes    map[string]farm.Node
+	broken   []string
+}
+
+func (j *errandJudge) blame(rev int64, format string, args ...any) {
+	j.broken = append(j.broken, fmt.Sprintf("revision %d: ", rev)+fmt.Sprintf(format, args...))
+}
+
+// read reads all revisions there are.
+func (j *errandJudge) read(t *testing.T, b *mem.Backend) {
+	last, err := b.Barrier(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = b.Watch(t.Context(), store.DefaultPrefix+"/v1/", 2, func(batch store.Batch) error {
+		was := maps.Clone(j.errands)
+		for _, ev := range batch.Events {
+			if id, ok := idOf(kindNode, ev.Key); ok {
+				keep(j.nodes, id, ev)
+			}
+			if id, ok := idOf(kindOutcome, ev.Key); ok {
+				j.outcome(batch.Rev, id, was, ev)
+			}
+		}
+		for _, ev := range batch.Events {
+			if id, ok := idOf(kindErrand, ev.Key); ok {
+				before := j.errands[id]
+				j.errand(batch.Rev, before, keep(j.errands, id, ev))
+			}
+		}
+		if batch.Rev >= last {
+			return errRead
+		}
+		return nil
+	})
+}
+
+// outcome judges the outcome of an errand on a node: it comes once, while the errand is open.
+func (j *errandJudge) outcome(rev int64, id string, errands map[string]farm.Errand, ev store.RawEvent) {
+	_, again := j.outcomes[id]
+	keep(j.outcomes, id, ev)
+	errand, _ := ofOutcome(id)
+	of, there := errands[errand]
+	switch {
+	case ev.Deleted:
+	case again:
+		j.blame(rev, "the outcome %s came twice", id)
+	case !there || !of.Open():
+		j.blame(rev, "the outcome %s came when its errand was over", id)
+	}
+}
+
+// errand judges a change of an errand: it ends once, and as finished when it is.
+func (j *errandJudge) errand(rev int64, was, now farm.Errand) {
+	switch {
+	case now.ID == "" || was.ID == "":
+	case !was.Open():
+		j.blame(rev, "%s ended as %s and then as %q", now.ID, was.End, now.End)
+	case now.End == farm.ErrandFinished:
+		for _, node := range now.Nodes {
+			_, there := j.nodes[node]
+			if _, done := j.outcomes[outcomeID(now.ID, node)]; there && !done {
+				j.blame(rev, "%s is finished without node %s", now.ID, node)
+			}
+		}
+	}
+}
+
+// errandTrial is a trial with what its nodes have to do.
+type errandTrial struct {
+	*trial
+	left []api.JoinAnswer // that may have been deleted
+
+	mu    sync.Mutex                             // guards what follows
+	has   map[string]map[string]api.ErrandStatus // node -> errand -> how far it is
+	asked []string                               // distributions that were acknowledged
+}
+
+// errandDeeds are what happens to distributions at random, through one replica each.
+var errandDeeds = map[string]func(*errandTrial, *end, act){
+	"distribute": func(r *errandTrial, e *end, s act) {
+		r.async(s, func(ctx context.Context) {
+			id, err := e.Distribute(ctx, DistributeAsk{TemplateID: templateID})
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if err == nil {
+				r.asked = append(r.asked, id)
+			}
+		})
+	},
+	"cancel": func(r *errandTrial, e *end, s act) {
+		r.mu.Lock()
+		asked := r.asked
+		r.mu.Unlock()
+		if len(asked) > 0 && s.by == 0 {
+			id := asked[s.which%len(asked)]
+			r.async(s, func(ctx context.Context) { _ = e.CancelDistribution(ctx, id) })
+		}
+	},
+	"work": func(r *errandTrial, e *end, s act) {
+		if len(r.nodes) > 0 {
+			node := r.nodes[s.which%len(r.nodes)]
+			r.async(s, func(ctx context.Context) { r.work(ctx, e, node, s.by) })
+		}
+	},
+	"join":   func(r *errandTrial, e *end, s act) { r.joins(e, s) },
+	"delete": func(r *errandTrial, e *end, s act) {
+		r.left = append(r.left, r.nodes...) // those that are not there at the end
+		r.deletes(e, s)
+	},
+}
+
+func init() {
+	for _, name := range []string{"lose lease", "restart", "late commits", "late watch", "lost reply", "mend", "time"} {
+		errandDeeds[name] = func(r *errandTrial, e *end, s act) { deeds[name](r.trial, e, s) }
+	}
+}
+
+// work lets a node ask a replica what there is to do, and tell it how far it is: by says how far it gets.
+func (r *errandTrial) work(ctx context.Context, e *end, node api.JoinAnswer, by int) {
+	answer, err := e.Poll(ctx, node.Credential, api.PollRequest{
+		Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", InfoHash: "info", HeldHash: "held",
+		Info: &api.NodeInfo{Arch: "amd64", CPUs: 8, MemoryMB: 16384, Driver: "sim"}, HasHeld: true,
+	}, 0)
+	if err != nil {
+		return
+	}
+	report := api.Report{Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot"}
+	r.mu.Lock()
+	has := r.has[node.NodeID]
+	if has == nil {
+		has = map[string]api.ErrandStatus{}
+		r.has[node.NodeID] = has
+	}
+	for _, o := range answer.Errands {
+		status := api.ErrandStatus{ID: o.ID, Stage: api.ErrandAccepted}
+		switch _, known := has[o.ID]; {
+		case o.Kind == api.ErrandDrop:
+			delete(has, o.ID)
+			status.Stage = api.ErrandDropped
+			report.Errands = append(report.Errands, status)
+		case !known:
+			has[o.ID] = status
+		}
+	}
+	stages := []api.ErrandStage{api.ErrandAccepted, api.ErrandWorking, api.ErrandDone, api.ErrandFailed}
+	for id, status := range has {
+		if status.Stage != api.ErrandDone && status.Stage != api.ErrandFailed {
+			status.Stage = stages[by]
+		}
+		has[id] = status
+		report.Errands = append(report.Errands, status)
+	}
+	r.mu.Unlock()
+	if _, err := e.Report(ctx, node.Credential, report); err != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, status := range report.Errands {
+		if status.Stage == api.ErrandDone || status.Stage == api.ErrandFailed {
+			delete(has, status.ID) // as an agent does
+		}
+	}
+}
+
+// TestDistributionsOverReplicas has two replicas, lost leases, stuck and lost commits and restarts while
+// nodes are told, work and report through either: no outcome is lost, changed or too late, and in the
+// end every distribution that was acknowledged is there and over.
+func TestDistributionsOverReplicas(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		steps := actsOf(errandDeeds).Draw(rt, "steps")
+		var broken []string
+		synctest.Test(t, func(t *testing.T) { broken = tryErrands(t, steps) })
+		if len(broken) > 0 {
+			rt.Fatalf("%s", strings.Join(broken, "\n"))
+		}
+	})
+}
+
+func tryErrands(t *testing.T, steps []act) []string {
+	r := &errandTrial{trial: &trial{pair: newPair(t)}, has: map[string]map[string]api.ErrandStatus{}}
+	defer r.stop()
+	r.join(r.ends[0], "first", 1)
+	for _, s := range steps {
+		errandDeeds[s.deed](r, r.ends[s.end], s)
+	}
+	r.mend()
+	r.running.Wait()
+	for _, node := range r.left { // the call may have died with its replica
+		if !slices.Contains(r.nodes, node) {
+			_ = r.ends[0].DeleteNode(t.Context(), node.NodeID)
+		}
+	}
+	for range 15 { // some are sent again after 5 s
+		for _, e := range r.ends {
+			for _, node := range r.nodes {
+				r.work(t.Context(), e, node, 2)
+			}
+		}
+		time.Sleep(time.Second)
+	}
+	time.Sleep(sweepEvery + 5*time.Second)
+	synctest.Wait()
+	j := &errandJudge{errands: map[string]farm.Errand{}, outcomes: map[string]farm.Outcome{}, nodes: map[string]farm.Node{}}
+	j.read(t, r.backend)
+	for _, id := range r.asked {
+		e, there := j.errands[id]
+		if !there || e.Open() {
+			j.blame(0, "%s is there: %t, and ended as %q", id, there, e.End)
+		}
+		for i, end := range r.ends {
+			view, err := end.Errand(t.Context(), farm.ErrandDistribute, id)
+			if err != nil || !slices.Equal(slices.Sorted(maps.Keys(view.On)), e.Nodes) {
+				j.blame(0, "replica %d shows %v of %s, %v", i, view.On, id, err)
+			}
+			for node, o := range view.On {
+				was, done := j.outcomes[outcomeID(id, node)]
+				if done && (o.Done != was.Done || o.Error != was.Error) {
+					j.blame(0, "replica %d shows %+v of node %s, it was %+v", i, o, node, was)
+				}
+			}
+		}
+	}
+	return j.broken
+}
