@@ -176,6 +176,7 @@ const keepRemoved = 7 * 24 * time.Hour
 type Setting struct {
 	Value       string       `json:"value,omitempty"`
 	Maintenance *Maintenance `json:"maintenance,omitempty"`
+	Deletion    *Deletion    `json:"deletion,omitempty"`
 }
 
 // The kinds of the tables; they are segments of the store's keys.

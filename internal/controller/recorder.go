@@ -70,14 +70,3 @@ func (e *eventLog) with(w store.Writer, event func() farm.Event) store.Writer {
 	}
 	return saying{w, e, event}
 }
-
-// note writes an event that goes with no record of ours. What it tells of has happened: should
-// the event not get into the store, that is logged.
-func (e *eventLog) note(ctx context.Context, event farm.Event) {
-	if e == nil {
-		return
-	}
-	if err := e.c.store.Store.Commit(context.WithoutCancel(ctx), e.say(ctx, nil, event)...); err != nil {
-		e.c.log.WarnContext(ctx, "an event could not be recorded", "event", string(event.Name), "error", err)
-	}
-}

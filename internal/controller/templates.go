@@ -32,20 +32,6 @@ func (c *Controller) Template(ctx context.Context, id string) (api.TemplateDetai
 	return detail, nil
 }
 
-// DeleteTemplate removes a template with all versions from the registry. Instances of it
-// go on, and nodes keep what they have cached.
-func (c *Controller) DeleteTemplate(ctx context.Context, id string) error {
-	if uuid.Validate(id) != nil {
-		return farm.NotFound()
-	}
-	id = strings.ToLower(id)
-	if err := c.opts.Registry.Delete(ctx, id); err != nil {
-		return registryError(err)
-	}
-	c.events.note(ctx, farm.Event{Name: farm.EventDeleteRegistryVM, Extra: map[string]any{"template_id": id}})
-	return nil
-}
-
 // RevertTemplate removes a version of a template and all newer ones; by neither tag nor
 // number the latest. The registry is asked for exactly the version that was found here:
 // done twice it must not remove one more.

@@ -1,0 +1,87 @@
+package controller
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// Deletion is what is kept of a template while the registry is asked to delete it, which no
+// transaction of ours reaches. Should this process die over it, the event is written later.
+type Deletion struct {
+	Template string    `json:"template"`
+	At       time.Time `json:"at"`
+}
+
+// settingDeletion begins the ids of these records: each request has one of its own.
+const settingDeletion = "deletion-"
+
+// deletionTime is how long a deletion may take whose outcome nobody has noted.
+const deletionTime = 2 * time.Minute
+
+// DeleteTemplate removes a template with all versions from the registry. Instances of it
+// go on, and nodes keep what they have cached.
+func (c *Controller) DeleteTemplate(ctx context.Context, id string) error {
+	if uuid.Validate(id) != nil {
+		return farm.NotFound()
+	}
+	id = strings.ToLower(id)
+	if c.events == nil {
+		return c.deleteAtRegistry(ctx, id)
+	}
+	if _, err := c.Template(ctx, id); err != nil { // nothing is noted of what is not there
+		return err
+	}
+	d := &Deletion{Template: id, At: c.now()}
+	note := settingDeletion + newID()
+	if err := c.store.Commit(ctx, store.Put(c.tables.Settings, note, &Setting{Deletion: d}, store.IfAbsent)); err != nil {
+		return err
+	}
+	err := c.deleteAtRegistry(ctx, id)
+	if err == nil || farm.CodeOf(err) == farm.CodeNotFound { // of all else nobody knows whether it was carried out
+		if e := c.endDeletion(context.WithoutCancel(ctx), c.store, note, d, err == nil); e != nil {
+			c.log.WarnContext(ctx, "that a template is deleted could not be recorded; that is tried again", "template", id, "error", e)
+		}
+	}
+	return err
+}
+
+func (c *Controller) deleteAtRegistry(ctx context.Context, id string) error {
+	if err := c.opts.Registry.Delete(ctx, id); err != nil {
+		return registryError(err)
+	}
+	return nil
+}
+
+// endDeletion takes the note of a deletion away, with its event when the template is gone.
+func (c *Controller) endDeletion(ctx context.Context, w store.Writer, note string, d *Deletion, gone bool) error {
+	if gone {
+		w = c.events.with(w, func() farm.Event {
+			return farm.Event{Name: farm.EventDeleteRegistryVM, Time: d.At, Extra: map[string]any{"template_id": d.Template}}
+		})
+	}
+	return w.Commit(ctx, store.Delete(c.tables.Settings, note, store.Any))
+}
+
+// tidyDeletions ends those whose outcome nobody has noted: the registry knows it.
+func (c *Controller) tidyDeletions(ctx context.Context, w store.Writer, now time.Time) error {
+	for note, s := range c.tables.Settings.All() {
+		if s.Deletion == nil || now.Sub(s.Deletion.At) < deletionTime {
+			continue
+		}
+		_, err := c.Template(ctx, s.Deletion.Template)
+		gone := farm.CodeOf(err) == farm.CodeNotFound
+		if err != nil && !gone {
+			return err
+		}
+		if err := c.endDeletion(ctx, w, note, s.Deletion, gone); err != nil {
+			return err
+		}
+	}
+	return nil
+}
