@@ -154,7 +154,7 @@ func (s *session) lately(now time.Time) (seen time.Time, usage api.Usage, pulls 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, d := range s.errands {
-		if d.kind != api.ErrandPull || d.held || d.progress <= 0 {
+		if d.kind != api.ErrandPull || d.progress <= 0 {
 			continue
 		}
 		if pulls == nil {

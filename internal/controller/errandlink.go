@@ -283,7 +283,10 @@ func (c *Controller) applySomeErrands(ctx context.Context, s *session, statuses 
 		if len(b.changes) == 0 {
 			return done, nil
 		}
-		if err = c.store.Commit(ctx, b.changes...); !errors.Is(err, store.ErrConflict) {
+		if err = c.store.Commit(ctx, b.changes...); err == nil {
+			c.noteOutcomes(b.changes)
+		}
+		if !errors.Is(err, store.ErrConflict) {
 			return done, err
 		}
 	}

@@ -128,7 +128,7 @@ var errandDeeds = map[string]func(*errandTrial, *end, act){
 			r.async(s, func(ctx context.Context) { r.work(ctx, e, node, s.by) })
 		}
 	},
-	"join":   func(r *errandTrial, e *end, s act) { r.joins(e, s) },
+	"join": func(r *errandTrial, e *end, s act) { r.joins(e, s) },
 	"delete": func(r *errandTrial, e *end, s act) {
 		r.left = append(r.left, r.nodes...) // those that are not there at the end
 		r.deletes(e, s)

@@ -69,7 +69,7 @@ func (l *link) session(node string) *session {
 	if s == nil && l.c.nodeExists(node) {
 		s = &session{
 			strangers: &l.strangers, waves: l.waves,
-			node:      node, due: map[string]due{}, unknown: map[string]unknown{}, wake: make(chan struct{}, 1),
+			node: node, due: map[string]due{}, unknown: map[string]unknown{}, wake: make(chan struct{}, 1),
 		}
 		l.sessions[node] = s
 	}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -11,10 +12,12 @@ import (
 type meters struct {
 	rounds *meter.Histogram // of the scheduler
 	parked *atomic.Int64    // polls that hang
+
+	errands errandMeters
 }
 
 func newMeters() meters {
-	return meters{rounds: meter.NewHistogram(meter.Short), parked: new(atomic.Int64)}
+	return meters{rounds: meter.NewHistogram(meter.Short), parked: new(atomic.Int64), errands: newErrandMeters()}
 }
 
 // Families gives the metrics of the controller. Each replica counts for itself what it
@@ -25,7 +28,7 @@ func (c *Controller) Families() []meter.Family {
 	at := func(read func(count) float64) func() float64 {
 		return func() float64 { return read(t.count(c.now())) }
 	}
-	return append(c.stateFamilies(),
+	return append(slices.Concat(c.stateFamilies(), c.errandFamilies()),
 		meter.Single("buildyard_capacity_used_vms", "VMs that take room, on all nodes", at(func(n count) float64 { return float64(n.slots) })),
 		meter.Single("buildyard_queue_depth", "Requests that wait for a node", at(func(n count) float64 { return float64(n.queue) })),
 		meter.Single("buildyard_queue_oldest_wait_seconds", "How long the oldest request that waits for a node has waited", at(func(n count) float64 { return seconds(n.oldest) })),

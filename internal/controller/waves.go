@@ -84,6 +84,13 @@ func (w *waves) moved(node string, now time.Time) {
 	w.pulling[node] = &pulling{heard: now, moved: now}
 }
 
+// turns gives how many nodes have their turn.
+func (w *waves) turns() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.pulling)
+}
+
 // leave ends the turn of a session that has nothing left to pull, and rings the next ones.
 func (w *waves) leave(s *session) {
 	w.mu.Lock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/meter"
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
@@ -27,8 +28,8 @@ func inWaves(t *testing.T, nodes int, test func(t *testing.T, c *cloud, nodes []
 	})
 }
 
-// told gives the nodes that get something to pull now.
-func told(nodes []*agent) (list []*agent) {
+// havePull gives the nodes that get something to pull now.
+func havePull(nodes []*agent) (list []*agent) {
 	for _, a := range nodes {
 		for _, e := range a.errands() {
 			if e.Kind == api.ErrandPull {
@@ -45,7 +46,7 @@ func told(nodes []*agent) (list []*agent) {
 func TestFewNodesPullAtATime(t *testing.T) {
 	inWaves(t, 6, func(t *testing.T, c *cloud, nodes []*agent) {
 		id := c.distribute()
-		first := told(nodes)
+		first := havePull(nodes)
 		if len(first) != 2 {
 			t.Fatalf("%d nodes are told at once", len(first))
 		}
@@ -54,16 +55,25 @@ func TestFewNodesPullAtATime(t *testing.T) {
 				a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: float64(i) / 300})
 			}
 			time.Sleep(10 * time.Second)
-			if i%100 == 0 && len(told(nodes)) != 0 {
+			if i%100 == 0 && len(havePull(nodes)) != 0 {
 				t.Fatal("another one is told while they pull")
 			}
 		}
+		figures := meter.Read(c.Families())
+		if figures["buildyard_distributing_nodes"] != 2 || figures["buildyard_errands_open{distribute}"] != 1 || figures["buildyard_errand_nodes_open{distribute}"] != 6 {
+			t.Errorf("%v", figures)
+		}
 		first[0].tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
-		second := told(nodes)
+		second := havePull(nodes)
 		first[1].tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandFailed, Message: "full"})
-		second = append(second, told(nodes)...)
+		second = append(second, havePull(nodes)...)
 		if len(second) != 2 {
 			t.Fatalf("%d nodes are told when two are over", len(second))
+		}
+		figures = meter.Read(c.Families())
+		if figures["buildyard_errand_nodes_open{distribute}"] != 4 || figures["buildyard_errand_nodes_total{distribute,ok}"] != 1 ||
+			figures["buildyard_errand_nodes_total{distribute,failed}"] != 1 || figures["buildyard_errands_open{remove}"] != 0 {
+			t.Errorf("%v", figures)
 		}
 		if err := c.DeleteNode(t.Context(), second[0].id); err != nil {
 			t.Fatal(err)
@@ -75,7 +85,7 @@ func TestFewNodesPullAtATime(t *testing.T) {
 				left = append(left, a)
 			}
 		}
-		third := told(left)
+		third := havePull(left)
 		if len(third) != 1 {
 			t.Fatalf("%d nodes are told when one is gone", len(third))
 		}
@@ -83,7 +93,7 @@ func TestFewNodesPullAtATime(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.distribute()
-		if fourth := told(left); len(fourth) != 2 {
+		if fourth := havePull(left); len(fourth) != 2 {
 			t.Errorf("after a cancel %d nodes are told", len(fourth))
 		}
 	})
@@ -93,7 +103,7 @@ func TestFewNodesPullAtATime(t *testing.T) {
 func TestATurnIsRungFor(t *testing.T) {
 	inWaves(t, 3, func(t *testing.T, c *cloud, nodes []*agent) {
 		id := c.distribute()
-		pulling := told(nodes[:2])
+		pulling := havePull(nodes[:2])
 		got := make(chan time.Duration, 1)
 		begun := time.Now()
 		go func() {
@@ -124,17 +134,17 @@ func TestTurnsOfTheLost(t *testing.T) {
 			inWaves(t, 3, func(t *testing.T, c *cloud, nodes []*agent) {
 				id := c.distribute()
 				begun := time.Now()
-				lost := told(nodes[:2])
+				lost := havePull(nodes[:2])
 				for _, a := range lost {
 					a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandAccepted})
 				}
-				for len(told(nodes[2:])) == 0 {
+				for len(havePull(nodes[2:])) == 0 {
 					if time.Since(begun) > time.Hour {
 						t.Fatal("it never gets its turn")
 					}
 					time.Sleep(5 * time.Second)
 					if tt.polls {
-						told(lost)
+						havePull(lost)
 					}
 				}
 				if after := time.Since(begun); after < tt.least || after > tt.least+10*time.Second {
@@ -149,7 +159,7 @@ func TestTurnsOfTheLost(t *testing.T) {
 func TestTurnsOverARestart(t *testing.T) {
 	inWaves(t, 4, func(t *testing.T, c *cloud, nodes []*agent) {
 		id := c.distribute()
-		pulling := told(nodes)
+		pulling := havePull(nodes)
 		c.stop()
 		c.start(Options{DistributeAtOnce: 2})
 		for _, a := range nodes {
@@ -158,13 +168,13 @@ func TestTurnsOverARestart(t *testing.T) {
 		for _, a := range pulling {
 			a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.5})
 		}
-		if again := told(nodes); !slices.Equal(again, pulling) { // to a new controller they are new
+		if again := havePull(nodes); !slices.Equal(again, pulling) { // to a new controller they are new
 			t.Errorf("told are %d nodes, and not those that pull", len(again))
 		}
 		for _, a := range pulling {
 			a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
 		}
-		if more := told(nodes); len(more) != 2 {
+		if more := havePull(nodes); len(more) != 2 {
 			t.Errorf("%d are told when they are done", len(more))
 		}
 		view, err := c.Errand(t.Context(), farm.ErrandDistribute, id)

@@ -116,7 +116,7 @@ func labelsOf(f *dto.MetricFamily) []string {
 
 // boundedLabels are the labels of our metrics. Their values are states, routes and the like, which
 // the program knows beforehand: an id would make series without end.
-var boundedLabels = []string{"code", "go_version", "result", "route", "service", "state", "status", "tier", "to", "version"}
+var boundedLabels = []string{"code", "go_version", "kind", "result", "route", "service", "state", "status", "tier", "to", "version"}
 
 // TestMetricsAreDescribed: docs/operations.md lists every metric as it is.
 func TestMetricsAreDescribed(t *testing.T) {

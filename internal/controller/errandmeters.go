@@ -1,0 +1,95 @@
+package controller
+
+import (
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// shownErrands are the kinds of errands, as metrics show them.
+var shownErrands = []farm.ErrandKind{farm.ErrandDistribute, farm.ErrandRemove}
+
+// errandMeters count the nodes that are done with errands, by kind.
+type errandMeters map[farm.ErrandKind]*meter.Results
+
+func newErrandMeters() errandMeters {
+	m := errandMeters{}
+	for _, kind := range shownErrands {
+		m[kind] = new(meter.Results)
+	}
+	return m
+}
+
+// noteOutcomes counts the outcomes that were written here.
+func (c *Controller) noteOutcomes(changes []store.Change) {
+	for _, change := range changes {
+		o, is := change.Value().(*farm.Outcome)
+		if !is {
+			continue
+		}
+		id, _ := ofOutcome(change.ID())
+		e, _, known := c.tables.Errands.Get(id)
+		if !known {
+			continue
+		}
+		if results := c.meters.errands[e.Kind]; o.Done {
+			results.OK.Inc()
+		} else {
+			results.Failed.Inc()
+		}
+	}
+}
+
+// errandFamilies give the metrics of distributions and removals.
+func (c *Controller) errandFamilies() []meter.Family {
+	return []meter.Family{
+		{
+			Name: "buildyard_errands_open", Kind: meter.KindGauge, Labels: []string{"kind"}, Help: "Distributions and removals that are open",
+			Read: func(s *meter.Series) {
+				open, _ := c.openErrands()
+				each(s, open)
+			},
+		},
+		{
+			Name: "buildyard_errand_nodes_open", Kind: meter.KindGauge, Labels: []string{"kind"},
+			Help: "Nodes that open distributions and removals wait for, each as often as it is asked",
+			Read: func(s *meter.Series) {
+				_, nodes := c.openErrands()
+				each(s, nodes)
+			},
+		},
+		{
+			Name: "buildyard_errand_nodes_total", Kind: meter.KindCounter, Labels: []string{"kind", "result"},
+			Help: "Nodes that are done with a distribution or a removal, by result",
+			Read: func(s *meter.Series) {
+				for kind, results := range c.meters.errands {
+					s.Value(results.OK.Value(), string(kind), meter.OK)
+					s.Value(results.Failed.Value(), string(kind), meter.Failed)
+				}
+			},
+		},
+		meter.Single("buildyard_distributing_nodes", "Nodes that have their turn to pull for distributions, of those that poll this replica",
+			func() float64 { return float64(c.link.waves.turns()) }),
+	}
+}
+
+// openErrands counts the open errands, and the nodes that they wait for, by kind.
+func (c *Controller) openErrands() (open, nodes map[string]int) {
+	open, nodes = map[string]int{}, map[string]int{}
+	for _, kind := range shownErrands {
+		open[string(kind)], nodes[string(kind)] = 0, 0
+	}
+	for _, e := range c.tables.Errands.All() {
+		if e.Open() {
+			open[string(e.Kind)]++
+			nodes[string(e.Kind)] += len(e.Nodes) - len(e.Unfit)
+		}
+	}
+	for id := range c.tables.Outcomes.All() {
+		errand, _ := ofOutcome(id)
+		if e, _, known := c.tables.Errands.Get(errand); known && e.Open() {
+			nodes[string(e.Kind)]--
+		}
+	}
+	return open, nodes
+}
