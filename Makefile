@@ -54,7 +54,7 @@ bench-registry: ## measure pushes and pulls beside the disk, the wire and anothe
 demo: ## start a controller, a registry and a node with a real guest (ONCE=1 ends by itself, DRIVER=sim without QEMU)
 	scripts/demo.sh
 
-test-fault: ## kill real processes while they work: N kills a target (a fifth for backup and qemu-save; registry is killed at every point), SEED repeats a run, JSON=file keeps the figures
+test-fault: ## kill real processes while they work: N kills a target (a fifth for backup, events and qemu-save; registry is killed at every point), SEED repeats a run, JSON=file keeps the figures
 	scripts/need.sh test
 	go run ./test/fault -n $(or $(N),50) $(if $(SEED),-seed $(SEED)) $(if $(JSON),-json $(JSON))
 

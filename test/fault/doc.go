@@ -1,7 +1,7 @@
 // Command fault kills the programs of a small cloud at random moments, restarts them,
 // and holds everything that was acknowledged against what is there in the end.
 //
-//	go run ./test/fault -n 50 -seed s [-targets controller,backup,registry,agent,qemu,save,qemu-save] [-json FILE]
+//	go run ./test/fault -n 50 -seed s [-targets controller,backup,events,registry,agent,qemu,save,qemu-save] [-json FILE]
 //
 // The targets, each on a cloud of its own:
 //
@@ -9,6 +9,9 @@
 //	            second by the clock; simulated nodes
 //	backup      the controller in the middle of backups, a fifth of the kills that were
 //	            asked for; in the end it goes back to one while instances run
+//	events      the controller while it logs its events to the registry's file and to an
+//	            endpoint that does not always want them; a fifth of the kills that were
+//	            asked for
 //	registry    a registry before each step that changes its storage, in every operation
 //	            that comes to it; its disk is filled there, too, and bits are flipped: see
 //	            package crash. The number of kills follows from the steps
@@ -21,10 +24,13 @@
 //	            kills that were asked for, at least 8, since each needs a guest of its own
 //
 // The first runs alone. Then the two with real guests run one after the other, and
-// beside them the other four.
+// beside them the other five.
 //
 // The whole history of the first, every call and every event of a watch, is held
 // against the rules of docs/decisions/0067.
+//
+// Every event that follows from what was acknowledged has to be in both places of the events
+// target at least once, and those of an instance first in their order.
 //
 // Every version that a save has made is started in the end, and its guest asked for what
 // it had in memory and on disk. A version that a save left behind although a termination

@@ -46,6 +46,7 @@ func (t target) planned(n int) int {
 var targets = []target{
 	{name: "controller", acks: 100, alone: true, cloud: rig.NewCloud, run: controllerTarget},
 	{name: "backup", acks: 5, share: 5, cloud: rig.NewCloud, run: backupTarget},
+	{name: "events", acks: 5, share: 5, cloud: rig.NewCloud, run: eventsTarget},
 	{name: "registry", acks: 1, run: registryTarget},
 	{name: "agent", acks: 4, cloud: rig.NewCloud, run: agentTarget},
 	{name: "qemu", acks: 1, real: true, cloud: rig.NewCloud, run: qemuTarget},
@@ -66,7 +67,7 @@ type options struct {
 func parse(args []string, out io.Writer) (o options, err error) {
 	fs := flag.NewFlagSet("fault", flag.ContinueOnError)
 	fs.SetOutput(out)
-	fs.IntVar(&o.n, "n", 50, "kills of every target; of backup and qemu-save a fifth of them, and at least 8; of registry one and more at each step")
+	fs.IntVar(&o.n, "n", 50, "kills of every target; of backup, events and qemu-save a fifth of them, and at least 8; of registry one and more at each step")
 	fs.Uint64Var(&o.seed, "seed", 0, "seed of every choice; 0 takes one from the clock")
 	fs.IntVar(&o.rate, "rate", stormRate, "creates a second of the controller target; less proves less")
 	names := fs.String("targets", allTargets(), "what to kill")

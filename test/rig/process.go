@@ -32,6 +32,9 @@ func NewProcess(dir, name, bin string, args ...string) *Process {
 	return &Process{Name: name, bin: bin, args: args, Log: filepath.Join(dir, name+".log")}
 }
 
+// With adds arguments, which count from the next start on.
+func (p *Process) With(args ...string) { p.args = append(p.args, args...) }
+
 // Start starts the program; it must not run already.
 func (p *Process) Start() error {
 	p.mu.Lock()

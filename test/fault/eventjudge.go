@@ -1,0 +1,75 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+)
+
+// toldEvent is an event as it was told.
+type toldEvent struct {
+	Name     string `json:"name"`
+	Instance string `json:"instance_id"`
+}
+
+// readTold reads an event; one that is none has no name.
+func readTold(line string) (t toldEvent) {
+	if json.Unmarshal([]byte(line), &t) != nil {
+		return toldEvent{}
+	}
+	return t
+}
+
+// The events of an instance that are judged, in the order in which they come. An instance
+// that is terminated before it runs has no vmStarted.
+const (
+	startVM      = "StartVM"
+	vmStarted    = "VMStarted"
+	terminateVM  = "TerminateVM"
+	vmTerminated = "VMTerminated"
+)
+
+// follows says which event of an instance comes after which ones.
+var follows = []struct{ first, then string }{
+	{startVM, vmStarted}, {startVM, terminateVM}, {startVM, vmTerminated}, {vmStarted, vmTerminated}, {terminateVM, vmTerminated},
+}
+
+// judgeTold holds what one target of events was told against what was acknowledged of
+// instances that are all gone: everything came at least once, and first in order.
+func judgeTold(where string, lives map[string]*life, events []toldEvent, f *findings) {
+	at := map[string]map[string]int{} // instance -> event -> where it came first
+	for i, e := range events {
+		switch {
+		case e.Name == "":
+			f.wrong("%s: event %d is no event", where, i)
+		case e.Instance == "":
+		case at[e.Instance] == nil:
+			at[e.Instance] = map[string]int{e.Name: i}
+		default:
+			if _, again := at[e.Instance][e.Name]; !again {
+				at[e.Instance][e.Name] = i
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(lives)) {
+		l := lives[id]
+		for _, want := range []struct {
+			event string
+			is    bool
+		}{
+			{startVM, l.created != never}, {vmStarted, l.started != never},
+			{terminateVM, l.agreed != never}, {vmTerminated, l.created != never || l.agreed != never},
+		} {
+			if _, is := at[id][want.event]; want.is && !is {
+				f.lost("%s: instance %s has no %s", where, id, want.event)
+			}
+		}
+		for _, order := range follows {
+			first, has := at[id][order.first]
+			then, comes := at[id][order.then]
+			if comes && (!has || then < first) {
+				f.wrong("%s: instance %s has %s before %s", where, id, order.then, order.first)
+			}
+		}
+	}
+}
