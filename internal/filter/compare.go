@@ -59,6 +59,9 @@ func (t term) comparison(u unit) (func(float64) bool, error) {
 
 // read reads a value with its unit.
 func (u unit) read(text string) (total float64, ok bool) {
+	if text == "" { // quoted
+		return 0, false
+	}
 	for first := true; text != ""; first = false {
 		if !first && !u.parts {
 			return 0, false

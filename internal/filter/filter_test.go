@@ -99,6 +99,8 @@ func TestWrong(t *testing.T) {
 		"vms:two":             `at 5: vms takes a number such as 3`,
 		"vms>1e9":             `at 5: vms takes a number such as 3`,
 		"vms:1.2.3":           `at 5: vms takes a number such as 3`,
+		`age>""`:              `at 5: age takes a time such as 90s, 10m, 2h or 3d`,
+		`vms:""`:              `at 5: vms takes a number such as 3`,
 		"age>":                `at 5: a value is missing; an empty one is written ""`,
 		"a\xff:b \x00:" + "b": "",
 	} {

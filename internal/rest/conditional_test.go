@@ -23,7 +23,7 @@ func get(method string, body any, header ...string) *httptest.ResponseRecorder {
 
 func TestTags(t *testing.T) {
 	bodies := map[string]any{
-		"json": map[string]int{"a": 1}, "pieces": Pieces{[]byte("[1,"), []byte("2]")}, "null": Null,
+		"json": map[string]int{"a": 1}, "pieces": Pieces{[]byte("[1,"), []byte("2]")}, "null": Null, "long": strings.Repeat("x", packFrom),
 		"tagged": Tagged{Body: Pieces{[]byte("[]")}, Tag: "x.1"}, "tagged json": Tagged{Body: []int{1}, Tag: "x.2"},
 	}
 	for name, body := range bodies {
@@ -34,7 +34,8 @@ func TestTags(t *testing.T) {
 		}
 		for _, value := range []string{tag, strings.TrimPrefix(tag, "W/"), `"other", ` + tag, "*"} {
 			again := get("GET", body, "If-None-Match", value)
-			if again.Code != http.StatusNotModified || again.Body.Len() > 0 || again.Header().Get("Etag") != tag || again.Header().Get("Content-Type") != "" {
+			if again.Code != http.StatusNotModified || again.Body.Len() > 0 || again.Header().Get("Etag") != tag ||
+				again.Header().Get("Vary") != first.Header().Get("Vary") || again.Header().Get("Content-Type") != "" {
 				t.Errorf("%s, %s: %d %q %v", name, value, again.Code, again.Body, again.Header())
 			}
 		}

@@ -32,6 +32,7 @@ const begin, end = `{"status":"` + api.StatusOK + `","message":"","body":`, "}\n
 
 // respondPieces writes a successful answer that lies about in pieces.
 func respondPieces(w http.ResponseWriter, r *http.Request, body Pieces, tag string) {
+	packed := packs(w, r, body.size()) // says what the answer depends on, also when it is not sent
 	if reads(r) {
 		if tag == "" {
 			tag = contentTag(body...)
@@ -40,7 +41,7 @@ func respondPieces(w http.ResponseWriter, r *http.Request, body Pieces, tag stri
 			return
 		}
 	}
-	if packs(w, r, body.size()) {
+	if packed {
 		writePacked(w, slices.Concat(Pieces{[]byte(begin)}, body, Pieces{[]byte(end)})...)
 		return
 	}

@@ -91,10 +91,11 @@ func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any,
 		return
 	}
 	whole := envelope(api.StatusOK, "", raw)
+	packed := packs(w, r, len(whole)) // says what the answer depends on, also when it is not sent
 	if raw != nil && reads(r) && unchanged(w, r, cmp.Or(tag, contentTag(raw))) {
 		return
 	}
-	if packs(w, r, len(whole)) {
+	if packed {
 		writePacked(w, whole)
 		return
 	}

@@ -135,6 +135,11 @@ func TestTagsOfInstances(t *testing.T) {
 			t.Errorf("%s: %d %s %q, had %s", path, code, again, body, tag)
 		}
 	}
+	c.start("")
+	_, first, _ := c.tagged("/api/v1/vm?limit=1", "")
+	if _, second, _ := c.tagged("/api/v1/vm?limit=1&after="+c.list("")[0], ""); first == second { // a body may say the same
+		t.Error("two pages have one tag")
+	}
 	_, tag, _ := c.tagged("/api/v1/vm", "")
 	c.call("PUT", "/api/v1/vm", `{"id":"`+id+`","name":"other"}`)
 	if code, _, body := c.tagged("/api/v1/vm", tag); code != 200 || !strings.Contains(body, "other") {

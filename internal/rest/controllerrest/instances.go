@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/maphash"
+	"math"
 	"net"
 	"strconv"
 	"strings"
@@ -28,18 +29,18 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 	}
 	asOf := s.c.InstancesAsOf() // before the list is read: it may be newer, and never older
 	list := s.c.Instances(page)
-	return rest.Tagged{Body: elements(list), Tag: s.listTag(asOf, list, page.Match != nil)}, nil
+	return rest.Tagged{Body: elements(list), Tag: s.listTag(asOf, list, partial(page))}, nil
 }
 
 // listTag gives the tag of a list of instances: what its records are as of, and the messages
-// that are in none of them, each with how many elements in a row have it. What a filter lets
-// through may depend on the time, so that there the elements count as well.
-func (s *server) listTag(asOf string, list []controller.Listed, filtered bool) string {
+// that are in none of them, each with how many elements in a row have it. Which elements a part
+// has does not follow from that: a filter may depend on the time, and the page may have been asked for in a body.
+func (s *server) listTag(asOf string, list []controller.Listed, partial bool) string {
 	var sum maphash.Hash
 	sum.SetSeed(s.seed)
 	told, run := "", 0
 	for i, l := range list {
-		if filtered {
+		if partial {
 			_, _ = sum.WriteString(l.ID)
 		}
 		message := ""
@@ -55,6 +56,11 @@ func (s *server) listTag(asOf string, list []controller.Listed, filtered bool) s
 	_, _ = sum.WriteString(told)
 	_, _ = fmt.Fprintf(&sum, "\x00%d,%d", len(list), run)
 	return s.era + "." + asOf + "." + strconv.FormatUint(sum.Sum64(), 36)
+}
+
+// partial says whether a page is not the whole list.
+func partial(page controller.Page) bool {
+	return page.Match != nil || page.ExternalID != "" || page.After != "" || page.Limit != math.MaxInt
 }
 
 // oneVM answers one instance, with an explanation of its waiting when that is wanted.

@@ -28,6 +28,7 @@ var gates = []gate{
 	{pattern: "POST /api/v1/vm", param: "usb_device", needs: farm.TierEnterprise},
 	{pattern: "POST /api/v1/rpc/vm/restart", param: "usb_device", needs: farm.TierEnterprise},
 	{pattern: "POST /api/v1/registry/vm/distribute", param: "group_id", needs: farm.TierEnterprise},
+	{pattern: "POST /api/v1/registry/vm/distribute", param: "group", needs: farm.TierEnterprise},
 	{pattern: "POST /api/v1/group", needs: farm.TierEnterprise, what: nodeGroups},
 	{pattern: "GET /api/v1/group", needs: farm.TierEnterprise, what: nodeGroups},
 	{pattern: "PUT /api/v1/group", needs: farm.TierEnterprise, what: nodeGroups},

@@ -94,6 +94,18 @@ func TestEverythingGatedIsInTheTable(t *testing.T) {
 	}
 }
 
+// TestTheSpecIsInTheTable: what the API's tables mark as Enterprise has its line.
+func TestTheSpecIsInTheTable(t *testing.T) {
+	const start, distribute = "POST /api/v1/vm", "POST /api/v1/registry/vm/distribute"
+	for _, marked := range [][2]string{
+		{start, "group_id"}, {start, "priority"}, {start, "usb_device"}, {distribute, "group_id"}, {distribute, "group"},
+	} {
+		if !slices.ContainsFunc(gates, func(g gate) bool { return g.pattern == marked[0] && g.param == marked[1] }) {
+			t.Errorf("%s of %s is open to every licence", marked[1], marked[0])
+		}
+	}
+}
+
 // TestTheTableIsSound: every line is of a route that there is, once, and can be asked.
 func TestTheTableIsSound(t *testing.T) {
 	patterns, seen := theRoutes(), map[string]bool{}
