@@ -57,8 +57,10 @@ func judgeTold(where string, lives map[string]*life, events []toldEvent, f *find
 			event string
 			is    bool
 		}{
-			{startVM, l.created != never}, {vmStarted, l.started != never},
-			{terminateVM, l.agreed != never}, {vmTerminated, l.created != never || l.agreed != never},
+			{startVM, l.created != never},
+			{vmStarted, l.started != never},
+			{terminateVM, l.agreed != never},
+			{vmTerminated, l.created != never || l.agreed != never},
 		} {
 			if _, is := at[id][want.event]; want.is && !is {
 				f.lost("%s: instance %s has no %s", where, id, want.event)
