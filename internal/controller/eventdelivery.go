@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
@@ -25,23 +24,13 @@ const (
 	tendTime    = 2 * time.Second
 )
 
-// eventTarget is a target with how far its delivery is.
-type eventTarget struct {
-	name string
-	to   EventTarget
-	done atomic.Int64 // revision up to which it has everything
-}
-
-// setting names the record of how far the target is.
-func (t *eventTarget) setting() string { return "events-" + t.name }
-
 // deliver hands the events to the targets as long as the reign lasts.
 func (e *eventLog) deliver(ctx context.Context, r *reign) {
 	if e == nil {
 		return
 	}
 	for _, t := range e.targets {
-		t.done.Store(e.noted(t))
+		e.begin(t)
 	}
 	var wg sync.WaitGroup
 	for _, t := range e.targets {
@@ -72,82 +61,54 @@ func (e *eventLog) mark(t *eventTarget, rev int64) store.Change {
 	return store.Put(e.c.tables.Settings, t.setting(), &Setting{Value: value}, store.Any)
 }
 
-// serve sends what comes to one target.
+// serve sends what comes to one target. What does not arrive holds up what comes after it of its
+// subject, and nothing else, unless nothing arrives.
 func (e *eventLog) serve(ctx context.Context, t *eventTarget) {
-	arrived := map[string]bool{} // of transactions that have not arrived in full
-	pause := resendFirst
+	held, pause := holds{}, resendFirst
 	for ctx.Err() == nil {
-		events, more := e.after(eventPlace{rev: t.done.Load() + 1}, sendBatch)
+		events, more := e.unsent(t, held, sendBatch)
 		if len(events) == 0 {
 			select {
 			case <-ctx.Done():
 			case <-more:
+			case <-held.first():
 			}
 			continue
 		}
-		err := t.send(ctx, events, arrived)
-		t.advance(events, arrived)
-		if err == nil {
+		arrived, err := t.send(ctx, events)
+		e.note(t, arrived)
+		held.note(events, arrived)
+		if err != nil && ctx.Err() == nil {
+			e.c.log.WarnContext(ctx, "events could not be delivered and are sent again", "target", t.name, "arrived", len(arrived), "of", len(events), "error", err)
+		}
+		if len(arrived) > 0 {
 			pause = resendFirst
 			continue
-		}
-		if ctx.Err() == nil {
-			e.c.log.WarnContext(ctx, "events could not be delivered and are sent again", "target", t.name, "pause", pause, "error", err)
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, resendLast)
+		clear(held)
 	}
 }
 
-// send sends the events that have not arrived yet, and notes which did.
-func (t *eventTarget) send(ctx context.Context, events []SentEvent, arrived map[string]bool) error {
-	var left []SentEvent
-	for _, event := range events {
-		if !arrived[event.ID] {
-			event.Subject = subjectOf(event.Record)
-			left = append(left, event)
-		}
-	}
-	if len(left) == 0 {
-		return nil
-	}
+// send sends events and gives the places of those that arrived.
+func (t *eventTarget) send(ctx context.Context, events []SentEvent) (arrived map[eventPlace]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sendTime)
 	defer cancel()
-	did, err := t.to.Send(ctx, left)
-	for i, event := range left {
+	did, err := t.to.Send(ctx, events)
+	arrived = map[eventPlace]bool{}
+	for i, event := range events {
 		if i < len(did) && did[i] {
-			arrived[event.ID] = true
+			place, _ := parseEventID(event.ID)
+			arrived[place] = true
 		} else if err == nil {
 			err = fmt.Errorf("event %s did not arrive", event.ID)
 		}
 	}
-	return err
-}
-
-// advance moves the target behind the transactions that have arrived in full.
-func (t *eventTarget) advance(events []SentEvent, arrived map[string]bool) {
-	whole := t.done.Load()
-	for i, event := range events {
-		if !arrived[event.ID] {
-			break
-		}
-		place, _ := parseEventID(event.ID)
-		if i+1 < len(events) {
-			if next, _ := parseEventID(events[i+1].ID); next.rev == place.rev {
-				continue
-			}
-		}
-		whole = place.rev
-	}
-	t.done.Store(whole)
-	for id := range arrived {
-		if place, _ := parseEventID(id); place.rev <= whole {
-			delete(arrived, id)
-		}
-	}
+	return arrived, err
 }
 
 // subjectOf finds what an event is about.
@@ -258,8 +219,8 @@ func (e *eventLog) surplus() (s surplus) {
 			break
 		}
 		for _, t := range e.targets {
-			if t.done.Load() < h.rev {
-				s.lost[t.name] += len(h.lines)
+			if n := t.lacksLocked(h); n > 0 {
+				s.lost[t.name] += n
 			}
 		}
 		if s.keys = append(s.keys, h.key); len(s.keys) == eventBunch {

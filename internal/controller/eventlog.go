@@ -80,6 +80,9 @@ type happened struct {
 	*Happened
 }
 
+// place gives the place of one of its events.
+func (h happened) place(i int) eventPlace { return eventPlace{h.rev, h.base + i + 1} }
+
 func before(a, b happened) int {
 	return cmp.Or(cmp.Compare(a.rev, b.rev), strings.Compare(a.key, b.key))
 }
@@ -269,7 +272,7 @@ func (e *eventLog) after(at eventPlace, limit int) (list []SentEvent, more <-cha
 		h := e.old[i]
 		last = h.rev
 		for n, line := range h.lines {
-			place := eventPlace{h.rev, h.base + n + 1}
+			place := h.place(n)
 			if h.rev == at.rev && place.n <= at.n {
 				continue
 			}

@@ -132,6 +132,43 @@ func TestPushFails(t *testing.T) {
 	}
 }
 
+// TestALaneGoesOn: behind an event that fails others of its lane are sent, but an endpoint that wants none
+// is not asked for all.
+func TestALaneGoesOn(t *testing.T) {
+	var subjects []string
+	for i := range 200 {
+		subjects = append(subjects, fmt.Sprintf("s%03d", i))
+	}
+	r, list := newReceiver(t), events(2, subjects...)
+	r.set(func(w http.ResponseWriter, body string) bool {
+		if strings.Contains(body, "s007") {
+			w.WriteHeader(500)
+			return false
+		}
+		return true
+	})
+	arrived, err := pushTo(t, r.URL).Send(t.Context(), list)
+	if err == nil {
+		t.Error("no error")
+	}
+	for i, event := range list {
+		if arrived[i] != (event.Subject != "s007") {
+			t.Errorf("%s arrived: %t", event.ID, arrived[i])
+		}
+	}
+	asked := 0
+	r.set(func(w http.ResponseWriter, _ string) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		asked++
+		w.WriteHeader(503)
+		return false
+	})
+	if _, err := pushTo(t, r.URL).Send(t.Context(), list); err == nil || asked > lanes*failures {
+		t.Errorf("%d calls, %v", asked, err)
+	}
+}
+
 func TestPushToNobody(t *testing.T) {
 	r := newReceiver(t)
 	p := pushTo(t, strings.Replace(r.URL, "http://", "http://me:sesame@", 1))

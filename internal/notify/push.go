@@ -22,6 +22,7 @@ const (
 	pushTime   = 10 * time.Second
 	readAnswer = 64 << 10 // of an answer, so that its connection can be used again; in bytes
 	refusals   = 5        // after so many an event that its target does not want is given up
+	failures   = 3        // after so many in one lane its other events wait for the next call
 )
 
 // Push posts each event by itself as JSON. Those of one subject are posted one after the
@@ -68,12 +69,7 @@ func (p *Push) Send(ctx context.Context, events []controller.SentEvent) ([]bool,
 	var wg sync.WaitGroup
 	for lane, queue := range queues {
 		wg.Go(func() {
-			for _, i := range queue {
-				if errs[lane] = p.post(ctx, events[i]); errs[lane] != nil {
-					return
-				}
-				arrived[i] = true
-			}
+			errs[lane] = p.postAll(ctx, events, queue, arrived)
 		})
 	}
 	wg.Wait()
@@ -83,6 +79,26 @@ func (p *Push) Send(ctx context.Context, events []controller.SentEvent) ([]bool,
 		}
 	}
 	return arrived, nil
+}
+
+// postAll posts the events of a queue. Behind one that does not arrive those of its subject wait.
+func (p *Push) postAll(ctx context.Context, events []controller.SentEvent, queue []int, arrived []bool) (failed error) {
+	held := map[string]bool{}
+	for _, i := range queue {
+		subject := events[i].Subject
+		if held[subject] {
+			continue
+		}
+		if err := p.post(ctx, events[i]); err != nil {
+			held[subject], failed = true, err
+			if len(held) == failures {
+				break
+			}
+			continue
+		}
+		arrived[i] = true
+	}
+	return failed
 }
 
 // unwanted are the answers that say that an event itself is the reason.

@@ -69,7 +69,7 @@ func judgeTold(where string, lives map[string]*life, events []toldEvent, f *find
 		for _, order := range follows {
 			first, has := at[id][order.first]
 			then, comes := at[id][order.then]
-			if comes && (!has || then < first) {
+			if has && comes && then < first {
 				f.wrong("%s: instance %s has %s before %s", where, id, order.then, order.first)
 			}
 		}

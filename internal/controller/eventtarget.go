@@ -1,0 +1,137 @@
+package controller
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// eventTarget is a target with how far its delivery is.
+type eventTarget struct {
+	name string
+	to   EventTarget
+	done atomic.Int64 // revision up to which it has everything
+
+	arrived map[eventPlace]bool // behind that; mu of the eventLog guards it
+}
+
+// setting names the record of how far the target is.
+func (t *eventTarget) setting() string { return "events-" + t.name }
+
+// lacksLocked counts the events of a record that have not arrived.
+func (t *eventTarget) lacksLocked(h happened) (n int) {
+	if h.rev <= t.done.Load() {
+		return 0
+	}
+	for i := range h.lines {
+		if !t.arrived[h.place(i)] {
+			n++
+		}
+	}
+	return n
+}
+
+// begin starts where a target is known to be.
+func (e *eventLog) begin(t *eventTarget) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t.done.Store(e.noted(t))
+	t.arrived = map[eventPlace]bool{}
+}
+
+// holds are the subjects of which an event did not arrive: theirs wait.
+type holds map[string]hold
+
+// hold is how long a subject waits.
+type hold struct {
+	until time.Time
+	pause time.Duration
+}
+
+// waits says whether a subject waits now.
+func (h holds) waits(subject string, now time.Time) bool { return now.Before(h[subject].until) }
+
+// first gives a channel that has a value when the first one has waited; nil when none waits. It
+// is called when there is nothing to send, and forgets those that have waited and have nothing left.
+func (h holds) first() <-chan time.Time {
+	now := time.Now()
+	maps.DeleteFunc(h, func(subject string, _ hold) bool { return !h.waits(subject, now) })
+	var first time.Time
+	for _, one := range h {
+		first = sooner(first, one.until)
+	}
+	if first.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(first))
+}
+
+// note lets the subjects wait of which something was sent and did not arrive, each time twice as long,
+// and no others.
+func (h holds) note(sent []SentEvent, arrived map[eventPlace]bool) {
+	failed := map[string]bool{}
+	for _, event := range sent {
+		place, _ := parseEventID(event.ID)
+		failed[event.Subject] = failed[event.Subject] || !arrived[place]
+	}
+	for subject, is := range failed {
+		if !is {
+			delete(h, subject)
+			continue
+		}
+		pause := min(max(2*h[subject].pause, resendFirst), resendLast)
+		h[subject] = hold{time.Now().Add(pause), pause}
+	}
+}
+
+// unsent gives at most limit events that have not arrived at a target and whose subject need not wait,
+// and a channel that is closed when more come.
+func (e *eventLog) unsent(t *eventTarget, held holds, limit int) (list []SentEvent, more <-chan struct{}) {
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, h := range e.old[e.behindLocked(t.done.Load()):] {
+		for i, line := range h.lines {
+			place := h.place(i)
+			if t.arrived[place] {
+				continue
+			}
+			if len(list) == limit {
+				return list, e.arrived
+			}
+			if subject := subjectOf(line); !held.waits(subject, now) {
+				list = append(list, SentEvent{ID: place.String(), Subject: subject, Record: line})
+			}
+		}
+	}
+	return list, e.arrived
+}
+
+// behindLocked gives where the records begin that are later than a revision.
+func (e *eventLog) behindLocked(rev int64) int {
+	i, _ := slices.BinarySearchFunc(e.old, rev+1, func(h happened, rev int64) int { return cmp.Compare(h.rev, rev) })
+	return i
+}
+
+// note takes down what has arrived, and moves the target behind the transactions that have arrived
+// in full.
+func (e *eventLog) note(t *eventTarget, arrived map[eventPlace]bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	maps.Copy(t.arrived, arrived)
+	done := t.done.Load()
+	for rest := e.old[e.behindLocked(done):]; len(rest) > 0; {
+		rev, lacks, n := rest[0].rev, 0, 0
+		for ; n < len(rest) && rest[n].rev == rev; n++ {
+			lacks += t.lacksLocked(rest[n])
+		}
+		if lacks > 0 {
+			break
+		}
+		done, rest = rev, rest[n:]
+	}
+	t.done.Store(done)
+	maps.DeleteFunc(t.arrived, func(place eventPlace, _ bool) bool { return place.rev <= done })
+}
