@@ -20,6 +20,7 @@ const (
 	sendTime    = 30 * time.Second
 	resendFirst = time.Second // pause after a failure, doubled up to the last
 	resendLast  = time.Minute
+	manyFailed  = 4           // subjects of which nothing arrived, and of no other: the target takes nothing
 	tendEvery   = time.Second // how far the targets are is noted, when it has changed
 	tendTime    = 2 * time.Second
 )
@@ -77,12 +78,14 @@ func (e *eventLog) serve(ctx context.Context, t *eventTarget) {
 		}
 		arrived, err := t.send(ctx, events)
 		e.note(t, arrived)
-		held.note(events, arrived)
+		failed := held.note(events, arrived)
 		if err != nil && ctx.Err() == nil {
 			e.c.log.WarnContext(ctx, "events could not be delivered and are sent again", "target", t.name, "arrived", len(arrived), "of", len(events), "error", err)
 		}
 		if len(arrived) > 0 {
 			pause = resendFirst
+		}
+		if len(arrived) > 0 || failed < manyFailed {
 			continue
 		}
 		select {

@@ -69,8 +69,8 @@ func (h holds) first() <-chan time.Time {
 }
 
 // note lets the subjects wait of which something was sent and did not arrive, each time twice as long,
-// and no others.
-func (h holds) note(sent []SentEvent, arrived map[eventPlace]bool) {
+// and no others. It says how many those are.
+func (h holds) note(sent []SentEvent, arrived map[eventPlace]bool) (many int) {
 	failed := map[string]bool{}
 	for _, event := range sent {
 		place, _ := parseEventID(event.ID)
@@ -83,7 +83,9 @@ func (h holds) note(sent []SentEvent, arrived map[eventPlace]bool) {
 		}
 		pause := min(max(2*h[subject].pause, resendFirst), resendLast)
 		h[subject] = hold{time.Now().Add(pause), pause}
+		many++
 	}
+	return many
 }
 
 // unsent gives at most limit events that have not arrived at a target and whose subject need not wait,
