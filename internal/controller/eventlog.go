@@ -205,6 +205,9 @@ func (e *eventLog) follow(ctx context.Context) {
 		}
 		for {
 			settled, moved := e.c.store.Settled()
+			if e.c.store.Told(ctx) != nil { // else something of that revision may come after it
+				return
+			}
 			if e.settle(settled) {
 				break
 			}

@@ -31,6 +31,10 @@ func (s *Store) Settled() (rev int64, moved <-chan struct{}) {
 	return rev, moved
 }
 
+// Told returns when the subscribers were told everything that the tables showed before the call: they are told a
+// moment later.
+func (s *Store) Told(ctx context.Context) error { return s.model.out.wait(ctx) }
+
 // Barrier returns when the tables show everything that any process had committed before the call. Needed before a
 // read only where several processes write; one process alone always sees its own writes.
 func (s *Store) Barrier(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"slices"
 	"sync"
 )
@@ -10,11 +11,14 @@ import (
 type dispatcher struct {
 	done chan struct{} // closed when run has returned
 
-	mu     sync.Mutex
-	wake   sync.Cond
-	queue  []Event
-	subs   []*subscriber
-	closed bool
+	mu        sync.Mutex
+	wake      sync.Cond
+	queue     []Event
+	added     int64         // events so far
+	delivered int64         // of them
+	moved     chan struct{} // closed when delivered grows; nil while nobody waits for that
+	subs      []*subscriber
+	closed    bool
 }
 
 type subscriber struct{ fn func([]Event) }
@@ -31,6 +35,7 @@ func (d *dispatcher) add(events []Event) {
 	}
 	d.mu.Lock()
 	d.queue = append(d.queue, events...)
+	d.added += int64(len(events))
 	d.mu.Unlock()
 	d.wake.Signal()
 }
@@ -57,6 +62,43 @@ func (d *dispatcher) run() {
 		}
 		for _, sub := range subs {
 			sub.fn(events)
+		}
+		d.passed(len(events))
+	}
+}
+
+// passed notes that events have been delivered.
+func (d *dispatcher) passed(events int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.delivered += int64(events)
+	if d.moved != nil {
+		close(d.moved)
+		d.moved = nil
+	}
+}
+
+// wait returns when everything that was queued before the call has been delivered, or ctx ends.
+func (d *dispatcher) wait(ctx context.Context) error {
+	want := int64(-1)
+	for {
+		d.mu.Lock()
+		if want < 0 {
+			want = d.added
+		}
+		if d.delivered >= want {
+			d.mu.Unlock()
+			return nil
+		}
+		if d.moved == nil {
+			d.moved = make(chan struct{})
+		}
+		moved := d.moved
+		d.mu.Unlock()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }

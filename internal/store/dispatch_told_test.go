@@ -1,0 +1,34 @@
+package store
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestToldWaitsForSubscribers: what was queued before the call has been told when it returns, however slow they are.
+func TestToldWaitsForSubscribers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDispatcher()
+		go d.run()
+		defer d.close()
+		told := 0
+		d.subscribe(func(events []Event) {
+			time.Sleep(time.Second)
+			told += len(events)
+		})
+		for range 3 {
+			d.add(make([]Event, 2))
+			time.Sleep(100 * time.Millisecond)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		if d.wait(ctx) == nil {
+			t.Error("it does not wait")
+		}
+		if err := d.wait(t.Context()); err != nil || told != 6 {
+			t.Errorf("%d of 6 were told, %v", told, err)
+		}
+	})
+}
