@@ -126,10 +126,15 @@ func transient(err error) bool {
 	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrUnavailable)
 }
 
-// ended gives the caller's own end of a call, rather than what the network made of it.
+// ended gives the caller's own end of a call, rather than what the network made of it: it
+// has no code. What kept the call from an answer until then is in the text.
 func ended(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		return fmt.Errorf("%w: %w", cause, err)
+	cause := context.Cause(ctx)
+	switch {
+	case cause == nil:
+		return err
+	case errors.Is(err, cause), errors.Is(err, ctx.Err()):
+		return cause
 	}
-	return err
+	return fmt.Errorf("%w: %v", cause, err) //nolint:errorlint // the call did not fail, its caller ended it
 }

@@ -52,45 +52,63 @@ func (c *Controller) Events(ctx context.Context, q EventQuery) ([]Event, error) 
 // eventWait is how long one question of a watch hangs: less than a try may take.
 const eventWait = 20 * time.Second
 
-// WatchEvents gives the events after one, or with "" those that come from now on, until
-// ctx ends, the loop is left or an error is given. While the controller cannot be asked
-// it goes on. An event that the controller has forgotten meanwhile is not told.
-func (c *Controller) WatchEvents(ctx context.Context, filter, after string) iter.Seq2[Event, error] {
+// EventWatch says which events are followed.
+type EventWatch struct {
+	Filter string
+	After  string // the id of an event: begin after it; "": begin now
+	// OnInterrupt is called when the controller cannot be asked, before it is asked again; nil: nobody is.
+	OnInterrupt func(err error)
+}
+
+// WatchEvents gives the events after one, or those that come from now on, until ctx
+// ends, the loop is left or an error is given. While the controller cannot be asked it
+// goes on, unless it could never be. An event that the controller has forgotten meanwhile
+// is not told.
+func (c *Controller) WatchEvents(ctx context.Context, o EventWatch) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		if after == "" {
-			last, err := c.Events(ctx, EventQuery{Limit: 1})
-			if err != nil {
-				yield(Event{}, err)
-				return
-			}
-			if len(last) > 0 {
-				after = last[0].ID
+		w := eventWatch{c: c, EventWatch: o, yield: yield}
+		if err := again(ctx, o.OnInterrupt, func() (bool, error) { err := w.follow(ctx); return w.asked, err }); err != nil {
+			yield(Event{}, err)
+		}
+	}
+}
+
+// eventWatch is a watch of events.
+type eventWatch struct {
+	EventWatch
+	c     *Controller
+	yield func(Event, error) bool
+	asked bool // the controller has answered
+}
+
+// follow asks for events until that fails.
+func (w *eventWatch) follow(ctx context.Context) error {
+	if w.After == "" && !w.asked {
+		last, err := w.c.Events(ctx, EventQuery{Limit: 1})
+		if err != nil {
+			return err
+		}
+		if w.asked = true; len(last) > 0 {
+			w.After = last[0].ID
+		}
+	}
+	for {
+		q := EventQuery{Filter: w.Filter, After: w.After, Limit: 1000, Wait: min(eventWait, w.c.timeout/2)}
+		if w.After == "" { // without any event there is nothing to wait after
+			q.Wait = 0
+			if err := pause(ctx, time.Second); err != nil {
+				return err
 			}
 		}
-		for wait := firstPause; ; {
-			list, err := c.Events(ctx, EventQuery{Filter: filter, After: after, Limit: 1000, Wait: min(eventWait, c.timeout/2)})
-			if err != nil && (ctx.Err() != nil || !transient(err)) {
-				yield(Event{}, ended(ctx, err))
-				return
-			}
-			for _, e := range list {
-				after = e.ID
-				if !yield(e, nil) {
-					return
-				}
-			}
-			switch {
-			case err != nil:
-				wait = min(2*wait, longReturn)
-			case len(list) > 0, after != "":
-				wait = firstPause
-				continue
-			default: // without any event there is nothing to wait after
-				wait = time.Second
-			}
-			if err := pause(ctx, wait); err != nil {
-				yield(Event{}, err)
-				return
+		list, err := w.c.Events(ctx, q)
+		if err != nil {
+			return err
+		}
+		w.asked = true
+		for _, e := range list {
+			w.After = e.ID
+			if !w.yield(e, nil) {
+				return errLeft
 			}
 		}
 	}

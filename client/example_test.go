@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -26,55 +25,91 @@ func Example() {
 		panic(err)
 	}
 	defer func() { _ = c.Terminate(context.WithoutCancel(ctx), ids[0]) }()
-	instance, err := c.WaitStarted(ctx, ids[0], func(i api.Instance) { fmt.Println(i.InstanceState, i.Progress) })
+	instance, err := c.WaitStarted(ctx, ids[0], func(i api.Instance) { /* show i.InstanceState and i.Progress */ })
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println("reach it at", instance.VMInfo.HostIP)
+	fmt.Println(instance.InstanceState, "on a node at", instance.VMInfo.HostIP)
+	// Output: Started on a node at 127.0.0.1
 }
 
 // Errors have codes.
 func ExampleError() {
-	c, _ := client.NewController("http://build.example:8090", client.Options{})
-	_, err := c.Template(context.Background(), "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032")
+	c, err := client.NewController("http://build.example:8090", client.Options{})
+	if err != nil {
+		panic(err)
+	}
+	_, err = c.Template(context.Background(), "0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22")
 	switch e := (*client.Error)(nil); {
 	case errors.Is(err, client.ErrNotFound):
 		fmt.Println("there is no such template")
 	case errors.As(err, &e):
 		fmt.Println(e.Message, "request", e.RequestID)
 	}
+	// Output: there is no such template
 }
 
-// Follow every instance. A stream that breaks is taken up again.
+// Follow what becomes of instances. A stream that breaks is taken up again.
 func ExampleController_Watch() {
-	c, _ := client.NewController("http://build.example:8090", client.Options{})
-	for change, err := range c.Watch(context.Background(), client.WatchOptions{}) {
-		if err != nil {
-			slog.Default().Error("the watch ended", "error", err)
-			return
-		}
-		fmt.Println(change.Type, change.InstanceID, change.Instance.VM.InstanceState)
+	c, err := client.NewController("http://build.example:8090", client.Options{})
+	if err != nil {
+		panic(err)
 	}
+	ctx := context.Background()
+	ids, err := c.Start(ctx, client.StartRequest{TemplateID: "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032", TTL: client.Duration(time.Second)})
+	if err != nil {
+		panic(err)
+	}
+	for change, err := range c.Watch(ctx, client.WatchOptions{}) {
+		if err != nil {
+			panic(err) // it cannot be taken up
+		}
+		if change.Type == client.ChangeGone && change.InstanceID == ids[0] {
+			fmt.Println("it is gone")
+			break
+		}
+	}
+	// Output: it is gone
 }
 
 // Look at what failed, page by page.
 func ExampleController_EachInstance() {
-	c, _ := client.NewController("http://build.example:8090", client.Options{})
+	c, err := client.NewController("http://build.example:8090", client.Options{})
+	if err != nil {
+		panic(err)
+	}
 	for item, err := range c.EachInstance(context.Background(), client.ListOptions{Filter: "state:error age>10m"}) {
 		if err != nil {
 			panic(err)
 		}
 		fmt.Println(item.InstanceID, item.VM.Message)
 	}
+	// Output:
 }
 
 // Save a running instance as the next version of a template.
 func ExampleController_Save() {
-	c, _ := client.NewController("http://build.example:8090", client.Options{})
-	ctx := context.Background()
-	request, err := c.Save(ctx, client.SaveRequest{InstanceID: "0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22", Tag: "v2", TargetID: "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032"})
-	if err == nil {
-		_, err = c.WaitSaved(ctx, request, nil)
+	c, err := client.NewController("http://build.example:8090", client.Options{})
+	if err != nil {
+		panic(err)
 	}
-	fmt.Println(err)
+	ctx := context.Background()
+	const template = "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032"
+	ids, err := c.Start(ctx, client.StartRequest{TemplateID: template})
+	if err != nil {
+		panic(err)
+	}
+	if _, err := c.WaitStarted(ctx, ids[0], nil); err != nil {
+		panic(err)
+	}
+	request, err := c.Save(ctx, client.SaveRequest{InstanceID: ids[0], Tag: "next", TargetID: template})
+	if err != nil {
+		panic(err)
+	}
+	saved, err := c.WaitSaved(ctx, request, nil)
+	if err != nil {
+		panic(err) // a *client.WaitError says why it failed
+	}
+	fmt.Println(saved.Request.Tag, saved.Status)
+	// Output: next done
 }

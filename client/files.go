@@ -2,7 +2,9 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"time"
@@ -18,10 +20,27 @@ func (c *Controller) Files(ctx context.Context, dir string) ([]api.StoredFile, e
 
 // File gives the bytes of a file of the registry's file server, through the controller.
 func (c *Controller) File(ctx context.Context, name string) (*Stream, error) {
-	return c.stream(ctx, get("/api/v1/registry/files/"+name, nil))
+	return fileOf(ctx, c.service, "/api/v1/registry/files", name)
 }
 
 const pathFiles = "/registry/files"
+
+// fileCall makes a call on a file. A name that is none would be a call on something else.
+func fileCall(method, path, name string) (call, error) {
+	c := call{method: method, path: path + "/" + name, again: true}
+	if !fs.ValidPath(name) || name == "." {
+		return c, &Error{Code: ErrInvalid, Message: fmt.Sprintf("name: %q is no name of a file: give one such as tools/setup.sh", name), Method: method, Path: path}
+	}
+	return c, nil
+}
+
+func fileOf(ctx context.Context, s *service, path, name string) (*Stream, error) {
+	ask, err := fileCall(http.MethodGet, path, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.stream(ctx, ask)
+}
 
 // Files gives a directory of the file server; "" is the top.
 func (r *Registry) Files(ctx context.Context, dir string) ([]api.StoredFile, error) {
@@ -36,18 +55,22 @@ func filesOf(ctx context.Context, s *service, path, dir string) ([]api.StoredFil
 
 // File gives the bytes of a file.
 func (r *Registry) File(ctx context.Context, name string) (*Stream, error) {
-	return r.stream(ctx, get(pathFiles+"/"+name, nil))
+	return fileOf(ctx, r.service, pathFiles, name)
 }
 
 // Upload puts a file on the file server. The sum is the sha256 of its bytes in hex, which
 // the registry holds them against; "" leaves that out. The call is made once and may take
 // as long as its context allows, at most a day.
 func (r *Registry) Upload(ctx context.Context, name string, from io.Reader, sum string) (api.FileReceipt, error) {
-	q := url.Values{}
-	set(q, "sha256", sum)
+	put, err := fileCall(http.MethodPut, pathFiles, name)
+	if err != nil {
+		return api.FileReceipt{}, err
+	}
+	put.query, put.stream = url.Values{}, from
+	set(put.query, "sha256", sum)
 	s := *r.service
 	s.timeout = maxUpload
-	return fetch[api.FileReceipt](ctx, &s, call{method: http.MethodPut, path: pathFiles + "/" + name, query: q, stream: from})
+	return fetch[api.FileReceipt](ctx, &s, put)
 }
 
 // maxUpload bounds an upload that its caller gives no end.
@@ -55,5 +78,9 @@ const maxUpload = 24 * time.Hour
 
 // DeleteFile removes a file or an empty directory.
 func (r *Registry) DeleteFile(ctx context.Context, name string) error {
-	return r.do(ctx, call{method: http.MethodDelete, path: pathFiles + "/" + name, again: true}, nil)
+	remove, err := fileCall(http.MethodDelete, pathFiles, name)
+	if err != nil {
+		return err
+	}
+	return r.do(ctx, remove, nil)
 }

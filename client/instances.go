@@ -149,8 +149,8 @@ func pages[T any](o ListOptions, ask func(ListOptions) ([]T, error), id func(T) 
 type InstanceUpdate struct {
 	Name       *string        `json:"name,omitempty"`
 	ExternalID *string        `json:"external_id,omitempty"`
-	Metadata   map[string]any `json:"metadata,omitempty"` // all of it, anew
-	TTL        *Duration      `json:"ttl,omitempty"`      // from now on; 0 lifts it
+	Metadata   map[string]any `json:"metadata,omitzero"` // all of it, anew; empty and not nil: none
+	TTL        *Duration      `json:"ttl,omitempty"`     // from now on; 0 lifts it
 }
 
 // UpdateInstance changes what a caller says of an instance.

@@ -1,9 +1,7 @@
 package client
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -62,57 +60,52 @@ func (l Logs) Archive(ctx context.Context, service string) (*Stream, error) {
 	return l.s.stream(ctx, get(l.root+"/archive", ofService(service)))
 }
 
+// LogFollow says which rows of a service are followed.
+type LogFollow struct {
+	Service string
+	Last    int // begin with the last so many
+	// OnInterrupt is called when the stream broke, before it is taken up again; nil: nobody is.
+	OnInterrupt func(err error)
+}
+
 // Follow gives the last rows of a service and from then on each that is written, until
 // ctx ends, the loop is left or an error is given. A stream that breaks is taken up
-// again; what was written meanwhile is not told.
-func (l Logs) Follow(ctx context.Context, service string, last int) iter.Seq2[string, error] {
+// again; what was written meanwhile is not told. The first connection that fails is an
+// error.
+func (l Logs) Follow(ctx context.Context, o LogFollow) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		for wait := firstPause; ; wait = min(2*wait, longReturn) {
-			began := time.Now()
-			err := l.follow(ctx, service, last, yield)
-			if errors.Is(err, errLeft) {
-				return
+		err := again(ctx, o.OnInterrupt, func() (bool, error) {
+			began, err := l.follow(ctx, o, yield)
+			if began {
+				o.Last = 0
 			}
-			if ctx.Err() != nil || !interrupted(err) {
-				yield("", ended(ctx, err))
-				return
-			}
-			last = 0
-			if time.Since(began) > longReturn {
-				wait = firstPause
-			}
-			if err := pause(ctx, wait); err != nil {
-				yield("", err)
-				return
-			}
+			return began, err
+		})
+		if err != nil {
+			yield("", err)
 		}
 	}
 }
 
-// errLeft is the end of a stream that its reader has left.
-var errLeft = errors.New("the loop was left")
-
-func (l Logs) follow(ctx context.Context, service string, last int, yield func(string, error) bool) error {
-	q := ofService(service)
-	q.Set("lines", strconv.Itoa(last))
+func (l Logs) follow(ctx context.Context, o LogFollow, yield func(string, error) bool) (began bool, err error) {
+	q := ofService(o.Service)
+	q.Set("lines", strconv.Itoa(o.Last))
 	ask := get(l.root+"/stream", q)
 	s, err := l.s.stream(ctx, ask)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = s.Close() }()
-	lines := bufio.NewScanner(s)
-	lines.Buffer(make([]byte, 64<<10), maxLine)
+	lines := linesOf(s)
 	for lines.Scan() {
 		if !yield(lines.Text(), nil) {
-			return errLeft
+			return true, errLeft
 		}
 	}
-	err = lines.Err()
-	if err == nil {
+	if err = lines.Err(); err == nil {
 		err = io.ErrUnexpectedEOF
 	}
-	return l.s.unreachable(ask, fmt.Errorf("the log broke off: %w", err))
+	return true, l.s.unreachable(ask, fmt.Errorf("the log broke off: %w", err))
 }
 
 // Send appends rows to the central logs, and says how many the registry could not take.

@@ -1,7 +1,9 @@
 package client
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -79,6 +81,63 @@ func (s *service) stream(ctx context.Context, c call) (*Stream, error) {
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	return &Stream{ReadCloser: resp.Body, Size: resp.ContentLength, Type: kind}, nil
+}
+
+// longReturn is the longest pause before a broken stream is taken up again.
+const longReturn = 10 * time.Second
+
+// errLeft is the end of a stream that its reader has left.
+var errLeft = errors.New("the loop was left")
+
+// again takes a stream up whenever it breaks, until ctx ends, its reader leaves it or
+// its end is one that lasts. A stream that has never begun is not taken up: whoever asks
+// is told at once that nobody answers.
+func again(ctx context.Context, onBreak func(error), stream func() (began bool, err error)) error {
+	once := false
+	for wait := firstPause; ; wait = min(2*wait, longReturn) {
+		at := time.Now()
+		began, err := stream()
+		once = once || began
+		switch {
+		case errors.Is(err, errLeft):
+			return nil
+		case ctx.Err() != nil:
+			return ended(ctx, err)
+		case !once || !interrupted(err):
+			return err
+		}
+		if onBreak != nil {
+			onBreak(err)
+		}
+		if time.Since(at) > longReturn {
+			wait = firstPause
+		}
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// interrupted says whether a stream broke in a way that does not last.
+func interrupted(err error) bool {
+	return transient(err) || errors.Is(err, ErrForeign) || errors.Is(err, ErrInternal)
+}
+
+// maxLine bounds a line of a stream, in bytes.
+const maxLine = 16 << 20
+
+// linesOf reads the lines of a stream. One that breaks off in the middle is none.
+func linesOf(from io.Reader) *bufio.Scanner {
+	lines := bufio.NewScanner(from)
+	lines.Buffer(make([]byte, 64<<10), maxLine)
+	lines.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+		n, line, err := bufio.ScanLines(data, false)
+		if n == 0 && atEOF {
+			n = len(data)
+		}
+		return n, line, err
+	})
+	return lines
 }
 
 // sizeIn reads a size from a header; -1 when it has none.

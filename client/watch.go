@@ -37,12 +37,8 @@ type WatchOptions struct {
 	OnInterrupt func(err error)
 }
 
-// Limits of a watch.
-const (
-	maxLine    = 16 << 20         // bytes of one line
-	maxSilence = 45 * time.Second // the controller sends a line every 15 s
-	longReturn = 10 * time.Second // the longest pause before a broken stream is taken up again
-)
+// maxSilence is how long a watch may bring nothing: the controller sends a line every 15 s.
+const maxSilence = 45 * time.Second
 
 // Watch gives every present instance, a ChangeSynced, and from then on what becomes of
 // instances, until ctx ends, the loop is left or an error is given. A stream that breaks
@@ -51,38 +47,10 @@ const (
 func (c *Controller) Watch(ctx context.Context, o WatchOptions) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		w := watch{c: c, known: map[string]bool{}, yield: yield}
-		resume := firstPause
-		for {
-			began := time.Now()
-			err := w.follow(ctx)
-			switch {
-			case w.left:
-				return
-			case ctx.Err() != nil:
-				yield(Change{}, context.Cause(ctx))
-				return
-			case !w.synced || !interrupted(err):
-				yield(Change{}, err)
-				return
-			}
-			if o.OnInterrupt != nil {
-				o.OnInterrupt(err)
-			}
-			if time.Since(began) > longReturn {
-				resume = firstPause
-			}
-			if err := pause(ctx, resume); err != nil {
-				yield(Change{}, err)
-				return
-			}
-			resume = min(2*resume, longReturn)
+		if err := again(ctx, o.OnInterrupt, func() (bool, error) { err := w.follow(ctx); return w.synced, err }); err != nil {
+			yield(Change{}, err)
 		}
 	}
-}
-
-// interrupted says whether a stream broke in a way that does not last.
-func interrupted(err error) bool {
-	return transient(err) || errors.Is(err, ErrForeign) || errors.Is(err, ErrInternal)
 }
 
 // watch is a watch that goes on over several streams.
@@ -106,8 +74,7 @@ func (w *watch) follow(ctx context.Context) error {
 	defer func() { _ = resp.Body.Close() }()
 	silence := time.AfterFunc(maxSilence, func() { cancel(fmt.Errorf("nothing came for %s", maxSilence)) })
 	defer silence.Stop()
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(make([]byte, 64<<10), maxLine)
+	lines := linesOf(resp.Body)
 	present := map[string]bool{}
 	for lines.Scan() {
 		silence.Reset(maxSilence)
@@ -116,7 +83,7 @@ func (w *watch) follow(ctx context.Context) error {
 			return fmt.Errorf("watch: line %.100q: %w", lines.Bytes(), err)
 		}
 		if w.take(change, &present); w.left {
-			return nil
+			return errLeft
 		}
 	}
 	err = lines.Err()

@@ -144,6 +144,11 @@ func (e lateError) Error() string { return fmt.Sprintf("it took longer than %s (
 // Is makes a late end one of a deadline.
 func (lateError) Is(target error) bool { return target == context.DeadlineExceeded }
 
+// interrupted says that something which is followed broke off and is taken up again.
+func (a *Asker) interrupted(err error) {
+	_, _ = fmt.Fprintf(a.Err, "%s; trying again\n", cli.Plain(err.Error()))
+}
+
 // confirm asks before something that cannot be taken back, when somebody is there to answer.
 func (a *Asker) confirm(yes confirmed, format string, args ...any) error {
 	if bool(yes) || cli.Columns(a.In) == 0 {

@@ -82,7 +82,8 @@ interrupted. As JSON it prints one object a line.`,
 }
 
 func (a *Asker) events(ctx context.Context, o listing) error {
-	for e, err := range a.API.WatchEvents(ctx, o.Filter, o.After) {
+	watch := client.EventWatch{Filter: o.Filter, After: o.After, OnInterrupt: a.interrupted}
+	for e, err := range a.API.WatchEvents(ctx, watch) {
 		switch {
 		case ctx.Err() != nil:
 			return nil

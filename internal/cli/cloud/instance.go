@@ -308,7 +308,7 @@ func (a *Asker) watch(ctx context.Context, present bool) error {
 	var width []int
 	rows := [][]string{instanceView.heads(a.Output)}
 	told := present
-	stream := a.API.Watch(ctx, client.WatchOptions{OnInterrupt: func(err error) { _, _ = fmt.Fprintf(a.Err, "%v; trying again\n", err) }})
+	stream := a.API.Watch(ctx, client.WatchOptions{OnInterrupt: a.interrupted})
 	for c, err := range stream {
 		switch {
 		case ctx.Err() != nil:

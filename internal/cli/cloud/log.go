@@ -141,7 +141,7 @@ func (a *Asker) text(s io.Reader) error {
 }
 
 func (a *Asker) followLog(ctx context.Context, v client.LogView) error {
-	for row, err := range a.API.Logs().Follow(ctx, v.Service, v.Lines) {
+	for row, err := range a.API.Logs().Follow(ctx, client.LogFollow{Service: v.Service, Last: v.Lines, OnInterrupt: a.interrupted}) {
 		switch {
 		case ctx.Err() != nil:
 			return nil

@@ -1,0 +1,518 @@
+package client_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/agent/fleet"
+	"github.com/buildyard/buildyard/internal/hv/sim"
+	"github.com/buildyard/buildyard/internal/rest/controllerrest"
+	"github.com/buildyard/buildyard/internal/rest/registryrest"
+)
+
+// notOurs are routes that the client has no methods for, with why; * is any end of a path.
+var notOurs = map[string]string{
+	"/queue/v1/*":        "what nodes say",
+	"/pkg/*":             "what nodes download",
+	"/registry/v2/push*": "the wire of push and pull",
+	"/registry/v2/pull":  "the wire of push and pull",
+	"/registry/v2/blob*": "the wire of push and pull",
+	"/api/v1/openapi*":   "the description of the API",
+	"/registry/openapi*": "the description of the API",
+	"/api":               "a page for browsers",
+	"/registry/api":      "a page for browsers",
+	"/registry/log/page": "a page for browsers",
+	"/api/v1/log/page":   "a page for browsers",
+	"/{$}":               "a page for browsers",
+}
+
+// calls notes what a client calls.
+type calls struct {
+	mu   sync.Mutex
+	made map[string]bool // "METHOD /path" as it was asked for
+}
+
+func (c *calls) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	c.made[r.Method+" "+r.URL.Path] = true
+	c.mu.Unlock()
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// TestEveryRouteHasAMethod calls all of them against real services: each works, and
+// no route is left out.
+func TestEveryRouteHasAMethod(t *testing.T) {
+	made := &calls{made: map[string]bool{}}
+	r, err := client.NewRegistry(registryAt, client.Options{Transport: made})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &tour{T: t, c: controller(t, client.Options{Transport: made}), r: r}
+	x.good = nodeCalled(t, x.c, "good-0001")
+	for _, visit := range []struct {
+		name string
+		do   func()
+	}{
+		{"states", x.states},
+		{"nodes", x.nodes},
+		{"groups", x.groups},
+		{"instances", x.instances},
+		{"failures", x.failures},
+		{"saves", x.saves},
+		{"distributions", x.distributions},
+		{"networks", x.networks},
+		{"events", x.events},
+		{"logs", x.logs},
+		{"files", x.files},
+		{"storage", x.storage},
+		{"templates", x.templates},
+	} {
+		t.Run(visit.name, func(t *testing.T) {
+			x.T = t
+			visit.do()
+		})
+	}
+	mux := http.NewServeMux()
+	var patterns []string
+	for _, route := range slices.Concat(controllerrest.Routes(), registryrest.Routes(nil)) {
+		if _, path, _ := strings.Cut(route.Pattern, " "); !left(path) && !slices.Contains(patterns, route.Pattern) {
+			patterns = append(patterns, route.Pattern)
+			mux.Handle(route.Pattern, http.NotFoundHandler())
+		}
+	}
+	met := map[string]bool{}
+	for call := range made.made {
+		method, path, _ := strings.Cut(call, " ")
+		_, pattern := mux.Handler(&http.Request{Method: method, URL: &url.URL{Path: path}})
+		met[pattern] = true
+	}
+	for _, pattern := range patterns {
+		if !met[pattern] {
+			t.Errorf("the client has no method for %s, or this test does not call it", pattern)
+		}
+	}
+}
+
+// left says whether a route is one that the client has no method for.
+func left(path string) bool {
+	for other := range notOurs {
+		if beginning, open := strings.CutSuffix(other, "*"); path == other || open && strings.HasPrefix(path, beginning) {
+			return true
+		}
+	}
+	return false
+}
+
+// tour calls the methods of both clients.
+type tour struct {
+	*testing.T
+	c    *client.Controller
+	r    *client.Registry
+	good string // a node
+}
+
+// ok fails the test at the first error.
+func (x *tour) ok(errs ...error) {
+	x.Helper()
+	for _, err := range errs {
+		if err != nil {
+			x.Fatal(err)
+		}
+	}
+}
+
+// start starts an instance of debian on the good node and waits for it.
+func (x *tour) start(r client.StartRequest) api.Instance {
+	x.Helper()
+	if r.TemplateID = debian; r.NodeID == "" {
+		r.NodeID = x.good
+	}
+	ids, err := x.c.Start(x.Context(), r)
+	x.ok(err)
+	i, err := x.c.WaitStarted(x.Context(), ids[0], nil)
+	x.ok(err)
+	return i
+}
+
+// all reads a stream to its end.
+func (x *tour) all(s *client.Stream, err error) string {
+	x.Helper()
+	x.ok(err)
+	text, err := io.ReadAll(s)
+	x.ok(err, s.Close())
+	return string(text)
+}
+
+func (x *tour) states() {
+	ctx := x.Context()
+	x.ok(x.c.Live(ctx), x.c.Ready(ctx), x.r.Live(ctx), x.r.Ready(ctx))
+	status, err := x.c.Status(ctx)
+	x.ok(err)
+	stats, err := x.c.Stats(ctx)
+	x.ok(err)
+	disk, err := x.c.RegistryDisk(ctx)
+	x.ok(err)
+	same, err := x.r.Disk(ctx)
+	x.ok(err)
+	if status.RegistryStatus != "Running" || stats.Capacity == 0 || disk.Total == 0 || disk.Total != same.Total {
+		x.Errorf("%+v %+v %+v %+v", status, stats, disk, same)
+	}
+	m, err := x.c.BeginMaintenance(ctx, api.BeginMaintenance{Reason: "a test", For: "1h"})
+	x.ok(err)
+	now, err := x.c.Maintenance(ctx)
+	x.ok(err, x.c.EndMaintenance(ctx))
+	if !m.On || now.Reason != "a test" {
+		x.Errorf("%+v %+v", m, now)
+	}
+	if text := x.all(x.c.Backup(ctx)); len(text) < 1000 {
+		x.Errorf("a backup of %d bytes", len(text))
+	}
+}
+
+func (x *tour) nodes() {
+	ctx := x.Context()
+	id := nodeCalled(x.T, x.c, "good-0002")
+	yes, no := true, false
+	x.ok(x.c.ConfigureNode(ctx, client.NodeConfig{NodeID: id, Drain: &yes, DrainReason: "a test", MaxVMCount: 7}))
+	n, err := x.c.WaitDrained(ctx, id, nil)
+	x.ok(err, x.c.ConfigureNode(ctx, client.NodeConfig{NodeID: id, Drain: &no}))
+	if n.Drain.Reason != "a test" || n.Capacity != 7 {
+		x.Errorf("%+v", n)
+	}
+	unknown, err := x.c.UnknownVMs(ctx, "")
+	x.ok(err)
+	adopted, err := x.c.Adopt(ctx, api.Adoption{Node: id, Action: "keep", DryRun: true})
+	x.ok(err)
+	if len(unknown)+len(adopted) != 0 {
+		x.Errorf("%+v %+v", unknown, adopted)
+	}
+}
+
+func (x *tour) groups() {
+	ctx := x.Context()
+	spare, err := x.c.CreateGroup(ctx, client.GroupRequest{Name: "spare"})
+	x.ok(err)
+	text := "for builds"
+	ci, err := x.c.CreateGroup(ctx, client.GroupRequest{Name: "ci", FallbackID: spare.ID})
+	x.ok(err, x.c.UpdateGroup(ctx, ci.ID, client.GroupRequest{Description: &text, FallbackID: client.NoFallback}))
+	x.ok(x.c.AddNodeToGroups(ctx, x.good, ci.ID, spare.ID), x.c.RemoveNodeFromGroups(ctx, x.good, spare.ID))
+	list, err := x.c.Groups(ctx, client.ListOptions{Filter: "name:ci"})
+	x.ok(err)
+	in, err := x.c.Nodes(ctx, client.ListOptions{Filter: "group:ci"})
+	x.ok(err)
+	if len(list) != 1 || list[0].Description != text || list[0].FallbackGroupID != nil || len(in) != 1 || len(in[0].Groups) != 1 {
+		x.Errorf("%+v %+v", list, in)
+	}
+	x.ok(x.c.DeleteGroup(ctx, ci.ID), x.c.DeleteGroup(ctx, spare.ID))
+}
+
+func (x *tour) instances() {
+	ctx := x.Context()
+	i := x.start(client.StartRequest{
+		Name: "first", ExternalID: "job-1", TTL: client.Duration(time.Hour), Metadata: map[string]any{"branch": "main"},
+		StartupScript: []byte("true"), ScriptMonitoring: true, IdempotencyKey: client.NewKey(),
+	})
+	script, err := x.c.WaitScript(ctx, i.InstanceID)
+	x.ok(err)
+	why, err := x.c.Explain(ctx, i.InstanceID)
+	x.ok(err)
+	if script.ReturnCode != 0 || why.Explain.Reason == "" || why.InstanceState != "Started" {
+		x.Errorf("%+v %+v", script, why)
+	}
+	x.ok(x.c.Restart(ctx, client.RestartRequest{InstanceID: i.InstanceID}))
+	_, err = x.c.WaitRestarted(ctx, i.InstanceID, i.VMInfo.StartDate)
+	x.ok(err)
+	name, forever := "second", client.Duration(0)
+	x.ok(x.c.UpdateInstance(ctx, i.InstanceID, client.InstanceUpdate{Name: &name, TTL: &forever, Metadata: map[string]any{}}))
+	for item, err := range x.c.EachInstance(ctx, client.ListOptions{ExternalID: "job-1", Limit: 1}) {
+		x.ok(err)
+		if item.VM.Name != name || len(item.VM.Metadata) != 0 || !item.VM.Expires.IsZero() {
+			x.Errorf("%+v", item.VM)
+		}
+	}
+	for change, err := range x.c.Watch(ctx, client.WatchOptions{}) {
+		x.ok(err)
+		if change.InstanceID == i.InstanceID && change.Type == client.ChangeSet && change.Instance.VM.InstanceState == "Started" {
+			x.ok(x.c.Terminate(ctx, i.InstanceID))
+		}
+		if change.InstanceID == i.InstanceID && change.Type == client.ChangeGone {
+			break
+		}
+	}
+	x.ok(x.c.WaitGone(ctx, i.InstanceID))
+	past, err := x.c.PastInstance(ctx, i.InstanceID)
+	x.ok(err)
+	list, err := x.c.History(ctx, client.ListOptions{ExternalID: "job-1"})
+	x.ok(err)
+	if len(past.Transitions) < 4 || len(list) != 1 {
+		x.Errorf("%+v %+v", past, list)
+	}
+}
+
+// failures starts what fails, and reads the log that it leaves.
+func (x *tour) failures() {
+	ctx := x.Context()
+	end := join(fleet.Options{Name: "bad", Nodes: 1, Sim: sim.Options{BootFailure: 1}})
+	defer end()
+	bad := nodeCalled(x.T, x.c, "bad-0001")
+	ids, err := x.c.Start(ctx, client.StartRequest{TemplateID: debian, NodeID: bad})
+	x.ok(err)
+	_, err = x.c.WaitStarted(ctx, ids[0], nil)
+	if e, ok := errors.AsType[*client.WaitError](err); !ok || e.State != "Error" || e.Reason == "" {
+		x.Errorf("a start that fails: %v", err)
+	}
+	_, err = x.c.WaitScript(ctx, ids[0])
+	if _, ok := errors.AsType[*client.WaitError](err); !ok {
+		x.Errorf("the script of one: %v", err)
+	}
+	// Simulated nodes send no logs.
+	_, err = x.r.Upload(ctx, "logs/"+ids[0]+"/start.log", strings.NewReader("it broke\n"), "")
+	x.ok(err)
+	list, err := x.c.VMLogs(ctx, ids[0])
+	x.ok(err)
+	if len(list) != 1 || list[0].Name != "start.log" || list[0].Size != 9 {
+		x.Errorf("%+v", list)
+	}
+	if text := x.all(x.c.VMLog(ctx, ids[0], "start.log")); text != "it broke\n" {
+		x.Errorf("%q", text)
+	}
+	if _, err := x.c.VMLog(ctx, ids[0], "end.log"); !errors.Is(err, client.ErrNotFound) {
+		x.Errorf("no such log: %v", err)
+	}
+	x.ok(x.c.Terminate(ctx, ids[0]), x.c.DeleteNode(ctx, bad))
+}
+
+func (x *tour) saves() {
+	ctx := x.Context()
+	i := x.start(client.StartRequest{})
+	request, err := x.c.Save(ctx, client.SaveRequest{InstanceID: i.InstanceID, Tag: "v1", NewTemplateName: "saved", IdempotencyKey: client.NewKey()})
+	x.ok(err)
+	s, err := x.c.WaitSaved(ctx, request, nil)
+	x.ok(err)
+	list, err := x.c.Saves(ctx, client.ListOptions{Filter: "state:done"})
+	x.ok(err, x.c.WaitGone(ctx, i.InstanceID))
+	if s.Status != "done" || len(list) == 0 {
+		x.Errorf("%+v %+v", s, list)
+	}
+	if _, err := x.c.SaveStatus(ctx, i.InstanceID); !errors.Is(err, client.ErrNotFound) {
+		x.Error(err)
+	}
+}
+
+func (x *tour) distributions() {
+	ctx := x.Context()
+	request, err := x.c.Distribute(ctx, client.DistributeRequest{TemplateID: old, Tag: "v1", NodeIDs: []string{x.good}, IdempotencyKey: client.NewKey()})
+	x.ok(err)
+	d, err := x.c.WaitDistributed(ctx, request, nil)
+	x.ok(err)
+	list, err := x.c.Distributions(ctx, client.ListOptions{Filter: "template:old"})
+	x.ok(err, x.c.CancelDistribution(ctx, request))
+	if !d.Status[x.good].Status || len(list) != 1 {
+		x.Errorf("%+v %+v", d, list)
+	}
+	removal, err := x.c.RemoveFromNodes(ctx, old, x.good)
+	x.ok(err)
+	r, err := x.c.WaitRemoved(ctx, removal.RequestID)
+	x.ok(err)
+	all, err := x.c.Removals(ctx, client.ListOptions{})
+	x.ok(err)
+	if s := r.Status[x.good]; !s.Status || s.Removed == 0 || len(all) != 1 {
+		x.Errorf("%+v %+v", r, all)
+	}
+}
+
+func (x *tour) networks() {
+	ctx := x.Context()
+	usb, err := x.c.USB(ctx)
+	x.ok(err)
+	vlans, err := x.c.VLANs(ctx)
+	x.ok(err)
+	if usb["phone"].Available != 2 || vlans == nil {
+		x.Errorf("%+v %+v", usb, vlans)
+	}
+	x.ok(x.c.PurgeMACs(ctx), x.c.PopulateMACs(ctx))
+	n, err := x.c.CountMACs(ctx, client.AllMACs)
+	x.ok(err)
+	free, err := x.c.MACAddresses(ctx, client.FreeMACs, 2, "52:54:00:00:00:0F")
+	x.ok(err)
+	if n != 256 || len(free) != 2 || free[0].MACAddress != "52:54:00:00:00:10" {
+		x.Errorf("%d addresses, %+v", n, free)
+	}
+}
+
+func (x *tour) events() {
+	ctx := x.Context()
+	heard := make(chan client.Event, 1)
+	go func() {
+		for e, err := range x.c.WatchEvents(ctx, client.EventWatch{Filter: "name:StartVM"}) {
+			if err == nil {
+				heard <- e
+			}
+			return
+		}
+	}()
+	i := x.start(client.StartRequest{})
+	for e := (client.Event{}); e.Name == ""; { // the watch may have begun after the start
+		select {
+		case e = <-heard:
+			if e.Name != "StartVM" || e.InstanceID == "" || e.All["template_id"] != debian {
+				x.Errorf("%+v", e)
+			}
+		case <-time.After(2 * time.Second):
+			x.ok(x.c.Terminate(ctx, x.start(client.StartRequest{}).InstanceID))
+		}
+	}
+	list, err := x.c.Events(ctx, client.EventQuery{Filter: "instance:" + i.InstanceID})
+	x.ok(err, x.c.Terminate(ctx, i.InstanceID))
+	if len(list) == 0 || list[0].Name != "StartVM" {
+		x.Errorf("%+v", list)
+	}
+}
+
+func (x *tour) logs() {
+	ctx := x.Context()
+	row := api.LogRow{MachineName: "m1", Service: "mine", Host: "h1", Content: "the first row"}
+	taken, err := x.r.Send(ctx, []api.LogRow{row})
+	x.ok(err)
+	events, err := x.r.SendEvents(ctx, []map[string]any{{"name": "Mine", "time": 1}})
+	x.ok(err)
+	if taken.Rows != 1 || events.Rows != 1 {
+		x.Errorf("%+v %+v", taken, events)
+	}
+	for _, l := range []client.Logs{x.c.Logs(), x.r.Logs()} {
+		services, err := l.Services(ctx)
+		x.ok(err)
+		files, err := l.Files(ctx, "mine")
+		x.ok(err)
+		if len(files) != 1 || !slices.ContainsFunc(services, func(s api.LogService) bool { return s.Service == "mine" }) {
+			x.Fatalf("%+v %+v", services, files)
+		}
+		for _, v := range []client.LogView{{Service: "mine"}, {Service: "mine", File: files[0].Name, Lines: 1}} {
+			if text := x.all(l.View(ctx, v)); !strings.Contains(text, "the first row") {
+				x.Errorf("%+v: %q", v, text)
+			}
+		}
+		if text := x.all(l.Archive(ctx, "mine")); !strings.HasPrefix(text, "\x1f\x8b") {
+			x.Errorf("an archive that begins with %.10q", text)
+		}
+		told := 0
+		for text, err := range l.Follow(ctx, client.LogFollow{Service: "mine", Last: 1}) {
+			x.ok(err)
+			if told++; told == 1 {
+				_, err = x.r.Send(ctx, []api.LogRow{row})
+				x.ok(err)
+			}
+			if !strings.Contains(text, "the first row") {
+				x.Errorf("%q", text)
+			}
+			if told == 2 {
+				break
+			}
+		}
+		if _, err := l.Files(ctx, "nobody"); !errors.Is(err, client.ErrNotFound) {
+			x.Error(err)
+		}
+	}
+}
+
+func (x *tour) files() {
+	ctx := x.Context()
+	content := bytes.Repeat([]byte("0123456789"), 200_000)
+	sum := sha256.Sum256(content)
+	name := "tools/set up+#1 100%.bin"
+	got, err := x.r.Upload(ctx, name, bytes.NewReader(content), hex.EncodeToString(sum[:]))
+	x.ok(err)
+	if got.Size != int64(len(content)) || got.SHA256 != hex.EncodeToString(sum[:]) || got.Name != name {
+		x.Errorf("%+v", got)
+	}
+	// Of a stream whose length nobody knows.
+	_, err = x.r.Upload(ctx, name, io.MultiReader(bytes.NewReader(content)), "")
+	x.ok(err)
+	_, err = x.r.Upload(ctx, name, bytes.NewReader(content), strings.Repeat("0", 64))
+	if !errors.Is(err, client.ErrInvalid) {
+		x.Errorf("a wrong sum: %v", err)
+	}
+	top, err := x.c.Files(ctx, "")
+	x.ok(err)
+	in, err := x.r.Files(ctx, "tools")
+	x.ok(err)
+	if len(in) != 1 || in[0].Size != int64(len(content)) || !slices.ContainsFunc(top, func(f api.StoredFile) bool { return f.Dir && f.Name == "tools" }) {
+		x.Errorf("%+v %+v", top, in)
+	}
+	if x.all(x.c.File(ctx, name)) != string(content) || x.all(x.r.File(ctx, name)) != string(content) {
+		x.Error("the file has other bytes")
+	}
+	for _, bad := range []string{"", "..", "../x", "/x", "a//b", "a/", "."} {
+		_, err := x.c.File(ctx, bad)
+		_, wrong := x.r.Upload(ctx, bad, strings.NewReader(""), "")
+		if !errors.Is(err, client.ErrInvalid) || !errors.Is(wrong, client.ErrInvalid) || !errors.Is(x.r.DeleteFile(ctx, bad), client.ErrInvalid) {
+			x.Errorf("a file called %q: %v, %v", bad, err, wrong)
+		}
+	}
+	x.ok(x.r.DeleteFile(ctx, name), x.r.DeleteFile(ctx, "tools"))
+	if _, err := x.r.File(ctx, name); !errors.Is(err, client.ErrNotFound) {
+		x.Error(err)
+	}
+}
+
+func (x *tour) storage() {
+	ctx := x.Context()
+	status, err := x.r.Status(ctx)
+	x.ok(err)
+	names, err := x.r.Names(ctx)
+	x.ok(err)
+	list, err := x.r.Templates(ctx)
+	x.ok(err)
+	one, err := x.r.Template(ctx, debian)
+	x.ok(err)
+	number := 0
+	config, raw, err := x.r.Config(ctx, debian, client.Version{Number: &number})
+	x.ok(err)
+	stats, err := x.r.Stats(ctx)
+	x.ok(err)
+	if status.Status != "Running" || names[debian] != "debian" || len(list) < 2 || len(one.Versions) < 2 || config.CPU.Cores != 1 || len(raw) == 0 || stats.Templates == 0 {
+		x.Errorf("%+v %+v %+v %+v %+v %+v", status, names, list, one, config, stats)
+	}
+	x.ok(x.r.SetArch(ctx, debian, "amd64"), x.r.Pause(ctx, time.Second))
+	_, err = x.r.BeginUpkeep(ctx, api.UpkeepRequest{Do: api.UpkeepGC, DryRun: true})
+	x.ok(err)
+	for u := (api.Upkeep{}); u.State != api.UpkeepDone; {
+		u, err = x.r.Upkeep(ctx)
+		x.ok(err)
+	}
+	_, err = x.r.EndUpkeep(ctx)
+	x.ok(err)
+}
+
+func (x *tour) templates() {
+	ctx := x.Context()
+	x.ok(x.c.RevertTemplate(ctx, old, client.Version{Tag: "v2"}), x.r.RevertTemplate(ctx, older, client.Version{Tag: "v2"}))
+	for _, err := range []error{x.c.RevertTemplate(ctx, old, client.Version{Tag: "v2"}), x.r.RevertTemplate(ctx, older, client.Version{Tag: "v2"})} {
+		if !errors.Is(err, client.ErrNoVersion) {
+			x.Errorf("no such version: %v", err)
+		}
+	}
+	one, err := x.c.Template(ctx, old)
+	x.ok(err)
+	list, err := x.c.Templates(ctx, client.ListOptions{Filter: "name:old*"})
+	x.ok(err)
+	if len(one.Versions) != 1 || len(list) != 2 {
+		x.Errorf("%+v %+v", one, list)
+	}
+	x.ok(x.c.DeleteTemplate(ctx, old), x.r.DeleteTemplate(ctx, older))
+	if _, err := x.c.Template(ctx, old); !errors.Is(err, client.ErrNotFound) {
+		x.Error(err)
+	}
+}
