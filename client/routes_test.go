@@ -198,6 +198,9 @@ func (x *tour) nodes() {
 	if len(unknown)+len(adopted) != 0 {
 		x.Errorf("%+v %+v", unknown, adopted)
 	}
+	if err := x.c.UpdateNodes(ctx, "0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22"); !errors.Is(err, client.ErrNotFound) {
+		x.Errorf("the update of no node: %v", err)
+	}
 }
 
 func (x *tour) groups() {

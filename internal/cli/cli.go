@@ -18,17 +18,19 @@ import (
 const (
 	ExitOK          = 0
 	ExitFailed      = 1
-	ExitUsage       = 2 // wrong flags, arguments or settings
-	ExitNotFound    = 3 // what was asked about is not there
-	ExitTimeout     = 4 // what was waited for did not come in time
-	ExitUnreachable = 5 // the service does not answer
-	ExitDenied      = 6 // no credentials, or they lack a permission
-	ExitPartly      = 7 // some of several things failed
+	ExitUsage       = 2   // wrong flags, arguments or settings
+	ExitNotFound    = 3   // what was asked about is not there
+	ExitTimeout     = 4   // what was waited for did not come in time
+	ExitUnreachable = 5   // the service does not answer, or cannot serve just now
+	ExitDenied      = 6   // no credentials, or they lack a permission
+	ExitPartly      = 7   // some of several things failed
+	ExitInterrupted = 130 // the user did not wait for the end, as shells say it
 )
 
 // ExitCodes is the list of them for a help text.
 const ExitCodes = `Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 timed out, 5 the service cannot be
-reached, 6 not permitted, 7 done for some of several and failed for the others.`
+reached or cannot serve just now, 6 not permitted, 7 done for some of several and failed for the
+others, 130 interrupted.`
 
 // exitError is an error with an exit code.
 type exitError struct {
@@ -41,11 +43,14 @@ func (e exitError) Unwrap() error { return e.error }
 // Exit gives an error an exit code.
 func Exit(code int, err error) error { return exitError{err, code} }
 
-// Coded says whether an error has an exit code already.
-func Coded(err error) bool {
-	_, ok := errors.AsType[exitError](err)
-	return ok
+// CodeOf gives the exit code that an error was given; ExitOK when it has none yet.
+func CodeOf(err error) int {
+	e, _ := errors.AsType[exitError](err)
+	return e.code
 }
+
+// Coded says whether an error has an exit code already.
+func Coded(err error) bool { return CodeOf(err) != ExitOK }
 
 // Usage marks an error as one of wrong usage.
 func Usage(err error) error { return Exit(ExitUsage, err) }
@@ -70,12 +75,11 @@ func Run(ctx context.Context, root *cobra.Command) int {
 	if err == nil {
 		return ExitOK
 	}
-	_, _ = fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", root.Name(), err)
+	_, _ = fmt.Fprintf(root.ErrOrStderr(), "%s: %s\n", root.Name(), PlainText(err.Error()))
 	code := ExitFailed
-	var exit exitError
 	switch {
-	case errors.As(err, &exit):
-		code = exit.code
+	case Coded(err):
+		code = CodeOf(err)
 	case !began:
 		code = ExitUsage
 	}

@@ -19,13 +19,14 @@ func TestExitCodes(t *testing.T) {
 		{"work", ExitOK, ""},
 		{"fail", ExitFailed, "prog: it broke\n"},
 		{"miss", ExitNotFound, "prog: nowhere\n"},
+		{"steer", ExitFailed, "prog: it ?[2J broke\n"},
 		{"misuse", ExitUsage, "prog: wrong\nSee: prog misuse --help\n"},
 		{"work --colour", ExitUsage, "prog: unknown flag: --colour\nSee: prog work --help\n"},
 		{"work much", ExitUsage, "unknown command"},
 		{"play", ExitUsage, "unknown command"},
 	} {
 		root := &cobra.Command{Use: "prog"}
-		for name, err := range map[string]error{"work": nil, "fail": errors.New("it broke"), "misuse": Usage(errors.New("wrong")), "miss": Exit(ExitNotFound, errors.New("nowhere"))} {
+		for name, err := range map[string]error{"work": nil, "fail": errors.New("it broke"), "misuse": Usage(errors.New("wrong")), "miss": Exit(ExitNotFound, errors.New("nowhere")), "steer": errors.New("it \x1b[2J broke")} {
 			root.AddCommand(&cobra.Command{Use: name, Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return err }})
 		}
 		var out bytes.Buffer
@@ -38,7 +39,11 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestNamesDoNotSteerTheTerminal(t *testing.T) {
-	if got := Plain("a\x1b[2Jb\tc\n\u009b1m"); strings.ContainsAny(got, "\x1b\t\n\u009b") {
+	const evil = "\x1b\t\u009b\u202e\u2066\u2028\ufeff"
+	if got := Plain("a\x1b[2Jb\tc\n\u009b1m\u202ed\u2066\u2028\ufeff é 日本"); strings.ContainsAny(got, evil+"\n") || !strings.HasSuffix(got, " é 日本") {
+		t.Errorf("got %q", got)
+	}
+	if got := PlainText("a\tb\nc\x1bd\u202e"); got != "a    b\nc?d?" {
 		t.Errorf("got %q", got)
 	}
 }

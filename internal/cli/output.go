@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -109,9 +110,18 @@ func (g *Grid) Row(cells ...any) {
 // Plain keeps a name that somebody else chose from steering the terminal or the table.
 func Plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
+		if !unicode.IsPrint(r) {
 			return '?'
 		}
 		return r
 	}, s)
+}
+
+// PlainText is Plain for a text that may have several lines.
+func PlainText(s string) string {
+	lines := strings.Split(strings.ReplaceAll(s, "\t", "    "), "\n")
+	for i, line := range lines {
+		lines[i] = Plain(line)
+	}
+	return strings.Join(lines, "\n")
 }

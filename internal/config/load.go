@@ -30,6 +30,16 @@ type Sources struct {
 	Less  map[string]string               // values by key that count where File says nothing; nil for none
 }
 
+// InFile gives what the file says of a setting; "" when there is no file or it says
+// nothing of it.
+func (s Sources) InFile(table Table, key string) (string, error) {
+	if s.File == "" {
+		return "", nil
+	}
+	values, err := readFile(s.File, table)
+	return values[key], err
+}
+
 // maxSecret bounds a file that holds a secret, in bytes.
 const maxSecret = 64 << 10
 

@@ -42,7 +42,8 @@ Settings come from flags, from the environment (SVC_...) and from a file (--conf
 --print-config shows them and where each came from. Commands that ask a cloud find it with
 --controller, SVC_CONTROLLER or a context of client.yaml (buildyard context --help).
 
-What they print with -o json is the body of the API's answer.
+What they print with -o json is the body of the API's answer; of what answers nothing, what was
+done. "buildyard completion bash" (zsh, fish) makes the shell complete ids, names and tags.
 
 ` + cli.ExitCodes,
 		Version: obs.FullVersion(),

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/agent/fleet"
 	"github.com/buildyard/buildyard/internal/cli/buildyard"
 	"github.com/buildyard/buildyard/internal/config"
@@ -41,7 +43,7 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", RequireExplicitExec: true, Setup: cloud,
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"until": until, "code": code, "nodes": nodes},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"until": until, "code": code, "nodes": nodes, "terminal": terminal, "put": put},
 	})
 }
 
@@ -127,6 +129,17 @@ func nodes(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(push(ctx, s.RegistryURL(), ts.MkAbs(".disk"), tag, i))
 	}
 	ts.Setenv("TEMPLATE", template)
+}
+
+// put puts a file on the file server: put NAME FILE.
+func put(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: put name file")
+	}
+	r, err := client.NewRegistry(ts.Getenv("REGISTRY"), client.Options{})
+	ts.Check(err)
+	_, err = r.Upload(context.Background(), args[0], strings.NewReader(ts.ReadFile(args[1])), "")
+	ts.Check(err)
 }
 
 // push puts a version of the template into the registry.

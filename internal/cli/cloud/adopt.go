@@ -68,11 +68,11 @@ func (o *adoptOptions) run(cmd *cobra.Command, args []string) error {
 	case decides:
 		return o.decide(cmd.Context(), node)
 	}
-	list, err := o.API.UnknownVMs(cmd.Context(), node)
+	got, err := ask(cmd.Context(), func(ctx context.Context) ([]api.UnknownVM, error) { return o.API.UnknownVMs(ctx, node) })
 	if err != nil {
 		return nodes.named(err, node)
 	}
-	return o.Output.Write(o.Out, list, func(g *cli.Grid) {
+	return single(&o.Asker, got, "", func(g *cli.Grid, list []api.UnknownVM) {
 		if len(list) == 0 {
 			g.Row("every VM belongs to an instance")
 			return
@@ -95,16 +95,16 @@ func joined(template, tag string) string {
 // decide asks for the adoption and shows what became of each VM. It fails when some
 // were refused.
 func (o *adoptOptions) decide(ctx context.Context, node string) error {
-	ask := api.Adoption{Node: node, Action: "keep", VMs: o.VMs, DryRun: o.DryRun}
+	adoption := api.Adoption{Node: node, Action: "keep", VMs: o.VMs, DryRun: o.DryRun}
 	if o.Remove {
-		ask.Action = "remove"
+		adoption.Action = "remove"
 	}
-	list, err := o.API.Adopt(ctx, ask)
+	got, err := ask(ctx, func(ctx context.Context) ([]api.Adopted, error) { return o.API.Adopt(ctx, adoption) })
 	if err != nil {
 		return nodes.named(err, node)
 	}
 	refused := 0
-	err = o.Output.Write(o.Out, list, func(g *cli.Grid) {
+	err = single(&o.Asker, got, "", func(g *cli.Grid, list []api.Adopted) {
 		if len(list) == 0 {
 			g.Row("every VM of the node belongs to an instance")
 		}
@@ -112,13 +112,13 @@ func (o *adoptOptions) decide(ctx context.Context, node string) error {
 			g.Row(done.ID, o.tense(done.Outcome), done.Why)
 		}
 	})
-	for _, done := range list {
+	for _, done := range got.value {
 		if done.Outcome == "refused" {
 			refused++
 		}
 	}
 	if err == nil && refused > 0 {
-		err = fmt.Errorf("%d of %d VMs stay as they are", refused, len(list))
+		err = fmt.Errorf("%d of %d VMs stay as they are", refused, len(got.value))
 	}
 	return err
 }

@@ -2,11 +2,12 @@ package cloud
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -52,7 +53,7 @@ func (a *Asker) add(cmd *cobra.Command, do run) *cobra.Command {
 		if err := a.open(src, 1); err != nil {
 			return cli.Usage(err)
 		}
-		return Explained(do(cmd, args), "--controller", config.Controller)
+		return Explained(cmd.Context(), do(cmd, args), "--controller", config.Controller)
 	}
 	return cmd
 }
@@ -87,17 +88,18 @@ var exits = map[client.Code]int{
 	client.ErrUnauthenticated: cli.ExitDenied,
 	client.ErrForbidden:       cli.ExitDenied,
 	client.ErrUnreachable:     cli.ExitUnreachable,
+	client.ErrUnavailable:     cli.ExitUnreachable,
 	client.ErrForeign:         cli.ExitUnreachable,
 }
 
 // Explained puts an exit code to a failure and, when the service does not answer, what to
 // look at: the flag and the setting with its address.
-func Explained(err error, flag, key string) error {
+func Explained(ctx context.Context, err error, flag, key string) error {
 	if err == nil || cli.Coded(err) {
 		return err
 	}
-	if errors.Is(err, context.DeadlineExceeded) && client.CodeOf(err) == "" {
-		return cli.Exit(cli.ExitTimeout, err)
+	if ctx.Err() != nil {
+		return cutShort(ctx, err, "")
 	}
 	code, known := exits[client.CodeOf(err)]
 	if !known {
@@ -107,11 +109,33 @@ func Explained(err error, flag, key string) error {
 	switch e.Code {
 	case client.ErrUnreachable:
 		what, _, _ := strings.Cut(e.Message, " cannot be reached")
-		err = fmt.Errorf("%s cannot be reached: is it running, and is this its address (%s or %s)? %w", what, flag, key, e.Cause())
+		err = fmt.Errorf("%s cannot be reached: %s %w", what, advice(e.Cause(), flag, key), e.Cause())
 	case client.ErrForeign:
-		err = fmt.Errorf("%w: is this its address (%s or %s)?", err, flag, key)
+		ask := "is this its address"
+		if e.Status == http.StatusBadRequest {
+			ask = "is this its address, and does it want https"
+		}
+		err = fmt.Errorf("%w: %s (%s or %s)?", err, ask, flag, key)
+	case client.ErrUnauthenticated:
+		err = fmt.Errorf("%w: give the root token (%s, or the file that %s_FILE names)", err, config.RootToken, config.RootToken)
 	}
 	return cli.Exit(code, err)
+}
+
+// advice says what to look at when a service cannot be reached.
+func advice(cause error, flag, key string) string {
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](cause)
+	_, plain := errors.AsType[tls.RecordHeaderError](cause)
+	text := fmt.Sprint(cause)
+	switch {
+	case untrusted:
+		return fmt.Sprintf("its certificate is not one to trust (--ca-cert or %s names whose are):", config.TrustedCA)
+	case plain, strings.Contains(text, "HTTP response to HTTPS client"):
+		return fmt.Sprintf("it does not speak https: give an address that begins with http:// (%s or %s):", flag, key)
+	case strings.Contains(text, "remote error: tls: "):
+		return fmt.Sprintf("it wants another certificate of yours (--client-cert and --client-key, or %s and %s):", config.ClientCert, config.ClientKey)
+	}
+	return fmt.Sprintf("is it running, and is this its address (%s or %s)?", flag, key)
 }
 
 // answer is what a call gave, as a value and as it came.
@@ -128,39 +152,49 @@ func ask[T any](ctx context.Context, do func(context.Context) (T, error)) (answe
 	return out, err
 }
 
-// within gives a context that ends after a limit that the user chose; 0 is none.
-func within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	if limit <= 0 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeoutCause(ctx, limit, lateError{limit})
-}
-
-// lateError is the end of a wait that took too long.
-type lateError struct{ limit time.Duration }
-
-func (e lateError) Error() string { return fmt.Sprintf("it took longer than %s (--timeout)", e.limit) }
-
-// Is makes a late end one of a deadline.
-func (lateError) Is(target error) bool { return target == context.DeadlineExceeded }
-
 // interrupted says that something which is followed broke off and is taken up again.
 func (a *Asker) interrupted(err error) {
 	_, _ = fmt.Fprintf(a.Err, "%s; trying again\n", cli.Plain(err.Error()))
 }
 
 // confirm asks before something that cannot be taken back, when somebody is there to answer.
-func (a *Asker) confirm(yes confirmed, format string, args ...any) error {
+func (a *Asker) confirm(ctx context.Context, yes confirmed, format string, args ...any) error {
 	if bool(yes) || cli.Columns(a.In) == 0 {
 		return nil
 	}
-	_, _ = fmt.Fprintf(a.Err, format+" [y/N] ", args...)
-	var said string
-	_, _ = fmt.Fscanln(a.In, &said) // an empty line is a no
-	if said = strings.ToLower(said); said != "y" && said != "yes" {
+	_, _ = fmt.Fprint(a.Err, cli.Plain(fmt.Sprintf(format, args...)), " [y/N] ")
+	said, err := patiently(ctx, func() (said string, _ error) {
+		_, _ = fmt.Fscanln(a.In, &said) // an empty line is a no
+		return strings.ToLower(said), nil
+	})
+	switch {
+	case err != nil:
+		_, _ = fmt.Fprintln(a.Err)
+		return cutShort(ctx, err, "nothing was done")
+	case said != "y" && said != "yes":
 		return errors.New("nothing was done")
 	}
 	return nil
+}
+
+// patiently reads from somebody who may take any time, and may interrupt.
+func patiently[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	type said struct {
+		what T
+		err  error
+	}
+	heard := make(chan said, 1) // what comes after the end is nobody's
+	go func() {
+		what, err := read()
+		heard <- said{what, err}
+	}()
+	select {
+	case s := <-heard:
+		return s.what, s.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
 }
 
 // confirmed says that the user does not want to be asked.

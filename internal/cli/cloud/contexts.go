@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -93,8 +94,8 @@ func (c contexts) pick(name string) (endpoint, error) {
 
 // chooseContext puts the settings of the context in force to the sources. The address and
 // the credentials always come from one place: a context that is named on the command
-// line takes the place of the environment, and an address given by hand leaves the
-// contexts out.
+// line takes the place of the environment, and an address given by hand or in a file
+// leaves the contexts out.
 func chooseContext(src config.Sources) (config.Sources, error) {
 	given := func(name string) string {
 		if f := src.Flags.Lookup(name); f != nil && f.Changed {
@@ -107,10 +108,13 @@ func chooseContext(src config.Sources) (config.Sources, error) {
 		return text
 	}
 	address, name := given("controller"), given("context")
+	inFile, err := src.InFile(config.ClientTable, config.Controller)
 	switch {
+	case err != nil:
+		return src, err
 	case address != "" && name != "":
 		return src, errors.New("give --controller or --context, not both")
-	case address != "", name == "" && env(config.Controller) != "":
+	case address != "", name == "" && (env(config.Controller) != "" || inFile != ""):
 		return src, nil
 	}
 	c, err := readContexts()
@@ -118,20 +122,34 @@ func chooseContext(src config.Sources) (config.Sources, error) {
 		return src, err
 	}
 	byHand := name != ""
-	for _, other := range []string{env(config.Context), c.Current} {
-		if name == "" {
-			name = other
-		}
-	}
-	if name == "" {
+	inFile, _ = src.InFile(config.ClientTable, config.Context) // the file was read above
+	if name = cmp.Or(name, env(config.Context), inFile, c.Current); name == "" {
 		return src, nil
 	}
 	e, err := c.pick(name)
+	if err != nil {
+		return src, err
+	}
 	src.Less = e.values()
 	if byHand {
 		src.Env = without(src.Env, src.Less)
+		err = silent(src)
 	}
 	return src, err
+}
+
+// silent makes sure that the file says nothing that a context has its say about.
+func silent(src config.Sources) error {
+	for key := range src.Less {
+		text, err := src.InFile(config.ClientTable, key)
+		switch {
+		case err != nil:
+			return err
+		case text != "":
+			return fmt.Errorf("--context says how the cloud is reached, and %s has %s: leave one out", src.File, key)
+		}
+	}
+	return nil
 }
 
 // without leaves out of the environment what a context has its say about.

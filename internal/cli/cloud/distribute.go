@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,22 +18,40 @@ import (
 
 // version is which version of a template a command means.
 type version struct {
-	tag    string
-	number int
+	tag      string
+	number   uint32
+	numbered func() bool // it was given
 }
 
 func (v *version) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&v.tag, "tag", "", "tag of the version (default: the latest)")
-	cmd.Flags().IntVar(&v.number, "version", -1, "number of the version, instead of --tag")
+	cmd.Flags().Uint32Var(&v.number, "version", 0, "number of the version, instead of --tag")
 	_ = cmd.RegisterFlagCompletionFunc("tag", completeTags)
+	v.numbered = func() bool { return cmd.Flags().Changed("version") }
 }
 
-func (v *version) chosen() client.Version {
-	out := client.Version{Tag: v.tag}
-	if v.number >= 0 {
-		out.Number = &v.number
+// chosen gives the version that is meant; tag is one that came with the template, or "".
+func (v *version) chosen(tag string) (client.Version, error) {
+	if tag != "" && v.tag != "" && tag != v.tag {
+		return client.Version{}, cli.Usage(fmt.Errorf("the template has the tag %q and --tag says %q: give one", tag, v.tag))
 	}
-	return out
+	out := client.Version{Tag: cmp.Or(tag, v.tag)}
+	if v.numbered() {
+		number := int(v.number)
+		out.Number = &number
+	}
+	return out, nil
+}
+
+// text says which version is meant.
+func (v *version) text() string {
+	switch {
+	case v.numbered():
+		return fmt.Sprint("version ", v.number)
+	case v.tag != "":
+		return "the version " + v.tag
+	}
+	return "the latest version"
 }
 
 func templateDelete(s cli.Streams) *cobra.Command {
@@ -49,7 +68,7 @@ nodes keep what they have until "template remove" or until they need the room.`,
 		if err != nil {
 			return err
 		}
-		if err := a.confirm(yes, "Delete %s with all versions?", strings.Join(args, ", ")); err != nil {
+		if err := a.confirm(cmd.Context(), yes, "Delete %s with all versions?", strings.Join(args, ", ")); err != nil {
 			return err
 		}
 		return a.outcome(each(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {
@@ -74,10 +93,14 @@ func templateRevert(s cli.Streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := a.confirm(yes, "Remove the version of %s and all newer ones?", args[0]); err != nil {
+		if err := a.confirm(cmd.Context(), yes, "Remove %s of %s and all newer ones?", v.text(), args[0]); err != nil {
 			return err
 		}
-		if err := a.API.RevertTemplate(cmd.Context(), id, v.chosen()); err != nil {
+		which, err := v.chosen("")
+		if err != nil {
+			return err
+		}
+		if err := a.API.RevertTemplate(cmd.Context(), id, which); err != nil {
 			return templates.named(err, args[0])
 		}
 		return a.done(id, "reverted")
@@ -108,7 +131,7 @@ registry keeps it.`,
 		if err != nil {
 			return err
 		}
-		if err := a.confirm(yes, "Remove %s from nodes?", args[0]); err != nil {
+		if err := a.confirm(cmd.Context(), yes, "Remove %s from nodes?", args[0]); err != nil {
 			return err
 		}
 		got, err := ask(ctx, func(ctx context.Context) (api.RemoveAnswer, error) { return a.API.RemoveFromNodes(ctx, id, ids...) })
@@ -122,9 +145,7 @@ registry keeps it.`,
 		if err != nil || !w.wait || got.value.RequestID == "" {
 			return err
 		}
-		ctx, cancel := within(ctx, w.limit)
-		defer cancel()
-		return a.removed(ctx, got.value.RequestID)
+		return w.during(ctx, "the removal goes on", func(ctx context.Context) error { return a.removed(ctx, got.value.RequestID) })
 	})
 	cmd.Flags().StringArrayVar(&on, "node", nil, "only from this node; may be given several times")
 	nodes.completeFlag(cmd, "node")
@@ -142,12 +163,10 @@ func (a *Asker) removed(ctx context.Context, request string) error {
 	kept := 0
 	for _, node := range slices.Sorted(maps.Keys(r.Status)) {
 		s := r.Status[node]
-		text := fmt.Sprintf("%s  %d removed, %d in use", node, s.Removed, s.Kept)
 		if s.Error != "" {
 			kept++
-			text += "  " + s.Error
 		}
-		_, _ = fmt.Fprintln(a.Err, cli.Plain(text))
+		_, _ = fmt.Fprintln(a.Err, cli.Plain(node+"  "+removalText(s)))
 	}
 	if kept > 0 {
 		return fmt.Errorf("%d of %d nodes keep something of it", kept, len(r.Status))
@@ -185,18 +204,16 @@ fails when one of them cannot have it.`,
 }
 
 func (o *distributeOptions) request(ctx context.Context, template string) (r client.DistributeRequest, err error) {
-	v := o.chosen()
-	r = client.DistributeRequest{Tag: v.Tag, Version: v.Number, IdempotencyKey: client.NewKey()}
+	r = client.DistributeRequest{IdempotencyKey: client.NewKey()}
 	var tag string
 	if r.TemplateID, tag, err = o.template(ctx, template); err != nil {
 		return r, err
 	}
-	if tag != "" && r.Tag != "" && tag != r.Tag {
-		return r, cli.Usage(fmt.Errorf("the template has the tag %q and --tag says %q: give one", tag, r.Tag))
+	v, err := o.chosen(tag)
+	if err != nil {
+		return r, err
 	}
-	if tag != "" {
-		r.Tag = tag
-	}
+	r.Tag, r.Version = v.Tag, v.Number
 	if r.NodeIDs, err = nodes.findAll(ctx, o.API, o.nodes); err != nil {
 		return r, err
 	}
@@ -223,11 +240,15 @@ func (o *distributeOptions) run(ctx context.Context, template string) error {
 	if err != nil || !o.wait {
 		return err
 	}
-	ctx, cancel := within(ctx, o.limit)
-	defer cancel()
-	m := newMeter(o.Err)
+	goesOn := fmt.Sprintf(`the distribution goes on: "buildyard template distributions %s" shows it, "buildyard template cancel %[1]s" ends it`, got.value)
+	return o.during(ctx, goesOn, func(ctx context.Context) error { return o.distributed(ctx, got.value) })
+}
+
+// distributed waits until nodes have a version.
+func (a *Asker) distributed(ctx context.Context, request string) error {
+	m := newMeter(a.Err)
 	defer m.end()
-	_, err = o.API.WaitDistributed(ctx, got.value, func(d api.Distribution) {
+	_, err := a.API.WaitDistributed(ctx, request, func(d api.Distribution) {
 		for _, node := range slices.Sorted(maps.Keys(d.Status)) {
 			m.update(node, nodeText(d.Status[node]), d.Status[node].Progress)
 		}
@@ -242,17 +263,11 @@ func nodeText(s api.DistributeStatus) string {
 		return "has it"
 	case s.Error != "":
 		return s.Error
+	case s.Progress == 0:
+		return "waiting"
 	}
 	return "pulling"
 }
-
-var distributions = kind{"distribution", "template distributions", func(ctx context.Context, c *client.Controller, o client.ListOptions) (out []entry, err error) {
-	list, err := c.Distributions(ctx, o)
-	for _, d := range list {
-		out = append(out, entry{d.Request.RequestID, []string{""}, d.Request.Tag})
-	}
-	return out, err
-}}
 
 var distributionView = view[api.Distribution]{
 	id: func(d api.Distribution) string { return d.Request.RequestID },
@@ -311,9 +326,7 @@ func templateDistributions(s cli.Streams) *cobra.Command {
 			return distributions.named(err, args[0])
 		}
 		return single(&a, got, id, func(g *cli.Grid, d api.Distribution) {
-			for _, c := range distributionView.columns {
-				put(g, lower(c.head), c.cell(d))
-			}
+			details(g, distributionView, d)
 			for _, node := range slices.Sorted(maps.Keys(d.Status)) {
 				g.Row("node "+node, fmt.Sprintf("%3d%%  %s", int(100*d.Status[node].Progress), nodeText(d.Status[node])))
 			}
@@ -321,6 +334,73 @@ func templateDistributions(s cli.Streams) *cobra.Command {
 	})
 	o.add(cmd, "filter", "limit", "after", "watch")
 	return cmd
+}
+
+var removalView = view[api.Removal]{
+	id: func(r api.Removal) string { return r.Request.RequestID },
+	columns: []column[api.Removal]{
+		{head: "ID", cell: func(r api.Removal) any { return r.Request.RequestID }},
+		{head: "TEMPLATE", cell: func(r api.Removal) any { return r.Request.TemplateID }},
+		{head: "DONE", cell: removalDone},
+		{head: "REQUESTED", cell: func(r api.Removal) any { return when(r.Request.TimeRequested) }},
+	},
+}
+
+func removalDone(r api.Removal) any {
+	done := 0
+	for _, s := range r.Status {
+		if s.Status {
+			done++
+		}
+	}
+	return fmt.Sprintf("%d/%d", done, len(r.Status))
+}
+
+func templateRemovals(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var o listing
+	cmd := a.addAll(&cobra.Command{
+		Use: "removals [REQUEST]", Short: "Show how removals from nodes go", Args: cobra.MaximumNArgs(1),
+		Long:              `removals shows the requests to remove templates from nodes, or one of them with each of its nodes.`,
+		Example:           `  buildyard template removals --watch`,
+		ValidArgsFunction: removals.complete(1),
+	}, func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			look := func(ctx context.Context) ([]api.Removal, error) { return a.API.Removals(ctx, o.ListOptions) }
+			return show(cmd.Context(), &a, &o, removalView, look)
+		}
+		if o.watch {
+			return cli.Usage(errors.New("--watch follows the list: leave the request out"))
+		}
+		id, err := removals.find(cmd.Context(), a.API, args[0])
+		if err != nil {
+			return err
+		}
+		got, err := ask(cmd.Context(), func(ctx context.Context) (api.Removal, error) { return a.API.Removal(ctx, id) })
+		if err != nil {
+			return removals.named(err, args[0])
+		}
+		return single(&a, got, id, func(g *cli.Grid, r api.Removal) {
+			details(g, removalView, r)
+			for _, node := range slices.Sorted(maps.Keys(r.Status)) {
+				g.Row("node "+node, removalText(r.Status[node]))
+			}
+		})
+	})
+	o.add(cmd, "filter", "limit", "after", "watch")
+	return cmd
+}
+
+// removalText says how far a node is with a removal.
+func removalText(s api.RemoveStatus) string {
+	if !s.Status && s.Error == "" {
+		return "waiting"
+	}
+	text := fmt.Sprintf("%d removed, %d in use", s.Removed, s.Kept)
+	if s.Error != "" {
+		text += "  " + s.Error
+	}
+	return text
 }
 
 func templateCancel(s cli.Streams) *cobra.Command {

@@ -18,6 +18,6 @@ import (
 func Commands(s cli.Streams) []*cobra.Command {
 	return []*cobra.Command{
 		instanceCommand(s), templateCommand(s), imageCommand(s), groupCommand(s), usbCommand(s), macCommand(s), vlanCommand(s),
-		eventCommand(s), logCommand(s), statsCommand(s), statusCommand(s), maintenanceCommand(s), contextCommand(s),
+		eventCommand(s), logCommand(s), fileCommand(s), statsCommand(s), statusCommand(s), maintenanceCommand(s), contextCommand(s),
 	}
 }

@@ -100,7 +100,9 @@ func (a *Asker) events(ctx context.Context, o listing) error {
 				return err
 			}
 		case cli.Name:
-			_, _ = fmt.Fprintln(a.Out, e.ID)
+			if _, err := fmt.Fprintln(a.Out, cli.Plain(e.ID)); err != nil {
+				return err
+			}
 		default:
 			row := eventView.cells(a.Output, e)
 			if err := a.rows([][]string{row}, eventWidths); err != nil {

@@ -83,9 +83,7 @@ func groupCreate(s cli.Streams) *cobra.Command {
 			return err
 		}
 		return single(&a, got, got.value.ID, func(g *cli.Grid, group api.Group) {
-			for _, c := range groupView.columns {
-				put(g, lower(c.head), c.cell(group))
-			}
+			details(g, groupView, group)
 		})
 	})
 	cmd.Flags().StringVar(&description, "description", "", "what it is for")
@@ -140,7 +138,7 @@ func groupDelete(s cli.Streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := a.confirm(yes, "Remove the node groups %s?", strings.Join(args, ", ")); err != nil {
+		if err := a.confirm(cmd.Context(), yes, "Remove the node groups %s?", strings.Join(args, ", ")); err != nil {
 			return err
 		}
 		return a.outcome(each(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {

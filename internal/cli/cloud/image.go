@@ -72,7 +72,7 @@ func (o *saveOptions) run(ctx context.Context, instance string) (err error) {
 			return err
 		}
 	}
-	if r.Script, err = o.read(o.script); err != nil {
+	if r.Script, err = o.read(ctx, o.script); err != nil {
 		return err
 	}
 	if o.stop {
@@ -92,14 +92,14 @@ func (o *saveOptions) run(ctx context.Context, instance string) (err error) {
 	if err != nil || !o.wait {
 		return err
 	}
-	ctx, cancel := within(ctx, o.limit)
-	defer cancel()
-	return o.saved(ctx, got.value)
+	goesOn := fmt.Sprintf(`the save goes on: "buildyard image wait %s" waits for it`, got.value)
+	return o.during(ctx, goesOn, func(ctx context.Context) error { return o.saved(ctx, got.value) })
 }
 
 // saved waits for the end of a save.
 func (a *Asker) saved(ctx context.Context, id string) error {
-	m := newMeter(a.Err, id)
+	m := newMeter(a.Err)
+	m.expect(id)
 	defer m.end()
 	_, err := a.API.WaitSaved(ctx, id, func(s api.SaveImage) {
 		share := 0.0
@@ -150,9 +150,7 @@ func saveError(s api.SaveImage) any {
 }
 
 func imageDetails(g *cli.Grid, s api.SaveImage) {
-	for _, c := range imageView.columns {
-		put(g, lower(c.head), c.cell(s))
-	}
+	details(g, imageView, s)
 	put(g, "description", s.Request.Description)
 	if s.ScriptResult != nil {
 		g.Row("script", scriptText(*s.ScriptResult))
@@ -207,9 +205,7 @@ func imageWait(s cli.Streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ctx, cancel := within(cmd.Context(), w.limit)
-		defer cancel()
-		return a.saved(ctx, id)
+		return w.during(cmd.Context(), "", func(ctx context.Context) error { return a.saved(ctx, id) })
 	})
 	w.addLimit(cmd)
 	return cmd

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -337,19 +336,4 @@ func (a *Asker) watch(ctx context.Context, present bool) error {
 		}
 	}
 	return nil
-}
-
-// waiting are the options of a command that may wait.
-type waiting struct {
-	wait  bool
-	limit time.Duration
-}
-
-func (w *waiting) addWait(cmd *cobra.Command, what string) {
-	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait "+what)
-	w.addLimit(cmd)
-}
-
-func (w *waiting) addLimit(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&w.limit, "timeout", 0, "give up waiting after this time, for example 10m (default: never)")
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,37 +47,58 @@ func (o *terminateOptions) run(ctx context.Context, args []string) error {
 		return err
 	}
 	if len(ids) > 0 {
-		if err := o.confirm(o.yes, "End %s?", count(len(ids), "instance")); err != nil {
+		if err := o.confirm(ctx, o.yes, "End %s?", count(len(ids), "instance")); err != nil {
 			return err
 		}
 	}
-	ctx, cancel := within(ctx, o.limit)
-	defer cancel()
-	done := "Terminating"
+	results := each(ctx, ids, "Terminating", func(ctx context.Context, id string) error {
+		return instances.named(o.API.Terminate(ctx, id), id)
+	})
+	var cut error
 	if o.wait {
-		done = "gone"
+		cut = o.during(ctx, "the termination goes on", func(ctx context.Context) error { return o.gone(ctx, results) })
 	}
-	return o.outcome(each(ctx, ids, done, func(ctx context.Context, id string) error {
-		err := o.API.Terminate(ctx, id)
-		if err == nil && o.wait {
-			err = o.API.WaitGone(ctx, id)
+	if err := o.outcome(results); cut == nil {
+		return err
+	}
+	return cut
+}
+
+// gone waits for the ends of instances and shows how far it is.
+func (a *Asker) gone(ctx context.Context, all []result) error {
+	m := newMeter(a.Err)
+	for _, r := range all {
+		if r.err == nil {
+			m.expect(r.ID)
 		}
-		return instances.named(err, id)
-	}))
+	}
+	further(ctx, all, "gone", func(ctx context.Context, id string) error {
+		err := a.API.WaitGone(ctx, id)
+		if err == nil {
+			m.update(id, "gone", 1)
+		}
+		return err
+	})
+	m.end()
+	if ctx.Err() != nil {
+		return unfinished(ctx, all)
+	}
+	return nil
 }
 
 // chosen gives the ids of those that are to end.
 func (o *terminateOptions) chosen(ctx context.Context, args []string) (ids []string, err error) {
-	if (o.filter == "") == (len(args) == 0) {
-		return nil, cli.Usage(errors.New("give the instances to end, or --filter"))
+	terms := strings.TrimSpace(o.filter) // one without terms fits everything
+	if (terms == "") == (len(args) == 0) {
+		return nil, cli.Usage(errors.New("give the instances to end, or --filter with what they have in common"))
 	}
-	if o.filter == "" {
+	if terms == "" {
 		return instances.findAll(ctx, o.API, args)
 	}
 	if err := o.knowsFilters(ctx); err != nil {
 		return nil, err
 	}
-	list, err := o.API.Instances(ctx, client.ListOptions{Filter: o.filter})
+	list, err := o.API.Instances(ctx, client.ListOptions{Filter: terms})
 	for _, i := range list {
 		ids = append(ids, i.InstanceID)
 	}
@@ -191,7 +214,11 @@ until the VM runs again.`,
 		Example:           `  buildyard instance restart nightly --wait --timeout 5m`,
 		ValidArgsFunction: instances.complete(1),
 	}, func(cmd *cobra.Command, args []string) error {
-		return a.doOne(cmd.Context(), instances, args[0], "restarted", func(ctx context.Context, id string) error {
+		done := "restarting"
+		if w.wait {
+			done = "restarted"
+		}
+		return a.doOne(cmd.Context(), instances, args[0], done, func(ctx context.Context, id string) error {
 			before, err := a.API.Instance(ctx, id)
 			if err != nil {
 				return err
@@ -200,10 +227,10 @@ until the VM runs again.`,
 			if err := a.API.Restart(ctx, r); err != nil || !w.wait {
 				return err
 			}
-			ctx, cancel := within(ctx, w.limit)
-			defer cancel()
-			_, err = a.API.WaitRestarted(ctx, id, vmInfo(before).StartDate)
-			return err
+			return w.during(ctx, "the restart goes on", func(ctx context.Context) error {
+				_, err := a.API.WaitRestarted(ctx, id, vmInfo(before).StartDate)
+				return err
+			})
 		})
 	})
 	cmd.Flags().StringVar(&r.USBDevice, "usb", "", "USB device to attach, by its claim name or location")
@@ -232,17 +259,29 @@ has passed. A script that failed is a failure.`,
 		if err != nil {
 			return err
 		}
-		ctx, cancel := within(cmd.Context(), w.limit)
-		defer cancel()
-		switch what {
-		case "started":
-			return a.started(ctx, ids, 0)
-		case "script":
-			return a.outcome(each(ctx, ids, "script done", a.scripted))
-		case "gone":
-			return a.outcome(each(ctx, ids, "gone", a.API.WaitGone))
+		return w.during(cmd.Context(), "", func(ctx context.Context) error {
+			switch what {
+			case "started":
+				return a.started(ctx, ids)
+			case "gone":
+				results := each(ctx, ids, "", func(context.Context, string) error { return nil })
+				if err := a.gone(ctx, results); err != nil {
+					return err
+				}
+				return a.outcome(results)
+			}
+			results := each(ctx, ids, "script done", a.scripted)
+			if ctx.Err() != nil {
+				return unfinished(ctx, results)
+			}
+			return a.outcome(results)
+		})
+	})
+	w.check(cmd, func() error {
+		if !slices.Contains(waitsFor, what) {
+			return fmt.Errorf("--for %q is none of %s", what, strings.Join(waitsFor, ", "))
 		}
-		return cli.Usage(fmt.Errorf("--for %q is none of %v", what, waitsFor))
+		return nil
 	})
 	cmd.Flags().StringVar(&what, "for", what, "what to wait for: started, script or gone")
 	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(waitsFor, cobra.ShellCompDirectiveNoFileComp))

@@ -106,13 +106,18 @@ func logTail(s cli.Streams) *cobra.Command {
 	cmd := a.add(&cobra.Command{
 		Use: "tail SERVICE", Short: "Show the last rows of a program, and follow them", Args: cobra.ExactArgs(1),
 		Long: `tail shows the last rows that a program has said. With --follow it goes on with every new row
-of all its machines until it is interrupted.`,
+of all its machines until it is interrupted, also of a program that has said nothing yet.`,
 		Example: `  buildyard log tail controller -n 200
   buildyard log tail node --follow | grep mac-03`,
 		ValidArgsFunction: completeServices,
 	}, func(cmd *cobra.Command, args []string) error {
 		v.Service = args[0]
-		if follow {
+		switch {
+		case v.Lines < 0 || v.Lines == 0 && !follow:
+			return cli.Usage(errors.New("--lines must be at least 1, or with --follow 0"))
+		case follow && v.File != "":
+			return cli.Usage(errors.New("--follow goes on with what all machines write: leave --file out"))
+		case follow:
 			return a.followLog(cmd.Context(), v)
 		}
 		return noService(a.copyLog(cmd.Context(), v), args[0])

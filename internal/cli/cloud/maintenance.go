@@ -40,15 +40,11 @@ It is kept with the cloud's records, so that it outlives a restart of the contro
   buildyard maintenance on --for 90m --reason "restore of the records"`,
 		Args: cobra.NoArgs,
 	}, func(cmd *cobra.Command, _ []string) error {
-		ask := api.BeginMaintenance{Reason: reason}
+		begin := api.BeginMaintenance{Reason: reason}
 		if length != 0 {
-			ask.For = length.String()
+			begin.For = length.String()
 		}
-		m, err := a.API.BeginMaintenance(cmd.Context(), ask)
-		if err != nil {
-			return err
-		}
-		return a.Output.Write(a.Out, m, maintenanceTable(m))
+		return a.showMaintenance(cmd.Context(), func(ctx context.Context) (api.Maintenance, error) { return a.API.BeginMaintenance(ctx, begin) })
 	})
 	cmd.Flags().DurationVar(&length, "for", 0, "end by itself after this time, for example 2h (default: only by hand)")
 	cmd.Flags().StringVar(&reason, "reason", "", "what it is for; shown in the status and in the log")
@@ -67,7 +63,7 @@ func maintenanceOff(streams cli.Streams) *cobra.Command {
 		if err := a.API.EndMaintenance(cmd.Context()); err != nil {
 			return err
 		}
-		return a.showMaintenance(cmd.Context())
+		return a.showMaintenance(cmd.Context(), a.API.Maintenance)
 	})
 }
 
@@ -80,32 +76,27 @@ func maintenanceStatus(streams cli.Streams) *cobra.Command {
 		Example: `  buildyard maintenance status
   buildyard maintenance status -o json | jq .on`,
 		Args: cobra.NoArgs,
-	}, func(cmd *cobra.Command, _ []string) error { return a.showMaintenance(cmd.Context()) })
+	}, func(cmd *cobra.Command, _ []string) error { return a.showMaintenance(cmd.Context(), a.API.Maintenance) })
 }
 
-func (a *Asker) showMaintenance(ctx context.Context) error {
-	m, err := a.API.Maintenance(ctx)
+// showMaintenance shows what a call says of the maintenance.
+func (a *Asker) showMaintenance(ctx context.Context, call func(context.Context) (api.Maintenance, error)) error {
+	got, err := ask(ctx, call)
 	if err != nil {
 		return err
 	}
-	return a.Output.Write(a.Out, m, maintenanceTable(m))
-}
-
-func maintenanceTable(m api.Maintenance) func(*cli.Grid) {
-	return func(g *cli.Grid) {
+	return single(a, got, "", func(g *cli.Grid, m api.Maintenance) {
 		if !m.On {
 			g.Row("maintenance", "off")
 			return
 		}
 		until := "ended by hand"
 		if !m.Until.IsZero() {
-			until = m.Until.Local().Format(time.DateTime)
+			until = when(m.Until)
 		}
 		g.Row("maintenance", "on")
-		g.Row("since", m.Since.Local().Format(time.DateTime))
+		g.Row("since", when(m.Since))
 		g.Row("until", until)
-		if m.Reason != "" {
-			g.Row("reason", m.Reason)
-		}
-	}
+		put(g, "reason", m.Reason)
+	})
 }

@@ -118,7 +118,7 @@ func macChange(s cli.Streams, name, short, done string, do func(*client.Controll
 		Long:    short + ".",
 		Example: "  buildyard mac " + name,
 	}, func(cmd *cobra.Command, _ []string) error {
-		if err := a.confirm(yes, "Empty the list of managed MAC addresses?"); err != nil {
+		if err := a.confirm(cmd.Context(), yes, "Empty the list of managed MAC addresses?"); err != nil {
 			return err
 		}
 		if err := do(a.API, cmd.Context()); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,9 +48,7 @@ func groupNames(list []api.Group) string {
 }
 
 func nodeDetails(g *cli.Grid, n api.Node) {
-	for _, c := range nodeView.columns {
-		put(g, lower(c.head), c.cell(n))
-	}
+	details(g, nodeView, n)
 	put(g, "since", when(n.StateSince))
 	if d := n.Drain; d != nil {
 		put(g, "drained since", when(d.Since))
@@ -183,9 +180,8 @@ then. With --wait the command ends when nothing runs there any more.`,
 			if err := a.API.ConfigureNode(ctx, n); err != nil || !w.wait {
 				return err
 			}
-			ctx, cancel := within(ctx, w.limit)
-			defer cancel()
-			return a.drained(ctx, id)
+			goesOn := fmt.Sprintf(`the node stays drained: "buildyard node undrain %s" ends that`, args[0])
+			return w.during(ctx, goesOn, func(ctx context.Context) error { return a.drained(ctx, id) })
 		})
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "what for; shown with the node")
@@ -196,7 +192,8 @@ then. With --wait the command ends when nothing runs there any more.`,
 
 // drained waits until a node runs nothing.
 func (a *Asker) drained(ctx context.Context, id string) error {
-	m := newMeter(a.Err, id)
+	m := newMeter(a.Err)
+	m.expect(id)
 	defer m.end()
 	first := -1
 	_, err := a.API.WaitDrained(ctx, id, func(d api.Drain) {
@@ -235,7 +232,7 @@ told so, removes its VMs and has to join anew.`,
 		if err != nil {
 			return err
 		}
-		if err := a.confirm(yes, "Remove %s and end what runs there?", strings.Join(args, ", ")); err != nil {
+		if err := a.confirm(cmd.Context(), yes, "Remove %s and end what runs there?", strings.Join(args, ", ")); err != nil {
 			return err
 		}
 		return a.outcome(each(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {
@@ -269,9 +266,7 @@ or could not; the controller tries several times.`,
 		if !w.wait {
 			return a.done("nodes", "updating")
 		}
-		ctx, cancel := within(cmd.Context(), w.limit)
-		defer cancel()
-		return a.updated(ctx, ids)
+		return w.during(cmd.Context(), "the update goes on", func(ctx context.Context) error { return a.updated(ctx, ids) })
 	})
 	w.addWait(cmd, "until they are what they were to become")
 	return cmd
@@ -293,17 +288,20 @@ func (a *Asker) updated(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return a.done("nodes", "up to date")
 	}
-	m := newMeter(a.Err, "nodes")
-	defer m.end()
-	var ready atomic.Int64
-	return a.outcome(each(ctx, ids, "updated", func(ctx context.Context, id string) error {
+	m := newMeter(a.Err)
+	m.expect(ids...)
+	results := each(ctx, ids, "updated", func(ctx context.Context, id string) error {
 		_, err := a.API.WaitUpdated(ctx, id, nil)
 		if err == nil {
-			n := ready.Add(1)
-			m.update("nodes", fmt.Sprintf("%d of %d updated", n, len(ids)), float64(n)/float64(len(ids)))
+			m.update(id, "updated", 1)
 		}
 		return nodes.named(err, id)
-	}))
+	})
+	m.end()
+	if ctx.Err() != nil {
+		return unfinished(ctx, results)
+	}
+	return a.outcome(results)
 }
 
 func nodeGroup(s cli.Streams) *cobra.Command {

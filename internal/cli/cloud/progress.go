@@ -20,7 +20,9 @@ type meter struct {
 
 	mu    sync.Mutex // guards the fields below
 	parts map[string]part
-	drawn bool
+	sum   float64 // of all shares
+	whole int     // parts that are done
+	drawn string  // on the terminal
 }
 
 // part is how far one thing is.
@@ -29,12 +31,17 @@ type part struct {
 	share float64 // 0..1
 }
 
-func newMeter(w io.Writer, ids ...string) *meter {
-	m := &meter{w: w, columns: cli.Columns(w), parts: map[string]part{}}
+func newMeter(w io.Writer) *meter {
+	return &meter{w: w, columns: cli.Columns(w), parts: map[string]part{}}
+}
+
+// expect says which things there will be.
+func (m *meter) expect(ids ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, id := range ids {
 		m.parts[id] = part{}
 	}
-	return m
 }
 
 // update says how far one thing is.
@@ -44,6 +51,8 @@ func (m *meter) update(id, state string, share float64) {
 	before := m.parts[id]
 	now := part{state, min(max(share, 0), 1)}
 	m.parts[id] = now
+	m.sum += now.share - before.share
+	m.whole += int(now.share) - int(before.share)
 	if m.columns > 0 {
 		m.drawLocked(state)
 		return
@@ -57,27 +66,31 @@ func (m *meter) update(id, state string, share float64) {
 	}
 }
 
-// drawLocked draws "[=====>    ]  43%  Pulling" over what was there.
+// drawLocked draws "[=====>    ]  43%  1 of 3  Pulling" over what was there.
 func (m *meter) drawLocked(state string) {
-	sum := 0.0
-	for _, p := range m.parts {
-		sum += p.share
+	share := min(max(m.sum/float64(len(m.parts)), 0), 1)
+	if m.whole == len(m.parts) {
+		share = 1 // sums of fractions are not exact
 	}
-	share := sum / float64(len(m.parts))
 	full := int(share * barWidth)
-	text := fmt.Sprintf("[%s%s] %3d%%  %s", strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), int(100*share), cli.Plain(state))
-	if room := m.columns - 1; len(text) > room {
-		text = text[:room]
+	text := fmt.Sprintf("[%s%s] %3d%%  ", strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), int(100*share))
+	if len(m.parts) > 1 {
+		text += fmt.Sprintf("%d of %d  ", m.whole, len(m.parts))
 	}
+	line := []rune(text + cli.Plain(state))
+	if text = string(line[:min(len(line), m.columns-1)]); text == m.drawn {
+		return
+	}
+	m.drawn = text
 	_, _ = fmt.Fprintf(m.w, "\r%-*s", m.columns-1, text)
-	m.drawn = true
 }
 
 // end leaves the last state on the screen.
 func (m *meter) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.drawn {
+	if m.drawn != "" {
 		_, _ = fmt.Fprintln(m.w)
+		m.drawn = ""
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/cli"
 )
@@ -21,6 +22,7 @@ type entry struct {
 	id    string
 	names []string // that it goes by; "" is none
 	about string   // a few words for completion
+	past  bool     // it is over: something else with its name is meant before it
 }
 
 // kind is a kind of things that have ids.
@@ -28,9 +30,15 @@ type kind struct {
 	name  string
 	shown string // by this command
 	list  func(ctx context.Context, c *client.Controller, o client.ListOptions) ([]entry, error)
+	// narrow gives the parts of a long list that have whatever goes by a text; nil: the
+	// list is short.
+	narrow func(text string) []client.ListOptions
 }
 
-var uuidForm = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+var (
+	uuidForm  = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+	beginning = regexp.MustCompile(`^[0-9a-fA-F-]{1,36}$`) // of an id
+)
 
 // find gives the id of what a user means. A whole id is taken as it is: whether it is
 // there is said by what is asked of it.
@@ -38,29 +46,58 @@ func (k kind) find(ctx context.Context, c *client.Controller, text string) (stri
 	if uuidForm.MatchString(text) {
 		return strings.ToLower(text), nil
 	}
-	list, err := k.list(ctx, c, client.ListOptions{})
-	if err != nil {
-		return "", err
+	if text == "" {
+		return "", cli.Usage(fmt.Errorf("the %s has an empty id", k.name))
+	}
+	if len(text) > longestName {
+		return "", k.missing(text)
+	}
+	parts := []client.ListOptions{{}}
+	if k.narrow != nil {
+		parts = k.narrow(text)
+	}
+	var list []entry
+	for _, part := range parts {
+		some, err := k.list(ctx, c, part)
+		if err != nil {
+			return "", err
+		}
+		list = append(list, some...)
 	}
 	return k.match(list, text)
 }
 
+// longestName bounds the names that are looked for, in bytes.
+const longestName = 1000
+
+// quoted writes a text so that it stands for itself in a filter.
+func quoted(text string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
+}
+
 // match looks for a whole id first, then for a name, then for the beginning of an id.
 func (k kind) match(list []entry, text string) (string, error) {
-	if text == "" {
-		return "", cli.Usage(fmt.Errorf("the %s has an empty id", k.name))
-	}
 	tests := []func(entry) bool{
 		func(e entry) bool { return e.id == text },
 		func(e entry) bool { return slices.Contains(e.names, text) },
 		func(e entry) bool { return strings.HasPrefix(e.id, strings.ToLower(text)) },
 	}
 	for _, test := range tests {
-		var found []string
+		var found, past []string
+		seen := map[string]bool{}
 		for _, e := range list {
-			if test(e) {
+			if !test(e) || seen[e.id] {
+				continue
+			}
+			seen[e.id] = true
+			if e.past {
+				past = append(past, e.id)
+			} else {
 				found = append(found, e.id)
 			}
+		}
+		if len(found) == 0 {
+			found = past
 		}
 		switch {
 		case len(found) == 1:
@@ -95,30 +132,36 @@ const completions = 500
 // complete offers ids, and what they are the ids of, for the first n arguments; n 0 is any
 // number of them.
 func (k kind) complete(n int) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 		if n > 0 && len(args) >= n {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return k.offers(cmd), cobra.ShellCompDirectiveNoFileComp
+		return k.offers(cmd, text), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// offers gives the ids and names that there are, from the API.
-func (k kind) offers(cmd *cobra.Command) (out []string) {
+// offers gives the ids and names that begin with a text, from the API.
+func (k kind) offers(cmd *cobra.Command, text string) (out []string) {
+	o := client.ListOptions{Limit: completions}
+	if text != "" {
+		o.Filter = quoted(text)
+	}
 	ctx, c, cancel, err := completing(cmd)
 	if err != nil {
 		return nil
 	}
 	defer cancel()
-	list, err := k.list(ctx, c, client.ListOptions{Limit: completions})
+	list, err := k.list(ctx, c, o)
 	if err != nil {
 		return nil
 	}
 	for _, e := range list[:min(len(list), completions)] {
-		about := cli.Plain(strings.Join(append([]string{e.names[0]}, e.about), " "))
-		out = append(out, e.id+"\t"+strings.TrimSpace(about))
-		if name := e.names[0]; name != "" && !strings.ContainsAny(name, "\t\n") {
-			out = append(out, cli.Plain(name)+"\t"+k.name+" "+e.about)
+		name := e.names[0]
+		if strings.HasPrefix(e.id, text) {
+			out = append(out, e.id+"\t"+strings.TrimSpace(cli.Plain(name+" "+e.about)))
+		}
+		if name != "" && cli.Plain(name) == name && strings.HasPrefix(name, text) {
+			out = append(out, name+"\t"+cli.Plain(k.name+" "+e.about))
 		}
 	}
 	return out
@@ -143,42 +186,51 @@ func (k kind) completeFlag(cmd *cobra.Command, flag string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, k.complete(0))
 }
 
+// kindOf makes a kind of how its things are listed and what they go by.
+func kindOf[T any](name, shown string, list func(*client.Controller, context.Context, client.ListOptions) ([]T, error), by func(T) entry) kind {
+	return kind{name: name, shown: shown, list: func(ctx context.Context, c *client.Controller, o client.ListOptions) ([]entry, error) {
+		all, err := list(c, ctx, o)
+		out := make([]entry, len(all))
+		for i, one := range all {
+			out[i] = by(one)
+		}
+		return out, err
+	}}
+}
+
 // The kinds.
 var (
-	instances = kind{"instance", "instance list", func(ctx context.Context, c *client.Controller, o client.ListOptions) (out []entry, err error) {
-		list, err := c.Instances(ctx, o)
-		for _, i := range list {
-			out = append(out, entry{i.InstanceID, []string{i.VM.Name, i.VM.ExternalID}, i.VM.InstanceState})
-		}
-		return out, err
-	}}
-	nodes = kind{"node", "node list", func(ctx context.Context, c *client.Controller, _ client.ListOptions) (out []entry, err error) {
-		list, err := c.Nodes(ctx, client.ListOptions{})
-		for _, n := range list {
-			out = append(out, entry{n.NodeID, []string{n.NodeName}, n.State})
-		}
-		return out, err
-	}}
-	templates = kind{"template", "template list", func(ctx context.Context, c *client.Controller, _ client.ListOptions) (out []entry, err error) {
-		list, err := c.Templates(ctx, client.ListOptions{})
-		for _, t := range list {
-			out = append(out, entry{t.ID, []string{t.Name}, t.Arch})
-		}
-		return out, err
-	}}
-	saves = kind{"image", "image list", func(ctx context.Context, c *client.Controller, o client.ListOptions) (out []entry, err error) {
-		list, err := c.Saves(ctx, o)
-		for _, s := range list {
-			out = append(out, entry{s.ID, []string{""}, s.Request.Tag + " " + s.Status})
-		}
-		return out, err
-	}}
+	instances = manyOf(kindOf("instance", "instance list", (*client.Controller).Instances, func(i api.InstanceItem) entry {
+		return entry{id: i.InstanceID, names: []string{i.VM.Name, i.VM.ExternalID}, about: i.VM.InstanceState, past: i.VM.InstanceState == "Terminated"}
+	}))
+	nodes = kindOf("node", "node list", (*client.Controller).Nodes, func(n api.Node) entry {
+		return entry{id: n.NodeID, names: []string{n.NodeName}, about: n.State}
+	})
+	templates = kindOf("template", "template list", (*client.Controller).Templates, func(t api.Template) entry {
+		return entry{id: t.ID, names: []string{t.Name}, about: t.Arch}
+	})
+	groups = kindOf("group", "group list", (*client.Controller).Groups, func(g api.Group) entry {
+		return entry{id: g.ID, names: []string{g.Name}, about: g.Description}
+	})
+	saves = kindOf("image", "image list", (*client.Controller).Saves, func(s api.SaveImage) entry {
+		return entry{id: s.ID, names: []string{""}, about: s.Request.Tag + " " + s.Status}
+	})
+	distributions = kindOf("distribution", "template distributions", (*client.Controller).Distributions, func(d api.Distribution) entry {
+		return entry{id: d.Request.RequestID, names: []string{""}, about: d.Request.Tag}
+	})
+	removals = kindOf("removal", "template removals", (*client.Controller).Removals, func(r api.Removal) entry {
+		return entry{id: r.Request.RequestID, names: []string{""}}
+	})
 )
 
-var groups = kind{"group", "group list", func(ctx context.Context, c *client.Controller, _ client.ListOptions) (out []entry, err error) {
-	list, err := c.Groups(ctx, client.ListOptions{})
-	for _, g := range list {
-		out = append(out, entry{g.ID, []string{g.Name}, g.Description})
+// manyOf makes a kind one of which there may be very many.
+func manyOf(k kind) kind {
+	k.narrow = func(text string) []client.ListOptions {
+		parts := []client.ListOptions{{Filter: "name:" + quoted(text)}, {ExternalID: text}}
+		if beginning.MatchString(text) {
+			parts = append(parts, client.ListOptions{Filter: "id:" + text + "*"})
+		}
+		return parts
 	}
-	return out, err
-}}
+	return k
+}

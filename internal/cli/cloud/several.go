@@ -26,34 +26,43 @@ type result struct {
 // each does the same to several things and gives a result for each, in their order.
 func each(ctx context.Context, ids []string, done string, do func(ctx context.Context, id string) error) []result {
 	out := make([]result, len(ids))
+	for i, id := range ids {
+		out[i].ID = id
+	}
+	further(ctx, out, done, do)
+	return out
+}
+
+// further does something more to those of several things that have not failed.
+func further(ctx context.Context, all []result, done string, do func(ctx context.Context, id string) error) {
 	var wg sync.WaitGroup
 	turn := make(chan struct{}, atOnce)
-	for i, id := range ids {
+	for i := range all {
+		if all[i].err != nil {
+			continue
+		}
 		turn <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turn }()
-			out[i] = result{ID: id, Result: done}
-			if err := do(ctx, id); err != nil {
-				out[i] = result{id, "failed", err.Error(), err}
+			r := &all[i]
+			switch err := do(ctx, r.ID); {
+			case err == nil:
+				r.Result = done
+			case ctx.Err() == nil || r.Result == "":
+				r.Result, r.Why, r.err = "failed", err.Error(), err
 			}
 		})
 	}
 	wg.Wait()
-	return out
 }
 
 // outcome shows results, and gives the error of a command some of whose things failed.
 func (a *Asker) outcome(results []result) error {
-	var failed []error
-	for _, r := range results {
-		if r.err != nil {
-			failed = append(failed, r.err)
-		}
+	err := verdict(results)
+	if len(results) == 1 && err != nil {
+		return err // it says all that there is to say
 	}
-	if len(results) == 1 && len(failed) == 1 {
-		return failed[0] // it says all that there is to say
-	}
-	err := a.Output.Write(a.Out, results, func(g *cli.Grid) {
+	shown := a.Output.Write(a.Out, results, func(g *cli.Grid) {
 		for _, r := range results {
 			if r.Why == "" {
 				g.Row(r.ID, r.Result)
@@ -62,15 +71,39 @@ func (a *Asker) outcome(results []result) error {
 			}
 		}
 	})
+	if shown != nil {
+		return shown
+	}
+	return err
+}
+
+// verdict gives the error of a command that did the same to several things.
+func verdict(results []result) error {
+	var failed []error
+	for _, r := range results {
+		if r.err != nil {
+			failed = append(failed, r.err)
+		}
+	}
 	switch {
-	case err != nil:
-		return err
 	case len(failed) == 0:
 		return nil
+	case len(results) == 1:
+		return failed[0]
 	case len(failed) == len(results):
 		return fmt.Errorf("all %d failed; the first: %w", len(failed), failed[0])
 	}
-	return cli.Exit(cli.ExitPartly, errors.New(fmt.Sprint(len(failed), " of ", len(results), " failed")))
+	return cli.Exit(cli.ExitPartly, fmt.Errorf("%d of %d failed; the first: %w", len(failed), len(results), failed[0]))
+}
+
+// unfinished gives the error of waits that were ended, with what kept the first of them.
+func unfinished(ctx context.Context, results []result) error {
+	for _, r := range results {
+		if r.err != nil && errors.Is(r.err, context.Cause(ctx)) {
+			return r.err
+		}
+	}
+	return context.Cause(ctx)
 }
 
 // ids prints the ids that a call gave, one a line.

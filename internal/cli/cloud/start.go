@@ -22,7 +22,7 @@ type startOptions struct {
 	Asker
 	waiting
 	client.StartRequest
-	version   int
+	version
 	node      string
 	group     string
 	ttl       time.Duration
@@ -35,7 +35,7 @@ type startOptions struct {
 }
 
 func instanceStart(s cli.Streams) *cobra.Command {
-	o := startOptions{Asker: Asker{Streams: s}, version: -1}
+	o := startOptions{Asker: Asker{Streams: s}}
 	cmd := o.Add(&cobra.Command{
 		Use: "start TEMPLATE[:TAG]", Short: "Start instances of a template", Args: cobra.ExactArgs(1),
 		Long: `start asks for instances of a template, given by its id, the unique beginning of the id or
@@ -57,8 +57,7 @@ script that fails puts the instance in Error, and --on-failure says what becomes
 
 func (o *startOptions) flags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&o.Tag, "tag", "", "tag of the template (default: the latest)")
-	fs.IntVar(&o.version, "version", -1, "number of the version, instead of --tag")
+	o.version.add(cmd)
 	fs.IntVarP(&o.Count, "count", "n", 1, "how many to start")
 	fs.StringVar(&o.Name, "name", "", "name of the instances")
 	fs.StringVar(&o.ExternalID, "external-id", "", "id in another system")
@@ -88,7 +87,6 @@ func (o *startOptions) flags(cmd *cobra.Command) {
 	fs.StringVar(&o.HardwareUUID, "hw-uuid", "", "UUID of the machine")
 	nodes.completeFlag(cmd, "node")
 	groups.completeFlag(cmd, "group")
-	_ = cmd.RegisterFlagCompletionFunc("tag", completeTags)
 	_ = cmd.RegisterFlagCompletionFunc("on-failure", cobra.FixedCompletions([]string{"stop", "keep", "delete"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -104,8 +102,8 @@ func (o *startOptions) request(ctx context.Context, template string) (r client.S
 	if r.ScriptFailHandler, known = failHandlers[o.onFailure]; !known {
 		return r, cli.Usage(errors.New("--on-failure must be stop, keep or delete"))
 	}
-	if o.version >= 0 {
-		r.Version = &o.version
+	if r.Count < 1 {
+		return r, cli.Usage(errors.New("--count must be at least 1"))
 	}
 	for key, value := range o.metadata {
 		if r.Metadata == nil {
@@ -123,19 +121,18 @@ func (o *startOptions) request(ctx context.Context, template string) (r client.S
 	if r.Ports, err = portRules(o.ports); err != nil {
 		return r, cli.Usage(err)
 	}
-	if r.StartupScript, err = o.read(o.script); err != nil {
+	if r.StartupScript, err = o.read(ctx, o.script); err != nil {
 		return r, err
 	}
 	var tag string
 	if r.TemplateID, tag, err = o.template(ctx, template); err != nil {
 		return r, err
 	}
-	if tag != "" && r.Tag != "" && tag != r.Tag {
-		return r, cli.Usage(fmt.Errorf("the template has the tag %q and --tag says %q: give one", tag, r.Tag))
+	v, err := o.chosen(tag)
+	if err != nil {
+		return r, err
 	}
-	if tag != "" {
-		r.Tag = tag
-	}
+	r.Tag, r.Version = v.Tag, v.Number
 	if o.node != "" {
 		if r.NodeID, err = nodes.find(ctx, o.API, o.node); err != nil {
 			return r, err
@@ -165,8 +162,8 @@ func (a *Asker) template(ctx context.Context, text string) (id, tag string, err 
 const maxScript = 1 << 20
 
 // read reads a script; "" is none.
-func (a *Asker) read(file string) ([]byte, error) {
-	var from io.Reader
+func (a *Asker) read(ctx context.Context, file string) ([]byte, error) {
+	from := a.In
 	switch {
 	case file == "":
 		return nil, nil
@@ -177,12 +174,10 @@ func (a *Asker) read(file string) ([]byte, error) {
 		}
 		defer func() { _ = f.Close() }()
 		from = f
-	case a.In != nil:
-		from = a.In
-	default:
+	case a.In == nil:
 		from = strings.NewReader("")
 	}
-	text, err := io.ReadAll(io.LimitReader(from, maxScript+1))
+	text, err := patiently(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(from, maxScript+1)) })
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("the script: %w", err)
@@ -227,20 +222,33 @@ func (o *startOptions) run(ctx context.Context, template string) error {
 	if err != nil || !o.wait {
 		return err
 	}
-	return o.started(ctx, got.value, o.limit)
+	goesOn := `the starts go on: "buildyard instance list" shows them`
+	if len(got.value) == 1 {
+		goesOn = fmt.Sprintf(`the start goes on: "buildyard instance wait %s" waits for it`, got.value[0])
+	}
+	return o.during(ctx, goesOn, func(ctx context.Context) error { return o.started(ctx, got.value) })
 }
 
 // started waits until instances are Started and says on the other stream how it goes.
-func (a *Asker) started(ctx context.Context, ids []string, limit time.Duration) error {
-	ctx, cancel := within(ctx, limit)
-	defer cancel()
-	m := newMeter(a.Err, ids...)
+func (a *Asker) started(ctx context.Context, ids []string) error {
+	m := newMeter(a.Err)
+	m.expect(ids...)
 	results := each(ctx, ids, "Started", func(ctx context.Context, id string) error {
 		_, err := a.API.WaitStarted(ctx, id, func(i api.Instance) { m.update(id, i.InstanceState, startShare(i)) })
 		return instances.named(err, id)
 	})
 	m.end()
-	return firstFailure(results)
+	if ctx.Err() != nil {
+		return unfinished(ctx, results)
+	}
+	if len(results) > 1 {
+		for _, r := range results {
+			if r.err != nil {
+				_, _ = fmt.Fprintln(a.Err, cli.Plain(r.Why))
+			}
+		}
+	}
+	return verdict(results)
 }
 
 // startShare says how far a start is. A pull is the long part of it.
@@ -252,25 +260,6 @@ func startShare(i api.Instance) float64 {
 		return 0.9 * i.Progress
 	}
 	return 0
-}
-
-// firstFailure gives the error of a command that does the same with several things and has
-// nothing more to show.
-func firstFailure(results []result) error {
-	failed := 0
-	var first error
-	for _, r := range results {
-		if r.err != nil {
-			failed++
-			if first == nil {
-				first = r.err
-			}
-		}
-	}
-	if failed <= 1 && len(results) == 1 || first == nil {
-		return first
-	}
-	return fmt.Errorf("%d of %d failed; the first: %w", failed, len(results), first)
 }
 
 // completeVersions offers templates, and after a colon their tags.

@@ -20,10 +20,8 @@ the unique beginning of the id or its name will do.`,
 		Example: `  buildyard template list
   buildyard template show debian`,
 	}, templateList(s), templateShow(s), templateDelete(s), templateRevert(s), templateRemove(s), templateDistribute(s),
-		templateDistributions(s), templateCancel(s))
+		templateDistributions(s), templateCancel(s), templateRemovals(s))
 }
-
-func lower(s string) string { return strings.ToLower(s) }
 
 var templateView = view[api.Template]{
 	id: func(t api.Template) string { return t.ID },
@@ -73,9 +71,7 @@ func templateShow(s cli.Streams) *cobra.Command {
 }
 
 func templateDetails(g *cli.Grid, t api.TemplateDetail) {
-	for _, c := range templateView.columns {
-		put(g, lower(c.head), c.cell(t.Template))
-	}
+	details(g, templateView, t.Template)
 	for _, v := range t.Versions {
 		text := []string{bytesText(v.Size)}
 		if v.StateFile != "" {

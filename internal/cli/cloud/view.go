@@ -5,10 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
@@ -57,10 +60,12 @@ func list[T any](a *Asker, got answer[[]T], v view[T]) error {
 	case cli.JSON, cli.YAML:
 		return a.Output.Document(a.Out, got.raw)
 	case cli.Name:
+		var out strings.Builder
 		for _, item := range got.value {
-			_, _ = fmt.Fprintln(a.Out, v.id(item))
+			out.WriteString(cli.Plain(v.id(item)) + "\n")
 		}
-		return nil
+		_, err := io.WriteString(a.Out, out.String())
+		return err
 	}
 	rows := [][]string{v.heads(a.Output)}
 	for _, item := range got.value {
@@ -79,6 +84,13 @@ func single[T any](a *Asker, got answer[T], id string, details func(*cli.Grid, T
 		return err
 	}
 	return a.Output.Write(a.Out, nil, func(g *cli.Grid) { details(g, got.value) })
+}
+
+// details shows the columns of a thing one below the other.
+func details[T any](g *cli.Grid, v view[T], item T) {
+	for _, c := range v.columns {
+		put(g, strings.ToLower(c.head), c.cell(item))
+	}
 }
 
 // widths gives the width of every column, at least those of before.
@@ -109,28 +121,40 @@ func (a *Asker) rows(rows [][]string, width []int) error {
 	return err
 }
 
-// watchEvery is how often a list is asked for anew that is watched.
-const watchEvery = 2 * time.Second
+// watchEvery is how often a list is asked for anew that is watched. A long list is asked
+// for less often: it takes no more than a part of the time.
+const (
+	watchEvery = 2 * time.Second
+	watchPart  = 5
+)
 
 // follow shows a list and from then on the rows that changed, until ctx ends. What the
 // table does not show does not count as a change there. As JSON it is one object a line.
+// Once it has shown the list it waits for a controller that is away.
 func follow[T any](ctx context.Context, a *Asker, v view[T], look func(context.Context) ([]T, error)) error {
 	f := follower[T]{a: a, view: v, last: map[string]string{}}
+	shown, away := false, false
 	for {
+		began := time.Now()
 		got, err := ask(ctx, look)
-		if err == nil {
-			err = f.tell(got)
-		}
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		}
-		if err != nil {
+		case err != nil && (!shown || exits[client.CodeOf(err)] != cli.ExitUnreachable):
 			return err
+		case err != nil && !away:
+			a.interrupted(err)
+		case err == nil:
+			if err := f.tell(got); err != nil {
+				return err
+			}
+			shown = true
 		}
+		away = err != nil
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(watchEvery):
+		case <-time.After(max(watchEvery, watchPart*time.Since(began))):
 		}
 	}
 }
@@ -177,10 +201,10 @@ func (f *follower[T]) tell(got answer[[]T]) error {
 			return err
 		}
 	}
-	for id := range f.last {
+	for _, id := range slices.Sorted(maps.Keys(f.last)) {
 		if !present[id] {
 			delete(f.last, id)
-			rows = append(rows, []string{id, "gone"})
+			rows = append(rows, []string{cli.Plain(id), "gone"})
 			if err := f.say(change{"gone", id, nil}); err != nil {
 				return err
 			}
@@ -200,7 +224,7 @@ func (f *follower[T]) say(c change) error {
 		return f.a.line(c)
 	case cli.Name:
 		if c.Type == "set" {
-			_, err := fmt.Fprintln(f.a.Out, c.ID)
+			_, err := fmt.Fprintln(f.a.Out, cli.Plain(c.ID))
 			return err
 		}
 	}

@@ -1,0 +1,96 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+func fileCommand(s cli.Streams) *cobra.Command {
+	return cli.Family(&cobra.Command{
+		Use: "file", Aliases: []string{"files"}, GroupID: Group,
+		Short: "Files on the registry's file server",
+		Long: `file shows and gets what lies on the registry's file server: what others have put there, logs
+of failed VMs and the central logs.`,
+		Example: `  buildyard file list
+  buildyard file get tools/setup.sh`,
+	}, fileList(s), fileGet(s))
+}
+
+var fileView = view[api.StoredFile]{
+	id: func(f api.StoredFile) string { return fileName(f) },
+	columns: []column[api.StoredFile]{
+		{head: "NAME", cell: func(f api.StoredFile) any { return fileName(f) }},
+		{head: "SIZE", cell: func(f api.StoredFile) any {
+			if f.Dir {
+				return ""
+			}
+			return bytesText(f.Size)
+		}},
+		{head: "WRITTEN", cell: func(f api.StoredFile) any { return when(f.Modified) }},
+	},
+}
+
+// fileName marks a directory by its end.
+func fileName(f api.StoredFile) string {
+	if f.Dir {
+		return f.Name + "/"
+	}
+	return f.Name
+}
+
+func fileList(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	var o listing
+	return a.addAll(&cobra.Command{
+		Use: "list [DIRECTORY]", Aliases: []string{"ls"}, Short: "List a directory", Args: cobra.MaximumNArgs(1),
+		Long:    `list shows what is in a directory of the file server, the top one unless another is named.`,
+		Example: `  buildyard file list tools`,
+	}, func(cmd *cobra.Command, args []string) error {
+		dir := ""
+		if len(args) == 1 {
+			dir = args[0]
+		}
+		look := func(ctx context.Context) ([]api.StoredFile, error) { return a.API.Files(ctx, dir) }
+		return noFile(show(cmd.Context(), &a, &o, fileView, look), dir)
+	})
+}
+
+func fileGet(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	to := ""
+	cmd := a.add(&cobra.Command{
+		Use: "get FILE", Short: "Get a file", Args: cobra.ExactArgs(1),
+		Long: `get saves a file of the file server under its own name in the current directory, unless --file
+says otherwise. A file that is there already is not replaced.`,
+		Example: `  buildyard file get tools/setup.sh
+  buildyard file get tools/setup.sh --file - | bash`,
+	}, func(cmd *cobra.Command, args []string) error {
+		if to == "" {
+			to = path.Base(args[0])
+		}
+		s, err := a.API.File(cmd.Context(), args[0])
+		if err != nil {
+			return noFile(err, args[0])
+		}
+		defer func() { _ = s.Close() }()
+		return a.save(to, s)
+	})
+	cmd.Flags().StringVar(&to, "file", "", "where to; - is the standard output")
+	return cmd
+}
+
+// noFile names the file that is not there.
+func noFile(err error, name string) error {
+	if errors.Is(err, client.ErrNotFound) {
+		return cli.Exit(cli.ExitNotFound, fmt.Errorf("the file server has no %q: \"buildyard file list\" shows what it has", name))
+	}
+	return err
+}

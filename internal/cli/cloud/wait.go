@@ -1,0 +1,95 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+// waiting are the options of a command that may wait.
+type waiting struct {
+	wait  bool
+	limit time.Duration
+}
+
+// addWait is for a command that waits when it is told to.
+func (w *waiting) addWait(cmd *cobra.Command, what string) {
+	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait "+what)
+	w.addLimit(cmd)
+	w.check(cmd, func() error {
+		if !w.wait && cmd.Flags().Changed("timeout") {
+			return errors.New("--timeout is of --wait: give both or none")
+		}
+		return nil
+	})
+}
+
+// addLimit is for a command that waits in any case.
+func (w *waiting) addLimit(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&w.limit, "timeout", 0, "give up waiting after this time, for example 10m (default: never)")
+	w.check(cmd, func() error {
+		if w.limit < 0 || w.limit == 0 && cmd.Flags().Changed("timeout") {
+			return fmt.Errorf("--timeout must be longer than 0: leave it out to wait for any time")
+		}
+		return nil
+	})
+}
+
+// check adds something to what is looked at before a command runs.
+func (w *waiting) check(cmd *cobra.Command, right func() error) {
+	before := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if before != nil {
+			if err := before(cmd, args); err != nil {
+				return err
+			}
+		}
+		return right()
+	}
+}
+
+// during waits as long as the user wants to. When that ends first, the error says what
+// goes on without the command.
+func (w *waiting) during(ctx context.Context, goesOn string, wait func(context.Context) error) error {
+	ctx, cancel := within(ctx, w.limit)
+	defer cancel()
+	err := wait(ctx)
+	if err != nil && ctx.Err() != nil && !cli.Coded(err) {
+		return cutShort(ctx, err, goesOn)
+	}
+	return err
+}
+
+// within gives a context that ends after a limit that the user chose; 0 is none.
+func within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if limit <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, limit, lateError{limit})
+}
+
+// lateError is the end of a wait that took too long.
+type lateError struct{ limit time.Duration }
+
+func (e lateError) Error() string { return fmt.Sprintf("it took longer than %s (--timeout)", e.limit) }
+
+// cutShort gives the error of something that --timeout or the user has ended, with what
+// goes on without it.
+func cutShort(ctx context.Context, err error, goesOn string) error {
+	cause := context.Cause(ctx)
+	code, text := cli.ExitInterrupted, "interrupted"
+	if late, ok := errors.AsType[lateError](cause); ok {
+		if code, text = cli.ExitTimeout, late.Error(); errors.Is(err, cause) && err.Error() != cause.Error() {
+			text = err.Error() // it says what kept it
+		}
+	}
+	if goesOn != "" {
+		text += ": " + goesOn
+	}
+	return cli.Exit(code, errors.New(text))
+}
