@@ -3,33 +3,29 @@ package buildnode
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/cli"
 )
 
 const (
-	barEvery    = 100 * time.Millisecond // on a terminal
-	lineEvery   = 5 * time.Second        // elsewhere
-	rateOver    = 5 * time.Second        // the rate is that of the last so long
-	leastRate   = 50 * time.Millisecond  // of less than that it says nothing
-	barWidth    = 30
-	defaultCols = 80
+	barEvery  = 100 * time.Millisecond // on a terminal
+	lineEvery = 5 * time.Second        // elsewhere
+	rateOver  = 5 * time.Second        // the rate is that of the last so long
+	leastRate = 50 * time.Millisecond  // of less than that it says nothing
+	barWidth  = 30
 )
 
 // bar shows how far something is: on a terminal as one line that changes, elsewhere
 // as a line every few seconds. Its methods may be called from any goroutine.
 type bar struct {
-	label    string
-	w        io.Writer
-	terminal bool
-	columns  int
-	now      func() time.Time
+	label   string
+	w       io.Writer
+	columns int // of the terminal; 0: it is none
+	now     func() time.Time
 
 	mu    sync.Mutex // guards the fields below
 	shown time.Time
@@ -44,14 +40,7 @@ type mark struct {
 }
 
 func newBar(w io.Writer, label string) *bar {
-	b := &bar{label: label, w: w, columns: defaultCols, now: time.Now}
-	if f, ok := w.(*os.File); ok {
-		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
-				b.terminal, b.columns = true, int(size.Col)
-			}
-		}
-	}
+	b := &bar{label: label, w: w, columns: cli.Columns(w), now: time.Now}
 	b.past = []mark{{at: b.now()}}
 	b.shown = b.now()
 	return b
@@ -67,7 +56,7 @@ func (b *bar) update(done, total int64) {
 		b.past = b.past[1:]
 	}
 	every := lineEvery
-	if b.terminal {
+	if b.columns > 0 {
 		every = barEvery
 	}
 	if now.Sub(b.shown) < every {
@@ -86,21 +75,19 @@ func (b *bar) end() {
 		return
 	}
 	b.drawLocked(b.now())
-	if b.terminal {
+	if b.columns > 0 {
 		_, _ = fmt.Fprintln(b.w)
 	}
 }
 
 func (b *bar) drawLocked(now time.Time) {
 	text := b.text(now)
-	if !b.terminal {
+	if b.columns == 0 {
 		_, _ = fmt.Fprintln(b.w, text)
 		return
 	}
-	if len(text) > b.columns-1 {
-		text = text[:b.columns-1]
-	}
-	_, _ = fmt.Fprintf(b.w, "\r%-*s", b.columns-1, text)
+	line := []rune(text)
+	_, _ = fmt.Fprintf(b.w, "\r%-*s", b.columns-1, string(line[:min(len(line), b.columns-1)]))
 }
 
 // text is "push debian [=====>    ]  43%  1.2 GB of 2.8 GB  120.0 MB/s  14s left".
@@ -110,7 +97,7 @@ func (b *bar) text(now time.Time) string {
 		share = min(1, float64(b.done)/float64(b.total))
 	}
 	out := b.label
-	if b.terminal {
+	if b.columns > 0 {
 		full := int(share * barWidth)
 		out += " [" + strings.Repeat("=", full) + strings.Repeat(" ", barWidth-full) + "]"
 	}

@@ -26,7 +26,7 @@ func TestBar(t *testing.T) {
 		t.Errorf("last line %q, want %q", lines[len(lines)-1], want)
 	}
 	out.Reset()
-	b.terminal, b.columns = true, 60
+	b.columns = 60
 	now = now.Add(time.Second)
 	b.update(300*mb, 300*mb)
 	b.end()

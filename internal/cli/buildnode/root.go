@@ -3,7 +3,6 @@ package buildnode
 import (
 	"context"
 	"errors"
-	"io"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -14,10 +13,7 @@ import (
 )
 
 // Streams are where a command listens and speaks: the answer goes to Out, the rest to Err.
-type Streams struct {
-	In       io.Reader // nil: nothing to read
-	Out, Err io.Writer
-}
+type Streams = cli.Streams
 
 // globals are what every command gets.
 type globals struct {
