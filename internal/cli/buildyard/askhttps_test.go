@@ -84,8 +84,8 @@ func pemFile(t *testing.T, dir, kind string, raw []byte) string {
 	return f.Name()
 }
 
-// says runs the program and looks at its exit code and at what it says.
-func says(t *testing.T, code int, want string, args ...string) {
+// ends runs the program and looks at its exit code and at what it says.
+func ends(t *testing.T, code int, want string, args ...string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	got := Main(t.Context(), args, Streams{Out: &out, Err: &errs})
@@ -125,7 +125,7 @@ func TestCommandsOverTLS(t *testing.T) {
 		{2, "give the certificate and its key", []string{"--controller", open.URL, "--client-cert", cert}},
 		{2, "client certificate", []string{"--controller", open.URL, "--client-cert", key, "--client-key", cert}},
 	} {
-		says(t, tc.code, tc.want, append([]string{"status"}, tc.args...)...)
+		ends(t, tc.code, tc.want, append([]string{"status"}, tc.args...)...)
 	}
 	for name, tc := range map[string]struct {
 		tls client.TLS
@@ -169,7 +169,7 @@ func TestCommandsOfOtherAnswers(t *testing.T) {
 			w.WriteHeader(tc.status)
 			_, _ = io.WriteString(w, tc.answer)
 		}))
-		says(t, tc.code, tc.want, "node", "list", "--controller", s.URL)
+		ends(t, tc.code, tc.want, "node", "list", "--controller", s.URL)
 		s.Close()
 	}
 }
