@@ -144,7 +144,7 @@ func newUpdated(t *testing.T) *updated {
 		t.Fatal(err)
 	}
 	token := u.controller()
-	join := exec.CommandContext(t.Context(), u.base, "join", u.url, "--token", token, "--data-dir", filepath.Join(dir, "node"), "--name", "one")
+	join := exec.CommandContext(t.Context(), u.base, "join", u.url, "--token", token, "--data-dir", filepath.Join(dir, "node"), "--name", "one", "--reserve-space", "1GB")
 	if out, err := join.CombinedOutput(); err != nil {
 		t.Fatalf("join: %v\n%s", err, out)
 	}
