@@ -48,7 +48,7 @@ func Version(ctx context.Context, path string) (string, error) {
 // and streams. What is open is closed, and what this process has started goes on.
 func Become(path string) error {
 	args := append([]string{path}, os.Args[1:]...)
-	if err := syscall.Exec(path, args, os.Environ()); err != nil {
+	if err := syscall.Exec(path, args, os.Environ()); err != nil { //nolint:gosec // the caller has verified it
 		return fmt.Errorf("begin %s: %w", path, err)
 	}
 	return nil
