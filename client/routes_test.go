@@ -294,7 +294,8 @@ func (x *tour) failures() {
 	if _, err := x.c.VMLog(ctx, ids[0], "end.log"); !errors.Is(err, client.ErrNotFound) {
 		x.Errorf("no such log: %v", err)
 	}
-	x.ok(x.c.Terminate(ctx, ids[0]), x.c.DeleteNode(ctx, bad))
+	x.ok(x.c.Terminate(ctx, ids[0]))
+	x.ok(x.c.DeleteNode(ctx, bad))
 }
 
 func (x *tour) saves() {

@@ -233,7 +233,11 @@ func (c *Controller) removeNode(ctx context.Context, id string, why farm.EventNa
 	}
 	c.link.drop(id)
 	for _, inst := range c.instancesOn(id) {
-		if e := c.abandon(ctx, inst.ID); e != nil && err == nil {
+		e := c.abandon(ctx, inst.ID)
+		if farm.CodeOf(e) == farm.CodeNotFound {
+			continue // it has ended meanwhile
+		}
+		if err == nil {
 			err = e
 		}
 	}
