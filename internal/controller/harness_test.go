@@ -257,15 +257,16 @@ func (c *cloud) wantState(id string, want farm.InstanceState) {
 
 // agent is a node's side of the link, driven step by step by the test.
 type agent struct {
-	c    *cloud
-	t    *testing.T
-	id   string
-	cred string
-	boot string
-	info *api.NodeInfo // what it says of itself
-	seq  int64
-	no   int64
-	held []api.Held
+	c     *cloud
+	t     *testing.T
+	id    string
+	cred  string
+	boot  string
+	info  *api.NodeInfo // what it says of itself
+	seq   int64
+	no    int64
+	held  []api.Held
+	early []api.Order // came with the answer to a poll that was sent for something else
 }
 
 // join adds a node with a number of slots and makes its first contact.
@@ -279,7 +280,7 @@ func (c *cloud) join(name string, capacity int) *agent {
 	}
 	a := &agent{c: c, t: c.t, id: answer.NodeID, cred: answer.Credential, boot: uuid.NewString()}
 	a.info = &api.NodeInfo{Arch: "amd64", CPUs: 8, MemoryMB: 16384, Driver: "sim"}
-	a.contact()
+	a.early = a.contact()
 	synctest.Wait() // until the placer has heard of it
 	return a
 }
@@ -309,12 +310,15 @@ func (a *agent) tryPoll(req api.PollRequest, wait time.Duration) (api.PollAnswer
 // next gives the orders that are due now, and acknowledges them.
 func (a *agent) next() []api.Order {
 	a.t.Helper()
-	orders := a.contact()
+	var orders []api.Order
 	var acks []api.Ack
-	for _, o := range orders {
-		acks = append(acks, api.Ack{InstanceID: o.InstanceID, Claim: o.Claim, Kind: o.Kind, Task: o.Task})
+	for _, o := range slices.Concat(a.early, a.contact()) {
+		ack := api.Ack{InstanceID: o.InstanceID, Claim: o.Claim, Kind: o.Kind, Task: o.Task}
+		if !slices.Contains(acks, ack) { // one that came early may come again
+			orders, acks = append(orders, o), append(acks, ack)
+		}
 	}
-	a.poll(api.PollRequest{Acks: acks, HasHeld: true, Held: a.held}, 0)
+	a.early = a.poll(api.PollRequest{Acks: acks, HasHeld: true, Held: a.held}, 0)
 	return orders
 }
 
