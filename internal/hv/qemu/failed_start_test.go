@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -76,6 +77,29 @@ func TestFailedStartsLeaveLogs(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A QEMU that is killed while its guest is made a VM of its own: the error says that
+// QEMU ended, not which of its connections was first to break.
+func TestKilledBeforeItsRefresh(t *testing.T) {
+	t.Parallel()
+	spec, d := warmSpec(t), open(t, t.TempDir())
+	d.SetStep(func(name string) {
+		if name != "start: resumed" {
+			return
+		}
+		vm, err := d.Get(t.Context(), spec.ID)
+		if err == nil {
+			err = syscall.Kill(vm.PID, syscall.SIGKILL)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	defer func() { remove(t, d, spec.ID) }()
+	if _, err := d.Start(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "QEMU ended (signal: killed)") {
+		t.Errorf("Start of a VM whose QEMU was killed: %v", err)
 	}
 }
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
@@ -243,6 +245,13 @@ func (r *run) askAddress(ctx context.Context) error {
 	return errNoAddress
 }
 
+// cutOff says whether a connection to QEMU ended, which is the first sign of its end.
+func cutOff(err error) bool {
+	return slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNREFUSED}, func(sign error) bool {
+		return errors.Is(err, sign)
+	})
+}
+
 // giveUp ends a start that failed and answers the error with what is known
 // about why. The VM stays, stopped, with that as its Failure.
 func (m *machine) giveUp(ctx context.Context, r *run, err error) error {
@@ -255,7 +264,7 @@ func (m *machine) giveUp(ctx context.Context, r *run, err error) error {
 		m.mu.Unlock()
 		return errors.Join(err, writeJSON(m.dir, endFile, e))
 	}
-	gone := r.isGone()
+	gone := r.isGone() || cutOff(err) && m.awaitGone(ctx, r, quitGrace) == nil
 	if q, ok := r.link(); ok && !gone {
 		r.saveSerial(ctx, q)
 	}
