@@ -63,6 +63,9 @@ var operations = []operation{
 	{name: "push that is aborted", want: "amd64: v5", do: abort},
 	{name: "scrub", want: "amd64: v5", itself: true, launch: launch{scrub: true}, do: awaitScrub},
 	{name: "repair", want: "amd64: v5", prepare: breakTemplates, do: func(ctx context.Context, _ *walk, s *server) error {
+		if err := os.RemoveAll(filepath.Join(s.base, "vm_dir", hollow, "0")); err != nil {
+			return fmt.Errorf("empty a damaged template by hand: %w", err)
+		}
 		return s.upkeep(ctx, api.UpkeepRequest{Do: api.UpkeepRepair})
 	}},
 	{name: "last push", want: "amd64: v5 v2", do: pushing("v2")},
@@ -152,15 +155,16 @@ func abort(ctx context.Context, _ *walk, s *server) error {
 	return s.calls.Send(ctx, http.MethodDelete, "/registry/v2/push/"+session.Session, nil, nil)
 }
 
-// broken and hollow are templates that a repair sets aside and removes.
+// broken and hollow are templates that a repair sets aside and, once someone has
+// emptied it by hand, removes.
 const (
 	broken = "bbbbbbbb-0000-4000-8000-000000000002"
 	hollow = "dddddddd-0000-4000-8000-000000000004"
 )
 
 func breakTemplates(base string) error {
-	for _, id := range []string{broken, hollow} {
-		if err := os.MkdirAll(filepath.Join(base, "vm_dir", id), 0o755); err != nil {
+	for _, dir := range []string{broken, filepath.Join(hollow, "0")} {
+		if err := os.MkdirAll(filepath.Join(base, "vm_dir", dir), 0o755); err != nil {
 			return fmt.Errorf("break a template: %w", err)
 		}
 	}
