@@ -18,7 +18,7 @@ var (
 	// ErrUnavailable: the backend cannot be reached or refuses, nothing was written.
 	ErrUnavailable error = &farm.Error{Code: farm.CodeUnavailable, Message: "The store is unavailable; nothing was changed"}
 	// ErrBusy: the write queue is full, nothing was written.
-	ErrBusy error = &farm.Error{Code: farm.CodeBusy, Message: "Too many writes are waiting; try again"}
+	ErrBusy error = &farm.Error{Code: farm.CodeUnavailable, Message: "Too many writes are waiting; try again"}
 	// ErrCompacted: the asked revision is gone from the backend's history; list again.
 	ErrCompacted error = &farm.Error{Code: farm.CodeInternal, Message: "The revision was compacted"}
 	// ErrClosed: the store was closed, nothing was written.

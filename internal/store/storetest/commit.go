@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -179,8 +180,8 @@ func commitQueue(t *testing.T, b *bench) {
 		})
 	}
 	eventually(t, "a full queue", func() bool { return r.Queued() == bound })
-	if err := r.Commit(b.ctx, store.Put(r.a, "one more", rec(0), store.Any)); !errors.Is(err, store.ErrBusy) {
-		t.Errorf("got %v, want ErrBusy", err)
+	if err := r.Commit(b.ctx, store.Put(r.a, "one more", rec(0), store.Any)); !errors.Is(err, store.ErrBusy) || farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("got %v, want ErrBusy, which is answered as a service that is away for a moment", err)
 	}
 	r.faults.Mend()
 	wait()
