@@ -4,9 +4,7 @@ package buildyard
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -14,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
 	"github.com/buildyard/buildyard/internal/hv/guesttest"
 )
@@ -92,27 +89,6 @@ func realNode(t *testing.T, s *ControllerService) {
 	if err := os.Chmod(short, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := home.At(short)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = buildnode.Join(t.Context(), buildnode.JoinOptions{Home: dir, Controller: s.URL(), Token: s.JoinToken(), Host: "127.0.0.1", Reserve: "64MB", Capacity: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	node, err := buildnode.OpenNode(t.Context(), buildnode.NodeOptions{Home: dir, Driver: buildnode.DriverQEMU, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- node.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-		if err := node.Close(); err != nil {
-			t.Error(err)
-		}
-		_ = os.RemoveAll(short)
-	})
+	t.Cleanup(func() { _ = os.RemoveAll(short) })
+	runNode(t, s, short, buildnode.NodeOptions{Driver: buildnode.DriverQEMU})
 }

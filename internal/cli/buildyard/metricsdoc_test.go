@@ -44,22 +44,21 @@ func licensed(t *testing.T, tier farm.Tier) map[string]string {
 	return map[string]string{"license-file": file, "license-authority": public}
 }
 
-// runNode joins a node with simulated VMs and runs it until the test ends.
-func runNode(t *testing.T, s *ControllerService) *buildnode.Node {
+// runNode joins a node, in a directory of its own, and runs it until the test ends.
+func runNode(t *testing.T, s *ControllerService, dir string, o buildnode.NodeOptions) *buildnode.Node {
 	t.Helper()
-	dir, err := home.At(t.TempDir())
-	if err != nil {
+	var err error
+	if o.Home, err = home.At(dir); err != nil {
 		t.Fatal(err)
 	}
 	_, err = buildnode.Join(t.Context(), buildnode.JoinOptions{
-		Home: dir, Controller: s.URL(), Token: s.JoinToken(), Host: "127.0.0.1", Reserve: "64MB", Capacity: 2,
+		Home: o.Home, Controller: s.URL(), Token: s.JoinToken(), Host: "127.0.0.1", Reserve: "64MB", Capacity: 2,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	node, err := buildnode.OpenNode(t.Context(), buildnode.NodeOptions{
-		Home: dir, Driver: buildnode.DriverSim, Metrics: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
-	})
+	o.Logger = slog.New(slog.DiscardHandler)
+	node, err := buildnode.OpenNode(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +83,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	settings["enable-central-logging"] = "true"
 	s, stop := startController(t, t.TempDir(), true, settings)
 	t.Cleanup(stop)
-	node := runNode(t, s)
+	node := runNode(t, s, t.TempDir(), buildnode.NodeOptions{Driver: buildnode.DriverSim, Metrics: "127.0.0.1:0"})
 	get(t, s.URL()+"/livez")
 	text := ""
 	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(text, "last_poll_age"); time.Sleep(10 * time.Millisecond) {
