@@ -300,7 +300,7 @@ func (a *agent) poll(req api.PollRequest, wait time.Duration) []api.Order {
 	return answer.Orders
 }
 
-func (a *agent) tryPoll(req api.PollRequest, wait time.Duration) (api.PollAnswer, error) {
+func (a *agent) tryPoll(req api.PollRequest, wait time.Duration) (*api.PollAnswer, error) {
 	req.Protocol, req.NodeID, req.BootID = api.LinkProtocol, a.id, a.boot
 	req.InfoHash, req.HeldHash = "info", fmt.Sprint(len(a.held))
 	synctest.Wait()

@@ -22,15 +22,24 @@ type heard struct {
 
 // PollText is Poll for a request that was not decoded yet. An idle node says the same
 // all the time, byte by byte, and is not decoded again.
-func (c *Controller) PollText(ctx context.Context, credential string, text []byte, wait time.Duration) (api.PollAnswer, error) {
-	h := c.link.recall(text)
-	if h == nil {
-		h = &heard{text: text}
-		if err := json.Unmarshal(text, &h.req); err != nil {
-			return api.PollAnswer{}, farm.Errorf(farm.CodeInvalid, "The request is not of the node link's form")
-		}
+func (c *Controller) PollText(ctx context.Context, credential string, text []byte, wait time.Duration) (*api.PollAnswer, error) {
+	h, err := c.link.understand(text)
+	if err != nil {
+		return nil, err
 	}
 	return c.poll(ctx, credential, h, wait)
+}
+
+// understand gives what a poll says.
+func (l *link) understand(text []byte) (*heard, error) {
+	if h := l.recall(text); h != nil {
+		return h, nil
+	}
+	h := &heard{text: text}
+	if err := json.Unmarshal(text, &h.req); err != nil {
+		return nil, farm.Errorf(farm.CodeInvalid, "The request is not of the node link's form")
+	}
+	return h, nil
 }
 
 // recall gives the last poll of a node when it came as this same text. Which node that is
@@ -70,11 +79,11 @@ func (s *session) remember(h *heard) {
 }
 
 // Quiet is the answer to a poll that brought nothing.
-func (c *Controller) Quiet() api.PollAnswer {
-	return api.PollAnswer{Registry: c.opts.RegistryAddress, CentralLog: c.opts.CentralLog}
+func (c *Controller) Quiet() *api.PollAnswer {
+	return &api.PollAnswer{Registry: c.opts.RegistryAddress, CentralLog: c.opts.CentralLog}
 }
 
 // IsQuiet says whether an answer of this controller's Poll is Quiet.
-func IsQuiet(a api.PollAnswer) bool {
+func IsQuiet(a *api.PollAnswer) bool {
 	return !a.NeedFull && !a.Removed && !a.NoCentralLog && a.Update == nil && len(a.Orders)+len(a.Describe)+len(a.Errands) == 0
 }

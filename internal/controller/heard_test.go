@@ -31,7 +31,7 @@ func (a *agent) idle(change ...func(*api.PollRequest)) []byte {
 	return raw
 }
 
-func (a *agent) pollText(text []byte, wait time.Duration) (api.PollAnswer, error) {
+func (a *agent) pollText(text []byte, wait time.Duration) (*api.PollAnswer, error) {
 	synctest.Wait()
 	return a.c.PollText(a.t.Context(), a.cred, bytes.Clone(text), wait)
 }
@@ -156,7 +156,7 @@ func TestRememberedPollHangsAsAny(t *testing.T) {
 				t.Fatalf("%+v, %v after %s", answer, err, took)
 			}
 		}
-		answers := make(chan api.PollAnswer)
+		answers := make(chan *api.PollAnswer)
 		go func() {
 			answer, _ := c.PollText(t.Context(), a.cred, text, MaxWait)
 			answers <- answer
@@ -215,7 +215,7 @@ func TestQuietAnswer(t *testing.T) {
 		if answer, err := a.pollText(a.idle(), 0); err != nil || !IsQuiet(answer) || !cmp.Equal(answer, c.Quiet()) {
 			t.Errorf("%+v, %v", answer, err)
 		}
-		loud := []api.PollAnswer{
+		loud := []*api.PollAnswer{
 			{NeedFull: true}, {Removed: true}, {Orders: []api.Order{{}}}, {Describe: []string{"x"}}, {Errands: []api.Errand{{}}}, {NoCentralLog: true}, {Update: &api.AgentUpdate{}},
 		}
 		if fields := reflect.TypeFor[api.PollAnswer]().NumField(); fields != len(loud)+2 {

@@ -358,7 +358,7 @@ func TestDeleteNode(t *testing.T) {
 func TestParkedPollOfARemovedNode(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
-		parked := make(chan api.PollAnswer)
+		parked := make(chan *api.PollAnswer)
 		go func() {
 			answer, err := a.tryPoll(api.PollRequest{}, 20*time.Second)
 			if err != nil {

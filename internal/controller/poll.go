@@ -19,58 +19,68 @@ const (
 
 // Poll is a node's heartbeat and its question for work. It returns at once when
 // there are orders or something is missing, else after wait.
-func (c *Controller) Poll(ctx context.Context, credential string, req api.PollRequest, wait time.Duration) (api.PollAnswer, error) {
+func (c *Controller) Poll(ctx context.Context, credential string, req api.PollRequest, wait time.Duration) (*api.PollAnswer, error) {
 	return c.poll(ctx, credential, &heard{req: req}, wait)
 }
 
-func (c *Controller) poll(ctx context.Context, credential string, h *heard, wait time.Duration) (api.PollAnswer, error) {
-	var answer api.PollAnswer
+// poll keeps little on its stack while it hangs, and so do those who call it: ten
+// thousand nodes hang at the same time.
+func (c *Controller) poll(ctx context.Context, credential string, h *heard, wait time.Duration) (*api.PollAnswer, error) {
+	s, answer, err := c.hear(ctx, credential, h)
+	if err != nil || answer.Removed {
+		return answer, err
+	}
+	if answer.NeedFull || len(answer.Describe) > 0 {
+		wait = 0
+	}
+	c.await(ctx, s, min(wait, MaxWait), answer)
+	answer.Removed = s.removed()
+	answer.Update = c.offer(s)
+	return answer, nil
+}
+
+// hear takes over what a poll says, and begins its answer.
+func (c *Controller) hear(ctx context.Context, credential string, h *heard) (*session, *api.PollAnswer, error) {
 	req := &h.req
 	node, err := c.authenticate(req.NodeID, credential)
 	if errors.Is(err, errRemoved) {
-		return api.PollAnswer{Removed: true}, nil
+		return nil, &api.PollAnswer{Removed: true}, nil
 	}
 	if err != nil {
-		return answer, err
+		return nil, nil, err
 	}
 	if err := checkPoll(req); err != nil {
-		return answer, err
+		return nil, nil, err
 	}
 	s := c.link.session(node.ID)
 	if s == nil { // removed a moment ago
-		return api.PollAnswer{Removed: true}, nil
+		return nil, &api.PollAnswer{Removed: true}, nil
 	}
+	answer := c.Quiet()
+	answer.NoCentralLog = node.NoCentralLog
 	if err := s.contact(req.BootID, c.now()); err != nil {
-		return answer, err
+		return nil, nil, err
 	}
 	if answer.NeedFull, err = c.describe(ctx, s, req); err != nil {
-		return answer, err
+		return nil, nil, err
 	}
 	if err := c.greet(ctx, node, req); err != nil {
-		return answer, err
+		return nil, nil, err
 	}
 	if !answer.NeedFull {
 		if err := c.hearUpdate(ctx, s, node, req); err != nil {
-			return answer, err
+			return nil, nil, err
 		}
 	}
 	s.remember(h)
 	s.acknowledge(req.Acks)
-	answer.Registry, answer.CentralLog = c.opts.RegistryAddress, c.opts.CentralLog
-	answer.NoCentralLog = node.NoCentralLog
 	if len(req.Details) > 0 {
 		s.learn(req.Details)
 		c.placer.touch(s.node)
 		c.macs.heard()
 	}
 	answer.Describe = s.curious(c.now())
-	if answer.NeedFull || len(answer.Describe) > 0 {
-		wait = 0
-	}
-	answer.Orders, answer.Errands = c.await(ctx, s, min(wait, MaxWait))
-	answer.Removed = s.removed()
-	answer.Update = c.offer(s)
-	return answer, nil
+	return s, answer, nil
 }
 
 func checkPoll(req *api.PollRequest) error {
@@ -90,7 +100,7 @@ func checkPoll(req *api.PollRequest) error {
 }
 
 // await hangs until there is something to do for the node, or the time is up.
-func (c *Controller) await(ctx context.Context, s *session, wait time.Duration) ([]api.Order, []api.Errand) {
+func (c *Controller) await(ctx context.Context, s *session, wait time.Duration, answer *api.PollAnswer) {
 	done := s.park()
 	defer func() { done(ctx.Err() != nil, c.now()) }()
 	defer c.meters.park()()
@@ -99,28 +109,37 @@ func (c *Controller) await(ctx context.Context, s *session, wait time.Duration) 
 		end = c.beats.after(wait)
 	}
 	for over := wait <= 0; ; {
-		ids, next := s.take(c.now(), c.opts.OrderResend)
-		list, other := s.takeErrands(c.now(), c.opts.OrderResend)
-		orders, errands := c.orders(s, ids), c.errandsFor(list)
-		if len(orders)+len(errands) > 0 || over || s.hasUpdate() {
-			return orders, errands
-		}
-		var again <-chan time.Time // something is due once more
-		if next = sooner(next, other); !next.IsZero() {
-			again = time.After(max(next.Sub(c.now()), time.Millisecond))
+		again, found := c.look(s, answer)
+		if found || over {
+			return
 		}
 		select {
 		case <-s.wake:
 			if s.removed() {
-				return nil, nil
+				return
 			}
 		case <-again:
 		case <-end:
 			over = true
 		case <-ctx.Done():
-			return nil, nil
+			return
 		}
 	}
+}
+
+// look writes into an answer what there is to do for the node now. Without that it gives
+// a channel that says when something is due once more; nil: nothing is.
+func (c *Controller) look(s *session, answer *api.PollAnswer) (again <-chan time.Time, found bool) {
+	ids, next := s.take(c.now(), c.opts.OrderResend)
+	list, other := s.takeErrands(c.now(), c.opts.OrderResend)
+	answer.Orders, answer.Errands = c.orders(s, ids), c.errandsFor(list)
+	if len(answer.Orders)+len(answer.Errands) > 0 || s.hasUpdate() {
+		return nil, true
+	}
+	if next = sooner(next, other); next.IsZero() {
+		return nil, false
+	}
+	return time.After(max(next.Sub(c.now()), time.Millisecond)), false
 }
 
 // describe takes over what a node says of itself; needFull asks for what it only

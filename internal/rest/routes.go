@@ -75,33 +75,40 @@ func Handler(routes []Route, log *slog.Logger) http.Handler {
 		mux.Handle(route.Pattern, handle(route, log))
 	}
 	return withRequestID(recovered(log, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch do, pattern := mux.Handler(r); {
-		case pattern == "" || unclean(r.URL.EscapedPath()):
-			respondUnrouted(w, r, mux)
-		case strings.Contains(pattern, "{"):
-			mux.ServeHTTP(w, r) // finds it again and reads the path's values
-		default:
-			r.Pattern = pattern
-			do.ServeHTTP(w, r)
-		}
+		find(mux, r).ServeHTTP(w, r)
 	})))
 }
 
+// find gives what serves a request.
+func find(mux *http.ServeMux, r *http.Request) http.Handler {
+	do, pattern := mux.Handler(r)
+	switch {
+	case pattern == "" || unclean(r.URL.EscapedPath()):
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respondUnrouted(w, r, mux) })
+	case strings.Contains(pattern, "{"):
+		return mux // finds it again and reads the path's values
+	default:
+		r.Pattern = pattern
+		return do
+	}
+}
+
 func handle(route Route, log *slog.Logger) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if route.Raw != nil {
+	if route.Raw != nil {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer abortOnPanic(r, log)
 			if err := route.Raw(w, r); err != nil {
 				respondError(w, r, log, err)
 			}
-			return
+		})
+	}
+	read := ReadParams
+	if route.Typed {
+		read = func(w http.ResponseWriter, r *http.Request) (*Params, error) {
+			return readRaw(w, r, cmp.Or(route.MaxBody, MaxBody))
 		}
-		read := ReadParams
-		if route.Typed {
-			read = func(w http.ResponseWriter, r *http.Request) (*Params, error) {
-				return readRaw(w, r, cmp.Or(route.MaxBody, MaxBody))
-			}
-		}
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		params, err := read(w, r)
 		if err != nil {
 			respondError(w, r, log, err)

@@ -151,12 +151,9 @@ func (s *server) join(ctx context.Context, _ *http.Request, in api.JoinRequest) 
 }
 
 func (s *server) poll(r *rest.Request) (any, error) {
-	wait := time.Duration(0)
-	if text := waitOf(r.URL); text != "" {
-		var err error
-		if wait, err = time.ParseDuration(text); err != nil || wait < 0 || wait > controller.MaxWait {
-			return nil, farm.Invalid("wait", "must be a duration between 0s and %s", controller.MaxWait)
-		}
+	wait, err := waitOf(r.URL)
+	if err != nil {
+		return nil, err
 	}
 	answer, err := s.c.PollText(r.Context(), credential(r.Request), r.Params.Raw(), wait)
 	if err == nil && controller.IsQuiet(answer) {
@@ -165,13 +162,21 @@ func (s *server) poll(r *rest.Request) (any, error) {
 	return answer, err
 }
 
-// waitOf gives how long a poll may hang, as it is asked. Our agents ask for nothing else,
-// in few characters.
-func waitOf(u *url.URL) string {
-	if text, ok := strings.CutPrefix(u.RawQuery, "wait="); ok && !strings.ContainsAny(text, "&%+;") {
-		return text
+// waitOf gives how long a poll may hang. Our agents ask for nothing else, in few
+// characters.
+func waitOf(u *url.URL) (time.Duration, error) {
+	text, ok := strings.CutPrefix(u.RawQuery, "wait=")
+	if !ok || strings.ContainsAny(text, "&%+;") {
+		text = u.Query().Get("wait")
 	}
-	return u.Query().Get("wait")
+	if text == "" {
+		return 0, nil
+	}
+	wait, err := time.ParseDuration(text)
+	if err != nil || wait < 0 || wait > controller.MaxWait {
+		return 0, farm.Invalid("wait", "must be a duration between 0s and %s", controller.MaxWait)
+	}
+	return wait, nil
 }
 
 func (s *server) report(ctx context.Context, r *http.Request, in api.Report) (api.ReportAnswer, error) {
