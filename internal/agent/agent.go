@@ -139,7 +139,8 @@ type Agent struct {
 	mu        sync.Mutex // guards the fields below
 	instances map[string]*instance
 	ended     map[string]string // instance id -> claim of those that left lately
-	vms       []hv.VM           // as last listed
+	vms       []hv.VM           // as last listed, without those that were removed since; not changed in place
+	leaving   map[string]bool   // VMs whose instance left while a list of VMs is made; nil: none is made
 	strays    map[string]string // VM id -> content id pinned for a VM without an instance
 	registry  string            // address to pull from when an order names none
 	discreet  bool              // no log leaves this node

@@ -95,6 +95,32 @@ func TestTerminateInEveryPhase(t *testing.T) {
 	}
 }
 
+// TestEndedIsHeldNoMore: what left is not told as held, be it that the VMs were listed
+// just before, or are being listed: without an instance it would be nobody's there, and
+// take the room of another.
+func TestEndedIsHeldNoMore(t *testing.T) {
+	for name, listing := range map[string]time.Duration{"listed before": 0, "being listed": 500 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, sim.Options{}, func(w *world) {
+				w.control.order(startOrder(nil))
+				w.until(api.PhaseRunning)
+				w.slow(listing)
+				time.Sleep(1100 * time.Millisecond) // a list was begun a moment ago
+				w.control.order(terminate("1"))
+				w.until(api.PhaseTerminated)
+				for range 100 {
+					synctest.Wait()
+					if held := w.agent.held(); len(held) > 0 && len(w.journalled()) == 0 {
+						t.Errorf("held %+v", held)
+						break
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
 func TestTerminateOfTheUnknown(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(terminate(""))

@@ -199,6 +199,16 @@ func through[T any](ctx context.Context, g *gate, name string, call func(context
 	}
 }
 
+// List may take its time, after it has looked.
+func (d gatedDriver) List(ctx context.Context) ([]hv.VM, error) {
+	vms, err := d.Host.List(ctx)
+	d.w.mu.Lock()
+	listing := d.w.listing
+	d.w.mu.Unlock()
+	time.Sleep(listing)
+	return vms, err
+}
+
 func (d gatedDriver) Stop(ctx context.Context, id string, how hv.StopMode) error {
 	_, err := through(ctx, d.g, "stop", func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, d.Host.Stop(ctx, id, how)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
@@ -41,9 +42,7 @@ func (a *Agent) expectsVMs() bool {
 
 // look takes a new list of the VMs and compares it with what was reported.
 func (a *Agent) look(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	vms, err := a.opts.Driver.List(limited)
+	vms, err := a.list(ctx)
 	if err != nil {
 		return err
 	}
@@ -66,6 +65,31 @@ func (a *Agent) look(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// list asks the driver for all VMs. What was removed meanwhile is left out: a VM without
+// an instance is told to the controller, where it takes room.
+func (a *Agent) list(ctx context.Context) ([]hv.VM, error) {
+	limited, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	a.mu.Lock()
+	a.leaving = map[string]bool{}
+	a.mu.Unlock()
+	vms, err := a.opts.Driver.List(limited)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	left := a.leaving
+	a.leaving = nil
+	return slices.DeleteFunc(vms, func(vm hv.VM) bool { return left[vm.ID] && a.instances[vm.ID] == nil }), err
+}
+
+// unlistLocked takes the VM of an instance that left out of the last list, and out of
+// the one that is being made.
+func (a *Agent) unlistLocked(id string) {
+	if a.leaving != nil {
+		a.leaving[id] = true
+	}
+	a.vms = slices.DeleteFunc(slices.Clone(a.vms), func(vm hv.VM) bool { return vm.ID == id })
 }
 
 // straysLocked holds the versions that VMs without an instance stand on, for as

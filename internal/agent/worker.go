@@ -133,6 +133,7 @@ func (a *Agent) forget(in *instance) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.instances, in.id)
+	a.unlistLocked(in.id)
 	a.rememberLocked(in.id, in.snapshot().Claim)
 	a.log.Info("instance gone", "instance", in.id)
 	return errForget

@@ -54,6 +54,7 @@ type world struct {
 	full     bool             // the disk has no room for the journal
 	free     int64            // bytes of the disk that are free without templates; 0: plenty
 	removing map[string]bool  // VMs that are being removed
+	listing  time.Duration    // that a list of the VMs takes
 	bare     bool             // the driver can neither save nor restart
 	broken   map[string]error // what calls of the driver answer, by their name
 	scripts  int              // startup scripts that were really begun in a guest
@@ -142,6 +143,13 @@ func (w *world) fill(full bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.full = full
+}
+
+// slow makes lists of the VMs take so long.
+func (w *world) slow(listing time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.listing = listing
 }
 
 // clings makes VMs impossible to remove, or possible again.
