@@ -78,6 +78,7 @@ var onlys = []only{
 	{[]string{"internal/qcow2"}, []string{"std", "github.com/klauspost/compress/..."}, "drivers, transfers and scanners read images with it, so it brings nothing along"},
 	{[]string{"internal/license"}, []string{"std", "internal/farm"}, "controllers, nodes and scanners judge licences with it, so it brings nothing along"},
 	{[]string{"internal/auth"}, []string{"std", "internal/farm", "api"}, "who may do what is judged the same way everywhere: stores come in through its interfaces, protocols stay outside"},
+	{[]string{"internal/auth/authstore"}, []string{"std", "api", "internal/auth", "internal/farm", "internal/store"}, "tables of what internal/auth keeps: it decides nothing itself, so it needs no more"},
 	{[]string{"internal/auth/authfile"}, []string{"std", "internal/auth", "internal/farm"}, "files of a registry that runs alone: it brings nothing along"},
 	{[]string{"internal/auth/certs"}, []string{"std", "internal/farm"}, "every service and the node's interface know callers by it, so it brings nothing along"},
 	{[]string{"internal/auth/oidc"}, []string{"std", "internal/auth", "internal/farm", "github.com/coreos/go-oidc/v3/oidc", "github.com/go-jose/go-jose/v4", "golang.org/x/oauth2"}, "it needs to know the provider's protocol and nothing of those who log in"},

@@ -23,8 +23,8 @@ type Marks interface {
 // MaxMarks bounds how many marks are remembered at a time.
 const MaxMarks = 1_000_000
 
-// errMarksFull is the refusal when there are too many marks.
-var errMarksFull = farm.Errorf(farm.CodeBusy, "Too many sessions were opened in the last minutes; try again later")
+// ErrMarksFull is the refusal when there are too many marks.
+var ErrMarksFull = farm.Errorf(farm.CodeBusy, "Too many sessions were opened in the last minutes; try again later")
 
 // MarkTable is Marks in memory. The zero value is ready.
 type MarkTable struct {
@@ -52,7 +52,7 @@ func (t *MarkTable) Use(_ context.Context, m Mark, until time.Time) (bool, error
 		}
 	}
 	if t.count >= MaxMarks {
-		return false, errMarksFull
+		return false, ErrMarksFull
 	}
 	at := until.Unix()/60 + 1
 	if t.minutes == nil {

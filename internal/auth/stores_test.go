@@ -19,6 +19,10 @@ func TestMarkTable(t *testing.T) {
 	authtest.Marks(t, func(*testing.T) auth.Marks { return &auth.MarkTable{} }, authtest.Forgets)
 }
 
+func TestGrantTable(t *testing.T) {
+	authtest.Grants(t, func(*testing.T) auth.GrantStore { return auth.NewGrantTable(auth.Grants{}, nil) }, authtest.Forgets)
+}
+
 // TestNothingIsSeenThatIsNotSaved: a change that cannot be made durable has not happened.
 func TestNothingIsSeenThatIsNotSaved(t *testing.T) {
 	errDisk, fails := errors.New("disk full"), false

@@ -49,6 +49,15 @@ func TestMarks(t *testing.T) {
 	}, authtest.Durable)
 }
 
+func TestGrants(t *testing.T) {
+	dir := t.TempDir()
+	authtest.Grants(t, func(t *testing.T) auth.GrantStore {
+		grants, err := openFolder(t, dir).Grants(farm.ServiceRegistry)
+		must(t, err)
+		return grants
+	}, authtest.Durable)
+}
+
 // TestOwnerOnly: nobody else on the machine reads keys.
 func TestOwnerOnly(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")

@@ -10,9 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -140,6 +144,92 @@ func Marks(t *testing.T, open func(t *testing.T) auth.Marks, durable Durability)
 	again := open(t)
 	use(again, 1, durable == Forgets)
 	use(again, 3, true)
+}
+
+// Grants tests a GrantStore of a registry. open gives the same one each time, as after a
+// restart; durable says what that must not forget.
+func Grants(t *testing.T, open func(t *testing.T) auth.GrantStore, durable Durability) {
+	const service = farm.ServiceRegistry
+	s, told := open(t), 0
+	s.Watch(func() { told++ })
+	change := func(do func(auth.Grants) (auth.Grants, error)) {
+		t.Helper()
+		before := told
+		must(t, s.Change(t.Context(), do))
+		if told != before+1 {
+			t.Errorf("told %d times of a change", told-before)
+		}
+	}
+	set := func(name string, list ...farm.Permission) func(auth.Grants) (auth.Grants, error) {
+		return func(g auth.Grants) (auth.Grants, error) { return g.SetGroup(service, name, list) }
+	}
+	on := func(name string, n int) func(auth.Grants) (auth.Grants, error) {
+		return func(g auth.Grants) (auth.Grants, error) { return g.SetResources(service, name, Resources(n)) }
+	}
+	look := func(s auth.GrantStore, want auth.Grants) {
+		t.Helper()
+		if diff := cmp.Diff(want, s.Grants(), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("grants: %s", diff)
+		}
+	}
+	var want auth.Grants
+	look(s, want)
+	for _, do := range []func(auth.Grants) (auth.Grants, error){
+		set("a", "pull_vm", "index"), set("nothing"), set("<ci> & ü/g/x", "index"), on("a", 3), on("many", auth.MaxGrantsOn), on("none", 0),
+		func(g auth.Grants) (auth.Grants, error) { g.Enforced = true; return g, nil },
+		on("many", auth.MaxGrantsOn-1), on("a", 2), set("a", "index"), on("many", 1),
+		func(g auth.Grants) (auth.Grants, error) { return g.DeleteGroup("nothing") }, on("many", auth.MaxGrantsOn/2),
+	} {
+		change(do)
+		var err error
+		want, err = do(want)
+		must(t, err)
+		look(s, want)
+	}
+	errNo := errors.New("no")
+	if err := s.Change(t.Context(), func(g auth.Grants) (auth.Grants, error) { return auth.Grants{}, errNo }); !errors.Is(err, errNo) {
+		t.Errorf("a change that does not want to be: %v", err)
+	}
+	look(s, want)
+	if durable == Durable {
+		s = open(t)
+		look(s, want)
+	}
+	changers(t, s)
+}
+
+// changers has many make a group each: all are there.
+func changers(t *testing.T, s auth.GrantStore) {
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			err := s.Change(t.Context(), func(g auth.Grants) (auth.Grants, error) {
+				return g.SetGroup(farm.ServiceRegistry, fmt.Sprint("changer ", i), []farm.Permission{"index"})
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for i := range 8 {
+		if _, ok := s.Grants().Groups[fmt.Sprint("changer ", i)]; !ok {
+			t.Errorf("the change of %d is lost", i)
+		}
+	}
+}
+
+// Resources makes n rights on templates, with ids of the greatest length.
+func Resources(n int) []farm.ResourcePermission {
+	list := make([]farm.ResourcePermission, n)
+	for i := range list {
+		id := fmt.Sprintf("%d<&>", i)
+		list[i] = farm.ResourcePermission{
+			ID: id + strings.Repeat("<", 128-len(id)), IDType: "id", Type: farm.ResourceTemplate,
+			Permissions: []farm.Permission{"pull", "list"},
+		}
+	}
+	return list
 }
 
 // Durability says whether a store outlives its process.

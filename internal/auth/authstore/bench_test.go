@@ -1,0 +1,159 @@
+package authstore
+
+import (
+	"fmt"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/auth/authtest"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/mem"
+)
+
+// cpu is the processor time that this process has used: on a busy machine the clock says
+// nothing.
+func cpu(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// onEachBackend measures with each backend.
+func onEachBackend(b *testing.B, bench func(b *testing.B, c *cluster)) {
+	b.Run("mem", func(b *testing.B) { bench(b, newCluster(mem.New())) })
+	b.Run("etcd", func(b *testing.B) {
+		backend, err := oneEtcd()
+		must(b, err)
+		bench(b, newCluster(backend))
+	})
+}
+
+// BenchmarkHandshake is a hand and a shake, of one caller and of many at a time, without what
+// the client does. The store and its backend are in this process and counted. The reach is
+// 0.5 ms, and 200 a second for one key.
+func BenchmarkHandshake(b *testing.B) {
+	for _, callers := range []int{1, 32} {
+		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
+			onEachBackend(b, func(b *testing.B, c *cluster) {
+				r := c.open(b)
+				r.add(b, "ci")
+				secrets := make(chan string, b.N)
+				for range b.N {
+					secrets <- r.hand(b, "ci")
+				}
+				close(secrets)
+				begin := cpu(b)
+				b.ResetTimer()
+				var wg sync.WaitGroup
+				for range callers {
+					wg.Go(func() {
+						for secret := range secrets {
+							if _, err := r.tap.Hand("ci", "192.0.2.1"); err != nil {
+								b.Error(err)
+							}
+							if _, err := r.shake(b, "ci", secret); err != nil {
+								b.Error(err)
+							}
+						}
+					})
+				}
+				wg.Wait()
+				b.StopTimer()
+				b.ReportMetric(float64((cpu(b)-begin).Microseconds())/float64(b.N), "cpu-us/op")
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "shakes/s")
+			})
+		})
+	}
+}
+
+// BenchmarkGet is the look-up of a key among 10,000.
+func BenchmarkGet(b *testing.B) {
+	r := newCluster(mem.New()).open(b)
+	fill(b, r, func(i int) store.Change {
+		return store.Put(r.Stores.keys.table, fmt.Sprint("key-", i), good(authtest.Key(fmt.Sprint("key-", i))), store.Any)
+	}, auth.MaxKeys)
+	ids := make([]string, auth.MaxKeys)
+	for i := range ids {
+		ids[i] = fmt.Sprint("key-", i)
+	}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		i = (i + 7919) % len(ids)
+		if _, ok := r.Keys().Get(ids[i]); !ok {
+			b.Fatal(ids[i])
+		}
+	}
+}
+
+// BenchmarkList is the list of 10,000 keys.
+func BenchmarkList(b *testing.B) {
+	r := newCluster(mem.New()).open(b)
+	fill(b, r, func(i int) store.Change {
+		return store.Put(r.Stores.keys.table, fmt.Sprint("key-", i), good(authtest.Key(fmt.Sprint("key-", i))), store.Any)
+	}, auth.MaxKeys)
+	b.ReportAllocs()
+	for b.Loop() {
+		if len(r.Keys().List()) != auth.MaxKeys {
+			b.Fatal()
+		}
+	}
+}
+
+// BenchmarkUse is one mark among n.
+func BenchmarkUse(b *testing.B) {
+	for _, n := range []int{1000, 100_000} {
+		b.Run(fmt.Sprint("marks=", n), func(b *testing.B) {
+			r := newCluster(mem.New()).open(b)
+			until := soon()
+			fill(b, r, func(i int) store.Change {
+				id, err := markID(auth.Mark{byte(i * 7919), byte(i >> 8), byte(i >> 16), 1}, until.Add(time.Duration(i%300)*time.Second))
+				must(b, err)
+				return store.Put(r.marks.table, id, &struct{}{}, store.Any)
+			}, n)
+			begin, i := cpu(b), 0
+			for b.Loop() {
+				i++
+				if first, err := r.Marks().Use(b.Context(), auth.Mark{byte(i), byte(i >> 8), byte(i >> 16), 2}, until); !first || err != nil {
+					b.Fatal(first, err)
+				}
+			}
+			b.ReportMetric(float64((cpu(b)-begin).Microseconds())/float64(b.N), "cpu-us/op")
+		})
+	}
+}
+
+// BenchmarkChange is one change of a group among 100,000 rights of others, with the judge that
+// follows it.
+func BenchmarkChange(b *testing.B) {
+	r := newCluster(mem.New()).open(b)
+	g := r.Grants(registry)
+	for i := range 10 {
+		must(b, g.Change(b.Context(), setResources(fmt.Sprint(i), auth.MaxGrantsOn-1)))
+	}
+	auth.NewJudge(auth.Policy{Service: registry, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true}, g)
+	i := 0
+	for b.Loop() {
+		i++
+		list := []farm.Permission{"index", "pull_vm"}[:1+i%2]
+		must(b, g.Change(b.Context(), setGroup("small", list...)))
+	}
+}
+
+// fill commits n records.
+func fill(b *testing.B, r *replica, change func(i int) store.Change, n int) {
+	b.Helper()
+	most := r.st.Limits().Ops
+	for at := 0; at < n; at += most {
+		var changes []store.Change
+		for i := at; i < min(n, at+most); i++ {
+			changes = append(changes, change(i))
+		}
+		must(b, r.st.Commit(b.Context(), changes...))
+	}
+}

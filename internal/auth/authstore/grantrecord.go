@@ -1,0 +1,190 @@
+package authstore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// kindGrant is the kind of the records of grants. SERVICE is the record of a service, which
+// every change of its grants replaces, so that they come one after another;
+// SERVICE/g/NAME is a permission group; SERVICE/r/TEXT is a part of one that is too large
+// for a record. Parts are never changed, and belong to one state of one group.
+const (
+	kindGrant = store.Kind("p")
+	groupDir  = "/g/"
+	partDir   = "/r/"
+)
+
+// partBytes bounds the rights on resources in one record, in bytes of JSON. A group that has
+// more is cut into parts.
+const partBytes = 256 << 10
+
+// grantRecord is one of three things.
+type grantRecord struct {
+	Service *serviceRecord `json:"service,omitempty"`
+	Group   *groupRecord   `json:"group,omitempty"`
+	Part    *partRecord    `json:"part,omitempty"`
+}
+
+// serviceRecord is what is per service.
+type serviceRecord struct {
+	Enforced bool `json:"enforced"`
+}
+
+// groupRecord is a permission group. A list that is nil is not there, an empty one is.
+type groupRecord struct {
+	Permissions []farm.Permission         `json:"permissions"`
+	Resources   []farm.ResourcePermission `json:"resources"`
+	Parts       []string                  `json:"parts,omitempty"` // ids of the records that have Resources instead, in order
+}
+
+// partRecord is a part of a group's rights on resources.
+type partRecord struct {
+	Made      time.Time                 `json:"made"`
+	Resources []farm.ResourcePermission `json:"resources"`
+}
+
+type grantTable = store.Table[row[grantRecord]]
+
+func newGrantTable() *grantTable {
+	return newTable(kindGrant, func(r grantRecord) ([]byte, error) { return json.Marshal(r) }, decodeGrant)
+}
+
+var errGrantForm = errors.New("it does not hold permissions")
+
+func decodeGrant(raw []byte) (grantRecord, error) {
+	var r grantRecord
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return grantRecord{}, errGrantForm
+	}
+	kinds := 0
+	for _, there := range []bool{r.Service != nil, r.Group != nil, r.Part != nil} {
+		if there {
+			kinds++
+		}
+	}
+	if kinds != 1 || r.Group != nil && r.Group.Permissions == nil && r.Group.Resources == nil && len(r.Group.Parts) == 0 {
+		return grantRecord{}, errGrantForm
+	}
+	return r, nil
+}
+
+// held is the grants of a service as they are stored.
+type held struct {
+	grants auth.Grants
+	rev    int64               // of the service's record; 0: there is none
+	parts  map[string][]string // of groups
+	orphan map[string]orphan   // parts that no group has
+	damage error               // of records that cannot be read
+}
+
+// orphan is a part that no group has, or not yet.
+type orphan struct {
+	rev  int64
+	made time.Time
+}
+
+// assemble puts the grants of a service together. What cannot be read grants nothing, and
+// leaves permissions counting.
+func assemble(view *store.View[row[grantRecord]], s farm.Service) *held {
+	h := &held{
+		grants: auth.Grants{Groups: map[string][]farm.Permission{}, Resources: map[string][]farm.ResourcePermission{}},
+		parts:  map[string][]string{}, orphan: map[string]orphan{},
+	}
+	if r, rev, ok := view.Get(string(s)); ok {
+		h.rev = rev
+		if r.Damage == nil && r.Value.Service != nil {
+			h.grants.Enforced = r.Value.Service.Enforced
+		} else {
+			h.grants.Enforced = true
+			h.broken(string(s), r.Damage)
+		}
+	}
+	for id := range under(view, string(s)+partDir) {
+		h.part(view, id)
+	}
+	for id, r := range under(view, string(s)+groupDir) {
+		if r.Damage != nil || r.Value.Group == nil {
+			h.broken(id, r.Damage)
+			continue
+		}
+		h.group(view, id, r.Value.Group)
+	}
+	return h
+}
+
+// under yields the records whose ids begin with a prefix.
+func under(view *store.View[row[grantRecord]], prefix string) func(yield func(string, *row[grantRecord]) bool) {
+	return func(yield func(string, *row[grantRecord]) bool) {
+		for id, r := range view.Range(prefix, math.MaxInt) {
+			if !strings.HasPrefix(id, prefix) || !yield(id, r) {
+				return
+			}
+		}
+	}
+}
+
+// broken notes a record that is not what it should be.
+func (h *held) broken(id string, why error) {
+	if why == nil {
+		why = errGrantForm
+	}
+	h.damage = errors.Join(h.damage, unreadable(kindGrant, id, why))
+}
+
+// part notes a part that no group was found for yet.
+func (h *held) part(view *store.View[row[grantRecord]], id string) {
+	r, rev, _ := view.Get(id)
+	if r.Damage != nil || r.Value.Part == nil {
+		h.broken(id, r.Damage)
+		return
+	}
+	h.orphan[id] = orphan{rev, r.Value.Part.Made}
+}
+
+// group adds a permission group.
+func (h *held) group(view *store.View[row[grantRecord]], id string, g *groupRecord) {
+	_, name, _ := strings.Cut(id, groupDir)
+	resources := g.Resources
+	for _, part := range g.Parts {
+		r, _, ok := view.Get(part)
+		if !ok || r.Damage != nil || r.Value.Part == nil {
+			h.broken(id, fmt.Errorf("its part %s is missing", part))
+			return
+		}
+		resources = append(slices.Clip(resources), r.Value.Part.Resources...)
+		delete(h.orphan, part)
+	}
+	if g.Permissions != nil {
+		h.grants.Groups[name] = g.Permissions
+	}
+	if resources != nil {
+		h.grants.Resources[name] = resources
+	}
+	h.parts[name] = g.Parts
+}
+
+// cut cuts rights on resources into lists that each fit a record; one when they are few.
+func cut(list []farm.ResourcePermission) (parts [][]farm.ResourcePermission, err error) {
+	size, from := 0, 0
+	for i, r := range list {
+		raw, err := json.Marshal(r)
+		if err != nil {
+			return nil, fmt.Errorf("encode the right on %s: %w", r.ID, err)
+		}
+		if size += len(raw) + 1; size > partBytes {
+			parts = append(parts, list[from:i])
+			size, from = len(raw)+1, i
+		}
+	}
+	return append(parts, list[from:]), nil
+}

@@ -1,0 +1,272 @@
+package authstore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// keepOrphan is how long a part waits for the change that it was made for.
+const keepOrphan = 10 * time.Minute
+
+// Grants is the grants of one service that all replicas share.
+type Grants struct {
+	st      *store.Store
+	table   *grantTable
+	service farm.Service
+	log     *slog.Logger
+	turn    chan struct{} // has room for the one call that changes the grants
+	now     atomic.Pointer[auth.Grants]
+
+	mu       sync.Mutex // of who makes now; guards what follows
+	watchers []func()
+}
+
+var _ auth.GrantStore = (*Grants)(nil)
+
+func newGrants(st *store.Store, table *grantTable, s farm.Service, log *slog.Logger) *Grants {
+	g := &Grants{st: st, table: table, service: s, log: log, turn: make(chan struct{}, 1)}
+	g.now.Store(&auth.Grants{})
+	return g
+}
+
+// Grants implements auth.GrantStore.
+func (g *Grants) Grants() auth.Grants { return *g.now.Load() }
+
+// Watch implements auth.GrantStore.
+func (g *Grants) Watch(changed func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.watchers = append(g.watchers, changed)
+}
+
+// follow takes up what is stored now.
+func (g *Grants) follow() {
+	for _, changed := range g.renew() {
+		changed()
+	}
+}
+
+// renew reads what is stored, and gives whom to tell.
+func (g *Grants) renew() []func() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	h := assemble(g.table.Snapshot(), g.service)
+	if h.damage != nil {
+		g.log.Error("what cannot be read of the permissions grants nothing", "service", g.service, "error", h.damage)
+	}
+	g.now.Store(&h.grants)
+	return g.watchers // it only ever grows
+}
+
+// check says why what is stored cannot be used.
+func (g *Grants) check() error {
+	h := assemble(g.table.Snapshot(), g.service)
+	if h.damage != nil {
+		return h.damage
+	}
+	if err := h.grants.Check(g.service); err != nil {
+		return fmt.Errorf("the permission groups of the %s are not what can be granted: %w", g.service, err)
+	}
+	return nil
+}
+
+// Change implements auth.GrantStore. All changes of a service's grants replace its record on
+// the condition that it is the one that they began with.
+func (g *Grants) Change(ctx context.Context, do func(auth.Grants) (auth.Grants, error)) error {
+	select {
+	case g.turn <- struct{}{}:
+		defer func() { <-g.turn }()
+	case <-ctx.Done():
+		return fmt.Errorf("change permissions: %w", context.Cause(ctx))
+	}
+	for range tries {
+		if err := g.st.Barrier(ctx); err != nil {
+			return fmt.Errorf("read the permissions: %w", err)
+		}
+		h := assemble(g.table.Snapshot(), g.service)
+		if h.damage != nil {
+			return h.damage
+		}
+		next, err := do(h.grants)
+		if err != nil {
+			return err
+		}
+		if err := g.put(ctx, h, next); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+	return farm.Errorf(farm.CodeBusy, "The permissions are changed too often; try again")
+}
+
+// put stores grants in the place of those that are held.
+func (g *Grants) put(ctx context.Context, h *held, next auth.Grants) (err error) {
+	names := differences(h.grants, next)
+	if len(names) == 0 && next.Enforced == h.grants.Enforced {
+		return nil
+	}
+	if err := only(next, names).Check(g.service); err != nil {
+		return err
+	}
+	cond := store.IfRev(h.rev)
+	changes := []store.Change{
+		store.Put(g.table, string(g.service), good(grantRecord{Service: &serviceRecord{next.Enforced}}), cond),
+	}
+	var staged []string
+	defer func() {
+		if err != nil && !errors.Is(err, store.ErrUnknownOutcome) { // else they may be in use
+			g.drop(ctx, staged)
+		}
+	}()
+	for _, name := range names {
+		record, parts, err := g.group(ctx, next, name)
+		staged = append(staged, parts...)
+		if err != nil {
+			return err
+		}
+		changes = append(changes, g.replace(h, name, record)...)
+	}
+	if most := g.st.Limits().Ops; len(changes) > most {
+		return farm.Refused("%d permission groups are changed at once, more than fit into one change; make several", len(names))
+	}
+	if err := g.st.Commit(ctx, changes...); err != nil {
+		return fmt.Errorf("store permissions: %w", err)
+	}
+	staged = nil // they are in use
+	return told(ctx, g.st)
+}
+
+// replace gives the changes that put a group's record in the place of what is held of it; nil
+// removes it. The parts that it names must still be there.
+func (g *Grants) replace(h *held, name string, record *groupRecord) []store.Change {
+	id := string(g.service) + groupDir + name
+	var changes []store.Change
+	if record == nil {
+		changes = append(changes, store.Delete(g.table, id, store.Any))
+	} else {
+		changes = append(changes, store.Put(g.table, id, good(grantRecord{Group: record}), store.Any))
+		for _, part := range record.Parts {
+			_, rev, _ := g.table.Get(part)
+			changes = append(changes, store.Check(g.table, part, store.IfRev(rev)))
+		}
+	}
+	for _, part := range h.parts[name] {
+		changes = append(changes, store.Delete(g.table, part, store.Any))
+	}
+	return changes
+}
+
+// group gives the record of a group, nil when it has nothing, and the parts that were stored
+// for it. Nobody reads them before a record names them.
+func (g *Grants) group(ctx context.Context, next auth.Grants, name string) (record *groupRecord, parts []string, err error) {
+	permissions, granted := next.Groups[name]
+	resources, managed := next.Resources[name]
+	if !granted && !managed {
+		return nil, nil, nil
+	}
+	record = &groupRecord{}
+	if granted {
+		record.Permissions = append([]farm.Permission{}, permissions...)
+	}
+	if !managed {
+		return record, nil, nil
+	}
+	lists, err := cut(resources)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(lists) == 1 {
+		record.Resources = append([]farm.ResourcePermission{}, resources...)
+		return record, nil, nil
+	}
+	for _, list := range lists {
+		id := string(g.service) + partDir + rand.Text()
+		parts = append(parts, id)
+		part := grantRecord{Part: &partRecord{time.Now().UTC(), list}}
+		if err := g.st.Commit(ctx, store.Put(g.table, id, good(part), store.IfAbsent)); err != nil {
+			return nil, parts, fmt.Errorf("store a part of the permissions: %w", err)
+		}
+	}
+	record.Parts = parts
+	return record, parts, nil
+}
+
+// drop removes parts that came to nothing. What is left of them goes with a sweep.
+func (g *Grants) drop(ctx context.Context, parts []string) {
+	for _, id := range parts {
+		_ = g.st.Commit(ctx, store.Delete(g.table, id, store.Any))
+	}
+}
+
+// sweep removes parts whose change never came, and says how many.
+func (g *Grants) sweep(ctx context.Context, now time.Time) (n int, err error) {
+	h := assemble(g.table.Snapshot(), g.service)
+	if h.damage != nil {
+		return 0, nil // nobody knows what belongs to what cannot be read
+	}
+	for id, o := range h.orphan {
+		if now.Sub(o.made) < keepOrphan {
+			continue
+		}
+		err := g.st.Commit(ctx,
+			store.Delete(g.table, id, store.IfRev(o.rev)),
+			store.Check(g.table, string(g.service), store.IfRev(h.rev))) // no change has taken it up meanwhile
+		switch {
+		case err == nil:
+			n++
+		case !errors.Is(err, store.ErrConflict):
+			return n, fmt.Errorf("remove what a change of permissions left: %w", err)
+		}
+	}
+	return n, nil
+}
+
+// differences names the groups in which grants differ, sorted.
+func differences(a, b auth.Grants) []string {
+	names := map[string]bool{}
+	for _, g := range []auth.Grants{a, b} {
+		for name := range g.Groups {
+			names[name] = true
+		}
+		for name := range g.Resources {
+			names[name] = true
+		}
+	}
+	maps.DeleteFunc(names, func(name string, _ bool) bool {
+		inA, groupA := a.Groups[name]
+		inB, groupB := b.Groups[name]
+		onA, resourceA := a.Resources[name]
+		onB, resourceB := b.Resources[name]
+		return groupA == groupB && resourceA == resourceB && slices.Equal(inA, inB) && slices.EqualFunc(onA, onB, sameResource)
+	})
+	return slices.Sorted(maps.Keys(names))
+}
+
+func sameResource(a, b farm.ResourcePermission) bool {
+	return a.ID == b.ID && a.IDType == b.IDType && a.Type == b.Type && slices.Equal(a.Permissions, b.Permissions)
+}
+
+// only gives what some groups are granted.
+func only(g auth.Grants, names []string) auth.Grants {
+	out := auth.Grants{Groups: map[string][]farm.Permission{}, Resources: map[string][]farm.ResourcePermission{}}
+	for _, name := range names {
+		if list, ok := g.Groups[name]; ok {
+			out.Groups[name] = list
+		}
+		if list, ok := g.Resources[name]; ok {
+			out.Resources[name] = list
+		}
+	}
+	return out
+}

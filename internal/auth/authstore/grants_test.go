@@ -1,0 +1,216 @@
+package authstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/auth/authtest"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/mem"
+)
+
+const registry = farm.ServiceRegistry
+
+// setGroup gives a group permissions.
+func setGroup(name string, list ...farm.Permission) func(auth.Grants) (auth.Grants, error) {
+	return func(g auth.Grants) (auth.Grants, error) { return g.SetGroup(registry, name, list) }
+}
+
+// setResources gives a group rights on n templates.
+func setResources(name string, n int) func(auth.Grants) (auth.Grants, error) {
+	return func(g auth.Grants) (auth.Grants, error) {
+		return g.SetResources(registry, name, authtest.Resources(n))
+	}
+}
+
+// TestGrantsOfAllReplicas: a change counts on every replica, and none is lost.
+func TestGrantsOfAllReplicas(t *testing.T) {
+	onEach(t, func(t *testing.T, c *cluster) {
+		a, b := c.open(t), c.open(t)
+		judge := auth.NewJudge(auth.Policy{Service: registry, Tier: farm.TierEnterprisePlus, Authorization: true}, b.Grants(registry))
+		who := auth.Identity{Name: "x", Groups: []string{"a"}, Method: auth.ByKey}
+		must(t, a.Grants(registry).Change(t.Context(), setGroup("a", "pull_vm")))
+		b.caughtUp(t)
+		if !judge.Rules().Allows(who, "pull_vm") || judge.Rules().Allows(who, "index") {
+			t.Error("the other replica does not know the group")
+		}
+		must(t, judge.Keep(t.Context()))
+		if !a.caughtUp(t).Grants(registry).Grants().Enforced {
+			t.Error("that permissions count is not known")
+		}
+		if got := a.Grants(farm.ServiceController).Grants(); got.Enforced || len(got.Groups) > 0 {
+			t.Errorf("the other service has %+v", got)
+		}
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				r := []*replica{a, b}[i%2]
+				if err := r.Grants(registry).Change(t.Context(), setGroup(fmt.Sprint("g", i), "index")); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		for _, r := range []*replica{a.caughtUp(t), b.caughtUp(t)} {
+			if got := r.Grants(registry).Grants(); len(got.Groups) != 21 || !got.Enforced {
+				t.Errorf("%d groups, enforced %t", len(got.Groups), got.Enforced)
+			}
+		}
+	})
+}
+
+// parts counts the parts in a cluster.
+func (c *cluster) parts(t *testing.T) (n int) {
+	t.Helper()
+	for key := range c.records(t) {
+		if strings.HasPrefix(key, "p/registry/r/") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestAllThatCanBeGranted fits, and opens again.
+func TestAllThatCanBeGranted(t *testing.T) {
+	c := newCluster(mem.New())
+	g := c.open(t).Grants(registry)
+	must(t, g.Change(t.Context(), setResources("1", auth.MaxGrantsOn)))
+	if n := c.parts(t); n < 10 {
+		t.Errorf("%d parts", n)
+	}
+	must(t, g.Change(t.Context(), setResources("1", auth.MaxGrantsOn))) // nothing changes
+	few := func(n int, each int) func(auth.Grants) (auth.Grants, error) {
+		return func(g auth.Grants) (auth.Grants, error) {
+			var err error
+			for range n {
+				if g, err = g.SetGroup(registry, fmt.Sprint("group ", len(g.Groups)), []farm.Permission{"index"}); err != nil {
+					return g, err
+				}
+			}
+			for i := range each {
+				if g, err = g.SetResources(registry, fmt.Sprint("of ", i), authtest.Resources(1)); err != nil {
+					return g, err
+				}
+			}
+			return g, nil
+		}
+	}
+	for range 10 {
+		must(t, g.Change(t.Context(), few(100, 0)))
+	}
+	if err := g.Change(t.Context(), few(1, 0)); farm.CodeOf(err) != farm.CodeRefused {
+		t.Errorf("too many groups: %v", err)
+	}
+	if err := g.Change(t.Context(), few(0, 200)); farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "make several") {
+		t.Errorf("more at once than fits: %v", err)
+	}
+	for i := range 9 {
+		must(t, g.Change(t.Context(), setResources(fmt.Sprint(i+2), auth.MaxGrantsOn)))
+	}
+	if err := g.Change(t.Context(), setResources("x", 1)); farm.CodeOf(err) != farm.CodeRefused {
+		t.Errorf("too many rights: %v", err)
+	}
+	again := c.open(t).Grants(registry).Grants()
+	if len(again.Groups) != auth.MaxGrantNames || len(again.Resources) != 10 || len(again.Resources["10"]) != auth.MaxGrantsOn {
+		t.Errorf("%d groups, %d with rights", len(again.Groups), len(again.Resources))
+	}
+}
+
+// TestPartsGo: nothing is left of a group that was large, nor of a change that did not come.
+func TestPartsGo(t *testing.T) {
+	onEach(t, func(t *testing.T, c *cluster) {
+		r := c.open(t)
+		g := r.Grants(registry)
+		must(t, g.Change(t.Context(), setResources("a", 2000)))
+		n := c.parts(t)
+		must(t, g.Change(t.Context(), setResources("a", 2001)))
+		if got := c.parts(t); n < 2 || got != n {
+			t.Errorf("%d parts, then %d", n, got)
+		}
+		h := assemble(g.table.Snapshot(), registry)
+		next, err := setResources("b", 2000)(h.grants)
+		must(t, err)
+		must(t, c.open(t).Grants(registry).Change(t.Context(), setGroup("c", "index")))
+		if err := g.put(t.Context(), h, next); !errors.Is(err, store.ErrConflict) {
+			t.Errorf("a change of what has changed meanwhile: %v", err)
+		}
+		if got := c.parts(t); got != n {
+			t.Errorf("%d parts after a change that lost", got)
+		}
+		_, _, err = g.group(t.Context(), next, "b") // and then its process is killed
+		must(t, err)
+		if removed, err := r.Sweep(t.Context(), time.Now().Add(keepOrphan-time.Minute)); removed != 0 || err != nil {
+			t.Errorf("%d removed of a change that may still come: %v", removed, err)
+		}
+		removed, err := r.Sweep(t.Context(), time.Now().Add(keepOrphan+time.Minute))
+		if got := c.parts(t); err != nil || removed != n || got != n {
+			t.Errorf("%d removed, %d parts are left, want %d: %v", removed, got, n, err)
+		}
+		must(t, g.Change(t.Context(), func(g auth.Grants) (auth.Grants, error) { return g.DeleteGroup("a") }))
+		if got := c.parts(t); got != 0 {
+			t.Errorf("%d parts of nothing", got)
+		}
+	})
+}
+
+// TestSweepLeavesWhatIsTakenUp: a part that a slow change takes up at last stays, or the
+// change begins again.
+func TestSweepLeavesWhatIsTakenUp(t *testing.T) {
+	c := newCluster(mem.New())
+	a, b := c.open(t), c.open(t)
+	g := a.Grants(registry)
+	must(t, g.Change(t.Context(), setGroup("x", "index")))
+	b.caughtUp(t)
+	h := assemble(g.table.Snapshot(), registry)
+	next, err := setResources("b", 2000)(h.grants)
+	must(t, err)
+	record, parts, err := g.group(t.Context(), next, "b")
+	must(t, err)
+	changes := append(g.replace(h, "b", record), store.Put(g.table, "registry", good(grantRecord{Service: &serviceRecord{}}), store.IfRev(h.rev)))
+	removed, err := b.caughtUp(t).Sweep(t.Context(), time.Now().Add(time.Hour))
+	if err != nil || removed != len(parts) {
+		t.Fatalf("%d removed, %v", removed, err)
+	}
+	if err := a.st.Commit(t.Context(), changes...); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("a group without its parts: %v", err)
+	}
+}
+
+// TestUnknownOutcomeKeepsParts: when nobody knows whether a change came, what it needs stays.
+func TestUnknownOutcomeKeepsParts(t *testing.T) {
+	c, faults := faulty()
+	r := c.open(t)
+	g := r.Grants(registry)
+	must(t, g.Change(t.Context(), setGroup("x", "index")))
+	faults.Next(0, 0, loseReply) // two parts, then the change
+	must(t, g.Change(t.Context(), setResources("b", 500)))
+	if got := c.open(t).Grants(registry).Grants(); len(got.Resources["b"]) != 500 {
+		t.Errorf("%d rights", len(got.Resources["b"]))
+	}
+	faults.Next(0, 0, loseRequest)
+	err := g.Change(t.Context(), setResources("c", 500))
+	if farm.CodeOf(err) != farm.CodeUnavailable || c.parts(t) != 2 {
+		t.Errorf("%d parts, %v", c.parts(t), err)
+	}
+}
+
+// TestChangeWaitsItsTurn, but not for ever.
+func TestChangeWaitsItsTurn(t *testing.T) {
+	r := newCluster(mem.New()).open(t)
+	g := r.Grants(registry)
+	g.turn <- struct{}{}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := g.Change(ctx, setGroup("a")); err == nil {
+		t.Error("two change at a time")
+	}
+	<-g.turn
+	must(t, g.Change(t.Context(), setGroup("a")))
+}

@@ -1,0 +1,140 @@
+package authstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// kindKey is the kind of the records of user keys; their ids are those of the keys.
+const kindKey = store.Kind("y")
+
+// keyTable is the table of user keys.
+type keyTable = store.Table[row[farm.APIKey]]
+
+func newKeyTable() *keyTable {
+	return newTable(kindKey, func(k farm.APIKey) ([]byte, error) { return json.Marshal(k) }, decodeKey)
+}
+
+var errKeyForm = errors.New("it is not a whole user key")
+
+func decodeKey(raw []byte) (farm.APIKey, error) {
+	var k farm.APIKey
+	if err := json.Unmarshal(raw, &k); err != nil {
+		return farm.APIKey{}, errKeyForm
+	}
+	if k.ID == "" || k.Generation == "" || len(k.PublicKey) == 0 || k.Expires.IsZero() {
+		return farm.APIKey{}, errKeyForm
+	}
+	return k, nil
+}
+
+// keyDamage says why the record of an id is no key; nil when it is one.
+func keyDamage(id string, r *row[farm.APIKey]) error {
+	switch {
+	case r.Damage != nil:
+		return unreadable(kindKey, id, r.Damage)
+	case r.Value.ID != id:
+		return unreadable(kindKey, id, errors.New("it is the record of another key"))
+	}
+	return nil
+}
+
+// Keys are the user keys that all replicas share.
+type Keys struct {
+	st    *store.Store
+	table *keyTable
+
+	mu       sync.Mutex // guards what follows
+	watchers []func(id string)
+}
+
+var _ auth.KeyStore = (*Keys)(nil)
+
+// Get implements auth.KeyStore.
+func (k *Keys) Get(id string) (farm.APIKey, bool) {
+	key, _, ok := k.get(id)
+	return key, ok
+}
+
+func (k *Keys) get(id string) (key farm.APIKey, rev int64, ok bool) {
+	r, rev, ok := k.table.Get(id)
+	if !ok || keyDamage(id, r) != nil {
+		return farm.APIKey{}, 0, false
+	}
+	return r.Value, rev, true
+}
+
+// List implements auth.KeyStore.
+func (k *Keys) List() []farm.APIKey {
+	view := k.table.Snapshot()
+	out := make([]farm.APIKey, 0, view.Len())
+	for id, r := range view.All() {
+		if keyDamage(id, r) == nil {
+			out = append(out, r.Value)
+		}
+	}
+	return out
+}
+
+// Create implements auth.KeyStore.
+func (k *Keys) Create(ctx context.Context, key farm.APIKey) error {
+	return k.commit(ctx, store.Put(k.table, key.ID, good(key), store.IfAbsent), auth.ErrKeyExists)
+}
+
+// Replace implements auth.KeyStore.
+func (k *Keys) Replace(ctx context.Context, old, key farm.APIKey) error {
+	now, rev, ok := k.get(old.ID)
+	if !ok || !auth.SameKey(now, old) || key.ID != old.ID {
+		return auth.ErrKeyChanged
+	}
+	return k.commit(ctx, store.Put(k.table, key.ID, good(key), store.IfRev(rev)), auth.ErrKeyChanged)
+}
+
+// Delete implements auth.KeyStore.
+func (k *Keys) Delete(ctx context.Context, old farm.APIKey) error {
+	now, rev, ok := k.get(old.ID)
+	if !ok || !auth.SameKey(now, old) {
+		return auth.ErrKeyChanged
+	}
+	return k.commit(ctx, store.Delete(k.table, old.ID, store.IfRev(rev)), auth.ErrKeyChanged)
+}
+
+// commit makes a change, and gives lost when another one was first. Either way this replica
+// has seen by then what there is now.
+func (k *Keys) commit(ctx context.Context, c store.Change, lost error) error {
+	err := k.st.Commit(ctx, c)
+	if errors.Is(err, store.ErrConflict) {
+		if err := k.st.Barrier(ctx); err != nil {
+			return fmt.Errorf("read the keys again: %w", err)
+		}
+		return lost
+	}
+	if err != nil {
+		return fmt.Errorf("store a key: %w", err)
+	}
+	return told(ctx, k.st)
+}
+
+// Watch implements auth.KeyStore.
+func (k *Keys) Watch(changed func(id string)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.watchers = append(k.watchers, changed)
+}
+
+// tell tells of a key that was replaced or deleted.
+func (k *Keys) tell(id string) {
+	k.mu.Lock()
+	watchers := k.watchers // it only ever grows
+	k.mu.Unlock()
+	for _, changed := range watchers {
+		changed(id)
+	}
+}

@@ -1,0 +1,127 @@
+package authstore
+
+import (
+	"context"
+	"encoding/base32"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// kindMark is the kind of the marks of used secrets. All that is said of one is in its id, in
+// letters that keep the order of the bytes, so that what is over stands first.
+const kindMark = store.Kind("x")
+
+// The bytes of a mark's id: the second from which on it may be forgotten, and the mark.
+const (
+	markTime = 5
+	markSize = markTime + len(auth.Mark{})
+	maxUntil = 1<<(8*markTime) - 1 // seconds since 1970
+)
+
+var markText = base32.HexEncoding.WithPadding(base32.NoPadding)
+
+// Bounds of one Sweep: records of one commit, and of all together.
+const (
+	sweepChunk = 500
+	sweepMost  = 20_000
+)
+
+// markTable is the table of marks. Its records hold nothing and take no memory.
+type markTable = store.Table[struct{}]
+
+func newMarkTable() *markTable {
+	return store.NewTable(kindMark, store.WithCodec(
+		func(*struct{}) ([]byte, error) { return []byte("{}"), nil },
+		func([]byte) (*struct{}, error) { return &struct{}{}, nil }))
+}
+
+// Marks are the used secrets of all replicas.
+type Marks struct {
+	st    *store.Store
+	table *markTable
+	most  int // that are remembered at a time
+}
+
+var _ auth.Marks = (*Marks)(nil)
+
+// Use implements auth.Marks. The backend takes a record only when there is none of its id:
+// of all who use a mark, on whatever replica, one is the first.
+func (m *Marks) Use(ctx context.Context, mark auth.Mark, until time.Time) (bool, error) {
+	if !until.After(time.Now()) {
+		return false, nil
+	}
+	id, err := markID(mark, until)
+	if err != nil {
+		return false, err
+	}
+	if _, _, used := m.table.Get(id); used {
+		return false, nil
+	}
+	if m.table.Len() >= m.most {
+		return false, auth.ErrMarksFull
+	}
+	err = m.st.Commit(ctx, store.Put(m.table, id, &struct{}{}, store.IfAbsent))
+	switch {
+	case errors.Is(err, store.ErrConflict):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("remember a used secret: %w", err)
+	}
+	return true, nil
+}
+
+// markID names the record of a mark.
+func markID(mark auth.Mark, until time.Time) (string, error) {
+	at := until.Unix() + 1 // what is left of its last second is rounded up
+	if at < 0 || at > maxUntil {
+		return "", fmt.Errorf("a used secret cannot be remembered until %s", until.UTC())
+	}
+	raw := append(timeBytes(at), mark[:]...)
+	return markText.EncodeToString(raw), nil
+}
+
+func timeBytes(seconds int64) []byte {
+	raw := binary.BigEndian.AppendUint64(nil, uint64(seconds))
+	return raw[len(raw)-markTime:]
+}
+
+// parseMark reads the id of a mark.
+func parseMark(id string) (mark auth.Mark, forget time.Time, err error) {
+	raw, err := markText.DecodeString(id)
+	if err != nil || len(raw) != markSize || markText.EncodeToString(raw) != id {
+		return auth.Mark{}, time.Time{}, errors.New("its id is not that of a used secret")
+	}
+	copy(mark[:], raw[markTime:])
+	seconds := binary.BigEndian.Uint64(append(make([]byte, 8-markTime), raw[:markTime]...))
+	return mark, time.Unix(int64(seconds), 0), nil
+}
+
+// sweep removes marks that are over, the oldest first, and says how many.
+func (m *Marks) sweep(ctx context.Context, now time.Time) (n int, err error) {
+	for n < sweepMost {
+		var changes []store.Change
+		for id := range m.table.All() {
+			_, forget, err := parseMark(id)
+			if err != nil {
+				continue
+			}
+			if forget.After(now) || len(changes) == min(sweepChunk, m.st.Limits().Ops) {
+				break
+			}
+			changes = append(changes, store.Delete(m.table, id, store.Any))
+		}
+		if len(changes) == 0 {
+			return n, nil
+		}
+		if err := m.st.Commit(ctx, changes...); err != nil {
+			return n, fmt.Errorf("forget used secrets: %w", err)
+		}
+		n += len(changes)
+	}
+	return n, nil
+}

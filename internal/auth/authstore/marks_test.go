@@ -1,0 +1,117 @@
+package authstore
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/mem"
+)
+
+// TestSweepForgetsWhatIsOver, a bounded number at a time, and nothing else.
+func TestSweepForgetsWhatIsOver(t *testing.T) {
+	onEach(t, func(t *testing.T, c *cluster) {
+		a, b := c.open(t), c.open(t)
+		now := time.Now()
+		var changes []store.Change
+		const n = sweepMost + 700
+		for i := range n {
+			id, err := markID(auth.Mark{byte(i), byte(i >> 8), byte(i >> 16)}, now.Add(-time.Duration(i%100+1)*time.Second))
+			must(t, err)
+			changes = append(changes, store.Put(a.marks.table, id, &struct{}{}, store.IfAbsent))
+		}
+		for part := range slices.Chunk(changes, a.st.Limits().Ops) {
+			must(t, a.st.Commit(t.Context(), part...))
+		}
+		live := auth.Mark{1}
+		if first, err := a.Marks().Use(t.Context(), live, now.Add(time.Minute)); !first || err != nil {
+			t.Fatal(first, err)
+		}
+		first, err := a.Sweep(t.Context(), now)
+		if err != nil || first < sweepMost || first >= sweepMost+sweepChunk {
+			t.Errorf("%d removed at once: %v", first, err)
+		}
+		if rest, err := a.Sweep(t.Context(), now); err != nil || rest != n-first {
+			t.Errorf("%d removed, then %d: %v", first, rest, err)
+		}
+		for _, r := range []*replica{a, b.caughtUp(t)} {
+			if r.marks.table.Len() != 1 {
+				t.Errorf("%d are left", r.marks.table.Len())
+			}
+			if first, err := r.Marks().Use(t.Context(), live, now.Add(time.Minute)); first || err != nil {
+				t.Errorf("a used mark was forgotten: %t, %v", first, err)
+			}
+		}
+		if removed, err := b.Sweep(t.Context(), now.Add(time.Minute)); removed != 0 || err != nil {
+			t.Errorf("%d removed before their time is over: %v", removed, err)
+		}
+		if removed, err := b.Sweep(t.Context(), now.Add(62*time.Second)); removed != 1 || err != nil {
+			t.Errorf("%d removed: %v", removed, err)
+		}
+	})
+}
+
+func TestMarksAreBounded(t *testing.T) {
+	r := newCluster(mem.New()).open(t)
+	r.marks.most = 3
+	use := func(n byte) error {
+		_, err := r.Marks().Use(t.Context(), auth.Mark{n}, soon())
+		return err
+	}
+	for n := range byte(3) {
+		must(t, use(n))
+	}
+	if err := use(3); !errors.Is(err, auth.ErrMarksFull) {
+		t.Errorf("one too many: %v", err)
+	}
+	if _, err := r.Sweep(t.Context(), soon().Add(time.Minute)); err != nil {
+		t.Error(err)
+	}
+	must(t, use(4))
+}
+
+// TestMarkIDs: they are in the order of time, and say what they stand for.
+func TestMarkIDs(t *testing.T) {
+	var last string
+	at := time.Unix(0, 0)
+	for range 1000 {
+		at = at.Add(time.Duration(rand.Int64N(int64(1e6))) * time.Second)
+		mark := auth.Mark{byte(rand.Uint32()), 255}
+		id, err := markID(mark, at)
+		must(t, err)
+		got, forget, err := parseMark(id)
+		if err != nil || got != mark || forget.Before(at) || forget.After(at.Add(time.Second)) {
+			t.Fatalf("%s: %x, %s, %v", id, got, forget, err)
+		}
+		if id[:8] < last {
+			t.Fatalf("%s comes before %s", id, last)
+		}
+		last = id[:8]
+	}
+	for _, at := range []time.Time{{}, time.Unix(-2, 0), time.Unix(maxUntil, 0)} {
+		if id, err := markID(auth.Mark{}, at); err == nil {
+			t.Errorf("%s gives %s", at, id)
+		}
+	}
+}
+
+func FuzzMarkID(f *testing.F) {
+	id, _ := markID(auth.Mark{1, 2, 255}, time.Unix(1<<33, 0))
+	f.Add(id)
+	f.Add("")
+	f.Add("0000000000000000000000000000000000")
+	f.Add("000000000000000000000000000000000V")
+	f.Fuzz(func(t *testing.T, id string) {
+		mark, forget, err := parseMark(id)
+		if err != nil {
+			return
+		}
+		if again, err := markID(mark, forget.Add(-time.Second)); forget.Unix() > 0 && (err != nil || again != id) {
+			t.Fatalf("%q is read as %q: %v", id, again, err)
+		}
+	})
+}

@@ -1,0 +1,175 @@
+package authstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// kindRing is the kind of the signing keys; there is one record.
+const (
+	kindRing = store.Kind("z")
+	ringID   = "ring"
+)
+
+// tries is how often a change is made again when another replica was first.
+const tries = 20
+
+// signing is the signing keys of the cluster. Printing it shows no secret.
+type signing struct {
+	// Epoch is that of the store when the keys were made. Records of another one came out of
+	// a backup.
+	Epoch string
+	Ring  auth.Ring
+}
+
+// storedSigning is signing as it is stored.
+type storedSigning struct {
+	Epoch string          `json:"epoch"`
+	Ring  json.RawMessage `json:"ring"` // with its secrets
+}
+
+type ringTable = store.Table[row[signing]]
+
+func newRingTable() *ringTable { return newTable(kindRing, encodeSigning, decodeSigning) }
+
+func encodeSigning(s signing) ([]byte, error) {
+	ring, err := s.Ring.Encode()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(storedSigning{s.Epoch, ring})
+}
+
+// decodeSigning reads the record. Its errors hold nothing of it.
+func decodeSigning(raw []byte) (signing, error) {
+	var in storedSigning
+	if err := json.Unmarshal(raw, &in); err != nil || in.Epoch == "" {
+		return signing{}, errors.New("it does not hold signing keys")
+	}
+	ring, err := auth.ParseRing(in.Ring)
+	if err != nil {
+		return signing{}, err
+	}
+	return signing{in.Epoch, ring}, nil
+}
+
+// ring is the signing keys of the cluster and the signer that follows them.
+type ring struct {
+	st     *store.Store
+	table  *ringTable
+	log    *slog.Logger
+	signer *auth.Signer // nil until open has returned
+
+	mu sync.Mutex // whoever reads the table for the signer holds it
+}
+
+// open makes the keys unless there are some, and the signer.
+func (r *ring) open(ctx context.Context) error {
+	if err := r.ensure(ctx); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, _, err := r.current()
+	if err == nil {
+		r.signer = auth.NewSigner(s.Ring)
+	}
+	return err
+}
+
+var errNoRing = unreadable(kindRing, ringID, errors.New("it was removed"))
+
+// current gives the keys that count and the revision of their record.
+func (r *ring) current() (signing, int64, error) {
+	got, rev, ok := r.table.Get(ringID)
+	switch {
+	case !ok:
+		return signing{}, 0, errNoRing
+	case got.Damage != nil:
+		return signing{}, 0, unreadable(kindRing, ringID, got.Damage)
+	}
+	return got.Value, rev, nil
+}
+
+// ensure makes the keys when there are none, and others when they came out of a backup: marks
+// of secrets that were used after it are lost, and with new keys these secrets are void.
+// Replicas that do so at once end with the same keys.
+func (r *ring) ensure(ctx context.Context) error {
+	for range tries {
+		s, rev, err := r.current()
+		cond := store.IfRev(rev)
+		switch epoch := r.st.Epoch(); {
+		case errors.Is(err, errNoRing):
+			cond = store.IfAbsent
+		case err != nil:
+			return err
+		case s.Epoch == epoch:
+			return nil
+		default:
+			r.log.WarnContext(ctx, "the records came out of a backup: all sessions end, and the signing keys are made anew")
+		}
+		err = r.put(ctx, auth.NewRing(time.Now()), cond)
+		if err == nil || !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+		if err := r.st.Barrier(ctx); err != nil {
+			return fmt.Errorf("read the signing keys again: %w", err)
+		}
+	}
+	return farm.Errorf(farm.CodeBusy, "The signing keys are changed too often; try again")
+}
+
+func (r *ring) put(ctx context.Context, next auth.Ring, cond store.If) error {
+	err := r.st.Commit(ctx, store.Put(r.table, ringID, good(signing{r.st.Epoch(), next}), cond))
+	if err != nil {
+		return fmt.Errorf("store the signing keys: %w", err)
+	}
+	return told(ctx, r.st)
+}
+
+// rotate adds a signing key, unless another replica does so at the same time.
+func (r *ring) rotate(ctx context.Context) error {
+	if err := r.ensure(ctx); err != nil {
+		return err
+	}
+	s, rev, err := r.current()
+	if err != nil {
+		return err
+	}
+	if s.Ring.Full() {
+		return farm.Refused("The signing keys were replaced too often in the last day; try again tomorrow")
+	}
+	err = r.put(ctx, s.Ring.Rotated(time.Now()), store.IfRev(rev))
+	if !errors.Is(err, store.ErrConflict) {
+		return err
+	}
+	if err := r.st.Barrier(ctx); err != nil {
+		return fmt.Errorf("read the signing keys again: %w", err)
+	}
+	return told(ctx, r.st)
+}
+
+// follow has the signer sign with the keys that count now. Keys that cannot be read change
+// nothing: there is nothing better than those of before.
+func (r *ring) follow() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.signer == nil {
+		return
+	}
+	s, _, err := r.current()
+	if err != nil {
+		r.log.Error("the signing keys stay as they were", "error", err)
+		return
+	}
+	r.signer.Replace(s.Ring)
+}

@@ -1,0 +1,38 @@
+package authstore
+
+import (
+	"fmt"
+
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// row is a record in memory. A store leaves out what its codec refuses; here that would look
+// as if it had never been, so that it is kept with the reason.
+type row[T any] struct {
+	Value  T
+	Damage error // why the record cannot be read; nil: Value is the record
+}
+
+// good makes a row of a value.
+func good[T any](v T) *row[T] { return &row[T]{Value: v} }
+
+// newTable makes a table of rows.
+func newTable[T any](kind store.Kind, encode func(T) ([]byte, error), decode func([]byte) (T, error)) *store.Table[row[T]] {
+	return store.NewTable(kind, store.WithCodec(
+		func(r *row[T]) ([]byte, error) {
+			if r.Damage != nil {
+				return nil, r.Damage
+			}
+			return encode(r.Value)
+		},
+		func(raw []byte) (*row[T], error) {
+			v, err := decode(raw)
+			return &row[T]{v, err}, nil
+		}))
+}
+
+// unreadable is the error of a record that is not what it should be. It says nothing of what
+// the record holds.
+func unreadable(kind store.Kind, id string, why error) error {
+	return fmt.Errorf("the record %s/%s cannot be read: %w", kind, id, why)
+}

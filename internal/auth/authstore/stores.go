@@ -1,0 +1,186 @@
+package authstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// Tables are the record tables, to be opened with the store that Open gets.
+type Tables struct {
+	keys   *keyTable
+	marks  *markTable
+	grants *grantTable
+	ring   *ringTable
+}
+
+// NewTables makes the empty tables.
+func NewTables() *Tables {
+	return &Tables{newKeyTable(), newMarkTable(), newGrantTable(), newRingTable()}
+}
+
+// All gives every table, for opening the store.
+func (t *Tables) All() []store.AnyTable {
+	return []store.AnyTable{t.keys, t.marks, t.grants, t.ring}
+}
+
+// Stores is what the services of one cloud share. A process makes one over its store; a
+// controller and a registry in one process are both given this one, so that a key, a session
+// and a used secret are the same at both. Grants are each service's own.
+type Stores struct {
+	keys   *Keys
+	marks  *Marks
+	ring   *ring
+	grants map[farm.Service]*Grants
+	log    *slog.Logger
+}
+
+// Open makes the stores over an open store and its tables, and the signing keys when there
+// are none. Records that cannot be read are an error that names them; nothing is changed.
+func Open(ctx context.Context, st *store.Store, t *Tables, log *slog.Logger) (*Stores, error) {
+	s := &Stores{
+		keys:   &Keys{st: st, table: t.keys},
+		marks:  &Marks{st: st, table: t.marks, most: auth.MaxMarks},
+		ring:   &ring{st: st, table: t.ring, log: log},
+		grants: map[farm.Service]*Grants{},
+		log:    log,
+	}
+	for _, service := range []farm.Service{farm.ServiceController, farm.ServiceRegistry} {
+		s.grants[service] = newGrants(st, t.grants, service, log)
+	}
+	if err := s.check(); err != nil {
+		return nil, fmt.Errorf("records of keys or permissions are damaged, restore a backup of the store: %w", err)
+	}
+	cancel := st.Subscribe(s.observe) // before anything is read: no change may come in between
+	if err := s.begin(ctx); err != nil {
+		cancel()
+		return nil, err
+	}
+	return s, nil
+}
+
+// begin reads what is not read with each use.
+func (s *Stores) begin(ctx context.Context) error {
+	if err := s.ring.open(ctx); err != nil {
+		return err
+	}
+	for _, g := range s.grants {
+		g.follow()
+	}
+	return nil
+}
+
+// mostNamed bounds how many records that cannot be read are named.
+const mostNamed = 5
+
+// check says which records cannot be read.
+func (s *Stores) check() error {
+	var bad []error
+	for id, r := range s.keys.table.All() {
+		if err := keyDamage(id, r); err != nil {
+			bad = append(bad, err)
+		}
+	}
+	for id := range s.marks.table.All() {
+		if _, _, err := parseMark(id); err != nil {
+			bad = append(bad, unreadable(kindMark, id, err))
+		}
+	}
+	for _, g := range s.grants {
+		if err := g.check(); err != nil {
+			bad = append(bad, err)
+		}
+	}
+	if _, _, err := s.ring.current(); err != nil && !errors.Is(err, errNoRing) {
+		bad = append(bad, err)
+	}
+	if more := len(bad) - mostNamed; more > 0 {
+		bad = append(bad[:mostNamed], fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(bad...)
+}
+
+// Keys gives the user keys.
+func (s *Stores) Keys() *Keys { return s.keys }
+
+// Marks gives the marks of used secrets.
+func (s *Stores) Marks() *Marks { return s.marks }
+
+// Grants gives the grants of a service.
+func (s *Stores) Grants(service farm.Service) *Grants { return s.grants[service] }
+
+// Signer gives the signer of all sessions. It follows the signing keys that all replicas
+// share.
+func (s *Stores) Signer() *auth.Signer { return s.ring.signer }
+
+// Rotate adds a signing key, which signs a minute later. What was signed stays good for its
+// time. When several do so at once there is one new key.
+func (s *Stores) Rotate(ctx context.Context) error { return s.ring.rotate(ctx) }
+
+// Sweep removes what is over, a bounded number of records a call, and says how many. It
+// belongs into the housekeeping of whoever holds the lease, every few seconds; if several
+// call it nothing goes wrong.
+func (s *Stores) Sweep(ctx context.Context, now time.Time) (int, error) {
+	if err := s.ring.ensure(ctx); err != nil {
+		return 0, err
+	}
+	n, err := s.marks.sweep(ctx, now)
+	for _, g := range s.grants {
+		parts, gerr := g.sweep(ctx, now)
+		n, err = n+parts, errors.Join(err, gerr)
+	}
+	return n, err
+}
+
+// observe follows the changes of all replicas, this one included.
+func (s *Stores) observe(events []store.Event) {
+	ring, grants := false, map[farm.Service]bool{}
+	for _, ev := range events {
+		switch ev.Kind {
+		case kindKey:
+			s.keyChanged(ev)
+		case kindRing:
+			ring = true
+		case kindGrant:
+			service, what, _ := strings.Cut(ev.ID, "/")
+			if ev.Old != nil || !strings.HasPrefix("/"+what, partDir) { // a new part comes before the record that names it
+				grants[farm.Service(service)] = true
+			}
+		}
+	}
+	if ring {
+		s.ring.follow()
+	}
+	for service, g := range s.grants {
+		if grants[service] {
+			g.follow()
+		}
+	}
+}
+
+func (s *Stores) keyChanged(ev store.Event) {
+	if r, ok := ev.New.(*row[farm.APIKey]); ok {
+		if err := keyDamage(ev.ID, r); err != nil {
+			s.log.Error("a user key is not accepted", "error", err)
+		}
+	}
+	if ev.Old != nil {
+		s.keys.tell(ev.ID)
+	}
+}
+
+// told returns when what this process has committed was seen by those who watch, which the
+// callers of a change rely on.
+func told(ctx context.Context, st *store.Store) error {
+	if err := st.Told(ctx); err != nil {
+		return fmt.Errorf("the change is stored, but was not waited for: %w", err)
+	}
+	return nil
+}
