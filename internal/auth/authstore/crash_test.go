@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,8 +38,8 @@ func TestMain(m *testing.M) {
 		return
 	}
 	code := m.Run()
-	for i := len(ends) - 1; i >= 0; i-- {
-		ends[i]()
+	for _, end := range slices.Backward(ends) {
+		end()
 	}
 	os.Exit(code)
 }

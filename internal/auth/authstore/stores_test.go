@@ -249,7 +249,7 @@ func TestSecretsStayHidden(t *testing.T) {
 	log.Info("row", "row", row, "value", row.Value, "text", fmt.Sprintf("%+v %#v %v %s", row, *row, row.Value, row.Value.Ring), "change", change.Value())
 	raw, err := json.Marshal(row)
 	must(t, err)
-	log.Info(string(raw))
+	log.Info("json", "row", string(raw))
 	c.write(t, "z/ring", c.records(t)["z/ring"][1:]) // no JSON any more
 	r.caughtUp(t)
 	mu.Lock()

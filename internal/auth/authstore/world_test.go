@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -83,7 +84,7 @@ func (c *cluster) tryOpen(t testing.TB, log *slog.Logger) (*replica, error) {
 	t.Cleanup(func() { _ = st.Close() })
 	s, err := Open(t.Context(), st, tables, log)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, st.Close())
 	}
 	return newReplica(s, st), nil
 }

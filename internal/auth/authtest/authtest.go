@@ -187,7 +187,7 @@ func Grants(t *testing.T, open func(t *testing.T) auth.GrantStore, durable Durab
 		look(s, want)
 	}
 	errNo := errors.New("no")
-	if err := s.Change(t.Context(), func(g auth.Grants) (auth.Grants, error) { return auth.Grants{}, errNo }); !errors.Is(err, errNo) {
+	if err := s.Change(t.Context(), func(auth.Grants) (auth.Grants, error) { return auth.Grants{}, errNo }); !errors.Is(err, errNo) {
 		t.Errorf("a change that does not want to be: %v", err)
 	}
 	look(s, want)
