@@ -143,7 +143,7 @@ func TestDamageOpensNothing(t *testing.T) {
 		c.write(t, "p/registry", bad)
 		c.write(t, "p/registry/g/a", bad)
 		r.caughtUp(t)
-		if rules.Rules().Allows(asA, "index") || !rules.Rules().Allows(asB, "index") || !rules.Rules().Enforced() {
+		if rules.Rules().Allows(asA, "index") || !rules.Rules().Allows(asB, "index") || !grants.Grants().Enforced {
 			t.Errorf("%q: %+v", bad, grants.Grants().Groups)
 		}
 		err := grants.Change(ctx, func(g auth.Grants) (auth.Grants, error) { return g.SetGroup(farm.ServiceRegistry, "a", nil) })

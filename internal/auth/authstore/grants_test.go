@@ -66,6 +66,22 @@ func TestGrantsOfAllReplicas(t *testing.T) {
 	})
 }
 
+// TestWrongGrantsAreNotStored: they would refuse the next start.
+func TestWrongGrantsAreNotStored(t *testing.T) {
+	c := newCluster(mem.New())
+	r := c.open(t)
+	for _, wrong := range []auth.Grants{
+		{Groups: map[string][]farm.Permission{"a": {"start_vm"}}},
+		{Groups: map[string][]farm.Permission{"root": nil}},
+		{Resources: map[string][]farm.ResourcePermission{"a": {{ID: "", Type: farm.ResourceTemplate}}}},
+	} {
+		if err := r.Grants(registry).Change(t.Context(), func(auth.Grants) (auth.Grants, error) { return wrong, nil }); err == nil {
+			t.Errorf("%+v is stored", wrong)
+		}
+	}
+	c.open(t)
+}
+
 // parts counts the parts in a cluster.
 func (c *cluster) parts(t *testing.T) (n int) {
 	t.Helper()

@@ -21,6 +21,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store/backup"
 	"github.com/buildyard/buildyard/internal/store/etcd"
 	"github.com/buildyard/buildyard/internal/store/mem"
+	"github.com/buildyard/buildyard/internal/store/storetest"
 )
 
 func TestConformance(t *testing.T) {
@@ -228,6 +229,40 @@ func TestRotateAtOnce(t *testing.T) {
 			t.Errorf("%d keys", n)
 		}
 	})
+}
+
+// TestLateReplica: one that has not seen a change yet writes over nothing.
+func TestLateReplica(t *testing.T) {
+	c := newCluster(mem.New())
+	faults := storetest.NewFaults(c.backend)
+	a, b := c.open(t), (&cluster{faults, c.prefix}).open(t)
+	a.add(t, "ci")
+	old, _ := b.caughtUp(t).Keys().Get("ci")
+	faults.StallWatch()
+	groups := []string{"new"}
+	must(t, a.keys.Update(t.Context(), "ci", auth.KeyChange{Groups: &groups}))
+	must(t, a.Rotate(t.Context()))
+	before := c.records(t)
+	for name, do := range map[string]func(context.Context) error{
+		"delete":  func(ctx context.Context) error { return b.Keys().Delete(ctx, old) },
+		"replace": func(ctx context.Context) error { return b.Keys().Replace(ctx, old, old) },
+		"rotate":  b.Rotate,
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+		if err := do(ctx); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		cancel()
+	}
+	after := c.records(t)
+	if before["y/ci"] != after["y/ci"] || before["z/ring"] != after["z/ring"] {
+		t.Error("a replica that is late has changed what it does not know")
+	}
+	faults.Mend()
+	if err := b.Keys().Delete(t.Context(), old); !errors.Is(err, auth.ErrKeyChanged) {
+		t.Error(err)
+	}
+	must(t, b.keys.Delete(t.Context(), "ci"))
 }
 
 // TestSecretsStayHidden: signing keys are in the backend and nowhere else.
