@@ -17,6 +17,7 @@ const maxGroups = 1000
 type Authenticator struct {
 	Root     *Root
 	Sessions *Sessions
+	Logins   *Logins // of browsers
 	// Certificate gives the user of a request's client certificate; ok is false without one.
 	Certificate func(r *http.Request) (name string, groups []string, ok bool, err error)
 	// JWT verifies a Bearer value that is a token of the identity provider.
@@ -30,8 +31,19 @@ var (
 	errUserName      = denied("the user name of the credentials is not one")
 )
 
-// Identify says who makes a request. The header Authorization decides when there is one:
-// what it says is never overlooked in favour of a certificate.
+// Schemes gives the kinds of credentials that are accepted in the header Authorization.
+func (a *Authenticator) Schemes() (out []string) {
+	if a.Root != nil {
+		out = append(out, "Basic")
+	}
+	if a.Sessions != nil || a.JWT != nil {
+		out = append(out, "Bearer")
+	}
+	return out
+}
+
+// Identify says who makes a request. The header Authorization decides when there is one, then
+// a browser's log-in: what they say is never overlooked in favour of a certificate.
 func (a *Authenticator) Identify(r *http.Request) (Identity, error) {
 	given := r.Header["Authorization"]
 	switch {
@@ -39,7 +51,13 @@ func (a *Authenticator) Identify(r *http.Request) (Identity, error) {
 		return Identity{}, errTwice
 	case len(given) == 1:
 		return a.authorization(r.Context(), given[0])
-	case a.Certificate == nil:
+	}
+	if a.Logins != nil {
+		if who, ok, err := a.Logins.identify(r); ok || err != nil {
+			return who, err
+		}
+	}
+	if a.Certificate == nil {
 		return Identity{}, errNoCredentials
 	}
 	name, groups, ok, err := a.Certificate(r)
@@ -71,6 +89,15 @@ func (a *Authenticator) authorization(ctx context.Context, header string) (Ident
 		return a.Sessions.Verify(value)
 	}
 	return Identity{}, errScheme
+}
+
+// Local makes the identity of a caller of the loopback port: the user for whom the call is, or
+// "" for the program itself.
+func Local(name string, groups []string) (Identity, error) {
+	if name == "" && len(groups) == 0 {
+		return Identity{Method: ByLocal}, nil
+	}
+	return foreign(name, groups, ByLocal)
 }
 
 // foreign makes the identity of a user that an authority outside has named. None can name

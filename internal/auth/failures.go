@@ -14,15 +14,16 @@ const (
 	failTable = 4096 // keys or addresses that are told apart; all others share one allowance
 )
 
-// failures says who fails too often. Whoever does not fail is never asked about.
-type failures struct {
+// Failures says who fails too often. Whoever does not fail is never asked about. The zero
+// value is ready.
+type Failures struct {
 	mu          sync.Mutex // guards what follows
 	byID, byWho allowances
 }
 
-// count notes a failed attempt and says whether there were too many, of the id or of the
+// Count notes a failed attempt and says whether there were too many, of the id or of the
 // address.
-func (f *failures) count(id, addr string) (tooMany bool) {
+func (f *Failures) Count(id, addr string) (tooMany bool) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -31,6 +32,13 @@ func (f *failures) count(id, addr string) (tooMany bool) {
 	}
 	a, b := f.byID.take(id, now), f.byWho.take(neighbourhood(addr), now)
 	return !a || !b
+}
+
+// CountFrom is Count for what is nobody's by name.
+func (f *Failures) CountFrom(addr string) (tooMany bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.byWho.take(neighbourhood(addr), time.Now())
 }
 
 // neighbourhood is what an address is known by: an IPv6 host has its whole /64.

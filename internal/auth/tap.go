@@ -40,7 +40,7 @@ type Tap struct {
 	keys     *Keys
 	sessions *Sessions
 	marks    Marks
-	failed   failures
+	failed   Failures
 }
 
 // NewTap makes handshakes for the keys of sessions; marks remembers the secrets that were
@@ -54,7 +54,6 @@ var (
 	errShakeSecret = denied("the secret is wrong, or the key was made again")
 	errShakeLate   = denied("the secret is too old")
 	errShakeUsed   = denied("the secret was used before")
-	errTooMany     = farm.Errorf(farm.CodeTooMany, "Too many failed attempts; try again later")
 )
 
 // Hand gives the encrypted secret for a key, in standard base64. addr is the caller's.
@@ -90,10 +89,15 @@ func (t *Tap) Shake(ctx context.Context, r api.ShakeRequest, addr string) (api.S
 	return api.ShakeAnswer{ID: r.ID, Data: t.sessions.Open(key)}, nil
 }
 
+// TooManyFailures is the refusal of an attempt that failed, of whoever fails too often.
+func TooManyFailures() error {
+	return farm.Errorf(farm.CodeTooMany, "Too many failed attempts; try again later")
+}
+
 // refuse counts a failed attempt.
 func (t *Tap) refuse(id, addr string, refusal *farm.Error) error {
-	if t.failed.count(id, addr) {
-		return errTooMany
+	if t.failed.Count(id, addr) {
+		return TooManyFailures()
 	}
 	return refusal
 }

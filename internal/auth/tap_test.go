@@ -60,7 +60,7 @@ func TestManySecretsAndReplicas(t *testing.T) {
 		if _, err := one.sessions.Verify(bearer(t, session)); err != nil {
 			t.Error(err)
 		}
-		one.tap.failed = failures{} // no limit here
+		one.tap.failed = Failures{} // no limit here
 		_, err = one.shake(t, "ci", secret)
 		refusedAs(t, err, errShakeUsed)
 	}
@@ -139,7 +139,7 @@ func TestWrongSecrets(t *testing.T) {
 	must(t, err)
 	try := func(id, secret string) {
 		t.Helper()
-		w.tap.failed = failures{} // no limit here
+		w.tap.failed = Failures{} // no limit here
 		a, err := w.shake(t, id, secret)
 		if id == "who" {
 			refusedAs(t, err, errHandKey)
@@ -238,10 +238,10 @@ func TestOnlyFailuresAreLimited(t *testing.T) {
 
 func TestFailuresAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f failures
+		var f Failures
 		refused := 0
 		for i := range 3 * failTable {
-			if f.count(fmt.Sprint(i), fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)) {
+			if f.Count(fmt.Sprint(i), fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)) {
 				refused++
 			}
 		}
@@ -249,10 +249,10 @@ func TestFailuresAreBounded(t *testing.T) {
 			t.Errorf("%d ids, %d addresses, %d refused", len(f.byID.full), len(f.byWho.full), refused)
 		}
 		time.Sleep(failBurst * failEvery)
-		if f.count("new", "192.0.2.7") || len(f.byID.full) != 1 || len(f.byWho.full) != 1 {
+		if f.Count("new", "192.0.2.7") || len(f.byID.full) != 1 || len(f.byWho.full) != 1 {
 			t.Errorf("%d ids and %d addresses are remembered", len(f.byID.full), len(f.byWho.full))
 		}
-		f.count(strings.Repeat("x", 1<<20), "")
+		f.Count(strings.Repeat("x", 1<<20), "")
 		for name := range f.byID.full {
 			if len(name) > MaxKeyID {
 				t.Error("a long id is kept")

@@ -71,6 +71,11 @@ func (p *Params) inQuery(name string) []string {
 // Raw gives the whole body as it came.
 func (p *Params) Raw() json.RawMessage { return p.whole }
 
+// ReadBody reads a body of at most limit bytes, for a RawFunc.
+func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	return readBody(w, r, limit)
+}
+
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
@@ -361,6 +366,23 @@ func (p *Params) Strings(name string) []string {
 		p.Fail(name, "must be an array of strings")
 	}
 	return list
+}
+
+// Words is Strings for a list that may also come as one text with commas between its parts; a
+// part that has one itself needs the array.
+func (p *Params) Words(name string) []string {
+	if raw := p.raw(name); raw == nil || raw[0] == '"' {
+		list := p.inQuery(name)
+		if _, inBody := p.body[name]; inBody || len(list) == 0 {
+			list = []string{p.String(name)}
+		}
+		list = strings.Split(strings.Join(list, ","), ",")
+		for i := range list {
+			list[i] = strings.TrimSpace(list[i])
+		}
+		return slices.DeleteFunc(list, func(s string) bool { return s == "" })
+	}
+	return p.Strings(name)
 }
 
 // Objects gives an array of objects, each as parameters of its own.

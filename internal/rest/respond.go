@@ -53,6 +53,15 @@ func Made(body any) (Whole, error) {
 	return envelope(api.StatusOK, "", raw), nil
 }
 
+// Said is the result of a handler whose successful answer has a message and no body.
+type Said string
+
+// Bare is the result of a handler whose answer has no envelope. It is not kept by caches.
+type Bare struct {
+	Type string // of its content
+	Text []byte
+}
+
 // Answer writes the answer of a RawFunc that has one in the envelope after all.
 func Answer(w http.ResponseWriter, r *http.Request, body any) error {
 	raw, err := encode(body)
@@ -83,6 +92,14 @@ func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any,
 		return
 	case Whole:
 		send(w, http.StatusOK, body)
+		return
+	case Said:
+		write(w, http.StatusOK, api.StatusOK, string(body), nil)
+		return
+	case Bare:
+		w.Header().Set("Content-Type", body.Type)
+		w.Header().Set("Cache-Control", "no-store")
+		_, _ = w.Write(body.Text)
 		return
 	}
 	raw, err := encode(body)
@@ -116,16 +133,25 @@ func encode(body any) (json.RawMessage, error) {
 func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
 	err = explained(r, err)
 	code := farm.CodeOf(err)
-	var e *farm.Error
-	request := w.Header().Get(RequestIDHeader)
-	message := "Internal error (request " + request + ")"
-	if code != farm.CodeInternal && errors.As(err, &e) {
+	said := []any{"request", w.Header().Get(RequestIDHeader), "method", r.Method, "path", r.URL.Path, "code", string(code), "error", err}
+	if caller := CallerOf(r.Context()); caller.Is() {
+		said = append(said, "caller", caller.Name)
+	}
+	log.Log(r.Context(), errorLevel(r.Context(), code), "request failed", said...)
+	answerError(w, code, err)
+}
+
+// answerError puts a failure on the wire.
+func answerError(w http.ResponseWriter, code farm.Code, err error) {
+	message := "Internal error (request " + w.Header().Get(RequestIDHeader) + ")"
+	if e, ok := errors.AsType[*farm.Error](err); ok && code != farm.CodeInternal {
 		message = e.Message
 	}
-	log.Log(r.Context(), errorLevel(r.Context(), code), "request failed", "request", request,
-		"method", r.Method, "path", r.URL.Path, "code", string(code), "error", err)
 	if code == farm.CodeUnauthenticated {
 		w.Header()["Content-Type"] = jsonType
+		if w.Header()[challengeHeader] == nil {
+			w.Header().Set(challengeHeader, bearer+realm)
+		}
 		w.WriteHeader(http.StatusUnauthorized)
 		_, _ = w.Write([]byte(AuthenticationRequired))
 		return

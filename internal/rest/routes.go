@@ -33,12 +33,13 @@ type RawFunc func(w http.ResponseWriter, r *http.Request) error
 // Route is one line of a service's table of contents.
 type Route struct {
 	Pattern    string // method and path, as http.ServeMux takes it
-	Permission string // what the caller needs; Open for none
+	Permission string // what the caller needs; also Open, Known, Node and NodeOrKnown
 	Do         Func
 	Raw        RawFunc // instead of Do
 	Hangs      bool    // it waits on purpose: no time-out
 	Typed      bool    // its body is decoded by the handler (Params.Raw); there are no parameters in it
 	MaxBody    int64   // with Typed: the largest body that is read, in bytes; 0 is MaxBody
+	Steady     bool    // part of the steady traffic of nodes, pushes, logs or handshakes: audited when it is refused only
 }
 
 // Limited gives every route that does not hang on purpose a time-out.
@@ -65,26 +66,32 @@ func List[T any](list []T) []T {
 	return list
 }
 
-// Open is the permission of a route that needs no credential.
-const Open = "-"
-
-// Handler serves a table of routes. Unknown paths and methods get the envelope too.
+// Handler serves a table of routes to everybody. Unknown paths and methods get the envelope
+// too.
 func Handler(routes []Route, log *slog.Logger) http.Handler {
+	return (*Guard)(nil).Handler(routes, log)
+}
+
+// Handler serves a table of routes to those who may use them, as the function Handler does.
+func (g *Guard) Handler(routes []Route, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range routes {
-		mux.Handle(route.Pattern, handle(route, log))
+		mux.Handle(route.Pattern, g.guarded(route, g.handle(route, log)))
 	}
+	unrouted := g.guarded(Route{Permission: Known}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		respondUnrouted(w, r, mux)
+	}))
 	return withRequestID(recovered(log, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		find(mux, r).ServeHTTP(w, r)
+		find(mux, r, unrouted).ServeHTTP(w, r)
 	})))
 }
 
 // find gives what serves a request.
-func find(mux *http.ServeMux, r *http.Request) http.Handler {
+func find(mux *http.ServeMux, r *http.Request, unrouted http.Handler) http.Handler {
 	do, pattern := mux.Handler(r)
 	switch {
 	case pattern == "" || unclean(r.URL.EscapedPath()):
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respondUnrouted(w, r, mux) })
+		return unrouted
 	case strings.Contains(pattern, "{"):
 		return mux // finds it again and reads the path's values
 	default:
@@ -93,12 +100,13 @@ func find(mux *http.ServeMux, r *http.Request) http.Handler {
 	}
 }
 
-func handle(route Route, log *slog.Logger) http.Handler {
+func (g *Guard) handle(route Route, log *slog.Logger) http.Handler {
 	if route.Raw != nil {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer abortOnPanic(r, log)
 			if err := route.Raw(w, r); err != nil {
 				respondError(w, r, log, err)
+				g.failed(w, r, &route, err)
 			}
 		})
 	}
@@ -112,10 +120,12 @@ func handle(route Route, log *slog.Logger) http.Handler {
 		params, err := read(w, r)
 		if err != nil {
 			respondError(w, r, log, err)
+			g.failed(w, r, &route, err)
 			return
 		}
 		body, err := route.Do(&Request{Request: r, Params: params})
 		respond(w, r, log, body, err)
+		g.failed(w, r, &route, err)
 	})
 }
 

@@ -37,7 +37,7 @@ type flow struct {
 func newFlow(redirect, back string, now time.Time) flow {
 	return flow{
 		State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(),
-		Redirect: redirect, Return: localPath(back), Ends: now.Add(flowFor),
+		Redirect: redirect, Return: LocalPath(back), Ends: now.Add(flowFor),
 	}
 }
 
@@ -95,9 +95,9 @@ func (p *Provider) callbackAddress(r *http.Request) string {
 	return u.String()
 }
 
-// localPath lets through what stays on this service: a clean path with its query. Whatever
+// LocalPath lets through what stays on this service: a clean path with its query. Whatever
 // else it is given becomes the front page.
-func localPath(to string) string {
+func LocalPath(to string) string {
 	const front = "/"
 	u, err := url.Parse(to)
 	if err != nil || len(to) > maxReturn || u.Scheme != "" || u.Host != "" || u.User != nil || u.Opaque != "" ||

@@ -316,7 +316,7 @@ func TestReturnStaysHere(t *testing.T) {
 		"/\tx": "/", "/\nx": "/", "http:/evil": "/", "/a#frag": "/a", "//": "/", "/%00": "/%00", "@evil.test": "/", "//u@evil.test/": "/",
 		"/" + strings.Repeat("a", maxReturn): "/",
 	} {
-		if got := localPath(to); got != want {
+		if got := LocalPath(to); got != want {
 			t.Errorf("%q gives %q, want %q", to, got, want)
 		}
 	}

@@ -455,7 +455,7 @@ func FuzzLogin(f *testing.F) {
 		if got, err := p.unseal(text); err == nil && text != own && p.seal(got) != own {
 			t.Errorf("forged: %q", text)
 		}
-		to := localPath(text)
+		to := LocalPath(text)
 		u, err := url.Parse(to)
 		if err != nil || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\\r\n") {
 			t.Errorf("%q leads to %q", text, to)

@@ -31,7 +31,11 @@ func (s *server) once(do rest.Func) rest.Func {
 		if len(names) > 1 || len(name) > maxIdempotencyKey || strings.ContainsFunc(name, unprintable) {
 			return nil, farm.Invalid(idempotencyKey, "must have 1 to %d printable ASCII characters", maxIdempotencyKey)
 		}
-		ask := controller.Asked{ID: digestOf(r.Method, r.URL.Path, name), Digest: parametersOf(r)}
+		what := []string{r.Method, r.URL.Path, name}
+		if caller := rest.CallerOf(r.Context()); caller.Is() { // nobody gets the answer to somebody else
+			what = append(what, string(caller.Identity.Method), caller.Name)
+		}
+		ask := controller.Asked{ID: digestOf(what...), Digest: parametersOf(r)}
 		if answer, known, err := s.c.Recall(r.Context(), &ask, false); known || err != nil {
 			return answer, err
 		}

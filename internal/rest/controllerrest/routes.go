@@ -30,6 +30,8 @@ type Options struct {
 	Meter          *rest.Meter  // nil: requests are not counted
 	Registry       string       // address of the registry as the controller reaches it; "": logs and files are not passed on
 	Packages       PackageFiles // nil: there are no agent packages
+	Guard          *rest.Guard  // nil: everybody may do everything
+	Auth           []rest.Route // the routes of authentication
 }
 
 type server struct {
@@ -53,8 +55,8 @@ func Handler(o Options) http.Handler {
 		packages: o.Packages, vmFields: vmFields(o.Controller),
 	}
 	s.quiet = sync.OnceValues(func() (rest.Whole, error) { return rest.Made(s.c.Quiet()) })
-	routes := rest.Limited(o.RequestTimeout, s.licensed(s.all()))
-	return rest.Metered(o.Meter, routes, rest.Handler(routes, o.Logger))
+	routes := rest.Limited(o.RequestTimeout, s.licensed(slices.Concat(s.all(), o.Auth)))
+	return rest.Metered(o.Meter, routes, o.Guard.Handler(routes, o.Logger))
 }
 
 // Routes gives the table of contents of the API, to be compared with its description. What
@@ -111,10 +113,10 @@ func (s *server) coreRoutes() []rest.Route {
 
 		{Pattern: "GET " + api.PathBackup, Permission: "change_config", Hangs: true, Raw: s.backup},
 
-		{Pattern: "POST " + api.PathJoin, Permission: rest.Open, Typed: true, Do: link(s.join)},
-		{Pattern: "POST " + api.PathPoll, Permission: rest.Open, Hangs: true, Typed: true, Do: s.poll},
-		{Pattern: "POST " + api.PathReport, Permission: rest.Open, Typed: true, MaxBody: maxReport, Do: link(s.report)},
-		{Pattern: "POST " + api.PathDisjoin, Permission: rest.Open, Do: s.disjoin},
+		{Pattern: "POST " + api.PathJoin, Permission: rest.Node, Typed: true, Do: link(s.join)},
+		{Pattern: "POST " + api.PathPoll, Permission: rest.Node, Steady: true, Hangs: true, Typed: true, Do: s.poll},
+		{Pattern: "POST " + api.PathReport, Permission: rest.Node, Steady: true, Typed: true, MaxBody: maxReport, Do: link(s.report)},
+		{Pattern: "POST " + api.PathDisjoin, Permission: rest.Node, Do: s.disjoin},
 	}
 }
 

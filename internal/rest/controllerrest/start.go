@@ -27,6 +27,7 @@ func (s *server) startVMs(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	req.Owner = rest.CallerOf(r.Context()).Owner()
 	return s.c.Start(r.Context(), req)
 }
 

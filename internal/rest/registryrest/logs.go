@@ -29,8 +29,8 @@ const plainText = "text/plain; charset=utf-8"
 
 func (s service) logRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "POST " + api.PathLog, Permission: permSendRow, Typed: true, Do: s.takeRows},
-		{Pattern: "POST " + api.PathLogEvent, Permission: permSendEvent, Typed: true, Do: s.takeEvents},
+		{Pattern: "POST " + api.PathLog, Permission: permSendRow, Steady: true, Typed: true, Do: s.takeRows},
+		{Pattern: "POST " + api.PathLogEvent, Permission: permSendEvent, Steady: true, Typed: true, Do: s.takeEvents},
 		{Pattern: "GET /registry/log/services", Permission: permStream, Do: s.logServices},
 		{Pattern: "GET /registry/log/files", Permission: permStream, Do: s.logFiles},
 		{Pattern: "GET /registry/log/view", Permission: permStream, Raw: s.logView},

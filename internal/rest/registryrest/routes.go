@@ -69,7 +69,7 @@ func (s service) storageRoutes() []rest.Route {
 
 		{Pattern: "POST /registry/v2/push", Permission: permOffer, Do: s.negotiate},
 		{Pattern: "GET /registry/v2/push/{session}", Permission: permOffer, Do: s.session},
-		{Pattern: "PUT /registry/v2/push/{session}/{file}", Permission: permPush, Raw: s.put},
+		{Pattern: "PUT /registry/v2/push/{session}/{file}", Permission: permPush, Steady: true, Raw: s.put},
 		{Pattern: "POST /registry/v2/push/{session}/commit", Permission: permPush, Do: s.commit},
 		{Pattern: "DELETE /registry/v2/push/{session}", Permission: permPush, Do: s.abort},
 

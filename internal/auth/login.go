@@ -1,0 +1,151 @@
+package auth
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Of a browser that is logged in: how long that lasts, and the cookies that say so. The first
+// one is for connections that are safe: no other host can set it.
+const (
+	LoginTTL          = 8 * time.Hour
+	SecureLoginCookie = "__Host-buildyard_session"
+	LoginCookie       = "buildyard_session"
+)
+
+const (
+	forLogins  Purpose = "login"
+	maxLogin           = 3800      // bytes of its text: browsers keep 4096 with name and attributes
+	maxCookies         = 16 * 1024 // bytes of all cookies of a request
+)
+
+// Logins are what browsers keep of a log-in: signed identities, which every replica verifies
+// and which are stored nowhere. A log-in of the root user ends with the root token, one of the
+// identity provider's users with the provider.
+type Logins struct {
+	signer   *Signer
+	root     *Root
+	provider string
+}
+
+// NewLogins makes log-ins. root is nil when the root token lets nobody in; provider is the
+// address of the identity provider, or "".
+func NewLogins(signer *Signer, root *Root, provider string) *Logins {
+	return &Logins{signer, root, provider}
+}
+
+// login is the content of a cookie.
+type login struct {
+	Name   string   `json:"n,omitempty"`
+	Groups []string `json:"g,omitempty"`
+}
+
+// The first letters of a cookie's text say what kind of log-in it is.
+const (
+	loginOfRoot     = 'r'
+	loginOfProvider = 'p'
+)
+
+// Open gives the text of a cookie for a user who has logged in, with the root token or at the
+// identity provider.
+func (l *Logins) Open(who Identity) (string, error) {
+	kind, content := byte(loginOfProvider), login{Name: who.Name, Groups: who.Groups}
+	switch {
+	case who.Root:
+		kind, content = loginOfRoot, login{}
+	case who.Method != ByOIDC || l.provider == "":
+		return "", errors.New("there are no log-ins of this kind")
+	}
+	if kind == loginOfProvider {
+		if _, err := foreign(who.Name, who.Groups, who.Method); err != nil {
+			return "", err
+		}
+	}
+	raw, err := json.Marshal(content)
+	if err != nil {
+		return "", fmt.Errorf("seal a log-in: %w", err)
+	}
+	bound, ok := l.bound(kind)
+	if !ok {
+		return "", errors.New("there are no log-ins of this kind")
+	}
+	text := string(kind) + l.signer.Seal(forLogins, raw, bound...)
+	if len(text) > maxLogin {
+		return "", farm.Refused("You are in %d groups, more than a browser can keep: ask for fewer groups in the claims that the identity provider makes for this service", len(who.Groups))
+	}
+	return text, nil
+}
+
+// bound is what a kind of log-in ends with; ok is false when there is none of the kind.
+func (l *Logins) bound(kind byte) (bound []string, ok bool) {
+	switch {
+	case kind == loginOfRoot && l.root != nil:
+		return []string{string(ByRoot), l.root.token.Reveal()}, true
+	case kind == loginOfProvider && l.provider != "":
+		return []string{string(ByOIDC), l.provider}, true
+	}
+	return nil, false
+}
+
+var (
+	errLoginForm    = denied("the log-in of the browser cannot be read")
+	errLoginTwice   = denied("the browser shows two log-ins")
+	errLoginExpired = denied("the log-in of the browser has expired")
+	errLoginForeign = denied("the log-in of the browser was not made here, or what it was made with has changed")
+)
+
+// Verify judges the text of a cookie.
+func (l *Logins) Verify(text string) (Identity, error) {
+	if text == "" || len(text) > maxLogin {
+		return Identity{}, errLoginForm
+	}
+	bound, ok := l.bound(text[0])
+	if !ok {
+		return Identity{}, errLoginForeign
+	}
+	raw, err := l.signer.Unseal(forLogins, text[1:], LoginTTL, bound...)
+	switch {
+	case errors.Is(err, ErrSealExpired):
+		return Identity{}, errLoginExpired
+	case err != nil:
+		return Identity{}, errLoginForeign
+	}
+	if text[0] == loginOfRoot {
+		return root, nil
+	}
+	var content login
+	if err := json.Unmarshal(raw, &content); err != nil {
+		return Identity{}, errLoginForm
+	}
+	return foreign(content.Name, content.Groups, ByOIDC)
+}
+
+// identify says which user a browser has logged in; ok is false when it shows no log-in.
+func (l *Logins) identify(r *http.Request) (who Identity, ok bool, err error) {
+	size := 0
+	for _, line := range r.Header["Cookie"] {
+		size += len(line)
+	}
+	switch {
+	case size == 0:
+		return Identity{}, false, nil
+	case size > maxCookies:
+		return Identity{}, false, errLoginForm
+	}
+	for _, name := range []string{SecureLoginCookie, LoginCookie} {
+		switch kept := r.CookiesNamed(name); len(kept) {
+		case 0:
+		case 1:
+			who, err = l.Verify(kept[0].Value)
+			return who, err == nil, err
+		default:
+			return Identity{}, false, errLoginTwice
+		}
+	}
+	return Identity{}, false, nil
+}

@@ -1,0 +1,170 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+const issuer = "https://login.test"
+
+func newLogins(t *testing.T, token string) *Logins {
+	t.Helper()
+	r, err := NewRoot(token)
+	must(t, err)
+	return NewLogins(NewSigner(NewRing(time.Now())), r, issuer)
+}
+
+func opened(t *testing.T, l *Logins, who Identity) string {
+	t.Helper()
+	text, err := l.Open(who)
+	must(t, err)
+	return text
+}
+
+func TestLogins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLogins(t, "0123456789")
+		otto := Identity{Name: "otto", Groups: []string{"a b", "ü"}, Method: ByOIDC}
+		ofRoot, ofOtto := opened(t, l, root), opened(t, l, otto)
+		for text, want := range map[string]Identity{ofRoot: root, ofOtto: otto} {
+			if who, err := l.Verify(text); err != nil || !reflect.DeepEqual(who, want) {
+				t.Errorf("%+v, %v; want %+v", who, err, want)
+			}
+		}
+		if strings.Contains(ofRoot, "0123456789") || !strings.HasPrefix(ofRoot, "r") {
+			t.Error("the cookie of root holds the token")
+		}
+		refuse := func(l *Logins, text string, reason *farm.Error) {
+			t.Helper()
+			_, err := l.Verify(text)
+			refusedAs(t, err, reason)
+		}
+		other := newLogins(t, "0123456789")
+		refuse(other, ofRoot, errLoginForeign)
+		changed := NewLogins(l.signer, other.root, "https://other.test")
+		if _, err := changed.Verify(ofRoot); err != nil {
+			t.Error(err)
+		}
+		refuse(changed, ofOtto, errLoginForeign)
+		refuse(NewLogins(l.signer, newLogins(t, "another token").root, issuer), ofRoot, errLoginForeign)
+		refuse(NewLogins(l.signer, nil, issuer), ofRoot, errLoginForeign)
+		refuse(NewLogins(l.signer, l.root, ""), ofOtto, errLoginForeign)
+		refuse(l, "p"+ofRoot[1:], errLoginForeign)
+		refuse(l, "r"+ofOtto[1:], errLoginForeign)
+		refuse(l, ofOtto[:len(ofOtto)-4], errLoginForeign)
+		refuse(l, "p"+l.signer.Seal(forSessions, []byte(`{"n":"otto"}`), string(ByOIDC), issuer), errLoginForeign)
+		refuse(l, "", errLoginForm)
+		refuse(l, strings.Repeat("r", 1<<20), errLoginForm)
+		time.Sleep(LoginTTL + time.Second)
+		refuse(l, ofRoot, errLoginExpired)
+	})
+}
+
+// TestLoginsOfOthers: what cannot be verified later is not made.
+func TestLoginsOfOthers(t *testing.T) {
+	l := newLogins(t, "0123456789")
+	many := make([]string, 400)
+	for i := range many {
+		many[i] = fmt.Sprint("a group of some length ", i)
+	}
+	_, err := l.Open(Identity{Name: "otto", Groups: many, Method: ByOIDC})
+	refusedWith(t, err, farm.CodeRefused, "You are in 400 groups")
+	for name, who := range map[string]Identity{
+		"a key": {Name: "ci", KeyID: "ci", Method: ByKey}, "nobody": {}, "root by name": {Name: "Root", Method: ByOIDC},
+		"no name": {Method: ByOIDC}, "a name of two lines": {Name: "a\nb", Method: ByOIDC},
+	} {
+		if text, err := l.Open(who); err == nil {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+	if _, err := NewLogins(l.signer, nil, issuer).Open(root); err == nil {
+		t.Error("root logs in without a token")
+	}
+	if _, err := NewLogins(l.signer, l.root, "").Open(Identity{Name: "otto", Method: ByOIDC}); err == nil {
+		t.Error("a user logs in without a provider")
+	}
+}
+
+func TestIdentifyBrowser(t *testing.T) {
+	w := newWorld(t)
+	a := complete(t, w)
+	a.Logins = NewLogins(w.signer, a.Root, issuer)
+	good := opened(t, a.Logins, Identity{Name: "otto", Method: ByOIDC})
+	asRoot := opened(t, a.Logins, root)
+	for name, c := range map[string]struct {
+		header, cn string
+		cookies    []string
+		want       string
+		reason     *farm.Error
+	}{
+		"cookie":                      {cookies: []string{LoginCookie + "=" + good}, want: "otto"},
+		"safe cookie":                 {cookies: []string{SecureLoginCookie + "=" + good}, want: "otto"},
+		"the safe one counts":         {cookies: []string{LoginCookie + "=" + asRoot + "; " + SecureLoginCookie + "=" + good}, want: "otto"},
+		"among others":                {cookies: []string{"theme=dark; " + LoginCookie + "=" + good, "x=y"}, want: "otto"},
+		"before the certificate":      {cn: "anna", cookies: []string{LoginCookie + "=" + good}, want: "otto"},
+		"after the header":            {header: "Bearer x", cookies: []string{LoginCookie + "=" + good}, reason: errBearerForm},
+		"wrong, with a certificate":   {cn: "anna", cookies: []string{LoginCookie + "=p"}, reason: errLoginForeign},
+		"empty":                       {cookies: []string{LoginCookie + "="}, reason: errLoginForm},
+		"other cookies":               {cookies: []string{"theme=dark"}, reason: errNoCredentials},
+		"other cookies, certificate":  {cn: "anna", cookies: []string{"theme=dark"}, want: "anna"},
+		"two":                         {cookies: []string{LoginCookie + "=" + good + "; " + LoginCookie + "=" + asRoot}, reason: errLoginTwice},
+		"a megabyte of other cookies": {cookies: []string{"x=" + strings.Repeat("y", 1<<20) + "; " + LoginCookie + "=" + good}, reason: errLoginForm},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		if c.header != "" {
+			r.Header.Set("Authorization", c.header)
+		}
+		r.Header.Set("Test-CN", c.cn)
+		r.Header["Cookie"] = c.cookies
+		who, err := a.Identify(r)
+		if c.reason != nil && !errors.Is(err, c.reason) || c.reason == nil && err != nil || who.Name != c.want {
+			t.Errorf("%s: %q, %v", name, who.Name, err)
+		}
+	}
+	if s := a.Schemes(); !reflect.DeepEqual(s, []string{"Basic", "Bearer"}) || (&Authenticator{}).Schemes() != nil {
+		t.Error(s)
+	}
+}
+
+func TestLocal(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		groups []string
+		ok     bool
+	}{
+		{"", nil, true},
+		{"anna", []string{"dev"}, true},
+		{"", []string{"dev"}, false},
+		{"root", nil, false},
+		{"a\nb", nil, false},
+	} {
+		who, err := Local(c.name, c.groups)
+		if (err == nil) != c.ok || c.ok && (who.Method != ByLocal || who.Name != c.name || who.Root) {
+			t.Errorf("%q %q: %+v, %v", c.name, c.groups, who, err)
+		}
+	}
+}
+
+// TestFailuresOfAddresses: addresses have allowances of their own, and names do not count.
+func TestFailuresOfAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f Failures
+		for i := range failBurst + 5 {
+			if got := f.CountFrom("192.0.2.1"); got != (i >= failBurst) {
+				t.Fatal(i, got)
+			}
+			if f.CountFrom(fmt.Sprintf("198.51.100.%d", i)) {
+				t.Fatal("another address is refused")
+			}
+		}
+	})
+}

@@ -1,0 +1,122 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// AuditRecord is what somebody has changed, or was refused. It holds nothing that a caller has
+// written but the name that was verified.
+type AuditRecord struct {
+	Time    time.Time   `json:"time"`
+	Request string      `json:"request"` // its id
+	Who     string      `json:"who"`     // "" for somebody who is not known
+	Method  auth.Method `json:"method"`  // by which they are known
+	KeyID   string      `json:"key_id,omitempty"`
+	Address string      `json:"address"`
+	Verb    string      `json:"verb"`  // of HTTP
+	Route   string      `json:"route"` // as the table of contents has it; "" when there is no such route
+	Outcome string      `json:"outcome"`
+	Reason  string      `json:"reason,omitempty"` // why a credential was refused
+	// LeftOut is how many refusals came too often to be recorded one by one since the last
+	// record of one, of whatever address.
+	LeftOut int64 `json:"left_out,omitempty"`
+}
+
+// The outcomes besides the codes of failures.
+const outcomeDone = "done"
+
+// Auditor keeps audit records. It must not block.
+type Auditor interface {
+	Audit(ctx context.Context, a AuditRecord)
+}
+
+// refusals are the failures that say that somebody was not let in.
+var refusals = map[farm.Code]bool{farm.CodeUnauthenticated: true, farm.CodeForbidden: true, farm.CodeTooMany: true}
+
+// fail notes why a request failed.
+func (p *passage) fail(err error) {
+	p.code = farm.CodeOf(err)
+	e, ok := errors.AsType[*farm.Error](err)
+	switch {
+	case !ok || p.code != farm.CodeUnauthenticated:
+	case e.Err != nil:
+		p.reason = clipped(e.Err.Error())
+	default:
+		p.reason = e.Message // which is answered to nobody
+	}
+}
+
+// maxReason bounds the reason of a refusal in the audit, in bytes.
+const maxReason = 300
+
+func clipped(text string) string { return text[:min(len(text), maxReason)] }
+
+// failed notes the failure of a handler. What hangs in the node link has no passage: only its
+// refusals are told of.
+func (g *Guard) failed(w http.ResponseWriter, r *http.Request, route *Route, err error) {
+	if g == nil || err == nil {
+		return
+	}
+	p := passageOf(r.Context())
+	if p != nil {
+		p.fail(err)
+		return
+	}
+	p = &passage{guard: g, route: route, verb: r.Method, request: w.Header().Get(RequestIDHeader), ended: true}
+	p.Address = addressOf(r, g.o.Proxied)
+	p.fail(err)
+	p.close(r.Context())
+}
+
+// close audits a request that is over.
+func (p *passage) close(ctx context.Context) {
+	outcome := outcomeDone
+	switch {
+	case !p.ended: // it broke off
+		outcome = string(farm.CodeInternal)
+	case p.code != "":
+		outcome = string(p.code)
+	}
+	changes := p.verb != http.MethodGet && p.verb != http.MethodHead && !p.route.Steady && p.route.Pattern != ""
+	switch {
+	case refusals[p.code]:
+		p.guard.refused(ctx, p.record(outcome))
+	case changes || p.introduced:
+		p.guard.audit(ctx, slog.LevelInfo, p.record(outcome))
+	}
+}
+
+func (p *passage) record(outcome string) AuditRecord {
+	return AuditRecord{
+		Time: time.Now().UTC(), Request: p.request, Who: p.Name, Method: p.Identity.Method, KeyID: p.KeyID,
+		Address: p.Address, Verb: p.verb, Route: p.route.Pattern, Outcome: outcome, Reason: p.reason,
+	}
+}
+
+// refused audits a refusal, unless there are too many from its address: whoever is refused must
+// not be able to fill a disk.
+func (g *Guard) refused(ctx context.Context, a AuditRecord) {
+	if g.noise.CountFrom(a.Address) {
+		g.leftOut.Add(1)
+		return
+	}
+	a.LeftOut = g.leftOut.Swap(0)
+	g.audit(ctx, slog.LevelWarn, a)
+}
+
+func (g *Guard) audit(ctx context.Context, level slog.Level, a AuditRecord) {
+	g.o.Logger.LogAttrs(ctx, level, "audit", slog.String("request", a.Request), slog.String("who", a.Who),
+		slog.String("method", string(a.Method)), slog.String("key", a.KeyID), slog.String("address", a.Address),
+		slog.String("verb", a.Verb), slog.String("route", a.Route), slog.String("outcome", a.Outcome),
+		slog.String("reason", a.Reason), slog.Int64("left_out", a.LeftOut))
+	if g.o.Auditor != nil {
+		g.o.Auditor.Audit(ctx, a)
+	}
+}

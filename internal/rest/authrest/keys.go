@@ -1,0 +1,128 @@
+package authrest
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// keyPaths are where the services have their user keys.
+var keyPaths = map[farm.Service]string{
+	farm.ServiceController: "/api/v1/apikey",
+	farm.ServiceRegistry:   "/v1/apikey",
+}
+
+// Parameters of user keys.
+const (
+	keyID     = "id"
+	keyTTL    = "ttl"
+	keyGroups = "groups"
+	keyPublic = "publicKey"
+)
+
+func (s *server) keyRoutes() []rest.Route {
+	path, rootOnly := keyPaths[s.o.Service], string(farm.PermRoot)
+	return []rest.Route{
+		{Pattern: "GET " + path, Permission: rootOnly, Do: s.listKeys},
+		{Pattern: "POST " + path, Permission: rootOnly, Do: s.createKey},
+		{Pattern: "PUT " + path, Permission: rootOnly, Do: s.updateKey},
+		{Pattern: "DELETE " + path, Permission: rootOnly, Do: s.deleteKey},
+	}
+}
+
+// listKeys answers all keys, or an array of the one that is asked for.
+func (s *server) listKeys(r *rest.Request) (any, error) {
+	id := r.Params.String(keyID)
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	if id == "" {
+		list := []api.Key{}
+		for _, k := range s.o.Keys.List() {
+			list = append(list, shownKey(k))
+		}
+		return list, nil
+	}
+	k, err := s.o.Keys.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	return []api.Key{shownKey(k)}, nil
+}
+
+func shownKey(k farm.APIKey) api.Key {
+	return api.Key{ID: k.ID, Groups: rest.List(k.Groups), Expiration: k.Expires, Created: k.Created}
+}
+
+// createKey answers the private key, unless the client has made its own.
+func (s *server) createKey(r *rest.Request) (any, error) {
+	p := r.Params
+	n := auth.NewKey{ID: p.Required(keyID), PublicKey: publicText(p)}
+	for _, name := range []string{keyTTL, keyGroups} {
+		if !p.Has(name) {
+			p.Fail(name, "is required")
+		}
+	}
+	n.TTL, n.Groups = int64(p.Int(keyTTL, 0, 1, auth.MaxKeyTTL)), p.Words(keyGroups)
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	private, err := s.o.Keys.Create(r.Context(), n)
+	if err != nil || n.PublicKey != "" {
+		return nil, err
+	}
+	return private.Reveal(), nil
+}
+
+// publicText reads a public key. In a query that was not escaped its pluses have become spaces.
+func publicText(p *rest.Params) string { return strings.ReplaceAll(p.String(keyPublic), " ", "+") }
+
+// updateKey changes groups and time of a key. The controller wants the groups always.
+func (s *server) updateKey(r *rest.Request) (any, error) {
+	p := r.Params
+	id, public := p.Required(keyID), publicText(p)
+	var change auth.KeyChange
+	if p.Has(keyGroups) {
+		groups := p.Words(keyGroups)
+		change.Groups = &groups
+	} else if s.o.Service == farm.ServiceController {
+		p.Fail(keyGroups, "is required")
+	}
+	if p.Has(keyTTL) {
+		ttl := int64(p.Int(keyTTL, 0, 1, auth.MaxKeyTTL))
+		change.TTL = &ttl
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	if public != "" {
+		if err := s.samePublic(id, public); err != nil {
+			return nil, err
+		}
+	}
+	return nil, s.o.Keys.Update(r.Context(), id, change)
+}
+
+// samePublic refuses another public key than a key has; one may send back what there is.
+func (s *server) samePublic(id, text string) error {
+	k, err := s.o.Keys.Get(id)
+	if err != nil {
+		return err
+	}
+	if _, der, err := auth.ParsePublicKey(text); err != nil || !bytes.Equal(der, k.PublicKey) {
+		return farm.Invalid(keyPublic, "cannot be changed: make a new key")
+	}
+	return nil
+}
+
+func (s *server) deleteKey(r *rest.Request) (any, error) {
+	id := r.Params.Required(keyID)
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return nil, s.o.Keys.Delete(r.Context(), id)
+}

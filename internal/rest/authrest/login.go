@@ -1,0 +1,199 @@
+package authrest
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/auth/oidc"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// Paths of the log-in of browsers.
+const (
+	LoginPath    = "/login"
+	ProviderPath = "/login/oidc" // leads to the identity provider
+	LogoutPath   = "/logout"
+)
+
+// Parameters of a log-in.
+const (
+	tokenName  = "token"
+	returnName = "return" // where the browser goes then: a path of this service
+	maxForm    = 8 << 10  // bytes
+)
+
+func (s *server) loginRoutes() []rest.Route {
+	routes := []rest.Route{
+		{Pattern: "GET " + LoginPath, Permission: rest.Open, Raw: s.showLogin},
+		{Pattern: "POST " + LogoutPath, Permission: rest.Known, Raw: s.logout},
+	}
+	if s.o.Root != nil {
+		routes = append(routes, rest.Route{Pattern: "POST " + LoginPath, Permission: rest.Open, Raw: s.login})
+	}
+	if p := s.o.Provider; p != nil {
+		routes = append(routes,
+			rest.Route{Pattern: "GET " + ProviderPath, Permission: rest.Open, Raw: raw(p.Begin)},
+			rest.Route{Pattern: "GET " + oidc.CallbackPath, Permission: rest.Open, Raw: raw(p.Callback(s.letIn))},
+		)
+	}
+	return routes
+}
+
+// raw is for handlers that answer failures by themselves.
+func raw(do http.HandlerFunc) rest.RawFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		do(w, r)
+		return nil
+	}
+}
+
+// config says what clients discover a log-in by: the envelope has it in its body, and beside it
+// for those that take the whole answer for the configuration.
+func (s *server) config(*rest.Request) (any, error) {
+	var c api.AuthConfig
+	if s.o.Provider != nil {
+		public := api.LoginProvider(s.o.Provider.Public())
+		c.OIDC = &public
+	}
+	text, err := json.Marshal(struct {
+		Status  string         `json:"status"`
+		Message string         `json:"message"`
+		Body    api.AuthConfig `json:"body"`
+		api.AuthConfig
+	}{api.StatusOK, "", c, c})
+	if err != nil {
+		return nil, err
+	}
+	return rest.Bare{Type: "application/json", Text: append(text, '\n')}, nil
+}
+
+// wantsPage says whether the answer is for somebody's eyes.
+func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
+
+func (s *server) showLogin(w http.ResponseWriter, r *http.Request) error {
+	s.page(w, http.StatusOK, view{Return: oidc.LocalPath(r.URL.Query().Get(returnName))})
+	return nil
+}
+
+// login takes the root token: as a form of the page, or as JSON.
+func (s *server) login(w http.ResponseWriter, r *http.Request) error {
+	body, err := rest.ReadBody(w, r, maxForm)
+	if err != nil {
+		return err
+	}
+	token, back, err := parseLogin(body)
+	if err != nil {
+		return err
+	}
+	who, err := s.o.Root.VerifyToken(token)
+	if err != nil {
+		if s.o.Failed.Count(auth.RootName, rest.CallerOf(r.Context()).Address) {
+			err = auth.TooManyFailures()
+		}
+		return s.notIn(w, r, back, err)
+	}
+	if err := s.open(w, r, who); err != nil {
+		return err
+	}
+	if wantsPage(r) {
+		http.Redirect(w, r, back, http.StatusSeeOther)
+		return nil
+	}
+	return rest.Answer(w, r, nil)
+}
+
+// parseLogin reads the body of a log-in. Its errors hold nothing of the body.
+func parseLogin(body []byte) (token, back string, err error) {
+	if body = bytes.TrimSpace(body); len(body) > 0 && body[0] == '{' {
+		var in struct {
+			Token  string `json:"token"`
+			Return string `json:"return"`
+		}
+		if json.Unmarshal(body, &in) != nil {
+			return "", "", farm.Invalid("body", "must be a JSON object with text fields")
+		}
+		return in.Token, oidc.LocalPath(in.Return), nil
+	}
+	form, err := url.ParseQuery(string(body))
+	if err != nil {
+		return "", "", farm.Errorf(farm.CodeInvalid, "body: must be a form")
+	}
+	return form.Get(tokenName), oidc.LocalPath(form.Get(returnName)), nil
+}
+
+// sentences are what a page says of a log-in that failed.
+var sentences = map[farm.Code]string{
+	farm.CodeUnauthenticated: "The token is wrong.",
+	farm.CodeTooMany:         "Too many failed attempts; try again later.",
+}
+
+// notIn answers a log-in that failed.
+func (s *server) notIn(w http.ResponseWriter, r *http.Request, back string, err error) error {
+	if !wantsPage(r) {
+		return err
+	}
+	rest.Failed(r, err)
+	status := http.StatusTooManyRequests
+	if farm.CodeOf(err) == farm.CodeUnauthenticated {
+		status = http.StatusForbidden // 401 would have to say by which header the browser gets in
+	}
+	s.page(w, status, view{Return: back, Sentence: sentences[farm.CodeOf(err)]})
+	return nil
+}
+
+// letIn ends the log-in of a user whom the identity provider has let in.
+func (s *server) letIn(w http.ResponseWriter, r *http.Request, l oidc.Login) {
+	who := auth.Identity{Name: l.Name, Groups: l.Groups, Method: auth.ByOIDC}
+	if err := s.open(w, r, who); err != nil {
+		sentence := "Internal error."
+		if code := farm.CodeOf(err); code != farm.CodeInternal {
+			sentence = err.Error() + "."
+		}
+		rest.Failed(r, err)
+		s.page(w, http.StatusForbidden, view{Return: l.Return, Sentence: sentence})
+		return
+	}
+	http.Redirect(w, r, l.Return, http.StatusSeeOther)
+}
+
+// open gives a browser the cookie of a log-in.
+func (s *server) open(w http.ResponseWriter, r *http.Request, who auth.Identity) error {
+	text, err := s.o.Logins.Open(who)
+	if err != nil {
+		return err
+	}
+	http.SetCookie(w, s.cookie(r, text, int(auth.LoginTTL.Seconds())))
+	w.Header().Set("Cache-Control", "no-store")
+	rest.Introduce(r, who)
+	return nil
+}
+
+// logout takes the cookies of a browser away. A copy of them would go on to count until its
+// time is over: nothing is stored of a log-in.
+func (s *server) logout(w http.ResponseWriter, r *http.Request) error {
+	http.SetCookie(w, s.cookie(r, "", -1))
+	w.Header().Set("Cache-Control", "no-store")
+	if wantsPage(r) {
+		http.Redirect(w, r, LoginPath, http.StatusSeeOther)
+		return nil
+	}
+	return rest.Answer(w, r, nil)
+}
+
+// cookie makes the cookie of a log-in. No script reads it, and no page of another site makes the
+// browser send it along with anything but a visit.
+func (s *server) cookie(r *http.Request, value string, seconds int) *http.Cookie {
+	c := &http.Cookie{ //nolint:gosec // Secure as far as the service is reached by https
+		Name: auth.LoginCookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteLaxMode,
+	}
+	if r.TLS != nil || s.o.Proxied && r.Header.Get("X-Forwarded-Proto") == "https" {
+		c.Name, c.Secure = auth.SecureLoginCookie, true
+	}
+	return c
+}

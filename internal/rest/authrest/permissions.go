@@ -1,0 +1,173 @@
+package authrest
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// The two spellings of the path under which permissions are kept: clients use both.
+var permissionPaths = []string{"/admin/api/v1/permission", "/admin/v1/api/permission"}
+
+// saved is what clients expect of a change of permissions.
+const saved rest.Said = "Saved"
+
+// The permissions about permissions.
+const (
+	permView        = "view_permissions"
+	permViewGroups  = "view_prmission_groups" // so spelt
+	permUpdate      = "update_permission_groups"
+	permDelete      = "delete_permission_groups"
+	groupName       = "groupName"
+	permissionsName = "permissions"
+)
+
+func (s *server) permissionRoutes() (all []rest.Route) {
+	for _, path := range permissionPaths {
+		group := path + "/group/{" + groupName + "}"
+		all = append(all,
+			rest.Route{Pattern: "GET " + path, Permission: permView, Do: s.listPermissions},
+			rest.Route{Pattern: "GET " + path + "/group", Permission: permViewGroups, Do: s.listGroups},
+			rest.Route{Pattern: "GET " + group, Permission: permViewGroups, Do: s.showGroup},
+			rest.Route{Pattern: "POST " + group, Permission: permUpdate, Do: s.setGroup},
+			rest.Route{Pattern: "PUT " + group, Permission: permUpdate, Do: s.setGroup},
+			rest.Route{Pattern: "DELETE " + group, Permission: permDelete, Do: s.deleteGroup},
+		)
+		if s.o.Resources {
+			all = append(all,
+				rest.Route{Pattern: "GET " + path + "/resources/permissions", Permission: permView, Do: s.listRights},
+				rest.Route{Pattern: "GET " + group + "/resources", Permission: permViewGroups, Do: s.listResources},
+				rest.Route{Pattern: "POST " + group + "/resources", Permission: permUpdate, Typed: true, Do: s.setResources},
+			)
+		}
+	}
+	return all
+}
+
+func (s *server) listPermissions(*rest.Request) (any, error) {
+	list := []api.Permission{}
+	for _, p := range farm.AllPermissions(s.o.Service) {
+		list = append(list, api.Permission{Name: string(p.Name), Area: p.Area, Label: p.Label, Description: p.Description})
+	}
+	return list, nil
+}
+
+// listGroups answers the permission groups by name: those too that have rights on resources
+// alone.
+func (s *server) listGroups(*rest.Request) (any, error) {
+	g := s.o.Grants.Grants()
+	names := slices.AppendSeq(slices.Collect(maps.Keys(g.Groups)), maps.Keys(g.Resources))
+	slices.Sort(names)
+	list := []api.PermissionGroup{}
+	for _, name := range slices.Compact(names) {
+		list = append(list, shownGroup(g, name))
+	}
+	return list, nil
+}
+
+func shownGroup(g auth.Grants, name string) api.PermissionGroup {
+	return api.PermissionGroup{Name: name, Permissions: texts(g.Groups[name])}
+}
+
+func texts(list []farm.Permission) []string {
+	out := make([]string, len(list))
+	for i, p := range list {
+		out[i] = string(p)
+	}
+	return out
+}
+
+func permissions(list []string) []farm.Permission {
+	out := make([]farm.Permission, len(list))
+	for i, p := range list {
+		out[i] = farm.Permission(p)
+	}
+	return out
+}
+
+func (s *server) showGroup(r *rest.Request) (any, error) {
+	g, name := s.o.Grants.Grants(), r.PathValue(groupName)
+	_, granted := g.Groups[name]
+	if _, onResources := g.Resources[name]; !granted && !onResources {
+		return nil, farm.NotFound()
+	}
+	return shownGroup(g, name), nil
+}
+
+// setGroup replaces the permissions of a group, and makes it when there is none.
+func (s *server) setGroup(r *rest.Request) (any, error) {
+	if !r.Params.Has(permissionsName) {
+		r.Params.Fail(permissionsName, "is required")
+	}
+	list := r.Params.Words(permissionsName)
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	return s.change(r, func(g auth.Grants, name string) (auth.Grants, error) {
+		return g.SetGroup(s.o.Service, name, permissions(list))
+	})
+}
+
+func (s *server) deleteGroup(r *rest.Request) (any, error) {
+	return s.change(r, auth.Grants.DeleteGroup)
+}
+
+// change changes what a permission group may do.
+func (s *server) change(r *rest.Request, do func(auth.Grants, string) (auth.Grants, error)) (any, error) {
+	err := s.o.Grants.Change(r.Context(), func(g auth.Grants) (auth.Grants, error) {
+		return do(g, r.PathValue(groupName))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return saved, nil
+}
+
+// listRights answers the rights that there are on the resources of this service.
+func (s *server) listRights(*rest.Request) (any, error) {
+	list := []api.ResourcePermissions{}
+	for _, kind := range farm.ResourceTypes(s.o.Service) {
+		rights := api.ResourcePermissions{ResourceType: string(kind), Permissions: map[string]api.PermissionText{}}
+		for _, p := range farm.ResourcePermissions(kind) {
+			rights.Permissions[string(p.Name)] = api.PermissionText{Label: p.Label, Description: p.Description}
+		}
+		list = append(list, rights)
+	}
+	return list, nil
+}
+
+func (s *server) listResources(r *rest.Request) (any, error) {
+	list := []api.Resource{}
+	for _, on := range s.o.Grants.Grants().Resources[r.PathValue(groupName)] {
+		list = append(list, api.Resource{ID: on.ID, IDType: on.IDType, Type: string(on.Type), Permissions: texts(on.Permissions)})
+	}
+	return list, nil
+}
+
+// setResources replaces the rights of a group on single resources: an array of them.
+func (s *server) setResources(r *rest.Request) (any, error) {
+	items, err := r.Params.Items(auth.MaxGrantsOn)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]farm.ResourcePermission, 0, len(items))
+	for _, p := range items {
+		if !p.Has(permissionsName) {
+			p.Fail(permissionsName, "is required")
+		}
+		list = append(list, farm.ResourcePermission{
+			ID: p.Required("id"), IDType: p.String("id_type"), Type: farm.ResourceType(p.Required("type")),
+			Permissions: permissions(p.Words(permissionsName)),
+		})
+		if err := p.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return s.change(r, func(g auth.Grants, name string) (auth.Grants, error) {
+		return g.SetResources(s.o.Service, name, list)
+	})
+}

@@ -1,0 +1,61 @@
+package authrest
+
+import (
+	"encoding/json"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// maxTap bounds the body of a hand or shake, in bytes.
+const maxTap = 16 << 10
+
+// tapRoutes are those of the handshake that turns a user key into a session. One plugin shakes
+// hands before every request.
+func (s *server) tapRoutes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "POST " + api.PathHand, Permission: rest.Open, Steady: true, Typed: true, MaxBody: maxTap, Do: s.hand},
+		{Pattern: "POST " + api.PathShake, Permission: rest.Open, Steady: true, Typed: true, MaxBody: maxTap, Do: s.shake},
+	}
+}
+
+// hand answers the bare base64 text of the secret, encrypted.
+func (s *server) hand(r *rest.Request) (any, error) {
+	in, err := auth.ParseHand(r.Params.Raw())
+	if err != nil {
+		return nil, err
+	}
+	text, err := s.o.Tap.Hand(in.ID, rest.CallerOf(r.Context()).Address)
+	if err != nil {
+		s.tried(r, in.ID)
+		return nil, err
+	}
+	return rest.Bare{Type: "text/plain; charset=utf-8", Text: []byte(text)}, nil
+}
+
+// shake answers a session, bare.
+func (s *server) shake(r *rest.Request) (any, error) {
+	in, err := auth.ParseShake(r.Params.Raw())
+	if err != nil {
+		return nil, err
+	}
+	answer, err := s.o.Tap.Shake(r.Context(), in, rest.CallerOf(r.Context()).Address)
+	if err != nil {
+		s.tried(r, in.ID)
+		return nil, err
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return nil, err
+	}
+	return rest.Bare{Type: "application/json", Text: text}, nil
+}
+
+// tried tells the audit whose key a handshake has failed for. What is the id of no key may be
+// anything, a secret in the wrong place too.
+func (s *server) tried(r *rest.Request, id string) {
+	if _, err := s.o.Keys.Get(id); err == nil {
+		rest.Introduce(r.Request, auth.Identity{KeyID: id})
+	}
+}

@@ -1,0 +1,127 @@
+package rest
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Caller is who makes a request, and what they may do at this moment. Without a Guard it is
+// nobody, who may do everything.
+type Caller struct {
+	auth.Identity
+	Address string // of the caller, without a port
+
+	rules *auth.Rules // nil: there is no guard
+}
+
+// passage is what is known of a request on its way through the guard.
+type passage struct {
+	Caller
+	guard   *Guard
+	route   *Route
+	verb    string
+	request string
+
+	code       farm.Code // of the failure
+	reason     string    // why a credential was refused
+	introduced bool      // an open route has let somebody in
+	ended      bool      // the handler has returned
+}
+
+type passageKey struct{}
+
+func passageOf(ctx context.Context) *passage {
+	p, _ := ctx.Value(passageKey{}).(*passage)
+	return p
+}
+
+// CallerOf gives the caller of a request by its context.
+func CallerOf(ctx context.Context) Caller {
+	if p := passageOf(ctx); p != nil {
+		return p.Caller
+	}
+	return Caller{}
+}
+
+// Introduce says whom an open route has let in, or who has tried, for the audit.
+func Introduce(r *http.Request, who auth.Identity) {
+	if p := passageOf(r.Context()); p != nil {
+		p.Identity, p.introduced = who, true
+	}
+}
+
+// Failed notes the failure of a route that answers it by itself, for the audit.
+func Failed(r *http.Request, err error) {
+	if p := passageOf(r.Context()); p != nil {
+		p.fail(err)
+	}
+}
+
+// Is says whether the caller is known.
+func (c Caller) Is() bool { return c.Identity.Method != "" }
+
+// Owner gives the name under which what the caller makes is theirs; "" for the root user and
+// for nobody.
+func (c Caller) Owner() string {
+	if c.Root {
+		return ""
+	}
+	return cmp.Or(c.KeyID, c.Name)
+}
+
+// Need refuses a caller without a permission, for what a handler asks beyond its route.
+func (c Caller) Need(p farm.Permission) error {
+	if c.rules == nil || c.rules.Allows(c.Identity, p) {
+		return nil
+	}
+	return auth.Forbidden(p)
+}
+
+// HasOn says whether the caller has a right on a resource.
+func (c Caller) HasOn(kind farm.ResourceType, id string, right farm.Permission) bool {
+	return c.rules == nil || c.rules.AllowsOn(c.Identity, kind, id, right)
+}
+
+// NeedOn refuses a caller without a right on a resource.
+func (c Caller) NeedOn(kind farm.ResourceType, id string, right farm.Permission) error {
+	if c.HasOn(kind, id, right) {
+		return nil
+	}
+	return auth.ForbiddenOn(kind, id, right)
+}
+
+// Managed says whether rights on single resources count.
+func (c Caller) Managed() bool { return c.rules != nil && c.rules.Managed() }
+
+// GroupHasOn says whether a permission group for which the caller acts has a right on a
+// resource.
+func (c Caller) GroupHasOn(group string, kind farm.ResourceType, id string, right farm.Permission) bool {
+	return c.rules == nil || c.rules.GroupAllowsOn(group, kind, id, right)
+}
+
+// ActingGroup reads the permission group for which a request is made: the parameter group, which
+// is required where rights on single resources count, and group_id is refused there. Elsewhere
+// group means nothing and "" is given.
+func (c Caller) ActingGroup(p *Params) (string, error) {
+	group := p.Text("group", auth.MaxGroupName)
+	if !c.Managed() {
+		return "", p.Err()
+	}
+	if group == "" {
+		p.Fail("group", "is required: the name of the permission group for which the request is made")
+	}
+	if p.Has("group_id") {
+		p.Fail("group_id", "cannot be used while permissions on single resources count; use group")
+	}
+	if err := p.Err(); err != nil {
+		return "", err
+	}
+	if !c.In(group) {
+		return "", farm.Errorf(farm.CodeForbidden, "You do not belong to the permission group %s", group)
+	}
+	return group, nil
+}

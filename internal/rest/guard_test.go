@@ -1,0 +1,565 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+const rootToken = "t0ken:of/root+"
+
+// gate is a guarded service with a key "ci" of the group "dev", which may list instances.
+type gate struct {
+	guard    *Guard
+	sessions *auth.Sessions
+	logins   *auth.Logins
+	keys     *auth.Keys
+	grants   *auth.GrantTable
+	handler  http.Handler
+
+	mu      sync.Mutex // guards what follows
+	log     bytes.Buffer
+	records []AuditRecord
+	ran     []string // patterns whose handlers ran
+}
+
+func (g *gate) Write(b []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.log.Write(b)
+}
+
+func (g *gate) Audit(_ context.Context, a AuditRecord) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.records = append(g.records, a)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newGate(t testing.TB, change ...func(*GuardOptions)) *gate {
+	t.Helper()
+	g := &gate{keys: auth.NewKeys(auth.NewKeyTable([]farm.APIKey{{
+		ID: "ci", Groups: []string{"dev"}, Generation: "g", Expires: time.Now().Add(time.Hour),
+	}}, nil))}
+	signer := auth.NewSigner(auth.NewRing(time.Now()))
+	root, err := auth.NewRoot(rootToken)
+	must(t, err)
+	g.sessions, g.logins = auth.NewSessions(g.keys, signer, 0), auth.NewLogins(signer, root, "https://login.test")
+	grants, err := auth.Grants{}.SetGroup(farm.ServiceController, "dev", []farm.Permission{"list_vms"})
+	must(t, err)
+	grants, err = grants.SetResources(farm.ServiceController, "dev", []farm.ResourcePermission{{ID: "n1", Type: farm.ResourceNode, Permissions: []farm.Permission{"list"}}})
+	must(t, err)
+	g.grants = auth.NewGrantTable(grants, nil)
+	log := slog.New(slog.NewTextHandler(g, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	o := GuardOptions{
+		Who: &auth.Authenticator{Root: root, Sessions: g.sessions, Logins: g.logins},
+		Judge: auth.NewJudge(auth.Policy{
+			Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true,
+		}, g.grants),
+		Auditor: g, Logger: log,
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	g.guard, err = NewGuard(o)
+	must(t, err)
+	g.handler = g.guard.Handler(g.routes(), log)
+	return g
+}
+
+// routes has one route of each kind.
+func (g *gate) routes() []Route {
+	ran := func(r *http.Request) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.ran = append(g.ran, r.Pattern)
+	}
+	do := func(r *Request) (any, error) {
+		ran(r.Request)
+		return CallerOf(r.Context()).Name, nil
+	}
+	fails := func(code farm.Code) Func {
+		return func(r *Request) (any, error) {
+			ran(r.Request)
+			return nil, farm.Errorf(code, "No")
+		}
+	}
+	return []Route{
+		{Pattern: "GET /open", Permission: Open, Do: do},
+		{Pattern: "POST /open", Permission: Open, Do: do},
+		{Pattern: "GET /vm", Permission: "list_vms", Do: do},
+		{Pattern: "GET /vm/{id}", Permission: "list_vms", Do: do},
+		{Pattern: "POST /vm", Permission: "list_vms", Do: do},
+		{Pattern: "GET /known", Permission: Known, Do: do},
+		{Pattern: "DELETE /node", Permission: "delete_node", Do: do},
+		{Pattern: "POST /key", Permission: string(farm.PermRoot), Do: do},
+		{Pattern: "POST /join", Permission: Node, Do: fails(farm.CodeUnauthenticated)},
+		{Pattern: "POST /poll", Permission: Node, Steady: true, Do: do},
+		{Pattern: "POST /report", Permission: Node, Steady: true, Do: fails(farm.CodeUnauthenticated)},
+		{Pattern: "GET /pkg/{name}", Permission: NodeOrKnown, Do: do},
+		{Pattern: "POST /row", Permission: "list_vms", Steady: true, Do: do},
+		{Pattern: "POST /refused", Permission: "list_vms", Do: fails(farm.CodeRefused)},
+		{Pattern: "POST /raw", Permission: "list_vms", Raw: func(http.ResponseWriter, *http.Request) error { return farm.NotFound() }},
+		{Pattern: "POST /panic", Permission: "list_vms", Do: func(*Request) (any, error) { panic("x") }},
+	}
+}
+
+// credentials of each kind.
+func (g *gate) key(t testing.TB) string {
+	t.Helper()
+	k, err := g.keys.Get("ci")
+	must(t, err)
+	raw, err := json.Marshal(g.sessions.Open(k))
+	must(t, err)
+	return "Bearer " + base64.StdEncoding.EncodeToString(raw)
+}
+
+func rootBasic(token string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte("root:"+token))
+}
+
+// ask sends a request; header is names and values in turn, a name without a value is left out.
+func (g *gate) ask(method, path string, header ...string) answer {
+	r := httptest.NewRequestWithContext(context.Background(), method, path, strings.NewReader(""))
+	r.RemoteAddr = "192.0.2.7:4711"
+	for i := 0; i < len(header); i += 2 {
+		if header[i+1] != "" {
+			r.Header.Add(header[i], header[i+1])
+		}
+	}
+	a := httptest.NewRecorder()
+	g.handler.ServeHTTP(a, r)
+	return answer{a, ""}
+}
+
+func (g *gate) audited() []AuditRecord {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	defer func() { g.records = nil }()
+	return g.records
+}
+
+func TestGuard(t *testing.T) {
+	g := newGate(t)
+	cookie, err := g.logins.Open(auth.Identity{Name: "otto", Groups: []string{"dev"}, Method: auth.ByOIDC})
+	must(t, err)
+	callers := []string{"none", "wrong", "key", "cookie", "root"}
+	headers := map[string][]string{
+		"none": nil, "wrong": {"Authorization", "Bearer x"}, "key": {"Authorization", g.key(t)},
+		"cookie": {"Cookie", auth.LoginCookie + "=" + cookie}, "root": {"Authorization", rootBasic(rootToken)},
+	}
+	for _, c := range []struct {
+		what string
+		want [5]int // of the callers above
+	}{
+		{"GET /open", [5]int{200, 200, 200, 200, 200}},
+		{"HEAD /open", [5]int{200, 200, 200, 200, 200}},
+		{"PUT /open", [5]int{401, 401, 405, 405, 405}},
+		{"OPTIONS /open", [5]int{401, 401, 405, 405, 405}},
+		{"GET /vm", [5]int{401, 401, 200, 200, 200}},
+		{"GET /vm/7", [5]int{401, 401, 200, 200, 200}},
+		{"HEAD /vm", [5]int{401, 401, 200, 200, 200}},
+		{"OPTIONS /vm", [5]int{401, 401, 405, 405, 405}},
+		{"TRACE /vm", [5]int{401, 401, 405, 405, 405}},
+		{"GET //vm", [5]int{401, 401, 404, 404, 404}},
+		{"GET /vm/../open", [5]int{401, 401, 404, 404, 404}},
+		{"GET /nothing", [5]int{401, 401, 404, 404, 404}},
+		{"POST /vm", [5]int{401, 401, 200, 200, 200}},
+		{"GET /known", [5]int{401, 401, 200, 200, 200}},
+		{"DELETE /node", [5]int{401, 401, 403, 403, 200}},
+		{"POST /key", [5]int{401, 401, 403, 403, 200}},
+		{"POST /join", [5]int{401, 401, 401, 401, 401}},
+		{"POST /poll", [5]int{200, 200, 200, 200, 200}},
+		{"GET /pkg/x", [5]int{200, 200, 200, 200, 200}},
+	} {
+		for i, who := range callers {
+			method, path, _ := strings.Cut(c.what, " ")
+			g.ran = nil
+			a := g.ask(method, path, headers[who]...)
+			if a.Code != c.want[i] {
+				t.Errorf("%s, %s: %d %s; want %d", c.what, who, a.Code, a.Body, c.want[i])
+			}
+			if ran := len(g.ran) > 0; ran != (a.Code == 200 || path == "/join") {
+				t.Errorf("%s, %s: the handler ran: %v", c.what, who, g.ran)
+			}
+			if a.Code == 401 && (a.Body.String() != AuthenticationRequired || a.Header().Get("Allow") != "" || a.Header().Get("WWW-Authenticate") == "") {
+				t.Errorf("%s, %s: %s %v", c.what, who, a.Body, a.Header())
+			}
+			if a.Header().Get(RequestIDHeader) == "" {
+				t.Errorf("%s, %s: no request id", c.what, who)
+			}
+		}
+	}
+	if a := g.ask("GET", "/pkg/x", headers["key"]...); !strings.Contains(a.Body.String(), `"ci"`) {
+		t.Errorf("a known caller is not known to the packages: %s", a.Body)
+	}
+}
+
+func TestForbiddenNamesThePermission(t *testing.T) {
+	g := newGate(t)
+	for path, want := range map[string]string{"DELETE /node": "You need the permission delete_node", "POST /key": "Only the root user may do this"} {
+		method, path, _ := strings.Cut(path, " ")
+		a := g.ask(method, path, "Authorization", g.key(t))
+		if status, message, _ := a.envelope(t); status != "FAIL" || message != want {
+			t.Errorf("%s %q", status, message)
+		}
+	}
+	// What is granted counts for sessions that are open.
+	session := g.key(t)
+	must(t, g.grants.Change(t.Context(), func(gr auth.Grants) (auth.Grants, error) {
+		return gr.SetGroup(farm.ServiceController, "ci", []farm.Permission{"delete_node"})
+	}))
+	if a := g.ask("DELETE", "/node", "Authorization", session); a.Code != 200 {
+		t.Error(a.Code)
+	}
+	must(t, g.keys.Delete(t.Context(), "ci"))
+	if a := g.ask("DELETE", "/node", "Authorization", session); a.Code != 401 {
+		t.Error("a session outlives its key:", a.Code)
+	}
+}
+
+func TestChallenges(t *testing.T) {
+	g := newGate(t)
+	const ofRoot, ofOthers = `Basic realm="buildyard", charset="UTF-8"`, `Bearer realm="buildyard"`
+	for name, c := range map[string]struct {
+		header []string
+		want   []string
+	}{
+		"nothing":             {nil, []string{ofRoot, ofOthers}},
+		"a wrong session":     {[]string{"Authorization", "bearer x"}, []string{ofRoot, ofOthers + `, error="invalid_token"`}},
+		"a wrong root token":  {[]string{"Authorization", rootBasic("wrong")}, []string{ofRoot, ofOthers}},
+		"a script of a page":  {[]string{"Sec-Fetch-Mode", "cors"}, []string{ofOthers}},
+		"an unknown scheme":   {[]string{"Authorization", "Digest x"}, []string{ofRoot, ofOthers}},
+		"two, of which right": {[]string{"Authorization", rootBasic(rootToken), "Authorization", rootBasic(rootToken)}, []string{ofRoot, ofOthers}},
+	} {
+		a := g.ask("GET", "/vm", c.header...)
+		if got := a.Header().Values("WWW-Authenticate"); a.Code != 401 || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %d %q", name, a.Code, got)
+		}
+	}
+}
+
+// TestGuessesAreLimited: wrong root tokens are, right ones and expired sessions never.
+func TestGuessesAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		session := g.key(t)
+		time.Sleep(6 * time.Minute)
+		count := map[int]int{}
+		for range 100 {
+			count[g.ask("GET", "/vm", "Authorization", rootBasic("wrong")).Code]++
+			if a := g.ask("GET", "/vm", "Authorization", rootBasic(rootToken)); a.Code != 200 {
+				t.Fatal("the root user is locked out")
+			}
+			if a := g.ask("GET", "/vm", "Authorization", session); a.Code != 401 {
+				t.Fatal("an expired session is told to wait instead of shaking hands:", a.Code)
+			}
+			if a := g.ask("GET", "/vm"); a.Code != 401 {
+				t.Fatal(a.Code)
+			}
+		}
+		if count[401] != 30 || count[429] != 70 {
+			t.Error(count)
+		}
+		a := g.ask("GET", "/vm", "Authorization", rootBasic("wrong"))
+		if _, message, _ := a.envelope(t); message != "Too many failed attempts; try again later" {
+			t.Error(message)
+		}
+	})
+}
+
+func TestOtherSites(t *testing.T) {
+	g := newGate(t, func(o *GuardOptions) { o.Origins = []string{"https://portal.test"} })
+	cookie, err := g.logins.Open(auth.Identity{Name: "root", Method: auth.ByRoot, Root: true})
+	must(t, err)
+	kept := auth.LoginCookie + "=" + cookie
+	for name, c := range map[string]struct {
+		what   string
+		header []string
+		want   int
+	}{
+		"another origin":           {"POST /vm", []string{"Cookie", kept, "Origin", "https://evil.test"}, 403},
+		"another site":             {"POST /vm", []string{"Cookie", kept, "Sec-Fetch-Site", "cross-site"}, 403},
+		"a sister":                 {"DELETE /node", []string{"Cookie", kept, "Sec-Fetch-Site", "same-site"}, 403},
+		"the own page":             {"POST /vm", []string{"Cookie", kept, "Sec-Fetch-Site", "same-origin"}, 200},
+		"the own page by http":     {"POST /vm", []string{"Cookie", kept, "Origin", "http://example.com"}, 200},
+		"a page that is trusted":   {"POST /vm", []string{"Cookie", kept, "Origin", "https://portal.test"}, 200},
+		"no browser":               {"POST /vm", []string{"Cookie", kept}, 200},
+		"Basic of a browser":       {"POST /vm", []string{"Authorization", rootBasic(rootToken), "Origin", "https://evil.test"}, 403},
+		"a program's session":      {"POST /vm", []string{"Authorization", g.key(t), "Origin", "https://evil.test"}, 200},
+		"a log-in":                 {"POST /open", []string{"Origin", "https://evil.test"}, 403},
+		"nobody":                   {"POST /vm", []string{"Origin", "https://evil.test"}, 401},
+		"a visit":                  {"GET /vm", []string{"Cookie", kept, "Sec-Fetch-Site", "cross-site"}, 200},
+		"a WebSocket":              {"GET /vm", []string{"Cookie", kept, "Upgrade", "websocket", "Origin", "https://evil.test"}, 403},
+		"a WebSocket of the page":  {"GET /vm", []string{"Cookie", kept, "Upgrade", "websocket", "Origin", "http://example.com"}, 200},
+		"a WebSocket of a program": {"GET /vm", []string{"Authorization", g.key(t), "Upgrade", "websocket"}, 200},
+	} {
+		method, path, _ := strings.Cut(c.what, " ")
+		if a := g.ask(method, path, c.header...); a.Code != c.want {
+			t.Errorf("%s: %d %s", name, a.Code, a.Body)
+		}
+	}
+	if _, err := NewGuard(GuardOptions{Who: Loopback{}, Origins: []string{"portal"}}); err == nil {
+		t.Error("an origin that is none is taken")
+	}
+}
+
+func TestAudit(t *testing.T) {
+	g := newGate(t)
+	key, ofKey := g.key(t), AuditRecord{Who: "ci", Method: auth.ByKey, KeyID: "ci"}
+	ofRoot := AuditRecord{Who: "root", Method: auth.ByRoot}
+	for _, c := range []struct {
+		what, credential string
+		who              AuditRecord
+		outcome, reason  string // "": it is not audited
+	}{
+		{"GET /vm", key, ofKey, "", ""},
+		{"HEAD /vm", key, ofKey, "", ""},
+		{"PUT /vm", key, ofKey, "", ""},
+		{"POST /row", key, ofKey, "", ""},
+		{"POST /poll", "", AuditRecord{}, "", ""},
+		{"POST /vm", key, ofKey, "done", ""},
+		{"POST /key", rootBasic(rootToken), ofRoot, "done", ""},
+		{"POST /open", "", AuditRecord{}, "done", ""},
+		{"POST /refused", key, ofKey, "refused", ""},
+		{"POST /raw", key, ofKey, "not-found", ""},
+		{"POST /panic", key, ofKey, "internal", ""},
+		{"DELETE /node", key, ofKey, "forbidden", ""},
+		{"GET /vm", "", AuditRecord{}, "unauthenticated", "there are no credentials"},
+		{"GET /vm", "Bearer x", AuditRecord{}, "unauthenticated", "the Bearer value is not a session"},
+		{"GET /nothing", "", AuditRecord{}, "unauthenticated", "there are no credentials"},
+		{"POST /join", "", AuditRecord{}, "unauthenticated", "No"},
+		{"POST /report", "", AuditRecord{}, "unauthenticated", "No"},
+	} {
+		method, path, _ := strings.Cut(c.what, " ")
+		g.log.Reset()
+		a := g.ask(method, path, "Authorization", c.credential)
+		got := g.audited()
+		if c.outcome == "" {
+			if len(got) != 0 || strings.Contains(g.log.String(), "audit") {
+				t.Errorf("%s: %+v", c.what, got)
+			}
+			continue
+		}
+		want := c.who
+		want.Request, want.Address, want.Verb, want.Outcome, want.Reason = a.Header().Get(RequestIDHeader), "192.0.2.7", method, c.outcome, c.reason
+		if path != "/nothing" {
+			want.Route = c.what
+		}
+		if len(got) != 1 || time.Since(got[0].Time) > time.Minute {
+			t.Errorf("%s: %+v", c.what, got)
+			continue
+		}
+		got[0].Time = time.Time{}
+		if !reflect.DeepEqual(got[0], want) {
+			t.Errorf("%s:\n%+v; want\n%+v", c.what, got[0], want)
+		}
+		for _, words := range []string{"msg=audit", "request=" + want.Request, "address=192.0.2.7", "outcome=" + c.outcome} {
+			if !strings.Contains(g.log.String(), words) {
+				t.Errorf("%s: no %q in\n%s", c.what, words, g.log.String())
+			}
+		}
+	}
+}
+
+// TestRefusalsFillNoDisk: of many refusals few are recorded, and the others counted.
+func TestRefusalsFillNoDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		for range 10_000 {
+			g.ask("GET", "/vm")
+		}
+		if got := g.audited(); len(got) != 30 {
+			t.Errorf("%d records", len(got))
+		}
+		time.Sleep(2 * time.Second)
+		g.ask("GET", "/vm")
+		if got := g.audited(); len(got) != 1 || got[0].LeftOut != 9970 {
+			t.Errorf("%+v", got)
+		}
+		g.ask("POST", "/vm", "Authorization", g.key(t)) // what is done is recorded always
+		if got := g.audited(); len(got) != 1 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestAddresses(t *testing.T) {
+	for name, c := range map[string]struct {
+		remote  string
+		header  http.Header
+		proxied bool
+		want    string
+	}{
+		"plain":               {"192.0.2.1:80", nil, false, "192.0.2.1"},
+		"IPv6":                {"[2001:db8::1%eth0]:80", nil, false, "2001:db8::1"},
+		"mapped":              {"[::ffff:192.0.2.1]:80", nil, false, "192.0.2.1"},
+		"header of anybody":   {"192.0.2.1:80", http.Header{"X-Forwarded-For": {"203.0.113.9"}}, false, "192.0.2.1"},
+		"proxy":               {"192.0.2.1:80", http.Header{"X-Forwarded-For": {"203.0.113.9"}}, true, "203.0.113.9"},
+		"the client's own":    {"192.0.2.1:80", http.Header{"X-Forwarded-For": {"10.0.0.1, 203.0.113.9"}}, true, "203.0.113.9"},
+		"on a line before":    {"192.0.2.1:80", http.Header{"X-Forwarded-For": {"10.0.0.1", " 203.0.113.9 "}}, true, "203.0.113.9"},
+		"no address":          {"192.0.2.1:80", http.Header{"X-Forwarded-For": {"unknown"}, "X-Real-Ip": {"203.0.113.9"}}, true, "203.0.113.9"},
+		"nothing of the kind": {"192.0.2.1:80", http.Header{"X-Forwarded-For": {"a\nb"}}, true, "192.0.2.1"},
+		"a socket":            {"@", nil, false, ""},
+	} {
+		r := &http.Request{RemoteAddr: c.remote, Header: c.header}
+		if got := addressOf(r, c.proxied); got != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+func TestCaller(t *testing.T) {
+	g := newGate(t)
+	var got Caller
+	var group string
+	var groupErr error
+	g.handler = g.guard.Handler([]Route{{Pattern: "POST /x", Permission: Known, Do: func(r *Request) (any, error) {
+		got = CallerOf(r.Context())
+		group, groupErr = got.ActingGroup(r.Params)
+		return nil, nil
+	}}}, slog.New(slog.DiscardHandler))
+	g.ask("POST", "/x?group=dev", "Authorization", g.key(t))
+	if !got.Is() || got.Name != "ci" || got.Owner() != "ci" || got.Address != "192.0.2.7" || !got.Managed() || group != "dev" || groupErr != nil {
+		t.Errorf("%+v %q %v", got, group, groupErr)
+	}
+	for want, err := range map[string]error{
+		"":                                 got.Need("list_vms"),
+		"You need the permission start_vm": got.Need("start_vm"),
+		"Only the root user may do this":   got.Need(farm.PermRoot),
+		"You need the permission list on the node n2": got.NeedOn(farm.ResourceNode, "n2", "list"),
+	} {
+		if fmt.Sprint(err) != want && (want != "" || err != nil) {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+	if got.NeedOn(farm.ResourceNode, "n1", "list") != nil || got.HasOn(farm.ResourceNode, "n1", "remove") || !got.GroupHasOn("dev", farm.ResourceNode, "n1", "list") || got.GroupHasOn("ops", farm.ResourceNode, "n1", "list") {
+		t.Error("rights on nodes")
+	}
+	for query, want := range map[string]string{
+		"":                                   "group: is required",
+		"?group=ops":                         "You do not belong to the permission group ops",
+		"?group=dev&group_id=x":              "group_id: cannot be used",
+		"?group=" + strings.Repeat("x", 300): "group: must have at most",
+	} {
+		g.ask("POST", "/x"+query, "Authorization", g.key(t))
+		if groupErr == nil || !strings.HasPrefix(groupErr.Error(), want) || group != "" {
+			t.Errorf("%.20s: %v", query, groupErr)
+		}
+	}
+	g.ask("POST", "/x?group=whatever", "Authorization", rootBasic(rootToken))
+	if got.Owner() != "" || group != "whatever" || groupErr != nil {
+		t.Errorf("root: %q %q %v", got.Owner(), group, groupErr)
+	}
+}
+
+// TestWithoutAGuard: everything is as it was.
+func TestWithoutAGuard(t *testing.T) {
+	var c Caller
+	g := &gate{}
+	g.handler = Handler(append(g.routes(), Route{Pattern: "POST /x", Permission: "start_vm", Do: func(r *Request) (any, error) {
+		c = CallerOf(r.Context())
+		group, err := c.ActingGroup(r.Params)
+		Introduce(r.Request, auth.Identity{Name: "x"})
+		Failed(r.Request, io.EOF)
+		return group, err
+	}}), slog.New(slog.NewTextHandler(g, nil)))
+	a := g.ask("POST", "/x?group=a&group_id=b", "Origin", "https://evil.test")
+	if status, _, body := a.envelope(t); status != "OK" || string(body) != `""` {
+		t.Errorf("%s %s", status, body)
+	}
+	if c.Is() || c.Owner() != "" || c.Need("start_vm") != nil || c.NeedOn(farm.ResourceNode, "x", "list") != nil || c.Managed() || !c.GroupHasOn("x", farm.ResourceNode, "x", "list") {
+		t.Errorf("%+v", c)
+	}
+	if a := g.ask("PUT", "/vm"); a.Code != 405 || a.Header().Get("Allow") == "" {
+		t.Error(a.Code)
+	}
+	if strings.Contains(g.log.String(), "audit") {
+		t.Error(g.log.String())
+	}
+}
+
+func TestLoopback(t *testing.T) {
+	for name, c := range map[string]struct {
+		remote, host string
+		header       http.Header
+		want         string // name and groups
+	}{
+		"a program":            {"127.0.0.1:5", "127.0.0.1:8085", nil, " []"},
+		"by name":              {"[::1]:5", "localhost:8085", nil, " []"},
+		"for a user":           {"127.0.0.1:5", "[::1]:8085", http.Header{UserHeader: {"anna"}, GroupHeader: {"a", "b"}}, "anna [a b]"},
+		"from elsewhere":       {"192.0.2.1:5", "127.0.0.1:8085", nil, "401"},
+		"by a name of the web": {"127.0.0.1:5", "evil.test:8085", nil, "401"},
+		"for root":             {"127.0.0.1:5", "127.0.0.1", http.Header{UserHeader: {"root"}}, "401"},
+		"for an empty name":    {"127.0.0.1:5", "127.0.0.1", http.Header{UserHeader: {""}}, "401"},
+		"for groups":           {"127.0.0.1:5", "127.0.0.1", http.Header{GroupHeader: {"a"}}, "401"},
+		"for two":              {"127.0.0.1:5", "127.0.0.1", http.Header{UserHeader: {"a", "b"}}, "401"},
+	} {
+		who, err := Loopback{}.Identify(&http.Request{RemoteAddr: c.remote, Host: c.host, Header: c.header})
+		got := fmt.Sprint(who.Name, " ", who.Groups)
+		if err != nil && farm.CodeOf(err) == farm.CodeUnauthenticated {
+			got = "401"
+		}
+		if got != c.want || err == nil && who.Method != auth.ByLocal {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
+// TestAnswersOfTheirOwn are those with a message, and those without an envelope.
+func TestAnswersOfTheirOwn(t *testing.T) {
+	if a := one(Said("Saved"), nil); a.Body.String() != `{"status":"OK","message":"Saved"}`+"\n" {
+		t.Error(a.Body)
+	}
+	a := one(Bare{"text/plain", []byte("x")}, nil)
+	if a.Body.String() != "x" || a.Header().Get("Content-Type") != "text/plain" || a.Header().Get("Cache-Control") != "no-store" {
+		t.Error(a.Body, a.Header())
+	}
+}
+
+func TestWords(t *testing.T) {
+	for _, c := range []struct {
+		query, body string
+		want        []string
+	}{
+		{"", `{"l":["a,b"," c"]}`, []string{"a,b", " c"}},
+		{"", `{"l":"a, b,,c"}`, []string{"a", "b", "c"}},
+		{"l=a,b&l=c", "", []string{"a", "b", "c"}},
+		{"l=z", `{"l":"a"}`, []string{"a"}},
+		{"", `{"l":[]}`, []string{}},
+		{"", "", []string{}},
+	} {
+		p := mustRead(t, c.query, c.body)
+		if got := p.Words("l"); !slices.Equal(got, c.want) || p.Err() != nil {
+			t.Errorf("%s %s: %q, %v", c.query, c.body, got, p.Err())
+		}
+	}
+	for _, body := range []string{`{"l":3}`, `{"l":{"a":1}}`, `{"l":[1]}`} {
+		p := mustRead(t, "", body)
+		if _ = p.Words("l"); p.Err() == nil {
+			t.Errorf("%s is taken", body)
+		}
+	}
+}
