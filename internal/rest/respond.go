@@ -133,12 +133,28 @@ func encode(body any) (json.RawMessage, error) {
 func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
 	err = explained(r, err)
 	code := farm.CodeOf(err)
-	said := []any{"request", w.Header().Get(RequestIDHeader), "method", r.Method, "path", r.URL.Path, "code", string(code), "error", err}
-	if caller := CallerOf(r.Context()); caller.Is() {
-		said = append(said, "caller", caller.Name)
+	level, path, caller, cause := errorLevel(r.Context(), code), r.URL.Path, slog.Attr{}, any(err)
+	if p := passageOf(r.Context()); p != nil {
+		path, caller, cause = p.route.Pattern, slog.String("caller", p.Name), ownWords(level, err)
 	}
-	log.Log(r.Context(), errorLevel(r.Context(), code), "request failed", said...)
+	log.Log(r.Context(), level, "request failed", "request", w.Header().Get(RequestIDHeader),
+		"method", r.Method, "path", path, "code", string(code), "error", cause, caller)
 	answerError(w, code, err)
+}
+
+// ownWords gives what is logged of the failure of a request that came through a guard. Paths,
+// and sentences about the caller's own mistakes, may hold whatever they sent, a secret in the
+// wrong place too; so of these the name of the parameter is enough.
+func ownWords(level slog.Level, err error) any {
+	e, ok := errors.AsType[*farm.Error](err)
+	switch {
+	case !ok || level != slog.LevelDebug:
+		return err
+	case e.Err != nil:
+		return e.Err
+	default:
+		return e.Field
+	}
 }
 
 // answerError puts a failure on the wire.

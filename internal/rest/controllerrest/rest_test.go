@@ -92,7 +92,7 @@ func newCloud(t *testing.T) *cloud {
 }
 
 // newCloudWith opens a cloud with options of its own.
-func newCloudWith(t *testing.T, o controller.Options) *cloud {
+func newCloudWith(t *testing.T, o controller.Options, change ...func(*controllerrest.Options)) *cloud {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	tables := controller.NewTables(controllerrest.Element)
@@ -113,9 +113,13 @@ func newCloudWith(t *testing.T, o controller.Options) *cloud {
 		_ = c.Run(ctx)
 	}()
 	packages, _ := o.Packages.(controllerrest.PackageFiles)
-	server := httptest.NewServer(controllerrest.Handler(controllerrest.Options{
+	routes := controllerrest.Options{
 		Controller: c, VMNamePrefix: "mgmtManaged-", RequestTimeout: time.Minute, Logger: log, Packages: packages,
-	}))
+	}
+	for _, do := range change {
+		do(&routes)
+	}
+	server := httptest.NewServer(controllerrest.Handler(routes))
 	t.Cleanup(func() {
 		server.Close()
 		cancel()

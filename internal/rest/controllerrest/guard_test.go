@@ -1,0 +1,126 @@
+package controllerrest_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/authrest"
+	"github.com/buildyard/buildyard/internal/rest/controllerrest"
+)
+
+const guardToken = "a long root token"
+
+// newGuarded opens a cloud with authentication, and gives the header of a session of each of
+// some keys.
+func newGuarded(t *testing.T, ids ...string) (c *cloud, sessions map[string]string) {
+	t.Helper()
+	root, err := auth.NewRoot(guardToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []farm.APIKey
+	for _, id := range ids {
+		keys = append(keys, farm.APIKey{ID: id, Generation: "g", Expires: time.Now().Add(time.Hour)})
+	}
+	open := auth.NewSessions(auth.NewKeys(auth.NewKeyTable(keys, nil)), auth.NewSigner(auth.NewRing(time.Now())), 0)
+	grants := auth.NewGrantTable(auth.Grants{}, nil)
+	c = newCloudWith(t, controller.Options{}, func(o *controllerrest.Options) {
+		o.Guard, err = rest.NewGuard(rest.GuardOptions{
+			Who: &auth.Authenticator{Root: root, Sessions: open}, Logger: o.Logger,
+			Judge: auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus}, grants),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Auth = authrest.Routes(authrest.Options{Service: farm.ServiceController, Grants: grants})
+	})
+	sessions = map[string]string{"root": "Basic " + base64.StdEncoding.EncodeToString([]byte("root:"+guardToken))}
+	for _, k := range keys {
+		raw, err := json.Marshal(open.Open(k))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessions[k.ID] = "Bearer " + base64.StdEncoding.EncodeToString(raw)
+	}
+	return c, sessions
+}
+
+// TestNobodyGetsIn asks every route without a credential, and as a node that is none.
+func TestNobodyGetsIn(t *testing.T) {
+	c, sessions := newGuarded(t)
+	open := map[string]bool{"GET /livez": true, "GET /readyz": true}
+	for _, r := range controllerrest.Routes() {
+		method, path, _ := strings.Cut(strings.NewReplacer("{name}", "x", "{path...}", "x", "{$}", "").Replace(r.Pattern), " ")
+		for name, header := range map[string][]string{"none": nil, "wrong": {"Authorization", "Bearer x"}, "guess": {"Authorization", "Basic cm9vdDp4"}} {
+			a := c.call(method, path, `{"protocol":1,"node_id":"x","nodes":[]}`, header...)
+			if want := !open[r.Pattern]; want != (a.code == 401 || a.code == 429) || want && a.Status != "FAIL" {
+				t.Errorf("%s, %s: %d %s", r.Pattern, name, a.code, a.Message)
+			}
+		}
+	}
+	if a := c.call("GET", "/admin/api/v1/permission/group", "", "Authorization", sessions["root"]); a.code != 200 {
+		t.Errorf("routes of authentication: %d %s", a.code, a.Message)
+	}
+	if a := c.call("GET", "/pkg/manifest", "", "Authorization", sessions["root"]); a.code != 200 {
+		t.Errorf("packages for root: %d %s", a.code, a.Message)
+	}
+}
+
+// TestNodesKeepTheirWay: the link is judged by the credentials of nodes, as ever.
+func TestNodesKeepTheirWay(t *testing.T) {
+	c, sessions := newGuarded(t)
+	joined, err := c.Join(t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n", Host: "10.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	poll, err := json.Marshal(api.PollRequest{Protocol: 1, NodeID: joined.NodeID, BootID: "b", Info: &api.NodeInfo{Arch: "amd64"}, HasHeld: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for credential, want := range map[string]int{"Bearer " + joined.Credential: 200, "Bearer x": 401, sessions["root"]: 401} {
+		if a := c.call("POST", api.PathPoll+"?wait=0s", string(poll), "Authorization", credential); a.code != want {
+			t.Errorf("%.10s: %d %s", credential, a.code, a.Message)
+		}
+	}
+	if a := c.call("GET", "/api/v1/vm", "", "Authorization", "Bearer "+joined.Credential); a.code != 401 {
+		t.Errorf("a node reads the API: %d", a.code)
+	}
+	if !strings.Contains(c.logged(), `"route":"POST /queue/v1/poll","outcome":"unauthenticated"`) {
+		t.Error("the refused poll is not in the audit")
+	}
+}
+
+// TestCallersOwnWhatTheyStart: and nobody gets the answer to another one's request.
+func TestCallersOwnWhatTheyStart(t *testing.T) {
+	c, sessions := newGuarded(t, "ann", "ben")
+	ids := map[string]string{}
+	for _, who := range []string{"ann", "ben", "ann"} {
+		a := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`"}`, "Authorization", sessions[who], "Idempotency-Key", "job")
+		var list []string
+		a.into(t, &list)
+		if before := ids[who]; before != "" && before != list[0] {
+			t.Errorf("%s: %s again: %s", who, before, list[0])
+		}
+		ids[who] = list[0]
+	}
+	if ids["ann"] == ids["ben"] {
+		t.Error("ben got ann's answer")
+	}
+	for who, id := range ids {
+		var list []struct {
+			ID string `json:"instance_id"`
+		}
+		c.call("GET", "/api/v1/vm?filter=owner%3D"+who, "", "Authorization", sessions["root"]).into(t, &list)
+		if len(list) != 1 || list[0].ID != id {
+			t.Errorf("%s owns %v, want %s", who, list, id)
+		}
+	}
+}
