@@ -86,9 +86,9 @@ func (p *passage) close(ctx context.Context) {
 	}
 	changes := p.verb != http.MethodGet && p.verb != http.MethodHead && !p.route.Steady && p.route.Pattern != ""
 	switch {
-	case refusals[p.code]:
+	case refusals[p.code] || changes && p.code != "" && !p.Is(): // nobody can fill a disk by failing
 		p.guard.refused(ctx, p.record(outcome))
-	case changes || p.introduced:
+	case changes || p.introduced && p.code == "":
 		p.guard.audit(ctx, slog.LevelInfo, p.record(outcome))
 	}
 }
@@ -100,8 +100,7 @@ func (p *passage) record(outcome string) AuditRecord {
 	}
 }
 
-// refused audits a refusal, unless there are too many from its address: whoever is refused must
-// not be able to fill a disk.
+// refused audits a refusal, unless there are too many from its address.
 func (g *Guard) refused(ctx context.Context, a AuditRecord) {
 	if g.noise.CountFrom(a.Address) {
 		g.leftOut.Add(1)

@@ -35,7 +35,7 @@ func BenchmarkBearerGet(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			server := httptest.NewServer(guard.Handler(routes, log))
 			defer server.Close()
-			conn, err := net.Dial("tcp", strings.TrimPrefix(server.URL, "http://")) //nolint:noctx // a benchmark
+			conn, err := net.Dial("tcp", strings.TrimPrefix(server.URL, "http://"))
 			must(b, err)
 			defer func() { _ = conn.Close() }()
 			from := bufio.NewReader(conn)

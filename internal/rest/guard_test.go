@@ -120,6 +120,11 @@ func (g *gate) routes() []Route {
 		{Pattern: "POST /report", Permission: Node, Steady: true, Do: fails(farm.CodeUnauthenticated)},
 		{Pattern: "GET /pkg/{name}", Permission: NodeOrKnown, Do: do},
 		{Pattern: "POST /row", Permission: "list_vms", Steady: true, Do: do},
+		{Pattern: "POST /wrong", Permission: Open, Do: fails(farm.CodeInvalid)},
+		{Pattern: "POST /tried", Permission: Open, Steady: true, Do: func(r *Request) (any, error) {
+			Introduce(r.Request, auth.Identity{KeyID: "ci"})
+			return nil, farm.Errorf(farm.CodeBusy, "No")
+		}},
 		{Pattern: "POST /refused", Permission: "list_vms", Do: fails(farm.CodeRefused)},
 		{Pattern: "POST /raw", Permission: "list_vms", Raw: func(http.ResponseWriter, *http.Request) error { return farm.NotFound() }},
 		{Pattern: "POST /panic", Permission: "list_vms", Do: func(*Request) (any, error) { panic("x") }},
@@ -343,6 +348,8 @@ func TestAudit(t *testing.T) {
 		{"POST /vm", key, ofKey, "done", ""},
 		{"POST /key", rootBasic(rootToken), ofRoot, "done", ""},
 		{"POST /open", "", AuditRecord{}, "done", ""},
+		{"POST /wrong", "", AuditRecord{}, "invalid", ""},
+		{"POST /tried", "", AuditRecord{}, "", ""},
 		{"POST /refused", key, ofKey, "refused", ""},
 		{"POST /raw", key, ofKey, "not-found", ""},
 		{"POST /panic", key, ofKey, "internal", ""},
@@ -391,12 +398,16 @@ func TestRefusalsFillNoDisk(t *testing.T) {
 		for range 10_000 {
 			g.ask("GET", "/vm")
 		}
+		for range 50 {
+			g.ask("POST", "/wrong")
+			g.ask("POST", "/tried")
+		}
 		if got := g.audited(); len(got) != 30 {
 			t.Errorf("%d records", len(got))
 		}
 		time.Sleep(2 * time.Second)
 		g.ask("GET", "/vm")
-		if got := g.audited(); len(got) != 1 || got[0].LeftOut != 9970 {
+		if got := g.audited(); len(got) != 1 || got[0].LeftOut != 10_020 {
 			t.Errorf("%+v", got)
 		}
 		g.ask("POST", "/vm", "Authorization", g.key(t)) // what is done is recorded always

@@ -137,8 +137,8 @@ func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err 
 	if p := passageOf(r.Context()); p != nil {
 		path, caller, cause = p.route.Pattern, slog.String("caller", p.Name), ownWords(level, err)
 	}
-	log.Log(r.Context(), level, "request failed", "request", w.Header().Get(RequestIDHeader),
-		"method", r.Method, "path", path, "code", string(code), "error", cause, caller)
+	log.LogAttrs(r.Context(), level, "request failed", slog.String("request", w.Header().Get(RequestIDHeader)),
+		slog.String("method", r.Method), slog.String("path", path), slog.String("code", string(code)), slog.Any("error", cause), caller)
 	answerError(w, code, err)
 }
 

@@ -102,7 +102,7 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if wantsPage(r) {
-		http.Redirect(w, r, back, http.StatusSeeOther)
+		http.Redirect(w, r, back, http.StatusSeeOther) //nolint:gosec // oidc.LocalPath leaves nothing but paths of this service
 		return nil
 	}
 	return rest.Answer(w, r, nil)
@@ -189,7 +189,7 @@ func (s *server) logout(w http.ResponseWriter, r *http.Request) error {
 // cookie makes the cookie of a log-in. No script reads it, and no page of another site makes the
 // browser send it along with anything but a visit.
 func (s *server) cookie(r *http.Request, value string, seconds int) *http.Cookie {
-	c := &http.Cookie{ //nolint:gosec // Secure as far as the service is reached by https
+	c := &http.Cookie{
 		Name: auth.LoginCookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteLaxMode,
 	}
 	if r.TLS != nil || s.o.Proxied && r.Header.Get("X-Forwarded-Proto") == "https" {
