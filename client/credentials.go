@@ -1,29 +1,88 @@
 package client
 
-import "net/http"
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+)
 
-// Credentials make requests the caller's own. One value may serve many clients and
-// goroutines.
+// Credentials make requests the caller's own: RootToken, Bearer and UserKey are some. One
+// value may serve many clients and goroutines. A certificate is none of them: it belongs to
+// the connection (Options.TLS).
 type Credentials interface {
-	// Authorize puts what shows who calls on a request that is about to be sent. It may
-	// make calls of its own within the request's context, for example to open a session,
-	// and is called for every try.
-	Authorize(r *http.Request) error
+	// Authorize puts what shows who calls on a request that is about to be sent to a
+	// service. It may call that service by itself within the request's context, and is
+	// called for every try.
+	Authorize(r *http.Request, to Target) error
 }
 
-// RootToken is the credentials of the root user.
-type RootToken string
+// Renewable is credentials that go stale sooner than what they are made from.
+type Renewable interface {
+	Credentials
+	// Renew is told that a service answered a request with 401, and says whether Authorize
+	// may do better now. A call is repeated once for it.
+	Renew(r *http.Request, to Target) bool
+}
 
-var _ Credentials = RootToken("")
+// Target is the service that a request goes to, as credentials see it.
+type Target struct {
+	Kind    string       // controller or registry
+	Address string       // with its path, without a slash at its end
+	HTTP    *http.Client // the connections to it; it follows no redirects
+}
+
+// RootToken gives the credentials of the root user.
+func RootToken(token string) Credentials { return rootToken{hide(token)} }
+
+type rootToken struct{ hidden }
+
+var _ Credentials = rootToken{}
 
 // Authorize implements Credentials.
-func (t RootToken) Authorize(r *http.Request) error {
-	r.SetBasicAuth("root", string(t))
+func (t rootToken) Authorize(r *http.Request, _ Target) error {
+	r.SetBasicAuth("root", t.reveal())
 	return nil
 }
 
-// String keeps the token out of logs.
-func (t RootToken) String() string { return "root token" }
+// Bearer gives credentials that are ready: the token (JWT) that an identity provider gave a
+// program, such as a job of a CI system, or a session that another program has opened. They
+// are not renewed.
+func Bearer(value string) Credentials { return bearer{hide(strings.TrimSpace(value))} }
 
-// GoString keeps the token out of logs.
-func (t RootToken) GoString() string { return "client.RootToken(...)" }
+type bearer struct{ hidden }
+
+var _ Credentials = bearer{}
+
+// Authorize implements Credentials.
+func (b bearer) Authorize(r *http.Request, _ Target) error {
+	r.Header.Set(authorization, bearerScheme+b.reveal())
+	return nil
+}
+
+const (
+	authorization = "Authorization"
+	bearerScheme  = "Bearer "
+)
+
+// hidden is a text that is not shown: whoever prints it, encodes or logs it sees stars.
+type hidden struct {
+	text *string // a pointer, since fmt prints unexported fields without asking
+}
+
+func hide(text string) hidden { return hidden{&text} }
+
+func (h hidden) reveal() string { return *h.text }
+
+// String keeps the text out of what is printed.
+func (hidden) String() string { return "***" }
+
+// Format keeps the text out of what is printed, whatever the verb.
+func (h hidden) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, h.String()) }
+
+// MarshalText keeps the text out of what is encoded.
+func (h hidden) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// LogValue keeps the text out of logs.
+func (h hidden) LogValue() slog.Value { return slog.StringValue(h.String()) }

@@ -39,7 +39,8 @@ type Error struct {
 	Method    string
 	Path      string
 
-	cause error
+	cause  error
+	unsent bool // it failed before it was sent
 }
 
 func (e *Error) Error() string { return e.Message }

@@ -105,8 +105,19 @@ func (s *service) do(ctx context.Context, c call, out any) error {
 	})
 }
 
-// send sends a request and gives the answer, whatever it says.
+// send sends a request and gives the answer, whatever it says. When credentials have gone
+// stale it is sent once more: what was refused was not carried out.
 func (s *service) send(ctx context.Context, c call, raw []byte) (*http.Response, error) {
+	resp, err := s.sendOnce(ctx, c, raw)
+	if err != nil || resp.StatusCode != http.StatusUnauthorized || !s.Renew(resp.Request) || !sendable(resp.Request) {
+		return resp, err
+	}
+	_, _ = io.CopyN(io.Discard, resp.Body, maxTapAnswer) // so that the connection can be used again
+	_ = resp.Body.Close()
+	return s.sendOnce(ctx, c, raw)
+}
+
+func (s *service) sendOnce(ctx context.Context, c call, raw []byte) (*http.Response, error) {
 	body := c.stream
 	if body == nil && raw != nil {
 		body = bytes.NewReader(raw)
@@ -124,10 +135,11 @@ func (s *service) send(ctx context.Context, c call, raw []byte) (*http.Response,
 	if c.key != "" {
 		req.Header.Set("Idempotency-Key", c.key)
 	}
-	if s.creds != nil {
-		if err := s.creds.Authorize(req); err != nil {
-			return nil, fmt.Errorf("%s %s: credentials: %w", c.method, c.path, err)
-		}
+	if err := s.Authorize(req); err != nil {
+		return nil, s.unauthorized(c, err)
+	}
+	if c.stream != nil {
+		s.offer(req)
 	}
 	resp, err := s.http.Do(req)
 	if err != nil {
@@ -138,13 +150,19 @@ func (s *service) send(ctx context.Context, c call, raw []byte) (*http.Response,
 
 // unreachable is the error of a call without a whole answer.
 func (s *service) unreachable(c call, err error) *Error {
-	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = u.Err // its own text repeats the address
-	}
+	err = bareURL(err)
 	return &Error{
 		Code: ErrUnreachable, Method: c.method, Path: c.path, cause: err,
 		Message: fmt.Sprintf("the %s at %s cannot be reached: %v", s.kind, s.Address(), err),
 	}
+}
+
+// bareURL takes the address off an error, which the sentence around it has already.
+func bareURL(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		return u.Err
+	}
+	return err
 }
 
 // decode reads an envelope and its body into out, which may be nil.

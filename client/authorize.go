@@ -1,0 +1,100 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+)
+
+// target is the service as its credentials see it.
+func (s *service) target() Target { return Target{Kind: s.kind, Address: s.bare(), HTTP: s.http} }
+
+// bare is the address without a user and a password that are in it.
+func (s *service) bare() string {
+	address := *s.base
+	address.User = nil
+	return address.String()
+}
+
+// Authorize puts the client's credentials, if it has some, on a request that is sent to the
+// service by other means than this package's. A request to another address is refused: they
+// were given for this one.
+func (s *service) Authorize(r *http.Request) error {
+	if s.creds == nil {
+		return nil
+	}
+	if r.URL.Scheme != s.base.Scheme || r.URL.Host != s.base.Host || !strings.HasPrefix(r.URL.Path+"/", s.base.Path+"/") {
+		return fmt.Errorf("the credentials for %s are not sent to %s", s.Address(), r.URL.Redacted())
+	}
+	return s.creds.Authorize(r, s.target())
+}
+
+// Renew is told that the service answered 401 to a request that Authorize was called with. It
+// says whether the request may be made once more, with what Authorize puts on it then.
+func (s *service) Renew(r *http.Request) bool {
+	creds, ok := s.creds.(Renewable)
+	return ok && creds.Renew(r, s.target())
+}
+
+// unauthorized is the error of a call for which there are no credentials.
+func (s *service) unauthorized(c call, err error) error {
+	switch {
+	case CodeOf(err) != "":
+		return err // of the handshake, which says it all
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		e := s.unreachable(c, err)
+		e.unsent = true
+		return e
+	}
+	return fmt.Errorf("%s %s: credentials: %w", c.method, c.path, err)
+}
+
+// offer lets a service refuse a stream before it is sent, so that another try can have it.
+func (s *service) offer(r *http.Request) {
+	if _, ok := s.creds.(Renewable); ok && r.Body != nil {
+		r.Header.Set("Expect", "100-continue")
+		r.Body = &offered{ReadCloser: r.Body}
+	}
+}
+
+// offered is a stream that can be taken back until somebody has begun to read it.
+type offered struct {
+	io.ReadCloser
+	state atomic.Int32
+}
+
+// What became of an offered stream; 0 is nothing.
+const (
+	begun int32 = 1 + iota
+	takenBack
+)
+
+// Read implements io.Reader.
+func (o *offered) Read(p []byte) (int, error) {
+	o.state.CompareAndSwap(0, begun)
+	if o.state.Load() == takenBack {
+		return 0, io.ErrClosedPipe
+	}
+	return o.ReadCloser.Read(p)
+}
+
+// Close leaves the stream open when nothing of it was read: another try may come.
+func (o *offered) Close() error {
+	if o.state.Load() != begun {
+		return nil
+	}
+	return o.ReadCloser.Close()
+}
+
+// sendable says whether what a request has sent can be sent once more, which takes an offered
+// stream back.
+func sendable(r *http.Request) bool {
+	if o, ok := r.Body.(*offered); ok {
+		return o.state.CompareAndSwap(0, takenBack)
+	}
+	return r.Body == nil || r.Body == http.NoBody || r.GetBody != nil
+}

@@ -1,0 +1,191 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// A service does not say how long its sessions last. They are renewed after most of the
+// default, and sooner where they were refused sooner.
+const (
+	sessionLife = 4 * time.Minute // of the default of 5
+	leastLife   = time.Second
+)
+
+// session is what a user key has opened with one service.
+type session struct {
+	mu     sync.Mutex
+	bearer hidden        // the zero value: there is none
+	began  time.Time     // before its handshake
+	life   time.Duration // after which it is renewed
+	flight *flight       // the handshake that is under way; nil: none is
+}
+
+// flight is a handshake that somebody, or several, wait for.
+type flight struct {
+	done   chan struct{} // closed when the fields below are set
+	bearer hidden
+	err    error
+}
+
+// value gives the Bearer value of a session that lasts. Of those who need a new one the
+// first shakes hands for all; it goes on for the others when that one gives up.
+func (s *session) value(ctx context.Context, shake func(context.Context) (hidden, error)) (hidden, error) {
+	s.mu.Lock()
+	if s.bearer.text != nil {
+		if time.Since(s.began) < s.life {
+			defer s.mu.Unlock()
+			return s.bearer, nil
+		}
+		s.bearer, s.life = hidden{}, min(s.life+s.life/4, sessionLife)
+	}
+	f := s.flight
+	if f == nil {
+		f = &flight{done: make(chan struct{})}
+		s.flight = f
+		go s.fly(context.WithoutCancel(ctx), f, shake)
+	}
+	s.mu.Unlock()
+	select {
+	case <-f.done:
+		return f.bearer, f.err
+	case <-ctx.Done():
+		return hidden{}, context.Cause(ctx)
+	}
+}
+
+// fly shakes hands and keeps the session.
+func (s *session) fly(ctx context.Context, f *flight, shake func(context.Context) (hidden, error)) {
+	began := time.Now()
+	f.bearer, f.err = shake(ctx)
+	s.mu.Lock()
+	s.bearer, s.began, s.flight = f.bearer, began, nil
+	s.mu.Unlock()
+	close(f.done)
+}
+
+// refused gives a session up that a service did not take, unless that was done already, and
+// learns from its age.
+func (s *session) refused(value string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bearer.text == nil || s.bearer.reveal() != value {
+		return
+	}
+	s.bearer, s.life = hidden{}, max(leastLife, min(s.life, time.Since(s.began)/2))
+}
+
+// handshake opens sessions of a key with a service.
+type handshake struct {
+	key *UserKey
+	to  Target
+}
+
+const (
+	handshakeTimeout = 20 * time.Second
+	maxTapAnswer     = 64 << 10 // bytes
+)
+
+// shake shows that the private key is there, and gives the Bearer value of a new session.
+func (h handshake) shake(ctx context.Context) (hidden, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	sealed, err := h.post(ctx, api.PathHand, api.HandRequest{ID: h.key.id})
+	if err != nil {
+		return hidden{}, err
+	}
+	cipher, err := decode64(string(sealed))
+	if err != nil {
+		return hidden{}, h.fail(ErrForeign, api.PathHand, "%s answers a handshake with what is none: is it the address of a %s?", h.to.Address, h.to.Kind)
+	}
+	secret, err := rsa.DecryptOAEP(sha256.New(), nil, h.key.private, cipher, nil)
+	if err != nil {
+		return hidden{}, h.fail(ErrUnauthenticated, api.PathHand, "the private key that was given is not that of the user key %q of the %s at %s",
+			h.key.id, h.to.Kind, h.to.Address)
+	}
+	raw, err := h.post(ctx, api.PathShake, api.ShakeRequest{ID: h.key.id, Secret: string(secret)})
+	if err != nil {
+		return hidden{}, err
+	}
+	var answer struct {
+		Data json.RawMessage `json:"data"` // shown as it came, fields that are not known here with it
+	}
+	var data bytes.Buffer
+	if json.Unmarshal(raw, &answer) != nil || !bytes.HasPrefix(answer.Data, []byte("{")) || json.Compact(&data, answer.Data) != nil {
+		return hidden{}, h.fail(ErrForeign, api.PathShake, "the session that %s answers has another form", h.to.Address)
+	}
+	return hide(base64.StdEncoding.EncodeToString(data.Bytes())), nil
+}
+
+// post makes one call of the handshake. Neither body nor answer gets into its errors but for
+// what the service says to people.
+func (h handshake) post(ctx context.Context, path string, body any) ([]byte, error) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("handshake: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.to.Address+path, bytes.NewReader(raw))
+	if err != nil {
+		return nil, fmt.Errorf("handshake: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := h.to.HTTP.Do(req)
+	if err != nil {
+		return nil, h.unreachable(path, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxTapAnswer))
+	switch {
+	case err != nil:
+		return nil, h.unreachable(path, err)
+	case resp.StatusCode == http.StatusOK:
+		return answer, nil
+	}
+	return nil, h.refusal(resp, answer)
+}
+
+// refusal says what a service that gives no session means.
+func (h handshake) refusal(resp *http.Response, answer []byte) *Error {
+	var envelope api.Envelope[json.RawMessage]
+	foreign := json.Unmarshal(answer, &envelope) != nil || envelope.Status == ""
+	code, path := codeOf(resp.StatusCode, ""), resp.Request.URL.Path
+	var e *Error
+	switch {
+	case code == ErrUnauthenticated:
+		e = h.fail(code, path, "the %s at %s does not take the user key %q: it is not known there, has expired, or was deleted or made again", h.to.Kind, h.to.Address, h.key.id)
+	case code == ErrUnsupported:
+		e = h.fail(code, path, "the %s at %s knows no user keys: its version is older, or they are switched off there (SVC_ENABLE_API_KEYS)", h.to.Kind, h.to.Address)
+	case foreign && code != ErrUnavailable:
+		e = h.fail(ErrForeign, path, "%s answers, but not as a %s does (%s)", h.to.Address, h.to.Kind, resp.Status)
+	case foreign || strings.TrimSpace(envelope.Message) == "":
+		e = h.fail(code, path, "the %s at %s gives no session (%s)", h.to.Kind, h.to.Address, resp.Status)
+	default:
+		e = h.fail(code, path, "the %s at %s gives no session: %s", h.to.Kind, h.to.Address, envelope.Message)
+	}
+	e.Status, e.RequestID = resp.StatusCode, resp.Header.Get("X-Request-Id")
+	return e
+}
+
+// fail makes the error of a handshake: the call that it is for was not sent.
+func (h handshake) fail(code Code, path, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Method: http.MethodPost, Path: path, unsent: true}
+}
+
+func (h handshake) unreachable(path string, err error) *Error {
+	err = bareURL(err)
+	e := h.fail(ErrUnreachable, path, "the %s at %s cannot be reached: %v", h.to.Kind, h.to.Address, err)
+	e.cause = err
+	return e
+}

@@ -1,0 +1,162 @@
+package client
+
+import (
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+)
+
+// maxKeyText bounds the text of a private key, in bytes; one of 4096 bits takes 3300.
+const maxKeyText = 64 << 10
+
+// UserKey is the credentials of a user key: its id and the private key, which never leaves
+// it. With each service that it is used for it keeps one session, which all clients and
+// goroutines share, opened when the first request needs it and renewed before its time, or
+// when the service refuses it.
+type UserKey struct {
+	id      string
+	private *rsa.PrivateKey
+
+	mu       sync.Mutex
+	sessions map[string]*session // address -> session
+}
+
+var _ Renewable = (*UserKey)(nil)
+
+// ParseUserKey makes credentials of a key's id and its private key: the single line that the
+// key API answers (base64 of PKCS#1 DER), or a PEM file (PKCS#1 or PKCS#8).
+func ParseUserKey(id, private string) (*UserKey, error) {
+	if id == "" {
+		return nil, errors.New("user key: its id is empty")
+	}
+	key, err := parsePrivate(private)
+	if err != nil {
+		return nil, fmt.Errorf("user key %q: %w", id, err)
+	}
+	return &UserKey{id: id, private: key, sessions: map[string]*session{}}, nil
+}
+
+// LoadUserKey is ParseUserKey for a private key in a file. One that others than its owner
+// may read or change is refused.
+func LoadUserKey(id, file string) (*UserKey, error) {
+	text, err := readPrivate(file)
+	if err != nil {
+		return nil, fmt.Errorf("user key %q: %w", id, err)
+	}
+	return ParseUserKey(id, text)
+}
+
+func readPrivate(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err != nil || (info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0) {
+		return "", errors.Join(err, fmt.Errorf("others than its owner may read or change %s: chmod 600 it", file))
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, maxKeyText+1))
+	return string(raw), err
+}
+
+// parsePrivate reads a private key. Its errors hold nothing of the text.
+func parsePrivate(text string) (*rsa.PrivateKey, error) {
+	if len(text) > maxKeyText {
+		return nil, fmt.Errorf("the private key is longer than %d bytes", maxKeyText)
+	}
+	der, kind := []byte(nil), ""
+	if block, _ := pem.Decode([]byte(text)); block != nil {
+		der, kind = block.Bytes, block.Type
+		if strings.Contains(kind, "ENCRYPTED") || block.Headers["DEK-Info"] != "" {
+			return nil, errors.New("the private key is encrypted with a password: give it without (openssl rsa -in FILE)")
+		}
+	} else {
+		var err error
+		if der, err = decode64(strings.Join(strings.Fields(text), "")); err != nil || len(der) == 0 {
+			return nil, errors.New("the private key is neither a line of base64 nor a PEM file")
+		}
+	}
+	if key, err := x509.ParsePKCS1PrivateKey(der); err == nil {
+		return key, nil
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(der)
+	if key, ok := parsed.(*rsa.PrivateKey); ok {
+		return key, nil
+	}
+	switch {
+	case err == nil:
+		return nil, errors.New("the private key is not an RSA key")
+	case strings.Contains(kind, "PUBLIC") || isPublic(der):
+		return nil, errors.New("this is the public key: give the private one")
+	case strings.Contains(kind, "CERTIFICATE"):
+		return nil, errors.New("this is a certificate: give the private key")
+	}
+	return nil, errors.New("the private key has not the form PKCS#1 or PKCS#8, or is damaged")
+}
+
+func isPublic(der []byte) bool {
+	_, err := x509.ParsePKIXPublicKey(der)
+	return err == nil
+}
+
+// decode64 reads base64 of either alphabet, padded or not.
+func decode64(text string) ([]byte, error) {
+	coding := base64.RawStdEncoding
+	if strings.ContainsAny(text, "-_") {
+		coding = base64.RawURLEncoding
+	}
+	return coding.DecodeString(strings.TrimRight(strings.TrimSpace(text), "="))
+}
+
+// ID gives the key's id.
+func (k *UserKey) ID() string { return k.id }
+
+// Authorize implements Credentials. It shakes hands with the service when there is no
+// session that lasts.
+func (k *UserKey) Authorize(r *http.Request, to Target) error {
+	value, err := k.session(to).value(r.Context(), handshake{k, to}.shake)
+	if err != nil {
+		return err
+	}
+	r.Header.Set(authorization, bearerScheme+value.reveal())
+	return nil
+}
+
+// Renew implements Renewable: a session that was refused is given up.
+func (k *UserKey) Renew(r *http.Request, to Target) bool {
+	value, ok := strings.CutPrefix(r.Header.Get(authorization), bearerScheme)
+	if ok {
+		k.session(to).refused(value)
+	}
+	return ok
+}
+
+// session gives the key's session with a service, which may have to be opened.
+func (k *UserKey) session(to Target) *session {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.sessions[to.Address]
+	if s == nil {
+		s = &session{life: sessionLife}
+		k.sessions[to.Address] = s
+	}
+	return s
+}
+
+// String names the key.
+func (k *UserKey) String() string { return fmt.Sprintf("user key %q", k.id) }
+
+// Format names the key, whatever the verb.
+func (k *UserKey) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, k.String()) }
+
+// LogValue names the key.
+func (k *UserKey) LogValue() slog.Value { return slog.StringValue(k.String()) }
