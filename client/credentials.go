@@ -73,7 +73,12 @@ type hidden struct {
 
 func hide(text string) hidden { return hidden{&text} }
 
-func (h hidden) reveal() string { return *h.text }
+func (h hidden) reveal() string {
+	if h.text == nil {
+		return ""
+	}
+	return *h.text
+}
 
 // String keeps the text out of what is printed.
 func (hidden) String() string { return "***" }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/buildyard/buildyard/api"
 )
 
 // Code is the kind of a failure, and an error by itself: errors.Is(err, client.ErrNotFound).
@@ -55,6 +57,9 @@ func (e *Error) Unwrap() []error {
 
 // Cause gives what kept the service from being reached; nil when it answered.
 func (e *Error) Cause() error { return e.cause }
+
+// OfHandshake says whether a call failed because its credentials, a user key, gave no session.
+func (e *Error) OfHandshake() bool { return e.Path == api.PathHand || e.Path == api.PathShake }
 
 // CodeOf gives the code of an error; "" when it is not of a call.
 func CodeOf(err error) Code {

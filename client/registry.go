@@ -13,10 +13,13 @@ import (
 // Registry calls a registry. It may be used from many goroutines.
 type Registry struct{ *service }
 
+// kindRegistry is what sentences call the service.
+const kindRegistry = "registry"
+
 // NewRegistry makes a client of the registry at an address such as
 // http://build.example:8089. It does not connect.
 func NewRegistry(address string, o Options) (*Registry, error) {
-	s, err := newService("registry", address, o)
+	s, err := newService(kindRegistry, address, o)
 	if err != nil {
 		return nil, err
 	}

@@ -153,14 +153,14 @@ func (h handshake) post(ctx context.Context, path string, body any) ([]byte, err
 	case resp.StatusCode == http.StatusOK:
 		return answer, nil
 	}
-	return nil, h.refusal(resp, answer)
+	return nil, h.refusal(resp, path, answer)
 }
 
 // refusal says what a service that gives no session means.
-func (h handshake) refusal(resp *http.Response, answer []byte) *Error {
+func (h handshake) refusal(resp *http.Response, path string, answer []byte) *Error {
 	var envelope api.Envelope[json.RawMessage]
 	foreign := json.Unmarshal(answer, &envelope) != nil || envelope.Status == ""
-	code, path := codeOf(resp.StatusCode, ""), resp.Request.URL.Path
+	code := codeOf(resp.StatusCode, "")
 	var e *Error
 	switch {
 	case code == ErrUnauthenticated:

@@ -49,7 +49,7 @@ func (t Table) knows(key string) bool {
 	if _, ok := t.find(key); ok {
 		return true
 	}
-	if s, ok := t.find(strings.TrimSuffix(key, fileSuffix)); ok && s.Kind == Secret {
+	if s, ok := t.find(strings.TrimSuffix(key, fileSuffix)); ok && s.Kind.secret() {
 		return true
 	}
 	_, ok := unbuilt(key)

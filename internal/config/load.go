@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"strings"
@@ -28,6 +29,7 @@ type Sources struct {
 	Flags *pflag.FlagSet                  // parsed, with the flags of the table; nil for none
 	File  string                          // KEY=value lines; "" for none, but a named file must exist
 	Less  map[string]string               // values by key that count where File says nothing; nil for none
+	In    io.Reader                       // the standard input, for a secret; nil for none
 }
 
 // InFile gives what the file says of a setting; "" when there is no file or it says
@@ -48,7 +50,7 @@ const maxSecret = 64 << 10
 // is one line that names the setting, its value (masked when secret) and the form it
 // must have; a setting that is known but not built yet is an error too.
 func Load(table Table, src Sources) (*Values, error) {
-	l := loader{env: src.Env, flags: src.Flags}
+	l := loader{env: src.Env, flags: src.Flags, in: src.In}
 	if l.env == nil {
 		l.env = func(string) (string, bool) { return "", false }
 	}
@@ -101,14 +103,21 @@ type loader struct {
 	env   func(string) (string, bool)
 	flags *pflag.FlagSet
 	file  map[string]string
+	in    io.Reader
 }
 
 // find looks for one setting in every source.
 func (l *loader) find(s Setting) (value, error) {
-	if l.flags != nil {
-		if f := l.flags.Lookup(s.Flag); f != nil && f.Changed {
-			return value{f.Value.String(), FromFlag}, nil
+	text, path, err := l.flagged(s)
+	if err != nil || text != nil {
+		return value{deref(text), FromFlag}, err
+	}
+	if path != "" {
+		secret, err := ReadSecret(path, l.in)
+		if err != nil {
+			return value{}, fmt.Errorf("--%s %s: %w", s.File, path, err)
 		}
+		return value{secret, FromFlag}, nil
 	}
 	for _, origin := range []Origin{FromEnv, FromFile} {
 		text, err := l.given(s, origin)
@@ -122,6 +131,33 @@ func (l *loader) find(s Setting) (value, error) {
 	return value{s.Default, FromDefault}, nil
 }
 
+// flagged gives what the command line says of a setting: a text, or the file that has it.
+func (l *loader) flagged(s Setting) (text *string, file string, err error) {
+	if l.flags == nil {
+		return nil, "", nil
+	}
+	if f := l.flags.Lookup(s.Flag); f != nil && f.Changed {
+		said := f.Value.String()
+		text = &said
+	}
+	if f := l.flags.Lookup(s.File); s.File != "" && f != nil && f.Changed {
+		if file = f.Value.String(); file == "" {
+			return nil, "", fmt.Errorf("--%s is empty: give the name of a file", s.File)
+		}
+	}
+	if text != nil && file != "" {
+		return nil, "", fmt.Errorf("--%s and --%s are both given: give one", s.Flag, s.File)
+	}
+	return text, file, nil
+}
+
+func deref(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
+}
+
 // given gives what one source says of a setting, read through Key_FILE when it is a
 // secret; "" when it says nothing.
 func (l *loader) given(s Setting, origin Origin) (string, error) {
@@ -129,7 +165,7 @@ func (l *loader) given(s Setting, origin Origin) (string, error) {
 	if text == "" && s.Also != "" {
 		text = l.lookup(s.Also, origin)
 	}
-	if s.Kind != Secret {
+	if !s.Kind.secret() {
 		return text, nil
 	}
 	path := l.lookup(s.Key+fileSuffix, origin)
@@ -139,7 +175,7 @@ func (l *loader) given(s Setting, origin Origin) (string, error) {
 	case text != "":
 		return "", fmt.Errorf("%s and %s%s are both given: give one", s.Key, s.Key, fileSuffix)
 	}
-	secret, err := readSecret(path)
+	secret, err := readSecret(path, s.Private)
 	if err != nil {
 		return "", fmt.Errorf("%s%s=%q: %w", s.Key, fileSuffix, path, err)
 	}
@@ -157,12 +193,50 @@ func (l *loader) lookup(key string, origin Origin) string {
 // fileSuffix makes the name of the setting that names a file with a secret.
 const fileSuffix = "_FILE"
 
-// readSecret reads a secret and trims one newline, which editors add.
-func readSecret(path string) (string, error) {
-	raw, err := readBounded(path, maxSecret)
+// ReadSecret reads a secret from a file that nobody but its owner may read or change; "-" is
+// in, the standard input, which may be nil. Neither path nor secret is in its errors.
+func ReadSecret(path string, in io.Reader) (string, error) {
+	if path != "-" {
+		return readSecret(path, true)
+	}
+	if in == nil {
+		return "", errors.New("there is no standard input")
+	}
+	raw, err := bounded(in, maxSecret)
 	if err != nil {
 		return "", err
 	}
+	return secretIn(raw)
+}
+
+// CheckPrivate refuses a file that others than its owner may read or change. What is no
+// regular file, such as a pipe, is left to who made it.
+func CheckPrivate(f interface{ Stat() (fs.FileInfo, error) }) error {
+	info, err := f.Stat()
+	if err != nil {
+		return bare(err)
+	}
+	if info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("others than its owner may read or change the file (%#o): chmod 600 it", info.Mode().Perm())
+	}
+	return nil
+}
+
+// readSecret reads a secret of a file, which may have to be private.
+func readSecret(path string, private bool) (string, error) {
+	var checks []func(*os.File) error
+	if private {
+		checks = append(checks, func(f *os.File) error { return CheckPrivate(f) })
+	}
+	raw, err := readBounded(path, maxSecret, checks...)
+	if err != nil {
+		return "", err
+	}
+	return secretIn(raw)
+}
+
+// secretIn trims one newline, which editors add.
+func secretIn(raw []byte) (string, error) {
 	secret := strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), "\r")
 	if secret == "" {
 		return "", errors.New("the file is empty")
@@ -172,13 +246,22 @@ func readSecret(path string) (string, error) {
 
 // readBounded reads a whole file that must not be larger than limit bytes. Neither
 // the path nor the content is in its errors.
-func readBounded(path string, limit int64) ([]byte, error) {
+func readBounded(path string, limit int64, checks ...func(*os.File) error) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, bare(err)
 	}
 	defer func() { _ = f.Close() }()
-	raw, err := io.ReadAll(io.LimitReader(f, limit+1))
+	for _, check := range checks {
+		if err := check(f); err != nil {
+			return nil, err
+		}
+	}
+	return bounded(f, limit)
+}
+
+func bounded(from io.Reader, limit int64) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(from, limit+1))
 	switch {
 	case err != nil:
 		return nil, bare(err)
@@ -218,7 +301,7 @@ func check(s Setting, v value) error {
 const mask = "********"
 
 func shown(s Setting, v value) string {
-	if s.Kind == Secret {
+	if s.Kind.secret() {
 		return s.Key + "=" + mask
 	}
 	return fmt.Sprintf("%s=%q", s.Key, v.text)

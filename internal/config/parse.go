@@ -102,6 +102,14 @@ func anyText(text string) error {
 	return nil
 }
 
+// lines takes every text that a file or an environment can hold.
+func lines(text string) error {
+	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		return errForm
+	}
+	return nil
+}
+
 func checkAddr(text string) error {
 	_, port, err := net.SplitHostPort(text)
 	if err != nil {

@@ -15,6 +15,8 @@ type Setting struct {
 	Help    string             // one line for --help
 	Check   func(string) error // nil, or says what the value must be; never called with ""; must not repeat a secret
 	Also    string             // another name that is taken in the environment and in the file; "" for none
+	File    string             // of a secret: a flag that names a private file with it; "" for none
+	Private bool               // of a secret: files that Key_FILE names must be private too
 }
 
 // Table is the settings of one service, in the order in which they are printed.
@@ -23,19 +25,20 @@ type Table []Setting
 // Kind says what form a value has.
 type Kind int
 
-// The kinds. String, Addr, Path and Secret are read with Values.String.
+// The kinds. String, Addr, Path, Secret and SecretText are read with Values.String.
 const (
-	String    Kind = iota // any text
-	Int                   // a whole number
-	Bool                  // true or false
-	Duration              // Go form (90s, 1m) or a plain number of seconds
-	Size                  // a number of bytes with a unit: 1024B 10KB 140MB 45GB
-	Addr                  // host:port to listen on; an empty host is every interface
-	Path                  // a file or directory
-	Secret                // text that is never shown; Key_FILE may name a file that holds it
-	List                  // texts separated by commas
-	Days                  // a plain number of days, or a duration
-	Megabytes             // a plain number of megabytes, or a size
+	String     Kind = iota // any text
+	Int                    // a whole number
+	Bool                   // true or false
+	Duration               // Go form (90s, 1m) or a plain number of seconds
+	Size                   // a number of bytes with a unit: 1024B 10KB 140MB 45GB
+	Addr                   // host:port to listen on; an empty host is every interface
+	Path                   // a file or directory
+	Secret                 // text that is never shown; Key_FILE may name a file that holds it
+	List                   // texts separated by commas
+	Days                   // a plain number of days, or a duration
+	Megabytes              // a plain number of megabytes, or a size
+	SecretText             // Secret of any number of lines
 )
 
 // kinds gives each kind its name in --help, its form in error texts and its parser.
@@ -55,7 +58,12 @@ var kinds = map[Kind]struct {
 
 	Days:      {"days", "a number of days such as 7, or a duration such as 36h", parses(ParseDays)},
 	Megabytes: {"megabytes", "a number of megabytes such as 1024, or a size such as 4GB", parses(ParseMegabytes)},
+
+	SecretText: {"secret", "a text", lines},
 }
+
+// secret says whether values of the kind are never shown.
+func (k Kind) secret() bool { return k == Secret || k == SecretText }
 
 // parses turns a parser into a check of a form.
 func parses[T any](parse func(string) (T, error)) func(string) error {
@@ -77,6 +85,9 @@ func (t Table) AddFlags(fs *pflag.FlagSet) {
 		f := fs.VarPF(&flagValue{text: s.Default, kind: s.Kind}, s.Flag, "", s.Help+" ["+s.Key+"]")
 		if s.Kind == Bool {
 			f.NoOptDefVal = "true"
+		}
+		if s.File != "" {
+			fs.VarP(&flagValue{kind: Path}, s.File, "", "file that only you can read with what --"+s.Flag+" says; - is the standard input")
 		}
 	}
 }

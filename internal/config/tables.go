@@ -56,6 +56,9 @@ const (
 	TrustedCA             = "SVC_CLIENT_CA"
 	ClientCert            = "SVC_CLIENT_CERT"
 	ClientKey             = "SVC_CLIENT_KEY"
+	ClientBearer          = "SVC_CLIENT_BEARER"
+	ClientKeyID           = "SVC_CLIENT_API_KEY_ID"
+	ClientKeyString       = "SVC_CLIENT_API_KEY_STRING"
 	PackagesDir           = "SVC_PACKAGES_DIR"
 	NoNodeUpgrades        = "SVC_NO_NODE_UPGRADES"
 	SkipVerification      = "SVC_CLIENT_SKIP_TLS_VERIFICATION"
@@ -125,7 +128,10 @@ var StorageTable = Table{
 var ClientTable = Table{
 	{Key: Controller, Flag: "controller", Default: "http://127.0.0.1:8090", Kind: String, Check: checkURL, Help: "address of the controller to ask"},
 	{Key: Context, Flag: "context", Kind: String, Help: "which context of client.yaml to use, instead of its current one"},
-	{Key: RootToken, Flag: "root-token", Kind: Secret, Help: "token of the root user; better in the environment, or in the file that " + RootToken + "_FILE names"},
+	{Key: RootToken, Flag: "root-token", File: "token-file", Kind: Secret, Help: "token of the root user; better in the environment, or in the file that " + RootToken + "_FILE names"},
+	{Key: ClientKeyID, Flag: "key-id", Kind: String, Help: "id of the user key to be known by"},
+	{Key: ClientKeyString, Flag: "key-string", File: "key-file", Kind: SecretText, Private: true, Help: "private key of that user key, as it was answered or in PEM form; better in the environment or in a file"},
+	{Key: ClientBearer, Flag: "bearer", File: "bearer-file", Kind: Secret, Private: true, Help: "token (JWT) of the identity provider to be known by; better in the environment or in a file"},
 	{Key: TrustedCA, Flag: "ca-cert", Kind: Path, Help: "PEM file of the authorities to trust instead of the system's"},
 	{Key: ClientCert, Flag: "client-cert", Kind: Path, Help: "PEM file of a certificate to be known by"},
 	{Key: ClientKey, Flag: "client-key", Kind: Path, Help: "PEM file of its key"},

@@ -16,10 +16,13 @@ func TestTablesAreSound(t *testing.T) {
 	for name, table := range services {
 		seen := map[string]bool{}
 		for _, s := range table {
-			if seen[s.Key] || seen[s.Flag] {
-				t.Errorf("%s: %s or --%s is declared twice", name, s.Key, s.Flag)
+			if seen[s.Key] || seen[s.Flag] || s.File != "" && seen[s.File] {
+				t.Errorf("%s: %s, --%s or --%s is declared twice", name, s.Key, s.Flag, s.File)
 			}
-			seen[s.Key], seen[s.Flag] = true, true
+			seen[s.Key], seen[s.Flag], seen[s.File] = true, true, true
+			if s.File != "" && (!s.Kind.secret() || !flagForm.MatchString(s.File)) {
+				t.Errorf("%s: --%s is of no secret, or not well formed", name, s.File)
+			}
 			if !strings.HasPrefix(s.Key, "SVC_") || !keyForm.MatchString(s.Key) || !flagForm.MatchString(s.Flag) || s.Help == "" {
 				t.Errorf("%s: %+v is not well formed", name, s)
 			}

@@ -37,8 +37,8 @@ func must[T any](parsed T, err error) T {
 	return parsed
 }
 
-// String gives a setting of kind String, Addr, Path or Secret; "" when it has no value.
-func (v *Values) String(key string) string { return v.get(key, String, Addr, Path, Secret) }
+// String gives a setting of kind String, Addr, Path, Secret or SecretText; "" when it has no value.
+func (v *Values) String(key string) string { return v.get(key, String, Addr, Path, Secret, SecretText) }
 
 // Int gives a setting of kind Int.
 func (v *Values) Int(key string) int { return must(strconv.Atoi(v.get(key, Int))) }
@@ -78,7 +78,7 @@ func (v *Values) Print(w io.Writer) error {
 	for _, s := range v.table {
 		found := v.values[s.Key]
 		text := quote(found.text)
-		if s.Kind == Secret && found.text != "" {
+		if s.Kind.secret() && found.text != "" {
 			text = mask
 		}
 		fmt.Fprintf(out, "%s=%s # %s\n", s.Key, text, found.origin)

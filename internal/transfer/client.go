@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -33,6 +34,9 @@ type Options struct {
 	// Authorize puts credentials on a request. It is called before every attempt, so it may renew
 	// them, and only for requests to BaseURL's host.
 	Authorize func(*http.Request) error
+	// Renew is told that the registry answered 401 to a request with such credentials, and says
+	// whether Authorize may do better now. nil: it cannot.
+	Renew func(*http.Request) bool
 	// Logger gets retries at Debug level. nil means no log.
 	Logger *slog.Logger
 	// Idle ends an attempt on which no byte moved for that long; 0 means 30 s. There is no limit on
@@ -47,6 +51,7 @@ type Client struct {
 	base      *url.URL
 	http      *http.Client
 	authorize func(*http.Request) error
+	renew     func(*http.Request) bool
 	log       *slog.Logger
 	idle      time.Duration
 	attempts  int
@@ -61,9 +66,10 @@ func New(o Options) (*Client, error) {
 	base.Path = strings.TrimRight(base.Path, "/")
 	base.RawQuery, base.Fragment = "", ""
 	c := &Client{
-		base: base, http: &http.Client{Transport: transport(o.TLS)}, authorize: o.Authorize,
+		base: base, http: &http.Client{Transport: transport(o.TLS)}, authorize: o.Authorize, renew: o.Renew,
 		log: o.Logger, idle: o.Idle, attempts: o.Attempts,
 	}
+	c.http.CheckRedirect = c.redirected
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -139,7 +145,7 @@ func (c *Client) callOnce(ctx context.Context, k call) error {
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.send(req)
 	if err != nil {
 		return unreachable(err)
 	}
@@ -167,12 +173,54 @@ func (c *Client) request(ctx context.Context, method, address string, body io.Re
 	if err != nil {
 		return nil, fmt.Errorf("request to registry: %w", err)
 	}
-	if c.authorize != nil && req.URL.Host == c.base.Host && req.URL.Scheme == c.base.Scheme {
+	if c.authorize != nil && c.here(req) {
 		if err := c.authorize(req); err != nil {
 			return nil, fmt.Errorf("credentials for registry: %w", err)
 		}
 	}
 	return req, nil
+}
+
+// here says whether a request is for the registry itself.
+func (c *Client) here(req *http.Request) bool {
+	return req.URL.Host == c.base.Host && req.URL.Scheme == c.base.Scheme
+}
+
+// mostRedirects is how many redirects one after the other are followed.
+const mostRedirects = 10
+
+// redirected keeps credentials from where a redirect leads, unless that is the registry.
+func (c *Client) redirected(next *http.Request, before []*http.Request) error {
+	if len(before) >= mostRedirects {
+		return errors.New("the registry redirects without end")
+	}
+	if !c.here(next) {
+		next.Header.Del("Authorization")
+	}
+	return nil
+}
+
+// send sends a request, once more when its credentials have gone stale. A body that cannot be
+// sent again is the matter of another attempt.
+func (c *Client) send(req *http.Request) (*http.Response, error) {
+	resp, err := c.http.Do(req)
+	if err != nil || resp.StatusCode != http.StatusUnauthorized || c.renew == nil || !c.here(resp.Request) || !c.renew(req) {
+		return resp, err
+	}
+	_ = resp.Body.Close()
+	again := req.Clone(req.Context())
+	switch {
+	case req.GetBody != nil:
+		if again.Body, err = req.GetBody(); err != nil {
+			return nil, err
+		}
+	case req.Body != nil:
+		return nil, fmt.Errorf("its session had ended: %w", errTransient)
+	}
+	if err := c.authorize(again); err != nil {
+		return nil, fmt.Errorf("credentials for registry: %w", err)
+	}
+	return c.http.Do(again)
 }
 
 func unreachable(err error) error {

@@ -151,7 +151,7 @@ func (c *Client) ranged(ctx context.Context, address string, off, length int64, 
 		return err
 	}
 	req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", off, off+length-1))
-	resp, err := c.http.Do(req)
+	resp, err := c.send(req)
 	if err != nil {
 		return cut(ctx, err)
 	}

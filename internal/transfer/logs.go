@@ -41,7 +41,7 @@ func (c *Client) putRaw(ctx context.Context, method, path string, body []byte) e
 	if err != nil {
 		return err
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.send(req)
 	if err != nil {
 		return unreachable(err)
 	}

@@ -212,7 +212,7 @@ func (c *Client) putOnce(ctx context.Context, address string, chunks [][]byte) e
 	}
 	req.ContentLength = length
 	req.Header.Set("Content-Type", "application/octet-stream")
-	resp, err := c.http.Do(req)
+	resp, err := c.send(req)
 	if err != nil {
 		return cut(ctx, err)
 	}

@@ -28,6 +28,11 @@ type Registry struct {
 	Name string   `json:"name"`
 	URL  string   `json:"url"`
 	TLS  home.TLS `json:"tls,omitzero"`
+
+	// Who asks: the names of files, which hold the secrets.
+	KeyID     string `json:"key_id,omitempty"` // of a user key
+	KeyFile   string `json:"key_file,omitempty"`
+	TokenFile string `json:"token_file,omitempty"` // of the root user
 }
 
 // List is the file of named registries, in the order in which they were added.

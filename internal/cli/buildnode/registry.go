@@ -21,7 +21,9 @@ type registryOptions struct {
 	*globals
 	Remote string // name or address; "": the current one
 	TLS    home.TLS
-	Keys   keyOptions
+	Login  loginOptions
+
+	as string // who asks; "": nobody, or whoever has the certificate
 }
 
 func registryCommand(g *globals) *cobra.Command {
@@ -40,12 +42,14 @@ current one, which the other commands use unless -r names another.`,
 	fs := cmd.PersistentFlags()
 	fs.StringVarP(&o.Remote, "remote", "r", "", "name or address of the registry (default: the current one)")
 	addTLS(fs, &o.TLS, "registry")
-	o.Keys.addForRegistry(fs)
-	cmd.AddCommand(
+	o.Login.add(fs)
+	for _, child := range []*cobra.Command{
 		registryAdd(o), registrySet(o), registryRepos(o), registryRemove(o),
 		registryList(o), registryShow(o), registryRevert(o), registryPush(o), registryPull(o),
 		registryExport(o), registryImport(o),
-	)
+	} {
+		cmd.AddCommand(o.explained(child))
+	}
 	return cmd
 }
 
@@ -67,9 +71,6 @@ const (
 // client gives a client of the registry that is meant. Options of the command beat
 // those that the registry was added with.
 func (o *registryOptions) client(attempts int) (*transfer.Client, error) {
-	if err := o.Keys.refuse(); err != nil {
-		return nil, err
-	}
 	names, err := o.names()
 	if err != nil {
 		return nil, err
@@ -78,11 +79,21 @@ func (o *registryOptions) client(attempts int) (*transfer.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := transfer.TLSConfig(transfer.TLSOptions(merge(r.TLS, o.TLS)))
+	o.TLS = merge(r.TLS, o.TLS)
+	config, err := transfer.TLSConfig(transfer.TLSOptions(o.TLS))
 	if err != nil {
 		return nil, err
 	}
-	return transfer.New(transfer.Options{BaseURL: r.URL, TLS: config, Attempts: attempts})
+	to := transfer.Options{BaseURL: r.URL, TLS: config, Attempts: attempts}
+	creds, as, err := o.credentials(r)
+	if err != nil {
+		return nil, err
+	}
+	o.as = as
+	if err := authorize(&to, creds, o.TLS); err != nil {
+		return nil, err
+	}
+	return transfer.New(to)
 }
 
 func merge(kept, given home.TLS) home.TLS {
@@ -100,12 +111,14 @@ func registryAdd(o *registryOptions) *cobra.Command {
 	return &cobra.Command{
 		Use:   "add <name> <registry URL>",
 		Short: "Give a registry a name and make it the current one",
-		Long:  `add keeps the certificate options that are given with it for later commands.`,
+		Long: `add keeps the options that are given with it for later commands: those of certificates, and the
+names of the files that a private key or the root token is in.`,
 		Example: `  buildnode registry add main http://registry.example:8089
-  buildnode registry add safe https://registry.example --cacert ca.pem`,
+  buildnode registry add safe https://registry.example --cacert ca.pem --api-key-id ci --api-key ci.key`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := o.Keys.refuse(); err != nil {
+			added := remote.Registry{Name: args[0], URL: args[1], TLS: o.TLS}
+			if err := o.Login.keep(&added); err != nil {
 				return err
 			}
 			at, err := o.home()
@@ -119,7 +132,7 @@ func registryAdd(o *registryOptions) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := names.Add(remote.Registry{Name: args[0], URL: args[1], TLS: o.TLS}); err != nil {
+			if err := names.Add(added); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(o.Out, "%s is the current registry\n", args[0])

@@ -75,8 +75,8 @@ func addTLS(fs *pflag.FlagSet, o *home.TLS, whose string) {
 	fs.StringVar(&o.CA, "cacert", "", "PEM file of the authorities to trust")
 }
 
-// keyOptions are the options of a user key. Controllers and registries of this
-// version have no user keys, so that giving one is refused and never ignored.
+// keyOptions are the options of joining with a user key. Controllers of this version take
+// join tokens only, so that giving a key is refused and never ignored.
 type keyOptions struct {
 	id, text, file string
 }
@@ -88,15 +88,9 @@ func (k *keyOptions) add(fs *pflag.FlagSet) {
 	fs.StringVar(&k.file, "api-key-file", "", "file with that private key")
 }
 
-// addForRegistry puts the options of the registry commands on a command.
-func (k *keyOptions) addForRegistry(fs *pflag.FlagSet) {
-	fs.StringVar(&k.id, "api-key-id", "", "id of a user key")
-	fs.StringVar(&k.text, "api-key", "", "private key of that user key: PEM file or string")
-}
-
 func (k *keyOptions) refuse() error {
 	if k.id == "" && k.text == "" && k.file == "" {
 		return nil
 	}
-	return cli.Usage(errors.New("user keys are not known to this version: leave the --api-key options out"))
+	return cli.Usage(errors.New("this version joins with a join token only: leave the --api-key options out and give --token-file"))
 }

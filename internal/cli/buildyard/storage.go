@@ -60,7 +60,7 @@ func (k *keeper) add(cmd *cobra.Command, do func(ctx context.Context) error) *co
 				return cli.Usage(err)
 			}
 		}
-		return cloud.Explained(cmd.Context(), do(cmd.Context()), "--registry", config.Registry)
+		return cloud.Explained(cmd.Context(), do(cmd.Context()), cloud.Asked{Flag: "--registry", Key: config.Registry})
 	}
 	return cmd
 }

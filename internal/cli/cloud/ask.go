@@ -22,6 +22,10 @@ type Asker struct {
 	Output cli.Format
 
 	API *client.Controller // set before the command runs
+
+	registry *string // address of the registry to ask instead; nil: the command has no such option
+	Keys     keyStore
+	as       Caller
 }
 
 // run is the work of a command once its options are read.
@@ -47,13 +51,14 @@ func (a *Asker) add(cmd *cobra.Command, do run) *cobra.Command {
 		if err != nil {
 			return cli.Usage(err)
 		}
+		src.In = a.In
 		if show, _ := cmd.Flags().GetBool("print-config"); show {
 			return cli.PrintConfig(a.Out, config.ClientTable, src)
 		}
 		if err := a.open(src, 1); err != nil {
 			return cli.Usage(err)
 		}
-		return Explained(cmd.Context(), do(cmd, args), "--controller", config.Controller)
+		return Explained(cmd.Context(), do(cmd, args), a.asked())
 	}
 	return cmd
 }
@@ -69,15 +74,40 @@ func (a *Asker) open(src config.Sources, retries int) error {
 	if err != nil {
 		return err
 	}
-	o := client.Options{Retries: retries, UserAgent: "buildyard", TLS: client.TLS{
+	o := client.Options{Retries: retries, UserAgent: userAgent, TLS: client.TLS{
 		CAFile: v.String(config.TrustedCA), CertFile: v.String(config.ClientCert), KeyFile: v.String(config.ClientKey),
 		SkipVerify: v.Bool(config.SkipVerification),
 	}}
-	if token := v.String(config.RootToken); token != "" {
-		o.Credentials = client.RootToken(token)
+	if err := privateKey(o.TLS.KeyFile); err != nil {
+		return err
+	}
+	if o.Credentials, a.as, err = credentials(v); err != nil {
+		return err
+	}
+	if a.registry != nil && *a.registry != "" {
+		registry, err := client.NewRegistry(*a.registry, o)
+		a.Keys = registry
+		return err
 	}
 	a.API, err = client.NewController(v.String(config.Controller), o)
+	a.Keys = a.API
 	return err
+}
+
+// userAgent is how the commands call themselves.
+const userAgent = "buildyard"
+
+// Asked is which service a command has asked, and as whom.
+type Asked struct {
+	Flag, Key string // with its address
+	As        Caller
+}
+
+func (a *Asker) asked() Asked {
+	if a.registry != nil && *a.registry != "" {
+		return Asked{"--registry", "of this command", a.as}
+	}
+	return Asked{"--controller", config.Controller, a.as}
 }
 
 // exits gives failures of calls their exit codes.
@@ -94,7 +124,7 @@ var exits = map[client.Code]int{
 
 // Explained puts an exit code to a failure and, when the service does not answer, what to
 // look at: the flag and the setting with its address.
-func Explained(ctx context.Context, err error, flag, key string) error {
+func Explained(ctx context.Context, err error, asked Asked) error {
 	if err == nil || cli.Coded(err) {
 		return err
 	}
@@ -109,15 +139,17 @@ func Explained(ctx context.Context, err error, flag, key string) error {
 	switch e.Code {
 	case client.ErrUnreachable:
 		what, _, _ := strings.Cut(e.Message, " cannot be reached")
-		err = fmt.Errorf("%s cannot be reached: %s %w", what, advice(e.Cause(), flag, key), e.Cause())
+		err = fmt.Errorf("%s cannot be reached: %s %w", what, advice(e.Cause(), asked.Flag, asked.Key), e.Cause())
 	case client.ErrForeign:
 		ask := "is this its address"
 		if e.Status == http.StatusBadRequest {
 			ask = "is this its address, and does it want https"
 		}
-		err = fmt.Errorf("%w: %s (%s or %s)?", err, ask, flag, key)
+		err = fmt.Errorf("%w: %s (%s or %s)?", err, ask, asked.Flag, asked.Key)
 	case client.ErrUnauthenticated:
-		err = fmt.Errorf("%w: give the root token (%s, or the file that %s_FILE names)", err, config.RootToken, config.RootToken)
+		err = asked.As.unauthenticated(e, err)
+	case client.ErrForbidden:
+		err = asked.As.forbidden(err)
 	}
 	return cli.Exit(code, err)
 }

@@ -69,7 +69,7 @@ func TestWhatEndsAWait(t *testing.T) {
 				<-ctx.Done()
 				return tc.err(ctx)
 			})
-			err = Explained(ctx, err, "--controller", "SVC_CONTROLLER")
+			err = Explained(ctx, err, Asked{Flag: "--controller", Key: "SVC_CONTROLLER"})
 			stop(nil)
 			if !cli.Coded(err) || cli.CodeOf(err) != tc.code || !strings.HasSuffix(err.Error(), tc.says) {
 				t.Errorf("%s: %v", name, err)

@@ -32,6 +32,9 @@ type endpoint struct {
 	Controller    string `yaml:"controller"`
 	RootToken     string `yaml:"root-token,omitempty"`
 	RootTokenFile string `yaml:"root-token-file,omitempty"`
+	KeyID         string `yaml:"key-id,omitempty"`
+	KeyFile       string `yaml:"key-file,omitempty"`
+	BearerFile    string `yaml:"bearer-file,omitempty"`
 	CACert        string `yaml:"ca-cert,omitempty"`
 	ClientCert    string `yaml:"client-cert,omitempty"`
 	ClientKey     string `yaml:"client-key,omitempty"`
@@ -41,6 +44,8 @@ type endpoint struct {
 func (e endpoint) values() map[string]string {
 	return map[string]string{
 		config.Controller: e.Controller, config.RootToken: e.RootToken, config.RootToken + "_FILE": e.RootTokenFile,
+		config.ClientKeyID: e.KeyID, config.ClientKeyString: "", config.ClientKeyString + "_FILE": e.KeyFile,
+		config.ClientBearer: "", config.ClientBearer + "_FILE": e.BearerFile,
 		config.TrustedCA: e.CACert, config.ClientCert: e.ClientCert, config.ClientKey: e.ClientKey,
 		config.SkipVerification: strconv.FormatBool(e.SkipVerify),
 	}
@@ -107,13 +112,13 @@ func chooseContext(src config.Sources) (config.Sources, error) {
 		text, _ := src.Env(key)
 		return text
 	}
-	address, name := given("controller"), given("context")
+	address, name := cmp.Or(given("controller"), given("registry")), given("context")
 	inFile, err := src.InFile(config.ClientTable, config.Controller)
 	switch {
 	case err != nil:
 		return src, err
 	case address != "" && name != "":
-		return src, errors.New("give --controller or --context, not both")
+		return src, errors.New("give --controller or --context, not both (nor --registry with a context)")
 	case address != "", name == "" && (env(config.Controller) != "" || inFile != ""):
 		return src, nil
 	}
@@ -183,9 +188,10 @@ The file lies in the user's configuration directory, on Linux ~/.config/buildyar
       root-token-file: /etc/buildyard/plant.token
       ca-cert: /etc/buildyard/plant.pem
 
-A context also takes root-token, client-cert, client-key and skip-tls-verification. What is given as a
-flag or in the environment counts instead. An address given so leaves contexts out as a whole,
-and a context that is named with --context leaves the environment out.`,
+A context also takes key-id with key-file, bearer-file, root-token, client-cert, client-key and
+skip-tls-verification. Files of keys and ready tokens must be readable by their owner alone. What
+is given as a flag or in the environment counts instead. An address given so leaves contexts out
+as a whole, and a context that is named with --context leaves the environment out.`,
 		Example: `  buildyard context list
   buildyard context use plant
   buildyard node list --context lab`,

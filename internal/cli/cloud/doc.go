@@ -17,7 +17,8 @@ import (
 // Commands gives the commands that are about a thing of their own.
 func Commands(s cli.Streams) []*cobra.Command {
 	return []*cobra.Command{
-		instanceCommand(s), templateCommand(s), imageCommand(s), groupCommand(s), usbCommand(s), macCommand(s), vlanCommand(s),
+		instanceCommand(s), templateCommand(s), imageCommand(s), groupCommand(s), keyCommand(s), permissionCommand(s),
+		usbCommand(s), macCommand(s), vlanCommand(s),
 		eventCommand(s), logCommand(s), fileCommand(s), statsCommand(s), statusCommand(s), maintenanceCommand(s), contextCommand(s),
 	}
 }

@@ -1,0 +1,101 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// pathKeys is where a service manages its user keys, which the root user alone may do.
+func (s *service) pathKeys() string {
+	if s.kind == kindRegistry {
+		return "/v1/apikey"
+	}
+	return "/api/v1/apikey"
+}
+
+// PrivateKey is the private half of a user key as the API answers it: a line of base64. It is
+// not shown when it is printed, encoded or logged.
+type PrivateKey struct{ hidden }
+
+// Reveal gives the text; "" when the service has made none.
+func (p PrivateKey) Reveal() string { return p.reveal() }
+
+// Keys gives the user keys of the service, those too that have expired a short while ago.
+func (s *service) Keys(ctx context.Context) ([]api.Key, error) {
+	return fetch[[]api.Key](ctx, s, get(s.pathKeys(), nil))
+}
+
+// Key gives one user key.
+func (s *service) Key(ctx context.Context, id string) (api.Key, error) {
+	list, err := one[[]api.Key](ctx, s, s.pathKeys(), id)
+	if err != nil {
+		return api.Key{}, err
+	}
+	if len(list) == 0 {
+		return api.Key{}, &Error{Code: ErrNotFound, Message: notFound, Status: http.StatusOK, Method: http.MethodGet, Path: s.pathKeys()}
+	}
+	return list[0], nil
+}
+
+// CreateKey makes a user key. Without a public key the service makes a pair and answers the
+// private key, which is kept nowhere: whoever loses it makes another key.
+func (s *service) CreateKey(ctx context.Context, k api.NewKey) (PrivateKey, error) {
+	text, err := fetch[string](ctx, s, call{method: http.MethodPost, path: s.pathKeys(), body: k})
+	return PrivateKey{hide(text)}, err
+}
+
+// KeyChange is what is to change of a user key.
+type KeyChange struct {
+	ID     string   `json:"id"`
+	TTL    int64    `json:"ttl,omitempty"` // seconds from now; 0: as it was
+	Groups []string `json:"groups"`        // all of them; a controller asks for them
+}
+
+// UpdateKey changes a user key. Its sessions go on with what it has now.
+func (s *service) UpdateKey(ctx context.Context, k KeyChange) error {
+	return s.do(ctx, call{method: http.MethodPut, path: s.pathKeys(), body: k, again: true}, nil)
+}
+
+// DeleteKey removes a user key and ends its sessions.
+func (s *service) DeleteKey(ctx context.Context, id string) error {
+	return s.do(ctx, call{method: http.MethodDelete, path: s.pathKeys(), query: byID(id)}, nil)
+}
+
+const pathPermission = "/admin/api/v1/permission/"
+
+func pathResources(group string) string { return pathPermission + "group/" + group + "/resources" }
+
+// ResourcePermissions gives the rights that there are on single resources: nodes of a
+// controller, templates of a registry.
+func (s *service) ResourcePermissions(ctx context.Context) ([]api.ResourcePermissions, error) {
+	return fetch[[]api.ResourcePermissions](ctx, s, get(pathPermission+"resources/permissions", nil))
+}
+
+// Resources gives the rights of a permission group on single resources.
+func (s *service) Resources(ctx context.Context, group string) ([]api.Resource, error) {
+	if err := goodSegment(group); err != nil {
+		return nil, err
+	}
+	return fetch[[]api.Resource](ctx, s, get(pathResources(group), nil))
+}
+
+// SetResources makes these the rights of a permission group on single resources.
+func (s *service) SetResources(ctx context.Context, group string, all []api.Resource) error {
+	if err := goodSegment(group); err != nil {
+		return err
+	}
+	if all == nil {
+		all = []api.Resource{}
+	}
+	return s.do(ctx, call{method: http.MethodPost, path: pathResources(group), body: all, again: true}, nil)
+}
+
+// goodSegment refuses names that would be another path.
+func goodSegment(name string) error {
+	if name == "" || name == "." || name == ".." {
+		return &Error{Code: ErrInvalid, Message: "group: give the name of a permission group"}
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package buildnode
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/remote"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// loginOptions are how the registry commands show who asks, besides a certificate.
+type loginOptions struct {
+	id    string // of a user key
+	key   string // its private key: a file, or the text itself
+	token string // file with the root token
+}
+
+func (l *loginOptions) add(fs *pflag.FlagSet) {
+	fs.StringVar(&l.id, "api-key-id", "", "id of a user key")
+	fs.StringVar(&l.key, "api-key", "", "private key of that user key: a file that only you can read, - for standard input, or the text, which other users of this machine may see here")
+	fs.StringVar(&l.token, "token-file", "", "file that only you can read with the root token; - reads standard input")
+}
+
+// check refuses options that do not go together.
+func (l *loginOptions) check() error {
+	switch {
+	case (l.id == "") != (l.key == ""):
+		return cli.Usage(errors.New("a user key needs both --api-key-id and --api-key"))
+	case l.id != "" && l.token != "":
+		return cli.Usage(errors.New("--api-key-id and --token-file are both given: give one"))
+	}
+	return nil
+}
+
+// keep puts what can be given again later to a registry that gets a name: the names of files,
+// never what is in them.
+func (l *loginOptions) keep(r *remote.Registry) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	if r.KeyID = l.id; l.key != "" && !isFile(l.key) {
+		return cli.Usage(errors.New("--api-key: only the name of a file can be kept: put the private key into one that only you can read"))
+	}
+	if l.token == "-" {
+		return cli.Usage(errors.New("--token-file: only the name of a file can be kept"))
+	}
+	var err error
+	r.KeyFile, err = absolute(l.key)
+	if err == nil {
+		r.TokenFile, err = absolute(l.token)
+	}
+	return err
+}
+
+// absolute makes the name of a file good in other directories too.
+func absolute(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	return filepath.Abs(file)
+}
+
+// isFile says whether there is a file of that name: a key is longer than any.
+func isFile(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && !info.IsDir()
+}
+
+// credentials gives what a command shows to a registry, and as whom that is: what was given
+// with it, or else what the registry was added with; nil for nothing.
+func (o *registryOptions) credentials(r remote.Registry) (creds client.Credentials, as string, err error) {
+	l := o.Login
+	if err := l.check(); err != nil {
+		return nil, "", err
+	}
+	if l == (loginOptions{}) {
+		l = loginOptions{id: r.KeyID, key: r.KeyFile, token: r.TokenFile}
+	}
+	if l.token != "" {
+		token, err := config.ReadSecret(l.token, o.In)
+		if err != nil {
+			return nil, "", cli.Usage(fmt.Errorf("root token %s: %w", l.token, err))
+		}
+		return client.RootToken(token), "the root user", nil
+	}
+	if l.id == "" {
+		return nil, "", nil
+	}
+	text := l.key
+	if text == "-" || isFile(text) || text == r.KeyFile {
+		if text, err = config.ReadSecret(l.key, o.In); err != nil {
+			return nil, "", cli.Usage(fmt.Errorf("private key %s: %w", l.key, err))
+		}
+	}
+	key, err := client.ParseUserKey(l.id, text)
+	if err != nil {
+		return nil, "", cli.Usage(fmt.Errorf("--api-key: %w (nor is there a file of that name)", err))
+	}
+	return key, key.String(), nil
+}
+
+// authorize lets the client of a registry show credentials.
+func authorize(o *transfer.Options, creds client.Credentials, tls home.TLS) error {
+	if creds == nil {
+		return nil
+	}
+	registry, err := client.NewRegistry(o.BaseURL, client.Options{
+		Credentials: creds, UserAgent: "buildnode",
+		TLS: client.TLS{CAFile: tls.CA, CertFile: tls.Cert, KeyFile: tls.Key, SkipVerify: tls.Insecure},
+	})
+	if err != nil {
+		return err
+	}
+	o.Renew = registry.Renew
+	o.Authorize = func(r *http.Request) error {
+		err := registry.Authorize(r)
+		switch client.CodeOf(err) {
+		case client.ErrUnreachable, client.ErrUnavailable:
+			return farm.Unavailable(err, "The registry cannot be reached") // a later attempt may do
+		case client.ErrUnauthenticated:
+			return farm.Errorf(farm.CodeUnauthenticated, "%s", err.Error())
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// refused says as whom a registry was asked that says no.
+func (o *registryOptions) refused(err error) error {
+	switch code := farm.CodeOf(err); {
+	case code == farm.CodeUnauthenticated && o.as == "" && o.TLS.Cert == "":
+		return fmt.Errorf("%w: give a user key (--api-key-id and --api-key), the root token (--token-file) or a certificate (--cert and --key)", err)
+	case code == farm.CodeUnauthenticated && o.as == "the root user":
+		return fmt.Errorf("%w: is the root token that of this registry?", err)
+	case code == farm.CodeForbidden && o.as != "":
+		return fmt.Errorf("%w (asked as %s)", err, o.as)
+	}
+	return err
+}
+
+// explained has a command say as whom it was refused.
+func (o *registryOptions) explained(cmd *cobra.Command) *cobra.Command {
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.refused(run(cmd, args)) }
+	return cmd
+}

@@ -1,0 +1,144 @@
+package cloud
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/config"
+)
+
+// Caller is whom a command asks as. The zero value is nobody.
+type Caller struct {
+	name    string // as sentences have it
+	wrong   string // what to look at when it is not taken
+	expired time.Time
+}
+
+// ways are the credentials that settings can hold, each with the settings that it takes.
+var ways = []struct {
+	keys []string
+	make func(v *config.Values) (client.Credentials, Caller, error)
+}{
+	{[]string{config.RootToken}, rootToken},
+	{[]string{config.ClientKeyID, config.ClientKeyString}, userKey},
+	{[]string{config.ClientBearer}, readyToken},
+}
+
+// rank orders origins: what is nearer to the user counts.
+var rank = map[config.Origin]int{config.FromFlag: 3, config.FromEnv: 2, config.FromFile: 1}
+
+// credentials gives what a command shows to a service besides a certificate, and as whom
+// that is. Of several the one counts that was given nearest to the user.
+func credentials(v *config.Values) (creds client.Credentials, as Caller, err error) {
+	best, chosen := 0, []int(nil)
+	for i, way := range ways {
+		at := 0
+		for _, key := range way.keys {
+			if v.String(key) != "" {
+				at = max(at, rank[v.Origin(key)])
+			}
+		}
+		switch {
+		case at > best:
+			best, chosen = at, []int{i}
+		case at > 0 && at == best:
+			chosen = append(chosen, i)
+		}
+	}
+	switch len(chosen) {
+	case 0:
+		if v.String(config.ClientCert) != "" {
+			as = Caller{name: "the certificate of " + v.String(config.ClientCert), wrong: "does the service ask for certificates, and does its authority sign it?"}
+		}
+		return nil, as, nil
+	case 1:
+		return ways[chosen[0]].make(v)
+	}
+	return nil, as, errors.New("several credentials are given: give the root token, a user key or a ready token")
+}
+
+func rootToken(v *config.Values) (client.Credentials, Caller, error) {
+	return client.RootToken(v.String(config.RootToken)), Caller{name: "the root user", wrong: "is the root token that of this service?"}, nil
+}
+
+func readyToken(v *config.Values) (client.Credentials, Caller, error) {
+	value := strings.TrimSpace(v.String(config.ClientBearer))
+	as := Caller{name: "the holder of the token", wrong: "does the service know the token's provider, and is it meant for the service?", expired: expiry(value)}
+	return client.Bearer(value), as, nil
+}
+
+func userKey(v *config.Values) (client.Credentials, Caller, error) {
+	id := v.String(config.ClientKeyID)
+	switch {
+	case id == "":
+		return nil, Caller{}, errors.New("the id of the user key is missing: give --key-id too")
+	case v.String(config.ClientKeyString) == "":
+		return nil, Caller{}, errors.New("the private key of the user key is missing: give --key-file too")
+	}
+	key, err := client.ParseUserKey(id, v.String(config.ClientKeyString))
+	if err != nil {
+		return nil, Caller{}, err
+	}
+	return key, Caller{name: key.String(), wrong: "was it deleted meanwhile, and do all replicas share their keys?"}, nil
+}
+
+// expiry gives when a token (JWT) expires; the zero time when it does not say so. Nothing of
+// it is believed: it only helps to say what is wrong.
+func expiry(token string) time.Time {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return time.Time{}
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var claims struct {
+		Exp float64 `json:"exp"`
+	}
+	if err != nil || json.Unmarshal(raw, &claims) != nil || claims.Exp <= 0 || claims.Exp > 1e11 {
+		return time.Time{}
+	}
+	return time.Unix(int64(claims.Exp), 0)
+}
+
+// privateKey makes sure that the key of a certificate is its owner's alone.
+func privateKey(file string) error {
+	if file == "" {
+		return nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return fmt.Errorf("client certificate: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	if err := config.CheckPrivate(f); err != nil {
+		return fmt.Errorf("client certificate: %s: %w", file, err)
+	}
+	return nil
+}
+
+// unauthenticated says what to do about a service that does not know who asks.
+func (c Caller) unauthenticated(e *client.Error, err error) error {
+	switch {
+	case e.OfHandshake():
+		return err // it says all
+	case c.name == "":
+		return fmt.Errorf("%w: give the root token (%s, or --token-file), a user key (--key-id and --key-file) or a certificate (--client-cert)", err, config.RootToken)
+	case !c.expired.IsZero() && time.Now().After(c.expired):
+		return fmt.Errorf("%w: the token that was given has expired at %s", err, c.expired.Local().Format(time.DateTime))
+	}
+	return fmt.Errorf("%w: %s is not known there; %s", err, c.name, c.wrong)
+}
+
+// forbidden says who lacks the permission that the service names.
+func (c Caller) forbidden(err error) error {
+	if c.name == "" {
+		return err
+	}
+	return fmt.Errorf("%w (asked as %s)", err, cli.Plain(c.name))
+}
