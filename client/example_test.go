@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"os"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -112,4 +114,54 @@ func ExampleController_Save() {
 	}
 	fmt.Println(saved.Request.Tag, saved.Status)
 	// Output: next done
+}
+
+// A program of a CI system shows a user key. The client shakes hands, and again when the
+// session is over.
+func ExampleLoadUserKey() {
+	key, err := client.LoadUserKey("ci", "ci.key") // as "buildyard key create ci --out ci.key" made it
+	if err != nil {
+		fmt.Println("there is no such file here")
+		return
+	}
+	c, err := client.NewController("https://build.example", client.Options{Credentials: key})
+	if err != nil {
+		panic(err)
+	}
+	_, err = c.Status(context.Background())
+	fmt.Println(err)
+	// Output: there is no such file here
+}
+
+// A job shows the token that its identity provider gave it.
+func ExampleBearer() {
+	c, err := client.NewRegistry("https://registry.example", client.Options{Credentials: client.Bearer(os.Getenv("CI_JOB_JWT"))})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(c.Address())
+	// Output: https://registry.example
+}
+
+// A certificate belongs to the connection.
+func ExampleTLS() {
+	_, err := client.NewController("https://build.example", client.Options{
+		TLS: client.TLS{CAFile: "authorities.pem", CertFile: "anna.pem", KeyFile: "anna.key"},
+	})
+	fmt.Println(err != nil) // there are no such files here
+	// Output: true
+}
+
+// Of requests that are made by other means the client's credentials can be part too.
+func ExampleController_Authorize() {
+	c, err := client.NewController("http://build.example:8090", client.Options{Credentials: client.RootToken("the root token")})
+	if err != nil {
+		panic(err)
+	}
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://moon.example/", nil)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(c.Authorize(request))
+	// Output: the credentials for http://build.example:8090 are not sent to http://moon.example/
 }

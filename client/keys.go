@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"net/url"
 
 	"github.com/buildyard/buildyard/api"
 )
@@ -65,7 +66,14 @@ func (s *service) DeleteKey(ctx context.Context, id string) error {
 
 const pathPermission = "/admin/api/v1/permission/"
 
-func pathResources(group string) string { return pathPermission + "group/" + group + "/resources" }
+// onResources is a call on the rights of a permission group, whose name may be that of a path.
+func onResources(method, group string) (call, error) {
+	if group == "" || group == "." || group == ".." {
+		return call{}, &Error{Code: ErrInvalid, Message: "group: give the name of a permission group", Method: method, Path: pathPermission + "group"}
+	}
+	path := func(name string) string { return pathPermission + "group/" + name + "/resources" }
+	return call{method: method, path: path(group), raw: path(url.PathEscape(group)), again: true}, nil
+}
 
 // ResourcePermissions gives the rights that there are on single resources: nodes of a
 // controller, templates of a registry.
@@ -75,27 +83,21 @@ func (s *service) ResourcePermissions(ctx context.Context) ([]api.ResourcePermis
 
 // Resources gives the rights of a permission group on single resources.
 func (s *service) Resources(ctx context.Context, group string) ([]api.Resource, error) {
-	if err := goodSegment(group); err != nil {
+	ask, err := onResources(http.MethodGet, group)
+	if err != nil {
 		return nil, err
 	}
-	return fetch[[]api.Resource](ctx, s, get(pathResources(group), nil))
+	return fetch[[]api.Resource](ctx, s, ask)
 }
 
 // SetResources makes these the rights of a permission group on single resources.
 func (s *service) SetResources(ctx context.Context, group string, all []api.Resource) error {
-	if err := goodSegment(group); err != nil {
+	set, err := onResources(http.MethodPost, group)
+	if err != nil {
 		return err
 	}
-	if all == nil {
-		all = []api.Resource{}
+	if set.body = all; all == nil {
+		set.body = []api.Resource{}
 	}
-	return s.do(ctx, call{method: http.MethodPost, path: pathResources(group), body: all, again: true}, nil)
-}
-
-// goodSegment refuses names that would be another path.
-func goodSegment(name string) error {
-	if name == "" || name == "." || name == ".." {
-		return &Error{Code: ErrInvalid, Message: "group: give the name of a permission group"}
-	}
-	return nil
+	return s.do(ctx, set, nil)
 }

@@ -68,6 +68,7 @@ func (s *service) CloseIdle() { s.http.CloseIdleConnections() }
 type call struct {
 	method string
 	path   string
+	raw    string // the path as it is sent, when a name in it has a slash; "": path
 	query  url.Values
 	body   any       // sent as JSON; nil for none
 	stream io.Reader // sent as it is, instead of body; the call is made once
@@ -124,6 +125,9 @@ func (s *service) sendOnce(ctx context.Context, c call, raw []byte) (*http.Respo
 	}
 	target := s.base.JoinPath()
 	target.Path, target.RawPath, target.RawQuery = s.base.Path+c.path, "", c.query.Encode()
+	if c.raw != "" {
+		target.RawPath = s.base.EscapedPath() + c.raw
+	}
 	req, err := http.NewRequestWithContext(ctx, c.method, target.String(), body)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", c.method, c.path, err)
