@@ -156,7 +156,7 @@ func TestCommandsOfOtherAnswers(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{401, `{"status":"FAIL","message":"Authentication Required"}`, 6, "give the root token (SVC_CLIENT_ROOT_TOKEN"},
+		{401, `{"status":"FAIL","message":"Authentication Required"}`, 6, "give the root token (SVC_CLIENT_ROOT_TOKEN, or --token-file), a user key"},
 		{403, `{"status":"FAIL","message":"list_nodes is missing"}`, 6, "list_nodes is missing"},
 		{503, `{"status":"FAIL","message":"not ready"}`, 5, "not ready"},
 		{502, `<html>bad gateway</html>`, 5, "answers, but not as a controller does"},

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", RequireExplicitExec: true, Setup: cloud,
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"until": until, "code": code, "nodes": nodes, "terminal": terminal, "put": put},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"until": until, "code": code, "nodes": nodes, "terminal": terminal, "put": put, "guard": guard, "secretless": secretless},
 	})
 }
 

@@ -99,13 +99,21 @@ const userAgent = "buildyard"
 
 // Asked is which service a command has asked, and as whom.
 type Asked struct {
-	Flag, Key string // with its address
+	Flag, Key string // with its address; Key "": the flag alone has it
 	As        Caller
+}
+
+// where names what holds the service's address.
+func (a Asked) where() string {
+	if a.Key == "" {
+		return a.Flag
+	}
+	return a.Flag + " or " + a.Key
 }
 
 func (a *Asker) asked() Asked {
 	if a.registry != nil && *a.registry != "" {
-		return Asked{"--registry", "of this command", a.as}
+		return Asked{Flag: "--registry", As: a.as}
 	}
 	return Asked{"--controller", config.Controller, a.as}
 }
@@ -139,13 +147,13 @@ func Explained(ctx context.Context, err error, asked Asked) error {
 	switch e.Code {
 	case client.ErrUnreachable:
 		what, _, _ := strings.Cut(e.Message, " cannot be reached")
-		err = fmt.Errorf("%s cannot be reached: %s %w", what, advice(e.Cause(), asked.Flag, asked.Key), e.Cause())
+		err = fmt.Errorf("%s cannot be reached: %s %w", what, advice(e.Cause(), asked.where()), e.Cause())
 	case client.ErrForeign:
 		ask := "is this its address"
 		if e.Status == http.StatusBadRequest {
 			ask = "is this its address, and does it want https"
 		}
-		err = fmt.Errorf("%w: %s (%s or %s)?", err, ask, asked.Flag, asked.Key)
+		err = fmt.Errorf("%w: %s (%s)?", err, ask, asked.where())
 	case client.ErrUnauthenticated:
 		err = asked.As.unauthenticated(e, err)
 	case client.ErrForbidden:
@@ -155,7 +163,7 @@ func Explained(ctx context.Context, err error, asked Asked) error {
 }
 
 // advice says what to look at when a service cannot be reached.
-func advice(cause error, flag, key string) string {
+func advice(cause error, where string) string {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](cause)
 	_, plain := errors.AsType[tls.RecordHeaderError](cause)
 	text := fmt.Sprint(cause)
@@ -163,11 +171,11 @@ func advice(cause error, flag, key string) string {
 	case untrusted:
 		return fmt.Sprintf("its certificate is not one to trust (--ca-cert or %s names whose are):", config.TrustedCA)
 	case plain, strings.Contains(text, "HTTP response to HTTPS client"):
-		return fmt.Sprintf("it does not speak https: give an address that begins with http:// (%s or %s):", flag, key)
+		return fmt.Sprintf("it does not speak https: give an address that begins with http:// (%s):", where)
 	case strings.Contains(text, "remote error: tls: "):
 		return fmt.Sprintf("it wants another certificate of yours (--client-cert and --client-key, or %s and %s):", config.ClientCert, config.ClientKey)
 	}
-	return fmt.Sprintf("is it running, and is this its address (%s or %s)?", flag, key)
+	return fmt.Sprintf("is it running, and is this its address (%s)?", where)
 }
 
 // answer is what a call gave, as a value and as it came.
