@@ -394,8 +394,11 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	text := slog.New(slog.NewTextHandler(&out, nil))
 	things := []any{
 		client.RootToken(servicetest.Root), client.Bearer("hidden-jwt"), key, made, c, kc,
-		client.Options{Credentials: client.RootToken(servicetest.Root)}, client.Options{Credentials: client.Bearer("hidden-jwt")},
-		struct{ inner any }{client.RootToken(servicetest.Root)}, struct{ inner *client.UserKey }{key}, struct{ inner client.PrivateKey }{made},
+		client.Options{Credentials: client.RootToken(servicetest.Root)},
+		client.Options{Credentials: client.Bearer("hidden-jwt")},
+		struct{ inner any }{client.RootToken(servicetest.Root)},
+		struct{ inner *client.UserKey }{key},
+		struct{ inner client.PrivateKey }{made},
 	}
 	for _, thing := range things {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
