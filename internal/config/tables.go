@@ -56,7 +56,7 @@ const (
 	TrustedCA             = "SVC_CLIENT_CA"
 	ClientCert            = "SVC_CLIENT_CERT"
 	ClientKey             = "SVC_CLIENT_KEY"
-	ClientBearer          = "SVC_CLIENT_BEARER"
+	ClientBearer          = "SVC_CLIENT_BEARER" //nolint:gosec // the name of a setting
 	ClientKeyID           = "SVC_CLIENT_API_KEY_ID"
 	ClientKeyString       = "SVC_CLIENT_API_KEY_STRING"
 	PackagesDir           = "SVC_PACKAGES_DIR"
@@ -119,15 +119,19 @@ var RegistryTable = Table{
 }
 
 // StorageTable is the settings of the commands that look after a registry's storage.
-var StorageTable = Table{
+var StorageTable = append(Table{
 	{Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory; when a registry has it open, that one is asked"},
 	{Key: Registry, Flag: "registry", Kind: String, Check: checkURL, Help: "address of a running registry on this machine to ask, instead of a directory"},
-}
+}, caller...)
 
 // ClientTable is the settings of the commands that ask a controller.
-var ClientTable = Table{
+var ClientTable = append(Table{
 	{Key: Controller, Flag: "controller", Default: "http://127.0.0.1:8090", Kind: String, Check: checkURL, Help: "address of the controller to ask"},
 	{Key: Context, Flag: "context", Kind: String, Help: "which context of client.yaml to use, instead of its current one"},
+}, caller...)
+
+// caller is the settings of whoever asks a service: as whom, and whom to trust.
+var caller = Table{
 	{Key: RootToken, Flag: "root-token", File: "token-file", Kind: Secret, Help: "token of the root user; better in the environment, or in the file that " + RootToken + "_FILE names"},
 	{Key: ClientKeyID, Flag: "key-id", Kind: String, Help: "id of the user key to be known by"},
 	{Key: ClientKeyString, Flag: "key-string", File: "key-file", Kind: SecretText, Private: true, Help: "private key of that user key, as it was answered or in PEM form; better in the environment or in a file"},

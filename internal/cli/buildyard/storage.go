@@ -33,6 +33,7 @@ type keeper struct {
 	Output cli.Format
 
 	base string
+	how  client.Options   // of asking a running registry
 	api  *client.Registry // nil: the storage itself is to be looked at first
 }
 
@@ -47,8 +48,14 @@ func (k *keeper) add(cmd *cobra.Command, do func(ctx context.Context) error) *co
 		if show, _ := cmd.Flags().GetBool("print-config"); show {
 			return cli.PrintConfig(k.Out, config.StorageTable, cli.Sources(cmd.Flags()))
 		}
-		values, err := config.Load(config.StorageTable, cli.Sources(cmd.Flags()))
+		src := cli.Sources(cmd.Flags())
+		src.In = k.In
+		values, err := config.Load(config.StorageTable, src)
 		if err != nil {
+			return cli.Usage(err)
+		}
+		var as cloud.Caller
+		if k.how, as, err = cloud.Options(values); err != nil {
 			return cli.Usage(err)
 		}
 		if *short {
@@ -60,13 +67,13 @@ func (k *keeper) add(cmd *cobra.Command, do func(ctx context.Context) error) *co
 				return cli.Usage(err)
 			}
 		}
-		return cloud.Explained(cmd.Context(), do(cmd.Context()), cloud.Asked{Flag: "--registry", Key: config.Registry})
+		return cloud.Explained(cmd.Context(), do(cmd.Context()), cloud.Asked{Flag: "--registry", Key: config.Registry, As: as})
 	}
 	return cmd
 }
 
 func (k *keeper) ask(address string) (err error) {
-	k.api, err = client.NewRegistry(address, client.Options{UserAgent: "buildyard"})
+	k.api, err = client.NewRegistry(address, k.how)
 	return err
 }
 

@@ -74,16 +74,11 @@ func (a *Asker) open(src config.Sources, retries int) error {
 	if err != nil {
 		return err
 	}
-	o := client.Options{Retries: retries, UserAgent: userAgent, TLS: client.TLS{
-		CAFile: v.String(config.TrustedCA), CertFile: v.String(config.ClientCert), KeyFile: v.String(config.ClientKey),
-		SkipVerify: v.Bool(config.SkipVerification),
-	}}
-	if err := privateKey(o.TLS.KeyFile); err != nil {
+	o, as, err := Options(v)
+	if err != nil {
 		return err
 	}
-	if o.Credentials, a.as, err = credentials(v); err != nil {
-		return err
-	}
+	o.Retries, a.as = retries, as
 	if a.registry != nil && *a.registry != "" {
 		registry, err := client.NewRegistry(*a.registry, o)
 		a.Keys = registry
@@ -94,8 +89,18 @@ func (a *Asker) open(src config.Sources, retries int) error {
 	return err
 }
 
-// userAgent is how the commands call themselves.
-const userAgent = "buildyard"
+// Options gives how settings want a service to be asked, and as whom that is.
+func Options(v *config.Values) (o client.Options, as Caller, err error) {
+	o = client.Options{UserAgent: "buildyard", TLS: client.TLS{
+		CAFile: v.String(config.TrustedCA), CertFile: v.String(config.ClientCert), KeyFile: v.String(config.ClientKey),
+		SkipVerify: v.Bool(config.SkipVerification),
+	}}
+	if err := privateKey(o.TLS.KeyFile); err != nil {
+		return o, as, err
+	}
+	o.Credentials, as, err = credentials(v)
+	return o, as, err
+}
 
 // Asked is which service a command has asked, and as whom.
 type Asked struct {

@@ -1,0 +1,73 @@
+package config
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// keyed is a table with secrets that a flag names the file of.
+var keyed = Table{
+	{Key: "SVC_TOKEN", Flag: "token", File: "token-file", Kind: Secret, Help: "a token"},
+	{Key: "SVC_PEM", Flag: "pem", File: "pem-file", Kind: SecretText, Private: true, Help: "a key"},
+}
+
+func parsed(t *testing.T, args ...string) *pflag.FlagSet {
+	t.Helper()
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	keyed.AddFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return fs
+}
+
+// TestSecretsComeFromPrivateFiles: a flag names a file that only its owner may read, or the
+// standard input; a file that the environment names has to be private where the table says so.
+func TestSecretsComeFromPrivateFiles(t *testing.T) {
+	const lines = "hidden\nof two lines"
+	private, open := writeFile(t, lines+"\n"), writeFile(t, "hidden\n")
+	if err := os.Chmod(open, 0o604); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		args       []string
+		env        map[string]string
+		key, value string
+		says       string
+	}{
+		"file":               {args: []string{"--pem-file", private}, key: "SVC_PEM", value: lines},
+		"standard input":     {args: []string{"--token-file", "-"}, key: "SVC_TOKEN", value: "typed"},
+		"beats environment":  {args: []string{"--token-file", "-"}, env: map[string]string{"SVC_TOKEN": "other"}, key: "SVC_TOKEN", value: "typed"},
+		"open, as before":    {env: map[string]string{"SVC_TOKEN_FILE": open}, key: "SVC_TOKEN", value: "hidden"},
+		"lines in the env":   {env: map[string]string{"SVC_PEM": lines}, key: "SVC_PEM", value: lines},
+		"open":               {args: []string{"--token-file", open}, says: "--token-file " + open + ": others than its owner may read or change the file (0604): chmod 600 it"},
+		"open from env":      {env: map[string]string{"SVC_PEM_FILE": open}, says: "others than its owner"},
+		"two ways":           {args: []string{"--token-file", private, "--token", "hidden"}, says: "--token and --token-file are both given: give one"},
+		"no name":            {args: []string{"--token-file", ""}, says: "--token-file is empty"},
+		"lines in a token":   {args: []string{"--token-file", private}, says: "SVC_TOKEN=" + mask},
+		"no file":            {args: []string{"--token-file", private + "x"}, says: "no such file"},
+		"a NUL in the lines": {env: map[string]string{"SVC_PEM": "hidden\x00"}, says: "SVC_PEM=" + mask},
+	} {
+		v, err := Load(keyed, Sources{Env: environment(tc.env), Flags: parsed(t, tc.args...), In: strings.NewReader("typed\n")})
+		switch {
+		case tc.says != "":
+			if err == nil || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), "hidden") {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		case err != nil:
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var out strings.Builder
+		if err := v.Print(&out); err != nil || v.String(tc.key) != tc.value || strings.Contains(out.String(), tc.value) {
+			t.Errorf("%s: %q, printed as %s", name, v.String(tc.key), out.String())
+		}
+	}
+	if _, err := Load(keyed, Sources{Flags: parsed(t, "--token-file", "-")}); err == nil || !strings.Contains(err.Error(), "no standard input") {
+		t.Errorf("nothing to read: %v", err)
+	}
+}
