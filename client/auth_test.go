@@ -489,6 +489,11 @@ func TestKeysAndRights(t *testing.T) {
 		CreateKey(ctx context.Context, k api.NewKey) (client.PrivateKey, error)
 		UpdateKey(ctx context.Context, k client.KeyChange) error
 		DeleteKey(ctx context.Context, id string) error
+		Permissions(ctx context.Context) ([]api.Permission, error)
+		PermissionGroups(ctx context.Context) ([]api.PermissionGroup, error)
+		PermissionGroup(ctx context.Context, name string) (api.PermissionGroup, error)
+		SetPermissionGroup(ctx context.Context, g api.PermissionGroup) error
+		DeletePermissionGroup(ctx context.Context, name string) error
 		ResourcePermissions(ctx context.Context) ([]api.ResourcePermissions, error)
 		Resources(ctx context.Context, group string) ([]api.Resource, error)
 		SetResources(ctx context.Context, group string, all []api.Resource) error
@@ -520,6 +525,21 @@ func TestKeysAndRights(t *testing.T) {
 		}
 		must(t, c.DeleteKey(ctx, "ci+1"))
 		if _, err := c.Key(ctx, "ci+1"); !errors.Is(err, client.ErrNotFound) {
+			t.Errorf("%s: %v", kind, err)
+		}
+		some, err := c.Permissions(ctx)
+		if err != nil || len(some) != len(farm.AllPermissions(kind)) {
+			t.Errorf("%s: %d permissions, %v", kind, len(some), err)
+		}
+		must(t, c.SetPermissionGroup(ctx, api.PermissionGroup{Name: "/team a/b", Permissions: []string{some[0].Name}}))
+		if g, err := c.PermissionGroup(ctx, "/team a/b"); err != nil || len(g.Permissions) != 1 {
+			t.Errorf("%s: %+v %v", kind, g, err)
+		}
+		if all, err := c.PermissionGroups(ctx); err != nil || len(all) != 1 {
+			t.Errorf("%s: %v %v", kind, all, err)
+		}
+		must(t, c.DeletePermissionGroup(ctx, "/team a/b"))
+		if _, err := c.PermissionGroup(ctx, "/team a/b"); !errors.Is(err, client.ErrNotFound) {
 			t.Errorf("%s: %v", kind, err)
 		}
 		rights, err := c.ResourcePermissions(ctx)

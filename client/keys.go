@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"net/http"
-	"net/url"
 
 	"github.com/buildyard/buildyard/api"
 )
@@ -62,42 +61,4 @@ func (s *service) UpdateKey(ctx context.Context, k KeyChange) error {
 // DeleteKey removes a user key and ends its sessions.
 func (s *service) DeleteKey(ctx context.Context, id string) error {
 	return s.do(ctx, call{method: http.MethodDelete, path: s.pathKeys(), query: byID(id)}, nil)
-}
-
-const pathPermission = "/admin/api/v1/permission/"
-
-// onResources is a call on the rights of a permission group, whose name may be that of a path.
-func onResources(method, group string) (call, error) {
-	if group == "" || group == "." || group == ".." {
-		return call{}, &Error{Code: ErrInvalid, Message: "group: give the name of a permission group", Method: method, Path: pathPermission + "group"}
-	}
-	path := func(name string) string { return pathPermission + "group/" + name + "/resources" }
-	return call{method: method, path: path(group), raw: path(url.PathEscape(group)), again: true}, nil
-}
-
-// ResourcePermissions gives the rights that there are on single resources: nodes of a
-// controller, templates of a registry.
-func (s *service) ResourcePermissions(ctx context.Context) ([]api.ResourcePermissions, error) {
-	return fetch[[]api.ResourcePermissions](ctx, s, get(pathPermission+"resources/permissions", nil))
-}
-
-// Resources gives the rights of a permission group on single resources.
-func (s *service) Resources(ctx context.Context, group string) ([]api.Resource, error) {
-	ask, err := onResources(http.MethodGet, group)
-	if err != nil {
-		return nil, err
-	}
-	return fetch[[]api.Resource](ctx, s, ask)
-}
-
-// SetResources makes these the rights of a permission group on single resources.
-func (s *service) SetResources(ctx context.Context, group string, all []api.Resource) error {
-	set, err := onResources(http.MethodPost, group)
-	if err != nil {
-		return err
-	}
-	if set.body = all; all == nil {
-		set.body = []api.Resource{}
-	}
-	return s.do(ctx, set, nil)
 }

@@ -12,7 +12,9 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -89,13 +91,18 @@ func (s *Service) routes() {
 	s.mux.HandleFunc("POST "+api.PathHand, s.hand)
 	s.mux.HandleFunc("POST "+api.PathShake, s.shake)
 	for pattern, do := range map[string]func(r *http.Request, body []byte) (any, error){
-		"GET " + keys:    s.listKeys,
-		"POST " + keys:   s.createKey,
-		"PUT " + keys:    s.updateKey,
-		"DELETE " + keys: s.deleteKey,
-		"GET /admin/api/v1/permission/resources/permissions":    s.rights,
-		"GET /admin/api/v1/permission/group/{group}/resources":  s.resources,
-		"POST /admin/api/v1/permission/group/{group}/resources": s.setResources,
+		"GET " + keys:                                     s.listKeys,
+		"POST " + keys:                                    s.createKey,
+		"PUT " + keys:                                     s.updateKey,
+		"DELETE " + keys:                                  s.deleteKey,
+		"GET " + permission:                               s.permissions,
+		"GET " + permission + "/group":                    s.groups,
+		"GET " + permission + "/group/{group}":            s.group,
+		"POST " + permission + "/group/{group}":           s.setGroup,
+		"DELETE " + permission + "/group/{group}":         s.deleteGroup,
+		"GET " + permission + "/resources/permissions":    s.rights,
+		"GET " + permission + "/group/{group}/resources":  s.resources,
+		"POST " + permission + "/group/{group}/resources": s.setResources,
 	} {
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			who, err := s.who.Identify(r)
@@ -242,6 +249,57 @@ func (s *Service) updateKey(r *http.Request, body []byte) (any, error) {
 
 func (s *Service) deleteKey(r *http.Request, _ []byte) (any, error) {
 	return nil, s.Keys.Delete(r.Context(), r.URL.Query().Get("id"))
+}
+
+// permission is the path of permissions.
+const permission = "/admin/api/v1/permission"
+
+func (s *Service) permissions(*http.Request, []byte) (any, error) {
+	var out []api.Permission
+	for _, p := range farm.AllPermissions(s.kind) {
+		out = append(out, api.Permission{Name: string(p.Name), Area: p.Area, Label: p.Label, Description: p.Description})
+	}
+	return out, nil
+}
+
+func (s *Service) groups(*http.Request, []byte) (any, error) {
+	all := s.Grants.Grants().Groups
+	out := []api.PermissionGroup{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, groupOf(name, all[name]))
+	}
+	return out, nil
+}
+
+func groupOf(name string, list []farm.Permission) api.PermissionGroup {
+	g := api.PermissionGroup{Name: name, Permissions: []string{}}
+	for _, p := range list {
+		g.Permissions = append(g.Permissions, string(p))
+	}
+	return g
+}
+
+func (s *Service) group(r *http.Request, _ []byte) (any, error) {
+	name := r.PathValue("group")
+	list, ok := s.Grants.Grants().Groups[name]
+	if !ok {
+		return nil, farm.NotFound()
+	}
+	return groupOf(name, list), nil
+}
+
+func (s *Service) setGroup(r *http.Request, body []byte) (any, error) {
+	var in struct{ Permissions []farm.Permission }
+	if err := json.Unmarshal(body, &in); err != nil {
+		return nil, farm.Invalid("body", "%v", err)
+	}
+	return nil, s.Grants.Change(r.Context(), func(g auth.Grants) (auth.Grants, error) {
+		return g.SetGroup(s.kind, r.PathValue("group"), in.Permissions)
+	})
+}
+
+func (s *Service) deleteGroup(r *http.Request, _ []byte) (any, error) {
+	return nil, s.Grants.Change(r.Context(), func(g auth.Grants) (auth.Grants, error) { return g.DeleteGroup(r.PathValue("group")) })
 }
 
 func (s *Service) rights(*http.Request, []byte) (any, error) {

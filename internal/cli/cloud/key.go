@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -28,6 +29,11 @@ type keyStore interface {
 	CreateKey(ctx context.Context, k api.NewKey) (client.PrivateKey, error)
 	UpdateKey(ctx context.Context, k client.KeyChange) error
 	DeleteKey(ctx context.Context, id string) error
+	Permissions(ctx context.Context) ([]api.Permission, error)
+	PermissionGroups(ctx context.Context) ([]api.PermissionGroup, error)
+	PermissionGroup(ctx context.Context, name string) (api.PermissionGroup, error)
+	SetPermissionGroup(ctx context.Context, g api.PermissionGroup) error
+	DeletePermissionGroup(ctx context.Context, name string) error
 	ResourcePermissions(ctx context.Context) ([]api.ResourcePermissions, error)
 	Resources(ctx context.Context, group string) ([]api.Resource, error)
 	SetResources(ctx context.Context, group string, all []api.Resource) error
@@ -154,28 +160,35 @@ func keyIDs(n int) cobra.CompletionFunc {
 		if n > 0 && len(args) >= n {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		src, err := sources(cmd)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var a Asker
-		if f := cmd.Flags().Lookup("registry"); f != nil {
-			address := f.Value.String()
-			a.registry = &address
-		}
-		if a.open(src, client.NoRetries) != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
-		defer cancel()
-		all, _ := a.Keys.Keys(ctx) // none are none to offer
-		for _, k := range all {
-			if strings.HasPrefix(k.ID, text) && len(out) < completions && cli.Plain(k.ID) == k.ID {
-				out = append(out, k.ID+"\t"+cli.Plain(keyState(k)+" "+strings.Join(k.Groups, ",")))
+		eitherCompleting(cmd, func(ctx context.Context, store keyStore) {
+			all, _ := store.Keys(ctx) // none are none to offer
+			for _, k := range all {
+				if strings.HasPrefix(k.ID, text) && len(out) < completions && cli.Plain(k.ID) == k.ID {
+					out = append(out, k.ID+"\t"+cli.Plain(keyState(k)+" "+strings.Join(k.Groups, ",")))
+				}
 			}
-		}
+		})
 		return out, cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// eitherCompleting opens the service that a command asks for a completion.
+func eitherCompleting(cmd *cobra.Command, do func(ctx context.Context, store keyStore)) {
+	src, err := sources(cmd)
+	if err != nil {
+		return
+	}
+	var a Asker
+	if f := cmd.Flags().Lookup("registry"); f != nil {
+		address := f.Value.String()
+		a.registry = &address
+	}
+	if a.open(src, client.NoRetries) != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+	defer cancel()
+	do(ctx, a.Keys)
 }
 
 func keyShow(s cli.Streams) *cobra.Command {
@@ -316,7 +329,7 @@ func publicKey(file string) (string, error) {
 	case block.Type != "PUBLIC KEY":
 		return "", fmt.Errorf("--public-key: %s holds a %s: give the public key (openssl rsa -in KEY -pubout)", file, strings.ToLower(block.Type))
 	}
-	return base64Line(block.Bytes), nil
+	return base64.StdEncoding.EncodeToString(block.Bytes), nil
 }
 
 func keyUpdate(s cli.Streams) *cobra.Command {

@@ -2,7 +2,6 @@ package cloud
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,37 +11,46 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/cli"
 )
-
-func base64Line(raw []byte) string { return base64.StdEncoding.EncodeToString(raw) }
 
 func permissionCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "permission", Aliases: []string{"permissions"}, GroupID: Group,
-		Short: "Rights of permission groups on single nodes and templates",
-		Long: `permission shows and changes what a permission group may do with single nodes of a controller, or
-with --registry single templates of a registry. It works where such rights are switched on
-(SVC_ENABLE_RESOURCE_MANAGEMENT). A permission group has the name of a group of users or of a user.`,
-		Example: `  buildyard permission list
-  buildyard permission set builders node mac-03 list,create_instance
-  buildyard permission list builders`,
-	}, permissionList(s), permissionSet(s), permissionDelete(s))
+		Short: "What permission groups may do",
+		Long: `permission shows and changes what permission groups may do with a controller, or with --registry
+with a registry. A permission group has the name of a group of users, of a user, or of a user key.
+Rights on single nodes and templates come on top where they are switched on
+(SVC_ENABLE_RESOURCE_MANAGEMENT).`,
+		Example: `  buildyard permission known
+  buildyard permission set builders list_vms,start_vm,terminate_vm
+  buildyard permission set builders list,create_instance --on node/mac-03`,
+	}, permissionList(s), permissionKnown(s), permissionSet(s), permissionDelete(s))
 }
 
-// right is one right on resources of a type.
-type right struct {
-	kind, name string
-	text       api.PermissionText
+var permissionGroupView = view[api.PermissionGroup]{
+	id: func(g api.PermissionGroup) string { return g.Name },
+	columns: []column[api.PermissionGroup]{
+		{head: "NAME", cell: func(g api.PermissionGroup) any { return g.Name }},
+		{head: "PERMISSIONS", cell: func(g api.PermissionGroup) any { return strings.Join(g.Permissions, ",") }},
+	},
 }
 
-var rightView = view[right]{
-	id: func(r right) string { return r.name },
-	columns: []column[right]{
-		{head: "TYPE", cell: func(r right) any { return r.kind }},
-		{head: "RIGHT", cell: func(r right) any { return r.name }},
-		{head: "LABEL", cell: func(r right) any { return r.text.Label }},
-		{head: "DESCRIPTION", cell: func(r right) any { return r.text.Description }, wide: true},
+// known is a permission, or a right on resources of a type.
+type known struct {
+	about string // the heading under which it stands
+	name  string
+	text  api.PermissionText
+}
+
+var knownView = view[known]{
+	id: func(k known) string { return k.name },
+	columns: []column[known]{
+		{head: "ABOUT", cell: func(k known) any { return k.about }},
+		{head: "NAME", cell: func(k known) any { return k.name }},
+		{head: "LABEL", cell: func(k known) any { return k.text.Label }},
+		{head: "DESCRIPTION", cell: func(k known) any { return k.text.Description }, wide: true},
 	},
 }
 
@@ -56,47 +64,108 @@ var resourceView = view[api.Resource]{
 	},
 }
 
-func (a *Asker) permissionError(err error) error {
-	return a.without404(err, "rights on single resources", "SVC_ENABLE_RESOURCE_MANAGEMENT")
+// permissionError says what a failure means when it is about permission groups, or about the
+// rights of one on resources.
+func (a *Asker) permissionError(err error, group string, resources bool) error {
+	switch {
+	case errors.Is(err, client.ErrNotFound) && group != "" && !cli.Coded(err):
+		return cli.Exit(cli.ExitNotFound, fmt.Errorf("there is no permission group %q: \"buildyard permission list\" shows them", group))
+	case resources:
+		return a.without404(err, "rights on single resources", "SVC_ENABLE_RESOURCE_MANAGEMENT")
+	}
+	return a.without404(err, "permission groups", "SVC_ENABLE_AUTH")
 }
 
 func permissionList(s cli.Streams) *cobra.Command {
 	a := Asker{Streams: s}
-	return a.ofEither(a.addAll(&cobra.Command{
-		Use: "list [GROUP]", Aliases: []string{"ls"}, Short: "List rights", Args: cobra.MaximumNArgs(1),
-		Long:    `list shows the rights that a permission group has; without a group those that there are.`,
-		Example: `  buildyard permission list builders -o yaml`,
+	resources := false
+	cmd := a.ofEither(a.addAll(&cobra.Command{
+		Use: "list [GROUP]", Aliases: []string{"ls"}, Short: "List what permission groups may do", Args: cobra.MaximumNArgs(1),
+		Long: `list shows the permission groups with their permissions, or those of one group; with --resources the
+rights of a group on single nodes or templates.`,
+		Example: `  buildyard permission list
+  buildyard permission list builders --resources -o yaml`,
+		ValidArgsFunction: groupNames,
 	}, func(cmd *cobra.Command, args []string) error {
-		if len(args) == 1 {
+		if len(args) == 0 {
+			if resources {
+				return cli.Usage(errors.New("--resources is of one group: give its name"))
+			}
+			got, err := ask(cmd.Context(), a.Keys.PermissionGroups)
+			if err != nil {
+				return a.permissionError(err, "", false)
+			}
+			return list(&a, got, permissionGroupView)
+		}
+		if resources {
 			got, err := ask(cmd.Context(), func(ctx context.Context) ([]api.Resource, error) { return a.Keys.Resources(ctx, args[0]) })
 			if err != nil {
-				return a.permissionError(err)
+				return a.permissionError(err, args[0], true)
 			}
 			return list(&a, got, resourceView)
 		}
-		got, err := ask(cmd.Context(), a.Keys.ResourcePermissions)
+		got, err := ask(cmd.Context(), func(ctx context.Context) (api.PermissionGroup, error) { return a.Keys.PermissionGroup(ctx, args[0]) })
 		if err != nil {
-			return a.permissionError(err)
+			return a.permissionError(err, args[0], false)
 		}
-		flat := answer[[]right]{raw: got.raw}
-		for _, kind := range got.value {
-			for _, name := range slices.Sorted(maps.Keys(kind.Permissions)) {
-				flat.value = append(flat.value, right{kind.ResourceType, name, kind.Permissions[name]})
-			}
-		}
-		return list(&a, flat, rightView)
+		return single(&a, got, got.value.Name, func(g *cli.Grid, group api.PermissionGroup) { details(g, permissionGroupView, group) })
 	}))
+	cmd.Flags().BoolVar(&resources, "resources", false, "the rights on single nodes or templates")
+	return cmd
 }
 
-// resourceID finds the id of a resource, of a node by its name too.
-func (a *Asker) resourceID(ctx context.Context, kind, text string) (string, error) {
-	switch {
-	case kind != typeNode && kind != typeTemplate:
-		return "", cli.Usage(fmt.Errorf("%q is no type of resources: give %s or %s", kind, typeNode, typeTemplate))
-	case kind == typeNode && a.API != nil:
-		return nodes.find(ctx, a.API, text)
+// groupNames offers the names of permission groups for the first argument.
+func groupNames(cmd *cobra.Command, args []string, text string) (out []string, _ cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return text, nil
+	eitherCompleting(cmd, func(ctx context.Context, store keyStore) {
+		all, _ := store.PermissionGroups(ctx) // none are none to offer
+		for _, g := range all {
+			if strings.HasPrefix(g.Name, text) && len(out) < completions && cli.Plain(g.Name) == g.Name {
+				out = append(out, g.Name)
+			}
+		}
+	})
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+func permissionKnown(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	resources := false
+	cmd := a.ofEither(a.addAll(&cobra.Command{
+		Use: "known", Short: "List the permissions that there are", Args: cobra.NoArgs,
+		Long: `known shows the permissions that a service has; with --resources the rights that there are on single
+nodes of a controller, or templates of a registry.`,
+		Example: `  buildyard permission known -o wide
+  buildyard permission known --resources`,
+	}, func(cmd *cobra.Command, _ []string) error {
+		var flat answer[[]known]
+		if resources {
+			got, err := ask(cmd.Context(), a.Keys.ResourcePermissions)
+			if err != nil {
+				return a.permissionError(err, "", true)
+			}
+			flat.raw = got.raw
+			for _, kind := range got.value {
+				for _, name := range slices.Sorted(maps.Keys(kind.Permissions)) {
+					flat.value = append(flat.value, known{kind.ResourceType, name, kind.Permissions[name]})
+				}
+			}
+			return list(&a, flat, knownView)
+		}
+		got, err := ask(cmd.Context(), a.Keys.Permissions)
+		if err != nil {
+			return a.permissionError(err, "", false)
+		}
+		flat.raw = got.raw
+		for _, p := range got.value {
+			flat.value = append(flat.value, known{p.Area, p.Name, api.PermissionText{Label: p.Label, Description: p.Description}})
+		}
+		return list(&a, flat, knownView)
+	}))
+	cmd.Flags().BoolVar(&resources, "resources", false, "the rights on single nodes or templates")
+	return cmd
 }
 
 // The types of resources.
@@ -105,85 +174,102 @@ const (
 	typeTemplate = "template"
 )
 
-// completeTypes offers the types behind the group.
-func completeTypes(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 1 {
-		return []string{typeNode, typeTemplate}, cobra.ShellCompDirectiveNoFileComp
+// resource finds what TYPE/ID means, of a node by its name too.
+func (a *Asker) resource(ctx context.Context, text string) (api.Resource, error) {
+	kind, id, _ := strings.Cut(text, "/")
+	var err error
+	switch {
+	case kind != typeNode && kind != typeTemplate || id == "":
+		return api.Resource{}, cli.Usage(fmt.Errorf("--on %q: give %s/ID or %s/ID", text, typeNode, typeTemplate))
+	case kind == typeNode && a.API != nil:
+		id, err = nodes.find(ctx, a.API, id)
 	}
-	return nil, cobra.ShellCompDirectiveNoFileComp
+	return api.Resource{ID: id, IDType: "id", Type: kind}, err
 }
 
-// change puts rights of a group on a resource in the place of those that it had; nil takes
-// the resource out. Others stay as they are when nobody else changes them meanwhile.
-func (a *Asker) change(ctx context.Context, group, kind string, ids, rights []string) error {
+// changeOn puts rights of a group on resources in the place of those that it had there; nil
+// takes them. Others stay as they are when nobody else changes them meanwhile.
+func (a *Asker) changeOn(ctx context.Context, group string, on []string, rights []string) error {
 	all, err := a.Keys.Resources(ctx, group)
 	if err != nil {
-		return a.permissionError(err)
+		return a.permissionError(err, group, true)
 	}
-	for _, id := range ids {
-		i := slices.IndexFunc(all, func(r api.Resource) bool { return r.Type == kind && r.ID == id })
+	for _, text := range on {
+		r, err := a.resource(ctx, text)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(all, func(had api.Resource) bool { return had.Type == r.Type && had.ID == r.ID })
+		r.Permissions = rights
 		switch {
 		case rights != nil && i >= 0:
-			all[i].Permissions = rights
+			all[i] = r
 		case rights != nil:
-			all = append(all, api.Resource{ID: id, IDType: "id", Type: kind, Permissions: rights})
+			all = append(all, r)
 		case i >= 0:
 			all = slices.Delete(all, i, i+1)
 		default:
-			return cli.Exit(cli.ExitNotFound, fmt.Errorf("the permission group %q has no rights on the %s %q", group, kind, id))
+			return cli.Exit(cli.ExitNotFound, fmt.Errorf("the permission group %q has no rights on the %s %q", group, r.Type, r.ID))
 		}
 	}
-	return a.permissionError(a.Keys.SetResources(ctx, group, all))
+	return a.permissionError(a.Keys.SetResources(ctx, group, all), group, true)
 }
 
 func permissionSet(s cli.Streams) *cobra.Command {
 	a := Asker{Streams: s}
-	return a.ofEither(a.Add(&cobra.Command{
-		Use: "set GROUP TYPE ID RIGHT[,RIGHT...]", Short: "Give a permission group rights on a node or template", Args: cobra.ExactArgs(4),
-		Long: `set makes these the rights of a permission group on one resource, of the type node or template. Its
-rights on others stay. Do not change the same group from two places at once.`,
-		Example: `  buildyard permission set builders node mac-03 list,create_instance
-  buildyard permission set builders template c0847bc9-5d2d-4dbc-ba6a-240f7ff08032 list,pull --registry https://registry.example`,
-		ValidArgsFunction: completeTypes,
+	var on []string
+	cmd := a.ofEither(a.Add(&cobra.Command{
+		Use: "set GROUP PERMISSION[,PERMISSION...]", Short: "Say what a permission group may do", Args: cobra.ExactArgs(2),
+		Long: `set makes these the permissions of a permission group, all of them, and makes the group when there is
+none. With --on they are its rights on single nodes or templates; those on others stay. Do not change
+the same group from two places at once.`,
+		Example: `  buildyard permission set builders list_vms,start_vm,terminate_vm
+  buildyard permission set builders list,create_instance --on node/mac-03
+  buildyard permission set builders list,pull --on template/c0847bc9-5d2d-4dbc-ba6a-240f7ff08032 --registry https://registry.example`,
+		ValidArgsFunction: groupNames,
 	}, func(cmd *cobra.Command, args []string) error {
-		rights := strings.FieldsFunc(args[3], func(r rune) bool { return r == ',' || r == ' ' })
-		if len(rights) == 0 {
-			return cli.Usage(errors.New(`give rights: "buildyard permission list" shows those that there are`))
+		names := strings.FieldsFunc(args[1], func(r rune) bool { return r == ',' || r == ' ' })
+		if len(names) == 0 {
+			return cli.Usage(errors.New(`give permissions: "buildyard permission known" shows those that there are`))
 		}
-		id, err := a.resourceID(cmd.Context(), args[1], args[2])
-		if err != nil {
-			return err
-		}
-		return a.outcome(each(cmd.Context(), []string{id}, "set", func(ctx context.Context, id string) error {
-			return a.change(ctx, args[0], args[1], []string{id}, rights)
+		return a.outcome(each(cmd.Context(), args[:1], "set", func(ctx context.Context, group string) error {
+			if len(on) > 0 {
+				return a.changeOn(ctx, group, on, names)
+			}
+			return a.permissionError(a.Keys.SetPermissionGroup(ctx, api.PermissionGroup{Name: group, Permissions: names}), "", false)
 		}))
 	}))
+	cmd.Flags().StringSliceVar(&on, "on", nil, "nodes or templates that they are rights on: node/ID or template/ID")
+	return cmd
 }
 
 func permissionDelete(s cli.Streams) *cobra.Command {
 	a := Asker{Streams: s}
+	var on []string
 	var yes confirmed
 	cmd := a.ofEither(a.Add(&cobra.Command{
-		Use: "delete GROUP TYPE ID...", Aliases: []string{"rm"}, Short: "Take rights on nodes or templates from a permission group", Args: cobra.MinimumNArgs(3),
-		Long:              `delete takes all rights on these resources from a permission group.`,
-		Example:           `  buildyard permission delete builders node mac-03 --yes`,
-		ValidArgsFunction: completeTypes,
+		Use: "delete GROUP", Aliases: []string{"rm"}, Short: "Take all permissions from a permission group", Args: cobra.ExactArgs(1),
+		Long: `delete takes all permissions from a permission group, its rights on single resources with them. With
+--on it takes its rights on these resources alone.`,
+		Example: `  buildyard permission delete builders --yes
+  buildyard permission delete builders --on node/mac-03`,
+		ValidArgsFunction: groupNames,
 	}, func(cmd *cobra.Command, args []string) error {
-		ids := make([]string, len(args)-2)
-		for i, text := range args[2:] {
-			var err error
-			if ids[i], err = a.resourceID(cmd.Context(), args[1], text); err != nil {
-				return err
+		what := "all permissions"
+		if len(on) > 0 {
+			what = "the rights on " + strings.Join(on, ", ")
+		}
+		if err := a.confirm(cmd.Context(), yes, "Take %s from the permission group %s?", what, args[0]); err != nil {
+			return err
+		}
+		return a.outcome(each(cmd.Context(), args, "deleted", func(ctx context.Context, group string) error {
+			if len(on) > 0 {
+				return a.changeOn(ctx, group, on, nil)
 			}
-		}
-		if err := a.confirm(cmd.Context(), yes, "Take the rights on %s from %s?", strings.Join(args[2:], ", "), args[0]); err != nil {
-			return err
-		}
-		if err := a.change(cmd.Context(), args[0], args[1], ids, nil); err != nil {
-			return err
-		}
-		return a.outcome(each(cmd.Context(), ids, "deleted", func(context.Context, string) error { return nil }))
+			return a.permissionError(a.Keys.DeletePermissionGroup(ctx, group), group, false)
+		}))
 	}))
+	cmd.Flags().StringSliceVar(&on, "on", nil, "nodes or templates that it has rights on: node/ID or template/ID")
 	yes.add(cmd)
 	return cmd
 }
