@@ -85,7 +85,7 @@ func permissionList(s cli.Streams) *cobra.Command {
 rights of a group on single nodes or templates.`,
 		Example: `  buildyard permission list
   buildyard permission list builders --resources -o yaml`,
-		ValidArgsFunction: groupNames,
+		ValidArgsFunction: permissionGroupNames,
 	}, func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			if resources {
@@ -114,8 +114,8 @@ rights of a group on single nodes or templates.`,
 	return cmd
 }
 
-// groupNames offers the names of permission groups for the first argument.
-func groupNames(cmd *cobra.Command, args []string, text string) (out []string, _ cobra.ShellCompDirective) {
+// permissionGroupNames offers the names of permission groups for the first argument.
+func permissionGroupNames(cmd *cobra.Command, args []string, text string) (out []string, _ cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -226,7 +226,7 @@ the same group from two places at once.`,
 		Example: `  buildyard permission set builders list_vms,start_vm,terminate_vm
   buildyard permission set builders list,create_instance --on node/mac-03
   buildyard permission set builders list,pull --on template/c0847bc9-5d2d-4dbc-ba6a-240f7ff08032 --registry https://registry.example`,
-		ValidArgsFunction: groupNames,
+		ValidArgsFunction: permissionGroupNames,
 	}, func(cmd *cobra.Command, args []string) error {
 		names := strings.FieldsFunc(args[1], func(r rune) bool { return r == ',' || r == ' ' })
 		if len(names) == 0 {
@@ -253,7 +253,7 @@ func permissionDelete(s cli.Streams) *cobra.Command {
 --on it takes its rights on these resources alone.`,
 		Example: `  buildyard permission delete builders --yes
   buildyard permission delete builders --on node/mac-03`,
-		ValidArgsFunction: groupNames,
+		ValidArgsFunction: permissionGroupNames,
 	}, func(cmd *cobra.Command, args []string) error {
 		what := "all permissions"
 		if len(on) > 0 {
