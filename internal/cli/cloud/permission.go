@@ -225,7 +225,7 @@ none. With --on they are its rights on single nodes or templates; those on other
 the same group from two places at once.`,
 		Example: `  buildyard permission set builders list_vms,start_vm,terminate_vm
   buildyard permission set builders list,create_instance --on node/mac-03
-  buildyard permission set builders list,pull --on template/c0847bc9-5d2d-4dbc-ba6a-240f7ff08032 --registry https://registry.example`,
+  buildyard permission set builders list,pull --on template/ID --registry https://registry.example`,
 		ValidArgsFunction: permissionGroupNames,
 	}, func(cmd *cobra.Command, args []string) error {
 		names := strings.FieldsFunc(args[1], func(r rune) bool { return r == ',' || r == ' ' })
