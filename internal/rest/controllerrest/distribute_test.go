@@ -26,12 +26,12 @@ func (c *cloud) memberNode(name string) api.JoinAnswer {
 	return answer
 }
 
-// polled gives what a node is to do.
-func (c *cloud) polled(node api.JoinAnswer, info *api.NodeInfo) []api.Errand {
+// polled gives what a node is to do, when it hangs for that long.
+func (c *cloud) polled(node api.JoinAnswer, info *api.NodeInfo, wait time.Duration) []api.Errand {
 	c.t.Helper()
 	answer, err := c.Poll(c.t.Context(), node.Credential, api.PollRequest{
 		Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", InfoHash: "i", HeldHash: "h", Info: info, HasHeld: true,
-	}, 0)
+	}, wait)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestDistributeOverTheWire(t *testing.T) {
 		t.Errorf("first answer (-want +got):\n%s", diff)
 	}
 	info := &api.NodeInfo{Arch: "amd64", Driver: "sim"}
-	if list := c.polled(a, info); len(list) != 1 || list[0].ID != id || list[0].ContentID != "c0" {
+	if list := c.polled(a, info, controller.MaxWait); len(list) != 1 || list[0].ID != id || list[0].ContentID != "c0" {
 		t.Fatalf("a node gets %+v", list)
 	}
 	c.reports(a, api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.5})
@@ -214,13 +214,13 @@ func TestRemoveOverTheWire(t *testing.T) {
 		t.Errorf("of one that no node has: %s", got)
 	}
 	info := &api.NodeInfo{Arch: "amd64", Driver: "sim", Templates: []api.NodeTemplate{{ID: templateID, Name: "base", Tag: "v1+x", ContentID: "c0"}}}
-	c.polled(a, info)
+	c.polled(a, info, 0)
 	var made api.RemoveAnswer
 	c.call("DELETE", path, `{"id":"`+templateID+`"}`).into(t, &made)
 	if made.RequestsSent != 1 || !slices.Equal(made.NodeIDs, []string{a.NodeID}) {
 		t.Fatalf("answer is %+v", made)
 	}
-	if list := c.polled(a, info); len(list) != 1 || list[0].Kind != api.ErrandRemove || list[0].TemplateID != templateID {
+	if list := c.polled(a, info, controller.MaxWait); len(list) != 1 || list[0].Kind != api.ErrandRemove || list[0].TemplateID != templateID {
 		t.Fatalf("the node gets %+v", list)
 	}
 	c.reports(a, api.ErrandStatus{ID: made.RequestID, Stage: api.ErrandDone, Removed: 1})

@@ -44,7 +44,12 @@ func TestDevicesAndVLANsByREST(t *testing.T) {
 	want(t, "node devices", nodes[0].USB, []api.NodeUSB{{Name: "phone", Location: "1-2", Busy: true}})
 	want(t, "node VLANs", nodes[0].VLANs, []string{"20", "100"})
 	waits := c.start(`,"usb_device":"1-2"`)
-	c.call("GET", "/api/v1/vm?id="+waits, "").into(t, &inst)
+	for range 500 {
+		if c.call("GET", "/api/v1/vm?id="+waits, "").into(t, &inst); inst.Message != "" {
+			break // it was looked at
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 	want(t, "message", inst.Message, "no node has a free USB device 1-2 (1 node: 1 with the USB device taken)")
 }
 
