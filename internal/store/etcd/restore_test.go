@@ -53,7 +53,7 @@ func (o *opened) backup(t *testing.T, path string) {
 	if err = errors.Join(err, stream.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if size <= 0 || sum.Size() < size/2 {
+	if size <= 0 || sum.Size() < size/4 { // the file may be made smaller meanwhile
 		t.Errorf("the backup has %d bytes, %d were foretold", sum.Size(), size)
 	}
 }
