@@ -19,7 +19,8 @@ import (
 const (
 	backupNodes = 3
 	backupSlots = 8  // of each node
-	backupKeep  = 12 // instances that run through it all
+	backupKeep  = 12 // instances that the load keeps; it may end one more when it stops
+	backupLeast = 8  // of them that run when it goes back
 	endedAfter  = 2  // of them, terminated between the backup and its restore
 )
 
@@ -170,8 +171,8 @@ func (s *scene) goBack(ctx context.Context) (before []record, ended map[string]b
 			before = append(before, r)
 		}
 	}
-	if len(before) < backupKeep {
-		return nil, nil, fmt.Errorf("only %d instances run", len(before))
+	if len(before) < backupLeast {
+		return nil, nil, fmt.Errorf("only %d instances run; it takes %d to go back to a backup", len(before), backupLeast)
 	}
 	file, ended := filepath.Join(s.dir, "backup"), map[string]bool{}
 	if err := s.cloud.Backup(ctx, file); err != nil {
