@@ -31,7 +31,7 @@ import (
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/auth/certs"
 	"github.com/buildyard/buildyard/internal/auth/certs/certstest"
-	"github.com/buildyard/buildyard/internal/auth/servicetest"
+	"github.com/buildyard/buildyard/internal/rest/servicetest"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 

@@ -42,7 +42,7 @@ type Params struct {
 // wins over one of the query.
 func ReadParams(w http.ResponseWriter, r *http.Request) (*Params, error) {
 	p := &Params{text: r.URL.RawQuery}
-	raw, err := readBody(w, r, MaxBody)
+	raw, err := ReadBody(w, r, MaxBody)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func ReadParams(w http.ResponseWriter, r *http.Request) (*Params, error) {
 
 // readRaw reads the query and leaves the body, of at most limit bytes, as it came.
 func readRaw(w http.ResponseWriter, r *http.Request, limit int64) (*Params, error) {
-	raw, err := readBody(w, r, limit)
+	raw, err := ReadBody(w, r, limit)
 	return &Params{text: r.URL.RawQuery, whole: raw}, err
 }
 
@@ -71,12 +71,8 @@ func (p *Params) inQuery(name string) []string {
 // Raw gives the whole body as it came.
 func (p *Params) Raw() json.RawMessage { return p.whole }
 
-// ReadBody reads a body of at most limit bytes, for a RawFunc.
+// ReadBody reads a body of at most limit bytes.
 func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	return readBody(w, r, limit)
-}
-
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}

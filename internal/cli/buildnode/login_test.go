@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/auth"
-	"github.com/buildyard/buildyard/internal/auth/servicetest"
+	"github.com/buildyard/buildyard/internal/rest/servicetest"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"

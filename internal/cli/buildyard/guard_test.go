@@ -14,7 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/buildyard/buildyard/internal/auth"
-	"github.com/buildyard/buildyard/internal/auth/servicetest"
+	"github.com/buildyard/buildyard/internal/rest/servicetest"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 

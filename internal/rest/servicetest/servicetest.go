@@ -1,0 +1,139 @@
+// Package servicetest is a small service with user keys, for the tests of those who call one: the
+// routes of authentication and the guard of the real services, over stores in memory, before
+// whatever a test puts behind them.
+//
+// It is not for products, and it has nothing of its own that a real service answers
+// otherwise.
+//
+// Invariant: nothing but what real services leave open is served to callers without
+// credentials.
+package servicetest
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/authrest"
+)
+
+// Root is the root token of every service here.
+const Root = "the root token of the tests"
+
+// Options say what service it is. The zero value is a controller with nothing behind it.
+type Options struct {
+	Service farm.Service  // "": the controller
+	TTL     time.Duration // of sessions; 0: the default
+	Next    http.Handler  // what is behind; nil: an empty list is answered
+	// May judges callers of Next; nil: all may.
+	May         func(who auth.Identity, r *http.Request) error
+	Certificate func(r *http.Request) (name string, groups []string, ok bool, err error)
+	JWT         string // a ready token that counts; "": none
+}
+
+// Service is the service. It serves requests and counts them.
+type Service struct {
+	Keys   *auth.Keys
+	Signer *auth.Signer
+	Grants *auth.GrantTable
+
+	Hands, Shakes, Refused, Served atomic.Int64
+
+	o       Options
+	handler http.Handler
+}
+
+var _ http.Handler = (*Service)(nil)
+
+// New makes a service without keys.
+func New(o Options) *Service {
+	if o.Service == "" {
+		o.Service = farm.ServiceController
+	}
+	s := &Service{
+		Keys: auth.NewKeys(auth.NewKeyTable(nil, nil)), Signer: auth.NewSigner(auth.NewRing(time.Now())),
+		Grants: auth.NewGrantTable(auth.Grants{}, nil), o: o,
+	}
+	root, err := auth.NewRoot(Root)
+	if err != nil {
+		panic(err)
+	}
+	who := &auth.Authenticator{Root: root, Sessions: auth.NewSessions(s.Keys, s.Signer, o.TTL), Certificate: o.Certificate}
+	if o.JWT != "" {
+		who.JWT = s.jwt
+	}
+	log := slog.New(slog.DiscardHandler)
+	guard, err := rest.NewGuard(rest.GuardOptions{
+		Who: who, Judge: auth.NewJudge(auth.Policy{Service: o.Service, Tier: farm.TierEnterprisePlus, Authorization: true}, s.Grants), Logger: log,
+	})
+	if err != nil {
+		panic(err)
+	}
+	routes := authrest.Routes(authrest.Options{
+		Service: o.Service, Keys: s.Keys, Tap: auth.NewTap(who.Sessions, &auth.MarkTable{}), Grants: s.Grants, Resources: true,
+	})
+	s.handler = guard.Handler(append(routes, rest.Route{Pattern: "/", Permission: rest.Known, Raw: s.behind}), log)
+	return s
+}
+
+// Add makes a key that lives an hour, and gives its private half.
+func (s *Service) Add(id string, groups ...string) (private string, err error) {
+	secret, err := s.Keys.Create(context.Background(), auth.NewKey{ID: id, TTL: 3600, Groups: groups})
+	return secret.Reveal(), err
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case api.PathHand:
+		s.Hands.Add(1)
+	case api.PathShake:
+		s.Shakes.Add(1)
+	}
+	s.handler.ServeHTTP(&refusals{w, s}, r)
+}
+
+// refusals counts answers that refuse credentials.
+type refusals struct {
+	http.ResponseWriter
+	s *Service
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *refusals) WriteHeader(code int) {
+	if code == http.StatusUnauthorized {
+		w.s.Refused.Add(1)
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap is what http.ResponseController asks for.
+func (w *refusals) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// behind hands a request on whose caller is known.
+func (s *Service) behind(w http.ResponseWriter, r *http.Request) error {
+	if s.o.May != nil {
+		if err := s.o.May(rest.CallerOf(r.Context()).Identity, r); err != nil {
+			return err
+		}
+	}
+	s.Served.Add(1)
+	if s.o.Next == nil {
+		return rest.Answer(w, r, []string{})
+	}
+	s.o.Next.ServeHTTP(w, r)
+	return nil
+}
+
+func (s *Service) jwt(_ context.Context, token string) (string, []string, error) {
+	if token != s.o.JWT {
+		return "", nil, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required")
+	}
+	return "job", nil, nil
+}
