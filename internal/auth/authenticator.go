@@ -18,6 +18,7 @@ type Authenticator struct {
 	Root     *Root
 	Sessions *Sessions
 	Logins   *Logins // of browsers
+	Passes   *Passes // of nodes
 	// Certificate gives the user of a request's client certificate; ok is false without one.
 	Certificate func(r *http.Request) (name string, groups []string, ok bool, err error)
 	// JWT verifies a Bearer value that is a token of the identity provider.
@@ -36,7 +37,7 @@ func (a *Authenticator) Schemes() (out []string) {
 	if a.Root != nil {
 		out = append(out, "Basic")
 	}
-	if a.Sessions != nil || a.JWT != nil {
+	if a.Sessions != nil || a.JWT != nil || a.Passes != nil {
 		out = append(out, "Bearer")
 	}
 	return out
@@ -79,6 +80,8 @@ func (a *Authenticator) authorization(ctx context.Context, header string) (Ident
 		return a.Root.Verify(value)
 	case !strings.EqualFold(scheme, "Bearer"):
 		return Identity{}, errScheme
+	case strings.HasPrefix(value, passPrefix) && a.Passes != nil:
+		return a.Passes.Verify(value)
 	case strings.Contains(value, ".") && a.JWT != nil: // no base64 has a dot
 		name, groups, err := a.JWT(ctx, value)
 		if err != nil {

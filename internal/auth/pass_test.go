@@ -1,0 +1,189 @@
+package auth
+
+import (
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func TestPasses(t *testing.T) {
+	w := newWorld(t)
+	w.add(t, "ci", "a", "b")
+	passes := NewPasses(w.signer, w.keys)
+	for name, c := range map[string]struct {
+		key    string
+		groups []string
+	}{
+		"joined with the token":  {"", nil},
+		"joined with a key":      {"ci", []string{"a", "b"}},
+		"of a key that is gone":  {"gone", nil},
+		"with a long id of keys": {strings.Repeat("k", MaxKeyID), nil},
+	} {
+		value, life := passes.Open("node-1", c.key)
+		who, err := passes.Verify(value)
+		must(t, err)
+		if who.Name != "node-1" || who.KeyID != c.key || who.Method != ByNode || who.Root || !slices.Equal(who.Groups, c.groups) || life != PassTTL {
+			t.Errorf("%s: %+v for %s", name, who, life)
+		}
+		if strings.ContainsAny(value, " ./+=\n") {
+			t.Errorf("%s: %s", name, value)
+		}
+	}
+	alone, _ := passes.Open("node-1", "ci")
+	who, err := NewPasses(w.signer, nil).Verify(alone)
+	if err != nil || who.KeyID != "ci" || who.Groups != nil {
+		t.Errorf("where no keys are: %+v, %v", who, err)
+	}
+}
+
+// TestPassesFollowTheirKeys: the groups are those of now, and a key that is deleted leaves none.
+func TestPassesFollowTheirKeys(t *testing.T) {
+	w := newWorld(t)
+	w.add(t, "ci", "old")
+	passes := NewPasses(w.signer, w.keys)
+	value, _ := passes.Open("node-1", "ci")
+	groups := []string{"new"}
+	must(t, w.keys.Update(t.Context(), "ci", KeyChange{Groups: &groups}))
+	if who, err := passes.Verify(value); err != nil || !slices.Equal(who.Groups, groups) {
+		t.Errorf("%+v, %v", who, err)
+	}
+	must(t, w.keys.Delete(t.Context(), "ci"))
+	who, err := passes.Verify(value)
+	if err != nil || who.Groups != nil || who.KeyID != "ci" {
+		t.Errorf("%+v, %v", who, err)
+	}
+	rules := NewRules(Policy{Service: farm.ServiceRegistry, Tier: farm.TierEnterprisePlus, Authorization: true}, Grants{
+		Groups: map[string][]farm.Permission{"new": {"pull_vm"}},
+	})
+	if rules.Allows(who, "pull_vm") {
+		t.Error("a node of a deleted key may pull")
+	}
+}
+
+func TestPassesAreRefusedAlike(t *testing.T) {
+	w, foreign := newWorld(t), newWorld(t)
+	w.add(t, "ci")
+	passes := NewPasses(w.signer, w.keys)
+	good, _ := passes.Open("node-1", "ci")
+	of, _ := NewPasses(foreign.signer, foreign.keys).Open("node-1", "ci")
+	sealed := func(p Purpose, text string) string { return passPrefix + w.signer.Seal(p, []byte(text)) }
+	raw, err := base64.RawURLEncoding.DecodeString(good[len(passPrefix):])
+	must(t, err)
+	cases := map[string]struct {
+		value string
+		why   *farm.Error
+	}{
+		"nothing":             {"", errPassForm},
+		"only the prefix":     {passPrefix, errPassForm},
+		"no prefix":           {good[len(passPrefix):], errPassForm},
+		"another prefix":      {"Node~" + good[len(passPrefix):], errPassForm},
+		"no base64":           {passPrefix + "***", errPassForm},
+		"a newline":           {good[:20] + "\n.", errPassForm},
+		"large":               {passPrefix + strings.Repeat("A", maxSeal+1), errPassForm},
+		"a megabyte":          {passPrefix + strings.Repeat("A", 1<<20), errPassForm},
+		"of another cloud":    {of, errPassForeign},
+		"a log-in":            {sealed(forLogins, `{"n":"node-1"}`), errPassForeign},
+		"a session's purpose": {sealed(forSessions, `{"n":"node-1"}`), errPassForeign},
+		"the token of a key":  {passPrefix + w.session(t, "ci").Token, errPassForeign},
+		"nobody's":            {sealed(forPasses, `{"n":""}`), errPassForm},
+		"no JSON":             {sealed(forPasses, `node-1`), errPassForm},
+		"an impossible name":  {sealed(forPasses, `{"n":"a\nb"}`), errPassForm},
+	}
+	for name, c := range cases {
+		who, err := passes.Verify(c.value)
+		refusedAs(t, err, c.why)
+		if who.Method != "" || who.Name != "" {
+			t.Errorf("%s: %+v", name, who)
+		}
+	}
+	for n := range raw { // each byte counts, and so does each length
+		for name, other := range map[string][]byte{"cut": raw[:n], "changed": flipped(raw, n)} {
+			if who, err := passes.Verify(passPrefix + base64.RawURLEncoding.EncodeToString(other)); err == nil {
+				t.Errorf("%s at %d: %+v", name, n, who)
+			}
+		}
+	}
+}
+
+func flipped(raw []byte, at int) []byte {
+	out := slices.Clone(raw)
+	out[at] ^= 1
+	return out
+}
+
+func TestPassesExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		passes := NewPasses(NewSigner(NewRing(time.Now())), nil)
+		value, life := passes.Open("node-1", "")
+		time.Sleep(life)
+		_, err := passes.Verify(value)
+		must(t, err)
+		time.Sleep(time.Millisecond)
+		_, err = passes.Verify(value)
+		refusedAs(t, err, errPassExpired)
+	})
+}
+
+// TestPassesAsCredentials: no other kind of Bearer value is taken for a pass, nor it for them.
+func TestPassesAsCredentials(t *testing.T) {
+	w := newWorld(t)
+	w.add(t, "ci")
+	all := complete(t, w)
+	all.Passes = NewPasses(w.signer, w.keys)
+	pass, _ := all.Passes.Open("node-1", "")
+	identify := func(a *Authenticator, value string) (Identity, error) {
+		return a.authorization(t.Context(), "Bearer "+value)
+	}
+	for name, c := range map[string]struct {
+		value string
+		as    Method
+	}{
+		"pass":                      {pass, ByNode},
+		"session":                   {bearer(t, w.session(t, "ci")), ByKey},
+		"JWT":                       {"a.b.c", ByOIDC},
+		"JWT with the pass's begin": {passPrefix + "a.b.c", ""},
+		"pass with a dot":           {pass + ".", ""},
+	} {
+		if who, err := identify(all, c.value); who.Method != c.as || (err == nil) != (c.as != "") {
+			t.Errorf("%s: %+v, %v", name, who, err)
+		}
+	}
+	all.Passes = nil
+	if who, err := identify(all, pass); err == nil {
+		t.Errorf("where no passes count: %+v", who)
+	}
+	only := &Authenticator{Passes: NewPasses(w.signer, nil)}
+	if who, err := identify(only, pass); err != nil || who.Method != ByNode || !slices.Equal(only.Schemes(), []string{"Bearer"}) {
+		t.Errorf("%+v, %v, %v", who, err, only.Schemes())
+	}
+	if _, err := identify(only, "x"); err == nil {
+		t.Error("something else is taken")
+	}
+}
+
+// TestDerivedSigners: who has the same root token makes the same passes, and nobody else does.
+func TestDerivedSigners(t *testing.T) {
+	controller, registry := DerivedSigner(NewSecret("0123456789")), DerivedSigner(NewSecret("0123456789"))
+	value, _ := NewPasses(controller, nil).Open("node-1", "ci")
+	who, err := NewPasses(registry, nil).Verify(value)
+	if err != nil || who.Name != "node-1" || who.KeyID != "ci" {
+		t.Errorf("%+v, %v", who, err)
+	}
+	_, err = NewPasses(DerivedSigner(NewSecret("0123456788")), nil).Verify(value)
+	refusedAs(t, err, errPassForeign)
+	key := controller.ring.Load().keys[0].secret
+	if *key == [32]byte{} || string(key[:10]) == "0123456789" {
+		t.Error("nothing was derived")
+	}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
+		if text := fmt.Sprintf(verb, *controller.ring.Load()); strings.Contains(text, "0123") || strings.Contains(text, string(key[:4])) {
+			t.Errorf("%s prints %s", verb, text)
+		}
+	}
+}
