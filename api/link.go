@@ -11,13 +11,14 @@ const (
 	PathPoll    = "/queue/v1/poll"
 	PathReport  = "/queue/v1/report"
 	PathDisjoin = "/queue/v1/disjoin"
+	PathPass    = "/queue/v1/pass"
 )
 
 // JoinRequest registers a node: POST PathJoin. NodeID and Credential are given by
 // a node that was joined before and keeps its identity.
 type JoinRequest struct {
 	Protocol   int      `json:"protocol"`
-	Token      string   `json:"token"` // the join token
+	Token      string   `json:"token,omitempty"` // the join token; "" when the caller may join by who they are
 	NodeID     string   `json:"node_id,omitempty"`
 	Credential string   `json:"credential,omitempty"`
 	Name       string   `json:"name"`
@@ -48,6 +49,20 @@ type JoinAnswer struct {
 	// UpdateKeys are the public keys of the makers of agent packages, as lines of base64,
 	// for a node that knows none.
 	UpdateKeys string `json:"update_keys,omitempty"`
+}
+
+// PassRequest asks for what the node shows to the registry: POST PathPass.
+type PassRequest struct {
+	Protocol int    `json:"protocol"`
+	NodeID   string `json:"node_id"`
+}
+
+// PassAnswer is the body of its answer.
+type PassAnswer struct {
+	// Pass is a secret, for Authorization: Bearer at the registry; "" where the registry
+	// needs none, or takes none that this controller could make.
+	Pass string `json:"pass"`
+	Life int    `json:"life"` // seconds that it is good for, from now on
 }
 
 // PollRequest is the body of POST PathPoll?wait=5s: the heartbeat of a node and its

@@ -13,14 +13,20 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Join registers a node, or takes one back that was joined before: it keeps its
-// id, its groups, its capacity and its instances, and what an operator has configured
-// wins over what it was joined with before.
+// Join registers a node that shows the join token.
 func (c *Controller) Join(ctx context.Context, req api.JoinRequest) (api.JoinAnswer, error) {
-	var none api.JoinAnswer
 	if subtle.ConstantTimeCompare([]byte(req.Token), []byte(c.joinToken)) != 1 {
-		return none, farm.Errorf(farm.CodeUnauthenticated, "wrong join token")
+		return api.JoinAnswer{}, farm.Errorf(farm.CodeUnauthenticated, "wrong join token")
 	}
+	return c.Admit(ctx, req, "")
+}
+
+// Admit registers a node that may join, or takes one back that was joined before: it keeps its
+// id, its groups, its capacity and its instances, and what an operator has configured
+// wins over what it was joined with before. keyID is that of the user key with which it joins
+// this time, or "".
+func (c *Controller) Admit(ctx context.Context, req api.JoinRequest, keyID string) (api.JoinAnswer, error) {
+	var none api.JoinAnswer
 	if err := checkJoin(req); err != nil {
 		return none, err
 	}
@@ -32,9 +38,9 @@ func (c *Controller) Join(ctx context.Context, req api.JoinRequest) (api.JoinAns
 	}
 	for range statusAttempts {
 		if known {
-			err = c.rejoin(ctx, old.ID, req)
+			err = c.rejoin(ctx, old.ID, keyID, req)
 		} else {
-			err = c.enroll(ctx, answer, req)
+			err = c.enroll(ctx, answer, keyID, req)
 		}
 		if !errors.Is(err, store.ErrConflict) {
 			return answer, err
@@ -47,7 +53,7 @@ func (c *Controller) Join(ctx context.Context, req api.JoinRequest) (api.JoinAns
 }
 
 // enroll makes the record of a node that is new here.
-func (c *Controller) enroll(ctx context.Context, is api.JoinAnswer, req api.JoinRequest) error {
+func (c *Controller) enroll(ctx context.Context, is api.JoinAnswer, keyID string, req api.JoinRequest) error {
 	groups, checks, err := c.joinGroups(ctx, req)
 	if err != nil {
 		return err
@@ -56,7 +62,7 @@ func (c *Controller) enroll(ctx context.Context, is api.JoinAnswer, req api.Join
 	node := &farm.Node{
 		ID: is.NodeID, Name: req.Name, Host: req.Host, Groups: groups,
 		State: farm.NodeOffline, StateReason: "joined, not yet seen", StateSince: now, Joined: now,
-		Capacity: req.Capacity, Mode: farm.ByNumber, Credential: digest(is.Credential),
+		Capacity: req.Capacity, Mode: farm.ByNumber, Credential: digest(is.Credential), KeyID: keyID,
 	}
 	if node.Capacity == 0 {
 		node.Capacity = farm.DefaultCapacity
@@ -69,7 +75,7 @@ func (c *Controller) enroll(ctx context.Context, is api.JoinAnswer, req api.Join
 
 // rejoin takes over what a known node gives anew; what it leaves out, or has only kept
 // from an earlier join, stays.
-func (c *Controller) rejoin(ctx context.Context, id string, req api.JoinRequest) error {
+func (c *Controller) rejoin(ctx context.Context, id, keyID string, req api.JoinRequest) error {
 	groups, checks, err := c.joinGroups(ctx, req)
 	if err != nil {
 		return err
@@ -79,6 +85,7 @@ func (c *Controller) rejoin(ctx context.Context, id string, req api.JoinRequest)
 		return err
 	}
 	n := node.Clone()
+	n.KeyID = keyID
 	anew := func(field string) bool { return !slices.Contains(req.Kept, field) }
 	if anew(api.KeptName) {
 		n.Name = req.Name
@@ -95,10 +102,22 @@ func (c *Controller) rejoin(ctx context.Context, id string, req api.JoinRequest)
 	if len(groups) > 0 && anew(api.KeptGroups) {
 		n.Groups = groups
 	}
-	if slices.Equal(n.Groups, node.Groups) && n.Name == node.Name && n.Host == node.Host && n.HostFixed == node.HostFixed && n.Capacity == node.Capacity {
+	if sameJoin(n, node) {
 		return nil
 	}
 	return c.store.Commit(ctx, append(checks, store.Put(c.tables.Nodes, id, n, store.IfRev(rev)))...)
+}
+
+// sameJoin says whether a join has changed nothing of a node.
+func sameJoin(a, b *farm.Node) bool {
+	return slices.Equal(a.Groups, b.Groups) && a.Name == b.Name && a.Host == b.Host && a.HostFixed == b.HostFixed &&
+		a.Capacity == b.Capacity && a.KeyID == b.KeyID
+}
+
+// Member gives the record of a node that shows its credential; farm.CodeUnauthenticated for any
+// other. It is not to be changed.
+func (c *Controller) Member(id, credential string) (*farm.Node, error) {
+	return c.authenticate(id, credential)
 }
 
 // joinGroups gives the groups of a join. Those that a node has only kept may be gone.

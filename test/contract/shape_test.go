@@ -21,11 +21,11 @@ var (
 		"PastInstance": api.PastInstance{}, "SaveImage": api.SaveImage{}, "Node": api.Node{}, "Group": api.Group{}, "UnknownVM": api.UnknownVM{}, "Adopted": api.Adopted{},
 		"Maintenance": api.Maintenance{}, "ControllerStatus": api.ControllerStatus{}, "Stats": api.ControllerStats{}, "Template": api.Template{},
 		"TemplateDetail": api.TemplateDetail{}, "TemplateVersion": api.TemplateVersion{}, "Distribution": api.Distribution{}, "Removal": api.Removal{}, "Disk": api.DiskInfo{},
-		"RegistryStatus": api.RegistryStatus{}, "RegistryStats": api.RegistryStats{}, "Upkeep": api.Upkeep{}, "JoinAnswer": api.JoinAnswer{}, "PollAnswer": api.PollAnswer{},
+		"RegistryStatus": api.RegistryStatus{}, "RegistryStats": api.RegistryStats{}, "Upkeep": api.Upkeep{}, "JoinAnswer": api.JoinAnswer{}, "PassAnswer": api.PassAnswer{}, "PollAnswer": api.PollAnswer{},
 		"PushSession": api.PushSession{}, "PushResult": api.PushResult{}, "PullManifest": api.PullManifest{},
 	}
 	asks = map[string]any{
-		"JoinRequest": api.JoinRequest{}, "PollRequest": api.PollRequest{}, "Report": api.Report{}, "PushRequest": api.PushRequest{}, "TemplateConfig": api.TemplateConfig{},
+		"JoinRequest": api.JoinRequest{}, "PassRequest": api.PassRequest{}, "PollRequest": api.PollRequest{}, "Report": api.Report{}, "PushRequest": api.PushRequest{}, "TemplateConfig": api.TemplateConfig{},
 	}
 )
 

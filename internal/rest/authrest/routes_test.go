@@ -64,8 +64,8 @@ func TestTable(t *testing.T) {
 	}
 	for kind, want := range map[string]string{
 		rest.Open:        "[GET /livez GET /readyz GET /livez GET /readyz]",
-		rest.Node:        "[POST /queue/v1/join POST /queue/v1/poll POST /queue/v1/report POST /queue/v1/disjoin]",
-		rest.NodeOrKnown: "[GET /pkg/manifest GET /pkg/{name}]",
+		rest.Node:        "[POST /queue/v1/poll POST /queue/v1/report POST /queue/v1/pass POST /queue/v1/disjoin]",
+		rest.NodeOrKnown: "[POST /queue/v1/join GET /pkg/manifest GET /pkg/{name}]",
 		rest.Known:       "[]",
 	} {
 		if got := fmt.Sprint(sets[kind]); got != want {

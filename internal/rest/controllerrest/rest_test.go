@@ -65,6 +65,8 @@ type cloud struct {
 	t   *testing.T
 	url string
 	log *logBuffer
+
+	handler http.Handler
 }
 
 // logBuffer keeps what is logged.
@@ -119,7 +121,8 @@ func newCloudWith(t *testing.T, o controller.Options, change ...func(*controller
 	for _, do := range change {
 		do(&routes)
 	}
-	server := httptest.NewServer(controllerrest.Handler(routes))
+	handler := controllerrest.Handler(routes)
+	server := httptest.NewServer(handler)
 	t.Cleanup(func() {
 		server.Close()
 		cancel()
@@ -128,7 +131,7 @@ func newCloudWith(t *testing.T, o controller.Options, change ...func(*controller
 			t.Error(err)
 		}
 	})
-	return &cloud{Controller: c, t: t, url: server.URL, log: logs}
+	return &cloud{Controller: c, t: t, url: server.URL, log: logs, handler: handler}
 }
 
 // answer is what came back of a call.

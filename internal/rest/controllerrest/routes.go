@@ -32,6 +32,10 @@ type Options struct {
 	Packages       PackageFiles // nil: there are no agent packages
 	Guard          *rest.Guard  // nil: everybody may do everything
 	Auth           []rest.Route // the routes of authentication
+	// Passes makes what a node shows to the registry, and says how long it is good. keyID is that
+	// of the user key that the node has joined with, or "". nil: nodes need nothing there, or
+	// nothing that could be made here.
+	Passes func(nodeID, keyID string) (pass string, life time.Duration)
 }
 
 type server struct {
@@ -44,6 +48,7 @@ type server struct {
 	seed     maphash.Seed // of sums that count in this process alone
 
 	packages PackageFiles
+	passes   func(nodeID, keyID string) (string, time.Duration)
 
 	vmFields filter.Table[controller.Listed]
 }
@@ -52,7 +57,7 @@ type server struct {
 func Handler(o Options) http.Handler {
 	s := &server{
 		c: o.Controller, prefix: o.VMNamePrefix, registry: strings.TrimSuffix(o.Registry, "/"), era: rand.Text()[:12], seed: maphash.MakeSeed(),
-		packages: o.Packages, vmFields: vmFields(o.Controller),
+		packages: o.Packages, passes: o.Passes, vmFields: vmFields(o.Controller),
 	}
 	s.quiet = sync.OnceValues(func() (rest.Whole, error) { return rest.Made(s.c.Quiet()) })
 	routes := rest.Limited(o.RequestTimeout, s.licensed(slices.Concat(s.all(), o.Auth)))
@@ -113,9 +118,10 @@ func (s *server) coreRoutes() []rest.Route {
 
 		{Pattern: "GET " + api.PathBackup, Permission: "change_config", Hangs: true, Raw: s.backup},
 
-		{Pattern: "POST " + api.PathJoin, Permission: rest.Node, Typed: true, Do: link(s.join)},
+		{Pattern: "POST " + api.PathJoin, Permission: rest.NodeOrKnown, Typed: true, Do: link(s.join)},
 		{Pattern: "POST " + api.PathPoll, Permission: rest.Node, Steady: true, Hangs: true, Typed: true, Do: s.poll},
 		{Pattern: "POST " + api.PathReport, Permission: rest.Node, Steady: true, Typed: true, MaxBody: maxReport, Do: link(s.report)},
+		{Pattern: "POST " + api.PathPass, Permission: rest.Node, Steady: true, Typed: true, Do: link(s.nodePass)},
 		{Pattern: "POST " + api.PathDisjoin, Permission: rest.Node, Do: s.disjoin},
 	}
 }
@@ -146,10 +152,6 @@ func link[In, Out any](do func(ctx context.Context, r *http.Request, in In) (Out
 func credential(r *http.Request) string {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	return token
-}
-
-func (s *server) join(ctx context.Context, _ *http.Request, in api.JoinRequest) (api.JoinAnswer, error) {
-	return s.c.Join(ctx, in)
 }
 
 func (s *server) poll(r *rest.Request) (any, error) {

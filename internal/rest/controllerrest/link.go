@@ -1,0 +1,53 @@
+package controllerrest
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// join registers a node of somebody who shows the join token, or who may without it.
+func (s *server) join(ctx context.Context, r *http.Request, in api.JoinRequest) (api.JoinAnswer, error) {
+	if in.Token != "" { // a wrong one is never overlooked
+		answer, err := s.c.Join(ctx, in)
+		if err == nil {
+			rest.Introduce(r, auth.Identity{Name: answer.NodeID, Method: auth.ByNode})
+		}
+		return answer, err
+	}
+	caller := rest.CallerOf(ctx)
+	if err := mayJoin(rest.DoorOf(ctx), caller); err != nil {
+		return api.JoinAnswer{}, err
+	}
+	answer, err := s.c.Admit(ctx, in, caller.KeyID)
+	if err == nil && !caller.Is() {
+		rest.Introduce(r, auth.Identity{Name: answer.NodeID, Method: auth.ByNode})
+	}
+	return answer, err
+}
+
+// mayJoin refuses who may not make a machine a node without the join token.
+func mayJoin(door rest.Door, caller rest.Caller) error {
+	switch {
+	case door == rest.DoorOpen, door == rest.DoorCertified && caller.Identity.Method == auth.ByCertificate:
+		return nil
+	case !caller.Is():
+		return farm.Errorf(farm.CodeUnauthenticated, "neither a join token nor a caller who is known")
+	}
+	return caller.Need("change_node_config")
+}
+
+// nodePass gives a node what it shows to the registry.
+func (s *server) nodePass(_ context.Context, r *http.Request, in api.PassRequest) (api.PassAnswer, error) {
+	node, err := s.c.Member(in.NodeID, credential(r))
+	if err != nil || s.passes == nil {
+		return api.PassAnswer{}, err
+	}
+	text, life := s.passes(node.ID, node.KeyID)
+	return api.PassAnswer{Pass: text, Life: int(life / time.Second)}, nil
+}
