@@ -17,6 +17,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/agent/fleet"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv/sim"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
@@ -36,6 +37,12 @@ var notOurs = map[string]string{
 	"/registry/log/page": "a page for browsers",
 	"/api/v1/log/page":   "a page for browsers",
 	"/{$}":               "a page for browsers",
+	"/login*":            "pages for browsers",
+	"/logout":            "for browsers",
+	"/oidc/v1/callback":  "for browsers",
+	"/config/v1/auth":    "what programs that log people in discover",
+	"/admin/v1/api*":     "another spelling of /admin/api/v1",
+	"PUT /admin/api/v1/permission/group/{groupName}": "the same as POST",
 }
 
 // calls notes what a client calls.
@@ -78,6 +85,7 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 		{"files", x.files},
 		{"storage", x.storage},
 		{"templates", x.templates},
+		{"access", func() { x.access(made) }},
 	} {
 		t.Run(visit.name, func(t *testing.T) {
 			x.T = t
@@ -86,8 +94,8 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 	}
 	mux := http.NewServeMux()
 	var patterns []string
-	for _, route := range slices.Concat(controllerrest.Routes(), registryrest.Routes(nil)) {
-		if _, path, _ := strings.Cut(route.Pattern, " "); !left(path) && !slices.Contains(patterns, route.Pattern) {
+	for _, route := range slices.Concat(controllerrest.Routes(), registryrest.Routes(nil), accessRoutes(farm.ServiceController), accessRoutes(farm.ServiceRegistry)) {
+		if _, path, _ := strings.Cut(route.Pattern, " "); !left(path) && !left(route.Pattern) && !slices.Contains(patterns, route.Pattern) {
 			patterns = append(patterns, route.Pattern)
 			mux.Handle(route.Pattern, http.NotFoundHandler())
 		}

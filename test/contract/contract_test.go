@@ -8,7 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/auth/oidc"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/authrest"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
@@ -16,7 +20,11 @@ import (
 // muxes gives the routes of both services by their patterns, as the file has them.
 func muxes() map[string]rest.Route {
 	all := map[string]rest.Route{}
-	for _, route := range slices.Concat(controllerrest.Routes(), registryrest.Routes(nil)) {
+	routes := slices.Concat(controllerrest.Routes(), registryrest.Routes(nil))
+	for _, service := range []farm.Service{farm.ServiceController, farm.ServiceRegistry} {
+		routes = append(routes, authRoutes(service, everything)...)
+	}
+	for _, route := range routes {
 		pattern := strings.NewReplacer("...}", "}", "/{$}", "/").Replace(route.Pattern)
 		all[pattern] = route
 	}
@@ -50,6 +58,72 @@ func TestEveryRouteIsInTheFile(t *testing.T) {
 		if _, ok := all[pattern]; !ok {
 			t.Errorf("%s is in api/openapi.yaml and nowhere served", pattern)
 		}
+	}
+}
+
+// everything is all that routes of authentication may need.
+var everything = []string{"authentication", "user keys", "resource permissions", "identity provider"}
+
+// authRoutes gives the routes of authentication of a service where some of that is on.
+func authRoutes(service farm.Service, on []string) []rest.Route {
+	o := authrest.Options{Service: service}
+	for _, what := range on {
+		switch what {
+		case "authentication":
+			o.Grants, o.Logins, o.Root = &auth.GrantTable{}, &auth.Logins{}, &auth.Root{}
+		case "user keys":
+			o.Keys, o.Tap = &auth.Keys{}, &auth.Tap{}
+		case "resource permissions":
+			o.Resources = true
+		case "identity provider":
+			o.Provider = &oidc.Provider{}
+		}
+	}
+	return authrest.Routes(o)
+}
+
+// TestWhenRoutesAreThere: what x-when says of a route is what it needs.
+func TestWhenRoutesAreThere(t *testing.T) {
+	s := theSpec(t)
+	for _, service := range []farm.Service{farm.ServiceController, farm.ServiceRegistry} {
+		for _, left := range everything[1:] {
+			there := map[string]bool{}
+			for _, route := range authRoutes(service, slices.DeleteFunc(slices.Clone(everything), func(what string) bool { return what == left })) {
+				there[route.Pattern] = true
+			}
+			for _, route := range authRoutes(service, everything) {
+				if when := s.routes[route.Pattern].when; there[route.Pattern] == (when == left) {
+					t.Errorf("%s: %s is there without %s: %v, and x-when is %q", service, route.Pattern, left, there[route.Pattern], when)
+				}
+			}
+		}
+	}
+	for _, route := range slices.Concat(controllerrest.Routes(), registryrest.Routes(nil)) {
+		if r := s.routes[strings.NewReplacer("...}", "}", "/{$}", "/").Replace(route.Pattern)]; r.when != "" {
+			t.Errorf("%s is always there, and x-when is %q", route.Pattern, r.when)
+		}
+	}
+}
+
+// TestOpenRoutes: what the file says to be open is the contract's list, and nothing else.
+func TestOpenRoutes(t *testing.T) {
+	var open []string
+	for pattern, r := range theSpec(t).routes {
+		free := r.op.Security != nil && len(*r.op.Security) == 0
+		if free != (r.permission == rest.Open) {
+			t.Errorf("%s needs %q, and its security is %v", pattern, r.permission, r.op.Security)
+		}
+		if node := r.op.Security != nil && !free; node != strings.HasPrefix(r.permission, rest.Node) {
+			t.Errorf("%s needs %q, and has a security of its own: %v", pattern, r.permission, node)
+		}
+		if free {
+			open = append(open, pattern)
+		}
+	}
+	slices.Sort(open)
+	if got, want := strings.Join(open, ", "), "GET /config/v1/auth, GET /livez, GET /login, GET /login/oidc, GET /oidc/v1/callback, GET /readyz, POST /login, "+
+		"POST /tap/v1/hand, POST /tap/v1/shake"; got != want {
+		t.Errorf("open are %s", got)
 	}
 }
 
@@ -164,6 +238,9 @@ var known = strings.Fields(`
 	/api/v1/registry/vm/distribute:GET,POST,DELETE /api/v1/registry/disk:GET
 	/:GET /log:POST /registry/status:GET /registry/disk:GET /registry/vm:GET,DELETE /registry/v2/vm:GET /registry/vm/info:GET
 	/registry/revert:DELETE /registry/vm/arch:PUT
+	/config/v1/auth:GET /oidc/v1/callback:GET /tap/v1/hand:POST /tap/v1/shake:POST /api/v1/apikey:GET,POST,PUT,DELETE /v1/apikey:GET,POST,PUT,DELETE
+	/admin/api/v1/permission/resources/permissions:GET /admin/api/v1/permission/group/{groupName}/resources:GET,POST
+	/admin/v1/api/permission/resources/permissions:GET /admin/v1/api/permission/group/{groupName}/resources:GET,POST
 `)
 
 // TestAdditionsAreWrittenDown: every route that clients know is there, and docs/api.md names

@@ -57,6 +57,7 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	if err != nil {
 		return false, err
 	}
+	s.serves()
 	rows, err := loadRows()
 	if err != nil {
 		return false, err

@@ -22,10 +22,13 @@ var (
 		"Maintenance": api.Maintenance{}, "ControllerStatus": api.ControllerStatus{}, "Stats": api.ControllerStats{}, "Template": api.Template{},
 		"TemplateDetail": api.TemplateDetail{}, "TemplateVersion": api.TemplateVersion{}, "Distribution": api.Distribution{}, "Removal": api.Removal{}, "Disk": api.DiskInfo{},
 		"RegistryStatus": api.RegistryStatus{}, "RegistryStats": api.RegistryStats{}, "Upkeep": api.Upkeep{}, "JoinAnswer": api.JoinAnswer{}, "PassAnswer": api.PassAnswer{}, "PollAnswer": api.PollAnswer{},
+		"AuthConfig": api.AuthConfig{}, "LoginProvider": api.LoginProvider{}, "ShakeAnswer": api.ShakeAnswer{}, "Session": api.Session{}, "Key": api.Key{},
+		"Permission": api.Permission{}, "PermissionGroup": api.PermissionGroup{}, "PermissionText": api.PermissionText{}, "ResourcePermissions": api.ResourcePermissions{},
 		"PushSession": api.PushSession{}, "PushResult": api.PushResult{}, "PullManifest": api.PullManifest{},
 	}
 	asks = map[string]any{
 		"JoinRequest": api.JoinRequest{}, "PassRequest": api.PassRequest{}, "PollRequest": api.PollRequest{}, "Report": api.Report{}, "PushRequest": api.PushRequest{}, "TemplateConfig": api.TemplateConfig{},
+		"Resource": api.Resource{},
 	}
 )
 

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -26,7 +27,8 @@ type route struct {
 	method     string
 	path       string // the file's, with {names}
 	permission string
-	typed      bool // its bodies are read as they are
+	when       string // what has to be on for it to be there; "" for nothing
+	typed      bool   // its bodies are read as they are
 	op         *openapi3.Operation
 	params     []param
 }
@@ -70,6 +72,7 @@ func loadSpec() (*spec, error) {
 		for method, op := range item.Operations() {
 			r := &route{pattern: method + " " + path, method: method, path: path, op: op}
 			r.permission, _ = op.Extensions["x-permission"].(string)
+			r.when, _ = op.Extensions["x-when"].(string)
 			r.typed, _ = op.Extensions["x-typed"].(bool)
 			r.params = paramsOf(item, op)
 			s.routes[r.pattern] = r
@@ -81,6 +84,11 @@ func loadSpec() (*spec, error) {
 		}
 	}
 	return s, nil
+}
+
+// serves leaves the routes that are there where some things are on.
+func (s *spec) serves(on ...string) {
+	maps.DeleteFunc(s.routes, func(_ string, r *route) bool { return r.when != "" && !slices.Contains(on, r.when) })
 }
 
 // paramsOf lists the parameters of an operation: those of path and query, and the fields of
