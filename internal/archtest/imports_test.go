@@ -83,6 +83,7 @@ var onlys = []only{
 	{[]string{"internal/auth/certs"}, []string{"std", "internal/farm"}, "every service and the node's interface know callers by it, so it brings nothing along"},
 	{[]string{"internal/rest/authrest"}, []string{"std", "api", "internal/auth", "internal/auth/oidc", "internal/farm", "internal/rest"}, "both services have it, so that it knows neither"},
 	{[]string{"internal/auth/oidc"}, []string{"std", "internal/auth", "internal/farm", "github.com/coreos/go-oidc/v3/oidc", "github.com/go-jose/go-jose/v4", "golang.org/x/oauth2"}, "it needs to know the provider's protocol and nothing of those who log in"},
+	{[]string{"internal/chore"}, []string{"std"}, "it does not know what it does for whom"},
 	{[]string{"internal/meter"}, []string{"std"}, "every room counts with it, so it brings nothing along"},
 	{[]string{"internal/layout"}, []string{"std", "internal/farm", "internal/layout/...", "go.yaml.in/yaml/v3"}, "registry and scanners share the layout, so it brings nothing along"},
 }

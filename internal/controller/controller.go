@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/chore"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
@@ -65,6 +66,9 @@ type Options struct {
 
 	Packages       Packages // nil: there are none
 	NoNodeUpgrades bool     // agents become other versions only when somebody asks for it
+
+	// Chores are what the holder of the lease does for others, who keep records in the same store.
+	Chores []chore.Chore
 
 	DistributeAtOnce int // nodes that pull for distributions at a time
 }

@@ -14,8 +14,9 @@ import (
 // Deletion is what is kept of a template while the registry is asked to delete it, which no
 // transaction of ours reaches. Should this process die over it, the event is written later.
 type Deletion struct {
-	Template string    `json:"template"`
-	At       time.Time `json:"at"`
+	Template string     `json:"template"`
+	At       time.Time  `json:"at"`
+	By       farm.Actor `json:"by,omitzero"`
 }
 
 // settingDeletion begins the ids of these records: each request has one of its own.
@@ -37,7 +38,7 @@ func (c *Controller) DeleteTemplate(ctx context.Context, id string) error {
 	if _, err := c.Template(ctx, id); err != nil { // nothing is noted of what is not there
 		return err
 	}
-	d := &Deletion{Template: id, At: c.now()}
+	d := &Deletion{Template: id, At: c.now(), By: c.events.actor(ctx)}
 	note := settingDeletion + newID()
 	if err := c.store.Commit(ctx, store.Put(c.tables.Settings, note, &Setting{Deletion: d}, store.IfAbsent)); err != nil {
 		return err
@@ -62,7 +63,7 @@ func (c *Controller) deleteAtRegistry(ctx context.Context, id string) error {
 func (c *Controller) endDeletion(ctx context.Context, w store.Writer, note string, d *Deletion, gone bool) error {
 	if gone {
 		w = c.events.with(w, func() farm.Event {
-			return farm.Event{Name: farm.EventDeleteRegistryVM, Time: d.At, Extra: map[string]any{"template_id": d.Template}}
+			return farm.Event{Name: farm.EventDeleteRegistryVM, Time: d.At, By: d.By, Extra: map[string]any{"template_id": d.Template}}
 		})
 	}
 	return w.Commit(ctx, store.Delete(c.tables.Settings, note, store.Any))

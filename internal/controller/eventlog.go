@@ -18,6 +18,8 @@ type EventOptions struct {
 	Machine string // host of this process, as events say it
 	File    EventTarget
 	Push    EventTarget
+	// Actor says by its context who makes a request; nil: nobody knows.
+	Actor func(ctx context.Context) farm.Actor
 }
 
 // EventTarget takes events. One call is under way at a time.
@@ -60,6 +62,7 @@ func newEventTable() *store.Table[Happened] {
 type eventLog struct {
 	c       *Controller
 	machine string
+	actor   func(ctx context.Context) farm.Actor
 	targets []*eventTarget
 	seen    chan struct{} // has a value when records have come
 	dropped pace
@@ -89,7 +92,10 @@ func before(a, b happened) int {
 
 // newEventLog gives nil when there is no target.
 func newEventLog(c *Controller, o EventOptions) *eventLog {
-	e := &eventLog{c: c, machine: o.Machine, seen: make(chan struct{}, 1), arrived: make(chan struct{})}
+	if o.Actor == nil {
+		o.Actor = func(context.Context) farm.Actor { return farm.Actor{} }
+	}
+	e := &eventLog{c: c, machine: o.Machine, actor: o.Actor, seen: make(chan struct{}, 1), arrived: make(chan struct{})}
 	for _, t := range []*eventTarget{{name: "file", to: o.File}, {name: "push", to: o.Push}} {
 		if t.to != nil {
 			e.targets = append(e.targets, t)
@@ -112,6 +118,9 @@ func (e *eventLog) say(ctx context.Context, changes []store.Change, events ...fa
 	for _, event := range events {
 		if event.Time.IsZero() {
 			event.Time = e.c.now()
+		}
+		if event.By == (farm.Actor{}) && farm.EventKinds[event.Name] == farm.APIAction {
+			event.By = e.actor(ctx)
 		}
 		line, err := event.Record(e.machine)
 		if err != nil { // of a value that is not JSON's: no caller has one

@@ -13,12 +13,17 @@ const EventsDropped EventName = "EventsDropped"
 // EventNodeDrained is an event of our own: nothing is left on a node that is drained.
 const EventNodeDrained EventName = "NodeDrained"
 
+// EventAudit is an event of our own: somebody has changed something that no other event tells
+// of. Extra says who, by what, and what was called.
+const EventAudit EventName = "Audit"
+
 // The groups of events by what they are about.
 const (
 	vmAction       = "vmAction"
 	nodeAction     = "nodeAction"
 	templateAction = "templateAction"
 	logAction      = "logAction"
+	auditAction    = "auditAction"
 )
 
 // eventSubTypes says which group each event belongs to.
@@ -27,7 +32,24 @@ var eventSubTypes = map[EventName]string{
 	EventTerminateVM: vmAction, EventVMTerminated: vmAction,
 	EventDistribute: templateAction, EventTemplatePulled: templateAction, EventDeleteRegistryVM: templateAction,
 	EventConfigNode: nodeAction, EventDeleteNode: nodeAction, EventNodeUnregistered: nodeAction,
-	EventNodeDrained: nodeAction, EventsDropped: logAction,
+	EventNodeDrained: nodeAction, EventsDropped: logAction, EventAudit: auditAction,
+}
+
+// Actor is who has asked for something through the API. The zero value is nobody who is known.
+type Actor struct {
+	User    string `json:"user,omitempty"`
+	KeyID   string `json:"key_id,omitempty"`  // of the user key
+	Address string `json:"address,omitempty"` // without a port
+	Request string `json:"request,omitempty"` // id of the request
+}
+
+// tell adds the actor to the keys of an event.
+func (a Actor) tell(fields map[string]any) {
+	for key, value := range map[string]string{"user": a.User, "key_id": a.KeyID, "address": a.Address, "request": a.Request} {
+		if value != "" {
+			fields[key] = value
+		}
+	}
 }
 
 // Event is something that happened in the cloud, for its log. Its name says the type.
@@ -36,6 +58,7 @@ type Event struct {
 	InstanceID string // "": it is about no instance
 	Time       time.Time
 	Extra      map[string]any // further keys, none of those that every event has; values are JSON's
+	By         Actor          // who has asked for it
 }
 
 // Record gives the event as one line of the log, without the line's end: a JSON object with
@@ -45,8 +68,9 @@ func (e Event) Record(machine string) ([]byte, error) {
 	if !known {
 		kind = SystemAction
 	}
-	fields := make(map[string]any, len(e.Extra)+6)
+	fields := make(map[string]any, len(e.Extra)+10)
 	maps.Copy(fields, e.Extra)
+	e.By.tell(fields)
 	fields["instance_id"], fields["machineName"] = e.InstanceID, machine
 	fields["name"], fields["type"], fields["sub_type"] = e.Name, kind, eventSubTypes[e.Name]
 	fields["time"] = e.Time.Unix()

@@ -26,6 +26,15 @@ func TestEventRecord(t *testing.T) {
 			Event{Name: EventsDropped, Time: at, Extra: map[string]any{"count": 3}},
 			`{"count":3,"instance_id":"","machineName":"host","name":"EventsDropped","sub_type":"logAction","time":1601991701,"type":"systemAction"}`,
 		},
+		{
+			Event{Name: EventDistribute, Time: at, By: Actor{"anna", "ci", "192.0.2.1", "4f"}, Extra: map[string]any{"request_id": "r"}},
+			`{"address":"192.0.2.1","instance_id":"","key_id":"ci","machineName":"host","name":"DistributeTemplateToNodes","request":"4f",` +
+				`"request_id":"r","sub_type":"templateAction","time":1601991701,"type":"apiAction","user":"anna"}`,
+		},
+		{
+			Event{Name: EventAudit, Time: at, By: Actor{User: "root"}, Extra: map[string]any{"verb": "POST"}},
+			`{"instance_id":"","machineName":"host","name":"Audit","sub_type":"auditAction","time":1601991701,"type":"apiAction","user":"root","verb":"POST"}`,
+		},
 	} {
 		got, err := c.event.Record("host")
 		if err != nil || string(got) != c.want {
@@ -35,8 +44,8 @@ func TestEventRecord(t *testing.T) {
 }
 
 func TestEventsHaveTypes(t *testing.T) {
-	if len(EventKinds) != 11 {
-		t.Errorf("%d events, want 11", len(EventKinds))
+	if len(EventKinds) != 12 { // those of the specification, and Audit
+		t.Errorf("%d events, want 12", len(EventKinds))
 	}
 	for name := range EventKinds {
 		if eventSubTypes[name] == "" {

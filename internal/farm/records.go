@@ -152,5 +152,5 @@ var EventKinds = map[EventName]EventKind{
 	EventStartVM: APIAction, EventVMStarted: SystemAction, EventVMFailedToStart: SystemAction,
 	EventTerminateVM: APIAction, EventVMTerminated: SystemAction, EventDistribute: APIAction,
 	EventTemplatePulled: SystemAction, EventDeleteRegistryVM: APIAction, EventConfigNode: APIAction,
-	EventDeleteNode: APIAction, EventNodeUnregistered: SystemAction,
+	EventDeleteNode: APIAction, EventNodeUnregistered: SystemAction, EventAudit: APIAction,
 }

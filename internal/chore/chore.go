@@ -1,0 +1,75 @@
+// Package chore does things now and then, each at its own pace, and again after a pause when
+// one fails. It does not know what they are for, and it keeps nothing: who runs chores anew
+// does all of them at once.
+//
+// Invariant: one chore of a list runs at a time, and one that fails holds up the others for no
+// longer than its time-out.
+package chore
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// Chore is something that has to be done now and then.
+type Chore struct {
+	What  string        // it looks after, in the plural
+	Every time.Duration // after a success
+	Do    func(ctx context.Context) error
+}
+
+// Of every chore: how often it is looked whether one is due, how long one may take, and the
+// longest pause after a failure.
+const (
+	look      = time.Second
+	limit     = 10 * time.Second
+	mostPause = time.Minute
+)
+
+// turn is a chore with what has become of it.
+type turn struct {
+	Chore
+	next  time.Time
+	pause time.Duration // after the last failure; 0: it has succeeded
+}
+
+// Run does chores until the context ends, all of them at once at first.
+func Run(ctx context.Context, list []Chore, log *slog.Logger) {
+	turns := make([]turn, len(list))
+	for i, c := range list {
+		turns[i].Chore = c
+	}
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for len(list) > 0 {
+		for i := range turns {
+			turns[i].take(ctx, log)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// take does a chore if it is due.
+func (t *turn) take(ctx context.Context, log *slog.Logger) {
+	if ctx.Err() != nil || t.next.After(time.Now()) {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := t.Do(limited)
+	if err == nil {
+		t.next, t.pause = time.Now().Add(t.Every), 0
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	t.pause = min(max(2*t.pause, look), mostPause)
+	t.next = time.Now().Add(t.pause)
+	log.WarnContext(ctx, "could not look after something; trying again", "what", t.What, "pause", t.pause.String(), "error", err)
+}

@@ -1,0 +1,94 @@
+package chore
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// times notes when a chore is done, in seconds since its test began.
+type times struct {
+	mu    sync.Mutex
+	begun time.Time
+	at    []int
+}
+
+func newTimes() *times { return &times{begun: time.Now()} }
+
+func (n *times) note() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.at = append(n.at, int(time.Since(n.begun).Seconds()))
+}
+
+// run runs chores for a time.
+func run(t *testing.T, length time.Duration, list ...Chore) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), length)
+	defer cancel()
+	var log strings.Builder
+	Run(ctx, list, slog.New(slog.NewTextHandler(&log, nil)))
+	return log.String()
+}
+
+func TestChoresComeAtTheirPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		often, seldom := newTimes(), newTimes()
+		log := run(t, 16*time.Second,
+			Chore{What: "often", Every: 5 * time.Second, Do: func(context.Context) error { often.note(); return nil }},
+			Chore{What: "seldom", Every: time.Hour, Do: func(context.Context) error { seldom.note(); return nil }})
+		if !slices.Equal(often.at, []int{0, 5, 10, 15}) || !slices.Equal(seldom.at, []int{0}) || log != "" {
+			t.Errorf("often %v, seldom %v, log %q", often.at, seldom.at, log)
+		}
+	})
+}
+
+// TestChoresThatFail come again after pauses that grow, and at their pace once they succeed.
+func TestChoresThatFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fails, beside := newTimes(), newTimes()
+		log := run(t, 211*time.Second,
+			Chore{What: "keys", Every: 30 * time.Second, Do: func(context.Context) error {
+				fails.note()
+				if time.Since(fails.begun) < 180*time.Second {
+					return errors.New("no")
+				}
+				return nil
+			}},
+			Chore{What: "others", Every: 100 * time.Second, Do: func(context.Context) error { beside.note(); return nil }})
+		if want := []int{0, 1, 3, 7, 15, 31, 63, 123, 183}; !slices.Equal(fails.at, want) {
+			t.Errorf("tried at %v, want %v", fails.at, want)
+		}
+		if !slices.Equal(beside.at, []int{0, 100, 200}) {
+			t.Errorf("another chore came at %v", beside.at)
+		}
+		if strings.Count(log, "what=keys") != 8 || !strings.Contains(log, "pause=1m0s error=no") {
+			t.Error(log)
+		}
+	})
+}
+
+// TestAChoreThatHangs is given up after its time, and ends with the context.
+func TestAChoreThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs, beside := newTimes(), newTimes()
+		log := run(t, 25*time.Second,
+			Chore{What: "keys", Every: time.Second, Do: func(ctx context.Context) error {
+				hangs.note()
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}},
+			Chore{What: "others", Every: time.Second, Do: func(context.Context) error { beside.note(); return nil }})
+		if !slices.Equal(hangs.at, []int{0, 11, 23}) || len(beside.at) < 2 || strings.Count(log, "deadline exceeded") != 2 {
+			t.Errorf("tried at %v, beside %v\n%s", hangs.at, beside.at, log)
+		}
+	})
+}
+
+func TestNothingToDo(t *testing.T) { Run(t.Context(), nil, slog.New(slog.DiscardHandler)) }

@@ -1,0 +1,16 @@
+package controller
+
+import (
+	"context"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Record adds events to the log that no change of the records here tells of; nothing while
+// events are off. An error leaves open whether they are in it.
+func (c *Controller) Record(ctx context.Context, events ...farm.Event) error {
+	if c.events == nil || len(events) == 0 {
+		return nil
+	}
+	return c.store.Store.Commit(ctx, c.events.say(ctx, nil, events...)...)
+}
