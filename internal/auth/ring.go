@@ -19,6 +19,9 @@ const (
 	ringLimit = 64
 )
 
+// RingAge is the age of the newest signing key at which another takes its place by itself.
+const RingAge = 30 * 24 * time.Hour
+
 const ringForm = 1
 
 // Ring is the cluster's signing keys, the oldest first. It is stored as Encode gives it,
@@ -61,6 +64,11 @@ func (r Ring) Rotated(now time.Time) Ring {
 		last = keys[len(keys)-1].version
 	}
 	return Ring{append(keys, newSigningKey(last+1, now.Add(ringLead)))}
+}
+
+// Old says whether it is time for another key.
+func (r Ring) Old(now time.Time) bool {
+	return len(r.keys) > 0 && now.Sub(r.keys[len(r.keys)-1].from) >= RingAge
 }
 
 // Full says whether the ring has been rotated so often in so short a time that it takes

@@ -9,6 +9,7 @@ package chore
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -19,12 +20,11 @@ type Chore struct {
 	Do    func(ctx context.Context) error
 }
 
-// Of every chore: how often it is looked whether one is due, how long one may take, and the
-// longest pause after a failure.
+// Of every chore: how long one may take, and the first and the longest pause after failures.
 const (
-	look      = time.Second
-	limit     = 10 * time.Second
-	mostPause = time.Minute
+	limit      = 10 * time.Second
+	firstPause = time.Second
+	mostPause  = time.Minute
 )
 
 // turn is a chore with what has become of it.
@@ -36,20 +36,22 @@ type turn struct {
 
 // Run does chores until the context ends, all of them at once at first.
 func Run(ctx context.Context, list []Chore, log *slog.Logger) {
+	if len(list) == 0 {
+		return
+	}
 	turns := make([]turn, len(list))
 	for i, c := range list {
 		turns[i].Chore = c
 	}
-	tick := time.NewTicker(look)
-	defer tick.Stop()
-	for len(list) > 0 {
+	for {
 		for i := range turns {
 			turns[i].take(ctx, log)
 		}
+		next := slices.MinFunc(turns, func(a, b turn) int { return a.next.Compare(b.next) }).next
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-time.After(time.Until(next)):
 		}
 	}
 }
@@ -69,7 +71,7 @@ func (t *turn) take(ctx context.Context, log *slog.Logger) {
 	if ctx.Err() != nil {
 		return
 	}
-	t.pause = min(max(2*t.pause, look), mostPause)
+	t.pause = min(max(2*t.pause, firstPause), mostPause)
 	t.next = time.Now().Add(t.pause)
 	log.WarnContext(ctx, "could not look after something; trying again", "what", t.What, "pause", t.pause.String(), "error", err)
 }

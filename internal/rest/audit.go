@@ -12,7 +12,7 @@ import (
 )
 
 // AuditRecord is what somebody has changed, or was refused. It holds nothing that a caller has
-// written but the name that was verified.
+// written but the name that was verified, and the name of what is there or was made.
 type AuditRecord struct {
 	Time    time.Time   `json:"time"`
 	Request string      `json:"request"` // its id
@@ -23,6 +23,8 @@ type AuditRecord struct {
 	Verb    string      `json:"verb"`  // of HTTP
 	Route   string      `json:"route"` // as the table of contents has it; "" when there is no such route
 	Outcome string      `json:"outcome"`
+	About   string      `json:"about,omitempty"`  // what was changed, where the route alone does not say it
+	Told    bool        `json:"-"`                // what was done has events of its own that say by whom
 	Reason  string      `json:"reason,omitempty"` // why a credential was refused
 	// LeftOut is how many refusals came too often to be recorded one by one since the last
 	// record of one, of whatever address.
@@ -96,7 +98,7 @@ func (p *passage) close(ctx context.Context) {
 func (p *passage) record(outcome string) AuditRecord {
 	return AuditRecord{
 		Time: time.Now().UTC(), Request: p.request, Who: p.Name, Method: p.Identity.Method, KeyID: p.KeyID,
-		Address: p.Address, Verb: p.verb, Route: p.route.Pattern, Outcome: outcome, Reason: p.reason,
+		Address: p.Address, Verb: p.verb, Route: p.route.Pattern, Outcome: outcome, Reason: p.reason, About: p.about, Told: p.route.Told,
 	}
 }
 
@@ -114,7 +116,7 @@ func (g *Guard) audit(ctx context.Context, level slog.Level, a AuditRecord) {
 	g.o.Logger.LogAttrs(ctx, level, "audit", slog.String("request", a.Request), slog.String("who", a.Who),
 		slog.String("method", string(a.Method)), slog.String("key", a.KeyID), slog.String("address", a.Address),
 		slog.String("verb", a.Verb), slog.String("route", a.Route), slog.String("outcome", a.Outcome),
-		slog.String("reason", a.Reason), slog.Int64("left_out", a.LeftOut))
+		slog.String("reason", a.Reason), slog.String("about", a.About), slog.Int64("left_out", a.LeftOut))
 	if g.o.Auditor != nil {
 		g.o.Auditor.Audit(ctx, a)
 	}

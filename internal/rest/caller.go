@@ -28,6 +28,7 @@ type passage struct {
 
 	code       farm.Code // of the failure
 	reason     string    // why a credential was refused
+	about      string    // what was changed
 	introduced bool      // an open route has let somebody in
 	ended      bool      // the handler has returned
 }
@@ -52,6 +53,23 @@ func Introduce(r *http.Request, who auth.Identity) {
 	if p := passageOf(r.Context()); p != nil {
 		p.Identity, p.introduced = who, true
 	}
+}
+
+// About says what a request has changed, for the audit: the name of something that is there, or
+// was made; a name that is not known may be a secret in the wrong place.
+func About(r *http.Request, name string) {
+	if p := passageOf(r.Context()); p != nil {
+		p.about = clipped(name)
+	}
+}
+
+// ActorOf says by its context who makes a request, for what is recorded of it.
+func ActorOf(ctx context.Context) farm.Actor {
+	p := passageOf(ctx)
+	if p == nil {
+		return farm.Actor{}
+	}
+	return farm.Actor{User: p.Name, KeyID: p.KeyID, Address: p.Address, Request: p.request}
 }
 
 // Failed notes the failure of a route that answers it by itself, for the audit.

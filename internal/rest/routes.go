@@ -39,6 +39,7 @@ type Route struct {
 	Hangs      bool    // it waits on purpose: no time-out
 	Typed      bool    // its body is decoded by the handler (Params.Raw); there are no parameters in it
 	MaxBody    int64   // with Typed: the largest body that is read, in bytes; 0 is MaxBody
+	Told       bool    // what it does is told by events that say who asked: the log of events has no other of it
 	Steady     bool    // part of the steady traffic of nodes, pushes, logs or handshakes: audited when it is refused only
 }
 

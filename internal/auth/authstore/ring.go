@@ -158,6 +158,16 @@ func (r *ring) rotate(ctx context.Context) error {
 	return told(ctx, r.st)
 }
 
+// renew rotates keys that are old.
+func (r *ring) renew(ctx context.Context) error {
+	s, _, err := r.current()
+	if err != nil || !s.Ring.Old(time.Now()) {
+		return err
+	}
+	r.log.InfoContext(ctx, "the signing keys are old: another one takes its turn in a minute, and what was signed stays good")
+	return r.rotate(ctx)
+}
+
 // follow has the signer sign with the keys that count now. Keys that cannot be read change
 // nothing: there is nothing better than those of before.
 func (r *ring) follow() {

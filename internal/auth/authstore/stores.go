@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/chore"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -137,6 +138,36 @@ func (s *Stores) Sweep(ctx context.Context, now time.Time) (int, error) {
 		n, err = n+parts, errors.Join(err, gerr)
 	}
 	return n, err
+}
+
+// Fresh returns when this process knows what any replica had acknowledged before the call.
+func (s *Stores) Fresh(ctx context.Context) error {
+	if err := s.ring.st.Barrier(ctx); err != nil {
+		return err
+	}
+	return s.ring.st.Told(ctx)
+}
+
+// Of the chores: what is over goes soon, since it fills memory; keys that have expired are kept
+// for a month, and signing keys serve as long.
+const (
+	sweepEvery = 5 * time.Second
+	seldom     = time.Hour
+)
+
+// Chores are what has to be done for keys, which are those of s, by one replica at a time.
+func (s *Stores) Chores(keys *auth.Keys) []chore.Chore {
+	return []chore.Chore{
+		{What: "used secrets and permissions", Every: sweepEvery, Do: func(ctx context.Context) error {
+			_, err := s.Sweep(ctx, time.Now())
+			return err
+		}},
+		{What: "user keys that have expired", Every: seldom, Do: func(ctx context.Context) error {
+			_, err := keys.Sweep(ctx)
+			return err
+		}},
+		{What: "signing keys", Every: seldom, Do: s.ring.renew},
+	}
 }
 
 // observe follows the changes of all replicas, this one included.

@@ -26,12 +26,12 @@ const (
 
 func (s *server) keyRoutes() []rest.Route {
 	path, rootOnly := keyPaths[s.o.Service], string(farm.PermRoot)
-	return []rest.Route{
+	return s.upToDate([]rest.Route{
 		{Pattern: "GET " + path, Permission: rootOnly, Do: s.listKeys},
 		{Pattern: "POST " + path, Permission: rootOnly, Do: s.createKey},
 		{Pattern: "PUT " + path, Permission: rootOnly, Do: s.updateKey},
 		{Pattern: "DELETE " + path, Permission: rootOnly, Do: s.deleteKey},
-	}
+	})
 }
 
 // listKeys answers all keys, or an array of the one that is asked for.
@@ -72,8 +72,12 @@ func (s *server) createKey(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	private, err := s.o.Keys.Create(r.Context(), n)
-	if err != nil || n.PublicKey != "" {
+	if err != nil {
 		return nil, err
+	}
+	rest.About(r.Request, n.ID)
+	if n.PublicKey != "" {
+		return nil, nil //nolint:nilnil // an answer without a body
 	}
 	return private.Reveal(), nil
 }
@@ -104,7 +108,15 @@ func (s *server) updateKey(r *rest.Request) (any, error) {
 			return nil, err
 		}
 	}
-	return nil, s.o.Keys.Update(r.Context(), id, change)
+	return nil, about(r, id, s.o.Keys.Update(r.Context(), id, change))
+}
+
+// about tells the audit which name a change was about that has come about.
+func about(r *rest.Request, name string, err error) error {
+	if err == nil {
+		rest.About(r.Request, name)
+	}
+	return err
 }
 
 // samePublic refuses another public key than a key has; one may send back what there is.
@@ -124,5 +136,5 @@ func (s *server) deleteKey(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.o.Keys.Delete(r.Context(), id)
+	return nil, about(r, id, s.o.Keys.Delete(r.Context(), id))
 }

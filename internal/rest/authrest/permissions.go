@@ -45,7 +45,7 @@ func (s *server) permissionRoutes() (all []rest.Route) {
 			)
 		}
 	}
-	return all
+	return s.upToDate(all)
 }
 
 func (s *server) listPermissions(*rest.Request) (any, error) {
@@ -118,12 +118,12 @@ func (s *server) deleteGroup(r *rest.Request) (any, error) {
 
 // change changes what a permission group may do.
 func (s *server) change(r *rest.Request, do func(auth.Grants, string) (auth.Grants, error)) (any, error) {
-	err := s.o.Grants.Change(r.Context(), func(g auth.Grants) (auth.Grants, error) {
-		return do(g, r.PathValue(groupName))
-	})
+	name := r.PathValue(groupName)
+	err := s.o.Grants.Change(r.Context(), func(g auth.Grants) (auth.Grants, error) { return do(g, name) })
 	if err != nil {
 		return nil, err
 	}
+	rest.About(r.Request, name)
 	return saved, nil
 }
 

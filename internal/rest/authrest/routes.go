@@ -1,6 +1,7 @@
 package authrest
 
 import (
+	"context"
 	"slices"
 
 	"github.com/buildyard/buildyard/internal/auth"
@@ -20,17 +21,26 @@ type Options struct {
 	Root      *auth.Root     // the root token
 	Provider  *oidc.Provider // and at the identity provider
 	Failed    *auth.Failures // that of the guard: wrong root tokens; nil: of these routes alone
-	Proxied   bool           // a reverse proxy is in front: it says whether browsers come by https
+	// Fresh returns when this replica knows what any other has acknowledged before the call; nil: there is no other.
+	Fresh   func(ctx context.Context) error
+	Proxied bool // a reverse proxy is in front: it says whether browsers come by https
 }
 
-type server struct{ o Options }
+type server struct {
+	o Options
+
+	looks chan struct{} // has room for those who wait for the other replicas with an unknown key
+}
+
+// mostLooks bounds them: anybody can name keys that are unknown.
+const mostLooks = 4
 
 // Routes gives the table of contents.
 func Routes(o Options) []rest.Route {
 	if o.Failed == nil {
 		o.Failed = &auth.Failures{}
 	}
-	s := &server{o}
+	s := &server{o: o, looks: make(chan struct{}, mostLooks)}
 	routes := []rest.Route{
 		{Pattern: "GET /config/v1/auth", Permission: rest.Open, Do: s.config},
 	}
@@ -44,4 +54,39 @@ func Routes(o Options) []rest.Route {
 		routes = append(routes, s.loginRoutes()...)
 	}
 	return routes
+}
+
+// upToDate makes routes answer with what any replica has acknowledged.
+func (s *server) upToDate(routes []rest.Route) []rest.Route {
+	if s.o.Fresh == nil {
+		return routes
+	}
+	for i, route := range routes {
+		routes[i].Do = func(r *rest.Request) (any, error) {
+			if err := s.o.Fresh(r.Context()); err != nil {
+				return nil, farm.Unavailable(err, "What the other replicas have changed is not known now; try again")
+			}
+			return route.Do(r)
+		}
+	}
+	return routes
+}
+
+// learned says, of a key that is not known, whether it is by now: another replica may have made
+// it a moment ago. Few ask at a time, the others are not held up.
+func (s *server) learned(ctx context.Context, id string) bool {
+	if _, err := s.o.Keys.Get(id); err == nil || s.o.Fresh == nil {
+		return false
+	}
+	select {
+	case s.looks <- struct{}{}:
+		defer func() { <-s.looks }()
+	default:
+		return false
+	}
+	if s.o.Fresh(ctx) != nil {
+		return false
+	}
+	_, err := s.o.Keys.Get(id)
+	return err == nil
 }

@@ -26,7 +26,11 @@ func (s *server) hand(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := s.o.Tap.Hand(in.ID, rest.CallerOf(r.Context()).Address)
+	addr := rest.CallerOf(r.Context()).Address
+	text, err := s.o.Tap.Hand(in.ID, addr)
+	if err != nil && s.learned(r.Context(), in.ID) {
+		text, err = s.o.Tap.Hand(in.ID, addr)
+	}
 	if err != nil {
 		s.tried(r, in.ID)
 		return nil, err

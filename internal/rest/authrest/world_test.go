@@ -41,6 +41,7 @@ const (
 type site struct {
 	options  authrest.Options
 	keys     *auth.Keys
+	table    *auth.KeyTable // of keys
 	sessions *auth.Sessions
 	grants   *auth.GrantTable
 	idp      *oidctest.Provider
@@ -108,7 +109,8 @@ func newSite(t *testing.T, service farm.Service, change ...func(*authrest.Option
 	root, err := auth.NewRoot(s.hush(rootToken))
 	must(t, err)
 	signer := auth.NewSigner(auth.NewRing(time.Now()))
-	s.keys, s.grants = auth.NewKeys(auth.NewKeyTable(nil, nil)), auth.NewGrantTable(auth.Grants{}, nil)
+	s.table = auth.NewKeyTable(nil, nil)
+	s.keys, s.grants = auth.NewKeys(s.table), auth.NewGrantTable(auth.Grants{}, nil)
 	s.sessions = auth.NewSessions(s.keys, signer, 0)
 	logins, failed := auth.NewLogins(signer, root, s.idp.URL), &auth.Failures{}
 	s.options = authrest.Options{

@@ -1,0 +1,37 @@
+package authfile
+
+import (
+	"context"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/chore"
+)
+
+// seldom is how often it is looked whether something has become old.
+const seldom = time.Hour
+
+// Chores are what has to be done for the keys of a folder. Used secrets look after themselves.
+func (f *Folder) Chores(keys *auth.Keys, signer *auth.Signer) []chore.Chore {
+	return []chore.Chore{
+		{What: "user keys that have expired", Every: seldom, Do: func(ctx context.Context) error {
+			_, err := keys.Sweep(ctx)
+			return err
+		}},
+		{What: "signing keys", Every: seldom, Do: func(context.Context) error { return f.renew(signer) }},
+	}
+}
+
+// renew rotates signing keys that are old.
+func (f *Folder) renew(signer *auth.Signer) error {
+	ring, err := f.Ring()
+	if err != nil || !ring.Old(time.Now()) {
+		return err
+	}
+	next := ring.Rotated(time.Now())
+	if err := f.SaveRing(next); err != nil {
+		return err
+	}
+	signer.Replace(next)
+	return nil
+}

@@ -1,0 +1,48 @@
+package authfile
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/chore"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// TestChores lets two months pass.
+func TestChores(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		f := openFolder(t, dir)
+		table, err := f.Keys()
+		must(t, err)
+		must(t, table.Create(t.Context(), farm.APIKey{ID: "ci", Generation: "g", Expires: time.Now().Add(time.Hour)}))
+		ring, err := f.Ring()
+		must(t, err)
+		signer := auth.NewSigner(ring)
+		first := signer.Seal("p", nil)
+
+		ctx, cancel := context.WithTimeout(t.Context(), 2*auth.RingAge+3*time.Hour)
+		defer cancel()
+		chore.Run(ctx, f.Chores(auth.NewKeys(table), signer), slog.New(slog.DiscardHandler))
+
+		if list := table.List(); len(list) != 0 {
+			t.Errorf("left are %v", list)
+		}
+		last := signer.Seal("p", nil)
+		if last[:6] == first[:6] {
+			t.Error("the first key signs still")
+		}
+		stored, err := openFolder(t, dir).Ring()
+		must(t, err)
+		if _, err := auth.NewSigner(stored).Unseal("p", last, time.Hour); err != nil {
+			t.Errorf("what is signed is not good after a restart: %v", err)
+		}
+		if _, err := signer.Unseal("p", first, 100*24*time.Hour); err == nil {
+			t.Error("the first key is believed for ever")
+		}
+	})
+}

@@ -1,0 +1,160 @@
+package rest
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Trail brings what was done through the API into the log of events. It keeps a bounded number
+// of records in memory while they cannot be written, and blocks nobody; what is lost with the
+// process, or left out, is in the structured log. Run drives it.
+//
+// What was refused is not in it: nobody who is not let in makes a service write anything but
+// the bounded lines of its log.
+type Trail struct {
+	keep func(ctx context.Context, events []farm.Event) error
+	log  *slog.Logger
+	wake chan struct{}
+
+	mu      sync.Mutex // guards what follows
+	waiting []farm.Event
+	lost    int // left out since the last time that this was said
+
+	turn sync.Mutex // whoever writes holds it
+}
+
+// Bounds of a Trail.
+const (
+	trailWaits = 10_000 // records that wait
+	trailBunch = 100    // that are written together
+	trailTime  = 10 * time.Second
+	trailPause = 30 * time.Second // the longest after a failure
+)
+
+// NewTrail makes a trail. keep makes events durable; after an error they are given to it again,
+// so that some may come twice.
+func NewTrail(keep func(ctx context.Context, events []farm.Event) error, log *slog.Logger) *Trail {
+	return &Trail{keep: keep, log: log, wake: make(chan struct{}, 1)}
+}
+
+// Of gives the auditor of a service.
+func (t *Trail) Of(s farm.Service) Auditor { return trailOf{t, s} }
+
+// trailOf is a trail as one service has it.
+type trailOf struct {
+	*Trail
+	service farm.Service
+}
+
+var _ Auditor = trailOf{}
+
+// happened are the outcomes after which something may have changed.
+var happened = map[string]bool{outcomeDone: true, string(farm.CodeInternal): true, string(farm.CodeUnavailable): true}
+
+// Audit implements Auditor.
+func (t trailOf) Audit(_ context.Context, a AuditRecord) {
+	if !happened[a.Outcome] || a.Told && a.Outcome == outcomeDone || a.Method == "" { // nobody knows whose it was
+		return
+	}
+	t.add(a.event(t.service))
+}
+
+// event makes the event of a record.
+func (a AuditRecord) event(s farm.Service) farm.Event {
+	extra := map[string]any{
+		"service": string(s), "method": string(a.Method), "verb": a.Verb, "route": a.Route, "outcome": a.Outcome,
+	}
+	if a.About != "" {
+		extra["about"] = a.About
+	}
+	return farm.Event{Name: farm.EventAudit, Time: a.Time, By: a.actor(), Extra: extra}
+}
+
+func (a AuditRecord) actor() farm.Actor {
+	return farm.Actor{User: a.Who, KeyID: a.KeyID, Address: a.Address, Request: a.Request}
+}
+
+func (t *Trail) add(e farm.Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.waiting) >= trailWaits {
+		t.lost++
+		return
+	}
+	t.waiting = append(t.waiting, e)
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run writes what comes until the context ends.
+func (t *Trail) Run(ctx context.Context) {
+	pause := time.Duration(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.wake:
+		}
+		for {
+			err := t.Flush(ctx)
+			if err == nil {
+				pause = 0
+				break
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			pause = min(max(2*pause, time.Second), trailPause)
+			t.log.WarnContext(ctx, "who changed what could not be written to the log of events; trying again", "pause", pause.String(), "error", err)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+		}
+	}
+}
+
+// Flush writes what waits. It belongs behind Run and the last request.
+func (t *Trail) Flush(ctx context.Context) error {
+	t.turn.Lock()
+	defer t.turn.Unlock()
+	for {
+		list, lost := t.first()
+		if lost > 0 {
+			t.log.ErrorContext(ctx, "events of who changed what were left out, since they could not be written; this log has them", "count", lost)
+		}
+		if len(list) == 0 {
+			return nil
+		}
+		if err := t.write(ctx, list); err != nil {
+			return err
+		}
+		t.mu.Lock()
+		t.waiting = t.waiting[len(list):]
+		if len(t.waiting) == 0 {
+			t.waiting = nil
+		}
+		t.mu.Unlock()
+	}
+}
+
+// first gives what is written next, and how many were left out meanwhile.
+func (t *Trail) first() (list []farm.Event, lost int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lost, t.lost = t.lost, 0
+	return t.waiting[:min(len(t.waiting), trailBunch)], lost
+}
+
+func (t *Trail) write(ctx context.Context, list []farm.Event) error {
+	ctx, cancel := context.WithTimeout(ctx, trailTime)
+	defer cancel()
+	return t.keep(ctx, list)
+}

@@ -1,0 +1,209 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// book is where a trail writes.
+type book struct {
+	mu   sync.Mutex
+	fail error
+	got  []farm.Event
+	most int // events of one call
+}
+
+func (b *book) keep(_ context.Context, events []farm.Event) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fail != nil {
+		return b.fail
+	}
+	b.got, b.most = append(b.got, events...), max(b.most, len(events))
+	return nil
+}
+
+func (b *book) failing(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fail = err
+}
+
+func (b *book) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.got)
+}
+
+// inTrail runs a test with a trail that runs, and gives what it has logged.
+func inTrail(t *testing.T, test func(t *testing.T, trail *Trail, b *book, log func() string)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var text strings.Builder
+		b := &book{}
+		ctx, cancel := context.WithCancel(t.Context())
+		trail := NewTrail(b.keep, slog.New(slog.NewTextHandler(&text, nil)))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			trail.Run(ctx)
+		}()
+		test(t, trail, b, func() string { synctest.Wait(); return text.String() })
+		cancel()
+		<-done
+	})
+}
+
+// done is a record of a change.
+func done(change ...func(*AuditRecord)) AuditRecord {
+	a := AuditRecord{
+		Time: time.Unix(1601991701, 0), Request: "4f", Who: "anna", Method: auth.ByKey, KeyID: "ci", Address: "192.0.2.1",
+		Verb: "DELETE", Route: "DELETE /api/v1/apikey", Outcome: outcomeDone, About: "old",
+	}
+	for _, c := range change {
+		c(&a)
+	}
+	return a
+}
+
+func TestTrailRecord(t *testing.T) {
+	inTrail(t, func(t *testing.T, trail *Trail, b *book, _ func() string) {
+		trail.Of(farm.ServiceRegistry).Audit(t.Context(), done())
+		synctest.Wait()
+		if len(b.got) != 1 {
+			t.Fatalf("%+v", b.got)
+		}
+		raw, err := b.got[0].Record("host")
+		must(t, err)
+		var got map[string]any
+		must(t, json.Unmarshal(raw, &got))
+		want := `{"about":"old","address":"192.0.2.1","instance_id":"","key_id":"ci","machineName":"host","method":"key","name":"Audit","outcome":"done","request":"4f",` +
+			`"route":"DELETE /api/v1/apikey","service":"registry","sub_type":"auditAction","time":1601991701,"type":"apiAction","user":"anna","verb":"DELETE"}`
+		if string(raw) != want {
+			t.Errorf("got  %s\nwant %s", raw, want)
+		}
+	})
+}
+
+// TestWhatATrailHolds: what somebody who is known has changed, or may have, unless other events
+// tell of it; nothing of those who were not let in.
+func TestWhatATrailHolds(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*AuditRecord)
+		want   int
+	}{
+		"done":                      {func(*AuditRecord) {}, 1},
+		"by a node":                 {func(a *AuditRecord) { a.KeyID, a.Method = "", auth.ByNode }, 1},
+		"by the program beside it":  {func(a *AuditRecord) { a.KeyID, a.Who, a.Method = "", "", auth.ByLocal }, 1},
+		"broke off":                 {func(a *AuditRecord) { a.Outcome = "internal" }, 1},
+		"nobody knows":              {func(a *AuditRecord) { a.Outcome = "unavailable" }, 1},
+		"told by others":            {func(a *AuditRecord) { a.Told = true }, 0},
+		"would be told, broke off":  {func(a *AuditRecord) { a.Told, a.Outcome = true, "internal" }, 1},
+		"forbidden":                 {func(a *AuditRecord) { a.Outcome = "forbidden" }, 0},
+		"unauthenticated":           {func(a *AuditRecord) { a.Outcome = "unauthenticated" }, 0},
+		"too many":                  {func(a *AuditRecord) { a.Outcome = "too-many" }, 0},
+		"invalid":                   {func(a *AuditRecord) { a.Outcome = "invalid" }, 0},
+		"not there":                 {func(a *AuditRecord) { a.Outcome = "not-found" }, 0},
+		"of nobody":                 {func(a *AuditRecord) { a.Who, a.KeyID, a.Method = "", "", "" }, 0},
+		"tried under a key":         {func(a *AuditRecord) { a.Who, a.Method, a.Outcome = "", "", "unauthenticated" }, 0},
+		"of nobody, and broke off":  {func(a *AuditRecord) { a.Who, a.KeyID, a.Method, a.Outcome = "", "", "", "internal" }, 0},
+		"of nobody, away meanwhile": {func(a *AuditRecord) { a.Who, a.Method, a.Outcome = "", "", "unavailable" }, 0},
+	} {
+		inTrail(t, func(t *testing.T, trail *Trail, b *book, _ func() string) {
+			trail.Of(farm.ServiceController).Audit(t.Context(), done(c.change))
+			synctest.Wait()
+			if b.count() != c.want {
+				t.Errorf("%s: %d events, want %d", name, b.count(), c.want)
+			}
+		})
+	}
+}
+
+// TestTrailWaits while nothing can be written, within its bounds, and says what it has left out.
+func TestTrailWaits(t *testing.T) {
+	inTrail(t, func(t *testing.T, trail *Trail, b *book, log func() string) {
+		b.failing(errors.New("the store is away"))
+		for range trailWaits + 7 {
+			trail.Of(farm.ServiceController).Audit(t.Context(), done())
+		}
+		time.Sleep(10 * time.Minute)
+		if n := strings.Count(log(), "could not be written to the log of events"); n < 20 || n > 40 {
+			t.Errorf("%d lines of failures in ten minutes", n)
+		}
+		if b.count() != 0 {
+			t.Error("written")
+		}
+		b.failing(nil)
+		time.Sleep(2 * trailPause)
+		if b.count() != trailWaits || b.most != trailBunch {
+			t.Errorf("%d events came, at most %d at a time", b.count(), b.most)
+		}
+		if !strings.Contains(log(), "count=7") {
+			t.Errorf("that some were left out is not said:\n%s", log()[:min(2000, len(log()))])
+		}
+		trail.Of(farm.ServiceController).Audit(t.Context(), done())
+		synctest.Wait()
+		if b.count() != trailWaits+1 {
+			t.Error("it does not go on")
+		}
+	})
+}
+
+// TestTrailFlush writes what came when nobody runs the trail any more.
+func TestTrailFlush(t *testing.T) {
+	b := &book{}
+	trail := NewTrail(b.keep, slog.New(slog.DiscardHandler))
+	for range 250 {
+		trail.Of(farm.ServiceController).Audit(t.Context(), done())
+	}
+	must(t, trail.Flush(t.Context()))
+	if b.count() != 250 {
+		t.Errorf("%d events", b.count())
+	}
+	b.failing(errors.New("away"))
+	trail.Of(farm.ServiceController).Audit(t.Context(), done())
+	if trail.Flush(t.Context()) == nil {
+		t.Error("no error")
+	}
+}
+
+// TestTheGuardTellsWhatIsTold: what a handler says of itself, and the table of contents, come
+// with the record; who makes a request is known in its handler.
+func TestTheGuardTellsWhatIsTold(t *testing.T) {
+	g := newGate(t)
+	var actor farm.Actor
+	routes := []Route{
+		{Pattern: "POST /told", Permission: "list_vms", Told: true, Do: func(r *Request) (any, error) {
+			actor = ActorOf(r.Context())
+			About(r.Request, "the key "+strings.Repeat("x", 1000))
+			return nil, nil //nolint:nilnil // an answer without a body
+		}},
+		{Pattern: "POST /untold", Permission: "list_vms", Do: func(*Request) (any, error) { return nil, nil }}, //nolint:nilnil // as above
+	}
+	g.handler = g.guard.Handler(routes, slog.New(slog.DiscardHandler))
+	a := g.ask("POST", "/told", "Authorization", g.key(t))
+	if want := (farm.Actor{User: "ci", KeyID: "ci", Address: "192.0.2.7", Request: a.Header().Get(RequestIDHeader)}); actor != want || want.Request == "" {
+		t.Errorf("the handler sees %+v, want %+v", actor, want)
+	}
+	g.ask("POST", "/untold", "Authorization", g.key(t))
+	got := g.audited()
+	if len(got) != 2 || !got[0].Told || !strings.HasPrefix(got[0].About, "the key xx") || len(got[0].About) != maxReason || got[1].Told || got[1].About != "" {
+		t.Errorf("%+v", got)
+	}
+	if !strings.Contains(g.log.String(), `about="the key xx`) {
+		t.Error(g.log.String())
+	}
+	if ActorOf(t.Context()) != (farm.Actor{}) {
+		t.Error("somebody makes no request")
+	}
+}
