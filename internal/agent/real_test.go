@@ -46,7 +46,7 @@ func bootReal(t *testing.T, name, dir, registryURL string) *realNode {
 	if n.driver, err = qemu.Open(t.Context(), qemu.Options{Dir: at.VMs(), StopTimeout: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	source := cache.NewRegistry(transfer.Options{})
+	source := cache.NewRegistry(transfer.Options{}, nil)
 	if n.cache, err = cache.Open(cache.Options{Dir: at.Templates(), Source: source}); err != nil {
 		t.Fatal(err)
 	}

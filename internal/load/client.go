@@ -3,6 +3,7 @@ package load
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,11 +28,25 @@ type Client struct {
 	base        string
 	http        *http.Client
 	contentType string // of bodies; "": none is sent
+	access      Access
+}
+
+// Access is how a client shows who calls. The zero value shows nothing.
+type Access struct {
+	TLS *tls.Config // of https addresses; nil: the system's
+	// Authorize puts what shows the caller on a request; nil: nothing.
+	Authorize func(*http.Request) error
+	// Renew is told of a 401, and says whether Authorize may do better now; nil: it cannot.
+	Renew func(*http.Request) bool
 }
 
 // NewClient makes a client for as many callers at the same time. It does not connect.
-func NewClient(base string, callers int) *Client {
-	return &Client{base: base, contentType: "application/json", http: &http.Client{Transport: &http.Transport{
+func NewClient(base string, callers int) *Client { return NewClientAs(base, callers, Access{}) }
+
+// NewClientAs is NewClient for callers who show who they are.
+func NewClientAs(base string, callers int, access Access) *Client {
+	return &Client{base: base, contentType: "application/json", access: access, http: &http.Client{Transport: &http.Transport{
+		TLSClientConfig:     access.TLS,
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		MaxIdleConnsPerHost: callers,
 		IdleConnTimeout:     time.Minute,
@@ -83,7 +98,22 @@ func (c *Client) Raw(ctx context.Context, method, path string, body []byte) (ans
 	return b.Bytes(), resp.StatusCode, nil
 }
 
+// open makes one call, once more when what shows the caller has gone stale.
 func (c *Client) open(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	for again := false; ; again = true {
+		req, err := c.request(ctx, method, path, body)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := c.http.Do(req)
+		if err != nil || resp.StatusCode != http.StatusUnauthorized || again || c.access.Renew == nil || !c.access.Renew(req) {
+			return resp, err
+		}
+		_ = resp.Body.Close()
+	}
+}
+
+func (c *Client) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -91,7 +121,12 @@ func (c *Client) open(ctx context.Context, method, path string, body []byte) (*h
 	if c.contentType != "" && len(body) > 0 {
 		req.Header.Set("Content-Type", c.contentType)
 	}
-	return c.http.Do(req)
+	if c.access.Authorize != nil {
+		if err := c.access.Authorize(req); err != nil {
+			return nil, err
+		}
+	}
+	return req, nil
 }
 
 // Call makes one call and gives the body of an OK answer; a *Refusal for a FAIL.

@@ -128,7 +128,7 @@ func TestChainOfARegistry(t *testing.T) {
 		}
 	}
 	s.server.Close()
-	again := open(t, cache.Options{Dir: s.dir, Source: cache.NewRegistry(transfer.Options{})})
+	again := open(t, cache.Options{Dir: s.dir, Source: cache.NewRegistry(transfer.Options{}, nil)})
 	for _, i := range []int{0, 1, 3} {
 		if err := again.Fetch(t.Context(), refs[i], nil); err != nil {
 			t.Errorf("with the registry away: %v", err)
@@ -166,7 +166,7 @@ func TestAdoptedChain(t *testing.T) {
 		t.Errorf("the third version is read from %+v", d)
 	}
 
-	source := cache.NewRegistry(transfer.Options{})
+	source := cache.NewRegistry(transfer.Options{}, nil)
 	defer source.Close()
 	other := open(t, cache.Options{Dir: t.TempDir(), Source: source, Reserve: size.Reserve{Bytes: mib}})
 	var least, most atomic.Int64

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 
 	"github.com/buildyard/buildyard/api"
@@ -16,6 +17,7 @@ import (
 // version's Ref names. It may be used from many goroutines.
 type Registry struct {
 	options transfer.Options
+	creds   Credentials
 	pulled  meter.Counter // bytes
 
 	mu      sync.Mutex
@@ -27,10 +29,20 @@ var _ Source = (*Registry)(nil)
 // maxRegistries bounds the clients that are kept: a cloud has one or two.
 const maxRegistries = 8
 
+// Credentials show this node to the registry at an address. They may be used from many
+// goroutines.
+type Credentials interface {
+	// Authorize puts what shows it on a request that is about to be sent.
+	Authorize(r *http.Request, address string) error
+	// Renew is told that the registry answered 401 to such a request, and says whether
+	// Authorize may do better now.
+	Renew(r *http.Request, address string) bool
+}
+
 // NewRegistry makes a source. o says how to speak to every registry; its BaseURL is
-// not used.
-func NewRegistry(o transfer.Options) *Registry {
-	return &Registry{options: o, clients: map[string]*transfer.Client{}}
+// not used. nil credentials: nothing is shown.
+func NewRegistry(o transfer.Options, creds Credentials) *Registry {
+	return &Registry{options: o, creds: creds, clients: map[string]*transfer.Client{}}
 }
 
 // Close drops idle connections.
@@ -58,6 +70,10 @@ func (r *Registry) client(address string) (*transfer.Client, error) {
 	}
 	o := r.options
 	o.BaseURL = address
+	if r.creds != nil {
+		o.Authorize = func(req *http.Request) error { return r.creds.Authorize(req, address) }
+		o.Renew = func(req *http.Request) bool { return r.creds.Renew(req, address) }
+	}
 	c, err := transfer.New(o)
 	if err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ func TestFromARealRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	source := cache.NewRegistry(transfer.Options{})
+	source := cache.NewRegistry(transfer.Options{}, nil)
 	defer source.Close()
 	c := open(t, cache.Options{Dir: t.TempDir(), Source: source})
 	want := cache.Ref{

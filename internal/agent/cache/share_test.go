@@ -34,7 +34,7 @@ type shelf struct {
 func newShelf(t *testing.T, free int64) *shelf {
 	s := &shelf{t: t, dir: t.TempDir(), free: free}
 	s.server, s.client, s.core = serve(t)
-	source := cache.NewRegistry(transfer.Options{})
+	source := cache.NewRegistry(transfer.Options{}, nil)
 	t.Cleanup(func() { _ = source.Close() })
 	o := cache.Options{Dir: s.dir, Source: source, Reserve: size.Reserve{Bytes: mib}}
 	if free > 0 {

@@ -10,6 +10,7 @@ package fleet
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,6 +27,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/agent/pass"
 	"github.com/buildyard/buildyard/internal/agent/size"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv/sim"
@@ -43,9 +45,12 @@ type Options struct {
 	Nodes      int
 	Controller string // URL
 	Token      string // join token
-	Name       string // of the nodes, a number follows; "" means "sim"
-	Groups     []string
-	Capacity   int // 0: the controller's default
+	// Authorize puts who asks on the request of a join, which then needs no token; nil: nothing.
+	Authorize func(*http.Request) error
+	TLS       *tls.Config // of the controller and of registries; nil: the system's
+	Name      string      // of the nodes, a number follows; "" means "sim"
+	Groups    []string
+	Capacity  int // 0: the controller's default
 
 	Sim           sim.Options // of every node's hypervisor; its Dir and Seed are set here
 	PullTime      sim.Range   // a simulated pull takes this long
@@ -88,7 +93,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	transport := link.Transport(nil, o.Nodes)
+	transport := link.Transport(o.TLS, o.Nodes)
 	defer transport.CloseIdleConnections()
 	nodes := make([]*node, o.Nodes)
 	defer func() {
@@ -128,6 +133,7 @@ type node struct {
 	name  string
 	agent *agent.Agent
 	parts agent.Options // of the agent
+	pass  *pass.Holder  // for registries
 	kept  []interface{ Close() error }
 	lock  *home.Lock
 }
@@ -180,6 +186,9 @@ func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) 
 	if err != nil {
 		return n, err
 	}
+	n.pass = pass.New(pass.Options{Logger: o.Logger, Ask: func(ctx context.Context) (api.PassAnswer, error) {
+		return controller.Pass(ctx, identity.NodeID)
+	}})
 	options := o.Sim
 	options.Seed += uint64(i)
 	parts := agent.Options{
@@ -229,7 +238,7 @@ func (n *node) keep(o *Options, at home.Home, parts *agent.Options) error {
 	if !o.RealPull {
 		return nil
 	}
-	source := cache.NewRegistry(transfer.Options{})
+	source := cache.NewRegistry(transfer.Options{TLS: o.TLS}, n.pass)
 	templates, err := cache.Open(cache.Options{
 		Dir: at.Templates(), Source: source, Reserve: reserve, Logger: parts.Logger,
 	})

@@ -90,6 +90,9 @@ func (o *Options) join(ctx context.Context, name string, at home.Home, transport
 	if err != nil {
 		return id, err
 	}
+	if o.Authorize != nil {
+		client = client.As(o.Authorize)
+	}
 	var answer api.JoinAnswer
 	err = o.patiently(ctx, func() error {
 		answer, err = client.Join(ctx, api.JoinRequest{

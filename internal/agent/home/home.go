@@ -83,6 +83,10 @@ func (h Home) Update() string { return filepath.Join(h.dir, "update.json") }
 // UpdateKeys is the file of the public keys that agent packages must be signed with.
 func (h Home) UpdateKeys() string { return filepath.Join(h.dir, "update.pub") }
 
+// UserKey is the file of the private key of the user key that the node has joined with, when
+// it was not in a file of its owner's.
+func (h Home) UserKey() string { return filepath.Join(h.dir, "user.key") }
+
 func (h Home) identity() string { return filepath.Join(h.dir, "node.json") }
 
 // Make creates the data directory.
@@ -105,9 +109,16 @@ type Identity struct {
 	Capacity   int          `json:"capacity,omitempty"` // 0: the controller's default
 	Reserve    size.Reserve `json:"reserve"`
 	TLS        TLS          `json:"tls,omitzero"`
+	Key        *Key         `json:"key,omitempty"` // the user key that it has joined with; nil: by another way
 
 	VLANs      []string `json:"vlans,omitempty"`       // see hv.ParseVLANs
 	VLANUplink string   `json:"vlan_uplink,omitempty"` // network device that carries those without a bridge
+}
+
+// Key names a user key and the file of its private key.
+type Key struct {
+	ID   string `json:"id"`
+	File string `json:"file"`
 }
 
 // TLS names the files with which the controller is spoken to.
@@ -150,9 +161,10 @@ func (h Home) SetIdentity(id Identity) error {
 
 // ClearIdentity forgets who this node was; it is no error when nobody knew.
 func (h Home) ClearIdentity() error {
-	err := os.Remove(h.identity())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("forget identity: %w", err)
+	for _, file := range []string{h.UserKey(), h.identity()} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("forget identity: %w", err)
+		}
 	}
 	return nil
 }

@@ -1,12 +1,13 @@
-// Package link is the agent's side of the node link: the four calls of api/link.go
+// Package link is the agent's side of the node link: the five calls of api/link.go
 // over plain HTTP/1.1.
 //
 // It keeps no state between calls and repeats nothing: when to call again is the
 // agent's matter. It never logs a body, since orders carry scripts.
 //
 // Invariant: every error has a code of package farm, so that a caller can tell a
-// node that was removed (CodeUnauthenticated) and a second agent (CodeConflict)
-// from a controller that is away (CodeUnavailable).
+// node that its controller does not know (CodeUnauthenticated) and a second agent
+// (CodeConflict) from a controller that is away (CodeUnavailable), which is also what
+// somebody else's 401 says, such as that of a proxy.
 package link
 
 import (
@@ -14,6 +15,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -37,6 +39,7 @@ type Client struct {
 	base       *url.URL
 	http       *http.Client
 	credential string // "" before joining
+	authorize  func(*http.Request) error
 }
 
 // New makes a client for a controller at address. credential is what a join
@@ -79,20 +82,49 @@ func Transport(config *tls.Config, agents int) *http.Transport {
 	}
 }
 
+// As gives a client that calls as somebody else than the node: authorize puts their
+// credentials on a request.
+func (c *Client) As(authorize func(*http.Request) error) *Client {
+	other := *c
+	other.authorize = authorize
+	return &other
+}
+
 // joinErrors explains the answers that a join gets from the wrong place or with the
-// wrong token.
+// wrong credentials.
 var joinErrors = map[farm.Code]string{
 	farm.CodeUnauthenticated: `The controller does not accept the token; "buildyard node token" prints the right one`,
 	farm.CodeNotFound:        "Nothing there takes nodes; is this the controller's address? A registry has another one",
 }
 
+// What a join without a token is told that the controller does not accept.
+const (
+	strangerRefused = "The controller does not take this user key, or knows no user keys; join with the join token (--token-file)"
+	nobodyRefused   = `--token-file or --token is required, or a user key (--api-key-id and --api-key-file): the controller takes nobody else; "buildyard node token" prints the token on the controller's machine`
+)
+
 // Join registers a node and gives its identity.
 func (c *Client) Join(ctx context.Context, in api.JoinRequest) (api.JoinAnswer, error) {
 	out, err := call[api.JoinAnswer](ctx, c, api.PathJoin, callTimeout, in)
-	if text := joinErrors[farm.CodeOf(err)]; err != nil && text != "" {
-		return out, farm.Errorf(farm.CodeOf(err), "%s", text)
+	code := farm.CodeOf(err)
+	text := joinErrors[code]
+	switch {
+	case err == nil, text == "":
+		return out, err
+	case code == farm.CodeUnauthenticated && in.Token == "" && c.authorize != nil:
+		if e, ok := errors.AsType[*farm.Error](err); ok && e.Message != authenticationRequired {
+			return out, err // of the handshake, which says it all
+		}
+		text = strangerRefused
+	case code == farm.CodeUnauthenticated && in.Token == "":
+		text = nobodyRefused
 	}
-	return out, err
+	return out, farm.Errorf(code, "%s", text)
+}
+
+// Pass asks for what the node shows to a registry.
+func (c *Client) Pass(ctx context.Context, nodeID string) (api.PassAnswer, error) {
+	return call[api.PassAnswer](ctx, c, api.PathPass, callTimeout, api.PassRequest{Protocol: api.LinkProtocol, NodeID: nodeID})
 }
 
 // Poll asks for work and waits up to wait for it.
@@ -131,7 +163,11 @@ func call[T any](ctx context.Context, c *Client, path string, limit time.Duratio
 		return out, fmt.Errorf("call controller: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	if c.credential != "" {
+	if c.authorize != nil {
+		if err := c.authorize(req); err != nil {
+			return out, err
+		}
+	} else if c.credential != "" {
 		req.Header.Set("Authorization", "Bearer "+c.credential)
 	}
 	resp, err := c.http.Do(req)
@@ -151,8 +187,12 @@ func decode[T any](resp *http.Response) (T, error) {
 	}
 	if err := json.Unmarshal(raw, &e); err != nil {
 		var none T
+		code := codeOf(resp.StatusCode)
+		if code == farm.CodeUnauthenticated || code == farm.CodeForbidden {
+			code = farm.CodeUnavailable // somebody before the controller says so, who knows no nodes
+		}
 		return none, &farm.Error{
-			Code: codeOf(resp.StatusCode), Err: err,
+			Code: code, Err: err,
 			Message: "The controller answered " + resp.Status + " without an envelope; is the address right?",
 		}
 	}
@@ -162,6 +202,9 @@ func decode[T any](resp *http.Response) (T, error) {
 	}
 	return e.Body, nil
 }
+
+// authenticationRequired is what controllers say to whom they do not know.
+const authenticationRequired = "Authentication Required"
 
 // codes maps HTTP statuses of the node link back to codes.
 var codes = map[int]farm.Code{

@@ -61,6 +61,8 @@ func TestErrorsHaveCodes(t *testing.T) {
 		{409, `{"status":"FAIL","message":"another agent"}`, farm.CodeConflict, "another agent"},
 		{200, `{"status":"FAIL","message":"no such group"}`, farm.CodeRefused, "no such group"},
 		{503, `busy`, farm.CodeUnavailable, "without an envelope"},
+		{401, `<html>who are you?</html>`, farm.CodeUnavailable, "without an envelope"}, // a proxy
+		{403, `<html>no</html>`, farm.CodeUnavailable, "without an envelope"},
 		{418, `{"status":"FAIL","message":"tea"}`, farm.CodeInternal, "tea"},
 		{200, `<html>`, farm.CodeRefused, "is the address right?"},
 	} {
@@ -84,9 +86,45 @@ func TestJoinExplains(t *testing.T) {
 			w.WriteHeader(status)
 			_, _ = io.WriteString(w, `{"status":"FAIL","message":"tea"}`)
 		})
-		if _, err := c.Join(t.Context(), api.JoinRequest{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := c.Join(t.Context(), api.JoinRequest{Token: "x"}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d: got %v, want %q", status, err, want)
 		}
+	}
+}
+
+// TestJoinAsSomebody shows who asks instead of a token, and never the credential of the node.
+func TestJoinAsSomebody(t *testing.T) {
+	var answer string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Get("Authorization"); got != "Bearer session" && got != "Bearer secret" {
+			t.Errorf("Authorization is %q", got)
+		}
+		w.WriteHeader(401)
+		_, _ = io.WriteString(w, answer)
+	})
+	answer = `{"status":"FAIL","message":"Authentication Required"}`
+	as := c.As(func(r *http.Request) error {
+		r.Header.Set("Authorization", "Bearer session")
+		return nil
+	})
+	shy := c.As(func(*http.Request) error { return farm.Errorf(farm.CodeUnauthenticated, "no such key") })
+	for want, join := range map[string]*link.Client{"does not take this user key": as, "no such key": shy, "--token-file or --token is required": c} {
+		if _, err := join.Join(t.Context(), api.JoinRequest{}); farm.CodeOf(err) != farm.CodeUnauthenticated || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+func TestPass(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		raw, _ := io.ReadAll(r.Body)
+		if r.URL.Path != api.PathPass || string(raw) != `{"protocol":1,"node_id":"n"}` || r.Header.Get("Authorization") != "Bearer secret" {
+			t.Errorf("got %s %s", r.URL, raw)
+		}
+		_, _ = io.WriteString(w, `{"status":"OK","message":"","body":{"pass":"p","life":600}}`)
+	})
+	if got, err := c.Pass(t.Context(), "n"); err != nil || got != (api.PassAnswer{Pass: "p", Life: 600}) {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 type JoinOptions struct {
 	Home       home.Home
 	Controller string // URL
-	Token      string
+	Token      string // "": who asks is somebody by the key or by a certificate, or may be nobody
 	Name       string
 	Host       string
 	Groups     []string
@@ -33,22 +33,25 @@ type JoinOptions struct {
 	TLS        home.TLS
 	UpdateKeys string // file of the keys that agent packages are signed with; "": what the controller says, once
 	vlans      vlanFlags
-	keys       keyOptions
+	key        *userKey // instead of the token; nil: none
 }
 
 func joinCommand(g *globals) *cobra.Command {
 	o := JoinOptions{}
-	token := tokenOptions{}
+	token, own := tokenOptions{}, keyOptions{}
 	cmd := &cobra.Command{
 		Use:   "join CONTROLLER",
 		Short: "Make this machine a node of a cloud",
 		Long: `join registers this machine at a controller and keeps what it answers in the data
-directory. The token is what "buildyard node token" prints on the controller's machine.
+directory. The token is what "buildyard node token" prints on the controller's machine. Where
+callers are known, a user key or a certificate will do instead, of somebody who may configure
+nodes; and a port for nodes may take machines without anything.
 Joining the same controller again keeps the node's id and instances, and what is not
 given anew: name, groups, capacity, reserve, VLANs, and what an operator has configured.
 Start the agent afterwards with "buildnode run".`,
 		Example: `  buildnode join http://controller.example:8090 --token-file token
   buildyard node token | buildnode join http://127.0.0.1:8090 --token-file -
+  buildnode join https://controller.example --cacert ca.pem --api-key-id nodes --api-key-file nodes.key
   buildnode join https://controller.example --token-file token --groups mac,fast --reserve-space 45GB --capacity 4`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -56,7 +59,7 @@ Start the agent afterwards with "buildnode run".`,
 			if o.Home, err = g.home(); err != nil {
 				return err
 			}
-			if o.Token, err = token.read(g.In); err != nil {
+			if o.Token, o.key, err = readWho(token, own, g.In); err != nil {
 				return err
 			}
 			o.Controller = args[0]
@@ -78,16 +81,13 @@ Start the agent afterwards with "buildnode run".`,
 	fs.StringVar(&o.UpdateKeys, "update-key", "", "file with the public keys that agent packages must be signed with (default: those that the controller gives at the first join)")
 	addTLS(fs, &o.TLS, "controller")
 	o.vlans.add(fs)
-	o.keys.add(fs)
+	own.add(fs)
 	return cmd
 }
 
 // Join registers a node and keeps its identity.
 func Join(ctx context.Context, o JoinOptions) (home.Identity, error) {
 	var none home.Identity
-	if err := o.keys.refuse(); err != nil {
-		return none, err
-	}
 	lock, err := o.Home.Lock()
 	if err != nil {
 		return none, fmt.Errorf("%w; end it before joining", err)
@@ -101,8 +101,11 @@ func Join(ctx context.Context, o JoinOptions) (home.Identity, error) {
 	if err != nil {
 		return none, err
 	}
-	given, err := register(ctx, &identity, o.Token, o.kept(identity))
+	given, err := o.register(ctx, &identity)
 	if err != nil {
+		return none, err
+	}
+	if err := o.key.keep(o.Home, &identity); err != nil {
 		return none, err
 	}
 	if err := trustKeys(o.Home, keys, given); err != nil {
@@ -171,15 +174,22 @@ func hostOf(identity home.Identity) string {
 
 // register asks the controller, and takes over what it answers. It gives the keys that the
 // controller's agent packages are signed with.
-func register(ctx context.Context, identity *home.Identity, token string, kept []string) (updateKeys string, err error) {
+func (o *JoinOptions) register(ctx context.Context, identity *home.Identity) (updateKeys string, err error) {
 	client, err := controllerClient(*identity)
 	if err != nil {
 		return "", err
 	}
+	if o.key != nil {
+		authorize, err := o.key.authorizer(*identity)
+		if err != nil {
+			return "", err
+		}
+		client = client.As(authorize)
+	}
 	answer, err := client.Join(ctx, api.JoinRequest{
-		Protocol: api.LinkProtocol, Token: token, NodeID: identity.NodeID, Credential: identity.Credential,
+		Protocol: api.LinkProtocol, Token: o.Token, NodeID: identity.NodeID, Credential: identity.Credential,
 		Name: identity.Name, Host: hostOf(*identity), Groups: identity.Groups, Capacity: identity.Capacity, Arch: runtime.GOARCH,
-		Kept: kept,
+		Kept: o.kept(*identity),
 	})
 	if err != nil {
 		return "", fmt.Errorf("join %s: %w", identity.Controller, err)

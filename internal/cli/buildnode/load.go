@@ -12,8 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/load"
+	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // LoadOptions are the options of load.
@@ -23,6 +26,8 @@ type LoadOptions struct {
 	Controller string // URL
 	Profile    string
 	Output     cli.Format
+	TLS        home.TLS
+	Login      loginOptions
 }
 
 func loadCommand(g *globals) *cobra.Command {
@@ -55,6 +60,8 @@ begins a job when its last one has ended.`,
 	fs.DurationVar(&o.Hold, "hold", 10*time.Second, "how long an instance works, give or take a half")
 	fs.DurationVar(&o.Duration, "duration", time.Minute, "after which no job begins any more")
 	fs.Uint64Var(&o.Seed, "seed", 1, "of everything that is drawn")
+	addTLS(fs, &o.TLS, "controller")
+	o.Login.add(fs)
 	o.Output.Add(cmd)
 	for _, name := range []string{"controller", "template"} {
 		_ = cmd.MarkFlagRequired(name)
@@ -87,9 +94,13 @@ func (o *LoadOptions) run(ctx context.Context) error {
 		fmt.Fprintf(o.Err, "%4.0fs %d jobs begun, %d instances created (%.0f a second), %d ended, %d errors\n",
 			r.Seconds, r.Offered, r.Created, r.PerSecond, r.Terminated, sum(r.Errors))
 	}
-	client := load.NewClient(base, o.Callers)
-	defer client.Close()
-	report, failed := load.Run(ctx, client, options)
+	access, err := o.access(base)
+	if err != nil {
+		return err
+	}
+	calls := load.NewClientAs(base, o.Callers, access)
+	defer calls.Close()
+	report, failed := load.Run(ctx, calls, options)
 	if errors.Is(failed, load.ErrOptions) {
 		return cli.Usage(failed)
 	}
@@ -100,6 +111,25 @@ func (o *LoadOptions) run(ctx context.Context) error {
 		return errors.New("no instance was created; the errors above say why")
 	}
 	return failed
+}
+
+// access is how the calls show who makes them.
+func (o *LoadOptions) access(controller string) (load.Access, error) {
+	var access load.Access
+	var err error
+	if access.TLS, err = transfer.TLSConfig(transfer.TLSOptions(o.TLS)); err != nil {
+		return access, err
+	}
+	creds, _, err := o.Login.credentials(o.In, false)
+	if err != nil || creds == nil {
+		return access, err
+	}
+	to, err := client.NewController(controller, clientOptions(creds, o.TLS))
+	if err != nil {
+		return access, err
+	}
+	access.Authorize, access.Renew = to.Authorize, to.Renew
+	return access, nil
 }
 
 // loadTable fills the table of a report.

@@ -3,6 +3,7 @@ package buildnode
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -71,6 +72,9 @@ func absolute(file string) (string, error) {
 	return filepath.Abs(file)
 }
 
+// keptKey says that a private key is named by its file.
+type keptKey bool
+
 // isFile says whether there is a file of that name: a key is longer than any.
 func isFile(name string) bool {
 	info, err := os.Stat(name)
@@ -80,15 +84,21 @@ func isFile(name string) bool {
 // credentials gives what a command shows to a registry, and as whom that is: what was given
 // with it, or else what the registry was added with; nil for nothing.
 func (o *registryOptions) credentials(r remote.Registry) (creds client.Credentials, as string, err error) {
-	l := o.Login
+	if o.Login == (loginOptions{}) {
+		kept := loginOptions{id: r.KeyID, key: r.KeyFile, token: r.TokenFile}
+		return kept.credentials(o.In, true)
+	}
+	return o.Login.credentials(o.In, false)
+}
+
+// credentials gives what the options name; nil for nothing. With kept the key is in a file,
+// whether that is there or not.
+func (l *loginOptions) credentials(in io.Reader, kept keptKey) (creds client.Credentials, as string, err error) {
 	if err := l.check(); err != nil {
 		return nil, "", err
 	}
-	if l == (loginOptions{}) {
-		l = loginOptions{id: r.KeyID, key: r.KeyFile, token: r.TokenFile}
-	}
 	if l.token != "" {
-		token, err := config.ReadSecret(l.token, o.In)
+		token, err := config.ReadSecret(l.token, in)
 		if err != nil {
 			return nil, "", cli.Usage(fmt.Errorf("root token %s: %w", l.token, err))
 		}
@@ -98,8 +108,8 @@ func (o *registryOptions) credentials(r remote.Registry) (creds client.Credentia
 		return nil, "", nil
 	}
 	text := l.key
-	if text == "-" || isFile(text) || text == r.KeyFile {
-		if text, err = config.ReadSecret(l.key, o.In); err != nil {
+	if text == "-" || isFile(text) || bool(kept) {
+		if text, err = config.ReadSecret(l.key, in); err != nil {
 			return nil, "", cli.Usage(fmt.Errorf("private key %s: %w", l.key, err))
 		}
 	}
@@ -115,25 +125,12 @@ func authorize(o *transfer.Options, creds client.Credentials, tls home.TLS) erro
 	if creds == nil {
 		return nil
 	}
-	registry, err := client.NewRegistry(o.BaseURL, client.Options{
-		Credentials: creds, UserAgent: "buildnode",
-		TLS: client.TLS{CAFile: tls.CA, CertFile: tls.Cert, KeyFile: tls.Key, SkipVerify: tls.Insecure},
-	})
+	registry, err := client.NewRegistry(o.BaseURL, clientOptions(creds, tls))
 	if err != nil {
 		return err
 	}
 	o.Renew = registry.Renew
-	o.Authorize = func(r *http.Request) error {
-		err := registry.Authorize(r)
-		switch client.CodeOf(err) {
-		case client.ErrUnreachable, client.ErrUnavailable:
-			return farm.Unavailable(err, "The registry cannot be reached") // a later attempt may do
-		case client.ErrUnauthenticated:
-			return farm.Errorf(farm.CodeUnauthenticated, "%s", err.Error())
-		default:
-			return err
-		}
-	}
+	o.Authorize = func(r *http.Request) error { return handshake("registry", registry.Authorize(r)) }
 	return nil
 }
 

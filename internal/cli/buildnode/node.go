@@ -163,7 +163,7 @@ func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, erro
 	if err != nil {
 		return none, err
 	}
-	source := cache.NewRegistry(transfer.Options{TLS: config, Logger: o.Logger})
+	source := cache.NewRegistry(transfer.Options{TLS: config, Logger: o.Logger}, newPass(identity, client, o.Logger))
 	n.keep(source)
 	n.source = source
 	templates, err := cache.Open(cache.Options{Dir: o.Home.Templates(), Source: source, Reserve: identity.Reserve, Logger: o.Logger})

@@ -2,7 +2,6 @@ package buildnode
 
 import (
 	"context"
-	"errors"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -73,24 +72,4 @@ func addTLS(fs *pflag.FlagSet, o *home.TLS, whose string) {
 	fs.StringVar(&o.Cert, "cert", "", "PEM file of a client certificate")
 	fs.StringVar(&o.Key, "key", "", "PEM file of its key")
 	fs.StringVar(&o.CA, "cacert", "", "PEM file of the authorities to trust")
-}
-
-// keyOptions are the options of joining with a user key. Controllers of this version take
-// join tokens only, so that giving a key is refused and never ignored.
-type keyOptions struct {
-	id, text, file string
-}
-
-// add puts the options of join on a command.
-func (k *keyOptions) add(fs *pflag.FlagSet) {
-	fs.StringVar(&k.id, "api-key-id", "", "id of a user key")
-	fs.StringVar(&k.text, "api-key-string", "", "private key of that user key")
-	fs.StringVar(&k.file, "api-key-file", "", "file with that private key")
-}
-
-func (k *keyOptions) refuse() error {
-	if k.id == "" && k.text == "" && k.file == "" {
-		return nil
-	}
-	return cli.Usage(errors.New("this version joins with a join token only: leave the --api-key options out and give --token-file"))
 }

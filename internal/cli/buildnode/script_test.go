@@ -2,6 +2,10 @@ package buildnode_test
 
 import (
 	"context"
+	cryptorand "crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
 	"io"
 	"log/slog"
 	"maps"
@@ -52,7 +56,7 @@ func TestScripts(t *testing.T) {
 			}
 			return storage(env)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"until": until, "random": random, "api": call, "api-until": callUntil},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"until": until, "random": random, "userkey": userKey, "api": call, "api-until": callUntil},
 	})
 }
 
@@ -181,4 +185,15 @@ func random(ts *testscript.TestScript, neg bool, args []string) {
 	data := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{7}).Read(data)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), data, 0o600))
+}
+
+// userKey writes a private key of a user key: userkey FILE
+func userKey(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: userkey file")
+	}
+	key, err := rsa.GenerateKey(cryptorand.Reader, 2048)
+	ts.Check(err)
+	text := base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PrivateKey(key))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text+"\n"), 0o600))
 }

@@ -26,7 +26,12 @@ func newShipper(at home.Home) (*logs.Shipper, error) {
 	if err != nil {
 		machine = identity.Name
 	}
-	source := cache.NewRegistry(transfer.Options{TLS: config, Attempts: 1})
+	controller, err := controllerClient(identity)
+	if err != nil {
+		return nil, err
+	}
+	// Its own pass: it works before there is an agent, and cannot say in the log that it is refused.
+	source := cache.NewRegistry(transfer.Options{TLS: config, Attempts: 1}, newPass(identity, controller, nil))
 	return logs.New(logs.Options{Machine: machine, Host: hostOf(identity), Send: source.Log}), nil
 }
 

@@ -15,10 +15,12 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/fleet"
+	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/sim"
 	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // SimOptions are the options of sim.
@@ -28,11 +30,12 @@ type SimOptions struct {
 	Dir   string   // "": nothing is kept
 	VLANs []string // see hv.ParseVLANs
 	USB   []string // name=number
+	Certs home.TLS
 }
 
 func simCommand(g *globals) *cobra.Command {
 	o := SimOptions{globals: g}
-	token := tokenOptions{}
+	token, key := tokenOptions{}, keyOptions{}
 	cmd := &cobra.Command{
 		Use:   "sim",
 		Short: "Run many simulated nodes in one process",
@@ -47,17 +50,21 @@ nothing fails. A time may be one, such as 2s, or a range that is drawn from, suc
   buildnode sim --nodes 3 --boot 2s --pull 5s --data-dir ./sim --controller http://127.0.0.1:8090 --token-file token
   buildnode sim --nodes 50 --boot 1s-4s --boot-failure 0.02 --death 0.1 --death-after 10s-5m --controller http://127.0.0.1:8090 --token-file token`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if o.Token, err = token.read(g.In); err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, own, err := readWho(token, key, g.In)
+			if err != nil {
 				return err
 			}
-			return o.run(cmd.Context())
+			o.Token = text
+			return o.run(cmd.Context(), own)
 		},
 	}
 	fs := cmd.Flags()
 	fs.IntVar(&o.Nodes, "nodes", 1, "number of nodes")
 	fs.StringVar(&o.Controller, "controller", "", "URL of the controller")
 	token.add(cmd)
+	key.add(fs)
+	addTLS(fs, &o.Certs, "controller")
 	fs.StringVar(&o.Name, "name", "sim", "beginning of the nodes' names")
 	fs.StringSliceVar(&o.Groups, "groups", nil, "node groups (names or ids)")
 	fs.IntVar(&o.Capacity, "capacity", 0, "most VMs at a time on each node (default: the controller's)")
@@ -141,7 +148,7 @@ func (s *span) Set(text string) (err error) {
 	return nil
 }
 
-func (o *SimOptions) run(ctx context.Context) error {
+func (o *SimOptions) run(ctx context.Context, key *userKey) error {
 	log, err := obs.Logger(o.Err, o.logLevel, "sim")
 	if err != nil {
 		return cli.Usage(err)
@@ -149,6 +156,14 @@ func (o *SimOptions) run(ctx context.Context) error {
 	f := o.Options
 	if err := o.offers(&f); err != nil {
 		return err
+	}
+	if f.TLS, err = transfer.TLSConfig(transfer.TLSOptions(o.Certs)); err != nil {
+		return err
+	}
+	if key != nil {
+		if f.Authorize, err = key.authorizer(home.Identity{Controller: o.Controller, TLS: o.Certs}); err != nil {
+			return err
+		}
 	}
 	collectLess()
 	f.DataDir, f.Logger, f.Version = o.Dir, log, obs.FullVersion()

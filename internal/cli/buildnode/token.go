@@ -29,6 +29,8 @@ func (t *tokenOptions) add(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("token", "token-file")
 }
 
+func (t *tokenOptions) given() bool { return *t != tokenOptions{} }
+
 // read gives the token itself or what is in the file, and an error when that is nothing.
 func (t *tokenOptions) read(in io.Reader) (string, error) {
 	token := t.text
@@ -39,7 +41,7 @@ func (t *tokenOptions) read(in io.Reader) (string, error) {
 		}
 	}
 	if token == "" {
-		return "", cli.Usage(errors.New(`--token-file or --token is required; "buildyard node token" prints the token on the controller's machine`))
+		return "", cli.Usage(errors.New(`the join token is empty; "buildyard node token" prints it on the controller's machine`))
 	}
 	return token, nil
 }

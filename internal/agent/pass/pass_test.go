@@ -1,0 +1,259 @@
+package pass
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+const at = "http://registry.example:8089"
+
+// scene is a node between a controller and a registry.
+type scene struct {
+	t     *testing.T
+	h     *Holder
+	log   bytes.Buffer
+	mu    sync.Mutex
+	asked int
+	gives func(n int) (api.PassAnswer, error)
+	takes func(shown string) bool
+	seen  []string
+}
+
+func newScene(t *testing.T, own Credentials) *scene {
+	t.Helper()
+	s := &scene{t: t}
+	s.gives = func(n int) (api.PassAnswer, error) {
+		return api.PassAnswer{Pass: fmt.Sprintf("pass %d", n), Life: 600}, nil
+	}
+	s.takes = func(shown string) bool { return strings.HasPrefix(shown, "Bearer pass") }
+	s.h = New(Options{Own: own, Logger: slog.New(slog.NewTextHandler(&s.log, nil)), Ask: func(context.Context) (api.PassAnswer, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.asked++
+		return s.gives(s.asked)
+	}})
+	return s
+}
+
+// call asks the registry as package transfer does, and gives what it was shown last.
+func (s *scene) call() (shown string, taken bool, err error) {
+	s.t.Helper()
+	for try := 0; ; try++ {
+		r, err := http.NewRequestWithContext(s.t.Context(), "GET", at, nil)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if err := s.h.Authorize(r, at); err != nil {
+			return "", false, err
+		}
+		shown = r.Header.Get("Authorization")
+		s.seen = append(s.seen, shown)
+		if s.takes(shown) {
+			return shown, true, nil
+		}
+		if try > 0 || !s.h.Renew(r, at) {
+			return shown, false, nil
+		}
+	}
+}
+
+func (s *scene) want(shown string, taken bool) {
+	s.t.Helper()
+	got, ok, err := s.call()
+	if got != shown || ok != taken || err != nil {
+		s.t.Errorf("shown %q, taken %v, %v; want %q, %v", got, ok, err, shown, taken)
+	}
+}
+
+// key is a node's own.
+type key struct{ renewed int }
+
+func (*key) Authorize(r *http.Request, _ string) error {
+	r.Header.Set("Authorization", "Bearer key")
+	return nil
+}
+
+func (k *key) Renew(*http.Request, string) bool {
+	k.renewed++
+	return k.renewed == 1
+}
+
+func TestPassIsRenewedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, nil)
+		s.want("Bearer pass 1", true)
+		time.Sleep(5*time.Minute - time.Second)
+		s.want("Bearer pass 1", true)
+		time.Sleep(time.Second)
+		s.want("Bearer pass 2", true)
+		time.Sleep(time.Hour)
+		s.want("Bearer pass 3", true)
+		if s.asked != 3 {
+			t.Errorf("asked %d times", s.asked)
+		}
+	})
+}
+
+// TestAControllerThatIsAway: the pass that there is is used as long as it is good.
+func TestAControllerThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, nil)
+		s.want("Bearer pass 1", true)
+		s.gives = func(int) (api.PassAnswer, error) { return api.PassAnswer{}, farm.Unavailable(nil, "away") }
+		s.takes = func(shown string) bool { return shown == "Bearer pass 1" }
+		for range 9 {
+			time.Sleep(time.Minute)
+			s.want("Bearer pass 1", true)
+		}
+		time.Sleep(time.Minute)
+		if _, _, err := s.call(); farm.CodeOf(err) != farm.CodeUnavailable {
+			t.Errorf("a later attempt would do: %v", err)
+		}
+		asked := s.asked
+		if _, _, err := s.call(); farm.CodeOf(err) != farm.CodeUnavailable || s.asked != asked {
+			t.Errorf("%v; the controller was asked %d times more at once", err, s.asked-asked)
+		}
+		s.gives = func(int) (api.PassAnswer, error) { return api.PassAnswer{Pass: "pass 1", Life: 600}, nil }
+		time.Sleep(askAgain)
+		s.want("Bearer pass 1", true)
+	})
+}
+
+// TestNothingIsNeeded: a cloud without authentication goes on, with its controller or without,
+// and whatever that knows of passes.
+func TestNothingIsNeeded(t *testing.T) {
+	for name, err := range map[string]error{
+		"no passes": nil, "an old controller": farm.Errorf(farm.CodeNotFound, "No such route"), "away": errors.New("away"),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(t, nil)
+			s.gives = func(int) (api.PassAnswer, error) { return api.PassAnswer{}, err }
+			s.takes = func(shown string) bool { return shown == "" }
+			for range 100 {
+				s.want("", true)
+			}
+			if s.asked != 1 {
+				t.Errorf("%s: asked %d times", name, s.asked)
+			}
+			time.Sleep(noneLife)
+			s.want("", true)
+			if s.asked != 2 {
+				t.Errorf("%s: asked %d times later", name, s.asked)
+			}
+		})
+	}
+}
+
+// TestAuthenticationIsTurnedOn: a registry that refuses nothing until now is asked again with a
+// pass at once.
+func TestAuthenticationIsTurnedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, nil)
+		gives := s.gives
+		s.gives = func(int) (api.PassAnswer, error) { return api.PassAnswer{}, nil }
+		takes := s.takes
+		s.takes = func(shown string) bool { return shown == "" }
+		s.want("", true)
+		s.gives, s.takes = gives, takes
+		time.Sleep(askAgain)
+		s.want("Bearer pass 2", true)
+		if fmt.Sprint(s.seen) != "[  Bearer pass 2]" {
+			t.Errorf("%q", s.seen)
+		}
+	})
+}
+
+// TestARefusedPass: another one is asked for, and when that is refused too it is said, once.
+func TestARefusedPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, nil)
+		s.want("Bearer pass 1", true)
+		s.takes = func(shown string) bool { return shown == "Bearer pass 2" } // the signing keys are others
+		time.Sleep(time.Minute)
+		s.want("Bearer pass 2", true)
+		s.takes = func(string) bool { return false }
+		time.Sleep(time.Minute)
+		for range 5 {
+			if _, taken, err := s.call(); taken || err != nil {
+				t.Errorf("%v, %v", taken, err)
+			}
+		}
+		if n := strings.Count(s.log.String(), "does not take what this node shows"); n != 1 {
+			t.Errorf("said %d times: %s", n, s.log.String())
+		}
+		if strings.Contains(s.log.String(), "pass 3") || s.asked > 4 {
+			t.Errorf("asked %d times; %s", s.asked, s.log.String())
+		}
+	})
+}
+
+// TestTheKeyOfTheNode: it is used where the controller has no passes, and where the registry
+// takes none of them.
+func TestTheKeyOfTheNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &key{}
+		s := newScene(t, k)
+		s.gives = func(int) (api.PassAnswer, error) { return api.PassAnswer{}, nil }
+		s.takes = func(shown string) bool { return shown == "Bearer key" }
+		s.want("Bearer key", true)
+		s.takes = func(string) bool { return k.renewed == 1 } // its session has ended
+		s.want("Bearer key", true)
+
+		s = newScene(t, &key{})
+		s.takes = func(shown string) bool { return shown == "Bearer key" }
+		s.want("Bearer key", true)
+		s.want("Bearer key", true)
+		if s.asked != 1 || s.seen[0] != "Bearer pass 1" || len(s.seen) != 3 {
+			t.Errorf("asked %d times; %q", s.asked, s.seen)
+		}
+		time.Sleep(ownLife)
+		s.takes = func(shown string) bool { return strings.HasPrefix(shown, "Bearer pass") }
+		s.want("Bearer pass 2", true)
+	})
+}
+
+// TestManyAskOnce: whoever needs a pass at the same time asks for it together, and one who gives
+// up does not wait.
+func TestManyAskOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, slow := newScene(t, nil), make(chan struct{})
+		gives := s.gives
+		s.gives = func(n int) (api.PassAnswer, error) {
+			<-slow
+			return gives(n)
+		}
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				r, _ := http.NewRequestWithContext(t.Context(), "GET", at, nil)
+				if err := s.h.Authorize(r, at); err != nil || r.Header.Get("Authorization") != "Bearer pass 1" {
+					t.Errorf("%v, %v", r.Header, err)
+				}
+			})
+		}
+		synctest.Wait()
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		r, _ := http.NewRequestWithContext(gone, "GET", at, nil)
+		if err := s.h.Authorize(r, at); err == nil {
+			t.Error("who has gone waits")
+		}
+		close(slow)
+		all.Wait()
+		if s.asked != 1 {
+			t.Errorf("asked %d times", s.asked)
+		}
+	})
+}
