@@ -24,8 +24,8 @@ const upkeepLook = 500 * time.Millisecond
 const whoDoes = `
 A storage that no registry has open is opened by the command itself, which keeps registries
 out until it ends. When a registry has it open, that one does the work beside its pushes and
-pulls and the command shows how it goes; with --registry it is asked straight away. It takes
-such calls from its own machine only.`
+pulls and the command shows how it goes; with --registry it is asked straight away. A registry
+without authentication takes such calls from its own machine only.`
 
 // keeper is what every command has that looks after a registry's storage.
 type keeper struct {

@@ -2,6 +2,8 @@ package controllerrest_test
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -13,7 +15,10 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
@@ -74,8 +79,53 @@ func TestBackupIsTakenHere(t *testing.T) {
 	}
 }
 
+// TestBackupIsRoots: where callers are known it is given to the root user, wherever they are, and
+// to nobody else: it holds what sessions of everybody are signed with.
+func TestBackupIsRoots(t *testing.T) {
+	root, err := auth.NewRoot(guardToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := auth.NewKeys(auth.NewKeyTable([]farm.APIKey{{ID: "ci", Generation: "g", Expires: time.Now().Add(time.Hour)}}, nil))
+	open := auth.NewSessions(keys, auth.NewSigner(auth.NewRing(time.Now())), 0)
+	ci, err := keys.Get("ci")
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := json.Marshal(open.Open(ci))
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard, err := rest.NewGuard(rest.GuardOptions{
+		Who: &auth.Authenticator{Root: root, Sessions: open}, Logger: slog.New(slog.DiscardHandler),
+		Judge: auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: farm.TierBasic}, auth.NewGrantTable(auth.Grants{}, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := backups(t, whole{mem.New()}, func(o *controllerrest.Options) { o.Guard = guard })
+	for _, c := range []struct {
+		peer, credential string
+		want             int
+	}{
+		{"192.0.2.1:4711", "Basic " + base64.StdEncoding.EncodeToString([]byte("root:"+guardToken)), http.StatusOK},
+		{"127.0.0.1:4711", "Basic " + base64.StdEncoding.EncodeToString([]byte("root:"+guardToken)), http.StatusOK},
+		{"192.0.2.1:4711", "Bearer " + base64.StdEncoding.EncodeToString(session), http.StatusForbidden},
+		{"127.0.0.1:4711", "Bearer " + base64.StdEncoding.EncodeToString(session), http.StatusForbidden},
+		{"127.0.0.1:4711", "", http.StatusUnauthorized},
+	} {
+		req := httptest.NewRequest(http.MethodGet, api.PathBackup, nil)
+		req.RemoteAddr = c.peer
+		req.Header.Set("Authorization", c.credential)
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, req); w.Code != c.want {
+			t.Errorf("%s, %.6s: %d %s, want %d", c.peer, c.credential, w.Code, w.Body, c.want)
+		}
+	}
+}
+
 // backups serves a controller on a backend.
-func backups(t *testing.T, b store.Backend) http.Handler {
+func backups(t *testing.T, b store.Backend, change ...func(*controllerrest.Options)) http.Handler {
 	t.Helper()
 	tables := controller.NewTables(nil)
 	st, err := store.Open(t.Context(), b, store.Options{Tables: tables.All()})
@@ -87,7 +137,11 @@ func backups(t *testing.T, b store.Backend) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return controllerrest.Handler(controllerrest.Options{Controller: c, Logger: slog.New(slog.DiscardHandler)})
+	o := controllerrest.Options{Controller: c, Logger: slog.New(slog.DiscardHandler)}
+	for _, f := range change {
+		f(&o)
+	}
+	return controllerrest.Handler(o)
 }
 
 // TestTornBackupLooksTorn: what breaks off must not end like an answer that is whole.

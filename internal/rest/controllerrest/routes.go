@@ -96,9 +96,9 @@ func (s *server) coreRoutes() []rest.Route {
 		{Pattern: "GET /api/v1/vm", Permission: "list_vms", Do: s.listVMs},
 		{Pattern: "GET /api/v1/vm/history", Permission: "list_vms", Do: s.listHistory},
 		{Pattern: "GET /api/v1/vm/watch", Permission: "list_vms", Raw: s.watchVMs},
-		{Pattern: "POST /api/v1/vm", Permission: "start_vm", Do: s.once(s.startVMs)},
+		{Pattern: "POST /api/v1/vm", Permission: "start_vm", Told: true, Do: s.once(s.startVMs)},
 		{Pattern: "PUT /api/v1/vm", Permission: "update_vm", Do: s.updateVM},
-		{Pattern: "DELETE /api/v1/vm", Permission: "terminate_vm", Do: s.terminateVM},
+		{Pattern: "DELETE /api/v1/vm", Permission: "terminate_vm", Told: true, Do: s.terminateVM},
 
 		{Pattern: "POST /api/v1/rpc/vm/restart", Permission: "update_vm", Do: s.restartVM},
 
@@ -106,7 +106,7 @@ func (s *server) coreRoutes() []rest.Route {
 		{Pattern: "POST /api/v1/image", Permission: "save_image", Do: s.once(s.saveImage)},
 
 		{Pattern: "GET /api/v1/node", Permission: "list_nodes", Do: s.listNodes},
-		{Pattern: "DELETE /api/v1/node", Permission: "delete_node", Do: s.deleteNode},
+		{Pattern: "DELETE /api/v1/node", Permission: "delete_node", Told: true, Do: s.deleteNode},
 		{Pattern: "GET /api/v1/node/adopt", Permission: "change_node_config", Do: s.listUnknown},
 		{Pattern: "POST /api/v1/node/adopt", Permission: "change_node_config", Do: s.adopt},
 
@@ -116,7 +116,7 @@ func (s *server) coreRoutes() []rest.Route {
 
 		{Pattern: "GET /api/v1/registry/disk", Permission: "get_registry_disk_info", Do: s.registryDisk},
 
-		{Pattern: "GET " + api.PathBackup, Permission: "change_config", Hangs: true, Raw: s.backup},
+		{Pattern: "GET " + api.PathBackup, Permission: string(farm.PermRoot), Hangs: true, Raw: s.backup},
 
 		{Pattern: "POST " + api.PathJoin, Permission: rest.NodeOrKnown, Typed: true, Do: link(s.join)},
 		{Pattern: "POST " + api.PathPoll, Permission: rest.Node, Steady: true, Hangs: true, Typed: true, Do: s.poll},

@@ -12,14 +12,14 @@ func (s *server) templateRoutes() []rest.Route {
 	const templates, nodes = "/api/v1/registry/vm", "/api/v1/registry/vm/distribute"
 	return []rest.Route{
 		{Pattern: "GET " + templates, Permission: "registry_list", Do: s.listTemplates},
-		{Pattern: "DELETE " + templates, Permission: "registry_delete", Do: s.deleteTemplate},
+		{Pattern: "DELETE " + templates, Permission: "registry_delete", Told: true, Do: s.deleteTemplate},
 		{Pattern: "DELETE /api/v1/registry/revert", Permission: "registry_delete", Do: s.revertTemplate},
 
 		{Pattern: "GET " + templates + "/remove", Permission: "registry_list", Do: s.listRemovals},
 		{Pattern: "DELETE " + templates + "/remove", Permission: "registry_delete", Do: s.removeFromNodes},
 
 		{Pattern: "GET " + nodes, Permission: "registry_distribute_status", Do: s.listDistributions},
-		{Pattern: "POST " + nodes, Permission: "registry_distribute", Do: s.once(s.distribute)},
+		{Pattern: "POST " + nodes, Permission: "registry_distribute", Told: true, Do: s.once(s.distribute)},
 		{Pattern: "DELETE " + nodes, Permission: "registry_distribute", Do: s.cancelDistribution},
 	}
 }
