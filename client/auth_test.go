@@ -31,8 +31,8 @@ import (
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/auth/certs"
 	"github.com/buildyard/buildyard/internal/auth/certs/certstest"
-	"github.com/buildyard/buildyard/internal/rest/servicetest"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest/servicetest"
 )
 
 // direct makes calls of a handler without a network.

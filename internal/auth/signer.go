@@ -63,7 +63,7 @@ func (s *Signer) Unseal(p Purpose, text string, ttl time.Duration, bound ...stri
 	if len(text) > maxSeal {
 		return nil, ErrSealForm
 	}
-	raw, err := base64.RawURLEncoding.DecodeString(text)
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || len(raw) < sealSize {
 		return nil, ErrSealForm
 	}

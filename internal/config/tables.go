@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -69,7 +70,7 @@ const aDay = 24 * time.Hour
 
 // ControllerTable is the settings of the controller, alone or with a registry in the
 // same process.
-var ControllerTable = Table{
+var ControllerTable = slices.Concat(Table{
 	{Key: Registry, Flag: "registry", Kind: String, Check: checkURL, Help: "address of the registry as nodes and clients reach it"},
 	{Key: LocalRegistry, Flag: "local-registry", Kind: String, Check: checkURL, Help: "address of the registry as the controller reaches it, when it differs"},
 	{Key: PushRegistry, Flag: "push-registry", Kind: String, Check: checkURL, Help: "address to which nodes push saved images, when it differs"},
@@ -101,22 +102,21 @@ var ControllerTable = Table{
 	{Key: BackupDir, Flag: "backup-dir", Kind: Path, Help: "directory for periodic backups of the records; without it none are taken"},
 	{Key: BackupEvery, Flag: "backup-every", Default: "1h", Kind: Duration, Check: between(time.Minute, 7*aDay), Help: "time between two periodic backups"},
 	{Key: BackupKeep, Flag: "backup-keep", Default: "24", Kind: Int, Check: atLeast(1), Help: "how many of the newest periodic backups stay"},
-	{Key: LicenseFile, Flag: "license-file", Kind: Path, Help: "file with the controller's licence key; without one everything is open"},
-	{Key: LicenseAuthority, Flag: "license-authority", Kind: Path, Help: "file with the public keys that licences are judged by (default: authority.pub in /etc/buildyard and in the user's configuration folder)"},
+	licenseFile, licenseAuthority,
 	{Key: PackagesDir, Flag: "packages-dir", Kind: Path, Help: "directory of the agent packages that nodes are updated with (default: pkg in the data directory)"},
 	{Key: NoNodeUpgrades, Flag: "no-node-upgrades", Default: "false", Kind: Bool, Help: "update the agents of nodes only when asked to, not whenever a newer package is there"},
 	enableMetrics, metricsPort, metricsPath,
 	logLevel, logDir, centralLogging, keepLogs, maxLogSize,
-}
+}, access, controllerAccess)
 
 // RegistryTable is the settings of a registry that runs alone.
-var RegistryTable = Table{
+var RegistryTable = slices.Concat(Table{
 	{Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory"},
 	{Key: ListenAddr, Flag: "listen-addr", Default: ":8089", Kind: Addr, Help: "address of the registry's API"},
 	scrubRate,
 	enableMetrics, metricsPort, metricsPath,
 	logLevel, logDir, centralLogging, keepLogs, maxLogSize,
-}
+}, access, registryAccess)
 
 // StorageTable is the settings of the commands that look after a registry's storage.
 var StorageTable = append(Table{
@@ -153,6 +153,16 @@ var (
 	metricsPort   = Setting{Key: MetricsPort, Flag: "metrics-port", Default: "2112", Kind: Int, Check: portNumber, Help: "port of the metrics, on the host of the API's address; 0: any"}
 	metricsPath   = Setting{Key: MetricsPath, Flag: "metrics-path", Default: "/metrics", Kind: String, Check: urlPath, Help: "path of the metrics"}
 )
+
+var licenseFile = Setting{
+	Key: LicenseFile, Flag: "license-file", Kind: Path,
+	Help: "file with the controller's licence key; without one everything is open",
+}
+
+var licenseAuthority = Setting{
+	Key: LicenseAuthority, Flag: "license-authority", Kind: Path,
+	Help: "file with the public keys that licences are judged by (default: authority.pub in /etc/buildyard and in the user's configuration folder)",
+}
 
 var logLevel = Setting{
 	Key: LogLevel, Flag: "log-level", Default: "info", Kind: String,

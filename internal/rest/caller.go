@@ -13,7 +13,8 @@ import (
 // nobody, who may do everything.
 type Caller struct {
 	auth.Identity
-	Address string // of the caller, without a port
+	Address string         // of the caller, without a port
+	For     *auth.Identity // the user for whom a program calls, who must be allowed the same; nil: none is named
 
 	rules *auth.Rules // nil: there is no guard
 }
@@ -93,15 +94,20 @@ func (c Caller) Owner() string {
 
 // Need refuses a caller without a permission, for what a handler asks beyond its route.
 func (c Caller) Need(p farm.Permission) error {
-	if c.rules == nil || c.rules.Allows(c.Identity, p) {
+	if c.all(func(r *auth.Rules, who auth.Identity) bool { return r.Allows(who, p) }) {
 		return nil
 	}
 	return auth.Forbidden(p)
 }
 
+// all says whether something is allowed to the caller and to the user for whom they call.
+func (c Caller) all(allows func(*auth.Rules, auth.Identity) bool) bool {
+	return c.rules == nil || allows(c.rules, c.Identity) && (c.For == nil || allows(c.rules, *c.For))
+}
+
 // HasOn says whether the caller has a right on a resource.
 func (c Caller) HasOn(kind farm.ResourceType, id string, right farm.Permission) bool {
-	return c.rules == nil || c.rules.AllowsOn(c.Identity, kind, id, right)
+	return c.all(func(r *auth.Rules, who auth.Identity) bool { return r.AllowsOn(who, kind, id, right) })
 }
 
 // NeedOn refuses a caller without a right on a resource.
@@ -138,7 +144,7 @@ func (c Caller) ActingGroup(p *Params) (string, error) {
 	if err := p.Err(); err != nil {
 		return "", err
 	}
-	if !c.In(group) {
+	if !c.In(group) || c.For != nil && !c.For.In(group) {
 		return "", farm.Errorf(farm.CodeForbidden, "You do not belong to the permission group %s", group)
 	}
 	return group, nil

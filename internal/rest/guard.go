@@ -125,8 +125,12 @@ func (g *Guard) judge(p *passage, r *http.Request) error {
 	}
 	if needs != Open {
 		who, err := g.o.Who.Identify(r)
+		var behind *auth.Identity
 		if err == nil {
-			p.Identity = who
+			behind, err = actedFor(r)
+		}
+		if err == nil {
+			p.Identity, p.For = who, behind
 		} else if needs != NodeOrKnown {
 			return g.limited(r, p.Address, err)
 		}

@@ -515,26 +515,99 @@ func TestWithoutAGuard(t *testing.T) {
 func TestLoopback(t *testing.T) {
 	for name, c := range map[string]struct {
 		remote, host string
-		header       http.Header
 		want         string // name and groups
 	}{
-		"a program":            {"127.0.0.1:5", "127.0.0.1:8085", nil, " []"},
-		"by name":              {"[::1]:5", "localhost:8085", nil, " []"},
-		"for a user":           {"127.0.0.1:5", "[::1]:8085", http.Header{UserHeader: {"anna"}, GroupHeader: {"a", "b"}}, "anna [a b]"},
-		"from elsewhere":       {"192.0.2.1:5", "127.0.0.1:8085", nil, "401"},
-		"by a name of the web": {"127.0.0.1:5", "evil.test:8085", nil, "401"},
-		"for root":             {"127.0.0.1:5", "127.0.0.1", http.Header{UserHeader: {"root"}}, "401"},
-		"for an empty name":    {"127.0.0.1:5", "127.0.0.1", http.Header{UserHeader: {""}}, "401"},
-		"for groups":           {"127.0.0.1:5", "127.0.0.1", http.Header{GroupHeader: {"a"}}, "401"},
-		"for two":              {"127.0.0.1:5", "127.0.0.1", http.Header{UserHeader: {"a", "b"}}, "401"},
+		"a program":            {"127.0.0.1:5", "127.0.0.1:8085", " []"},
+		"by name":              {"[::1]:5", "localhost:8085", " []"},
+		"from elsewhere":       {"192.0.2.1:5", "127.0.0.1:8085", "401"},
+		"by a name of the web": {"127.0.0.1:5", "evil.test:8085", "401"},
 	} {
-		who, err := Loopback{}.Identify(&http.Request{RemoteAddr: c.remote, Host: c.host, Header: c.header})
+		who, err := Loopback{}.Identify(&http.Request{RemoteAddr: c.remote, Host: c.host})
 		got := fmt.Sprint(who.Name, " ", who.Groups)
 		if err != nil && farm.CodeOf(err) == farm.CodeUnauthenticated {
 			got = "401"
 		}
 		if got != c.want || err == nil && who.Method != auth.ByLocal {
 			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
+// TestOnBehalf: a call for a user is allowed when it is to the user and to the program.
+func TestOnBehalf(t *testing.T) {
+	local := newGate(t, func(o *GuardOptions) { o.Who = Loopback{} })
+	g := newGate(t)
+	for _, c := range []struct {
+		name    string
+		gate    *gate
+		as      string // the header Authorization
+		pattern string
+		header  []string
+		want    int
+	}{
+		{"root", g, rootBasic(rootToken), "DELETE /node", nil, 200},
+		{"root for a group that may", g, rootBasic(rootToken), "GET /vm", []string{UserHeader, "anna", GroupHeader, "a", GroupHeader, "dev"}, 200},
+		{"root for a user without groups", g, rootBasic(rootToken), "GET /vm", []string{UserHeader, "anna"}, 403},
+		{"root for who may something else", g, rootBasic(rootToken), "DELETE /node", []string{UserHeader, "anna", GroupHeader, "dev"}, 403},
+		{"what is root's own", g, rootBasic(rootToken), "POST /key", []string{UserHeader, "anna", GroupHeader, "dev"}, 403},
+		{"a key for who may more", g, g.key(t), "DELETE /node", []string{UserHeader, "anna", GroupHeader, "ops"}, 403},
+		{"a key for who may less", g, g.key(t), "GET /vm", []string{UserHeader, "anna"}, 403},
+		{"nobody", g, "", "GET /vm", []string{UserHeader, "anna", GroupHeader, "dev"}, 401},
+		{"for root", g, rootBasic(rootToken), "GET /known", []string{UserHeader, "root"}, 401},
+		{"for a name that was lost", g, rootBasic(rootToken), "GET /known", []string{UserHeader, ""}, 401},
+		{"for groups", g, rootBasic(rootToken), "GET /known", []string{GroupHeader, "dev"}, 401},
+		{"for two", g, rootBasic(rootToken), "GET /known", []string{UserHeader, "a", UserHeader, "b"}, 401},
+		{"a program of this machine", local, "", "DELETE /node", nil, 200},
+		{"a program for a user", local, "", "DELETE /node", []string{UserHeader, "anna", GroupHeader, "dev"}, 403},
+		{"a program for who may", local, "", "GET /vm", []string{UserHeader, "anna", GroupHeader, "dev"}, 200},
+	} {
+		method, path, _ := strings.Cut(c.pattern, " ")
+		r := httptest.NewRequestWithContext(t.Context(), method, path, nil)
+		r.RemoteAddr, r.Host = "127.0.0.1:5", "127.0.0.1:8085"
+		if c.as != "" {
+			r.Header.Set("Authorization", c.as)
+		}
+		for i := 0; i < len(c.header); i += 2 {
+			r.Header.Add(c.header[i], c.header[i+1])
+		}
+		w := httptest.NewRecorder()
+		c.gate.handler.ServeHTTP(w, r)
+		if w.Code != c.want {
+			t.Errorf("%s: %d %s", c.name, w.Code, w.Body)
+		}
+	}
+	if who := g.records[0].Who; who != "root" {
+		t.Errorf("%q", who)
+	}
+	if who := g.records[len(g.records)-1].Who; who != "" {
+		t.Errorf("%q", who)
+	}
+	if !slices.ContainsFunc(g.records, func(a AuditRecord) bool { return a.Who == "anna" && a.Method == auth.ByRoot }) {
+		t.Error("the audit does not know for whom it was")
+	}
+}
+
+// TestActFor names a caller on the way out, and nobody else.
+func TestActFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		who  *auth.Identity // nil: there is no guard
+		want string
+	}{
+		"no guard": {nil, "[] []"},
+		"nobody":   {&auth.Identity{}, "[] []"},
+		"root":     {&auth.Identity{Name: "root", Method: auth.ByRoot, Root: true}, "[] []"},
+		"a key":    {&auth.Identity{Name: "ci", KeyID: "ci", Groups: []string{"a", "b"}, Method: auth.ByKey}, "[ci] [a b]"},
+	} {
+		ctx := t.Context()
+		if c.who != nil {
+			ctx = context.WithValue(ctx, passageKey{}, &passage{Caller: Caller{Identity: *c.who}})
+		}
+		r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+		r.Header.Set(UserHeader, "somebody")
+		r.Header.Set(GroupHeader, "else")
+		ActFor(r)
+		if got := fmt.Sprint(r.Header[UserHeader], r.Header[GroupHeader]); got != c.want {
+			t.Errorf("%s: %s", name, got)
 		}
 	}
 }

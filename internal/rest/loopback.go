@@ -9,8 +9,9 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Headers by which a program of this machine says for whom it calls the loopback port: the name
-// of a user who is logged in there, and each of their groups on a line of its own.
+// Headers by which a program says for whom it calls: the name of a user who is known there, and
+// each of their groups on a line of its own. Such a call is allowed when it is to the user and to
+// the program.
 const (
 	UserHeader  = "X-Buildyard-User"
 	GroupHeader = "X-Buildyard-Group"
@@ -30,18 +31,21 @@ func (Loopback) Identify(r *http.Request) (auth.Identity, error) {
 	if !FromHere(r) || !isHere(r.Host) {
 		return auth.Identity{}, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required")
 	}
-	users := r.Header[UserHeader]
-	if len(users) > 1 {
-		return auth.Identity{}, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required")
+	return auth.Local("", nil)
+}
+
+// actedFor gives the user for whom a program makes a request; nil when it names none. A user
+// whose name was lost on the way is nobody.
+func actedFor(r *http.Request) (*auth.Identity, error) {
+	users, groups := r.Header[UserHeader], r.Header[GroupHeader]
+	if len(users)+len(groups) == 0 {
+		return nil, nil //nolint:nilnil // nobody is named
 	}
-	name := ""
-	if len(users) == 1 {
-		name = users[0]
+	if len(users) != 1 || users[0] == "" {
+		return nil, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required")
 	}
-	if name == "" && len(users)+len(r.Header[GroupHeader]) > 0 { // a user whose name was lost is not the program itself
-		return auth.Identity{}, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required")
-	}
-	return auth.Local(name, r.Header[GroupHeader])
+	who, err := auth.Local(users[0], groups)
+	return &who, err
 }
 
 // isHere says whether a request's host is this machine.
@@ -51,4 +55,19 @@ func isHere(host string) bool {
 	}
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
+}
+
+// ActFor says on a request to the registry for whom it is made: the caller of the request whose
+// context it has. The root user, who may do everything, and nobody are not named.
+func ActFor(out *http.Request) {
+	out.Header.Del(UserHeader)
+	out.Header.Del(GroupHeader)
+	who := CallerOf(out.Context())
+	if !who.Is() || who.Root {
+		return
+	}
+	out.Header.Set(UserHeader, who.Name)
+	for _, g := range who.Groups {
+		out.Header.Add(GroupHeader, g)
+	}
 }

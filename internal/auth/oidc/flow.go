@@ -1,10 +1,7 @@
 package oidc
 
 import (
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -14,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/oauth2"
+
+	"github.com/buildyard/buildyard/internal/auth"
 )
 
 const (
@@ -41,29 +40,23 @@ func newFlow(redirect, back string, now time.Time) flow {
 	}
 }
 
+// forFlows is what a flow's signature is for.
+const forFlows auth.Purpose = "log-in at an identity provider"
+
 // seal writes a flow so that nobody else can.
 func (p *Provider) seal(f flow) string {
 	raw, _ := json.Marshal(f) // texts and a time
-	body := base64.RawURLEncoding.EncodeToString(raw)
-	return body + "." + base64.RawURLEncoding.EncodeToString(p.sign(body))
-}
-
-func (p *Provider) sign(body string) []byte {
-	mac := hmac.New(sha256.New, p.key)
-	mac.Write([]byte(body))
-	return mac.Sum(nil)
+	return p.o.Signer.Seal(forFlows, raw)
 }
 
 var errFlow = errors.New("the log-in was not begun by this browser, or took too long")
 
 // unseal reads what seal wrote.
 func (p *Provider) unseal(text string) (f flow, err error) {
-	body, signed, ok := strings.Cut(text, ".")
-	mac, err := base64.RawURLEncoding.Strict().DecodeString(signed)
-	if !ok || err != nil || len(text) > maxCookie || !hmac.Equal(mac, p.sign(body)) {
+	if len(text) > maxCookie {
 		return flow{}, errFlow
 	}
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(body)
+	raw, err := p.o.Signer.Unseal(forFlows, text, flowFor)
 	if err != nil || json.Unmarshal(raw, &f) != nil || p.o.Now().After(f.Ends) {
 		return flow{}, errFlow
 	}

@@ -27,7 +27,7 @@ const (
 	clientSecret = "s3cret+/ with spaces"
 )
 
-var cookieKey = auth.NewSecret(strings.Repeat("k", minKey))
+var signer = auth.NewSigner(auth.NewRing(time.Now()))
 
 // site is a service that lets users in by a provider.
 type site struct {
@@ -66,7 +66,7 @@ func siteOf(t *testing.T, idp *oidctest.Provider, change ...func(*Options)) *sit
 	t.Helper()
 	s := &site{idp: idp, log: &journal{}, ahead: &atomic.Int64{}}
 	o := Options{
-		ClientID: clientID, ClientSecret: auth.NewSecret(clientSecret), ProviderURL: idp.URL, Key: cookieKey,
+		ClientID: clientID, ClientSecret: auth.NewSecret(clientSecret), ProviderURL: idp.URL, Signer: signer,
 		Logger: slog.New(slog.NewTextHandler(s.log, nil)),
 		Now:    func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) },
 	}
@@ -290,7 +290,7 @@ func copyJar(t *testing.T, b *http.Client, site string) http.CookieJar {
 // TestReplicas: one replica begins a log-in and another one ends it; a stranger cannot.
 func TestReplicas(t *testing.T) {
 	one := newSite(t)
-	two, stranger := siteOf(t, one.idp), siteOf(t, one.idp, func(o *Options) { o.Key = auth.NewSecret(strings.Repeat("x", minKey)) })
+	two, stranger := siteOf(t, one.idp), siteOf(t, one.idp, func(o *Options) { o.Signer = auth.NewSigner(auth.NewRing(time.Now())) })
 	f := newFlow("https://x/", "/to", time.Now())
 	text := one.seal(f)
 	if got, err := two.unseal(text); err != nil || got.State != f.State || got.Return != "/to" {
@@ -354,20 +354,20 @@ func TestTooManyLogins(t *testing.T) {
 func TestWrongOptions(t *testing.T) {
 	for says, change := range map[string]func(*Options){
 		"the id of the client is missing":         func(o *Options) { o.ClientID = "" },
-		"its key has fewer than 32 bytes":         func(o *Options) { o.Key = auth.NewSecret(strings.Repeat("k", minKey-1)) },
+		"nothing signs":                           func(o *Options) { o.Signer = nil },
 		"the address of the provider is not of":   func(o *Options) { o.ProviderURL = "http://idp.test" },
 		"not of the form https://host":            func(o *Options) { o.ProviderURL = "idp.test" },
 		"of the provider is not of the form":      func(o *Options) { o.ProviderURL = "https://u:p@idp.test" },
 		"public address of this service is not":   func(o *Options) { o.PublicURL = "ci.test" },
 		"service is not of the form https://host": func(o *Options) { o.PublicURL = "https://ci.test/below" },
 	} {
-		o := Options{ClientID: clientID, ProviderURL: "https://idp.test", Key: cookieKey}
+		o := Options{ClientID: clientID, ProviderURL: "https://idp.test", Signer: signer}
 		change(&o)
 		if _, err := New(o); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", says, err)
 		}
 	}
-	p, err := New(Options{ClientID: clientID, ProviderURL: "https://idp.test/x" + discoveryPath, Key: cookieKey, Scopes: []string{"groups,email roles"}})
+	p, err := New(Options{ClientID: clientID, ProviderURL: "https://idp.test/x" + discoveryPath, Signer: signer, Scopes: []string{"groups,email roles"}})
 	if err != nil {
 		t.Fatal(err)
 	}

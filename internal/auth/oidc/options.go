@@ -2,8 +2,6 @@ package oidc
 
 import (
 	"cmp"
-	"crypto/hmac"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,8 +18,6 @@ import (
 // CallbackPath is where the provider sends browsers back to.
 const CallbackPath = "/oidc/v1/callback"
 
-// minKey is the least number of bytes of Options.Key.
-const minKey = 32
 
 // Options say which provider is believed, and what of it.
 type Options struct {
@@ -35,7 +31,7 @@ type Options struct {
 
 	PublicURL string      // address under which browsers reach this service; "": as they ask
 	Proxied   bool        // a reverse proxy is in front, and its X-Forwarded-Proto is believed
-	Key       auth.Secret // shared by all replicas; what is signed with it counts for minutes
+	Signer    *auth.Signer // shared by all replicas; signs log-ins that have been begun
 
 	// Fail shows a log-in that failed, as one sentence; nil: as plain text.
 	Fail      func(w http.ResponseWriter, r *http.Request, status int, sentence string)
@@ -56,7 +52,6 @@ type Public struct {
 type Provider struct {
 	o        Options
 	issuer   string
-	key      []byte // of the cookie of a log-in
 	http     *http.Client
 	metadata *cell[metadata]
 	keys     *cell[keySet]
@@ -70,9 +65,7 @@ func New(o Options) (*Provider, error) {
 		return nil, fmt.Errorf("log-in with an identity provider: %w", err)
 	}
 	o = o.filled()
-	mac := hmac.New(sha256.New, []byte(o.Key.Reveal()))
-	mac.Write([]byte("buildyard: log-in with an identity provider"))
-	p := &Provider{o: o, issuer: o.ProviderURL, key: mac.Sum(nil), http: newHTTP(o.Transport), logins: make(chan struct{}, maxLogins)}
+	p := &Provider{o: o, issuer: o.ProviderURL, http: newHTTP(o.Transport), logins: make(chan struct{}, maxLogins)}
 	p.metadata = newCell("description", p.discover, o)
 	p.keys = newCell("keys", p.fetchKeys, o)
 	return p, nil
@@ -82,8 +75,8 @@ func (o Options) check() error {
 	if o.ClientID == "" {
 		return errors.New("the id of the client is missing")
 	}
-	if len(o.Key.Reveal()) < minKey {
-		return fmt.Errorf("its key has fewer than %d bytes", minKey)
+	if o.Signer == nil {
+		return errors.New("nothing signs log-ins that have been begun")
 	}
 	if _, err := checkAddress(o.ProviderURL); err != nil {
 		return fmt.Errorf("the address of the provider is %w", err)

@@ -427,7 +427,7 @@ func FuzzTokenHeader(f *testing.F) {
 	}
 	f.Add("..")
 	idp := oidctest.New(f)
-	p, err := New(Options{ClientID: clientID, ProviderURL: idp.URL, Key: cookieKey})
+	p, err := New(Options{ClientID: clientID, ProviderURL: idp.URL, Signer: signer})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -443,16 +443,16 @@ func FuzzTokenHeader(f *testing.F) {
 }
 
 func FuzzLogin(f *testing.F) {
-	p, err := New(Options{ClientID: clientID, ProviderURL: "https://idp.test", Key: cookieKey})
+	p, err := New(Options{ClientID: clientID, ProviderURL: "https://idp.test", Signer: signer})
 	if err != nil {
 		f.Fatal(err)
 	}
-	own := p.seal(flow{State: "s", Return: "/", Ends: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)}) // equal in every process that fuzzes
+	own := p.seal(flow{State: "s", Return: "/", Ends: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)})
 	for _, s := range []string{own, "", ".", own + ".", "/a", "//evil", "/\\evil", "/a?b#c", "/%2f%2fevil", "http://evil"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if got, err := p.unseal(text); err == nil && text != own && p.seal(got) != own {
+		if _, err := p.unseal(text); err == nil && text != own {
 			t.Errorf("forged: %q", text)
 		}
 		to := LocalPath(text)
@@ -483,7 +483,7 @@ func BenchmarkVerify(b *testing.B) {
 	curve, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	idp := oidctest.New(b)
 	idp.Instead("/keys", keysAnswer(jose.JSONWebKey{Key: big.Public(), KeyID: "rsa"}, jose.JSONWebKey{Key: curve.Public(), KeyID: "ec"}))
-	p, err := New(Options{ClientID: clientID, ProviderURL: idp.URL, Key: cookieKey})
+	p, err := New(Options{ClientID: clientID, ProviderURL: idp.URL, Signer: signer})
 	if err != nil {
 		b.Fatal(err)
 	}

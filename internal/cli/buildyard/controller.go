@@ -8,10 +8,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/auth/authstore"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -26,7 +28,6 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/backup"
 	"github.com/buildyard/buildyard/internal/store/etcd"
-	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // ControllerService is the controller, alone or with a registry in the same
@@ -39,8 +40,12 @@ type ControllerService struct {
 	settings *config.Values
 	output   *logOutput
 	log      *slog.Logger
+	edge     *edge
 	listener *listener
+	queue    *nodePort // nil: nodes have no interface of their own
 	registry *RegistryService
+	upstream *upstream
+	access   *access
 	backend  *etcd.Backend
 	store    *store.Store
 	core     *controller.Controller
@@ -53,6 +58,9 @@ type ControllerService struct {
 func (s *ControllerService) ParseFlags(src config.Sources) error {
 	var err error
 	if s.settings, err = config.Load(config.ControllerTable, src); err != nil {
+		return err
+	}
+	if err := checkAccess(s.settings, config.ControllerAuthorization, config.RegistryAuthorization); err != nil {
 		return err
 	}
 	if s.output, err = openLog(s.Stderr, s.settings); err != nil {
@@ -72,11 +80,18 @@ func (s *ControllerService) Open(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	if s.edge, err = openEdge(apiEdge, s.settings, s.log); err != nil {
+		return err
+	}
 	if s.listener, err = listen(ctx, "the controller", s.settings.String(config.ListenAddr), s.log); err != nil {
 		return err
 	}
+	s.listener.speak(s.edge)
+	if s.queue, err = openNodePort(ctx, s.settings, s.log); err != nil {
+		return err
+	}
 	if s.WithRegistry || s.settings.Bool(config.RunRegistry) {
-		s.registry = &RegistryService{Stderr: s.Stderr}
+		s.registry = &RegistryService{Stderr: s.Stderr, edge: s.edge}
 		if err := s.registry.beside(s.settings, s.output); err != nil {
 			return err
 		}
@@ -84,8 +99,11 @@ func (s *ControllerService) Open(ctx context.Context) error {
 			return err
 		}
 	}
-	tables := controller.NewTables(controllerrest.Element)
-	if err := s.openStore(ctx, tables); err != nil {
+	tables, records := controller.NewTables(controllerrest.Element), authstore.NewTables()
+	if err := s.openStore(ctx, tables, records); err != nil {
+		return err
+	}
+	if err := s.openAccess(ctx, records); err != nil {
 		return err
 	}
 	if err := s.openCore(ctx, tables); err != nil {
@@ -110,7 +128,7 @@ func (s *ControllerService) openMetrics(ctx context.Context) error {
 	return s.open(ctx, s.settings, s.log, append(families, rest.Families(meters...))...)
 }
 
-func (s *ControllerService) openStore(ctx context.Context, tables *controller.Tables) error {
+func (s *ControllerService) openStore(ctx context.Context, tables *controller.Tables, records *authstore.Tables) error {
 	dir := s.settings.String(config.DataDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("%s: %w", config.DataDir, err)
@@ -127,7 +145,7 @@ func (s *ControllerService) openStore(ctx context.Context, tables *controller.Ta
 		return err
 	}
 	s.store, err = store.Open(ctx, s.backend, store.Options{
-		Logger: s.log, Replica: replica, Tables: tables.All(), Expendable: tables.Past,
+		Logger: s.log, Replica: replica, Tables: slices.Concat(tables.All(), records.All()), Expendable: tables.Past,
 	})
 	return err
 }
@@ -137,18 +155,23 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 	if local == "" {
 		return fmt.Errorf("%s is not set: give the address of the registry, or run one with `buildyard up`", config.Registry)
 	}
-	shelf, err := s.shelf(local)
+	own := s.registry != nil && local == s.registry.ownURL()
+	var err error
+	if s.upstream, err = openUpstream(local, own, s.settings, s.log); err != nil {
+		return err
+	}
+	shelf, err := s.shelf()
 	if err != nil {
 		return err
 	}
-	if err := s.output.there(local); err != nil {
+	if err := s.output.there(s.upstream); err != nil {
 		return err
 	}
 	macs, err := s.macRange()
 	if err != nil {
 		return err
 	}
-	events, err := s.events(local)
+	events, err := s.events()
 	if err != nil {
 		return err
 	}
@@ -201,15 +224,15 @@ type pausable interface {
 
 // shelf gives the registry that the controller asks: the one in this process, unless
 // another address is set for it.
-func (s *ControllerService) shelf(address string) (pausable, error) {
+func (s *ControllerService) shelf() (pausable, error) {
 	if s.registry != nil && s.settings.String(config.LocalRegistry) == "" {
 		return localRegistry{s.registry.core}, nil
 	}
-	client, err := transfer.New(transfer.Options{BaseURL: address, Logger: s.log, Attempts: 1})
+	client, err := s.upstream.client()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", config.Registry, err)
 	}
-	return &registryCalls{client: client, address: address}, nil
+	return &registryCalls{client: client, address: s.upstream.address}, nil
 }
 
 // registryAddresses gives the registry's address for nodes and clients, and the
@@ -218,7 +241,7 @@ func (s *ControllerService) registryAddresses() (public, local string) {
 	public, local = s.settings.String(config.Registry), s.settings.String(config.LocalRegistry)
 	if s.registry != nil {
 		if local == "" {
-			local = s.registry.URL()
+			local = s.registry.ownURL()
 		}
 		if public == "" {
 			public = s.registry.publicURL()
@@ -235,8 +258,10 @@ func (s *ControllerService) URL() string { return s.listener.url() }
 
 // RegistryURL gives the address of the registry for clients on this machine.
 func (s *ControllerService) RegistryURL() string {
-	_, local := s.registryAddresses()
-	return local
+	if s.registry != nil && s.settings.String(config.LocalRegistry) == "" {
+		return s.registry.URL()
+	}
+	return s.upstream.address
 }
 
 // JoinToken gives the secret that nodes join with, after Open.
@@ -247,17 +272,18 @@ func (s *ControllerService) Run(ctx context.Context) error {
 	defer s.output.start(ctx)()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	handler := controllerrest.Handler(controllerrest.Options{
-		Controller: s.core, VMNamePrefix: s.settings.String(config.VMNamePrefix),
-		RequestTimeout: s.settings.Duration(config.RequestTimeout), Logger: s.log, Meter: s.meter,
-		Registry: s.RegistryURL(), Packages: s.packages,
-	})
+	options, err := s.restOptions()
+	if err != nil {
+		return err
+	}
 	s.log.InfoContext(ctx, "controller is ready", "address", s.URL(), "registry", s.RegistryURL(), "version", obs.FullVersion())
 	var wg sync.WaitGroup
 	wg.Go(func() { tendHeap(ctx) })
 	wg.Go(func() { s.licence.Run(ctx) })
 	wg.Go(func() { s.packages.Run(ctx) })
-	errs := make(chan error, 5)
+	wg.Go(func() { s.edge.run(ctx) })
+	wg.Go(func() { s.access.run(ctx) })
+	errs := make(chan error, 6)
 	start := func(run func(context.Context) error) {
 		wg.Go(func() {
 			errs <- run(ctx)
@@ -270,8 +296,11 @@ func (s *ControllerService) Run(ctx context.Context) error {
 		start(s.backups(dir).Run)
 	}
 	start(func(ctx context.Context) error {
-		return s.listener.serve(ctx, handler, s.settings.Duration(config.GracefulShutdown))
+		return s.listener.serve(ctx, controllerrest.Handler(options), s.settings.Duration(config.GracefulShutdown))
 	})
+	if s.queue != nil {
+		start(func(ctx context.Context) error { return s.queue.run(ctx, options, s.settings, s.access) })
+	}
 	if s.registry != nil {
 		start(s.registry.Run)
 	}
@@ -283,6 +312,16 @@ func (s *ControllerService) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// restOptions are those of the controller's routes.
+func (s *ControllerService) restOptions() (controllerrest.Options, error) {
+	upstream, err := s.upstream.transport()
+	return controllerrest.Options{
+		Controller: s.core, VMNamePrefix: s.settings.String(config.VMNamePrefix),
+		RequestTimeout: s.settings.Duration(config.RequestTimeout), Logger: s.log, Meter: s.meter,
+		Registry: s.upstream.address, ToRegistry: upstream, Packages: s.packages, Guard: s.access.Guard(), Auth: s.access.Routes(),
+	}, err
 }
 
 // backups takes periodic backups into a directory.
@@ -311,6 +350,7 @@ func (s *ControllerService) Close() error {
 	if s.listener != nil {
 		_ = s.listener.close() // closed already when Run served it
 	}
+	s.queue.close()
 	return errors.Join(append(errs, s.close(), s.output.close())...)
 }
 

@@ -8,17 +8,15 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/notify"
-	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// events says where the controller's events go: to the log of the registry, which is at an
-// address unless it runs in this process, and to an endpoint. Nowhere unless the settings say so.
-func (s *ControllerService) events(registry string) (o controller.EventOptions, err error) {
+// events says where the controller's events go: to the log of the registry, and to an endpoint. Nowhere unless the settings say so.
+func (s *ControllerService) events() (o controller.EventOptions, err error) {
 	if o.Machine, err = os.Hostname(); err != nil {
 		return o, fmt.Errorf("name of this machine: %w", err)
 	}
 	if s.settings.Bool(config.EventLogging) {
-		if o.File, err = s.eventFile(registry); err != nil {
+		if o.File, err = s.eventFile(); err != nil {
 			return o, err
 		}
 	}
@@ -33,12 +31,12 @@ func (s *ControllerService) events(registry string) (o controller.EventOptions, 
 }
 
 // eventFile gives the registry's log of events.
-func (s *ControllerService) eventFile(registry string) (controller.EventTarget, error) {
+func (s *ControllerService) eventFile() (controller.EventTarget, error) {
 	if s.registry != nil && s.settings.String(config.LocalRegistry) == "" {
 		logs := s.registry.core.Logs()
 		return notify.Rows{Write: func(_ context.Context, rows [][]byte) error { return logs.Events(rows) }}, nil
 	}
-	client, err := transfer.New(transfer.Options{BaseURL: registry, Logger: s.log, Attempts: 1})
+	client, err := s.upstream.client()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", config.Registry, err)
 	}

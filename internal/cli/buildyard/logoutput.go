@@ -14,7 +14,6 @@ import (
 	"github.com/buildyard/buildyard/internal/logs"
 	"github.com/buildyard/buildyard/internal/logs/central"
 	"github.com/buildyard/buildyard/internal/obs"
-	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // logOutput is where the log of a process goes: to stderr, and where the settings say so to files of its own and
@@ -87,16 +86,16 @@ func (o *logOutput) here(to *central.Logs) {
 }
 
 // there has the lines sent to a registry, unless they are written to one in this process.
-func (o *logOutput) there(address string) error {
+func (o *logOutput) there(u *upstream) error {
 	if o.central == nil || o.send != nil {
 		return nil
 	}
-	client, err := transfer.New(transfer.Options{BaseURL: address, Attempts: 1})
+	client, err := u.client()
 	if err != nil {
 		return err
 	}
 	o.send = client.Log
-	o.central.Ship(address)
+	o.central.Ship(u.address)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -23,13 +24,16 @@ import (
 // diskReserve is the room, in bytes, that a registry keeps for what is small when its disk is full.
 const diskReserve = 64 << 20
 
+// registryGrace is how long a registry that ends lets open requests go on.
+const registryGrace = 10 * time.Second
+
 // RegistryService is the registry, alone or inside a controller's process.
 // ParseFlags, Open, Run and Close come in this order.
 type RegistryService struct {
 	Stderr io.Writer // of the log
 
 	metricsPort
-	settings   *config.Values // nil inside a controller's process
+	settings   *config.Values
 	base, addr string
 	meter      *rest.Meter // nil: requests are not counted
 	scrubRate  int64
@@ -38,8 +42,12 @@ type RegistryService struct {
 	output     *logOutput
 	shares     bool // output belongs to the controller of this process
 	log        *slog.Logger
+	edge       *edge
 	listener   *listener
+	local      *listener // for programs of this machine; nil: its port was taken
 	core       *registry.Registry
+	keeps      *registryKeeps // nil: there is no authentication, or the controller of this process has it
+	access     *access
 }
 
 // ParseFlags reads the settings from flags, environment and file.
@@ -48,8 +56,10 @@ func (s *RegistryService) ParseFlags(src config.Sources) error {
 	if err != nil {
 		return err
 	}
-	s.settings = settings
 	if s.output, err = openLog(s.Stderr, settings); err != nil {
+		return err
+	}
+	if err := checkAccess(settings, config.Authorization); err != nil {
 		return err
 	}
 	return s.configure(settings, settings.String(config.BasePath), settings.String(config.ListenAddr))
@@ -62,6 +72,7 @@ func (s *RegistryService) beside(settings *config.Values, output *logOutput) err
 }
 
 func (s *RegistryService) configure(settings *config.Values, base, addr string) (err error) {
+	s.settings = settings
 	s.base, s.addr, s.scrubRate = base, addr, settings.Size(config.ScrubRate)
 	s.keepLogs, s.maxLogSize = settings.Days(config.KeepLogs), settings.Megabytes(config.MaxLogSize)
 	s.log, err = s.output.logger(settings.String(config.LogLevel), "registry")
@@ -72,7 +83,16 @@ func (s *RegistryService) configure(settings *config.Values, base, addr string) 
 // also when it fails half-way.
 func (s *RegistryService) Open(ctx context.Context) error {
 	var err error
+	if s.edge == nil {
+		if s.edge, err = openEdge(apiEdge, s.settings, s.log); err != nil {
+			return err
+		}
+	}
 	if s.listener, err = listen(ctx, "the registry", s.addr, s.log); err != nil {
+		return err
+	}
+	s.listener.speak(s.edge)
+	if s.local, err = s.listenLocally(ctx); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(s.base, 0o755); err != nil {
@@ -89,7 +109,13 @@ func (s *RegistryService) Open(ctx context.Context) error {
 		return err
 	}
 	s.output.here(s.core.Logs())
-	if s.settings == nil || !wantsMetrics(s.settings) {
+	if s.shares {
+		return nil
+	}
+	if err := s.openOwnAccess(); err != nil {
+		return err
+	}
+	if !wantsMetrics(s.settings) {
 		return nil
 	}
 	s.meter = rest.NewMeter("registry")
@@ -108,7 +134,7 @@ func (s *RegistryService) publicURL() string {
 		return s.URL()
 	}
 	if ip := outwardIP(); ip != "" {
-		return "http://" + net.JoinHostPort(ip, strconv.Itoa(addr.Port))
+		return s.listener.scheme() + net.JoinHostPort(ip, strconv.Itoa(addr.Port))
 	}
 	return s.URL()
 }
@@ -129,24 +155,38 @@ func outwardIP() string {
 
 // Run serves until the context ends.
 func (s *RegistryService) Run(ctx context.Context) error {
-	s.log.InfoContext(ctx, "registry is ready", "address", s.URL(), "storage", s.base, "version", obs.FullVersion())
+	s.log.InfoContext(ctx, "registry is ready", "address", s.URL(), "local", s.localURL(), "storage", s.base, "version", obs.FullVersion())
+	var work sync.WaitGroup
 	if !s.shares {
 		defer s.output.start(ctx)()
 	}
-	var work sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	work.Go(func() { s.core.Run(ctx) })
+	if !s.shares {
+		work.Go(func() { s.edge.run(ctx) })
+	}
+	work.Go(func() { s.access.run(ctx) })
 	defer work.Wait()
 	defer cancel()
-	failed := make(chan error, 1)
-	work.Go(func() {
-		failed <- s.run(ctx)
-		cancel()
+	failed := make(chan error, 2)
+	beside := func(do func(context.Context) error) {
+		work.Go(func() {
+			failed <- do(ctx)
+			cancel()
+		})
+	}
+	routes := slices.Concat(registryrest.Routes(s.core), s.access.Routes())
+	local, err := s.localGuard()
+	if err != nil {
+		return err
+	}
+	beside(s.run)
+	beside(func(ctx context.Context) error {
+		return s.serveLocally(ctx, rest.Metered(s.meter, routes, local.Handler(routes, s.log)))
 	})
-	routes := registryrest.Routes(s.core)
-	err := s.listener.serve(ctx, rest.Metered(s.meter, routes, rest.Handler(routes, s.log)), 10*time.Second)
+	err = s.listener.serve(ctx, rest.Metered(s.meter, routes, s.access.Guard().Handler(routes, s.log)), registryGrace)
 	cancel()
-	return errors.Join(err, <-failed)
+	return errors.Join(err, <-failed, <-failed)
 }
 
 // Close gives back everything that Open took.
@@ -154,7 +194,10 @@ func (s *RegistryService) Close() error {
 	if s.listener != nil {
 		_ = s.listener.close() // closed already when Run served it
 	}
-	err := s.close()
+	if s.local != nil {
+		_ = s.local.close()
+	}
+	err := errors.Join(s.close(), s.keeps.close())
 	if s.core != nil {
 		err = errors.Join(err, s.core.Close())
 	}

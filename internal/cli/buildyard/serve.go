@@ -15,6 +15,7 @@ import (
 type listener struct {
 	server *http.Server
 	socket net.Listener
+	secure bool // it speaks TLS
 }
 
 // listen binds an address; port 0 lets the system choose.
@@ -29,7 +30,24 @@ func listen(ctx context.Context, name, addr string, log *slog.Logger) (*listener
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+
+		DisableGeneralOptionsHandler: true, // OPTIONS * is judged as everything else is
 	}}, nil
+}
+
+// speak has it speak TLS, where the edge does.
+func (l *listener) speak(e *edge) {
+	if e.server != nil {
+		l.server.TLSConfig, l.secure = e.server.Config(), true
+	}
+}
+
+// scheme is that of its addresses.
+func (l *listener) scheme() string {
+	if l.secure {
+		return "https://"
+	}
+	return "http://"
 }
 
 // url gives the address for clients on this machine.
@@ -39,7 +57,7 @@ func (l *listener) url() string {
 	if addr.IP.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, fmt.Sprint(addr.Port))
+	return l.scheme() + net.JoinHostPort(host, fmt.Sprint(addr.Port))
 }
 
 // serve answers requests until the context ends, then lets open ones finish for as
@@ -50,7 +68,7 @@ func (l *listener) serve(ctx context.Context, handler http.Handler, grace time.D
 	l.server.Handler = handler
 	l.server.BaseContext = func(net.Listener) context.Context { return base }
 	failed := make(chan error, 1)
-	go func() { failed <- l.server.Serve(l.socket) }()
+	go func() { failed <- l.accept() }()
 	select {
 	case err := <-failed:
 		return err
@@ -63,6 +81,13 @@ func (l *listener) serve(ctx context.Context, handler http.Handler, grace time.D
 		return err
 	}
 	return l.server.Close()
+}
+
+func (l *listener) accept() error {
+	if l.secure {
+		return l.server.ServeTLS(l.socket, "", "") // the pair is that of the edge
+	}
+	return l.server.Serve(l.socket)
 }
 
 func (l *listener) close() error { return l.socket.Close() }

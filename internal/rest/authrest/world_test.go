@@ -99,16 +99,16 @@ func newSite(t *testing.T, service farm.Service, change ...func(*authrest.Option
 	pair, err := certs.Open(certs.Options{Cert: cert, Key: key, Clients: clients, Logger: log})
 	must(t, err)
 
+	signer := auth.NewSigner(auth.NewRing(time.Now()))
 	provider, err := oidc.New(oidc.Options{
 		ClientID: clientID, ClientSecret: auth.NewSecret(s.hush(clientSecret)), ProviderURL: s.idp.URL, DisplayName: "The <Firm>",
-		Key: auth.NewSecret(s.hush(strings.Repeat("k", 32))), Logger: log, Fail: authrest.FailPage,
+		Signer: signer, Logger: log, Fail: authrest.FailPage,
 	})
 	must(t, err)
 	s.idp.Client(t, clientID, clientSecret, s.url+oidc.CallbackPath)
 
 	root, err := auth.NewRoot(s.hush(rootToken))
 	must(t, err)
-	signer := auth.NewSigner(auth.NewRing(time.Now()))
 	s.table = auth.NewKeyTable(nil, nil)
 	s.keys, s.grants = auth.NewKeys(s.table), auth.NewGrantTable(auth.Grants{}, nil)
 	s.sessions = auth.NewSessions(s.keys, signer, 0)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -43,15 +42,6 @@ func (s *server) logRoutes() []rest.Route {
 // passing is how long the registry may take until it begins to answer: clients give up after 5 s.
 const passing = 4 * time.Second
 
-// toRegistry is shared by all requests that are passed on.
-var toRegistry = &http.Transport{
-	DialContext:           (&net.Dialer{Timeout: passing, KeepAlive: 15 * time.Second}).DialContext,
-	ResponseHeaderTimeout: passing,
-	IdleConnTimeout:       60 * time.Second,
-	MaxIdleConnsPerHost:   8,
-	DisableCompression:    true, // answers go on as they come
-}
-
 // pass answers what the registry answers on a path.
 func (s *server) pass(to string) rest.RawFunc {
 	return func(w http.ResponseWriter, r *http.Request) error { return s.passTo(w, r, to) }
@@ -73,7 +63,7 @@ func (s *server) passTo(w http.ResponseWriter, r *http.Request, to string) error
 	}
 	var failed error
 	proxy := httputil.ReverseProxy{
-		Transport: toRegistry, FlushInterval: -1,
+		Transport: s.toRegistry, FlushInterval: -1,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL = &url.URL{
 				Scheme: target.Scheme, Host: target.Host, RawQuery: p.In.URL.RawQuery,
@@ -149,7 +139,7 @@ func (s *server) registryFiles(ctx context.Context, dir string) ([]api.StoredFil
 	if err != nil {
 		return nil, s.away(err)
 	}
-	resp, err := toRegistry.RoundTrip(req)
+	resp, err := s.toRegistry.RoundTrip(req)
 	if err != nil {
 		return nil, s.away(err)
 	}

@@ -27,11 +27,12 @@ type Options struct {
 	VMNamePrefix   string        // of every VM, as the controller puts it
 	RequestTimeout time.Duration // of every call but the polls
 	Logger         *slog.Logger
-	Meter          *rest.Meter  // nil: requests are not counted
-	Registry       string       // address of the registry as the controller reaches it; "": logs and files are not passed on
-	Packages       PackageFiles // nil: there are no agent packages
-	Guard          *rest.Guard  // nil: everybody may do everything
-	Auth           []rest.Route // the routes of authentication
+	Meter          *rest.Meter       // nil: requests are not counted
+	Registry       string            // address of the registry as the controller reaches it; "": logs and files are not passed on
+	ToRegistry     http.RoundTripper // its connections, with the controller's credentials; nil: plain ones
+	Packages       PackageFiles      // nil: there are no agent packages
+	Guard          *rest.Guard       // nil: everybody may do everything
+	Auth           []rest.Route      // the routes of authentication
 	// Passes makes what a node shows to the registry, and says how long it is good. keyID is that
 	// of the user key that the node has joined with, or "". nil: nodes need nothing there, or
 	// nothing that could be made here.
@@ -43,9 +44,10 @@ type server struct {
 	prefix string                     // of the names of VMs
 	quiet  func() (rest.Whole, error) // the answer to a poll that brought nothing
 	// registry is the address that logs and files are asked of.
-	registry string
-	era      string       // of this process: what is counted in it begins anew in the next
-	seed     maphash.Seed // of sums that count in this process alone
+	registry   string
+	toRegistry http.RoundTripper
+	era        string       // of this process: what is counted in it begins anew in the next
+	seed       maphash.Seed // of sums that count in this process alone
 
 	packages PackageFiles
 	passes   func(nodeID, keyID string) (string, time.Duration)
@@ -55,13 +57,37 @@ type server struct {
 
 // Handler serves the controller's API and the node link.
 func Handler(o Options) http.Handler {
+	s := newServer(o)
+	return serve(o, s.licensed(slices.Concat(s.all(), o.Auth)))
+}
+
+// NodeHandler serves the node link alone, and whether the controller is there.
+func NodeHandler(o Options) http.Handler {
+	s := newServer(o)
+	return serve(o, s.licensed(slices.DeleteFunc(s.all(), func(r rest.Route) bool {
+		switch r.Permission {
+		case rest.Node, rest.NodeOrKnown, rest.Open:
+			return false
+		}
+		return true
+	})))
+}
+
+func serve(o Options, routes []rest.Route) http.Handler {
+	routes = rest.Limited(o.RequestTimeout, routes)
+	return rest.Metered(o.Meter, routes, o.Guard.Handler(routes, o.Logger))
+}
+
+func newServer(o Options) *server {
 	s := &server{
-		c: o.Controller, prefix: o.VMNamePrefix, registry: strings.TrimSuffix(o.Registry, "/"), era: rand.Text()[:12], seed: maphash.MakeSeed(),
+		c: o.Controller, prefix: o.VMNamePrefix, registry: strings.TrimSuffix(o.Registry, "/"), toRegistry: o.ToRegistry, era: rand.Text()[:12], seed: maphash.MakeSeed(),
 		packages: o.Packages, passes: o.Passes, vmFields: vmFields(o.Controller),
 	}
+	if s.toRegistry == nil {
+		s.toRegistry = http.DefaultTransport
+	}
 	s.quiet = sync.OnceValues(func() (rest.Whole, error) { return rest.Made(s.c.Quiet()) })
-	routes := rest.Limited(o.RequestTimeout, s.licensed(slices.Concat(s.all(), o.Auth)))
-	return rest.Metered(o.Meter, routes, o.Guard.Handler(routes, o.Logger))
+	return s
 }
 
 // Routes gives the table of contents of the API, to be compared with its description. What

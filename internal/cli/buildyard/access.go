@@ -1,0 +1,176 @@
+package buildyard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/auth/oidc"
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/authrest"
+)
+
+// access is how one service knows its callers, and what they may do. A nil one lets everybody
+// do everything.
+type access struct {
+	guard    *rest.Guard
+	routes   []rest.Route
+	who      *auth.Authenticator
+	judge    *auth.Judge
+	provider *oidc.Provider // nil: there is none
+	o        accessOptions
+}
+
+// accessOptions say what a service judges its callers by.
+type accessOptions struct {
+	Service       farm.Service
+	Settings      *config.Values
+	Authorization bool // permissions count
+	Tier          farm.Tier
+	Stores        accessStores
+	Edge          *edge
+	Auditor       rest.Auditor // nil: nobody gets what is audited, besides the log
+	Logger        *slog.Logger
+}
+
+// accessStores keep what authentication needs for good.
+type accessStores struct {
+	Keys   auth.KeyStore
+	Marks  auth.Marks
+	Grants auth.GrantStore
+	Signer *auth.Signer
+}
+
+// switches are the settings that mean nothing without authentication: whoever gives one must not
+// get an open service.
+var switches = []string{config.EnableAPIKeys, config.ResourceManagement}
+
+// checkAccess refuses settings of authentication that do not go together. authorizations are
+// the settings by which permissions count.
+func checkAccess(v *config.Values, authorizations ...string) error {
+	on := v.Bool(config.EnableAuth)
+	asked := func(keys []string) string {
+		for _, key := range keys {
+			if v.Bool(key) {
+				return key
+			}
+		}
+		return ""
+	}
+	permissions := asked(authorizations)
+	token, authorities, provider := v.String(config.AuthRootToken), v.String(config.CACert), v.String(config.OIDCProviderURL)
+	for _, rule := range []struct {
+		broken bool
+		says   string
+	}{
+		{!on && asked(switches) != "", asked(switches) + " needs " + config.EnableAuth + "=true"},
+		{!on && permissions != "", permissions + " needs " + config.EnableAuth + "=true"},
+		{!on && authorities != "", config.CACert + " needs " + config.EnableAuth + "=true"},
+		{!on && provider != "", config.OIDCProviderURL + " needs " + config.EnableAuth + "=true"},
+		{on && token == "" && authorities == "" && provider == "", config.EnableAuth + " is on, but nobody could get in: give " + config.AuthRootToken + " (or its file, " + config.AuthRootToken + "_FILE)"},
+		{permissions != "" && token == "", permissions + " needs " + config.AuthRootToken + ": somebody must be able to grant permissions"},
+		{v.Bool(config.EnableAPIKeys) && token == "", config.EnableAPIKeys + " needs " + config.AuthRootToken + ": only the root user makes keys"},
+		{v.Bool(config.ResourceManagement) && permissions == "", config.ResourceManagement + " needs permissions to count: " + authorizations[0] + "=true"},
+		{(provider == "") != (v.String(config.OIDCClientID) == ""), config.OIDCProviderURL + " and " + config.OIDCClientID + " go together: give both"},
+		{v.List(config.CRL) != nil && authorities == "", config.CRL + " needs " + config.CACert},
+		{authorities != "" && !v.Bool(config.UseHTTPS) && !v.Bool(config.IngressNginx), config.CACert + " needs " + config.UseHTTPS + "=true: certificates are shown by TLS alone"},
+	} {
+		if rule.broken {
+			return errors.New(rule.says)
+		}
+	}
+	if token != "" {
+		if _, err := auth.NewRoot(token); err != nil {
+			return fmt.Errorf("%s: %w", config.AuthRootToken, err)
+		}
+	}
+	return nil
+}
+
+// openAccess makes what judges the callers of a service.
+func openAccess(o accessOptions) (*access, error) {
+	a := &access{o: o, who: &auth.Authenticator{}}
+	v := o.Settings
+	if token := v.String(config.AuthRootToken); token != "" {
+		root, err := auth.NewRoot(token)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", config.AuthRootToken, err)
+		}
+		a.who.Root = root
+	}
+	if err := a.openProvider(); err != nil {
+		return nil, err
+	}
+	if o.Edge.clients != nil {
+		a.who.Certificate = o.Edge.clients.Identity
+	}
+	a.who.Logins = auth.NewLogins(o.Stores.Signer, a.who.Root, v.String(config.OIDCProviderURL))
+	a.judge = auth.NewJudge(auth.Policy{
+		Service: o.Service, Tier: o.Tier, Authorization: o.Authorization, Resources: v.Bool(config.ResourceManagement),
+	}, o.Stores.Grants)
+	failed := &auth.Failures{}
+	routes := authrest.Options{
+		Service: o.Service, Grants: o.Stores.Grants, Resources: v.Bool(config.ResourceManagement), Logins: a.who.Logins, Root: a.who.Root,
+		Provider: a.provider, Failed: failed, Proxied: v.Bool(config.IngressNginx),
+	}
+	if v.Bool(config.EnableAPIKeys) {
+		routes.Keys = auth.NewKeys(o.Stores.Keys)
+		a.who.Sessions = auth.NewSessions(routes.Keys, o.Stores.Signer, v.Duration(config.SessionTTL))
+		routes.Tap = auth.NewTap(a.who.Sessions, o.Stores.Marks)
+	}
+	a.routes = authrest.Routes(routes)
+	var err error
+	a.guard, err = a.guarded(a.who, failed)
+	return a, err
+}
+
+// openProvider takes up the identity provider that the settings name.
+func (a *access) openProvider() (err error) {
+	v := a.o.Settings
+	if v.String(config.OIDCProviderURL) == "" {
+		return nil
+	}
+	if a.provider, err = oidc.New(oidc.Options{
+		ClientID: v.String(config.OIDCClientID), ClientSecret: auth.NewSecret(v.String(config.OIDCClientSecret)), ProviderURL: v.String(config.OIDCProviderURL),
+		DisplayName: v.String(config.OIDCDisplayName), UsernameClaim: v.String(config.OIDCUsernameClaim), GroupsClaim: v.String(config.OIDCGroupsClaim),
+		Scopes: v.List(config.OIDCScopes), Proxied: v.Bool(config.IngressNginx), Signer: a.o.Stores.Signer, Fail: authrest.FailPage, Logger: a.o.Logger,
+	}); err != nil {
+		return fmt.Errorf("%s: %w", config.OIDCProviderURL, err)
+	}
+	a.who.JWT = a.provider.Verify
+	return nil
+}
+
+// guarded makes a guard of this service for callers who are known in some way.
+func (a *access) guarded(who rest.Identifier, failed *auth.Failures) (*rest.Guard, error) {
+	return rest.NewGuard(rest.GuardOptions{
+		Who: who, Judge: a.judge, Failed: failed, Proxied: a.o.Settings.Bool(config.IngressNginx), Auditor: a.o.Auditor, Logger: a.o.Logger,
+	})
+}
+
+// run does what has to be done beside the requests, until ctx ends.
+func (a *access) run(ctx context.Context) {
+	if a != nil && a.provider != nil {
+		_ = a.provider.Warm(ctx) // its log says how that went
+	}
+}
+
+// Guard gives the guard; nil without authentication.
+func (a *access) Guard() *rest.Guard {
+	if a == nil {
+		return nil
+	}
+	return a.guard
+}
+
+// Routes gives the routes of authentication.
+func (a *access) Routes() []rest.Route {
+	if a == nil {
+		return nil
+	}
+	return a.routes
+}

@@ -1,0 +1,34 @@
+package buildyard
+
+import (
+	"context"
+
+	"github.com/buildyard/buildyard/internal/auth/authstore"
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// openAccess makes what judges the callers of the controller, and of a registry in the same
+// process: they share keys, used secrets and the signatures of sessions.
+func (s *ControllerService) openAccess(ctx context.Context, records *authstore.Tables) error {
+	if !s.settings.Bool(config.EnableAuth) {
+		return nil
+	}
+	stores, err := authstore.Open(ctx, s.store, records, s.log)
+	if err != nil {
+		return err
+	}
+	o := accessOptions{Settings: s.settings, Tier: s.licence.Tier(), Edge: s.edge}
+	service := func(name farm.Service) accessStores {
+		return accessStores{Keys: stores.Keys(), Marks: stores.Marks(), Grants: stores.Grants(name), Signer: stores.Signer()}
+	}
+	o.Service, o.Authorization, o.Logger = farm.ServiceController, s.settings.Bool(config.ControllerAuthorization), s.log
+	o.Stores = service(o.Service)
+	if s.access, err = openAccess(o); err != nil || s.registry == nil {
+		return err
+	}
+	o.Service, o.Authorization, o.Logger = farm.ServiceRegistry, s.settings.Bool(config.RegistryAuthorization), s.registry.log
+	o.Stores = service(o.Service)
+	s.registry.access, err = openAccess(o)
+	return err
+}

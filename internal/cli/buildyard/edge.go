@@ -1,0 +1,78 @@
+package buildyard
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/buildyard/buildyard/internal/auth/certs"
+	"github.com/buildyard/buildyard/internal/config"
+)
+
+// edge is what a port shows of certificates, and the ones that its callers are known by. The
+// zero value speaks no TLS and knows nobody.
+type edge struct {
+	server  *certs.Server
+	clients *certs.Clients
+}
+
+// edgeKeys are the settings of an edge.
+type edgeKeys struct {
+	What                     string // whose port it is, for people
+	Use, Cert, Key, CA, CRLs string
+}
+
+// The ports that may speak TLS.
+var (
+	apiEdge   = edgeKeys{"the API", config.UseHTTPS, config.ServerCert, config.ServerKey, config.CACert, config.CRL}
+	queueEdge = edgeKeys{"the node interface", config.UseQueueTLS, config.QueueServerCert, config.QueueServerKey, config.QueueCACert, config.QueueCRL}
+)
+
+// openEdge reads the files that the settings name. A port that speaks TLS without a certificate
+// of its own has that of the API.
+func openEdge(keys edgeKeys, v *config.Values, log *slog.Logger) (*edge, error) {
+	e := &edge{}
+	var err error
+	if file := v.String(keys.CA); file != "" {
+		proxy := certs.Direct
+		if v.Bool(config.IngressNginx) && keys == apiEdge {
+			proxy = certs.BehindProxy
+		}
+		if e.clients, err = certs.OpenClients(certs.ClientOptions{What: keys.What, CA: file, CRLs: v.List(keys.CRLs), Proxy: proxy, Logger: log}); err != nil {
+			return nil, fmt.Errorf("%s: %w", keys.CA, err)
+		}
+	}
+	if !v.Bool(keys.Use) {
+		return e, nil
+	}
+	cert, key := v.String(keys.Cert), v.String(keys.Key)
+	if cert == "" && key == "" {
+		cert, key = v.String(config.ServerCert), v.String(config.ServerKey)
+	}
+	if cert == "" || key == "" {
+		return nil, fmt.Errorf("%s is on, but %s and %s are not both set: give the files of a certificate and of its private key", keys.Use, keys.Cert, keys.Key)
+	}
+	e.server, err = certs.Open(certs.Options{
+		What: keys.What, Cert: cert, Key: key, MinVersion: v.String(config.MinTLSVersion), Clients: e.clients, Logger: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", keys.Use, err)
+	}
+	return e, nil
+}
+
+// run follows the files until ctx ends.
+func (e *edge) run(ctx context.Context) {
+	if e == nil {
+		return
+	}
+	var work sync.WaitGroup
+	if e.server != nil {
+		work.Go(func() { e.server.Run(ctx) })
+	}
+	if e.clients != nil {
+		work.Go(func() { e.clients.Run(ctx) })
+	}
+	work.Wait()
+}

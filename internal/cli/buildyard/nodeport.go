@@ -1,0 +1,79 @@
+package buildyard
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/controllerrest"
+)
+
+// nodePort is an interface for nodes alone: of the controller's routes it has those of the node
+// link.
+type nodePort struct {
+	edge     *edge
+	listener *listener
+	log      *slog.Logger
+}
+
+// openNodePort binds the interface that the settings ask for; nil for none.
+func openNodePort(ctx context.Context, v *config.Values, log *slog.Logger) (*nodePort, error) {
+	addr := v.String(config.QueueAddr)
+	if addr == "" {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	edge, err := openEdge(queueEdge, v, log)
+	if err != nil {
+		return nil, err
+	}
+	l, err := listen(ctx, "the node interface", addr, log)
+	if err != nil {
+		return nil, err
+	}
+	l.speak(edge)
+	return &nodePort{edge, l, log}, nil
+}
+
+// run serves the interface until ctx ends.
+func (p *nodePort) run(ctx context.Context, o controllerrest.Options, v *config.Values, a *access) (err error) {
+	p.log.InfoContext(ctx, "node interface is ready", "address", p.listener.url())
+	if !v.Bool(config.QueueAuth) {
+		p.log.WarnContext(ctx, "every machine that reaches the node interface can become a node and gets the builds of others ("+config.QueueAuth+"=false)")
+	}
+	var work sync.WaitGroup
+	defer work.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	work.Go(func() { p.edge.run(ctx) })
+	if o.Guard, err = p.guard(a); err != nil {
+		return err
+	}
+	return p.listener.serve(ctx, controllerrest.NodeHandler(o), v.Duration(config.GracefulShutdown))
+}
+
+// guard judges the callers of the interface: those whom the controller knows, and machines by
+// certificates of the interface's own authorities. nil: none is known.
+func (p *nodePort) guard(a *access) (*rest.Guard, error) {
+	who := &auth.Authenticator{}
+	judge := auth.NewJudge(auth.Policy{Service: farm.ServiceController}, auth.NewGrantTable(auth.Grants{}, nil))
+	switch {
+	case a != nil:
+		who.Root, who.Sessions, judge = a.who.Root, a.who.Sessions, a.judge
+	case p.edge.clients == nil:
+		return nil, nil //nolint:nilnil // nobody is judged
+	}
+	if p.edge.clients != nil {
+		who.Certificate = p.edge.clients.Identity
+	}
+	return rest.NewGuard(rest.GuardOptions{Who: who, Judge: judge, Logger: p.log})
+}
+
+func (p *nodePort) close() {
+	if p != nil {
+		_ = p.listener.close()
+	}
+}

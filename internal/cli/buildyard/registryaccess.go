@@ -1,0 +1,138 @@
+package buildyard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/auth/authfile"
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/license"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// registryKeeps is what a registry that runs alone has open for authentication.
+type registryKeeps struct {
+	folder  *authfile.Folder
+	marks   *authfile.Marks
+	keys    *auth.Keys
+	licence *license.File
+}
+
+// accessDir is where the storage of a registry that runs alone has keys and permissions. The
+// lock of the storage keeps other processes out.
+func accessDir(base string) string { return filepath.Join(base, "auth") }
+
+// openOwnAccess makes what judges the callers of a registry that runs alone.
+func (s *RegistryService) openOwnAccess() error {
+	if !s.settings.Bool(config.EnableAuth) {
+		return nil
+	}
+	k := &registryKeeps{}
+	s.keeps = k
+	var err error
+	if k.licence, err = license.Open(license.Options{
+		Product: license.Controller, Path: s.settings.String(config.LicenseFile), Authority: s.settings.String(config.LicenseAuthority), Logger: s.log,
+	}); err != nil {
+		return err
+	}
+	stores, err := k.open(accessDir(s.base))
+	if err != nil {
+		return fmt.Errorf("keys and permissions: %w", err)
+	}
+	s.access, err = openAccess(accessOptions{
+		Service: farm.ServiceRegistry, Settings: s.settings, Authorization: s.settings.Bool(config.Authorization), Tier: k.licence.Tier(),
+		Stores: stores, Edge: s.edge, Logger: s.log,
+	})
+	return err
+}
+
+func (k *registryKeeps) open(dir string) (stores accessStores, err error) {
+	if k.folder, err = authfile.OpenFolder(dir); err != nil {
+		return stores, err
+	}
+	ring, err := k.folder.Ring()
+	if err != nil {
+		return stores, err
+	}
+	keys, err := k.folder.Keys()
+	if err != nil {
+		return stores, err
+	}
+	grants, err := k.folder.Grants(farm.ServiceRegistry)
+	if err != nil {
+		return stores, err
+	}
+	if k.marks, err = k.folder.Marks(); err != nil {
+		return stores, err
+	}
+	k.keys = auth.NewKeys(keys)
+	return accessStores{Keys: keys, Marks: k.marks, Grants: grants, Signer: auth.NewSigner(ring)}, nil
+}
+
+func (k *registryKeeps) close() error {
+	if k == nil || k.folder == nil {
+		return nil
+	}
+	var err error
+	if k.marks != nil {
+		err = k.marks.Close()
+	}
+	return errors.Join(err, k.folder.Close())
+}
+
+// listenLocally binds the port for programs of this machine. Without authentication it is
+// nothing that the other port is not, and may be missing when somebody else has it.
+func (s *RegistryService) listenLocally(ctx context.Context) (*listener, error) {
+	host, port, err := net.SplitHostPort(s.settings.String(config.LocalListenAddr))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", config.LocalListenAddr, err)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	l, err := listen(ctx, "the registry's port for programs of this machine ("+config.LocalListenAddr+")", net.JoinHostPort(host, port), s.log)
+	if err != nil && !s.settings.Bool(config.EnableAuth) && s.settings.Origin(config.LocalListenAddr) == config.FromDefault {
+		s.log.WarnContext(ctx, "the port for programs of this machine is taken; the registry goes on without it", "error", err.Error())
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return l, err
+}
+
+// localURL is where programs of this machine reach the registry without credentials; "" nowhere.
+func (s *RegistryService) localURL() string {
+	if s.local == nil {
+		return ""
+	}
+	return s.local.url()
+}
+
+// ownURL is where this process itself reaches the registry.
+func (s *RegistryService) ownURL() string {
+	if s.local != nil {
+		return s.local.url()
+	}
+	return s.URL()
+}
+
+// localGuard judges the callers of that port.
+func (s *RegistryService) localGuard() (*rest.Guard, error) {
+	if s.access == nil {
+		return nil, nil //nolint:nilnil // nobody is judged
+	}
+	return s.access.guarded(rest.Loopback{}, nil)
+}
+
+// serveLocally serves that port until ctx ends.
+func (s *RegistryService) serveLocally(ctx context.Context, handler http.Handler) error {
+	if s.local == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return s.local.serve(ctx, handler, registryGrace)
+}

@@ -1,0 +1,140 @@
+package buildyard
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/auth/certs"
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// upstream is the registry as the controller calls it: where it is, and as whom. What the
+// controller asks for a user carries that user's name.
+type upstream struct {
+	address string
+	tls     certs.Outgoing
+	creds   *client.Registry // nil: no credentials are shown
+	log     *slog.Logger
+}
+
+// openUpstream gives the way to the registry at an address. own says that it is the port of the
+// registry in this process, which asks for no credentials.
+func openUpstream(address string, own bool, v *config.Values, log *slog.Logger) (*upstream, error) {
+	u := &upstream{address: address, log: log, tls: certs.Outgoing{CA: v.String(config.RegistryCA), Skip: v.Bool(config.SkipTLSVerification)}}
+	if own {
+		return u, nil
+	}
+	creds, err := registryCredentials(v)
+	if creds == nil || err != nil {
+		return u, err
+	}
+	u.creds, err = client.NewRegistry(address, client.Options{
+		Credentials: creds, UserAgent: "buildyard controller", TLS: client.TLS{CAFile: u.tls.CA, SkipVerify: u.tls.Skip},
+	})
+	return u, err
+}
+
+// registryCredentials are what the controller is known by at the registry: a user key, else the
+// root token that both share; nil for nothing.
+func registryCredentials(v *config.Values) (client.Credentials, error) {
+	id, private := v.String(config.APIKeyID), v.String(config.APIKeyString)
+	switch {
+	case (id == "") != (private == ""):
+		return nil, fmt.Errorf("%s and %s go together: give both", config.APIKeyID, config.APIKeyString)
+	case id != "":
+		key, err := client.ParseUserKey(id, private)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", config.APIKeyString, err)
+		}
+		return key, nil
+	}
+	if token := v.String(config.AuthRootToken); token != "" {
+		return client.RootToken(token), nil
+	}
+	return nil, nil //nolint:nilnil // none are shown
+}
+
+// authorize puts on a request as whom and for whom it is made.
+func (u *upstream) authorize(r *http.Request) error {
+	rest.ActFor(r)
+	if u.creds == nil {
+		return nil
+	}
+	err := u.creds.Authorize(r)
+	switch client.CodeOf(err) {
+	case client.ErrUnreachable, client.ErrUnavailable:
+		return farm.Unavailable(err, "The registry at %s cannot be reached; try again", u.address)
+	case client.ErrUnauthenticated:
+		return u.refused(err)
+	}
+	return err
+}
+
+// refused says what an operator has to do when the registry does not take the controller.
+func (u *upstream) refused(err error) error {
+	return farm.Unavailable(err, "The registry at %s does not accept the controller's credentials: both need the same %s, or the controller %s and %s of a key that the registry has", u.address, config.AuthRootToken, config.APIKeyID, config.APIKeyString)
+}
+
+func (u *upstream) renew(r *http.Request) bool { return u.creds != nil && u.creds.Renew(r) }
+
+// client makes a client for calls that are made once.
+func (u *upstream) client() (*transfer.Client, error) {
+	config, err := u.tls.Config()
+	if err != nil {
+		return nil, err
+	}
+	return transfer.New(transfer.Options{BaseURL: u.address, TLS: config, Logger: u.log, Attempts: 1, Authorize: u.authorize, Renew: u.renew})
+}
+
+// passing is how long the registry may take until it begins to answer what is passed on:
+// clients give up after 5 s.
+const passing = 4 * time.Second
+
+// transport makes the connections for what the controller passes on to the registry.
+func (u *upstream) transport() (http.RoundTripper, error) {
+	config, err := u.tls.Config()
+	if err != nil {
+		return nil, err
+	}
+	return &passer{u, &http.Transport{
+		DialContext:           (&net.Dialer{Timeout: passing, KeepAlive: 15 * time.Second}).DialContext,
+		TLSClientConfig:       config,
+		TLSHandshakeTimeout:   passing,
+		ResponseHeaderTimeout: passing,
+		IdleConnTimeout:       60 * time.Second,
+		MaxIdleConnsPerHost:   8,
+		DisableCompression:    true, // answers go on as they come
+	}}, nil
+}
+
+// passer shows the controller's credentials on requests without a body.
+type passer struct {
+	u  *upstream
+	to http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (p *passer) RoundTrip(r *http.Request) (*http.Response, error) {
+	for last := false; ; last = true {
+		try := r.Clone(r.Context())
+		if err := p.u.authorize(try); err != nil {
+			return nil, err
+		}
+		resp, err := p.to.RoundTrip(try)
+		if err != nil || resp.StatusCode != http.StatusUnauthorized {
+			return resp, err
+		}
+		_ = resp.Body.Close()
+		if last || !p.u.renew(try) {
+			return nil, p.u.refused(errors.New("it answered 401"))
+		}
+	}
+}

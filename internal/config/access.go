@@ -1,0 +1,112 @@
+package config
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// Keys of who may do what, and of TLS.
+const (
+	EnableAuth              = "SVC_ENABLE_AUTH"
+	AuthRootToken           = "SVC_ROOT_TOKEN" //nolint:gosec // the name of a setting
+	EnableAPIKeys           = "SVC_ENABLE_API_KEYS"
+	SessionTTL              = "SVC_API_KEYS_SESSION_TTL"
+	CACert                  = "SVC_CA_CERT"
+	CRL                     = "SVC_CRL"
+	IngressNginx            = "SVC_ENABLE_INGRESS_NGINX"
+	ControllerAuthorization = "SVC_ENABLE_CONTROLLER_AUTHORIZATION"
+	RegistryAuthorization   = "SVC_ENABLE_REGISTRY_AUTHORIZATION"
+	Authorization           = "SVC_ENABLE_AUTHORIZATION"
+	ResourceManagement      = "SVC_ENABLE_RESOURCE_MANAGEMENT"
+	OIDCClientID            = "SVC_OIDC_CLIENT_ID"
+	OIDCClientSecret        = "SVC_OIDC_CLIENT_SECRET" //nolint:gosec // the name of a setting
+	OIDCProviderURL         = "SVC_OIDC_PROVIDER_URL"
+	OIDCDisplayName         = "SVC_OIDC_DISPLAY_NAME"
+	OIDCUsernameClaim       = "SVC_OIDC_USERNAME_CLAIM"
+	OIDCGroupsClaim         = "SVC_OIDC_GROUPS_CLAIM"
+	OIDCScopes              = "SVC_OIDC_SCOPES"
+	UseHTTPS                = "SVC_USE_HTTPS"
+	ServerCert              = "SVC_SERVER_CERT"
+	ServerKey               = "SVC_SERVER_KEY"
+	MinTLSVersion           = "SVC_MIN_TLS_VERSION"
+	SkipTLSVerification     = "SVC_SKIP_TLS_VERIFICATION"
+	RegistryCA              = "SVC_REGISTRY_CA"
+	APIKeyID                = "SVC_API_KEY_ID"
+	APIKeyString            = "SVC_API_KEY_STRING"
+	LocalListenAddr         = "SVC_LOCAL_LISTEN_ADDR"
+	QueueAddr               = "SVC_QUEUE_ADDR"
+	QueueAuth               = "SVC_ENABLE_QUEUE_AUTH"
+	UseQueueTLS             = "SVC_USE_QUEUE_TLS"
+	QueueServerCert         = "SVC_QUEUE_SERVER_CERT"
+	QueueServerKey          = "SVC_QUEUE_SERVER_KEY"
+	QueueCACert             = "SVC_QUEUE_CA_CERT"
+	QueueCRL                = "SVC_QUEUE_CRL"
+)
+
+// access is the settings of who may call a service, which both services have.
+var access = Table{
+	{Key: EnableAuth, Flag: "enable-auth", Default: "false", Kind: Bool, Help: "let in only who shows a credential"},
+	{Key: AuthRootToken, Flag: "root-token", Kind: Secret, Help: "token of the root user, of 10 characters or more; better in the environment, or in the file that " + AuthRootToken + "_FILE names"},
+	{Key: EnableAPIKeys, Flag: "enable-api-keys", Default: "false", Kind: Bool, Help: "have user keys, which programs turn into sessions"},
+	{Key: SessionTTL, Flag: "api-keys-session-ttl", Default: "5m", Kind: Duration, Check: between(time.Second, aDay), Help: "how long a session of a user key lasts"},
+	{Key: CACert, Flag: "ca-cert", Kind: Path, Help: "PEM file of the authorities whose certificates callers may be known by"},
+	{Key: CRL, Flag: "crl", Kind: List, Help: "files of the revocation lists of these authorities"},
+	{Key: IngressNginx, Flag: "enable-ingress-nginx", Default: "false", Kind: Bool, Help: "believe the headers of a reverse proxy: whom a request is from, and with which certificate; nothing else may reach the port then"},
+	{Key: ResourceManagement, Flag: "enable-resource-management", Default: "false", Kind: Bool, Help: "have rights on single nodes and templates count too"},
+	{Key: OIDCProviderURL, Flag: "oidc-provider-url", Kind: String, Check: checkURL, Help: "address (issuer) of an identity provider that vouches for users"},
+	{Key: OIDCClientID, Flag: "oidc-client-id", Kind: String, Help: "id of this service at the identity provider"},
+	{Key: OIDCClientSecret, Flag: "oidc-client-secret", Kind: Secret, Help: "its secret there; better in the environment or in a file"},
+	{Key: OIDCDisplayName, Flag: "oidc-display-name", Kind: String, Help: "what the log-in page calls the identity provider"},
+	{Key: OIDCUsernameClaim, Flag: "oidc-username-claim", Kind: String, Help: "claim that has the name of a user (default: preferred_username)"},
+	{Key: OIDCGroupsClaim, Flag: "oidc-groups-claim", Default: "groups", Kind: String, Help: "claim that has the groups of a user"},
+	{Key: OIDCScopes, Flag: "oidc-scopes", Kind: List, Help: "what the identity provider is asked for (default: openid, profile, email)"},
+	{Key: UseHTTPS, Flag: "use-https", Default: "false", Kind: Bool, Help: "speak TLS"},
+	{Key: ServerCert, Flag: "server-cert", Kind: Path, Help: "PEM file of the certificate for that, with its chain; it is followed while it changes"},
+	{Key: ServerKey, Flag: "server-key", Kind: Path, Help: "PEM file of its private key"},
+	{Key: MinTLSVersion, Flag: "min-tls-version", Default: "1.2", Kind: String, Help: "least version of TLS that is spoken: 1.2 or 1.3"},
+}
+
+// localListen is the port of a registry for programs of its own machine.
+var localListen = Setting{
+	Key: LocalListenAddr, Flag: "local-listen-addr", Default: "127.0.0.1:8085", Kind: Addr, Check: checkLoopback,
+	Help: "address of this machine on which the registry takes programs of this machine without credentials",
+}
+
+// controllerAccess is what the controller has besides, a registry in its process included.
+var controllerAccess = Table{
+	{Key: ControllerAuthorization, Also: Authorization, Flag: "enable-controller-authorization", Default: "false", Kind: Bool, Help: "have permissions count at the controller"},
+	{Key: RegistryAuthorization, Also: Authorization, Flag: "enable-registry-authorization", Default: "false", Kind: Bool, Help: "have permissions count at the registry in the same process"},
+	{Key: APIKeyID, Flag: "api-key-id", Kind: String, Help: "id of the user key that the controller shows to the registry, instead of the root token"},
+	{Key: APIKeyString, Flag: "api-key-string", Kind: SecretText, Help: "private key of that user key; better in the file that " + APIKeyString + "_FILE names"},
+	{Key: RegistryCA, Flag: "registry-ca", Kind: Path, Help: "PEM file of the authorities to trust at the registry instead of the system's"},
+	{Key: SkipTLSVerification, Flag: "skip-tls-verification", Default: "false", Kind: Bool, Help: "believe whoever answers at the registry's address: for tests alone"},
+	localListen,
+	{Key: QueueAddr, Flag: "queue-addr", Kind: Addr, Help: "address of an interface for nodes alone, besides the API's"},
+	{Key: QueueAuth, Flag: "enable-queue-auth", Default: "true", Kind: Bool, Help: "ask for the join token, a user key or a certificate there; false lets every machine that reaches the port become a node"},
+	{Key: UseQueueTLS, Flag: "use-queue-tls", Default: "false", Kind: Bool, Help: "speak TLS there"},
+	{Key: QueueServerCert, Flag: "queue-server-cert", Kind: Path, Help: "PEM file of the certificate for that (default: that of the API)"},
+	{Key: QueueServerKey, Flag: "queue-server-key", Kind: Path, Help: "PEM file of its private key"},
+	{Key: QueueCACert, Flag: "queue-ca-cert", Kind: Path, Help: "PEM file of the authorities whose certificates let machines become nodes there"},
+	{Key: QueueCRL, Flag: "queue-crl", Kind: List, Help: "files of the revocation lists of these authorities"},
+}
+
+// registryAccess is what a registry that runs alone has besides.
+var registryAccess = Table{
+	{Key: Authorization, Also: RegistryAuthorization, Flag: "enable-authorization", Default: "false", Kind: Bool, Help: "have permissions count"},
+	localListen, licenseFile, licenseAuthority,
+}
+
+// checkLoopback wants an address that other machines cannot reach.
+func checkLoopback(text string) error {
+	host, _, err := net.SplitHostPort(text)
+	if err != nil {
+		return errForm
+	}
+	addr, err := netip.ParseAddr(host)
+	if host == "" || host == "localhost" || err == nil && addr.Unmap().IsLoopback() {
+		return nil
+	}
+	return errors.New("an address of this machine that others cannot reach, such as 127.0.0.1:8085")
+}
