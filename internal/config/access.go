@@ -10,8 +10,8 @@ import (
 // Keys of who may do what, and of TLS.
 const (
 	EnableAuth              = "SVC_ENABLE_AUTH"
-	AuthRootToken           = "SVC_ROOT_TOKEN" //nolint:gosec // the name of a setting
-	EnableAPIKeys           = "SVC_ENABLE_API_KEYS"
+	AuthRootToken           = "SVC_ROOT_TOKEN"      //nolint:gosec // the name of a setting
+	EnableAPIKeys           = "SVC_ENABLE_API_KEYS" //nolint:gosec // the name of a setting
 	SessionTTL              = "SVC_API_KEYS_SESSION_TTL"
 	CACert                  = "SVC_CA_CERT"
 	CRL                     = "SVC_CRL"
@@ -33,8 +33,8 @@ const (
 	MinTLSVersion           = "SVC_MIN_TLS_VERSION"
 	SkipTLSVerification     = "SVC_SKIP_TLS_VERIFICATION"
 	RegistryCA              = "SVC_REGISTRY_CA"
-	APIKeyID                = "SVC_API_KEY_ID"
-	APIKeyString            = "SVC_API_KEY_STRING"
+	APIKeyID                = "SVC_API_KEY_ID"     //nolint:gosec // the name of a setting
+	APIKeyString            = "SVC_API_KEY_STRING" //nolint:gosec // the name of a setting
 	LocalListenAddr         = "SVC_LOCAL_LISTEN_ADDR"
 	QueueAddr               = "SVC_QUEUE_ADDR"
 	QueueAuth               = "SVC_ENABLE_QUEUE_AUTH"

@@ -18,7 +18,6 @@ import (
 // CallbackPath is where the provider sends browsers back to.
 const CallbackPath = "/oidc/v1/callback"
 
-
 // Options say which provider is believed, and what of it.
 type Options struct {
 	ClientID      string
@@ -29,8 +28,8 @@ type Options struct {
 	GroupsClaim   string      // "": groups
 	Scopes        []string    // nil: openid, profile and email; openid is always asked for
 
-	PublicURL string      // address under which browsers reach this service; "": as they ask
-	Proxied   bool        // a reverse proxy is in front, and its X-Forwarded-Proto is believed
+	PublicURL string       // address under which browsers reach this service; "": as they ask
+	Proxied   bool         // a reverse proxy is in front, and its X-Forwarded-Proto is believed
 	Signer    *auth.Signer // shared by all replicas; signs log-ins that have been begun
 
 	// Fail shows a log-in that failed, as one sentence; nil: as plain text.

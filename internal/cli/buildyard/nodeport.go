@@ -42,7 +42,7 @@ func openNodePort(ctx context.Context, v *config.Values, log *slog.Logger) (*nod
 func (p *nodePort) run(ctx context.Context, o controllerrest.Options, v *config.Values, a *access) (err error) {
 	p.log.InfoContext(ctx, "node interface is ready", "address", p.listener.url())
 	if !v.Bool(config.QueueAuth) {
-		p.log.WarnContext(ctx, "every machine that reaches the node interface can become a node and gets the builds of others ("+config.QueueAuth+"=false)")
+		p.log.WarnContext(ctx, "every machine that reaches the node interface can become a node and gets builds", "setting", config.QueueAuth+"=false")
 	}
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -52,7 +52,8 @@ func (p *nodePort) run(ctx context.Context, o controllerrest.Options, v *config.
 	if o.Guard, err = p.guard(a); err != nil {
 		return err
 	}
-	return p.listener.serve(ctx, controllerrest.NodeHandler(o), v.Duration(config.GracefulShutdown))
+	handler := controllerrest.NodeHandler(o) //nolint:contextcheck // requests have contexts of their own
+	return p.listener.serve(ctx, handler, v.Duration(config.GracefulShutdown))
 }
 
 // guard judges the callers of the interface: those whom the controller knows, and machines by

@@ -112,7 +112,7 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	if s.shares {
 		return nil
 	}
-	if err := s.openOwnAccess(); err != nil {
+	if err := s.openOwnAccess(); err != nil { //nolint:contextcheck // files that are read at the start
 		return err
 	}
 	if !wantsMetrics(s.settings) {
