@@ -33,6 +33,7 @@ type accessOptions struct {
 	Tier          farm.Tier
 	Stores        accessStores
 	Edge          *edge
+	Passes        *auth.Passes // by which nodes are known; nil: they are not
 	Auditor       rest.Auditor // nil: nobody gets what is audited, besides the log
 	Logger        *slog.Logger
 }
@@ -93,7 +94,7 @@ func checkAccess(v *config.Values, authorizations ...string) error {
 
 // openAccess makes what judges the callers of a service.
 func openAccess(o accessOptions) (*access, error) {
-	a := &access{o: o, who: &auth.Authenticator{}}
+	a := &access{o: o, who: &auth.Authenticator{Passes: o.Passes}}
 	v := o.Settings
 	if token := v.String(config.AuthRootToken); token != "" {
 		root, err := auth.NewRoot(token)

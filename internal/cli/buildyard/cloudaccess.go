@@ -3,6 +3,7 @@ package buildyard
 import (
 	"context"
 
+	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/auth/authstore"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -11,6 +12,7 @@ import (
 // openAccess makes what judges the callers of the controller, and of a registry in the same
 // process: they share keys, used secrets and the signatures of sessions.
 func (s *ControllerService) openAccess(ctx context.Context, records *authstore.Tables) error {
+	s.passes = s.farPasses()
 	if !s.settings.Bool(config.EnableAuth) {
 		return nil
 	}
@@ -27,8 +29,20 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 	if s.access, err = openAccess(o); err != nil || s.registry == nil {
 		return err
 	}
+	s.passes = auth.NewPasses(stores.Signer(), auth.NewKeys(stores.Keys()))
+	o.Passes = s.passes
 	o.Service, o.Authorization, o.Logger = farm.ServiceRegistry, s.settings.Bool(config.RegistryAuthorization), s.registry.log
 	o.Stores = service(o.Service)
 	s.registry.access, err = openAccess(o)
 	return err
+}
+
+// farPasses makes passes for a registry elsewhere that has the same root token; nil where the
+// controller itself is known there by a key, and nodes need one as well.
+func (s *ControllerService) farPasses() *auth.Passes {
+	token := s.settings.String(config.AuthRootToken)
+	if s.registry != nil || token == "" || s.settings.String(config.APIKeyID) != "" {
+		return nil
+	}
+	return auth.NewPasses(auth.DerivedSigner(auth.NewSecret(token)), nil)
 }

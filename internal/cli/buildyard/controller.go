@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/auth/authstore"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller"
@@ -46,6 +47,7 @@ type ControllerService struct {
 	registry *RegistryService
 	upstream *upstream
 	access   *access
+	passes   *auth.Passes // of nodes, for the registry; nil: none can be made
 	backend  *etcd.Backend
 	store    *store.Store
 	core     *controller.Controller
@@ -317,11 +319,18 @@ func (s *ControllerService) Run(ctx context.Context) error {
 // restOptions are those of the controller's routes.
 func (s *ControllerService) restOptions() (controllerrest.Options, error) {
 	upstream, err := s.upstream.transport()
-	return controllerrest.Options{
+	if err != nil {
+		return controllerrest.Options{}, err
+	}
+	o := controllerrest.Options{
 		Controller: s.core, VMNamePrefix: s.settings.String(config.VMNamePrefix),
 		RequestTimeout: s.settings.Duration(config.RequestTimeout), Logger: s.log, Meter: s.meter,
 		Registry: s.upstream.address, ToRegistry: upstream, Packages: s.packages, Guard: s.access.Guard(), Auth: s.access.Routes(),
-	}, err
+	}
+	if s.passes != nil {
+		o.Passes = s.passes.Open
+	}
+	return o, nil
 }
 
 // backups takes periodic backups into a directory.

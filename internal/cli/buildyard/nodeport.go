@@ -53,7 +53,7 @@ func (p *nodePort) run(ctx context.Context, o controllerrest.Options, v *config.
 		return err
 	}
 	handler := controllerrest.NodeHandler(o) //nolint:contextcheck // requests have contexts of their own
-	return p.listener.serve(ctx, handler, v.Duration(config.GracefulShutdown))
+	return p.listener.serve(rest.WithDoor(ctx, p.door(v)), handler, v.Duration(config.GracefulShutdown))
 }
 
 // guard judges the callers of the interface: those whom the controller knows, and machines by
@@ -71,6 +71,17 @@ func (p *nodePort) guard(a *access) (*rest.Guard, error) {
 		who.Certificate = p.edge.clients.Identity
 	}
 	return rest.NewGuard(rest.GuardOptions{Who: who, Judge: judge, Logger: p.log})
+}
+
+// door is what it takes to join there.
+func (p *nodePort) door(v *config.Values) rest.Door {
+	switch {
+	case !v.Bool(config.QueueAuth):
+		return rest.DoorOpen
+	case p.edge.clients != nil:
+		return rest.DoorCertified
+	}
+	return rest.DoorGuarded
 }
 
 func (p *nodePort) close() {

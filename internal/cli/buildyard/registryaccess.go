@@ -45,9 +45,13 @@ func (s *RegistryService) openOwnAccess() error {
 	if err != nil {
 		return fmt.Errorf("keys and permissions: %w", err)
 	}
+	var passes *auth.Passes
+	if token := s.settings.String(config.AuthRootToken); token != "" { // a controller that has the same makes them
+		passes = auth.NewPasses(auth.DerivedSigner(auth.NewSecret(token)), k.keys)
+	}
 	s.access, err = openAccess(accessOptions{
 		Service: farm.ServiceRegistry, Settings: s.settings, Authorization: s.settings.Bool(config.Authorization), Tier: k.licence.Tier(),
-		Stores: stores, Edge: s.edge, Logger: s.log,
+		Stores: stores, Edge: s.edge, Passes: passes, Logger: s.log,
 	})
 	return err
 }
