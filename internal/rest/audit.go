@@ -96,12 +96,8 @@ func (p *passage) close(ctx context.Context) {
 }
 
 func (p *passage) record(outcome string) AuditRecord {
-	who := p.Name
-	if p.For != nil {
-		who = p.For.Name
-	}
 	return AuditRecord{
-		Time: time.Now().UTC(), Request: p.request, Who: who, Method: p.Identity.Method, KeyID: p.KeyID,
+		Time: time.Now().UTC(), Request: p.request, Who: p.user(), Method: p.Identity.Method, KeyID: p.KeyID,
 		Address: p.Address, Verb: p.verb, Route: p.route.Pattern, Outcome: outcome, Reason: p.reason, About: p.about, Told: p.route.Told,
 	}
 }

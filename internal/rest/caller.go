@@ -70,7 +70,15 @@ func ActorOf(ctx context.Context) farm.Actor {
 	if p == nil {
 		return farm.Actor{}
 	}
-	return farm.Actor{User: p.Name, KeyID: p.KeyID, Address: p.Address, Request: p.request}
+	return farm.Actor{User: p.user(), KeyID: p.KeyID, Address: p.Address, Request: p.request}
+}
+
+// user is who made a request, or for whom a program did.
+func (p *passage) user() string {
+	if p.For != nil {
+		return p.For.Name
+	}
+	return p.Name
 }
 
 // Failed notes the failure of a route that answers it by itself, for the audit.
