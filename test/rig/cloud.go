@@ -99,7 +99,12 @@ func (c *Cloud) Await(ctx context.Context) error {
 
 // Ready waits until a program says at its address that it is ready.
 func Ready(ctx context.Context, p *Process, address string) error {
-	probe := http.Client{Timeout: time.Second}
+	return ReadyBy(ctx, p, address, nil)
+}
+
+// ReadyBy is Ready over connections of the caller's; nil: plain ones.
+func ReadyBy(ctx context.Context, p *Process, address string, by http.RoundTripper) error {
+	probe := http.Client{Timeout: time.Second, Transport: by}
 	deadline := time.Now().Add(ReadyTime)
 	for time.Now().Before(deadline) {
 		if !p.Running() {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +23,7 @@ type Process struct {
 	Log  string // file of its output
 	bin  string
 	args []string
+	env  []string
 
 	mu   sync.Mutex // guards the fields below
 	cmd  *exec.Cmd
@@ -35,6 +38,14 @@ func NewProcess(dir, name, bin string, args ...string) *Process {
 // With adds arguments, which count from the next start on.
 func (p *Process) With(args ...string) { p.args = append(p.args, args...) }
 
+// Set adds settings by the environment, which count from the next start on: no secret of theirs
+// stands in the list of processes.
+func (p *Process) Set(settings map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
+		p.env = append(p.env, key+"="+settings[key])
+	}
+}
+
 // Start starts the program; it must not run already.
 func (p *Process) Start() error {
 	p.mu.Lock()
@@ -46,7 +57,7 @@ func (p *Process) Start() error {
 	defer func() { _ = out.Close() }()
 	cmd := exec.Command(p.bin, p.args...) //nolint:noctx // it is ended by a signal, not by a context
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.Env = environment()
+	cmd.Env = append(environment(), p.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt is ours to handle
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// verdict is what a request comes to.
+type verdict string
+
+// The verdicts.
+const (
+	unknownCaller verdict = "401"
+	forbidden     verdict = "403"
+	reached       verdict = "reached"
+	limited       verdict = "401 or 429" // of whoever guesses
+	closed        verdict = "401 or 404" // not on this interface
+)
+
+// unauthenticated is the whole answer to whoever shows no credential that counts.
+const unauthenticated = `{"status":"FAIL","message":"Authentication Required"}` + "\n"
+
+// expect says what a caller must get for a row of a site.
+func (s *site) expect(r row, c caller) verdict {
+	d := s.sides[r.service]
+	refused := unknownCaller
+	if c.guessing && d.auth {
+		refused = limited
+	}
+	linked := func(opens bool) verdict {
+		if opens {
+			return reached
+		}
+		return refused
+	}
+	switch {
+	case r.needs == nodeOnly, r.needs == nodeOrKnown && !d.auth:
+		return linked(c.linked)
+	case r.needs == joining && !d.auth:
+		return unknownCaller
+	case r.needs == open, !d.auth:
+		return reached
+	case r.needs == nodeOrKnown:
+		return linked(c.known || c.linked)
+	case !c.known:
+		return refused
+	case c.root, r.needs == anybody:
+		return reached
+	case r.needs == rootOnly:
+		return forbidden
+	case !d.permissions && !c.fixed, slices.Contains(c.has, r.permission()):
+		return reached
+	}
+	return forbidden
+}
+
+// onSite gives a row as it is on a site: what is off is an unknown path there.
+func (s *site) onSite(r row) row {
+	if !s.sides[r.service].has(r.when) {
+		r.needs, r.wants = anybody, http.StatusNotFound
+	}
+	return r
+}
+
+// ask tries a cell at an address and says what is wrong with the answer; "" for nothing.
+func (s *site) ask(ctx context.Context, address string, r row, c caller, want verdict) (fault string) {
+	body := strings.ReplaceAll(r.body, "NODE", c.node)
+	a, err := send(ctx, c.by, r.method, address+r.path, body, c.header...)
+	if err != nil {
+		return err.Error()
+	}
+	if fault := judge(a, r, want); fault != "" {
+		return fmt.Sprintf("%s, and %s was expected: %d %.200s", fault, want, a.code, strings.TrimSpace(string(a.body)))
+	}
+	return ""
+}
+
+// judge compares an answer with what was expected.
+func judge(a answer, r row, want verdict) string {
+	e := a.envelope()
+	switch {
+	case a.code >= http.StatusInternalServerError && a.code != http.StatusServiceUnavailable:
+		return "it failed"
+	case want == limited && a.code == http.StatusTooManyRequests && e.Status == "FAIL":
+		return ""
+	case want == closed && a.code == http.StatusNotFound:
+		return ""
+	case want == unknownCaller, want == limited, want == closed:
+		return refusal(a)
+	case want == forbidden:
+		name := r.permission()
+		if r.needs == rootOnly {
+			name = "root"
+		}
+		switch {
+		case a.code != http.StatusForbidden || e.Status != "FAIL":
+			return "it was not refused as it should be"
+		case !slices.Contains(strings.Fields(e.Message), name):
+			return "the message does not name " + name
+		}
+		return ""
+	}
+	return arrival(a, r)
+}
+
+// refusal looks at the answer to whoever is not known: always the same bytes.
+func refusal(a answer) string {
+	switch {
+	case a.code != http.StatusUnauthorized:
+		return "it was not refused as it should be"
+	case !bytes.Equal(a.body, []byte(unauthenticated)):
+		return "the text is another one"
+	case !strings.HasPrefix(a.header.Get("Content-Type"), "application/json"):
+		return "its type is " + a.header.Get("Content-Type")
+	}
+	return ""
+}
+
+// arrival looks at an answer that must be the handler's.
+func arrival(a answer, r row) string {
+	e := a.envelope()
+	page := strings.HasPrefix(a.header.Get("Content-Type"), "text/html")
+	switch {
+	case r.wants != 0 && a.code != r.wants:
+		return fmt.Sprintf("%d it should be", r.wants)
+	case r.wants != 0:
+		return ""
+	case (a.code == http.StatusUnauthorized || a.code == http.StatusForbidden) && (r.needs != open || !page):
+		return "it was refused"
+	case strings.HasPrefix(e.Message, "No such route"), a.code == http.StatusMethodNotAllowed:
+		return "there is no such route"
+	}
+	return ""
+}

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// caller is who makes the request of a cell: what is sent, and what may be expected of that.
+type caller struct {
+	by     *http.Client
+	header []string
+	node   string // id for the body of the node link
+
+	known    bool     // the credential counts
+	root     bool     // it is the root user's
+	has      []string // permissions
+	fixed    bool     // has counts also where permissions do not
+	linked   bool     // it is the credential of the node that the body names
+	guessing bool     // wrong root tokens are limited
+}
+
+// column is one kind of caller.
+type column struct {
+	name string
+	only string // the service it is for; "" both
+	of   func(ctx context.Context, s *site, r row) (caller, error)
+}
+
+// permission gives the permission that a row is about; "" where none would do.
+func (r row) permission() string {
+	switch {
+	case r.needs == joining:
+		return "change_node_config"
+	case slices.Contains(printed[r.service], r.needs):
+		return r.needs
+	}
+	return ""
+}
+
+// The groups of a row: without its permission, with it alone, with all others.
+func without(row) string { return "nothing" }
+
+func only(r row) string {
+	if r.permission() == "" {
+		return "every"
+	}
+	return "only-" + r.permission()
+}
+
+func allBut(r row) string {
+	if r.permission() == "" {
+		return "every"
+	}
+	return "but-" + r.permission()
+}
+
+// simple is a column whose callers send one header.
+func simple(name string, c caller, header func(s *site, r row) []string) column {
+	return column{name: name, of: func(_ context.Context, s *site, r row) (caller, error) {
+		out := c
+		if out.by = s.plain; header != nil {
+			out.header = header(s, r)
+		}
+		return out, nil
+	}}
+}
+
+func authorization(value func(s *site, r row) string) func(*site, row) []string {
+	return func(s *site, r row) []string { return []string{"Authorization", value(s, r)} }
+}
+
+// noBase64 is a Bearer value that is none.
+const noBase64 = "Bearer !!!"
+
+// nobodies are the columns of callers who are not known.
+var nobodies = []column{
+	simple("nobody", caller{}, nil),
+	simple("a wrong root token", caller{guessing: true}, authorization(func(s *site, _ row) string { return basic("root", s.root+"x") })),
+	simple("the root token of another user", caller{guessing: true}, authorization(func(s *site, _ row) string { return basic("admin", s.root) })),
+	simple("no token", caller{guessing: true}, authorization(func(*site, row) string { return basic("root", "") })),
+	simple("no base64", caller{}, authorization(func(*site, row) string { return noBase64 })),
+	simple("another scheme", caller{}, authorization(func(s *site, _ row) string { return "Token " + s.root })),
+}
+
+// roots are the columns of the root user.
+var roots = []column{
+	simple("root", caller{known: true, root: true}, authorization(func(s *site, _ row) string { return basic("root", s.root) })),
+	simple("root without a name", caller{known: true, root: true}, authorization(func(s *site, _ row) string { return basic("", s.root) })),
+}
+
+// browser is a log-in.
+var browser = column{name: "a browser of root", of: func(ctx context.Context, s *site, r row) (caller, error) {
+	cookie, err := s.logIn(ctx, r.service)
+	return caller{by: s.plain, header: []string{"Cookie", cookie}, known: true, root: true}, err
+}}
+
+// keys are the columns of user keys.
+var keys = []column{
+	keyColumn("a key without", without), keyColumn("a key with only", only), keyColumn("a key with all but", allBut),
+}
+
+func keyColumn(name string, group func(row) string) column {
+	return column{name: name, of: func(ctx context.Context, s *site, r row) (caller, error) {
+		value, err := s.bearer(ctx, r.service, group(r))
+		list, _ := granted(r.service, group(r))
+		return caller{by: s.plain, header: []string{"Authorization", value}, known: true, has: list}, err
+	}}
+}
+
+// broken are the columns of sessions that do not count.
+var broken = []column{
+	brokenColumn("a truncated session", func(text string) string { return text[:len(text)-2] }),
+	brokenColumn("a token with a changed end", func(text string) string { return strings.TrimSuffix(text, `"}`) + `A"}` }),
+	brokenColumn("the session of another id", func(text string) string { return strings.Replace(text, "key-every", "key-nothing", 1) }),
+	brokenColumn("no JSON", func(text string) string { return strings.Trim(text, "{}") }),
+}
+
+func brokenColumn(name string, change func(text string) string) column {
+	return column{name: name, of: func(ctx context.Context, s *site, r row) (caller, error) {
+		value, err := s.bearer(ctx, r.service, "every")
+		if err != nil {
+			return caller{}, err
+		}
+		raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(value, "Bearer "))
+		changed := change(string(raw))
+		if changed == string(raw) {
+			return caller{}, fmt.Errorf("%s is as it was", name)
+		}
+		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + base64.StdEncoding.EncodeToString([]byte(changed))}}, err
+	}}
+}
+
+// certificates are the columns of client certificates.
+var certificates = []column{
+	certColumn("a certificate without", without), certColumn("a certificate with only", only), certColumn("a certificate with all but", allBut),
+	{name: "a certificate beside a wrong header", of: func(_ context.Context, s *site, _ row) (caller, error) {
+		by, err := s.shows("every")
+		return caller{by: by, header: []string{"Authorization", noBase64}}, err
+	}},
+}
+
+func certColumn(name string, group func(row) string) column {
+	return column{name: name, of: func(ctx context.Context, s *site, r row) (caller, error) {
+		if err := s.ensureGroup(ctx, r.service, group(r)); err != nil {
+			return caller{}, err
+		}
+		by, err := s.shows(group(r))
+		list, _ := granted(r.service, group(r))
+		return caller{by: by, known: true, has: list}, err
+	}}
+}
+
+// nodes are the columns of nodes.
+var nodes = []column{
+	{name: "an own node", of: ownNode},
+	{name: "a foreign node", of: func(_ context.Context, s *site, _ row) (caller, error) {
+		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + strings.Repeat("0", len(s.node.credential))}, node: s.node.id}, nil
+	}},
+	{name: "another node's credential", of: func(ctx context.Context, s *site, _ row) (caller, error) {
+		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + s.node.credential}, node: "11111111-2222-4333-8444-555555555555"}, nil
+	}},
+	{name: "the pass of a node", only: registry, of: func(_ context.Context, s *site, _ row) (caller, error) {
+		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + s.pass}, known: true, has: ofNodes, fixed: true}, nil
+	}},
+	{name: "a truncated pass", only: registry, of: func(_ context.Context, s *site, _ row) (caller, error) {
+		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + s.pass[:len(s.pass)-1]}}, nil
+	}},
+}
+
+// ownNode is a node of this cloud. One that is to leave it is a new one.
+func ownNode(ctx context.Context, s *site, r row) (caller, error) {
+	n := s.node
+	if strings.HasSuffix(r.path, "/disjoin") {
+		var err error
+		if n, err = s.join(ctx, s.token, "leaving"); err != nil {
+			return caller{}, err
+		}
+	}
+	c := caller{by: s.plain, header: []string{"Authorization", "Bearer " + n.credential}, node: n.id, linked: true}
+	if strings.HasPrefix(r.path, "/pkg/") {
+		c.header[1] = basic(n.id, n.credential)
+	}
+	return c, nil
+}
+
+// vouchers are the columns of an identity provider.
+var vouchers = []column{
+	jwtColumn("a token of the provider, without", without), jwtColumn("a token of the provider, with only", only),
+	{name: "a token of another issuer", of: func(_ context.Context, s *site, _ row) (c caller, err error) {
+		err = s.stand.Do(func() {
+			c = caller{by: s.plain, header: []string{"Authorization", "Bearer " + s.foreign.Sign(s.stand, claims("every"))}}
+		})
+		return c, err
+	}},
+	{name: "a token for another client", of: func(_ context.Context, s *site, _ row) (c caller, err error) {
+		err = s.stand.Do(func() {
+			other := claims("every")
+			other["aud"] = []string{"someone-else"}
+			c = caller{by: s.plain, header: []string{"Authorization", "Bearer " + s.idp.Sign(s.stand, other)}}
+		})
+		return c, err
+	}},
+}
+
+func claims(group string) map[string]any {
+	return map[string]any{"aud": []string{clientID}, "preferred_username": "vouched-" + group, "groups": []string{group}}
+}
+
+func jwtColumn(name string, group func(row) string) column {
+	return column{name: name, of: func(ctx context.Context, s *site, r row) (c caller, err error) {
+		if err := s.ensureGroup(ctx, r.service, group(r)); err != nil {
+			return c, err
+		}
+		err = s.stand.Do(func() {
+			list, _ := granted(r.service, group(r))
+			token := s.secrets.Note("token of the identity provider", s.idp.Sign(s.stand, claims(group(r))))
+			c = caller{by: s.plain, header: []string{"Authorization", "Bearer " + token}, known: true, has: list}
+		})
+		return c, err
+	}}
+}
+
+// The headers by which a program says for whom it calls the registry.
+const (
+	userHeader  = "X-Buildyard-User"
+	groupHeader = "X-Buildyard-Group"
+)
+
+// restricted are the columns of calls that the root user makes for somebody.
+var restricted = []column{
+	forColumn("root for a user without", without), forColumn("root for a user with only", only),
+}
+
+func forColumn(name string, group func(row) string) column {
+	return column{name: name, only: registry, of: func(ctx context.Context, s *site, r row) (caller, error) {
+		err := s.ensureGroup(ctx, r.service, group(r))
+		list, _ := granted(r.service, group(r))
+		return caller{by: s.plain, header: []string{"Authorization", basic("root", s.root), userHeader, "somebody", groupHeader, group(r)}, known: true, has: list}, err
+	}}
+}
+
+// local are the columns of the registry's port for programs of its own machine.
+var local = []column{
+	simple("a program of this machine", caller{known: true, has: printed[registry], fixed: true}, nil),
+	simple("by another name", caller{}, func(*site, row) []string { return []string{"Host", "registry.example"} }),
+	simple("for a user without a name", caller{}, func(*site, row) []string { return []string{groupHeader, "every"} }),
+	localColumn("for a user without", without), localColumn("for a user with only", only), localColumn("for a user with all but", allBut),
+}
+
+func localColumn(name string, group func(row) string) column {
+	return column{name: name, of: func(ctx context.Context, s *site, r row) (caller, error) {
+		err := s.ensureGroup(ctx, r.service, group(r))
+		list, _ := granted(r.service, group(r))
+		return caller{by: s.plain, header: []string{userHeader, "somebody", groupHeader, group(r)}, known: true, has: list}, err
+	}}
+}

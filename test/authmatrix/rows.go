@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/auth/oidc"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/authrest"
+	"github.com/buildyard/buildyard/internal/rest/controllerrest"
+	"github.com/buildyard/buildyard/internal/rest/registryrest"
+)
+
+// row is one route of a service, or what is no route.
+type row struct {
+	service      string
+	pattern      string // as the mux has it
+	needs        string
+	method, path string
+	body         string // of a request that changes nothing
+	when         feature
+	wants        int // the answer to who may: 404 or 405 where it is no route; 0 anything else
+}
+
+// feature is what has to be on for a route to be there.
+type feature string
+
+// The features.
+const (
+	always  feature = ""
+	guarded feature = "authentication"
+	keyed   feature = "user keys"
+	managed feature = "rights on single resources"
+	vouched feature = "an identity provider"
+)
+
+// features in the order in which routes are looked for: what is there without a feature does not
+// need it.
+var features = []feature{managed, vouched, keyed}
+
+// authRoutes gives the routes of authentication of a service without one feature.
+func authRoutes(service farm.Service, without feature) (patterns []string) {
+	o := authrest.Options{
+		Service: service, Grants: &auth.GrantTable{}, Logins: &auth.Logins{}, Root: &auth.Root{}, Resources: true,
+		Provider: &oidc.Provider{}, Keys: &auth.Keys{}, Tap: &auth.Tap{},
+	}
+	switch without {
+	case managed:
+		o.Resources = false
+	case vouched:
+		o.Provider = nil
+	case keyed:
+		o.Keys, o.Tap = nil, nil
+	}
+	return patternsOf(authrest.Routes(o))
+}
+
+func patternsOf(routes []rest.Route) (list []string) {
+	for _, r := range routes {
+		list = append(list, r.Pattern)
+	}
+	return list
+}
+
+// allRows gives the rows of both services: every route that they have. One that is not in the
+// tables here is an error, and so is a line of the tables that is no route.
+func allRows() (rows []row, err error) {
+	for service, own := range map[string][]string{controller: patternsOf(controllerrest.Routes()), registry: patternsOf(registryrest.Routes(nil))} {
+		table, err := needs(service)
+		if err != nil {
+			return nil, err
+		}
+		add := func(pattern string, when feature) {
+			r := newRow(service, pattern, table[pattern])
+			r.when = when
+			rows = append(rows, r)
+			delete(table, pattern)
+		}
+		for _, pattern := range own {
+			if table[pattern] == "" {
+				return nil, fmt.Errorf("the %s has %s, of which the tables know nothing", service, pattern)
+			}
+			add(pattern, always)
+		}
+		for _, pattern := range authRoutes(farm.Service(service), always) {
+			if table[pattern] == "" {
+				return nil, fmt.Errorf("the %s has %s, of which the tables know nothing", service, pattern)
+			}
+			when := guarded
+			for _, f := range features {
+				if !slices.Contains(authRoutes(farm.Service(service), f), pattern) {
+					when = f
+					break
+				}
+			}
+			add(pattern, when)
+		}
+		for pattern := range table {
+			return nil, fmt.Errorf("the tables have %s of the %s, which has no such route", pattern, service)
+		}
+		rows = append(rows,
+			row{service: service, pattern: "an unknown path", needs: anybody, method: "GET", path: "/no/such/route", wants: 404},
+			row{service: service, pattern: "an unclean path", needs: anybody, method: "GET", path: "/api//v1/../v1/vm", wants: 404},
+			row{service: service, pattern: "a wrong method", needs: anybody, method: "PATCH", path: "/readyz", wants: 405},
+			row{service: service, pattern: "OPTIONS", needs: anybody, method: "OPTIONS", path: "/livez", wants: 405})
+	}
+	slices.SortStableFunc(rows, func(a, b row) int { return strings.Compare(a.service, b.service) })
+	return rows, nil
+}
+
+// undecodable is a body that every handler refuses, and no guard looks at.
+const undecodable = `{"`
+
+// newRow makes the request of a route: its names stand for nothing that exists.
+func newRow(service, pattern, needs string) row {
+	method, path, _ := strings.Cut(pattern, " ")
+	path = strings.NewReplacer("{path...}", "matrix/none.txt", "{name}", "buildnode-linux-none.tar.gz", "{session}", "11111111-2222-4333-8444-555555555555",
+		"{file}", "none", "{root}", strings.Repeat("0", 64), "{groupName}", "nobody-is-in-it", "{$}", "").Replace(path)
+	r := row{service: service, pattern: pattern, needs: needs, method: method, path: path}
+	if method != "GET" {
+		r.body = undecodable
+	}
+	if strings.HasPrefix(path, "/queue/v1/") {
+		r.body = `{"protocol":1,"node_id":"NODE","boot_id":"b","name":"matrix","host":"127.0.0.1","seq":1,"statuses":[],"has_held":true}`
+	}
+	return r
+}

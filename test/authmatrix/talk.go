@@ -1,0 +1,281 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// patience bounds one request.
+const patience = 20 * time.Second
+
+// mostRead bounds what is read of an answer: some never end.
+const mostRead = 64 << 10
+
+// answer is what came back.
+type answer struct {
+	code   int
+	header http.Header
+	body   []byte
+	cookie string // that it sets
+}
+
+// envelope gives status and message of an answer.
+func (a answer) envelope() (e struct {
+	Status, Message string
+	Body            json.RawMessage
+},
+) {
+	_ = json.Unmarshal(a.body, &e)
+	return e
+}
+
+// send makes one request; header is names and values in turn.
+func send(ctx context.Context, by *http.Client, method, url, body string, header ...string) (a answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var in io.Reader
+	if body != "" {
+		in = strings.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, in)
+	if err != nil {
+		return a, err
+	}
+	for i := 0; i < len(header); i += 2 {
+		if header[i] == "Host" {
+			req.Host = header[i+1]
+			continue
+		}
+		req.Header.Add(header[i], header[i+1])
+	}
+	resp, err := by.Do(req)
+	if err != nil {
+		return a, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	a.code, a.header = resp.StatusCode, resp.Header
+	for _, c := range resp.Cookies() {
+		a.cookie = c.Name + "=" + c.Value
+	}
+	if a.code >= http.StatusBadRequest {
+		a.body, err = io.ReadAll(io.LimitReader(resp.Body, mostRead))
+	} else if !endless(resp) {
+		a.body, err = io.ReadAll(io.LimitReader(resp.Body, mostRead))
+	}
+	return a, err
+}
+
+// endless says whether an answer may go on for as long as somebody listens.
+func endless(resp *http.Response) bool {
+	return resp.ContentLength < 0 && !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") && !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html")
+}
+
+// basic is the header of the root user.
+func basic(user, token string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+token))
+}
+
+// asRoot makes a request of the root user, which must succeed, and gives the body of its answer.
+func (s *site) asRoot(ctx context.Context, service, method, path string, in any) (json.RawMessage, error) {
+	raw, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	a, err := send(ctx, s.plain, method, s.addresses[service]+path, string(raw), "Authorization", basic("root", s.root))
+	if err != nil {
+		return nil, err
+	}
+	e := a.envelope()
+	if a.code != http.StatusOK || e.Status != "OK" {
+		return nil, fmt.Errorf("%s %s of the %s: %d %s", method, path, service, a.code, e.Message)
+	}
+	return e.Body, nil
+}
+
+// join makes a node.
+func (s *site) join(ctx context.Context, token, name string) (member, error) {
+	raw, err := json.Marshal(map[string]any{"protocol": 1, "token": token, "name": name, "host": "127.0.0.1"})
+	if err != nil {
+		return member{}, err
+	}
+	a, err := send(ctx, s.plain, "POST", s.addresses[controller]+"/queue/v1/join", string(raw))
+	if err != nil {
+		return member{}, err
+	}
+	var got struct {
+		ID         string `json:"node_id"`
+		Credential string `json:"credential"`
+	}
+	if err := json.Unmarshal(a.envelope().Body, &got); err != nil || got.ID == "" {
+		return member{}, fmt.Errorf("join: %d %s", a.code, a.envelope().Message)
+	}
+	s.secrets.Note("credential of a node", got.Credential)
+	return member{got.ID, got.Credential}, nil
+}
+
+// askPass asks for the pass of the node.
+func (s *site) askPass(ctx context.Context) error {
+	a, err := send(ctx, s.plain, "POST", s.addresses[controller]+"/queue/v1/pass", `{"protocol":1,"node_id":"`+s.node.id+`"}`, "Authorization", "Bearer "+s.node.credential)
+	if err != nil {
+		return err
+	}
+	var got struct {
+		Pass string `json:"pass"`
+	}
+	if err := json.Unmarshal(a.envelope().Body, &got); err != nil {
+		return fmt.Errorf("the pass of a node: %d %s", a.code, a.envelope().Message)
+	}
+	s.pass = s.secrets.Note("pass of a node", got.Pass)
+	return nil
+}
+
+// groupPath is where permission groups are.
+const groupPath = "/admin/api/v1/permission/group/"
+
+// ensureGroup makes a permission group of a service with what its name says: only-P, but-P, every.
+func (s *site) ensureGroup(ctx context.Context, service, group string) error {
+	id := service + " " + group
+	if s.groups[id] {
+		return nil
+	}
+	list, _ := granted(service, group)
+	if len(list) > 0 {
+		if _, err := s.asRoot(ctx, service, "POST", groupPath+group, map[string]any{"permissions": list}); err != nil {
+			return err
+		}
+	}
+	s.groups[id] = true
+	return nil
+}
+
+// granted gives the permissions that a group of a service has by its name.
+func granted(service, group string) (list []string, err error) {
+	for _, p := range printed[service] {
+		switch {
+		case group == "every", group == "only-"+p, strings.HasPrefix(group, "but-") && group != "but-"+p:
+			list = append(list, p)
+		}
+	}
+	return list, nil
+}
+
+// keyPath is where a service has its user keys.
+func keyPath(service string) string {
+	if service == registry {
+		return "/v1/apikey"
+	}
+	return "/api/v1/apikey"
+}
+
+// bearer gives the session of a key whose only group is given, at a service.
+func (s *site) bearer(ctx context.Context, service, group string) (string, error) {
+	id := service + " " + group
+	if value := s.sessions[id]; value != "" {
+		return value, nil
+	}
+	if err := s.ensureGroup(ctx, service, group); err != nil {
+		return "", err
+	}
+	store := service
+	if !s.split {
+		store = controller // both have the same
+	}
+	if key := store + " " + group; !s.keys[key] {
+		if err := s.addKey(ctx, store, "key-"+group, group); err != nil {
+			return "", err
+		}
+		s.keys[key] = true
+	}
+	value, err := s.handshake(ctx, s.plain, s.addresses[service], "key-"+group)
+	s.sessions[id] = value
+	return value, err
+}
+
+// addKey makes a user key with the pair that all share.
+func (s *site) addKey(ctx context.Context, service, id string, groups ...string) error {
+	_, err := s.asRoot(ctx, service, "POST", keyPath(service), map[string]any{"id": id, "ttl": 3600, "groups": append([]string{}, groups...), "publicKey": s.public})
+	return err
+}
+
+// handshake turns a user key into a Bearer value, as the contract has it.
+func (s *site) handshake(ctx context.Context, by *http.Client, address, id string) (string, error) {
+	secret, err := s.hand(ctx, by, address, id)
+	if err != nil {
+		return "", err
+	}
+	a, err := shake(ctx, by, address, id, secret)
+	if err != nil {
+		return "", err
+	}
+	return s.sessionOf(a)
+}
+
+// sessionOf reads the answer to a shake.
+func (s *site) sessionOf(a answer) (string, error) {
+	var got struct {
+		ID   string
+		Data json.RawMessage
+	}
+	if err := json.Unmarshal(a.body, &got); err != nil || a.code != http.StatusOK || got.Data == nil {
+		return "", fmt.Errorf("shake: %d %w", a.code, errors.Join(err, errors.New("there is no session")))
+	}
+	var data struct {
+		Token string `json:"token"`
+	}
+	if err := json.Unmarshal(got.Data, &data); err != nil {
+		return "", err
+	}
+	s.secrets.Note("token of a session", data.Token)
+	var text bytes.Buffer
+	if err := json.Compact(&text, got.Data); err != nil {
+		return "", err
+	}
+	return "Bearer " + s.secrets.Note("session", base64.StdEncoding.EncodeToString(text.Bytes())), nil
+}
+
+// hand asks for a secret and decrypts it.
+func (s *site) hand(ctx context.Context, by *http.Client, address, id string) (string, error) {
+	a, err := send(ctx, by, "POST", address+"/tap/v1/hand", `{"id":"`+id+`"}`)
+	if err != nil {
+		return "", err
+	}
+	raw, err := base64.StdEncoding.DecodeString(string(a.body)) // nothing stands around it
+	if err != nil || a.code != http.StatusOK {
+		return "", fmt.Errorf("hand of %s: %d %w", id, a.code, errors.Join(err, errors.New("there is no secret")))
+	}
+	plain, err := rsa.DecryptOAEP(sha256.New(), nil, s.private, raw, nil)
+	return s.secrets.Note("secret of a hand", string(plain)), err
+}
+
+func shake(ctx context.Context, by *http.Client, address, id, secret string) (answer, error) {
+	return send(ctx, by, "POST", address+"/tap/v1/shake", `{"id":"`+id+`","secret":"`+secret+`"}`)
+}
+
+// logIn gives the cookie of a browser of the root user.
+func (s *site) logIn(ctx context.Context, service string) (string, error) {
+	if s.cookie[service] != "" {
+		return s.cookie[service], nil
+	}
+	raw, err := json.Marshal(map[string]string{"token": s.root})
+	if err != nil {
+		return "", err
+	}
+	a, err := send(ctx, s.plain, "POST", s.addresses[service]+"/login", string(raw))
+	if err != nil || a.cookie == "" {
+		return "", fmt.Errorf("log-in: %d %s: %w", a.code, a.envelope().Message, errors.Join(err, errors.New("there is no cookie")))
+	}
+	_, value, _ := strings.Cut(a.cookie, "=")
+	s.secrets.Note("cookie", value)
+	s.cookie[service] = a.cookie
+	return a.cookie, nil
+}

@@ -1,0 +1,61 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// Stand is what the parts of our own tests need (authorities, identity providers) in a program
+// that is no test. A failure is an error of Do; there is no other way to use one.
+type Stand struct {
+	testing.TB // nil: what is not here may not be called
+
+	ctx     context.Context //nolint:containedctx // as testing.T has it
+	cleanup []func()
+}
+
+// stopped is how a failure leaves what it was called from.
+type stopped struct{ error }
+
+// NewStand makes a stand; Close ends what was made on it.
+func NewStand(ctx context.Context) *Stand { return &Stand{ctx: ctx} }
+
+// Do runs what may fail, and gives the failure.
+func (s *Stand) Do(do func()) (err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case stopped:
+			err = p.error
+		default:
+			panic(p)
+		}
+	}()
+	do()
+	return nil
+}
+
+// Close runs what was left to be done at the end, the last first.
+func (s *Stand) Close() {
+	for _, do := range slices.Backward(s.cleanup) {
+		do()
+	}
+	s.cleanup = nil
+}
+
+// Helper implements testing.TB.
+func (s *Stand) Helper() {}
+
+// Context implements testing.TB.
+func (s *Stand) Context() context.Context { return s.ctx }
+
+// Cleanup implements testing.TB.
+func (s *Stand) Cleanup(do func()) { s.cleanup = append(s.cleanup, do) }
+
+// Fatal implements testing.TB.
+func (s *Stand) Fatal(args ...any) { panic(stopped{fmt.Errorf("%s", fmt.Sprint(args...))}) }
+
+// Fatalf implements testing.TB.
+func (s *Stand) Fatalf(format string, args ...any) { panic(stopped{fmt.Errorf(format, args...)}) }
