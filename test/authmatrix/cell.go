@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -17,8 +18,8 @@ const (
 	unknownCaller verdict = "401"
 	forbidden     verdict = "403"
 	reached       verdict = "reached"
-	limited       verdict = "401 or 429" // of whoever guesses
-	closed        verdict = "401 or 404" // not on this interface
+	limited       verdict = "401 or 429"      // of whoever guesses
+	closed        verdict = "401, 404 or 405" // not on this interface
 )
 
 // unauthenticated is the whole answer to whoever shows no credential that counts.
@@ -52,10 +53,12 @@ func (s *site) expect(r row, c caller) verdict {
 		return reached
 	case r.needs == rootOnly:
 		return forbidden
-	case !d.permissions && !c.fixed, slices.Contains(c.has, r.permission()):
-		return reached
+	case (d.permissions || c.fixed) && !slices.Contains(c.has, r.permission()):
+		return forbidden
+	case r.also != "" && s.sides[registry].permissions && !slices.Contains(c.there, r.also):
+		return forbidden
 	}
-	return forbidden
+	return reached
 }
 
 // onSite gives a row as it is on a site: what is off is an unknown path there.
@@ -68,7 +71,7 @@ func (s *site) onSite(r row) row {
 
 // ask tries a cell at an address and says what is wrong with the answer; "" for nothing.
 func (s *site) ask(ctx context.Context, address string, r row, c caller, want verdict) (fault string) {
-	body := strings.ReplaceAll(r.body, "NODE", c.node)
+	body := strings.ReplaceAll(r.body, "NODE", cmp.Or(c.node, s.node.id))
 	a, err := send(ctx, c.by, r.method, address+r.path, body, c.header...)
 	if err != nil {
 		return err.Error()
@@ -87,7 +90,7 @@ func judge(a answer, r row, want verdict) string {
 		return "it failed"
 	case want == limited && a.code == http.StatusTooManyRequests && e.Status == "FAIL":
 		return ""
-	case want == closed && a.code == http.StatusNotFound:
+	case want == closed && (a.code == http.StatusNotFound || a.code == http.StatusMethodNotAllowed):
 		return ""
 	case want == unknownCaller, want == limited, want == closed:
 		return refusal(a)
@@ -99,7 +102,7 @@ func judge(a answer, r row, want verdict) string {
 		switch {
 		case a.code != http.StatusForbidden || e.Status != "FAIL":
 			return "it was not refused as it should be"
-		case !slices.Contains(strings.Fields(e.Message), name):
+		case !slices.Contains(strings.Fields(e.Message), name) && (r.also == "" || !slices.Contains(strings.Fields(e.Message), r.also)):
 			return "the message does not name " + name
 		}
 		return ""

@@ -18,6 +18,7 @@ type caller struct {
 	known    bool     // the credential counts
 	root     bool     // it is the root user's
 	has      []string // permissions
+	there    []string // permissions at the registry, of a caller of the controller
 	fixed    bool     // has counts also where permissions do not
 	linked   bool     // it is the credential of the node that the body names
 	guessing bool     // wrong root tokens are limited
@@ -45,6 +46,17 @@ func (r row) permission() string {
 func without(row) string { return "nothing" }
 
 func only(r row) string {
+	switch {
+	case r.permission() == "":
+		return "every"
+	case r.also != "":
+		return "only-" + r.permission() + "+" + r.also
+	}
+	return "only-" + r.permission()
+}
+
+// halfOf is only, without what the registry asks for.
+func halfOf(r row) string {
 	if r.permission() == "" {
 		return "every"
 	}
@@ -101,13 +113,14 @@ var browser = column{name: "a browser of root", of: func(ctx context.Context, s 
 // keys are the columns of user keys.
 var keys = []column{
 	keyColumn("a key without", without), keyColumn("a key with only", only), keyColumn("a key with all but", allBut),
+	keyColumn("a key with only, of one service", halfOf),
 }
 
 func keyColumn(name string, group func(row) string) column {
 	return column{name: name, of: func(ctx context.Context, s *site, r row) (caller, error) {
 		value, err := s.bearer(ctx, r.service, group(r))
-		list, _ := granted(r.service, group(r))
-		return caller{by: s.plain, header: []string{"Authorization", value}, known: true, has: list}, err
+		list, there := granted(r, group(r))
+		return caller{by: s.plain, header: []string{"Authorization", value}, known: true, has: list, there: there}, err
 	}}
 }
 
@@ -145,12 +158,12 @@ var certificates = []column{
 
 func certColumn(name string, group func(row) string) column {
 	return column{name: name, of: func(ctx context.Context, s *site, r row) (caller, error) {
-		if err := s.ensureGroup(ctx, r.service, group(r)); err != nil {
+		if err := s.ensureGroup(ctx, group(r)); err != nil {
 			return caller{}, err
 		}
 		by, err := s.shows(group(r))
-		list, _ := granted(r.service, group(r))
-		return caller{by: by, known: true, has: list}, err
+		list, there := granted(r, group(r))
+		return caller{by: by, known: true, has: list, there: there}, err
 	}}
 }
 
@@ -212,13 +225,13 @@ func claims(group string) map[string]any {
 
 func jwtColumn(name string, group func(row) string) column {
 	return column{name: name, of: func(ctx context.Context, s *site, r row) (c caller, err error) {
-		if err := s.ensureGroup(ctx, r.service, group(r)); err != nil {
+		if err := s.ensureGroup(ctx, group(r)); err != nil {
 			return c, err
 		}
 		err = s.stand.Do(func() {
-			list, _ := granted(r.service, group(r))
+			list, there := granted(r, group(r))
 			token := s.secrets.Note("token of the identity provider", s.idp.Sign(s.stand, claims(group(r))))
-			c = caller{by: s.plain, header: []string{"Authorization", "Bearer " + token}, known: true, has: list}
+			c = caller{by: s.plain, header: []string{"Authorization", "Bearer " + token}, known: true, has: list, there: there}
 		})
 		return c, err
 	}}
@@ -237,9 +250,9 @@ var restricted = []column{
 
 func forColumn(name string, group func(row) string) column {
 	return column{name: name, only: registry, of: func(ctx context.Context, s *site, r row) (caller, error) {
-		err := s.ensureGroup(ctx, r.service, group(r))
-		list, _ := granted(r.service, group(r))
-		return caller{by: s.plain, header: []string{"Authorization", basic("root", s.root), userHeader, "somebody", groupHeader, group(r)}, known: true, has: list}, err
+		err := s.ensureGroup(ctx, group(r))
+		list, there := granted(r, group(r))
+		return caller{by: s.plain, header: []string{"Authorization", basic("root", s.root), userHeader, "somebody", groupHeader, group(r)}, known: true, has: list, there: there}, err
 	}}
 }
 
@@ -253,8 +266,8 @@ var local = []column{
 
 func localColumn(name string, group func(row) string) column {
 	return column{name: name, of: func(ctx context.Context, s *site, r row) (caller, error) {
-		err := s.ensureGroup(ctx, r.service, group(r))
-		list, _ := granted(r.service, group(r))
-		return caller{by: s.plain, header: []string{userHeader, "somebody", groupHeader, group(r)}, known: true, has: list}, err
+		err := s.ensureGroup(ctx, group(r))
+		list, there := granted(r, group(r))
+		return caller{by: s.plain, header: []string{userHeader, "somebody", groupHeader, group(r)}, known: true, has: list, there: there}, err
 	}}
 }

@@ -19,6 +19,7 @@ type row struct {
 	service      string
 	pattern      string // as the mux has it
 	needs        string
+	also         string // permission of the registry, which the controller asks for the caller
 	method, path string
 	body         string // of a request that changes nothing
 	when         feature
@@ -119,7 +120,8 @@ func newRow(service, pattern, needs string) row {
 	method, path, _ := strings.Cut(pattern, " ")
 	path = strings.NewReplacer("{path...}", "matrix/none.txt", "{name}", "buildnode-linux-none.tar.gz", "{session}", "11111111-2222-4333-8444-555555555555",
 		"{file}", "none", "{root}", strings.Repeat("0", 64), "{groupName}", "nobody-is-in-it", "{$}", "").Replace(path)
-	r := row{service: service, pattern: pattern, needs: needs, method: method, path: path}
+	needs, also, _ := strings.Cut(needs, "+")
+	r := row{service: service, pattern: pattern, needs: needs, also: also, method: method, path: path}
 	if method != "GET" {
 		r.body = undecodable
 	}

@@ -49,7 +49,8 @@ var openByContract = strings.Fields(`GET:/livez GET:/readyz POST:/tap/v1/hand PO
 	GET:/login POST:/login GET:/login/oidc`)
 
 // lines are the tables of routes: what is needed, and the routes that need it. A route begins
-// with the first letters of its method: G, P (POST), U (PUT), D.
+// with the first letters of its method: G, P (POST), U (PUT), D. Behind a plus stands what the
+// registry asks of the caller for whom the controller calls it: permissions count on both sides.
 var lines = map[string]string{
 	controller: `
 		open: G/livez G/readyz
@@ -75,9 +76,11 @@ var lines = map[string]string{
 		registry_distribute: P/api/v1/registry/vm/distribute D/api/v1/registry/vm/distribute
 		registry_distribute_status: G/api/v1/registry/vm/distribute
 		get_registry_disk_info: G/api/v1/registry/disk
-		get_registry_files: G/api/v1/registry/files G/api/v1/registry/files/{path...}
-		view_logs: G/api/v1/stats G/api/v1/events G/api/v1/vm/logs G/api/v1/log/services G/api/v1/log/files G/api/v1/log/view G/api/v1/log/stream
-		view_logs: G/api/v1/log/page G/api/v1/log/archive
+		view_logs: G/api/v1/stats G/api/v1/events G/api/v1/vm/logs
+		get_registry_files+download_file: G/api/v1/registry/files G/api/v1/registry/files/{path...}
+		view_logs+stream_log: G/api/v1/log/services G/api/v1/log/files G/api/v1/log/view G/api/v1/log/stream
+		view_logs+get_streamer: G/api/v1/log/page
+		view_logs+get_log_archive: G/api/v1/log/archive
 		node or known: G/pkg/manifest G/pkg/{name}
 		join: P/queue/v1/join
 		node: P/queue/v1/poll P/queue/v1/report P/queue/v1/pass P/queue/v1/disjoin
@@ -125,7 +128,11 @@ func needs(service string) (map[string]string, error) {
 		if !ok {
 			continue
 		}
-		if special := []string{open, rootOnly, anybody, nodeOnly, nodeOrKnown, joining}; !slices.Contains(special, what) && !slices.Contains(printed[service], what) {
+		own, also, _ := strings.Cut(what, "+")
+		if also != "" && !slices.Contains(printed[registry], also) {
+			return nil, fmt.Errorf("the registry has no permission %q", also)
+		}
+		if special := []string{open, rootOnly, anybody, nodeOnly, nodeOrKnown, joining}; !slices.Contains(special, own) && !slices.Contains(printed[service], own) {
 			return nil, fmt.Errorf("the %s has no permission %q", service, what)
 		}
 		for route := range strings.FieldsSeq(routes) {

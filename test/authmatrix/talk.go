@@ -142,31 +142,43 @@ func (s *site) askPass(ctx context.Context) error {
 // groupPath is where permission groups are.
 const groupPath = "/admin/api/v1/permission/group/"
 
-// ensureGroup makes a permission group of a service with what its name says: only-P, but-P, every.
-func (s *site) ensureGroup(ctx context.Context, service, group string) error {
-	id := service + " " + group
-	if s.groups[id] {
+// ensureGroup makes a permission group, of both services where they have permissions, with what
+// its name says.
+func (s *site) ensureGroup(ctx context.Context, group string) error {
+	if s.groups[group] {
 		return nil
 	}
-	list, _ := granted(service, group)
-	if len(list) > 0 {
+	for _, service := range []string{controller, registry} {
+		list := meant(service, group)
+		if len(list) == 0 || !s.sides[service].auth {
+			continue
+		}
 		if _, err := s.asRoot(ctx, service, "POST", groupPath+group, map[string]any{"permissions": list}); err != nil {
 			return err
 		}
 	}
-	s.groups[id] = true
+	s.groups[group] = true
 	return nil
 }
 
-// granted gives the permissions that a group of a service has by its name.
-func granted(service, group string) (list []string, err error) {
+// meant gives the permissions that a group has at a service by its name: only-P, or only-P+Q with
+// Q at the registry, but-P, every.
+func meant(service, group string) (list []string) {
+	one, also, _ := strings.Cut(strings.TrimPrefix(group, "only-"), "+")
 	for _, p := range printed[service] {
 		switch {
-		case group == "every", group == "only-"+p, strings.HasPrefix(group, "but-") && group != "but-"+p:
+		case group == "every", strings.HasPrefix(group, "but-") && group != "but-"+p,
+			strings.HasPrefix(group, "only-") && (p == one && (also == "" || service == controller) || p == also && service == registry):
 			list = append(list, p)
 		}
 	}
-	return list, nil
+	return list
+}
+
+// granted gives what the members of a group may do at the service of a row, and at the registry
+// where the controller asks it for them.
+func granted(r row, group string) (list, there []string) {
+	return meant(r.service, group), meant(registry, group)
 }
 
 // keyPath is where a service has its user keys.
@@ -183,7 +195,7 @@ func (s *site) bearer(ctx context.Context, service, group string) (string, error
 	if value := s.sessions[id]; value != "" {
 		return value, nil
 	}
-	if err := s.ensureGroup(ctx, service, group); err != nil {
+	if err := s.ensureGroup(ctx, group); err != nil {
 		return "", err
 	}
 	store := service
