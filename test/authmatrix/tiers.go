@@ -7,7 +7,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"time"
 
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/test/rig"
 )
 
@@ -32,10 +35,10 @@ var tiers = []tierCase{
 	{"without a licence permissions count, and so they do under each", []phase{{"", true}, {"enterprise", true}, {"basic", true}}},
 }
 
-// licences are those that the phases name, as the command issues them.
-var licences = map[string][]string{
-	"basic": {"--tier", "basic"}, "enterprise": {"--tier", "enterprise"}, "plus": {"--tier", "enterprise plus"},
-	"ended": {"--tier", "enterprise plus", "--expires", "2020-01-01"},
+// licences are those that the phases name.
+var licences = map[string]license.Licence{
+	"basic": {Tier: farm.TierBasic}, "enterprise": {Tier: farm.TierEnterprise}, "plus": {Tier: farm.TierEnterprisePlus},
+	"ended": {Tier: farm.TierEnterprisePlus, Expires: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)},
 }
 
 // play starts the services once for each phase, and asks as a key without permissions.
@@ -60,7 +63,7 @@ func (c tierCase) play(ctx context.Context, dir string, programs rig.Programs, s
 		}
 	}()
 	for i, p := range c.phases {
-		if err := issue(ctx, program, key, file, p.licence); err != nil {
+		if err := issue(key, file, p.licence); err != nil {
 			return err
 		}
 		settings := map[string]string{}
@@ -84,12 +87,17 @@ func (c tierCase) play(ctx context.Context, dir string, programs rig.Programs, s
 }
 
 // issue writes a licence.
-func issue(ctx context.Context, program, key, file, name string) error {
+func issue(key, file, name string) error {
 	if name == "" {
 		return nil
 	}
-	args := append([]string{"license", "issue", "--key", key, "--product", "controller"}, licences[name]...)
-	text, err := rig.Output(ctx, "", program, args...)
+	secret, err := license.ReadSecret(key)
+	if err != nil {
+		return err
+	}
+	l := licences[name]
+	l.Product = license.Controller
+	text, err := license.Issue(secret, l)
 	if err != nil {
 		return err
 	}
