@@ -40,7 +40,7 @@ func quiet(do func(context.Context, *site) error) func(context.Context, *site) (
 
 // openRoutes compares the routes that answer nobody with the contract's list, letter for letter.
 func openRoutes(ctx context.Context, s *site) (string, error) {
-	rows, err := allRows()
+	rows, err := allRows() //nolint:contextcheck // the handlers of the tables are not called
 	if err != nil {
 		return "", err
 	}
@@ -50,7 +50,7 @@ func openRoutes(ctx context.Context, s *site) (string, error) {
 			if r = s.onSite(r); r.service != service || r.wants != 0 {
 				continue
 			}
-			a, err := send(ctx, s.plain, r.method, s.addresses[service]+r.path, r.body)
+			a, err := send(ctx, s.plain, r.method+" "+s.addresses[service]+r.path, r.body)
 			if err != nil {
 				return "", err
 			}
@@ -79,7 +79,7 @@ func denied(a answer, err error) error {
 
 // whoami asks what every permission opens.
 func (s *site) whoami(ctx context.Context, value string) (answer, error) {
-	return send(ctx, s.plain, "GET", s.addresses[controller]+"/api/v1/vm", "", "Authorization", value)
+	return send(ctx, s.plain, "GET "+s.addresses[controller]+"/api/v1/vm", "", "Authorization", value)
 }
 
 func opened(a answer, err error) error {
@@ -155,7 +155,7 @@ func foreignID(ctx context.Context, s *site) error {
 		return err
 	}
 	for _, id := range []string{"nobody", "root", strings.Repeat("x", 2000)} {
-		if err := denied(send(ctx, s.plain, "POST", s.addresses[controller]+"/tap/v1/hand", `{"id":"`+id+`"}`)); err != nil {
+		if err := denied(send(ctx, s.plain, "POST "+s.addresses[controller]+"/tap/v1/hand", `{"id":"`+id+`"}`)); err != nil {
 			return fmt.Errorf("a hand for %.20q: %w", id, err)
 		}
 	}
@@ -235,11 +235,11 @@ func hugeHeaders(ctx context.Context, s *site) error {
 	big := strings.Repeat("A", 1<<20)
 	for _, header := range [][]string{{"Authorization", "Bearer " + big}, {"Authorization", "Basic " + big}, {"Cookie", "buildyard_session=" + big}, {userHeader, big}} {
 		for _, service := range []string{controller, registry} {
-			a, err := send(ctx, s.plain, "GET", s.addresses[service]+"/livez", "", header...)
+			a, err := send(ctx, s.plain, "GET "+s.addresses[service]+"/livez", "", header...)
 			if err == nil && a.code < http.StatusBadRequest {
 				return fmt.Errorf("%s of the %s: %d", header[0], service, a.code)
 			}
-			if err := opened(send(ctx, s.plain, "GET", s.addresses[service]+"/livez", "")); err != nil {
+			if err := opened(send(ctx, s.plain, "GET "+s.addresses[service]+"/livez", "")); err != nil {
 				return fmt.Errorf("after that: %w", err)
 			}
 		}
@@ -338,7 +338,7 @@ func actingGroup(ctx context.Context, s *site) error {
 		`{"vmid":"11111111-2222-4333-8444-555555555555","group":"somebody-else's"}`:         http.StatusForbidden,
 		`{"vmid":"11111111-2222-4333-8444-555555555555","group":"every","count":"no-text"}`: http.StatusBadRequest,
 	} {
-		a, err := send(ctx, s.plain, "POST", s.addresses[controller]+"/api/v1/vm", body, "Authorization", value)
+		a, err := send(ctx, s.plain, "POST "+s.addresses[controller]+"/api/v1/vm", body, "Authorization", value)
 		if err != nil || a.code != want {
 			return fmt.Errorf("%s: %d %.200s, %w", body, a.code, a.body, err)
 		}

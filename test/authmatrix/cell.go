@@ -72,7 +72,7 @@ func (s *site) onSite(r row) row {
 // ask tries a cell at an address and says what is wrong with the answer; "" for nothing.
 func (s *site) ask(ctx context.Context, address string, r row, c caller, want verdict) (fault string) {
 	body := strings.ReplaceAll(r.body, "NODE", cmp.Or(c.node, s.node.id))
-	a, err := send(ctx, c.by, r.method, address+r.path, body, c.header...)
+	a, err := send(ctx, c.by, r.method+" "+address+r.path, body, c.header...)
 	if err != nil {
 		return err.Error()
 	}

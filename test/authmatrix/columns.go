@@ -173,7 +173,7 @@ var nodes = []column{
 	{name: "a foreign node", of: func(_ context.Context, s *site, _ row) (caller, error) {
 		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + strings.Repeat("0", len(s.node.credential))}, node: s.node.id}, nil
 	}},
-	{name: "another node's credential", of: func(ctx context.Context, s *site, _ row) (caller, error) {
+	{name: "another node's credential", of: func(_ context.Context, s *site, _ row) (caller, error) {
 		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + s.node.credential}, node: "11111111-2222-4333-8444-555555555555"}, nil
 	}},
 	{name: "the pass of a node", only: registry, of: func(_ context.Context, s *site, _ row) (caller, error) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/test/rig"
@@ -79,7 +80,7 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 		return false, err
 	}
 	began, r := time.Now(), &report{}
-	rows, err := allRows()
+	rows, err := allRows() //nolint:contextcheck // the handlers of the tables are not called
 	if err != nil {
 		return false, err
 	}
@@ -92,18 +93,9 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	if err != nil {
 		return false, err
 	}
-	secrets := &rig.Secrets{}
-	for i, a := range arrangements {
-		if o.only.MatchString(a.name) {
-			r.arrange(ctx, a, filepath.Join(dir, fmt.Sprint(i)), programs, secrets, rows)
-		}
-	}
-	for i, tier := range tiers {
-		if o.only.MatchString(tier.name) {
-			r.note(tier.name, tier.play(ctx, filepath.Join(dir, fmt.Sprint("tier", i)), programs, secrets))
-		}
-	}
-	r.search(secrets, dir)
+	x := &runner{report: r, dir: dir, programs: programs, secrets: &rig.Secrets{}, rows: rows}
+	x.all(ctx, o)
+	r.search(x.secrets, dir)
 	r.Seconds = time.Since(began).Seconds()
 	r.print(out, rows)
 	if o.json != "" {
@@ -114,54 +106,63 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	return r.Failed == 0 && r.Passed > 0, ctx.Err()
 }
 
+// runner is what the arrangements of a run share.
+type runner struct {
+	*report
+	dir      string
+	programs rig.Programs
+	secrets  *rig.Secrets
+	rows     []row
+}
+
+// all runs the arrangements and the licences that were asked for.
+func (x *runner) all(ctx context.Context, o options) {
+	for i, a := range arrangements {
+		if o.only.MatchString(a.name) {
+			x.arrange(ctx, a, filepath.Join(x.dir, fmt.Sprint(i)))
+		}
+	}
+	for i, tier := range tiers {
+		if o.only.MatchString(tier.name) {
+			x.note(tier.name, tier.play(ctx, filepath.Join(x.dir, fmt.Sprint("tier", i)), x.programs, x.secrets))
+		}
+	}
+}
+
 // arrange runs one arrangement.
-func (r *report) arrange(ctx context.Context, a arrangement, dir string, programs rig.Programs, secrets *rig.Secrets, rows []row) {
+func (x *runner) arrange(ctx context.Context, a arrangement, dir string) {
 	stand := rig.NewStand(ctx)
 	defer stand.Close()
 	s := &site{
-		name: a.name, dir: dir, split: a.split, sides: a.sides, settings: a.settings, tls: a.tls, secrets: secrets, programs: programs, stand: stand,
+		name: a.name, dir: dir, split: a.split, sides: a.sides, settings: a.settings, tls: a.tls, secrets: x.secrets, programs: x.programs, stand: stand,
 	}
-	defer func() { r.note(a.name+": the end", s.close()) }()
+	defer func() { x.note(a.name+": the end", s.close()) }()
 	err := s.open(ctx)
 	if err == nil && a.ready != nil {
 		err = a.ready(ctx, s)
 	}
 	if err != nil {
-		r.fail("%s: %v\n%s", a.name, err, s.tails())
+		x.fail("%s: %v\n%s", a.name, err, s.tails())
 		return
 	}
-	matrix := func(where string, columns []column, include func(row) bool, address func(row) string, expect func(row, caller) verdict) {
-		var some []row
-		for _, one := range rows {
-			if include(one) {
-				some = append(some, one)
-			}
+	for _, g := range []grid{
+		{"", a.columns, func(row) bool { return true }, func(r row) string { return s.addresses[r.service] }, s.expect},
+		{", the local port of the registry", a.local, func(r row) bool { return r.service == registry && r.when == always }, func(row) string { return s.local }, s.expect},
+		{", the interface for nodes", a.queue, func(r row) bool { return r.service == controller }, func(row) string { return s.queue }, s.expectOfNodes},
+	} {
+		if g.columns != nil {
+			x.matrix(ctx, s, g)
 		}
-		r.matrix(ctx, s, a.name+where, some, columns, address, expect)
-	}
-	matrix("", a.columns, func(row) bool { return true }, func(one row) string { return s.addresses[one.service] }, s.expect)
-	if a.local != nil {
-		matrix(", the local port of the registry", a.local, func(one row) bool { return one.service == registry && one.when == always },
-			func(row) string { return s.local }, s.expectLocally)
-	}
-	if a.queue != nil {
-		matrix(", the interface for nodes", a.queue, func(one row) bool { return one.service == controller },
-			func(row) string { return s.queue }, s.expectOfNodes)
 	}
 	for _, c := range a.cases {
 		said, err := c.do(ctx, s)
 		if said != "" {
-			r.Notes = append(r.Notes, a.name+": "+c.name+": "+said)
+			x.Notes = append(x.Notes, a.name+": "+c.name+": "+said)
 		}
-		r.note(a.name+": "+c.name, err)
+		x.note(a.name+": "+c.name, err)
 	}
-	if err := s.metrics(ctx); err != nil {
-		r.fail("%s: %v", a.name, err)
-	}
+	x.note(a.name+": the metrics", s.metrics(ctx))
 }
-
-// expectLocally is what the registry's port for programs of its machine answers.
-func (s *site) expectLocally(r row, c caller) verdict { return s.expect(r, c) }
 
 // expectOfNodes is what the interface for nodes answers: it has the node link, the packages and
 // the two probes alone.
@@ -178,35 +179,45 @@ func (s *site) expectOfNodes(r row, c caller) verdict {
 	return closed
 }
 
-// matrix tries every cell of rows and columns.
-func (r *report) matrix(ctx context.Context, s *site, name string, rows []row, columns []column, address func(row) string, expect func(row, caller) verdict) {
-	t := tally{Name: name, Rows: len(rows), Columns: len(columns)}
-	for _, col := range columns {
-		for _, one := range rows {
-			if col.only != "" && col.only != one.service {
+// grid is a matrix at one address of each service.
+type grid struct {
+	where   string // behind the arrangement's name
+	columns []column
+	has     func(row) bool // which rows
+	address func(row) string
+	expect  func(row, caller) verdict
+}
+
+// matrix tries every cell of a grid.
+func (x *runner) matrix(ctx context.Context, s *site, g grid) {
+	rows := slices.DeleteFunc(slices.Clone(x.rows), func(r row) bool { return !g.has(r) })
+	t := tally{Name: s.name + g.where, Rows: len(rows), Columns: len(g.columns)}
+	for _, col := range g.columns {
+		for _, r := range rows {
+			if col.only != "" && col.only != r.service {
 				continue
 			}
 			t.Planned++
-			one = s.onSite(one)
-			c, err := col.of(ctx, s, one)
+			r = s.onSite(r)
+			c, err := col.of(ctx, s, r)
 			if err != nil {
-				r.fail("%s: %s as %s: %v", name, one.pattern, col.name, err)
+				x.fail("%s: %s as %s: %v", t.Name, r.pattern, col.name, err)
 				continue
 			}
 			t.Tried++
-			if fault := s.ask(ctx, address(one), one, c, expect(one, c)); fault != "" {
+			if fault := s.ask(ctx, g.address(r), r, c, g.expect(r, c)); fault != "" {
 				t.Mismatches++
-				r.fail("%s: %s: %s as %s: %s", name, one.service, one.pattern, col.name, fault)
+				x.fail("%s: %s: %s as %s: %s", t.Name, r.service, r.pattern, col.name, fault)
 				continue
 			}
-			r.Passed++
+			x.Passed++
 		}
 	}
 	if t.Tried != t.Planned {
-		r.fail("%s: %d of %d cells were tried", name, t.Tried, t.Planned)
+		x.fail("%s: %d of %d cells were tried", t.Name, t.Tried, t.Planned)
 	}
-	r.Arrangements = append(r.Arrangements, t)
-	r.Cells, r.Mismatches = r.Cells+t.Tried, r.Mismatches+t.Mismatches
+	x.Arrangements = append(x.Arrangements, t)
+	x.Cells, x.Mismatches = x.Cells+t.Tried, x.Mismatches+t.Mismatches
 }
 
 // search looks for secrets in every log.

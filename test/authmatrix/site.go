@@ -134,7 +134,7 @@ func (s *site) prepare(ctx context.Context) error {
 		return err
 	}
 	program := s.programs.Path("buildyard")
-	common, err := s.common()
+	common, err := s.common() //nolint:contextcheck // the stand has it
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ var lines = map[string]string{
 	controller: `
 		open: G/livez G/readyz
 		get_config: G/api/v1/status G/api G/api/v1/openapi.yaml G/api/v1/openapi.json G/api/v1/maintenance
-		change_config: P/api/v1/maintenance D/api/v1/maintenance U/api/v1/macaddr D/api/v1/macaddr G/api/v1/admin/backup
+		change_config: P/api/v1/maintenance D/api/v1/maintenance U/api/v1/macaddr D/api/v1/macaddr
 		list_vms: G/api/v1/vm G/api/v1/vm/history G/api/v1/vm/watch
 		start_vm: P/api/v1/vm
 		terminate_vm: D/api/v1/vm
@@ -84,7 +84,7 @@ var lines = map[string]string{
 		node or known: G/pkg/manifest G/pkg/{name}
 		join: P/queue/v1/join
 		node: P/queue/v1/poll P/queue/v1/report P/queue/v1/pass P/queue/v1/disjoin
-		root: G/api/v1/apikey P/api/v1/apikey U/api/v1/apikey D/api/v1/apikey`,
+		root: G/api/v1/admin/backup G/api/v1/apikey P/api/v1/apikey U/api/v1/apikey D/api/v1/apikey`,
 	registry: `
 		open: G/livez G/readyz
 		index: G/{$} G/registry/status G/registry/api G/registry/openapi.yaml G/registry/openapi.json

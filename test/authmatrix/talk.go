@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -39,24 +40,23 @@ func (a answer) envelope() (e struct {
 	return e
 }
 
-// send makes one request; header is names and values in turn.
-func send(ctx context.Context, by *http.Client, method, url, body string, header ...string) (a answer, err error) {
+// send makes one request: what is method and address, header is names and values in turn.
+func send(ctx context.Context, by *http.Client, what, body string, header ...string) (a answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var in io.Reader
 	if body != "" {
 		in = strings.NewReader(body)
 	}
+	method, url, _ := strings.Cut(what, " ")
 	req, err := http.NewRequestWithContext(ctx, method, url, in)
 	if err != nil {
 		return a, err
 	}
-	for i := 0; i < len(header); i += 2 {
-		if header[i] == "Host" {
-			req.Host = header[i+1]
-			continue
+	for pair := range slices.Chunk(header, 2) {
+		if req.Header.Add(pair[0], pair[1]); pair[0] == "Host" {
+			req.Host = pair[1]
 		}
-		req.Header.Add(header[i], header[i+1])
 	}
 	resp, err := by.Do(req)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *site) asRoot(ctx context.Context, service, method, path string, in any)
 	if err != nil {
 		return nil, err
 	}
-	a, err := send(ctx, s.plain, method, s.addresses[service]+path, string(raw), "Authorization", basic("root", s.root))
+	a, err := send(ctx, s.plain, method+" "+s.addresses[service]+path, string(raw), "Authorization", basic("root", s.root))
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (s *site) join(ctx context.Context, token, name string) (member, error) {
 	if err != nil {
 		return member{}, err
 	}
-	a, err := send(ctx, s.plain, "POST", s.addresses[controller]+"/queue/v1/join", string(raw))
+	a, err := send(ctx, s.plain, "POST "+s.addresses[controller]+"/queue/v1/join", string(raw))
 	if err != nil {
 		return member{}, err
 	}
@@ -125,7 +125,7 @@ func (s *site) join(ctx context.Context, token, name string) (member, error) {
 
 // askPass asks for the pass of the node.
 func (s *site) askPass(ctx context.Context) error {
-	a, err := send(ctx, s.plain, "POST", s.addresses[controller]+"/queue/v1/pass", `{"protocol":1,"node_id":"`+s.node.id+`"}`, "Authorization", "Bearer "+s.node.credential)
+	a, err := send(ctx, s.plain, "POST "+s.addresses[controller]+"/queue/v1/pass", `{"protocol":1,"node_id":"`+s.node.id+`"}`, "Authorization", "Bearer "+s.node.credential)
 	if err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (s *site) sessionOf(a answer) (string, error) {
 
 // hand asks for a secret and decrypts it.
 func (s *site) hand(ctx context.Context, by *http.Client, address, id string) (string, error) {
-	a, err := send(ctx, by, "POST", address+"/tap/v1/hand", `{"id":"`+id+`"}`)
+	a, err := send(ctx, by, "POST "+address+"/tap/v1/hand", `{"id":"`+id+`"}`)
 	if err != nil {
 		return "", err
 	}
@@ -270,7 +270,7 @@ func (s *site) hand(ctx context.Context, by *http.Client, address, id string) (s
 }
 
 func shake(ctx context.Context, by *http.Client, address, id, secret string) (answer, error) {
-	return send(ctx, by, "POST", address+"/tap/v1/shake", `{"id":"`+id+`","secret":"`+secret+`"}`)
+	return send(ctx, by, "POST "+address+"/tap/v1/shake", `{"id":"`+id+`","secret":"`+secret+`"}`)
 }
 
 // logIn gives the cookie of a browser of the root user.
@@ -282,7 +282,7 @@ func (s *site) logIn(ctx context.Context, service string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	a, err := send(ctx, s.plain, "POST", s.addresses[service]+"/login", string(raw))
+	a, err := send(ctx, s.plain, "POST "+s.addresses[service]+"/login", string(raw))
 	if err != nil || a.cookie == "" {
 		return "", fmt.Errorf("log-in: %d %s: %w", a.code, a.envelope().Message, errors.Join(err, errors.New("there is no cookie")))
 	}

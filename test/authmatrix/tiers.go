@@ -111,14 +111,14 @@ func (s *site) denies(ctx context.Context, permissions bool) error {
 		if err != nil {
 			return err
 		}
-		a, err := send(ctx, s.plain, "GET", s.addresses[service]+path, "", "Authorization", value)
+		a, err := send(ctx, s.plain, "GET "+s.addresses[service]+path, "", "Authorization", value)
 		if err != nil || (a.code == http.StatusForbidden) != permissions || !permissions && a.code != http.StatusOK {
 			return fmt.Errorf("%s: %d %.200s, %w", service, a.code, a.body, err)
 		}
-		if a, err = send(ctx, s.plain, "GET", s.addresses[service]+keyPath(service), "", "Authorization", value); err != nil || a.code != http.StatusForbidden {
+		if a, err = send(ctx, s.plain, "GET "+s.addresses[service]+keyPath(service), "", "Authorization", value); err != nil || a.code != http.StatusForbidden {
 			return fmt.Errorf("keys of the %s for somebody: %d, %w", service, a.code, err)
 		}
-		if err := opened(send(ctx, s.plain, "GET", s.addresses[service]+keyPath(service), "", "Authorization", basic("root", s.root))); err != nil {
+		if err := opened(send(ctx, s.plain, "GET "+s.addresses[service]+keyPath(service), "", "Authorization", basic("root", s.root))); err != nil {
 			return fmt.Errorf("keys of the %s for root: %w", service, err)
 		}
 	}
