@@ -87,6 +87,9 @@ func bounded[T any](ctx context.Context, r *registryCalls, limit time.Duration, 
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	out, err := do(within)
+	if farm.CodeOf(err) == farm.CodeUnauthenticated {
+		return out, notTaken(r.address, err)
+	}
 	if err != nil && (within.Err() != nil || farm.CodeOf(err) == farm.CodeUnavailable) && ctx.Err() == nil {
 		err = farm.Unavailable(err, "The registry at %s cannot be reached; try again", r.address)
 	}

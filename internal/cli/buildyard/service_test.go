@@ -32,7 +32,7 @@ func startController(t testing.TB, dir string, withRegistry bool, more map[strin
 	cli.AddFlags(fs, config.ControllerTable)
 	settings := map[string]string{
 		"listen-addr": "127.0.0.1:0", "registry-listen-address": "127.0.0.1:0", "data-dir": filepath.Join(dir, "c"),
-		"registry-base-path": filepath.Join(dir, "r"), "log-level": "error",
+		"registry-base-path": filepath.Join(dir, "r"), "log-level": "error", "local-listen-addr": "127.0.0.1:0",
 	}
 	maps.Copy(settings, more)
 	for flag, value := range settings {

@@ -73,14 +73,14 @@ func (u *upstream) authorize(r *http.Request) error {
 	case client.ErrUnreachable, client.ErrUnavailable:
 		return farm.Unavailable(err, "The registry at %s cannot be reached; try again", u.address)
 	case client.ErrUnauthenticated:
-		return u.refused(err)
+		return notTaken(u.address, err)
 	}
 	return err
 }
 
-// refused says what an operator has to do when the registry does not take the controller.
-func (u *upstream) refused(err error) error {
-	return farm.Unavailable(err, "The registry at %s does not accept the controller's credentials: both need the same %s, or the controller %s and %s of a key that the registry has", u.address, config.AuthRootToken, config.APIKeyID, config.APIKeyString)
+// notTaken says what an operator has to do when a registry does not take the controller.
+func notTaken(address string, err error) error {
+	return farm.Unavailable(err, "The registry at %s does not accept the controller's credentials: both need the same %s, or the controller %s and %s of a key that the registry has", address, config.AuthRootToken, config.APIKeyID, config.APIKeyString)
 }
 
 func (u *upstream) renew(r *http.Request) bool { return u.creds != nil && u.creds.Renew(r) }
@@ -134,7 +134,7 @@ func (p *passer) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		_ = resp.Body.Close()
 		if last || !p.u.renew(try) {
-			return nil, p.u.refused(errors.New("it answered 401"))
+			return nil, notTaken(p.u.address, errors.New("it answered 401"))
 		}
 	}
 }
