@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -23,12 +24,21 @@ const (
 // Passes are what nodes show to a registry: signed values which the controller makes for its
 // nodes and the registry verifies, and which are stored nowhere. They are for Bearer headers.
 type Passes struct {
-	signer *Signer
+	signer func() *Signer
 	keys   *Keys
 }
 
 // NewPasses makes passes. keys are those that nodes have joined with; nil: there are none.
-func NewPasses(signer *Signer, keys *Keys) *Passes { return &Passes{signer, keys} }
+func NewPasses(signer *Signer, keys *Keys) *Passes {
+	return &Passes{func() *Signer { return signer }, keys}
+}
+
+// DerivedPasses makes passes that are signed with a key made of the root token, for a
+// controller and a registry that share nothing else. The first one takes a good part of a
+// second.
+func DerivedPasses(root Secret, keys *Keys) *Passes {
+	return &Passes{sync.OnceValue(func() *Signer { return derivedSigner(root) }), keys}
+}
 
 // pass is what a pass says.
 type pass struct {
@@ -40,7 +50,7 @@ type pass struct {
 // with which the node has joined, or "".
 func (p *Passes) Open(node, keyID string) (value string, life time.Duration) {
 	raw, _ := json.Marshal(pass{node, keyID}) // two texts: never fails
-	return passPrefix + p.signer.Seal(forPasses, raw), PassTTL
+	return passPrefix + p.signer().Seal(forPasses, raw), PassTTL
 }
 
 var (
@@ -56,7 +66,7 @@ func (p *Passes) Verify(value string) (Identity, error) {
 	if !ok {
 		return Identity{}, errPassForm
 	}
-	raw, err := p.signer.Unseal(forPasses, text, PassTTL)
+	raw, err := p.signer().Unseal(forPasses, text, PassTTL)
 	switch {
 	case errors.Is(err, ErrSealExpired):
 		return Identity{}, errPassExpired
@@ -78,16 +88,14 @@ func (p *Passes) Verify(value string) (Identity, error) {
 	return who, nil
 }
 
-// Of the key that DerivedSigner makes of a root token: what it is for, and how much work each
+// Of the key that derivedSigner makes of a root token: what it is for, and how much work each
 // guess of the token takes.
 const (
 	derivedSalt   = "buildyard passes of nodes v1"
 	derivedRounds = 600_000
 )
 
-// DerivedSigner signs with a key that is made of the root token, for a controller and a
-// registry that share nothing else. It takes a good part of a second.
-func DerivedSigner(root Secret) *Signer {
+func derivedSigner(root Secret) *Signer {
 	secret, err := pbkdf2.Key(sha256.New, root.Reveal(), []byte(derivedSalt), derivedRounds, 32)
 	if err != nil {
 		panic(fmt.Sprintf("derive a key: %v", err)) // the length and the hash are above

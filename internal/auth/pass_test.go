@@ -167,22 +167,22 @@ func TestPassesAsCredentials(t *testing.T) {
 	}
 }
 
-// TestDerivedSigners: who has the same root token makes the same passes, and nobody else does.
-func TestDerivedSigners(t *testing.T) {
-	controller, registry := DerivedSigner(NewSecret("0123456789")), DerivedSigner(NewSecret("0123456789"))
-	value, _ := NewPasses(controller, nil).Open("node-1", "ci")
-	who, err := NewPasses(registry, nil).Verify(value)
+// TestDerivedPasses: who has the same root token makes the same passes, and nobody else does.
+func TestDerivedPasses(t *testing.T) {
+	controller, registry := DerivedPasses(NewSecret("0123456789"), nil), DerivedPasses(NewSecret("0123456789"), nil)
+	value, _ := controller.Open("node-1", "ci")
+	who, err := registry.Verify(value)
 	if err != nil || who.Name != "node-1" || who.KeyID != "ci" {
 		t.Errorf("%+v, %v", who, err)
 	}
-	_, err = NewPasses(DerivedSigner(NewSecret("0123456788")), nil).Verify(value)
+	_, err = DerivedPasses(NewSecret("0123456788"), nil).Verify(value)
 	refusedAs(t, err, errPassForeign)
-	key := controller.ring.Load().keys[0].secret
+	key := controller.signer().ring.Load().keys[0].secret
 	if *key == [32]byte{} || string(key[:10]) == "0123456789" {
 		t.Error("nothing was derived")
 	}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
-		if text := fmt.Sprintf(verb, *controller.ring.Load()); strings.Contains(text, "0123") || strings.Contains(text, string(key[:4])) {
+		if text := fmt.Sprintf(verb, *controller.signer().ring.Load()); strings.Contains(text, "0123") || strings.Contains(text, string(key[:4])) {
 			t.Errorf("%s prints %s", verb, text)
 		}
 	}

@@ -267,11 +267,11 @@ func TestRegistryElsewhere(t *testing.T) {
 		reached              bool
 		starts               bool // a node can pull
 	}{
-		"both, one token":    {withAccess(nil), withAccess(nil), false, true, true},
+		"both, one token":    {withAccess(nil), withAccess(nil), false, true, false},
 		"both, a key":        {withAccess(nil), withAccess(nil), true, true, false},
 		"both, other tokens": {withAccess(nil), withAccess(map[string]string{"root-token": "another root token"}), false, false, false},
-		"registry only":      {withAccess(nil), map[string]string{"root-token": rootToken}, false, true, true},
-		"controller only":    {nil, withAccess(nil), false, true, true},
+		"registry only":      {withAccess(nil), map[string]string{"root-token": rootToken}, false, true, false},
+		"controller only":    {nil, withAccess(nil), false, true, false},
 		"permissions":        {withAccess(map[string]string{"enable-authorization": "true"}), withAccess(nil), false, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -44,5 +44,5 @@ func (s *ControllerService) farPasses() *auth.Passes {
 	if s.registry != nil || token == "" || s.settings.String(config.APIKeyID) != "" {
 		return nil
 	}
-	return auth.NewPasses(auth.DerivedSigner(auth.NewSecret(token)), nil)
+	return auth.DerivedPasses(auth.NewSecret(token), nil)
 }

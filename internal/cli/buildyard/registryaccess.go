@@ -47,7 +47,7 @@ func (s *RegistryService) openOwnAccess() error {
 	}
 	var passes *auth.Passes
 	if token := s.settings.String(config.AuthRootToken); token != "" { // a controller that has the same makes them
-		passes = auth.NewPasses(auth.DerivedSigner(auth.NewSecret(token)), k.keys)
+		passes = auth.DerivedPasses(auth.NewSecret(token), k.keys)
 	}
 	s.access, err = openAccess(accessOptions{
 		Service: farm.ServiceRegistry, Settings: s.settings, Authorization: s.settings.Bool(config.Authorization), Tier: k.licence.Tier(),
