@@ -95,6 +95,7 @@ var controllerAccess = Table{
 // registryAccess is what a registry that runs alone has besides.
 var registryAccess = Table{
 	{Key: Authorization, Also: RegistryAuthorization, Flag: "enable-authorization", Default: "false", Kind: Bool, Help: "have permissions count"},
+	{Key: EventLogging, Flag: "enable-event-logging", Default: "false", Kind: Bool, Help: "write who changes what into the registry's log of events"},
 	localListen, licenseFile, licenseAuthority,
 }
 

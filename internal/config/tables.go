@@ -121,7 +121,7 @@ var RegistryTable = slices.Concat(Table{
 // StorageTable is the settings of the commands that look after a registry's storage.
 var StorageTable = append(Table{
 	{Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory; when a registry has it open, that one is asked"},
-	{Key: Registry, Flag: "registry", Kind: String, Check: checkURL, Help: "address of a running registry on this machine to ask, instead of a directory"},
+	{Key: Registry, Flag: "registry", Kind: String, Check: checkURL, Help: "address of a running registry to ask, instead of a directory"},
 }, caller...)
 
 // ClientTable is the settings of the commands that ask a controller.

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/auth/oidc"
+	"github.com/buildyard/buildyard/internal/chore"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -23,6 +25,8 @@ type access struct {
 	judge    *auth.Judge
 	provider *oidc.Provider // nil: there is none
 	o        accessOptions
+	tier     farm.Tier // that the judge knows
+	kept     bool      // the store knows whether permissions count
 }
 
 // accessOptions say what a service judges its callers by.
@@ -30,11 +34,12 @@ type accessOptions struct {
 	Service       farm.Service
 	Settings      *config.Values
 	Authorization bool // permissions count
-	Tier          farm.Tier
+	Tier          func() farm.Tier
 	Stores        accessStores
 	Edge          *edge
-	Passes        *auth.Passes // by which nodes are known; nil: they are not
-	Auditor       rest.Auditor // nil: nobody gets what is audited, besides the log
+	Passes        *auth.Passes                    // by which nodes are known; nil: they are not
+	Fresh         func(ctx context.Context) error // returns when what other replicas have acknowledged is known; nil: there are none
+	Auditor       rest.Auditor                    // nil: nobody gets what is audited, besides the log
 	Logger        *slog.Logger
 }
 
@@ -94,7 +99,7 @@ func checkAccess(v *config.Values, authorizations ...string) error {
 
 // openAccess makes what judges the callers of a service.
 func openAccess(o accessOptions) (*access, error) {
-	a := &access{o: o, who: &auth.Authenticator{Passes: o.Passes}}
+	a := &access{o: o, tier: o.Tier(), who: &auth.Authenticator{Passes: o.Passes}}
 	v := o.Settings
 	if token := v.String(config.AuthRootToken); token != "" {
 		root, err := auth.NewRoot(token)
@@ -111,12 +116,12 @@ func openAccess(o accessOptions) (*access, error) {
 	}
 	a.who.Logins = auth.NewLogins(o.Stores.Signer, a.who.Root, v.String(config.OIDCProviderURL))
 	a.judge = auth.NewJudge(auth.Policy{
-		Service: o.Service, Tier: o.Tier, Authorization: o.Authorization, Resources: v.Bool(config.ResourceManagement),
+		Service: o.Service, Tier: a.tier, Authorization: o.Authorization, Resources: v.Bool(config.ResourceManagement),
 	}, o.Stores.Grants)
 	failed := &auth.Failures{}
 	routes := authrest.Options{
 		Service: o.Service, Grants: o.Stores.Grants, Resources: v.Bool(config.ResourceManagement), Logins: a.who.Logins, Root: a.who.Root,
-		Provider: a.provider, Failed: failed, Proxied: v.Bool(config.IngressNginx),
+		Provider: a.provider, Failed: failed, Proxied: v.Bool(config.IngressNginx), Fresh: o.Fresh,
 	}
 	if v.Bool(config.EnableAPIKeys) {
 		routes.Keys = auth.NewKeys(o.Stores.Keys)
@@ -155,9 +160,15 @@ func (a *access) guarded(who rest.Identifier, failed *auth.Failures) (*rest.Guar
 
 // run does what has to be done beside the requests, until ctx ends.
 func (a *access) run(ctx context.Context) {
-	if a != nil && a.provider != nil {
+	if a == nil {
+		return
+	}
+	var work sync.WaitGroup
+	work.Go(func() { chore.Run(ctx, a.chores(), a.o.Logger) })
+	if a.provider != nil {
 		_ = a.provider.Warm(ctx) // its log says how that went
 	}
+	work.Wait()
 }
 
 // Guard gives the guard; nil without authentication.

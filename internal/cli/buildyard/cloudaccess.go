@@ -20,19 +20,25 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 	if err != nil {
 		return err
 	}
-	o := accessOptions{Settings: s.settings, Tier: s.licence.Tier(), Edge: s.edge}
+	s.openTrail()
+	keys := auth.NewKeys(stores.Keys())
+	s.chores = stores.Chores(keys)
+	o := accessOptions{Settings: s.settings, Tier: s.licence.Tier, Edge: s.edge}
+	if len(s.settings.List(config.EtcdEndpoints)) > 0 {
+		o.Fresh = stores.Fresh
+	}
 	service := func(name farm.Service) accessStores {
 		return accessStores{Keys: stores.Keys(), Marks: stores.Marks(), Grants: stores.Grants(name), Signer: stores.Signer()}
 	}
 	o.Service, o.Authorization, o.Logger = farm.ServiceController, s.settings.Bool(config.ControllerAuthorization), s.log
-	o.Stores = service(o.Service)
+	o.Stores, o.Auditor = service(o.Service), auditor(s.trail, o.Service)
 	if s.access, err = openAccess(o); err != nil || s.registry == nil {
 		return err
 	}
-	s.passes = auth.NewPasses(stores.Signer(), auth.NewKeys(stores.Keys()))
+	s.passes = auth.NewPasses(stores.Signer(), keys)
 	o.Passes = s.passes
 	o.Service, o.Authorization, o.Logger = farm.ServiceRegistry, s.settings.Bool(config.RegistryAuthorization), s.registry.log
-	o.Stores = service(o.Service)
+	o.Stores, o.Auditor = service(o.Service), auditor(s.trail, o.Service)
 	s.registry.access, err = openAccess(o)
 	return err
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/auth/authstore"
+	"github.com/buildyard/buildyard/internal/chore"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -47,7 +48,9 @@ type ControllerService struct {
 	registry *RegistryService
 	upstream *upstream
 	access   *access
-	passes   *auth.Passes // of nodes, for the registry; nil: none can be made
+	trail    *rest.Trail   // nil: there is no authentication, or no log of events
+	chores   []chore.Chore // of whichever replica keeps house
+	passes   *auth.Passes  // of nodes, for the registry; nil: none can be made
 	backend  *etcd.Backend
 	store    *store.Store
 	core     *controller.Controller
@@ -199,6 +202,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
 		CentralLog: s.settings.Bool(config.CentralLogging), DistributeAtOnce: s.settings.Int(config.DistributeAtOnce),
 		Packages: s.packages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
+		Chores: s.chores,
 	})
 	if err != nil {
 		return err
@@ -285,6 +289,9 @@ func (s *ControllerService) Run(ctx context.Context) error {
 	wg.Go(func() { s.packages.Run(ctx) })
 	wg.Go(func() { s.edge.run(ctx) })
 	wg.Go(func() { s.access.run(ctx) })
+	if s.trail != nil {
+		wg.Go(func() { s.trail.Run(ctx) })
+	}
 	errs := make(chan error, 6)
 	start := func(run func(context.Context) error) {
 		wg.Go(func() {
@@ -307,6 +314,7 @@ func (s *ControllerService) Run(ctx context.Context) error {
 		start(s.registry.Run)
 	}
 	wg.Wait()
+	flush(ctx, s.trail, s.log)
 	close(errs)
 	for err := range errs {
 		if err != nil && !errors.Is(err, context.Canceled) {

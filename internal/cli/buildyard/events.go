@@ -8,10 +8,12 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/notify"
+	"github.com/buildyard/buildyard/internal/rest"
 )
 
 // events says where the controller's events go: to the log of the registry, and to an endpoint. Nowhere unless the settings say so.
 func (s *ControllerService) events() (o controller.EventOptions, err error) {
+	o.Actor = rest.ActorOf
 	if o.Machine, err = os.Hostname(); err != nil {
 		return o, fmt.Errorf("name of this machine: %w", err)
 	}

@@ -70,7 +70,11 @@ func (p *nodePort) guard(a *access) (*rest.Guard, error) {
 	if p.edge.clients != nil {
 		who.Certificate = p.edge.clients.Identity
 	}
-	return rest.NewGuard(rest.GuardOptions{Who: who, Judge: judge, Logger: p.log})
+	o := rest.GuardOptions{Who: who, Judge: judge, Logger: p.log}
+	if a != nil {
+		o.Auditor = a.o.Auditor
+	}
+	return rest.NewGuard(o)
 }
 
 // door is what it takes to join there.

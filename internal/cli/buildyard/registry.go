@@ -48,6 +48,7 @@ type RegistryService struct {
 	core       *registry.Registry
 	keeps      *registryKeeps // nil: there is no authentication, or the controller of this process has it
 	access     *access
+	trail      *rest.Trail // nil: there is no authentication, or no log of events; or the controller of this process has it
 }
 
 // ParseFlags reads the settings from flags, environment and file.
@@ -99,7 +100,7 @@ func (s *RegistryService) Open(ctx context.Context) error {
 		return fmt.Errorf("storage directory: %w", err)
 	}
 	o := registry.Options{
-		Base: s.base, Version: obs.FullVersion(), Address: s.URL(), Logger: s.log, ScrubRate: s.scrubRate, Reserve: diskReserve,
+		Base: s.base, Version: obs.FullVersion(), Address: s.ownURL(), Logger: s.log, ScrubRate: s.scrubRate, Reserve: diskReserve,
 		KeepLogs: s.keepLogs, MaxLogSize: s.maxLogSize,
 	}
 	if err := arrange(&o); err != nil {
@@ -166,6 +167,10 @@ func (s *RegistryService) Run(ctx context.Context) error {
 		work.Go(func() { s.edge.run(ctx) })
 	}
 	work.Go(func() { s.access.run(ctx) })
+	work.Go(func() { s.keeps.run(ctx, s.log) })
+	if s.trail != nil {
+		work.Go(func() { s.trail.Run(ctx) })
+	}
 	defer work.Wait()
 	defer cancel()
 	failed := make(chan error, 2)
@@ -186,7 +191,9 @@ func (s *RegistryService) Run(ctx context.Context) error {
 	})
 	err = s.listener.serve(ctx, rest.Metered(s.meter, routes, s.access.Guard().Handler(routes, s.log)), registryGrace)
 	cancel()
-	return errors.Join(err, <-failed, <-failed)
+	err = errors.Join(err, <-failed, <-failed)
+	flush(ctx, s.trail, s.log)
+	return err
 }
 
 // Close gives back everything that Open took.

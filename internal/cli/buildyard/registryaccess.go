@@ -21,6 +21,7 @@ type registryKeeps struct {
 	folder  *authfile.Folder
 	marks   *authfile.Marks
 	keys    *auth.Keys
+	signer  *auth.Signer
 	licence *license.File
 }
 
@@ -49,9 +50,12 @@ func (s *RegistryService) openOwnAccess() error {
 	if token := s.settings.String(config.AuthRootToken); token != "" { // a controller that has the same makes them
 		passes = auth.DerivedPasses(auth.NewSecret(token), k.keys)
 	}
+	if err = s.openTrail(); err != nil {
+		return err
+	}
 	s.access, err = openAccess(accessOptions{
-		Service: farm.ServiceRegistry, Settings: s.settings, Authorization: s.settings.Bool(config.Authorization), Tier: k.licence.Tier(),
-		Stores: stores, Edge: s.edge, Passes: passes, Logger: s.log,
+		Service: farm.ServiceRegistry, Settings: s.settings, Authorization: s.settings.Bool(config.Authorization), Tier: k.licence.Tier,
+		Stores: stores, Edge: s.edge, Passes: passes, Auditor: auditor(s.trail, farm.ServiceRegistry), Logger: s.log,
 	})
 	return err
 }
@@ -75,8 +79,8 @@ func (k *registryKeeps) open(dir string) (stores accessStores, err error) {
 	if k.marks, err = k.folder.Marks(); err != nil {
 		return stores, err
 	}
-	k.keys = auth.NewKeys(keys)
-	return accessStores{Keys: keys, Marks: k.marks, Grants: grants, Signer: auth.NewSigner(ring)}, nil
+	k.keys, k.signer = auth.NewKeys(keys), auth.NewSigner(ring)
+	return accessStores{Keys: keys, Marks: k.marks, Grants: grants, Signer: k.signer}, nil
 }
 
 func (k *registryKeeps) close() error {

@@ -1,0 +1,104 @@
+package buildyard
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/chore"
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// licenceEvery is how often it is looked which tier the licence opens.
+const licenceEvery = 2 * time.Second
+
+// heed has the permissions count as the licence says now, and makes that durable once: what
+// permissions deny stays denied after a restart.
+func (a *access) heed(ctx context.Context) error {
+	if tier := a.o.Tier(); tier != a.tier {
+		a.judge.SetTier(tier)
+		a.tier, a.kept = tier, false
+	}
+	if a.kept {
+		return nil
+	}
+	if err := a.judge.Keep(ctx); err != nil {
+		return err
+	}
+	a.kept = true
+	return nil
+}
+
+// chores are what every replica does for itself.
+func (a *access) chores() []chore.Chore {
+	return []chore.Chore{{What: "what the licence says of permissions", Every: licenceEvery, Do: a.heed}}
+}
+
+// openTrail makes the way of what is audited into the log of events, when there is one.
+func (s *ControllerService) openTrail() {
+	if s.settings.Bool(config.EventLogging) || s.settings.String(config.EventLogURL) != "" {
+		s.trail = rest.NewTrail(func(ctx context.Context, events []farm.Event) error { return s.core.Record(ctx, events...) }, s.log)
+	}
+}
+
+// trailTime bounds the last write of a trail.
+const trailTime = 5 * time.Second
+
+// flush writes what a trail has left when its service ends.
+func flush(ctx context.Context, t *rest.Trail, log *slog.Logger) {
+	if t == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), trailTime)
+	defer cancel()
+	if err := t.Flush(ctx); err != nil {
+		log.WarnContext(ctx, "the last events of who changed what could not be written; this log has them", "error", err)
+	}
+}
+
+// auditor gives the auditor of a service; nil when nobody but its log gets what is audited.
+func auditor(t *rest.Trail, s farm.Service) rest.Auditor {
+	if t == nil {
+		return nil
+	}
+	return t.Of(s)
+}
+
+// openTrail is that of a registry that runs alone: it writes into the log of events itself.
+func (s *RegistryService) openTrail() error {
+	if !s.settings.Bool(config.EventLogging) {
+		return nil
+	}
+	machine, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("name of this machine: %w", err)
+	}
+	s.trail = rest.NewTrail(func(_ context.Context, events []farm.Event) error {
+		rows := make([][]byte, len(events))
+		for i, e := range events {
+			row, err := e.Record(machine)
+			if err != nil {
+				return err
+			}
+			rows[i] = row
+		}
+		return s.core.Logs().Events(rows)
+	}, s.log)
+	return nil
+}
+
+// run looks after what a registry that runs alone keeps, until ctx ends.
+func (k *registryKeeps) run(ctx context.Context, log *slog.Logger) {
+	if k == nil {
+		return
+	}
+	var work sync.WaitGroup
+	work.Go(func() { chore.Run(ctx, k.folder.Chores(k.keys, k.signer), log) })
+	work.Go(func() { k.licence.Run(ctx) })
+	work.Wait()
+}
