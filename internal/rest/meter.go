@@ -2,8 +2,11 @@ package rest
 
 import (
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/meter"
@@ -12,9 +15,10 @@ import (
 // Meter counts the requests of one service by route and status.
 type Meter struct {
 	service string
-	routes  map[string]*routeMeter // by pattern; fixed
-	none    *routeMeter            // of what is no route
-	took    *meter.Histogram       // of the routes that answer as soon as they can
+	routes  atomic.Pointer[map[string]*routeMeter] // by pattern; the map is never changed
+	none    *routeMeter                            // of what is no route
+	took    *meter.Histogram                       // of the routes that answer as soon as they can
+	mu      sync.Mutex                             // of those who replace routes
 }
 
 // routeMeter counts the requests of one route.
@@ -36,9 +40,22 @@ const noRoute = "none"
 
 // NewMeter makes the meter of a service.
 func NewMeter(service string) *Meter {
-	return &Meter{
-		service: service, routes: map[string]*routeMeter{}, none: &routeMeter{timed: true}, took: meter.NewHistogram(meter.Short),
+	m := &Meter{service: service, none: &routeMeter{timed: true}, took: meter.NewHistogram(meter.Short)}
+	m.routes.Store(&map[string]*routeMeter{})
+	return m
+}
+
+// add has the meter count routes; those that it counts already, on another port, go on.
+func (m *Meter) add(routes []Route) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := maps.Clone(*m.routes.Load())
+	for _, route := range routes {
+		if all[route.Pattern] == nil {
+			all[route.Pattern] = &routeMeter{timed: !route.Hangs && route.Raw == nil}
+		}
 	}
+	m.routes.Store(&all)
 }
 
 // Metered counts the requests of next, which serves these routes. Without a meter it is
@@ -47,9 +64,7 @@ func Metered(m *Meter, routes []Route, next http.Handler) http.Handler {
 	if m == nil {
 		return next
 	}
-	for _, route := range routes {
-		m.routes[route.Pattern] = &routeMeter{timed: !route.Hangs && route.Raw == nil}
-	}
+	m.add(routes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		watched := &watchedWriter{ResponseWriter: w, code: http.StatusOK}
@@ -61,7 +76,7 @@ func Metered(m *Meter, routes []Route, next http.Handler) http.Handler {
 }
 
 func (m *Meter) count(pattern string, code int, took time.Duration) {
-	route := m.routes[pattern]
+	route := (*m.routes.Load())[pattern]
 	if route == nil {
 		route = m.none
 	}
@@ -102,7 +117,7 @@ func Families(meters ...*Meter) []meter.Family {
 // read shows the routes and statuses that have occurred.
 func (m *Meter) read(s *meter.Series) {
 	m.none.read(s, m.service, noRoute)
-	for pattern, route := range m.routes {
+	for pattern, route := range *m.routes.Load() {
 		route.read(s, m.service, pattern)
 	}
 }

@@ -109,7 +109,7 @@ func TestCountingKeepsTheWriter(t *testing.T) {
 	server := httptest.NewServer(Metered(m, routes, Handler(routes, slog.New(slog.DiscardHandler))))
 	defer server.Close()
 	fetch(t, "GET", server.URL, "")
-	if plain := Metered(nil, routes, http.NotFoundHandler()); fmt.Sprintf("%T", plain) != fmt.Sprintf("%T", http.NotFoundHandler()) || len(m.routes) != 1 {
+	if plain := Metered(nil, routes, http.NotFoundHandler()); fmt.Sprintf("%T", plain) != fmt.Sprintf("%T", http.NotFoundHandler()) || len(*m.routes.Load()) != 1 {
 		t.Error("without a meter there is something in between")
 	}
 }
@@ -164,5 +164,17 @@ func BenchmarkCounting(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		h.ServeHTTP(discard{}, r)
+	}
+}
+
+// TestMeterOfTwoPorts: what one port has counted stays when another one is added.
+func TestMeterOfTwoPorts(t *testing.T) {
+	m, routes := NewMeter("a"), []Route{{Pattern: "GET /x", Permission: Open, Do: func(*Request) (any, error) { return 1, nil }}}
+	handler := Handler(routes, slog.New(slog.DiscardHandler))
+	for range 2 {
+		Metered(m, routes, handler).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/x", nil))
+	}
+	if n := (*m.routes.Load())["GET /x"].codes[0].Value(); n != 2 {
+		t.Errorf("counted %v", n)
 	}
 }

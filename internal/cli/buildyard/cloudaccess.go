@@ -32,14 +32,14 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 	}
 	o.Service, o.Authorization, o.Logger = farm.ServiceController, s.settings.Bool(config.ControllerAuthorization), s.log
 	o.Stores, o.Auditor = service(o.Service), auditor(s.trail, o.Service)
-	if s.access, err = openAccess(o); err != nil || s.registry == nil {
+	if s.access, err = openAccess(o); err != nil || s.registry == nil { //nolint:contextcheck // requests have contexts of their own
 		return err
 	}
 	s.passes = auth.NewPasses(stores.Signer(), keys)
 	o.Passes = s.passes
 	o.Service, o.Authorization, o.Logger = farm.ServiceRegistry, s.settings.Bool(config.RegistryAuthorization), s.registry.log
 	o.Stores, o.Auditor = service(o.Service), auditor(s.trail, o.Service)
-	s.registry.access, err = openAccess(o)
+	s.registry.access, err = openAccess(o) //nolint:contextcheck // as above
 	return err
 }
 
