@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -278,7 +279,7 @@ func (s *ControllerService) Run(ctx context.Context) error {
 	defer s.output.start(ctx)()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	options, err := s.restOptions()
+	handler, nodes, err := s.handlers() //nolint:contextcheck // requests have contexts of their own
 	if err != nil {
 		return err
 	}
@@ -305,10 +306,10 @@ func (s *ControllerService) Run(ctx context.Context) error {
 		start(s.backups(dir).Run)
 	}
 	start(func(ctx context.Context) error {
-		return s.listener.serve(ctx, controllerrest.Handler(options), s.settings.Duration(config.GracefulShutdown))
+		return s.listener.serve(ctx, handler, s.settings.Duration(config.GracefulShutdown))
 	})
 	if s.queue != nil {
-		start(func(ctx context.Context) error { return s.queue.run(ctx, options, s.settings, s.access) })
+		start(func(ctx context.Context) error { return s.queue.run(ctx, nodes, s.settings) })
 	}
 	if s.registry != nil {
 		start(s.registry.Run)
@@ -322,6 +323,18 @@ func (s *ControllerService) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// handlers serve the API and, where there is one, the interface of the nodes.
+func (s *ControllerService) handlers() (all, nodes http.Handler, err error) {
+	o, err := s.restOptions()
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.queue != nil {
+		nodes, err = s.queue.handler(o, s.access)
+	}
+	return controllerrest.Handler(o), nodes, err
 }
 
 // restOptions are those of the controller's routes.

@@ -3,6 +3,7 @@ package buildyard
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"sync"
 
 	"github.com/buildyard/buildyard/internal/auth"
@@ -38,8 +39,16 @@ func openNodePort(ctx context.Context, v *config.Values, log *slog.Logger) (*nod
 	return &nodePort{edge, l, log}, nil
 }
 
+// handler serves the interface's routes.
+func (p *nodePort) handler(o controllerrest.Options, a *access) (h http.Handler, err error) {
+	if o.Guard, err = p.guard(a); err != nil {
+		return nil, err
+	}
+	return controllerrest.NodeHandler(o), nil
+}
+
 // run serves the interface until ctx ends.
-func (p *nodePort) run(ctx context.Context, o controllerrest.Options, v *config.Values, a *access) (err error) {
+func (p *nodePort) run(ctx context.Context, handler http.Handler, v *config.Values) error {
 	p.log.InfoContext(ctx, "node interface is ready", "address", p.listener.url())
 	if !v.Bool(config.QueueAuth) {
 		p.log.WarnContext(ctx, "every machine that reaches the node interface can become a node and gets builds", "setting", config.QueueAuth+"=false")
@@ -49,10 +58,6 @@ func (p *nodePort) run(ctx context.Context, o controllerrest.Options, v *config.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	work.Go(func() { p.edge.run(ctx) })
-	if o.Guard, err = p.guard(a); err != nil {
-		return err
-	}
-	handler := controllerrest.NodeHandler(o) //nolint:contextcheck // requests have contexts of their own
 	return p.listener.serve(rest.WithDoor(ctx, p.door(v)), handler, v.Duration(config.GracefulShutdown))
 }
 
