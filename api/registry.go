@@ -1,5 +1,7 @@
 package api
 
+import "slices"
+
 // Template is one entry of the template list (GET /registry/v2/vm). Times are epoch seconds, 0 = never.
 type Template struct {
 	ID   string `json:"id"` // lower-case UUID
@@ -155,4 +157,37 @@ type RegistryDamage struct {
 	ID      string `json:"id"`                // directory name below vm_dir
 	Version *int   `json:"version,omitempty"` // nil: the template as a whole
 	Problem string `json:"problem"`
+}
+
+// CallerRights is what a caller may do at a registry (GET /registry/v2/rights).
+type CallerRights struct {
+	// Permissions are those of the registry that the caller has.
+	Permissions []string `json:"permissions"`
+	// Enforced says that permissions count, Managed that rights on single templates do.
+	Enforced bool `json:"enforced"`
+	Managed  bool `json:"managed"`
+	// Templates maps the id of a template to the rights that the caller has on it. It has
+	// no others, and is empty where such rights do not count.
+	Templates map[string][]string `json:"templates"`
+}
+
+// Allows says whether the caller has a permission.
+func (r *CallerRights) Allows(permission string) bool {
+	return slices.Contains(r.Permissions, permission)
+}
+
+// On says whether the caller has a right on a template.
+func (r *CallerRights) On(template, right string) bool {
+	return !r.Managed || slices.Contains(r.Templates[template], right)
+}
+
+// WithoutFiles gives a template without the names of its layer files: whoever knows them could
+// download them.
+func (d TemplateDetail) WithoutFiles() TemplateDetail {
+	d.Versions = slices.Clone(d.Versions)
+	for i := range d.Versions {
+		v := &d.Versions[i]
+		v.Images, v.StateFiles, v.StateFile = []string{}, []string{}, ""
+	}
+	return d
 }

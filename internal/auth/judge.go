@@ -78,6 +78,9 @@ type Judge struct {
 	mu      sync.Mutex // guards what follows
 	policy  Policy
 	latched bool // permissions count, or have counted
+
+	watching sync.Mutex // guards what follows
+	watchers []func()
 }
 
 // NewJudge judges by a policy and the grants of a store, which it follows.
@@ -91,6 +94,13 @@ func NewJudge(p Policy, store GrantStore) *Judge {
 // Rules gives the rules of this moment.
 func (j *Judge) Rules() *Rules { return j.rules.Load() }
 
+// Watch has a function called after each change of the rules. It must not block.
+func (j *Judge) Watch(changed func()) {
+	j.watching.Lock()
+	defer j.watching.Unlock()
+	j.watchers = append(j.watchers, changed)
+}
+
 // SetTier changes the tier of the licence. What was denied stays denied.
 func (j *Judge) SetTier(t farm.Tier) {
 	j.mu.Lock()
@@ -99,8 +109,17 @@ func (j *Judge) SetTier(t farm.Tier) {
 	j.renew()
 }
 
-// renew makes the rules from what there is now.
+// renew makes the rules from what there is now, and tells those who watch.
 func (j *Judge) renew() {
+	j.remake()
+	j.watching.Lock()
+	defer j.watching.Unlock()
+	for _, changed := range j.watchers {
+		changed()
+	}
+}
+
+func (j *Judge) remake() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	g := j.store.Grants()

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -33,6 +34,9 @@ type resource struct {
 	kind farm.ResourceType
 	id   string
 }
+
+// on names a resource: ids are UUIDs, which mean the same in either case.
+func on(kind farm.ResourceType, id string) resource { return resource{kind, strings.ToLower(id)} }
 
 // bits is a set of permissions of one service, or of rights on one type of resources.
 type bits uint64
@@ -67,7 +71,7 @@ func NewRules(p Policy, g Grants) *Rules {
 	for name, list := range g.Resources {
 		at := make(map[resource]bits, len(list))
 		for _, res := range list {
-			at[resource{res.Type, res.ID}] |= sum(r.rights[res.Type], res.Permissions)
+			at[on(res.Type, res.ID)] |= sum(r.rights[res.Type], res.Permissions)
 		}
 		r.on[name] = at
 	}
@@ -134,7 +138,7 @@ func (r *Rules) AllowsOn(who Identity, kind farm.ResourceType, id string, p farm
 	case !r.resources, who.Method == ByNode, who.Method == ByLocal && who.Name == "":
 		return true
 	}
-	at := resource{kind, id}
+	at := on(kind, id)
 	if r.on[who.Name][at]&bit != 0 {
 		return true
 	}
@@ -162,7 +166,24 @@ func (i Identity) In(group string) bool {
 // that name the group for which they are made. It is true where such rights do not count.
 func (r *Rules) GroupAllowsOn(group string, kind farm.ResourceType, id string, p farm.Permission) bool {
 	bit := r.rights[kind][p]
-	return bit != 0 && (!r.resources || r.on[group][resource{kind, id}]&bit != 0)
+	return bit != 0 && (!r.resources || r.on[group][on(kind, id)]&bit != 0)
+}
+
+// Holders gives the permission groups that have a right, by the id of the resource on which they
+// have it, each list sorted. It takes time for each right that was granted.
+func (r *Rules) Holders(kind farm.ResourceType, p farm.Permission) map[string][]string {
+	bit, out := r.rights[kind][p], map[string][]string{}
+	for group, rights := range r.on {
+		for at, has := range rights {
+			if at.kind == kind && has&bit != 0 {
+				out[at.id] = append(out[at.id], group)
+			}
+		}
+	}
+	for _, groups := range out {
+		slices.Sort(groups)
+	}
+	return out
 }
 
 // Forbidden is the refusal of a caller without a permission.

@@ -105,6 +105,8 @@ type Adoption struct {
 	Action AdoptAction
 	VMs    []string // ids; none: all that are unknown
 	DryRun bool     // only say what would become of them
+
+	May func(node string) error // why the caller may not decide about a node; nil: they may about all
 }
 
 // Adopted says what became of one VM.
@@ -121,6 +123,9 @@ const MaxAdopted = 500
 // the same and changes nothing.
 func (c *Controller) Adopt(ctx context.Context, ask Adoption) ([]Adopted, error) {
 	node, err := c.nodeCalled(ctx, ask.Node)
+	if err == nil {
+		err = NodeAsk{May: ask.May}.may(node.ID)
+	}
 	if err != nil {
 		return nil, err
 	}

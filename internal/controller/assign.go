@@ -164,7 +164,7 @@ func (p *placer) admit(instances []*farm.Instance) ([]draft, *reign) {
 			continue
 		}
 		own[inst.ID] = &drafts[i]
-		p.index.SetInstance(sched.InstanceOf(inst))
+		p.index.SetInstance(p.requestLocked(inst))
 	}
 	now, some := p.c.now(), false
 	for _, a := range p.index.Place(now, len(drafts)+placeBatch) {

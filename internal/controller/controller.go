@@ -55,6 +55,9 @@ type Options struct {
 	// Licence says what is open; nil: everything.
 	Licence Licence
 
+	Permits Permits     // nil: every node is open to everybody
+	Rights  RightsQuery // what callers may do at the registry; nil: everything
+
 	ManageMACs bool          // instances get MAC addresses of a list
 	MACRange   farm.MACRange // what the list is populated with
 
@@ -282,6 +285,7 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 	})
 	c.events.load()
 	c.link.load()
+	c.placer.followPermits(opts.Permits)
 	c.placer.load()
 	c.tally.load()
 	c.macs.load()

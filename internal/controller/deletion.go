@@ -2,10 +2,7 @@ package controller
 
 import (
 	"context"
-	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -28,22 +25,20 @@ const deletionTime = 2 * time.Minute
 // DeleteTemplate removes a template with all versions from the registry. Instances of it
 // go on, and nodes keep what they have cached.
 func (c *Controller) DeleteTemplate(ctx context.Context, id string) error {
-	if uuid.Validate(id) != nil {
-		return farm.NotFound()
+	detail, err := c.allowed(ctx, id, toDelete) // nothing is noted of what is not there
+	if err != nil {
+		return err
 	}
-	id = strings.ToLower(id)
+	id = detail.ID
 	if c.events == nil {
 		return c.deleteAtRegistry(ctx, id)
-	}
-	if _, err := c.Template(ctx, id); err != nil { // nothing is noted of what is not there
-		return err
 	}
 	d := &Deletion{Template: id, At: c.now(), By: c.events.actor(ctx)}
 	note := settingDeletion + newID()
 	if err := c.store.Commit(ctx, store.Put(c.tables.Settings, note, &Setting{Deletion: d}, store.IfAbsent)); err != nil {
 		return err
 	}
-	err := c.deleteAtRegistry(ctx, id)
+	err = c.deleteAtRegistry(ctx, id)
 	if err == nil || farm.CodeOf(err) == farm.CodeNotFound { // of all else nobody knows whether it was carried out
 		if e := c.endDeletion(context.WithoutCancel(ctx), c.store, note, d, err == nil); e != nil {
 			c.log.WarnContext(ctx, "that a template is deleted could not be recorded; that is tried again", "template", id, "error", e)

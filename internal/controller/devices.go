@@ -10,13 +10,14 @@ import (
 )
 
 // USB gives how many devices there are of each claim name, or location where a claim has
-// no name, on all nodes that are not Offline, and how many of them instances have.
-func (c *Controller) USB() map[string]farm.USBCount {
+// no name, on all nodes that are not Offline and that the caller sees, and how many of them
+// instances have.
+func (c *Controller) USB(sees func(node string) bool) map[string]farm.USBCount {
 	counts := map[string]farm.USBCount{}
 	c.placer.mu.Lock()
 	defer c.placer.mu.Unlock()
 	for id, node := range c.tables.Nodes.All() {
-		if node.State == farm.NodeOffline {
+		if node.State == farm.NodeOffline || !sees(id) {
 			continue
 		}
 		for _, d := range c.placer.index.Devices(id) {

@@ -37,7 +37,7 @@ func (c *cloud) startWith(device string) string {
 func (c *cloud) wantUSB(want map[string]farm.USBCount) {
 	c.t.Helper()
 	synctest.Wait()
-	if d := cmp.Diff(want, c.USB()); d != "" {
+	if d := cmp.Diff(want, c.USB(everyNode)); d != "" {
 		c.t.Errorf("devices (-want +got):\n%s", d)
 	}
 }

@@ -27,8 +27,22 @@ type DistributeAsk struct {
 	TemplateID string
 	Tag        string
 	Version    *int
-	NodeIDs    []string // empty: all nodes
-	GroupID    string   // only nodes of this group; "": of any
+	GroupID    string // only nodes of this group; "": of any
+	NodeAsk
+}
+
+// NodeAsk says which nodes a request means.
+type NodeAsk struct {
+	NodeIDs []string              // empty: all nodes on which the caller may do it
+	May     func(id string) error // why they may not do it on a node; nil: they may on all
+}
+
+// may says why the caller may not do what is asked on a node; nil when they may.
+func (a NodeAsk) may(id string) error {
+	if a.May == nil {
+		return nil
+	}
+	return a.May(id)
 }
 
 // ErrandView is an errand with what is known of each addressed node.
@@ -40,11 +54,11 @@ type ErrandView struct {
 // Distribute accepts a distribution and gives the id of its request once that is
 // durable. The nodes' orders are derived from the record.
 func (c *Controller) Distribute(ctx context.Context, ask DistributeAsk) (string, error) {
-	detail, version, err := c.version(ctx, ask.TemplateID, ask.Tag, ask.Version)
+	detail, version, err := c.version(ctx, toPull, ask.TemplateID, tagOrNumber{ask.Tag, ask.Version})
 	if err != nil {
 		return "", err
 	}
-	nodes, err := c.addressed(ctx, ask.NodeIDs, ask.GroupID)
+	nodes, err := c.addressed(ctx, ask.NodeAsk, ask.GroupID)
 	if err != nil {
 		return "", err
 	}
@@ -71,33 +85,42 @@ func (c *Controller) Distribute(ctx context.Context, ask DistributeAsk) (string,
 	return e.ID, c.beginErrand(ctx, e, m.changes()...)
 }
 
-// version finds a version of the registry by tag or number; the latest by neither.
-func (c *Controller) version(ctx context.Context, id, tag string, number *int) (api.TemplateDetail, api.TemplateVersion, error) {
-	detail, err := c.Template(ctx, id)
+// tagOrNumber names a version of a template; the latest by neither.
+type tagOrNumber struct {
+	tag    string
+	number *int
+}
+
+// version finds a version of the registry for a caller who has what is needed.
+func (c *Controller) version(ctx context.Context, n need, id string, which tagOrNumber) (api.TemplateDetail, api.TemplateVersion, error) {
+	detail, err := c.allowed(ctx, id, n)
 	if err != nil {
 		return detail, api.TemplateVersion{}, err
 	}
-	v, err := pickVersion(detail, tag, number)
+	v, err := pickVersion(detail, which.tag, which.number)
 	return detail, v, err
 }
 
-// addressed gives the ids of nodes, sorted: those that are named, or all of them, and
-// of these those that are in a group.
-func (c *Controller) addressed(ctx context.Context, ids []string, group string) ([]string, error) {
+// addressed gives the ids of nodes, sorted: those that are named, or all that the caller may
+// mean, and of these those that are in a group.
+func (c *Controller) addressed(ctx context.Context, ask NodeAsk, group string) ([]string, error) {
 	if err := c.knowGroup(ctx, group); err != nil {
 		return nil, err
 	}
 	var nodes []string
 	in := func(n *farm.Node) bool { return group == "" || slices.Contains(n.Groups, group) }
-	if len(ids) == 0 {
+	if len(ask.NodeIDs) == 0 {
 		for id, node := range c.tables.Nodes.All() {
-			if in(node) {
+			if in(node) && ask.may(id) == nil {
 				nodes = append(nodes, id)
 			}
 		}
 	}
-	for _, id := range ids {
+	for _, id := range ask.NodeIDs {
 		node, _, err := c.lookupNode(ctx, id)
+		if err == nil {
+			err = ask.may(id)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -149,7 +172,9 @@ func (c *Controller) beginErrand(ctx context.Context, e *farm.Errand, with ...st
 
 // CancelDistribution takes a distribution back: nodes that are not done stop. One that
 // has ended stays as it is.
-func (c *Controller) CancelDistribution(ctx context.Context, id string) error {
+//
+// may says why the caller may not cancel it for a node that is there; nil: they may.
+func (c *Controller) CancelDistribution(ctx context.Context, id string, may func(node string) error) error {
 	if !validID(id) {
 		return farm.NotFound()
 	}
@@ -159,6 +184,11 @@ func (c *Controller) CancelDistribution(ctx context.Context, id string) error {
 			return nil, farm.NotFound()
 		case !e.Open():
 			return e, nil
+		}
+		for _, node := range e.Nodes {
+			if err := (NodeAsk{May: may}).may(node); err != nil && c.nodeExists(node) {
+				return nil, err
+			}
 		}
 		return endErrand(e, farm.ErrandCanceled, c.now()), nil
 	})
@@ -214,17 +244,17 @@ func (c *Controller) errandView(e *farm.Errand) ErrandView {
 // RemoveFromNodes asks nodes to remove their cached versions of a template, and gives
 // the request; one without an id when there is nobody to ask. Without nodes named, those
 // are asked that may have one. The registry need not have the template any more.
-func (c *Controller) RemoveFromNodes(ctx context.Context, template string, ids []string) (*farm.Errand, error) {
+func (c *Controller) RemoveFromNodes(ctx context.Context, template string, ask NodeAsk) (*farm.Errand, error) {
 	if uuid.Validate(template) != nil {
 		return nil, farm.NotFound()
 	}
 	template = strings.ToLower(template)
-	nodes, err := c.addressed(ctx, ids, "")
+	nodes, err := c.addressed(ctx, ask, "")
 	if err != nil {
 		return nil, err
 	}
 	having := c.mayHave(template)
-	if len(ids) == 0 {
+	if len(ask.NodeIDs) == 0 {
 		nodes = slices.DeleteFunc(nodes, func(node string) bool { return !having[node] })
 	}
 	if len(having) == 0 {

@@ -204,7 +204,7 @@ func TestCancelledDistribution(t *testing.T) {
 		works.errand(api.ErrandPull)
 		works.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.5})
 		for range 2 { // a second time changes nothing
-			if err := c.CancelDistribution(t.Context(), id); err != nil {
+			if err := c.CancelDistribution(t.Context(), id, nil); err != nil {
 				t.Fatal(err)
 			}
 			c.wantErrand(id, map[string]farm.Outcome{
@@ -227,7 +227,7 @@ func TestCancelledDistribution(t *testing.T) {
 			t.Errorf("ended as %q", e.End)
 		}
 		for _, unknown := range []string{"", "x", templateID, strings.Repeat("x", 100)} {
-			if err := c.CancelDistribution(t.Context(), unknown); farm.CodeOf(err) != farm.CodeNotFound {
+			if err := c.CancelDistribution(t.Context(), unknown, nil); farm.CodeOf(err) != farm.CodeNotFound {
 				t.Errorf("cancel of %q: %v", unknown, err)
 			}
 		}
@@ -323,7 +323,7 @@ func TestDistributionToSomeNodes(t *testing.T) {
 			if left := arm.errands(); len(left) != 0 {
 				t.Errorf("a node of another architecture gets %+v", left)
 			}
-			if err := c.CancelDistribution(t.Context(), id); err != nil {
+			if err := c.CancelDistribution(t.Context(), id, nil); err != nil {
 				t.Error(err)
 			}
 		}
@@ -386,7 +386,7 @@ func TestOldDistributionsMakeRoom(t *testing.T) {
 		var ids []string
 		for len(ids) < maxErrands+10 {
 			id := c.distribute()
-			if err := c.CancelDistribution(t.Context(), id); err != nil {
+			if err := c.CancelDistribution(t.Context(), id, nil); err != nil {
 				t.Fatal(err)
 			}
 			ids = append(ids, id)
@@ -497,7 +497,7 @@ func TestRemoveFromNodes(t *testing.T) {
 		a.have(templateID)
 		remove := func(template string, nodes ...string) *farm.Errand {
 			t.Helper()
-			e, err := c.RemoveFromNodes(t.Context(), strings.ToUpper(template), nodes)
+			e, err := c.RemoveFromNodes(t.Context(), strings.ToUpper(template), NodeAsk{NodeIDs: nodes})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -533,7 +533,7 @@ func TestRemoveFromNodes(t *testing.T) {
 		if named := remove(templateID, b.id); !slices.Equal(named.Nodes, []string{b.id}) || named.ID == e.ID {
 			t.Errorf("named is %+v", named)
 		}
-		if err := c.CancelDistribution(t.Context(), e.ID); farm.CodeOf(err) != farm.CodeNotFound {
+		if err := c.CancelDistribution(t.Context(), e.ID, nil); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("a removal was cancelled as a distribution: %v", err)
 		}
 		if list := c.Errands(farm.ErrandDistribute, "", 10, nil); len(list) != 1 || list[0].ID != first {
@@ -552,20 +552,20 @@ func TestRemovalsOfUnknownTemplates(t *testing.T) {
 		a := c.join("a", 1)
 		gone := newID()
 		for _, unknown := range []string{"", "base", gone} {
-			if _, err := c.RemoveFromNodes(t.Context(), unknown, nil); farm.CodeOf(err) != farm.CodeNotFound {
+			if _, err := c.RemoveFromNodes(t.Context(), unknown, NodeAsk{}); farm.CodeOf(err) != farm.CodeNotFound {
 				t.Errorf("removal of %q: %v", unknown, err)
 			}
 		}
-		if _, err := c.RemoveFromNodes(t.Context(), templateID, []string{"x"}); farm.CodeOf(err) != farm.CodeNotFound {
+		if _, err := c.RemoveFromNodes(t.Context(), templateID, NodeAsk{NodeIDs: []string{"x"}}); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("on an unknown node: %v", err)
 		}
-		e, err := c.RemoveFromNodes(t.Context(), templateID, nil)
+		e, err := c.RemoveFromNodes(t.Context(), templateID, NodeAsk{})
 		if err != nil || e.ID != "" || len(e.Nodes) != 0 {
 			t.Errorf("of one that nobody has: %+v, %v", e, err)
 		}
 		a.have(gone) // deleted from the registry, and still on a node
 		c.shelf.setDown(true)
-		if e, err = c.RemoveFromNodes(t.Context(), gone, nil); err != nil || len(e.Nodes) != 1 {
+		if e, err = c.RemoveFromNodes(t.Context(), gone, NodeAsk{}); err != nil || len(e.Nodes) != 1 {
 			t.Errorf("of one that the registry does not have: %+v, %v", e, err)
 		}
 	})

@@ -119,7 +119,7 @@ var errandDeeds = map[string]func(*errandTrial, *end, act){
 		r.mu.Unlock()
 		if len(asked) > 0 && s.by == 0 {
 			id := asked[s.which%len(asked)]
-			r.async(s, func(ctx context.Context) { _ = e.CancelDistribution(ctx, id) })
+			r.async(s, func(ctx context.Context) { _ = e.CancelDistribution(ctx, id, nil) })
 		}
 	},
 	"work": func(r *errandTrial, e *end, s act) {

@@ -7,9 +7,9 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Explain says of a waiting instance how every node stands to it, and of another one
-// why there is nothing to wait for; farm.CodeNotFound when there is none.
-func (c *Controller) Explain(ctx context.Context, id string) (api.Explanation, error) {
+// Explain says of a waiting instance how every node that the caller sees stands to it, and of
+// another one why there is nothing to wait for; farm.CodeNotFound when there is none.
+func (c *Controller) Explain(ctx context.Context, id string, sees func(node string) bool) (api.Explanation, error) {
 	inst, err := c.Instance(ctx, id)
 	if err != nil {
 		return api.Explanation{}, err
@@ -23,6 +23,9 @@ func (c *Controller) Explain(ctx context.Context, id string) (api.Explanation, e
 	nodes := c.placer.index.Explain(inst.ID, c.now())
 	c.placer.mu.Unlock()
 	for _, n := range nodes {
+		if !sees(n.NodeID) {
+			continue
+		}
 		e := api.NodeExplanation{NodeID: n.NodeID, NodeName: n.NodeName, CanStart: n.Filter == ""}
 		if e.CanStart {
 			e.Score = n.Text

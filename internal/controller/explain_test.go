@@ -13,7 +13,7 @@ func TestExplain(t *testing.T) {
 		waiting := c.mustStart(StartRequest{TemplateID: templateID, Count: 1})[0]
 		explain := func(id, reason string) []string {
 			t.Helper()
-			e, err := c.Explain(t.Context(), id)
+			e, err := c.Explain(t.Context(), id, everyNode)
 			if err != nil || !strings.HasPrefix(e.Reason, reason) {
 				t.Errorf("%q (%v), want %q", e.Reason, err, reason)
 			}
@@ -38,7 +38,7 @@ func TestExplain(t *testing.T) {
 			t.Fatal(err)
 		}
 		explain(waiting, "it was terminated")
-		if _, err := c.Explain(t.Context(), "nobody"); farm.CodeOf(err) != farm.CodeNotFound {
+		if _, err := c.Explain(t.Context(), "nobody", everyNode); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("an instance that is not there: %v", err)
 		}
 		for state, want := range map[farm.InstanceState]string{

@@ -8,12 +8,12 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// VLANs gives the ids that every node offers which is not Offline, rising.
-func (c *Controller) VLANs() []int {
+// VLANs gives the ids that every node offers which is not Offline and which the caller sees, rising.
+func (c *Controller) VLANs(sees func(node string) bool) []int {
 	var ids []int
 	first := true
 	for id, node := range c.tables.Nodes.All() {
-		if node.State == farm.NodeOffline {
+		if node.State == farm.NodeOffline || !sees(id) {
 			continue
 		}
 		var offered []int

@@ -25,11 +25,14 @@ type placer struct {
 	c    *Controller
 	wake chan struct{}
 
-	mu    sync.Mutex // guards what follows
-	index *sched.Index
-	nodes map[string]known
-	reign *reign     // nil: another replica places
-	found []decision // decided while another instance was created, and not written yet
+	permitting sync.Mutex // held over a change of the permits, before mu
+
+	mu       sync.Mutex          // guards what follows
+	starters map[string][]string // node id -> groups of the index that it is in by permits; nil: permits do not count
+	index    *sched.Index
+	nodes    map[string]known
+	reign    *reign     // nil: another replica places
+	found    []decision // decided while another instance was created, and not written yet
 }
 
 // known is a node as the index knows it.
@@ -165,6 +168,7 @@ func (p *placer) setNodeLocked(id string) {
 	was := p.nodes[id]
 	p.nodes[id] = known{node, rev, beside}
 	to := sched.NodeOf(node, info, beside.foreign)
+	to.Groups = p.groupsLocked(node)
 	if to.Held == "" && beside.untold {
 		to.Held = untold
 	}
@@ -215,7 +219,7 @@ func (p *placer) setInstanceLocked(id string) {
 		p.c.macs.lacks(inst):
 		p.index.RemoveInstance(id)
 	default:
-		p.index.SetInstance(sched.InstanceOf(inst))
+		p.index.SetInstance(p.requestLocked(inst))
 	}
 }
 

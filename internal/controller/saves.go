@@ -31,6 +31,7 @@ type SaveAsk struct {
 	farm.SaveOptions
 	Script    []byte // as decoded
 	BadScript error  // the script could not be decoded: the request ends at once
+	NoRevert  error  // why the caller may not revert where the registry leaves it to us; nil: they may
 }
 
 // SaveImage accepts a save and gives the id of its request once that is durable. The
@@ -44,7 +45,7 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveAsk) (string, error)
 	if err := mayBegin(inst, farm.SaveBegun); err != nil {
 		return "", err
 	}
-	opts, err := c.destination(ctx, inst, ask.SaveOptions)
+	opts, err := c.destination(ctx, inst, ask)
 	if err != nil {
 		return "", err
 	}
@@ -78,12 +79,16 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveAsk) (string, error)
 // destination finds the template that gets the tag. A new one gets its id here, so
 // that an order which is sent again makes no second one. Whether the tag is taken is
 // judged as after the planned revert; the registry judges it again at the end.
-func (c *Controller) destination(ctx context.Context, inst *farm.Instance, o farm.SaveOptions) (farm.SaveOptions, error) {
+func (c *Controller) destination(ctx context.Context, inst *farm.Instance, ask SaveAsk) (farm.SaveOptions, error) {
+	o := ask.SaveOptions
 	if o.TemplateID == "" {
 		o.TemplateID = uuid.NewString()
 		return o, nil
 	}
-	detail, err := c.Template(ctx, o.TemplateID)
+	detail, r, err := c.detail(ctx, o.TemplateID)
+	if err == nil {
+		err = r.saves(ask, detail.ID)
+	}
 	if err != nil {
 		return o, err
 	}

@@ -36,6 +36,7 @@ type StartRequest struct {
 	Metadata   map[string]any
 	GroupID    string
 	Owner      string
+	Group      string // permission group for which it is asked; "" where rights on single nodes do not count
 	Options    farm.StartOptions
 	TTL        time.Duration // after which each instance is terminated; 0: never
 }
@@ -85,7 +86,7 @@ func (c *Controller) newInstance(req StartRequest, ref farm.TemplateRef) *farm.I
 		TTL: ttl, Expires: expires,
 		ID: newID(), Name: req.Name, ExternalID: req.ExternalID, Metadata: maps.Clone(req.Metadata),
 		State: farm.Scheduling, Template: ref, Options: req.Options,
-		GroupID: req.GroupID, Owner: owner(req), Registry: c.opts.RegistryAddress,
+		GroupID: req.GroupID, PermissionGroup: req.Group, Owner: owner(req), Registry: c.opts.RegistryAddress,
 		Created: now, Updated: now,
 	}
 }
@@ -113,15 +114,12 @@ func owner(req StartRequest) string {
 // resolve finds the version that a start asks for.
 func (c *Controller) resolve(ctx context.Context, id, tag string, number *int) (farm.TemplateRef, error) {
 	var none farm.TemplateRef
-	if uuid.Validate(id) != nil {
-		return none, farm.Refused("VM not in the registry")
-	}
-	detail, err := c.opts.Registry.Detail(ctx, strings.ToLower(id))
+	detail, err := c.allowed(ctx, id, toPull)
 	if farm.CodeOf(err) == farm.CodeNotFound {
 		return none, farm.Refused("VM not in the registry")
 	}
 	if err != nil {
-		return none, registryError(err)
+		return none, err
 	}
 	version, err := pickVersion(detail, tag, number)
 	if err != nil {
@@ -151,7 +149,7 @@ func (c *Controller) resolve(ctx context.Context, id, tag string, number *int) (
 // of reach, and hides what other failures look like inside.
 func registryError(err error) error {
 	switch farm.CodeOf(err) {
-	case farm.CodeNotFound, farm.CodeRefused, farm.CodeUnavailable:
+	case farm.CodeNotFound, farm.CodeRefused, farm.CodeUnavailable, farm.CodeForbidden:
 		return err
 	}
 	return farm.Unavailable(err, "The registry cannot be reached; try again")

@@ -2,41 +2,44 @@ package controller
 
 import (
 	"context"
-	"strings"
-
-	"github.com/google/uuid"
+	"slices"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// Templates lists the templates of the registry.
+// Templates lists the templates of the registry, of which the caller may know.
 func (c *Controller) Templates(ctx context.Context) ([]api.Template, error) {
+	r, err := c.rightsOn(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	if !r.allows(toList) {
+		return nil, auth.Forbidden(toList.permission)
+	}
 	list, err := c.opts.Registry.List(ctx)
 	if err != nil {
 		return nil, registryError(err)
 	}
-	return list, nil
+	if r.CallerRights == nil || !r.Managed {
+		return list, nil
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(t api.Template) bool { return !r.on(t.ID, toList.right) }), nil
 }
 
-// Template gives one template with its versions; farm.CodeNotFound when there is none.
+// Template gives one template with its versions; farm.CodeNotFound when there is none, or the
+// caller may not know of it.
 func (c *Controller) Template(ctx context.Context, id string) (api.TemplateDetail, error) {
-	if uuid.Validate(id) != nil {
-		return api.TemplateDetail{}, farm.NotFound()
-	}
-	detail, err := c.opts.Registry.Detail(ctx, strings.ToLower(id))
-	if err != nil {
-		return api.TemplateDetail{}, registryError(err)
-	}
-	return detail, nil
+	return c.allowed(ctx, id, toList)
 }
 
 // RevertTemplate removes a version of a template and all newer ones; by neither tag nor
 // number the latest. The registry is asked for exactly the version that was found here:
 // done twice it must not remove one more.
 func (c *Controller) RevertTemplate(ctx context.Context, id, tag string, number *int) error {
-	detail, v, err := c.version(ctx, id, tag, number)
+	detail, v, err := c.version(ctx, toRevert, id, tagOrNumber{tag, number})
 	if err != nil {
 		return err
 	}

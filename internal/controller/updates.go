@@ -56,11 +56,11 @@ const (
 	updateShare = 10
 )
 
-// UpdateNodes has nodes take the agent package that is there for them: those with these
-// ids, or all. One that has it already is left alone, one that is Offline follows when it
+// UpdateNodes has nodes take the agent package that is there for them: those that are named,
+// or all that the caller may. One that has it already is left alone, one that is Offline follows when it
 // is back.
-func (c *Controller) UpdateNodes(ctx context.Context, ids []string) error {
-	named := len(ids) > 0
+func (c *Controller) UpdateNodes(ctx context.Context, ask NodeAsk) error {
+	ids, named := slices.Clone(ask.NodeIDs), len(ask.NodeIDs) > 0
 	if !named {
 		ids = slices.Collect(maps.Keys(maps.Collect(c.tables.Nodes.All())))
 	}
@@ -69,11 +69,14 @@ func (c *Controller) UpdateNodes(ctx context.Context, ids []string) error {
 	missing := ""
 	for _, id := range slices.Compact(ids) {
 		node, _, err := c.lookupNode(ctx, id)
+		if err == nil {
+			err = ask.may(id)
+		}
 		if err != nil {
 			if named {
 				return err
 			}
-			continue // removed a moment ago
+			continue // removed a moment ago, or not the caller's to update
 		}
 		info := c.infoOn(id)
 		if _, ok := c.packageFor(info); ok {

@@ -89,7 +89,7 @@ func TestFewNodesPullAtATime(t *testing.T) {
 		if len(third) != 1 {
 			t.Fatalf("%d nodes are told when one is gone", len(third))
 		}
-		if err := c.CancelDistribution(t.Context(), id); err != nil {
+		if err := c.CancelDistribution(t.Context(), id, nil); err != nil {
 			t.Fatal(err)
 		}
 		c.distribute()

@@ -44,6 +44,9 @@ type Instance struct {
 	GroupID    string         `json:"group_id,omitempty"`
 	Owner      string         `json:"owner,omitempty"` // for fairness: key id, host part of the external id, or root
 	Registry   string         `json:"registry,omitempty"`
+	// PermissionGroup is for whom it was asked where rights on single nodes count: it is placed
+	// on nodes alone on which that group may start instances. "": they did not count.
+	PermissionGroup string `json:"permission_group,omitempty"`
 
 	NodeID   string `json:"node_id,omitempty"`   // set by a placement, kept to the end
 	NodeName string `json:"node_name,omitempty"` // as it was when placed

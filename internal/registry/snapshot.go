@@ -17,6 +17,9 @@ type snapshot struct {
 	templates map[string]*entry // by id
 	order     []*entry          // by name, then id
 	damaged   []layout.Damage
+
+	named  sync.Once
+	naming map[blob.Root][]string // layer -> ids of the templates that have it, once named is done
 }
 
 // entry is one template of a snapshot.

@@ -71,8 +71,8 @@ var rules = []rule{
 	{
 		FilterGroup,
 		func(p *pool, n *node) bool { _, in := p.tier(n); return !in },
-		func(p *pool, _ *node) string { return "is not in group " + p.groupName },
-		func(p *pool) string { return fmt.Sprintf("group %s has no nodes", p.groupName) },
+		func(p *pool, _ *node) string { return p.want.outside(p.groupName) },
+		func(p *pool) string { return p.want.nowhere(p.groupName) },
 	},
 	{
 		FilterArch,
@@ -157,7 +157,7 @@ func (p *pool) subject() string {
 	if p.want.group == "" {
 		return "no node"
 	}
-	return "no node of group " + p.groupName
+	return p.want.among(p.groupName)
 }
 
 func (d demand) size() string {

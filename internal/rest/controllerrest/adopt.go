@@ -2,6 +2,7 @@ package controllerrest
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
@@ -19,10 +20,11 @@ func (s *server) listUnknown(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	out := make([]api.UnknownVM, len(list))
+	seen := s.sightOf(r)
 	for i, u := range list {
 		out[i] = unknownVM(u)
 	}
-	return out, nil
+	return slices.DeleteFunc(out, func(u api.UnknownVM) bool { return !seen.node(u.NodeID) }), nil
 }
 
 func unknownVM(u controller.UnknownVM) api.UnknownVM {
@@ -53,6 +55,7 @@ func (s *server) adopt(r *rest.Request) (any, error) {
 	p := r.Params
 	ask := controller.Adoption{
 		Node: p.Required("node"), VMs: p.Strings("vms"), DryRun: p.Bool("dry_run", false),
+		May:    onNodes(r, "", rightConfig),
 		Action: controller.AdoptAction(p.OneOf("action", string(controller.AdoptKeep), string(controller.AdoptRemove))),
 	}
 	if ask.Action == "" {

@@ -16,12 +16,16 @@ func (s *server) distribute(r *rest.Request) (any, error) {
 	p := r.Params
 	ask := controller.DistributeAsk{
 		TemplateID: p.Required("template_id"), Tag: p.Text("tag", maxTag), Version: versionNumber(p),
-		NodeIDs: nodeIDs(p), GroupID: p.String("group_id"),
+		GroupID: p.String("group_id"), NodeAsk: controller.NodeAsk{NodeIDs: nodeIDs(p)},
 	}
-	p.Text("group", maxName) // a permission group: it has a meaning where those are on
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
+	group, err := rest.CallerOf(r.Context()).ActingGroup(p)
+	if err != nil {
+		return nil, err
+	}
+	ask.May = onNodes(r, group, rightDistribute)
 	id, err := s.c.Distribute(r.Context(), ask)
 	if err != nil {
 		return nil, err
@@ -43,7 +47,7 @@ func (s *server) cancelDistribution(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.CancelDistribution(r.Context(), id)
+	return nil, s.c.CancelDistribution(r.Context(), id, onNodes(r, "", rightDistribute))
 }
 
 func (s *server) listDistributions(r *rest.Request) (any, error) {
@@ -58,7 +62,8 @@ func (s *server) listRemovals(r *rest.Request) (any, error) {
 func listErrands[T any](s *server, r *rest.Request, kind farm.ErrandKind, shape func(controller.ErrandView) T) (any, error) {
 	p := r.Params
 	id, after, limit := p.String("id"), strings.ToLower(p.String("after")), p.Int("limit", math.MaxInt, 1, maxPage)
-	fits := filterOf(p, errandFields)
+	seen := s.sightOf(r)
+	fits := filterOf(p, seen.errandFields())
 	if after != "" && uuid.Validate(after) != nil {
 		p.Fail("after", "must be the id of a request")
 	}
@@ -70,11 +75,11 @@ func listErrands[T any](s *server, r *rest.Request, kind farm.ErrandKind, shape 
 		if err != nil {
 			return nil, err
 		}
-		return shape(view), nil
+		return shape(seen.errand(view)), nil
 	}
 	list := []T{}
 	for _, view := range s.c.Errands(kind, after, limit, fits) {
-		list = append(list, shape(view))
+		list = append(list, shape(seen.errand(view)))
 	}
 	return list, nil
 }
@@ -106,11 +111,11 @@ func removal(v controller.ErrandView) api.Removal {
 }
 
 func (s *server) removeFromNodes(r *rest.Request) (any, error) {
-	id, nodes := r.Params.Required("id"), nodeIDs(r.Params)
+	id, ask := r.Params.Required("id"), controller.NodeAsk{NodeIDs: nodeIDs(r.Params), May: onNodes(r, "", rightUnload)}
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	e, err := s.c.RemoveFromNodes(r.Context(), id, nodes)
+	e, err := s.c.RemoveFromNodes(r.Context(), id, ask)
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,9 @@ func (s *server) listEvents(r *rest.Request) (any, error) {
 		After: p.Text("after", maxName), Limit: p.Int("limit", defaultEvents, 1, maxEvents),
 		Match: filterOf(p, eventFields),
 	}
+	if seen := s.sightOf(r); seen.narrow {
+		q.Match = both(seen.event, q.Match)
+	}
 	wait := p.Duration("wait", maxEventWait)
 	if wait > 0 && q.After == "" {
 		p.Fail("wait", "needs after")
@@ -51,4 +54,12 @@ func (s *server) listEvents(r *rest.Request) (any, error) {
 		pieces = append(pieces, []byte(`{"id":"`+e.ID+`",`), e.Record[1:])
 	}
 	return append(pieces, closing), nil
+}
+
+// both is what fits two conditions, of which the second may be nil.
+func both[T any](first, second func(T) bool) func(T) bool {
+	if second == nil {
+		return first
+	}
+	return func(v T) bool { return first(v) && second(v) }
 }

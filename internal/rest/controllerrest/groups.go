@@ -115,7 +115,7 @@ func groupEdit(p *rest.Params) (edit controller.GroupEdit) {
 }
 
 func (s *server) addToGroups(r *rest.Request) (any, error) {
-	node, groups, err := membership(r.Params)
+	node, groups, err := membership(r)
 	if err != nil {
 		return nil, err
 	}
@@ -123,15 +123,16 @@ func (s *server) addToGroups(r *rest.Request) (any, error) {
 }
 
 func (s *server) removeFromGroups(r *rest.Request) (any, error) {
-	node, groups, err := membership(r.Params)
+	node, groups, err := membership(r)
 	if err != nil {
 		return nil, err
 	}
 	return nil, s.c.RemoveFromGroups(r.Context(), node, groups)
 }
 
-// membership reads one node and some groups.
-func membership(p *rest.Params) (node string, groups []string, err error) {
+// membership reads one node, which the caller may configure, and some groups.
+func membership(r *rest.Request) (node string, groups []string, err error) {
+	p := r.Params
 	nodes := p.Strings("node_ids")
 	groups = p.Strings("group_ids")
 	switch {
@@ -148,5 +149,5 @@ func membership(p *rest.Params) (node string, groups []string, err error) {
 	if err := p.Err(); err != nil {
 		return "", nil, err
 	}
-	return nodes[0], groups, nil
+	return nodes[0], groups, onNode(r, nodes[0], rightConfig)
 }

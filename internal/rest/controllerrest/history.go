@@ -18,11 +18,11 @@ const (
 // listHistory answers the instances that are gone, the newest first; with an id that
 // one alone.
 func (s *server) listHistory(r *rest.Request) (any, error) {
-	p := r.Params
+	p, seen := r.Params, s.sightOf(r)
 	q := controller.PastQuery{
 		ID: p.Text("id", maxName), ExternalID: p.Text("external_id", maxExternalID), After: p.Text("after", maxName),
 		Limit: p.Int("limit", defaultPastPage, 1, maxPastPage),
-		Match: filterOf(p, pastFields),
+		Match: filterOf(p, seen.pastFields()),
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func (s *server) listHistory(r *rest.Request) (any, error) {
 	past := s.c.History(q)
 	list := make([]api.PastInstance, len(past))
 	for i, p := range past {
-		list[i] = pastInstance(p)
+		list[i] = pastInstance(p, seen)
 	}
 	if q.ID == "" {
 		return list, nil
@@ -41,7 +41,9 @@ func (s *server) listHistory(r *rest.Request) (any, error) {
 	return list[0], nil
 }
 
-func pastInstance(p *farm.Past) api.PastInstance {
+// pastInstance gives the shape of an instance that is gone, without the name of a node that the
+// caller does not see.
+func pastInstance(p *farm.Past, seen sight) api.PastInstance {
 	out := api.PastInstance{
 		InstanceID: p.ID, Name: p.Name, ExternalID: p.ExternalID,
 		VMID: p.TemplateID, TemplateName: p.Template, Tag: p.Tag, Version: p.Version, Arch: p.Arch,
@@ -49,6 +51,9 @@ func pastInstance(p *farm.Past) api.PastInstance {
 		Message: p.Message, ScriptCode: p.ScriptCode, TTL: p.TTL,
 		CRTime: p.Created, Placed: p.Placed, Started: p.Started, Finished: p.Finished,
 		Transitions: make([]api.Transition, len(p.Transitions)),
+	}
+	if !seen.node(p.NodeID) {
+		out.NodeName = ""
 	}
 	for i, t := range p.Transitions {
 		out.Transitions[i] = api.Transition{State: string(t.State), Time: t.Time(), Message: t.Why}

@@ -2,7 +2,6 @@ package controllerrest
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"hash/maphash"
@@ -19,13 +18,13 @@ import (
 
 func (s *server) listVMs(r *rest.Request) (any, error) {
 	id := r.Params.String("id")
-	page := s.instancePage(r.Params)
+	page := s.instancePage(r)
 	explain := r.Params.OneOf("explain", "0", "1", "false", "true")
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
 	if id != "" {
-		return s.oneVM(r.Context(), id, explain == "1" || explain == "true")
+		return s.oneVM(r, id, explain == "1" || explain == "true")
 	}
 	asOf := s.c.InstancesAsOf() // before the list is read: it may be newer, and never older
 	list := s.c.Instances(page)
@@ -64,8 +63,8 @@ func partial(page controller.Page) bool {
 }
 
 // oneVM answers one instance, with an explanation of its waiting when that is wanted.
-func (s *server) oneVM(ctx context.Context, id string, explain bool) (any, error) {
-	inst, err := s.c.Instance(ctx, id)
+func (s *server) oneVM(r *rest.Request, id string, explain bool) (any, error) {
+	inst, err := s.c.Instance(r.Context(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +72,7 @@ func (s *server) oneVM(ctx context.Context, id string, explain bool) (any, error
 	if !explain {
 		return vm, nil
 	}
-	why, err := s.c.Explain(ctx, id)
+	why, err := s.c.Explain(r.Context(), id, s.sightOf(r).node)
 	if err != nil {
 		return nil, err
 	}

@@ -20,16 +20,16 @@ func (s *server) networkRoutes() []rest.Route {
 	}
 }
 
-func (s *server) listUSB(*rest.Request) (any, error) {
+func (s *server) listUSB(r *rest.Request) (any, error) {
 	out := map[string]api.USBCount{}
-	for name, n := range s.c.USB() {
+	for name, n := range s.c.USB(s.sightOf(r).node) {
 		out[name] = api.USBCount(n)
 	}
 	return out, nil
 }
 
-func (s *server) listVLANs(*rest.Request) (any, error) {
-	return vlanTexts(s.c.VLANs()), nil
+func (s *server) listVLANs(r *rest.Request) (any, error) {
+	return vlanTexts(s.c.VLANs(s.sightOf(r).node)), nil
 }
 
 // vlanTexts writes ids as clients read them.

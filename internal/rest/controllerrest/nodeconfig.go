@@ -24,6 +24,9 @@ func (s *server) configureNode(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
+	if err := onNode(r, id, rightConfig); err != nil {
+		return nil, err
+	}
 	return nil, s.c.ConfigureNode(r.Context(), id, conf)
 }
 

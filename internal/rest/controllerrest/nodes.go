@@ -12,21 +12,27 @@ import (
 
 // listNodes answers an array, of one element when an id is given.
 func (s *server) listNodes(r *rest.Request) (any, error) {
+	seen := s.sightOf(r)
 	id, part, fits := r.Params.String("id"), sliceOf(r.Params), filterOf(r.Params, nodeFields)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
 	if id != "" {
 		view, err := s.c.Node(r.Context(), id)
+		if err == nil && !seen.node(view.Node.ID) {
+			err = farm.NotFound()
+		}
 		if err != nil {
 			return nil, err
 		}
-		return []api.Node{node(view)}, nil
+		return []api.Node{node(view, seen)}, nil
 	}
 	views := s.c.Nodes()
-	list := make([]api.Node, len(views))
-	for i, view := range views {
-		list[i] = node(view)
+	list := make([]api.Node, 0, len(views))
+	for _, view := range views {
+		if seen.node(view.Node.ID) {
+			list = append(list, node(view, seen))
+		}
 	}
 	return cut(kept(list, fits), part, func(n api.Node) string { return n.NodeID }), nil
 }
@@ -36,11 +42,15 @@ func (s *server) deleteNode(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
+	if err := onNode(r, id, rightRemove); err != nil {
+		return nil, err
+	}
 	return nil, s.c.DeleteNode(r.Context(), id)
 }
 
-// node gives the shape of a node that clients read.
-func node(v controller.NodeView) api.Node {
+// node gives the shape of a node that clients read, with those of its templates that the caller
+// sees.
+func node(v controller.NodeView, seen sight) api.Node {
 	n, info := v.Node, v.Info
 	out := api.Node{
 		NodeID: n.ID, NodeName: n.Name, IPAddress: n.Host, State: string(n.Shown()),
@@ -66,7 +76,9 @@ func node(v controller.NodeView) api.Node {
 		out.Groups = append(out.Groups, group(g))
 	}
 	for _, t := range info.Templates {
-		out.Templates = append(out.Templates, api.NodeTag{UUID: t.ID, Name: t.Name, Tag: t.Tag})
+		if seen.template(t.ID) {
+			out.Templates = append(out.Templates, api.NodeTag{UUID: t.ID, Name: t.Name, Tag: t.Tag})
+		}
 	}
 	if len(info.VLANs) > 0 {
 		out.VLANs = vlanTexts(info.VLANs)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -28,11 +29,11 @@ func (s *server) packageRoutes() []rest.Route {
 }
 
 func (s *server) updateNodes(r *rest.Request) (any, error) {
-	ids := nodeIDs(r.Params)
+	ask := controller.NodeAsk{NodeIDs: nodeIDs(r.Params), May: onNodes(r, "", rightUpdate)}
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.UpdateNodes(r.Context(), ids)
+	return nil, s.c.UpdateNodes(r.Context(), ask)
 }
 
 // mayLoad checks who asks for packages: a node says its id and its credential as user and

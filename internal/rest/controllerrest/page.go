@@ -16,9 +16,10 @@ import (
 const maxPage = 10000
 
 // instancePage reads which part of the list of instances a client asks for.
-func (s *server) instancePage(p *rest.Params) controller.Page {
+func (s *server) instancePage(r *rest.Request) controller.Page {
+	p := r.Params
 	page := controller.Page{
-		Match:      filterOf(p, s.vmFields),
+		Match:      filterOf(p, s.sightOf(r).vmFields(s.vmFields)),
 		ExternalID: p.Text("external_id", maxExternalID),
 		After:      strings.ToLower(p.String("after")),
 		Limit:      p.Int("limit", math.MaxInt, 1, maxPage),

@@ -23,17 +23,23 @@ const (
 )
 
 func (s *server) startVMs(r *rest.Request) (any, error) {
-	req, err := s.startRequest(r.Params)
+	caller := rest.CallerOf(r.Context())
+	req, err := s.startRequest(r.Params, caller)
 	if err != nil {
 		return nil, err
 	}
-	req.Owner = rest.CallerOf(r.Context()).Owner()
+	req.Owner = caller.Owner()
+	if pin := req.Options.PinnedNode; pin != "" {
+		if err := caller.GroupMay(req.Group, farm.ResourceNode, pin, rightStart); err != nil {
+			return nil, err
+		}
+	}
 	return s.c.Start(r.Context(), req)
 }
 
 // startRequest reads the parameters of a start: types and ranges first, so that
 // wrong input is always called by its name, then what cannot be done.
-func (s *server) startRequest(p *rest.Params) (controller.StartRequest, error) {
+func (s *server) startRequest(p *rest.Params, caller rest.Caller) (controller.StartRequest, error) {
 	req := controller.StartRequest{
 		TemplateID: p.Required("vmid"),
 		Tag:        p.Text("tag", maxTag),
@@ -64,6 +70,13 @@ func (s *server) startRequest(p *rest.Params) (controller.StartRequest, error) {
 	}
 	if err := p.Err(); err != nil {
 		return req, err
+	}
+	var err error
+	if req.Group, err = caller.ActingGroup(p); err != nil {
+		return req, err
+	}
+	if req.Group == "" && p.Has("group") {
+		return req, farm.Refused("group is only available where permissions on single resources count (SVC_ENABLE_RESOURCE_MANAGEMENT); leave it out")
 	}
 	return req, refuse(p)
 }
@@ -201,7 +214,6 @@ func port(item *rest.Params) farm.Port {
 
 // refusals are the parameters that this program cannot carry out, and why.
 var refusals = []struct{ name, sentence string }{
-	{"group", "is only available when resource permissions are enabled (SVC_ENABLE_RESOURCE_MANAGEMENT)"},
 	{"hvapic", "is an option of Intel Macs that the nodes' hypervisor does not have"},
 	{"csr_active_config", "is an option of Intel Macs that the nodes' hypervisor does not have"},
 }

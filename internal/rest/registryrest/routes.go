@@ -63,6 +63,7 @@ func (s service) storageRoutes() []rest.Route {
 		{Pattern: "GET /registry/vm", Permission: permList, Do: s.listV1},
 		{Pattern: "GET /registry/v2/vm", Permission: permList, Do: s.list},
 		{Pattern: "GET /registry/vm/info", Permission: permList, Do: s.info},
+		{Pattern: "GET /registry/v2/rights", Permission: rest.Known, Do: s.rights},
 		{Pattern: "DELETE /registry/vm", Permission: permDelete, Do: s.remove},
 		{Pattern: "DELETE /registry/revert", Permission: permRevert, Do: s.revert},
 		{Pattern: "PUT /registry/vm/arch", Permission: permPush, Do: s.setArch},

@@ -2,8 +2,10 @@ package registryrest
 
 import (
 	"math"
+	"slices"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -13,7 +15,12 @@ func (s service) livez(*rest.Request) (any, error) { return nil, nil }
 
 func (s service) readyz(r *rest.Request) (any, error) { return nil, s.reg.Ready(r.Context()) }
 
-func (s service) status(*rest.Request) (any, error) { return s.reg.Status(), nil }
+// status leaves out what is said of templates that the caller may not list.
+func (s service) status(r *rest.Request) (any, error) {
+	caller, out := rest.CallerOf(r.Context()), s.reg.Status()
+	out.Damaged = slices.DeleteFunc(out.Damaged, func(d api.RegistryDamage) bool { return !caller.Sees(farm.ResourceTemplate, d.ID) })
+	return out, nil
+}
 
 func (s service) disk(r *rest.Request) (any, error) { return s.reg.Disk(r.Context()) }
 
@@ -35,9 +42,9 @@ func (s service) list(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	if id != "" {
-		return s.reg.Detail(id)
+		return s.detail(r, id)
 	}
-	return s.reg.List(), nil
+	return s.listed(r), nil
 }
 
 // listV1 answers an array of maps with one key each, from id to name; its versions have no creation date.
@@ -47,13 +54,13 @@ func (s service) listV1(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	if id != "" {
-		detail, err := s.reg.Detail(id)
+		detail, err := s.detail(r, id)
 		for i := range detail.Versions {
 			detail.Versions[i].CreationDate = 0
 		}
 		return detail, err
 	}
-	all := s.reg.List()
+	all := s.listed(r)
 	out := make([]map[string]string, 0, len(all))
 	for _, t := range all {
 		out = append(out, map[string]string{t.ID: t.Name})
@@ -66,12 +73,18 @@ func (s service) info(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := may(r, ref.ID, rightConfig); err != nil {
+		return nil, err
+	}
 	return s.reg.Info(ref)
 }
 
 func (s service) remove(r *rest.Request) (any, error) {
 	id := r.Params.Required("id")
 	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	if err := may(r, id, rightDelete); err != nil {
 		return nil, err
 	}
 	return rest.Null, s.reg.Delete(r.Context(), id)
@@ -82,12 +95,18 @@ func (s service) revert(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := may(r, ref.ID, rightDelete); err != nil {
+		return nil, err
+	}
 	return rest.Null, s.reg.Revert(r.Context(), ref)
 }
 
 func (s service) setArch(r *rest.Request) (any, error) {
 	id, arch := r.Params.Required("id"), r.Params.Required("arch")
 	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	if err := may(r, id, rightArch); err != nil {
 		return nil, err
 	}
 	return nil, s.reg.SetArch(r.Context(), id, arch)

@@ -41,10 +41,16 @@ func (s service) negotiate(r *rest.Request) (any, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
+	if err := mayPush(r.Request, s.reg.TargetOf(req.ID, req.Revert != nil)); err != nil {
+		return nil, err
+	}
 	return s.reg.Negotiate(r.Context(), req)
 }
 
 func (s service) session(r *rest.Request) (any, error) {
+	if err := s.mayGoOn(r.Request); err != nil {
+		return nil, err
+	}
 	return s.reg.Session(r.Context(), r.PathValue("session"))
 }
 
@@ -55,15 +61,24 @@ func (s service) commit(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
+	if err := s.mayGoOn(r.Request); err != nil {
+		return nil, err
+	}
 	return s.reg.Commit(r.Context(), r.PathValue("session"), c)
 }
 
 func (s service) abort(r *rest.Request) (any, error) {
+	if err := s.mayGoOn(r.Request); err != nil {
+		return nil, err
+	}
 	return rest.Null, s.reg.Abort(r.Context(), r.PathValue("session"))
 }
 
 // put receives a part (off=) or the index (index=<root>) of a file and answers 204.
 func (s service) put(w http.ResponseWriter, r *http.Request) error {
+	if err := s.mayGoOn(r); err != nil {
+		return err
+	}
 	session, file, query := r.PathValue("session"), r.PathValue("file"), r.URL.Query()
 	body := &patient{body: r.Body, control: http.NewResponseController(w)}
 	var err error
@@ -127,6 +142,9 @@ func (s service) manifest(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := may(r, ref.ID, rightPull); err != nil {
+		return nil, err
+	}
 	m, err := ask(r.Context(), ref)
 	for i := range m.Files {
 		for j := range m.Files[i].Layers {
@@ -140,6 +158,9 @@ func (s service) manifest(r *rest.Request) (any, error) {
 // blob serves ranges of a layer file. It never changes, so its root is its ETag and caches may keep it.
 func (s service) blob(w http.ResponseWriter, r *http.Request) error {
 	root := r.PathValue("root")
+	if !s.mayLoad(r, root) {
+		return farm.NotFound()
+	}
 	f, err := s.reg.OpenBlob(r.Context(), root)
 	if err != nil {
 		return err

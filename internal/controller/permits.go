@@ -1,0 +1,81 @@
+package controller
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
+)
+
+// Permits says which permission groups may start instances on which nodes.
+type Permits interface {
+	// Starters gives these groups by the id of the node; nil where rights on single nodes do
+	// not count.
+	Starters() map[string][]string
+	// Watch has a function called after each change, by one goroutine at a time.
+	Watch(changed func())
+}
+
+// followPermits has the placer heed the permits from now on.
+func (p *placer) followPermits(permits Permits) {
+	if permits == nil {
+		return
+	}
+	permits.Watch(func() { p.permit(permits) })
+	p.permit(permits)
+}
+
+// permit takes the permits over as they are now. It counts at once for what waits: nodes that
+// are open to other groups than before are looked at again. To the index a permission group is
+// a group of nodes.
+func (p *placer) permit(permits Permits) {
+	p.permitting.Lock() // what was read later must not be taken over earlier
+	defer p.permitting.Unlock()
+	starters := permits.Starters()
+	for node, groups := range starters {
+		ids := make([]string, len(groups))
+		for i, g := range groups {
+			ids[i] = sched.Permit(g)
+		}
+		starters[node] = ids
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.starters
+	p.starters = starters
+	if (was == nil) != (starters == nil) {
+		for id := range p.c.tables.Instances.All() {
+			p.setInstanceLocked(id)
+		}
+	}
+	for node := range maps.Keys(was) {
+		if _, still := starters[node]; !still {
+			p.setNodeLocked(node)
+		}
+	}
+	for node, groups := range starters {
+		if !slices.Equal(was[node], groups) {
+			p.setNodeLocked(node)
+		}
+	}
+	p.ring()
+}
+
+// groupsLocked gives the groups that a node is in for the index.
+func (p *placer) groupsLocked(n *farm.Node) []string {
+	open := p.starters[n.ID]
+	if len(open) == 0 {
+		return n.Groups
+	}
+	return slices.Concat(n.Groups, open)
+}
+
+// requestLocked gives an instance as the index knows it.
+func (p *placer) requestLocked(i *farm.Instance) sched.Instance {
+	out := sched.InstanceOf(i)
+	if i.PermissionGroup != "" && p.starters != nil {
+		out.Group = sched.Permit(i.PermissionGroup)
+	}
+	return out
+}

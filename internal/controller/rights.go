@@ -1,0 +1,152 @@
+package controller
+
+import (
+	"context"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// RightsQuery asks what the caller of a context may do at the registry: with one template, or
+// with all of them for "". nil is everything. Whether a template exists, it does not say.
+type RightsQuery func(ctx context.Context, template string) (*api.CallerRights, error)
+
+// need is what the registry must grant the caller of a use case that is about a template. What
+// the controller does there by itself, as for a start, takes no permission of the caller's, but
+// always the right on the template.
+type need struct {
+	permission farm.Permission // of the registry; "": none
+	right      farm.Permission
+}
+
+// The needs.
+var (
+	toList   = need{"list_vms", "list"}
+	toPull   = need{"", "pull"}
+	toSave   = need{"", "save_image"}
+	toRevert = need{"revert", "delete_revert"}
+	toDelete = need{"delete_vm", "delete_revert"}
+)
+
+// rights are what a caller may do at the registry; nil is everything.
+type rights struct{ *api.CallerRights }
+
+// meets refuses a caller who lacks something of a need. To those who may not list a template,
+// it is one that is not there.
+func (r rights) meets(n need, template string) error {
+	switch {
+	case r.CallerRights == nil:
+		return nil
+	case !r.allows(n):
+		return auth.Forbidden(n.permission)
+	case r.On(template, string(n.right)):
+		return nil
+	case r.On(template, string(toList.right)):
+		return auth.ForbiddenOn(farm.ResourceTemplate, template, n.right)
+	default:
+		return farm.NotFound()
+	}
+}
+
+// allows says whether the caller has the permission of a need.
+func (r rights) allows(n need) bool {
+	return r.CallerRights == nil || n.permission == "" || r.Allows(string(n.permission))
+}
+
+// on says whether the caller has a right on a template.
+func (r rights) on(template string, right farm.Permission) bool {
+	return r.CallerRights == nil || r.On(template, string(right))
+}
+
+// judges says whether the registry asks callers for permissions at all.
+func (r rights) judges() bool { return r.CallerRights != nil && r.Enforced }
+
+// saves refuses a caller who may not save into a template as is asked. The node that carries it
+// out is judged by the registry, as of its own credential.
+func (r rights) saves(ask SaveAsk, template string) error {
+	err := r.meets(toSave, template)
+	switch {
+	case err != nil || !ask.RevertBeforePush:
+		return err
+	case !r.judges() && ask.NoRevert != nil:
+		return ask.NoRevert
+	default:
+		return r.meets(toRevert, template)
+	}
+}
+
+// rightsOn asks what the caller may do with a template, or with all of them.
+func (c *Controller) rightsOn(ctx context.Context, template string) (rights, error) {
+	if c.opts.Rights == nil {
+		return rights{}, nil
+	}
+	got, err := c.opts.Rights(ctx, template)
+	if err != nil {
+		return rights{}, registryError(err)
+	}
+	return rights{got}, nil
+}
+
+// detail gives a template with its versions, and what the caller may do with it, which is
+// asked for at the same time. farm.CodeNotFound when there is none.
+func (c *Controller) detail(ctx context.Context, id string) (api.TemplateDetail, rights, error) {
+	none := api.TemplateDetail{}
+	if uuid.Validate(id) != nil {
+		return none, rights{}, farm.NotFound()
+	}
+	id = strings.ToLower(id)
+	type answer struct {
+		rights
+		err error
+	}
+	asked := make(chan answer, 1)
+	ask := func() {
+		r, err := c.rightsOn(ctx, id)
+		asked <- answer{r, err}
+	}
+	if c.opts.Rights == nil {
+		ask()
+	} else {
+		go ask()
+	}
+	detail, err := c.opts.Registry.Detail(ctx, id)
+	got := <-asked
+	switch {
+	case err != nil:
+		return none, got.rights, registryError(err)
+	case got.err != nil:
+		return none, got.rights, got.err
+	}
+	return detail, got.rights, nil
+}
+
+// allowed gives a template with its versions to a caller who has what is needed for it.
+func (c *Controller) allowed(ctx context.Context, id string, n need) (api.TemplateDetail, error) {
+	detail, r, err := c.detail(ctx, id)
+	if !r.allows(n) {
+		return detail, auth.Forbidden(n.permission)
+	}
+	if err == nil {
+		err = r.meets(n, detail.ID)
+	}
+	if err != nil {
+		return api.TemplateDetail{}, err
+	}
+	if !r.on(detail.ID, toPull.right) {
+		detail = detail.WithoutFiles()
+	}
+	return detail, nil
+}
+
+// TemplatesSeen says which templates the caller may know of, as far as that can be told now.
+func (c *Controller) TemplatesSeen(ctx context.Context) func(id string) bool {
+	r, err := c.rightsOn(ctx, "")
+	if err != nil || !r.allows(toList) {
+		return func(string) bool { return false }
+	}
+	return func(id string) bool { return r.on(id, toList.right) }
+}

@@ -1,0 +1,131 @@
+package controllerrest
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/filter"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// The rights on nodes.
+const (
+	rightConfig     = "change_config"
+	rightStart      = "create_instance"
+	rightUnload     = "delete_template"
+	rightDistribute = "distribute"
+	rightUpdate     = "force_upgrade"
+	rightRemove     = "remove"
+)
+
+// onNode refuses a caller without a right on a node.
+func onNode(r *rest.Request, id string, right farm.Permission) error {
+	return rest.CallerOf(r.Context()).May(farm.ResourceNode, id, right)
+}
+
+// onNodes gives why the caller, or the permission group for which they ask, may not do something
+// on a node; nil where everybody may on all.
+func onNodes(r *rest.Request, group string, right farm.Permission) func(id string) error {
+	caller := rest.CallerOf(r.Context())
+	if !caller.Managed() {
+		return nil
+	}
+	return func(id string) error { return caller.GroupMay(group, farm.ResourceNode, id, right) }
+}
+
+// sight is what a caller may know of nodes and templates where rights on them count.
+type sight struct {
+	narrow   bool // there may be something that the caller does not see
+	node     func(id string) bool
+	template func(id string) bool // asks the registry, once
+}
+
+func everything(string) bool { return true }
+
+func (s *server) sightOf(r *rest.Request) sight {
+	caller := rest.CallerOf(r.Context())
+	if !caller.Managed() || caller.Root {
+		return sight{node: everything, template: everything}
+	}
+	ask := sync.OnceValue(func() func(string) bool { return s.c.TemplatesSeen(r.Context()) })
+	return sight{
+		narrow:   true,
+		node:     func(id string) bool { return caller.Sees(farm.ResourceNode, id) },
+		template: func(id string) bool { return ask()(id) },
+	}
+}
+
+// named gives the names by which a node is found in a filter: its id alone where the caller does
+// not see it.
+func (v sight) named(id, name string) []string {
+	if v.node(id) {
+		return []string{name, id}
+	}
+	return []string{id}
+}
+
+// event says whether the caller may know of an event. Those of instances are theirs whom
+// instances are shown to, with where they run.
+func (v sight) event(e controller.LoggedEvent) bool {
+	if !v.narrow || member("instance_id")(e) != "" {
+		return true
+	}
+	node, template := member("node_id")(e), member("template_id")(e)
+	return (node == "" || v.node(node)) && (template == "" || v.template(template))
+}
+
+// errand gives an errand without the nodes that the caller does not see.
+func (v sight) errand(e controller.ErrandView) controller.ErrandView {
+	if !v.narrow {
+		return e
+	}
+	on := make(map[string]farm.Outcome, len(e.On))
+	for id, o := range e.On {
+		if v.node(id) {
+			on[id] = o
+		}
+	}
+	e.On = on
+	return e
+}
+
+// vmFields are the fields of instances for this caller.
+func (v sight) vmFields(all filter.Table[controller.Listed]) filter.Table[controller.Listed] {
+	if !v.narrow {
+		return all
+	}
+	return with(all, filter.Field[controller.Listed]{Name: nodeField, Texts: func(l controller.Listed) []string { return v.named(l.NodeID, l.NodeName) }})
+}
+
+// pastFields are the fields of instances that are gone for this caller.
+func (v sight) pastFields() filter.Table[*farm.Past] {
+	if !v.narrow {
+		return pastFields
+	}
+	return with(pastFields, filter.Field[*farm.Past]{Name: nodeField, Texts: func(p *farm.Past) []string { return v.named(p.NodeID, p.NodeName) }})
+}
+
+// errandFields are the fields of errands for this caller.
+func (v sight) errandFields() filter.Table[*farm.Errand] {
+	if !v.narrow {
+		return errandFields
+	}
+	seen := func(e *farm.Errand) []string {
+		return slices.DeleteFunc(slices.Clone(e.Nodes), func(id string) bool { return !v.node(id) })
+	}
+	t := with(errandFields, filter.Field[*farm.Errand]{Name: nodeField, Texts: seen})
+	return with(t, filter.Field[*farm.Errand]{Name: "nodes", Number: func(e *farm.Errand) float64 { return float64(len(seen(e))) }})
+}
+
+// nodeField is the name of the field that says on which nodes something is.
+const nodeField = "node"
+
+// with gives a table with another field in the place of that of the same name.
+func with[T any](t filter.Table[T], f filter.Field[T]) filter.Table[T] {
+	t = slices.Clone(t)
+	i := slices.IndexFunc(t, func(other filter.Field[T]) bool { return other.Name == f.Name })
+	t[i] = f
+	return t
+}

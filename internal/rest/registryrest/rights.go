@@ -1,0 +1,106 @@
+package registryrest
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// The rights on templates.
+const (
+	rightConfig = "get_config"
+	rightDelete = "delete_revert"
+	rightPull   = "pull"
+	rightPush   = "push_tag"
+	rightArch   = "set_arch"
+)
+
+// may refuses a caller without a right on a template.
+func may(r *rest.Request, id string, right farm.Permission) error {
+	return rest.CallerOf(r.Context()).May(farm.ResourceTemplate, id, right)
+}
+
+// listed gives the templates of which the caller may know.
+func (s service) listed(r *rest.Request) []api.Template {
+	caller, all := rest.CallerOf(r.Context()), s.reg.List()
+	if !caller.Managed() {
+		return all
+	}
+	return slices.DeleteFunc(all, func(t api.Template) bool { return !caller.Sees(farm.ResourceTemplate, t.ID) })
+}
+
+// detail gives one of them, with the names of its layer files to those who may pull it.
+func (s service) detail(r *rest.Request, id string) (api.TemplateDetail, error) {
+	caller := rest.CallerOf(r.Context())
+	if !caller.Sees(farm.ResourceTemplate, id) {
+		return api.TemplateDetail{}, farm.NotFound()
+	}
+	detail, err := s.reg.Detail(id)
+	if err == nil && !caller.HasOn(farm.ResourceTemplate, id, rightPull) {
+		detail = detail.WithoutFiles()
+	}
+	return detail, err
+}
+
+// mayPush refuses a caller who may not push as a push does. A template that is new is nobody's:
+// who may push may make one.
+func mayPush(r *http.Request, t registry.PushTarget) error {
+	caller := rest.CallerOf(r.Context())
+	if t.Reverts {
+		if err := caller.Need(permRevert); err != nil {
+			return err
+		}
+	}
+	if !t.Exists {
+		return nil
+	}
+	if err := caller.May(farm.ResourceTemplate, t.Template, rightPush); err != nil || !t.Reverts {
+		return err
+	}
+	return caller.May(farm.ResourceTemplate, t.Template, rightDelete)
+}
+
+// mayGoOn judges a push that goes on as it would be judged if it began now.
+func (s service) mayGoOn(r *http.Request) error {
+	t, err := s.reg.PushTarget(r.PathValue("session"))
+	if err != nil {
+		return err
+	}
+	return mayPush(r, t)
+}
+
+// mayLoad says whether the caller may download a layer: they may pull a template that has it, or
+// no template has it any more.
+func (s service) mayLoad(r *http.Request, root string) bool {
+	caller := rest.CallerOf(r.Context())
+	if !caller.Managed() {
+		return true
+	}
+	having := s.reg.Naming(root)
+	return len(having) == 0 || slices.ContainsFunc(having, func(id string) bool {
+		return caller.HasOn(farm.ResourceTemplate, id, rightPull)
+	})
+}
+
+// rights answers what the caller may do here, with one template or with all that there are. Of one
+// that is named it says the same whether it is there or not.
+func (s service) rights(r *rest.Request) (any, error) {
+	id := r.Params.String("id")
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	ids := []string{strings.ToLower(id)}
+	caller := rest.CallerOf(r.Context())
+	if id == "" && caller.Managed() {
+		ids = ids[:0]
+		for _, t := range s.reg.List() {
+			ids = append(ids, t.ID)
+		}
+	}
+	return caller.RightsOn(farm.ServiceRegistry, farm.ResourceTemplate, ids), nil
+}

@@ -1,0 +1,82 @@
+package rest
+
+import (
+	"context"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// listRight is the right to know of a resource, of whatever type.
+const listRight farm.Permission = "list"
+
+// May refuses a caller without a right on a resource. To those who may not list it, it is one
+// that is not there.
+func (c Caller) May(kind farm.ResourceType, id string, right farm.Permission) error {
+	return c.refused(c.HasOn(kind, id, right), kind, id, auth.ForbiddenOn(kind, id, right))
+}
+
+// GroupMay is May for a request that is made for a permission group; "" is the caller alone.
+func (c Caller) GroupMay(group string, kind farm.ResourceType, id string, right farm.Permission) error {
+	if group == "" {
+		return c.May(kind, id, right)
+	}
+	return c.refused(c.GroupHasOn(group, kind, id, right), kind, id,
+		farm.Errorf(farm.CodeForbidden, "The permission group %s needs the permission %s on the %s %s", group, right, kind, id))
+}
+
+func (c Caller) refused(has bool, kind farm.ResourceType, id string, refusal error) error {
+	switch {
+	case has:
+		return nil
+	case c.HasOn(kind, id, listRight):
+		return refusal
+	default:
+		return farm.NotFound()
+	}
+}
+
+// Sees says whether the caller may know of a resource.
+func (c Caller) Sees(kind farm.ResourceType, id string) bool { return c.HasOn(kind, id, listRight) }
+
+// RightsOn gives what the caller may do in a service, and with some of its resources. Of those on
+// which they have no right it says nothing.
+func (c Caller) RightsOn(s farm.Service, kind farm.ResourceType, ids []string) *api.CallerRights {
+	out := &api.CallerRights{
+		Permissions: []string{}, Templates: map[string][]string{},
+		Enforced: c.rules != nil && c.rules.Enforced(), Managed: c.Managed(),
+	}
+	for _, p := range farm.AllPermissions(s) {
+		if c.Need(p.Name) == nil {
+			out.Permissions = append(out.Permissions, string(p.Name))
+		}
+	}
+	if !out.Managed {
+		return out
+	}
+	rights := farm.ResourcePermissions(kind)
+	for _, id := range ids {
+		for _, right := range rights {
+			if c.HasOn(kind, id, right.Name) {
+				out.Templates[id] = append(out.Templates[id], string(right.Name))
+			}
+		}
+	}
+	return out
+}
+
+// Under gives the caller as other rules judge them: those of another service of this process,
+// or nil where that judges nobody. Nobody, who may do everything, stays nobody.
+func (c Caller) Under(rules *auth.Rules) Caller {
+	if c.rules == nil || rules == nil {
+		return Caller{}
+	}
+	c.rules = rules
+	return c
+}
+
+// Unaccompanied gives a context for what this program does by itself: CallerOf gives nobody.
+func Unaccompanied(ctx context.Context) context.Context {
+	return context.WithValue(ctx, passageKey{}, (*passage)(nil))
+}
