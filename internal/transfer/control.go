@@ -52,6 +52,16 @@ func (c *Client) Detail(ctx context.Context, id string) (api.TemplateDetail, err
 	return out, err
 }
 
+// Rights says what the caller may do at the registry: with one template, or with all of them for "".
+func (c *Client) Rights(ctx context.Context, template string) (*api.CallerRights, error) {
+	out, q := &api.CallerRights{}, url.Values{}
+	if template != "" {
+		q.Set("id", template)
+	}
+	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/v2/rights", query: q, out: out, repeatable: true})
+	return out, err
+}
+
 // Info gives a version's configuration. farm.CodeNotFound: no such template; farm.CodeNoVersion: no such version;
 // farm.CodeRefused: what is stored is no configuration.
 func (c *Client) Info(ctx context.Context, ref Ref) (api.TemplateConfig, error) {

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/auth/authstore"
 	"github.com/buildyard/buildyard/internal/chore"
@@ -199,7 +200,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 		PushTimeout:     s.settings.Duration(config.PushTimeout),
 		UnknownReports:  s.settings.Int(config.UnknownVMThreshold),
 		Logger:          s.log, Version: obs.FullVersion(),
-		PauseRegistry: shelf.Pause, Licence: s.licence,
+		PauseRegistry: shelf.Pause, Rights: shelf.Rights, Licence: s.licence,
 		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
 		CentralLog: s.settings.Bool(config.CentralLogging), DistributeAtOnce: s.settings.Int(config.DistributeAtOnce),
 		Packages: s.packages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
@@ -227,13 +228,14 @@ func (s *ControllerService) macRange() (farm.MACRange, error) {
 type pausable interface {
 	controller.Registry
 	Pause(ctx context.Context, length time.Duration) error
+	Rights(ctx context.Context, template string) (*api.CallerRights, error)
 }
 
 // shelf gives the registry that the controller asks: the one in this process, unless
 // another address is set for it.
 func (s *ControllerService) shelf() (pausable, error) {
 	if s.registry != nil && s.settings.String(config.LocalRegistry) == "" {
-		return localRegistry{s.registry.core}, nil
+		return localRegistry{reg: s.registry.core}, nil
 	}
 	client, err := s.upstream.client()
 	if err != nil {

@@ -5,15 +5,35 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/registryrest"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // localRegistry is the registry of the controller's own process: every start asks it,
 // and over HTTP the questions would cost more than the rest of the start.
-type localRegistry struct{ reg *registry.Registry }
+type localRegistry struct {
+	reg   *registry.Registry
+	rules func() *auth.Rules // that its callers are judged by; nil where nobody is
+}
 
 var _ pausable = localRegistry{}
+
+// Rights says what the caller of a request to the controller may do at the registry; nil is
+// everything.
+func (l localRegistry) Rights(ctx context.Context, template string) (*api.CallerRights, error) {
+	var rules *auth.Rules
+	if l.rules != nil {
+		rules = l.rules()
+	}
+	caller := rest.CallerOf(ctx)
+	if caller.Unlimited() {
+		return nil, nil //nolint:nilnil // everything
+	}
+	return registryrest.Rights(caller.Under(rules), l.reg, template), nil
+}
 
 // List gives all templates.
 func (l localRegistry) List(context.Context) ([]api.Template, error) { return l.reg.List(), nil }

@@ -60,7 +60,7 @@ func TestLocalRegistryAnswersLikeARemoteOne(t *testing.T) {
 		"pause":             func(r pausable) (any, error) { return nil, r.Pause(t.Context(), time.Second) },
 		"no pause":          func(r pausable) (any, error) { return nil, r.Pause(t.Context(), -time.Second) },
 	} {
-		here, hereErr := ask(localRegistry{reg})
+		here, hereErr := ask(localRegistry{reg: reg})
 		there, thereErr := ask(&registryCalls{client: client, address: server.URL})
 		if diff := cmp.Diff(there, here); diff != "" || (hereErr == nil) != (thereErr == nil) {
 			t.Errorf("%s: %v and %v (-remote +local):\n%s", name, thereErr, hereErr, diff)

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -17,7 +19,9 @@ const (
 )
 
 // registryCalls are the controller's calls of its registry, each with a time-out
-// that leaves the caller time to answer its own client.
+// that leaves the caller time to answer its own client. What many share, and what the
+// controller needs for what it was allowed to do, it asks by itself; what its own caller may
+// do, and what it changes for them, in their name.
 type registryCalls struct {
 	client  pausable
 	address string
@@ -26,15 +30,30 @@ type registryCalls struct {
 
 var _ pausable = (*registryCalls)(nil)
 
+// Rights says what the caller of a request to the controller may do at the registry; nil is
+// everything.
+func (r *registryCalls) Rights(ctx context.Context, template string) (*api.CallerRights, error) {
+	caller := rest.CallerOf(ctx)
+	switch {
+	case caller.Unlimited():
+		return nil, nil //nolint:nilnil // everything
+	case !caller.Is():
+		return nil, auth.Forbidden("list_vms") // it could not be asked for nobody
+	}
+	return bounded(ctx, r, registryStartTimeout, func(ctx context.Context) (*api.CallerRights, error) {
+		return r.client.Rights(ctx, template)
+	})
+}
+
 // List gives all templates.
 func (r *registryCalls) List(ctx context.Context) ([]api.Template, error) {
-	return bounded(ctx, r, registryTimeout, r.client.List)
+	return bounded(rest.Unaccompanied(ctx), r, registryTimeout, r.client.List)
 }
 
 // Detail gives one template with its versions, as they are when it is asked or later:
 // what was pushed is seen by the next start.
 func (r *registryCalls) Detail(ctx context.Context, id string) (api.TemplateDetail, error) {
-	return bounded(ctx, r, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
+	return bounded(rest.Unaccompanied(ctx), r, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
 		return r.details.do(ctx, id, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
 			return r.client.Detail(ctx, id)
 		})
@@ -43,19 +62,19 @@ func (r *registryCalls) Detail(ctx context.Context, id string) (api.TemplateDeta
 
 // Info gives the configuration of a version.
 func (r *registryCalls) Info(ctx context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
-	return bounded(ctx, r, registryStartTimeout, func(ctx context.Context) (api.TemplateConfig, error) {
+	return bounded(rest.Unaccompanied(ctx), r, registryStartTimeout, func(ctx context.Context) (api.TemplateConfig, error) {
 		return r.client.Info(ctx, ref)
 	})
 }
 
 // Disk gives the room of the registry's disk.
 func (r *registryCalls) Disk(ctx context.Context) (api.DiskInfo, error) {
-	return bounded(ctx, r, registryTimeout, r.client.Disk)
+	return bounded(rest.Unaccompanied(ctx), r, registryTimeout, r.client.Disk)
 }
 
 // Status says how the registry is.
 func (r *registryCalls) Status(ctx context.Context) (api.RegistryStatus, error) {
-	return bounded(ctx, r, registryTimeout-500*time.Millisecond, r.client.Status)
+	return bounded(rest.Unaccompanied(ctx), r, registryTimeout-500*time.Millisecond, r.client.Status)
 }
 
 // Delete removes a template with all its versions.

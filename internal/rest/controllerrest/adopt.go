@@ -6,6 +6,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
@@ -15,12 +16,15 @@ func (s *server) listUnknown(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
+	seen := s.sightOf(r)
 	list, err := s.c.UnknownVMs(r.Context(), node)
+	if seen.narrow && farm.CodeOf(err) == farm.CodeNotFound { // as for a node that the caller does not see
+		err = nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	out := make([]api.UnknownVM, len(list))
-	seen := s.sightOf(r)
 	for i, u := range list {
 		out[i] = unknownVM(u)
 	}

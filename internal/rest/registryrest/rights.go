@@ -65,13 +65,17 @@ func mayPush(r *http.Request, t registry.PushTarget) error {
 	return caller.May(farm.ResourceTemplate, t.Template, rightDelete)
 }
 
-// mayGoOn judges a push that goes on as it would be judged if it began now.
+// mayGoOn judges a push that goes on as it would be judged if it began now. That there is no such
+// push, what is asked of it says.
 func (s service) mayGoOn(r *http.Request) error {
 	t, err := s.reg.PushTarget(r.PathValue("session"))
-	if err != nil {
-		return err
+	if err == nil {
+		err = mayPush(r, t)
 	}
-	return mayPush(r, t)
+	if farm.CodeOf(err) == farm.CodeNotFound && !t.Exists {
+		return nil
+	}
+	return err
 }
 
 // mayLoad says whether the caller may download a layer: they may pull a template that has it, or
@@ -94,13 +98,17 @@ func (s service) rights(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	ids := []string{strings.ToLower(id)}
-	caller := rest.CallerOf(r.Context())
-	if id == "" && caller.Managed() {
+	return Rights(rest.CallerOf(r.Context()), s.reg, id), nil
+}
+
+// Rights gives what a caller may do at a registry, with one template or, for "", with all.
+func Rights(caller rest.Caller, reg *registry.Registry, template string) *api.CallerRights {
+	ids := []string{strings.ToLower(template)}
+	if template == "" && caller.Managed() {
 		ids = ids[:0]
-		for _, t := range s.reg.List() {
+		for _, t := range reg.List() {
 			ids = append(ids, t.ID)
 		}
 	}
-	return caller.RightsOn(farm.ServiceRegistry, farm.ResourceTemplate, ids), nil
+	return caller.RightsOn(farm.ServiceRegistry, farm.ResourceTemplate, ids)
 }
