@@ -1,3 +1,279 @@
 package controller
 
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
 func everyNode(string) bool { return true }
+
+// book is a Permits that a test changes.
+type book struct {
+	mu       sync.Mutex
+	starters map[string][]string // nil: they do not count
+	changed  []func()
+}
+
+func (b *book) Starters() map[string][]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.starters == nil {
+		return nil
+	}
+	out := map[string][]string{}
+	for node, groups := range b.starters {
+		out[node] = slices.Clone(groups)
+	}
+	return out
+}
+
+func (b *book) Watch(changed func()) { b.changed = append(b.changed, changed) }
+
+func (b *book) set(starters map[string][]string) {
+	b.mu.Lock()
+	b.starters = starters
+	b.mu.Unlock()
+	for _, changed := range b.changed {
+		changed()
+	}
+	synctest.Wait()
+}
+
+// underPermits runs a test with permits that count.
+func underPermits(t *testing.T, test func(t *testing.T, c *cloud, b *book)) {
+	t.Helper()
+	inCloud(t, func(t *testing.T, c *cloud) {
+		b := &book{starters: map[string][]string{}}
+		c.stop()
+		c.start(Options{Permits: b})
+		synctest.Wait()
+		test(t, c, b)
+	})
+}
+
+// where gives the name of the node of an instance, or why it waits.
+func (c *cloud) where(id string) string {
+	c.t.Helper()
+	synctest.Wait()
+	inst, err := c.Instance(c.t.Context(), id)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return firstOf(inst.NodeName, inst.Message)
+}
+
+const closed = "there is no node on which the permission group ci may start instances"
+
+func TestGroupsStartOnTheirNodesAlone(t *testing.T) {
+	underPermits(t, func(t *testing.T, c *cloud, b *book) {
+		one, two := c.join("one", 2), c.join("two", 2)
+		b.set(map[string][]string{one.id: {"ops"}, two.id: {"ci", "ops"}})
+		for range 2 {
+			if got := c.where(c.mustStart(StartRequest{Group: "ci"})[0]); got != "two" {
+				t.Errorf("placed on %s", got)
+			}
+		}
+		id := c.mustStart(StartRequest{Group: "ci"})[0]
+		if got, want := c.where(id), "no node that is open to the permission group ci has a free slot (1 node: 1 full)"; got != want {
+			t.Errorf("waits because %q, want %q", got, want)
+		}
+		if got := c.where(c.mustStart(StartRequest{Group: "dev"})[0]); got != "there is no node on which the permission group dev may start instances" {
+			t.Errorf("a group without nodes: %s", got)
+		}
+		b.set(map[string][]string{one.id: {"ci"}, two.id: {"ops"}}) // what waits goes where it may now
+		if got := c.where(id); got != "one" {
+			t.Errorf("after the change: %s", got)
+		}
+	})
+}
+
+func TestPermitsCountAtOnceForWhatWaits(t *testing.T) {
+	underPermits(t, func(t *testing.T, c *cloud, b *book) {
+		a := c.join("one", 1)
+		b.set(map[string][]string{a.id: {"ci"}})
+		first := c.mustStart(StartRequest{Group: "ci"})[0]
+		id := c.mustStart(StartRequest{Group: "ci"})[0]
+		pinned := c.mustStart(StartRequest{Group: "ci", Options: farm.StartOptions{PinnedNode: a.id}})[0]
+		b.set(map[string][]string{})
+		if got := c.where(id); got != closed {
+			t.Errorf("waits because %q", got)
+		}
+		if got := c.where(pinned); got != "node one is not open to the permission group ci" {
+			t.Errorf("pinned, it waits because %q", got)
+		}
+		if err := c.Terminate(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
+		c.wantSlots(a, 0)
+		if got := c.where(id); got != closed {
+			t.Errorf("placed on %q without the right", got)
+		}
+		c.stop() // and for a controller that begins with them
+		c.start(Options{Permits: b})
+		a.contact()
+		if got := c.where(id); got != closed {
+			t.Errorf("after a restart: %q", got)
+		}
+		b.set(map[string][]string{a.id: {"ci"}})
+		a.contact()
+		if at, other := c.where(id), c.where(pinned); (at == "one") == (other == "one") {
+			t.Errorf("%q and %q", at, other)
+		}
+	})
+}
+
+// TestPermitsThatDoNotCount: where rights on nodes are switched off, what waits for a permission
+// group goes anywhere; where they are switched on, what waited for none is placed as it was asked.
+func TestPermitsThatDoNotCount(t *testing.T) {
+	underPermits(t, func(t *testing.T, c *cloud, b *book) {
+		c.join("one", 1)
+		id := c.mustStart(StartRequest{Group: "ci"})[0]
+		if got := c.where(id); got != closed {
+			t.Errorf("waits because %q", got)
+		}
+		b.set(nil)
+		if got := c.where(id); got != "one" {
+			t.Errorf("switched off: %q", got)
+		}
+		free := c.mustStart(StartRequest{})[0]
+		b.set(map[string][]string{})
+		if c.join("two", 1); c.where(free) != "two" {
+			t.Errorf("asked for before: %q", c.where(free))
+		}
+	})
+}
+
+// TestNeeds: what a caller may do at the registry decides, and what they may not list is not there.
+func TestNeeds(t *testing.T) {
+	all := []string{"list_vms", "delete_vm", "revert"}
+	const notThere = "Not found"
+	uses := map[string]func(c *cloud) error{
+		"show": func(c *cloud) error { _, err := c.Template(c.t.Context(), templateID); return err },
+		"start": func(c *cloud) error {
+			_, err := c.Start(c.t.Context(), StartRequest{TemplateID: templateID, Count: 1})
+			return err
+		},
+		"distribute": func(c *cloud) error {
+			_, err := c.Distribute(c.t.Context(), DistributeAsk{TemplateID: templateID})
+			return err
+		},
+		"revert": func(c *cloud) error { return c.RevertTemplate(c.t.Context(), templateID, "v2", nil) },
+		"delete": func(c *cloud) error { return c.DeleteTemplate(c.t.Context(), templateID) },
+	}
+	for _, test := range []struct {
+		name, use   string
+		permissions []string
+		rights      []string
+		want        string // "" is no error
+	}{
+		{"with the right", "show", all, []string{"list"}, ""},
+		{"without it", "show", all, []string{"get_config"}, notThere},
+		{"without the permission", "show", nil, []string{"list"}, "You need the permission list_vms"},
+		{"with the right", "start", nil, []string{"pull"}, ""},
+		{"unlisted", "start", nil, nil, "VM not in the registry"},
+		{"listed", "start", nil, []string{"list"}, "You need the permission pull on the template " + templateID},
+		{"with the right", "distribute", nil, []string{"pull"}, ""},
+		{"unlisted", "distribute", nil, nil, notThere},
+		{"listed", "distribute", nil, []string{"list"}, "You need the permission pull on the template " + templateID},
+		{"with the right", "revert", all, []string{"delete_revert"}, ""},
+		{"unlisted", "revert", all, []string{"pull"}, notThere},
+		{"listed", "revert", all, []string{"list"}, "You need the permission delete_revert on the template " + templateID},
+		{"without the permission", "revert", []string{"delete_vm"}, []string{"delete_revert"}, "You need the permission revert"},
+		{"with the right", "delete", all, []string{"delete_revert"}, ""},
+		{"listed", "delete", all, []string{"list"}, "You need the permission delete_revert on the template " + templateID},
+		{"without the permission", "delete", []string{"revert"}, []string{"delete_revert"}, "You need the permission delete_vm"},
+	} {
+		inCloud(t, func(t *testing.T, c *cloud) {
+			c.stop()
+			c.start(Options{Rights: func(context.Context, string) (*api.CallerRights, error) {
+				return &api.CallerRights{Enforced: true, Managed: true, Permissions: test.permissions, Templates: map[string][]string{templateID: test.rights}}, nil
+			}})
+			c.join("one", 1)
+			err := uses[test.use](c)
+			if got := firstOf(errText(err)); got != test.want {
+				t.Errorf("%s, %s: %q, want %q", test.use, test.name, got, test.want)
+			}
+			if test.want != "" && len(c.shelf.changed) > 0 {
+				t.Errorf("%s, %s: the registry was asked to %v", test.use, test.name, c.shelf.changed)
+			}
+		})
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// TestSavesNeedRights: a save with a revert is judged as a revert too, by the registry or, where
+// that judges nobody, by the controller.
+func TestSavesNeedRights(t *testing.T) {
+	no := errors.New("no registry_delete")
+	for name, test := range map[string]struct {
+		rights api.CallerRights
+		on     []string
+		revert bool
+		want   string
+	}{
+		"a tag":                             {api.CallerRights{Enforced: true, Managed: true}, []string{"save_image"}, false, ""},
+		"a tag, with another right":         {api.CallerRights{Enforced: true, Managed: true}, []string{"list", "push_tag"}, false, "You need the permission save_image on the template " + templateID},
+		"a tag, unlisted":                   {api.CallerRights{Enforced: true, Managed: true}, nil, false, "Not found"},
+		"a revert":                          {api.CallerRights{Enforced: true, Managed: true, Permissions: []string{"revert"}}, []string{"save_image", "delete_revert"}, true, ""},
+		"a revert without the permission":   {api.CallerRights{Enforced: true}, nil, true, "You need the permission revert"},
+		"a revert with the permission":      {api.CallerRights{Enforced: true, Permissions: []string{"revert"}}, nil, true, ""},
+		"a revert without the right":        {api.CallerRights{Enforced: true, Managed: true, Permissions: []string{"revert"}}, []string{"save_image", "list"}, true, "You need the permission delete_revert on the template " + templateID},
+		"a revert where nobody is judged":   {api.CallerRights{Permissions: []string{"revert"}}, nil, true, no.Error()},
+		"a tag where nobody is judged":      {api.CallerRights{}, nil, false, ""},
+		"root, or without authentication":   {},
+		"a revert of root, who is not told": {revert: true},
+	} {
+		r := rights{}
+		ask := SaveAsk{SaveOptions: farm.SaveOptions{RevertBeforePush: test.revert}}
+		if test.rights.Permissions != nil || test.rights.Enforced || test.want != "" {
+			test.rights.Templates = map[string][]string{templateID: test.on}
+			r.CallerRights, ask.NoRevert = &test.rights, no
+		}
+		if got := errText(r.saves(ask, templateID)); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// TestListsAreWhatMayBeListed: also where the answer of the registry is shared.
+func TestListsAreWhatMayBeListed(t *testing.T) {
+	may := &api.CallerRights{Enforced: true, Managed: true, Permissions: []string{"list_vms"}}
+	var failure error
+	inCloud(t, func(t *testing.T, c *cloud) {
+		c.stop()
+		c.start(Options{Rights: func(context.Context, string) (*api.CallerRights, error) { return may, failure }})
+		list, err := c.Templates(t.Context())
+		if err != nil || len(list) != 0 || c.TemplatesSeen(t.Context())(templateID) {
+			t.Errorf("without rights: %v, %v", list, err)
+		}
+		may.Templates = map[string][]string{templateID: {"list"}}
+		if list, err = c.Templates(t.Context()); err != nil || len(list) != 1 || !c.TemplatesSeen(t.Context())(templateID) {
+			t.Errorf("with the right: %v, %v", list, err)
+		}
+		may.Permissions = nil
+		if _, err = c.Templates(t.Context()); errText(err) != "You need the permission list_vms" || c.TemplatesSeen(t.Context())(templateID) {
+			t.Errorf("without the permission: %v", err)
+		}
+		failure = errors.New("connection refused")
+		if _, err = c.Templates(t.Context()); farm.CodeOf(err) != farm.CodeUnavailable || c.TemplatesSeen(t.Context())(templateID) {
+			t.Errorf("out of reach: %v", err)
+		}
+		if _, err = c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1}); farm.CodeOf(err) != farm.CodeUnavailable {
+			t.Errorf("a start: %v", err)
+		}
+	})
+}

@@ -38,6 +38,8 @@ func (silent) Delete(ctx context.Context, _ string) error { return wait(ctx) }
 
 func (silent) Revert(ctx context.Context, _ transfer.Ref) error { return wait(ctx) }
 
+func (silent) Rights(ctx context.Context, _ string) (*api.CallerRights, error) { return nil, wait(ctx) }
+
 func (silent) Pause(ctx context.Context, _ time.Duration) error { return wait(ctx) }
 
 func wait(ctx context.Context) error {

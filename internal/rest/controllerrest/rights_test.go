@@ -1,0 +1,356 @@
+package controllerrest_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/controllerrest"
+)
+
+// open is the node that the group ci may list and start on, seen one that it may only list, and
+// hidden one that it knows nothing of.
+type managed struct {
+	*cloud
+	open, seen, hidden api.JoinAnswer
+	grants             *auth.GrantTable
+	judge              *auth.Judge
+	sessions           map[string]string
+	templates          map[string][]string // rights of callers at the registry
+}
+
+// opened are permits by rules, as the program has them.
+type opened struct{ judge *auth.Judge }
+
+func (o opened) Starters() map[string][]string {
+	return o.judge.Rules().Holders(farm.ResourceNode, "create_instance")
+}
+
+func (o opened) Watch(changed func()) { o.judge.Watch(changed) }
+
+// newManaged opens a cloud where rights on single nodes count, with a key ann of the group ci,
+// which has every permission but those.
+func newManaged(t *testing.T) *managed {
+	t.Helper()
+	root, err := auth.NewRoot(guardToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &managed{sessions: map[string]string{}, templates: map[string][]string{templateID: {"list", "pull", "save_image"}}}
+	m.grants = auth.NewGrantTable(auth.Grants{}, nil)
+	m.judge = auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true}, m.grants)
+	key := farm.APIKey{ID: "ann", Generation: "g", Groups: []string{"ci"}, Expires: time.Now().Add(time.Hour)}
+	sessions := auth.NewSessions(auth.NewKeys(auth.NewKeyTable([]farm.APIKey{key}, nil)), auth.NewSigner(auth.NewRing(time.Now())), 0)
+	options := controller.Options{Permits: opened{m.judge}, Rights: func(ctx context.Context, _ string) (*api.CallerRights, error) {
+		if rest.CallerOf(ctx).Unlimited() {
+			return nil, nil //nolint:nilnil // everything
+		}
+		return &api.CallerRights{Enforced: true, Managed: true, Permissions: []string{"list_vms", "revert", "delete_vm"}, Templates: m.templates}, nil
+	}}
+	m.cloud = newCloudWith(t, options, func(o *controllerrest.Options) {
+		o.Guard, err = rest.NewGuard(rest.GuardOptions{Who: &auth.Authenticator{Root: root, Sessions: sessions}, Judge: m.judge, Logger: o.Logger})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	raw, err := json.Marshal(sessions.Open(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.sessions["ann"] = "Bearer " + base64.StdEncoding.EncodeToString(raw)
+	m.sessions["root"] = "Basic " + base64.StdEncoding.EncodeToString([]byte("root:"+guardToken))
+	m.open, m.seen, m.hidden = m.memberNode("open"), m.memberNode("seen"), m.memberNode("hidden")
+	for _, n := range []api.JoinAnswer{m.open, m.seen, m.hidden} {
+		m.polled(n, &api.NodeInfo{Arch: "amd64", Driver: "sim", VLANs: []int{7}, Templates: []api.NodeTemplate{{ID: templateID, Name: "base", Tag: "v1+x"}}}, 0)
+	}
+	m.grant("ci", "")
+	return m
+}
+
+// grant gives a group every permission, what it needs to list nodes, and one more right on the
+// open node; "" none but create_instance.
+func (m *managed) grant(group string, more farm.Permission) {
+	m.t.Helper()
+	var all []farm.Permission
+	for _, p := range farm.AllPermissions(farm.ServiceController) {
+		all = append(all, p.Name)
+	}
+	rights := []farm.Permission{"list", "create_instance"}
+	if more != "" {
+		rights = append(rights, more)
+	}
+	err := m.grants.Change(m.t.Context(), func(g auth.Grants) (auth.Grants, error) {
+		g, err := g.SetGroup(farm.ServiceController, group, all)
+		if err != nil {
+			return g, err
+		}
+		return g.SetResources(farm.ServiceController, group, []farm.ResourcePermission{
+			{ID: strings.ToUpper(m.open.NodeID), Type: farm.ResourceNode, Permissions: rights},
+			{ID: m.seen.NodeID, Type: farm.ResourceNode, Permissions: []farm.Permission{"list"}},
+		})
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// as makes a request as a user: their code and message, with the names of nodes for their ids.
+func (m *managed) as(who, request, body string) (answer, string) {
+	m.t.Helper()
+	ids := strings.NewReplacer("OPEN", m.open.NodeID, "SEEN", m.seen.NodeID, "HIDDEN", m.hidden.NodeID, "TEMPLATE", templateID)
+	method, path, _ := strings.Cut(request, " ")
+	a := m.call(method, ids.Replace(path), ids.Replace(body), "Authorization", m.sessions[who])
+	message := strings.NewReplacer(m.open.NodeID, "OPEN", m.seen.NodeID, "SEEN", m.hidden.NodeID, "HIDDEN", templateID, "TEMPLATE").Replace(a.Message)
+	return a, fmt.Sprintf("%d %s", a.code, message)
+}
+
+const (
+	hidden      = "200 Not found"
+	needs       = "403 You need the permission %s on the node %s"
+	groupNeeds  = "403 The permission group ci needs the permission %s on the node %s"
+	distributes = `{"template_id":"TEMPLATE","group":"ci","node_ids":[`
+)
+
+// TestRightsOnNodes: each route that is about a node asks for its right on that node, and one
+// that may not be listed is not there.
+func TestRightsOnNodes(t *testing.T) {
+	m := newManaged(t)
+	for _, c := range []struct {
+		request, body string // NODE stands for the node
+		right         farm.Permission
+		group         bool   // it is the permission group that needs it
+		done          string // when all is well, after what has no right
+	}{
+		{"POST /api/v1/node/config", `{"node_id":"NODE","max_vm_count":3}`, "change_config", false, "200 "},
+		{"POST /api/v1/node/group", `{"node_ids":["NODE"],"group_ids":["x"]}`, "change_config", false, "200 Not found"},
+		{"DELETE /api/v1/node/group", `{"node_ids":["NODE"],"group_ids":["x"]}`, "change_config", false, "200 Not found"},
+		{"POST /api/v1/node/adopt", `{"node":"NODE","action":"keep"}`, "change_config", false, "200 "},
+		{"PUT /api/v1/node/update", `{"node_ids":["NODE"]}`, "force_upgrade", false, "200 Node open cannot be updated. This controller has no agent packages"},
+		{"DELETE /api/v1/registry/vm/remove?id=TEMPLATE", `{"node_ids":["NODE"]}`, "delete_template", false, "200 "},
+		{"POST /api/v1/registry/vm/distribute", distributes + `"NODE"]}`, "distribute", true, "200 "},
+		{"POST /api/v1/vm", `{"vmid":"TEMPLATE","group":"ci","node_id":"NODE"}`, "create_instance", true, "200 "},
+		{"DELETE /api/v1/node", `{"node_id":"NODE"}`, "remove", false, "200 "},
+	} {
+		on := func(node string) string {
+			_, got := m.as("ann", c.request, strings.ReplaceAll(c.body, "NODE", node))
+			return got
+		}
+		refusal := needs
+		if c.group {
+			refusal = groupNeeds
+		}
+		m.grant("ci", "")
+		want := map[string]string{"HIDDEN": hidden, "SEEN": fmt.Sprintf(refusal, c.right, "SEEN"), "OPEN": fmt.Sprintf(refusal, c.right, "OPEN"), "00000000-0000-4000-8000-00000000000f": hidden}
+		if c.right == "create_instance" {
+			delete(want, "OPEN")
+		}
+		for node, want := range want {
+			if got := on(node); got != want {
+				t.Errorf("%s %s, %s: %s, want %s", c.request, c.body, node, got, want)
+			}
+		}
+		m.grant("ci", c.right)
+		if got := on("OPEN"); got != c.done {
+			t.Errorf("%s %s with the right: %s, want %s", c.request, c.body, got, c.done)
+		}
+	}
+}
+
+// TestNodesShown: lists have what may be listed, and no answer counts or names the rest.
+func TestNodesShown(t *testing.T) {
+	m := newManaged(t)
+	var nodes []api.Node
+	list := func(who, query string) (names []string) {
+		a, _ := m.as(who, "GET /api/v1/node"+query, "")
+		nodes = nil
+		a.into(t, &nodes)
+		for _, n := range nodes {
+			names = append(names, n.NodeName)
+		}
+		slices.Sort(names)
+		return names
+	}
+	for query, want := range map[string]string{"": "[open seen]", "?filter=name%3Dhidden": "[]", "?id=SEEN": "[seen]", "?limit=3": "[open seen]"} {
+		if got := fmt.Sprint(list("ann", query)); got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+	if got := fmt.Sprint(list("root", "")); got != "[hidden open seen]" {
+		t.Errorf("root sees %s", got)
+	}
+	list("ann", "?id=OPEN")
+	if len(nodes[0].Templates) != 1 {
+		t.Errorf("templates of a node: %v", nodes[0].Templates)
+	}
+	m.templates = map[string][]string{templateID: {"pull"}}
+	if list("ann", "?id=OPEN"); len(nodes[0].Templates) != 0 {
+		t.Errorf("templates that may not be listed: %v", nodes[0].Templates)
+	}
+	if _, got := m.as("ann", "GET /api/v1/node?id=HIDDEN", ""); got != hidden {
+		t.Errorf("a hidden node: %s", got)
+	}
+	for path, want := range map[string]string{"/api/v1/vlan": `["7"]`, "/api/v1/node/adopt?node=hidden": "[]", "/api/v1/node/adopt?node=nobody": "[]", "/api/v1/usb": "{}"} {
+		if a, _ := m.as("ann", "GET "+path, ""); a.Status != "OK" || string(a.Body) != want {
+			t.Errorf("%s: %s %s", path, a.Message, a.Body)
+		}
+	}
+}
+
+// TestActingGroups: where rights count, who starts or distributes says for whom.
+func TestActingGroups(t *testing.T) {
+	m := newManaged(t)
+	m.grant("ci", "distribute")
+	for _, path := range []string{"POST /api/v1/vm", "POST /api/v1/registry/vm/distribute"} {
+		for fields, want := range map[string]string{
+			``:                             "400 group: is required: the name of the permission group for which the request is made",
+			`,"group":""`:                  "400 group: is required: the name of the permission group for which the request is made",
+			`,"group":"ci","group_id":"x"`: "400 group_id: cannot be used while permissions on single resources count; use group",
+			`,"group":"ops"`:               "403 You do not belong to the permission group ops",
+			`,"group":"ci"`:                "200 ",
+		} {
+			if _, got := m.as("ann", path, `{"vmid":"TEMPLATE","template_id":"TEMPLATE"`+fields+`}`); got != want {
+				t.Errorf("%s %s: %s, want %s", path, fields, got, want)
+			}
+		}
+	}
+	if _, got := m.as("root", "POST /api/v1/vm", `{"vmid":"TEMPLATE"}`); !strings.HasPrefix(got, "400 group: is required") {
+		t.Errorf("root without a group: %s", got)
+	}
+	m.templates = nil
+	if _, got := m.as("ann", "POST /api/v1/vm", `{"vmid":"TEMPLATE","group":"ci"}`); got != "200 VM not in the registry" {
+		t.Errorf("a hidden template: %s", got)
+	}
+	if _, got := m.as("root", "POST /api/v1/vm", `{"vmid":"TEMPLATE","group":"ci"}`); got != "200 " {
+		t.Errorf("root: %s", got)
+	}
+}
+
+// TestStartsFollowTheRights: instances go to nodes that are open to their group, and the reasons
+// of waiting name no others.
+func TestStartsFollowTheRights(t *testing.T) {
+	m := newManaged(t)
+	start := func() string {
+		a, _ := m.as("ann", "POST /api/v1/vm", `{"vmid":"TEMPLATE","group":"ci"}`)
+		var ids []string
+		a.into(t, &ids)
+		return ids[0]
+	}
+	var vm struct {
+		NodeID  string          `json:"node_id"`
+		GroupID *string         `json:"group_id"`
+		Message string          `json:"message"`
+		Explain api.Explanation `json:"explain"`
+	}
+	show := func(id string) {
+		a, _ := m.as("ann", "GET /api/v1/vm?explain=1&id="+id, "")
+		a.into(t, &vm)
+	}
+	for range 2 { // as many as the node has room for
+		if show(start()); vm.NodeID != m.open.NodeID || vm.GroupID == nil || *vm.GroupID != "" {
+			t.Errorf("placed on %q in group %v", vm.NodeID, vm.GroupID)
+		}
+	}
+	waits := start()
+	if show(waits); vm.Message != "no node that is open to the permission group ci has a free slot (1 node: 1 full)" || len(vm.Explain.Nodes) != 2 {
+		t.Errorf("waits because %q; %+v", vm.Message, vm.Explain)
+	}
+	for _, n := range vm.Explain.Nodes {
+		if n.NodeName == "seen" && n.Reason != "is not open to the permission group ci" {
+			t.Errorf("%+v", n)
+		}
+	}
+	if err := m.grants.Change(t.Context(), func(g auth.Grants) (auth.Grants, error) { return g.DeleteGroup("ci") }); err != nil {
+		t.Fatal(err)
+	}
+	if inst, err := m.Instance(t.Context(), waits); err != nil || inst.Message != "there is no node on which the permission group ci may start instances" {
+		t.Errorf("after the change: %q, %v", inst.Message, err)
+	}
+	for tier := range map[farm.Tier]bool{farm.TierBasic: true, farm.TierEnterprise: true} { // a licence opens nothing
+		m.judge.SetTier(tier)
+		if inst, _ := m.Instance(t.Context(), waits); !inst.Waiting() {
+			t.Errorf("%s: placed on %s", tier, inst.NodeName)
+		}
+	}
+}
+
+// TestErrandsFollowTheRights: all nodes are those on which it may be done, and only what may be
+// listed is shown of the others' requests.
+func TestErrandsFollowTheRights(t *testing.T) {
+	m := newManaged(t)
+	const at = "/api/v1/registry/vm/distribute"
+	if _, got := m.as("ann", "POST "+at, distributes+`]}`); got != "200 There is no node to distribute to" {
+		t.Errorf("without rights: %s", got)
+	}
+	m.grant("ci", "distribute")
+	ask := func(who, body string) string {
+		a, _ := m.as(who, "POST "+at, body)
+		var made api.DistributeAnswer
+		a.into(t, &made)
+		return made.RequestID
+	}
+	nodes := func(who, id string) []string {
+		a, _ := m.as(who, "GET "+at+"?id="+id, "")
+		var d api.Distribution
+		a.into(t, &d)
+		names := []string{}
+		for id := range d.Status {
+			names = append(names, map[string]string{m.open.NodeID: "open", m.seen.NodeID: "seen", m.hidden.NodeID: "hidden"}[id])
+		}
+		slices.Sort(names)
+		return names
+	}
+	own := ask("ann", `{"template_id":"TEMPLATE","group":"ci"}`)
+	if got := fmt.Sprint(nodes("root", own)); got != "[open]" {
+		t.Errorf("distributed to %s", got)
+	}
+	if err := m.grants.Change(t.Context(), func(g auth.Grants) (auth.Grants, error) {
+		return g.SetResources(farm.ServiceController, "ops", []farm.ResourcePermission{
+			{ID: m.hidden.NodeID, Type: farm.ResourceNode, Permissions: []farm.Permission{"distribute"}},
+			{ID: m.seen.NodeID, Type: farm.ResourceNode, Permissions: []farm.Permission{"distribute"}},
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	others := ask("root", `{"template_id":"TEMPLATE","group":"ops"}`)
+	if got := fmt.Sprint(nodes("ann", others), nodes("root", others)); got != "[seen] [hidden seen]" {
+		t.Errorf("shown are %s", got)
+	}
+	for query, want := range map[string]int{"?filter=node%3DHIDDEN": 0, "?filter=node%3DSEEN": 1, "?filter=nodes%3E1": 0, "": 2} {
+		var list []api.Distribution
+		a, _ := m.as("ann", "GET "+at+query, "")
+		if a.into(t, &list); len(list) != want {
+			t.Errorf("%s: %d, want %d", query, len(list), want)
+		}
+	}
+	if _, got := m.as("ann", "DELETE "+at+"?id="+others, ""); got != fmt.Sprintf(needs, "distribute", "SEEN") && got != hidden {
+		t.Errorf("cancelled another group's: %s", got)
+	}
+	if _, got := m.as("ann", "DELETE "+at+"?id="+own, ""); got != "200 " {
+		t.Errorf("cancelled the own one: %s", got)
+	}
+	var removed api.RemoveAnswer
+	m.grant("ci", "delete_template")
+	a, _ := m.as("ann", "DELETE /api/v1/registry/vm/remove?id=TEMPLATE", "")
+	if a.into(t, &removed); !slices.Equal(removed.NodeIDs, []string{m.open.NodeID}) {
+		t.Errorf("removed from %v", removed.NodeIDs)
+	}
+}
+
+// TestGroupIsUnknownWithoutManagement: elsewhere the parameter means nothing, and a start says so.
+func TestGroupIsUnknownWithoutManagement(t *testing.T) {
+	c, sessions := newGuarded(t, "ann")
+	a := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`","group":"ci"}`, "Authorization", sessions["ann"])
+	if a.code != 200 || a.Status != "FAIL" || !strings.Contains(a.Message, "SVC_ENABLE_RESOURCE_MANAGEMENT") {
+		t.Errorf("%d %s", a.code, a.Message)
+	}
+}
