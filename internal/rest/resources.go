@@ -38,7 +38,7 @@ func (c Caller) refused(has bool, kind farm.ResourceType, id string, refusal err
 }
 
 // Unlimited says whether the caller may do everything: nobody is asked, or it is the root user.
-func (c Caller) Unlimited() bool { return c.rules == nil || c.Root }
+func (c Caller) Unlimited() bool { return c.rules == nil || c.Root && c.For == nil }
 
 // Sees says whether the caller may know of a resource.
 func (c Caller) Sees(kind farm.ResourceType, id string) bool { return c.HasOn(kind, id, listRight) }

@@ -186,3 +186,11 @@ func (a *access) Routes() []rest.Route {
 	}
 	return a.routes
 }
+
+// Rules gives the rules of this moment; nil without authentication.
+func (a *access) Rules() *auth.Rules {
+	if a == nil {
+		return nil
+	}
+	return a.judge.Rules()
+}

@@ -200,7 +200,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 		PushTimeout:     s.settings.Duration(config.PushTimeout),
 		UnknownReports:  s.settings.Int(config.UnknownVMThreshold),
 		Logger:          s.log, Version: obs.FullVersion(),
-		PauseRegistry: shelf.Pause, Rights: shelf.Rights, Licence: s.licence,
+		PauseRegistry: shelf.Pause, Rights: rightsOf(s.access, shelf), Permits: permitsOf(s.access), Licence: s.licence,
 		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
 		CentralLog: s.settings.Bool(config.CentralLogging), DistributeAtOnce: s.settings.Int(config.DistributeAtOnce),
 		Packages: s.packages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
@@ -235,7 +235,7 @@ type pausable interface {
 // another address is set for it.
 func (s *ControllerService) shelf() (pausable, error) {
 	if s.registry != nil && s.settings.String(config.LocalRegistry) == "" {
-		return localRegistry{reg: s.registry.core}, nil
+		return localRegistry{reg: s.registry.core, rules: s.registry.access.Rules}, nil
 	}
 	client, err := s.upstream.client()
 	if err != nil {

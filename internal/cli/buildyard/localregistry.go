@@ -16,7 +16,7 @@ import (
 // and over HTTP the questions would cost more than the rest of the start.
 type localRegistry struct {
 	reg   *registry.Registry
-	rules func() *auth.Rules // that its callers are judged by; nil where nobody is
+	rules func() *auth.Rules // that its callers are judged by; it gives nil where nobody is
 }
 
 var _ pausable = localRegistry{}
@@ -24,15 +24,11 @@ var _ pausable = localRegistry{}
 // Rights says what the caller of a request to the controller may do at the registry; nil is
 // everything.
 func (l localRegistry) Rights(ctx context.Context, template string) (*api.CallerRights, error) {
-	var rules *auth.Rules
-	if l.rules != nil {
-		rules = l.rules()
-	}
 	caller := rest.CallerOf(ctx)
 	if caller.Unlimited() {
 		return nil, nil //nolint:nilnil // everything
 	}
-	return registryrest.Rights(caller.Under(rules), l.reg, template), nil
+	return registryrest.Rights(caller.Under(l.rules()), l.reg, template), nil
 }
 
 // List gives all templates.

@@ -11,6 +11,14 @@ type permits struct{ judge *auth.Judge }
 
 var _ controller.Permits = permits{}
 
+// permitsOf gives the permits that the callers of a service have; nil without authentication.
+func permitsOf(a *access) controller.Permits {
+	if a == nil {
+		return nil
+	}
+	return permits{a.judge}
+}
+
 // Starters implements controller.Permits.
 func (p permits) Starters() map[string][]string {
 	rules := p.judge.Rules()
@@ -22,3 +30,11 @@ func (p permits) Starters() map[string][]string {
 
 // Watch implements controller.Permits.
 func (p permits) Watch(changed func()) { p.judge.Watch(changed) }
+
+// rightsOf asks a registry what callers of a service may do there; nil without authentication.
+func rightsOf(a *access, shelf pausable) controller.RightsQuery {
+	if a == nil {
+		return nil
+	}
+	return shelf.Rights
+}
