@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -94,6 +95,15 @@ func (r *Registry) SetArch(ctx context.Context, id, arch string) error {
 func (r *Registry) Pause(ctx context.Context, length time.Duration) error {
 	body := map[string]int64{"seconds": int64((length + time.Second - 1) / time.Second)}
 	return r.do(ctx, call{method: http.MethodPost, path: "/registry/pause", body: body, again: true}, nil)
+}
+
+// Rights says what the caller may do: with one template, or with all of them for "".
+func (r *Registry) Rights(ctx context.Context, template string) (*api.CallerRights, error) {
+	query := url.Values{}
+	if template != "" {
+		query.Set("id", template)
+	}
+	return fetch[*api.CallerRights](ctx, r.service, get("/registry/v2/rights", query))
 }
 
 // Stats says what takes the storage's room.

@@ -481,6 +481,9 @@ func (x *tour) files() {
 }
 
 func (x *tour) storage() {
+	if r, err := x.r.Rights(x.Context(), ""); err != nil || !r.Allows("pull_vm") || !r.On("any", "pull") {
+		x.Errorf("rights: %+v, %v", r, err)
+	}
 	ctx := x.Context()
 	status, err := x.r.Status(ctx)
 	x.ok(err)
