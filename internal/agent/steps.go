@@ -74,6 +74,9 @@ func (a *Agent) registryAt(address string) string {
 	return a.registry
 }
 
+// Registry gives the address of the registry of this node's cloud; "" when none is known yet.
+func (a *Agent) Registry() string { return a.registryAt("") }
+
 // start boots the VM, or waits for one that an earlier agent started.
 func (a *Agent) start(ctx context.Context, in *instance, _ hv.VM) error {
 	err := a.change(in, func(s *journal.State) { s.Phase, s.Message = api.PhaseStarting, "" })

@@ -31,6 +31,8 @@ type Options struct {
 	BaseURL string
 	// TLS is used for https; see TLSConfig. nil means the system's defaults.
 	TLS *tls.Config
+	// Dial makes connections instead of the network; nil: the network is used.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Authorize puts credentials on a request. It is called before every attempt, so it may renew
 	// them, and only for requests to BaseURL's host.
 	Authorize func(*http.Request) error
@@ -66,7 +68,7 @@ func New(o Options) (*Client, error) {
 	base.Path = strings.TrimRight(base.Path, "/")
 	base.RawQuery, base.Fragment = "", ""
 	c := &Client{
-		base: base, http: &http.Client{Transport: transport(o.TLS)}, authorize: o.Authorize, renew: o.Renew,
+		base: base, http: &http.Client{Transport: transport(o)}, authorize: o.Authorize, renew: o.Renew,
 		log: o.Logger, idle: o.Idle, attempts: o.Attempts,
 	}
 	c.http.CheckRedirect = c.redirected
@@ -84,13 +86,13 @@ func New(o Options) (*Client, error) {
 
 // transport speaks HTTP/1.1 only: parallel connections have a window each, one HTTP/2 connection
 // would make all parts share a single one.
-func transport(config *tls.Config) *http.Transport {
+func transport(o Options) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	return &http.Transport{
+	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
-		TLSClientConfig:       config,
+		TLSClientConfig:       o.TLS,
 		TLSHandshakeTimeout:   10 * time.Second,
 		Protocols:             &protocols,
 		DisableCompression:    true, // layer files are compressed at rest
@@ -100,6 +102,10 @@ func transport(config *tls.Config) *http.Transport {
 		ReadBufferSize:        256 << 10,
 		WriteBufferSize:       256 << 10,
 	}
+	if o.Dial != nil {
+		t.Proxy, t.DialContext = nil, o.Dial
+	}
+	return t
 }
 
 // Close drops idle connections.

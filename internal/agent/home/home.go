@@ -87,6 +87,9 @@ func (h Home) UpdateKeys() string { return filepath.Join(h.dir, "update.pub") }
 // it was not in a file of its owner's.
 func (h Home) UserKey() string { return filepath.Join(h.dir, "user.key") }
 
+// Sockets holds the sockets of the agent that runs; it is its owner's alone.
+func (h Home) Sockets() string { return filepath.Join(h.dir, "run") }
+
 func (h Home) identity() string { return filepath.Join(h.dir, "node.json") }
 
 // Make creates the data directory.

@@ -98,6 +98,12 @@ func (h *Holder) Authorize(r *http.Request, address string) error {
 	return nil
 }
 
+// Shows says whether the node has anything to show to a registry.
+func (h *Holder) Shows(ctx context.Context) bool {
+	text, err := h.current(ctx)
+	return h.o.Own != nil || err == nil && text != ""
+}
+
 // current gives the pass to use now, or "" for none. It is an error only when a registry has
 // refused what there was.
 func (h *Holder) current(ctx context.Context) (string, error) {

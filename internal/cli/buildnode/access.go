@@ -3,11 +3,15 @@ package buildnode
 import (
 	"context"
 	"log/slog"
+	"strings"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/agent/link"
 	"github.com/buildyard/buildyard/internal/agent/pass"
+	"github.com/buildyard/buildyard/internal/agent/proxy"
+	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // newPass makes what shows a node to the registry of its cloud. A nil log: nothing is said.
@@ -17,4 +21,49 @@ func newPass(id home.Identity, controller *link.Client, log *slog.Logger) *pass.
 		Own:    ownKeyOf(id),
 		Logger: log,
 	})
+}
+
+// openProxy makes the socket by which the owner of a node reaches the registry of its cloud.
+func (n *Node) openProxy(at home.Home, id home.Identity) error {
+	config, err := transfer.TLSConfig(transfer.TLSOptions(id.TLS))
+	if err != nil {
+		return err
+	}
+	n.proxy, err = proxy.Listen(proxy.Options{
+		Dir: at.Sockets(), Registry: n.agent.Registry, Credentials: n.pass, Shows: n.pass.Shows, TLS: config, Logger: n.log,
+	})
+	if err == nil {
+		n.keep(n.proxy)
+	}
+	return err
+}
+
+func (n *Node) serveProxy(ctx context.Context) {
+	if n.proxy == nil {
+		return
+	}
+	if err := n.proxy.Run(ctx); err != nil {
+		n.log.ErrorContext(ctx, "the local registry proxy has ended", "error", err)
+	}
+}
+
+// aboutTime is how long is waited for the proxy of the agent.
+const aboutTime = 2 * time.Second
+
+func askProxy(ctx context.Context, at home.Home) (proxy.About, error) {
+	ctx, cancel := context.WithTimeout(ctx, aboutTime)
+	defer cancel()
+	return proxy.Ask(ctx, at.Sockets())
+}
+
+// proxied says whether the agent of a home takes requests for the registry at an address, with
+// the credentials of the node.
+func proxied(ctx context.Context, at home.Home, address string) bool {
+	about, err := askProxy(ctx, at)
+	return err == nil && about.Shows && about.Registry != "" && sameAddress(about.Registry, address)
+}
+
+// sameAddress says whether two addresses of registries are one.
+func sameAddress(a, b string) bool {
+	return strings.TrimRight(a, "/") == strings.TrimRight(strings.TrimSpace(b), "/")
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/agent/pass"
+	"github.com/buildyard/buildyard/internal/agent/proxy"
 	"github.com/buildyard/buildyard/internal/agent/update"
 	"github.com/buildyard/buildyard/internal/agent/usb"
 	"github.com/buildyard/buildyard/internal/cli"
@@ -39,6 +41,8 @@ type Node struct {
 	Host   hv.Host // as the driver describes it
 
 	agent     *agent.Agent
+	pass      *pass.Holder // for the registry
+	proxy     *proxy.Proxy // nil: this node has none
 	source    *cache.Registry
 	metrics   *obs.MetricsServer // nil: not asked for
 	licence   *license.File      // nil: none of its own
@@ -111,6 +115,9 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 		return n, err
 	}
 	n.agent = agent.New(options)
+	if err := n.openProxy(o.Home, identity); err != nil { // VMs need none
+		o.Logger.WarnContext(ctx, "this node has no local registry proxy", "error", err)
+	}
 	return n, n.openMetrics(ctx, o)
 }
 
@@ -163,7 +170,8 @@ func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, erro
 	if err != nil {
 		return none, err
 	}
-	source := cache.NewRegistry(transfer.Options{TLS: config, Logger: o.Logger}, newPass(identity, client, o.Logger))
+	n.pass = newPass(identity, client, o.Logger)
+	source := cache.NewRegistry(transfer.Options{TLS: config, Logger: o.Logger}, n.pass)
 	n.keep(source)
 	n.source = source
 	templates, err := cache.Open(cache.Options{Dir: o.Home.Templates(), Source: source, Reserve: identity.Reserve, Logger: o.Logger})
@@ -223,6 +231,7 @@ func (n *Node) keep(v any) {
 // Run serves the controller until the context ends or the agent cannot go on.
 func (n *Node) Run(ctx context.Context) error {
 	go n.sweep(ctx)
+	go n.serveProxy(ctx)
 	n.adopt(ctx)
 	if n.licence != nil {
 		go n.licence.Run(ctx)

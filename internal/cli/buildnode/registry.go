@@ -10,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/proxy"
 	"github.com/buildyard/buildyard/internal/agent/remote"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -32,7 +33,9 @@ func registryCommand(g *globals) *cobra.Command {
 		Use:   "registry",
 		Short: "Registries: name them, list them, push and pull templates",
 		Long: `registry speaks to registries of templates. "add" gives one a name and makes it the
-current one, which the other commands use unless -r names another.`,
+current one, which the other commands use unless -r names another. A registry that knows its
+callers is asked with the credentials that are given, or that it was added with; without any,
+and while the agent of this node runs, the registry of the node's cloud is asked as the node.`,
 		Example: `  buildnode registry add main http://registry.example:8089
   buildnode registry list
   buildnode registry push debian -t v1 -d "with the tools of May"
@@ -69,8 +72,9 @@ const (
 )
 
 // client gives a client of the registry that is meant. Options of the command beat
-// those that the registry was added with.
-func (o *registryOptions) client(attempts int) (*transfer.Client, error) {
+// those that the registry was added with. Where nothing says who asks, and the registry is
+// that of this node's cloud, the agent asks as the node.
+func (o *registryOptions) client(ctx context.Context, attempts int) (*transfer.Client, error) {
 	names, err := o.names()
 	if err != nil {
 		return nil, err
@@ -90,11 +94,20 @@ func (o *registryOptions) client(attempts int) (*transfer.Client, error) {
 		return nil, err
 	}
 	o.as = as
+	if creds == nil && o.TLS.Cert == "" {
+		if at, err := o.home(); err == nil && proxied(ctx, at, r.URL) {
+			to.BaseURL, to.Dial, o.as = proxy.Base, proxy.Dial(at.Sockets()), theNode
+			return transfer.New(to)
+		}
+	}
 	if err := authorize(&to, creds, o.TLS); err != nil {
 		return nil, err
 	}
 	return transfer.New(to)
 }
+
+// theNode is who asks by way of the agent.
+const theNode = "this node"
 
 func merge(kept, given home.TLS) home.TLS {
 	kept.Insecure = kept.Insecure || given.Insecure

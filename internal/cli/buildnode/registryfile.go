@@ -56,7 +56,7 @@ func (o *ExportOptions) run(ctx context.Context) error {
 	if err != nil {
 		return cli.Usage(err)
 	}
-	client, err := o.client(tryTransfer)
+	client, err := o.client(ctx, tryTransfer)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (o *RegistryImportOptions) run(ctx context.Context) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	client, err := o.client(tryTransfer)
+	client, err := o.client(ctx, tryTransfer)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func registryList(o *registryOptions) *cobra.Command {
 		Example: `  buildnode registry list -r http://registry.example:8089`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := o.client(tryQuestion)
+			client, err := o.client(cmd.Context(), tryQuestion)
 			if err != nil {
 				return err
 			}
@@ -63,7 +63,7 @@ that holds nothing pulls, and behind "+" what the version added to the older one
 		Example: `  buildnode registry show debian --output json`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := o.client(tryQuestion)
+			client, err := o.client(cmd.Context(), tryQuestion)
 			if err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ func registryRevert(r *registryOptions) *cobra.Command {
 }
 
 func (o *RevertOptions) run(ctx context.Context) error {
-	client, err := o.client(tryQuestion)
+	client, err := o.client(ctx, tryQuestion)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (o *PushOptions) run(ctx context.Context) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	client, err := o.client(tryTransfer)
+	client, err := o.client(ctx, tryTransfer)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ again. Files of newer tags stay when an older one is pulled, unless -s is given.
 }
 
 func (o *PullOptions) run(ctx context.Context) error {
-	client, err := o.client(tryTransfer)
+	client, err := o.client(ctx, tryTransfer)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package buildnode
 
 import (
+	"context"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,11 +27,12 @@ func statusCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what this node is and what it holds",
-		Long:  `status reads the data directory; it asks neither the agent nor the controller.`,
+		Long: `status reads the data directory; it asks the agent for nothing but its registry proxy, and
+the controller for nothing.`,
 		Example: `  buildnode status
   buildnode status --output json | jq .instances`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return o.run() },
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	o.Output.Add(cmd)
 	return cmd
@@ -47,8 +49,10 @@ type nodeStatus struct {
 	Groups     []string           `json:"groups,omitempty"`
 	DataDir    string             `json:"data_dir"`
 	AgentRuns  bool               `json:"agent_runs"`
-	DiskFree   int64              `json:"disk_free"` // bytes
-	Reserve    int64              `json:"reserve"`   // bytes
+	Proxy      string             `json:"registry_proxy,omitempty"` // the socket of the agent that takes requests for the registry
+	KeyID      string             `json:"key_id,omitempty"`         // of the user key that it has joined with
+	DiskFree   int64              `json:"disk_free"`                // bytes
+	Reserve    int64              `json:"reserve"`                  // bytes
 	Templates  []api.NodeTemplate `json:"templates"`
 	Instances  []heldInstance     `json:"instances"`
 }
@@ -63,19 +67,19 @@ type heldInstance struct {
 	Message  string    `json:"message,omitempty"`
 }
 
-func (o *StatusOptions) run() error {
+func (o *StatusOptions) run(ctx context.Context) error {
 	at, err := o.home()
 	if err != nil {
 		return err
 	}
-	s, err := readStatus(at)
+	s, err := readStatus(ctx, at)
 	if err != nil {
 		return err
 	}
 	return o.Output.Write(o.Out, s, s.table)
 }
 
-func readStatus(at home.Home) (nodeStatus, error) {
+func readStatus(ctx context.Context, at home.Home) (nodeStatus, error) {
 	s := nodeStatus{DataDir: at.Dir(), Templates: []api.NodeTemplate{}, Instances: []heldInstance{}}
 	id, err := at.Identity()
 	if farm.CodeOf(err) == farm.CodeNotFound {
@@ -86,6 +90,12 @@ func readStatus(at home.Home) (nodeStatus, error) {
 	}
 	s.Joined, s.NodeID, s.Name, s.Groups, s.Host = true, id.NodeID, id.Name, id.Groups, hostOf(id)
 	s.Controller, s.Registry, s.AgentRuns = id.Controller, id.Registry, agentRuns(at)
+	if id.Key != nil {
+		s.KeyID = id.Key.ID
+	}
+	if about, err := askProxy(ctx, at); err == nil && about.Registry != "" {
+		s.Proxy = at.Sockets()
+	}
 	free, total, err := host.Disk(at.Dir())
 	if err != nil {
 		return s, err
@@ -141,6 +151,12 @@ func (s nodeStatus) table(g *cli.Grid) {
 	g.Row("address", s.Host)
 	g.Row("groups", strings.Join(s.Groups, ", "))
 	g.Row("agent", agent)
+	if s.Proxy != "" {
+		g.Row("registry proxy", "answers in "+s.Proxy)
+	}
+	if s.KeyID != "" {
+		g.Row("joined with", "user key "+cli.Plain(s.KeyID))
+	}
 	g.Row("data", s.DataDir)
 	g.Row("disk", size.Format(s.DiskFree)+" free, "+size.Format(s.Reserve)+" reserved")
 	for _, t := range s.Templates {

@@ -1,0 +1,233 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/pass"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Options say what a proxy is made of.
+type Options struct {
+	Dir         string                     // of the socket; it is made
+	Registry    func() string              // address of the registry; "": there is none
+	Credentials pass.Credentials           // what it is shown
+	Shows       func(context.Context) bool // whether that is anything
+	TLS         *tls.Config                // of the registry
+	Logger      *slog.Logger
+}
+
+// Proxy is the local registry proxy of a node.
+type Proxy struct {
+	o      Options
+	socket net.Listener
+	server *http.Server
+	next   *http.Transport
+}
+
+const (
+	headerTime = dialTime
+	idleTime   = time.Minute
+	maxHeader  = 64 << 10 // bytes
+)
+
+// Listen makes the socket. Run serves it.
+func Listen(o Options) (*Proxy, error) {
+	socket, err := listen(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	p := &Proxy{o: o, socket: socket, next: &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: o.TLS, TLSHandshakeTimeout: headerTime, Protocols: &protocols,
+		DialContext:        (&net.Dialer{Timeout: headerTime, KeepAlive: 15 * time.Second}).DialContext,
+		DisableCompression: true, MaxIdleConnsPerHost: 8, IdleConnTimeout: idleTime, ExpectContinueTimeout: time.Second,
+		ReadBufferSize: 256 << 10, WriteBufferSize: 256 << 10,
+	}}
+	p.server = &http.Server{
+		Handler: p, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+	}
+	return p, nil
+}
+
+// Run serves the socket until the context ends. What goes on then is cut: whoever asked goes on
+// with it by the same command.
+func (p *Proxy) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = p.server.Close() })
+	defer stop()
+	err := p.server.Serve(p.socket)
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Close removes the socket.
+func (p *Proxy) Close() error {
+	p.next.CloseIdleConnections()
+	return errors.Join(p.server.Close(), closed(p.socket.Close()))
+}
+
+// closed leaves out that something was closed before.
+func closed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// ServeHTTP implements http.Handler.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == pathAbout {
+		p.about(w, r)
+		return
+	}
+	to, err := p.registry()
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	if r.Method == http.MethodConnect || r.Header["Upgrade"] != nil {
+		refuse(w, farm.Invalid("request", "is none that a registry answers"))
+		return
+	}
+	address := to.String()
+	(&httputil.ReverseProxy{
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.SetURL(to)
+			for name := range pr.Out.Header {
+				if own(name) {
+					pr.Out.Header.Del(name)
+				}
+			}
+		},
+		Transport: caller{p, address}, FlushInterval: -1,
+		ErrorLog:     p.server.ErrorLog,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { refuse(w, err) },
+	}).ServeHTTP(w, r)
+}
+
+// own says whether a header is about who asks, which the node says.
+func own(header string) bool {
+	switch header {
+	case "Authorization", "Cookie":
+		return true
+	}
+	return strings.HasPrefix(header, "X-Buildyard-") || strings.HasPrefix(header, "Ssl-Client-")
+}
+
+// registry gives the address that requests go to.
+func (p *Proxy) registry() (*url.URL, error) {
+	u, err := url.Parse(p.o.Registry())
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, farm.Errorf(farm.CodeUnavailable, "This node knows no registry yet")
+	}
+	u.User, u.RawQuery, u.Fragment, u.Path = nil, "", "", strings.TrimRight(u.Path, "/")
+	return u, nil
+}
+
+// caller calls the registry as the node.
+type caller struct {
+	p       *Proxy
+	address string
+}
+
+// RoundTrip implements http.RoundTripper. A request that was refused for its credentials is made
+// once more where its body can be; the caller is asked to make others again.
+func (c caller) RoundTrip(r *http.Request) (*http.Response, error) {
+	creds := c.p.o.Credentials
+	try := r.Clone(r.Context())
+	if err := creds.Authorize(try, c.address); err != nil {
+		return nil, err
+	}
+	resp, err := c.p.next.RoundTrip(try)
+	if err != nil || resp.StatusCode != http.StatusUnauthorized || !creds.Renew(try, c.address) {
+		return resp, err
+	}
+	_ = resp.Body.Close()
+	if r.Body != nil && r.Body != http.NoBody {
+		return nil, farm.Errorf(farm.CodeUnavailable, "What this node shows to the registry had ended; try again")
+	}
+	try = r.Clone(r.Context())
+	if err := creds.Authorize(try, c.address); err != nil {
+		return nil, err
+	}
+	return c.p.next.RoundTrip(try)
+}
+
+// refuse answers a failure of the proxy itself in the envelope of a registry.
+func refuse(w http.ResponseWriter, err error) {
+	code, message := http.StatusBadGateway, "The registry cannot be reached from this node"
+	if e, ok := errors.AsType[*farm.Error](err); ok {
+		message = e.Message
+		switch e.Code {
+		case farm.CodeInvalid:
+			code = http.StatusBadRequest
+		case farm.CodeUnauthenticated:
+			code = http.StatusUnauthorized
+		default:
+			code = http.StatusServiceUnavailable
+		}
+	}
+	raw, _ := json.Marshal(api.Envelope[any]{Status: api.StatusFail, Message: message}) //nolint:errchkjson // texts
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(raw, '\n'))
+}
+
+// pathAbout is where the proxy says whom it speaks to.
+const pathAbout = "/.buildnode/about"
+
+// About is what a proxy says of itself.
+type About struct {
+	Registry string `json:"registry"` // its address; "": none is known yet
+	Shows    bool   `json:"shows"`    // whether the node has credentials for it
+}
+
+func (p *Proxy) about(w http.ResponseWriter, r *http.Request) {
+	raw, err := json.Marshal(About{p.o.Registry(), p.o.Shows(r.Context())})
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(raw)
+}
+
+// maxAbout bounds what is read of that, in bytes.
+const maxAbout = 16 << 10
+
+// Ask asks the proxy whose socket is in a directory about itself.
+func Ask(ctx context.Context, dir string) (About, error) {
+	transport := &http.Transport{DialContext: Dial(dir), DisableKeepAlives: true}
+	var about About
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, Base+pathAbout, nil)
+	if err != nil {
+		return about, err
+	}
+	resp, err := transport.RoundTrip(r)
+	if err != nil {
+		return about, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAbout))
+	if err != nil {
+		return about, err
+	}
+	return about, json.NewDecoder(bytes.NewReader(raw)).Decode(&about)
+}

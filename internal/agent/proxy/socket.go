@@ -1,0 +1,113 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+)
+
+// name of the socket in its directory, which is its owner's alone.
+const name = "registry.sock"
+
+// longest is the greatest length of the name of a socket that every system takes, in bytes.
+const longest = 100
+
+// place is the name under which a socket can be reached by this process, as long as it is open.
+type place struct {
+	path string
+	dir  *os.File // nil: the name is short enough by itself
+}
+
+// placeIn gives the place of the socket in a directory that exists.
+func placeIn(dir string) (place, error) {
+	path := filepath.Join(dir, name)
+	switch {
+	case len(path) <= longest:
+		return place{path: path}, nil
+	case runtime.GOOS != "linux":
+		return place{}, fmt.Errorf("the name of the data directory is too long for a socket: %s", path)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return place{}, err
+	}
+	return place{fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), name), f}, nil
+}
+
+func (p place) close() {
+	if p.dir != nil {
+		_ = p.dir.Close()
+	}
+}
+
+// listen makes the socket anew. The caller holds the lock of the node.
+func listen(dir string) (net.Listener, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory, its owner's alone
+		return nil, err
+	}
+	at, err := placeIn(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(at.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		at.close()
+		return nil, err
+	}
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", at.path)
+	if err != nil {
+		at.close()
+		return nil, err
+	}
+	if err := os.Chmod(at.path, 0o600); err != nil {
+		_ = l.Close()
+		at.close()
+		return nil, err
+	}
+	return &socket{l, at}, nil
+}
+
+// socket is a listener that keeps its place.
+type socket struct {
+	net.Listener
+	at place
+}
+
+// Close implements net.Listener; the socket goes.
+func (s *socket) Close() error {
+	defer s.at.close()
+	return s.Listener.Close()
+}
+
+// host is the name of the registry for those who Dial.
+const host = "registry.buildnode"
+
+// Base is the address of the registry for those who Dial.
+const Base = "http://" + host
+
+// Dial connects Base to the proxy whose socket is in a directory, and every other address, such
+// as one that a registry refers to, by the network.
+func Dial(dir string) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		dialer := &net.Dialer{Timeout: dialTime}
+		if address != host+":80" {
+			return dialer.DialContext(ctx, network, address)
+		}
+		at, err := placeIn(dir)
+		if err != nil {
+			return nil, err
+		}
+		defer at.close()
+		return dialer.DialContext(ctx, "unix", at.path)
+	}
+}
+
+const dialTime = 10 * time.Second
