@@ -24,6 +24,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
 	"github.com/buildyard/buildyard/internal/cli/buildyard"
 	"github.com/buildyard/buildyard/internal/config"
@@ -44,19 +46,24 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs what testdata tells of the commands. $REGISTRY is a registry of the
-// script's own; scripts called cloud-* also have $CONTROLLER and $TOKEN.
+// script's own; scripts called cloud-* also have $CONTROLLER and $TOKEN, and those called auth-* a
+// cloud that knows its callers, with the root token in $ROOT and in the file root.token.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "data"))
-			if strings.HasPrefix(filepath.Base(env.WorkDir), "script-cloud-") {
-				return cloud(env)
+			switch script := filepath.Base(env.WorkDir); {
+			case strings.HasPrefix(script, "script-cloud-"):
+				return cloud(env, nil)
+			case strings.HasPrefix(script, "script-auth-"):
+				return guardedCloud(env)
+			default:
+				return storage(env)
 			}
-			return storage(env)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"until": until, "random": random, "userkey": userKey, "api": call, "api-until": callUntil},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"until": until, "random": random, "userkey": userKey, "apikey": apiKey, "api": call, "api-until": callUntil},
 	})
 }
 
@@ -76,8 +83,8 @@ func storage(env *testscript.Env) error {
 }
 
 // cloud gives a script a controller with its registry.
-func cloud(env *testscript.Env) error {
-	s, end, err := openCloud(env.WorkDir, nil)
+func cloud(env *testscript.Env, more map[string]string) error {
+	s, end, err := openCloud(env.WorkDir, more)
 	if err != nil {
 		return err
 	}
@@ -88,11 +95,22 @@ func cloud(env *testscript.Env) error {
 	return nil
 }
 
+const scriptRoot = "the root token of scripts"
+
+// guardedCloud gives a script a cloud that knows its callers.
+func guardedCloud(env *testscript.Env) error {
+	env.Setenv("ROOT", scriptRoot)
+	if err := os.WriteFile(filepath.Join(env.WorkDir, "root.token"), []byte(scriptRoot+"\n"), 0o600); err != nil {
+		return err
+	}
+	return cloud(env, map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN": scriptRoot, "SVC_ENABLE_API_KEYS": "true"})
+}
+
 // openCloud runs a controller with its registry, which keep what they have in a directory,
 // until end is called.
 func openCloud(dir string, more map[string]string) (s *buildyard.ControllerService, end func(), err error) {
 	settings := map[string]string{
-		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_LOG_LEVEL": "error",
+		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_LOG_LEVEL": "error", "SVC_LOCAL_LISTEN_ADDR": "127.0.0.1:0",
 		"SVC_DATA_DIR": filepath.Join(dir, ".controller"), "SVC_REGISTRY_BASE_PATH": filepath.Join(dir, ".registry"),
 	}
 	maps.Copy(settings, more)
@@ -134,7 +152,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // call asks the controller of the script for something: api METHOD PATH [BODY], and says
-// what it answers on stdout. The first node id of the answer becomes $NODE. With api-until
+// what it answers on stdout. The first node id of the answer becomes $NODE, the first id $ID. With api-until
 // REGEXP before the method it asks until the answer matches.
 func call(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || len(args) > 3 {
@@ -144,9 +162,14 @@ func call(ts *testscript.TestScript, neg bool, args []string) {
 	if id := nodeID.FindStringSubmatch(answer); id != nil {
 		ts.Setenv("NODE", id[1])
 	}
+	if id := anyID.FindStringSubmatch(answer); id != nil {
+		ts.Setenv("ID", id[1])
+	}
 	_, err := io.WriteString(ts.Stdout(), answer)
 	ts.Check(err)
 }
+
+var anyID = regexp.MustCompile(`"id":"([^"]+)"`)
 
 var nodeID = regexp.MustCompile(`"node_id":"([^"]+)"`)
 
@@ -167,6 +190,9 @@ func ask(ts *testscript.TestScript, args []string) string {
 	body := strings.Join(args[2:], "")
 	req, err := http.NewRequestWithContext(context.Background(), args[0], ts.Getenv("CONTROLLER")+args[1], strings.NewReader(body))
 	ts.Check(err)
+	if root := ts.Getenv("ROOT"); root != "" {
+		req.SetBasicAuth("root", root)
+	}
 	resp, err := http.DefaultClient.Do(req)
 	ts.Check(err)
 	defer func() { _ = resp.Body.Close() }()
@@ -196,4 +222,16 @@ func userKey(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	text := base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PrivateKey(key))
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text+"\n"), 0o600))
+}
+
+// apiKey makes a user key at the controller of the script: apikey ID FILE
+func apiKey(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: apikey id file")
+	}
+	c, err := client.NewController(ts.Getenv("CONTROLLER"), client.Options{Credentials: client.RootToken(ts.Getenv("ROOT"))})
+	ts.Check(err)
+	made, err := c.CreateKey(context.Background(), api.NewKey{ID: args[0], TTL: 3600, Groups: []string{"scripts"}})
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(made.Reveal()+"\n"), 0o600))
 }
