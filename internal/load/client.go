@@ -81,6 +81,12 @@ func IsNotFound(err error) bool {
 	return ok && r.Message == notFound
 }
 
+// IsDenied says whether the controller does not take who calls, or does not let them.
+func IsDenied(err error) bool {
+	r, ok := errors.AsType[*Refusal](err)
+	return ok && (r.Code == http.StatusUnauthorized || r.Code == http.StatusForbidden)
+}
+
 // Raw makes one call and gives the whole answer as it came.
 func (c *Client) Raw(ctx context.Context, method, path string, body []byte) (answer []byte, code int, err error) {
 	resp, err := c.open(ctx, method, path, body)

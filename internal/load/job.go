@@ -174,7 +174,7 @@ func (r *runner) clear(ctx context.Context) (left int, err error) {
 		if err == nil && left == 0 && len(r.opened()) == 0 {
 			return 0, nil
 		}
-		if !pause(ctx, 250*time.Millisecond) {
+		if IsDenied(err) || !pause(ctx, 250*time.Millisecond) {
 			return max(left, len(r.opened())), err
 		}
 	}

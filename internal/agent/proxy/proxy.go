@@ -45,8 +45,8 @@ const (
 )
 
 // Listen makes the socket. Run serves it.
-func Listen(o Options) (*Proxy, error) {
-	socket, err := listen(o.Dir)
+func Listen(ctx context.Context, o Options) (*Proxy, error) {
+	socket, err := listen(ctx, o.Dir)
 	if err != nil {
 		return nil, err
 	}

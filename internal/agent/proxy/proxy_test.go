@@ -47,7 +47,7 @@ func (c *creds) Renew(*http.Request, string) bool {
 // open makes a proxy for a registry, and a client of its socket.
 func open(t *testing.T, dir, registry string, c *creds) (*Proxy, *http.Client) {
 	t.Helper()
-	p, err := Listen(Options{
+	p, err := Listen(t.Context(), Options{
 		Dir: dir, Registry: func() string { return registry }, Credentials: c, Logger: slog.New(slog.DiscardHandler),
 		Shows: func(context.Context) bool { return c.shown != "" },
 	})

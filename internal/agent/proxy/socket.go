@@ -47,11 +47,11 @@ func (p place) close() {
 }
 
 // listen makes the socket anew. The caller holds the lock of the node.
-func listen(dir string) (net.Listener, error) {
+func listen(ctx context.Context, dir string) (net.Listener, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory, its owner's alone
+	if err := os.Chmod(dir, 0o700); err != nil {
 		return nil, err
 	}
 	at, err := placeIn(dir)
@@ -62,7 +62,7 @@ func listen(dir string) (net.Listener, error) {
 		at.close()
 		return nil, err
 	}
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", at.path)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", at.path)
 	if err != nil {
 		at.close()
 		return nil, err

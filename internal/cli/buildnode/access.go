@@ -24,12 +24,12 @@ func newPass(id home.Identity, controller *link.Client, log *slog.Logger) *pass.
 }
 
 // openProxy makes the socket by which the owner of a node reaches the registry of its cloud.
-func (n *Node) openProxy(at home.Home, id home.Identity) error {
+func (n *Node) openProxy(ctx context.Context, at home.Home, id home.Identity) error {
 	config, err := transfer.TLSConfig(transfer.TLSOptions(id.TLS))
 	if err != nil {
 		return err
 	}
-	n.proxy, err = proxy.Listen(proxy.Options{
+	n.proxy, err = proxy.Listen(ctx, proxy.Options{
 		Dir: at.Sockets(), Registry: n.agent.Registry, Credentials: n.pass, Shows: n.pass.Shows, TLS: config, Logger: n.log,
 	})
 	if err == nil {

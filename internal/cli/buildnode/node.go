@@ -115,7 +115,7 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 		return n, err
 	}
 	n.agent = agent.New(options)
-	if err := n.openProxy(o.Home, identity); err != nil { // VMs need none
+	if err := n.openProxy(ctx, o.Home, identity); err != nil { // VMs need none
 		o.Logger.WarnContext(ctx, "this node has no local registry proxy", "error", err)
 	}
 	return n, n.openMetrics(ctx, o)
