@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +26,7 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/registry"
 )
 
 const auditToken = "t0ken/of+root:1234567890"
@@ -281,15 +281,68 @@ func TestPermissionsFollowTheLicence(t *testing.T) {
 	}
 }
 
-// TestChoresAreWired: whoever keeps house looks after keys, and a registry alone after its own.
-func TestChoresAreWired(t *testing.T) {
-	s, stop := startController(t, t.TempDir(), true, guarded())
-	what := []string{}
-	for _, c := range s.chores {
-		what = append(what, c.What)
+// longGone is a key that nobody has prolonged for more than a month.
+var longGone = farm.APIKey{ID: "gone", Generation: "g", PublicKey: []byte{1}, Expires: time.Now().Add(-32 * 24 * time.Hour)}
+
+// awaitGone waits for the end of that key.
+func awaitGone(t *testing.T, keys auth.KeyStore) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if _, there := keys.Get(longGone.ID); !there {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("nobody has removed a key that expired long ago")
+		}
 	}
+}
+
+// TestKeysAreLookedAfter: by the replica that keeps house, and what the licence says of
+// permissions is stored.
+func TestKeysAreLookedAfter(t *testing.T) {
+	dir, settings := t.TempDir(), guarded()
+	settings["enable-controller-authorization"] = "true"
+	s, stop := startController(t, dir, true, settings)
+	err := s.access.o.Stores.Keys.Create(t.Context(), longGone)
 	stop()
-	if want := []string{"used secrets and permissions", "user keys that have expired", "signing keys"}; !slices.Equal(what, want) {
-		t.Errorf("%q, want %q", what, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, stop = startController(t, dir, true, settings)
+	defer stop()
+	awaitGone(t, s.access.o.Stores.Keys)
+	for end := time.Now().Add(20 * time.Second); !s.access.o.Stores.Grants.Grants().Enforced; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("that permissions count is not stored")
+		}
+	}
+	if s.registry.access.o.Stores.Grants.Grants().Enforced {
+		t.Error("permissions count at the registry, where nobody has switched them on")
+	}
+}
+
+// TestKeysOfARegistryAreLookedAfter, of one that runs alone.
+func TestKeysOfARegistryAreLookedAfter(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := startOwnRegistry(t, dir, guarded())
+	err := s.access.o.Stores.Keys.Create(t.Context(), longGone)
+	stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, stop = startOwnRegistry(t, dir, guarded())
+	defer stop()
+	awaitGone(t, s.access.o.Stores.Keys)
+}
+
+// TestUpkeepFindsTheLocalPort: whoever looks after a storage on its machine needs no credentials.
+func TestUpkeepFindsTheLocalPort(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := startOwnRegistry(t, dir, guarded())
+	defer stop()
+	_, err := registry.CheckStorage(t.Context(), dir, registry.CheckOptions{})
+	busy, ok := errors.AsType[*registry.InUse](err)
+	if !ok || busy.Address != s.localURL() || busy.Address == s.URL() {
+		t.Errorf("%v, %+v", err, busy)
 	}
 }
