@@ -148,14 +148,21 @@ func TestTrailWaits(t *testing.T) {
 		if b.count() != trailWaits || b.most != trailBunch {
 			t.Errorf("%d events came, at most %d at a time", b.count(), b.most)
 		}
-		if !strings.Contains(log(), "count=7") {
-			t.Errorf("that some were left out is not said:\n%s", log()[:min(2000, len(log()))])
+		if strings.Count(log(), "were left out") != 1 || !strings.Contains(log(), "count=7") {
+			t.Errorf("that some were left out is not said once:\n%s", log()[:min(2000, len(log()))])
 		}
 		trail.Of(farm.ServiceController).Audit(t.Context(), done())
 		synctest.Wait()
 		if b.count() != trailWaits+1 {
 			t.Error("it does not go on")
 		}
+		b.failing(errors.New("the store is away again"))
+		trail.Of(farm.ServiceController).Audit(t.Context(), done())
+		time.Sleep(500 * time.Millisecond)
+		if strings.Count(log(), "pause=1s") != 2 || strings.Count(log(), "were left out") != 1 {
+			t.Errorf("it does not begin anew:\n%s", log()[:min(2000, len(log()))])
+		}
+		b.failing(nil)
 	})
 }
 

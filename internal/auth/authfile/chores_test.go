@@ -3,6 +3,7 @@ package authfile
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,6 +41,11 @@ func TestChores(t *testing.T) {
 		must(t, err)
 		if _, err := auth.NewSigner(stored).Unseal("p", last, time.Hour); err != nil {
 			t.Errorf("what is signed is not good after a restart: %v", err)
+		}
+		raw, err := stored.Encode()
+		must(t, err)
+		if n := strings.Count(string(raw), "secret"); n != 2 {
+			t.Errorf("%d signing keys are stored", n)
 		}
 		if _, err := signer.Unseal("p", first, 100*24*time.Hour); err == nil {
 			t.Error("the first key is believed for ever")

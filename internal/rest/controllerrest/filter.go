@@ -194,6 +194,9 @@ var eventFields = filter.Table[controller.LoggedEvent]{
 	{Name: "state", Texts: members("state", "instance_state")},
 	{Name: "machine", Text: member("machineName")},
 	{Name: "message", Text: member("message")},
+	{Name: "user", Texts: members("user", "key_id")},
+	{Name: "address", Text: member("address")},
+	{Name: "about", Text: member("about")},
 	{Name: "age", Since: func(e controller.LoggedEvent) time.Time {
 		seconds, _ := e.Field("time").(float64)
 		return time.Unix(int64(seconds), 0)
