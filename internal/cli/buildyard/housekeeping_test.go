@@ -276,6 +276,13 @@ func TestPermissionsFollowTheLicence(t *testing.T) {
 	if len(stored) != 1 || !stored[0].Enforced {
 		t.Errorf("stored %+v", stored)
 	}
+	if err := grants.Change(t.Context(), func(auth.Grants) (auth.Grants, error) { return auth.Grants{}, nil }); err != nil {
+		t.Fatal(err)
+	}
+	step("another replica, with other settings, has stored something else", farm.TierBasic, false, false)
+	if len(stored) != 2 {
+		t.Error("replicas overwrite each other for ever")
+	}
 	if again := auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: tier, Authorization: true}, auth.NewGrantTable(stored[0], nil)); again.Rules().Allows(anna, "list_vms") {
 		t.Error("a restart opens what was denied")
 	}

@@ -73,6 +73,13 @@ func TestAKeyOfAMomentAgo(t *testing.T) {
 	if n := b.asked.Load() - before; n != 1 {
 		t.Errorf("it asked %d times", n)
 	}
+	over := record
+	over.Expires = time.Now().Add(-time.Minute)
+	must(t, store.Replace(t.Context(), record, over))
+	before = b.asked.Load()
+	if a := s.do(t, c, "POST /tap/v1/hand", `{"id":"ci"}`); a.code != http.StatusUnauthorized || b.asked.Load() != before {
+		t.Errorf("a key that has expired: %d %s, asked: %t", a.code, a.text, b.asked.Load() != before)
+	}
 	for range 3 {
 		if a := s.do(t, c, "POST /tap/v1/hand", `{"id":"nobody"}`); a.code != http.StatusUnauthorized {
 			t.Errorf("%d %s", a.code, a.text)
