@@ -26,6 +26,7 @@ type sequence struct {
 	Rows  []string `yaml:"rows"`  // "+row" it shows, "-row" it shows the refusal of
 	Forms []string `yaml:"forms"` // it is repeated in each of these forms
 	Alone bool     `yaml:"alone"` // it changes what others need: it runs by itself, after all others
+	Auth  bool     `yaml:"auth"`  // only with authentication
 	Steps []step   `yaml:"steps"`
 
 	file string

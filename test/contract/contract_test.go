@@ -129,11 +129,11 @@ func TestOpenRoutes(t *testing.T) {
 
 // TestCasesAreReadable: the cases and rows of the suite can be read, and claims name rows.
 func TestCasesAreReadable(t *testing.T) {
-	rows, err := loadRows()
+	rows, err := loadRows(true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	jobs, err := allJobs(theSpec(t), rows)
+	jobs, err := allJobs(theSpec(t), rows, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -205,6 +205,9 @@ var bases = map[string]map[string]any{
 	"POST /queue/v1/report":               {"protocol": 1.0, "seq": 1.0, "statuses": []any{}},
 	"GET /api/v1/macaddr":                 {"limit": "10"},
 	"PUT /registry/files/{path}":          nil,
+	"POST /api/v1/apikey":                 {"ttl": 60.0, "groups": []any{"x"}},
+	"POST /v1/apikey":                     {"ttl": 60.0, "groups": []any{"x"}},
+	"PUT /api/v1/apikey":                  {"groups": []any{"x"}},
 	"POST /log":                           {"service": "contract"},
 	"GET /registry/log/view":              {"service": "contract"},
 	"GET /api/v1/log/view":                {"service": "contract"},
@@ -260,7 +263,7 @@ func (r *request) put(p param, value any) {
 // spoilt sends a broken request and says what is wrong with its answer.
 func (p *player) spoilt(ctx context.Context, b broken) []string {
 	r := b.spoil(base(b.route))
-	a, err := r.send(ctx, p.stage.address("up", "", r.path), 0)
+	a, err := r.send(ctx, p.stage.door("up", "", r.path), 0)
 	if err != nil {
 		return []string{err.Error()}
 	}

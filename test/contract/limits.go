@@ -25,7 +25,7 @@ func tooMany(ctx context.Context, p *player) error {
 		if err != nil {
 			return err
 		}
-		resp, err := client.Do(req)
+		resp, err := clientBy(c.stage.access.by(c.proxies[1])).Do(req)
 		if err != nil {
 			return err
 		}
@@ -80,14 +80,25 @@ func (p *player) licensed(ctx context.Context, dir, tier string) (err error) {
 	if err != nil {
 		return err
 	}
-	c := &cloud{name: tier, controller: "http://" + addr, registry: split.registry, vars: split.vars}
+	front, err := openProxy(ctx, p.stage, p.stage.access.scheme()+addr)
+	if err != nil {
+		return err
+	}
+	defer front.close()
+	c := &cloud{
+		name: tier, stage: p.stage, controller: p.stage.access.scheme() + addr, registry: split.registry, vars: split.vars, proxies: []*proxy{front, split.proxies[1]},
+	}
 	service := rig.NewProcess(dir, tier, p.stage.programs.Path("buildyard"), "controller", "--listen-addr", addr, "--data-dir", filepath.Join(dir, tier),
-		"--registry", split.registry, "--license-file", filepath.Join(dir, tier+".lic"), "--license-authority", filepath.Join(dir, "authority.pub"), "--log-level", "warn")
+		"--registry", split.proxies[1].address, "--license-file", filepath.Join(dir, tier+".lic"), "--license-authority", filepath.Join(dir, "authority.pub"), "--log-level", p.stage.access.logLevel())
+	service.Set(p.stage.access.settings())
 	if err := service.Start(); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, service.End()) }()
-	if err := rig.Ready(ctx, service, c.controller); err != nil {
+	if err := p.stage.access.ready(ctx, service, c.controller); err != nil {
+		return err
+	}
+	if err := p.stage.access.enroll(ctx, c, front); err != nil {
 		return err
 	}
 	asks := func(more map[string]any) map[string]any {

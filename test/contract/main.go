@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ type options struct {
 	only *regexp.Regexp // cases by their names; coverage is then not judged
 	json string
 	keep bool
+	auth bool // as the root user, with a key, and with a certificate
 }
 
 func parse(args []string, out io.Writer) (o options, err error) {
@@ -31,11 +33,12 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	only := fs.String("only", "", "run only the cases whose file or name matches this regular expression")
 	fs.StringVar(&o.json, "json", "", "file for the report in JSON")
 	fs.BoolVar(&o.keep, "keep", false, "keep data and logs")
+	fs.BoolVar(&o.auth, "auth", false, "with authentication: once each with the root token, a user key and a client certificate")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
 	if fs.NArg() > 0 {
-		return o, errors.New("usage: contract [-only REGEXP] [-json FILE] [-keep]")
+		return o, errors.New("usage: contract [-only REGEXP] [-json FILE] [-keep] [-auth]")
 	}
 	if *only != "" {
 		o.only, err = regexp.Compile(*only)
@@ -53,19 +56,6 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 		return false, err
 	}
 	began := time.Now()
-	s, err := loadSpec()
-	if err != nil {
-		return false, err
-	}
-	s.serves()
-	rows, err := loadRows()
-	if err != nil {
-		return false, err
-	}
-	jobs, err := allJobs(s, rows)
-	if err != nil {
-		return false, err
-	}
 	dir, done, err := rig.WorkDir("contract", o.keep)
 	if err != nil {
 		return false, err
@@ -75,24 +65,82 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	if err != nil {
 		return false, err
 	}
-	l := newLedger()
-	st, err := openStage(ctx, programs, dir, s, l)
-	defer func() { err = errors.Join(err, st.close()) }()
-	if err != nil {
-		return false, fmt.Errorf("%w\n%s", err, st.tails())
+	r := &report{well: true}
+	if !o.auth {
+		r, err = o.round(ctx, &stage{dir: dir, programs: programs}, out)
+	} else {
+		err = o.rounds(ctx, programs, dir, r, out)
 	}
-	fmt.Fprintf(out, "two clouds are up after %.1f s\n", time.Since(began).Seconds())
-	p := &player{spec: s, ledger: l, stage: st}
-	r := p.runAll(ctx, o, jobs)
-	r.finish(p, rows, o)
+	if err != nil {
+		return false, err
+	}
 	r.Seconds = time.Since(began).Seconds()
-	r.print(out)
+	r.sum(out)
 	if o.json != "" {
 		if err := r.write(o.json); err != nil {
 			return false, err
 		}
 	}
-	return r.well(), nil
+	return r.well, nil
+}
+
+// rounds runs the suite with each kind of credentials, one after the other, and searches the logs
+// of each for every secret that was used.
+func (o options) rounds(ctx context.Context, programs rig.Programs, dir string, all *report, out io.Writer) error {
+	for i, kind := range []string{byRoot, byKey, byCertificate} {
+		below, secrets := filepath.Join(dir, fmt.Sprint(i)), &rig.Secrets{}
+		a, err := newAccess(ctx, kind, below, secrets)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "with the %s:\n", kind)
+		r, err := o.round(ctx, &stage{dir: below, programs: programs, access: a}, out)
+		a.close()
+		if err != nil {
+			return fmt.Errorf("with the %s: %w", kind, err)
+		}
+		found, files, err := secrets.Search(below)
+		if err != nil {
+			return err
+		}
+		for _, line := range found {
+			fmt.Fprintln(out, "FAILED", line)
+			r.Failed, r.well = r.Failed+1, false
+		}
+		r.sum(out)
+		fmt.Fprintf(out, "%d secrets were looked for in %d logs: found %d times\n", secrets.Len(), files, len(found))
+		all.add(r)
+	}
+	return nil
+}
+
+// round is one run of all cases.
+func (o options) round(ctx context.Context, st *stage, out io.Writer) (r *report, err error) {
+	began := time.Now()
+	if st.spec, err = loadSpec(); err != nil {
+		return nil, err
+	}
+	st.spec.serves(st.access.features()...)
+	rows, err := loadRows(st.access != nil)
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := allJobs(st.spec, rows, st.access != nil)
+	if err != nil {
+		return nil, err
+	}
+	st, err = openStage(ctx, st)
+	defer func() { err = errors.Join(err, st.close()) }()
+	if err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, st.tails())
+	}
+	fmt.Fprintf(out, "two clouds are up after %.1f s\n", time.Since(began).Seconds())
+	p := &player{spec: st.spec, ledger: st.ledger, stage: st}
+	r = p.runAll(ctx, o, jobs)
+	r.finish(p, rows, o)
+	r.Seconds = time.Since(began).Seconds()
+	r.print(out)
+	return r, nil
 }
 
 // job is one case, wherever it comes from.
@@ -107,9 +155,12 @@ type job struct {
 const skipMark = "skipped: "
 
 // allJobs gives the cases of the files, the scenes, and those that follow from the file.
-func allJobs(s *spec, rows []row) ([]job, error) {
+func allJobs(s *spec, rows []row, authenticated bool) ([]job, error) {
 	var jobs []job
 	for _, sc := range scenes {
+		if sc.auth && !authenticated {
+			continue
+		}
 		jobs = append(jobs, job{name: "scene: " + sc.name, alone: sc.alone, rows: sc.rows, play: func(ctx context.Context, p *player) []string {
 			if err := sc.play(ctx, p); err != nil {
 				return []string{err.Error()}
@@ -123,6 +174,9 @@ func allJobs(s *spec, rows []row) ([]job, error) {
 		return nil, err
 	}
 	for _, c := range cases {
+		if c.Auth && !authenticated {
+			continue
+		}
 		jobs = append(jobs, job{name: c.file + ": " + c.Case, alone: c.Alone, rows: c.Rows, play: func(ctx context.Context, p *player) []string {
 			return p.play(ctx, c)
 		}})
@@ -193,7 +247,19 @@ type report struct {
 	Seconds                 float64
 	Partial                 bool `json:",omitempty"` // only some cases ran: what is missing says nothing
 
-	mu sync.Mutex
+	mu   sync.Mutex
+	well bool
+}
+
+// add adds up the reports of rounds.
+func (r *report) add(one *report) {
+	r.Passed, r.Failed, r.Skipped, r.Calls = r.Passed+one.Passed, r.Failed+one.Failed, r.Skipped+one.Skipped, r.Calls+one.Calls
+	for _, t := range []struct{ all, one *tally }{{&r.Routes, &one.Routes}, {&r.Params, &one.Params}, {&r.Rows, &one.Rows}} {
+		t.all.Met, t.all.All = t.all.Met+t.one.Met, t.all.All+t.one.All
+		t.all.Missing = append(t.all.Missing, t.one.Missing...)
+	}
+	r.Failures = append(r.Failures, one.Failures...)
+	r.Partial, r.well = one.Partial, r.well && one.well
 }
 
 func (r *report) note(j job, faults []string) {
@@ -224,14 +290,15 @@ func (r *report) finish(p *player, rows []row, o options) {
 	}
 	r.Routes, r.Params, r.Rows = p.ledger.sum(p.spec, rows)
 	r.Calls, r.Partial = p.ledger.calls, o.only != nil
+	r.well = r.whole()
 }
 
-// well says whether nothing failed and nothing is missing.
-func (r *report) well() bool {
+// whole says whether nothing failed and nothing is missing.
+func (r *report) whole() bool {
 	return r.Failed == 0 && r.Passed > 0 && (r.Partial || r.Routes.Met == r.Routes.All && r.Params.Met == r.Params.All && r.Rows.Met == r.Rows.All)
 }
 
-// print writes the report; its last line is for programs.
+// print writes what failed and what is missing.
 func (r *report) print(out io.Writer) {
 	for _, f := range r.Failures {
 		fmt.Fprintln(out, "FAILED", f)
@@ -246,6 +313,10 @@ func (r *report) print(out io.Writer) {
 			}
 		}
 	}
+}
+
+// sum writes the figures; its last line is for programs.
+func (r *report) sum(out io.Writer) {
 	fmt.Fprintf(out, "%d calls in %.0f s\n", r.Calls, r.Seconds)
 	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", r.Passed, r.Failed, r.Skipped)
 	fmt.Fprintf(out, "routes %s params %s rows %s cases %d\n", r.Routes, r.Params, r.Rows, r.Passed+r.Failed+r.Skipped)

@@ -30,6 +30,7 @@ func (p *player) play(ctx context.Context, c sequence) []string {
 func (p *player) playWith(ctx context.Context, c sequence, v vars) []string {
 	v["unique"] = unique(c.file + " " + c.Case)
 	maps.Copy(v, p.stage.vars(c.On))
+	maps.Copy(v, p.stage.access.vars())
 	for i, st := range c.Steps {
 		if faults := p.step(ctx, c, i, st, v); len(faults) > 0 {
 			return append([]string{fmt.Sprintf("step %d, %s:", i+1, st.Send)}, faults...)
@@ -55,11 +56,12 @@ func (p *player) step(ctx context.Context, c sequence, i int, st step, v vars) [
 	if err != nil {
 		return []string{err.Error()}
 	}
-	address := p.stage.address(c.On, st.At, plain.path)
+	to := p.stage.door(c.On, st.At, plain.path)
+	plain.known = p.stage.access != nil && p.stage.access.kind != byRoot
 	deadline := time.Now().Add(st.Within)
 	for try := 0; ; try++ {
 		sent, form := plain.formed(turn(c, st, i, try))
-		a, err := sent.send(ctx, address, st.Stream)
+		a, err := sent.send(ctx, to, st.Stream)
 		if err != nil {
 			return []string{err.Error()}
 		}

@@ -29,7 +29,7 @@ type proxy struct {
 const bulk = 16 << 20
 
 // openProxy listens on a loopback address and passes everything on to a service.
-func openProxy(ctx context.Context, s *spec, l *ledger, service string) (*proxy, error) {
+func openProxy(ctx context.Context, st *stage, service string) (*proxy, error) {
 	target, err := url.Parse(service)
 	if err != nil {
 		return nil, err
@@ -39,9 +39,10 @@ func openProxy(ctx context.Context, s *spec, l *ledger, service string) (*proxy,
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{address: "http://" + socket.Addr().String(), spec: s, ledger: l, faults: map[string]string{}}
+	p := &proxy{address: "http://" + socket.Addr().String(), spec: st.spec, ledger: st.ledger, faults: map[string]string{}}
 	pass := httputil.NewSingleHostReverseProxy(target)
 	pass.FlushInterval = -1
+	pass.Transport = passing{st.access}
 	pass.ErrorLog = quiet
 	pass.ModifyResponse = p.look
 	p.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -25,6 +25,7 @@ type request struct {
 	raw    []byte         // body that is sent as it is, instead
 	header http.Header
 	tail   string // behind the JSON of the body
+	known  bool   // its caller is known by something else than the root token
 	route  *route // nil for one that does not exist
 }
 
@@ -60,12 +61,12 @@ var turns = []string{"json", "newline", "form", "bare", "unknown", "strings", "n
 
 // basic is the credential of a client that sends one whether it is asked for or not.
 func basic(user string) string {
-	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":t0ken/with+special=&characters"))
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+rootToken))
 }
 
 // with puts a credential on a request that has none.
 func (r *request) with(credential string) bool {
-	if r.header.Get("Authorization") != "" {
+	if r.header.Get("Authorization") != "" || r.known {
 		return false
 	}
 	r.header.Set("Authorization", credential)
@@ -201,10 +202,9 @@ const (
 	most     = 32 << 20 // bytes of an answer
 )
 
-// client sends requests and takes answers as they are: no gzip of its own, no redirects.
-var client = &http.Client{
-	Transport:     &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 32},
-	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+// clientBy sends requests and takes answers as they are: no gzip of its own, no redirects.
+func clientBy(connections http.RoundTripper) *http.Client {
+	return &http.Client{Transport: connections, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // body gives the bytes of the body.
@@ -217,14 +217,14 @@ func (r *request) body() []byte {
 }
 
 // send makes the call at an address. A stream is read for a moment only.
-func (r *request) send(ctx context.Context, address string, stream time.Duration) (*answer, error) {
+func (r *request) send(ctx context.Context, to door, stream time.Duration) (*answer, error) {
 	limit := callTime
 	if stream > 0 {
 		limit = stream
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	target := address + r.path
+	target := to.address + r.path
 	if query := r.broken + r.query.Encode(); query != "" {
 		target += "?" + query
 	}
@@ -237,7 +237,7 @@ func (r *request) send(ctx context.Context, address string, stream time.Duration
 		return nil, err
 	}
 	req.Header = r.header.Clone()
-	resp, err := client.Do(req)
+	resp, err := clientBy(to.by).Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", r.method, r.path, err)
 	}

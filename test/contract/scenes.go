@@ -21,36 +21,42 @@ type scene struct {
 	alone bool     // it changes what others need
 	rows  []string // claimed when it went well
 	play  func(ctx context.Context, p *player) error
+	auth  bool // only with authentication
 }
 
 // scenes in the order in which they begin: those that take longest first.
 var scenes = []scene{
-	{"a node is lost, and comes back", false, []string{"+5.offline", "-5.offline", "+5.node-lost", "-5.node-lost", "+5.node-restart", "-5.node-restart"}, lostNode},
-	{"a node is lost for long", false, []string{"+5.node-gone", "-5.node-gone", "+5.kill-order", "-5.kill-order"}, goneNode},
-	{"VMs that nobody owns", false, []string{"+5.unknown-vm"}, undecided},
-	{"VMs that nobody owns and that go", false, []string{"-5.unknown-vm", "+5.many-unknown", "-5.many-unknown"}, removedStrangers},
-	{"an instance is terminated twice", false, []string{"+5.twice"}, twice},
-	{"licences of each tier", false, []string{"+2.tier", "-2.tier"}, tiers},
-	{"a node with one room", false, []string{"+3.waiting", "-3.waiting", "+5.capacity"}, oneRoom},
-	{"nodes that count resources", false, []string{"+5.resource-mode"}, resources},
+	{"a node is lost, and comes back", false, []string{"+5.offline", "-5.offline", "+5.node-lost", "-5.node-lost", "+5.node-restart", "-5.node-restart"}, lostNode, false},
+	{"a node is lost for long", false, []string{"+5.node-gone", "-5.node-gone", "+5.kill-order", "-5.kill-order"}, goneNode, false},
+	{"VMs that nobody owns", false, []string{"+5.unknown-vm"}, undecided, false},
+	{"VMs that nobody owns and that go", false, []string{"-5.unknown-vm", "+5.many-unknown", "-5.many-unknown"}, removedStrangers, false},
+	{"an instance is terminated twice", false, []string{"+5.twice"}, twice, false},
+	{"licences of each tier", false, []string{"+2.tier", "-2.tier"}, tiers, false},
+	{"a node with one room", false, []string{"+3.waiting", "-3.waiting", "+5.capacity"}, oneRoom, false},
+	{"nodes that count resources", false, []string{"+5.resource-mode"}, resources, false},
 	{"settings", false, []string{
 		"+8.environment", "-8.environment", "+8.flags", "-8.flags", "+8.file", "-8.file", "+8.wrong", "-8.wrong",
-	}, settings},
-	{"a device, a VLAN and a group of a node", false, []string{"+5.usb"}, devices},
-	{"an imported disk", false, []string{"+5.ssh-rule", "-5.ssh-rule"}, importedDisk},
-	{"events that are pushed", false, []string{"+6.push", "-6.push", "+6.event-file", "-6.event-file"}, pushedEvents},
-	{"directories of the registry", true, []string{"+7.versions", "-7.versions", "+7.chain", "-7.chain", "+7.shared", "-7.shared"}, directories},
-	{"pulls and their times", true, []string{"+5.last-pull", "-5.last-pull", "-3.times", "-3.versions"}, lastPull},
-	{"the registry is away", true, []string{"+2.not-ready", "-2.not-ready", "-5.steady"}, registryAway},
-	{"too many streams", true, []string{"+2.too-many", "-2.too-many"}, tooMany},
-	{"the storage of the registry is broken", true, []string{"+2.internal", "-2.internal"}, brokenStorage},
-	{"agent packages", true, []string{"+5.packages"}, agentPackages},
-	{"the controller is killed", true, []string{"+5.controller-restart", "-5.controller-restart"}, controllerKilled},
-	{"what never was so in the run", true, []string{"-3.arch", "-3.progress", "-3.unsigned", "-3.empty-fields", "-3.after-termination"}, never},
+	}, settings, false},
+	{"a device, a VLAN and a group of a node", false, []string{"+5.usb"}, devices, false},
+	{"an imported disk", false, []string{"+5.ssh-rule", "-5.ssh-rule"}, importedDisk, false},
+	{"events that are pushed", false, []string{"+6.push", "-6.push", "+6.event-file", "-6.event-file"}, pushedEvents, false},
+	{"directories of the registry", true, []string{"+7.versions", "-7.versions", "+7.chain", "-7.chain", "+7.shared", "-7.shared"}, directories, false},
+	{"pulls and their times", true, []string{"+5.last-pull", "-5.last-pull", "-3.times", "-3.versions"}, lastPull, false},
+	{"the registry is away", true, []string{"+2.not-ready", "-2.not-ready", "-5.steady"}, registryAway, false},
+	{"too many streams", true, []string{"+2.too-many", "-2.too-many"}, tooMany, false},
+	{"the storage of the registry is broken", true, []string{"+2.internal", "-2.internal"}, brokenStorage, false},
+	{"agent packages", true, []string{"+5.packages"}, agentPackages, false},
+	{"the controller is killed", true, []string{"+5.controller-restart", "-5.controller-restart"}, controllerKilled, false},
+	{name: "handshakes", rows: []string{"+4.handshake"}, play: handshakes, auth: true},
+	{"what never was so in the run", true, []string{"-3.arch", "-3.progress", "-3.unsigned", "-3.empty-fields", "-3.after-termination"}, never, false},
 }
 
 // caller calls a cloud as a scene needs it; answers go through the proxy into the ledger.
-func (c *cloud) caller() rig.Client { return rig.NewClient(c.proxies[0].address) }
+func (c *cloud) caller() rig.Client { return c.callerOf(c.proxies[0]) }
+
+func (c *cloud) callerOf(p *proxy) rig.Client {
+	return rig.NewClient(p.address).By(c.stage.access.by(p))
+}
 
 // start starts one instance on a node and waits until it is in a state.
 func (c *cloud) start(ctx context.Context, node, state string) (id string, err error) {
@@ -136,7 +142,7 @@ func importedDisk(ctx context.Context, p *player) error {
 	program := p.stage.programs.Path("buildnode")
 	for _, args := range [][]string{
 		{"vm", "import", disk, "--format", "raw", "--name", "imported", "--cpu", "1", "--ram", "256M"},
-		{"registry", "--remote", c.proxies[1].address, "push", "imported", "--tag", "v1"},
+		slices.Concat([]string{"registry", "--remote", c.stage.access.remote(c)}, c.stage.access.arguments(c), []string{"push", "imported", "--tag", "v1"}),
 	} {
 		if _, err := rig.Output(ctx, "", program, append(args, "--data-dir", home)...); err != nil {
 			return err
@@ -148,7 +154,7 @@ func importedDisk(ctx context.Context, p *player) error {
 	}
 	rules := func(template any) (n int, err error) {
 		var config api.TemplateConfig
-		err = rig.NewClient(c.proxies[1].address).Send(ctx, "GET", fmt.Sprint("/registry/vm/info?tag=v1&id=", template), nil, &config)
+		err = c.callerOf(c.proxies[1]).Send(ctx, "GET", fmt.Sprint("/registry/vm/info?tag=v1&id=", template), nil, &config)
 		for _, card := range config.NetworkCards {
 			for _, rule := range card.PortRules {
 				if rule.RuleName == "ssh" && rule.GuestPort == 22 {
@@ -190,7 +196,7 @@ func (c *cloud) templateID(ctx context.Context, name string) (string, error) {
 // what the registry says.
 func directories(ctx context.Context, p *player) error {
 	c := p.stage.clouds["up"]
-	registry := rig.NewClient(c.proxies[1].address)
+	registry := c.callerOf(c.proxies[1])
 	var list []api.Template
 	if err := registry.Send(ctx, "GET", "/registry/v2/vm", nil, &list); err != nil {
 		return err
@@ -256,7 +262,7 @@ func layerList(base, file, dir string, names []string) error {
 // lastPull pulls once, and starts from the cache without a pull.
 func lastPull(ctx context.Context, p *player) error {
 	c := p.stage.clouds["up"]
-	registry := rig.NewClient(c.proxies[1].address)
+	registry := c.callerOf(c.proxies[1])
 	times := func() (d api.TemplateDetail, err error) {
 		return d, registry.Send(ctx, "GET", fmt.Sprint("/registry/v2/vm?id=", c.vars["template_plain"]), nil, &d)
 	}
@@ -309,7 +315,7 @@ func registryAway(ctx context.Context, p *player) error {
 	if err := c.services[0].Start(); err != nil {
 		return err
 	}
-	if err := rig.Ready(ctx, c.services[0], c.registry); err != nil {
+	if err := c.stage.access.ready(ctx, c.services[0], c.registry); err != nil {
 		return err
 	}
 	faults = append(faults, p.playWith(ctx, sequence{Case: "with a registry again", On: "split", Steps: []step{
@@ -371,7 +377,7 @@ func controllerKilled(ctx context.Context, p *player) error {
 	if err := controller.Start(); err != nil {
 		return err
 	}
-	if err := rig.Ready(ctx, controller, c.controller); err != nil {
+	if err := c.stage.access.ready(ctx, controller, c.controller); err != nil {
 		return err
 	}
 	if err := c.await(ctx, id, func(i api.Instance) bool { return i.InstanceState == "Started" && i.Message == "" }); err != nil {

@@ -29,7 +29,7 @@ func (c *cloud) post(ctx context.Context, path, secret string, in, out any) erro
 		return err
 	}
 	req.Header.Set("Authorization", "Bearer "+secret)
-	resp, err := client.Do(req)
+	resp, err := clientBy(plain).Do(req)
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (t trial) run(ctx context.Context, p *player) error {
 func (t trial) given(addr, registry string) (args, env []string, err error) {
 	values := map[string]string{
 		config.ListenAddr: addr, config.DataDir: filepath.Join(t.dir, "data"), config.BasePath: filepath.Join(t.dir, "base"),
-		config.Registry: registry, config.RegistryBasePath: filepath.Join(t.dir, "base"),
+		config.Registry: registry, config.RegistryBasePath: filepath.Join(t.dir, "base"), config.LocalListenAddr: "127.0.0.1:0",
 	}
 	args, env = []string{t.service}, cleanEnv()
 	var file strings.Builder
@@ -204,7 +204,7 @@ func answers(ctx context.Context, address string, ended <-chan struct{}) bool {
 		if err != nil {
 			return false
 		}
-		if resp, err := client.Do(req); err == nil {
+		if resp, err := clientBy(plain).Do(req); err == nil {
 			_ = resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
 				return true

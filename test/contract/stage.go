@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +21,7 @@ var quiet = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
 // cloud is a controller and a registry with their nodes, and a proxy before each.
 type cloud struct {
 	name                 string
+	stage                *stage
 	dir                  string
 	controller, registry string // addresses
 	data, base           string // directories
@@ -36,6 +39,7 @@ type stage struct {
 	ledger   *ledger
 	clouds   map[string]*cloud
 	receiver *receiver // of the events of "split"
+	access   *access   // who makes the calls
 }
 
 // The settings of a cloud. What takes minutes in a real one takes seconds here.
@@ -67,15 +71,15 @@ var fleets = []fleet{
 }
 
 // openStage starts the clouds. What is given has to be closed, also beside an error.
-func openStage(ctx context.Context, p rig.Programs, dir string, s *spec, l *ledger) (*stage, error) {
-	st := &stage{dir: dir, programs: p, spec: s, ledger: l, clouds: map[string]*cloud{}}
+func openStage(ctx context.Context, st *stage) (*stage, error) {
+	st.ledger, st.clouds = newLedger(), map[string]*cloud{}
 	var err error
 	if st.receiver, err = openReceiver(ctx); err != nil {
 		return st, err
 	}
 	errs := make(chan error)
 	for _, name := range []string{"up", "split"} {
-		c := &cloud{name: name, dir: filepath.Join(dir, name), fleets: map[string]*rig.Process{}, vars: vars{}}
+		c := &cloud{name: name, stage: st, dir: filepath.Join(st.dir, name), fleets: map[string]*rig.Process{}, vars: vars{}}
 		st.clouds[name] = c
 		go func() { errs <- st.open(ctx, c) }()
 	}
@@ -88,6 +92,9 @@ func (st *stage) open(ctx context.Context, c *cloud) error {
 		return err
 	}
 	if err := st.serve(ctx, c); err != nil {
+		return err
+	}
+	if err := st.access.enroll(ctx, c, c.proxies...); err != nil {
 		return err
 	}
 	if err := st.fill(ctx, c); err != nil {
@@ -125,15 +132,16 @@ func (st *stage) serve(ctx context.Context, c *cloud) error {
 			return err
 		}
 		addrs[i] = addr
-		p, err := openProxy(ctx, st.spec, st.ledger, "http://"+addr)
+		p, err := openProxy(ctx, st, st.access.scheme()+addr)
 		if err != nil {
 			return err
 		}
 		c.proxies = append(c.proxies, p)
 	}
-	c.controller, c.registry = "http://"+addrs[0], "http://"+addrs[1]
+	scheme := st.access.scheme()
+	c.controller, c.registry = scheme+addrs[0], scheme+addrs[1]
 	c.data, c.base = filepath.Join(c.dir, "controller"), filepath.Join(c.dir, "registry")
-	args := append([]string{"--listen-addr", addrs[0], "--data-dir", c.data, "--registry", c.proxies[1].address, "--log-level", "warn"}, hurried[c.name]...)
+	args := append([]string{"--listen-addr", addrs[0], "--data-dir", c.data, "--registry", c.proxies[1].address, "--log-level", st.access.logLevel()}, hurried[c.name]...)
 	program := st.programs.Path("buildyard")
 	if c.name == "split" {
 		args = append(args, "--enable-event-logging", "--event-log-url", st.receiver.address)
@@ -143,19 +151,20 @@ func (st *stage) serve(ctx context.Context, c *cloud) error {
 		c.services = []*rig.Process{rig.NewProcess(c.dir, "up", program, args...)}
 	} else {
 		c.services = []*rig.Process{
-			rig.NewProcess(c.dir, "registry-service", program, "registry", "--listen-addr", addrs[1], "--base-path", c.base, "--log-level", "warn"),
+			rig.NewProcess(c.dir, "registry-service", program, "registry", "--listen-addr", addrs[1], "--base-path", c.base, "--log-level", st.access.logLevel()),
 			rig.NewProcess(c.dir, "controller-service", program, append([]string{"controller"}, args...)...),
 		}
 	}
 	for _, p := range c.services {
+		p.Set(st.access.settings())
 		if err := p.Start(); err != nil {
 			return err
 		}
 	}
-	if err := rig.Ready(ctx, c.services[0], c.registry); err != nil {
+	if err := st.access.ready(ctx, c.services[0], c.registry); err != nil {
 		return err
 	}
-	return rig.Ready(ctx, c.services[len(c.services)-1], c.controller)
+	return st.access.ready(ctx, c.services[len(c.services)-1], c.controller)
 }
 
 // Templates that every cloud has, each with the tags v1, v2 and v3.
@@ -164,19 +173,19 @@ var templates = []string{"base", "plain"}
 // fill makes local templates and pushes versions of them, as the owner of a node does.
 func (st *stage) fill(ctx context.Context, c *cloud) error {
 	program := st.programs.Path("buildnode")
-	home := []string{"--data-dir", filepath.Join(c.dir, "author")}
+	home, remote := []string{"--data-dir", filepath.Join(c.dir, "author")}, append([]string{"registry", "--remote", st.access.remote(c)}, st.access.arguments(c)...)
 	run := func(args ...string) (string, error) { return rig.Output(ctx, "", program, append(args, home...)...) }
 	for _, name := range templates {
 		if _, err := run("vm", "create", "--name", name, "--disk-size", "16M", "--cpu", "1", "--ram", "256M"); err != nil {
 			return err
 		}
 		for _, tag := range []string{"v1", "v2", "v3"} {
-			if _, err := run("registry", "--remote", c.proxies[1].address, "push", name, "--tag", tag); err != nil {
+			if _, err := run(slices.Concat(remote, []string{"push", name, "--tag", tag})...); err != nil {
 				return err
 			}
 		}
 	}
-	if _, err := run("registry", "--remote", c.proxies[1].address, "pull", "plain", "--tag", "v1"); err != nil {
+	if _, err := run(slices.Concat(remote, []string{"pull", "plain", "--tag", "v1"})...); err != nil {
 		return err
 	}
 	return nil
@@ -184,7 +193,7 @@ func (st *stage) fill(ctx context.Context, c *cloud) error {
 
 // meet waits for the nodes and learns the ids that cases need.
 func (st *stage) meet(ctx context.Context, c *cloud) error {
-	call := rig.NewClient(c.controller)
+	call := rig.NewClient(c.controller).By(st.access.by(c.proxies[0]))
 	var list []struct {
 		ID   string `json:"id"`
 		Name string `json:"name"`
@@ -247,14 +256,20 @@ func (st *stage) cloud(name string) *cloud {
 
 func (st *stage) vars(name string) vars { return maps.Clone(st.cloud(name).vars) }
 
-// address gives the service that has a path.
-func (st *stage) address(name, service, path string) string {
+// door is where a request is sent, and over which connections.
+type door struct {
+	address string
+	by      http.RoundTripper
+}
+
+// door gives that of the service that has a path.
+func (st *stage) door(name, service, path string) door {
 	c := st.cloud(name)
 	ofRegistry := strings.HasPrefix(path, "/registry") || path == "/log" || strings.HasPrefix(path, "/log/") || strings.HasPrefix(path, "/v1/")
 	if service == "registry" || service == "" && ofRegistry {
-		return c.registry
+		return door{c.registry, st.access.by(c.proxies[1])}
 	}
-	return c.controller
+	return door{c.controller, st.access.by(c.proxies[0])}
 }
 
 // close ends the programs, nodes first.

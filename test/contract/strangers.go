@@ -180,7 +180,7 @@ func (st *stage) short(ctx context.Context) (c *cloud, done func() error, err er
 		<-ended
 		return records.Close()
 	}
-	shelf, err := transfer.New(transfer.Options{BaseURL: registry})
+	shelf, err := transfer.New(st.access.transfers(registry))
 	if err != nil {
 		return nil, func() error { stop(); return records.Close() }, err
 	}
@@ -205,7 +205,7 @@ func (st *stage) short(ctx context.Context) (c *cloud, done func() error, err er
 		Handler: controllerrest.Handler(controllerrest.Options{Controller: k, RequestTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler)}),
 	}
 	go func() { _ = server.Serve(socket) }()
-	front, err := openProxy(ctx, st.spec, st.ledger, "http://"+socket.Addr().String())
+	front, err := openProxy(ctx, st, "http://"+socket.Addr().String())
 	inner := done
 	done = func() error {
 		if front != nil {
@@ -213,6 +213,6 @@ func (st *stage) short(ctx context.Context) (c *cloud, done func() error, err er
 		}
 		return errors.Join(server.Close(), inner())
 	}
-	c = &cloud{name: "short", proxies: []*proxy{front}, vars: vars{"template": st.clouds["split"].vars["template"], "token": k.JoinToken()}}
+	c = &cloud{name: "short", stage: st, proxies: []*proxy{front}, vars: vars{"template": st.clouds["split"].vars["template"], "token": k.JoinToken()}}
 	return c, done, err
 }

@@ -29,6 +29,11 @@ func NewClient(base string) Client {
 	return Client{base: base, http: &http.Client{Timeout: callTime, Transport: transport}, stream: &http.Client{Transport: transport}}
 }
 
+// By gives the client over connections of the caller's.
+func (c Client) By(transport http.RoundTripper) Client {
+	return Client{base: c.base, http: &http.Client{Timeout: callTime, Transport: transport}, stream: &http.Client{Transport: transport}}
+}
+
 // idleConns are kept for the next calls; a load of many callers would otherwise open a
 // connection for nearly each of them.
 const idleConns = 256
