@@ -58,8 +58,8 @@ test-fault: ## kill real processes while they work: N kills a target (a fifth fo
 	scripts/need.sh test
 	go run ./test/fault -n $(or $(N),50) $(if $(SEED),-seed $(SEED)) $(if $(JSON),-json $(JSON))
 
-contract: ## hold controller and registry to api/openapi.yaml and the contract, as clients see them: ONLY=regexp of cases, JSON=file
-	go run ./test/contract $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
+contract: ## hold controller and registry to api/openapi.yaml and the contract, as clients see them: ONLY=regexp of cases, JSON=file, AUTH=1 with the root token, a user key and a certificate
+	go run ./test/contract $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON)) $(if $(AUTH),-auth)
 
 auth-matrix: ## ask every route of both services as every kind of caller and compare with the printed tables: ONLY=regexp of arrangements, JSON=file
 	go run ./test/authmatrix $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))

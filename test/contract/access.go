@@ -254,17 +254,39 @@ func (a *access) session(ctx context.Context, p *proxy) (string, error) {
 		return "", err
 	}
 	header := r.Header.Get("Authorization")
-	a.noteSession(header)
+	a.secrets.Note("session", strings.TrimPrefix(header, "Bearer "))
 	return header, nil
 }
 
-func (a *access) noteSession(header string) {
-	text := strings.TrimPrefix(header, "Bearer ")
-	a.secrets.Note("session", text)
-	raw, err := base64.StdEncoding.DecodeString(text)
-	if _, after, ok := strings.Cut(string(raw), `"token":"`); err == nil && ok {
-		token, _, _ := strings.Cut(after, `"`)
-		a.secrets.Note("token of a session", token)
+// secretFields are the fields of answers that hold secrets.
+var secretFields = map[string]string{"credential": "credential of a node", "pass": "pass of a node", "token": "token of a session"} //nolint:gosec // names of fields
+
+// shortestKey is the length of a text that is a private key, where it is the body of an answer.
+const shortestKey = 1000
+
+// learn notes the secrets of an answer.
+func (a *access) learn(got *answer) {
+	if a == nil {
+		return
+	}
+	for _, c := range (&http.Response{Header: got.header}).Cookies() {
+		a.secrets.Note("cookie", c.Value)
+	}
+	a.learnValue("body", got.value)
+}
+
+func (a *access) learnValue(name string, value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for field, inner := range v {
+			a.learnValue(field, inner)
+		}
+	case string:
+		if kind := secretFields[name]; kind != "" {
+			a.secrets.Note(kind, v)
+		} else if name == "body" && len(v) > shortestKey {
+			a.secrets.Note("private key", v)
+		}
 	}
 }
 
@@ -314,7 +336,7 @@ func (s *signing) RoundTrip(r *http.Request) (*http.Response, error) {
 	case s.a.kind == byRoot, begins(r.URL.Path, rootOnly):
 		r.Header.Set("Authorization", rootHeader())
 	case s.a.kind == byKey:
-		header, err := s.a.session(r.Context(), s.p)
+		header, err := s.a.session(r.Context(), s.p) //nolint:contextcheck // it is the request's
 		if err != nil {
 			return nil, err
 		}

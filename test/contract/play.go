@@ -65,6 +65,7 @@ func (p *player) step(ctx context.Context, c sequence, i int, st step, v vars) [
 		if err != nil {
 			return []string{err.Error()}
 		}
+		p.stage.access.learn(a)
 		faults := p.ledger.take(exchange{
 			who: c.Case, route: sent.route, answer: a, rule: st.Rule, refuses: st.Refuses, unread: st.Refuses == "" && (st.Code == 404 || st.Code == 405),
 			asked: askedOf(sent),

@@ -20,6 +20,7 @@ type proxy struct {
 	server  *http.Server
 	spec    *spec
 	ledger  *ledger
+	access  *access
 
 	mu     sync.Mutex
 	faults map[string]string // route and fault -> the first call
@@ -39,7 +40,7 @@ func openProxy(ctx context.Context, st *stage, service string) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{address: "http://" + socket.Addr().String(), spec: st.spec, ledger: st.ledger, faults: map[string]string{}}
+	p := &proxy{address: "http://" + socket.Addr().String(), spec: st.spec, ledger: st.ledger, access: st.access, faults: map[string]string{}}
 	pass := httputil.NewSingleHostReverseProxy(target)
 	pass.FlushInterval = -1
 	pass.Transport = passing{st.access}
@@ -92,6 +93,7 @@ func (p *proxy) look(resp *http.Response) error {
 			return nil
 		}
 	}
+	p.access.learn(a)
 	sent, _ := r.Context().Value(sentKey{}).([]byte)
 	x := exchange{who: "our own programs", route: route, answer: a, wire: true, rule: true, asked: route.read(r.URL.EscapedPath(), r.URL.Query(), r.Header, sent)}
 	for _, fault := range p.ledger.take(x) {

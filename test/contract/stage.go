@@ -104,7 +104,9 @@ func (st *stage) open(ctx context.Context, c *cloud) error {
 	if err != nil {
 		return err
 	}
-	c.vars["token"] = token
+	if c.vars["token"] = token; st.access != nil {
+		st.access.secrets.Note("join token", token)
+	}
 	for _, f := range fleets {
 		if f.cloud != c.name {
 			continue
