@@ -103,6 +103,7 @@ var lines = map[string]string{
 		get_log_archive: G/registry/log/archive
 		send_log: P/log
 		send_log_event: P/log/event
+		known: G/registry/v2/rights
 		change_config: P/registry/pause P/registry/v2/upkeep G/registry/v2/upkeep D/registry/v2/upkeep
 		root: G/v1/apikey P/v1/apikey U/v1/apikey D/v1/apikey`,
 }

@@ -155,9 +155,13 @@ func rootHeader() string {
 // vars are the variables of credentials that cases have.
 func (a *access) vars() vars {
 	if a == nil {
-		return vars{"basic": "Basic OnQwa2Vu"} // some clients send one whether it is asked for or not
+		return vars{"basic": "Basic OnQwa2Vu", "caller_keys": ""} // some clients send one whether it is asked for or not
 	}
-	return vars{"basic": basic(""), "basic_root": rootHeader(), "root_token": rootToken}
+	told := "user address request" // what events say of their callers
+	if a.kind == byKey {
+		told += " key_id"
+	}
+	return vars{"basic": basic(""), "basic_root": rootHeader(), "root_token": rootToken, "caller_keys": told}
 }
 
 // handshakes opens a session at each service, through the proxies.
