@@ -43,6 +43,7 @@ const (
 	QueueServerKey          = "SVC_QUEUE_SERVER_KEY"
 	QueueCACert             = "SVC_QUEUE_CA_CERT"
 	QueueCRL                = "SVC_QUEUE_CRL"
+	AllowCORS               = "SVC_ALLOW_CORS"
 )
 
 // access is the settings of who may call a service, which both services have.
@@ -82,6 +83,7 @@ var controllerAccess = Table{
 	{Key: APIKeyString, Flag: "api-key-string", Kind: SecretText, Help: "private key of that user key; better in the file that " + APIKeyString + "_FILE names"},
 	{Key: RegistryCA, Flag: "registry-ca", Kind: Path, Help: "PEM file of the authorities to trust at the registry instead of the system's"},
 	{Key: SkipTLSVerification, Flag: "skip-tls-verification", Default: "false", Kind: Bool, Help: "believe whoever answers at the registry's address: for tests alone"},
+	{Key: AllowCORS, Flag: "allow-cors", Default: "false", Kind: Bool, Help: "let scripts of pages of other sites use the API, with credentials that they show themselves"},
 	localListen,
 	{Key: QueueAddr, Flag: "queue-addr", Kind: Addr, Help: "address of an interface for nodes alone, besides the API's"},
 	{Key: QueueAuth, Flag: "enable-queue-auth", Default: "true", Kind: Bool, Help: "ask for the join token, a user key or a certificate there; false lets every machine that reaches the port become a node"},

@@ -100,7 +100,7 @@ func TestUnbuiltSettingThatChangesNothingIsTaken(t *testing.T) {
 		}
 	}
 	for key, value := range map[string]string{
-		"SVC_ENABLE_AUTH": "yes", "SVC_ENABLE_AUTHORIZATION": "yes", "SVC_BACKEND_TYPE": "s3", "SVC_ALLOW_CORS": "1",
+		"SVC_ENABLE_AUTH": "yes", "SVC_ENABLE_AUTHORIZATION": "yes", "SVC_BACKEND_TYPE": "s3",
 	} {
 		if _, err := Load(RegistryTable, Sources{Env: environment(map[string]string{key: value})}); err == nil {
 			t.Errorf("%s=%s is taken", key, value)

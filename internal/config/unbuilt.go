@@ -20,7 +20,6 @@ type Unbuilt struct {
 // Features that are not built yet, as the refusal names them.
 const (
 	objectStore = "registry storage on S3"
-	cors        = "cross-origin requests"
 	modes       = "the choice of a mode (the store is embedded unless SVC_ETCD_ENDPOINTS is given)"
 	listCache   = "a cache of the template list (lists are read from memory)"
 )
@@ -29,7 +28,6 @@ const (
 var AllUnbuilt = []Unbuilt{
 	{Key: "SVC_BACKEND_TYPE", Feature: objectStore, Already: "disk"},
 	{Key: "SVC_BACKEND_S3_*", Feature: objectStore},
-	{Key: "SVC_ALLOW_CORS", Feature: cors, Already: "false"},
 	{Key: "SVC_STANDALONE", Feature: modes},
 	{Key: "SVC_VM_LIST_CACHE_TTL", Feature: listCache},
 }

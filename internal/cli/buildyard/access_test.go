@@ -140,7 +140,7 @@ func asRoot(t *testing.T, address string) *client.Controller {
 // TestAccess: one cloud in one process, with an interface for nodes, asked by everybody.
 func TestAccess(t *testing.T) {
 	s, stop := startController(t, t.TempDir(), true, withAccess(map[string]string{
-		"enable-controller-authorization": "true", "enable-registry-authorization": "true", "queue-addr": "127.0.0.1:0",
+		"enable-controller-authorization": "true", "enable-registry-authorization": "true", "queue-addr": "127.0.0.1:0", "allow-cors": "true",
 	}))
 	defer stop()
 	root := asRoot(t, s.URL())
@@ -203,6 +203,9 @@ func TestAccess(t *testing.T) {
 	}
 	if code := a.code("GET", local+"/registry/v2/vm", rest.UserHeader, "ci"); code != 403 {
 		t.Errorf("for a user without permission: %d", code)
+	}
+	if code := a.code("OPTIONS", ctl+"/api/v1/vm", "Origin", "https://ci.test", "Access-Control-Request-Method", "GET"); code != 204 {
+		t.Errorf("a preflight is answered %d", code)
 	}
 	if code := starRequest(t, strings.TrimPrefix(ctl, "http://")); code != "401" {
 		t.Errorf("OPTIONS * answers %s", code)

@@ -336,7 +336,11 @@ func (s *ControllerService) handlers() (all, nodes http.Handler, err error) {
 	if s.queue != nil {
 		nodes, err = s.queue.handler(o, s.access)
 	}
-	return controllerrest.Handler(o), nodes, err
+	all = controllerrest.Handler(o)
+	if s.settings.Bool(config.AllowCORS) {
+		all = rest.CrossOrigin(all)
+	}
+	return all, nodes, err
 }
 
 // restOptions are those of the controller's routes.
