@@ -178,6 +178,6 @@ func (b *backoff) sleep(ctx context.Context) {
 func removed(err error) error {
 	return &farm.Error{
 		Code: farm.CodeUnauthenticated, Err: err,
-		Message: "The controller does not know this node (it was removed); join again",
+		Message: "The controller does not know this node, or not by this credential; VMs run on without it. Join again with: buildnode join",
 	}
 }

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/pem"
 	"errors"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/auth/certs/certstest"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -163,6 +165,42 @@ func TestTLSConfig(t *testing.T) {
 			t.Errorf("%+v was taken", o)
 		}
 	}
+}
+
+// TestClientCertificatesAreFollowed: a pair that is replaced counts for the next connection, and one
+// that does not fit changes nothing.
+func TestClientCertificatesAreFollowed(t *testing.T) {
+	ca, dir := certstest.New(t, "clients"), t.TempDir()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := "nobody"
+		if certs := r.TLS.PeerCertificates; len(certs) > 0 {
+			name = certs[0].Subject.CommonName
+		}
+		_, _ = w.Write([]byte(`{"status":"OK","message":"","body":[{"name":"` + name + `"}]}`))
+	}))
+	s.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: certstest.Pool(ca)}
+	s.StartTLS()
+	defer s.Close()
+	cert, key := ca.Client(t, "ann").Files(t, dir)
+	config, err := TLSConfig(TLSOptions{Insecure: true, Cert: cert, Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(name string) {
+		t.Helper()
+		c, _ := New(Options{BaseURL: s.URL, TLS: config, Attempts: 1}) // with connections of its own
+		defer c.Close()
+		if list, err := c.List(t.Context()); err != nil || len(list) != 1 || list[0].Name != name {
+			t.Errorf("%+v, %v; want %s", list, err, name)
+		}
+	}
+	want("ann")
+	ca.Client(t, "ben").Files(t, dir)
+	want("ben")
+	certstest.Write(t, key, []byte("half of it"))
+	want("ben")
+	certstest.New(t, "others").Client(t, "eve").Files(t, dir)
+	want("nobody")
 }
 
 func TestRetry(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+	"sync/atomic"
 )
 
 // TLSOptions are the options --insecure, --cert, --key and --cacert of a client.
@@ -26,7 +27,7 @@ func TLSConfig(o TLSOptions) (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("client certificate: %w", err)
 		}
-		config.Certificates = []tls.Certificate{pair}
+		config.GetClientCertificate = following(o, pair)
 	}
 	if o.CA != "" {
 		pem, err := os.ReadFile(o.CA)
@@ -39,4 +40,21 @@ func TLSConfig(o TLSOptions) (*tls.Config, error) {
 		}
 	}
 	return config, nil
+}
+
+// following gives the certificate that is in the files when a connection is made, so that one which
+// is replaced before its time is over needs no restart; the last good one when they do not fit.
+func following(o TLSOptions, pair tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	var last atomic.Pointer[tls.Certificate]
+	last.Store(&pair)
+	return func(asked *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		if fresh, err := tls.LoadX509KeyPair(o.Cert, o.Key); err == nil {
+			last.Store(&fresh)
+		}
+		mine := last.Load()
+		if asked.SupportsCertificate(mine) != nil {
+			return &tls.Certificate{}, nil // none, as is usual
+		}
+		return mine, nil
+	}
 }

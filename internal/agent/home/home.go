@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/buildyard/buildyard/internal/agent/size"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -132,6 +133,20 @@ type TLS struct {
 	CA       string `json:"ca,omitempty"`
 }
 
+// Absolute gives the same files by names that are good in other directories too.
+func (t TLS) Absolute() (TLS, error) {
+	for _, name := range []*string{&t.Cert, &t.Key, &t.CA} {
+		if *name == "" {
+			continue
+		}
+		var err error
+		if *name, err = filepath.Abs(*name); err != nil {
+			return t, fmt.Errorf("certificates: %w", err)
+		}
+	}
+	return t, nil
+}
+
 // Identity reads who this node is. A node that has not joined gives a CodeNotFound
 // whose sentence says what to do.
 func (h Home) Identity() (Identity, error) {
@@ -164,12 +179,34 @@ func (h Home) SetIdentity(id Identity) error {
 
 // ClearIdentity forgets who this node was; it is no error when nobody knew.
 func (h Home) ClearIdentity() error {
-	for _, file := range []string{h.UserKey(), h.identity()} {
+	for _, file := range []string{h.UserKey(), h.trouble(), h.identity()} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("forget identity: %w", err)
 		}
 	}
 	return nil
+}
+
+func (h Home) trouble() string { return filepath.Join(h.dir, "trouble") }
+
+// SetTrouble keeps why the agent has ended, for those who ask how the node is; "" when it runs.
+func (h Home) SetTrouble(text string) error {
+	if text != "" {
+		return WriteFile(h.trouble(), []byte(text+"\n"))
+	}
+	if err := os.Remove(h.trouble()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget the trouble: %w", err)
+	}
+	return nil
+}
+
+// Trouble gives why the agent has ended; "" when it has not, or as it should.
+func (h Home) Trouble() string {
+	raw, err := os.ReadFile(h.trouble())
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(raw))
 }
 
 // WriteFile replaces a file whole and durably, for its owner only.

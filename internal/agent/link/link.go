@@ -103,9 +103,12 @@ const (
 	nobodyRefused   = `--token-file or --token is required, or a user key (--api-key-id and --api-key-file): the controller takes nobody else; "buildyard node token" prints the token on the controller's machine`
 )
 
-// Join registers a node and gives its identity.
+// Join registers a node and gives its identity. The credential of the node is in the request
+// alone: the header is for who lets it join, and would hide a certificate.
 func (c *Client) Join(ctx context.Context, in api.JoinRequest) (api.JoinAnswer, error) {
-	out, err := call[api.JoinAnswer](ctx, c, api.PathJoin, callTimeout, in)
+	asker := *c
+	asker.credential = ""
+	out, err := call[api.JoinAnswer](ctx, &asker, api.PathJoin, callTimeout, in)
 	code := farm.CodeOf(err)
 	text := joinErrors[code]
 	switch {

@@ -33,6 +33,7 @@ func (w asker) ask(method, path, body string) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	req.SetBasicAuth("root", scriptRoot) // which clouds that know nobody overlook
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err.Error()
@@ -113,10 +114,20 @@ func (n *node) run(args ...string) (stop func()) {
 }
 
 // TestCentralLogsOfNodes: the log of an agent goes to the central logs, unless its node is
-// exempt by node/config; when it is not any more, it goes there again.
+// exempt by node/config; when it is not any more, it goes there again. A registry that knows its
+// callers takes it with the pass of the node.
 func TestCentralLogsOfNodes(t *testing.T) {
+	t.Run("of anybody", func(t *testing.T) { centralLogs(t, map[string]string{}) })
+	t.Run("with passes", func(t *testing.T) {
+		centralLogs(t, map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN": scriptRoot})
+	})
+}
+
+func centralLogs(t *testing.T, settings map[string]string) {
+	t.Helper()
 	t.Parallel()
-	s, end, err := openCloud(t.TempDir(), map[string]string{"SVC_ENABLE_CENTRAL_LOGGING": "true"})
+	settings["SVC_ENABLE_CENTRAL_LOGGING"] = "true"
+	s, end, err := openCloud(t.TempDir(), settings)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package buildnode
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -111,7 +112,7 @@ func Join(ctx context.Context, o JoinOptions) (home.Identity, error) {
 	if err := trustKeys(o.Home, keys, given); err != nil {
 		return none, err
 	}
-	return identity, o.Home.SetIdentity(identity)
+	return identity, errors.Join(o.Home.SetIdentity(identity), o.Home.SetTrouble(""))
 }
 
 // identity is what the node was, with what the options say on top.
@@ -142,7 +143,10 @@ func (o *JoinOptions) identity() (home.Identity, error) {
 		id.Groups = o.Groups
 	}
 	id.Capacity = cmp.Or(o.Capacity, id.Capacity)
-	id.Controller, id.Host, id.TLS = o.Controller, o.Host, o.TLS
+	id.Controller, id.Host = o.Controller, o.Host
+	if id.TLS, err = o.TLS.Absolute(); err != nil {
+		return id, err
+	}
 	return id, o.vlans.apply(&id)
 }
 

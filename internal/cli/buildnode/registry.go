@@ -130,7 +130,11 @@ names of the files that a private key or the root token is in.`,
   buildnode registry add safe https://registry.example --cacert ca.pem --api-key-id ci --api-key ci.key`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			added := remote.Registry{Name: args[0], URL: args[1], TLS: o.TLS}
+			certs, err := o.TLS.Absolute()
+			if err != nil {
+				return err
+			}
+			added := remote.Registry{Name: args[0], URL: args[1], TLS: certs}
 			if err := o.Login.keep(&added); err != nil {
 				return err
 			}

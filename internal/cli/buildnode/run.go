@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/obs"
 )
 
@@ -65,5 +66,12 @@ func serveNode(ctx context.Context, o NodeOptions) (err error) {
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
 	o.Logger.InfoContext(ctx, "agent runs", "driver", node.Host.Driver, "hypervisor", node.Host.Version, "accelerator", node.Host.Accelerator, "version", obs.FullVersion())
-	return node.Run(ctx)
+	if err := o.Home.SetTrouble(""); err != nil {
+		return err
+	}
+	err = node.Run(ctx)
+	if farm.CodeOf(err) == farm.CodeUnauthenticated { // which nobody sees of an agent that a service manager runs
+		err = errors.Join(err, o.Home.SetTrouble(err.Error()))
+	}
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	cryptorand "crypto/rand"
 	"crypto/rsa"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"io"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/auth/certs/certstest"
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
 	"github.com/buildyard/buildyard/internal/cli/buildyard"
 	"github.com/buildyard/buildyard/internal/config"
@@ -47,8 +49,11 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs what testdata tells of the commands. $REGISTRY is a registry of the
 // script's own; scripts called cloud-* also have $CONTROLLER and $TOKEN, and those called auth-* a
-// cloud that knows its callers, with the root token in $ROOT and in the file root.token.
+// cloud that knows its callers, with the root token in $ROOT and in the file root.token. In those
+// called tls-* it speaks https, with the certificates of the folder $CERTS.
 func TestScripts(t *testing.T) {
+	certs := t.TempDir()
+	issue(t, certs)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
@@ -58,13 +63,34 @@ func TestScripts(t *testing.T) {
 			case strings.HasPrefix(script, "script-cloud-"):
 				return cloud(env, nil)
 			case strings.HasPrefix(script, "script-auth-"):
-				return guardedCloud(env)
+				return guardedCloud(env, nil)
+			case strings.HasPrefix(script, "script-tls-"):
+				env.Setenv("CERTS", certs)
+				return guardedCloud(env, map[string]string{
+					"SVC_USE_HTTPS": "true", "SVC_SERVER_CERT": filepath.Join(certs, "server.pem"), "SVC_SERVER_KEY": filepath.Join(certs, "server-key.pem"),
+					"SVC_CA_CERT": filepath.Join(certs, "ca.pem"),
+				})
 			default:
 				return storage(env)
 			}
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"until": until, "random": random, "userkey": userKey, "apikey": apiKey, "api": call, "api-until": callUntil},
 	})
+}
+
+// issue makes an authority with a certificate of the services, and one of a user of it.
+func issue(t *testing.T, dir string) {
+	t.Helper()
+	ca := certstest.New(t, "scripts")
+	server, user := ca.Server(t, "127.0.0.1"), ca.Client(t, "builder", "builders")
+	for name, text := range map[string][]byte{
+		"ca.pem": ca.CertPEM(), "server.pem": server.CertPEM(), "server-key.pem": server.KeyPEM(t),
+		"user.pem": user.CertPEM(), "user-key.pem": user.KeyPEM(t), "other-ca.pem": certstest.New(t, "other").CertPEM(),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // storage gives a script a registry.
@@ -98,12 +124,14 @@ func cloud(env *testscript.Env, more map[string]string) error {
 const scriptRoot = "the root token of scripts"
 
 // guardedCloud gives a script a cloud that knows its callers.
-func guardedCloud(env *testscript.Env) error {
+func guardedCloud(env *testscript.Env, more map[string]string) error {
 	env.Setenv("ROOT", scriptRoot)
 	if err := os.WriteFile(filepath.Join(env.WorkDir, "root.token"), []byte(scriptRoot+"\n"), 0o600); err != nil {
 		return err
 	}
-	return cloud(env, map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN": scriptRoot, "SVC_ENABLE_API_KEYS": "true"})
+	settings := map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN": scriptRoot, "SVC_ENABLE_API_KEYS": "true"}
+	maps.Copy(settings, more)
+	return cloud(env, settings)
 }
 
 // openCloud runs a controller with its registry, which keep what they have in a directory,
@@ -193,7 +221,8 @@ func ask(ts *testscript.TestScript, args []string) string {
 	if root := ts.Getenv("ROOT"); root != "" {
 		req.SetBasicAuth("root", root)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	caller := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // the script's own cloud
+	resp, err := caller.Do(req)
 	ts.Check(err)
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(resp.Body)
@@ -229,7 +258,7 @@ func apiKey(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: apikey id file")
 	}
-	c, err := client.NewController(ts.Getenv("CONTROLLER"), client.Options{Credentials: client.RootToken(ts.Getenv("ROOT"))})
+	c, err := client.NewController(ts.Getenv("CONTROLLER"), client.Options{Credentials: client.RootToken(ts.Getenv("ROOT")), TLS: client.TLS{SkipVerify: true}})
 	ts.Check(err)
 	made, err := c.CreateKey(context.Background(), api.NewKey{ID: args[0], TTL: 3600, Groups: []string{"scripts"}})
 	ts.Check(err)

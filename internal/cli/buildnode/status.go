@@ -49,6 +49,7 @@ type nodeStatus struct {
 	Groups     []string           `json:"groups,omitempty"`
 	DataDir    string             `json:"data_dir"`
 	AgentRuns  bool               `json:"agent_runs"`
+	Trouble    string             `json:"trouble,omitempty"`        // why the agent has ended
 	Proxy      string             `json:"registry_proxy,omitempty"` // the socket of the agent that takes requests for the registry
 	KeyID      string             `json:"key_id,omitempty"`         // of the user key that it has joined with
 	DiskFree   int64              `json:"disk_free"`                // bytes
@@ -90,6 +91,9 @@ func readStatus(ctx context.Context, at home.Home) (nodeStatus, error) {
 	}
 	s.Joined, s.NodeID, s.Name, s.Groups, s.Host = true, id.NodeID, id.Name, id.Groups, hostOf(id)
 	s.Controller, s.Registry, s.AgentRuns = id.Controller, id.Registry, agentRuns(at)
+	if s.Trouble = at.Trouble(); s.AgentRuns {
+		s.Trouble = ""
+	}
 	if id.Key != nil {
 		s.KeyID = id.Key.ID
 	}
@@ -151,6 +155,9 @@ func (s nodeStatus) table(g *cli.Grid) {
 	g.Row("address", s.Host)
 	g.Row("groups", strings.Join(s.Groups, ", "))
 	g.Row("agent", agent)
+	if s.Trouble != "" {
+		g.Row("trouble", cli.Plain(s.Trouble))
+	}
 	if s.Proxy != "" {
 		g.Row("registry proxy", "answers in "+s.Proxy)
 	}
