@@ -126,7 +126,7 @@ var judges = map[string]func(got any, arg string) bool{
 	},
 	"!keys": func(got any, arg string) bool { // A B: the object has these fields and no others
 		fields, _ := got.(map[string]any)
-		return slices.Equal(slices.Sorted(maps.Keys(fields)), strings.Fields(arg))
+		return slices.Equal(slices.Sorted(maps.Keys(fields)), slices.Sorted(strings.FieldsSeq(arg)))
 	},
 	"!bytes": func(got any, arg string) bool { // LO HI: the length of the text
 		text, ok := got.(string)
