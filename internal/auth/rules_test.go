@@ -367,3 +367,37 @@ func TestNothingIsAllocated(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestHolders: which groups have a right where, and that those who follow the rules hear of every
+// change, of a licence too.
+func TestHolders(t *testing.T) {
+	const upper, lower = "ABCD", "abcd"
+	table := NewGrantTable(Grants{}, nil)
+	judge := NewJudge(Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true}, table)
+	heard := 0
+	var seen map[string][]string
+	judge.Watch(func() {
+		heard++
+		seen = judge.Rules().Holders(farm.ResourceNode, "create_instance") // as it is after the change
+	})
+	grant := func(group, id string, rights ...farm.Permission) {
+		must(t, table.Change(t.Context(), func(g Grants) (Grants, error) {
+			return g.SetResources(farm.ServiceController, group, []farm.ResourcePermission{{ID: id, Type: farm.ResourceNode, Permissions: rights}})
+		}))
+	}
+	grant("b", lower, "create_instance")
+	grant("a", upper, "create_instance", "list")
+	grant("c", lower, "list")
+	if got := fmt.Sprint(seen); got != "map[abcd:[a b]]" || heard != 3 {
+		t.Errorf("%s after %d changes", got, heard)
+	}
+	who := Identity{Name: "u", Groups: []string{"a"}, Method: ByKey}
+	for _, id := range []string{upper, lower} {
+		if r := judge.Rules(); !r.AllowsOn(who, farm.ResourceNode, id, "list") || !r.GroupAllowsOn("a", farm.ResourceNode, id, "list") || r.GroupAllowsOn("b", farm.ResourceNode, id, "list") {
+			t.Errorf("rights on %s", id)
+		}
+	}
+	if judge.SetTier(farm.TierBasic); heard != 4 || !judge.Rules().Managed() || fmt.Sprint(seen) != "map[abcd:[a b]]" {
+		t.Errorf("after the licence: %v, %d", seen, heard)
+	}
+}

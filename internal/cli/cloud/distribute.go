@@ -179,8 +179,9 @@ type distributeOptions struct {
 	Asker
 	waiting
 	version
-	nodes []string
-	group string
+	nodes  []string
+	group  string
+	acting string // for this permission group
 }
 
 func templateDistribute(s cli.Streams) *cobra.Command {
@@ -197,6 +198,7 @@ fails when one of them cannot have it.`,
 	o.version.add(cmd)
 	cmd.Flags().StringArrayVar(&o.nodes, "node", nil, "only to this node; may be given several times")
 	cmd.Flags().StringVar(&o.group, "group", "", "only to nodes of this group")
+	cmd.Flags().StringVar(&o.acting, permissionGroup, "", forGroup)
 	nodes.completeFlag(cmd, "node")
 	groups.completeFlag(cmd, "group")
 	o.addWait(cmd, "until every node has the version")
@@ -204,7 +206,7 @@ fails when one of them cannot have it.`,
 }
 
 func (o *distributeOptions) request(ctx context.Context, template string) (r client.DistributeRequest, err error) {
-	r = client.DistributeRequest{IdempotencyKey: client.NewKey()}
+	r = client.DistributeRequest{Group: o.acting, IdempotencyKey: client.NewKey()}
 	var tag string
 	if r.TemplateID, tag, err = o.template(ctx, template); err != nil {
 		return r, err

@@ -17,6 +17,12 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
+// permissionGroup is the flag of commands that are carried out for a permission group.
+const (
+	permissionGroup = "permission-group"
+	forGroup        = "permission group to do it for, where rights on single nodes count"
+)
+
 // startOptions are the options of instance start.
 type startOptions struct {
 	Asker
@@ -63,6 +69,7 @@ func (o *startOptions) flags(cmd *cobra.Command) {
 	fs.StringVar(&o.ExternalID, "external-id", "", "id in another system")
 	fs.StringVar(&o.node, "node", "", "start on this node")
 	fs.StringVar(&o.group, "group", "", "start on a node of this group")
+	fs.StringVar(&o.Group, permissionGroup, "", forGroup)
 	fs.IntVar(&o.Priority, "priority", 0, "1 to 10000, lower is more urgent (default 1000)")
 	fs.DurationVar(&o.ttl, "ttl", 0, "end them by themselves after this time")
 	fs.StringToStringVarP(&o.metadata, "metadata", "m", nil, "key=value to keep with them; may be given several times")

@@ -51,7 +51,7 @@ func newManaged(t *testing.T) *managed {
 	m.judge = auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true}, m.grants)
 	key := farm.APIKey{ID: "ann", Generation: "g", Groups: []string{"ci"}, Expires: time.Now().Add(time.Hour)}
 	sessions := auth.NewSessions(auth.NewKeys(auth.NewKeyTable([]farm.APIKey{key}, nil)), auth.NewSigner(auth.NewRing(time.Now())), 0)
-	options := controller.Options{Permits: opened{m.judge}, Rights: func(ctx context.Context, _ string) (*api.CallerRights, error) {
+	options := controller.Options{Events: controller.EventOptions{Machine: "host", Push: nobody{}}, Permits: opened{m.judge}, Rights: func(ctx context.Context, _ string) (*api.CallerRights, error) {
 		if rest.CallerOf(ctx).Unlimited() {
 			return nil, nil //nolint:nilnil // everything
 		}
@@ -343,6 +343,35 @@ func TestErrandsFollowTheRights(t *testing.T) {
 	a, _ := m.as("ann", "DELETE /api/v1/registry/vm/remove?id=TEMPLATE", "")
 	if a.into(t, &removed); !slices.Equal(removed.NodeIDs, []string{m.open.NodeID}) {
 		t.Errorf("removed from %v", removed.NodeIDs)
+	}
+}
+
+// TestEventsFollowTheRights: what is about a node goes to who may list it.
+func TestEventsFollowTheRights(t *testing.T) {
+	m := newManaged(t)
+	for _, n := range []string{"SEEN", "HIDDEN"} {
+		if _, got := m.as("root", "POST /api/v1/node/config", `{"node_id":"`+n+`","max_vm_count":3}`); got != "200 " {
+			t.Fatal(got)
+		}
+	}
+	nodes := func(who, query string) (ids []string) {
+		a, _ := m.as(who, "GET /api/v1/events"+query, "")
+		var list []struct {
+			Node string `json:"node_id"`
+		}
+		a.into(t, &list)
+		for _, e := range list {
+			ids = append(ids, e.Node)
+		}
+		return ids
+	}
+	for query, want := range map[string][]string{"": {m.seen.NodeID}, "?filter=node%3Dhidden": nil, "?filter=node%3Dseen": {m.seen.NodeID}} {
+		if got := nodes("ann", query); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", query, got, want)
+		}
+	}
+	if got := nodes("root", ""); len(got) != 2 {
+		t.Errorf("root: %v", got)
 	}
 }
 

@@ -69,10 +69,11 @@ func (v sight) named(id, name string) []string {
 // event says whether the caller may know of an event. Those of instances are theirs whom
 // instances are shown to, with where they run.
 func (v sight) event(e controller.LoggedEvent) bool {
-	if !v.narrow || member("instance_id")(e) != "" {
-		return true
-	}
-	node, template := member("node_id")(e), member("template_id")(e)
+	return member("instance_id")(e) != "" || v.both(member("node_id")(e), member("template_id")(e))
+}
+
+// both says whether the caller sees a node and a template, as far as they are given.
+func (v sight) both(node, template string) bool {
 	return (node == "" || v.node(node)) && (template == "" || v.template(template))
 }
 

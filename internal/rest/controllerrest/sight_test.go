@@ -1,0 +1,83 @@
+package controllerrest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/filter"
+)
+
+// narrow sees the node and the template called seen.
+func narrow() sight {
+	see := func(id string) bool { return id == "seen" }
+	return sight{narrow: true, node: see, template: see}
+}
+
+// TestBothShown: an event about a node and a template goes to who may list both.
+func TestBothShown(t *testing.T) {
+	for _, c := range []struct {
+		node, template string
+		want           bool
+	}{
+		{"", "", true},
+		{"seen", "", true},
+		{"other", "", false},
+		{"", "seen", true},
+		{"", "other", false},
+		{"seen", "other", false},
+		{"other", "seen", false},
+		{"seen", "seen", true},
+	} {
+		if got := narrow().both(c.node, c.template); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
+	}
+}
+
+// TestPastShown: the history and its filter name no node that may not be listed.
+func TestPastShown(t *testing.T) {
+	for node, want := range map[string]string{"seen": "mac-1", "other": ""} {
+		p := &farm.Past{NodeID: node, NodeName: "mac-1"}
+		if got := pastInstance(p, narrow()); got.NodeName != want || got.NodeID != node {
+			t.Errorf("on %s: %q, %q", node, got.NodeName, got.NodeID)
+		}
+		finds(t, narrow().pastFields(), p, map[string]bool{"node=mac-1": want != "", "node=" + node: true})
+		finds(t, pastFields, p, map[string]bool{"node=mac-1": true})
+		l := controller.Listed{Instance: &farm.Instance{NodeID: node, NodeName: "mac-1"}}
+		finds(t, narrow().vmFields(vmFields(nil)), l, map[string]bool{"node=mac-1": want != "", "node=" + node: true})
+	}
+}
+
+func finds[T any](t *testing.T, table filter.Table[T], v T, want map[string]bool) {
+	t.Helper()
+	for text, want := range want {
+		f, err := table.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Match(v, time.Now()); got != want {
+			t.Errorf("%s: %t", text, got)
+		}
+	}
+}
+
+// TestErrandsShown without nodes that may not be listed; the record stays as it is.
+func TestErrandsShown(t *testing.T) {
+	e := &farm.Errand{Nodes: []string{"other", "seen"}}
+	view := controller.ErrandView{Errand: e, On: map[string]farm.Outcome{"other": {}, "seen": {Done: true}}}
+	if got := fmt.Sprint(distribution(narrow().errand(view)).Status); got != "map[seen:{true  0}]" {
+		t.Error(got)
+	}
+	if len(view.On) != 2 || len(e.Nodes) != 2 {
+		t.Error("the errand was changed")
+	}
+	finds(t, narrow().errandFields(), e, map[string]bool{"node=other": false, "node=seen": true, "nodes>1": false, "nodes=1": true})
+	finds(t, errandFields, e, map[string]bool{"node=other": true, "nodes>1": true})
+	if !slices.Equal(e.Nodes, []string{"other", "seen"}) {
+		t.Error("the filter changed the errand")
+	}
+}
