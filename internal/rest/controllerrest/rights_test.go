@@ -235,6 +235,13 @@ func TestActingGroups(t *testing.T) {
 	}
 }
 
+// soon waits until something is true that follows from what was done, or for long.
+func soon(is func() bool) {
+	for end := time.Now().Add(20 * time.Second); !is() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // TestStartsFollowTheRights: instances go to nodes that are open to their group, and the reasons
 // of waiting name no others.
 func TestStartsFollowTheRights(t *testing.T) {
@@ -256,12 +263,16 @@ func TestStartsFollowTheRights(t *testing.T) {
 		a.into(t, &vm)
 	}
 	for range 2 { // as many as the node has room for
-		if show(start()); vm.NodeID != m.open.NodeID || vm.GroupID == nil || *vm.GroupID != "" {
+		id := start()
+		soon(func() bool { show(id); return vm.NodeID != "" })
+		if vm.NodeID != m.open.NodeID || vm.GroupID == nil || *vm.GroupID != "" {
 			t.Errorf("placed on %q in group %v", vm.NodeID, vm.GroupID)
 		}
+		vm.NodeID = ""
 	}
 	waits := start()
-	if show(waits); vm.Message != "no node that is open to the permission group ci has a free slot (1 node: 1 full)" || len(vm.Explain.Nodes) != 2 {
+	soon(func() bool { show(waits); return vm.Message != "" })
+	if vm.Message != "no node that is open to the permission group ci has a free slot (1 node: 1 full)" || len(vm.Explain.Nodes) != 2 {
 		t.Errorf("waits because %q; %+v", vm.Message, vm.Explain)
 	}
 	for _, n := range vm.Explain.Nodes {
@@ -272,6 +283,10 @@ func TestStartsFollowTheRights(t *testing.T) {
 	if err := m.grants.Change(t.Context(), func(g auth.Grants) (auth.Grants, error) { return g.DeleteGroup("ci") }); err != nil {
 		t.Fatal(err)
 	}
+	soon(func() bool {
+		inst, err := m.Instance(t.Context(), waits)
+		return err != nil || inst.Message != vm.Message
+	})
 	if inst, err := m.Instance(t.Context(), waits); err != nil || inst.Message != "there is no node on which the permission group ci may start instances" {
 		t.Errorf("after the change: %q, %v", inst.Message, err)
 	}
@@ -365,6 +380,7 @@ func TestEventsFollowTheRights(t *testing.T) {
 		}
 		return ids
 	}
+	soon(func() bool { return len(nodes("root", "")) == 2 })
 	for query, want := range map[string][]string{"": {m.seen.NodeID}, "?filter=node%3Dhidden": nil, "?filter=node%3Dseen": {m.seen.NodeID}} {
 		if got := nodes("ann", query); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", query, got, want)
