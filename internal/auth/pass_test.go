@@ -66,6 +66,25 @@ func TestPassesFollowTheirKeys(t *testing.T) {
 	}
 }
 
+// TestPassesOfAKeyThatExpires: the pass is good, and the groups of the key are not any more.
+func TestPassesOfAKeyThatExpires(t *testing.T) {
+	keys, public := NewKeys(NewKeyTable(nil, nil)), publicText(t, &pair2048().PublicKey)
+	synctest.Test(t, func(t *testing.T) {
+		_, err := keys.Create(t.Context(), NewKey{ID: "ci", TTL: 60, Groups: []string{"a"}, PublicKey: public})
+		must(t, err)
+		passes := NewPasses(NewSigner(NewRing(time.Now())), keys)
+		value, _ := passes.Open("node-1", "ci")
+		who, err := passes.Verify(value)
+		if err != nil || len(who.Groups) != 1 {
+			t.Errorf("%+v, %v", who, err)
+		}
+		time.Sleep(2 * time.Minute)
+		if who, err = passes.Verify(value); err != nil || who.Groups != nil {
+			t.Errorf("%+v, %v", who, err)
+		}
+	})
+}
+
 func TestPassesAreRefusedAlike(t *testing.T) {
 	w, foreign := newWorld(t), newWorld(t)
 	w.add(t, "ci")

@@ -156,6 +156,19 @@ func TestNothingIsNeeded(t *testing.T) {
 	}
 }
 
+// TestAnOldController has no passes to give: who is refused then is, and no later attempt cures it.
+func TestAnOldController(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, nil)
+		s.gives = func(int) (api.PassAnswer, error) {
+			return api.PassAnswer{}, farm.Errorf(farm.CodeNotFound, "No such route")
+		}
+		s.want("", false)
+		time.Sleep(askAgain)
+		s.want("", false)
+	})
+}
+
 // TestAuthenticationIsTurnedOn: a registry that refuses nothing until now is asked again with a
 // pass at once.
 func TestAuthenticationIsTurnedOn(t *testing.T) {
