@@ -44,7 +44,7 @@ var arrangements = []arrangement{
 	},
 	{
 		name: "apart", split: true, sides: alike(side{auth: true, keys: true, permissions: true}),
-		columns: slices.Concat(nobodies[:1], roots, keys, nodes, restricted), local: local,
+		columns: slices.Concat(nobodies[:1], roots, keys, nodes, restricted), local: local, cases: []probe{{"the minimum set", quiet(minimumSet)}},
 	},
 	{
 		name: "the controller alone", split: true, sides: map[string]side{controller: {auth: true, keys: true, permissions: true}, registry: {}},

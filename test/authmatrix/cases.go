@@ -28,6 +28,7 @@ var handshakes = []probe{
 	{"a secret is of its id", quiet(foreignID)},
 	{"a deleted key ends its sessions", quiet(deletedKey)},
 	{"permissions count at once", quiet(livePermissions)},
+	{"the minimum set", quiet(minimumSet)},
 	{"a header of a megabyte", quiet(hugeHeaders)},
 	{"10,000 live sessions", manySessions},
 	{"only failures are limited", quiet(onlyFailures)},
@@ -365,4 +366,42 @@ func (s *site) metrics(ctx context.Context) error {
 		return fmt.Errorf("%d bytes of metrics hold secrets: %v", len(text), kinds)
 	}
 	return err
+}
+
+// minimum is the set of permissions that the specification recommends to have at least.
+var minimum = strings.Fields("get_groups get_registry_disk_info list_images list_nodes list_vms save_image start_vm terminate_vm update_vm view_logs")
+
+// minimumSet does what a plugin of a CI system does, with that set at the controller and nothing at
+// the registry.
+func minimumSet(ctx context.Context, s *site) error {
+	if _, err := s.asRoot(ctx, controller, "POST", groupPath+"plugin", map[string]any{"permissions": minimum}); err != nil {
+		return err
+	}
+	if err := s.addKey(ctx, controller, "a plugin", "plugin"); err != nil {
+		return err
+	}
+	value, err := s.handshake(ctx, s.plain, s.addresses[controller], "a plugin")
+	if err != nil {
+		return err
+	}
+	const id = "11111111-2222-4333-8444-555555555555"
+	for _, c := range []struct{ what, body, says string }{
+		{"GET /api/v1/group", "", ""},
+		{"GET /api/v1/node", "", ""},
+		{"GET /api/v1/vm", "", ""},
+		{"GET /api/v1/image", "", ""},
+		{"GET /api/v1/registry/disk", "", ""},
+		{"POST /api/v1/vm", `{"vmid":"` + id + `"}`, "VM not in the registry"},
+		{"POST /api/v1/vm", `{"vmid":"a-name"}`, "VM not in the registry"},
+		{"PUT /api/v1/vm?id=" + id, `{"name":"x"}`, "Not found"},
+		{"POST /api/v1/image", `{"id":"` + id + `","tag":"t","new_template_name":"x"}`, "Not found"},
+		{"DELETE /api/v1/vm", `{"id":"` + id + `"}`, "Not found"},
+	} {
+		method, path, _ := strings.Cut(c.what, " ")
+		a, err := send(ctx, s.plain, method+" "+s.addresses[controller]+path, c.body, "Authorization", value)
+		if err != nil || a.code != http.StatusOK || a.envelope().Message != c.says {
+			return fmt.Errorf("%s: %d %.200s, %w", c.what, a.code, a.body, err)
+		}
+	}
+	return nil
 }
