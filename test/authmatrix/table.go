@@ -71,7 +71,8 @@ var lines = map[string]string{
 		delete_group: D/api/v1/group
 		add_node_to_group: P/api/v1/node/group
 		remove_group_from_node: D/api/v1/node/group
-		registry_list: G/api/v1/registry/vm G/api/v1/registry/vm/remove
+		registry_list+list_vms: G/api/v1/registry/vm
+		registry_list: G/api/v1/registry/vm/remove
 		registry_delete: D/api/v1/registry/vm D/api/v1/registry/revert D/api/v1/registry/vm/remove
 		registry_distribute: P/api/v1/registry/vm/distribute D/api/v1/registry/vm/distribute
 		registry_distribute_status: G/api/v1/registry/vm/distribute
