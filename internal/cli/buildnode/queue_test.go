@@ -1,0 +1,71 @@
+package buildnode_test
+
+import (
+	"bytes"
+	"maps"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/cli/buildnode"
+)
+
+// TestInterfaceForNodes joins by the interface of nodes of a cloud that knows its callers: with the
+// token, where anybody may, and with a certificate of its own authority.
+func TestInterfaceForNodes(t *testing.T) {
+	t.Parallel()
+	certs := t.TempDir()
+	issue(t, certs)
+	pair := []string{"--cacert", filepath.Join(certs, "ca.pem"), "--cert", filepath.Join(certs, "user.pem"), "--key", filepath.Join(certs, "user-key.pem")}
+	tls := map[string]string{
+		"SVC_USE_QUEUE_TLS": "true", "SVC_QUEUE_SERVER_CERT": filepath.Join(certs, "server.pem"), "SVC_QUEUE_SERVER_KEY": filepath.Join(certs, "server-key.pem"),
+		"SVC_QUEUE_CA_CERT": filepath.Join(certs, "ca.pem"),
+	}
+	for name, c := range map[string]struct {
+		settings map[string]string
+		args     []string
+		says     string
+	}{
+		"nothing":               {nil, nil, "--token-file or --token is required"},
+		"the token":             {nil, []string{"--token", "$TOKEN"}, "joined as"},
+		"nothing where it may":  {map[string]string{"SVC_ENABLE_QUEUE_AUTH": "false"}, nil, "joined as"},
+		"a certificate":         {tls, pair, "joined as"},
+		"no certificate":        {tls, pair[:2], "is required"},
+		"the token without one": {tls, append([]string{"--token", "$TOKEN"}, pair[:2]...), "joined as"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			queue := l.Addr().String()
+			_ = l.Close()
+			settings := map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN": scriptRoot, "SVC_QUEUE_ADDR": queue}
+			maps.Copy(settings, c.settings)
+			s, end, err := openCloud(t.TempDir(), settings)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer end()
+			scheme := "http://"
+			if c.settings["SVC_USE_QUEUE_TLS"] != "" {
+				scheme = "https://"
+			}
+			args := []string{"--data-dir", filepath.Join(t.TempDir(), "node"), "join", scheme + queue}
+			for _, a := range c.args {
+				args = append(args, strings.ReplaceAll(a, "$TOKEN", s.JoinToken()))
+			}
+			var out bytes.Buffer
+			buildnode.Main(t.Context(), args, buildnode.Streams{Out: &out, Err: &out})
+			if !strings.Contains(out.String(), c.says) {
+				t.Errorf("%s; want %s", out.String(), c.says)
+			}
+			if scheme == "http://" {
+				if said := (asker{t, scheme + queue}).ask("GET", "/api/v1/node", ""); strings.Contains(said, `"OK"`) {
+					t.Errorf("the interface answers more than nodes ask: %s", said)
+				}
+			}
+		})
+	}
+}
