@@ -249,6 +249,23 @@ func TestSavesNeedRights(t *testing.T) {
 	}
 }
 
+// TestLayersAreNamedToPullers: details say how layer files are called to those who may pull them.
+func TestLayersAreNamedToPullers(t *testing.T) {
+	may := &api.CallerRights{Enforced: true, Managed: true, Permissions: []string{"list_vms"}}
+	inCloud(t, func(t *testing.T, c *cloud) {
+		c.shelf.suspend(api.StatePin{})
+		c.stop()
+		c.start(Options{Rights: func(context.Context, string) (*api.CallerRights, error) { return may, nil }})
+		for _, rights := range [][]string{{"list"}, {"list", "pull"}} {
+			may.Templates = map[string][]string{templateID: rights}
+			d, err := c.Template(t.Context(), templateID)
+			if err != nil || len(d.Versions) != 2 || len(d.Versions[1].StateFiles) != len(rights)-1 {
+				t.Errorf("with %v: %+v, %v", rights, d.Versions, err)
+			}
+		}
+	})
+}
+
 // TestListsAreWhatMayBeListed: also where the answer of the registry is shared.
 func TestListsAreWhatMayBeListed(t *testing.T) {
 	may := &api.CallerRights{Enforced: true, Managed: true, Permissions: []string{"list_vms"}}

@@ -71,7 +71,11 @@ func newManaged(t *testing.T) *managed {
 	m.sessions["root"] = "Basic " + base64.StdEncoding.EncodeToString([]byte("root:"+guardToken))
 	m.open, m.seen, m.hidden = m.memberNode("open"), m.memberNode("seen"), m.memberNode("hidden")
 	for _, n := range []api.JoinAnswer{m.open, m.seen, m.hidden} {
-		m.polled(n, &api.NodeInfo{Arch: "amd64", Driver: "sim", VLANs: []int{7}, Templates: []api.NodeTemplate{{ID: templateID, Name: "base", Tag: "v1+x"}}}, 0)
+		info := &api.NodeInfo{Arch: "amd64", Driver: "sim", VLANs: []int{7}, Templates: []api.NodeTemplate{{ID: templateID, Name: "base", Tag: "v1+x"}}}
+		if n == m.hidden {
+			info.VLANs, info.USB = []int{8}, []api.USBDevice{{Name: "phone", Location: "1-1"}}
+		}
+		m.polled(n, info, 0)
 	}
 	m.grant("ci", "")
 	return m
@@ -198,6 +202,11 @@ func TestNodesShown(t *testing.T) {
 	}
 	if _, got := m.as("ann", "GET /api/v1/node?id=HIDDEN", ""); got != hidden {
 		t.Errorf("a hidden node: %s", got)
+	}
+	for path, want := range map[string]string{"/api/v1/vlan": `[]`, "/api/v1/usb": `{"phone":{"available":1,"busy":0}}`} {
+		if a, _ := m.as("root", "GET "+path, ""); string(a.Body) != want {
+			t.Errorf("root, %s: %s %s", path, a.Message, a.Body)
+		}
 	}
 	for path, want := range map[string]string{"/api/v1/vlan": `["7"]`, "/api/v1/node/adopt?node=hidden": "[]", "/api/v1/node/adopt?node=nobody": "[]", "/api/v1/usb": "{}"} {
 		if a, _ := m.as("ann", "GET "+path, ""); a.Status != "OK" || string(a.Body) != want {
