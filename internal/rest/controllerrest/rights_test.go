@@ -192,6 +192,10 @@ func TestNodesShown(t *testing.T) {
 	if got := fmt.Sprint(list("root", "")); got != "[hidden open seen]" {
 		t.Errorf("root sees %s", got)
 	}
+	a := m.call("GET", "/api/v1/node", "", "Authorization", m.sessions["root"], rest.UserHeader, "ben", rest.GroupHeader, "ci")
+	if a.into(t, &nodes); len(nodes) != 2 { // root for a user sees what the user sees
+		t.Errorf("root for a user: %d nodes", len(nodes))
+	}
 	list("ann", "?id=OPEN")
 	if len(nodes[0].Templates) != 1 {
 		t.Errorf("templates of a node: %v", nodes[0].Templates)
