@@ -22,7 +22,8 @@ import (
 
 const (
 	askTimeout = 5 * time.Second
-	// askAgain is the least time between two questions, whatever becomes of the answers.
+	// askAgain is the least time between two questions, whatever becomes of the answers; after
+	// an answer that a registry refuses at once there is one more.
 	askAgain = 5 * time.Second
 	// noneLife is how long is believed that the controller has no passes to give.
 	noneLife = time.Minute
@@ -64,6 +65,7 @@ type Holder struct {
 	tried   time.Time            // when the controller was asked last
 	failed  error                // why that gave nothing
 	wanted  bool                 // a registry has refused what there was
+	certain bool                 // the controller was asked after such a refusal
 	refused map[string]time.Time // address -> since when a new pass is not taken there
 	told    time.Time            // when a refusal was last told of
 }
@@ -155,7 +157,7 @@ func (h *Holder) take(answer api.PassAnswer, err error, now time.Time) {
 	if h.failed = err; err != nil {
 		return
 	}
-	h.wanted, h.since, h.life = false, now, noneLife
+	h.certain, h.wanted, h.since, h.life = h.wanted, false, now, noneLife
 	if answer.Pass != h.pass {
 		h.before = h.pass
 	}
@@ -189,7 +191,7 @@ func (h *Holder) renew(shown, address string, now time.Time) (again, mine bool) 
 	}
 	fresh := now.Sub(h.since) < askAgain
 	switch {
-	case shown == h.pass && fresh: // "" as well: the controller has just said that there is none
+	case shown == h.pass && fresh && (h.certain || h.o.Own != nil): // "" as well: the controller has just said that there is none
 		h.tell(address, now)
 		if shown != "" {
 			h.refuse(address, now)
@@ -200,6 +202,9 @@ func (h *Holder) renew(shown, address string, now time.Time) (again, mine bool) 
 	case shown == h.pass:
 		h.drop()
 		h.wanted = true
+		if fresh { // what was said a moment before may be of another life of the controller
+			h.tried = time.Time{}
+		}
 		return true, true
 	}
 	return false, false

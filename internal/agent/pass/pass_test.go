@@ -188,6 +188,37 @@ func TestAuthenticationIsTurnedOn(t *testing.T) {
 	})
 }
 
+// TestAuthenticationIsTurnedOnAtOnce: what the controller has said a moment before does not fail
+// what comes after, and one that has nothing to give is asked no more than once again.
+func TestAuthenticationIsTurnedOnAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, nil)
+		gives, takes := s.gives, s.takes
+		s.gives = func(int) (api.PassAnswer, error) { return api.PassAnswer{}, nil }
+		s.takes = func(shown string) bool { return shown == "" }
+		s.want("", true)
+		s.takes = takes
+		for range 3 {
+			s.want("", false)
+		}
+		if s.asked != 2 {
+			t.Errorf("asked %d times", s.asked)
+		}
+		time.Sleep(askAgain)
+		s.gives = func(int) (api.PassAnswer, error) { return api.PassAnswer{}, farm.Unavailable(nil, "away") }
+		if _, _, err := s.call(); farm.CodeOf(err) != farm.CodeUnavailable {
+			t.Errorf("a later attempt would do: %v", err)
+		}
+
+		s = newScene(t, nil)
+		s.gives = func(int) (api.PassAnswer, error) { return api.PassAnswer{}, nil }
+		s.takes = func(shown string) bool { return shown == "" }
+		s.want("", true)
+		s.gives, s.takes = gives, takes
+		s.want("Bearer pass 2", true)
+	})
+}
+
 // TestARefusedPass: another one is asked for, and when that is refused too it is said, once.
 func TestARefusedPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
