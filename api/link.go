@@ -11,7 +11,7 @@ const (
 	PathPoll    = "/queue/v1/poll"
 	PathReport  = "/queue/v1/report"
 	PathDisjoin = "/queue/v1/disjoin"
-	PathPass    = "/queue/v1/pass"
+	PathPass    = "/queue/v1/pass" //nolint:gosec // a path
 )
 
 // JoinRequest registers a node: POST PathJoin. NodeID and Credential are given by
