@@ -71,6 +71,22 @@ func (a *Authenticator) Identify(r *http.Request) (Identity, error) {
 	return foreign(name, groups, ByCertificate)
 }
 
+// Still says who makes a request that goes on since a while, and was let in as somebody. What it
+// was let in with may not be taken back meanwhile; but a session whose time is over is as long as
+// its key, since who goes on with a request cannot show another.
+func (a *Authenticator) Still(r *http.Request, was Identity) (Identity, error) {
+	who, err := a.Identify(r)
+	if !errors.Is(err, errSessionExpired) {
+		return who, err
+	}
+	key, live := a.Sessions.keys.Live(was.KeyID)
+	if !live {
+		return Identity{}, errSessionKey
+	}
+	was.Groups = key.Groups
+	return was, nil
+}
+
 // authorization judges the value of the header Authorization.
 func (a *Authenticator) authorization(ctx context.Context, header string) (Identity, error) {
 	scheme, value, _ := strings.Cut(strings.TrimSpace(header), " ")

@@ -203,6 +203,23 @@ func (c *Controller) authenticate(id, credential string) (*farm.Node, error) {
 	return node, nil
 }
 
+// Vouch refuses a credential that is no node's, of those too that were removed: they have to hear
+// of it. It looks at every node, and belongs before what costs more.
+func (c *Controller) Vouch(credential string) error {
+	have := digest(credential)
+	for _, n := range c.tables.Nodes.All() {
+		if n.Credential == have {
+			return nil
+		}
+	}
+	for _, n := range c.tables.Removed.All() {
+		if n.Credential == have {
+			return nil
+		}
+	}
+	return farm.Errorf(farm.CodeUnauthenticated, "the credential of no node")
+}
+
 // Disjoin removes a node at its own wish.
 func (c *Controller) Disjoin(ctx context.Context, id, credential string) error {
 	if _, err := c.authenticate(id, credential); err != nil {

@@ -26,6 +26,8 @@ type Identifier interface {
 	// Identify gives an error with the code unauthenticated when the credentials do not count,
 	// and unavailable when that cannot be told now.
 	Identify(r *http.Request) (auth.Identity, error)
+	// Still is Identify for a request that goes on since a while. was is what it gave then.
+	Still(r *http.Request, was auth.Identity) (auth.Identity, error)
 	// Schemes gives the kinds of credentials that are accepted in the header Authorization.
 	Schemes() []string
 }
@@ -101,6 +103,11 @@ func (g *Guard) guarded(route Route, next http.Handler) http.Handler {
 			return
 		}
 		defer p.close(r.Context())
+		if route.Follows {
+			within, leave := g.attended(admitted, p)
+			defer leave()
+			admitted = within
+		}
 		next.ServeHTTP(w, admitted)
 		p.ended = true
 	})

@@ -34,6 +34,11 @@ func (Loopback) Identify(r *http.Request) (auth.Identity, error) {
 	return auth.Local("", nil)
 }
 
+// Still implements Identifier.
+func (l Loopback) Still(r *http.Request, _ auth.Identity) (auth.Identity, error) {
+	return l.Identify(r)
+}
+
 // actedFor gives the user for whom a program makes a request; nil when it names none. A user
 // whose name was lost on the way is nobody.
 func actedFor(r *http.Request) (*auth.Identity, error) {

@@ -41,8 +41,12 @@ type Params struct {
 // its Content-Type says; an empty one and null have no fields. A field of the body
 // wins over one of the query.
 func ReadParams(w http.ResponseWriter, r *http.Request) (*Params, error) {
+	return readParams(w, r, MaxBody)
+}
+
+func readParams(w http.ResponseWriter, r *http.Request, limit int64) (*Params, error) {
 	p := &Params{text: r.URL.RawQuery}
-	raw, err := ReadBody(w, r, MaxBody)
+	raw, err := ReadBody(w, r, limit)
 	if err != nil {
 		return nil, err
 	}

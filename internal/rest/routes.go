@@ -35,12 +35,14 @@ type Route struct {
 	Pattern    string // method and path, as http.ServeMux takes it
 	Permission string // what the caller needs; also Open, Known, Node and NodeOrKnown
 	Do         Func
-	Raw        RawFunc // instead of Do
-	Hangs      bool    // it waits on purpose: no time-out
-	Typed      bool    // its body is decoded by the handler (Params.Raw); there are no parameters in it
-	MaxBody    int64   // with Typed: the largest body that is read, in bytes; 0 is MaxBody
-	Told       bool    // what it does is told by events that say who asked: the log of events has no other of it
-	Steady     bool    // part of the steady traffic of nodes, pushes, logs or handshakes: audited when it is refused only
+	Raw        RawFunc                     // instead of Do
+	Hangs      bool                        // it waits on purpose: no time-out
+	Follows    bool                        // it goes on until its caller leaves, or may not go on: for routes that need a permission
+	Typed      bool                        // its body is decoded by the handler (Params.Raw); there are no parameters in it
+	MaxBody    int64                       // with Typed: the largest body that is read, in bytes; 0 is MaxBody
+	Vouch      func(r *http.Request) error // of a route of nodes: refuses callers who are no node by their header, before a large body is read
+	Told       bool                        // what it does is told by events that say who asked: the log of events has no other of it
+	Steady     bool                        // part of the steady traffic of nodes, pushes, logs or handshakes: audited when it is refused only
 }
 
 // Limited gives every route that does not hang on purpose a time-out.
@@ -111,14 +113,8 @@ func (g *Guard) handle(route Route, log *slog.Logger) http.Handler {
 			}
 		})
 	}
-	read := ReadParams
-	if route.Typed {
-		read = func(w http.ResponseWriter, r *http.Request) (*Params, error) {
-			return readRaw(w, r, cmp.Or(route.MaxBody, MaxBody))
-		}
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		params, err := read(w, r)
+		params, err := g.read(w, r, &route)
 		if err != nil {
 			respondError(w, r, log, err)
 			g.failed(w, r, &route, err)
@@ -128,6 +124,27 @@ func (g *Guard) handle(route Route, log *slog.Logger) http.Handler {
 		respond(w, r, log, body, err)
 		g.failed(w, r, &route, err)
 	})
+}
+
+// strangerBody is the largest body that is read of somebody who is not known, in bytes: whoever
+// reaches the port could fill the memory otherwise.
+const strangerBody = 256 << 10
+
+// read reads the parameters of a request.
+func (g *Guard) read(w http.ResponseWriter, r *http.Request, route *Route) (*Params, error) {
+	limit := cmp.Or(route.MaxBody, MaxBody)
+	large := r.ContentLength < 0 || r.ContentLength > strangerBody
+	if stranger := g != nil && large && !CallerOf(r.Context()).Is(); stranger {
+		if route.Vouch == nil {
+			limit = min(limit, strangerBody)
+		} else if err := route.Vouch(r); err != nil {
+			return nil, err
+		}
+	}
+	if route.Typed {
+		return readRaw(w, r, limit)
+	}
+	return readParams(w, r, limit)
 }
 
 // unclean says whether the mux would redirect a path to a cleaner one. Clients of an

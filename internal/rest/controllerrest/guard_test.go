@@ -143,3 +143,27 @@ func TestToldRoutes(t *testing.T) {
 		t.Errorf("there are no routes %v", told)
 	}
 }
+
+// TestLargeReportsOfNobody: what is no node's is not read.
+func TestLargeReportsOfNobody(t *testing.T) {
+	c, _ := newGuarded(t)
+	joined, err := c.Join(t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n", Host: "10.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := `{"protocol":1,"node_id":"` + joined.NodeID + `"` + strings.Repeat(" ", 300<<10) + `}`
+	for _, path := range []string{api.PathReport, api.PathPoll + "?wait=0s"} {
+		for credential, refused := range map[string]bool{joined.Credential: false, "x": true} {
+			if a := c.call("POST", path, large, "Authorization", "Bearer "+credential); refused != (a.code == 401) || a.code == 413 {
+				t.Errorf("%s, refused %v: %d %s", path, refused, a.code, a.Message)
+			}
+		}
+	}
+	if err := c.DeleteNode(t.Context(), joined.NodeID); err != nil {
+		t.Fatal(err)
+	}
+	before := c.call("POST", api.PathPoll+"?wait=0s", `{"protocol":1,"node_id":"`+joined.NodeID+`"}`, "Authorization", "Bearer "+joined.Credential)
+	if a := c.call("POST", api.PathPoll+"?wait=0s", large, "Authorization", "Bearer "+joined.Credential); a.code != before.code || a.Message != before.Message {
+		t.Errorf("a node that was removed: %d %s, with a small body %d %s", a.code, a.Message, before.code, before.Message)
+	}
+}

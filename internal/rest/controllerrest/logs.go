@@ -33,7 +33,7 @@ func (s *server) logRoutes() []rest.Route {
 	}
 	for _, what := range []string{"services", "files", "view", "stream", "page", "archive"} {
 		list = append(list, rest.Route{
-			Pattern: "GET /api/v1/log/" + what, Permission: permLogs, Hangs: true, Raw: s.pass("/registry/log/" + what),
+			Pattern: "GET /api/v1/log/" + what, Permission: permLogs, Hangs: true, Follows: what == "stream", Raw: s.pass("/registry/log/" + what),
 		})
 	}
 	return list

@@ -121,7 +121,7 @@ func (s *server) coreRoutes() []rest.Route {
 
 		{Pattern: "GET /api/v1/vm", Permission: "list_vms", Do: s.listVMs},
 		{Pattern: "GET /api/v1/vm/history", Permission: "list_vms", Do: s.listHistory},
-		{Pattern: "GET /api/v1/vm/watch", Permission: "list_vms", Raw: s.watchVMs},
+		{Pattern: "GET /api/v1/vm/watch", Permission: "list_vms", Follows: true, Raw: s.watchVMs},
 		{Pattern: "POST /api/v1/vm", Permission: "start_vm", Told: true, Do: s.once(s.startVMs)},
 		{Pattern: "PUT /api/v1/vm", Permission: "update_vm", Do: s.updateVM},
 		{Pattern: "DELETE /api/v1/vm", Permission: "terminate_vm", Told: true, Do: s.terminateVM},
@@ -145,8 +145,8 @@ func (s *server) coreRoutes() []rest.Route {
 		{Pattern: "GET " + api.PathBackup, Permission: string(farm.PermRoot), Hangs: true, Raw: s.backup},
 
 		{Pattern: "POST " + api.PathJoin, Permission: rest.NodeOrKnown, Typed: true, Do: link(s.join)},
-		{Pattern: "POST " + api.PathPoll, Permission: rest.Node, Steady: true, Hangs: true, Typed: true, Do: s.poll},
-		{Pattern: "POST " + api.PathReport, Permission: rest.Node, Steady: true, Typed: true, MaxBody: maxReport, Do: link(s.report)},
+		{Pattern: "POST " + api.PathPoll, Permission: rest.Node, Steady: true, Hangs: true, Typed: true, Vouch: s.vouch, Do: s.poll},
+		{Pattern: "POST " + api.PathReport, Permission: rest.Node, Steady: true, Typed: true, MaxBody: maxReport, Vouch: s.vouch, Do: link(s.report)},
 		{Pattern: "POST " + api.PathPass, Permission: rest.Node, Steady: true, Typed: true, Do: link(s.nodePass)},
 		{Pattern: "POST " + api.PathDisjoin, Permission: rest.Node, Do: s.disjoin},
 	}
@@ -179,6 +179,9 @@ func credential(r *http.Request) string {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	return token
 }
+
+// vouch refuses who has the credential of no node.
+func (s *server) vouch(r *http.Request) error { return s.c.Vouch(credential(r)) }
 
 func (s *server) poll(r *rest.Request) (any, error) {
 	wait, err := waitOf(r.URL)

@@ -34,7 +34,7 @@ func (s service) logRoutes() []rest.Route {
 		{Pattern: "GET /registry/log/services", Permission: permStream, Do: s.logServices},
 		{Pattern: "GET /registry/log/files", Permission: permStream, Do: s.logFiles},
 		{Pattern: "GET /registry/log/view", Permission: permStream, Raw: s.logView},
-		{Pattern: "GET /registry/log/stream", Permission: permStream, Hangs: true, Raw: s.logStream},
+		{Pattern: "GET /registry/log/stream", Permission: permStream, Hangs: true, Follows: true, Raw: s.logStream},
 		{Pattern: "GET /registry/log/page", Permission: permStreamer, Raw: s.logPage},
 		{Pattern: "GET /registry/log/archive", Permission: permArchive, Hangs: true, Raw: s.logArchive},
 	}

@@ -1,0 +1,47 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// attendEvery is how often it is looked whether a request that follows something may go on.
+const attendEvery = time.Second
+
+// attended gives a request whose context ends when its caller may not make it any more: their key
+// was deleted, their certificate revoked, or the permission taken. leave ends the looking.
+func (g *Guard) attended(r *http.Request, p *passage) (within *http.Request, leave context.CancelFunc) {
+	ctx, leave := context.WithCancel(r.Context())
+	within = r.WithContext(ctx)
+	caller, needs := p.Caller, farm.Permission(p.route.Permission)
+	go func() {
+		defer leave()
+		ticks := time.NewTicker(attendEvery)
+		defer ticks.Stop()
+		for g.still(within, &caller, needs) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticks.C:
+			}
+		}
+	}()
+	return within, leave
+}
+
+// still says whether a caller may go on. One who cannot be judged now does.
+func (g *Guard) still(r *http.Request, c *Caller, needs farm.Permission) bool {
+	who, err := g.o.Who.Still(r, c.Identity)
+	switch farm.CodeOf(err) {
+	case "":
+		c.Identity = who
+	case farm.CodeUnavailable:
+	default:
+		return false
+	}
+	c.rules = g.o.Judge.Rules()
+	return c.Need(needs) == nil
+}
