@@ -39,14 +39,15 @@ func MinimumPermissions() []Permission {
 }
 
 // NodePermissions are what a node needs from a service besides the link: nothing of the
-// controller, and of the registry what pulls, saves and logs take.
+// controller, and of the registry what pulls, saves and logs take. The log of events is not
+// theirs: who could write it could make up who did what.
 func NodePermissions(s Service) []Permission {
 	if s != ServiceRegistry {
 		return nil
 	}
 	return []Permission{
 		"index", "get_disk_info", "list_vms", "head_push_vm", "push_vm", "pull_vm", "download_vm",
-		"revert", "upload_file", "send_log", "send_log_event",
+		"revert", "upload_file", "send_log",
 	}
 }
 

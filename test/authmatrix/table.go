@@ -42,7 +42,7 @@ var printed = map[string][]string{
 }
 
 // ofNodes is what the pass of a node opens at the registry: to pull, to save, to send logs.
-var ofNodes = strings.Fields("index get_disk_info list_vms head_push_vm push_vm pull_vm download_vm revert upload_file send_log send_log_event")
+var ofNodes = strings.Fields("index get_disk_info list_vms head_push_vm push_vm pull_vm download_vm revert upload_file send_log")
 
 // openByContract is the contract's list of what is open, with the routes of the log-in page.
 var openByContract = strings.Fields(`GET:/livez GET:/readyz POST:/tap/v1/hand POST:/tap/v1/shake GET:/config/v1/auth GET:/oidc/v1/callback
