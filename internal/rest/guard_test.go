@@ -590,17 +590,20 @@ func TestOnBehalf(t *testing.T) {
 // TestActFor names a caller on the way out, and nobody else.
 func TestActFor(t *testing.T) {
 	for name, c := range map[string]struct {
-		who  *auth.Identity // nil: there is no guard
-		want string
+		who    *auth.Identity // nil: there is no guard
+		behind *auth.Identity
+		want   string
 	}{
-		"no guard": {nil, "[] []"},
-		"nobody":   {&auth.Identity{}, "[] []"},
-		"root":     {&auth.Identity{Name: "root", Method: auth.ByRoot, Root: true}, "[] []"},
-		"a key":    {&auth.Identity{Name: "ci", KeyID: "ci", Groups: []string{"a", "b"}, Method: auth.ByKey}, "[ci] [a b]"},
+		"no guard":         {nil, nil, "[] []"},
+		"nobody":           {&auth.Identity{}, nil, "[] []"},
+		"root":             {&auth.Identity{Name: "root", Method: auth.ByRoot, Root: true}, nil, "[] []"},
+		"root for a user":  {&auth.Identity{Name: "root", Method: auth.ByRoot, Root: true}, &auth.Identity{Name: "ann", Groups: []string{"g"}, Method: auth.ByLocal}, "[ann] [g]"},
+		"a key":            {&auth.Identity{Name: "ci", KeyID: "ci", Groups: []string{"a", "b"}, Method: auth.ByKey}, nil, "[ci] [a b]"},
+		"a key for a user": {&auth.Identity{Name: "ci", KeyID: "ci", Groups: []string{"a", "b"}, Method: auth.ByKey}, &auth.Identity{Name: "ann", Method: auth.ByLocal}, "[ci] [a b]"},
 	} {
 		ctx := t.Context()
 		if c.who != nil {
-			ctx = context.WithValue(ctx, passageKey{}, &passage{Caller: Caller{Identity: *c.who}})
+			ctx = context.WithValue(ctx, passageKey{}, &passage{Caller: Caller{Identity: *c.who, For: c.behind}})
 		}
 		r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
 		r.Header.Set(UserHeader, "somebody")

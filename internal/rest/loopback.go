@@ -63,12 +63,20 @@ func isHere(host string) bool {
 }
 
 // ActFor says on a request to the registry for whom it is made: the caller of the request whose
-// context it has. The root user, who may do everything, and nobody are not named.
+// context it has. The root user, who may do everything, and nobody are not named; but whom the root
+// user calls for is. One user can be named: another than root stays it, whoever they call for.
 func ActFor(out *http.Request) {
 	out.Header.Del(UserHeader)
 	out.Header.Del(GroupHeader)
-	who := CallerOf(out.Context())
-	if !who.Is() || who.Root {
+	caller := CallerOf(out.Context())
+	who := caller.Identity
+	if who.Root {
+		if caller.For == nil {
+			return
+		}
+		who = *caller.For
+	}
+	if who.Method == "" {
 		return
 	}
 	out.Header.Set(UserHeader, who.Name)

@@ -24,6 +24,9 @@ const (
 	permFiles = "get_registry_files"
 )
 
+// logPage is where the registry has the page that shows a log.
+const logPage = "/registry/log/page"
+
 // logRoutes are those of the registry's logs and files for whoever reaches the controller alone.
 func (s *server) logRoutes() []rest.Route {
 	list := []rest.Route{
@@ -31,7 +34,7 @@ func (s *server) logRoutes() []rest.Route {
 		{Pattern: "GET /api/v1/registry/files", Permission: permFiles, Hangs: true, Raw: s.pass("/registry/files")},
 		{Pattern: "GET /api/v1/registry/files/{path...}", Permission: permFiles, Hangs: true, Raw: s.passFile},
 	}
-	for _, what := range []string{"services", "files", "view", "stream", "page", "archive"} {
+	for _, what := range []string{"services", "files", "view", "stream", path.Base(logPage), "archive"} {
 		list = append(list, rest.Route{
 			Pattern: "GET /api/v1/log/" + what, Permission: permLogs, Hangs: true, Follows: what == "stream", Raw: s.pass("/registry/log/" + what),
 		})
@@ -70,18 +73,36 @@ func (s *server) passTo(w http.ResponseWriter, r *http.Request, to string) error
 				Path: target.Path + to, RawPath: target.EscapedPath() + escaped(to),
 			}
 			p.Out.Host = target.Host
-			for _, secret := range []string{"Authorization", "Cookie"} {
-				p.Out.Header.Del(secret)
+			for name := range p.Out.Header {
+				if ofCaller(name) {
+					p.Out.Header.Del(name)
+				}
 			}
 		},
 		ModifyResponse: func(resp *http.Response) error {
-			resp.Header.Del(rest.RequestIDHeader) // the client has one of this request
+			distrust(resp.Header, to)
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
 	}
 	proxy.ServeHTTP(w, r)
 	return s.away(failed)
+}
+
+// ofCaller says whether a header is about who calls, which is between them and this service.
+func ofCaller(header string) bool {
+	return header == "Authorization" || header == "Cookie" || strings.HasPrefix(header, "Ssl-Client-")
+}
+
+// distrust has a browser do nothing with an answer of the registry but show it: it comes from the
+// address of this service, whose log-in the browser has.
+func distrust(h http.Header, from string) {
+	h.Del(rest.RequestIDHeader) // the client has one of this request
+	h.Del("Set-Cookie")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if from != logPage { // which has a script, and a policy of its own
+		h.Set("Content-Security-Policy", "sandbox")
+	}
 }
 
 // escaped gives each part of a path the form that it has in a URL.

@@ -32,9 +32,10 @@ func withRegistry(t *testing.T) (url string, reg *registry.Registry, c *cloud, s
 	routes := rest.Handler(registryrest.Routes(reg), log)
 	secrets = &[]string{}
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for _, name := range []string{"Authorization", "Cookie"} {
+		for _, name := range []string{"Authorization", "Cookie", "Ssl-Client-Verify", "Ssl-Client-Cert"} {
 			*secrets = append(*secrets, r.Header.Values(name)...)
 		}
+		w.Header().Set("Set-Cookie", "buildyard_session=x")
 		routes.ServeHTTP(w, r)
 	}))
 	c = newCloud(t)
@@ -59,6 +60,8 @@ func get(ctx context.Context, t *testing.T, url string) *http.Response {
 		t.Fatal(err)
 	}
 	req.SetBasicAuth("root", "secret")
+	req.Header.Set("Ssl-Client-Verify", "SUCCESS")
+	req.Header.Set("Ssl-Client-Cert", "secret")
 	req.AddCookie(&http.Cookie{Name: "session", Value: "secret"})
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -110,6 +113,12 @@ func TestLogsThroughTheController(t *testing.T) {
 		raw, err := io.ReadAll(resp.Body)
 		if err != nil || resp.StatusCode != tt.code || resp.Header.Get("Content-Type") != tt.kind || !strings.Contains(string(raw), tt.holds) || len(resp.Header.Values("X-Request-Id")) != 1 {
 			t.Errorf("%s: %v, %s %v %.300s", tt.path, err, resp.Status, resp.Header, raw)
+		}
+	}
+	for path, want := range map[string]string{"/api/v1/log/view?service=node": "sandbox", "/api/v1/registry/files/no": "sandbox", "/api/v1/log/page?service=node": "default-src 'none'"} {
+		h := get(t.Context(), t, url+path).Header
+		if !strings.HasPrefix(h.Get("Content-Security-Policy"), want) || h.Get("X-Content-Type-Options") != "nosniff" || h["Set-Cookie"] != nil {
+			t.Errorf("%s: %v", path, h)
 		}
 	}
 	if len(*secrets) > 0 {
