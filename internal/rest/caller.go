@@ -30,6 +30,7 @@ type passage struct {
 	code       farm.Code // of the failure
 	reason     string    // why a credential was refused
 	about      string    // what was changed
+	tried      error     // why a credential did not count that the handler may take for a node's
 	introduced bool      // an open route has let somebody in
 	ended      bool      // the handler has returned
 }

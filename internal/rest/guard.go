@@ -140,6 +140,8 @@ func (g *Guard) judge(p *passage, r *http.Request) error {
 			p.Identity, p.For = who, behind
 		} else if needs != NodeOrKnown {
 			return g.limited(r, p.Address, err)
+		} else {
+			p.tried = err
 		}
 	}
 	if err := g.sameSite(r); err != nil {
@@ -159,6 +161,16 @@ func (g *Guard) limited(r *http.Request, addr string, refusal error) error {
 		return auth.TooManyFailures()
 	}
 	return refusal
+}
+
+// retold makes the refusal of a handler that took a caller who was not known for a node the one
+// of a wrong root token, where that was shown.
+func (g *Guard) retold(r *http.Request, err error) error {
+	p := passageOf(r.Context())
+	if p == nil || p.tried == nil || farm.CodeOf(err) != farm.CodeUnauthenticated {
+		return err
+	}
+	return g.limited(r, p.Address, err)
 }
 
 // scheme gives the kind of credentials of a request.

@@ -119,6 +119,7 @@ func (g *gate) routes() []Route {
 		{Pattern: "POST /poll", Permission: Node, Steady: true, Do: do},
 		{Pattern: "POST /report", Permission: Node, Steady: true, Do: fails(farm.CodeUnauthenticated)},
 		{Pattern: "GET /pkg/{name}", Permission: NodeOrKnown, Do: do},
+		{Pattern: "GET /pkg/none", Permission: NodeOrKnown, Do: fails(farm.CodeUnauthenticated)},
 		{Pattern: "POST /row", Permission: "list_vms", Steady: true, Do: do},
 		{Pattern: "POST /wrong", Permission: Open, Do: fails(farm.CodeInvalid)},
 		{Pattern: "POST /tried", Permission: Open, Steady: true, Do: func(r *Request) (any, error) {
@@ -287,6 +288,14 @@ func TestGuessesAreLimited(t *testing.T) {
 		}
 		if count[401] != 30 || count[429] != 70 {
 			t.Error(count)
+		}
+		for path, want := range map[string]int{"/pkg/none": 429, "/pkg/token": 200} { // where nodes say who they are by themselves
+			if a := g.ask("GET", path, "Authorization", rootBasic("wrong")); a.Code != want {
+				t.Errorf("%s: %d", path, a.Code)
+			}
+		}
+		if a := g.ask("GET", "/pkg/none", "Authorization", "Bearer x"); a.Code != 401 {
+			t.Error(a.Code)
 		}
 		a := g.ask("GET", "/vm", "Authorization", rootBasic("wrong"))
 		if _, message, _ := a.envelope(t); message != "Too many failed attempts; try again later" {

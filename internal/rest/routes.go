@@ -107,7 +107,7 @@ func (g *Guard) handle(route Route, log *slog.Logger) http.Handler {
 	if route.Raw != nil {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer abortOnPanic(r, log)
-			if err := route.Raw(w, r); err != nil {
+			if err := g.retold(r, route.Raw(w, r)); err != nil {
 				respondError(w, r, log, err)
 				g.failed(w, r, &route, err)
 			}
@@ -121,6 +121,7 @@ func (g *Guard) handle(route Route, log *slog.Logger) http.Handler {
 			return
 		}
 		body, err := route.Do(&Request{Request: r, Params: params})
+		err = g.retold(r, err)
 		respond(w, r, log, body, err)
 		g.failed(w, r, &route, err)
 	})

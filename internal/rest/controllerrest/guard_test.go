@@ -3,6 +3,8 @@ package controllerrest_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,7 +103,7 @@ func TestNodesKeepTheirWay(t *testing.T) {
 // TestCallersOwnWhatTheyStart: and nobody gets the answer to another one's request.
 func TestCallersOwnWhatTheyStart(t *testing.T) {
 	c, sessions := newGuarded(t, "ann", "ben")
-	ids := map[string]string{}
+	ids, asked := map[string]string{}, map[string]string{}
 	for _, who := range []string{"ann", "ben", "ann"} {
 		a := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`"}`, "Authorization", sessions[who], "Idempotency-Key", "job")
 		var list []string
@@ -110,6 +112,18 @@ func TestCallersOwnWhatTheyStart(t *testing.T) {
 			t.Errorf("%s: %s again: %s", who, before, list[0])
 		}
 		ids[who] = list[0]
+	}
+	for _, who := range []string{"carl", "dora"} { // users of a program that calls as root
+		a := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`"}`, "Authorization", sessions["root"], rest.UserHeader, who, "Idempotency-Key", "job")
+		var list []string
+		a.into(t, &list)
+		if slices.Contains(slices.Collect(maps.Values(ids)), list[0]) {
+			t.Errorf("%s got another's answer", who)
+		}
+		asked[who] = list[0]
+	}
+	if asked["carl"] == asked["dora"] {
+		t.Error("dora got carl's answer")
 	}
 	if ids["ann"] == ids["ben"] {
 		t.Error("ben got ann's answer")

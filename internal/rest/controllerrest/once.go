@@ -34,6 +34,9 @@ func (s *server) once(do rest.Func) rest.Func {
 		what := []string{r.Method, r.URL.Path, name}
 		if caller := rest.CallerOf(r.Context()); caller.Is() { // nobody gets the answer to somebody else
 			what = append(what, string(caller.Identity.Method), caller.Name)
+			if caller.For != nil {
+				what = append(what, caller.For.Name)
+			}
 		}
 		ask := controller.Asked{ID: digestOf(what...), Digest: parametersOf(r)}
 		if answer, known, err := s.c.Recall(r.Context(), &ask, false); known || err != nil {
