@@ -66,7 +66,7 @@ var access = Table{
 	{Key: UseHTTPS, Flag: "use-https", Default: "false", Kind: Bool, Help: "speak TLS"},
 	{Key: ServerCert, Flag: "server-cert", Kind: Path, Help: "PEM file of the certificate for that, with its chain; it is followed while it changes"},
 	{Key: ServerKey, Flag: "server-key", Kind: Path, Help: "PEM file of its private key"},
-	{Key: MinTLSVersion, Flag: "min-tls-version", Default: "1.2", Kind: String, Help: "least version of TLS that is spoken: 1.2 or 1.3"},
+	{Key: MinTLSVersion, Flag: "min-tls-version", Default: "1.2", Kind: String, Check: oneOf("1.2", "1.3"), Help: "least version of TLS that is spoken: 1.2 or 1.3"},
 }
 
 // localListen is the port of a registry for programs of its own machine.

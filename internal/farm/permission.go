@@ -84,7 +84,7 @@ var permissions = map[Service][]PermissionInfo{
 		{"remove_group_from_node", "Node groups", "Remove nodes from groups", "Remove nodes from groups."},
 		{"registry_distribute", "Distribution", "Distribute templates", "Distribute templates to nodes, and cancel that."},
 		{"registry_distribute_status", "Distribution", "Follow distributions", "See how far distributions are."},
-		{"change_config", "Config", "Change configuration", "Change how the controller works; take its backup."},
+		{"change_config", "Config", "Change configuration", "Change how the controller works: maintenance, the list of MAC addresses."},
 		{"get_config", "Config", "Read configuration", "See the controller's status and configuration."},
 	}, admin...),
 	ServiceRegistry: append([]PermissionInfo{

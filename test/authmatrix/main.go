@@ -164,17 +164,18 @@ func (x *runner) arrange(ctx context.Context, a arrangement, dir string) {
 	x.note(a.name+": the metrics", s.metrics(ctx))
 }
 
-// expectOfNodes is what the interface for nodes answers: it has the node link, the packages and
-// the two probes alone.
+// expectOfNodes is what the interface for nodes answers: it has the node link, the packages, the
+// handshake for machines that join with a key, and the two probes alone.
 func (s *site) expectOfNodes(r row, c caller) verdict {
 	switch r.needs {
 	case nodeOnly, nodeOrKnown, joining:
 		return s.expect(r, c)
 	}
-	if r.path == "/livez" || r.path == "/readyz" {
-		if r.method == "GET" {
-			return reached
-		}
+	switch r.method + " " + r.path {
+	case "GET /livez", "GET /readyz":
+		return reached
+	case "POST /tap/v1/hand", "POST /tap/v1/shake":
+		return s.expect(r, c)
 	}
 	return closed
 }

@@ -4,15 +4,18 @@ import (
 	"bytes"
 	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
 )
 
 // TestInterfaceForNodes joins by the interface of nodes of a cloud that knows its callers: with the
-// token, where anybody may, and with a certificate of its own authority.
+// token, with a user key, where anybody may, and with a certificate of its own authority.
 func TestInterfaceForNodes(t *testing.T) {
 	t.Parallel()
 	certs := t.TempDir()
@@ -29,6 +32,7 @@ func TestInterfaceForNodes(t *testing.T) {
 	}{
 		"nothing":               {nil, nil, "--token-file or --token is required"},
 		"the token":             {nil, []string{"--token", "$TOKEN"}, "joined as"},
+		"a user key":            {map[string]string{"SVC_ENABLE_API_KEYS": "true"}, []string{"--api-key-id", "nodes", "--api-key-file", "$KEY"}, "joined as"},
 		"nothing where it may":  {map[string]string{"SVC_ENABLE_QUEUE_AUTH": "false"}, nil, "joined as"},
 		"a certificate":         {tls, pair, "joined as"},
 		"no certificate":        {tls, pair[:2], "is required"},
@@ -52,9 +56,13 @@ func TestInterfaceForNodes(t *testing.T) {
 			if c.settings["SVC_USE_QUEUE_TLS"] != "" {
 				scheme = "https://"
 			}
+			key := filepath.Join(t.TempDir(), "key")
+			if settings["SVC_ENABLE_API_KEYS"] != "" {
+				makeKey(t, s.URL(), "nodes", key)
+			}
 			args := []string{"--data-dir", filepath.Join(t.TempDir(), "node"), "join", scheme + queue}
 			for _, a := range c.args {
-				args = append(args, strings.ReplaceAll(a, "$TOKEN", s.JoinToken()))
+				args = append(args, strings.NewReplacer("$TOKEN", s.JoinToken(), "$KEY", key).Replace(a))
 			}
 			var out bytes.Buffer
 			buildnode.Main(t.Context(), args, buildnode.Streams{Out: &out, Err: &out})
@@ -67,5 +75,21 @@ func TestInterfaceForNodes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// makeKey makes a user key at a controller, with its private key in a file.
+func makeKey(t *testing.T, controller, id, file string) {
+	t.Helper()
+	c, err := client.NewController(controller, client.Options{Credentials: client.RootToken(scriptRoot)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := c.CreateKey(t.Context(), api.NewKey{ID: id, TTL: 3600, Groups: []string{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(private.Reveal()), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"log/slog"
@@ -56,6 +57,14 @@ func TestSettingsOfAccess(t *testing.T) {
 		"up --local-listen-addr 192.0.2.1:8085":                                              "that others cannot reach",
 		"up --use-https --listen-addr 127.0.0.1:0":                                           "SVC_SERVER_CERT and SVC_SERVER_KEY are not both set",
 		"up --use-https --server-cert /none --server-key /none --listen-addr 127.0.0.1:0":    "/none",
+		"up --server-cert x --server-key x":                                                  "SVC_SERVER_CERT needs SVC_USE_HTTPS=true",
+		"registry --server-key x":                                                            "SVC_SERVER_KEY needs SVC_USE_HTTPS=true",
+		"registry --min-tls-version 1.1":                                                     "SVC_MIN_TLS_VERSION",
+		"up --use-queue-tls":                                                                 "SVC_USE_QUEUE_TLS needs SVC_QUEUE_ADDR",
+		"up --queue-addr 127.0.0.1:0 --queue-ca-cert x":                                      "SVC_QUEUE_CA_CERT needs SVC_USE_QUEUE_TLS=true",
+		"up --queue-addr 127.0.0.1:0 --queue-server-cert x":                                  "SVC_QUEUE_SERVER_CERT needs SVC_USE_QUEUE_TLS=true",
+		"up --queue-addr 127.0.0.1:0 --queue-server-key x":                                   "SVC_QUEUE_SERVER_KEY needs SVC_USE_QUEUE_TLS=true",
+		"up --queue-addr 127.0.0.1:0 --use-queue-tls --queue-crl x":                          "SVC_QUEUE_CRL needs SVC_QUEUE_CA_CERT",
 		"controller --registry http://127.0.0.1:1 --listen-addr 127.0.0.1:0 --api-key-id ci": "SVC_API_KEY_ID and SVC_API_KEY_STRING go together",
 	} {
 		var out, errs bytes.Buffer
@@ -174,6 +183,8 @@ func TestAccess(t *testing.T) {
 		{nodes + "/api/v1/vm", "", 401},
 		{nodes + "/api/v1/vm", basic, 404},
 		{nodes + "/config/v1/auth", basic, 404},
+		{nodes + "/login", basic, 404},
+		{nodes + "/tap/v1/hand", "", 401}, // GET; the handshake itself is for machines that join with a key
 	} {
 		var header []string
 		if c.as != "" {
@@ -305,6 +316,11 @@ func TestRegistryElsewhere(t *testing.T) {
 				t.Fatalf("templates: %v", err)
 			} else if err != nil && !strings.Contains(err.Error(), "does not accept the controller's credentials: both need the same SVC_ROOT_TOKEN") {
 				t.Error(err)
+			} else if err != nil {
+				basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("root:"+token))
+				if code, body := (asks{t: t}).body("GET", s.URL()+"/api/v1/log/services", "Authorization", basic); code != 503 || !strings.Contains(body, "does not accept the controller's credentials") {
+					t.Errorf("logs: %d %s", code, body)
+				}
 			}
 			if c.starts {
 				startsWithAccess(t, s, root, r)

@@ -70,6 +70,12 @@ func (s *ControllerService) ParseFlags(src config.Sources) error {
 	if err := checkAccess(s.settings, config.ControllerAuthorization, config.RegistryAuthorization); err != nil {
 		return err
 	}
+	if err := checkTLS(s.settings, config.UseHTTPS, config.UseQueueTLS); err != nil {
+		return err
+	}
+	if err := checkNodePort(s.settings); err != nil {
+		return err
+	}
 	if s.output, err = openLog(s.Stderr, s.settings); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/buildyard/buildyard/internal/auth/certs"
@@ -28,6 +29,20 @@ var (
 	apiEdge   = edgeKeys{"the API", config.UseHTTPS, config.ServerCert, config.ServerKey, config.CACert, config.CRL}
 	queueEdge = edgeKeys{"the node interface", config.UseQueueTLS, config.QueueServerCert, config.QueueServerKey, config.QueueCACert, config.QueueCRL}
 )
+
+// checkTLS refuses certificates that no port would show: whoever gives them must not get a service
+// that speaks in clear. uses are the settings that make ports speak TLS.
+func checkTLS(v *config.Values, uses ...string) error {
+	if slices.ContainsFunc(uses, v.Bool) {
+		return nil
+	}
+	for _, key := range []string{config.ServerCert, config.ServerKey} {
+		if v.String(key) != "" {
+			return fmt.Errorf("%s needs %s=true", key, config.UseHTTPS)
+		}
+	}
+	return nil
+}
 
 // openEdge reads the files that the settings name. A port that speaks TLS without a certificate
 // of its own has that of the API.

@@ -2,6 +2,7 @@ package buildyard
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -19,6 +20,28 @@ type nodePort struct {
 	edge     *edge
 	listener *listener
 	log      *slog.Logger
+}
+
+// checkNodePort refuses settings of the interface that would be passed over, or make it another one
+// than was asked for.
+func checkNodePort(v *config.Values) error {
+	for _, rule := range []struct {
+		given bool
+		key   string
+		needs string
+		there bool
+	}{
+		{v.Bool(config.UseQueueTLS), config.UseQueueTLS, config.QueueAddr, v.String(config.QueueAddr) != ""},
+		{v.String(config.QueueServerCert) != "", config.QueueServerCert, config.UseQueueTLS + "=true", v.Bool(config.UseQueueTLS)},
+		{v.String(config.QueueServerKey) != "", config.QueueServerKey, config.UseQueueTLS + "=true", v.Bool(config.UseQueueTLS)},
+		{v.String(config.QueueCACert) != "", config.QueueCACert, config.UseQueueTLS + "=true", v.Bool(config.UseQueueTLS)},
+		{v.List(config.QueueCRL) != nil, config.QueueCRL, config.QueueCACert, v.String(config.QueueCACert) != ""},
+	} {
+		if rule.given && !rule.there {
+			return fmt.Errorf("%s needs %s", rule.key, rule.needs)
+		}
+	}
+	return nil
 }
 
 // openNodePort binds the interface that the settings ask for; nil for none.

@@ -63,6 +63,9 @@ func (s *RegistryService) ParseFlags(src config.Sources) error {
 	if err := checkAccess(settings, config.Authorization); err != nil {
 		return err
 	}
+	if err := checkTLS(settings, config.UseHTTPS); err != nil {
+		return err
+	}
 	return s.configure(settings, settings.String(config.BasePath), settings.String(config.ListenAddr))
 }
 

@@ -114,10 +114,10 @@ func escaped(to string) string {
 	return strings.Join(parts, "/")
 }
 
-// away says that the registry cannot be reached.
+// away says that the registry cannot be reached, or what whoever asked there says of that.
 func (s *server) away(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || farm.CodeOf(err) == farm.CodeUnavailable {
+		return err
 	}
 	return farm.Unavailable(err, "The registry at %s cannot be reached; try again", s.registry)
 }

@@ -61,16 +61,23 @@ func Handler(o Options) http.Handler {
 	return serve(o, s.licensed(slices.Concat(s.all(), o.Auth)))
 }
 
-// NodeHandler serves the node link alone, and whether the controller is there.
+// NodeHandler serves the node link alone, the handshake of the user keys that machines join with,
+// and whether the controller is there.
 func NodeHandler(o Options) http.Handler {
 	s := newServer(o)
-	return serve(o, s.licensed(slices.DeleteFunc(s.all(), func(r rest.Route) bool {
+	routes := slices.DeleteFunc(s.all(), func(r rest.Route) bool {
 		switch r.Permission {
 		case rest.Node, rest.NodeOrKnown, rest.Open:
 			return false
 		}
 		return true
-	})))
+	})
+	for _, r := range o.Auth {
+		if slices.Contains([]string{"POST " + api.PathHand, "POST " + api.PathShake}, r.Pattern) {
+			routes = append(routes, r)
+		}
+	}
+	return serve(o, s.licensed(routes))
 }
 
 func serve(o Options, routes []rest.Route) http.Handler {
