@@ -175,6 +175,17 @@ func (h refusal) Header() http.Header       { return http.Header(h) }
 func (refusal) Write(b []byte) (int, error) { return len(b), nil }
 func (refusal) WriteHeader(int)             {}
 
+// restTime is how long a client has to send what is left of a body that nobody waits for.
+const restTime = 5 * time.Second
+
+// hurry bounds how long a connection stays for the rest of a body: before it goes on to the next
+// request the server reads it, and would wait for ever for one that was announced and never comes.
+func hurry(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restTime))
+	}
+}
+
 // RequestIDHeader tells the client the id of its request.
 const RequestIDHeader = "X-Request-Id"
 
@@ -185,6 +196,7 @@ func withRequestID(next http.Handler) http.Handler {
 		_, _ = rand.Read(b[:])
 		w.Header()[RequestIDHeader] = []string{hex.EncodeToString(b[:])}
 		next.ServeHTTP(w, r)
+		hurry(w, r)
 	})
 }
 
