@@ -85,7 +85,7 @@ var permissions = map[Service][]PermissionInfo{
 		{"registry_distribute", "Distribution", "Distribute templates", "Distribute templates to nodes, and cancel that."},
 		{"registry_distribute_status", "Distribution", "Follow distributions", "See how far distributions are."},
 		{"change_config", "Config", "Change configuration", "Change how the controller works: maintenance, the list of MAC addresses."},
-		{"get_config", "Config", "Read configuration", "See the controller's status and configuration."},
+		{"get_config", "Config", "Read configuration", "See the controller's configuration and the description of its API."},
 	}, admin...),
 	ServiceRegistry: append([]PermissionInfo{
 		{"index", "Info", "Status", "See the welcome page and the registry's status."},

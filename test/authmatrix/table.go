@@ -54,7 +54,8 @@ var openByContract = strings.Fields(`GET:/livez GET:/readyz POST:/tap/v1/hand PO
 var lines = map[string]string{
 	controller: `
 		open: G/livez G/readyz
-		get_config: G/api/v1/status G/api G/api/v1/openapi.yaml G/api/v1/openapi.json G/api/v1/maintenance
+		known: G/api/v1/status
+		get_config: G/api G/api/v1/openapi.yaml G/api/v1/openapi.json G/api/v1/maintenance
 		change_config: P/api/v1/maintenance D/api/v1/maintenance U/api/v1/macaddr D/api/v1/macaddr
 		list_vms: G/api/v1/vm G/api/v1/vm/history G/api/v1/vm/watch
 		start_vm: P/api/v1/vm

@@ -106,7 +106,7 @@ func issue(key, file, name string) error {
 
 // denies asks both services as a key without permissions, and as root.
 func (s *site) denies(ctx context.Context, permissions bool) error {
-	for service, path := range map[string]string{controller: "/api/v1/status", registry: "/registry/v2/vm"} {
+	for service, path := range map[string]string{controller: "/api/v1/node", registry: "/registry/v2/vm"} {
 		value, err := s.bearer(ctx, service, "nothing")
 		if err != nil {
 			return err

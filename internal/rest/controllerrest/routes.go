@@ -123,7 +123,7 @@ func (s *server) coreRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /livez", Permission: rest.Open, Do: alive},
 		{Pattern: "GET /readyz", Permission: rest.Open, Do: s.ready},
-		{Pattern: "GET /api/v1/status", Permission: "get_config", Do: s.status},
+		{Pattern: "GET /api/v1/status", Permission: rest.Known, Do: s.status},
 		{Pattern: "GET /api/v1/stats", Permission: "view_logs", Do: s.stats},
 
 		{Pattern: "GET /api/v1/vm", Permission: "list_vms", Do: s.listVMs},
