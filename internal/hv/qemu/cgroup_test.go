@@ -56,7 +56,7 @@ func TestCgroups(t *testing.T) {
 		gone(t, g, spec.ID)
 	})
 	t.Run("threads", func(t *testing.T) {
-		p := startIn(t, g, hv.Spec{ID: "p", CPUs: 2, MemoryMB: 200}, "for i in $(seq 200); do sleep 20 & done; wait")
+		p := startIn(t, g, hv.Spec{ID: "p", CPUs: 2, MemoryMB: 200}, "for i in $(seq 200); do sleep 99999 & done; wait")
 		_ = p.Wait()
 		if n := len(strings.Fields(read(t, g, "p", "cgroup.procs"))); n == 0 || n > 132 {
 			t.Errorf("%d processes where there may be 132", n)
