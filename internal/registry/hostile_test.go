@@ -29,8 +29,11 @@ func TestLatePartLeavesTheLayerAlone(t *testing.T) {
 	one, two := bytes.Repeat([]byte("1"), 20), bytes.Repeat([]byte("2"), 20)
 	late := blob.PartHeader([]blob.PartFrame{frameOf(one), frameOf(two)})
 	body, feed := io.Pipe()
-	ended := make(chan error)
-	go func() { ended <- r.PutPart(t.Context(), s.Session, "disk", int64(len(c.stored)), body) }()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- r.PutPart(t.Context(), s.Session, "disk", int64(len(c.stored)), body)
+		_ = body.Close() // as a server does: nobody sends into the void
+	}()
 	_, err = feed.Write(append(late, one...))
 	must(t, err)
 	roots, err := send(r, s, []content{c})
