@@ -1,0 +1,42 @@
+package catalog
+
+// Kind is what kind of package something is: its "type" in reports.
+type Kind string
+
+// The kinds. The first five are spelled as the specification does, the others are ours.
+const (
+	Gem      Kind = "gem"
+	Python   Kind = "python"
+	NPM      Kind = "npm"
+	Brew     Kind = "brew"
+	MacOSApp Kind = "macos-app"
+	Java     Kind = "java"
+	Go       Kind = "go"
+	Rust     Kind = "rust"
+	Pod      Kind = "pod"
+)
+
+// Kinds lists them in the order in which they are counted and shown.
+var Kinds = []Kind{Gem, Python, NPM, Java, Go, Rust, Brew, MacOSApp, Pod}
+
+// Package is one version of a package, and everywhere it was found.
+type Package struct {
+	Kind    Kind
+	Name    string // as its ecosystem writes it: "@babel/core", "org.yaml:snakeyaml", "openssl@3"
+	Version string // as it was found, never empty
+
+	Language string   // "ruby", "python", "javascript", "java", "go", "rust", "swift"; "" for none
+	Licenses []string // as they were found, sorted; none is usual
+	PURL     string
+	CPEs     []string // CPE 2.3, formatted strings; at least one
+
+	// Locations are where it was found, sorted, each once: paths from the root of what was
+	// scanned, with a leading slash.
+	Locations []string
+
+	// BundleID is that of a macOS application; "" otherwise.
+	BundleID string
+	// Replaced says that its code is not that of its name and version (a Go module with a
+	// replace directive, a local checkout), so that advisories say nothing of it.
+	Replaced bool
+}
