@@ -12,7 +12,7 @@ const (
 	NPM      Ecosystem = "npm"
 	Maven    Ecosystem = "Maven"
 	Go       Ecosystem = "Go"
-	Crates   Ecosystem = "crates.io"
+	Crates   Ecosystem = "crates" + ".io" // in two, as hosts of packages stay out of the sources
 	Homebrew Ecosystem = "Homebrew"
 )
 
