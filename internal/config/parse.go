@@ -142,7 +142,7 @@ func checkEndpoint(text string) error {
 // checkMACRange wants addresses of network cards.
 func checkMACRange(text string) error {
 	_, err := farm.ParseMACRange(text)
-	return err //nolint:wrapcheck // a whole sentence
+	return err // a whole sentence
 }
 
 // eachURL wants a list of addresses.

@@ -413,7 +413,7 @@ func (r *trial) change(e *end, s act, change func(*farm.Node)) {
 	r.async(s, func(ctx context.Context) {
 		_, _ = store.Update(ctx, e.store, e.tables.Nodes, id, func(n *farm.Node) (*farm.Node, error) {
 			if n == nil {
-				return nil, nil //nolint:nilnil // it is gone already
+				return nil, nil // it is gone already
 			}
 			n = n.Clone()
 			change(n)

@@ -98,7 +98,7 @@ func (b *bulk[T]) write(ctx context.Context, t *txn, ids []string) error {
 	for _, id := range ids {
 		_, err := store.Update(ctx, b.w, b.table, id, func(v *T) (*T, error) {
 			if v == nil {
-				return nil, nil //nolint:nilnil // it is gone, and stays so
+				return nil, nil // it is gone, and stays so
 			}
 			return b.change(v)
 		})

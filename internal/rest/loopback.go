@@ -44,7 +44,7 @@ func (l Loopback) Still(r *http.Request, _ auth.Identity) (auth.Identity, error)
 func actedFor(r *http.Request) (*auth.Identity, error) {
 	users, groups := r.Header[UserHeader], r.Header[GroupHeader]
 	if len(users)+len(groups) == 0 {
-		return nil, nil //nolint:nilnil // nobody is named
+		return nil, nil // nobody is named
 	}
 	if len(users) != 1 || users[0] == "" {
 		return nil, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required")

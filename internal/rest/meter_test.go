@@ -31,7 +31,7 @@ func meteredServer(t testing.TB, m *Meter) *httptest.Server {
 		{Pattern: "GET /a", Do: func(*Request) (any, error) { return "x", nil }},
 		{Pattern: "GET /a/{id}", Do: func(*Request) (any, error) { return nil, farm.NotFound() }},
 		{Pattern: "POST /a", Do: func(r *Request) (any, error) { return nil, farm.Errorf(farm.Code(r.Params.String("code")), "no") }},
-		{Pattern: "GET /hang", Hangs: true, Do: func(*Request) (any, error) { return nil, nil }}, //nolint:nilnil // an answer without a body
+		{Pattern: "GET /hang", Hangs: true, Do: func(*Request) (any, error) { return nil, nil }}, // an answer without a body
 		{Pattern: "GET /odd", Raw: func(w http.ResponseWriter, _ *http.Request) error {
 			w.WriteHeader(http.StatusEarlyHints)
 			w.WriteHeader(http.StatusTeapot)

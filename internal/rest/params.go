@@ -101,7 +101,7 @@ func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error
 	if n := r.ContentLength; n > 0 && n <= min(firstRead, limit) {
 		raw := make([]byte, n)
 		_, err := io.ReadFull(r.Body, raw)
-		return raw, err //nolint:wrapcheck // read by readBody alone
+		return raw, err // read by readBody alone
 	}
 	var buf bytes.Buffer
 	buf.Grow(int(min(max(r.ContentLength, 0), firstRead)) + bytes.MinRead)
@@ -156,7 +156,7 @@ func (p *Params) raw(name string) json.RawMessage {
 		return v
 	}
 	if v := p.inQuery(name); len(v) > 0 && v[0] != "" {
-		quoted, _ := json.Marshal(v[0]) //nolint:errchkjson // a string always marshals
+		quoted, _ := json.Marshal(v[0]) // a string always marshals
 		return quoted
 	}
 	return nil

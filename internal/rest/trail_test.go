@@ -193,9 +193,9 @@ func TestTheGuardTellsWhatIsTold(t *testing.T) {
 		{Pattern: "POST /told", Permission: "list_vms", Told: true, Do: func(r *Request) (any, error) {
 			actor = ActorOf(r.Context())
 			About(r.Request, "the key "+strings.Repeat("x", 1000))
-			return nil, nil //nolint:nilnil // an answer without a body
+			return nil, nil // an answer without a body
 		}},
-		{Pattern: "POST /untold", Permission: "list_vms", Do: func(*Request) (any, error) { return nil, nil }}, //nolint:nilnil // as above
+		{Pattern: "POST /untold", Permission: "list_vms", Do: func(*Request) (any, error) { return nil, nil }}, // as above
 	}
 	g.handler = g.guard.Handler(routes, slog.New(slog.DiscardHandler))
 	a := g.ask("POST", "/told", "Authorization", g.key(t))

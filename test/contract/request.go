@@ -94,7 +94,7 @@ func text(value any) string {
 	if s, ok := value.(string); ok {
 		return s
 	}
-	raw, _ := json.Marshal(value) //nolint:errchkjson // a scalar of JSON
+	raw, _ := json.Marshal(value) // a scalar of JSON
 	return string(raw)
 }
 
@@ -212,7 +212,7 @@ func (r *request) body() []byte {
 	if r.raw != nil || r.fields == nil {
 		return r.raw
 	}
-	raw, _ := json.Marshal(r.fields) //nolint:errchkjson // it came from JSON
+	raw, _ := json.Marshal(r.fields) // it came from JSON
 	return append(raw, r.tail...)
 }
 
@@ -303,7 +303,7 @@ func (r *request) clone() *request {
 	}
 	if r.fields != nil {
 		c.fields = map[string]any{}
-		raw, _ := json.Marshal(r.fields) //nolint:errchkjson // it came from JSON
+		raw, _ := json.Marshal(r.fields) // it came from JSON
 		_ = json.Unmarshal(raw, &c.fields)
 	}
 	return &c

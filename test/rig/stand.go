@@ -12,7 +12,7 @@ import (
 type Stand struct {
 	testing.TB // nil: what is not here may not be called
 
-	ctx     context.Context //nolint:containedctx // as testing.T has it
+	ctx     context.Context // as testing.T has it
 	cleanup []func()
 }
 

@@ -38,7 +38,7 @@ func Disk(path string) (free, total int64, err error) {
 	if err := syscall.Statfs(path, &st); err != nil {
 		return 0, 0, fmt.Errorf("disk space of %s: %w", path, err)
 	}
-	block := int64(st.Bsize) //nolint:unconvert // its type differs between systems
+	block := int64(st.Bsize) // its type differs between systems
 	return int64(st.Bavail) * block, int64(st.Blocks) * block, nil
 }
 

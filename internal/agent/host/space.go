@@ -89,14 +89,14 @@ func length(list []extent) int64 {
 func walk(dir string, show func(path string, file Inode, bytes int64)) {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil //nolint:nilerr // it went away; the rest still counts
+			return nil // it went away; the rest still counts
 		}
 		info, err := d.Info()
 		if err != nil {
-			return nil //nolint:nilerr // as above
+			return nil // as above
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode().IsRegular() {
-			show(path, Inode{uint64(st.Dev), st.Ino}, st.Blocks*512) //nolint:unconvert // its type differs between systems
+			show(path, Inode{uint64(st.Dev), st.Ino}, st.Blocks*512) // its type differs between systems
 		}
 		return nil
 	})

@@ -184,7 +184,7 @@ func refuse(w http.ResponseWriter, err error) {
 			code = http.StatusServiceUnavailable
 		}
 	}
-	raw, _ := json.Marshal(api.Envelope[any]{Status: api.StatusFail, Message: message}) //nolint:errchkjson // texts
+	raw, _ := json.Marshal(api.Envelope[any]{Status: api.StatusFail, Message: message}) // texts
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_, _ = w.Write(append(raw, '\n'))

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -156,10 +157,13 @@ func TestTheSocketIsItsOwnersAlone(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("left"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if p, err := placeIn(dir); err != nil {
-			t.Skip(err)
-		} else {
+		switch p, err := placeIn(dir); {
+		case err == nil:
 			p.close()
+		case runtime.GOOS == "linux":
+			t.Fatal(err)
+		default:
+			t.Skip(err) // elsewhere a directory with a long name can have no socket
 		}
 		_, client := open(t, dir, "http://127.0.0.1:1", &creds{})
 		for path, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, name): 0o600} {

@@ -54,7 +54,7 @@ func Boot(o BootOptions) error {
 		err = o.Become(programAt(o.Home, version))
 		o.Logger.Error("an installed version cannot be begun; it is given up", "version", version, "error", err)
 		if err := giveUp(o.Home, version, err); err != nil {
-			return nil //nolint:nilerr // this program runs, and the next start tries again
+			return nil // this program runs, and the next start tries again
 		}
 	}
 }

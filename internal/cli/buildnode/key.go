@@ -43,7 +43,7 @@ type userKey struct {
 func (k *keyOptions) read(in io.Reader) (*userKey, error) {
 	switch {
 	case !k.given():
-		return nil, nil //nolint:nilnil // there is none, which is no error
+		return nil, nil // there is none, which is no error
 	case k.id == "" || (k.text == "") == (k.file == ""):
 		return nil, cli.Usage(errors.New("a user key needs --api-key-id and either --api-key-file or --api-key-string"))
 	}

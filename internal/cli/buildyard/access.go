@@ -23,6 +23,7 @@ type access struct {
 	routes   []rest.Route
 	who      *auth.Authenticator
 	judge    *auth.Judge
+	failed   auth.Failures  // to show the root token, at any of the interfaces
 	provider *oidc.Provider // nil: there is none
 	o        accessOptions
 	tier     farm.Tier // that the judge knows
@@ -118,10 +119,9 @@ func openAccess(o accessOptions) (*access, error) {
 	a.judge = auth.NewJudge(auth.Policy{
 		Service: o.Service, Tier: a.tier, Authorization: o.Authorization, Resources: v.Bool(config.ResourceManagement),
 	}, o.Stores.Grants)
-	failed := &auth.Failures{}
 	routes := authrest.Options{
 		Service: o.Service, Grants: o.Stores.Grants, Resources: v.Bool(config.ResourceManagement), Logins: a.who.Logins, Root: a.who.Root,
-		Provider: a.provider, Failed: failed, Proxied: v.Bool(config.IngressNginx), Fresh: o.Fresh,
+		Provider: a.provider, Failed: &a.failed, Proxied: v.Bool(config.IngressNginx), Fresh: o.Fresh,
 	}
 	if v.Bool(config.EnableAPIKeys) {
 		routes.Keys = auth.NewKeys(o.Stores.Keys)
@@ -130,7 +130,7 @@ func openAccess(o accessOptions) (*access, error) {
 	}
 	a.routes = authrest.Routes(routes)
 	var err error
-	a.guard, err = a.guarded(a.who, failed)
+	a.guard, err = a.guarded(a.who)
 	return a, err
 }
 
@@ -152,9 +152,9 @@ func (a *access) openProvider() (err error) {
 }
 
 // guarded makes a guard of this service for callers who are known in some way.
-func (a *access) guarded(who rest.Identifier, failed *auth.Failures) (*rest.Guard, error) {
+func (a *access) guarded(who rest.Identifier) (*rest.Guard, error) {
 	return rest.NewGuard(rest.GuardOptions{
-		Who: who, Judge: a.judge, Failed: failed, Proxied: a.o.Settings.Bool(config.IngressNginx), Auditor: a.o.Auditor, Logger: a.o.Logger,
+		Who: who, Judge: a.judge, Failed: &a.failed, Proxied: a.o.Settings.Bool(config.IngressNginx), Auditor: a.o.Auditor, Logger: a.o.Logger,
 	})
 }
 

@@ -221,6 +221,19 @@ func TestAccess(t *testing.T) {
 	if code := starRequest(t, strings.TrimPrefix(ctl, "http://")); code != "401" {
 		t.Errorf("OPTIONS * answers %s", code)
 	}
+	// Guesses of the root token count together, wherever they are made.
+	wrong, last := "Basic "+base64.StdEncoding.EncodeToString([]byte("root:a guess")), 0
+	for range 100 {
+		if last = a.code("GET", ctl+"/api/v1/vm", "Authorization", wrong); last == 429 {
+			break
+		}
+	}
+	if code := a.code("GET", nodes+"/livez"); last != 429 || code != 200 {
+		t.Errorf("guesses are answered %d, and nodes' livez %d", last, code)
+	}
+	if code := a.code("GET", nodes+"/api/v1/vm", "Authorization", wrong); code != 429 {
+		t.Errorf("one more guess at the node interface is answered %d", code)
+	}
 }
 
 // starRequest sends OPTIONS *, which net/http would answer by itself.

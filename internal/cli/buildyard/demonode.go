@@ -89,7 +89,7 @@ func (d *demo) vms(ctx context.Context) (int, error) {
 
 // demoTemplate describes the guest as a template.
 func demoTemplate(id string) api.PushRequest {
-	config, _ := json.Marshal(api.TemplateConfig{ //nolint:errchkjson // plain fields always marshal
+	config, _ := json.Marshal(api.TemplateConfig{ // plain fields always marshal
 		RAM: "256M", CPU: &api.ConfigCPU{Cores: 1}, Firmware: &api.ConfigBoot{Type: "bios"},
 		HardDrives:   []api.ConfigDrive{{Controller: "virtio-blk", File: demoDisk, Format: "raw"}},
 		NetworkCards: []api.ConfigNIC{{Mode: "shared", PortRules: []api.ConfigPort{{RuleName: "ssh", Protocol: "tcp", GuestPort: 22}}}},

@@ -48,7 +48,7 @@ func checkNodePort(v *config.Values) error {
 func openNodePort(ctx context.Context, v *config.Values, log *slog.Logger) (*nodePort, error) {
 	addr := v.String(config.QueueAddr)
 	if addr == "" {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil // there is none
 	}
 	edge, err := openEdge(queueEdge, v, log)
 	if err != nil {
@@ -93,14 +93,14 @@ func (p *nodePort) guard(a *access) (*rest.Guard, error) {
 	case a != nil:
 		who.Root, who.Sessions, judge = a.who.Root, a.who.Sessions, a.judge
 	case p.edge.clients == nil:
-		return nil, nil //nolint:nilnil // nobody is judged
+		return nil, nil // nobody is judged
 	}
 	if p.edge.clients != nil {
 		who.Certificate = p.edge.clients.Identity
 	}
 	o := rest.GuardOptions{Who: who, Judge: judge, Logger: p.log}
 	if a != nil {
-		o.Auditor = a.o.Auditor
+		o.Auditor, o.Failed = a.o.Auditor, &a.failed
 	}
 	return rest.NewGuard(o)
 }

@@ -107,7 +107,7 @@ func (s *RegistryService) listenLocally(ctx context.Context) (*listener, error) 
 	l, err := listen(ctx, "the registry's port for programs of this machine ("+config.LocalListenAddr+")", net.JoinHostPort(host, port), s.log)
 	if err != nil && !s.settings.Bool(config.EnableAuth) && s.settings.Origin(config.LocalListenAddr) == config.FromDefault {
 		s.log.WarnContext(ctx, "the port for programs of this machine is taken; the registry goes on without it", "error", err.Error())
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil // there is none
 	}
 	return l, err
 }
@@ -131,9 +131,9 @@ func (s *RegistryService) ownURL() string {
 // localGuard judges the callers of that port.
 func (s *RegistryService) localGuard() (*rest.Guard, error) {
 	if s.access == nil {
-		return nil, nil //nolint:nilnil // nobody is judged
+		return nil, nil // nobody is judged
 	}
-	return s.access.guarded(rest.Loopback{}, nil)
+	return s.access.guarded(rest.Loopback{})
 }
 
 // serveLocally serves that port until ctx ends.

@@ -36,7 +36,7 @@ func (r *registryCalls) Rights(ctx context.Context, template string) (*api.Calle
 	caller := rest.CallerOf(ctx)
 	switch {
 	case caller.Unlimited():
-		return nil, nil //nolint:nilnil // everything
+		return nil, nil // everything
 	case !caller.Is():
 		return nil, auth.Forbidden("list_vms") // it could not be asked for nobody
 	}

@@ -59,7 +59,7 @@ func registryCredentials(v *config.Values) (client.Credentials, error) {
 	if token := v.String(config.AuthRootToken); token != "" {
 		return client.RootToken(token), nil
 	}
-	return nil, nil //nolint:nilnil // none are shown
+	return nil, nil // none are shown
 }
 
 // authorize puts on a request as whom and for whom it is made.

@@ -66,7 +66,7 @@ func contextsPath() (string, error) {
 func readContexts() (c contexts, err error) {
 	path, err := contextsPath()
 	if err != nil {
-		return c, nil //nolint:nilerr // whoever has no home has no contexts
+		return c, nil // whoever has no home has no contexts
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

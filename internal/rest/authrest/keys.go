@@ -77,7 +77,7 @@ func (s *server) createKey(r *rest.Request) (any, error) {
 	}
 	rest.About(r.Request, n.ID)
 	if n.PublicKey != "" {
-		return nil, nil //nolint:nilnil // an answer without a body
+		return nil, nil // an answer without a body
 	}
 	return private.Reveal(), nil
 }

@@ -67,7 +67,7 @@ func (s *spoken) element(to rest.Pieces, inst controller.Listed) rest.Pieces {
 	state := []byte(`"instance_state":"` + string(inst.State) + `"`)
 	at := bytes.Index(text, state) + len(state)
 	if s.message != inst.Message {
-		quoted, _ := json.Marshal(inst.Message) //nolint:errchkjson // a string always marshals
+		quoted, _ := json.Marshal(inst.Message) // a string always marshals
 		s.message, s.field = inst.Message, append([]byte(`,"message":`), quoted...)
 	}
 	return append(to, text[:at], s.field, text[at:])

@@ -53,7 +53,7 @@ func newManaged(t *testing.T) *managed {
 	sessions := auth.NewSessions(auth.NewKeys(auth.NewKeyTable([]farm.APIKey{key}, nil)), auth.NewSigner(auth.NewRing(time.Now())), 0)
 	options := controller.Options{Events: controller.EventOptions{Machine: "host", Push: nobody{}}, Permits: opened{m.judge}, Rights: func(ctx context.Context, _ string) (*api.CallerRights, error) {
 		if rest.CallerOf(ctx).Unlimited() {
-			return nil, nil //nolint:nilnil // everything
+			return nil, nil // everything
 		}
 		return &api.CallerRights{Enforced: true, Managed: true, Permissions: []string{"list_vms", "revert", "delete_vm"}, Templates: m.templates}, nil
 	}}
