@@ -1,0 +1,221 @@
+package apfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// entry is a name in a folder.
+type entry struct {
+	f    *FS
+	name string
+	id   uint64
+	kind fs.FileMode
+}
+
+var _ fs.DirEntry = (*entry)(nil)
+
+func (e *entry) Name() string      { return e.name }
+func (e *entry) IsDir() bool       { return e.kind.IsDir() }
+func (e *entry) Type() fs.FileMode { return e.kind }
+func (e *entry) String() string    { return fs.FormatDirEntry(e) }
+
+// Info reads the inode.
+func (e *entry) Info() (fs.FileInfo, error) {
+	n, err := e.f.inode(e.id)
+	if err != nil {
+		return nil, &fs.PathError{Op: "lstat", Path: e.name, Err: err}
+	}
+	return info{e.name, n}, nil
+}
+
+// Open opens the file without looking its path up again. A symbolic link is not followed.
+func (e *entry) Open() (fs.File, error) {
+	n, err := e.f.inode(e.id)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: e.name, Err: err}
+	}
+	file, err := e.f.open(n, e.name)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: e.name, Err: err}
+	}
+	return file, nil
+}
+
+// ReadDir lists the folder without looking its path up again.
+func (e *entry) ReadDir() ([]fs.DirEntry, error) {
+	n, err := e.f.inode(e.id)
+	if err != nil {
+		return nil, &fs.PathError{Op: "readdir", Path: e.name, Err: err}
+	}
+	list, err := e.f.list(n)
+	if err != nil {
+		err = &fs.PathError{Op: "readdir", Path: e.name, Err: err}
+	}
+	return list, err
+}
+
+// parseEntry reads a record of a folder.
+func (f *FS) parseEntry(key, value []byte) (entry, error) {
+	_, name := nameOf(key, f.hashed)
+	if len(name) == 0 || len(value) < 18 || string(name) == "." || string(name) == ".." || strings.ContainsAny(string(name), "/\x00") {
+		return entry{}, damaged("a folder has an entry without name or inode")
+	}
+	e := entry{f: f, name: string(name), id: le.Uint64(value)}
+	kind, ok := typeOf(le.Uint16(value[16:]))
+	if !ok {
+		if n, err := f.inode(e.id); err == nil {
+			kind = n.mode.Type()
+		}
+	}
+	e.kind = kind
+	return e, nil
+}
+
+// scan calls see with each record of a kind of an inode, from a key on, until it says
+// false. It passes over what is damaged, and tells of it in the end.
+func (f *FS) scan(from recordKey, see func(key, value []byte) bool) error {
+	var bad error
+	c, err := f.t.seek(from)
+	for {
+		if errors.Is(err, ErrDamaged) {
+			bad = err
+			if !c.skip() {
+				return bad
+			}
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+		if c.end() || !f.at(&c, from.id, from.kind) || !see(c.key(), c.value()) {
+			return bad
+		}
+		err = c.next()
+	}
+}
+
+// list gives the entries of a folder, sorted by name, and what could not be read of it.
+func (f *FS) list(dir *inode) ([]fs.DirEntry, error) {
+	if !dir.mode.IsDir() {
+		return nil, fmt.Errorf("not a folder")
+	}
+	var out []fs.DirEntry
+	var bad error
+	err := f.scan(f.entryKey(dir.stat.Inode, 0, ""), func(key, value []byte) bool {
+		e, err := f.parseEntry(key, value)
+		if err != nil {
+			bad = err
+			return true
+		}
+		out = append(out, &e)
+		return len(out) < mostEntries
+	})
+	if err == nil {
+		err = bad
+	}
+	slices.SortFunc(out, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return out, err
+}
+
+// mostEntries is how many names of one folder are listed at most.
+const mostEntries = 4 << 20
+
+func (f *FS) entryKey(dir, num uint64, name string) recordKey {
+	return recordKey{id: dir, kind: recordEntry, hashed: f.hashed, num: num, name: name}
+}
+
+// lookup finds a name in a folder. Where names are hashed the hash only says where to
+// look first: writers and this package may know different versions of Unicode.
+func (f *FS) lookup(dir uint64, name string) (entry, error) {
+	if !f.hashed {
+		return f.match(f.entryKey(dir, 0, name), func(_ uint64, have string) (same, more bool) {
+			return have == name, false
+		})
+	}
+	want := normal(name, f.folded)
+	hash := hashOf(want)
+	e, err := f.match(f.entryKey(dir, hash<<hashShift, ""), func(num uint64, have string) (same, more bool) {
+		near := num>>hashShift == hash
+		return near && normal(have, f.folded) == want, near
+	})
+	if err == nil || isASCII(want) {
+		return e, err
+	}
+	return f.match(f.entryKey(dir, 0, ""), func(_ uint64, have string) (same, more bool) {
+		return normal(have, f.folded) == want, true
+	})
+}
+
+// match gives the first entry from a key on that is the same, while there is more to see.
+func (f *FS) match(from recordKey, see func(num uint64, name string) (same, more bool)) (entry, error) {
+	var out entry
+	found, bad := false, error(nil)
+	err := f.scan(from, func(key, value []byte) bool {
+		num, name := nameOf(key, f.hashed)
+		same, more := see(num, string(name))
+		if same {
+			out, bad = f.parseEntry(key, value)
+			found = true
+		}
+		return !same && more
+	})
+	switch {
+	case found:
+		return out, bad
+	case err != nil:
+		return out, err
+	}
+	return out, fs.ErrNotExist
+}
+
+// folder is an opened folder.
+type folder struct {
+	info
+	f *FS
+
+	mu   sync.Mutex // guards the fields below
+	list []fs.DirEntry
+	err  error
+	read bool
+}
+
+var _ fs.ReadDirFile = (*folder)(nil)
+
+// Stat describes the folder.
+func (d *folder) Stat() (fs.FileInfo, error) { return d.info, nil }
+
+func (d *folder) Close() error { return nil }
+
+func (d *folder) Read([]byte) (int, error) {
+	return 0, &fs.PathError{Op: "read", Path: d.name, Err: errFolder}
+}
+
+// ReadDir gives the next entries, as fs.ReadDirFile has it.
+func (d *folder) ReadDir(n int) ([]fs.DirEntry, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.read {
+		d.list, d.err = d.f.list(d.n)
+		d.read = true
+	}
+	if n > 0 && len(d.list) == 0 && d.err == nil {
+		return nil, io.EOF
+	}
+	if n <= 0 || n > len(d.list) {
+		n = len(d.list)
+	}
+	out := d.list[:n:n]
+	d.list = d.list[n:]
+	if len(d.list) > 0 {
+		return out, nil
+	}
+	err := d.err
+	d.err = nil
+	return out, err
+}

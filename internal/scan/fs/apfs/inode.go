@@ -1,0 +1,164 @@
+package apfs
+
+import (
+	"io/fs"
+	"time"
+)
+
+const (
+	inodeHeader = 92 // bytes before the extended fields
+
+	fieldStream = 8 // extended fields of an inode
+	fieldDevice = 14
+
+	hasPlainSize = 0x40000 // internal flag: the size of a compressed file is in the inode
+
+	flagCompressed = 0x20       // of st_flags in BSD
+	flagDataless   = 0x40000000 //
+
+	modeType    = 0o170000
+	modeFIFO    = 0o010000
+	modeChar    = 0o020000
+	modeFolder  = 0o040000
+	modeBlock   = 0o060000
+	modeRegular = 0o100000
+	modeLink    = 0o120000
+	modeSocket  = 0o140000
+	modeSetuid  = 0o4000
+	modeSetgid  = 0o2000
+	modeSticky  = 0o1000
+)
+
+// Stat is what Sys of a file's info gives: what io/fs has no field for.
+type Stat struct {
+	Inode    uint64
+	Links    uint32 // names of a file; entries of a folder
+	UID, GID uint32
+	Flags    uint32 // st_flags of BSD
+	Device   uint32 // of a device file
+	Created  time.Time
+	Accessed time.Time
+	Changed  time.Time // the inode
+}
+
+// ID gives the inode's number: names with the same one are hard links.
+func (s *Stat) ID() uint64 { return s.Inode }
+
+// Dataless says that the file's content is not there but with a cloud service.
+func (s *Stat) Dataless() bool { return s.Flags&flagDataless != 0 }
+
+// Compressed says that the file's content is compressed, and decompressed when read.
+func (s *Stat) Compressed() bool { return s.Flags&flagCompressed != 0 }
+
+// inode is the record of a file or folder.
+type inode struct {
+	stat    Stat
+	stream  uint64 // the number that its extents have
+	mode    fs.FileMode
+	modTime time.Time
+	size    int64 // of the data stream, or of a compressed file when that is known
+	sized   bool  // size is that of a compressed file
+	streams bool  // it has a data stream
+}
+
+// parseInode reads the value of an inode's record.
+func parseInode(id uint64, b []byte) (inode, error) {
+	if len(b) < inodeHeader {
+		return inode{}, damaged("inode %d has %d bytes", id, len(b))
+	}
+	n := inode{
+		stat: Stat{
+			Inode: id, Links: le.Uint32(b[56:]), UID: le.Uint32(b[72:]), GID: le.Uint32(b[76:]), Flags: le.Uint32(b[68:]),
+			Created: timeOf(le.Uint64(b[16:])), Changed: timeOf(le.Uint64(b[32:])), Accessed: timeOf(le.Uint64(b[40:])),
+		},
+		stream: le.Uint64(b[8:]), modTime: timeOf(le.Uint64(b[24:])), mode: modeOf(le.Uint16(b[80:])),
+	}
+	if err := n.fields(b[inodeHeader:]); err != nil {
+		return n, err
+	}
+	if n.stat.Compressed() && le.Uint64(b[48:])&hasPlainSize != 0 {
+		n.size, n.sized = int64(le.Uint64(b[84:])), true
+	}
+	if n.size < 0 {
+		return n, damaged("inode %d has a size below zero", id)
+	}
+	return n, nil
+}
+
+// fields reads the extended fields: their number, the length of all, a list of kinds and
+// lengths, then the values, each filled up to eight bytes.
+func (n *inode) fields(b []byte) error {
+	if len(b) < 4 {
+		return nil
+	}
+	count := int(le.Uint16(b))
+	at := 4 + 4*count
+	if at > len(b) {
+		return damaged("inode %d has %d extended fields, which do not fit", n.stat.Inode, count)
+	}
+	for i := range count {
+		kind, size := b[4+4*i], int(le.Uint16(b[6+4*i:]))
+		if at+size > len(b) {
+			return damaged("an extended field of inode %d is cut off", n.stat.Inode)
+		}
+		v := b[at : at+size]
+		switch {
+		case kind == fieldStream && size >= 8:
+			n.size, n.streams = int64(le.Uint64(v)), true
+		case kind == fieldDevice && size >= 4:
+			n.stat.Device = le.Uint32(v)
+		}
+		at += (size + 7) &^ 7
+	}
+	return nil
+}
+
+// modeOf turns a mode of Unix into one of io/fs.
+func modeOf(m uint16) fs.FileMode {
+	out := fs.FileMode(m & 0o777)
+	switch m & modeType {
+	case modeRegular:
+	case modeFolder:
+		out |= fs.ModeDir
+	case modeLink:
+		out |= fs.ModeSymlink
+	case modeFIFO:
+		out |= fs.ModeNamedPipe
+	case modeSocket:
+		out |= fs.ModeSocket
+	case modeChar:
+		out |= fs.ModeDevice | fs.ModeCharDevice
+	case modeBlock:
+		out |= fs.ModeDevice
+	default:
+		out |= fs.ModeIrregular
+	}
+	for bit, flag := range map[uint16]fs.FileMode{modeSetuid: fs.ModeSetuid, modeSetgid: fs.ModeSetgid, modeSticky: fs.ModeSticky} {
+		if m&bit != 0 {
+			out |= flag
+		}
+	}
+	return out
+}
+
+// typeOf turns the kind of a folder's entry into a mode; ok is false for one that only
+// the inode tells.
+func typeOf(flags uint16) (mode fs.FileMode, ok bool) {
+	switch flags & 0xf {
+	case 1:
+		return fs.ModeNamedPipe, true
+	case 2:
+		return fs.ModeDevice | fs.ModeCharDevice, true
+	case 4:
+		return fs.ModeDir, true
+	case 6:
+		return fs.ModeDevice, true
+	case 8:
+		return 0, true
+	case 10:
+		return fs.ModeSymlink, true
+	case 12:
+		return fs.ModeSocket, true
+	}
+	return fs.ModeIrregular, false
+}

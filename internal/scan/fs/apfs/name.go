@@ -1,0 +1,61 @@
+package apfs
+
+import (
+	"hash/crc32"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/unicode/norm"
+)
+
+// normal gives what names are compared by: decomposed, and folded where case does not
+// count.
+func normal(name string, folded bool) string {
+	if isASCII(name) {
+		if !folded {
+			return name
+		}
+		return lower(name)
+	}
+	name = norm.NFD.String(name)
+	if folded {
+		name = norm.NFD.String(cases.Fold().String(name))
+	}
+	return name
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+// lower folds ASCII.
+func lower(s string) string {
+	for i := range len(s) {
+		if 'A' <= s[i] && s[i] <= 'Z' {
+			b := []byte(s)
+			for j, c := range b[i:] {
+				if 'A' <= c && c <= 'Z' {
+					b[i+j] = c + 'a' - 'A'
+				}
+			}
+			return string(b)
+		}
+	}
+	return s
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// hashOf gives the 22 bits that folders are sorted by: CRC-32C without the last
+// complement over the characters of a name that is normal, each as four bytes.
+func hashOf(name string) uint64 {
+	b := make([]byte, 0, 4*len(name))
+	for _, r := range name {
+		b = le.AppendUint32(b, uint32(r))
+	}
+	return uint64(^crc32.Checksum(b, castagnoli) & (1<<22 - 1))
+}

@@ -1,0 +1,102 @@
+package apfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+)
+
+// Types of objects, as their headers have them.
+const (
+	typeMask      = 0x0000ffff
+	typeBTree     = 0x02
+	typeBTreeNode = 0x03
+	typeOMap      = 0x0b
+	typeVolume    = 0x0d
+
+	storageMask     = 0xc0000000
+	storagePhysical = 0x40000000
+)
+
+// device reads blocks of a container.
+type device struct {
+	r         io.ReaderAt
+	size      int64 // bytes that r has
+	blockSize int
+	blocks    uint64 // that the container says to have
+
+	nodes *cache[nodeKey, *node]
+}
+
+// read fills b from a block on. What lies outside of the container is damage.
+func (d *device) read(b []byte, block uint64, off int64) error {
+	at, err := d.place(block, off, len(b))
+	if err != nil {
+		return err
+	}
+	if n, err := d.r.ReadAt(b, at); n < len(b) {
+		if err == nil || errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return fmt.Errorf("reading block %d: %w", block, err)
+	}
+	return nil
+}
+
+// place gives where bytes of a block lie in the file.
+func (d *device) place(block uint64, off int64, length int) (int64, error) {
+	if block >= d.blocks || block > uint64(math.MaxInt64/d.blockSize) || off < 0 {
+		return 0, damaged("block %d is outside of it", block)
+	}
+	at := int64(block) * int64(d.blockSize)
+	if at >= d.size || off > d.size-at || int64(length) > d.size-at-off {
+		return 0, damaged("block %d is behind its end: the image is cut off", block)
+	}
+	return at + off, nil
+}
+
+// block reads one block.
+func (d *device) block(n uint64) ([]byte, error) {
+	b := make([]byte, d.blockSize)
+	return b, d.read(b, n, 0)
+}
+
+// object reads a block that begins with a header, and compares its checksum and type.
+func (d *device) object(n uint64, kind uint32) ([]byte, error) {
+	b, err := d.block(n)
+	if err != nil {
+		return nil, err
+	}
+	if !sound(b) {
+		return nil, damaged("block %d has a wrong checksum", n)
+	}
+	if got := le.Uint32(b[24:]) & typeMask; got != kind {
+		return nil, damaged("block %d is of type %#x, not %#x", n, got, kind)
+	}
+	return b, nil
+}
+
+// sound says whether the checksum of an object is right: Fletcher's with two sums of 32
+// bits over everything behind it. Its length is a multiple of four.
+func sound(b []byte) bool {
+	return le.Uint64(b) == checksum(b[8:])
+}
+
+func checksum(b []byte) uint64 {
+	const mod = math.MaxUint32
+	var a, c uint64
+	for len(b) > 0 {
+		// 1024 words at once keep the second sum far below 64 bits.
+		n := min(len(b), 4096)
+		for i := 0; i+4 <= n; i += 4 {
+			a += uint64(le.Uint32(b[i:]))
+			c += a
+		}
+		a, c = a%mod, c%mod
+		b = b[n:]
+	}
+	low := mod - (a+c)%mod
+	high := mod - (a+low)%mod
+	return high<<32 | low
+}

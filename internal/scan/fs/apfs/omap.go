@@ -1,0 +1,81 @@
+package apfs
+
+import "cmp"
+
+// Flags of an entry of an object map.
+const (
+	omapDeleted   = 1
+	omapEncrypted = 4
+	omapNoHeader  = 8
+)
+
+// omap says in which block a virtual object is, as of a transaction.
+type omap struct {
+	t     *tree
+	found *cache[omapKey, omapEntry]
+}
+
+type omapKey struct{ id, xid uint64 }
+
+type omapEntry struct {
+	block uint64
+	flags uint32
+}
+
+// openOMap reads the object map in a block.
+func openOMap(d *device, block uint64) (*omap, error) {
+	b, err := d.object(block, typeOMap)
+	if err != nil {
+		return nil, err
+	}
+	t, err := openTree(d, nil, le.Uint64(b[48:]), 0)
+	if err != nil {
+		return nil, err
+	}
+	if !t.root.fixed || t.root.keySize != 16 || t.root.valSize != 16 {
+		return nil, damaged("block %d names an object map of a wrong kind", block)
+	}
+	return &omap{t: t, found: newCache[omapKey, omapEntry](16 << 10)}, nil
+}
+
+// compare orders keys of object maps: by object, then by transaction.
+func (k omapKey) compare(b []byte) int {
+	if len(b) < 16 {
+		return -1
+	}
+	if c := cmp.Compare(le.Uint64(b), k.id); c != 0 {
+		return c
+	}
+	return cmp.Compare(le.Uint64(b[8:]), k.xid)
+}
+
+// find gives the newest place of an object that is not newer than xid.
+func (m *omap) find(id, xid uint64) (omapEntry, error) {
+	k := omapKey{id, xid}
+	if e, ok := m.found.get(k); ok {
+		return e, nil
+	}
+	c, ok, err := m.t.before(k)
+	if err != nil {
+		return omapEntry{}, err
+	}
+	if !ok {
+		return omapEntry{}, damaged("object %d is in no object map", id)
+	}
+	if key := c.key(); len(key) < 16 || le.Uint64(key) != id {
+		return omapEntry{}, damaged("object %d is in no object map", id)
+	}
+	v := c.value()
+	if len(v) < 16 {
+		return omapEntry{}, damaged("object %d has no place", id)
+	}
+	e := omapEntry{flags: le.Uint32(v), block: le.Uint64(v[8:])}
+	switch {
+	case e.flags&omapDeleted != 0:
+		return e, damaged("object %d is deleted", id)
+	case e.flags&omapEncrypted != 0:
+		return e, ErrEncrypted
+	}
+	m.found.add(k, e)
+	return e, nil
+}

@@ -1,0 +1,90 @@
+package apfs
+
+import (
+	"bytes"
+	"cmp"
+	"time"
+)
+
+// Kinds of records of a volume's tree.
+const (
+	recordSnapshot = 1
+	recordInode    = 3
+	recordXattr    = 4
+	recordExtent   = 8
+	recordEntry    = 9
+)
+
+const (
+	idMask    = 1<<60 - 1
+	kindShift = 60
+	hashShift = 10
+	lengths   = 1<<hashShift - 1
+)
+
+// recordKey is the key of a record of a volume's tree, as far as it says where the
+// record stands: by number, kind, then a number (the hash of a name, or a place in a
+// file), then a name.
+type recordKey struct {
+	id     uint64
+	kind   uint8
+	hashed bool   // names of folders stand behind a hash of them
+	num    uint64 // of recordExtent, and of recordEntry where hashed
+	name   string // of recordXattr and recordEntry
+}
+
+// parseRecordKey reads number and kind only.
+func parseRecordKey(b []byte) (recordKey, bool) {
+	if len(b) < 8 {
+		return recordKey{}, false
+	}
+	v := le.Uint64(b)
+	return recordKey{id: v & idMask, kind: uint8(v >> kindShift)}, true
+}
+
+// compare orders the keys of a volume's tree. One that is too short comes first.
+func (k recordKey) compare(b []byte) int {
+	have, ok := parseRecordKey(b)
+	if !ok {
+		return -1
+	}
+	if have.id != k.id {
+		return cmp.Compare(have.id, k.id)
+	}
+	if have.kind != k.kind {
+		return cmp.Compare(have.kind, k.kind)
+	}
+	switch k.kind {
+	case recordExtent:
+		return uintKey(k.num).compare(b[8:])
+	case recordEntry, recordXattr:
+		num, name := nameOf(b, k.kind == recordEntry && k.hashed)
+		if num != k.num {
+			return cmp.Compare(num, k.num)
+		}
+		return cmp.Compare(string(name), k.name)
+	}
+	return 0
+}
+
+// nameOf gives the name in a key, and what stands before it where names are hashed.
+func nameOf(b []byte, hashed bool) (num uint64, name []byte) {
+	head := 10
+	if hashed {
+		head = 12
+	}
+	if len(b) < head {
+		return 0, nil
+	}
+	length := int(le.Uint16(b[8:]))
+	if hashed {
+		num = uint64(le.Uint32(b[8:]))
+		length = int(num & lengths)
+	}
+	name = b[head:]
+	name = name[:min(length, len(name))]
+	return num, bytes.TrimSuffix(name, []byte{0})
+}
+
+// timeOf turns nanoseconds since 1970 into a time.
+func timeOf(ns uint64) time.Time { return time.Unix(0, int64(ns)).UTC() }

@@ -1,0 +1,244 @@
+package apfs
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	volumeMagic  = 0x42535041 // "APSB"
+	volumeHeader = 1056       // bytes that are read of a volume's superblock
+
+	caseInsensitive          = 0x01
+	normalizationInsensitive = 0x08
+	sealedVolume             = 0x20
+
+	unencrypted = 0x01 // flag of a volume
+)
+
+// roles are the uses of volumes that have one bit, and those that are numbered above them.
+var roles = map[uint16]string{
+	0: "none", 1: "system", 2: "user", 4: "recovery", 8: "vm", 0x10: "preboot", 0x20: "installer",
+	1 << 6: "data", 2 << 6: "baseband", 3 << 6: "update", 4 << 6: "xart", 5 << 6: "hardware",
+	6 << 6: "backup", 9 << 6: "enterprise", 11 << 6: "prelogin",
+}
+
+// volumeBlock is what is read of a volume's superblock, the live one or a snapshot's.
+type volumeBlock struct {
+	xid             uint64
+	features        uint64 // those that a reader must know
+	flags           uint64
+	omap            uint64
+	treeType        uint32
+	root, snapshots uint64
+	revertTo        uint64
+	name            string
+	role            uint16
+	rootTo          uint64
+	group           [16]byte
+	extentTree      uint64
+	extentTreeType  uint32
+}
+
+func parseVolume(b []byte) (volumeBlock, error) {
+	if len(b) < volumeHeader || le.Uint32(b[32:]) != volumeMagic {
+		return volumeBlock{}, damaged("a volume has no superblock")
+	}
+	name, _, _ := bytes.Cut(b[704:960], []byte{0})
+	return volumeBlock{
+		xid: le.Uint64(b[16:]), features: le.Uint64(b[56:]), flags: le.Uint64(b[264:]),
+		treeType: le.Uint32(b[116:]), omap: le.Uint64(b[128:]), root: le.Uint64(b[136:]), snapshots: le.Uint64(b[152:]),
+		revertTo: le.Uint64(b[160:]), name: strings.ToValidUTF8(string(name), "\ufffd"), role: le.Uint16(b[964:]),
+		rootTo: le.Uint64(b[968:]), group: [16]byte(b[1008:1024]),
+		extentTree: le.Uint64(b[1032:]), extentTreeType: le.Uint32(b[1040:]),
+	}, nil
+}
+
+// Volume is a volume of a container. Usable from several goroutines.
+type Volume struct {
+	c  *Container
+	sb volumeBlock
+
+	mu   sync.Mutex // guards the fields below
+	omap *omap
+}
+
+func newVolume(c *Container, b []byte) (*Volume, error) {
+	sb, err := parseVolume(b)
+	return &Volume{c: c, sb: sb}, err
+}
+
+// Name is the volume's name.
+func (v *Volume) Name() string { return v.sb.name }
+
+// Role is what the volume is for: "system", "data", "preboot", "recovery", "vm",
+// "update", ... or "none". One that is not known is a number.
+func (v *Volume) Role() string {
+	if name, ok := roles[v.sb.role]; ok {
+		return name
+	}
+	return fmt.Sprintf("role-%d", v.sb.role)
+}
+
+// Group is the UUID of the volume group, which a system and a data volume share; "" for
+// a volume in none.
+func (v *Volume) Group() string {
+	if v.sb.group == ([16]byte{}) {
+		return ""
+	}
+	s := strings.ToUpper(hex.EncodeToString(v.sb.group[:]))
+	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
+}
+
+// CaseSensitive says whether names that differ in case only are different.
+func (v *Volume) CaseSensitive() bool { return v.sb.features&caseInsensitive == 0 }
+
+// Encrypted says whether the volume is encrypted, so that FS refuses it.
+func (v *Volume) Encrypted() bool { return v.sb.flags&unencrypted == 0 }
+
+// Sealed says whether the volume is a sealed one: its extents are in a tree of their own.
+func (v *Volume) Sealed() bool { return v.sb.features&sealedVolume != 0 }
+
+// objects gives the volume's object map, which its snapshots share.
+func (v *Volume) objects() (*omap, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.omap == nil {
+		m, err := openOMap(v.c.d, v.sb.omap)
+		if err != nil {
+			return nil, fmt.Errorf("volume %q: %w", v.sb.name, err)
+		}
+		v.omap = m
+	}
+	return v.omap, nil
+}
+
+// FS gives the volume's files. Of a volume that starts from a snapshot, as a sealed
+// system volume does, it gives those of the snapshot. The error of an encrypted volume
+// wraps ErrEncrypted.
+func (v *Volume) FS() (*FS, error) {
+	if v.Encrypted() {
+		return nil, fmt.Errorf("volume %q cannot be read: %w", v.sb.name, ErrEncrypted)
+	}
+	s, err := v.start()
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		return v.open(v.sb, v.c.xid, v.sb.name)
+	}
+	return v.openSnapshot(*s)
+}
+
+// SnapshotFS gives the files of a snapshot by its name.
+func (v *Volume) SnapshotFS(name string) (*FS, error) {
+	if v.Encrypted() {
+		return nil, fmt.Errorf("snapshot %q of volume %q cannot be read: %w", name, v.sb.name, ErrEncrypted)
+	}
+	all, err := v.Snapshots()
+	for _, s := range all {
+		if s.Name == name {
+			return v.openSnapshot(s)
+		}
+	}
+	if err == nil {
+		err = errors.New("there is none of this name")
+	}
+	return nil, fmt.Errorf("snapshot %q of volume %q: %w", name, v.sb.name, err)
+}
+
+// Snapshot is a state of a volume that was kept.
+type Snapshot struct {
+	Name    string
+	Created time.Time
+
+	xid   uint64
+	block uint64 // of its copy of the volume's superblock
+}
+
+// updateSnapshot begins the names of the snapshots that macOS starts from, where the
+// superblock does not name one.
+const updateSnapshot = "com.apple.os.update-"
+
+// start gives the snapshot that the volume starts from, or nil.
+func (v *Volume) start() (*Snapshot, error) {
+	want := cmp.Or(v.sb.rootTo, v.sb.revertTo)
+	if want == 0 && !v.Sealed() {
+		return nil, nil
+	}
+	all, err := v.Snapshots()
+	if err != nil {
+		return nil, err
+	}
+	var last *Snapshot
+	for i, s := range all {
+		if s.xid == want || want == 0 && strings.HasPrefix(s.Name, updateSnapshot) {
+			last = &all[i]
+		}
+	}
+	if want != 0 && last == nil {
+		return nil, fmt.Errorf("volume %q: %w", v.sb.name, damaged("it starts from snapshot %d, which is not there", want))
+	}
+	return last, nil
+}
+
+// Snapshots lists the snapshots, the oldest first.
+func (v *Volume) Snapshots() ([]Snapshot, error) {
+	if v.sb.snapshots == 0 {
+		return nil, nil
+	}
+	t, err := openTree(v.c.d, nil, v.sb.snapshots, 0)
+	if err != nil {
+		return nil, fmt.Errorf("the snapshots of volume %q: %w", v.sb.name, err)
+	}
+	var out []Snapshot
+	c, err := t.seek(recordKey{})
+	for ; err == nil && !c.end(); err = c.next() {
+		k, ok := parseRecordKey(c.key())
+		if !ok || k.kind != recordSnapshot {
+			continue
+		}
+		s, ok := parseSnapshot(c.value())
+		if !ok {
+			err = damaged("snapshot %d has no description", k.id)
+			break
+		}
+		s.xid = k.id
+		out = append(out, s)
+	}
+	if err != nil {
+		err = fmt.Errorf("the snapshots of volume %q: %w", v.sb.name, err)
+	}
+	return out, err
+}
+
+func parseSnapshot(b []byte) (s Snapshot, ok bool) {
+	if len(b) < 50 {
+		return s, false
+	}
+	name := b[50:]
+	if n := int(le.Uint16(b[48:])); n < len(name) {
+		name = name[:n]
+	}
+	name, _, _ = bytes.Cut(name, []byte{0})
+	return Snapshot{Name: string(name), Created: timeOf(le.Uint64(b[16:])), block: le.Uint64(b[8:])}, true
+}
+
+// openSnapshot reads the superblock that was kept for a snapshot, and opens its files.
+func (v *Volume) openSnapshot(s Snapshot) (*FS, error) {
+	b, err := v.c.d.object(s.block, typeVolume)
+	if err != nil {
+		return nil, fmt.Errorf("snapshot %q of volume %q: %w", s.Name, v.sb.name, err)
+	}
+	sb, err := parseVolume(b)
+	if err != nil {
+		return nil, fmt.Errorf("snapshot %q of volume %q: %w", s.Name, v.sb.name, err)
+	}
+	return v.open(sb, s.xid, v.sb.name+"@"+s.Name)
+}
