@@ -1,0 +1,51 @@
+package match
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// Baseline is what a former report found. Nil is an empty one.
+type Baseline struct {
+	known map[known]bool
+}
+
+// known is a finding as a report names it: one vulnerability of one version of a package,
+// wherever it lies.
+type known struct{ id, kind, name, version string }
+
+// maxBaseline is how many bytes of a report are read.
+const maxBaseline = 256 << 20
+
+// ReadBaseline reads a report that was written as JSON.
+func ReadBaseline(r io.Reader) (*Baseline, error) {
+	var report struct {
+		Matches *[]struct {
+			Vulnerability struct {
+				ID string `json:"id"`
+			} `json:"vulnerability"`
+			Artifact struct {
+				Name    string `json:"name"`
+				Version string `json:"version"`
+				Type    string `json:"type"`
+			} `json:"artifact"`
+		} `json:"matches"`
+	}
+	if err := json.NewDecoder(io.LimitReader(r, maxBaseline)).Decode(&report); err != nil {
+		return nil, fmt.Errorf("read the baseline: %w", err)
+	}
+	if report.Matches == nil {
+		return nil, fmt.Errorf("read the baseline: it is no report of a scan, it has no matches")
+	}
+	b := &Baseline{known: map[known]bool{}}
+	for _, m := range *report.Matches {
+		b.known[known{m.Vulnerability.ID, m.Artifact.Type, m.Artifact.Name, m.Artifact.Version}] = true
+	}
+	return b, nil
+}
+
+// Has says whether the baseline has a finding.
+func (b *Baseline) Has(f *Finding) bool {
+	return b != nil && b.known[known{f.Vulnerability.ID, string(f.Package.Kind), f.Package.Name, f.Package.Version}]
+}

@@ -1,0 +1,67 @@
+package match
+
+import "strings"
+
+// cpe is a CPE 2.3 as a formatted string, split and without its escapes. "*" is any
+// value and "-" is none.
+type cpe struct {
+	part, vendor, product, version, update, edition, language string
+	swEdition, targetSW, targetHW, other                      string
+}
+
+// parseCPE splits a formatted string. Escaped signs stay where they are, so that nothing
+// in a name can pass for the end of it; an escaped "*" or "-" is a sign, not a wildcard.
+func parseCPE(s string) (cpe, bool) {
+	rest, ok := strings.CutPrefix(s, "cpe:2.3:")
+	if !ok {
+		return cpe{}, false
+	}
+	var parts [11]string
+	for i := range parts {
+		end := partEnd(rest)
+		if end == len(rest) && i < len(parts)-1 || end < len(rest) && i == len(parts)-1 {
+			return cpe{}, false
+		}
+		parts[i] = unescape(rest[:end])
+		if end < len(rest) {
+			rest = rest[end+1:]
+		}
+	}
+	return cpe{
+		part: parts[0], vendor: parts[1], product: parts[2], version: parts[3], update: parts[4], edition: parts[5],
+		language: parts[6], swEdition: parts[7], targetSW: parts[8], targetHW: parts[9], other: parts[10],
+	}, true
+}
+
+// partEnd is where the first colon that is not escaped stands, or the end.
+func partEnd(s string) int {
+	for i := 0; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case ':':
+			return i
+		}
+	}
+	return len(s)
+}
+
+// unescape takes the escapes out of a part. What is nothing but an escaped wildcard keeps
+// its escape: it is a name.
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) || s == `\*` || s == `\-` {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+1 < len(s) {
+			i++
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// isOpen says whether a part of a CPE says nothing.
+func isOpen(part string) bool { return part == "*" || part == "-" || part == "" }

@@ -1,0 +1,74 @@
+package match
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/match/order"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// ecosystem is how packages of one kind are judged by advisories.
+type ecosystem struct {
+	name   vulndb.Ecosystem
+	scheme order.Scheme
+	// sources stand by precedence: the first that has a record of a vulnerability decides,
+	// since whoever is nearest to a package knows its versions best.
+	sources []vulndb.Source
+}
+
+// ecosystems has no entry for kinds that nobody writes advisories of.
+var ecosystems = map[catalog.Kind]ecosystem{
+	catalog.Go:     {vulndb.Go, order.SemVer, []vulndb.Source{vulndb.GoVuln, vulndb.GHSA, vulndb.OSV}},
+	catalog.Rust:   {vulndb.Crates, order.SemVer, []vulndb.Source{vulndb.RustSec, vulndb.GHSA, vulndb.OSV}},
+	catalog.NPM:    {vulndb.NPM, order.SemVer, []vulndb.Source{vulndb.GHSA, vulndb.OSV}},
+	catalog.Java:   {vulndb.Maven, order.Maven, []vulndb.Source{vulndb.GHSA, vulndb.OSV}},
+	catalog.Python: {vulndb.PyPI, order.PEP440, []vulndb.Source{vulndb.GHSA, vulndb.PyPA, vulndb.OSV}},
+	catalog.Gem:    {vulndb.RubyGems, order.RubyGems, []vulndb.Source{vulndb.RubySec, vulndb.GHSA, vulndb.OSV}},
+	catalog.Brew:   {vulndb.Homebrew, order.Homebrew, []vulndb.Source{vulndb.HomebrewOSV, vulndb.OSV}},
+}
+
+// byProduct are the kinds that are judged by what NVD says of products.
+var byProduct = map[catalog.Kind]bool{catalog.Brew: true, catalog.MacOSApp: true, catalog.Pod: true}
+
+// rank is the place of a source in the precedence; those that have none come last.
+func (e ecosystem) rank(s vulndb.Source) int {
+	if i := slices.Index(e.sources, s); i >= 0 {
+		return i
+	}
+	return len(e.sources)
+}
+
+// schemeOf is how versions of a package are compared.
+func (e ecosystem) schemeOf(p *catalog.Package) order.Scheme {
+	if isGoItself(p) {
+		return order.GoTool
+	}
+	return e.scheme
+}
+
+// isGoItself says whether a package is the standard library or the tools of Go.
+func isGoItself(p *catalog.Package) bool {
+	return p.Kind == catalog.Go && (p.Name == "stdlib" || p.Name == "toolchain")
+}
+
+// unjudgeable says why no advisory can speak of a package; "" when some may.
+func unjudgeable(p *catalog.Package) string {
+	switch {
+	case p.Replaced:
+		return "its code was replaced, so that its name and version say nothing of it"
+	case p.Kind == catalog.Go && strings.HasPrefix(p.Version, "("):
+		return "it was built from a working copy, which has no version"
+	case isGoItself(p) && !inBinary(p.Locations):
+		return "a go.mod says which Go is wanted, only a program says which one it was built with"
+	}
+	return ""
+}
+
+// inBinary says whether a version of Go was found anywhere but in a module's own file.
+func inBinary(locations []string) bool {
+	return len(locations) == 0 || slices.ContainsFunc(locations, func(l string) bool {
+		return !strings.HasSuffix(l, "/go.mod") && !strings.HasSuffix(l, "/go.work")
+	})
+}

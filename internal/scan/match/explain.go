@@ -1,0 +1,144 @@
+package match
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// Explanation is why a package has a vulnerability, or has not.
+type Explanation struct {
+	ID      string
+	Package catalog.Package
+	Steps   []string // sentences, in the order in which it was decided
+	Finding *Finding // nil when it is not reported
+}
+
+// story writes down how one vulnerability is judged. A nil story writes nothing.
+type story struct {
+	ids   []string // of the vulnerability
+	steps []string
+}
+
+// Question asks for one vulnerability of one package.
+type Question struct {
+	ID      string // a CVE, or that of an advisory
+	Package catalog.Package
+	Beside  []catalog.Package // what else was found: some configurations ask for two products
+}
+
+// Explain judges one vulnerability of one package as Match does, and says every step.
+func Explain(ctx context.Context, db DB, q Question, o Options) (*Explanation, error) {
+	id, p := q.ID, q.Package
+	s := &story{ids: []string{id}}
+	j, err := newJudge(&only{DB: db, story: s}, q.Beside, o)
+	if err != nil {
+		return nil, err
+	}
+	j.story = s
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := j.judgeGroup([]*catalog.Package{&p}); err != nil {
+		return nil, err
+	}
+	out := &Explanation{ID: id, Package: p}
+	for i, f := range j.result.Findings {
+		if slices.Contains(s.ids, f.Vulnerability.ID) || slices.Contains(s.ids, f.Advisory) {
+			out.Finding = &j.result.Findings[i]
+		}
+	}
+	if len(s.steps) == 0 {
+		s.tell("Nothing in the database says that %s is about %s %s.", id, p.Kind, p.Name)
+	}
+	if out.Finding != nil {
+		s.tell("So %s %s has %s.", p.Name, p.Version, out.Finding.Vulnerability.ID)
+	} else {
+		s.tell("So %s is not reported for %s %s.", id, p.Name, p.Version)
+	}
+	out.Steps = s.steps
+	return out, nil
+}
+
+// only is a database that has one vulnerability.
+type only struct {
+	DB
+	story *story
+}
+
+// Advisories gives those that are about the vulnerability, and notes their other names.
+func (o *only) Advisories(eco vulndb.Ecosystem, name string) ([]vulndb.Advisory, error) {
+	all, err := o.DB.Advisories(eco, name)
+	id := o.story.ids[0]
+	about := slices.DeleteFunc(all, func(a vulndb.Advisory) bool {
+		return a.ID != id && !slices.Contains(a.CVEs, id) && !slices.Contains(a.Related, id)
+	})
+	for _, a := range about {
+		if a.ID == id || slices.Contains(a.Related, id) {
+			o.story.ids = append(o.story.ids, a.CVEs...)
+			o.story.ids = append(o.story.ids, a.ID)
+		}
+	}
+	return about, err
+}
+
+func (s *story) tell(format string, args ...any) {
+	if s != nil {
+		s.steps = append(s.steps, fmt.Sprintf(format, args...))
+	}
+}
+
+// about says whether a step on an id is wanted.
+func (s *story) about(id string) bool { return s == nil || slices.Contains(s.ids, id) }
+
+func (s *story) tellAdvisory(a *vulndb.Advisory) {
+	if s == nil {
+		return
+	}
+	s.tell("%s (%s) is about %s %s: %d ranges, %d single versions.", a.ID, a.Source, a.Ecosystem, a.Name, len(a.Ranges), len(a.Versions))
+	if a.Unconfirmed {
+		s.tell("Nobody has reviewed it, and it names no end: what it finds is marked and fails no build.")
+	}
+}
+
+func (s *story) tellRange(version string, r vulndb.Range, holds bool, err error) {
+	switch {
+	case s == nil:
+	case err != nil:
+		s.tell("%s cannot be compared with %s: %v.", version, constraint(r), err)
+	case holds:
+		s.tell("%s is within %s.", version, constraint(r))
+	default:
+		s.tell("%s is outside of %s.", version, constraint(r))
+	}
+}
+
+// tellConfiguration says how an item stands to a configuration of NVD.
+func (j *judge) tellConfiguration(it *item, a *vulndb.Applicability, c *configuration) {
+	if j.story == nil {
+		return
+	}
+	for _, n := range a.Nodes {
+		for _, k := range n.Criteria {
+			parts, ok := parseCPE(k.CPE)
+			if !ok {
+				continue
+			}
+			var none configuration
+			holds := j.criterionHolds(it, &parts, &k, &none)
+			word := map[bool]string{true: "holds", false: "does not hold"}[holds]
+			j.story.tell("Criterion %s (%s) %s for version %s.", k.CPE, criterionText(&parts, &k), word, it.text)
+			if none.err != nil {
+				j.story.tell("It cannot be compared: %v.", none.err)
+			}
+		}
+	}
+	if c.holds {
+		j.story.tell("All parts of the configuration of %s hold.", a.ID)
+	} else {
+		j.story.tell("The configuration of %s does not hold as a whole.", a.ID)
+	}
+}

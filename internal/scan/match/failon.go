@@ -1,0 +1,58 @@
+package match
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// FailOn says which findings fail a build. The zero value fails none.
+type FailOn struct {
+	Severity vulndb.Severity // at least this; "" asks for none
+	Score    float64         // at least this; 0 asks for none
+	KEV      bool            // what is known to be exploited
+}
+
+// ParseFailOn reads what a build fails on: a severity, a score, "kev", or several of them
+// with commas between, any of which is enough: "critical,kev", "score=7.5".
+func ParseFailOn(s string) (FailOn, error) {
+	var out FailOn
+	for part := range strings.SplitSeq(s, ",") {
+		part = strings.ToLower(strings.TrimSpace(part))
+		key, value, found := strings.Cut(part, "=")
+		if !found {
+			key, value = "", part
+		}
+		switch score, err := strconv.ParseFloat(value, 64); {
+		case part == "kev":
+			out.KEV = true
+		case key != "severity" && err == nil && score > 0 && score <= 10:
+			out.Score = score
+		default:
+			severity, err := ParseSeverity(value)
+			if key != "" && key != "severity" || err != nil {
+				return FailOn{}, fmt.Errorf("a build cannot fail on %q: give a severity (low, medium, high, critical), a score (0.1 to 10) or kev", part)
+			}
+			out.Severity = severity
+		}
+	}
+	return out, nil
+}
+
+// Fails gives the findings that fail a build. What nobody confirmed, and what has no
+// score, is never among them; what is known to be exploited needs no score.
+func (o FailOn) Fails(findings []Finding) []Finding {
+	var out []Finding
+	for _, f := range findings {
+		v := f.Vulnerability
+		bad := o.KEV && v.Exploited ||
+			o.Score > 0 && v.Score.Base >= o.Score ||
+			o.Severity != "" && !below(v.Score.Severity, o.Severity)
+		if bad && !f.Unconfirmed {
+			out = append(out, f)
+		}
+	}
+	return out
+}

@@ -1,0 +1,77 @@
+package match
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// Semantic is the type of every match: versions are compared by the rules of their makers.
+const Semantic = "Semantic"
+
+// Finding is one vulnerability of one version of a package, wherever that was found.
+type Finding struct {
+	Vulnerability vulndb.Vulnerability // its Related has Advisory, unless that is its id
+	Package       catalog.Package
+
+	CPE        string // that matched: the criterion's, or the package's first where an advisory did
+	Version    string // that matched: the package's
+	Constraint string // that holds the version: ">= 2.0.0, < 2.4.1", "= 0.1.8", "< 6.0_8"
+	Type       string // Semantic
+
+	// Fixed are the versions that end what holds the version, nearest first; none is usual
+	// where nothing was mended yet.
+	Fixed []string
+
+	Source   vulndb.Source // who said so
+	Advisory string        // the id of its record; that of the CVE for NVD
+
+	// Unconfirmed says that nobody reviewed the record and that it names no end. It is
+	// shown and never fails a build.
+	Unconfirmed bool
+}
+
+// sortFindings orders by package, version, location and id.
+func sortFindings(f []Finding) {
+	slices.SortFunc(f, func(a, b Finding) int {
+		return cmp.Or(
+			cmp.Compare(a.Package.Name, b.Package.Name),
+			cmp.Compare(a.Package.Version, b.Package.Version),
+			slices.Compare(a.Package.Locations, b.Package.Locations),
+			cmp.Compare(a.Vulnerability.ID, b.Vulnerability.ID),
+			cmp.Compare(a.Package.Kind, b.Package.Kind),
+		)
+	})
+}
+
+// Unjudged is a package that could not be compared with what the database has of it.
+type Unjudged struct {
+	Package catalog.Package
+	Reason  string
+}
+
+// Hidden counts findings that were left out, by the first rule that did it.
+type Hidden struct {
+	Packages int // of ignored packages
+	CVEs     int // of ignored ids
+	VEX      int // that somebody says are none
+	Baseline int // that were known before
+	Minimum  int // below the least score or severity
+	Unknown  int // without a score, while a least one is asked for
+}
+
+// Total is how many were left out.
+func (h Hidden) Total() int {
+	return h.Packages + h.CVEs + h.VEX + h.Baseline + h.Minimum + h.Unknown
+}
+
+// Result is what became of a list of packages.
+type Result struct {
+	Findings      []Finding // sorted by package, version, location and id
+	Packages      int       // how many were looked at
+	Unjudged      []Unjudged
+	Hidden        Hidden
+	UnknownScores int // among Findings
+}

@@ -1,0 +1,259 @@
+package match
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// DB is what is asked of a database of vulnerabilities.
+type DB interface {
+	// Advisories gives what all sources say of a package.
+	Advisories(eco vulndb.Ecosystem, name string) ([]vulndb.Advisory, error)
+	// EachApplicability goes through the configurations that name a product as
+	// vulnerable; those of one CVE follow each other.
+	EachApplicability(vendor, product string) iter.Seq2[vulndb.Applicability, error]
+	// Vulnerability gives what is known of an id, and false when that is nothing.
+	Vulnerability(id string) (vulndb.Vulnerability, bool, error)
+}
+
+// Options are what a scan asks for beside its packages.
+type Options struct {
+	// Products names a package as NVD does; nil names none, and nothing is then judged by
+	// products. It is asked for brew, macOS applications and pods.
+	Products func(*catalog.Package) []Product
+	Rules    Rules
+}
+
+// Match finds the vulnerabilities of packages. It returns early with an error when the
+// database cannot be read or ctx ends.
+func Match(ctx context.Context, db DB, packages []catalog.Package, o Options) (*Result, error) {
+	j, err := newJudge(db, packages, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.run(ctx); err != nil {
+		return nil, err
+	}
+	return &j.result, nil
+}
+
+// judge carries what a match needs while it runs. One goroutine uses it.
+type judge struct {
+	db       DB
+	packages []catalog.Package
+	options  Options
+	known    map[string]vulndb.Vulnerability // looked up before, by id
+	items    map[string][]item               // by "vendor:product"; nil until it is asked for
+	ignored  map[string]bool                 // CPEs of packages that are left out
+	story    *story                          // of Explain; nil otherwise
+	result   Result
+}
+
+func newJudge(db DB, packages []catalog.Package, o Options) (*judge, error) {
+	ignored, err := o.Rules.ignored()
+	if err != nil {
+		return nil, err
+	}
+	return &judge{
+		db: db, packages: packages, options: o, ignored: ignored,
+		known:  map[string]vulndb.Vulnerability{},
+		result: Result{Packages: len(packages)},
+	}, nil
+}
+
+func (j *judge) run(ctx context.Context) error {
+	for _, group := range j.groups() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := j.judgeGroup(group); err != nil {
+			return err
+		}
+	}
+	sortFindings(j.result.Findings)
+	return nil
+}
+
+// groups gives the packages by kind and name, so that the database is asked once for each
+// name, in the order in which it keeps them.
+func (j *judge) groups() [][]*catalog.Package {
+	all := make([]*catalog.Package, len(j.packages))
+	for i := range j.packages {
+		all[i] = &j.packages[i]
+	}
+	slices.SortFunc(all, func(a, b *catalog.Package) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
+	})
+	var out [][]*catalog.Package
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[n].Kind == all[0].Kind && all[n].Name == all[0].Name {
+			n++
+		}
+		out = append(out, all[:n])
+		all = all[n:]
+	}
+	return out
+}
+
+// judgeGroup judges all versions of one package.
+func (j *judge) judgeGroup(group []*catalog.Package) error {
+	first := group[0]
+	var topics []topic
+	e, ok := ecosystems[first.Kind]
+	if ok {
+		advisories, err := j.db.Advisories(e.name, first.Name)
+		if err != nil {
+			return fmt.Errorf("match %s %s: %w", first.Kind, first.Name, err)
+		}
+		topics = e.topics(advisories)
+	}
+	for _, p := range group {
+		if why := unjudgeable(p); why != "" {
+			j.story.tell("%s %s is not judged: %s.", p.Name, p.Version, why)
+			continue
+		}
+		if err := j.judgePackage(e, p, topics); err != nil {
+			return fmt.Errorf("match %s %s %s: %w", p.Kind, p.Name, p.Version, err)
+		}
+	}
+	return nil
+}
+
+func (j *judge) judgePackage(e ecosystem, p *catalog.Package, topics []topic) error {
+	found := findings{judge: j, pkg: p}
+	if len(topics) > 0 {
+		s := newSubject(e.schemeOf(p), p.Version)
+		for i := range topics {
+			if err := j.judgeTopic(&found, s, &topics[i]); err != nil {
+				return err
+			}
+		}
+	}
+	if byProduct[p.Kind] && j.options.Products != nil {
+		if err := j.judgeProducts(&found, p, topics); err != nil {
+			return err
+		}
+	}
+	if found.unjudged != nil {
+		j.result.Unjudged = append(j.result.Unjudged, Unjudged{Package: *p, Reason: found.unjudged.Error()})
+	}
+	return nil
+}
+
+// judgeTopic asks the source that decides on a vulnerability.
+func (j *judge) judgeTopic(found *findings, s subject, t *topic) error {
+	for _, a := range t.overruled {
+		if j.story == nil {
+			break
+		}
+		j.story.tell("%s (%s) is not asked: %s (%s) comes first.", a.ID, a.Source, t.deciding[0].ID, t.deciding[0].Source)
+	}
+	for _, a := range t.deciding {
+		v := j.verdict(s, a)
+		if v.err != nil {
+			found.unjudged = v.err
+		}
+		if !v.affected {
+			continue
+		}
+		return found.add(t.id, Finding{
+			CPE: firstOf(found.pkg.CPEs), Constraint: v.constraint, Fixed: v.fixed,
+			Source: a.Source, Advisory: a.ID, Unconfirmed: a.Unconfirmed,
+		})
+	}
+	return nil
+}
+
+// judgeProducts asks what NVD says of the products that a package is. What Homebrew says
+// of a CVE is nearer to its packages: such a CVE is left alone.
+func (j *judge) judgeProducts(found *findings, p *catalog.Package, topics []topic) error {
+	products := j.options.Products(p)
+	if len(products) == 0 {
+		j.story.tell("%s has no name in NVD that is known.", p.Name)
+		return nil
+	}
+	it := newItem(p, products)
+	for _, product := range products {
+		var of []vulndb.Applicability // one CVE
+		for a, err := range j.db.EachApplicability(product.Vendor, product.Product) {
+			if err != nil {
+				return err
+			}
+			if len(of) > 0 && of[0].ID != a.ID {
+				if err := j.judgeCVE(found, &it, of, topics); err != nil {
+					return err
+				}
+				of = of[:0]
+			}
+			of = append(of, a)
+		}
+		if err := j.judgeCVE(found, &it, of, topics); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judgeCVE asks the configurations of one CVE. One that holds is enough.
+func (j *judge) judgeCVE(found *findings, it *item, of []vulndb.Applicability, topics []topic) error {
+	if len(of) == 0 || found.has(of[0].ID) || !j.story.about(of[0].ID) {
+		return nil
+	}
+	if i := slices.IndexFunc(topics, func(t topic) bool { return t.id == of[0].ID }); i >= 0 {
+		j.story.tell("What NVD says of %s is not asked: %s does.", of[0].ID, topics[i].deciding[0].ID)
+		return nil
+	}
+	for i := range of {
+		c := j.evaluate(it, &of[i])
+		j.tellConfiguration(it, &of[i], &c)
+		if c.err != nil {
+			found.unjudged = c.err
+		}
+		if !c.holds {
+			continue
+		}
+		f := Finding{
+			CPE: c.criterion.CPE, Constraint: criterionText(&c.cpe, c.criterion),
+			Source: vulndb.NVD, Advisory: of[i].ID,
+			Unconfirmed: !bounded(c.criterion) && c.cpe.version == "*",
+		}
+		if c.criterion.EndExcluding != "" {
+			f.Fixed = []string{c.criterion.EndExcluding}
+		}
+		return found.add(of[i].ID, f)
+	}
+	return nil
+}
+
+// itemsOf gives the packages that are a product.
+func (j *judge) itemsOf(vendor, product string) []item {
+	if j.items == nil {
+		j.items = map[string][]item{}
+		for i := range j.packages {
+			p := &j.packages[i]
+			if !byProduct[p.Kind] || j.options.Products == nil {
+				continue
+			}
+			it := newItem(p, j.options.Products(p))
+			for _, name := range it.products {
+				key := name.Vendor + ":" + name.Product
+				j.items[key] = append(j.items[key], it)
+			}
+		}
+	}
+	return j.items[vendor+":"+product]
+}
+
+func firstOf(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}

@@ -1,0 +1,177 @@
+package match_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+func pkg(kind catalog.Kind, name, version string) catalog.Package {
+	return catalog.Package{
+		Kind: kind, Name: name, Version: version, Locations: []string{"/x/" + name},
+		CPEs: []string{"cpe:2.3:a:" + name + ":" + name + ":" + version + ":*:*:*:*:*:*:*"},
+	}
+}
+
+func fixed(id string, source vulndb.Source, fixed string, cves ...string) vulndb.Advisory {
+	return vulndb.Advisory{ID: id, Source: source, CVEs: cves, Name: "p", Ranges: []vulndb.Range{{Fixed: fixed}}}
+}
+
+func inEcosystem(e vulndb.Ecosystem, list ...vulndb.Advisory) *memory {
+	for i := range list {
+		list[i].Ecosystem = e
+	}
+	return &memory{advisories: list}
+}
+
+// The source that comes first decides alone, also when it says that nothing is wrong.
+func TestOneSourceDecides(t *testing.T) {
+	kinds := []struct {
+		kind   catalog.Kind
+		eco    vulndb.Ecosystem
+		better vulndb.Source
+		worse  vulndb.Source
+	}{
+		{catalog.Go, vulndb.Go, vulndb.GoVuln, vulndb.GHSA},
+		{catalog.Go, vulndb.Go, vulndb.GHSA, vulndb.OSV},
+		{catalog.Rust, vulndb.Crates, vulndb.RustSec, vulndb.GHSA},
+		{catalog.NPM, vulndb.NPM, vulndb.GHSA, vulndb.OSV},
+		{catalog.Java, vulndb.Maven, vulndb.GHSA, vulndb.OSV},
+		{catalog.Python, vulndb.PyPI, vulndb.GHSA, vulndb.PyPA},
+		{catalog.Python, vulndb.PyPI, vulndb.PyPA, vulndb.OSV},
+		{catalog.Gem, vulndb.RubyGems, vulndb.RubySec, vulndb.GHSA},
+	}
+	for _, k := range kinds {
+		for _, swap := range []int{0, 1} {
+			list := []vulndb.Advisory{
+				fixed("BETTER-1", k.better, "2.0.0", "CVE-2024-1"),
+				fixed("WORSE-1", k.worse, "3.0.0", "CVE-2024-1"),
+			}
+			list[0], list[swap] = list[swap], list[0]
+			db := inEcosystem(k.eco, list...)
+			r := run(t, db, match.Options{}, pkg(k.kind, "p", "1.0.0"), pkg(k.kind, "p", "2.0.0"))
+			expect(t, found(r), "p 1.0.0 CVE-2024-1 < 2.0.0")
+			if f := r.Findings[0]; f.Advisory != "BETTER-1" || f.Source != k.better || f.Type != "Semantic" || f.Fixed[0] != "2.0.0" {
+				t.Errorf("%s: got %+v", k.kind, f)
+			}
+			expect(t, r.Findings[0].Vulnerability.Related, "BETTER-1")
+		}
+	}
+}
+
+// Records without a CVE are the same as those that they name, and only as those.
+func TestOtherNames(t *testing.T) {
+	a := fixed("RUSTSEC-1", vulndb.RustSec, "2.0.0")
+	a.Related = []string{"GHSA-1"}
+	b := fixed("GHSA-1", vulndb.GHSA, "3.0.0")
+	c := fixed("GHSA-2", vulndb.GHSA, "4.0.0")
+	r := run(t, inEcosystem(vulndb.Crates, a, b, c), match.Options{}, pkg(catalog.Rust, "p", "1.0.0"), pkg(catalog.Rust, "p", "2.0.0"))
+	expect(t, found(r), "p 1.0.0 GHSA-2 < 4.0.0", "p 1.0.0 RUSTSEC-1 < 2.0.0", "p 2.0.0 GHSA-2 < 4.0.0")
+
+	b.CVEs = []string{"CVE-2024-7", "CVE-2024-8"}
+	r = run(t, inEcosystem(vulndb.Crates, a, b), match.Options{}, pkg(catalog.Rust, "p", "1.0.0"), pkg(catalog.Rust, "p", "2.0.0"))
+	expect(t, found(r), "p 1.0.0 CVE-2024-7 < 2.0.0", "p 1.0.0 CVE-2024-8 < 2.0.0")
+	expect(t, r.Findings[0].Vulnerability.Related, "RUSTSEC-1")
+}
+
+func TestRanges(t *testing.T) {
+	a := vulndb.Advisory{ID: "GHSA-1", Source: vulndb.GHSA, Name: "p", Ranges: []vulndb.Range{
+		{Introduced: "0", Fixed: "1.2.3"},
+		{Introduced: "2.0.0", LastAffected: "2.4.0"},
+		{Introduced: "3.0.0", IntroducedOpen: true, Fixed: "3.1.0"},
+		{Introduced: "4.0.0", LastAffected: "4.0.0"},
+		{Introduced: "9.0.0"},
+	}, Versions: []string{"7.0.0", "v7.1"}}
+	db := inEcosystem(vulndb.NPM, a)
+	tests := []struct{ version, want string }{
+		{"0.0.0-alpha", "< 1.2.3"}, {"1.2.2", "< 1.2.3"}, {"1.2.3-rc.1", "< 1.2.3"}, {"1.2.3", ""}, {"1.2.3+build", ""}, {"2.0.0-rc.1", ""},
+		{"2.0.0", ">= 2.0.0, <= 2.4.0"}, {"2.4.0", ">= 2.0.0, <= 2.4.0"}, {"2.4.1", ""}, {"3.0.0", ""},
+		{"3.0.1", "> 3.0.0, < 3.1.0"}, {"3.1.0", ""}, {"4.0.0", "= 4.0.0"}, {"7.0.0", "= 7.0.0"}, {"7.1.0", "= 7.1.0"}, {"99.0.0", ">= 9.0.0"},
+	}
+	for _, tt := range tests {
+		r := run(t, db, match.Options{}, pkg(catalog.NPM, "p", tt.version))
+		got := ""
+		if len(r.Findings) == 1 {
+			got = r.Findings[0].Constraint
+		}
+		if got != tt.want || len(r.Unjudged) != 0 {
+			t.Errorf("%s: got %q, want %q; not judged: %v", tt.version, got, tt.want, r.Unjudged)
+		}
+	}
+}
+
+// What has no version, or not the code of its version, is never matched; a version that
+// cannot be compared is said to be so.
+func TestNotJudged(t *testing.T) {
+	a := vulndb.Advisory{ID: "GO-1", Source: vulndb.GoVuln, Name: "p", Ranges: []vulndb.Range{{}}, Versions: []string{"odd"}}
+	std := a
+	std.Name = "stdlib"
+	db := inEcosystem(vulndb.Go, a, std)
+	replaced := pkg(catalog.Go, "p", "1.0.0")
+	replaced.Replaced = true
+	modules := pkg(catalog.Go, "stdlib", "1.21.0")
+	modules.Locations = []string{"/src/go.mod"}
+	binary := pkg(catalog.Go, "stdlib", "go1.21.0")
+	binary.Locations = []string{"/bin/x"}
+	r := run(t, db, match.Options{}, replaced, modules, binary, pkg(catalog.Go, "p", "(devel)"),
+		pkg(catalog.Go, "p", "odd"), pkg(catalog.Go, "p", "odder"), pkg(catalog.Go, "p", strings.Repeat("9", 1<<20)), pkg(catalog.Go, "p", "1\x00"))
+	expect(t, found(r), "p odd GO-1 = odd", "stdlib go1.21.0 GO-1 >= 0")
+	if len(r.Unjudged) != 3 || r.Packages != 8 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestGoItself(t *testing.T) {
+	a := vulndb.Advisory{ID: "GO-1", Source: vulndb.GoVuln, Name: "stdlib", CVEs: []string{"CVE-2024-1"}, Ranges: []vulndb.Range{
+		{Fixed: "1.20.12"}, {Introduced: "1.21.0-0", Fixed: "1.21.5"},
+	}}
+	tests := []struct {
+		version string
+		want    bool
+	}{
+		{"go1.20.11", true}, {"go1.20.12", false}, {"1.20", true}, {"go1.21rc2", true}, {"go1.21.5", false}, {"go1.21.4 X:boringcrypto", true},
+		{"go1.22rc1", false}, {"devel go1.21-abc", false},
+	}
+	for _, tt := range tests {
+		r := run(t, inEcosystem(vulndb.Go, a), match.Options{}, pkg(catalog.Go, "stdlib", tt.version))
+		if got := len(r.Findings) == 1; got != tt.want {
+			t.Errorf("%s: affected is %v", tt.version, got)
+		}
+	}
+}
+
+func TestRejectedAndUnconfirmed(t *testing.T) {
+	a := fixed("GO-1", vulndb.GoVuln, "2.0.0", "CVE-2024-1", "CVE-2024-2")
+	b := vulndb.Advisory{ID: "GO-2", Source: vulndb.GoVuln, Name: "p", CVEs: []string{"CVE-2024-3"}, Ranges: []vulndb.Range{{}}, Unconfirmed: true}
+	db := inEcosystem(vulndb.Go, a, b)
+	db.vulnerabilities = []vulndb.Vulnerability{
+		{ID: "CVE-2024-1", Rejected: true},
+		{ID: "CVE-2024-3", Score: vulndb.Score{Base: 9.9, Severity: vulndb.Critical, Version: "3.1"}, Exploited: true},
+	}
+	r := run(t, db, match.Options{}, pkg(catalog.Go, "p", "v1.0.0"))
+	expect(t, found(r), "p v1.0.0 CVE-2024-2 < 2.0.0", "p v1.0.0 CVE-2024-3 >= 0", "p v1.0.0 GO-1 < 2.0.0")
+	if r.UnknownScores != 2 || !r.Findings[1].Unconfirmed || r.Findings[0].Vulnerability.Score.Severity != vulndb.Unknown {
+		t.Errorf("got %+v", r)
+	}
+	fail, err := match.ParseFailOn("low,kev,0.1")
+	if err != nil || len(fail.Fails(r.Findings)) != 0 {
+		t.Errorf("what nobody confirmed fails a build: %v, %v", fail.Fails(r.Findings), err)
+	}
+}
+
+func TestMatchEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := match.Match(ctx, &memory{}, []catalog.Package{pkg(catalog.Go, "p", "1")}, match.Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	broken := &memory{err: errors.New("broken")}
+	if _, err := match.Match(t.Context(), broken, []catalog.Package{pkg(catalog.Go, "p", "1")}, match.Options{}); err == nil || !strings.Contains(err.Error(), "match go p") {
+		t.Errorf("got %v", err)
+	}
+}

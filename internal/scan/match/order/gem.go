@@ -1,0 +1,84 @@
+package order
+
+import (
+	"strings"
+
+	scalibr "github.com/google/osv-scalibr/semantic"
+)
+
+// gem is a version of RubyGems.
+type gem struct {
+	scalibr.RubyGemsVersion
+}
+
+func (v gem) compare(other value) int {
+	n, _ := v.Compare(other.(gem).RubyGemsVersion) // of one type: it cannot fail
+	return n
+}
+
+// parseGem reads a version of a gem. The library takes every text, does not know that a
+// hyphen begins a pre-release, and keeps zeros before a number: those three are done here.
+func parseGem(text string) (value, error) {
+	rest := withoutPlatform(strings.TrimSpace(text))
+	if first, _, _ := strings.Cut(rest, "."); !isNumber(strings.Split(first, "-")[0]) {
+		return nil, notOf(RubyGems, text)
+	}
+	var segments []string
+	for part := range strings.SplitSeq(strings.ReplaceAll(rest, "-", ".pre."), ".") {
+		if part == "" {
+			return nil, notOf(RubyGems, text)
+		}
+		for part != "" {
+			n := runLength(part)
+			if n == 0 {
+				return nil, notOf(RubyGems, text)
+			}
+			segments = append(segments, withoutZerosIfNumber(part[:n]))
+			part = part[n:]
+		}
+	}
+	return gem{scalibr.ParseRubyGemsVersion(strings.Join(segments, "."))}, nil
+}
+
+// platforms begin the name of what a gem was built for, which lock files write behind its
+// version: "1.13.10-x86_64-darwin".
+var platforms = []string{
+	"java", "jruby", "ruby", "x86_64-", "x86-", "x64-", "x64_", "i386-", "i486-", "i586-", "i686-", "arm64-", "arm-", "aarch64-",
+	"universal-", "mswin", "mingw", "powerpc-", "ppc64", "s390x-", "riscv64-", "darwin", "linux", "wasm32-", "sparc-",
+}
+
+func withoutPlatform(text string) string {
+	for at := range len(text) {
+		if text[at] != '-' {
+			continue
+		}
+		for _, p := range platforms {
+			if strings.HasPrefix(text[at+1:], p) {
+				return text[:at]
+			}
+		}
+	}
+	return text
+}
+
+// runLength is how many digits, or else letters, s begins with.
+func runLength(s string) int {
+	n := 0
+	for n < len(s) && isDigit(s[n]) {
+		n++
+	}
+	if n > 0 {
+		return n
+	}
+	for n < len(s) && isLetter(s[n]) {
+		n++
+	}
+	return n
+}
+
+func withoutZerosIfNumber(s string) string {
+	if isDigit(s[0]) {
+		return withoutZeros(s)
+	}
+	return s
+}

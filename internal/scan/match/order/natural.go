@@ -1,0 +1,166 @@
+package order
+
+import (
+	"cmp"
+	"strings"
+)
+
+// natural is a version of numbers and words, as Homebrew compares them, and as fits what
+// NVD writes: words that come before a release ("rc1"), and all others behind it ("1.1.1w").
+type natural struct {
+	tokens   []token
+	revision string // of Homebrew: a number without zeros before it
+}
+
+// token is a number, or a word with the number that belongs to it.
+type token struct {
+	rank   rank
+	word   string // of a word that has no rank of its own
+	number string // without zeros before it
+}
+
+// rank is where a token stands beside others at its place.
+type rank int8
+
+const (
+	dev rank = iota
+	alpha
+	beta
+	preview
+	candidate
+	nothing // the version ends here
+	patch
+	post
+	word
+	number
+)
+
+// words are those that have a rank of their own.
+var words = map[string]rank{
+	"dev": dev, "nightly": dev, "snapshot": dev, "alpha": alpha, "beta": beta,
+	"pre": preview, "preview": preview, "prerelease": preview, "rc": candidate, "cr": candidate,
+	"p": patch, "patch": patch, "post": post,
+}
+
+// short are words only where a number follows: "3.12.0a1" comes before 3.12.0, "1.0.2a"
+// after 1.0.2.
+var short = map[string]rank{"a": alpha, "b": beta}
+
+func parseHomebrew(text string) (value, error) {
+	main, revision := strings.TrimSpace(text), "0"
+	if at := strings.LastIndexByte(main, '_'); at > 0 && isNumber(main[at+1:]) {
+		main, revision = main[:at], withoutZeros(main[at+1:])
+	}
+	tokens := tokenize(main)
+	if len(tokens) == 0 {
+		return nil, notOf(Homebrew, text)
+	}
+	return natural{tokens: tokens, revision: revision}, nil
+}
+
+func parseNVD(text string) (value, error) {
+	text = strings.TrimSpace(text)
+	if len(text) > 1 && (text[0] == 'v' || text[0] == 'V') && isDigit(text[1]) {
+		text = text[1:]
+	}
+	if text == "" || !isDigit(text[0]) {
+		return nil, notOf(NVD, text)
+	}
+	return natural{tokens: tokenize(text), revision: "0"}, nil
+}
+
+// tokenize splits a version where digits, letters and everything else meet.
+func tokenize(s string) []token {
+	tokens := make([]token, 0, 8)
+	for s != "" {
+		n := runLength(s)
+		if n == 0 {
+			s = s[1:]
+			continue
+		}
+		run := strings.ToLower(s[:n])
+		s = s[n:]
+		if isDigit(run[0]) {
+			tokens = append(tokens, token{rank: number, number: withoutZeros(run)})
+			continue
+		}
+		var t token
+		t, s = wordToken(run, s)
+		tokens = append(tokens, t)
+	}
+	return tokens
+}
+
+// wordToken makes the token of a word, with the number behind it, and gives what is left.
+func wordToken(run, rest string) (token, string) {
+	r, ok := words[run]
+	next := rest
+	if len(next) > 0 && (next[0] == '.' || next[0] == '-') && r != patch {
+		next = next[1:]
+	}
+	digits := 0
+	for digits < len(next) && isDigit(next[digits]) {
+		digits++
+	}
+	if !ok && digits > 0 && len(next) == len(rest) {
+		r, ok = short[run]
+	}
+	if !ok {
+		return token{rank: word, word: run}, rest
+	}
+	if digits == 0 {
+		return token{rank: r, number: "0"}, rest
+	}
+	return token{rank: r, number: withoutZeros(next[:digits])}, next[digits:]
+}
+
+// compare goes through both, where a zero that meets a word is skipped, so that 1.0-rc1
+// comes before 1.0.0 and 1.0a behind it.
+func (v natural) compare(other value) int {
+	w := other.(natural)
+	for i, j := 0, 0; i < len(v.tokens) || j < len(w.tokens); {
+		a, b := tokenAt(v.tokens, i), tokenAt(w.tokens, j)
+		switch c := compareTokens(a, b); {
+		case c == 0:
+			i, j = i+1, j+1
+		case a.isZero() && b.isWord():
+			i++
+		case b.isZero() && a.isWord():
+			j++
+		default:
+			return c
+		}
+	}
+	return compareNumbers(v.revision, w.revision)
+}
+
+func (t token) isZero() bool { return t.rank == number && t.number == "0" }
+
+func (t token) isWord() bool { return t.rank != number && t.rank != nothing }
+
+func tokenAt(tokens []token, i int) token {
+	if i < len(tokens) {
+		return tokens[i]
+	}
+	return token{rank: nothing}
+}
+
+func compareTokens(a, b token) int {
+	switch {
+	case a.isZero() && b.rank == nothing, b.isZero() && a.rank == nothing:
+		return 0
+	case a.rank != b.rank:
+		return cmp.Compare(a.rank, b.rank)
+	case a.word != b.word:
+		return cmp.Compare(a.word, b.word)
+	}
+	return compareNumbers(a.number, b.number)
+}
+
+// compareNumbers compares numbers of any size that have no zeros before them.
+func compareNumbers(a, b string) int {
+	if len(a) != len(b) {
+		return cmp.Compare(len(a), len(b))
+	}
+	return strings.Compare(a, b)
+}

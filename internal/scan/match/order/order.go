@@ -1,0 +1,90 @@
+package order
+
+import (
+	"errors"
+	"fmt"
+)
+
+// MaxLength is how many bytes a version may have. The longest that a registry of packages
+// is known to hold are pseudo-versions of less than a hundred.
+const MaxLength = 256
+
+// ErrVersion is wrapped by every error of Parse.
+var ErrVersion = errors.New("not a version")
+
+// Scheme is a set of rules for versions.
+type Scheme string
+
+// The schemes.
+const (
+	SemVer   Scheme = "SemVer"   // npm, crates; Go modules with or without their "v"
+	GoTool   Scheme = "Go"       // of Go itself: "go1.22.3", "1.21rc2"
+	PEP440   Scheme = "PEP 440"  // Python
+	RubyGems Scheme = "RubyGems" // Gem::Version
+	Maven    Scheme = "Maven"    // ComparableVersion
+	Homebrew Scheme = "Homebrew" // version and revision: "6.0_8"
+	NVD      Scheme = "NVD"      // whatever a maker writes: numbers, letters, words
+)
+
+// Version is a text that was understood by the rules of a scheme.
+type Version struct {
+	text string
+	value
+}
+
+// value is a version that is ready to be compared with others of its scheme.
+type value interface {
+	// compare is below, at or above zero as the version is below, equal to or above other,
+	// which is of the same type.
+	compare(other value) int
+}
+
+// String gives the version as it was written.
+func (v Version) String() string { return v.text }
+
+// Compare is below, at or above zero as v is below, equal to or above w. Both must come of
+// the same scheme.
+func (v Version) Compare(w Version) int { return v.value.compare(w.value) }
+
+var parsers = map[Scheme]func(string) (value, error){
+	SemVer:   parseSemVer,
+	GoTool:   parseGoTool,
+	PEP440:   parsePEP440,
+	RubyGems: parseGem,
+	Maven:    parseMaven,
+	Homebrew: parseHomebrew,
+	NVD:      parseNVD,
+}
+
+// Parse reads a version.
+func Parse(s Scheme, text string) (Version, error) {
+	parse, ok := parsers[s]
+	if !ok {
+		return Version{}, fmt.Errorf("%w: there is no scheme %q", ErrVersion, string(s))
+	}
+	if text == "" {
+		return Version{}, fmt.Errorf("%w: it is empty", ErrVersion)
+	}
+	if len(text) > MaxLength {
+		return Version{}, fmt.Errorf("%w: it has %d bytes, the most is %d", ErrVersion, len(text), MaxLength)
+	}
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] == 0x7f {
+			return Version{}, fmt.Errorf("%w: %q has control characters", ErrVersion, text)
+		}
+	}
+	v, err := parse(text)
+	if err != nil {
+		return Version{}, err
+	}
+	return Version{text: text, value: v}, nil
+}
+
+// notOf is the error for a text that a scheme does not admit.
+func notOf(s Scheme, text string) error {
+	return fmt.Errorf("%w of %s: %q", ErrVersion, string(s), text)
+}
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }

@@ -1,0 +1,95 @@
+package order
+
+import (
+	"strings"
+
+	"golang.org/x/mod/semver"
+)
+
+// semantic is a version of Semantic Versioning, in the canonical form that x/mod/semver
+// compares: "v1.2.3-rc.1".
+type semantic string
+
+func (v semantic) compare(other value) int {
+	return semver.Compare(string(v), string(other.(semantic)))
+}
+
+// parseSemVer reads what npm, cargo and Go write. Missing numbers count as zero and zeros
+// before a number are dropped, as they are where people write versions by hand; what stands
+// behind "+" says nothing of the order.
+func parseSemVer(text string) (value, error) {
+	rest, _, _ := strings.Cut(strings.TrimLeft(strings.TrimSpace(text), "v="), "+")
+	rest = strings.TrimSpace(rest)
+	core, pre, isPre := strings.Cut(rest, "-")
+	numbers := strings.Split(core, ".")
+	if len(numbers) > 3 || isPre && pre == "" {
+		return nil, notOf(SemVer, text)
+	}
+	var b strings.Builder
+	b.Grow(len(rest) + 5)
+	for i := range 3 {
+		n := "0"
+		if i < len(numbers) {
+			n = numbers[i]
+		}
+		if !isNumber(n) {
+			return nil, notOf(SemVer, text)
+		}
+		b.WriteByte("v.."[i])
+		b.WriteString(withoutZeros(n))
+	}
+	sep := byte('-')
+	for id := range strings.SplitSeq(pre, ".") {
+		if !isPre {
+			break
+		}
+		b.WriteByte(sep)
+		if isNumber(id) {
+			id = withoutZeros(id)
+		}
+		b.WriteString(id)
+		sep = '.'
+	}
+	if v := b.String(); semver.IsValid(v) {
+		return semantic(v), nil
+	}
+	return nil, notOf(SemVer, text)
+}
+
+// parseGoTool reads a version of Go as its binaries tell it, and as advisories of its
+// standard library write it: "go1.21rc2" is "1.21.0-rc.2". What a maker adds behind a space
+// or a hyphen ("go1.22.3 X:boringcrypto") says nothing of the order.
+func parseGoTool(text string) (value, error) {
+	rest, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(text), "go"), " ")
+	at := strings.IndexFunc(rest, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
+	if at <= 0 {
+		return parseSemVer(rest)
+	}
+	core, word := rest[:at], rest[at:]
+	for _, w := range []string{"alpha", "beta", "rc"} {
+		if n, ok := strings.CutPrefix(word, w); ok {
+			n, _, _ = strings.Cut(n, "-")
+			if isNumber(n) {
+				return parseSemVer(core + strings.Repeat(".0", max(0, 2-strings.Count(core, "."))) + "-" + w + "." + n)
+			}
+		}
+	}
+	return parseSemVer(rest)
+}
+
+func isNumber(s string) bool {
+	for i := range len(s) {
+		if !isDigit(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// withoutZeros drops the zeros before a number.
+func withoutZeros(s string) string {
+	if s = strings.TrimLeft(s, "0"); s == "" {
+		return "0"
+	}
+	return s
+}

@@ -1,0 +1,224 @@
+package match
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/match/order"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// Product is what NVD calls a package. Vendor and product are without escapes.
+type Product struct {
+	Vendor, Product string
+	TargetSW        string // what the package runs in ("wordpress"); "" for none
+}
+
+// system is what a package runs on, as far as it says which criteria can be about it.
+type system struct {
+	platforms []string // "vendor:product" of operating systems
+	targets   []string // software that a criterion may name as its target
+}
+
+var (
+	macOS = system{
+		platforms: []string{"apple:macos", "apple:mac_os_x", "apple:mac_os", "apple:os_x"},
+		targets:   []string{"macos", "mac_os_x", "mac_os", "mac", "mac_os_x_server", "os_x", "osx", "apple_macos"},
+	}
+	linux = system{
+		platforms: []string{"linux:linux_kernel"},
+		targets:   []string{"linux", "linux_kernel"},
+	}
+	apple = system{ // a pod is built into programs for any of them
+		platforms: append([]string{"apple:iphone_os", "apple:ipados", "apple:ios", "apple:tvos", "apple:watchos"}, macOS.platforms...),
+		targets:   append([]string{"iphone_os", "ipados", "ios", "tvos", "watchos"}, macOS.targets...),
+	}
+)
+
+// systemOf is what a package runs on: Homebrew on Linux has a folder of its own.
+func systemOf(p *catalog.Package) system {
+	switch p.Kind {
+	case catalog.Pod:
+		return apple
+	case catalog.Brew:
+		if len(p.Locations) > 0 && !slices.ContainsFunc(p.Locations, func(l string) bool { return !strings.Contains(l, "linuxbrew/") }) {
+			return linux
+		}
+	}
+	return macOS
+}
+
+// editions are those that a package may be when it does not say: the free ones, and those
+// that differ in their numbers alone. Paid ones ("enterprise") are other products.
+var editions = []string{"*", "-", "", "lts", "esr", "community", "open_source", "oss", "free", "stable", "standard", "continuous", "classic"}
+
+// item is a package that is judged by products.
+type item struct {
+	pkg      *catalog.Package
+	products []Product
+	system   system
+	subject
+}
+
+func newItem(p *catalog.Package, products []Product) item {
+	text := p.Version
+	if at := strings.LastIndexByte(text, '_'); p.Kind == catalog.Brew && at > 0 && strings.Trim(text[at+1:], "0123456789") == "" {
+		text = text[:at] // the revision is Homebrew's, and NVD cannot know it
+	}
+	return item{pkg: p, products: products, system: systemOf(p), subject: newSubject(order.NVD, text)}
+}
+
+// is says whether the item is the product of a criterion.
+func (it *item) is(c *cpe) bool {
+	if c.part != "a" {
+		return false
+	}
+	return slices.ContainsFunc(it.products, func(p Product) bool {
+		return strings.EqualFold(p.Vendor, c.vendor) && strings.EqualFold(p.Product, c.product) &&
+			(isOpen(c.targetSW) || strings.EqualFold(p.TargetSW, c.targetSW) || slices.Contains(it.system.targets, c.targetSW))
+	}) && slices.Contains(editions, c.swEdition)
+}
+
+// inRange says whether the versions of a criterion hold that of the item.
+func (it *item) inRange(c *cpe, k *vulndb.Criterion) (bool, error) {
+	if it.err != nil {
+		return false, it.err
+	}
+	if bounded(k) {
+		return it.within(rangeOf(k))
+	}
+	switch c.version {
+	case "*":
+		return isOpen(c.update), nil
+	case "-", "": // the product without a version, which the item has
+		return false, nil
+	}
+	return it.isExactly(c.version, c.update)
+}
+
+// isExactly says whether the item is one version. What NVD calls an update is written
+// behind the version by those who make packages: "9.3" with "p2" is "9.3p2".
+func (it *item) isExactly(version, update string) (bool, error) {
+	if !isOpen(update) {
+		version += "-" + update
+	}
+	n, err := it.compare(version)
+	if err != nil || n == 0 {
+		return err == nil, err
+	}
+	if update != "*" {
+		return false, nil
+	}
+	at := strings.LastIndexByte(it.text, 'p') // any update: also a patch of the version
+	if at <= 0 || at+1 == len(it.text) || strings.Trim(it.text[at+1:], "0123456789") != "" || it.text[at-1] < '0' || it.text[at-1] > '9' {
+		return false, nil
+	}
+	n, err = newSubject(order.NVD, it.text[:at]).compare(version)
+	return err == nil && n == 0, err
+}
+
+func bounded(k *vulndb.Criterion) bool {
+	return cmp.Or(k.StartIncluding, k.StartExcluding, k.EndIncluding, k.EndExcluding) != ""
+}
+
+// rangeOf is the range of a criterion that has one.
+func rangeOf(k *vulndb.Criterion) vulndb.Range {
+	return vulndb.Range{
+		Introduced:     cmp.Or(k.StartIncluding, k.StartExcluding),
+		IntroducedOpen: k.StartIncluding == "" && k.StartExcluding != "",
+		Fixed:          k.EndExcluding,
+		LastAffected:   k.EndIncluding,
+	}
+}
+
+// criterionText writes the versions of a criterion as people do.
+func criterionText(c *cpe, k *vulndb.Criterion) string {
+	switch {
+	case bounded(k):
+		return constraint(rangeOf(k))
+	case c.version == "*":
+		return ">= 0"
+	case isOpen(c.update):
+		return "= " + c.version
+	}
+	return "= " + c.version + " " + c.update
+}
+
+// configuration is how an item stands to what NVD says of one CVE.
+type configuration struct {
+	holds     bool
+	criterion *vulndb.Criterion // of the item, that holds
+	cpe       cpe
+	err       error // of comparing versions
+}
+
+// evaluate says whether a configuration applies to an item: all its nodes hold, and one
+// of their criteria calls the item vulnerable.
+func (j *judge) evaluate(it *item, a *vulndb.Applicability) configuration {
+	out := configuration{holds: true}
+	for i := range a.Nodes {
+		if !j.nodeHolds(it, &a.Nodes[i], &out) {
+			out.holds = false
+			return out
+		}
+	}
+	out.holds = out.criterion != nil
+	return out
+}
+
+func (j *judge) nodeHolds(it *item, n *vulndb.Node, out *configuration) bool {
+	holds := n.All && len(n.Criteria) > 0
+	for i := range n.Criteria {
+		k := &n.Criteria[i]
+		c, ok := parseCPE(k.CPE)
+		if !ok || c.vendor == "*" || c.product == "*" {
+			holds = holds && !n.All
+			continue
+		}
+		one := j.criterionHolds(it, &c, k, out)
+		if one && k.Vulnerable && !n.Negate && out.criterion == nil && it.is(&c) {
+			out.criterion, out.cpe = k, c
+		}
+		if n.All {
+			holds = holds && one
+		} else {
+			holds = holds || one
+		}
+	}
+	return holds != n.Negate
+}
+
+// criterionHolds says whether a criterion is about the item itself, about what it runs
+// on, or about another package that was found.
+func (j *judge) criterionHolds(it *item, c *cpe, k *vulndb.Criterion, out *configuration) bool {
+	switch {
+	case it.is(c):
+		holds, err := it.inRange(c, k)
+		if err != nil {
+			out.err = err
+		}
+		return holds
+	case c.part == "o":
+		// Which version of it was not asked: it is mostly unknown, and what is unknown
+		// cannot rule a vulnerability out.
+		return slices.Contains(it.system.platforms, c.vendor+":"+c.product)
+	case c.part == "a":
+		return j.hasProduct(c, k)
+	}
+	return false
+}
+
+// hasProduct says whether any package that was found is what a criterion names.
+func (j *judge) hasProduct(c *cpe, k *vulndb.Criterion) bool {
+	for _, it := range j.itemsOf(c.vendor, c.product) {
+		if !it.is(c) {
+			continue
+		}
+		if holds, err := it.inRange(c, k); err == nil && holds || c.version == "-" {
+			return true
+		}
+	}
+	return false
+}

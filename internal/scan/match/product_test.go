@@ -1,0 +1,148 @@
+package match_test
+
+import (
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// named gives every package the product "vendor:name".
+func named(vendor string) match.Options {
+	return match.Options{Products: func(p *catalog.Package) []match.Product {
+		return []match.Product{{Vendor: vendor, Product: p.Name}}
+	}}
+}
+
+// criterion is one that is vulnerable.
+func criterion(cpe string, bounds ...string) vulndb.Criterion {
+	c := vulndb.Criterion{CPE: "cpe:2.3:" + cpe, Vulnerable: true}
+	for i := 0; i+1 < len(bounds); i += 2 {
+		switch bounds[i] {
+		case ">=":
+			c.StartIncluding = bounds[i+1]
+		case ">":
+			c.StartExcluding = bounds[i+1]
+		case "<":
+			c.EndExcluding = bounds[i+1]
+		case "<=":
+			c.EndIncluding = bounds[i+1]
+		}
+	}
+	return c
+}
+
+func platform(cpe string) vulndb.Criterion { return vulndb.Criterion{CPE: "cpe:2.3:" + cpe} }
+
+func anyOf(c ...vulndb.Criterion) vulndb.Node { return vulndb.Node{Criteria: c} }
+
+func applies(nodes ...vulndb.Node) *memory {
+	return &memory{applicabilities: []vulndb.Applicability{{ID: "CVE-2024-1", Nodes: nodes}}}
+}
+
+const (
+	rest = ":*:*:*:*:*:*:*" // of a CPE, behind its version
+	mac  = "o:apple:macos:-" + rest
+	win  = "o:microsoft:windows:-" + rest
+)
+
+func TestCriteria(t *testing.T) {
+	below := criterion("a:v:p:*"+rest, ">=", "1.0", "<", "2.0")
+	tests := []struct {
+		name    string
+		db      *memory
+		version string
+		want    string // the constraint; "" when it is not affected
+	}{
+		{"in the range", applies(anyOf(below)), "1.0", ">= 1.0, < 2.0"},
+		{"pre-release of the fix", applies(anyOf(below)), "2.0rc1", ">= 1.0, < 2.0"},
+		{"fixed", applies(anyOf(below)), "2.0", ""},
+		{"before", applies(anyOf(below)), "0.9", ""},
+		{"excluded start", applies(anyOf(criterion("a:v:p:*"+rest, ">", "1.0", "<=", "2.0"))), "1.0", ""},
+		{"included end", applies(anyOf(criterion("a:v:p:*"+rest, ">", "1.0", "<=", "2.0"))), "2.0", "> 1.0, <= 2.0"},
+		{"exact", applies(anyOf(criterion("a:v:p:0.1.8" + rest))), "0.1.8", "= 0.1.8"},
+		{"not exact", applies(anyOf(criterion("a:v:p:0.1.8" + rest))), "0.1.80", ""},
+		{"update", applies(anyOf(criterion("a:v:p:9.3:p2:*:*:*:*:*:*"))), "9.3p2", "= 9.3 p2"},
+		{"patch", applies(anyOf(criterion("a:v:p:1.9.5:patch1:*:*:*:*:*:*"))), "1.9.5p1", "= 1.9.5 patch1"},
+		{"another update", applies(anyOf(criterion("a:v:p:9.3:p1:*:*:*:*:*:*"))), "9.3p2", ""},
+		{"no update", applies(anyOf(criterion("a:v:p:9.3:-:*:*:*:*:*:*"))), "9.3p2", ""},
+		{"any update", applies(anyOf(criterion("a:v:p:9.3" + rest))), "9.3p2", "= 9.3"},
+		{"letters are versions", applies(anyOf(criterion("a:v:p:1.1.1" + rest))), "1.1.1w", ""},
+		{"any version", applies(anyOf(criterion("a:v:p:*" + rest))), "7", ">= 0"},
+		{"no version", applies(anyOf(criterion("a:v:p:-" + rest))), "7", ""},
+		{"another vendor", applies(anyOf(criterion("a:w:p:*"+rest), below)), "3.0", ""},
+		{"any vendor", applies(anyOf(criterion("a:*:p:*"+rest), below)), "3.0", ""},
+		{"for WordPress", applies(anyOf(criterion("a:v:p:*:*:*:*:*:wordpress:*:*"))), "1", ""},
+		{"for Node.js", applies(anyOf(criterion("a:v:p:*:*:*:*:*:node.js:*:*"))), "1", ""},
+		{"for Android", applies(anyOf(criterion("a:v:p:*:*:*:*:*:android:*:*"))), "1", ""},
+		{"for iOS", applies(anyOf(criterion("a:v:p:*:*:*:*:*:iphone_os:*:*"))), "1", ""},
+		{"for Windows", applies(anyOf(criterion("a:v:p:*:*:*:*:*:windows:*:*"))), "1", ""},
+		{"for macOS", applies(anyOf(criterion("a:v:p:*:*:*:*:*:macos:*:*"))), "1", ">= 0"},
+		{"for Mac OS X", applies(anyOf(criterion("a:v:p:*:*:*:*:*:mac_os_x:*:*"))), "1", ">= 0"},
+		{"enterprise", applies(anyOf(criterion("a:v:p:*:*:*:*:enterprise:*:*:*"))), "1", ""},
+		{"on macOS", applies(anyOf(below), anyOf(platform(win), platform(mac))), "1.5", ">= 1.0, < 2.0"},
+		{"on Windows", applies(anyOf(below), anyOf(platform(win))), "1.5", ""},
+		{"on hardware", applies(anyOf(below), anyOf(platform("h:x:y:-"+rest))), "1.5", ""},
+		{"not on Windows", applies(anyOf(below), vulndb.Node{Negate: true, Criteria: []vulndb.Criterion{platform(win)}}), "1.5", ">= 1.0, < 2.0"},
+		{"not on macOS", applies(anyOf(below), vulndb.Node{Negate: true, Criteria: []vulndb.Criterion{platform(mac)}}), "1.5", ""},
+		{"all of one", applies(vulndb.Node{All: true, Criteria: []vulndb.Criterion{below, platform(mac)}}), "1.5", ">= 1.0, < 2.0"},
+		{"not all of one", applies(vulndb.Node{All: true, Criteria: []vulndb.Criterion{below, platform(win)}}), "1.5", ""},
+		{"only negated", applies(vulndb.Node{Negate: true, Criteria: []vulndb.Criterion{below}}), "3.0", ""},
+		{"with another that is there", applies(anyOf(below), anyOf(platform("a:v:other:-"+rest))), "1.5", ">= 1.0, < 2.0"},
+		{"with another version of it", applies(anyOf(below), anyOf(platform("a:v:other:2.0"+rest))), "1.5", ""},
+		{"with another that is not", applies(anyOf(below), anyOf(platform("a:v:none:-"+rest))), "1.5", ""},
+		{"a damaged CPE", applies(anyOf(vulndb.Criterion{CPE: "cpe:2.3:a:v", Vulnerable: true}, below)), "1.5", ">= 1.0, < 2.0"},
+		{"no nodes", applies(), "1.5", ""},
+	}
+	for _, tt := range tests {
+		r := run(t, tt.db, named("v"), pkg(catalog.MacOSApp, "p", tt.version), pkg(catalog.MacOSApp, "other", "1.0"))
+		got := ""
+		for _, f := range r.Findings {
+			got = f.Constraint
+			if f.Source != vulndb.NVD || f.Package.Name != "p" || f.Unconfirmed != (f.Constraint == ">= 0") {
+				t.Errorf("%s: got %+v", tt.name, f)
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// What Homebrew says of a CVE goes before what NVD says, also when it says "fixed": a
+// revision can mend what no version does.
+func TestHomebrewBeforeNVD(t *testing.T) {
+	db := applies(anyOf(criterion("a:v:p:*"+rest, "<=", "6.0")))
+	db.advisories = []vulndb.Advisory{{
+		ID: "BREW-p-1", Source: vulndb.HomebrewOSV, Ecosystem: vulndb.Homebrew, Name: "p", CVEs: []string{"CVE-2024-1"},
+		Ranges: []vulndb.Range{{Introduced: "0", Fixed: "6.0_8"}},
+	}}
+	db.applicabilities = append(db.applicabilities, vulndb.Applicability{ID: "CVE-2024-2", Nodes: []vulndb.Node{anyOf(criterion("a:v:p:*"+rest, "<=", "6.0"))}})
+	tests := []struct {
+		version string
+		want    []string
+	}{
+		{"6.0", []string{"p 6.0 CVE-2024-1 < 6.0_8", "p 6.0 CVE-2024-2 <= 6.0"}},
+		{"6.0_7", []string{"p 6.0_7 CVE-2024-1 < 6.0_8", "p 6.0_7 CVE-2024-2 <= 6.0"}},
+		{"6.0_8", []string{"p 6.0_8 CVE-2024-2 <= 6.0"}},
+		{"6.0_10", []string{"p 6.0_10 CVE-2024-2 <= 6.0"}},
+		{"6.1", nil},
+	}
+	for _, tt := range tests {
+		expect(t, found(run(t, db, named("v"), pkg(catalog.Brew, "p", tt.version))), tt.want...)
+	}
+}
+
+// Homebrew on Linux runs on Linux, and pods are built into programs of all of Apple's systems.
+func TestSystems(t *testing.T) {
+	onLinux := pkg(catalog.Brew, "p", "1")
+	onLinux.Locations = []string{"/opt/linuxbrew/.linuxbrew/Cellar/p/1"}
+	below := criterion("a:v:p:*"+rest, "<", "2")
+	linux := applies(anyOf(below), anyOf(platform("o:linux:linux_kernel:-"+rest)))
+	expect(t, found(run(t, linux, named("v"), onLinux)), "p 1 CVE-2024-1 < 2")
+	expect(t, found(run(t, linux, named("v"), pkg(catalog.Brew, "p", "1"))))
+	phone := applies(anyOf(criterion("a:v:p:*:*:*:*:*:iphone_os:*:*", "<", "2")))
+	expect(t, found(run(t, phone, named("v"), pkg(catalog.Pod, "p", "1"))), "p 1 CVE-2024-1 < 2")
+	expect(t, found(run(t, phone, named("v"), pkg(catalog.NPM, "p", "1"))))
+}

@@ -1,0 +1,164 @@
+package match
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/facebookincubator/nvdtools/wfn"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// DefaultIgnored is left out when a configuration has no list: macOS brings it along and
+// names it like a program for Windows.
+const DefaultIgnored = "cpe:/a:apple:icloud:1.0"
+
+// Rules leave findings out, and count what they left out. The zero value leaves out
+// nothing but packages that are ignored by default.
+type Rules struct {
+	// Packages are CPEs in their URI form, compared exactly. Nil is DefaultIgnored; a list
+	// that is empty, or has nothing but "", ignores none.
+	Packages []string
+	CVEs     []string
+
+	MinScore    float64         // 0 asks for none
+	MinSeverity vulndb.Severity // "" asks for none
+
+	// VEX judges a finding by statements of others; nil leaves all.
+	VEX interface {
+		// Dismisses says why a finding is none: the status that somebody gave it.
+		Dismisses(f *Finding) (status string, ok bool)
+	}
+	// Baseline has what was known before; nil has nothing.
+	Baseline *Baseline
+}
+
+// severities stand by how bad they are.
+var severities = []vulndb.Severity{vulndb.Unknown, vulndb.Low, vulndb.Medium, vulndb.High, vulndb.Critical}
+
+// ParseSeverity reads a severity that people wrote.
+func ParseSeverity(s string) (vulndb.Severity, error) {
+	v := vulndb.Severity(strings.ToLower(strings.TrimSpace(s)))
+	if v == vulndb.Unknown || !slices.Contains(severities, v) {
+		return "", fmt.Errorf("%q is no severity: there are low, medium, high and critical", s)
+	}
+	return v, nil
+}
+
+// below says whether a severity is less than another.
+func below(a, b vulndb.Severity) bool {
+	return slices.Index(severities, a) < slices.Index(severities, b)
+}
+
+// ignored gives the CPEs of ignored packages as formatted strings.
+func (r *Rules) ignored() (map[string]bool, error) {
+	list := r.Packages
+	if list == nil {
+		list = []string{DefaultIgnored}
+	}
+	out := map[string]bool{}
+	for _, uri := range list {
+		if uri == "" {
+			continue
+		}
+		if !strings.HasPrefix(uri, "cpe:/") {
+			return nil, fmt.Errorf("ignored package %q is no CPE in its URI form (cpe:/a:vendor:product:version)", uri)
+		}
+		a, err := wfn.UnbindURI(uri)
+		if err != nil {
+			return nil, fmt.Errorf("ignored package %q: %w", uri, err)
+		}
+		out[a.BindToFmtString()] = true
+	}
+	return out, nil
+}
+
+// ruling is why a finding is left out.
+type ruling int
+
+const (
+	shown ruling = iota
+	byPackage
+	byCVE
+	byVEX
+	byBaseline
+	byMinimum
+	byUnknown
+)
+
+// keep gives a finding to the rules, and counts or keeps it.
+func (j *judge) keep(f Finding) {
+	why, words := j.rule(&f)
+	h := &j.result.Hidden
+	switch why {
+	case shown:
+		if isUnknown(f.Vulnerability.Score) {
+			j.result.UnknownScores++
+		}
+		j.result.Findings = append(j.result.Findings, f)
+		return
+	case byPackage:
+		h.Packages++
+	case byCVE:
+		h.CVEs++
+	case byVEX:
+		h.VEX++
+	case byBaseline:
+		h.Baseline++
+	case byMinimum:
+		h.Minimum++
+	case byUnknown:
+		h.Unknown++
+	}
+	j.story.tell("It is left out: %s.", words)
+}
+
+// rule gives the first rule that leaves a finding out, and says it in words.
+func (j *judge) rule(f *Finding) (ruling, string) {
+	r := &j.options.Rules
+	if c := j.ignoredCPE(&f.Package); c != "" {
+		return byPackage, "its package is ignored as " + c
+	}
+	if slices.Contains(r.CVEs, f.Vulnerability.ID) {
+		return byCVE, f.Vulnerability.ID + " is ignored"
+	}
+	if r.VEX != nil {
+		if status, ok := r.VEX.Dismisses(f); ok {
+			return byVEX, "a VEX statement says " + status
+		}
+	}
+	if r.Baseline.Has(f) {
+		return byBaseline, "the baseline has it"
+	}
+	return r.minimum(f.Vulnerability.Score)
+}
+
+// minimum hides what is not bad enough, and what nobody knows how bad it is.
+func (r *Rules) minimum(s vulndb.Score) (ruling, string) {
+	switch {
+	case r.MinScore > 0 && isUnknown(s):
+		return byUnknown, "its score is unknown, while a least one is asked for"
+	case r.MinSeverity != "" && (s.Severity == vulndb.Unknown || s.Severity == ""):
+		return byUnknown, "its severity is unknown, while a least one is asked for"
+	case s.Base < r.MinScore:
+		return byMinimum, fmt.Sprintf("its score %.1f is below %.1f", s.Base, r.MinScore)
+	case r.MinSeverity != "" && below(s.Severity, r.MinSeverity):
+		return byMinimum, fmt.Sprintf("its severity %s is below %s", s.Severity, r.MinSeverity)
+	}
+	return shown, ""
+}
+
+// ignoredCPE gives the CPE for which a package is ignored, "" for none.
+func (j *judge) ignoredCPE(p *catalog.Package) string {
+	for _, c := range p.CPEs {
+		if j.ignored[c] {
+			return c
+		}
+	}
+	return ""
+}
+
+// isUnknown says whether nobody scored it. A score of 0 that comes of a vector is known.
+func isUnknown(s vulndb.Score) bool { return s.Base == 0 && s.Version == "" }

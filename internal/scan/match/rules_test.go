@@ -1,0 +1,128 @@
+package match_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// scored is a database in which p 1.0.0 has one vulnerability of each severity.
+func scored() *memory {
+	db := inEcosystem(vulndb.NPM,
+		fixed("GHSA-1", vulndb.GHSA, "2.0.0", "CVE-2024-1"), fixed("GHSA-2", vulndb.GHSA, "2.0.0", "CVE-2024-2"),
+		fixed("GHSA-3", vulndb.GHSA, "2.0.0", "CVE-2024-3"), fixed("GHSA-4", vulndb.GHSA, "2.0.0", "CVE-2024-4"),
+		fixed("GHSA-5", vulndb.GHSA, "2.0.0", "CVE-2024-5"), fixed("GHSA-6", vulndb.GHSA, "2.0.0"))
+	for i, s := range []vulndb.Score{
+		{Base: 9.8, Severity: vulndb.Critical, Version: "3.1"}, {Base: 7.5, Severity: vulndb.High, Version: "3.1"},
+		{Base: 5, Severity: vulndb.Medium, Version: "3.1"}, {Base: 2.1, Severity: vulndb.Low, Version: "3.1"}, {Severity: vulndb.High},
+	} {
+		id := "CVE-2024-" + string(rune('1'+i))
+		db.vulnerabilities = append(db.vulnerabilities, vulndb.Vulnerability{ID: id, Score: s, Exploited: i == 3})
+	}
+	return db
+}
+
+func ids(list []match.Finding) string {
+	var out []string
+	for _, f := range list {
+		out = append(out, strings.TrimPrefix(f.Vulnerability.ID, "CVE-2024-"))
+	}
+	return strings.Join(out, " ")
+}
+
+type dismissal struct{ id, status string }
+
+func (d dismissal) Dismisses(f *match.Finding) (string, bool) {
+	return d.status, f.Vulnerability.ID == d.id
+}
+
+func TestRules(t *testing.T) {
+	baseline, err := match.ReadBaseline(strings.NewReader(`{"matches": [
+		{"vulnerability": {"id": "CVE-2024-2"}, "artifact": {"name": "p", "version": "1.0.0", "type": "npm"}},
+		{"vulnerability": {"id": "CVE-2024-3"}, "artifact": {"name": "p", "version": "0.9.0", "type": "npm"}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name   string
+		rules  match.Rules
+		want   string
+		hidden match.Hidden
+	}{
+		{"none", match.Rules{}, "1 2 3 4 5 GHSA-6", match.Hidden{}},
+		{"score", match.Rules{MinScore: 7.5}, "1 2", match.Hidden{Minimum: 2, Unknown: 2}},
+		{"severity", match.Rules{MinSeverity: vulndb.High}, "1 2 5", match.Hidden{Minimum: 2, Unknown: 1}},
+		{"lowest severity", match.Rules{MinSeverity: vulndb.Low}, "1 2 3 4 5", match.Hidden{Unknown: 1}},
+		{"ids", match.Rules{CVEs: []string{"CVE-2024-1", "GHSA-6", "GHSA-2"}}, "2 3 4 5", match.Hidden{CVEs: 2}},
+		{"vex", match.Rules{VEX: dismissal{"CVE-2024-2", "fixed"}}, "1 3 4 5 GHSA-6", match.Hidden{VEX: 1}},
+		{"baseline", match.Rules{Baseline: baseline}, "1 3 4 5 GHSA-6", match.Hidden{Baseline: 1}},
+		{"package", match.Rules{Packages: []string{"cpe:/a:p:p:1.0.0"}}, "", match.Hidden{Packages: 6}},
+		{"another version", match.Rules{Packages: []string{"cpe:/a:p:p:1.0.1", ""}}, "1 2 3 4 5 GHSA-6", match.Hidden{}},
+		{"any version", match.Rules{Packages: []string{"cpe:/a:p:p", "cpe:/a:p:p:1.0.%02"}}, "1 2 3 4 5 GHSA-6", match.Hidden{}},
+	}
+	for _, tt := range tests {
+		r := run(t, scored(), match.Options{Rules: tt.rules}, pkg(catalog.NPM, "p", "1.0.0"))
+		if got := ids(r.Findings); got != tt.want || r.Hidden != tt.hidden || len(r.Findings)+r.Hidden.Total() != 6 {
+			t.Errorf("%s: got %s, hidden %+v", tt.name, got, r.Hidden)
+		}
+	}
+	for _, bad := range []string{"apple:icloud", "cpe:2.3:a:apple:icloud:1.0:*:*:*:*:*:*:*", "cpe:/a:apple:icloud:%zz"} {
+		_, err := match.Match(t.Context(), scored(), nil, match.Options{Rules: match.Rules{Packages: []string{bad}}})
+		if err == nil || !strings.Contains(err.Error(), bad) {
+			t.Errorf("%s: got %v", bad, err)
+		}
+	}
+}
+
+// The program for Windows whose name and version macOS carries is left out unless a list
+// says otherwise.
+func TestDefaultIgnored(t *testing.T) {
+	db := applies(anyOf(criterion("a:apple:icloud:*"+rest, "<", "7.0")))
+	icloud := pkg(catalog.MacOSApp, "icloud", "1.0")
+	icloud.CPEs = []string{"cpe:2.3:a:apple:icloud:1.0" + rest}
+	o := named("apple")
+	r := run(t, db, o, icloud)
+	if len(r.Findings) != 0 || r.Hidden.Packages != 1 {
+		t.Errorf("got %+v", r)
+	}
+	o.Rules.Packages = []string{""}
+	expect(t, found(run(t, db, o, icloud)), "icloud 1.0 CVE-2024-1 < 7.0")
+}
+
+func TestFailOn(t *testing.T) {
+	r := run(t, scored(), match.Options{}, pkg(catalog.NPM, "p", "1.0.0"))
+	tests := []struct{ on, want string }{
+		{"critical", "1"}, {"severity=high", "1 2 5"}, {"HIGH", "1 2 5"}, {"low", "1 2 3 4 5"}, {"7.5", "1 2"}, {"score=2.1", "1 2 3 4"}, {"kev", "4"}, {"critical, kev", "1 4"},
+	}
+	for _, tt := range tests {
+		f, err := match.ParseFailOn(tt.on)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ids(f.Fails(r.Findings)); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.on, got, tt.want)
+		}
+	}
+	for _, bad := range []string{"", "unknown", "severe", "severity=7", "score=high", "11", "0", "-1", "NaN", "x=high", "kev="} {
+		if f, err := match.ParseFailOn(bad); err == nil {
+			t.Errorf("%q is taken as %+v", bad, f)
+		}
+	}
+	if len(match.FailOn{}.Fails(r.Findings)) != 0 {
+		t.Error("nothing was asked for, and something fails")
+	}
+}
+
+func TestBaselineForms(t *testing.T) {
+	for _, bad := range []string{"", "[]", "{}", `{"matches": 1}`, "nothing"} {
+		if _, err := match.ReadBaseline(strings.NewReader(bad)); err == nil {
+			t.Errorf("%q is a baseline", bad)
+		}
+	}
+	if b, err := match.ReadBaseline(strings.NewReader(`{"matches": []}`)); err != nil || b.Has(&match.Finding{}) {
+		t.Errorf("got %v, %v", b, err)
+	}
+}

@@ -1,0 +1,84 @@
+package match
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// topic is one vulnerability of one package, and who speaks of it.
+type topic struct {
+	id        string
+	deciding  []*vulndb.Advisory // of the source that comes first
+	overruled []*vulndb.Advisory // of others
+}
+
+// topics sorts the advisories of a package by what they are about. Records of several
+// sources are about the same when they name the same CVE, or, where one has none, when one
+// names the other. That is not carried on from one to the next: lists of other names are
+// written by hand, and one wrong entry would melt two vulnerabilities into one.
+func (e ecosystem) topics(advisories []vulndb.Advisory) []topic {
+	byID := map[string]*topic{}
+	var ids []string
+	for i := range advisories {
+		a := &advisories[i]
+		for _, id := range e.idsOf(a, advisories) {
+			t := byID[id]
+			if t == nil {
+				t = &topic{id: id}
+				byID[id] = t
+				ids = append(ids, id)
+			}
+			e.add(t, a)
+		}
+	}
+	slices.Sort(ids)
+	out := make([]topic, 0, len(ids))
+	for _, id := range ids {
+		out = append(out, *byID[id])
+	}
+	return out
+}
+
+// add puts an advisory among those that decide, or those that do not.
+func (e ecosystem) add(t *topic, a *vulndb.Advisory) {
+	c := -1
+	if len(t.deciding) > 0 {
+		c = cmp.Compare(e.rank(a.Source), e.rank(t.deciding[0].Source))
+	}
+	switch {
+	case c > 0:
+		t.overruled = append(t.overruled, a)
+	case c == 0:
+		t.deciding = append(t.deciding, a)
+	default:
+		t.overruled = append(t.overruled, t.deciding...)
+		t.deciding = []*vulndb.Advisory{a}
+	}
+}
+
+// idsOf are the ids under which an advisory is reported: its CVEs, else those of a record
+// that is the same, else the id of whichever of them decides.
+func (e ecosystem) idsOf(a *vulndb.Advisory, all []vulndb.Advisory) []string {
+	if len(a.CVEs) > 0 {
+		return a.CVEs
+	}
+	best := a
+	var cves []string
+	for i := range all {
+		b := &all[i]
+		if b.ID == a.ID || !slices.Contains(a.Related, b.ID) && !slices.Contains(b.Related, a.ID) {
+			continue
+		}
+		cves = append(cves, b.CVEs...)
+		if c := cmp.Or(cmp.Compare(e.rank(b.Source), e.rank(best.Source)), cmp.Compare(b.ID, best.ID)); c < 0 {
+			best = b
+		}
+	}
+	if len(cves) > 0 {
+		slices.Sort(cves)
+		return slices.Compact(cves)
+	}
+	return []string{best.ID}
+}

@@ -1,0 +1,152 @@
+package match
+
+import (
+	"slices"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// verdict is how a version stands to an advisory.
+type verdict struct {
+	affected   bool
+	constraint string
+	fixed      []string
+	err        error // of what could not be compared; another range may still have held
+}
+
+// verdict compares a version with the ranges and the list of an advisory.
+func (j *judge) verdict(s subject, a *vulndb.Advisory) verdict {
+	var v verdict
+	j.story.tellAdvisory(a)
+	if s.err != nil {
+		v.err = s.err
+		j.story.tell("Its ranges cannot be asked: %v.", s.err)
+	}
+	for _, r := range a.Ranges {
+		if s.err != nil {
+			break
+		}
+		holds, err := s.within(r)
+		j.story.tellRange(s.text, r, holds, err)
+		if err != nil {
+			v.err = err
+		}
+		if !holds {
+			continue
+		}
+		if !v.affected {
+			v.affected, v.constraint = true, constraint(r)
+		}
+		if r.Fixed != "" {
+			v.fixed = append(v.fixed, r.Fixed)
+		}
+	}
+	if !v.affected && s.named(a.Versions) {
+		j.story.tell("%s is in its list of affected versions.", s.text)
+		v.affected, v.constraint, v.fixed = true, "= "+s.text, s.fixesAfter(a.Ranges)
+	}
+	if v.affected {
+		v.err = nil
+	}
+	v.fixed = s.nearest(v.fixed)
+	return v
+}
+
+// fixesAfter gives the fixed versions that come behind the version.
+func (s subject) fixesAfter(ranges []vulndb.Range) []string {
+	var out []string
+	for _, r := range ranges {
+		if r.Fixed == "" || s.err != nil {
+			continue
+		}
+		if c, err := s.compare(r.Fixed); err == nil && c < 0 {
+			out = append(out, r.Fixed)
+		}
+	}
+	return out
+}
+
+// nearest sorts versions, the lowest first, each once.
+func (s subject) nearest(versions []string) []string {
+	if len(versions) < 2 {
+		return versions
+	}
+	slices.SortStableFunc(versions, func(a, b string) int {
+		x := newSubject(s.scheme, a)
+		if x.err != nil {
+			return 1
+		}
+		n, err := x.compare(b)
+		if err != nil {
+			return -1
+		}
+		return n
+	})
+	return slices.Compact(versions)
+}
+
+// findings collects what is found of one package.
+type findings struct {
+	judge    *judge
+	pkg      *catalog.Package
+	ids      []string
+	unjudged error
+}
+
+func (f *findings) has(id string) bool { return slices.Contains(f.ids, id) }
+
+// add completes a finding and gives it to the rules. An id that was given back is no
+// vulnerability: what an ecosystem says is then reported under its own id, what NVD said
+// not at all.
+func (f *findings) add(id string, found Finding) error {
+	v, err := f.judge.vulnerability(id)
+	if err != nil {
+		return err
+	}
+	if v.Rejected {
+		f.judge.story.tell("%s was rejected: it is no vulnerability.", id)
+		if found.Source == vulndb.NVD || found.Advisory == id {
+			return nil
+		}
+		if v, err = f.judge.vulnerability(found.Advisory); err != nil {
+			return err
+		}
+	}
+	if f.has(v.ID) {
+		return nil
+	}
+	f.ids = append(f.ids, v.ID)
+	v.Related = related(v, found.Advisory)
+	found.Vulnerability, found.Package = v, *f.pkg
+	found.Version, found.Type = f.pkg.Version, Semantic
+	f.judge.keep(found)
+	return nil
+}
+
+// vulnerability looks an id up, once.
+func (j *judge) vulnerability(id string) (vulndb.Vulnerability, error) {
+	if v, ok := j.known[id]; ok {
+		return v, nil
+	}
+	v, _, err := j.db.Vulnerability(id)
+	if err != nil {
+		return v, err
+	}
+	v.ID = id
+	if v.Score.Severity == "" {
+		v.Score.Severity = vulndb.Unknown
+	}
+	j.known[id] = v
+	return v, nil
+}
+
+// related is what else a vulnerability is called, with the advisory that found it.
+func related(v vulndb.Vulnerability, advisory string) []string {
+	if advisory == v.ID || slices.Contains(v.Related, advisory) {
+		return v.Related
+	}
+	out := append(slices.Clone(v.Related), advisory)
+	slices.Sort(out)
+	return out
+}

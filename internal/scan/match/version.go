@@ -1,0 +1,121 @@
+package match
+
+import (
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/match/order"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// subject is the version of a package, ready to be compared.
+type subject struct {
+	scheme order.Scheme
+	text   string
+	full   order.Version
+	public order.Version // full without the local part of PEP 440
+	err    error         // of reading text: then only lists of versions can name it
+}
+
+func newSubject(s order.Scheme, text string) subject {
+	out := subject{scheme: s, text: text}
+	out.full, out.err = order.Parse(s, text)
+	out.public = out.full
+	if s == order.PEP440 && out.err == nil && strings.Contains(text, "+") {
+		out.public, out.err = order.Parse(s, order.WithoutLocal(text))
+	}
+	return out
+}
+
+// compare is below, at or above zero as the version is below, equal to or above bound. A
+// local part counts only where the bound has one too, as PEP 440 wants it.
+func (s subject) compare(bound string) (int, error) {
+	b, err := order.Parse(s.scheme, bound)
+	if err != nil {
+		return 0, err
+	}
+	if strings.Contains(bound, "+") {
+		return s.full.Compare(b), nil
+	}
+	return s.public.Compare(b), nil
+}
+
+// within says whether a range holds the version.
+func (s subject) within(r vulndb.Range) (bool, error) {
+	if !isFirst(r.Introduced) {
+		c, err := s.compare(r.Introduced)
+		if err != nil || c < 0 || c == 0 && r.IntroducedOpen {
+			return false, err
+		}
+	}
+	switch {
+	case r.Fixed != "":
+		c, err := s.compare(r.Fixed)
+		return err == nil && c < 0, err
+	case r.LastAffected != "":
+		c, err := s.compare(r.LastAffected)
+		return err == nil && c <= 0, err
+	}
+	return true, nil
+}
+
+// isFirst says whether a range begins before all versions. OSV writes "0" for that, and
+// means it: a pre-release of 0.0.0 is inside too.
+func isFirst(introduced string) bool { return introduced == "" || introduced == "0" }
+
+// named says whether a list has the version.
+func (s subject) named(versions []string) bool {
+	for _, v := range versions {
+		if v == s.text {
+			return true
+		}
+		if s.err != nil || !mayEqual(v, s.text) {
+			continue
+		}
+		if c, err := s.compare(v); err == nil && c == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// mayEqual says whether two spellings can be of one version: whether their first numbers
+// agree. It is cheap, and lists of versions are long.
+func mayEqual(a, b string) bool {
+	return strings.Contains(a, "!") || strings.Contains(b, "!") || firstNumber(a) == firstNumber(b)
+}
+
+func firstNumber(s string) string {
+	s = strings.TrimLeft(s, " vV=0")
+	end := 0
+	for end < len(s) && s[end] >= '0' && s[end] <= '9' {
+		end++
+	}
+	return s[:end]
+}
+
+// constraint writes a range as people do.
+func constraint(r vulndb.Range) string {
+	var from, to string
+	switch {
+	case isFirst(r.Introduced):
+	case r.IntroducedOpen:
+		from = "> " + r.Introduced
+	default:
+		from = ">= " + r.Introduced
+	}
+	switch {
+	case r.Fixed != "":
+		to = "< " + r.Fixed
+	case r.LastAffected != "" && r.LastAffected == r.Introduced:
+		return "= " + r.Introduced
+	case r.LastAffected != "":
+		to = "<= " + r.LastAffected
+	}
+	switch {
+	case from != "" && to != "":
+		return from + ", " + to
+	case from == "" && to == "":
+		return ">= 0"
+	}
+	return from + to
+}
