@@ -1,0 +1,313 @@
+package ext4
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+)
+
+const (
+	maxEntries  = 1 << 20 // of a folder that is read
+	maxBad      = 16      // damaged blocks of a folder, before the rest is given up
+	entryHeader = 8
+	tailSize    = 12 // a checksum behind the entries of a block, in the form of an entry
+	tailKind    = 0xde
+)
+
+// entry is a name in a folder. It knows the way to what it names, so nothing is looked
+// up again to open it.
+type entry struct {
+	fs     *FS
+	name   string
+	number uint32 // of the inode
+	parent uint32 // the folder's inode
+	mode   fs.FileMode
+}
+
+var (
+	_ fs.DirEntry = (*entry)(nil)
+	_ interface {
+		Open() (fs.File, error)
+		ReadDir() ([]fs.DirEntry, error)
+	} = (*entry)(nil)
+)
+
+func (e *entry) Name() string      { return e.name }
+func (e *entry) IsDir() bool       { return e.mode.IsDir() }
+func (e *entry) Type() fs.FileMode { return e.mode }
+
+// Info reads the inode.
+func (e *entry) Info() (fs.FileInfo, error) {
+	n, err := e.inode()
+	if err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: e.name, Err: err}
+	}
+	return info{e.name, n}, nil
+}
+
+// Open opens what the entry names. A symbolic link is not followed: only its path says
+// where it leads.
+func (e *entry) Open() (fs.File, error) {
+	n, err := e.inode()
+	if err == nil && n.isLink() {
+		err = errors.New("it is a symbolic link")
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: e.name, Err: err}
+	}
+	return e.fs.open(n, e.parent, e.name)
+}
+
+// ReadDir reads the folder that the entry names. What could be read comes with an error.
+func (e *entry) ReadDir() ([]fs.DirEntry, error) {
+	n, err := e.inode()
+	if err != nil {
+		return nil, &fs.PathError{Op: "readdir", Path: e.name, Err: err}
+	}
+	return e.fs.readDir(n, e.parent, e.name)
+}
+
+// inode reads the inode, which is of the kind that the folder says.
+func (e *entry) inode() (*inode, error) {
+	n, err := e.fs.inode(e.number)
+	if err == nil && typeOf(n.kind()) != e.mode {
+		err = damaged("inode %d is not of the kind that its folder says", e.number)
+	}
+	return n, err
+}
+
+// readDir gives the entries of a folder in the order of their names.
+func (f *FS) readDir(n *inode, parent uint32, name string) ([]fs.DirEntry, error) {
+	list, err := f.list(n, parent)
+	if err != nil {
+		err = &fs.PathError{Op: "readdir", Path: name, Err: err}
+	}
+	out := make([]fs.DirEntry, len(list))
+	for i := range list {
+		out[i] = &list[i]
+	}
+	return out, err
+}
+
+// list reads a folder. What could be read comes with an error.
+//
+// A folder says which one it lies in, and no folder has two names: so there is one way
+// to each, and every walk ends.
+func (f *FS) list(n *inode, parent uint32) ([]entry, error) {
+	if !n.isFolder() {
+		return nil, errors.New("it is no folder")
+	}
+	l := lister{fs: f, n: n}
+	if err := l.read(); err != nil {
+		return nil, err
+	}
+	if l.above != parent && n.number != rootInode {
+		return nil, damaged("folder %d lies in folder %d and says that it lies in %d", n.number, parent, l.above)
+	}
+	slices.SortStableFunc(l.out, func(a, b entry) int { return cmp.Compare(a.name, b.name) })
+	l.dropTwins()
+	return l.out, l.bad
+}
+
+// lister reads the blocks of a folder.
+type lister struct {
+	fs    *FS
+	n     *inode
+	above uint32 // what the name ".." leads to
+	out   []entry
+	count int   // damaged blocks
+	bad   error // the first damage
+}
+
+func (l *lister) damage(err error) {
+	l.count++
+	if l.bad == nil {
+		l.bad = fmt.Errorf("folder %d: %w", l.n.number, err)
+	}
+}
+
+// read reads all blocks. It fails when none can be looked at.
+func (l *lister) read() error {
+	c, err := l.fs.content(l.n)
+	if err != nil {
+		return err
+	}
+	if l.n.flags&flagInline != 0 {
+		return l.inline(c.inline)
+	}
+	size := l.fs.super.blockSize
+	seen := map[uint64]bool{}
+	for block, end := uint64(0), uint64((l.n.size+size-1)/size); block < end; {
+		r, err := c.run(block)
+		if err != nil {
+			l.damage(err)
+			return nil
+		}
+		stop := min(end, r.first+r.n)
+		for ; block < stop && r.place != 0; block++ {
+			place := r.place + block - r.first
+			if seen[place] {
+				l.damage(damaged("it has block %d twice", place))
+				return nil
+			}
+			seen[place] = true
+			if !l.block(place) {
+				return nil
+			}
+		}
+		block = stop
+	}
+	return nil
+}
+
+// block reads the entries of a block. It says whether to go on.
+func (l *lister) block(place uint64) bool {
+	b, err := l.fs.block(place)
+	if err == nil {
+		b, err = l.checked(b)
+	}
+	if err == nil {
+		err = l.entries(b)
+	}
+	if err != nil {
+		l.damage(err)
+	}
+	return l.count < maxBad && len(l.out) < maxEntries
+}
+
+// checked compares a block with the checksum behind its entries, which it cuts off. The
+// blocks of an index have none there; they look like empty ones.
+func (l *lister) checked(b []byte) ([]byte, error) {
+	if !l.fs.super.checksums() {
+		return b, nil
+	}
+	le := binary.LittleEndian
+	tail := b[len(b)-tailSize:]
+	if le.Uint32(tail) != 0 || le.Uint16(tail[4:]) != tailSize || tail[6] != 0 || tail[7] != tailKind {
+		return b, nil
+	}
+	b = b[:len(b)-tailSize]
+	if checksum(l.fs.seedOf(l.n), b) != le.Uint32(tail[8:]) {
+		return nil, damaged("a block of it is not what its checksum says")
+	}
+	return b, nil
+}
+
+// inline reads a folder that lies in its inode: the number of the folder above and two
+// lists.
+func (l *lister) inline(b []byte) error {
+	if len(b) < 4 {
+		return damaged("folder %d has %d bytes", l.n.number, len(b))
+	}
+	l.above = binary.LittleEndian.Uint32(b)
+	for _, part := range [][]byte{b[4:min(blockArea, len(b))], b[min(blockArea, len(b)):]} {
+		if err := l.entries(part); err != nil {
+			l.damage(err)
+		}
+	}
+	return nil
+}
+
+// entries reads a list of entries. All names of it share their memory.
+func (l *lister) entries(b []byte) error {
+	le := binary.LittleEndian
+	var names strings.Builder
+	type place struct{ entry, at, end int }
+	var places []place
+	damage := error(nil)
+	for len(b) > 0 {
+		if len(b) < entryHeader {
+			damage = damaged("an entry of %d bytes", len(b))
+			break
+		}
+		length, name := recordLength(le.Uint16(b[4:]), l.fs.super.blockSize), int(b[6])
+		if length < entryHeader || length%4 != 0 || length > len(b) || name+entryHeader > length {
+			damage = damaged("an entry of %d bytes with a name of %d", length, name)
+			break
+		}
+		if number := le.Uint32(b); number != 0 && name > 0 {
+			text := b[entryHeader : entryHeader+name]
+			keep, err := l.keeps(string(text), number)
+			if err != nil {
+				damage = err
+			}
+			if keep {
+				places = append(places, place{len(l.out), names.Len(), names.Len() + name})
+				names.Write(text)
+				l.out = append(l.out, entry{fs: l.fs, number: number, parent: l.n.number, mode: l.mode(b[7], number)})
+			}
+		}
+		b = b[length:]
+	}
+	all := names.String()
+	for _, p := range places {
+		l.out[p.entry].name = all[p.at:p.end]
+	}
+	return damage
+}
+
+// recordLength reads the length of an entry: a block of 64 KiB needs more than its bits.
+func recordLength(v uint16, block int64) int {
+	switch {
+	case block < maxBlock:
+		return int(v)
+	case v == 0xffff || v == 0:
+		return maxBlock
+	}
+	return int(v&0xfffc) | int(v&3)<<16
+}
+
+// keeps says whether a name is one that a folder lists.
+func (l *lister) keeps(name string, number uint32) (bool, error) {
+	switch {
+	case name == ".":
+		return false, nil
+	case name == "..":
+		l.above = number
+		return false, nil
+	case number == rootInode:
+		return false, damaged("a name leads to the root")
+	case strings.ContainsAny(name, "/\x00"):
+		return false, damaged("it has a name with a slash or a zero in it")
+	case len(l.out) >= maxEntries:
+		return false, fmt.Errorf("it has more than %d entries: what is behind them is not read", maxEntries)
+	}
+	return true, nil
+}
+
+// kinds are the numbers of file types in entries.
+var kinds = [...]uint16{0, modeRegular, modeFolder, modeChar, modeBlock, modeFIFO, modeSocket, modeLink}
+
+// mode gives the type of what an entry names. Older file systems say it in the inode only.
+func (l *lister) mode(kind byte, number uint32) fs.FileMode {
+	if l.fs.super.incompat&hasFileType != 0 && kind > 0 && int(kind) < len(kinds) {
+		return typeOf(kinds[kind])
+	}
+	n, err := l.fs.inode(number)
+	if err != nil {
+		return fs.ModeIrregular // to open it gives the error
+	}
+	return typeOf(n.kind())
+}
+
+// dropTwins drops names that occur twice, and further names of a folder.
+func (l *lister) dropTwins() {
+	folders := map[uint32]bool{}
+	last := ""
+	l.out = slices.DeleteFunc(l.out, func(e entry) bool {
+		twin := e.name == last || e.IsDir() && folders[e.number]
+		if twin {
+			l.damage(damaged("it has %q twice", e.name))
+			return true
+		}
+		last = e.name
+		if e.IsDir() {
+			folders[e.number] = true
+		}
+		return false
+	})
+}

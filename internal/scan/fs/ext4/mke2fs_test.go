@@ -1,0 +1,142 @@
+package ext4_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/ext4"
+	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
+)
+
+// tool finds a program of e2fsprogs, or skips the test.
+func tool(t testing.TB, name string) string {
+	t.Helper()
+	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin") {
+		if p := filepath.Join(dir, name); exec.Command(p, "-V").Run() == nil {
+			return p
+		}
+	}
+	t.Skip(name + " of e2fsprogs is not here")
+	return ""
+}
+
+func run(t testing.TB, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+// format makes a file system of a folder.
+func format(t testing.TB, image, folder, size string, options ...string) {
+	t.Helper()
+	args := append([]string{tool(t, "mke2fs"), "-q", "-F", "-E", "root_owner=0:0"}, options...)
+	if folder != "" {
+		args = append(args, "-d", folder)
+	}
+	run(t, append(args, image, size)...)
+}
+
+func open(t testing.TB, image string) *ext4.FS {
+	t.Helper()
+	f, err := os.Open(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	st, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fsys, err := ext4.Open(f, st.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fsys
+}
+
+func same(t testing.TB, want treetest.List, fsys fs.FS) {
+	t.Helper()
+	got, err := treetest.ListFS(fsys, "lost+found")
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal, diffs := treetest.Differences(want, got)
+	for _, d := range diffs[:min(len(diffs), 10)] {
+		t.Error(d)
+	}
+	t.Logf("%d/%d equal", equal, len(want))
+}
+
+// Whatever the form of the file system, its tree reads as the folder that it was made of.
+func TestTreesOfMke2fs(t *testing.T) {
+	tool(t, "mke2fs")
+	folder := t.TempDir()
+	if err := treetest.Make(folder, treetest.Least); err != nil {
+		t.Fatal(err)
+	}
+	want, err := treetest.ListFolder(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, options := range map[string][]string{
+		"ext4":             {"-t", "ext4"},
+		"ext4 1k":          {"-t", "ext4", "-b", "1024"},
+		"ext4 2k":          {"-t", "ext4", "-b", "2048", "-I", "128"},
+		"ext4 64k":         {"-t", "ext4", "-b", "65536"},
+		"inline":           {"-t", "ext4", "-O", "inline_data"},
+		"inline 1k":        {"-t", "ext4", "-b", "1024", "-I", "1024", "-O", "inline_data"},
+		"plain":            {"-t", "ext4", "-O", "^metadata_csum,^64bit,^flex_bg"},
+		"meta groups":      {"-t", "ext4", "-b", "1024", "-g", "2048", "-O", "meta_bg,^resize_inode"},
+		"meta groups csum": {"-t", "ext4", "-b", "1024", "-g", "2048", "-O", "meta_bg,^resize_inode,metadata_csum,64bit,sparse_super2"},
+		"seed":             {"-t", "ext4", "-O", "metadata_csum,metadata_csum_seed", "-U", "00000000-1111-2222-3333-444444444444"},
+		"bigalloc":         {"-t", "ext4", "-O", "bigalloc,metadata_csum", "-C", "65536"},
+		"casefold":         {"-t", "ext4", "-O", "casefold"},
+		"ext3":             {"-t", "ext3"},
+		"ext2":             {"-t", "ext2", "-b", "1024"},
+		"ext2 old":         {"-t", "ext2", "-r", "0", "-O", "none"},
+		"indexed":          {"-t", "ext4", "-O", "metadata_csum"},
+		"indexed 1k":       {"-t", "ext4", "-b", "1024"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "ext2 old" && !supportsOld(t) {
+				t.Skip("this mke2fs makes no file systems of revision 0")
+			}
+			image := filepath.Join(t.TempDir(), "image")
+			format(t, image, folder, "512M", options...)
+			if strings.HasPrefix(name, "inline") {
+				lengthen(t, image, want)
+			}
+			if strings.HasPrefix(name, "indexed") {
+				_ = exec.Command(tool(t, "e2fsck"), "-fyD", image).Run() // it says 1 for what it changed
+			}
+			fsys := open(t, image)
+			same(t, want, fsys)
+			if notes := fsys.Notes(); len(notes) > 0 {
+				t.Errorf("notes: %q", notes)
+			}
+		})
+	}
+}
+
+func supportsOld(t testing.TB) bool {
+	image := filepath.Join(t.TempDir(), "image")
+	return exec.Command(tool(t, "mke2fs"), "-q", "-F", "-r", "0", "-O", "none", "-t", "ext2", image, "8M").Run() == nil
+}
+
+// lengthen mends the sizes of files that end with a hole: mke2fs forgets them where small
+// files lie in inodes.
+func lengthen(t testing.TB, image string, want treetest.List) {
+	for name, it := range want {
+		if strings.HasPrefix(name, "sparse/") && it.Mode.IsRegular() {
+			run(t, tool(t, "debugfs"), "-w", "-R", fmt.Sprintf("set_inode_field %s size %d", name, it.Size), image)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package ext4
+
+import (
+	"container/list"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// Metadata is read in pages, larger than most blocks, since inodes and folders that are
+// wanted together lie together.
+const (
+	leastPage = 16 << 10
+	pageBytes = 16 << 20 // of all pages that are kept
+)
+
+// pages keeps what was read last of the metadata.
+type pages struct {
+	r    io.ReaderAt
+	size int64 // of what r holds
+	page int64 // bytes
+	most int
+
+	mu   sync.Mutex // guards the fields below
+	at   map[int64]*list.Element
+	used *list.List // of *page, the newest first
+}
+
+// page is never changed once it is in the list.
+type page struct {
+	number int64
+	b      []byte
+}
+
+func newPages(r io.ReaderAt, size, block int64) *pages {
+	n := max(leastPage, block)
+	return &pages{r: r, size: size, page: n, most: int(pageBytes / n), at: map[int64]*list.Element{}, used: list.New()}
+}
+
+// get gives n bytes at off, all within one block. They must not be changed.
+func (p *pages) get(off, n int64) ([]byte, error) {
+	if off < 0 || off > p.size-n {
+		return nil, damaged("it refers to byte %d of %d", off, p.size)
+	}
+	b, err := p.load(off / p.page)
+	if err != nil {
+		return nil, err
+	}
+	within := off % p.page
+	if within+n > int64(len(b)) {
+		return nil, damaged("it refers to byte %d of %d", off, p.size)
+	}
+	return b[within : within+n : within+n], nil
+}
+
+// load gives a page. Several that want it at once may each read it.
+func (p *pages) load(number int64) ([]byte, error) {
+	p.mu.Lock()
+	if e := p.at[number]; e != nil {
+		p.used.MoveToFront(e)
+		p.mu.Unlock()
+		return e.Value.(*page).b, nil
+	}
+	p.mu.Unlock()
+	b := make([]byte, min(p.page, p.size-number*p.page))
+	if n, err := p.r.ReadAt(b, number*p.page); n < len(b) {
+		if err == nil || errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, fmt.Errorf("read at %d: %w", number*p.page, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.at[number] == nil {
+		if p.used.Len() >= p.most {
+			oldest := p.used.Back()
+			delete(p.at, oldest.Value.(*page).number)
+			p.used.Remove(oldest)
+		}
+		p.at[number] = p.used.PushFront(&page{number, b})
+	}
+	return b, nil
+}
