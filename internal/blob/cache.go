@@ -5,11 +5,15 @@ import (
 	"sync"
 )
 
-// frameKey names a frame of a chain.
-type frameKey struct{ layer, frame int }
+// frameKey names a frame of any layer.
+type frameKey struct {
+	layer Root
+	frame int
+}
 
-// frameCache keeps the decoded frames that were used last. A frame that many readers want is decoded once.
-type frameCache struct {
+// Frames keeps the decoded frames that were used last, of as many chains as are opened with it: a layer that several
+// rest on is decoded once. A frame that many readers want is decoded once, too. It may be used from many goroutines.
+type Frames struct {
 	limit int
 
 	mu    sync.Mutex // guards the fields below
@@ -24,12 +28,13 @@ type cachedFrame struct {
 	err   error
 }
 
-func newFrameCache(limit int) *frameCache {
-	return &frameCache{limit: limit, byKey: map[frameKey]*list.Element{}, used: list.New()}
+// NewFrames keeps at most so many frames, each of at most 1 MiB.
+func NewFrames(limit int) *Frames {
+	return &Frames{limit: limit, byKey: map[frameKey]*list.Element{}, used: list.New()}
 }
 
 // get gives a frame; load makes it when it is not there. The bytes must not be changed.
-func (c *frameCache) get(key frameKey, load func() ([]byte, error)) ([]byte, error) {
+func (c *Frames) get(key frameKey, load func() ([]byte, error)) ([]byte, error) {
 	f, mine := c.take(key)
 	if mine {
 		f.raw, f.err = load()
@@ -43,7 +48,7 @@ func (c *frameCache) get(key frameKey, load func() ([]byte, error)) ([]byte, err
 }
 
 // take finds or makes the entry; mine says that the caller has to fill it.
-func (c *frameCache) take(key frameKey) (f *cachedFrame, mine bool) {
+func (c *Frames) take(key frameKey) (f *cachedFrame, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e, ok := c.byKey[key]; ok {
@@ -61,7 +66,7 @@ func (c *frameCache) take(key frameKey) (f *cachedFrame, mine bool) {
 }
 
 // forget lets the next reader try again.
-func (c *frameCache) forget(f *cachedFrame) {
+func (c *Frames) forget(f *cachedFrame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e, ok := c.byKey[f.key]; ok && e.Value == f {

@@ -24,12 +24,17 @@ const (
 type Chain struct {
 	layers []*Layer
 	chain  []*Index
-	frames *frameCache
+	frames *Frames
 	sweeps idleSweeps
 }
 
 // OpenChain takes the layers of a chain, base first.
 func OpenChain(layers ...*Layer) (*Chain, error) {
+	return NewFrames(max(leastFrames, len(layers)+spareFrames)).OpenChain(layers...)
+}
+
+// OpenChain is OpenChain with frames that other chains share.
+func (c *Frames) OpenChain(layers ...*Layer) (*Chain, error) {
 	chain := make([]*Index, len(layers))
 	for i, l := range layers {
 		chain[i] = l.index
@@ -37,7 +42,7 @@ func OpenChain(layers ...*Layer) (*Chain, error) {
 	if err := checkChain(chain); err != nil {
 		return nil, err
 	}
-	return &Chain{layers: layers, chain: chain, frames: newFrameCache(max(leastFrames, len(layers)+spareFrames))}, nil
+	return &Chain{layers: layers, chain: chain, frames: c}, nil
 }
 
 // Size is the number of bytes of the file.
@@ -68,7 +73,7 @@ func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
 		}
 		last := &at[g.layer]
 		if last.raw == nil || last.frame != g.frame {
-			raw, err := c.frame(frameKey{g.layer, g.frame})
+			raw, err := c.frame(g.layer, g.frame)
 			if err != nil {
 				return 0, err
 			}
@@ -89,13 +94,14 @@ type lastFrame struct {
 	raw   []byte
 }
 
-func (c *Chain) frame(key frameKey) ([]byte, error) {
-	return c.frames.get(key, func() ([]byte, error) {
-		f := c.chain[key.layer].Frame(key.frame)
+func (c *Chain) frame(layer, frame int) ([]byte, error) {
+	x := c.chain[layer]
+	return c.frames.get(frameKey{x.root, frame}, func() ([]byte, error) {
+		f := x.Frame(frame)
 		s := Scratch{stored: make([]byte, f.Stored), raw: make([]byte, f.Raw)}
-		raw, err := c.layers[key.layer].ReadFrame(key.frame, &s)
+		raw, err := c.layers[layer].ReadFrame(frame, &s)
 		if err != nil {
-			return nil, fmt.Errorf("layer %s: %w", c.chain[key.layer].root, err)
+			return nil, fmt.Errorf("layer %s: %w", x.root, err)
 		}
 		return raw, nil
 	})

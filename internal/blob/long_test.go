@@ -150,10 +150,10 @@ func TestDamageIsReadAgain(t *testing.T) {
 
 // TestFrameCacheIsBounded holds the cache against its limit and its order.
 func TestFrameCacheIsBounded(t *testing.T) {
-	c := newFrameCache(3)
+	c := NewFrames(3)
 	loads := 0
 	get := func(i int) {
-		if _, err := c.get(frameKey{0, i}, func() ([]byte, error) { loads++; return []byte{1}, nil }); err != nil {
+		if _, err := c.get(frameKey{Root{}, i}, func() ([]byte, error) { loads++; return []byte{1}, nil }); err != nil {
 			t.Fatal(err)
 		}
 	}

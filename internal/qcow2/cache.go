@@ -1,8 +1,7 @@
 package qcow2
 
 import (
-	"maps"
-	"slices"
+	"container/list"
 	"sync"
 )
 
@@ -10,42 +9,49 @@ import (
 type cache struct {
 	most int
 
-	mu    sync.Mutex // guards the fields below
-	clock int64
-	items map[int64]*cached
+	mu   sync.Mutex // guards the fields below
+	at   map[int64]*list.Element
+	used *list.List // of *cached, the newest first
 }
 
 type cached struct {
-	b    []byte // is never changed
-	used int64
+	place int64
+	b     []byte // is never changed
 }
 
 func newCache(most int) *cache {
-	return &cache{most: most, items: map[int64]*cached{}}
+	return &cache{most: most, at: map[int64]*list.Element{}, used: list.New()}
 }
 
 // get gives the item at a place. Several that want it at once may each read it.
 func (c *cache) get(place int64, read func() ([]byte, error)) ([]byte, error) {
-	c.mu.Lock()
-	c.clock++
-	if it := c.items[place]; it != nil {
-		it.used = c.clock
-		c.mu.Unlock()
-		return it.b, nil
+	if b, ok := c.look(place); ok {
+		return b, nil
 	}
-	c.mu.Unlock()
 	b, err := read()
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.items) >= c.most {
-		oldest := slices.MinFunc(slices.Collect(maps.Keys(c.items)), func(a, b int64) int {
-			return int(c.items[a].used - c.items[b].used)
-		})
-		delete(c.items, oldest)
+	if c.at[place] != nil {
+		return b, nil
 	}
-	c.items[place] = &cached{b: b, used: c.clock}
+	if c.used.Len() >= c.most {
+		oldest := c.used.Remove(c.used.Back()).(*cached)
+		delete(c.at, oldest.place)
+	}
+	c.at[place] = c.used.PushFront(&cached{place, b})
 	return b, nil
+}
+
+func (c *cache) look(place int64) ([]byte, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.at[place]
+	if e == nil {
+		return nil, false
+	}
+	c.used.MoveToFront(e)
+	return e.Value.(*cached).b, true
 }

@@ -1,9 +1,9 @@
 // Package qcow2 reads qcow2 images, and writes overlays whose whole layout is known
 // before their first byte. Source of the format: QEMU's docs/interop/qcow2.txt.
 //
-// It starts no program and opens no file, so an image that names others leads nowhere;
-// it does not change an image, and knows neither refcounts nor internal snapshots of
-// one that it reads.
+// It starts no program and opens no file, so an image that names others leads nowhere:
+// what one names is told to the caller, who decides. It does not change an image, and
+// knows neither refcounts nor internal snapshots of one that it reads.
 //
 // Invariant: an image comes from outside. Whatever its bytes say, reading one costs
 // memory in proportion to its file at most and ends, and nothing but the given file is

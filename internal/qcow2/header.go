@@ -47,7 +47,9 @@ const (
 // header is what reading an image needs of its header.
 type header struct {
 	version     uint32
-	backing     uint64 // place of the backing file's name
+	backing     uint64 // place of the backing file's name; 0 = none
+	backingSize uint32 // bytes of the name
+	length      uint32 // of the header itself
 	clusterBits uint32
 	size        uint64
 	encryption  uint32
@@ -62,6 +64,9 @@ type header struct {
 // one lies in other files.
 func DiskSize(r io.ReaderAt) (int64, error) {
 	h, err := readHeader(r)
+	if err == nil {
+		err = h.alone()
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -76,23 +81,31 @@ func readHeader(r io.ReaderAt) (header, error) {
 	}
 	be := binary.BigEndian
 	h := header{
-		version: be.Uint32(b[4:]), backing: be.Uint64(b[8:]), clusterBits: be.Uint32(b[20:]), size: be.Uint64(b[24:]),
+		version: be.Uint32(b[4:]), backing: be.Uint64(b[8:]), backingSize: be.Uint32(b[16:]), length: headerV2, clusterBits: be.Uint32(b[20:]), size: be.Uint64(b[24:]),
 		encryption: be.Uint32(b[32:]), l1Entries: be.Uint32(b[36:]), l1: be.Uint64(b[40:]),
 	}
 	if n < headerV2 || be.Uint32(b[:]) != magic || h.version < 2 || h.version > 3 {
 		return header{}, errors.New("it is no qcow2 image of version 2 or 3")
 	}
 	if h.version == 3 {
-		length := be.Uint32(b[100:])
-		if n < headerV3 || length < headerV3 {
+		h.length = be.Uint32(b[100:])
+		if n < headerV3 || h.length < headerV3 {
 			return header{}, damaged("its header is too short")
 		}
 		h.features = be.Uint64(b[72:])
-		if length > headerV3 {
+		if h.length > headerV3 {
 			h.compression = b[104]
 		}
 	}
 	return h, h.check()
+}
+
+// alone refuses an image that lies on another one.
+func (h header) alone() error {
+	if h.backing != 0 {
+		return errors.New("it is an overlay on another image; convert it to one that stands alone")
+	}
+	return nil
 }
 
 // check refuses what cannot be read from this one file.
@@ -102,8 +115,6 @@ func (h header) check() error {
 		least = minExtendedClusterBits
 	}
 	switch {
-	case h.backing != 0:
-		return errors.New("it is an overlay on another image; convert it to one that stands alone")
 	case h.features&featureDataFile != 0:
 		return errors.New("its data lies in another file; convert it to one that stands alone")
 	case h.encryption != 0:

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// Image is a qcow2 image that stands alone, or an overlay that does not name what it
-// lies on. It may be read from many goroutines.
+// Image is one qcow2 image, be it an overlay: what lies beneath it is not read. It may be
+// read from many goroutines.
 type Image struct {
 	r       io.ReaderAt
 	file    int64 // bytes of the image's file
@@ -29,22 +29,41 @@ const (
 	entryPack  = 1 << 62      // compressed
 	blocks     = 32           // subclusters of a cluster, with extended entries
 	cacheBytes = 8 << 20      // of each cache, where its items are not larger
+	leastHeld  = 4            // items of each cache
+	l1Piece    = 1 << 16      // entries that are read at once
 )
 
 // Open reads header and L1 table of the image r, whose file has so many bytes. r is
-// the caller's and must not change while the image is used.
+// the caller's and must not change while the image is used. An image that lies on
+// another one is refused.
 func Open(r io.ReaderAt, file int64) (*Image, error) {
+	h, err := readHeader(r)
+	if err == nil {
+		err = h.alone()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return open(r, file, h, int(max(leastHeld, cacheBytes>>h.clusterBits)))
+}
+
+// OpenPart is Open for an image that may lie on another one, which the caller puts
+// beneath it: what it does not hold is Absent. cache bounds the bytes of each of its two
+// caches, of which the least is one cluster.
+func OpenPart(r io.ReaderAt, file, cache int64) (*Image, error) {
 	h, err := readHeader(r)
 	if err != nil {
 		return nil, err
 	}
+	return open(r, file, h, int(max(1, cache>>h.clusterBits)))
+}
+
+func open(r io.ReaderAt, file int64, h header, held int) (*Image, error) {
 	if h.features&featureCorrupt != 0 {
 		return nil, errors.New("the qcow2 image is marked as damaged; \"qemu-img check -r all\" may repair it")
 	}
-	cluster := int64(1) << h.clusterBits
-	held := int(min(64, max(4, cacheBytes/cluster)))
 	i := &Image{
-		r: r, file: file, h: h, size: int64(h.size), cluster: cluster,
+		r: r, file: file, h: h, size: int64(h.size), cluster: int64(1) << h.clusterBits,
 		tables: newCache(held), plain: newCache(held),
 	}
 	return i, i.readL1()
@@ -61,14 +80,17 @@ func (i *Image) readL1() error {
 	case i.h.l1 == 0 || i.h.l1 > uint64(i.file) || i.h.l1%uint64(i.cluster) != 0 || int64(i.h.l1) > i.file-n*entryBytes:
 		return damaged("its L1 table lies at %d", i.h.l1)
 	}
-	raw := make([]byte, n*entryBytes)
-	if _, err := i.r.ReadAt(raw, int64(i.h.l1)); err != nil {
-		return fmt.Errorf("read L1 table: %w", err)
-	}
 	i.l1 = make([]int64, n)
 	var places []int64
+	raw := make([]byte, min(n, l1Piece)*entryBytes)
 	for k := range i.l1 {
-		at := int64(binary.BigEndian.Uint64(raw[k*entryBytes:]) & placeMask)
+		within := k % l1Piece
+		if within == 0 {
+			if _, err := i.r.ReadAt(raw[:min(n-int64(k), l1Piece)*entryBytes], int64(i.h.l1)+int64(k)*entryBytes); err != nil {
+				return fmt.Errorf("read L1 table: %w", err)
+			}
+		}
+		at := int64(binary.BigEndian.Uint64(raw[within*entryBytes:]) & placeMask)
 		if at == 0 {
 			continue
 		}

@@ -182,7 +182,7 @@ func (w *walker) sum(name string, e fs.DirEntry, size int64) (sum [sha256.Size]b
 	if err != nil {
 		return sum, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if sum, err = sumOf(f); err != nil {
 		return sum, err
 	}

@@ -1,0 +1,120 @@
+package disk
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+)
+
+// kind is what a partition holds, as far as can be seen from outside.
+type kind struct {
+	name   string // for people
+	reason string // why it is not read; "" = it is
+	loses  bool   // it may hold packages
+}
+
+// Formats that are read.
+const (
+	formatExt4 = "ext4"
+	formatAPFS = "apfs"
+)
+
+const (
+	unread    = "this file system cannot be read here"
+	encrypted = "it is encrypted"
+	noFiles   = "it holds no packages"
+)
+
+// mark is bytes at a place that tell a format.
+type mark struct {
+	at   int64
+	text string
+	kind kind
+}
+
+// marks are looked for in this order. A file system may leave the mark of an older one
+// behind, so those that lie further in come last.
+var marks = []mark{
+	{32, "NXSB", kind{name: formatAPFS}},
+	{1080, "\x53\xef", kind{name: formatExt4}},
+	{0, "XFSB", kind{"XFS", unread, true}},
+	{65600, "_BHRfS_M", kind{"Btrfs", unread, true}},
+	{3, "NTFS    ", kind{"NTFS", unread, true}},
+	{3, "EXFAT   ", kind{"exFAT", unread, true}},
+	{3, "-FVE-FS-", kind{"BitLocker", encrypted, true}},
+	{1024, "H+\x00\x04", kind{"HFS+", unread, true}},
+	{1024, "HX\x00\x05", kind{"HFS+", unread, true}},
+	{0, "LUKS\xba\xbe", kind{"LUKS", encrypted, true}},
+	{512, "LABELONE", kind{"LVM", "volumes of LVM cannot be read here", true}},
+	{4096, "\xfc\x4e\x2b\xa9", kind{"a RAID", "parts of a RAID cannot be read here", true}},
+	{0, "\xfc\x4e\x2b\xa9", kind{"a RAID", "parts of a RAID cannot be read here", true}},
+	{0, "hsqs", kind{"SquashFS", unread, true}},
+	{1024, "\xe2\xe1\xf5\xe0", kind{"EROFS", unread, true}},
+	{1024, "\x10\x20\xf5\xf2", kind{"F2FS", unread, true}},
+	{32769, "CD001", kind{"ISO 9660", unread, true}},
+	{4086, "SWAPSPACE2", kind{"swap", noFiles, false}},
+	{65526, "SWAPSPACE2", kind{"swap", noFiles, false}},
+	{4086, "SWAP-SPACE", kind{"swap", noFiles, false}},
+	{82, "FAT32   ", kind{"FAT", unread, true}},
+	{54, "FAT16   ", kind{"FAT", unread, true}},
+	{54, "FAT12   ", kind{"FAT", unread, true}},
+}
+
+// types are those of partitions that hold no packages, unless there is a file system in
+// them that is read here, and of others whose content tells nothing.
+var types = map[string]kind{
+	"C12A7328-F81F-11D2-BA4B-00A0C93EC93B": {"the EFI system partition", noFiles, false},
+	"EF":                                   {"the EFI system partition", noFiles, false},
+	"21686148-6449-6E6F-744E-656564454649": {"the BIOS boot partition", noFiles, false},
+	"E3C9E316-0B5C-4DB8-817D-F92DF00215AE": {"the Microsoft reserved partition", noFiles, false},
+	"DE94BBA4-06D1-4D40-A16A-BFD50179D6AC": {"a Windows recovery partition", noFiles, false},
+	"0657FD6D-A4AB-43C4-84E5-0933C84B4F4F": {"swap", noFiles, false},
+	"82":                                   {"swap", noFiles, false},
+	"9E1A2D38-C612-4316-AA26-8B49521E5A8B": {"the PReP boot partition", noFiles, false},
+	"41":                                   {"the PReP boot partition", noFiles, false},
+	"426F6F74-0000-11AA-AA11-00306543ECAC": {"the Apple boot partition", noFiles, false},
+	"69646961-6700-11AA-AA11-00306543ECAC": {"the Apple system container", noFiles, false},
+	"52637672-7900-11AA-AA11-00306543ECAC": {"the Apple recovery container", noFiles, false},
+	"53746F72-6167-11AA-AA11-00306543ECAC": {"Core Storage", "volumes of Core Storage cannot be read here", true},
+}
+
+// apple are types of containers that only the firmware uses.
+var apple = map[string]bool{"69646961-6700-11AA-AA11-00306543ECAC": true, "52637672-7900-11AA-AA11-00306543ECAC": true}
+
+// furthest is the number of bytes that marks may take.
+const furthest = 66 << 10
+
+// detect looks at the beginning of a partition and at its type.
+func detect(r io.ReaderAt, p Partition) (kind, error) {
+	typed, known := types[p.Type]
+	if known && apple[p.Type] {
+		return typed, nil // APFS, but nothing of the user's
+	}
+	b := make([]byte, min(furthest, p.Length))
+	if err := readAll(r, b, 0); err != nil {
+		return typed, err
+	}
+	for _, m := range marks {
+		if end := m.at + int64(len(m.text)); end <= int64(len(b)) && string(b[m.at:end]) == m.text && m.sense(b) {
+			if known && m.kind.reason != "" {
+				return typed, nil
+			}
+			return m.kind, nil
+		}
+	}
+	if known {
+		return typed, nil
+	}
+	if len(bytes.TrimLeft(b, "\x00")) == 0 {
+		return kind{"empty", "there is nothing at its beginning", false}, nil
+	}
+	return kind{"unknown", "what it holds is not known here", true}, nil
+}
+
+// sense looks more closely at what has a short mark.
+func (m mark) sense(b []byte) bool {
+	if m.kind.name == formatExt4 { // the size of a block
+		return binary.LittleEndian.Uint32(b[1024+24:]) <= 6
+	}
+	return true
+}

@@ -1,0 +1,244 @@
+package disk
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/qcow2"
+)
+
+const (
+	maxChain    = 64       // images that lie on each other
+	imageMemory = 64 << 20 // of the tables of a chain
+	chainCache  = 32 << 20 // of all caches of a chain
+)
+
+const (
+	formatRaw   = "raw"
+	formatQCOW2 = "qcow2"
+)
+
+// Image is the disk in a file. It may be read from many goroutines.
+type Image struct {
+	top    qcow2.Layer
+	format string
+	files  []*os.File
+}
+
+var (
+	_ io.ReaderAt = (*Image)(nil)
+	_ io.Closer   = (*Image)(nil)
+)
+
+// OpenImage opens a raw file, a block device or a qcow2 image, told apart by their
+// content. What a qcow2 image lies on must be in its folder or below: images name each
+// other by paths that anybody may have written there.
+func OpenImage(name string) (*Image, error) {
+	target, err := filepath.EvalSymlinks(name) // the user may name a link, an image may not
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(filepath.Dir(target))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	o := opener{root: root, img: &Image{}}
+	if err := o.chain(filepath.Base(target)); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), o.img.Close())
+	}
+	return o.img, nil
+}
+
+// Size is the number of bytes of the disk.
+func (i *Image) Size() int64 { return i.top.Size() }
+
+// Format is "raw" or "qcow2".
+func (i *Image) Format() string { return i.format }
+
+// NextData gives the next range at or behind off that may hold anything but zeros;
+// start == end means that there is none.
+func (i *Image) NextData(off int64) (start, end int64, err error) { return qcow2.NextData(i.top, off) }
+
+// ReadAt reads the disk.
+func (i *Image) ReadAt(p []byte, off int64) (int, error) { return i.top.ReadAt(p, off) }
+
+// Close closes the files.
+func (i *Image) Close() error {
+	var err error
+	for _, f := range i.files {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
+
+// opener opens a chain of images, the highest first.
+type opener struct {
+	root   *os.Root
+	img    *Image
+	parts  []part // the highest first
+	memory int64
+}
+
+// part is a file of a chain.
+type part struct {
+	file  *os.File
+	size  int64
+	qcow2 bool
+}
+
+// chain opens an image and all that it lies on.
+func (o *opener) chain(name string) error {
+	for format := ""; ; {
+		names, err := o.open(name, format)
+		if err != nil && len(o.parts) > 1 {
+			return fmt.Errorf("%s, which it lies on: %w", name, err)
+		}
+		if err != nil {
+			return err
+		}
+		if names.Backing == "" {
+			break
+		}
+		if len(o.parts) == maxChain {
+			return fmt.Errorf("it lies on more than %d images", maxChain-1)
+		}
+		if name, err = below(name, names.Backing); err != nil {
+			return err
+		}
+		if format = names.Format; format != "" && format != formatRaw && format != formatQCOW2 {
+			return fmt.Errorf("it lies on %s, whose format %q cannot be read", name, format)
+		}
+	}
+	o.img.format = formatRaw
+	if o.parts[0].qcow2 {
+		o.img.format = formatQCOW2
+	}
+	return o.stack()
+}
+
+// open opens one file. format is what the image above says of it; "" is to look.
+func (o *opener) open(name, format string) (qcow2.Names, error) {
+	f, size, err := openFile(o.root, name)
+	if err != nil {
+		return qcow2.Names{}, err
+	}
+	o.img.files = append(o.img.files, f)
+	p := part{file: f, size: size, qcow2: format == formatQCOW2}
+	if format == "" {
+		p.qcow2 = isQCOW2(f)
+	}
+	o.parts = append(o.parts, p)
+	if err := o.unlike(); err != nil || !p.qcow2 {
+		return qcow2.Names{}, err
+	}
+	names, err := qcow2.ReadNames(f)
+	if o.memory += names.Memory; err == nil && o.memory > imageMemory {
+		err = errors.New("its tables take too much memory")
+	}
+	return names, err
+}
+
+// openFile opens a file of the folder. What is not a file could wait for ever.
+func openFile(root *os.Root, name string) (*os.File, int64, error) {
+	st, err := root.Stat(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	if !readable(st.Mode()) {
+		return nil, 0, errors.New("it is neither a file nor a block device")
+	}
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	if st, err = f.Stat(); err == nil && !readable(st.Mode()) {
+		err = errors.New("it is neither a file nor a block device")
+	}
+	size := int64(0)
+	if err == nil {
+		size, err = f.Seek(0, io.SeekEnd)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, size, nil
+}
+
+func readable(m fs.FileMode) bool {
+	return m.IsRegular() || m&fs.ModeDevice != 0 && m&fs.ModeCharDevice == 0
+}
+
+// isQCOW2 looks at the first bytes.
+func isQCOW2(r io.ReaderAt) bool {
+	var b [4]byte
+	n, _ := r.ReadAt(b[:], 0)
+	return n == len(b) && bytes.Equal(b[:], []byte("QFI\xfb"))
+}
+
+// unlike says that the last file is none of those before it.
+func (o *opener) unlike() error {
+	last := len(o.parts) - 1
+	mine, err := o.parts[last].file.Stat()
+	if err != nil {
+		return err
+	}
+	for _, p := range o.parts[:last] {
+		if st, err := p.file.Stat(); err != nil || os.SameFile(st, mine) {
+			return errors.Join(err, errors.New("the images lie on each other in a circle"))
+		}
+	}
+	return nil
+}
+
+// below gives the path of what an image lies on, which must be in the folder.
+func below(name, backing string) (string, error) {
+	if strings.HasPrefix(backing, "json:") || protocol(backing) {
+		return "", fmt.Errorf("it lies on %q, which is no path of a file", backing)
+	}
+	to := path.Join(path.Dir(name), backing)
+	if path.IsAbs(backing) || slices.Contains(strings.Split(backing, "/"), "..") || !filepath.IsLocal(to) {
+		return "", fmt.Errorf("it lies on %q, which is not in its folder", backing)
+	}
+	return to, nil
+}
+
+// protocol says whether a name begins as QEMU's names of other places do, such as nbd:.
+func protocol(name string) bool {
+	before, _, found := strings.Cut(name, ":")
+	return found && !strings.Contains(before, "/")
+}
+
+// stack puts the images on each other.
+func (o *opener) stack() error {
+	var layers []qcow2.Layer
+	cache := int64(chainCache / len(o.parts) / 2)
+	for _, p := range slices.Backward(o.parts) {
+		if !p.qcow2 {
+			layers = append(layers, qcow2.Flat(sparse(p), p.size))
+			continue
+		}
+		image, err := qcow2.OpenPart(p.file, p.size, cache)
+		if err != nil {
+			return fmt.Errorf("%s: %w", filepath.Base(p.file.Name()), err)
+		}
+		layers = append(layers, image)
+	}
+	o.img.top = layers[0]
+	if len(layers) > 1 {
+		o.img.top = qcow2.Stack(layers...)
+	}
+	return nil
+}
+
+// sparse reads a raw file and knows its holes.
+func sparse(p part) blob.FileSource { return blob.FileSource{File: p.file, Size: p.size} }

@@ -1,0 +1,270 @@
+package disk
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf16"
+)
+
+// Partition is a part of a disk.
+type Partition struct {
+	Index  int    // from 1 in the order of the table; 0 = the whole disk, which has no table
+	Type   string // of GPT: a GUID in capitals; of MBR: two hexadecimal digits; "" without a table
+	Name   string // of GPT, may be ""
+	Start  int64  // byte of the disk
+	Length int64  // bytes
+}
+
+func (p Partition) end() int64 { return p.Start + p.Length }
+
+// Bounds of what is read of tables.
+const (
+	gptHeader     = 92 // least bytes
+	gptEntry      = 128
+	maxGPTEntry   = 4096
+	maxPartitions = 1024
+	maxGPTTable   = maxPartitions * gptEntry
+	maxLogical    = 128
+	sectorMBR     = 512
+)
+
+// Types of entries of an MBR.
+const (
+	mbrProtective = 0xee
+	mbrExtended   = 0x05
+	mbrExtendedLB = 0x0f
+	mbrLinuxExt   = 0x85
+)
+
+// Partitions reads the table of a disk: GPT, its copy at the end where the first is
+// damaged, or MBR. A disk without one is one partition. What a table says to lie behind
+// the end of the disk is cut off there; a partition of which nothing is left is damaged.
+func Partitions(r io.ReaderAt, size int64) ([]Partition, error) {
+	var boot [sectorMBR]byte
+	if err := readAll(r, boot[:], 0); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return []Partition{{Length: size}}, nil
+		}
+		return nil, err
+	}
+	protective := boot[510] == 0x55 && boot[511] == 0xaa &&
+		slices.ContainsFunc([]int{0, 1, 2, 3}, func(k int) bool { return boot[446+16*k+4] == mbrProtective })
+	list, err := readGPT(r, size)
+	switch {
+	case err == nil:
+		return list, nil
+	case !errors.Is(err, errNoTable), protective:
+		return nil, err
+	}
+	if list, ok := readMBR(r, size, boot[:]); ok {
+		return list, nil
+	}
+	return []Partition{{Length: size}}, nil
+}
+
+// errNoTable says that there is nothing of a GPT.
+var errNoTable = errors.New("there is no partition table")
+
+// readGPT looks for the table behind the first sector, and for its copy in the last one.
+// Nothing says how large sectors are.
+func readGPT(r io.ReaderAt, size int64) ([]Partition, error) {
+	worst := errNoTable
+	for _, sector := range []int64{512, 4096} {
+		for _, at := range []int64{sector, size/sector*sector - sector} {
+			list, err := readHeader(r, size, at, sector)
+			if err == nil {
+				return list, nil
+			}
+			if !errors.Is(err, errNoTable) {
+				worst = err
+			}
+		}
+	}
+	return nil, worst
+}
+
+func readHeader(r io.ReaderAt, size, at, sector int64) ([]Partition, error) {
+	if at < sector || at > size-sector {
+		return nil, errNoTable
+	}
+	b := make([]byte, sector)
+	if err := readAll(r, b, at); err != nil {
+		return nil, err
+	}
+	if !bytes.HasPrefix(b, []byte("EFI PART")) {
+		return nil, errNoTable
+	}
+	le := binary.LittleEndian
+	length, want := int64(le.Uint32(b[12:])), le.Uint32(b[16:])
+	clear(b[16:20])
+	if length < gptHeader || length > sector || crc32.ChecksumIEEE(b[:length]) != want || le.Uint64(b[24:]) != uint64(at/sector) {
+		return nil, damaged("the header of its partition table is not what its checksum says")
+	}
+	table, count, entry := le.Uint64(b[72:]), int64(le.Uint32(b[80:])), int64(le.Uint32(b[84:]))
+	switch {
+	case entry < gptEntry || entry > maxGPTEntry || entry&(entry-1) != 0 || count > maxPartitions || count*entry > maxGPTTable*4:
+		return nil, damaged("its partition table has %d entries of %d bytes", count, entry)
+	case table > uint64(size/sector) || int64(table)*sector > size-count*entry:
+		return nil, damaged("its partition table lies behind its end")
+	}
+	entries := make([]byte, count*entry)
+	if err := readAll(r, entries, int64(table)*sector); err != nil {
+		return nil, err
+	}
+	if crc32.ChecksumIEEE(entries) != le.Uint32(b[88:]) {
+		return nil, damaged("its partition table is not what its checksum says")
+	}
+	return readEntries(entries, entry, sector, size)
+}
+
+func readEntries(b []byte, entry, sector, size int64) ([]Partition, error) {
+	le := binary.LittleEndian
+	list := []Partition{}
+	for k := int64(0); k*entry < int64(len(b)); k++ {
+		e := b[k*entry : (k+1)*entry]
+		if kind := guid(e); kind != noGUID {
+			first, last := le.Uint64(e[32:]), le.Uint64(e[40:])
+			if last < first || last > 1<<62/uint64(sector) {
+				return nil, damaged("its partition %d reaches from sector %d to %d", k+1, first, last)
+			}
+			p := Partition{Index: int(k) + 1, Type: kind, Name: utf16Text(e[56:128]), Start: int64(first) * sector}
+			p.Length = (int64(last)+1)*sector - p.Start
+			list = append(list, p.cut(size))
+		}
+	}
+	return list, nil
+}
+
+// cut ends a partition with the disk. One that begins behind it is empty.
+func (p Partition) cut(size int64) Partition {
+	p.Start = min(p.Start, size)
+	p.Length = min(p.Length, size-p.Start)
+	return p
+}
+
+const noGUID = "00000000-0000-0000-0000-000000000000"
+
+// guid writes a GUID, whose first three groups are little-endian.
+func guid(b []byte) string {
+	le := binary.LittleEndian
+	return fmt.Sprintf("%08X-%04X-%04X-%X-%X", le.Uint32(b), le.Uint16(b[4:]), le.Uint16(b[6:]), b[8:10], b[10:16])
+}
+
+func utf16Text(b []byte) string {
+	units := make([]uint16, 0, len(b)/2)
+	for ; len(b) >= 2; b = b[2:] {
+		u := binary.LittleEndian.Uint16(b)
+		if u == 0 {
+			break
+		}
+		units = append(units, u)
+	}
+	return plain(string(utf16.Decode(units)))
+}
+
+// plain leaves out what a terminal would obey.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\ufffd' {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// readMBR reads the table of the first sector. The boot sector of a file system has the same
+// mark at its end: what stands in it must make sense as a table.
+func readMBR(r io.ReaderAt, size int64, boot []byte) ([]Partition, bool) {
+	if boot[510] != 0x55 || boot[511] != 0xaa {
+		return nil, false
+	}
+	m := mbr{r: r, size: size}
+	for k := range 4 {
+		e := readEntry(boot[446+16*k:])
+		if e.kind == 0 || e.sectors == 0 {
+			continue
+		}
+		if e.flag&0x7f != 0 || e.start == 0 || e.start*sectorMBR >= size {
+			return nil, false
+		}
+		if extended(e.kind) {
+			m.logical(e.start * sectorMBR)
+			continue
+		}
+		m.list = append(m.list, e.partition(k+1, 0, size))
+	}
+	sorted := slices.SortedFunc(slices.Values(m.list), func(a, b Partition) int { return cmp.Compare(a.Start, b.Start) })
+	for k := 1; k < len(sorted); k++ {
+		if sorted[k].Start < sorted[k-1].end() {
+			return nil, false
+		}
+	}
+	slices.SortFunc(m.list, func(a, b Partition) int { return cmp.Compare(a.Index, b.Index) })
+	return m.list, len(m.list) > 0
+}
+
+type mbr struct {
+	r    io.ReaderAt
+	size int64
+	list []Partition
+}
+
+// mbrEntry is an entry of a table; places are in sectors.
+type mbrEntry struct {
+	flag, kind     byte
+	start, sectors int64
+}
+
+func readEntry(b []byte) mbrEntry {
+	le := binary.LittleEndian
+	return mbrEntry{b[0], b[4], int64(le.Uint32(b[8:])), int64(le.Uint32(b[12:]))}
+}
+
+func extended(kind byte) bool {
+	return kind == mbrExtended || kind == mbrExtendedLB || kind == mbrLinuxExt
+}
+
+func (e mbrEntry) partition(index int, from, size int64) Partition {
+	p := Partition{Index: index, Type: fmt.Sprintf("%02X", e.kind), Start: from + e.start*sectorMBR, Length: e.sectors * sectorMBR}
+	return p.cut(size)
+}
+
+// logical follows the list of tables in an extended partition, each of which has one
+// partition and the place of the next table.
+func (m *mbr) logical(first int64) {
+	at, index := first, 5
+	for range maxLogical {
+		var b [sectorMBR]byte
+		if readAll(m.r, b[:], at) != nil || b[510] != 0x55 || b[511] != 0xaa {
+			return
+		}
+		if e := readEntry(b[446:]); e.kind != 0 && e.sectors > 0 && e.start > 0 {
+			m.list = append(m.list, e.partition(index, at, m.size))
+			index++
+		}
+		next := readEntry(b[462:])
+		if !extended(next.kind) || next.start == 0 || first+next.start*sectorMBR <= at {
+			return // tables follow each other: a list that goes back would not end
+		}
+		at = first + next.start*sectorMBR
+	}
+}
+
+// readAll reads all of p.
+func readAll(r io.ReaderAt, p []byte, off int64) error {
+	n, err := r.ReadAt(p, off)
+	switch {
+	case n == len(p):
+		return nil
+	case err == nil || errors.Is(err, io.EOF):
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

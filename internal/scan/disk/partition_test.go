@@ -1,0 +1,146 @@
+package disk_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/disk"
+	"github.com/buildyard/buildyard/internal/scan/disk/disktest"
+)
+
+// memory is a disk in memory.
+type memory []byte
+
+func (m memory) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:], p), nil }
+
+func partitions(t testing.TB, m memory) []disk.Partition {
+	t.Helper()
+	list, err := disk.Partitions(bytes.NewReader(m), int64(len(m)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func gpt(t testing.TB, sector int64) memory {
+	t.Helper()
+	m := make(memory, 8<<20)
+	err := disktest.WriteGPT(m, int64(len(m)), sector,
+		disktest.Part{Type: disktest.EFI, Name: "EFI System", Start: 1 << 20, Length: 1 << 20},
+		disktest.Part{Type: disktest.APFS, Name: "Größe\x1b[31m", Start: 2 << 20, Length: 3 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestGPT(t *testing.T) {
+	want := []disk.Partition{
+		{Index: 1, Type: disktest.EFI, Name: "EFI System", Start: 1 << 20, Length: 1 << 20},
+		{Index: 2, Type: disktest.APFS, Name: "Größe[31m", Start: 2 << 20, Length: 3 << 20},
+	}
+	for _, sector := range []int64{512, 4096} {
+		m := gpt(t, sector)
+		if got := partitions(t, m); !slices.Equal(got, want) {
+			t.Errorf("%d: %+v", sector, got)
+		}
+		m[sector+20]++ // in the header
+		if got := partitions(t, m); !slices.Equal(got, want) {
+			t.Errorf("%d, by the copy: %+v", sector, got)
+		}
+		m[len(m)-int(sector)+24]++
+		if got, err := disk.Partitions(bytes.NewReader(m), int64(len(m))); !errors.Is(err, disk.ErrDamaged) {
+			t.Errorf("%d, both damaged: %+v, %v", sector, got, err)
+		}
+		m = gpt(t, sector)
+		m[2*sector+40]++ // in the table
+		if got := partitions(t, m); !slices.Equal(got, want) {
+			t.Errorf("%d, by the other table: %+v", sector, got)
+		}
+		short := gpt(t, sector)[:4<<20] // a disk that was cut
+		if got := partitions(t, short); got[1].Length != 2<<20 {
+			t.Errorf("%d, cut: %+v", sector, got)
+		}
+	}
+}
+
+// entry writes an entry of an MBR, in sectors.
+func (m memory) entry(at int, kind byte, start, n uint32) {
+	sector := at / 512 * 512
+	m[sector+510], m[sector+511] = 0x55, 0xaa
+	m[at+4] = kind
+	binary.LittleEndian.PutUint32(m[at+8:], start)
+	binary.LittleEndian.PutUint32(m[at+12:], n)
+}
+
+func TestMBR(t *testing.T) {
+	m := make(memory, 8<<20)
+	m.entry(446, 0x83, 2048, 2048)
+	m.entry(462, 0x05, 4096, 8192)
+	const table = 4096 * 512
+	m.entry(table+446, 0x83, 64, 1000)
+	m.entry(table+462, 0x05, 2048, 2048)
+	const next = table + 2048*512
+	m.entry(next+446, 0x82, 64, 500)
+	want := []disk.Partition{
+		{Index: 1, Type: "83", Start: 1 << 20, Length: 1 << 20},
+		{Index: 5, Type: "83", Start: table + 64*512, Length: 1000 * 512},
+		{Index: 6, Type: "82", Start: next + 64*512, Length: 500 * 512},
+	}
+	if got := partitions(t, m); !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+	m.entry(next+462, 0x05, 2048, 2048) // names itself
+	if got := partitions(t, m); !slices.Equal(got, want) {
+		t.Errorf("a circle: %+v", got)
+	}
+}
+
+// A disk without a table is one partition, also where a boot sector looks like a table.
+func TestNoTable(t *testing.T) {
+	m := make(memory, 1<<20)
+	whole := []disk.Partition{{Length: 1 << 20}}
+	if got := partitions(t, m); !slices.Equal(got, whole) {
+		t.Errorf("%+v", got)
+	}
+	for k := 3; k < 510; k++ {
+		m[k] = byte('a' + k%20)
+	}
+	m[510], m[511] = 0x55, 0xaa
+	if got := partitions(t, m); !slices.Equal(got, whole) {
+		t.Errorf("%+v", got)
+	}
+	if got := partitions(t, m[:100]); !slices.Equal(got, []disk.Partition{{Length: 100}}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func FuzzPartitions(f *testing.F) {
+	for _, sector := range []int64{512, 4096} {
+		f.Add([]byte(gpt(f, sector)[:6*sector]))
+	}
+	m := make(memory, 8192)
+	m.entry(446, 0x83, 1, 2)
+	m.entry(462, 0x05, 4, 10)
+	m.entry(4*512+446, 0x83, 1, 1)
+	m.entry(4*512+462, 0x05, 2, 2)
+	f.Add([]byte(m))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		size := int64(len(b))
+		list, err := disk.Partitions(bytes.NewReader(b), size)
+		if err != nil {
+			return
+		}
+		for _, p := range list {
+			if p.Start < 0 || p.Length < 0 || p.Start > size || p.Length > size-p.Start {
+				t.Fatalf("%+v of %d bytes", p, size)
+			}
+		}
+		if _, _, err := disk.Volumes(bytes.NewReader(b), size); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

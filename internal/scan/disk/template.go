@@ -1,0 +1,263 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/layout"
+	"github.com/buildyard/buildyard/internal/qcow2"
+)
+
+// sharedFrames is how many decoded frames, of at most 1 MiB, are kept for all templates of
+// a storage: the folders and inodes of a file system lie in many of them.
+const sharedFrames = 56
+
+// Storage is the directory of a registry, which may be at work meanwhile. Layers that
+// several templates rest on are opened and decoded once. It may be used from many
+// goroutines.
+type Storage struct {
+	dir    *layout.Dir
+	frames *blob.Frames
+
+	mu   sync.Mutex // guards the field below
+	open map[string]*sharedLayer
+}
+
+// sharedLayer is an open layer file. Its users are counted by the storage.
+type sharedLayer struct {
+	name  string
+	file  *os.File
+	layer *blob.Layer
+	users int
+}
+
+// OpenStorage opens the directory of a registry, the one that holds vm_dir.
+func OpenStorage(base string) (*Storage, error) {
+	dir, err := layout.Open(base)
+	if err != nil {
+		return nil, err
+	}
+	return &Storage{dir: dir, frames: blob.NewFrames(sharedFrames), open: map[string]*sharedLayer{}}, nil
+}
+
+// Close closes the directory. Templates that are open stay so.
+func (s *Storage) Close() error { return s.dir.Close() }
+
+// Tag is a version of a template.
+type Tag struct {
+	ID, Name  string // of the template
+	Tag       string
+	ContentID string // versions with an equal one hold the same
+}
+
+// Tags gives the newest version of every template, in the order of their ids, and a sentence for
+// each template that cannot be read.
+func (s *Storage) Tags() (tags []Tag, damaged []string, err error) {
+	list, broken, err := s.dir.Templates()
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range list {
+		t := &list[i]
+		if n := len(t.Versions); n > 0 {
+			v := &t.Versions[n-1]
+			tags = append(tags, Tag{ID: t.ID, Name: t.Name, Tag: v.Tag, ContentID: v.ContentID})
+		}
+	}
+	for _, d := range broken {
+		damaged = append(damaged, fmt.Sprintf("template %s: %s", d.ID, d.Problem))
+	}
+	return tags, damaged, nil
+}
+
+// Templates lists the newest version of every template of a registry's storage.
+func Templates(storage string) ([]Tag, []string, error) {
+	s, err := OpenStorage(storage)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = s.Close() }()
+	return s.Tags()
+}
+
+// Template is a version of a template whose files are open: whatever the registry does
+// meanwhile, its disks can be read.
+type Template struct {
+	Tag
+	Disks  []Disk
+	layers []*sharedLayer
+	from   *Storage
+	own    bool // the storage was opened for this template
+}
+
+// Disk is a disk of a template.
+type Disk struct {
+	Name string // of its file
+	io.ReaderAt
+	Size int64
+}
+
+// OpenTemplate opens a version of a template in a registry's storage; "" is the newest.
+func OpenTemplate(storage, id, tag string) (*Template, error) {
+	s, err := OpenStorage(storage)
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.Open(id, tag)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	t.own = true
+	return t, nil
+}
+
+// Open opens a version of a template; "" is the newest. Layers may be put together or
+// collected between the reading of the list and the opening of the files: then it begins
+// once more.
+func (s *Storage) Open(id, tag string) (*Template, error) {
+	t, err := s.try(id, tag)
+	if errors.Is(err, errGone) {
+		t, err = s.try(id, tag)
+	}
+	return t, err
+}
+
+// errGone says that a layer that a template names is not there.
+var errGone = errors.New("one of its layers is not there")
+
+func (s *Storage) try(id, tag string) (*Template, error) {
+	list, v, err := s.version(id, tag)
+	if err != nil {
+		return nil, err
+	}
+	t := &Template{Tag: Tag{ID: list.ID, Name: list.Name, Tag: v.Tag, ContentID: v.ContentID}, from: s}
+	for i := range v.Files {
+		if f := &v.Files[i]; f.Kind == layout.Disk {
+			if err := t.add(f); err != nil {
+				return nil, errors.Join(fmt.Errorf("template %s, tag %q, disk %s: %w", list.ID, v.Tag, f.Name, err), t.Close())
+			}
+		}
+	}
+	return t, nil
+}
+
+// version finds a version.
+func (s *Storage) version(id, tag string) (*layout.Template, *layout.Version, error) {
+	clean, ok := layout.ParseID(id)
+	if !ok {
+		return nil, nil, fmt.Errorf("%q is no template id", id)
+	}
+	t, err := s.dir.Template(clean)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("there is no template %s in %s", clean, s.dir.Base())
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("template %s: %w", clean, err)
+	}
+	k := len(t.Versions) - 1
+	if tag != "" {
+		k = slices.IndexFunc(t.Versions, func(v layout.Version) bool { return v.Tag == tag })
+	}
+	switch {
+	case k >= 0:
+		return &t, &t.Versions[k], nil
+	case tag == "":
+		return nil, nil, fmt.Errorf("template %s has no tag", clean)
+	}
+	return nil, nil, fmt.Errorf("template %s has no tag %q", clean, tag)
+}
+
+// add opens the layers of a disk.
+func (t *Template) add(f *layout.File) error {
+	var sum int64
+	for _, l := range f.Layers {
+		sum += l.IndexLength
+	}
+	if len(f.Layers) > blob.MaxChain || sum > blob.MaxIndexes {
+		return damaged("it has %d layers with indexes of %d bytes", len(f.Layers), sum)
+	}
+	chain := make([]*blob.Layer, len(f.Layers))
+	for i, l := range f.Layers {
+		shared, err := t.from.take(l)
+		if err != nil {
+			return err
+		}
+		t.layers = append(t.layers, shared)
+		chain[i] = shared.layer
+	}
+	c, err := t.from.frames.OpenChain(chain...)
+	if err != nil {
+		return err
+	}
+	d := Disk{Name: f.Name, ReaderAt: c, Size: c.Size()}
+	// What is kept as a disk is what its guest saw, whatever that looks like. What is kept
+	// as a file is the file that a client had.
+	if chain[len(chain)-1].Index().Kind() == blob.KindFile && f.Format != formatRaw && isQCOW2(c) {
+		image, err := qcow2.Open(c, c.Size())
+		if err != nil {
+			return err
+		}
+		d.ReaderAt, d.Size = image, image.Size()
+	}
+	t.Disks = append(t.Disks, d)
+	return nil
+}
+
+// take opens a layer, or counts one more user of it.
+func (s *Storage) take(l layout.Layer) (*sharedLayer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if held := s.open[l.Root]; held != nil {
+		held.users++
+		return held, nil
+	}
+	root, err := blob.ParseRoot(l.Root)
+	if err != nil {
+		return nil, err
+	}
+	f, err := s.dir.OpenLayer(layout.Disk, l.FileName())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s", errGone, l.Root)
+	}
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && st.Size() != l.Size {
+		err = damaged("layer %s has %d bytes instead of %d", l.Root, st.Size(), l.Size)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	layer, err := blob.OpenLayer(f, st.Size(), root)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("layer %s: %w", l.Root, err), f.Close())
+	}
+	s.open[l.Root] = &sharedLayer{name: l.Root, file: f, layer: layer, users: 1}
+	return s.open[l.Root], nil
+}
+
+// Close lets go of the layers.
+func (t *Template) Close() error {
+	var err error
+	s := t.from
+	s.mu.Lock()
+	for _, l := range t.layers {
+		if l.users--; l.users == 0 {
+			delete(s.open, l.name)
+			err = errors.Join(err, l.file.Close())
+		}
+	}
+	s.mu.Unlock()
+	t.layers = nil
+	if t.own {
+		err = errors.Join(err, s.Close())
+	}
+	return err
+}

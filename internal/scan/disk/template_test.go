@@ -1,0 +1,144 @@
+package disk_test
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/layout"
+	"github.com/buildyard/buildyard/internal/scan/disk"
+	"github.com/buildyard/buildyard/internal/scan/disk/disktest"
+)
+
+const (
+	templateID = "11111111-2222-4333-8444-555555555555"
+	secondID   = "22222222-2222-4333-8444-555555555555"
+)
+
+// storage has a template of two versions that differ in a few bytes.
+func storage(t testing.TB) (base string, versions [][]byte) {
+	t.Helper()
+	base = t.TempDir()
+	one, two := filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "two")
+	first := raw(t, one, 5<<20)
+	second := append(bytes.Clone(first), make([]byte, 1<<20)...)
+	copy(second[3<<20:], "changed")
+	clear(second[1<<20 : 2<<20])
+	if err := os.WriteFile(two, second, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{templateID, secondID} {
+		if err := disktest.WriteTemplate(t.Context(), base, disktest.Template{ID: id, Versions: []string{one, two}, Format: "raw"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return base, [][]byte{first, second}
+}
+
+func diskOf(t testing.TB, tpl *disk.Template) []byte {
+	t.Helper()
+	if len(tpl.Disks) != 1 {
+		t.Fatalf("%d disks", len(tpl.Disks))
+	}
+	b, err := io.ReadAll(io.NewSectionReader(tpl.Disks[0], 0, tpl.Disks[0].Size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestTemplate(t *testing.T) {
+	base, versions := storage(t)
+	for tag, want := range map[string][]byte{"": versions[1], "v1": versions[1], "v0": versions[0]} {
+		tpl, err := disk.OpenTemplate(base, strings.ToUpper(templateID), tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(diskOf(t, tpl), want) || tpl.Tag.ID != templateID || tag != "" && tpl.Tag.Tag != tag {
+			t.Errorf("%q: %+v", tag, tpl.Tag)
+		}
+		if err := tpl.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, c := range []struct{ id, tag, want string }{
+		{templateID, "v7", `no tag "v7"`},
+		{"33333333-2222-4333-8444-555555555555", "", "no template"},
+		{"../../etc", "", "no template id"},
+	} {
+		if _, err := disk.OpenTemplate(base, c.id, c.tag); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.id, err)
+		}
+	}
+	if _, err := disk.OpenTemplate(t.TempDir(), templateID, ""); err == nil || !strings.Contains(err.Error(), "no registry storage") && !strings.Contains(err.Error(), "not a registry storage") {
+		t.Errorf("%v", err)
+	}
+}
+
+// What is open stays readable when its files are gone; what is not is named.
+func TestTemplateWhoseLayersGo(t *testing.T) {
+	base, versions := storage(t)
+	s, err := disk.OpenStorage(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	tags, damaged, err := s.Tags()
+	if err != nil || len(damaged) > 0 || len(tags) != 2 || tags[0].Tag != "v1" || tags[1].ID != secondID {
+		t.Fatalf("%+v, %q, %v", tags, damaged, err)
+	}
+	first, err := s.Open(templateID, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(base, layout.ImagesDir)); err != nil {
+		t.Fatal(err)
+	}
+	second, err := s.Open(secondID, "") // its layers are those of the first
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(diskOf(t, second), versions[1]) {
+		t.Error("it differs")
+	}
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Open(templateID, ""); err == nil || !strings.Contains(err.Error(), "is not there") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A qcow2 image that a client could not read is kept as a file. One within a guest's disk is its affair.
+func TestTemplateOfQCOW2(t *testing.T) {
+	qemu(t)
+	dir := t.TempDir()
+	want := raw(t, filepath.Join(dir, "disk.raw"), 2<<20)
+	run(t, dir, "qemu-img", "convert", "-O", "qcow2", "disk.raw", "disk.qcow2")
+	file, err := os.ReadFile(filepath.Join(dir, "disk.qcow2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for format, want := range map[string][]byte{"": want, "raw": file} {
+		base := t.TempDir()
+		if err := disktest.WriteTemplate(t.Context(), base, disktest.Template{ID: templateID, Versions: []string{filepath.Join(dir, "disk.qcow2")}, Format: format}); err != nil {
+			t.Fatal(err)
+		}
+		tpl, err := disk.OpenTemplate(base, templateID, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(diskOf(t, tpl), want) {
+			t.Errorf("%q differs", format)
+		}
+		if err := tpl.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/ext4"
+)
+
+// Volume is a file system on a disk.
+type Volume struct {
+	Name      string // as it was named, may be ""
+	Partition int    // Index of the Partition
+	Format    string // "ext4" (also for ext2 and ext3) or "apfs"
+	Role      string // of APFS: "system", "data", ...; "" = none
+	Group     string // of APFS: the volume group, which makes one tree of two volumes; "" = none
+	FS        fs.FS
+	Notes     []string // what may be wrong with what is read, in sentences
+}
+
+// Skipped is a part of a disk that is not given as a volume.
+type Skipped struct {
+	Partition int    // Index of the Partition
+	Name      string // what it is, as far as known
+	Reason    string
+	Partial   bool  // it may hold packages: without it a scan is not whole
+	Err       error // where reading it failed
+}
+
+// opening gives the volumes of a partition of a format.
+type opening func(r io.ReaderAt, size int64) ([]Volume, []Skipped, error)
+
+// openings are the formats that are read.
+var openings = map[string]opening{formatExt4: openExt4}
+
+// Volumes finds the file systems of a disk. It fails only where nothing can be said of
+// the disk as a whole; r is the caller's as long as the volumes are used.
+func Volumes(r io.ReaderAt, size int64) (vols []Volume, skipped []Skipped, err error) {
+	parts, err := Partitions(r, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, p := range parts {
+		v, s := volumesOf(r, p)
+		for i := range v {
+			v[i].Partition = p.Index
+		}
+		for i := range s {
+			s[i].Partition = p.Index
+		}
+		vols, skipped = append(vols, v...), append(skipped, s...)
+	}
+	return vols, skipped, nil
+}
+
+// volumesOf opens what a partition holds.
+func volumesOf(r io.ReaderAt, p Partition) ([]Volume, []Skipped) {
+	if p.Length == 0 {
+		return nil, []Skipped{{Name: p.describe("a partition"), Reason: "it lies behind the end of the disk", Partial: true}}
+	}
+	section := io.NewSectionReader(r, p.Start, p.Length)
+	k, err := detect(section, p)
+	if err != nil {
+		return nil, []Skipped{failed(p.describe("a partition"), err)}
+	}
+	open := openings[k.name]
+	if open == nil {
+		s := Skipped{Name: p.describe(k.name), Reason: k.reason, Partial: k.loses}
+		if s.Reason == "" {
+			s.Reason, s.Partial = unread, true
+		}
+		return nil, []Skipped{s}
+	}
+	vols, skipped, err := open(section, p.Length)
+	if err != nil {
+		skipped = append(skipped, failed(p.describe(k.name), err))
+	}
+	return vols, skipped
+}
+
+// failed says that something could not be read.
+func failed(name string, err error) Skipped {
+	return Skipped{Name: name, Reason: err.Error(), Partial: true, Err: err}
+}
+
+// describe names a partition for people.
+func (p Partition) describe(what string) string {
+	switch {
+	case p.Index == 0:
+		return what
+	case p.Name == "":
+		return fmt.Sprintf("partition %d (%s)", p.Index, what)
+	}
+	return fmt.Sprintf("partition %d %q (%s)", p.Index, p.Name, what)
+}
+
+func openExt4(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
+	f, err := ext4.Open(r, size)
+	if err != nil {
+		if errors.Is(err, ext4.ErrNone) {
+			err = damaged("%v", err)
+		}
+		return nil, nil, err
+	}
+	name := f.Label()
+	if name == "" {
+		name = f.LastMounted()
+	}
+	return []Volume{{Name: name, Format: formatExt4, FS: f, Notes: f.Notes()}}, nil, nil
+}

@@ -1,0 +1,119 @@
+package disk_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/disk"
+	"github.com/buildyard/buildyard/internal/scan/disk/disktest"
+	"github.com/buildyard/buildyard/internal/scan/fs/ext4"
+)
+
+// linux makes a small file system with one file in it.
+func linux(t testing.TB, label string) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	for _, tool := range []string{"mke2fs", "/usr/sbin/mke2fs", "/sbin/mke2fs"} {
+		if exec.Command(tool, "-V").Run() != nil {
+			continue
+		}
+		if err := os.Mkdir(filepath.Join(dir, "tree"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "tree", "hello"), []byte(label), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run(t, dir, tool, "-q", "-F", "-t", "ext4", "-L", label, "-d", "tree", "image", "2M")
+		b, err := os.ReadFile(filepath.Join(dir, "image"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	t.Skip("mke2fs of e2fsprogs is not here")
+	return nil
+}
+
+const mib = 1 << 20
+
+// marked makes a partition that looks like a file system.
+func marked(at int, text string) []byte {
+	b := make([]byte, mib)
+	copy(b[at:], text)
+	return b
+}
+
+func TestVolumes(t *testing.T) {
+	root := linux(t, "root")
+	crypt := marked(0, "LUKS\xba\xbe")
+	broken := bytes.Clone(root)
+	broken[1024+4]++
+	m := make(memory, 16*mib)
+	parts := []struct {
+		kind, name string
+		b          []byte
+	}{
+		{disktest.EFI, "esp", marked(82, "FAT32   ")},
+		{disktest.Linux, "root", root},
+		{disktest.Linux, "", crypt},
+		{disktest.Linux, "xfs", marked(0, "XFSB")},
+		{disktest.Swap, "", marked(4086, "SWAPSPACE2")},
+		{disktest.Linux, "broken", broken},
+		{disktest.Linux, "empty", make([]byte, mib)},
+		{disktest.Linux, "what", marked(5, "?")},
+		{disktest.EFI, "hidden", linux(t, "hidden")},
+	}
+	var table []disktest.Part
+	at := int64(mib)
+	for _, p := range parts {
+		table = append(table, disktest.Part{Type: p.kind, Name: p.name, Start: at, Length: int64(len(p.b))})
+		copy(m[at:], p.b)
+		at += int64(len(p.b))
+	}
+	if err := disktest.WriteGPT(m, int64(len(m)), 512, table...); err != nil {
+		t.Fatal(err)
+	}
+	vols, skipped, err := disk.Volumes(bytes.NewReader(m), int64(len(m)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, v := range vols {
+		b, err := fs.ReadFile(v.FS, "hello")
+		got = append(got, fmt.Sprintf("%d %s %s %s %v", v.Partition, v.Format, v.Name, b, err))
+	}
+	for _, s := range skipped {
+		got = append(got, fmt.Sprintf("%d %s: %s, %v", s.Partition, s.Name, s.Reason, s.Partial))
+	}
+	want := []string{
+		"2 ext4 root root <nil>", "9 ext4 hidden hidden <nil>",
+		`1 partition 1 "esp" (the EFI system partition): it holds no packages, false`,
+		"3 partition 3 (LUKS): it is encrypted, true",
+		`4 partition 4 "xfs" (XFS): this file system cannot be read here, true`,
+		"5 partition 5 (swap): it holds no packages, false",
+		`6 partition 6 "broken" (ext4): the file system is damaged: its superblock is not what its checksum says, true`,
+		`7 partition 7 "empty" (empty): there is nothing at its beginning, false`,
+		`8 partition 8 "what" (unknown): what it holds is not known here, true`,
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s", strings.Join(got, "\n"))
+	}
+	if !errors.Is(skipped[4].Err, ext4.ErrDamaged) {
+		t.Errorf("%v", skipped[4].Err)
+	}
+}
+
+func TestBareFileSystem(t *testing.T) {
+	b := linux(t, "bare")
+	vols, skipped, err := disk.Volumes(bytes.NewReader(b), int64(len(b)))
+	if err != nil || len(vols) != 1 || len(skipped) > 0 || vols[0].Name != "bare" || vols[0].Partition != 0 {
+		t.Fatalf("%+v, %+v, %v", vols, skipped, err)
+	}
+}
