@@ -33,7 +33,7 @@ type Skipped struct {
 type opening func(r io.ReaderAt, size int64) ([]Volume, []Skipped, error)
 
 // openings are the formats that are read.
-var openings = map[string]opening{formatExt4: openExt4}
+var openings = map[string]opening{formatExt4: openExt4, formatAPFS: openAPFS}
 
 // Volumes finds the file systems of a disk. It fails only where nothing can be said of
 // the disk as a whole; r is the caller's as long as the volumes are used.

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/buildyard/buildyard/internal/scan/disk"
 	"github.com/buildyard/buildyard/internal/scan/disk/disktest"
@@ -116,4 +119,58 @@ func TestBareFileSystem(t *testing.T) {
 	if err != nil || len(vols) != 1 || len(skipped) > 0 || vols[0].Name != "bare" || vols[0].Partition != 0 {
 		t.Fatalf("%+v, %+v, %v", vols, skipped, err)
 	}
+}
+
+// The image of the test data of APFS has two containers on a disk with a table.
+func TestVolumesOfAPFS(t *testing.T) {
+	img := filepath.Join(t.TempDir(), "apfs")
+	b, err := os.ReadFile("../fs/apfs/testdata/linux.img.zst")
+	if err != nil {
+		t.Skip("the image is not here: ", err)
+	}
+	if err := unpack(img, b); err != nil {
+		t.Fatal(err)
+	}
+	i, err := disk.OpenImage(img)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer i.Close()
+	vols, skipped, err := disk.Volumes(i, i.Size())
+	if err != nil || len(vols) != 2 || len(skipped) > 0 || vols[0].Name != "Macintosh HD" || vols[1].Partition != 2 {
+		t.Fatalf("%+v, %+v, %v", vols, skipped, err)
+	}
+	for _, v := range vols {
+		if entries, err := fs.ReadDir(v.FS, "."); err != nil || len(entries) == 0 || v.Format != "apfs" {
+			t.Errorf("%q: %d entries, %v", v.Name, len(entries), err)
+		}
+	}
+}
+
+// unpack writes a compressed sparse file.
+func unpack(name string, b []byte) error {
+	d, err := zstd.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	buf, at := make([]byte, 1<<20), int64(0)
+	for err == nil {
+		var n int
+		n, err = io.ReadFull(d, buf)
+		if bytes.Trim(buf[:n], "\x00") != nil {
+			if _, err := f.WriteAt(buf[:n], at); err != nil {
+				return err
+			}
+		}
+		at += int64(n)
+	}
+	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	return errors.Join(f.Truncate(at), f.Close())
 }

@@ -1,0 +1,47 @@
+package disk
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/apfs"
+)
+
+// helpers are the roles of volumes that macOS keeps for itself. Nobody installs
+// packages there.
+var helpers = map[string]bool{
+	"preboot": true, "recovery": true, "vm": true, "update": true, "xart": true, "hardware": true, "baseband": true,
+	"installer": true, "prelogin": true, "sidecar": true,
+}
+
+const noRole = "none"
+
+func openAPFS(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
+	c, err := apfs.Open(r, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	var vols []Volume
+	var skipped []Skipped
+	for _, v := range c.Volumes() {
+		role := v.Role()
+		name := fmt.Sprintf("volume %q (%s)", plain(v.Name()), role)
+		if helpers[role] {
+			skipped = append(skipped, Skipped{Name: name, Reason: noFiles})
+			continue
+		}
+		if role == noRole {
+			role, name = "", fmt.Sprintf("volume %q", plain(v.Name()))
+		}
+		f, err := v.FS()
+		if err != nil {
+			skipped = append(skipped, failed(name, err))
+			continue
+		}
+		vols = append(vols, Volume{Name: plain(v.Name()), Format: formatAPFS, Role: role, Group: v.Group(), FS: f, Notes: c.Notes()})
+	}
+	if len(vols) == 0 && len(skipped) == 0 {
+		skipped = append(skipped, Skipped{Name: "an APFS container", Reason: "it has no volume"})
+	}
+	return vols, skipped, nil
+}
