@@ -97,8 +97,9 @@ const (
 
 // Applicability says to which products a vulnerability applies: one configuration of a CVE.
 type Applicability struct {
-	ID    string // of the CVE
-	Nodes []Node // all of them must hold
+	ID     string // of the CVE
+	Source Source // who says so: NVD, CNA or ADP; overrides of NVD's records count as NVD's
+	Nodes  []Node // all of them must hold
 }
 
 // Node is a part of a configuration: one of its criteria must hold.

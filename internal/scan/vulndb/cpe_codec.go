@@ -1,0 +1,95 @@
+package vulndb
+
+import "strings"
+
+const (
+	flagNegate = 1 << iota
+	flagAll
+)
+
+const (
+	flagVulnerable = 1 << iota
+	flagStartIncluding
+	flagStartExcluding
+	flagEndIncluding
+	flagEndExcluding
+)
+
+// anyParts are what CPEs mostly end with.
+const anyParts = ":*:*:*:*:*:*:*:*:*:*:*"
+
+// applicability appends the nodes of a configuration. A CPE is told by what it shares
+// with the one before it and by how many open parts it ends with; before is what the
+// first is compared with.
+func (e *encoder) applicability(in interner, a Applicability, before string) {
+	e.refer(in, string(a.Source))
+	e.uint(uint64(len(a.Nodes)))
+	for _, n := range a.Nodes {
+		e.byte(flag(flagNegate, n.Negate) | flag(flagAll, n.All))
+		e.uint(uint64(len(n.Criteria)))
+		for _, c := range n.Criteria {
+			e.criterion(c, before)
+			before = c.CPE
+		}
+	}
+}
+
+func (d *decoder) applicability(res resolver, id, before string) Applicability {
+	a := Applicability{ID: id, Source: Source(d.refer(res))}
+	n := d.count(40)
+	for range n {
+		flags := d.byte()
+		node := Node{Negate: flags&flagNegate != 0, All: flags&flagAll != 0}
+		for range d.count(96) {
+			c := d.criterion(before)
+			before = c.CPE
+			node.Criteria = append(node.Criteria, c)
+		}
+		if d.err != nil {
+			return a
+		}
+		a.Nodes = append(a.Nodes, node)
+	}
+	return a
+}
+
+func (e *encoder) criterion(c Criterion, before string) {
+	texts := []string{c.StartIncluding, c.StartExcluding, c.EndIncluding, c.EndExcluding}
+	flags := flag(flagVulnerable, c.Vulnerable)
+	for i, s := range texts {
+		flags |= flag(flagStartIncluding<<i, s != "")
+	}
+	e.byte(flags)
+	open := 0
+	for 2*open < len(anyParts) && strings.HasSuffix(c.CPE, anyParts[:2*(open+1)]) {
+		open++
+	}
+	e.byte(byte(open))
+	e.follow(before, c.CPE[:len(c.CPE)-2*open])
+	for _, s := range texts {
+		if s != "" {
+			e.text(s)
+		}
+	}
+}
+
+func (d *decoder) criterion(before string) Criterion {
+	flags := d.byte()
+	open := 2 * int(d.byte())
+	if open > len(anyParts) {
+		d.fail("a CPE ends with %d open parts", open/2)
+		return Criterion{}
+	}
+	c := Criterion{Vulnerable: flags&flagVulnerable != 0}
+	d.spend(open)
+	c.CPE = d.follow(before) + anyParts[:open]
+	for i, s := range []*string{&c.StartIncluding, &c.StartExcluding, &c.EndIncluding, &c.EndExcluding} {
+		if flags&(flagStartIncluding<<i) != 0 {
+			*s = d.text()
+		}
+	}
+	return c
+}
+
+// cpeSeed is what the first CPE under a key mostly begins with.
+func cpeSeed(vendor, product string) string { return "cpe:2.3:a:" + vendor + ":" + product }

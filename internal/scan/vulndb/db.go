@@ -1,0 +1,212 @@
+package vulndb
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"strings"
+)
+
+// DB is an open database. It is read from several goroutines at once.
+type DB struct {
+	file  io.Closer
+	info  Info
+	trees map[sectionName]*tree
+}
+
+// Open opens a database file and reads its header. What is asked of it reads no more
+// blocks than it needs, and compares each with its checksum.
+func Open(path string) (*DB, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the vulnerability database: %w", err)
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = ErrNotDatabase
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	db, err := NewDB(f, st.Size())
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	db.file = f
+	return db, nil
+}
+
+// NewDB gives the database that r holds, of the given size. Close leaves r alone.
+func NewDB(r io.ReaderAt, size int64) (*DB, error) {
+	h, err := readHeader(r, size)
+	if err != nil {
+		return nil, err
+	}
+	d, err := readDirectory(r, h)
+	if err != nil {
+		return nil, err
+	}
+	db := &DB{trees: map[sectionName]*tree{}}
+	c := newCache()
+	for _, name := range sectionOrder {
+		s := d.Sections[name]
+		db.trees[name] = &tree{r: r, cache: c, begin: s.Begin, root: place{s.Root, s.Length}, entries: s.Entries}
+	}
+	db.info = Info{
+		Schema: Schema, Built: d.Built, Sources: d.Sources, Size: size,
+		Advisories:      d.Sections[advisorySection].Entries,
+		Applicabilities: d.Sections[applicabilitySection].Entries,
+		Vulnerabilities: d.Sections[vulnerabilitySection].Entries,
+	}
+	return db, nil
+}
+
+// Close closes the file that Open opened.
+func (db *DB) Close() error {
+	if db.file == nil {
+		return nil
+	}
+	return db.file.Close()
+}
+
+// Info says what the database holds.
+func (db *DB) Info() Info { return db.info }
+
+// Advisories gives what the sources say of a package, sorted by id and source. The name
+// is taken as Key does.
+func (db *DB) Advisories(eco Ecosystem, name string) ([]Advisory, error) {
+	return collect(db.advisories(advisoryPrefix(eco, name)))
+}
+
+// Applicabilities gives the configurations that name a product as vulnerable, sorted by
+// CVE. A popular product has thousands: EachApplicability does not hold them all.
+func (db *DB) Applicabilities(vendor, product string) ([]Applicability, error) {
+	return collect(db.EachApplicability(vendor, product))
+}
+
+// EachApplicability goes through the configurations that name a product as vulnerable.
+// In a node that holds when one criterion does, only those of this product are given
+// where nothing else of the configuration depends on the others.
+func (db *DB) EachApplicability(vendor, product string) iter.Seq2[Applicability, error] {
+	return db.applicabilities(applicabilityPrefix(vendor, product))
+}
+
+// Vulnerability gives what is known of an id, and false when that is nothing.
+func (db *DB) Vulnerability(id string) (Vulnerability, bool, error) {
+	b, found, err := db.trees[vulnerabilitySection].get([]byte(id))
+	if err != nil || !found {
+		return Vulnerability{}, false, err
+	}
+	d := newDecoder(b)
+	v := d.vulnerability(db.text, id)
+	return v, true, d.end()
+}
+
+// AllAdvisories goes through all advisories, by ecosystem and name.
+func (db *DB) AllAdvisories() iter.Seq2[Advisory, error] { return db.advisories(nil) }
+
+// AllApplicabilities goes through all configurations, by vendor and product; one that
+// names several products is given for each.
+func (db *DB) AllApplicabilities() iter.Seq2[Applicability, error] { return db.applicabilities(nil) }
+
+// AllVulnerabilities goes through all vulnerabilities, by id.
+func (db *DB) AllVulnerabilities() iter.Seq2[Vulnerability, error] {
+	return entries(db.trees[vulnerabilitySection], nil, func(key string, d *decoder) Vulnerability {
+		return d.vulnerability(db.text, key)
+	})
+}
+
+// Verify reads every record, and so compares every block with its checksum.
+func (db *DB) Verify(ctx context.Context) error {
+	for _, name := range sectionOrder {
+		n := 0
+		err := db.trees[name].scan(nil, func(_, _ []byte) (bool, error) {
+			n++
+			return true, ctx.Err()
+		})
+		if err != nil {
+			return err
+		}
+		if n != db.trees[name].entries {
+			return fmt.Errorf("%w: %d %s where %d should be", ErrDamaged, n, name, db.trees[name].entries)
+		}
+	}
+	return nil
+}
+
+func (db *DB) advisories(prefix []byte) iter.Seq2[Advisory, error] {
+	return entries(db.trees[advisorySection], prefix, func(_ string, d *decoder) Advisory {
+		return d.advisory(db.text)
+	})
+}
+
+func (db *DB) applicabilities(prefix []byte) iter.Seq2[Applicability, error] {
+	return entries(db.trees[applicabilitySection], prefix, func(key string, d *decoder) Applicability {
+		parts := strings.Split(key, "\x00")
+		if len(parts) < 3 {
+			d.fail("an entry has a wrong key")
+			return Applicability{}
+		}
+		return d.applicability(db.text, parts[2], cpeSeed(parts[0], parts[1]))
+	})
+}
+
+// text resolves the number of a text that records share.
+func (db *DB) text(n uint64) (string, error) {
+	if n > maxTexts {
+		return "", fmt.Errorf("%w: there is no text %d", ErrDamaged, n)
+	}
+	b, found, err := db.trees[stringSection].get(binary.BigEndian.AppendUint32(nil, uint32(n)))
+	if err == nil && !found {
+		err = fmt.Errorf("%w: text %d is missing", ErrDamaged, n)
+	}
+	return string(b), err
+}
+
+func newDecoder(b []byte) *decoder {
+	cost := recordCost
+	return &decoder{b: b, cost: &cost}
+}
+
+// end gives the first error of the record, or that something follows it.
+func (d *decoder) end() error {
+	if d.err == nil && len(d.b) > 0 {
+		d.fail("%d bytes follow a record", len(d.b))
+	}
+	return d.err
+}
+
+// entries decodes the records under a prefix one by one, and ends with the first error.
+func entries[T any](t *tree, prefix []byte, decode func(key string, d *decoder) T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		err := t.scan(prefix, func(key, value []byte) (bool, error) {
+			d := newDecoder(value)
+			v := decode(string(key), d)
+			if err := d.end(); err != nil {
+				return false, err
+			}
+			return yield(v, nil), nil
+		})
+		if err != nil {
+			var none T
+			yield(none, err)
+		}
+	}
+}
+
+// collect gives a sequence as a list, within the limit of one answer.
+func collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
+	var list []T
+	for v, err := range seq {
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}

@@ -1,0 +1,98 @@
+package vulndb
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"testing"
+)
+
+// FuzzRead opens changed files whose checksums are right again, so that the bytes below
+// them are judged.
+func FuzzRead(f *testing.F) {
+	f.Add(write(f, some()))
+	f.Add(write(f, content{}))
+	f.Add([]byte(magic))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		mend(b)
+		db, err := NewDB(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			return
+		}
+		_, _ = db.Advisories(Go, "example.org/mod")
+		_, _ = db.Applicabilities("apple", "mac_os")
+		_, _, _ = db.Vulnerability("CVE-2020-0001")
+		for _, err := range db.AllAdvisories() {
+			if err != nil {
+				break
+			}
+		}
+		for _, err := range db.AllApplicabilities() {
+			if err != nil {
+				break
+			}
+		}
+	})
+}
+
+// mend puts the right checksums into a file as far as its parts can be found.
+func mend(b []byte) {
+	if len(b) < headerSize {
+		return
+	}
+	h := header{
+		size:      int64(len(b)),
+		directory: int64(binary.LittleEndian.Uint64(b[24:])),
+	}
+	if h.directory < headerSize || h.directory > h.size || h.size-h.directory > directoryLimit {
+		return
+	}
+	h.length = uint32(h.size - h.directory)
+	h.sum = crc32.Checksum(b[h.directory:], castagnoli)
+	copy(b, h.marshal())
+	d, err := readDirectory(bytes.NewReader(b), h)
+	if err != nil {
+		return
+	}
+	for _, s := range d.Sections {
+		mendTree(b, place{s.Root, s.Length}, 0)
+	}
+}
+
+func mendTree(b []byte, p place, depth int) {
+	if depth > 3 || p.at < headerSize || p.length <= checksumSize || p.at > int64(len(b))-p.length {
+		return
+	}
+	block := b[p.at : p.at+p.length]
+	binary.LittleEndian.PutUint32(block, crc32.Checksum(block[checksumSize:], castagnoli))
+	if block[checksumSize] == 0 {
+		return
+	}
+	c := cursor{rest: block[checksumSize+1:]}
+	for n := 0; n < 4 && c.next(); n++ {
+		if child, ok := parsePlace(c.value); ok {
+			mendTree(b, child, depth+1)
+		}
+	}
+}
+
+// FuzzRecords decodes bytes as each kind of record.
+func FuzzRecords(f *testing.F) {
+	c := some()
+	in := func(string) uint64 { return 0 }
+	for i := range 2 {
+		var v, a, p encoder
+		v.vulnerability(in, c.vulnerabilities[i])
+		a.advisory(in, c.advisories[i])
+		p.applicability(in, c.applicabilities[i].a, "")
+		f.Add(v.b)
+		f.Add(a.b)
+		f.Add(p.b)
+	}
+	res := func(uint64) (string, error) { return "text", nil }
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		newDecoder(b).vulnerability(res, "CVE-2020-0001")
+		newDecoder(b).advisory(res)
+		newDecoder(b).applicability(res, "CVE-2020-0001", "cpe:2.3:a:apple:mac_os")
+	})
+}

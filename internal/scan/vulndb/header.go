@@ -1,0 +1,164 @@
+package vulndb
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"time"
+)
+
+// Schema is the number of the file's format. A program reads files of its own number
+// and refuses newer ones.
+const Schema = 1
+
+const (
+	magic           = "\x89BYVDB\r\n" // shows what a transfer as text did to it
+	headerSize      = 64
+	directoryLimit  = 1 << 20
+	checksumSize    = 4
+	headerChecksum  = headerSize - checksumSize
+	smallestContent = headerSize + 2 // header and an empty directory
+)
+
+// What Open and the readers say of a file that is not good; errors.Is finds them.
+var (
+	ErrNotDatabase = errors.New("this is no vulnerability database")
+	ErrNewer       = errors.New("this program is too old for the vulnerability database")
+	ErrDamaged     = errors.New("the vulnerability database is damaged")
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Info says what a database holds and where it is from.
+type Info struct {
+	Schema  int
+	Built   time.Time
+	Sources []SourceInfo // sorted by name
+	Size    int64        // bytes of the file
+
+	Advisories, Applicabilities, Vulnerabilities int
+}
+
+// SourceInfo is one source of a database.
+type SourceInfo struct {
+	Name     string    `json:"name"`
+	Date     time.Time `json:"date,omitzero"` // of its newest record; zero is unknown
+	Records  int       `json:"records"`       // that were taken
+	Rejected int       `json:"rejected,omitempty"`
+}
+
+// header is the fixed part at the beginning of the file:
+//
+//	0  magic       8 bytes
+//	8  schema      uint32, little endian as all that follow
+//	12 zero        uint32
+//	16 size        uint64, of the whole file
+//	24 directory   uint64, where it begins
+//	32 its length  uint32
+//	36 its CRC-32C uint32
+//	40 zero        20 bytes
+//	60 CRC-32C     uint32, of the bytes before it
+type header struct {
+	size, directory int64
+	length, sum     uint32
+}
+
+// directory is the last part of the file: what it is and where its trees are.
+type directory struct {
+	Built    time.Time                    `json:"built"`
+	Sources  []SourceInfo                 `json:"sources"`
+	Sections map[sectionName]sectionEntry `json:"sections"`
+}
+
+type sectionName string
+
+// The sections of a file, in the order in which they are written.
+const (
+	vulnerabilitySection sectionName = "vulnerabilities"
+	applicabilitySection sectionName = "applicabilities"
+	advisorySection      sectionName = "advisories"
+	stringSection        sectionName = "strings"
+)
+
+var sectionOrder = []sectionName{vulnerabilitySection, applicabilitySection, advisorySection, stringSection}
+
+// sectionEntry is where a tree of blocks lies. An empty tree has no entries and no root.
+type sectionEntry struct {
+	Begin   int64 `json:"begin"` // of its first block
+	Root    int64 `json:"root"`
+	Length  int64 `json:"length"` // of the root block
+	Entries int   `json:"entries"`
+}
+
+func (h header) marshal() []byte {
+	b := make([]byte, headerSize)
+	copy(b, magic)
+	binary.LittleEndian.PutUint32(b[8:], Schema)
+	binary.LittleEndian.PutUint64(b[16:], uint64(h.size))
+	binary.LittleEndian.PutUint64(b[24:], uint64(h.directory))
+	binary.LittleEndian.PutUint32(b[32:], h.length)
+	binary.LittleEndian.PutUint32(b[36:], h.sum)
+	binary.LittleEndian.PutUint32(b[headerChecksum:], crc32.Checksum(b[:headerChecksum], castagnoli))
+	return b
+}
+
+// readHeader reads the header of a file of the given size.
+func readHeader(r io.ReaderAt, size int64) (header, error) {
+	b := make([]byte, headerSize)
+	n, err := r.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return header{}, err
+	}
+	if n < len(magic) || string(b[:len(magic)]) != magic {
+		return header{}, ErrNotDatabase
+	}
+	if n < headerSize || size < smallestContent {
+		return header{}, fmt.Errorf("%w: it ends after %d bytes", ErrDamaged, size)
+	}
+	if s := binary.LittleEndian.Uint32(b[8:]); s > Schema {
+		return header{}, fmt.Errorf("%w: the file has schema %d, the program reads %d; update the program", ErrNewer, s, Schema)
+	} else if s != Schema {
+		return header{}, fmt.Errorf("%w: there is no schema %d", ErrDamaged, s)
+	}
+	if binary.LittleEndian.Uint32(b[headerChecksum:]) != crc32.Checksum(b[:headerChecksum], castagnoli) {
+		return header{}, fmt.Errorf("%w: the checksum of its header is wrong", ErrDamaged)
+	}
+	h := header{
+		size:      int64(binary.LittleEndian.Uint64(b[16:])),
+		directory: int64(binary.LittleEndian.Uint64(b[24:])),
+		length:    binary.LittleEndian.Uint32(b[32:]),
+		sum:       binary.LittleEndian.Uint32(b[36:]),
+	}
+	if h.size != size {
+		return header{}, fmt.Errorf("%w: it has %d bytes and should have %d", ErrDamaged, size, h.size)
+	}
+	if h.length > directoryLimit || h.directory < headerSize || h.directory != size-int64(h.length) {
+		return header{}, fmt.Errorf("%w: its directory lies outside", ErrDamaged)
+	}
+	return h, nil
+}
+
+// readDirectory reads what the header points to.
+func readDirectory(r io.ReaderAt, h header) (directory, error) {
+	var d directory
+	b := make([]byte, h.length)
+	if _, err := r.ReadAt(b, h.directory); err != nil && !errors.Is(err, io.EOF) {
+		return d, err
+	}
+	if crc32.Checksum(b, castagnoli) != h.sum {
+		return d, fmt.Errorf("%w: the checksum of its directory is wrong", ErrDamaged)
+	}
+	if err := json.Unmarshal(b, &d); err != nil {
+		return d, fmt.Errorf("%w: its directory: %w", ErrDamaged, err)
+	}
+	for name, s := range d.Sections {
+		if s.Entries < 0 || s.Entries > 0 && (s.Begin < headerSize || s.Root < s.Begin || s.Length <= checksumSize ||
+			s.Length > blockLimit || s.Root > h.directory-s.Length) {
+			return d, fmt.Errorf("%w: its part %q lies outside", ErrDamaged, name)
+		}
+	}
+	return d, nil
+}

@@ -1,0 +1,61 @@
+package vulndb
+
+import "strings"
+
+// Key gives the name under which the packages of an ecosystem are kept, so that names
+// which mean the same package are one.
+func Key(eco Ecosystem, name string) string {
+	switch eco {
+	case PyPI: // PEP 503
+		return joinRuns(strings.ToLower(name))
+	case Crates: // crates.io takes no two names that differ in these alone
+		return strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	case Homebrew:
+		return strings.ToLower(name)
+	case Maven:
+		group, artifact, ok := strings.Cut(name, ":")
+		if !ok {
+			return name
+		}
+		return strings.TrimSpace(group) + ":" + strings.TrimSpace(artifact)
+	default: // npm, RubyGems and Go tell upper case from lower case
+		return name
+	}
+}
+
+// joinRuns makes one "-" of every run of "-", "_" and ".".
+func joinRuns(s string) string {
+	var b strings.Builder
+	run := false
+	for _, r := range s {
+		if r == '-' || r == '_' || r == '.' {
+			run = true
+			continue
+		}
+		if run {
+			b.WriteByte('-')
+			run = false
+		}
+		b.WriteRune(r)
+	}
+	if run {
+		b.WriteByte('-')
+	}
+	return b.String()
+}
+
+// ProductKey gives the form of a vendor or product of a CPE under which applicabilities
+// are kept: lower case, without the escapes of formatted strings.
+func ProductKey(s string) string {
+	return strings.ToLower(strings.ReplaceAll(s, `\`, ""))
+}
+
+// keys of entries; parts are divided by a zero byte, which no part holds.
+
+func advisoryPrefix(eco Ecosystem, name string) []byte {
+	return []byte(string(eco) + "\x00" + Key(eco, name) + "\x00")
+}
+
+func applicabilityPrefix(vendor, product string) []byte {
+	return []byte(ProductKey(vendor) + "\x00" + ProductKey(product) + "\x00")
+}

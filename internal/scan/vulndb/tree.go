@@ -1,0 +1,146 @@
+package vulndb
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// tree is one section of a file as it is read. A block lies behind all blocks below it,
+// and these between it and the block before it on its level. So no path through a
+// damaged file leads in a circle, and no block is reached in two ways.
+type tree struct {
+	r       io.ReaderAt
+	cache   *cache
+	begin   int64
+	root    place
+	entries int
+}
+
+// query is what entries to visit. Where is below 0 for keys before them, 0 for theirs
+// and above 0 for those behind them. Visit gets slices that are good until it returns,
+// and gives false to end the walk.
+type query struct {
+	where func(key []byte) int
+	visit func(key, value []byte) (more bool, err error)
+}
+
+// scan visits every entry whose key begins with prefix, in order.
+func (t *tree) scan(prefix []byte, visit func(key, value []byte) (bool, error)) error {
+	return t.run(query{visit: visit, where: func(key []byte) int {
+		if bytes.HasPrefix(key, prefix) {
+			return 0
+		}
+		return bytes.Compare(key, prefix)
+	}})
+}
+
+// get gives the value of one key.
+func (t *tree) get(key []byte) (value []byte, found bool, err error) {
+	err = t.run(query{
+		where: func(k []byte) int { return bytes.Compare(k, key) },
+		visit: func(_, v []byte) (bool, error) {
+			value, found = v, true // of a block that is never changed
+			return false, nil
+		},
+	})
+	return value, found, err
+}
+
+func (t *tree) run(q query) error {
+	if t.entries == 0 {
+		return nil
+	}
+	_, err := t.walk(q, t.root, t.begin, -1)
+	return err
+}
+
+// walk visits the entries below one block. Low is where the first block below it may
+// begin, level its level, -1 of the root.
+func (t *tree) walk(q query, at place, low int64, level int) (more bool, err error) {
+	b, err := t.block(at)
+	if err != nil {
+		return false, err
+	}
+	if level >= 0 && b.level != level || b.level > maxHeight {
+		return false, fmt.Errorf("%w: a block is on the wrong level", ErrDamaged)
+	}
+	if b.level == 0 {
+		return b.visit(q)
+	}
+	children, err := b.children(q, low, at.at)
+	if err != nil {
+		return false, err
+	}
+	for _, c := range children {
+		if more, err = t.walk(q, c.place, c.low, b.level-1); err != nil || !more {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// block gives a block whose checksum is right.
+func (t *tree) block(at place) (*sealed, error) {
+	if b := t.cache.get(at.at); b != nil {
+		return b, nil
+	}
+	raw := make([]byte, at.length)
+	if _, err := t.r.ReadAt(raw, at.at); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	b, err := unseal(raw)
+	if err != nil {
+		return nil, err
+	}
+	t.cache.put(at.at, b)
+	return b, nil
+}
+
+// visit goes through a leaf.
+func (b *sealed) visit(q query) (more bool, err error) {
+	c := cursor{rest: b.entries}
+	for c.next() {
+		where := q.where(c.key)
+		if where > 0 {
+			return false, nil
+		}
+		if where < 0 {
+			continue
+		}
+		if more, err := q.visit(c.key, c.value); err != nil || !more {
+			return false, err
+		}
+	}
+	return c.err == nil, c.err
+}
+
+// child is a block below another one.
+type child struct {
+	place
+	low int64 // where the blocks below it may begin
+}
+
+// children gives those that may hold entries that are looked for. As a child is named by
+// its first key, such an entry may be in the last one before it.
+func (b *sealed) children(q query, low, high int64) ([]child, error) {
+	var list []child
+	c := cursor{rest: b.entries}
+	for c.next() {
+		p, ok := parsePlace(c.value)
+		if !ok || p.at < low || p.at > high-p.length {
+			return nil, fmt.Errorf("%w: a block lies outside its tree", ErrDamaged)
+		}
+		where := q.where(c.key)
+		if where > 0 {
+			return list, nil
+		}
+		if where < 0 {
+			list = list[:0]
+		}
+		list = append(list, child{p, low})
+		low = p.at + p.length
+	}
+	return list, c.err
+}
