@@ -8,7 +8,7 @@ func Key(eco Ecosystem, name string) string {
 	switch eco {
 	case PyPI: // PEP 503
 		return joinRuns(strings.ToLower(name))
-	case Crates: // crates.io takes no two names that differ in these alone
+	case Crates: // its registry takes no two names that differ in these alone
 		return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 	case Homebrew:
 		return strings.ToLower(name)

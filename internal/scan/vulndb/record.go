@@ -43,6 +43,7 @@ type Advisory struct {
 	Ecosystem Ecosystem
 	Name      string // as the source writes it
 	URL       string // of the record, for people; may be empty
+	Platform  string // "jruby": it is about the packages for that platform alone; "" is all
 
 	// A version is affected when one of the ranges holds it, or when Versions names it.
 	Ranges   []Range

@@ -3,7 +3,6 @@ package vulndb
 import (
 	"math"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -53,7 +52,11 @@ func flag(bit byte, on bool) byte {
 }
 
 // Flags of an advisory and of a range.
-const flagUnconfirmed = 1
+const (
+	flagUnconfirmed = 1 << iota
+	flagUsualPage
+	flagPlatform
+)
 
 const (
 	flagIntroduced = 1 << iota
@@ -63,12 +66,18 @@ const (
 )
 
 func (e *encoder) advisory(in interner, a Advisory) {
-	e.byte(flag(flagUnconfirmed, a.Unconfirmed))
+	usual := a.URL == Page(a.Source, a.ID)
+	e.byte(flag(flagUnconfirmed, a.Unconfirmed) | flag(flagUsualPage, usual) | flag(flagPlatform, a.Platform != ""))
 	e.refer(in, string(a.Source))
 	e.refer(in, string(a.Ecosystem))
 	e.text(a.ID)
 	e.text(a.Name)
-	e.text(a.URL)
+	if !usual {
+		e.text(a.URL)
+	}
+	if a.Platform != "" {
+		e.text(a.Platform)
+	}
 	e.texts(a.CVEs)
 	e.texts(a.Related)
 	e.uint(uint64(len(a.Ranges)))
@@ -91,10 +100,15 @@ func (d *decoder) advisory(res resolver) Advisory {
 		Ecosystem:   Ecosystem(d.refer(res)),
 		ID:          d.text(),
 		Name:        d.text(),
-		URL:         d.text(),
-		CVEs:        d.texts(),
-		Related:     d.texts(),
 	}
+	if a.URL = Page(a.Source, a.ID); flags&flagUsualPage == 0 {
+		a.URL = d.text()
+	}
+	if flags&flagPlatform != 0 {
+		a.Platform = d.text()
+	}
+	a.CVEs = d.texts()
+	a.Related = d.texts()
 	if n := d.count(56); n > 0 {
 		a.Ranges = make([]Range, 0, n)
 		for range n {
@@ -149,18 +163,10 @@ var severities = []Severity{Unknown, Low, Medium, High, Critical}
 
 const epssUnit = 1e9 // EPSS is published with up to nine digits
 
-// cvePage is where people read about a CVE; such an address is not kept.
-func cvePage(id string) string {
-	if !strings.HasPrefix(id, "CVE-") {
-		return ""
-	}
-	return "https://nvd.nist.gov/vuln/detail/" + id
-}
-
 func (e *encoder) vulnerability(in interner, v Vulnerability) {
 	scored := v.Score != Score{} && v.Score != Score{Severity: Unknown}
 	flags := flag(flagExploited, v.Exploited) | flag(flagRejected, v.Rejected) | flag(flagScored, scored) |
-		flag(flagURL, v.URL != cvePage(v.ID)) | flag(flagEPSS, v.EPSS != 0 || v.EPSSPercentile != 0)
+		flag(flagURL, v.URL != "" && v.URL != cvePage(v.ID)) | flag(flagEPSS, v.EPSS != 0 || v.EPSSPercentile != 0)
 	e.byte(flags)
 	if flags&flagScored != 0 {
 		e.score(in, v.Score)

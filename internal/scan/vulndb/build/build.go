@@ -1,0 +1,159 @@
+// Package build makes a vulnerability database of public feeds.
+//
+// It fetches nothing: the feeds lie on the disk. It does not judge which source is right
+// about a package either; it only joins what is known of one vulnerability.
+//
+// Invariant: the same inputs give the same bytes, whatever order they are read in, and
+// the target is replaced by a whole database or not at all.
+package build
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
+)
+
+// Options say what to build.
+type Options struct {
+	Inputs []string // files and folders of feeds
+	Target string   // file of the database; its folder exists
+	Temp   string   // folder of temporary files; "" is the target's folder
+
+	MaxMemory int       // bytes for sorting; 0 is 64 MB
+	Now       time.Time // that the database is dated with; zero is the date of its newest source
+	Progress  func(Progress)
+}
+
+// Progress is how far a build is.
+type Progress struct {
+	Stage    string // "read", "join", "write"
+	Input    string // that is being read
+	Records  int    // that were read
+	Rejected int
+}
+
+const (
+	usualMemory   = 64 << 20
+	progressEvery = 2000 // records
+	queue         = 64   // items between reader, parsers and collector
+)
+
+// Build reads all inputs and writes a database. Its report is good even where records
+// were bad; an input that cannot be read at all is an error.
+func Build(ctx context.Context, o Options) (*Report, error) {
+	if o.MaxMemory == 0 {
+		o.MaxMemory = usualMemory
+	}
+	if o.Temp == "" {
+		o.Temp = filepath.Dir(o.Target)
+	}
+	if o.Progress == nil {
+		o.Progress = func(Progress) {}
+	}
+	temp, err := os.MkdirTemp(o.Temp, ".build-*")
+	if err != nil {
+		return nil, fmt.Errorf("build the database: %w", err)
+	}
+	defer os.RemoveAll(temp)
+	c := newCollector(o, temp)
+	defer c.close()
+	for _, from := range o.Inputs {
+		if err := c.read(ctx, from); err != nil {
+			return nil, fmt.Errorf("build the database: %w", err)
+		}
+	}
+	report, err := c.write(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("build the database: %w", err)
+	}
+	return report, nil
+}
+
+// read gives the items of an input to parsers, and their records to the sorters.
+func (c *collector) read(ctx context.Context, from string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	items := make(chan feed.Item, queue)
+	records := make(chan []feed.Record, queue)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(items)
+		return c.send(ctx, from, items)
+	})
+	var parsers sync.WaitGroup
+	for range max(1, runtime.GOMAXPROCS(0)) {
+		parsers.Add(1)
+		g.Go(func() error {
+			defer parsers.Done()
+			return parse(ctx, items, records)
+		})
+	}
+	go func() {
+		parsers.Wait()
+		close(records)
+	}()
+	var failed error
+	for list := range records {
+		for _, r := range list {
+			if failed == nil {
+				failed = c.add(from, r)
+			}
+		}
+		if failed != nil {
+			cancel()
+		}
+	}
+	if err := g.Wait(); failed == nil {
+		failed = err
+	}
+	return failed
+}
+
+// send reads the items of an input.
+func (c *collector) send(ctx context.Context, from string, items chan<- feed.Item) error {
+	n, err := feed.Read(ctx, from, func(it feed.Item) error {
+		select {
+		case items <- it:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}, c.rejectFile)
+	c.files(n)
+	return err
+}
+
+// parse parses items until there are no more.
+func parse(ctx context.Context, items <-chan feed.Item, records chan<- []feed.Record) error {
+	for it := range items {
+		select {
+		case records <- it.Parse():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// built gives the date of the database.
+func (o Options) built(sources []vulndb.SourceInfo) time.Time {
+	if !o.Now.IsZero() {
+		return o.Now
+	}
+	var t time.Time
+	for _, s := range sources {
+		if s.Date.After(t) {
+			t = s.Date
+		}
+	}
+	return t
+}

@@ -1,0 +1,123 @@
+package build
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
+)
+
+const namedMost = 1000 // rejections of a source that are named; all are counted
+
+// Report says what a build took and what it left.
+type Report struct {
+	Info    vulndb.Info
+	Sources []SourceReport // sorted by name
+	Ignored int            // files that are no feeds
+}
+
+// SourceReport is about one source.
+type SourceReport struct {
+	Name       string
+	Date       time.Time // of its newest record
+	Records    int       // that were read
+	Advisories int       // that were taken: one for each package of a record
+	Dropped    map[string]int
+	Rejected   int              // records, or parts of them, that are bad
+	Rejections []feed.Rejection // the first of them, sorted
+}
+
+// Print writes the report for people.
+func (r *Report) Print(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-14s %-10s %9s %11s %9s  %s\n", "SOURCE", "DATE", "RECORDS", "ADVISORIES", "REJECTED", "DROPPED")
+	for _, s := range r.Sources {
+		date := "-"
+		if !s.Date.IsZero() {
+			date = s.Date.Format(time.DateOnly)
+		}
+		var dropped []string
+		for _, why := range slices.Sorted(maps.Keys(s.Dropped)) {
+			dropped = append(dropped, fmt.Sprintf("%d %s", s.Dropped[why], why))
+		}
+		fmt.Fprintf(&b, "%-14s %-10s %9d %11d %9d  %s\n", s.Name, date, s.Records, s.Advisories, s.Rejected, strings.Join(dropped, ", "))
+	}
+	fmt.Fprintf(&b, "%d advisories, %d vulnerabilities, %d applicabilities of products, %.1f MB", r.Info.Advisories,
+		r.Info.Vulnerabilities, r.Info.Applicabilities, float64(r.Info.Size)/1e6)
+	if r.Ignored > 0 {
+		fmt.Fprintf(&b, "; %d files were no feeds", r.Ignored)
+	}
+	b.WriteString("\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// tally counts what comes from one source.
+type tally struct {
+	SourceReport
+	reasons map[string]bool // source and reason of what was named
+}
+
+// ledger keeps the tallies by source.
+type ledger map[string]*tally
+
+func (l ledger) of(source string) *tally {
+	t := l[source]
+	if t == nil {
+		t = &tally{SourceReport: SourceReport{Name: source, Dropped: map[string]int{}}}
+		l[source] = t
+	}
+	return t
+}
+
+func (l ledger) add(r feed.Record) {
+	t := l.of(r.Feed)
+	t.Records++
+	t.Advisories += len(r.Advisories)
+	if r.Modified.After(t.Date) {
+		t.Date = r.Modified
+	}
+	if r.Dropped != "" {
+		t.Dropped[r.Dropped]++
+	}
+	for _, x := range r.Rejected {
+		t.reject(x)
+	}
+}
+
+// reject keeps the first rejections in the order of their names, so that the report does
+// not depend on which parser was faster.
+func (t *tally) reject(x feed.Rejection) {
+	t.Rejected++
+	i, _ := slices.BinarySearchFunc(t.Rejections, x, compareRejections)
+	if i < namedMost {
+		t.Rejections = slices.Insert(t.Rejections, i, x)
+		t.Rejections = t.Rejections[:min(len(t.Rejections), namedMost)]
+	}
+}
+
+func compareRejections(a, b feed.Rejection) int {
+	return cmp.Or(strings.Compare(a.Record, b.Record), strings.Compare(a.Reason, b.Reason))
+}
+
+func (l ledger) report() []SourceReport {
+	var out []SourceReport
+	for _, name := range slices.Sorted(maps.Keys(l)) {
+		out = append(out, l[name].SourceReport)
+	}
+	return out
+}
+
+func (l ledger) sources() []vulndb.SourceInfo {
+	var out []vulndb.SourceInfo
+	for _, s := range l.report() {
+		out = append(out, vulndb.SourceInfo{Name: s.Name, Date: s.Date, Records: s.Records, Rejected: s.Rejected})
+	}
+	return out
+}

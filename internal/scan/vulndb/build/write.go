@@ -1,0 +1,181 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/extsort"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
+)
+
+// write joins what was collected into a file beside the target, and renames that.
+func (c *collector) write(ctx context.Context) (*Report, error) {
+	f, err := os.CreateTemp(filepath.Dir(c.options.Target), ".vulndb-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if err := c.fill(ctx, f); err != nil {
+		return nil, err
+	}
+	err = errors.Join(f.Chmod(0o644), f.Sync(), f.Close())
+	if err != nil {
+		return nil, err
+	}
+	report := &Report{Sources: c.ledger.report(), Ignored: c.ignored}
+	db, err := vulndb.Open(f.Name())
+	if err != nil {
+		return nil, err
+	}
+	report.Info = db.Info()
+	db.Close()
+	return report, os.Rename(f.Name(), c.options.Target)
+}
+
+func (c *collector) fill(ctx context.Context, f *os.File) error {
+	w, err := vulndb.NewWriter(f, c.options.built(c.ledger.sources()))
+	if err != nil {
+		return err
+	}
+	products := extsort.New(c.temp, c.options.MaxMemory/4)
+	defer products.Close()
+	c.progress("join")
+	if err := c.join(ctx, w, products); err != nil {
+		return err
+	}
+	c.progress("write")
+	if err := c.writeProducts(ctx, w, products); err != nil {
+		return err
+	}
+	if err := c.writeAdvisories(ctx, w); err != nil {
+		return err
+	}
+	return w.Close(c.ledger.sources())
+}
+
+func (c *collector) progress(stage string) {
+	c.options.Progress(Progress{Stage: stage, Records: c.records, Rejected: c.bad})
+}
+
+// join writes each vulnerability from all that is known of it, and sorts its
+// configurations by product.
+func (c *collector) join(ctx context.Context, w *vulndb.Writer, products *extsort.Sorter) error {
+	var now *joined
+	end := func() error {
+		if now == nil {
+			return nil
+		}
+		if err := c.kept(w.Vulnerability(now.result()), now.v.ID); err != nil {
+			return err
+		}
+		return now.sortProducts(products)
+	}
+	err := c.facts.Each(func(key, value []byte) error {
+		if now == nil || now.v.ID != string(key) {
+			if err := errors.Join(end(), ctx.Err()); err != nil {
+				return err
+			}
+			now = newJoined(string(key))
+		}
+		return now.add(value)
+	})
+	return errors.Join(err, end())
+}
+
+// kept counts a record that the file cannot hold, and goes on.
+func (c *collector) kept(err error, id string) error {
+	if !errors.Is(err, vulndb.ErrRecord) {
+		return err
+	}
+	c.rejectFile(feed.Rejection{Feed: "database", Record: id, Reason: err.Error()})
+	return nil
+}
+
+// sortProducts gives the configurations to the sorter, for each product that they name
+// as vulnerable. What was rejected applies to nothing.
+func (j *joined) sortProducts(products *extsort.Sorter) error {
+	if j.v.Rejected {
+		return nil
+	}
+	n := uint32(0)
+	var last []byte
+	for _, raw := range j.configurations {
+		if bytes.Equal(raw, last) {
+			continue
+		}
+		last = raw
+		var a vulndb.Applicability
+		if err := a.UnmarshalBinary(raw); err != nil {
+			return err
+		}
+		for _, p := range productsOf(a) {
+			b, err := reduce(a, p).AppendBinary(nil)
+			if err != nil {
+				return err
+			}
+			key := strings.Join([]string{p.vendor, p.name, a.ID}, "\x00")
+			if err := products.Add([]byte(fmt.Sprintf("%s\x00%08x", key, n)), b); err != nil {
+				return err
+			}
+		}
+		n++
+	}
+	return nil
+}
+
+// writeProducts writes the applicabilities; equal ones of a product and CVE once.
+func (c *collector) writeProducts(ctx context.Context, w *vulndb.Writer, products *extsort.Sorter) error {
+	var group, seen []string // key without its number, and the values under it
+	return products.Each(func(key, value []byte) error {
+		parts := strings.Split(string(key), "\x00")
+		if len(parts) != 4 {
+			return fmt.Errorf("a key of %d parts", len(parts))
+		}
+		if !slices.Equal(group, parts[:3]) {
+			group, seen = parts[:3], seen[:0]
+		}
+		if slices.Contains(seen, string(value)) {
+			return nil
+		}
+		seen = append(seen, string(value))
+		var a vulndb.Applicability
+		if err := a.UnmarshalBinary(value); err != nil {
+			return err
+		}
+		k := vulndb.ApplicabilityKey{Vendor: parts[0], Product: parts[1], Number: uint32(len(seen) - 1)}
+		return errors.Join(ctx.Err(), c.kept(w.Applicability(k, a), a.ID))
+	})
+}
+
+// writeAdvisories writes the newest of those that have one key.
+func (c *collector) writeAdvisories(ctx context.Context, w *vulndb.Writer) error {
+	var last, value []byte
+	end := func() error {
+		if last == nil {
+			return nil
+		}
+		var a vulndb.Advisory
+		if err := a.UnmarshalBinary(value[8:]); err != nil {
+			return err
+		}
+		return c.kept(w.Advisory(a), a.ID)
+	}
+	err := c.advisories.Each(func(k, v []byte) error {
+		if last != nil && !bytes.Equal(k, last) {
+			if err := errors.Join(end(), ctx.Err()); err != nil {
+				return err
+			}
+		}
+		last, value = append(last[:0], k...), append(value[:0], v...)
+		return nil
+	})
+	return errors.Join(err, end())
+}

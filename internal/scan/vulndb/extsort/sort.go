@@ -1,0 +1,221 @@
+// Package extsort sorts more records than memory holds: what does not fit goes into
+// sorted temporary files, which are merged at the end.
+//
+// It does not know what records mean. Records with equal keys are sorted by their values,
+// and equal records are given as often as they came.
+//
+// Invariant: what is given is in the order of the bytes, whatever order it came in, and
+// however often the memory was full.
+package extsort
+
+import (
+	"bufio"
+	"bytes"
+	"container/heap"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+)
+
+const (
+	perRecord  = 16 // bytes of memory beside its key and value
+	recordMost = 64 << 20
+	leastSize  = 1 << 20
+)
+
+// Sorter takes records and gives them back sorted. It is used by one goroutine.
+type Sorter struct {
+	folder string // of temporary files
+	most   int    // bytes of memory
+
+	arena   []byte
+	records []record
+	runs    []*os.File
+}
+
+// record is where a key and a value lie in the arena.
+type record struct{ at, key, end uint32 }
+
+// New gives a sorter that keeps about most bytes in memory, and the rest in files in a
+// folder. Close removes them.
+func New(folder string, most int) *Sorter {
+	return &Sorter{folder: folder, most: min(max(most, leastSize), 1<<30)}
+}
+
+// Add takes a record.
+func (s *Sorter) Add(key, value []byte) error {
+	size := len(key) + len(value)
+	if size > recordMost {
+		return fmt.Errorf("a record of %d bytes is too long to be sorted", size)
+	}
+	if len(s.records) > 0 && len(s.arena)+size+perRecord*(len(s.records)+1) > s.most {
+		if err := s.spill(); err != nil {
+			return fmt.Errorf("sort in %s: %w", s.folder, err)
+		}
+	}
+	if s.arena == nil {
+		s.arena = make([]byte, 0, s.most)
+	}
+	r := record{at: uint32(len(s.arena))}
+	s.arena = append(s.arena, key...)
+	r.key = uint32(len(s.arena))
+	s.arena = append(s.arena, value...)
+	r.end = uint32(len(s.arena))
+	s.records = append(s.records, r)
+	return nil
+}
+
+func (s *Sorter) key(r record) []byte   { return s.arena[r.at:r.key] }
+func (s *Sorter) value(r record) []byte { return s.arena[r.key:r.end] }
+
+func (s *Sorter) sort() {
+	slices.SortFunc(s.records, func(a, b record) int {
+		if c := bytes.Compare(s.key(a), s.key(b)); c != 0 {
+			return c
+		}
+		return bytes.Compare(s.value(a), s.value(b))
+	})
+}
+
+// spill writes what is in memory into a file.
+func (s *Sorter) spill() error {
+	s.sort()
+	f, err := os.CreateTemp(s.folder, "sort-*")
+	if err != nil {
+		return err
+	}
+	s.runs = append(s.runs, f)
+	w := bufio.NewWriterSize(f, 256<<10)
+	var head []byte
+	for _, r := range s.records {
+		head = binary.AppendUvarint(head[:0], uint64(r.key-r.at))
+		head = binary.AppendUvarint(head, uint64(r.end-r.key))
+		if _, err := w.Write(head); err != nil {
+			return err
+		}
+		if _, err := w.Write(s.arena[r.at:r.end]); err != nil {
+			return err
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	s.arena, s.records = s.arena[:0], s.records[:0]
+	_, err = f.Seek(0, io.SeekStart)
+	return err
+}
+
+// Each gives every record in order. The slices are good until fn returns. It is called
+// once, after the last Add.
+func (s *Sorter) Each(fn func(key, value []byte) error) error {
+	if len(s.runs) == 0 {
+		s.sort()
+		for _, r := range s.records {
+			if err := fn(s.key(r), s.value(r)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(s.records) > 0 {
+		if err := s.spill(); err != nil {
+			return fmt.Errorf("sort in %s: %w", s.folder, err)
+		}
+	}
+	s.arena, s.records = nil, nil
+	return s.merge(fn)
+}
+
+func (s *Sorter) merge(fn func(key, value []byte) error) error {
+	var h runs
+	for _, f := range s.runs {
+		r := &run{r: bufio.NewReaderSize(f, 64<<10)}
+		ok, err := r.next()
+		if err != nil {
+			return err
+		}
+		if ok {
+			h = append(h, r)
+		}
+	}
+	heap.Init(&h)
+	for len(h) > 0 {
+		r := h[0]
+		if err := fn(r.key, r.value); err != nil {
+			return err
+		}
+		ok, err := r.next()
+		if err != nil {
+			return err
+		}
+		if ok {
+			heap.Fix(&h, 0)
+		} else {
+			heap.Pop(&h)
+		}
+	}
+	return nil
+}
+
+// Close removes the temporary files.
+func (s *Sorter) Close() error {
+	var errs []error
+	for _, f := range s.runs {
+		f.Close()
+		errs = append(errs, os.Remove(f.Name()))
+	}
+	s.arena, s.records, s.runs = nil, nil, nil
+	return errors.Join(errs...)
+}
+
+// run is a sorted file at its next record.
+type run struct {
+	r          *bufio.Reader
+	both       []byte
+	key, value []byte
+}
+
+func (r *run) next() (bool, error) {
+	n, err := binary.ReadUvarint(r.r)
+	if errors.Is(err, io.EOF) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	m, err := binary.ReadUvarint(r.r)
+	if err != nil {
+		return false, err
+	}
+	if n > recordMost || m > recordMost {
+		return false, errors.New("a temporary file of the sort is damaged")
+	}
+	r.both = slices.Grow(r.both[:0], int(n+m))[:n+m]
+	if _, err := io.ReadFull(r.r, r.both); err != nil {
+		return false, err
+	}
+	r.key, r.value = r.both[:n], r.both[n:]
+	return true, nil
+}
+
+// runs is a heap by the next record.
+type runs []*run
+
+func (h runs) Len() int { return len(h) }
+func (h runs) Less(i, j int) bool {
+	if c := bytes.Compare(h[i].key, h[j].key); c != 0 {
+		return c < 0
+	}
+	return bytes.Compare(h[i].value, h[j].value) < 0
+}
+func (h runs) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *runs) Push(x any)   { *h = append(*h, x.(*run)) }
+func (h *runs) Pop() any {
+	old := *h
+	r := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return r
+}

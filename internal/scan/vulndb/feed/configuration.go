@@ -1,0 +1,120 @@
+package feed
+
+import (
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// configuration says to which products a CVE applies, in the form that NVD and CVE
+// records share. Its nodes are alternatives unless its operator is AND.
+type configuration struct {
+	Operator string `json:"operator"`
+	Negate   bool   `json:"negate"`
+	Nodes    []node `json:"nodes"`
+}
+
+type node struct {
+	Operator string     `json:"operator"`
+	Negate   bool       `json:"negate"`
+	Match    []cpeMatch `json:"cpeMatch"`
+}
+
+type cpeMatch struct {
+	Vulnerable     bool   `json:"vulnerable"`
+	Criteria       string `json:"criteria"`
+	StartIncluding string `json:"versionStartIncluding"`
+	StartExcluding string `json:"versionStartExcluding"`
+	EndIncluding   string `json:"versionEndIncluding"`
+	EndExcluding   string `json:"versionEndExcluding"`
+}
+
+// configure adds the configurations of a CVE.
+func (r *Record) configure(id string, rank int, source vulndb.Source, list []configuration) {
+	c := Configurations{ID: id, Rank: rank}
+	for _, conf := range list {
+		if conf.Negate {
+			r.reject("a configuration that is negated as a whole")
+			continue
+		}
+		nodes, ok := r.nodes(conf)
+		switch {
+		case len(nodes) == 0:
+		case strings.EqualFold(conf.Operator, "AND"):
+			if ok {
+				c.List = append(c.List, vulndb.Applicability{ID: id, Source: source, Nodes: nodes})
+			}
+		default:
+			for _, n := range nodes {
+				c.List = append(c.List, vulndb.Applicability{ID: id, Source: source, Nodes: []vulndb.Node{n}})
+			}
+		}
+	}
+	if len(c.List) > 0 {
+		r.Configurations = append(r.Configurations, c)
+	}
+}
+
+// nodes gives the nodes of which something is left; all is false when one is not, or
+// lost what it cannot do without.
+func (r *Record) nodes(conf configuration) (nodes []vulndb.Node, all bool) {
+	all = true
+	for _, n := range conf.Nodes {
+		out := vulndb.Node{Negate: n.Negate, All: strings.EqualFold(n.Operator, "AND")}
+		for _, m := range n.Match {
+			if !namesProduct(m.Criteria) {
+				r.reject("a CPE without vendor and product")
+				continue
+			}
+			out.Criteria = append(out.Criteria, vulndb.Criterion{
+				CPE: m.Criteria, Vulnerable: m.Vulnerable,
+				StartIncluding: m.StartIncluding, StartExcluding: m.StartExcluding,
+				EndIncluding: m.EndIncluding, EndExcluding: m.EndExcluding,
+			})
+		}
+		if len(out.Criteria) == 0 || len(out.Criteria) < len(n.Match) && (out.All || out.Negate) {
+			all = false
+			continue
+		}
+		nodes = append(nodes, out)
+	}
+	return nodes, all
+}
+
+const cpeParts = 13
+
+// splitCPE divides a formatted string of CPE 2.3 at its colons that are not escaped.
+func splitCPE(s string) []string {
+	parts := make([]string, 0, cpeParts)
+	begin := 0
+	for i := 0; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case ':':
+			parts = append(parts, s[begin:i])
+			begin = i + 1
+		}
+	}
+	return append(parts, s[begin:])
+}
+
+// Product gives part, vendor and product of a CPE; false when it is none, or leaves
+// vendor or product open.
+func Product(cpe string) (part, vendor, product string, ok bool) {
+	p := splitCPE(cpe)
+	if len(p) != cpeParts || p[0] != "cpe" || p[1] != "2.3" || len(cpe) > 1000 || strings.Contains(cpe, "\x00") {
+		return "", "", "", false
+	}
+	for _, s := range p[3:5] {
+		if s == "" || s == "-" || strings.ContainsAny(s, "*?") && strings.ContainsAny(strings.ReplaceAll(strings.ReplaceAll(s, `\*`, ""), `\?`, ""), "*?") {
+			return "", "", "", false
+		}
+	}
+	return p[2], p[3], p[4], p[2] == "a" || p[2] == "o" || p[2] == "h"
+}
+
+func namesProduct(cpe string) bool {
+	_, _, _, ok := Product(cpe)
+	return ok
+}

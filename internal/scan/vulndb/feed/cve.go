@@ -1,0 +1,184 @@
+package feed
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/score"
+)
+
+const feedCVE = "cve"
+
+// cveRecord is a record in CVE's form 5.x (https://cveproject.github.io/cve-schema/), as
+// the CVE list and Vulnrichment publish it.
+type cveRecord struct {
+	Metadata struct {
+		ID      string `json:"cveId"`
+		State   string `json:"state"`
+		Updated string `json:"dateUpdated"`
+	} `json:"cveMetadata"`
+	Containers struct {
+		CNA cveContainer   `json:"cna"`
+		ADP []cveContainer `json:"adp"`
+	} `json:"containers"`
+}
+
+type cveContainer struct {
+	Provider struct {
+		Updated string `json:"dateUpdated"`
+	} `json:"providerMetadata"`
+	Metrics       []cveMetric     `json:"metrics"`
+	Applicability []configuration `json:"cpeApplicability"`
+	Affected      []cveAffected   `json:"affected"`
+}
+
+type cveMetric struct {
+	V40   *cvss    `json:"cvssV4_0"`
+	V31   *cvss    `json:"cvssV3_1"`
+	V30   *cvss    `json:"cvssV3_0"`
+	V2    *cvss    `json:"cvssV2_0"`
+	Other cveOther `json:"other"`
+}
+
+// cveOther is a metric that is no score: that a vulnerability is exploited.
+type cveOther struct {
+	Type    string          `json:"type"`
+	Content json.RawMessage `json:"content"`
+}
+
+type cveAffected struct {
+	CPEs     []string     `json:"cpes"`
+	Default  string       `json:"defaultStatus"`
+	Versions []cveVersion `json:"versions"`
+}
+
+type cveVersion struct {
+	Version         string            `json:"version"`
+	Status          string            `json:"status"`
+	Type            string            `json:"versionType"`
+	LessThan        string            `json:"lessThan"`
+	LessThanOrEqual string            `json:"lessThanOrEqual"`
+	Changes         []json.RawMessage `json:"changes"`
+}
+
+func parseCVE(it Item) Record {
+	var c cveRecord
+	if err := json.Unmarshal(it.Data, &c); err != nil {
+		return failed(feedCVE, it.Name, short(err))
+	}
+	r := Record{Feed: feedCVE, ID: c.Metadata.ID, Modified: parseTime(cmpOr(c.Metadata.Updated, c.Containers.CNA.Provider.Updated))}
+	if !cveID.MatchString(r.ID) {
+		r.ID = cmpOr(r.ID, it.Name)
+		r.reject("it has no CVE id")
+		return r
+	}
+	v := vulndb.Vulnerability{ID: r.ID, Rejected: c.Metadata.State == "REJECTED"}
+	if !v.Rejected {
+		v.Score = vulndb.Score{Severity: vulndb.Unknown}
+		c.Containers.CNA.collect(&r, &v, vulndb.CNA)
+		for i := range c.Containers.ADP {
+			c.Containers.ADP[i].collect(&r, &v, vulndb.ADP)
+		}
+	}
+	r.Vulnerabilities = []vulndb.Vulnerability{v}
+	return r
+}
+
+// collect takes what one container says. CPEs of CNA and ADP are kept together: they
+// seldom speak of one product, and what an ADP adds is meant to complete the CNA's.
+func (c *cveContainer) collect(r *Record, v *vulndb.Vulnerability, source vulndb.Source) {
+	for _, m := range c.Metrics {
+		m.exploited(v)
+		for _, x := range []*cvss{m.V31, m.V30, m.V40, m.V2} {
+			if x == nil || x.Vector == "" && x.Base == 0 {
+				continue
+			}
+			s, err := x.score(source)
+			if err != nil {
+				r.reject(short(err))
+				continue
+			}
+			if score.Better(s, v.Score) {
+				v.Score = s
+			}
+		}
+	}
+	r.configure(r.ID, RankCVE, source, c.Applicability)
+	made := Configurations{ID: r.ID, Rank: RankAffected}
+	for _, a := range c.Affected {
+		if list := a.criteria(); len(list) > 0 {
+			made.List = append(made.List, vulndb.Applicability{ID: r.ID, Source: source, Nodes: []vulndb.Node{{Criteria: list}}})
+		}
+	}
+	if len(made.List) > 0 {
+		r.Configurations = append(r.Configurations, made)
+	}
+}
+
+func (m *cveMetric) exploited(v *vulndb.Vulnerability) {
+	if m.Other.Type != "kev" {
+		return
+	}
+	var kev struct {
+		Added string `json:"dateAdded"`
+	}
+	if json.Unmarshal(m.Other.Content, &kev) == nil {
+		v.Exploited, v.ExploitedSince = true, parseTime(kev.Added)
+	}
+}
+
+// criteria makes criteria of the CPEs of a product and its affected versions. A list
+// from which the affected ones only follow by an order of versions, and what is written
+// in words, is left out: these records were not made for machines.
+func (a *cveAffected) criteria() []vulndb.Criterion {
+	var list []vulndb.Criterion
+	if a.Default == "affected" {
+		return nil
+	}
+	for _, cpe := range a.CPEs {
+		part, _, _, ok := Product(cpe)
+		if !ok || part == "h" {
+			continue
+		}
+		if own := splitCPE(cpe)[5]; own != "*" && own != "-" {
+			list = append(list, vulndb.Criterion{CPE: cpe, Vulnerable: true})
+			continue
+		}
+		for _, v := range a.Versions {
+			if c, ok := v.criterion(cpe); ok {
+				list = append(list, c)
+			}
+		}
+	}
+	return list
+}
+
+func (v *cveVersion) criterion(cpe string) (vulndb.Criterion, bool) {
+	c := vulndb.Criterion{CPE: cpe, Vulnerable: true}
+	if v.Status != "affected" || v.Type == "git" || len(v.Changes) > 0 {
+		return c, false
+	}
+	if v.LessThan == "" && v.LessThanOrEqual == "" {
+		if odd(v.Version) || !strings.ContainsAny(v.Version, "123456789") {
+			return c, false
+		}
+		c.StartIncluding, c.EndIncluding = v.Version, v.Version
+		return c, true
+	}
+	for _, end := range []string{v.LessThan, v.LessThanOrEqual} {
+		if end != "" && (odd(end) || !strings.ContainsAny(end, "0123456789")) {
+			return c, false
+		}
+	}
+	c.EndExcluding, c.EndIncluding = v.LessThan, v.LessThanOrEqual
+	if v.LessThan != "" {
+		c.EndIncluding = ""
+	}
+	if !odd(v.Version) && strings.ContainsAny(v.Version, "123456789") {
+		c.StartIncluding = v.Version
+	} else if odd(v.Version) && v.Version != "" {
+		return c, false
+	}
+	return c, true
+}

@@ -1,0 +1,96 @@
+package feed
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Item is a piece of a feed that is parsed alone: a file, or an element of a large one.
+type Item struct {
+	Kind Kind
+	Name string    // where it was found
+	Time time.Time // of its file, or what its file says
+	Data []byte
+}
+
+// Kind is the form in which an item is written.
+type Kind string
+
+const (
+	kindOSV      Kind = "OSV record"
+	kindOSVYAML  Kind = "OSV record in YAML"
+	kindRubySec  Kind = "RubySec advisory"
+	kindRustSec  Kind = "RustSec advisory"
+	kindNVD      Kind = "NVD feed element"
+	kindOverride Kind = "NVD override"
+	kindCVE      Kind = "CVE record"
+	kindKEV      Kind = "KEV entry"
+	kindEPSS     Kind = "EPSS lines"
+)
+
+var parsers = map[Kind]func(Item) Record{
+	kindOSV: parseOSV, kindOSVYAML: parseOSV, kindRubySec: parseRubySec, kindRustSec: parseRustSec,
+	kindNVD: parseNVD, kindOverride: parseOverride, kindCVE: parseCVE, kindKEV: parseKEV,
+}
+
+// Parse reads the records of an item. What makes a parser panic is a bad record.
+func (it Item) Parse() (records []Record) {
+	defer func() {
+		if p := recover(); p != nil {
+			records = []Record{failed(string(it.Kind), it.Name, fmt.Sprintf("it broke its reader: %.100v", p))}
+		}
+	}()
+	if it.Kind == kindEPSS {
+		for line := range strings.Lines(string(it.Data)) {
+			records = append(records, parseEPSS(line, it.Time))
+		}
+		return records
+	}
+	parse, ok := parsers[it.Kind]
+	if !ok {
+		return nil
+	}
+	r := parse(it)
+	if r.Modified.IsZero() && r.Feed != "" {
+		r.Modified = it.Time.UTC()
+	}
+	return []Record{r}
+}
+
+// recognise says what a file is by its name and first bytes; "" when it is no feed.
+func recognise(ext string, head []byte) Kind {
+	switch ext {
+	case ".json":
+		return recogniseJSON(head)
+	case ".yaml", ".yml":
+		return recogniseYAML(head)
+	case ".md":
+		if bytes.HasPrefix(bytes.TrimSpace(head), []byte(fence+"toml")) {
+			return kindRustSec
+		}
+	case ".csv":
+		if bytes.HasPrefix(head, []byte("#model_version")) || bytes.HasPrefix(head, []byte("cve,epss,")) {
+			return kindEPSS
+		}
+	}
+	return ""
+}
+
+// recogniseYAML looks at the keys on the left.
+func recogniseYAML(head []byte) Kind {
+	for line := range bytes.Lines(head) {
+		key, _, ok := bytes.Cut(line, []byte(":"))
+		if !ok {
+			continue
+		}
+		switch string(key) {
+		case "gem", "engine", "library":
+			return kindRubySec
+		case "id", "affected", "modified", "schema_version":
+			return kindOSVYAML
+		}
+	}
+	return ""
+}

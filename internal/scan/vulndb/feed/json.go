@@ -1,0 +1,164 @@
+package feed
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+const elementMost = 64 << 20 // bytes of one element of a feed
+
+// decisive are keys of the outermost object that only one form has.
+var decisive = map[string]Kind{
+	"schema_version": kindOSV, "id": kindOSV, "affected": kindOSV, "aliases": kindOSV, "modified": kindOSV,
+	"_annotation": kindOverride,
+	"dataType":    kindCVE, "dataVersion": kindCVE, "cveMetadata": kindCVE, "containers": kindCVE,
+	"resultsPerPage": kindNVD, "totalResults": kindNVD, "format": kindNVD,
+	"catalogVersion": kindKEV, "dateReleased": kindKEV,
+}
+
+// recogniseJSON looks at the outermost keys as far as the head goes.
+func recogniseJSON(head []byte) Kind {
+	dec := json.NewDecoder(bytes.NewReader(head))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return ""
+	}
+	for {
+		t, err := dec.Token()
+		key, ok := t.(string)
+		if err != nil || !ok {
+			return ""
+		}
+		if kind, ok := decisive[key]; ok {
+			return kind
+		}
+		if key == "vulnerabilities" {
+			return recogniseElement(dec)
+		}
+		var skip json.RawMessage
+		if dec.Decode(&skip) != nil {
+			return ""
+		}
+	}
+}
+
+// recogniseElement looks at the first key of the first vulnerability.
+func recogniseElement(dec *json.Decoder) Kind {
+	for _, want := range []json.Token{json.Delim('['), json.Delim('{')} {
+		if t, err := dec.Token(); err != nil || t != want {
+			return ""
+		}
+	}
+	for {
+		t, err := dec.Token()
+		key, ok := t.(string)
+		switch {
+		case err != nil || !ok:
+			return ""
+		case key == "cve":
+			return kindNVD
+		case key == "cveID":
+			return kindKEV
+		}
+		var skip json.RawMessage
+		if dec.Decode(&skip) != nil {
+			return ""
+		}
+	}
+}
+
+// elements gives each element of the list of vulnerabilities of a large file.
+func elements(r io.Reader, it Item, emit func(Item) error) error {
+	bound := &bounded{r: r}
+	dec := json.NewDecoder(bound)
+	bound.done = dec.InputOffset
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return fmt.Errorf("%s: it is no JSON object: %w", it.Name, cmpErr(err))
+	}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return fmt.Errorf("%s: %w", it.Name, err)
+		}
+		if key == "vulnerabilities" {
+			err = list(dec, &it, emit)
+		} else {
+			var value json.RawMessage
+			err = dec.Decode(&value)
+			it.date(key, value)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", it.Name, err)
+		}
+	}
+	return nil
+}
+
+func cmpErr(err error) error {
+	if err != nil {
+		return err
+	}
+	return errors.New("something else stands there")
+}
+
+// date takes the date of a feed.
+func (it *Item) date(key json.Token, value json.RawMessage) {
+	var s string
+	if key != "timestamp" && key != "dateReleased" || json.Unmarshal(value, &s) != nil {
+		return
+	}
+	if t := parseTime(s); !t.IsZero() {
+		it.Time = t
+	}
+}
+
+func list(dec *json.Decoder, it *Item, emit func(Item) error) error {
+	if t, err := dec.Token(); err != nil || t != json.Delim('[') {
+		return fmt.Errorf("its vulnerabilities are no list: %w", cmpErr(err))
+	}
+	for n := 0; dec.More(); n++ {
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return err
+		}
+		if err := emit(Item{Kind: it.Kind, Name: fmt.Sprintf("%s[%d]", it.Name, n), Time: it.Time, Data: raw}); err != nil {
+			return err
+		}
+	}
+	_, err := dec.Token()
+	return err
+}
+
+// bounded refuses to read far ahead of what was decoded, so that an element without end
+// does not fill the memory.
+type bounded struct {
+	r    io.Reader
+	read int64
+	done func() int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.done != nil && b.read-b.done() > elementMost {
+		return 0, errors.New("an element is longer than 64 MB")
+	}
+	n, err := b.r.Read(p)
+	b.read += int64(n)
+	return n, err
+}
+
+// epssDate finds "score_date:2026-08-21T00:00:00Z" in the first line.
+func epssDate(line string) time.Time {
+	const mark = "score_date:"
+	for i := 0; i+len(mark) <= len(line); i++ {
+		if line[i:i+len(mark)] == mark {
+			rest := line[i+len(mark):]
+			if len(rest) >= len(time.DateOnly) {
+				return parseTime(rest[:len(time.DateOnly)])
+			}
+		}
+	}
+	return time.Time{}
+}

@@ -1,0 +1,136 @@
+package feed
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/score"
+)
+
+const (
+	feedNVD      = "nvd"
+	feedOverride = "nvd-overrides"
+
+	nvdItself = "nvd@nist.gov"
+	cisaADP   = "134c704f-9b21-4f2e-91b3-4a467353bcc0"
+)
+
+// nvdItem is one element of a feed of NVD's API 2.0, and, with its annotation, a file of
+// the overrides, which have the same form.
+type nvdItem struct {
+	Annotation struct {
+		ID       string `json:"cve_id"`
+		Modified string `json:"modified"`
+	} `json:"_annotation"`
+	CVE nvdRecord `json:"cve"`
+}
+
+type nvdRecord struct {
+	ID             string          `json:"id"`
+	Status         string          `json:"vulnStatus"`
+	Modified       string          `json:"lastModified"`
+	ExploitAdd     string          `json:"cisaExploitAdd"`
+	Metrics        nvdMetrics      `json:"metrics"`
+	Configurations []configuration `json:"configurations"`
+}
+
+type nvdMetrics struct {
+	V40 []nvdMetric `json:"cvssMetricV40"`
+	V31 []nvdMetric `json:"cvssMetricV31"`
+	V30 []nvdMetric `json:"cvssMetricV30"`
+	V2  []nvdMetric `json:"cvssMetricV2"`
+}
+
+type nvdMetric struct {
+	Source string `json:"source"`
+	Data   cvss   `json:"cvssData"`
+}
+
+// cvss is a score as NVD and CVE records write it.
+type cvss struct {
+	Version string  `json:"version"`
+	Vector  string  `json:"vectorString"`
+	Base    float64 `json:"baseScore"`
+}
+
+// score computes the score of the vector; the number beside it counts only without one.
+func (c cvss) score(from vulndb.Source) (vulndb.Score, error) {
+	if c.Vector != "" {
+		return score.Parse(c.Vector, from)
+	}
+	if c.Base == 0 {
+		return vulndb.Score{}, errors.New("a score has neither vector nor number")
+	}
+	return score.Number(c.Base, c.Version, from)
+}
+
+func parseNVD(it Item) Record {
+	var n nvdItem
+	if err := json.Unmarshal(it.Data, &n); err != nil {
+		return failed(feedNVD, it.Name, short(err))
+	}
+	return n.record(feedNVD, RankNVD)
+}
+
+func parseOverride(it Item) Record {
+	var n nvdItem
+	if err := json.Unmarshal(it.Data, &n); err != nil {
+		return failed(feedOverride, it.Name, short(err))
+	}
+	n.CVE.ID = cmpOr(n.Annotation.ID, n.CVE.ID)
+	n.CVE.Modified = cmpOr(n.Annotation.Modified, n.CVE.Modified)
+	return n.record(feedOverride, RankOverride)
+}
+
+func (n *nvdItem) record(feed string, rank int) Record {
+	c := &n.CVE
+	r := Record{Feed: feed, ID: c.ID, Modified: parseTime(c.Modified)}
+	if !cveID.MatchString(c.ID) {
+		r.reject("it has no CVE id")
+		return r
+	}
+	v := vulndb.Vulnerability{ID: c.ID}
+	if strings.EqualFold(c.Status, "Rejected") {
+		v.Rejected = true
+		r.Vulnerabilities = []vulndb.Vulnerability{v}
+		return r
+	}
+	v.Score = c.Metrics.best(&r)
+	if t := parseTime(c.ExploitAdd); !t.IsZero() {
+		v.Exploited, v.ExploitedSince = true, t
+	}
+	r.Vulnerabilities = []vulndb.Vulnerability{v}
+	r.configure(c.ID, rank, vulndb.NVD, c.Configurations)
+	return r
+}
+
+func (m *nvdMetrics) best(r *Record) vulndb.Score {
+	best := vulndb.Score{Severity: vulndb.Unknown}
+	for _, list := range [][]nvdMetric{m.V31, m.V30, m.V40, m.V2} {
+		for _, x := range list {
+			s, err := x.Data.score(scorer(x.Source))
+			if err != nil {
+				r.reject(short(err))
+				continue
+			}
+			if score.Better(s, best) {
+				best = s
+			}
+		}
+	}
+	return best
+}
+
+// scorer says who made a score that NVD shows.
+func scorer(source string) vulndb.Source {
+	switch source {
+	case nvdItself:
+		return vulndb.NVD
+	case cisaADP:
+		return vulndb.ADP
+	default:
+		return vulndb.CNA
+	}
+}

@@ -1,0 +1,419 @@
+package feed
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/osv-scalibr/semantic"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/score"
+)
+
+// osvRecord is a record in OSV's form (https://ossf.github.io/osv-schema/), which Go, GHSA,
+// PyPA, Homebrew and the zips of each ecosystem share.
+type osvRecord struct {
+	ID        string        `json:"id" yaml:"id"`
+	Modified  string        `json:"modified" yaml:"modified"`
+	Published string        `json:"published" yaml:"published"`
+	Withdrawn string        `json:"withdrawn" yaml:"withdrawn"`
+	Aliases   []string      `json:"aliases" yaml:"aliases"`
+	Upstream  []string      `json:"upstream" yaml:"upstream"`
+	Severity  []osvSeverity `json:"severity" yaml:"severity"`
+	Affected  []osvAffected `json:"affected" yaml:"affected"`
+	Specific  osvSpecific   `json:"database_specific" yaml:"database_specific"`
+}
+
+type osvSeverity struct {
+	Type  string `json:"type" yaml:"type"`
+	Score string `json:"score" yaml:"score"`
+}
+
+// osvSpecific is what sources add to a record in ways of their own.
+type osvSpecific struct {
+	URL           text `json:"url" yaml:"url"`
+	Severity      text `json:"severity" yaml:"severity"`
+	ReviewStatus  text `json:"review_status" yaml:"review_status"`
+	Reviewed      any  `json:"github_reviewed" yaml:"github_reviewed"`
+	Informational any  `json:"informational" yaml:"informational"`
+	LastKnown     text `json:"last_known_affected_version_range" yaml:"last_known_affected_version_range"`
+	CVSS          any  `json:"-" yaml:"-"`
+}
+
+// text is a string, or nothing where something else stands.
+type text string
+
+// UnmarshalJSON takes a string and passes over anything else.
+func (t *text) UnmarshalJSON(b []byte) error {
+	var s string
+	if json.Unmarshal(b, &s) == nil {
+		*t = text(s)
+	}
+	return nil
+}
+
+// UnmarshalYAML takes a string and passes over anything else.
+func (t *text) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode {
+		*t = text(n.Value)
+	}
+	return nil
+}
+
+type osvAffected struct {
+	Package struct {
+		Name      string `json:"name" yaml:"name"`
+		Ecosystem string `json:"ecosystem" yaml:"ecosystem"`
+	} `json:"package" yaml:"package"`
+	Severity []osvSeverity `json:"severity" yaml:"severity"`
+	Ranges   []osvRange    `json:"ranges" yaml:"ranges"`
+	Versions []string      `json:"versions" yaml:"versions"`
+	Specific osvSpecific   `json:"database_specific" yaml:"database_specific"`
+}
+
+type osvRange struct {
+	Type     string      `json:"type" yaml:"type"`
+	Events   []osvEvent  `json:"events" yaml:"events"`
+	Specific osvSpecific `json:"database_specific" yaml:"database_specific"`
+}
+
+type osvEvent struct {
+	Introduced   string `json:"introduced" yaml:"introduced"`
+	Fixed        string `json:"fixed" yaml:"fixed"`
+	LastAffected string `json:"last_affected" yaml:"last_affected"`
+	Limit        string `json:"limit" yaml:"limit"`
+}
+
+// at is the version that an event is about.
+func (e osvEvent) at() string {
+	return cmpOr(e.Introduced, e.Fixed, e.LastAffected, e.Limit)
+}
+
+func cmpOr(list ...string) string {
+	for _, s := range list {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// ecosystems are those that advisories are kept of.
+var ecosystems = []vulndb.Ecosystem{
+	vulndb.RubyGems, vulndb.PyPI, vulndb.NPM, vulndb.Maven, vulndb.Go, vulndb.Crates, vulndb.Homebrew,
+}
+
+// prefixes tell who wrote a record.
+var prefixes = map[string]vulndb.Source{
+	"GO": vulndb.GoVuln, "GHSA": vulndb.GHSA, "PYSEC": vulndb.PyPA, "RUSTSEC": vulndb.RustSec, "BREW": vulndb.HomebrewOSV,
+}
+
+var cveID = regexp.MustCompile(`^CVE-\d{4}-\d{4,12}$`)
+
+func sourceOf(id string) vulndb.Source {
+	prefix, _, _ := strings.Cut(id, "-")
+	if s, ok := prefixes[prefix]; ok {
+		return s
+	}
+	return vulndb.OSV
+}
+
+// parseOSV reads a record in JSON or YAML.
+func parseOSV(it Item) Record {
+	var o osvRecord
+	var err error
+	if it.Kind == kindOSVYAML {
+		err = yaml.Unmarshal(it.Data, &o)
+	} else {
+		err = json.Unmarshal(it.Data, &o)
+	}
+	if err == nil && o.ID == "" {
+		err = fmt.Errorf("it has no id")
+	}
+	if err != nil {
+		return failed(string(sourceOf(strings.TrimSuffix(path.Base(it.Name), path.Ext(it.Name)))), it.Name, short(err))
+	}
+	return o.record()
+}
+
+func (o *osvRecord) record() Record {
+	source := sourceOf(o.ID)
+	r := Record{Feed: string(source), ID: o.ID, Modified: parseTime(cmpOr(o.Modified, o.Published))}
+	switch {
+	case o.Withdrawn != "":
+		r.Dropped = Withdrawn
+		return r
+	case o.informational():
+		r.Dropped = Informational
+		return r
+	}
+	cves, related := o.names(source)
+	o.advisories(&r, source, cves, related)
+	o.vulnerabilities(&r, source, cves, related)
+	return r
+}
+
+// informational says that RustSec only gives notice: of no maintainer, of unsound code.
+func (o *osvRecord) informational() bool {
+	for _, a := range o.Affected {
+		if a.Specific.Informational != nil {
+			return true
+		}
+	}
+	return o.Specific.Informational != nil
+}
+
+// names divides the other names of a record. What it is "related" to is something else;
+// "upstream" names the same only where a source packages what others write.
+func (o *osvRecord) names(source vulndb.Source) (cves, related []string) {
+	list := append([]string{o.ID}, o.Aliases...)
+	if source == vulndb.HomebrewOSV {
+		list = append(list, o.Upstream...)
+	}
+	for _, id := range list {
+		switch id = strings.TrimSpace(id); {
+		case cveID.MatchString(id):
+			cves = append(cves, id)
+		case id != "" && id != o.ID:
+			related = append(related, id)
+		}
+	}
+	return unique(cves), unique(related)
+}
+
+func unique(list []string) []string {
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// advisories makes one of all that the record says of a package.
+func (o *osvRecord) advisories(r *Record, source vulndb.Source, cves, related []string) {
+	byName := map[string]int{}
+	other, empty := 0, 0
+	for _, a := range o.Affected {
+		eco := vulndb.Ecosystem(beforeColon(a.Package.Ecosystem))
+		if !slices.Contains(ecosystems, eco) {
+			other++
+			continue
+		}
+		if a.Package.Name == "" || strings.Contains(a.Package.Name, "\x00") {
+			r.reject("a package has no name")
+			continue
+		}
+		before := len(r.Rejected)
+		ranges := o.ranges(r, eco, a)
+		if len(ranges) == 0 && len(a.Versions) == 0 {
+			if len(r.Rejected) == before {
+				empty++
+			}
+			continue
+		}
+		key := string(eco) + "\x00" + vulndb.Key(eco, a.Package.Name)
+		i, ok := byName[key]
+		if !ok {
+			i = len(r.Advisories)
+			byName[key] = i
+			r.Advisories = append(r.Advisories, vulndb.Advisory{
+				ID: o.ID, Source: source, CVEs: cves, Related: related, Ecosystem: eco, Name: a.Package.Name, URL: o.page(source),
+			})
+		}
+		adv := &r.Advisories[i]
+		adv.Ranges = append(adv.Ranges, ranges...)
+		adv.Versions = unique(append(adv.Versions, a.Versions...))
+		adv.Unconfirmed = o.unreviewed() && slices.ContainsFunc(adv.Ranges, endless)
+	}
+	if len(r.Advisories) == 0 && len(r.Rejected) == 0 {
+		r.Dropped = OtherKind
+		if other == 0 || empty > 0 {
+			r.Dropped = NoVersions
+		}
+	}
+}
+
+func beforeColon(s string) string {
+	s, _, _ = strings.Cut(s, ":")
+	return s
+}
+
+func endless(r vulndb.Range) bool { return r.Fixed == "" && r.LastAffected == "" }
+
+// unreviewed says that nobody has looked at the record, where its source tells.
+func (o *osvRecord) unreviewed() bool {
+	return o.Specific.ReviewStatus == "UNREVIEWED" || o.Specific.Reviewed == false
+}
+
+// page is where people read the record, where that is not clear from its id.
+func (o *osvRecord) page(source vulndb.Source) string {
+	if o.Specific.URL != "" && source == vulndb.GoVuln {
+		return string(o.Specific.URL)
+	}
+	return vulndb.Page(source, o.ID)
+}
+
+// ranges turns events into intervals.
+func (o *osvRecord) ranges(r *Record, eco vulndb.Ecosystem, a osvAffected) []vulndb.Range {
+	var out []vulndb.Range
+	for _, rg := range a.Ranges {
+		if rg.Type != "SEMVER" && rg.Type != "ECOSYSTEM" {
+			continue // commits say nothing of versions
+		}
+		if bad := oddVersion(rg.Events); bad != "" {
+			r.reject(fmt.Sprintf("%s: %.60q is no version", a.Package.Name, bad))
+			continue
+		}
+		list := intervals(sortEvents(eco, rg.Events))
+		last := cmpOr(string(a.Specific.LastKnown), string(rg.Specific.LastKnown))
+		if n := len(list); n > 0 && endless(list[n-1]) {
+			close1(&list[n-1], last)
+		}
+		out = append(out, list...)
+	}
+	return out
+}
+
+// close1 ends a range as GHSA tells beside it: "<= 1.2.3" or "< 1.2.3".
+func close1(r *vulndb.Range, last string) {
+	if v, ok := strings.CutPrefix(last, "<="); ok && !odd(strings.TrimSpace(v)) {
+		r.LastAffected = strings.TrimSpace(v)
+	} else if v, ok := strings.CutPrefix(last, "<"); ok && !odd(strings.TrimSpace(v)) {
+		r.Fixed = strings.TrimSpace(v)
+	}
+}
+
+// oddVersion gives the first event that is about no version, but a list or a sentence.
+func oddVersion(events []osvEvent) string {
+	for _, e := range events {
+		if v := e.at(); odd(v) {
+			return cmpOr(v, "(none)")
+		}
+	}
+	return ""
+}
+
+func odd(v string) bool {
+	return v == "" || len(v) > 200 || strings.ContainsAny(v, " \t\r\n,;<>=|\x00") || !strings.ContainsAny(v, "0123456789*") && len(v) > 40
+}
+
+// sortEvents puts events in the order of their versions, as OSV's rules of evaluation
+// have it; where versions cannot be compared they stay as they were.
+func sortEvents(eco vulndb.Ecosystem, events []osvEvent) []osvEvent {
+	if len(events) < 3 || eco == vulndb.Homebrew {
+		return events
+	}
+	sorted := slices.Clone(events)
+	failed := false
+	slices.SortStableFunc(sorted, func(a, b osvEvent) int {
+		c, err := compareEvents(eco, a, b)
+		failed = failed || err != nil
+		return c
+	})
+	if failed {
+		return events
+	}
+	return sorted
+}
+
+func compareEvents(eco vulndb.Ecosystem, a, b osvEvent) (int, error) {
+	switch {
+	case a.Introduced == "0" || b.Introduced == "0":
+		if a.Introduced == b.Introduced {
+			return 0, nil
+		}
+		if a.Introduced == "0" {
+			return -1, nil
+		}
+		return 1, nil
+	}
+	v, err := semantic.Parse(a.at(), string(eco))
+	if err != nil {
+		return 0, err
+	}
+	return v.CompareStr(b.at())
+}
+
+// intervals goes through sorted events. Of several ends the first counts.
+func intervals(events []osvEvent) []vulndb.Range {
+	var out []vulndb.Range
+	inside := false
+	for _, e := range events {
+		switch {
+		case e.Introduced != "":
+			if !inside {
+				v := e.Introduced
+				if v == "0" {
+					v = ""
+				}
+				out = append(out, vulndb.Range{Introduced: v})
+			}
+			inside = true
+		case !inside:
+		case e.Fixed != "":
+			out[len(out)-1].Fixed = e.Fixed
+			inside = false
+		case e.LastAffected != "":
+			out[len(out)-1].LastAffected = e.LastAffected
+			inside = false
+		case e.Limit != "" && e.Limit != "*":
+			out[len(out)-1].Fixed = e.Limit
+			inside = false
+		}
+	}
+	return out
+}
+
+// vulnerabilities says of each CVE what the record knows; of its own id and its other
+// names when it has none.
+func (o *osvRecord) vulnerabilities(r *Record, source vulndb.Source, cves, related []string) {
+	best := o.score(r, source)
+	ids := cves
+	if len(cves) == 0 {
+		ids = append([]string{o.ID}, related...)
+	}
+	for _, id := range ids {
+		v := vulndb.Vulnerability{ID: id, Score: best}
+		if id != o.ID {
+			v.Related = []string{o.ID}
+		} else {
+			v.Related = related
+			v.URL = o.page(source)
+		}
+		r.Vulnerabilities = append(r.Vulnerabilities, v)
+	}
+}
+
+// score gives the best of a record's severities.
+func (o *osvRecord) score(r *Record, source vulndb.Source) vulndb.Score {
+	best := score.Word(string(o.Specific.Severity), source)
+	list := o.Severity
+	for _, a := range o.Affected {
+		list = append(list, a.Severity...)
+	}
+	for _, s := range list {
+		if s.Score == "" || !strings.HasPrefix(s.Type, "CVSS") {
+			continue
+		}
+		got, err := score.Parse(s.Score, source)
+		if err != nil {
+			r.reject(short(err))
+			continue
+		}
+		if score.Better(got, best) {
+			best = got
+		}
+	}
+	return best
+}
+
+// short gives an error in one line of bounded length.
+func short(err error) string {
+	s := strings.Join(strings.Fields(err.Error()), " ")
+	if len(s) > 200 {
+		s = strings.ToValidUTF8(s[:200], "") + "..."
+	}
+	return s
+}

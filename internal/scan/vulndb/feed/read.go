@@ -1,0 +1,119 @@
+package feed
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
+)
+
+const (
+	headSize  = 64 << 10
+	fileMost  = 16 << 20 // bytes of a file that holds one record
+	linesSize = 64 << 10 // bytes of lines that are parsed together
+)
+
+// Tally counts the files of an input.
+type Tally struct {
+	Files   int // that were feeds
+	Ignored int // that were something else
+}
+
+// Read gives the items of a file or folder. A file that turns out to be bad in its middle
+// is named by reject, and the next one follows.
+func Read(ctx context.Context, from string, emit func(Item) error, reject func(Rejection)) (Tally, error) {
+	var n Tally
+	err := input.Walk(ctx, from, func(f input.File) error {
+		head, err := f.Peek(headSize)
+		if err != nil && !errors.Is(err, io.EOF) && len(head) == 0 {
+			return err
+		}
+		kind := recognise(path.Ext(f.Name), head)
+		if kind == "" {
+			n.Ignored++
+			return nil
+		}
+		n.Files++
+		var refused error // by the caller; the file is good
+		err = read(f, kind, func(it Item) error {
+			refused = emit(it)
+			return refused
+		})
+		if err != nil && refused == nil {
+			reject(Rejection{Feed: string(kind), Record: f.Name, Reason: short(err)})
+		}
+		return refused
+	})
+	return n, err
+}
+
+func read(f input.File, kind Kind, emit func(Item) error) error {
+	it := Item{Kind: kind, Name: f.Name, Time: f.Time}
+	switch kind {
+	case kindNVD, kindKEV:
+		return elements(f, it, emit)
+	case kindEPSS:
+		return lines(f, it, emit)
+	}
+	data, err := whole(f)
+	if err != nil {
+		return err
+	}
+	it.Data = data
+	return emit(it)
+}
+
+// whole reads a file that holds one record.
+func whole(f input.File) ([]byte, error) {
+	var b bytes.Buffer
+	if f.Size > 0 && f.Size < fileMost {
+		b.Grow(int(f.Size) + bytes.MinRead)
+	}
+	n, err := io.Copy(&b, io.LimitReader(f, fileMost+1))
+	if err != nil {
+		return nil, err
+	}
+	if n > fileMost {
+		return nil, fmt.Errorf("one record has more than %d MB", fileMost>>20)
+	}
+	return b.Bytes(), nil
+}
+
+// lines gives the lines of a table in bundles, without its head.
+func lines(f input.File, it Item, emit func(Item) error) error {
+	var b bytes.Buffer
+	send := func() error {
+		it.Data = bytes.Clone(b.Bytes())
+		b.Reset()
+		if len(bytes.TrimSpace(it.Data)) == 0 {
+			return nil
+		}
+		return emit(it)
+	}
+	for {
+		line, err := f.ReadSlice('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		switch {
+		case bytes.HasPrefix(line, []byte("#")):
+			if t := epssDate(string(line)); !t.IsZero() {
+				it.Time = t
+			}
+		case !bytes.HasPrefix(line, []byte("cve,")):
+			b.Write(line)
+		}
+		if b.Len() > linesSize || err != nil && b.Len() > 0 {
+			if err := send(); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package feed
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/google/osv-scalibr/semantic"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/interval"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/score"
+)
+
+// rubyAdvisory is an advisory of ruby-advisory-db. Its versions are requirements of
+// RubyGems under which a gem is good.
+type rubyAdvisory struct {
+	Gem        string   `yaml:"gem"`
+	Platform   string   `yaml:"platform"`
+	CVE        text     `yaml:"cve"`
+	GHSA       text     `yaml:"ghsa"`
+	OSVDB      text     `yaml:"osvdb"`
+	URL        string   `yaml:"url"`
+	Date       text     `yaml:"date"`
+	CVSS2      text     `yaml:"cvss_v2"`
+	CVSS3      text     `yaml:"cvss_v3"`
+	CVSS4      text     `yaml:"cvss_v4"`
+	Patched    []string `yaml:"patched_versions"`
+	Unaffected []string `yaml:"unaffected_versions"`
+}
+
+func parseRubySec(it Item) Record {
+	id := strings.TrimSuffix(path.Base(it.Name), path.Ext(it.Name))
+	r := Record{Feed: string(vulndb.RubySec), ID: id}
+	var a rubyAdvisory
+	if err := yaml.Unmarshal(it.Data, &a); err != nil {
+		r.reject(short(err))
+		return r
+	}
+	r.Modified = parseTime(string(a.Date))
+	if a.Gem == "" { // an implementation of Ruby, or RubyGems itself
+		r.Dropped = OtherKind
+		return r
+	}
+	cves, related := a.names(id)
+	ranges, err := complement(rubyOrder, rubyRequirement, append(a.Patched, a.Unaffected...))
+	if err != nil {
+		r.reject(short(err))
+		return r
+	}
+	if len(ranges) == 0 {
+		r.Dropped = NoVersions
+		return r
+	}
+	r.Advisories = []vulndb.Advisory{{
+		ID: id, Source: vulndb.RubySec, CVEs: cves, Related: related, Ecosystem: vulndb.RubyGems, Name: a.Gem,
+		URL: vulndb.Page(vulndb.RubySec, id), Platform: a.Platform, Ranges: ranges,
+	}}
+	best := a.score(&r)
+	ids := cves
+	if len(ids) == 0 {
+		ids = append([]string{id}, related...)
+	}
+	for _, name := range ids {
+		v := vulndb.Vulnerability{ID: name, Score: best}
+		if name == id && len(cves) == 0 {
+			v.Related, v.URL = related, a.URL
+		} else if name != id {
+			v.Related = []string{id}
+		}
+		r.Vulnerabilities = append(r.Vulnerabilities, v)
+	}
+	return r
+}
+
+// names gives the ids of an advisory, which are written without their prefixes.
+func (a *rubyAdvisory) names(id string) (cves, related []string) {
+	if c := "CVE-" + string(a.CVE); cveID.MatchString(c) {
+		cves = append(cves, c)
+	}
+	if a.GHSA != "" {
+		related = append(related, "GHSA-"+strings.TrimPrefix(string(a.GHSA), "GHSA-"))
+	}
+	if a.OSVDB != "" {
+		related = append(related, "OSVDB-"+string(a.OSVDB))
+	}
+	var out []string
+	for _, r := range unique(related) {
+		if r != id {
+			out = append(out, r)
+		}
+	}
+	return cves, out
+}
+
+func (a *rubyAdvisory) score(r *Record) vulndb.Score {
+	best := vulndb.Score{Severity: vulndb.Unknown}
+	for _, c := range []struct {
+		number  text
+		version string
+	}{{a.CVSS3, "3.1"}, {a.CVSS4, "4.0"}, {a.CVSS2, "2.0"}} {
+		if c.number == "" {
+			continue
+		}
+		n, err := strconv.ParseFloat(string(c.number), 64)
+		if err != nil {
+			r.reject("a score is no number")
+			continue
+		}
+		s, err := score.Number(n, c.version, vulndb.RubySec)
+		if err != nil {
+			r.reject(short(err))
+			continue
+		}
+		if score.Better(s, best) {
+			best = s
+		}
+	}
+	return best
+}
+
+// requirement gives the versions that one requirement of an ecosystem holds.
+type requirement func(string) (interval.Interval, error)
+
+// complement gives the ranges that none of the requirements holds. In each, what commas
+// divide must hold together.
+func complement(order interval.Order, parse requirement, good []string) ([]vulndb.Range, error) {
+	var sets []interval.Interval
+	for _, req := range good {
+		var parts []interval.Interval
+		for part := range strings.SplitSeq(req, ",") {
+			i, err := parse(strings.TrimSpace(part))
+			if err != nil {
+				return nil, fmt.Errorf("requirement %.80q: %w", req, err)
+			}
+			parts = append(parts, i)
+		}
+		if i, ok := order.Intersect(parts); ok {
+			sets = append(sets, i)
+		}
+	}
+	return interval.Ranges(order.Complement(sets)), nil
+}
+
+var errRequirement = errors.New("it is not understood")
+
+// splitRequirement divides a requirement into its operator and version.
+func splitRequirement(s string) (op, version string) {
+	n := strings.IndexFunc(s, func(r rune) bool { return !strings.ContainsRune("<>=!~^", r) })
+	if n < 0 {
+		return s, ""
+	}
+	return s[:n], strings.TrimSpace(s[n:])
+}
+
+func rubyOrder(a, b string) int {
+	c, err := semantic.ParseRubyGemsVersion(a).CompareStr(b)
+	if err != nil {
+		return strings.Compare(a, b)
+	}
+	return c
+}
+
+func rubyRequirement(s string) (interval.Interval, error) {
+	op, v := splitRequirement(s)
+	if odd(v) || v[0] < '0' || v[0] > '9' {
+		return interval.Interval{}, errRequirement
+	}
+	switch op {
+	case ">=":
+		return interval.From(v), nil
+	case ">":
+		return interval.Above(v), nil
+	case "<":
+		return interval.Below(v), nil
+	case "<=":
+		return interval.UpTo(v), nil
+	case "=", "":
+		return interval.Only(v), nil
+	case "~>":
+		bumped, err := rubyBump(v)
+		return interval.Interval{Low: interval.Bound{Version: v}, High: interval.Bound{Version: bumped, Open: true}}, err
+	default:
+		return interval.Interval{}, errRequirement
+	}
+}
+
+// rubyBump gives the end of "~>": the last number but one goes up, letters are left out.
+// RubyGems compares releases there, so that pre-releases of the end are outside too: the
+// end is the first of them.
+func rubyBump(v string) (string, error) {
+	var numbers []int
+	for part := range strings.SplitSeq(v, ".") {
+		n, err := strconv.Atoi(part)
+		if err != nil { // "1.0.0.rc2.1" and "1.0.0.1rc": a pre-release begins
+			if lead := strings.TrimRight(part, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-0123456789"); lead != "" {
+				return "", errRequirement
+			}
+			break
+		}
+		numbers = append(numbers, n)
+	}
+	if len(numbers) == 0 {
+		return "", errRequirement
+	}
+	if len(numbers) > 1 {
+		numbers = numbers[:len(numbers)-1]
+	}
+	numbers[len(numbers)-1]++
+	var b strings.Builder
+	for _, n := range numbers {
+		b.WriteString(strconv.Itoa(n) + ".")
+	}
+	return b.String() + "a", nil
+}

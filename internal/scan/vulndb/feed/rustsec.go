@@ -1,0 +1,196 @@
+package feed
+
+import (
+	"bytes"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+	"github.com/google/osv-scalibr/semantic"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/interval"
+)
+
+// rustAdvisory is the front matter of an advisory of RustSec. Its versions are Cargo's
+// requirements under which a crate is good.
+type rustAdvisory struct {
+	Advisory struct {
+		ID            string   `toml:"id"`
+		Package       string   `toml:"package"`
+		Date          string   `toml:"date"`
+		Withdrawn     string   `toml:"withdrawn"`
+		Informational string   `toml:"informational"`
+		Aliases       []string `toml:"aliases"`
+		CVSS          string   `toml:"cvss"`
+	} `toml:"advisory"`
+	Versions struct {
+		Patched    []string `toml:"patched"`
+		Unaffected []string `toml:"unaffected"`
+	} `toml:"versions"`
+}
+
+const fence = "```"
+
+func parseRustSec(it Item) Record {
+	id := strings.TrimSuffix(path.Base(it.Name), ".md")
+	r := Record{Feed: string(vulndb.RustSec), ID: id}
+	head, found := bytes.CutPrefix(bytes.TrimSpace(it.Data), []byte(fence+"toml"))
+	head, _, ended := bytes.Cut(head, []byte("\n"+fence))
+	if !found || !ended {
+		r.reject("its front matter does not end")
+		return r
+	}
+	var a rustAdvisory
+	if _, err := toml.Decode(string(head), &a); err != nil {
+		r.reject(short(err))
+		return r
+	}
+	r.Modified = parseTime(a.Advisory.Date)
+	switch {
+	case a.Advisory.ID == "" || a.Advisory.Package == "":
+		r.reject("it names no package or id")
+	case a.Advisory.Withdrawn != "":
+		r.Dropped = Withdrawn
+	case a.Advisory.Informational != "":
+		r.Dropped = Informational
+	case path.Base(path.Dir(path.Dir(it.Name))) == "rust": // Rust itself: its library, cargo, rustdoc
+		r.Dropped = OtherKind
+	default:
+		a.record(&r)
+	}
+	return r
+}
+
+// record puts it into OSV's form, where names and scores are handled.
+func (a *rustAdvisory) record(r *Record) {
+	ranges, err := complement(cargoOrder, cargoRequirement, append(a.Versions.Patched, a.Versions.Unaffected...))
+	if err != nil {
+		r.reject(short(err))
+		return
+	}
+	if len(ranges) == 0 {
+		r.Dropped = NoVersions
+		return
+	}
+	o := osvRecord{ID: a.Advisory.ID, Aliases: a.Advisory.Aliases}
+	r.ID = o.ID
+	if a.Advisory.CVSS != "" {
+		o.Severity = []osvSeverity{{Type: "CVSS", Score: a.Advisory.CVSS}}
+	}
+	cves, related := o.names(vulndb.RustSec)
+	r.Advisories = []vulndb.Advisory{{
+		ID: o.ID, Source: vulndb.RustSec, CVEs: cves, Related: related, Ecosystem: vulndb.Crates, Name: a.Advisory.Package,
+		URL: vulndb.Page(vulndb.RustSec, o.ID), Ranges: ranges,
+	}}
+	o.vulnerabilities(r, vulndb.RustSec, cves, related)
+}
+
+func cargoOrder(a, b string) int {
+	c, err := semantic.ParseSemverVersion(a).CompareStr(b)
+	if err != nil {
+		return strings.Compare(a, b)
+	}
+	return c
+}
+
+// cargoVersion is a version of which parts may be missing.
+type cargoVersion struct {
+	numbers []uint64 // one to three
+	pre     string   // with its "-"
+}
+
+func (v cargoVersion) String() string { return numbered(v.numbers) + v.pre }
+
+// behind gives the first version, pre-releases too, after the part at i went up.
+func (v cargoVersion) behind(i int) string {
+	n := make([]uint64, 3)
+	copy(n, v.numbers[:i+1])
+	n[i]++
+	return numbered(n) + "-0"
+}
+
+func numbered(list []uint64) string {
+	n := make([]uint64, 3)
+	copy(n, list)
+	return strconv.FormatUint(n[0], 10) + "." + strconv.FormatUint(n[1], 10) + "." + strconv.FormatUint(n[2], 10)
+}
+
+func parseCargo(s string) (v cargoVersion, err error) {
+	s, _, _ = strings.Cut(s, "+")
+	if i := strings.IndexByte(s, '-'); i >= 0 {
+		s, v.pre = s[:i], s[i:]
+	}
+	parts := strings.Split(s, ".")
+	for i, p := range parts {
+		if p == "*" || p == "x" {
+			if i == 0 || i != len(parts)-1 || v.pre != "" {
+				return v, errRequirement
+			}
+			break
+		}
+		n, err := strconv.ParseUint(p, 10, 62)
+		if err != nil || len(parts) > 3 {
+			return v, errRequirement
+		}
+		v.numbers = append(v.numbers, n)
+	}
+	if odd(s + v.pre) {
+		return v, errRequirement
+	}
+	return v, nil
+}
+
+// cargoRequirement reads one comparator. Without an operator it is a caret's. Where parts
+// are missing, "=" and "<=" hold every version that has those which are there.
+func cargoRequirement(s string) (interval.Interval, error) {
+	if s == "*" {
+		return interval.All, nil
+	}
+	op, text := splitRequirement(s)
+	v, err := parseCargo(text)
+	if err != nil {
+		return interval.All, err
+	}
+	last := len(v.numbers) - 1
+	whole := last == 2
+	switch {
+	case op == ">=":
+		return interval.From(v.String()), nil
+	case op == "<":
+		return interval.Below(v.String()), nil
+	case op == ">" && whole:
+		return interval.Above(v.String()), nil
+	case op == ">":
+		return interval.From(v.behind(last)), nil
+	case op == "<=" && whole:
+		return interval.UpTo(v.String()), nil
+	case op == "<=":
+		return interval.Below(v.behind(last)), nil
+	case op == "=" && whole:
+		return interval.Only(v.String()), nil
+	case op == "=" || strings.HasSuffix(text, "*"):
+		return until(v, last), nil
+	case op == "~":
+		return until(v, min(last, 1)), nil
+	case op == "^" || op == "":
+		return until(v, v.caret()), nil
+	default:
+		return interval.All, errRequirement
+	}
+}
+
+// caret gives the part that may not change: the first that is not zero.
+func (v cargoVersion) caret() int {
+	for i, n := range v.numbers {
+		if n != 0 {
+			return i
+		}
+	}
+	return len(v.numbers) - 1
+}
+
+func until(v cargoVersion, part int) interval.Interval {
+	return interval.Interval{Low: interval.Bound{Version: v.String()}, High: interval.Bound{Version: v.behind(part), Open: true}}
+}

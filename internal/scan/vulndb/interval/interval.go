@@ -1,0 +1,148 @@
+// Package interval computes with sets of versions that are made of intervals, so that
+// "patched in these" becomes "affected in those".
+//
+// It does not compare versions itself: each ecosystem brings its own order.
+//
+// Invariant: the complement of a set holds a version exactly when the set does not, in
+// the order that was given.
+package interval
+
+import (
+	"slices"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// Bound is one end of an interval.
+type Bound struct {
+	Version string
+	Open    bool // the version itself is outside
+	None    bool // there is no end on this side
+}
+
+// Interval is what lies between two bounds.
+type Interval struct{ Low, High Bound }
+
+// All holds every version.
+var All = Interval{Bound{None: true}, Bound{None: true}}
+
+// From holds a version and what follows it.
+func From(v string) Interval { return Interval{Bound{Version: v}, Bound{None: true}} }
+
+// Above holds what follows a version.
+func Above(v string) Interval { return Interval{Bound{Version: v, Open: true}, Bound{None: true}} }
+
+// Below holds what comes before a version.
+func Below(v string) Interval { return Interval{Bound{None: true}, Bound{Version: v, Open: true}} }
+
+// UpTo holds a version and what comes before it.
+func UpTo(v string) Interval { return Interval{Bound{None: true}, Bound{Version: v}} }
+
+// Only holds one version.
+func Only(v string) Interval { return Interval{Bound{Version: v}, Bound{Version: v}} }
+
+// Order compares two versions of an ecosystem.
+type Order func(a, b string) int
+
+// Intersect gives what all intervals hold; false when that is nothing.
+func (o Order) Intersect(list []Interval) (Interval, bool) {
+	out := All
+	for _, i := range list {
+		if o.compareLow(i.Low, out.Low) > 0 {
+			out.Low = i.Low
+		}
+		if o.compareHigh(i.High, out.High) < 0 {
+			out.High = i.High
+		}
+	}
+	return out, !o.empty(out)
+}
+
+// Complement gives what none of the intervals holds, lowest first.
+func (o Order) Complement(list []Interval) []Interval {
+	list = slices.DeleteFunc(slices.Clone(list), o.empty)
+	slices.SortStableFunc(list, func(a, b Interval) int { return o.compareLow(a.Low, b.Low) })
+	var out []Interval
+	low := Bound{None: true}
+	for _, i := range list {
+		if !i.Low.None {
+			gap := Interval{low, Bound{Version: i.Low.Version, Open: !i.Low.Open}}
+			if !o.empty(gap) {
+				out = append(out, gap)
+			}
+		}
+		if i.High.None {
+			return out
+		}
+		next := Bound{Version: i.High.Version, Open: !i.High.Open}
+		if low.None || o.compareLow(next, low) > 0 {
+			low = next
+		}
+	}
+	return append(out, Interval{low, Bound{None: true}})
+}
+
+// Ranges gives the intervals as ranges of an advisory.
+func Ranges(list []Interval) []vulndb.Range {
+	out := make([]vulndb.Range, 0, len(list))
+	for _, i := range list {
+		r := vulndb.Range{}
+		if !i.Low.None {
+			r.Introduced, r.IntroducedOpen = i.Low.Version, i.Low.Open
+		}
+		switch {
+		case i.High.None:
+		case i.High.Open:
+			r.Fixed = i.High.Version
+		default:
+			r.LastAffected = i.High.Version
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func (o Order) compareLow(a, b Bound) int {
+	switch {
+	case a.None && b.None:
+		return 0
+	case a.None:
+		return -1
+	case b.None:
+		return 1
+	}
+	if c := o(a.Version, b.Version); c != 0 {
+		return c
+	}
+	return open(a) - open(b)
+}
+
+func (o Order) compareHigh(a, b Bound) int {
+	switch {
+	case a.None && b.None:
+		return 0
+	case a.None:
+		return 1
+	case b.None:
+		return -1
+	}
+	if c := o(a.Version, b.Version); c != 0 {
+		return c
+	}
+	return open(b) - open(a)
+}
+
+func open(b Bound) int {
+	if b.Open {
+		return 1
+	}
+	return 0
+}
+
+func (o Order) empty(i Interval) bool {
+	if i.Low.None || i.High.None {
+		return false
+	}
+	c := o(i.Low.Version, i.High.Version)
+	return c > 0 || c == 0 && (i.Low.Open || i.High.Open)
+}

@@ -1,0 +1,30 @@
+package vulndb
+
+import "strings"
+
+// Page gives the address at which people read a source's record, where it follows from
+// its id; "" otherwise.
+func Page(source Source, id string) string {
+	switch source {
+	case GoVuln:
+		return "https://pkg.go.dev/vuln/" + id
+	case GHSA:
+		return "https://github.com/advisories/" + id
+	case RustSec:
+		return "https://rustsec.org/advisories/" + id + ".html"
+	case PyPA, HomebrewOSV, OSV:
+		return "https://osv.dev/vulnerability/" + id
+	case RubySec:
+		return "https://rubysec.com/advisories/" + id + "/"
+	default:
+		return cvePage(id)
+	}
+}
+
+// cvePage is where people read about a CVE.
+func cvePage(id string) string {
+	if !strings.HasPrefix(id, "CVE-") {
+		return ""
+	}
+	return "https://nvd.nist.gov/vuln/detail/" + id
+}

@@ -1,0 +1,205 @@
+// Package score computes scores from CVSS vectors and says which of several scores of a
+// vulnerability counts.
+//
+// It reads no feeds, and it does not judge what a score means for a build.
+//
+// Invariant: a score with a vector has the base score that its vector gives, never one
+// that somebody wrote beside it.
+package score
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	gocvss20 "github.com/pandatix/go-cvss/20"
+	gocvss30 "github.com/pandatix/go-cvss/30"
+	gocvss31 "github.com/pandatix/go-cvss/31"
+	gocvss40 "github.com/pandatix/go-cvss/40"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+var errVector = errors.New("no CVSS vector")
+
+const longest = 512 // bytes of a vector
+
+// Parse computes the base score of a vector of CVSS 2.0, 3.0, 3.1 or 4.0.
+func Parse(vector string, from vulndb.Source) (vulndb.Score, error) {
+	vector = strings.Trim(strings.TrimSpace(vector), "()/")
+	if vector == "" || len(vector) > longest {
+		return vulndb.Score{}, errVector
+	}
+	version, base, err := compute(vector)
+	if err != nil {
+		return vulndb.Score{}, fmt.Errorf("vector %.60q: %w", vector, err)
+	}
+	return vulndb.Score{Base: base, Severity: Severity(base, version), Version: version, Vector: vector, Source: from}, nil
+}
+
+func compute(vector string) (version string, base float64, err error) {
+	switch {
+	case strings.HasPrefix(vector, "CVSS:3.1/"):
+		v, err := gocvss31.ParseVector(vector)
+		if err != nil {
+			return "", 0, err
+		}
+		return "3.1", v.BaseScore(), nil
+	case strings.HasPrefix(vector, "CVSS:3.0/"):
+		v, err := gocvss30.ParseVector(vector)
+		if err != nil {
+			return "", 0, err
+		}
+		return "3.0", v.BaseScore(), nil
+	case strings.HasPrefix(vector, "CVSS:4.0/"):
+		base, err := base40(vector)
+		return "4.0", base, err
+	case strings.HasPrefix(vector, "AV:"):
+		v, err := gocvss20.ParseVector(vector)
+		if err != nil {
+			return "", 0, err
+		}
+		return "2.0", v.BaseScore(), nil
+	default:
+		return "", 0, errVector
+	}
+}
+
+// base40 leaves out what is not base: threat, environment, supplement.
+func base40(vector string) (float64, error) {
+	v, err := gocvss40.ParseVector(vector)
+	if err != nil {
+		return 0, err
+	}
+	var b strings.Builder
+	b.WriteString("CVSS:4.0")
+	for _, m := range []string{"AV", "AC", "AT", "PR", "UI", "VC", "VI", "VA", "SC", "SI", "SA"} {
+		s, err := v.Get(m)
+		if err != nil {
+			return 0, err
+		}
+		b.WriteString("/" + m + ":" + s)
+	}
+	if v, err = gocvss40.ParseVector(b.String()); err != nil {
+		return 0, err
+	}
+	return v.Score(), nil
+}
+
+// Number is a score of which only the number is known.
+func Number(base float64, version string, from vulndb.Source) (vulndb.Score, error) {
+	if !(base >= 0 && base <= 10) {
+		return vulndb.Score{}, fmt.Errorf("a base score of %v", base)
+	}
+	return vulndb.Score{Base: base, Severity: Severity(base, version), Version: version, Source: from}, nil
+}
+
+// Word is a score of which only the severity is known. Words that mean none are unknown.
+func Word(s string, from vulndb.Source) vulndb.Score {
+	out := vulndb.Score{Severity: vulndb.Unknown}
+	switch strings.ToLower(strings.TrimSpace(s)) {
+	case "low":
+		out.Severity = vulndb.Low
+	case "medium", "moderate":
+		out.Severity = vulndb.Medium
+	case "high", "important":
+		out.Severity = vulndb.High
+	case "critical":
+		out.Severity = vulndb.Critical
+	default:
+		return out
+	}
+	out.Source = from
+	return out
+}
+
+// Severity gives the word for a base score; CVSS 2.0 knows no critical one.
+func Severity(base float64, version string) vulndb.Severity {
+	switch {
+	case base <= 0:
+		return vulndb.Unknown
+	case base < 4:
+		return vulndb.Low
+	case base < 7:
+		return vulndb.Medium
+	case base < 9 || version == "2.0":
+		return vulndb.High
+	default:
+		return vulndb.Critical
+	}
+}
+
+// Ranks of scores: the lowest counts.
+const (
+	rankNVD31 = iota
+	rankNVD30
+	rankCNA3
+	rankADP3
+	rankGHSA3
+	rankOther3
+	rank4
+	rank2   = rank4 + 10
+	rankAny = rank2 + 10 // a number without a version
+	rankNot = rankAny + 10
+	unknown = rankNot + 10
+)
+
+// within orders the sources of what is equal otherwise.
+var within = map[vulndb.Source]int{
+	vulndb.NVD: 0, vulndb.CNA: 1, vulndb.ADP: 2, vulndb.GHSA: 3, vulndb.GoVuln: 4,
+	vulndb.RustSec: 5, vulndb.PyPA: 6, vulndb.RubySec: 7, vulndb.HomebrewOSV: 8, vulndb.OSV: 9,
+}
+
+// Better says whether a counts before b. Scores of one rank are told apart by their
+// values, so that the order in which they came does not matter.
+func Better(a, b vulndb.Score) bool {
+	if ra, rb := rank(a), rank(b); ra != rb {
+		return ra < rb
+	}
+	if a.Base != b.Base {
+		return a.Base > b.Base
+	}
+	if a.Version != b.Version {
+		return a.Version > b.Version
+	}
+	if sa, sb := within[a.Source], within[b.Source]; sa != sb {
+		return sa < sb
+	}
+	return a.Vector < b.Vector
+}
+
+func rank(s vulndb.Score) int {
+	if s.Source == "" {
+		return unknown
+	}
+	switch s.Version {
+	case "3.1", "3.0":
+		return rank3(s)
+	case "4.0":
+		return rank4 + within[s.Source]
+	case "2.0":
+		return rank2 + within[s.Source]
+	}
+	if s.Base > 0 {
+		return rankAny + within[s.Source]
+	}
+	return rankNot + within[s.Source]
+}
+
+func rank3(s vulndb.Score) int {
+	switch s.Source {
+	case vulndb.NVD:
+		if s.Version == "3.1" {
+			return rankNVD31
+		}
+		return rankNVD30
+	case vulndb.CNA:
+		return rankCNA3
+	case vulndb.ADP:
+		return rankADP3
+	case vulndb.GHSA:
+		return rankGHSA3
+	default:
+		return rankOther3
+	}
+}
