@@ -1,0 +1,94 @@
+package truth
+
+import (
+	_ "embed" // the table
+	"fmt"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+//go:embed truth.tsv
+var table string
+
+const columns = "stratum\tcase\tkind\tname\tversion\textra\tvulnerability\texpected\tadvisory\tfield\treason"
+
+// Row is one line of the table.
+type Row struct {
+	Line    int    // of the file
+	Stratum string // what it is counted under: "Go", "PyPI", ..., "adversarial"
+	Case    string // what it is an example of
+
+	Package catalog.Package // kind, name and version; where it matters, what else was found
+
+	Vulnerability string // the id of a report: a CVE, or that of the advisory
+	Affected      bool   // whether a report must show it, or must not
+	Unconfirmed   bool   // the match is to be marked
+
+	Advisory string // the file that decides, by source
+	Field    string // in it
+	Reason   string
+}
+
+// String names a row for people.
+func (r *Row) String() string {
+	return fmt.Sprintf("truth.tsv:%d (%s, %s) %s %q %q %s", r.Line, r.Stratum, r.Case, r.Package.Kind, r.Package.Name, r.Package.Version, r.Vulnerability)
+}
+
+// Rows reads the table.
+func Rows() ([]Row, error) {
+	lines := strings.Split(strings.TrimSuffix(table, "\n"), "\n")
+	if lines[0] != columns {
+		return nil, fmt.Errorf("truth.tsv: the columns are not %q", columns)
+	}
+	var rows []Row
+	for i, line := range lines[1:] {
+		r, err := row(strings.Split(line, "\t"))
+		if err != nil {
+			return nil, fmt.Errorf("truth.tsv:%d: %w", i+2, err)
+		}
+		r.Line = i + 2
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// languages are what the catalog gives for the kinds of packages that have one.
+var languages = map[catalog.Kind]string{
+	catalog.Gem: "ruby", catalog.Python: "python", catalog.NPM: "javascript", catalog.Java: "java", catalog.Go: "go", catalog.Rust: "rust",
+}
+
+func row(f []string) (Row, error) {
+	if len(f) != 11 {
+		return Row{}, fmt.Errorf("%d columns, want 11", len(f))
+	}
+	kind := catalog.Kind(f[2])
+	r := Row{
+		Stratum: f[0], Case: f[1], Vulnerability: f[6], Advisory: f[8], Field: f[9], Reason: f[10],
+		Package: catalog.Package{Kind: kind, Name: f[3], Version: f[4], Language: languages[kind], Locations: []string{"/found"}},
+	}
+	switch f[7] {
+	case "affected":
+		r.Affected = true
+	case "clean":
+	default:
+		return Row{}, fmt.Errorf("expected is %q, neither affected nor clean", f[7])
+	}
+	for extra := range strings.SplitSeq(f[5], " ") {
+		key, value, _ := strings.Cut(extra, "=")
+		switch key {
+		case "":
+		case "bundle":
+			r.Package.BundleID = value
+		case "location":
+			r.Package.Locations = []string{value}
+		case "replaced":
+			r.Package.Replaced = true
+		case "unconfirmed":
+			r.Unconfirmed = true
+		default:
+			return Row{}, fmt.Errorf("unknown extra %q", extra)
+		}
+	}
+	return r, nil
+}
