@@ -1,0 +1,134 @@
+package truth
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// configuration is one of a CVE, as NVD writes it.
+type configuration struct {
+	Operator string
+	Negate   bool
+	Nodes    []struct {
+		Operator string
+		Negate   bool
+		CPEMatch []criterion
+	}
+}
+
+type criterion struct {
+	Vulnerable bool
+	Criteria   string
+	StartIn    string `json:"versionStartIncluding"`
+	StartEx    string `json:"versionStartExcluding"`
+	EndIn      string `json:"versionEndIncluding"`
+	EndEx      string `json:"versionEndExcluding"`
+}
+
+// parseConfigurations reads a record of the overrides.
+func parseConfigurations(file string, data []byte) (id string, out []configuration, err error) {
+	var r struct {
+		CVE struct{ Configurations []configuration }
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return "", nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return strings.TrimSuffix(path.Base(file), ".json"), r.CVE.Configurations, nil
+}
+
+// products are the names that NVD has for what the table names: typed from NVD's own
+// records, not from the scanner's table.
+var products = map[string][]string{
+	"brew/curl": {"haxx:curl"}, "brew/ffmpeg": {"ffmpeg:ffmpeg"}, "brew/freetype": {"freetype:freetype"},
+	"brew/ghostscript": {"artifex:ghostscript", "ghostscript:ghostscript"}, "brew/glibc": {"gnu:glibc"},
+	"brew/imagemagick": {"imagemagick:imagemagick"}, "brew/jq": {"jqlang:jq", "jq_project:jq"}, "brew/libxml2": {"xmlsoft:libxml2"},
+	"brew/neovim": {"neovim:neovim"}, "brew/node": {"nodejs:node.js"}, "brew/openssh": {"openbsd:openssh"}, "brew/openssl": {"openssl:openssl"},
+	"brew/poppler": {"freedesktop:poppler", "poppler:poppler"}, "brew/postgresql": {"postgresql:postgresql"}, "brew/sudo": {"sudo_project:sudo"},
+	"brew/xz": {"tukaani:xz"}, "brew/libssh2": {"libssh2:libssh2"}, "brew/sqlite": {"sqlite:sqlite"}, "brew/vim": {"vim:vim"}, "brew/git": {"git-scm:git"},
+	"brew/go": {"golang:go"}, "brew/php": {"php:php"}, "brew/python": {"python:python"}, "brew/libarchive": {"libarchive:libarchive"},
+	"com.google.Chrome": {"google:chrome"}, "org.mozilla.firefox": {"mozilla:firefox"}, "org.mozilla.thunderbird": {"mozilla:thunderbird"},
+	"com.apple.Safari": {"apple:safari"}, "com.docker.docker": {"docker:docker_desktop", "docker:desktop"},
+	"com.torusknot.SourceTreeNotMAS": {"atlassian:sourcetree"}, "com.parallels.desktop.console": {"parallels:parallels_desktop"},
+	"org.libreoffice.script": {"libreoffice:libreoffice"}, "org.virtualbox.app.VirtualBox": {"oracle:vm_virtualbox"},
+	"org.videolan.vlc": {"videolan:vlc_media_player"}, "org.wireshark.Wireshark": {"wireshark:wireshark"},
+	"org.inkscape.Inkscape": {"inkscape:inkscape"}, "com.jetbrains.pycharm": {"jetbrains:pycharm"}, "com.jetbrains.intellij": {"jetbrains:intellij_idea"},
+	"com.microsoft.edgemac": {"microsoft:edge_chromium"}, "com.apple.dt.Xcode": {"apple:xcode"},
+	"com.nextcloud.desktopclient": {"nextcloud:desktop"}, "com.vmware.fusion": {"vmware:fusion"},
+	"com.apple.iCal": {"apple:calendar"}, "com.apple.AddressBook": {"apple:contacts"},
+}
+
+// productsOf gives the names of a package. A formula of one major version is called by its
+// name without that.
+func productsOf(p *catalog.Package) []string {
+	if p.Kind == catalog.MacOSApp {
+		return products[p.BundleID]
+	}
+	name, _, _ := strings.Cut(p.Name, "@")
+	return products["brew/"+name]
+}
+
+var cpeColon = regexp.MustCompile(`([^\\]):`)
+
+// fields takes a formatted CPE apart: cpe, 2.3, part, vendor, product, version, ...
+func (c *criterion) fields() []string {
+	return strings.Split(strings.ReplaceAll(cpeColon.ReplaceAllString(cpeColon.ReplaceAllString(c.Criteria, "$1\x00"), "$1\x00"), `\:`, ":"), "\x00")
+}
+
+// affects says whether one of the configurations holds with the package, on a Mac, as what
+// is vulnerable.
+func affects(all []configuration, names []string, version string) bool {
+	return slices.ContainsFunc(all, func(c configuration) bool {
+		vulnerable, holds := false, c.Operator == "AND"
+		for _, n := range c.Nodes {
+			node := n.Operator == "AND"
+			for _, m := range n.CPEMatch {
+				h := m.holds(names, version)
+				vulnerable = vulnerable || h && m.Vulnerable && !n.Negate
+				if n.Operator == "AND" {
+					node = node && h
+				} else {
+					node = node || h
+				}
+			}
+			node = node != n.Negate
+			if c.Operator == "AND" {
+				holds = holds && node
+			} else {
+				holds = holds || node
+			}
+		}
+		return holds != c.Negate && vulnerable
+	})
+}
+
+func (c *criterion) holds(names []string, version string) bool {
+	f := c.fields()
+	if len(f) != 13 {
+		return false
+	}
+	if f[2] != "a" { // what it runs on
+		return f[2] == "o" && f[3] == "apple" && slices.Contains([]string{"macos", "mac_os_x", "mac_os"}, f[4]) && (f[5] == "*" || f[5] == "-") && c.StartIn+c.StartEx+c.EndIn+c.EndEx == ""
+	}
+	if !slices.Contains(names, f[3]+":"+f[4]) || version == "" {
+		return false
+	}
+	if !slices.Contains([]string{"*", "-", "macos", "mac_os_x", "mac_os"}, f[10]) || (f[9] != "*" && f[9] != "-") {
+		return false
+	}
+	version, _ = splitRevision(version)
+	if f[5] != "*" && f[5] != "-" {
+		exact := strings.ReplaceAll(f[5], `\`, "")
+		if f[6] != "*" && f[6] != "-" {
+			exact += f[6]
+		}
+		return compareLoose(version, exact) == 0
+	}
+	return (c.StartIn == "" || compareLoose(version, c.StartIn) >= 0) && (c.StartEx == "" || compareLoose(version, c.StartEx) > 0) &&
+		(c.EndIn == "" || compareLoose(version, c.EndIn) <= 0) && (c.EndEx == "" || compareLoose(version, c.EndEx) < 0)
+}

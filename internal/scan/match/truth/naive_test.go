@@ -1,0 +1,89 @@
+package truth
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// naive is a matcher over raw advisories: everything in memory, every question a walk.
+type naive struct {
+	records        map[string][]*record // ecosystem/name -> all that speak of it
+	configurations map[string][]configuration
+}
+
+// precedence is which source speaks first for an ecosystem.
+var precedence = map[string][]string{
+	"Go": {"go", "ghsa"}, crates: {"rustsec", "ghsa"}, "npm": {"ghsa"}, "Maven": {"ghsa"}, "PyPI": {"ghsa", "pypa"}, "RubyGems": {"rubysec", "ghsa"},
+	"Homebrew": {"homebrew"},
+}
+
+var ecosystems = map[catalog.Kind]string{
+	catalog.Go: "Go", catalog.Rust: crates, catalog.NPM: "npm", catalog.Java: "Maven", catalog.Python: "PyPI", catalog.Gem: "RubyGems", catalog.Brew: "Homebrew",
+}
+
+// add takes the files of a set.
+func (n *naive) add(name string, data []byte) error {
+	if strings.HasPrefix(name, "nvd-overrides/") {
+		id, all, err := parseConfigurations(name, data)
+		if err != nil {
+			return err
+		}
+		n.configurations[id] = all
+		return nil
+	}
+	all, err := parseRecords(name, data)
+	for _, r := range all {
+		key := r.ecosystem + "/" + r.name
+		n.records[key] = append(n.records[key], r)
+	}
+	return err
+}
+
+// readNaive reads the sets that say who is affected from a folder of archives.
+func readNaive(folder string) (*naive, error) {
+	n := &naive{records: map[string][]*record{}, configurations: map[string][]configuration{}}
+	for _, set := range Sets {
+		if set == "kev" || set == "vulnrichment" {
+			continue
+		}
+		if err := ReadSet(folder, set, n.add); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// judge says whether a report has to show the vulnerability for the package.
+func (n *naive) judge(p *catalog.Package, vulnerability string) (affected, unconfirmed bool) {
+	switch {
+	case p.Replaced,
+		p.Kind == catalog.Go && p.Name == "stdlib" && strings.HasSuffix(p.Locations[0], "/go.mod"):
+		return false, false
+	case p.Kind == catalog.MacOSApp:
+		return affects(n.configurations[vulnerability], productsOf(p), p.Version), false
+	}
+	ecosystem := ecosystems[p.Kind]
+	all := n.records[ecosystem+"/"+normalName(ecosystem, p.Name)]
+	for _, source := range precedence[ecosystem] {
+		spoken := false
+		unconfirmed = true
+		for _, r := range all {
+			if r.source != source || !slices.Contains(r.ids, vulnerability) {
+				continue
+			}
+			spoken = true
+			if r.held(p.Version) {
+				affected, unconfirmed = true, unconfirmed && r.unconfirmed
+			}
+		}
+		if spoken {
+			return affected, affected && unconfirmed
+		}
+	}
+	if p.Kind == catalog.Brew {
+		return affects(n.configurations[vulnerability], productsOf(p), p.Version), false
+	}
+	return false, false
+}

@@ -1,0 +1,292 @@
+package truth
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// record is what one record of one source says of one package.
+type record struct {
+	file        string
+	source      string // "go", "ghsa", "pypa", "rustsec", "rubysec", "homebrew"
+	ecosystem   string
+	name        string
+	ids         []string // what reports call it: its CVEs, or its own id
+	held        func(version string) bool
+	bounds      []string // versions that its ranges name
+	unconfirmed bool
+}
+
+// osv is a record in the form of OSV, as far as it decides.
+type osv struct {
+	ID        string
+	Aliases   []string
+	Upstream  []string
+	Withdrawn string
+	Affected  []struct {
+		Package  struct{ Ecosystem, Name string }
+		Ranges   []osvRange
+		Versions []string
+	}
+	DatabaseSpecific struct {
+		ReviewStatus string `json:"review_status" yaml:"review_status"`
+	} `json:"database_specific" yaml:"database_specific"`
+}
+
+type osvRange struct {
+	Type   string
+	Events []map[string]string
+}
+
+// sources by set, and where each has its records.
+var osvSources = map[string]string{"govulndb-osv": "go", "ghsa-sample": "ghsa", "brew": "homebrew", "pypa": "pypa"}
+
+// parseRecords reads a file of a set. Files that are no records of packages give none.
+func parseRecords(name string, data []byte) ([]*record, error) {
+	set, _, _ := strings.Cut(name, "/")
+	switch {
+	case osvSources[set] != "" && path.Ext(name) == ".json":
+		var o osv
+		if err := json.Unmarshal(data, &o); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return osvRecords(name, osvSources[set], &o), nil
+	case set == "pypa" && path.Ext(name) == ".yaml":
+		var o osv
+		if err := yaml.Unmarshal(data, &o); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return osvRecords(name, "pypa", &o), nil
+	case set == "rubysec" && strings.HasPrefix(name, "rubysec/gems/"):
+		return rubyRecord(name, data)
+	case set == "rustsec" && strings.HasPrefix(name, "rustsec/crates/"):
+		return rustRecord(name, data)
+	}
+	return nil, nil
+}
+
+func cves(ids []string) []string {
+	var out []string
+	for _, id := range ids {
+		if strings.HasPrefix(id, "CVE-") && !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+func osvRecords(file, source string, o *osv) []*record {
+	if o.Withdrawn != "" {
+		return nil
+	}
+	ids := cves(append(slices.Clone(o.Aliases), o.ID))
+	if source == "homebrew" {
+		ids = cves(append(ids, o.Upstream...))
+	}
+	if len(ids) == 0 {
+		ids = []string{o.ID}
+	}
+	var out []*record
+	for _, a := range o.Affected {
+		less := orders[a.Package.Ecosystem]
+		if less == nil {
+			continue
+		}
+		r := &record{file: file, source: source, ecosystem: a.Package.Ecosystem, name: normalName(a.Package.Ecosystem, a.Package.Name), ids: ids}
+		var in []func(string) bool
+		for _, rg := range a.Ranges {
+			if rg.Type == "GIT" {
+				continue
+			}
+			held, bounds, open := osvInterval(less, rg.Events)
+			in, r.bounds = append(in, held), append(r.bounds, bounds...)
+			r.unconfirmed = r.unconfirmed || open && o.DatabaseSpecific.ReviewStatus == "UNREVIEWED"
+		}
+		versions := a.Versions
+		r.held = func(v string) bool {
+			return slices.ContainsFunc(in, func(f func(string) bool) bool { return f(v) }) ||
+				slices.ContainsFunc(versions, func(w string) bool { c, ok := less(v, w); return ok && c == 0 })
+		}
+		if len(a.Ranges) == 0 {
+			r.bounds = versions
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// osvInterval follows the events in the order of their versions, as OSV says it is to be
+// done: the last event at or before a version decides.
+func osvInterval(less order, events []map[string]string) (held func(string) bool, bounds []string, open bool) {
+	type event struct{ kind, version string }
+	var all []event
+	for _, e := range events {
+		for kind, version := range e {
+			all = append(all, event{kind, version})
+			bounds = append(bounds, version)
+		}
+	}
+	sign := func(a, b string) int {
+		switch {
+		case a == b:
+			return 0
+		case a == "0":
+			return -1
+		case b == "0":
+			return 1
+		}
+		c, _ := less(a, b)
+		return c
+	}
+	slices.SortStableFunc(all, func(a, b event) int { return sign(a.version, b.version) })
+	open = len(all) > 0 && all[len(all)-1].kind == "introduced"
+	return func(v string) bool {
+		if _, ok := less(v, v); !ok {
+			return false
+		}
+		in := false
+		for _, e := range all {
+			c := 1
+			if e.version != "0" {
+				var ok bool
+				if c, ok = less(v, e.version); !ok {
+					return false // what the record names is no version
+				}
+			}
+			switch {
+			case e.kind == "introduced" && c >= 0:
+				in = true
+			case e.kind == "fixed" && c >= 0, e.kind == "last_affected" && c > 0:
+				in = false
+			}
+		}
+		return in
+	}, slices.DeleteFunc(bounds, func(b string) bool { return b == "0" }), open
+}
+
+// normalName is the name that records and packages are compared by.
+func normalName(ecosystem, name string) string {
+	switch ecosystem {
+	case "PyPI":
+		return strings.Join(strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return strings.ContainsRune("-_.", r) }), "-")
+	case "Homebrew":
+		return strings.ToLower(name)
+	}
+	return name
+}
+
+func rubyRecord(file string, data []byte) ([]*record, error) {
+	var r struct {
+		Gem        string
+		CVE        string
+		GHSA       string
+		OSVDB      string
+		Patched    []string `yaml:"patched_versions"`
+		Unaffected []string `yaml:"unaffected_versions"`
+	}
+	if err := yaml.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	id := strings.TrimSuffix(path.Base(file), ".yml")
+	if r.CVE != "" {
+		id = "CVE-" + r.CVE
+	}
+	rec := &record{file: file, source: "rubysec", ecosystem: "RubyGems", name: r.Gem, ids: []string{id}}
+	var sound [][]gemRequirement
+	for _, q := range append(slices.Clone(r.Patched), r.Unaffected...) {
+		all, err := parseGemRequirements(q)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		sound = append(sound, all)
+		for _, one := range all {
+			rec.bounds = append(rec.bounds, one.version)
+		}
+	}
+	rec.held = func(v string) bool {
+		if _, ok := compareGem(v, v); !ok {
+			return false
+		}
+		return !slices.ContainsFunc(sound, func(all []gemRequirement) bool {
+			return !slices.ContainsFunc(all, func(q gemRequirement) bool { return !q.holds(v) })
+		})
+	}
+	return []*record{rec}, nil
+}
+
+type gemRequirement struct{ op, version string }
+
+func parseGemRequirements(s string) ([]gemRequirement, error) {
+	var out []gemRequirement
+	for part := range strings.SplitSeq(s, ",") {
+		part = strings.TrimSpace(part)
+		version := strings.TrimSpace(strings.TrimLeft(part, "<>=!~"))
+		q := gemRequirement{op: strings.TrimSpace(part[:len(part)-len(strings.TrimLeft(part, "<>=!~"))]), version: version}
+		if q.op == "" {
+			q.op = "="
+		}
+		if _, ok := compareGem(version, version); !ok {
+			return nil, fmt.Errorf("no requirement: %q", part)
+		}
+		out = append(out, q)
+	}
+	return out, nil
+}
+
+func (q gemRequirement) holds(v string) bool {
+	c, _ := compareGem(v, q.version)
+	switch q.op {
+	case "=":
+		return c == 0
+	case "!=":
+		return c != 0
+	case ">":
+		return c > 0
+	case ">=":
+		return c >= 0
+	case "<":
+		return c < 0
+	case "<=":
+		return c <= 0
+	}
+	// ~>: at least that, and its release before the bumped one
+	end, _ := compareGem(gemRelease(v), gemBump(q.version))
+	return c >= 0 && end < 0
+}
+
+// gemRelease is a version without what makes it a pre-release.
+func gemRelease(v string) string {
+	all := gemSegment.FindAllString(strings.ReplaceAll(v, "-", ".pre."), -1)
+	if i := slices.IndexFunc(all, func(p string) bool { return !isNumber(p) }); i >= 0 {
+		all = all[:i]
+	}
+	return strings.Join(all, ".")
+}
+
+// gemBump drops the last number of a version and adds one to that before.
+func gemBump(v string) string {
+	all := strings.Split(gemRelease(v), ".")
+	if len(all) > 1 {
+		all = all[:len(all)-1]
+	}
+	all[len(all)-1] = plusOne(all[len(all)-1])
+	return strings.Join(all, ".")
+}
+
+// plusOne adds one to a decimal number.
+func plusOne(s string) string {
+	d := []byte(s)
+	for i := len(d) - 1; i >= 0; i-- {
+		if d[i] != '9' {
+			d[i]++
+			return string(d)
+		}
+		d[i] = '0'
+	}
+	return "1" + string(d)
+}
