@@ -34,3 +34,7 @@ func checkNaive(t *testing.T, folder string) {
 func TestNaiveMatcherAgreesOnEveryAdvisory(t *testing.T) {
 	checkNaive(t, shared(t))
 }
+
+func TestNaiveMatcherAgreesOnWhatIsCarried(t *testing.T) {
+	checkNaive(t, "testdata")
+}

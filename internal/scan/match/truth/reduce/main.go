@@ -1,0 +1,111 @@
+// Command reduce makes the advisories that the truth table is tested with everywhere: of
+// the whole sets those records that the table cites or that speak of the same
+// vulnerabilities, reduced to what decides (ids, packages, ranges, criteria, vectors).
+// Nobody's words are among it: no summary, no details, no description, no references.
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/buildyard/buildyard/internal/scan/match/truth"
+)
+
+func main() {
+	from := flag.String("from", "", "folder with the whole sets, NAME.tar.zst each")
+	to := flag.String("to", "internal/scan/match/truth/testdata", "folder to write to")
+	flag.Parse()
+	if err := run(*from, *to); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(from, to string) error {
+	for _, set := range truth.Sets {
+		files, err := reduced(from, set)
+		if err != nil {
+			return err
+		}
+		packed, err := pack(files)
+		if err != nil {
+			return fmt.Errorf("packing %s: %w", set, err)
+		}
+		if err := os.WriteFile(filepath.Join(to, set+".tar.zst"), packed, 0o644); err != nil {
+			return fmt.Errorf("writing %s: %w", set, err)
+		}
+		fmt.Printf("%s: %d records, %d bytes\n", set, len(files), len(packed))
+	}
+	return nil
+}
+
+// file is a record of a set, by its name within.
+type file struct {
+	name string
+	data []byte
+}
+
+// reduced gives the records of a set that the table needs, sorted by name.
+func reduced(from, set string) ([]file, error) {
+	rows, err := truth.Rows()
+	if err != nil {
+		return nil, err
+	}
+	cited, ids := map[string]bool{}, map[string]bool{}
+	for _, r := range rows {
+		cited[r.Advisory], ids[r.Vulnerability] = true, true
+	}
+	form := forms[set]
+	var out []file
+	err = truth.ReadSet(from, set, func(name string, data []byte) error {
+		id := strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))
+		if !form.is(name) || form.named && !ids[id] && !cited[name] {
+			return nil
+		}
+		small, about, err := form.reduce(data, ids)
+		if err != nil {
+			return fmt.Errorf("reducing %s: %w", name, err)
+		}
+		if cited[name] || slices.ContainsFunc(append(about, id), func(id string) bool { return ids[id] }) {
+			out = append(out, file{strings.TrimPrefix(name, set+"/"), small})
+		}
+		return nil
+	})
+	slices.SortFunc(out, func(a, b file) int { return strings.Compare(a.name, b.name) })
+	return out, err
+}
+
+// pack makes an archive that is the same whenever the files are.
+func pack(files []file) ([]byte, error) {
+	var out bytes.Buffer
+	z, err := zstd.NewWriter(&out, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return nil, err
+	}
+	w := tar.NewWriter(z)
+	for _, f := range files {
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: 0o644, Size: int64(len(f.data)), ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
+		if err := w.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.data); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	if err := z.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
