@@ -32,6 +32,7 @@ const (
 	kindLZBitmap   = 13
 	storedByte     = 0x0f // low bits of the first byte of what is not compressed
 	storedLZVNByte = 0x06
+	blockByte      = 'b' // begins every block of LZFSE
 )
 
 type blockKey struct {
@@ -247,6 +248,16 @@ func expand(kind uint32, src []byte, size int) ([]byte, error) {
 			return src[1:], nil
 		}
 		return decode(lzfse.DecodeLZVN, src, size)
+	case kindLZFSE:
+		if src[0] != blockByte {
+			return src[1:], nil
+		}
+		return decode(lzfse.Decode, src, size)
+	case kindLZBitmap:
+		if stored {
+			return src[1:], nil
+		}
+		return decode(lzfse.DecodeBitmap, src, size)
 	}
 	return nil, fmt.Errorf("compression %d: %w", kind, ErrUnsupported)
 }

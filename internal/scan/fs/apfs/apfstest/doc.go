@@ -1,0 +1,86 @@
+// Package apfstest writes APFS containers for tests: what the images at hand do not have,
+// such as sealed volumes, snapshots, every kind of compression and damaged checkpoints.
+// It was written from the format and shares nothing with the reader that it tests.
+//
+// It does not write what only a writer needs, such as the map of free space, so that no
+// system should mount what it makes for writing. Nothing of it is for products.
+//
+// Invariant: the same description always gives the same bytes.
+package apfstest
+
+import (
+	"encoding/binary"
+	"io"
+)
+
+var le = binary.LittleEndian
+
+// BlockSize is that of every container that is written.
+const BlockSize = 4096
+
+// Types of objects and flags of types.
+const (
+	typeContainer = 0x01
+	typeTree      = 0x02
+	typeNode      = 0x03
+	typeOMap      = 0x0b
+	typeVolume    = 0x0d
+	typeCatalog   = 0x0e
+	typeRefs      = 0x0f
+	typeSnapshots = 0x10
+	typeIntegrity = 0x1e
+	typeExtents   = 0x1f
+
+	physical  = 0x40000000
+	ephemeral = 0x80000000
+	noHeader  = 0x20000000
+)
+
+// writer appends blocks to a container.
+type writer struct {
+	w    io.WriterAt
+	next uint64 // block
+	err  error
+}
+
+// alloc takes blocks that are not used yet.
+func (w *writer) alloc(n int) uint64 {
+	at := w.next
+	w.next += uint64(n)
+	return at
+}
+
+// put writes bytes at a block.
+func (w *writer) put(block uint64, b []byte) {
+	if _, err := w.w.WriteAt(b, int64(block)*BlockSize); err != nil && w.err == nil {
+		w.err = err
+	}
+}
+
+// header is what an object begins with, but for its checksum.
+type header struct {
+	id, xid   uint64
+	kind, sub uint32
+}
+
+// object writes a block with its header and checksum.
+func (w *writer) object(block uint64, h header, b []byte) {
+	le.PutUint64(b[8:], h.id)
+	le.PutUint64(b[16:], h.xid)
+	le.PutUint32(b[24:], h.kind)
+	le.PutUint32(b[28:], h.sub)
+	Seal(b)
+	w.put(block, b)
+}
+
+// Seal writes the checksum of an object, which a test may have changed.
+func Seal(b []byte) {
+	const mod = 1<<32 - 1
+	var a, c uint64
+	for i := 8; i < len(b); i += 4 {
+		a = (a + uint64(le.Uint32(b[i:]))) % mod
+		c = (c + a) % mod
+	}
+	low := mod - (a+c)%mod
+	le.PutUint64(b, (mod-(a+low)%mod)<<32|low)
+}

@@ -1,0 +1,217 @@
+package lzfse
+
+// Blocks of LZFSE by their first four bytes.
+const (
+	blockEnd    = 0x24787662 // "bvx$"
+	blockStored = 0x2d787662 // "bvx-"
+	blockFull   = 0x31787662 // "bvx1": frequencies are written out
+	blockPacked = 0x32787662 // "bvx2": frequencies are packed
+	blockLZVN   = 0x6e787662 // "bvxn"
+)
+
+const (
+	fullHeader   = 772
+	packedHeader = 32
+
+	mostMatches  = 10000 // of a block
+	mostLiterals = 4 * mostMatches
+
+	lengthSymbols   = 20
+	distanceSymbols = 64
+	literalSymbols  = 256
+	symbols         = 2*lengthSymbols + distanceSymbols + literalSymbols
+
+	lengthStates   = 64
+	distanceStates = 256
+	literalStates  = 1024
+)
+
+// header is what a compressed block begins with.
+type header struct {
+	raw           int // bytes that it decompresses to
+	literals      int
+	matches       int
+	literalBytes  int
+	matchBytes    int
+	literalBits   int // that the last byte of the literals lacks, negative
+	matchBits     int
+	literalState  [4]uint16
+	lengthState   uint16
+	matchState    uint16
+	distanceState uint16
+	frequencies   [symbols]uint16 // of lengths of literals, of matches, of distances, of literals
+}
+
+// Decode decompresses an LZFSE stream to dst and gives the number of bytes. The stream
+// ends with its end mark, or with the data itself once dst is full.
+func Decode(dst, src []byte) (int, error) {
+	o := output{b: dst}
+	for len(src) > 0 {
+		if len(src) < 4 {
+			return o.n, damaged("it ends within a block")
+		}
+		magic := le.Uint32(src)
+		if magic == blockEnd {
+			return o.n, nil
+		}
+		n, err := block(&o, magic, src)
+		if err != nil {
+			return o.n, err
+		}
+		src = src[n:]
+	}
+	if o.n < len(dst) {
+		return o.n, damaged("it ends after %d of %d bytes", o.n, len(dst))
+	}
+	return o.n, nil
+}
+
+// block decodes one block and gives its length.
+func block(o *output, magic uint32, src []byte) (int, error) {
+	if len(src) < 12 {
+		return 0, damaged("it ends within a block")
+	}
+	start, raw := o.n, int(le.Uint32(src[4:]))
+	var n int
+	var err error
+	switch magic {
+	case blockStored:
+		n = 8 + raw
+		if n > len(src) {
+			return 0, damaged("it ends within a block")
+		}
+		err = o.literal(src[8:n])
+	case blockLZVN:
+		n = 12 + int(le.Uint32(src[8:]))
+		if n > len(src) {
+			return 0, damaged("it ends within a block")
+		}
+		within := output{b: o.b[:min(len(o.b), o.n+raw)], n: o.n}
+		_, err = decodeLZVN(&within, src[12:n])
+		o.n = within.n
+	case blockFull, blockPacked:
+		n, err = compressed(o, magic, src)
+	default:
+		return 0, damaged("there is no block %#08x", magic)
+	}
+	if err == nil && o.n-start != raw {
+		err = damaged("a block has %d bytes, not %d", o.n-start, raw)
+	}
+	return n, err
+}
+
+// compressed decodes a block with its own codes, literals first.
+func compressed(o *output, magic uint32, src []byte) (int, error) {
+	h, length, err := parseFull(src)
+	if magic == blockPacked {
+		h, length, err = parsePacked(src)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if err := h.check(); err != nil {
+		return 0, err
+	}
+	end := length + h.literalBytes + h.matchBytes
+	if end > len(src) {
+		return 0, damaged("it ends within a block")
+	}
+	literals, err := h.readLiterals(src[length:], h.literalBytes)
+	if err != nil {
+		return 0, err
+	}
+	return end, h.readMatches(o, literals, src[length+h.literalBytes:])
+}
+
+// check refuses counts that are above the format's limits. States need no check: they
+// are cut to their tables.
+func (h *header) check() error {
+	if h.literals > mostLiterals || h.literals%4 != 0 || h.matches > mostMatches {
+		return damaged("a block has %d literals and %d matches", h.literals, h.matches)
+	}
+	if h.literalBits > 0 || h.literalBits < -7 || h.matchBits > 0 || h.matchBits < -7 {
+		return damaged("a block lacks %d and %d bits", -h.literalBits, -h.matchBits)
+	}
+	return nil
+}
+
+// parseFull reads the header with frequencies that are written out.
+func parseFull(b []byte) (h header, length int, err error) {
+	if len(b) < fullHeader {
+		return h, 0, damaged("it ends within a header")
+	}
+	at := func(i int) int { return int(le.Uint32(b[i:])) }
+	h = header{
+		raw: at(4), literals: at(12), matches: at(16), literalBytes: at(20), matchBytes: at(24),
+		literalBits: int(int32(at(28))), matchBits: int(int32(at(40))),
+		lengthState: le.Uint16(b[44:]), matchState: le.Uint16(b[46:]), distanceState: le.Uint16(b[48:]),
+	}
+	for i := range h.literalState {
+		h.literalState[i] = le.Uint16(b[32+2*i:])
+	}
+	for i := range h.frequencies {
+		h.frequencies[i] = le.Uint16(b[50+2*i:])
+	}
+	return h, fullHeader, nil
+}
+
+// parsePacked reads the header whose numbers are packed into three words of 64 bits.
+func parsePacked(b []byte) (h header, length int, err error) {
+	if len(b) < packedHeader {
+		return h, 0, damaged("it ends within a header")
+	}
+	bits := func(word, from, count int) int {
+		return int(le.Uint64(b[8+8*word:]) >> from & (1<<count - 1))
+	}
+	h = header{
+		raw:      int(le.Uint32(b[4:])),
+		literals: bits(0, 0, 20), literalBytes: bits(0, 20, 20), matches: bits(0, 40, 20), literalBits: bits(0, 60, 3) - 7,
+		matchBytes: bits(1, 40, 20), matchBits: bits(1, 60, 3) - 7,
+		lengthState: uint16(bits(2, 32, 10)), matchState: uint16(bits(2, 42, 10)), distanceState: uint16(bits(2, 52, 10)),
+	}
+	for i := range h.literalState {
+		h.literalState[i] = uint16(bits(1, 10*i, 10))
+	}
+	length = bits(2, 0, 32)
+	if length < packedHeader || length > len(b) {
+		return h, 0, damaged("a header has %d bytes", length)
+	}
+	return h, length, h.unpack(b[packedHeader:length])
+}
+
+// Codes of packed frequencies by their five low bits: how many bits there are, and the
+// value. Those of eight and fourteen bits have it in the bits above four.
+var (
+	frequencyBits  = [32]uint8{2, 3, 2, 5, 2, 3, 2, 8, 2, 3, 2, 5, 2, 3, 2, 14, 2, 3, 2, 5, 2, 3, 2, 8, 2, 3, 2, 5, 2, 3, 2, 14}
+	frequencyValue = [32]uint8{0, 2, 1, 4, 0, 3, 1, 0, 0, 2, 1, 5, 0, 3, 1, 0, 0, 2, 1, 6, 0, 3, 1, 0, 0, 2, 1, 7, 0, 3, 1, 0}
+)
+
+// unpack reads packed frequencies. A header may have none at all.
+func (h *header) unpack(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	var word uint64
+	have := 0
+	for i := range h.frequencies {
+		for have < 14 && len(b) > 0 {
+			word |= uint64(b[0]) << have
+			b, have = b[1:], have+8
+		}
+		code := word & 31
+		n := int(frequencyBits[code])
+		switch n {
+		case 8:
+			h.frequencies[i] = uint16(8 + word>>4&0xf)
+		case 14:
+			h.frequencies[i] = uint16(24 + word>>4&0x3ff)
+		default:
+			h.frequencies[i] = uint16(frequencyValue[code])
+		}
+		if n > have {
+			return damaged("its frequencies are cut off")
+		}
+		word, have = word>>n, have-n
+	}
+	return nil
+}
