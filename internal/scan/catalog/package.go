@@ -14,6 +14,10 @@ const (
 	Go       Kind = "go"
 	Rust     Kind = "rust"
 	Pod      Kind = "pod"
+
+	// System is macOS itself. It is only looked for when that is asked for, and stands in no
+	// list of kinds.
+	System Kind = "macos"
 )
 
 // Kinds lists them in the order in which they are counted and shown.

@@ -1,0 +1,77 @@
+package brew
+
+import (
+	"context"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// Casks finds casks: by the copy of the cask that Homebrew keeps, and by an application
+// in the Caskroom, which is mostly a link to where the application was moved.
+type Casks struct{}
+
+var _ catalog.Extractor = Casks{}
+
+// Name is told in warnings.
+func (Casks) Name() string { return "brew/cask" }
+
+// Claim asks for copies of casks, applications and the files by which others know casks.
+func (Casks) Claim() catalog.Claim {
+	return catalog.Claim{Names: []string{"Info.plist", "source.properties"}, Extensions: []string{".json", ".rb", ".app", ".sh"}, Links: true}
+}
+
+// Wants takes what lies where it should in the Caskroom.
+func (Casks) Wants(p string) bool {
+	if !strings.Contains(p, "Caskroom/") {
+		return false
+	}
+	_, _, ok := cask(p)
+	return ok
+}
+
+// cask gives the token and the version of which a path tells:
+//
+//	Caskroom/TOKEN/.metadata/VERSION/TIME/Casks/TOKEN.json (or .rb)
+//	Caskroom/TOKEN/VERSION/NAME.app (a link) or NAME.app/Contents/Info.plist
+//	Caskroom/TOKEN/VERSION/NAME.wrapper.sh, .../source.properties
+func cask(p string) (token, version string, ok bool) {
+	token, version, rest, ok := keg(p, "Caskroom")
+	if !ok {
+		return "", "", false
+	}
+	parts := strings.Split(rest, "/")
+	if version == ".metadata" {
+		ext := path.Ext(p)
+		good := len(parts) == 4 && parts[2] == "Casks" && (ext == ".json" || ext == ".rb") && strings.TrimSuffix(parts[3], ext) == token
+		return token, parts[0], good && parts[0] != ""
+	}
+	base := parts[len(parts)-1]
+	switch {
+	case strings.HasSuffix(base, ".app") && len(parts) == 1:
+	case base == "Info.plist" && len(parts) == 3 && strings.HasSuffix(parts[0], ".app") && parts[1] == "Contents":
+	case strings.HasSuffix(base, ".wrapper.sh") && len(parts) == 1:
+	case base == "source.properties" && len(parts) <= 2:
+	default:
+		return "", "", false
+	}
+	return token, version, true
+}
+
+// Extract tells what the path says, unless the copy of a cask is left of a version that
+// is gone.
+func (Casks) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	token, version, ok := cask(f.Path)
+	if !ok {
+		return nil, nil
+	}
+	if i := strings.LastIndex(f.Path, "/.metadata/"); i >= 0 {
+		info, err := fs.Stat(f.Tree(), f.Path[:i]+"/"+version)
+		if err != nil || !info.IsDir() {
+			return nil, nil //nolint:nilerror // it was removed, and its copy forgotten
+		}
+	}
+	return []catalog.Package{{Kind: catalog.Brew, Name: token, Version: version}}, nil
+}

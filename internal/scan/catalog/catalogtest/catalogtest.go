@@ -1,0 +1,76 @@
+// Package catalogtest tries extractors on small trees that tests write down.
+//
+// It is not for products, and has no tree of its own.
+//
+// Invariant: a tree in memory is scanned as any other is.
+package catalogtest
+
+import (
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// Files is a tree: path -> content. A content that begins with "-> " is a symbolic link.
+type Files map[string]string
+
+// Tree makes a file system of files.
+func Tree(files Files) fstest.MapFS {
+	out := fstest.MapFS{}
+	for name, text := range files {
+		f := &fstest.MapFile{Data: []byte(text), Mode: 0o644}
+		if target, ok := strings.CutPrefix(text, "-> "); ok {
+			f.Data, f.Mode = []byte(target), fs.ModeSymlink|0o777
+		}
+		if strings.HasPrefix(text, "\x7fELF") || strings.Contains(name, "bin/") {
+			f.Mode |= 0o111
+		}
+		out[name] = f
+	}
+	return out
+}
+
+// Expect scans files and compares what is found with want, a line a package: kind, name,
+// version, locations, and what is special in brackets; a warning is "! path: what".
+func Expect(t *testing.T, extractors []catalog.Extractor, files Files, want ...string) {
+	t.Helper()
+	r, err := catalog.Scan(t.Context(), Tree(files), catalog.Options{Extractors: extractors})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := Lines(r)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("want -, got +\n%s", diff)
+	}
+}
+
+// Lines writes a result as Expect compares it, in order.
+func Lines(r *catalog.Result) []string {
+	var out []string
+	for _, p := range r.Packages {
+		line := fmt.Sprintf("%s %s %s %s", p.Kind, p.Name, p.Version, strings.Join(p.Locations, " "))
+		if len(p.Licenses) > 0 {
+			line += " [" + strings.Join(p.Licenses, ", ") + "]"
+		}
+		if p.BundleID != "" {
+			line += " <" + p.BundleID + ">"
+		}
+		if p.Replaced {
+			line += " (replaced)"
+		}
+		out = append(out, line)
+	}
+	for _, w := range r.Warnings {
+		out = append(out, "! "+w.Path+": "+w.What)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,96 @@
+package catalog
+
+import (
+	"strings"
+)
+
+// claims is the table that decides by its name whether a file matters. Nearly every file
+// of a tree is asked about here, so it costs two look-ups at most.
+type claims struct {
+	byName      map[string][]int // indexes into extractors
+	byExtension map[string][]int
+	links       []bool // of each extractor: links too
+	programs    []int
+	extractors  []Extractor
+}
+
+func newClaims(extractors []Extractor) *claims {
+	c := &claims{byName: map[string][]int{}, byExtension: map[string][]int{}, extractors: extractors}
+	for i, e := range extractors {
+		claim := e.Claim()
+		for _, n := range claim.Names {
+			c.byName[n] = append(c.byName[n], i)
+		}
+		for _, x := range claim.Extensions {
+			c.byExtension[x] = append(c.byExtension[x], i)
+		}
+		if claim.Programs {
+			c.programs = append(c.programs, i)
+		}
+		c.links = append(c.links, claim.Links)
+	}
+	return c
+}
+
+// named lists who wants a file, not counting those who want programs.
+func (c *claims) named(path, base string, link bool) []int {
+	var out []int
+	add := func(candidates []int) {
+		for _, i := range candidates {
+			if (!link || c.links[i]) && c.extractors[i].Wants(path) {
+				out = append(out, i)
+			}
+		}
+	}
+	add(c.byName[base])
+	if dot := strings.LastIndexByte(base, '.'); dot >= 0 {
+		add(c.byExtension[lower(base[dot:])])
+	}
+	return out
+}
+
+// lower lowers a short name, which it nearly always is already.
+func lower(s string) string {
+	for i := range len(s) {
+		if 'A' <= s[i] && s[i] <= 'Z' {
+			return strings.ToLower(s)
+		}
+	}
+	return s
+}
+
+// programName is what the name of a file says of its being a program.
+type programName int
+
+const (
+	noProgram   programName = iota
+	mayBe                   // a program when it may be executed
+	mostlyIs                // a program or a library whatever its permissions
+	minProgram  = 512       // bytes of the smallest file that is looked into
+	libraryPart = ".so."
+)
+
+// asProgram judges a base name. Files that end in anything but a few extensions are
+// data, unless what follows the dot is a version or a word with a dash ("node-v22.1",
+// "protoc-gen.linux-amd64").
+func asProgram(base string) programName {
+	dot := strings.LastIndexByte(base, '.')
+	if dot <= 0 {
+		return mayBe
+	}
+	switch ext := lower(base[dot:]); ext {
+	case ".exe", ".dll", ".so", ".dylib", ".node":
+		return mostlyIs
+	case ".bin", ".run", ".out", ".test", ".":
+		return mayBe
+	default:
+		if strings.Contains(base, libraryPart) {
+			return mostlyIs
+		}
+		c := ext[1]
+		if '0' <= c && c <= '9' || strings.ContainsAny(ext, "-_") {
+			return mayBe
+		}
+		return noProgram
+	}
+}

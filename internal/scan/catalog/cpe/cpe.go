@@ -1,0 +1,226 @@
+// Package cpe names packages as NVD does: by vendor and product, in the form of CPE 2.3.
+//
+// It is not a matcher, and a name that it makes up for a package that is in no table is a
+// guess that only serves to tell packages apart.
+//
+// Invariant: every package has at least one CPE, and a name is marked as curated only if
+// somebody wrote it into the table.
+package cpe
+
+import (
+	_ "embed"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+
+	"github.com/facebookincubator/nvdtools/wfn"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// Product is what NVD may call a package. Vendor and Product are without escapes.
+type Product struct {
+	Vendor, Product string
+	TargetSW        string // what the package runs in, such as "node.js"; "" is anything
+	Curated         bool   // it stands in the table
+}
+
+//go:embed products.tsv
+var table string
+
+// curated are the lines of the table: kind and name -> products.
+var curated = sync.OnceValue(func() map[string][]Product {
+	out := map[string][]Product{}
+	for line := range strings.Lines(table) {
+		fields := strings.Split(strings.TrimSpace(line), "\t")
+		if strings.HasPrefix(line, "#") || len(fields) < 3 {
+			continue
+		}
+		for pair := range strings.SplitSeq(fields[2], ",") {
+			vendor, product, _ := strings.Cut(pair, ":")
+			key := fields[0] + "\t" + fields[1]
+			out[key] = append(out[key], Product{Vendor: vendor, Product: product, Curated: true})
+		}
+	}
+	return out
+})
+
+// Products names a package: as the table does, or else by a guess.
+func Products(p catalog.Package) []Product {
+	for _, k := range keys(p) {
+		if found := curated()[k]; len(found) > 0 {
+			return slices.Clone(found)
+		}
+	}
+	return guess(p)
+}
+
+// keys are the places in the table where a package may stand, the surest first.
+func keys(p catalog.Package) []string {
+	base, _, _ := strings.Cut(p.Name, "@")
+	switch p.Kind {
+	case catalog.Brew:
+		if isCask(p) {
+			return []string{"cask\t" + p.Name, "cask\t" + base}
+		}
+		return []string{"brew\t" + p.Name, "brew\t" + base}
+	case catalog.MacOSApp:
+		return []string{"app\t" + p.BundleID, "name\t" + nameOf(p)}
+	case catalog.Pod:
+		return []string{"pod\t" + p.Name}
+	default:
+		return nil
+	}
+}
+
+// nameOf is the name of an application if its bundle identifier cannot mean another: that
+// of a helper says what it helps, and begins like that of the application.
+func nameOf(p catalog.Package) string {
+	if p.BundleID == "" || strings.HasPrefix(p.BundleID, "com.apple.") {
+		return p.Name
+	}
+	return ""
+}
+
+// isCask says whether a package of Homebrew is a cask: formulae of the same name are
+// something else at times ("docker").
+func isCask(p catalog.Package) bool {
+	return slices.ContainsFunc(p.Locations, func(l string) bool { return strings.Contains(l, "/Caskroom/") })
+}
+
+// targets are what the packages of a kind run in.
+var targets = map[catalog.Kind]string{
+	catalog.NPM: "node.js", catalog.Python: "python", catalog.Gem: "ruby", catalog.Rust: "rust", catalog.Go: "go",
+}
+
+// guess makes a name up from that of the package.
+func guess(p catalog.Package) []Product {
+	target := targets[p.Kind]
+	vendor, product := p.Name, p.Name
+	switch p.Kind {
+	case catalog.NPM:
+		if scope, name, ok := strings.Cut(p.Name, "/"); ok {
+			vendor, product = strings.TrimPrefix(scope, "@"), name
+		}
+	case catalog.Java:
+		group, artifact, _ := strings.Cut(p.Name, ":")
+		vendor, product = organisation(group), artifact
+	case catalog.Go:
+		return goProducts(p.Name)
+	case catalog.Brew:
+		vendor, _, _ = strings.Cut(p.Name, "@")
+		product = vendor
+	case catalog.MacOSApp:
+		if p.BundleID != "" {
+			vendor = organisation(p.BundleID)
+		}
+	case catalog.System:
+		vendor, product = "apple", "macos"
+	case catalog.Gem, catalog.Python, catalog.Rust, catalog.Pod:
+	}
+	out := Product{Vendor: plain(vendor), Product: plain(product), TargetSW: target}
+	if out.Product == "" { // of letters that a CPE cannot hold
+		out.Product = plain(p.BundleID[strings.LastIndexByte(p.BundleID, '.')+1:])
+	}
+	if out.Product == "" {
+		out.Product = "unknown"
+	}
+	if out.Vendor == "" {
+		out.Vendor = out.Product
+	}
+	return []Product{out}
+}
+
+// goProducts names a Go module: by its owner and the last part of its path that is no
+// major version.
+func goProducts(name string) []Product {
+	if name == "stdlib" || name == "toolchain" {
+		return []Product{{Vendor: "golang", Product: "go"}}
+	}
+	parts := strings.Split(name, "/")
+	if last := parts[len(parts)-1]; len(parts) > 1 && len(last) > 1 && last[0] == 'v' && strings.Trim(last[1:], "0123456789") == "" {
+		parts = parts[:len(parts)-1]
+	}
+	product := parts[len(parts)-1]
+	vendor := product
+	switch {
+	case parts[0] == "golang.org":
+		vendor = "golang"
+	case len(parts) > 2:
+		vendor = parts[1]
+	case len(parts) == 2:
+		host := strings.Split(parts[0], ".")
+		vendor = host[max(len(host)-2, 0)]
+	}
+	return []Product{{Vendor: plain(vendor), Product: plain(product), TargetSW: "go"}}
+}
+
+// organisation is the owner in a name that begins with a reversed domain:
+// "apache" in "org.apache.commons".
+func organisation(name string) string {
+	parts := strings.Split(name, ".")
+	if len(parts) > 1 && len(parts[0]) <= 4 {
+		return parts[1]
+	}
+	return parts[0]
+}
+
+// plain writes a name as NVD does: in lower case, with underscores for blanks, and of what
+// a CPE can hold.
+func plain(name string) string {
+	name = strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return '_'
+		case r > unicode.MaxASCII || !unicode.IsPrint(r):
+			return -1
+		default:
+			return unicode.ToLower(r)
+		}
+	}, strings.TrimSpace(name))
+	return strings.Trim(name, "_")
+}
+
+// Of gives the CPEs of a package as formatted strings.
+func Of(p catalog.Package) []string {
+	var out []string
+	version := attribute(versionOf(p))
+	part := "a"
+	if p.Kind == catalog.System {
+		part = "o"
+	}
+	for _, name := range Products(p) {
+		a := wfn.Attributes{
+			Part: part, Vendor: attribute(name.Vendor), Product: attribute(name.Product), Version: version,
+			TargetSW: attribute(name.TargetSW),
+		}
+		out = append(out, a.BindToFmtString())
+	}
+	return out
+}
+
+// attribute is a text as a value of a name; the empty one is any.
+func attribute(text string) string {
+	v, err := wfn.WFNize(text)
+	if err != nil {
+		return wfn.Any
+	}
+	return v
+}
+
+// versionOf is a version as NVD writes it: without what a packager added.
+func versionOf(p catalog.Package) string {
+	v := p.Version
+	switch p.Kind {
+	case catalog.Brew:
+		v, _, _ = strings.Cut(v, ",")
+		if i := strings.LastIndexByte(v, '_'); i > 0 && strings.Trim(v[i+1:], "0123456789") == "" {
+			v = v[:i]
+		}
+	case catalog.Go:
+		v = strings.TrimSuffix(strings.TrimPrefix(v, "v"), "+incompatible")
+	case catalog.Gem, catalog.Python, catalog.NPM, catalog.Java, catalog.Rust, catalog.MacOSApp, catalog.Pod, catalog.System:
+	}
+	return plain(v)
+}

@@ -1,0 +1,108 @@
+package cpe
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/facebookincubator/nvdtools/wfn"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+func TestOf(t *testing.T) {
+	cask := []string{"/opt/homebrew/Caskroom/docker/4.30.0/Docker.app"}
+	for _, c := range []struct {
+		p    catalog.Package
+		want string
+	}{
+		{catalog.Package{Kind: catalog.Brew, Name: "awscli", Version: "2.15.0"}, "cpe:2.3:a:amazon:aws_cli:2.15.0:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.Brew, Name: "openssl@3", Version: "3.0.8_1"}, "cpe:2.3:a:openssl:openssl:3.0.8:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.Brew, Name: "python@3.12", Version: "3.12.1"}, "cpe:2.3:a:python:python:3.12.1:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.Brew, Name: "docker", Version: "26.0.0"}, "cpe:2.3:a:docker:docker:26.0.0:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.Brew, Name: "docker-desktop", Version: "4.30.0,149", Locations: cask}, "cpe:2.3:a:docker:docker_desktop:4.30.0:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.Brew, Name: "tree", Version: "2.1.1"}, "cpe:2.3:a:tree:tree:2.1.1:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.MacOSApp, Name: "Google Chrome", Version: "140.0.1", BundleID: "com.google.Chrome"}, "cpe:2.3:a:google:chrome:140.0.1:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.MacOSApp, Name: "iCloud", Version: "1.0", BundleID: "com.apple.iCloud.helper"}, "cpe:2.3:a:apple:icloud:1.0:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.MacOSApp, Name: "Foo Bar", Version: "2.0b1", BundleID: "org.example.foo"}, "cpe:2.3:a:example:foo_bar:2.0b1:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.MacOSApp, Name: "微信", Version: "3.8", BundleID: "com.tencent.other"}, "cpe:2.3:a:tencent:other:3.8:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.NPM, Name: "@babel/core", Version: "7.0.0"}, "cpe:2.3:a:babel:core:7.0.0:*:*:*:*:node.js:*:*"},
+		{catalog.Package{Kind: catalog.Python, Name: "Jinja2", Version: "3.1"}, "cpe:2.3:a:jinja2:jinja2:3.1:*:*:*:*:python:*:*"},
+		{catalog.Package{Kind: catalog.Gem, Name: "rack", Version: "0.1.8"}, "cpe:2.3:a:rack:rack:0.1.8:*:*:*:*:ruby:*:*"},
+		{catalog.Package{Kind: catalog.Java, Name: "org.apache.logging.log4j:log4j-core", Version: "2.14.1"}, "cpe:2.3:a:apache:log4j-core:2.14.1:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.Go, Name: "github.com/gin-gonic/gin/v2", Version: "v1.2.3+incompatible"}, "cpe:2.3:a:gin-gonic:gin:1.2.3:*:*:*:*:go:*:*"},
+		{catalog.Package{Kind: catalog.Go, Name: "stdlib", Version: "1.22.3"}, "cpe:2.3:a:golang:go:1.22.3:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.Rust, Name: "time", Version: "0.1.0+x"}, `cpe:2.3:a:time:time:0.1.0\+x:*:*:*:*:rust:*:*`},
+		{catalog.Package{Kind: catalog.Pod, Name: "SQLCipher", Version: "4.5"}, "cpe:2.3:a:zetetic:sqlcipher:4.5:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.Brew, Name: "xerces-c", Version: "3.2"}, `cpe:2.3:a:apache:xerces-c\+\+:3.2:*:*:*:*:*:*:*`},
+		{catalog.Package{Kind: catalog.System, Name: "macOS", Version: "14.5"}, "cpe:2.3:o:apple:macos:14.5:*:*:*:*:*:*:*"},
+	} {
+		if got := Of(c.p); got[0] != c.want {
+			t.Errorf("%s %s: got %q, want %q", c.p.Kind, c.p.Name, got, c.want)
+		}
+	}
+}
+
+// The default of the list of ignored packages is this name, which has to be met exactly.
+func TestICloudBindsToDefaultExclusion(t *testing.T) {
+	for _, id := range []string{"", "com.apple.iCloud", "com.apple.CloudDocs.iCloud"} {
+		var uris []string
+		for _, c := range Of(catalog.Package{Kind: catalog.MacOSApp, Name: "iCloud", Version: "1.0", BundleID: id}) {
+			a, err := wfn.UnbindFmtString(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			uris = append(uris, a.BindToURI())
+		}
+		if !slices.Equal(uris, []string{"cpe:/a:apple:icloud:1.0"}) {
+			t.Errorf("bundle %q binds to %q", id, uris)
+		}
+	}
+}
+
+func TestTableIsSound(t *testing.T) {
+	seen := map[string]bool{}
+	for line := range strings.Lines(table) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		f := strings.Split(strings.TrimSpace(line), "\t")
+		if len(f) < 3 || len(f) > 4 || len(f) == 4 && f[3] != "older" || !slices.Contains([]string{"brew", "cask", "app", "name", "pod"}, f[0]) {
+			t.Errorf("line %q", line)
+			continue
+		}
+		if key := f[0] + f[1]; seen[key] {
+			t.Errorf("%s %s stands twice", f[0], f[1])
+		} else {
+			seen[key] = true
+		}
+		for pair := range strings.SplitSeq(f[2], ",") {
+			vendor, product, ok := strings.Cut(pair, ":")
+			if !ok || vendor != plain(vendor) || product != plain(product) || vendor == "" || product == "" {
+				t.Errorf("%s %s: product %q", f[0], f[1], pair)
+			}
+		}
+	}
+	if len(seen) < 700 {
+		t.Errorf("only %d names", len(seen))
+	}
+}
+
+func FuzzOf(f *testing.F) {
+	f.Add("openssl@3", "1.0_1", "com.x.y")
+	f.Add("\x00é*?", "", "")
+	f.Add("a:b", "1 2", ".")
+	f.Fuzz(func(t *testing.T, name, version, id string) {
+		for _, k := range append([]catalog.Kind{catalog.System}, catalog.Kinds...) {
+			all := Of(catalog.Package{Kind: k, Name: name, Version: version, BundleID: id})
+			if len(all) == 0 {
+				t.Fatalf("%s %q has no CPE", k, name)
+			}
+			for _, c := range all {
+				if _, err := wfn.UnbindFmtString(c); err != nil {
+					t.Errorf("%s %q: %q: %v", k, name, c, err)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,196 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+)
+
+// Extractor finds the packages of one kind of file. It is used by several goroutines.
+type Extractor interface {
+	// Name is how warnings call it: "npm/package.json".
+	Name() string
+	// Claim says, cheaply, which names are worth a second look.
+	Claim() Claim
+	// Wants decides by the path of a file whose name is claimed.
+	Wants(path string) bool
+	// Extract reads a file. What it found counts also when it fails. Packages need Kind,
+	// Name and Version; those without a version are left out, and locations without
+	// Locations are that of the file.
+	Extract(ctx context.Context, f *File) ([]Package, error)
+}
+
+// Claim is what an extractor asks for by the name of a file alone.
+type Claim struct {
+	Names      []string // base names, as they are
+	Extensions []string // what follows the last dot of a base name, in lower case, with the dot
+	Programs   bool     // what may be an executable file or a shared library
+	Links      bool     // symbolic links with such a name too, which are never opened
+}
+
+// Content is an opened file.
+type Content interface {
+	io.Reader
+	io.ReaderAt
+	io.Seeker
+}
+
+// maxFile is how large a file may be for ReadAll when the caller does not say.
+const maxFile = 64 << 20
+
+// ErrTooLarge says that a file is larger than any of its kind should be.
+var ErrTooLarge = errors.New("the file is too large")
+
+// File is a file that an extractor is asked to read. It belongs to one goroutine, and is
+// closed behind the extractor's back.
+type File struct {
+	Path string // from the root of the tree, without a leading slash
+	Link bool   // it is a symbolic link
+
+	ctx     context.Context
+	root    fs.FS
+	entry   fs.DirEntry
+	size    int64
+	content *content
+}
+
+// Size is how many bytes the file has.
+func (f *File) Size() int64 { return f.size }
+
+// Tree is what the file lies in, for extractors that look at what lies beside it. What it
+// opens are files of at most 64 MiB.
+func (f *File) Tree() fs.FS { return guarded{f.ctx, f.root} }
+
+// Open gives the file's content from its beginning. There is one content per file: to
+// open it again rewinds it.
+func (f *File) Open() (Content, error) {
+	if f.content != nil {
+		_, err := f.content.Seek(0, io.SeekStart)
+		return f.content, err
+	}
+	opened, err := openEntry(f.root, f.Path, f.entry)
+	if err != nil {
+		return nil, err
+	}
+	info, err := opened.Stat()
+	random, ok := opened.(Content)
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		err = errors.New("it is not a regular file any more")
+	case !ok:
+		err = errors.New("its file system does not read at any place of a file")
+	default:
+		f.size = info.Size()
+		f.content = &content{file: opened, random: random, ctx: f.ctx}
+		return f.content, nil
+	}
+	return nil, errors.Join(err, opened.Close())
+}
+
+// ReadAll reads a whole file of at most limit bytes; 0 is 64 MiB.
+func (f *File) ReadAll(limit int64) ([]byte, error) {
+	if limit <= 0 {
+		limit = maxFile
+	}
+	r, err := f.Open()
+	if err != nil {
+		return nil, err
+	}
+	if f.size > limit {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d are read", ErrTooLarge, f.size, limit)
+	}
+	data := make([]byte, f.size)
+	n, err := io.ReadFull(r, data)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		err = nil // it became shorter
+	}
+	return data[:n], err
+}
+
+// close gives the file back and says how much of it was read.
+func (f *File) close() int64 {
+	if f.content == nil {
+		return 0
+	}
+	n := f.content.read
+	f.content.file.Close()
+	f.content = nil
+	return n
+}
+
+// content ends what reads it when the time is over, and counts.
+type content struct {
+	file   fs.File
+	random Content
+	ctx    context.Context
+	read   int64
+}
+
+func (c *content) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	n, err := c.random.Read(p)
+	c.read += int64(n)
+	return n, err
+}
+
+func (c *content) ReadAt(p []byte, off int64) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	n, err := c.random.ReadAt(p, off)
+	c.read += int64(n)
+	return n, err
+}
+
+func (c *content) Seek(off int64, whence int) (int64, error) { return c.random.Seek(off, whence) }
+
+// openEntry opens a file by its entry where the file system can, by its path elsewhere.
+func openEntry(root fs.FS, path string, e fs.DirEntry) (fs.File, error) {
+	if o, ok := e.(interface{ Open() (fs.File, error) }); ok {
+		return o.Open()
+	}
+	return root.Open(path)
+}
+
+// guarded is a tree for looking at what lies beside a file: it gives regular files of a
+// bounded size and nothing once the time is over.
+type guarded struct {
+	ctx  context.Context
+	root fs.FS
+}
+
+var (
+	_ fs.ReadDirFS = guarded{}
+	_ fs.StatFS    = guarded{}
+)
+
+// Open opens a file.
+func (g guarded) Open(name string) (fs.File, error) {
+	if g.ctx.Err() != nil {
+		return nil, context.Cause(g.ctx)
+	}
+	info, err := fs.Stat(g.root, name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxFile {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: ErrTooLarge}
+	}
+	return g.root.Open(name)
+}
+
+// ReadDir lists a folder.
+func (g guarded) ReadDir(name string) ([]fs.DirEntry, error) {
+	if g.ctx.Err() != nil {
+		return nil, context.Cause(g.ctx)
+	}
+	return fs.ReadDir(g.root, name)
+}
+
+// Stat says what a name is.
+func (g guarded) Stat(name string) (fs.FileInfo, error) { return fs.Stat(g.root, name) }

@@ -1,0 +1,152 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Folder gives a folder of this machine as a tree. Links are followed inside it only: an
+// absolute one begins at its root. What the kernel makes up (/proc) and what lies on
+// other machines is skipped, unless the folder itself is of that kind.
+func Folder(name string) (fs.FS, io.Closer, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening a folder: %w", err)
+	}
+	if !info.IsDir() {
+		return nil, nil, fmt.Errorf("opening a folder: %s is not a folder", name)
+	}
+	tree, closer, err := openFolder(name)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening a folder: %w", err)
+	}
+	return tree, closer, nil
+}
+
+// rooted is a folder through os.Root, for systems that have nothing faster.
+type rooted struct {
+	root   *os.Root
+	skip   func(*os.File) error    // says why a folder is left out; may be nil
+	refuse func(fs.FileInfo) error // says why a file is not opened; may be nil
+}
+
+var (
+	_ fs.ReadDirFS  = rooted{}
+	_ fs.StatFS     = rooted{}
+	_ fs.ReadLinkFS = rooted{}
+)
+
+func openRooted(name string, skip func(*os.File) error, refuse func(fs.FileInfo) error) (fs.FS, io.Closer, error) {
+	root, err := os.OpenRoot(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return rooted{root, skip, refuse}, root, nil
+}
+
+// Open opens a file or folder.
+func (r rooted) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	if r.refuse != nil {
+		info, err := r.root.Stat(name)
+		if err == nil {
+			err = r.refuse(info)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	f, err := r.root.OpenFile(name, os.O_RDONLY|nonBlocking, 0)
+	if err != nil {
+		return nil, err
+	}
+	return asFile(r, name, f)
+}
+
+// Stat follows links.
+func (r rooted) Stat(name string) (fs.FileInfo, error) { return r.root.Stat(name) }
+
+// Lstat follows none.
+func (r rooted) Lstat(name string) (fs.FileInfo, error) { return r.root.Lstat(name) }
+
+// ReadLink gives the target of a link as it is.
+func (r rooted) ReadLink(name string) (string, error) { return r.root.Readlink(name) }
+
+// ReadDir lists a folder in no order.
+func (r rooted) ReadDir(name string) ([]fs.DirEntry, error) {
+	f, err := r.root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if r.skip != nil {
+		if err := r.skip(f); err != nil {
+			return nil, err
+		}
+	}
+	return entries(r, name, f, -1)
+}
+
+// lstater is a tree that tells of entries without following them.
+type lstater interface {
+	Lstat(name string) (fs.FileInfo, error)
+}
+
+// entry is an entry of a folder that is asked for more by its path from the root of the
+// tree, which the entry of the system does not know.
+type entry struct {
+	fs.DirEntry
+	tree lstater
+	path string
+}
+
+// Info asks the system each time.
+func (e entry) Info() (fs.FileInfo, error) {
+	info, err := e.tree.Lstat(e.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fs.ErrNotExist
+	}
+	return info, err
+}
+
+// entries lists some entries of a folder.
+func entries(tree lstater, name string, f *os.File, n int) ([]fs.DirEntry, error) {
+	list, err := f.ReadDir(n)
+	for i, e := range list {
+		full := e.Name()
+		if name != "." {
+			full = name + "/" + full
+		}
+		list[i] = entry{DirEntry: e, tree: tree, path: full}
+	}
+	return list, err
+}
+
+// asFile gives an opened file, whose entries know where they lie when it is a folder.
+func asFile(tree lstater, name string, f *os.File) (fs.File, error) {
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		f.Close()
+		return nil, err
+	case info.IsDir():
+		return &opened{File: f, tree: tree, name: name}, nil
+	default:
+		return f, nil
+	}
+}
+
+// opened is an opened folder.
+type opened struct {
+	*os.File
+	tree lstater
+	name string
+}
+
+// ReadDir lists the next entries.
+func (o *opened) ReadDir(n int) ([]fs.DirEntry, error) { return entries(o.tree, o.name, o.File, n) }

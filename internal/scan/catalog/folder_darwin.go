@@ -1,0 +1,64 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const nonBlocking = unix.O_NONBLOCK // a pipe that took the place of a file holds nobody up
+
+// The file systems of a Mac that hold its own files. Anything else is made up or lies on
+// other machines.
+var local = map[string]bool{"apfs": true, "hfs": true, "exfat": true, "msdos": true, "udf": true, "cd9660": true}
+
+// dataless marks a file whose content lies in a cloud, and would be fetched.
+const dataless = 0x40000000
+
+func openFolder(name string) (fs.FS, io.Closer, error) {
+	kind, err := fileSystem(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return openRooted(name, func(f *os.File) error { return skip(f, kind) }, refuse)
+}
+
+// skip says why a folder is left out: by the type of its file system, as links of the
+// system lead from one volume to another, and by its name where all of it is seen by such
+// links too.
+func skip(f *os.File, root string) error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	kind := unix.ByteSliceToString(st.Fstypename[:])
+	switch {
+	case f.Name() == "/System/Volumes/Data":
+		return &Skip{Why: "it is also seen from the root"}
+	case kind == root || local[kind]:
+		return nil
+	default:
+		return &Skip{Why: fmt.Sprintf("a file system of type %s is not scanned", kind)}
+	}
+}
+
+// refuse says why a file is not opened.
+func refuse(info fs.FileInfo) error {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Flags&dataless != 0 {
+		return errors.New("its content is not on this machine")
+	}
+	return nil
+}
+
+func fileSystem(name string) (string, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(name, &st); err != nil {
+		return "", err
+	}
+	return unix.ByteSliceToString(st.Fstypename[:]), nil
+}

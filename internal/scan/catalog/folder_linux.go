@@ -1,0 +1,203 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const nonBlocking = unix.O_NONBLOCK // a pipe that took the place of a file holds nobody up
+
+// beneath is a folder whose names the kernel resolves as if it were the root of the
+// system, in one call however deep they are.
+type beneath struct {
+	root     *os.File
+	rootType int64 // of its file system
+}
+
+var (
+	_ fs.ReadDirFS  = (*beneath)(nil)
+	_ fs.StatFS     = (*beneath)(nil)
+	_ fs.ReadLinkFS = (*beneath)(nil)
+)
+
+func openFolder(name string) (fs.FS, io.Closer, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	b := &beneath{root: f}
+	b.rootType, err = fileSystem(f)
+	if err == nil {
+		var probe *os.File
+		if probe, err = b.open(".", unix.O_DIRECTORY); err == nil {
+			probe.Close()
+			return b, f, nil
+		}
+	}
+	// An old kernel, or one that is told to refuse the call.
+	return openRooted(name, nil, nil)
+}
+
+// open opens a name. The kernel asks for another try when something was renamed
+// meanwhile.
+func (b *beneath) open(name string, flags uint64) (*os.File, error) {
+	how := &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | flags,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	for try := 0; ; try++ {
+		fd, err := unix.Openat2(int(b.root.Fd()), name, how)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), name), nil
+		case errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) && try < 20:
+		default:
+			return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+		}
+	}
+}
+
+// Open opens a file or folder.
+func (b *beneath) Open(name string) (fs.File, error) {
+	f, err := b.open(name, unix.O_NOCTTY|nonBlocking)
+	if err != nil {
+		return nil, err
+	}
+	return asFile(b, name, f)
+}
+
+// Stat follows links.
+func (b *beneath) Stat(name string) (fs.FileInfo, error) {
+	f, err := b.open(name, unix.O_PATH)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Stat()
+}
+
+// Lstat follows none in the last part of a name.
+func (b *beneath) Lstat(name string) (fs.FileInfo, error) {
+	var st unix.Stat_t
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrInvalid}
+	}
+	for {
+		err := unix.Fstatat(int(b.root.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		if err == nil {
+			return &status{name: path.Base(name), st: st}, nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return nil, &fs.PathError{Op: "stat", Path: name, Err: err}
+		}
+	}
+}
+
+// ReadLink gives the target of a link as it is.
+func (b *beneath) ReadLink(name string) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(int(b.root.Fd()), name, buf)
+	if err != nil {
+		return "", &fs.PathError{Op: "readlink", Path: name, Err: err}
+	}
+	return string(buf[:n]), nil
+}
+
+// ReadDir lists a folder in no order.
+func (b *beneath) ReadDir(name string) ([]fs.DirEntry, error) {
+	f, err := b.open(name, unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := b.skip(f); err != nil {
+		return nil, err
+	}
+	return entries(b, name, f, -1)
+}
+
+// elsewhere are the file systems that hold no files of this machine.
+var elsewhere = map[int64]string{
+	unix.PROC_SUPER_MAGIC:    "proc",
+	unix.SYSFS_MAGIC:         "sysfs",
+	unix.DEVPTS_SUPER_MAGIC:  "devpts",
+	unix.CGROUP_SUPER_MAGIC:  "cgroup",
+	unix.CGROUP2_SUPER_MAGIC: "cgroup2",
+	unix.DEBUGFS_MAGIC:       "debugfs",
+	unix.TRACEFS_MAGIC:       "tracefs",
+	unix.SECURITYFS_MAGIC:    "securityfs",
+	unix.BPF_FS_MAGIC:        "bpf",
+	unix.PSTOREFS_MAGIC:      "pstore",
+	unix.EFIVARFS_MAGIC:      "efivarfs",
+	unix.BINFMTFS_MAGIC:      "binfmt_misc",
+	unix.SELINUX_MAGIC:       "selinuxfs",
+	unix.HUGETLBFS_MAGIC:     "hugetlbfs",
+	unix.AUTOFS_SUPER_MAGIC:  "autofs",
+	unix.NFS_SUPER_MAGIC:     "nfs",
+	unix.SMB_SUPER_MAGIC:     "smb",
+	unix.SMB2_SUPER_MAGIC:    "smb2",
+	unix.CIFS_SUPER_MAGIC:    "cifs",
+	unix.CODA_SUPER_MAGIC:    "coda",
+	unix.AFS_SUPER_MAGIC:     "afs",
+	unix.CEPH_SUPER_MAGIC:    "ceph",
+	unix.V9FS_MAGIC:          "9p",
+}
+
+// skip says why a folder is left out: by the type of its file system, as numbers of
+// devices say little.
+func (b *beneath) skip(f *os.File) error {
+	kind, err := fileSystem(f)
+	if err != nil || kind == b.rootType {
+		return err
+	}
+	if name, ok := elsewhere[kind]; ok {
+		return &Skip{Why: fmt.Sprintf("a file system of type %s is not scanned", name)}
+	}
+	return nil
+}
+
+func fileSystem(f *os.File) (int64, error) {
+	var st unix.Statfs_t
+	for {
+		err := unix.Fstatfs(int(f.Fd()), &st)
+		if !errors.Is(err, unix.EINTR) {
+			return int64(st.Type), err
+		}
+	}
+}
+
+// status is what the system says of an entry.
+type status struct {
+	name string
+	st   unix.Stat_t
+}
+
+func (s *status) Name() string       { return s.name }
+func (s *status) Size() int64        { return s.st.Size }
+func (s *status) ModTime() time.Time { return time.Unix(s.st.Mtim.Unix()) }
+func (s *status) IsDir() bool        { return s.Mode().IsDir() }
+func (s *status) Sys() any           { return nil }
+
+func (s *status) Mode() fs.FileMode {
+	mode := fs.FileMode(s.st.Mode & 0o777)
+	switch s.st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		mode |= fs.ModeDir
+	case unix.S_IFLNK:
+		mode |= fs.ModeSymlink
+	case unix.S_IFREG:
+	default:
+		mode |= fs.ModeIrregular
+	}
+	return mode
+}

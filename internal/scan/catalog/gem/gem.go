@@ -1,0 +1,101 @@
+// Package gem finds installed Ruby gems by the specifications that RubyGems writes.
+//
+// It is not an interpreter of Ruby: a specification is written by a program and has one
+// assignment a line. Those of a project's own sources are not read.
+//
+// Invariant: a gem is named as its specification's fields name it, never by guessing at a
+// file's name.
+package gem
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// maxSpecification is how large a specification may be.
+const maxSpecification = 1 << 20
+
+// Installed reads specifications.
+type Installed struct{}
+
+var _ catalog.Extractor = Installed{}
+
+// Name is told in warnings.
+func (Installed) Name() string { return "gem/gemspec" }
+
+// Claim asks for every specification.
+func (Installed) Claim() catalog.Claim { return catalog.Claim{Extensions: []string{".gemspec"}} }
+
+// Wants takes those in the folder in which RubyGems keeps what is installed.
+func (Installed) Wants(p string) bool {
+	folder := p[:max(strings.LastIndexByte(p, '/'), 0)]
+	return (strings.HasSuffix("/"+folder, "/specifications") || strings.HasSuffix("/"+folder, "/specifications/default")) && !catalog.IsTestData(folder)
+}
+
+// A field is assigned a text in any of the ways in which Ruby writes one: "x", 'x', %q{x},
+// "x".freeze, Gem::Version.new("x").
+var (
+	text  = `(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|%[qQ](?:\{([^}]*)\}|\(([^)]*)\)|\[([^\]]*)\]|<([^>]*)>))`
+	field = regexp.MustCompile(`^\s*\w+\.(name|version|license|platform)\s*=\s*(?:Gem::Version\.new\s*\(?\s*)?` + text)
+	list  = regexp.MustCompile(`^\s*\w+\.licenses\s*=\s*\[([^\]]*)\]`)
+	each  = regexp.MustCompile(text)
+	stub  = regexp.MustCompile(`^# stub: (\S+) (\S+) (\S+) `)
+)
+
+// Extract reads one.
+func (Installed) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	data, err := f.ReadAll(maxSpecification)
+	if err != nil {
+		return nil, err
+	}
+	p := parse(string(data))
+	if p.Name == "" || p.Version == "" {
+		return nil, errors.New("it names no gem or no version")
+	}
+	return []catalog.Package{p}, nil
+}
+
+func parse(spec string) catalog.Package {
+	p := catalog.Package{Kind: catalog.Gem}
+	for line := range strings.Lines(spec) {
+		if m := stub.FindStringSubmatch(line); m != nil && p.Name == "" {
+			p.Name, p.Version = m[1], m[2]
+			continue
+		}
+		if m := list.FindStringSubmatch(line); m != nil {
+			for _, one := range each.FindAllStringSubmatch(m[1], 20) {
+				p.Licenses = append(p.Licenses, value(one[1:])...)
+			}
+			continue
+		}
+		m := field.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		v := value(m[2:])
+		switch {
+		case len(v) == 0:
+		case m[1] == "name" && p.Name == "":
+			p.Name = v[0]
+		case m[1] == "version" && p.Version == "":
+			p.Version = v[0]
+		case m[1] == "license":
+			p.Licenses = append(p.Licenses, v[0])
+		}
+	}
+	return p
+}
+
+// value gives the text of a match, if it is one without anything to be filled in.
+func value(groups []string) []string {
+	for _, g := range groups {
+		if g != "" && !strings.Contains(g, "#{") && len(g) <= 200 {
+			return []string{g}
+		}
+	}
+	return nil
+}

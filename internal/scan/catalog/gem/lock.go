@@ -1,0 +1,55 @@
+package gem
+
+import (
+	"context"
+	"regexp"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// maxLock is how large a Gemfile.lock may be.
+const maxLock = 8 << 20
+
+// Lock reads what Bundler locks.
+type Lock struct{}
+
+var _ catalog.Extractor = Lock{}
+
+// Name is told in warnings.
+func (Lock) Name() string { return "gem/Gemfile.lock" }
+
+// Claim asks for both of its names.
+func (Lock) Claim() catalog.Claim {
+	return catalog.Claim{Names: []string{"Gemfile.lock", "gems.locked"}}
+}
+
+// Wants takes those of projects.
+func (Lock) Wants(p string) bool { return !catalog.WithinPackage(p) && !catalog.IsTestData(p) }
+
+// spec is a gem in a section, by its depth told from what it depends on: "    rack (3.0.0)".
+var spec = regexp.MustCompile(`^ {4}([^\s(]+) \(([^)\s]+)\)$`)
+
+// platform is what follows a version that is for one kind of machine.
+var platform = regexp.MustCompile(`-(?:java|jruby|ruby|x86|x64|x86_64|arm64|aarch64|arm|universal|mswin|mingw)[\w.-]*$`)
+
+// Extract reads one.
+func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	data, err := f.ReadAll(maxLock)
+	if err != nil {
+		return nil, err
+	}
+	var out []catalog.Package
+	counts := false // the gems of PATH are the project's own
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimRight(line, "\r\n")
+		if line != "" && line[0] != ' ' {
+			counts = line == "GEM" || line == "GIT" || line == "PLUGIN SOURCE"
+			continue
+		}
+		if m := spec.FindStringSubmatch(line); counts && m != nil {
+			out = append(out, catalog.Package{Kind: catalog.Gem, Name: m[1], Version: platform.ReplaceAllString(m[2], "")})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,120 @@
+// Package golang finds Go modules: those that go.mod files require, and those that lie in
+// a module cache.
+//
+// It is not what reads programs; package program is. What a go.mod of a cached module
+// requires is not there for that, so it does not count.
+//
+// Invariant: a module whose code is not that of its name and version is marked as
+// replaced.
+package golang
+
+import (
+	"context"
+	"path"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// maxMod is how large a go.mod may be.
+const maxMod = 4 << 20
+
+// Mod reads go.mod files.
+type Mod struct{}
+
+var _ catalog.Extractor = Mod{}
+
+// Name is told in warnings.
+func (Mod) Name() string { return "go/go.mod" }
+
+// Claim asks for every go.mod.
+func (Mod) Claim() catalog.Claim { return catalog.Claim{Names: []string{"go.mod"}} }
+
+// Wants takes those of projects and those at the root of a cached module.
+func (Mod) Wants(p string) bool {
+	if _, _, ok := cached(p); ok {
+		return true
+	}
+	return !catalog.WithinPackage(p) && !catalog.IsTestData(p)
+}
+
+// cached gives the module in whose folder of a module cache a go.mod lies:
+// pkg/mod/github.com/!burnt!sushi/toml@v1.6.0/go.mod.
+func cached(p string) (name, version string, ok bool) {
+	folder := path.Dir(p)
+	if i := strings.LastIndex("/"+p, "/pkg/mod/"); i >= 0 {
+		folder = path.Dir(p[i+len("pkg/mod/"):])
+	} else if host, _, _ := strings.Cut(p, "/"); !strings.Contains(host, ".") {
+		return "", "", false // the cache may be the root of the tree
+	}
+	name, version, ok = strings.Cut(folder, "@")
+	if !ok || strings.Contains(version, "/") || strings.HasPrefix(folder, "cache/") {
+		return "", "", false
+	}
+	name, err := module.UnescapePath(name)
+	if err != nil {
+		return "", "", false
+	}
+	version, err = module.UnescapeVersion(version)
+	return name, version, err == nil
+}
+
+// Extract reads one.
+func (Mod) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	if name, version, ok := cached(f.Path); ok {
+		return []catalog.Package{{Kind: catalog.Go, Name: name, Version: version}}, nil
+	}
+	data, err := f.ReadAll(maxMod)
+	if err != nil {
+		return nil, err
+	}
+	mod, err := modfile.ParseLax("go.mod", data, nil)
+	if err != nil {
+		return nil, err
+	}
+	// ParseLax leaves replacements out, which a main module's own go.mod may have.
+	if full, err := modfile.Parse("go.mod", data, nil); err == nil {
+		mod = full
+	}
+	var out []catalog.Package
+	for _, r := range mod.Require {
+		out = append(out, Module(r.Mod, replacement(mod.Replace, r.Mod)))
+	}
+	return out, nil
+}
+
+// replacement finds what a module is replaced by: the zero value is nothing.
+func replacement(all []*modfile.Replace, m module.Version) module.Version {
+	var any module.Version
+	for _, r := range all {
+		switch {
+		case r.Old.Path != m.Path:
+		case r.Old.Version == m.Version:
+			return r.New
+		case r.Old.Version == "":
+			any = r.New
+		}
+	}
+	return any
+}
+
+// Module is a module as a package. One that is replaced by a version of another is that
+// one; one that is replaced by a folder keeps its name and is marked.
+func Module(m, by module.Version) catalog.Package {
+	p := catalog.Package{Kind: catalog.Go, Name: m.Path, Version: m.Version}
+	switch {
+	case by.Path == "":
+	case by.Version == "" || by.Version == Devel || modfile.IsDirectoryPath(by.Path):
+		p.Replaced = true
+	default:
+		p.Name, p.Version = by.Path, by.Version
+	}
+	p.Replaced = p.Replaced || p.Version == Devel
+	return p
+}
+
+// Devel is the version of a module that was built where it was developed.
+const Devel = "(devel)"

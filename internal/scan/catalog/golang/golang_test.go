@@ -1,0 +1,37 @@
+package golang
+
+import (
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
+)
+
+func TestMod(t *testing.T) {
+	const mod = "module example.test/mine\n\ngo 1.21\n\nrequire (\n\ta.test/b v1.0.0\n\tc.test/d v0.0.0-20240101000000-abcdefabcdef // indirect\n\te.test/f v1.0.0\n\tg.test/h v2.0.0+incompatible\n)\n" +
+		"replace e.test/f => ../f\n\nreplace g.test/h v2.0.0+incompatible => fork.test/h v2.0.1\n"
+	catalogtest.Expect(t, []catalog.Extractor{Mod{}}, catalogtest.Files{
+		"src/go.mod":            mod,
+		"src/testdata/x/go.mod": mod,
+		"src/broken/go.mod":     "module x\nrequire (",
+		"Users/x/go/pkg/mod/github.com/!burnt!sushi/toml@v1.6.0/go.mod":     mod,
+		"Users/x/go/pkg/mod/github.com/!burnt!sushi/toml@v1.6.0/sub/go.mod": mod,
+		"Users/x/go/pkg/mod/cache/download/x.test/y/@v/go.mod":              mod,
+	},
+		"go a.test/b v1.0.0 /src/go.mod",
+		"go c.test/d v0.0.0-20240101000000-abcdefabcdef /src/go.mod",
+		"go e.test/f v1.0.0 /src/go.mod (replaced)",
+		"go fork.test/h v2.0.1 /src/go.mod",
+		"go github.com/BurntSushi/toml v1.6.0 /Users/x/go/pkg/mod/github.com/!burnt!sushi/toml@v1.6.0/go.mod",
+		"! /src/broken/go.mod: go/go.mod: go.mod:2:10: syntax error (unterminated block started at go.mod:2:1)",
+	)
+}
+
+func FuzzMod(f *testing.F) {
+	f.Add("module x\nrequire a.test/b v1.0.0\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if _, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"go.mod": text}), catalog.Options{Extractors: []catalog.Extractor{Mod{}}}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

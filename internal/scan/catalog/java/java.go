@@ -1,0 +1,229 @@
+// Package java finds what Java archives hold: themselves and the archives within them, by
+// the pom.properties that Maven leaves, or else by the file's name and the manifest.
+//
+// It does not look at classes, and knows nothing of archives that say nothing.
+//
+// Invariant: of one file at most a bounded number of bytes is unpacked, however deep its
+// archives lie in one another.
+package java
+
+import (
+	"archive/zip"
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	scalibr "github.com/google/osv-scalibr/extractor/filesystem/language/java/archive"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/ziplimit"
+)
+
+// Bounds of what is unpacked of one file.
+const (
+	maxOpened = 256 << 20 // bytes in all
+	maxInner  = 32 << 20  // bytes of a packed archive within another, which is held in memory
+	maxDepth  = 6         // archives in one another
+	maxText   = 1 << 20   // bytes of a manifest
+	maxErrors = 5         // that are told of one file
+)
+
+// Archives reads archives.
+type Archives struct{}
+
+var _ catalog.Extractor = Archives{}
+
+// Name is told in warnings.
+func (Archives) Name() string { return "java/archive" }
+
+var extensions = []string{".jar", ".war", ".ear", ".jmod", ".par", ".sar", ".jpi", ".hpi", ".lpkg", ".nar"}
+
+// Claim asks for archives.
+func (Archives) Claim() catalog.Claim { return catalog.Claim{Extensions: extensions} }
+
+// Wants takes all.
+func (Archives) Wants(string) bool { return true }
+
+// Extract reads one.
+func (Archives) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package, error) {
+	r, err := f.Open()
+	if err != nil {
+		return nil, err
+	}
+	a := &archive{ctx: ctx, left: maxOpened}
+	if err := a.read(r, f.Size(), f.Path, 1); err != nil {
+		a.errs = append(a.errs, err)
+	}
+	return a.found, errors.Join(a.errs...)
+}
+
+// archive is a file that is being read.
+type archive struct {
+	ctx   context.Context
+	left  int64 // bytes that may be unpacked yet
+	found []catalog.Package
+	errs  []error
+}
+
+// errOpened ends the reading of a file that unpacks to more than it should.
+var errOpened = fmt.Errorf("it unpacks to more than %d bytes", int64(maxOpened))
+
+// read reads an archive and those within it.
+func (a *archive) read(r io.ReaderAt, size int64, name string, depth int) error {
+	offset, size := jmod(r, size)
+	section := io.NewSectionReader(r, offset, size)
+	z, err := ziplimit.Open(section, size)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path.Base(name), err)
+	}
+	var poms []catalog.Package
+	var man *manifest
+	for _, f := range z.File {
+		if a.ctx.Err() != nil {
+			return context.Cause(a.ctx)
+		}
+		base := path.Base(f.Name)
+		switch {
+		case strings.HasSuffix(f.Name, "/"):
+		case base == "pom.properties":
+			poms = append(poms, a.pom(f)...)
+		case strings.EqualFold(f.Name, "META-INF/MANIFEST.MF"):
+			if data, err := a.text(f); err == nil {
+				man = parseManifest(data)
+			}
+		case slices.Contains(extensions, strings.ToLower(path.Ext(base))):
+			a.inner(section, f, depth)
+		}
+	}
+	a.found = append(a.found, poms...)
+	if len(poms) == 0 {
+		a.found = append(a.found, guess(name, man)...)
+	}
+	return nil
+}
+
+// jmod skips the four bytes that the modules of the JDK have before their archive.
+func jmod(r io.ReaderAt, size int64) (offset, rest int64) {
+	var magic [4]byte
+	if _, err := r.ReadAt(magic[:], 0); err == nil && string(magic[:]) == "JM\x01\x00" {
+		return 4, size - 4
+	}
+	return 0, size
+}
+
+// inner reads an archive within another: where it lies when it is stored as it is, from
+// memory when it is packed.
+func (a *archive) inner(outer *io.SectionReader, f *zip.File, depth int) {
+	if err := a.open(outer, f, depth); err != nil && len(a.errs) < maxErrors {
+		a.errs = append(a.errs, err)
+	}
+}
+
+func (a *archive) open(outer *io.SectionReader, f *zip.File, depth int) error {
+	if depth >= maxDepth {
+		return fmt.Errorf("%s: archives lie more than %d deep in one another", f.Name, maxDepth)
+	}
+	size := int64(f.UncompressedSize64)
+	if size < 0 || size > a.left {
+		return fmt.Errorf("%s: %w", f.Name, errOpened)
+	}
+	a.left -= size
+	if f.Method == zip.Store && f.CompressedSize64 == f.UncompressedSize64 {
+		off, err := f.DataOffset()
+		if err != nil || off > outer.Size()-size {
+			return fmt.Errorf("%s: it lies outside of its archive", f.Name)
+		}
+		return a.read(io.NewSectionReader(outer, off, size), size, f.Name, depth+1)
+	}
+	if size > maxInner {
+		return fmt.Errorf("%s: a packed archive of more than %d bytes is not opened", f.Name, int64(maxInner))
+	}
+	data, err := unpack(f, size)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Name, err)
+	}
+	return a.read(bytes.NewReader(data), int64(len(data)), f.Name, depth+1)
+}
+
+// unpack reads a file of an archive of at most so many bytes.
+func unpack(f *zip.File, limit int64) ([]byte, error) {
+	r, err := f.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	var buf bytes.Buffer
+	_, err = io.Copy(&buf, io.LimitReader(r, limit))
+	return buf.Bytes(), err
+}
+
+// text reads a file of an archive that should be short.
+func (a *archive) text(f *zip.File) ([]byte, error) {
+	n := min(int64(f.UncompressedSize64), maxText)
+	if a.left -= n; a.left < 0 || n < 0 {
+		return nil, errOpened
+	}
+	return unpack(f, n)
+}
+
+// pom reads what Maven wrote of the artifact.
+func (a *archive) pom(f *zip.File) []catalog.Package {
+	data, err := a.text(f)
+	if err != nil {
+		if len(a.errs) < maxErrors {
+			a.errs = append(a.errs, fmt.Errorf("%s: %w", f.Name, err))
+		}
+		return nil
+	}
+	values := map[string]string{}
+	s := bufio.NewScanner(bytes.NewReader(data))
+	for s.Scan() {
+		if key, value, ok := strings.Cut(s.Text(), "="); ok {
+			values[strings.TrimSpace(key)] = strings.TrimSpace(value)
+		}
+	}
+	group, artifact, version := values["groupId"], values["artifactId"], values["version"]
+	if !word(group) || !word(artifact) || !word(version) {
+		return nil
+	}
+	return []catalog.Package{{Kind: catalog.Java, Name: group + ":" + artifact, Version: version}}
+}
+
+// word says whether a text can be part of a coordinate: no blanks, nothing to be filled in.
+func word(s string) bool {
+	return s != "" && len(s) <= 256 && !strings.ContainsAny(s, " \t$%{}@\"'")
+}
+
+// guess names an archive without pom.properties by its file's name and its manifest. A
+// name without a version says too little, unless the manifest says everything.
+func guess(name string, m *manifest) []catalog.Package {
+	var group, artifact, version string
+	if p := scalibr.ParseFilename(path.Base(name)); p != nil {
+		artifact, version = p.ArtifactID, p.Version
+		if group = strings.ToLower(p.GroupID); group == "" {
+			group = artifact // as with junit:junit, from before groups were domains
+		}
+		if m != nil && m.group() != "" {
+			group = m.group()
+		}
+	} else if m != nil {
+		group, artifact, version = m.group(), m.artifact(), m.version()
+	}
+	if g := knownGroups[artifact]; g != "" {
+		group = g
+	}
+	if !word(group) || !word(artifact) || !word(version) {
+		return nil
+	}
+	p := catalog.Package{Kind: catalog.Java, Name: group + ":" + artifact, Version: version}
+	if m != nil {
+		p.Licenses = m.licenses()
+	}
+	return []catalog.Package{p}
+}

@@ -1,0 +1,113 @@
+package java
+
+import (
+	"archive/zip"
+	"bytes"
+	"compress/flate"
+	"io"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
+)
+
+var all = []catalog.Extractor{Archives{}}
+
+// jar makes an archive of names and contents; a name that begins with "=" is stored as it
+// is.
+func jar(t testing.TB, files ...string) string {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	z.RegisterCompressor(zip.Deflate, func(w io.Writer) (io.WriteCloser, error) { return flate.NewWriter(w, flate.BestSpeed) })
+	for i := 0; i < len(files); i += 2 {
+		name, stored := strings.CutPrefix(files[i], "=")
+		h := &zip.FileHeader{Name: name, Method: zip.Deflate}
+		if stored {
+			h.Method = zip.Store
+		}
+		w, err := z.CreateHeader(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, files[i+1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+const (
+	pom       = "META-INF/maven/g/a/pom.properties"
+	log4j     = "#Generated\nversion=2.14.1\ngroupId=org.apache.logging.log4j\nartifactId=log4j-core\n"
+	manifest1 = "Manifest-Version: 1.0\r\nImplementation-Vendor-Id: org.exa\r\n mple\r\nImplementation-Title: thing\r\nImplementation-Version: 1.4 build 7\r\nBundle-License: https://example.test/LICENSE\r\n\r\nName: x\r\n"
+)
+
+func TestArchives(t *testing.T) {
+	inner := jar(t, pom, log4j)
+	catalogtest.Expect(t, all, catalogtest.Files{
+		"lib/any.jar":          inner,
+		"app/app.war":          jar(t, "=WEB-INF/lib/log4j-core-2.14.1.jar", inner, "WEB-INF/lib/packed.jar", inner, "WEB-INF/lib/guava-31.1-jre.jar", jar(t, "a.class", "")),
+		"lib/thing.jar":        jar(t, "META-INF/MANIFEST.MF", manifest1),
+		"lib/other-2.0.jar":    jar(t, "META-INF/MANIFEST.MF", manifest1),
+		"lib/junit-4.12.jar":   jar(t, "a", "b"),
+		"lib/nothing.jar":      jar(t, "a", "b"),
+		"lib/unfilled.jar":     jar(t, pom, "version=${v}\ngroupId=g\nartifactId=a\n"),
+		"jmods/java.base.jmod": "JM\x01\x00" + jar(t, "a", "b"),
+		"lib/bad.jar":          "PK",
+		"lib/shaded.jar":       jar(t, pom, log4j, "META-INF/maven/h/b/pom.properties", "groupId=h\nartifactId=b\nversion=1\n"),
+	},
+		"java org.apache.logging.log4j:log4j-core 2.14.1 /app/app.war /lib/any.jar /lib/shaded.jar",
+		"java h:b 1 /lib/shaded.jar",
+		"java com.google.guava:guava 31.1-jre /app/app.war",
+		"java org.example:thing 1.4 /lib/thing.jar [https://example.test/LICENSE]",
+		"java org.example:other 2.0 /lib/other-2.0.jar [https://example.test/LICENSE]",
+		"java junit:junit 4.12 /lib/junit-4.12.jar",
+		"! /lib/bad.jar: java/archive: bad.jar: zip: not a valid zip file",
+	)
+}
+
+func TestBounds(t *testing.T) {
+	deep := jar(t, pom, log4j)
+	for range maxDepth + 2 {
+		deep = jar(t, "inner.jar", deep, pom, log4j)
+	}
+	bomb := jar(t, "inner.jar", strings.Repeat("\x00", maxInner+1), pom, log4j)
+	wide := []string{pom, log4j}
+	part := strings.Repeat("\x00", maxInner)
+	for range maxOpened/maxInner + 2 {
+		wide = append(wide, "inner.jar", part)
+	}
+	r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{
+		"deep.jar": deep, "bomb.jar": bomb, "wide.jar": jar(t, wide...),
+	}), catalog.Options{Extractors: all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(catalogtest.Lines(r), "\n")
+	for _, want := range []string{
+		"/bomb.jar: java/archive: inner.jar: a packed archive of more than", "/deep.jar: java/archive: inner.jar: archives lie more than 6 deep",
+		"log4j-core 2.14.1 /bomb.jar /deep.jar /wide.jar",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+}
+
+func FuzzArchives(f *testing.F) {
+	inner := jar(f, pom, log4j)
+	f.Add([]byte(jar(f, "=a.jar", inner, "b.jar", inner, "META-INF/MANIFEST.MF", manifest1)))
+	f.Add([]byte("PK\x05\x06" + strings.Repeat("\xff", 18)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		tree := fstest.MapFS{"a-1.jar": {Data: data}}
+		if _, err := catalog.Scan(t.Context(), tree, catalog.Options{Extractors: all, Workers: 1}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,114 @@
+package java
+
+import (
+	"bufio"
+	"bytes"
+	"strings"
+)
+
+// manifest is the main section of a MANIFEST.MF.
+type manifest struct {
+	values map[string]string
+}
+
+// parseManifest reads the lines up to the first empty one. A line that begins with a
+// blank goes on with the one before.
+func parseManifest(data []byte) *manifest {
+	m := &manifest{values: map[string]string{}}
+	s := bufio.NewScanner(bytes.NewReader(data))
+	s.Buffer(nil, maxText)
+	last := ""
+	for s.Scan() {
+		line := strings.TrimSuffix(s.Text(), "\r")
+		if line == "" {
+			break
+		}
+		if rest, ok := strings.CutPrefix(line, " "); ok {
+			m.values[last] += rest
+			continue
+		}
+		key, value, _ := strings.Cut(line, ":")
+		last = strings.ToLower(key)
+		m.values[last] = strings.TrimSpace(value)
+	}
+	return m
+}
+
+// pick gives the first of some attributes that suits.
+func (m *manifest) pick(suits func(string) bool, keys ...string) string {
+	for _, k := range keys {
+		v, _, _ := strings.Cut(m.values[k], ";") // directives follow
+		if v = strings.TrimSpace(v); suits(v) {
+			return v
+		}
+	}
+	return ""
+}
+
+// group is what in a manifest is most like a group: a name with dots.
+func (m *manifest) group() string {
+	g := m.pick(func(s string) bool {
+		return word(s) && strings.Contains(s, ".") && !strings.Contains(s, "/") && !strings.Contains(s, ":")
+	},
+		"bundle-symbolicname", "extension-name", "implementation-vendor-id", "implementation-vendor", "automatic-module-name", "main-class", "package")
+	return strings.ToLower(g)
+}
+
+// artifact is what is most like an artifact.
+func (m *manifest) artifact() string {
+	if m.values["created-by"] == "Apache Maven Bundle Plugin" {
+		if name := m.pick(word, "bundle-symbolicname"); name != "" {
+			return name[strings.LastIndexByte(name, '.')+1:]
+		}
+	}
+	return m.pick(word, "implementation-title", "specification-title", "bundle-name", "short-name", "extension-name", "bundle-symbolicname")
+}
+
+// version is the version that its maker gave it, not that of a specification if another
+// is there.
+func (m *manifest) version() string {
+	v := m.pick(func(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' },
+		"implementation-version", "bundle-version", "plugin-version", "specification-version")
+	v, _, _ = strings.Cut(v, " ")
+	return v
+}
+
+// licenses is the address or name that bundles give.
+func (m *manifest) licenses() []string {
+	l := m.pick(func(s string) bool { return s != "" && len(s) <= 200 }, "bundle-license")
+	if l == "" {
+		return nil
+	}
+	return []string{l}
+}
+
+// knownGroups are those of archives that are found a lot without pom.properties and whose
+// manifests name something else.
+var knownGroups = map[string]string{
+	"log4j":               "log4j",
+	"junit":               "junit",
+	"hamcrest-core":       "org.hamcrest",
+	"axis":                "axis",
+	"struts":              "struts",
+	"commons-collections": "commons-collections",
+	"commons-fileupload":  "commons-fileupload",
+	"commons-httpclient":  "commons-httpclient",
+	"commons-beanutils":   "commons-beanutils",
+	"commons-io":          "commons-io",
+	"commons-codec":       "commons-codec",
+	"commons-lang":        "commons-lang",
+	"commons-logging":     "commons-logging",
+	"spring-core":         "org.springframework",
+	"spring-web":          "org.springframework",
+	"spring-webmvc":       "org.springframework",
+	"spring-beans":        "org.springframework",
+	"spring-context":      "org.springframework",
+	"spring-expression":   "org.springframework",
+	"h2":                  "com.h2database",
+	"postgresql":          "org.postgresql",
+	"protobuf-java":       "com.google.protobuf",
+	"guava":               "com.google.guava",
+	"gson":                "com.google.code.gson",
+	"snakeyaml":           "org.yaml",
+	"xstream":             "com.thoughtworks.xstream",
+}

@@ -1,0 +1,41 @@
+// Package kinds lists the extractors of every kind of package.
+//
+// It is not what reads a file: each extractor lies in a package of its own.
+//
+// Invariant: the list is the same for every scan, so that what one finds another does.
+package kinds
+
+import (
+	"slices"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/brew"
+	"github.com/buildyard/buildyard/internal/scan/catalog/gem"
+	"github.com/buildyard/buildyard/internal/scan/catalog/golang"
+	"github.com/buildyard/buildyard/internal/scan/catalog/java"
+	"github.com/buildyard/buildyard/internal/scan/catalog/lock"
+	"github.com/buildyard/buildyard/internal/scan/catalog/macos"
+	"github.com/buildyard/buildyard/internal/scan/catalog/npm"
+	"github.com/buildyard/buildyard/internal/scan/catalog/pod"
+	"github.com/buildyard/buildyard/internal/scan/catalog/program"
+	"github.com/buildyard/buildyard/internal/scan/catalog/python"
+	"github.com/buildyard/buildyard/internal/scan/catalog/rust"
+)
+
+// All gives the extractors of the nine kinds.
+func All() []catalog.Extractor {
+	return slices.Concat([]catalog.Extractor{
+		gem.Installed{}, gem.Lock{},
+		python.Installed{},
+		npm.Installed{}, npm.Archive{}, npm.Lock{},
+		java.Archives{},
+		golang.Mod{}, program.Programs{},
+		rust.Lock{},
+		brew.Formulae{}, brew.Casks{},
+		macos.Applications{},
+		pod.Lock{},
+	}, lock.All())
+}
+
+// System gives those of what is only looked for when asked: macOS itself.
+func System() []catalog.Extractor { return []catalog.Extractor{macos.System{}} }

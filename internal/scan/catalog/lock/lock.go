@@ -1,0 +1,167 @@
+// Package lock reads the lock files of package managers with the extractors of osv-scalibr,
+// each of which is one small package there.
+//
+// It is not what decides how a file is found or opened, and of osv-scalibr it takes these
+// extractors and nothing else: no walk, no plug-in lists, no log.
+//
+// Invariant: what a lock file names for development alone is no package.
+package lock
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	cpb "github.com/google/osv-scalibr/binary/proto/config_go_proto"
+	"github.com/google/osv-scalibr/extractor"
+	"github.com/google/osv-scalibr/extractor/filesystem"
+	"github.com/google/osv-scalibr/extractor/filesystem/language/java/gradlelockfile"
+	"github.com/google/osv-scalibr/extractor/filesystem/language/java/pomxml"
+	"github.com/google/osv-scalibr/extractor/filesystem/language/javascript/bunlock"
+	"github.com/google/osv-scalibr/extractor/filesystem/language/javascript/pnpmlock"
+	"github.com/google/osv-scalibr/extractor/filesystem/language/javascript/yarnlock"
+	"github.com/google/osv-scalibr/extractor/filesystem/language/python/pdmlock"
+	"github.com/google/osv-scalibr/extractor/filesystem/language/python/pipfilelock"
+	"github.com/google/osv-scalibr/extractor/filesystem/language/python/poetrylock"
+	"github.com/google/osv-scalibr/extractor/filesystem/language/python/pylock"
+	"github.com/google/osv-scalibr/extractor/filesystem/language/python/requirements"
+	"github.com/google/osv-scalibr/extractor/filesystem/language/python/uvlock"
+	"github.com/google/osv-scalibr/extractor/filesystem/osv"
+	scalibrfs "github.com/google/osv-scalibr/fs"
+	"github.com/google/osv-scalibr/log"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// maxLock is how large a lock file may be: it is read into memory as a whole.
+const maxLock = 16 << 20
+
+// File reads one kind of lock file.
+type File struct {
+	name  string
+	kind  catalog.Kind
+	claim catalog.Claim
+	match string // pattern of base names, for those that are claimed by their extension
+	keep  func(*extractor.Package) bool
+	by    filesystem.Extractor
+}
+
+var _ catalog.Extractor = (*File)(nil)
+
+func init() { log.SetLogger(silent{}) }
+
+// All lists every kind of lock file.
+func All() []catalog.Extractor {
+	var out []catalog.Extractor
+	add := func(f File, make func(*cpb.PluginConfig) (filesystem.Extractor, error)) {
+		by, err := make(&cpb.PluginConfig{})
+		if err != nil {
+			panic("osv-scalibr refuses its own defaults: " + err.Error())
+		}
+		f.by = by
+		out = append(out, &f)
+	}
+	named := func(name string, kind catalog.Kind, names ...string) File {
+		return File{name: name, kind: kind, claim: catalog.Claim{Names: names}}
+	}
+	add(named("npm/yarn.lock", catalog.NPM, "yarn.lock"), yarnlock.New)
+	add(named("npm/pnpm-lock.yaml", catalog.NPM, "pnpm-lock.yaml"), pnpmlock.New)
+	add(named("npm/bun.lock", catalog.NPM, "bun.lock"), bunlock.New)
+	add(named("python/poetry.lock", catalog.Python, "poetry.lock"), poetrylock.New)
+	add(named("python/uv.lock", catalog.Python, "uv.lock"), uvlock.New)
+	add(named("python/pdm.lock", catalog.Python, "pdm.lock"), pdmlock.New)
+	add(named("python/Pipfile.lock", catalog.Python, "Pipfile.lock"), pipfilelock.New)
+	add(File{name: "python/pylock.toml", kind: catalog.Python, claim: catalog.Claim{Extensions: []string{".toml"}}, match: "pylock*.toml"}, pylock.New)
+	add(File{
+		name: "python/requirements.txt", kind: catalog.Python, claim: catalog.Claim{Extensions: []string{".txt"}},
+		match: "*requirements*.txt", keep: pinned,
+	}, requirements.New)
+	add(named("java/gradle.lockfile", catalog.Java, "gradle.lockfile"), gradlelockfile.New)
+	add(named("java/pom.xml", catalog.Java, "pom.xml"), pomxml.New)
+	return out
+}
+
+// Name is told in warnings.
+func (l *File) Name() string { return l.name }
+
+// Claim asks for the file's names.
+func (l *File) Claim() catalog.Claim { return l.claim }
+
+// Wants takes those of projects.
+func (l *File) Wants(p string) bool {
+	if l.match != "" {
+		if ok, err := path.Match(l.match, path.Base(p)); err != nil || !ok {
+			return false
+		}
+	}
+	return !catalog.WithinPackage(p) && !catalog.IsTestData(p)
+}
+
+// Extract reads one.
+func (l *File) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package, error) {
+	r, err := f.Open()
+	if err != nil {
+		return nil, err
+	}
+	if f.Size() > maxLock {
+		return nil, fmt.Errorf("%w: %d bytes", catalog.ErrTooLarge, f.Size())
+	}
+	tree, ok := f.Tree().(scalibrfs.FS)
+	if !ok {
+		return nil, fmt.Errorf("its file system cannot list folders")
+	}
+	info, err := tree.Stat(f.Path)
+	if err != nil {
+		return nil, err
+	}
+	found, err := l.by.Extract(ctx, &filesystem.ScanInput{FS: tree, Path: f.Path, Info: info, Reader: r})
+	var out []catalog.Package
+	for _, p := range found.Packages {
+		if p.Version == "" || p.Name == "" || developmentOnly(p) || l.keep != nil && !l.keep(p) || !concrete(p.Version) {
+			continue
+		}
+		out = append(out, catalog.Package{Kind: l.kind, Name: p.Name, Version: p.Version})
+	}
+	return out, err
+}
+
+// developmentOnly says whether all groups of dependencies that name a package are of
+// development.
+func developmentOnly(p *extractor.Package) bool {
+	g, ok := p.Metadata.(osv.DepGroups)
+	if !ok || len(g.DepGroups()) == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(g.DepGroups(), func(name string) bool {
+		switch strings.ToLower(name) {
+		case "dev", "develop", "development", "test", "tests", "testing", "lint", "docs":
+			return false
+		}
+		return !strings.HasPrefix(strings.ToLower(name), "test")
+	})
+}
+
+// pinned says whether a requirement names one version.
+func pinned(p *extractor.Package) bool {
+	m, ok := p.Metadata.(*requirements.Metadata)
+	return ok && strings.HasPrefix(m.VersionComparator, "==")
+}
+
+// concrete says whether a version is one, and no range and nothing to be filled in.
+func concrete(v string) bool {
+	return len(v) <= 256 && !strings.ContainsAny(v, " ,*${}[]()<>^~|\t")
+}
+
+// silent is a log that says nothing: what goes wrong is returned too.
+type silent struct{}
+
+func (silent) Errorf(string, ...any) {}
+func (silent) Error(...any)          {}
+func (silent) Warnf(string, ...any)  {}
+func (silent) Warn(...any)           {}
+func (silent) Infof(string, ...any)  {}
+func (silent) Info(...any)           {}
+func (silent) Debugf(string, ...any) {}
+func (silent) Debug(...any)          {}

@@ -1,0 +1,124 @@
+// Package macos finds applications of macOS by the Info.plist of their bundles, wherever
+// they lie and however deep in one another, and macOS itself when asked.
+//
+// It is not what finds frameworks, plug-ins or applications for phones.
+//
+// Invariant: an application has a name: what its property list says, or else its folder's.
+package macos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"howett.net/plist"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// maxList is how large a property list may be. One of an application has some kilobytes;
+// some hold lists of every type of file.
+const maxList = 4 << 20
+
+// Applications finds applications.
+type Applications struct{}
+
+var _ catalog.Extractor = Applications{}
+
+// Name is told in warnings.
+func (Applications) Name() string { return "macos/application" }
+
+// Claim asks for property lists of bundles.
+func (Applications) Claim() catalog.Claim { return catalog.Claim{Names: []string{"Info.plist"}} }
+
+// Wants takes NAME.app/Contents/Info.plist.
+func (Applications) Wants(p string) bool {
+	return strings.HasSuffix(p, ".app/Contents/Info.plist")
+}
+
+// bundle is what counts of a property list. Its values may be of any type.
+type bundle struct {
+	Name        any `plist:"CFBundleName"`
+	DisplayName any `plist:"CFBundleDisplayName"`
+	Identifier  any `plist:"CFBundleIdentifier"`
+	Version     any `plist:"CFBundleVersion"`
+	Short       any `plist:"CFBundleShortVersionString"`
+}
+
+// Extract reads one.
+func (Applications) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	data, err := f.ReadAll(maxList)
+	if err != nil {
+		return nil, err
+	}
+	var b bundle
+	if err := decode(data, &b); err != nil {
+		return nil, err
+	}
+	folder := strings.TrimSuffix(path.Base(strings.TrimSuffix(f.Path, "/Contents/Info.plist")), ".app")
+	p := catalog.Package{
+		Kind: catalog.MacOSApp, Name: first(b.DisplayName, b.Name, folder), Version: first(b.Short, b.Version),
+		BundleID: first(b.Identifier),
+	}
+	if p.Version == "" {
+		return nil, nil // some helpers have none
+	}
+	return []catalog.Package{p}, nil
+}
+
+// first gives the first value that is a text with something in it, and nothing that a
+// build should have filled in.
+func first(values ...any) string {
+	for _, v := range values {
+		s, ok := v.(string)
+		s = strings.TrimSpace(s)
+		if ok && s != "" && len(s) <= 256 && !strings.Contains(s, "$(") && !strings.Contains(s, "${") && !strings.ContainsAny(s, "\n\r\x00") {
+			return s
+		}
+	}
+	return ""
+}
+
+// decode reads a property list of either form. The reader for binary ones counts on sizes
+// that the file tells, so that these are looked at before.
+func decode(data []byte, into any) (err error) {
+	if len(data) == 0 {
+		return errors.New("it is empty")
+	}
+	if bytes.HasPrefix(data, []byte("bplist")) {
+		if err := sane(data); err != nil {
+			return err
+		}
+	} else if depth(data) > maxDepth {
+		return errors.New("it is nested too deep")
+	}
+	if _, err := plist.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("reading a property list: %w", err)
+	}
+	return nil
+}
+
+// maxDepth is how deep the elements of a property list may be nested.
+const maxDepth = 100
+
+// depth is how deep the elements of a property list as XML, or the brackets of one as
+// text, are nested at most, or more than that.
+func depth(data []byte) int {
+	open, most := 0, 0
+	for i := 0; i+1 < len(data); i++ {
+		switch c, next := data[i], data[i+1]; {
+		case c == '<' && next == '/', c == '}', c == ')':
+			open = max(open-1, 0)
+		case c == '<' && next != '!' && next != '?', c == '{', c == '(':
+			open++
+			if end := bytes.IndexByte(data[i:min(len(data), i+64)], '>'); c == '<' && end > 0 && data[i+end-1] == '/' {
+				open--
+			}
+		}
+		most = max(most, open)
+	}
+	return most
+}

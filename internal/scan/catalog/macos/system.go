@@ -1,0 +1,40 @@
+package macos
+
+import (
+	"context"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// System finds macOS itself.
+type System struct{}
+
+var _ catalog.Extractor = System{}
+
+// Name is told in warnings.
+func (System) Name() string { return "macos/system" }
+
+// Claim asks for the list that names the system's version.
+func (System) Claim() catalog.Claim { return catalog.Claim{Names: []string{"SystemVersion.plist"}} }
+
+// Wants takes it where it lies in a system volume, as the root or below a folder.
+func (System) Wants(p string) bool {
+	return strings.HasSuffix("/"+p, "/System/Library/CoreServices/SystemVersion.plist")
+}
+
+// Extract reads it.
+func (System) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	data, err := f.ReadAll(maxList)
+	if err != nil {
+		return nil, err
+	}
+	var v struct {
+		Name    any `plist:"ProductName"`
+		Version any `plist:"ProductVersion"`
+	}
+	if err := decode(data, &v); err != nil {
+		return nil, err
+	}
+	return []catalog.Package{{Kind: catalog.System, Name: first(v.Name, "macOS"), Version: first(v.Version)}}, nil
+}

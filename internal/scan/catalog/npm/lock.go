@@ -1,0 +1,108 @@
+package npm
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// maxLock is how large a lock may be.
+const maxLock = 32 << 20
+
+// Lock reads the locks of npm itself, of all three versions.
+type Lock struct{}
+
+var _ catalog.Extractor = Lock{}
+
+// Name is told in warnings.
+func (Lock) Name() string { return "npm/package-lock.json" }
+
+// Claim asks for both of its names.
+func (Lock) Claim() catalog.Claim {
+	return catalog.Claim{Names: []string{"package-lock.json", "npm-shrinkwrap.json"}}
+}
+
+// Wants takes those of projects.
+func (Lock) Wants(p string) bool { return !catalog.WithinPackage(p) && !catalog.IsTestData(p) }
+
+// lock is what counts of a lock. Since version 2 packages are listed by the folder they go
+// into, before that they lie in one another by name.
+type lock struct {
+	Packages     map[string]locked  `json:"packages"`
+	Dependencies map[string]*nested `json:"dependencies"`
+}
+
+type locked struct {
+	Name    string `json:"name"` // when it is installed under another
+	Version string `json:"version"`
+	License any    `json:"license"`
+	Dev     bool   `json:"dev"`
+}
+
+type nested struct {
+	Version      string             `json:"version"`
+	Dev          bool               `json:"dev"`
+	Dependencies map[string]*nested `json:"dependencies"`
+}
+
+// Extract reads one.
+func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	data, err := f.ReadAll(maxLock)
+	if err != nil {
+		return nil, err
+	}
+	var l lock
+	if err := json.Unmarshal(trimMark(data), &l); err != nil {
+		return nil, err
+	}
+	if l.Packages == nil {
+		return byName(l.Dependencies, nil), nil
+	}
+	var out []catalog.Package
+	for folder, p := range l.Packages {
+		name, ok := modules(folder)
+		if !ok || p.Dev { // it is the project itself or a part of it, or for development
+			continue
+		}
+		if p.Name != "" {
+			name = p.Name
+		}
+		found := catalog.Package{Kind: catalog.NPM, Name: name, Version: p.Version}
+		if license, ok := p.License.(string); ok {
+			found.Licenses = nonEmpty(license)
+		}
+		out = appendReleased(out, found)
+	}
+	return out, nil
+}
+
+// byName lists packages that lie in one another.
+func byName(all map[string]*nested, out []catalog.Package) []catalog.Package {
+	for name, p := range all {
+		if p == nil {
+			continue
+		}
+		version := p.Version
+		if alias, ok := strings.CutPrefix(version, "npm:"); ok {
+			if at := strings.LastIndexByte(alias, '@'); at > 0 {
+				name, version = alias[:at], alias[at+1:]
+			}
+		}
+		if !p.Dev {
+			out = appendReleased(out, catalog.Package{Kind: catalog.NPM, Name: name, Version: version})
+		}
+		out = byName(p.Dependencies, out)
+	}
+	return out
+}
+
+// appendReleased adds a package if its version is one, and not the address of a folder or
+// a repository.
+func appendReleased(out []catalog.Package, p catalog.Package) []catalog.Package {
+	if !named(p.Name) || !versioned(p.Version) || p.Version[0] < '0' || p.Version[0] > '9' || strings.Contains(p.Version, "/") {
+		return out
+	}
+	return append(out, p)
+}

@@ -1,0 +1,155 @@
+// Package npm finds installed npm packages by their package.json, in node_modules and in
+// the archives of Electron applications.
+//
+// It is not what reads lock files, and a project's own package.json is no package: nobody
+// installed it.
+//
+// Invariant: a package has a name and a version that stand in one package.json.
+package npm
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// maxManifest is how large a package.json may be.
+const maxManifest = 4 << 20
+
+// Installed reads the package.json files of installed packages.
+type Installed struct{}
+
+var _ catalog.Extractor = Installed{}
+
+// Name is told in warnings.
+func (Installed) Name() string { return "npm/package.json" }
+
+// Claim asks for every package.json.
+func (Installed) Claim() catalog.Claim { return catalog.Claim{Names: []string{"package.json"}} }
+
+// Wants takes those below node_modules, where packages also carry others within
+// themselves, and those that Debian installs, but none of tests.
+func (Installed) Wants(p string) bool {
+	if inside, ok := modules(p); ok {
+		return root(inside) || !catalog.IsTestData(inside)
+	}
+	return strings.HasPrefix(p, "usr/share/nodejs/") && !catalog.IsTestData(p)
+}
+
+// modules gives the part of a path below the last node_modules.
+func modules(p string) (inside string, ok bool) {
+	i := strings.LastIndex("/"+p, "/node_modules/")
+	if i < 0 {
+		return "", false
+	}
+	return p[i+len("node_modules/"):], true
+}
+
+// root says whether a path below node_modules is the package.json of a package itself.
+func root(inside string) bool {
+	parts := strings.Count(inside, "/")
+	return parts == 1 || parts == 2 && strings.HasPrefix(inside, "@")
+}
+
+// Extract reads one.
+func (Installed) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	data, err := f.ReadAll(maxManifest)
+	if err != nil {
+		return nil, err
+	}
+	p, ok, err := parse(data)
+	if err != nil || !ok {
+		if inside, ok := modules(f.Path); ok && !root(inside) {
+			err = nil // data of a package that only looks like one
+		}
+		return nil, err
+	}
+	return []catalog.Package{p}, nil
+}
+
+// manifest is what counts of a package.json.
+type manifest struct {
+	Name     string          `json:"name"`
+	Version  string          `json:"version"`
+	License  json.RawMessage `json:"license"`
+	Licenses json.RawMessage `json:"licenses"`
+	Engines  json.RawMessage `json:"engines"`
+	Unity    json.RawMessage `json:"unity"`
+}
+
+// parse reads a package.json. It is no package without name and version, nor when it is
+// that of an extension of an editor or of a game engine, which share the file's name.
+func parse(data []byte) (catalog.Package, bool, error) {
+	var m manifest
+	data = trimMark(data)
+	if err := json.Unmarshal(data, &m); err != nil {
+		return catalog.Package{}, false, err
+	}
+	var engines map[string]any
+	if json.Unmarshal(m.Engines, &engines) == nil && engines["vscode"] != nil || m.Unity != nil || !named(m.Name) || !versioned(m.Version) {
+		return catalog.Package{}, false, nil
+	}
+	return catalog.Package{
+		Kind: catalog.NPM, Name: m.Name, Version: m.Version, Licenses: append(licenses(m.License), licenses(m.Licenses)...),
+	}, true, nil
+}
+
+// trimMark drops a byte order mark.
+func trimMark(data []byte) []byte {
+	if len(data) >= 3 && string(data[:3]) == "\xef\xbb\xbf" {
+		return data[3:]
+	}
+	return data
+}
+
+func named(name string) bool {
+	return name != "" && len(name) <= 214 && !strings.ContainsAny(name, " \t\n\\<>{}") && !strings.HasPrefix(name, "/")
+}
+
+func versioned(v string) bool {
+	return v != "" && len(v) <= 256 && !strings.ContainsAny(v, " \t\n<>{}")
+}
+
+// licenses reads a licence as npm wrote it over the years: a text, {"type": text}, or a
+// list of these.
+func licenses(raw json.RawMessage) []string {
+	var text string
+	var object struct {
+		Type string `json:"type"`
+		Name string `json:"name"`
+	}
+	var list []json.RawMessage
+	switch {
+	case len(raw) == 0:
+		return nil
+	case json.Unmarshal(raw, &text) == nil:
+		return nonEmpty(text)
+	case json.Unmarshal(raw, &object) == nil:
+		return nonEmpty(object.Type, object.Name)
+	case json.Unmarshal(raw, &list) == nil && len(list) <= 20:
+		var out []string
+		for _, r := range list {
+			if json.Unmarshal(r, &text) == nil {
+				out = append(out, nonEmpty(text)...)
+			} else if json.Unmarshal(r, &object) == nil {
+				out = append(out, nonEmpty(object.Type)...)
+			}
+		}
+		return out
+	default:
+		return nil
+	}
+}
+
+// nonEmpty gives the first text that is not empty.
+func nonEmpty(texts ...string) []string {
+	for _, t := range texts {
+		if t = strings.TrimSpace(t); t != "" && len(t) <= 200 {
+			return []string{t}
+		}
+	}
+	return slices.Clip([]string(nil))
+}

@@ -1,0 +1,61 @@
+package catalog
+
+import "strings"
+
+// WithinPackage says whether a path lies in the folder of an installed package of any
+// ecosystem. Lock files and project files there are those of its authors: what they name
+// was used to develop it and is not installed.
+func WithinPackage(path string) bool {
+	for _, folder := range []string{"node_modules/", "site-packages/", "dist-packages/"} {
+		if under(path, folder) {
+			return true
+		}
+	}
+	if i := strings.Index(path, "@v"); i >= 0 && i+2 < len(path) && isDigit(path[i+2]) && strings.Contains(path[i:], "/") {
+		return true // Go: pkg/mod/MODULE@VERSION/...
+	}
+	if under(path, "pkg/mod/cache/") {
+		return true
+	}
+	if _, rest, ok := after(path, "registry/src/"); ok && strings.Count(rest, "/") >= 2 {
+		return true // cargo: registry/src/INDEX/CRATE-VERSION/...
+	}
+	before, rest, ok := after(path, "gems/")
+	name, _, deeper := strings.Cut(rest, "/")
+	dash := strings.LastIndexByte(name, '-')
+	return ok && deeper && dash > 0 && !strings.HasSuffix(before, "bundler/") && dash+1 < len(name) && isDigit(name[dash+1])
+}
+
+// IsTestData says whether a path leads through a folder of tests or examples, where
+// projects keep files that look like those of packages and are none.
+func IsTestData(path string) bool {
+	for part := range strings.SplitSeq(path, "/") {
+		switch part {
+		case "test", "tests", "__tests__", "testdata", "fixtures", "__fixtures__", "example", "examples":
+			return true
+		}
+	}
+	return false
+}
+
+// under says whether a folder is part of a path.
+func under(path, folder string) bool {
+	_, _, ok := after(path, folder)
+	return ok
+}
+
+// after cuts a path around the last place where a folder begins.
+func after(path, folder string) (before, rest string, ok bool) {
+	for end := len(path); ; {
+		i := strings.LastIndex(path[:end], folder)
+		if i < 0 {
+			return "", "", false
+		}
+		if i == 0 || path[i-1] == '/' {
+			return path[:i], path[i+len(folder):], true
+		}
+		end = i
+	}
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }

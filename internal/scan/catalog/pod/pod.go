@@ -1,0 +1,92 @@
+// Package pod finds the pods that CocoaPods wrote down: Podfile.lock and the
+// Manifest.lock of what is installed.
+//
+// It does not read podspecs: those of a project are its own.
+//
+// Invariant: a pod stands once with its version, whichever of its subspecs are used.
+package pod
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// maxLock is how large a lock may be.
+const maxLock = 8 << 20
+
+// Lock reads locks.
+type Lock struct{}
+
+var _ catalog.Extractor = Lock{}
+
+// Name is told in warnings.
+func (Lock) Name() string { return "pod/Podfile.lock" }
+
+// Claim asks for both names.
+func (Lock) Claim() catalog.Claim {
+	return catalog.Claim{Names: []string{"Podfile.lock", "Manifest.lock"}}
+}
+
+// Wants takes a Manifest.lock in a folder of pods only.
+func (Lock) Wants(p string) bool {
+	return (!strings.HasSuffix(p, "Manifest.lock") || strings.HasSuffix("/"+p, "/Pods/Manifest.lock")) && !catalog.WithinPackage(p) && !catalog.IsTestData(p)
+}
+
+// file is what counts of a lock.
+type file struct {
+	Pods     []yaml.Node               `yaml:"PODS"`
+	External map[string]map[string]any `yaml:"EXTERNAL SOURCES"`
+}
+
+// line is a pod with its version: "Firebase/Core (10.0.0)".
+var line = regexp.MustCompile(`^([^\s(]+) \(([^)=<>~]+)\)$`)
+
+// Extract reads one.
+func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	data, err := f.ReadAll(maxLock)
+	if err != nil {
+		return nil, err
+	}
+	return parse(data)
+}
+
+func parse(data []byte) ([]catalog.Package, error) {
+	var lock file
+	if err := yaml.Unmarshal(data, &lock); err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	var out []catalog.Package
+	for _, n := range lock.Pods {
+		m := line.FindStringSubmatch(title(n))
+		if m == nil {
+			if n.Kind != yaml.ScalarNode && n.Kind != yaml.MappingNode {
+				return out, errors.New("its list of pods holds something else")
+			}
+			continue
+		}
+		name, _, _ := strings.Cut(m[1], "/")
+		key := name + " " + m[2]
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		_, local := lock.External[name][":path"]
+		out = append(out, catalog.Package{Kind: catalog.Pod, Name: name, Version: m[2], Replaced: local})
+	}
+	return out, nil
+}
+
+// title is the text of an entry: an entry with dependencies is a key with a list.
+func title(n yaml.Node) string {
+	if n.Kind == yaml.MappingNode && len(n.Content) > 0 {
+		return n.Content[0].Value
+	}
+	return n.Value
+}

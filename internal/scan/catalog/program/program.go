@@ -1,0 +1,240 @@
+// Package program finds what compiled programs say of themselves: Go's build information
+// and the list that cargo auditable leaves in Rust programs.
+//
+// It is no disassembler: a program that says nothing has no packages.
+//
+// Invariant: of a file that is no program only its first bytes are read, of a program
+// only its headers and the sections that tell of packages.
+package program
+
+import (
+	"bytes"
+	"compress/zlib"
+	"context"
+	"debug/buildinfo"
+	"debug/elf"
+	"debug/macho"
+	"debug/pe"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"strings"
+
+	"golang.org/x/mod/module"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/golang"
+)
+
+// Bounds of what is read.
+const (
+	maxList   = 8 << 20 // bytes of the unpacked list of a Rust program
+	maxArches = 16      // of a universal program
+)
+
+// Programs reads ELF, Mach-O, universal and PE files.
+type Programs struct{}
+
+var _ catalog.Extractor = Programs{}
+
+// Name is told in warnings.
+func (Programs) Name() string { return "program" }
+
+// Claim asks for what may be a program.
+func (Programs) Claim() catalog.Claim { return catalog.Claim{Programs: true} }
+
+// Wants takes all.
+func (Programs) Wants(string) bool { return true }
+
+// image is a program for one machine.
+type image struct {
+	r    io.ReaderAt
+	goes bool                              // has Go's build information
+	rust interface{ Open() io.ReadSeeker } // section with the list of crates; nil for none
+}
+
+// Extract reads one.
+func (Programs) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	r, err := f.Open()
+	if err != nil {
+		return nil, err
+	}
+	images, err := open(r, f.Size())
+	if err != nil || len(images) == 0 {
+		return nil, nil //nolint:nilerror // it is no program, or one that nobody can run
+	}
+	var out []catalog.Package
+	var errs []error
+	for _, i := range images {
+		if i.goes {
+			out = append(out, goPackages(i.r)...)
+		}
+		if i.rust != nil {
+			crates, err := rustPackages(i.rust.Open())
+			out, errs = append(out, crates...), append(errs, err)
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// open reads the headers of a program.
+func open(r io.ReaderAt, size int64) ([]image, error) {
+	var magic [8]byte
+	if _, err := r.ReadAt(magic[:], 0); err != nil {
+		return nil, err
+	}
+	switch m := string(magic[:4]); {
+	case m == "\x7fELF":
+		return openELF(r)
+	case m == "\xfe\xed\xfa\xce", m == "\xfe\xed\xfa\xcf", m == "\xce\xfa\xed\xfe", m == "\xcf\xfa\xed\xfe":
+		return openMachO(r)
+	case m == "\xca\xfe\xba\xbe" && magic[4] == 0 && magic[5] == 0 && magic[6] == 0 && magic[7] <= maxArches: // else a class of Java
+		return openUniversal(r, size)
+	case m[:2] == "MZ":
+		return openPE(r)
+	default:
+		return nil, nil
+	}
+}
+
+func openELF(r io.ReaderAt) ([]image, error) {
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return nil, err
+	}
+	i := image{r: r}
+	for _, s := range f.Sections {
+		switch s.Name {
+		case ".go.buildinfo":
+			i.goes = true
+		case ".dep-v0":
+			i.rust = s
+		}
+	}
+	return []image{i}, nil
+}
+
+func openMachO(r io.ReaderAt) ([]image, error) {
+	f, err := macho.NewFile(r)
+	if err != nil {
+		return nil, err
+	}
+	return []image{machImage(r, f)}, nil
+}
+
+func machImage(r io.ReaderAt, f *macho.File) image {
+	i := image{r: r}
+	for _, s := range f.Sections {
+		switch s.Name {
+		case "__go_buildinfo":
+			i.goes = true
+		case ".dep-v0":
+			i.rust = s
+		}
+	}
+	return i
+}
+
+// openUniversal reads a program that holds one for each machine.
+func openUniversal(r io.ReaderAt, size int64) ([]image, error) {
+	fat, err := macho.NewFatFile(r)
+	if err != nil {
+		return nil, err
+	}
+	var out []image
+	for _, a := range fat.Arches {
+		if int64(a.Offset) <= size && int64(a.Size) <= size-int64(a.Offset) {
+			out = append(out, machImage(io.NewSectionReader(r, int64(a.Offset), int64(a.Size)), a.File))
+		}
+	}
+	return out, nil
+}
+
+func openPE(r io.ReaderAt) ([]image, error) {
+	f, err := pe.NewFile(r)
+	if err != nil {
+		return nil, err
+	}
+	i := image{r: r}
+	for _, s := range f.Sections {
+		switch s.Name {
+		case ".dep-v0":
+			i.rust = s
+		case ".data":
+			i.goes = i.goes || goData(s)
+		}
+	}
+	return []image{i}, nil
+}
+
+// goData says whether a section of data begins with Go's build information: in PE files
+// it has no section of its own.
+func goData(s *pe.Section) bool {
+	head := make([]byte, 64<<10)
+	n, _ := s.ReadAt(head, 0)
+	return bytes.Contains(head[:n], []byte("\xff Go buildinf:"))
+}
+
+// goPackages lists the modules of a Go program, and the standard library that it was
+// built with.
+func goPackages(r io.ReaderAt) []catalog.Package {
+	info, err := buildinfo.Read(r)
+	if err != nil {
+		return nil
+	}
+	var out []catalog.Package
+	version, _, _ := strings.Cut(strings.TrimPrefix(info.GoVersion, "go"), " ")
+	if version != "" && '0' <= version[0] && version[0] <= '9' {
+		out = append(out, catalog.Package{Kind: catalog.Go, Name: "stdlib", Version: version})
+	}
+	modules := info.Deps
+	if info.Main.Path != "" && info.Main.Version != "" {
+		modules = append([]*debug.Module{&info.Main}, modules...)
+	}
+	for _, m := range modules {
+		var by module.Version
+		if m.Replace != nil {
+			by = module.Version{Path: m.Replace.Path, Version: m.Replace.Version}
+		}
+		out = append(out, golang.Module(module.Version{Path: m.Path, Version: m.Version}, by))
+	}
+	return out
+}
+
+// crates is the list that cargo auditable writes, as its format has it.
+type crates struct {
+	Packages []struct {
+		Name    string `json:"name"`
+		Version string `json:"version"`
+		Source  string `json:"source"`
+		Kind    string `json:"kind"` // "build" is not in the program
+		Root    bool   `json:"root"` // the program itself
+	} `json:"packages"`
+}
+
+// rustPackages lists the crates of a Rust program.
+func rustPackages(r io.Reader) ([]catalog.Package, error) {
+	z, err := zlib.NewReader(r)
+	if err != nil {
+		return nil, fmt.Errorf("reading its list of crates: %w", err)
+	}
+	defer z.Close()
+	data, err := io.ReadAll(io.LimitReader(z, maxList))
+	if err != nil {
+		return nil, fmt.Errorf("reading its list of crates: %w", err)
+	}
+	var list crates
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, fmt.Errorf("reading its list of crates: %w", err)
+	}
+	var out []catalog.Package
+	for _, c := range list.Packages {
+		if c.Kind == "build" {
+			continue
+		}
+		out = append(out, catalog.Package{Kind: catalog.Rust, Name: c.Name, Version: c.Version, Replaced: c.Source == "local" && !c.Root})
+	}
+	return out, nil
+}

@@ -1,0 +1,39 @@
+package catalog
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// progress tells now and then how far a scan is.
+type progress struct {
+	tell     func(files, packages int)
+	files    atomic.Int64
+	packages atomic.Int64 // before those that are the same became one
+}
+
+// start begins to tell, until the function that it gives is called.
+func (p *progress) start() (end func()) {
+	if p.tell == nil {
+		return func() {}
+	}
+	done := make(chan struct{})
+	var teller sync.WaitGroup
+	teller.Go(func() {
+		tick := time.NewTicker(250 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				p.tell(int(p.files.Load()), int(p.packages.Load()))
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() {
+		close(done)
+		teller.Wait()
+	}
+}

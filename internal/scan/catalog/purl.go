@@ -1,0 +1,49 @@
+package catalog
+
+import (
+	"regexp"
+	"strings"
+
+	packageurl "github.com/package-url/packageurl-go"
+)
+
+// urlTypes are the types of package URLs. Applications of macOS have none, so that they
+// are generic.
+var urlTypes = map[Kind]string{
+	Gem: "gem", Python: "pypi", NPM: "npm", Java: "maven", Go: "golang", Rust: "cargo",
+	Brew: "brew", MacOSApp: "generic", Pod: "cocoapods", System: "generic",
+}
+
+var pythonSeparators = regexp.MustCompile(`[-_.]+`)
+
+// PythonName is the one spelling of a Python package's name that stands for all.
+func PythonName(name string) string {
+	return strings.ToLower(pythonSeparators.ReplaceAllString(name, "-"))
+}
+
+// packageURL names a package for other programs, as the purl specification writes its
+// type.
+func packageURL(p Package) string {
+	u := packageurl.PackageURL{Type: urlTypes[p.Kind], Name: p.Name, Version: p.Version}
+	switch p.Kind {
+	case Python:
+		u.Name = strings.ReplaceAll(strings.ToLower(p.Name), "_", "-")
+	case NPM:
+		if scope, name, ok := strings.Cut(p.Name, "/"); ok {
+			u.Namespace, u.Name = scope, name
+		}
+	case Java:
+		if group, artifact, ok := strings.Cut(p.Name, ":"); ok {
+			u.Namespace, u.Name = group, artifact
+		}
+	case Go:
+		u.Name = strings.ToLower(p.Name)
+		if slash := strings.LastIndexByte(u.Name, '/'); slash >= 0 {
+			u.Namespace, u.Name = u.Name[:slash], u.Name[slash+1:]
+		}
+	case MacOSApp, System:
+		u.Namespace = "macos"
+	case Gem, Rust, Brew, Pod:
+	}
+	return u.ToString()
+}

@@ -1,0 +1,94 @@
+// Package rust finds crates: those that a Cargo.lock names and those whose sources lie in
+// cargo's registry.
+//
+// It is not what reads programs; package program is.
+//
+// Invariant: the crates of a workspace itself, which come from no source, never count.
+package rust
+
+import (
+	"context"
+	"path"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// maxLock is how large a Cargo.lock may be.
+const maxLock = 16 << 20
+
+// Lock reads Cargo.lock files.
+type Lock struct{}
+
+var _ catalog.Extractor = Lock{}
+
+// Name is told in warnings.
+func (Lock) Name() string { return "rust/Cargo.lock" }
+
+// Claim asks for every Cargo.lock, and for every Cargo.toml.
+func (Lock) Claim() catalog.Claim {
+	return catalog.Claim{Names: []string{"Cargo.lock", "Cargo.toml"}}
+}
+
+// Wants takes the locks of projects, and the manifests at the root of a downloaded crate.
+func (Lock) Wants(p string) bool {
+	if path.Base(p) == "Cargo.toml" {
+		_, _, ok := downloaded(p)
+		return ok
+	}
+	return !catalog.WithinPackage(p) && !catalog.IsTestData(p)
+}
+
+// downloaded gives the crate whose folder a manifest lies in:
+// registry/src/index.x-6f17d22bba15001f/serde_json-1.0.1/Cargo.toml.
+func downloaded(p string) (name, version string, ok bool) {
+	i := strings.LastIndex("/"+p, "/registry/src/")
+	if i < 0 {
+		return "", "", false
+	}
+	parts := strings.Split(p[i+len("registry/src/"):], "/")
+	if len(parts) != 3 {
+		return "", "", false
+	}
+	// A version begins behind the first dash that a digit with a dot follows.
+	for at, c := range parts[1] {
+		rest := parts[1][at+1:]
+		if dot := strings.IndexByte(rest, '.'); c == '-' && dot > 0 && strings.Trim(rest[:dot], "0123456789") == "" {
+			return parts[1][:at], rest, at > 0
+		}
+	}
+	return "", "", false
+}
+
+// lock is what counts of a Cargo.lock.
+type lock struct {
+	Package []struct {
+		Name    string
+		Version string
+		Source  string
+	}
+}
+
+// Extract reads one.
+func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	if name, version, ok := downloaded(f.Path); ok {
+		return []catalog.Package{{Kind: catalog.Rust, Name: name, Version: version}}, nil
+	}
+	data, err := f.ReadAll(maxLock)
+	if err != nil {
+		return nil, err
+	}
+	var l lock
+	if err := toml.Unmarshal(data, &l); err != nil {
+		return nil, err
+	}
+	var out []catalog.Package
+	for _, p := range l.Package {
+		if p.Source != "" {
+			out = append(out, catalog.Package{Kind: catalog.Rust, Name: p.Name, Version: p.Version})
+		}
+	}
+	return out, nil
+}

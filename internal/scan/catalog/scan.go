@@ -1,0 +1,210 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options say what a scan looks for, and how. The zero value finds nothing.
+type Options struct {
+	Extractors []Extractor
+	CPEs       func(Package) []string    // names packages for the vulnerability database; nil: they have none
+	Leave      func(path string) bool    // folders that are left out; nil: none
+	Progress   func(files, packages int) // called about four times a second, never by two goroutines at once; may be nil
+	Workers    int                       // goroutines; 0 is one per processor
+	FileTime   time.Duration             // that one extractor may spend on one file; 0 is a minute
+}
+
+// Warning is something that was not read, or not wholly.
+type Warning struct {
+	Path string // with a leading slash
+	What string // a sentence without a full stop
+}
+
+// Result is what a scan found.
+type Result struct {
+	Packages []Package // each name and version of a kind once, in the order of names
+	Warnings []Warning // what could not be read, in the order of paths
+	Skipped  []Warning // what was left out on purpose, in the order of paths
+
+	Files   int   // entries that are no folders
+	Folders int   // that were read, the root too
+	Read    int   // files that an extractor looked into
+	Unread  int   // files that an extractor wanted and could not read
+	Bytes   int64 // read from files
+}
+
+// Skip is an error of a file system's ReadDir: the folder is left out on purpose.
+type Skip struct{ Why string }
+
+func (s *Skip) Error() string { return s.Why }
+
+// Scan finds the packages of a tree. It fails only when its root cannot be listed or ctx
+// ends; everything else that goes wrong is a warning. The same tree gives the same
+// result, whatever the number of goroutines.
+func Scan(ctx context.Context, root fs.FS, o Options) (*Result, error) {
+	if o.Workers <= 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.FileTime <= 0 {
+		o.FileTime = time.Minute
+	}
+	if _, err := fs.Stat(root, "."); err != nil {
+		return nil, fmt.Errorf("scanning: %w", err)
+	}
+	p := &progress{tell: o.Progress}
+	defer p.start()()
+	c := newClaims(o.Extractors)
+	w := newWalk(root, c, o, p)
+	found, err := w.run(ctx, o.Workers)
+	if err != nil {
+		return nil, fmt.Errorf("scanning: %w", err)
+	}
+	r := &reading{root: root, claims: c, options: o, found: found, results: make([]outcome, len(found)), report: p}
+	if err := r.run(ctx); err != nil {
+		return nil, fmt.Errorf("scanning: %w", err)
+	}
+	out := &Result{Warnings: w.warnings, Skipped: w.skipped, Files: w.files, Folders: w.folders}
+	r.into(out)
+	return out, nil
+}
+
+// reading is the second half of a scan: the wanted files are read in the order of their
+// paths by several goroutines.
+type reading struct {
+	root    fs.FS
+	claims  *claims
+	options Options
+	found   []wanted
+	next    atomic.Int64
+	results []outcome // one per file of found
+	report  *progress
+}
+
+// outcome is what came of one file.
+type outcome struct {
+	packages []Package
+	warnings []Warning
+	bytes    int64
+}
+
+func (r *reading) run(ctx context.Context) error {
+	var all sync.WaitGroup
+	for range r.options.Workers {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				i := int(r.next.Add(1)) - 1
+				if i >= len(r.found) {
+					return
+				}
+				r.results[i] = r.file(ctx, r.found[i])
+				r.found[i].entry = nil // may hold on to much
+				r.report.packages.Add(int64(len(r.results[i].packages)))
+			}
+		})
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// file lets every extractor that wants a file read it.
+func (r *reading) file(ctx context.Context, w wanted) (out outcome) {
+	for _, i := range w.by {
+		e := r.claims.extractors[i]
+		packages, n, err := r.extract(ctx, e, w)
+		out.bytes += n
+		for _, p := range packages {
+			if p.Name == "" || p.Version == "" {
+				continue
+			}
+			if len(p.Locations) == 0 {
+				p.Locations = []string{shown(w.path)}
+			}
+			out.packages = append(out.packages, p)
+		}
+		if err != nil && ctx.Err() == nil {
+			out.warnings = append(out.warnings, Warning{Path: shown(w.path), What: e.Name() + ": " + bare(err)})
+		}
+	}
+	return out
+}
+
+// errTime ends an extractor that takes too long.
+var errTime = errors.New("reading it took too long")
+
+// extract runs one extractor. A file that makes it panic is like one that it cannot read.
+func (r *reading) extract(ctx context.Context, e Extractor, w wanted) (packages []Package, n int64, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.options.FileTime, errTime)
+	defer cancel()
+	f := &File{Path: w.path, Link: w.link, ctx: ctx, root: r.root, entry: w.entry}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("its reader failed: %.100s", fmt.Sprint(p))
+		}
+		n = f.close()
+	}()
+	packages, err = e.Extract(ctx, f)
+	return packages, 0, err
+}
+
+// into puts what the files gave into a result.
+func (r *reading) into(out *Result) {
+	var all []Package
+	for i, o := range r.results {
+		all = append(all, o.packages...)
+		out.Warnings = append(out.Warnings, o.warnings...)
+		out.Bytes += o.bytes
+		switch {
+		case r.found[i].link:
+		case len(o.warnings) > 0:
+			out.Unread++
+		default:
+			out.Read++
+		}
+		r.results[i] = outcome{}
+	}
+	out.Packages = merge(all)
+	if r.options.CPEs != nil {
+		for i := range out.Packages {
+			out.Packages[i].CPEs = r.options.CPEs(out.Packages[i])
+		}
+	}
+	sortWarnings(out.Warnings)
+	sortWarnings(out.Skipped)
+}
+
+func sortWarnings(w []Warning) {
+	slices.SortFunc(w, func(a, b Warning) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.What, b.What)) })
+}
+
+// shown is how a path is told: from the root of the tree, with a leading slash.
+func shown(path string) string {
+	if path == "." {
+		return "/"
+	}
+	return "/" + path
+}
+
+// bare is an error without the path that is told beside it, on one line.
+func bare(err error) string {
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		err = p.Err
+	}
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	if len(text) > 300 {
+		text = strings.ToValidUTF8(text[:300], "") + "..."
+	}
+	return text
+}

@@ -1,0 +1,201 @@
+package catalog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
+)
+
+// lines is an extractor of files with a package a line: "kind name version".
+type lines struct{ claim catalog.Claim }
+
+func (lines) Name() string           { return "lines" }
+func (l lines) Claim() catalog.Claim { return l.claim }
+func (lines) Wants(path string) bool { return !strings.Contains(path, "unwanted") }
+func (l lines) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package, error) {
+	if f.Link {
+		return []catalog.Package{{Kind: catalog.Brew, Name: "link", Version: "1"}}, nil
+	}
+	data, err := f.ReadAll(1 << 20)
+	if err != nil {
+		return nil, err
+	}
+	var out []catalog.Package
+	for line := range strings.Lines(string(data)) {
+		switch line = strings.TrimSpace(line); line {
+		case "panic":
+			panic("index out of range\n[5]")
+		case "fail":
+			err = errors.New("it is\n damaged")
+		case "wait":
+			<-ctx.Done()
+			r, _ := f.Open()
+			_, err = io.ReadAll(r)
+		default:
+			var p catalog.Package
+			fmt.Sscanf(line, "%s %s %s", &p.Kind, &p.Name, &p.Version)
+			out = append(out, p)
+		}
+	}
+	return out, err
+}
+
+func list(names ...string) []catalog.Extractor {
+	return []catalog.Extractor{lines{catalog.Claim{Names: names, Links: true}}}
+}
+
+func TestScan(t *testing.T) {
+	catalogtest.Expect(t, list("list", "other"), catalogtest.Files{
+		"list":            "gem rack 1.0\npython Flask 2.0\nnpm none",
+		"a/list":          "gem rack 1.0\npython flask 2.0\ngem rack 1.0",
+		"a/unwanted/list": "gem unwanted 1.0",
+		"a/other":         "gem rack 2.0\nfail",
+		"a/b/list":        "panic",
+		"a/c/other":       "-> /nowhere",
+		"a/not":           "gem not 1.0",
+	},
+		"gem rack 1.0 /a/list /list", "python Flask 2.0 /a/list /list", "gem rack 2.0 /a/other", "brew link 1 /a/c/other",
+		"! /a/other: lines: it is damaged", "! /a/b/list: lines: its reader failed: index out of range [5]",
+	)
+}
+
+// The result is the same however many goroutines there are and in whatever order the
+// folders are listed.
+func TestScanIsDeterministic(t *testing.T) {
+	files := catalogtest.Files{}
+	for i := range 300 {
+		files[fmt.Sprintf("d%d/e%d/list", i%7, i)] = fmt.Sprintf("gem g%d 1.%d\npython P%d 1\nfail", i%11, i%3, i%5)
+		files[fmt.Sprintf("d%d/e%d/f/list", i%7, i)] = fmt.Sprintf("python p%d 1", i%5)
+	}
+	var first *catalog.Result
+	for workers := range 9 {
+		r, err := catalog.Scan(t.Context(), catalogtest.Tree(files), catalog.Options{Extractors: list("list"), Workers: workers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = r
+		}
+		if !reflect.DeepEqual(r, first) {
+			t.Fatalf("%d goroutines give another result", workers)
+		}
+	}
+	if first.Files != 600 || first.Folders != 1+7+300+300 || first.Read != 300 || first.Unread != 300 || len(first.Warnings) != 300 {
+		t.Errorf("counts: %d files, %d folders, %d read, %d unread, %d warnings", first.Files, first.Folders, first.Read, first.Unread, len(first.Warnings))
+	}
+}
+
+func TestPackagesAreFinished(t *testing.T) {
+	r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"list": "npm @babel/core 7.0.0\ngo github.com/BurntSushi/toml v1.6.0\njava org.x:y 1\n" +
+		"python Zope.Interface_x 1\nbrew openssl@3 3.0_1\nmacos-app App 1\ngem a 1\nrust b 1+c\npod D 1\nmacos macOS 14"}),
+		catalog.Options{Extractors: list("list"), CPEs: func(p catalog.Package) []string { return []string{"cpe of " + p.Name} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for _, p := range r.Packages {
+		got[p.PURL+" "+p.Language+" "+p.CPEs[0]] = true
+	}
+	for _, want := range []string{
+		"pkg:npm/%40babel/core@7.0.0 javascript cpe of @babel/core", "pkg:golang/github.com/burntsushi/toml@v1.6.0 go cpe of github.com/BurntSushi/toml",
+		"pkg:maven/org.x/y@1 java cpe of org.x:y", "pkg:pypi/zope.interface-x@1 python cpe of Zope.Interface_x",
+		"pkg:brew/openssl%403@3.0_1  cpe of openssl@3", "pkg:generic/macos/App@1  cpe of App", "pkg:gem/a@1 ruby cpe of a",
+		"pkg:cargo/b@1%2Bc rust cpe of b", "pkg:cocoapods/D@1 swift cpe of D", "pkg:generic/macos/macOS@14  cpe of macOS",
+	} {
+		if !got[want] {
+			t.Errorf("%q is not in %v", want, got)
+		}
+	}
+}
+
+func TestScanEnds(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("stopped")
+	cancel(stopped)
+	if _, err := catalog.Scan(ctx, fstest.MapFS{"list": {}}, catalog.Options{}); !errors.Is(err, stopped) {
+		t.Errorf("got %v", err)
+	}
+	r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"list": "gem a 1\nwait", "b/list": "gem b 1"}),
+		catalog.Options{Extractors: list("list"), FileTime: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(catalogtest.Lines(r)); !strings.Contains(got, "! /list: lines: reading it took too long") || !strings.Contains(got, "gem b 1") {
+		t.Errorf("got %s", got)
+	}
+}
+
+// hostile is a tree without an end, with names that lead elsewhere.
+type hostile struct{ fstest.MapFS }
+
+type again struct {
+	fs.DirEntry
+	name string
+}
+
+func (a again) Name() string { return a.name }
+
+func (h hostile) ReadDir(name string) ([]fs.DirEntry, error) {
+	e, err := h.MapFS.ReadDir("a")
+	if err != nil {
+		return nil, err
+	}
+	out := []fs.DirEntry{again{e[0], "list"}}
+	for _, bad := range []string{"..", "", ".", "a/b", "/"} {
+		out = append(out, again{e[0], bad})
+	}
+	top, err := h.MapFS.ReadDir(".")
+	if err != nil {
+		return nil, err
+	}
+	if name == "a" {
+		return append(out, again{top[0], "a"}), errors.New("the end is damaged")
+	}
+	return append(out, again{top[0], "a"}), nil
+}
+
+func (h hostile) Open(string) (fs.File, error) { return h.MapFS.Open("a/list") }
+
+func TestHostileTree(t *testing.T) {
+	r, err := catalog.Scan(t.Context(), hostile{catalogtest.Tree(catalogtest.Files{"a/list": "gem a 1"})}, catalog.Options{Extractors: list("list")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var deep, names, damaged int
+	for _, w := range r.Warnings {
+		switch w.What {
+		case "the folder lies too deep and was not read":
+			deep++
+		case "it holds an entry with an impossible name":
+			names++
+		case "the folder cannot be listed: the end is damaged":
+			damaged++
+		}
+	}
+	if deep != 1 || names == 0 || damaged != 1 || len(r.Packages) != 1 || len(r.Packages[0].Locations) != 513 {
+		t.Errorf("%d too deep, %d names, %d damaged, %d warnings; packages %d", deep, names, damaged, len(r.Warnings), len(r.Packages))
+	}
+}
+
+func TestLeaveAndProgress(t *testing.T) {
+	calls := 0
+	r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"a/list": "gem a 1", "b/list": "gem b 1"}), catalog.Options{
+		Extractors: list("list"), Leave: func(path string) bool { return path == "a" }, Progress: func(int, int) { calls++ },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Skipped) != 1 || r.Skipped[0].Path != "/a" || len(r.Packages) != 1 || r.Packages[0].Name != "b" {
+		t.Errorf("skipped %v, found %v", r.Skipped, r.Packages)
+	}
+}

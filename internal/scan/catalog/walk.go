@@ -1,0 +1,243 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"sync"
+)
+
+// Bounds of a walk: a damaged or hostile file system may hold folders without end.
+const (
+	maxPath  = 8 << 10 // bytes
+	maxDepth = 512     // folders
+)
+
+// wanted is a file that somebody asked for.
+type wanted struct {
+	path  string
+	entry fs.DirEntry
+	by    []int // indexes of extractors
+	link  bool
+}
+
+// folder is a folder that was seen and not read yet.
+type folder struct {
+	path  string
+	entry fs.DirEntry // nil for the root
+	depth int
+}
+
+// walk lists a tree with several goroutines. Each takes the folder that was found last,
+// so that what waits stays small.
+type walk struct {
+	root   fs.FS
+	claims *claims
+	leave  func(path string) bool
+	report *progress
+
+	mu      sync.Mutex
+	more    *sync.Cond
+	waiting []folder
+	busy    int  // goroutines that read a folder
+	stop    bool // nothing more is read
+	seen    map[uint64]struct{}
+
+	found    []wanted
+	warnings []Warning
+	skipped  []Warning
+	files    int
+	folders  int
+}
+
+func newWalk(root fs.FS, c *claims, o Options, p *progress) *walk {
+	w := &walk{root: root, claims: c, leave: o.Leave, report: p, seen: map[uint64]struct{}{}}
+	w.more = sync.NewCond(&w.mu)
+	w.waiting = []folder{{path: "."}}
+	return w
+}
+
+// run walks the tree, and gives what was wanted in the order of paths.
+func (w *walk) run(ctx context.Context, workers int) ([]wanted, error) {
+	release := context.AfterFunc(ctx, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.stop = true
+		w.more.Broadcast()
+	})
+	defer release()
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(w.work)
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	slices.SortFunc(w.found, func(a, b wanted) int { return cmp.Compare(a.path, b.path) })
+	return w.found, nil
+}
+
+// work reads folders until there are none.
+func (w *walk) work() {
+	b := &batch{walk: w}
+	for {
+		f, ok := w.next()
+		if !ok {
+			return
+		}
+		b.read(f)
+		w.done(b)
+	}
+}
+
+// next waits for a folder.
+func (w *walk) next() (folder, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.waiting) == 0 && w.busy > 0 && !w.stop {
+		w.more.Wait()
+	}
+	if len(w.waiting) == 0 || w.stop {
+		w.more.Broadcast()
+		return folder{}, false
+	}
+	last := len(w.waiting) - 1
+	f := w.waiting[last]
+	w.waiting[last] = folder{}
+	w.waiting = w.waiting[:last]
+	w.busy++
+	return f, true
+}
+
+// done takes over what a goroutine found in a folder.
+func (w *walk) done(b *batch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy--
+	w.waiting = append(w.waiting, b.folders...)
+	w.found = append(w.found, b.found...)
+	w.warnings = append(w.warnings, b.warnings...)
+	w.skipped = append(w.skipped, b.skipped...)
+	w.files += b.files
+	w.folders++
+	w.report.files.Add(int64(b.files))
+	*b = batch{walk: w, folders: b.folders[:0], found: b.found[:0]}
+	w.more.Broadcast()
+}
+
+// first says whether a folder has not been read yet under another name.
+func (w *walk) first(e fs.DirEntry) bool {
+	info, err := e.Info()
+	if err != nil {
+		return true
+	}
+	sys, ok := info.Sys().(interface{ ID() uint64 })
+	if !ok {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, again := w.seen[sys.ID()]; again {
+		return false
+	}
+	w.seen[sys.ID()] = struct{}{}
+	return true
+}
+
+// batch is what one goroutine finds in one folder.
+type batch struct {
+	walk     *walk
+	folders  []folder
+	found    []wanted
+	warnings []Warning
+	skipped  []Warning
+	files    int
+}
+
+// read lists a folder.
+func (b *batch) read(f folder) {
+	entries, err := readDir(b.walk.root, f)
+	if skip := (*Skip)(nil); errors.As(err, &skip) {
+		b.skipped = append(b.skipped, Warning{Path: shown(f.path), What: skip.Why})
+		return
+	}
+	if err != nil {
+		b.warnings = append(b.warnings, Warning{Path: shown(f.path), What: "the folder cannot be listed: " + bare(err)})
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if !fs.ValidPath(name) || name == "." || path.Base(name) != name {
+			b.warnings = append(b.warnings, Warning{Path: shown(f.path), What: "it holds an entry with an impossible name"})
+			continue
+		}
+		full := name
+		if f.path != "." {
+			full = f.path + "/" + name
+		}
+		b.entry(f, full, e)
+	}
+}
+
+// entry looks at one entry of a folder.
+func (b *batch) entry(in folder, full string, e fs.DirEntry) {
+	switch mode := e.Type(); {
+	case mode.IsDir():
+		b.folder(in, full, e)
+	case mode.IsRegular():
+		b.files++
+		by := b.walk.claims.named(full, e.Name(), false)
+		if b.program(e) {
+			by = append(by, b.walk.claims.programs...)
+		}
+		if len(by) > 0 {
+			b.found = append(b.found, wanted{path: full, entry: e, by: by})
+		}
+	case mode&fs.ModeSymlink != 0:
+		b.files++
+		if by := b.walk.claims.named(full, e.Name(), true); len(by) > 0 {
+			b.found = append(b.found, wanted{path: full, entry: e, by: by, link: true})
+		}
+	default:
+		b.files++ // devices, pipes, sockets: nothing is in them
+	}
+}
+
+// folder puts a folder on the list.
+func (b *batch) folder(in folder, full string, e fs.DirEntry) {
+	switch {
+	case b.walk.leave != nil && b.walk.leave(full):
+		b.skipped = append(b.skipped, Warning{Path: shown(full), What: "left out as asked"})
+	case len(full) > maxPath || in.depth >= maxDepth:
+		b.warnings = append(b.warnings, Warning{Path: shown(full), What: "the folder lies too deep and was not read"})
+	case !b.walk.first(e):
+		b.warnings = append(b.warnings, Warning{Path: shown(full), What: "the folder was already read under another name"})
+	default:
+		b.folders = append(b.folders, folder{path: full, entry: e, depth: in.depth + 1})
+	}
+}
+
+// program says whether an entry may be a program. Only those whose name allows it are
+// asked for their permissions.
+func (b *batch) program(e fs.DirEntry) bool {
+	if len(b.walk.claims.programs) == 0 {
+		return false
+	}
+	name := asProgram(e.Name())
+	if name == noProgram {
+		return false
+	}
+	info, err := e.Info()
+	return err == nil && info.Size() >= minProgram && (name == mostlyIs || info.Mode().Perm()&0o111 != 0)
+}
+
+// readDir lists a folder by its entry where the file system can, by its path elsewhere.
+func readDir(root fs.FS, f folder) ([]fs.DirEntry, error) {
+	if d, ok := f.entry.(interface{ ReadDir() ([]fs.DirEntry, error) }); ok {
+		return d.ReadDir()
+	}
+	return fs.ReadDir(root, f.path)
+}
