@@ -1,0 +1,117 @@
+package vex
+
+import (
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	cyclonedx "github.com/CycloneDX/cyclonedx-go"
+	openvex "github.com/openvex/go-vex/pkg/vex"
+)
+
+// dismissing are the states of an analysis that call a vulnerability none.
+var dismissing = []cyclonedx.ImpactAnalysisState{
+	cyclonedx.IASNotAffected, cyclonedx.IASFalsePositive, cyclonedx.IASResolved, cyclonedx.IASResolvedWithPedigree,
+}
+
+// loadCycloneDX adds what a CycloneDX document says of its vulnerabilities.
+func (s *Statements) loadCycloneDX(r io.Reader) error {
+	var bom cyclonedx.BOM
+	if err := cyclonedx.NewBOMDecoder(r, cyclonedx.BOMFileFormatJSON).Decode(&bom); err != nil {
+		return err
+	}
+	if bom.Vulnerabilities == nil {
+		return nil
+	}
+	purls := map[string]string{}
+	collect(purls, bom.Components)
+	for _, v := range *bom.Vulnerabilities {
+		if v.Analysis == nil || v.Analysis.State == "" {
+			continue
+		}
+		to := statement{
+			at:      newest(v.Analysis.LastUpdated, v.Updated, v.Published, v.Created),
+			status:  string(v.Analysis.State),
+			dismiss: slices.Contains(dismissing, v.Analysis.State),
+		}
+		for _, a := range list(v.Affects) {
+			to.products = append(to.products, affected(purls, a)...)
+		}
+		ids := []string{v.ID}
+		for _, ref := range list(v.References) {
+			ids = append(ids, ref.ID)
+		}
+		s.add(to, ids)
+	}
+	return nil
+}
+
+// collect notes the package URL of every component, by its reference.
+func collect(purls map[string]string, components *[]cyclonedx.Component) {
+	for _, c := range list(components) {
+		if c.BOMRef != "" && c.PackageURL != "" {
+			purls[c.BOMRef] = c.PackageURL
+		}
+		collect(purls, c.Components)
+	}
+}
+
+// affected gives the products that an entry names. Single versions are taken as they
+// stand; ranges are not understood, and so name nothing.
+func affected(purls map[string]string, a cyclonedx.Affects) []openvex.Component {
+	purl := purlOf(purls, a.Ref)
+	if purl == "" {
+		return nil
+	}
+	if len(list(a.Range)) == 0 {
+		return []openvex.Component{{ID: purl}}
+	}
+	name := purl
+	if at := strings.LastIndexByte(purl, '@'); at > strings.LastIndexByte(purl, '/') {
+		name = purl[:at]
+	}
+	var out []openvex.Component
+	for _, v := range *a.Range {
+		if v.Version != "" {
+			out = append(out, openvex.Component{ID: name + "@" + url.PathEscape(v.Version)})
+		}
+	}
+	return out
+}
+
+// purlOf resolves a reference: to a component, to one of another document by its link, or
+// a package URL itself.
+func purlOf(purls map[string]string, ref string) string {
+	if strings.HasPrefix(ref, "urn:cdx:") {
+		_, ref, _ = strings.Cut(ref, "#")
+		if plain, err := url.PathUnescape(ref); err == nil && strings.HasPrefix(plain, "pkg:") && !strings.HasPrefix(ref, "pkg:") {
+			ref = plain
+		}
+	}
+	if purl := purls[ref]; purl != "" {
+		return purl
+	}
+	if strings.HasPrefix(ref, "pkg:") {
+		return ref
+	}
+	return ""
+}
+
+// newest reads the first date that is there.
+func newest(dates ...string) time.Time {
+	for _, d := range dates {
+		if at, err := time.Parse(time.RFC3339, d); err == nil {
+			return at
+		}
+	}
+	return time.Time{}
+}
+
+func list[T any](p *[]T) []T {
+	if p == nil {
+		return nil
+	}
+	return *p
+}

@@ -1,0 +1,180 @@
+// Package vex reads what others have said of vulnerabilities in their products: documents
+// of OpenVEX, and CycloneDX documents with an analysis.
+//
+// It does not find vulnerabilities and adds none: it only says which findings somebody
+// calls none, because they were mended or do no harm where they are.
+//
+// Invariant: of the statements on a finding the newest counts alone, and one that names
+// neither the package nor its version never counts.
+package vex
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	openvex "github.com/openvex/go-vex/pkg/vex"
+
+	"github.com/buildyard/buildyard/internal/scan/match"
+)
+
+// maxSize is how many bytes a document may have.
+const maxSize = 64 << 20
+
+// ErrForm is wrapped by the errors for documents of another kind.
+var ErrForm = errors.New("neither an OpenVEX nor a CycloneDX document")
+
+// Statements are what a number of documents say. They are read from several goroutines
+// once they were loaded.
+type Statements struct {
+	byID map[string][]statement // by id of the vulnerability, oldest first
+}
+
+// statement is what somebody said of one vulnerability in some products.
+type statement struct {
+	at       time.Time
+	status   string
+	dismiss  bool
+	products []openvex.Component
+}
+
+var _ interface {
+	Dismisses(f *match.Finding) (string, bool)
+} = (*Statements)(nil)
+
+// Load reads documents. A later one counts more where two statements have one date.
+func Load(paths ...string) (*Statements, error) {
+	s := &Statements{byID: map[string][]statement{}}
+	for _, path := range paths {
+		if err := s.load(path); err != nil {
+			return nil, fmt.Errorf("read the VEX document %s: %w", path, err)
+		}
+	}
+	for _, list := range s.byID {
+		slices.SortStableFunc(list, func(a, b statement) int { return a.at.Compare(b.at) })
+	}
+	return s, nil
+}
+
+func (s *Statements) load(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.Size() > maxSize {
+		return fmt.Errorf("it has %d bytes, the most is %d", info.Size(), maxSize)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var form struct {
+		Context   string `json:"@context"`
+		BOMFormat string `json:"bomFormat"`
+	}
+	if err := json.Unmarshal(data, &form); err != nil {
+		return fmt.Errorf("%w: %w", ErrForm, err)
+	}
+	switch {
+	case strings.HasPrefix(form.Context, openvex.Context):
+		return s.loadOpenVEX(path)
+	case form.BOMFormat == "CycloneDX":
+		return s.loadCycloneDX(bytes.NewReader(data))
+	}
+	return ErrForm
+}
+
+// loadOpenVEX adds the statements of an OpenVEX document of any version.
+func (s *Statements) loadOpenVEX(path string) error {
+	doc, err := openvex.Open(path)
+	if err != nil {
+		return err
+	}
+	for _, from := range doc.ExtractStatements() {
+		to := statement{
+			status:  string(from.Status),
+			dismiss: from.Status == openvex.StatusNotAffected || from.Status == openvex.StatusFixed,
+		}
+		switch {
+		case from.LastUpdated != nil:
+			to.at = *from.LastUpdated
+		case from.Timestamp != nil:
+			to.at = *from.Timestamp
+		}
+		for _, p := range from.Products {
+			if len(p.Subcomponents) == 0 {
+				to.products = append(to.products, p.Component)
+			}
+			for _, c := range p.Subcomponents {
+				to.products = append(to.products, c.Component)
+			}
+		}
+		ids := []string{string(from.Vulnerability.Name), lastPart(from.Vulnerability.ID)}
+		for _, a := range from.Vulnerability.Aliases {
+			ids = append(ids, string(a))
+		}
+		s.add(to, ids)
+	}
+	return nil
+}
+
+// add keeps a statement under each id.
+func (s *Statements) add(to statement, ids []string) {
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		if id != "" {
+			s.byID[id] = append(s.byID[id], to)
+		}
+	}
+}
+
+// lastPart is the id in an address of a vulnerability.
+func lastPart(iri string) string { return iri[strings.LastIndexByte(iri, '/')+1:] }
+
+// Dismisses says whether the newest statement on a finding calls it none, and what it says.
+func (s *Statements) Dismisses(f *match.Finding) (string, bool) {
+	var newest *statement
+	ids := append([]string{f.Vulnerability.ID, f.Advisory}, f.Vulnerability.Related...)
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		for i := range s.byID[id] {
+			if st := &s.byID[id][i]; (newest == nil || !st.at.Before(newest.at)) && st.about(f) {
+				newest = st
+			}
+		}
+	}
+	if newest == nil || !newest.dismiss {
+		return "", false
+	}
+	return newest.status, true
+}
+
+// about says whether one of the products of a statement is the package of a finding.
+func (s *statement) about(f *match.Finding) bool {
+	names := slices.Concat(spellings(f.Package.PURL), f.Package.CPEs)
+	return slices.ContainsFunc(s.products, func(p openvex.Component) bool {
+		return slices.ContainsFunc(names, p.Matches)
+	})
+}
+
+// spellings of a package URL: the versions of Go modules are written with a "v" and
+// without.
+func spellings(purl string) []string {
+	if purl == "" {
+		return nil
+	}
+	out := []string{purl}
+	name, version, ok := strings.Cut(purl, "@")
+	if !ok || !strings.HasPrefix(name, "pkg:golang/") {
+		return out
+	}
+	if bare, hasV := strings.CutPrefix(version, "v"); hasV {
+		return append(out, name+"@"+bare)
+	}
+	return append(out, name+"@v"+version)
+}
