@@ -3,6 +3,7 @@ package order
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // MaxLength is how many bytes a version may have. The longest that a registry of packages
@@ -28,8 +29,9 @@ const (
 
 // Version is a text that was understood by the rules of a scheme.
 type Version struct {
-	text string
-	value
+	scheme Scheme
+	text   string
+	value  value // nil for plain numbers, which all schemes order alike
 }
 
 // value is a version that is ready to be compared with others of its scheme.
@@ -44,7 +46,24 @@ func (v Version) String() string { return v.text }
 
 // Compare is below, at or above zero as v is below, equal to or above w. Both must come of
 // the same scheme.
-func (v Version) Compare(w Version) int { return v.value.compare(w.value) }
+func (v Version) Compare(w Version) int {
+	if v.value == nil && w.value == nil {
+		return comparePlain(v.text, w.text)
+	}
+	return v.full().compare(w.full())
+}
+
+// full is the value of a version, also of a plain one.
+func (v Version) full() value {
+	if v.value != nil {
+		return v.value
+	}
+	full, err := parsers[v.scheme](v.text)
+	if err != nil { // no scheme refuses what isPlain takes
+		panic(err)
+	}
+	return full
+}
 
 var parsers = map[Scheme]func(string) (value, error){
 	SemVer:   parseSemVer,
@@ -68,6 +87,9 @@ func Parse(s Scheme, text string) (Version, error) {
 	if len(text) > MaxLength {
 		return Version{}, fmt.Errorf("%w: it has %d bytes, the most is %d", ErrVersion, len(text), MaxLength)
 	}
+	if isPlain(text) && (s != SemVer && s != GoTool || strings.Count(text, ".") <= 2) {
+		return Version{scheme: s, text: text}, nil
+	}
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] == 0x7f {
 			return Version{}, fmt.Errorf("%w: %q has control characters", ErrVersion, text)
@@ -77,7 +99,7 @@ func Parse(s Scheme, text string) (Version, error) {
 	if err != nil {
 		return Version{}, err
 	}
-	return Version{text: text, value: v}, nil
+	return Version{scheme: s, text: text, value: v}, nil
 }
 
 // notOf is the error for a text that a scheme does not admit.

@@ -171,3 +171,30 @@ func FuzzCompare(f *testing.F) {
 		}
 	})
 }
+
+// Plain numbers are compared without the library, and must be as it compares them. A
+// leading "v" or a trailing local part sends a text the long way.
+func TestPlainAsFull(t *testing.T) {
+	long := map[order.Scheme]func(string) string{
+		order.SemVer:   func(s string) string { return "v" + s },
+		order.GoTool:   func(s string) string { return "go" + s },
+		order.PEP440:   func(s string) string { return "v" + s },
+		order.RubyGems: func(s string) string { return " " + s },
+		order.Maven:    func(s string) string { return " " + s },
+		order.Homebrew: func(s string) string { return s + "_0" },
+		order.NVD:      func(s string) string { return "v" + s },
+	}
+	versions := []string{"0", "0.0", "1", "1.0.0", "1.0", "01.2", "1.2", "1.02.0", "1.10", "1.9", "2", "10", "9.9.9", "10.0.0", "2024.1.2", "20240102", "99999999999999999999", "100000000000000000000"}
+	for s, full := range long {
+		for _, x := range versions {
+			for _, y := range versions {
+				short := sign(parse(t, s, x).Compare(parse(t, s, y)))
+				mixed := sign(parse(t, s, x).Compare(parse(t, s, full(y))))
+				whole := sign(parse(t, s, full(x)).Compare(parse(t, s, full(y))))
+				if short != whole || mixed != whole {
+					t.Errorf("%s: %s and %s compare as %d, in full as %d, mixed as %d", s, x, y, short, whole, mixed)
+				}
+			}
+		}
+	}
+}

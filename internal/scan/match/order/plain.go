@@ -1,0 +1,36 @@
+package order
+
+import "strings"
+
+// Most versions are nothing but numbers with dots between. Every scheme compares those one
+// by one and takes missing ones for zero, so that they need no parsing: this is what makes
+// a scan of thousands of packages fast.
+
+// isPlain says whether a text is numbers with single dots between.
+func isPlain(s string) bool {
+	number := false
+	for i := range len(s) {
+		switch {
+		case isDigit(s[i]):
+			number = true
+		case s[i] == '.' && number:
+			number = false
+		default:
+			return false
+		}
+	}
+	return number
+}
+
+// comparePlain compares two plain texts.
+func comparePlain(a, b string) int {
+	for a != "" || b != "" {
+		var x, y string
+		x, a, _ = strings.Cut(a, ".")
+		y, b, _ = strings.Cut(b, ".")
+		if c := compareNumbers(strings.TrimLeft(x, "0"), strings.TrimLeft(y, "0")); c != 0 {
+			return c
+		}
+	}
+	return 0
+}
