@@ -72,3 +72,15 @@ func inBinary(locations []string) bool {
 		return !strings.HasSuffix(l, "/go.mod") && !strings.HasSuffix(l, "/go.work")
 	})
 }
+
+// onPlatform says whether a package may be one for a platform, which is JRuby where an
+// advisory names one at all. The gems for it say so in their version or folder.
+func onPlatform(p *catalog.Package, platform string) bool {
+	if platform == "" {
+		return true
+	}
+	names := append([]string{p.Version}, p.Locations...)
+	return slices.ContainsFunc(names, func(s string) bool {
+		return strings.HasSuffix(s, "-java") || strings.Contains(s, "-java/") || strings.Contains(s, "-java.") || strings.Contains(s, platform)
+	})
+}

@@ -30,6 +30,8 @@ type Options struct {
 	Rules    Rules
 }
 
+var _ DB = (*vulndb.DB)(nil)
+
 // Match finds the vulnerabilities of packages. It returns early with an error when the
 // database cannot be read or ctx ends.
 func Match(ctx context.Context, db DB, packages []catalog.Package, o Options) (*Result, error) {
@@ -156,6 +158,10 @@ func (j *judge) judgeTopic(found *findings, s subject, t *topic) error {
 		j.story.tell("%s (%s) is not asked: %s (%s) comes first.", a.ID, a.Source, t.deciding[0].ID, t.deciding[0].Source)
 	}
 	for _, a := range t.deciding {
+		if !onPlatform(found.pkg, a.Platform) {
+			j.story.tell("%s (%s) is about packages for %s alone.", a.ID, a.Source, a.Platform)
+			continue
+		}
 		v := j.verdict(s, a)
 		if v.err != nil {
 			found.unjudged = v.err
@@ -201,6 +207,19 @@ func (j *judge) judgeProducts(found *findings, p *catalog.Package, topics []topi
 	return nil
 }
 
+// productSources stand by precedence, as those of ecosystems do.
+var productSources = []vulndb.Source{vulndb.NVD, vulndb.CNA, vulndb.ADP}
+
+// decidingOn leaves the configurations of the source that comes first.
+func decidingOn(of []vulndb.Applicability) []vulndb.Applicability {
+	for _, s := range productSources {
+		if slices.ContainsFunc(of, func(a vulndb.Applicability) bool { return a.Source == s }) {
+			return slices.DeleteFunc(of, func(a vulndb.Applicability) bool { return a.Source != s })
+		}
+	}
+	return of
+}
+
 // judgeCVE asks the configurations of one CVE. One that holds is enough.
 func (j *judge) judgeCVE(found *findings, it *item, of []vulndb.Applicability, topics []topic) error {
 	if len(of) == 0 || found.has(of[0].ID) || !j.story.about(of[0].ID) {
@@ -210,6 +229,7 @@ func (j *judge) judgeCVE(found *findings, it *item, of []vulndb.Applicability, t
 		j.story.tell("What NVD says of %s is not asked: %s does.", of[0].ID, topics[i].deciding[0].ID)
 		return nil
 	}
+	of = decidingOn(of)
 	for i := range of {
 		c := j.evaluate(it, &of[i])
 		j.tellConfiguration(it, &of[i], &c)
@@ -221,7 +241,7 @@ func (j *judge) judgeCVE(found *findings, it *item, of []vulndb.Applicability, t
 		}
 		f := Finding{
 			CPE: c.criterion.CPE, Constraint: criterionText(&c.cpe, c.criterion),
-			Source: vulndb.NVD, Advisory: of[i].ID,
+			Source: cmp.Or(of[i].Source, vulndb.NVD), Advisory: of[i].ID,
 			Unconfirmed: !bounded(c.criterion) && c.cpe.version == "*",
 		}
 		if c.criterion.EndExcluding != "" {

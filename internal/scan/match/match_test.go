@@ -175,3 +175,13 @@ func TestMatchEnds(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestPlatform(t *testing.T) {
+	a := fixed("CVE-2024-1", vulndb.RubySec, "2.0.0", "CVE-2024-1")
+	a.Platform = "jruby"
+	db := inEcosystem(vulndb.RubyGems, a, fixed("GHSA-1", vulndb.GHSA, "3.0.0", "CVE-2024-1"))
+	inJRuby := pkg(catalog.Gem, "p", "1.0.1")
+	inJRuby.Locations = []string{"/opt/jruby/lib/ruby/gems/shared/specifications/p-1.0.1.gemspec"}
+	r := run(t, db, match.Options{}, pkg(catalog.Gem, "p", "1.0.0"), pkg(catalog.Gem, "p", "1.0.0-java"), inJRuby)
+	expect(t, found(r), "p 1.0.0-java CVE-2024-1 < 2.0.0", "p 1.0.1 CVE-2024-1 < 2.0.0")
+}

@@ -105,8 +105,11 @@ func (it *item) isExactly(version, update string) (bool, error) {
 		version += "-" + update
 	}
 	n, err := it.compare(version)
-	if err != nil || n == 0 {
-		return err == nil, err
+	if err != nil { // the name of a commit, of a device: a version only by its letters
+		return strings.EqualFold(it.text, version), nil
+	}
+	if n == 0 {
+		return true, nil
 	}
 	if update != "*" {
 		return false, nil

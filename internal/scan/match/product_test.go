@@ -63,6 +63,7 @@ func TestCriteria(t *testing.T) {
 		{"included end", applies(anyOf(criterion("a:v:p:*"+rest, ">", "1.0", "<=", "2.0"))), "2.0", "> 1.0, <= 2.0"},
 		{"exact", applies(anyOf(criterion("a:v:p:0.1.8" + rest))), "0.1.8", "= 0.1.8"},
 		{"not exact", applies(anyOf(criterion("a:v:p:0.1.8" + rest))), "0.1.80", ""},
+		{"a commit", applies(anyOf(criterion("a:v:p:7a3e91c2d" + rest))), "8", ""},
 		{"update", applies(anyOf(criterion("a:v:p:9.3:p2:*:*:*:*:*:*"))), "9.3p2", "= 9.3 p2"},
 		{"patch", applies(anyOf(criterion("a:v:p:1.9.5:patch1:*:*:*:*:*:*"))), "1.9.5p1", "= 1.9.5 patch1"},
 		{"another update", applies(anyOf(criterion("a:v:p:9.3:p1:*:*:*:*:*:*"))), "9.3p2", ""},
@@ -145,4 +146,20 @@ func TestSystems(t *testing.T) {
 	phone := applies(anyOf(criterion("a:v:p:*:*:*:*:*:iphone_os:*:*", "<", "2")))
 	expect(t, found(run(t, phone, named("v"), pkg(catalog.Pod, "p", "1"))), "p 1 CVE-2024-1 < 2")
 	expect(t, found(run(t, phone, named("v"), pkg(catalog.NPM, "p", "1"))))
+}
+
+// Of the sources that speak of a CVE one decides here too.
+func TestOneSourceOfProducts(t *testing.T) {
+	db := &memory{applicabilities: []vulndb.Applicability{
+		{ID: "CVE-2024-1", Source: vulndb.ADP, Nodes: []vulndb.Node{anyOf(criterion("a:v:p:*"+rest, "<", "4"))}},
+		{ID: "CVE-2024-1", Source: vulndb.NVD, Nodes: []vulndb.Node{anyOf(criterion("a:v:p:*"+rest, "<", "2"))}},
+		{ID: "CVE-2024-1", Source: vulndb.CNA, Nodes: []vulndb.Node{anyOf(criterion("a:v:p:*"+rest, "<", "3"))}},
+		{ID: "CVE-2024-2", Source: vulndb.CNA, Nodes: []vulndb.Node{anyOf(criterion("a:v:p:*"+rest, "<", "3"))}},
+	}}
+	expect(t, found(run(t, db, named("v"), pkg(catalog.Brew, "p", "1"))), "p 1 CVE-2024-1 < 2", "p 1 CVE-2024-2 < 3")
+	r := run(t, db, named("v"), pkg(catalog.Brew, "p", "2"))
+	expect(t, found(r), "p 2 CVE-2024-2 < 3")
+	if f := r.Findings[0]; f.Source != vulndb.CNA || f.Advisory != "CVE-2024-2" {
+		t.Errorf("got %+v", f)
+	}
 }

@@ -106,7 +106,7 @@ func (f *findings) add(id string, found Finding) error {
 	}
 	if v.Rejected {
 		f.judge.story.tell("%s was rejected: it is no vulnerability.", id)
-		if found.Source == vulndb.NVD || found.Advisory == id {
+		if found.Advisory == id {
 			return nil
 		}
 		if v, err = f.judge.vulnerability(found.Advisory); err != nil {

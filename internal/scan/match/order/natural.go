@@ -63,10 +63,26 @@ func parseNVD(text string) (value, error) {
 	if len(text) > 1 && (text[0] == 'v' || text[0] == 'V') && isDigit(text[1]) {
 		text = text[1:]
 	}
-	if text == "" || !isDigit(text[0]) {
+	if text == "" || !isDigit(text[0]) || isCommit(text) {
 		return nil, notOf(NVD, text)
 	}
 	return natural{tokens: tokenize(text), revision: "0"}, nil
+}
+
+// isCommit says whether a text looks like the name of a commit, which NVD has for makers
+// that publish no versions: hexadecimal digits with some letters among them.
+func isCommit(s string) bool {
+	letters := 0
+	for i := range len(s) {
+		switch c := s[i] | 0x20; {
+		case isDigit(s[i]):
+		case c >= 'a' && c <= 'f':
+			letters++
+		default:
+			return false
+		}
+	}
+	return len(s) >= 7 && letters >= 2
 }
 
 // tokenize splits a version where digits, letters and everything else meet.

@@ -127,7 +127,7 @@ func TestNoVersions(t *testing.T) {
 		order.RubyGems: {"latest", "1..2", ".1", "200MB", "1.0_1", ">= 1"},
 		order.Maven:    {"${project.version}", "[1.0,2.0)", " ", "@VERSION@"},
 		order.Homebrew: {"---", "_"},
-		order.NVD:      {"unspecified", "n/a", "*"},
+		order.NVD:      {"unspecified", "n/a", "*", "7a3e91c2d", "0123456789abcdef0123456789abcdef01234567"},
 	}
 	for _, s := range schemes {
 		for _, text := range append(none[s], "", "\x00", "1\x00", "1\n2", strings.Repeat("9", 1<<20), strings.Repeat("1.", 1<<19)) {

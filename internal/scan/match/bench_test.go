@@ -1,0 +1,129 @@
+package match_test
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/build"
+)
+
+// realDatabase is built once of all feeds that SHARED has; DATABASE names one that is there.
+func realDatabase(t testing.TB) *vulndb.DB {
+	t.Helper()
+	path := os.Getenv("DATABASE")
+	if path == "" {
+		if os.Getenv("SHARED") == "" {
+			t.Skip("SHARED is not set: there are no feeds to build a database of")
+		}
+		inputs, err := filepath.Glob(filepath.Join(os.Getenv("SHARED"), "data", "vuln", "*"))
+		if err != nil || len(inputs) == 0 {
+			t.Fatalf("there are no feeds in SHARED: %v", err)
+		}
+		path = filepath.Join(t.TempDir(), "vuln.db")
+		if _, err := build.Build(t.Context(), build.Options{Inputs: inputs, Target: path}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db, err := vulndb.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+var kindOf = map[vulndb.Ecosystem]catalog.Kind{
+	vulndb.Go: catalog.Go, vulndb.Crates: catalog.Rust, vulndb.NPM: catalog.NPM, vulndb.Maven: catalog.Java,
+	vulndb.PyPI: catalog.Python, vulndb.RubyGems: catalog.Gem, vulndb.Homebrew: catalog.Brew,
+}
+
+// mix is how often a large tree has each kind: of a hundred packages.
+var mix = strings.Repeat("n", 45) + strings.Repeat("g", 17) + strings.Repeat("p", 11) + strings.Repeat("r", 10) + strings.Repeat("j", 7) +
+	strings.Repeat("e", 6) + strings.Repeat("b", 3) + "aP"
+
+var letters = map[byte]catalog.Kind{
+	'n': catalog.NPM, 'g': catalog.Go, 'p': catalog.Python, 'r': catalog.Rust, 'j': catalog.Java,
+	'e': catalog.Gem, 'b': catalog.Brew, 'a': catalog.MacOSApp, 'P': catalog.Pod,
+}
+
+// manyPackages gives n packages of all kinds as a large tree has them: one in ten has a
+// name that the database knows, each name once, at the version that mended one thing.
+func manyPackages(t testing.TB, db *vulndb.DB, n int) []catalog.Package {
+	t.Helper()
+	var known []catalog.Package
+	seen := map[string]bool{}
+	for a, err := range db.AllAdvisories() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name := string(a.Ecosystem) + a.Name; len(a.Ranges) > 0 && !seen[name] {
+			seen[name] = true
+			r := a.Ranges[0]
+			known = append(known, pkg(kindOf[a.Ecosystem], a.Name, cmp.Or(r.Fixed, r.LastAffected, r.Introduced, "1.0.0")))
+		}
+	}
+	apps := []string{
+		"google:chrome", "mozilla:firefox", "openssl:openssl", "haxx:curl", "git-scm:git",
+		"python:python", "vim:vim", "ffmpeg:ffmpeg", "wireshark:wireshark", "nodejs:node.js",
+	}
+	var out []catalog.Package
+	for i := range n {
+		switch {
+		case i < len(apps):
+			out = append(out, pkg([]catalog.Kind{catalog.MacOSApp, catalog.Brew}[i%2], apps[i], "100.0.1"))
+		case i%10 == 0:
+			out = append(out, known[i*len(known)/n])
+		default:
+			out = append(out, pkg(letters[mix[i*37%len(mix)]], "name-"+strconv.Itoa(i*5/7), "1."+strconv.Itoa(i)+".0"))
+		}
+		out[i].Locations = []string{fmt.Sprintf("/Users/admin/project-%d/lib/%s", i%50, out[i].Name)}
+	}
+	return out
+}
+
+func productsOf(p *catalog.Package) []match.Product {
+	vendor, product, ok := strings.Cut(p.Name, ":")
+	if !ok {
+		vendor, product = p.Name, p.Name
+	}
+	return []match.Product{{Vendor: vendor, Product: product}}
+}
+
+func BenchmarkMatch(b *testing.B) {
+	db := realDatabase(b)
+	for _, n := range []int{1200, 12000} {
+		packages := manyPackages(b, db, n)
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			b.ReportAllocs()
+			before, runs := cpu(), 0
+			for b.Loop() {
+				runs++
+				r, err := match.Match(b.Context(), db, packages, match.Options{Products: productsOf})
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(len(r.Findings)), "findings")
+				b.ReportMetric(float64(len(r.Unjudged)), "unjudged")
+			}
+			b.ReportMetric(float64((cpu()-before).Microseconds())/1000/float64(runs), "cpu-ms/op")
+		})
+	}
+	runtime.KeepAlive(db)
+}
+
+func cpu() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,44 @@
+package match_test
+
+import (
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// Every version that the feeds name as a bound can be compared, and stands to the range
+// that names it as it must: its first version is inside, its fix is not.
+func TestRealBounds(t *testing.T) {
+	db := realDatabase(t)
+	bounds, odd := 0, 0
+	for a, err := range db.AllAdvisories() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		one := a
+		one.CVEs, one.Versions, one.Platform = nil, nil, ""
+		for _, r := range a.Ranges {
+			one.Ranges = []vulndb.Range{r}
+			for version, want := range map[string]bool{r.Introduced: !r.IntroducedOpen, r.Fixed: false, r.LastAffected: true} {
+				if version == "" || version == "0" {
+					continue
+				}
+				bounds++
+				m := &memory{advisories: []vulndb.Advisory{one}}
+				res := run(t, m, match.Options{}, pkg(kindOf[a.Ecosystem], a.Name, version))
+				if len(res.Unjudged) > 0 {
+					odd++
+					t.Logf("%s %s: %v", a.ID, a.Name, res.Unjudged[0].Reason)
+				}
+				if got := len(res.Findings) == 1; got != want && len(res.Unjudged) == 0 {
+					t.Errorf("%s %s %s in %+v: affected is %v", a.ID, a.Name, version, r, got)
+				}
+			}
+		}
+	}
+	t.Logf("%d bounds, of which %d cannot be compared", bounds, odd)
+	if odd*1000 > bounds {
+		t.Errorf("%d of %d bounds cannot be compared", odd, bounds)
+	}
+}
