@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"slices"
 	"testing"
 
@@ -118,19 +119,48 @@ func TestNoTable(t *testing.T) {
 	}
 }
 
-func FuzzPartitions(f *testing.F) {
-	for _, sector := range []int64{512, 4096} {
-		f.Add([]byte(gpt(f, sector)[:6*sector]))
+// seal makes the checksums of a table right.
+func (m memory) seal(sector int) {
+	le := binary.LittleEndian
+	h := m[sector : 2*sector]
+	at, n := le.Uint64(h[72:])*uint64(sector), uint64(le.Uint32(h[80:]))*uint64(le.Uint32(h[84:]))
+	if end := uint64(len(m)); at < end && n < end-at {
+		le.PutUint32(h[88:], crc32.ChecksumIEEE(m[at:at+n]))
 	}
-	m := make(memory, 8192)
+	clear(h[16:20])
+	le.PutUint32(h[16:], crc32.ChecksumIEEE(h[:92]))
+}
+
+// FuzzPartitions changes some bytes of a disk, makes the checksums right, and reads its
+// tables. A patch is three bytes of place and one of content.
+func FuzzPartitions(f *testing.F) {
+	const size = 1 << 18
+	bases := []memory{make(memory, size), make(memory, size), make(memory, size)}
+	for k, sector := range []int64{512, 4096} {
+		parts := []disktest.Part{{Type: disktest.EFI, Name: "one", Start: 40960, Length: 65536}, {Type: disktest.Linux, Start: 114688, Length: 65536}}
+		if err := disktest.WriteGPT(bases[k], size, sector, parts...); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(byte(k), []byte{0, byte(sector >> 8), 72, 9})
+		f.Add(byte(k), []byte{0, byte(sector >> 8), 80, 255, 0, byte(sector>>8) * 2, 40, 200})
+	}
+	m := bases[2]
 	m.entry(446, 0x83, 1, 2)
 	m.entry(462, 0x05, 4, 10)
 	m.entry(4*512+446, 0x83, 1, 1)
 	m.entry(4*512+462, 0x05, 2, 2)
-	f.Add([]byte(m))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		size := int64(len(b))
-		list, err := disk.Partitions(bytes.NewReader(b), size)
+	f.Add(byte(2), []byte{0, 9, 206, 1})
+	f.Fuzz(func(t *testing.T, which byte, patches []byte) {
+		m := bytes.Clone(bases[int(which)%len(bases)])
+		for ; len(patches) >= 4; patches = patches[4:] {
+			m[(int(patches[0])<<16|int(patches[1])<<8|int(patches[2]))%size] = patches[3]
+		}
+		for k, sector := range []int{512, 4096} {
+			if int(which)%len(bases) == k {
+				memory(m).seal(sector)
+			}
+		}
+		list, err := disk.Partitions(bytes.NewReader(m), size)
 		if err != nil {
 			return
 		}
@@ -139,7 +169,7 @@ func FuzzPartitions(f *testing.F) {
 				t.Fatalf("%+v of %d bytes", p, size)
 			}
 		}
-		if _, _, err := disk.Volumes(bytes.NewReader(b), size); err != nil {
+		if _, _, err := disk.Volumes(bytes.NewReader(m), size); err != nil {
 			t.Fatal(err)
 		}
 	})

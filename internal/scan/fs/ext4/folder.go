@@ -105,6 +105,9 @@ func (f *FS) list(n *inode, parent uint32) ([]entry, error) {
 	if err := l.read(); err != nil {
 		return nil, err
 	}
+	if l.above == 0 && l.bad != nil {
+		return nil, l.bad
+	}
 	if l.above != parent && n.number != rootInode {
 		return nil, damaged("folder %d lies in folder %d and says that it lies in %d", n.number, parent, l.above)
 	}

@@ -55,7 +55,10 @@ func (f *FS) findExtent(n *inode, block uint64) (run, error) {
 		if depth < 0 {
 			depth = at
 		}
-		if at != depth || depth > maxDepth {
+		if depth > maxDepth {
+			return run{}, damaged("its tree of extents is %d deep", depth)
+		}
+		if at != depth {
 			return run{}, damaged("its tree of extents says that it is %d deep where it is %d", at, depth)
 		}
 		k := before(entries, block)

@@ -1,0 +1,277 @@
+package ext4_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/ext4"
+)
+
+// carried reads one of the small file systems.
+func carried(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile("testdata/" + name + ".img.zst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := zstd.NewReader(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if b, err = d.DecodeAll(b, nil); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+var images = []string{"extents", "mapped", "checked"}
+
+// tour is a walk over a whole file system that goes on behind errors.
+type tour struct {
+	fsys    *ext4.FS
+	entries int
+	bytes   int64
+	errs    []string
+}
+
+// mostOfAFile is what is read of a file: a small image may say that one is large.
+const mostOfAFile = 1 << 20
+
+func (w *tour) failed(name string, err error) {
+	if err != nil {
+		w.errs = append(w.errs, fmt.Sprintf("%s: %v", name, err))
+	}
+}
+
+func (w *tour) walk(dir string, list []fs.DirEntry) {
+	for _, e := range list {
+		w.entries++
+		name := dir + "/" + e.Name()
+		info, err := e.Info()
+		w.failed(name, err)
+		if err != nil {
+			continue
+		}
+		opener := e.(interface {
+			Open() (fs.File, error)
+			ReadDir() ([]fs.DirEntry, error)
+		})
+		switch {
+		case e.IsDir():
+			below, err := opener.ReadDir()
+			w.failed(name, err)
+			w.walk(name, below)
+		case info.Mode().IsRegular():
+			f, err := opener.Open()
+			w.failed(name, err)
+			if err != nil {
+				continue
+			}
+			n, err := io.CopyN(io.Discard, f, mostOfAFile)
+			if !errors.Is(err, io.EOF) {
+				w.failed(name, err)
+			}
+			w.bytes += n
+			_, _ = f.(io.ReaderAt).ReadAt(make([]byte, 10), max(0, info.Size()-5))
+		case e.Type() == fs.ModeSymlink:
+			_, err := w.fsys.ReadLink(strings.TrimPrefix(name, "/"))
+			w.failed(name, err)
+			_, _ = w.fsys.Stat(strings.TrimPrefix(name, "/"))
+		}
+	}
+}
+
+// look opens an image and walks all of it.
+func look(t testing.TB, image []byte) (*tour, error) {
+	t.Helper()
+	f, err := ext4.Open(bytes.NewReader(image), int64(len(image)))
+	if err != nil {
+		return nil, err
+	}
+	w := &tour{fsys: f}
+	list, err := f.ReadDir(".")
+	w.failed(".", err)
+	w.walk("", list)
+	if w.entries > 1<<17 {
+		t.Errorf("an image of %d bytes has %d entries", len(image), w.entries)
+	}
+	return w, nil
+}
+
+func TestCarriedImages(t *testing.T) {
+	sizes := map[string]int64{"extents": 180_623, "mapped": 230_095, "checked": 230_095} // mke2fs cuts holes from the end of the first
+	for _, name := range images {
+		w, err := look(t, carried(t, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(w.errs) > 0 || w.entries != 42 || w.bytes != sizes[name] {
+			t.Errorf("%s: %d entries, %d bytes, %q", name, w.entries, w.bytes, w.errs)
+		}
+		for path, want := range map[string]string{"hello": "hello\n", "short": "hello\n", "folder/hard": "hello\n", "many/file-with-a-long-name-7": "7\n"} {
+			if b, err := fs.ReadFile(w.fsys, path); err != nil || string(b) != want {
+				t.Errorf("%s: %s holds %q, %v", name, path, b, err)
+			}
+		}
+	}
+}
+
+// record finds the entry of a name in a folder.
+func record(t testing.TB, image []byte, name string) []byte {
+	t.Helper()
+	length := byte(len(strings.TrimRight(name, "\x00")))
+	for at := 0; ; at++ {
+		next := bytes.Index(image[at:], []byte(name))
+		if next < 0 {
+			t.Fatalf("there is no %q", name)
+		}
+		if at += next; at >= 8 && image[at-2] == length {
+			return image[at-8:]
+		}
+	}
+}
+
+// inodeAt gives the bytes of an inode of an image with blocks of 1 KiB and one group.
+func inodeAt(image []byte, number uint32) []byte {
+	le := binary.LittleEndian
+	size := uint32(le.Uint16(image[1024+88:]))
+	table := le.Uint32(image[2048+8:]) * 1024
+	return image[table+(number-1)*size:]
+}
+
+// number gives the inode that a name leads to.
+func number(t testing.TB, image []byte, name string) uint32 {
+	t.Helper()
+	return binary.LittleEndian.Uint32(record(t, image, name))
+}
+
+// What contradicts itself is named, and everything beside it is read.
+func TestLies(t *testing.T) {
+	le := binary.LittleEndian
+	for name, c := range map[string]struct {
+		image string
+		lie   func(t *testing.T, b []byte)
+		want  string // in an error of the walk
+		least int    // entries that are read nevertheless
+	}{
+		"folder in itself": {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "deeper"), number(t, b, "below")) }, "lies in folder", 40},
+		"folder above":     {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "deeper"), number(t, b, "folder")) }, "lies in folder", 40},
+		"root in itself":   {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "many"), 2) }, "leads to the root", 10},
+		"folder twice": {"mapped", func(t *testing.T, b []byte) {
+			r := record(t, b, "hello")
+			le.PutUint32(r, number(t, b, "folder"))
+			r[7] = 2
+		}, "twice", 40},
+		"no such inode":         {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "hello"), 1<<31) }, "inode 2147483648 of 64", 42},
+		"other kind":            {"mapped", func(t *testing.T, b []byte) { record(t, b, "hello")[7] = 2 }, "not of the kind", 42},
+		"short record":          {"mapped", func(t *testing.T, b []byte) { le.PutUint16(record(t, b, "file-with-a-long-name-1\x00")[4:], 4) }, "an entry of 4 bytes", 12},
+		"long record":           {"mapped", func(t *testing.T, b []byte) { le.PutUint16(record(t, b, "file-with-a-long-name-1\x00")[4:], 60000) }, "an entry of 60000 bytes", 12},
+		"slash in name":         {"mapped", func(t *testing.T, b []byte) { record(t, b, "hello")[9] = '/' }, "slash", 41},
+		"huge file":             {"mapped", func(t *testing.T, b []byte) { le.PutUint32(inodeAt(b, number(t, b, "large"))[108:], 1<<28) }, "says to have", 0},
+		"places behind the end": {"mapped", func(t *testing.T, b []byte) { le.PutUint32(inodeAt(b, number(t, b, "large"))[40:], 1<<31) }, "lie at 2147483648 of 192", 42},
+		"map behind the end":    {"mapped", func(t *testing.T, b []byte) { le.PutUint32(inodeAt(b, number(t, b, "large"))[40+48:], 1<<31) }, "block 2147483648 of 192", 42},
+		"extent behind the end": {"extents", func(t *testing.T, b []byte) { le.PutUint16(inodeAt(b, number(t, b, "large"))[40+12+6:], 1<<15) }, "of 192", 42},
+		"extents without sense": {"extents", func(t *testing.T, b []byte) { le.PutUint16(inodeAt(b, number(t, b, "large"))[42:], 5) }, "without sense", 42},
+		"extents too deep":      {"extents", func(t *testing.T, b []byte) { le.PutUint16(inodeAt(b, number(t, b, "large"))[46:], 9) }, "is 9 deep", 42},
+		"extents in a circle": {"extents", func(t *testing.T, b []byte) {
+			n := inodeAt(b, number(t, b, "large"))
+			le.PutUint16(n[46:], 3) // three deep, and the node beneath says so, too
+			block := le.Uint32(n[40+12+8:])
+			le.PutUint32(n[40+12+4:], block)
+			le.PutUint32(n[40+12+8:], 0)
+			copy(b[block*1024:], n[40:100])
+		}, "3 deep where it is 2", 42},
+		"inode changed":      {"checked", func(t *testing.T, b []byte) { inodeAt(b, number(t, b, "large"))[4]++ }, "checksum", 42},
+		"folder changed":     {"checked", func(t *testing.T, b []byte) { record(t, b, "file-with-a-long-name-1\x00")[9]++ }, "checksum", 12},
+		"target with a zero": {"mapped", func(t *testing.T, b []byte) { inodeAt(b, number(t, b, "short"))[42] = 0 }, "zero in it", 42},
+		"encrypted file":     {"mapped", func(t *testing.T, b []byte) { inodeAt(b, number(t, b, "large"))[33] |= 8 }, "encrypted", 42},
+		"encrypted folder":   {"mapped", func(t *testing.T, b []byte) { inodeAt(b, number(t, b, "many"))[33] |= 8 }, "encrypted", 12},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := carried(t, c.image)
+			c.lie(t, b)
+			w, err := look(t, b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.least > 0 && (!strings.Contains(strings.Join(w.errs, "\n"), c.want) || w.entries < c.least) {
+				t.Errorf("%d entries, %q", w.entries, w.errs)
+			}
+		})
+	}
+}
+
+// A superblock that lies is refused with a sentence.
+func TestLyingSuperblocks(t *testing.T) {
+	le := binary.LittleEndian
+	for name, c := range map[string]struct {
+		lie  func(b []byte)
+		want string
+	}{
+		"magic":        {func(b []byte) { b[56]++ }, "no file system"},
+		"block size":   {func(b []byte) { le.PutUint32(b[24:], 60) }, "2^70 bytes"},
+		"inodes":       {func(b []byte) { le.PutUint32(b, 1<<32-1) }, "inodes in 1 groups"},
+		"no inodes":    {func(b []byte) { le.PutUint32(b[40:], 0) }, "groups of 0"},
+		"no blocks":    {func(b []byte) { le.PutUint32(b[4:], 0) }, "has 0 blocks"},
+		"inode size":   {func(b []byte) { le.PutUint16(b[88:], 100) }, "inodes have 100 bytes"},
+		"huge inodes":  {func(b []byte) { le.PutUint16(b[88:], 2048) }, "inodes have 2048 bytes"},
+		"journal":      {func(b []byte) { b[96] |= 8 }, "journal of another"},
+		"new features": {func(b []byte) { b[99] |= 0x80 }, "not known here (0x80000000)"},
+		"descriptors":  {func(b []byte) { b[96] |= 0x80; le.PutUint16(b[254:], 4096) }, "descriptors of groups have 4096"},
+		"many blocks":  {func(b []byte) { b[96] |= 0x80; le.PutUint16(b[254:], 64); le.PutUint32(b[336:], 1<<31) }, "inodes in 1125899906842625 groups"},
+	} {
+		b := carried(t, "mapped")
+		c.lie(b[1024:])
+		if _, err := look(t, b); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	b := carried(t, "checked")
+	b[1024+120]++
+	if _, err := look(t, b); !errors.Is(err, ext4.ErrDamaged) {
+		t.Errorf("%v", err)
+	}
+	for _, n := range []int{0, 1000, 1100, 2047} {
+		if _, err := look(t, b[:n]); !errors.Is(err, ext4.ErrNone) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+	if w, err := look(t, carried(t, "mapped")[:64<<10]); err != nil || len(w.fsys.Notes()) != 1 || len(w.errs) == 0 {
+		t.Errorf("a file system that was cut: %+v, %v", w, err)
+	}
+}
+
+// FuzzWalk changes some bytes of a file system and walks over it. A patch is three bytes
+// of place and two of content.
+func FuzzWalk(f *testing.F) {
+	var all [][]byte
+	for _, name := range images {
+		all = append(all, carried(f, name))
+	}
+	for k := range images {
+		f.Add(byte(k), []byte{})
+		f.Add(byte(k), []byte{0, 4, 56, 0, 0, 0, 4, 24, 6, 0})
+		f.Add(byte(k), []byte{0, 0x48, 40, 255, 255, 0, 0x4c, 0, 1, 1})
+	}
+	f.Fuzz(func(t *testing.T, which byte, patches []byte) {
+		b := bytes.Clone(all[int(which)%len(all)])
+		for ; len(patches) >= 5; patches = patches[5:] {
+			at := (int(patches[0])<<16 | int(patches[1])<<8 | int(patches[2])) % (len(b) - 1)
+			copy(b[at:], patches[3:5])
+		}
+		w, err := look(t, b)
+		if err == nil && w.bytes > 64*mostOfAFile {
+			t.Fatalf("%d bytes", w.bytes)
+		}
+	})
+}
