@@ -64,6 +64,10 @@ contract: ## hold controller and registry to api/openapi.yaml and the contract, 
 auth-matrix: ## ask every route of both services as every kind of caller and compare with the printed tables: ONLY=regexp of arrangements, JSON=file
 	go run ./test/authmatrix $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
 
+test-images: ## read ext4 and APFS from disks of every form and compare with other programs: ONLY=regexp of rows, JSON=file; needs SHARED (../shared)
+	scripts/need.sh images
+	SHARED=$(or $(SHARED),../shared) go run ./test/images $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
+
 test-walks: ## try every step and case of the tests that try some by chance in "make test", and race all of a registry for 60 s
 	scripts/need.sh test
 	BUILDYARD_TEST_ALL=1 REGISTRY_CRASH_ALL=1 CGO_ENABLED=0 go test -trimpath -vet=off -timeout 60m -json $(WALKS) | CGO_ENABLED=0 go run ./internal/tools/testsum
@@ -75,4 +79,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control bench-registry demo test-fault contract auth-matrix test-walks clean help
+.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control bench-registry demo test-fault contract auth-matrix test-images test-walks clean help

@@ -3,6 +3,7 @@
 #
 #   scripts/need.sh test     C compiler for -race, busybox, ip, XFS, QEMU, nftables and the guest's packages
 #   scripts/need.sh demo     QEMU, nftables and the guest's packages
+#   scripts/need.sh images   qemu-img, and programs that read ext4 and APFS
 #   scripts/need.sh lint     golangci-lint and gofumpt, at the versions below
 #   scripts/need.sh vuln     govulncheck
 #   scripts/need.sh bin      prints the folder of the Go tools
@@ -80,6 +81,7 @@ case "${1:-}" in
 test) packages gcc libc6-dev busybox iproute2 xfsprogs $(guest) ;;
 # shellcheck disable=SC2046
 demo) packages $(guest) ;;
+images) packages qemu-utils e2fsprogs libfsapfs-utils ;;
 lint) tool golangci-lint && tool gofumpt ;;
 vuln) tool govulncheck ;;
 bin) echo "$bin" ;;

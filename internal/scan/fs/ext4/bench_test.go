@@ -1,6 +1,7 @@
 package ext4_test
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -103,7 +104,7 @@ func (w *bench) read(name string, e fs.DirEntry) error {
 	for {
 		n, err := f.Read(w.buf)
 		w.bytes += n
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

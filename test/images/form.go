@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/registryrest"
+	"github.com/buildyard/buildyard/internal/scan/disk"
+	"github.com/buildyard/buildyard/internal/transfer"
+	"github.com/buildyard/buildyard/test/rig"
+)
+
+// form is a way in which a disk is kept.
+type form struct {
+	name string
+	open func(ctx context.Context, d *made) (opened, error)
+}
+
+var rawForm = []form{{"raw", func(_ context.Context, d *made) (opened, error) { return openImage(d.raw) }}}
+
+var allForms = append(rawForm,
+	converted("qcow2 v3", "-o", "compat=1.1"),
+	converted("qcow2 v2", "-o", "compat=0.10"),
+	converted("qcow2 zlib", "-c", "-o", "compression_type=zlib"),
+	converted("qcow2 zstd", "-c", "-o", "compression_type=zstd"),
+	converted("qcow2 extended", "-o", "extended_l2=on"),
+	form{"qcow2 chain", chain},
+	form{"template", template},
+)
+
+func openImage(name string) (opened, error) {
+	i, err := disk.OpenImage(name)
+	if err != nil {
+		return opened{}, err
+	}
+	return opened{i, i.Size(), i.Close}, nil
+}
+
+// converted is the form that qemu-img makes with some options.
+func converted(name string, options ...string) form {
+	return form{name, func(ctx context.Context, d *made) (opened, error) {
+		to := filepath.Join(d.dir, "image.qcow2")
+		args := append(append([]string{"convert", "-f", "raw", "-O", "qcow2"}, options...), d.raw, to)
+		if _, err := rig.Output(ctx, d.dir, "qemu-img", args...); err != nil {
+			return opened{}, err
+		}
+		return d.qcow2(ctx, to)
+	}}
+}
+
+// qcow2 opens an image that qemu-img finds equal to the raw file. It is removed when it
+// is closed.
+func (d *made) qcow2(ctx context.Context, name string) (opened, error) {
+	if _, err := rig.Output(ctx, d.dir, "qemu-img", "compare", "-f", "raw", "-F", "qcow2", d.raw, name); err != nil {
+		return opened{}, err
+	}
+	o, err := openImage(name)
+	if err != nil {
+		return o, err
+	}
+	closed := o.close
+	o.close = func() error { return errors.Join(closed(), os.Remove(name)) }
+	return o, nil
+}
+
+// Places that differ from one state of a disk to the next.
+const (
+	stride = 16 << 20
+	piece  = 1 << 20
+)
+
+// older writes a copy of the raw file in which the pieces at every step are something else,
+// from the one numbered first.
+func (d *made) older(name string, first, step int64) (string, error) {
+	to := filepath.Join(d.dir, name)
+	if err := copySparse(to, d.raw); err != nil {
+		return "", err
+	}
+	f, err := os.OpenFile(to, os.O_RDWR, 0)
+	if err != nil {
+		return "", err
+	}
+	st, err := f.Stat()
+	noise, b := rand.NewChaCha8([32]byte{9}), make([]byte, piece)
+	for k := first; err == nil && k*stride+piece <= st.Size(); k += step {
+		_, _ = noise.Read(b)
+		_, err = f.WriteAt(b, k*stride)
+	}
+	return to, errors.Join(err, f.Close())
+}
+
+// chain makes an image on an image on an image: the lowest has noise in many places, which the second
+// mends in part, and the highest wholly.
+func chain(ctx context.Context, d *made) (opened, error) {
+	noisy, err := d.older("noisy", 0, 1)
+	if err != nil {
+		return opened{}, err
+	}
+	qemu := func(args ...string) {
+		if err == nil {
+			_, err = rig.Output(ctx, d.dir, "qemu-img", args...)
+		}
+	}
+	qemu("convert", "-f", "raw", "-O", "qcow2", noisy, "base.qcow2")
+	qemu("create", "-q", "-f", "qcow2", "-b", "base.qcow2", "-F", "qcow2", "middle.qcow2")
+	if err == nil {
+		err = d.mend(ctx, "middle.qcow2", 1, 2)
+	}
+	qemu("create", "-q", "-f", "qcow2", "-b", "middle.qcow2", "-F", "qcow2", "top.qcow2")
+	if err == nil {
+		err = d.mend(ctx, "top.qcow2", 0, 2)
+	}
+	if err != nil {
+		return opened{}, err
+	}
+	o, err := d.qcow2(ctx, filepath.Join(d.dir, "top.qcow2"))
+	return o, errors.Join(err, os.Remove(noisy))
+}
+
+// mend writes what the raw file has into an image, by qemu-io.
+func (d *made) mend(ctx context.Context, image string, first, step int64) error {
+	f, err := os.Open(d.raw)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	args := []string{"-f", "qcow2", image}
+	for k := first; k*stride+piece <= st.Size(); k += step {
+		b := make([]byte, piece)
+		if _, err := f.ReadAt(b, k*stride); err != nil {
+			return err
+		}
+		name := fmt.Sprintf("piece%d", k)
+		if err := os.WriteFile(filepath.Join(d.dir, name), b, 0o600); err != nil {
+			return err
+		}
+		args = append(args, "-c", fmt.Sprintf("write -q -s %s %d %d", name, k*stride, piece))
+	}
+	_, err = rig.Output(ctx, d.dir, "qemu-io", args...)
+	return err
+}
+
+const templateID = "11111111-2222-4333-8444-555555555555"
+
+// template pushes three states of the disk to a registry, each as what changed, and reads
+// the last from the registry's storage while it runs.
+func template(ctx context.Context, d *made) (_ opened, err error) {
+	base := filepath.Join(d.dir, "storage")
+	reg, err := registry.Open(ctx, registry.Options{Base: base, Version: "test"})
+	if err != nil {
+		return opened{}, err
+	}
+	server := httptest.NewServer(rest.Handler(registryrest.Routes(reg), slog.New(slog.DiscardHandler)))
+	stop := func() error { server.Close(); return reg.Close() }
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, stop())
+		}
+	}()
+	first, err := d.older("first", 0, 1)
+	if err != nil {
+		return opened{}, err
+	}
+	second, err := d.older("second", 0, 2)
+	if err != nil {
+		return opened{}, err
+	}
+	if err := pushAll(ctx, server.URL, first, second, d.raw); err != nil {
+		return opened{}, err
+	}
+	t, err := disk.OpenTemplate(base, templateID, "")
+	if err != nil {
+		return opened{}, err
+	}
+	if len(t.Disks) != 1 || t.Tag.Tag != "v2" {
+		return opened{}, errors.Join(fmt.Errorf("it has %d disks in tag %q", len(t.Disks), t.Tag.Tag), t.Close())
+	}
+	closed := func() error {
+		return errors.Join(t.Close(), stop(), os.Remove(first), os.Remove(second), os.RemoveAll(base))
+	}
+	return opened{t.Disks[0], t.Disks[0].Size, closed}, nil
+}
+
+// pushAll pushes states of a disk as one tag after the other.
+func pushAll(ctx context.Context, url string, states ...string) error {
+	c, err := transfer.New(transfer.Options{BaseURL: url, Idle: time.Minute})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var parent *transfer.PushParent
+	for n, name := range states {
+		o := transfer.PushOptions{
+			Request: api.PushRequest{
+				ID: templateID, Name: "images", Tag: fmt.Sprintf("v%d", n),
+				Config: json.RawMessage(`{"hard_drives":[{"file":"disk.img"}]}`),
+			},
+			Files: []transfer.PushFile{{Name: "disk.img", Kind: api.FileDisk, Disk: &transfer.Disk{Path: name}, Parent: parent}},
+			Roots: map[string]string{},
+		}
+		if _, err := c.Push(ctx, o); err != nil {
+			return fmt.Errorf("push %s: %w", name, err)
+		}
+		parent = &transfer.PushParent{Tip: o.Roots["disk.img"], Disk: &transfer.Disk{Path: name}}
+	}
+	return nil
+}
+
+// copySparse copies a file and leaves out its zeros.
+func copySparse(to, from string) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return writeSparse(to, f)
+}
+
+// writeSparse writes what a reader gives, and leaves holes where it is zero.
+func writeSparse(to string, r io.Reader) error {
+	f, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	b, zero, at := make([]byte, 64<<10), make([]byte, 64<<10), int64(0)
+	for err == nil {
+		var n int
+		n, err = io.ReadFull(r, b)
+		if string(b[:n]) != string(zero[:n]) {
+			if _, err := f.WriteAt(b[:n], at); err != nil {
+				return errors.Join(err, f.Close())
+			}
+		}
+		at += int64(n)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = f.Truncate(at)
+	}
+	return errors.Join(err, f.Close())
+}
