@@ -73,15 +73,15 @@ func manyPackages(t testing.TB, db *vulndb.DB, n int) []catalog.Package {
 			known = append(known, pkg(kindOf[a.Ecosystem], a.Name, cmp.Or(r.Fixed, r.LastAffected, r.Introduced, "1.0.0")))
 		}
 	}
-	apps := []string{
-		"google:chrome", "mozilla:firefox", "openssl:openssl", "haxx:curl", "git-scm:git",
-		"python:python", "vim:vim", "ffmpeg:ffmpeg", "wireshark:wireshark", "nodejs:node.js",
-	}
+	brews := []string{"openssl@3", "curl", "git", "python@3.12", "vim", "ffmpeg", "node", "imagemagick", "go", "postgresql@16"}
 	var out []catalog.Package
 	for i := range n {
 		switch {
-		case i < len(apps):
-			out = append(out, pkg([]catalog.Kind{catalog.MacOSApp, catalog.Brew}[i%2], apps[i], "100.0.1"))
+		case i < len(brews):
+			out = append(out, pkg(catalog.Brew, brews[i], "3.1.0"))
+		case i == len(brews):
+			out = append(out, pkg(catalog.MacOSApp, "Google Chrome", "100.0.1"))
+			out[i].BundleID = "com.google.Chrome"
 		case i%10 == 0:
 			out = append(out, known[i*len(known)/n])
 		default:
@@ -90,14 +90,6 @@ func manyPackages(t testing.TB, db *vulndb.DB, n int) []catalog.Package {
 		out[i].Locations = []string{fmt.Sprintf("/Users/admin/project-%d/lib/%s", i%50, out[i].Name)}
 	}
 	return out
-}
-
-func productsOf(p *catalog.Package) []match.Product {
-	vendor, product, ok := strings.Cut(p.Name, ":")
-	if !ok {
-		vendor, product = p.Name, p.Name
-	}
-	return []match.Product{{Vendor: vendor, Product: product}}
 }
 
 func BenchmarkMatch(b *testing.B) {
@@ -109,7 +101,7 @@ func BenchmarkMatch(b *testing.B) {
 			before, runs := cpu(), 0
 			for b.Loop() {
 				runs++
-				r, err := match.Match(b.Context(), db, packages, match.Options{Products: productsOf})
+				r, err := match.Match(b.Context(), db, packages, match.Options{})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -30,7 +30,7 @@ var ecosystems = map[catalog.Kind]ecosystem{
 }
 
 // byProduct are the kinds that are judged by what NVD says of products.
-var byProduct = map[catalog.Kind]bool{catalog.Brew: true, catalog.MacOSApp: true, catalog.Pod: true}
+var byProduct = map[catalog.Kind]bool{catalog.Brew: true, catalog.MacOSApp: true, catalog.Pod: true, catalog.System: true}
 
 // rank is the place of a source in the precedence; those that have none come last.
 func (e ecosystem) rank(s vulndb.Source) int {

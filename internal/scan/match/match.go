@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
@@ -24,10 +25,9 @@ type DB interface {
 
 // Options are what a scan asks for beside its packages.
 type Options struct {
-	// Products names a package as NVD does; nil names none, and nothing is then judged by
-	// products. It is asked for brew, macOS applications and pods.
-	Products func(*catalog.Package) []Product
-	Rules    Rules
+	Rules Rules
+	// Products names a package as NVD does; nil is cpe.Products.
+	Products func(catalog.Package) []cpe.Product
 }
 
 var _ DB = (*vulndb.DB)(nil)
@@ -58,6 +58,9 @@ type judge struct {
 }
 
 func newJudge(db DB, packages []catalog.Package, o Options) (*judge, error) {
+	if o.Products == nil {
+		o.Products = cpe.Products
+	}
 	ignored, err := o.Rules.ignored()
 	if err != nil {
 		return nil, err
@@ -138,7 +141,7 @@ func (j *judge) judgePackage(e ecosystem, p *catalog.Package, topics []topic) er
 			}
 		}
 	}
-	if byProduct[p.Kind] && j.options.Products != nil {
+	if byProduct[p.Kind] {
 		if err := j.judgeProducts(&found, p, topics); err != nil {
 			return err
 		}
@@ -180,13 +183,12 @@ func (j *judge) judgeTopic(found *findings, s subject, t *topic) error {
 // judgeProducts asks what NVD says of the products that a package is. What Homebrew says
 // of a CVE is nearer to its packages: such a CVE is left alone.
 func (j *judge) judgeProducts(found *findings, p *catalog.Package, topics []topic) error {
-	products := j.options.Products(p)
-	if len(products) == 0 {
-		j.story.tell("%s has no name in NVD that is known.", p.Name)
-		return nil
+	it := j.newItem(p)
+	if len(it.products) == 0 {
+		j.story.tell("What NVD would call %s is not known.", p.Name)
 	}
-	it := newItem(p, products)
-	for _, product := range products {
+	for _, product := range it.products {
+		j.story.tell("NVD may have it as %s:%s.", product.Vendor, product.Product)
 		var of []vulndb.Applicability // one CVE
 		for a, err := range j.db.EachApplicability(product.Vendor, product.Product) {
 			if err != nil {
@@ -240,9 +242,9 @@ func (j *judge) judgeCVE(found *findings, it *item, of []vulndb.Applicability, t
 			continue
 		}
 		f := Finding{
-			CPE: c.criterion.CPE, Constraint: criterionText(&c.cpe, c.criterion),
+			CPE: c.criterion.CPE, Constraint: criterionText(&c.name, c.criterion),
 			Source: cmp.Or(of[i].Source, vulndb.NVD), Advisory: of[i].ID,
-			Unconfirmed: !bounded(c.criterion) && c.cpe.version == "*",
+			Unconfirmed: !bounded(c.criterion) && c.name.version == "*",
 		}
 		if c.criterion.EndExcluding != "" {
 			f.Fixed = []string{c.criterion.EndExcluding}
@@ -258,12 +260,12 @@ func (j *judge) itemsOf(vendor, product string) []item {
 		j.items = map[string][]item{}
 		for i := range j.packages {
 			p := &j.packages[i]
-			if !byProduct[p.Kind] || j.options.Products == nil {
+			if !byProduct[p.Kind] {
 				continue
 			}
-			it := newItem(p, j.options.Products(p))
-			for _, name := range it.products {
-				key := name.Vendor + ":" + name.Product
+			it := j.newItem(p)
+			for _, n := range it.products {
+				key := n.Vendor + ":" + n.Product
 				j.items[key] = append(j.items[key], it)
 			}
 		}

@@ -6,15 +6,10 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
 	"github.com/buildyard/buildyard/internal/scan/match/order"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
-
-// Product is what NVD calls a package. Vendor and product are without escapes.
-type Product struct {
-	Vendor, Product string
-	TargetSW        string // what the package runs in ("wordpress"); "" for none
-}
 
 // system is what a package runs on, as far as it says which criteria can be about it.
 type system struct {
@@ -56,33 +51,52 @@ var editions = []string{"*", "-", "", "lts", "esr", "community", "open_source", 
 
 // item is a package that is judged by products.
 type item struct {
-	pkg      *catalog.Package
-	products []Product
+	part     string // of its CPEs: "a", or "o" for macOS itself
+	products []cpe.Product
 	system   system
 	subject
 }
 
-func newItem(p *catalog.Package, products []Product) item {
-	text := p.Version
-	if at := strings.LastIndexByte(text, '_'); p.Kind == catalog.Brew && at > 0 && strings.Trim(text[at+1:], "0123456789") == "" {
-		text = text[:at] // the revision is Homebrew's, and NVD cannot know it
+func (j *judge) newItem(p *catalog.Package) item {
+	it := item{part: "a", products: j.options.Products(*p), system: systemOf(p), subject: newSubject(order.NVD, makersVersion(p))}
+	if p.Kind == catalog.System {
+		it.part = "o"
 	}
-	return item{pkg: p, products: products, system: systemOf(p), subject: newSubject(order.NVD, text)}
+	// A name that was made up counts when NVD has it letter by letter. An application that
+	// says nothing of its maker could be anybody's of that name.
+	if p.Kind == catalog.MacOSApp && p.BundleID == "" {
+		it.products = slices.DeleteFunc(it.products, func(n cpe.Product) bool { return !n.Curated })
+	}
+	return it
+}
+
+// makersVersion is the version that a maker gave: Homebrew's revision and what a cask has
+// behind a comma are not known to NVD.
+func makersVersion(p *catalog.Package) string {
+	text := p.Version
+	if p.Kind != catalog.Brew {
+		return text
+	}
+	text, _, _ = strings.Cut(text, ",")
+	if at := strings.LastIndexByte(text, '_'); at > 0 && strings.Trim(text[at+1:], "0123456789") == "" {
+		text = text[:at]
+	}
+	return text
 }
 
 // is says whether the item is the product of a criterion.
-func (it *item) is(c *cpe) bool {
-	if c.part != "a" {
+func (it *item) is(c *name) bool {
+	if c.part != it.part {
 		return false
 	}
-	return slices.ContainsFunc(it.products, func(p Product) bool {
+	return slices.ContainsFunc(it.products, func(p cpe.Product) bool {
 		return strings.EqualFold(p.Vendor, c.vendor) && strings.EqualFold(p.Product, c.product) &&
 			(isOpen(c.targetSW) || strings.EqualFold(p.TargetSW, c.targetSW) || slices.Contains(it.system.targets, c.targetSW))
 	}) && slices.Contains(editions, c.swEdition)
 }
 
 // inRange says whether the versions of a criterion hold that of the item.
-func (it *item) inRange(c *cpe, k *vulndb.Criterion) (bool, error) {
+func (it *item) inRange(c *name, k *vulndb.Criterion) (bool, error) {
 	if it.err != nil {
 		return false, it.err
 	}
@@ -137,7 +151,7 @@ func rangeOf(k *vulndb.Criterion) vulndb.Range {
 }
 
 // criterionText writes the versions of a criterion as people do.
-func criterionText(c *cpe, k *vulndb.Criterion) string {
+func criterionText(c *name, k *vulndb.Criterion) string {
 	switch {
 	case bounded(k):
 		return constraint(rangeOf(k))
@@ -153,7 +167,7 @@ func criterionText(c *cpe, k *vulndb.Criterion) string {
 type configuration struct {
 	holds     bool
 	criterion *vulndb.Criterion // of the item, that holds
-	cpe       cpe
+	name      name
 	err       error // of comparing versions
 }
 
@@ -182,7 +196,7 @@ func (j *judge) nodeHolds(it *item, n *vulndb.Node, out *configuration) bool {
 		}
 		one := j.criterionHolds(it, &c, k, out)
 		if one && k.Vulnerable && !n.Negate && out.criterion == nil && it.is(&c) {
-			out.criterion, out.cpe = k, c
+			out.criterion, out.name = k, c
 		}
 		if n.All {
 			holds = holds && one
@@ -195,7 +209,7 @@ func (j *judge) nodeHolds(it *item, n *vulndb.Node, out *configuration) bool {
 
 // criterionHolds says whether a criterion is about the item itself, about what it runs
 // on, or about another package that was found.
-func (j *judge) criterionHolds(it *item, c *cpe, k *vulndb.Criterion, out *configuration) bool {
+func (j *judge) criterionHolds(it *item, c *name, k *vulndb.Criterion, out *configuration) bool {
 	switch {
 	case it.is(c):
 		holds, err := it.inRange(c, k)
@@ -204,17 +218,32 @@ func (j *judge) criterionHolds(it *item, c *cpe, k *vulndb.Criterion, out *confi
 		}
 		return holds
 	case c.part == "o":
-		// Which version of it was not asked: it is mostly unknown, and what is unknown
-		// cannot rule a vulnerability out.
-		return slices.Contains(it.system.platforms, c.vendor+":"+c.product)
+		return j.runsOn(it, c, k)
 	case c.part == "a":
 		return j.hasProduct(c, k)
 	}
 	return false
 }
 
+// runsOn says whether a criterion can be about the system that an item runs on. Its version
+// counts where it was found; mostly it is unknown, and rules nothing out.
+func (j *judge) runsOn(it *item, c *name, k *vulndb.Criterion) bool {
+	if !slices.Contains(it.system.platforms, c.vendor+":"+c.product) {
+		return false
+	}
+	for _, system := range j.itemsOf(c.vendor, c.product) {
+		if !system.is(c) || c.version == "-" {
+			continue
+		}
+		if holds, err := system.inRange(c, k); err == nil {
+			return holds
+		}
+	}
+	return true
+}
+
 // hasProduct says whether any package that was found is what a criterion names.
-func (j *judge) hasProduct(c *cpe, k *vulndb.Criterion) bool {
+func (j *judge) hasProduct(c *name, k *vulndb.Criterion) bool {
 	for _, it := range j.itemsOf(c.vendor, c.product) {
 		if !it.is(c) {
 			continue

@@ -4,14 +4,15 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
 	"github.com/buildyard/buildyard/internal/scan/match"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
 // named gives every package the product "vendor:name".
 func named(vendor string) match.Options {
-	return match.Options{Products: func(p *catalog.Package) []match.Product {
-		return []match.Product{{Vendor: vendor, Product: p.Name}}
+	return match.Options{Products: func(p catalog.Package) []cpe.Product {
+		return []cpe.Product{{Vendor: vendor, Product: p.Name, Curated: true}}
 	}}
 }
 
@@ -162,4 +163,51 @@ func TestOneSourceOfProducts(t *testing.T) {
 	if f := r.Findings[0]; f.Source != vulndb.CNA || f.Advisory != "CVE-2024-2" {
 		t.Errorf("got %+v", f)
 	}
+}
+
+// The names that packages have in NVD are those of the catalogue; a made-up one of an
+// application that names no maker is nobody's.
+func TestNames(t *testing.T) {
+	db := &memory{}
+	for i, name := range []string{"google:chrome", "apple:macos", "openssl:openssl", "nobody:nobody", "maker:tool"} {
+		part := "a:"
+		if name == "apple:macos" {
+			part = "o:"
+		}
+		db.applicabilities = append(db.applicabilities, vulndb.Applicability{
+			ID: "CVE-2024-" + string(rune('1'+i)), Nodes: []vulndb.Node{anyOf(criterion(part+name+":*"+rest, "<", "200"))},
+		})
+	}
+	app := func(name, bundle string) catalog.Package {
+		p := pkg(catalog.MacOSApp, name, "1.0")
+		p.BundleID = bundle
+		return p
+	}
+	r := run(t, db, match.Options{}, app("Google Chrome", "com.google.Chrome"), app("Chrome", "com.evil.Chrome"), app("nobody", ""), app("Tool", "com.maker.Tool"),
+		pkg(catalog.Brew, "openssl@3", "3.0.8_1"), pkg(catalog.System, "macOS", "14.5"), pkg(catalog.NPM, "openssl", "1.0.0"))
+	expect(t, found(r), "Google Chrome 1.0 CVE-2024-1 < 200", "Tool 1.0 CVE-2024-5 < 200", "macOS 14.5 CVE-2024-2 < 200", "openssl@3 3.0.8_1 CVE-2024-3 < 200")
+}
+
+// The version of macOS counts once it was found.
+func TestVersionOfSystem(t *testing.T) {
+	below := criterion("a:v:p:*"+rest, "<", "2.0")
+	old := vulndb.Criterion{CPE: "cpe:2.3:o:apple:macos:*" + rest, EndExcluding: "13.0"}
+	db := applies(anyOf(below), anyOf(old))
+	o := named("v")
+	o.Products = func(p catalog.Package) []cpe.Product {
+		if p.Kind == catalog.System {
+			return cpe.Products(p)
+		}
+		return []cpe.Product{{Vendor: "v", Product: p.Name}}
+	}
+	p := pkg(catalog.Brew, "p", "1.0")
+	expect(t, found(run(t, db, o, p)), "p 1.0 CVE-2024-1 < 2.0")
+	expect(t, found(run(t, db, o, p, pkg(catalog.System, "macOS", "12.1"))), "p 1.0 CVE-2024-1 < 2.0")
+	expect(t, found(run(t, db, o, p, pkg(catalog.System, "macOS", "13.0"))))
+}
+
+func TestMakersVersion(t *testing.T) {
+	db := applies(anyOf(criterion("a:v:p:4.26.1" + rest)))
+	expect(t, found(run(t, db, named("v"), pkg(catalog.Brew, "p", "4.26.1,131620"))), "p 4.26.1,131620 CVE-2024-1 = 4.26.1")
+	expect(t, found(run(t, db, named("v"), pkg(catalog.Brew, "p", "4.26.1_2"))), "p 4.26.1_2 CVE-2024-1 = 4.26.1")
 }

@@ -2,32 +2,32 @@ package match
 
 import "strings"
 
-// cpe is a CPE 2.3 as a formatted string, split and without its escapes. "*" is any
+// name is a CPE 2.3 as a formatted string, split and without its escapes. "*" is any
 // value and "-" is none.
-type cpe struct {
+type name struct {
 	part, vendor, product, version, update, edition, language string
 	swEdition, targetSW, targetHW, other                      string
 }
 
 // parseCPE splits a formatted string. Escaped signs stay where they are, so that nothing
 // in a name can pass for the end of it; an escaped "*" or "-" is a sign, not a wildcard.
-func parseCPE(s string) (cpe, bool) {
+func parseCPE(s string) (name, bool) {
 	rest, ok := strings.CutPrefix(s, "cpe:2.3:")
 	if !ok {
-		return cpe{}, false
+		return name{}, false
 	}
 	var parts [11]string
 	for i := range parts {
 		end := partEnd(rest)
 		if end == len(rest) && i < len(parts)-1 || end < len(rest) && i == len(parts)-1 {
-			return cpe{}, false
+			return name{}, false
 		}
 		parts[i] = unescape(rest[:end])
 		if end < len(rest) {
 			rest = rest[end+1:]
 		}
 	}
-	return cpe{
+	return name{
 		part: parts[0], vendor: parts[1], product: parts[2], version: parts[3], update: parts[4], edition: parts[5],
 		language: parts[6], swEdition: parts[7], targetSW: parts[8], targetHW: parts[9], other: parts[10],
 	}, true
