@@ -33,19 +33,6 @@ type Finding struct {
 	Unconfirmed bool
 }
 
-// sortFindings orders by package, version, location and id.
-func sortFindings(f []Finding) {
-	slices.SortFunc(f, func(a, b Finding) int {
-		return cmp.Or(
-			cmp.Compare(a.Package.Name, b.Package.Name),
-			cmp.Compare(a.Package.Version, b.Package.Version),
-			slices.Compare(a.Package.Locations, b.Package.Locations),
-			cmp.Compare(a.Vulnerability.ID, b.Vulnerability.ID),
-			cmp.Compare(a.Package.Kind, b.Package.Kind),
-		)
-	})
-}
-
 // Unjudged is a package that could not be compared with what the database has of it.
 type Unjudged struct {
 	Package catalog.Package
@@ -74,4 +61,32 @@ type Result struct {
 	Unjudged      []Unjudged
 	Hidden        Hidden
 	UnknownScores int // among Findings
+}
+
+// add takes what another judge found.
+func (r *Result) add(other *Result) {
+	r.Findings = append(r.Findings, other.Findings...)
+	r.Unjudged = append(r.Unjudged, other.Unjudged...)
+	r.UnknownScores += other.UnknownScores
+	h, o := &r.Hidden, other.Hidden
+	h.Packages += o.Packages
+	h.CVEs += o.CVEs
+	h.VEX += o.VEX
+	h.Baseline += o.Baseline
+	h.Minimum += o.Minimum
+	h.Unknown += o.Unknown
+}
+
+// sort orders findings by package, version, location and id, and the unjudged likewise.
+func (r *Result) sort() {
+	slices.SortFunc(r.Findings, func(a, b Finding) int {
+		return cmp.Or(comparePackages(&a.Package, &b.Package), cmp.Compare(a.Vulnerability.ID, b.Vulnerability.ID), cmp.Compare(a.Package.Kind, b.Package.Kind))
+	})
+	slices.SortFunc(r.Unjudged, func(a, b Unjudged) int {
+		return cmp.Or(comparePackages(&a.Package, &b.Package), cmp.Compare(a.Package.Kind, b.Package.Kind))
+	})
+}
+
+func comparePackages(a, b *catalog.Package) int {
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version), slices.Compare(a.Locations, b.Locations))
 }

@@ -3,16 +3,18 @@ package match
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"iter"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// DB is what is asked of a database of vulnerabilities.
+// DB is what is asked of a database of vulnerabilities, from several goroutines.
 type DB interface {
 	// Advisories gives what all sources say of a package.
 	Advisories(eco vulndb.Ecosystem, name string) ([]vulndb.Advisory, error)
@@ -26,7 +28,7 @@ type DB interface {
 // Options are what a scan asks for beside its packages.
 type Options struct {
 	Rules Rules
-	// Products names a package as NVD does; nil is cpe.Products.
+	// Products names a package as NVD does, from several goroutines; nil is cpe.Products.
 	Products func(catalog.Package) []cpe.Product
 }
 
@@ -35,62 +37,63 @@ var _ DB = (*vulndb.DB)(nil)
 // Match finds the vulnerabilities of packages. It returns early with an error when the
 // database cannot be read or ctx ends.
 func Match(ctx context.Context, db DB, packages []catalog.Package, o Options) (*Result, error) {
-	j, err := newJudge(db, packages, o)
+	first, err := newJudge(db, packages, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := j.run(ctx); err != nil {
-		return nil, err
+	work := &work{groups: groupsOf(packages)}
+	judges := []*judge{first}
+	for range min(runtime.GOMAXPROCS(0), maxJudges, len(work.groups)/chunk+1) - 1 {
+		judges = append(judges, first.another())
 	}
-	return &j.result, nil
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for _, j := range judges {
+		wg.Go(func() {
+			if err := j.run(ctx, work); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	out := Result{Packages: len(packages)}
+	for _, j := range judges {
+		out.add(&j.result)
+	}
+	out.sort()
+	return &out, nil
 }
 
-// judge carries what a match needs while it runs. One goroutine uses it.
-type judge struct {
-	db       DB
-	packages []catalog.Package
-	options  Options
-	known    map[string]vulndb.Vulnerability // looked up before, by id
-	items    map[string][]item               // by "vendor:product"; nil until it is asked for
-	ignored  map[string]bool                 // CPEs of packages that are left out
-	story    *story                          // of Explain; nil otherwise
-	result   Result
+const (
+	maxJudges = 4  // that work side by side; reading the database is most of it
+	chunk     = 32 // groups that a judge takes at a time: neighbours lie in one block
+)
+
+// work is what is left to do. Several goroutines take of it.
+type work struct {
+	groups [][]*catalog.Package
+	taken  atomic.Int64 // chunks
 }
 
-func newJudge(db DB, packages []catalog.Package, o Options) (*judge, error) {
-	if o.Products == nil {
-		o.Products = cpe.Products
+// take gives the next groups, none when all were taken.
+func (w *work) take() [][]*catalog.Package {
+	from := int(w.taken.Add(1)-1) * chunk
+	if from >= len(w.groups) {
+		return nil
 	}
-	ignored, err := o.Rules.ignored()
-	if err != nil {
-		return nil, err
-	}
-	return &judge{
-		db: db, packages: packages, options: o, ignored: ignored,
-		known:  map[string]vulndb.Vulnerability{},
-		result: Result{Packages: len(packages)},
-	}, nil
+	return w.groups[from:min(from+chunk, len(w.groups))]
 }
 
-func (j *judge) run(ctx context.Context) error {
-	for _, group := range j.groups() {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := j.judgeGroup(group); err != nil {
-			return err
-		}
-	}
-	sortFindings(j.result.Findings)
-	return nil
-}
-
-// groups gives the packages by kind and name, so that the database is asked once for each
+// groupsOf gives packages by kind and name, so that the database is asked once for each
 // name, in the order in which it keeps them.
-func (j *judge) groups() [][]*catalog.Package {
-	all := make([]*catalog.Package, len(j.packages))
-	for i := range j.packages {
-		all[i] = &j.packages[i]
+func groupsOf(packages []catalog.Package) [][]*catalog.Package {
+	all := make([]*catalog.Package, len(packages))
+	for i := range packages {
+		all[i] = &packages[i]
 	}
 	slices.SortFunc(all, func(a, b *catalog.Package) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
@@ -105,177 +108,4 @@ func (j *judge) groups() [][]*catalog.Package {
 		all = all[n:]
 	}
 	return out
-}
-
-// judgeGroup judges all versions of one package.
-func (j *judge) judgeGroup(group []*catalog.Package) error {
-	first := group[0]
-	var topics []topic
-	e, ok := ecosystems[first.Kind]
-	if ok {
-		advisories, err := j.db.Advisories(e.name, first.Name)
-		if err != nil {
-			return fmt.Errorf("match %s %s: %w", first.Kind, first.Name, err)
-		}
-		topics = e.topics(advisories)
-	}
-	for _, p := range group {
-		if why := unjudgeable(p); why != "" {
-			j.story.tell("%s %s is not judged: %s.", p.Name, p.Version, why)
-			continue
-		}
-		if err := j.judgePackage(e, p, topics); err != nil {
-			return fmt.Errorf("match %s %s %s: %w", p.Kind, p.Name, p.Version, err)
-		}
-	}
-	return nil
-}
-
-func (j *judge) judgePackage(e ecosystem, p *catalog.Package, topics []topic) error {
-	found := findings{judge: j, pkg: p}
-	if len(topics) > 0 {
-		s := newSubject(e.schemeOf(p), p.Version)
-		for i := range topics {
-			if err := j.judgeTopic(&found, s, &topics[i]); err != nil {
-				return err
-			}
-		}
-	}
-	if byProduct[p.Kind] {
-		if err := j.judgeProducts(&found, p, topics); err != nil {
-			return err
-		}
-	}
-	if found.unjudged != nil {
-		j.result.Unjudged = append(j.result.Unjudged, Unjudged{Package: *p, Reason: found.unjudged.Error()})
-	}
-	return nil
-}
-
-// judgeTopic asks the source that decides on a vulnerability.
-func (j *judge) judgeTopic(found *findings, s subject, t *topic) error {
-	for _, a := range t.overruled {
-		if j.story == nil {
-			break
-		}
-		j.story.tell("%s (%s) is not asked: %s (%s) comes first.", a.ID, a.Source, t.deciding[0].ID, t.deciding[0].Source)
-	}
-	for _, a := range t.deciding {
-		if !onPlatform(found.pkg, a.Platform) {
-			j.story.tell("%s (%s) is about packages for %s alone.", a.ID, a.Source, a.Platform)
-			continue
-		}
-		v := j.verdict(s, a)
-		if v.err != nil {
-			found.unjudged = v.err
-		}
-		if !v.affected {
-			continue
-		}
-		return found.add(t.id, Finding{
-			CPE: firstOf(found.pkg.CPEs), Constraint: v.constraint, Fixed: v.fixed,
-			Source: a.Source, Advisory: a.ID, Unconfirmed: a.Unconfirmed,
-		})
-	}
-	return nil
-}
-
-// judgeProducts asks what NVD says of the products that a package is. What Homebrew says
-// of a CVE is nearer to its packages: such a CVE is left alone.
-func (j *judge) judgeProducts(found *findings, p *catalog.Package, topics []topic) error {
-	it := j.newItem(p)
-	if len(it.products) == 0 {
-		j.story.tell("What NVD would call %s is not known.", p.Name)
-	}
-	for _, product := range it.products {
-		j.story.tell("NVD may have it as %s:%s.", product.Vendor, product.Product)
-		var of []vulndb.Applicability // one CVE
-		for a, err := range j.db.EachApplicability(product.Vendor, product.Product) {
-			if err != nil {
-				return err
-			}
-			if len(of) > 0 && of[0].ID != a.ID {
-				if err := j.judgeCVE(found, &it, of, topics); err != nil {
-					return err
-				}
-				of = of[:0]
-			}
-			of = append(of, a)
-		}
-		if err := j.judgeCVE(found, &it, of, topics); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// productSources stand by precedence, as those of ecosystems do.
-var productSources = []vulndb.Source{vulndb.NVD, vulndb.CNA, vulndb.ADP}
-
-// decidingOn leaves the configurations of the source that comes first.
-func decidingOn(of []vulndb.Applicability) []vulndb.Applicability {
-	for _, s := range productSources {
-		if slices.ContainsFunc(of, func(a vulndb.Applicability) bool { return a.Source == s }) {
-			return slices.DeleteFunc(of, func(a vulndb.Applicability) bool { return a.Source != s })
-		}
-	}
-	return of
-}
-
-// judgeCVE asks the configurations of one CVE. One that holds is enough.
-func (j *judge) judgeCVE(found *findings, it *item, of []vulndb.Applicability, topics []topic) error {
-	if len(of) == 0 || found.has(of[0].ID) || !j.story.about(of[0].ID) {
-		return nil
-	}
-	if i := slices.IndexFunc(topics, func(t topic) bool { return t.id == of[0].ID }); i >= 0 {
-		j.story.tell("What NVD says of %s is not asked: %s does.", of[0].ID, topics[i].deciding[0].ID)
-		return nil
-	}
-	of = decidingOn(of)
-	for i := range of {
-		c := j.evaluate(it, &of[i])
-		j.tellConfiguration(it, &of[i], &c)
-		if c.err != nil {
-			found.unjudged = c.err
-		}
-		if !c.holds {
-			continue
-		}
-		f := Finding{
-			CPE: c.criterion.CPE, Constraint: criterionText(&c.name, c.criterion),
-			Source: cmp.Or(of[i].Source, vulndb.NVD), Advisory: of[i].ID,
-			Unconfirmed: !bounded(c.criterion) && c.name.version == "*",
-		}
-		if c.criterion.EndExcluding != "" {
-			f.Fixed = []string{c.criterion.EndExcluding}
-		}
-		return found.add(of[i].ID, f)
-	}
-	return nil
-}
-
-// itemsOf gives the packages that are a product.
-func (j *judge) itemsOf(vendor, product string) []item {
-	if j.items == nil {
-		j.items = map[string][]item{}
-		for i := range j.packages {
-			p := &j.packages[i]
-			if !byProduct[p.Kind] {
-				continue
-			}
-			it := j.newItem(p)
-			for _, n := range it.products {
-				key := n.Vendor + ":" + n.Product
-				j.items[key] = append(j.items[key], it)
-			}
-		}
-	}
-	return j.items[vendor+":"+product]
-}
-
-func firstOf(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return list[0]
 }

@@ -28,7 +28,8 @@ type Rules struct {
 
 	// VEX judges a finding by statements of others; nil leaves all.
 	VEX interface {
-		// Dismisses says why a finding is none: the status that somebody gave it.
+		// Dismisses says why a finding is none: the status that somebody gave it. It is
+		// called from several goroutines.
 		Dismisses(f *Finding) (status string, ok bool)
 	}
 	// Baseline has what was known before; nil has nothing.

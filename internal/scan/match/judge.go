@@ -1,0 +1,233 @@
+package match
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// judge carries what a match needs while it runs. One goroutine uses it.
+type judge struct {
+	db       DB
+	packages []catalog.Package
+	options  Options
+	known    map[string]vulndb.Vulnerability // looked up before, by id
+	items    map[string][]item               // by "vendor:product"; nil until it is asked for
+	ignored  map[string]bool                 // CPEs of packages that are left out
+	story    *story                          // of Explain; nil otherwise
+	result   Result
+}
+
+func newJudge(db DB, packages []catalog.Package, o Options) (*judge, error) {
+	if o.Products == nil {
+		o.Products = cpe.Products
+	}
+	ignored, err := o.Rules.ignored()
+	if err != nil {
+		return nil, err
+	}
+	return &judge{
+		db: db, packages: packages, options: o, ignored: ignored,
+		known: map[string]vulndb.Vulnerability{},
+	}, nil
+}
+
+// another gives a judge of the same packages, for another goroutine.
+func (j *judge) another() *judge {
+	out := *j
+	out.known = map[string]vulndb.Vulnerability{}
+	return &out
+}
+
+// run judges until no work is left.
+func (j *judge) run(ctx context.Context, w *work) error {
+	for groups := w.take(); len(groups) > 0; groups = w.take() {
+		for _, group := range groups {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := j.judgeGroup(group); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// judgeGroup judges all versions of one package.
+func (j *judge) judgeGroup(group []*catalog.Package) error {
+	first := group[0]
+	var topics []topic
+	e, ok := ecosystems[first.Kind]
+	if ok {
+		advisories, err := j.db.Advisories(e.name, first.Name)
+		if err != nil {
+			return fmt.Errorf("match %s %s: %w", first.Kind, first.Name, err)
+		}
+		topics = e.topics(advisories)
+	}
+	for _, p := range group {
+		if why := unjudgeable(p); why != "" {
+			j.story.tell("%s %s is not judged: %s.", p.Name, p.Version, why)
+			continue
+		}
+		if err := j.judgePackage(e, p, topics); err != nil {
+			return fmt.Errorf("match %s %s %s: %w", p.Kind, p.Name, p.Version, err)
+		}
+	}
+	return nil
+}
+
+func (j *judge) judgePackage(e ecosystem, p *catalog.Package, topics []topic) error {
+	found := findings{judge: j, pkg: p}
+	if len(topics) > 0 {
+		s := newSubject(e.schemeOf(p), p.Version)
+		for i := range topics {
+			if err := j.judgeTopic(&found, s, &topics[i]); err != nil {
+				return err
+			}
+		}
+	}
+	if byProduct[p.Kind] {
+		if err := j.judgeProducts(&found, p, topics); err != nil {
+			return err
+		}
+	}
+	if found.unjudged != nil {
+		j.result.Unjudged = append(j.result.Unjudged, Unjudged{Package: *p, Reason: found.unjudged.Error()})
+	}
+	return nil
+}
+
+// judgeTopic asks the source that decides on a vulnerability.
+func (j *judge) judgeTopic(found *findings, s subject, t *topic) error {
+	for _, a := range t.overruled {
+		if j.story == nil {
+			break
+		}
+		j.story.tell("%s (%s) is not asked: %s (%s) comes first.", a.ID, a.Source, t.deciding[0].ID, t.deciding[0].Source)
+	}
+	for _, a := range t.deciding {
+		if !onPlatform(found.pkg, a.Platform) {
+			j.story.tell("%s (%s) is about packages for %s alone.", a.ID, a.Source, a.Platform)
+			continue
+		}
+		v := j.verdict(s, a)
+		if v.err != nil {
+			found.unjudged = v.err
+		}
+		if !v.affected {
+			continue
+		}
+		return found.add(t.id, Finding{
+			CPE: firstOf(found.pkg.CPEs), Constraint: v.constraint, Fixed: v.fixed,
+			Source: a.Source, Advisory: a.ID, Unconfirmed: a.Unconfirmed,
+		})
+	}
+	return nil
+}
+
+// judgeProducts asks what NVD says of the products that a package is. What Homebrew says
+// of a CVE is nearer to its packages: such a CVE is left alone.
+func (j *judge) judgeProducts(found *findings, p *catalog.Package, topics []topic) error {
+	it := j.newItem(p)
+	if len(it.products) == 0 {
+		j.story.tell("What NVD would call %s is not known.", p.Name)
+	}
+	for _, product := range it.products {
+		j.story.tell("NVD may have it as %s:%s.", product.Vendor, product.Product)
+		var of []vulndb.Applicability // one CVE
+		for a, err := range j.db.EachApplicability(product.Vendor, product.Product) {
+			if err != nil {
+				return err
+			}
+			if len(of) > 0 && of[0].ID != a.ID {
+				if err := j.judgeCVE(found, &it, of, topics); err != nil {
+					return err
+				}
+				of = of[:0]
+			}
+			of = append(of, a)
+		}
+		if err := j.judgeCVE(found, &it, of, topics); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// productSources stand by precedence, as those of ecosystems do.
+var productSources = []vulndb.Source{vulndb.NVD, vulndb.CNA, vulndb.ADP}
+
+// decidingOn leaves the configurations of the source that comes first.
+func decidingOn(of []vulndb.Applicability) []vulndb.Applicability {
+	for _, s := range productSources {
+		if slices.ContainsFunc(of, func(a vulndb.Applicability) bool { return a.Source == s }) {
+			return slices.DeleteFunc(of, func(a vulndb.Applicability) bool { return a.Source != s })
+		}
+	}
+	return of
+}
+
+// judgeCVE asks the configurations of one CVE. One that holds is enough.
+func (j *judge) judgeCVE(found *findings, it *item, of []vulndb.Applicability, topics []topic) error {
+	if len(of) == 0 || found.has(of[0].ID) || !j.story.about(of[0].ID) {
+		return nil
+	}
+	if i := slices.IndexFunc(topics, func(t topic) bool { return t.id == of[0].ID }); i >= 0 {
+		j.story.tell("What NVD says of %s is not asked: %s does.", of[0].ID, topics[i].deciding[0].ID)
+		return nil
+	}
+	of = decidingOn(of)
+	for i := range of {
+		c := j.evaluate(it, &of[i])
+		j.tellConfiguration(it, &of[i], &c)
+		if c.err != nil {
+			found.unjudged = c.err
+		}
+		if !c.holds {
+			continue
+		}
+		f := Finding{
+			CPE: c.criterion.CPE, Constraint: criterionText(&c.name, c.criterion),
+			Source: cmp.Or(of[i].Source, vulndb.NVD), Advisory: of[i].ID,
+			Unconfirmed: !bounded(c.criterion) && c.name.version == "*",
+		}
+		if c.criterion.EndExcluding != "" {
+			f.Fixed = []string{c.criterion.EndExcluding}
+		}
+		return found.add(of[i].ID, f)
+	}
+	return nil
+}
+
+// itemsOf gives the packages that are a product.
+func (j *judge) itemsOf(vendor, product string) []item {
+	if j.items == nil {
+		j.items = map[string][]item{}
+		for i := range j.packages {
+			p := &j.packages[i]
+			if !byProduct[p.Kind] {
+				continue
+			}
+			it := j.newItem(p)
+			for _, n := range it.products {
+				key := n.Vendor + ":" + n.Product
+				j.items[key] = append(j.items[key], it)
+			}
+		}
+	}
+	return j.items[vendor+":"+product]
+}
+
+func firstOf(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}
