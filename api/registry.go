@@ -43,6 +43,8 @@ type TemplateVersion struct {
 	ContentID string `json:"content_id,omitempty"`
 	// Increment is the part of Size that no older version of the template has.
 	Increment int64 `json:"increment"`
+	// Scan says what a scanner found in the version; nil when no results are attached.
+	Scan *ScanSummary `json:"scan,omitempty"`
 }
 
 // TemplateConfig is the configuration object of a version (GET /registry/vm/info). The registry keeps

@@ -62,6 +62,70 @@ func BenchmarkListJSON10000(b *testing.B) {
 	}
 }
 
+// BenchmarkDetail10000 is what a request for one template of 10,000 versions costs, without results of scans and with
+// some for each.
+func BenchmarkDetail10000(b *testing.B) {
+	r := open(b, manyTemplates(b, 1, 10000), newClock())
+	e := r.snap.Load().order[0]
+	for _, with := range []string{"none", "scanned"} {
+		if with == "scanned" {
+			for i := range e.t.Versions {
+				e.scans.set(e.t.Versions[i].ContentID, &scanNote{ScanSummary: summaryOf(i)})
+			}
+		}
+		b.Run("take/"+with, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := r.Detail(e.t.ID); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run("json/"+with, func(b *testing.B) {
+			for b.Loop() {
+				d, err := r.Detail(e.t.ID)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := json.Marshal(d); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkOpenScanned10000 opens a storage of 1,000 templates whose 10 versions each have results of a scan.
+func BenchmarkOpenScanned10000(b *testing.B) {
+	base := manyTemplates(b, 1000, 10)
+	r := open(b, base, newClock())
+	for _, e := range r.snap.Load().order {
+		dir := filepath.Join(base, layout.VMDir, e.t.ID, ".scans")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			b.Fatal(err)
+		}
+		for i := range e.t.Versions {
+			if i == 0 && e == r.snap.Load().order[0] {
+				if err := attachScan(r, Ref{ID: e.t.ID, Number: &i}, summaryOf(1), "{}"); err != nil {
+					b.Fatal(err)
+				}
+				continue
+			}
+			first := filepath.Join(base, layout.VMDir, r.snap.Load().order[0].t.ID, ".scans", r.snap.Load().order[0].t.Versions[0].ContentID+".json.gz")
+			if err := os.Link(first, filepath.Join(dir, e.t.Versions[i].ContentID+".json.gz")); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	if err := r.Close(); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := open(b, base, newClock()).Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // TestListLeavesOutDamage: damaged directories are in the status, and never in a list.
 func TestListLeavesOutDamage(t *testing.T) {
 	base := manyTemplates(t, 100, 1)

@@ -67,8 +67,8 @@ func (r *Registry) collectUnlessPaused(ctx context.Context) error {
 	return r.Collect(ctx)
 }
 
-// Collect ends idle pushes, moves layer files that nothing has needed for Options.Grace to the trash, and
-// empties the trash of what is older than Options.TrashKeep. It stops nobody: pushes and pulls go on beside it.
+// Collect ends idle pushes, moves layer files that nothing has needed for Options.Grace to the trash, removes
+// the results of scans of contents that no version has any more, and empties the trash of what is older than Options.TrashKeep. It stops nobody: pushes and pulls go on beside it.
 func (r *Registry) Collect(ctx context.Context) error {
 	now := r.o.Now()
 	var errs []error
@@ -78,7 +78,7 @@ func (r *Registry) Collect(ctx context.Context) error {
 	for _, root := range r.looseLayers(now) {
 		errs = append(errs, r.trash(ctx, root, now))
 	}
-	errs = append(errs, r.purge(ctx, now.Add(-r.o.TrashKeep)))
+	errs = append(errs, r.dropStaleScans(), r.purge(ctx, now.Add(-r.o.TrashKeep)))
 	r.measureTrash()
 	return errors.Join(errs...)
 }

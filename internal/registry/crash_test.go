@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -104,6 +105,11 @@ var operations = []struct {
 		r.recordPull(e, &e.t.Versions[0])
 		return nil
 	}},
+	{"attach a scan", "amd64 scan 1: v1", func(r *Registry) error { return attachScan(r, Ref{ID: idA}, summaryOf(1), `{"one":1}`) }},
+	{"attach another scan", "amd64 scan 2: v1", func(r *Registry) error {
+		return attachScan(r, Ref{ID: idA}, summaryOf(2), `{"two":2}`)
+	}},
+	{"remove the scan", "amd64: v1", func(r *Registry) error { return r.RemoveScan(context.Background(), Ref{ID: idA}) }},
 	{"a push that is aborted", "amd64: v1", func(r *Registry) error {
 		s, err := r.Negotiate(context.Background(), request(idA, "never", makeContent("disk", api.FileDisk, "never")))
 		if err != nil {
@@ -193,7 +199,16 @@ func crashState(r *Registry) string {
 	if err != nil {
 		return "none"
 	}
-	return d.Arch + ": " + tags(r, idA)
+	scan := ""
+	if s := d.Versions[max(0, len(d.Versions)-1):]; len(s) > 0 && s[0].Scan != nil {
+		scan = fmt.Sprintf(" scan %d", s[0].Scan.Counts.Critical)
+		if whole, err := r.Scan(Ref{ID: idA}); err != nil {
+			return err.Error()
+		} else if _, err := io.Copy(io.Discard, whole.Report); errors.Join(err, whole.Close()) != nil {
+			return "a report that is cut"
+		}
+	}
+	return d.Arch + scan + ": " + tags(r, idA)
 }
 
 // crashChild runs all operations and says after each that it is done.

@@ -197,3 +197,31 @@ func TestIdlePushMakesRoom(t *testing.T) {
 		t.Fatalf("the idle push is still there: %v", err)
 	}
 }
+
+// TestScanOnAFullDisk: the results of a scan are not small: they wait for room, never take the reserve, and leave
+// nothing. The older ones stay, and can be removed.
+func TestScanOnAFullDisk(t *testing.T) {
+	base := smallDisk(t, "48m")
+	r := openReserving(t, base, nil)
+	mustPush(t, r, request(idA, "v1"))
+	latest := Ref{ID: idA}
+	must(t, attachScan(r, latest, summaryOf(1), "{}"))
+	report := `{"r":"` + string(noise(t, 1, mib).stored) + `"}`
+	empty := fill(t, base)
+	before := free(t, r)
+	mustBeFull(t, "results of a scan", attachScan(r, latest, summaryOf(2), report))
+	if !r.dir.HasReserve() || free(t, r) != before || len(scanFiles(t, base, idA)) != 1 {
+		t.Errorf("reserve: %t; %d bytes were free, %d are; %v", r.dir.HasReserve(), before, free(t, r), scanFiles(t, base, idA))
+	}
+	if got := scanned(r, latest); got != "1 critical: {}" {
+		t.Error(got)
+	}
+	must(t, r.SetArch(t.Context(), idA, "arm64")) // which takes the reserve
+	if err := attachScan(r, latest, summaryOf(2), "{}"); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Error(err)
+	}
+	must(t, r.RemoveScan(t.Context(), latest))
+	empty()
+	r.keepReserve(t.Context())
+	must(t, attachScan(r, latest, summaryOf(2), report))
+}

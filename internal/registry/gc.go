@@ -54,7 +54,7 @@ func (r *Registry) GC(ctx context.Context, o GCOptions) (api.RegistryGC, error) 
 		out.Purged, out.PurgedSize = out.Purged+out.Layers, out.PurgedSize+out.Bytes
 	}
 	if !o.DryRun {
-		errs = append(errs, r.purge(ctx, before))
+		errs = append(errs, r.dropStaleScans(), r.purge(ctx, before))
 	}
 	out.Trash = r.measureTrash()
 	return out, errors.Join(errs...)

@@ -43,7 +43,9 @@ func (r *Registry) Detail(id string) (api.TemplateDetail, error) {
 	}
 	out := api.TemplateDetail{Template: e.item(), Versions: make([]api.TemplateVersion, 0, len(e.t.Versions))}
 	for i := range e.t.Versions {
-		out.Versions = append(out.Versions, e.version(&e.t.Versions[i]))
+		v := e.version(&e.t.Versions[i])
+		v.Scan = e.scans.summary(v.ContentID)
+		out.Versions = append(out.Versions, v)
 	}
 	return out, nil
 }

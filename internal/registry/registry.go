@@ -56,6 +56,7 @@ type Registry struct {
 	// write is held over a change of metadata: read snapshot, write template.json, swap.
 	write   sync.Mutex
 	indexes *semaphore.Weighted // bytes of indexRoom
+	drafts  *semaphore.Weighted // results of scans that are on their way
 	// roots is taken for one layer while its file is completed, trashed or restored.
 	roots keyedMutex
 
@@ -101,7 +102,8 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 	}
 	r := &Registry{
 		o: o, dir: dir, store: disk.New(dir), lock: lock, log: o.Logger, indexes: semaphore.NewWeighted(indexRoom),
-		refs: map[blob.Root]int{}, pins: map[blob.Root]int{}, leases: map[blob.Root]time.Time{},
+		drafts: semaphore.NewWeighted(maxDrafts),
+		refs:   map[blob.Root]int{}, pins: map[blob.Root]int{}, leases: map[blob.Root]time.Time{},
 		held: map[blob.Root]*heldLayer{}, sessions: map[string]*session{},
 		bad: map[blob.Root]string{}, kept: map[string][]blob.Root{},
 	}
@@ -183,7 +185,8 @@ func (r *Registry) load(ctx context.Context) error {
 	return r.loadSessions(ctx)
 }
 
-// loadTemplate finishes what a crash left undone in a template's directory and reads the times of its pulls.
+// loadTemplate finishes what a crash left undone in a template's directory and reads the times of its pulls and
+// the notes of its scans.
 func (r *Registry) loadTemplate(t *layout.Template) *entry {
 	if err := r.dir.Tidy(t); err != nil {
 		r.log.Warn("template directory could not be tidied", "template", t.ID, "error", err)
@@ -192,7 +195,7 @@ func (r *Registry) loadTemplate(t *layout.Template) *entry {
 	if err != nil {
 		r.log.Warn("times of pulls could not be read", "template", t.ID, "error", err)
 	}
-	return newEntry(t, newPulls(last))
+	return newEntry(t, newPulls(last), r.readScans(t.ID))
 }
 
 // findMissing notes the layers of a template that are neither there nor in the trash.

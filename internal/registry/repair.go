@@ -104,6 +104,7 @@ func (m *mender) template(d layout.Damage) error {
 	switch {
 	case err == nil:
 		r.swap(t.ID, &t)
+		r.snap.Load().templates[t.ID].scans.take(r.readScans(t.ID))
 		return nil
 	case errors.Is(listErr, fs.ErrNotExist):
 		r.swap(d.ID, nil)

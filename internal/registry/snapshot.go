@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// snapshot is all metadata at one moment. It is immutable but for the times of pulls.
+// snapshot is all metadata at one moment. It is immutable but for the times of pulls and the results of scans.
 type snapshot struct {
 	templates map[string]*entry // by id
 	order     []*entry          // by name, then id
@@ -30,10 +30,11 @@ type entry struct {
 	lastPush int64
 	tips     map[string]bool // of all chains: see tipsOf
 	pulls    *pulls          // shared by all snapshots of the template
+	scans    *scans          // likewise
 }
 
-func newEntry(t *layout.Template, p *pulls) *entry {
-	e := &entry{t: t, added: t.Increments(), tips: tipsOf(t), pulls: p}
+func newEntry(t *layout.Template, p *pulls, s *scans) *entry {
+	e := &entry{t: t, added: t.Increments(), tips: tipsOf(t), pulls: p, scans: s}
 	for i, v := range t.Versions {
 		e.size += e.added[i]
 		e.lastPush = max(e.lastPush, v.LastPush)
@@ -54,11 +55,11 @@ func (s *snapshot) with(id string, t *layout.Template) *snapshot {
 		return next
 	}
 	if old == nil {
-		next.templates[id] = newEntry(t, newPulls(nil))
+		next.templates[id] = newEntry(t, newPulls(nil), &scans{})
 		next.sort()
 		return next
 	}
-	e := newEntry(t, old.pulls)
+	e := newEntry(t, old.pulls, old.scans)
 	next.templates[id] = e
 	next.order = slices.Clone(s.order)
 	next.order[slices.Index(s.order, old)] = e // the name of a template never changes

@@ -62,6 +62,15 @@ var operations = []operation{
 	{name: "pulls", want: "amd64: v5", launch: launch{plan: arm.Plan{FoldPulls: foldPulls}}, do: pullOften},
 	{name: "push that is aborted", want: "amd64: v5", do: abort},
 	{name: "scrub", want: "amd64: v5", itself: true, launch: launch{scrub: true}, do: awaitScrub},
+	{name: "attach the results of a scan", want: "amd64 scanned: v5", do: func(ctx context.Context, _ *walk, s *server) error {
+		scan := api.TemplateScan{
+			ScanSummary: api.ScanSummary{Scanner: "crash", Version: "1", Database: time.Unix(1, 0), Scanned: time.Unix(2, 0)}, Report: []byte(`{"matches":[]}`),
+		}
+		return s.calls.Send(ctx, http.MethodPut, scanPath, scan, nil)
+	}},
+	{name: "remove the results of a scan", want: "amd64: v5", do: func(ctx context.Context, _ *walk, s *server) error {
+		return s.calls.Send(ctx, http.MethodDelete, scanPath, nil, nil)
+	}},
 	{name: "repair", want: "amd64: v5", prepare: breakTemplates, do: func(ctx context.Context, _ *walk, s *server) error {
 		if err := os.RemoveAll(filepath.Join(s.base, "vm_dir", hollow, "0")); err != nil {
 			return fmt.Errorf("empty a damaged template by hand: %w", err)
@@ -70,6 +79,8 @@ var operations = []operation{
 	}},
 	{name: "last push", want: "amd64: v5 v2", do: pushing("v2")},
 }
+
+const scanPath = "/registry/v2/vm/scan?id=" + template
 
 const chainState = "amd64: v5 v6 v7"
 

@@ -86,7 +86,8 @@ func (s *server) died(ctx context.Context) bool {
 // none is the state of a template that is not there.
 const none = "none"
 
-// state gives the template that all operations change as text: "amd64: v1 v2".
+// state gives the template that all operations change as text: "amd64: v1 v2", or "amd64 scanned: v1 v2" when results of
+// a scan are attached.
 func (s *server) state(ctx context.Context) (string, error) {
 	list, err := s.client.List(ctx)
 	if err != nil {
@@ -101,10 +102,14 @@ func (s *server) state(ctx context.Context) (string, error) {
 			return "", err
 		}
 		var tags []string
+		scanned := ""
 		for _, v := range d.Versions {
 			tags = append(tags, v.Tag)
+			if v.Scan != nil {
+				scanned = " scanned"
+			}
 		}
-		return d.Arch + ": " + strings.Join(tags, " "), nil
+		return d.Arch + scanned + ": " + strings.Join(tags, " "), nil
 	}
 	return none, nil
 }

@@ -1,0 +1,36 @@
+package api
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// ScanSummary says in short what a scanner found in a version of a template.
+type ScanSummary struct {
+	Scanner  string     `json:"scanner"`  // name of the program
+	Version  string     `json:"version"`  // of the program
+	Database time.Time  `json:"database"` // when its vulnerability database was built
+	Scanned  time.Time  `json:"scanned"`
+	Partial  bool       `json:"partial"` // not everything could be read
+	Counts   ScanCounts `json:"counts"`
+}
+
+// ScanCounts is how many vulnerabilities of each severity, and how many packages, a scanner found.
+type ScanCounts struct {
+	Critical int `json:"critical"`
+	High     int `json:"high"`
+	Medium   int `json:"medium"`
+	Low      int `json:"low"`
+	Unknown  int `json:"unknown"` // without a score
+	Packages int `json:"packages"`
+}
+
+// TemplateScan is what a scanner found in a version of a template (PUT and GET /registry/v2/vm/scan).
+type TemplateScan struct {
+	ScanSummary
+	// ContentID names the bytes that were scanned. A PUT that names others than the version has is
+	// refused; "" takes those that it has.
+	ContentID string `json:"content_id,omitempty"`
+	// Report is one JSON object: the scanner's own report.
+	Report json.RawMessage `json:"report"`
+}
