@@ -84,6 +84,7 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 		{"logs", x.logs},
 		{"files", x.files},
 		{"storage", x.storage},
+		{"scans", x.scans},
 		{"templates", x.templates},
 		{"access", func() { x.access(made) }},
 	} {
@@ -510,6 +511,41 @@ func (x *tour) storage() {
 	}
 	_, err = x.r.EndUpkeep(ctx)
 	x.ok(err)
+}
+
+func (x *tour) scans() {
+	ctx, latest := x.Context(), client.Version{}
+	one, err := x.r.Template(ctx, debian)
+	x.ok(err)
+	newest := one.Versions[len(one.Versions)-1]
+	scan := api.TemplateScan{ContentID: newest.ContentID, Report: []byte(`{"matches":[]}`), ScanSummary: api.ScanSummary{
+		Scanner: "imagescan", Version: "1", Database: time.Unix(1e9, 0).UTC(), Scanned: time.Unix(2e9, 0).UTC(), Partial: true, Counts: api.ScanCounts{High: 3},
+	}}
+	x.ok(x.r.PutScan(ctx, debian, client.Version{Tag: newest.Tag, Number: &newest.Number}, scan))
+	got, err := x.r.GetScan(ctx, debian, latest)
+	x.ok(err)
+	if got.ScanSummary != scan.ScanSummary || got.ContentID != scan.ContentID || string(got.Report) != string(scan.Report) {
+		x.Errorf("%+v", got)
+	}
+	viaController, err := x.c.Template(ctx, debian)
+	x.ok(err)
+	if s := viaController.Versions[newest.Number].Scan; s == nil || *s != scan.ScanSummary {
+		x.Errorf("through the controller: %+v", s)
+	}
+	scan.ContentID = strings.Repeat("0", 64)
+	if err := x.r.PutScan(ctx, debian, latest, scan); !errors.Is(err, client.ErrConflict) {
+		x.Errorf("of other bytes: %v", err)
+	}
+	x.ok(x.r.DeleteScan(ctx, debian, latest))
+	_, err = x.r.GetScan(ctx, debian, latest)
+	for _, err := range []error{err, x.r.DeleteScan(ctx, debian, latest)} {
+		if !errors.Is(err, client.ErrNotFound) {
+			x.Errorf("without results: %v", err)
+		}
+	}
+	if err := x.r.PutScan(ctx, debian, client.Version{Tag: "nope"}, scan); !errors.Is(err, client.ErrNoVersion) {
+		x.Errorf("of no version: %v", err)
+	}
 }
 
 func (x *tour) templates() {

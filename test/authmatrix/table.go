@@ -91,9 +91,9 @@ var lines = map[string]string{
 		open: G/livez G/readyz
 		index: G/{$} G/registry/status G/registry/api G/registry/openapi.yaml G/registry/openapi.json
 		get_disk_info: G/registry/disk G/registry/v2/stats
-		list_vms: G/registry/vm G/registry/v2/vm G/registry/vm/info
+		list_vms: G/registry/vm G/registry/v2/vm G/registry/vm/info G/registry/v2/vm/scan
 		head_push_vm: P/registry/v2/push G/registry/v2/push/{session}
-		push_vm: U/registry/v2/push/{session}/{file} P/registry/v2/push/{session}/commit D/registry/v2/push/{session} U/registry/vm/arch
+		push_vm: U/registry/v2/push/{session}/{file} P/registry/v2/push/{session}/commit D/registry/v2/push/{session} U/registry/vm/arch U/registry/v2/vm/scan D/registry/v2/vm/scan
 		pull_vm: G/registry/v2/pull
 		download_vm: G/registry/v2/blob/{root}
 		delete_vm: D/registry/vm

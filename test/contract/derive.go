@@ -212,6 +212,10 @@ var bases = map[string]map[string]any{
 	"GET /registry/log/view":              {"service": "contract"},
 	"GET /api/v1/log/view":                {"service": "contract"},
 	"POST /api/v1/registry/vm/distribute": {},
+	"PUT /registry/v2/vm/scan": { // its version is looked for before its body is read
+		"id": "$template", "scanner": "contract", "version": "1", "database": "2026-01-31T06:00:00Z", "scanned": "2026-01-31T12:00:00Z",
+		"counts": map[string]any{}, "report": map[string]any{},
+	},
 }
 
 // nobody is an id that nothing has.
@@ -263,6 +267,9 @@ func (r *request) put(p param, value any) {
 // spoilt sends a broken request and says what is wrong with its answer.
 func (p *player) spoilt(ctx context.Context, b broken) []string {
 	r := b.spoil(base(b.route))
+	for _, values := range r.query {
+		values[0] = vars(p.stage.vars("up")).fill(values[0])
+	}
 	a, err := r.send(ctx, p.stage.door("up", "", r.path), 0)
 	if err != nil {
 		return []string{err.Error()}

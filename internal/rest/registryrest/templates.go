@@ -47,7 +47,8 @@ func (s service) list(r *rest.Request) (any, error) {
 	return s.listed(r), nil
 }
 
-// listV1 answers an array of maps with one key each, from id to name; its versions have no creation date.
+// listV1 answers an array of maps with one key each, from id to name; its versions have neither a creation date nor
+// the results of scans.
 func (s service) listV1(r *rest.Request) (any, error) {
 	id := r.Params.String("id")
 	if err := r.Params.Err(); err != nil {
@@ -56,7 +57,7 @@ func (s service) listV1(r *rest.Request) (any, error) {
 	if id != "" {
 		detail, err := s.detail(r, id)
 		for i := range detail.Versions {
-			detail.Versions[i].CreationDate = 0
+			detail.Versions[i].CreationDate, detail.Versions[i].Scan = 0, nil
 		}
 		return detail, err
 	}

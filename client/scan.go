@@ -1,0 +1,50 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+const pathScan = "/registry/v2/vm/scan"
+
+// scanTimeout is how long one try may take that sends or reads a report.
+const scanTimeout = 10 * time.Minute
+
+// scanQuery names a version where "version" would be that of the scanner.
+func (v Version) scanQuery(id string) url.Values {
+	q := byID(id)
+	set(q, "tag", v.Tag)
+	if v.Number != nil {
+		q.Set("number", strconv.Itoa(*v.Number))
+	}
+	return q
+}
+
+// PutScan attaches to a version what a scanner found in it, in place of older results. With scan.ContentID,
+// ErrConflict says that the version is of other bytes by now.
+func (r *Registry) PutScan(ctx context.Context, id string, v Version, scan api.TemplateScan) error {
+	put := call{method: http.MethodPut, path: pathScan, query: v.scanQuery(id), body: scan, again: true}
+	return r.patient(scanTimeout).do(ctx, put, nil)
+}
+
+// GetScan gives what a scanner found in a version; ErrNotFound when no results are attached.
+func (r *Registry) GetScan(ctx context.Context, id string, v Version) (api.TemplateScan, error) {
+	return fetch[api.TemplateScan](ctx, r.patient(scanTimeout), get(pathScan, v.scanQuery(id)))
+}
+
+// DeleteScan removes what a scanner found in a version; ErrNotFound when no results are attached.
+func (r *Registry) DeleteScan(ctx context.Context, id string, v Version) error {
+	return r.do(ctx, call{method: http.MethodDelete, path: pathScan, query: v.scanQuery(id)}, nil)
+}
+
+// patient gives the service with more time for each try.
+func (s *service) patient(timeout time.Duration) *service {
+	slow := *s
+	slow.timeout = max(timeout, s.timeout)
+	return &slow
+}

@@ -1,0 +1,56 @@
+package rest
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+// Long writes the successful answer of a RawFunc whose body is too long to lie in memory. body writes it,
+// as JSON; the tag is of characters that need no quoting, and another one when the body is another.
+// An error of body breaks the connection, so that nothing takes the part that is written for the whole.
+func Long(w http.ResponseWriter, r *http.Request, tag string, body func(io.Writer) error) {
+	packed := packs(w, r, packFrom) // says what the answer depends on, also when it is not sent
+	if unchanged(w, r, tag) {
+		return
+	}
+	w.Header()["Content-Type"] = jsonType
+	if packed {
+		w.Header()["Content-Encoding"] = []string{"gzip"}
+	}
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return
+	}
+	out := bufio.NewWriterSize(w, pieceBuffer)
+	err := writeLong(out, packed, body)
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// writeLong puts the envelope around a body.
+func writeLong(out io.Writer, packed bool, body func(io.Writer) error) error {
+	if packed {
+		pack, _ := packers.Get().(*gzip.Writer)
+		defer packers.Put(pack)
+		pack.Reset(out)
+		if err := writeLong(pack, false, body); err != nil {
+			return err
+		}
+		return pack.Close()
+	}
+	if _, err := io.WriteString(out, begin); err != nil {
+		return err
+	}
+	if err := body(out); err != nil {
+		return err
+	}
+	_, err := io.WriteString(out, end)
+	return err
+}

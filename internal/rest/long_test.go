@@ -1,0 +1,55 @@
+package rest
+
+import (
+	"compress/gzip"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// TestLong: the answer comes whole, packed or not; one that breaks off in the middle does not look whole.
+func TestLong(t *testing.T) {
+	text := `["` + strings.Repeat("x", 200_000) + `"]`
+	broken := false
+	s := httptest.NewServer(Handler([]Route{{Pattern: "GET /long", Permission: Open, Raw: func(w http.ResponseWriter, r *http.Request) error {
+		Long(w, r, "tag", func(out io.Writer) error {
+			if _, err := io.WriteString(out, text); err != nil || !broken {
+				return err
+			}
+			return errors.New("broken")
+		})
+		return nil
+	}}}, slog.New(slog.DiscardHandler)))
+	defer s.Close()
+	for _, coding := range []string{"identity", "gzip"} {
+		for _, broken = range []bool{false, true} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/long", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Accept-Encoding", coding)
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				if !broken {
+					t.Error(err)
+				}
+				continue
+			}
+			body := io.Reader(resp.Body)
+			if coding == "gzip" {
+				if body, err = gzip.NewReader(resp.Body); err != nil {
+					t.Fatal(err)
+				}
+			}
+			raw, err := io.ReadAll(body)
+			resp.Body.Close()
+			if (err != nil) != broken || !broken && string(raw) != begin+text+end {
+				t.Errorf("%s, broken %t: %d bytes, %v", coding, broken, len(raw), err)
+			}
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package registryrest
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// maxScanBody is the largest body with the results of a scan: the report and what is around it.
+const maxScanBody = registry.MaxScanReport + 64<<10
+
+// putScan attaches the results of a scan to a version. The body goes to disk as it comes, so that the version is
+// named in the query alone, and rights are judged before it is read.
+func (s service) putScan(w http.ResponseWriter, r *http.Request) error {
+	bare := *r
+	bare.Body = http.NoBody
+	p, err := rest.ReadParams(w, &bare)
+	if err != nil {
+		return err
+	}
+	ref, err := readRef(p)
+	if err != nil {
+		return err
+	}
+	if err := rest.CallerOf(r.Context()).May(farm.ResourceTemplate, ref.ID, rightPush); err != nil {
+		return err
+	}
+	draft, err := s.reg.DraftScan(ref)
+	if err != nil {
+		return err
+	}
+	defer draft.Drop()
+	body := &patient{body: r.Body, control: http.NewResponseController(w)}
+	scan, err := readScan(http.MaxBytesReader(w, body, maxScanBody), draft)
+	if err != nil {
+		return err
+	}
+	if err := draft.Attach(scan.ScanSummary, scan.ContentID); err != nil {
+		return err
+	}
+	return rest.Answer(w, r, nil)
+}
+
+// scan answers the results that are attached to a version, the report as it lies there.
+func (s service) scan(w http.ResponseWriter, r *http.Request) error {
+	ref, err := s.scanRef(w, r)
+	if err != nil {
+		return err
+	}
+	stored, err := s.reg.Scan(ref)
+	if err != nil {
+		return err
+	}
+	defer stored.Close()
+	head, err := json.Marshal(api.TemplateScan{ScanSummary: stored.ScanSummary, ContentID: stored.ContentID, Report: json.RawMessage("0")})
+	if err != nil {
+		return err
+	}
+	rest.Long(newSteady(w), r, stored.Tag, func(out io.Writer) error {
+		_, err := out.Write(head[:len(head)-len("0}")]) // the report is the last field
+		if err == nil {
+			_, err = io.Copy(out, stored.Report)
+		}
+		if err == nil {
+			_, err = io.WriteString(out, "}")
+		}
+		return err
+	})
+	return nil
+}
+
+// scanRef reads of which version the results are asked for, by somebody who may see what is in it.
+func (s service) scanRef(w http.ResponseWriter, r *http.Request) (registry.Ref, error) {
+	p, err := rest.ReadParams(w, r)
+	if err != nil {
+		return registry.Ref{}, err
+	}
+	ref, err := readRef(p)
+	if err != nil {
+		return registry.Ref{}, err
+	}
+	return ref, rest.CallerOf(r.Context()).May(farm.ResourceTemplate, ref.ID, rightConfig)
+}
+
+func (s service) deleteScan(r *rest.Request) (any, error) {
+	ref, err := readRef(r.Params)
+	if err != nil {
+		return nil, err
+	}
+	if err := may(r, ref.ID, rightPush); err != nil {
+		return nil, err
+	}
+	return rest.Null, s.reg.RemoveScan(r.Context(), ref)
+}
+
+// scanFields is the body of a PUT without its report.
+type scanFields struct {
+	fields map[string]json.RawMessage
+	err    error
+}
+
+// readScan reads the results of a scan and writes the report where it belongs while it comes.
+func readScan(body io.Reader, report io.Writer) (api.TemplateScan, error) {
+	f, err := splitScan(body, report)
+	if err != nil {
+		return api.TemplateScan{}, unread(err)
+	}
+	scan := api.TemplateScan{}
+	f.text("scanner", &scan.Scanner, true)
+	f.text("version", &scan.Version, true)
+	f.text("content_id", &scan.ContentID, false)
+	f.into("database", &scan.Database, "must be a time such as 2026-01-31T12:00:00Z")
+	f.into("scanned", &scan.Scanned, "must be a time such as 2026-01-31T12:00:00Z")
+	f.into("partial", &scan.Partial, "must be true or false")
+	f.counts(&scan.Counts)
+	return scan, f.err
+}
+
+func (f *scanFields) fail(name, format string, args ...any) {
+	if f.err == nil {
+		f.err = farm.Invalid(name, format, args...)
+	}
+}
+
+// raw gives a field; nil when it is absent, null or "".
+func (f *scanFields) raw(name string) json.RawMessage {
+	if v := f.fields[name]; string(v) != "null" && string(v) != `""` {
+		return v
+	}
+	return nil
+}
+
+func (f *scanFields) text(name string, into *string, required bool) {
+	raw := f.raw(name)
+	switch {
+	case raw == nil && required:
+		f.fail(name, "is required")
+	case raw != nil && json.Unmarshal(raw, into) != nil:
+		f.fail(name, "must be a string")
+	}
+}
+
+func (f *scanFields) into(name string, into any, form string) {
+	if raw := f.raw(name); raw != nil && json.Unmarshal(raw, into) != nil {
+		f.fail(name, "%s", form)
+	}
+}
+
+func (f *scanFields) counts(into *api.ScanCounts) {
+	raw := f.raw("counts")
+	if raw == nil || raw[0] != '{' {
+		f.fail("counts", "must be an object of integers")
+		return
+	}
+	err := json.Unmarshal(raw, into)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		f.fail("counts."+wrong.Field, "must be an integer")
+	}
+	var given map[string]json.RawMessage
+	_ = json.Unmarshal(raw, &given) // it is an object
+	for _, name := range []string{"critical", "high", "medium", "low", "unknown", "packages"} {
+		if v := given[name]; v == nil || string(v) == "null" {
+			f.fail("counts."+name, "is required")
+		}
+	}
+}
