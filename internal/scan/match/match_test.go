@@ -3,6 +3,9 @@ package match_test
 import (
 	"context"
 	"errors"
+	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -184,4 +187,27 @@ func TestPlatform(t *testing.T) {
 	inJRuby.Locations = []string{"/opt/jruby/lib/ruby/gems/shared/specifications/p-1.0.1.gemspec"}
 	r := run(t, db, match.Options{}, pkg(catalog.Gem, "p", "1.0.0"), pkg(catalog.Gem, "p", "1.0.0-java"), inJRuby)
 	expect(t, found(r), "p 1.0.0-java CVE-2024-1 < 2.0.0", "p 1.0.1 CVE-2024-1 < 2.0.0")
+}
+
+// The order of what is given, and how many judge side by side, change nothing.
+func TestManyPackages(t *testing.T) {
+	db := &memory{}
+	var packages []catalog.Package
+	for i := range 300 {
+		name := "p" + strconv.Itoa(i)
+		a := fixed("GHSA-"+name, vulndb.GHSA, "2.0.0", "CVE-2024-"+strconv.Itoa(i%7))
+		a.Ecosystem, a.Name = vulndb.NPM, name
+		db.advisories = append(db.advisories, a)
+		packages = append(packages, pkg(catalog.NPM, name, "1.0.0"), pkg(catalog.NPM, name, "2.0.0"), pkg(catalog.NPM, name, "odd"), pkg(catalog.Rust, name, "1.0.0"))
+	}
+	o := match.Options{Rules: match.Rules{CVEs: []string{"CVE-2024-3"}}}
+	first := run(t, db, o, packages...)
+	slices.Reverse(packages)
+	second := run(t, db, o, packages...)
+	if len(first.Findings)+first.Hidden.CVEs != 300 || first.Hidden.CVEs != 43 || len(first.Unjudged) != 300 || first.Packages != 1200 {
+		t.Errorf("%d findings, %d not judged, hidden %+v", len(first.Findings), len(first.Unjudged), first.Hidden)
+	}
+	if !reflect.DeepEqual(first, second) {
+		t.Error("the result depends on the order of the packages")
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"sort"
 )
 
 const (
@@ -53,14 +54,61 @@ func (b *block) seal() []byte {
 type sealed struct {
 	level   int
 	entries []byte
+	marks   []mark // of some entries, so that a search need not read all before
 }
+
+// mark is an entry that a search can begin with.
+type mark struct {
+	at     int    // in entries
+	before []byte // the key of the entry before it, nil of the first
+	key    []byte
+	value  []byte
+}
+
+// markEvery is how many entries of a leaf lie between two marks. In other blocks each
+// entry has one, since they are few and every search goes through them.
+const markEvery = 16
+
+// markCost is about how many bytes a mark takes.
+const markCost = 128
 
 // unseal compares a block with its checksum.
 func unseal(b []byte) (*sealed, error) {
 	if len(b) <= checksumSize || binary.LittleEndian.Uint32(b) != crc32.Checksum(b[checksumSize:], castagnoli) {
 		return nil, fmt.Errorf("%w: the checksum of a block is wrong", ErrDamaged)
 	}
-	return &sealed{int(b[checksumSize]), b[checksumSize+1:]}, nil
+	s := &sealed{level: int(b[checksumSize]), entries: b[checksumSize+1:]}
+	return s, s.mark()
+}
+
+// mark reads all entries once and keeps marks of some.
+func (b *sealed) mark() error {
+	every := markEvery
+	if b.level > 0 {
+		every = 1
+	}
+	c := cursor{rest: b.entries}
+	var before []byte
+	for i := 0; ; i++ {
+		at := len(b.entries) - len(c.rest)
+		if !c.next() {
+			return c.err
+		}
+		if i%every == 0 {
+			b.marks = append(b.marks, mark{at, before, bytes.Clone(c.key), c.value})
+		}
+		if (i+1)%every == 0 {
+			before = bytes.Clone(c.key)
+		}
+	}
+}
+
+// cost is about how many bytes a block takes in memory.
+func (b *sealed) cost() int { return len(b.entries) + len(b.marks)*markCost }
+
+// from is the last mark that nothing which is looked for lies before, 0 when there is none.
+func (b *sealed) from(q query) int {
+	return max(0, sort.Search(len(b.marks), func(i int) bool { return q.where(b.marks[i].key) >= 0 })-1)
 }
 
 // cursor goes through the entries of a block.

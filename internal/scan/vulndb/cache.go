@@ -49,11 +49,41 @@ func (c *cache) put(at int64, b *sealed) {
 		return
 	}
 	c.items[at] = c.order.PushFront(&cached{at, b})
-	c.size += len(b.entries)
+	c.size += b.cost()
 	for c.size > cacheBytes {
 		e := c.order.Back()
 		old := c.order.Remove(e).(*cached)
 		delete(c.items, old.at)
-		c.size -= len(old.block.entries)
+		c.size -= old.block.cost()
+	}
+}
+
+const (
+	textsKept = 4096 // at most so many
+	textKept  = 128  // bytes of one; longer ones are not shared often
+)
+
+// texts keeps shared texts by their number: sources and vectors, which nearly every record
+// has, and which are few.
+type texts struct {
+	mu   sync.RWMutex // guards kept
+	kept map[uint64]string
+}
+
+func newTexts() *texts { return &texts{kept: map[uint64]string{}} }
+
+func (t *texts) get(n uint64) (string, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	s, ok := t.kept[n]
+	return s, ok
+}
+
+// put keeps a text while there is room.
+func (t *texts) put(n uint64, s string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(s) <= textKept && len(t.kept) < textsKept {
+		t.kept[n] = s
 	}
 }

@@ -15,6 +15,7 @@ type DB struct {
 	file  io.Closer
 	info  Info
 	trees map[sectionName]*tree
+	texts *texts
 }
 
 // Open opens a database file and reads its header. What is asked of it reads no more
@@ -51,7 +52,7 @@ func NewDB(r io.ReaderAt, size int64) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{trees: map[sectionName]*tree{}}
+	db := &DB{trees: map[sectionName]*tree{}, texts: newTexts()}
 	c := newCache()
 	for _, name := range sectionOrder {
 		s := d.Sections[name]
@@ -161,11 +162,19 @@ func (db *DB) text(n uint64) (string, error) {
 	if n > maxTexts {
 		return "", fmt.Errorf("%w: there is no text %d", ErrDamaged, n)
 	}
+	if s, ok := db.texts.get(n); ok {
+		return s, nil
+	}
 	b, found, err := db.trees[stringSection].get(binary.BigEndian.AppendUint32(nil, uint32(n)))
 	if err == nil && !found {
 		err = fmt.Errorf("%w: text %d is missing", ErrDamaged, n)
 	}
-	return string(b), err
+	if err != nil {
+		return "", err
+	}
+	s := string(b)
+	db.texts.put(n, s)
+	return s, nil
 }
 
 func newDecoder(b []byte) *decoder {

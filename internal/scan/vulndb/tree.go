@@ -100,7 +100,11 @@ func (t *tree) block(at place) (*sealed, error) {
 
 // visit goes through a leaf.
 func (b *sealed) visit(q query) (more bool, err error) {
-	c := cursor{rest: b.entries}
+	if len(b.marks) == 0 {
+		return true, nil
+	}
+	m := b.marks[b.from(q)]
+	c := cursor{rest: b.entries[m.at:], key: bytes.Clone(m.before)}
 	for c.next() {
 		where := q.where(c.key)
 		if where > 0 {
@@ -126,21 +130,19 @@ type child struct {
 // its first key, such an entry may be in the last one before it.
 func (b *sealed) children(q query, low, high int64) ([]child, error) {
 	var list []child
-	c := cursor{rest: b.entries}
-	for c.next() {
-		p, ok := parsePlace(c.value)
+	from := b.from(q)
+	for i, m := range b.marks[max(0, from-1):] {
+		p, ok := parsePlace(m.value)
 		if !ok || p.at < low || p.at > high-p.length {
 			return nil, fmt.Errorf("%w: a block lies outside its tree", ErrDamaged)
 		}
-		where := q.where(c.key)
-		if where > 0 {
-			return list, nil
+		if i > 0 || from == 0 {
+			if q.where(m.key) > 0 {
+				return list, nil
+			}
+			list = append(list, child{p, low})
 		}
-		if where < 0 {
-			list = list[:0]
-		}
-		list = append(list, child{p, low})
 		low = p.at + p.length
 	}
-	return list, c.err
+	return list, nil
 }
