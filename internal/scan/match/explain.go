@@ -46,9 +46,9 @@ func Explain(ctx context.Context, db DB, q Question, o Options) (*Explanation, e
 		return nil, err
 	}
 	out := &Explanation{ID: id, Package: p}
-	for i, f := range j.result.Findings {
+	for _, f := range j.found {
 		if slices.Contains(s.ids, f.Vulnerability.ID) || slices.Contains(s.ids, f.Advisory) {
-			out.Finding = &j.result.Findings[i]
+			out.Finding = f
 		}
 	}
 	if len(s.steps) == 0 {

@@ -63,9 +63,8 @@ type Result struct {
 	UnknownScores int // among Findings
 }
 
-// add takes what another judge found.
+// add takes the counts of a judge.
 func (r *Result) add(other *Result) {
-	r.Findings = append(r.Findings, other.Findings...)
 	r.Unjudged = append(r.Unjudged, other.Unjudged...)
 	r.UnknownScores += other.UnknownScores
 	h, o := &r.Hidden, other.Hidden
@@ -77,11 +76,16 @@ func (r *Result) add(other *Result) {
 	h.Unknown += o.Unknown
 }
 
-// sort orders findings by package, version, location and id, and the unjudged likewise.
-func (r *Result) sort() {
-	slices.SortFunc(r.Findings, func(a, b Finding) int {
+// sort takes what was found, by package, version, location and id, and orders the unjudged
+// likewise.
+func (r *Result) sort(found []*Finding) {
+	slices.SortFunc(found, func(a, b *Finding) int {
 		return cmp.Or(comparePackages(&a.Package, &b.Package), cmp.Compare(a.Vulnerability.ID, b.Vulnerability.ID), cmp.Compare(a.Package.Kind, b.Package.Kind))
 	})
+	r.Findings = make([]Finding, len(found))
+	for i, f := range found {
+		r.Findings[i] = *f
+	}
 	slices.SortFunc(r.Unjudged, func(a, b Unjudged) int {
 		return cmp.Or(comparePackages(&a.Package, &b.Package), cmp.Compare(a.Package.Kind, b.Package.Kind))
 	})

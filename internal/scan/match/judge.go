@@ -16,11 +16,12 @@ type judge struct {
 	db       DB
 	packages []catalog.Package
 	options  Options
-	known    map[string]vulndb.Vulnerability // looked up before, by id
-	items    map[string][]item               // by "vendor:product"; nil until it is asked for
-	ignored  map[string]bool                 // CPEs of packages that are left out
-	story    *story                          // of Explain; nil otherwise
-	result   Result
+	known    map[string]*vulndb.Vulnerability // looked up before, by id
+	items    map[string][]item                // by "vendor:product"; nil until it is asked for
+	ignored  map[string]bool                  // CPEs of packages that are left out
+	story    *story                           // of Explain; nil otherwise
+	found    []*Finding
+	result   Result // but for its findings
 }
 
 func newJudge(db DB, packages []catalog.Package, o Options) (*judge, error) {
@@ -33,14 +34,14 @@ func newJudge(db DB, packages []catalog.Package, o Options) (*judge, error) {
 	}
 	return &judge{
 		db: db, packages: packages, options: o, ignored: ignored,
-		known: map[string]vulndb.Vulnerability{},
+		known: map[string]*vulndb.Vulnerability{},
 	}, nil
 }
 
 // another gives a judge of the same packages, for another goroutine.
 func (j *judge) another() *judge {
 	out := *j
-	out.known = map[string]vulndb.Vulnerability{}
+	out.known = map[string]*vulndb.Vulnerability{}
 	return &out
 }
 
@@ -124,7 +125,7 @@ func (j *judge) judgeTopic(found *findings, s subject, t *topic) error {
 		if !v.affected {
 			continue
 		}
-		return found.add(t.id, Finding{
+		return found.add(t.id, &Finding{
 			CPE: firstOf(found.pkg.CPEs), Constraint: v.constraint, Fixed: v.fixed,
 			Source: a.Source, Advisory: a.ID, Unconfirmed: a.Unconfirmed,
 		})
@@ -193,7 +194,7 @@ func (j *judge) judgeCVE(found *findings, it *item, of []vulndb.Applicability, t
 		if !c.holds {
 			continue
 		}
-		f := Finding{
+		f := &Finding{
 			CPE: c.criterion.CPE, Constraint: criterionText(&c.name, c.criterion),
 			Source: cmp.Or(of[i].Source, vulndb.NVD), Advisory: of[i].ID,
 			Unconfirmed: !bounded(c.criterion) && c.name.version == "*",

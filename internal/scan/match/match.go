@@ -61,10 +61,12 @@ func Match(ctx context.Context, db DB, packages []catalog.Package, o Options) (*
 		return nil, context.Cause(ctx)
 	}
 	out := Result{Packages: len(packages)}
+	var found []*Finding
 	for _, j := range judges {
 		out.add(&j.result)
+		found = append(found, j.found...)
 	}
-	out.sort()
+	out.sort(found)
 	return &out, nil
 }
 

@@ -90,15 +90,15 @@ const (
 )
 
 // keep gives a finding to the rules, and counts or keeps it.
-func (j *judge) keep(f Finding) {
-	why, words := j.rule(&f)
+func (j *judge) keep(f *Finding) {
+	why, words := j.rule(f)
 	h := &j.result.Hidden
 	switch why {
 	case shown:
 		if isUnknown(f.Vulnerability.Score) {
 			j.result.UnknownScores++
 		}
-		j.result.Findings = append(j.result.Findings, f)
+		j.found = append(j.found, f)
 		return
 	case byPackage:
 		h.Packages++

@@ -99,7 +99,7 @@ func (f *findings) has(id string) bool { return slices.Contains(f.ids, id) }
 // add completes a finding and gives it to the rules. An id that was given back is no
 // vulnerability: what an ecosystem says is then reported under its own id, what NVD said
 // not at all.
-func (f *findings) add(id string, found Finding) error {
+func (f *findings) add(id string, found *Finding) error {
 	v, err := f.judge.vulnerability(id)
 	if err != nil {
 		return err
@@ -117,32 +117,32 @@ func (f *findings) add(id string, found Finding) error {
 		return nil
 	}
 	f.ids = append(f.ids, v.ID)
-	v.Related = related(v, found.Advisory)
-	found.Vulnerability, found.Package = v, *f.pkg
+	found.Vulnerability, found.Package = *v, *f.pkg
+	found.Vulnerability.Related = related(v, found.Advisory)
 	found.Version, found.Type = f.pkg.Version, Semantic
 	f.judge.keep(found)
 	return nil
 }
 
 // vulnerability looks an id up, once.
-func (j *judge) vulnerability(id string) (vulndb.Vulnerability, error) {
-	if v, ok := j.known[id]; ok {
+func (j *judge) vulnerability(id string) (*vulndb.Vulnerability, error) {
+	if v := j.known[id]; v != nil {
 		return v, nil
 	}
 	v, _, err := j.db.Vulnerability(id)
 	if err != nil {
-		return v, err
+		return nil, err
 	}
 	v.ID = id
 	if v.Score.Severity == "" {
 		v.Score.Severity = vulndb.Unknown
 	}
-	j.known[id] = v
-	return v, nil
+	j.known[id] = &v
+	return &v, nil
 }
 
 // related is what else a vulnerability is called, with the advisory that found it.
-func related(v vulndb.Vulnerability, advisory string) []string {
+func related(v *vulndb.Vulnerability, advisory string) []string {
 	if advisory == v.ID || slices.Contains(v.Related, advisory) {
 		return v.Related
 	}
