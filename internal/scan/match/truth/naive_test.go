@@ -41,9 +41,13 @@ func (n *naive) add(name string, data []byte) error {
 	return err
 }
 
+func newNaive() *naive {
+	return &naive{records: map[string][]*record{}, configurations: map[string][]configuration{}}
+}
+
 // readNaive reads the sets that say who is affected from a folder of archives.
 func readNaive(folder string) (*naive, error) {
-	n := &naive{records: map[string][]*record{}, configurations: map[string][]configuration{}}
+	n := newNaive()
 	for _, set := range Sets {
 		if set == "kev" || set == "vulnrichment" {
 			continue

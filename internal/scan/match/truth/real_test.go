@@ -1,0 +1,123 @@
+package truth
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/build"
+)
+
+// database builds one of a folder of archives, by the real builder.
+func database(t *testing.T, folder string) *vulndb.DB {
+	t.Helper()
+	o := build.Options{Target: filepath.Join(t.TempDir(), "vuln.db")}
+	for _, set := range Sets {
+		o.Inputs = append(o.Inputs, filepath.Join(folder, set+".tar.zst"))
+	}
+	if _, err := build.Build(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	db, err := vulndb.Open(o.Target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// named gives the matcher the names of products.
+func named(p *catalog.Package) []match.Product {
+	var out []match.Product
+	for _, n := range productsOf(p) {
+		vendor, product, _ := strings.Cut(n, ":")
+		out = append(out, match.Product{Vendor: vendor, Product: product})
+	}
+	return out
+}
+
+// answer is what the real matcher says of a package: the ids that it finds, and which of
+// them are unconfirmed.
+type answer map[string]bool
+
+// ask gives an answer for each package. A package is told apart from others of its name
+// and version by its place in the list.
+func ask(t *testing.T, db *vulndb.DB, packages []catalog.Package) []answer {
+	t.Helper()
+	packages = slices.Clone(packages)
+	out := make([]answer, len(packages))
+	place := map[string]int{}
+	for i := range packages {
+		out[i] = answer{}
+		packages[i].PURL = fmt.Sprint(i)
+		place[packages[i].PURL] = i
+	}
+	result, err := match.Match(t.Context(), db, packages, match.Options{Products: named})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range result.Findings {
+		out[place[f.Package.PURL]][f.Vulnerability.ID] = f.Unconfirmed
+	}
+	return out
+}
+
+// checkReal asks the matcher for every row and prints what is right by stratum.
+func checkReal(t *testing.T, folder string) {
+	t.Helper()
+	db, all := database(t, folder), rows(t)
+	var packages []catalog.Package
+	for _, r := range all {
+		packages = append(packages, r.Package)
+	}
+	type counts struct{ n, truePositive, falsePositive, falseNegative int }
+	strata, order := map[string]*counts{}, []string{}
+	for i, a := range ask(t, db, packages) {
+		r := &all[i]
+		c := strata[r.Stratum]
+		if c == nil {
+			c = &counts{}
+			strata[r.Stratum], order = c, append(order, r.Stratum)
+		}
+		unconfirmed, affected := a[r.Vulnerability]
+		c.n++
+		switch {
+		case affected && r.Affected:
+			c.truePositive++
+		case affected:
+			c.falsePositive++
+		case r.Affected:
+			c.falseNegative++
+		}
+		if affected != r.Affected || unconfirmed != r.Unconfirmed {
+			t.Errorf("%v: the table says affected %v, unconfirmed %v; the matcher %v, %v\n\t%s: %s (%s)",
+				r, r.Affected, r.Unconfirmed, affected, unconfirmed, r.Advisory, r.Field, r.Reason)
+		}
+	}
+	t.Logf("%-12s %4s %9s %9s", "stratum", "n", "precision", "recall")
+	for _, s := range order {
+		c := strata[s]
+		t.Logf("%-12s %4d %9.3f %9.3f", s, c.n, share(c.truePositive, c.falsePositive), share(c.truePositive, c.falseNegative))
+	}
+}
+
+// share is right of right and wrong; nothing at all is all right.
+func share(right, wrong int) float64 {
+	if right+wrong == 0 {
+		return 1
+	}
+	return float64(right) / float64(right+wrong)
+}
+
+func TestMatcherAgreesOnWhatIsCarried(t *testing.T) {
+	checkReal(t, "testdata")
+}
+
+func TestMatcherAgreesOnEveryAdvisory(t *testing.T) {
+	checkReal(t, shared(t))
+}
