@@ -75,10 +75,20 @@ func productsOf(p *catalog.Package) []string {
 
 var cpeColon = regexp.MustCompile(`([^\\]):`)
 
+var cpeFields = parsed(func(s string) ([]string, bool) {
+	s = cpeColon.ReplaceAllString(cpeColon.ReplaceAllString(s, "$1\x00"), "$1\x00")
+	f := strings.Split(strings.ReplaceAll(s, `\:`, ":"), "\x00")
+	return f, len(f) == 13
+})
+
 // fields takes a formatted CPE apart: cpe, 2.3, part, vendor, product, version, ...
 func (c *criterion) fields() []string {
-	return strings.Split(strings.ReplaceAll(cpeColon.ReplaceAllString(cpeColon.ReplaceAllString(c.Criteria, "$1\x00"), "$1\x00"), `\:`, ":"), "\x00")
+	f, _ := cpeFields(c.Criteria)
+	return f
 }
+
+// commit is the name of one, which some records have where a version should be.
+var commit = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
 // affects says whether one of the configurations holds with the package, on a Mac, as what
 // is vulnerable.
@@ -122,6 +132,9 @@ func (c *criterion) holds(names []string, version string) bool {
 		return false
 	}
 	version, _ = splitRevision(version)
+	if slices.ContainsFunc([]string{c.StartIn, c.StartEx, c.EndIn, c.EndEx}, commit.MatchString) {
+		return false
+	}
 	if f[5] != "*" && f[5] != "-" {
 		exact := strings.ReplaceAll(f[5], `\`, "")
 		if f[6] != "*" && f[6] != "-" {

@@ -1,14 +1,19 @@
 package truth
 
 import (
+	"archive/tar"
 	"bytes"
+	"errors"
 	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/buildyard/buildyard/internal/scan/catalog"
-	"github.com/buildyard/buildyard/internal/scan/vulndb/vulndbtest"
 )
 
 // flip is a row whose answer is turned by an edit of the advisory that it cites.
@@ -157,6 +162,36 @@ func rounds(all []flip) [][]flip {
 	return out
 }
 
+// archived writes files into archives of their sets and gives the folder.
+func archived(t *testing.T, files map[string][]byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, set := range Sets {
+		var packed bytes.Buffer
+		z, err := zstd.NewWriter(&packed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := tar.NewWriter(z)
+		for name, data := range files {
+			inside, ok := strings.CutPrefix(name, set+"/")
+			if !ok {
+				continue
+			}
+			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: inside, Mode: 0o600, Size: int64(len(data))}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write(data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(w.Close(), z.Close(), os.WriteFile(filepath.Join(dir, set+".tar.zst"), packed.Bytes(), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
 func TestAnotherFixTurnsTheAnswer(t *testing.T) {
 	files, all := carried(t), rows(t)
 	turned := flips(t, files, all)
@@ -170,16 +205,13 @@ func TestAnotherFixTurnsTheAnswer(t *testing.T) {
 			copies[f.row.Advisory] = edited(files[f.row.Advisory], f.old, f.new)
 			packages = append(packages, f.row.Package)
 		}
-		texts := map[string]string{}
 		n := newNaive()
 		for name, data := range copies {
-			texts[name] = string(data)
 			if err := n.add(name, data); err != nil {
 				t.Fatal(err)
 			}
 		}
-		db, _ := vulndbtest.FromFeeds(t, texts)
-		answers := ask(t, db, packages)
+		answers := ask(t, database(t, archived(t, copies)), packages, named)
 		for i, f := range round {
 			if affected, _ := n.judge(&f.row.Package, f.row.Vulnerability); affected == f.row.Affected {
 				t.Errorf("%v: the naive matcher still says %v when the fix is %s, not %s", f.row, affected, f.new, f.old)

@@ -161,9 +161,13 @@ func (i *mavenItem) compareNothing() int {
 	return 0
 }
 
+var mavenParsed = parsed(func(s string) (*mavenItem, bool) { return parseMaven(s), true })
+
 func compareMaven(a, b string) (int, bool) {
 	if a == "" || b == "" {
 		return 0, false
 	}
-	return cmp.Compare(parseMaven(a).compare(parseMaven(b)), 0), true
+	x, _ := mavenParsed(a)
+	y, _ := mavenParsed(b)
+	return cmp.Compare(x.compare(y), 0), true
 }

@@ -47,7 +47,7 @@ type answer map[string]bool
 
 // ask gives an answer for each package. A package is told apart from others of its name
 // and version by its place in the list.
-func ask(t *testing.T, db *vulndb.DB, packages []catalog.Package) []answer {
+func ask(t *testing.T, db *vulndb.DB, packages []catalog.Package, names func(*catalog.Package) []match.Product) []answer {
 	t.Helper()
 	packages = slices.Clone(packages)
 	out := make([]answer, len(packages))
@@ -57,7 +57,7 @@ func ask(t *testing.T, db *vulndb.DB, packages []catalog.Package) []answer {
 		packages[i].PURL = fmt.Sprint(i)
 		place[packages[i].PURL] = i
 	}
-	result, err := match.Match(t.Context(), db, packages, match.Options{Products: named})
+	result, err := match.Match(t.Context(), db, packages, match.Options{Products: names})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func checkReal(t *testing.T, folder string) {
 	}
 	type counts struct{ n, truePositive, falsePositive, falseNegative int }
 	strata, order := map[string]*counts{}, []string{}
-	for i, a := range ask(t, db, packages) {
+	for i, a := range ask(t, db, packages, named) {
 		r := &all[i]
 		c := strata[r.Stratum]
 		if c == nil {

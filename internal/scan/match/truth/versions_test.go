@@ -23,6 +23,24 @@ var orders = map[string]order{
 // crates is put together, as the name of the registry is a host's.
 const crates = "crates" + ".io"
 
+// parsed remembers what a parser made of a text, as the same versions are asked for over
+// and over.
+func parsed[T any](parse func(string) (T, bool)) func(string) (T, bool) {
+	type result struct {
+		value T
+		ok    bool
+	}
+	known := map[string]result{}
+	return func(s string) (T, bool) {
+		r, seen := known[s]
+		if !seen {
+			r.value, r.ok = parse(s)
+			known[s] = r
+		}
+		return r.value, r.ok
+	}
+}
+
 // numbers compares decimal numbers of any length.
 func numbers(a, b string) int {
 	a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")
@@ -45,7 +63,7 @@ type semver struct {
 // goVersion is a candidate as Go writes it: 1.21rc3.
 var goVersion = regexp.MustCompile(`^(\d+(?:\.\d+)*)(rc|beta)(\d+)$`)
 
-func parseSemver(s string) (v semver, ok bool) {
+var parseSemver = parsed(func(s string) (v semver, ok bool) {
 	s = strings.TrimPrefix(strings.TrimPrefix(s, "go"), "v")
 	if m := goVersion.FindStringSubmatch(s); m != nil {
 		s = m[1] + "-" + m[2] + "." + m[3]
@@ -70,7 +88,7 @@ func parseSemver(s string) (v semver, ok bool) {
 		}
 	}
 	return v, true
-}
+})
 
 func compareSemver(a, b string) (int, bool) {
 	x, ok1 := parseSemver(a)
@@ -121,7 +139,7 @@ type pyVersion struct {
 	local            []string
 }
 
-func parsePEP440(s string) (v pyVersion, ok bool) {
+var parsePEP440 = parsed(func(s string) (v pyVersion, ok bool) {
 	m := pep440.FindStringSubmatch(strings.ToLower(strings.TrimSpace(s)))
 	if m == nil {
 		return v, false
@@ -149,7 +167,7 @@ func parsePEP440(s string) (v pyVersion, ok bool) {
 		v.local = strings.FieldsFunc(m[10], func(r rune) bool { return strings.ContainsRune("-_.", r) })
 	}
 	return v, true
-}
+})
 
 func comparePEP440(a, b string) (int, bool) {
 	x, ok1 := parsePEP440(a)
@@ -180,7 +198,7 @@ var (
 
 // gemSegments gives the parts of a version of RubyGems, without the zeros at the end of
 // its numbers and of its words.
-func gemSegments(s string) ([]string, bool) {
+var gemSegments = parsed(func(s string) ([]string, bool) {
 	if !gemVersion.MatchString(s) {
 		return nil, false
 	}
@@ -190,7 +208,7 @@ func gemSegments(s string) ([]string, bool) {
 		first = len(all)
 	}
 	return append(dropZeros(all[:first]), dropZeros(all[first:])...), true
-}
+})
 
 func dropZeros(s []string) []string {
 	for len(s) > 0 && isNumber(s[len(s)-1]) && numbers(s[len(s)-1], "0") == 0 {
@@ -241,10 +259,15 @@ var (
 	preWord    = regexp.MustCompile(`^(dev|a|alpha|b|beta|pre|preview|rc|c)$`)
 )
 
+var looseTokens = parsed(func(s string) ([]string, bool) {
+	return looseToken.FindAllString(strings.ToLower(s), -1), true
+})
+
 // compareLoose orders versions of programs at large: numbers, words that come before a
 // release, and others (patch levels), which come behind.
 func compareLoose(a, b string) int {
-	x, y := looseToken.FindAllString(strings.ToLower(a), -1), looseToken.FindAllString(strings.ToLower(b), -1)
+	x, _ := looseTokens(a)
+	y, _ := looseTokens(b)
 	for i := range max(len(x), len(y)) {
 		p, q := "", ""
 		if i < len(x) {
@@ -257,7 +280,7 @@ func compareLoose(a, b string) int {
 			return c
 		}
 		c := strings.Compare(p, q)
-		if isNumber(p) && isNumber(q) {
+		if looseRank(p) == looseRank("0") || isNumber(p) && isNumber(q) {
 			c = numbers(p, q)
 		}
 		if c != 0 {
