@@ -79,7 +79,7 @@ func checkBounds(t *testing.T, folder string) {
 			packages = append(packages, catalog.Package{Kind: kinds[ecosystem], Name: name, Version: v, Locations: []string{"/found"}})
 		}
 		deciding := byID(ecosystem, n.records[key])
-		for i, got := range ask(t, db, packages, nil) {
+		for i, got := range ask(t, db, packages, none) {
 			want := answer{}
 			for id, records := range deciding {
 				affected, unconfirmed := false, true

@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
 )
 
 // flip is a row whose answer is turned by an edit of the advisory that it cites.
@@ -211,7 +212,7 @@ func TestAnotherFixTurnsTheAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		answers := ask(t, database(t, archived(t, copies)), packages, named)
+		answers := ask(t, database(t, archived(t, copies)), packages, cpe.Products)
 		for i, f := range round {
 			if affected, _ := n.judge(&f.row.Package, f.row.Vulnerability); affected == f.row.Affected {
 				t.Errorf("%v: the naive matcher still says %v when the fix is %s, not %s", f.row, affected, f.new, f.old)

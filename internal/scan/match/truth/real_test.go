@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
 	"github.com/buildyard/buildyard/internal/scan/match"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/build"
@@ -31,15 +32,17 @@ func database(t *testing.T, folder string) *vulndb.DB {
 	return db
 }
 
-// named gives the matcher the names of products.
-func named(p *catalog.Package) []match.Product {
-	var out []match.Product
-	for _, n := range productsOf(p) {
+// named gives the matcher the names that the naive one has, none gives it no names.
+func named(p catalog.Package) []cpe.Product {
+	var out []cpe.Product
+	for _, n := range productsOf(&p) {
 		vendor, product, _ := strings.Cut(n, ":")
-		out = append(out, match.Product{Vendor: vendor, Product: product})
+		out = append(out, cpe.Product{Vendor: vendor, Product: product, Curated: true})
 	}
 	return out
 }
+
+func none(catalog.Package) []cpe.Product { return nil }
 
 // answer is what the real matcher says of a package: the ids that it finds, and which of
 // them are unconfirmed.
@@ -47,7 +50,7 @@ type answer map[string]bool
 
 // ask gives an answer for each package. A package is told apart from others of its name
 // and version by its place in the list.
-func ask(t *testing.T, db *vulndb.DB, packages []catalog.Package, names func(*catalog.Package) []match.Product) []answer {
+func ask(t *testing.T, db *vulndb.DB, packages []catalog.Package, names func(catalog.Package) []cpe.Product) []answer {
 	t.Helper()
 	packages = slices.Clone(packages)
 	out := make([]answer, len(packages))
@@ -77,7 +80,7 @@ func checkReal(t *testing.T, folder string) {
 	}
 	type counts struct{ n, truePositive, falsePositive, falseNegative int }
 	strata, order := map[string]*counts{}, []string{}
-	for i, a := range ask(t, db, packages, named) {
+	for i, a := range ask(t, db, packages, cpe.Products) {
 		r := &all[i]
 		c := strata[r.Stratum]
 		if c == nil {

@@ -186,6 +186,7 @@ func rubyRecord(file string, data []byte) ([]*record, error) {
 		CVE        string
 		GHSA       string
 		OSVDB      string
+		Platform   string
 		Patched    []string `yaml:"patched_versions"`
 		Unaffected []string `yaml:"unaffected_versions"`
 	}
@@ -209,7 +210,7 @@ func rubyRecord(file string, data []byte) ([]*record, error) {
 		}
 	}
 	rec.held = func(v string) bool {
-		if _, ok := compareGem(v, v); !ok {
+		if _, ok := compareGem(v, v); !ok || r.Platform == "jruby" { // gems for it are other packages
 			return false
 		}
 		return !slices.ContainsFunc(sound, func(all []gemRequirement) bool {

@@ -276,11 +276,12 @@ func compareLoose(a, b string) int {
 		if i < len(y) {
 			q = y[i]
 		}
-		if c := cmp.Compare(looseRank(p), looseRank(q)); c != 0 {
+		rp, rq := looseRank(p, looseNext(x, i)), looseRank(q, looseNext(y, i))
+		if c := cmp.Compare(rp, rq); c != 0 {
 			return c
 		}
 		c := strings.Compare(p, q)
-		if looseRank(p) == looseRank("0") || isNumber(p) && isNumber(q) {
+		if rp == 1 || isNumber(p) && isNumber(q) {
 			c = numbers(p, q)
 		}
 		if c != 0 {
@@ -290,10 +291,19 @@ func compareLoose(a, b string) int {
 	return 0
 }
 
-// looseRank orders kinds of tokens; nothing and 0 are alike.
-func looseRank(s string) int {
+// looseNext is what follows a token.
+func looseNext(tokens []string, i int) string {
+	if i+1 < len(tokens) {
+		return tokens[i+1]
+	}
+	return ""
+}
+
+// looseRank orders kinds of tokens; nothing and 0 are alike. A letter alone is a patch
+// level (1.0.2a), with a number it may be an alpha (3.15.0a1).
+func looseRank(s, next string) int {
 	switch {
-	case preWord.MatchString(s):
+	case preWord.MatchString(s) && (len(s) > 1 || isNumber(next)):
 		return 0
 	case s == "" || isNumber(s) && numbers(s, "0") == 0:
 		return 1
