@@ -113,6 +113,7 @@ func (j *judge) judgeTopic(found *findings, s subject, t *topic) error {
 		}
 		j.story.tell("%s (%s) is not asked: %s (%s) comes first.", a.ID, a.Source, t.deciding[0].ID, t.deciding[0].Source)
 	}
+	var unconfirmed *Finding // one that is confirmed counts before it
 	for _, a := range t.deciding {
 		if !onPlatform(found.pkg, a.Platform) {
 			j.story.tell("%s (%s) is about packages for %s alone.", a.ID, a.Source, a.Platform)
@@ -125,12 +126,19 @@ func (j *judge) judgeTopic(found *findings, s subject, t *topic) error {
 		if !v.affected {
 			continue
 		}
-		return found.add(t.id, &Finding{
+		f := &Finding{
 			CPE: firstOf(found.pkg.CPEs), Constraint: v.constraint, Fixed: v.fixed,
 			Source: a.Source, Advisory: a.ID, Unconfirmed: a.Unconfirmed,
-		})
+		}
+		if !f.Unconfirmed {
+			return found.add(t.id, f)
+		}
+		unconfirmed = cmp.Or(unconfirmed, f)
 	}
-	return nil
+	if unconfirmed == nil {
+		return nil
+	}
+	return found.add(t.id, unconfirmed)
 }
 
 // judgeProducts asks what NVD says of the products that a package is. What Homebrew says

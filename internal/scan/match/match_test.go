@@ -148,6 +148,17 @@ func TestGoItself(t *testing.T) {
 	}
 }
 
+func TestConfirmedCountsBeforeUnconfirmed(t *testing.T) {
+	open := vulndb.Advisory{ID: "GO-1", Source: vulndb.GoVuln, Name: "p", CVEs: []string{"CVE-2024-1"}, Ranges: []vulndb.Range{{}}, Unconfirmed: true}
+	bounded := fixed("GO-1", vulndb.GoVuln, "2.0.0", "CVE-2024-1")
+	for _, version := range []string{"v1.0.0", "v2.0.0"} {
+		r := run(t, inEcosystem(vulndb.Go, open, bounded), match.Options{}, pkg(catalog.Go, "p", version))
+		if len(r.Findings) != 1 || r.Findings[0].Unconfirmed != (version == "v2.0.0") {
+			t.Errorf("%s: got %+v", version, r.Findings)
+		}
+	}
+}
+
 func TestRejectedAndUnconfirmed(t *testing.T) {
 	a := fixed("GO-1", vulndb.GoVuln, "2.0.0", "CVE-2024-1", "CVE-2024-2")
 	b := vulndb.Advisory{ID: "GO-2", Source: vulndb.GoVuln, Name: "p", CVEs: []string{"CVE-2024-3"}, Ranges: []vulndb.Range{{}}, Unconfirmed: true}
