@@ -98,10 +98,10 @@ func parseMaven(s string) *mavenItem {
 
 // normalize drops what stands for nothing before the end and before a list.
 func (i *mavenItem) normalize() {
-	for at := len(i.list) - 1; at >= 0; at-- {
-		if i.list[at].null() {
+	for at, last := range slices.Backward(i.list) {
+		if last.null() {
 			i.list = slices.Delete(i.list, at, at+1)
-		} else if i.list[at].kind != 'l' {
+		} else if last.kind != 'l' {
 			break
 		}
 	}
