@@ -53,12 +53,15 @@ func isGoItself(p *catalog.Package) bool {
 	return p.Kind == catalog.Go && (p.Name == "stdlib" || p.Name == "toolchain")
 }
 
+// noCommit ends the version that Go writes where there is none.
+const noCommit = "-00010101000000-000000000000"
+
 // unjudgeable says why no advisory can speak of a package; "" when some may.
 func unjudgeable(p *catalog.Package) string {
 	switch {
 	case p.Replaced:
 		return "its code was replaced, so that its name and version say nothing of it"
-	case p.Kind == catalog.Go && strings.HasPrefix(p.Version, "("):
+	case p.Kind == catalog.Go && (strings.HasPrefix(p.Version, "(") || strings.HasSuffix(p.Version, noCommit)):
 		return "it was built from a working copy, which has no version"
 	case isGoItself(p) && !inBinary(p.Locations):
 		return "a go.mod says which Go is wanted, only a program says which one it was built with"

@@ -121,7 +121,7 @@ func (j *judge) judgeTopic(found *findings, s subject, t *topic) error {
 		}
 		v := j.verdict(s, a)
 		if v.err != nil {
-			found.unjudged = v.err
+			found.unjudged = cmp.Or(s.err, fmt.Errorf("%s: %w", a.ID, v.err))
 		}
 		if !v.affected {
 			continue
@@ -197,7 +197,7 @@ func (j *judge) judgeCVE(found *findings, it *item, of []vulndb.Applicability, t
 		c := j.evaluate(it, &of[i])
 		j.tellConfiguration(it, &of[i], &c)
 		if c.err != nil {
-			found.unjudged = c.err
+			found.unjudged = cmp.Or(it.err, fmt.Errorf("%s: %w", of[i].ID, c.err))
 		}
 		if !c.holds {
 			continue

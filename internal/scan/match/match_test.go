@@ -121,10 +121,10 @@ func TestNotJudged(t *testing.T) {
 	modules.Locations = []string{"/src/go.mod"}
 	binary := pkg(catalog.Go, "stdlib", "go1.21.0")
 	binary.Locations = []string{"/bin/x"}
-	r := run(t, db, match.Options{}, replaced, modules, binary, pkg(catalog.Go, "p", "(devel)"),
+	r := run(t, db, match.Options{}, replaced, modules, binary, pkg(catalog.Go, "p", "(devel)"), pkg(catalog.Go, "p", "v0.0.0-00010101000000-000000000000"),
 		pkg(catalog.Go, "p", "odd"), pkg(catalog.Go, "p", "odder"), pkg(catalog.Go, "p", strings.Repeat("9", 1<<20)), pkg(catalog.Go, "p", "1\x00"))
 	expect(t, found(r), "p odd GO-1 = odd", "stdlib go1.21.0 GO-1 >= 0")
-	if len(r.Unjudged) != 3 || r.Packages != 8 {
+	if len(r.Unjudged) != 3 || r.Packages != 9 {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -221,4 +221,31 @@ func TestManyPackages(t *testing.T) {
 	if !reflect.DeepEqual(first, second) {
 		t.Error("the result depends on the order of the packages")
 	}
+}
+
+// FuzzMatch gives the matcher whatever a package and the records of it may say.
+func FuzzMatch(f *testing.F) {
+	f.Add(uint8(0), "1.0.0", "0", "2.0.0", "cpe:2.3:a:p:p:*:*:*:*:*:*:*:*")
+	f.Add(uint8(2), "1.0+local", "1.0a1", "1!2", "cpe:2.3:a:p:p:9.3:p2:*:*:*:macos:*:*")
+	f.Add(uint8(6), "6.0_8", "", "6.0_9", `cpe:2.3:o:apple:macos:-:*:*:*:*:*:*:*`)
+	f.Add(uint8(7), "p", "x", "_", "cpe:2.3:a:p:p")
+	f.Fuzz(func(t *testing.T, kind uint8, version, from, to, name string) {
+		p := pkg(catalog.Kinds[int(kind)%len(catalog.Kinds)], "p", version)
+		ranges := []vulndb.Range{{Introduced: from, Fixed: to}, {Introduced: to, LastAffected: from}}
+		db := &memory{applicabilities: []vulndb.Applicability{{ID: "CVE-2024-1", Nodes: []vulndb.Node{anyOf(
+			vulndb.Criterion{CPE: name, Vulnerable: true, StartIncluding: from, EndExcluding: to},
+			vulndb.Criterion{CPE: name, Vulnerable: true}, criterion("a:v:p:"+version+rest))}}}}
+		for e := range kindOf {
+			db.advisories = append(db.advisories, vulndb.Advisory{ID: "X-1", Ecosystem: e, Name: "p", Ranges: ranges, Versions: []string{from, to}})
+		}
+		r := run(t, db, named("v"), p)
+		for _, found := range r.Findings {
+			if found.Constraint == "" || found.Version != version || found.Vulnerability.ID == "" {
+				t.Errorf("got %+v", found)
+			}
+			if _, err := match.Explain(t.Context(), db, match.Question{ID: found.Vulnerability.ID, Package: p}, named("v")); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
