@@ -81,7 +81,7 @@ func (i *Image) readL1() error {
 		return damaged("its L1 table lies at %d", i.h.l1)
 	}
 	i.l1 = make([]int64, n)
-	var places []int64
+	used := 0
 	raw := make([]byte, min(n, l1Piece)*entryBytes)
 	for k := range i.l1 {
 		within := k % l1Piece
@@ -98,7 +98,13 @@ func (i *Image) readL1() error {
 			return damaged("an L2 table lies at %d", at)
 		}
 		i.l1[k] = at
-		places = append(places, at)
+		used++
+	}
+	places := make([]int64, 0, used)
+	for _, at := range i.l1 {
+		if at != 0 {
+			places = append(places, at)
+		}
 	}
 	slices.Sort(places)
 	if len(slices.Compact(places)) != len(places) {

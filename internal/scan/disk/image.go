@@ -18,7 +18,7 @@ import (
 
 const (
 	maxChain    = 64       // images that lie on each other
-	imageMemory = 64 << 20 // of the tables of a chain
+	imageMemory = 80 << 20 // of the tables of a chain, while they are read
 	chainCache  = 32 << 20 // of all caches of a chain
 )
 

@@ -23,25 +23,30 @@ import (
 func linux(t testing.TB, label string) []byte {
 	t.Helper()
 	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "tree"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "tree", "hello"), []byte(label), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, dir, mke2fs(t), "-q", "-F", "-t", "ext4", "-L", label, "-d", "tree", "image", "2M")
+	b, err := os.ReadFile(filepath.Join(dir, "image"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// mke2fs finds the program, or skips the test.
+func mke2fs(t testing.TB) string {
+	t.Helper()
 	for _, tool := range []string{"mke2fs", "/usr/sbin/mke2fs", "/sbin/mke2fs"} {
-		if exec.Command(tool, "-V").Run() != nil {
-			continue
+		if exec.Command(tool, "-V").Run() == nil {
+			return tool
 		}
-		if err := os.Mkdir(filepath.Join(dir, "tree"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "tree", "hello"), []byte(label), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		run(t, dir, tool, "-q", "-F", "-t", "ext4", "-L", label, "-d", "tree", "image", "2M")
-		b, err := os.ReadFile(filepath.Join(dir, "image"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
 	}
 	t.Skip("mke2fs of e2fsprogs is not here")
-	return nil
+	return ""
 }
 
 const mib = 1 << 20

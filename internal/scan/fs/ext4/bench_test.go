@@ -1,8 +1,6 @@
 package ext4_test
 
 import (
-	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -31,84 +29,13 @@ func BenchmarkWalk(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				w := bench{fsys: fsys(), buf: make([]byte, 64<<10)}
-				if err := w.walk("."); err != nil {
+				entries, read, err := treetest.Visit(fsys())
+				if err != nil {
 					b.Fatal(err)
 				}
-				b.ReportMetric(float64(w.entries), "entries/op")
-				b.ReportMetric(float64(w.bytes), "read/op")
+				b.ReportMetric(float64(entries), "entries/op")
+				b.ReportMetric(float64(read), "read/op")
 			}
 		})
-	}
-}
-
-type bench struct {
-	fsys           fs.FS
-	buf            []byte
-	entries, bytes int
-}
-
-func (w *bench) walk(dir string) error {
-	list, err := fs.ReadDir(w.fsys, dir)
-	if err != nil {
-		return err
-	}
-	return w.each(dir, list)
-}
-
-func (w *bench) each(dir string, list []fs.DirEntry) error {
-	for _, e := range list {
-		w.entries++
-		name := dir + "/" + e.Name()
-		if dir == "." {
-			name = e.Name()
-		}
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
-		switch {
-		case e.IsDir():
-			if r, ok := e.(interface{ ReadDir() ([]fs.DirEntry, error) }); ok {
-				below, err := r.ReadDir()
-				if err == nil {
-					err = w.each(name, below)
-				}
-				if err != nil {
-					return err
-				}
-				continue
-			}
-			if err := w.walk(name); err != nil {
-				return err
-			}
-		case info.Mode().IsRegular() && w.entries%20 == 0 && info.Size() < 1<<20 && fs.ValidPath(name):
-			if err := w.read(name, e); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (w *bench) read(name string, e fs.DirEntry) error {
-	open := func() (fs.File, error) { return w.fsys.Open(name) }
-	if o, ok := e.(interface{ Open() (fs.File, error) }); ok {
-		open = o.Open
-	}
-	f, err := open()
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	for {
-		n, err := f.Read(w.buf)
-		w.bytes += n
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
 	}
 }
