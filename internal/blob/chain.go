@@ -97,9 +97,7 @@ type lastFrame struct {
 func (c *Chain) frame(layer, frame int) ([]byte, error) {
 	x := c.chain[layer]
 	return c.frames.get(frameKey{x.root, frame}, func() ([]byte, error) {
-		f := x.Frame(frame)
-		s := Scratch{stored: make([]byte, f.Stored), raw: make([]byte, f.Raw)}
-		raw, err := c.layers[layer].ReadFrame(frame, &s)
+		raw, err := c.layers[layer].readFrame(frame)
 		if err != nil {
 			return nil, fmt.Errorf("layer %s: %w", x.root, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"sync"
 )
 
 // Layer reads the frames of a layer file. It may be used from many goroutines; whoever opened the source
@@ -56,7 +57,7 @@ func (l *Layer) ReadFrame(i int, s *Scratch) ([]byte, error) {
 	if cap(s.stored) < f.Stored {
 		s.stored = make([]byte, FrameSize)
 	}
-	if cap(s.raw) < f.Raw {
+	if f.Codec != CodecRaw && cap(s.raw) < f.Raw {
 		s.raw = make([]byte, FrameSize)
 	}
 	stored := s.stored[:f.Stored]
@@ -64,6 +65,20 @@ func (l *Layer) ReadFrame(i int, s *Scratch) ([]byte, error) {
 		return nil, fmt.Errorf("read frame at %d: %w", f.Offset, err)
 	}
 	return Unpack(f, stored, s.raw)
+}
+
+// storedFrames are buffers for what is only decoded: reading here and there, they would be most of the garbage.
+var storedFrames = sync.Pool{New: func() any { b := make([]byte, FrameSize); return &b }}
+
+// readFrame is ReadFrame into memory of its own.
+func (l *Layer) readFrame(i int) ([]byte, error) {
+	f := l.index.Frame(i)
+	if f.Codec == CodecRaw { // the stored bytes are the frame
+		return l.ReadFrame(i, &Scratch{stored: make([]byte, f.Stored)})
+	}
+	b := storedFrames.Get().(*[]byte)
+	defer storedFrames.Put(b)
+	return l.ReadFrame(i, &Scratch{stored: *b, raw: make([]byte, f.Raw)})
 }
 
 // Check reads and decodes one frame after the other, from the one numbered from, and gives for each what is
