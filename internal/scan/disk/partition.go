@@ -60,8 +60,10 @@ func Partitions(r io.ReaderAt, size int64) ([]Partition, error) {
 	switch {
 	case err == nil:
 		return list, nil
-	case !errors.Is(err, errNoTable), protective:
+	case !errors.Is(err, errNoTable):
 		return nil, err
+	case protective:
+		return nil, damaged("it says to have a partition table of GPT and has none")
 	}
 	if list, ok := readMBR(r, size, boot[:]); ok {
 		return list, nil

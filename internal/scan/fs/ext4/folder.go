@@ -11,8 +11,10 @@ import (
 )
 
 const (
-	maxEntries  = 1 << 20 // of a folder that is read
-	maxBad      = 16      // damaged blocks of a folder, before the rest is given up
+	maxEntries  = 1 << 20  // of a folder that is read
+	maxNames    = 32 << 20 // bytes of the names of a folder
+	maxBlocks   = 1 << 18  // of a folder
+	maxBad      = 16       // damaged blocks of a folder, before the rest is given up
 	entryHeader = 8
 	tailSize    = 12 // a checksum behind the entries of a block, in the form of an entry
 	tailKind    = 0xde
@@ -122,6 +124,7 @@ type lister struct {
 	n     *inode
 	above uint32 // what the name ".." leads to
 	out   []entry
+	names int   // bytes of all names
 	count int   // damaged blocks
 	bad   error // the first damage
 }
@@ -153,8 +156,8 @@ func (l *lister) read() error {
 		stop := min(end, r.first+r.n)
 		for ; block < stop && r.place != 0; block++ {
 			place := r.place + block - r.first
-			if seen[place] {
-				l.damage(damaged("it has block %d twice", place))
+			if seen[place] || len(seen) == maxBlocks {
+				l.damage(damaged("it has block %d twice, or more than %d blocks", place, maxBlocks))
 				return nil
 			}
 			seen[place] = true
@@ -172,6 +175,9 @@ func (l *lister) block(place uint64) bool {
 	b, err := l.fs.block(place)
 	if err == nil {
 		b, err = l.checked(b)
+	}
+	if err == nil && !l.fs.owners.claim(place, l.n.number) {
+		err = damaged("block %d of it is that of another folder", place)
 	}
 	if err == nil {
 		err = l.entries(b)
@@ -276,9 +282,11 @@ func (l *lister) keeps(name string, number uint32) (bool, error) {
 		return false, damaged("a name leads to the root")
 	case strings.ContainsAny(name, "/\x00"):
 		return false, damaged("it has a name with a slash or a zero in it")
-	case len(l.out) >= maxEntries:
-		return false, fmt.Errorf("it has more than %d entries: what is behind them is not read", maxEntries)
+	case len(l.out) >= maxEntries || l.names+len(name) > maxNames:
+		l.count = maxBad
+		return false, fmt.Errorf("it has more than %d entries or their names are too long: what is behind them is not read", maxEntries)
 	}
+	l.names += len(name)
 	return true, nil
 }
 

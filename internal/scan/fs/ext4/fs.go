@@ -17,6 +17,7 @@ type FS struct {
 	super   *super
 	pages   *pages
 	folders *folders
+	owners  *owners
 	notes   []string
 }
 
@@ -33,7 +34,7 @@ func Open(r io.ReaderAt, size int64) (*FS, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &FS{r: r, super: s, pages: newPages(r, size, s.blockSize), folders: newFolders()}
+	f := &FS{r: r, super: s, pages: newPages(r, size, s.blockSize), folders: newFolders(), owners: newOwners()}
 	f.note(size)
 	root, err := f.inode(rootInode)
 	if err == nil && !root.isFolder() {

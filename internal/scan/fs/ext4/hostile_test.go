@@ -191,6 +191,11 @@ func TestLies(t *testing.T) {
 			le.PutUint32(n[40+12+8:], 0)
 			copy(b[block*1024:], n[40:100])
 		}, "3 deep where it is 2", 42},
+		"folders share a block": {"mapped", func(t *testing.T, b []byte) {
+			many, below := inodeAt(b, number(t, b, "many")), inodeAt(b, number(t, b, "folder"))
+			copy(below[44:48], many[40:44])
+			le.PutUint32(below[4:], 2048)
+		}, "that of another folder", 12},
 		"inode changed":      {"checked", func(t *testing.T, b []byte) { inodeAt(b, number(t, b, "large"))[4]++ }, "checksum", 42},
 		"folder changed":     {"checked", func(t *testing.T, b []byte) { record(t, b, "file-with-a-long-name-1\x00")[9]++ }, "checksum", 12},
 		"target with a zero": {"mapped", func(t *testing.T, b []byte) { inodeAt(b, number(t, b, "short"))[42] = 0 }, "zero in it", 42},

@@ -1,0 +1,36 @@
+package ext4
+
+import "sync"
+
+// owners knows which folder each block of folders belongs to. Blocks that many folders
+// share would make a walk as long as the product of both.
+type owners struct {
+	mu sync.Mutex // guards the field below
+	at map[uint64]*[ownersOf]uint32
+}
+
+const (
+	ownersOf  = 64      // blocks side by side
+	maxOwners = 1 << 17 // of those; for what lies beyond, nothing is known
+)
+
+func newOwners() *owners { return &owners{at: map[uint64]*[ownersOf]uint32{}} }
+
+// claim gives a block to a folder, unless another one has it.
+func (o *owners) claim(place uint64, folder uint32) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	group := o.at[place/ownersOf]
+	if group == nil {
+		if len(o.at) == maxOwners {
+			return true
+		}
+		group = &[ownersOf]uint32{}
+		o.at[place/ownersOf] = group
+	}
+	owner := &group[place%ownersOf]
+	if *owner == 0 {
+		*owner = folder
+	}
+	return *owner == folder
+}
