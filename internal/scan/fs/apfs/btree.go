@@ -12,6 +12,8 @@ const (
 	nodeLeaf  = 2
 	nodeFixed = 4
 
+	nodeNoHeader = 0x10
+
 	treeHashed   = 0x80
 	treeNoHeader = 0x100
 
@@ -156,7 +158,7 @@ func (t *tree) load(block uint64) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if k.header {
+	if k.header && !headless(b) {
 		if !sound(b) {
 			return nil, damaged("block %d, a node of a tree, has a wrong checksum", block)
 		}
@@ -170,6 +172,11 @@ func (t *tree) load(block uint64) (*node, error) {
 	}
 	t.d.nodes.add(k, n)
 	return n, nil
+}
+
+// headless says whether a node says itself that it has no header: in its place are zeros.
+func headless(b []byte) bool {
+	return le.Uint16(b[32:])&nodeNoHeader != 0 && [objectHeader]byte(b) == [objectHeader]byte{}
 }
 
 // child reads the node that record i of n names.

@@ -13,7 +13,7 @@ const (
 
 	minBlock  = 4096
 	maxBlock  = 65536
-	mostNodes = 12 << 20 // bytes of nodes in each generation of the cache
+	mostNodes = 8 << 20 // bytes of nodes in each generation of the cache
 
 	mostVolumes     = 100
 	mostDescriptors = 1 << 16 // blocks of the ring of checkpoints

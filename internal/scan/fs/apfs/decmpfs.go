@@ -21,7 +21,7 @@ const (
 	mostPacked       = plainBlock * 2 // bytes of a compressed block: more than any has
 	mostInline       = 4 << 20        // bytes of a file that is in its attribute
 	mostBlocks       = 1 << 19        // of a file: 32 GiB
-	mostPlain        = 32             // decompressed blocks that each generation of the cache holds
+	mostPlain        = 16             // decompressed blocks that each generation of the cache holds
 
 	kindPlain      = 1
 	kindZlib       = 3 // and 4 in the resource fork, as with those below

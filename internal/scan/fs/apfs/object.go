@@ -9,6 +9,8 @@ import (
 
 // Types of objects, as their headers have them.
 const (
+	objectHeader = 32 // bytes
+
 	typeMask      = 0x0000ffff
 	typeBTree     = 0x02
 	typeBTreeNode = 0x03

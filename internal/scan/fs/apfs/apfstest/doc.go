@@ -24,6 +24,7 @@ const (
 	typeTree      = 0x02
 	typeNode      = 0x03
 	typeOMap      = 0x0b
+	typeMap       = 0x0c
 	typeVolume    = 0x0d
 	typeCatalog   = 0x0e
 	typeRefs      = 0x0f
@@ -41,6 +42,9 @@ type writer struct {
 	w    io.WriterAt
 	next uint64 // block
 	err  error
+
+	rootHash    [32]byte // of the root of the last tree
+	catalogHash [32]byte // and of the last catalog
 }
 
 // alloc takes blocks that are not used yet.

@@ -200,6 +200,10 @@ func (c *catalog) inode(id, parent uint64, name string, f *File) {
 	flags := f.Flags
 	if f.Compression != 0 {
 		flags |= 0x20
+		if len(f.Data) != 1 { // as macOS does; older systems left it to the attribute
+			le.PutUint64(b[48:], 0x40000)
+			le.PutUint64(b[84:], uint64(len(f.Data)))
+		}
 	}
 	le.PutUint32(b[68:], flags)
 	le.PutUint32(b[72:], 501)
@@ -209,6 +213,7 @@ func (c *catalog) inode(id, parent uint64, name string, f *File) {
 	if f.Mode&0o170000 == Regular && f.Compression == 0 {
 		size := max(f.Size, int64(len(f.Data)))
 		fields = append(fields, [2]any{uint8(8), stream(size)})
+		c.records = append(c.records, record{key(id, 6), le.AppendUint32(nil, 1)})
 		c.stream(id, f.Data, f)
 	}
 	b = append(b, blob(fields)...)
@@ -270,7 +275,6 @@ func (c *catalog) xattr(id uint64, name string, data []byte) {
 
 // stream writes data and its extents.
 func (c *catalog) stream(id uint64, data []byte, f *File) {
-	c.records = append(c.records, record{key(id, 6), le.AppendUint32(nil, 1)})
 	blocks := (len(data) + BlockSize - 1) / BlockSize
 	if blocks == 0 {
 		return

@@ -26,7 +26,8 @@ const (
 	newestXID  = 40
 
 	firstVolume  = 1026 // numbers of objects of the container
-	firstCatalog = 2000 // and of each volume
+	integrityID  = 1999 // and of each volume
+	firstCatalog = 2000
 )
 
 // Write writes a container.
@@ -64,9 +65,14 @@ func Write(to io.WriterAt, c Container) (Layout, error) {
 	}
 	for i := range l.Checkpoints {
 		l.Checkpoints[i] = ring[1+2*i]
+		xid := newestXID - 1 + uint64(i)
+		w.object(ring[2*i], header{ring[2*i], xid, typeMap | physical, 0}, checkpointMap())
 		super := func(at uint64) {
 			b := container(len(volumes), l.Blocks, ringAt, ringCount, l.OMaps[i])
-			w.object(at, header{1, newestXID-1+uint64(i), typeContainer|ephemeral, 0}, b)
+			le.PutUint32(b[128:], uint32(2*i+2)) // where the next checkpoint goes
+			le.PutUint32(b[136:], uint32(2*i))   // and where this one is
+			le.PutUint32(b[140:], 2)
+			w.object(at, header{1, xid, typeContainer | ephemeral, 0}, b)
 		}
 		super(l.Checkpoints[i])
 		if i == 0 {
@@ -74,6 +80,13 @@ func Write(to io.WriterAt, c Container) (Layout, error) {
 		}
 	}
 	return l, w.err
+}
+
+// checkpointMap writes the list of a checkpoint's objects in memory: none.
+func checkpointMap() []byte {
+	b := make([]byte, BlockSize)
+	le.PutUint32(b[32:], 1) // the last of the checkpoint
+	return b
 }
 
 // container writes a superblock.

@@ -1,6 +1,9 @@
 package apfstest
 
-import "slices"
+import (
+	"crypto/sha256"
+	"slices"
+)
 
 // record is a key and a value of a tree.
 type record struct{ key, value []byte }
@@ -80,18 +83,20 @@ func (w *writer) tree(s shape, records []record) (root uint64, places []place) {
 				places = append(places, p)
 			}
 			if last {
+				w.rootHash = sha256.Sum256(b)
 				return id, places
 			}
-			up = append(up, record{g[0].key, childOf(s, id)})
+			up = append(up, record{g[0].key, childOf(s, id, b)})
 		}
 		records = up
 	}
 }
 
 // childOf is the value that names a child.
-func childOf(s shape, id uint64) []byte {
+func childOf(s shape, id uint64, b []byte) []byte {
 	if s.hashed {
-		return append(le.AppendUint64(nil, id-s.first), make([]byte, 32)...)
+		sum := sha256.Sum256(b)
+		return append(le.AppendUint64(nil, id-s.first), sum[:]...)
 	}
 	return le.AppendUint64(nil, id)
 }
@@ -144,6 +149,9 @@ func layOut(s shape, level int, records []record, root bool) []byte {
 		flags |= 4
 		entry = 4
 	}
+	if s.hashed {
+		flags |= 8 | 16 // the latter: without a header
+	}
 	le.PutUint16(b[32:], flags)
 	le.PutUint16(b[34:], uint16(level))
 	le.PutUint32(b[36:], uint32(len(records)))
@@ -192,6 +200,6 @@ func (w *writer) omap(xid uint64, places []place) uint64 {
 	le.PutUint32(b[44:], typeTree|physical)
 	le.PutUint64(b[48:], root)
 	block := w.alloc(1)
-	w.object(block, header{block, xid, typeOMap|physical, 0}, b)
+	w.object(block, header{block, xid, typeOMap | physical, 0}, b)
 	return block
 }

@@ -69,15 +69,19 @@ func (w *writer) volume(v *Volume, index int) (block uint64, catalog []uint64) {
 		places = append(places, at...)
 		kept := v.super(index, root, extents)
 		blk := w.alloc(1)
-		w.object(blk, header{blk, xid, typeVolume|physical, 0}, kept)
+		w.object(blk, header{blk, xid, typeVolume | physical, 0}, kept)
 		snapshots = append(snapshots, snapshotRecords(s.Name, xid, blk)...)
 		if s.Name == v.StartAt {
 			startAt = xid
 		}
 	}
 	root, extents, at := w.catalog(v, v.Files, newestXID-2)
+	sum := w.catalogHash
 	for _, p := range at {
 		catalog = append(catalog, p.block)
+	}
+	if v.Sealed {
+		at = append(at, w.integrity(sum))
 	}
 	b := v.super(index, root, extents)
 	le.PutUint64(b[128:], w.omap(newestXID-2, append(places, at...)))
@@ -87,7 +91,7 @@ func (w *writer) volume(v *Volume, index int) (block uint64, catalog []uint64) {
 	le.PutUint64(b[216:], uint64(len(v.Snapshots)))
 	le.PutUint64(b[968:], startAt)
 	block = w.alloc(1)
-	w.object(block, header{firstVolume+uint64(index), newestXID-2, typeVolume, 0}, b)
+	w.object(block, header{firstVolume + uint64(index), newestXID - 2, typeVolume, 0}, b)
 	return block, catalog
 }
 
@@ -98,11 +102,24 @@ func (w *writer) catalog(v *Volume, files []File, xid uint64) (root, extents uin
 	slices.SortFunc(c.records, byKey(v.hashed()))
 	s := shape{sub: typeCatalog, xid: xid, virtual: true, first: firstCatalog, hashed: v.Sealed, full: v.NodeRecords}
 	root, places = w.tree(s, c.records)
+	w.catalogHash = w.rootHash
 	if v.Sealed {
 		slices.SortFunc(c.extents, byNumbers)
 		extents, _ = w.tree(shape{sub: typeExtents, xid: xid, fixed: true, full: v.NodeRecords}, c.extents)
 	}
 	return root, extents, places
+}
+
+// integrity writes how the catalog of a sealed volume is hashed.
+func (w *writer) integrity(root [32]byte) place {
+	b := make([]byte, BlockSize)
+	le.PutUint32(b[32:], 2)   // version
+	le.PutUint32(b[40:], 1)   // SHA-256
+	le.PutUint32(b[44:], 128) // where the hash of the root is
+	copy(b[128:], root[:])
+	p := place{id: integrityID, xid: newestXID - 2, block: w.alloc(1)}
+	w.object(p.block, header{p.id, p.xid, typeIntegrity, 0}, b)
+	return p
 }
 
 // super writes a superblock.
@@ -112,6 +129,9 @@ func (v *Volume) super(index int, root, extents uint64) []byte {
 	le.PutUint32(b[36:], uint32(index))
 	le.PutUint64(b[56:], v.features())
 	le.PutUint32(b[116:], typeTree)
+	if v.Sealed {
+		le.PutUint32(b[116:], typeTree|noHeader)
+	}
 	le.PutUint32(b[120:], typeTree|physical)
 	le.PutUint32(b[124:], typeTree|physical)
 	le.PutUint64(b[136:], root)
@@ -125,6 +145,7 @@ func (v *Volume) super(index int, root, extents uint64) []byte {
 	le.PutUint16(b[964:], v.Role)
 	copy(b[1008:], v.Group[:])
 	if v.Sealed {
+		le.PutUint64(b[1024:], integrityID)
 		le.PutUint64(b[1032:], extents)
 		le.PutUint32(b[1040:], typeTree|physical)
 	}
