@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -327,4 +328,16 @@ func TestCompression(t *testing.T) {
 			t.Errorf("%s: %v", f.Path, err)
 		}
 	}
+}
+
+// TestTogether reads a volume from several goroutines.
+func TestTogether(t *testing.T) {
+	list := some()[:5]
+	list = append(list, apfstest.File{Path: "packed", Data: text(200_000), Compression: 12})
+	fsys := files(t, apfstest.Volume{Files: list, NodeRecords: 4})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { compare(t, fsys, list) })
+	}
+	wg.Wait()
 }

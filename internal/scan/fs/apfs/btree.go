@@ -234,7 +234,7 @@ type cursor struct {
 	left  int // leaves that may still be visited, so that trees that share nodes end
 }
 
-const maxLeaves = 1 << 26
+const maxLeaves = 1 << 20
 
 // seek stands at the first record whose key is not before the target, or at the end.
 func (t *tree) seek(to target) (cursor, error) {

@@ -194,27 +194,80 @@ func TestLostNodes(t *testing.T) {
 	}
 }
 
-// TestLoop has a tree whose node is its own child, and one whose folder is in itself.
-func TestLoop(t *testing.T) {
+// many is a folder of a thousand files, and one within.
+func many() []apfstest.File {
 	var list []apfstest.File
 	for i := range 1000 {
 		list = append(list, apfstest.File{Path: fmt.Sprintf("folder/%04d", i)})
 	}
-	m, l := write(t, apfstest.Container{Volumes: []apfstest.Volume{{Files: list}}})
-	root := l.Catalogs[0][len(l.Catalogs[0])-1]
-	b := m.block(root)
-	for at := apfstest.BlockSize - 40 - 8; at > 2000; at -= 8 {
-		if b[at] != 0 || b[at+1] != 0 {
-			copy(b[at:], b[8:16])
+	return append(list, apfstest.File{Path: "folder/within/more/x"})
+}
+
+// TestLoop has nodes of a tree be their own children, and the same child many times.
+func TestLoop(t *testing.T) {
+	for _, same := range []bool{false, true} {
+		m, l := write(t, apfstest.Container{Volumes: []apfstest.Volume{{Files: many()}}})
+		root := m.block(l.Catalogs[0][len(l.Catalogs[0])-1])
+		values := apfstest.BlockSize - 40
+		child := bytes.Clone(root[8:16]) // its own number
+		if same {
+			child = bytes.Clone(root[values-16 : values-8])
+		}
+		for at := values - 16; root[at] != 0 || root[at+1] != 0; at -= 8 {
+			copy(root[at:], child)
+		}
+		apfstest.Seal(root)
+		c, err := m.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := c.Volumes()[0].FS()
+		if err == nil {
+			_, err = f.ReadDir("folder")
+		}
+		if !errors.Is(err, apfs.ErrDamaged) {
+			t.Error(err)
 		}
 	}
-	apfstest.Seal(b)
+}
+
+// TestWithin has a folder that is in a folder below it.
+func TestWithin(t *testing.T) {
+	m, l := write(t, apfstest.Container{Volumes: []apfstest.Volume{{Files: []apfstest.File{{Path: "outer/inner/x"}}}}})
+	leaf := m.block(l.Catalogs[0][0])
+	// The entry of "x" becomes one of a folder: that of its grandparent, inode 16.
+	at := -1
+	for i := range leaf[:len(leaf)-18] {
+		if leaf[i] == 18 && leaf[i+16] == 8 && bytes.Equal(leaf[i+1:i+8], make([]byte, 7)) {
+			at = i
+		}
+	}
+	if at < 0 {
+		t.Fatal("the entry is not there")
+	}
+	leaf[at], leaf[at+16] = 16, 4
+	apfstest.Seal(leaf)
 	c, err := m.open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Volumes()[0].FS(); !errors.Is(err, apfs.ErrDamaged) {
-		t.Error(err)
+	f, err := c.Volumes()[0].FS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	var bad error
+	_ = fs.WalkDir(f, ".", func(_ string, _ fs.DirEntry, err error) error {
+		if seen++; err != nil {
+			bad = err
+		}
+		if seen > 50 {
+			return fs.SkipAll
+		}
+		return nil
+	})
+	if seen > 10 || !errors.Is(bad, apfs.ErrDamaged) {
+		t.Errorf("%d entries, %v", seen, bad)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 type entry struct {
 	f    *FS
 	name string
+	dir  uint64 // inode of the folder
 	id   uint64
 	kind fs.FileMode
 }
@@ -25,9 +26,19 @@ func (e *entry) IsDir() bool       { return e.kind.IsDir() }
 func (e *entry) Type() fs.FileMode { return e.kind }
 func (e *entry) String() string    { return fs.FormatDirEntry(e) }
 
+// inode reads the inode. A folder that says to be in another one is damage: this is what
+// keeps folders from being within themselves.
+func (e *entry) inode() (*inode, error) {
+	n, err := e.f.inode(e.id)
+	if err == nil && n.mode.IsDir() && n.parent != e.dir {
+		return nil, damaged("folder %d is in folder %d, and not where it says to be", e.id, e.dir)
+	}
+	return n, err
+}
+
 // Info reads the inode.
 func (e *entry) Info() (fs.FileInfo, error) {
-	n, err := e.f.inode(e.id)
+	n, err := e.inode()
 	if err != nil {
 		return nil, &fs.PathError{Op: "lstat", Path: e.name, Err: err}
 	}
@@ -36,7 +47,7 @@ func (e *entry) Info() (fs.FileInfo, error) {
 
 // Open opens the file without looking its path up again. A symbolic link is not followed.
 func (e *entry) Open() (fs.File, error) {
-	n, err := e.f.inode(e.id)
+	n, err := e.inode()
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: e.name, Err: err}
 	}
@@ -49,7 +60,7 @@ func (e *entry) Open() (fs.File, error) {
 
 // ReadDir lists the folder without looking its path up again.
 func (e *entry) ReadDir() ([]fs.DirEntry, error) {
-	n, err := e.f.inode(e.id)
+	n, err := e.inode()
 	if err != nil {
 		return nil, &fs.PathError{Op: "readdir", Path: e.name, Err: err}
 	}
@@ -66,7 +77,8 @@ func (f *FS) parseEntry(key, value []byte) (entry, error) {
 	if len(name) == 0 || len(value) < 18 || string(name) == "." || string(name) == ".." || strings.ContainsAny(string(name), "/\x00") {
 		return entry{}, damaged("a folder has an entry without name or inode")
 	}
-	e := entry{f: f, name: string(name), id: le.Uint64(value)}
+	k, _ := parseRecordKey(key)
+	e := entry{f: f, name: string(name), dir: k.id, id: le.Uint64(value)}
 	kind, ok := typeOf(le.Uint16(value[16:]))
 	if !ok {
 		if n, err := f.inode(e.id); err == nil {
@@ -78,9 +90,12 @@ func (f *FS) parseEntry(key, value []byte) (entry, error) {
 }
 
 // scan calls see with each record of a kind of an inode, from a key on, until it says
-// false. It passes over what is damaged, and tells of it in the end.
+// false. It passes over what is damaged, and tells of it in the end. Leaves must be in
+// order, so that no tree that names a leaf many times has more records than it has bytes.
 func (f *FS) scan(from recordKey, see func(key, value []byte) bool) error {
 	var bad error
+	leaf := -1          // what c.left was in the leaf
+	var first recordKey // of that leaf
 	c, err := f.t.seek(from)
 	for {
 		if errors.Is(err, ErrDamaged) {
@@ -93,7 +108,16 @@ func (f *FS) scan(from recordKey, see func(key, value []byte) bool) error {
 		if err != nil {
 			return err
 		}
-		if c.end() || !f.at(&c, from.id, from.kind) || !see(c.key(), c.value()) {
+		if c.end() || !f.at(&c, from.id, from.kind) {
+			return bad
+		}
+		if c.left != leaf {
+			if leaf >= 0 && first.compare(c.key()) <= 0 {
+				return damaged("the records of inode %d are not in order", from.id)
+			}
+			leaf, first = c.left, f.keyOf(c.key())
+		}
+		if !see(c.key(), c.value()) {
 			return bad
 		}
 		err = c.next()
@@ -114,7 +138,7 @@ func (f *FS) list(dir *inode) ([]fs.DirEntry, error) {
 			return true
 		}
 		out = append(out, &e)
-		return len(out) < mostEntries
+		return true
 	})
 	if err == nil {
 		err = bad
@@ -123,8 +147,16 @@ func (f *FS) list(dir *inode) ([]fs.DirEntry, error) {
 	return out, err
 }
 
-// mostEntries is how many names of one folder are listed at most.
-const mostEntries = 4 << 20
+// keyOf is the key that a record of names or a plain one has.
+func (f *FS) keyOf(b []byte) recordKey {
+	k, _ := parseRecordKey(b)
+	k.hashed = f.hashed
+	if k.kind == recordEntry || k.kind == recordXattr {
+		num, name := nameOf(b, k.kind == recordEntry && f.hashed)
+		k.num, k.name = num, string(name)
+	}
+	return k
+}
 
 func (f *FS) entryKey(dir, num uint64, name string) recordKey {
 	return recordKey{id: dir, kind: recordEntry, hashed: f.hashed, num: num, name: name}

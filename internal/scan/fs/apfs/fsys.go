@@ -99,20 +99,6 @@ func (f *FS) at(c *cursor, id uint64, kind uint8) bool {
 	return ok && k.id == id && k.kind == kind
 }
 
-// place is where a walk along a path stands: the folders down to a file, the root first.
-type place struct {
-	trail []*inode
-	names []string
-}
-
-func (p *place) last() *inode { return p.trail[len(p.trail)-1] }
-
-func (p *place) up() {
-	if len(p.trail) > 1 {
-		p.trail, p.names = p.trail[:len(p.trail)-1], p.names[:len(p.names)-1]
-	}
-}
-
 // walk goes along a path and follows symbolic links within the volume; of the last part
 // only if follow says so.
 func (f *FS) walk(name string, follow bool) (*inode, error) {
@@ -120,7 +106,7 @@ func (f *FS) walk(name string, follow bool) (*inode, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := &place{trail: []*inode{root}}
+	trail := []*inode{root} // the folders down to where the walk stands
 	rest, links := name, 0
 	for rest != "" {
 		part, after, _ := strings.Cut(rest, "/")
@@ -129,15 +115,15 @@ func (f *FS) walk(name string, follow bool) (*inode, error) {
 		case "", ".":
 			continue
 		case "..":
-			at.up()
+			trail = trail[:max(len(trail)-1, 1)]
 			continue
 		}
-		n, err := f.child(at.last(), part)
+		n, err := f.child(trail[len(trail)-1], part)
 		if err != nil {
 			return nil, err
 		}
 		if n.mode&fs.ModeSymlink == 0 || rest == "" && !follow {
-			at.trail, at.names = append(at.trail, n), append(at.names, part)
+			trail = append(trail, n)
 			continue
 		}
 		if links++; links > mostLinks {
@@ -148,11 +134,11 @@ func (f *FS) walk(name string, follow bool) (*inode, error) {
 			return nil, err
 		}
 		if path.IsAbs(target) {
-			at.trail, at.names = at.trail[:1], nil
+			trail = trail[:1]
 		}
 		rest = target + "/" + rest
 	}
-	return at.last(), nil
+	return trail[len(trail)-1], nil
 }
 
 // child gives the inode of an entry of a folder.
@@ -164,7 +150,7 @@ func (f *FS) child(dir *inode, name string) (*inode, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.inode(e.id)
+	return e.inode()
 }
 
 // find gives the inode of a path, as the functions of io/fs have it.

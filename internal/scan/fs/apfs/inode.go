@@ -53,6 +53,7 @@ func (s *Stat) Compressed() bool { return s.Flags&flagCompressed != 0 }
 // inode is the record of a file or folder.
 type inode struct {
 	stat    Stat
+	parent  uint64 // folder; of a file with several names one of its folders
 	stream  uint64 // the number that its extents have
 	mode    fs.FileMode
 	modTime time.Time
@@ -71,7 +72,7 @@ func parseInode(id uint64, b []byte) (inode, error) {
 			Inode: id, Links: le.Uint32(b[56:]), UID: le.Uint32(b[72:]), GID: le.Uint32(b[76:]), Flags: le.Uint32(b[68:]),
 			Created: timeOf(le.Uint64(b[16:])), Changed: timeOf(le.Uint64(b[32:])), Accessed: timeOf(le.Uint64(b[40:])),
 		},
-		stream: le.Uint64(b[8:]), modTime: timeOf(le.Uint64(b[24:])), mode: modeOf(le.Uint16(b[80:])),
+		parent: le.Uint64(b), stream: le.Uint64(b[8:]), modTime: timeOf(le.Uint64(b[24:])), mode: modeOf(le.Uint16(b[80:])),
 	}
 	if err := n.fields(b[inodeHeader:]); err != nil {
 		return n, err

@@ -20,6 +20,8 @@ const (
 	sealedVolume             = 0x20
 
 	unencrypted = 0x01 // flag of a volume
+
+	mostSnapshots = 10_000
 )
 
 // roles are the uses of volumes that have one bit, and those that are numbered above them.
@@ -207,6 +209,10 @@ func (v *Volume) Snapshots() ([]Snapshot, error) {
 		s, ok := parseSnapshot(c.value())
 		if !ok {
 			err = damaged("snapshot %d has no description", k.id)
+			break
+		}
+		if len(out) == mostSnapshots {
+			err = damaged("it has more than %d snapshots", mostSnapshots)
 			break
 		}
 		s.xid = k.id

@@ -18,7 +18,7 @@ const (
 	attrFork       = "com.apple.ResourceFork"
 
 	mostAttr   = 32 << 20 // bytes of an attribute that is read whole
-	mostTarget = 64 << 10
+	mostTarget = 4 << 10
 )
 
 // attr is an extended attribute.

@@ -70,6 +70,9 @@ func best(b []byte, from, to, now int) int {
 	}
 	out, most := now, count(now)
 	for d := 1; d <= min(from, 300); d++ {
+		if d == 24 {
+			d = 250 // those around where a distance takes two bytes
+		}
 		if n := count(d); n > most+2 {
 			out, most = d, n
 		}
