@@ -1,0 +1,202 @@
+package update
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// A bundle carries a database to a machine that reaches no server: a tar archive,
+// compressed with zstd, of the listing and the database, in this order.
+const (
+	bundleListing  = "listing.json"
+	bundleDatabase = "vuln.db"
+	bundleWindow   = 32 << 20
+)
+
+// Export verifies the database at a path and writes it to w as a bundle, with the
+// signature that it came with.
+func Export(ctx context.Context, path string, w io.Writer) (Listing, error) {
+	l, err := describe(ctx, path)
+	if err != nil {
+		return l, fmt.Errorf("export the vulnerability database: %w", err)
+	}
+	l.Path = bundleDatabase
+	if was := place(path).load().Listing; was.Checksum == l.Checksum && was.Size == l.Size {
+		l.Signature = was.Signature
+	}
+	if err := writeBundle(path, l, w); err != nil {
+		return l, fmt.Errorf("export the vulnerability database: %w", err)
+	}
+	return l, nil
+}
+
+func writeBundle(path string, l Listing, w io.Writer) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return err
+	}
+	t := tar.NewWriter(z)
+	b, err := json.MarshalIndent(l, "", "  ")
+	if err != nil {
+		return err
+	}
+	head := func(name string, size int64) error {
+		return t.WriteHeader(&tar.Header{Name: name, Size: size, Mode: 0o644, ModTime: l.Built, Format: tar.FormatPAX})
+	}
+	if err := head(bundleListing, int64(len(b))); err != nil {
+		return err
+	}
+	if _, err := t.Write(b); err != nil {
+		return err
+	}
+	if err := head(bundleDatabase, l.Size); err != nil {
+		return err
+	}
+	if _, err := io.CopyN(t, f, l.Size); err != nil {
+		return err
+	}
+	return errors.Join(t.Close(), z.Close())
+}
+
+// Import verifies a bundle, or the file of a database, and makes it the database of
+// Target. It takes older ones too. With a key, only a bundle that is signed is taken.
+func Import(ctx context.Context, file string, o Options) (Status, error) {
+	o = o.filled()
+	p := place(o.Target)
+	release, err := p.hold(ctx)
+	if err == nil {
+		defer release()
+		err = p.take(ctx, file, o)
+	}
+	if err != nil {
+		s, _ := Look(o.Target)
+		s.Outcome = Failed
+		return s, fmt.Errorf("import %s: %w", file, err)
+	}
+	s, err := Look(o.Target)
+	s.Outcome = Updated
+	return s, err
+}
+
+// take copies a file into the folder of the database, compares it and lets it settle.
+func (p place) take(ctx context.Context, file string, o Options) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	temp, err := os.CreateTemp(filepath.Dir(string(p)), ".import-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name())
+	defer temp.Close()
+	l, err := unbundle(f, temp, o)
+	if err != nil {
+		return err
+	}
+	info, err := examine(ctx, temp.Name())
+	if err != nil {
+		return err
+	}
+	if l.Checksum != "" && !info.Built.Equal(l.Built) {
+		return fmt.Errorf("the database is of %s, its listing says %s", info.Built, l.Built)
+	}
+	if err := p.settle(temp.Name()); err != nil {
+		return err
+	}
+	st := p.load()
+	return writeJSON(p.state(), state{URL: st.URL, Listing: l})
+}
+
+// unbundle copies the database in a file to temp. A file that is no bundle has no
+// listing.
+func unbundle(f io.ReadSeeker, temp io.Writer, o Options) (Listing, error) {
+	var mark [4]byte
+	if _, err := io.ReadFull(f, mark[:]); err != nil {
+		return Listing{}, errors.New("it is neither a database nor a bundle")
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return Listing{}, err
+	}
+	if string(mark[:]) == "\x28\xb5\x2f\xfd" { // zstd
+		return fromBundle(f, temp, o)
+	}
+	if len(o.Key) > 0 {
+		return Listing{}, fmt.Errorf("%w: a key is set, and the file of a database has no signature; export a bundle", ErrSignature)
+	}
+	n, err := io.Copy(temp, io.LimitReader(f, o.MaxSize+1))
+	if err == nil && n > o.MaxSize {
+		err = fmt.Errorf("the file has more than %d bytes", o.MaxSize)
+	}
+	return Listing{}, err
+}
+
+func fromBundle(f io.Reader, temp io.Writer, o Options) (Listing, error) {
+	z, err := zstd.NewReader(f, zstd.WithDecoderMaxMemory(bundleWindow), zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return Listing{}, err
+	}
+	defer z.Close()
+	t := tar.NewReader(z)
+	if err := member(t, bundleListing); err != nil {
+		return Listing{}, err
+	}
+	b, err := io.ReadAll(io.LimitReader(t, listingMost))
+	if err != nil {
+		return Listing{}, err
+	}
+	l, err := ParseListing(b, o.MaxSize)
+	if err == nil {
+		err = l.verify(o.Key)
+	}
+	if err != nil {
+		return Listing{}, err
+	}
+	if err := member(t, bundleDatabase); err != nil {
+		return Listing{}, err
+	}
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(temp, h), io.LimitReader(t, l.Size+1))
+	if err != nil {
+		return Listing{}, err
+	}
+	if n != l.Size || sumText(h.Sum(nil)) != l.Checksum {
+		return Listing{}, fmt.Errorf("%w: the database in the bundle is not that of its listing", ErrChecksum)
+	}
+	return l, ends(t, z)
+}
+
+// ends reads the rest of a bundle, so that its own checksum is compared.
+func ends(t *tar.Reader, z io.Reader) error {
+	if _, err := t.Next(); !errors.Is(err, io.EOF) {
+		return errors.New("the bundle does not end behind the database")
+	}
+	if _, err := io.Copy(io.Discard, io.LimitReader(z, listingMost)); err != nil {
+		return fmt.Errorf("%w: %w", ErrChecksum, err)
+	}
+	return nil
+}
+
+// member goes to the next file of a bundle, which must have the name.
+func member(t *tar.Reader, name string) error {
+	h, err := t.Next()
+	if err != nil || h.Name != name || h.Typeflag != tar.TypeReg {
+		return fmt.Errorf("the bundle has no %s where it should be", name)
+	}
+	return nil
+}

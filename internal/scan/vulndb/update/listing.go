@@ -1,0 +1,160 @@
+// Package update keeps the vulnerability database of a machine: it fetches a newer one
+// that a listing names, takes one that somebody carried over, and writes both.
+//
+// It does not build databases, and never asks anybody but the listing's server and that
+// of the file which the listing names.
+//
+// Invariant: the database in use is replaced by one whose size, SHA-256 and every block
+// were compared, and otherwise left as it is.
+package update
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// Listing names the database that a server offers. It is a small JSON file that any
+// server of files can hold.
+type Listing struct {
+	Schema   int       `json:"schema"`
+	Built    time.Time `json:"built"`
+	Path     string    `json:"path"`     // of the file, from where the listing lies; or a whole URL
+	Checksum string    `json:"checksum"` // "sha256:" and 64 hex digits
+	Size     int64     `json:"size"`
+	// Signature is of what SignedText gives, by Ed25519, in base64. Empty is unsigned.
+	Signature string `json:"signature,omitempty"`
+}
+
+// What Update and Import refuse; errors.Is finds them.
+var (
+	ErrChecksum  = errors.New("the checksum is wrong")
+	ErrSignature = errors.New("the signature is wrong")
+)
+
+const (
+	listingMost = 1 << 20
+	usualMost   = 400 << 20 // bytes of a database
+	checksumOf  = "sha256:"
+)
+
+// SignedText is what a signature is of. The path is left out, so that a mirror may keep
+// the file where it wants.
+func (l Listing) SignedText() []byte {
+	return fmt.Appendf(nil, "buildyard vulnerability database\nschema %d\nbuilt %s\nchecksum %s\nsize %d\n",
+		l.Schema, l.Built.UTC().Format(time.RFC3339Nano), l.Checksum, l.Size)
+}
+
+// verify says whether the listing is signed by a key; without a key everything is good.
+func (l Listing) verify(key ed25519.PublicKey) error {
+	if len(key) == 0 {
+		return nil
+	}
+	if l.Signature == "" {
+		return fmt.Errorf("%w: the listing has none, and a key is set", ErrSignature)
+	}
+	sig, err := base64.StdEncoding.DecodeString(l.Signature)
+	if err != nil || len(key) != ed25519.PublicKeySize || !ed25519.Verify(key, l.SignedText(), sig) {
+		return fmt.Errorf("%w: the listing is not signed with the key that is set", ErrSignature)
+	}
+	return nil
+}
+
+// ParseListing reads a listing, and refuses what this program cannot use.
+func ParseListing(b []byte, most int64) (Listing, error) {
+	var l Listing
+	if err := json.Unmarshal(b, &l); err != nil {
+		return l, fmt.Errorf("the listing: %w", err)
+	}
+	sum, err := hex.DecodeString(strings.TrimPrefix(l.Checksum, checksumOf))
+	switch {
+	case l.Schema > vulndb.Schema:
+		return l, fmt.Errorf("%w: the listing has schema %d, the program reads %d; update the program", vulndb.ErrNewer, l.Schema, vulndb.Schema)
+	case l.Schema < vulndb.Schema:
+		return l, fmt.Errorf("the listing has schema %d, the program reads %d", l.Schema, vulndb.Schema)
+	case err != nil || len(sum) != sha256.Size || !strings.HasPrefix(l.Checksum, checksumOf):
+		return l, errors.New("the listing has no sha256 checksum")
+	case l.Size <= 0 || l.Size > most:
+		return l, fmt.Errorf("the listing names a file of %d bytes; up to %d are taken", l.Size, most)
+	case l.Path == "":
+		return l, errors.New("the listing names no file")
+	}
+	l.Checksum = strings.ToLower(l.Checksum)
+	return l, nil
+}
+
+// ListingOptions say what listing to write.
+type ListingOptions struct {
+	Database string             // the file that it names
+	Target   string             // file of the listing
+	Path     string             // of the database as the listing names it; "" is the name of its file
+	Key      ed25519.PrivateKey // nil: it is not signed
+}
+
+// WriteListing verifies a database and writes the listing that offers it.
+func WriteListing(ctx context.Context, o ListingOptions) (Listing, error) {
+	l, err := describe(ctx, o.Database)
+	if err != nil {
+		return l, fmt.Errorf("list the vulnerability database: %w", err)
+	}
+	l.Path = o.Path
+	if l.Path == "" {
+		l.Path = filepath.Base(o.Database)
+	}
+	if len(o.Key) > 0 {
+		if len(o.Key) != ed25519.PrivateKeySize {
+			return l, fmt.Errorf("list the vulnerability database: the key has %d bytes, an Ed25519 key %d", len(o.Key), ed25519.PrivateKeySize)
+		}
+		l.Signature = base64.StdEncoding.EncodeToString(ed25519.Sign(o.Key, l.SignedText()))
+	}
+	if err := writeJSON(o.Target, l); err != nil {
+		return l, fmt.Errorf("list the vulnerability database: %w", err)
+	}
+	return l, nil
+}
+
+// describe verifies a database and gives its listing, without a path.
+func describe(ctx context.Context, path string) (Listing, error) {
+	info, err := examine(ctx, path)
+	if err != nil {
+		return Listing{}, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return Listing{}, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	if err != nil {
+		return Listing{}, err
+	}
+	return Listing{Schema: info.Schema, Built: info.Built, Checksum: sumText(h.Sum(nil)), Size: n}, nil
+}
+
+func sumText(sum []byte) string { return checksumOf + hex.EncodeToString(sum) }
+
+// examine opens a database and reads every block of it.
+func examine(ctx context.Context, path string) (vulndb.Info, error) {
+	db, err := vulndb.Open(path)
+	if err != nil {
+		return vulndb.Info{}, err
+	}
+	defer db.Close()
+	if err := db.Verify(ctx); err != nil {
+		return vulndb.Info{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return db.Info(), nil
+}

@@ -1,0 +1,410 @@
+package update
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var day = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+
+// database writes one of a date, whose records tell it from others.
+func database(t testing.TB, path string, built time.Time) {
+	t.Helper()
+	f, err := os.Create(path)
+	check(t, err)
+	defer f.Close()
+	w, err := vulndb.NewWriter(f, built)
+	check(t, err)
+	for i := range 500 {
+		check(t, w.Vulnerability(vulndb.Vulnerability{ID: fmt.Sprintf("CVE-2020-%05d", i), URL: built.Format(time.RFC3339)}))
+	}
+	check(t, w.Close(nil))
+}
+
+// site is a folder that a server shows, with a database and its listing.
+type site struct {
+	folder string
+	server *httptest.Server
+
+	mu       sync.Mutex // guards the fields below
+	requests []string   // method, path, range and answer of each
+	change   func(http.ResponseWriter, *http.Request) bool
+}
+
+func newSite(t testing.TB, built time.Time, key ed25519.PrivateKey) *site {
+	t.Helper()
+	s := &site{folder: t.TempDir()}
+	s.publish(t, built, key)
+	s.server = httptest.NewServer(s)
+	t.Cleanup(s.server.Close)
+	return s
+}
+
+func (s *site) publish(t testing.TB, built time.Time, key ed25519.PrivateKey) Listing {
+	t.Helper()
+	file := filepath.Join(s.folder, "vuln.db")
+	database(t, file, built)
+	l, err := WriteListing(t.Context(), ListingOptions{Database: file, Target: filepath.Join(s.folder, "latest.json"), Key: key})
+	check(t, err)
+	check(t, os.Chtimes(filepath.Join(s.folder, "latest.json"), built, built))
+	return l
+}
+
+func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.requests = append(s.requests, strings.TrimSpace(r.URL.Path+" "+r.Header.Get("Range")+" "+r.Header.Get("If-Modified-Since")))
+	change := s.change
+	s.mu.Unlock()
+	if change != nil && change(w, r) {
+		return
+	}
+	http.ServeFile(w, r, filepath.Join(s.folder, filepath.Base(r.URL.Path)))
+}
+
+func (s *site) asked() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.requests
+	s.requests = nil
+	return list
+}
+
+func (s *site) options(t testing.TB) Options {
+	return Options{Target: filepath.Join(t.TempDir(), "db", "vuln.db"), Listing: s.server.URL + "/latest.json"}
+}
+
+func TestUpdate(t *testing.T) {
+	s := newSite(t, day, nil)
+	o := s.options(t)
+	var last int64
+	o.Progress = func(done, _ int64) { last = done }
+	st, err := Update(t.Context(), o)
+	check(t, err)
+	if st.Outcome != Updated || !st.Present || !st.Info.Built.Equal(day) || last != st.Info.Size || st.Checked.IsZero() {
+		t.Errorf("first: %+v", st)
+	}
+	s.asked()
+	st, err = Update(t.Context(), o)
+	check(t, err)
+	if asked := s.asked(); st.Outcome != Current || len(asked) != 1 || !strings.Contains(asked[0], "GMT") {
+		t.Errorf("again: %+v, asked %q", st, asked)
+	}
+	o.Every = time.Hour
+	if st, err = Update(t.Context(), o); err != nil || st.Outcome != NotChecked || len(s.asked()) != 0 {
+		t.Errorf("a moment later: %+v, %v", st, err)
+	}
+	o.Every = 0
+	s.publish(t, day.Add(24*time.Hour), nil)
+	st, err = Update(t.Context(), o)
+	check(t, err)
+	if st.Outcome != Updated || !st.Info.Built.Equal(day.Add(24*time.Hour)) {
+		t.Errorf("next day: %+v", st)
+	}
+	s.publish(t, day, nil)
+	if st, err = Update(t.Context(), o); err != nil || st.Outcome != Current || !st.Info.Built.Equal(day.Add(24*time.Hour)) {
+		t.Errorf("an older one: %+v, %v", st, err)
+	}
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(o.Target), "*"))
+	if err != nil || len(left) != 3 { // database, state, lock
+		t.Errorf("left are %q, %v", left, err)
+	}
+}
+
+func TestUpdateFromAFolder(t *testing.T) {
+	s := newSite(t, day, nil)
+	for _, listing := range []string{filepath.Join(s.folder, "latest.json"), "file://" + filepath.ToSlash(s.folder) + "/latest.json"} {
+		o := s.options(t)
+		o.Listing = listing
+		st, err := Update(t.Context(), o)
+		check(t, err)
+		if st.Outcome != Updated {
+			t.Errorf("%s: %+v", listing, st)
+		}
+	}
+}
+
+// TestFailureLeavesTheOldOne tries what servers do wrong.
+func TestFailureLeavesTheOldOne(t *testing.T) {
+	listing := func(edit func(string) string) func(*site) func(http.ResponseWriter, *http.Request) bool {
+		return func(s *site) func(http.ResponseWriter, *http.Request) bool {
+			return func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, ".json") {
+					return false
+				}
+				b, _ := os.ReadFile(filepath.Join(s.folder, "latest.json"))
+				_, _ = w.Write([]byte(edit(string(b))))
+				return true
+			}
+		}
+	}
+	file := func(fn func(http.ResponseWriter, []byte)) func(*site) func(http.ResponseWriter, *http.Request) bool {
+		return func(s *site) func(http.ResponseWriter, *http.Request) bool {
+			return func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, ".db") {
+					return false
+				}
+				b, _ := os.ReadFile(filepath.Join(s.folder, "vuln.db"))
+				fn(w, b)
+				return true
+			}
+		}
+	}
+	replace := func(from, to string) func(string) string {
+		return func(s string) string { return strings.Replace(s, from, to, 1) }
+	}
+	for name, c := range map[string]struct {
+		change func(*site) func(http.ResponseWriter, *http.Request) bool
+		want   string
+	}{
+		"not there": {file(func(w http.ResponseWriter, _ []byte) { http.Error(w, "no", http.StatusNotFound) }), "404"},
+		"other bytes": {file(func(w http.ResponseWriter, b []byte) {
+			b[100] ^= 1
+			_, _ = w.Write(b)
+		}), "checksum"},
+		"cut off":       {file(func(w http.ResponseWriter, b []byte) { _, _ = w.Write(b[:len(b)/2]) }), "ended after"},
+		"longer":        {file(func(w http.ResponseWriter, b []byte) { _, _ = w.Write(append(b, b...)) }), "longer"},
+		"silent":        {file(func(_ http.ResponseWriter, _ []byte) { time.Sleep(400 * time.Millisecond) }), "nothing"},
+		"no JSON":       {listing(func(string) string { return "<html>" }), "listing"},
+		"newer schema":  {listing(replace(`"schema": 1`, `"schema": 9`)), "update the program"},
+		"no checksum":   {listing(replace("sha256:", "md5:")), "sha256"},
+		"too large":     {listing(replace(`"size": `, `"size": 9000000000`)), "bytes"},
+		"wrong date":    {listing(replace("2026-08-02", "2026-08-03")), "the listing says"},
+		"endless":       {listing(func(string) string { return strings.Repeat("x", 2<<20) }), "too long"},
+		"other scheme":  {listing(replace(`"path": "`, `"path": "ftp://x/`)), "cannot be fetched"},
+		"other machine": {listing(replace(`"path": "`, `"path": "http://127.0.0.1:1/`)), "127.0.0.1:1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, day, nil)
+			o := s.options(t)
+			o.Stall = 200 * time.Millisecond
+			_, err := Update(t.Context(), o)
+			check(t, err)
+			before, err := os.ReadFile(o.Target)
+			check(t, err)
+			s.publish(t, day.Add(24*time.Hour), nil)
+			s.mu.Lock()
+			s.change = c.change(s)
+			s.mu.Unlock()
+			st, err := Update(t.Context(), o)
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "that of 2026-08-01 stays in use") {
+				t.Errorf("error is %v", err)
+			}
+			after, err := os.ReadFile(o.Target)
+			check(t, err)
+			if st.Outcome != Failed || !st.Present || !bytes.Equal(before, after) {
+				t.Errorf("status is %+v", st)
+			}
+			s.mu.Lock()
+			s.change = nil
+			s.mu.Unlock()
+			if st, err := Update(t.Context(), o); err != nil || st.Outcome != Updated {
+				t.Errorf("when all is well again: %+v, %v", st, err)
+			}
+		})
+	}
+}
+
+func TestUpdateGoesOnWhereItWas(t *testing.T) {
+	s := newSite(t, day, nil)
+	o := s.options(t)
+	s.change = func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, ".db") {
+			return false
+		}
+		b, _ := os.ReadFile(filepath.Join(s.folder, "vuln.db"))
+		w.Header().Set("Content-Length", fmt.Sprint(len(b)))
+		_, _ = w.Write(b[:4000])
+		return true
+	}
+	if st, err := Update(t.Context(), o); err == nil || st.Present || !strings.Contains(err.Error(), "none yet") {
+		t.Fatalf("cut off: %+v, %v", st, err)
+	}
+	s.mu.Lock()
+	s.change = nil
+	s.mu.Unlock()
+	s.asked()
+	_, err := Update(t.Context(), o)
+	check(t, err)
+	if asked := s.asked(); len(asked) != 2 || !strings.Contains(asked[1], "bytes=4000-") {
+		t.Errorf("asked %q", asked)
+	}
+}
+
+func TestSignatures(t *testing.T) {
+	public, private, err := ed25519.GenerateKey(nil)
+	check(t, err)
+	_, other, err := ed25519.GenerateKey(nil)
+	check(t, err)
+	for name, c := range map[string]struct {
+		key  ed25519.PrivateKey
+		want error
+	}{"signed": {private, nil}, "unsigned": {nil, ErrSignature}, "by another": {other, ErrSignature}} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, day, c.key)
+			o := s.options(t)
+			o.Key = public
+			st, err := Update(t.Context(), o)
+			if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) || st.Present != (c.want == nil) {
+				t.Errorf("%+v, %v", st, err)
+			}
+		})
+	}
+	s := newSite(t, day, nil)
+	o := s.options(t)
+	_, err = Update(t.Context(), o)
+	check(t, err)
+	o.Key = public
+	if _, err := Update(t.Context(), o); !errors.Is(err, ErrSignature) {
+		t.Errorf("a key that was set later: %v", err)
+	}
+	s.publish(t, day, private)
+	if st, err := Update(t.Context(), o); err != nil || st.Outcome != Updated {
+		t.Errorf("signed later: %+v, %v", st, err)
+	}
+}
+
+func TestTwoUpdatesAtOnce(t *testing.T) {
+	s := newSite(t, day, nil)
+	o := s.options(t)
+	o.Every = time.Hour
+	var wg sync.WaitGroup
+	outcomes := make([]Outcome, 4)
+	for i := range outcomes {
+		wg.Go(func() {
+			st, err := Update(t.Context(), o)
+			if err != nil {
+				t.Error(err)
+			}
+			outcomes[i] = st.Outcome
+		})
+	}
+	wg.Wait()
+	if got := strings.Count(fmt.Sprint(outcomes), string(Updated)); got != 1 {
+		t.Errorf("%d updates of %v", got, outcomes)
+	}
+	if asked := s.asked(); len(asked) != 2 {
+		t.Errorf("asked %q", asked)
+	}
+}
+
+func TestWaitingEndsWithTheContext(t *testing.T) {
+	s := newSite(t, day, nil)
+	o := s.options(t)
+	release, err := place(o.Target).hold(t.Context())
+	check(t, err)
+	defer release()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := Update(ctx, o); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "another update runs") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDamagedDatabaseIsReplaced(t *testing.T) {
+	s := newSite(t, day, nil)
+	o := s.options(t)
+	_, err := Update(t.Context(), o)
+	check(t, err)
+	check(t, os.WriteFile(o.Target, []byte("rubbish"), 0o600))
+	if st, err := Look(o.Target); !errors.Is(err, vulndb.ErrNotDatabase) || st.Present {
+		t.Errorf("look: %+v, %v", st, err)
+	}
+	if st, err := Update(t.Context(), o); err != nil || st.Outcome != Updated {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+func TestRedirectsStaySafe(t *testing.T) {
+	plain := newSite(t, day, nil)
+	safe := httptest.NewTLSServer(http.RedirectHandler(plain.server.URL+"/latest.json", http.StatusFound))
+	defer safe.Close()
+	o := plain.options(t)
+	o.Listing = safe.URL + "/latest.json"
+	o.Client = safe.Client()
+	o.Client.CheckRedirect = onlySafer
+	if _, err := Update(t.Context(), o); err == nil || !strings.Contains(err.Error(), "leads from https") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestExportAndImport(t *testing.T) {
+	public, private, err := ed25519.GenerateKey(nil)
+	check(t, err)
+	s := newSite(t, day, private)
+	from := s.options(t)
+	from.Key = public
+	_, err = Update(t.Context(), from)
+	check(t, err)
+	var b bytes.Buffer
+	l, err := Export(t.Context(), from.Target, &b)
+	check(t, err)
+	if l.Signature == "" {
+		t.Error("the signature was lost")
+	}
+	bundle := filepath.Join(t.TempDir(), "bundle")
+	check(t, os.WriteFile(bundle, b.Bytes(), 0o600))
+
+	to := Options{Target: filepath.Join(t.TempDir(), "vuln.db"), Key: public}
+	st, err := Import(t.Context(), bundle, to)
+	check(t, err)
+	if st.Outcome != Updated || !st.Info.Built.Equal(day) || st.Listing.Signature == "" {
+		t.Errorf("imported: %+v", st)
+	}
+	if _, err := Import(t.Context(), from.Target, to); !errors.Is(err, ErrSignature) {
+		t.Errorf("a bare database with a key: %v", err)
+	}
+	to.Key = nil
+	if _, err := Import(t.Context(), from.Target, to); err != nil {
+		t.Errorf("a bare database: %v", err)
+	}
+	before, err := os.ReadFile(to.Target)
+	check(t, err)
+	for i := 0; i < b.Len(); i += b.Len()/40 + 1 {
+		bad := bytes.Clone(b.Bytes())
+		bad[i] ^= 0x10
+		check(t, os.WriteFile(bundle, bad, 0o600))
+		to.Key = public
+		if _, err := Import(t.Context(), bundle, to); err == nil {
+			t.Errorf("byte %d of the bundle was changed and nobody saw it", i)
+		}
+		check(t, os.WriteFile(bundle, b.Bytes()[:i], 0o600))
+		if _, err := Import(t.Context(), bundle, to); err == nil {
+			t.Errorf("a bundle cut off at %d was taken", i)
+		}
+	}
+	after, err := os.ReadFile(to.Target)
+	check(t, err)
+	if !bytes.Equal(before, after) {
+		t.Error("a bad bundle changed the database")
+	}
+}
+
+func FuzzListing(f *testing.F) {
+	f.Add([]byte(`{"schema":1,"built":"2026-08-01T00:00:00Z","path":"x","checksum":"sha256:0000000000000000000000000000000000000000000000000000000000000000","size":5}`))
+	f.Add([]byte(`{`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if l, err := ParseListing(b, 1<<20); err == nil && (l.Size <= 0 || l.Size > 1<<20 || l.Path == "") {
+			t.Errorf("%+v was taken", l)
+		}
+	})
+}
