@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
-	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/score"
 )
 
@@ -71,56 +70,4 @@ func (j *joined) result() vulndb.Vulnerability {
 	j.v.Related = slices.Compact(j.v.Related)
 	j.v.Related = j.v.Related[:min(len(j.v.Related), relatedMost)]
 	return j.v
-}
-
-// product is a vendor's product, as keys have it.
-type product struct{ vendor, name string }
-
-// productsOf gives the products that a configuration names as vulnerable, each once.
-// Hardware is left out: no package is any.
-func productsOf(a vulndb.Applicability) []product {
-	var list []product
-	seen := map[product]bool{}
-	for _, n := range a.Nodes {
-		for _, c := range n.Criteria {
-			part, p, ok := productOf(c)
-			if ok && c.Vulnerable && part != "h" && !seen[p] {
-				seen[p] = true
-				list = append(list, p)
-			}
-		}
-	}
-	return list
-}
-
-func productOf(c vulndb.Criterion) (part string, p product, ok bool) {
-	part, vendor, name, ok := feed.Product(c.CPE)
-	return part, product{vulndb.ProductKey(vendor), vulndb.ProductKey(name)}, ok
-}
-
-// reduce leaves in the one node that names a product as vulnerable what is about that
-// product. Whether it is affected depends on nothing else of that node, when one
-// criterion is enough there; other nodes stay whole, as other things may meet them.
-func reduce(a vulndb.Applicability, p product) vulndb.Applicability {
-	at := -1
-	for i, n := range a.Nodes {
-		if !slices.ContainsFunc(n.Criteria, func(c vulndb.Criterion) bool { return names(c, p) }) {
-			continue
-		}
-		if at >= 0 || n.All || n.Negate {
-			return a
-		}
-		at = i
-	}
-	if at < 0 {
-		return a
-	}
-	a.Nodes = slices.Clone(a.Nodes)
-	a.Nodes[at].Criteria = slices.DeleteFunc(slices.Clone(a.Nodes[at].Criteria), func(c vulndb.Criterion) bool { return !names(c, p) })
-	return a
-}
-
-func names(c vulndb.Criterion, p product) bool {
-	_, q, ok := productOf(c)
-	return ok && q == p
 }

@@ -116,8 +116,9 @@ func (j *joined) sortProducts(products *extsort.Sorter) error {
 		if err := a.UnmarshalBinary(raw); err != nil {
 			return err
 		}
-		for _, p := range productsOf(a) {
-			b, err := reduce(a, p).AppendBinary(nil)
+		all := nameProducts(a)
+		for _, p := range all.order {
+			b, err := all.about(p).AppendBinary(nil)
 			if err != nil {
 				return err
 			}

@@ -68,11 +68,13 @@ func failed(feed, where, reason string) Record {
 	return Record{Feed: feed, ID: where, Rejected: []Rejection{{Feed: feed, Record: where, Reason: reason}}}
 }
 
+const firstYear = 1980 // dates before are none
+
 // parseTime reads a date as feeds write them; zero when it is none.
 func parseTime(s string) time.Time {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", time.DateOnly, time.DateTime} {
 		if t, err := time.Parse(layout, s); err == nil {
-			if t.Year() < 1980 || t.Year() > 9998 {
+			if t.Year() < firstYear || t.Year() > 9998 {
 				return time.Time{}
 			}
 			return t.UTC()

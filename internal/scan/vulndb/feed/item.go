@@ -53,7 +53,7 @@ func (it Item) Parse() (records []Record) {
 		return nil
 	}
 	r := parse(it)
-	if r.Modified.IsZero() && r.Feed != "" {
+	if r.Modified.IsZero() && it.Time.Year() >= firstYear {
 		r.Modified = it.Time.UTC()
 	}
 	return []Record{r}

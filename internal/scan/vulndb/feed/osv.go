@@ -223,7 +223,11 @@ func (o *osvRecord) advisories(r *Record, source vulndb.Source, cves, related []
 			})
 		}
 		adv := &r.Advisories[i]
-		adv.Ranges = append(adv.Ranges, ranges...)
+		for _, rg := range ranges {
+			if !slices.Contains(adv.Ranges, rg) {
+				adv.Ranges = append(adv.Ranges, rg)
+			}
+		}
 		adv.Versions = unique(append(adv.Versions, a.Versions...))
 		adv.Unconfirmed = o.unreviewed() && slices.ContainsFunc(adv.Ranges, endless)
 	}

@@ -166,6 +166,7 @@ func rubyOrder(a, b string) int {
 
 func rubyRequirement(s string) (interval.Interval, error) {
 	op, v := splitRequirement(s)
+	v = strings.ReplaceAll(v, "-", ".pre.") // as RubyGems does
 	if odd(v) || v[0] < '0' || v[0] > '9' {
 		return interval.Interval{}, errRequirement
 	}

@@ -29,8 +29,8 @@ import (
 // File is one file. Its reader is good until the visit returns.
 type File struct {
 	Name string // path below what was given; slashes
-	Time time.Time
-	Size int64 // -1 when it is not known
+	Time time.Time // that its archive says; a time of the disk says nothing of the content
+	Size int64     // -1 when it is not known
 	*bufio.Reader
 }
 
@@ -40,11 +40,13 @@ type Visit func(File) error
 const (
 	deepest = 3 // archives in archives
 	window  = 64 << 20
+
+	bufferSize = 64 << 10
 )
 
 // Walk gives every file of a path.
 func Walk(ctx context.Context, path string, visit Visit) error {
-	w := &walker{ctx: ctx, visit: visit}
+	w := &walker{ctx: ctx, visit: visit, buf: newBuffer()}
 	err := w.path(path)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", path, err)
@@ -55,6 +57,7 @@ func Walk(ctx context.Context, path string, visit Visit) error {
 type walker struct {
 	ctx   context.Context //nolint:containedctx // it lives as long as one call of Walk
 	visit Visit
+	buf   *bufio.Reader // of the file that is being visited
 }
 
 func (w *walker) path(root string) error {
@@ -98,7 +101,7 @@ func (w *walker) onDisk(p, name string) error {
 	if strings.HasSuffix(name, ".zip") {
 		return w.zip(f, st.Size(), name, 0)
 	}
-	return w.file(f, File{Name: name, Time: st.ModTime(), Size: st.Size()}, 0)
+	return w.file(f, File{Name: name, Size: st.Size()}, 0)
 }
 
 // file gives a file to the visit, or what is packed in it.
@@ -128,7 +131,8 @@ func (w *walker) file(r io.Reader, f File, depth int) error {
 	case ".zip":
 		return fmt.Errorf("%s: a zip archive inside another archive is not read", f.Name)
 	}
-	f.Reader = bufio.NewReaderSize(r, 64<<10)
+	w.buf.Reset(r)
+	f.Reader = w.buf
 	return w.visit(f)
 }
 
@@ -186,3 +190,5 @@ func (w *walker) zipped(e *zip.File, name string, depth int) error {
 	f := File{Name: name + "/" + path.Clean(e.Name), Time: e.Modified, Size: int64(e.UncompressedSize64)}
 	return w.file(r, f, depth+1)
 }
+
+func newBuffer() *bufio.Reader { return bufio.NewReaderSize(nil, bufferSize) }

@@ -1,0 +1,69 @@
+package build
+
+import (
+	"slices"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
+)
+
+// product is a vendor's product, as keys have it.
+type product struct{ vendor, name string }
+
+// named is an applicability whose products were read from its CPEs once.
+type named struct {
+	vulndb.Applicability
+	products [][]product // of each criterion of each node
+	order    []product   // those named as vulnerable, each once
+	nodes    map[product]int
+}
+
+const several = -1 // nodes name the product
+
+// nameProducts finds the products that a configuration names as vulnerable. Hardware is
+// left out: no package is any.
+func nameProducts(a vulndb.Applicability) *named {
+	n := &named{Applicability: a, nodes: map[product]int{}}
+	vulnerable := map[product]bool{}
+	for i, node := range a.Nodes {
+		list := make([]product, len(node.Criteria))
+		for j, c := range node.Criteria {
+			part, vendor, name, ok := feed.Product(c.CPE)
+			if !ok {
+				continue
+			}
+			p := product{vulndb.ProductKey(vendor), vulndb.ProductKey(name)}
+			list[j] = p
+			if at, seen := n.nodes[p]; seen && at != i {
+				n.nodes[p] = several
+			} else if !seen {
+				n.nodes[p] = i
+			}
+			if c.Vulnerable && part != "h" && !vulnerable[p] {
+				vulnerable[p] = true
+				n.order = append(n.order, p)
+			}
+		}
+		n.products = append(n.products, list)
+	}
+	return n
+}
+
+// about gives the configuration with, in the one node that names a product, only what is
+// about that product. Whether it is affected depends on nothing else of that node, when
+// one criterion is enough there; other nodes stay whole, as other things may meet them.
+func (n *named) about(p product) vulndb.Applicability {
+	at := n.nodes[p]
+	if at == several || n.Nodes[at].All || n.Nodes[at].Negate {
+		return n.Applicability
+	}
+	a := n.Applicability
+	a.Nodes = slices.Clone(a.Nodes)
+	a.Nodes[at].Criteria = nil
+	for j, c := range n.Nodes[at].Criteria {
+		if n.products[at][j] == p {
+			a.Nodes[at].Criteria = append(a.Nodes[at].Criteria, c)
+		}
+	}
+	return a
+}

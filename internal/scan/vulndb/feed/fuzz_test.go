@@ -1,0 +1,74 @@
+package feed
+
+import (
+	"bufio"
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
+)
+
+// FuzzFeeds gives bytes to every reader, as a file of its form.
+func FuzzFeeds(f *testing.F) {
+	err := filepath.WalkDir("testdata", func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.Contains(p, "fuzz") {
+			return err
+		}
+		b, err := os.ReadFile(p)
+		f.Add(b)
+		return err
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	kinds := []Kind{kindOSV, kindOSVYAML, kindRubySec, kindRustSec, kindNVD, kindOverride, kindCVE, kindKEV, kindEPSS}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 64<<10 {
+			return
+		}
+		for _, kind := range kinds {
+			if kind == kindNVD || kind == kindKEV {
+				file := input.File{Name: "x", Reader: bufio.NewReader(bytes.NewReader(b))}
+				_ = read(file, kind, func(it Item) error { judge(t, it); return nil })
+			}
+			judge(t, Item{Kind: kind, Name: "gems/x/x", Data: b})
+		}
+		for _, ext := range []string{".json", ".yaml", ".md", ".csv"} {
+			recognise(ext, b)
+		}
+	})
+}
+
+// judge parses an item; a panic that Parse names is one nevertheless.
+func judge(t *testing.T, it Item) {
+	for _, r := range it.Parse() {
+		for _, x := range r.Rejected {
+			if strings.Contains(x.Reason, "broke its reader") {
+				t.Errorf("%s: %s", it.Kind, x.Reason)
+			}
+		}
+		for _, a := range r.Advisories {
+			if a.ID == "" || a.Name == "" {
+				t.Errorf("%s: an advisory without id or name: %+v", it.Kind, a)
+			}
+		}
+	}
+}
+
+func FuzzRequirements(f *testing.F) {
+	for _, s := range []string{">= 1.2.3", "~> 1.0.0.rc1.1, < 2", "^0.3", "1.*", "= 1.2", "<=4-a"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(_ *testing.T, s string) {
+		if len(s) > 1000 {
+			return
+		}
+		_, _ = complement(rubyOrder, rubyRequirement, []string{s})
+		_, _ = complement(cargoOrder, cargoRequirement, []string{s})
+		_, _, _, _ = Product(s)
+	})
+}
