@@ -8,11 +8,11 @@ import (
 
 const (
 	stringLimit = 64 << 10 // bytes of one string in a record
-	recordCost  = 64 << 20 // bytes of memory that the records of one question may cost
+	answerCost  = 48 << 20 // bytes of memory that the answer to one question may cost
 )
 
 // errTooLarge says that the answer to one question would take too much memory.
-var errTooLarge = errors.New("its records unfold to more than 64 MB")
+var errTooLarge = errors.New("its records unfold to more than 48 MB")
 
 // encoder appends the parts of a record. Its zero value is ready.
 type encoder struct{ b []byte }

@@ -81,20 +81,22 @@ func (db *DB) Info() Info { return db.info }
 // Advisories gives what the sources say of a package, sorted by id and source. The name
 // is taken as Key does.
 func (db *DB) Advisories(eco Ecosystem, name string) ([]Advisory, error) {
-	return collect(db.advisories(advisoryPrefix(eco, name)))
+	cost := answerCost
+	return collect(db.advisories(advisoryPrefix(eco, name), &cost))
 }
 
 // Applicabilities gives the configurations that name a product as vulnerable, sorted by
 // CVE. A popular product has thousands: EachApplicability does not hold them all.
 func (db *DB) Applicabilities(vendor, product string) ([]Applicability, error) {
-	return collect(db.EachApplicability(vendor, product))
+	cost := answerCost
+	return collect(db.applicabilities(applicabilityPrefix(vendor, product), &cost))
 }
 
 // EachApplicability goes through the configurations that name a product as vulnerable.
 // In a node that holds when one criterion does, only those of this product are given
 // where nothing else of the configuration depends on the others.
 func (db *DB) EachApplicability(vendor, product string) iter.Seq2[Applicability, error] {
-	return db.applicabilities(applicabilityPrefix(vendor, product))
+	return db.applicabilities(applicabilityPrefix(vendor, product), nil)
 }
 
 // Vulnerability gives what is known of an id, and false when that is nothing.
@@ -109,15 +111,15 @@ func (db *DB) Vulnerability(id string) (Vulnerability, bool, error) {
 }
 
 // AllAdvisories goes through all advisories, by ecosystem and name.
-func (db *DB) AllAdvisories() iter.Seq2[Advisory, error] { return db.advisories(nil) }
+func (db *DB) AllAdvisories() iter.Seq2[Advisory, error] { return db.advisories(nil, nil) }
 
 // AllApplicabilities goes through all configurations, by vendor and product; one that
 // names several products is given for each.
-func (db *DB) AllApplicabilities() iter.Seq2[Applicability, error] { return db.applicabilities(nil) }
+func (db *DB) AllApplicabilities() iter.Seq2[Applicability, error] { return db.applicabilities(nil, nil) }
 
 // AllVulnerabilities goes through all vulnerabilities, by id.
 func (db *DB) AllVulnerabilities() iter.Seq2[Vulnerability, error] {
-	return entries(db.trees[vulnerabilitySection], nil, func(key string, d *decoder) Vulnerability {
+	return entries(db.trees[vulnerabilitySection], nil, nil, func(key string, d *decoder) Vulnerability {
 		return d.vulnerability(db.text, key)
 	})
 }
@@ -140,14 +142,14 @@ func (db *DB) Verify(ctx context.Context) error {
 	return nil
 }
 
-func (db *DB) advisories(prefix []byte) iter.Seq2[Advisory, error] {
-	return entries(db.trees[advisorySection], prefix, func(_ string, d *decoder) Advisory {
+func (db *DB) advisories(prefix []byte, cost *int) iter.Seq2[Advisory, error] {
+	return entries(db.trees[advisorySection], prefix, cost, func(_ string, d *decoder) Advisory {
 		return d.advisory(db.text)
 	})
 }
 
-func (db *DB) applicabilities(prefix []byte) iter.Seq2[Applicability, error] {
-	return entries(db.trees[applicabilitySection], prefix, func(key string, d *decoder) Applicability {
+func (db *DB) applicabilities(prefix []byte, cost *int) iter.Seq2[Applicability, error] {
+	return entries(db.trees[applicabilitySection], prefix, cost, func(key string, d *decoder) Applicability {
 		parts := strings.Split(key, "\x00")
 		if len(parts) < 3 {
 			d.fail("an entry has a wrong key")
@@ -178,7 +180,7 @@ func (db *DB) text(n uint64) (string, error) {
 }
 
 func newDecoder(b []byte) *decoder {
-	cost := recordCost
+	cost := answerCost
 	return &decoder{b: b, cost: &cost}
 }
 
@@ -191,10 +193,14 @@ func (d *decoder) end() error {
 }
 
 // entries decodes the records under a prefix one by one, and ends with the first error.
-func entries[T any](t *tree, prefix []byte, decode func(key string, d *decoder) T) iter.Seq2[T, error] {
+// Cost bounds all of them together; nil bounds each.
+func entries[T any](t *tree, prefix []byte, cost *int, decode func(key string, d *decoder) T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		err := t.scan(prefix, func(key, value []byte) (bool, error) {
 			d := newDecoder(value)
+			if cost != nil {
+				d.cost = cost
+			}
 			v := decode(string(key), d)
 			if err := d.end(); err != nil {
 				return false, err
@@ -208,7 +214,7 @@ func entries[T any](t *tree, prefix []byte, decode func(key string, d *decoder) 
 	}
 }
 
-// collect gives a sequence as a list, within the limit of one answer.
+// collect gives a sequence as a list.
 func collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	var list []T
 	for v, err := range seq {

@@ -160,10 +160,10 @@ func TestManyRecords(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var c content
 	want := map[string]int{}
-	for range 60_000 {
-		name := fmt.Sprintf("%s-%d", strings.Repeat("x", rng.IntN(60)), rng.IntN(20_000))
+	for range 25_000 {
+		name := fmt.Sprintf("%s-%d", strings.Repeat("x", rng.IntN(400)), rng.IntN(8_000))
 		a := Advisory{ID: fmt.Sprintf("GHSA-%d", len(c.advisories)), Source: GHSA, Ecosystem: NPM, Name: name}
-		if rng.IntN(500) == 0 {
+		if rng.IntN(1000) == 0 {
 			for i := range rng.IntN(20_000) {
 				a.Versions = append(a.Versions, fmt.Sprintf("1.%d", i))
 			}
@@ -180,7 +180,7 @@ func TestManyRecords(t *testing.T) {
 	if root.level < 2 {
 		t.Errorf("the tree has only %d levels below its root", root.level)
 	}
-	for i := range 20_000 {
+	for i := range 5_000 {
 		name := fmt.Sprintf("%s-%d", strings.Repeat("x", i%60), i)
 		list, err := db.Advisories(NPM, name)
 		if err != nil || len(list) != want[name] {
@@ -282,5 +282,29 @@ func TestKey(t *testing.T) {
 	}
 	if got := ProductKey(`Notepad\+\+`); got != "notepad++" {
 		t.Errorf("product is kept as %q", got)
+	}
+}
+
+// TestAnswersAreBounded has few bytes that unfold to a lot.
+func TestAnswersAreBounded(t *testing.T) {
+	long := strings.Repeat("x", 30_000)
+	var c content
+	for i := range 4 {
+		a := Advisory{ID: fmt.Sprintf("A-%d", i), Ecosystem: NPM, Name: "x"}
+		for range 1000 {
+			a.Versions = append(a.Versions, long)
+		}
+		c.advisories = append(c.advisories, a)
+	}
+	b := write(t, c)
+	if len(b) > 200_000 {
+		t.Fatalf("the file has %d bytes", len(b))
+	}
+	db := open(t, b)
+	if _, err := db.Advisories(NPM, "x"); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "48 MB") {
+		t.Errorf("got %v", err)
+	}
+	if n := len(all(t, db.AllAdvisories())); n != 4 {
+		t.Errorf("one by one there are %d", n)
 	}
 }

@@ -43,7 +43,7 @@ type Progress struct {
 
 const (
 	usualMemory   = 64 << 20
-	progressEvery = 2000 // records
+	progressEvery = 1000 // records
 	queue         = 64   // items between reader, parsers and collector
 )
 

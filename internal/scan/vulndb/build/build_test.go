@@ -100,7 +100,7 @@ func TestSameInputsSameBytes(t *testing.T) {
 	feed := filepath.Join(dir, "nvd.json")
 	f, err := os.Create(feed)
 	check(t, err)
-	check(t, vulndbtest.WriteNVDFeed(f, 3000, 5))
+	check(t, vulndbtest.WriteNVDFeed(f, 1200, 5))
 	check(t, f.Close())
 	var first []byte
 	for i, o := range []build.Options{

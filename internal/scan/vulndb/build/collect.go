@@ -42,8 +42,8 @@ func newCollector(o Options, temp string) *collector {
 }
 
 func (c *collector) close() {
-	c.facts.Close()
-	c.advisories.Close()
+	c.facts.Remove()
+	c.advisories.Remove()
 }
 
 func (c *collector) files(n feed.Tally) {

@@ -59,10 +59,7 @@ func (r *Report) Print(w io.Writer) error {
 }
 
 // tally counts what comes from one source.
-type tally struct {
-	SourceReport
-	reasons map[string]bool // source and reason of what was named
-}
+type tally struct{ SourceReport }
 
 // ledger keeps the tallies by source.
 type ledger map[string]*tally

@@ -36,8 +36,7 @@ func (c *collector) write(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	report.Info = db.Info()
-	db.Close()
-	return report, os.Rename(f.Name(), c.options.Target)
+	return report, errors.Join(db.Close(), os.Rename(f.Name(), c.options.Target))
 }
 
 func (c *collector) fill(ctx context.Context, f *os.File) error {
@@ -46,7 +45,7 @@ func (c *collector) fill(ctx context.Context, f *os.File) error {
 		return err
 	}
 	products := extsort.New(c.temp, c.options.MaxMemory/4)
-	defer products.Close()
+	defer products.Remove()
 	c.progress("join")
 	if err := c.join(ctx, w, products); err != nil {
 		return err

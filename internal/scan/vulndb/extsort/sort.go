@@ -40,7 +40,7 @@ type Sorter struct {
 type record struct{ at, key, end uint32 }
 
 // New gives a sorter that keeps about most bytes in memory, and the rest in files in a
-// folder. Close removes them.
+// folder, which Remove removes.
 func New(folder string, most int) *Sorter {
 	return &Sorter{folder: folder, most: min(max(most, leastSize), 1<<30)}
 }
@@ -160,15 +160,13 @@ func (s *Sorter) merge(fn func(key, value []byte) error) error {
 	return nil
 }
 
-// Close removes the temporary files.
-func (s *Sorter) Close() error {
-	var errs []error
+// Remove removes the temporary files and forgets the records.
+func (s *Sorter) Remove() {
 	for _, f := range s.runs {
 		f.Close()
-		errs = append(errs, os.Remove(f.Name()))
+		os.Remove(f.Name())
 	}
 	s.arena, s.records, s.runs = nil, nil, nil
-	return errors.Join(errs...)
 }
 
 // run is a sorted file at its next record.

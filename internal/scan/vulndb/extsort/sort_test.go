@@ -44,7 +44,7 @@ func TestSort(t *testing.T) {
 		if i != n {
 			t.Errorf("%d records of %d", i, n)
 		}
-		check(t, s.Close())
+		s.Remove()
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 			t.Errorf("%d temporary files are left, %v", len(left), err)
 		}

@@ -323,14 +323,12 @@ func sortEvents(eco vulndb.Ecosystem, events []osvEvent) []osvEvent {
 }
 
 func compareEvents(eco vulndb.Ecosystem, a, b osvEvent) (int, error) {
-	switch {
-	case a.Introduced == "0" || b.Introduced == "0":
-		if a.Introduced == b.Introduced {
-			return 0, nil
-		}
-		if a.Introduced == "0" {
-			return -1, nil
-		}
+	switch first, second := a.Introduced == "0", b.Introduced == "0"; {
+	case first && second:
+		return 0, nil
+	case first:
+		return -1, nil
+	case second:
 		return 1, nil
 	}
 	v, err := semantic.Parse(a.at(), string(eco))

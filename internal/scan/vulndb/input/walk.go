@@ -28,7 +28,7 @@ import (
 
 // File is one file. Its reader is good until the visit returns.
 type File struct {
-	Name string // path below what was given; slashes
+	Name string    // path below what was given; slashes
 	Time time.Time // that its archive says; a time of the disk says nothing of the content
 	Size int64     // -1 when it is not known
 	*bufio.Reader
@@ -55,7 +55,7 @@ func Walk(ctx context.Context, path string, visit Visit) error {
 }
 
 type walker struct {
-	ctx   context.Context //nolint:containedctx // it lives as long as one call of Walk
+	ctx   context.Context // it lives as long as one call of Walk
 	visit Visit
 	buf   *bufio.Reader // of the file that is being visited
 }

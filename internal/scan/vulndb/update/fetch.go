@@ -194,7 +194,7 @@ func (w *web) get(ctx context.Context, u *url.URL, head http.Header) (*http.Resp
 // watched is a body whose reader gives up when nothing comes.
 type watched struct {
 	io.ReadCloser
-	ctx    context.Context //nolint:containedctx // it is that of the request whose body this is
+	ctx    context.Context // it is that of the request whose body this is
 	silent *time.Timer
 	stall  time.Duration
 	cancel context.CancelCauseFunc
@@ -294,7 +294,7 @@ func (p place) receive(ctx context.Context, o Options, src source, l Listing, f 
 
 // meter reports how much was received, and ends when the context does.
 type meter struct {
-	ctx         context.Context //nolint:containedctx // it lives as long as one call of receive
+	ctx         context.Context // it lives as long as one call of receive
 	report      func(done, total int64)
 	done, total int64
 }

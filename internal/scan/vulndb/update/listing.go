@@ -152,8 +152,8 @@ func examine(ctx context.Context, path string) (vulndb.Info, error) {
 	if err != nil {
 		return vulndb.Info{}, err
 	}
-	defer db.Close()
-	if err := db.Verify(ctx); err != nil {
+	err = db.Verify(ctx)
+	if err := errors.Join(err, db.Close()); err != nil {
 		return vulndb.Info{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return db.Info(), nil

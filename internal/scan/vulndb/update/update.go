@@ -84,12 +84,11 @@ func Look(target string) (Status, error) {
 	if err != nil {
 		return s, err
 	}
-	defer db.Close()
 	s.Present, s.Info = true, db.Info()
 	if st.Listing.Built.Equal(s.Info.Built) && st.Listing.Size == s.Info.Size {
 		s.Listing = st.Listing
 	}
-	return s, nil
+	return s, db.Close()
 }
 
 // Update brings the database up to date. When that fails, the error says so, and the

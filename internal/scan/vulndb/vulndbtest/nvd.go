@@ -18,7 +18,7 @@ func WriteNVDFeed(w io.Writer, n int, seed uint64) error {
 	g := &generator{rand.New(rand.NewPCG(seed, 1))}
 	for i := range n {
 		if i > 0 {
-			out.WriteByte(',')
+			fmt.Fprint(out, ",")
 		}
 		b, err := json.Marshal(g.cve(i))
 		if err != nil {

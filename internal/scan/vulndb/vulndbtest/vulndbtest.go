@@ -85,7 +85,7 @@ func open(t testing.TB, path string) *vulndb.DB {
 	t.Helper()
 	db, err := vulndb.Open(path)
 	check(t, err)
-	t.Cleanup(func() { db.Close() })
+	t.Cleanup(func() { check(t, db.Close()) })
 	return db
 }
 
