@@ -98,6 +98,7 @@ func TestTreesOfMke2fs(t *testing.T) {
 		"meta groups csum": {"-t", "ext4", "-b", "1024", "-g", "2048", "-O", "meta_bg,^resize_inode,metadata_csum,64bit,sparse_super2"},
 		"seed":             {"-t", "ext4", "-O", "metadata_csum,metadata_csum_seed", "-U", "00000000-1111-2222-3333-444444444444"},
 		"bigalloc":         {"-t", "ext4", "-O", "bigalloc,metadata_csum", "-C", "65536"},
+		"bigalloc 4k":      {"-t", "ext4", "-b", "4096", "-O", "bigalloc,metadata_csum", "-C", "65536"},
 		"casefold":         {"-t", "ext4", "-O", "casefold"},
 		"ext3":             {"-t", "ext3"},
 		"ext2":             {"-t", "ext2", "-b", "1024"},
@@ -106,11 +107,16 @@ func TestTreesOfMke2fs(t *testing.T) {
 		"indexed 1k":       {"-t", "ext4", "-b", "1024"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of it waits for the disk
 			if name == "ext2 old" && !supportsOld(t) {
 				t.Skip("this mke2fs makes no file systems of revision 0")
 			}
 			image := filepath.Join(t.TempDir(), "image")
-			format(t, image, folder, "512M", options...)
+			size := "128M"
+			if name == "ext4 64k" {
+				size = "512M"
+			}
+			format(t, image, folder, size, options...)
 			if strings.HasPrefix(name, "inline") {
 				lengthen(t, image, want)
 			}

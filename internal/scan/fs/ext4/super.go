@@ -161,7 +161,7 @@ func (s *super) checksums() bool { return s.ro&roMetaChecksums != 0 }
 func (s *super) descriptor(group uint32) int64 {
 	perBlock := uint32(s.blockSize / s.groupSize)
 	meta := group / perBlock
-	block := uint64(s.firstBlock) + 1 + uint64(meta)
+	block := uint64(superAt/s.blockSize) + 1 + uint64(meta) // behind the superblock, wherever groups begin
 	if s.incompat&hasMetaGroups != 0 && meta >= s.firstMeta {
 		first := meta * perBlock
 		block = uint64(s.firstBlock) + uint64(first)*uint64(s.blocksPerGroup)

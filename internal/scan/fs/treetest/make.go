@@ -13,11 +13,13 @@ import (
 
 // maker fills a folder. The first error stays.
 type maker struct {
-	top  string
-	n    int // entries so far
-	r    *rand.Rand
-	fill *rand.ChaCha8
-	err  error
+	top string
+	n   int // entries so far
+	// scale is by how much the largest files are larger than in the smallest tree.
+	scale int64
+	r     *rand.Rand
+	fill  *rand.ChaCha8
+	err   error
 }
 
 // Least is the least number of entries that a tree has.
@@ -29,7 +31,10 @@ func Make(dir string, entries int) error {
 	if entries < Least {
 		return fmt.Errorf("a tree has at least %d entries", Least)
 	}
-	m := &maker{top: dir, r: rand.New(rand.NewPCG(1, 2)), fill: rand.NewChaCha8([32]byte{7})}
+	m := &maker{top: dir, scale: 1, r: rand.New(rand.NewPCG(1, 2)), fill: rand.NewChaCha8([32]byte{7})}
+	if entries >= 2*Least {
+		m.scale = 5
+	}
 	m.names()
 	m.links()
 	m.sizes()
@@ -108,7 +113,7 @@ func (m *maker) sizes() {
 	for n := range 200 {
 		m.file(fmt.Sprintf("sizes/%d", n), m.bytes(n))
 	}
-	for _, n := range []int{511, 512, 1023, 1024, 1025, 4095, 4096, 4097, 12 << 10, 12<<10 + 1, 48 << 10, 48<<10 + 1, 65535, 65536, 65537, 268<<10 + 5, 1<<20 - 1, 5 << 20, 24<<20 + 77} {
+	for _, n := range []int{511, 512, 1023, 1024, 1025, 4095, 4096, 4097, 12 << 10, 12<<10 + 1, 48 << 10, 48<<10 + 1, 65535, 65536, 65537, 268<<10 + 5, 1<<20 - 1, int(m.scale)*5<<20 + 77} {
 		m.file(fmt.Sprintf("sizes/%d", n), m.bytes(n))
 	}
 }
@@ -118,13 +123,13 @@ func (m *maker) sparse() {
 	m.folder("sparse")
 	m.holes("sparse/end", 16<<20, []int64{0})
 	m.holes("sparse/begin", 16<<20, []int64{16<<20 - 4096})
-	m.holes("sparse/far", 200<<20, []int64{1 << 20, 150 << 20})
+	m.holes("sparse/far", m.scale*40<<20, []int64{1 << 20, m.scale * 30 << 20})
 	m.holes("sparse/only", 8<<20, nil)
 	var many []int64
-	for i := range int64(1500) {
+	for i := range m.scale * 300 {
 		many = append(many, i*16384+i%3*4096)
 	}
-	m.holes("sparse/pieces", 1500*16384+100, many)
+	m.holes("sparse/pieces", m.scale*300*16384+100, many)
 }
 
 // holes makes a file of a size that has 4096 bytes at each place.
