@@ -2,10 +2,12 @@ package disk_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/layout"
@@ -141,4 +143,29 @@ func TestTemplateOfQCOW2(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// Many goroutines may read templates of a storage at once.
+func TestManyReaders(t *testing.T) {
+	base, versions := storage(t)
+	s, err := disk.OpenStorage(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var all sync.WaitGroup
+	for k := range 6 {
+		all.Go(func() {
+			tpl, err := s.Open([]string{templateID, secondID}[k%2], []string{"v0", "v1"}[k/2%2])
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			b, err := io.ReadAll(io.NewSectionReader(tpl.Disks[0], 0, tpl.Disks[0].Size))
+			if err := errors.Join(err, tpl.Close()); err != nil || !bytes.Equal(b, versions[k/2%2]) {
+				t.Errorf("%d: %v", k, err)
+			}
+		})
+	}
+	all.Wait()
 }

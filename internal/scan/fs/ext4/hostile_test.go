@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -279,4 +280,30 @@ func FuzzWalk(f *testing.F) {
 			t.Fatalf("%d bytes", w.bytes)
 		}
 	})
+}
+
+// Many goroutines may use a file system at once.
+func TestManyReaders(t *testing.T) {
+	for _, name := range images {
+		b := carried(t, name)
+		f, err := ext4.Open(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				w := &tour{fsys: f}
+				list, err := f.ReadDir(".")
+				w.failed(".", err)
+				w.walk("", list)
+				_, err = fs.ReadFile(f, "folder/below/deeper/x")
+				w.failed("x", err)
+				if w.entries != 42 || len(w.errs) > 0 {
+					t.Errorf("%d entries, %q", w.entries, w.errs)
+				}
+			})
+		}
+		all.Wait()
+	}
 }
