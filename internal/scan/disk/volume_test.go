@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -12,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/buildyard/buildyard/internal/scan/disk"
 	"github.com/buildyard/buildyard/internal/scan/disk/disktest"
+	"github.com/buildyard/buildyard/internal/scan/fs/apfs"
+	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
 	"github.com/buildyard/buildyard/internal/scan/fs/ext4"
 )
 
@@ -126,56 +125,51 @@ func TestBareFileSystem(t *testing.T) {
 	}
 }
 
-// The image of the test data of APFS has two containers on a disk with a table.
+// A container as macOS makes it: what macOS keeps for itself is skipped, system and data
+// have their roles and one group, and an encrypted volume is named.
 func TestVolumesOfAPFS(t *testing.T) {
-	img := filepath.Join(t.TempDir(), "apfs")
-	b, err := os.ReadFile("../fs/apfs/testdata/linux.img.zst")
+	group := [16]byte{1, 2, 3}
+	const start = mib
+	m := make(memory, 32*mib)
+	_, err := apfstest.Write(offset{m, start}, apfstest.Container{Volumes: []apfstest.Volume{
+		{Name: "Macintosh HD", Role: 1, Group: group, Files: []apfstest.File{{Path: "System", Mode: 0o40755}}},
+		{Name: "Data", Role: 0x40, Group: group},
+		{Name: "Preboot", Role: 0x10},
+		{Name: "VM", Role: 8},
+		{Name: "Secret", Encrypted: true},
+		{Name: "Other"},
+	}})
 	if err != nil {
-		t.Skip("the image is not here: ", err)
-	}
-	if err := unpack(img, b); err != nil {
 		t.Fatal(err)
 	}
-	i, err := disk.OpenImage(img)
+	if err := disktest.WriteGPT(m, int64(len(m)), 4096, disktest.Part{Type: disktest.APFS, Start: start, Length: 30 * mib}); err != nil {
+		t.Fatal(err)
+	}
+	vols, skipped, err := disk.Volumes(bytes.NewReader(m), int64(len(m)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer i.Close()
-	vols, skipped, err := disk.Volumes(i, i.Size())
-	if err != nil || len(vols) != 2 || len(skipped) > 0 || vols[0].Name != "Macintosh HD" || vols[1].Partition != 2 {
-		t.Fatalf("%+v, %+v, %v", vols, skipped, err)
-	}
+	var got []string
 	for _, v := range vols {
-		if entries, err := fs.ReadDir(v.FS, "."); err != nil || len(entries) == 0 || v.Format != "apfs" {
-			t.Errorf("%q: %d entries, %v", v.Name, len(entries), err)
-		}
+		_, err := fs.ReadDir(v.FS, ".")
+		got = append(got, fmt.Sprintf("%d %s %q %q %v %v", v.Partition, v.Format, v.Name, v.Role, v.Group != "", err))
+	}
+	for _, s := range skipped {
+		got = append(got, fmt.Sprintf("%d %s: %v, %v", s.Partition, s.Name, s.Partial, errors.Is(s.Err, apfs.ErrEncrypted)))
+	}
+	want := []string{
+		`1 apfs "Macintosh HD" "system" true <nil>`, `1 apfs "Data" "data" true <nil>`, `1 apfs "Other" "" false <nil>`,
+		`1 volume "Preboot" (preboot): false, false`, `1 volume "VM" (vm): false, false`, `1 volume "Secret": true, true`,
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s", strings.Join(got, "\n"))
 	}
 }
 
-// unpack writes a compressed sparse file.
-func unpack(name string, b []byte) error {
-	d, err := zstd.NewReader(bytes.NewReader(b))
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	buf, at := make([]byte, 1<<20), int64(0)
-	for err == nil {
-		var n int
-		n, err = io.ReadFull(d, buf)
-		if bytes.Trim(buf[:n], "\x00") != nil {
-			if _, err := f.WriteAt(buf[:n], at); err != nil {
-				return err
-			}
-		}
-		at += int64(n)
-	}
-	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return err
-	}
-	return errors.Join(f.Truncate(at), f.Close())
+// offset writes further into a disk.
+type offset struct {
+	m  memory
+	by int64
 }
+
+func (o offset) WriteAt(p []byte, off int64) (int, error) { return o.m.WriteAt(p, off+o.by) }
