@@ -29,7 +29,7 @@ else
   scripts/need.sh demo
   password=${GUEST_PASSWORD:-$(od -An -tx8 -N8 /dev/urandom | tr -d ' \n')}
   step guest guest/build.sh --user "$user" --password "$password" "$work/guest.qcow2"
-  args+=(--guest "$work/guest.qcow2" --user "$user" --password "$password")
+  args+=(--scanner bin/imagescan --guest "$work/guest.qcow2" --user "$user" --password "$password")
 fi
 [ -z "${ONCE:-}" ] || args+=(--once)
 bin/buildyard demo "${args[@]}"

@@ -24,6 +24,7 @@ const (
 	ExitUnreachable = 5   // the service does not answer, or cannot serve just now
 	ExitDenied      = 6   // no credentials, or they lack a permission
 	ExitPartly      = 7   // some of several things failed
+	ExitFound       = 8   // what was looked for, so that a pipeline stops, is there
 	ExitInterrupted = 130 // the user did not wait for the end, as shells say it
 )
 
@@ -57,7 +58,10 @@ func Usage(err error) error { return Exit(ExitUsage, err) }
 
 // Run runs a command tree, says what went wrong and gives the exit code. An error
 // before a command's own code runs is one of wrong usage.
-func Run(ctx context.Context, root *cobra.Command) int {
+func Run(ctx context.Context, root *cobra.Command) int { return RunAs(ctx, root, root.Name()) }
+
+// RunAs is Run for a program whose errors begin with another word than its name.
+func RunAs(ctx context.Context, root *cobra.Command, prefix string) int {
 	root.SilenceUsage, root.SilenceErrors = true, true
 	began := false
 	mark := func(cmd *cobra.Command) {
@@ -75,7 +79,7 @@ func Run(ctx context.Context, root *cobra.Command) int {
 	if err == nil {
 		return ExitOK
 	}
-	_, _ = fmt.Fprintf(root.ErrOrStderr(), "%s: %s\n", root.Name(), PlainText(err.Error()))
+	_, _ = fmt.Fprintf(root.ErrOrStderr(), "%s: %s\n", prefix, PlainText(err.Error()))
 	code := ExitFailed
 	switch {
 	case Coded(err):

@@ -39,6 +39,13 @@ func (f *Format) Add(cmd *cobra.Command) { f.add(cmd, few) }
 // AddAll puts --output with all formats on a command that lists things.
 func (f *Format) AddAll(cmd *cobra.Command) { f.add(cmd, many) }
 
+// AddLong is Add for a program whose -o means something else.
+func (f *Format) AddLong(cmd *cobra.Command) {
+	*f = Table
+	cmd.Flags().Var(&choice{(*string)(f), few}, "output", "table, json or yaml")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(few, cobra.ShellCompDirectiveNoFileComp))
+}
+
 func (f *Format) add(cmd *cobra.Command, formats []string) {
 	last := len(formats) - 1
 	*f = Table

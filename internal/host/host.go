@@ -1,5 +1,6 @@
 // Package host changes the machine that a program runs on, as far as the program itself is
-// concerned: it asks other versions of it who they are, and becomes one of them.
+// concerned: it asks other versions of it who they are, becomes one of them, and runs its
+// sisters.
 //
 // It is not the facts of a machine (agent/host reads those) and knows nothing of nodes or
 // packages. It installs no service.
@@ -42,6 +43,24 @@ func Version(ctx context.Context, path string) (string, error) {
 		return "", errors.New("it says no version")
 	}
 	return words[len(words)-1], nil
+}
+
+// maxOutput bounds what Run gives.
+const maxOutput = 64 << 20
+
+// Run runs a program in a directory and gives what it printed. What it says on its standard
+// error is in the error when it fails.
+func Run(ctx context.Context, dir, path string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Dir, cmd.WaitDelay = dir, time.Second
+	out, err := cmd.Output()
+	if said, ok := errors.AsType[*exec.ExitError](err); ok && len(said.Stderr) > 0 {
+		err = fmt.Errorf("%w: %.1000s", err, strings.TrimSpace(string(said.Stderr)))
+	}
+	if len(out) > maxOutput {
+		return "", fmt.Errorf("%s printed more than %d bytes", path, maxOutput)
+	}
+	return string(out), err
 }
 
 // Become replaces this process by a program, with the same arguments, environment, number

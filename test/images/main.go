@@ -113,6 +113,7 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 		}
 		s.subject(ctx, sub)
 	}
+	s.reports(ctx)
 	if o.json != "" {
 		b, err := json.MarshalIndent(s.rows, "", " ")
 		if err == nil {

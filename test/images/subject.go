@@ -12,7 +12,7 @@ import (
 )
 
 // subject is a disk that is read in several forms. Further subjects are further elements
-// of subjects; what the reports of all forms of a tree must have in common belongs here, too.
+// of subjects.
 type subject struct {
 	name      string
 	make      func(ctx context.Context, s *stage, dir string) (*made, error)

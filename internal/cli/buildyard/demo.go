@@ -30,6 +30,7 @@ type DemoOptions struct {
 	Guest    string // disk of the guest, qcow2; with the driver sim not needed
 	User     string // of the guest
 	Password string
+	Scanner  string // program imagescan, which scans the template; "": nothing does
 	Once     bool   // end by itself
 	Dir      string // of everything the demo keeps; "": a temporary one that is removed
 	Out, Err io.Writer
@@ -57,6 +58,7 @@ From a checkout, "make demo" builds the guest and calls this command.`,
 	fs.StringVar(&o.Guest, "guest", "", "disk image (qcow2) of the guest to push as demo:v1")
 	fs.StringVar(&o.User, "user", "demo", "user inside the guest")
 	fs.StringVar(&o.Password, "password", "", "password of that user")
+	fs.StringVar(&o.Scanner, "scanner", "", "program imagescan, to scan the template in the registry's storage (not with the driver sim)")
 	fs.BoolVar(&o.Once, "once", false, "end after the instances have ended")
 	fs.StringVar(&o.Dir, "data-dir", "", "where to keep everything (default: a temporary directory, removed at the end)")
 	return cmd

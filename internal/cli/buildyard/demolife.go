@@ -29,7 +29,7 @@ func (d *demo) play(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, d.node.Close()) }()
 	stopNode := launch(ctx, d.node.Run)
 	defer func() { err = errors.Join(err, d.endAll(ctx, stopNode)) }()
-	steps := []func(context.Context) error{d.seeNode, d.push, d.startInstance, d.saveInstance, d.resumeInstance, d.endInstance}
+	steps := []func(context.Context) error{d.seeNode, d.push, d.scan, d.startInstance, d.saveInstance, d.resumeInstance, d.endInstance}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return err

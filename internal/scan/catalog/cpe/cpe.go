@@ -182,7 +182,8 @@ func plain(name string) string {
 	return strings.Trim(name, "_")
 }
 
-// Of gives the CPEs of a package as formatted strings.
+// Of gives the CPEs of a package as formatted strings: each name without the software that it
+// runs in, as people write it when they ignore a package, and with it where there is one.
 func Of(p catalog.Package) []string {
 	var out []string
 	version := attribute(versionOf(p))
@@ -193,9 +194,12 @@ func Of(p catalog.Package) []string {
 	for _, name := range Products(p) {
 		a := wfn.Attributes{
 			Part: part, Vendor: attribute(name.Vendor), Product: attribute(name.Product), Version: version,
-			TargetSW: attribute(name.TargetSW),
 		}
 		out = append(out, a.BindToFmtString())
+		if name.TargetSW != "" {
+			a.TargetSW = attribute(name.TargetSW)
+			out = append(out, a.BindToFmtString())
+		}
 	}
 	return out
 }

@@ -1,0 +1,121 @@
+package api
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// ScanReport is the image scanner's report in JSON.
+type ScanReport struct {
+	Matches  []ScanMatch   `json:"matches"` // sorted by package name
+	Source   ScanSource    `json:"source"`
+	Coverage *ScanCoverage `json:"coverage,omitempty"` // ours
+}
+
+// ScanPackages is the image scanner's list of packages in JSON.
+type ScanPackages struct {
+	Packages []ScanPackage `json:"packages"` // sorted by name
+	Source   ScanSource    `json:"source"`
+	Coverage *ScanCoverage `json:"coverage,omitempty"` // ours
+}
+
+// ScanSource is what was scanned.
+type ScanSource struct {
+	Type   string `json:"type"` // "vm_image", "registry_template" or "dir"
+	Target string `json:"target"`
+}
+
+// ScanMatch is a vulnerability of one version of a package at one location.
+type ScanMatch struct {
+	Vulnerability ScanVulnerability `json:"vulnerability"`
+	MatchDetails  []ScanDetail      `json:"matchDetails"`
+	Artifact      ScanPackage       `json:"artifact"`
+}
+
+// ScanVulnerability is a vulnerability in a report. What follows Severity is ours.
+type ScanVulnerability struct {
+	ID        string  `json:"id"`         // a CVE id, or that of the source when there is none
+	BaseScore float64 `json:"base-score"` // 0 is unknown
+	Severity  string  `json:"severity"`   // low, medium, high, critical or unknown
+
+	URL           string   `json:"url,omitempty"`
+	Related       []string `json:"related,omitempty"` // ids that the sources have for it
+	FixedVersions []string `json:"fixed-versions,omitempty"`
+	Exploited     bool     `json:"known-exploited,omitempty"`
+	EPSS          float64  `json:"epss,omitempty"`        // 0 to 1
+	Unconfirmed   bool     `json:"unconfirmed,omitempty"` // nobody has reviewed it: it never fails a build
+}
+
+// ScanDetail says why a package matched.
+type ScanDetail struct {
+	CPE        string `json:"matched-cpe"`
+	Version    string `json:"matched-version"`
+	Constraint string `json:"matched-constraint"`
+	Type       string `json:"match-type"` // "Semantic"
+}
+
+// ScanPackage is a package in a report.
+type ScanPackage struct {
+	Name      string          `json:"name"`
+	Version   string          `json:"version"`
+	Type      string          `json:"type"`
+	Locations []ScanLocation  `json:"locations"`
+	Language  string          `json:"language"`
+	Licenses  []string        `json:"licenses"`
+	CPEs      []string        `json:"cpes"`
+	PURL      string          `json:"purl"`
+	Metadata  json.RawMessage `json:"metadata"` // always null
+}
+
+// ScanLocation is a file that tells of a package.
+type ScanLocation struct {
+	Path string `json:"path"`
+}
+
+// ScanCoverage says what a report rests on, and what it does not cover.
+type ScanCoverage struct {
+	Partial  bool           `json:"partial"` // something that may have packages could not be read
+	Volumes  []ScanVolume   `json:"volumes"`
+	Skipped  []ScanSkipped  `json:"skipped"`
+	Unread   []ScanUnread   `json:"unread"`        // at most 100 of UnreadFiles
+	UnreadN  int            `json:"unread-files"`  // files that could not be read
+	Hidden   map[string]int `json:"hidden"`        // matches that are not shown, by reason
+	Unknown  int            `json:"unknown-score"` // matches without a score
+	Database *ScanDatabase  `json:"database,omitempty"`
+}
+
+// ScanVolume is a file system that was scanned.
+type ScanVolume struct {
+	Name     string `json:"name"`
+	Role     string `json:"role"`   // "data", "system" or ""
+	Format   string `json:"format"` // "apfs", "ext4" or "dir"
+	Mount    string `json:"mount"`  // where the paths of its packages begin
+	Files    int64  `json:"files"`
+	Packages int    `json:"packages"`
+}
+
+// ScanSkipped is a part of a disk that was not scanned.
+type ScanSkipped struct {
+	Name    string `json:"name"`
+	Reason  string `json:"reason"`
+	Partial bool   `json:"partial"` // it may have packages
+}
+
+// ScanUnread is a file that could not be read.
+type ScanUnread struct {
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+}
+
+// ScanDatabase is the vulnerability database that a report rests on.
+type ScanDatabase struct {
+	Built   time.Time            `json:"built"`
+	Sources []ScanDatabaseSource `json:"sources"`
+}
+
+// ScanDatabaseSource is a source of advisories.
+type ScanDatabaseSource struct {
+	Name    string    `json:"name"`
+	Date    time.Time `json:"date,omitzero"` // of its newest record
+	Records int64     `json:"records"`
+}

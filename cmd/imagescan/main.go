@@ -1,0 +1,18 @@
+// Command imagescan finds known vulnerabilities in VM images, registry templates and folders.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/buildyard/buildyard/internal/cli/imagescan"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := imagescan.Main(ctx, os.Args[1:], imagescan.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	stop()
+	os.Exit(code)
+}

@@ -1,0 +1,102 @@
+package buildyard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/host"
+	"github.com/buildyard/buildyard/internal/license"
+)
+
+// demoAdvisory is all that the demo's vulnerability database knows: enough for the one package
+// that the demo's guest has, guest/rootfs/opt/demo. In the form of OSV.
+const demoAdvisory = `{
+  "schema_version": "1.4.0", "id": "GHSA-jf85-cpcp-j695", "aliases": ["CVE-2019-10744"], "modified": "2023-01-09T05:02:38Z",
+  "affected": [{"package": {"ecosystem": "npm", "name": "lodash"}, "ranges": [{"type": "SEMVER", "events": [{"introduced": "0"}, {"fixed": "4.17.12"}]}]}],
+  "severity": [{"type": "CVSS_V3", "score": "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:N/I:H/A:H"}]
+}
+`
+
+// scan looks for known vulnerabilities in the template where the registry keeps it, under a
+// licence of an authority that the demo makes.
+func (d *demo) scan(ctx context.Context) error {
+	if d.Scanner == "" || d.Driver == "sim" {
+		return nil
+	}
+	dir := filepath.Join(d.Dir, "scan")
+	public := filepath.Join(dir, license.AuthorityFile)
+	key, err := demoLicence(dir, public)
+	if err != nil {
+		return fmt.Errorf("scan the template: %w", err)
+	}
+	program, err := filepath.Abs(d.Scanner)
+	if err != nil {
+		return err
+	}
+	run := func(args ...string) (string, error) {
+		out, err := host.Run(ctx, dir, program, append(args, "--license-authority", public, "--db-path", "vuln.db", "--quiet")...)
+		if err != nil {
+			return "", fmt.Errorf("%s %s: %w", d.Scanner, args[0], err)
+		}
+		return out, nil
+	}
+	if _, err := run("license", "activate", key); err != nil {
+		return err
+	}
+	if _, err := run("db", "build", filepath.Join(dir, "feed")); err != nil {
+		return err
+	}
+	out, err := run("registry_template:"+d.template+":v1", "-s", filepath.Join(d.Dir, "registry"), "-u", "-f", "json")
+	if err != nil {
+		return err
+	}
+	return d.tellScan(out)
+}
+
+// demoLicence makes an authority and signs a licence with it. The folder of the database's
+// feed comes with it.
+func demoLicence(dir, public string) (key string, err error) {
+	feed := filepath.Join(dir, "feed")
+	if err := os.MkdirAll(feed, 0o700); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(feed, "advisory.json"), []byte(demoAdvisory), 0o600); err != nil {
+		return "", err
+	}
+	secret := filepath.Join(dir, secretFile)
+	if err := license.Keygen(secret, public); err != nil {
+		return "", err
+	}
+	signer, err := license.ReadSecret(secret)
+	if err != nil {
+		return "", err
+	}
+	return license.Issue(signer, license.Licence{Product: license.ImageScanner, Tier: farm.TierBasic, Subject: "demo"})
+}
+
+// tellScan says what a report of the scanner has.
+func (d *demo) tellScan(out string) error {
+	var report api.ScanReport
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		return fmt.Errorf("the scanner's report: %w", err)
+	}
+	files, packages := int64(0), 0
+	for _, v := range report.Coverage.Volumes {
+		files, packages = files+v.Files, packages+v.Packages
+	}
+	var found []string
+	for _, m := range report.Matches {
+		found = append(found, fmt.Sprintf("%s in %s %s", m.Vulnerability.ID, m.Artifact.Name, m.Artifact.Version))
+	}
+	if len(found) == 0 {
+		return fmt.Errorf("the scanner found nothing in %d files and %d packages of the template", files, packages)
+	}
+	d.ok("scan", "demo:v1 in the registry's storage has %d files, %d packages: %s", files, packages, strings.Join(found, ", "))
+	return nil
+}

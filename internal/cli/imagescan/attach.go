@@ -1,0 +1,104 @@
+package imagescan
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/cli/cloud"
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/scan"
+	"github.com/buildyard/buildyard/internal/scan/match"
+)
+
+// attachOptions say where results go beside the report.
+type attachOptions struct{ registry string }
+
+func (o *attachOptions) add(fs *pflag.FlagSet) {
+	fs.StringVar(&o.registry, "attach", "", "address of the registry that keeps the results beside the template; credentials are those of buildyard (SVC_ROOT_TOKEN, SVC_CLIENT_API_KEY_ID, ...)")
+}
+
+func (o *attachOptions) check(src scan.Source, onlyPackages bool) error {
+	switch {
+	case o.registry == "":
+		return nil
+	case src.Type != scan.Template:
+		return errors.New("--attach: only results of a registry_template can be attached")
+	case onlyPackages:
+		return errors.New("--attach: --show-packages judges nothing that could be attached")
+	}
+	return nil
+}
+
+// send attaches every result to the version that was scanned.
+func (o *attachOptions) send(ctx context.Context, g *globals, found []result) error {
+	if o.registry == "" {
+		return nil
+	}
+	v, err := config.Load(config.ClientTable, config.Sources{Env: os.LookupEnv, In: g.In})
+	if err != nil {
+		return cli.Usage(err)
+	}
+	co, as, err := cloud.Options(v)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	co.UserAgent = "imagescan"
+	registry, err := client.NewRegistry(o.registry, co)
+	if err != nil {
+		return cli.Usage(fmt.Errorf("--attach: %w", err))
+	}
+	for _, r := range found {
+		if r.inventory.ID == "" {
+			continue // a template that could not be opened
+		}
+		scan, err := attached(r)
+		if err == nil {
+			err = registry.PutScan(ctx, r.inventory.ID, client.Version{Tag: r.inventory.Tag}, scan)
+		}
+		if err != nil {
+			return fmt.Errorf("attach the results of %s: %w", r.inventory.Source, cloud.Explained(ctx, err, cloud.Asked{Flag: "--attach", As: as}))
+		}
+		g.say("Results attached to %s at %s", r.inventory.Source, o.registry)
+	}
+	return nil
+}
+
+// attached is a result as the registry keeps it.
+func attached(r result) (api.TemplateScan, error) {
+	raw, err := json.Marshal(r.API())
+	if err != nil {
+		return api.TemplateScan{}, err
+	}
+	out := api.TemplateScan{
+		ScanSummary: api.ScanSummary{
+			Scanner: "imagescan", Version: obs.FullVersion(), Scanned: time.Now().UTC().Truncate(time.Second), Partial: r.Coverage.Partial,
+			Counts: counts(r.findings, len(r.Packages)),
+		},
+		ContentID: r.inventory.Content, Report: raw,
+	}
+	if r.Coverage.Database != nil {
+		out.Database = r.Coverage.Database.Built
+	}
+	return out, nil
+}
+
+// counts says how many findings there are of each severity.
+func counts(findings []match.Finding, packages int) api.ScanCounts {
+	by := map[string]int{}
+	for _, f := range findings {
+		by[string(f.Vulnerability.Score.Severity)]++
+	}
+	c := api.ScanCounts{Critical: by["critical"], High: by["high"], Medium: by["medium"], Low: by["low"], Packages: packages}
+	c.Unknown = len(findings) - c.Critical - c.High - c.Medium - c.Low
+	return c
+}

@@ -1,0 +1,174 @@
+package imagescan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/build"
+)
+
+func dbCommand(g *globals) *cobra.Command {
+	return cli.Family(&cobra.Command{
+		Use:   "db",
+		Short: "Build, fetch, move and look at the vulnerability database",
+		Long: `db looks after the vulnerability database: one file, made of public advisories. It is --db-path, or
+db-path of the configuration file, or in the user's cache folder.`,
+		Example: `  imagescan db build advisories/
+  imagescan db status`,
+	}, dbBuildCommand(g), dbUpdateCommand(g), dbStatusCommand(g), dbImportCommand(g), dbExportCommand(g), dbPublishCommand(g))
+}
+
+// database is where the database lies.
+func (g *globals) database(s settings) (string, error) {
+	if path := first(g.dbPath, s.DBPath); path != "" {
+		return path, nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("there is no place for the vulnerability database: %w: name one with --db-path", err)
+	}
+	return filepath.Join(cache, "buildyard", "vuln.db"), nil
+}
+
+// target is the database as a place to write to: its folder is made.
+func (g *globals) target() (path string, s settings, err error) {
+	if s, err = g.settings(); err != nil {
+		return "", s, cli.Usage(err)
+	}
+	if path, err = g.database(s); err != nil {
+		return "", s, err
+	}
+	return path, s, os.MkdirAll(filepath.Dir(path), 0o755)
+}
+
+func dbBuildCommand(g *globals) *cobra.Command {
+	var temp string
+	var rejected bool
+	cmd := &cobra.Command{
+		Use:   "build PATH...",
+		Short: "Build the database of advisories in folders and archives",
+		Long: `build makes the database anew of feeds that lie in folders and archives (.zip, .tar.gz, .tar.zst,
+.json.gz): Go, RustSec, RubySec, PyPA, GHSA and Homebrew advisories, zips of OSV, NVD 2.0 feeds and
+records in their form, CVE 5.1 records, the catalogue of known exploited vulnerabilities, and EPSS.
+What is what is seen by content. Bad records are counted and named and never lose the others.`,
+		Example: `  imagescan db build advisories/
+  imagescan db build npm.zip PyPI.zip nvdcve-2.0-2026.json.gz epss_scores.csv.gz --db-path vuln.db`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, _, err := g.target()
+			if err != nil {
+				return err
+			}
+			return g.build(cmd.Context(), build.Options{Inputs: args, Target: path, Temp: temp}, rejected)
+		},
+	}
+	cmd.Flags().StringVar(&temp, "temp-dir", "", "folder for temporary files (default: that of the database)")
+	cmd.Flags().BoolVar(&rejected, "show-rejected", false, "name the records that were rejected, and why")
+	return cmd
+}
+
+func (g *globals) build(ctx context.Context, o build.Options, rejected bool) error {
+	l := newLine(g)
+	defer l.clear()
+	o.Progress = func(p build.Progress) {
+		l.show("%s: %d records, %d rejected: %s", p.Stage, p.Records, p.Rejected, p.Input)
+	}
+	rep, err := build.Build(ctx, o)
+	l.clear()
+	if err != nil {
+		return err
+	}
+	if g.quiet {
+		return nil
+	}
+	if rejected {
+		for _, s := range rep.Sources {
+			for _, r := range s.Rejections {
+				g.say("rejected: %s: %s: %s", s.Name, r.Record, r.Reason)
+			}
+		}
+	}
+	if err := rep.Print(g.Out); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(g.Out, "Written to %s\n", cli.Plain(o.Target))
+	return err
+}
+
+func dbStatusCommand(g *globals) *cobra.Command {
+	var output cli.Format
+	cmd := &cobra.Command{
+		Use:     "status",
+		Short:   "Say what the database holds and how old it is",
+		Example: `  imagescan db status --output json`,
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			s, err := g.settings()
+			if err != nil {
+				return cli.Usage(err)
+			}
+			path, err := g.database(s)
+			if err != nil {
+				return err
+			}
+			db, err := vulndb.Open(path)
+			if errors.Is(err, os.ErrNotExist) {
+				return cli.Exit(cli.ExitNotFound, fmt.Errorf("there is no vulnerability database at %s", path))
+			}
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			st := statusOf(path, db.Info(), time.Now())
+			return output.Write(g.Out, st, st.table)
+		},
+	}
+	output.AddLong(cmd)
+	return cmd
+}
+
+// dbStatus is what status says.
+type dbStatus struct {
+	Path            string                   `json:"path"`
+	Size            int64                    `json:"size"`
+	Schema          int                      `json:"schema"`
+	Built           time.Time                `json:"built"`
+	AgeHours        int                      `json:"age-hours"`
+	Advisories      int64                    `json:"advisories"`
+	Vulnerabilities int64                    `json:"vulnerabilities"`
+	Applicabilities int64                    `json:"applicabilities"`
+	Sources         []api.ScanDatabaseSource `json:"sources"`
+}
+
+func statusOf(path string, i vulndb.Info, now time.Time) dbStatus {
+	return dbStatus{
+		Path: path, Size: i.Size, Schema: int(i.Schema), Built: i.Built, AgeHours: int(now.Sub(i.Built).Hours()),
+		Advisories: int64(i.Advisories), Vulnerabilities: int64(i.Vulnerabilities), Applicabilities: int64(i.Applicabilities),
+		Sources: database(i).Sources,
+	}
+}
+
+func (s dbStatus) table(t *cli.Grid) {
+	t.Row("database", s.Path)
+	t.Row("built", fmt.Sprintf("%s (%d days old)", s.Built.UTC().Format(time.RFC3339), s.AgeHours/24))
+	t.Row("size", fmt.Sprintf("%.1f MB", float64(s.Size)/1e6))
+	t.Row("advisories", s.Advisories)
+	t.Row("vulnerabilities", s.Vulnerabilities)
+	t.Row("products", s.Applicabilities)
+	for _, src := range s.Sources {
+		date := "-"
+		if !src.Date.IsZero() {
+			date = src.Date.UTC().Format(time.DateOnly)
+		}
+		t.Row("source", fmt.Sprintf("%s, newest record %s, %d records", src.Name, date, src.Records))
+	}
+}

@@ -1,0 +1,129 @@
+package imagescan
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/scan"
+	"github.com/buildyard/buildyard/internal/scan/report"
+)
+
+// diffOptions are what the flags of diff say.
+type diffOptions struct {
+	*globals
+	judgeOptions
+	takeOptions
+	format string
+}
+
+func diffCommand(g *globals) *cobra.Command {
+	o := &diffOptions{globals: g}
+	cmd := &cobra.Command{
+		Use:   "diff SOURCE SOURCE",
+		Short: "Say which packages and vulnerabilities came and went between two sources",
+		Long: `diff scans two sources, such as two tags of a template, and says which packages and which
+vulnerabilities the second one has that the first one has not, and the other way round.`,
+		Example: `  imagescan diff registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:v1 registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:v2
+  imagescan diff vm_image:before.qcow2 vm_image:after.qcow2 -f json`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
+	}
+	o.takeOptions.add(cmd)
+	o.judgeOptions.add(cmd)
+	cmd.Flags().StringVarP(&o.format, "report-format", "f", string(report.Table), "json or table")
+	_ = cmd.RegisterFlagCompletionFunc("report-format", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (o *diffOptions) run(ctx context.Context, args []string) error {
+	var sources [2]scan.Source
+	for i, arg := range args {
+		src, err := scan.ParseSource(arg)
+		if err == nil && src.Target == scan.All {
+			err = fmt.Errorf("%q: diff compares two sources: name one template", arg)
+		}
+		if err != nil {
+			return cli.Usage(err)
+		}
+		sources[i] = src
+	}
+	if f := report.Format(o.format); f != report.Table && f != report.JSON {
+		return cli.Usage(fmt.Errorf("report format %q: must be table or json", o.format))
+	}
+	s, err := o.settings()
+	if err != nil {
+		return cli.Usage(err)
+	}
+	if _, err := o.license(); err != nil {
+		return err
+	}
+	j, err := o.judge(ctx, o.globals, s)
+	if err != nil {
+		return err
+	}
+	defer j.close()
+	var reports [2]report.Report
+	for i, src := range sources {
+		err := o.take(ctx, o.globals, src, func(inv *scan.Inventory) error {
+			r, err := j.report(ctx, o.globals, inv)
+			reports[i] = r.Report
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := o.write(report.Diff(reports[0], reports[1])); err != nil {
+		return err
+	}
+	for _, r := range reports {
+		if err := partly(r.Coverage); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *diffOptions) write(d report.Difference) error {
+	if report.Format(o.format) == report.JSON {
+		e := json.NewEncoder(o.Out)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(d)
+	}
+	if o.quiet {
+		return nil
+	}
+	return diffTable(o.Out, d)
+}
+
+// diffTable prints a difference: a plus for what came, a minus for what went.
+func diffTable(w io.Writer, d report.Difference) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	row := func(sign string, p api.ScanPackage, more string) {
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s%s\n", sign, cli.Plain(p.Type), cli.Plain(p.Name), cli.Plain(p.Version), more)
+	}
+	for _, part := range []struct {
+		sign     string
+		packages []api.ScanPackage
+		matches  []api.ScanMatch
+	}{{"-", d.RemovedPackages, d.RemovedMatches}, {"+", d.AddedPackages, d.AddedMatches}} {
+		for _, p := range part.packages {
+			row(part.sign, p, "")
+		}
+		for _, m := range part.matches {
+			row(part.sign, m.Artifact, "\t"+cli.Plain(m.Vulnerability.ID)+"\t"+m.Vulnerability.Severity)
+		}
+	}
+	if len(d.AddedPackages)+len(d.RemovedPackages)+len(d.AddedMatches)+len(d.RemovedMatches) == 0 {
+		_, _ = fmt.Fprintln(t, "No difference")
+	}
+	return t.Flush()
+}

@@ -1,0 +1,161 @@
+package imagescan
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/package-url/packageurl-go"
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/scan"
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/report"
+)
+
+// explainOptions are what the flags of explain say.
+type explainOptions struct {
+	*globals
+	judgeOptions
+	bundle string
+	format string
+}
+
+func explainCommand(g *globals) *cobra.Command {
+	o := &explainOptions{globals: g}
+	cmd := &cobra.Command{
+		Use:   "explain CVE PACKAGE",
+		Short: "Say why a package has a vulnerability, or why it has not",
+		Long: `explain says every step of the judgement of one vulnerability of one package: which source
+decides, which versions it names, and which rule hides it.
+
+PACKAGE is type:name@version as in a report, or a package URL.`,
+		Example: `  imagescan explain CVE-2019-10744 npm:lodash@4.17.11
+  imagescan explain CVE-2021-44228 pkg:maven/org.apache.logging.log4j/log4j-core@2.14.1
+  imagescan explain CVE-2024-7971 "macos-app:Google Chrome@128.0.6613.83" --bundle-id com.google.Chrome`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0], args[1]) },
+	}
+	o.add(cmd)
+	fs := cmd.Flags()
+	fs.StringVar(&o.bundle, "bundle-id", "", "bundle identifier of a macOS application")
+	fs.StringVarP(&o.format, "report-format", "f", "table", "json or table")
+	_ = cmd.RegisterFlagCompletionFunc("report-format", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (o *explainOptions) run(ctx context.Context, id, name string) error {
+	p, err := parsePackage(name)
+	if err == nil && o.format != "table" && o.format != "json" {
+		err = fmt.Errorf("report format %q: must be table or json", o.format)
+	}
+	if err != nil {
+		return cli.Usage(err)
+	}
+	p.BundleID = o.bundle
+	p = scan.Complete(p)
+	s, err := o.settings()
+	if err != nil {
+		return cli.Usage(err)
+	}
+	if _, err := o.license(); err != nil {
+		return err
+	}
+	j, err := o.judge(ctx, o.globals, s)
+	if err != nil {
+		return err
+	}
+	defer j.close()
+	e, err := match.Explain(ctx, j.db, match.Question{ID: vulnerabilityID(id), Package: p}, match.Options{Rules: j.rules})
+	if err != nil {
+		return err
+	}
+	return o.write(e)
+}
+
+// explained is the JSON of an explanation.
+type explained struct {
+	ID       string   `json:"id"`
+	Package  any      `json:"package"`
+	Reported bool     `json:"reported"`
+	Steps    []string `json:"steps"`
+}
+
+func (o *explainOptions) write(e *match.Explanation) error {
+	if o.format == "json" {
+		enc := json.NewEncoder(o.Out)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", "  ")
+		return enc.Encode(explained{e.ID, report.Packages([]catalog.Package{e.Package})[0], e.Finding != nil, e.Steps})
+	}
+	for _, s := range e.Steps {
+		if _, err := fmt.Fprintln(o.Out, cli.Plain(s)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// purlKinds are the kinds that a type of a package URL means.
+var purlKinds = map[string]catalog.Kind{
+	"gem": catalog.Gem, "pypi": catalog.Python, "npm": catalog.NPM, "maven": catalog.Java, "golang": catalog.Go, "cargo": catalog.Rust,
+	"brew": catalog.Brew, "cocoapods": catalog.Pod,
+}
+
+// parsePackage reads type:name@version, or a package URL.
+func parsePackage(text string) (p catalog.Package, err error) {
+	if strings.HasPrefix(text, "pkg:") {
+		return parsePURL(text)
+	}
+	kind, rest, _ := strings.Cut(text, ":")
+	at := strings.LastIndex(rest, "@")
+	if at <= 0 || at == len(rest)-1 {
+		return p, fmt.Errorf("%q is no package: give type:name@version, such as npm:lodash@4.17.11", text)
+	}
+	p = catalog.Package{Kind: catalog.Kind(kind), Name: rest[:at], Version: rest[at+1:]}
+	for _, k := range catalog.Kinds {
+		if k == p.Kind {
+			return p, nil
+		}
+	}
+	return p, fmt.Errorf("%q: the type %q is none of %s", text, kind, kinds())
+}
+
+func kinds() string {
+	names := make([]string, len(catalog.Kinds))
+	for i, k := range catalog.Kinds {
+		names[i] = string(k)
+	}
+	return strings.Join(names, ", ")
+}
+
+func parsePURL(text string) (p catalog.Package, err error) {
+	u, err := packageurl.FromString(text)
+	if err != nil {
+		return p, fmt.Errorf("%q is no package URL: %w", text, err)
+	}
+	kind, ok := purlKinds[u.Type]
+	switch {
+	case !ok:
+		return p, fmt.Errorf("%q: packages of the type %q are not known", text, u.Type)
+	case u.Version == "":
+		return p, errors.New("the package URL has no version: add @ and the version")
+	}
+	name := u.Name
+	if u.Namespace != "" {
+		name = u.Namespace + map[bool]string{true: ":", false: "/"}[kind == catalog.Java] + u.Name
+	}
+	return catalog.Package{Kind: kind, Name: name, Version: u.Version}, nil
+}
+
+// vulnerabilityID gives an id as it is written; CVE ids may be given in small letters.
+func vulnerabilityID(text string) string {
+	if up := strings.ToUpper(text); strings.HasPrefix(up, "CVE-") {
+		return up
+	}
+	return text
+}

@@ -1,0 +1,178 @@
+package imagescan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/scan"
+	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/match/vex"
+	"github.com/buildyard/buildyard/internal/scan/report"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// judgeOptions say what counts.
+type judgeOptions struct {
+	noUpdate    bool
+	maxAge      time.Duration
+	minScore    float32
+	minSeverity string
+	vex         []string
+	baseline    string
+}
+
+func (o *judgeOptions) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.BoolVarP(&o.noUpdate, "disable-db-update", "u", false, "do not update the vulnerability database automatically")
+	fs.Float32Var(&o.minScore, "min-score", 0, "hide vulnerabilities below the score")
+	fs.StringVar(&o.minSeverity, "min-severity", "", "hide vulnerabilities below the severity: low, medium, high or critical")
+	fs.DurationVar(&o.maxAge, "max-db-age", 0, "fail when the vulnerability database is older, such as 120h (default: any age will do)")
+	fs.StringArrayVar(&o.vex, "vex", nil, "OpenVEX or CycloneDX file: hide what it says is not affected or fixed; may be given more than once")
+	fs.StringVar(&o.baseline, "baseline", "", "a report in JSON: hide what it has")
+	_ = cmd.RegisterFlagCompletionFunc("min-severity", cobra.FixedCompletions([]string{"low", "medium", "high", "critical"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// rules are what the flags and the configuration hide.
+func (o *judgeOptions) rules(s settings) (r match.Rules, err error) {
+	r = match.Rules{Packages: s.IgnorePackages, CVEs: s.IgnoreCVEs, MinScore: decimal(o.minScore)}
+	if o.minScore < 0 || o.minScore > 10 {
+		return r, cli.Usage(fmt.Errorf("--min-score %v: must be from 0 to 10", o.minScore))
+	}
+	if o.minSeverity != "" {
+		if r.MinSeverity, err = match.ParseSeverity(o.minSeverity); err != nil {
+			return r, cli.Usage(fmt.Errorf("--min-severity: %w", err))
+		}
+	}
+	if len(o.vex) > 0 {
+		if r.VEX, err = vex.Load(o.vex...); err != nil {
+			return r, err
+		}
+	}
+	if o.baseline == "" {
+		return r, nil
+	}
+	f, err := os.Open(o.baseline)
+	if err != nil {
+		return r, fmt.Errorf("--baseline: %w", err)
+	}
+	defer f.Close()
+	if r.Baseline, err = match.ReadBaseline(f); err != nil {
+		err = fmt.Errorf("--baseline %s: %w", o.baseline, err)
+	}
+	return r, err
+}
+
+// judge judges inventories by a database.
+type judge struct {
+	db    *vulndb.DB
+	rules match.Rules
+}
+
+// judge opens what a scan is judged by, and brings it up to date before.
+func (o *judgeOptions) judge(ctx context.Context, g *globals, s settings) (*judge, error) {
+	rules, err := o.rules(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := rules.Check(); err != nil {
+		return nil, cli.Usage(fmt.Errorf("configuration file %s: %w", g.config, err))
+	}
+	db, err := o.open(ctx, g, s)
+	if err != nil {
+		return nil, err
+	}
+	return &judge{db, rules}, nil
+}
+
+// open opens the database.
+func (o *judgeOptions) open(ctx context.Context, g *globals, s settings) (*vulndb.DB, error) {
+	if o.maxAge < 0 {
+		return nil, cli.Usage(errors.New("--max-db-age: must not be negative"))
+	}
+	path, err := g.database(s)
+	if err != nil {
+		return nil, err
+	}
+	if !o.noUpdate {
+		g.autoUpdate(ctx, path, s)
+	}
+	db, err := vulndb.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("there is no vulnerability database at %s: build one with \"imagescan db build\", bring one with \"imagescan db import\", or set db-update-url in a configuration file and run \"imagescan db update\"", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	built := db.Info().Built
+	if age := time.Since(built); o.maxAge > 0 && age > o.maxAge {
+		_ = db.Close()
+		return nil, fmt.Errorf("the vulnerability database is %s old (built %s), and --max-db-age is %s: run \"imagescan db update\"", age.Round(time.Minute), built.Format(time.DateOnly), o.maxAge)
+	}
+	return db, nil
+}
+
+func (j *judge) close() { _ = j.db.Close() }
+
+// report judges an inventory. A nil judge only lists its packages.
+func (j *judge) report(ctx context.Context, g *globals, inv *scan.Inventory) (result, error) {
+	r := result{inventory: inv, Report: report.Report{
+		Source: api.ScanSource{Type: string(inv.Source.Type), Target: inv.Source.Target}, Packages: report.Packages(inv.Packages),
+		Coverage: coverage(inv), OnlyPackages: j == nil,
+	}}
+	if j == nil {
+		return r, nil
+	}
+	res, err := match.Match(ctx, j.db, inv.Packages, match.Options{Rules: j.rules})
+	if err != nil {
+		return r, err
+	}
+	r.findings, r.Matches = res.Findings, report.Matches(res.Findings)
+	info := j.db.Info()
+	c := &r.Coverage
+	c.Database = database(info)
+	c.Hidden, c.Unknown = hidden(res.Hidden), res.UnknownScores
+	g.say("Analyzed packages: %d [vulnerabilities: %d]", len(inv.Packages), len(res.Findings))
+	g.say("%s", covered(c, res.Hidden.Total()))
+	return r, nil
+}
+
+// hidden says why matches are not shown, and how many each time.
+func hidden(h match.Hidden) map[string]int {
+	out := map[string]int{}
+	for reason, n := range map[string]int{
+		"ignored-packages": h.Packages, "ignored-cves": h.CVEs, "vex": h.VEX, "baseline": h.Baseline, "minimum": h.Minimum, "unknown-score": h.Unknown,
+	} {
+		if n > 0 {
+			out[reason] = n
+		}
+	}
+	return out
+}
+
+func database(info vulndb.Info) *api.ScanDatabase {
+	out := &api.ScanDatabase{Built: info.Built, Sources: []api.ScanDatabaseSource{}}
+	for _, s := range info.Sources {
+		out.Sources = append(out.Sources, api.ScanDatabaseSource{Name: s.Name, Date: s.Date, Records: int64(s.Records)})
+	}
+	return out
+}
+
+// covered is the line that says what a report rests on.
+func covered(c *api.ScanCoverage, hidden int) string {
+	skipped := 0
+	for _, s := range c.Skipped {
+		if s.Partial {
+			skipped++
+		}
+	}
+	age := time.Since(c.Database.Built)
+	return fmt.Sprintf("Coverage: %d volumes, %d not readable, %d files unread, database of %s (%d days old), %d unknown scores, %d hidden",
+		len(c.Volumes), skipped, c.UnreadN, c.Database.Built.UTC().Format(time.DateOnly), int(age.Hours()/24), c.Unknown, hidden)
+}

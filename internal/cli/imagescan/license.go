@@ -1,0 +1,157 @@
+package imagescan
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/license"
+)
+
+// defaultLicense is the licence file in the current directory.
+const defaultLicense = "scanner.lic"
+
+func licenseCommand(g *globals) *cobra.Command {
+	return cli.Family(&cobra.Command{
+		Use:   "license",
+		Short: "Show or activate the licence",
+		Long: `license shows the licence that scans run under, or activates one.
+
+A licence key is verified with the public keys in /etc/buildyard/authority.pub, those in the
+user's configuration folder, or those of the file --license-authority.`,
+		Example: `  imagescan license activate BY1...
+  imagescan license show`,
+	}, activateCommand(g), showCommand(g))
+}
+
+func activateCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "activate LICENSE-KEY",
+		Short: "Verify a licence key and write scanner.lic",
+		Long: `activate verifies a licence key and writes it to scanner.lic in the current directory, or to the
+file --license-file. A key that is not valid leaves a file that is there as it is.`,
+		Example: `  imagescan license activate BY1...`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			path, err := g.licensePath()
+			if err != nil {
+				return err
+			}
+			l, err := g.activate(path, strings.TrimSpace(args[0]))
+			if err != nil {
+				return fmt.Errorf("Failed to activate the license: %w", err) //nolint:revive,staticcheck // the texts of this program begin so
+			}
+			g.say("License activated for %s, expiration date %s. Written to %s", l.Product, expiration(l), path)
+			return nil
+		},
+	}
+}
+
+// activate verifies a key and keeps it.
+func (g *globals) activate(path, key string) (license.Licence, error) {
+	trust, err := license.LoadTrust(g.authority)
+	if err != nil {
+		return license.Licence{}, err
+	}
+	l, err := trust.VerifyFor(license.ImageScanner, key)
+	if err != nil {
+		return l, err
+	}
+	if l.Expired(time.Now()) {
+		return l, errors.New("it expired on " + expiration(l))
+	}
+	return l, replaceFile(path, []byte(key+"\n"))
+}
+
+func showCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:     "show",
+		Short:   "Show product, version and expiration date of the licence",
+		Example: `  imagescan license show`,
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			l, err := g.license()
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(g.Out, "Product: %s\nVersion: %d.0\nExpiration Date: %s\n", l.Product, l.Version, expiration(l))
+			return err
+		},
+	}
+}
+
+func expiration(l license.Licence) string {
+	if l.Expires.IsZero() {
+		return "never"
+	}
+	return l.Expires.UTC().Format(time.RFC3339)
+}
+
+// licensePath is the licence file: of the flag, the configuration, or the current directory.
+func (g *globals) licensePath() (string, error) {
+	s, err := g.settings()
+	return first(g.licenseFile, s.LicenseFile, defaultLicense), err
+}
+
+// license reads and verifies the licence. Its error has the text that users of the
+// scanner know.
+func (g *globals) license() (license.Licence, error) {
+	path, err := g.licensePath()
+	if err != nil {
+		return license.Licence{}, err
+	}
+	l, err := license.Read(path, g.authority, license.ImageScanner)
+	if err == nil && l.Expired(time.Now()) {
+		err = errors.New("it expired on " + expiration(l))
+	}
+	if errors.Is(err, fs.ErrNotExist) && !exists(path) {
+		err = errors.New("No such file or directory") //nolint:revive,staticcheck // as users of the scanner know it
+	}
+	if err != nil {
+		err = fmt.Errorf("Failed to validate the license '%s': %w", path, err) //nolint:revive,staticcheck // as users of the scanner know it
+	}
+	return l, err
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// replaceFile replaces a file.
+func replaceFile(path string, data []byte) error {
+	return writeBeside(path, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// writeBeside lets a file be written beside its place and renames it, so that it is never
+// half there.
+func writeBeside(path string, write func(io.Writer) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), ".imagescan-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+		}
+	}()
+	if err = write(f); err != nil {
+		return err
+	}
+	if err = errors.Join(f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

@@ -1,0 +1,269 @@
+package imagescan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/scan"
+	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/report"
+)
+
+// scanOptions are what the flags of a scan say.
+type scanOptions struct {
+	*globals
+	judgeOptions
+	takeOptions
+	reportFile   string
+	format       string
+	columns      string
+	showPackages bool
+	failOn       string
+	attach       attachOptions
+}
+
+func scanCommand(g *globals) *cobra.Command {
+	o := &scanOptions{globals: g}
+	cmd := &cobra.Command{
+		Use:   "imagescan type:source",
+		Short: "Find known vulnerabilities in VM images, registry templates and folders",
+		Long: `imagescan looks into a disk where it lies, lists the packages in it, and reports those with known
+vulnerabilities. It mounts, unpacks and starts nothing and changes nothing.
+
+  vm_image:<path>                     an image: raw or qcow2; APFS or ext4, with partitions or without
+  registry_template:<uuid>[:<tag>]    a template in a registry's storage (-s); the latest tag by default
+  registry_template:*                 the latest tag of every template there
+  dir:<path>                          a directory
+
+Vulnerabilities come from a database that "imagescan db" builds or fetches. Standard output has the
+report, standard error the rest.
+
+` + cli.ExitCodes + `
+Here 7 means that a part could not be read (it is named), and 8 that --fail-on found something.`,
+		Example: `  imagescan vm_image:debian.qcow2
+  imagescan registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:v3 -s /mnt/registry --min-severity high
+  imagescan dir:/srv/app -q -f json > report.json
+  imagescan vm_image:mac.img --fail-on critical,kev --baseline accepted.json`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: o.complete,
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
+	}
+	o.takeOptions.add(cmd)
+	o.judgeOptions.add(cmd)
+	fs := cmd.Flags()
+	fs.BoolVarP(&o.showPackages, "show-packages", "p", false, "do not scan; only list packages")
+	fs.StringVarP(&o.reportFile, "report-file", "o", "", "write the report to this file")
+	fs.StringVarP(&o.format, "report-format", "f", string(report.Table), "json, table, sarif, cyclonedx or spdx")
+	fs.StringVar(&o.columns, "columns", "", "letters of the table's columns: t type, n name, v version, V vulnerability, s score, S severity, l location, f fixed versions, k known exploited, e EPSS (default tnvVsS)")
+	fs.StringVar(&o.failOn, "fail-on", "", "exit with status 8 when there is something as bad: a severity, a score or kev, or several of them with commas between")
+	o.attach.add(fs)
+	formats := make([]string, len(report.Formats))
+	for i, f := range report.Formats {
+		formats[i] = string(f)
+	}
+	_ = cmd.RegisterFlagCompletionFunc("report-format", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions([]string{"low", "medium", "high", "critical", "kev"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// plan is what was asked for, checked before anything is opened.
+type plan struct {
+	source  scan.Source
+	format  report.Format
+	columns []report.Column
+	failOn  match.FailOn
+	rules   match.Rules
+}
+
+func (o *scanOptions) plan(args []string) (p plan, err error) {
+	if len(args) != 1 {
+		return p, fmt.Errorf("give one source: vm_image:<path>, registry_template:<uuid>[:<tag>] or dir:<path>")
+	}
+	if p.source, err = scan.ParseSource(args[0]); err != nil {
+		return p, err
+	}
+	if p.format, err = report.ParseFormat(o.format); err != nil {
+		return p, err
+	}
+	if o.columns != "" {
+		if p.columns, err = report.ParseColumns(o.columns); err != nil {
+			return p, err
+		}
+	}
+	if o.failOn != "" {
+		if p.failOn, err = match.ParseFailOn(o.failOn); err != nil {
+			return p, fmt.Errorf("--fail-on: %w", err)
+		}
+	}
+	if err := o.attach.check(p.source, o.showPackages); err != nil {
+		return p, err
+	}
+	return p, nil
+}
+
+func (o *scanOptions) run(ctx context.Context, args []string) error {
+	p, err := o.plan(args)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	s, err := o.settings()
+	if err != nil {
+		return cli.Usage(err)
+	}
+	if _, err := o.license(); err != nil {
+		return err
+	}
+	log, closeLog, err := openLog(s.LogFile)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	began := time.Now()
+	log.InfoContext(ctx, "scan begins", "source", p.source.String(), "version", obs.FullVersion())
+	found, err := o.scan(ctx, p, s)
+	if err != nil {
+		log.ErrorContext(ctx, "scan failed", "source", p.source.String(), "error", err.Error())
+		return err
+	}
+	for _, f := range found {
+		log.InfoContext(ctx, "scanned", "source", f.Source.Type+":"+f.Source.Target, "packages", len(f.Packages), "matches", len(f.Matches), "partial", f.Coverage.Partial, "seconds", time.Since(began).Seconds())
+	}
+	if err := o.write(p, found); err != nil {
+		return err
+	}
+	if err := o.attach.send(ctx, o.globals, found); err != nil {
+		return err
+	}
+	return o.verdict(p, found)
+}
+
+// result is the report of one source, and what a verdict needs beside it.
+type result struct {
+	report.Report
+	inventory *scan.Inventory
+	findings  []match.Finding
+}
+
+// scan takes stock of the sources and judges it.
+func (o *scanOptions) scan(ctx context.Context, p plan, s settings) ([]result, error) {
+	if o.showPackages {
+		return o.judgeAll(ctx, p, nil)
+	}
+	j, err := o.judge(ctx, o.globals, s)
+	if err != nil {
+		return nil, err
+	}
+	defer j.close()
+	return o.judgeAll(ctx, p, j)
+}
+
+// judgeAll reports on every source that is meant; j is nil when packages are only listed.
+func (o *scanOptions) judgeAll(ctx context.Context, p plan, j *judge) ([]result, error) {
+	var out []result
+	err := o.take(ctx, o.globals, p.source, func(inv *scan.Inventory) error {
+		r, err := j.report(ctx, o.globals, inv)
+		if err == nil {
+			out = append(out, r)
+		}
+		return err
+	})
+	return out, err
+}
+
+// write puts the reports where they are asked for.
+func (o *scanOptions) write(p plan, found []result) (err error) {
+	reports := make([]report.Report, len(found))
+	for i, r := range found {
+		reports[i] = r.Report
+	}
+	ro := report.Options{Columns: p.columns, Tool: "imagescan", Version: obs.FullVersion(), Now: time.Now()}
+	if o.reportFile == "" {
+		if o.quiet && p.format == report.Table {
+			return nil
+		}
+		return report.Write(o.Out, p.format, reports, ro)
+	}
+	var text strings.Builder
+	if err := report.Write(&text, p.format, reports, ro); err != nil {
+		return err
+	}
+	if err := writeReport(o.reportFile, text.String()); err != nil {
+		return fmt.Errorf("report file: %w", err)
+	}
+	if !o.quiet {
+		_, err = fmt.Fprintf(o.Out, "Report written to %s\n", cli.Plain(o.reportFile))
+	}
+	return err
+}
+
+// writeReport replaces a file; what is no regular file (a pipe, a terminal) is written to.
+func writeReport(path, text string) error {
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+		return os.WriteFile(path, []byte(text), 0o644)
+	}
+	return replaceFile(path, []byte(text))
+}
+
+// verdict is the exit status: what fails a build comes before what could not be read.
+func (o *scanOptions) verdict(p plan, found []result) error {
+	bad := 0
+	var partial error
+	for _, r := range found {
+		bad += len(p.failOn.Fails(r.findings))
+		if partial == nil {
+			partial = partly(r.Coverage)
+		}
+	}
+	if bad > 0 {
+		err := fmt.Errorf("%d vulnerabilities are as bad as --fail-on %s", bad, o.failOn)
+		return cli.Exit(cli.ExitFound, errors.Join(err, partial))
+	}
+	return partial
+}
+
+// partly is the failure of a scan that could not see everything; nil when it could.
+func partly(c api.ScanCoverage) error {
+	if !c.Partial {
+		return nil
+	}
+	what, more := "", c.UnreadN
+	for _, s := range c.Skipped {
+		if s.Partial {
+			what, more = s.Name+": "+s.Reason, more+1
+		}
+	}
+	if what == "" && len(c.Unread) > 0 {
+		what = c.Unread[0].Path + ": " + c.Unread[0].Reason
+	}
+	if more > 1 {
+		what += fmt.Sprintf(", and %d more", more-1)
+	}
+	return cli.Exit(cli.ExitPartly, fmt.Errorf("the scan is partial: something that may hold packages could not be read: %s", what))
+}
+
+// coverage tells what an inventory rests on.
+func coverage(inv *scan.Inventory) api.ScanCoverage {
+	c := api.ScanCoverage{
+		Partial: inv.Partial(), Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{}, Unread: []api.ScanUnread{}, UnreadN: inv.Unread, Hidden: map[string]int{},
+	}
+	for _, v := range inv.Volumes {
+		c.Volumes = append(c.Volumes, api.ScanVolume{Name: v.Name, Role: v.Role, Format: v.Format, Mount: v.Mount, Files: int64(v.Files), Packages: v.Packages})
+	}
+	for _, s := range inv.Skipped {
+		c.Skipped = append(c.Skipped, api.ScanSkipped{Name: s.Name, Reason: s.Reason, Partial: s.Partial})
+	}
+	const most = 100
+	for _, w := range inv.Warnings[:min(most, len(inv.Warnings))] {
+		c.Unread = append(c.Unread, api.ScanUnread{Path: w.Path, Reason: w.What})
+	}
+	return c
+}

@@ -1,0 +1,91 @@
+package imagescan
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/scan"
+)
+
+// takeOptions say what of a source is looked at.
+type takeOptions struct {
+	storage      string
+	ignoreSystem bool
+}
+
+func (o *takeOptions) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVarP(&o.storage, "storage-dir", "s", "/mnt", "registry storage location")
+	fs.BoolVarP(&o.ignoreSystem, "ignore-system-volume", "i", false, "skip the system volume of a VM")
+	_ = cmd.MarkFlagDirname("storage-dir")
+}
+
+// take takes stock of every source that is meant, and gives each to do.
+func (o *takeOptions) take(ctx context.Context, g *globals, src scan.Source, do func(*scan.Inventory) error) error {
+	line := newLine(g)
+	defer line.clear()
+	so := scan.Options{Storage: o.storage, IgnoreSystem: o.ignoreSystem, Progress: func(volume string, files, packages int) {
+		line.show("Cataloging %s: %d files, %d packages", volume, files, packages)
+	}}
+	each := func(inv *scan.Inventory) error {
+		line.clear()
+		tellInventory(g, inv)
+		return do(inv)
+	}
+	return scan.Each(ctx, src, so, each)
+}
+
+// tellInventory prints the line about catalogued packages, and names what was not read.
+func tellInventory(g *globals, inv *scan.Inventory) {
+	var parts []string
+	for _, v := range inv.Volumes {
+		name := ""
+		switch {
+		case v.Role == "data", v.Role == "system":
+			name = v.Role + " volume: "
+		case len(inv.Volumes) > 1:
+			name = "volume " + v.Name + ": "
+		}
+		parts = append(parts, fmt.Sprintf("%s%d", name, v.Packages))
+	}
+	g.say("Cataloged packages: %d [%s]", len(inv.Packages), strings.Join(parts, ", "))
+	for _, s := range inv.Skipped {
+		word := "Left out"
+		if s.Partial {
+			word = "Could not read"
+		}
+		g.say("%s: %s: %s", word, s.Name, s.Reason)
+	}
+	const most = 5
+	for _, w := range inv.Warnings[:min(most, len(inv.Warnings))] {
+		g.say("Could not read: %s: %s", w.Path, w.What)
+	}
+	if n := len(inv.Warnings) - most; n > 0 {
+		g.say("and %d more (the JSON report names them)", n)
+	}
+}
+
+// complete completes the source.
+func (o *takeOptions) complete(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	kind, target, ok := strings.Cut(word, ":")
+	switch {
+	case !ok:
+		return []string{"vm_image:", "registry_template:", "dir:"}, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+	case kind == string(scan.Template):
+		var out []string
+		for _, id := range scan.Templates(o.storage) {
+			if strings.HasPrefix(id, target) {
+				out = append(out, kind+":"+cli.Plain(id))
+			}
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	}
+	return pathsAt(kind+":", target), cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+}

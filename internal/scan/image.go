@@ -1,0 +1,50 @@
+package scan
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+
+	"github.com/buildyard/buildyard/internal/scan/disk"
+)
+
+// volumes gives the file systems of a disk that are to be catalogued, and notes the others.
+// name tells the disk from others of the same source; "" when it is the only one.
+func (i *Inventory) volumes(r io.ReaderAt, size int64, name string, o Options) ([]volume, error) {
+	found, skipped, err := disk.Volumes(r, size)
+	if err != nil {
+		return nil, err
+	}
+	on := ""
+	if name != "" {
+		on = name + ": "
+	}
+	for _, s := range skipped {
+		i.Skipped = append(i.Skipped, Skipped{Name: on + partition(s.Partition, s.Name), Reason: s.Reason, Partial: s.Partial})
+	}
+	var out []volume
+	for _, v := range found {
+		label := cmp.Or(v.Name, partition(v.Partition, ""))
+		if v.Role == roleSystem && o.IgnoreSystem {
+			i.Skipped = append(i.Skipped, Skipped{Name: on + label, Reason: "the system volume is left out, as was asked for"})
+			continue
+		}
+		out = append(out, volume{
+			Volume: Volume{Name: label, Role: v.Role, Format: v.Format, Notes: v.Notes}, group: v.Group, fs: v.FS,
+		})
+	}
+	return out, nil
+}
+
+// partition names a part of a disk.
+func partition(index int, name string) string {
+	switch {
+	case index == 0 && name == "":
+		return "the disk"
+	case index == 0:
+		return name
+	case name == "":
+		return fmt.Sprintf("partition %d", index)
+	}
+	return fmt.Sprintf("partition %d (%s)", index, name)
+}

@@ -1,0 +1,116 @@
+package scan
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/disk"
+)
+
+// Options say how stock is taken.
+type Options struct {
+	Storage      string // directory of the registry, for templates
+	IgnoreSystem bool   // leave the system volume of a Mac out
+	Progress     func(volume string, files, packages int)
+}
+
+// Inventory is what a source holds.
+type Inventory struct {
+	Source   Source
+	ID, Tag  string            // of a template: what was scanned
+	Content  string            // of a template: the content id of that tag
+	Packages []catalog.Package // in the order of names, each once
+	Volumes  []Volume
+	Skipped  []Skipped
+	Warnings []catalog.Warning // what could not be read or understood within volumes
+	Unread   int               // files of Warnings
+}
+
+// Volume is a file system that was catalogued.
+type Volume struct {
+	Name     string
+	Role     string // "system", "data" or ""
+	Format   string // "apfs", "ext4" or "dir"
+	Mount    string // where its paths begin: "/" or "/Volumes/<name>"
+	Files    int
+	Packages int
+	Notes    []string // what may be wrong with what was read, in sentences
+}
+
+// Skipped is a part of a source that was not catalogued.
+type Skipped struct {
+	Name, Reason string
+	Partial      bool // it may hold packages
+}
+
+// Partial says that something which may hold packages could not be read.
+func (i *Inventory) Partial() bool {
+	return i.Unread > 0 || slices.ContainsFunc(i.Skipped, func(s Skipped) bool { return s.Partial })
+}
+
+// take takes stock of a folder or an image.
+func take(ctx context.Context, src Source, o Options) (*Inventory, error) {
+	inv := &Inventory{Source: src}
+	if src.Type == Folder {
+		return inv, inv.takeFolder(ctx, o)
+	}
+	return inv, inv.takeImage(ctx, o)
+}
+
+func (i *Inventory) takeFolder(ctx context.Context, o Options) error {
+	root, closer, err := catalog.Folder(i.Source.Target)
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	return i.catalog(ctx, []volume{{fs: root, Volume: Volume{Name: i.Source.Target, Format: "dir"}}}, o)
+}
+
+func (i *Inventory) takeImage(ctx context.Context, o Options) error {
+	img, err := disk.OpenImage(i.Source.Target)
+	if err != nil {
+		return err
+	}
+	defer img.Close()
+	volumes, err := i.volumes(img, img.Size(), "", o)
+	if err != nil {
+		return err
+	}
+	return i.catalog(ctx, volumes, o)
+}
+
+// volume is a file system that is to be catalogued.
+type volume struct {
+	Volume
+	group string // those of one group are one tree
+	fs    fs.FS
+}
+
+// catalog catalogues volumes, and gives each its place in one tree.
+func (i *Inventory) catalog(ctx context.Context, volumes []volume, o Options) error {
+	if len(volumes) == 0 && len(i.Skipped) == 0 {
+		return errors.New("nothing in it is a file system")
+	}
+	mount(volumes)
+	var all []catalog.Package
+	for _, v := range volumes {
+		res, err := catalog.Scan(ctx, v.fs, v.options(o))
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			i.Skipped = append(i.Skipped, Skipped{Name: v.Name, Reason: err.Error(), Partial: true})
+			continue
+		}
+		v.Files, v.Packages = res.Files, len(res.Packages)
+		i.Volumes = append(i.Volumes, v.Volume)
+		all = append(all, below(v.Mount, res)...)
+		i.Warnings = append(i.Warnings, res.Warnings...)
+		i.Unread += res.Unread
+	}
+	i.Packages = catalog.Merge(all)
+	return nil
+}

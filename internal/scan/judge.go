@@ -1,0 +1,24 @@
+package scan
+
+import (
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
+	"github.com/buildyard/buildyard/internal/scan/catalog/kinds"
+)
+
+// options are how a volume is catalogued.
+func (v *volume) options(o Options) catalog.Options {
+	out := catalog.Options{Extractors: kinds.All(), CPEs: cpe.Of}
+	if o.Progress != nil {
+		name := v.Name
+		out.Progress = func(files, packages int) { o.Progress(name, files, packages) }
+	}
+	return out
+}
+
+// Complete fills in what follows from kind, name and version of a package that nobody found.
+func Complete(p catalog.Package) catalog.Package {
+	p = catalog.Merge([]catalog.Package{p})[0]
+	p.CPEs = cpe.Of(p)
+	return p
+}

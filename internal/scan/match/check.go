@@ -1,0 +1,7 @@
+package match
+
+// Check says what is wrong with rules before anything is judged by them.
+func (r *Rules) Check() error {
+	_, err := r.ignored()
+	return err
+}

@@ -1,0 +1,79 @@
+package scan
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// The roles of volumes that count: those of a Mac that make one tree.
+const (
+	roleSystem = "system"
+	roleData   = "data"
+)
+
+// mount gives every volume its place: the main one, and the volume that makes one tree with
+// it, are "/", the others lie below "/Volumes", as a Mac shows them.
+func mount(volumes []volume) {
+	if len(volumes) == 0 {
+		return
+	}
+	root := slices.MaxFunc(volumes, func(a, b volume) int { return cmp.Compare(a.rank(), b.rank()) })
+	at := slices.IndexFunc(volumes, func(v volume) bool { return v.rank() == root.rank() })
+	taken := map[string]bool{}
+	for i := range volumes {
+		v := &volumes[i]
+		if i == at || v.pairs(volumes[at]) {
+			v.Mount = "/"
+			continue
+		}
+		name := strings.ReplaceAll(cmp.Or(v.Name, "volume"), "/", ":")
+		for n := 2; taken[name]; n++ {
+			name = fmt.Sprintf("%s %d", v.Name, n)
+		}
+		taken[name] = true
+		v.Mount = "/Volumes/" + name
+	}
+}
+
+// pairs says whether two volumes of a Mac are one tree to its users.
+func (v *volume) pairs(w volume) bool {
+	return v.group != "" && v.group == w.group && v.Role != w.Role &&
+		(v.Role == roleSystem || v.Role == roleData) && (w.Role == roleSystem || w.Role == roleData)
+}
+
+// rank says how likely a volume is the one that a machine starts from.
+func (v *volume) rank() int {
+	switch v.Role {
+	case roleSystem:
+		return 4
+	case roleData:
+		return 3
+	}
+	for rank, names := range [][]string{{"usr", "opt", "Users"}, {"etc", "Applications"}} {
+		if slices.ContainsFunc(names, func(n string) bool { _, err := fs.Stat(v.fs, n); return err == nil }) {
+			return rank + 1
+		}
+	}
+	return 0
+}
+
+// below puts paths where their volume is mounted.
+func below(mount string, res *catalog.Result) []catalog.Package {
+	if mount == "/" {
+		return res.Packages
+	}
+	for _, p := range res.Packages {
+		for i := range p.Locations {
+			p.Locations[i] = mount + p.Locations[i]
+		}
+	}
+	for i := range res.Warnings {
+		res.Warnings[i].Path = mount + res.Warnings[i].Path
+	}
+	return res.Packages
+}

@@ -1,0 +1,55 @@
+package report
+
+import (
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/match"
+)
+
+// Packages gives packages as reports have them.
+func Packages(list []catalog.Package) []api.ScanPackage {
+	out := make([]api.ScanPackage, len(list))
+	for i, p := range list {
+		out[i] = apiPackage(p, p.Locations)
+	}
+	return out
+}
+
+// Matches gives findings as reports have them: one match for each location of the package.
+func Matches(findings []match.Finding) []api.ScanMatch {
+	var out []api.ScanMatch
+	for _, f := range findings {
+		m := api.ScanMatch{
+			Vulnerability: vulnerability(f),
+			MatchDetails:  []api.ScanDetail{{CPE: f.CPE, Version: f.Version, Constraint: f.Constraint, Type: f.Type}},
+		}
+		for i := range f.Package.Locations {
+			m.Artifact = apiPackage(f.Package, f.Package.Locations[i:i+1])
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+func apiPackage(p catalog.Package, paths []string) api.ScanPackage {
+	locations := make([]api.ScanLocation, len(paths))
+	for i, path := range paths {
+		locations[i].Path = path
+	}
+	return api.ScanPackage{
+		Name: p.Name, Version: p.Version, Type: string(p.Kind), Locations: locations, Language: p.Language,
+		Licenses: orEmpty(p.Licenses), CPEs: orEmpty(p.CPEs), PURL: p.PURL,
+	}
+}
+
+func vulnerability(f match.Finding) api.ScanVulnerability {
+	v := f.Vulnerability
+	severity := string(v.Score.Severity)
+	if severity == "" {
+		severity = "unknown"
+	}
+	return api.ScanVulnerability{
+		ID: v.ID, BaseScore: v.Score.Base, Severity: severity, URL: v.URL, Related: v.Related,
+		FixedVersions: f.Fixed, Exploited: v.Exploited, EPSS: v.EPSS, Unconfirmed: f.Unconfirmed,
+	}
+}

@@ -1,0 +1,103 @@
+package report
+
+import (
+	"cmp"
+	"io"
+	"slices"
+	"time"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// writeCycloneDX writes a bill of materials with its vulnerabilities.
+func writeCycloneDX(w io.Writer, r Report, o Options) error {
+	bom := cdx.NewBOM()
+	bom.SerialNumber = "urn:uuid:" + uuid.NewString()
+	bom.Metadata = &cdx.Metadata{
+		Timestamp: o.Now.UTC().Format(time.RFC3339),
+		Component: &cdx.Component{BOMRef: "source", Type: cdx.ComponentTypeFile, Name: r.Source.Type + ":" + r.Source.Target},
+		Tools:     &cdx.ToolsChoice{Components: &[]cdx.Component{{Type: cdx.ComponentTypeApplication, Name: o.Tool, Version: o.Version}}},
+	}
+	components := make([]cdx.Component, len(r.Packages))
+	for i, p := range r.Packages {
+		components[i] = cdxComponent(p)
+	}
+	bom.Components = &components
+	if !r.OnlyPackages {
+		vulnerabilities := cdxVulnerabilities(r.Matches)
+		bom.Vulnerabilities = &vulnerabilities
+	}
+	e := cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON)
+	e.SetPretty(true)
+	e.SetEscapeHTML(false)
+	return e.Encode(bom)
+}
+
+// ref names a package within a document.
+func ref(p api.ScanPackage) string { return p.Type + ":" + p.Name + "@" + p.Version }
+
+func cdxComponent(p api.ScanPackage) cdx.Component {
+	kind := cdx.ComponentTypeLibrary
+	if p.Type == "macos-app" || p.Type == "brew" {
+		kind = cdx.ComponentTypeApplication
+	}
+	c := cdx.Component{BOMRef: ref(p), Type: kind, Name: p.Name, Version: p.Version, PackageURL: p.PURL}
+	if len(p.CPEs) > 0 {
+		c.CPE = p.CPEs[0]
+	}
+	if len(p.Licenses) > 0 {
+		licenses := cdx.Licenses{}
+		for _, l := range p.Licenses {
+			licenses = append(licenses, cdx.LicenseChoice{License: &cdx.License{Name: l}})
+		}
+		c.Licenses = &licenses
+	}
+	occurrences := make([]cdx.EvidenceOccurrence, len(p.Locations))
+	for i, l := range p.Locations {
+		occurrences[i].Location = l.Path
+	}
+	c.Evidence = &cdx.Evidence{Occurrences: &occurrences}
+	return c
+}
+
+// cdxVulnerabilities gives each vulnerability once, with all that it affects.
+func cdxVulnerabilities(matches []api.ScanMatch) []cdx.Vulnerability {
+	at := map[string]int{}
+	out := []cdx.Vulnerability{}
+	for _, m := range matches {
+		i, ok := at[m.Vulnerability.ID]
+		if !ok {
+			i = len(out)
+			at[m.Vulnerability.ID] = i
+			out = append(out, cdxVulnerability(m.Vulnerability))
+		}
+		affects := out[i].Affects
+		if !slices.ContainsFunc(*affects, func(a cdx.Affects) bool { return a.Ref == ref(m.Artifact) }) {
+			*affects = append(*affects, cdx.Affects{Ref: ref(m.Artifact)})
+		}
+	}
+	slices.SortFunc(out, func(a, b cdx.Vulnerability) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+func cdxVulnerability(v api.ScanVulnerability) cdx.Vulnerability {
+	rating := cdx.VulnerabilityRating{Severity: cdx.Severity(v.Severity)}
+	if v.BaseScore > 0 {
+		rating.Score = &v.BaseScore
+	}
+	out := cdx.Vulnerability{BOMRef: v.ID, ID: v.ID, Ratings: &[]cdx.VulnerabilityRating{rating}, Affects: &[]cdx.Affects{}}
+	if v.URL != "" {
+		out.Source = &cdx.Source{URL: v.URL}
+	}
+	var refs []cdx.VulnerabilityReference
+	for _, id := range v.Related {
+		refs = append(refs, cdx.VulnerabilityReference{ID: id, Source: &cdx.Source{Name: id}})
+	}
+	if refs != nil {
+		out.References = &refs
+	}
+	return out
+}

@@ -1,0 +1,122 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// Report is what a scan of one source found.
+type Report struct {
+	Source   api.ScanSource
+	Packages []api.ScanPackage // sorted by name, each once
+	Matches  []api.ScanMatch   // sorted by package name
+	Coverage api.ScanCoverage
+
+	// OnlyPackages says that nothing was judged: the report is the list of packages.
+	OnlyPackages bool
+}
+
+// Options are what a report needs beside what was found.
+type Options struct {
+	Columns []Column  // of a table; nil: those of the specification
+	Tool    string    // name of the program
+	Version string    // of the program
+	Now     time.Time // when the document is made
+}
+
+// Format is a form of a report.
+type Format string
+
+// The formats.
+const (
+	Table     Format = "table"
+	JSON      Format = "json"
+	SARIF     Format = "sarif"
+	CycloneDX Format = "cyclonedx"
+	SPDX      Format = "spdx"
+)
+
+// Formats lists them; those for people first.
+var Formats = []Format{Table, JSON, SARIF, CycloneDX, SPDX}
+
+// ParseFormat reads the name of a format.
+func ParseFormat(name string) (Format, error) {
+	if f := Format(name); slices.Contains(Formats, f) {
+		return f, nil
+	}
+	names := make([]string, len(Formats))
+	for i, f := range Formats {
+		names[i] = string(f)
+	}
+	return "", fmt.Errorf("report format %q: must be %s", name, strings.Join(names, ", "))
+}
+
+// writers has what writes one source's report. JSON and the table can hold several.
+var writers = map[Format]func(io.Writer, []Report, Options) error{
+	Table:     writeTables,
+	JSON:      writeJSON,
+	SARIF:     writeSARIF,
+	CycloneDX: one(CycloneDX, writeCycloneDX),
+	SPDX:      one(SPDX, writeSPDX),
+}
+
+// Write writes the reports of one or several sources in a format.
+func Write(w io.Writer, f Format, reports []Report, o Options) error {
+	return writers[f](w, reports, o)
+}
+
+// one makes a writer of several reports from one of a single report.
+func one(f Format, write func(io.Writer, Report, Options) error) func(io.Writer, []Report, Options) error {
+	return func(w io.Writer, reports []Report, o Options) error {
+		if len(reports) != 1 {
+			return fmt.Errorf("a document in the format %s describes one source, and these are %d: scan them one by one", f, len(reports))
+		}
+		return write(w, reports[0], o)
+	}
+}
+
+// several is the JSON of more than one source.
+type several struct {
+	Source  api.ScanSource `json:"source"`
+	Reports []any          `json:"reports"`
+}
+
+func writeJSON(w io.Writer, reports []Report, _ Options) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if len(reports) == 1 {
+		return e.Encode(reports[0].document())
+	}
+	all := several{Source: api.ScanSource{Type: "registry_template", Target: "*"}, Reports: []any{}}
+	for _, r := range reports {
+		all.Reports = append(all.Reports, r.document())
+	}
+	return e.Encode(all)
+}
+
+// document is the report as clients know it.
+func (r Report) document() any {
+	if r.OnlyPackages {
+		return api.ScanPackages{Packages: orEmpty(r.Packages), Source: r.Source, Coverage: &r.Coverage}
+	}
+	return r.API()
+}
+
+// API is the report as the API has it.
+func (r Report) API() api.ScanReport {
+	return api.ScanReport{Matches: orEmpty(r.Matches), Source: r.Source, Coverage: &r.Coverage}
+}
+
+func orEmpty[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}

@@ -1,0 +1,59 @@
+package scan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+// Type is the kind of a source.
+type Type string
+
+// The types of sources.
+const (
+	Image    Type = "vm_image"
+	Template Type = "registry_template"
+	Folder   Type = "dir"
+)
+
+// All is the target that means every template of a registry.
+const All = "*"
+
+// Source is what is to be scanned, as the user names it.
+type Source struct {
+	Type   Type
+	Target string // a path, or uuid[:tag] of a template
+}
+
+func (s Source) String() string { return string(s.Type) + ":" + s.Target }
+
+// ParseSource reads "type:source".
+func ParseSource(text string) (Source, error) {
+	kind, target, ok := strings.Cut(text, ":")
+	s := Source{Type(kind), target}
+	switch {
+	case !ok:
+		return s, fmt.Errorf("%q is no source: give vm_image:<path>, registry_template:<uuid>[:<tag>] or dir:<path>", text)
+	case target == "":
+		return s, fmt.Errorf("%q names nothing behind the colon", text)
+	}
+	switch s.Type {
+	case Image, Folder:
+		return s, nil
+	case Template:
+		id, _ := s.version()
+		if _, ok := layout.ParseID(id); !ok && id != All {
+			return s, fmt.Errorf("%q: %q is no template id, which is a UUID such as c0847bc9-5d2d-4dbc-ba6a-240f7ff08032, or * for all", text, id)
+		}
+		return s, nil
+	default:
+		return s, fmt.Errorf("%q: the type %q must be vm_image, registry_template or dir", text, kind)
+	}
+}
+
+// version gives id and tag of a template; no tag is the latest one.
+func (s Source) version() (id, tag string) {
+	id, tag, _ = strings.Cut(s.Target, ":")
+	return strings.ToLower(id), tag
+}

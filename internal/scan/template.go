@@ -1,0 +1,98 @@
+package scan
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/buildyard/buildyard/internal/scan/disk"
+)
+
+// Each takes stock of a source, or of the newest tag of every template when all of them are
+// meant, and gives each inventory to do. A template that cannot be read at all is an inventory
+// that says so: the others still count.
+func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error) error {
+	if src.Type != Template {
+		inv, err := take(ctx, src, o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", src, err)
+		}
+		return do(inv)
+	}
+	storage, err := disk.OpenStorage(o.Storage)
+	if err != nil {
+		return fmt.Errorf("%s: the registry's storage (-s) %s: %w", src, o.Storage, err)
+	}
+	defer storage.Close()
+	if src.Target != All {
+		id, tag := src.version()
+		inv, err := takeTemplate(ctx, storage, id, tag, o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", src, err)
+		}
+		inv.Source = src
+		return do(inv)
+	}
+	tags, damaged, err := storage.Tags()
+	if err != nil {
+		return fmt.Errorf("%s: %w", src, err)
+	}
+	for _, t := range tags {
+		inv, err := takeTemplate(ctx, storage, t.ID, t.Tag, o)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			inv = unreadable(t.ID+":"+t.Tag, err.Error())
+		}
+		if err := do(inv); err != nil {
+			return err
+		}
+	}
+	for _, problem := range damaged {
+		if err := do(unreadable("damaged", problem)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unreadable is the inventory of a template that cannot be read.
+func unreadable(target, problem string) *Inventory {
+	return &Inventory{Source: Source{Template, target}, Skipped: []Skipped{{Name: target, Reason: problem, Partial: true}}}
+}
+
+func takeTemplate(ctx context.Context, storage *disk.Storage, id, tag string, o Options) (*Inventory, error) {
+	t, err := storage.Open(id, tag)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	inv := &Inventory{Source: Source{Template, id + ":" + t.Tag.Tag}, ID: id, Tag: t.Tag.Tag, Content: t.ContentID}
+	var volumes []volume
+	for _, d := range t.Disks {
+		name := ""
+		if len(t.Disks) > 1 {
+			name = d.Name
+		}
+		found, err := inv.volumes(d, d.Size, name, o)
+		if err != nil {
+			inv.Skipped = append(inv.Skipped, Skipped{Name: d.Name, Reason: err.Error(), Partial: true})
+			continue
+		}
+		volumes = append(volumes, found...)
+	}
+	return inv, inv.catalog(ctx, volumes, o)
+}
+
+// Templates lists the templates of a registry's storage as "uuid" and "uuid:tag", for completion.
+// A storage that cannot be read has none.
+func Templates(storage string) (out []string) {
+	tags, _, err := disk.Templates(storage)
+	if err != nil {
+		return nil
+	}
+	for _, t := range tags {
+		out = append(out, t.ID, t.ID+":"+t.Tag)
+	}
+	return out
+}
