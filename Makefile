@@ -51,6 +51,14 @@ bench-control: ## measure creates, starts, lists, idle nodes and restarts of the
 bench-registry: ## measure pushes and pulls beside the disk, the wire and another registry: PAIRS=9, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
 	go run ./test/bench/registry -pairs $(or $(PAIRS),9) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
+bench-scan: ## measure scans of a large tree beside scalibr: ROUNDS=5, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
+	scripts/need.sh bench-scan
+	go run ./test/bench/scan -scalibr $(TOOLS)/scalibr -rounds $(or $(ROUNDS),5) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
+
+test-peers: ## compare the packages found in a large tree with those of scalibr and syft: every difference stands in test/peers/differences.tsv
+	scripts/need.sh peers
+	go run ./test/peers -scalibr $(TOOLS)/scalibr -syft $(TOOLS)/syft
+
 demo: ## start a controller, a registry and a node with a real guest (ONCE=1 ends by itself, DRIVER=sim without QEMU)
 	scripts/demo.sh
 
@@ -83,4 +91,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control bench-registry demo test-fault contract auth-matrix test-images test-walks clean help
+.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan test-peers demo test-fault contract auth-matrix test-images test-walks clean help

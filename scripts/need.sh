@@ -6,6 +6,8 @@
 #   scripts/need.sh images   qemu-img, and programs that read ext4 and APFS
 #   scripts/need.sh lint     golangci-lint and gofumpt, at the versions below
 #   scripts/need.sh vuln     govulncheck
+#   scripts/need.sh bench-scan  scalibr, and npm for the tree of packages
+#   scripts/need.sh peers    scalibr and syft, and npm
 #   scripts/need.sh bin      prints the folder of the Go tools
 #
 # Debian packages are installed when this runs as root; otherwise, and elsewhere,
@@ -17,6 +19,8 @@ module() {
   case "$1" in
   golangci-lint) echo github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 ;;
   gofumpt) echo mvdan.cc/gofumpt@v0.12.0 ;;
+  scalibr) echo github.com/google/osv-scalibr/binary/scalibr@v0.5.3 ;;
+  syft) echo github.com/anchore/syft/cmd/syft@v1.52.0 ;;
   govulncheck) echo golang.org/x/vuln/cmd/govulncheck@v1.8.0 ;;
   esac
 }
@@ -53,6 +57,11 @@ guest() {
   fi
 }
 
+# npm installs npm, unless there is one from wherever.
+npm() {
+  type -P npm >/dev/null || packages npm
+}
+
 # built FILE MODULE: whether a binary was built from that module@version.
 built() {
   [ -x "$1" ] && go version -m "$1" 2>/dev/null |
@@ -84,6 +93,8 @@ demo) packages $(guest) ;;
 images) packages qemu-utils e2fsprogs libfsapfs-utils ;;
 lint) tool golangci-lint && tool gofumpt ;;
 vuln) tool govulncheck ;;
+bench-scan) npm && tool scalibr ;;
+peers) npm && tool scalibr && tool syft ;;
 bin) echo "$bin" ;;
 *) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;
 esac

@@ -116,7 +116,7 @@ func (f *File) close() int64 {
 		return 0
 	}
 	n := f.content.read
-	f.content.file.Close()
+	_ = f.content.file.Close() // it was only read
 	f.content = nil
 	return n
 }

@@ -26,12 +26,13 @@ func WithinPackage(path string) bool {
 	return ok && deeper && dash > 0 && !strings.HasSuffix(before, "bundler/") && dash+1 < len(name) && isDigit(name[dash+1])
 }
 
-// IsTestData says whether a path leads through a folder of tests or examples, where
-// projects keep files that look like those of packages and are none.
+// IsTestData says whether a path leads through a folder of test data, where projects keep
+// files that look like those of packages and are none. Folders that people also call
+// something of their own ("test") are none of these.
 func IsTestData(path string) bool {
 	for part := range strings.SplitSeq(path, "/") {
 		switch part {
-		case "test", "tests", "__tests__", "testdata", "fixtures", "__fixtures__", "example", "examples":
+		case "testdata", "test-data", "fixtures", "test-fixtures", "__fixtures__", "__tests__":
 			return true
 		}
 	}

@@ -72,7 +72,7 @@ func formulaLicenses(tree fs.FS, name string) []string {
 	if err != nil {
 		return nil
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // it was only read
 	data, err := io.ReadAll(io.LimitReader(file, maxFormula))
 	if err != nil {
 		return nil

@@ -88,17 +88,17 @@ func (Mod) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error
 
 // replacement finds what a module is replaced by: the zero value is nothing.
 func replacement(all []*modfile.Replace, m module.Version) module.Version {
-	var any module.Version
+	var every module.Version
 	for _, r := range all {
 		switch {
 		case r.Old.Path != m.Path:
 		case r.Old.Version == m.Version:
 			return r.New
 		case r.Old.Version == "":
-			any = r.New
+			every = r.New
 		}
 	}
-	return any
+	return every
 }
 
 // Module is a module as a package. One that is replaced by a version of another is that

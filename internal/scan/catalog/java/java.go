@@ -215,10 +215,10 @@ func guess(name string, m *manifest) []catalog.Package {
 	} else if m != nil {
 		group, artifact, version = m.group(), m.artifact(), m.version()
 	}
-	if g := knownGroups[artifact]; g != "" {
-		group = g
+	if g := knownGroups[strings.ToLower(artifact)]; g != "" {
+		group, artifact = g, strings.ToLower(artifact)
 	}
-	if !word(group) || !word(artifact) || !word(version) {
+	if !word(group) || !word(artifact) || !word(version) || strings.HasSuffix(version, ".x") { // a link of a distribution
 		return nil
 	}
 	p := catalog.Package{Kind: catalog.Java, Name: group + ":" + artifact, Version: version}

@@ -50,7 +50,7 @@ func (m *manifest) group() string {
 	g := m.pick(func(s string) bool {
 		return word(s) && strings.Contains(s, ".") && !strings.Contains(s, "/") && !strings.Contains(s, ":")
 	},
-		"bundle-symbolicname", "extension-name", "implementation-vendor-id", "implementation-vendor", "automatic-module-name", "main-class", "package")
+		"bundle-symbolicname", "extension-name", "implementation-vendor-id", "implementation-vendor", "automatic-module-name", "package")
 	return strings.ToLower(g)
 }
 
@@ -86,6 +86,9 @@ func (m *manifest) licenses() []string {
 // manifests name something else.
 var knownGroups = map[string]string{
 	"log4j":               "log4j",
+	"ant":                 "org.apache.ant",
+	"ant-launcher":        "org.apache.ant",
+	"bcprov":              "org.bouncycastle",
 	"junit":               "junit",
 	"hamcrest-core":       "org.hamcrest",
 	"axis":                "axis",

@@ -25,13 +25,18 @@ import (
 // All gives the extractors of the nine kinds.
 func All() []catalog.Extractor {
 	return slices.Concat([]catalog.Extractor{
-		gem.Installed{}, gem.Lock{},
+		gem.Installed{},
+		gem.Lock{},
 		python.Installed{},
-		npm.Installed{}, npm.Archive{}, npm.Lock{},
+		npm.Installed{},
+		npm.Archive{},
+		npm.Lock{},
 		java.Archives{},
-		golang.Mod{}, program.Programs{},
+		golang.Mod{},
+		program.Programs{},
 		rust.Lock{},
-		brew.Formulae{}, brew.Casks{},
+		brew.Formulae{},
+		brew.Casks{},
 		macos.Applications{},
 		pod.Lock{},
 	}, lock.All())

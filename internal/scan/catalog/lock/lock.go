@@ -55,8 +55,8 @@ func init() { log.SetLogger(silent{}) }
 // All lists every kind of lock file.
 func All() []catalog.Extractor {
 	var out []catalog.Extractor
-	add := func(f File, make func(*cpb.PluginConfig) (filesystem.Extractor, error)) {
-		by, err := make(&cpb.PluginConfig{})
+	add := func(f File, newExtractor func(*cpb.PluginConfig) (filesystem.Extractor, error)) {
+		by, err := newExtractor(&cpb.PluginConfig{})
 		if err != nil {
 			panic("osv-scalibr refuses its own defaults: " + err.Error())
 		}

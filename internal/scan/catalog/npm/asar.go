@@ -90,8 +90,8 @@ type archive struct {
 	errs  []error
 }
 
-// folder looks through a folder; modules says that it is one of node_modules or in one.
-func (a *archive) folder(n *node, name string, modules bool) {
+// folder looks through a folder; installed says that it is one of node_modules or in one.
+func (a *archive) folder(n *node, name string, installed bool) {
 	for _, child := range slices.Sorted(maps.Keys(n.Files)) {
 		c := n.Files[child]
 		if a.left--; a.left < 0 || c == nil || a.ctx.Err() != nil || len(a.errs) > 10 {
@@ -100,9 +100,10 @@ func (a *archive) folder(n *node, name string, modules bool) {
 		full := name + "/" + child
 		switch {
 		case c.Files != nil:
-			a.folder(c, full, modules || child == "node_modules")
-		case modules && child == "package.json" && !c.Unpacked && (Installed{}).Wants(strings.TrimPrefix(full, "/")):
-			if err := a.file(c); err != nil {
+			a.folder(c, full, installed || child == "node_modules")
+		case installed && child == "package.json" && !c.Unpacked && (Installed{}).Wants(strings.TrimPrefix(full, "/")):
+			inside, _ := modules(strings.TrimPrefix(full, "/"))
+			if err := a.file(c, !root(inside)); err != nil {
 				a.errs = append(a.errs, fmt.Errorf("%s: %w", full, err))
 			}
 		}
@@ -110,7 +111,7 @@ func (a *archive) folder(n *node, name string, modules bool) {
 }
 
 // file reads a package.json.
-func (a *archive) file(n *node) error {
+func (a *archive) file(n *node, within bool) error {
 	off, err := strconv.ParseInt(n.Offset, 10, 64)
 	if err != nil || off < 0 || n.Size <= 0 || n.Size > maxManifest || off > a.r.Size()-n.Size {
 		return errors.New("it lies outside of the archive")
@@ -119,7 +120,7 @@ func (a *archive) file(n *node) error {
 	if _, err := a.r.ReadAt(data, off); err != nil {
 		return err
 	}
-	if p, ok, err := parse(data); err == nil && ok {
+	if p, ok, err := parse(data, within); err == nil && ok {
 		a.found = append(a.found, p)
 	}
 	return nil

@@ -34,7 +34,7 @@ func (Installed) Claim() catalog.Claim { return catalog.Claim{Names: []string{"p
 // themselves, and those that Debian installs, but none of tests.
 func (Installed) Wants(p string) bool {
 	if inside, ok := modules(p); ok {
-		return root(inside) || !catalog.IsTestData(inside)
+		return root(inside) || !ofTests(inside)
 	}
 	return strings.HasPrefix(p, "usr/share/nodejs/") && !catalog.IsTestData(p)
 }
@@ -46,6 +46,18 @@ func modules(p string) (inside string, ok bool) {
 		return "", false
 	}
 	return p[i+len("node_modules/"):], true
+}
+
+// ofTests says whether a path within a package leads to its tests or examples, which are
+// full of packages that nobody installed.
+func ofTests(inside string) bool {
+	for part := range strings.SplitSeq(inside, "/") {
+		switch part {
+		case "test", "tests", "example", "examples":
+			return true
+		}
+	}
+	return catalog.IsTestData(inside)
 }
 
 // root says whether a path below node_modules is the package.json of a package itself.
@@ -60,11 +72,13 @@ func (Installed) Extract(_ context.Context, f *catalog.File) ([]catalog.Package,
 	if err != nil {
 		return nil, err
 	}
-	p, ok, err := parse(data)
+	inside, ok := modules(f.Path)
+	within := ok && !root(inside)
+	p, ok, err := parse(data, within)
+	if within {
+		err = nil // data of a package may look like one and be none
+	}
 	if err != nil || !ok {
-		if inside, ok := modules(f.Path); ok && !root(inside) {
-			err = nil // data of a package that only looks like one
-		}
 		return nil, err
 	}
 	return []catalog.Package{p}, nil
@@ -78,11 +92,14 @@ type manifest struct {
 	Licenses json.RawMessage `json:"licenses"`
 	Engines  json.RawMessage `json:"engines"`
 	Unity    json.RawMessage `json:"unity"`
+	Private  any             `json:"private"`
 }
 
 // parse reads a package.json. It is no package without name and version, nor when it is
 // that of an extension of an editor or of a game engine, which share the file's name.
-func parse(data []byte) (catalog.Package, bool, error) {
+// Within another package it is one only if it was published: packages mark their own
+// folders as private.
+func parse(data []byte, within bool) (catalog.Package, bool, error) {
 	var m manifest
 	data = trimMark(data)
 	if err := json.Unmarshal(data, &m); err != nil {
@@ -90,6 +107,9 @@ func parse(data []byte) (catalog.Package, bool, error) {
 	}
 	var engines map[string]any
 	if json.Unmarshal(m.Engines, &engines) == nil && engines["vscode"] != nil || m.Unity != nil || !named(m.Name) || !versioned(m.Version) {
+		return catalog.Package{}, false, nil
+	}
+	if within && m.Private == true {
 		return catalog.Package{}, false, nil
 	}
 	return catalog.Package{

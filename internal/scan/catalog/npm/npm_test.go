@@ -19,6 +19,7 @@ func TestInstalled(t *testing.T) {
 		"app/node_modules/a/node_modules/express/package.json":          `{"name":"express","version":"4.18.2","licenses":[{"type":"MIT"},"Apache-2.0"]}`,
 		"app/node_modules/express/esm/package.json":                     `{"type":"module"}`,
 		"app/node_modules/next/dist/compiled/ws/package.json":           `{"name":"ws","version":"8.0.0","license":"MIT"}`,
+		"app/node_modules/terser/bin/package.json":                      `{"name":"bin","version":"1.0.0","private":true}`,
 		"app/node_modules/resolve/test/resolver/baz/package.json":       `{"name":"baz","version":"0.0.1"}`,
 		"app/node_modules/resolve/test/resolver/malformed/package.json": `{"name`,
 		"app/node_modules/broken/package.json":                          `{"name`,

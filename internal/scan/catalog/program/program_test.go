@@ -38,7 +38,8 @@ func rustProgram(t testing.TB, list string) string {
 	head.Shoff = strs + uint64(len(names))
 	var out bytes.Buffer
 	for _, part := range []any{
-		head, packed.Bytes(), []byte(names), elf.Section64{},
+		head, packed.Bytes(), []byte(names),
+		elf.Section64{},
 		elf.Section64{Name: 1, Type: uint32(elf.SHT_PROGBITS), Off: data, Size: uint64(packed.Len())},
 		elf.Section64{Name: 9, Type: uint32(elf.SHT_STRTAB), Off: strs, Size: uint64(len(names))},
 	} {

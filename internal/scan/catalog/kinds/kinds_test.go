@@ -1,0 +1,60 @@
+package kinds_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
+	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
+	"github.com/buildyard/buildyard/internal/scan/catalog/kinds"
+)
+
+func TestNamesAreTheirOwn(t *testing.T) {
+	seen := map[string]bool{}
+	for _, e := range append(kinds.All(), kinds.System()...) {
+		if e.Name() == "" || seen[e.Name()] {
+			t.Errorf("extractor %q is there twice, or has no name", e.Name())
+		}
+		seen[e.Name()] = true
+		c := e.Claim()
+		for _, x := range c.Extensions {
+			if !strings.HasPrefix(x, ".") || x != strings.ToLower(x) {
+				t.Errorf("%s claims %q, which no file is asked by", e.Name(), x)
+			}
+		}
+		if len(c.Names)+len(c.Extensions) == 0 && !c.Programs {
+			t.Errorf("%s claims nothing", e.Name())
+		}
+	}
+}
+
+// One file of each kind, and every package is finished.
+func TestEveryKind(t *testing.T) {
+	r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{
+		"g/specifications/rack-3.gemspec":        "# stub: rack 3.0 ruby lib\n",
+		"p/site-packages/six.dist-info/METADATA": "Name: six\nVersion: 1\n",
+		"n/node_modules/ws/package.json":         `{"name":"ws","version":"8.0.0"}`,
+		"j/pom.xml":                              "<project><dependencies><dependency><groupId>g</groupId><artifactId>a</artifactId><version>1</version></dependency></dependencies></project>",
+		"go/go.mod":                              "module x\nrequire a.test/b v1.0.0\n",
+		"r/Cargo.lock":                           "[[package]]\nname = \"time\"\nversion = \"0.1.0\"\nsource = \"x\"\n",
+		"b/Cellar/jq/1.7/INSTALL_RECEIPT.json":   "{}",
+		"m/A.app/Contents/Info.plist":            `{ CFBundleName = A; CFBundleVersion = 3; }`,
+		"i/Podfile.lock":                         "PODS:\n  - A (1.0)\n",
+	}), catalog.Options{Extractors: kinds.All(), CPEs: cpe.Of})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[catalog.Kind]bool{}
+	for _, p := range r.Packages {
+		found[p.Kind] = true
+		if p.PURL == "" || len(p.CPEs) == 0 || len(p.Locations) == 0 || !strings.HasPrefix(p.Locations[0], "/") {
+			t.Errorf("%+v is not finished", p)
+		}
+	}
+	for _, k := range catalog.Kinds {
+		if !found[k] {
+			t.Errorf("no package of kind %s: %v", k, r.Warnings)
+		}
+	}
+}

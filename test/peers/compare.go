@@ -1,0 +1,149 @@
+package main
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+//go:embed differences.tsv
+var differences string
+
+// explanation is a line of the list: differences that it matches are known.
+type explanation struct {
+	peer, side, kind, name, version, path string // patterns: * is anything
+	why                                   string // class: reason
+	used                                  int
+}
+
+// explanations reads the list.
+func explanations() []*explanation {
+	var out []*explanation
+	for line := range strings.Lines(differences) {
+		f := strings.Split(strings.TrimRight(line, "\n"), "\t")
+		if strings.HasPrefix(line, "#") || len(f) != 7 {
+			continue
+		}
+		out = append(out, &explanation{peer: f[0], side: f[1], kind: f[2], name: f[3], version: f[4], path: f[5], why: f[6]})
+	}
+	return out
+}
+
+// like says whether a text matches a pattern in which * stands for anything.
+func like(pattern, text string) bool {
+	for alternative := range strings.SplitSeq(pattern, "|") {
+		if glob(alternative, text) {
+			return true
+		}
+	}
+	return false
+}
+
+func glob(pattern, text string) bool {
+	first, rest, star := strings.Cut(pattern, "*")
+	if !star {
+		return pattern == text
+	}
+	text, ok := strings.CutPrefix(text, first)
+	if !ok {
+		return false
+	}
+	for {
+		part, more, star := strings.Cut(rest, "*")
+		if !star {
+			return strings.HasSuffix(text, part)
+		}
+		i := strings.Index(text, part)
+		if i < 0 {
+			return false
+		}
+		text, rest = text[i+len(part):], more
+	}
+}
+
+// report is what a run finds out.
+type report struct {
+	all            bool
+	out            io.Writer
+	lines          []*explanation
+	passed, failed int
+}
+
+// compare compares one kind.
+func (r *report) compare(peer string, kind catalog.Kind, ours, theirs findings) {
+	both := 0
+	var unknown []string
+	counts := map[string]int{}
+	for side, of := range map[string][2]findings{"ours": {ours, theirs}, "theirs": {theirs, ours}} {
+		for i, paths := range of[0] {
+			if i.kind != kind {
+				continue
+			}
+			if _, same := of[1][i]; same {
+				both++
+				continue
+			}
+			counts[side]++
+			text := fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", peer, side, kind, i.name, i.version, strings.Join(slices.Compact(slices.Sorted(slices.Values(paths))), " "))
+			if left := r.unexplained(peer, side, i, paths); len(left) > 0 {
+				unknown = append(unknown, text)
+			} else if r.all {
+				fmt.Fprintln(r.out, "known", text)
+			}
+		}
+	}
+	slices.Sort(unknown)
+	verdict := "ok"
+	if len(unknown) > 0 {
+		verdict = "UNKNOWN"
+		r.failed++
+	} else {
+		r.passed++
+	}
+	fmt.Fprintf(r.out, "%-8s %-10s both %5d, only ours %5d, only theirs %5d, unknown %4d  %s\n", peer, kind, both/2, counts["ours"], counts["theirs"], len(unknown), verdict)
+	for _, u := range unknown {
+		fmt.Fprintln(r.out, "unknown", u)
+	}
+}
+
+// unexplained gives the paths of a difference for which no line stands.
+func (r *report) unexplained(peer, side string, i item, paths []string) []string {
+	var left []string
+	for _, p := range paths {
+		n := slices.IndexFunc(r.lines, func(e *explanation) bool {
+			return like(e.peer, peer) && e.side == side && like(e.kind, string(i.kind)) && like(e.name, i.name) && like(e.version, i.version) && like(e.path, p)
+		})
+		if n < 0 {
+			left = append(left, p)
+			continue
+		}
+		r.lines[n].used++
+	}
+	return left
+}
+
+// end counts the classes and says whether all is known.
+func (r *report) end() bool {
+	classes := map[string]int{}
+	for _, e := range r.lines {
+		class, _, _ := strings.Cut(e.why, ":")
+		classes[class] += e.used
+		if e.used > 0 {
+			r.passed++
+			continue
+		}
+		r.failed++
+		fmt.Fprintf(r.out, "stale: no difference is explained by %s %s %s %s %s %s\n", e.peer, e.side, e.kind, e.name, e.version, e.path)
+	}
+	for _, c := range slices.SortedFunc(maps.Keys(classes), func(a, b string) int { return cmp.Compare(classes[b], classes[a]) }) {
+		fmt.Fprintf(r.out, "class %-22s %6d\n", c, classes[c])
+	}
+	fmt.Fprintf(r.out, "%d passed, %d failed, 0 skipped\n", r.passed, r.failed)
+	return r.failed == 0
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/kinds"
+)
+
+// item is a package in a form that is the same for all scanners.
+type item struct {
+	kind          catalog.Kind
+	name, version string
+}
+
+// findings are packages and the paths where each was found.
+type findings map[item][]string
+
+// add adds a package. Names whose ecosystems do not mind how they are written become one,
+// and so do the ways to write versions of Go.
+func (f findings) add(kind catalog.Kind, name, version string, paths ...string) {
+	switch kind {
+	case catalog.Python:
+		name = catalog.PythonName(name)
+	case catalog.Go:
+		version = strings.TrimPrefix(strings.TrimPrefix(version, "go"), "v")
+		if name == "go" {
+			name = "stdlib"
+		}
+	default:
+	}
+	if version == "UNKNOWN" {
+		version = ""
+	}
+	k := item{kind, strings.ToLower(name), strings.ToLower(version)}
+	for _, p := range paths {
+		f[k] = append(f[k], strings.TrimPrefix(p, "/"))
+	}
+}
+
+func scanOurs(ctx context.Context, dir string) (findings, error) {
+	tree, closer, err := catalog.Folder(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer closer.Close()
+	r, err := catalog.Scan(ctx, tree, catalog.Options{Extractors: kinds.All()})
+	if err != nil {
+		return nil, err
+	}
+	out := findings{}
+	for _, p := range r.Packages {
+		out.add(p.Kind, p.Name, p.Version, p.Locations...)
+	}
+	return out, nil
+}
+
+// urlKinds are the kinds by the types of package URLs.
+var urlKinds = map[string]catalog.Kind{
+	"gem": catalog.Gem, "pypi": catalog.Python, "npm": catalog.NPM, "maven": catalog.Java, "golang": catalog.Go,
+	"cargo": catalog.Rust, "brew": catalog.Brew, "macapps": catalog.MacOSApp, "cocoapods": catalog.Pod,
+}
+
+// plugins are those of osv-scalibr for the nine kinds.
+const plugins = "javascript,python,java,go,rust,ruby,swift/podfilelock,os/homebrew,os/macapps"
+
+func scanScalibr(ctx context.Context, program, dir, work string) (findings, error) {
+	// Its exit status tells of single files that it could not read.
+	if text, err := exec.CommandContext(ctx, program, "-offline", "-root", dir, "-o", "cdx-json="+work, "-plugins", plugins).CombinedOutput(); err != nil {
+		if _, missing := os.Stat(work); missing != nil {
+			return nil, fmt.Errorf("%w: %s", err, text)
+		}
+	}
+	var report struct {
+		Components []struct {
+			Name, Version, PURL string
+			Evidence            struct {
+				Occurrences []struct{ Location string }
+			}
+		}
+	}
+	if err := readJSON(work, &report); err != nil {
+		return nil, err
+	}
+	out := findings{}
+	for _, c := range report.Components {
+		kind, ok := urlKinds[strings.TrimPrefix(c.PURL[:max(strings.IndexByte(c.PURL, '/'), 0)], "pkg:")]
+		if ok && len(c.Evidence.Occurrences) > 0 {
+			out.add(kind, c.Name, c.Version, c.Evidence.Occurrences[0].Location)
+		}
+	}
+	return out, nil
+}
+
+// syftKinds are the kinds by the types of syft.
+var syftKinds = map[string]catalog.Kind{
+	"gem": catalog.Gem, "python": catalog.Python, "npm": catalog.NPM, "java-archive": catalog.Java, "go-module": catalog.Go,
+	"rust-crate": catalog.Rust, "homebrew": catalog.Brew, "apple-app-bundle": catalog.MacOSApp, "pod": catalog.Pod,
+}
+
+func scanSyft(ctx context.Context, program, dir, work string) (findings, error) {
+	cmd := exec.CommandContext(ctx, program, "scan", "-q", "dir:"+dir, "-o", "syft-json="+work)
+	cmd.Env = append(os.Environ(), "SYFT_CHECK_FOR_APP_UPDATE=false", "SYFT_FILE_METADATA_SELECTION=none", "SYFT_PARALLELISM=2")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, text)
+	}
+	var report struct {
+		Artifacts []struct {
+			Name, Version, Type, PURL string
+			Locations                 []struct{ Path string }
+		}
+	}
+	if err := readJSON(work, &report); err != nil {
+		return nil, err
+	}
+	out := findings{}
+	for _, a := range report.Artifacts {
+		kind, ok := syftKinds[a.Type]
+		if !ok || len(a.Locations) == 0 {
+			continue
+		}
+		name := a.Name
+		if kind == catalog.Java {
+			name = mavenName(a.PURL, a.Name)
+		}
+		for _, l := range a.Locations {
+			out.add(kind, name, a.Version, l.Path)
+		}
+	}
+	return out, nil
+}
+
+// mavenName gives group and artifact of a package URL.
+func mavenName(purl, name string) string {
+	rest, _, _ := strings.Cut(strings.TrimPrefix(purl, "pkg:maven/"), "@")
+	group, artifact, ok := strings.Cut(rest, "/")
+	if !ok {
+		return name
+	}
+	if plain, err := url.PathUnescape(group + ":" + artifact); err == nil {
+		return plain
+	}
+	return group + ":" + artifact
+}
+
+func readJSON(file string, into any) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, into)
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/test/rig"
+	"github.com/buildyard/buildyard/test/scantree"
+)
+
+func main() { rig.Main("peers", run) }
+
+// options are the command line.
+type options struct {
+	dir, scalibr, syft string
+	all                bool // print every difference, explained or not
+}
+
+func parse(args []string, out io.Writer) (o options, err error) {
+	fs := flag.NewFlagSet("peers", flag.ContinueOnError)
+	fs.SetOutput(out)
+	fs.StringVar(&o.dir, "dir", "", "folder to scan (default: the large tree, made when it is not there)")
+	fs.StringVar(&o.scalibr, "scalibr", "", "program of osv-scalibr")
+	fs.StringVar(&o.syft, "syft", "", "program of syft")
+	fs.BoolVar(&o.all, "all", false, "print every difference")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if o.scalibr == "" || o.syft == "" || fs.NArg() > 0 {
+		return o, errors.New("usage: peers -scalibr FILE -syft FILE [-dir FOLDER] [-all]")
+	}
+	return o, nil
+}
+
+// limit bounds a run, the making of the tree too.
+const limit = 40 * time.Minute
+
+// peer is another scanner.
+type peer struct {
+	name string
+	scan func(ctx context.Context, program, dir, work string) (findings, error)
+	file string // its program
+}
+
+// run compares and says whether nothing is left to explain.
+func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error) {
+	o, err := parse(args, out)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if o.dir == "" {
+		if o.dir, err = scantree.Make(ctx, func(f string, a ...any) { fmt.Fprintf(out, f+"\n", a...) }); err != nil {
+			return false, err
+		}
+	}
+	work, err := os.MkdirTemp("", "buildyard-peers-")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(work)
+	began := time.Now()
+	ours, err := scanOurs(ctx, o.dir)
+	if err != nil {
+		return false, err
+	}
+	fmt.Fprintf(out, "ours: %d packages in %.1f s\n", len(ours), time.Since(began).Seconds())
+	r := &report{all: o.all, out: out, lines: explanations()}
+	for _, p := range []peer{{"scalibr", scanScalibr, o.scalibr}, {"syft", scanSyft, o.syft}} {
+		began := time.Now()
+		theirs, err := p.scan(ctx, p.file, o.dir, filepath.Join(work, p.name))
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", p.name, err)
+		}
+		fmt.Fprintf(out, "%s: %d packages in %.1f s\n", p.name, len(theirs), time.Since(began).Seconds())
+		for _, k := range slices.Sorted(slices.Values(catalog.Kinds)) {
+			r.compare(p.name, k, ours, theirs)
+		}
+	}
+	return r.end(), nil
+}
