@@ -187,6 +187,50 @@ func TestHostileTree(t *testing.T) {
 	}
 }
 
+// numbered is a tree whose folders have numbers, all of them the same few.
+type numbered struct{ fstest.MapFS }
+
+type numberedInfo struct {
+	fs.FileInfo
+	id
+}
+
+type id uint64
+
+func (i id) ID() uint64         { return uint64(i) }
+func (n numberedInfo) Sys() any { return n.id }
+
+type numberedEntry struct{ fs.DirEntry }
+
+func (n numberedEntry) Info() (fs.FileInfo, error) {
+	info, err := n.DirEntry.Info()
+	return numberedInfo{info, id(len(n.Name()))}, err
+}
+
+func (n numbered) Stat(name string) (fs.FileInfo, error) {
+	info, err := n.MapFS.Stat(name)
+	return numberedInfo{info, 0}, err
+}
+
+func (n numbered) ReadDir(name string) ([]fs.DirEntry, error) {
+	list, err := n.MapFS.ReadDir(name)
+	for i, e := range list {
+		list[i] = numberedEntry{e}
+	}
+	return list, err
+}
+
+func TestFolderIsReadOnce(t *testing.T) {
+	tree := numbered{catalogtest.Tree(catalogtest.Files{"a/list": "gem a 1", "a/b/list": "gem b 1", "cc/list": "gem c 1"})}
+	r, err := catalog.Scan(t.Context(), tree, catalog.Options{Extractors: list("list"), Workers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(catalogtest.Lines(r)), "[! /a/b: the folder was already read under another name gem a 1 /a/list gem c 1 /cc/list]"; got != want {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestLeaveAndProgress(t *testing.T) {
 	calls := 0
 	r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"a/list": "gem a 1", "b/list": "gem b 1"}), catalog.Options{

@@ -44,6 +44,7 @@ type walk struct {
 	waiting []folder
 	busy    int  // goroutines that read a folder
 	stop    bool // nothing more is read
+	numbers bool // the file system numbers its folders
 	seen    map[uint64]struct{}
 
 	found    []wanted
@@ -57,6 +58,11 @@ func newWalk(root fs.FS, c *claims, o Options, p *progress) *walk {
 	w := &walk{root: root, claims: c, leave: o.Leave, report: p, seen: map[uint64]struct{}{}}
 	w.more = sync.NewCond(&w.mu)
 	w.waiting = []folder{{path: "."}}
+	if info, err := fs.Stat(root, "."); err == nil {
+		var id uint64
+		id, w.numbers = number(info)
+		w.seen[id] = struct{}{}
+	}
 	return w
 }
 
@@ -129,22 +135,35 @@ func (w *walk) done(b *batch) {
 	w.more.Broadcast()
 }
 
-// first says whether a folder has not been read yet under another name.
+// number gives the number of an entry in its file system, where there is one.
+func number(info fs.FileInfo) (uint64, bool) {
+	sys, ok := info.Sys().(interface{ ID() uint64 })
+	if !ok {
+		return 0, false
+	}
+	return sys.ID(), true
+}
+
+// first says whether a folder has not been read yet under another name: in a damaged file
+// system folders may lie in each other.
 func (w *walk) first(e fs.DirEntry) bool {
+	if !w.numbers {
+		return true
+	}
 	info, err := e.Info()
 	if err != nil {
 		return true
 	}
-	sys, ok := info.Sys().(interface{ ID() uint64 })
+	id, ok := number(info)
 	if !ok {
 		return true
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, again := w.seen[sys.ID()]; again {
+	if _, again := w.seen[id]; again {
 		return false
 	}
-	w.seen[sys.ID()] = struct{}{}
+	w.seen[id] = struct{}{}
 	return true
 }
 
