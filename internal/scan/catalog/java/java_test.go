@@ -3,7 +3,7 @@ package java
 import (
 	"archive/zip"
 	"bytes"
-	"compress/flate"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -21,7 +21,6 @@ func jar(t testing.TB, files ...string) string {
 	t.Helper()
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
-	z.RegisterCompressor(zip.Deflate, func(w io.Writer) (io.WriteCloser, error) { return flate.NewWriter(w, flate.BestSpeed) })
 	for i := 0; i < len(files); i += 2 {
 		name, stored := strings.CutPrefix(files[i], "=")
 		h := &zip.FileHeader{Name: name, Method: zip.Deflate}
@@ -72,31 +71,50 @@ func TestArchives(t *testing.T) {
 	)
 }
 
+// claim makes an archive with a file that says how large it is unpacked, and is not.
+func claim(t *testing.T, name string, size uint64) string {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	if _, err := z.CreateRaw(&zip.FileHeader{Name: name, Method: zip.Deflate, UncompressedSize64: size}); err != nil {
+		t.Fatal(err)
+	}
+	w, err := z.Create(pom)
+	if err == nil {
+		_, err = io.WriteString(w, log4j)
+	}
+	if err = errors.Join(err, z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
 func TestBounds(t *testing.T) {
 	deep := jar(t, pom, log4j)
 	for range maxDepth + 2 {
 		deep = jar(t, "inner.jar", deep, pom, log4j)
 	}
-	bomb := jar(t, "inner.jar", strings.Repeat("\x00", maxInner+1), pom, log4j)
-	wide := []string{pom, log4j}
-	part := strings.Repeat("\x00", maxInner)
-	for range maxOpened/maxInner + 2 {
-		wide = append(wide, "inner.jar", part)
-	}
-	r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{
-		"deep.jar": deep, "bomb.jar": bomb, "wide.jar": jar(t, wide...),
-	}), catalog.Options{Extractors: all})
-	if err != nil {
+	catalogtest.Expect(t, all, catalogtest.Files{
+		"deep.jar": deep, "packed.jar": claim(t, "inner.jar", maxInner+1), "huge.jar": claim(t, "inner.jar", 1<<60), "negative.jar": claim(t, "inner.jar", 1<<63+1),
+	},
+		"java org.apache.logging.log4j:log4j-core 2.14.1 /deep.jar /huge.jar /negative.jar /packed.jar",
+		"! /deep.jar: java/archive: inner.jar: archives lie more than 6 deep in one another",
+		"! /huge.jar: java/archive: inner.jar: it unpacks to more than 268435456 bytes",
+		"! /negative.jar: java/archive: inner.jar: it unpacks to more than 268435456 bytes",
+		"! /packed.jar: java/archive: inner.jar: a packed archive of more than 33554432 bytes is not opened",
+	)
+}
+
+// All that one file holds counts together.
+func TestOpenedBytesAddUp(t *testing.T) {
+	inner := jar(t, pom, log4j)
+	outer := jar(t, "a.jar", inner, "=b.jar", inner, "c.jar", inner)
+	a := &archive{ctx: t.Context(), left: 2*int64(len(inner)) + 2*int64(len(log4j))}
+	if err := a.read(strings.NewReader(outer), int64(len(outer)), "x.jar", 1); err != nil {
 		t.Fatal(err)
 	}
-	got := strings.Join(catalogtest.Lines(r), "\n")
-	for _, want := range []string{
-		"/bomb.jar: java/archive: inner.jar: a packed archive of more than", "/deep.jar: java/archive: inner.jar: archives lie more than 6 deep",
-		"log4j-core 2.14.1 /bomb.jar /deep.jar /wide.jar",
-	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("%q is not in\n%s", want, got)
-		}
+	if len(a.found) != 2 || len(a.errs) != 1 || !errors.Is(a.errs[0], errOpened) {
+		t.Errorf("found %v, errors %v", a.found, a.errs)
 	}
 }
 
