@@ -45,8 +45,14 @@ func newNaive() *naive {
 	return &naive{records: map[string][]*record{}, configurations: map[string][]configuration{}}
 }
 
+// naives are those that were read before, by folder.
+var naives = map[string]*naive{}
+
 // readNaive reads the sets that say who is affected from a folder of archives.
 func readNaive(folder string) (*naive, error) {
+	if n := naives[folder]; n != nil {
+		return n, nil
+	}
 	n := newNaive()
 	for _, set := range Sets {
 		if set == "kev" || set == "vulnrichment" {
@@ -56,6 +62,7 @@ func readNaive(folder string) (*naive, error) {
 			return nil, err
 		}
 	}
+	naives[folder] = n
 	return n, nil
 }
 

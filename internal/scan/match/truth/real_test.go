@@ -2,6 +2,7 @@ package truth
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,9 +15,24 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/build"
 )
 
-// database builds one of a folder of archives, by the real builder.
+// databases are those that were built before, by folder; TestMain closes them.
+var databases = map[string]*vulndb.DB{}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, db := range databases {
+		db.Close()
+	}
+	os.Exit(code)
+}
+
+// database builds one of a folder of archives, by the real builder. The file is gone at
+// once, what is open of it stays.
 func database(t *testing.T, folder string) *vulndb.DB {
 	t.Helper()
+	if db := databases[folder]; db != nil {
+		return db
+	}
 	o := build.Options{Target: filepath.Join(t.TempDir(), "vuln.db")}
 	for _, set := range Sets {
 		o.Inputs = append(o.Inputs, filepath.Join(folder, set+".tar.zst"))
@@ -28,7 +44,7 @@ func database(t *testing.T, folder string) *vulndb.DB {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { db.Close() })
+	databases[folder] = db
 	return db
 }
 
