@@ -128,7 +128,7 @@ func (j *judge) judgeTopic(found *findings, s subject, t *topic) error {
 		}
 		f := &Finding{
 			CPE: firstOf(found.pkg.CPEs), Constraint: v.constraint, Fixed: v.fixed,
-			Source: a.Source, Advisory: a.ID, Unconfirmed: a.Unconfirmed,
+			Source: a.Source, Advisory: a.ID, Unconfirmed: a.Unconfirmed && !v.bounded,
 		}
 		if !f.Unconfirmed {
 			return found.add(t.id, f)

@@ -10,6 +10,7 @@ import (
 // verdict is how a version stands to an advisory.
 type verdict struct {
 	affected   bool
+	bounded    bool // a range that has an end holds it
 	constraint string
 	fixed      []string
 	err        error // of what could not be compared; another range may still have held
@@ -38,6 +39,7 @@ func (j *judge) verdict(s subject, a *vulndb.Advisory) verdict {
 		if !v.affected {
 			v.affected, v.constraint = true, constraint(r)
 		}
+		v.bounded = v.bounded || r.Fixed != "" || r.LastAffected != ""
 		if r.Fixed != "" {
 			v.fixed = append(v.fixed, r.Fixed)
 		}

@@ -85,7 +85,7 @@ func checkBounds(t *testing.T, folder string) {
 				affected, unconfirmed := false, true
 				for _, r := range records {
 					if r.held(packages[i].Version) {
-						affected, unconfirmed = true, unconfirmed && r.unconfirmed
+						affected, unconfirmed = true, unconfirmed && r.unconfirmed(packages[i].Version)
 					}
 				}
 				if affected {

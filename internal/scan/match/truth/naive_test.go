@@ -86,7 +86,7 @@ func (n *naive) judge(p *catalog.Package, vulnerability string) (affected, uncon
 			}
 			spoken = true
 			if r.held(p.Version) {
-				affected, unconfirmed = true, unconfirmed && r.unconfirmed
+				affected, unconfirmed = true, unconfirmed && r.unconfirmed(p.Version)
 			}
 		}
 		if spoken {

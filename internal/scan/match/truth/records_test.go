@@ -18,8 +18,8 @@ type record struct {
 	name        string
 	ids         []string // what reports call it: its CVEs, or its own id
 	held        func(version string) bool
-	bounds      []string // versions that its ranges name
-	unconfirmed bool
+	bounds      []string                  // versions that its ranges name
+	unconfirmed func(version string) bool // only what nobody reviewed and has no end holds it
 }
 
 // osv is a record in the form of OSV, as far as it decides.
@@ -98,14 +98,23 @@ func osvRecords(file, source string, o *osv) []*record {
 			continue
 		}
 		r := &record{file: file, source: source, ecosystem: a.Package.Ecosystem, name: normalName(a.Package.Ecosystem, a.Package.Name), ids: ids}
-		var in []func(string) bool
+		var in, inOpen []func(string) bool
 		for _, rg := range a.Ranges {
 			if rg.Type == "GIT" {
 				continue
 			}
-			held, bounds, open := osvInterval(less, rg.Events)
-			in, r.bounds = append(in, held), append(r.bounds, bounds...)
-			r.unconfirmed = r.unconfirmed || open && o.DatabaseSpecific.ReviewStatus == "UNREVIEWED"
+			held, open, bounds := osvInterval(less, rg.Events)
+			r.bounds = append(r.bounds, bounds...)
+			in, inOpen = append(in, held), append(inOpen, open)
+		}
+		unreviewed := o.DatabaseSpecific.ReviewStatus == "UNREVIEWED"
+		r.unconfirmed = func(v string) bool {
+			for i := range in {
+				if in[i](v) && !inOpen[i](v) {
+					return false
+				}
+			}
+			return unreviewed
 		}
 		versions := a.Versions
 		r.held = func(v string) bool {
@@ -121,8 +130,9 @@ func osvRecords(file, source string, o *osv) []*record {
 }
 
 // osvInterval follows the events in the order of their versions, as OSV says it is to be
-// done: the last event at or before a version decides.
-func osvInterval(less order, events []map[string]string) (held func(string) bool, bounds []string, open bool) {
+// done: the last event at or before a version decides. open says whether a version is in an
+// interval without an end.
+func osvInterval(less order, events []map[string]string) (held, open func(string) bool, bounds []string) {
 	type event struct{ kind, version string }
 	var all []event
 	for _, e := range events {
@@ -131,42 +141,38 @@ func osvInterval(less order, events []map[string]string) (held func(string) bool
 			bounds = append(bounds, version)
 		}
 	}
-	sign := func(a, b string) int {
+	sign := func(a, b string) (int, bool) {
 		switch {
 		case a == b:
-			return 0
+			return 0, true
 		case a == "0":
-			return -1
+			return -1, true
 		case b == "0":
-			return 1
+			return 1, true
 		}
-		c, _ := less(a, b)
-		return c
+		return less(a, b)
 	}
-	slices.SortStableFunc(all, func(a, b event) int { return sign(a.version, b.version) })
-	open = len(all) > 0 && all[len(all)-1].kind == "introduced"
-	return func(v string) bool {
+	slices.SortStableFunc(all, func(a, b event) int { c, _ := sign(a.version, b.version); return c })
+	// last is the place of the event that decides: -1 for none, which is outside.
+	last := func(v string) int {
 		if _, ok := less(v, v); !ok {
-			return false
+			return -1
 		}
-		in := false
-		for _, e := range all {
-			c := 1
-			if e.version != "0" {
-				var ok bool
-				if c, ok = less(v, e.version); !ok {
-					return false // what the record names is no version
-				}
+		at := -1
+		for i, e := range all {
+			c, ok := sign(v, e.version)
+			if !ok {
+				return -1 // what the record names is no version
 			}
-			switch {
-			case e.kind == "introduced" && c >= 0:
-				in = true
-			case e.kind == "fixed" && c >= 0, e.kind == "last_affected" && c > 0:
-				in = false
+			if c > 0 || c == 0 && e.kind != "last_affected" {
+				at = i
 			}
 		}
-		return in
-	}, slices.DeleteFunc(bounds, func(b string) bool { return b == "0" }), open
+		return at
+	}
+	held = func(v string) bool { at := last(v); return at >= 0 && all[at].kind == "introduced" }
+	open = func(v string) bool { return held(v) && last(v) == len(all)-1 }
+	return held, open, slices.DeleteFunc(bounds, func(b string) bool { return b == "0" })
 }
 
 // normalName is the name that records and packages are compared by.
@@ -179,6 +185,9 @@ func normalName(ecosystem, name string) string {
 	}
 	return name
 }
+
+// reviewed is for sources whose records somebody read.
+func reviewed(string) bool { return false }
 
 func rubyRecord(file string, data []byte) ([]*record, error) {
 	var r struct {
@@ -197,7 +206,7 @@ func rubyRecord(file string, data []byte) ([]*record, error) {
 	if r.CVE != "" {
 		id = "CVE-" + r.CVE
 	}
-	rec := &record{file: file, source: "rubysec", ecosystem: "RubyGems", name: r.Gem, ids: []string{id}}
+	rec := &record{file: file, source: "rubysec", ecosystem: "RubyGems", name: r.Gem, ids: []string{id}, unconfirmed: reviewed}
 	var sound [][]gemRequirement
 	for _, q := range append(slices.Clone(r.Patched), r.Unaffected...) {
 		all, err := parseGemRequirements(q)

@@ -51,7 +51,7 @@ func rustRecord(file string, data []byte) ([]*record, error) {
 	if values["advisory.package"] == nil || values["advisory.id"] == nil {
 		return nil, errors.New(file + " names no package")
 	}
-	r := &record{file: file, source: "rustsec", ecosystem: crates, name: values["advisory.package"][0], ids: cves(values["advisory.aliases"])}
+	r := &record{file: file, source: "rustsec", ecosystem: crates, name: values["advisory.package"][0], ids: cves(values["advisory.aliases"]), unconfirmed: reviewed}
 	if len(r.ids) == 0 {
 		r.ids = values["advisory.id"][:1]
 	}
