@@ -205,7 +205,8 @@ func archive(name, text string) ([]byte, error) {
 	if err == nil {
 		_, err = f.Write([]byte(text))
 	}
-	return out.Bytes(), errors.Join(err, z.Close())
+	err = errors.Join(err, z.Close())
+	return out.Bytes(), err
 }
 
 func write(path string, data []byte) error {
