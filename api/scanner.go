@@ -77,8 +77,10 @@ type ScanCoverage struct {
 	Partial  bool           `json:"partial"` // something that may have packages could not be read
 	Volumes  []ScanVolume   `json:"volumes"`
 	Skipped  []ScanSkipped  `json:"skipped"`
-	Unread   []ScanUnread   `json:"unread"`        // at most 100 of UnreadFiles
-	UnreadN  int            `json:"unread-files"`  // files that could not be read
+	Unread   []ScanUnread   `json:"unread"`        // at most 100 of Unreads
+	Unreads  int            `json:"unread-files"`  // files and folders that could not be read
+	Odd      []ScanUnread   `json:"odd"`           // at most 100 of Odds
+	Odds     int            `json:"odd-files"`     // files that are not what their names say: nothing is missed
 	Hidden   map[string]int `json:"hidden"`        // matches that are not shown, by reason
 	Unknown  int            `json:"unknown-score"` // matches without a score
 	Database *ScanDatabase  `json:"database,omitempty"`

@@ -25,8 +25,8 @@ type Inventory struct {
 	Packages []catalog.Package // in the order of names, each once
 	Volumes  []Volume
 	Skipped  []Skipped
-	Warnings []catalog.Warning // what could not be read or understood within volumes
-	Unread   int               // files of Warnings
+	Warnings []catalog.Warning // what within volumes could not be read, or made no sense
+	Unread   int               // files and folders of Warnings that could not be read
 }
 
 // Volume is a file system that was catalogued.

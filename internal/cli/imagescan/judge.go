@@ -174,5 +174,5 @@ func covered(c *api.ScanCoverage, hidden int) string {
 	}
 	age := time.Since(c.Database.Built)
 	return fmt.Sprintf("Coverage: %d volumes, %d not readable, %d files unread, database of %s (%d days old), %d unknown scores, %d hidden",
-		len(c.Volumes), skipped, c.UnreadN, c.Database.Built.UTC().Format(time.DateOnly), int(age.Hours()/24), c.Unknown, hidden)
+		len(c.Volumes), skipped, c.Unreads, c.Database.Built.UTC().Format(time.DateOnly), int(age.Hours()/24), c.Unknown, hidden)
 }

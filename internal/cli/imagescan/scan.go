@@ -235,7 +235,7 @@ func partly(c api.ScanCoverage) error {
 	if !c.Partial {
 		return nil
 	}
-	what, more := "", c.UnreadN
+	what, more := "", c.Unreads
 	for _, s := range c.Skipped {
 		if s.Partial {
 			what, more = s.Name+": "+s.Reason, more+1
@@ -250,10 +250,13 @@ func partly(c api.ScanCoverage) error {
 	return cli.Exit(cli.ExitPartly, fmt.Errorf("the scan is partial: something that may hold packages could not be read: %s", what))
 }
 
+// mostNamed is how many files a report names of each list.
+const mostNamed = 100
+
 // coverage tells what an inventory rests on.
 func coverage(inv *scan.Inventory) api.ScanCoverage {
 	c := api.ScanCoverage{
-		Partial: inv.Partial(), Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{}, Unread: []api.ScanUnread{}, UnreadN: inv.Unread, Hidden: map[string]int{},
+		Partial: inv.Partial(), Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{}, Unread: []api.ScanUnread{}, Odd: []api.ScanUnread{}, Unreads: inv.Unread, Hidden: map[string]int{},
 	}
 	for _, v := range inv.Volumes {
 		c.Volumes = append(c.Volumes, api.ScanVolume{Name: v.Name, Role: v.Role, Format: v.Format, Mount: v.Mount, Files: int64(v.Files), Packages: v.Packages})
@@ -261,9 +264,15 @@ func coverage(inv *scan.Inventory) api.ScanCoverage {
 	for _, s := range inv.Skipped {
 		c.Skipped = append(c.Skipped, api.ScanSkipped{Name: s.Name, Reason: s.Reason, Partial: s.Partial})
 	}
-	const most = 100
-	for _, w := range inv.Warnings[:min(most, len(inv.Warnings))] {
-		c.Unread = append(c.Unread, api.ScanUnread{Path: w.Path, Reason: w.What})
+	for _, w := range inv.Warnings {
+		list := &c.Unread
+		if w.Odd {
+			c.Odds++
+			list = &c.Odd
+		}
+		if len(*list) < mostNamed {
+			*list = append(*list, api.ScanUnread{Path: w.Path, Reason: w.What})
+		}
 	}
 	return c
 }

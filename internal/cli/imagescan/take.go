@@ -9,6 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/scan"
+	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
 // takeOptions say what of a source is looked at.
@@ -60,12 +61,30 @@ func tellInventory(g *globals, inv *scan.Inventory) {
 		}
 		g.say("%s: %s: %s", word, s.Name, s.Reason)
 	}
+	tellWarnings(g, inv.Warnings)
+}
+
+// tellWarnings names the first files that could not be read, and counts those that are not
+// what their names say.
+func tellWarnings(g *globals, warnings []catalog.Warning) {
 	const most = 5
-	for _, w := range inv.Warnings[:min(most, len(inv.Warnings))] {
-		g.say("Could not read: %s: %s", w.Path, w.What)
+	unread, odd := 0, 0
+	for _, w := range warnings {
+		switch {
+		case w.Odd:
+			odd++
+		case unread < most:
+			g.say("Could not read: %s: %s", w.Path, w.What)
+			unread++
+		default:
+			unread++
+		}
 	}
-	if n := len(inv.Warnings) - most; n > 0 {
-		g.say("and %d more (the JSON report names them)", n)
+	if unread > most {
+		g.say("and %d more (the JSON report names them)", unread-most)
+	}
+	if odd > 0 {
+		g.say("%d files are not what their names say (the JSON report names them)", odd)
 	}
 }
 

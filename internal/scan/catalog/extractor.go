@@ -54,6 +54,7 @@ type File struct {
 	entry   fs.DirEntry
 	size    int64
 	content *content
+	failed  bool // its file system could not give it
 }
 
 // Size is how many bytes the file has.
@@ -72,6 +73,7 @@ func (f *File) Open() (Content, error) {
 	}
 	opened, err := openEntry(f.root, f.Path, f.entry)
 	if err != nil {
+		f.failed = true
 		return nil, err
 	}
 	info, err := opened.Stat()
@@ -84,9 +86,10 @@ func (f *File) Open() (Content, error) {
 		err = errors.New("its file system does not read at any place of a file")
 	default:
 		f.size = info.Size()
-		f.content = &content{file: opened, random: random, ctx: f.ctx}
+		f.content = &content{file: opened, random: random, of: f}
 		return f.content, nil
 	}
+	f.failed = true
 	return nil, errors.Join(err, opened.Close())
 }
 
@@ -121,29 +124,34 @@ func (f *File) close() int64 {
 	return n
 }
 
-// content ends what reads it when the time is over, and counts.
+// content ends what reads it when the time is over, counts, and notes what its file system
+// could not give.
 type content struct {
 	file   fs.File
 	random Content
-	ctx    context.Context
+	of     *File
 	read   int64
 }
 
-func (c *content) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, context.Cause(c.ctx)
-	}
-	n, err := c.random.Read(p)
-	c.read += int64(n)
-	return n, err
-}
+func (c *content) Read(p []byte) (int, error) { return c.note(c.random.Read, p) }
 
 func (c *content) ReadAt(p []byte, off int64) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, context.Cause(c.ctx)
+	if off < 0 {
+		return 0, errors.New("it names a place before its beginning")
 	}
-	n, err := c.random.ReadAt(p, off)
+	return c.note(func(p []byte) (int, error) { return c.random.ReadAt(p, off) }, p)
+}
+
+func (c *content) note(read func([]byte) (int, error), p []byte) (int, error) {
+	if c.of.ctx.Err() != nil {
+		c.of.failed = true
+		return 0, context.Cause(c.of.ctx)
+	}
+	n, err := read(p)
 	c.read += int64(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		c.of.failed = true
+	}
 	return n, err
 }
 

@@ -28,6 +28,8 @@ type Options struct {
 type Warning struct {
 	Path string // with a leading slash
 	What string // a sentence without a full stop
+	// Odd says that it was read and is not what its name says: nothing of the tree was missed.
+	Odd bool
 }
 
 // Result is what a scan found.
@@ -39,7 +41,7 @@ type Result struct {
 	Files   int   // entries that are no folders
 	Folders int   // that were read, the root too
 	Read    int   // files that an extractor looked into
-	Unread  int   // files that an extractor wanted and could not read
+	Unread  int   // files and folders that could not be read
 	Bytes   int64 // read from files
 }
 
@@ -123,7 +125,7 @@ func (r *reading) run(ctx context.Context) error {
 func (r *reading) file(ctx context.Context, w wanted) (out outcome) {
 	for _, i := range w.by {
 		e := r.claims.extractors[i]
-		packages, n, err := r.extract(ctx, e, w)
+		packages, n, odd, err := r.extract(ctx, e, w)
 		out.bytes += n
 		for _, p := range packages {
 			if p.Name == "" || p.Version == "" {
@@ -135,7 +137,7 @@ func (r *reading) file(ctx context.Context, w wanted) (out outcome) {
 			out.packages = append(out.packages, p)
 		}
 		if err != nil && ctx.Err() == nil {
-			out.warnings = append(out.warnings, Warning{Path: shown(w.path), What: e.Name() + ": " + bare(err)})
+			out.warnings = append(out.warnings, Warning{Path: shown(w.path), What: e.Name() + ": " + bare(err), Odd: odd})
 		}
 	}
 	return out
@@ -144,19 +146,21 @@ func (r *reading) file(ctx context.Context, w wanted) (out outcome) {
 // errTime ends an extractor that takes too long.
 var errTime = errors.New("reading it took too long")
 
-// extract runs one extractor. A file that makes it panic is like one that it cannot read.
-func (r *reading) extract(ctx context.Context, e Extractor, w wanted) (packages []Package, n int64, err error) {
+// extract runs one extractor. A file that makes it panic is like one that it cannot read; odd
+// is one whose bytes were there and made no sense.
+func (r *reading) extract(ctx context.Context, e Extractor, w wanted) (packages []Package, n int64, odd bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.options.FileTime, errTime)
 	defer cancel()
 	f := &File{Path: w.path, Link: w.link, ctx: ctx, root: r.root, entry: w.entry}
 	defer func() {
+		odd = !f.failed && !errors.Is(err, ErrTooLarge)
 		if p := recover(); p != nil {
-			err = fmt.Errorf("its reader failed: %.100s", fmt.Sprint(p))
+			odd, err = false, fmt.Errorf("its reader failed: %.100s", fmt.Sprint(p))
 		}
 		n = f.close()
 	}()
 	packages, err = e.Extract(ctx, f)
-	return packages, 0, err
+	return packages, 0, false, err
 }
 
 // into puts what the files gave into a result.
@@ -166,11 +170,7 @@ func (r *reading) into(out *Result) {
 		all = append(all, o.packages...)
 		out.Warnings = append(out.Warnings, o.warnings...)
 		out.Bytes += o.bytes
-		switch {
-		case r.found[i].link:
-		case len(o.warnings) > 0:
-			out.Unread++
-		default:
+		if !r.found[i].link && !slices.ContainsFunc(o.warnings, missed) {
 			out.Read++
 		}
 		r.results[i] = outcome{}
@@ -183,7 +183,14 @@ func (r *reading) into(out *Result) {
 	}
 	sortWarnings(out.Warnings)
 	sortWarnings(out.Skipped)
+	for i, w := range out.Warnings {
+		if missed(w) && (i == 0 || out.Warnings[i-1].Path != w.Path || out.Warnings[i-1].Odd) {
+			out.Unread++
+		}
+	}
 }
+
+func missed(w Warning) bool { return !w.Odd }
 
 func sortWarnings(w []Warning) {
 	slices.SortFunc(w, func(a, b Warning) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.What, b.What)) })

@@ -233,7 +233,7 @@ func (b *batch) folder(in folder, full string, e fs.DirEntry) {
 	case len(full) > maxPath || in.depth >= maxDepth:
 		b.warnings = append(b.warnings, Warning{Path: shown(full), What: "the folder lies too deep and was not read"})
 	case !b.walk.first(e):
-		b.warnings = append(b.warnings, Warning{Path: shown(full), What: "the folder was already read under another name"})
+		b.warnings = append(b.warnings, Warning{Path: shown(full), What: "the folder was already read under another name", Odd: true})
 	default:
 		b.folders = append(b.folders, folder{path: full, entry: e, depth: in.depth + 1})
 	}
