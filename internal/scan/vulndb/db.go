@@ -115,7 +115,9 @@ func (db *DB) AllAdvisories() iter.Seq2[Advisory, error] { return db.advisories(
 
 // AllApplicabilities goes through all configurations, by vendor and product; one that
 // names several products is given for each.
-func (db *DB) AllApplicabilities() iter.Seq2[Applicability, error] { return db.applicabilities(nil, nil) }
+func (db *DB) AllApplicabilities() iter.Seq2[Applicability, error] {
+	return db.applicabilities(nil, nil)
+}
 
 // AllVulnerabilities goes through all vulnerabilities, by id.
 func (db *DB) AllVulnerabilities() iter.Seq2[Vulnerability, error] {

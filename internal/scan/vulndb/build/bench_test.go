@@ -2,10 +2,12 @@ package build_test
 
 import (
 	"compress/gzip"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/build"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/vulndbtest"
 )
@@ -18,10 +20,13 @@ func BenchmarkNVD(b *testing.B) {
 	}
 	from := filepath.Join(dir, "nvdcve-2.0.json.gz")
 	if _, err := os.Stat(from); err != nil {
-		writeFeed(b, from)
+		writeFeed(b, from, 330_000)
 	}
 	for b.Loop() {
 		target := filepath.Join(b.TempDir(), "db")
+		if dir := os.Getenv("NVD_FEED"); dir != "" {
+			target = filepath.Join(dir, "db")
+		}
 		report, err := build.Build(b.Context(), build.Options{Inputs: []string{from}, Target: target})
 		if err != nil {
 			b.Fatal(err)
@@ -31,7 +36,7 @@ func BenchmarkNVD(b *testing.B) {
 	}
 }
 
-func writeFeed(b *testing.B, path string) {
+func writeFeed(b *testing.B, path string, n int) {
 	f, err := os.Create(path)
 	if err != nil {
 		b.Fatal(err)
@@ -41,10 +46,56 @@ func writeFeed(b *testing.B, path string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := vulndbtest.WriteNVDFeed(z, 330_000, 1); err != nil {
+	if err := vulndbtest.WriteNVDFeed(z, n, 1); err != nil {
 		b.Fatal(err)
 	}
 	if err := z.Close(); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// BenchmarkOpen and BenchmarkQuestions ask a database that VULN_DB names, or one of
+// 20,000 CVEs.
+func BenchmarkOpen(b *testing.B) {
+	path := questioned(b)
+	for b.Loop() {
+		db, err := vulndb.Open(path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := db.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkQuestions(b *testing.B) {
+	db, err := vulndb.Open(questioned(b))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	for b.Loop() { // 12,000 packages, most of which nothing is known of
+		for i := range 12_000 {
+			if _, err := db.Advisories(vulndb.NPM, fmt.Sprintf("package-%d", i*7919%12_000)); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := db.Applicabilities(fmt.Sprintf("vendor%d", i*7919%12_000), "product3"); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}
+
+func questioned(b *testing.B) string {
+	if path := os.Getenv("VULN_DB"); path != "" {
+		return path
+	}
+	from := filepath.Join(b.TempDir(), "nvd.json.gz")
+	writeFeed(b, from, 20_000)
+	target := filepath.Join(b.TempDir(), "db")
+	if _, err := build.Build(b.Context(), build.Options{Inputs: []string{from}, Target: target}); err != nil {
+		b.Fatal(err)
+	}
+	return target
 }
