@@ -94,6 +94,8 @@ type ScanVolume struct {
 	Mount    string `json:"mount"`  // where the paths of its packages begin
 	Files    int64  `json:"files"`
 	Packages int    `json:"packages"`
+	// Notes are what may be wrong with what was read, such as a journal that was not replayed.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // ScanSkipped is a part of a disk that was not scanned.

@@ -31,9 +31,10 @@ func mount(volumes []volume) {
 			v.Mount = "/"
 			continue
 		}
-		name := strings.ReplaceAll(cmp.Or(v.Name, "volume"), "/", ":")
+		base := strings.ReplaceAll(cmp.Or(v.Name, "volume"), "/", ":")
+		name := base
 		for n := 2; taken[name]; n++ {
-			name = fmt.Sprintf("%s %d", v.Name, n)
+			name = fmt.Sprintf("%s %d", base, n)
 		}
 		taken[name] = true
 		v.Mount = "/Volumes/" + name

@@ -36,13 +36,19 @@ func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error)
 	if err != nil {
 		return fmt.Errorf("%s: %w", src, err)
 	}
+	known := map[string]*Inventory{} // content -> inventory: what is equal is looked at once
 	for _, t := range tags {
-		inv, err := takeTemplate(ctx, storage, t.ID, t.Tag, o)
+		inv := known[t.ContentID].of(t)
+		if inv == nil {
+			inv, err = takeTemplate(ctx, storage, t.ID, t.Tag, o)
+		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err != nil {
+		if inv == nil || err != nil {
 			inv = unreadable(t.ID+":"+t.Tag, err.Error())
+		} else {
+			known[inv.Content] = inv
 		}
 		if err := do(inv); err != nil {
 			return err
@@ -54,6 +60,16 @@ func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error)
 		}
 	}
 	return nil
+}
+
+// of is the inventory as that of another template with the same content; nil of nil.
+func (i *Inventory) of(t disk.Tag) *Inventory {
+	if i == nil {
+		return nil
+	}
+	same := *i
+	same.Source, same.ID, same.Tag = Source{Template, t.ID + ":" + t.Tag}, t.ID, t.Tag
+	return &same
 }
 
 // unreadable is the inventory of a template that cannot be read.

@@ -259,7 +259,7 @@ func coverage(inv *scan.Inventory) api.ScanCoverage {
 		Partial: inv.Partial(), Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{}, Unread: []api.ScanUnread{}, Odd: []api.ScanUnread{}, Unreads: inv.Unread, Hidden: map[string]int{},
 	}
 	for _, v := range inv.Volumes {
-		c.Volumes = append(c.Volumes, api.ScanVolume{Name: v.Name, Role: v.Role, Format: v.Format, Mount: v.Mount, Files: int64(v.Files), Packages: v.Packages})
+		c.Volumes = append(c.Volumes, api.ScanVolume{Name: v.Name, Role: v.Role, Format: v.Format, Mount: v.Mount, Files: int64(v.Files), Packages: v.Packages, Notes: v.Notes})
 	}
 	for _, s := range inv.Skipped {
 		c.Skipped = append(c.Skipped, api.ScanSkipped{Name: s.Name, Reason: s.Reason, Partial: s.Partial})

@@ -39,7 +39,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("XDG_CONFIG_HOME", filepath.Join(env.WorkDir, "config"))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"licence": licence},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"licence": licence, "apfs": apfs, "template": template},
 	})
 }
 

@@ -54,6 +54,11 @@ func tellInventory(g *globals, inv *scan.Inventory) {
 		parts = append(parts, fmt.Sprintf("%s%d", name, v.Packages))
 	}
 	g.say("Cataloged packages: %d [%s]", len(inv.Packages), strings.Join(parts, ", "))
+	for _, v := range inv.Volumes {
+		for _, n := range v.Notes {
+			g.say("Note: %s: %s", v.Name, n)
+		}
+	}
 	for _, s := range inv.Skipped {
 		word := "Left out"
 		if s.Partial {

@@ -1,0 +1,54 @@
+package imagescan_test
+
+import (
+	"context"
+	"os"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/buildyard/buildyard/internal/scan/disk/disktest"
+	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
+)
+
+// lodash is a package of npm with known vulnerabilities.
+func lodash(path string) []apfstest.File {
+	return []apfstest.File{{Path: path + "/node_modules/lodash/package.json", Data: []byte(`{"name": "lodash", "version": "4.17.11"}`)}}
+}
+
+// macs are the images that scripts can have: a Mac, and one with a volume that is encrypted.
+var macs = map[string][]apfstest.Volume{
+	"mac": {
+		{Name: "Macintosh HD", Role: apfstest.System, Group: [16]byte{1}, Files: lodash("usr/lib")},
+		{Name: "Macintosh HD - Data", Role: apfstest.Data, Group: [16]byte{1}, Files: lodash("Users/ci")},
+		{Name: "Work/1", Files: lodash("src")},
+	},
+	"encrypted": {
+		{Name: "Open", Role: apfstest.Data, Files: lodash("Users/ci")},
+		{Name: "Secret", Encrypted: true},
+	},
+}
+
+// apfs writes an image of macs: apfs mac FILE.
+func apfs(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 || macs[args[0]] == nil {
+		ts.Fatalf("usage: apfs mac|encrypted FILE")
+	}
+	f, err := os.Create(ts.MkAbs(args[1]))
+	ts.Check(err)
+	defer f.Close()
+	_, err = apfstest.Write(f, apfstest.Container{Volumes: macs[args[0]]})
+	ts.Check(err)
+}
+
+// template puts images into a registry's storage, as tags of a template: template DIR ID FILE...
+func template(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: template DIR ID FILE...")
+	}
+	var versions []string
+	for _, name := range args[2:] {
+		versions = append(versions, ts.MkAbs(name))
+	}
+	ts.Check(os.MkdirAll(ts.MkAbs(args[0]), 0o755))
+	ts.Check(disktest.WriteTemplate(context.Background(), ts.MkAbs(args[0]), disktest.Template{ID: args[1], Versions: versions, Format: "raw"}))
+}

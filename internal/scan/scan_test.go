@@ -1,0 +1,54 @@
+package scan
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+func TestParseSource(t *testing.T) {
+	for text, want := range map[string]string{
+		"vm_image:a:b.img": "", "dir:.": "", "registry_template:*": "",
+		"registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032":          "",
+		"registry_template:C0847BC9-5D2D-4DBC-BA6A-240F7FF08032:v1:final": "",
+		"": "is no source", "image.qcow2": "is no source", "dir:": "names nothing", "docker:x": `the type "docker"`,
+		"registry_template:x": "no template id", "registry_template:../../etc:v1": "no template id",
+	} {
+		src, err := ParseSource(text)
+		if want == "" && (err != nil || src.String() != text) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, %v", text, src, err)
+		}
+	}
+	src, _ := ParseSource("registry_template:C0847BC9-5D2D-4DBC-BA6A-240F7FF08032:v1:final")
+	if id, tag := src.version(); id != "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032" || tag != "v1:final" {
+		t.Errorf("version %q %q", id, tag)
+	}
+}
+
+// TestMount: one tree begins at the root, the others below /Volumes, each under a name of its own.
+func TestMount(t *testing.T) {
+	linux := fstest.MapFS{"etc/passwd": {}, "usr/bin/x": {}}
+	v := func(name, role, group string, files fstest.MapFS) volume {
+		return volume{Volume: Volume{Name: name, Role: role}, group: group, fs: files}
+	}
+	for name, c := range map[string]struct {
+		volumes []volume
+		want    string
+	}{
+		"none":           {nil, ""},
+		"one":            {[]volume{v("x", "", "", fstest.MapFS{})}, "/"},
+		"a Mac":          {[]volume{v("Data", "data", "g", linux), v("System", "system", "g", linux), v("More", "", "", linux)}, "/ / /Volumes/More"},
+		"two Macs":       {[]volume{v("S", "system", "a", linux), v("D", "data", "a", linux), v("S", "system", "b", linux)}, "/ / /Volumes/S"},
+		"the root of it": {[]volume{v("boot", "", "", fstest.MapFS{"grub": {}}), v("", "", "", linux), v("home", "", "", fstest.MapFS{"ci": {}})}, "/Volumes/boot / /Volumes/home"},
+		"equal names":    {[]volume{v("a", "", "", linux), v("b/c", "", "", fstest.MapFS{}), v("b/c", "", "", fstest.MapFS{}), v("", "", "", fstest.MapFS{})}, "/ /Volumes/b:c /Volumes/b:c 2 /Volumes/volume"},
+	} {
+		mount(c.volumes)
+		var got []string
+		for _, v := range c.volumes {
+			got = append(got, v.Mount)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
