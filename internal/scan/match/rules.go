@@ -122,7 +122,7 @@ func (j *judge) rule(f *Finding) (ruling, string) {
 	if c := j.ignoredCPE(&f.Package); c != "" {
 		return byPackage, "its package is ignored as " + c
 	}
-	if slices.Contains(r.CVEs, f.Vulnerability.ID) {
+	if slices.ContainsFunc(r.CVEs, func(id string) bool { return strings.EqualFold(id, f.Vulnerability.ID) }) {
 		return byCVE, f.Vulnerability.ID + " is ignored"
 	}
 	if r.VEX != nil {

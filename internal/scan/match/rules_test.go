@@ -56,7 +56,7 @@ func TestRules(t *testing.T) {
 		{"score", match.Rules{MinScore: 7.5}, "1 2", match.Hidden{Minimum: 2, Unknown: 2}},
 		{"severity", match.Rules{MinSeverity: vulndb.High}, "1 2 5", match.Hidden{Minimum: 2, Unknown: 1}},
 		{"lowest severity", match.Rules{MinSeverity: vulndb.Low}, "1 2 3 4 5", match.Hidden{Unknown: 1}},
-		{"ids", match.Rules{CVEs: []string{"CVE-2024-1", "GHSA-6", "GHSA-2"}}, "2 3 4 5", match.Hidden{CVEs: 2}},
+		{"ids", match.Rules{CVEs: []string{"cve-2024-1", "GHSA-6", "GHSA-2"}}, "2 3 4 5", match.Hidden{CVEs: 2}},
 		{"vex", match.Rules{VEX: dismissal{"CVE-2024-2", "fixed"}}, "1 3 4 5 GHSA-6", match.Hidden{VEX: 1}},
 		{"baseline", match.Rules{Baseline: baseline}, "1 3 4 5 GHSA-6", match.Hidden{Baseline: 1}},
 		{"package", match.Rules{Packages: []string{"cpe:/a:p:p:1.0.0"}}, "", match.Hidden{Packages: 6}},
