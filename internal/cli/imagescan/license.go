@@ -138,8 +138,12 @@ func replaceFile(path string, data []byte) error {
 // half there.
 func writeBeside(path string, write func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".imagescan-*")
-	if err != nil {
-		return err
+	if err != nil { // it names a file that nobody asked for
+		var at *fs.PathError
+		if errors.As(err, &at) {
+			err = at.Err
+		}
+		return &fs.PathError{Op: "create", Path: path, Err: err}
 	}
 	defer func() {
 		if err != nil {
