@@ -33,6 +33,7 @@ import (
 	"github.com/google/osv-scalibr/log"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/tomllimit"
 )
 
 // maxLock is how large a lock file may be: it is read into memory as a whole.
@@ -116,6 +117,9 @@ func (l *File) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package,
 	if err != nil {
 		return nil, err
 	}
+	if err := l.shallow(f); err != nil {
+		return nil, err
+	}
 	found, err := l.by.Extract(ctx, &filesystem.ScanInput{FS: tree, Path: f.Path, Info: info, Reader: r})
 	var out []catalog.Package
 	for _, p := range found.Packages {
@@ -125,6 +129,21 @@ func (l *File) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package,
 		out = append(out, catalog.Package{Kind: l.kind, Name: p.Name, Version: p.Version})
 	}
 	return out, err
+}
+
+// shallow refuses a document in TOML that would end the program which reads it.
+func (l *File) shallow(f *catalog.File) error {
+	if !slices.Contains([]string{"python/poetry.lock", "python/uv.lock", "python/pdm.lock", "python/pylock.toml"}, l.name) {
+		return nil
+	}
+	data, err := f.ReadAll(maxLock)
+	if err == nil {
+		err = tomllimit.Check(data)
+	}
+	if err == nil {
+		_, err = f.Open() // from the beginning again
+	}
+	return err
 }
 
 // developmentOnly says whether all groups of dependencies that name a package are of

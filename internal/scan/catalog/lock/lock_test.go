@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
@@ -27,6 +28,10 @@ var files = catalogtest.Files{
 		`<dependency><groupId>com.x</groupId><artifactId>u</artifactId><version>${unknown}</version></dependency></dependencies></project>`,
 	"mvn/loop/pom.xml": `<project><modelVersion>4.0.0</modelVersion><parent><groupId>g</groupId><artifactId>p</artifactId><version>1</version><relativePath>../loop/pom.xml</relativePath></parent><artifactId>p</artifactId></project>`,
 	"bad/uv.lock":      "[[package",
+	"deep/uv.lock":     "x = " + strings.Repeat("{a = ", 1<<16),
+	"deep/poetry.lock": "x = " + strings.Repeat("[", 4<<20),
+	"deep/pdm.lock":    strings.Repeat("a.", 1<<16) + "a = 1",
+	"deep/pylock.toml": "[" + strings.Repeat("a.", 1<<16) + "a]",
 }
 
 func TestAll(t *testing.T) {
@@ -37,6 +42,8 @@ func TestAll(t *testing.T) {
 		"python certifi 2023.7.22 /py/more-requirements.txt /py/requirements.txt",
 		"java org.yaml:snakeyaml 1.33 /gradle/gradle.lockfile", "java com.x:a 2.13.0 /mvn/pom.xml",
 		"! /bad/uv.lock: python/uv.lock: could not extract: toml: line 1: expected '.' or ']' to end table name, but got '\\x00' instead",
+		"! /deep/pdm.lock: python/pdm.lock: it is nested more than 64 deep", "! /deep/poetry.lock: python/poetry.lock: it is nested more than 64 deep",
+		"! /deep/pylock.toml: python/pylock.toml: it is nested more than 64 deep", "! /deep/uv.lock: python/uv.lock: it is nested more than 64 deep",
 	)
 }
 

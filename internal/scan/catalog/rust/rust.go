@@ -14,6 +14,7 @@ import (
 	"github.com/BurntSushi/toml"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/tomllimit"
 )
 
 // maxLock is how large a Cargo.lock may be.
@@ -78,6 +79,9 @@ func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, erro
 	}
 	data, err := f.ReadAll(maxLock)
 	if err != nil {
+		return nil, err
+	}
+	if err := tomllimit.Check(data); err != nil {
 		return nil, err
 	}
 	var l lock

@@ -1,6 +1,7 @@
 package rust
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
@@ -10,9 +11,10 @@ import (
 func TestLock(t *testing.T) {
 	const text = "version = 3\n\n[[package]]\nname = \"mine\"\nversion = \"0.1.0\"\n\n[[package]]\nname = \"time\"\nversion = \"0.1.42\"\nsource = \"registry+https://example.test\"\nchecksum = \"x\"\n"
 	catalogtest.Expect(t, []catalog.Extractor{Lock{}}, catalogtest.Files{
-		"src/Cargo.lock": text,
-		"src/Cargo.toml": "[package]\nname = \"mine\"\n",
-		"bad/Cargo.lock": "[[package",
+		"src/Cargo.lock":  text,
+		"src/Cargo.toml":  "[package]\nname = \"mine\"\n",
+		"bad/Cargo.lock":  "[[package",
+		"deep/Cargo.lock": "x = " + strings.Repeat("[", 4<<20),
 		"Users/x/.cargo/registry/src/index.x-6f17/serde-json-core-0.5.1/Cargo.toml": "",
 		"Users/x/.cargo/registry/src/index.x-6f17/md-5-0.10.6/Cargo.toml":           "",
 		"Users/x/.cargo/registry/src/index.x-6f17/md-5-0.10.6/Cargo.lock":           text,
@@ -22,6 +24,7 @@ func TestLock(t *testing.T) {
 		"rust serde-json-core 0.5.1 /Users/x/.cargo/registry/src/index.x-6f17/serde-json-core-0.5.1/Cargo.toml",
 		"rust md-5 0.10.6 /Users/x/.cargo/registry/src/index.x-6f17/md-5-0.10.6/Cargo.toml",
 		"! /bad/Cargo.lock: rust/Cargo.lock: toml: line 1: expected '.' or ']' to end table name, but got '\\x00' instead",
+		"! /deep/Cargo.lock: rust/Cargo.lock: it is nested more than 64 deep",
 	)
 }
 
