@@ -10,7 +10,7 @@ FIRST = $(addprefix ./internal/,hv/qemu agent transfer store/etcd cli/buildyard 
 GO_FILES = git ls-files -z -co --exclude-standard '*.go' | xargs -0
 
 build: ## build every program into bin/
-	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
 
 # What takes longest is begun first, and more packages than there are processors, as
 # many tests wait. Vet is part of lint. Without the paths of this clone in it, what is

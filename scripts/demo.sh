@@ -21,7 +21,7 @@ step() {
   printf 'ok %-9s done (%ss)\n' "$name" $((SECONDS - began))
 }
 
-step build env CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
+step build env CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
 args=(--driver "$driver")
 if [ "$driver" = sim ]; then
   echo "   DRIVER=sim: the VMs are simulated; no guest is built and nothing real boots"
