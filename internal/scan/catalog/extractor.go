@@ -54,7 +54,7 @@ type File struct {
 	entry   fs.DirEntry
 	size    int64
 	content *content
-	failed  bool // its file system could not give it
+	failed  error // of its file system, which could not give it
 }
 
 // Size is how many bytes the file has.
@@ -73,7 +73,7 @@ func (f *File) Open() (Content, error) {
 	}
 	opened, err := openEntry(f.root, f.Path, f.entry)
 	if err != nil {
-		f.failed = true
+		f.failed = err
 		return nil, err
 	}
 	info, err := opened.Stat()
@@ -89,7 +89,7 @@ func (f *File) Open() (Content, error) {
 		f.content = &content{file: opened, random: random, of: f}
 		return f.content, nil
 	}
-	f.failed = true
+	f.failed = err
 	return nil, errors.Join(err, opened.Close())
 }
 
@@ -144,13 +144,13 @@ func (c *content) ReadAt(p []byte, off int64) (int, error) {
 
 func (c *content) note(read func([]byte) (int, error), p []byte) (int, error) {
 	if c.of.ctx.Err() != nil {
-		c.of.failed = true
-		return 0, context.Cause(c.of.ctx)
+		c.of.failed = context.Cause(c.of.ctx)
+		return 0, c.of.failed
 	}
 	n, err := read(p)
 	c.read += int64(n)
 	if err != nil && !errors.Is(err, io.EOF) {
-		c.of.failed = true
+		c.of.failed = err
 	}
 	return n, err
 }

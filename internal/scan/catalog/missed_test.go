@@ -1,6 +1,7 @@
 package catalog_test
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"testing"
@@ -18,7 +19,39 @@ func (b broken) Open(name string) (fs.File, error) {
 	if name == "bad/list" || name == "shut" {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: errDisk}
 	}
-	return b.MapFS.Open(name)
+	f, err := b.MapFS.Open(name)
+	if name == "half/list" && err == nil {
+		return half{f.(catalog.Content), f}, nil
+	}
+	return f, err
+}
+
+// half is a file that cannot be read.
+type half struct {
+	catalog.Content
+	file fs.File
+}
+
+func (h half) Read([]byte) (int, error)          { return 0, errDisk }
+func (h half) ReadAt([]byte, int64) (int, error) { return 0, errDisk }
+func (h half) Stat() (fs.FileInfo, error)        { return h.file.Stat() }
+func (h half) Close() error                      { return h.file.Close() }
+
+// careless finds a package whatever it could read.
+type careless struct{ catalog.Extractor }
+
+func (c careless) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package, error) {
+	found, _ := c.Extractor.Extract(ctx, f)
+	return found, nil
+}
+
+// TestCarelessExtractors: what a disk could not give is told, also when nobody asked why.
+func TestCarelessExtractors(t *testing.T) {
+	tree := broken{fstest.MapFS{"half/list": {Data: []byte("gem a 1")}}}
+	r, err := catalog.Scan(t.Context(), tree, catalog.Options{Extractors: []catalog.Extractor{careless{list("list")[0]}}})
+	if err != nil || r.Unread != 1 || len(r.Warnings) != 1 || r.Warnings[0].Odd {
+		t.Errorf("%v: %+v", err, r)
+	}
 }
 
 func (b broken) ReadDir(name string) ([]fs.DirEntry, error) {

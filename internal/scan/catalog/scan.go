@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog/ziplimit"
 )
 
 // Options say what a scan looks for, and how. The zero value finds nothing.
@@ -153,7 +155,10 @@ func (r *reading) extract(ctx context.Context, e Extractor, w wanted) (packages 
 	defer cancel()
 	f := &File{Path: w.path, Link: w.link, ctx: ctx, root: r.root, entry: w.entry}
 	defer func() {
-		odd = !f.failed && !errors.Is(err, ErrTooLarge)
+		if err == nil {
+			err = f.failed // an extractor may go on without what it could not read; the scan is not whole
+		}
+		odd = f.failed == nil && !errors.Is(err, ErrTooLarge) && !errors.Is(err, ziplimit.ErrTooMany)
 		if p := recover(); p != nil {
 			odd, err = false, fmt.Errorf("its reader failed: %.100s", fmt.Sprint(p))
 		}

@@ -72,7 +72,7 @@ type archive struct {
 }
 
 // errOpened ends the reading of a file that unpacks to more than it should.
-var errOpened = fmt.Errorf("it unpacks to more than %d bytes", int64(maxOpened))
+var errOpened = fmt.Errorf("%w: it unpacks to more than %d bytes", catalog.ErrTooLarge, int64(maxOpened))
 
 // read reads an archive and those within it.
 func (a *archive) read(r io.ReaderAt, size int64, name string, depth int) error {
@@ -127,7 +127,7 @@ func (a *archive) inner(outer *io.SectionReader, f *zip.File, depth int) {
 
 func (a *archive) open(outer *io.SectionReader, f *zip.File, depth int) error {
 	if depth >= maxDepth {
-		return fmt.Errorf("%s: archives lie more than %d deep in one another", f.Name, maxDepth)
+		return fmt.Errorf("%s: %w: archives lie more than %d deep in one another", f.Name, catalog.ErrTooLarge, maxDepth)
 	}
 	size := int64(f.UncompressedSize64)
 	if size < 0 || size > a.left {
@@ -142,7 +142,7 @@ func (a *archive) open(outer *io.SectionReader, f *zip.File, depth int) error {
 		return a.read(io.NewSectionReader(outer, off, size), size, f.Name, depth+1)
 	}
 	if size > maxInner {
-		return fmt.Errorf("%s: a packed archive of more than %d bytes is not opened", f.Name, int64(maxInner))
+		return fmt.Errorf("%s: %w: a packed archive of more than %d bytes is not opened", f.Name, catalog.ErrTooLarge, int64(maxInner))
 	}
 	data, err := unpack(f, size)
 	if err != nil {
