@@ -74,7 +74,7 @@ func (i *Inventory) takeImage(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer img.Close()
+	defer func() { _ = img.Close() }()
 	volumes, err := i.volumes(img, img.Size(), "", o)
 	if err != nil {
 		return err

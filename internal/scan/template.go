@@ -22,7 +22,7 @@ func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error)
 	if err != nil {
 		return fmt.Errorf("%s: the registry's storage (-s) %s: %w", src, o.Storage, err)
 	}
-	defer storage.Close()
+	defer func() { _ = storage.Close() }()
 	if src.Target != All {
 		id, tag := src.version()
 		inv, err := takeTemplate(ctx, storage, id, tag, o)
@@ -82,7 +82,7 @@ func takeTemplate(ctx context.Context, storage *disk.Storage, id, tag string, o 
 	if err != nil {
 		return nil, err
 	}
-	defer t.Close()
+	defer func() { _ = t.Close() }()
 	inv := &Inventory{Source: Source{Template, id + ":" + t.Tag.Tag}, ID: id, Tag: t.Tag.Tag, Content: t.ContentID}
 	var volumes []volume
 	for _, d := range t.Disks {

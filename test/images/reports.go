@@ -244,7 +244,7 @@ func asAPFS(_ context.Context, dir string) (string, []string, func() error, erro
 			f.Mode = apfstest.Link | 0o777
 			f.Target, err = os.Readlink(path)
 		} else {
-			f.Data, err = os.ReadFile(path)
+			f.Data, err = os.ReadFile(path) //nolint:gosec // the tree is our own
 			if info, e := d.Info(); e == nil {
 				f.Mode = apfstest.Regular | uint16(info.Mode().Perm())
 			}

@@ -127,7 +127,7 @@ func dbStatusCommand(g *globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer db.Close()
+			defer func() { _ = db.Close() }()
 			st := statusOf(path, db.Info(), time.Now())
 			return output.Write(g.Out, st, st.table)
 		},

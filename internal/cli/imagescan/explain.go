@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/package-url/packageurl-go"
@@ -117,10 +118,8 @@ func parsePackage(text string) (p catalog.Package, err error) {
 		return p, fmt.Errorf("%q is no package: give type:name@version, such as npm:lodash@4.17.11", text)
 	}
 	p = catalog.Package{Kind: catalog.Kind(kind), Name: rest[:at], Version: rest[at+1:]}
-	for _, k := range catalog.Kinds {
-		if k == p.Kind {
-			return p, nil
-		}
+	if slices.Contains(catalog.Kinds, p.Kind) {
+		return p, nil
 	}
 	return p, fmt.Errorf("%q: the type %q is none of %s", text, kind, kinds())
 }

@@ -47,7 +47,7 @@ file --license-file. A key that is not valid leaves a file that is there as it i
 			}
 			l, err := g.activate(path, strings.TrimSpace(args[0]))
 			if err != nil {
-				return fmt.Errorf("Failed to activate the license: %w", err) //nolint:revive,staticcheck // the texts of this program begin so
+				return fmt.Errorf("Failed to activate the license: %w", err) //nolint:staticcheck // the texts of this program begin so
 			}
 			g.say("License activated for %s, expiration date %s. Written to %s", l.Product, expiration(l), path)
 			return nil
@@ -113,10 +113,10 @@ func (g *globals) license() (license.Licence, error) {
 		err = errors.New("it expired on " + expiration(l))
 	}
 	if errors.Is(err, fs.ErrNotExist) && !exists(path) {
-		err = errors.New("No such file or directory") //nolint:revive,staticcheck // as users of the scanner know it
+		err = errors.New("No such file or directory") //nolint:staticcheck // as users of the scanner know it
 	}
 	if err != nil {
-		err = fmt.Errorf("Failed to validate the license '%s': %w", path, err) //nolint:revive,staticcheck // as users of the scanner know it
+		err = fmt.Errorf("Failed to validate the license '%s': %w", path, err) //nolint:staticcheck // as users of the scanner know it
 	}
 	return l, err
 }
@@ -139,8 +139,7 @@ func replaceFile(path string, data []byte) error {
 func writeBeside(path string, write func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".imagescan-*")
 	if err != nil { // it names a file that nobody asked for
-		var at *fs.PathError
-		if errors.As(err, &at) {
+		if at, ok := errors.AsType[*fs.PathError](err); ok {
 			err = at.Err
 		}
 		return &fs.PathError{Op: "create", Path: path, Err: err}

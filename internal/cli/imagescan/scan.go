@@ -81,7 +81,6 @@ type plan struct {
 	format  report.Format
 	columns []report.Column
 	failOn  match.FailOn
-	rules   match.Rules
 }
 
 func (o *scanOptions) plan(args []string) (p plan, err error) {
