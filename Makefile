@@ -51,9 +51,9 @@ bench-control: ## measure creates, starts, lists, idle nodes and restarts of the
 bench-registry: ## measure pushes and pulls beside the disk, the wire and another registry: PAIRS=9, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
 	go run ./test/bench/registry -pairs $(or $(PAIRS),9) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
-bench-scan: ## measure scans of a large tree beside scalibr: ROUNDS=5, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
+bench-scan: ## measure scans of a large tree as folder, disk and template, matching and databases: ROUNDS=5, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row; needs SHARED (../shared)
 	scripts/need.sh bench-scan
-	go run ./test/bench/scan -scalibr $(TOOLS)/scalibr -rounds $(or $(ROUNDS),5) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
+	go run ./test/bench/scan -scalibr $(TOOLS)/scalibr -shared $(or $(SHARED),../shared) -rounds $(or $(ROUNDS),5) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
 test-peers: ## compare the packages found in a large tree with those of scalibr and syft: every difference stands in test/peers/differences.tsv
 	scripts/need.sh peers

@@ -6,7 +6,7 @@
 #   scripts/need.sh images   qemu-img, and programs that read ext4 and APFS
 #   scripts/need.sh lint     golangci-lint and gofumpt, at the versions below
 #   scripts/need.sh vuln     govulncheck
-#   scripts/need.sh bench-scan  scalibr, and npm for the tree of packages
+#   scripts/need.sh bench-scan  scalibr, npm for the tree of packages, and mke2fs
 #   scripts/need.sh peers    scalibr and syft, and npm
 #   scripts/need.sh bin      prints the folder of the Go tools
 #
@@ -93,7 +93,7 @@ demo) packages $(guest) ;;
 images) packages qemu-utils e2fsprogs libfsapfs-utils ;;
 lint) tool golangci-lint && tool gofumpt ;;
 vuln) tool govulncheck ;;
-bench-scan) npm && tool scalibr ;;
+bench-scan) packages e2fsprogs && npm && tool scalibr ;;
 peers) npm && tool scalibr && tool syft ;;
 bin) echo "$bin" ;;
 *) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/buildyard/buildyard/test/bench/row"
-	"github.com/buildyard/buildyard/test/rig"
 	"github.com/buildyard/buildyard/test/scantree"
 )
 
@@ -49,12 +47,11 @@ func directoryRows(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	walk := filepath.Join(b.dir, "walk")
-	if _, err := rig.Output(ctx, "", "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-ldflags=-s -w", "-o", walk, "github.com/buildyard/buildyard/test/bench/scan/walk"); err != nil {
+	if err := b.prepare(ctx); err != nil {
 		return err
 	}
 	for n := range b.rounds + 1 {
-		ours, err := b.measured(ctx, walk, tree)
+		ours, err := b.list(ctx, "dir:"+tree)
 		if err != nil {
 			return err
 		}
@@ -71,14 +68,4 @@ func directoryRows(ctx context.Context, b *bench) error {
 		b.Add(rowMemory, float64(ours.memory)/(1<<20))
 	}
 	return nil
-}
-
-// measured runs a program with its output in files.
-func (b *bench) measured(ctx context.Context, program string, args ...string) (usage, error) {
-	out, err := os.Create(filepath.Join(b.dir, "out"))
-	if err != nil {
-		return usage{}, err
-	}
-	defer out.Close()
-	return measure(ctx, out, program, args...)
 }

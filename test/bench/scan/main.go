@@ -21,7 +21,7 @@ type part struct {
 	measure func(context.Context, *bench) error
 }
 
-var parts = []part{directoryPart}
+var parts = []part{directoryPart, formsPart, matchPart, buildPart, feedPart, programPart}
 
 // rows lists those of all parts.
 func rows(rounds int) []row.Row {
@@ -37,6 +37,7 @@ type options struct {
 	only    map[string]bool // rows to measure
 	rounds  int
 	scalibr string // program that is measured beside ours
+	shared  string // folder with data/vuln
 	json    string
 	check   bool
 	keep    bool
@@ -48,6 +49,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	only := fs.String("only", "", "rows to measure, such as dir-wall,dir-cpu (default: all)")
 	fs.IntVar(&o.rounds, "rounds", 5, "times that everything is measured")
 	fs.StringVar(&o.scalibr, "scalibr", "", "program of osv-scalibr to measure beside ours")
+	fs.StringVar(&o.shared, "shared", "../shared", "folder that holds the advisories in data/vuln")
 	fs.StringVar(&o.json, "json", "", "file for the report in JSON")
 	fs.BoolVar(&o.check, "check", false, "fail when a row misses its target")
 	fs.BoolVar(&o.keep, "keep", false, "keep what was built")
@@ -55,7 +57,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		return o, err
 	}
 	if fs.NArg() > 0 || o.rounds < 1 {
-		return o, errors.New("usage: bench-scan -scalibr FILE [-only ROWS] [-rounds N] [-check] [-json FILE] [-keep]")
+		return o, errors.New("usage: bench-scan -scalibr FILE [-shared FOLDER] [-only ROWS] [-rounds N] [-check] [-json FILE] [-keep]")
 	}
 	o.only, err = row.Only(rows(o.rounds), *only)
 	return o, err
@@ -68,12 +70,17 @@ const limit = 90 * time.Minute
 type bench struct {
 	options
 	*row.Report
-	dir string // of everything that the run writes
-	out io.Writer
+	dir     string // of everything that the run writes but the disks
+	scanner string // the program; "" until it is built
+	real    string // database of all advisories; "" until it is built
+	out     io.Writer
 }
 
 // run measures and says whether the run ended well.
 func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error) {
+	if done, err := serve(ctx, args); done {
+		return err == nil, err
+	}
 	o, err := parse(args, out)
 	if err != nil {
 		return false, err

@@ -33,5 +33,8 @@ func measure(ctx context.Context, out io.Writer, program string, args ...string)
 	if r, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		u.memory = r.Maxrss << 10 // Linux counts kilobytes
 	}
+	if own := (syscall.Rusage{}); syscall.Getrusage(syscall.RUSAGE_SELF, &own) == nil && own.Maxrss<<10 >= u.memory {
+		return u, fmt.Errorf("%s: its memory is hidden by that of the benchmark, %d MB", program, own.Maxrss>>10)
+	}
 	return u, nil
 }

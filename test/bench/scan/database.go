@@ -1,0 +1,153 @@
+package main
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb/vulndbtest"
+	"github.com/buildyard/buildyard/test/bench/row"
+)
+
+// The rows of databases.
+const (
+	rowMatch       = "match-wall"
+	rowMatchMemory = "match-memory"
+	rowOpen        = "db-open"
+	rowBuild       = "db-build-wall"
+	rowBuildMemory = "db-build-memory"
+	rowFeed        = "nvd-build-wall"
+	rowFeedMemory  = "nvd-build-memory"
+)
+
+const (
+	matched  = 12_000  // packages
+	feedCVEs = 330_000 // of a whole NVD
+)
+
+var matchPart = part{
+	rows: func(rounds int) []row.Row {
+		const how = "a process of its own for each turn, on a database of all advisories of SHARED"
+		return []row.Row{
+			{Name: rowMatch, What: fmt.Sprintf("matching %d packages", matched), Unit: "ms", Target: 150, Digits: 1, Need: rounds, How: how},
+			{Name: rowMatchMemory, What: "memory that matching adds", Unit: "MB", Target: 24, Digits: 1, Need: rounds, How: "the most RssAnon while it matches, looked at every 5 ms, above that before; in the same turns"},
+			{Name: rowOpen, What: "opening a database", Unit: "ms", Target: 1, Digits: 3, Need: rounds, How: how},
+		}
+	},
+	measure: matchRows,
+}
+
+var buildPart = part{
+	rows: func(int) []row.Row {
+		return buildRows(rowBuild, rowBuildMemory, "all advisories of SHARED", 30, 250)
+	},
+	measure: func(ctx context.Context, b *bench) error { _, err := b.database(ctx); return err },
+}
+
+var feedPart = part{
+	rows: func(int) []row.Row {
+		return buildRows(rowFeed, rowFeedMemory, fmt.Sprintf("a generated feed of %d CVEs", feedCVEs), 120, 400)
+	},
+	measure: func(ctx context.Context, b *bench) error {
+		if err := b.prepare(ctx); err != nil {
+			return err
+		}
+		feed := filepath.Join(b.dir, "nvdcve-2.0.json.gz")
+		b.say("writing a feed of %d CVEs", feedCVEs)
+		if err := writeFeed(feed); err != nil {
+			return err
+		}
+		_, err := b.build(ctx, "nvd.db", rowFeed, rowFeedMemory, feed)
+		return err
+	},
+}
+
+func buildRows(wall, memory, of string, seconds, megabytes float64) []row.Row {
+	return []row.Row{
+		{Name: wall, What: "building a database of " + of, Unit: "s", Target: seconds, Digits: 1, Need: 1, How: "imagescan db build, once"},
+		{Name: memory, What: "memory of building a database of " + of, Unit: "MB", Target: megabytes, Digits: 1, Need: 1, How: "the largest resident set of the same run"},
+	}
+}
+
+// build builds a database and takes what that used.
+func (b *bench) build(ctx context.Context, name, wall, memory string, inputs ...string) (string, error) {
+	to := filepath.Join(b.dir, name)
+	u, err := b.measured(ctx, b.scanner, append([]string{"db", "build", "-q", "--db-path", to}, inputs...)...)
+	if err != nil {
+		return "", err
+	}
+	b.say("%s: %s", name, u)
+	b.Add(wall, u.wall.Seconds())
+	b.Add(memory, float64(u.memory)/(1<<20))
+	return to, nil
+}
+
+// database gives the database of all advisories, which is built once in a run.
+func (b *bench) database(ctx context.Context) (string, error) {
+	if b.real != "" {
+		return b.real, nil
+	}
+	if err := b.prepare(ctx); err != nil {
+		return "", err
+	}
+	dir := filepath.Join(b.shared, "data", "vuln")
+	if _, err := os.Stat(dir); err != nil {
+		return "", fmt.Errorf("there are no advisories: %w: set SHARED", err)
+	}
+	var err error
+	b.real, err = b.build(ctx, "vuln.db", rowBuild, rowBuildMemory, dir)
+	return b.real, err
+}
+
+func writeFeed(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	z, err := gzip.NewWriterLevel(f, gzip.BestSpeed)
+	if err == nil {
+		err = errors.Join(vulndbtest.WriteNVDFeed(z, feedCVEs, 1), z.Close())
+	}
+	return errors.Join(err, f.Close())
+}
+
+// matchRows measures the matching.
+func matchRows(ctx context.Context, b *bench) error {
+	db, err := b.database(ctx)
+	if err != nil {
+		return err
+	}
+	packages, ask := filepath.Join(b.dir, "packages.json"), filepath.Join(b.dir, "ask")
+	if err := errors.Join(apart(ctx, makingPackages, packages, db), build(ctx, ask, "test/bench/scan/ask")); err != nil {
+		return err
+	}
+	for n := range b.rounds + 1 {
+		if _, err := b.measured(ctx, ask, db, packages); err != nil {
+			return err
+		}
+		raw, err := os.ReadFile(filepath.Join(b.dir, "out"))
+		if err != nil {
+			return err
+		}
+		var a struct {
+			OpenMS, MatchMS, BeforeMB, MostMB float64
+			Findings                          int
+		}
+		if err := json.Unmarshal(raw, &a); err != nil {
+			return err
+		}
+		b.say("round %d: opened in %.3f ms, matched in %.1f ms, %.1f MB before, %.1f MB at most, %d findings", n, a.OpenMS, a.MatchMS, a.BeforeMB, a.MostMB, a.Findings)
+		if n == 0 {
+			continue
+		}
+		b.Add(rowMatch, a.MatchMS)
+		b.Add(rowMatchMemory, a.MostMB-a.BeforeMB)
+		b.Add(rowOpen, a.OpenMS)
+		b.Note(rowMatchMemory, "%.1f MB in all, %d findings", a.MostMB, a.Findings)
+	}
+	return nil
+}

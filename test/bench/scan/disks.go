@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
+	"github.com/buildyard/buildyard/test/rig"
+)
+
+// Files of forms.
+const (
+	ext4File = "ext4.img"
+	apfsFile = "apfs.img"
+)
+
+// ext4Size is that of the disk, most of which the tree fills.
+const ext4Size = "3G"
+
+// kept gives the folder of a form of the tree, which lies beside the tree and is made when
+// it is not there: making all takes minutes.
+func (b *bench) kept(ctx context.Context, tree string, f form) (string, error) {
+	dir := tree + "-" + f.name
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	w := works{tree: tree, ext4: filepath.Join(tree+"-"+forms[0].name, ext4File), to: dir + ".part"}
+	if f.name != forms[0].name {
+		if _, err := b.kept(ctx, tree, forms[0]); err != nil {
+			return "", err
+		}
+	}
+	b.say("making %s of the tree", f.what)
+	if err := os.RemoveAll(w.to); err != nil {
+		return "", err
+	}
+	if err := os.Mkdir(w.to, 0o755); err != nil {
+		return "", err
+	}
+	if err := f.make(ctx, b, w); err != nil {
+		return "", errors.Join(err, os.RemoveAll(w.to))
+	}
+	return dir, os.Rename(w.to, dir)
+}
+
+// image is the source that a file of a form's folder is.
+func image(name string) func(dir string) []string {
+	return func(dir string) []string { return []string{"vm_image:" + filepath.Join(dir, name)} }
+}
+
+func makeExt4(ctx context.Context, _ *bench, w works) error {
+	_, err := rig.Output(ctx, w.to, "mke2fs", "-q", "-t", "ext4", "-F", "-m", "0", "-d", w.tree, ext4File, ext4Size)
+	return err
+}
+
+func makeAPFS(ctx context.Context, _ *bench, w works) error {
+	return apart(ctx, makingAPFS, filepath.Join(w.to, apfsFile), w.tree)
+}
+
+// writeAPFS writes a tree as the data volume of a Mac. It holds all of it in memory
+// meanwhile.
+func writeAPFS(name, tree string) error {
+	v := apfstest.Volume{Name: "Macintosh HD - Data", Role: apfstest.Data}
+	err := filepath.WalkDir(tree, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == tree {
+			return err
+		}
+		f, err := apfsEntry(tree, path, d)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		v.Files = append(v.Files, f)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	to, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = apfstest.Write(to, apfstest.Container{Volumes: []apfstest.Volume{v}})
+	return errors.Join(err, to.Close())
+}
+
+// apfsEntry describes an entry of a tree.
+func apfsEntry(tree, path string, d fs.DirEntry) (f apfstest.File, err error) {
+	name, err := filepath.Rel(tree, path)
+	if err != nil {
+		return f, err
+	}
+	info, err := d.Info()
+	if err != nil {
+		return f, err
+	}
+	f = apfstest.File{Path: filepath.ToSlash(name), Mode: uint16(info.Mode().Perm())} //nolint:gosec // nine bits
+	switch d.Type() {
+	case fs.ModeDir:
+		f.Mode |= apfstest.Folder
+	case fs.ModeSymlink:
+		f.Mode |= apfstest.Link
+		f.Target, err = os.Readlink(path)
+	case 0:
+		f.Mode |= apfstest.Regular
+		f.Data, err = os.ReadFile(path)
+	default:
+		err = fmt.Errorf("its type is %s", d.Type())
+	}
+	return f, err
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/test/bench/row"
+	"github.com/buildyard/buildyard/test/scantree"
+)
+
+// form is a way in which the tree is kept on a disk.
+type form struct {
+	name   string
+	what   string
+	wall   float64 // target, as a multiple of the folder's
+	memory float64 // target above the folder's in MB; 0: none is promised
+	// make makes the form in a folder of its own, from the folder of the ext4 image where
+	// it needs that. source tells the scanner where it is.
+	make   func(ctx context.Context, b *bench, w works) error
+	source func(dir string) []string
+}
+
+// works are the places that a form is made from and in.
+type works struct{ tree, ext4, to string }
+
+var forms = []form{
+	{"ext4", "an ext4 image", 1.5, 128, makeExt4, image(ext4File)},
+	{"apfs", "an APFS image", 1.5, 128, makeAPFS, image(apfsFile)},
+	{"template-1", "a template of one layer", 2, 0, makeTemplate(1), inStorage},
+	{"template-8", "a template of eight layers", 2.5, 0, makeTemplate(8), inStorage},
+}
+
+func (f form) rowWall() string   { return f.name + "-wall" }
+func (f form) rowMemory() string { return f.name + "-memory" }
+
+var formsPart = part{
+	rows: func(rounds int) []row.Row {
+		var out []row.Row
+		for _, f := range forms {
+			out = append(out, row.Row{
+				Name: f.rowWall(), What: "time of " + f.what + " / that of the folder", Unit: "x", Target: f.wall, Digits: 2, Need: rounds,
+				How: "the same tree in turns, after one turn each that does not count and in which the packages must be equal",
+			})
+			if f.memory > 0 {
+				out = append(out, row.Row{
+					Name: f.rowMemory(), What: "memory of " + f.what + " above the folder's", Unit: "MB", Target: f.memory, Digits: 1, Need: rounds,
+					How: "difference of the largest resident sets in the same turns",
+				})
+			}
+		}
+		return out
+	},
+	measure: formRows,
+}
+
+// wanted says whether one of a form's rows is asked for.
+func (b *bench) wanted(f form) bool {
+	return b.Wants(f.rowWall()) || f.memory > 0 && b.Wants(f.rowMemory())
+}
+
+// formRows measures each form beside the folder.
+func formRows(ctx context.Context, b *bench) error {
+	if err := b.prepare(ctx); err != nil {
+		return err
+	}
+	tree, err := scantree.Make(ctx, b.say)
+	if err != nil {
+		return err
+	}
+	wanted := slices.DeleteFunc(slices.Clone(forms), func(f form) bool { return !b.wanted(f) })
+	sources := make([][]string, len(wanted))
+	for i, f := range wanted {
+		dir, err := b.kept(ctx, tree, f)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+		sources[i] = f.source(dir)
+	}
+	for n := range b.rounds + 1 {
+		folder, err := b.list(ctx, "dir:"+tree)
+		if err != nil {
+			return err
+		}
+		b.say("round %d: folder %s", n, folder)
+		packages, err := b.packages()
+		if err != nil {
+			return err
+		}
+		for i, f := range wanted {
+			u, err := b.list(ctx, sources[i][0], sources[i][1:]...)
+			if err != nil {
+				return err
+			}
+			b.say("round %d: %s %s", n, f.name, u)
+			if n > 0 {
+				b.addForm(f, u, folder)
+				continue
+			}
+			if err := b.equal(packages); err != nil {
+				return fmt.Errorf("%s: %w", f.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// addForm takes what a form used beside the folder.
+func (b *bench) addForm(f form, u, folder usage) {
+	b.Add(f.rowWall(), u.wall.Seconds()/folder.wall.Seconds())
+	if f.memory > 0 {
+		b.Add(f.rowMemory(), float64(u.memory-folder.memory)/(1<<20))
+	}
+	b.Note(f.rowWall(), "processor %.1f x, memory %d MB beside %d MB in the last turn", u.cpu.Seconds()/folder.cpu.Seconds(), u.memory>>20, folder.memory>>20)
+}
+
+// packages reads the packages that the scanner listed last, each as a line of JSON.
+func (b *bench) packages() ([]string, error) {
+	raw, err := os.ReadFile(filepath.Join(b.dir, "out"))
+	if err != nil {
+		return nil, err
+	}
+	var list api.ScanPackages
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, p := range list.Packages {
+		line, err := json.Marshal(p)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, string(line))
+	}
+	return out, nil
+}
+
+// equal compares the packages that were listed last with those of the folder.
+func (b *bench) equal(folder []string) error {
+	got, err := b.packages()
+	if err != nil {
+		return err
+	}
+	if len(got) != len(folder) {
+		return fmt.Errorf("it has %d packages and the folder has %d", len(got), len(folder))
+	}
+	for i := range got {
+		if got[i] != folder[i] {
+			return fmt.Errorf("%s instead of the folder's %s", got[i], folder[i])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/qcow2"
+	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/registryrest"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+const (
+	templateID = "11111111-2222-4333-8444-555555555555"
+	storageDir = "storage"
+
+	// A tag rewrites a piece in every stride of the disk, each tag others: 3 % of it.
+	stride = 2 << 20
+	piece  = 64 << 10
+)
+
+// inStorage is the source that a template is.
+func inStorage(dir string) []string {
+	return []string{"registry_template:" + templateID, "-s", filepath.Join(dir, storageDir)}
+}
+
+// makeTemplate makes a template of the ext4 image.
+func makeTemplate(layers int) func(context.Context, *bench, works) error {
+	return func(ctx context.Context, _ *bench, w works) error {
+		return apart(ctx, makingTemplate, w.to, w.ext4, strconv.Itoa(layers))
+	}
+}
+
+// writeTemplate pushes an image to a registry in a folder, and then as many tags as layers
+// are asked for, each as what it rewrote.
+func writeTemplate(ctx context.Context, dir, image string, layers int) (err error) {
+	reg, err := registry.Open(ctx, registry.Options{Base: filepath.Join(dir, storageDir), Version: "bench"})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, reg.Close()) }()
+	server := httptest.NewServer(rest.Handler(registryrest.Routes(reg), slog.New(slog.DiscardHandler)))
+	defer server.Close()
+	c, err := transfer.New(transfer.Options{BaseURL: server.URL, Idle: time.Minute})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	disk := transfer.Disk{Path: image}
+	tip, err := push(ctx, c, "v0", disk, nil)
+	for n := 1; n < layers && err == nil; n++ {
+		overlay := filepath.Join(dir, fmt.Sprintf("overlay-%d.qcow2", n))
+		if err := rewrite(ctx, overlay, image, int64(n)*stride/int64(layers)); err != nil {
+			return err
+		}
+		defer os.Remove(overlay)
+		disk.Overlays = append(disk.Overlays, overlay)
+		tip, err = push(ctx, c, fmt.Sprintf("v%d", n), disk, &transfer.PushParent{Tip: tip, Files: n})
+	}
+	return err
+}
+
+// push pushes a tag and gives the name of its disk's content.
+func push(ctx context.Context, c *transfer.Client, tag string, disk transfer.Disk, parent *transfer.PushParent) (string, error) {
+	const file = "disk.img"
+	o := transfer.PushOptions{
+		Request: api.PushRequest{ID: templateID, Name: "bench", Tag: tag, Config: json.RawMessage(`{"hard_drives":[{"file":"disk.img"}]}`)},
+		Files:   []transfer.PushFile{{Name: file, Kind: api.FileDisk, Disk: &disk, Parent: parent}},
+		Roots:   map[string]string{},
+	}
+	if _, err := c.Push(ctx, o); err != nil {
+		return "", fmt.Errorf("push %s: %w", tag, err)
+	}
+	return o.Roots[file], nil
+}
+
+// rewrite makes an overlay with a piece of each stride of the disk, from the first on, with
+// the bytes that are there: reading is the same as if a guest had changed them.
+func rewrite(ctx context.Context, to, disk string, first int64) error {
+	from, err := os.Open(disk)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	st, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	builder := qcow2.NewBuilder(st.Size())
+	for off := first / piece * piece; off+piece <= st.Size(); off += stride {
+		if err := builder.Add(qcow2.Range{Off: off, Len: piece, Kind: qcow2.Data}); err != nil {
+			return err
+		}
+	}
+	layout, err := builder.Layout()
+	if err != nil {
+		return err
+	}
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	return errors.Join(layout.Fill(ctx, out, from), layout.Finish(out), out.Close())
+}
