@@ -97,7 +97,7 @@ func apfsEntry(tree, path string, d fs.DirEntry) (f apfstest.File, err error) {
 	if err != nil {
 		return f, err
 	}
-	f = apfstest.File{Path: filepath.ToSlash(name), Mode: uint16(info.Mode().Perm())} //nolint:gosec // nine bits
+	f = apfstest.File{Path: filepath.ToSlash(name), Mode: uint16(info.Mode().Perm())}
 	switch d.Type() {
 	case fs.ModeDir:
 		f.Mode |= apfstest.Folder

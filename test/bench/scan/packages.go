@@ -32,7 +32,7 @@ func writePackages(to, database string) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer db.Close() //nolint:errcheck // it is only read
 	known, err := knownPackages(db)
 	if err != nil {
 		return err

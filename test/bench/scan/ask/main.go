@@ -55,7 +55,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer db.Close() //nolint:errcheck // it is only read
 	a.OpenMS = milliseconds(time.Since(began))
 	if a.BeforeMB, err = anonymous(); err != nil {
 		return err
@@ -73,7 +73,7 @@ func run(args []string) error {
 }
 
 func read(path string) ([]catalog.Package, error) {
-	raw, err := os.ReadFile(path)
+	raw, err := os.ReadFile(path) //nolint:gosec // the benchmark names it
 	if err != nil {
 		return nil, err
 	}
