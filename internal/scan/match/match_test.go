@@ -92,9 +92,22 @@ func TestRanges(t *testing.T) {
 	}, Versions: []string{"7.0.0", "v7.1"}}
 	db := inEcosystem(vulndb.NPM, a)
 	tests := []struct{ version, want string }{
-		{"0.0.0-alpha", "< 1.2.3"}, {"1.2.2", "< 1.2.3"}, {"1.2.3-rc.1", "< 1.2.3"}, {"1.2.3", ""}, {"1.2.3+build", ""}, {"2.0.0-rc.1", ""},
-		{"2.0.0", ">= 2.0.0, <= 2.4.0"}, {"2.4.0", ">= 2.0.0, <= 2.4.0"}, {"2.4.1", ""}, {"3.0.0", ""},
-		{"3.0.1", "> 3.0.0, < 3.1.0"}, {"3.1.0", ""}, {"4.0.0", "= 4.0.0"}, {"7.0.0", "= 7.0.0"}, {"7.1.0", "= 7.1.0"}, {"99.0.0", ">= 9.0.0"},
+		{"0.0.0-alpha", "< 1.2.3"},
+		{"1.2.2", "< 1.2.3"},
+		{"1.2.3-rc.1", "< 1.2.3"},
+		{"1.2.3", ""},
+		{"1.2.3+build", ""},
+		{"2.0.0-rc.1", ""},
+		{"2.0.0", ">= 2.0.0, <= 2.4.0"},
+		{"2.4.0", ">= 2.0.0, <= 2.4.0"},
+		{"2.4.1", ""},
+		{"3.0.0", ""},
+		{"3.0.1", "> 3.0.0, < 3.1.0"},
+		{"3.1.0", ""},
+		{"4.0.0", "= 4.0.0"},
+		{"7.0.0", "= 7.0.0"},
+		{"7.1.0", "= 7.1.0"},
+		{"99.0.0", ">= 9.0.0"},
 	}
 	for _, tt := range tests {
 		r := run(t, db, match.Options{}, pkg(catalog.NPM, "p", tt.version))
@@ -137,8 +150,14 @@ func TestGoItself(t *testing.T) {
 		version string
 		want    bool
 	}{
-		{"go1.20.11", true}, {"go1.20.12", false}, {"1.20", true}, {"go1.21rc2", true}, {"go1.21.5", false}, {"go1.21.4 X:boringcrypto", true},
-		{"go1.22rc1", false}, {"devel go1.21-abc", false},
+		{"go1.20.11", true},
+		{"go1.20.12", false},
+		{"1.20", true},
+		{"go1.21rc2", true},
+		{"go1.21.5", false},
+		{"go1.21.4 X:boringcrypto", true},
+		{"go1.22rc1", false},
+		{"devel go1.21-abc", false},
 	}
 	for _, tt := range tests {
 		r := run(t, inEcosystem(vulndb.Go, a), match.Options{}, pkg(catalog.Go, "stdlib", tt.version))

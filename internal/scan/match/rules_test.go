@@ -16,8 +16,11 @@ func scored() *memory {
 		fixed("GHSA-3", vulndb.GHSA, "2.0.0", "CVE-2024-3"), fixed("GHSA-4", vulndb.GHSA, "2.0.0", "CVE-2024-4"),
 		fixed("GHSA-5", vulndb.GHSA, "2.0.0", "CVE-2024-5"), fixed("GHSA-6", vulndb.GHSA, "2.0.0"))
 	for i, s := range []vulndb.Score{
-		{Base: 9.8, Severity: vulndb.Critical, Version: "3.1"}, {Base: 7.5, Severity: vulndb.High, Version: "3.1"},
-		{Base: 5, Severity: vulndb.Medium, Version: "3.1"}, {Base: 2.1, Severity: vulndb.Low, Version: "3.1"}, {Severity: vulndb.High},
+		{Base: 9.8, Severity: vulndb.Critical, Version: "3.1"},
+		{Base: 7.5, Severity: vulndb.High, Version: "3.1"},
+		{Base: 5, Severity: vulndb.Medium, Version: "3.1"},
+		{Base: 2.1, Severity: vulndb.Low, Version: "3.1"},
+		{Severity: vulndb.High},
 	} {
 		id := "CVE-2024-" + string(rune('1'+i))
 		db.vulnerabilities = append(db.vulnerabilities, vulndb.Vulnerability{ID: id, Score: s, Exploited: i == 3})

@@ -15,13 +15,20 @@ import (
 func small(f *testing.F) []*image {
 	f.Helper()
 	list := []apfstest.File{
-		{Path: "a/b", Data: text(5000), Scattered: true}, {Path: "a/ü", Data: []byte("x")}, {Path: "l", Target: "a/b"},
-		{Path: "z", Data: text(300), Compression: 3}, {Path: "v", Data: text(300), Compression: 8}, {Path: "f", Data: text(300), Compression: 12},
-		{Path: "x", Xattrs: map[string][]byte{"n": []byte("v"), "m": noise(1, 5000)}}, {Path: "s", Same: "x"},
+		{Path: "a/b", Data: text(5000), Scattered: true},
+		{Path: "a/ü", Data: []byte("x")},
+		{Path: "l", Target: "a/b"},
+		{Path: "z", Data: text(300), Compression: 3},
+		{Path: "v", Data: text(300), Compression: 8},
+		{Path: "f", Data: text(300), Compression: 12},
+		{Path: "x", Xattrs: map[string][]byte{"n": []byte("v"), "m": noise(1, 5000)}},
+		{Path: "s", Same: "x"},
 	}
 	var out []*image
 	for _, v := range []apfstest.Volume{
-		{Files: list, NodeRecords: 8}, {Files: list, Sensitive: true}, {Files: list, Sealed: true, NodeRecords: 8},
+		{Files: list, NodeRecords: 8},
+		{Files: list, Sensitive: true},
+		{Files: list, Sealed: true, NodeRecords: 8},
 		{Files: list[:2], Snapshots: []apfstest.Snapshot{{Name: "s", Files: list[2:]}}},
 	} {
 		m := &image{}

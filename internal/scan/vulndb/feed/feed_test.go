@@ -72,10 +72,14 @@ func TestGo(t *testing.T) {
 	cves, related := []string{"CVE-2024-90011", "CVE-2024-90012"}, []string{"GHSA-aaaa-bbbb-cccc"}
 	page := "https://pkg.go.dev/vuln/GO-2024-9001"
 	diff(t, "advisories", []vulndb.Advisory{
-		{ID: "GO-2024-9001", Source: vulndb.GoVuln, CVEs: cves, Related: related, Ecosystem: vulndb.Go, Name: "stdlib", URL: page,
-			Ranges: []vulndb.Range{{Fixed: "1.21.9"}, {Introduced: "1.22.0-0", Fixed: "1.22.2"}}},
-		{ID: "GO-2024-9001", Source: vulndb.GoVuln, CVEs: cves, Related: related, Ecosystem: vulndb.Go, Name: "example.org/mod", URL: page,
-			Ranges: []vulndb.Range{{}}, Unconfirmed: true},
+		{
+			ID: "GO-2024-9001", Source: vulndb.GoVuln, CVEs: cves, Related: related, Ecosystem: vulndb.Go, Name: "stdlib", URL: page,
+			Ranges: []vulndb.Range{{Fixed: "1.21.9"}, {Introduced: "1.22.0-0", Fixed: "1.22.2"}},
+		},
+		{
+			ID: "GO-2024-9001", Source: vulndb.GoVuln, CVEs: cves, Related: related, Ecosystem: vulndb.Go, Name: "example.org/mod", URL: page,
+			Ranges: []vulndb.Range{{}}, Unconfirmed: true,
+		},
 	}, r.Advisories)
 	if len(r.Vulnerabilities) != 2 || r.Vulnerabilities[1].ID != "CVE-2024-90012" || !slices.Equal(r.Vulnerabilities[1].Related, []string{"GO-2024-9001"}) {
 		t.Errorf("vulnerabilities: %+v", r.Vulnerabilities)
@@ -174,10 +178,12 @@ func TestOverrides(t *testing.T) {
 	r := fixtures(t)["nvd-overrides CVE-2024-90601"]
 	diff(t, "configurations", []Configurations{{ID: "CVE-2024-90601", Rank: RankOverride, List: []vulndb.Applicability{
 		{ID: "CVE-2024-90601", Source: vulndb.NVD, Nodes: []vulndb.Node{{Criteria: []vulndb.Criterion{
-			{CPE: `cpe:2.3:a:example:sample\+:*:*:*:*:*:node.js:*:*`, Vulnerable: true, StartIncluding: "1.0", EndExcluding: "1.5"}}}}},
+			{CPE: `cpe:2.3:a:example:sample\+:*:*:*:*:*:node.js:*:*`, Vulnerable: true, StartIncluding: "1.0", EndExcluding: "1.5"},
+		}}}},
 		{ID: "CVE-2024-90601", Source: vulndb.NVD, Nodes: []vulndb.Node{
 			{Criteria: []vulndb.Criterion{{CPE: "cpe:2.3:a:example:other:*:*:*:*:*:*:*:*", Vulnerable: true, EndIncluding: "3"}}},
-			{Criteria: []vulndb.Criterion{{CPE: "cpe:2.3:o:example:os:-:*:*:*:*:*:*:*"}}}}},
+			{Criteria: []vulndb.Criterion{{CPE: "cpe:2.3:o:example:os:-:*:*:*:*:*:*:*"}}},
+		}},
 	}}}, r.Configurations)
 	if reasons(r) != "a CPE without vendor and product" {
 		t.Errorf("rejected: %s", reasons(r))
@@ -190,13 +196,16 @@ func TestCVERecords(t *testing.T) {
 	sample := "cpe:2.3:a:example:sample:*:*:*:*:*:*:*:*"
 	diff(t, "configurations", []Configurations{
 		{ID: "CVE-2024-90601", Rank: RankCVE, List: []vulndb.Applicability{{ID: "CVE-2024-90601", Source: vulndb.CNA, Nodes: []vulndb.Node{
-			{Criteria: []vulndb.Criterion{{CPE: sample, Vulnerable: true, StartIncluding: "1.0", EndExcluding: "1.4"}}}}}}},
+			{Criteria: []vulndb.Criterion{{CPE: sample, Vulnerable: true, StartIncluding: "1.0", EndExcluding: "1.4"}}},
+		}}}},
 		{ID: "CVE-2024-90601", Rank: RankAffected, List: []vulndb.Applicability{{ID: "CVE-2024-90601", Source: vulndb.ADP, Nodes: []vulndb.Node{
 			{Criteria: []vulndb.Criterion{
 				{CPE: sample, Vulnerable: true, EndExcluding: "1.4"},
 				{CPE: sample, Vulnerable: true, StartIncluding: "2.0", EndIncluding: "2.3"},
 				{CPE: sample, Vulnerable: true, StartIncluding: "3.1", EndIncluding: "3.1"},
-				{CPE: "cpe:2.3:a:example:exact:1.2:*:*:*:*:*:*:*", Vulnerable: true}}}}}}},
+				{CPE: "cpe:2.3:a:example:exact:1.2:*:*:*:*:*:*:*", Vulnerable: true},
+			}},
+		}}}},
 	}, r.Configurations)
 	v := r.Vulnerabilities[0]
 	if v.Score.Base != 8.8 || v.Score.Source != vulndb.CNA || v.Score.Version != "3.1" || !v.Exploited || v.ExploitedSince.Day() != 9 {

@@ -38,12 +38,19 @@ func TestParse(t *testing.T) {
 // TestPrecedence has the scores in the order in which they count.
 func TestPrecedence(t *testing.T) {
 	order := []vulndb.Score{
-		{Source: vulndb.NVD, Version: "3.1", Base: 5}, {Source: vulndb.NVD, Version: "3.0", Base: 5},
-		{Source: vulndb.CNA, Version: "3.0", Base: 5}, {Source: vulndb.ADP, Version: "3.1", Base: 9},
-		{Source: vulndb.GHSA, Version: "3.1", Base: 5}, {Source: vulndb.RustSec, Version: "3.1", Base: 9},
-		{Source: vulndb.NVD, Version: "4.0", Base: 5}, {Source: vulndb.GHSA, Version: "4.0", Base: 9},
-		{Source: vulndb.NVD, Version: "2.0", Base: 5}, {Source: vulndb.RubySec, Version: "2.0", Base: 9},
-		{Source: vulndb.OSV, Base: 9}, {Source: vulndb.GHSA, Severity: vulndb.High}, {Severity: vulndb.Unknown},
+		{Source: vulndb.NVD, Version: "3.1", Base: 5},
+		{Source: vulndb.NVD, Version: "3.0", Base: 5},
+		{Source: vulndb.CNA, Version: "3.0", Base: 5},
+		{Source: vulndb.ADP, Version: "3.1", Base: 9},
+		{Source: vulndb.GHSA, Version: "3.1", Base: 5},
+		{Source: vulndb.RustSec, Version: "3.1", Base: 9},
+		{Source: vulndb.NVD, Version: "4.0", Base: 5},
+		{Source: vulndb.GHSA, Version: "4.0", Base: 9},
+		{Source: vulndb.NVD, Version: "2.0", Base: 5},
+		{Source: vulndb.RubySec, Version: "2.0", Base: 9},
+		{Source: vulndb.OSV, Base: 9},
+		{Source: vulndb.GHSA, Severity: vulndb.High},
+		{Severity: vulndb.Unknown},
 	}
 	for i, a := range order {
 		for j, b := range order {
