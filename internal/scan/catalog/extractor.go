@@ -139,6 +139,9 @@ func (c *content) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, errors.New("it names a place before its beginning")
 	}
+	if off >= c.of.size { // also places that no system takes
+		return 0, io.EOF
+	}
 	return c.note(func(p []byte) (int, error) { return c.random.ReadAt(p, off) }, p)
 }
 
