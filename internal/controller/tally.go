@@ -24,6 +24,7 @@ type tally struct {
 	placed, started, failed, ended meter.Counter
 
 	mu      sync.Mutex         // guards what follows
+	loaded  bool
 	seen    map[string]counted // instance id
 	states  map[farm.InstanceState]int
 	slots   int                  // taken on nodes
@@ -50,19 +51,22 @@ func newTally(c *Controller) *tally {
 func (t *tally) load() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.loaded = true
 	for id, inst := range t.c.tables.Instances.All() {
-		if _, known := t.seen[id]; !known {
-			t.enterLocked(id, counted{}, inst)
-		}
+		t.enterLocked(id, counted{}, inst)
 	}
 }
 
 // observe follows the records. It takes them from the table, which is never behind the
-// events: so an event that is seen twice counts once.
+// events: so an event that is seen twice counts once, and what comes before load is in
+// what load takes in.
 func (t *tally) observe(events []store.Event) {
 	now := t.c.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.loaded {
+		return
+	}
 	for _, e := range events {
 		if e.Kind != kindInstance {
 			continue
