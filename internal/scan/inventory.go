@@ -15,6 +15,7 @@ type Options struct {
 	Storage      string // directory of the registry, for templates
 	IgnoreSystem bool   // leave the system volume of a Mac out
 	Progress     func(volume string, files, packages int)
+	Limits       catalog.Limits // of what is kept of all volumes of a source
 }
 
 // Inventory is what a source holds.
@@ -105,12 +106,15 @@ func (i *Inventory) catalog(ctx context.Context, volumes []volume, o Options) er
 			i.Skipped = append(i.Skipped, Skipped{Name: v.Name, Reason: err.Error(), Partial: true})
 			continue
 		}
+		o.Limits = o.Limits.After(res)
 		v.Files, v.Packages = res.Files, len(res.Packages)
 		i.Volumes = append(i.Volumes, v.Volume)
 		all = append(all, below(v.Mount, res)...)
 		i.Warnings = append(i.Warnings, res.Warnings...)
 		i.Unread += res.Unread
 	}
-	i.Packages = catalog.Merge(all)
+	if i.Packages = all; len(volumes) > 1 {
+		i.Packages = catalog.Merge(all)
+	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 
 // options are how a volume is catalogued.
 func (v *volume) options(o Options) catalog.Options {
-	out := catalog.Options{Extractors: kinds.All(), CPEs: cpe.Of}
+	out := catalog.Options{Extractors: kinds.All(), CPEs: cpe.Of, Limits: o.Limits}
 	if o.Progress != nil {
 		name := v.Name
 		out.Progress = func(files, packages int) { o.Progress(name, files, packages) }

@@ -68,9 +68,13 @@ func below(mount string, res *catalog.Result) []catalog.Package {
 	if mount == "/" {
 		return res.Packages
 	}
+	paths := map[string]string{} // many packages share one, whose memory they should share, too
 	for _, p := range res.Packages {
-		for i := range p.Locations {
-			p.Locations[i] = mount + p.Locations[i]
+		for i, l := range p.Locations {
+			if paths[l] == "" {
+				paths[l] = mount + l
+			}
+			p.Locations[i] = paths[l]
 		}
 	}
 	for i := range res.Warnings {

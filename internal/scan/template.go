@@ -37,7 +37,12 @@ func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error)
 		return fmt.Errorf("%s: %w", src, err)
 	}
 	known := map[string]*Inventory{} // content -> inventory: what is equal is looked at once
+	ahead := map[string]int{}        // content -> tags that are still to come
 	for _, t := range tags {
+		ahead[t.ContentID]++
+	}
+	for _, t := range tags {
+		ahead[t.ContentID]--
 		inv := known[t.ContentID].of(t)
 		if inv == nil {
 			inv, err = takeTemplate(ctx, storage, t.ID, t.Tag, o)
@@ -49,6 +54,9 @@ func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error)
 			inv = unreadable(t.ID+":"+t.Tag, err.Error())
 		} else {
 			known[inv.Content] = inv
+		}
+		if ahead[t.ContentID] == 0 {
+			delete(known, t.ContentID) // not all of a registry is held in memory
 		}
 		if err := do(inv); err != nil {
 			return err

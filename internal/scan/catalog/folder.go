@@ -102,12 +102,12 @@ type lstater interface {
 type entry struct {
 	fs.DirEntry
 	tree lstater
-	path string
+	in   string // path of the folder: the path of each entry would take much more
 }
 
 // Info asks the system each time.
 func (e entry) Info() (fs.FileInfo, error) {
-	info, err := e.tree.Lstat(e.path)
+	info, err := e.tree.Lstat(join(e.in, e.Name()))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fs.ErrNotExist
 	}
@@ -118,11 +118,7 @@ func (e entry) Info() (fs.FileInfo, error) {
 func entries(tree lstater, name string, f *os.File, n int) ([]fs.DirEntry, error) {
 	list, err := f.ReadDir(n)
 	for i, e := range list {
-		full := e.Name()
-		if name != "." {
-			full = name + "/" + full
-		}
-		list[i] = entry{DirEntry: e, tree: tree, path: full}
+		list[i] = entry{DirEntry: e, tree: tree, in: name}
 	}
 	return list, err
 }

@@ -2,28 +2,126 @@ package catalog
 
 import (
 	"cmp"
+	"math"
 	"slices"
+	"strings"
 )
 
 // merge makes one of packages that have kind, name and version in common, in whatever
 // order they come.
 func merge(all []Package) []Package {
-	known := make(map[key]int, len(all))
-	var out []Package
+	s := newShelf(Limits{Packages: math.MaxInt / 2, Text: math.MaxInt64 / 2})
 	for _, p := range all {
-		k := keyOf(p)
-		if i, again := known[k]; again {
-			join(&out[i], p)
-			continue
-		}
-		known[k] = len(out)
-		out = append(out, p)
+		s.add(p)
 	}
-	for i := range out {
-		out[i].Locations = sorted(out[i].Locations)
-		out[i].Licenses = sorted(out[i].Licenses)
-		out[i].Language = languages[out[i].Kind]
-		out[i].PURL = packageURL(out[i])
+	return s.packages()
+}
+
+// shelf holds packages while they are found, each once.
+type shelf struct {
+	known map[key]*held
+	first first[*held]
+	left  int // entries of files whose packages are not kept
+}
+
+// held is a package and what is only known while it is found.
+type held struct {
+	Package
+	key     key
+	entries int // of files that name it
+}
+
+func newShelf(l Limits) *shelf {
+	s := &shelf{known: map[key]*held{}}
+	s.first = first[*held]{
+		compare: func(a, b *held) int { return a.key.compare(b.key) },
+		size:    func(h *held) int64 { return h.size() },
+		drop: func(h *held) {
+			s.left += h.entries
+			delete(s.known, h.key)
+		},
+		most: l.Packages, room: l.Text,
+	}
+	return s
+}
+
+// add takes a package that a file names. Its texts are copied: they may be parts of a file
+// as a whole.
+func (s *shelf) add(p Package) {
+	k := keyOf(p)
+	if h := s.known[k]; h != nil {
+		before := h.variable()
+		h.entries++
+		h.join(p)
+		s.first.grow(h.variable() - before)
+		return
+	}
+	h := &held{Package: p, entries: 1}
+	h.Name, h.Version, h.BundleID = strings.Clone(p.Name), strings.Clone(p.Version), strings.Clone(p.BundleID)
+	h.Licenses, h.Locations = cloned(nil, p.Licenses), slices.Clone(p.Locations)
+	h.key = key{k.kind, h.Name, h.Version}
+	if k.name != h.Name {
+		h.key.name = strings.Clone(k.name)
+	}
+	s.known[h.key] = h
+	s.first.add(h)
+}
+
+// cloned appends copies of texts.
+func cloned(list, more []string) []string {
+	for _, text := range more {
+		list = append(list, strings.Clone(text))
+	}
+	return list
+}
+
+// fixed is about what a package takes beside its texts: itself, its names in other systems,
+// and its place in the shelf.
+const fixed = 600
+
+// size is about how many bytes a package takes in the end. The paths of its locations are
+// shared with other packages.
+func (h *held) size() int64 {
+	return fixed + 6*int64(len(h.Name)+len(h.Version)) + h.variable()
+}
+
+// variable is the part of size that grows when the package is found again.
+func (h *held) variable() int64 {
+	n := int64(len(h.Locations)+len(h.Licenses)) * 16
+	for _, l := range h.Licenses {
+		n += int64(len(l))
+	}
+	return n
+}
+
+// join adds what else is known of a package. Ecosystems that do not mind how a name is
+// written give several spellings: the smallest counts.
+func (h *held) join(p Package) {
+	if p.Name < h.Name {
+		h.Name = strings.Clone(p.Name)
+	}
+	if p.BundleID != "" && (h.BundleID == "" || p.BundleID < h.BundleID) {
+		h.BundleID = strings.Clone(p.BundleID)
+	}
+	for _, l := range p.Locations { // one file may name a package very often
+		if n := len(h.Locations); n == 0 || h.Locations[n-1] != l {
+			h.Locations = append(h.Locations, l)
+		}
+	}
+	h.Licenses = cloned(h.Licenses, p.Licenses)
+	h.Replaced = h.Replaced && p.Replaced
+}
+
+// packages are those that are kept, in the order of names.
+func (s *shelf) packages() []Package {
+	var out []Package
+	for _, h := range s.first.cut() {
+		p := h.Package
+		p.Locations = sorted(p.Locations)
+		p.Licenses = sorted(p.Licenses)
+		p.Language = languages[p.Kind]
+		p.PURL = packageURL(p)
+		out = append(out, p)
 	}
 	slices.SortFunc(out, func(a, b Package) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Version, b.Version))
@@ -31,23 +129,14 @@ func merge(all []Package) []Package {
 	return out
 }
 
-// join adds what else is known of a package. Ecosystems that do not mind how a name is
-// written give several spellings: the smallest counts.
-func join(p *Package, more Package) {
-	p.Name = min(p.Name, more.Name)
-	p.Version = min(p.Version, more.Version)
-	p.Locations = append(p.Locations, more.Locations...)
-	p.Licenses = append(p.Licenses, more.Licenses...)
-	if p.BundleID == "" || more.BundleID != "" && more.BundleID < p.BundleID {
-		p.BundleID = more.BundleID
-	}
-	p.Replaced = p.Replaced && more.Replaced
-}
-
 // key tells packages apart.
 type key struct {
 	kind          Kind
 	name, version string
+}
+
+func (k key) compare(o key) int {
+	return cmp.Or(cmp.Compare(k.name, o.name), cmp.Compare(k.kind, o.kind), cmp.Compare(k.version, o.version))
 }
 
 func keyOf(p Package) key {

@@ -24,6 +24,7 @@ type Options struct {
 	Progress   func(files, packages int) // called about four times a second, never by two goroutines at once; may be nil
 	Workers    int                       // goroutines; 0 is one per processor
 	FileTime   time.Duration             // that one extractor may spend on one file; 0 is a minute
+	Limits     Limits                    // of what is kept
 }
 
 // Warning is something that was not read, or not wholly.
@@ -45,6 +46,8 @@ type Result struct {
 	Read    int   // files that an extractor looked into
 	Unread  int   // files and folders that could not be read
 	Bytes   int64 // read from files
+
+	text int64 // bytes that the packages take
 }
 
 // Skip is an error of a file system's ReadDir: the folder is left out on purpose.
@@ -65,6 +68,7 @@ func Scan(ctx context.Context, root fs.FS, o Options) (*Result, error) {
 	if _, err := fs.Stat(root, "."); err != nil {
 		return nil, fmt.Errorf("scanning: %w", err)
 	}
+	o.Limits = o.Limits.orUsual()
 	p := &progress{tell: o.Progress}
 	defer p.start()()
 	c := newClaims(o.Extractors)
@@ -73,13 +77,14 @@ func Scan(ctx context.Context, root fs.FS, o Options) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("scanning: %w", err)
 	}
-	r := &reading{root: root, claims: c, options: o, found: found, results: make([]outcome, len(found)), report: p}
+	r := &reading{
+		root: root, claims: c, options: o, found: found, report: p,
+		shelf: newShelf(o.Limits), warnings: w.warnings, result: Result{Files: w.files, Folders: w.folders, Unread: w.unread},
+	}
 	if err := r.run(ctx); err != nil {
 		return nil, fmt.Errorf("scanning: %w", err)
 	}
-	out := &Result{Warnings: w.warnings, Skipped: w.skipped, Files: w.files, Folders: w.folders}
-	r.into(out)
-	return out, nil
+	return r.end(w), nil
 }
 
 // reading is the second half of a scan: the wanted files are read in the order of their
@@ -90,8 +95,12 @@ type reading struct {
 	options Options
 	found   []wanted
 	next    atomic.Int64
-	results []outcome // one per file of found
 	report  *progress
+
+	mu       sync.Mutex
+	shelf    *shelf
+	warnings *first[Warning]
+	result   Result // its counts
 }
 
 // outcome is what came of one file.
@@ -110,9 +119,9 @@ func (r *reading) run(ctx context.Context) error {
 				if i >= len(r.found) {
 					return
 				}
-				r.results[i] = r.file(ctx, r.found[i])
-				r.found[i].entry = nil // may hold on to much
-				r.report.packages.Add(int64(len(r.results[i].packages)))
+				w := r.found[i]
+				r.found[i] = wanted{} // may hold on to much
+				r.keep(w, r.file(ctx, w))
 			}
 		})
 	}
@@ -123,8 +132,29 @@ func (r *reading) run(ctx context.Context) error {
 	return nil
 }
 
+// keep takes over what came of a file.
+func (r *reading) keep(w wanted, o outcome) {
+	r.report.packages.Add(int64(len(o.packages)))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range o.packages {
+		r.shelf.add(p)
+	}
+	for _, w := range o.warnings {
+		r.warnings.add(w)
+	}
+	r.result.Bytes += o.bytes
+	switch {
+	case slices.ContainsFunc(o.warnings, missed):
+		r.result.Unread++
+	case !w.link:
+		r.result.Read++
+	}
+}
+
 // file lets every extractor that wants a file read it.
 func (r *reading) file(ctx context.Context, w wanted) (out outcome) {
+	place := shown(w.path)
 	for _, i := range w.by {
 		e := r.claims.extractors[i]
 		packages, n, odd, err := r.extract(ctx, e, w)
@@ -133,13 +163,17 @@ func (r *reading) file(ctx context.Context, w wanted) (out outcome) {
 			if p.Name == "" || p.Version == "" {
 				continue
 			}
+			if len(p.Name) > maxName || len(p.Version) > maxVersion {
+				err, odd = cmp.Or(err, errLong), odd || err == nil
+				continue
+			}
 			if len(p.Locations) == 0 {
-				p.Locations = []string{shown(w.path)}
+				p.Locations = []string{place}
 			}
 			out.packages = append(out.packages, p)
 		}
 		if err != nil && ctx.Err() == nil {
-			out.warnings = append(out.warnings, Warning{Path: shown(w.path), What: e.Name() + ": " + bare(err), Odd: odd})
+			out.warnings = append(out.warnings, Warning{Path: place, What: e.Name() + ": " + bare(err), Odd: odd})
 		}
 	}
 	return out
@@ -168,38 +202,36 @@ func (r *reading) extract(ctx context.Context, e Extractor, w wanted) (packages 
 	return packages, 0, false, err
 }
 
-// into puts what the files gave into a result.
-func (r *reading) into(out *Result) {
-	var all []Package
-	for i, o := range r.results {
-		all = append(all, o.packages...)
-		out.Warnings = append(out.Warnings, o.warnings...)
-		out.Bytes += o.bytes
-		if !r.found[i].link && !slices.ContainsFunc(o.warnings, missed) {
-			out.Read++
-		}
-		r.results[i] = outcome{}
-	}
-	out.Packages = merge(all)
+// end makes a result of what was kept.
+func (r *reading) end(w *walk) *Result {
+	out := &r.result
+	out.Packages = r.shelf.packages()
+	out.text = r.shelf.first.used
 	if r.options.CPEs != nil {
 		for i := range out.Packages {
 			out.Packages[i].CPEs = r.options.CPEs(out.Packages[i])
 		}
 	}
-	sortWarnings(out.Warnings)
-	sortWarnings(out.Skipped)
-	for i, w := range out.Warnings {
-		if missed(w) && (i == 0 || out.Warnings[i-1].Path != w.Path || out.Warnings[i-1].Odd) {
-			out.Unread++
-		}
+	out.Warnings, out.Skipped = slices.Clip(r.warnings.cut()), slices.Clip(w.skipped.cut())
+	for _, w := range slices.Concat(
+		more(r.shelf.left, "entries of packages"), more(r.warnings.left, "warnings"), more(w.found.left, "files to look into"), more(w.unlisted, "folders"),
+	) {
+		out.Warnings = append(out.Warnings, w)
+		out.Unread++
 	}
+	out.Skipped = append(out.Skipped, more(w.skipped.left, "folders that were left out")...)
+	return out
 }
 
 func missed(w Warning) bool { return !w.Odd }
 
-func sortWarnings(w []Warning) {
-	slices.SortFunc(w, func(a, b Warning) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.What, b.What)) })
-}
+// Bounds of what a package may be called.
+const (
+	maxName    = 1024
+	maxVersion = 512
+)
+
+var errLong = fmt.Errorf("it names a package by more than %d bytes, or a version by more than %d", maxName, maxVersion)
 
 // shown is how a path is told: from the root of the tree, with a leading slash.
 func shown(path string) string {

@@ -1,12 +1,10 @@
 package catalog
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"path"
-	"slices"
 	"sync"
 )
 
@@ -26,9 +24,24 @@ type wanted struct {
 
 // folder is a folder that was seen and not read yet.
 type folder struct {
-	path  string
+	in    string      // path of the folder that it lies in
 	entry fs.DirEntry // nil for the root
 	depth int
+}
+
+// path is computed when it is needed: those of many folders that wait are long.
+func (f folder) path() string {
+	if f.entry == nil {
+		return "."
+	}
+	return join(f.in, f.entry.Name())
+}
+
+func join(in, name string) string {
+	if in == "." {
+		return name
+	}
+	return in + "/" + name
 }
 
 // walk lists a tree with several goroutines. Each takes the folder that was found last,
@@ -47,17 +60,21 @@ type walk struct {
 	numbers bool // the file system numbers its folders
 	seen    map[uint64]struct{}
 
-	found    []wanted
-	warnings []Warning
-	skipped  []Warning
+	found    *first[wanted]
+	warnings *first[Warning]
+	skipped  *first[Warning]
 	files    int
 	folders  int
+	unread   int // folders that were not read, or not wholly
+	listed   int // folders that were put on the list
+	unlisted int // folders that were not, as there are too many
 }
 
 func newWalk(root fs.FS, c *claims, o Options, p *progress) *walk {
 	w := &walk{root: root, claims: c, leave: o.Leave, report: p, seen: map[uint64]struct{}{}}
+	w.found, w.warnings, w.skipped = newWanted(o.Limits), newWarnings(o.Limits), newWarnings(o.Limits)
 	w.more = sync.NewCond(&w.mu)
-	w.waiting = []folder{{path: "."}}
+	w.waiting = []folder{{}}
 	if info, err := fs.Stat(root, "."); err == nil {
 		var id uint64
 		id, w.numbers = number(info)
@@ -83,8 +100,7 @@ func (w *walk) run(ctx context.Context, workers int) ([]wanted, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	slices.SortFunc(w.found, func(a, b wanted) int { return cmp.Compare(a.path, b.path) })
-	return w.found, nil
+	return w.found.cut(), nil
 }
 
 // work reads folders until there are none.
@@ -124,11 +140,24 @@ func (w *walk) done(b *batch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy--
-	w.waiting = append(w.waiting, b.folders...)
-	w.found = append(w.found, b.found...)
-	w.warnings = append(w.warnings, b.warnings...)
-	w.skipped = append(w.skipped, b.skipped...)
+	for _, f := range b.folders {
+		if w.listed++; w.listed > maxFolders {
+			w.unlisted++
+			continue
+		}
+		w.waiting = append(w.waiting, f)
+	}
+	for _, f := range b.found {
+		w.found.add(f)
+	}
+	for _, m := range b.warnings {
+		w.warnings.add(m)
+	}
+	for _, m := range b.skipped {
+		w.skipped.add(m)
+	}
 	w.files += b.files
+	w.unread += b.unread
 	w.folders++
 	w.report.files.Add(int64(b.files))
 	*b = batch{walk: w, folders: b.folders[:0], found: b.found[:0]}
@@ -175,37 +204,43 @@ type batch struct {
 	warnings []Warning
 	skipped  []Warning
 	files    int
+	unread   int
 }
 
 // read lists a folder.
 func (b *batch) read(f folder) {
-	entries, err := readDir(b.walk.root, f)
+	at := f.path()
+	entries, err := readDir(b.walk.root, f, at)
 	if skip := (*Skip)(nil); errors.As(err, &skip) {
-		b.skipped = append(b.skipped, Warning{Path: shown(f.path), What: skip.Why})
+		b.skipped = append(b.skipped, Warning{Path: shown(at), What: skip.Why})
 		return
 	}
 	if err != nil {
-		b.warnings = append(b.warnings, Warning{Path: shown(f.path), What: "the folder cannot be listed: " + bare(err)})
+		b.warnings = append(b.warnings, Warning{Path: shown(at), What: "the folder cannot be listed: " + bare(err)})
 	}
+	impossible := false
 	for _, e := range entries {
 		name := e.Name()
 		if !fs.ValidPath(name) || name == "." || path.Base(name) != name {
-			b.warnings = append(b.warnings, Warning{Path: shown(f.path), What: "it holds an entry with an impossible name"})
+			impossible = true
 			continue
 		}
-		full := name
-		if f.path != "." {
-			full = f.path + "/" + name
-		}
-		b.entry(f, full, e)
+		b.entry(folder{in: at, entry: e, depth: f.depth + 1}, join(at, name))
+	}
+	if impossible {
+		b.warnings = append(b.warnings, Warning{Path: shown(at), What: "it holds an entry with an impossible name"})
+	}
+	if err != nil || impossible {
+		b.unread++
 	}
 }
 
 // entry looks at one entry of a folder.
-func (b *batch) entry(in folder, full string, e fs.DirEntry) {
+func (b *batch) entry(f folder, full string) {
+	e := f.entry
 	switch mode := e.Type(); {
 	case mode.IsDir():
-		b.folder(in, full, e)
+		b.folder(f, full)
 	case mode.IsRegular():
 		b.files++
 		by := b.walk.claims.named(full, e.Name(), false)
@@ -213,29 +248,40 @@ func (b *batch) entry(in folder, full string, e fs.DirEntry) {
 			by = append(by, b.walk.claims.programs...)
 		}
 		if len(by) > 0 {
-			b.found = append(b.found, wanted{path: full, entry: e, by: by})
+			b.found = append(b.found, wanted{path: full, entry: alone(e), by: by})
 		}
 	case mode&fs.ModeSymlink != 0:
 		b.files++
 		if by := b.walk.claims.named(full, e.Name(), true); len(by) > 0 {
-			b.found = append(b.found, wanted{path: full, entry: e, by: by, link: true})
+			b.found = append(b.found, wanted{path: full, entry: alone(e), by: by, link: true})
 		}
 	default:
 		b.files++ // devices, pipes, sockets: nothing is in them
 	}
 }
 
+// alone gives an entry that holds on to nothing of the others in its folder, which may be
+// many.
+func alone(e fs.DirEntry) fs.DirEntry {
+	if a, ok := e.(interface{ Alone() fs.DirEntry }); ok {
+		return a.Alone()
+	}
+	return e
+}
+
 // folder puts a folder on the list.
-func (b *batch) folder(in folder, full string, e fs.DirEntry) {
+func (b *batch) folder(f folder, full string) {
 	switch {
 	case b.walk.leave != nil && b.walk.leave(full):
 		b.skipped = append(b.skipped, Warning{Path: shown(full), What: "left out as asked"})
-	case len(full) > maxPath || in.depth >= maxDepth:
+	case len(full) > maxPath || f.depth > maxDepth:
 		b.warnings = append(b.warnings, Warning{Path: shown(full), What: "the folder lies too deep and was not read"})
-	case !b.walk.first(e):
+		b.unread++
+	case !b.walk.first(f.entry):
 		b.warnings = append(b.warnings, Warning{Path: shown(full), What: "the folder was already read under another name", Odd: true})
 	default:
-		b.folders = append(b.folders, folder{path: full, entry: e, depth: in.depth + 1})
+		f.entry = alone(f.entry)
+		b.folders = append(b.folders, f)
 	}
 }
 
@@ -254,9 +300,9 @@ func (b *batch) program(e fs.DirEntry) bool {
 }
 
 // readDir lists a folder by its entry where the file system can, by its path elsewhere.
-func readDir(root fs.FS, f folder) ([]fs.DirEntry, error) {
+func readDir(root fs.FS, f folder, at string) ([]fs.DirEntry, error) {
 	if d, ok := f.entry.(interface{ ReadDir() ([]fs.DirEntry, error) }); ok {
 		return d.ReadDir()
 	}
-	return fs.ReadDir(root, f.path)
+	return fs.ReadDir(root, at)
 }

@@ -10,6 +10,12 @@ import (
 	"sync"
 )
 
+// Bounds of a folder that is read as a whole.
+const (
+	maxEntries = 1 << 20
+	maxNames   = 32 << 20 // bytes
+)
+
 // entry is a name in a folder.
 type entry struct {
 	f    *FS
@@ -131,13 +137,19 @@ func (f *FS) list(dir *inode) ([]fs.DirEntry, error) {
 	}
 	var out []fs.DirEntry
 	var bad error
+	names := 0
 	err := f.scan(f.entryKey(dir.stat.Inode, 0, ""), func(key, value []byte) bool {
+		if len(out) >= maxEntries || names > maxNames {
+			bad = fmt.Errorf("it has more than %d entries or their names are too long: what is behind them is not read", maxEntries)
+			return false
+		}
 		e, err := f.parseEntry(key, value)
 		if err != nil {
 			bad = err
 			return true
 		}
 		out = append(out, &e)
+		names += len(e.name)
 		return true
 	})
 	if err == nil {

@@ -35,12 +35,21 @@ var (
 	_ interface {
 		Open() (fs.File, error)
 		ReadDir() ([]fs.DirEntry, error)
+		Alone() fs.DirEntry
 	} = (*entry)(nil)
 )
 
 func (e *entry) Name() string      { return e.name }
 func (e *entry) IsDir() bool       { return e.mode.IsDir() }
 func (e *entry) Type() fs.FileMode { return e.mode }
+
+// Alone is a copy that does not hold on to the other entries of its folder, whose memory
+// they share.
+func (e *entry) Alone() fs.DirEntry {
+	c := *e
+	c.name = strings.Clone(e.name)
+	return &c
+}
 
 // Info reads the inode.
 func (e *entry) Info() (fs.FileInfo, error) {

@@ -1,0 +1,127 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Limits bound what is kept of a scan: a hostile tree may name packages without end. What
+// comes first in an order is kept, so that the same tree gives the same result, and the rest is
+// counted and told in one warning. 0 is the usual bound.
+type Limits struct {
+	Packages int   // each name and version of a kind once
+	Warnings int   // and as many folders that were left out
+	Files    int   // that extractors look into
+	Text     int64 // bytes that packages take, and the paths of files
+}
+
+// usual are the bounds of a scan. The largest trees that people have come to a tenth.
+var usual = Limits{Packages: 1_000_000, Warnings: 10_000, Files: 1_000_000, Text: 512 << 20}
+
+// maxFolders is how many folders of one tree are read.
+const maxFolders = 4 << 20
+
+func (l Limits) orUsual() Limits {
+	l.Packages, l.Warnings = cmp.Or(l.Packages, usual.Packages), cmp.Or(l.Warnings, usual.Warnings)
+	l.Files, l.Text = cmp.Or(l.Files, usual.Files), cmp.Or(l.Text, usual.Text)
+	return l
+}
+
+// After are the bounds of another scan whose result is put together with that of this one.
+func (l Limits) After(r *Result) Limits {
+	l = l.orUsual()
+	l.Packages = max(l.Packages-len(r.Packages), 1)
+	l.Warnings = max(l.Warnings-len(r.Warnings), 1)
+	l.Text = max(l.Text-r.text, 1)
+	return l
+}
+
+// first keeps what comes first, in an order, of all that it is given, up to a number and a
+// size. What it keeps in the end does not depend on the order in which it was given.
+type first[T any] struct {
+	compare func(a, b T) int
+	size    func(T) int64 // bytes; it may grow while something is kept
+	drop    func(T)       // is told what is not kept; may be nil
+	most    int
+	room    int64
+
+	list []T
+	used int64 // bytes of list
+	left int   // how many were not kept
+	end  *T    // the first of these: what comes behind it is not kept any more
+}
+
+// add takes one more, and cuts when there is a quarter too much.
+func (f *first[T]) add(v T) {
+	if f.end != nil && f.compare(v, *f.end) >= 0 {
+		f.without(v)
+		return
+	}
+	f.list = append(f.list, v)
+	f.grow(f.size(v))
+}
+
+// grow says that something in the list has become larger.
+func (f *first[T]) grow(by int64) {
+	f.used += by
+	if len(f.list) > f.most+f.most/4 || f.used > f.room+f.room/4 {
+		f.cut()
+	}
+}
+
+// cut gives what is kept, in order.
+func (f *first[T]) cut() []T {
+	slices.SortFunc(f.list, f.compare)
+	n, used := 0, int64(0)
+	for ; n < min(len(f.list), f.most); n++ {
+		size := f.size(f.list[n])
+		if used+size > f.room {
+			break
+		}
+		used += size
+	}
+	if n < len(f.list) {
+		end := f.list[n]
+		f.end = &end
+		for _, v := range f.list[n:] {
+			f.without(v)
+		}
+	}
+	clear(f.list[n:])
+	f.list, f.used = f.list[:n], used
+	return f.list
+}
+
+func (f *first[T]) without(v T) {
+	f.left++
+	if f.drop != nil {
+		f.drop(v)
+	}
+}
+
+// newWarnings keeps warnings in the order of their paths.
+func newWarnings(l Limits) *first[Warning] {
+	return &first[Warning]{
+		compare: func(a, b Warning) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.What, b.What)) },
+		size:    func(w Warning) int64 { return int64(64 + len(w.Path) + len(w.What)) },
+		most:    l.Warnings, room: l.Text,
+	}
+}
+
+// newWanted keeps files that are to be looked into in the order of their paths.
+func newWanted(l Limits) *first[wanted] {
+	return &first[wanted]{
+		compare: func(a, b wanted) int { return cmp.Compare(a.path, b.path) },
+		size:    func(w wanted) int64 { return int64(200 + len(w.path)) },
+		most:    l.Files, room: l.Text,
+	}
+}
+
+// more says how many were left out; nil when none were.
+func more(left int, what string) []Warning {
+	if left == 0 {
+		return nil
+	}
+	return []Warning{{Path: "/", What: fmt.Sprintf("the tree holds more than a scan keeps: %d further %s; scan parts of it by themselves", left, what)}}
+}

@@ -1,0 +1,83 @@
+package catalog_test
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
+)
+
+// crowd is a tree of very many packages and warnings, most of them several times.
+func crowd() catalogtest.Files {
+	files := catalogtest.Files{}
+	for i := range 400 {
+		files[fmt.Sprintf("d%d/e%03d/list", i%7, i)] = fmt.Sprintf("gem g%03d 1.0\npython P.%d 1\npython p-%d 1\nfail", i, i%50, i%50)
+	}
+	return files
+}
+
+// A tree without end gives a bounded result, which is the same however it is read, and says
+// what is missing.
+func TestLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits catalog.Limits
+		want   string
+	}{
+		"none":     {catalog.Limits{}, "450 packages, 400 warnings, 0 unread: "},
+		"packages": {catalog.Limits{Packages: 100}, "100 packages, 401 warnings, 1 unread: 1100 further entries of packages"},
+		"warnings": {catalog.Limits{Warnings: 30}, "450 packages, 31 warnings, 1 unread: 370 further warnings"},
+		"files":    {catalog.Limits{Files: 5}, "10 packages, 6 warnings, 1 unread: 395 further files to look into"},
+		"text":     {catalog.Limits{Text: 100_000}, "packages"},
+	} {
+		var first *catalog.Result
+		for workers := range 5 {
+			r, err := catalog.Scan(t.Context(), catalogtest.Tree(crowd()), catalog.Options{Extractors: list("list"), Workers: workers, Limits: c.limits})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first == nil {
+				first = r
+			}
+			if !reflect.DeepEqual(r, first) {
+				t.Fatalf("%s: %d goroutines give another result", name, workers)
+			}
+		}
+		var told []string
+		for _, w := range first.Warnings {
+			if text, ok := strings.CutPrefix(w.What, "the tree holds more than a scan keeps: "); ok && w.Path == "/" && !w.Odd {
+				told = append(told, strings.TrimSuffix(text, "; scan parts of it by themselves"))
+			}
+		}
+		got := fmt.Sprintf("%d packages, %d warnings, %d unread: %s", len(first.Packages), len(first.Warnings), first.Unread, strings.Join(told, ", "))
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s", name, got)
+		}
+		if name == "text" && (len(first.Packages) < 50 || len(first.Packages) > 200 || len(told) == 0) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// A package that is kept has all its places, be they found behind a cut.
+func TestKeptPackagesAreWhole(t *testing.T) {
+	r, err := catalog.Scan(t.Context(), catalogtest.Tree(crowd()), catalog.Options{Extractors: list("list"), Limits: catalog.Limits{Packages: 402, Warnings: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := r.Packages[0]; p.Kind != catalog.Python || len(p.Locations) != 8 {
+		t.Errorf("%+v", p)
+	}
+	if l := (catalog.Limits{Packages: 500, Warnings: 2, Text: 1}).After(r); l.Packages != 98 || l.Warnings != 1 || l.Text != 1 {
+		t.Errorf("%+v", l)
+	}
+}
+
+// Whole files of text must not stay in memory for the few words in them.
+func TestLongNames(t *testing.T) {
+	long := strings.Repeat("n", 2000)
+	catalogtest.Expect(t, list("list"), catalogtest.Files{"list": "gem " + long + " 1\ngem a 1\ngem b " + long},
+		"gem a 1 /list", "! /list: lines: it names a package by more than 1024 bytes, or a version by more than 512")
+}
