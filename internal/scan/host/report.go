@@ -1,0 +1,75 @@
+package host
+
+import (
+	"iter"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/match"
+)
+
+// Package is a package of the catalogue.
+type Package struct {
+	ID      uint64    // never given twice, also after a reset
+	Created time.Time // when it was first catalogued
+	catalog.Package
+}
+
+// Finding is one vulnerability of a package of the catalogue.
+type Finding struct {
+	PackageID uint64
+	Known     time.Time // when it was first known of this package
+	match.Finding
+}
+
+// Query narrows a report. The zero value asks for everything since the reset.
+type Query struct {
+	From     time.Time // packages and findings that came then or later
+	MinScore float64   // findings with at least that score, and packages that have one; 0 asks for none
+}
+
+// Report is what the catalogue has, read as it is gone through: what comes meanwhile may
+// be in it. It holds nothing open and need not be closed.
+type Report struct {
+	host  *Host
+	query Query
+}
+
+// Report begins a report.
+func (h *Host) Report(q Query) *Report { return &Report{h, q} }
+
+// Packages goes through the packages, in the order in which they came. An error is the
+// last that it gives.
+func (r *Report) Packages() iter.Seq2[Package, error] {
+	return func(func(Package, error) bool) {}
+}
+
+// Findings goes through what was found, by package in the order in which those came, and
+// by id. The rules are those of now.
+func (r *Report) Findings() iter.Seq2[Finding, error] {
+	return func(func(Finding, error) bool) {}
+}
+
+// Event is what one step of the scanner changed. Findings that the rules leave out are not
+// in it.
+type Event struct {
+	At       time.Time
+	Cause    Cause
+	New      []Package // catalogued for the first time; of a large step the first thousand
+	Findings []Finding // that are new; of a large step the first thousand
+	Gone     []Package // that lie nowhere any more, with name and version alone; of a large step the first thousand
+	Counts   Counts    // of all of them
+}
+
+// Counts are the numbers of an event.
+type Counts struct{ New, Findings, Gone int }
+
+// Cause is why something changed.
+type Cause string
+
+// The causes.
+const (
+	ByFullScan Cause = "full scan" // or what was missed while no scanner ran
+	ByRealTime Cause = "real-time"
+	ByDatabase Cause = "database" // a newer one says more of what was there
+)
