@@ -26,6 +26,8 @@ type cachedFrame struct {
 	ready chan struct{} // closed when the fields below are set
 	raw   []byte
 	err   error
+
+	users int // who may read raw, the cache too; guarded by the cache
 }
 
 // NewFrames keeps at most so many frames, each of at most 1 MiB.
@@ -33,18 +35,45 @@ func NewFrames(limit int) *Frames {
 	return &Frames{limit: limit, byKey: map[frameKey]*list.Element{}, used: list.New()}
 }
 
-// get gives a frame; load makes it when it is not there. The bytes must not be changed.
-func (c *Frames) get(key frameKey, load func() ([]byte, error)) ([]byte, error) {
+// get gives a frame; load makes it when it is not there, in the memory that it is given if it can.
+// The bytes must not be changed; they are good until put.
+func (c *Frames) get(key frameKey, load func(buf []byte) ([]byte, error)) (*cachedFrame, error) {
 	f, mine := c.take(key)
 	if mine {
-		f.raw, f.err = load()
+		f.raw, f.err = load(*rawFrames.Get().(*[]byte))
 		if f.err != nil {
 			c.forget(f)
 		}
 		close(f.ready)
 	}
 	<-f.ready
-	return f.raw, f.err
+	if f.err != nil {
+		c.put(f)
+		return nil, f.err
+	}
+	return f, nil
+}
+
+// rawFrames is the memory of frames that nobody reads any more: to clear new memory for each
+// that is decoded would cost a tenth of decoding it.
+var rawFrames = sync.Pool{New: func() any { b := make([]byte, FrameSize); return &b }}
+
+// put says that a frame that get gave is not read any more.
+func (c *Frames) put(f *cachedFrame) {
+	if f == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dropLocked(f)
+}
+
+// dropLocked counts a user less. The last one gives the memory back.
+func (c *Frames) dropLocked(f *cachedFrame) {
+	if f.users--; f.users == 0 && cap(f.raw) == FrameSize {
+		b := f.raw[:FrameSize]
+		rawFrames.Put(&b)
+	}
 }
 
 // take finds or makes the entry; mine says that the caller has to fill it.
@@ -53,14 +82,14 @@ func (c *Frames) take(key frameKey) (f *cachedFrame, mine bool) {
 	defer c.mu.Unlock()
 	if e, ok := c.byKey[key]; ok {
 		c.used.MoveToFront(e)
-		return e.Value.(*cachedFrame), false
+		f = e.Value.(*cachedFrame)
+		f.users++
+		return f, false
 	}
 	if c.used.Len() >= c.limit {
-		oldest := c.used.Back()
-		delete(c.byKey, oldest.Value.(*cachedFrame).key)
-		c.used.Remove(oldest)
+		c.removeLocked(c.used.Back())
 	}
-	f = &cachedFrame{key: key, ready: make(chan struct{})}
+	f = &cachedFrame{key: key, ready: make(chan struct{}), users: 2}
 	c.byKey[key] = c.used.PushFront(f)
 	return f, true
 }
@@ -70,7 +99,12 @@ func (c *Frames) forget(f *cachedFrame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e, ok := c.byKey[f.key]; ok && e.Value == f {
-		delete(c.byKey, f.key)
-		c.used.Remove(e)
+		c.removeLocked(e)
 	}
+}
+
+func (c *Frames) removeLocked(e *list.Element) {
+	f := c.used.Remove(e).(*cachedFrame)
+	delete(c.byKey, f.key)
+	c.dropLocked(f)
 }

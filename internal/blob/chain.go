@@ -62,7 +62,12 @@ func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
 		return 0, io.EOF
 	}
 	n := int(min(int64(len(p)), c.Size()-off))
-	at := make([]lastFrame, len(c.layers))
+	at := make([]*cachedFrame, len(c.layers)) // the next piece of a layer is mostly in the same frame
+	defer func() {
+		for _, f := range at {
+			c.frames.put(f)
+		}
+	}()
 	s := c.sweeps.take(c.chain, off)
 	s.end = off + int64(n)
 	for g, more := s.next(); more; g, more = s.next() {
@@ -71,15 +76,15 @@ func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
 			clear(dst)
 			continue
 		}
-		last := &at[g.layer]
-		if last.raw == nil || last.frame != g.frame {
-			raw, err := c.frame(g.layer, g.frame)
+		if last := at[g.layer]; last == nil || last.key.frame != g.frame {
+			f, err := c.frame(g.layer, g.frame)
 			if err != nil {
 				return 0, err
 			}
-			*last = lastFrame{g.frame, raw}
+			c.frames.put(last)
+			at[g.layer] = f
 		}
-		copy(dst, last.raw[g.at:])
+		copy(dst, at[g.layer].raw[g.at:])
 	}
 	c.sweeps.put(s)
 	if n < len(p) {
@@ -88,16 +93,10 @@ func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// lastFrame is the frame of a layer that was used last: the next piece of the layer is mostly in it, too.
-type lastFrame struct {
-	frame int
-	raw   []byte
-}
-
-func (c *Chain) frame(layer, frame int) ([]byte, error) {
+func (c *Chain) frame(layer, frame int) (*cachedFrame, error) {
 	x := c.chain[layer]
-	return c.frames.get(frameKey{x.root, frame}, func() ([]byte, error) {
-		raw, err := c.layers[layer].readFrame(frame)
+	return c.frames.get(frameKey{x.root, frame}, func(buf []byte) ([]byte, error) {
+		raw, err := c.layers[layer].readFrame(frame, buf)
 		if err != nil {
 			return nil, fmt.Errorf("layer %s: %w", x.root, err)
 		}

@@ -70,15 +70,14 @@ func (l *Layer) ReadFrame(i int, s *Scratch) ([]byte, error) {
 // storedFrames are buffers for what is only decoded: reading here and there, they would be most of the garbage.
 var storedFrames = sync.Pool{New: func() any { b := make([]byte, FrameSize); return &b }}
 
-// readFrame is ReadFrame into memory of its own.
-func (l *Layer) readFrame(i int) ([]byte, error) {
-	f := l.index.Frame(i)
-	if f.Codec == CodecRaw { // the stored bytes are the frame
-		return l.ReadFrame(i, &Scratch{stored: make([]byte, f.Stored)})
+// readFrame is ReadFrame into raw, which takes any frame.
+func (l *Layer) readFrame(i int, raw []byte) ([]byte, error) {
+	if l.index.Frame(i).Codec == CodecRaw { // the stored bytes are the frame
+		return l.ReadFrame(i, &Scratch{stored: raw})
 	}
 	b := storedFrames.Get().(*[]byte)
 	defer storedFrames.Put(b)
-	return l.ReadFrame(i, &Scratch{stored: *b, raw: make([]byte, f.Raw)})
+	return l.ReadFrame(i, &Scratch{stored: *b, raw: raw})
 }
 
 // Check reads and decodes one frame after the other, from the one numbered from, and gives for each what is

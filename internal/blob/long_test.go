@@ -148,14 +148,39 @@ func TestDamageIsReadAgain(t *testing.T) {
 	}
 }
 
+// TestFrameInUseStays: the memory of a frame that somebody reads is not given to another one.
+func TestFrameInUseStays(t *testing.T) {
+	c := NewFrames(2)
+	fill := func(with byte) func([]byte) ([]byte, error) {
+		return func(buf []byte) ([]byte, error) { return append(buf[:0], with), nil }
+	}
+	held, err := c.get(frameKey{Root{}, 0}, fill(7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		f, err := c.get(frameKey{Root{}, i + 1}, fill(9))
+		if err != nil || f.raw[0] != 9 {
+			t.Fatal(err)
+		}
+		c.put(f)
+	}
+	if held.raw[0] != 7 {
+		t.Fatal("a frame in use was written over")
+	}
+	c.put(held)
+}
+
 // TestFrameCacheIsBounded holds the cache against its limit and its order.
 func TestFrameCacheIsBounded(t *testing.T) {
 	c := NewFrames(3)
 	loads := 0
 	get := func(i int) {
-		if _, err := c.get(frameKey{Root{}, i}, func() ([]byte, error) { loads++; return []byte{1}, nil }); err != nil {
+		f, err := c.get(frameKey{Root{}, i}, func(buf []byte) ([]byte, error) { loads++; return append(buf[:0], byte(i)), nil })
+		if err != nil {
 			t.Fatal(err)
 		}
+		c.put(f)
 	}
 	for _, i := range []int{1, 2, 3, 1, 4, 1, 3, 2} { // 4 puts out 2, and 2 puts out 4
 		get(i)
