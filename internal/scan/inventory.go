@@ -30,6 +30,9 @@ type Inventory struct {
 	Unread   int               // files and folders of Warnings that could not be read
 }
 
+// folderFormat is the Format of a folder.
+const folderFormat = "dir"
+
 // Volume is a file system that was catalogued.
 type Volume struct {
 	Name     string
@@ -67,7 +70,7 @@ func (i *Inventory) takeFolder(ctx context.Context, o Options) error {
 		return err
 	}
 	defer closer.Close()
-	return i.catalog(ctx, []volume{{fs: root, Volume: Volume{Name: i.Source.Target, Format: "dir"}}}, o)
+	return i.catalog(ctx, []volume{{fs: root, Volume: Volume{Name: i.Source.Target, Format: folderFormat}}}, o)
 }
 
 func (i *Inventory) takeImage(ctx context.Context, o Options) error {

@@ -1,14 +1,23 @@
 package scan
 
 import (
+	"runtime"
+
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
 	"github.com/buildyard/buildyard/internal/scan/catalog/kinds"
 )
 
+// imageWorkers is how many goroutines per processor read a volume of an image: while one
+// decodes a piece of a compressed disk, others wait for the same piece.
+const imageWorkers = 4
+
 // options are how a volume is catalogued.
 func (v *volume) options(o Options) catalog.Options {
 	out := catalog.Options{Extractors: kinds.All(), CPEs: cpe.Of, Limits: o.Limits}
+	if v.Format != folderFormat {
+		out.Workers = imageWorkers * runtime.GOMAXPROCS(0)
+	}
 	if o.Progress != nil {
 		name := v.Name
 		out.Progress = func(files, packages int) { o.Progress(name, files, packages) }

@@ -12,19 +12,18 @@ import (
 type Limits struct {
 	Packages int   // each name and version of a kind once
 	Warnings int   // and as many folders that were left out
-	Files    int   // that extractors look into
-	Text     int64 // bytes that packages take, and the paths of files
+	Text     int64 // bytes that packages take
 }
 
 // usual are the bounds of a scan. The largest trees that people have come to a tenth.
-var usual = Limits{Packages: 1_000_000, Warnings: 10_000, Files: 1_000_000, Text: 512 << 20}
+var usual = Limits{Packages: 1_000_000, Warnings: 10_000, Text: 512 << 20}
 
 // maxFolders is how many folders of one tree are read.
 const maxFolders = 4 << 20
 
 func (l Limits) orUsual() Limits {
 	l.Packages, l.Warnings = cmp.Or(l.Packages, usual.Packages), cmp.Or(l.Warnings, usual.Warnings)
-	l.Files, l.Text = cmp.Or(l.Files, usual.Files), cmp.Or(l.Text, usual.Text)
+	l.Text = cmp.Or(l.Text, usual.Text)
 	return l
 }
 
@@ -106,15 +105,6 @@ func newWarnings(l Limits) *first[Warning] {
 		compare: func(a, b Warning) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.What, b.What)) },
 		size:    func(w Warning) int64 { return int64(64 + len(w.Path) + len(w.What)) },
 		most:    l.Warnings, room: l.Text,
-	}
-}
-
-// newWanted keeps files that are to be looked into in the order of their paths.
-func newWanted(l Limits) *first[wanted] {
-	return &first[wanted]{
-		compare: func(a, b wanted) int { return cmp.Compare(a.path, b.path) },
-		size:    func(w wanted) int64 { return int64(200 + len(w.path)) },
-		most:    l.Files, room: l.Text,
 	}
 }
 

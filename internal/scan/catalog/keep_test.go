@@ -29,7 +29,6 @@ func TestLimits(t *testing.T) {
 		"none":     {catalog.Limits{}, "450 packages, 400 warnings, 0 unread: "},
 		"packages": {catalog.Limits{Packages: 100}, "100 packages, 401 warnings, 1 unread: 1100 further entries of packages"},
 		"warnings": {catalog.Limits{Warnings: 30}, "450 packages, 31 warnings, 1 unread: 370 further warnings"},
-		"files":    {catalog.Limits{Files: 5}, "10 packages, 6 warnings, 1 unread: 395 further files to look into"},
 		"text":     {catalog.Limits{Text: 100_000}, "packages"},
 	} {
 		var first *catalog.Result

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog/ziplimit"
@@ -71,36 +70,25 @@ func Scan(ctx context.Context, root fs.FS, o Options) (*Result, error) {
 	o.Limits = o.Limits.orUsual()
 	p := &progress{tell: o.Progress}
 	defer p.start()()
-	c := newClaims(o.Extractors)
-	w := newWalk(root, c, o, p)
-	found, err := w.run(ctx, o.Workers)
-	if err != nil {
+	r := &reading{root: root, claims: newClaims(o.Extractors), options: o, report: p, shelf: newShelf(o.Limits)}
+	r.walk = newWalk(r)
+	if err := r.walk.run(ctx, o.Workers); err != nil {
 		return nil, fmt.Errorf("scanning: %w", err)
 	}
-	r := &reading{
-		root: root, claims: c, options: o, found: found, report: p,
-		shelf: newShelf(o.Limits), warnings: w.warnings, result: Result{Files: w.files, Folders: w.folders, Unread: w.unread},
-	}
-	if err := r.run(ctx); err != nil {
-		return nil, fmt.Errorf("scanning: %w", err)
-	}
-	return r.end(w), nil
+	return r.end(), nil
 }
 
-// reading is the second half of a scan: the wanted files are read in the order of their
-// paths by several goroutines.
+// reading is what is found in the files that a walk comes to.
 type reading struct {
 	root    fs.FS
 	claims  *claims
 	options Options
-	found   []wanted
-	next    atomic.Int64
 	report  *progress
+	walk    *walk
 
-	mu       sync.Mutex
-	shelf    *shelf
-	warnings *first[Warning]
-	result   Result // its counts
+	mu     sync.Mutex
+	shelf  *shelf
+	result Result // its counts
 }
 
 // outcome is what came of one file.
@@ -108,28 +96,6 @@ type outcome struct {
 	packages []Package
 	warnings []Warning
 	bytes    int64
-}
-
-func (r *reading) run(ctx context.Context) error {
-	var all sync.WaitGroup
-	for range r.options.Workers {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				i := int(r.next.Add(1)) - 1
-				if i >= len(r.found) {
-					return
-				}
-				w := r.found[i]
-				r.found[i] = wanted{} // may hold on to much
-				r.keep(w, r.file(ctx, w))
-			}
-		})
-	}
-	all.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
 }
 
 // keep takes over what came of a file.
@@ -140,9 +106,7 @@ func (r *reading) keep(w wanted, o outcome) {
 	for _, p := range o.packages {
 		r.shelf.add(p)
 	}
-	for _, w := range o.warnings {
-		r.warnings.add(w)
-	}
+	r.walk.warn(o.warnings)
 	r.result.Bytes += o.bytes
 	switch {
 	case slices.ContainsFunc(o.warnings, missed):
@@ -203,8 +167,9 @@ func (r *reading) extract(ctx context.Context, e Extractor, w wanted) (packages 
 }
 
 // end makes a result of what was kept.
-func (r *reading) end(w *walk) *Result {
-	out := &r.result
+func (r *reading) end() *Result {
+	out, w := &r.result, r.walk
+	out.Files, out.Folders, out.Unread = w.files, w.folders, out.Unread+w.unread
 	out.Packages = r.shelf.packages()
 	out.text = r.shelf.first.used
 	if r.options.CPEs != nil {
@@ -212,11 +177,11 @@ func (r *reading) end(w *walk) *Result {
 			out.Packages[i].CPEs = r.options.CPEs(out.Packages[i])
 		}
 	}
-	out.Warnings, out.Skipped = slices.Clip(r.warnings.cut()), slices.Clip(w.skipped.cut())
-	for _, w := range slices.Concat(
-		more(r.shelf.left, "entries of packages"), more(r.warnings.left, "warnings"), more(w.found.left, "files to look into"), more(w.unlisted, "folders"),
+	out.Warnings, out.Skipped = slices.Clip(w.warnings.cut()), slices.Clip(w.skipped.cut())
+	for _, m := range slices.Concat(
+		more(r.shelf.left, "entries of packages"), more(w.warnings.left, "warnings"), more(w.unlisted, "folders"),
 	) {
-		out.Warnings = append(out.Warnings, w)
+		out.Warnings = append(out.Warnings, m)
 		out.Unread++
 	}
 	out.Skipped = append(out.Skipped, more(w.skipped.left, "folders that were left out")...)

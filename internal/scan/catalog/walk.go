@@ -44,23 +44,25 @@ func join(in, name string) string {
 	return in + "/" + name
 }
 
-// walk lists a tree with several goroutines. Each takes the folder that was found last,
-// so that what waits stays small.
+// walk lists a tree with several goroutines, and reads what is wanted of it. Each takes what
+// was found last, files before folders: so what waits stays small, and a file is read when
+// what lies around it has just been read, which a compressed disk keeps decoded.
 type walk struct {
 	root   fs.FS
 	claims *claims
 	leave  func(path string) bool
+	read   func(context.Context, wanted)
 	report *progress
 
 	mu      sync.Mutex
 	more    *sync.Cond
 	waiting []folder
+	wanted  []wanted
 	busy    int  // goroutines that read a folder
 	stop    bool // nothing more is read
 	numbers bool // the file system numbers its folders
 	seen    map[uint64]struct{}
 
-	found    *first[wanted]
 	warnings *first[Warning]
 	skipped  *first[Warning]
 	files    int
@@ -70,12 +72,15 @@ type walk struct {
 	unlisted int // folders that were not, as there are too many
 }
 
-func newWalk(root fs.FS, c *claims, o Options, p *progress) *walk {
-	w := &walk{root: root, claims: c, leave: o.Leave, report: p, seen: map[uint64]struct{}{}}
-	w.found, w.warnings, w.skipped = newWanted(o.Limits), newWarnings(o.Limits), newWarnings(o.Limits)
+func newWalk(r *reading) *walk {
+	w := &walk{
+		root: r.root, claims: r.claims, leave: r.options.Leave, report: r.report, seen: map[uint64]struct{}{},
+		warnings: newWarnings(r.options.Limits), skipped: newWarnings(r.options.Limits),
+		read: func(ctx context.Context, f wanted) { r.keep(f, r.file(ctx, f)) },
+	}
 	w.more = sync.NewCond(&w.mu)
 	w.waiting = []folder{{}}
-	if info, err := fs.Stat(root, "."); err == nil {
+	if info, err := fs.Stat(r.root, "."); err == nil {
 		var id uint64
 		id, w.numbers = number(info)
 		w.seen[id] = struct{}{}
@@ -83,8 +88,8 @@ func newWalk(root fs.FS, c *claims, o Options, p *progress) *walk {
 	return w
 }
 
-// run walks the tree, and gives what was wanted in the order of paths.
-func (w *walk) run(ctx context.Context, workers int) ([]wanted, error) {
+// run walks the tree.
+func (w *walk) run(ctx context.Context, workers int) error {
 	release := context.AfterFunc(ctx, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -94,45 +99,67 @@ func (w *walk) run(ctx context.Context, workers int) ([]wanted, error) {
 	defer release()
 	var all sync.WaitGroup
 	for range workers {
-		all.Go(w.work)
+		all.Go(func() { w.work(ctx) })
 	}
 	all.Wait()
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	return w.found.cut(), nil
+	return context.Cause(ctx)
 }
 
-// work reads folders until there are none.
-func (w *walk) work() {
+// work reads files and folders until there are none.
+func (w *walk) work(ctx context.Context) {
 	b := &batch{walk: w}
-	for {
-		f, ok := w.next()
-		if !ok {
-			return
+	for w.wait() {
+		if f, ok := w.file(); ok {
+			w.read(ctx, f)
+		} else if f, ok := w.folder(); ok {
+			b.read(f)
+			w.done(b)
 		}
-		b.read(f)
-		w.done(b)
 	}
 }
 
-// next waits for a folder.
-func (w *walk) next() (folder, bool) {
+// wait waits until there is something to read; false: there never will be.
+func (w *walk) wait() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for len(w.waiting) == 0 && w.busy > 0 && !w.stop {
+	for len(w.waiting)+len(w.wanted) == 0 && w.busy > 0 && !w.stop {
 		w.more.Wait()
 	}
-	if len(w.waiting) == 0 || w.stop {
+	if w.stop || len(w.waiting)+len(w.wanted) == 0 {
 		w.more.Broadcast()
-		return folder{}, false
+		return false
 	}
-	last := len(w.waiting) - 1
-	f := w.waiting[last]
-	w.waiting[last] = folder{}
-	w.waiting = w.waiting[:last]
-	w.busy++
-	return f, true
+	return true
+}
+
+// file takes a wanted file, if there is one.
+func (w *walk) file() (wanted, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return pop(&w.wanted)
+}
+
+// folder takes a folder, if there is one, to give it to done.
+func (w *walk) folder() (folder, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f, ok := pop(&w.waiting)
+	if ok {
+		w.busy++
+	}
+	return f, ok
+}
+
+// pop takes the last of a list, which holds on to nothing of it.
+func pop[T any](list *[]T) (last T, ok bool) {
+	n := len(*list) - 1
+	if n < 0 {
+		return last, false
+	}
+	var none T
+	last, (*list)[n] = (*list)[n], none
+	*list = (*list)[:n]
+	return last, true
 }
 
 // done takes over what a goroutine found in a folder.
@@ -147,9 +174,7 @@ func (w *walk) done(b *batch) {
 		}
 		w.waiting = append(w.waiting, f)
 	}
-	for _, f := range b.found {
-		w.found.add(f)
-	}
+	w.wanted = append(w.wanted, b.found...)
 	for _, m := range b.warnings {
 		w.warnings.add(m)
 	}
@@ -162,6 +187,18 @@ func (w *walk) done(b *batch) {
 	w.report.files.Add(int64(b.files))
 	*b = batch{walk: w, folders: b.folders[:0], found: b.found[:0]}
 	w.more.Broadcast()
+}
+
+// warn notes what could not be read.
+func (w *walk) warn(warnings []Warning) {
+	if len(warnings) == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range warnings {
+		w.warnings.add(m)
+	}
 }
 
 // number gives the number of an entry in its file system, where there is one.
