@@ -153,6 +153,9 @@ func (r *reading) extract(ctx context.Context, e Extractor, w wanted) (packages 
 	defer cancel()
 	f := &File{Path: w.path, Link: w.link, ctx: ctx, root: r.root, entry: w.entry}
 	defer func() {
+		if err == nil && ctx.Err() != nil {
+			f.failed = context.Cause(ctx) // an extractor may have ended before the end
+		}
 		if err == nil {
 			err = f.failed // an extractor may go on without what it could not read; the scan is not whole
 		}

@@ -281,7 +281,7 @@ func (b *batch) entry(f folder, full string) {
 	case mode.IsRegular():
 		b.files++
 		by := b.walk.claims.named(full, e.Name(), false)
-		if b.program(e) {
+		if b.program(full, e) {
 			by = append(by, b.walk.claims.programs...)
 		}
 		if len(by) > 0 {
@@ -292,8 +292,21 @@ func (b *batch) entry(f folder, full string) {
 		if by := b.walk.claims.named(full, e.Name(), true); len(by) > 0 {
 			b.found = append(b.found, wanted{path: full, entry: alone(e), by: by, link: true})
 		}
+	case mode&fs.ModeIrregular != 0:
+		b.files++
+		if _, err := e.Info(); err != nil {
+			b.lost(full, err)
+		}
 	default:
 		b.files++ // devices, pipes, sockets: nothing is in them
+	}
+}
+
+// lost notes that nobody can say what an entry is. One that was removed meanwhile is none.
+func (b *batch) lost(full string, err error) {
+	if !errors.Is(err, fs.ErrNotExist) {
+		b.warnings = append(b.warnings, Warning{Path: shown(full), What: "what it is cannot be read: " + bare(err)})
+		b.unread++
 	}
 }
 
@@ -324,7 +337,7 @@ func (b *batch) folder(f folder, full string) {
 
 // program says whether an entry may be a program. Only those whose name allows it are
 // asked for their permissions.
-func (b *batch) program(e fs.DirEntry) bool {
+func (b *batch) program(full string, e fs.DirEntry) bool {
 	if len(b.walk.claims.programs) == 0 {
 		return false
 	}
@@ -333,7 +346,11 @@ func (b *batch) program(e fs.DirEntry) bool {
 		return false
 	}
 	info, err := e.Info()
-	return err == nil && info.Size() >= minProgram && (name == mostlyIs || info.Mode().Perm()&0o111 != 0)
+	if err != nil {
+		b.lost(full, err)
+		return false
+	}
+	return info.Size() >= minProgram && (name == mostlyIs || info.Mode().Perm()&0o111 != 0)
 }
 
 // readDir lists a folder by its entry where the file system can, by its path elsewhere.

@@ -58,7 +58,7 @@ func (Archives) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package
 	}
 	a := &archive{ctx: ctx, left: maxOpened}
 	if err := a.read(r, f.Size(), f.Path, 1); err != nil {
-		a.errs = append(a.errs, err)
+		a.failed(err)
 	}
 	return a.found, errors.Join(a.errs...)
 }
@@ -69,6 +69,18 @@ type archive struct {
 	left  int64 // bytes that may be unpacked yet
 	found []catalog.Package
 	errs  []error
+
+	missing bool // one of errs says that something is too large
+}
+
+// failed notes what could not be read: some of it, and all that is too large, as it says that
+// something is missing.
+func (a *archive) failed(err error) {
+	whole := !errors.Is(err, catalog.ErrTooLarge) && !errors.Is(err, ziplimit.ErrTooMany)
+	if len(a.errs) < maxErrors || !whole && !a.missing {
+		a.errs = append(a.errs, err)
+	}
+	a.missing = a.missing || !whole
 }
 
 // errOpened ends the reading of a file that unpacks to more than it should.
@@ -94,9 +106,11 @@ func (a *archive) read(r io.ReaderAt, size int64, name string, depth int) error 
 		case base == "pom.properties":
 			poms = append(poms, a.pom(f)...)
 		case strings.EqualFold(f.Name, "META-INF/MANIFEST.MF"):
-			if data, err := a.text(f); err == nil {
-				man = parseManifest(data)
+			data, err := a.text(f)
+			if err != nil {
+				a.failed(fmt.Errorf("%s: %w", f.Name, err))
 			}
+			man = parseManifest(data) // its first lines are those that count
 		case slices.Contains(extensions, strings.ToLower(path.Ext(base))):
 			a.inner(section, f, depth)
 		}
@@ -120,8 +134,8 @@ func jmod(r io.ReaderAt, size int64) (offset, rest int64) {
 // inner reads an archive within another: where it lies when it is stored as it is, from
 // memory when it is packed.
 func (a *archive) inner(outer *io.SectionReader, f *zip.File, depth int) {
-	if err := a.open(outer, f, depth); err != nil && len(a.errs) < maxErrors {
-		a.errs = append(a.errs, err)
+	if err := a.open(outer, f, depth); err != nil {
+		a.failed(err)
 	}
 }
 
@@ -176,13 +190,12 @@ func (a *archive) text(f *zip.File) ([]byte, error) {
 func (a *archive) pom(f *zip.File) []catalog.Package {
 	data, err := a.text(f)
 	if err != nil {
-		if len(a.errs) < maxErrors {
-			a.errs = append(a.errs, fmt.Errorf("%s: %w", f.Name, err))
-		}
+		a.failed(fmt.Errorf("%s: %w", f.Name, err))
 		return nil
 	}
 	values := map[string]string{}
 	s := bufio.NewScanner(bytes.NewReader(data))
+	s.Buffer(nil, maxText+1)
 	for s.Scan() {
 		if key, value, ok := strings.Cut(s.Text(), "="); ok {
 			values[strings.TrimSpace(key)] = strings.TrimSpace(value)

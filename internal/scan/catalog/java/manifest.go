@@ -16,7 +16,7 @@ type manifest struct {
 func parseManifest(data []byte) *manifest {
 	m := &manifest{values: map[string]string{}}
 	s := bufio.NewScanner(bytes.NewReader(data))
-	s.Buffer(nil, maxText)
+	s.Buffer(nil, maxText+1)
 	last := ""
 	for s.Scan() {
 		line := strings.TrimSuffix(s.Text(), "\r")

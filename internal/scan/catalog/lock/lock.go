@@ -8,6 +8,8 @@
 package lock
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"path"
@@ -38,6 +40,8 @@ import (
 
 // maxLock is how large a lock file may be: it is read into memory as a whole.
 const maxLock = 16 << 20
+
+const pomXML = "java/pom.xml"
 
 // File reads one kind of lock file.
 type File struct {
@@ -80,7 +84,7 @@ func All() []catalog.Extractor {
 		match: "*requirements*.txt", keep: pinned,
 	}, requirements.New)
 	add(named("java/gradle.lockfile", catalog.Java, "gradle.lockfile"), gradlelockfile.New)
-	add(named("java/pom.xml", catalog.Java, "pom.xml"), pomxml.New)
+	add(named(pomXML, catalog.Java, "pom.xml"), pomxml.New)
 	return out
 }
 
@@ -117,10 +121,17 @@ func (l *File) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package,
 	if err != nil {
 		return nil, err
 	}
-	if err := l.shallow(f); err != nil {
+	p := &poms{FS: tree, values: map[string][]string{}}
+	if l.name == pomXML {
+		tree = p
+	}
+	if err := l.sane(f, p); err != nil {
 		return nil, err
 	}
 	found, err := l.by.Extract(ctx, &filesystem.ScanInput{FS: tree, Path: f.Path, Info: info, Reader: r})
+	if p.err != nil {
+		err = p.err // the reader may go on without a file that it cannot open
+	}
 	var out []catalog.Package
 	for _, p := range found.Packages {
 		if p.Version == "" || p.Name == "" || developmentOnly(p) || l.keep != nil && !l.keep(p) || !concrete(p.Version) {
@@ -131,19 +142,54 @@ func (l *File) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package,
 	return out, err
 }
 
-// shallow refuses a document in TOML that would end the program which reads it.
-func (l *File) shallow(f *catalog.File) error {
-	if !slices.Contains([]string{"python/poetry.lock", "python/uv.lock", "python/pdm.lock", "python/pylock.toml"}, l.name) {
+// maxWork is how many bytes the readers that look through all of a file for each package may
+// look at.
+const maxWork = 4 << 30
+
+// sane refuses what would end the program that reads it, keep it busy for hours, or make it
+// end before the end in silence.
+func (l *File) sane(f *catalog.File, p *poms) error {
+	var check func([]byte) error
+	switch l.name {
+	case "python/poetry.lock", "python/uv.lock", "python/pdm.lock", "python/pylock.toml":
+		check = tomllimit.Check
+	case "python/Pipfile.lock":
+		check = func(data []byte) error { return quick(data, "{") }
+	case "npm/bun.lock":
+		check = func(data []byte) error { return quick(data, "[") }
+	case "npm/yarn.lock":
+		check = lines
+	case pomXML:
+		check = p.add
+	default:
 		return nil
 	}
 	data, err := f.ReadAll(maxLock)
 	if err == nil {
-		err = tomllimit.Check(data)
+		err = check(data)
 	}
 	if err == nil {
 		_, err = f.Open() // from the beginning again
 	}
 	return err
+}
+
+// quick refuses a file with very many packages, each of which has a bracket.
+func quick(data []byte, bracket string) error {
+	if n := bytes.Count(data, []byte(bracket)); int64(n)*int64(len(data)) > maxWork {
+		return fmt.Errorf("%w: %d packages in %d bytes", catalog.ErrTooLarge, n, len(data))
+	}
+	return nil
+}
+
+// lines refuses a file with a line that its reader takes for its end.
+func lines(data []byte) error {
+	for line := range bytes.Lines(data) {
+		if len(line) >= bufio.MaxScanTokenSize {
+			return fmt.Errorf("%w: it has a line of %d bytes", catalog.ErrTooLarge, len(line))
+		}
+	}
+	return nil
 }
 
 // developmentOnly says whether all groups of dependencies that name a package are of

@@ -1,6 +1,7 @@
 package npm
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -18,7 +19,8 @@ import (
 // Bounds of an archive.
 const (
 	maxIndex = 32 << 20 // bytes of its list of files
-	maxNodes = 200_000  // entries that are looked at
+	maxNodes = 200_000  // entries
+	maxWrong = 10       // files that cannot be read, before the rest is given up
 )
 
 // Archive reads app.asar, in which applications made with Electron carry their packages:
@@ -55,9 +57,17 @@ func (Archive) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package,
 		return nil, err
 	}
 	a := &archive{ctx: ctx, r: io.NewSectionReader(r, start, max(f.Size()-start, 0)), left: maxNodes}
-	a.folder(top, "", false)
+	if err := a.folder(top, "", false); err != nil {
+		a.errs = slices.Insert(a.errs, 0, err)
+	}
 	return a.found, errors.Join(a.errs...)
 }
+
+// Errors that end the reading of an archive before its end.
+var (
+	errEntries = fmt.Errorf("%w: its list of files has more than %d entries", catalog.ErrTooLarge, maxNodes)
+	errWrong   = fmt.Errorf("%w: further files in it are not read", catalog.ErrTooLarge)
+)
 
 // index reads the list of files, and where the first of them begins.
 func index(r io.ReaderAt, size int64) (*node, int64, error) {
@@ -67,12 +77,18 @@ func index(r io.ReaderAt, size int64) (*node, int64, error) {
 	}
 	pickle := int64(binary.LittleEndian.Uint32(head[4:]))
 	n := int64(binary.LittleEndian.Uint32(head[12:]))
-	if n == 0 || n > pickle || n > maxIndex || 8+pickle > size {
+	if n == 0 || n > pickle || 8+pickle > size {
 		return nil, 0, fmt.Errorf("the archive's list of files has an impossible size, %d bytes", n)
+	}
+	if n > maxIndex {
+		return nil, 0, fmt.Errorf("%w: its list of files has %d bytes", catalog.ErrTooLarge, n)
 	}
 	data := make([]byte, n)
 	if _, err := r.ReadAt(data, 16); err != nil {
 		return nil, 0, fmt.Errorf("reading the archive's list of files: %w", err)
+	}
+	if bytes.Count(data, []byte("{")) > 4*maxNodes { // in memory each takes far more
+		return nil, 0, errEntries
 	}
 	top := &node{}
 	if err := json.Unmarshal(data, top); err != nil {
@@ -91,37 +107,59 @@ type archive struct {
 }
 
 // folder looks through a folder; installed says that it is one of node_modules or in one.
-func (a *archive) folder(n *node, name string, installed bool) {
+func (a *archive) folder(n *node, name string, installed bool) error {
 	for _, child := range slices.Sorted(maps.Keys(n.Files)) {
 		c := n.Files[child]
-		if a.left--; a.left < 0 || c == nil || a.ctx.Err() != nil || len(a.errs) > 10 {
-			return
-		}
-		full := name + "/" + child
+		a.left--
 		switch {
-		case c.Files != nil:
-			a.folder(c, full, installed || child == "node_modules")
-		case installed && child == "package.json" && !c.Unpacked && (Installed{}).Wants(strings.TrimPrefix(full, "/")):
-			inside, _ := modules(strings.TrimPrefix(full, "/"))
-			if err := a.file(c, !root(inside)); err != nil {
-				a.errs = append(a.errs, fmt.Errorf("%s: %w", full, err))
-			}
+		case a.ctx.Err() != nil:
+			return context.Cause(a.ctx)
+		case a.left < 0:
+			return errEntries
+		case len(a.errs) >= maxWrong:
+			return errWrong
+		}
+		if err := a.entry(c, name+"/"+child, child, installed); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// entry looks at an entry of a folder.
+func (a *archive) entry(c *node, full, base string, installed bool) error {
+	switch {
+	case c == nil:
+	case c.Files != nil:
+		return a.folder(c, full, installed || base == "node_modules")
+	case installed && base == "package.json" && !c.Unpacked && (Installed{}).Wants(strings.TrimPrefix(full, "/")):
+		inside, _ := modules(strings.TrimPrefix(full, "/"))
+		if err := a.file(c, !root(inside)); err != nil {
+			a.errs = append(a.errs, fmt.Errorf("%s: %w", full, err))
+		}
+	}
+	return nil
 }
 
 // file reads a package.json.
 func (a *archive) file(n *node, within bool) error {
 	off, err := strconv.ParseInt(n.Offset, 10, 64)
-	if err != nil || off < 0 || n.Size <= 0 || n.Size > maxManifest || off > a.r.Size()-n.Size {
+	if err != nil || off < 0 || n.Size <= 0 || n.Size > a.r.Size() || off > a.r.Size()-n.Size {
 		return errors.New("it lies outside of the archive")
+	}
+	if n.Size > maxManifest {
+		return fmt.Errorf("%w: %d bytes", catalog.ErrTooLarge, n.Size)
 	}
 	data := make([]byte, n.Size)
 	if _, err := a.r.ReadAt(data, off); err != nil {
 		return err
 	}
-	if p, ok, err := parse(data, within); err == nil && ok {
+	p, ok, err := parse(data, within)
+	if ok {
 		a.found = append(a.found, p)
 	}
-	return nil
+	if within {
+		return nil // data of a package may look like one and be none
+	}
+	return err
 }

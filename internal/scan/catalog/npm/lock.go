@@ -37,8 +37,20 @@ type lock struct {
 type locked struct {
 	Name    string `json:"name"` // when it is installed under another
 	Version string `json:"version"`
-	License any    `json:"license"`
+	License word   `json:"license"`
 	Dev     bool   `json:"dev"`
+}
+
+// word is a text, or nothing where something else stands: what that is takes no memory.
+type word string
+
+// UnmarshalJSON never fails.
+func (w *word) UnmarshalJSON(data []byte) error {
+	var text string
+	if len(data) > 0 && data[0] == '"' && json.Unmarshal(data, &text) == nil {
+		*w = word(text)
+	}
+	return nil
 }
 
 type nested struct {
@@ -70,8 +82,8 @@ func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, erro
 			name = p.Name
 		}
 		found := catalog.Package{Kind: catalog.NPM, Name: name, Version: p.Version}
-		if license, ok := p.License.(string); ok {
-			found.Licenses = nonEmpty(license)
+		if p.License != "" {
+			found.Licenses = nonEmpty(string(p.License))
 		}
 		out = appendReleased(out, found)
 	}

@@ -69,7 +69,8 @@ func (Programs) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, 
 	var errs []error
 	for _, i := range images {
 		if i.goes {
-			out = append(out, goPackages(i.r)...)
+			modules, err := goPackages(i.r)
+			out, errs = append(out, modules...), append(errs, err)
 		}
 		if i.rust != nil {
 			crates, err := rustPackages(i.rust.Open())
@@ -179,10 +180,10 @@ func goData(s *pe.Section) bool {
 
 // goPackages lists the modules of a Go program, and the standard library that it was
 // built with.
-func goPackages(r io.ReaderAt) []catalog.Package {
+func goPackages(r io.ReaderAt) ([]catalog.Package, error) {
 	info, err := buildinfo.Read(r)
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("reading its list of modules: %w", err)
 	}
 	var out []catalog.Package
 	version, _, _ := strings.Cut(strings.TrimPrefix(info.GoVersion, "go"), " ")
@@ -200,7 +201,7 @@ func goPackages(r io.ReaderAt) []catalog.Package {
 		}
 		out = append(out, golang.Module(module.Version{Path: m.Path, Version: m.Version}, by))
 	}
-	return out
+	return out, nil
 }
 
 // crates is the list that cargo auditable writes, as its format has it.
@@ -221,9 +222,12 @@ func rustPackages(r io.Reader) ([]catalog.Package, error) {
 		return nil, fmt.Errorf("reading its list of crates: %w", err)
 	}
 	defer z.Close()
-	data, err := io.ReadAll(io.LimitReader(z, maxList))
+	data, err := io.ReadAll(io.LimitReader(z, maxList+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading its list of crates: %w", err)
+	}
+	if len(data) > maxList {
+		return nil, fmt.Errorf("reading its list of crates: %w: more than %d bytes", catalog.ErrTooLarge, maxList)
 	}
 	var list crates
 	if err := json.Unmarshal(data, &list); err != nil {

@@ -103,14 +103,14 @@ func parse(r io.Reader) (catalog.Package, error) {
 	var license, expression string
 	var classifiers []string
 	s := bufio.NewScanner(r)
-	s.Buffer(nil, maxMetadata)
+	s.Buffer(nil, maxMetadata+1)
 	for s.Scan() {
 		line := bytes.TrimSuffix(s.Bytes(), []byte("\r"))
 		if len(bytes.TrimSpace(line)) == 0 {
 			break
 		}
 		key, value, ok := bytes.Cut(line, []byte(":"))
-		if !ok || key[0] == ' ' || key[0] == '\t' {
+		if !ok || len(key) == 0 || key[0] == ' ' || key[0] == '\t' {
 			continue // goes on from the line before
 		}
 		text := strings.TrimSpace(string(value))

@@ -1,0 +1,32 @@
+package java
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
+)
+
+// An archive within that is too large is told, however many others are damaged.
+func TestTooLargeAmongDamaged(t *testing.T) {
+	var files []string
+	for i := range 2 * maxErrors {
+		files = append(files, fmt.Sprintf("lib/%d.jar", i), "no archive")
+	}
+	files = append(files, "lib/z.jar", strings.Repeat("x", maxInner+1), "META-INF/MANIFEST.MF", manifest1)
+	r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"a.jar": jar(t, files...)}), catalog.Options{Extractors: all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Packages) != 1 || len(r.Warnings) != 1 || r.Warnings[0].Odd || r.Unread != 1 {
+		t.Errorf("%.500s", catalogtest.Lines(r))
+	}
+}
+
+// Properties with a long line are read to their end.
+func TestLongLine(t *testing.T) {
+	catalogtest.Expect(t, all, catalogtest.Files{"a.jar": jar(t, pom, "#"+strings.Repeat("x", 100<<10)+"\n"+log4j)},
+		"java org.apache.logging.log4j:log4j-core 2.14.1 /a.jar")
+}

@@ -1,0 +1,169 @@
+package lock
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/google/osv-scalibr/clients/datasource"
+	scalibrfs "github.com/google/osv-scalibr/fs"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// Bounds of a pom.xml and of those above it.
+const (
+	maxPOM     = 1 << 20   // bytes of one
+	maxSteps   = 1_000_000 // properties that are put in
+	maxUnfold  = 16 << 20  // bytes that come of it
+	maxInside  = 100       // properties within properties
+	properties = "properties"
+)
+
+var errUnfold = fmt.Errorf("%w: its properties unfold without end", catalog.ErrTooLarge)
+
+// poms is a tree for the reader of pom.xml files, which puts properties into one another
+// without bounds: a few lines could take all memory. A file that it would read is looked at
+// first, together with those before it.
+type poms struct {
+	scalibrfs.FS
+	values map[string][]string // of properties, in any of the files
+	texts  []string            // that properties are put into
+	err    error
+}
+
+// Open opens a file whose properties are harmless.
+func (p *poms) Open(name string) (fs.File, error) {
+	f, err := p.FS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxPOM+1))
+	if err == nil {
+		err = p.add(data)
+	}
+	if err == nil {
+		info, statErr := f.Stat()
+		return &pomFile{bytes.NewReader(data), info}, errors.Join(statErr, f.Close())
+	}
+	p.err = err
+	return nil, errors.Join(err, f.Close())
+}
+
+// pomFile is a file that was looked at: what is read is what was seen.
+type pomFile struct {
+	*bytes.Reader
+	info fs.FileInfo
+}
+
+func (f *pomFile) Stat() (fs.FileInfo, error) { return f.info, nil }
+func (f *pomFile) Close() error               { return nil }
+
+// add looks at one more file.
+func (p *poms) add(data []byte) error {
+	if len(data) > maxPOM {
+		return fmt.Errorf("%w: more than %d bytes", catalog.ErrTooLarge, maxPOM)
+	}
+	if err := p.collect(data); err != nil {
+		return err
+	}
+	u := unfolding{values: p.values}
+	for _, text := range p.texts {
+		if !u.put(text) {
+			return errUnfold
+		}
+	}
+	return nil
+}
+
+// collect notes the texts of all elements, and those that properties stand for.
+func (p *poms) collect(data []byte) error {
+	d := datasource.NewMavenDecoder(bytes.NewReader(data))
+	var names []string
+	var texts []strings.Builder
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch e := token.(type) {
+		case xml.StartElement:
+			names, texts = append(names, e.Name.Local), append(texts, strings.Builder{})
+		case xml.CharData:
+			if len(texts) > 0 {
+				texts[len(texts)-1].Write(e)
+			}
+		case xml.EndElement:
+			last := len(names) - 1
+			p.note(names, strings.TrimSpace(texts[last].String()))
+			names, texts = names[:last], texts[:last]
+		}
+	}
+}
+
+// note keeps the text of an element that lies in others. Of those that are no property a
+// project's version and group may be put in, too.
+func (p *poms) note(names []string, text string) {
+	last := len(names) - 1
+	name := names[last]
+	if strings.Contains(text, "${") {
+		p.texts = append(p.texts, text)
+	}
+	add := func(key string) {
+		if !slices.Contains(p.values[key], text) {
+			p.values[key] = append(p.values[key], text)
+		}
+	}
+	switch {
+	case last > 0 && names[last-1] == properties:
+		add(name)
+	case last == 1 && (name == "version" || name == "groupId"):
+	case last == 2 && names[1] == "parent" && (name == "version" || name == "groupId"):
+		name = "parent." + name
+	default:
+		return
+	}
+	for _, key := range []string{name, "pom." + name, "project." + name} {
+		add(key)
+	}
+}
+
+// unfolding puts properties into texts as their reader does, and counts.
+type unfolding struct {
+	values map[string][]string
+	inside []string // keys that are being put in
+	steps  int
+	bytes  int
+}
+
+// put says whether all that a text unfolds to is little enough.
+func (u *unfolding) put(text string) bool {
+	u.steps++
+	u.bytes += len(text)
+	if u.steps > maxSteps || u.bytes > maxUnfold || len(u.inside) > maxInside {
+		return false
+	}
+	for {
+		_, rest, ok := strings.Cut(text, "${")
+		key, after, closed := strings.Cut(rest, "}")
+		if !ok || !closed || slices.Contains(u.inside, key) { // a circle ends there
+			return true
+		}
+		u.inside = append(u.inside, key)
+		for _, value := range u.values[key] {
+			if !u.put(value) {
+				return false
+			}
+		}
+		u.inside = u.inside[:len(u.inside)-1]
+		text = after
+	}
+}

@@ -1,0 +1,56 @@
+package npm
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
+)
+
+// An archive that is not read to its end says so, and what was read counts.
+func TestArchiveThatIsCut(t *testing.T) {
+	const ws = `"ws":{"files":{"package.json":{"offset":"0","size":34}}}`
+	inModules := func(entries string) string {
+		return asar(`{"files":{"node_modules":{"files":{`+entries+`}}}}`, asarData)
+	}
+	var many, wrong strings.Builder
+	for i := range maxNodes {
+		fmt.Fprintf(&many, `,"z%06d":{}`, i)
+	}
+	for i := range 2 * maxWrong {
+		fmt.Fprintf(&wrong, `,"z%d":{"files":{"package.json":{"offset":"99999","size":1}}}`, i)
+	}
+	for name, c := range map[string]struct {
+		archive string
+		want    string
+		odd     bool
+		found   int
+	}{
+		"null before a package": {inModules(`"a":null,` + ws), "", false, 1},
+		"many entries":          {inModules(ws + many.String()), "too large: its list of files has more than 200000 entries", false, 1},
+		"many more entries":     {inModules(ws + strings.Repeat(`,"a":{"files":{"b":{}}}`, 3*maxNodes)), "too large: its list of files has more than 200000 entries", false, 0},
+		"many that are wrong":   {inModules(ws + wrong.String()), "too large: further files in it are not read", false, 1},
+		"one that is wrong":     {inModules(ws + `,"z":{"files":{"package.json":{"offset":"99999","size":1}}}`), "it lies outside", true, 1},
+		"one that is no JSON":   {inModules(ws + `,"z":{"files":{"package.json":{"offset":"0","size":5}}}`), "unexpected end of JSON", true, 1},
+		"a list without end":    {asar(strings.Repeat(" ", maxIndex+1), ""), "too large: its list of files has 33554433 bytes", false, 0},
+		"a huge package.json":   {asar(`{"files":{"node_modules":{"files":{"a":{"files":{"package.json":{"offset":"0","size":4194305}}}}}}}`, strings.Repeat(" ", maxManifest+1)), "too large: 4194305 bytes", false, 0},
+	} {
+		r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"app.asar": c.archive}), catalog.Options{Extractors: all})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(catalogtest.Lines(r), "\n")
+		if !strings.Contains(got, c.want) || len(r.Packages) != c.found || len(r.Warnings) > 0 && (r.Warnings[0].Odd != c.odd || c.want == "") || len(r.Warnings) == 0 && c.want != "" {
+			t.Errorf("%s: %.500s", name, got)
+		}
+	}
+}
+
+// A licence may be anything, which takes no memory.
+func TestLicenseOfALock(t *testing.T) {
+	catalogtest.Expect(t, []catalog.Extractor{Lock{}}, catalogtest.Files{
+		"package-lock.json": `{"packages":{"node_modules/a":{"version":"1.0.0","license":[[[["MIT"]]]]},"node_modules/b":{"version":"1.0.0","license":"M\u0049T"}}}`,
+	}, "npm a 1.0.0 /package-lock.json", "npm b 1.0.0 /package-lock.json [MIT]")
+}
