@@ -11,6 +11,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/vulndb/vulndbtest"
 	"github.com/buildyard/buildyard/test/bench/row"
+	"github.com/buildyard/buildyard/test/rig"
 )
 
 // The rows of databases.
@@ -126,10 +127,7 @@ func matchRows(ctx context.Context, b *bench) error {
 		return err
 	}
 	for n := range b.rounds + 1 {
-		if _, err := b.measured(ctx, ask, db, packages); err != nil {
-			return err
-		}
-		raw, err := os.ReadFile(filepath.Join(b.dir, "out"))
+		raw, err := rig.Output(ctx, "", ask, db, packages)
 		if err != nil {
 			return err
 		}
@@ -137,7 +135,7 @@ func matchRows(ctx context.Context, b *bench) error {
 			OpenMS, MatchMS, BeforeMB, MostMB float64
 			Findings                          int
 		}
-		if err := json.Unmarshal(raw, &a); err != nil {
+		if err := json.Unmarshal([]byte(raw), &a); err != nil {
 			return err
 		}
 		b.say("round %d: opened in %.3f ms, matched in %.1f ms, %.1f MB before, %.1f MB at most, %d findings", n, a.OpenMS, a.MatchMS, a.BeforeMB, a.MostMB, a.Findings)
