@@ -53,6 +53,9 @@ func TestProjectsAbove(t *testing.T) {
 	}
 	catalogtest.Expect(t, All(), catalogtest.Files{"pom.xml": above("<rev>1.${minor}</rev><minor>2</minor>"), "c/pom.xml": child},
 		"java g.x:b 3.0 /c/pom.xml", "java g:d 1.2 /c/pom.xml /pom.xml")
+	spaced := strings.NewReplacer("><", ">\n  <")
+	catalogtest.Expect(t, All(), catalogtest.Files{"pom.xml": spaced.Replace(above("<rev>1</rev>")), "c/pom.xml": spaced.Replace(child)},
+		"java g.x:b 3.0 /c/pom.xml", "java g:d 1 /c/pom.xml /pom.xml")
 	levels := "<rev>1</rev>"
 	for i := range 30 {
 		levels += fmt.Sprintf("<p%d>${p%d}${p%d}</p%d>", i, i+1, i+1, i)

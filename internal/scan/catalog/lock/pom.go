@@ -85,7 +85,7 @@ func (p *poms) add(data []byte) error {
 func (p *poms) collect(data []byte) error {
 	d := datasource.NewMavenDecoder(bytes.NewReader(data))
 	var names []string
-	var texts []strings.Builder
+	var texts [][]byte
 	for {
 		token, err := d.Token()
 		if errors.Is(err, io.EOF) {
@@ -96,14 +96,14 @@ func (p *poms) collect(data []byte) error {
 		}
 		switch e := token.(type) {
 		case xml.StartElement:
-			names, texts = append(names, e.Name.Local), append(texts, strings.Builder{})
+			names, texts = append(names, e.Name.Local), append(texts, nil)
 		case xml.CharData:
 			if len(texts) > 0 {
-				texts[len(texts)-1].Write(e)
+				texts[len(texts)-1] = append(texts[len(texts)-1], e...)
 			}
 		case xml.EndElement:
 			last := len(names) - 1
-			p.note(names, strings.TrimSpace(texts[last].String()))
+			p.note(names, string(bytes.TrimSpace(texts[last])))
 			names, texts = names[:last], texts[:last]
 		}
 	}
