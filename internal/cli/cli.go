@@ -25,13 +25,15 @@ const (
 	ExitDenied      = 6   // no credentials, or they lack a permission
 	ExitPartly      = 7   // some of several things failed
 	ExitFound       = 8   // what was looked for, so that a pipeline stops, is there
-	ExitInterrupted = 130 // the user did not wait for the end, as shells say it
+	ExitSignal      = 128 // and the number of the signal that ended it, as shells say it
+	ExitInterrupted = ExitSignal + 2
+	ExitTerminated  = ExitSignal + 15
 )
 
 // ExitCodes is the list of them for a help text.
 const ExitCodes = `Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 timed out, 5 the service cannot be
 reached or cannot serve just now, 6 not permitted, 7 done for some of several and failed for the
-others, 130 interrupted.`
+others, 130 interrupted (Ctrl-C), 143 ended by SIGTERM.`
 
 // exitError is an error with an exit code.
 type exitError struct {
@@ -79,12 +81,19 @@ func RunAs(ctx context.Context, root *cobra.Command, prefix string) int {
 	if err == nil {
 		return ExitOK
 	}
+	by, code := signalled(ctx, err)
+	if by != nil && !Coded(err) {
+		err = by // "context canceled" tells nobody what happened
+	}
 	_, _ = fmt.Fprintf(root.ErrOrStderr(), "%s: %s\n", prefix, PlainText(err.Error()))
-	code := ExitFailed
 	switch {
+	case by != nil:
+		return code
 	case Coded(err):
 		code = CodeOf(err)
-	case !began:
+	case began:
+		code = ExitFailed
+	default:
 		code = ExitUsage
 	}
 	if code == ExitUsage {

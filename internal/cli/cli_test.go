@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -45,5 +48,37 @@ func TestNamesDoNotSteerTheTerminal(t *testing.T) {
 	}
 	if got := PlainText("a\tb\nc\x1bd\u202e"); got != "a    b\nc?d?" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestSignals: a command that a signal ended says so and exits as shells expect it; one that
+// ended well or failed otherwise is not told apart.
+func TestSignals(t *testing.T) {
+	for sig, code := range map[syscall.Signal]int{syscall.SIGINT: ExitInterrupted, syscall.SIGTERM: ExitTerminated} {
+		ctx, stop := Signals(t.Context())
+		if err := syscall.Kill(os.Getpid(), sig); err != nil {
+			t.Fatal(err)
+		}
+		<-ctx.Done()
+		stop()
+		for _, tc := range []struct {
+			err  error
+			code int
+			says string
+		}{
+			{nil, ExitOK, ""},
+			{errors.New("it broke"), ExitFailed, "prog: it broke\n"},
+			{Exit(ExitInterrupted, errors.New("interrupted: it goes on")), code, "prog: interrupted: it goes on\n"},
+			{fmt.Errorf("read: %w", ctx.Err()), code, "prog: " + context.Cause(ctx).Error() + "\n"},
+			{fmt.Errorf("read: %w", context.Cause(ctx)), code, "prog: " + context.Cause(ctx).Error() + "\n"},
+		} {
+			root := &cobra.Command{Use: "prog", RunE: func(*cobra.Command, []string) error { return tc.err }}
+			var out bytes.Buffer
+			root.SetErr(&out)
+			root.SetArgs([]string{})
+			if got := Run(ctx, root); got != tc.code || out.String() != tc.says {
+				t.Errorf("%v, %v: exit %d, said %q; want %d, %q", sig, tc.err, got, out.String(), tc.code, tc.says)
+			}
+		}
 	}
 }

@@ -3,9 +3,7 @@ package imagescan_test
 import (
 	"context"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -19,7 +17,7 @@ import (
 func TestMain(m *testing.M) {
 	as := func(run func(context.Context, []string, cli.Streams) int) func() {
 		return func() {
-			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+			ctx, stop := cli.Signals(context.Background())
 			code := run(ctx, os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 			stop()
 			os.Exit(code)

@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// signalError is the cause of a context that a signal ended.
+type signalError struct{ syscall.Signal }
+
+func (e signalError) Error() string {
+	if e.Signal == syscall.SIGINT {
+		return "interrupted"
+	}
+	return "told to end"
+}
+
+// Signals gives a context that SIGINT and SIGTERM end, and which of them it was to Run.
+// Whoever calls stop gets the usual effect of both back.
+func Signals(parent context.Context) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	got := make(chan os.Signal, 1)
+	signal.Notify(got, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case s := <-got:
+			number, _ := s.(syscall.Signal)
+			cancel(signalError{number})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(got)
+		cancel(nil)
+	}
+}
+
+// signalled says whether a command failed because a signal ended its context, and gives the
+// exit code that shells use for that signal.
+func signalled(ctx context.Context, err error) (cause error, code int) {
+	by, ok := errors.AsType[signalError](context.Cause(ctx))
+	if !ok || !errors.Is(err, context.Canceled) && !errors.Is(err, by) && CodeOf(err) != ExitInterrupted {
+		return nil, 0
+	}
+	return by, ExitSignal + int(by.Signal)
+}
