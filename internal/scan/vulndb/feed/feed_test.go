@@ -341,3 +341,17 @@ func TestBadFiles(t *testing.T) {
 		t.Errorf("%d rejected of %v", rejected, all)
 	}
 }
+
+// TestDeepTOML: the reader of TOML takes memory by the square of a key's parts, and a stack
+// frame for each level.
+func TestDeepTOML(t *testing.T) {
+	for body, reason := range map[string]string{
+		strings.Repeat("a.", 5_000) + "a = 1": "nested", "[" + strings.Repeat("a.", 5_000) + "a]": "nested",
+		"a = " + strings.Repeat("[", 10_000): "nested", strings.Repeat("a.a = 1\n", 10_000): "longer than",
+	} {
+		r := Item{Kind: kindRustSec, Name: "crates/x/RUSTSEC-2020-0001.md", Data: []byte("```toml\n" + body + "\n```\n")}.Parse()
+		if len(r) != 1 || len(r[0].Rejected) != 1 || !strings.Contains(r[0].Rejected[0].Reason, reason) {
+			t.Errorf("%.20q: got %+v", body, r)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/BurntSushi/toml"
 	"github.com/google/osv-scalibr/semantic"
 
+	"github.com/buildyard/buildyard/internal/scan/catalog/tomllimit"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/interval"
 )
@@ -33,6 +34,10 @@ type rustAdvisory struct {
 
 const fence = "```"
 
+// frontMost is how many bytes of front matter are read: a few hundred are usual, and the
+// reader of TOML may take a thousand times as many.
+const frontMost = 64 << 10
+
 func parseRustSec(it Item) Record {
 	id := strings.TrimSuffix(path.Base(it.Name), ".md")
 	r := Record{Feed: string(vulndb.RustSec), ID: id}
@@ -42,8 +47,16 @@ func parseRustSec(it Item) Record {
 		r.reject("its front matter does not end")
 		return r
 	}
+	if len(head) > frontMost {
+		r.reject("its front matter is longer than 64 KiB")
+		return r
+	}
 	var a rustAdvisory
-	if _, err := toml.Decode(string(head), &a); err != nil {
+	err := tomllimit.Check(head)
+	if err == nil {
+		_, err = toml.Decode(string(head), &a)
+	}
+	if err != nil {
 		r.reject(short(err))
 		return r
 	}
