@@ -1,6 +1,7 @@
 package vulndb
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -162,3 +163,6 @@ func readDirectory(r io.ReaderAt, h header) (directory, error) {
 	}
 	return d, nil
 }
+
+// Begins says whether a file that begins so may be a database.
+func Begins(head []byte) bool { return bytes.HasPrefix(head, []byte(magic)) }

@@ -10,7 +10,6 @@ package build
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
 )
 
@@ -59,23 +59,35 @@ func Build(ctx context.Context, o Options) (*Report, error) {
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
 	}
-	temp, err := os.MkdirTemp(o.Temp, ".build-*")
+	target, err := beside.Create(o.Target)
 	if err != nil {
 		return nil, fmt.Errorf("build the database: %w", err)
 	}
-	defer os.RemoveAll(temp)
-	c := newCollector(o, temp)
+	defer target.Discard()
+	if err := writable(o.Temp); err != nil {
+		return nil, fmt.Errorf("build the database: %w", err)
+	}
+	c := newCollector(o)
 	defer c.close()
 	for _, from := range o.Inputs {
 		if err := c.read(ctx, from); err != nil {
 			return nil, fmt.Errorf("build the database: %w", err)
 		}
 	}
-	report, err := c.write(ctx)
+	report, err := c.write(ctx, target)
 	if err != nil {
 		return nil, fmt.Errorf("build the database: %w", err)
 	}
 	return report, nil
+}
+
+// writable says before the work whether temporary files can be written.
+func writable(folder string) error {
+	f, err := beside.Scratch(folder)
+	if err != nil {
+		return fmt.Errorf("temporary files: %w", err)
+	}
+	return f.Close()
 }
 
 // read gives the items of an input to parsers, and their records to the sorters.

@@ -20,7 +20,6 @@ const (
 // by package. Its methods but rejectFile and files are called by one goroutine.
 type collector struct {
 	options Options
-	temp    string
 
 	facts      *extsort.Sorter
 	advisories *extsort.Sorter
@@ -33,11 +32,11 @@ type collector struct {
 	bad     int
 }
 
-func newCollector(o Options, temp string) *collector {
+func newCollector(o Options) *collector {
 	return &collector{
-		options: o, temp: temp, ledger: ledger{},
-		facts:      extsort.New(temp, o.MaxMemory/2),
-		advisories: extsort.New(temp, o.MaxMemory/4),
+		options: o, ledger: ledger{},
+		facts:      extsort.New(o.Temp, o.MaxMemory/2),
+		advisories: extsort.New(o.Temp, o.MaxMemory/4),
 	}
 }
 

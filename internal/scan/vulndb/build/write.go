@@ -6,28 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/extsort"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
 )
 
-// write joins what was collected into a file beside the target, and renames that.
-func (c *collector) write(ctx context.Context) (*Report, error) {
-	f, err := os.CreateTemp(filepath.Dir(c.options.Target), ".vulndb-*")
-	if err != nil {
-		return nil, err
-	}
-	defer os.Remove(f.Name())
-	defer f.Close()
-	if err := c.fill(ctx, f); err != nil {
-		return nil, err
-	}
-	err = errors.Join(f.Chmod(0o644), f.Sync(), f.Close())
-	if err != nil {
+// write joins what was collected into a file and puts it in place.
+func (c *collector) write(ctx context.Context, f *beside.File) (*Report, error) {
+	if err := c.fill(ctx, f.File); err != nil {
 		return nil, err
 	}
 	report := &Report{Sources: c.ledger.report(), Ignored: c.ignored}
@@ -36,7 +26,7 @@ func (c *collector) write(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	report.Info = db.Info()
-	return report, errors.Join(db.Close(), os.Rename(f.Name(), c.options.Target))
+	return report, errors.Join(db.Close(), f.Commit())
 }
 
 func (c *collector) fill(ctx context.Context, f *os.File) error {
@@ -44,7 +34,7 @@ func (c *collector) fill(ctx context.Context, f *os.File) error {
 	if err != nil {
 		return err
 	}
-	products := extsort.New(c.temp, c.options.MaxMemory/4)
+	products := extsort.New(c.options.Temp, c.options.MaxMemory/4)
 	defer products.Remove()
 	c.progress("join")
 	if err := c.join(ctx, w, products); err != nil {

@@ -18,6 +18,8 @@ import (
 	"io"
 	"os"
 	"slices"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
 )
 
 const (
@@ -40,7 +42,7 @@ type Sorter struct {
 type record struct{ at, key, end uint32 }
 
 // New gives a sorter that keeps about most bytes in memory, and the rest in files in a
-// folder, which Remove removes.
+// folder. They have no names: nothing is left of a process that is killed.
 func New(folder string, most int) *Sorter {
 	return &Sorter{folder: folder, most: min(max(most, leastSize), 1<<30)}
 }
@@ -83,7 +85,7 @@ func (s *Sorter) sort() {
 // spill writes what is in memory into a file.
 func (s *Sorter) spill() error {
 	s.sort()
-	f, err := os.CreateTemp(s.folder, "sort-*")
+	f, err := beside.Scratch(s.folder)
 	if err != nil {
 		return err
 	}
@@ -160,11 +162,10 @@ func (s *Sorter) merge(fn func(key, value []byte) error) error {
 	return nil
 }
 
-// Remove removes the temporary files and forgets the records.
+// Remove gives the space of the temporary files back and forgets the records.
 func (s *Sorter) Remove() {
 	for _, f := range s.runs {
 		f.Close()
-		os.Remove(f.Name())
 	}
 	s.arena, s.records, s.runs = nil, nil, nil
 }

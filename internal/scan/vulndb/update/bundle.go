@@ -2,6 +2,7 @@ package update
 
 import (
 	"archive/tar"
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -9,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
 )
 
 // A bundle carries a database to a machine that reaches no server: a tar archive,
@@ -77,7 +80,7 @@ func writeBundle(path string, l Listing, w io.Writer) error {
 func Import(ctx context.Context, file string, o Options) (Status, error) {
 	o = o.filled()
 	p := place(o.Target)
-	release, err := p.hold(ctx)
+	release, err := p.hold(ctx, o.Wait)
 	if err == nil {
 		defer release()
 		err = p.take(ctx, file, o)
@@ -99,13 +102,12 @@ func (p place) take(ctx context.Context, file string, o Options) error {
 		return err
 	}
 	defer f.Close()
-	temp, err := os.CreateTemp(filepath.Dir(string(p)), ".import-*")
+	temp, err := beside.Create(string(p))
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temp.Name())
-	defer temp.Close()
-	l, err := unbundle(f, temp, o)
+	defer temp.Discard()
+	l, err := unbundle(bufio.NewReaderSize(reader{ctx, f}, 64<<10), temp, o)
 	if err != nil {
 		return err
 	}
@@ -116,28 +118,45 @@ func (p place) take(ctx context.Context, file string, o Options) error {
 	if l.Checksum != "" && !info.Built.Equal(l.Built) {
 		return fmt.Errorf("the database is of %s, its listing says %s", info.Built, l.Built)
 	}
-	if err := p.settle(temp.Name()); err != nil {
+	if err := temp.Commit(); err != nil {
 		return err
 	}
 	st := p.load()
+	_ = os.Remove(p.part()) // what was being fetched is not asked for any more
 	return writeJSON(p.state(), state{URL: st.URL, Listing: l})
 }
 
+// reader ends when its context does.
+type reader struct {
+	ctx context.Context // it is that of the call which reads
+	io.Reader
+}
+
+func (r reader) Read(b []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.Reader.Read(b)
+}
+
 // unbundle copies the database in a file to temp. A file that is no bundle has no
-// listing.
-func unbundle(f io.ReadSeeker, temp io.Writer, o Options) (Listing, error) {
-	var mark [4]byte
-	if _, err := io.ReadFull(f, mark[:]); err != nil {
+// listing. The file may be a pipe.
+func unbundle(f *bufio.Reader, temp io.Writer, o Options) (Listing, error) {
+	mark, err := f.Peek(8)
+	if errors.Is(err, io.EOF) {
 		return Listing{}, errors.New("it is neither a database nor a bundle")
 	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
+	if err != nil {
 		return Listing{}, err
 	}
-	if string(mark[:]) == "\x28\xb5\x2f\xfd" { // zstd
+	if string(mark[:4]) == "\x28\xb5\x2f\xfd" { // zstd
 		return fromBundle(f, temp, o)
 	}
 	if len(o.Key) > 0 {
 		return Listing{}, fmt.Errorf("%w: a key is set, and the file of a database has no signature; export a bundle", ErrSignature)
+	}
+	if !vulndb.Begins(mark) {
+		return Listing{}, errors.New("it is neither a database nor a bundle")
 	}
 	n, err := io.Copy(temp, io.LimitReader(f, o.MaxSize+1))
 	if err == nil && n > o.MaxSize {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
 )
 
 // place is where a database lies, with what is kept beside it: the lock, what the last
@@ -46,8 +48,14 @@ func (p place) load() state {
 
 const lockPoll = 100 * time.Millisecond
 
-// hold waits until no other update of the place runs. The lock ends with its process.
-func (p place) hold(ctx context.Context) (release func(), err error) {
+// hold waits until no other update of the place runs, or for a time. The lock ends with its
+// process.
+func (p place) hold(ctx context.Context, wait time.Duration) (release func(), err error) {
+	if wait > 0 {
+		var cancel func()
+		ctx, cancel = context.WithTimeoutCause(ctx, wait, fmt.Errorf("it was waited for %s", wait))
+		defer cancel()
+	}
 	if err := os.MkdirAll(filepath.Dir(string(p)), 0o755); err != nil {
 		return nil, err
 	}
@@ -68,7 +76,7 @@ func (p place) hold(ctx context.Context) (release func(), err error) {
 		case <-time.After(lockPoll):
 		case <-ctx.Done():
 			f.Close()
-			return nil, fmt.Errorf("another update runs: %w", ctx.Err())
+			return nil, fmt.Errorf("another update runs: %w", context.Cause(ctx))
 		}
 	}
 }
@@ -102,14 +110,13 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	f, err := beside.Create(path)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(append(b, '\n'))
-	if err := errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+	defer f.Discard()
+	if _, err := f.Write(append(b, '\n')); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	return f.Commit()
 }

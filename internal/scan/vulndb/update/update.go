@@ -22,6 +22,11 @@ type Options struct {
 	Every time.Duration
 	// Stall is how long a server may send nothing; 0 is 30 s.
 	Stall time.Duration
+	// Within is how long all of it may take, however much comes; 0 is without end. What came
+	// until then is kept, and the next update goes on there.
+	Within time.Duration
+	// Wait is how long another update of the same database is waited for; 0 is without end.
+	Wait time.Duration
 	// MaxSize is how many bytes a database may have; 0 is 400 MiB.
 	MaxSize int64
 
@@ -96,11 +101,19 @@ func Look(target string) (Status, error) {
 func Update(ctx context.Context, o Options) (Status, error) {
 	o = o.filled()
 	p := place(o.Target)
-	release, err := p.hold(ctx)
+	if o.Within > 0 {
+		var cancel func()
+		ctx, cancel = context.WithTimeoutCause(ctx, o.Within, fmt.Errorf("it takes longer than %s", o.Within))
+		defer cancel()
+	}
+	release, err := p.hold(ctx, o.Wait)
 	if err == nil {
 		defer release()
 		var outcome Outcome
 		outcome, err = p.update(ctx, o)
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx) // not how it showed
+		}
 		if err == nil {
 			s, err := Look(o.Target)
 			s.Outcome = outcome
@@ -146,7 +159,7 @@ func (p place) update(ctx context.Context, o Options) (Outcome, error) {
 	}
 	if offer.same {
 		st.Checked = now
-		return Current, writeJSON(p.state(), st)
+		return Current, p.settled(st)
 	}
 	l, err := ParseListing(offer.body, o.MaxSize)
 	if err == nil {
@@ -157,13 +170,20 @@ func (p place) update(ctx context.Context, o Options) (Outcome, error) {
 	}
 	if here.Present && !newer(l, here, trusted) {
 		st.Checked, st.ETag, st.Modified = now, offer.ETag, offer.Modified
-		return Current, writeJSON(p.state(), st)
+		return Current, p.settled(st)
 	}
 	if err := p.fetch(ctx, o, src, l); err != nil {
 		return "", err
 	}
 	st = state{URL: o.Listing, Checked: now, ETag: offer.ETag, Modified: offer.Modified, Listing: l}
 	return Updated, writeJSON(p.state(), st)
+}
+
+// settled keeps the state of a place whose database is the newest: nothing is half fetched.
+func (p place) settled(st state) error {
+	_ = os.Remove(p.part())
+	st.Part = Listing{}
+	return writeJSON(p.state(), st)
 }
 
 // newer says whether what is listed replaces what is here. An older one never does: who

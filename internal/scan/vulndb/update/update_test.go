@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -310,7 +311,7 @@ func TestTwoUpdatesAtOnce(t *testing.T) {
 func TestWaitingEndsWithTheContext(t *testing.T) {
 	s := newSite(t, day, nil)
 	o := s.options(t)
-	release, err := place(o.Target).hold(t.Context())
+	release, err := place(o.Target).hold(t.Context(), 0)
 	check(t, err)
 	defer release()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -408,4 +409,87 @@ func FuzzListing(f *testing.F) {
 			t.Errorf("%+v was taken", l)
 		}
 	})
+}
+
+// TestLimits: a server that always sends a little, and another update, are not waited for
+// for ever; what came is kept.
+func TestLimits(t *testing.T) {
+	s := newSite(t, day, nil)
+	trickle := make(chan struct{})
+	t.Cleanup(func() { close(trickle) })
+	s.change = func(w http.ResponseWriter, r *http.Request) bool {
+		if filepath.Base(r.URL.Path) != "vuln.db" {
+			return false
+		}
+		b, err := os.ReadFile(filepath.Join(s.folder, "vuln.db"))
+		if err != nil {
+			return false
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(len(b)))
+		_, _ = w.Write(b[:1000])
+		w.(http.Flusher).Flush()
+		<-trickle
+		return true
+	}
+	o := s.options(t)
+	o.Within = 300 * time.Millisecond
+	st, err := Update(t.Context(), o)
+	if st.Outcome != Failed || err == nil || !strings.Contains(err.Error(), "it takes longer than 300ms; and there is none yet") {
+		t.Errorf("trickling: %+v, %v", st, err)
+	}
+	if part, err := os.Stat(place(o.Target).part()); err != nil || part.Size() != 1000 {
+		t.Errorf("what came: %v, %v", part, err)
+	}
+	release, err := place(o.Target).hold(t.Context(), 0)
+	check(t, err)
+	o.Within, o.Wait = 0, 50*time.Millisecond
+	if _, err = Update(t.Context(), o); err == nil || !strings.Contains(err.Error(), "another update runs: it was waited for 50ms") {
+		t.Errorf("held: %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("told to end"))
+	if _, err = Update(ctx, o); err == nil || !strings.Contains(err.Error(), "told to end") {
+		t.Errorf("ended: %v", err)
+	}
+	release()
+}
+
+// TestNothingIsLeft: what was half fetched is removed once nobody asks for it any more, and
+// so is what a killed import left.
+func TestNothingIsLeft(t *testing.T) {
+	s := newSite(t, day, nil)
+	o := s.options(t)
+	_, err := Update(t.Context(), o)
+	check(t, err)
+	part, left := place(o.Target).part(), filepath.Join(filepath.Dir(o.Target), ".buildyard-0123456789abcdef.tmp")
+	check(t, os.WriteFile(part, []byte("half"), 0o644))
+	check(t, os.WriteFile(left, []byte("half"), 0o644))
+	_, err = Update(t.Context(), o)
+	check(t, err)
+	check(t, os.WriteFile(part, []byte("half"), 0o644))
+	_, err = Import(t.Context(), filepath.Join(s.folder, "vuln.db"), o)
+	check(t, err)
+	for _, name := range []string{part, left} {
+		if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", name, err)
+		}
+	}
+}
+
+// TestImportOfAPipe: what is imported needs no name and no end that is known.
+func TestImportOfAPipe(t *testing.T) {
+	s := newSite(t, day, nil)
+	o := s.options(t)
+	fifo := filepath.Join(t.TempDir(), "pipe")
+	check(t, syscall.Mkfifo(fifo, 0o600))
+	b, err := os.ReadFile(filepath.Join(s.folder, "vuln.db"))
+	check(t, err)
+	go func() { _ = os.WriteFile(fifo, b, 0o600) }()
+	st, err := Import(t.Context(), fifo, o)
+	if err != nil || st.Outcome != Updated || !st.Info.Built.Equal(day) {
+		t.Errorf("got %+v, %v", st, err)
+	}
+	if _, err := Import(t.Context(), "/dev/zero", o); err == nil || !strings.Contains(err.Error(), "neither a database nor a bundle") {
+		t.Errorf("zeros: %v", err)
+	}
 }

@@ -1,0 +1,170 @@
+// Package beside writes files beside the place that they are for, and puts them there as a
+// whole. What a process that was killed has left is removed by the next that writes there.
+//
+// It does not keep two writers of one file apart: the last one stays.
+//
+// Invariant: a file that is being written is locked by its process, and what is locked, has
+// another name than its own ones, or belongs to another user is never removed.
+package beside
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names of files that are being written: the prefix, 16 hex digits and the suffix.
+const (
+	prefix = ".buildyard-"
+	suffix = ".tmp"
+)
+
+var ours = regexp.MustCompile(`^\.buildyard-[0-9a-f]{16}\.tmp$`)
+
+// File is a file that is being written. One goroutine uses it.
+type File struct {
+	*os.File
+	target string // "" when it is for nothing
+}
+
+// Create begins a file that Commit puts at a path. What others that were killed have left in
+// the folder is removed. An error names the path, as nobody asked for the name beside it.
+func Create(path string) (*File, error) {
+	f, err := locked(filepath.Dir(path))
+	if err != nil {
+		if at, ok := errors.AsType[*fs.PathError](err); ok {
+			err = at.Err
+		}
+		return nil, &fs.PathError{Op: "create", Path: path, Err: err}
+	}
+	return &File{f, path}, nil
+}
+
+// Scratch gives a file without a name, whose space is free as soon as it is closed.
+func Scratch(folder string) (*os.File, error) {
+	f, err := locked(folder)
+	if err != nil {
+		return nil, err
+	}
+	return f, errors.Join(os.Remove(f.Name()))
+}
+
+// Commit puts the file at its path, on the disk, and closes it. When that fails, what was at
+// the path is as it was.
+func (f *File) Commit() error {
+	name := f.Name()
+	err := errors.Join(f.Chmod(0o644), f.Sync())
+	if err == nil {
+		err = os.Rename(name, f.target) // before the lock ends
+	}
+	if err != nil {
+		f.Discard()
+		return err
+	}
+	return errors.Join(f.Close(), syncFolder(f.target))
+}
+
+// Discard removes the file; after Commit it does nothing.
+func (f *File) Discard() {
+	if f.Close() == nil {
+		_ = os.Remove(f.Name())
+	}
+}
+
+func syncFolder(path string) error {
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// attempts is how often a name is tried before something else must be wrong.
+const attempts = 100
+
+// locked makes a file that is locked. Between the two steps another process may take it for
+// one that was left, and remove it: then another is made.
+func locked(folder string) (*os.File, error) {
+	sweep(folder)
+	for range attempts {
+		var random [8]byte
+		_, _ = rand.Read(random[:]) // it never fails
+		name := filepath.Join(folder, prefix+hex.EncodeToString(random[:])+suffix)
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		err = lock(f)
+		if errors.Is(err, unix.EWOULDBLOCK) || err == nil && !is(f, name) {
+			_ = f.Close()
+			continue
+		}
+		return f, nil // a file system that knows no locks keeps what is left
+	}
+	return nil, fmt.Errorf("no file could be made in %s", folder)
+}
+
+func lock(f *os.File) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// is says whether a name is that of an open file.
+func is(f *os.File, name string) bool {
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Lstat(name)
+	return err == nil && os.SameFile(a, b)
+}
+
+// sweep removes what processes that have ended left in a folder.
+func sweep(folder string) {
+	d, err := os.Open(folder)
+	if err != nil {
+		return
+	}
+	defer d.Close()
+	for {
+		names, err := d.Readdirnames(1000)
+		for _, name := range names {
+			if ours.MatchString(name) {
+				removeLeft(filepath.Join(folder, name))
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// removeLeft removes a file of this user that nobody has locked.
+func removeLeft(name string) {
+	f, err := os.OpenFile(name, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if unix.Fstat(int(f.Fd()), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() {
+		return
+	}
+	if lock(f) == nil && is(f, name) {
+		_ = os.Remove(name)
+	}
+}
