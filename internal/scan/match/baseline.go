@@ -32,7 +32,11 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 			} `json:"artifact"`
 		} `json:"matches"`
 	}
-	if err := json.NewDecoder(io.LimitReader(r, maxBaseline)).Decode(&report); err != nil {
+	bounded := &io.LimitedReader{R: r, N: maxBaseline}
+	if err := json.NewDecoder(bounded).Decode(&report); err != nil {
+		if bounded.N <= 0 {
+			err = fmt.Errorf("it has more than %d MiB", maxBaseline>>20)
+		}
 		return nil, fmt.Errorf("read the baseline: %w", err)
 	}
 	if report.Matches == nil {

@@ -10,6 +10,7 @@ package vex
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	openvex "github.com/openvex/go-vex/pkg/vex"
 
 	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
 )
 
 // maxSize is how many bytes a document may have.
@@ -47,11 +49,11 @@ var _ interface {
 	Dismisses(f *match.Finding) (string, bool)
 } = (*Statements)(nil)
 
-// Load reads documents. A later one counts more where two statements have one date.
-func Load(paths ...string) (*Statements, error) {
+// Load reads documents, which may be pipes. A later one counts more where two statements have one date.
+func Load(ctx context.Context, paths ...string) (*Statements, error) {
 	s := &Statements{byID: map[string][]statement{}}
 	for _, path := range paths {
-		if err := s.load(path); err != nil {
+		if err := s.load(ctx, path); err != nil {
 			return nil, fmt.Errorf("read the VEX document %s: %w", path, err)
 		}
 	}
@@ -61,15 +63,8 @@ func Load(paths ...string) (*Statements, error) {
 	return s, nil
 }
 
-func (s *Statements) load(path string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if info.Size() > maxSize {
-		return fmt.Errorf("it has %d bytes, the most is %d", info.Size(), maxSize)
-	}
-	data, err := os.ReadFile(path)
+func (s *Statements) load(ctx context.Context, path string) error {
+	data, err := input.Whole(ctx, path, maxSize)
 	if err != nil {
 		return err
 	}
@@ -82,7 +77,7 @@ func (s *Statements) load(path string) error {
 	}
 	switch {
 	case strings.HasPrefix(form.Context, openvex.Context):
-		return s.loadOpenVEX(path)
+		return s.loadOpenVEX(data)
 	case form.BOMFormat == "CycloneDX":
 		return s.loadCycloneDX(bytes.NewReader(data))
 	}
@@ -90,8 +85,8 @@ func (s *Statements) load(path string) error {
 }
 
 // loadOpenVEX adds the statements of an OpenVEX document of any version.
-func (s *Statements) loadOpenVEX(path string) error {
-	doc, err := openvex.Open(path)
+func (s *Statements) loadOpenVEX(data []byte) error {
+	doc, err := parseOpenVEX(data)
 	if err != nil {
 		return err
 	}
@@ -121,6 +116,28 @@ func (s *Statements) loadOpenVEX(path string) error {
 		s.add(to, ids)
 	}
 	return nil
+}
+
+// parseOpenVEX reads a document of the version of today, or an older one: of those, the
+// library only reads files.
+func parseOpenVEX(data []byte) (*openvex.VEX, error) {
+	if doc, err := openvex.Parse(data); err == nil && doc.Context == openvex.ContextLocator() {
+		return doc, nil
+	}
+	f, err := os.CreateTemp("", "openvex-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	doc, err := openvex.Open(f.Name())
+	if err != nil { // it names the copy
+		return nil, errors.New(strings.ReplaceAll(err.Error(), f.Name(), "it"))
+	}
+	return doc, nil
 }
 
 // add keeps a statement under each id.

@@ -83,7 +83,7 @@ func TestDismisses(t *testing.T) {
 		{cycloneDX, "CVE-2024-7", "pkg:npm/p@1.0.0", ""},
 	}
 	for _, tt := range tests {
-		s, err := vex.Load(write(t, tt.doc))
+		s, err := vex.Load(t.Context(), write(t, tt.doc))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestDismisses(t *testing.T) {
 			t.Errorf("%s of %s: got %q, want %q", tt.id, tt.purl, got, tt.want)
 		}
 	}
-	s, err := vex.Load(write(t, openVEX), write(t, cycloneDX))
+	s, err := vex.Load(t.Context(), write(t, openVEX), write(t, cycloneDX))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,21 +102,28 @@ func TestDismisses(t *testing.T) {
 
 func TestForms(t *testing.T) {
 	for _, bad := range []string{"", "{}", "[]", `{"@context": "https://example.test"}`, `{"bomFormat": "SPDX"}`} {
-		if _, err := vex.Load(write(t, bad)); !errors.Is(err, vex.ErrForm) || !strings.Contains(err.Error(), "doc.json") {
+		if _, err := vex.Load(t.Context(), write(t, bad)); !errors.Is(err, vex.ErrForm) || !strings.Contains(err.Error(), "doc.json") {
 			t.Errorf("%q: got %v", bad, err)
 		}
 	}
 	for _, bad := range []string{`{"bomFormat": "CycloneDX", "vulnerabilities": 1}`, `{"@context": "https://openvex.dev/ns/v0.2.0", "statements": 1}`} {
-		if _, err := vex.Load(write(t, bad)); err == nil {
+		if _, err := vex.Load(t.Context(), write(t, bad)); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}
-	if _, err := vex.Load(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := vex.Load(t.Context(), filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 }
 
 // FuzzLoad looks for documents that end the program.
+// TestBounded: what has no end is refused, and not read for ever.
+func TestBounded(t *testing.T) {
+	if _, err := vex.Load(t.Context(), "/dev/zero"); err == nil || !strings.Contains(err.Error(), "has more than 64 MiB") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(openVEX))
 	f.Add([]byte(cycloneDX))
@@ -125,7 +132,7 @@ func FuzzLoad(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if s, err := vex.Load(path); err == nil {
+		if s, err := vex.Load(t.Context(), path); err == nil {
 			s.Dismisses(finding("CVE-2024-1", "pkg:npm/p@1.0.0"))
 		}
 	})

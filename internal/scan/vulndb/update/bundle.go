@@ -15,6 +15,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
 )
 
 // A bundle carries a database to a machine that reaches no server: a tar archive,
@@ -97,7 +98,7 @@ func Import(ctx context.Context, file string, o Options) (Status, error) {
 
 // take copies a file into the folder of the database, compares it and lets it settle.
 func (p place) take(ctx context.Context, file string, o Options) error {
-	f, err := os.Open(file)
+	f, err := input.Open(ctx, file)
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (p place) take(ctx context.Context, file string, o Options) error {
 		return err
 	}
 	defer temp.Discard()
-	l, err := unbundle(bufio.NewReaderSize(reader{ctx, f}, 64<<10), temp, o)
+	l, err := unbundle(bufio.NewReaderSize(f, 64<<10), temp, o)
 	if err != nil {
 		return err
 	}
@@ -124,19 +125,6 @@ func (p place) take(ctx context.Context, file string, o Options) error {
 	st := p.load()
 	_ = os.Remove(p.part()) // what was being fetched is not asked for any more
 	return writeJSON(p.state(), state{URL: st.URL, Listing: l})
-}
-
-// reader ends when its context does.
-type reader struct {
-	ctx context.Context // it is that of the call which reads
-	io.Reader
-}
-
-func (r reader) Read(b []byte) (int, error) {
-	if r.ctx.Err() != nil {
-		return 0, context.Cause(r.ctx)
-	}
-	return r.Reader.Read(b)
 }
 
 // unbundle copies the database in a file to temp. A file that is no bundle has no

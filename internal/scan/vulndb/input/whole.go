@@ -1,0 +1,76 @@
+package input
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Open opens a file that a user named, which may be a pipe: opening one waits for whoever
+// writes it, and that ends with the context.
+func Open(ctx context.Context, path string) (io.ReadCloser, error) {
+	type opened struct {
+		f   *os.File
+		err error
+	}
+	done := make(chan opened, 1)
+	go func() {
+		f, err := os.Open(path)
+		done <- opened{f, err}
+	}()
+	select {
+	case o := <-done:
+		if o.err != nil {
+			return nil, o.err
+		}
+		return &file{ctx: ctx, File: o.f}, nil
+	case <-ctx.Done():
+		go func() { // when it opens after all, nobody wants it
+			if o := <-done; o.err == nil {
+				_ = o.f.Close()
+			}
+		}()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// file ends when its context does.
+type file struct {
+	ctx context.Context // it is that of Open
+	*os.File
+}
+
+func (f *file) Read(b []byte) (int, error) {
+	if f.ctx.Err() != nil {
+		return 0, context.Cause(f.ctx)
+	}
+	stop := context.AfterFunc(f.ctx, func() { _ = f.Close() }) // what a pipe does not send is not waited for
+	n, err := f.File.Read(b)
+	if !stop() && err != nil {
+		err = context.Cause(f.ctx)
+	}
+	return n, err
+}
+
+// Whole reads a file that a user named and that has at most so many bytes.
+func Whole(ctx context.Context, path string, most int64) ([]byte, error) {
+	f, err := Open(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = fmt.Errorf("%s has more than %s", path, size(most))
+	}
+	return b, err
+}
+
+// size is a number of bytes as people say it.
+func size(n int64) string {
+	if n >= 1<<20 && n%(1<<20) == 0 {
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
