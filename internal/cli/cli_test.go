@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,9 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/buildyard/buildyard/internal/plain"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -79,6 +83,25 @@ func TestSignals(t *testing.T) {
 			if got := Run(ctx, root); got != tc.code || out.String() != tc.says {
 				t.Errorf("%v, %v: exit %d, said %q; want %d, %q", sig, tc.err, got, out.String(), tc.code, tc.says)
 			}
+		}
+	}
+}
+
+// TestDocumentsDoNotSteerTheTerminal: JSON and YAML mean the same with their names escaped.
+func TestDocumentsDoNotSteerTheTerminal(t *testing.T) {
+	const evil = "a\u0085\u009b1m\x7f\u202e\u2066\ufeff\U000e0041 é\n\tb"
+	value := map[string]any{evil: []string{evil, "plain"}}
+	for f, decode := range map[Format]func([]byte, any) error{JSON: json.Unmarshal, YAML: yaml.Unmarshal} {
+		var out bytes.Buffer
+		if err := f.Write(&out, value, nil); err != nil {
+			t.Fatal(err)
+		}
+		var got map[string][]string
+		if err := decode(out.Bytes(), &got); err != nil || got[evil][0] != evil || got[evil][1] != "plain" {
+			t.Errorf("%s means %q, %v", f, got, err)
+		}
+		if !plain.Is(out.String()) {
+			t.Errorf("%s is %q", f, out.String())
 		}
 	}
 }

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/plain"
 )
 
 // Format is the value of --output.
@@ -88,7 +88,8 @@ func (f Format) Write(w io.Writer, value any, table func(*Grid)) error {
 	return g.w.Flush()
 }
 
-// Document prints a JSON text as it is but for its white space, or the same as YAML.
+// Document prints a JSON text as it is but for its white space and for characters that could
+// steer a terminal, which are escaped, or the same as YAML.
 func (f Format) Document(w io.Writer, raw json.RawMessage) error {
 	if f == YAML {
 		return writeYAML(w, raw)
@@ -98,8 +99,7 @@ func (f Format) Document(w io.Writer, raw json.RawMessage) error {
 		return fmt.Errorf("the answer is no JSON: %w", err)
 	}
 	out.WriteByte('\n')
-	_, err := w.Write(out.Bytes())
-	return err
+	return plain.JSON(w, out.Bytes())
 }
 
 // Grid is a table being written.
@@ -115,14 +115,7 @@ func (g *Grid) Row(cells ...any) {
 }
 
 // Plain keeps a name that somebody else chose from steering the terminal or the table.
-func Plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
-}
+func Plain(s string) string { return plain.Text(s) }
 
 // PlainText is Plain for a text that may have several lines.
 func PlainText(s string) string {

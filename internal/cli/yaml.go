@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/buildyard/buildyard/internal/plain"
 )
 
 // writeYAML prints a JSON text as YAML: the same keys in the same order, the same values.
@@ -17,12 +19,25 @@ func writeYAML(w io.Writer, raw json.RawMessage) error {
 	if err != nil {
 		return fmt.Errorf("the answer is no JSON: %w", err)
 	}
-	enc := yaml.NewEncoder(w)
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
 	enc.SetIndent(2)
 	if err := enc.Encode(node); err != nil {
 		return err
 	}
-	return enc.Close()
+	if err := enc.Close(); err != nil {
+		return err
+	}
+	return plain.JSON(w, out.Bytes()) // YAML has the same escapes between double quotes
+}
+
+// text is a string. Between double quotes it can have escapes.
+func text(v string) *yaml.Node {
+	node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v}
+	if !plain.Is(v) {
+		node.Style = yaml.DoubleQuotedStyle
+	}
+	return node
 }
 
 // yamlNode reads one value.
@@ -50,7 +65,7 @@ func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
 		_, err := dec.Token()
 		return node, err
 	case string:
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v}, nil
+		return text(v), nil
 	case json.Number:
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: v.String()}, nil
 	case bool:

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/plain"
 )
 
 // Report is what a scan of one source found.
@@ -57,18 +59,25 @@ func ParseFormat(name string) (Format, error) {
 	return "", fmt.Errorf("report format %q: must be %s", name, strings.Join(names, ", "))
 }
 
-// writers has what writes one source's report. JSON and the table can hold several.
+// writers has what writes reports as JSON of some form. JSON and SARIF can hold several.
 var writers = map[Format]func(io.Writer, []Report, Options) error{
-	Table:     writeTables,
 	JSON:      writeJSON,
 	SARIF:     writeSARIF,
 	CycloneDX: one(CycloneDX, writeCycloneDX),
 	SPDX:      one(SPDX, writeSPDX),
 }
 
-// Write writes the reports of one or several sources in a format.
+// Write writes the reports of one or several sources in a format. Names that could steer a
+// terminal are made plain: in JSON they are escaped and mean the same.
 func Write(w io.Writer, f Format, reports []Report, o Options) error {
-	return writers[f](w, reports, o)
+	if f == Table {
+		return writeTables(w, reports, o)
+	}
+	var text bytes.Buffer
+	if err := writers[f](&text, reports, o); err != nil {
+		return err
+	}
+	return plain.JSON(w, text.Bytes())
 }
 
 // one makes a writer of several reports from one of a single report.

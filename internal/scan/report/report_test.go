@@ -13,6 +13,7 @@ import (
 	spdxjson "github.com/spdx/tools-golang/json"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/plain"
 )
 
 func pack(kind, name, version string, paths ...string) api.ScanPackage {
@@ -201,5 +202,26 @@ func TestDiff(t *testing.T) {
 	}
 	if same := Diff(from, from); len(same.AddedMatches)+len(same.RemovedMatches)+len(same.AddedPackages)+len(same.RemovedPackages) != 0 {
 		t.Errorf("a report differs from itself: %v", same)
+	}
+}
+
+// TestNothingSteersTheTerminal: names in reports are of whoever made the disk.
+func TestNothingSteersTheTerminal(t *testing.T) {
+	const evil = "a\u0085\u009b1m\x7f\u202e\u2066\x1b[2J"
+	p := pack("npm", evil, evil, "/"+evil)
+	r := Report{Source: api.ScanSource{Type: "dir", Target: evil}, Packages: []api.ScanPackage{p}, Matches: []api.ScanMatch{matchOf(p, "CVE-2019-1", 9.1, "critical")}}
+	r.Coverage.Unread = []api.ScanUnread{{Path: evil, Reason: evil}}
+	for _, f := range Formats {
+		out := write(t, f, options, r)
+		if !plain.Is(out) {
+			t.Errorf("%s: %q", f, out)
+		}
+		if f != Table && !strings.Contains(out, `\u009b1m\u007f\u202e\u2066\u001b[2J`) {
+			t.Errorf("%s does not say what the name is: %s", f, out)
+		}
+	}
+	var back api.ScanReport
+	if err := json.Unmarshal([]byte(write(t, JSON, options, r)), &back); err != nil || back.Matches[0].Artifact.Name != evil {
+		t.Errorf("it means %+v, %v", back, err)
 	}
 }

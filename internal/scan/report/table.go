@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"unicode"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/plain"
 )
 
 // Column is a column of a table, named by its letter.
@@ -91,7 +91,7 @@ func writeTables(w io.Writer, reports []Report, o Options) error {
 			if i > 0 {
 				gap = "\n"
 			}
-			if _, err := fmt.Fprintf(w, "%s%s:%s\n", gap, plain(r.Source.Type), plain(r.Source.Target)); err != nil {
+			if _, err := fmt.Fprintf(w, "%s%s:%s\n", gap, plain.Text(r.Source.Type), plain.Text(r.Source.Target)); err != nil {
 				return err
 			}
 		}
@@ -135,7 +135,7 @@ func lines(rows []api.ScanMatch, show []Column) []string {
 	cells := make([]string, len(show))
 	for _, m := range rows {
 		for i, c := range show {
-			cells[i] = plain(cmp.Or(columns[c].ofMatch(m), "-"))
+			cells[i] = plain.Text(cmp.Or(columns[c].ofMatch(m), "-"))
 		}
 		line := strings.Join(cells, "\t")
 		if !seen[line] {
@@ -159,14 +159,4 @@ func asMatches(packages []api.ScanPackage) []api.ScanMatch {
 		out[i].Artifact = p
 	}
 	return out
-}
-
-// plain keeps a name that somebody else chose from steering the terminal or the table.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
 }
