@@ -64,13 +64,21 @@ read, and its public key beside it, in a file that ends in .pub. It replaces no 
 			if err := license.Keygen(secret, public); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(streams.Out, "secret: %s (keep it safe: whoever has it can issue licences)\npublic: %s (copy it to %s where it shall be believed)\n",
-				secret, public, filepath.Join(license.SystemDir, license.AuthorityFile))
+			_, err := fmt.Fprintf(streams.Out, "secret: %s (keep it safe: whoever has it can issue licences)\npublic: %s (%s)\n", secret, public, believed(public))
 			return err
 		},
 	}
 	keyFlag(cmd, &secret)
 	return cmd
+}
+
+// believed says what to do with a public key.
+func believed(public string) string {
+	system := filepath.Join(license.SystemDir, license.AuthorityFile)
+	if at, err := filepath.Abs(public); err == nil && at == system {
+		return "believed on this machine; copy it to the same place of other machines"
+	}
+	return "copy it to " + system + " where it shall be believed"
 }
 
 func keyFlag(cmd *cobra.Command, secret *string) {

@@ -2,12 +2,15 @@ package imagescan
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
 )
 
 // maxConfig bounds a configuration file in bytes.
@@ -19,35 +22,46 @@ type settings struct {
 	IgnoreCVEs     []string `yaml:"ignore-cves"`
 	DBPath         string   `yaml:"db-path"`
 	DBUpdateURL    string   `yaml:"db-update-url"`
-	DBKey          string   `yaml:"db-key"` // file with the public key that listings must be signed with
+	DBUpdateWithin string   `yaml:"db-update-timeout"` // of the update before a scan, such as 10m
+	DBKey          string   `yaml:"db-key"`            // file with the public key that listings must be signed with
 	LogFile        string   `yaml:"log-file"`
 	LicenseFile    string   `yaml:"license-file"`
 }
 
 // readSettings reads a configuration file; "" is none.
-func readSettings(path string) (settings, error) {
+func readSettings(ctx context.Context, path string) (settings, error) {
 	var s settings
 	if path == "" {
 		return s, nil
 	}
-	f, err := os.Open(path)
+	raw, err := input.Whole(ctx, path, maxConfig)
 	if err != nil {
 		return s, fmt.Errorf("configuration file: %w", err)
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
-	if err != nil {
-		return s, fmt.Errorf("configuration file %s: %w", path, err)
-	}
-	if len(raw) > maxConfig {
-		return s, fmt.Errorf("configuration file %s: it is longer than 1 MiB", path)
 	}
 	d := yaml.NewDecoder(bytes.NewReader(raw))
 	d.KnownFields(true)
 	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
 		return s, fmt.Errorf("configuration file %s: %w", path, err)
 	}
+	if _, err := s.updateWithin(); err != nil {
+		return s, fmt.Errorf("configuration file %s: %w", path, err)
+	}
 	return s, nil
+}
+
+// usualWithin is how long a scan waits for the update of its database.
+const usualWithin = 10 * time.Minute
+
+// updateWithin is how long the update before a scan may take.
+func (s settings) updateWithin() (time.Duration, error) {
+	if s.DBUpdateWithin == "" {
+		return usualWithin, nil
+	}
+	d, err := time.ParseDuration(s.DBUpdateWithin)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("db-update-timeout %q: must be a time such as 10m", s.DBUpdateWithin)
+	}
+	return d, nil
 }
 
 // first gives the first text that is not empty.

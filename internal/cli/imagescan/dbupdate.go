@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,8 +40,11 @@ func (g *globals) updateOptions(path string, s settings, l *line) (update.Option
 	return o, nil
 }
 
-// autoUpdate brings the database up to date before a scan. What goes wrong is said and
-// stops no scan.
+// otherMost is how long a scan waits for another process that updates the database.
+const otherMost = 10 * time.Second
+
+// autoUpdate brings the database up to date before a scan. What goes wrong, or takes too long,
+// is said and stops no scan.
 func (g *globals) autoUpdate(ctx context.Context, path string, s settings) {
 	if s.DBUpdateURL == "" {
 		if st, err := update.Look(path); err == nil && st.Present {
@@ -53,6 +57,8 @@ func (g *globals) autoUpdate(ctx context.Context, path string, s settings) {
 	if err == nil {
 		if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
 			o.Every = checkEvery
+			o.Within, _ = s.updateWithin() // it was looked at when the settings were read
+			o.Wait = min(o.Within, otherMost)
 			var st update.Status
 			st, err = update.Update(ctx, o)
 			l.clear()
@@ -61,8 +67,8 @@ func (g *globals) autoUpdate(ctx context.Context, path string, s settings) {
 			}
 		}
 	}
-	if err != nil {
-		g.say("Vulnerability database: not updated: %v", err)
+	if err != nil && ctx.Err() == nil {
+		g.say("Vulnerability database: not updated: %s", strings.TrimPrefix(err.Error(), "update the vulnerability database: "))
 	}
 }
 

@@ -1,6 +1,7 @@
 package imagescan
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/plain"
 	"github.com/buildyard/buildyard/internal/scan"
 	"github.com/buildyard/buildyard/internal/scan/report"
 )
@@ -64,6 +66,11 @@ func (o *diffOptions) run(ctx context.Context, args []string) error {
 	if _, err := o.license(); err != nil {
 		return err
 	}
+	for _, src := range sources {
+		if err := o.check(src); err != nil {
+			return err
+		}
+	}
 	j, err := o.judge(ctx, o.globals, s)
 	if err != nil {
 		return err
@@ -93,15 +100,24 @@ func (o *diffOptions) run(ctx context.Context, args []string) error {
 
 func (o *diffOptions) write(d report.Difference) error {
 	if report.Format(o.format) == report.JSON {
-		e := json.NewEncoder(o.Out)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		return e.Encode(d)
+		return writeJSON(o.Out, d)
 	}
 	if o.quiet {
 		return nil
 	}
 	return diffTable(o.Out, d)
+}
+
+// writeJSON prints a value; what could steer a terminal is escaped.
+func writeJSON(w io.Writer, v any) error {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	return plain.JSON(w, text.Bytes())
 }
 
 // diffTable prints a difference: a plus for what came, a minus for what went.
@@ -119,7 +135,7 @@ func diffTable(w io.Writer, d report.Difference) error {
 			row(part.sign, p, "")
 		}
 		for _, m := range part.matches {
-			row(part.sign, m.Artifact, "\t"+cli.Plain(m.Vulnerability.ID)+"\t"+m.Vulnerability.Severity)
+			row(part.sign, m.Artifact, "\t"+cli.Plain(m.Vulnerability.ID)+"\t"+cli.Plain(m.Vulnerability.Severity))
 		}
 	}
 	if len(d.AddedPackages)+len(d.RemovedPackages)+len(d.AddedMatches)+len(d.RemovedMatches) == 0 {

@@ -2,7 +2,6 @@ package imagescan
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/match"
 	"github.com/buildyard/buildyard/internal/scan/report"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
 // explainOptions are what the flags of explain say.
@@ -75,7 +75,44 @@ func (o *explainOptions) run(ctx context.Context, id, name string) error {
 	if err != nil {
 		return err
 	}
-	return o.write(e)
+	if err := o.write(e); err != nil {
+		return err
+	}
+	return unknown(ctx, j.db, e)
+}
+
+// unknown is the failure of a question about what nobody has heard of, which is a typing error
+// more often than an answer.
+func unknown(ctx context.Context, db *vulndb.DB, e *match.Explanation) error {
+	if !e.KnownID {
+		known, err := named(ctx, db, e.ID)
+		if err != nil {
+			return err
+		}
+		if !known {
+			return fmt.Errorf("nothing in the database is called %s: is the id right?", e.ID)
+		}
+	}
+	if !e.KnownPackage {
+		return fmt.Errorf("nothing in the database is about the %s package %s: is its name right?", e.Package.Kind, e.Package.Name)
+	}
+	return nil
+}
+
+// named says whether an advisory about any package has a name.
+func named(ctx context.Context, db *vulndb.DB, id string) (bool, error) {
+	for a, err := range db.AllAdvisories() {
+		if err == nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return false, err
+		}
+		if a.ID == id || slices.Contains(a.Related, id) || slices.Contains(a.CVEs, id) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // explained is the JSON of an explanation.
@@ -88,10 +125,7 @@ type explained struct {
 
 func (o *explainOptions) write(e *match.Explanation) error {
 	if o.format == "json" {
-		enc := json.NewEncoder(o.Out)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
-		return enc.Encode(explained{e.ID, report.Packages([]catalog.Package{e.Package})[0], e.Finding != nil, e.Steps})
+		return writeJSON(o.Out, explained{e.ID, report.Packages([]catalog.Package{e.Package})[0], e.Finding != nil, e.Steps})
 	}
 	for _, s := range e.Steps {
 		if _, err := fmt.Fprintln(o.Out, cli.Plain(s)); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/match/vex"
 	"github.com/buildyard/buildyard/internal/scan/report"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
 )
 
 // judgeOptions say what counts.
@@ -40,7 +41,7 @@ func (o *judgeOptions) add(cmd *cobra.Command) {
 }
 
 // rules are what the flags and the configuration hide.
-func (o *judgeOptions) rules(s settings) (r match.Rules, err error) {
+func (o *judgeOptions) rules(ctx context.Context, s settings) (r match.Rules, err error) {
 	r = match.Rules{Packages: s.IgnorePackages, CVEs: s.IgnoreCVEs, MinScore: decimal(o.minScore)}
 	if o.minScore < 0 || o.minScore > 10 {
 		return r, cli.Usage(fmt.Errorf("--min-score %v: must be from 0 to 10", o.minScore))
@@ -51,14 +52,14 @@ func (o *judgeOptions) rules(s settings) (r match.Rules, err error) {
 		}
 	}
 	if len(o.vex) > 0 {
-		if r.VEX, err = vex.Load(o.vex...); err != nil {
+		if r.VEX, err = vex.Load(ctx, o.vex...); err != nil {
 			return r, err
 		}
 	}
 	if o.baseline == "" {
 		return r, nil
 	}
-	f, err := os.Open(o.baseline)
+	f, err := input.Open(ctx, o.baseline)
 	if err != nil {
 		return r, fmt.Errorf("--baseline: %w", err)
 	}
@@ -77,7 +78,7 @@ type judge struct {
 
 // judge opens what a scan is judged by, and brings it up to date before.
 func (o *judgeOptions) judge(ctx context.Context, g *globals, s settings) (*judge, error) {
-	rules, err := o.rules(s)
+	rules, err := o.rules(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -103,6 +104,9 @@ func (o *judgeOptions) open(ctx context.Context, g *globals, s settings) (*vulnd
 	if !o.noUpdate {
 		g.autoUpdate(ctx, path, s)
 	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	db, err := vulndb.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("there is no vulnerability database at %s: build one with \"imagescan db build\", bring one with \"imagescan db import\", or set db-update-url in a configuration file and run \"imagescan db update\"", path)
@@ -113,7 +117,7 @@ func (o *judgeOptions) open(ctx context.Context, g *globals, s settings) (*vulnd
 	built := db.Info().Built
 	if age := time.Since(built); o.maxAge > 0 && age > o.maxAge {
 		_ = db.Close()
-		return nil, fmt.Errorf("the vulnerability database is %s old (built %s), and --max-db-age is %s: run \"imagescan db update\"", age.Round(time.Minute), built.Format(time.DateOnly), o.maxAge)
+		return nil, fmt.Errorf("the vulnerability database is %s old (built %s), and --max-db-age is %s: run \"imagescan db update\"", ageText(age), built.UTC().Format(time.DateOnly), ageText(o.maxAge))
 	}
 	return db, nil
 }
@@ -173,6 +177,7 @@ func covered(c *api.ScanCoverage, hidden int) string {
 		}
 	}
 	age := time.Since(c.Database.Built)
-	return fmt.Sprintf("Coverage: %d volumes, %d not readable, %d files unread, database of %s (%d days old), %d unknown scores, %d hidden",
-		len(c.Volumes), skipped, c.Unreads, c.Database.Built.UTC().Format(time.DateOnly), int(age.Hours()/24), c.Unknown, hidden)
+	return fmt.Sprintf("Coverage: %s, %d not readable, %s unread, database of %s (%s old), %s, %d hidden",
+		many(len(c.Volumes), "volume"), skipped, many(c.Unreads, "file"), c.Database.Built.UTC().Format(time.DateOnly), many(int(age.Hours()/24), "day"),
+		many(c.Unknown, "unknown score"), hidden)
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/license"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
 )
 
 // defaultLicense is the licence file in the current directory.
@@ -134,27 +134,15 @@ func replaceFile(path string, data []byte) error {
 	})
 }
 
-// writeBeside lets a file be written beside its place and renames it, so that it is never
-// half there.
-func writeBeside(path string, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".imagescan-*")
-	if err != nil { // it names a file that nobody asked for
-		if at, ok := errors.AsType[*fs.PathError](err); ok {
-			err = at.Err
-		}
-		return &fs.PathError{Op: "create", Path: path, Err: err}
-	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
-		}
-	}()
-	if err = write(f); err != nil {
+// writeBeside lets a file be written beside its place, so that it is never half there.
+func writeBeside(path string, write func(io.Writer) error) error {
+	f, err := beside.Create(path)
+	if err != nil {
 		return err
 	}
-	if err = errors.Join(f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+	defer f.Discard()
+	if err := write(f); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	return f.Commit()
 }

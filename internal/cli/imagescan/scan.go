@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -24,6 +23,7 @@ type scanOptions struct {
 	judgeOptions
 	takeOptions
 	reportFile   string
+	to           *destination // of reportFile
 	format       string
 	columns      string
 	showPackages bool
@@ -126,6 +126,12 @@ func (o *scanOptions) run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer closeLog()
+	if o.reportFile != "" {
+		if o.to, err = openDestination(o.reportFile); err != nil {
+			return fmt.Errorf("report file: %w", err)
+		}
+		defer o.to.close()
+	}
 	began := time.Now()
 	log.InfoContext(ctx, "scan begins", "source", p.source.String(), "version", obs.FullVersion())
 	found, err := o.scan(ctx, p, s)
@@ -154,6 +160,9 @@ type result struct {
 
 // scan takes stock of the sources and judges it.
 func (o *scanOptions) scan(ctx context.Context, p plan, s settings) ([]result, error) {
+	if err := o.check(p.source); err != nil {
+		return nil, err
+	}
 	if o.showPackages {
 		return o.judgeAll(ctx, p, nil)
 	}
@@ -195,21 +204,13 @@ func (o *scanOptions) write(p plan, found []result) (err error) {
 	if err := report.Write(&text, p.format, reports, ro); err != nil {
 		return err
 	}
-	if err := writeReport(o.reportFile, text.String()); err != nil {
+	if err := o.to.write(text.String()); err != nil {
 		return fmt.Errorf("report file: %w", err)
 	}
 	if !o.quiet {
 		_, err = fmt.Fprintf(o.Out, "Report written to %s\n", cli.Plain(o.reportFile))
 	}
 	return err
-}
-
-// writeReport replaces a file; what is no regular file (a pipe, a terminal) is written to.
-func writeReport(path, text string) error {
-	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
-		return os.WriteFile(path, []byte(text), 0o644)
-	}
-	return replaceFile(path, []byte(text))
 }
 
 // verdict is the exit status: what fails a build comes before what could not be read.
@@ -223,7 +224,7 @@ func (o *scanOptions) verdict(p plan, found []result) error {
 		}
 	}
 	if bad > 0 {
-		err := fmt.Errorf("%d vulnerabilities are as bad as --fail-on %s", bad, o.failOn)
+		err := fmt.Errorf("%s %s as bad as --fail-on %s", many(bad, "vulnerability"), map[bool]string{true: "is", false: "are"}[bad == 1], o.failOn)
 		return cli.Exit(cli.ExitFound, errors.Join(err, partial))
 	}
 	return partial
@@ -238,6 +239,9 @@ func partly(c api.ScanCoverage) error {
 	for _, s := range c.Skipped {
 		if s.Partial {
 			what, more = s.Name+": "+s.Reason, more+1
+			if strings.Contains(s.Reason, s.Name) { // it says so itself
+				what = s.Reason
+			}
 		}
 	}
 	if what == "" && len(c.Unread) > 0 {

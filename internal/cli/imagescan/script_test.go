@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -37,7 +38,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("XDG_CONFIG_HOME", filepath.Join(env.WorkDir, "config"))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"licence": licence, "apfs": apfs, "template": template},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"licence": licence, "apfs": apfs, "template": template, "locked": locked, "evil": evil, "signalled": signalled},
 	})
 }
 
@@ -52,4 +53,37 @@ func licence(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(ts.Exec("buildyard", "license", "keygen", "--key", key))
 	ts.Check(ts.Exec("buildyard", "license", "issue", "--product", "image-scanner", "--key", key))
 	ts.Check(os.WriteFile(ts.MkAbs("scanner.lic"), []byte(ts.ReadFile("stdout")), 0o644))
+}
+
+// locked holds a lock as another process does, until the script ends: locked FILE.
+func locked(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: locked FILE")
+	}
+	f, err := os.OpenFile(ts.MkAbs(args[0]), os.O_RDWR|os.O_CREATE, 0o644)
+	ts.Check(err)
+	ts.Check(syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
+	ts.Defer(func() { _ = f.Close() })
+}
+
+// evil makes a folder evil, with a package whose name could steer a terminal.
+func evil(ts *testscript.TestScript, _ bool, _ []string) {
+	folder := ts.MkAbs("evil/node_modules/b")
+	ts.Check(os.MkdirAll(folder, 0o755))
+	ts.Check(os.WriteFile(filepath.Join(folder, "package.json"), []byte("{\"name\": \"b\u009b1m\u202ec\", \"version\": \"1\"}"), 0o644))
+}
+
+// signalled runs the program until it says something on its error stream that shows that it
+// waits, sends it a signal, and compares the exit status: signalled SIGNAL STATUS ARG...
+func signalled(ts *testscript.TestScript, neg bool, args []string) {
+	sig := map[string]os.Signal{"INT": os.Interrupt, "TERM": syscall.SIGTERM}[args[0]]
+	if neg || sig == nil || len(args) < 3 {
+		ts.Fatalf("usage: signalled INT|TERM STATUS ARG...")
+	}
+	fifo := ts.MkAbs("signalled." + args[0])
+	ts.Check(syscall.Mkfifo(fifo, 0o600))
+	ts.Check(ts.Exec("sh", "-c", "imagescan \"$@\" --vex "+fifo+" 2> said & pid=$!; exec 3> "+fifo+"; kill -"+args[0]+" $pid; wait $pid; echo status $? > status", "sh", args[2], args[3]))
+	if got := ts.ReadFile("status"); got != "status "+args[1]+"\n" {
+		ts.Fatalf("%s and it said %s", got, ts.ReadFile("said"))
+	}
 }

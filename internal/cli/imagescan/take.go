@@ -2,7 +2,10 @@ package imagescan
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -10,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/scan"
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/disk"
 )
 
 // takeOptions say what of a source is looked at.
@@ -38,6 +42,62 @@ func (o *takeOptions) take(ctx context.Context, g *globals, src scan.Source, do 
 		return do(inv)
 	}
 	return scan.Each(ctx, src, so, each)
+}
+
+// check opens a source and closes it again, so that a wrong name is said before the database
+// is updated.
+func (o *takeOptions) check(src scan.Source) error {
+	if src.Type == scan.Template {
+		return o.checkTemplate(src)
+	}
+	var c io.Closer
+	var err error
+	if src.Type == scan.Image {
+		c, err = disk.OpenImage(src.Target)
+	} else {
+		_, c, err = catalog.Folder(src.Target)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", src, without(err, src.Target))
+	}
+	return c.Close()
+}
+
+func (o *takeOptions) checkTemplate(src scan.Source) error {
+	storage, err := disk.OpenStorage(o.storage)
+	if err != nil {
+		return fmt.Errorf("%s: the registry's storage (-s) %s: %w", src, o.storage, notStorage(err))
+	}
+	defer func() { _ = storage.Close() }()
+	if src.Target == scan.All {
+		return nil
+	}
+	id, tag, _ := strings.Cut(src.Target, ":")
+	t, err := storage.Open(strings.ToLower(id), tag)
+	if err != nil {
+		return fmt.Errorf("%s: %w", src, err)
+	}
+	return t.Close()
+}
+
+// notStorage says plainly that a folder has not what storages have.
+func notStorage(err error) error {
+	at, ok := errors.AsType[*fs.PathError](err)
+	if ok && errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(at.Op, "at") {
+		return fmt.Errorf("it has no folder %s, so it is no storage of a registry", at.Path)
+	}
+	return err
+}
+
+// without takes a path that was said already out of an error.
+func without(err error, path string) error {
+	if at, ok := errors.AsType[*fs.PathError](err); ok && at.Path == path {
+		return at.Err
+	}
+	if text := strings.Replace(err.Error(), path, "it", 1); len(path) > 1 && text != err.Error() {
+		return errors.New(text)
+	}
+	return err
 }
 
 // tellInventory prints the line about catalogued packages, and names what was not read.
@@ -89,7 +149,7 @@ func tellWarnings(g *globals, warnings []catalog.Warning) {
 		g.say("and %d more (the JSON report names them)", unread-most)
 	}
 	if odd > 0 {
-		g.say("%d files are not what their names say (the JSON report names them)", odd)
+		g.say("%s not what their names say (the JSON report names them)", map[bool]string{true: "1 file is", false: fmt.Sprintf("%d files are", odd)}[odd == 1])
 	}
 }
 

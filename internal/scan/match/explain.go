@@ -3,6 +3,7 @@ package match
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
@@ -15,6 +16,10 @@ type Explanation struct {
 	Package catalog.Package
 	Steps   []string // sentences, in the order in which it was decided
 	Finding *Finding // nil when it is not reported
+
+	// KnownID says that the database has the id, or that an advisory about the package has;
+	// KnownPackage that anything in it is about the package.
+	KnownID, KnownPackage bool
 }
 
 // story writes down how one vulnerability is judged. A nil story writes nothing.
@@ -34,7 +39,8 @@ type Question struct {
 func Explain(ctx context.Context, db DB, q Question, o Options) (*Explanation, error) {
 	id, p := q.ID, q.Package
 	s := &story{ids: []string{id}}
-	j, err := newJudge(&only{DB: db, story: s}, q.Beside, o)
+	one := &only{DB: db, story: s}
+	j, err := newJudge(one, q.Beside, o)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +51,11 @@ func Explain(ctx context.Context, db DB, q Question, o Options) (*Explanation, e
 	if err := j.judgeGroup([]*catalog.Package{&p}); err != nil {
 		return nil, err
 	}
-	out := &Explanation{ID: id, Package: p}
+	_, known, err := db.Vulnerability(id)
+	if err != nil {
+		return nil, err
+	}
+	out := &Explanation{ID: id, Package: p, KnownID: known || one.about, KnownPackage: one.any}
 	for _, f := range j.found {
 		if slices.Contains(s.ids, f.Vulnerability.ID) || slices.Contains(s.ids, f.Advisory) {
 			out.Finding = f
@@ -67,6 +77,8 @@ func Explain(ctx context.Context, db DB, q Question, o Options) (*Explanation, e
 type only struct {
 	DB
 	story *story
+	any   bool // something was about the package
+	about bool // something of that has the id
 }
 
 // Advisories gives those that are about the vulnerability, and notes their other names.
@@ -76,6 +88,7 @@ func (o *only) Advisories(eco vulndb.Ecosystem, name string) ([]vulndb.Advisory,
 	about := slices.DeleteFunc(all, func(a vulndb.Advisory) bool {
 		return a.ID != id && !slices.Contains(a.CVEs, id) && !slices.Contains(a.Related, id)
 	})
+	o.any, o.about = o.any || len(all) > 0, o.about || len(about) > 0
 	for _, a := range about {
 		if a.ID == id || slices.Contains(a.Related, id) {
 			o.story.ids = append(o.story.ids, a.CVEs...)
@@ -83,6 +96,20 @@ func (o *only) Advisories(eco vulndb.Ecosystem, name string) ([]vulndb.Advisory,
 		}
 	}
 	return about, err
+}
+
+// EachApplicability notes what there is.
+func (o *only) EachApplicability(vendor, product string) iter.Seq2[vulndb.Applicability, error] {
+	return func(yield func(vulndb.Applicability, error) bool) {
+		for a, err := range o.DB.EachApplicability(vendor, product) {
+			if err == nil {
+				o.any, o.about = true, o.about || a.ID == o.story.ids[0]
+			}
+			if !yield(a, err) {
+				return
+			}
+		}
+	}
 }
 
 func (s *story) tell(format string, args ...any) {
@@ -98,10 +125,18 @@ func (s *story) tellAdvisory(a *vulndb.Advisory) {
 	if s == nil {
 		return
 	}
-	s.tell("%s (%s) is about %s %s: %d ranges, %d single versions.", a.ID, a.Source, a.Ecosystem, a.Name, len(a.Ranges), len(a.Versions))
+	s.tell("%s (%s) is about %s %s: %s, %s.", a.ID, a.Source, a.Ecosystem, a.Name, many(len(a.Ranges), "range"), many(len(a.Versions), "single version"))
 	if a.Unconfirmed {
 		s.tell("Nobody has reviewed it, and it names no end: what it finds is marked and fails no build.")
 	}
+}
+
+// many is a number of things: "1 range", "2 ranges".
+func many(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 func (s *story) tellRange(version string, r vulndb.Range, holds bool, err error) {

@@ -22,8 +22,8 @@ type Options struct {
 	Every time.Duration
 	// Stall is how long a server may send nothing; 0 is 30 s.
 	Stall time.Duration
-	// Within is how long all of it may take, however much comes; 0 is without end. What came
-	// until then is kept, and the next update goes on there.
+	// Within is how long all of it may take once no other update runs, however much comes; 0 is
+	// without end. What came until then is kept, and the next update goes on there.
 	Within time.Duration
 	// Wait is how long another update of the same database is waited for; 0 is without end.
 	Wait time.Duration
@@ -101,14 +101,14 @@ func Look(target string) (Status, error) {
 func Update(ctx context.Context, o Options) (Status, error) {
 	o = o.filled()
 	p := place(o.Target)
-	if o.Within > 0 {
-		var cancel func()
-		ctx, cancel = context.WithTimeoutCause(ctx, o.Within, fmt.Errorf("it takes longer than %s", o.Within))
-		defer cancel()
-	}
 	release, err := p.hold(ctx, o.Wait)
 	if err == nil {
 		defer release()
+		if o.Within > 0 {
+			var cancel func()
+			ctx, cancel = context.WithTimeoutCause(ctx, o.Within, fmt.Errorf("it takes longer than %s", o.Within))
+			defer cancel()
+		}
 		var outcome Outcome
 		outcome, err = p.update(ctx, o)
 		if err != nil && ctx.Err() != nil {

@@ -1,0 +1,59 @@
+package imagescan
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
+)
+
+// destination is where a report goes. It is looked at before the scan, which may take long.
+// One of a regular file is replaced as a whole; what is none, a pipe or a terminal, is
+// written to.
+type destination struct {
+	file *beside.File // nil when it is no regular file
+	path string
+}
+
+// openDestination gives the destination of --report-file.
+func openDestination(path string) (*destination, error) {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real // a link stays one
+	}
+	st, err := os.Stat(path)
+	switch {
+	case err == nil && st.IsDir():
+		return nil, &fs.PathError{Op: "create", Path: path, Err: errors.New("it is a folder")}
+	case err == nil && !st.Mode().IsRegular():
+		if err := unix.Access(path, unix.W_OK); err != nil {
+			return nil, &fs.PathError{Op: "write", Path: path, Err: err}
+		}
+		return &destination{path: path}, nil
+	}
+	f, err := beside.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	return &destination{file: f, path: path}, nil
+}
+
+func (d *destination) write(text string) error {
+	if d.file == nil {
+		return os.WriteFile(d.path, []byte(text), 0o644)
+	}
+	if _, err := d.file.WriteString(text); err != nil {
+		return err
+	}
+	return d.file.Commit()
+}
+
+// close leaves what was there when nothing was written.
+func (d *destination) close() {
+	if d != nil && d.file != nil {
+		d.file.Discard()
+	}
+}
