@@ -81,7 +81,7 @@ func RunAs(ctx context.Context, root *cobra.Command, prefix string) int {
 	if err == nil {
 		return ExitOK
 	}
-	by, code := signalled(ctx, err)
+	code, by := signalled(ctx, err)
 	if by != nil && !Coded(err) {
 		err = by // "context canceled" tells nobody what happened
 	}

@@ -40,10 +40,10 @@ func Signals(parent context.Context) (ctx context.Context, stop func()) {
 
 // signalled says whether a command failed because a signal ended its context, and gives the
 // exit code that shells use for that signal.
-func signalled(ctx context.Context, err error) (cause error, code int) {
+func signalled(ctx context.Context, err error) (code int, cause error) {
 	by, ok := errors.AsType[signalError](context.Cause(ctx))
 	if !ok || !errors.Is(err, context.Canceled) && !errors.Is(err, by) && CodeOf(err) != ExitInterrupted {
-		return nil, 0
+		return 0, nil
 	}
-	return by, ExitSignal + int(by.Signal)
+	return ExitSignal + int(by.Signal), by
 }

@@ -21,8 +21,8 @@ type destination struct {
 
 // openDestination gives the destination of --report-file.
 func openDestination(path string) (*destination, error) {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real // a link stays one
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target // a link stays one
 	}
 	st, err := os.Stat(path)
 	switch {

@@ -38,16 +38,16 @@ func (g *globals) say(format string, args ...any) {
 
 // Main runs the program and gives its exit code.
 func Main(ctx context.Context, args []string, streams Streams) int {
-	cmd := newCommand(ctx, streams)
+	cmd := newCommand(streams)
 	cmd.SetArgs(args)
 	return cli.RunAs(ctx, cmd, "Error")
 }
 
 // newCommand makes the program's command tree.
-func newCommand(ctx context.Context, streams Streams) *cobra.Command {
+func newCommand(streams Streams) *cobra.Command {
 	g := &globals{Streams: streams}
-	g.read = sync.OnceValues(func() (settings, error) { return readSettings(ctx, g.config) })
 	root := scanCommand(g)
+	g.read = sync.OnceValues(func() (settings, error) { return readSettings(root.Context(), g.config) })
 	root.Version = obs.FullVersion()
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
