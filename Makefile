@@ -76,9 +76,9 @@ test-images: ## read ext4 and APFS from disks of every form and compare with oth
 	scripts/need.sh images
 	SHARED=$(or $(SHARED),../shared) go run ./test/images $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
 
-test-truth: ## hold the matcher to the truth table and to a naive matcher on every advisory: SHARED=folder with data/vuln
-	@test -d "$(SHARED)/data/vuln" || { echo "test-truth needs SHARED, the folder that holds data/vuln"; exit 1; }
-	SHARED="$(abspath $(SHARED))" go test -trimpath -count=1 -timeout 30m -v ./internal/scan/match/truth/...
+test-truth: ## hold the matcher to the truth table and to a naive matcher on every advisory; needs SHARED (../shared)
+	@test -d "$(or $(SHARED),../shared)/data/vuln" || { echo "test-truth needs SHARED, the folder that holds data/vuln"; exit 1; }
+	SHARED="$(abspath $(or $(SHARED),../shared))" go test -trimpath -count=1 -timeout 30m -json ./internal/scan/match/truth/... | go run ./internal/tools/testsum -evidence
 
 test-walks: ## try every step and case of the tests that try some by chance in "make test", and race all of a registry for 60 s
 	scripts/need.sh test

@@ -5,15 +5,20 @@
 // when something failed or no test ran.
 //
 //	go test -json ./... | testsum
+//
+// With -evidence it also shows what tests that passed put out, and a skip is a failure.
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 )
 
 func main() {
 	s := newSummary(os.Stdout)
+	flag.BoolVar(&s.evidence, "evidence", false, "show what tests that passed put out, and fail when one was skipped")
+	flag.Parse()
 	if err := s.read(os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, "testsum:", err)
 		os.Exit(2)

@@ -64,6 +64,8 @@ type summary struct {
 	failed  []unit
 	skipped []skip
 	slow    []timed
+
+	evidence bool // what passed is shown, too, and nothing may be skipped
 }
 
 func newSummary(out io.Writer) *summary {
@@ -123,6 +125,9 @@ func (s *summary) endTest(u unit, action string) {
 	switch action {
 	case "pass":
 		s.passed++
+		if s.evidence {
+			s.print(u)
+		}
 	case "skip":
 		s.skipped = append(s.skipped, skip{u, reason(s.output[u])})
 	case "fail":
@@ -220,12 +225,11 @@ func (s *summary) finish() bool {
 	})
 	slices.SortFunc(s.failed, func(a, b unit) int { return strings.Compare(a.String(), b.String()) })
 	s.list("Failed", len(s.failed), func(i int) string { return s.failed[i].String() })
-	good := len(s.failed) == 0 && s.passed > 0
-	if !good && len(s.failed) == 0 {
+	if s.passed == 0 && len(s.failed) == 0 {
 		fmt.Fprintln(s.out, "\nNo test ran.")
 	}
 	fmt.Fprintf(s.out, "\n%d passed, %d failed, %d skipped\n", s.passed, len(s.failed), len(s.skipped))
-	return good
+	return len(s.failed) == 0 && s.passed > 0 && !(s.evidence && len(s.skipped) > 0)
 }
 
 func (s *summary) list(title string, n int, line func(int) string) {

@@ -116,3 +116,21 @@ func TestRealRun(t *testing.T) {
 		}
 	}
 }
+
+// TestEvidence: what passed is shown, and a skip is no success.
+func TestEvidence(t *testing.T) {
+	for action, want := range map[string]bool{"pass": true, "skip": false} {
+		var out strings.Builder
+		s := newSummary(&out)
+		s.evidence = true
+		events := `{"Action":"output","Package":"p","Test":"T","Output":"    t_test.go:1: 7 of 7\n"}
+{"Action":"pass","Package":"p","Test":"A"}
+{"Action":"` + action + `","Package":"p","Test":"T"}`
+		if err := s.read(strings.NewReader(events)); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.finish(); got != want || !strings.Contains(out.String(), "7 of 7") {
+			t.Errorf("%s: %v\n%s", action, got, out.String())
+		}
+	}
+}
