@@ -36,7 +36,7 @@ func readSettings(ctx context.Context, path string) (settings, error) {
 	}
 	raw, err := input.Whole(ctx, path, maxConfig)
 	if err != nil {
-		return s, fmt.Errorf("configuration file: %w", err)
+		return s, fmt.Errorf("configuration file %s: %w", path, err)
 	}
 	d := yaml.NewDecoder(bytes.NewReader(raw))
 	d.KnownFields(true)

@@ -61,7 +61,7 @@ func (o *judgeOptions) rules(ctx context.Context, s settings) (r match.Rules, er
 	}
 	f, err := input.Open(ctx, o.baseline)
 	if err != nil {
-		return r, fmt.Errorf("--baseline: %w", err)
+		return r, fmt.Errorf("--baseline %s: %w", o.baseline, err)
 	}
 	defer f.Close()
 	if r.Baseline, err = match.ReadBaseline(f); err != nil {

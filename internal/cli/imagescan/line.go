@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/cli"
 )
@@ -16,7 +17,11 @@ type line struct {
 
 	mu    sync.Mutex // guards what follows
 	shown bool
+	last  time.Time // when it was shown
 }
+
+// showEvery keeps a terminal that is far away from being busy with nothing but this line.
+const showEvery = 100 * time.Millisecond
 
 func newLine(g *globals) *line {
 	l := &line{g: g, columns: cli.Columns(g.Err)}
@@ -28,7 +33,7 @@ func newLine(g *globals) *line {
 
 // show replaces what the line says.
 func (l *line) show(format string, args ...any) {
-	if l.columns == 0 {
+	if l.columns == 0 || !l.due() {
 		return
 	}
 	text := []rune(cli.Plain(fmt.Sprintf(format, args...)))
@@ -39,6 +44,17 @@ func (l *line) show(format string, args ...any) {
 	defer l.mu.Unlock()
 	l.shown = true
 	_, _ = fmt.Fprintf(l.g.Err, "\r\x1b[K%s", string(text))
+}
+
+func (l *line) due() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if now.Sub(l.last) < showEvery {
+		return false
+	}
+	l.last = now
+	return true
 }
 
 // clear takes the line away.

@@ -66,7 +66,7 @@ func (o *takeOptions) check(src scan.Source) error {
 func (o *takeOptions) checkTemplate(src scan.Source) error {
 	storage, err := disk.OpenStorage(o.storage)
 	if err != nil {
-		return fmt.Errorf("%s: the registry's storage (-s) %s: %w", src, o.storage, notStorage(err))
+		return fmt.Errorf("%s: the registry's storage (-s) %s: %w", src, o.storage, notStorage(err, o.storage))
 	}
 	defer func() { _ = storage.Close() }()
 	if src.Target == scan.All {
@@ -81,12 +81,12 @@ func (o *takeOptions) checkTemplate(src scan.Source) error {
 }
 
 // notStorage says plainly that a folder has not what storages have.
-func notStorage(err error) error {
+func notStorage(err error, path string) error {
 	at, ok := errors.AsType[*fs.PathError](err)
 	if ok && errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(at.Op, "at") {
 		return fmt.Errorf("it has no folder %s, so it is no storage of a registry", at.Path)
 	}
-	return err
+	return without(err, path)
 }
 
 // without takes a path that was said already out of an error.
@@ -94,10 +94,13 @@ func without(err error, path string) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok && at.Path == path {
 		return at.Err
 	}
-	if text := strings.Replace(err.Error(), path, "it", 1); len(path) > 1 && text != err.Error() {
-		return errors.New(text)
+	text := strings.TrimPrefix(err.Error(), "opening a folder: ")
+	if rest, ok := strings.CutPrefix(text, path); ok {
+		if text, ok = strings.CutPrefix(rest, ": "); !ok {
+			text = "it" + rest
+		}
 	}
-	return err
+	return errors.New(text)
 }
 
 // tellInventory prints the line about catalogued packages, and names what was not read.

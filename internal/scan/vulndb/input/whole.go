@@ -2,13 +2,15 @@ package input
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 )
 
 // Open opens a file that a user named, which may be a pipe: opening one waits for whoever
-// writes it, and that ends with the context.
+// writes it, and that ends with the context. Errors do not name the path: the caller does.
 func Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	type opened struct {
 		f   *os.File
@@ -21,6 +23,9 @@ func Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	}()
 	select {
 	case o := <-done:
+		if at, ok := errors.AsType[*fs.PathError](o.err); ok {
+			return nil, at.Err
+		}
 		if o.err != nil {
 			return nil, o.err
 		}
@@ -62,7 +67,7 @@ func Whole(ctx context.Context, path string, most int64) ([]byte, error) {
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(b)) > most {
-		err = fmt.Errorf("%s has more than %s", path, size(most))
+		err = fmt.Errorf("it has more than %s", size(most))
 	}
 	return b, err
 }
