@@ -21,10 +21,16 @@ import (
 )
 
 // attachOptions say where results go beside the report.
-type attachOptions struct{ registry string }
+type attachOptions struct {
+	registry string
+
+	client    *client.Registry // nil: nothing is attached
+	as        cloud.Caller
+	anonymous bool // no credentials are set
+}
 
 func (o *attachOptions) add(fs *pflag.FlagSet) {
-	fs.StringVar(&o.registry, "attach", "", "address of the registry that keeps the results beside the template; credentials are those of buildyard (SVC_ROOT_TOKEN, SVC_CLIENT_API_KEY_ID, ...)")
+	fs.StringVar(&o.registry, "attach", "", "address of the registry that keeps the results beside the template; credentials are those of buildyard (SVC_CLIENT_ROOT_TOKEN, SVC_CLIENT_API_KEY_ID, ...)")
 }
 
 func (o *attachOptions) check(src scan.Source, onlyPackages bool) error {
@@ -39,8 +45,9 @@ func (o *attachOptions) check(src scan.Source, onlyPackages bool) error {
 	return nil
 }
 
-// send attaches every result to the version that was scanned.
-func (o *attachOptions) send(ctx context.Context, g *globals, found []result) error {
+// open makes the client of the registry, so that settings that are wrong are said before the
+// scan. It asks nobody.
+func (o *attachOptions) open(g *globals) error {
 	if o.registry == "" {
 		return nil
 	}
@@ -53,9 +60,29 @@ func (o *attachOptions) send(ctx context.Context, g *globals, found []result) er
 		return cli.Usage(err)
 	}
 	co.UserAgent = "imagescan"
-	registry, err := client.NewRegistry(o.registry, co)
-	if err != nil {
+	if o.client, err = client.NewRegistry(o.registry, co); err != nil {
 		return cli.Usage(fmt.Errorf("--attach: %w", err))
+	}
+	o.as, o.anonymous = as, true
+	for _, key := range []string{config.RootToken, config.ClientBearer, config.ClientKeyID, config.ClientCert} {
+		o.anonymous = o.anonymous && v.String(key) == ""
+	}
+	return nil
+}
+
+// explained says what may be done about a registry that does not take results.
+func (o *attachOptions) explained(ctx context.Context, err error) error {
+	if o.anonymous && errors.Is(err, client.ErrUnauthenticated) {
+		return cli.Exit(cli.ExitDenied, fmt.Errorf("%w: set credentials of buildyard in the environment: %s, or %s and %s, or %s and %s",
+			err, config.RootToken, config.ClientKeyID, config.ClientKeyString, config.ClientCert, config.ClientKey))
+	}
+	return cloud.Explained(ctx, err, cloud.Asked{Flag: "--attach", As: o.as})
+}
+
+// send attaches every result to the version that was scanned.
+func (o *attachOptions) send(ctx context.Context, g *globals, found []result) error {
+	if o.client == nil {
+		return nil
 	}
 	for _, r := range found {
 		if r.inventory.ID == "" {
@@ -63,10 +90,10 @@ func (o *attachOptions) send(ctx context.Context, g *globals, found []result) er
 		}
 		scan, err := attached(r)
 		if err == nil {
-			err = registry.PutScan(ctx, r.inventory.ID, client.Version{Tag: r.inventory.Tag}, scan)
+			err = o.client.PutScan(ctx, r.inventory.ID, client.Version{Tag: r.inventory.Tag}, scan)
 		}
 		if err != nil {
-			return fmt.Errorf("attach the results of %s: %w", r.inventory.Source, cloud.Explained(ctx, err, cloud.Asked{Flag: "--attach", As: as}))
+			return fmt.Errorf("attach the results of %s: %w", r.inventory.Source, o.explained(ctx, err))
 		}
 		g.say("Results attached to %s at %s", r.inventory.Source, o.registry)
 	}

@@ -126,6 +126,9 @@ func (o *scanOptions) run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer closeLog()
+	if err := o.attach.open(o.globals); err != nil {
+		return err
+	}
 	if o.reportFile != "" {
 		if o.to, err = openDestination(o.reportFile); err != nil {
 			return fmt.Errorf("report file: %w", err)
