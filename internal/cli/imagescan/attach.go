@@ -76,6 +76,9 @@ func (o *attachOptions) explained(ctx context.Context, err error) error {
 		return cli.Exit(cli.ExitDenied, fmt.Errorf("%w: set credentials of buildyard in the environment: %s, or %s and %s, or %s and %s",
 			err, config.RootToken, config.ClientKeyID, config.ClientKeyString, config.ClientCert, config.ClientKey))
 	}
+	if errors.Is(err, client.ErrNotFound) || errors.Is(err, client.ErrNoVersion) {
+		err = fmt.Errorf("the registry at %s has no such template or tag: %w", o.registry, err)
+	}
 	return cloud.Explained(ctx, err, cloud.Asked{Flag: "--attach", As: o.as})
 }
 

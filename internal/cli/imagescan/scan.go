@@ -241,10 +241,7 @@ func partly(c api.ScanCoverage) error {
 	what, more := "", c.Unreads
 	for _, s := range c.Skipped {
 		if s.Partial {
-			what, more = s.Name+": "+s.Reason, more+1
-			if strings.Contains(s.Reason, s.Name) { // it says so itself
-				what = s.Reason
-			}
+			what, more = about(s.Name, s.Reason), more+1
 		}
 	}
 	if what == "" && len(c.Unread) > 0 {

@@ -127,7 +127,7 @@ func tellInventory(g *globals, inv *scan.Inventory) {
 		if s.Partial {
 			word = "Could not read"
 		}
-		g.say("%s: %s: %s", word, s.Name, s.Reason)
+		g.say("%s: %s", word, about(s.Name, s.Reason))
 	}
 	tellWarnings(g, inv.Warnings)
 }

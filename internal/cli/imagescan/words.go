@@ -18,6 +18,14 @@ func many[N int | int64](n N, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
+// about is what is said of something, with its name once.
+func about(name, text string) string {
+	if strings.Contains(text, name) {
+		return text
+	}
+	return name + ": " + text
+}
+
 // ageText is an age as people say it: of some days, the hours do not matter.
 func ageText(d time.Duration) string {
 	const day = 24 * time.Hour

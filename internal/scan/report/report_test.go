@@ -225,3 +225,11 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 		t.Errorf("it means %+v, %v", back, err)
 	}
 }
+
+func TestEPSS(t *testing.T) {
+	for value, want := range map[float64]string{0: "", 0.00001: "<0.01%", 0.00043: "0.04%", 0.12345: "12.3%", 0.97: "97.0%"} {
+		if got := epss(api.ScanMatch{Vulnerability: api.ScanVulnerability{EPSS: value}}); got != want {
+			t.Errorf("%v: got %q, want %q", value, got, want)
+		}
+	}
+}

@@ -77,11 +77,18 @@ func location(m api.ScanMatch) string {
 	return strings.Join(paths, ", ")
 }
 
+// epss is a likelihood in percent. Most are below one.
 func epss(m api.ScanMatch) string {
-	if m.Vulnerability.EPSS == 0 {
+	switch p := m.Vulnerability.EPSS * 100; {
+	case p == 0:
 		return ""
+	case p < 0.01:
+		return "<0.01%"
+	case p < 1:
+		return strconv.FormatFloat(p, 'f', 2, 64) + "%"
+	default:
+		return strconv.FormatFloat(p, 'f', 1, 64) + "%"
 	}
-	return strconv.FormatFloat(m.Vulnerability.EPSS*100, 'f', 1, 64) + "%"
 }
 
 func writeTables(w io.Writer, reports []Report, o Options) error {
