@@ -137,5 +137,5 @@ func resumable(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	return errors.New("interrupted; the same command goes on where it was")
+	return cli.Exit(cli.ExitInterrupted, errors.New("interrupted; the same command goes on where it was"))
 }

@@ -173,7 +173,7 @@ func (o *ImportOptions) run(ctx context.Context) error {
 	vm, err := l.Import(ctx, o.Image, o.Settings, b.update)
 	b.end()
 	if err != nil && ctx.Err() != nil {
-		return errors.New("interrupted; nothing of the template is left, give the command again")
+		return cli.Exit(cli.ExitInterrupted, errors.New("interrupted; nothing of the template is left, give the command again"))
 	}
 	if err != nil {
 		return err
