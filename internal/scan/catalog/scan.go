@@ -24,6 +24,13 @@ type Options struct {
 	Workers    int                       // goroutines; 0 is one per processor
 	FileTime   time.Duration             // that one extractor may spend on one file; 0 is a minute
 	Limits     Limits                    // of what is kept
+	Begin      func()                    // called by each goroutine before it works; may be nil
+}
+
+func (o *Options) begin() {
+	if o.Begin != nil {
+		o.Begin()
+	}
 }
 
 // Warning is something that was not read, or not wholly.

@@ -52,6 +52,7 @@ type walk struct {
 	claims *claims
 	leave  func(path string) bool
 	read   func(context.Context, wanted)
+	begin  func()
 	report *progress
 
 	mu      sync.Mutex
@@ -74,7 +75,7 @@ type walk struct {
 
 func newWalk(r *reading) *walk {
 	w := &walk{
-		root: r.root, claims: r.claims, leave: r.options.Leave, report: r.report, seen: map[uint64]struct{}{},
+		root: r.root, claims: r.claims, leave: r.options.Leave, begin: r.options.begin, report: r.report, seen: map[uint64]struct{}{},
 		warnings: newWarnings(r.options.Limits), skipped: newWarnings(r.options.Limits),
 		read: func(ctx context.Context, f wanted) { r.keep(f, r.file(ctx, f)) },
 	}
@@ -99,7 +100,10 @@ func (w *walk) run(ctx context.Context, workers int) error {
 	defer release()
 	var all sync.WaitGroup
 	for range workers {
-		all.Go(func() { w.work(ctx) })
+		all.Go(func() {
+			w.begin()
+			w.work(ctx)
+		})
 	}
 	all.Wait()
 	return context.Cause(ctx)

@@ -30,6 +30,7 @@ type Options struct {
 	Rules Rules
 	// Products names a package as NVD does, from several goroutines; nil is cpe.Products.
 	Products func(catalog.Package) []cpe.Product
+	Begin    func() // called by each goroutine before it works; may be nil
 }
 
 var _ DB = (*vulndb.DB)(nil)
@@ -51,6 +52,9 @@ func Match(ctx context.Context, db DB, packages []catalog.Package, o Options) (*
 	var wg sync.WaitGroup
 	for _, j := range judges {
 		wg.Go(func() {
+			if o.Begin != nil {
+				o.Begin()
+			}
 			if err := j.run(ctx, work); err != nil {
 				cancel(err)
 			}

@@ -1,0 +1,210 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Finder looks for packages file by file, for who keeps what each file holds: it says
+// which files matter, and reads one at a time. Several goroutines may use it.
+type Finder struct {
+	root    fs.FS
+	claims  *claims
+	options Options
+}
+
+// NewFinder makes one for a tree that tells of entries without following them, as those
+// of Folder and Machine do.
+func NewFinder(root fs.FS, o Options) *Finder {
+	if o.Workers <= 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.FileTime <= 0 {
+		o.FileTime = time.Minute
+	}
+	o.Limits = o.Limits.orUsual()
+	return &Finder{root: root, claims: newClaims(o.Extractors), options: o}
+}
+
+// Names says by base name which files may matter, of any tree.
+type Names struct{ claims *claims }
+
+// NewNames makes one.
+func NewNames(extractors []Extractor) *Names { return &Names{newClaims(extractors)} }
+
+// Want says whether a file of that name may matter. It is cheap, and says yes to what may
+// be a program: only its permissions tell.
+func (n *Names) Want(base string) bool {
+	if _, ok := n.claims.byName[base]; ok {
+		return true
+	}
+	if dot := strings.LastIndexByte(base, '.'); dot >= 0 {
+		if _, ok := n.claims.byExtension[lower(base[dot:])]; ok {
+			return true
+		}
+	}
+	return len(n.claims.programs) > 0 && asProgram(base) != noProgram
+}
+
+// Wanted is a file that matters. Its path begins at the root of the tree, without a slash.
+type Wanted struct {
+	Path string
+	by   []int
+	link bool
+}
+
+// mostWanted is how many files a listing has at most.
+const mostWanted = 1_000_000
+
+// Listing is what a walk found.
+type Listing struct {
+	Wanted   []Wanted // in the order of paths
+	Warnings []Warning
+	Skipped  []Warning
+	Files    int // entries that are no folders
+	Folders  int
+	Unread   int // folders that could not be listed
+	Left     int // files that matter and are not listed, as there are too many
+}
+
+// Walk lists the files that matter beneath a folder of the tree; "." is its root. It fails
+// when that is no folder or ctx ends.
+func (f *Finder) Walk(ctx context.Context, from string) (*Listing, error) {
+	info, err := lstat(f.root, from)
+	if err == nil && !info.IsDir() {
+		err = errors.New("it is not a folder")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking through %s: %w", shown(from), err)
+	}
+	p := &progress{tell: f.options.Progress}
+	defer p.start()()
+	w := newWalk(&reading{root: f.root, claims: f.claims, options: f.options, report: p})
+	if from != "." {
+		w.waiting = []folder{{in: path.Dir(from), entry: fs.FileInfoToDirEntry(named{info, path.Base(from)})}}
+	}
+	var out Listing
+	w.read = func(_ context.Context, found wanted) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(out.Wanted) == mostWanted {
+			out.Left++
+			return
+		}
+		out.Wanted = append(out.Wanted, Wanted{found.path, found.by, found.link})
+	}
+	if err := w.run(ctx, f.options.Workers); err != nil {
+		return nil, fmt.Errorf("looking through %s: %w", shown(from), err)
+	}
+	slices.SortFunc(out.Wanted, func(a, b Wanted) int { return cmp.Compare(a.Path, b.Path) })
+	out.Warnings, out.Skipped, out.Files, out.Folders, out.Unread = w.warnings.cut(), w.skipped.cut(), w.files, w.folders, w.unread+w.unlisted
+	return &out, nil
+}
+
+// named is what is known of a file, under the name that it was asked for.
+type named struct {
+	fs.FileInfo
+	name string
+}
+
+func (n named) Name() string { return n.name }
+
+// At says whether a file matters as it is now. One that is not there does not, nor one
+// that is only reached by a link: a walk follows none.
+func (f *Finder) At(name string) (Wanted, bool) {
+	info, err := lstat(f.root, name)
+	if err != nil || f.behindLink(name) {
+		return Wanted{}, false
+	}
+	base := path.Base(name)
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		b := &batch{walk: &walk{claims: f.claims}}
+		by := f.claims.named(name, base, false)
+		if b.program(name, fs.FileInfoToDirEntry(named{info, base})) {
+			by = append(by, f.claims.programs...)
+		}
+		return Wanted{name, by, false}, len(by) > 0
+	case mode&fs.ModeSymlink != 0:
+		by := f.claims.named(name, base, true)
+		return Wanted{name, by, true}, len(by) > 0
+	default:
+		return Wanted{}, false
+	}
+}
+
+// Found is what a file holds.
+type Found struct {
+	Packages []Package // each name and version of a kind once
+	Warnings []Warning
+}
+
+// Read reads a file.
+func (f *Finder) Read(ctx context.Context, w Wanted) Found {
+	r := reading{root: f.root, claims: f.claims, options: f.options}
+	o := r.file(ctx, wanted{path: w.Path, by: w.by, link: w.link})
+	return Found{Packages: merge(o.packages), Warnings: o.warnings}
+}
+
+// Mark tells whether a file is the one that was read before, with the same content.
+type Mark struct {
+	Print   uint64    // of its size, number and times
+	Changed time.Time // when its content, name or permissions last did, as far as the system says
+}
+
+// Mark gives that of a path as it is now. It is an error when nothing is there.
+func (f *Finder) Mark(name string) (Mark, error) {
+	info, err := lstat(f.root, name)
+	if err != nil {
+		return Mark{}, err
+	}
+	changed, inode := times(info)
+	h := uint64(14695981039346656037) // FNV-1a, of 64 bits
+	for _, v := range [...]uint64{uint64(info.Size()), uint64(info.ModTime().UnixNano()), uint64(changed.UnixNano()), inode, uint64(info.Mode())} {
+		for range 8 {
+			h = (h ^ v&0xff) * 1099511628211
+			v >>= 8
+		}
+	}
+	return Mark{Print: h, Changed: changed}, nil
+}
+
+// IsFolder says whether a path is a folder now, and neither a link nor behind one.
+func (f *Finder) IsFolder(name string) bool {
+	info, err := lstat(f.root, name)
+	return err == nil && info.IsDir() && !f.behindLink(name)
+}
+
+// behindLink says whether a folder that a path leads through is a link.
+func (f *Finder) behindLink(name string) bool {
+	for i := range len(name) {
+		if name[i] != '/' {
+			continue
+		}
+		if info, err := lstat(f.root, name[:i]); err != nil || !info.IsDir() {
+			return true
+		}
+	}
+	return false
+}
+
+func lstat(root fs.FS, name string) (fs.FileInfo, error) {
+	if l, ok := root.(lstater); ok {
+		return l.Lstat(name)
+	}
+	return fs.Stat(root, name)
+}
+
+// Denied says whether this program lacks the permission.
+func (w Warning) Denied() bool {
+	return strings.HasSuffix(w.What, ": "+syscall.EACCES.Error()) || strings.HasSuffix(w.What, ": "+syscall.EPERM.Error())
+}

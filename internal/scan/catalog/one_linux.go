@@ -1,0 +1,36 @@
+package catalog
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// Machine gives the whole of this machine as a tree, for looking beneath a folder: what
+// the kernel makes up and what lies on other machines is skipped, unless that folder
+// itself is of that kind.
+func Machine(from string) (fs.FS, io.Closer, error) {
+	tree, closer, err := Folder("/")
+	if b, ok := tree.(*beneath); ok && err == nil {
+		f, err := os.Open(from)
+		if err != nil {
+			closer.Close()
+			return nil, nil, err
+		}
+		defer f.Close()
+		if b.rootType, err = fileSystem(f); err != nil {
+			closer.Close()
+			return nil, nil, err
+		}
+	}
+	return tree, closer, err
+}
+
+// times gives when a file changed, and its number.
+func times(info fs.FileInfo) (time.Time, uint64) {
+	if s, ok := info.(*status); ok {
+		return time.Unix(s.st.Ctim.Unix()), s.st.Ino
+	}
+	return info.ModTime(), 0
+}

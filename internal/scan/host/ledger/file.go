@@ -1,0 +1,163 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+)
+
+// ErrInUse says that another process has the ledger.
+var ErrInUse = errors.New("another host scanner uses the catalogue")
+
+// file is the key-value file. It is open while somebody uses it and for a moment after,
+// so that neither its pages nor what the library keeps of them count in an idle process.
+type file struct {
+	path string
+	rest time.Duration // after the last use until it is closed
+	idle func()        // called when it was closed; may be nil
+
+	mu    sync.Mutex // guards the fields below
+	db    *bbolt.DB
+	users int
+	timer *time.Timer
+	ended bool
+}
+
+// acquire opens the file unless it is.
+func (f *file) acquire() (*bbolt.DB, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended {
+		return nil, os.ErrClosed
+	}
+	if f.db == nil {
+		db, err := openFile(f.path)
+		if err != nil {
+			return nil, err
+		}
+		f.db = db
+	}
+	f.users++
+	f.timer.Stop()
+	return f.db, nil
+}
+
+func (f *file) release() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.users--; f.users == 0 && !f.ended {
+		f.timer.Reset(f.rest)
+	}
+}
+
+// end closes the file for ever.
+func (f *file) end() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = true
+	f.timer.Stop()
+	return f.closeLocked()
+}
+
+// sleep closes the file until it is used again.
+func (f *file) sleep() {
+	f.mu.Lock()
+	if f.users > 0 || f.db == nil {
+		f.mu.Unlock()
+		return
+	}
+	_ = f.closeLocked() // what was written is written
+	f.mu.Unlock()
+	if f.idle != nil {
+		f.idle()
+	}
+}
+
+func (f *file) closeLocked() (err error) {
+	if f.db == nil {
+		return nil
+	}
+	defer recovered(&err)
+	db := f.db
+	f.db = nil
+	return db.Close() // waits for who reads
+}
+
+// openFile opens the file of the library, which panics over some that are damaged.
+func openFile(path string) (db *bbolt.DB, err error) {
+	defer recovered(&err)
+	db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 5 * time.Second, FreelistType: bbolt.FreelistMapType, NoStatistics: true})
+	if err != nil {
+		if notDamage(err) {
+			return nil, fmt.Errorf("opening the catalogue: %w", err)
+		}
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	db.AllocSize = 1 << 20
+	return db, nil
+}
+
+// notDamage says whether an error tells of the system, not of the file.
+func notDamage(err error) bool {
+	var at *os.PathError
+	var no unix.Errno
+	return errors.As(err, &at) || errors.As(err, &no) || errors.Is(err, os.ErrPermission)
+}
+
+// recovered makes an error of what the library does over a damaged page: it panics, or
+// reads behind the end of the file.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("%w: %.200s", ErrDamaged, fmt.Sprint(p))
+	}
+}
+
+// view runs a transaction that reads. It is short: what it gives out is copied.
+func (f *file) view(do func(*bbolt.Tx) error) (err error) {
+	db, err := f.acquire()
+	if err != nil {
+		return err
+	}
+	defer f.release()
+	defer recovered(&err)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	return db.View(do)
+}
+
+// update runs a transaction that writes.
+func (f *file) update(do func(*bbolt.Tx) error) (err error) {
+	db, err := f.acquire()
+	if err != nil {
+		return err
+	}
+	defer f.release()
+	defer recovered(&err)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	return db.Update(do)
+}
+
+// lock takes the place for this process until it ends.
+func lock(path string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w: %s", ErrInUse, path)
+		}
+		return nil, err
+	}
+	return f, nil
+}

@@ -1,0 +1,257 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// schema is the number of the file's format. A file of another one is set aside: a full
+// scan makes it anew.
+const schema = 1
+
+// Options are what a ledger is opened with.
+type Options struct {
+	Path        string
+	MaxPackages int           // that are kept
+	MaxBytes    int64         // of the file, about
+	Rest        time.Duration // without use until the file is closed; 0 is 2 s
+	OnRest      func()        // called when it was closed; may be nil
+}
+
+// Ledger is an open one. Several goroutines may use it; those that write wait for each
+// other.
+type Ledger struct {
+	o      Options
+	file   *file
+	lock   *os.File
+	totals atomic.Pointer[totals] // as the last transaction left them
+	size   atomic.Int64
+}
+
+// Open opens a ledger, or makes one. One that is damaged is ErrDamaged: Repair sets it
+// aside.
+func Open(o Options) (*Ledger, error) {
+	if o.Rest == 0 {
+		o.Rest = 2 * time.Second
+	}
+	held, err := lock(o.Path)
+	if err != nil {
+		return nil, err
+	}
+	l := &Ledger{o: o, lock: held}
+	l.start()
+	if err := l.prepare(); err != nil {
+		if !errors.Is(err, ErrDamaged) {
+			l.Close()
+			return nil, err
+		}
+		return l, err
+	}
+	return l, nil
+}
+
+func (l *Ledger) start() {
+	f := &file{path: l.o.Path, rest: l.o.Rest, idle: l.o.OnRest}
+	f.timer = time.AfterFunc(time.Hour, f.sleep)
+	f.timer.Stop()
+	l.file = f
+	l.totals.Store(&totals{})
+}
+
+// prepare makes the tables of a new file, and reads the totals.
+func (l *Ledger) prepare() error {
+	return l.update(func(t *tx) error { return nil })
+}
+
+// Repair sets a damaged file aside and begins a new one. It gives the name that the old
+// one has now.
+func (l *Ledger) Repair(now time.Time) (string, error) {
+	_ = l.file.end() // it is damaged
+	aside := fmt.Sprintf("%s.damaged-%s", l.o.Path, now.UTC().Format("20060102T150405.000Z"))
+	if err := os.Rename(l.o.Path, aside); err != nil {
+		return "", fmt.Errorf("setting the damaged catalogue aside: %w", err)
+	}
+	l.start()
+	return aside, l.prepare()
+}
+
+// Close closes the file and gives the place back.
+func (l *Ledger) Close() error { return errors.Join(l.file.end(), l.lock.Close()) }
+
+// totals are the numbers that every transaction keeps.
+type totals struct {
+	era                       uint64 // begins with every reset
+	nextPackage, nextFile     uint64
+	files, packages, findings uint64
+	refused                   uint64 // packages that found no room since the last reset
+	judged                    time.Time
+}
+
+func (n *totals) append(b []byte) []byte {
+	for _, v := range []uint64{n.era, n.nextPackage, n.nextFile, n.files, n.packages, n.findings, n.refused} {
+		b = binary.AppendUvarint(b, v)
+	}
+	return appendTime(b, n.judged)
+}
+
+func readTotals(b []byte) (totals, error) {
+	r := reader{b: b}
+	n := totals{
+		era: r.uvarint(), nextPackage: r.uvarint(), nextFile: r.uvarint(),
+		files: r.uvarint(), packages: r.uvarint(), findings: r.uvarint(), refused: r.uvarint(), judged: r.time(),
+	}
+	return n, r.end()
+}
+
+// Totals are how much a ledger holds.
+type Totals struct {
+	Files, Packages, Findings int
+	Refused                   int       // packages that found no room since the last reset
+	Bytes                     int64     // of the file
+	Judged                    time.Time // Built of the database that all packages were compared with
+}
+
+// Totals gives how much is in it. It costs nothing.
+func (l *Ledger) Totals() Totals {
+	n := l.totals.Load()
+	return Totals{Files: int(n.files), Packages: int(n.packages), Findings: int(n.findings), Refused: int(n.refused), Bytes: l.size.Load(), Judged: n.judged}
+}
+
+// The tables.
+var (
+	metaTable     = []byte("meta")     // schema and totals
+	fileTable     = []byte("files")    // path -> fileRecord
+	pathTable     = []byte("paths")    // number of a file -> path
+	packageTable  = []byte("packages") // number -> packageRecord
+	nameTable     = []byte("names")    // identity -> number of a package
+	placeTable    = []byte("places")   // numbers of a package and a file -> what the file says of it
+	findingTable  = []byte("findings") // number of a package, id of a vulnerability -> when it was known, finding
+	unjudgedTable = []byte("unjudged") // number of a package -> transaction that put it there
+
+	reportTables = [][]byte{pathTable, packageTable, nameTable, placeTable, findingTable, unjudgedTable} // a reset empties them
+	tables       = append([][]byte{metaTable, fileTable}, reportTables...)
+
+	schemaKey = []byte("schema")
+	totalsKey = []byte("totals")
+)
+
+// tx is a transaction with its tables.
+type tx struct {
+	*bbolt.Tx
+	files, paths, packages, names, places, findings, unjudged *bbolt.Bucket
+	totals                                                    totals
+	before                                                    totals
+	full                                                      bool // no new package finds room
+}
+
+// update runs a transaction that writes, and keeps the totals.
+func (l *Ledger) update(do func(*tx) error) error {
+	var after totals
+	var size int64
+	err := l.file.update(func(b *bbolt.Tx) error {
+		if err := tablesOf(b); err != nil {
+			return err
+		}
+		t, err := l.begin(b)
+		if err != nil {
+			return err
+		}
+		if err := do(t); err != nil {
+			return err
+		}
+		after, size = t.totals, b.Size()
+		if t.totals == t.before {
+			return nil
+		}
+		return b.Bucket(metaTable).Put(totalsKey, t.totals.append(nil))
+	})
+	if err != nil {
+		return err
+	}
+	l.totals.Store(&after)
+	l.size.Store(size)
+	return nil
+}
+
+// view runs a transaction that reads.
+func (l *Ledger) view(do func(*tx) error) error {
+	return l.file.view(func(b *bbolt.Tx) error {
+		t, err := l.begin(b)
+		if err != nil {
+			return err
+		}
+		return do(t)
+	})
+}
+
+// tablesOf makes the tables of a new file.
+func tablesOf(b *bbolt.Tx) error {
+	if b.Bucket(metaTable) != nil {
+		return nil
+	}
+	for _, name := range tables {
+		if _, err := b.CreateBucket(name); err != nil {
+			return err
+		}
+	}
+	meta := b.Bucket(metaTable)
+	if err := meta.Put(schemaKey, []byte{schema}); err != nil {
+		return err
+	}
+	first := totals{era: 1, nextPackage: 1, nextFile: 1}
+	return meta.Put(totalsKey, first.append(nil))
+}
+
+// begin looks the tables up, and whether they are of this program.
+func (l *Ledger) begin(b *bbolt.Tx) (*tx, error) {
+	t := &tx{Tx: b}
+	meta := b.Bucket(metaTable)
+	for name, into := range map[string]**bbolt.Bucket{
+		string(fileTable): &t.files, string(pathTable): &t.paths, string(packageTable): &t.packages, string(nameTable): &t.names,
+		string(placeTable): &t.places, string(findingTable): &t.findings, string(unjudgedTable): &t.unjudged,
+	} {
+		if *into = b.Bucket([]byte(name)); *into == nil || meta == nil {
+			return nil, fmt.Errorf("%w: it lacks the table %s", ErrDamaged, name)
+		}
+	}
+	if s := meta.Get(schemaKey); len(s) != 1 || s[0] != schema {
+		return nil, fmt.Errorf("%w: it has the schema %v, this program reads %d", ErrDamaged, s, schema)
+	}
+	var err error
+	t.totals, err = readTotals(meta.Get(totalsKey))
+	t.before = t.totals
+	t.full = t.totals.packages >= uint64(l.o.MaxPackages) || b.Size() > l.o.MaxBytes
+	return t, err
+}
+
+// SetJudged notes that all packages were compared with the database of that date.
+func (l *Ledger) SetJudged(built time.Time) error {
+	return l.update(func(t *tx) error {
+		t.totals.judged = built
+		return nil
+	})
+}
+
+// Reset forgets all packages. Files that were looked into stay known, so that they are
+// not taken for new ones.
+func (l *Ledger) Reset() error {
+	return l.update(func(t *tx) error {
+		for _, name := range reportTables {
+			if err := t.DeleteBucket(name); err != nil {
+				return err
+			}
+			if _, err := t.CreateBucket(name); err != nil {
+				return err
+			}
+		}
+		t.totals.era++
+		t.totals.packages, t.totals.findings, t.totals.refused = 0, 0, 0
+		return nil
+	})
+}

@@ -1,0 +1,395 @@
+package ledger
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// File is a file that was looked into.
+type File struct {
+	Path     string // from the root, without a slash
+	Mark     uint64 // of the file as it was read
+	Quiet    bool   // it is known and nothing is told of it: it was there before anybody asked
+	Packages []catalog.Package
+}
+
+// Batch is what is put into a ledger in one go.
+type Batch struct {
+	Files []File
+	Sweep []Sweep
+	Drop  []string // paths that are gone, with everything beneath
+	At    time.Time
+
+	// Check gives the mark of a path as it is now, and false when it is no file that
+	// matters. Files whose mark is another one are not kept.
+	Check func(path string) (mark uint64, ok bool)
+}
+
+// Sweep drops the files of a folder that are not there any more.
+type Sweep struct {
+	Folder       string   // from the root, without a slash; "." is the root
+	After, Until string   // paths between which it looks; Until "" is to the end of the folder
+	Keep         []string // files that are there, sorted
+}
+
+// Changes are what a batch changed.
+type Changes struct {
+	New   []uint64 // numbers of packages
+	Gone  []Gone
+	Stale []string // files that changed since they were read
+}
+
+// Gone is a package that lies nowhere any more.
+type Gone struct {
+	ID            uint64
+	Kind          catalog.Kind
+	Name, Version string
+}
+
+// sweepMost is how many files one transaction drops, so that it stays small.
+const sweepMost = 10_000
+
+// Put keeps a batch. When it fails, some of what the batch drops may be dropped already.
+func (l *Ledger) Put(b Batch) (Changes, error) {
+	var out Changes
+	for more := true; more; {
+		more = false
+		var c Changes
+		err := l.update(func(t *tx) (err error) {
+			c = Changes{}
+			w := writer{tx: t, at: b.At, changes: &c}
+			for i := range b.Files {
+				if err := w.checked(&b.Files[i], b.Check); err != nil {
+					return err
+				}
+			}
+			more, err = w.clear(&b)
+			return err
+		})
+		if err != nil {
+			return out, err
+		}
+		b.Files = nil
+		out.New = append(out.New, c.New...)
+		out.Gone = append(out.Gone, c.Gone...)
+		out.Stale = append(out.Stale, c.Stale...)
+	}
+	return out, nil
+}
+
+// writer changes tables within one transaction.
+type writer struct {
+	*tx
+	at      time.Time
+	changes *Changes
+}
+
+// checked keeps a file that is still what was read.
+func (w *writer) checked(f *File, check func(string) (uint64, bool)) error {
+	mark, ok := check(f.Path)
+	switch {
+	case !ok:
+		return w.drop([]byte(f.Path))
+	case mark != f.Mark:
+		w.changes.Stale = append(w.changes.Stale, f.Path)
+		return nil
+	default:
+		return w.put(f)
+	}
+}
+
+// clear drops what is gone, and says whether there is more than one transaction takes.
+func (w *writer) clear(b *Batch) (more bool, err error) {
+	var list [][]byte
+	for _, path := range b.Drop {
+		if w.files.Get([]byte(path)) != nil {
+			list = append(list, []byte(path))
+		}
+		list = w.between(list, Sweep{Folder: path}, nil)
+	}
+	for _, s := range b.Sweep {
+		list = w.between(list, s, b.Check)
+	}
+	for i, path := range list {
+		if i >= sweepMost {
+			return true, nil
+		}
+		if err := w.drop(path); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// between lists the files of a folder that are gone, up to one more than are dropped at
+// once. Those that came meanwhile are there by check.
+func (w *writer) between(list [][]byte, s Sweep, check func(string) (uint64, bool)) [][]byte {
+	prefix := s.Folder + "/"
+	if s.Folder == "." {
+		prefix = ""
+	}
+	c := w.files.Cursor()
+	for k, _ := c.Seek([]byte(max(prefix, s.After))); k != nil && len(list) <= sweepMost; k, _ = c.Next() {
+		path := string(k)
+		if !strings.HasPrefix(path, prefix) || s.Until != "" && path > s.Until {
+			break
+		}
+		if path == s.After {
+			continue
+		}
+		if _, kept := slices.BinarySearch(s.Keep, path); kept {
+			continue
+		}
+		if check != nil {
+			if _, there := check(path); there {
+				continue
+			}
+		}
+		list = append(list, []byte(path))
+	}
+	return list
+}
+
+// put keeps what a file holds now in place of what it held.
+func (w *writer) put(f *File) error {
+	old, known, err := w.file([]byte(f.Path))
+	if err != nil {
+		return err
+	}
+	if !known {
+		w.totals.files++
+	}
+	now := fileRecord{print: f.Mark, era: w.totals.era, number: old.number}
+	if f.Quiet {
+		now.era, now.number = 0, 0
+	}
+	if len(f.Packages) > 0 && now.number == 0 {
+		if now.number, err = w.numberFor(f.Path); err != nil {
+			return err
+		}
+	}
+	for i := range f.Packages {
+		id, err := w.place(&f.Packages[i], now.number)
+		if err != nil {
+			return err
+		}
+		if id != 0 {
+			now.packages = append(now.packages, id)
+		}
+	}
+	slices.Sort(now.packages)
+	now.packages = slices.Compact(now.packages)
+	if len(now.packages) == 0 && now.number != 0 {
+		if err := w.paths.Delete(keyOf(now.number)); err != nil {
+			return err
+		}
+		now.number = 0
+	}
+	if err := w.unplace(old, now.packages); err != nil {
+		return err
+	}
+	return w.files.Put([]byte(f.Path), now.append(nil))
+}
+
+// file gives what is kept of a file. One of a former era has no packages any more.
+func (t *tx) file(path []byte) (fileRecord, bool, error) {
+	b := t.files.Get(path)
+	if b == nil {
+		return fileRecord{}, false, nil
+	}
+	f, err := readFile(b)
+	if f.era != t.totals.era {
+		f.number, f.packages = 0, nil
+	}
+	return f, true, err
+}
+
+func (w *writer) numberFor(path string) (uint64, error) {
+	n := w.totals.nextFile
+	w.totals.nextFile++
+	return n, w.paths.Put(keyOf(n), []byte(path))
+}
+
+// place says that a package lies in a file, and gives its number; 0 when there is no
+// room.
+func (w *writer) place(p *catalog.Package, file uint64) (uint64, error) {
+	if !keepable(p) {
+		return 0, nil
+	}
+	r := packageRecord{created: w.at, kind: p.Kind, name: nameOf(p), version: p.Version}
+	id, err := w.identify(&r)
+	if id == 0 || err != nil {
+		return 0, err
+	}
+	key, value := appendNumber(keyOf(id), file), appendPlace(nil, p)
+	if bytes.Equal(w.places.Get(key), value) {
+		return id, nil
+	}
+	if err := w.places.Put(key, value); err != nil {
+		return 0, err
+	}
+	return id, w.judgeAgain(id)
+}
+
+// identify gives the number of a package, a new one when it has none.
+func (w *writer) identify(r *packageRecord) (uint64, error) {
+	key := r.identity()
+	if b := w.names.Get(key); b != nil {
+		return numberAt(b, 0)
+	}
+	if w.full || w.totals.nextPackage > maxNumber || w.totals.nextFile > maxNumber {
+		w.totals.refused++
+		return 0, nil
+	}
+	id := w.totals.nextPackage
+	w.totals.nextPackage++
+	w.totals.packages++
+	w.changes.New = append(w.changes.New, id)
+	if err := w.names.Put(key, keyOf(id)); err != nil {
+		return 0, err
+	}
+	return id, w.packages.Put(keyOf(id), r.append(nil))
+}
+
+// judgeAgain notes that a package is to be compared with the database: where it lies
+// changed, and with that what it may be called.
+func (w *writer) judgeAgain(id uint64) error {
+	return w.unjudged.Put(keyOf(id), binary.AppendUvarint(nil, uint64(w.ID())))
+}
+
+// unplace takes a file's packages away, but for some.
+func (w *writer) unplace(f fileRecord, but []uint64) error {
+	for _, id := range f.packages {
+		if _, stays := slices.BinarySearch(but, id); stays {
+			continue
+		}
+		if err := w.places.Delete(appendNumber(keyOf(id), f.number)); err != nil {
+			return err
+		}
+		if k, _ := w.places.Cursor().Seek(keyOf(id)); bytes.HasPrefix(k, keyOf(id)) {
+			if err := w.judgeAgain(id); err != nil {
+				return err
+			}
+		} else if err := w.remove(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove forgets a package that lies nowhere.
+func (w *writer) remove(id uint64) error {
+	b := w.packages.Get(keyOf(id))
+	if b == nil {
+		return nil
+	}
+	r, err := readPackage(b)
+	if err != nil {
+		return err
+	}
+	w.changes.Gone = append(w.changes.Gone, Gone{ID: id, Kind: r.kind, Name: r.name, Version: r.version})
+	w.totals.packages--
+	ids, err := w.findingsOf(id)
+	if err != nil {
+		return err
+	}
+	for v := range ids {
+		if err := w.findings.Delete(append(keyOf(id), v...)); err != nil {
+			return err
+		}
+		w.totals.findings--
+	}
+	if err := w.unjudged.Delete(keyOf(id)); err != nil {
+		return err
+	}
+	if err := w.names.Delete(r.identity()); err != nil {
+		return err
+	}
+	return w.packages.Delete(keyOf(id))
+}
+
+// drop forgets a file.
+func (w *writer) drop(path []byte) error {
+	f, known, err := w.file(path)
+	if err != nil || !known {
+		return err
+	}
+	if f.number != 0 {
+		if err := w.paths.Delete(keyOf(f.number)); err != nil {
+			return err
+		}
+	}
+	if err := w.unplace(f, nil); err != nil {
+		return err
+	}
+	w.totals.files--
+	return w.files.Delete(path)
+}
+
+// Knowledge is what is known of a file.
+type Knowledge int
+
+// What may be known.
+const (
+	Unknown Knowledge = iota
+	Changed           // it was looked into when it was another
+	Silent            // it is as it was when it was noted, and nothing is told of it
+	Same              // it is as it was when it was looked into
+)
+
+// Seen is a file as it is now.
+type Seen struct {
+	Path string
+	Mark uint64
+}
+
+// Look says what is known of files.
+func (l *Ledger) Look(files []Seen) ([]Knowledge, error) {
+	out := make([]Knowledge, len(files))
+	err := l.view(func(t *tx) error {
+		for i, s := range files {
+			b := t.files.Get([]byte(s.Path))
+			if b == nil {
+				continue
+			}
+			f, err := readFile(b)
+			if err != nil {
+				return err
+			}
+			switch {
+			case f.print != s.Mark:
+				out[i] = Changed
+			case f.era != t.totals.era:
+				out[i] = Silent
+			default:
+				out[i] = Same
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Beneath says whether anything at a path or beneath it is known.
+func (l *Ledger) Beneath(paths []string) ([]string, error) {
+	var out []string
+	err := l.view(func(t *tx) error {
+		for _, p := range paths {
+			k, _ := t.files.Cursor().Seek([]byte(p))
+			if k != nil && string(k) == p {
+				out = append(out, p)
+				continue
+			}
+			if k, _ = t.files.Cursor().Seek([]byte(p + "/")); k != nil && strings.HasPrefix(string(k), p+"/") {
+				out = append(out, p)
+			}
+		}
+		return nil
+	})
+	return out, err
+}

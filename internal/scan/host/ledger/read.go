@@ -1,0 +1,359 @@
+package ledger
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
+	"github.com/buildyard/buildyard/internal/scan/match"
+)
+
+// Package is a package that lies somewhere.
+type Package struct {
+	ID      uint64
+	Created time.Time
+	catalog.Package
+
+	round uint64 // transaction after which it waits to be judged; 0 is none
+}
+
+// pkg puts together what the files say of a package; nil when there is none of that
+// number.
+func (t *tx) pkg(id uint64) (*Package, error) {
+	b := t.packages.Get(keyOf(id))
+	if b == nil {
+		return nil, nil
+	}
+	r, err := readPackage(b)
+	if err != nil {
+		return nil, err
+	}
+	var parts []catalog.Package
+	c := t.places.Cursor()
+	for k, v := c.Seek(keyOf(id)); bytes.HasPrefix(k, keyOf(id)); k, v = c.Next() {
+		part, err := readPlace(v, r)
+		if err != nil {
+			return nil, err
+		}
+		file, err := numberAt(k, numberSize)
+		if err != nil {
+			return nil, err
+		}
+		path := t.paths.Get(keyOf(file))
+		if path == nil {
+			return nil, fmt.Errorf("%w: file %d has no path", ErrDamaged, file)
+		}
+		part.Locations = []string{"/" + string(path)}
+		parts = append(parts, part)
+	}
+	whole := catalog.Merge(parts)
+	if len(whole) != 1 {
+		return nil, fmt.Errorf("%w: package %d lies nowhere", ErrDamaged, id)
+	}
+	p := &Package{ID: id, Created: r.created, Package: whole[0]}
+	p.CPEs = cpe.Of(p.Package)
+	if w := t.unjudged.Get(keyOf(id)); w != nil {
+		u := reader{b: w}
+		p.round = u.uvarint()
+		return p, u.end()
+	}
+	return p, nil
+}
+
+// Packages gives up to most packages that came at a time or later, in the order of their
+// numbers, behind the one after. It gives the number to go on behind; 0 is the end.
+func (l *Ledger) Packages(after uint64, from time.Time, most int) (out []Package, next uint64, err error) {
+	err = l.view(func(t *tx) error {
+		c := t.packages.Cursor()
+		for k, v := c.Seek(keyOf(after + 1)); k != nil; k, v = c.Next() {
+			id, err := numberAt(k, 0)
+			if err != nil {
+				return err
+			}
+			r, err := readPackage(v)
+			if err != nil {
+				return err
+			}
+			if r.created.Before(from) {
+				continue
+			}
+			p, err := t.pkg(id)
+			if err != nil {
+				return err
+			}
+			out = append(out, *p)
+			if len(out) == most {
+				next = id
+				return nil
+			}
+		}
+		return nil
+	})
+	return out, next, err
+}
+
+// ByID gives the packages of numbers, without those that are not there.
+func (l *Ledger) ByID(ids []uint64) (out []Package, err error) {
+	err = l.view(func(t *tx) error {
+		for _, id := range ids {
+			p, err := t.pkg(id)
+			if err != nil {
+				return err
+			}
+			if p != nil {
+				out = append(out, *p)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Identity is a place in the order of kinds, names and versions; the zero value is its
+// beginning.
+type Identity struct{ key []byte }
+
+// ByName gives up to most packages in the order of kinds, names and versions, which is
+// nearly that of a database of vulnerabilities. It gives the place to go on behind.
+func (l *Ledger) ByName(after Identity, most int) (out []Package, next Identity, err error) {
+	err = l.view(func(t *tx) error {
+		c := t.names.Cursor()
+		k, v := c.Seek(after.key)
+		if k != nil && after.key != nil && bytes.Equal(k, after.key) {
+			k, v = c.Next()
+		}
+		for ; k != nil && len(out) < most; k, v = c.Next() {
+			p, err := t.named(v)
+			if err != nil {
+				return err
+			}
+			out, next = append(out, *p), Identity{bytes.Clone(k)}
+		}
+		return nil
+	})
+	return out, next, err
+}
+
+// OfKinds gives all packages of some kinds, up to most.
+func (l *Ledger) OfKinds(kinds []catalog.Kind, most int) (out []Package, err error) {
+	err = l.view(func(t *tx) error {
+		for _, kind := range kinds {
+			prefix := []byte(string(kind) + "\x00")
+			c := t.names.Cursor()
+			for k, v := c.Seek(prefix); bytes.HasPrefix(k, prefix) && len(out) < most; k, v = c.Next() {
+				p, err := t.named(v)
+				if err != nil {
+					return err
+				}
+				out = append(out, *p)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// named gives the package whose number a name has.
+func (t *tx) named(value []byte) (*Package, error) {
+	id, err := numberAt(value, 0)
+	if err != nil {
+		return nil, err
+	}
+	p, err := t.pkg(id)
+	if err == nil && p == nil {
+		err = fmt.Errorf("%w: package %d has a name and no record", ErrDamaged, id)
+	}
+	return p, err
+}
+
+// Unjudged gives up to most packages that wait to be judged, and how many wait in all up
+// to the same number.
+func (l *Ledger) Unjudged(most int) (out []Package, err error) {
+	err = l.view(func(t *tx) error {
+		c := t.unjudged.Cursor()
+		for k, _ := c.First(); k != nil && len(out) < most; k, _ = c.Next() {
+			id, err := numberAt(k, 0)
+			if err != nil {
+				return err
+			}
+			p, err := t.pkg(id)
+			if err != nil {
+				return err
+			}
+			if p == nil {
+				return fmt.Errorf("%w: package %d waits and has no record", ErrDamaged, id)
+			}
+			out = append(out, *p)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Finding is what is wrong with a package.
+type Finding struct {
+	PackageID uint64
+	Known     time.Time
+	match.Finding
+}
+
+// Place is a place in the order of findings; the zero value is its beginning.
+type Place struct{ key []byte }
+
+// Findings gives up to most findings that were known at a time or later, behind a place,
+// and the place to go on behind; false is the end.
+func (l *Ledger) Findings(after Place, from time.Time, most int) (out []Finding, next Place, more bool, err error) {
+	err = l.view(func(t *tx) error {
+		var of *Package
+		c := t.findings.Cursor()
+		k, v := c.Seek(after.key)
+		if k != nil && after.key != nil && bytes.Equal(k, after.key) {
+			k, v = c.Next()
+		}
+		for ; k != nil; k, v = c.Next() {
+			f, err := findingAt(k, v)
+			if err != nil {
+				return err
+			}
+			if f.Known.Before(from) {
+				continue
+			}
+			if of == nil || of.ID != f.PackageID {
+				if of, err = t.pkg(f.PackageID); err != nil {
+					return err
+				}
+				if of == nil {
+					return fmt.Errorf("%w: a finding of package %d, which has no record", ErrDamaged, f.PackageID)
+				}
+			}
+			f.Package = of.Package
+			out, next = append(out, f), Place{bytes.Clone(k)}
+			if len(out) == most {
+				more = true
+				return nil
+			}
+		}
+		return nil
+	})
+	return out, next, more, err
+}
+
+// FindingsOf gives what is wrong with one package.
+func (l *Ledger) FindingsOf(p *Package) (out []Finding, err error) {
+	err = l.view(func(t *tx) error {
+		c := t.findings.Cursor()
+		for k, v := c.Seek(keyOf(p.ID)); bytes.HasPrefix(k, keyOf(p.ID)); k, v = c.Next() {
+			f, err := findingAt(k, v)
+			if err != nil {
+				return err
+			}
+			f.Package = p.Package
+			out = append(out, f)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// findingAt reads an entry of the table of findings, but for the package.
+func findingAt(k, v []byte) (Finding, error) {
+	id, err := numberAt(k, 0)
+	if err != nil {
+		return Finding{}, err
+	}
+	if len(v) < 8 {
+		return Finding{}, fmt.Errorf("%w: a finding is cut off", ErrDamaged)
+	}
+	r := reader{b: v[:8]}
+	out := Finding{PackageID: id, Known: r.time()}
+	out.Finding, err = readFinding(v[8:], string(k[numberSize:]))
+	return out, err
+}
+
+// findingsOf gives the records of a package's findings, by id.
+func (t *tx) findingsOf(id uint64) (map[string][]byte, error) {
+	out := map[string][]byte{}
+	c := t.findings.Cursor()
+	for k, v := c.Seek(keyOf(id)); bytes.HasPrefix(k, keyOf(id)); k, v = c.Next() {
+		if len(v) < 8 {
+			return nil, fmt.Errorf("%w: a finding is cut off", ErrDamaged)
+		}
+		out[string(k[numberSize:])] = bytes.Clone(v)
+	}
+	return out, nil
+}
+
+// Verdict is what a database says of a package that was read of the ledger.
+type Verdict struct {
+	Package  Package
+	Findings []match.Finding
+}
+
+// Judge keeps verdicts, and gives the findings that were not known before. Those that are
+// none any more go, the others keep their date. A package that changed since it was read
+// is judged again later.
+func (l *Ledger) Judge(verdicts []Verdict, at time.Time) (added []Finding, err error) {
+	err = l.update(func(t *tx) error {
+		added = nil
+		for i := range verdicts {
+			new, err := t.judge(&verdicts[i], at)
+			if err != nil {
+				return err
+			}
+			added = append(added, new...)
+		}
+		return nil
+	})
+	return added, err
+}
+
+func (t *tx) judge(v *Verdict, at time.Time) (added []Finding, err error) {
+	id := v.Package.ID
+	if t.packages.Get(keyOf(id)) == nil {
+		return nil, nil // it went meanwhile
+	}
+	old, err := t.findingsOf(id)
+	if err != nil {
+		return nil, err
+	}
+	for i := range v.Findings {
+		f := &v.Findings[i]
+		key, value := append(keyOf(id), f.Vulnerability.ID...), appendTime(nil, at)
+		before, known := old[f.Vulnerability.ID]
+		delete(old, f.Vulnerability.ID)
+		if known {
+			copy(value, before[:8])
+		} else {
+			added = append(added, Finding{PackageID: id, Known: at, Finding: *f})
+			t.totals.findings++
+		}
+		if value = appendFinding(value, f); bytes.Equal(value, before) {
+			continue
+		}
+		if err := t.findings.Put(key, value); err != nil {
+			return nil, err
+		}
+	}
+	for gone := range old {
+		if err := t.findings.Delete(append(keyOf(id), gone...)); err != nil {
+			return nil, err
+		}
+		t.totals.findings--
+	}
+	return added, t.judged(&v.Package)
+}
+
+// judged takes a package off the list of those that wait, unless it changed meanwhile.
+func (t *tx) judged(p *Package) error {
+	w := t.unjudged.Get(keyOf(p.ID))
+	if w == nil {
+		return nil
+	}
+	r := reader{b: w}
+	if r.uvarint() != p.round {
+		return r.err
+	}
+	return t.unjudged.Delete(keyOf(p.ID))
+}

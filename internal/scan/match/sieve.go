@@ -1,0 +1,25 @@
+package match
+
+import "github.com/buildyard/buildyard/internal/scan/catalog"
+
+// Sieve applies rules to findings that were made without any. Several goroutines may use it.
+type Sieve struct{ judge judge }
+
+// NewSieve makes one. It fails when the rules make no sense.
+func NewSieve(r Rules) (*Sieve, error) {
+	ignored, err := r.ignored()
+	if err != nil {
+		return nil, err
+	}
+	return &Sieve{judge{options: Options{Rules: r}, ignored: ignored}}, nil
+}
+
+// Keep says whether the rules leave a finding in.
+func (s *Sieve) Keep(f *Finding) bool {
+	why, _ := s.judge.rule(f)
+	return why == shown
+}
+
+// ByProduct says whether packages of a kind are judged by what NVD says of products, where
+// one package may decide about another.
+func ByProduct(k catalog.Kind) bool { return byProduct[k] }
