@@ -1,35 +1,191 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/kinds"
+	"github.com/buildyard/buildyard/internal/scan/host/ledger"
+	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
 // What callers are refused; errors.Is finds them.
 var (
 	ErrBusy    = errors.New("a full scan is running: wait for its end or stop it")
 	ErrPath    = errors.New("the path cannot be scanned")
-	ErrDamaged = errors.New("the catalogue is damaged")
 	ErrClosed  = errors.New("the host scanner is closed")
-	ErrInUse   = errors.New("another host scanner uses the catalogue")
+	ErrDamaged = ledger.ErrDamaged // of the catalogue; it is rebuilt
+	ErrInUse   = ledger.ErrInUse   // by another process
 )
 
+// errRebuild is why scans end when the catalogue is damaged.
+var errRebuild = errors.New("the catalogue is rebuilt")
+
 // Host is the scanner of this machine. All methods may be called by several goroutines.
-type Host struct{}
+type Host struct {
+	o     Options
+	log   *slog.Logger
+	book  *ledger.Ledger
+	names *catalog.Names
+	sieve atomic.Pointer[match.Sieve]
+	work  work
 
-// settling is how long a file must be quiet before it is read.
-type settling struct{ quiet, most time.Duration }
+	life context.Context // of everything that runs
+	kill context.CancelFunc
+	goes sync.WaitGroup
+	on   chan struct{} // closed when the scanner goes on where the last process ended
 
-// Open opens the catalogue. One that is damaged is set aside, and the status says so.
-func Open(Options) (*Host, error) { return nil, ErrClosed }
+	judging sync.Mutex  // held by who compares packages with the database
+	again   atomic.Bool // somebody asked for it meanwhile
+	judges  atomic.Bool
+
+	turn sync.Mutex // held while a caller changes the state, however long that takes
+
+	mu       sync.Mutex // guards the fields below
+	state    State
+	memory   memory
+	missed   bool  // no process listened for a while
+	full     *full // nil when none runs
+	live     *live // nil when there is no real-time scanning
+	warnings []string
+	looked   error // of the last look for a newer database
+	unread   error // why the database cannot be read
+	nextLook time.Time
+	rebuilds bool
+}
+
+// work counts.
+type work struct {
+	fullScans, changes, rescans, read, packages, findings, judged, updates, failures atomic.Uint64
+}
+
+// Open opens the catalogue. One that is damaged is set aside, the status says so, and Run
+// begins with a full scan.
+func Open(o Options) (*Host, error) {
+	o.Database.Every = cmp.Or(o.Database.Every, usualEvery)
+	o.MaxPackages, o.MaxBytes = cmp.Or(o.MaxPackages, usualPackages), cmp.Or(o.MaxBytes, usualBytes)
+	o.settle = cmp.Or(o.settle, usualSettling)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	if o.Watch == nil {
+		o.Watch = thisMachine
+	}
+	if o.Catalogue == "" {
+		return nil, errors.New("the host scanner needs a file for its catalogue")
+	}
+	o.Leave = slices.Clone(o.Leave)
+	for i, l := range o.Leave {
+		o.Leave[i] = filepath.Clean(l)
+	}
+	h := &Host{o: o, log: o.Log, names: catalog.NewNames(kinds.All()), state: Idle, on: make(chan struct{})}
+	if err := h.SetRules(o.Rules); err != nil {
+		return nil, err
+	}
+	var err error
+	h.book, err = ledger.Open(ledger.Options{Path: o.Catalogue, MaxPackages: o.MaxPackages, MaxBytes: o.MaxBytes, OnRest: giveBack})
+	if h.book == nil {
+		return nil, err
+	}
+	h.life, h.kill = context.WithCancel(context.Background())
+	m, forgot := recall(h.memoryFile())
+	h.memory = m
+	if forgot != nil {
+		h.warnLocked(forgot.Error())
+	}
+	if errors.Is(err, ErrDamaged) {
+		err = h.repairLocked(err)
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.book.Close())
+	}
+	return h, nil
+}
+
+func (h *Host) memoryFile() string { return h.o.Catalogue + ".state" }
+
+// SetRules replaces the rules of reports at once.
+func (h *Host) SetRules(r Rules) error {
+	if r.MinSeverity == vulndb.Low {
+		r.MinSeverity = ""
+	}
+	s, err := match.NewSieve(r)
+	if err != nil {
+		return err
+	}
+	h.sieve.Store(s)
+	return nil
+}
 
 // Run goes on where the last process ended, keeps the database up to date, and works
-// until ctx ends; it is called once. It ends without an error when ctx does.
-func (h *Host) Run(context.Context) error { return ErrClosed }
+// until ctx ends; it is called once. It ends without an error when ctx does, and closes
+// the scanner.
+func (h *Host) Run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, h.kill)()
+	if err := h.resume(); err != nil {
+		h.warn(err.Error())
+	}
+	close(h.on)
+	h.goes.Go(func() { h.keepDatabase(h.life) })
+	<-h.life.Done()
+	return h.Close()
+}
 
 // Close ends everything that runs, without changing what the next process goes on with.
-func (h *Host) Close() error { return nil }
+func (h *Host) Close() error {
+	h.kill()
+	h.turn.Lock()
+	defer h.turn.Unlock()
+	h.mu.Lock()
+	live := h.live
+	h.live = nil
+	h.mu.Unlock()
+	if live != nil {
+		live.halt()
+		live.closer.Close()
+	}
+	h.goes.Wait()
+	return h.book.Close()
+}
+
+// resume goes on with what the last process did.
+func (h *Host) resume() error {
+	h.turn.Lock()
+	defer h.turn.Unlock()
+	h.mu.Lock()
+	m := h.memory
+	h.missed = true
+	h.mu.Unlock()
+	var live *live
+	var failed error
+	if m.State == RealTime {
+		if live, failed = h.newLive(cmp.Or(m.Path, "/")); failed != nil {
+			failed = fmt.Errorf("real-time scanning did not go on: %w", failed)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.live = live; live != nil {
+		h.state = RealTime
+	}
+	if m.Full != nil {
+		h.state = RunningFull
+		h.beginFullLocked(*m.Full)
+	}
+	if live != nil {
+		live.catchUpLocked()
+	}
+	return failed
+}
 
 // Scan is an order for a full scan.
 type Scan struct {
@@ -39,29 +195,228 @@ type Scan struct {
 
 // FullScan begins a full scan, and gives the state: RunningFull. While one runs it is
 // refused with ErrBusy; a path that is no folder with ErrPath.
-func (h *Host) FullScan(Scan) (State, error) { return Idle, ErrClosed }
+func (h *Host) FullScan(o Scan) (State, error) { return h.start(o, startFull) }
 
 // StartRealTime begins real-time scanning. With a path it is restricted to that, begins
 // with a full scan of it and gives RunningFull.
-func (h *Host) StartRealTime(string) (State, error) { return Idle, ErrClosed }
+func (h *Host) StartRealTime(path string) (State, error) {
+	if path != "" {
+		return h.start(Scan{Path: path, ThenRealTime: true}, startRealTime)
+	}
+	h.turn.Lock()
+	defer h.turn.Unlock()
+	to, err := h.may(startRealTime, noPath)
+	if err != nil {
+		return to, err
+	}
+	if err := h.watch("/"); err != nil {
+		return h.Status().State, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.full == nil { // it may have ended meanwhile
+		to = RealTime
+	}
+	h.state, h.memory.State, h.memory.Since = to, RealTime, h.now()
+	h.rememberLocked()
+	h.live.catchUpLocked()
+	return h.state, nil
+}
+
+// start begins a full scan.
+func (h *Host) start(o Scan, by trigger) (State, error) {
+	h.turn.Lock()
+	defer h.turn.Unlock()
+	folder, err := folderOf(o.Path)
+	if err != nil {
+		return h.Status().State, err
+	}
+	to, err := h.may(by, withPath)
+	if err != nil {
+		return to, err
+	}
+	if o.ThenRealTime {
+		if err := h.watch(folder); err != nil {
+			return h.Status().State, err
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	or := order{Started: h.now()}
+	if o.Path != "" {
+		or.Path = folder
+	}
+	h.state, h.memory.Since, h.memory.Full = to, or.Started, &or
+	if o.ThenRealTime {
+		h.memory.State = RealTime
+	}
+	h.rememberLocked()
+	h.beginFullLocked(or)
+	if h.live != nil && o.ThenRealTime {
+		h.live.catchUpLocked()
+	}
+	return h.state, nil
+}
+
+// may gives the state that a trigger leads to, or the state and why it is refused.
+func (h *Host) may(by trigger, c condition) (State, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.life.Err() != nil {
+		return h.state, ErrClosed
+	}
+	to, ok := next(h.state, by, c)
+	if !ok {
+		return h.state, ErrBusy
+	}
+	return to, nil
+}
+
+// coarse is how far the clock of a file system may be behind.
+const coarse = 50 * time.Millisecond
+
+// watch makes sure that a folder is watched, and nothing else. The turn is the caller's.
+func (h *Host) watch(root string) error {
+	h.mu.Lock()
+	old := h.live
+	h.mu.Unlock()
+	if old != nil && old.root == root {
+		return nil
+	}
+	began := h.now().Add(-coarse)
+	live, err := h.newLive(root)
+	if err != nil {
+		return err
+	}
+	if old != nil {
+		old.end()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.live = live
+	h.memory.Watched, h.memory.Noted, h.memory.Path = began, false, root
+	if root == "/" {
+		h.memory.Path = ""
+	}
+	return nil
+}
 
 // Stop cancels a full scan, ends real-time scanning, and returns when everything that was
 // noticed is catalogued and judged. When ctx ends first, it gives its error and the work
 // goes on.
-func (h *Host) Stop(context.Context) (State, error) { return Idle, ErrClosed }
+func (h *Host) Stop(ctx context.Context) (State, error) {
+	done := make(chan State, 1)
+	go func() { done <- h.stop() }()
+	select {
+	case s := <-done:
+		return s, nil
+	case <-ctx.Done():
+		return h.Status().State, context.Cause(ctx)
+	}
+}
+
+func (h *Host) stop() State {
+	h.turn.Lock()
+	defer h.turn.Unlock()
+	h.mu.Lock()
+	full, live := h.full, h.live
+	h.full = nil
+	h.mu.Unlock()
+	if full != nil {
+		full.cancel(errStopped)
+		<-full.done
+	}
+	if live != nil {
+		live.end()
+	}
+	if h.life.Err() == nil {
+		s := &step{cause: ByRealTime}
+		if err := h.judgeAll(h.life, s); err != nil {
+			h.failed(err, "Packages could not be compared with the database.")
+		}
+		h.tell(s)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.life.Err() != nil {
+		return h.state
+	}
+	h.state, _ = next(h.state, stop, always)
+	h.live = nil
+	h.memory.State, h.memory.Path, h.memory.Full, h.memory.Noted = Idle, "", nil, false
+	h.rememberLocked()
+	return h.state
+}
 
 // Reset empties the report: packages are catalogued anew when a full scan finds them, or
 // when their files are written again.
-func (h *Host) Reset(context.Context) (State, error) { return Idle, ErrClosed }
+func (h *Host) Reset(context.Context) (State, error) {
+	if h.life.Err() != nil {
+		return Idle, ErrClosed
+	}
+	if err := h.book.Reset(); err != nil {
+		h.failed(err, "The report could not be reset.")
+		return h.Status().State, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.state, _ = next(h.state, reset, always)
+	h.memory.Reset = h.now()
+	h.rememberLocked()
+	return h.state, nil
+}
 
 // Wait returns when no full scan runs.
-func (h *Host) Wait(context.Context) error { return ErrClosed }
+func (h *Host) Wait(ctx context.Context) error {
+	h.mu.Lock()
+	full := h.full
+	h.mu.Unlock()
+	if full == nil {
+		return nil
+	}
+	select {
+	case <-full.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
 
-// Status says what the scanner does and has.
-func (h *Host) Status() Status { return Status{} }
+// rememberLocked keeps the memory on disk.
+func (h *Host) rememberLocked() {
+	if err := h.memory.keep(h.memoryFile()); err != nil {
+		h.warnLocked("what is done cannot be kept for the next start: " + err.Error())
+	}
+}
 
-// SetRules replaces the rules of reports at once.
-func (h *Host) SetRules(Rules) error { return ErrClosed }
+// mostWarnings is how many warnings are kept; the oldest go first.
+const mostWarnings = 20
 
-// UpdateDatabase looks for a newer database now, and compares all packages with it.
-func (h *Host) UpdateDatabase(context.Context) error { return ErrClosed }
+func (h *Host) warn(text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.warnLocked(text)
+}
+
+func (h *Host) warnLocked(text string) {
+	h.log.Warn("The host scanner warns.", "text", text)
+	if slices.Contains(h.warnings, text) {
+		return
+	}
+	h.warnings = append(h.warnings, text)
+	h.warnings = h.warnings[max(len(h.warnings)-mostWarnings, 0):]
+}
+
+// failed tells of an error. A damaged catalogue is rebuilt.
+func (h *Host) failed(err error, what string) {
+	h.log.Error("The host scanner failed.", "what", what, "error", err)
+	if errors.Is(err, ErrDamaged) {
+		go h.rebuild(err)
+	}
+}
+
+// giveBack returns memory that was needed for a while to the system.
+func giveBack() { debug.FreeOSMemory() }
+
+// moment is how a time is told in warnings.
+func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -2,9 +2,11 @@ package host
 
 import (
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/host/ledger"
 	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
@@ -38,16 +40,76 @@ type Report struct {
 // Report begins a report.
 func (h *Host) Report(q Query) *Report { return &Report{h, q} }
 
+// atOnce is how many packages or findings are read in one transaction.
+const atOnce = 200
+
 // Packages goes through the packages, in the order in which they came. An error is the
 // last that it gives.
 func (r *Report) Packages() iter.Seq2[Package, error] {
-	return func(func(Package, error) bool) {}
+	return func(yield func(Package, error) bool) {
+		for after := uint64(0); ; {
+			list, next, err := r.host.book.Packages(after, r.query.From, atOnce)
+			if err != nil {
+				r.host.failed(err, "A report could not be made.")
+				yield(Package{}, err)
+				return
+			}
+			for i := range list {
+				ok, err := r.takes(&list[i])
+				if err != nil {
+					yield(Package{}, err)
+					return
+				}
+				if ok && !yield(shown(list[i]), nil) {
+					return
+				}
+			}
+			if next == 0 {
+				return
+			}
+			after = next
+		}
+	}
+}
+
+// takes says whether a package has a finding with the score that is asked for.
+func (r *Report) takes(p *ledger.Package) (bool, error) {
+	if r.query.MinScore <= 0 {
+		return true, nil
+	}
+	list, err := r.host.book.FindingsOf(p)
+	if err != nil {
+		r.host.failed(err, "A report could not be made.")
+		return false, err
+	}
+	return slices.ContainsFunc(list, func(f ledger.Finding) bool { return r.keeps(&f.Finding) }), nil
+}
+
+func (r *Report) keeps(f *match.Finding) bool {
+	return f.Vulnerability.Score.Base >= r.query.MinScore && r.host.sieve.Load().Keep(f)
 }
 
 // Findings goes through what was found, by package in the order in which those came, and
 // by id. The rules are those of now.
 func (r *Report) Findings() iter.Seq2[Finding, error] {
-	return func(func(Finding, error) bool) {}
+	return func(yield func(Finding, error) bool) {
+		var at ledger.Place
+		for more := true; more; {
+			var list []ledger.Finding
+			var err error
+			list, at, more, err = r.host.book.Findings(at, r.query.From, atOnce)
+			if err != nil {
+				r.host.failed(err, "A report could not be made.")
+				yield(Finding{}, err)
+				return
+			}
+			for i := range list {
+				if r.keeps(&list[i].Finding) && !yield(Finding(list[i]), nil) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Event is what one step of the scanner changed. Findings that the rules leave out are not

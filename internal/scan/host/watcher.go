@@ -1,6 +1,10 @@
 package host
 
-import "context"
+import (
+	"context"
+	"errors"
+	"log/slog"
+)
 
 // Watcher says what changes. *watch.Watcher is one.
 type Watcher interface {
@@ -33,7 +37,13 @@ type WatchOptions struct {
 	Wants func(name string) bool // by base name of files
 	Leave func(path string) bool // folders that are not watched
 	State string                 // file in which it may keep what it needs to catch up
+	Log   *slog.Logger
 }
 
 // WatchFunc makes a watcher. Nothing that happens after it returned is missed.
 type WatchFunc func(WatchOptions) (Watcher, error)
+
+// thisMachine is the watcher that is used when the options name none.
+func thisMachine(WatchOptions) (Watcher, error) {
+	return nil, errors.New("nothing says what changes on this system")
+}

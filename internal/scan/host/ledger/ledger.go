@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,8 +31,11 @@ type Ledger struct {
 	o      Options
 	file   *file
 	lock   *os.File
+	writes sync.Mutex             // held by the one transaction that writes, and until its totals are told
 	totals atomic.Pointer[totals] // as the last transaction left them
 	size   atomic.Int64
+	once   sync.Once
+	closed error
 }
 
 // Open opens a ledger, or makes one. One that is damaged is ErrDamaged: Repair sets it
@@ -82,7 +86,10 @@ func (l *Ledger) Repair(now time.Time) (string, error) {
 }
 
 // Close closes the file and gives the place back.
-func (l *Ledger) Close() error { return errors.Join(l.file.end(), l.lock.Close()) }
+func (l *Ledger) Close() error {
+	l.once.Do(func() { l.closed = errors.Join(l.file.end(), l.lock.Close()) })
+	return l.closed
+}
 
 // totals are the numbers that every transaction keeps.
 type totals struct {
@@ -154,6 +161,8 @@ type tx struct {
 func (l *Ledger) update(do func(*tx) error) error {
 	var after totals
 	var size int64
+	l.writes.Lock()
+	defer l.writes.Unlock()
 	err := l.file.update(func(b *bbolt.Tx) error {
 		if err := tablesOf(b); err != nil {
 			return err

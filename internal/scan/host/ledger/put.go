@@ -25,9 +25,11 @@ type Batch struct {
 	Drop  []string // paths that are gone, with everything beneath
 	At    time.Time
 
-	// Check gives the mark of a path as it is now, and false when it is no file that
-	// matters. Files whose mark is another one are not kept.
-	Check func(path string) (mark uint64, ok bool)
+	// Mark gives the mark of a path as it is now, and false when nothing is there. Files
+	// whose mark is another one are not kept.
+	Mark func(path string) (mark uint64, ok bool)
+	// There says whether a path is a file that matters: a sweep leaves those.
+	There func(path string) bool
 }
 
 // Sweep drops the files of a folder that are not there any more.
@@ -64,7 +66,7 @@ func (l *Ledger) Put(b Batch) (Changes, error) {
 			c = Changes{}
 			w := writer{tx: t, at: b.At, changes: &c}
 			for i := range b.Files {
-				if err := w.checked(&b.Files[i], b.Check); err != nil {
+				if err := w.checked(&b.Files[i], b.Mark); err != nil {
 					return err
 				}
 			}
@@ -90,8 +92,8 @@ type writer struct {
 }
 
 // checked keeps a file that is still what was read.
-func (w *writer) checked(f *File, check func(string) (uint64, bool)) error {
-	mark, ok := check(f.Path)
+func (w *writer) checked(f *File, now func(string) (uint64, bool)) error {
+	mark, ok := now(f.Path)
 	switch {
 	case !ok:
 		return w.drop([]byte(f.Path))
@@ -113,7 +115,7 @@ func (w *writer) clear(b *Batch) (more bool, err error) {
 		list = w.between(list, Sweep{Folder: path}, nil)
 	}
 	for _, s := range b.Sweep {
-		list = w.between(list, s, b.Check)
+		list = w.between(list, s, b.There)
 	}
 	for i, path := range list {
 		if i >= sweepMost {
@@ -127,8 +129,8 @@ func (w *writer) clear(b *Batch) (more bool, err error) {
 }
 
 // between lists the files of a folder that are gone, up to one more than are dropped at
-// once. Those that came meanwhile are there by check.
-func (w *writer) between(list [][]byte, s Sweep, check func(string) (uint64, bool)) [][]byte {
+// once. Those that came meanwhile are there.
+func (w *writer) between(list [][]byte, s Sweep, there func(string) bool) [][]byte {
 	prefix := s.Folder + "/"
 	if s.Folder == "." {
 		prefix = ""
@@ -145,10 +147,8 @@ func (w *writer) between(list [][]byte, s Sweep, check func(string) (uint64, boo
 		if _, kept := slices.BinarySearch(s.Keep, path); kept {
 			continue
 		}
-		if check != nil {
-			if _, there := check(path); there {
-				continue
-			}
+		if there != nil && there(path) {
+			continue
 		}
 		list = append(list, []byte(path))
 	}
@@ -338,7 +338,8 @@ type Knowledge int
 const (
 	Unknown Knowledge = iota
 	Changed           // it was looked into when it was another
-	Silent            // it is as it was when it was noted, and nothing is told of it
+	Noted             // it is as it was when it was noted, quietly
+	Silent            // it is as it was when it was looked into, before a reset
 	Same              // it is as it was when it was looked into
 )
 
@@ -364,6 +365,8 @@ func (l *Ledger) Look(files []Seen) ([]Knowledge, error) {
 			switch {
 			case f.print != s.Mark:
 				out[i] = Changed
+			case f.era == 0:
+				out[i] = Noted
 			case f.era != t.totals.era:
 				out[i] = Silent
 			default:

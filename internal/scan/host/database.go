@@ -1,0 +1,135 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb/update"
+)
+
+const (
+	updateTime  = time.Hour        // that an update may take
+	firstLook   = time.Minute      // within which the first look is made when a database is there
+	retryAfter  = 10 * time.Minute // a failure, twice as long after each further one
+	shareJitter = 10               // the next look is later by up to a tenth, so that hosts do not come together
+)
+
+// keepDatabase looks for newer databases until ctx ends, and judges everything by each.
+// Between two looks nothing runs but one timer.
+func (h *Host) keepDatabase(ctx context.Context) {
+	s := &step{cause: ByDatabase}
+	if err := h.judge(ctx, s); err != nil && ctx.Err() == nil {
+		h.failed(err, "Packages could not be compared with the database.")
+	}
+	h.tell(s)
+	wait := h.firstWait()
+	failures := 0
+	for {
+		h.setNext(h.now().Add(wait))
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		wait = h.o.Database.Every + jitter(h.o.Database.Every)
+		if err := h.look(ctx, h.o.Database.Every); err != nil && ctx.Err() == nil {
+			wait = min(wait, retryAfter<<min(failures, 8)) + jitter(retryAfter)
+			failures++
+			continue
+		}
+		failures = 0
+	}
+}
+
+// firstWait is until the first look after a start.
+func (h *Host) firstWait() time.Duration {
+	st, _ := update.Look(h.o.Database.Path) // the status tells of errors
+	switch {
+	case h.automatic() && !st.Present:
+		return 0
+	case !h.automatic() || st.Checked.IsZero():
+		return jitter(firstLook)
+	default:
+		return max(time.Until(st.Checked.Add(h.o.Database.Every)), 0) + jitter(firstLook)
+	}
+}
+
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(rand.Int64N(int64(d)/shareJitter + 1)) //nolint:gosec // it only spreads load
+}
+
+// automatic says whether newer databases are fetched without being asked.
+func (h *Host) automatic() bool {
+	return !h.o.Database.Manual && h.o.Database.Listing != "" && h.o.Database.Path != ""
+}
+
+// look brings the database up to date where that is automatic, and judges everything by a
+// database that is another one now, whoever brought it.
+func (h *Host) look(ctx context.Context, every time.Duration) error {
+	var err error
+	if h.automatic() {
+		err = h.fetch(ctx, every)
+	}
+	s := &step{cause: ByDatabase}
+	judged := h.judgeAll(ctx, s)
+	if judged != nil && ctx.Err() == nil {
+		h.failed(judged, "Packages could not be compared with the database.")
+	}
+	h.tell(s)
+	return errors.Join(err, judged)
+}
+
+// fetch asks the listing for a newer database.
+func (h *Host) fetch(ctx context.Context, every time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, updateTime)
+	defer cancel()
+	st, err := update.Update(ctx, update.Options{
+		Target: h.o.Database.Path, Listing: h.o.Database.Listing, Key: h.o.Database.Key, Every: every - every/shareJitter,
+	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.looked = err
+	if err != nil {
+		h.work.failures.Add(1)
+		h.log.Warn("The vulnerability database could not be updated.", "error", err)
+		return err
+	}
+	if st.Outcome == update.Updated {
+		h.work.updates.Add(1)
+		h.log.Info("A newer vulnerability database is in use.", "built", st.Info.Built)
+	}
+	return nil
+}
+
+// UpdateDatabase looks for a newer database now, and compares all packages with it.
+func (h *Host) UpdateDatabase(ctx context.Context) error {
+	if h.life.Err() != nil {
+		return ErrClosed
+	}
+	if h.o.Database.Listing == "" || h.o.Database.Path == "" {
+		return errors.New("no address of newer databases is configured")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(h.life, cancel)()
+	err := h.fetch(ctx, 0)
+	s := &step{cause: ByDatabase}
+	judged := h.judgeAll(ctx, s)
+	h.tell(s)
+	return errors.Join(err, judged)
+}
+
+// noteDatabase keeps why the database cannot be read.
+func (h *Host) noteDatabase(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unread = err
+}
+
+func (h *Host) setNext(t time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.nextLook = t
+}

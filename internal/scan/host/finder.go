@@ -1,0 +1,58 @@
+package host
+
+import (
+	"io"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/kinds"
+)
+
+// newFinder gives what looks for packages beneath a folder of this machine.
+func (h *Host) newFinder(folder string, m *meter) (*catalog.Finder, io.Closer, error) {
+	root, closer, err := catalog.Machine(folder)
+	if err != nil {
+		return nil, nil, err
+	}
+	return catalog.NewFinder(root, catalog.Options{
+		Extractors: kinds.All(), Begin: yield, Workers: workers(),
+		Leave:    func(path string) bool { return h.leaves("/" + path) },
+		Progress: func(files, _ int) { m.files.Store(int64(files)) },
+	}), closer, nil
+}
+
+// workers is how many goroutines read files of a full scan.
+func workers() int { return min(runtime.GOMAXPROCS(0), 8) }
+
+// leaves says whether a folder is left out.
+func (h *Host) leaves(folder string) bool {
+	for _, l := range h.o.Leave {
+		if folder == l {
+			return true
+		}
+	}
+	return false
+}
+
+// inTree is a path of the system as one of the tree that a finder has.
+func inTree(path string) string {
+	if p := strings.TrimPrefix(filepath.ToSlash(path), "/"); p != "" {
+		return p
+	}
+	return "."
+}
+
+// outside is a path of the tree as one of the system.
+func outside(path string) string {
+	if path == "." {
+		return "/"
+	}
+	return "/" + path
+}
+
+// within says whether a path is a folder or lies beneath it.
+func within(folder, path string) bool {
+	return folder == "/" || path == folder || strings.HasPrefix(path, folder+"/")
+}

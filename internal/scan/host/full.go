@@ -1,0 +1,163 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+)
+
+// full is a full scan that runs.
+type full struct {
+	order  order
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when it has ended and its state is left
+	meter  meter
+	judges atomic.Bool
+}
+
+// errStopped is why a full scan ends that somebody stopped.
+var errStopped = errors.New("it was stopped")
+
+// folderOf gives the folder of an order as the walk sees it: links resolved.
+func folderOf(path string) (string, error) {
+	if path == "" {
+		return "/", nil
+	}
+	if !filepath.IsAbs(path) {
+		return "", fmt.Errorf("%w: %s is no absolute path", ErrPath, path)
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrPath, err)
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrPath, err)
+	}
+	if !info.IsDir() {
+		return "", fmt.Errorf("%w: %s is not a folder", ErrPath, path)
+	}
+	return real, nil
+}
+
+// beginFullLocked starts the goroutine of a full scan.
+func (h *Host) beginFullLocked(o order) {
+	ctx, cancel := context.WithCancelCause(h.life)
+	f := &full{order: o, cancel: cancel, done: make(chan struct{})}
+	h.full = f
+	h.goes.Go(func() {
+		defer close(f.done)
+		defer cancel(nil)
+		h.endFull(ctx, f, h.runFull(ctx, f))
+	})
+}
+
+// runFull scans, judges, and says what came of it.
+func (h *Host) runFull(ctx context.Context, f *full) Scanned {
+	out := Scanned{Path: f.order.Path, Started: f.order.Started}
+	begun := time.Now()
+	s := &step{cause: ByFullScan}
+	err := h.scan(ctx, f, s, &out)
+	if err == nil {
+		f.judges.Store(true)
+		err = h.judgeAll(ctx, s)
+	}
+	out.Took = time.Since(begun).Round(time.Millisecond)
+	out.Packages = h.book.Totals().Packages
+	switch {
+	case errors.Is(context.Cause(ctx), errStopped):
+		out.Cancelled = true
+	case err != nil:
+		out.Error = err.Error()
+		h.failed(err, "A full scan failed.")
+	}
+	h.tell(s)
+	return out
+}
+
+// scan goes through the files of a full scan.
+func (h *Host) scan(ctx context.Context, f *full, s *step, out *Scanned) error {
+	folder, err := folderOf(f.order.Path)
+	if err != nil {
+		return err
+	}
+	finder, closer, err := h.newFinder(folder, &f.meter)
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	p := &pass{host: h, finder: finder, from: inTree(folder), reads: everything, workers: workers(), step: s, meter: &f.meter}
+	found, err := p.run(ctx)
+	if found.listing != nil {
+		out.note(found)
+	}
+	return err
+}
+
+// note takes the numbers of a pass.
+func (s *Scanned) note(p passed) {
+	s.Files, s.Read, s.Skipped = p.listing.Files, p.read, len(p.listing.Skipped)
+	for _, list := range [][]catalog.Warning{p.listing.Warnings, p.warnings} {
+		for _, w := range list {
+			switch {
+			case w.Odd:
+			case w.Denied():
+				s.Denied++
+				s.FirstUnread = first(s.FirstUnread, w)
+			default:
+				s.Unread++
+				s.FirstUnread = first(s.FirstUnread, w)
+			}
+		}
+	}
+	for _, w := range p.listing.Skipped {
+		s.FirstSkipped = first(s.FirstSkipped, w)
+	}
+	s.Unread += p.listing.Left
+}
+
+// mostNamed is how many of what was not read are named.
+const mostNamed = 20
+
+func first(list []string, w catalog.Warning) []string {
+	if len(list) < mostNamed {
+		list = append(list, w.Path+": "+w.What)
+	}
+	return list
+}
+
+// endFull leaves the state of a full scan.
+func (h *Host) endFull(ctx context.Context, f *full, out Scanned) {
+	h.work.fullScans.Add(1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.full != f { // it was stopped, and that says what follows
+		h.memory.Last = &out
+		h.rememberLocked()
+		return
+	}
+	h.full = nil
+	if h.life.Err() != nil || errors.Is(context.Cause(ctx), errRebuild) {
+		return // the next process repeats it
+	}
+	how := unfollowed
+	if h.live != nil {
+		how = followed
+	}
+	h.state, _ = next(RunningFull, fullEnds, how)
+	h.memory.Full, h.memory.Last = nil, &out
+	if out.Error == "" && h.live != nil && within(cmp.Or(f.order.Path, "/"), h.live.root) {
+		h.memory.Noted, h.missed = true, false
+	}
+	h.rememberLocked()
+	if h.live != nil {
+		h.live.catchUpLocked()
+	}
+}

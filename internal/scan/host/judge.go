@@ -1,0 +1,196 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/host/ledger"
+	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+const (
+	judgedAtOnce = 2048    // packages
+	mostProducts = 100_000 // packages that are judged together
+)
+
+// judge compares what waits with the database. When somebody does already, that one does
+// it, and judge returns at once.
+func (h *Host) judge(ctx context.Context, s *step) error {
+	h.again.Store(true)
+	for h.again.Load() {
+		if !h.judging.TryLock() {
+			return nil
+		}
+		err := h.judgeLocked(ctx, s)
+		h.judging.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judgeAll is judge that waits until everything is judged.
+func (h *Host) judgeAll(ctx context.Context, s *step) error {
+	h.judging.Lock()
+	defer h.judging.Unlock()
+	return h.judgeLocked(ctx, s)
+}
+
+// judgeLocked opens the database for as long as it takes. Without one, packages wait.
+func (h *Host) judgeLocked(ctx context.Context, s *step) error {
+	h.again.Store(false)
+	h.judges.Store(true)
+	defer h.judges.Store(false)
+	db, err := vulndb.Open(h.o.Database.Path)
+	if err != nil {
+		if h.o.Database.Path == "" || errors.Is(err, os.ErrNotExist) {
+			err = nil // the status says so
+		}
+		h.noteDatabase(err)
+		return nil
+	}
+	defer db.Close()
+	h.noteDatabase(nil)
+	built, totals := db.Info().Built, h.book.Totals()
+	j := &judging{host: h, db: db, step: s, at: h.now()}
+	if !totals.Judged.Equal(built) || s.counts.New > totals.Packages/4 && s.counts.New > judgedAtOnce {
+		if err := j.everything(ctx); err != nil {
+			return fmt.Errorf("comparing packages with the database: %w", err)
+		}
+		if !totals.Judged.Equal(built) {
+			return h.book.SetJudged(built)
+		}
+		return nil
+	}
+	if err := j.waiting(ctx); err != nil {
+		return fmt.Errorf("comparing packages with the database: %w", err)
+	}
+	return nil
+}
+
+// judging is one comparison.
+type judging struct {
+	host     *Host
+	db       *vulndb.DB
+	step     *step
+	at       time.Time
+	products bool // those that are judged together were
+}
+
+// everything judges all packages, in the order in which the database keeps what it says
+// of them.
+func (j *judging) everything(ctx context.Context) error {
+	if err := j.together(ctx); err != nil {
+		return err
+	}
+	var at ledger.Identity
+	for {
+		list, next, err := j.host.book.ByName(at, judgedAtOnce)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		if err := j.alone(ctx, list); err != nil {
+			return err
+		}
+		at = next
+	}
+}
+
+// waiting judges what came or changed.
+func (j *judging) waiting(ctx context.Context) error {
+	if j.step.products {
+		if err := j.together(ctx); err != nil {
+			return err
+		}
+	}
+	for {
+		list, err := j.host.book.Unjudged(judgedAtOnce)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		for _, p := range list {
+			if match.ByProduct(p.Kind) && !j.products {
+				if err := j.together(ctx); err != nil {
+					return err
+				}
+			}
+		}
+		if err := j.alone(ctx, list); err != nil {
+			return err
+		}
+	}
+}
+
+// together judges packages of those kinds of which one may decide about another.
+func (j *judging) together(ctx context.Context) error {
+	var kinds []catalog.Kind
+	for _, k := range catalog.Kinds {
+		if match.ByProduct(k) {
+			kinds = append(kinds, k)
+		}
+	}
+	list, err := j.host.book.OfKinds(kinds, mostProducts)
+	if err != nil {
+		return err
+	}
+	j.products = true
+	return j.keep(ctx, list)
+}
+
+// alone judges packages of a list that need no others.
+func (j *judging) alone(ctx context.Context, list []ledger.Package) error {
+	out := list[:0]
+	for _, p := range list {
+		if !match.ByProduct(p.Kind) {
+			out = append(out, p)
+		}
+	}
+	return j.keep(ctx, out)
+}
+
+// keep judges packages and keeps what comes of it. The rules are those of reports: here
+// everything counts.
+func (j *judging) keep(ctx context.Context, list []ledger.Package) error {
+	if len(list) == 0 {
+		return ctx.Err()
+	}
+	packages := make([]catalog.Package, len(list))
+	index := make(map[packageKey]int, len(list))
+	verdicts := make([]ledger.Verdict, len(list))
+	for i, p := range list {
+		packages[i], verdicts[i].Package = p.Package, p
+		index[keyOf(&p.Package)] = i
+	}
+	result, err := match.Match(ctx, j.db, packages, match.Options{Rules: match.Rules{Packages: []string{}}, Begin: yield})
+	if err != nil {
+		return err
+	}
+	for i := range result.Findings {
+		f := &result.Findings[i]
+		if at, ok := index[keyOf(&f.Package)]; ok {
+			verdicts[at].Findings = append(verdicts[at].Findings, *f)
+		}
+	}
+	added, err := j.host.book.Judge(verdicts, j.at)
+	if err != nil {
+		return err
+	}
+	j.host.work.judged.Add(uint64(len(list)))
+	j.host.work.findings.Add(uint64(len(added)))
+	j.step.found(added, j.host.sieve.Load().Keep)
+	return nil
+}
+
+// packageKey tells the packages of a catalogue apart.
+type packageKey struct {
+	kind          catalog.Kind
+	name, version string
+}
+
+func keyOf(p *catalog.Package) packageKey { return packageKey{p.Kind, p.Name, p.Version} }

@@ -1,0 +1,321 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/host/ledger"
+)
+
+// live is real-time scanning of a folder.
+type live struct {
+	host    *Host
+	root    string // absolute; "/" is the whole host
+	watcher Watcher
+	finder  *catalog.Finder
+	closer  io.Closer
+	pending *pending
+	meter   meter
+
+	listen context.CancelFunc // ends listening to the watcher
+	heard  chan struct{}      // closed when nothing is heard any more
+	ctx    context.Context    // of the work
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+	noted  chan struct{} // closed when what was there before is known
+	once   sync.Once     // closes it
+
+	catching bool // what was there before, or was missed, is looked for; the host's lock guards it
+}
+
+// listenOn is how long a watcher is listened to after a stop: what happened just before
+// it is told a moment later.
+const listenOn = 500 * time.Millisecond
+
+// newLive begins to watch a folder. What happens from now on is not missed.
+func (h *Host) newLive(root string) (*live, error) {
+	l := &live{host: h, root: root, pending: newPending(h.o.settle), heard: make(chan struct{}), noted: make(chan struct{})}
+	var err error
+	if l.finder, l.closer, err = h.newFinder(root, &l.meter); err != nil {
+		return nil, err
+	}
+	l.watcher, err = h.o.Watch(WatchOptions{
+		Root: root, Wants: h.names.Want, Leave: h.leaves, State: h.o.Catalogue + ".watch", Log: h.log,
+	})
+	if err != nil {
+		l.closer.Close()
+		return nil, fmt.Errorf("real-time scanning of %s: %w", root, err)
+	}
+	l.ctx, l.cancel = context.WithCancel(h.life)
+	listen, stop := context.WithCancel(h.life)
+	l.listen = stop
+	h.goes.Go(func() {
+		defer close(l.heard)
+		err := l.watcher.Run(listen, l.take)
+		if err != nil && listen.Err() == nil {
+			h.warn("real-time scanning of " + root + " hears nothing any more: " + err.Error())
+		}
+	})
+	l.tasks.Go(l.work)
+	return l, nil
+}
+
+// take notes what the watcher tells.
+func (l *live) take(list []Change) {
+	l.host.work.changes.Add(uint64(len(list)))
+	var keep []Change
+	for _, c := range list {
+		if other, ok := beside(c); ok {
+			keep = append(keep, other)
+		}
+		if c.What == FileChanged {
+			if _, wanted := l.finder.At(inTree(c.Path)); !wanted {
+				continue // when it matters some day, its permissions will have changed
+			}
+		}
+		keep = append(keep, c)
+	}
+	l.pending.add(keep, time.Now())
+}
+
+// work reads what has settled, one piece after the other.
+func (l *live) work() {
+	yield()
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	defer timer.Stop()
+	for {
+		list, next := l.pending.due(time.Now())
+		if len(list) > 0 {
+			l.absorb(l.ctx, list)
+			continue
+		}
+		if !next.IsZero() {
+			timer.Reset(max(time.Until(next), 50*time.Millisecond))
+		}
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-timer.C:
+		case <-l.pending.wake:
+		}
+	}
+}
+
+// absorb brings the catalogue in line with what changed: what came before what went, so
+// that a package that moved keeps its date.
+func (l *live) absorb(ctx context.Context, list []change) {
+	s := &step{cause: ByRealTime}
+	files, folders, gone := l.sort(list)
+	if !l.known() { // until then, files that were always there look like new ones
+		l.later(folders)
+		folders = nil
+	}
+	err := l.readFiles(ctx, s, files)
+	for _, folder := range folders {
+		if err == nil {
+			err = l.rescan(ctx, s, folder)
+		}
+	}
+	if err == nil {
+		err = l.drop(s, gone)
+	}
+	if err == nil {
+		err = l.host.judge(ctx, s)
+	}
+	if err != nil && ctx.Err() == nil {
+		l.host.failed(err, "Changes could not be catalogued.")
+	}
+	l.host.tell(s)
+}
+
+// sort says by what is there now what is to be done: read files, look through folders,
+// drop what is gone. What lies beneath a folder of the list is done with it.
+func (l *live) sort(list []change) (files []string, folders []string, gone []string) {
+	slices.SortFunc(list, func(a, b change) int { return cmp.Compare(a.path, b.path) })
+	done := map[string]bool{}
+	for _, c := range list {
+		at := inTree(c.path)
+		switch {
+		case at != "." && !within(l.root, c.path) || coveredBy(done, at):
+		case c.what != FileChanged && l.finder.IsFolder(at):
+			folders, done[at] = append(folders, at), true
+		case l.wants(at):
+			files = append(files, at)
+		default:
+			gone = append(gone, at)
+		}
+	}
+	return files, folders, gone
+}
+
+// coveredBy says whether a path or a folder that leads to it is one of some.
+func coveredBy(folders map[string]bool, at string) bool {
+	for ; !folders[at]; at = path.Dir(at) {
+		if at == "." {
+			return false
+		}
+	}
+	return true
+}
+
+func (l *live) wants(at string) bool {
+	_, ok := l.finder.At(at)
+	return ok
+}
+
+// pass makes one of a folder.
+func (l *live) pass(s *step, from string, before time.Time) *pass {
+	return &pass{host: l.host, finder: l.finder, from: from, reads: whatDiffers, before: before, workers: 1, step: s, meter: &l.meter}
+}
+
+// readFiles reads single files.
+func (l *live) readFiles(ctx context.Context, s *step, paths []string) error {
+	p := l.pass(s, ".", time.Time{})
+	p.reads = whatIsNamed
+	for some := range slices.Chunk(paths, pieceFiles) {
+		c := &piece{}
+		for _, at := range some {
+			if w, ok := l.finder.At(at); ok {
+				c.wanted = append(c.wanted, w)
+			}
+		}
+		if p.read(ctx, c); c.err != nil {
+			return c.err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if len(c.files) == 0 {
+			continue
+		}
+		if err := p.keep(ctx, ledger.Batch{Files: c.files}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rescan looks through a folder for what differs.
+func (l *live) rescan(ctx context.Context, s *step, from string) error {
+	l.host.work.rescans.Add(1)
+	_, err := l.pass(s, from, time.Time{}).run(ctx)
+	if err != nil && ctx.Err() == nil && !l.finder.IsFolder(from) {
+		return l.drop(s, []string{from})
+	}
+	return err
+}
+
+// drop forgets what is gone.
+func (l *live) drop(s *step, paths []string) error {
+	if len(paths) == 0 {
+		return nil
+	}
+	known, err := l.host.book.Beneath(paths)
+	if err != nil || len(known) == 0 {
+		return err
+	}
+	changes, err := l.host.book.Put(ledger.Batch{Drop: known})
+	s.add(changes)
+	return err
+}
+
+// catchUpLocked makes sure that what was there when real-time scanning began is known,
+// and that what came while no process listened is found. The host is locked.
+func (l *live) catchUpLocked() {
+	if l.host.memory.Noted && !l.host.missed {
+		l.know()
+		return
+	}
+	if l.host.full != nil && within(cmp.Or(l.host.full.order.Path, "/"), l.root) {
+		l.know() // it finds all of it, and calls again
+		return
+	}
+	if l.catching {
+		return
+	}
+	l.catching = true
+	before := l.host.memory.Watched
+	if l.host.memory.Noted {
+		before = time.Time{}
+	}
+	l.tasks.Go(func() { l.catchUp(before) })
+}
+
+// know says that all that was there is known.
+func (l *live) know() { l.once.Do(func() { close(l.noted) }) }
+
+func (l *live) known() bool {
+	select {
+	case <-l.noted:
+		return true
+	default:
+		return false
+	}
+}
+
+// later lets folders wait again.
+func (l *live) later(folders []string) {
+	var list []Change
+	for _, f := range folders {
+		list = append(list, Change{outside(f), FolderChanged})
+	}
+	l.pending.add(list, time.Now())
+}
+
+func (l *live) catchUp(before time.Time) {
+	yield()
+	defer l.know() // whatever came of it
+	if before.IsZero() {
+		l.know()
+	}
+	s := &step{cause: ByFullScan}
+	_, err := l.pass(s, inTree(l.root), before).run(l.ctx)
+	if err == nil {
+		err = l.host.judge(l.ctx, s)
+	}
+	l.host.tell(s)
+	l.host.mu.Lock()
+	defer l.host.mu.Unlock()
+	l.catching = false
+	switch {
+	case l.ctx.Err() != nil || l.host.live != l:
+	case err != nil:
+		l.host.failed(err, "What was missed could not be looked for.")
+	default:
+		l.host.memory.Noted, l.host.missed = true, false
+		l.host.rememberLocked()
+	}
+}
+
+// end stops listening, and catalogues what was heard until now.
+func (l *live) end() {
+	select {
+	case <-time.After(listenOn):
+	case <-l.host.life.Done():
+	}
+	l.halt()
+	if l.host.life.Err() == nil {
+		l.know()
+		l.absorb(l.host.life, l.pending.all())
+	}
+	l.closer.Close()
+}
+
+// halt stops listening and working.
+func (l *live) halt() {
+	l.listen()
+	<-l.heard
+	l.cancel()
+	l.tasks.Wait()
+	if err := l.watcher.Close(); err != nil {
+		l.host.log.Warn("The watcher did not close well.", "error", err)
+	}
+}

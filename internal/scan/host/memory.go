@@ -1,0 +1,65 @@
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// memory is what a scanner goes on with after a restart. It lies in a file of its own, so
+// that a damaged catalogue does not take it along.
+type memory struct {
+	State   State     `json:"state"`            // Idle or RealTime: what goes on when no full scan runs
+	Path    string    `json:"path,omitempty"`   // of real-time scanning; "" is the whole host
+	Watched time.Time `json:"watched,omitzero"` // when that began
+	// Noted says that the files that were there when it began are known, so that what is not
+	// known came since.
+	Noted bool      `json:"noted,omitempty"`
+	Full  *order    `json:"full,omitempty"` // a full scan that has not ended
+	Since time.Time `json:"since,omitzero"` // last start of a scan
+	Reset time.Time `json:"reset,omitzero"`
+	Last  *Scanned  `json:"last,omitempty"`
+}
+
+// order is a full scan that was asked for.
+type order struct {
+	Path    string    `json:"path,omitempty"` // "" is the whole host
+	Started time.Time `json:"started"`
+}
+
+// recall reads the memory of a file; a missing one is that of a new scanner.
+func recall(path string) (memory, error) {
+	m := memory{State: Idle}
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return m, nil
+	}
+	if err != nil {
+		return m, fmt.Errorf("reading what was done last: %w", err)
+	}
+	if err := json.Unmarshal(b, &m); err != nil || m.State != RealTime && m.State != Idle {
+		return memory{State: Idle}, fmt.Errorf("%s tells nothing of what was done last; the scanner is idle", path)
+	}
+	return m, nil
+}
+
+// keep writes the memory as a whole.
+func (m *memory) keep(path string) error {
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(append(b, '\n'))
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

@@ -1,0 +1,256 @@
+package host
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/host/ledger"
+)
+
+// reading says which files a pass reads.
+type reading int
+
+const (
+	whatDiffers reading = iota // files that are not known, or changed since
+	whatIsNamed                // these, and files that were only noted: somebody says that something happened to them
+	everything
+)
+
+// pass goes through a folder once and brings the catalogue in line with it.
+type pass struct {
+	host   *Host
+	finder *catalog.Finder
+	from   string // path in the tree
+	reads  reading
+	// before is when files that are not known were last changed if they are only noted;
+	// zero: all of them are read.
+	before  time.Time
+	workers int
+	step    *step
+	meter   *meter
+}
+
+// meter says how far a pass is.
+type meter struct {
+	files, found           atomic.Int64 // of the walk
+	wanted, read, packages atomic.Int64
+}
+
+const (
+	pieceFiles = 128  // that a goroutine takes at a time
+	batchFiles = 4096 // about, that one transaction of the catalogue keeps
+	staleTries = 3
+)
+
+// piece is a stretch of the list of files, in its order.
+type piece struct {
+	wanted       []catalog.Wanted
+	after, until string
+	files        []ledger.File
+	warnings     []catalog.Warning
+	err          error
+}
+
+// outcome is what a pass found.
+type passed struct {
+	listing  *catalog.Listing // without its files
+	warnings []catalog.Warning
+	read     int
+}
+
+// run goes through the folder.
+func (p *pass) run(ctx context.Context) (passed, error) {
+	listing, err := p.finder.Walk(ctx, p.from)
+	if err != nil {
+		return passed{}, err
+	}
+	out := passed{listing: listing}
+	p.meter.files.Store(int64(listing.Files))
+	p.meter.wanted.Store(int64(len(listing.Wanted)))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	pieces := cut(listing.Wanted)
+	listing.Wanted = nil
+	done := make(chan *piece, 2*p.workers)
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range p.workers {
+		all.Go(func() {
+			yield()
+			for i := next.Add(1) - 1; int(i) < len(pieces) && ctx.Err() == nil; i = next.Add(1) - 1 {
+				p.read(ctx, pieces[i])
+				done <- pieces[i]
+				pieces[i] = nil
+			}
+		})
+	}
+	go func() {
+		all.Wait()
+		close(done)
+	}()
+	err = p.collect(ctx, done, &out)
+	if err != nil {
+		cancel()
+		for range done { // so that the others end
+		}
+	}
+	if ctx.Err() != nil && err == nil {
+		err = context.Cause(ctx)
+	}
+	return out, err
+}
+
+// cut makes pieces of a list.
+func cut(wanted []catalog.Wanted) []*piece {
+	var out []*piece
+	after := ""
+	for len(wanted) > pieceFiles {
+		until := wanted[pieceFiles-1].Path
+		out = append(out, &piece{wanted: wanted[:pieceFiles], after: after, until: until})
+		wanted, after = wanted[pieceFiles:], until
+	}
+	return append(out, &piece{wanted: wanted, after: after})
+}
+
+// read reads those files of a piece that are to be read.
+func (p *pass) read(ctx context.Context, c *piece) {
+	seen := make([]ledger.Seen, 0, len(c.wanted))
+	marks := make([]catalog.Mark, 0, len(c.wanted))
+	still := make([]catalog.Wanted, 0, len(c.wanted))
+	for _, w := range c.wanted {
+		m, err := p.finder.Mark(w.Path)
+		if err != nil {
+			continue // it went
+		}
+		seen, marks, still = append(seen, ledger.Seen{Path: w.Path, Mark: m.Print}), append(marks, m), append(still, w)
+	}
+	known := make([]ledger.Knowledge, len(seen))
+	if p.reads != everything {
+		if known, c.err = p.host.book.Look(seen); c.err != nil {
+			return
+		}
+	}
+	c.wanted = still
+	for i, w := range still {
+		switch {
+		case known[i] == ledger.Same && !leans(w.Path) || known[i] == ledger.Silent || known[i] == ledger.Noted && p.reads == whatDiffers:
+		case known[i] == ledger.Unknown && marks[i].Changed.Before(p.before):
+			c.files = append(c.files, ledger.File{Path: w.Path, Mark: seen[i].Mark, Quiet: true})
+		default:
+			f, warnings := p.one(ctx, w, seen[i].Mark)
+			c.files = append(c.files, f)
+			c.warnings = append(c.warnings, warnings...)
+		}
+		p.meter.read.Add(1)
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// leans says whether what a file holds also depends on what lies beside it: copies of
+// casks on the folders of their versions, kegs and lists of requirements on other files.
+func leans(path string) bool {
+	return strings.Contains(path, "Caskroom/") || strings.HasSuffix(path, "/INSTALL_RECEIPT.json") || strings.HasSuffix(path, ".txt")
+}
+
+// one reads one file.
+func (p *pass) one(ctx context.Context, w catalog.Wanted, mark uint64) (ledger.File, []catalog.Warning) {
+	found := p.finder.Read(ctx, w)
+	p.meter.packages.Add(int64(len(found.Packages)))
+	p.host.work.read.Add(1)
+	return ledger.File{Path: w.Path, Mark: mark, Packages: found.Packages}, found.Warnings
+}
+
+// collect keeps what was read, as many pieces at a time as are there.
+func (p *pass) collect(ctx context.Context, done <-chan *piece, out *passed) error {
+	for c, more := <-done; more; c, more = <-done {
+		var b ledger.Batch
+		for n := 0; more; {
+			if c.err != nil {
+				return c.err
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx) // what was read in part is not kept
+			}
+			n += len(c.files) + 1
+			p.put(&b, c, out)
+			if n >= batchFiles {
+				break
+			}
+			select {
+			case c, more = <-done:
+				continue
+			default:
+			}
+			break
+		}
+		if err := p.keep(ctx, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put adds a piece to a batch.
+func (p *pass) put(b *ledger.Batch, c *piece, out *passed) {
+	keep := make([]string, len(c.wanted))
+	for i, w := range c.wanted {
+		keep[i] = w.Path
+	}
+	b.Files = append(b.Files, c.files...)
+	b.Sweep = append(b.Sweep, ledger.Sweep{Folder: p.from, After: c.after, Until: c.until, Keep: keep})
+	out.read += len(c.files)
+	room := max(maxWarnings-len(out.warnings), 0)
+	out.warnings = append(out.warnings, c.warnings[:min(room, len(c.warnings))]...)
+}
+
+const maxWarnings = 10_000
+
+// keep puts a batch into the catalogue. Files that changed since they were read are read
+// again; what changes all the time is told of by the next change, or found by the next scan.
+func (p *pass) keep(ctx context.Context, b ledger.Batch) error {
+	b.At, b.Mark, b.There = p.host.now(), p.mark, p.there
+	for try := 0; ; try++ {
+		changes, err := p.host.book.Put(b)
+		p.step.add(changes)
+		if err != nil || len(changes.Stale) == 0 || try == staleTries {
+			return err
+		}
+		b.Files, b.Sweep, b.Drop = nil, nil, nil
+		for _, path := range changes.Stale {
+			if f, ok := p.again(ctx, path); ok {
+				b.Files = append(b.Files, f)
+			}
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// again reads a file as it is now.
+func (p *pass) again(ctx context.Context, path string) (ledger.File, bool) {
+	w, ok := p.finder.At(path)
+	m, err := p.finder.Mark(path)
+	if !ok || err != nil {
+		return ledger.File{}, false
+	}
+	f, _ := p.one(ctx, w, m.Print)
+	return f, true
+}
+
+// mark says what a file is now.
+func (p *pass) mark(path string) (uint64, bool) {
+	m, err := p.finder.Mark(path)
+	return m.Print, err == nil
+}
+
+func (p *pass) there(path string) bool {
+	_, ok := p.finder.At(path)
+	return ok
+}

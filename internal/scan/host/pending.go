@@ -1,0 +1,156 @@
+package host
+
+import (
+	"path"
+	"strings"
+	"sync"
+	"time"
+)
+
+// settling is how long a file must be quiet before it is read, and how long it is waited
+// for at most.
+type settling struct{ quiet, most time.Duration }
+
+var usualSettling = settling{quiet: time.Second, most: 3 * time.Second}
+
+// pendingMost is how many changes wait at most. More become those of their folders.
+const pendingMost = 16 << 10
+
+// pending are the changes that wait until they are quiet.
+type pending struct {
+	settling settling
+	wake     chan struct{} // of one: something is there
+
+	mu    sync.Mutex
+	items map[string]*change // path of the system -> what happened to it
+}
+
+// change is one that waits.
+type change struct {
+	path        string
+	what        What
+	first, last time.Time
+}
+
+func newPending(s settling) *pending {
+	return &pending{settling: s, wake: make(chan struct{}, 1), items: map[string]*change{}}
+}
+
+// add notes changes.
+func (p *pending) add(list []Change, now time.Time) {
+	if len(list) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range list {
+		p.addLocked(c, now)
+	}
+	if len(p.items) > pendingMost {
+		p.foldLocked()
+	}
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// addLocked notes one. A folder stays one whatever happens to it later: when it is not
+// there any more, looking through it finds nothing.
+func (p *pending) addLocked(c Change, now time.Time) {
+	old := p.items[c.Path]
+	if old == nil {
+		p.items[c.Path] = &change{c.Path, c.What, now, now}
+		return
+	}
+	old.last = now
+	if old.what != FolderChanged {
+		old.what = c.What
+	}
+}
+
+// foldLocked makes folders of what waits, until it is few.
+func (p *pending) foldLocked() {
+	for len(p.items) > pendingMost/4 {
+		folded := map[string]*change{}
+		for _, c := range p.items {
+			at := path.Dir(c.path)
+			f := folded[at]
+			if f == nil {
+				f = &change{at, FolderChanged, c.first, c.last}
+				folded[at] = f
+			}
+			if c.first.Before(f.first) {
+				f.first = c.first
+			}
+			if c.last.After(f.last) {
+				f.last = c.last
+			}
+		}
+		p.items = folded
+	}
+}
+
+// due takes what is quiet, and says when the next will be; zero is never.
+func (p *pending) due(now time.Time) (list []change, next time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for at, c := range p.items {
+		when := c.last.Add(p.settling.quiet)
+		if latest := c.first.Add(p.settling.most); latest.Before(when) {
+			when = latest
+		}
+		if when.After(now) {
+			if next.IsZero() || when.Before(next) {
+				next = when
+			}
+			continue
+		}
+		list = append(list, *c)
+		delete(p.items, at)
+	}
+	if len(p.items) == 0 {
+		p.items = map[string]*change{} // a large one is given back
+	}
+	return list, next
+}
+
+// all takes everything.
+func (p *pending) all() []change {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []change
+	for _, c := range p.items {
+		out = append(out, *c)
+	}
+	p.items = map[string]*change{}
+	return out
+}
+
+func (p *pending) len() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.items)
+}
+
+// beside gives what else is to be looked at when something happens to a path, as
+// extractors look at more than one file: the receipt of a keg beside its formula, the
+// copies of a cask beside the folder of its version.
+func beside(c Change) (Change, bool) {
+	if c.What == FileChanged {
+		if keg, _, ok := strings.Cut(c.Path, "/.brew/"); ok && strings.Contains(keg, "/Cellar/") {
+			return Change{keg + "/INSTALL_RECEIPT.json", FileChanged}, true
+		}
+		return Change{}, false
+	}
+	i := strings.LastIndex(c.Path, "/Caskroom/")
+	if i < 0 {
+		return Change{}, false
+	}
+	room := i + len("/Caskroom/")
+	token, version, ok := strings.Cut(c.Path[room:], "/")
+	if !ok || version == "" || strings.Contains(version, "/") {
+		return Change{}, false
+	}
+	return Change{c.Path[:room] + token, FolderChanged}, true
+}

@@ -1,0 +1,51 @@
+package host
+
+import (
+	"cmp"
+	"fmt"
+)
+
+// repairLocked sets a damaged catalogue aside. The next full scan makes it anew.
+func (h *Host) repairLocked(damage error) error {
+	aside, err := h.book.Repair(h.now())
+	if err != nil {
+		return fmt.Errorf("%w; it cannot be set aside: %w", damage, err)
+	}
+	h.memory.Full = &order{Path: h.memory.Path, Started: h.now()}
+	h.warnLocked(fmt.Sprintf("the catalogue could not be read (%v): it is set aside as %s since %s, and a full scan makes it anew", damage, aside, moment(h.now())))
+	h.rememberLocked()
+	return nil
+}
+
+// rebuild sets a catalogue aside that turned out to be damaged, and begins a full scan.
+func (h *Host) rebuild(damage error) {
+	h.mu.Lock()
+	if h.rebuilds || h.life.Err() != nil {
+		h.mu.Unlock()
+		return
+	}
+	h.rebuilds = true
+	h.mu.Unlock()
+	h.turn.Lock()
+	defer h.turn.Unlock()
+	h.mu.Lock()
+	full := h.full
+	h.full = nil
+	h.mu.Unlock()
+	if full != nil {
+		full.cancel(errRebuild)
+		<-full.done
+	}
+	h.judging.Lock()
+	defer h.judging.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rebuilds = false
+	if err := h.repairLocked(damage); err != nil {
+		h.warnLocked(err.Error())
+		h.state = cmp.Or(h.memory.State, Idle)
+		return
+	}
+	h.state = RunningFull
+	h.beginFullLocked(*h.memory.Full)
+}

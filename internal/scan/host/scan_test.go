@@ -1,0 +1,499 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb/update"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/vulndbtest"
+)
+
+func TestTableOfStates(t *testing.T) {
+	states := []State{Idle, RealTime, RunningFull}
+	triggers := []trigger{startFull, startRealTime, stop, reset, fullEnds}
+	conditions := []condition{always, withPath, noPath, followed, unfollowed}
+	refused := 0
+	for _, s := range states {
+		for _, tr := range triggers {
+			for _, c := range conditions {
+				to, ok := next(s, tr, c)
+				if !ok {
+					refused++
+					if to != s {
+						t.Errorf("%s, %s %s is refused and leads to %s", s, tr, c, to)
+					}
+				}
+				if tr == reset && (to != s || !ok) {
+					t.Errorf("a reset leads from %s to %s", s, to)
+				}
+				if tr == stop && (to != Idle || !ok) {
+					t.Errorf("a stop leads from %s to %s", s, to)
+				}
+			}
+		}
+	}
+	if _, ok := next(RunningFull, startFull, withPath); ok || refused == 0 {
+		t.Error("a second full scan is not refused")
+	}
+}
+
+func TestFullScanFindsEveryKindAndForgetsWhatWent(t *testing.T) {
+	b := newBench(t, nil)
+	want := b.everyKind("")
+	b.full()
+	b.expect(want...)
+	if s := b.Status(); s.State != Idle || s.LastScan.Path != b.dir || s.Counts.Packages != 9 || s.Since.IsZero() {
+		t.Errorf("%+v", s)
+	}
+	b.remove("node_modules")
+	b.full()
+	b.expect(slices.DeleteFunc(want, func(l string) bool { return strings.HasPrefix(l, "npm") })...)
+}
+
+func TestCreationTimeStays(t *testing.T) {
+	b := newBench(t, nil)
+	b.npm("a", "1.0.0")
+	b.full()
+	first := created(t, b)
+	b.npm("b", "1.0.0")
+	b.write("again/node_modules/a/package.json", `{"name":"a","version":"1.0.0"}`)
+	b.full()
+	second := created(t, b)
+	if !second["a"].Equal(first["a"]) || !second["b"].After(first["a"]) {
+		t.Errorf("%v then %v", first, second)
+	}
+	if got := b.list(Query{From: second["b"]}); len(got) != 1 || !strings.HasPrefix(got[0], "npm b") {
+		t.Errorf("%q", got)
+	}
+}
+
+func created(t *testing.T, b *bench) map[string]time.Time {
+	t.Helper()
+	out := map[string]time.Time{}
+	for p, err := range b.Report(Query{}).Packages() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[p.Name] = p.Created
+	}
+	return out
+}
+
+func TestRefusals(t *testing.T) {
+	b := newBench(t, nil)
+	file := b.write("x", "")
+	for _, p := range []string{file, "relative", filepath.Join(b.dir, "missing")} {
+		if s, err := b.FullScan(Scan{Path: p}); !errors.Is(err, ErrPath) || s != Idle {
+			t.Errorf("%s: %s %v", p, s, err)
+		}
+	}
+	release := busy(b)
+	if s, err := b.FullScan(Scan{}); !errors.Is(err, ErrBusy) || s != RunningFull {
+		t.Errorf("%s %v", s, err)
+	}
+	if s, err := b.StartRealTime(b.dir); !errors.Is(err, ErrBusy) || s != RunningFull {
+		t.Errorf("%s %v", s, err)
+	}
+	release()
+}
+
+// busy has a full scan run until it is released: the catalogue's judge is held.
+func busy(b *bench) (release func()) {
+	b.t.Helper()
+	b.judging.Lock()
+	if _, err := b.FullScan(Scan{Path: b.dir}); err != nil {
+		b.t.Fatal(err)
+	}
+	return func() {
+		b.judging.Unlock()
+		if err := b.Wait(b.t.Context()); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func TestStopCancelsAFullScan(t *testing.T) {
+	b := newBench(t, nil)
+	for i := range 3000 {
+		b.npm(fmt.Sprint("p", i), "1.0.0")
+	}
+	if _, err := b.FullScan(Scan{Path: b.dir}); err != nil {
+		t.Fatal(err)
+	}
+	b.stopped()
+	if s := b.Status(); s.State != Idle || s.Progress != nil || s.LastScan == nil {
+		t.Errorf("%+v", s)
+	}
+	b.full()
+	if got := len(b.list(Query{})); got != 3000 {
+		t.Errorf("%d packages", got)
+	}
+}
+
+func TestResetDuringAFullScanKeepsScanning(t *testing.T) {
+	b := newBench(t, nil)
+	b.npm("a", "1.0.0")
+	release := busy(b)
+	if s, err := b.Reset(t.Context()); s != RunningFull || err != nil {
+		t.Errorf("%s %v", s, err)
+	}
+	release()
+	if s := b.Status(); s.State != Idle || s.LastScan.Error != "" || s.Reset.IsZero() {
+		t.Errorf("%+v", s)
+	}
+	b.full()
+	b.expect("npm a 1.0.0 node_modules/a/package.json")
+}
+
+// The intended use: one full scan, a reset, and only what is new from then on.
+func TestAfterAResetOnlyWhatIsNewIsTold(t *testing.T) {
+	b := newBench(t, nil)
+	b.npm("old", "1.0.0")
+	if s, err := b.FullScan(Scan{Path: b.dir, ThenRealTime: true}); s != RunningFull || err != nil {
+		t.Fatal(s, err)
+	}
+	if err := b.Wait(t.Context()); err != nil || b.Status().State != RealTime {
+		t.Fatal(err, b.Status().State)
+	}
+	b.expect("npm old 1.0.0 node_modules/old/package.json")
+	if s, err := b.Reset(t.Context()); s != RealTime || err != nil {
+		t.Fatal(s, err)
+	}
+	b.npm("new", "1.0.0")
+	b.expect("npm new 1.0.0 node_modules/new/package.json")
+	b.restart()
+	b.until("what was missed", func() bool { return !b.isMissed() })
+	b.expect("npm new 1.0.0 node_modules/new/package.json")
+	b.npm("old", "1.0.0") // it is installed again
+	b.expect("npm new 1.0.0 node_modules/new/package.json", "npm old 1.0.0 node_modules/old/package.json")
+	b.stopped()
+}
+
+func (b *bench) isMissed() bool {
+	b.Host.mu.Lock()
+	defer b.Host.mu.Unlock()
+	return b.missed
+}
+
+func TestRealTimeFollowsWhatHappens(t *testing.T) {
+	b := newBench(t, nil)
+	b.start()
+	want := b.everyKind("")
+	b.expect(want...)
+	b.npm("ws", "8.0.1")
+	want[5] = "npm ws 8.0.1 node_modules/ws/package.json"
+	b.expect(want...)
+	before := created(t, b)
+
+	if err := os.Rename(filepath.Join(b.dir, "g"), filepath.Join(b.dir, "h")); err != nil {
+		t.Fatal(err)
+	}
+	b.news(Change{filepath.Join(b.dir, "g"), Gone}, Change{filepath.Join(b.dir, "h"), FolderChanged})
+	want[1] = "gem rack 3.0 h/specifications/rack-3.gemspec"
+	b.expect(want...)
+	if after := created(t, b); !after["rack"].Equal(before["rack"]) {
+		t.Error("a package that moved has another date")
+	}
+	for _, name := range []string{"h", "p", "node_modules", "j/a.jar", "go", "r", "b/Cellar", "m", "i"} {
+		b.remove(name)
+	}
+	b.expect()
+	b.until("ten that are told to be gone", func() bool { // the old version of ws, too
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		gone := 0
+		for _, e := range b.events {
+			gone += e.Counts.Gone
+		}
+		return gone == 10
+	})
+}
+
+func TestStopPopulatesBeforeItAnswers(t *testing.T) {
+	b := newBench(t, func(o *Options) { o.settle = settling{quiet: time.Hour, most: time.Hour} })
+	b.start()
+	b.npm("a", "1.0.0")
+	b.stopped()
+	if got := b.list(Query{}); !slices.Equal(got, []string{"npm a 1.0.0 node_modules/a/package.json"}) {
+		t.Errorf("%q", got)
+	}
+	if s := b.Status(); s.Mounts != nil || s.Pending != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestProgramsMatterByTheirPermission(t *testing.T) {
+	b := newBench(t, nil)
+	b.start()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := b.write("bin/tool", string(data))
+	b.npm("a", "1.0.0")
+	b.expect("npm a 1.0.0 node_modules/a/package.json")
+	if err := os.Chmod(full, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b.news(Change{full, FileChanged})
+	b.until("a module of the program", func() bool {
+		return slices.ContainsFunc(b.list(Query{}), func(l string) bool { return strings.HasPrefix(l, "go stdlib ") })
+	})
+}
+
+func TestACaskGoesWithItsVersion(t *testing.T) {
+	b := newBench(t, nil)
+	b.start()
+	b.write("Caskroom/x/1.0/x.wrapper.sh", "")
+	b.write("Caskroom/x/.metadata/1.0/2026/Casks/x.json", "{}")
+	b.expect("brew x 1.0 Caskroom/x/.metadata/1.0/2026/Casks/x.json Caskroom/x/1.0/x.wrapper.sh")
+	b.remove("Caskroom/x/1.0")
+	b.expect()
+}
+
+// Many more files than are kept waiting come and go, twice.
+func TestStorm(t *testing.T) {
+	const files = 100_000
+	b := newBench(t, nil)
+	b.start()
+	b.npm("stays", "1.0.0")
+	for range 2 {
+		for i := range files {
+			full := filepath.Join(b.dir, fmt.Sprintf("storm/%d/node_modules/p%d/package.json", i%100, i))
+			if i < 500 {
+				b.write(strings.TrimPrefix(full, b.dir+"/"), fmt.Sprintf(`{"name":"p%d","version":"1.0.0"}`, i))
+			}
+			b.news(Change{full, FileChanged}) // most are gone by now
+			if i%10_000 == 0 {
+				if n := b.Status().Pending; n > pendingMost {
+					t.Fatalf("%d changes wait", n)
+				}
+			}
+		}
+		b.remove("storm")
+	}
+	b.npm("last", "1.0.0")
+	b.expect("npm last 1.0.0 node_modules/last/package.json", "npm stays 1.0.0 node_modules/stays/package.json")
+	b.until("the count", func() bool { return b.Status().Counts.Files == 2 })
+}
+
+func TestRestartCatchesUp(t *testing.T) {
+	b := newBench(t, nil)
+	for _, n := range []string{"same", "changes", "goes"} {
+		b.npm(n, "1.0.0")
+	}
+	b.start()
+	read := b.Status().Work.FilesRead
+	b.end()
+	b.watch = nil
+	b.npm("changes", "2.0.0")
+	b.npm("comes", "1.0.0")
+	b.remove("node_modules/goes")
+	b.open()
+	b.expect(
+		"npm changes 2.0.0 node_modules/changes/package.json", "npm comes 1.0.0 node_modules/comes/package.json",
+		"npm same 1.0.0 node_modules/same/package.json")
+	if s := b.Status(); s.State != RealTime || s.Path != b.dir || s.Work.FilesRead != 2 || read != 3 {
+		t.Errorf("%d, then %+v", read, s)
+	}
+	b.npm("live", "1.0.0")
+	b.until("a package in real time", func() bool { return len(b.list(Query{})) == 4 })
+}
+
+func TestAnUnfinishedFullScanIsRepeated(t *testing.T) {
+	b := newBench(t, nil)
+	b.npm("a", "1.0.0")
+	b.judging.Lock() // it does not end before the process does
+	if _, err := b.FullScan(Scan{Path: b.dir}); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		<-b.life.Done()
+		b.judging.Unlock()
+	}()
+	b.end()
+	b.npm("b", "1.0.0")
+	b.open()
+	b.expect("npm a 1.0.0 node_modules/a/package.json", "npm b 1.0.0 node_modules/b/package.json")
+	b.until("its end", func() bool { return b.Status().State == Idle && b.Status().LastScan != nil })
+}
+
+func TestADamagedCatalogueIsRebuilt(t *testing.T) {
+	b := newBench(t, nil)
+	b.npm("a", "1.0.0")
+	b.start()
+	b.end()
+	if err := os.WriteFile(b.options.Catalogue, []byte(strings.Repeat("not a catalogue ", 4000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.open()
+	b.expect("npm a 1.0.0 node_modules/a/package.json")
+	b.until("real-time scanning", func() bool { return b.Status().State == RealTime })
+	if w := b.Status().Warnings; !strings.Contains(strings.Join(w, "\n"), "set aside as "+b.options.Catalogue+".damaged-") {
+		t.Errorf("%q", w)
+	}
+	if left, _ := filepath.Glob(b.options.Catalogue + ".damaged-*"); len(left) != 1 {
+		t.Errorf("%q", left)
+	}
+}
+
+func TestStartWithoutAFullScanTellsOnlyWhatIsNew(t *testing.T) {
+	b := newBench(t, nil)
+	b.npm("old", "1.0.0")
+	time.Sleep(2 * coarse)
+	if err := b.Host.watch(b.dir); err != nil { // as for the whole host
+		t.Fatal(err)
+	}
+	b.Host.mu.Lock()
+	b.state, b.memory.State = RealTime, RealTime
+	b.rememberLocked()
+	b.live.catchUpLocked()
+	b.Host.mu.Unlock()
+	b.npm("new", "1.0.0")
+	b.until("the old ones being noted", func() bool { return b.live.known() })
+	b.expect("npm new 1.0.0 node_modules/new/package.json")
+	b.restart()
+	b.until("what was missed", func() bool { return !b.isMissed() })
+	b.expect("npm new 1.0.0 node_modules/new/package.json")
+}
+
+func TestFindingsAndRules(t *testing.T) {
+	b := newBench(t, func(o *Options) {
+		o.Database.Path = filepath.Join(filepath.Dir(o.Catalogue), "vuln.db")
+		if err := os.MkdirAll(filepath.Dir(o.Catalogue), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		database(t, o.Database.Path, vulndbtest.Built, "a")
+	})
+	b.npm("a", "1.0.0")
+	b.npm("b", "1.0.0")
+	b.start()
+	if got := b.findings(Query{}); !slices.Equal(got, []string{"a 1.0.0 CVE-2026-a"}) {
+		t.Fatalf("%q: %+v", got, b.Status())
+	}
+	if got := b.list(Query{MinScore: 7}); len(got) != 1 {
+		t.Errorf("%q", got)
+	}
+	if got := b.findings(Query{MinScore: 8}); len(got) != 0 {
+		t.Errorf("%q", got)
+	}
+	if err := b.SetRules(Rules{CVEs: []string{"CVE-2026-a"}}); err != nil || len(b.findings(Query{})) != 0 {
+		t.Errorf("%v", err)
+	}
+	if err := b.SetRules(Rules{}); err != nil {
+		t.Error(err)
+	}
+
+	// A newer database makes an old package vulnerable, from now on.
+	then := b.now()
+	database(t, b.options.Database.Path, vulndbtest.Built.Add(time.Hour), "a", "b")
+	b.restart()
+	b.until("a finding", func() bool { return len(b.findings(Query{})) == 2 })
+	if got := b.findings(Query{From: then}); !slices.Equal(got, []string{"b 1.0.0 CVE-2026-b"}) {
+		t.Errorf("%q", got)
+	}
+	if got := b.list(Query{From: then}); len(got) != 0 {
+		t.Errorf("%q", got)
+	}
+	b.until("the event", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return slices.ContainsFunc(b.events, func(e Event) bool {
+			return e.Cause == ByDatabase && e.Counts == Counts{Findings: 1} && e.Findings[0].Vulnerability.ID == "CVE-2026-b"
+		})
+	})
+	b.npm("c", "1.0.0")
+	b.npm("b", "1.5.0")
+	b.until("a finding in real time", func() bool { return slices.Contains(b.findings(Query{}), "b 1.5.0 CVE-2026-b") })
+	if d := b.Status().Database; !d.Judged.Equal(vulndbtest.Built.Add(time.Hour)) || !d.Present {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestUpdatesComeByListing(t *testing.T) {
+	offered := filepath.Join(t.TempDir(), "vuln.db")
+	b := newBench(t, func(o *Options) {
+		o.Database = Database{Path: filepath.Join(filepath.Dir(o.Catalogue), "vuln.db"), Listing: filepath.Join(filepath.Dir(offered), "listing.json")}
+	})
+	b.npm("a", "1.0.0")
+	b.full()
+	if s := b.Status(); len(s.Warnings) == 0 || s.Database.Present {
+		t.Errorf("%+v", s)
+	}
+	if err := b.UpdateDatabase(t.Context()); err == nil || b.Status().Database.Error == "" || b.Status().Work.Failures == 0 {
+		t.Errorf("%v %+v", err, b.Status().Database)
+	}
+	database(t, offered, vulndbtest.Built, "a")
+	listing(t, offered)
+	if err := b.UpdateDatabase(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.findings(Query{}); !slices.Equal(got, []string{"a 1.0.0 CVE-2026-a"}) {
+		t.Errorf("%q", got)
+	}
+	if s := b.Status(); s.Database.Error != "" || s.Work.Updates != 1 || s.Database.Next.IsZero() {
+		t.Errorf("%+v", s.Database)
+	}
+}
+
+func listing(t *testing.T, database string) {
+	t.Helper()
+	_, err := update.WriteListing(t.Context(), update.ListingOptions{Database: database, Target: filepath.Join(filepath.Dir(database), "listing.json")})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestManyCallsAtOnce(t *testing.T) {
+	b := newBench(t, nil)
+	for i := range 300 {
+		b.npm(fmt.Sprint("p", i), "1.0.0")
+	}
+	var all sync.WaitGroup
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for n := range 8 {
+		all.Go(func() {
+			for i := range 6 {
+				switch (n + i) % 6 {
+				case 0:
+					_, _ = b.FullScan(Scan{Path: b.dir, ThenRealTime: n%2 == 0})
+				case 1:
+					_, _ = b.StartRealTime(b.dir)
+				case 2:
+					_, _ = b.Stop(ctx)
+				case 3:
+					_, _ = b.Reset(ctx)
+				case 4:
+					b.Status()
+				default:
+					b.list(Query{})
+				}
+			}
+		})
+	}
+	all.Wait()
+	b.stopped()
+	b.full()
+	if got := len(b.list(Query{})); got != 300 {
+		t.Errorf("%d packages", got)
+	}
+}
+
+func TestRulesThatMakeNoSenseAreRefused(t *testing.T) {
+	if _, err := Open(Options{Catalogue: filepath.Join(t.TempDir(), "c"), Rules: Rules{Packages: []string{"openssl"}}}); err == nil {
+		t.Error("no error")
+	}
+}

@@ -1,0 +1,76 @@
+package host
+
+import (
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/host/ledger"
+	"github.com/buildyard/buildyard/internal/scan/match"
+)
+
+// mostTold is how many of each an event has.
+const mostTold = 1000
+
+// step collects what one piece of work changed, for those who are told.
+type step struct {
+	cause    Cause
+	ids      []uint64 // of new packages, the first of them
+	gone     []ledger.Gone
+	findings []Finding
+	counts   Counts
+	products bool // packages that may decide about others came or went
+	database bool // only findings that a newer database brought
+}
+
+// add takes what a batch changed.
+func (s *step) add(c ledger.Changes) {
+	s.counts.New += len(c.New)
+	s.counts.Gone += len(c.Gone)
+	s.ids = append(s.ids, c.New[:min(len(c.New), mostTold-len(s.ids))]...)
+	s.gone = append(s.gone, c.Gone[:min(len(c.Gone), mostTold-len(s.gone))]...)
+	for _, g := range c.Gone {
+		s.products = s.products || match.ByProduct(g.Kind)
+	}
+}
+
+// found takes what judging brought.
+func (s *step) found(list []ledger.Finding, keep func(*match.Finding) bool) {
+	for i := range list {
+		f := &list[i]
+		if !keep(&f.Finding) {
+			continue
+		}
+		s.counts.Findings++
+		if len(s.findings) < mostTold {
+			s.findings = append(s.findings, Finding(*f))
+		}
+	}
+}
+
+// tell calls who wants to know, when there is something to know.
+func (h *Host) tell(s *step) {
+	h.work.packages.Add(uint64(s.counts.New))
+	if h.o.OnChange == nil || s.counts == (Counts{}) {
+		return
+	}
+	e := Event{At: h.now(), Cause: s.cause, Findings: s.findings, Counts: s.counts}
+	list, err := h.book.ByID(s.ids)
+	if err != nil {
+		h.failed(err, "What came cannot be told.")
+		return
+	}
+	for _, p := range list {
+		e.New = append(e.New, shown(p))
+	}
+	for _, g := range s.gone {
+		e.Gone = append(e.Gone, Package{ID: g.ID, Package: catalog.Package{Kind: g.Kind, Name: g.Name, Version: g.Version}})
+	}
+	h.o.OnChange(e)
+}
+
+func shown(p ledger.Package) Package {
+	return Package{ID: p.ID, Created: p.Created, Package: p.Package}
+}
+
+// now is a moment, without what only this process can compare.
+func (h *Host) now() time.Time { return time.Now().UTC().Round(0) }
