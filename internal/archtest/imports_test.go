@@ -85,6 +85,7 @@ var onlys = []only{
 	{[]string{"internal/auth/oidc"}, []string{"std", "internal/auth", "internal/farm", "github.com/coreos/go-oidc/v3/oidc", "github.com/go-jose/go-jose/v4", "golang.org/x/oauth2"}, "it needs to know the provider's protocol and nothing of those who log in"},
 	{[]string{"internal/chore"}, []string{"std"}, "it does not know what it does for whom"},
 	{[]string{"internal/meter"}, []string{"std"}, "every room counts with it, so it brings nothing along"},
+	{[]string{"internal/scan/watch"}, []string{"std", "golang.org/x/sys/unix", "github.com/ebitengine/purego"}, "it says where something changed, whatever that means: it brings no package kinds along"},
 	{[]string{"internal/layout"}, []string{"std", "internal/farm", "internal/layout/...", "go.yaml.in/yaml/v3"}, "registry and scanners share the layout, so it brings nothing along"},
 }
 
@@ -100,6 +101,7 @@ var holders = []holder{
 	{[]string{"go.etcd.io/..."}, []string{"internal/store/etcd/...", "internal/scan/..."}, "etcd is one backend of the store (the host scanner's catalogue is bbolt)"},
 	{[]string{"github.com/google/osv-scalibr/..."}, []string{"internal/scan/..."}, "only the scanners know how package managers write"},
 	{[]string{"github.com/spf13/cobra/..."}, []string{"internal/cli/...", "cmd/..."}, "a command's logic does not know the library that parses its flags"},
+	{[]string{"github.com/ebitengine/purego/..."}, []string{"internal/scan/watch"}, "functions of the system are called without a compiler's checks in one place"},
 	{[]string{"net/http/pprof", "expvar"}, []string{"internal/obs/..."}, "importing these registers handlers on a global mux"},
 	{[]string{"github.com/prometheus/..."}, []string{"internal/obs/...", "internal/store/etcd/..."}, "metrics are registered in one place"},
 	{[]string{"github.com/coreos/go-oidc/...", "github.com/go-jose/...", "golang.org/x/oauth2/..."}, []string{"internal/auth/oidc"}, "tokens of identity providers are verified in one place"},

@@ -1,0 +1,475 @@
+package watch
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	fanCame = unix.FAN_CREATE | unix.FAN_MOVED_TO | unix.FAN_CLOSE_WRITE | unix.FAN_ATTRIB
+	fanLeft = unix.FAN_DELETE | unix.FAN_MOVED_FROM
+	fanMask = fanCame | fanLeft | unix.FAN_ONDIR
+
+	fanBuffer  = 128 << 10
+	fanFolders = 4096 // folders whose paths are remembered
+)
+
+// fan watches whole file systems by fanotify. One goroutine does everything after start.
+type fan struct {
+	s       *scope
+	news    *gather
+	fd      int
+	changed int // the table of mounts, for poll
+	quit    signal
+	ended   chan struct{}
+	low     *partial // for file systems that refuse
+	own     int32
+	buf     []byte
+
+	t       *table
+	systems map[[fanFsid]byte]*fanSystem
+	paths   *cache[[]string] // handle of a folder -> where it is seen
+	anchors map[string]int   // mount point -> an open file there, while a queue is read
+
+	mu   sync.Mutex
+	said []Mount
+}
+
+// fanSystem is a file system that is watched.
+type fanSystem struct {
+	fsid      [fanFsid]byte
+	mounts    []mounted // all that are seen
+	snapshots bool      // folders may come with content, without being moved
+}
+
+func openFan(s *scope, news *gather) (_ source, err error) {
+	f := &fan{
+		s: s, news: news, own: int32(os.Getpid()), ended: make(chan struct{}), buf: make([]byte, fanBuffer),
+		paths: newCache[[]string](fanFolders), fd: -1, changed: -1, quit: -1,
+	}
+	defer func() {
+		if err != nil {
+			f.release()
+			if f.low != nil {
+				f.low.release()
+			}
+		}
+	}()
+	flags := uint(unix.FAN_CLASS_NOTIF | unix.FAN_REPORT_DFID_NAME | unix.FAN_NONBLOCK | unix.FAN_CLOEXEC)
+	if f.fd, err = unix.FanotifyInit(flags, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_LARGEFILE); err != nil {
+		f.fd = -1
+		return nil, os.NewSyscallError("fanotify_init", err)
+	}
+	if f.quit, err = newSignal(); err != nil {
+		return nil, err
+	}
+	if f.changed, err = openMounts(); err != nil {
+		return nil, err
+	}
+	if f.t, err = readMounts(); err != nil {
+		return nil, err
+	}
+	if f.low, err = newPartial(s, news, true); err != nil {
+		return nil, err
+	}
+	refused := f.mark()
+	if len(f.systems) == 0 && s.Method == None {
+		return nil, fmt.Errorf("no file system allows it: %s", f.reasons())
+	}
+	return f, f.low.set(f.t, refused)
+}
+
+// reasons gives what Mounts would say.
+func (f *fan) reasons() string {
+	var out []string
+	for _, m := range f.said {
+		if m.Why != "" {
+			out = append(out, m.Path+" "+m.Why)
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// mark sets a mark on every file system that has something beneath the roots, and gives
+// the ids of the mounts that refuse with the reason.
+func (f *fan) mark() map[int]string {
+	f.systems = map[[fanFsid]byte]*fanSystem{}
+	refused := map[int]string{}
+	var said []Mount
+	for _, m := range f.t.visible() {
+		if !f.s.relevant(f.t, m) {
+			continue
+		}
+		if why, ok := elsewhere[m.kind]; ok && !f.s.owns(f.t, m) {
+			said = append(said, Mount{m.point, m.kind, None, why})
+			continue
+		}
+		fsid, err := f.markOne(m)
+		if err != nil {
+			refused[m.id] = err.Error()
+			continue
+		}
+		sys := f.systems[fsid]
+		if sys == nil {
+			sys = &fanSystem{fsid: fsid, snapshots: m.kind == "btrfs" || m.kind == "bcachefs"}
+			f.systems[fsid] = sys
+		}
+		sys.mounts = append(sys.mounts, m)
+		said = append(said, Mount{m.point, m.kind, Fanotify, ""})
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.said = said
+	return refused
+}
+
+// markOne asks one file system. Those in user space are not even asked: they may not
+// answer for ever.
+func (f *fan) markOne(m mounted) (fsid [fanFsid]byte, err error) {
+	if strings.HasPrefix(m.kind, "fuse") {
+		return fsid, errors.New("a file system in user space")
+	}
+	if _, ok := elsewhere[m.kind]; ok {
+		return fsid, errors.New("changes are made elsewhere")
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(m.point, &st); err != nil {
+		return fsid, os.NewSyscallError("statfs", err)
+	}
+	err = unix.FanotifyMark(f.fd, unix.FAN_MARK_ADD|unix.FAN_MARK_FILESYSTEM, fanMask, unix.AT_FDCWD, m.point)
+	if err != nil {
+		return fsid, os.NewSyscallError("fanotify_mark", err)
+	}
+	return fsidKey(st.Fsid.Val), nil
+}
+
+// start runs until stop.
+func (f *fan) start() {
+	f.low.start()
+	go func() {
+		defer close(f.ended)
+		if err := f.loop(); err != nil {
+			f.s.Log.Error("Watching ended.", "method", string(Fanotify), "error", err)
+			f.s.lost(f.news)
+		}
+	}()
+}
+
+// loop waits, reads, and rests.
+func (f *fan) loop() error {
+	pause := restShort
+	for {
+		fds := []unix.PollFd{
+			{Fd: int32(f.quit), Events: unix.POLLIN},
+			{Fd: int32(f.fd), Events: unix.POLLIN},
+			{Fd: int32(f.changed), Events: unix.POLLPRI},
+		}
+		if err := wait(fds, -1); err != nil {
+			return err
+		}
+		if fds[0].Revents != 0 {
+			return nil
+		}
+		if fds[2].Revents != 0 {
+			f.remount()
+		}
+		n, err := f.read()
+		if err != nil {
+			return err
+		}
+		pause = rest(pause, n)
+		if err := wait(fds[:1], pause); err != nil || fds[0].Revents != 0 {
+			return err
+		}
+	}
+}
+
+// remount looks at the table of mounts again.
+func (f *fan) remount() {
+	t, err := readMounts()
+	if err != nil {
+		f.s.Log.Error("The table of mounts cannot be read.", "error", err)
+		return
+	}
+	points := changed(f.t, t)
+	if len(points) == 0 {
+		return
+	}
+	f.t = t
+	f.paths.clear()
+	f.low.later(t, f.mark())
+	for _, p := range points {
+		m, ok := t.owner(p)
+		if _, left := elsewhere[m.kind]; ok && left && m.point == p {
+			continue
+		}
+		f.s.told(f.news, p, Folder)
+	}
+}
+
+// read empties the kernel's queue and says how many events it had.
+func (f *fan) read() (int, error) {
+	f.anchors = map[string]int{}
+	defer func() {
+		for _, fd := range f.anchors {
+			unix.Close(fd)
+		}
+	}()
+	for count := 0; ; {
+		n, err := unix.Read(f.fd, f.buf)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return count, nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return count, os.NewSyscallError("read", err)
+		}
+		got, err := f.events(f.buf[:n])
+		count += got
+		if err != nil {
+			f.s.Log.Error("What changed is not known.", "error", err)
+			f.s.lost(f.news)
+		}
+		if count > 4*restMany {
+			return count, nil // mounts may have changed meanwhile
+		}
+	}
+}
+
+func (f *fan) events(b []byte) (count int, err error) {
+	for len(b) > 0 {
+		var e fanEvent
+		if e, b, err = nextFanEvent(b); err != nil {
+			return count, err
+		}
+		count++
+		f.event(&e)
+	}
+	return count, nil
+}
+
+// event tells of one event, unless nobody wants it.
+func (f *fan) event(e *fanEvent) {
+	if e.fd >= 0 {
+		unix.Close(int(e.fd))
+	}
+	folder := e.mask&unix.FAN_ONDIR != 0
+	switch {
+	case e.mask&unix.FAN_Q_OVERFLOW != 0:
+		f.s.Log.Warn("More happened than the kernel could remember: everything is to be looked at again.")
+		f.paths.clear()
+		f.s.lost(f.news)
+		return
+	case folder && e.mask&(fanLeft|unix.FAN_MOVED_TO) != 0:
+		defer f.paths.clear()
+	case folder && e.mask&unix.FAN_CREATE == 0:
+		return
+	}
+	if e.pid == f.own || len(e.handle) == 0 || string(e.name) == "." {
+		return
+	}
+	if !folder && !f.s.Wants(string(e.name)) {
+		return
+	}
+	if folder && e.mask&(fanLeft|unix.FAN_MOVED_TO) == 0 && !f.snapshots(e.handle) {
+		return // a new folder is empty, and what comes into it is told
+	}
+	for _, dir := range f.resolve(e.handle) {
+		f.tell(join(dir, string(e.name)), e.mask)
+	}
+}
+
+// tell adds what happened at a path. What left may be there again: the kernel puts events
+// of one process about one name together at the place of the first, before what another
+// process did in between. What is there now counts; what happens after this look has an
+// event that is still to be read.
+func (f *fan) tell(path string, mask uint64) {
+	left := mask&fanLeft != 0
+	if left {
+		_, err := os.Lstat(path)
+		left = errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
+	}
+	switch {
+	case left && mask&unix.FAN_ONDIR != 0:
+		f.s.told(f.news, path, Gone)
+	case mask&unix.FAN_ONDIR != 0:
+		f.s.told(f.news, path, Folder)
+	case left:
+		f.news.add(path, Gone)
+	default:
+		f.news.add(path, File)
+	}
+}
+
+func (f *fan) snapshots(handle []byte) bool {
+	fsid, _, _, ok := handleParts(handle)
+	sys := f.systems[fsid]
+	return ok && sys != nil && sys.snapshots
+}
+
+// resolve gives the paths of a folder that are seen beneath the roots, none if it is gone:
+// then its own end is in the queue too, or that of a folder above it.
+func (f *fan) resolve(handle []byte) []string {
+	if paths, ok := f.paths.get(handle); ok {
+		return paths
+	}
+	fsid, kind, data, ok := handleParts(handle)
+	sys := f.systems[fsid]
+	if !ok || sys == nil {
+		return nil
+	}
+	inner, err := f.locate(sys, unix.NewFileHandle(kind, data))
+	if err != nil {
+		f.s.Log.Warn("A folder in which something changed is not found.", "error", err)
+		for _, m := range sys.mounts {
+			f.s.told(f.news, m.point, Folder)
+		}
+		return nil
+	}
+	var paths []string
+	if inner != "" {
+		paths = f.seenAt(sys, inner)
+	}
+	f.paths.put(handle, paths)
+	return paths
+}
+
+// seenAt gives where a folder of a file system is seen: not where something else is
+// mounted over it.
+func (f *fan) seenAt(sys *fanSystem, inner string) []string {
+	var out []string
+	for _, m := range sys.mounts {
+		if !within(m.root, inner) {
+			continue
+		}
+		path := descend(m.point, inner[len(m.root):])
+		if o, ok := f.t.owner(path); ok && o.id == m.id && f.s.touches(path) {
+			out = append(out, path)
+		}
+	}
+	return out
+}
+
+// locate gives the path of a folder within its file system, "" if it is gone or is seen
+// nowhere. A mount shows what lies beneath its own root only, so that several are tried.
+func (f *fan) locate(sys *fanSystem, h unix.FileHandle) (string, error) {
+	tried := map[string]bool{}
+	mounts := slices.Clone(sys.mounts)
+	slices.SortStableFunc(mounts, func(a, b mounted) int { return cmp.Compare(len(a.root), len(b.root)) })
+	for _, m := range mounts {
+		if tried[m.root] {
+			continue
+		}
+		tried[m.root] = true
+		path, err := f.openHandle(sys, m.point, h)
+		switch {
+		case errors.Is(err, unix.ESTALE):
+			return "", nil
+		case err != nil:
+			return "", err
+		}
+		if within(m.point, path) {
+			return descend(m.root, path[len(m.point):]), nil
+		}
+	}
+	return "", nil
+}
+
+// openHandle gives the path of a folder as it is seen through a mount. ESTALE is the error
+// of one that is gone.
+func (f *fan) openHandle(sys *fanSystem, point string, h unix.FileHandle) (string, error) {
+	anchor, err := f.anchor(sys, point)
+	if err != nil {
+		return "", err
+	}
+	fd, err := unix.OpenByHandleAt(anchor, h, unix.O_PATH|unix.O_CLOEXEC)
+	if err != nil {
+		return "", os.NewSyscallError("open_by_handle_at", err)
+	}
+	defer unix.Close(fd)
+	return pathOf(fd)
+}
+
+// anchor gives an open file of a file system. It is closed when the queue was read, so that
+// nobody is kept from unmounting.
+func (f *fan) anchor(sys *fanSystem, point string) (int, error) {
+	if fd, ok := f.anchors[point]; ok {
+		return fd, nil
+	}
+	fd, err := unix.Open(point, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: point, Err: err}
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(fd, &st); err != nil || fsidKey(st.Fsid.Val) != sys.fsid {
+		unix.Close(fd)
+		return -1, fmt.Errorf("something else is mounted at %s now", point)
+	}
+	f.anchors[point] = fd
+	return fd, nil
+}
+
+// fsidKey gives the number of a file system as it is in events.
+func fsidKey(val [2]int32) (key [fanFsid]byte) {
+	binary.NativeEndian.PutUint32(key[:], uint32(val[0]))
+	binary.NativeEndian.PutUint32(key[4:], uint32(val[1]))
+	return key
+}
+
+// descend adds the rest of a path to a folder.
+func descend(folder, rest string) string {
+	rest = strings.Trim(rest, "/")
+	if rest == "" {
+		return folder
+	}
+	return join(folder, rest)
+}
+
+// pathOf gives the path of an open file, or ESTALE if it was removed.
+func pathOf(fd int) (string, error) {
+	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return "", err
+	}
+	if strings.HasSuffix(path, " (deleted)") {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil || st.Nlink == 0 {
+			return "", unix.ESTALE
+		}
+	}
+	return path, nil
+}
+
+func (f *fan) mounts() []Mount {
+	f.mu.Lock()
+	out := slices.Clone(f.said)
+	f.mu.Unlock()
+	out = append(out, f.low.mounts()...)
+	slices.SortStableFunc(out, func(a, b Mount) int { return cmp.Compare(a.Path, b.Path) })
+	return out
+}
+
+func (f *fan) stop() error {
+	f.quit.raise()
+	<-f.ended
+	f.release()
+	return f.low.stop()
+}
+
+// release closes what is its own.
+func (f *fan) release() {
+	for _, fd := range []int{f.fd, f.changed, int(f.quit)} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}

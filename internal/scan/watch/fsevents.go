@@ -1,0 +1,128 @@
+package watch
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// The flags of events, FSEventStreamEventFlags in Apple's documentation of File System Events.
+const (
+	evMustScan     = 0x1 // with everything beneath
+	evUserDropped  = 0x2
+	evKernDropped  = 0x4
+	evIDsWrapped   = 0x8
+	evHistoryDone  = 0x10
+	evRootChanged  = 0x20
+	evMount        = 0x40
+	evUnmount      = 0x80
+	evCreated      = 0x100
+	evRemoved      = 0x200
+	evInodeMeta    = 0x400
+	evRenamed      = 0x800
+	evModified     = 0x1000
+	evIsFile       = 0x10000
+	evIsDir        = 0x20000
+	evIsSymlink    = 0x40000
+	evOwn          = 0x80000
+	evHardlink     = 0x100000
+	evLastHardlink = 0x200000
+	evCloned       = 0x400000
+
+	evSinceNow = ^uint64(0)
+)
+
+// dataVolume is where the volume with the user's files is mounted on a Mac; links of the
+// system make its folders part of the root.
+const dataVolume = "/System/Volumes/Data"
+
+// macPath gives a path as a walk from the root sees it.
+func macPath(path string) string {
+	path = filepath.Clean("/" + path)
+	if rest, ok := strings.CutPrefix(path, dataVolume); ok && (rest == "" || rest[0] == '/') {
+		return filepath.Clean("/" + rest)
+	}
+	return path
+}
+
+// macEvent adds what an event of FSEvents means. Flags of several events on one path come
+// together, and their order is lost: what is there now decides. It says whether mounts
+// changed.
+func (s *scope) macEvent(news *gather, path string, flags uint32) (mounts bool) {
+	path = macPath(path)
+	switch {
+	case flags&evIDsWrapped != 0:
+		s.lost(news)
+	case flags&(evMustScan|evUserDropped|evKernDropped) != 0:
+		s.told(news, path, Folder)
+	case flags&evRootChanged != 0:
+		s.told(news, path, present(path, Folder))
+	case flags&(evMount|evUnmount) != 0:
+		s.told(news, path, Folder)
+		return true
+	case flags&evHistoryDone != 0 || flags&evOwn != 0:
+	case flags&evIsDir != 0:
+		if flags&(evCreated|evRemoved|evRenamed|evCloned) != 0 {
+			s.told(news, path, present(path, Folder))
+		}
+	case flags&(evIsFile|evIsSymlink|evHardlink|evLastHardlink) != 0:
+		about := uint32(evCreated | evRemoved | evRenamed | evModified | evInodeMeta | evCloned | evHardlink)
+		if flags&about != 0 && s.Wants(filepath.Base(path)) && s.seen(parent(path)) {
+			news.add(path, present(path, File))
+		}
+	default: // of a folder in which something changed
+		s.told(news, path, present(path, Folder))
+	}
+	return false
+}
+
+// present gives what is told of a path: that it is gone, if it is.
+func present(path string, what What) What {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return Gone
+	}
+	return what
+}
+
+// progress is what FSEvents needs to catch up: events are numbered for good, as long as
+// the volumes are the same.
+type progress struct {
+	Volumes []string `json:"volumes"` // UUIDs
+	Event   uint64   `json:"event"`   // the last one that was delivered
+}
+
+// since gives the event to go on after, and whether what was before it is lost.
+func since(file string, volumes []string) (event uint64, lost bool) {
+	if file == "" {
+		return evSinceNow, false
+	}
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return evSinceNow, false
+	}
+	var p progress
+	if err != nil || json.Unmarshal(b, &p) != nil || p.Event == 0 || !slices.Equal(p.Volumes, volumes) || slices.Contains(volumes, "") {
+		return evSinceNow, true
+	}
+	return p.Event, false
+}
+
+// save keeps progress in a file, whole or not at all.
+func (p progress) save(file string) error {
+	b, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file+".new", b, 0o600); err != nil {
+		return fmt.Errorf("keeping what was told: %w", err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return fmt.Errorf("keeping what was told: %w", err)
+	}
+	return nil
+}

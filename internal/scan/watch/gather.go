@@ -1,0 +1,255 @@
+package watch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	gatherTime  = 200 * time.Millisecond // from the first change to its delivery
+	gatherLimit = 4096                   // changes that wait at most
+)
+
+// ErrClosed is what Run gives when the watcher was closed.
+var ErrClosed = errors.New("the watcher is closed")
+
+// gather keeps changes until they are delivered: each path once with its last news, in the
+// order of these, and never more than a limit: beyond it the folders where most happened
+// stand for what is beneath them. Any goroutine may add.
+type gather struct {
+	roots []string
+	limit int
+	first chan struct{} // has an element while changes wait
+	done  chan struct{}
+
+	mu   sync.Mutex
+	list []Change       // with zero values where news were replaced
+	at   map[string]int // path -> place in the list
+	mark uint64         // number of the last event that was added, of a method that numbers them
+	left uint64         // that of the last one that was delivered
+}
+
+func newGather(roots []string) *gather {
+	return &gather{
+		roots: roots, limit: gatherLimit, at: map[string]int{},
+		first: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+}
+
+// add keeps one change.
+func (g *gather) add(path string, what What) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.coveredLocked(path, what) {
+		return
+	}
+	if i, ok := g.at[path]; ok {
+		if g.list[i].What == what {
+			return
+		}
+		g.list[i] = Change{}
+	}
+	g.at[path] = len(g.list)
+	g.list = append(g.list, Change{path, what})
+	if len(g.at) > g.limit {
+		g.collapseLocked()
+	}
+	if len(g.list) > 2*g.limit {
+		g.compactLocked()
+	}
+	select {
+	case g.first <- struct{}{}:
+	default:
+	}
+}
+
+// reached says that events up to this one were added.
+func (g *gather) reached(event uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mark = event
+}
+
+// delivered gives the last event that was delivered, 0 for none.
+func (g *gather) delivered() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.at) == 0 {
+		g.left = g.mark // what came since was not worth telling
+	}
+	return g.left
+}
+
+// coveredLocked says whether news are part of what waits already: a folder above is to be
+// looked at anyway, or is gone.
+func (g *gather) coveredLocked(path string, what What) bool {
+	for p := parent(path); p != ""; p = parent(p) {
+		i, ok := g.at[p]
+		if !ok {
+			continue
+		}
+		if w := g.list[i].What; w == Folder || w == Gone && what == Gone {
+			return true
+		}
+	}
+	return false
+}
+
+// compactLocked takes out what was replaced, and what a later one covers.
+func (g *gather) compactLocked() {
+	var out []Change
+	for i, c := range g.list {
+		if c.What != 0 && !g.laterLocked(c.Path, i) {
+			out = append(out, c)
+		}
+	}
+	g.list = out
+	clear(g.at)
+	for i, c := range out {
+		g.at[c.Path] = i
+	}
+}
+
+// laterLocked says whether a folder above was told of after the place i.
+func (g *gather) laterLocked(path string, i int) bool {
+	for p := parent(path); p != ""; p = parent(p) {
+		if j, ok := g.at[p]; ok && j > i && g.list[j].What != File {
+			return true
+		}
+	}
+	return false
+}
+
+// collapseLocked lets folders stand for what is beneath until at most half of the limit
+// is left. The deepest ones that have a good part of the changes go first, so that one
+// change elsewhere never widens to a folder high up.
+func (g *gather) collapseLocked() {
+	g.compactLocked()
+	goal := g.limit / 2
+	total := len(g.list)
+	if total <= goal {
+		return
+	}
+	counts := g.countLocked()
+	folders := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) // what lies in another is longer
+	})
+	whole := map[string]bool{}
+	for share := goal; total > goal && share > 1; share /= 2 {
+		for _, f := range folders {
+			saved := counts[f] - 1
+			if total <= goal || counts[f] < share || whole[f] {
+				continue
+			}
+			whole[f] = true
+			for p := f; p != ""; p = parent(p) {
+				if _, ok := counts[p]; ok {
+					counts[p] -= saved
+				}
+			}
+			total -= saved
+		}
+	}
+	g.replaceLocked(whole)
+}
+
+// countLocked counts for each folder beneath the roots the changes that lie in it.
+func (g *gather) countLocked() map[string]int {
+	counts := map[string]int{}
+	for _, c := range g.list {
+		i := slices.IndexFunc(g.roots, func(r string) bool { return within(r, c.Path) })
+		if i < 0 {
+			continue
+		}
+		for p := c.Path; p != g.roots[i]; {
+			p = parent(p)
+			counts[p]++
+		}
+	}
+	return counts
+}
+
+// replaceLocked puts folders in the place of what lies in them.
+func (g *gather) replaceLocked(whole map[string]bool) {
+	list := g.list
+	g.list = nil
+	clear(g.at)
+	put := func(path string, what What) {
+		if _, ok := g.at[path]; !ok {
+			g.at[path] = len(g.list)
+			g.list = append(g.list, Change{path, what})
+		}
+	}
+	for _, c := range list {
+		outer := ""
+		for p := parent(c.Path); p != ""; p = parent(p) {
+			if whole[p] {
+				outer = p
+			}
+		}
+		switch {
+		case outer != "":
+			put(outer, Folder)
+		case whole[c.Path]:
+			put(c.Path, Folder)
+		default:
+			put(c.Path, c.What)
+		}
+	}
+}
+
+// next waits for changes, gathers for a while, and gives them.
+func (g *gather) next(ctx context.Context) ([]Change, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-g.done:
+		return nil, ErrClosed
+	case <-g.first:
+	}
+	wait := time.NewTimer(gatherTime)
+	defer wait.Stop()
+	select {
+	case <-ctx.Done():
+		g.wake() // a later Run gets them
+		return nil, ctx.Err()
+	case <-g.done:
+	case <-wait.C:
+	}
+	return g.drain(), nil
+}
+
+// wake lets the next call of next see that changes wait.
+func (g *gather) wake() {
+	select {
+	case g.first <- struct{}{}:
+	default:
+	}
+}
+
+// drain empties the gather.
+func (g *gather) drain() []Change {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.compactLocked()
+	g.left = g.mark
+	out := g.list
+	g.list = nil
+	if len(g.at) > 256 {
+		g.at = map[string]int{} // a storm's buckets are not kept
+	}
+	clear(g.at)
+	select {
+	case <-g.first:
+	default:
+	}
+	return out
+}
+
+// end lets those who wait go.
+func (g *gather) end() { close(g.done) }

@@ -1,0 +1,412 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	inoCame = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB
+	inoLeft = unix.IN_DELETE | unix.IN_MOVED_FROM
+	inoMask = inoCame | inoLeft | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW | unix.IN_EXCL_UNLINK
+)
+
+// grove is a set of trees of folders that are watched by inotify, one watch a folder, and
+// the ladders that lead to them from the root: when a step of a ladder is renamed or
+// removed, the tree at its end goes with it, and a tree that is not there yet is planted
+// when its last step comes. One goroutine uses it.
+type grove struct {
+	s       *scope
+	fd      int
+	limit   int
+	foreign func(path string) bool // something is mounted here that is not watched by inotify
+
+	starts []string         // where trees stand, or will
+	trees  map[string]*node // start -> its tree
+	steps  map[string]*node // folders above starts
+	nodes  map[int32][]*node
+	rest   map[string]bool // folders for which there was no watch
+	polled []string        // folders that no watch would tell of
+
+	full    bool
+	refused int // folders that may not be read
+	version int // changes when rest or refused do
+}
+
+// node is a watched folder.
+type node struct {
+	watch int32
+	name  string // whole path of a start or a step
+	up    *node
+	kids  map[string]*node
+	step  bool
+}
+
+// path gives where a folder is.
+func (n *node) path() string {
+	if n.up == nil {
+		return n.name
+	}
+	return join(n.up.path(), n.name)
+}
+
+func newGrove(s *scope) (*grove, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, os.NewSyscallError("inotify_init1", err)
+	}
+	return &grove{
+		s: s, fd: fd, limit: s.tune.watches, foreign: func(string) bool { return false },
+		trees: map[string]*node{}, steps: map[string]*node{}, nodes: map[int32][]*node{}, rest: map[string]bool{},
+	}, nil
+}
+
+// plantAll sets the places of trees. Those that stand are left as they are.
+func (g *grove) plantAll(starts []string) {
+	slices.Sort(starts)
+	starts = slices.Compact(starts)
+	for _, old := range g.starts {
+		if !slices.Contains(starts, old) {
+			g.fell(old)
+		}
+	}
+	g.starts = starts
+	for _, st := range starts {
+		g.plant(st)
+	}
+}
+
+// plant sets the ladder to a tree, and the tree if its place is there. It says whether it
+// was planted now. The order makes sure that no step comes unnoticed: each is watched
+// before the next one is looked for.
+func (g *grove) plant(start string) bool {
+	for i, c := range start {
+		if c != '/' {
+			continue
+		}
+		if !g.climb(start[:max(i, 1)]) {
+			return false
+		}
+	}
+	if g.trees[start] != nil || g.foreign(start) {
+		return false
+	}
+	n := g.grow(nil, start)
+	if n != nil {
+		g.trees[start] = n
+	}
+	return n != nil
+}
+
+// climb watches a step of a ladder.
+func (g *grove) climb(path string) bool {
+	if g.steps[path] != nil {
+		return true
+	}
+	n := &node{name: path, step: true}
+	if err := g.add(n, path); err != nil {
+		// What cannot be watched may be passed: it is not likely to go.
+		return !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR)
+	}
+	g.steps[path] = n
+	return true
+}
+
+// fell removes a tree. Its ladder stays.
+func (g *grove) fell(start string) {
+	if n := g.trees[start]; n != nil {
+		g.drop(n)
+		delete(g.trees, start)
+	}
+	g.trim(start)
+}
+
+// add begins to watch a folder.
+func (g *grove) add(n *node, path string) error {
+	if len(g.nodes) >= g.limit {
+		return unix.ENOSPC
+	}
+	wd, err := unix.InotifyAddWatch(g.fd, path, inoMask)
+	if err != nil {
+		return err
+	}
+	n.watch = int32(wd)
+	g.nodes[n.watch] = append(g.nodes[n.watch], n)
+	return nil
+}
+
+// grow watches a folder and those beneath. Each is watched before it is listed.
+func (g *grove) grow(up *node, name string) *node {
+	n := &node{name: name, up: up}
+	path := n.path()
+	if !g.s.seen(path) || up != nil && g.foreign(path) {
+		return nil
+	}
+	switch err := g.add(n, path); {
+	case err == nil:
+	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.ENOMEM):
+		g.full = true
+		g.leave(path)
+		return nil
+	case errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM):
+		g.refused++
+		g.version++
+		return nil
+	default:
+		return nil // gone, or a link
+	}
+	if up != nil {
+		if up.kids == nil {
+			up.kids = map[string]*node{}
+		}
+		up.kids[name] = n
+	}
+	for _, kid := range foldersIn(path) {
+		if n.kids[kid] == nil {
+			g.grow(n, kid)
+		}
+	}
+	return n
+}
+
+// foldersIn lists the folders in a folder, as far as it can be read.
+func foldersIn(path string) []string {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var out []string
+	for {
+		list, err := f.ReadDir(512)
+		for _, e := range list {
+			if e.IsDir() {
+				out = append(out, e.Name())
+			}
+		}
+		if err != nil || len(list) == 0 {
+			return out
+		}
+	}
+}
+
+// leave keeps a folder for polling.
+func (g *grove) leave(path string) {
+	for p := path; p != ""; p = parent(p) {
+		if g.rest[p] {
+			return
+		}
+	}
+	g.rest[path] = true
+	g.version++
+}
+
+// trim forgets what was left for polling beneath a folder.
+func (g *grove) trim(path string) {
+	for p := range g.rest {
+		if within(path, p) {
+			delete(g.rest, p)
+			g.version++
+		}
+	}
+}
+
+// drop ends watching a folder and those beneath.
+func (g *grove) drop(n *node) {
+	for _, k := range n.kids {
+		g.drop(k)
+	}
+	list := g.nodes[n.watch]
+	i := slices.Index(list, n)
+	if i < 0 {
+		return
+	}
+	if list = slices.Delete(list, i, i+1); len(list) > 0 {
+		g.nodes[n.watch] = list
+		return
+	}
+	delete(g.nodes, n.watch)
+	_, _ = unix.InotifyRmWatch(g.fd, uint32(n.watch)) // it may be gone by itself
+}
+
+// find gives the watched folders at a path, outside of ladders.
+func (g *grove) find(path string) []*node {
+	var out []*node
+	for start, n := range g.trees {
+		if !within(start, path) {
+			continue
+		}
+		for name := range strings.SplitSeq(strings.Trim(path[len(start):], "/"), "/") {
+			if name != "" && n != nil {
+				n = n.kids[name]
+			}
+		}
+		if n != nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// uproot ends watching a path, whatever it is in, and what lies beneath.
+func (g *grove) uproot(path string) {
+	for _, n := range g.find(path) {
+		if n.up == nil {
+			g.fell(n.name)
+			continue
+		}
+		g.drop(n)
+		delete(n.up.kids, n.name)
+	}
+	for _, start := range g.starts {
+		if within(path, start) {
+			g.fell(start)
+		}
+	}
+	for at, n := range g.steps {
+		if within(path, at) {
+			g.drop(n)
+			delete(g.steps, at)
+		}
+	}
+	g.trim(path)
+}
+
+// replant grows again what was uprooted at a path: a part of a tree, and trees beneath.
+func (g *grove) replant(path string) {
+	if up := parent(path); up != "" {
+		for _, n := range g.find(up) {
+			if name := strings.TrimPrefix(path[len(up):], "/"); n.kids[name] == nil {
+				g.grow(n, name)
+			}
+		}
+	}
+	for _, start := range g.starts {
+		if within(path, start) {
+			g.plant(start)
+		}
+	}
+}
+
+// event takes one event of the kernel.
+func (g *grove) event(news *gather, e inoEvent) {
+	switch {
+	case e.mask&unix.IN_Q_OVERFLOW != 0:
+		g.overflow(news)
+	case e.mask&unix.IN_IGNORED != 0:
+		for _, n := range slices.Clone(g.nodes[e.watch]) {
+			g.ignored(n)
+		}
+	case e.name == "":
+	default:
+		for _, n := range slices.Clone(g.nodes[e.watch]) {
+			if n.step {
+				g.stepped(news, join(n.name, e.name), e.mask)
+			} else {
+				g.changed(news, n, e)
+			}
+		}
+	}
+}
+
+// overflow begins anew: folders may have come and gone unnoticed.
+func (g *grove) overflow(news *gather) {
+	g.s.Log.Warn("More happened than the kernel could remember: the folders where packages lie are to be looked at again.")
+	g.uproot("/")
+	g.plantAll(g.starts)
+	for _, st := range g.starts {
+		news.add(st, Folder)
+	}
+}
+
+// ignored forgets a folder that the kernel does not watch any more.
+func (g *grove) ignored(n *node) {
+	delete(g.nodes, n.watch)
+	switch {
+	case n.step:
+		delete(g.steps, n.name)
+	case n.up == nil:
+		delete(g.trees, n.name)
+	case n.up.kids[n.name] == n:
+		delete(n.up.kids, n.name)
+	}
+}
+
+// stepped follows what happens on the way to trees.
+func (g *grove) stepped(news *gather, path string, mask uint32) {
+	if mask&(inoLeft|unix.IN_CREATE|unix.IN_MOVED_TO) == 0 {
+		return
+	}
+	var touched []string
+	for _, start := range g.starts {
+		if within(path, start) {
+			touched = append(touched, start)
+		}
+	}
+	if len(touched) == 0 {
+		return
+	}
+	if mask&inoLeft != 0 {
+		g.uproot(path)
+	}
+	for _, start := range touched {
+		switch {
+		case g.plant(start):
+			news.add(start, Folder)
+		case g.trees[start] == nil && mask&inoLeft != 0:
+			news.add(start, Gone)
+		}
+	}
+}
+
+// changed tells what happened in a watched folder.
+func (g *grove) changed(news *gather, n *node, e inoEvent) {
+	folder, left := e.mask&unix.IN_ISDIR != 0, e.mask&inoLeft != 0
+	if !folder && !g.s.Wants(e.name) || folder && e.mask&^(unix.IN_ISDIR|unix.IN_ATTRIB) == 0 {
+		return
+	}
+	path := join(n.path(), e.name)
+	switch {
+	case !folder && left:
+		news.add(path, Gone)
+	case !folder:
+		news.add(path, File)
+	case !g.s.seen(path):
+	case left:
+		g.uproot(path)
+		news.add(path, Gone)
+	case g.foreign(path):
+	default:
+		g.uproot(path)
+		g.replant(path)
+		news.add(path, Folder)
+	}
+}
+
+// unwatched lists the folders that have to be polled.
+func (g *grove) unwatched() []string {
+	out := append(slices.Collect(maps.Keys(g.rest)), g.polled...)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// why says why some are.
+func (g *grove) why() string {
+	if !g.full {
+		return ""
+	}
+	n := g.limit
+	if b, err := os.ReadFile("/proc/sys/fs/inotify/max_user_watches"); err == nil {
+		if m, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
+			n = min(n, m)
+		}
+	}
+	return fmt.Sprintf("there are no watches left of %d (fs.inotify.max_user_watches)", n)
+}

@@ -1,0 +1,104 @@
+package watch
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// open chooses among the ways that Linux has.
+func open(s *scope, news *gather) (source, error) {
+	return choose(s, news, []way{{Fanotify, openFan}, {Inotify, openPartial}, {Poll, openPoll}})
+}
+
+// Between two looks at a queue the reader rests, so that many changes cost one look; less
+// when much happens, so that the queue does not run over.
+const (
+	restShort = 25 * time.Millisecond
+	restLong  = 200 * time.Millisecond
+	restMany  = 1000 // events that call for a short rest
+)
+
+// rest says how long to rest after so many events.
+func rest(before time.Duration, events int) time.Duration {
+	if events >= restMany {
+		return restShort
+	}
+	return min(restLong, max(restShort, 2*before))
+}
+
+// signal wakes a goroutine that waits in poll(2).
+type signal int
+
+func newSignal() (signal, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	return signal(fd), os.NewSyscallError("eventfd", err)
+}
+
+// raise never blocks: the counter is far from its end.
+func (s signal) raise() {
+	_, _ = unix.Write(int(s), []byte{1, 0, 0, 0, 0, 0, 0, 1})
+}
+
+func (s signal) clear() {
+	_, _ = unix.Read(int(s), make([]byte, 8))
+}
+
+func (s signal) close() { unix.Close(int(s)) }
+
+// wait waits until one of several files has something to say; at most so long, for ever if
+// below zero.
+func wait(fds []unix.PollFd, most time.Duration) error {
+	ms := -1
+	if most >= 0 {
+		ms = int(most.Milliseconds())
+	}
+	for {
+		_, err := unix.Poll(fds, ms)
+		if !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("poll", err)
+		}
+	}
+}
+
+const mountTable = "/proc/self/mountinfo"
+
+// readMounts reads what is mounted now.
+func readMounts() (*table, error) {
+	b, err := os.ReadFile(mountTable)
+	if err != nil {
+		return nil, err
+	}
+	return newTable(parseMounts(b)), nil
+}
+
+// openMounts opens the table of mounts, which says by POLLPRI that it changed.
+func openMounts() (int, error) {
+	fd, err := unix.Open(mountTable, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: mountTable, Err: err}
+	}
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLPRI}}
+	return fd, wait(fds, 0) // what happened before does not count
+}
+
+// relevant says whether a mount has something beneath the roots.
+func (s *scope) relevant(t *table, m mounted) bool {
+	if s.owns(t, m) {
+		return true
+	}
+	_, ok := s.rootOf(m.point)
+	return ok && s.seen(m.point)
+}
+
+// owns says whether a root lies in a mount.
+func (s *scope) owns(t *table, m mounted) bool {
+	for _, r := range s.roots {
+		if o, ok := t.owner(r); ok && o.id == m.id {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,310 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// settled is how old a folder's time must be before it is believed: file systems count in
+// steps, and two changes within one step look like one.
+const settled = 2 * time.Second
+
+// poller looks at folders now and then, where nothing tells of changes. It remembers the
+// times of folders and of wanted files, up to a limit.
+type poller struct {
+	s     *scope
+	news  *gather
+	quit  chan struct{}
+	ended chan struct{}
+	set   chan struct{} // the tops changed
+
+	mu   sync.Mutex
+	tops []string
+	why  string // they are polled
+	full bool   // the limit was reached
+
+	work    sync.Mutex // held while folders are looked at, which may take long
+	foreign func(path string) bool
+	folders map[string]folder // what is known
+	files   int               // of all folders
+}
+
+// folder is what is known of one.
+type folder struct {
+	time  time.Time
+	seen  time.Time // when it was listed
+	files map[string]stamp
+	kids  []string
+	young int // looks since it was told of as a whole, counted down from youth
+}
+
+// youth is for how many looks after a folder was told of as a whole it is told of so again
+// when it changed: who looked at it then may have seen files that came and went between two
+// looks, and that would never be told as gone.
+const youth = 3
+
+// stamp tells a file from a later one of the same name.
+type stamp struct {
+	time time.Time
+	size int64
+	mode fs.FileMode
+}
+
+func newPoller(s *scope, news *gather) *poller {
+	return &poller{
+		s: s, news: news, quit: make(chan struct{}), ended: make(chan struct{}), set: make(chan struct{}, 1),
+		folders: map[string]folder{},
+	}
+}
+
+// openPoll watches by polling alone.
+func openPoll(s *scope, news *gather) (source, error) {
+	p := newPoller(s, news)
+	p.look(s.starts(), "", func(string) bool { return false })
+	return p, nil
+}
+
+// look says which folders are polled and why, and where other file systems begin. What was
+// not polled before is listed now, so that later changes are seen.
+func (p *poller) look(tops []string, why string, foreign func(path string) bool) {
+	p.mu.Lock()
+	p.tops, p.why, p.full = slices.Clone(tops), why, false
+	p.mu.Unlock()
+	p.work.Lock()
+	defer p.work.Unlock()
+	p.foreign = foreign
+	for f := range p.folders {
+		if !slices.ContainsFunc(tops, func(t string) bool { return within(t, f) }) {
+			p.forgetLocked(f)
+		}
+	}
+	for _, t := range tops {
+		if _, ok := p.folders[t]; !ok {
+			p.learnLocked(t)
+		}
+	}
+	select {
+	case p.set <- struct{}{}:
+	default:
+	}
+}
+
+// start polls until stop; while there is nothing to poll it sleeps.
+func (p *poller) start() {
+	go func() {
+		defer close(p.ended)
+		for {
+			var tick <-chan time.Time
+			if len(p.polled()) > 0 {
+				tick = time.After(p.s.tune.interval)
+			}
+			select {
+			case <-p.quit:
+				return
+			case <-p.set:
+			case <-tick:
+				p.round()
+			}
+		}
+	}()
+}
+
+func (p *poller) polled() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tops
+}
+
+func (p *poller) stop() error {
+	close(p.quit)
+	<-p.ended
+	return nil
+}
+
+// mounts says what is polled.
+func (p *poller) mounts() []Mount {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	why := fmt.Sprintf("it is looked at every %v", p.s.tune.interval)
+	if p.why != "" {
+		why = p.why + ": " + why
+	}
+	if p.full {
+		why += fmt.Sprintf("; only the first %d folders and files are remembered", p.s.tune.polled)
+	}
+	var out []Mount
+	for _, t := range p.tops {
+		out = append(out, Mount{t, "", Poll, why})
+	}
+	return out
+}
+
+// round looks at everything once.
+func (p *poller) round() {
+	p.work.Lock()
+	defer p.work.Unlock()
+	for _, t := range p.polled() {
+		if _, ok := p.folders[t]; !ok && p.learnLocked(t) {
+			p.news.add(t, Folder)
+		}
+	}
+	for _, f := range slices.Sorted(maps.Keys(p.folders)) {
+		if _, ok := p.folders[f]; ok { // it may have gone with one above
+			p.checkLocked(f)
+		}
+	}
+}
+
+// checkLocked compares a folder with what is known of it.
+func (p *poller) checkLocked(path string) {
+	old := p.folders[path]
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir():
+		p.forgetLocked(path)
+		p.news.add(path, Gone)
+		return
+	case err != nil:
+		return
+	}
+	same := info.ModTime().Equal(old.time)
+	if same && old.seen.Sub(old.time) > settled {
+		if old.young > 0 {
+			old.young--
+			p.folders[path] = old
+		}
+		p.filesLocked(path, old)
+		return
+	}
+	now, err := p.list(path)
+	if err != nil {
+		return
+	}
+	p.files += len(now.files) - len(old.files)
+	now.young = old.young
+	if !same && old.young > 0 {
+		now.young = youth
+		p.news.add(path, Folder)
+	}
+	p.folders[path] = now
+	p.compareLocked(path, old, now)
+}
+
+// filesLocked looks at the files of a folder in which no name changed.
+func (p *poller) filesLocked(path string, f folder) {
+	for name, was := range f.files {
+		info, err := os.Lstat(join(path, name))
+		if err != nil {
+			continue // the folder's time says so the next time
+		}
+		if is := stampOf(info); is != was {
+			f.files[name] = is
+			p.news.add(join(path, name), File)
+		}
+	}
+}
+
+// compareLocked tells what is different in a folder.
+func (p *poller) compareLocked(path string, old, now folder) {
+	for name := range old.files {
+		if _, ok := now.files[name]; !ok {
+			p.news.add(join(path, name), Gone)
+		}
+	}
+	for name, is := range now.files {
+		if was, ok := old.files[name]; !ok || was != is {
+			p.news.add(join(path, name), File)
+		}
+	}
+	for _, k := range old.kids {
+		if !slices.Contains(now.kids, k) {
+			p.forgetLocked(join(path, k))
+			p.news.add(join(path, k), Gone)
+		}
+	}
+	for _, k := range now.kids {
+		kid := join(path, k)
+		if _, known := p.folders[kid]; known {
+			continue
+		}
+		isNew := !slices.Contains(old.kids, k) && p.s.seen(kid) && !p.foreign(kid)
+		if p.learnLocked(kid) || isNew { // there may be no room to remember it
+			p.news.add(kid, Folder)
+		}
+	}
+}
+
+// learnLocked lists a folder and those beneath, and says whether it is known now.
+func (p *poller) learnLocked(path string) bool {
+	if len(p.folders)+p.files >= p.s.tune.polled {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.full = true
+		return false
+	}
+	if !p.s.seen(path) || p.foreign(path) {
+		return false
+	}
+	f, err := p.list(path)
+	if err != nil {
+		return false
+	}
+	f.young = youth
+	p.folders[path] = f
+	p.files += len(f.files)
+	for _, k := range f.kids {
+		p.learnLocked(join(path, k))
+	}
+	return true
+}
+
+// forgetLocked forgets a folder and those beneath.
+func (p *poller) forgetLocked(path string) {
+	f, ok := p.folders[path]
+	if !ok {
+		return
+	}
+	delete(p.folders, path)
+	p.files -= len(f.files)
+	for _, k := range f.kids {
+		p.forgetLocked(join(path, k))
+	}
+}
+
+// list reads a folder. Its time is taken first: what comes meanwhile is seen the next time.
+func (p *poller) list(path string) (folder, error) {
+	f := folder{files: map[string]stamp{}, seen: time.Now()}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return f, err
+	}
+	if !info.IsDir() {
+		return f, fmt.Errorf("%s is not a folder", path)
+	}
+	f.time = info.ModTime()
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return f, err
+	}
+	for _, e := range entries {
+		switch {
+		case e.IsDir():
+			f.kids = append(f.kids, e.Name())
+		case p.s.Wants(e.Name()):
+			if info, err := e.Info(); err == nil {
+				f.files[e.Name()] = stampOf(info)
+			}
+		}
+	}
+	return f, nil
+}
+
+func stampOf(info fs.FileInfo) stamp {
+	return stamp{info.ModTime(), info.Size(), info.Mode()}
+}

@@ -1,0 +1,172 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// scope is what is asked for, with every field filled in.
+type scope struct {
+	Options
+	roots []string // without links, none within another
+	tune  tune
+}
+
+// tune are figures that tests make small.
+type tune struct {
+	watches  int           // folders that inotify watches at most
+	polled   int           // folders and files that polling remembers at most
+	interval time.Duration // between two looks
+}
+
+func newScope(o *Options) (*scope, error) {
+	s := &scope{Options: *o, tune: tune{watches: 1 << 16, polled: 50_000, interval: time.Minute}}
+	if s.Log == nil {
+		s.Log = slog.New(slog.DiscardHandler)
+	}
+	if s.Wants == nil {
+		s.Wants = func(string) bool { return true }
+	}
+	if s.Leave == nil {
+		s.Leave = func(string) bool { return false }
+	}
+	roots := s.Roots
+	if len(roots) == 0 {
+		roots = []string{"/"}
+	}
+	var err error
+	if s.roots, err = outermost(roots); err != nil {
+		return nil, err
+	}
+	if s.Places, err = outermost(s.Places); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// outermost gives folders without links and without those that lie within others.
+func outermost(list []string) ([]string, error) {
+	var all []string
+	for _, p := range list {
+		if !filepath.IsAbs(p) {
+			return nil, fmt.Errorf("%q is not an absolute path", p)
+		}
+		if strings.ContainsRune(p, 0) {
+			return nil, errors.New("a path has a zero byte")
+		}
+		all = append(all, realPath(p))
+	}
+	slices.Sort(all)
+	var out []string
+	for _, p := range all {
+		if !slices.ContainsFunc(out, func(o string) bool { return within(o, p) }) {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// within says whether a path is a folder or lies beneath it.
+func within(folder, path string) bool {
+	if folder == "/" || folder == path {
+		return true
+	}
+	return len(path) > len(folder) && path[len(folder)] == '/' && path[:len(folder)] == folder
+}
+
+// join adds a name to a folder.
+func join(folder, name string) string {
+	if folder == "/" {
+		return "/" + name
+	}
+	return folder + "/" + name
+}
+
+// parent gives the folder of a path, "" for the root's.
+func parent(path string) string {
+	i := strings.LastIndexByte(path, '/')
+	switch {
+	case i > 0:
+		return path[:i]
+	case i == 0 && len(path) > 1:
+		return "/"
+	default:
+		return ""
+	}
+}
+
+// rootOf gives the root that a path lies beneath.
+func (s *scope) rootOf(path string) (string, bool) {
+	for _, r := range s.roots {
+		if within(r, path) {
+			return r, true
+		}
+	}
+	return "", false
+}
+
+// seen says whether what lies in a folder is told of.
+func (s *scope) seen(folder string) bool {
+	root, ok := s.rootOf(folder)
+	if !ok {
+		return false
+	}
+	for p := folder; ; p = parent(p) {
+		if s.Leave(p) {
+			return false
+		}
+		if p == root || p == "" {
+			return true
+		}
+	}
+}
+
+// touches says whether a folder is seen or has roots beneath.
+func (s *scope) touches(folder string) bool {
+	if _, ok := s.rootOf(folder); ok {
+		return s.seen(folder)
+	}
+	return slices.ContainsFunc(s.roots, func(r string) bool { return within(folder, r) })
+}
+
+// starts gives the folders that a method watches which cannot watch everything: roots that
+// were named, and of the whole host the places.
+func (s *scope) starts() []string {
+	var out []string
+	for _, r := range s.roots {
+		if r != "/" {
+			out = append(out, r)
+			continue
+		}
+		out = append(out, s.Places...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// told adds what happened to a folder: to those roots that lie in it, if it is above them.
+func (s *scope) told(news *gather, folder string, what What) {
+	if _, ok := s.rootOf(folder); ok {
+		if s.seen(folder) {
+			news.add(folder, what)
+		}
+		return
+	}
+	for _, r := range s.roots {
+		if within(folder, r) {
+			news.add(r, what)
+		}
+	}
+}
+
+// lost says that anything may have happened beneath the roots.
+func (s *scope) lost(news *gather) {
+	for _, r := range s.roots {
+		news.add(r, Folder)
+	}
+}

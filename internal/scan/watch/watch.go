@@ -1,0 +1,196 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// What says what happened at a path.
+type What uint8
+
+// The kinds of changes.
+const (
+	// File is a wanted file that was written and closed, made, linked or moved here, or
+	// whose mode changed. It may be gone again by now.
+	File What = iota + 1
+	// Folder is to be looked at with everything beneath: it came with content, or news of
+	// it were lost. What was known beneath it and is not there any more is gone.
+	Folder
+	// Gone is a wanted file or a folder with everything beneath that is not there any more.
+	Gone
+)
+
+// String gives the name.
+func (w What) String() string {
+	switch w {
+	case File:
+		return "file"
+	case Folder:
+		return "folder"
+	case Gone:
+		return "gone"
+	default:
+		return fmt.Sprintf("what(%d)", uint8(w))
+	}
+}
+
+// Change is one piece of news. The path is absolute and clean.
+type Change struct {
+	Path string
+	What What
+}
+
+// Method is a way of watching.
+type Method string
+
+// The methods. None is that of what is not watched.
+const (
+	None     Method = ""
+	Fanotify Method = "fanotify"
+	Written  Method = "fanotify-written" // of a file system that tells no more than which files were written
+	Inotify  Method = "inotify"
+	FSEvents Method = "fsevents"
+	Poll     Method = "poll"
+)
+
+// Mount is a file system, or a folder where only parts are watched, and how.
+type Mount struct {
+	Path   string
+	Type   string // of the file system
+	Method Method
+	Why    string // why it is not watched, or not fully; may be empty
+}
+
+// Options says what is watched.
+type Options struct {
+	// Roots are absolute folders; "/" is the whole host. None is the whole host too.
+	Roots []string
+	// Wants says by base name which files are told of. It is called for every event, by
+	// several goroutines. Nil wants all.
+	Wants func(name string) bool
+	// Leave says which folders are left out with everything beneath. May be nil.
+	Leave func(path string) bool
+	// Places are the folders where packages lie, for methods that cannot watch everything.
+	// They need not exist yet.
+	Places []string
+	// State is a file in which a method keeps what it needs to catch up after a restart;
+	// "" for none. Only FSEvents has something to keep.
+	State string
+	// Method is the way of watching, None for the best that works.
+	Method Method
+	Log    *slog.Logger
+}
+
+// ErrUnsupported is that of a method that this system does not have.
+var ErrUnsupported = errors.New("this system has no such method")
+
+// source is a way of watching that works on its own goroutines once it is started.
+type source interface {
+	start()          // begins to fill the gather; called once
+	mounts() []Mount // what is watched how
+	stop() error     // ends the goroutines and waits for them
+}
+
+// keeper is a source that wants to know what was delivered.
+type keeper interface {
+	delivered()
+}
+
+// Watcher tells what changed. Open makes it.
+type Watcher struct {
+	src   source
+	news  *gather
+	once  sync.Once
+	close error
+}
+
+// Open begins to watch: nothing that happens after it returned is missed.
+func Open(o Options) (*Watcher, error) {
+	s, err := newScope(&o)
+	if err != nil {
+		return nil, fmt.Errorf("watching: %w", err)
+	}
+	news := newGather(s.roots)
+	src, err := open(s, news)
+	if err != nil {
+		return nil, fmt.Errorf("watching: %w", err)
+	}
+	src.start()
+	return &Watcher{src: src, news: news}, nil
+}
+
+// Run hands over changes in batches, in order and each path once, until the context ends
+// or the watcher is closed. While take works, news are gathered within bounds. The slice
+// is take's own.
+func (w *Watcher) Run(ctx context.Context, take func([]Change)) error {
+	for {
+		batch, err := w.news.next(ctx)
+		if err != nil {
+			return err
+		}
+		take(batch)
+		if k, ok := w.src.(keeper); ok {
+			k.delivered()
+		}
+	}
+}
+
+// Mounts says what is watched how, and what is not and why.
+func (w *Watcher) Mounts() []Mount { return w.src.mounts() }
+
+// Close ends watching. Run returns.
+func (w *Watcher) Close() error {
+	w.once.Do(func() {
+		w.close = w.src.stop()
+		w.news.end()
+	})
+	return w.close
+}
+
+// choose opens the first method that works, or the one that was asked for.
+func choose(s *scope, news *gather, ways []way) (source, error) {
+	var refused []error
+	for _, w := range ways {
+		if s.Method != None && s.Method != w.method {
+			continue
+		}
+		src, err := w.open(s, news)
+		if err == nil {
+			if len(refused) > 0 {
+				s.Log.Warn("A better way of watching is refused.", "method", string(w.method), "error", errors.Join(refused...))
+			}
+			return src, nil
+		}
+		refused = append(refused, fmt.Errorf("%s: %w", w.method, err))
+	}
+	if len(refused) == 0 {
+		return nil, fmt.Errorf("%s: %w", s.Method, ErrUnsupported)
+	}
+	return nil, errors.Join(refused...)
+}
+
+// way is a method and how it is opened.
+type way struct {
+	method Method
+	open   func(*scope, *gather) (source, error)
+}
+
+// realPath gives the path of a folder without links, as a walk from the root sees it. A folder
+// that is not there keeps its name, under what there is of it.
+func realPath(name string) string {
+	name = filepath.Clean(name)
+	if p, err := filepath.EvalSymlinks(name); err == nil {
+		return p
+	}
+	if dir := filepath.Dir(name); dir != name {
+		if _, err := os.Lstat(name); err != nil {
+			return filepath.Join(realPath(dir), filepath.Base(name))
+		}
+	}
+	return name
+}

@@ -1,0 +1,228 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience is how long a test waits for what must come. Nothing is judged by time.
+const patience = 30 * time.Second
+
+// wanted is what the tests' catalogues hold.
+func wanted(name string) bool { return strings.HasSuffix(name, ".json") || name == "METADATA" }
+
+// catalogue is what a caller would know: the wanted files beneath some roots, kept by
+// nothing but the changes it is given.
+type catalogue struct {
+	t *testing.T
+
+	mu    sync.Mutex
+	files map[string]bool
+	all   []Change
+	most  int // of a batch
+}
+
+// take keeps a batch.
+func (c *catalogue) take(batch []Change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.most = max(c.most, len(batch))
+	seen := map[string]bool{}
+	for _, n := range batch {
+		if seen[n.Path] {
+			c.t.Errorf("%s comes twice in a batch", n.Path)
+		}
+		seen[n.Path] = true
+		if n.Path != filepath.Clean(n.Path) || !filepath.IsAbs(n.Path) {
+			c.t.Errorf("%q is not an absolute clean path", n.Path)
+		}
+		c.one(n)
+	}
+	c.all = append(c.all, batch...)
+}
+
+func (c *catalogue) one(n Change) {
+	info, err := os.Lstat(n.Path)
+	if n.What == File && err == nil && !info.IsDir() {
+		c.files[n.Path] = true
+		return
+	}
+	maps.DeleteFunc(c.files, func(p string, _ bool) bool { return within(n.Path, p) })
+	if n.What == Folder {
+		maps.Copy(c.files, listed(n.Path))
+	}
+}
+
+// listed walks and gives the wanted files.
+func listed(root string) map[string]bool {
+	out := map[string]bool{}
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && wanted(d.Name()) {
+			out[path] = true
+		}
+		return nil
+	})
+	return out
+}
+
+// watched is a watcher at work.
+type watched struct {
+	*catalogue
+	w    *Watcher
+	opts Options
+	done chan error
+}
+
+// begin watches folders and keeps a catalogue of them.
+func begin(t *testing.T, o Options, tunes ...func(*tune)) *watched {
+	t.Helper()
+	if o.Wants == nil {
+		o.Wants = wanted
+	}
+	w := &watched{catalogue: &catalogue{t: t, files: map[string]bool{}}, opts: o, done: make(chan error, 1)}
+	var err error
+	if w.w, err = openTuned(o, tunes...); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range o.Roots {
+		maps.Copy(w.files, listed(realPath(r)))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { w.done <- w.w.Run(ctx, w.take) }()
+	t.Cleanup(func() {
+		cancel()
+		<-w.done
+		if err := w.w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// openTuned is Open with other figures.
+func openTuned(o Options, tunes ...func(*tune)) (*Watcher, error) {
+	s, err := newScope(&o)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range tunes {
+		f(&s.tune)
+	}
+	news := newGather(s.roots)
+	src, err := open(s, news)
+	if err != nil {
+		return nil, err
+	}
+	src.start()
+	return &Watcher{src: src, news: news}, nil
+}
+
+// equal waits until the catalogue has exactly what lies beneath the roots.
+func (w *watched) equal() {
+	w.t.Helper()
+	var missing, extra []string
+	ok := eventually(func() bool {
+		want := map[string]bool{}
+		for _, r := range w.opts.Roots {
+			maps.Copy(want, listed(realPath(r)))
+		}
+		if w.opts.Leave != nil {
+			maps.DeleteFunc(want, func(p string, _ bool) bool { return w.opts.Leave(filepath.Dir(p)) })
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		missing, extra = nil, nil
+		for p := range want {
+			if !w.files[p] {
+				missing = append(missing, p)
+			}
+		}
+		for p := range w.files {
+			if !want[p] {
+				extra = append(extra, p)
+			}
+		}
+		return len(missing)+len(extra) == 0
+	})
+	if !ok {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.t.Fatalf("%d are missing: %q; %d are not there any more: %q; of %d; last news %v; %v",
+			len(missing), missing[:min(5, len(missing))], len(extra), extra[:min(5, len(extra))],
+			len(w.files), w.all[max(0, len(w.all)-20):], w.w.Mounts())
+	}
+}
+
+// expect waits for some news since the last call of forget.
+func (w *watched) expect(changes ...Change) {
+	w.t.Helper()
+	for _, c := range changes {
+		if !eventually(func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return slices.Contains(w.all, c)
+		}) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.t.Fatalf("no %v %s in %v; %v", c.What, c.Path, w.all, w.w.Mounts())
+		}
+	}
+}
+
+// forget forgets the news so far.
+func (w *watched) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = nil
+}
+
+// eventually tries until it is so, and says whether it was.
+func eventually(is func() bool) bool {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if is() {
+			return true
+		}
+	}
+	return is()
+}
+
+// put writes files.
+func put(t *testing.T, names ...string) {
+	t.Helper()
+	for _, n := range names {
+		if err := os.MkdirAll(filepath.Dir(n), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(n, []byte("{}"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// must fails a test.
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// numbered gives names.
+func numbered(dir string, n int, ext string) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = filepath.Join(dir, fmt.Sprintf("f%06d%s", i, ext))
+	}
+	return out
+}
