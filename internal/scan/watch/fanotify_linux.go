@@ -32,6 +32,7 @@ type fan struct {
 	ended   chan struct{}
 	low     *partial // for file systems that refuse
 	own     int32
+	denied  bool // the privileges do not suffice
 	buf     []byte
 
 	t       *table
@@ -81,21 +82,10 @@ func openFan(s *scope, news *gather) (_ source, err error) {
 		return nil, err
 	}
 	refused := f.mark()
-	if len(f.systems) == 0 && s.Method == None {
-		return nil, fmt.Errorf("no file system allows it: %s", f.reasons())
+	if f.denied {
+		return nil, fmt.Errorf("marks of whole file systems: %w", unix.EPERM)
 	}
 	return f, f.low.set(f.t, refused)
-}
-
-// reasons gives what Mounts would say.
-func (f *fan) reasons() string {
-	var out []string
-	for _, m := range f.said {
-		if m.Why != "" {
-			out = append(out, m.Path+" "+m.Why)
-		}
-	}
-	return strings.Join(out, "; ")
 }
 
 // mark sets a mark on every file system that has something beneath the roots, and gives
@@ -113,6 +103,7 @@ func (f *fan) mark() map[int]string {
 			continue
 		}
 		fsid, err := f.markOne(m)
+		f.denied = f.denied || errors.Is(err, unix.EPERM)
 		if err != nil {
 			refused[m.id] = err.Error()
 			continue
@@ -220,7 +211,7 @@ func (f *fan) read() (int, error) {
 	f.anchors = map[string]int{}
 	defer func() {
 		for _, fd := range f.anchors {
-			unix.Close(fd)
+			closeFile(fd)
 		}
 	}()
 	for count := 0; ; {
@@ -260,7 +251,7 @@ func (f *fan) events(b []byte) (count int, err error) {
 // event tells of one event, unless nobody wants it.
 func (f *fan) event(e *fanEvent) {
 	if e.fd >= 0 {
-		unix.Close(int(e.fd))
+		closeFile(int(e.fd))
 	}
 	folder := e.mask&unix.FAN_ONDIR != 0
 	switch {
@@ -395,7 +386,7 @@ func (f *fan) openHandle(sys *fanSystem, point string, h unix.FileHandle) (strin
 	if err != nil {
 		return "", os.NewSyscallError("open_by_handle_at", err)
 	}
-	defer unix.Close(fd)
+	defer closeFile(fd)
 	return pathOf(fd)
 }
 
@@ -411,7 +402,7 @@ func (f *fan) anchor(sys *fanSystem, point string) (int, error) {
 	}
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil || fsidKey(st.Fsid.Val) != sys.fsid {
-		unix.Close(fd)
+		closeFile(fd)
 		return -1, fmt.Errorf("something else is mounted at %s now", point)
 	}
 	f.anchors[point] = fd
@@ -469,7 +460,7 @@ func (f *fan) stop() error {
 func (f *fan) release() {
 	for _, fd := range []int{f.fd, f.changed, int(f.quit)} {
 		if fd >= 0 {
-			unix.Close(fd)
+			closeFile(fd)
 		}
 	}
 }

@@ -49,8 +49,8 @@ func (g *gather) add(path string, what What) {
 		return
 	}
 	if i, ok := g.at[path]; ok {
-		if g.list[i].What == what {
-			return
+		if old := g.list[i].What; old == what || old == Folder && what == File {
+			return // who looks at a folder sees the file that took its place
 		}
 		g.list[i] = Change{}
 	}

@@ -166,12 +166,12 @@ func changed(old, now *table) []string {
 var elsewhere = map[string]string{}
 
 func init() {
-	for _, k := range strings.Fields(`proc sysfs devpts devtmpfs cgroup cgroup2 cpuset debugfs tracefs securityfs bpf
+	for k := range strings.FieldsSeq(`proc sysfs devpts devtmpfs cgroup cgroup2 cpuset debugfs tracefs securityfs bpf
 		pstore efivarfs binfmt_misc selinuxfs smackfs apparmorfs hugetlbfs autofs mqueue configfs fusectl rpc_pipefs
 		nsfs nfsd resctrl bdev pipefs sockfs`) {
 		elsewhere[k] = "it holds no files of its own"
 	}
-	for _, k := range strings.Fields(`nfs nfs4 smb smbfs smb3 cifs coda afs ceph 9p`) {
+	for k := range strings.FieldsSeq(`nfs nfs4 smb smbfs smb3 cifs coda afs ceph 9p`) {
 		elsewhere[k] = "it lies on another machine"
 	}
 }

@@ -46,7 +46,8 @@ func (s signal) clear() {
 	_, _ = unix.Read(int(s), make([]byte, 8))
 }
 
-func (s signal) close() { unix.Close(int(s)) }
+// closeFile closes a file that was only read or asked about: there is nothing to lose.
+func closeFile(fd int) { _ = unix.Close(fd) }
 
 // wait waits until one of several files has something to say; at most so long, for ever if
 // below zero.

@@ -364,7 +364,7 @@ func (p *partial) wrote(e *fanEvent) {
 		return
 	}
 	path, err := pathOf(int(e.fd))
-	unix.Close(int(e.fd))
+	closeFile(int(e.fd))
 	if err != nil || e.pid == p.own || !filepath.IsAbs(path) || !p.s.Wants(filepath.Base(path)) {
 		return
 	}
@@ -399,7 +399,7 @@ func (p *partial) release() {
 	}
 	for _, fd := range fds {
 		if fd >= 0 {
-			unix.Close(fd)
+			closeFile(fd)
 		}
 	}
 }

@@ -16,7 +16,8 @@ type What uint8
 // The kinds of changes.
 const (
 	// File is a wanted file that was written and closed, made, linked or moved here, or
-	// whose mode changed. It may be gone again by now.
+	// whose mode changed. It may be gone again by now. If there was a folder of this name,
+	// what was known beneath it is gone.
 	File What = iota + 1
 	// Folder is to be looked at with everything beneath: it came with content, or news of
 	// it were lost. What was known beneath it and is not there any more is gone.

@@ -54,6 +54,7 @@ func often(tn *tune) { tn.interval = 50 * time.Millisecond }
 func each(t *testing.T, test func(t *testing.T, w *watched, dir string, sh func(script string))) {
 	for _, m := range methods {
 		t.Run(string(m), func(t *testing.T) {
+			t.Parallel()
 			dir := realPath(t.TempDir())
 			w := begin(t, options(t, m, dir), often)
 			test(t, w, dir, func(script string) { shell(t, dir, script) })
@@ -210,6 +211,40 @@ func TestOwnChangesAndLeftFolders(t *testing.T) {
 			t.Errorf("%v is not asked for", c)
 		}
 	}
+}
+
+// TestStorm makes and removes many files, twice, while the reader of news is slow.
+func TestStorm(t *testing.T) {
+	for m, many := range map[Method]int{Fanotify: 100_000, Inotify: 20_000} {
+		t.Run(string(m), func(t *testing.T) {
+			dir := realPath(t.TempDir())
+			if os.Getenv(ownSpace) != "" {
+				mount(t, "tmpfs", dir, "tmpfs", 0, "") // disks make slow storms
+			}
+			put(t, dir+"/kept/a.json")
+			w := begin(t, options(t, m, dir))
+			before := heap()
+			for range 2 {
+				shell(t, dir, fmt.Sprintf("mkdir storm; cd storm; seq -f 'f%%06g.json' %[1]d | xargs touch; seq -f 'f%%06g.json' %[1]d | xargs rm; cd ..; rmdir storm", many))
+				if after := heap(); after > before+32<<20 {
+					t.Errorf("the heap grew from %d to %d bytes", before, after)
+				}
+			}
+			shell(t, dir, "mkdir -p a/b; echo 1 > a/b/c.json; rm kept/a.json")
+			w.equal()
+			if w.most > gatherLimit {
+				t.Errorf("%d changes at once", w.most)
+			}
+		})
+	}
+}
+
+// heap gives the bytes that are in use.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse
 }
 
 func TestCloseEndsRun(t *testing.T) {

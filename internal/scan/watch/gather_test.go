@@ -1,0 +1,219 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// after gives what is delivered of some news: f file, d folder, g gone.
+func after(limit int, news ...string) []string {
+	g := newGather([]string{"/"})
+	if limit > 0 {
+		g.limit = limit
+	}
+	for _, n := range news {
+		what, path, _ := strings.Cut(n, " ")
+		g.add(path, map[string]What{"f": File, "d": Folder, "g": Gone}[what])
+	}
+	var out []string
+	for _, c := range g.drain() {
+		out = append(out, c.What.String()[:1]+" "+c.Path)
+	}
+	return out
+}
+
+func TestGather(t *testing.T) {
+	for _, c := range []struct{ news, want string }{
+		{"f /a/b, f /a/b, f /a/c", "f /a/b, f /a/c"},
+		{"f /a, g /a, f /b, f /a", "f /b, f /a"},
+		{"f /a, f /b, g /a", "f /b, g /a"},
+		{"d /a, f /a/b, g /a/c, d /a/d", "d /a"},
+		{"f /a/b, d /a, f /ab", "d /a, f /ab"},
+		{"g /a/b/c, g /a/b, g /a", "g /a"},
+		{"g /a, g /a/b, f /a/c", "g /a, f /a/c"},
+		{"g /a, d /a/b, d /a, f /a/b/c", "d /a"},
+		{"d /a, g /a, d /b, f /b/c", "g /a, d /b"},
+		{"f /x, d /", "d /"},
+		{"d /a, f /a/b, f /a", "d /a"},
+	} {
+		got := strings.ReplaceAll(strings.Join(after(0, strings.Split(c.news, ", ")...), ", "), "d ", "f ")
+		want := strings.ReplaceAll(c.want, "d ", "f ") // "file" and "folder" begin alike
+		if got != want {
+			t.Errorf("%s: %s, want %s", c.news, got, want)
+		}
+	}
+}
+
+func TestGatherCollapsesWhereMostHappened(t *testing.T) {
+	var news []string
+	for i := range 90 {
+		news = append(news, fmt.Sprintf("f /home/u/p/node_modules/m%d/package.json", i))
+	}
+	news = append(news, "f /etc/one", "g /usr/lib/two", "f /home/u/q/three")
+	for i := range 90 {
+		news = append(news, fmt.Sprintf("f /tmp/f%d", i))
+	}
+	got := after(100, news...)
+	for _, want := range []string{"f /etc/one", "g /usr/lib/two", "f /home/u/q/three", "f /home/u/p/node_modules"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no %q in %q", want, got)
+		}
+	}
+}
+
+// TestGatherIsBoundedAndCovers adds anything and looks at what is delivered: within the
+// limit, each path once, and every piece of news is there or part of a folder's.
+func TestGatherIsBoundedAndCovers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := newGather([]string{"/r", "/s/t"})
+		g.limit = rapid.IntRange(4, 40).Draw(t, "limit")
+		last := map[string]What{}
+		part := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
+		for range rapid.IntRange(0, 300).Draw(t, "n") {
+			path := rapid.SampledFrom([]string{"/r", "/s/t"}).Draw(t, "root")
+			for _, p := range rapid.SliceOfN(part, 1, 5).Draw(t, "path") {
+				path += "/" + p
+			}
+			what := What(rapid.IntRange(1, 3).Draw(t, "what"))
+			g.add(path, what)
+			last[path] = what
+			if len(g.at) > g.limit || len(g.list) > 2*g.limit+1 {
+				t.Fatalf("%d changes wait", len(g.list))
+			}
+		}
+		got := map[string]What{}
+		for _, c := range g.drain() {
+			if got[c.Path] != 0 || c.What == 0 {
+				t.Fatalf("%v comes twice", c)
+			}
+			if !within("/r", c.Path) && !within("/s/t", c.Path) {
+				t.Fatalf("%v is outside", c)
+			}
+			got[c.Path] = c.What
+		}
+		for path, what := range last {
+			if !told(got, path, what) {
+				t.Fatalf("%v %s is lost in %v", what, path, got)
+			}
+		}
+	})
+}
+
+// told says whether news are delivered: themselves, or a folder above that is looked at,
+// gone, or a file now.
+func told(got map[string]What, path string, what What) bool {
+	if w := got[path]; w == what || w == Folder {
+		return true
+	}
+	for p := parent(path); p != ""; p = parent(p) {
+		if got[p] == Folder || got[p] == Gone || got[p] == File {
+			return true
+		}
+	}
+	return false
+}
+
+func TestGatherWaitsAndEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGather([]string{"/"})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			time.Sleep(time.Hour)
+			for i := range 10 {
+				g.add(fmt.Sprintf("/f%d", i), File)
+				time.Sleep(10 * time.Millisecond)
+			}
+		}()
+		began := time.Now()
+		batch, err := g.next(ctx)
+		if took := time.Since(began); err != nil || len(batch) != 10 || took != time.Hour+gatherTime {
+			t.Errorf("%d in %v: %v", len(batch), took, err)
+		}
+		g.add("/kept", File)
+		go func() { time.Sleep(time.Millisecond); cancel() }()
+		if _, err := g.next(ctx); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if batch, err := g.next(t.Context()); err != nil || len(batch) != 1 {
+			t.Errorf("what waited when a context ended is lost: %v %v", batch, err)
+		}
+		g.end()
+		if _, err := g.next(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestDelivered keeps the number of the last event whose news were handed over.
+func TestDelivered(t *testing.T) {
+	g := newGather([]string{"/"})
+	g.add("/a", File)
+	g.reached(7)
+	if n := g.delivered(); n != 0 {
+		t.Errorf("%d, before anything was", n)
+	}
+	g.drain()
+	g.add("/b", File)
+	g.reached(9)
+	if n := g.delivered(); n != 7 {
+		t.Errorf("%d, want 7", n)
+	}
+	g.drain()
+	g.reached(12) // nobody wanted what these were about
+	if n := g.delivered(); n != 12 {
+		t.Errorf("%d, want 12", n)
+	}
+}
+
+func TestScope(t *testing.T) {
+	s, err := newScope(&Options{
+		Roots: []string{"/a/b/", "/a/b/c", "/x"}, Leave: func(p string) bool { return p == "/a/b/left" }, Places: []string{"/p", "/p/q"},
+	})
+	if err != nil || !slices.Equal(s.roots, []string{"/a/b", "/x"}) || !slices.Equal(s.Places, []string{"/p"}) {
+		t.Fatal(s.roots, s.Places, err)
+	}
+	for path, want := range map[string]bool{"/a/b": true, "/a/b/c/d": true, "/a": false, "/a/bc": false, "/": false, "/a/b/left": false, "/a/b/left/x": false, "/x": true} {
+		if s.seen(path) != want {
+			t.Errorf("seen(%s) is not %v", path, want)
+		}
+	}
+	for path, want := range map[string]string{"/a": "/a/b", "/": "/a/b /x", "/y": "", "/a/b/c": "/a/b/c", "/a/b/left/x": ""} {
+		g := newGather(s.roots)
+		s.told(g, path, Gone)
+		var got []string
+		for _, c := range g.drain() {
+			got = append(got, c.Path)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s is told as %v, want %s", path, got, want)
+		}
+	}
+}
+
+func TestCache(t *testing.T) {
+	c := newCache[int](8)
+	for i := range 100 {
+		c.put([]byte{byte(i)}, i)
+		if v, ok := c.get([]byte{0}); !ok || v != 0 {
+			t.Fatal("what is used all the time is forgotten")
+		}
+		if len(c.young)+len(c.old) > 8 {
+			t.Fatal("too much is remembered")
+		}
+	}
+	if _, ok := c.get([]byte{1}); ok {
+		t.Error("nothing is forgotten")
+	}
+	c.clear()
+	if _, ok := c.get([]byte{0}); ok {
+		t.Error("it is still there")
+	}
+}
