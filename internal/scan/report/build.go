@@ -10,7 +10,7 @@ import (
 func Packages(list []catalog.Package) []api.ScanPackage {
 	out := make([]api.ScanPackage, len(list))
 	for i, p := range list {
-		out[i] = apiPackage(p, p.Locations)
+		out[i] = PackageOf(p)
 	}
 	return out
 }
@@ -20,7 +20,7 @@ func Matches(findings []match.Finding) []api.ScanMatch {
 	var out []api.ScanMatch
 	for _, f := range findings {
 		m := api.ScanMatch{
-			Vulnerability: vulnerability(f),
+			Vulnerability: VulnerabilityOf(f),
 			MatchDetails:  []api.ScanDetail{{CPE: f.CPE, Version: f.Version, Constraint: f.Constraint, Type: f.Type}},
 		}
 		for i := range f.Package.Locations {
@@ -30,6 +30,9 @@ func Matches(findings []match.Finding) []api.ScanMatch {
 	}
 	return out
 }
+
+// PackageOf gives a package as reports have it.
+func PackageOf(p catalog.Package) api.ScanPackage { return apiPackage(p, p.Locations) }
 
 func apiPackage(p catalog.Package, paths []string) api.ScanPackage {
 	locations := make([]api.ScanLocation, len(paths))
@@ -42,7 +45,8 @@ func apiPackage(p catalog.Package, paths []string) api.ScanPackage {
 	}
 }
 
-func vulnerability(f match.Finding) api.ScanVulnerability {
+// VulnerabilityOf gives what a report says of a finding.
+func VulnerabilityOf(f match.Finding) api.ScanVulnerability {
 	v := f.Vulnerability
 	severity := string(v.Score.Severity)
 	if severity == "" {

@@ -1,0 +1,194 @@
+package api
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// HostAnswer is the envelope of the host scanner's REST API, which is another than that of
+// the controller.
+type HostAnswer struct {
+	Status string          `json:"status"` // StatusOK or StatusFail
+	Body   json.RawMessage `json:"body"`
+	Error  string          `json:"error"` // "" on success
+}
+
+// The states of the host scanner.
+const (
+	HostIdle        = "Idle"
+	HostRealTime    = "Real-Time"
+	HostRunningFull = "Running Full"
+)
+
+// HostState is the body of what changes the state of the host scanner.
+type HostState struct {
+	State string `json:"state"`
+}
+
+// HostStatus is the body of GET /v1/status. What follows State is ours.
+type HostStatus struct {
+	HostState
+	Version   string       `json:"version"` // of the program
+	Path      string       `json:"path"`    // that real-time scanning is restricted to; "" is the whole host
+	Since     *time.Time   `json:"since"`   // last start of a scan; null is never
+	Reset     *time.Time   `json:"reset"`   // last reset of the report; null is never
+	Progress  *HostScan    `json:"progress"`
+	LastScan  *HostScanned `json:"last_scan"`
+	Mounts    []HostMount  `json:"mounts"` // what is watched in real-time mode, and what is not
+	Database  HostDatabase `json:"database"`
+	Counts    HostCounts   `json:"counts"`
+	Pending   int          `json:"pending"`   // changes that wait to be read
+	Analyzing bool         `json:"analyzing"` // packages are being compared with the database
+	Warnings  []string     `json:"warnings"`
+}
+
+// HostScan is how far a full scan is.
+type HostScan struct {
+	Path     string    `json:"path"` // "" is the whole host
+	Started  time.Time `json:"started"`
+	Phase    string    `json:"phase"`  // "looking", "reading" or "judging"
+	Files    int       `json:"files"`  // seen
+	Wanted   int       `json:"wanted"` // of them that may hold packages; 0 until all were seen
+	Read     int       `json:"read"`   // of those
+	Packages int       `json:"packages"`
+}
+
+// HostScanned is a full scan that ended.
+type HostScanned struct {
+	Path         string    `json:"path"`
+	Started      time.Time `json:"started"`
+	Seconds      float64   `json:"seconds"`
+	Files        int       `json:"files"`
+	Read         int       `json:"read"`
+	Packages     int       `json:"packages"`
+	Denied       int       `json:"denied"`  // files and folders that the scanner may not read
+	Unread       int       `json:"unread"`  // others that could not be read
+	Skipped      int       `json:"skipped"` // folders that were left out
+	FirstUnread  []string  `json:"first_unread"`
+	FirstSkipped []string  `json:"first_skipped"`
+	Cancelled    bool      `json:"cancelled"`
+	Error        string    `json:"error"` // "" when it went well
+}
+
+// HostMount is a file system of the host, and how it is watched.
+type HostMount struct {
+	Path   string `json:"path"`
+	Type   string `json:"type"`
+	Method string `json:"method"` // "" is not at all
+	Why    string `json:"why"`    // it is not watched, or not in the best way
+}
+
+// HostDatabase is what is known of the vulnerability database of a host scanner.
+type HostDatabase struct {
+	Path     string     `json:"path"`
+	Built    *time.Time `json:"built"`    // null: there is none
+	Compared *time.Time `json:"compared"` // Built of the one that all packages were compared with
+	Checked  *time.Time `json:"checked"`  // last successful look for a newer one
+	Next     *time.Time `json:"next"`     // next look
+	Error    string     `json:"error"`    // of the last look, or of opening it
+}
+
+// HostCounts are the numbers of a host's catalogue.
+type HostCounts struct {
+	Files           int   `json:"files"` // known, with packages or without
+	Packages        int   `json:"packages"`
+	Vulnerabilities int   `json:"vulnerabilities"` // also those that the configuration hides
+	Bytes           int64 `json:"bytes"`           // of the catalogue on disk
+}
+
+// HostReport is the body of GET /v1/report.
+type HostReport struct {
+	Packages        []HostPackage       `json:"packages"`
+	Vulnerabilities []HostVulnerability `json:"vulnerabilities"`
+}
+
+// HostPackage is a package of a host.
+type HostPackage struct {
+	ScanPackage
+	CreationTime time.Time `json:"creation_time"` // when it was first catalogued
+}
+
+// HostVulnerability is a vulnerability of a package of a host.
+type HostVulnerability struct {
+	Vulnerability HostFinding
+	Package       HostFindingPackage
+}
+
+// HostFinding is the vulnerability of such an entry. What follows RelatedVulnerabilities is
+// ours.
+type HostFinding struct {
+	MatchedCPEs            []HostMatchedCPE
+	ID                     string  // a CVE id, or that of the source when there is none
+	Namespace              string  // who said that the package is affected, and of what: "nvd:cpe", "ghsa:npm"
+	Score                  float64 // 0 is unknown
+	URL                    string
+	RelatedVulnerabilities []HostRelated // null for none
+
+	Severity      string    // low, medium, high, critical or unknown
+	FixedVersions []string  `json:",omitempty"`
+	Exploited     bool      `json:",omitempty"` // it is known to be
+	EPSS          float64   `json:",omitempty"` // 0 to 1
+	Unconfirmed   bool      `json:",omitempty"` // nobody has reviewed it
+	Known         time.Time // when it was first known of the package
+}
+
+// HostRelated is another name of a vulnerability.
+type HostRelated struct {
+	ID        string
+	Namespace string
+}
+
+// HostMatchedCPE says why a package matched.
+type HostMatchedCPE struct {
+	Cpe        HostCPE
+	Constraint string // that holds the version: "= 0.1.8"
+	Version    string // that matched: the package's
+	MatchType  string // "Semantic"
+}
+
+// HostCPE is a CPE 2.3 in its parts, each escaped as a well-formed name has it: "0\.1\.8".
+// "" is any value, "-" none.
+type HostCPE struct {
+	Part, Vendor, Product, Version, Update, Edition, SWEdition, TargetSW, TargetHW, Other, Language string
+}
+
+// HostFindingPackage is the package of a vulnerability entry. What follows Locations is ours.
+type HostFindingPackage struct {
+	ID        string // a decimal number
+	Name      string
+	Version   string
+	Type      string
+	Locations []ScanLocation
+	Language  string
+	Licenses  []string
+	CPEs      []string
+	PURL      string
+}
+
+// HostEvent is what the host scanner posts to its webhook when something came or went. Of
+// large changes the lists have the beginning alone, and Counts all.
+type HostEvent struct {
+	ID              string              `json:"id"` // the same when an event is sent again
+	Host            string              `json:"host"`
+	Time            time.Time           `json:"time"`
+	Cause           string              `json:"cause"` // "full scan", "real-time" or "database"
+	Counts          HostChanges         `json:"counts"`
+	Missed          int                 `json:"missed"` // events before this one that could not be sent
+	Packages        []HostPackage       `json:"packages"`
+	Vulnerabilities []HostVulnerability `json:"vulnerabilities"`
+	Gone            []HostGone          `json:"gone"`
+}
+
+// HostChanges are the numbers of an event.
+type HostChanges struct {
+	Packages        int `json:"packages"`
+	Vulnerabilities int `json:"vulnerabilities"`
+	Gone            int `json:"gone"`
+}
+
+// HostGone is a package that is not on the host any more.
+type HostGone struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Type    string `json:"type"`
+}

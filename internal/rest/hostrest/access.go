@@ -1,0 +1,136 @@
+package hostrest
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// minToken is the least length of a token.
+const minToken = 16
+
+// Access says who may ask.
+type Access struct {
+	Token  string   // that callers must show; "" asks for none
+	Listen string   // host:port that is listened on; without a token it must be a loopback address
+	Names  []string // by which callers may ask, besides this machine's loopback names and the address that they reached
+}
+
+// door lets callers in.
+type door struct {
+	token [sha256.Size]byte
+	open  bool // it asks for no token
+	names []string
+}
+
+// SetAccess replaces who may ask.
+func (s *Server) SetAccess(a Access) error {
+	listen, _, err := net.SplitHostPort(a.Listen)
+	if err != nil {
+		return fmt.Errorf("listen address %q: must be host:port, such as 127.0.0.1:8081", a.Listen)
+	}
+	switch {
+	case a.Token == "" && !Loopback(a.Listen):
+		return errors.New("whoever reaches this machine could ask: a token is needed unless the listen address is a loopback address")
+	case a.Token != "" && len(a.Token) < minToken:
+		return fmt.Errorf("the token is too short: it must have at least %d characters", minToken)
+	}
+	d := &door{token: sha256.Sum256([]byte(a.Token)), open: a.Token == "", names: []string{plainName(listen)}}
+	for _, n := range a.Names {
+		d.names = append(d.names, plainName(n))
+	}
+	s.door.Store(d)
+	return nil
+}
+
+// Loopback says whether a listen address can be reached from this machine alone.
+func Loopback(listen string) bool {
+	name, _, err := net.SplitHostPort(listen)
+	return err == nil && isLoopback(plainName(name))
+}
+
+func isLoopback(name string) bool {
+	addr, err := netip.ParseAddr(name)
+	return name == "localhost" || err == nil && addr.Unmap().IsLoopback()
+}
+
+// plainName gives a name of a host as names are compared.
+func plainName(name string) string {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	if addr, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
+		return addr.Unmap().WithZone("").String()
+	}
+	return name
+}
+
+// failure is an answer that says what is wrong.
+type failure struct {
+	code int // of HTTP
+	text string
+}
+
+func (f failure) Error() string { return f.text }
+
+// admit gives why a request is refused, and nil when it is not. free says that no token is
+// asked for.
+func (d *door) admit(r *http.Request, free bool) error {
+	if !d.knows(r) {
+		// A name of somebody else may lead here, so that their page is one of this host for a
+		// browser.
+		return failure{http.StatusForbidden, fmt.Sprintf("The host scanner is not asked by the name %q: use localhost or its address, or add the name to allowed-hosts", clipped(r.Host))}
+	}
+	if fromPage(r) {
+		return failure{http.StatusForbidden, "The host scanner answers no pages of the web"}
+	}
+	if free || d.open || d.shown(r.Header["Authorization"]) {
+		return nil
+	}
+	return failure{http.StatusUnauthorized, "The token is missing or wrong"}
+}
+
+// knows says whether a request names this host.
+func (d *door) knows(r *http.Request) bool {
+	name := r.Host
+	if h, _, err := net.SplitHostPort(name); err == nil {
+		name = h
+	}
+	name = plainName(name)
+	if isLoopback(name) || name != "" && slices.Contains(d.names, name) {
+		return true
+	}
+	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && name == plainName(at.IP.String())
+}
+
+// fromPage says whether a browser makes a request for a page: those say where it is from. One
+// whose address somebody typed in is from none.
+func fromPage(r *http.Request) bool {
+	if len(r.Header["Origin"]) > 0 {
+		return true
+	}
+	for _, site := range r.Header["Sec-Fetch-Site"] {
+		if site != "none" && site != "same-origin" {
+			return true
+		}
+	}
+	return false
+}
+
+// shown says whether the token is shown, in a time that does not tell how much of it is right.
+func (d *door) shown(headers []string) bool {
+	if len(headers) != 1 {
+		return false
+	}
+	scheme, token, _ := strings.Cut(headers[0], " ")
+	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
+	return subtle.ConstantTimeCompare(sum[:], d.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")
+}
+
+// clipped bounds what of a request is said again.
+func clipped(text string) string { return text[:min(len(text), 100)] }

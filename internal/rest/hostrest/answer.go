@@ -1,0 +1,206 @@
+package hostrest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/rest/hostrest/wire"
+	"github.com/buildyard/buildyard/internal/scan/host"
+)
+
+// errCrowded is for callers who come while too many are there.
+var errCrowded = failure{http.StatusServiceUnavailable, "Too many requests at once; try again"}
+
+// take takes a place, and says whether there was one.
+func take(places chan struct{}) bool {
+	select {
+	case places <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func leave(places chan struct{}) { <-places }
+
+// limitWrite bounds the time in which a client takes what is written next.
+func limitWrite(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
+}
+
+// succeed writes an answer that is at hand.
+func (s *Server) succeed(w http.ResponseWriter, body any) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		send(w, http.StatusInternalServerError, api.HostAnswer{Status: api.StatusFail, Error: err.Error()})
+		return
+	}
+	send(w, http.StatusOK, api.HostAnswer{Status: api.StatusOK, Body: raw})
+}
+
+// codes are the failures of the scanner as HTTP has them.
+var codes = []struct {
+	err  error
+	code int
+}{
+	{host.ErrBusy, http.StatusConflict},
+	{host.ErrPath, http.StatusBadRequest},
+	{host.ErrClosed, http.StatusServiceUnavailable},
+	{context.Canceled, http.StatusServiceUnavailable},
+}
+
+// fail writes the answer of a request that failed.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	f, ok := errors.AsType[failure](err)
+	if !ok {
+		f = failure{http.StatusInternalServerError, err.Error()}
+		for _, c := range codes {
+			if errors.Is(err, c.err) {
+				f.code = c.code
+				break
+			}
+		}
+	}
+	switch f.code {
+	case http.StatusInternalServerError:
+		s.log.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", clipped(r.URL.Path), "error", err.Error())
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", `Bearer realm="hostscan"`)
+		fallthrough
+	default:
+		s.log.DebugContext(r.Context(), "request refused", "method", r.Method, "path", clipped(r.URL.Path), "code", f.code, "error", f.text)
+	}
+	if f.code == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	send(w, f.code, api.HostAnswer{Status: api.StatusFail, Error: f.text})
+}
+
+func send(w http.ResponseWriter, code int, a api.HostAnswer) {
+	limitWrite(w)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(a)
+}
+
+// tell lets a route write its answer. One that fails before anything was sent is answered as
+// a failure; later the connection breaks off, so that nobody takes it for a whole one.
+func (s *Server) tell(w http.ResponseWriter, r *http.Request, found route, q query) {
+	if !take(s.reports) {
+		s.fail(w, r, errCrowded)
+		return
+	}
+	defer leave(s.reports)
+	a := &answer{w: w, ctx: r.Context()}
+	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Type", "application/json")
+		return
+	}
+	a.text(`{"status":"OK","body":`)
+	err := found.tell(a, q)
+	if err == nil {
+		a.text(`,"error":""}` + "\n")
+		err = a.flush()
+	}
+	switch {
+	case err == nil:
+	case !a.began:
+		s.fail(w, r, err)
+	default:
+		s.log.WarnContext(r.Context(), "an answer broke off", "path", found.path, "error", err.Error())
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// part is how many bytes of an answer are sent at a time.
+const part = 64 << 10
+
+// answer is one that is written piece by piece.
+type answer struct {
+	w     http.ResponseWriter
+	ctx   context.Context //nolint:containedctx // of the request, as long as this is
+	buf   bytes.Buffer
+	began bool // something was sent
+}
+
+func (a *answer) text(s string) { a.buf.WriteString(s) }
+
+// value adds a value.
+func (a *answer) value(v any) error {
+	e := json.NewEncoder(&a.buf)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("encode an answer: %w", err)
+	}
+	if a.buf.Len() >= part {
+		return a.flush()
+	}
+	return nil
+}
+
+// flush sends what was added.
+func (a *answer) flush() error {
+	if !a.began {
+		a.w.Header().Set("Content-Type", "application/json")
+	}
+	a.began = true
+	limitWrite(a.w)
+	_, err := a.w.Write(a.buf.Bytes())
+	a.buf.Reset()
+	return err
+}
+
+// list adds a list of what comes.
+func list[T, U any](a *answer, all iter.Seq2[T, error], of func(T) U) error {
+	a.text("[")
+	sep := ""
+	for item, err := range all {
+		if err == nil {
+			err = context.Cause(a.ctx)
+		}
+		if err != nil {
+			return err
+		}
+		a.text(sep)
+		sep = ","
+		if err := a.value(of(item)); err != nil {
+			return err
+		}
+	}
+	a.text("]")
+	return nil
+}
+
+func (s *Server) reportOf(q query) *host.Report {
+	return s.o.Host.Report(host.Query{From: q.From, MinScore: q.MinScore})
+}
+
+func (s *Server) report(a *answer, q query) error {
+	a.text(`{"packages":`)
+	if err := s.packages(a, q); err != nil {
+		return err
+	}
+	a.text(`,"vulnerabilities":`)
+	if err := s.vulnerabilities(a, q); err != nil {
+		return err
+	}
+	a.text("}")
+	return nil
+}
+
+func (s *Server) packages(a *answer, q query) error {
+	return list(a, s.reportOf(q).Packages(), wire.Package)
+}
+
+func (s *Server) vulnerabilities(a *answer, q query) error {
+	return list(a, s.reportOf(q).Findings(), wire.Vulnerability)
+}

@@ -1,0 +1,130 @@
+package hostrest
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/scan/host"
+)
+
+// prefix begins the names of all metrics.
+const prefix = "buildyard_hostscan_"
+
+// exposition makes what shows the metrics when somebody asks for the first time: it takes
+// memory that a scanner without collectors does not need.
+func (s *Server) exposition() func() (http.Handler, error) {
+	return sync.OnceValues(func() (http.Handler, error) {
+		return s.o.Expose(append(s.families(), s.o.Metrics...))
+	})
+}
+
+func (s *Server) showMetrics(w http.ResponseWriter, r *http.Request) {
+	h, err := s.metrics()
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	h.ServeHTTP(w, r)
+}
+
+// snapshots gives the status to the families of one collection, which come one by one.
+type snapshots struct {
+	of func() host.Status
+
+	mu   sync.Mutex // guards what follows
+	at   time.Time
+	last host.Status
+}
+
+func (s *snapshots) status() host.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.at) > time.Second {
+		s.last, s.at = s.of(), time.Now()
+	}
+	return s.last
+}
+
+// families are the metrics of the scanner.
+func (s *Server) families() []meter.Family {
+	shot := &snapshots{of: s.o.Host.Status}
+	gauge := func(name, help string, read func(host.Status) float64) meter.Family {
+		return meter.Single(prefix+name, help, func() float64 { return read(shot.status()) })
+	}
+	counter := func(name, help string, read func(host.Work) uint64) meter.Family {
+		return meter.Family{Name: prefix + name + "_total", Kind: meter.KindCounter, Help: help, Read: func(to *meter.Series) {
+			to.Value(float64(read(shot.status().Work)))
+		}}
+	}
+	return []meter.Family{
+		states(shot), mounts(shot),
+		gauge("packages", "Packages in the catalogue", func(s host.Status) float64 { return float64(s.Counts.Packages) }),
+		gauge("vulnerabilities", "Vulnerabilities of these packages, also those that the configuration hides", func(s host.Status) float64 { return float64(s.Counts.Findings) }),
+		gauge("files", "Files that the catalogue knows", func(s host.Status) float64 { return float64(s.Counts.Files) }),
+		gauge("catalogue_bytes", "Size of the catalogue on disk", func(s host.Status) float64 { return float64(s.Counts.Bytes) }),
+		gauge("pending_changes", "Changes that wait to be read", func(s host.Status) float64 { return float64(s.Pending) }),
+		gauge("warnings", "Warnings that the status has", func(s host.Status) float64 { return float64(len(s.Warnings)) }),
+		gauge("database_built_timestamp_seconds", "When the vulnerability database was built; 0 when there is none", built),
+		gauge("last_full_scan_timestamp_seconds", "When the last full scan began; 0 is never", lastScan),
+		counter("full_scans", "Full scans that were begun", func(w host.Work) uint64 { return w.FullScans }),
+		counter("changes", "Changes of files that were noticed", func(w host.Work) uint64 { return w.Changes }),
+		counter("rescans", "Folders that were looked through because of changes", func(w host.Work) uint64 { return w.Rescans }),
+		counter("files_read", "Files that were read", func(w host.Work) uint64 { return w.FilesRead }),
+		counter("packages_catalogued", "Packages that were catalogued", func(w host.Work) uint64 { return w.Packages }),
+		counter("vulnerabilities_found", "Vulnerabilities that became known", func(w host.Work) uint64 { return w.Findings }),
+		counter("packages_compared", "Packages that were compared with a database", func(w host.Work) uint64 { return w.Judged }),
+		counter("database_updates", "Updates that brought a newer database", func(w host.Work) uint64 { return w.Updates }),
+		counter("database_update_failures", "Updates of the database that failed", func(w host.Work) uint64 { return w.Failures }),
+		meter.Counted(prefix+"requests_refused_total", "Requests that were not let in", &s.refused),
+	}
+}
+
+func states(shot *snapshots) meter.Family {
+	return meter.Family{
+		Name: prefix + "state", Kind: meter.KindGauge, Labels: []string{"state"}, Help: "1 for the state of the scanner, 0 for the others",
+		Read: func(to *meter.Series) {
+			now := shot.status().State
+			for _, state := range []host.State{host.Idle, host.RealTime, host.RunningFull} {
+				to.Value(map[bool]float64{true: 1}[state == now], string(state))
+			}
+		},
+	}
+}
+
+func mounts(shot *snapshots) meter.Family {
+	methods := []string{"fanotify", "inotify", "fsevents", "poll", "none"}
+	return meter.Family{
+		Name: prefix + "mounts", Kind: meter.KindGauge, Labels: []string{"method"}, Help: "File systems by how they are watched",
+		Read: func(to *meter.Series) {
+			count := map[string]int{}
+			for _, m := range shot.status().Mounts {
+				if !slices.Contains(methods, m.Method) {
+					m.Method = "none"
+				}
+				count[m.Method]++
+			}
+			for _, m := range methods {
+				to.Value(float64(count[m]), m)
+			}
+		},
+	}
+}
+
+func built(s host.Status) float64 {
+	if !s.Database.Present {
+		return 0
+	}
+	return seconds(s.Database.Info.Built)
+}
+
+func lastScan(s host.Status) float64 {
+	if s.LastScan == nil {
+		return 0
+	}
+	return seconds(s.LastScan.Started)
+}
+
+func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }

@@ -1,0 +1,155 @@
+package hostrest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxPath bounds a path in bytes, as the systems do.
+const maxPath = 4096
+
+// query is what a request asks for.
+type query struct {
+	Path     string // absolute; "" is the whole host
+	RealTime bool   // real-time scanning follows
+	From     time.Time
+	MinScore float64
+}
+
+// readQuery reads the parameters of a request: of its query, and of a body that is a form or a
+// JSON object.
+func readQuery(w http.ResponseWriter, r *http.Request) (query, error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return query{}, failure{http.StatusBadRequest, "The query cannot be read: write characters such as % and ; as %25 and %3B"}
+	}
+	if err := readBody(w, r, values); err != nil {
+		return query{}, err
+	}
+	q, err := parseQuery(values)
+	if err != nil {
+		err = failure{http.StatusBadRequest, err.Error()}
+	}
+	return q, err
+}
+
+// readBody adds the parameters of a body to those of the query.
+func readBody(w http.ResponseWriter, r *http.Request, to url.Values) error {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+		return failure{http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is too large: %d bytes are enough", maxBody)}
+	}
+	if err != nil {
+		return failure{http.StatusBadRequest, "The body did not arrive whole"}
+	}
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 {
+		return nil
+	}
+	if raw[0] == '{' {
+		return readObject(raw, to)
+	}
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/x-www-form-urlencoded" {
+		return failure{http.StatusBadRequest, "The body must be a JSON object or a form"}
+	}
+	form, err := url.ParseQuery(string(raw))
+	if err != nil {
+		return failure{http.StatusBadRequest, "The body is a form that cannot be read"}
+	}
+	for name, list := range form {
+		to[name] = append(to[name], list...)
+	}
+	return nil
+}
+
+// readObject adds the members of a JSON object. null stands for what is not given.
+func readObject(raw []byte, to url.Values) error {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &object); err != nil {
+		return failure{http.StatusBadRequest, "The body is no JSON object"}
+	}
+	for _, name := range []string{"path", "real_time", "fromTime", "min_score"} {
+		text := string(object[name])
+		if text == "" || text == "null" {
+			continue
+		}
+		if text[0] == '"' {
+			_ = json.Unmarshal(object[name], &text)
+		}
+		to.Add(name, text)
+	}
+	return nil
+}
+
+// parseQuery reads the parameters. One that is empty is not given; others are ignored.
+func parseQuery(values url.Values) (q query, err error) {
+	given := map[string]string{}
+	for _, name := range []string{"path", "real_time", "fromTime", "min_score"} {
+		for _, v := range values[name] {
+			switch {
+			case v == "":
+			case given[name] != "" && given[name] != v:
+				return q, fmt.Errorf("%s is given twice, as %q and as %q", name, clipped(given[name]), clipped(v))
+			default:
+				given[name] = v
+			}
+		}
+	}
+	if q.Path, err = parsePath(given["path"]); err != nil {
+		return q, err
+	}
+	if v := given["real_time"]; v != "" {
+		if q.RealTime, err = strconv.ParseBool(v); err != nil {
+			return q, fmt.Errorf("real_time %q: must be true or false", clipped(v))
+		}
+	}
+	if v := given["fromTime"]; v != "" {
+		// A plus that was not escaped is a space here.
+		if q.From, err = time.Parse(time.RFC3339, strings.ToUpper(strings.ReplaceAll(v, " ", "+"))); err != nil {
+			return q, fmt.Errorf("fromTime %q: must be a time as RFC 3339 has it, such as 2026-01-31T15:04:05Z", clipped(v))
+		}
+	}
+	if v := given["min_score"]; v != "" {
+		if q.MinScore, err = parseScore(v); err != nil {
+			return q, fmt.Errorf("min_score %q: must be a number from 0 to 10, such as 7 or 7.5", clipped(v))
+		}
+	}
+	return q, nil
+}
+
+func parsePath(path string) (string, error) {
+	switch {
+	case path == "":
+		return "", nil
+	case len(path) > maxPath:
+		return "", fmt.Errorf("path has %d bytes, and %d are the most", len(path), maxPath)
+	case strings.ContainsRune(path, 0) || !filepath.IsAbs(path):
+		return "", fmt.Errorf("path %q: must be an absolute path", clipped(path))
+	}
+	return filepath.Clean(path), nil
+}
+
+// parseScore reads an integer or a decimal, and nothing else that a number may look like.
+func parseScore(text string) (float64, error) {
+	if strings.Trim(text, "0123456789.") != "" || len(text) > 20 {
+		return 0, errors.New("no decimal")
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || v > 10 {
+		return 0, errors.New("out of range")
+	}
+	return v, nil
+}

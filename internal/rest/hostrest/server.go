@@ -1,0 +1,94 @@
+package hostrest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/scan/host"
+)
+
+// Bounds of what callers can take.
+const (
+	maxConnections = 128
+	maxRequests    = 64      // at a time
+	maxReports     = 4       // of them that read the catalogue
+	maxHeader      = 16 << 10 // the query is part of it
+	maxBody        = 64 << 10
+
+	headerTime = 5 * time.Second
+	readTime   = 10 * time.Second // of a whole request
+	writeTime  = 30 * time.Second // of each part of an answer
+	idleTime   = time.Minute
+	grace      = 5 * time.Second // for requests that are under way at the end
+)
+
+// Options are what the API is made with.
+type Options struct {
+	Host    *host.Host
+	Version string
+	Access  Access
+	// Metrics are shown beside those of the scanner; Expose makes the handler that shows them.
+	Metrics []meter.Family
+	Expose  func([]meter.Family) (http.Handler, error)
+	Log     *slog.Logger
+}
+
+// Server serves the API.
+type Server struct {
+	o       Options
+	log     *slog.Logger
+	door    atomic.Pointer[door]
+	paths   map[string]map[string]route // path -> method -> route
+	places  chan struct{}               // of requests
+	reports chan struct{}
+	refused meter.Counter
+	metrics func() (http.Handler, error) // once, when somebody asks
+}
+
+// New makes the API of a scanner.
+func New(o Options) (*Server, error) {
+	s := &Server{o: o, log: o.Log, places: make(chan struct{}, maxRequests), reports: make(chan struct{}, maxReports)}
+	s.metrics = s.exposition()
+	s.paths = map[string]map[string]route{}
+	for _, r := range s.routes() {
+		if s.paths[r.path] == nil {
+			s.paths[r.path] = map[string]route{}
+		}
+		s.paths[r.path][r.method] = r
+	}
+	return s, s.SetAccess(o.Access)
+}
+
+// Serve answers requests until ctx ends, and lets those that are under way finish for a
+// moment. The listener is closed then.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	server := &http.Server{
+		Handler: s, BaseContext: func(net.Listener) context.Context { return base },
+		ReadHeaderTimeout: headerTime, ReadTimeout: readTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), DisableGeneralOptionsHandler: true,
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(netutil.LimitListener(l, maxConnections)) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	stop, done := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer done()
+	time.AfterFunc(100*time.Millisecond, cancel) // what waits on purpose ends now
+	if err := server.Shutdown(stop); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return server.Close()
+}

@@ -1,0 +1,223 @@
+// Package webhook posts what the host scanner finds to an HTTP endpoint of the operator's
+// choice.
+//
+// It is not the report: events that nobody takes for long are dropped, and the next one that
+// arrives says how many were. It never makes the scanner wait.
+//
+// Invariant: events arrive in their order, one at a time, each with an id that it keeps when
+// it is sent again.
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/rest/hostrest/wire"
+	"github.com/buildyard/buildyard/internal/scan/host"
+)
+
+// Bounds of what is sent.
+const (
+	maxQueue = 32   // events that wait
+	maxItems = 4000 // packages and findings in them
+	maxTries = 6  // of one event
+	postTime = 10 * time.Second
+	firstGap = time.Second // between tries; it doubles
+	endTime  = 2 * time.Second
+	maxRead  = 64 << 10 // of an answer, so that its connection can be used again
+)
+
+// Hook posts events. Make it with New.
+type Hook struct {
+	url    string
+	host   string
+	client *http.Client
+	log    *slog.Logger
+	posted meter.Results
+	lost   meter.Counter
+
+	mu     sync.Mutex // guards what follows
+	queue  []host.Event
+	missed int           // events that were dropped since the last that arrived
+	wake   chan struct{} // holds one when something came
+}
+
+// Options are what a hook is made with.
+type Options struct {
+	URL  string // may have a user and a password
+	Host string // name of this machine
+	Log  *slog.Logger
+}
+
+// New makes a hook.
+func New(o Options) (*Hook, error) {
+	u, err := url.Parse(o.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, errors.New("must be an address such as https://host/path") // which may hold a secret
+	}
+	return &Hook{
+		url: u.String(), host: o.Host, log: o.Log, wake: make(chan struct{}, 1),
+		client: &http.Client{
+			Timeout:       postTime,
+			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxConnsPerHost: 1, IdleConnTimeout: 30 * time.Second},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would lose the body
+		},
+	}, nil
+}
+
+// Tell queues an event. When too much waits, the oldest are dropped.
+func (h *Hook) Tell(e host.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.queue = append(h.queue, e)
+	items := 0
+	for i := len(h.queue) - 1; i >= 0; i-- {
+		items += len(h.queue[i].New) + len(h.queue[i].Findings) + len(h.queue[i].Gone)
+		if n := len(h.queue) - i; n > 1 && (items > maxItems || n > maxQueue) {
+			h.dropLocked(i + 1)
+			h.queue = append(h.queue[:0:0], h.queue[i+1:]...)
+			break
+		}
+	}
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (h *Hook) dropLocked(n int) {
+	h.missed += n
+	h.lost.Add(int64(n))
+}
+
+// Run posts events until ctx ends, and then what waits for a moment longer.
+func (h *Hook) Run(ctx context.Context) {
+	defer h.client.CloseIdleConnections()
+	end, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(endTime, cancel) })()
+	for end.Err() == nil {
+		e, ok := h.next()
+		if !ok {
+			select {
+			case <-h.wake:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		h.deliver(ctx, end, e)
+	}
+}
+
+// next takes the oldest event.
+func (h *Hook) next() (host.Event, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.queue) == 0 {
+		h.queue = nil // a large event is not kept by its place
+		return host.Event{}, false
+	}
+	e := h.queue[0]
+	h.queue = append(h.queue[:0:0], h.queue[1:]...)
+	return e, true
+}
+
+// deliver posts an event, several times if need be until ctx ends. One that does not arrive
+// is dropped. Posts end with end.
+func (h *Hook) deliver(ctx, end context.Context, e host.Event) {
+	raw, missed, err := h.encode(e)
+	for try, gap := 1, firstGap; err == nil; try, gap = try+1, 2*gap {
+		err = h.post(end, raw)
+		h.posted.Note(err)
+		if err == nil {
+			h.mu.Lock()
+			h.missed -= missed
+			h.mu.Unlock()
+			return
+		}
+		if unwanted := (*refusal)(nil); errors.As(err, &unwanted) && unwanted.final || try == maxTries || ctx.Err() != nil {
+			break
+		}
+		h.log.DebugContext(ctx, "the webhook does not take an event", "try", try, "error", err)
+		err = nil
+		select {
+		case <-time.After(gap):
+		case <-ctx.Done():
+		}
+	}
+	h.log.WarnContext(ctx, "an event for the webhook is dropped", "error", err)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dropLocked(1)
+}
+
+// encode gives an event as it is sent, and how many it says were missed.
+func (h *Hook) encode(e host.Event) ([]byte, int, error) {
+	out := wire.Event(e)
+	h.mu.Lock()
+	out.Missed = h.missed
+	h.mu.Unlock()
+	out.ID, out.Host = uuid.NewString(), h.host
+	raw, err := json.Marshal(out)
+	return raw, out.Missed, err
+}
+
+// refusal is an answer that is no success.
+type refusal struct {
+	status string
+	final  bool // the event itself is the reason
+}
+
+func (r *refusal) Error() string { return "it answers " + r.status }
+
+// post sends an event once.
+func (h *Hook) post(ctx context.Context, raw []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(raw))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "buildyard-hostscan")
+	resp, err := h.client.Do(req)
+	if err != nil {
+		return withoutAddress(err)
+	}
+	_, _ = io.CopyN(io.Discard, resp.Body, maxRead)
+	_ = resp.Body.Close()
+	switch code := resp.StatusCode; {
+	case code >= 200 && code < 300:
+		return nil
+	default:
+		busy := code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code == http.StatusUnauthorized || code == http.StatusNotFound
+		return &refusal{resp.Status, code >= 400 && code < 500 && !busy}
+	}
+}
+
+// withoutAddress takes the address out of an error: it may hold a secret.
+func withoutAddress(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return fmt.Errorf("it cannot be reached: %w", e.Err)
+	}
+	return err
+}
+
+// Families are the metrics of the hook.
+func (h *Hook) Families() []meter.Family {
+	return []meter.Family{
+		h.posted.Family("buildyard_hostscan_webhook_posts_total", "Tries to post an event to the webhook"),
+		meter.Counted("buildyard_hostscan_webhook_lost_total", "Events that could not be posted to the webhook", &h.lost),
+	}
+}

@@ -1,0 +1,104 @@
+package wire
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/facebookincubator/nvdtools/wfn"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/scan/host"
+	"github.com/buildyard/buildyard/internal/scan/report"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// Package gives a package of the catalogue.
+func Package(p host.Package) api.HostPackage {
+	return api.HostPackage{ScanPackage: report.PackageOf(p.Package), CreationTime: p.Created.UTC()}
+}
+
+// Vulnerability gives a finding.
+func Vulnerability(f host.Finding) api.HostVulnerability {
+	p, v := report.PackageOf(f.Package), report.VulnerabilityOf(f.Finding)
+	return api.HostVulnerability{
+		Vulnerability: api.HostFinding{
+			MatchedCPEs: []api.HostMatchedCPE{{Cpe: cpe(f.CPE), Constraint: f.Constraint, Version: f.Version, MatchType: f.Type}},
+			ID:          v.ID, Namespace: namespace(f), Score: v.BaseScore, URL: v.URL, RelatedVulnerabilities: related(f),
+			Severity: v.Severity, FixedVersions: v.FixedVersions, Exploited: v.Exploited, EPSS: v.EPSS, Unconfirmed: v.Unconfirmed,
+			Known: f.Known.UTC(),
+		},
+		Package: api.HostFindingPackage{
+			ID: strconv.FormatUint(f.PackageID, 10), Name: p.Name, Version: p.Version, Type: p.Type, Locations: p.Locations,
+			Language: p.Language, Licenses: p.Licenses, CPEs: p.CPEs, PURL: p.PURL,
+		},
+	}
+}
+
+// nvd is the namespace of what NVD says of a product.
+const nvd = "nvd:cpe"
+
+// namespace says who said that a package is affected, and of what kind of package.
+func namespace(f host.Finding) string {
+	if f.Source == vulndb.NVD {
+		return nvd
+	}
+	return string(f.Source) + ":" + string(f.Finding.Package.Kind)
+}
+
+// related gives the other names of a vulnerability: nil for none.
+func related(f host.Finding) []api.HostRelated {
+	var out []api.HostRelated
+	for _, id := range f.Vulnerability.Related {
+		out = append(out, api.HostRelated{ID: id, Namespace: keeper(id)})
+	}
+	return out
+}
+
+// keeper names who keeps records with such ids: "ghsa" of GHSA-jfh8-c2jp-5v3q.
+func keeper(id string) string {
+	who, _, _ := strings.Cut(id, "-")
+	if who == "CVE" {
+		return nvd
+	}
+	return strings.ToLower(who)
+}
+
+// cpe gives the parts of a CPE; none of what is no CPE.
+func cpe(text string) api.HostCPE {
+	a, err := wfn.UnbindFmtString(text)
+	if err != nil {
+		return api.HostCPE{}
+	}
+	return api.HostCPE{
+		Part: a.Part, Vendor: a.Vendor, Product: a.Product, Version: a.Version, Update: a.Update, Edition: a.Edition,
+		SWEdition: a.SWEdition, TargetSW: a.TargetSW, TargetHW: a.TargetHW, Other: a.Other, Language: a.Language,
+	}
+}
+
+// Event gives an event of a host.
+func Event(e host.Event) api.HostEvent {
+	out := api.HostEvent{
+		Time: e.At.UTC(), Cause: string(e.Cause), Counts: api.HostChanges{Packages: e.Counts.New, Vulnerabilities: e.Counts.Findings, Gone: e.Counts.Gone},
+		Packages: []api.HostPackage{}, Vulnerabilities: []api.HostVulnerability{}, Gone: []api.HostGone{},
+	}
+	for _, p := range e.New {
+		out.Packages = append(out.Packages, Package(p))
+	}
+	for _, f := range e.Findings {
+		out.Vulnerabilities = append(out.Vulnerabilities, Vulnerability(f))
+	}
+	for _, p := range e.Gone {
+		out.Gone = append(out.Gone, api.HostGone{Name: p.Name, Version: p.Version, Type: string(p.Kind)})
+	}
+	return out
+}
+
+// moment gives a time, nil for none.
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}

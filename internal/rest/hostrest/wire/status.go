@@ -1,0 +1,46 @@
+package wire
+
+import (
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/scan/host"
+)
+
+// Status gives what a scanner does and has.
+func Status(s host.Status) api.HostStatus {
+	out := api.HostStatus{
+		HostState: api.HostState{State: string(s.State)}, Path: s.Path, Since: moment(s.Since), Reset: moment(s.Reset),
+		Mounts: []api.HostMount{}, Database: database(s.Database), Pending: s.Pending, Analyzing: s.Judging, Warnings: orEmpty(s.Warnings),
+		Counts: api.HostCounts{Files: s.Counts.Files, Packages: s.Counts.Packages, Vulnerabilities: s.Counts.Findings, Bytes: s.Counts.Bytes},
+	}
+	if p := s.Progress; p != nil {
+		out.Progress = &api.HostScan{
+			Path: p.Path, Started: p.Started.UTC(), Phase: p.Phase, Files: p.Files, Wanted: p.Wanted, Read: p.Read, Packages: p.Packages,
+		}
+	}
+	if l := s.LastScan; l != nil {
+		out.LastScan = &api.HostScanned{
+			Path: l.Path, Started: l.Started.UTC(), Seconds: l.Took.Seconds(), Files: l.Files, Read: l.Read, Packages: l.Packages,
+			Denied: l.Denied, Unread: l.Unread, Skipped: l.Skipped, FirstUnread: orEmpty(l.FirstUnread), FirstSkipped: orEmpty(l.FirstSkipped),
+			Cancelled: l.Cancelled, Error: l.Error,
+		}
+	}
+	for _, m := range s.Mounts {
+		out.Mounts = append(out.Mounts, api.HostMount{Path: m.Path, Type: m.Type, Method: m.Method, Why: m.Why})
+	}
+	return out
+}
+
+func database(d host.DatabaseStatus) api.HostDatabase {
+	out := api.HostDatabase{Path: d.Path, Compared: moment(d.Judged), Checked: moment(d.Checked), Next: moment(d.Next), Error: d.Error}
+	if d.Present {
+		out.Built = moment(d.Info.Built)
+	}
+	return out
+}
+
+func orEmpty(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
