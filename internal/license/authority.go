@@ -58,6 +58,18 @@ func LoadTrust(path string) (Trust, error) {
 	return all, nil
 }
 
+// LoadKey reads a file that has one public key, whatever is signed with it.
+func LoadKey(path string) (ed25519.PublicKey, error) {
+	t, err := readTrust(path)
+	if err != nil {
+		return nil, err
+	}
+	if len(t) != 1 {
+		return nil, fmt.Errorf("%s has %d keys, and one is needed", path, len(t))
+	}
+	return t[0], nil
+}
+
 func readTrust(path string) (Trust, error) {
 	raw, err := readBounded(path, maxFile)
 	if err != nil {

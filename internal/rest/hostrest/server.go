@@ -18,8 +18,8 @@ import (
 // Bounds of what callers can take.
 const (
 	maxConnections = 128
-	maxRequests    = 64      // at a time
-	maxReports     = 4       // of them that read the catalogue
+	maxRequests    = 64       // at a time
+	maxReports     = 4        // of them that read the catalogue
 	maxHeader      = 16 << 10 // the query is part of it
 	maxBody        = 64 << 10
 

@@ -32,7 +32,7 @@ import (
 const (
 	maxQueue = 32   // events that wait
 	maxItems = 4000 // packages and findings in them
-	maxTries = 6  // of one event
+	maxTries = 6    // of one event
 	postTime = 10 * time.Second
 	firstGap = time.Second // between tries; it doubles
 	endTime  = 2 * time.Second

@@ -1,0 +1,175 @@
+package hostscan
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/rest/hostrest"
+)
+
+// Bounds of a call.
+const (
+	dialTime  = 5 * time.Second
+	callTime  = time.Minute // of a call that is not meant to take long
+	maxAnswer = 1 << 30
+)
+
+// asker asks a service.
+type asker struct {
+	base   string
+	token  string
+	client *http.Client
+}
+
+// asker gives what asks the service that the flags name.
+func (g *globals) asker() (*asker, error) {
+	if g.port < 1 || g.port > 65535 {
+		return nil, cli.Usage(fmt.Errorf("--port %d: must be from 1 to 65535", g.port))
+	}
+	a := &asker{base: fmt.Sprintf("http://127.0.0.1:%d", g.port), client: &http.Client{
+		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTime}).DialContext},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a token goes nowhere else
+	}}
+	here := true
+	if g.url != "" {
+		u, err := url.Parse(g.url)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
+			return nil, cli.Usage(errors.New("--url: must be an address such as http://build-7:8081"))
+		}
+		a.base, here = u.Scheme+"://"+u.Host, hostrest.Loopback(net.JoinHostPort(u.Hostname(), "0"))
+	}
+	var err error
+	switch {
+	case g.tokenFile != "":
+		if a.token, err = readToken(g.tokenFile); err != nil {
+			err = cli.Usage(fmt.Errorf("--token-file: %w", err))
+		}
+	case here: // the token that the service of this machine has made, as far as this user may read it
+		if state := usualPlaces().State; state != "" {
+			a.token, _ = readToken(filepath.Join(state, tokenName))
+		}
+	}
+	return a, err
+}
+
+// get asks for something, and post for something to be done. Both put the body of the answer
+// into into.
+func (a *asker) get(ctx context.Context, path string, q url.Values, into any) error {
+	return a.ask(ctx, http.MethodGet, path, q, into)
+}
+
+func (a *asker) post(ctx context.Context, path string, q url.Values, into any) error {
+	return a.ask(ctx, http.MethodPost, path, q, into)
+}
+
+func (a *asker) ask(ctx context.Context, method, path string, q url.Values, into any) error {
+	target := a.base + path
+	if len(q) > 0 {
+		target += "?" + q.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("User-Agent", "hostscan")
+	if a.token != "" {
+		req.Header.Set("Authorization", "Bearer "+a.token)
+	}
+	resp, err := a.client.Do(req)
+	if err != nil {
+		return a.unreachable(ctx, err)
+	}
+	defer resp.Body.Close()
+	return a.read(ctx, resp, into)
+}
+
+// unreachable says what to do about a service that does not answer.
+func (a *asker) unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	return cli.Exit(cli.ExitUnreachable, fmt.Errorf("no host scanner answers at %s: start one with \"hostscan serve\", or say where it is with --port or --url: %w", a.base, err))
+}
+
+// read reads an answer.
+func (a *asker) read(ctx context.Context, resp *http.Response, into any) error {
+	body := io.LimitReader(resp.Body, maxAnswer)
+	var answer struct {
+		Status string `json:"status"`
+		Body   any    `json:"body"`
+		Error  string `json:"error"`
+	}
+	answer.Body = into
+	err := json.NewDecoder(body).Decode(&answer)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case resp.StatusCode == http.StatusOK && errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("the answer of the host scanner broke off: its log says why")
+	case err != nil || answer.Status != api.StatusOK && answer.Status != api.StatusFail:
+		return cli.Exit(cli.ExitUnreachable, fmt.Errorf("what answers at %s is no host scanner: is this its port?", a.base))
+	case answer.Status == api.StatusOK:
+		return nil
+	}
+	err = errors.New(answer.Error)
+	switch resp.StatusCode {
+	case http.StatusBadRequest:
+		return cli.Usage(err)
+	case http.StatusUnauthorized:
+		return cli.Exit(cli.ExitDenied, fmt.Errorf("the host scanner at %s asks for its token: name the file that has it with --token-file", a.base))
+	case http.StatusForbidden:
+		return cli.Exit(cli.ExitDenied, err)
+	case http.StatusServiceUnavailable:
+		return cli.Exit(cli.ExitUnreachable, err)
+	}
+	return err
+}
+
+// status asks for the status.
+func (a *asker) status(ctx context.Context) (api.HostStatus, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTime, cli.Exit(cli.ExitTimeout, errors.New("the host scanner does not answer in time")))
+	defer cancel()
+	var s api.HostStatus
+	err := a.get(ctx, "/v1/status", nil, &s)
+	return s, err
+}
+
+// change asks for a change of the state, and says which it is then.
+func (g *globals) change(ctx context.Context, a *asker, path string, q url.Values) (string, error) {
+	var s api.HostState
+	err := a.post(ctx, path, q, &s)
+	return s.State, err
+}
+
+// tellState prints the state.
+func (g *globals) tellState(state string) error {
+	_, err := fmt.Fprintf(g.Out, "Scan State: %s\n", cli.Plain(state))
+	return err
+}
+
+// folder gives a path of a flag as the service wants it.
+func folder(path string) (url.Values, error) {
+	if path == "" {
+		return url.Values{}, nil
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, &fs.PathError{Op: "look at", Path: path, Err: err}
+	}
+	return url.Values{"path": {abs}}, nil
+}

@@ -1,0 +1,247 @@
+package hostscan
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/license"
+	"github.com/buildyard/buildyard/internal/scan/host"
+	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
+)
+
+// maxConfig bounds a configuration file in bytes.
+const maxConfig = 1 << 20
+
+// settings is what a configuration file may say. Those with live:"yes" count at once when
+// the file is read again, the others at the next start.
+type settings struct {
+	LogLevel          string   `yaml:"log-level" live:"yes"`
+	LogToFile         bool     `yaml:"log-to-file"`
+	LogFile           string   `yaml:"log-file"`
+	VulnDBPath        string   `yaml:"vuln-db-path"` // of the advisories
+	DisableAutoUpdate bool     `yaml:"disable-auto-update"`
+	IgnorePackages    []string `yaml:"ignore-packages" live:"yes"` // CPEs in URI form
+	IgnoreCVEs        []string `yaml:"ignore-cves" live:"yes"`
+	MinScore          float64  `yaml:"min-score" live:"yes"`
+	MinSeverity       string   `yaml:"min-severity" live:"yes"`
+	ListenAddr        string   `yaml:"listen-addr"`
+	DBBackendPath     string   `yaml:"db-backend-path"` // of the catalogue
+	DBUpdateInterval  string   `yaml:"db-update-interval"`
+
+	// What follows is ours.
+	DBUpdateURL  string   `yaml:"db-update-url"`
+	DBKey        string   `yaml:"db-key"` // file with the public key that listings must be signed with
+	Token        string   `yaml:"token" live:"yes"`
+	TokenFile    string   `yaml:"token-file" live:"yes"`
+	AllowedHosts []string `yaml:"allowed-hosts" live:"yes"` // names by which callers may ask
+	ExcludePaths []string `yaml:"exclude-paths"`
+	Webhook      string   `yaml:"webhook"`
+}
+
+// usual are the settings when nothing is said.
+func usual(p places) settings {
+	s := settings{
+		LogLevel: "info", LogToFile: true, LogFile: p.Log, VulnDBPath: p.Database,
+		IgnorePackages: []string{match.DefaultIgnored}, IgnoreCVEs: []string{}, MinSeverity: "low",
+		ListenAddr: "127.0.0.1:8081", DBUpdateInterval: "24h",
+	}
+	if p.State != "" {
+		s.DBBackendPath = filepath.Join(p.State, "catalogue.db")
+	}
+	return s
+}
+
+// readSettings reads a configuration file. With "" it reads the usual one, if there is one.
+func readSettings(ctx context.Context, path string, p places) (settings, error) {
+	s := usual(p)
+	raw, err := input.Whole(ctx, cmp.Or(path, p.Config, os.DevNull), maxConfig)
+	if path == "" && errors.Is(err, fs.ErrNotExist) {
+		return s, s.check()
+	}
+	path = cmp.Or(path, p.Config)
+	if err != nil {
+		return s, fmt.Errorf("configuration file: %w", err)
+	}
+	d := yaml.NewDecoder(bytes.NewReader(raw))
+	d.KnownFields(true)
+	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
+		return s, fmt.Errorf("configuration file %s: %w", path, readable(err))
+	}
+	s.fill(usual(p))
+	err = s.check()
+	if err == nil && s.Token != "" {
+		err = private(path)
+	}
+	if err != nil {
+		err = fmt.Errorf("configuration file %s: %w", path, err)
+	}
+	return s, err
+}
+
+// strange is what the reader says of a key that is not known.
+var strange = regexp.MustCompile(`field (\S+) not found in type \S+`)
+
+// readable puts what the reader of YAML says in words of this program.
+func readable(err error) error {
+	text := strange.ReplaceAllString(err.Error(), `there is no key "$1"`)
+	return errors.New(strings.Join(strings.Fields(strings.TrimPrefix(text, "yaml: unmarshal errors:")), " "))
+}
+
+// fill puts what is usual for what is empty, and makes paths absolute.
+func (s *settings) fill(u settings) {
+	for _, f := range []struct {
+		to   *string
+		from string
+	}{
+		{&s.LogLevel, u.LogLevel},
+		{&s.LogFile, u.LogFile},
+		{&s.VulnDBPath, u.VulnDBPath},
+		{&s.MinSeverity, u.MinSeverity},
+		{&s.ListenAddr, u.ListenAddr},
+		{&s.DBBackendPath, u.DBBackendPath},
+		{&s.DBUpdateInterval, u.DBUpdateInterval},
+	} {
+		*f.to = cmp.Or(*f.to, f.from)
+	}
+	for _, path := range []*string{&s.LogFile, &s.VulnDBPath, &s.DBBackendPath, &s.DBKey, &s.TokenFile} {
+		if *path != "" {
+			if abs, err := filepath.Abs(*path); err == nil {
+				*path = abs
+			}
+		}
+	}
+}
+
+// check says what is wrong with the settings.
+func (s settings) check() error {
+	if _, err := s.level(); err != nil {
+		return err
+	}
+	if err := checkAddress(s.ListenAddr); err != nil {
+		return err
+	}
+	if _, err := s.interval(); err != nil {
+		return err
+	}
+	if _, err := s.rules(); err != nil {
+		return err
+	}
+	switch {
+	case s.Token != "" && s.TokenFile != "":
+		return errors.New("token and token-file are both set: one of them is enough")
+	case s.DBBackendPath == "":
+		return errors.New("there is no home folder for the catalogue: set db-backend-path")
+	case s.VulnDBPath == "":
+		return errors.New("there is no home folder for the vulnerability database: set vuln-db-path")
+	case s.LogToFile && s.LogFile == "":
+		return errors.New("there is no home folder for the log: set log-file, or log-to-file to false")
+	case s.DBBackendPath == s.VulnDBPath:
+		return errors.New("vuln-db-path (the advisories) and db-backend-path (the catalogue) must be two files")
+	}
+	for _, p := range s.ExcludePaths {
+		if !filepath.IsAbs(p) || filepath.Clean(p) == "/" {
+			return fmt.Errorf("exclude-paths: %q must be the absolute path of a folder", p)
+		}
+	}
+	return nil
+}
+
+func checkAddress(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("listen-addr %q: must be host:port, such as 127.0.0.1:8081", addr)
+	}
+	return nil
+}
+
+func (s settings) level() (l slog.Level, err error) {
+	if err = l.UnmarshalText([]byte(s.LogLevel)); err != nil {
+		return l, fmt.Errorf("log-level %q: must be debug, info, warn or error", s.LogLevel)
+	}
+	return l, nil
+}
+
+// leastInterval is how often an update of the database may be looked for.
+const leastInterval = time.Minute
+
+func (s settings) interval() (time.Duration, error) {
+	d, err := time.ParseDuration(s.DBUpdateInterval)
+	if err != nil || d < leastInterval {
+		return 0, fmt.Errorf("db-update-interval %q: must be a time of at least a minute, such as 24h", s.DBUpdateInterval)
+	}
+	return d, nil
+}
+
+// rules are what reports leave out.
+func (s settings) rules() (r host.Rules, err error) {
+	r = host.Rules{Packages: s.IgnorePackages, CVEs: s.IgnoreCVEs, MinScore: s.MinScore}
+	if s.MinScore < 0 || s.MinScore > 10 {
+		return r, fmt.Errorf("min-score %v: must be from 0 to 10", s.MinScore)
+	}
+	if r.MinSeverity, err = match.ParseSeverity(s.MinSeverity); err != nil {
+		return r, fmt.Errorf("min-severity: %w", err)
+	}
+	if err := r.Check(); err != nil {
+		return r, fmt.Errorf("ignore-packages: %w", err)
+	}
+	return r, nil
+}
+
+// database is where the advisories are and how they are kept up to date.
+func (s settings) database() (host.Database, error) {
+	every, err := s.interval()
+	d := host.Database{Path: s.VulnDBPath, Listing: s.DBUpdateURL, Every: every, Manual: s.DisableAutoUpdate}
+	if err == nil && s.DBKey != "" {
+		if d.Key, err = license.LoadKey(s.DBKey); err != nil {
+			err = fmt.Errorf("db-key: %w", err)
+		}
+	}
+	return d, err
+}
+
+// private refuses a file that others may read.
+func private(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return config.CheckPrivate(f)
+}
+
+// later names the keys that two settings have different values for and that only count at
+// the next start.
+func later(old, now settings) []string {
+	var out []string
+	a, b := reflect.ValueOf(old), reflect.ValueOf(now)
+	for i := range a.NumField() {
+		f := a.Type().Field(i)
+		if f.Tag.Get("live") == "" && !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
+			out = append(out, f.Tag.Get("yaml"))
+		}
+	}
+	slices.Sort(out)
+	return out
+}

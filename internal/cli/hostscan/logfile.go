@@ -1,0 +1,53 @@
+package hostscan
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"gopkg.in/natefinch/lumberjack.v2"
+)
+
+// Bounds of the log: what is older than the files that are kept is gone.
+const (
+	logMegabytes = 10
+	logFiles     = 3 // besides the one that is written
+)
+
+// journal is the log of the service.
+type journal struct {
+	*slog.Logger
+	level *slog.LevelVar
+	close func()
+}
+
+// openJournal opens the log: in a file, or on the error stream.
+func openJournal(s settings, stderr io.Writer) (*journal, error) {
+	j := &journal{level: &slog.LevelVar{}, close: func() {}}
+	to := stderr
+	if s.LogToFile {
+		if err := tryLog(s.LogFile); err != nil {
+			return nil, fmt.Errorf("log-file: %w", err)
+		}
+		file := &lumberjack.Logger{Filename: s.LogFile, MaxSize: logMegabytes, MaxBackups: logFiles}
+		to, j.close = file, func() { _ = file.Close() }
+	}
+	l, err := s.level()
+	j.level.Set(l)
+	j.Logger = slog.New(slog.NewJSONHandler(to, &slog.HandlerOptions{Level: j.level})).With("service", "hostscan")
+	return j, err
+}
+
+// tryLog says at once what is wrong with a log file.
+func tryLog(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}

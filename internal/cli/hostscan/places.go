@@ -1,0 +1,63 @@
+package hostscan
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// places are where the service has its files when nothing is said. "" is nowhere: there is no
+// home folder.
+type places struct {
+	Config   string // file
+	State    string // folder of the catalogue and of the token
+	Log      string // file
+	Database string // file, which the image scanner shares
+}
+
+// usualPlaces are those of this user on this system.
+func usualPlaces() places {
+	home, _ := os.UserHomeDir()
+	return placesOf(runtime.GOOS, os.Geteuid() == 0, home, os.Getenv)
+}
+
+func placesOf(system string, root bool, home string, env func(string) string) places {
+	in := func(folder string, rest ...string) string {
+		if folder == "" {
+			return ""
+		}
+		return filepath.Join(append([]string{folder}, rest...)...)
+	}
+	if !root && home == "" {
+		return places{}
+	}
+	switch {
+	case system == "darwin":
+		library := in(home, "Library")
+		if root {
+			library = "/Library"
+		}
+		support := in(library, "Application Support", "buildyard")
+		p := places{
+			Config: in(support, "hostscan.yml"), State: in(support, "hostscan"), Log: in(library, "Logs", "buildyard", "hostscan.log"),
+			Database: in(support, "vuln.db"),
+		}
+		if !root {
+			p.Database = in(library, "Caches", "buildyard", "vuln.db")
+		}
+		return p
+	case root:
+		return places{
+			Config: "/etc/buildyard/hostscan.yml", State: "/var/lib/buildyard/hostscan", Log: "/var/log/buildyard/hostscan.log",
+			Database: "/var/lib/buildyard/vuln.db",
+		}
+	}
+	config := cmp.Or(env("XDG_CONFIG_HOME"), in(home, ".config"))
+	state := cmp.Or(env("XDG_STATE_HOME"), in(home, ".local", "state"))
+	cache := cmp.Or(env("XDG_CACHE_HOME"), in(home, ".cache"))
+	return places{
+		Config: in(config, "buildyard", "hostscan.yml"), State: in(state, "buildyard", "hostscan"),
+		Log: in(state, "buildyard", "hostscan", "hostscan.log"), Database: in(cache, "buildyard", "vuln.db"),
+	}
+}

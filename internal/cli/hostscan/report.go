@@ -1,0 +1,266 @@
+package hostscan
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/scan/match"
+	"github.com/buildyard/buildyard/internal/scan/report"
+)
+
+// part is what of a report is asked for.
+type part string
+
+const (
+	whole           part = ""
+	packages        part = "/packages"
+	vulnerabilities part = "/vulnerabilities"
+)
+
+// reportOptions are what the flags of a report say.
+type reportOptions struct {
+	*globals
+	part      part
+	format    string
+	timestamp string
+	minScore  float32
+	sort      string
+	columns   string
+	failOn    string
+}
+
+func reportCommand(g *globals) *cobra.Command {
+	root := reportPart(g, whole, &cobra.Command{
+		Use:   "report",
+		Short: "Report packages and vulnerabilities",
+		Long: `report shows what the service has found since the last start of a scan, or since a time: packages that
+were catalogued then or later, and vulnerabilities that became known then or later - also those of
+packages that were there before, when a newer database knows more.`,
+		Example: `  hostscan report
+  hostscan report --timestamp 2026-01-31T12:00:00Z --report-format json
+  hostscan report --fail-on high,kev
+  hostscan report -f sarif > hostscan.sarif`,
+	})
+	root.AddCommand(
+		reportPart(g, packages, &cobra.Command{
+			Use:   "packages",
+			Short: "Report packages",
+			Example: `  hostscan report packages --sort name
+  hostscan report packages --min-score 9 --display-columns nvl`,
+		}),
+		reportPart(g, vulnerabilities, &cobra.Command{
+			Use:   "vulnerabilities",
+			Short: "Report vulnerabilities",
+			Example: `  hostscan report vulnerabilities --min-score 7 --sort score
+  hostscan report vulnerabilities -c nvVsl`,
+		}),
+		resetCommand(g))
+	return root
+}
+
+// reportPart makes a command that reports.
+func reportPart(g *globals, of part, cmd *cobra.Command) *cobra.Command {
+	o := &reportOptions{globals: g, part: of}
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) }
+	fs := cmd.Flags()
+	fs.StringVarP(&o.format, "report-format", "f", string(report.Table), "table, json, sarif, cyclonedx or spdx")
+	fs.StringVarP(&o.timestamp, "timestamp", "t", "", "show what came at this time or later, as RFC 3339 has it (default: the last start of a scan)")
+	fs.Float32VarP(&o.minScore, "min-score", "m", 0, "show vulnerabilities with at least this score, and packages that have one")
+	fs.StringVarP(&o.sort, "sort", "s", "", "sort a table by score (s, highest first), name (n) or type (t)")
+	fs.StringVarP(&o.columns, "display-columns", "c", "", "letters of a table's columns: t type, n name, v version, V vulnerability, s score, S severity, l location (default tnvVsS)")
+	complete := func(flag string, values ...string) {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	complete("report-format", "table", "json", "sarif", "cyclonedx", "spdx")
+	complete("sort", "score", "name", "type")
+	complete("display-columns", "tnv", "tnvl", "tnvVsS", "tnvVsSl")
+	complete("timestamp")
+	complete("min-score")
+	if of != packages {
+		fs.StringVar(&o.failOn, "fail-on", "", "exit with status 8 when there is something as bad: low to critical, a score or kev, or several of them with commas between")
+		complete("fail-on", "low", "medium", "high", "critical", "kev")
+	}
+	return cmd
+}
+
+func resetCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "reset",
+		Short: "Clear the report",
+		Long: `reset removes all packages and vulnerabilities from the report, and leaves the scanning as it is. What is
+installed already comes back when it is scanned in full again, or written again.`,
+		Example: `  hostscan report reset`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a, err := g.asker()
+			if err != nil {
+				return err
+			}
+			state, err := g.change(cmd.Context(), a, "/v1/report/reset", nil)
+			if err != nil {
+				return err
+			}
+			return g.tellState(state)
+		},
+	}
+}
+
+// plan is what was asked for, checked before the service is.
+type plan struct {
+	format  report.Format
+	columns []report.Column
+	order   order
+	from    time.Time
+	query   url.Values
+	failOn  match.FailOn
+}
+
+func (o *reportOptions) plan() (p plan, err error) {
+	p.query = url.Values{}
+	if p.format, err = report.ParseFormat(o.format); err != nil {
+		return p, err
+	}
+	if p.format == report.SARIF && o.part == packages {
+		return p, errors.New("report format sarif tells of vulnerabilities: packages have cyclonedx, spdx, json and table")
+	}
+	if o.columns != "" {
+		if p.columns, err = report.ParseColumns(o.columns); err != nil {
+			return p, fmt.Errorf("--display-columns: %w", err)
+		}
+	}
+	if p.order, err = parseOrder(o.sort); err != nil {
+		return p, err
+	}
+	if o.minScore < 0 || o.minScore > 10 || o.minScore != o.minScore { //nolint:gocritic // what is no number is not itself
+		return p, fmt.Errorf("--min-score %v: must be from 0 to 10", o.minScore)
+	}
+	if o.minScore > 0 {
+		p.query.Set("min_score", strconv.FormatFloat(cli.Decimal(o.minScore), 'f', -1, 64))
+	}
+	if o.timestamp != "" {
+		if p.from, err = time.Parse(time.RFC3339, strings.ToUpper(o.timestamp)); err != nil {
+			return p, fmt.Errorf("--timestamp %q: must be a time as RFC 3339 has it, such as 2026-01-31T15:04:05Z", o.timestamp)
+		}
+	}
+	if o.failOn != "" {
+		if p.failOn, err = match.ParseFailOn(o.failOn); err != nil {
+			err = fmt.Errorf("--fail-on: %w", err)
+		}
+	}
+	return p, err
+}
+
+func (o *reportOptions) run(ctx context.Context) error {
+	p, err := o.plan()
+	if err != nil {
+		return cli.Usage(err)
+	}
+	a, err := o.asker()
+	if err != nil {
+		return err
+	}
+	status, err := a.status(ctx)
+	if err != nil {
+		return err
+	}
+	if p.from.IsZero() && status.Since != nil {
+		p.from = *status.Since
+	}
+	if !p.from.IsZero() {
+		p.query.Set("fromTime", p.from.Format(time.RFC3339Nano))
+	}
+	found, err := o.fetch(ctx, a, p)
+	if err != nil {
+		return err
+	}
+	if err := o.write(p, found, status); err != nil {
+		return err
+	}
+	return o.verdict(p, found)
+}
+
+// fetch gets what is needed: to sort packages by score, their vulnerabilities too.
+func (o *reportOptions) fetch(ctx context.Context, a *asker, p plan) (r api.HostReport, err error) {
+	switch {
+	case o.part == vulnerabilities:
+		err = a.get(ctx, "/v1/report/vulnerabilities", p.query, &r.Vulnerabilities)
+	case o.part == packages && (p.order != byScore || p.format != report.Table):
+		err = a.get(ctx, "/v1/report/packages", p.query, &r.Packages)
+	default:
+		err = a.get(ctx, "/v1/report", p.query, &r)
+	}
+	return r, err
+}
+
+// write writes a report to standard output.
+func (o *reportOptions) write(p plan, r api.HostReport, status api.HostStatus) error {
+	if o.sort != "" && p.format != report.Table {
+		o.say("Note: only tables are sorted, so --sort does nothing")
+	}
+	switch p.format {
+	case report.Table:
+		return o.writeTables(p, r)
+	case report.JSON:
+		return o.writeJSON(r)
+	}
+	doc := o.document(r, status)
+	return report.Write(o.Out, p.format, []report.Report{doc}, report.Options{Tool: "hostscan", Version: obs.FullVersion(), Now: time.Now()})
+}
+
+// verdict is the exit status.
+func (o *reportOptions) verdict(p plan, r api.HostReport) error {
+	if o.failOn == "" {
+		return nil
+	}
+	bad := len(p.failOn.Fails(judged(r.Vulnerabilities)))
+	if bad == 0 {
+		return nil
+	}
+	are := map[bool]string{true: "is", false: "are"}[bad == 1]
+	return cli.Exit(cli.ExitFound, fmt.Errorf("%s %s as bad as --fail-on %s", cli.Many(bad, "vulnerability"), are, o.failOn))
+}
+
+// order is how a table is sorted.
+type order byte
+
+// The orders; the zero value is that in which things came.
+const (
+	byScore order = 's'
+	byName  order = 'n'
+	byType  order = 't'
+)
+
+var orders = map[string]order{"": 0, "score": byScore, "s": byScore, "name": byName, "n": byName, "type": byType, "t": byType}
+
+func parseOrder(name string) (order, error) {
+	o, ok := orders[name]
+	if !ok {
+		return 0, fmt.Errorf("--sort %q: must be score (s), name (n) or type (t)", name)
+	}
+	return o, nil
+}
+
+// compare compares two things by an order, and by name, version and id where it is the same.
+func (o order) compare(a, b api.ScanMatch) int {
+	x, y := a.Artifact, b.Artifact
+	first := 0
+	switch o {
+	case byScore:
+		first = cmp.Compare(b.Vulnerability.BaseScore, a.Vulnerability.BaseScore)
+	case byType:
+		first = cmp.Compare(x.Type, y.Type)
+	}
+	return cmp.Or(first, cmp.Compare(x.Name, y.Name), cmp.Compare(x.Type, y.Type), cmp.Compare(x.Version, y.Version), cmp.Compare(a.Vulnerability.ID, b.Vulnerability.ID))
+}

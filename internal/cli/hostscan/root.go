@@ -1,0 +1,103 @@
+package hostscan
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/obs"
+)
+
+// Streams are where a command listens and speaks: the answer goes to Out, the rest to Err.
+type Streams = cli.Streams
+
+// usualPort is where the service listens when nothing is said.
+const usualPort = 8081
+
+// globals are what every command gets.
+type globals struct {
+	Streams
+	port      int
+	portGiven bool
+	url       string // of the service; "" is this machine at port
+	tokenFile string
+}
+
+// say tells the user something that is no part of the answer.
+func (g *globals) say(format string, args ...any) {
+	_, _ = fmt.Fprintln(g.Err, cli.PlainText(fmt.Sprintf(format, args...)))
+}
+
+// Main runs the program and gives its exit code.
+func Main(ctx context.Context, args []string, streams Streams) int {
+	cmd := newCommand(streams)
+	cmd.SetArgs(args)
+	return cli.RunAs(ctx, cmd, "Error")
+}
+
+// newCommand makes the program's command tree.
+func newCommand(streams Streams) *cobra.Command {
+	g := &globals{Streams: streams}
+	root := cli.Family(&cobra.Command{
+		Use:   "hostscan",
+		Short: "Watch a host for vulnerable packages",
+		Long: `hostscan is a service that keeps a catalogue of the packages on this host and of their known
+vulnerabilities, and the commands that ask it. It scans everything once, or notices each package that
+is newly installed, in seconds and at hardly any cost.
+
+Meant to be used so: start the service, run a full scan, look at what it found, reset the report and
+turn on real-time scanning. Jobs of a CI system then read the report, and fail or go on.
+
+` + cli.ExitCodes + `
+Here 8 means that --fail-on found something.`,
+		Example: `  sudo hostscan serve &
+  hostscan full-scan
+  hostscan report vulnerabilities --sort score
+  hostscan report reset
+  hostscan real-time-scan start
+  hostscan report --fail-on critical,kev`,
+		Version: obs.FullVersion(),
+	},
+		serveCommand(g), fullScanCommand(g), realTimeCommand(g), statusCommand(g), reportCommand(g), licenseCommand(g), versionCommand(g))
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.Err)
+	fs := root.PersistentFlags()
+	fs.IntVarP(&g.port, "port", "p", usualPort, "port of the service on this machine")
+	fs.StringVar(&g.url, "url", "", "address of a service elsewhere, such as http://build-7:8081")
+	fs.StringVar(&g.tokenFile, "token-file", "", "file with the token of the service, where it asks for one")
+	root.MarkFlagsMutuallyExclusive("port", "url")
+	return root
+}
+
+func versionCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of the program",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintln(g.Out, obs.FullVersion())
+			return err
+		},
+	}
+}
+
+// noLicense is what license says, whatever it is asked.
+const noLicense = "No license is needed: the host scanner works without one."
+
+func licenseCommand(g *globals) *cobra.Command {
+	tell := func(*cobra.Command, []string) error {
+		_, err := fmt.Fprintln(g.Out, noLicense)
+		return err
+	}
+	return cli.Family(&cobra.Command{
+		Use:     "license",
+		Short:   "Say that no license is needed",
+		Example: `  hostscan license show`,
+	},
+		&cobra.Command{Use: "show", Short: "Say that no license is needed", Args: cobra.NoArgs, RunE: tell},
+		&cobra.Command{Use: "activate [LICENSE-KEY]", Short: "Say that no license is needed, and keep none", Args: cobra.MaximumNArgs(1), RunE: tell},
+	)
+}

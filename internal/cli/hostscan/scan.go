@@ -1,0 +1,194 @@
+package hostscan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+// fullScanOptions are what the flags of full-scan say.
+type fullScanOptions struct {
+	*globals
+	path     string
+	noWait   bool
+	realTime bool
+}
+
+func fullScanCommand(g *globals) *cobra.Command {
+	o := &fullScanOptions{globals: g}
+	cmd := &cobra.Command{
+		Use:   "full-scan",
+		Short: "Scan the whole host or a folder once",
+		Long: `full-scan has the service look at every file of the host, or of a folder, that may tell of a package,
+and waits until it has. It takes up to some minutes. Ctrl-C ends the waiting alone: the scan goes on.
+
+What the service may not read is counted; run it as root to have everything seen.`,
+		Example: `  hostscan full-scan
+  hostscan full-scan --path ~/src --no-wait
+  hostscan full-scan --real-time-scan`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	fs := cmd.Flags()
+	fs.StringVarP(&o.path, "path", "d", "", "folder to scan (default: the whole host)")
+	fs.BoolVarP(&o.noWait, "no-wait", "w", false, "do not wait: the scan runs in the background")
+	fs.BoolVarP(&o.realTime, "real-time-scan", "b", false, "start real-time scanning when the scan is complete")
+	_ = cmd.MarkFlagDirname("path")
+	return cmd
+}
+
+func (o *fullScanOptions) run(ctx context.Context) error {
+	a, err := o.asker()
+	if err != nil {
+		return err
+	}
+	q, err := folder(o.path)
+	if err != nil {
+		return err
+	}
+	if o.realTime {
+		q.Set("real_time", "true")
+	}
+	before, err := a.status(ctx)
+	if err != nil {
+		return err
+	}
+	state, err := o.change(ctx, a, "/v1/full-scan", q)
+	if err != nil {
+		return err
+	}
+	if o.noWait {
+		return o.tellState(state)
+	}
+	after, err := o.wait(ctx, a)
+	if err != nil {
+		return err
+	}
+	return o.tell(before, after)
+}
+
+// Times between two looks at a scan that runs.
+const (
+	firstLook = 50 * time.Millisecond
+	mostLook  = time.Second
+)
+
+// wait waits until no full scan runs.
+func (o *fullScanOptions) wait(ctx context.Context, a *asker) (api.HostStatus, error) {
+	line := cli.NewLine(o.Err)
+	defer line.Clear()
+	for every := firstLook; ; every = min(2*every, mostLook) {
+		s, err := a.status(ctx)
+		if ctx.Err() != nil {
+			return s, cli.Exit(cli.ExitInterrupted, errors.New("interrupted: the scan goes on; \"hostscan status\" says how far it is, \"hostscan real-time-scan stop\" stops it"))
+		}
+		if err != nil || s.State != api.HostRunningFull {
+			return s, err
+		}
+		if p := s.Progress; p != nil {
+			line.Show("%s", progress(*p))
+		}
+		select {
+		case <-time.After(every):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// progress says how far a scan is.
+func progress(p api.HostScan) string {
+	switch {
+	case p.Phase == "judging":
+		return fmt.Sprintf("Analyzing %s", cli.Many(p.Packages, "package"))
+	case p.Wanted > 0:
+		return fmt.Sprintf("Cataloging: %d of %s read, %s", p.Read, cli.Many(p.Wanted, "file"), cli.Many(p.Packages, "package"))
+	}
+	return fmt.Sprintf("Cataloging: %s seen, %s", cli.Many(p.Files, "file"), cli.Many(p.Packages, "package"))
+}
+
+// tell says what a scan has found, and gives why it failed.
+func (o *fullScanOptions) tell(before, after api.HostStatus) error {
+	l := after.LastScan
+	if l == nil || before.LastScan != nil && l.Started.Equal(before.LastScan.Started) {
+		return errors.New("the scan did not end: the service was started anew meanwhile, or somebody stopped it")
+	}
+	switch {
+	case l.Error != "":
+		return fmt.Errorf("the scan failed: %s", l.Error)
+	case l.Cancelled:
+		return errors.New("the scan was stopped before its end")
+	}
+	o.say("Cataloged packages: %d [%s seen, %s read, %.1f s]", l.Packages, cli.Many(l.Files, "file"), cli.Many(l.Read, "file"), l.Seconds)
+	if n := l.Denied + l.Unread; n > 0 {
+		o.say("Not read: %d files and folders, %d of them for lack of permission; \"hostscan status\" names the first", n, l.Denied)
+	}
+	if after.Database.Built == nil {
+		o.say("There is no vulnerability database at %s: nothing was analyzed", after.Database.Path)
+	}
+	return o.tellState(after.State)
+}
+
+func realTimeCommand(g *globals) *cobra.Command {
+	var path string
+	start := &cobra.Command{
+		Use:   "start",
+		Short: "Notice packages as they come",
+		Long: `start has the service notice packages as they are installed, changed and removed, on the whole host or
+in a folder. With a folder it begins with a full scan of it.`,
+		Example: `  hostscan real-time-scan start
+  hostscan real-time-scan start --path /Users/ci`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q, err := folder(path)
+			if err != nil {
+				return err
+			}
+			a, err := g.asker()
+			if err != nil {
+				return err
+			}
+			state, err := g.change(cmd.Context(), a, "/v1/real-time-scan/start", q)
+			if err != nil {
+				return err
+			}
+			return g.tellState(state)
+		},
+	}
+	start.Flags().StringVarP(&path, "path", "d", "", "folder to watch (default: the whole host)")
+	_ = start.MarkFlagDirname("path")
+	stop := &cobra.Command{
+		Use:   "stop",
+		Short: "End real-time scanning, or cancel a full scan",
+		Long: `stop ends what the service scans. It returns when everything that was noticed is in the report, which may
+take long.`,
+		Example: `  hostscan real-time-scan stop && hostscan report`,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return g.stop(cmd.Context()) },
+	}
+	return cli.Family(&cobra.Command{
+		Use:     "real-time-scan",
+		Short:   "Start or stop noticing packages as they come",
+		Example: `  hostscan real-time-scan start`,
+	}, start, stop)
+}
+
+func (g *globals) stop(ctx context.Context) error {
+	a, err := g.asker()
+	if err != nil {
+		return err
+	}
+	if _, err := g.change(ctx, a, "/v1/real-time-scan/stop", nil); err != nil {
+		return err
+	}
+	s, err := a.status(ctx) // the answer may say what the state was
+	if err != nil {
+		return err
+	}
+	return g.tellState(s.State)
+}

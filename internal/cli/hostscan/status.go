@@ -1,0 +1,137 @@
+package hostscan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+func statusCommand(g *globals) *cobra.Command {
+	var output cli.Format
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say what the service does, and how it is",
+		Example: `  hostscan status
+  hostscan status --output json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a, err := g.asker()
+			if err != nil {
+				return err
+			}
+			s, err := a.status(cmd.Context())
+			if cli.CodeOf(err) == cli.ExitUnreachable && output == cli.Table {
+				_, _ = fmt.Fprintln(g.Out, "Service State: Inactive")
+			}
+			if err != nil {
+				return err
+			}
+			if output != cli.Table {
+				return output.Write(g.Out, s, nil)
+			}
+			return g.tellStatus(s)
+		},
+	}
+	output.AddLong(cmd)
+	return cmd
+}
+
+// tellStatus prints a status, one thing a line.
+func (g *globals) tellStatus(s api.HostStatus) error {
+	var failed error
+	line := func(what, format string, args ...any) {
+		if _, err := fmt.Fprintf(g.Out, "%s: %s\n", what, cli.Plain(fmt.Sprintf(format, args...))); err != nil {
+			failed = err
+		}
+	}
+	line("Service State", "Active")
+	line("Scan State", "%s", s.State)
+	if s.State == api.HostRealTime && s.Path != "" {
+		line("Watching", "%s", s.Path)
+	}
+	if s.Progress != nil {
+		line("Progress", "%s", progress(*s.Progress))
+	}
+	if s.Since != nil {
+		line("Last Start", "%s", local(*s.Since))
+	}
+	if s.LastScan != nil {
+		line("Last Full Scan", "%s", scanned(*s.LastScan))
+		for _, what := range s.LastScan.FirstUnread {
+			line("Not Read", "%s", what)
+		}
+	}
+	line("Packages", "%d", s.Counts.Packages)
+	line("Vulnerabilities", "%d", s.Counts.Vulnerabilities)
+	if s.Pending > 0 || s.Analyzing {
+		line("Under Way", "%s", underWay(s))
+	}
+	line("Vulnerability Database", "%s", database(s.Database))
+	for _, m := range s.Mounts {
+		line("Watched", "%s", mount(m))
+	}
+	for _, w := range s.Warnings {
+		line("Warning", "%s", w)
+	}
+	line("Version", "%s", s.Version)
+	return failed
+}
+
+func local(t time.Time) string { return t.Local().Format(time.RFC3339) }
+
+func scanned(l api.HostScanned) string {
+	where := l.Path
+	if where == "" {
+		where = "the whole host"
+	}
+	text := fmt.Sprintf("%s of %s, %s in %.1f s", local(l.Started), where, cli.Many(l.Packages, "package"), l.Seconds)
+	switch {
+	case l.Error != "":
+		text += ", failed: " + l.Error
+	case l.Cancelled:
+		text += ", stopped before its end"
+	}
+	if l.Denied > 0 {
+		text += fmt.Sprintf(", %d not permitted", l.Denied)
+	}
+	if l.Unread > 0 {
+		text += fmt.Sprintf(", %d not readable", l.Unread)
+	}
+	return text
+}
+
+func underWay(s api.HostStatus) string {
+	text := cli.Many(s.Pending, "change") + " to look at"
+	if s.Analyzing {
+		text += ", packages are being analyzed"
+	}
+	return text
+}
+
+func database(d api.HostDatabase) string {
+	text := "none at " + d.Path
+	if d.Built != nil {
+		text = fmt.Sprintf("built %s (%s old)", d.Built.UTC().Format(time.DateOnly), cli.Age(time.Since(*d.Built)))
+	}
+	if d.Error != "" {
+		text += ", " + d.Error
+	}
+	return text
+}
+
+func mount(m api.HostMount) string {
+	text := m.Path + " (" + m.Type + ")"
+	if m.Method == "" {
+		text += ": not watched"
+	} else {
+		text += " by " + m.Method
+	}
+	if m.Why != "" {
+		text += ": " + m.Why
+	}
+	return text
+}

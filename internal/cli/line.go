@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"sync"
+)
+
+// Line is a line on a terminal that says how far something is. Elsewhere it shows nothing.
+// It may be used by several goroutines.
+type Line struct {
+	to      io.Writer
+	columns int
+
+	mu    sync.Mutex // guards what follows
+	shown bool
+}
+
+// NewLine gives a line on a stream.
+func NewLine(to io.Writer) *Line { return &Line{to: to, columns: Columns(to)} }
+
+// Show replaces what the line says.
+func (l *Line) Show(format string, args ...any) {
+	if l.columns == 0 {
+		return
+	}
+	text := []rune(Plain(fmt.Sprintf(format, args...)))
+	if len(text) > l.columns-1 {
+		text = text[:l.columns-1]
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.shown = true
+	_, _ = fmt.Fprintf(l.to, "\r\x1b[K%s", string(text))
+}
+
+// Clear takes the line away.
+func (l *Line) Clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shown {
+		_, _ = fmt.Fprint(l.to, "\r\x1b[K")
+		l.shown = false
+	}
+}

@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Many is a number of things: "1 volume", "2 volumes".
+func Many[N int | int64](n N, thing string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(thing, "ty"):
+		thing = strings.TrimSuffix(thing, "y") + "ies"
+	default:
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
+// Age is an age as people say it: of some days, the hours do not matter.
+func Age(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d >= 2*day:
+		return Many(int(d/day), "day")
+	case d >= 2*time.Hour:
+		return Many(int(d/time.Hour), "hour")
+	}
+	return d.Round(time.Second).String()
+}
+
+// Decimal is the number that a flag of 32 bits was given as: 7.1, not 7.099999904.
+func Decimal(f float32) float64 {
+	v, _ := strconv.ParseFloat(strconv.FormatFloat(float64(f), 'g', -1, 32), 64)
+	return v
+}
