@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 )
 
 // Line is a line on a terminal that says how far something is. Elsewhere it shows nothing.
@@ -14,14 +15,18 @@ type Line struct {
 
 	mu    sync.Mutex // guards what follows
 	shown bool
+	last  time.Time // when it was shown
 }
 
-// NewLine gives a line on a stream.
+// showEvery keeps a terminal that is far away from being busy with nothing but this line.
+const showEvery = 100 * time.Millisecond
+
+// NewLine gives a line on a stream; nil is none.
 func NewLine(to io.Writer) *Line { return &Line{to: to, columns: Columns(to)} }
 
 // Show replaces what the line says.
 func (l *Line) Show(format string, args ...any) {
-	if l.columns == 0 {
+	if l.columns == 0 || !l.due() {
 		return
 	}
 	text := []rune(Plain(fmt.Sprintf(format, args...)))
@@ -32,6 +37,17 @@ func (l *Line) Show(format string, args ...any) {
 	defer l.mu.Unlock()
 	l.shown = true
 	_, _ = fmt.Fprintf(l.to, "\r\x1b[K%s", string(text))
+}
+
+func (l *Line) due() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if now.Sub(l.last) < showEvery {
+		return false
+	}
+	l.last = now
+	return true
 }
 
 // Clear takes the line away.

@@ -77,13 +77,13 @@ What is what is seen by content. Bad records are counted and named and never los
 }
 
 func (g *globals) build(ctx context.Context, o build.Options, rejected bool) error {
-	l := newLine(g)
-	defer l.clear()
+	l := g.line()
+	defer l.Clear()
 	o.Progress = func(p build.Progress) {
-		l.show("%s: %d records, %d rejected: %s", p.Stage, p.Records, p.Rejected, p.Input)
+		l.Show("%s: %d records, %d rejected: %s", p.Stage, p.Records, p.Rejected, p.Input)
 	}
 	rep, err := build.Build(ctx, o)
-	l.clear()
+	l.Clear()
 	if err != nil {
 		return err
 	}

@@ -22,21 +22,18 @@ import (
 const checkEvery = time.Hour
 
 // updateOptions are what settings say of updates.
-func (g *globals) updateOptions(path string, s settings, l *line) (update.Options, error) {
+func (g *globals) updateOptions(path string, s settings, l *cli.Line) (update.Options, error) {
 	o := update.Options{Target: path, Listing: s.DBUpdateURL, Progress: func(done, total int64) {
-		l.show("Vulnerability database: %.1f of %.1f MB", float64(done)/1e6, float64(total)/1e6)
+		l.Show("Vulnerability database: %.1f of %.1f MB", float64(done)/1e6, float64(total)/1e6)
 	}}
 	if s.DBKey == "" {
 		return o, nil
 	}
-	trust, err := license.LoadTrust(s.DBKey)
+	key, err := license.LoadKey(s.DBKey)
 	if err != nil {
 		return o, fmt.Errorf("db-key: %w", err)
 	}
-	if len(trust) != 1 {
-		return o, fmt.Errorf("db-key: %s has %d keys, and one is needed", s.DBKey, len(trust))
-	}
-	o.Key = trust[0]
+	o.Key = key
 	return o, nil
 }
 
@@ -52,7 +49,7 @@ func (g *globals) autoUpdate(ctx context.Context, path string, s settings) {
 		}
 		return
 	}
-	l := newLine(g)
+	l := g.line()
 	o, err := g.updateOptions(path, s, l)
 	if err == nil {
 		if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
@@ -61,7 +58,7 @@ func (g *globals) autoUpdate(ctx context.Context, path string, s settings) {
 			o.Wait = min(o.Within, otherMost)
 			var st update.Status
 			st, err = update.Update(ctx, o)
-			l.clear()
+			l.Clear()
 			if err == nil {
 				g.say("Vulnerability database: %s, built %s", words[st.Outcome], st.Info.Built.UTC().Format(time.DateOnly))
 			}
@@ -93,14 +90,14 @@ database, fetches it, verifies it and puts it in place. A failure leaves the old
 			if s.DBUpdateURL == "" {
 				return cli.Usage(errors.New("there is no address to update from: set db-update-url in a configuration file and name it with -c"))
 			}
-			l := newLine(g)
-			defer l.clear()
+			l := g.line()
+			defer l.Clear()
 			o, err := g.updateOptions(path, s, l)
 			if err != nil {
 				return cli.Usage(err)
 			}
 			st, err := update.Update(cmd.Context(), o)
-			l.clear()
+			l.Clear()
 			return g.tellDatabase(path, st, err)
 		},
 	}
@@ -127,14 +124,14 @@ func dbImportCommand(g *globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			l := newLine(g)
-			defer l.clear()
+			l := g.line()
+			defer l.Clear()
 			o, err := g.updateOptions(path, s, l)
 			if err != nil {
 				return cli.Usage(err)
 			}
 			st, err := update.Import(cmd.Context(), args[0], o)
-			l.clear()
+			l.Clear()
 			return g.tellDatabase(path, st, err)
 		},
 	}

@@ -42,7 +42,7 @@ func (o *judgeOptions) add(cmd *cobra.Command) {
 
 // rules are what the flags and the configuration hide.
 func (o *judgeOptions) rules(ctx context.Context, s settings) (r match.Rules, err error) {
-	r = match.Rules{Packages: s.IgnorePackages, CVEs: s.IgnoreCVEs, MinScore: decimal(o.minScore)}
+	r = match.Rules{Packages: s.IgnorePackages, CVEs: s.IgnoreCVEs, MinScore: cli.Decimal(o.minScore)}
 	if o.minScore < 0 || o.minScore > 10 {
 		return r, cli.Usage(fmt.Errorf("--min-score %v: must be from 0 to 10", o.minScore))
 	}
@@ -117,7 +117,7 @@ func (o *judgeOptions) open(ctx context.Context, g *globals, s settings) (*vulnd
 	built := db.Info().Built
 	if age := time.Since(built); o.maxAge > 0 && age > o.maxAge {
 		_ = db.Close()
-		return nil, fmt.Errorf("the vulnerability database is %s old (built %s), and --max-db-age is %s: run \"imagescan db update\"", ageText(age), built.UTC().Format(time.DateOnly), ageText(o.maxAge))
+		return nil, fmt.Errorf("the vulnerability database is %s old (built %s), and --max-db-age is %s: run \"imagescan db update\"", cli.Age(age), built.UTC().Format(time.DateOnly), cli.Age(o.maxAge))
 	}
 	return db, nil
 }
@@ -178,6 +178,6 @@ func covered(c *api.ScanCoverage, hidden int) string {
 	}
 	age := time.Since(c.Database.Built)
 	return fmt.Sprintf("Coverage: %s, %d not readable, %s unread, database of %s (%s old), %s, %d hidden",
-		many(len(c.Volumes), "volume"), skipped, many(c.Unreads, "file"), c.Database.Built.UTC().Format(time.DateOnly), many(int(age.Hours()/24), "day"),
-		many(c.Unknown, "unknown score"), hidden)
+		cli.Many(len(c.Volumes), "volume"), skipped, cli.Many(c.Unreads, "file"), c.Database.Built.UTC().Format(time.DateOnly), cli.Many(int(age.Hours()/24), "day"),
+		cli.Many(c.Unknown, "unknown score"), hidden)
 }

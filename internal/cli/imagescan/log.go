@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/obs"
@@ -22,12 +21,6 @@ func openLog(path string) (*slog.Logger, func(), error) {
 	}
 	log, err := obs.Logger(f, "info", "imagescan")
 	return log, func() { _ = f.Close() }, err
-}
-
-// decimal is the number that a flag of 32 bits was given as: 7.1, not 7.099999904.
-func decimal(f float32) float64 {
-	v, _ := strconv.ParseFloat(strconv.FormatFloat(float64(f), 'g', -1, 32), 64)
-	return v
 }
 
 // globEscape keeps the signs of patterns in a path from being some.

@@ -31,13 +31,13 @@ func (o *takeOptions) add(cmd *cobra.Command) {
 
 // take takes stock of every source that is meant, and gives each to do.
 func (o *takeOptions) take(ctx context.Context, g *globals, src scan.Source, do func(*scan.Inventory) error) error {
-	line := newLine(g)
-	defer line.clear()
+	line := g.line()
+	defer line.Clear()
 	so := scan.Options{Storage: o.storage, IgnoreSystem: o.ignoreSystem, Progress: func(volume string, files, packages int) {
-		line.show("Cataloging %s: %d files, %d packages", volume, files, packages)
+		line.Show("Cataloging %s: %d files, %d packages", volume, files, packages)
 	}}
 	each := func(inv *scan.Inventory) error {
-		line.clear()
+		line.Clear()
 		tellInventory(g, inv)
 		return do(inv)
 	}
