@@ -53,6 +53,13 @@ var nevers = []never{
 		reason: "imports go downwards: a use case does not know the protocol that asks for it",
 	},
 	{
+		from: []string{"internal/rest/hostrest/...", "internal/cli/hostscan", "cmd/hostscan"}, to: []string{
+			"internal/controller/...", "internal/agent/...", "internal/store/...", "internal/registry/...", "internal/sched/...",
+			"internal/hv/...", "internal/portal/...", "internal/transfer/...", "internal/rest", "internal/auth/...", "internal/cli/cloud",
+		},
+		reason: "the host scanner runs on hosts where there is no cloud, as a small process that is idle: it knows no users and no control plane",
+	},
+	{
 		from: []string{"client/..."}, to: []string{"internal/..."},
 		reason: "the SDK is public: a user's program must be able to build it from api alone",
 	},
@@ -83,6 +90,7 @@ var onlys = []only{
 	{[]string{"internal/auth/certs"}, []string{"std", "internal/farm"}, "every service and the node's interface know callers by it, so it brings nothing along"},
 	{[]string{"internal/rest/authrest"}, []string{"std", "api", "internal/auth", "internal/auth/oidc", "internal/farm", "internal/rest"}, "both services have it, so that it knows neither"},
 	{[]string{"internal/auth/oidc"}, []string{"std", "internal/auth", "internal/farm", "github.com/coreos/go-oidc/v3/oidc", "github.com/go-jose/go-jose/v4", "golang.org/x/oauth2"}, "it needs to know the provider's protocol and nothing of those who log in"},
+	{[]string{"internal/rest/hostrest"}, []string{"std", "api", "internal/meter", "internal/rest/hostrest/wire", "internal/scan/host", "golang.org/x/net/netutil"}, "the API of the host scanner translates and decides nothing"},
 	{[]string{"internal/chore"}, []string{"std"}, "it does not know what it does for whom"},
 	{[]string{"internal/meter"}, []string{"std"}, "every room counts with it, so it brings nothing along"},
 	{[]string{"internal/scan/watch"}, []string{"std", "golang.org/x/sys/unix", "github.com/ebitengine/purego"}, "it says where something changed, whatever that means: it brings no package kinds along"},
@@ -106,6 +114,7 @@ var holders = []holder{
 	{[]string{"github.com/prometheus/..."}, []string{"internal/obs/...", "internal/store/etcd/..."}, "metrics are registered in one place"},
 	{[]string{"github.com/coreos/go-oidc/...", "github.com/go-jose/...", "golang.org/x/oauth2/..."}, []string{"internal/auth/oidc"}, "tokens of identity providers are verified in one place"},
 	{[]string{"github.com/ory/..."}, nil, "an identity provider is for tests: it brings half a hundred modules along"},
+	{[]string{"gopkg.in/natefinch/lumberjack.v2"}, []string{"internal/cli/hostscan"}, "only a program that runs without a supervisor keeps files of its log"},
 	{[]string{"testing", "pgregory.net/rapid", "github.com/google/go-cmp/..."}, nil, "products carry no test code"},
 }
 

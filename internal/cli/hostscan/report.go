@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"strconv"
 	"strings"
@@ -143,7 +144,7 @@ func (o *reportOptions) plan() (p plan, err error) {
 	if p.order, err = parseOrder(o.sort); err != nil {
 		return p, err
 	}
-	if o.minScore < 0 || o.minScore > 10 || o.minScore != o.minScore { //nolint:gocritic // what is no number is not itself
+	if o.minScore < 0 || o.minScore > 10 || math.IsNaN(float64(o.minScore)) {
 		return p, fmt.Errorf("--min-score %v: must be from 0 to 10", o.minScore)
 	}
 	if o.minScore > 0 {

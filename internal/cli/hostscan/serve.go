@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -171,7 +172,7 @@ func (v *service) hostOptions() (o host.Options, err error) {
 		return o, err
 	}
 	if filepath.Dir(o.Catalogue) == v.o.places.State {
-		o.Leave = append(o.Leave[:len(o.Leave):len(o.Leave)], v.o.places.State) // which is all ours
+		o.Leave = append(slices.Clip(o.Leave), v.o.places.State) // which is all ours
 	}
 	return o, os.MkdirAll(filepath.Dir(o.Database.Path), 0o755)
 }

@@ -127,7 +127,7 @@ const part = 64 << 10
 // answer is one that is written piece by piece.
 type answer struct {
 	w     http.ResponseWriter
-	ctx   context.Context //nolint:containedctx // of the request, as long as this is
+	ctx   context.Context // of the request, as long as this is
 	buf   bytes.Buffer
 	began bool // something was sent
 }

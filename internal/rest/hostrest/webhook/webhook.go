@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -83,8 +84,8 @@ func (h *Hook) Tell(e host.Event) {
 	defer h.mu.Unlock()
 	h.queue = append(h.queue, e)
 	items := 0
-	for i := len(h.queue) - 1; i >= 0; i-- {
-		items += len(h.queue[i].New) + len(h.queue[i].Findings) + len(h.queue[i].Gone)
+	for i, old := range slices.Backward(h.queue) {
+		items += len(old.New) + len(old.Findings) + len(old.Gone)
 		if n := len(h.queue) - i; n > 1 && (items > maxItems || n > maxQueue) {
 			h.dropLocked(i + 1)
 			h.queue = append(h.queue[:0:0], h.queue[i+1:]...)
