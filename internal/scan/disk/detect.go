@@ -19,6 +19,12 @@ const (
 	formatAPFS = "apfs"
 )
 
+// Formats that make something no disk when it has no partition table.
+const (
+	formatUnknown = "unknown"
+	formatCD      = "ISO 9660"
+)
+
 const (
 	unread    = "this file system cannot be read here"
 	encrypted = "it is encrypted"
@@ -51,7 +57,7 @@ var marks = []mark{
 	{0, "hsqs", kind{"SquashFS", unread, true}},
 	{1024, "\xe2\xe1\xf5\xe0", kind{"EROFS", unread, true}},
 	{1024, "\x10\x20\xf5\xf2", kind{"F2FS", unread, true}},
-	{32769, "CD001", kind{"ISO 9660", unread, true}},
+	{32769, "CD001", kind{formatCD, unread, true}},
 	{4086, "SWAPSPACE2", kind{"swap", noFiles, false}},
 	{65526, "SWAPSPACE2", kind{"swap", noFiles, false}},
 	{4086, "SWAP-SPACE", kind{"swap", noFiles, false}},
@@ -108,7 +114,7 @@ func detect(r io.ReaderAt, p Partition) (kind, error) {
 	if len(bytes.TrimLeft(b, "\x00")) == 0 {
 		return kind{"empty", "there is nothing at its beginning", false}, nil
 	}
-	return kind{"unknown", "what it holds is not known here", true}, nil
+	return kind{formatUnknown, "what it holds is not known here", true}, nil
 }
 
 // sense looks more closely at what has a short mark.

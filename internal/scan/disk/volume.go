@@ -36,7 +36,7 @@ type opening func(r io.ReaderAt, size int64) ([]Volume, []Skipped, error)
 var openings = map[string]opening{formatExt4: openExt4, formatAPFS: openAPFS}
 
 // Volumes finds the file systems of a disk. It fails only where nothing can be said of
-// the disk as a whole; r is the caller's as long as the volumes are used.
+// the disk as a whole, and with ErrNoDisk where it is none; r is the caller's as long as the volumes are used.
 func Volumes(r io.ReaderAt, size int64) (vols []Volume, skipped []Skipped, err error) {
 	parts, err := Partitions(r, size)
 	if err != nil {
@@ -44,6 +44,9 @@ func Volumes(r io.ReaderAt, size int64) (vols []Volume, skipped []Skipped, err e
 	}
 	for _, p := range parts {
 		v, s := volumesOf(r, p)
+		if p.Index == 0 && len(s) == 1 && (size == 0 || s[0].Name == formatUnknown || s[0].Name == formatCD) {
+			return nil, nil, noDisk(r, size)
+		}
 		for i := range v {
 			v[i].Partition = p.Index
 		}
