@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/scan/disk"
@@ -129,6 +130,45 @@ func (m memory) seal(sector int) {
 	}
 	clear(h[16:20])
 	le.PutUint32(h[16:], crc32.ChecksumIEEE(h[:92]))
+}
+
+// Tables that lie are refused with a sentence, or what they say is cut off at the end of the
+// disk, and cost no memory.
+func TestLyingTables(t *testing.T) {
+	le := binary.LittleEndian
+	for name, c := range map[string]struct {
+		lie  func(header, table []byte)
+		want string // "" for none at all
+	}{
+		"2^32 entries":      {func(h, _ []byte) { le.PutUint32(h[80:], 1<<32-1) }, "4294967295 entries of 128 bytes"},
+		"entries of 1 byte": {func(h, _ []byte) { le.PutUint32(h[84:], 1) }, "entries of 1 bytes"},
+		"huge entries":      {func(h, _ []byte) { le.PutUint32(h[84:], 1<<31) }, "entries of 2147483648 bytes"},
+		"table at 2^60":     {func(h, _ []byte) { le.PutUint64(h[72:], 1<<60) }, "behind its end"},
+		"table at 2^55":     {func(h, _ []byte) { le.PutUint64(h[72:], 1<<55) }, "behind its end"},
+		"header at 2^60":    {func(h, _ []byte) { le.PutUint64(h[24:], 1<<60) }, "checksum"},
+		"huge header":       {func(h, _ []byte) { le.PutUint32(h[12:], 1<<32-1) }, "checksum"},
+		"begins at 2^60":    {func(_, e []byte) { le.PutUint64(e[32:], 1<<60); le.PutUint64(e[40:], 1<<60) }, "from sector 1152921504606846976"},
+		"ends at 2^53":      {func(_, e []byte) { le.PutUint64(e[40:], 1<<52) }, ""},
+		"ends before":       {func(_, e []byte) { le.PutUint64(e[40:], 1) }, "from sector 80 to 1"},
+		"all the same":      {func(_, e []byte) { copy(e[128:], e[:128]) }, ""},
+	} {
+		m := make(memory, 1<<18)
+		if err := disktest.WriteGPT(m, int64(len(m)), 512, disktest.Part{Type: disktest.Linux, Name: "one", Start: 40960, Length: 65536}); err != nil {
+			t.Fatal(err)
+		}
+		clear(m[len(m)-512:]) // the copy
+		c.lie(m[512:1024], m[1024:])
+		m.seal(512)
+		list, err := disk.Partitions(bytes.NewReader(m), int64(len(m)))
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, disk.ErrDamaged)) {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, p := range list {
+			if p.Start != 40960 || p.Length <= 0 || p.Start+p.Length > int64(len(m)) {
+				t.Errorf("%s: %+v", name, p)
+			}
+		}
+	}
 }
 
 // FuzzPartitions changes some bytes of a disk, makes the checksums right, and reads its

@@ -192,6 +192,20 @@ func TestLies(t *testing.T) {
 			le.PutUint32(n[40+12+8:], 0)
 			copy(b[block*1024:], n[40:100])
 		}, "3 deep where it is 2", 42},
+		"extents 65535 deep": {"extents", func(t *testing.T, b []byte) { le.PutUint16(inodeAt(b, number(t, b, "large"))[46:], 65535) }, "is 65535 deep", 42},
+		"extents over all":   {"extents", func(t *testing.T, b []byte) { le.PutUint16(inodeAt(b, number(t, b, "large"))[42:], 65535) }, "without sense", 42},
+		"record of nothing":  {"mapped", func(t *testing.T, b []byte) { le.PutUint16(record(t, b, "file-with-a-long-name-1\x00")[4:], 0) }, "an entry of 0 bytes", 12},
+		"target without end": {"mapped", func(t *testing.T, b []byte) { le.PutUint32(inodeAt(b, number(t, b, "short"))[4:], 1<<31) }, "2147483648", 42},
+		"folder without end": {"extents", func(t *testing.T, b []byte) {
+			b[1024+96+1] |= 0x40 // folders may be large
+			le.PutUint32(inodeAt(b, number(t, b, "many"))[108:], 1<<9)
+		}, "", 42},
+		"folder of holes": {"mapped", func(t *testing.T, b []byte) {
+			b[1024+96+1] |= 0x40
+			n := inodeAt(b, number(t, b, "many"))
+			le.PutUint32(n[108:], 1<<9)
+			clear(n[44:100])
+		}, "more than a file without extents", 12},
 		"folders share a block": {"mapped", func(t *testing.T, b []byte) {
 			many, below := inodeAt(b, number(t, b, "many")), inodeAt(b, number(t, b, "folder"))
 			copy(below[44:48], many[40:44])
@@ -230,6 +244,11 @@ func TestLyingSuperblocks(t *testing.T) {
 		"no inodes":    {func(b []byte) { le.PutUint32(b[40:], 0) }, "groups of 0"},
 		"no blocks":    {func(b []byte) { le.PutUint32(b[4:], 0) }, "has 0 blocks"},
 		"inode size":   {func(b []byte) { le.PutUint16(b[88:], 100) }, "inodes have 100 bytes"},
+		"2^31 bytes":   {func(b []byte) { le.PutUint32(b[24:], 21) }, "2^31 bytes"},
+		"empty inodes": {func(b []byte) { le.PutUint16(b[88:], 0) }, "inodes have 0 bytes"},
+		"no group":     {func(b []byte) { le.PutUint32(b[32:], 0) }, "blocks in groups of 0"},
+		"empty group":  {func(b []byte) { b[96] |= 0x80; le.PutUint16(b[254:], 0) }, "descriptors of groups have 0"},
+		"inodes away":  {func(b []byte) { le.PutUint32(b[1024+8:], 1<<31) }, "inodes of group 0 lie at block 2147483648"},
 		"huge inodes":  {func(b []byte) { le.PutUint16(b[88:], 2048) }, "inodes have 2048 bytes"},
 		"journal":      {func(b []byte) { b[96] |= 8 }, "journal of another"},
 		"new features": {func(b []byte) { b[99] |= 0x80 }, "not known here (0x80000000)"},
