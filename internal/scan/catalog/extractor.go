@@ -27,6 +27,7 @@ type Claim struct {
 	Names      []string // base names, as they are
 	Extensions []string // what follows the last dot of a base name, in lower case, with the dot
 	Programs   bool     // what may be an executable file or a shared library
+	Parts      bool     // only parts of a file are read, so that it takes little memory however large it is
 	Links      bool     // symbolic links with such a name too, which are never opened
 }
 
@@ -39,6 +40,25 @@ type Content interface {
 
 // maxFile is how large a file may be for ReadAll when the caller does not say.
 const maxFile = 64 << 20
+
+// Files of more than small bytes that are read as a whole share a room: what is made of them
+// takes many times as much memory.
+const (
+	small = 1 << 20
+	room  = 32 << 20
+)
+
+// weight is how much of the room a file needs; 0 is none.
+func weight(c Claim, w wanted) int64 {
+	if c.Parts || w.link || w.entry == nil {
+		return 0
+	}
+	info, err := w.entry.Info()
+	if err != nil || info.Size() <= small {
+		return 0
+	}
+	return min(info.Size(), room)
+}
 
 // ErrTooLarge says that a file is larger than any of its kind should be.
 var ErrTooLarge = errors.New("the file is too large")

@@ -15,8 +15,8 @@ type Limits struct {
 	Text     int64 // bytes that packages take
 }
 
-// usual are the bounds of a scan. The largest trees that people have come to a tenth.
-var usual = Limits{Packages: 1_000_000, Warnings: 10_000, Text: 512 << 20}
+// usual are the bounds of a scan. The largest trees that people have come to a fifth.
+var usual = Limits{Packages: 500_000, Warnings: 10_000, Text: 512 << 20}
 
 // maxFolders is how many folders of one tree are read.
 const maxFolders = 4 << 20

@@ -1,9 +1,12 @@
 package catalog_test
 
 import (
+	"context"
 	"fmt"
 	"reflect"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
@@ -79,4 +82,37 @@ func TestLongNames(t *testing.T) {
 	long := strings.Repeat("n", 2000)
 	catalogtest.Expect(t, list("list"), catalogtest.Files{"list": "gem " + long + " 1\ngem a 1\ngem b " + long},
 		"gem a 1 /list", "! /list: lines: it names a package by more than 1024 bytes, or a version by more than 512")
+}
+
+// heavy counts how many of it are at work at once.
+type heavy struct {
+	lines
+	now, most *atomic.Int32
+}
+
+func (h heavy) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	for n := h.now.Add(1); ; {
+		if most := h.most.Load(); n <= most || h.most.CompareAndSwap(most, n) {
+			break
+		}
+	}
+	defer h.now.Add(-1)
+	_, err := f.ReadAll(0)
+	runtime.Gosched()
+	return nil, err
+}
+
+// Large files are read by few at once: what is made of them takes much memory.
+func TestLargeFilesWait(t *testing.T) {
+	files := catalogtest.Files{}
+	for i := range 12 {
+		files[fmt.Sprintf("%d/list", i)] = strings.Repeat(" ", 20<<20)
+	}
+	h := heavy{lines{catalog.Claim{Names: []string{"list"}}}, &atomic.Int32{}, &atomic.Int32{}}
+	if _, err := catalog.Scan(t.Context(), catalogtest.Tree(files), catalog.Options{Extractors: []catalog.Extractor{h}, Workers: 8}); err != nil {
+		t.Fatal(err)
+	}
+	if n := h.most.Load(); n != 1 {
+		t.Errorf("%d at once", n)
+	}
 }

@@ -56,6 +56,10 @@ func (s *shelf) add(p Package) {
 		s.first.grow(h.variable() - before)
 		return
 	}
+	if s.first.end != nil && k.compare((*s.first.end).key) >= 0 {
+		s.left++ // it would be dropped again
+		return
+	}
 	h := &held{Package: p, entries: 1}
 	h.Name, h.Version, h.BundleID = strings.Clone(p.Name), strings.Clone(p.Version), strings.Clone(p.BundleID)
 	h.Licenses, h.Locations = cloned(nil, p.Licenses), slices.Clone(p.Locations)

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/buildyard/buildyard/internal/scan/catalog/ziplimit"
 )
 
@@ -77,7 +79,7 @@ func Scan(ctx context.Context, root fs.FS, o Options) (*Result, error) {
 	o.Limits = o.Limits.orUsual()
 	p := &progress{tell: o.Progress}
 	defer p.start()()
-	r := &reading{root: root, claims: newClaims(o.Extractors), options: o, report: p, shelf: newShelf(o.Limits)}
+	r := &reading{root: root, claims: newClaims(o.Extractors), options: o, report: p, shelf: newShelf(o.Limits), room: semaphore.NewWeighted(room)}
 	r.walk = newWalk(r)
 	if err := r.walk.run(ctx, o.Workers); err != nil {
 		return nil, fmt.Errorf("scanning: %w", err)
@@ -92,6 +94,8 @@ type reading struct {
 	options Options
 	report  *progress
 	walk    *walk
+
+	room *semaphore.Weighted // of large files that are in memory
 
 	mu     sync.Mutex
 	shelf  *shelf
@@ -156,6 +160,12 @@ var errTime = errors.New("reading it took too long")
 // extract runs one extractor. A file that makes it panic is like one that it cannot read; odd
 // is one whose bytes were there and made no sense.
 func (r *reading) extract(ctx context.Context, e Extractor, w wanted) (packages []Package, n int64, odd bool, err error) {
+	if n := weight(e.Claim(), w); n > 0 {
+		if err := r.room.Acquire(ctx, n); err != nil {
+			return nil, 0, false, err
+		}
+		defer r.room.Release(n)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, r.options.FileTime, errTime)
 	defer cancel()
 	f := &File{Path: w.path, Link: w.link, ctx: ctx, root: r.root, entry: w.entry}

@@ -30,7 +30,9 @@ var _ catalog.Extractor = Formulae{}
 func (Formulae) Name() string { return "brew/formula" }
 
 // Claim asks for receipts.
-func (Formulae) Claim() catalog.Claim { return catalog.Claim{Names: []string{"INSTALL_RECEIPT.json"}} }
+func (Formulae) Claim() catalog.Claim {
+	return catalog.Claim{Names: []string{"INSTALL_RECEIPT.json"}, Parts: true}
+}
 
 // Wants takes Cellar/NAME/VERSION/INSTALL_RECEIPT.json.
 func (Formulae) Wants(p string) bool {

@@ -20,7 +20,7 @@ func (Casks) Name() string { return "brew/cask" }
 
 // Claim asks for copies of casks, applications and the files by which others know casks.
 func (Casks) Claim() catalog.Claim {
-	return catalog.Claim{Names: []string{"Info.plist", "source.properties"}, Extensions: []string{".json", ".rb", ".app", ".sh"}, Links: true}
+	return catalog.Claim{Names: []string{"Info.plist", "source.properties"}, Extensions: []string{".json", ".rb", ".app", ".sh"}, Links: true, Parts: true}
 }
 
 // Wants takes what lies where it should in the Caskroom.

@@ -29,6 +29,7 @@ import (
 const (
 	maxOpened = 256 << 20 // bytes in all
 	maxInner  = 32 << 20  // bytes of a packed archive within another, which is held in memory
+	maxHeld   = 64 << 20  // bytes of all that are held at once
 	maxDepth  = 6         // archives in one another
 	maxText   = 1 << 20   // bytes of a manifest
 	maxErrors = 5         // that are told of one file
@@ -45,7 +46,7 @@ func (Archives) Name() string { return "java/archive" }
 var extensions = []string{".jar", ".war", ".ear", ".jmod", ".par", ".sar", ".jpi", ".hpi", ".lpkg", ".nar"}
 
 // Claim asks for archives.
-func (Archives) Claim() catalog.Claim { return catalog.Claim{Extensions: extensions} }
+func (Archives) Claim() catalog.Claim { return catalog.Claim{Extensions: extensions, Parts: true} }
 
 // Wants takes all.
 func (Archives) Wants(string) bool { return true }
@@ -67,6 +68,7 @@ func (Archives) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package
 type archive struct {
 	ctx   context.Context
 	left  int64 // bytes that may be unpacked yet
+	held  int64 // bytes of packed archives in memory
 	found []catalog.Package
 	errs  []error
 
@@ -155,9 +157,11 @@ func (a *archive) open(outer *io.SectionReader, f *zip.File, depth int) error {
 		}
 		return a.read(io.NewSectionReader(outer, off, size), size, f.Name, depth+1)
 	}
-	if size > maxInner {
+	if size > maxInner || a.held+size > maxHeld {
 		return fmt.Errorf("%s: %w: a packed archive of more than %d bytes is not opened", f.Name, catalog.ErrTooLarge, int64(maxInner))
 	}
+	a.held += size
+	defer func() { a.held -= size }()
 	data, err := unpack(f, size)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Name, err)

@@ -36,6 +36,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/catalog/tomllimit"
+	"github.com/buildyard/buildyard/internal/scan/catalog/yamllimit"
 )
 
 // maxLock is how large a lock file may be: it is read into memory as a whole.
@@ -153,6 +154,8 @@ func (l *File) sane(f *catalog.File, p *poms) error {
 	switch l.name {
 	case "python/poetry.lock", "python/uv.lock", "python/pdm.lock", "python/pylock.toml":
 		check = tomllimit.Check
+	case "npm/pnpm-lock.yaml":
+		check = yamllimit.Check
 	case "python/Pipfile.lock":
 		check = func(data []byte) error { return quick(data, "{") }
 	case "npm/bun.lock":

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/yamllimit"
 )
 
 // maxLock is how large a lock may be.
@@ -58,6 +59,9 @@ func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, erro
 
 func parse(data []byte) ([]catalog.Package, error) {
 	var lock file
+	if err := yamllimit.Check(data); err != nil {
+		return nil, err
+	}
 	if err := yaml.Unmarshal(data, &lock); err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ var _ catalog.Extractor = Programs{}
 func (Programs) Name() string { return "program" }
 
 // Claim asks for what may be a program.
-func (Programs) Claim() catalog.Claim { return catalog.Claim{Programs: true} }
+func (Programs) Claim() catalog.Claim { return catalog.Claim{Programs: true, Parts: true} }
 
 // Wants takes all.
 func (Programs) Wants(string) bool { return true }

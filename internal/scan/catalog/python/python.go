@@ -36,7 +36,7 @@ func (Installed) Name() string { return "python/metadata" }
 
 // Claim asks for the names of metadata and of archives.
 func (Installed) Claim() catalog.Claim {
-	return catalog.Claim{Names: []string{"METADATA", "PKG-INFO"}, Extensions: []string{".egg-info", ".egg", ".whl"}}
+	return catalog.Claim{Names: []string{"METADATA", "PKG-INFO"}, Extensions: []string{".egg-info", ".egg", ".whl"}, Parts: true}
 }
 
 // Wants takes metadata in the folders that installers make, and archives.

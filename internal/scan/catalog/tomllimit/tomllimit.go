@@ -3,17 +3,23 @@
 // It is not a reader of its own: it only sees how deep a document is nested. The reader
 // calls itself for each level, and a stack without end ends the program.
 //
-// Invariant: a document that passes has no more than a bounded number of levels.
+// Invariant: a document that passes has no more than a bounded number of levels and values.
 package tomllimit
 
 import (
 	"bytes"
 	"fmt"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
 // MaxDepth is how deep arrays and tables may lie in one another, and how many parts a
 // key may have.
 const MaxDepth = 64
+
+// MaxValues is how many values and keys a document may have: in memory each takes far more
+// than in the text.
+const MaxValues = 2_000_000
 
 // ErrDeep says that a document is nested deeper than any that means well.
 var ErrDeep = fmt.Errorf("it is nested more than %d deep", MaxDepth)
@@ -39,6 +45,13 @@ func Check(data []byte) error {
 		if open > MaxDepth || dots > MaxDepth {
 			return ErrDeep
 		}
+	}
+	values := 0
+	for _, mark := range []string{"[", "{", "=", ","} {
+		values += bytes.Count(data, []byte(mark))
+	}
+	if values > MaxValues {
+		return fmt.Errorf("%w: it has %d values", catalog.ErrTooLarge, values)
 	}
 	return nil
 }

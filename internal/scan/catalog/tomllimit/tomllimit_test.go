@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
 func TestCheck(t *testing.T) {
@@ -58,4 +60,10 @@ func depth(v any) int {
 		return 0
 	}
 	return most + 1
+}
+
+func TestManyValues(t *testing.T) {
+	if err := Check([]byte("a = [" + strings.Repeat("{},", MaxValues/2) + "]")); !errors.Is(err, catalog.ErrTooLarge) {
+		t.Errorf("got %v", err)
+	}
 }

@@ -73,8 +73,11 @@ func leadsTo(f *apfs.FS, p string, e fs.DirEntry) (errs []error) {
 func TestHostile(t *testing.T) {
 	le := binary.LittleEndian
 	files := []apfstest.File{
-		{Path: "a", Data: text(9000)}, {Path: "l", Target: "a"}, {Path: "z", Data: text(70_000), Compression: 4},
-		{Path: "i", Data: text(300), Compression: 3}, {Path: "x", Xattrs: map[string][]byte{"big": noise(1, 5000)}},
+		{Path: "a", Data: text(9000)},
+		{Path: "l", Target: "a"},
+		{Path: "z", Data: text(70_000), Compression: 4},
+		{Path: "i", Data: text(300), Compression: 3},
+		{Path: "x", Xattrs: map[string][]byte{"big": noise(1, 5000)}},
 	}
 	// replace changes all places at which some bytes stand.
 	replace := func(b, old, fresh []byte) (n int) {
