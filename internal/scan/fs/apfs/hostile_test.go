@@ -3,6 +3,7 @@ package apfs_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -57,11 +58,11 @@ func leadsTo(f *apfs.FS, p string, e fs.DirEntry) (errs []error) {
 		errs = append(errs, err)
 	} else if !e.IsDir() {
 		_, err := io.CopyN(io.Discard, file, 1<<20)
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			errs = append(errs, err)
 		}
 		_, err = file.(io.ReaderAt).ReadAt(make([]byte, 10), 1<<60)
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			errs = append(errs, err)
 		}
 	}
