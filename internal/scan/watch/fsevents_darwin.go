@@ -194,6 +194,8 @@ func (e *events) begin(after uint64) error {
 }
 
 // arrived is called by the system with a list of events.
+//
+//nolint:revive // the system says how many arguments there are
 func arrived(_, info, n uintptr, paths *[eventsAtOnce]*[pathBytes]byte, flags *[eventsAtOnce]uint32, ids *[eventsAtOnce]uint64) {
 	v, ok := streams.Load(info)
 	if !ok {

@@ -55,14 +55,14 @@ func TestGather(t *testing.T) {
 func TestGatherCollapsesWhereMostHappened(t *testing.T) {
 	var news []string
 	for i := range 90 {
-		news = append(news, fmt.Sprintf("f /home/u/p/node_modules/m%d/package.json", i))
+		news = append(news, fmt.Sprintf("f /users/p/node_modules/m%d/package.json", i))
 	}
-	news = append(news, "f /etc/one", "g /usr/lib/two", "f /home/u/q/three")
+	news = append(news, "f /etc/one", "g /usr/lib/two", "f /users/q/three")
 	for i := range 90 {
 		news = append(news, fmt.Sprintf("f /tmp/f%d", i))
 	}
 	got := after(100, news...)
-	for _, want := range []string{"f /etc/one", "g /usr/lib/two", "f /home/u/q/three", "f /home/u/p/node_modules"} {
+	for _, want := range []string{"f /etc/one", "g /usr/lib/two", "f /users/q/three", "f /users/p/node_modules"} {
 		if !slices.Contains(got, want) {
 			t.Errorf("no %q in %q", want, got)
 		}

@@ -245,9 +245,9 @@ func TestWatchesRunOut(t *testing.T) {
 // TestPlacesThatComeLater watches the way to places.
 func TestPlacesThatComeLater(t *testing.T) {
 	dir := realPath(t.TempDir())
-	place := dir + "/home/cargo/registry"
+	place := dir + "/user/cargo/registry"
 	w := begin(t, Options{Roots: []string{"/"}, Places: []string{place, dir + "/there"}, Method: Inotify})
-	shell(t, dir, "mkdir -p home/cargo/registry/x; echo 1 > home/cargo/registry/x/1.json; mkdir there; echo 1 > there/2.json")
+	shell(t, dir, "mkdir -p user/cargo/registry/x; echo 1 > user/cargo/registry/x/1.json; mkdir there; echo 1 > there/2.json")
 	w.expect(Change{place, Folder}, Change{dir + "/there", Folder})
 	if !eventually(func() bool {
 		w.mu.Lock()
@@ -257,12 +257,12 @@ func TestPlacesThatComeLater(t *testing.T) {
 		t.Error(w.files)
 	}
 	w.forget()
-	shell(t, dir, "mv home/cargo home/away; echo 1 > home/away/registry/x/3.json")
+	shell(t, dir, "mv user/cargo user/away; echo 1 > user/away/registry/x/3.json")
 	w.expect(Change{place, Gone})
-	shell(t, dir, "mv home/away home/cargo; echo 1 > home/cargo/registry/x/4.json")
+	shell(t, dir, "mv user/away user/cargo; echo 1 > user/cargo/registry/x/4.json")
 	w.expect(Change{place, Folder})
 	w.forget()
-	shell(t, dir, "rm -r home; mkdir -p home/cargo/registry/y; echo 1 > home/cargo/registry/y/5.json")
+	shell(t, dir, "rm -r user; mkdir -p user/cargo/registry/y; echo 1 > user/cargo/registry/y/5.json")
 	if !eventually(func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
