@@ -113,7 +113,7 @@ func (h *Host) UpdateDatabase(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(h.life, cancel)()
+	defer context.AfterFunc(h.life, cancel)() //nolint:contextcheck // whichever ends first
 	err := h.fetch(ctx, 0)
 	s := &step{cause: ByDatabase}
 	judged := h.judgeAll(ctx, s)

@@ -4,6 +4,7 @@ import (
 	"io"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
@@ -27,14 +28,7 @@ func (h *Host) newFinder(folder string, m *meter) (*catalog.Finder, io.Closer, e
 func workers() int { return min(runtime.GOMAXPROCS(0), 8) }
 
 // leaves says whether a folder is left out.
-func (h *Host) leaves(folder string) bool {
-	for _, l := range h.o.Leave {
-		if folder == l {
-			return true
-		}
-	}
-	return false
-}
+func (h *Host) leaves(folder string) bool { return slices.Contains(h.o.Leave, folder) }
 
 // inTree is a path of the system as one of the tree that a finder has.
 func inTree(path string) string {

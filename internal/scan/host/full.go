@@ -33,18 +33,18 @@ func folderOf(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%w: %s is no absolute path", ErrPath, path)
 	}
-	real, err := filepath.EvalSymlinks(path)
+	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrPath, err)
 	}
-	info, err := os.Stat(real)
+	info, err := os.Stat(resolved)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrPath, err)
 	}
 	if !info.IsDir() {
 		return "", fmt.Errorf("%w: %s is not a folder", ErrPath, path)
 	}
-	return real, nil
+	return resolved, nil
 }
 
 // beginFullLocked starts the goroutine of a full scan.

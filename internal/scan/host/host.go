@@ -46,6 +46,8 @@ type Host struct {
 	goes sync.WaitGroup
 	on   chan struct{} // closed when the scanner goes on where the last process ended
 
+	damage chan error // of the catalogue, for Run
+
 	judging sync.Mutex  // held by who compares packages with the database
 	again   atomic.Bool // somebody asked for it meanwhile
 	judges  atomic.Bool
@@ -62,7 +64,6 @@ type Host struct {
 	looked   error // of the last look for a newer database
 	unread   error // why the database cannot be read
 	nextLook time.Time
-	rebuilds bool
 }
 
 // work counts.
@@ -87,7 +88,7 @@ func Open(o Options) (*Host, error) {
 	for i, l := range o.Leave {
 		o.Leave[i] = filepath.Clean(l)
 	}
-	h := &Host{o: o, log: o.Log, names: catalog.NewNames(kinds.All()), state: Idle, on: make(chan struct{})}
+	h := &Host{o: o, log: o.Log, names: catalog.NewNames(kinds.All()), state: Idle, on: make(chan struct{}), damage: make(chan error, 1)}
 	if err := h.SetRules(o.Rules); err != nil {
 		return nil, err
 	}
@@ -131,13 +132,19 @@ func (h *Host) SetRules(r Rules) error {
 // the scanner.
 func (h *Host) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, h.kill)()
-	if err := h.resume(); err != nil {
+	if err := h.resume(); err != nil { //nolint:contextcheck // scans have the scanner's life
 		h.warn(err.Error())
 	}
 	close(h.on)
 	h.goes.Go(func() { h.keepDatabase(h.life) })
-	<-h.life.Done()
-	return h.Close()
+	for {
+		select {
+		case err := <-h.damage:
+			h.rebuild(err) //nolint:contextcheck // scans have the scanner's life
+		case <-h.life.Done():
+			return h.Close()
+		}
+	}
 }
 
 // Close ends everything that runs, without changing what the next process goes on with.
@@ -411,7 +418,10 @@ func (h *Host) warnLocked(text string) {
 func (h *Host) failed(err error, what string) {
 	h.log.Error("The host scanner failed.", "what", what, "error", err)
 	if errors.Is(err, ErrDamaged) {
-		go h.rebuild(err)
+		select {
+		case h.damage <- err:
+		default: // it is known
+		}
 	}
 }
 

@@ -55,7 +55,7 @@ func (h *Host) judgeLocked(ctx context.Context, s *step) error {
 		h.noteDatabase(err)
 		return nil
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }() // it was only read
 	h.noteDatabase(nil)
 	built, totals := db.Info().Built, h.book.Totals()
 	j := &judging{host: h, db: db, step: s, at: h.now()}

@@ -37,7 +37,7 @@ type live struct {
 
 // listenOn is how long a watcher is listened to after a stop: what happened just before
 // it is told a moment later.
-const listenOn = 500 * time.Millisecond
+const listenOn = 700 * time.Millisecond
 
 // newLive begins to watch a folder. What happens from now on is not missed.
 func (h *Host) newLive(root string) (*live, error) {

@@ -36,7 +36,7 @@ type pass struct {
 
 // meter says how far a pass is.
 type meter struct {
-	files, found           atomic.Int64 // of the walk
+	files                  atomic.Int64 // of the walk
 	wanted, read, packages atomic.Int64
 }
 

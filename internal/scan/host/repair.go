@@ -19,15 +19,11 @@ func (h *Host) repairLocked(damage error) error {
 
 // rebuild sets a catalogue aside that turned out to be damaged, and begins a full scan.
 func (h *Host) rebuild(damage error) {
-	h.mu.Lock()
-	if h.rebuilds || h.life.Err() != nil {
-		h.mu.Unlock()
-		return
-	}
-	h.rebuilds = true
-	h.mu.Unlock()
 	h.turn.Lock()
 	defer h.turn.Unlock()
+	if h.life.Err() != nil {
+		return
+	}
 	h.mu.Lock()
 	full := h.full
 	h.full = nil
@@ -40,7 +36,11 @@ func (h *Host) rebuild(damage error) {
 	defer h.judging.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.rebuilds = false
+	select {
+	case again := <-h.damage:
+		h.log.Debug("What ended meanwhile says so, too.", "error", again)
+	default:
+	}
 	if err := h.repairLocked(damage); err != nil {
 		h.warnLocked(err.Error())
 		h.state = cmp.Or(h.memory.State, Idle)

@@ -19,7 +19,6 @@ type step struct {
 	findings []Finding
 	counts   Counts
 	products bool // packages that may decide about others came or went
-	database bool // only findings that a newer database brought
 }
 
 // add takes what a batch changed.

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 )
 
@@ -42,8 +41,3 @@ type WatchOptions struct {
 
 // WatchFunc makes a watcher. Nothing that happens after it returned is missed.
 type WatchFunc func(WatchOptions) (Watcher, error)
-
-// thisMachine is the watcher that is used when the options name none.
-func thisMachine(WatchOptions) (Watcher, error) {
-	return nil, errors.New("nothing says what changes on this system")
-}

@@ -66,6 +66,14 @@ func (f *file) end() error {
 	return f.closeLocked()
 }
 
+// replace closes the file, whatever comes of that, and has another one put in its place.
+func (f *file) replace(by func() error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_ = f.closeLocked() // it is damaged
+	return by()
+}
+
 // sleep closes the file until it is used again.
 func (f *file) sleep() {
 	f.mu.Lock()

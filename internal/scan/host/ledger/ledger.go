@@ -52,8 +52,7 @@ func Open(o Options) (*Ledger, error) {
 	l.start()
 	if err := l.prepare(); err != nil {
 		if !errors.Is(err, ErrDamaged) {
-			l.Close()
-			return nil, err
+			return nil, errors.Join(err, l.Close())
 		}
 		return l, err
 	}
@@ -70,18 +69,20 @@ func (l *Ledger) start() {
 
 // prepare makes the tables of a new file, and reads the totals.
 func (l *Ledger) prepare() error {
-	return l.update(func(t *tx) error { return nil })
+	return l.update(func(*tx) error { return nil })
 }
 
 // Repair sets a damaged file aside and begins a new one. It gives the name that the old
 // one has now.
 func (l *Ledger) Repair(now time.Time) (string, error) {
-	_ = l.file.end() // it is damaged
+	l.writes.Lock()
 	aside := fmt.Sprintf("%s.damaged-%s", l.o.Path, now.UTC().Format("20060102T150405.000Z"))
-	if err := os.Rename(l.o.Path, aside); err != nil {
+	err := l.file.replace(func() error { return os.Rename(l.o.Path, aside) })
+	l.totals.Store(&totals{})
+	l.writes.Unlock()
+	if err != nil {
 		return "", fmt.Errorf("setting the damaged catalogue aside: %w", err)
 	}
-	l.start()
 	return aside, l.prepare()
 }
 

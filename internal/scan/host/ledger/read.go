@@ -298,11 +298,11 @@ func (l *Ledger) Judge(verdicts []Verdict, at time.Time) (added []Finding, err e
 	err = l.update(func(t *tx) error {
 		added = nil
 		for i := range verdicts {
-			new, err := t.judge(&verdicts[i], at)
+			more, err := t.judge(&verdicts[i], at)
 			if err != nil {
 				return err
 			}
-			added = append(added, new...)
+			added = append(added, more...)
 		}
 		return nil
 	})

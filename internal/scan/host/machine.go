@@ -1,0 +1,81 @@
+package host
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/buildyard/buildyard/internal/scan/watch"
+)
+
+// machine is the watcher of this machine.
+type machine struct{ *watch.Watcher }
+
+var _ Watcher = machine{}
+
+// thisMachine makes it.
+func thisMachine(o WatchOptions) (Watcher, error) {
+	w, err := watch.Open(watch.Options{
+		Roots: []string{o.Root}, Wants: o.Wants, Leave: o.Leave, Places: places(o.Root), State: o.State, Log: o.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return machine{w}, nil
+}
+
+// Run tells of changes until ctx ends.
+func (m machine) Run(ctx context.Context, take func([]Change)) error {
+	what := map[watch.What]What{watch.File: FileChanged, watch.Folder: FolderChanged, watch.Gone: Gone}
+	return m.Watcher.Run(ctx, func(list []watch.Change) {
+		out := make([]Change, len(list))
+		for i, c := range list {
+			out[i] = Change{c.Path, what[c.What]}
+		}
+		take(out)
+	})
+}
+
+// Mounts says what is watched, and how.
+func (m machine) Mounts() []Mount {
+	var out []Mount
+	for _, f := range m.Watcher.Mounts() {
+		out = append(out, Mount{Path: f.Path, Type: f.Type, Method: string(f.Method), Why: f.Why})
+	}
+	return out
+}
+
+// shared are the folders in which packages lie that all users of a machine have.
+var shared = []string{
+	"/usr/lib/node_modules", "/usr/local/lib", "/usr/lib/python3", "/usr/lib/ruby", "/usr/share/nodejs", "/var/lib/gems", "/usr/local/bin",
+	"/opt", "/usr/local/Cellar", "/usr/local/Caskroom", "/Applications", "/Library/Ruby", "/Library/Python", "/srv",
+}
+
+// ofUser are those that each user has, below the home.
+var ofUser = []string{
+	"go/bin", "go/pkg/mod", ".cargo", ".npm", ".nvm", ".gem", ".rbenv", ".local", ".pyenv", ".m2/repository", ".gradle/caches", ".cocoapods",
+	"Applications", "Library/Python", "src", "work", "Projects", "Developer",
+}
+
+// places are the folders that are watched where not everything can be. A folder that
+// real-time scanning is restricted to is one itself.
+func places(root string) []string {
+	if root != "/" {
+		return []string{root}
+	}
+	out := append([]string(nil), shared...)
+	homes := []string{"/root"}
+	if home, err := os.UserHomeDir(); err == nil {
+		homes = append(homes, home)
+	}
+	for _, pattern := range []string{"/home/*", "/Users/*"} {
+		found, _ := filepath.Glob(pattern) // the pattern is good
+		homes = append(homes, found...)
+	}
+	for _, h := range homes {
+		for _, f := range ofUser {
+			out = append(out, filepath.Join(h, f))
+		}
+	}
+	return out
+}
