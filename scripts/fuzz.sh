@@ -11,7 +11,7 @@ time=${1:-10s}
 passed=0 failed=0
 while IFS=: read -r file name; do
   echo "== $(dirname "$file") $name"
-  go test "./$(dirname "$file")" -run '^$' -fuzz "^$name\$" -fuzztime "$time" </dev/null && passed=$((passed + 1)) || failed=$((failed + 1))
+  go test "./$(dirname "$file")" -run '^$' -fuzz "^$name\$" -fuzztime "$time" -fuzzminimizetime 5s </dev/null && passed=$((passed + 1)) || failed=$((failed + 1))
 done < <(grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' "$@" | sed 's/:func /:/' | sort -u)
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$passed" -gt 0 ] && [ "$failed" -eq 0 ]
