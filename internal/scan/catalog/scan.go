@@ -109,6 +109,20 @@ type outcome struct {
 	bytes    int64
 }
 
+// read finds out what a file holds, and keeps it. What a large file gave is large, too: the
+// next one waits until it is kept.
+func (r *reading) read(ctx context.Context, w wanted) {
+	n := int64(0)
+	for _, i := range w.by {
+		n = max(n, weight(r.claims.extractors[i].Claim(), w))
+	}
+	if err := r.room.Acquire(ctx, n); err != nil {
+		return // the scan has ended
+	}
+	defer r.room.Release(n)
+	r.keep(w, r.file(ctx, w))
+}
+
 // keep takes over what came of a file.
 func (r *reading) keep(w wanted, o outcome) {
 	r.report.packages.Add(int64(len(o.packages)))
@@ -130,10 +144,12 @@ func (r *reading) keep(w wanted, o outcome) {
 // file lets every extractor that wants a file read it.
 func (r *reading) file(ctx context.Context, w wanted) (out outcome) {
 	place := shown(w.path)
+	places := []string{place} // shared by all packages
 	for _, i := range w.by {
 		e := r.claims.extractors[i]
 		packages, n, odd, err := r.extract(ctx, e, w)
 		out.bytes += n
+		named := packages[:0]
 		for _, p := range packages {
 			if p.Name == "" || p.Version == "" {
 				continue
@@ -143,9 +159,14 @@ func (r *reading) file(ctx context.Context, w wanted) (out outcome) {
 				continue
 			}
 			if len(p.Locations) == 0 {
-				p.Locations = []string{place}
+				p.Locations = places
 			}
-			out.packages = append(out.packages, p)
+			named = append(named, p)
+		}
+		if out.packages == nil {
+			out.packages = named
+		} else {
+			out.packages = append(out.packages, named...)
 		}
 		if err != nil && ctx.Err() == nil {
 			out.warnings = append(out.warnings, Warning{Path: place, What: e.Name() + ": " + bare(err), Odd: odd})
@@ -160,12 +181,6 @@ var errTime = errors.New("reading it took too long")
 // extract runs one extractor. A file that makes it panic is like one that it cannot read; odd
 // is one whose bytes were there and made no sense.
 func (r *reading) extract(ctx context.Context, e Extractor, w wanted) (packages []Package, n int64, odd bool, err error) {
-	if n := weight(e.Claim(), w); n > 0 {
-		if err := r.room.Acquire(ctx, n); err != nil {
-			return nil, 0, false, err
-		}
-		defer r.room.Release(n)
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, r.options.FileTime, errTime)
 	defer cancel()
 	f := &File{Path: w.path, Link: w.link, ctx: ctx, root: r.root, entry: w.entry}

@@ -77,7 +77,7 @@ func newWalk(r *reading) *walk {
 	w := &walk{
 		root: r.root, claims: r.claims, leave: r.options.Leave, begin: r.options.begin, report: r.report, seen: map[uint64]struct{}{},
 		warnings: newWarnings(r.options.Limits), skipped: newWarnings(r.options.Limits),
-		read: func(ctx context.Context, f wanted) { r.keep(f, r.file(ctx, f)) },
+		read: r.read,
 	}
 	w.more = sync.NewCond(&w.mu)
 	w.waiting = []folder{{}}

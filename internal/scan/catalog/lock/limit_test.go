@@ -32,6 +32,8 @@ func TestRefused(t *testing.T) {
 		"bun.lock":     `{"packages":{"a":["a@1.0.0"]` + bun.String() + `}}`,
 		"yarn.lock":    "# yarn lockfile v1\n\na@^1.0.0:\n  version \"1.0.0\"\n\n# " + strings.Repeat("x", 1<<16) + "\nb@1.0.0:\n  version \"1.0.0\"\n",
 		"pom.xml":      bomb(40),
+
+		"requirements.txt": strings.Repeat("a==1\n", maxLines+1),
 	} {
 		r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{name: text}), catalog.Options{Extractors: All()})
 		if err != nil {

@@ -147,6 +147,10 @@ func (l *File) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package,
 // look at.
 const maxWork = 4 << 30
 
+// maxLines is how many lines a lock file may have: each may become a package, which takes about
+// a kilobyte in its reader.
+const maxLines = 500_000
+
 // sane refuses what would end the program that reads it, keep it busy for hours, or make it
 // end before the end in silence.
 func (l *File) sane(f *catalog.File, p *poms) error {
@@ -165,9 +169,12 @@ func (l *File) sane(f *catalog.File, p *poms) error {
 	case pomXML:
 		check = p.add
 	default:
-		return nil
+		check = func([]byte) error { return nil }
 	}
 	data, err := f.ReadAll(maxLock)
+	if n := bytes.Count(data, []byte("\n")); err == nil && n > maxLines {
+		err = fmt.Errorf("%w: it has %d lines", catalog.ErrTooLarge, n)
+	}
 	if err == nil {
 		err = check(data)
 	}
