@@ -3,6 +3,8 @@ package imagescan
 import (
 	"context"
 	"fmt"
+	"os"
+	"runtime/debug"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -36,8 +38,15 @@ func (g *globals) say(format string, args ...any) {
 	}
 }
 
+// memory is from when on the program collects more often, in bytes: what hostile files make
+// their readers allocate is mostly garbage. GOMEMLIMIT says it otherwise.
+const memory = 2 << 30
+
 // Main runs the program and gives its exit code.
 func Main(ctx context.Context, args []string, streams Streams) int {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memory)
+	}
 	cmd := newCommand(streams)
 	cmd.SetArgs(args)
 	return cli.RunAs(ctx, cmd, "Error")
