@@ -79,6 +79,9 @@ func readSettings(ctx context.Context, path string, p places) (settings, error) 
 	}
 	path = cmp.Or(path, p.Config)
 	if err != nil {
+		if !strings.Contains(err.Error(), path) {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
 		return s, fmt.Errorf("configuration file: %w", err)
 	}
 	d := yaml.NewDecoder(bytes.NewReader(raw))
@@ -197,7 +200,7 @@ func (s settings) interval() (time.Duration, error) {
 // rules are what reports leave out.
 func (s settings) rules() (r host.Rules, err error) {
 	r = host.Rules{Packages: s.IgnorePackages, CVEs: s.IgnoreCVEs, MinScore: s.MinScore}
-	if s.MinScore < 0 || s.MinScore > 10 {
+	if !(s.MinScore >= 0 && s.MinScore <= 10) { // a NaN is refused too
 		return r, fmt.Errorf("min-score %v: must be from 0 to 10", s.MinScore)
 	}
 	if r.MinSeverity, err = match.ParseSeverity(s.MinSeverity); err != nil {

@@ -33,7 +33,7 @@ func FuzzQuery(f *testing.F) {
 		if q.Path != "" && (!filepath.IsAbs(q.Path) || q.Path != filepath.Clean(q.Path) || strings.ContainsRune(q.Path, 0) || len(q.Path) > maxPath) {
 			t.Errorf("path %q", q.Path)
 		}
-		if !(q.MinScore >= 0 && q.MinScore <= 10) { //nolint:staticcheck // a NaN is neither
+		if !(q.MinScore >= 0 && q.MinScore <= 10) { // a NaN is neither
 			t.Errorf("score %v", q.MinScore)
 		}
 		if _, err := time.Parse(time.RFC3339Nano, q.From.Format(time.RFC3339Nano)); err != nil {

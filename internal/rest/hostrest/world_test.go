@@ -28,6 +28,7 @@ func (q quiet) Run(ctx context.Context, _ func([]host.Change)) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
+
 func (q quiet) Mounts() []host.Mount {
 	return []host.Mount{{Path: q.root, Type: "ext4", Method: "poll"}}
 }

@@ -1,0 +1,195 @@
+package hostscan_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/cli/hostscan"
+	"github.com/buildyard/buildyard/internal/cli/imagescan"
+)
+
+// TestMain lets the scripts run this very binary as the programs.
+func TestMain(m *testing.M) {
+	as := func(run func(context.Context, []string, cli.Streams) int) func() {
+		return func() {
+			ctx, stop := cli.Signals(context.Background())
+			code := run(ctx, os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+			stop()
+			os.Exit(code)
+		}
+	}
+	testscript.Main(m, map[string]func(){"hostscan": as(hostscan.Main), "imagescan": as(imagescan.Main)})
+}
+
+// TestScripts runs what testdata tells of the commands. Each script has a port of its own in
+// PORT, and state beneath WORK.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata", RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("HOME", env.WorkDir)
+			for _, name := range []string{"CACHE", "CONFIG", "STATE"} {
+				env.Setenv("XDG_"+name+"_HOME", filepath.Join(env.WorkDir, strings.ToLower(name)))
+			}
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			_, port, _ := net.SplitHostPort(l.Addr().String())
+			env.Setenv("PORT", port)
+			env.Values["world"] = &world{}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"daemon": daemon, "hup": hup, "end": end, "until": until, "says": says, "signalled": signalled},
+	})
+}
+
+// world is what a script has running.
+type world struct{ service *exec.Cmd }
+
+func of(ts *testscript.TestScript) *world { return ts.Value("world").(*world) }
+
+// program makes a command that runs as the script's own would.
+func program(ts *testscript.TestScript, args ...string) *exec.Cmd {
+	path := ""
+	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
+		if at := filepath.Join(dir, "hostscan"); path == "" {
+			if _, err := os.Stat(at); err == nil {
+				path = at
+			}
+		}
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Dir = ts.Getenv("WORK")
+	for _, name := range []string{"HOME", "PATH", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "GOCOVERDIR"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	return cmd
+}
+
+// daemon starts the service with the configuration file hostscan.yml, whose listen-addr is put
+// in front, and waits until it answers: daemon [HOST [ARG...]].
+func daemon(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || of(ts).service != nil {
+		ts.Fatalf("usage: daemon [HOST [ARG...]], once")
+	}
+	host, more := "127.0.0.1", []string{}
+	if len(args) > 0 {
+		host, more = args[0], args[1:]
+	}
+	config := "listen-addr: '" + net.JoinHostPort(host, ts.Getenv("PORT")) + "'\n" + ts.ReadFile("hostscan.yml")
+	ts.Check(os.WriteFile(ts.MkAbs("running.yml"), []byte(config), 0o600))
+	cmd := program(ts, append([]string{"serve", "-c", ts.MkAbs("running.yml")}, more...)...)
+	said, err := os.Create(ts.MkAbs("said"))
+	ts.Check(err)
+	cmd.Stderr = said
+	ts.Check(cmd.Start())
+	_ = said.Close()
+	of(ts).service = cmd
+	ts.Defer(func() {
+		if of(ts).service != nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	})
+	for range 200 {
+		if strings.Contains(ts.ReadFile("said"), "listens on") {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	ts.Fatalf("the service does not begin: %s", ts.ReadFile("said"))
+}
+
+// hup has the service read a configuration again: hup FILE.
+func hup(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: hup FILE")
+	}
+	first, _, _ := strings.Cut(ts.ReadFile("running.yml"), "\n")
+	ts.Check(os.WriteFile(ts.MkAbs("running.yml"), []byte(first+"\n"+ts.ReadFile(args[0])), 0o600))
+	ts.Check(of(ts).service.Process.Signal(syscall.SIGHUP))
+}
+
+// end ends the service by a signal, and looks at its exit status: end SIGNAL STATUS.
+func end(ts *testscript.TestScript, neg bool, args []string) {
+	sig := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
+	if neg || len(args) != 2 || sig[args[0]] == 0 {
+		ts.Fatalf("usage: end INT|TERM|KILL STATUS")
+	}
+	cmd := of(ts).service
+	of(ts).service = nil
+	ts.Check(cmd.Process.Signal(sig[args[0]]))
+	_ = cmd.Wait()
+	if got := fmt.Sprint(cmd.ProcessState.ExitCode()); got != args[1] {
+		ts.Fatalf("the service ended with %s: %s", got, ts.ReadFile("said"))
+	}
+}
+
+// until runs the program until it says something: until TEXT ARG...
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until TEXT ARG...")
+	}
+	var out []byte
+	for range 200 {
+		out, _ = program(ts, args[1:]...).CombinedOutput()
+		if bytes.Contains(out, []byte(args[0])) {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	ts.Fatalf("%q never says %q but %s", args[1:], args[0], out)
+}
+
+// says waits until a file has a line that matches: says FILE PATTERN.
+func says(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: says FILE PATTERN")
+	}
+	pattern := regexp.MustCompile(args[1])
+	for range 200 {
+		if pattern.MatchString(ts.ReadFile(args[0])) {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	ts.Fatalf("%s never says %s but %s", args[0], args[1], ts.ReadFile(args[0]))
+}
+
+// signalled interrupts a full scan of a folder while it runs, and looks at its exit status and
+// at what it says: signalled FOLDER STATUS TEXT. The folder is made large.
+func signalled(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: signalled FOLDER STATUS TEXT")
+	}
+	for i := range 3000 {
+		folder := ts.MkAbs(filepath.Join(args[0], fmt.Sprint(i), "node_modules", "x"))
+		ts.Check(os.MkdirAll(folder, 0o755))
+		ts.Check(os.WriteFile(filepath.Join(folder, "package.json"), fmt.Appendf(nil, `{"name":"x%d","version":"1"}`, i), 0o644))
+	}
+	var said bytes.Buffer
+	cmd := program(ts, "-p", ts.Getenv("PORT"), "full-scan", "-d", args[0])
+	cmd.Stderr = &said
+	ts.Check(cmd.Start())
+	until(ts, false, []string{"Running Full", "-p", ts.Getenv("PORT"), "status"})
+	ts.Check(cmd.Process.Signal(syscall.SIGINT))
+	_ = cmd.Wait()
+	if got := fmt.Sprint(cmd.ProcessState.ExitCode()); got != args[1] || !strings.Contains(said.String(), args[2]) {
+		ts.Fatalf("exit %s: %s", got, said.String())
+	}
+}

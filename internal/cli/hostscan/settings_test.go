@@ -1,0 +1,166 @@
+package hostscan
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/match"
+)
+
+// usualOf are places beneath a folder.
+func usualOf(t *testing.T) places {
+	t.Helper()
+	dir := t.TempDir()
+	return places{Config: filepath.Join(dir, "hostscan.yml"), State: filepath.Join(dir, "state"), Log: filepath.Join(dir, "log"), Database: filepath.Join(dir, "vuln.db")}
+}
+
+// TestDefaults are those of the specification.
+func TestDefaults(t *testing.T) {
+	p := usualOf(t)
+	s, err := readSettings(t.Context(), "", p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.LogLevel != "info" || !s.LogToFile || s.LogFile != p.Log || s.VulnDBPath != p.Database || s.DisableAutoUpdate || len(s.IgnorePackages) != 1 ||
+		s.IgnorePackages[0] != "cpe:/a:apple:icloud:1.0" || s.IgnoreCVEs == nil || len(s.IgnoreCVEs) != 0 || s.MinScore != 0 || s.MinSeverity != "low" ||
+		s.ListenAddr != "127.0.0.1:8081" || s.DBBackendPath != filepath.Join(p.State, "catalogue.db") || s.DBUpdateInterval != "24h" {
+		t.Errorf("%+v", s)
+	}
+	if d, err := s.database(); err != nil || d.Every != 24*time.Hour || d.Manual || d.Listing != "" {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// TestUsualFile: it counts when nobody names another, and an empty value is none.
+func TestUsualFile(t *testing.T) {
+	p := usualOf(t)
+	text := "ignore-packages: [\"\"]\nmin-severity: high\nmin-score: 7.5\nlisten-addr: \"\"\ndisable-auto-update: true\ndb-update-interval: 90m\nlog-to-file: false\n"
+	if err := os.WriteFile(p.Config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s, err := readSettings(t.Context(), "", p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.rules()
+	if err != nil || len(r.Packages) != 1 || r.Packages[0] != "" || r.MinSeverity != "high" || r.MinScore != 7.5 || s.ListenAddr != "127.0.0.1:8081" || s.LogToFile {
+		t.Errorf("%+v, %+v, %v", s, r, err)
+	}
+	if d, err := s.database(); err != nil || !d.Manual || d.Every != 90*time.Minute {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if err := os.WriteFile(p.Config, []byte("# nothing\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = readSettings(t.Context(), "", p); err != nil || s.IgnorePackages[0] != match.DefaultIgnored {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// TestNoHome: who has no home folder names the files.
+func TestNoHome(t *testing.T) {
+	if _, err := readSettings(t.Context(), "", places{}); err == nil || !strings.Contains(err.Error(), "db-backend-path") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestPlaces(t *testing.T) {
+	env := func(name string) string { return map[string]string{"XDG_STATE_HOME": "/s"}[name] }
+	none := func(string) string { return "" }
+	for name, c := range map[string]struct {
+		got  places
+		want places
+	}{
+		"linux root": {placesOf("linux", true, "", none), places{"/etc/buildyard/hostscan.yml", "/var/lib/buildyard/hostscan", "/var/log/buildyard/hostscan.log", "/var/lib/buildyard/vuln.db"}},
+		"linux user": {placesOf("linux", false, "/h", none), places{"/h/.config/buildyard/hostscan.yml", "/h/.local/state/buildyard/hostscan", "/h/.local/state/buildyard/hostscan/hostscan.log", "/h/.cache/buildyard/vuln.db"}},
+		"XDG":        {placesOf("linux", false, "/h", env), places{"/h/.config/buildyard/hostscan.yml", "/s/buildyard/hostscan", "/s/buildyard/hostscan/hostscan.log", "/h/.cache/buildyard/vuln.db"}},
+		"mac root":   {placesOf("darwin", true, "/var/root", none), places{"/Library/Application Support/buildyard/hostscan.yml", "/Library/Application Support/buildyard/hostscan", "/Library/Logs/buildyard/hostscan.log", "/Library/Application Support/buildyard/vuln.db"}},
+		"mac user":   {placesOf("darwin", false, "/Users/x", none), places{"/Users/x/Library/Application Support/buildyard/hostscan.yml", "/Users/x/Library/Application Support/buildyard/hostscan", "/Users/x/Library/Logs/buildyard/hostscan.log", "/Users/x/Library/Caches/buildyard/vuln.db"}},
+		"nobody":     {placesOf("linux", false, "", none), places{}},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %+v", name, c.got)
+		}
+	}
+}
+
+// TestTokens: there is one where others can ask, and it stays.
+func TestTokens(t *testing.T) {
+	p := usualOf(t)
+	s := usual(p)
+	if a, err := s.access(p); err != nil || a.Token != "" {
+		t.Errorf("on loopback: %+v, %v", a, err)
+	}
+	s.ListenAddr = "0.0.0.0:8081"
+	a, err := s.access(p)
+	if err != nil || len(a.Token) < 40 {
+		t.Fatalf("made: %q, %v", a.Token, err)
+	}
+	if again, err := s.access(p); err != nil || again.Token != a.Token {
+		t.Errorf("read: %+v, %v", again, err)
+	}
+	file := filepath.Join(p.State, tokenName)
+	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
+	}
+	for text, says := range map[string]string{"": "is empty", " \n": "is empty", "a b\n": "must be one word", "a\x1b": "must be one word"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.access(p); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	s.Token, s.ListenAddr = "of the configuration", "192.0.2.1:1"
+	if a, err := s.access(places{}); err != nil || a.Token != s.Token {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if s.Token = ""; s.ListenAddr != "" {
+		if _, err := s.access(places{}); err == nil {
+			t.Error("no place for a token, and none")
+		}
+	}
+}
+
+func TestLater(t *testing.T) {
+	a, b := usual(usualOf(t)), usual(usualOf(t))
+	b.MinScore, b.Token, b.AllowedHosts = 7, "x", []string{"y"}
+	b.LogFile, b.VulnDBPath, b.DBBackendPath = a.LogFile, a.VulnDBPath, a.DBBackendPath
+	if got := later(a, b); len(got) != 0 {
+		t.Errorf("%q", got)
+	}
+	b.Webhook, b.ListenAddr = "http://x", "127.0.0.1:1"
+	if got := strings.Join(later(a, b), " "); got != "listen-addr webhook" {
+		t.Errorf("%q", got)
+	}
+}
+
+// FuzzSettings: whatever a file says, it is refused with a sentence or can be used.
+func FuzzSettings(f *testing.F) {
+	for _, text := range []string{
+		"", "log-level: info", "ignore-packages:\n  - cpe:/a:apple:icloud:1.0\n", "ignore-packages: null", "min-score: .nan", "min-score: 1e300", "- a", "a: &a [*a]",
+		"listen-addr: ':0'", "db-update-interval: 24h", "exclude-paths: [/]", "\x00", "? [a]\n: b", "min-severity: HIGH",
+	} {
+		f.Add(text)
+	}
+	p := places{State: "/s", Log: "/l", Database: "/d"}
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(t.TempDir(), "c.yml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := readSettings(t.Context(), path, p)
+		if err != nil {
+			if !strings.Contains(err.Error(), path) {
+				t.Errorf("error %v", err)
+			}
+			return
+		}
+		if r, err := s.rules(); err != nil || !(r.MinScore >= 0 && r.MinScore <= 10) { // a NaN is neither
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
