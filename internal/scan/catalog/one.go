@@ -122,7 +122,7 @@ func (n named) Name() string { return n.name }
 // that is only reached by a link: a walk follows none.
 func (f *Finder) At(name string) (Wanted, bool) {
 	info, err := lstat(f.root, name)
-	if err != nil || f.behindLink(name) {
+	if err != nil {
 		return Wanted{}, false
 	}
 	base := path.Base(name)
@@ -133,10 +133,10 @@ func (f *Finder) At(name string) (Wanted, bool) {
 		if b.program(name, fs.FileInfoToDirEntry(named{info, base})) {
 			by = append(by, f.claims.programs...)
 		}
-		return Wanted{name, by, false}, len(by) > 0
+		return Wanted{name, by, false}, len(by) > 0 && !f.behindLink(name)
 	case mode&fs.ModeSymlink != 0:
 		by := f.claims.named(name, base, true)
-		return Wanted{name, by, true}, len(by) > 0
+		return Wanted{name, by, true}, len(by) > 0 && !f.behindLink(name)
 	default:
 		return Wanted{}, false
 	}

@@ -42,7 +42,7 @@ type meter struct {
 
 const (
 	pieceFiles = 128  // that a goroutine takes at a time
-	batchFiles = 4096 // about, that one transaction of the catalogue keeps
+	batchFiles = 2048 // about, that one transaction of the catalogue keeps
 	staleTries = 3
 )
 
@@ -166,28 +166,26 @@ func (p *pass) one(ctx context.Context, w catalog.Wanted, mark uint64) (ledger.F
 	return ledger.File{Path: w.Path, Mark: mark, Packages: found.Packages}, found.Warnings
 }
 
-// collect keeps what was read, as many pieces at a time as are there.
+// collect keeps what was read, many files in one transaction: each waits for the disk.
 func (p *pass) collect(ctx context.Context, done <-chan *piece, out *passed) error {
-	for c, more := <-done; more; c, more = <-done {
+	for more := true; more; {
 		var b ledger.Batch
-		for n := 0; more; {
+		for n := 0; n < batchFiles; {
+			var c *piece
+			if c, more = <-done; !more {
+				break
+			}
 			if c.err != nil {
 				return c.err
 			}
 			if ctx.Err() != nil {
 				return context.Cause(ctx) // what was read in part is not kept
 			}
-			n += len(c.files) + 1
+			n += len(c.wanted)
 			p.put(&b, c, out)
-			if n >= batchFiles {
-				break
-			}
-			select {
-			case c, more = <-done:
-				continue
-			default:
-			}
-			break
+		}
+		if len(b.Sweep) == 0 {
+			continue
 		}
 		if err := p.keep(ctx, b); err != nil {
 			return err

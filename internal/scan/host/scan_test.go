@@ -315,13 +315,14 @@ func TestRestartCatchesUp(t *testing.T) {
 func TestAnUnfinishedFullScanIsRepeated(t *testing.T) {
 	b := newBench(t, nil)
 	b.npm("a", "1.0.0")
-	b.judging.Lock() // it does not end before the process does
+	first := b.Host
+	first.judging.Lock() // it does not end before the process does
 	if _, err := b.FullScan(Scan{Path: b.dir}); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
-		<-b.life.Done()
-		b.judging.Unlock()
+		<-first.life.Done()
+		first.judging.Unlock()
 	}()
 	b.end()
 	b.npm("b", "1.0.0")

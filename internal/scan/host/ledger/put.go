@@ -59,6 +59,9 @@ const sweepMost = 10_000
 // Put keeps a batch. When it fails, some of what the batch drops may be dropped already.
 func (l *Ledger) Put(b Batch) (Changes, error) {
 	var out Changes
+	if nothing, err := l.leavesAll(&b); nothing || err != nil {
+		return out, err
+	}
 	for more := true; more; {
 		more = false
 		var c Changes
@@ -84,6 +87,20 @@ func (l *Ledger) Put(b Batch) (Changes, error) {
 	return out, nil
 }
 
+// leavesAll says whether a batch changes nothing, which is usual where a folder is only
+// looked through, and needs no write to the disk.
+func (l *Ledger) leavesAll(b *Batch) (nothing bool, err error) {
+	if len(b.Files) > 0 {
+		return false, nil
+	}
+	err = l.view(func(t *tx) error {
+		w := writer{tx: t}
+		nothing = len(w.gone(b)) == 0
+		return nil
+	})
+	return nothing, err
+}
+
 // writer changes tables within one transaction.
 type writer struct {
 	*tx
@@ -107,7 +124,19 @@ func (w *writer) checked(f *File, now func(string) (uint64, bool)) error {
 
 // clear drops what is gone, and says whether there is more than one transaction takes.
 func (w *writer) clear(b *Batch) (more bool, err error) {
-	var list [][]byte
+	for i, path := range w.gone(b) {
+		if i >= sweepMost {
+			return true, nil
+		}
+		if err := w.drop(path); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// gone lists the files that a batch drops, up to one more than are dropped at once.
+func (w *writer) gone(b *Batch) (list [][]byte) {
 	for _, path := range b.Drop {
 		if w.files.Get([]byte(path)) != nil {
 			list = append(list, []byte(path))
@@ -117,15 +146,7 @@ func (w *writer) clear(b *Batch) (more bool, err error) {
 	for _, s := range b.Sweep {
 		list = w.between(list, s, b.There)
 	}
-	for i, path := range list {
-		if i >= sweepMost {
-			return true, nil
-		}
-		if err := w.drop(path); err != nil {
-			return false, err
-		}
-	}
-	return false, nil
+	return list
 }
 
 // between lists the files of a folder that are gone, up to one more than are dropped at
