@@ -2,6 +2,7 @@ package hostscan
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -71,8 +72,12 @@ func (g *globals) tellStatus(s api.HostStatus) error {
 		line("Under Way", "%s", underWay(s))
 	}
 	line("Vulnerability Database", "%s", database(s.Database))
-	for _, m := range s.Mounts {
-		line("Watched", "%s", mount(m))
+	watched, left := mounts(s.Mounts)
+	for _, m := range watched {
+		line("Watched", "%s", m)
+	}
+	for _, m := range left {
+		line("Not Watched", "%s", m)
 	}
 	for _, w := range s.Warnings {
 		line("Warning", "%s", w)
@@ -123,15 +128,36 @@ func database(d api.HostDatabase) string {
 	return text
 }
 
-func mount(m api.HostMount) string {
-	text := m.Path + " (" + m.Type + ")"
-	if m.Method == "" {
-		text += ": not watched"
-	} else {
-		text += " by " + m.Method
+// mounts says of file systems how they are watched, and of the others why they are not:
+// many have one reason, which is said once.
+func mounts(list []api.HostMount) (watched, left []string) {
+	const most = 2 // that are named for one reason
+	paths := map[string][]string{}
+	var reasons []string
+	for _, m := range list {
+		name := m.Path + " (" + m.Type + ")"
+		switch {
+		case m.Method == "":
+			if paths[m.Why] == nil {
+				reasons = append(reasons, m.Why)
+			}
+			paths[m.Why] = append(paths[m.Why], name)
+		case m.Why == "":
+			watched = append(watched, name+" by "+m.Method)
+		default:
+			watched = append(watched, name+" by "+m.Method+": "+m.Why)
+		}
 	}
-	if m.Why != "" {
-		text += ": " + m.Why
+	for _, why := range reasons {
+		names, text := paths[why], ""
+		if n := len(names) - most; n > 0 {
+			names, text = names[:most], fmt.Sprintf(" and %d more", n)
+		}
+		text = strings.Join(names, ", ") + text
+		if why != "" {
+			text += ": " + why
+		}
+		left = append(left, text)
 	}
-	return text
+	return watched, left
 }

@@ -1,0 +1,58 @@
+package hostscan
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// TestStatusText is what people see of a service with everything going on.
+func TestStatusText(t *testing.T) {
+	at, db := time.Now().Add(-time.Minute), time.Now().Add(-100*time.Hour)
+	pseudo := func(path string) api.HostMount {
+		return api.HostMount{Path: path, Type: "proc", Why: "it holds no files of its own"}
+	}
+	s := api.HostStatus{
+		HostState: api.HostState{State: api.HostRealTime}, Path: "/srv", Since: &at, Version: "1",
+		LastScan: &api.HostScanned{Started: at, Packages: 1, Seconds: 1.25, Denied: 2, Unread: 1, FirstUnread: []string{"/srv/\x1b[2Jx"}},
+		Mounts: []api.HostMount{
+			{Path: "/", Type: "ext4", Method: "fanotify"},
+			pseudo("/proc"),
+			{Path: "/net", Type: "nfs4", Why: "it is of another host"},
+			pseudo("/a"), pseudo("/b"), pseudo("/c"),
+			{Path: "/odd", Type: "fuse", Method: "poll", Why: "the system refuses it"},
+		},
+		Database: api.HostDatabase{Built: &db, Error: "no route to it"}, Pending: 1, Analyzing: true, Warnings: []string{"it is hot"},
+	}
+	var out bytes.Buffer
+	g := &globals{Streams: Streams{Out: &out}}
+	if err := g.tellStatus(s); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"Service State: Active\nScan State: Real-Time\nWatching: /srv\n", " of the whole host, 1 package in 1.2 s, 2 not permitted, 1 not readable\n",
+		"Not Read: /srv/?[2Jx\n", "Under Way: 1 change to look at, packages are being analyzed\n", "(4 days old), no route to it\n",
+		"Watched: / (ext4) by fanotify\n", "Watched: /odd (fuse) by poll: the system refuses it\n", "Not Watched: /net (nfs4): it is of another host\n",
+		"Not Watched: /proc (proc), /a (proc) and 2 more: it holds no files of its own\n", "Warning: it is hot\n",
+	}
+	for _, w := range want {
+		if !strings.Contains(out.String(), w) {
+			t.Errorf("no %q in\n%s", w, out.String())
+		}
+	}
+	for _, c := range []struct {
+		scan api.HostScan
+		want string
+	}{
+		{api.HostScan{Files: 5, Packages: 1}, "Cataloging: 5 files seen, 1 package"},
+		{api.HostScan{Files: 5, Wanted: 3, Read: 2, Packages: 1}, "Cataloging: 2 of 3 files read, 1 package"},
+		{api.HostScan{Phase: "judging", Wanted: 3, Packages: 2}, "Analyzing 2 packages"},
+	} {
+		if got := progress(c.scan); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
