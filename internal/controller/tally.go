@@ -23,7 +23,7 @@ type tally struct {
 
 	placed, started, failed, ended meter.Counter
 
-	mu      sync.Mutex         // guards what follows
+	mu      sync.Mutex // guards what follows
 	loaded  bool
 	seen    map[string]counted // instance id
 	states  map[farm.InstanceState]int
