@@ -47,6 +47,7 @@ func TestOneAtATime(t *testing.T) {
 		}
 	}
 	w.state("POST", "/v1/report/reset", "Running Full")
+	<-w.told
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+"/v1/real-time-scan/stop", nil)

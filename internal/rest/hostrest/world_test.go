@@ -42,6 +42,7 @@ type world struct {
 	rest *Server
 	url  string
 	hold chan struct{} // while it blocks, the scanner waits where it tells what came
+	told chan struct{} // has one element when the scanner came there
 }
 
 func newWorld(t *testing.T, change func(*Options)) *world {
@@ -50,7 +51,7 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, dir: filepath.Join(base, "tree"), hold: make(chan struct{})}
+	w := &world{t: t, dir: filepath.Join(base, "tree"), hold: make(chan struct{}), told: make(chan struct{}, 1)}
 	close(w.hold)
 	w.npm("lodash", "4.17.11")
 	w.npm("left-pad", "1.3.0")
@@ -58,8 +59,14 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 	database(t, db)
 	w.host, err = host.Open(host.Options{
 		Catalogue: filepath.Join(base, "state", "catalogue.db"), Database: host.Database{Path: db, Manual: true},
-		OnChange: func(host.Event) { <-w.hold },
-		Watch:    func(o host.WatchOptions) (host.Watcher, error) { return quiet{o.Root}, nil },
+		OnChange: func(host.Event) {
+			select {
+			case w.told <- struct{}{}:
+			default:
+			}
+			<-w.hold
+		},
+		Watch: func(o host.WatchOptions) (host.Watcher, error) { return quiet{o.Root}, nil },
 	})
 	must(t, err)
 	var listen net.ListenConfig

@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
@@ -32,12 +33,17 @@ type live struct {
 	noted  chan struct{} // closed when what was there before is known
 	once   sync.Once     // closes it
 
+	last atomic.Int64 // when the watcher last told something, in nanoseconds since 1970
+
 	catching bool // what was there before, or was missed, is looked for; the host's lock guards it
 }
 
-// listenOn is how long a watcher is listened to after a stop: what happened just before
-// it is told a moment later.
-const listenOn = 700 * time.Millisecond
+// After a stop a watcher is listened to until it is quiet for listenOn, but no longer than
+// listenMost: what happened just before it is told a moment later.
+const (
+	listenOn   = 700 * time.Millisecond
+	listenMost = 10 * time.Second
+)
 
 // newLive begins to watch a folder. What happens from now on is not missed.
 func (h *Host) newLive(root string) (*live, error) {
@@ -69,6 +75,7 @@ func (h *Host) newLive(root string) (*live, error) {
 
 // take notes what the watcher tells.
 func (l *live) take(list []Change) {
+	defer func() { l.last.Store(time.Now().UnixNano()) }()
 	l.host.work.changes.Add(uint64(len(list)))
 	var keep []Change
 	for _, c := range list {
@@ -297,16 +304,25 @@ func (l *live) catchUp(before time.Time) {
 
 // end stops listening, and catalogues what was heard until now.
 func (l *live) end() {
-	select {
-	case <-time.After(listenOn):
-	case <-l.host.life.Done():
-	}
+	l.hearOut()
 	l.halt()
 	if l.host.life.Err() == nil {
 		l.know()
 		l.absorb(l.host.life, l.pending.all())
 	}
 	l.closer.Close()
+}
+
+// hearOut waits until the watcher has told what happened before.
+func (l *live) hearOut() {
+	end := time.Now().Add(listenMost)
+	for wait := listenOn; wait > 0 && time.Now().Before(end); wait = listenOn - time.Since(time.Unix(0, l.last.Load())) {
+		select {
+		case <-time.After(wait):
+		case <-l.host.life.Done():
+			return
+		}
+	}
 }
 
 // halt stops listening and working.
