@@ -2,16 +2,8 @@
 package main
 
 import (
-	"context"
-	"os"
-
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/cli/buildyard"
 )
 
-func main() {
-	ctx, stop := cli.Signals(context.Background())
-	code := buildyard.Main(ctx, os.Args[1:], buildyard.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
-	stop()
-	os.Exit(code)
-}
+func main() { cli.Program(buildyard.Main) }

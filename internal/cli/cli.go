@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 )
@@ -116,4 +117,17 @@ func Family(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(children...)
 	return cmd
+}
+
+// VersionCommand is the command "version" of programs that have one beside the flag.
+func VersionCommand(out io.Writer, version string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of the program",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintln(out, version)
+			return err
+		},
+	}
 }

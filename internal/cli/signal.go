@@ -18,6 +18,15 @@ func (e signalError) Error() string {
 	return "told to end"
 }
 
+// Program is a program's main function: it runs what a program does with the arguments and
+// streams of this process until a signal ends it, and ends the process.
+func Program(run func(ctx context.Context, args []string, streams Streams) int) {
+	ctx, stop := Signals(context.Background())
+	code := run(ctx, os.Args[1:], Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	stop()
+	os.Exit(code)
+}
+
 // Signals gives a context that SIGINT and SIGTERM end, and which of them it was to Run.
 // Whoever calls stop gets the usual effect of both back.
 func Signals(parent context.Context) (ctx context.Context, stop func()) {

@@ -5,17 +5,15 @@ import (
 	"bytes"
 	"encoding/binary"
 	"io"
-	"os"
 	"path"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/buildyard/buildyard/internal/scan/disk/disktest"
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
+	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 )
 
 // places are where files lie that extractors want, each with a seed.
@@ -96,19 +94,7 @@ func mac(t testing.TB, files ...apfstest.File) []byte {
 // carried reads a small ext4 file system of the package that reads them.
 func carried(t testing.TB, name string) []byte {
 	t.Helper()
-	b, err := os.ReadFile("fs/ext4/testdata/" + name + ".img.zst")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := zstd.NewReader(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	if b, err = d.DecodeAll(b, nil); err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return treetest.Unpacked(t, "fs/ext4/testdata/"+name+".img.zst")
 }
 
 // entryOf finds the entry of a folder by its name.

@@ -39,10 +39,7 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"buildnode": func() {
 		beVersion()
-		ctx, stop := cli.Signals(context.Background())
-		code := buildnode.Main(ctx, os.Args[1:], buildnode.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
-		stop()
-		os.Exit(code)
+		cli.Program(buildnode.Main)
 	}})
 }
 

@@ -29,12 +29,7 @@ import (
 
 // TestMain lets the scripts run this very binary as the program.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"buildyard": func() {
-		ctx, stop := cli.Signals(context.Background())
-		code := buildyard.Main(ctx, os.Args[1:], buildyard.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
-		stop()
-		os.Exit(code)
-	}})
+	testscript.Main(m, map[string]func(){"buildyard": func() { cli.Program(buildyard.Main) }})
 }
 
 // TestScripts runs what testdata tells of the commands that ask a controller. Each

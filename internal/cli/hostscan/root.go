@@ -60,7 +60,7 @@ Here 8 means that --fail-on found something.`,
   hostscan report --fail-on critical,kev`,
 		Version: obs.FullVersion(),
 	},
-		serveCommand(g), fullScanCommand(g), realTimeCommand(g), statusCommand(g), reportCommand(g), licenseCommand(g), versionCommand(g))
+		serveCommand(g), fullScanCommand(g), realTimeCommand(g), statusCommand(g), reportCommand(g), licenseCommand(g), cli.VersionCommand(g.Out, obs.FullVersion()))
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
@@ -70,18 +70,6 @@ Here 8 means that --fail-on found something.`,
 	fs.StringVar(&g.tokenFile, "token-file", "", "file with the token of the service, where it asks for one")
 	root.MarkFlagsMutuallyExclusive("port", "url")
 	return root
-}
-
-func versionCommand(g *globals) *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version of the program",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintln(g.Out, obs.FullVersion())
-			return err
-		},
-	}
 }
 
 // noLicense is what license says, whatever it is asked.

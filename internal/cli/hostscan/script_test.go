@@ -23,14 +23,7 @@ import (
 
 // TestMain lets the scripts run this very binary as the programs.
 func TestMain(m *testing.M) {
-	as := func(run func(context.Context, []string, cli.Streams) int) func() {
-		return func() {
-			ctx, stop := cli.Signals(context.Background())
-			code := run(ctx, os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
-			stop()
-			os.Exit(code)
-		}
-	}
+	as := func(run func(context.Context, []string, cli.Streams) int) func() { return func() { cli.Program(run) } }
 	testscript.Main(m, map[string]func(){"hostscan": as(hostscan.Main), "imagescan": as(imagescan.Main)})
 }
 

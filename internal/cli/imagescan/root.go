@@ -67,18 +67,6 @@ func newCommand(streams Streams) *cobra.Command {
 	fs.BoolVarP(&g.quiet, "quiet", "q", false, "suppress all console output but a report in JSON or another format for programs")
 	fs.StringVar(&g.authority, "license-authority", "", "file with the public keys to believe (default: authority.pub in /etc/buildyard and in the user's configuration folder)")
 	fs.StringVar(&g.dbPath, "db-path", "", "vulnerability database (default: in the user's cache folder)")
-	root.AddCommand(licenseCommand(g), versionCommand(g), dbCommand(g), explainCommand(g), diffCommand(g))
+	root.AddCommand(licenseCommand(g), cli.VersionCommand(g.Out, obs.FullVersion()), dbCommand(g), explainCommand(g), diffCommand(g))
 	return root
-}
-
-func versionCommand(g *globals) *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version of the program",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintln(g.Out, obs.FullVersion())
-			return err
-		},
-	}
 }

@@ -7,32 +7,18 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/buildyard/buildyard/internal/scan/fs/ext4"
+	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 )
 
 // carried reads one of the small file systems.
 func carried(t testing.TB, name string) []byte {
 	t.Helper()
-	b, err := os.ReadFile("testdata/" + name + ".img.zst")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := zstd.NewReader(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	if b, err = d.DecodeAll(b, nil); err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return treetest.Unpacked(t, "testdata/"+name+".img.zst")
 }
 
 var images = []string{"extents", "mapped", "checked"}
