@@ -32,7 +32,8 @@ func (q quiet) Run(ctx context.Context, _ func([]host.Change)) error {
 func (q quiet) Mounts() []host.Mount {
 	return []host.Mount{{Path: q.root, Type: "ext4", Method: "poll"}}
 }
-func (q quiet) Close() error { return nil }
+func (q quiet) Flush(context.Context) error { return nil }
+func (q quiet) Close() error                { return nil }
 
 // world is a scanner with some packages to find, and its API on a real port.
 type world struct {

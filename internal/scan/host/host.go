@@ -313,7 +313,7 @@ func (h *Host) watch(root string) error {
 // goes on.
 func (h *Host) Stop(ctx context.Context) (State, error) {
 	done := make(chan State, 1)
-	go func() { done <- h.stop() }()
+	go func() { done <- h.stop() }() //nolint:contextcheck // it goes on when ctx ends
 	select {
 	case s := <-done:
 		return s, nil

@@ -20,6 +20,7 @@ import (
 type told struct {
 	options WatchOptions
 	news    chan []Change
+	flushes chan chan struct{}
 	closed  chan struct{}
 }
 
@@ -28,9 +29,25 @@ func (w *told) Run(ctx context.Context, take func([]Change)) error {
 		select {
 		case list := <-w.news:
 			take(list)
+		case done := <-w.flushes:
+			for len(w.news) > 0 {
+				take(<-w.news)
+			}
+			close(done)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+func (w *told) Flush(ctx context.Context) error {
+	done := make(chan struct{})
+	select {
+	case w.flushes <- done:
+		<-done
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 func (w *told) Mounts() []Mount { return []Mount{{Path: w.options.Root, Method: "told"}} }
@@ -65,7 +82,7 @@ func newBench(t *testing.T, change func(*Options)) *bench {
 		Watch: func(o WatchOptions) (Watcher, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.watch = &told{options: o, news: make(chan []Change, 100), closed: make(chan struct{})}
+			b.watch = &told{options: o, news: make(chan []Change, 100), flushes: make(chan chan struct{}), closed: make(chan struct{})}
 			return b.watch, nil
 		},
 		OnChange: func(e Event) {

@@ -8,7 +8,6 @@ import (
 	"path"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
@@ -33,17 +32,14 @@ type live struct {
 	noted  chan struct{} // closed when what was there before is known
 	once   sync.Once     // closes it
 
-	last atomic.Int64 // when the watcher last told something, in nanoseconds since 1970
-
-	catching bool // what was there before, or was missed, is looked for; the host's lock guards it
+	// caught is closed when it is known what was there before, or was missed; nil while
+	// nobody looks for it. The host's lock guards it.
+	caught chan struct{}
 }
 
-// After a stop a watcher is listened to until it is quiet for listenOn, but no longer than
-// listenMost: what happened just before it is told a moment later.
-const (
-	listenOn   = 700 * time.Millisecond
-	listenMost = 10 * time.Second
-)
+// flushMost is how long a watcher may take to tell what happened before a stop: one may
+// hang with a file system.
+const flushMost = 10 * time.Second
 
 // newLive begins to watch a folder. What happens from now on is not missed.
 func (h *Host) newLive(root string) (*live, error) {
@@ -75,7 +71,6 @@ func (h *Host) newLive(root string) (*live, error) {
 
 // take notes what the watcher tells.
 func (l *live) take(list []Change) {
-	defer func() { l.last.Store(time.Now().UnixNano()) }()
 	l.host.work.changes.Add(uint64(len(list)))
 	var keep []Change
 	for _, c := range list {
@@ -101,7 +96,10 @@ func (l *live) work() {
 	for {
 		list, next := l.pending.due(time.Now())
 		if len(list) > 0 {
-			l.absorb(l.ctx, list)
+			l.absorb(l.host.life, list) // what was taken is done, also after a stop
+			if l.ctx.Err() != nil {
+				return
+			}
 			continue
 		}
 		if !next.IsZero() {
@@ -245,15 +243,19 @@ func (l *live) catchUpLocked() {
 		l.know() // it finds all of it, and calls again
 		return
 	}
-	if l.catching {
+	if l.caught != nil {
 		return
 	}
-	l.catching = true
+	caught := make(chan struct{})
+	l.caught = caught
 	before := l.host.memory.Watched
 	if l.host.memory.Noted {
 		before = time.Time{}
 	}
-	l.tasks.Go(func() { l.catchUp(before) })
+	l.tasks.Go(func() {
+		defer close(caught)
+		l.catchUp(before)
+	})
 }
 
 // know says that all that was there is known.
@@ -291,7 +293,7 @@ func (l *live) catchUp(before time.Time) {
 	l.host.tell(s)
 	l.host.mu.Lock()
 	defer l.host.mu.Unlock()
-	l.catching = false
+	l.caught = nil
 	switch {
 	case l.ctx.Err() != nil || l.host.live != l:
 	case err != nil:
@@ -302,9 +304,10 @@ func (l *live) catchUp(before time.Time) {
 	}
 }
 
-// end stops listening, and catalogues what was heard until now.
+// end stops listening, and catalogues what happened until now.
 func (l *live) end() {
 	l.hearOut()
+	l.awaitCaught()
 	l.halt()
 	if l.host.life.Err() == nil {
 		l.know()
@@ -313,15 +316,34 @@ func (l *live) end() {
 	l.closer.Close()
 }
 
-// hearOut waits until the watcher has told what happened before.
+// hearOut waits until the watcher has told what happened before, and listens no more.
 func (l *live) hearOut() {
-	end := time.Now().Add(listenMost)
-	for wait := listenOn; wait > 0 && time.Now().Before(end); wait = listenOn - time.Since(time.Unix(0, l.last.Load())) {
-		select {
-		case <-time.After(wait):
-		case <-l.host.life.Done():
-			return
-		}
+	select {
+	case <-l.heard: // that was said already
+		return
+	default:
+	}
+	ctx, cancel := context.WithTimeout(l.host.life, flushMost)
+	defer cancel()
+	if err := l.watcher.Flush(ctx); err != nil && l.host.life.Err() == nil {
+		l.host.warn("real-time scanning of " + l.root + " may not have noticed what was written last: " + err.Error())
+	}
+	l.listen()
+	<-l.heard
+}
+
+// awaitCaught waits until it is known what was there before, or was missed, where what
+// happened cannot be told without.
+func (l *live) awaitCaught() {
+	l.host.mu.Lock()
+	caught := l.caught
+	l.host.mu.Unlock()
+	if caught == nil || !l.known() && !l.pending.folders() {
+		return
+	}
+	select {
+	case <-caught:
+	case <-l.host.life.Done():
 	}
 }
 

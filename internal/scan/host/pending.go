@@ -127,6 +127,18 @@ func (p *pending) all() []change {
 	return out
 }
 
+// folders says whether one of those that wait is a folder.
+func (p *pending) folders() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.items {
+		if c.what == FolderChanged {
+			return true
+		}
+	}
+	return false
+}
+
 func (p *pending) len() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -230,6 +230,27 @@ func TestStopPopulatesBeforeItAnswers(t *testing.T) {
 	}
 }
 
+// What is being read when the stop comes is read to its end.
+func TestStopEndsWhatIsBeingRead(t *testing.T) {
+	const packages = 3000
+	b := newBench(t, nil)
+	b.start()
+	var list []Change
+	for i := range packages {
+		full := filepath.Join(b.dir, fmt.Sprintf("node_modules/p%d/package.json", i))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755), os.WriteFile(full, fmt.Appendf(nil, `{"name":"p%d","version":"1.0.0"}`, i), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, Change{full, FileChanged})
+	}
+	b.news(list...)
+	b.until("the first", func() bool { return b.Status().Work.FilesRead > 0 })
+	b.stopped()
+	if got := len(b.list(Query{})); got != packages {
+		t.Errorf("%d packages", got)
+	}
+}
+
 func TestProgramsMatterByTheirPermission(t *testing.T) {
 	b := newBench(t, nil)
 	b.start()

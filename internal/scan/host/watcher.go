@@ -9,6 +9,8 @@ import (
 type Watcher interface {
 	// Run tells of changes until ctx ends. take is quick.
 	Run(ctx context.Context, take func([]Change)) error
+	// Flush returns when Run has told of everything that happened before.
+	Flush(ctx context.Context) error
 	// Mounts says what is watched, and how.
 	Mounts() []Mount
 	Close() error

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,7 +30,8 @@ type fan struct {
 	news    *gather
 	fd      int
 	changed int // the table of mounts, for poll
-	quit    signal
+	calls   calls
+	leave   atomic.Bool // somebody asked for the end
 	ended   chan struct{}
 	low     *partial // for file systems that refuse
 	own     int32
@@ -54,7 +57,7 @@ type fanSystem struct {
 func openFan(s *scope, news *gather) (_ source, err error) {
 	f := &fan{
 		s: s, news: news, own: int32(os.Getpid()), ended: make(chan struct{}), buf: make([]byte, fanBuffer),
-		paths: newCache[[]string](fanFolders), fd: -1, changed: -1, quit: -1,
+		paths: newCache[[]string](fanFolders), fd: -1, changed: -1, calls: calls{wake: -1},
 	}
 	defer func() {
 		if err != nil {
@@ -69,7 +72,7 @@ func openFan(s *scope, news *gather) (_ source, err error) {
 		f.fd = -1
 		return nil, os.NewSyscallError("fanotify_init", err)
 	}
-	if f.quit, err = newSignal(); err != nil {
+	if f.calls.wake, err = newSignal(); err != nil {
 		return nil, err
 	}
 	if f.changed, err = openMounts(); err != nil {
@@ -159,25 +162,28 @@ func (f *fan) loop() error {
 	pause := restShort
 	for {
 		fds := []unix.PollFd{
-			{Fd: int32(f.quit), Events: unix.POLLIN},
+			{Fd: int32(f.calls.wake), Events: unix.POLLIN},
 			{Fd: int32(f.fd), Events: unix.POLLIN},
 			{Fd: int32(f.changed), Events: unix.POLLPRI},
 		}
 		if err := wait(fds, -1); err != nil {
 			return err
 		}
-		if fds[0].Revents != 0 {
+		f.calls.wake.clear()
+		if f.leave.Load() {
 			return nil
 		}
+		waiting := f.calls.take()
 		if fds[2].Revents != 0 {
 			f.remount()
 		}
-		n, err := f.read()
+		n, err := f.read(waiting.queued(f.fd))
 		if err != nil {
 			return err
 		}
+		waiting.answer()
 		pause = rest(pause, n)
-		if err := wait(fds[:1], pause); err != nil || fds[0].Revents != 0 {
+		if err := wait(fds[:1], pause); err != nil {
 			return err
 		}
 	}
@@ -206,8 +212,9 @@ func (f *fan) remount() {
 	}
 }
 
-// read empties the kernel's queue and says how many events it had.
-func (f *fan) read() (int, error) {
+// read empties the kernel's queue, or reads a part of at least so many bytes, and says how
+// many events that had.
+func (f *fan) read(least int) (int, error) {
 	f.anchors = map[string]int{}
 	defer func() {
 		for _, fd := range f.anchors {
@@ -224,13 +231,14 @@ func (f *fan) read() (int, error) {
 		case err != nil:
 			return count, os.NewSyscallError("read", err)
 		}
+		least -= n
 		got, err := f.events(f.buf[:n])
 		count += got
 		if err != nil {
 			f.s.Log.Error("What changed is not known.", "error", err)
 			f.s.lost(f.news)
 		}
-		if count > 4*restMany {
+		if count > 4*restMany && least <= 0 {
 			return count, nil // mounts may have changed meanwhile
 		}
 	}
@@ -449,8 +457,16 @@ func (f *fan) mounts() []Mount {
 	return out
 }
 
+func (f *fan) flush(ctx context.Context) error {
+	if err := f.calls.ask(ctx, f.ended); err != nil {
+		return err
+	}
+	return f.low.flush(ctx)
+}
+
 func (f *fan) stop() error {
-	f.quit.raise()
+	f.leave.Store(true)
+	f.calls.wake.raise()
 	<-f.ended
 	f.release()
 	return f.low.stop()
@@ -458,7 +474,7 @@ func (f *fan) stop() error {
 
 // release closes what is its own.
 func (f *fan) release() {
-	for _, fd := range []int{f.fd, f.changed, int(f.quit)} {
+	for _, fd := range []int{f.fd, f.changed, int(f.calls.wake)} {
 		if fd >= 0 {
 			closeFile(fd)
 		}

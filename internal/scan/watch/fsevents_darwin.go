@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -247,6 +248,12 @@ func (e *events) keep() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.saved = time.Now()
+}
+
+// flush has the system tell what it still keeps for the end of the latency.
+func (e *events) flush(context.Context) error {
+	e.a.streamFlush(e.stream)
+	return nil
 }
 
 func (e *events) stop() error {

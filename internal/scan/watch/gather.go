@@ -25,6 +25,7 @@ type gather struct {
 	roots []string
 	limit int
 	first chan struct{} // has an element while changes wait
+	hurry chan struct{} // has an element when somebody waits for them
 	done  chan struct{}
 
 	mu   sync.Mutex
@@ -32,12 +33,15 @@ type gather struct {
 	at   map[string]int // path -> place in the list
 	mark uint64         // number of the last event that was added, of a method that numbers them
 	left uint64         // that of the last one that was delivered
+
+	asked []chan struct{} // closed when all that was added until now is taken
+	given []chan struct{} // of them, those whose batch is being taken
 }
 
 func newGather(roots []string) *gather {
 	return &gather{
 		roots: roots, limit: gatherLimit, at: map[string]int{},
-		first: make(chan struct{}, 1), done: make(chan struct{}),
+		first: make(chan struct{}, 1), hurry: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 }
 
@@ -203,13 +207,29 @@ func (g *gather) replaceLocked(whole map[string]bool) {
 	}
 }
 
-// next waits for changes, gathers for a while, and gives them.
+// next waits for changes, gathers for a while, and gives them. What it gave before was
+// taken.
 func (g *gather) next(ctx context.Context) ([]Change, error) {
+	for {
+		g.taken()
+		if err := g.gatherSome(ctx); err != nil {
+			return nil, err
+		}
+		if list := g.drain(); len(list) > 0 {
+			return list, nil
+		}
+	}
+}
+
+// gatherSome waits until there is something to deliver, or somebody waits for it.
+func (g *gather) gatherSome(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	case <-g.done:
-		return nil, ErrClosed
+		return ErrClosed
+	case <-g.hurry:
+		return nil
 	case <-g.first:
 	}
 	wait := time.NewTimer(gatherTime)
@@ -217,11 +237,42 @@ func (g *gather) next(ctx context.Context) ([]Change, error) {
 	select {
 	case <-ctx.Done():
 		g.wake() // a later Run gets them
-		return nil, ctx.Err()
+		return ctx.Err()
 	case <-g.done:
+	case <-g.hurry:
 	case <-wait.C:
 	}
-	return g.drain(), nil
+	return nil
+}
+
+// flush waits until all that was added before is taken.
+func (g *gather) flush(ctx context.Context) error {
+	done := make(chan struct{})
+	g.mu.Lock()
+	g.asked = append(g.asked, done)
+	g.mu.Unlock()
+	select {
+	case g.hurry <- struct{}{}:
+	default:
+	}
+	select {
+	case <-done:
+		return nil
+	case <-g.done:
+		return ErrClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// taken lets those go whose batch is done with.
+func (g *gather) taken() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, done := range g.given {
+		close(done)
+	}
+	g.given = nil
 }
 
 // wake lets the next call of next see that changes wait.
@@ -238,6 +289,7 @@ func (g *gather) drain() []Change {
 	defer g.mu.Unlock()
 	g.compactLocked()
 	g.left = g.mark
+	g.given, g.asked = append(g.given, g.asked...), nil
 	out := g.list
 	g.list = nil
 	if len(g.at) > 256 {

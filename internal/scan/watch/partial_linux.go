@@ -2,6 +2,7 @@ package watch
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -24,7 +25,7 @@ type partial struct {
 	fallback bool
 	written  int // fanotify group; below zero if not allowed
 	changed  int // the table of mounts, for poll; below zero for a fallback, which is told
-	wake     signal
+	calls    calls
 	ended    chan struct{}
 	poll     *poller
 	own      int32
@@ -59,7 +60,7 @@ func openPartial(s *scope, news *gather) (source, error) {
 
 func newPartial(s *scope, news *gather, fallback bool) (_ *partial, err error) {
 	p := &partial{
-		s: s, news: news, fallback: fallback, written: -1, changed: -1, wake: -1, own: int32(os.Getpid()),
+		s: s, news: news, fallback: fallback, written: -1, changed: -1, calls: calls{wake: -1}, own: int32(os.Getpid()),
 		ended: make(chan struct{}), poll: newPoller(s, news), buf: make([]byte, fanBuffer/2),
 	}
 	defer func() {
@@ -67,7 +68,7 @@ func newPartial(s *scope, news *gather, fallback bool) (_ *partial, err error) {
 			p.release()
 		}
 	}()
-	if p.wake, err = newSignal(); err != nil {
+	if p.calls.wake, err = newSignal(); err != nil {
 		return nil, err
 	}
 	if p.grown, err = newGrove(s); err != nil {
@@ -222,7 +223,7 @@ func (p *partial) later(t *table, refused map[int]string) {
 	p.mu.Lock()
 	p.next, p.refused = t, refused
 	p.mu.Unlock()
-	p.wake.raise()
+	p.calls.wake.raise()
 }
 
 // start runs until stop.
@@ -242,7 +243,7 @@ func (p *partial) loop() error {
 	pause := restShort
 	for {
 		fds := []unix.PollFd{
-			{Fd: int32(p.wake), Events: unix.POLLIN},
+			{Fd: int32(p.calls.wake), Events: unix.POLLIN},
 			{Fd: int32(p.grown.fd), Events: unix.POLLIN},
 			{Fd: int32(p.written), Events: unix.POLLIN}, // below zero is left out
 			{Fd: int32(p.changed), Events: unix.POLLPRI},
@@ -253,19 +254,21 @@ func (p *partial) loop() error {
 		if p.asked() {
 			return nil
 		}
+		waiting := p.calls.take()
 		if fds[3].Revents != 0 {
 			p.remount()
 		}
-		a, err := p.readFolders()
+		a, err := p.readFolders(waiting.queued(p.grown.fd))
 		if err != nil {
 			return err
 		}
-		b, err := p.readWritten()
+		b, err := p.readWritten(waiting.queued(p.written))
 		if err != nil {
 			return err
 		}
+		waiting.answer()
 		pause = rest(pause, a+b)
-		if err := wait(fds[:1], pause); err != nil || fds[0].Revents != 0 && p.asked() {
+		if err := wait(fds[:1], pause); err != nil {
 			return err
 		}
 	}
@@ -273,7 +276,7 @@ func (p *partial) loop() error {
 
 // asked does what another goroutine asked for, and says whether that is to end.
 func (p *partial) asked() bool {
-	p.wake.clear()
+	p.calls.wake.clear()
 	p.mu.Lock()
 	t, refused, leaving := p.next, p.refused, p.leaving
 	p.next = nil
@@ -296,15 +299,15 @@ func (p *partial) remount() {
 	}
 }
 
-// readFolders empties the queue of inotify.
-func (p *partial) readFolders() (count int, err error) {
+// readFolders empties the queue of inotify, or reads a part of at least so many bytes.
+func (p *partial) readFolders(least int) (count int, err error) {
 	before := p.grown.version
 	defer func() {
 		if p.grown.version != before {
 			p.settle()
 		}
 	}()
-	for count <= 4*restMany {
+	for count <= 4*restMany || least > 0 {
 		n, err := unix.Read(p.grown.fd, p.buf)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
@@ -314,6 +317,7 @@ func (p *partial) readFolders() (count int, err error) {
 		case err != nil:
 			return count, os.NewSyscallError("read", err)
 		}
+		least -= n
 		for b := p.buf[:n]; len(b) > 0; count++ {
 			var e inoEvent
 			if e, b, err = nextInoEvent(b); err != nil {
@@ -326,9 +330,10 @@ func (p *partial) readFolders() (count int, err error) {
 	return count, nil
 }
 
-// readWritten empties the queue of files that were written.
-func (p *partial) readWritten() (count int, err error) {
-	for p.written >= 0 && count <= 4*restMany {
+// readWritten empties the queue of files that were written, or reads a part of at least so
+// many bytes.
+func (p *partial) readWritten(least int) (count int, err error) {
+	for p.written >= 0 && (count <= 4*restMany || least > 0) {
 		n, err := unix.Read(p.written, p.buf)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
@@ -336,10 +341,12 @@ func (p *partial) readWritten() (count int, err error) {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ESTALE),
 			errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ETXTBSY):
 			count++ // one file that cannot be opened any more: its event is dropped
+			least -= fanHead
 			continue
 		case err != nil:
 			return count, os.NewSyscallError("read", err)
 		}
+		least -= n
 		for b := p.buf[:n]; len(b) > 0; count++ {
 			var e fanEvent
 			if e, b, err = nextFanEvent(b); err != nil {
@@ -382,18 +389,25 @@ func (p *partial) mounts() []Mount {
 	return out
 }
 
+func (p *partial) flush(ctx context.Context) error {
+	if err := p.calls.ask(ctx, p.ended); err != nil {
+		return err
+	}
+	return p.poll.flush(ctx)
+}
+
 func (p *partial) stop() error {
 	p.mu.Lock()
 	p.leaving = true
 	p.mu.Unlock()
-	p.wake.raise()
+	p.calls.wake.raise()
 	<-p.ended
 	p.release()
 	return p.poll.stop()
 }
 
 func (p *partial) release() {
-	fds := []int{p.written, p.changed, int(p.wake)}
+	fds := []int{p.written, p.changed, int(p.calls.wake)}
 	if p.grown != nil {
 		fds = append(fds, p.grown.fd)
 	}

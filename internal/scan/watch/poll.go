@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -119,6 +120,24 @@ func (p *poller) polled() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.tops
+}
+
+// flush looks at everything now. It does not wait for a file system that hangs.
+func (p *poller) flush(ctx context.Context) error {
+	if len(p.polled()) == 0 {
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.round()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 func (p *poller) stop() error {

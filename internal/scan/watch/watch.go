@@ -94,7 +94,9 @@ var ErrUnsupported = errors.New("this system has no such method")
 type source interface {
 	start()          // begins to fill the gather; called once
 	mounts() []Mount // what is watched how
-	stop() error     // ends the goroutines and waits for them
+	// flush returns when everything that happened before is in the gather.
+	flush(ctx context.Context) error
+	stop() error // ends the goroutines and waits for them
 }
 
 // keeper is a source that wants to know what was delivered.
@@ -139,6 +141,15 @@ func (w *Watcher) Run(ctx context.Context, take func([]Change)) error {
 			k.delivered()
 		}
 	}
+}
+
+// Flush returns when Run has handed over everything that happened before, as far as the
+// method can know it. Run must be at work.
+func (w *Watcher) Flush(ctx context.Context) error {
+	if err := w.src.flush(ctx); err != nil {
+		return err
+	}
+	return w.news.flush(ctx)
 }
 
 // Mounts says what is watched how, and what is not and why.
