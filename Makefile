@@ -55,6 +55,10 @@ bench-scan: ## measure scans of a large tree as folder, disk and template, match
 	scripts/need.sh bench-scan
 	go run ./test/bench/scan -scalibr $(TOOLS)/scalibr -shared $(or $(SHARED),../shared) -rounds $(or $(ROUNDS),5) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
+bench-host: ## measure the host scanner as root: idle, foreign writes, a new package, a storm, a full scan beside the image scanner: ROUNDS=5, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row; needs SHARED (../shared)
+	scripts/need.sh bench-host
+	go run ./test/bench/host -shared $(or $(SHARED),../shared) -rounds $(or $(ROUNDS),5) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
+
 test-peers: ## compare the packages found in a large tree with those of scalibr and syft: every difference stands in test/peers/differences.tsv
 	scripts/need.sh peers
 	go run ./test/peers -scalibr $(TOOLS)/scalibr -syft $(TOOLS)/syft
@@ -91,4 +95,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan test-peers demo test-fault contract auth-matrix test-images test-walks clean help
+.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host test-peers demo test-fault contract auth-matrix test-images test-walks clean help

@@ -7,6 +7,7 @@
 #   scripts/need.sh lint     golangci-lint and gofumpt, at the versions below
 #   scripts/need.sh vuln     govulncheck
 #   scripts/need.sh bench-scan  scalibr, npm for the tree of packages, and mke2fs
+#   scripts/need.sh bench-host  npm for the same tree
 #   scripts/need.sh peers    scalibr and syft, and npm
 #   scripts/need.sh bin      prints the folder of the Go tools
 #
@@ -94,6 +95,7 @@ images) packages qemu-utils e2fsprogs libfsapfs-utils ;;
 lint) tool golangci-lint && tool gofumpt ;;
 vuln) tool govulncheck ;;
 bench-scan) packages e2fsprogs && npm && tool scalibr ;;
+bench-host) npm ;;
 peers) npm && tool scalibr && tool syft ;;
 bin) echo "$bin" ;;
 *) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;

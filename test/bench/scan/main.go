@@ -70,9 +70,10 @@ const limit = 90 * time.Minute
 type bench struct {
 	options
 	*row.Report
-	dir     string // of everything that the run writes but the disks
-	scanner string // the program; "" until it is built
-	real    string // database of all advisories; "" until it is built
+	dir     string   // of everything that the run writes but the disks
+	scanner string   // the program; "" until it is built
+	licence []string // flags with which it finds its own
+	real    string   // database of all advisories; "" until it is built
 	out     io.Writer
 }
 

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
+	"slices"
 
-	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/test/bench/row"
 	"github.com/buildyard/buildyard/test/rig"
 )
@@ -37,40 +35,19 @@ func (b *bench) prepare(ctx context.Context) error {
 		return nil
 	}
 	program := filepath.Join(b.dir, "imagescan")
-	if err := build(ctx, program, "cmd/imagescan"); err != nil {
+	if err := rig.BuildSmall(ctx, program, "cmd/imagescan"); err != nil {
 		return err
 	}
-	secret, public := filepath.Join(b.dir, "a.key"), b.authority()
-	if err := license.Keygen(secret, public); err != nil {
-		return err
+	var err error
+	if b.licence, err = rig.LicenseScanner(ctx, program, b.dir, 2*limit); err == nil {
+		b.scanner = program
 	}
-	signer, err := license.ReadSecret(secret)
-	if err != nil {
-		return err
-	}
-	key, err := license.Issue(signer, license.Licence{Product: license.ImageScanner, Tier: farm.TierBasic, Expires: time.Now().Add(2 * limit)})
-	if err != nil {
-		return err
-	}
-	if _, err := rig.Output(ctx, b.dir, program, "license", "activate", key, "-q", "-l", b.licence(), "--license-authority", public); err != nil {
-		return err
-	}
-	b.scanner = program
-	return nil
-}
-
-// build builds a program of this module.
-func build(ctx context.Context, to, dir string) error {
-	_, err := rig.Output(ctx, "", "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-ldflags=-s -w", "-o", to, "github.com/buildyard/buildyard/"+dir)
 	return err
 }
 
-func (b *bench) authority() string { return filepath.Join(b.dir, "a.pub") }
-func (b *bench) licence() string   { return filepath.Join(b.dir, "scanner.lic") }
-
 // list has the scanner list the packages of a source, with more flags.
 func (b *bench) list(ctx context.Context, source string, more ...string) (usage, error) {
-	args := append([]string{source, "-p", "-q", "-f", "json", "-l", b.licence(), "--license-authority", b.authority()}, more...)
+	args := slices.Concat([]string{source, "-p", "-q", "-f", "json"}, b.licence, more)
 	return b.measured(ctx, b.scanner, args...)
 }
 
