@@ -28,7 +28,8 @@ func fullScanCommand(g *globals) *cobra.Command {
 		Long: `full-scan has the service look at every file of the host, or of a folder, that may tell of a package,
 and waits until it has. It takes up to some minutes. Ctrl-C ends the waiting alone: the scan goes on.
 
-What the service may not read is counted; run it as root to have everything seen.`,
+When something that may hold packages could not be read, for lack of permission or since it is damaged, what
+was found counts, and the exit code is 7. Run the service as root to have everything seen.`,
 		Example: `  hostscan full-scan
   hostscan full-scan --path ~/src --no-wait
   hostscan full-scan --real-time-scan`,
@@ -125,13 +126,32 @@ func (o *fullScanOptions) tell(before, after api.HostStatus) error {
 		return errors.New("the scan was stopped before its end")
 	}
 	o.say("Cataloged packages: %d [%s seen, %s read, %.1f s]", l.Packages, cli.Many(l.Files, "file"), cli.Many(l.Read, "file"), l.Seconds)
-	if n := l.Denied + l.Unread; n > 0 {
-		o.say("Not read: %d files and folders, %d of them for lack of permission; \"hostscan status\" names the first", n, l.Denied)
-	}
 	if after.Database.Built == nil {
 		o.say("There is no vulnerability database at %s: nothing was analyzed", after.Database.Path)
 	}
-	return o.tellState(after.State)
+	if err := o.tellState(after.State); err != nil {
+		return err
+	}
+	return partly(*l)
+}
+
+// partly is the failure of a scan that could not see everything; nil when it could.
+func partly(l api.HostScanned) error {
+	n := l.Denied + l.Unread
+	if n == 0 {
+		return nil
+	}
+	what := fmt.Sprintf("%d files and folders", n)
+	if n == 1 {
+		what = "1 file or folder"
+	}
+	if l.Denied > 0 {
+		what += fmt.Sprintf(", %d of them for lack of permission", l.Denied)
+	}
+	if len(l.FirstUnread) > 0 {
+		what += "; the first is " + l.FirstUnread[0]
+	}
+	return cli.Exit(cli.ExitPartly, fmt.Errorf("the scan is partial: what may hold packages could not be read: %s; \"hostscan status\" names more", what))
 }
 
 func realTimeCommand(g *globals) *cobra.Command {

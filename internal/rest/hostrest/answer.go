@@ -30,6 +30,27 @@ func take(places chan struct{}) bool {
 
 func leave(places chan struct{}) { <-places }
 
+// takeReport waits for a place among those who read the catalogue, for a while and behind a
+// few others: jobs that end together ask together.
+func (s *Server) takeReport(ctx context.Context) bool {
+	if take(s.reports) {
+		return true
+	}
+	if !take(s.queue) {
+		return false
+	}
+	defer leave(s.queue)
+	late := time.NewTimer(queueTime)
+	defer late.Stop()
+	select {
+	case s.reports <- struct{}{}:
+		return true
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
 // limitWrite bounds the time in which a client takes what is written next.
 func limitWrite(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
@@ -95,7 +116,7 @@ func send(w http.ResponseWriter, code int, a api.HostAnswer) {
 // tell lets a route write its answer. One that fails before anything was sent is answered as
 // a failure; later the connection breaks off, so that nobody takes it for a whole one.
 func (s *Server) tell(w http.ResponseWriter, r *http.Request, found route, q query) {
-	if !take(s.reports) {
+	if !s.takeReport(r.Context()) {
 		s.fail(w, r, errCrowded)
 		return
 	}

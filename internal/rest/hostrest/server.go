@@ -20,6 +20,7 @@ const (
 	maxConnections = 128
 	maxRequests    = 64       // at a time
 	maxReports     = 4        // of them that read the catalogue
+	maxQueue       = 32       // of them that wait until they may
 	maxHeader      = 16 << 10 // the query is part of it
 	maxBody        = 64 << 10
 
@@ -27,7 +28,8 @@ const (
 	readTime   = 10 * time.Second // of a whole request
 	writeTime  = 30 * time.Second // of each part of an answer
 	idleTime   = time.Minute
-	grace      = 5 * time.Second // for requests that are under way at the end
+	queueTime  = 10 * time.Second // until a report may read
+	grace      = 5 * time.Second  // for requests that are under way at the end
 )
 
 // Options are what the API is made with.
@@ -48,6 +50,7 @@ type Server struct {
 	door    atomic.Pointer[door]
 	paths   map[string]map[string]route // path -> method -> route
 	places  chan struct{}               // of requests
+	queue   chan struct{}               // of those of them that wait for one of
 	reports chan struct{}
 	refused meter.Counter
 	metrics func() (http.Handler, error) // once, when somebody asks
@@ -55,7 +58,7 @@ type Server struct {
 
 // New makes the API of a scanner.
 func New(o Options) (*Server, error) {
-	s := &Server{o: o, log: o.Log, places: make(chan struct{}, maxRequests), reports: make(chan struct{}, maxReports)}
+	s := &Server{o: o, log: o.Log, places: make(chan struct{}, maxRequests), queue: make(chan struct{}, maxQueue), reports: make(chan struct{}, maxReports)}
 	s.metrics = s.exposition()
 	s.paths = map[string]map[string]route{}
 	for _, r := range s.routes() {

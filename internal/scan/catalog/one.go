@@ -205,6 +205,11 @@ func lstat(root fs.FS, name string) (fs.FileInfo, error) {
 }
 
 // Denied says whether this program lacks the permission.
-func (w Warning) Denied() bool {
-	return strings.HasSuffix(w.What, ": "+syscall.EACCES.Error()) || strings.HasSuffix(w.What, ": "+syscall.EPERM.Error())
+func (w Warning) Denied() bool { return w.because(syscall.EACCES, syscall.EPERM) }
+
+// Vanished says whether it was not there any more when it was read.
+func (w Warning) Vanished() bool { return w.because(syscall.ENOENT, syscall.ENOTDIR) }
+
+func (w Warning) because(reasons ...syscall.Errno) bool {
+	return slices.ContainsFunc(reasons, func(e syscall.Errno) bool { return strings.HasSuffix(w.What, ": "+e.Error()) })
 }

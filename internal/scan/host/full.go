@@ -70,7 +70,6 @@ func (h *Host) runFull(ctx context.Context, f *full) Scanned {
 		err = h.judgeAll(ctx, s)
 	}
 	out.Took = time.Since(begun).Round(time.Millisecond)
-	out.Packages = h.book.Totals().Packages
 	switch {
 	case errors.Is(context.Cause(ctx), errStopped):
 		out.Cancelled = true
@@ -103,11 +102,14 @@ func (h *Host) scan(ctx context.Context, f *full, s *step, out *Scanned) error {
 
 // note takes the numbers of a pass.
 func (s *Scanned) note(p passed) {
-	s.Files, s.Read, s.Skipped = p.listing.Files, p.read, len(p.listing.Skipped)
+	s.Files, s.Read, s.Packages, s.Skipped = p.listing.Files, p.read, len(p.distinct), len(p.listing.Skipped)
 	for _, list := range [][]catalog.Warning{p.listing.Warnings, p.warnings} {
 		for _, w := range list {
 			switch {
-			case w.Odd:
+			case w.Odd || w.Vanished(): // a host lives while it is scanned
+			case w.Denied() && foreign(w.Path):
+				s.Skipped++
+				s.FirstSkipped = first(s.FirstSkipped, w)
 			case w.Denied():
 				s.Denied++
 				s.FirstUnread = first(s.FirstUnread, w)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"os"
 	"time"
 
@@ -192,5 +193,9 @@ type packageKey struct {
 	kind          catalog.Kind
 	name, version string
 }
+
+var seed = maphash.MakeSeed()
+
+func (k packageKey) hash() uint64 { return maphash.Comparable(seed, k) }
 
 func keyOf(p *catalog.Package) packageKey { return packageKey{p.Kind, p.Name, p.Version} }

@@ -60,6 +60,7 @@ type passed struct {
 	listing  *catalog.Listing // without its files
 	warnings []catalog.Warning
 	read     int
+	distinct map[uint64]struct{} // packages of what was read, by a hash of what tells them apart
 }
 
 // run goes through the folder.
@@ -68,7 +69,7 @@ func (p *pass) run(ctx context.Context) (passed, error) {
 	if err != nil {
 		return passed{}, err
 	}
-	out := passed{listing: listing}
+	out := passed{listing: listing, distinct: map[uint64]struct{}{}}
 	p.meter.files.Store(int64(listing.Files))
 	p.meter.wanted.Store(int64(len(listing.Wanted)))
 	ctx, cancel := context.WithCancel(ctx)
@@ -203,6 +204,11 @@ func (p *pass) put(b *ledger.Batch, c *piece, out *passed) {
 	b.Files = append(b.Files, c.files...)
 	b.Sweep = append(b.Sweep, ledger.Sweep{Folder: p.from, After: c.after, Until: c.until, Keep: keep})
 	out.read += len(c.files)
+	for i := range c.files {
+		for k := range c.files[i].Packages {
+			out.distinct[keyOf(&c.files[i].Packages[k]).hash()] = struct{}{}
+		}
+	}
 	room := max(maxWarnings-len(out.warnings), 0)
 	out.warnings = append(out.warnings, c.warnings[:min(room, len(c.warnings))]...)
 }

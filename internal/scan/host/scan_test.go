@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/update"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/vulndbtest"
 )
@@ -53,6 +55,15 @@ func TestFullScanFindsEveryKindAndForgetsWhatWent(t *testing.T) {
 	if s := b.Status(); s.State != Idle || s.LastScan.Path != b.dir || s.Counts.Packages != 9 || s.Since.IsZero() {
 		t.Errorf("%+v", s)
 	}
+	b.write("sub/node_modules/ws/package.json", `{"name":"ws","version":"8.0.0"}`)
+	b.write("sub/again/node_modules/ws/package.json", `{"name":"ws","version":"8.0.0"}`)
+	if _, err := b.FullScan(Scan{Path: filepath.Join(b.dir, "sub")}); err != nil || b.Wait(t.Context()) != nil {
+		t.Fatal(err)
+	}
+	if l := b.Status().LastScan; l.Packages != 1 || l.Read != 2 { // of what was scanned
+		t.Errorf("%+v", l)
+	}
+	b.remove("sub")
 	b.remove("node_modules")
 	b.full()
 	b.expect(slices.DeleteFunc(want, func(l string) bool { return strings.HasPrefix(l, "npm") })...)
@@ -517,5 +528,19 @@ func TestManyCallsAtOnce(t *testing.T) {
 func TestRulesThatMakeNoSenseAreRefused(t *testing.T) {
 	if _, err := Open(Options{Catalogue: filepath.Join(t.TempDir(), "c"), Rules: Rules{Packages: []string{"openssl"}}}); err == nil {
 		t.Error("no error")
+	}
+}
+
+func TestWhatMakesAScanPartial(t *testing.T) {
+	var s Scanned
+	s.note(passed{listing: &catalog.Listing{Warnings: []catalog.Warning{
+		{Path: "/a", What: "the folder cannot be listed: " + syscall.ENOENT.Error()},
+		{Path: "/b/package.json", What: "npm: " + syscall.ENOTDIR.Error()},
+		{Path: "/c", What: "it makes no sense", Odd: true},
+		{Path: "/proc", What: "the folder cannot be listed: " + syscall.EACCES.Error()}, // no file system of a user
+		{Path: "/e", What: "the folder cannot be listed: " + syscall.EIO.Error()},
+	}}})
+	if s.Denied != 1 || s.Unread != 1 || len(s.FirstUnread) != 2 || s.Skipped != 0 {
+		t.Errorf("%+v", s)
 	}
 }

@@ -44,7 +44,7 @@ type Scanned struct {
 	Packages     int           `json:"packages"` // in what was scanned, each once
 	Denied       int           `json:"denied"`   // folders and files that this program may not read
 	Unread       int           `json:"unread"`   // others that could not be read
-	Skipped      int           `json:"skipped"`  // folders left out, by the type of their file system or as asked
+	Skipped      int           `json:"skipped"`  // folders left out, by the kind of their file system or as asked
 	FirstUnread  []string      `json:"firstUnread,omitempty"`
 	FirstSkipped []string      `json:"firstSkipped,omitempty"`
 	Cancelled    bool          `json:"cancelled,omitempty"`

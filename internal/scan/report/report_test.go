@@ -82,12 +82,12 @@ func TestTables(t *testing.T) {
 		"matches at two places are one row": {sample(), nil, "" +
 			"TYPE  NAME           VERSION  VULNERABILITY   SCORE  SEVERITY\n" +
 			"npm   lodash         4.17.11  CVE-2019-10744  9.1    critical\n" +
-			"npm   odd?[2J?name   1        GHSA-1          0.0    unknown\n"},
+			"npm   odd?[2J?name   1        GHSA-1          -      unknown\n"},
 		"but for their places": {sample(), all, "" +
 			"VULNERABILITY   NAME           VERSION  TYPE  SEVERITY  SCORE  FIXED    KEV  EPSS   LOCATION\n" +
 			"CVE-2019-10744  lodash         4.17.11  npm   critical  9.1    4.17.12  -    12.5%  /a/package.json\n" +
 			"CVE-2019-10744  lodash         4.17.11  npm   critical  9.1    4.17.12  -    12.5%  /b/package.json\n" +
-			"GHSA-1          odd?[2J?name   1        npm   unknown   0.0    4.17.12  -    12.5%  /odd\n"},
+			"GHSA-1          odd?[2J?name   1        npm   unknown   -      4.17.12  -    12.5%  /odd\n"},
 		"packages":        {packages, nil, "TYPE  NAME           VERSION\nnpm   lodash         4.17.11\nnpm   odd?[2J?name   1\n"},
 		"nothing found":   {none, nil, "No vulnerabilities found\n"},
 		"nothing in here": {empty, nil, "No packages found\n"},

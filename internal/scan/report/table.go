@@ -42,7 +42,7 @@ var columns = map[Column]column{
 	Name:          {"NAME", func(m api.ScanMatch) string { return m.Artifact.Name }, true},
 	Version:       {"VERSION", func(m api.ScanMatch) string { return m.Artifact.Version }, true},
 	Vulnerability: {"VULNERABILITY", func(m api.ScanMatch) string { return m.Vulnerability.ID }, false},
-	Score:         {"SCORE", func(m api.ScanMatch) string { return strconv.FormatFloat(m.Vulnerability.BaseScore, 'f', 1, 64) }, false},
+	Score:         {"SCORE", score, false},
 	Severity:      {"SEVERITY", func(m api.ScanMatch) string { return m.Vulnerability.Severity }, false},
 	Location:      {"LOCATION", location, true},
 	Fixed:         {"FIXED", func(m api.ScanMatch) string { return strings.Join(m.Vulnerability.FixedVersions, ", ") }, false},
@@ -75,6 +75,14 @@ func location(m api.ScanMatch) string {
 		paths[i] = l.Path
 	}
 	return strings.Join(paths, ", ")
+}
+
+// score is empty where nobody has given one.
+func score(m api.ScanMatch) string {
+	if m.Vulnerability.BaseScore == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(m.Vulnerability.BaseScore, 'f', 1, 64)
 }
 
 // epss is a likelihood in percent. Most are below one.
