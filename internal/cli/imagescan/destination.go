@@ -1,6 +1,7 @@
 package imagescan
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -41,14 +42,27 @@ func openDestination(path string) (*destination, error) {
 	return &destination{file: f, path: path}, nil
 }
 
-func (d *destination) write(text string) error {
+func (d *destination) write(ctx context.Context, text string) error {
 	if d.file == nil {
-		return os.WriteFile(d.path, []byte(text), 0o644)
+		return stream(ctx, d.path, text)
 	}
 	if _, err := d.file.WriteString(text); err != nil {
 		return err
 	}
 	return d.file.Commit()
+}
+
+// stream writes to what is no regular file. A pipe waits for whoever reads it; that ends with
+// the context.
+func stream(ctx context.Context, path, text string) error {
+	done := make(chan error, 1)
+	go func() { done <- os.WriteFile(path, []byte(text), 0o644) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // close leaves what was there when nothing was written.

@@ -145,7 +145,7 @@ func (o *scanOptions) run(ctx context.Context, args []string) error {
 	for _, f := range found {
 		log.InfoContext(ctx, "scanned", "source", f.Source.Type+":"+f.Source.Target, "packages", len(f.Packages), "matches", len(f.Matches), "partial", f.Coverage.Partial, "seconds", time.Since(began).Seconds())
 	}
-	if err := o.write(p, found); err != nil {
+	if err := o.write(ctx, p, found); err != nil {
 		return err
 	}
 	if err := o.attach.send(ctx, o.globals, found); err != nil {
@@ -191,7 +191,7 @@ func (o *scanOptions) judgeAll(ctx context.Context, p plan, j *judge) ([]result,
 }
 
 // write puts the reports where they are asked for.
-func (o *scanOptions) write(p plan, found []result) (err error) {
+func (o *scanOptions) write(ctx context.Context, p plan, found []result) (err error) {
 	reports := make([]report.Report, len(found))
 	for i, r := range found {
 		reports[i] = r.Report
@@ -207,7 +207,7 @@ func (o *scanOptions) write(p plan, found []result) (err error) {
 	if err := report.Write(&text, p.format, reports, ro); err != nil {
 		return err
 	}
-	if err := o.to.write(text.String()); err != nil {
+	if err := o.to.write(ctx, text.String()); err != nil {
 		return fmt.Errorf("report file: %w", err)
 	}
 	if !o.quiet {

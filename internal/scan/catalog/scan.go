@@ -116,10 +116,12 @@ func (r *reading) read(ctx context.Context, w wanted) {
 	for _, i := range w.by {
 		n = max(n, weight(r.claims.extractors[i].Claim(), w))
 	}
-	if err := r.room.Acquire(ctx, n); err != nil {
-		return // the scan has ended
+	if n > 0 { // to acquire nothing would wait, too, behind others
+		if err := r.room.Acquire(ctx, n); err != nil {
+			return // the scan has ended
+		}
+		defer r.room.Release(n)
 	}
-	defer r.room.Release(n)
 	r.keep(w, r.file(ctx, w))
 }
 

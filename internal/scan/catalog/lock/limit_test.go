@@ -45,6 +45,21 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// Very many properties are refused: to compare their values would keep a processor busy for
+// a minute, and nobody could end it.
+func TestManyProperties(t *testing.T) {
+	project := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "<a>%d</a>", i)
+		}
+		return "<project><groupId>g</groupId><artifactId>a</artifactId><version>1</version><properties>" + b.String() + "</properties></project>"
+	}
+	catalogtest.Expect(t, All(), catalogtest.Files{"pom.xml": project(maxNoted / 10)})
+	catalogtest.Expect(t, All(), catalogtest.Files{"pom.xml": project(maxNoted)}, // with its own version and group
+		"! /pom.xml: java/pom.xml: the file is too large: it has more than 10000 properties")
+}
+
 // Properties of the projects above count, too, those that mean well and the others.
 func TestProjectsAbove(t *testing.T) {
 	child := `<project><parent><groupId>g</groupId><artifactId>a</artifactId><version>1</version></parent><artifactId>c</artifactId><properties><rest>3</rest></properties>` +

@@ -22,8 +22,11 @@ const (
 	maxSteps   = 1_000_000 // properties that are put in
 	maxUnfold  = 16 << 20  // bytes that come of it
 	maxInside  = 100       // properties within properties
+	maxNoted   = 10_000    // properties, the values of each of which are compared with one another
 	properties = "properties"
 )
+
+var errNoted = fmt.Errorf("%w: it has more than %d properties", catalog.ErrTooLarge, maxNoted)
 
 var errUnfold = fmt.Errorf("%w: its properties unfold without end", catalog.ErrTooLarge)
 
@@ -33,6 +36,7 @@ var errUnfold = fmt.Errorf("%w: its properties unfold without end", catalog.ErrT
 type poms struct {
 	scalibrfs.FS
 	values map[string][]string // of properties, in any of the files
+	noted  int                 // properties that were seen
 	texts  []string            // that properties are put into
 	err    error
 }
@@ -106,6 +110,9 @@ func (p *poms) collect(data []byte) error {
 			p.note(names, string(bytes.TrimSpace(texts[last])))
 			names, texts = names[:last], texts[:last]
 		}
+		if p.noted > maxNoted {
+			return errNoted
+		}
 	}
 }
 
@@ -131,6 +138,7 @@ func (p *poms) note(names []string, text string) {
 	default:
 		return
 	}
+	p.noted++
 	for _, key := range []string{name, "pom." + name, "project." + name} {
 		add(key)
 	}
