@@ -22,9 +22,7 @@ type destination struct {
 
 // openDestination gives the destination of --report-file.
 func openDestination(path string) (*destination, error) {
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target // a link stays one
-	}
+	path = behind(path)
 	st, err := os.Stat(path)
 	switch {
 	case err == nil && st.IsDir():
@@ -40,6 +38,21 @@ func openDestination(path string) (*destination, error) {
 		return nil, err
 	}
 	return &destination{file: f, path: path}, nil
+}
+
+// behind is what a link leads to, which may not be there yet: a link stays one.
+func behind(path string) string {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		return target
+	}
+	to, err := os.Readlink(path)
+	if err != nil {
+		return path
+	}
+	if filepath.IsAbs(to) {
+		return to
+	}
+	return filepath.Join(filepath.Dir(path), to)
 }
 
 func (d *destination) write(ctx context.Context, text string) error {

@@ -57,10 +57,10 @@ func Scratch(folder string) (*os.File, error) {
 }
 
 // Commit puts the file at its path, on the disk, and closes it. When that fails, what was at
-// the path is as it was.
+// the path is as it was. Who may read it, may read what comes in its place, and nobody else.
 func (f *File) Commit() error {
 	name := f.Name()
-	err := errors.Join(f.Chmod(0o644), f.Sync())
+	err := errors.Join(f.Chmod(permissions(f.target)), f.Sync())
 	if err == nil {
 		err = os.Rename(name, f.target) // before the lock ends
 	}
@@ -69,6 +69,22 @@ func (f *File) Commit() error {
 		return err
 	}
 	return errors.Join(f.Close(), syncFolder(f.target))
+}
+
+// umask is that of the process. It can only be read by setting it, which is harmless before
+// there are other goroutines.
+var umask = func() fs.FileMode {
+	old := unix.Umask(0o077)
+	unix.Umask(old)
+	return fs.FileMode(old)
+}()
+
+// permissions are those of the file that is there, or those of a new one.
+func permissions(path string) fs.FileMode {
+	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() {
+		return st.Mode().Perm()
+	}
+	return 0o644 &^ umask
 }
 
 // Discard removes the file; after Commit it does nothing.

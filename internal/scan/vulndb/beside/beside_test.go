@@ -44,7 +44,14 @@ func TestCommitAndDiscard(t *testing.T) {
 			t.Errorf("got %q, %v", got, err)
 		}
 	}
+	check(t, os.Chmod(path, 0o600))
 	f, err := Create(path)
+	check(t, err)
+	check(t, f.Commit())
+	if st, err := os.Stat(path); err != nil || st.Mode() != 0o600 {
+		t.Errorf("a private file became %v, %v", st.Mode(), err)
+	}
+	f, err = Create(path)
 	check(t, err)
 	f.Discard()
 	s, err := Scratch(dir)
