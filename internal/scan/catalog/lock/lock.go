@@ -143,9 +143,12 @@ func (l *File) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package,
 	return out, err
 }
 
-// maxWork is how many bytes the readers that look through all of a file for each package may
-// look at.
-const maxWork = 4 << 30
+// How many bytes the readers that look through all of a file for each package may look at: half
+// a minute's worth of each, which is 4,500 packages of a Pipfile and 7,800 of bun.
+const (
+	pipfileWork = 4 << 30
+	bunWork     = 12 << 30
+)
 
 // maxLines is how many lines a lock file may have: each may become a package, which takes about
 // a kilobyte in its reader.
@@ -161,9 +164,9 @@ func (l *File) sane(f *catalog.File, p *poms) error {
 	case "npm/pnpm-lock.yaml":
 		check = yamllimit.Check
 	case "python/Pipfile.lock":
-		check = func(data []byte) error { return quick(data, "{") }
+		check = func(data []byte) error { return quick(data, "{", pipfileWork) }
 	case "npm/bun.lock":
-		check = func(data []byte) error { return quick(data, "[") }
+		check = func(data []byte) error { return quick(data, "[", bunWork) }
 	case "npm/yarn.lock":
 		check = lines
 	case pomXML:
@@ -185,8 +188,8 @@ func (l *File) sane(f *catalog.File, p *poms) error {
 }
 
 // quick refuses a file with very many packages, each of which has a bracket.
-func quick(data []byte, bracket string) error {
-	if n := bytes.Count(data, []byte(bracket)); int64(n)*int64(len(data)) > maxWork {
+func quick(data []byte, bracket string, work int64) error {
+	if n := bytes.Count(data, []byte(bracket)); int64(n)*int64(len(data)) > work {
 		return fmt.Errorf("%w: %d packages in %d bytes", catalog.ErrTooLarge, n, len(data))
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -56,17 +57,46 @@ func Scratch(folder string) (*os.File, error) {
 	return f, errors.Join(os.Remove(f.Name()))
 }
 
+// Write is that of the file. Errors of all that writes name the path that the file is for.
+func (f *File) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	return n, f.named(err)
+}
+
+// WriteString is that of the file.
+func (f *File) WriteString(s string) (int, error) {
+	n, err := f.File.WriteString(s)
+	return n, f.named(err)
+}
+
+// ReadFrom is that of the file.
+func (f *File) ReadFrom(r io.Reader) (int64, error) {
+	n, err := f.File.ReadFrom(r)
+	return n, f.named(err)
+}
+
+// named gives an error about the file with the path that it is for.
+func (f *File) named(err error) error {
+	if at, ok := errors.AsType[*fs.PathError](err); ok && at.Path == f.Name() {
+		return &fs.PathError{Op: at.Op, Path: f.target, Err: at.Err}
+	}
+	return err
+}
+
 // Commit puts the file at its path, on the disk, and closes it. When that fails, what was at
 // the path is as it was. Who may read it, may read what comes in its place, and nobody else.
 func (f *File) Commit() error {
 	name := f.Name()
-	err := errors.Join(f.Chmod(permissions(f.target)), f.Sync())
+	err := f.Chmod(permissions(f.target))
+	if err == nil {
+		err = f.Sync()
+	}
 	if err == nil {
 		err = os.Rename(name, f.target) // before the lock ends
 	}
 	if err != nil {
 		f.Discard()
-		return err
+		return f.named(err)
 	}
 	return errors.Join(f.Close(), syncFolder(f.target))
 }

@@ -125,3 +125,23 @@ func TestTogether(t *testing.T) {
 		t.Errorf("the file is mixed, or there is more: %s", names(t, dir))
 	}
 }
+
+// TestFullDisk: an error about the file names the path that it is for.
+func TestFullDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report.json")
+	f, err := Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.File.Close(); err != nil { // what a disk that is full does cannot be had everywhere
+		t.Fatal(err)
+	}
+	_, write := f.Write([]byte("x"))
+	_, text := f.WriteString("x")
+	_, from := f.ReadFrom(strings.NewReader("x"))
+	for what, err := range map[string]error{"Write": write, "WriteString": text, "ReadFrom": from, "Commit": f.Commit()} {
+		if err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), ".tmp") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
