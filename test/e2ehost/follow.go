@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/test/rig"
+)
+
+// follower asks for the report again and again, and notes when something was first in it
+// and when it was not any more.
+type follower struct {
+	v    *service
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu    sync.Mutex // guards the fields below
+	now   map[thing]bool
+	first map[thing]time.Time
+	last  map[thing]time.Time // when what left was found to be missing
+	polls int
+	fails int
+}
+
+// every is the time between two looks.
+const every = 200 * time.Millisecond
+
+func (v *service) follow(ctx context.Context) *follower {
+	ctx, stop := context.WithCancel(ctx)
+	f := &follower{v: v, stop: stop, done: make(chan struct{}), first: map[thing]time.Time{}, last: map[thing]time.Time{}}
+	go func() {
+		defer close(f.done)
+		for rig.Pause(ctx, every) {
+			f.look(ctx)
+		}
+	}()
+	return f
+}
+
+func (f *follower) end() { f.stop(); <-f.done }
+
+func (f *follower) look(ctx context.Context) {
+	got, err := f.v.packages(ctx, time.Time{})
+	at := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.polls++
+	if err != nil {
+		f.fails++
+		return
+	}
+	for t := range got {
+		if _, known := f.first[t]; !known || !f.now[t] && f.last[t] != (time.Time{}) {
+			f.first[t] = at
+			delete(f.last, t)
+		}
+	}
+	for t := range f.now {
+		if !got[t] {
+			f.last[t] = at
+		}
+	}
+	f.now = got
+}
+
+// Bounds: what comes must be in the report within soon. It is waited for longer, so that
+// it can be said how late it was.
+const (
+	soon    = 5 * time.Second
+	waitFor = 15 * time.Second
+)
+
+// settle waits until the report has what it must and no more, or nothing new can come.
+func (f *follower) settle(ctx context.Context, rec *record, folders ...string) error {
+	end := time.Now().Add(waitFor)
+	for {
+		f.mu.Lock()
+		got := within(f.now, folders...)
+		f.mu.Unlock()
+		want := map[thing]bool{}
+		for t := range rec.there() {
+			want[t] = true
+		}
+		if maps.Equal(got, want) || time.Now().After(end) {
+			return nil
+		}
+		if !rig.Pause(ctx, 100*time.Millisecond) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// seen is when something was first in the report.
+func (f *follower) seen(t thing) (time.Time, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at, ok := f.first[t]
+	return at, ok
+}
+
+// left is when something was found to be missing.
+func (f *follower) left(t thing) (time.Time, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at, ok := f.last[t]
+	return at, ok && !f.now[t]
+}
+
+// kept are what the report had within some folders, when it was last looked at.
+func (f *follower) kept(folders ...string) map[thing]bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return within(f.now, folders...)
+}
+
+// judge compares what came with what was seen, and when: the packages of a kind, each once.
+// It gives how many there are and the longest that one took.
+func (f *follower) judge(r *row, came map[thing]event) (packages int, worst time.Duration) {
+	each := map[thing]bool{}
+	all := map[thing]bool{}
+	for t := range came {
+		all[t] = true
+	}
+	bad := map[thing]bool{}
+	for _, t := range things(all) {
+		p := t
+		p.path = ""
+		each[p] = true
+		at, ok := f.seen(t)
+		took := max(at.Sub(came[t].at), 0)
+		switch {
+		case !ok:
+			bad[p] = true
+			r.Differences = append(r.Differences, fmt.Sprintf("missing: %s, by %s", t, came[t].how))
+		case took > soon:
+			bad[p] = true
+			r.Differences = append(r.Differences, fmt.Sprintf("late: %s, by %s: %.1f s", t, came[t].how, took.Seconds()))
+		}
+		if ok {
+			worst = max(worst, took)
+		}
+	}
+	r.All, r.Equal = r.All+len(each), r.Equal+len(each)-len(bad)
+	r.figure("worst seconds", worst.Seconds())
+	return len(each), worst
+}

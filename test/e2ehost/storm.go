@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/test/rig"
+)
+
+const (
+	stormFiles = 100_000
+	stormTimes = 2
+	stormRSS   = 160 << 20 // bytes that the service may have in memory
+)
+
+// storm makes and removes very many files, and installs packages in between.
+func storm(ctx context.Context, s *stage) error {
+	v, err := s.begin(ctx, "storm", settings{database: s.at("state", "none.db")})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = v.End() }()
+	s.try("storm", func(r *row) error { return v.storm(ctx, r) })
+	return nil
+}
+
+func (v *service) storm(ctx context.Context, r *row) error {
+	s := v.s
+	dir := s.host("storm")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if _, err := v.command(ctx, r, 0, "Scan State: Real-Time", "full-scan", "-b"); err != nil {
+		return err
+	}
+	f := v.follow(ctx)
+	defer f.end()
+	peak := v.peak(ctx)
+	used, err := rig.ProcessorTime(v.PID())
+	if err != nil {
+		return err
+	}
+	rec := newRecord()
+	began := time.Now()
+	for k := range stormTimes {
+		if err := whirl(dir, func(half int) error {
+			u := unit{"npm", "in-a-storm", fmt.Sprintf("%d.%d.0", k+1, half)}
+			to := filepath.Join(dir, fmt.Sprintf("kept%d-%d", k, half))
+			return errors.Join(writeTree(to, u.files()), rec.installed("cp", time.Time{}, u.at(to)))
+		}); err != nil {
+			return err
+		}
+	}
+	end := time.Now()
+	// What came while there was a storm must be there soon after it at the latest.
+	for t := range rec.there() {
+		if err := rec.installed("cp in a storm", end, t); err != nil {
+			return err
+		}
+	}
+	if err := f.settle(ctx, rec, dir); err != nil {
+		return err
+	}
+	n, worst := f.judge(r, rec.there())
+	want := map[thing]bool{}
+	for t := range rec.there() {
+		want[t] = true
+	}
+	differ(r, want, f.kept(dir), "missing", "additional")
+	after, err := rig.ProcessorTime(v.PID())
+	if err != nil {
+		return err
+	}
+	st, err := v.status(ctx)
+	if err != nil {
+		return err
+	}
+	r.check(st.State == api.HostRealTime, "it is %s", st.State)
+	most := peak()
+	r.check(most > 0 && most <= stormRSS, "it had %d MB in memory", most>>20)
+	r.figure("peak MB", float64(most)/(1<<20))
+	r.figure("processor seconds", (after - used).Seconds())
+	r.figure("storm seconds", end.Sub(began).Seconds())
+	r.figure("worst seconds", worst.Seconds())
+	r.Says = fmt.Sprintf("%d x %d files in %.1f s: %d packages in it catalogued %.1f s after it; at most %d MB in memory, %.1f s of processor",
+		stormTimes, stormFiles, end.Sub(began).Seconds(), n, worst.Seconds(), most>>20, (after - used).Seconds())
+	return nil
+}
+
+// peak begins to look at how much memory the service has, and gives what ends it and says the
+// most.
+func (v *service) peak(ctx context.Context) func() int64 {
+	ctx, stop := context.WithCancel(ctx)
+	var most int64
+	var group errgroup.Group
+	group.Go(func() error {
+		for rig.Pause(ctx, 20*time.Millisecond) {
+			if now, err := rig.Memory(v.PID()); err == nil {
+				most = max(most, now)
+			}
+		}
+		return nil
+	})
+	return func() int64 {
+		stop()
+		_ = group.Wait() // it cannot fail
+		return most
+	}
+}
+
+// whirl makes files, half of them with names that tell of packages, and removes all. Half-way,
+// each time, something else happens.
+func whirl(dir string, meanwhile func(half int) error) error {
+	const each = 100 // files of a folder
+	top := filepath.Join(dir, "whirl")
+	for i := range stormFiles {
+		folder := filepath.Join(top, fmt.Sprint(i/each), "node_modules", fmt.Sprintf("p%d", i%each/2))
+		if i%2 == 0 {
+			if err := os.MkdirAll(folder, 0o755); err != nil {
+				return err
+			}
+		}
+		name, text := "index.js", "1\n"
+		if i%2 == 0 {
+			name, text = "package.json", fmt.Sprintf("{\"name\":\"p%d\",\"version\":\"1.0.%d\"}\n", i%each, i/each)
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+		if i == stormFiles/2 {
+			if err := meanwhile(0); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range stormFiles / each {
+		if err := os.RemoveAll(filepath.Join(top, fmt.Sprint(i))); err != nil {
+			return err
+		}
+		if i == stormFiles/each/2 {
+			if err := meanwhile(1); err != nil {
+				return err
+			}
+		}
+	}
+	return os.RemoveAll(top)
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// thing is a package at a place: the file that tells of it.
+type thing struct{ kind, name, version, path string }
+
+func (t thing) String() string {
+	return fmt.Sprintf("%s %s %s (%s)", t.kind, t.name, t.version, t.path)
+}
+
+// as is the same of another version.
+func (t thing) as(version string) thing { t.version = version; return t }
+
+func compareThings(a, b thing) int {
+	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name), cmp.Compare(a.version, b.version), cmp.Compare(a.path, b.path))
+}
+
+// kinds are the nine.
+var kinds = []string{"gem", "python", "npm", "java", "go", "rust", "brew", "macos-app", "pod"}
+
+// record is what the installers say came and went, and when.
+type record struct {
+	mu   sync.Mutex
+	came map[thing]event
+	went map[thing]event
+}
+
+// event is when and how.
+type event struct {
+	at  time.Time
+	how string
+}
+
+func newRecord() *record { return &record{came: map[thing]event{}, went: map[thing]event{}} }
+
+// installed notes things whose files are there now. They came when the file that tells of
+// them was last written or linked, or at since if that is later: the time of a rename, which
+// says nothing to the files beneath.
+func (r *record) installed(how string, since time.Time, things ...thing) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range things {
+		at, err := changed(t.path)
+		if err != nil {
+			return fmt.Errorf("%s did not install %s: %w", how, t, err)
+		}
+		if since.After(at) {
+			at = since
+		}
+		if e, ok := r.came[t]; !ok || e.at.After(at) {
+			r.came[t] = event{at, how}
+		}
+		delete(r.went, t)
+	}
+	return nil
+}
+
+// removed notes things that are gone since a time.
+func (r *record) removed(how string, at time.Time, things ...thing) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range things {
+		r.went[t] = event{at, how}
+	}
+}
+
+// there lists what must be in the report.
+func (r *record) there() map[thing]event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[thing]event{}
+	for t, e := range r.came {
+		if _, gone := r.went[t]; !gone {
+			out[t] = e
+		}
+	}
+	return out
+}
+
+// changed is when a file's content, links or permissions last changed.
+func changed(path string) (time.Time, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return time.Time{}, &os.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	return time.Unix(st.Ctim.Unix()), nil
+}
+
+// things lists a set in order.
+func things(set map[thing]bool) []thing {
+	var out []thing
+	for t := range set {
+		out = append(out, t)
+	}
+	slices.SortFunc(out, compareThings)
+	return out
+}
+
+// differ compares two sets and says what only one has.
+func differ(r *row, want, got map[thing]bool, missing, additional string) {
+	for _, t := range things(want) {
+		r.check(got[t], "%s: %s", missing, t)
+	}
+	for _, t := range things(got) {
+		if !want[t] {
+			r.check(false, "%s: %s", additional, t)
+		}
+	}
+}
+
+// within keeps what lies beneath one of some folders.
+func within(set map[thing]bool, folders ...string) map[thing]bool {
+	out := map[thing]bool{}
+	for t := range set {
+		if slices.ContainsFunc(folders, func(f string) bool { return strings.HasPrefix(t.path, f+"/") }) {
+			out[t] = true
+		}
+	}
+	return out
+}
