@@ -80,6 +80,10 @@ test-images: ## read ext4 and APFS from disks of every form and compare with oth
 	scripts/need.sh images
 	SHARED=$(or $(SHARED),../shared) go run ./test/images $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
 
+e2e-host: ## use the host scanner as it is meant to be, while package managers bring 500 packages: ONLY=regexp of acts, JSON=file; as root; needs SHARED (../shared)
+	scripts/need.sh e2e-host
+	SHARED=$(or $(SHARED),../shared) go run ./test/e2ehost $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
+
 test-truth: ## hold the matcher to the truth table and to a naive matcher on every advisory; needs SHARED (../shared)
 	@test -d "$(or $(SHARED),../shared)/data/vuln" || { echo "test-truth needs SHARED, the folder that holds data/vuln"; exit 1; }
 	SHARED="$(abspath $(or $(SHARED),../shared))" go test -trimpath -count=1 -timeout 30m -json ./internal/scan/match/truth/... | go run ./internal/tools/testsum -evidence
@@ -93,6 +97,6 @@ clean: ## remove what the targets built
 	rm -rf bin dist
 
 help: ## list the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host test-peers demo test-fault contract auth-matrix test-images test-walks clean help
+.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host test-peers demo test-fault contract auth-matrix test-images e2e-host test-walks clean help

@@ -9,6 +9,7 @@
 #   scripts/need.sh bench-scan  scalibr, npm for the tree of packages, and mke2fs
 #   scripts/need.sh bench-host  npm for the same tree
 #   scripts/need.sh peers    scalibr and syft, and npm
+#   scripts/need.sh e2e-host  the package managers and archivers that the host scanner is tried with
 #   scripts/need.sh bin      prints the folder of the Go tools
 #
 # Debian packages are installed when this runs as root; otherwise, and elsewhere,
@@ -97,6 +98,12 @@ vuln) tool govulncheck ;;
 bench-scan) packages e2fsprogs && npm && tool scalibr ;;
 bench-host) npm ;;
 peers) npm && tool scalibr && tool syft ;;
+e2e-host)
+  packages e2fsprogs ruby unzip zip && npm
+  type -P cargo >/dev/null || packages cargo
+  type -P jar >/dev/null || packages default-jdk-headless
+  python3 -m pip --version >/dev/null 2>&1 || packages python3-pip python3-venv
+  ;;
 bin) echo "$bin" ;;
 *) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;
 esac

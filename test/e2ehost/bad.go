@@ -25,8 +25,9 @@ var seeds = []bad{
 	{unit{"python", "django", "3.2.0"}, "CVE-2021-35042", 0, false},
 	{unit{"npm", "lodash", "4.17.11"}, "CVE-2019-10744", 9, false},
 	{unit{"java", "org.apache.logging.log4j:log4j-core", "2.14.0"}, "CVE-2021-44228", 9, true},
-	{unit{"go", "golang.org/x/net", "v0.6.0"}, "CVE-2022-41723", 0, false},
 	{unit{"brew", "unzip", "6.0_6"}, "CVE-2019-13232", 0, false},
+	{unit{"go", "example.test/anything", "v1.0.0"}, "", 0, false},
+	{unit{"rust", "anything", "1.0.0"}, "", 0, false},
 	{unit{"macos-app", "Anything", "1.0"}, "", 0, false},
 	{unit{"pod", "Anything", "1.0"}, "", 0, false},
 }
@@ -37,16 +38,18 @@ var installedBad = []bad{
 	{unit{"python", "django", "3.1.0"}, "CVE-2021-31542", 0, false},
 	{unit{"npm", "lodash", "4.17.15"}, "CVE-2020-8203", 7, false},
 	{unit{"java", "org.apache.logging.log4j:log4j-core", "2.13.0"}, "CVE-2021-44228", 9, true},
-	{unit{"go", "golang.org/x/net", "v0.5.0"}, "CVE-2022-41723", 0, false},
 	{unit{"brew", "unzip", "6.0_5"}, "CVE-2019-13232", 0, false},
 }
 
 // later is what only the newer database tells of.
-var later = bad{unit{"rust", "time", "0.1.42"}, "CVE-2020-26235", 0, false}
+var later = []bad{
+	{unit{"rust", "time", "0.1.42"}, "CVE-2020-26235", 0, false},
+	{unit{"go", "golang.org/x/net", "v0.5.0"}, "CVE-2023-3978", 0, false},
+}
 
 // vulnerableUnits installs them.
 func vulnerableUnits(_ context.Context, s *stage, rec *record) error {
-	for _, b := range append(slices.Clone(installedBad), later) {
+	for _, b := range slices.Concat(installedBad, later) {
 		to := s.host("bad", b.kind)
 		if err := writeTree(to, b.files()); err != nil {
 			return err

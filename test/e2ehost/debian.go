@@ -137,7 +137,7 @@ func maven(file string) (t thing, err error) {
 	if err != nil {
 		return t, err
 	}
-	defer z.Close()
+	defer func() { _ = z.Close() }() // it was only read
 	for _, f := range z.File {
 		if filepath.Base(f.Name) != "pom.properties" {
 			continue

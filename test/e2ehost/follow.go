@@ -53,7 +53,8 @@ func (f *follower) look(ctx context.Context) {
 		return
 	}
 	for t := range got {
-		if _, known := f.first[t]; !known || !f.now[t] && f.last[t] != (time.Time{}) {
+		_, known := f.first[t]
+		if _, left := f.last[t]; !known || left { // it came, or came back
 			f.first[t] = at
 			delete(f.last, t)
 		}

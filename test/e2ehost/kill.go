@@ -61,8 +61,8 @@ func kill(ctx context.Context, s *stage) error {
 func killing(ctx context.Context, s *stage, v *service, rec *record, dir string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	installed := make(chan error, 1)
-	go func() { installed <- comeAndGo(ctx, s, rec, dir) }()
+	enough, installed := make(chan struct{}), make(chan error, 1)
+	go func() { installed <- comeAndGo(ctx, s, rec, dir, enough) }()
 	for range kills {
 		rig.Pause(ctx, time.Duration(300+rand.IntN(1500))*time.Millisecond) //nolint:gosec // any moment will do
 		if err := v.Kill(); err != nil {
@@ -73,12 +73,13 @@ func killing(ctx context.Context, s *stage, v *service, rec *record, dir string)
 			return err
 		}
 	}
+	close(enough)
 	return <-installed
 }
 
-// comeAndGo brings units of all kinds for some seconds: unpacked, moved, upgraded, removed.
-func comeAndGo(ctx context.Context, s *stage, rec *record, dir string) error {
-	for i := range 3 {
+// comeAndGo brings units of all kinds until it is enough: unpacked, moved, upgraded, removed.
+func comeAndGo(ctx context.Context, s *stage, rec *record, dir string, enough <-chan struct{}) error {
+	for i := 0; ; i++ {
 		base := filepath.Join(dir, fmt.Sprint("round", i))
 		if err := s.byWays(ctx, rec, base); err != nil {
 			return err
@@ -86,6 +87,10 @@ func comeAndGo(ctx context.Context, s *stage, rec *record, dir string) error {
 		if err := s.changeWays(ctx, rec, base); err != nil {
 			return err
 		}
+		select {
+		case <-enough:
+			return nil
+		default:
+		}
 	}
-	return nil
 }

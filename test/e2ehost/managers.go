@@ -48,9 +48,9 @@ func (s *stage) npmNote(ctx context.Context, rec *record, dir string) error {
 	var list []thing
 	for line := range strings.Lines(text) {
 		at, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
-		full, real, ok := strings.Cut(rest, ":") // a link says where to
+		full, target, ok := strings.Cut(rest, ":") // a link says where to
 		if ok {
-			at = real
+			at = target
 		}
 		i := strings.LastIndexByte(full, '@')
 		if at == dir || i <= 0 {
@@ -133,8 +133,12 @@ func gemChange(ctx context.Context, s *stage, rec *record) error {
 		return err
 	}
 	for _, u := range []unit{up, away} {
-		if _, err := s.sh(ctx, "", "gem", "uninstall", "--install-dir", s.host("srv", "gems"), "--force", u.name, "--version", u.version); err != nil {
+		home := s.host("srv", "gems")
+		if _, err := s.sh(ctx, "", "GEM_HOME="+home, "GEM_PATH="+home, "gem", "uninstall", "--executables", u.name, "--version", u.version); err != nil {
 			return err
+		}
+		if _, err := os.Stat(s.gemAt(u).path); err == nil {
+			return fmt.Errorf("gem uninstall leaves %s", s.gemAt(u))
 		}
 		rec.removed("gem", time.Now(), s.gemAt(u))
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -54,9 +55,7 @@ func (s *stage) begin(ctx context.Context, name string, o settings) (*service, e
 		"vuln-db-path":  o.database,
 		"exclude-paths": slices.Concat(s.leave, []string{s.back(), s.at("state"), s.at("bin")}, o.leave),
 	}
-	for k, v := range o.more {
-		config[k] = v
-	}
+	maps.Copy(config, o.more)
 	b, err := yaml.Marshal(config)
 	if err != nil {
 		return nil, err

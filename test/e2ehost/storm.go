@@ -115,23 +115,22 @@ func (v *service) peak(ctx context.Context) func() int64 {
 	}
 }
 
-// whirl makes files, half of them with names that tell of packages, and removes all. Half-way,
-// each time, something else happens.
+// whirl makes files, every fifth with a name that tells of a package, and removes all.
+// Half-way, each time, something else happens.
 func whirl(dir string, meanwhile func(half int) error) error {
-	const each = 100 // files of a folder
+	const each = 1000 // files of a folder
 	top := filepath.Join(dir, "whirl")
 	for i := range stormFiles {
-		folder := filepath.Join(top, fmt.Sprint(i/each), "node_modules", fmt.Sprintf("p%d", i%each/2))
-		if i%2 == 0 {
-			if err := os.MkdirAll(folder, 0o755); err != nil {
+		at := i % each
+		name := filepath.Join(top, fmt.Sprint(i/each), "node_modules", fmt.Sprint("p", at/5), fmt.Sprintf("file%d.js", at%5))
+		if at%5 == 0 {
+			name = filepath.Join(filepath.Dir(name), "package.json")
+			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 				return err
 			}
 		}
-		name, text := "index.js", "1\n"
-		if i%2 == 0 {
-			name, text = "package.json", fmt.Sprintf("{\"name\":\"p%d\",\"version\":\"1.0.%d\"}\n", i%each, i/each)
-		}
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+		text := fmt.Sprintf("{\"name\":\"p%d\",\"version\":\"1.0.%d\"}\n", at, i/each)
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 			return err
 		}
 		if i == stormFiles/2 {

@@ -19,9 +19,6 @@ func (t thing) String() string {
 	return fmt.Sprintf("%s %s %s (%s)", t.kind, t.name, t.version, t.path)
 }
 
-// as is the same of another version.
-func (t thing) as(version string) thing { t.version = version; return t }
-
 func compareThings(a, b thing) int {
 	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name), cmp.Compare(a.version, b.version), cmp.Compare(a.path, b.path))
 }
