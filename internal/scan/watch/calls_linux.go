@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -10,11 +11,14 @@ import (
 // calls are those who wait until the goroutine that reads a queue has read what was in it
 // when they asked.
 type calls struct {
-	wake signal // of that goroutine
+	wake signal        // of that goroutine, while it waits in poll(2)
+	bell chan struct{} // of one: the same while it rests
 
 	mu      sync.Mutex
 	waiting []chan struct{}
 }
+
+func newCalls() calls { return calls{wake: -1, bell: make(chan struct{}, 1)} }
 
 // ask wakes the goroutine and waits. One that has ended knows nothing more.
 func (c *calls) ask(ctx context.Context, ended <-chan struct{}) error {
@@ -22,7 +26,7 @@ func (c *calls) ask(ctx context.Context, ended <-chan struct{}) error {
 	c.mu.Lock()
 	c.waiting = append(c.waiting, done)
 	c.mu.Unlock()
-	c.wake.raise()
+	c.raise()
 	select {
 	case <-done:
 		return nil
@@ -30,6 +34,26 @@ func (c *calls) ask(ctx context.Context, ended <-chan struct{}) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+}
+
+// raise wakes the goroutine.
+func (c *calls) raise() {
+	c.wake.raise()
+	select {
+	case c.bell <- struct{}{}:
+	default:
+	}
+}
+
+// rest waits, until somebody calls. It is no poll(2): a thread that hangs there keeps the
+// runtime's own watching awake for a while each time, which costs more than the queue.
+func (c *calls) rest(most time.Duration) {
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-c.bell:
 	}
 }
 

@@ -57,7 +57,7 @@ type fanSystem struct {
 func openFan(s *scope, news *gather) (_ source, err error) {
 	f := &fan{
 		s: s, news: news, own: int32(os.Getpid()), ended: make(chan struct{}), buf: make([]byte, fanBuffer),
-		paths: newCache[[]string](fanFolders), fd: -1, changed: -1, calls: calls{wake: -1},
+		paths: newCache[[]string](fanFolders), fd: -1, changed: -1, calls: newCalls(),
 	}
 	defer func() {
 		if err != nil {
@@ -166,7 +166,7 @@ func (f *fan) loop() error {
 			{Fd: int32(f.fd), Events: unix.POLLIN},
 			{Fd: int32(f.changed), Events: unix.POLLPRI},
 		}
-		if err := wait(fds, -1); err != nil {
+		if err := await(fds); err != nil {
 			return err
 		}
 		f.calls.wake.clear()
@@ -183,9 +183,7 @@ func (f *fan) loop() error {
 		}
 		waiting.answer()
 		pause = rest(pause, n)
-		if err := wait(fds[:1], pause); err != nil {
-			return err
-		}
+		f.calls.rest(pause)
 	}
 }
 
@@ -466,7 +464,7 @@ func (f *fan) flush(ctx context.Context) error {
 
 func (f *fan) stop() error {
 	f.leave.Store(true)
-	f.calls.wake.raise()
+	f.calls.raise()
 	<-f.ended
 	f.release()
 	return f.low.stop()

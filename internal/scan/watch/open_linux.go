@@ -49,6 +49,18 @@ func (s signal) clear() {
 // closeFile closes a file that was only read or asked about: there is nothing to lose.
 func closeFile(fd int) { _ = unix.Close(fd) }
 
+// await waits until one of several files has something to say. Mostly one has when much
+// happens: then nothing hangs.
+func await(fds []unix.PollFd) error {
+	err := wait(fds, 0)
+	for i := range fds {
+		if err != nil || fds[i].Revents != 0 {
+			return err
+		}
+	}
+	return wait(fds, -1)
+}
+
 // wait waits until one of several files has something to say; at most so long, for ever if
 // below zero.
 func wait(fds []unix.PollFd, most time.Duration) error {

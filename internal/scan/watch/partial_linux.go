@@ -60,7 +60,7 @@ func openPartial(s *scope, news *gather) (source, error) {
 
 func newPartial(s *scope, news *gather, fallback bool) (_ *partial, err error) {
 	p := &partial{
-		s: s, news: news, fallback: fallback, written: -1, changed: -1, calls: calls{wake: -1}, own: int32(os.Getpid()),
+		s: s, news: news, fallback: fallback, written: -1, changed: -1, calls: newCalls(), own: int32(os.Getpid()),
 		ended: make(chan struct{}), poll: newPoller(s, news), buf: make([]byte, fanBuffer/2),
 	}
 	defer func() {
@@ -223,7 +223,7 @@ func (p *partial) later(t *table, refused map[int]string) {
 	p.mu.Lock()
 	p.next, p.refused = t, refused
 	p.mu.Unlock()
-	p.calls.wake.raise()
+	p.calls.raise()
 }
 
 // start runs until stop.
@@ -248,7 +248,7 @@ func (p *partial) loop() error {
 			{Fd: int32(p.written), Events: unix.POLLIN}, // below zero is left out
 			{Fd: int32(p.changed), Events: unix.POLLPRI},
 		}
-		if err := wait(fds, -1); err != nil {
+		if err := await(fds); err != nil {
 			return err
 		}
 		if p.asked() {
@@ -268,9 +268,7 @@ func (p *partial) loop() error {
 		}
 		waiting.answer()
 		pause = rest(pause, a+b)
-		if err := wait(fds[:1], pause); err != nil {
-			return err
-		}
+		p.calls.rest(pause)
 	}
 }
 
@@ -400,7 +398,7 @@ func (p *partial) stop() error {
 	p.mu.Lock()
 	p.leaving = true
 	p.mu.Unlock()
-	p.calls.wake.raise()
+	p.calls.raise()
 	<-p.ended
 	p.release()
 	return p.poll.stop()
