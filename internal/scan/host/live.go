@@ -23,6 +23,7 @@ type live struct {
 	closer  io.Closer
 	pending *pending
 	meter   meter
+	pace    pace
 
 	listen context.CancelFunc // ends listening to the watcher
 	heard  chan struct{}      // closed when nothing is heard any more
@@ -97,7 +98,7 @@ func (l *live) work() {
 		list, next := l.pending.due(time.Now())
 		if len(list) > 0 {
 			l.absorb(l.host.life, list) // what was taken is done, also after a stop
-			if l.ctx.Err() != nil {
+			if !l.breathe(timer) {
 				return
 			}
 			continue
@@ -112,6 +113,26 @@ func (l *live) work() {
 		case <-l.pending.wake:
 		}
 	}
+}
+
+// breathe rests after work that cost much, and says whether there is more to do.
+func (l *live) breathe(timer *time.Timer) bool {
+	h := l.host
+	h.mu.Lock()
+	scans := 2 * h.work.fullScans.Load()
+	if h.full != nil {
+		scans++
+	}
+	h.mu.Unlock()
+	if rest := l.pace.rest(time.Now(), processorTime(), scans); rest > 0 {
+		h.log.Debug("Much happens: what changes is looked at more slowly.", "rest", rest)
+		timer.Reset(rest)
+		select {
+		case <-l.ctx.Done():
+		case <-timer.C:
+		}
+	}
+	return l.ctx.Err() == nil
 }
 
 // absorb brings the catalogue in line with what changed: what came before what went, so

@@ -1,0 +1,40 @@
+package host
+
+import (
+	"time"
+)
+
+// What changes may cost: a burst at once, so that what an installation brings is read at
+// once, and a part of one core when it does not end, as in a storm of files.
+const (
+	paceBurst = 1500 * time.Millisecond
+	pacePart  = 0.12
+	paceMost  = 8 * time.Second // that the next changes wait
+)
+
+// pace says when a worker rests, and how long. It counts the processor time of the whole
+// process: what hears of a storm costs, too. One goroutine uses it.
+type pace struct {
+	debt time.Duration // processor time beyond the part
+	used time.Duration // by this process when it was last looked
+	at   time.Time
+	scan uint64 // full scans until then: they are not counted
+}
+
+// rest takes what the process has used until now, and gives how long the worker rests.
+func (p *pace) rest(now time.Time, used time.Duration, scan uint64) time.Duration {
+	if p.at.IsZero() || p.scan != scan {
+		p.debt = 0
+	} else {
+		p.debt += used - p.used - part(now.Sub(p.at))
+	}
+	most := paceBurst + part(paceMost)
+	p.debt = min(max(p.debt, 0), most)
+	p.at, p.used, p.scan = now, used, scan
+	if p.debt <= paceBurst {
+		return 0
+	}
+	return time.Duration(float64(p.debt-paceBurst) / pacePart)
+}
+
+func part(d time.Duration) time.Duration { return time.Duration(float64(d) * pacePart) }
