@@ -62,6 +62,24 @@ func (c *Controller) UpdateNodes(ctx context.Context, ids ...string) error {
 	return c.do(ctx, call{method: http.MethodPut, path: pathNode + "/update", body: body, again: true}, nil)
 }
 
+// NodeScans gives in short what the host scanners last found on nodes.
+func (c *Controller) NodeScans(ctx context.Context, o ListOptions) ([]api.NodeScanSummary, error) {
+	return fetch[[]api.NodeScanSummary](ctx, c.service, get(pathNode+"/scans", o.query()))
+}
+
+// NodeScan gives all that the host scanner last found on a node; ErrNotFound when it has told
+// nothing yet.
+func (c *Controller) NodeScan(ctx context.Context, id string) (api.NodeScan, error) {
+	return one[api.NodeScan](ctx, c.patient(scanTimeout), pathNode+"/scan", id)
+}
+
+// PutNodeScan says what was found on a node, in place of older results. ErrConflict says that
+// there are newer ones.
+func (c *Controller) PutNodeScan(ctx context.Context, id string, scan api.NodeScan) error {
+	put := call{method: http.MethodPut, path: pathNode + "/scan", query: byID(id), body: scan, again: true}
+	return c.patient(scanTimeout).do(ctx, put, nil)
+}
+
 const pathAdopt = pathNode + "/adopt"
 
 // UnknownVMs gives the VMs that nobody owns, of a node by id or name or, with "", of all.

@@ -85,6 +85,7 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 		{"files", x.files},
 		{"storage", x.storage},
 		{"scans", x.scans},
+		{"scans of nodes", x.nodeScans},
 		{"templates", x.templates},
 		{"access", func() { x.access(made) }},
 	} {
@@ -545,6 +546,34 @@ func (x *tour) scans() {
 	}
 	if err := x.r.PutScan(ctx, debian, client.Version{Tag: "nope"}, scan); !errors.Is(err, client.ErrNoVersion) {
 		x.Errorf("of no version: %v", err)
+	}
+}
+
+func (x *tour) nodeScans() {
+	ctx := x.Context()
+	if _, err := x.c.NodeScan(ctx, x.good.NodeID); !errors.Is(err, client.ErrNotFound) {
+		x.Errorf("before any: %v", err)
+	}
+	scan := api.NodeScan{
+		NodeScanSummary: api.NodeScanSummary{
+			Host: "build-7", Scanner: "hostscan", Version: "1", Scanned: time.Now(), Counts: api.NodeScanCounts{ScanCounts: api.ScanCounts{High: 1, Packages: 1}},
+		},
+		Vulnerabilities: []api.HostVulnerability{{Vulnerability: api.HostFinding{ID: "CVE-2026-1"}}}, Packages: []api.HostPackage{},
+	}
+	x.ok(x.c.PutNodeScan(ctx, x.good.NodeID, scan))
+	got, err := x.c.NodeScan(ctx, x.good.NodeID)
+	x.ok(err)
+	if got.NodeID != x.good.NodeID || got.Counts != scan.Counts || got.Vulnerabilities[0].Vulnerability.ID != "CVE-2026-1" {
+		x.Errorf("%+v", got)
+	}
+	list, err := x.c.NodeScans(ctx, client.ListOptions{})
+	x.ok(err)
+	if len(list) != 1 || list[0] != got.NodeScanSummary {
+		x.Errorf("%+v", list)
+	}
+	scan.Scanned = scan.Scanned.Add(-time.Hour)
+	if err := x.c.PutNodeScan(ctx, x.good.NodeID, scan); !errors.Is(err, client.ErrConflict) {
+		x.Errorf("older ones: %v", err)
 	}
 }
 

@@ -31,6 +31,7 @@ func (k *keeper) chores(ctx context.Context) {
 		{"released VMs", sweep, k.c.tidyReleased},
 		{"nodes of deleted groups", sweep, k.c.tidyGroups},
 		{"named requests", sweep, k.c.tidyKept},
+		{"results of scans", !k.c.maintenance() && sweep, k.c.tidyScans},
 		{"deletions of templates", sweep, k.c.tidyDeletions},
 		{"digests of replicas", sweep, k.c.ages.tidy},
 	} {

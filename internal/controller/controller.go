@@ -57,6 +57,7 @@ type Options struct {
 
 	Permits Permits     // nil: every node is open to everybody
 	Rights  RightsQuery // what callers may do at the registry; nil: everything
+	Files   FileShelf   // what is too large for the store; nil: there is no place for it
 
 	ManageMACs bool          // instances get MAC addresses of a list
 	MACRange   farm.MACRange // what the list is populated with
@@ -133,6 +134,7 @@ type Controller struct {
 	tally     *tally
 	meters    meters
 	macs      *macs // nil: MAC addresses are not managed
+	scanTurns *scanTurns
 	joinToken string
 
 	maintained chan struct{} // has a value when the maintenance may have changed
@@ -167,6 +169,7 @@ type Tables struct {
 	Kept      *store.Table[Kept]
 	Errands   *store.Table[farm.Errand]
 	Outcomes  *store.Table[farm.Outcome] // of errands on nodes, by outcomeID
+	Scans     *store.Table[NodeScan]     // by node
 }
 
 // RemovedNode is what is kept of a node that was removed, so that its agent can be
@@ -236,6 +239,7 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		Kept:     store.NewTable[Kept](kindKept),
 		Errands:  store.NewTable[farm.Errand](kindErrand),
 		Outcomes: store.NewTable[farm.Outcome](kindOutcome),
+		Scans:    store.NewTable[NodeScan](kindScan),
 	}
 }
 
@@ -249,7 +253,7 @@ func given(value string) []string {
 
 // All gives every table, for opening the store.
 func (t *Tables) All() []store.AnyTable {
-	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests, t.Released, t.Events, t.MACs, t.Kept, t.Errands, t.Outcomes}
+	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests, t.Released, t.Events, t.MACs, t.Kept, t.Errands, t.Outcomes, t.Scans}
 }
 
 // New makes a controller over an open store. Nothing runs before Run.
@@ -266,6 +270,7 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 	c.tally = newTally(c)
 	c.meters = newMeters()
 	c.macs = newMACs(c)
+	c.scanTurns = newScanTurns()
 	var err error
 	if c.joinToken, err = c.ensureJoinToken(ctx); err != nil {
 		return nil, err

@@ -17,6 +17,10 @@ const EventNodeDrained EventName = "NodeDrained"
 // of. Extra says who, by what, and what was called.
 const EventAudit EventName = "Audit"
 
+// EventNodeScanned is an event of our own: the host scanner of a node has found other numbers
+// than before. Extra says them in "counts".
+const EventNodeScanned EventName = "NodeScanned"
+
 // The groups of events by what they are about.
 const (
 	vmAction       = "vmAction"
@@ -32,7 +36,7 @@ var eventSubTypes = map[EventName]string{
 	EventTerminateVM: vmAction, EventVMTerminated: vmAction,
 	EventDistribute: templateAction, EventTemplatePulled: templateAction, EventDeleteRegistryVM: templateAction,
 	EventConfigNode: nodeAction, EventDeleteNode: nodeAction, EventNodeUnregistered: nodeAction,
-	EventNodeDrained: nodeAction, EventsDropped: logAction, EventAudit: auditAction,
+	EventNodeDrained: nodeAction, EventNodeScanned: nodeAction, EventsDropped: logAction, EventAudit: auditAction,
 }
 
 // Actor is who has asked for something through the API. The zero value is nobody who is known.

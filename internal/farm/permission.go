@@ -76,6 +76,7 @@ var permissions = map[Service][]PermissionInfo{
 		{"list_nodes", "Nodes", "List nodes", "See nodes, their USB devices, VLANs and MAC addresses."},
 		{"delete_node", "Nodes", "Delete nodes", "Delete nodes that no longer exist."},
 		{"change_node_config", "Nodes", "Configure nodes", "Change capacity, name and drain mode of nodes, and update them."},
+		{"report_scan", "Nodes", "Report scans", "Send what the host scanner has found on nodes."},
 		{"create_group", "Node groups", "Create groups", "Create node groups."},
 		{"get_groups", "Node groups", "List groups", "See node groups."},
 		{"delete_group", "Node groups", "Delete groups", "Delete node groups."},

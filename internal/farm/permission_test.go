@@ -16,7 +16,7 @@ var printed = map[Service]string{
 		registry_distribute registry_distribute_status
 		change_config get_config
 		view_permissions view_prmission_groups update_permission_groups delete_permission_groups
-		update_vm save_image list_images`,
+		update_vm save_image list_images report_scan`,
 	ServiceRegistry: `index get_disk_info list_vms head_push_vm push_vm pull_vm download_vm delete_vm revert
 		upload_file download_file
 		get_streamer stream_log get_log_archive send_log_event send_log

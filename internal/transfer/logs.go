@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // Log sends rows for the central logs, once. farm.CodeInvalid and CodeRefused: they are never taken.
@@ -25,12 +27,48 @@ func (c *Client) Events(ctx context.Context, events []byte) error {
 
 // Upload stores a small file below the registry's files, in the place of one of that name.
 func (c *Client) Upload(ctx context.Context, name string, content []byte) error {
+	path := filePath(name)
+	return c.retry(ctx, "PUT "+path, func() error { return c.putRaw(ctx, http.MethodPut, path, content) })
+}
+
+// filePath is the path of a file of the registry's files.
+func filePath(name string) string {
 	parts := strings.Split(name, "/")
 	for i, p := range parts {
 		parts[i] = url.PathEscape(p)
 	}
-	path := "/registry/files/" + strings.Join(parts, "/")
-	return c.retry(ctx, "PUT "+path, func() error { return c.putRaw(ctx, http.MethodPut, path, content) })
+	return "/registry/files/" + strings.Join(parts, "/")
+}
+
+// Download gives a file below the registry's files of at most so many bytes, by one call.
+func (c *Client) Download(ctx context.Context, name string, most int64) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	req, err := c.request(ctx, http.MethodGet, c.base.String()+filePath(name), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.send(req)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") == "application/json" {
+		return nil, failure(resp)
+	}
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	switch {
+	case err != nil:
+		return nil, unreachable(err)
+	case int64(len(raw)) > most:
+		return nil, farm.Errorf(farm.CodeTooLarge, "The file %s has more than %d bytes", name, most)
+	}
+	return raw, nil
+}
+
+// RemoveFile removes a file below the registry's files; farm.CodeNotFound when there is none.
+func (c *Client) RemoveFile(ctx context.Context, name string) error {
+	return c.call(ctx, call{method: http.MethodDelete, path: filePath(name)})
 }
 
 // putRaw sends a body as it is, once.

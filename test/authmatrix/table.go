@@ -33,7 +33,7 @@ var printed = map[string][]string{
 		registry_distribute registry_distribute_status
 		change_config get_config
 		view_permissions view_prmission_groups update_permission_groups delete_permission_groups
-		update_vm save_image list_images`),
+		update_vm save_image list_images report_scan`),
 	registry: strings.Fields(`
 		index get_disk_info list_vms head_push_vm push_vm pull_vm download_vm delete_vm revert
 		upload_file download_file get_streamer stream_log get_log_archive send_log_event send_log
@@ -63,9 +63,10 @@ var lines = map[string]string{
 		update_vm: U/api/v1/vm P/api/v1/rpc/vm/restart
 		save_image: P/api/v1/image
 		list_images: G/api/v1/image
-		list_nodes: G/api/v1/node G/api/v1/usb G/api/v1/vlan G/api/v1/macaddr
+		list_nodes: G/api/v1/node G/api/v1/node/scan G/api/v1/node/scans G/api/v1/usb G/api/v1/vlan G/api/v1/macaddr
 		delete_node: D/api/v1/node
 		change_node_config: P/api/v1/node/config U/api/v1/node/update G/api/v1/node/adopt P/api/v1/node/adopt
+		report_scan: U/api/v1/node/scan
 		create_group: P/api/v1/group
 		get_groups: G/api/v1/group
 		update_group: U/api/v1/group
@@ -85,7 +86,7 @@ var lines = map[string]string{
 		view_logs+get_log_archive: G/api/v1/log/archive
 		node or known: G/pkg/manifest G/pkg/{name}
 		join: P/queue/v1/join
-		node: P/queue/v1/poll P/queue/v1/report P/queue/v1/pass P/queue/v1/disjoin
+		node: P/queue/v1/poll P/queue/v1/report P/queue/v1/pass P/queue/v1/scan P/queue/v1/disjoin
 		root: G/api/v1/admin/backup G/api/v1/apikey P/api/v1/apikey U/api/v1/apikey D/api/v1/apikey`,
 	registry: `
 		open: G/livez G/readyz

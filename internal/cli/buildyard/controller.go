@@ -206,7 +206,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 		PushTimeout:     s.settings.Duration(config.PushTimeout),
 		UnknownReports:  s.settings.Int(config.UnknownVMThreshold),
 		Logger:          s.log, Version: obs.FullVersion(),
-		PauseRegistry: shelf.Pause, Rights: rightsOf(s.access, shelf), Permits: permitsOf(s.access), Licence: s.licence,
+		PauseRegistry: shelf.Pause, Rights: rightsOf(s.access, shelf), Files: shelf, Permits: permitsOf(s.access), Licence: s.licence,
 		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
 		CentralLog: s.settings.Bool(config.CentralLogging), DistributeAtOnce: s.settings.Int(config.DistributeAtOnce),
 		Packages: s.packages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
@@ -233,6 +233,7 @@ func (s *ControllerService) macRange() (farm.MACRange, error) {
 // pausable is a registry as the controller asks it, with what its maintenance needs.
 type pausable interface {
 	controller.Registry
+	controller.FileShelf
 	Pause(ctx context.Context, length time.Duration) error
 	Rights(ctx context.Context, template string) (*api.CallerRights, error)
 }

@@ -1,12 +1,16 @@
 package buildyard
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/registry/files"
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -71,4 +75,28 @@ func (l localRegistry) Status(context.Context) (api.RegistryStatus, error) {
 // Pause keeps the registry from collecting anything for a time.
 func (l localRegistry) Pause(_ context.Context, length time.Duration) error {
 	return l.reg.Pause(length)
+}
+
+// Upload stores a file on the registry's file server.
+func (l localRegistry) Upload(_ context.Context, name string, content []byte) error {
+	_, err := l.reg.Files().Put(files.Upload{Name: name, Body: bytes.NewReader(content), Size: int64(len(content))})
+	return err
+}
+
+// Download gives a file of the registry's file server.
+func (l localRegistry) Download(_ context.Context, name string, most int64) ([]byte, error) {
+	f, err := l.reg.Files().File(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if f.Size > most {
+		return nil, farm.Errorf(farm.CodeTooLarge, "The file %s has more than %d bytes", name, most)
+	}
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
+// RemoveFile removes a file of the registry's file server.
+func (l localRegistry) RemoveFile(_ context.Context, name string) error {
+	return l.reg.Files().Remove(name)
 }

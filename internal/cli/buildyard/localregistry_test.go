@@ -42,6 +42,9 @@ func TestLocalRegistryAnswersLikeARemoteOne(t *testing.T) {
 	if err := http.send(t.Context(), "POST", "/registry/v2/push/"+session.Session+"/commit", nil, nil); err != nil {
 		t.Fatal(err)
 	}
+	if err := (localRegistry{reg: reg}).Upload(t.Context(), "up/load.gz", []byte("content")); err != nil {
+		t.Fatal(err)
+	}
 	number := func(n int) *int { return &n }
 	for name, ask := range map[string]func(r pausable) (any, error){
 		"list":             func(r pausable) (any, error) { return r.List(t.Context()) },
@@ -58,7 +61,15 @@ func TestLocalRegistryAnswersLikeARemoteOne(t *testing.T) {
 		"delete of nothing": func(r pausable) (any, error) { return nil, r.Delete(t.Context(), unknown) },
 		"status":            func(r pausable) (any, error) { return r.Status(t.Context()) },
 		"pause":             func(r pausable) (any, error) { return nil, r.Pause(t.Context(), time.Second) },
-		"no pause":          func(r pausable) (any, error) { return nil, r.Pause(t.Context(), -time.Second) },
+		"upload":            func(r pausable) (any, error) { return nil, r.Upload(t.Context(), "a dir/b.gz", []byte("content")) },
+		"bad name":          func(r pausable) (any, error) { return nil, r.Upload(t.Context(), "a//b", nil) },
+		"download": func(r pausable) (any, error) {
+			return r.Download(t.Context(), "up/load.gz", 7)
+		},
+		"too much":         func(r pausable) (any, error) { return r.Download(t.Context(), "up/load.gz", 6) },
+		"download nothing": func(r pausable) (any, error) { return r.Download(t.Context(), "up/nothing.gz", 7) },
+		"remove nothing":   func(r pausable) (any, error) { return nil, r.RemoveFile(t.Context(), "up/nothing.gz") },
+		"no pause":         func(r pausable) (any, error) { return nil, r.Pause(t.Context(), -time.Second) },
 	} {
 		here, hereErr := ask(localRegistry{reg: reg})
 		there, thereErr := ask(&registryCalls{client: client, address: server.URL})

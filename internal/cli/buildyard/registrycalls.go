@@ -101,6 +101,29 @@ func (r *registryCalls) Pause(ctx context.Context, length time.Duration) error {
 	return err
 }
 
+// Upload stores a file on the registry's file server.
+func (r *registryCalls) Upload(ctx context.Context, name string, content []byte) error {
+	_, err := bounded(rest.Unaccompanied(ctx), r, registryTimeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, r.client.Upload(ctx, name, content)
+	})
+	return err
+}
+
+// Download gives a file of the registry's file server.
+func (r *registryCalls) Download(ctx context.Context, name string, most int64) ([]byte, error) {
+	return bounded(rest.Unaccompanied(ctx), r, registryTimeout, func(ctx context.Context) ([]byte, error) {
+		return r.client.Download(ctx, name, most)
+	})
+}
+
+// RemoveFile removes a file of the registry's file server.
+func (r *registryCalls) RemoveFile(ctx context.Context, name string) error {
+	_, err := bounded(rest.Unaccompanied(ctx), r, registryTimeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, r.client.RemoveFile(ctx, name)
+	})
+	return err
+}
+
 // bounded makes a call within its time, and says which registry did not answer.
 func bounded[T any](ctx context.Context, r *registryCalls, limit time.Duration, do func(context.Context) (T, error)) (T, error) {
 	within, cancel := context.WithTimeout(ctx, limit)

@@ -42,6 +42,12 @@ func (silent) Rights(ctx context.Context, _ string) (*api.CallerRights, error) {
 
 func (silent) Pause(ctx context.Context, _ time.Duration) error { return wait(ctx) }
 
+func (silent) Upload(ctx context.Context, _ string, _ []byte) error { return wait(ctx) }
+
+func (silent) Download(ctx context.Context, _ string, _ int64) ([]byte, error) { return nil, wait(ctx) }
+
+func (silent) RemoveFile(ctx context.Context, _ string) error { return wait(ctx) }
+
 func wait(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
@@ -55,11 +61,14 @@ func TestCallsOfASilentRegistryEnd(t *testing.T) {
 		return errors.Join(first, second)
 	}
 	for name, do := range map[string]func(context.Context) error{
-		"list":   func(ctx context.Context) error { _, err := calls.List(ctx); return err },
-		"disk":   func(ctx context.Context) error { _, err := calls.Disk(ctx); return err },
-		"status": func(ctx context.Context) error { _, err := calls.Status(ctx); return err },
-		"pause":  func(ctx context.Context) error { return calls.Pause(ctx, time.Minute) },
-		"delete": func(ctx context.Context) error { return calls.Delete(ctx, "x") },
+		"list":     func(ctx context.Context) error { _, err := calls.List(ctx); return err },
+		"disk":     func(ctx context.Context) error { _, err := calls.Disk(ctx); return err },
+		"status":   func(ctx context.Context) error { _, err := calls.Status(ctx); return err },
+		"pause":    func(ctx context.Context) error { return calls.Pause(ctx, time.Minute) },
+		"delete":   func(ctx context.Context) error { return calls.Delete(ctx, "x") },
+		"upload":   func(ctx context.Context) error { return calls.Upload(ctx, "x", nil) },
+		"download": func(ctx context.Context) error { _, err := calls.Download(ctx, "x", 1); return err },
+		"remove":   func(ctx context.Context) error { return calls.RemoveFile(ctx, "x") },
 		"revert": func(ctx context.Context) error {
 			_, first := calls.Detail(ctx, "x")
 			return errors.Join(first, calls.Revert(ctx, transfer.Ref{ID: "x"}))

@@ -139,13 +139,14 @@ func TestCallersOwnWhatTheyStart(t *testing.T) {
 	}
 }
 
-// TestToldRoutes: what events of the specification tell of, which say who asked, needs no other
-// event. Each of these names has one.
+// TestToldRoutes: what events tell of that have names of their own, which say who asked, needs no
+// other event. Each of these names has one.
 func TestToldRoutes(t *testing.T) {
 	told := map[string]farm.EventName{
 		"POST /api/v1/vm": farm.EventStartVM, "DELETE /api/v1/vm": farm.EventTerminateVM,
 		"POST /api/v1/node/config": farm.EventConfigNode, "DELETE /api/v1/node": farm.EventDeleteNode,
 		"POST /api/v1/registry/vm/distribute": farm.EventDistribute, "DELETE /api/v1/registry/vm": farm.EventDeleteRegistryVM,
+		"PUT /api/v1/node/scan": farm.EventNodeScanned, // when its numbers are others than before
 	}
 	for _, r := range controllerrest.Routes() {
 		if r.Told != (told[r.Pattern] != "") {

@@ -105,6 +105,7 @@ func newCloudWith(t *testing.T, o controller.Options, change ...func(*controller
 		t.Fatal(err)
 	}
 	o.Registry, o.RegistryAddress, o.VMNamePrefix, o.Version, o.Logger = shelf{}, "http://registry", "mgmtManaged-", "1.2.3-abc", log
+	o.Files = newFileServer(t)
 	c, err := controller.New(ctx, st, tables, o)
 	if err != nil {
 		t.Fatal(err)

@@ -49,6 +49,8 @@ type server struct {
 	era        string       // of this process: what is counted in it begins anew in the next
 	seed       maphash.Seed // of sums that count in this process alone
 
+	scans chan struct{} // has a value for each result of a scan that is taken or given now
+
 	packages PackageFiles
 	passes   func(nodeID, keyID string) (string, time.Duration)
 
@@ -88,7 +90,7 @@ func serve(o Options, routes []rest.Route) http.Handler {
 func newServer(o Options) *server {
 	s := &server{
 		c: o.Controller, prefix: o.VMNamePrefix, registry: strings.TrimSuffix(o.Registry, "/"), toRegistry: o.ToRegistry, era: rand.Text()[:12], seed: maphash.MakeSeed(),
-		packages: o.Packages, passes: o.Passes, vmFields: vmFields(o.Controller),
+		packages: o.Packages, passes: o.Passes, vmFields: vmFields(o.Controller), scans: make(chan struct{}, maxScans),
 	}
 	if s.toRegistry == nil {
 		s.toRegistry = http.DefaultTransport
@@ -115,7 +117,7 @@ func (s *server) all() []rest.Route { return slices.Concat(s.routes(), descripti
 
 // routes is the table of contents of the API.
 func (s *server) routes() []rest.Route {
-	return slices.Concat(s.coreRoutes(), s.templateRoutes(), s.eventRoutes(), s.groupRoutes(), s.configRoutes(), s.networkRoutes(), s.logRoutes(), s.packageRoutes())
+	return slices.Concat(s.coreRoutes(), s.templateRoutes(), s.eventRoutes(), s.groupRoutes(), s.configRoutes(), s.networkRoutes(), s.logRoutes(), s.packageRoutes(), s.scanRoutes())
 }
 
 // coreRoutes are those of what every build cloud has.

@@ -1,0 +1,44 @@
+package api
+
+import "time"
+
+// PathScan is where a node sends what the host scanner found on it, by its credential (POST).
+const PathScan = "/queue/v1/scan"
+
+// MaxNodeScan is the most that what was found on a node may have, in bytes of JSON. It may be
+// sent compressed (Content-Encoding: gzip).
+const MaxNodeScan = 8 << 20
+
+// NodeScanSummary says in short what the host scanner found on a node.
+type NodeScanSummary struct {
+	NodeID   string         `json:"node_id"`
+	Host     string         `json:"host"`      // as the machine calls itself
+	Scanner  string         `json:"scanner"`   // name of the program
+	Version  string         `json:"version"`   // of the program
+	Database time.Time      `json:"database"`  // when the vulnerability database was built with which everything was compared; zero: there was none
+	LastScan time.Time      `json:"last_scan"` // start of the last full scan; zero: there was none
+	Partial  bool           `json:"partial"`   // that scan could not read everything
+	Scanned  time.Time      `json:"scanned"`   // when this was so
+	Received time.Time      `json:"received"`  // when the controller took it
+	Counts   NodeScanCounts `json:"counts"`
+}
+
+// NodeScanCounts are the numbers of what was found on a node, with what a bound left out.
+type NodeScanCounts struct {
+	ScanCounts
+	Exploited int `json:"exploited"` // vulnerabilities that are known to be
+}
+
+// NodeScan is what the host scanner found on a node (PUT and GET /api/v1/node/scan).
+type NodeScan struct {
+	NodeScanSummary
+	Vulnerabilities []HostVulnerability `json:"vulnerabilities"`
+	Packages        []HostPackage       `json:"packages"`
+	LeftOut         NodeScanLeft        `json:"left_out"`
+}
+
+// NodeScanLeft is how much is not in the lists, so that they fit MaxNodeScan.
+type NodeScanLeft struct {
+	Vulnerabilities int `json:"vulnerabilities"`
+	Packages        int `json:"packages"`
+}

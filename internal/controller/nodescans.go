@@ -1,0 +1,231 @@
+package controller
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"hash/maphash"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// FileShelf keeps what is too large for the store: the file server of the registry.
+type FileShelf interface {
+	// Upload stores a file whole, in the place of one of that name.
+	Upload(ctx context.Context, name string, content []byte) error
+	// Download gives a file of at most so many bytes; farm.CodeNotFound when there is none.
+	Download(ctx context.Context, name string, most int64) ([]byte, error)
+	// RemoveFile removes a file; farm.CodeNotFound when there is none.
+	RemoveFile(ctx context.Context, name string) error
+}
+
+// NodeScan is what is known of the last results of the host scanner on a node. The results
+// are in a file; the record names one of the two places that a node has for it, so that a new
+// one is there before the old one counts no more.
+type NodeScan struct {
+	api.NodeScanSummary
+	Place string `json:"place"`
+	Sum   string `json:"sum"` // SHA-256 of the file in hex
+}
+
+const kindScan = store.Kind("c")
+
+// The places of a node's file.
+const (
+	firstPlace  = "a"
+	secondPlace = "b"
+)
+
+// scanFile is the name of a node's file on the file server.
+func scanFile(node, place string) string { return "node-scans/" + node + "/" + place + ".json.gz" }
+
+// other gives the place that the results do not have.
+func (s *NodeScan) other() string {
+	if s != nil && s.Place == firstPlace {
+		return secondPlace
+	}
+	return firstPlace
+}
+
+// scanTurns let the results of one node come one after the other in this process.
+type scanTurns struct {
+	seed  maphash.Seed
+	turns [64]sync.Mutex
+}
+
+func newScanTurns() *scanTurns { return &scanTurns{seed: maphash.MakeSeed()} }
+
+func (t *scanTurns) of(node string) *sync.Mutex {
+	return &t.turns[maphash.String(t.seed, node)%uint64(len(t.turns))]
+}
+
+// Bounds of what is said of a scan.
+const (
+	maxScanText  = 255
+	maxScanCount = 1_000_000_000
+	scanAhead    = 5 * time.Minute // how far the clock of a node may be ahead
+)
+
+// KeepScan makes results those of a node, in place of older ones. packed is a gzip file with
+// all of them. farm.CodeConflict says that newer ones are there.
+func (c *Controller) KeepScan(ctx context.Context, s api.NodeScanSummary, packed []byte) error {
+	node, _, err := c.lookupNode(ctx, s.NodeID)
+	if err != nil {
+		return err
+	}
+	if err := c.checkScan(&s); err != nil {
+		return err
+	}
+	if c.opts.Files == nil {
+		return farm.Errorf(farm.CodeUnavailable, "This controller has no registry that could keep results of scans")
+	}
+	turn := c.scanTurns.of(s.NodeID)
+	turn.Lock()
+	defer turn.Unlock()
+	old, rev, err := c.tables.Scans.GetLinearizable(ctx, s.NodeID)
+	if err != nil {
+		return err
+	}
+	if old != nil && s.Scanned.Before(old.Scanned) {
+		return newerScan(old)
+	}
+	sum := sha256.Sum256(packed)
+	scan := &NodeScan{NodeScanSummary: s, Place: old.other(), Sum: hex.EncodeToString(sum[:])}
+	if err := c.opts.Files.Upload(ctx, scanFile(s.NodeID, scan.Place), packed); err != nil {
+		return err
+	}
+	w := store.Writer(c.store)
+	if old == nil || old.Counts != s.Counts {
+		w = c.events.with(w, func() farm.Event { return scanned(node, &s) })
+	}
+	err = w.Commit(ctx, store.Put(c.tables.Scans, s.NodeID, scan, store.IfRev(rev)))
+	if errors.Is(err, store.ErrConflict) {
+		return farm.Errorf(farm.CodeConflict, "Other results of this node came at the same time")
+	}
+	return err
+}
+
+func newerScan(old *NodeScan) error {
+	return farm.Errorf(farm.CodeConflict, "There are newer results of this node, of %s", old.Scanned.Format(time.RFC3339))
+}
+
+// scanned makes the event of results that have other numbers than those before.
+func scanned(node *farm.Node, s *api.NodeScanSummary) farm.Event {
+	return nodeEvent(farm.EventNodeScanned, node, map[string]any{"host": s.Host, "scanner": s.Scanner, "counts": s.Counts})
+}
+
+// checkScan refuses what no scanner says. Times become those of UTC.
+func (c *Controller) checkScan(s *api.NodeScanSummary) error {
+	for _, f := range []struct{ name, value string }{{"host", s.Host}, {"scanner", s.Scanner}, {"version", s.Version}} {
+		if f.value == "" || len(f.value) > maxScanText || !utf8.ValidString(f.value) || strings.ContainsFunc(f.value, unicode.IsControl) {
+			return farm.Invalid(f.name, "must have 1 to %d bytes and no control characters", maxScanText)
+		}
+	}
+	s.Received = c.now()
+	switch {
+	case s.Scanned.IsZero():
+		return farm.Invalid("scanned", "is required: a time such as 2026-01-31T12:00:00Z")
+	case s.Scanned.After(s.Received.Add(scanAhead)):
+		return farm.Invalid("scanned", "is in the future: the clock of the host is wrong")
+	}
+	for _, t := range []*time.Time{&s.Scanned, &s.Database, &s.LastScan} {
+		*t = t.UTC()
+	}
+	n := s.Counts
+	for _, f := range []struct {
+		name  string
+		value int
+	}{
+		{"critical", n.Critical},
+		{"high", n.High},
+		{"medium", n.Medium},
+		{"low", n.Low},
+		{"unknown", n.Unknown},
+		{"packages", n.Packages},
+		{"exploited", n.Exploited},
+	} {
+		if f.value < 0 || f.value > maxScanCount {
+			return farm.Invalid("counts."+f.name, "must be an integer between 0 and %d", maxScanCount)
+		}
+	}
+	return nil
+}
+
+// Scan gives the last results of a node, and the gzip file with all of them;
+// farm.CodeNotFound when there are none.
+func (c *Controller) Scan(ctx context.Context, id string) (*NodeScan, []byte, error) {
+	if _, _, err := c.lookupNode(ctx, id); err != nil {
+		return nil, nil, err
+	}
+	if c.opts.Files == nil {
+		return nil, nil, farm.NotFound()
+	}
+	var failed error
+	for range 3 { // newer ones may take the place while they are read
+		s, _, ok := c.tables.Scans.Get(id)
+		if !ok {
+			return nil, nil, farm.NotFound()
+		}
+		packed, err := c.opts.Files.Download(ctx, scanFile(id, s.Place), api.MaxNodeScan)
+		if err == nil {
+			if sum := sha256.Sum256(packed); hex.EncodeToString(sum[:]) == s.Sum {
+				return s, packed, nil
+			}
+		} else if farm.CodeOf(err) != farm.CodeNotFound {
+			return nil, nil, err
+		}
+		failed = err
+	}
+	return nil, nil, farm.Unavailable(failed, "The registry does not have these results as they came; the next ones of the node take their place")
+}
+
+// Scans gives in short the last results of all nodes that have some, in the order of their ids.
+func (c *Controller) Scans() []api.NodeScanSummary {
+	list := make([]api.NodeScanSummary, 0, c.tables.Scans.Len())
+	for id, s := range c.tables.Scans.All() {
+		if _, _, ok := c.tables.Nodes.Get(id); ok {
+			list = append(list, s.NodeScanSummary)
+		}
+	}
+	return list
+}
+
+// tidyScans removes results of nodes that were removed, the files first.
+func (c *Controller) tidyScans(ctx context.Context, w store.Writer, _ time.Time) error {
+	for id := range c.tables.Scans.All() {
+		if _, _, ok := c.tables.Nodes.Get(id); ok {
+			continue
+		}
+		if err := c.dropScan(ctx, w, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Controller) dropScan(ctx context.Context, w store.Writer, id string) error {
+	turn := c.scanTurns.of(id)
+	turn.Lock()
+	defer turn.Unlock()
+	_, rev, err := c.tables.Scans.GetLinearizable(ctx, id)
+	if err != nil || rev == 0 {
+		return err
+	}
+	for _, place := range []string{firstPlace, secondPlace} {
+		if c.opts.Files == nil {
+			break
+		}
+		if err := c.opts.Files.RemoveFile(ctx, scanFile(id, place)); err != nil && farm.CodeOf(err) != farm.CodeNotFound {
+			return err
+		}
+	}
+	return w.Commit(ctx, store.Delete(c.tables.Scans, id, store.IfRev(rev)))
+}

@@ -1,0 +1,179 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/registry/files"
+)
+
+// fileServer is the registry's file server in a folder of the test; fail makes it refuse.
+type fileServer struct {
+	*files.Store
+	dir  string
+	fail error
+}
+
+func newFileServer(t *testing.T) *fileServer {
+	t.Helper()
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := files.Open(files.Options{Root: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return &fileServer{Store: s, dir: dir}
+}
+
+func (f *fileServer) Upload(_ context.Context, name string, content []byte) error {
+	if f.fail != nil {
+		return f.fail
+	}
+	_, err := f.Put(files.Upload{Name: name, Body: bytes.NewReader(content), Size: -1})
+	return err
+}
+
+func (f *fileServer) Download(_ context.Context, name string, _ int64) ([]byte, error) {
+	in, err := f.File(name)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return io.ReadAll(in)
+}
+
+func (f *fileServer) RemoveFile(_ context.Context, name string) error {
+	if f.fail != nil {
+		return f.fail
+	}
+	return f.Remove(name)
+}
+
+// names are the files that there are.
+func (f *fileServer) names() string {
+	list, _ := filepath.Glob(filepath.Join(f.dir, "node-scans/*/*"))
+	for i := range list {
+		list[i] = filepath.Base(list[i])
+	}
+	return strings.Join(list, " ")
+}
+
+func scanOf(node string, at time.Time, high int) api.NodeScanSummary {
+	return api.NodeScanSummary{
+		NodeID: node, Host: "build-7", Scanner: "hostscan", Version: "1", Scanned: at,
+		Counts: api.NodeScanCounts{ScanCounts: api.ScanCounts{High: high, Packages: 5}},
+	}
+}
+
+// TestScansOfNodes: the last results are kept, through restarts too, and go with their node.
+func TestScansOfNodes(t *testing.T) {
+	shelf := newFileServer(t)
+	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
+		options := Options{Files: shelf, Events: EventOptions{Machine: "host", Push: to}}
+		c.stop()
+		c.start(options)
+		a, other := c.join("n", 2), c.join("m", 2)
+		ctx, now := t.Context(), time.Now()
+		to.clear()
+		if _, _, err := c.Scan(ctx, a.id); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("before any: %v", err)
+		}
+		for i, content := range []string{"first", "second", "third"} {
+			fine(t, c.KeepScan(ctx, scanOf(a.id, now.Add(time.Duration(i)*time.Second), min(i, 1)), []byte(content)))
+			s, raw, err := c.Scan(ctx, a.id)
+			if err != nil || string(raw) != content || s.Counts.High != min(i, 1) || s.Received.IsZero() {
+				t.Errorf("%s: %q %+v %v", content, raw, s, err)
+			}
+		}
+		wantLines(t, to, "NodeScanned", "NodeScanned") // the third has the same numbers
+		if err := c.KeepScan(ctx, scanOf(a.id, now, 9), []byte("late")); farm.CodeOf(err) != farm.CodeConflict {
+			t.Errorf("older ones: %v", err)
+		}
+		c.stop()
+		c.start(options)
+		if s, raw, err := c.Scan(ctx, a.id); err != nil || string(raw) != "third" || s.Host != "build-7" {
+			t.Errorf("after a restart: %q %v", raw, err)
+		}
+		if list := c.Scans(); len(list) != 1 || list[0].NodeID != a.id {
+			t.Errorf("%+v", list)
+		}
+		fine(t, c.DeleteNode(ctx, a.id))
+		if _, _, err := c.Scan(ctx, a.id); farm.CodeOf(err) != farm.CodeNotFound || len(c.Scans()) != 0 {
+			t.Errorf("of a removed node: %v", err)
+		}
+		shelf.fail = errors.New("away") // the registry is, for a while
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		if shelf.names() != "a.json.gz b.json.gz" || c.tables.Scans.Len() != 1 {
+			t.Errorf("while the registry is away: %q, %d records", shelf.names(), c.tables.Scans.Len())
+		}
+		if err := c.KeepScan(ctx, scanOf(other.id, now, 0), nil); err == nil || c.tables.Scans.Len() != 1 {
+			t.Errorf("results that could not be kept count: %v", err)
+		}
+		shelf.fail = nil
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		if shelf.names() != "" || c.tables.Scans.Len() != 0 {
+			t.Errorf("left: %q, %d records", shelf.names(), c.tables.Scans.Len())
+		}
+	})
+}
+
+// TestScansThatAreRefused: what no scanner says is refused by name, and a file that is another
+// one than came is not shown.
+func TestScansThatAreRefused(t *testing.T) {
+	shelf := newFileServer(t)
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("n", 2)
+		ctx := t.Context()
+		if err := c.KeepScan(ctx, scanOf(a.id, time.Now(), 0), nil); farm.CodeOf(err) != farm.CodeUnavailable {
+			t.Errorf("without a registry: %v", err)
+		}
+		if _, _, err := c.Scan(ctx, a.id); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("without a registry: %v", err)
+		}
+		c.stop()
+		c.start(Options{Files: shelf})
+		for field, change := range map[string]func(*api.NodeScanSummary){
+			"host":            func(s *api.NodeScanSummary) { s.Host = "" },
+			"scanner":         func(s *api.NodeScanSummary) { s.Scanner = "a\nb" },
+			"version":         func(s *api.NodeScanSummary) { s.Version = strings.Repeat("1", 256) },
+			"scanned":         func(s *api.NodeScanSummary) { s.Scanned = time.Time{} },
+			"scanned: ":       func(s *api.NodeScanSummary) { s.Scanned = time.Now().Add(time.Hour) },
+			"counts.high":     func(s *api.NodeScanSummary) { s.Counts.High = -1 },
+			"counts.packages": func(s *api.NodeScanSummary) { s.Counts.Packages = 1 << 40 },
+		} {
+			s := scanOf(a.id, time.Now(), 0)
+			change(&s)
+			if err := c.KeepScan(ctx, s, nil); farm.CodeOf(err) != farm.CodeInvalid || !strings.HasPrefix(err.Error(), strings.TrimSuffix(field, ": ")) {
+				t.Errorf("%s: %v", field, err)
+			}
+		}
+		if err := c.KeepScan(ctx, scanOf("11111111-2222-4333-8444-555555555555", time.Now(), 0), nil); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("of an unknown node: %v", err)
+		}
+		fine(t, c.KeepScan(ctx, scanOf(a.id, time.Now(), 0), []byte("true")))
+		fine(t, shelf.Upload(ctx, scanFile(a.id, firstPlace), []byte("made up")))
+		if _, raw, err := c.Scan(ctx, a.id); farm.CodeOf(err) != farm.CodeUnavailable {
+			t.Errorf("another file: %q %v", raw, err)
+		}
+		fine(t, c.KeepScan(ctx, scanOf(a.id, time.Now(), 0), []byte("new")))
+		if _, raw, err := c.Scan(ctx, a.id); string(raw) != "new" {
+			t.Errorf("the next ones: %q %v", raw, err)
+		}
+	})
+}

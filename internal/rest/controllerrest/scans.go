@@ -1,0 +1,232 @@
+package controllerrest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// maxScans is how many results of scans are taken and given at a time: each takes some 30 MB.
+const maxScans = 4
+
+// scanRoutes are those of what host scanners find on nodes.
+func (s *server) scanRoutes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "GET /api/v1/node/scan", Permission: "list_nodes", Do: s.nodeScan},
+		{Pattern: "GET /api/v1/node/scans", Permission: "list_nodes", Do: s.nodeScans},
+		{Pattern: "PUT /api/v1/node/scan", Permission: "report_scan", Told: true, Typed: true, MaxBody: api.MaxNodeScan, Do: s.putScan},
+		{Pattern: "POST " + api.PathScan, Permission: rest.Node, Steady: true, Typed: true, MaxBody: api.MaxNodeScan, Vouch: s.vouch, Do: s.ownScan},
+	}
+}
+
+// ownScan takes what was found on the node that sends it.
+func (s *server) ownScan(r *rest.Request) (any, error) {
+	if err := s.vouch(r.Request); err != nil { // before anything is unpacked
+		return nil, err
+	}
+	return nil, s.takeScan(r, func(scan *api.NodeScanSummary) error {
+		_, err := s.c.Member(scan.NodeID, credential(r.Request))
+		return err
+	})
+}
+
+// putScan takes what was found on a node from a caller who may tell.
+func (s *server) putScan(r *rest.Request) (any, error) {
+	id := r.URL.Query().Get("id")
+	if id == "" {
+		return nil, farm.Invalid("id", "is required")
+	}
+	if !s.sightOf(r).node(id) {
+		return nil, farm.NotFound()
+	}
+	err := s.takeScan(r, func(scan *api.NodeScanSummary) error {
+		if scan.NodeID != "" && scan.NodeID != id {
+			return farm.Invalid("node_id", "is another node than id")
+		}
+		scan.NodeID = id
+		return nil
+	})
+	if err == nil {
+		rest.About(r.Request, "the scan of the node "+id)
+	}
+	return nil, err
+}
+
+// nodeScans answers in short what was found on all nodes that the caller sees.
+func (s *server) nodeScans(r *rest.Request) (any, error) {
+	seen, part := s.sightOf(r), sliceOf(r.Params)
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	list := []api.NodeScanSummary{}
+	for _, n := range s.c.Scans() {
+		if seen.node(n.NodeID) {
+			list = append(list, n)
+		}
+	}
+	return cut(list, part, func(n api.NodeScanSummary) string { return n.NodeID }), nil
+}
+
+// foundOn is api.NodeScan with lists as they came.
+type foundOn struct {
+	api.NodeScanSummary
+	Vulnerabilities json.RawMessage `json:"vulnerabilities"`
+	Packages        json.RawMessage `json:"packages"`
+	LeftOut         json.RawMessage `json:"left_out"`
+}
+
+// nodeScan answers all that was found on a node.
+func (s *server) nodeScan(r *rest.Request) (any, error) {
+	seen := s.sightOf(r)
+	id := r.Params.Required("id")
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	if !seen.node(id) {
+		return nil, farm.NotFound()
+	}
+	if err := s.scanning(); err != nil {
+		return nil, err
+	}
+	defer s.scanned()
+	kept, packed, err := s.c.Scan(r.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := unpack(packed)
+	if err != nil {
+		return nil, err
+	}
+	var out foundOn
+	if err := json.Unmarshal(raw, &out); err != nil {
+		return nil, err
+	}
+	out.NodeScanSummary = kept.NodeScanSummary
+	return rest.Tagged{Body: out, Tag: kept.Sum[:32]}, nil
+}
+
+// scanning takes a place among those who take and give results of scans.
+func (s *server) scanning() error {
+	select {
+	case s.scans <- struct{}{}:
+		return nil
+	default:
+		return farm.Errorf(farm.CodeBusy, "The controller works on the results of %d scans: try again later", maxScans)
+	}
+}
+
+func (s *server) scanned() { <-s.scans }
+
+// unpack gives the text of a gzip file.
+func unpack(packed []byte) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, farm.Errorf(farm.CodeInvalid, "The request body is not compressed as Content-Encoding says")
+	}
+	raw, err := io.ReadAll(io.LimitReader(z, api.MaxNodeScan+1))
+	switch {
+	case err != nil:
+		return nil, farm.Errorf(farm.CodeInvalid, "The request body is not compressed as Content-Encoding says")
+	case len(raw) > api.MaxNodeScan:
+		return nil, farm.Errorf(farm.CodeTooLarge, "The request body is larger than %d bytes", api.MaxNodeScan)
+	}
+	return raw, nil
+}
+
+func pack(raw []byte) ([]byte, error) {
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	_, err := z.Write(raw)
+	err = errors.Join(err, z.Close())
+	return out.Bytes(), err
+}
+
+// takeScan makes what comes the results of a node that may judges, who also may complete them.
+func (s *server) takeScan(r *rest.Request, may func(*api.NodeScanSummary) error) error {
+	if err := s.scanning(); err != nil {
+		return err
+	}
+	defer s.scanned()
+	raw, packed := []byte(r.Params.Raw()), []byte(nil)
+	var err error
+	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
+	case "gzip":
+		packed = raw
+		if raw, err = unpack(raw); err != nil {
+			return err
+		}
+	case "", "identity":
+	default:
+		return farm.Invalid("Content-Encoding", "must be gzip, or absent")
+	}
+	f := &scanFields{}
+	if err := json.Unmarshal(raw, &f.fields); err != nil || f.fields == nil {
+		return farm.Errorf(farm.CodeInvalid, "The request body is not a JSON object")
+	}
+	var scan api.NodeScanSummary
+	f.into("node_id", &scan.NodeID, aText)
+	if f.err == nil {
+		f.err = may(&scan)
+	}
+	f.read(&scan)
+	if f.err != nil {
+		return f.err
+	}
+	if packed == nil {
+		if packed, err = pack(raw); err != nil {
+			return err
+		}
+	}
+	return s.c.KeepScan(r.Context(), scan, packed)
+}
+
+// scanFields is the body with the results of a scan.
+type scanFields struct {
+	fields map[string]json.RawMessage
+	err    error
+}
+
+// The forms of fields.
+const (
+	aText   = "must be a string"
+	aMoment = "must be a time such as 2026-01-31T12:00:00Z"
+	numbers = "must be an object of integers"
+)
+
+// read reads what results say of themselves, and looks at the form of the rest.
+func (f *scanFields) read(s *api.NodeScanSummary) {
+	f.into("host", &s.Host, aText)
+	f.into("scanner", &s.Scanner, aText)
+	f.into("version", &s.Version, aText)
+	f.into("database", &s.Database, aMoment)
+	f.into("last_scan", &s.LastScan, aMoment)
+	f.into("scanned", &s.Scanned, aMoment)
+	f.into("partial", &s.Partial, "must be true or false")
+	f.has("counts", '{', numbers)
+	f.into("counts", &s.Counts, numbers)
+	f.has("vulnerabilities", '[', "must be an array")
+	f.has("packages", '[', "must be an array")
+	f.into("left_out", &api.NodeScanLeft{}, numbers)
+}
+
+// into reads a field, unless it is absent or null.
+func (f *scanFields) into(name string, to any, form string) {
+	v := f.fields[name]
+	if f.err == nil && v != nil && string(v) != "null" && json.Unmarshal(v, to) != nil {
+		f.err = farm.Invalid(name, "%s", form)
+	}
+}
+
+// has asks for a field that begins with a byte.
+func (f *scanFields) has(name string, begin byte, form string) {
+	if v := f.fields[name]; f.err == nil && (len(v) == 0 || v[0] != begin) {
+		f.err = farm.Invalid(name, "%s", form)
+	}
+}
