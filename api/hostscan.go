@@ -40,6 +40,16 @@ type HostStatus struct {
 	Pending   int          `json:"pending"`   // changes that wait to be read
 	Analyzing bool         `json:"analyzing"` // packages are being compared with the database
 	Warnings  []string     `json:"warnings"`
+	Push      *HostPush    `json:"push"` // null: findings are sent to no controller
+}
+
+// HostPush is how the sending of findings to a controller goes.
+type HostPush struct {
+	URL   string     `json:"url"`   // "" before the first try
+	Node  string     `json:"node"`  // as which they are sent
+	Sent  *time.Time `json:"sent"`  // last success; null is never
+	Tried *time.Time `json:"tried"` // last try
+	Error string     `json:"error"` // of the last try
 }
 
 // HostScan is how far a full scan is.

@@ -55,6 +55,13 @@ type settings struct {
 	AllowedHosts []string `yaml:"allowed-hosts" live:"yes"` // names by which callers may ask
 	ExcludePaths []string `yaml:"exclude-paths"`
 	Webhook      string   `yaml:"webhook"`
+	PushURL      string   `yaml:"push-url"`       // of the controller to which findings are sent; "node": that of the node here
+	PushNode     string   `yaml:"push-node"`      // id of the node that this host is; "": that of the node here
+	PushNodeFile string   `yaml:"push-node-file"` // in which the agent keeps who the node here is
+	PushKeyID    string   `yaml:"push-key-id"`    // of a user key; "": the credential of the node here
+	PushKeyFile  string   `yaml:"push-key-file"`  // with its private key
+	PushCAFile   string   `yaml:"push-ca-file"`   // authorities to trust instead of the system's
+	PushInterval string   `yaml:"push-interval"`  // the least between two sends
 }
 
 // usual are the settings when nothing is said.
@@ -63,6 +70,7 @@ func usual(p places) settings {
 		LogLevel: "info", LogToFile: true, LogFile: p.Log, VulnDBPath: p.Database,
 		IgnorePackages: []string{match.DefaultIgnored}, IgnoreCVEs: []string{}, MinSeverity: "low",
 		ListenAddr: "127.0.0.1:8081", DBUpdateInterval: "24h",
+		PushNodeFile: p.Node, PushInterval: "1m",
 	}
 	if p.State != "" {
 		s.DBBackendPath = filepath.Join(p.State, "catalogue.db")
@@ -122,10 +130,12 @@ func (s *settings) fill(u settings) {
 		{&s.ListenAddr, u.ListenAddr},
 		{&s.DBBackendPath, u.DBBackendPath},
 		{&s.DBUpdateInterval, u.DBUpdateInterval},
+		{&s.PushNodeFile, u.PushNodeFile},
+		{&s.PushInterval, u.PushInterval},
 	} {
 		*f.to = cmp.Or(*f.to, f.from)
 	}
-	for _, path := range []*string{&s.LogFile, &s.VulnDBPath, &s.DBBackendPath, &s.DBKey, &s.TokenFile} {
+	for _, path := range []*string{&s.LogFile, &s.VulnDBPath, &s.DBBackendPath, &s.DBKey, &s.TokenFile, &s.PushNodeFile, &s.PushKeyFile, &s.PushCAFile} {
 		if *path != "" {
 			if abs, err := filepath.Abs(*path); err == nil {
 				*path = abs
@@ -146,6 +156,9 @@ func (s settings) check() error {
 		return err
 	}
 	if _, err := s.rules(); err != nil {
+		return err
+	}
+	if err := s.checkPush(); err != nil {
 		return err
 	}
 	switch {

@@ -14,12 +14,26 @@ type places struct {
 	State    string // folder of the catalogue and of the token
 	Log      string // file
 	Database string // file, which the image scanner shares
+	Node     string // file in which the agent of a node keeps who the node is
 }
 
 // usualPlaces are those of this user on this system.
 func usualPlaces() places {
 	home, _ := os.UserHomeDir()
-	return placesOf(runtime.GOOS, os.Geteuid() == 0, home, os.Getenv)
+	p := placesOf(runtime.GOOS, os.Geteuid() == 0, home, os.Getenv)
+	p.Node = nodeFile(os.Geteuid() == 0, home, os.Getenv)
+	return p
+}
+
+// nodeFile is where an agent of the same user keeps who its node is.
+func nodeFile(root bool, home string, env func(string) string) string {
+	dir := "/var/lib/buildyard/node"
+	if data := env("XDG_DATA_HOME"); filepath.IsAbs(data) {
+		dir = filepath.Join(data, "buildyard", "node")
+	} else if !root {
+		dir = filepath.Join(home, ".local", "share", "buildyard", "node")
+	}
+	return filepath.Join(dir, "node.json")
 }
 
 func placesOf(system string, root bool, home string, env func(string) string) places {

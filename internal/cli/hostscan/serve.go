@@ -18,6 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/rest/hostrest"
+	"github.com/buildyard/buildyard/internal/rest/hostrest/push"
 	"github.com/buildyard/buildyard/internal/rest/hostrest/webhook"
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
@@ -61,6 +62,13 @@ Keys and what they are when nothing is said:
   allowed-hosts: []                names by which callers may ask, besides localhost and addresses
   exclude-paths: []                folders that are neither scanned nor watched
   webhook: ""                      address to which new packages and vulnerabilities are posted
+  push-url: ""                     controller to which the findings are sent; node: that of the node here
+  push-node: ""                    id of the node that this host is; that of the node here
+  push-node-file: ...              in which buildnode keeps who the node here is
+  push-key-id: ""                  user key that may report scans; the credential of the node here
+  push-key-file: ""                file with its private key
+  push-ca-file: ""                 authorities to trust instead of the system's
+  push-interval: 1m                the least between two sends
 
 SIGHUP reads the file again: log-level, what is ignored, the minimums, the token and allowed-hosts
 count at once, the others at the next start.`,
@@ -96,6 +104,7 @@ type service struct {
 	host   *host.Host
 	rest   *hostrest.Server
 	hook   *webhook.Hook // nil: there is none
+	push   *push.Sender  // nil: findings are sent to no controller
 	socket net.Listener
 }
 
@@ -143,6 +152,7 @@ func (v *service) open(ctx context.Context) error {
 		}
 		ho.OnChange = v.hook.Tell
 	}
+	v.pushes(&ho)
 	if v.host, err = host.Open(ho); err != nil {
 		if errors.Is(err, host.ErrInUse) {
 			return fmt.Errorf("another host scanner runs with the catalogue %s: stop it first, or give this one another db-backend-path", v.s.DBBackendPath)
@@ -152,6 +162,10 @@ func (v *service) open(ctx context.Context) error {
 	ro := hostrest.Options{Host: v.host, Version: obs.FullVersion(), Access: access, Expose: obs.Metrics, Log: v.log.Logger}
 	if v.hook != nil {
 		ro.Metrics = v.hook.Families()
+	}
+	if v.push != nil {
+		v.push.Of(v.host)
+		ro.Push, ro.Metrics = v.push.Status, append(ro.Metrics, v.push.Families()...)
 	}
 	v.rest, err = hostrest.New(ro)
 	if err == nil {
@@ -215,6 +229,9 @@ func (v *service) serve(ctx context.Context) error {
 	all.Go(func() error { return v.host.Run(within) })
 	all.Go(func() error { return v.rest.Serve(within, v.socket) })
 	all.Go(func() error { v.followSignals(within); return nil })
+	if v.push != nil {
+		all.Go(func() error { v.push.Run(within); return nil })
+	}
 	err := all.Wait()
 	unhook()
 	_ = last.Wait()

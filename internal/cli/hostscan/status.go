@@ -79,11 +79,29 @@ func (g *globals) tellStatus(s api.HostStatus) error {
 	for _, m := range left {
 		line("Not Watched", "%s", m)
 	}
+	if s.Push != nil {
+		line("Controller", "%s", pushed(*s.Push))
+	}
 	for _, w := range s.Warnings {
 		line("Warning", "%s", w)
 	}
 	line("Version", "%s", s.Version)
 	return failed
+}
+
+// pushed says how the sending of findings goes.
+func pushed(p api.HostPush) string {
+	text := "nothing was sent yet"
+	if p.Sent != nil {
+		text = "findings sent " + local(*p.Sent)
+	}
+	if p.Node != "" {
+		text += fmt.Sprintf(" as the node %s to %s", p.Node, p.URL)
+	}
+	if p.Error != "" {
+		text += "; not sent since: " + p.Error
+	}
+	return text
 }
 
 func local(t time.Time) string { return t.Local().Format(time.RFC3339) }

@@ -115,6 +115,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, found route, q q
 func (s *Server) status(*http.Request, query) (any, error) {
 	out := wire.Status(s.o.Host.Status())
 	out.Version = s.o.Version
+	if s.o.Push != nil {
+		out.Push = s.o.Push()
+	}
 	return out, nil
 }
 

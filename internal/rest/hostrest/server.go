@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/net/netutil"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/meter"
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
@@ -40,6 +41,7 @@ type Options struct {
 	// Metrics are shown beside those of the scanner; Expose makes the handler that shows them.
 	Metrics []meter.Family
 	Expose  func([]meter.Family) (http.Handler, error)
+	Push    func() *api.HostPush // says how findings are sent to a controller; nil: they are not
 	Log     *slog.Logger
 }
 

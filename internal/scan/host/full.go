@@ -56,6 +56,7 @@ func (h *Host) beginFullLocked(o order) {
 		defer close(f.done)
 		defer cancel(nil)
 		h.endFull(ctx, f, h.runFull(ctx, f))
+		h.ended(ByFullScan)
 	})
 }
 

@@ -49,6 +49,9 @@ func (s *step) found(list []ledger.Finding, keep func(*match.Finding) bool) {
 // tell calls who wants to know, when there is something to know.
 func (h *Host) tell(s *step) {
 	h.work.packages.Add(uint64(s.counts.New))
+	if s.cause == ByDatabase {
+		defer h.ended(ByDatabase)
+	}
 	if h.o.OnChange == nil || s.counts == (Counts{}) {
 		return
 	}
@@ -65,6 +68,13 @@ func (h *Host) tell(s *step) {
 		e.Gone = append(e.Gone, Package{ID: g.ID, Package: catalog.Package{Kind: g.Kind, Name: g.Name, Version: g.Version}})
 	}
 	h.o.OnChange(e)
+}
+
+// ended tells that something has ended that looks at everything.
+func (h *Host) ended(what Cause) {
+	if h.o.OnEnd != nil && h.life.Err() == nil {
+		h.o.OnEnd(what)
+	}
 }
 
 func shown(p ledger.Package) Package {

@@ -1,0 +1,200 @@
+package hostscan
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/rest/hostrest/push"
+	"github.com/buildyard/buildyard/internal/scan/host"
+)
+
+// ofNode is the address that stands for the controller of the node that this host is.
+const ofNode = "node"
+
+// leastPush is how often findings may be sent.
+const leastPush = 10 * time.Second
+
+// checkPush says what is wrong with where findings are sent.
+func (s settings) checkPush() error {
+	if s.PushURL == "" {
+		for _, f := range []struct{ name, value string }{
+			{"push-node", s.PushNode},
+			{"push-key-id", s.PushKeyID},
+			{"push-key-file", s.PushKeyFile},
+			{"push-ca-file", s.PushCAFile},
+		} {
+			if f.value != "" {
+				return fmt.Errorf("%s: says nothing without push-url", f.name)
+			}
+		}
+		return nil
+	}
+	if u, err := url.Parse(s.PushURL); s.PushURL != ofNode && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		return errors.New("push-url: must be the address of a controller such as https://build.example:8090, or node")
+	}
+	if s.PushNode != "" && uuid.Validate(s.PushNode) != nil {
+		return fmt.Errorf("push-node %q: must be the id of a node", s.PushNode)
+	}
+	if (s.PushKeyID == "") != (s.PushKeyFile == "") {
+		return errors.New("push-key-id and push-key-file go together: give both")
+	}
+	_, err := s.pushEvery()
+	return err
+}
+
+func (s settings) pushEvery() (time.Duration, error) {
+	d, err := time.ParseDuration(s.PushInterval)
+	if err != nil || d < leastPush {
+		return 0, fmt.Errorf("push-interval %q: must be a time of at least 10s, such as 1m", s.PushInterval)
+	}
+	return d, nil
+}
+
+// pushes makes the sender of findings, if there is to be one, and lets the scanner tell it.
+func (v *service) pushes(o *host.Options) {
+	if v.s.PushURL == "" {
+		return
+	}
+	every, _ := v.s.pushEvery() // was checked
+	name, _ := os.Hostname()
+	v.push = push.New(push.Options{Name: cmp.Or(name, "unknown"), Version: obs.FullVersion(), Every: every, To: v.s.pushTo, Log: v.log.Logger})
+	told := o.OnChange
+	o.OnEnd = v.push.End
+	o.OnChange = func(e host.Event) {
+		v.push.Tell(e)
+		if told != nil {
+			told(e)
+		}
+	}
+}
+
+// member is who the node on this host is, as its agent keeps it.
+type member struct {
+	NodeID     string `json:"node_id"`
+	Credential string `json:"credential"` // secret
+	Controller string `json:"controller"`
+	TLS        struct {
+		Insecure bool   `json:"insecure"`
+		Cert     string `json:"cert"`
+		Key      string `json:"key"`
+		CA       string `json:"ca"`
+	} `json:"tls"`
+}
+
+// maxMember bounds its file in bytes.
+const maxMember = 1 << 20
+
+// readMember reads who the node here is, from a file that only its owner may read.
+func readMember(path string) (m member, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, fmt.Errorf("this host has joined no build cloud (there is no %s): join it, or set push-node and push-key-id", path)
+	}
+	if err != nil {
+		return m, err
+	}
+	defer f.Close()
+	if err := config.CheckPrivate(f); err != nil {
+		return m, fmt.Errorf("%s: %w", path, err)
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, maxMember))
+	if err == nil {
+		err = json.Unmarshal(raw, &m)
+	}
+	if err != nil || m.NodeID == "" {
+		return m, fmt.Errorf("%s does not say which node this is", path) // and may hold a secret
+	}
+	return m, nil
+}
+
+// pushTo gives where findings go, as it is now.
+func (s settings) pushTo() (push.To, error) {
+	var m member
+	if s.PushURL == ofNode || s.PushKeyID == "" || s.PushNode == "" {
+		var err error
+		if m, err = readMember(s.PushNodeFile); err != nil {
+			return push.To{}, err
+		}
+	}
+	node := cmp.Or(s.PushNode, m.NodeID)
+	if s.PushKeyID == "" && node != m.NodeID {
+		return push.To{}, fmt.Errorf("push-node is another node than the one on this host, %s: set push-key-id to speak for it", m.NodeID)
+	}
+	address, trust := s.PushURL, client.TLS{CAFile: s.PushCAFile}
+	if address == ofNode {
+		address = m.Controller
+		trust = client.TLS{CAFile: cmp.Or(s.PushCAFile, m.TLS.CA), CertFile: m.TLS.Cert, KeyFile: m.TLS.Key, SkipVerify: m.TLS.Insecure}
+	}
+	address = strings.TrimRight(address, "/")
+	if s.PushKeyID != "" {
+		return s.asKey(address, node, trust)
+	}
+	t, err := trust.Config()
+	if err != nil {
+		return push.To{}, err
+	}
+	return push.To{
+		URL: address + api.PathScan, Node: node, Method: http.MethodPost,
+		Authorize: func(r *http.Request) error {
+			r.Header.Set("Authorization", "Bearer "+m.Credential)
+			return nil
+		},
+		Client: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: t}, CheckRedirect: stay},
+	}, nil
+}
+
+// stay follows no redirect, which would lose the body.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// asKey is pushTo for a user key.
+func (s settings) asKey(address, node string, trust client.TLS) (push.To, error) {
+	private, err := readSecret(s.PushKeyFile)
+	if err != nil {
+		return push.To{}, fmt.Errorf("push-key-file: %w", err)
+	}
+	key, err := client.ParseUserKey(s.PushKeyID, private)
+	if err != nil {
+		return push.To{}, fmt.Errorf("push-key-file: %w", err)
+	}
+	c, err := client.NewController(address, client.Options{Credentials: key, TLS: trust, UserAgent: "buildyard-hostscan"})
+	if err != nil {
+		return push.To{}, err
+	}
+	t, err := trust.Config()
+	if err != nil {
+		return push.To{}, err
+	}
+	return push.To{
+		URL: address + "/api/v1/node/scan?id=" + url.QueryEscape(node), Node: node, Method: http.MethodPut, Authorize: c.Authorize,
+		Client: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: t}, CheckRedirect: stay},
+	}, nil
+}
+
+// readSecret reads a file that only its owner may read.
+func readSecret(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if err := config.CheckPrivate(f); err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, maxMember))
+	return strings.TrimSpace(string(raw)), err
+}

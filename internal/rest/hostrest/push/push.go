@@ -1,0 +1,252 @@
+// Package push sends what the host scanner has found to the controller of a build cloud, which
+// keeps the last of it for each node.
+//
+// It is not the webhook, which tells of changes: it always sends everything, and what came
+// meanwhile goes along with the next time. It never makes the scanner wait.
+//
+// Invariant: what changed last is sent, however often that fails before; while nothing changes,
+// nothing runs.
+package push
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/scan/host"
+)
+
+// Bounds of what is sent, and when.
+const (
+	settle   = 2 * time.Second // after a change, in which more may come
+	sendTime = time.Minute     // of one try
+	firstGap = 5 * time.Second // after a failure; it doubles
+	lastGap  = 10 * time.Minute
+	maxRead  = 64 << 10 // of an answer
+)
+
+// To is where the findings go, and as whom.
+type To struct {
+	URL       string // of the call
+	Node      string // id of the node
+	Method    string
+	Authorize func(*http.Request) error
+	Client    *http.Client
+}
+
+// Options are what a sender is made with.
+type Options struct {
+	Name    string // of this machine
+	Version string // of the program
+	Every   time.Duration
+	// To is asked before each try: who this node is may change.
+	To  func() (To, error)
+	Log *slog.Logger
+}
+
+// Sender sends findings. Make it with New.
+type Sender struct {
+	o    Options
+	host *host.Host
+	sent meter.Results
+	wake chan struct{} // holds one when there is something to send
+
+	mu     sync.Mutex // guards what follows
+	status api.HostPush
+}
+
+// New makes a sender.
+func New(o Options) *Sender { return &Sender{o: o, wake: make(chan struct{}, 1)} }
+
+// Of says whose findings are sent, before Run.
+func (s *Sender) Of(h *host.Host) { s.host = h }
+
+// Tell says that packages or findings came or went.
+func (s *Sender) Tell(host.Event) { s.nudge() }
+
+// End says that a full scan, or a comparison with a database, has ended.
+func (s *Sender) End(host.Cause) { s.nudge() }
+
+func (s *Sender) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run sends until ctx ends.
+func (s *Sender) Run(ctx context.Context) {
+	gap := time.Duration(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		}
+		pause(ctx, settle)
+		select { // what came meanwhile is sent along
+		case <-s.wake:
+		default:
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		err := s.try(ctx)
+		switch {
+		case err == nil:
+			gap = 0
+			pause(ctx, s.o.Every-settle)
+		case ctx.Err() == nil:
+			gap = min(max(2*gap, firstGap), lastGap)
+			if refused := (*refusal)(nil); !errors.As(err, &refused) || !refused.final {
+				s.nudge()
+			}
+			pause(ctx, max(gap, s.o.Every-settle))
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// try sends once, and notes what came of it.
+func (s *Sender) try(ctx context.Context) error {
+	began := time.Now().UTC()
+	to, err := s.o.To()
+	if err == nil {
+		err = s.send(ctx, to)
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	s.sent.Note(err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.status.Error
+	s.status.Tried, s.status.Error = &began, ""
+	if to.Node != "" {
+		s.status.Node, s.status.URL = to.Node, bare(to.URL)
+	}
+	if err != nil {
+		s.status.Error = err.Error()
+		if was != s.status.Error {
+			s.o.Log.WarnContext(ctx, "the findings could not be sent to the controller", "error", err)
+		}
+		return err
+	}
+	s.status.Sent = &began
+	s.o.Log.DebugContext(ctx, "the findings were sent to the controller", "node", to.Node)
+	return nil
+}
+
+// bare is an address without what may be secret in it.
+func bare(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	u.RawQuery = ""
+	return u.Redacted()
+}
+
+// refusal is an answer that is no success.
+type refusal struct {
+	text  string
+	final bool // what was sent is the reason, so that only other findings are sent again
+}
+
+func (r *refusal) Error() string { return r.text }
+
+// send sends everything once.
+func (s *Sender) send(ctx context.Context, to To) error {
+	ctx, cancel := context.WithTimeout(ctx, sendTime)
+	defer cancel()
+	var body bytes.Buffer
+	if err := s.write(ctx, &body, to.Node); err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, to.Method, to.URL, &body)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Content-Encoding", "gzip")
+	req.Header.Set("User-Agent", "buildyard-hostscan")
+	if to.Authorize != nil {
+		if err := to.Authorize(req); err != nil {
+			return err
+		}
+	}
+	resp, err := to.Client.Do(req)
+	if err != nil {
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err
+		}
+		return fmt.Errorf("the controller cannot be reached: %w", err)
+	}
+	defer resp.Body.Close()
+	defer to.Client.CloseIdleConnections() // until the next time is long
+	return judge(resp)
+}
+
+// judge says what an answer means.
+func judge(resp *http.Response) error {
+	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
+	var e api.Envelope[json.RawMessage]
+	if json.Unmarshal(raw, &e) != nil || e.Status == "" {
+		return &refusal{text: "what answers is no controller: " + resp.Status}
+	}
+	if resp.StatusCode == http.StatusOK && e.Status == api.StatusOK {
+		return nil
+	}
+	r := &refusal{text: "the controller says: " + e.Message}
+	switch resp.StatusCode {
+	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge:
+		r.final = true
+	case http.StatusUnauthorized:
+		r.text = "the controller does not know this node or key"
+	case http.StatusOK:
+		r.text += " (is that the id of a node?)"
+	}
+	return r
+}
+
+// Status says how the sending goes.
+func (s *Sender) Status() *api.HostPush {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.status
+	return &out
+}
+
+// Families are the metrics of the sender.
+func (s *Sender) Families() []meter.Family {
+	return []meter.Family{
+		s.sent.Family("buildyard_hostscan_pushes_total", "Tries to send the findings to the controller"),
+		meter.Single("buildyard_hostscan_last_push_timestamp_seconds", "When the findings were last sent to the controller, 0 for never", func() float64 {
+			if at := s.Status().Sent; at != nil {
+				return float64(at.UnixMilli()) / 1e3
+			}
+			return 0
+		}),
+	}
+}
