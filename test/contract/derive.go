@@ -212,6 +212,10 @@ var bases = map[string]map[string]any{
 	"GET /registry/log/view":              {"service": "contract"},
 	"GET /api/v1/log/view":                {"service": "contract"},
 	"POST /api/v1/registry/vm/distribute": {},
+	"PUT /api/v1/node/scan": { // its node is looked for before its body is read
+		"id": "$node_work", "host": "contract", "scanner": "contract", "version": "1", "scanned": "2026-01-31T12:00:00Z",
+		"counts": map[string]any{}, "vulnerabilities": []any{}, "packages": []any{},
+	},
 	"PUT /registry/v2/vm/scan": { // its version is looked for before its body is read
 		"id": "$template", "scanner": "contract", "version": "1", "database": "2026-01-31T06:00:00Z", "scanned": "2026-01-31T12:00:00Z",
 		"counts": map[string]any{}, "report": map[string]any{},

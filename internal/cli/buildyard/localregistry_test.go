@@ -62,7 +62,6 @@ func TestLocalRegistryAnswersLikeARemoteOne(t *testing.T) {
 		"status":            func(r pausable) (any, error) { return r.Status(t.Context()) },
 		"pause":             func(r pausable) (any, error) { return nil, r.Pause(t.Context(), time.Second) },
 		"upload":            func(r pausable) (any, error) { return nil, r.Upload(t.Context(), "a dir/b.gz", []byte("content")) },
-		"bad name":          func(r pausable) (any, error) { return nil, r.Upload(t.Context(), "a//b", nil) },
 		"download": func(r pausable) (any, error) {
 			return r.Download(t.Context(), "up/load.gz", 7)
 		},

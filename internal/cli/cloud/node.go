@@ -17,7 +17,7 @@ import (
 // NodeCommands are the commands about nodes that ask a controller.
 func NodeCommands(s cli.Streams) []*cobra.Command {
 	return []*cobra.Command{
-		nodeList(s), nodeShow(s), nodeConfig(s), nodeDrain(s), nodeUndrain(s), nodeDelete(s), nodeUpdate(s), nodeGroup(s), adoptCommand(s),
+		nodeList(s), nodeShow(s), nodeConfig(s), nodeDrain(s), nodeUndrain(s), nodeDelete(s), nodeUpdate(s), nodeGroup(s), nodeScan(s), adoptCommand(s),
 	}
 }
 

@@ -70,7 +70,7 @@ func usual(p places) settings {
 		LogLevel: "info", LogToFile: true, LogFile: p.Log, VulnDBPath: p.Database,
 		IgnorePackages: []string{match.DefaultIgnored}, IgnoreCVEs: []string{}, MinSeverity: "low",
 		ListenAddr: "127.0.0.1:8081", DBUpdateInterval: "24h",
-		PushNodeFile: p.Node, PushInterval: "1m",
+		PushNodeFile: usualNodeFile(), PushInterval: "1m",
 	}
 	if p.State != "" {
 		s.DBBackendPath = filepath.Join(p.State, "catalogue.db")

@@ -14,15 +14,18 @@ type places struct {
 	State    string // folder of the catalogue and of the token
 	Log      string // file
 	Database string // file, which the image scanner shares
-	Node     string // file in which the agent of a node keeps who the node is
 }
 
 // usualPlaces are those of this user on this system.
 func usualPlaces() places {
 	home, _ := os.UserHomeDir()
-	p := placesOf(runtime.GOOS, os.Geteuid() == 0, home, os.Getenv)
-	p.Node = nodeFile(os.Geteuid() == 0, home, os.Getenv)
-	return p
+	return placesOf(runtime.GOOS, os.Geteuid() == 0, home, os.Getenv)
+}
+
+// usualNodeFile is that of an agent of this user.
+func usualNodeFile() string {
+	home, _ := os.UserHomeDir()
+	return nodeFile(os.Geteuid() == 0, home, os.Getenv)
 }
 
 // nodeFile is where an agent of the same user keeps who its node is.

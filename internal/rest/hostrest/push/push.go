@@ -10,6 +10,7 @@ package push
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,6 +53,8 @@ type Options struct {
 	// To is asked before each try: who this node is may change.
 	To  func() (To, error)
 	Log *slog.Logger
+
+	settle, gap time.Duration // of tests; 0 is the usual one
 }
 
 // Sender sends findings. Make it with New.
@@ -66,7 +69,10 @@ type Sender struct {
 }
 
 // New makes a sender.
-func New(o Options) *Sender { return &Sender{o: o, wake: make(chan struct{}, 1)} }
+func New(o Options) *Sender {
+	o.settle, o.gap = cmp.Or(o.settle, settle), cmp.Or(o.gap, firstGap)
+	return &Sender{o: o, wake: make(chan struct{}, 1)}
+}
 
 // Of says whose findings are sent, before Run.
 func (s *Sender) Of(h *host.Host) { s.host = h }
@@ -93,7 +99,7 @@ func (s *Sender) Run(ctx context.Context) {
 			return
 		case <-s.wake:
 		}
-		pause(ctx, settle)
+		pause(ctx, s.o.settle)
 		select { // what came meanwhile is sent along
 		case <-s.wake:
 		default:
@@ -105,13 +111,13 @@ func (s *Sender) Run(ctx context.Context) {
 		switch {
 		case err == nil:
 			gap = 0
-			pause(ctx, s.o.Every-settle)
+			pause(ctx, s.o.Every-s.o.settle)
 		case ctx.Err() == nil:
-			gap = min(max(2*gap, firstGap), lastGap)
+			gap = min(max(2*gap, s.o.gap), lastGap)
 			if refused := (*refusal)(nil); !errors.As(err, &refused) || !refused.final {
 				s.nudge()
 			}
-			pause(ctx, max(gap, s.o.Every-settle))
+			pause(ctx, max(gap, s.o.Every-s.o.settle))
 		}
 	}
 }
