@@ -551,7 +551,7 @@ func (x *tour) scans() {
 
 func (x *tour) nodeScans() {
 	ctx := x.Context()
-	if _, err := x.c.NodeScan(ctx, x.good.NodeID); !errors.Is(err, client.ErrNotFound) {
+	if _, err := x.c.NodeScan(ctx, x.good); !errors.Is(err, client.ErrNotFound) {
 		x.Errorf("before any: %v", err)
 	}
 	scan := api.NodeScan{
@@ -560,10 +560,10 @@ func (x *tour) nodeScans() {
 		},
 		Vulnerabilities: []api.HostVulnerability{{Vulnerability: api.HostFinding{ID: "CVE-2026-1"}}}, Packages: []api.HostPackage{},
 	}
-	x.ok(x.c.PutNodeScan(ctx, x.good.NodeID, scan))
-	got, err := x.c.NodeScan(ctx, x.good.NodeID)
+	x.ok(x.c.PutNodeScan(ctx, x.good, scan))
+	got, err := x.c.NodeScan(ctx, x.good)
 	x.ok(err)
-	if got.NodeID != x.good.NodeID || got.Counts != scan.Counts || got.Vulnerabilities[0].Vulnerability.ID != "CVE-2026-1" {
+	if got.NodeID != x.good || got.Counts != scan.Counts || got.Vulnerabilities[0].Vulnerability.ID != "CVE-2026-1" {
 		x.Errorf("%+v", got)
 	}
 	list, err := x.c.NodeScans(ctx, client.ListOptions{})
@@ -572,7 +572,7 @@ func (x *tour) nodeScans() {
 		x.Errorf("%+v", list)
 	}
 	scan.Scanned = scan.Scanned.Add(-time.Hour)
-	if err := x.c.PutNodeScan(ctx, x.good.NodeID, scan); !errors.Is(err, client.ErrConflict) {
+	if err := x.c.PutNodeScan(ctx, x.good, scan); !errors.Is(err, client.ErrConflict) {
 		x.Errorf("older ones: %v", err)
 	}
 }
