@@ -77,9 +77,9 @@ func (s *server) nodeScans(r *rest.Request) (any, error) {
 // foundOn is api.NodeScan with lists as they came.
 type foundOn struct {
 	api.NodeScanSummary
-	Vulnerabilities json.RawMessage `json:"vulnerabilities"`
-	Packages        json.RawMessage `json:"packages"`
-	LeftOut         json.RawMessage `json:"left_out"`
+	Vulnerabilities json.RawMessage  `json:"vulnerabilities"`
+	Packages        json.RawMessage  `json:"packages"`
+	LeftOut         api.NodeScanLeft `json:"left_out"`
 }
 
 // nodeScan answers all that was found on a node.

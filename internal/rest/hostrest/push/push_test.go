@@ -118,8 +118,11 @@ func (quiet) Run(ctx context.Context, _ func([]host.Change)) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
+func (quiet) Flush(context.Context) error { return nil }
+
 func (quiet) Mounts() []host.Mount { return nil }
-func (quiet) Close() error         { return nil }
+
+func (quiet) Close() error { return nil }
 
 // npm puts a package into a folder.
 func npm(t *testing.T, dir, name, version string) {
