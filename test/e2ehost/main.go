@@ -23,6 +23,7 @@ type options struct {
 	only   *regexp.Regexp // acts by their names
 	json   string
 	keep   bool
+	files  int // of a storm
 	shared string
 }
 
@@ -31,12 +32,13 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	fs.SetOutput(out)
 	only := fs.String("only", "", "only the acts whose name matches this regular expression: "+strings.Join(actNames(), ", "))
 	fs.StringVar(&o.json, "json", "", "file for the rows in JSON")
+	fs.IntVar(&o.files, "files", stormFiles, "files of the storm; it fails with fewer, which are for trying it")
 	fs.BoolVar(&o.keep, "keep", false, "keep what was installed, and the logs")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
 	if fs.NArg() > 0 {
-		return o, errors.New("usage: e2ehost [-only REGEXP] [-json FILE] [-keep]")
+		return o, errors.New("usage: e2ehost [-only REGEXP] [-json FILE] [-files N] [-keep]")
 	}
 	o.shared = cmp.Or(os.Getenv("SHARED"), "../shared")
 	o.only, err = regexp.Compile(*only)

@@ -40,8 +40,6 @@ func (v *service) storm(ctx context.Context, r *row) error {
 	if _, err := v.command(ctx, r, 0, "Scan State: Real-Time", "full-scan", "-b"); err != nil {
 		return err
 	}
-	f := v.follow(ctx)
-	defer f.end()
 	peak := v.peak(ctx)
 	used, err := rig.ProcessorTime(v.PID())
 	if err != nil {
@@ -50,7 +48,7 @@ func (v *service) storm(ctx context.Context, r *row) error {
 	rec := newRecord()
 	began := time.Now()
 	for k := range stormTimes {
-		if err := whirl(dir, func(half int) error {
+		if err := whirl(ctx, dir, s.files, func(half int) error {
 			u := unit{"npm", "in-a-storm", fmt.Sprintf("%d.%d.0", k+1, half)}
 			to := filepath.Join(dir, fmt.Sprintf("kept%d-%d", k, half))
 			return errors.Join(writeTree(to, u.files()), rec.installed("cp", time.Time{}, u.at(to)))
@@ -59,8 +57,14 @@ func (v *service) storm(ctx context.Context, r *row) error {
 		}
 	}
 	end := time.Now()
-	// What came while there was a storm must be there soon after it at the latest.
-	for t := range rec.there() {
+	fmt.Fprintf(s.out, "    %d x %d files made and removed in %.1f s\n", stormTimes, s.files, end.Sub(began).Seconds())
+	// What came while there was a storm must be there soon after it at the latest. Nobody asks
+	// for the report before, which has thousands of packages that come and go.
+	f := v.follow(ctx)
+	defer f.end()
+	in := rec
+	rec = newRecord()
+	for t := range in.there() {
 		if err := rec.installed("cp in a storm", end, t); err != nil {
 			return err
 		}
@@ -85,12 +89,13 @@ func (v *service) storm(ctx context.Context, r *row) error {
 	r.check(st.State == api.HostRealTime, "it is %s", st.State)
 	most := peak()
 	r.check(most > 0 && most <= stormRSS, "it had %d MB in memory", most>>20)
+	r.check(s.files >= stormFiles, "only %d files", s.files)
 	r.figure("peak MB", float64(most)/(1<<20))
 	r.figure("processor seconds", (after - used).Seconds())
 	r.figure("storm seconds", end.Sub(began).Seconds())
 	r.figure("worst seconds", worst.Seconds())
 	r.Says = fmt.Sprintf("%d x %d files in %.1f s: %d packages in it catalogued %.1f s after it; at most %d MB in memory, %.1f s of processor",
-		stormTimes, stormFiles, end.Sub(began).Seconds(), n, worst.Seconds(), most>>20, (after - used).Seconds())
+		stormTimes, s.files, end.Sub(began).Seconds(), n, worst.Seconds(), most>>20, (after - used).Seconds())
 	return nil
 }
 
@@ -101,7 +106,7 @@ func (v *service) peak(ctx context.Context) func() int64 {
 	var most int64
 	var group errgroup.Group
 	group.Go(func() error {
-		for rig.Pause(ctx, 20*time.Millisecond) {
+		for rig.Pause(ctx, 50*time.Millisecond) {
 			if now, err := rig.Memory(v.PID()); err == nil {
 				most = max(most, now)
 			}
@@ -117,10 +122,13 @@ func (v *service) peak(ctx context.Context) func() int64 {
 
 // whirl makes files, every fifth with a name that tells of a package, and removes all.
 // Half-way, each time, something else happens.
-func whirl(dir string, meanwhile func(half int) error) error {
+func whirl(ctx context.Context, dir string, files int, meanwhile func(half int) error) error {
 	const each = 1000 // files of a folder
 	top := filepath.Join(dir, "whirl")
-	for i := range stormFiles {
+	for i := range files {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		at := i % each
 		name := filepath.Join(top, fmt.Sprint(i/each), "node_modules", fmt.Sprint("p", at/5), fmt.Sprintf("file%d.js", at%5))
 		if at%5 == 0 {
@@ -133,17 +141,17 @@ func whirl(dir string, meanwhile func(half int) error) error {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 			return err
 		}
-		if i == stormFiles/2 {
+		if i == files/2 {
 			if err := meanwhile(0); err != nil {
 				return err
 			}
 		}
 	}
-	for i := range stormFiles / each {
+	for i := range files / each {
 		if err := os.RemoveAll(filepath.Join(top, fmt.Sprint(i))); err != nil {
 			return err
 		}
-		if i == stormFiles/each/2 {
+		if i == files/each/2 {
 			if err := meanwhile(1); err != nil {
 				return err
 			}
