@@ -27,8 +27,10 @@ func (h *Host) newFinder(folder string, m *meter) (*catalog.Finder, io.Closer, e
 // workers is how many goroutines read files of a full scan.
 func workers() int { return min(runtime.GOMAXPROCS(0), 8) }
 
-// leaves says whether a folder is left out.
-func (h *Host) leaves(folder string) bool { return slices.Contains(h.o.Leave, folder) }
+// leaves says whether a folder is left out: as asked, or as nobody may come back from it.
+func (h *Host) leaves(folder string) bool {
+	return slices.Contains(h.o.Leave, folder) || h.silent.is(folder)
+}
 
 // inTree is a path of the system as one of the tree that a finder has.
 func inTree(path string) string {

@@ -26,12 +26,15 @@ type full struct {
 var errStopped = errors.New("it was stopped")
 
 // folderOf gives the folder of an order as the walk sees it: links resolved.
-func folderOf(path string) (string, error) {
+func (h *Host) folderOf(path string) (string, error) {
 	if path == "" {
 		return "/", nil
 	}
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%w: %s is no absolute path", ErrPath, path)
+	}
+	if h.lookAround(h.life); h.silent.has(filepath.Clean(path)) {
+		return "", fmt.Errorf("%w: the file system of %s does not answer", ErrPath, path)
 	}
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -84,7 +87,8 @@ func (h *Host) runFull(ctx context.Context, f *full) Scanned {
 
 // scan goes through the files of a full scan.
 func (h *Host) scan(ctx context.Context, f *full, s *step, out *Scanned) error {
-	folder, err := folderOf(f.order.Path)
+	h.lookAround(ctx)
+	folder, err := h.folderOf(f.order.Path)
 	if err != nil {
 		return err
 	}
@@ -96,13 +100,13 @@ func (h *Host) scan(ctx context.Context, f *full, s *step, out *Scanned) error {
 	p := &pass{host: h, finder: finder, from: inTree(folder), reads: everything, workers: workers(), step: s, meter: &f.meter}
 	found, err := p.run(ctx)
 	if found.listing != nil {
-		out.note(found)
+		out.note(found, h.silent.missed)
 	}
 	return err
 }
 
-// note takes the numbers of a pass.
-func (s *Scanned) note(p passed) {
+// note takes the numbers of a pass. What was left out as it is silent was not read.
+func (s *Scanned) note(p passed, silent func(path string) bool) {
 	s.Files, s.Read, s.Packages, s.Skipped = p.listing.Files, p.read, len(p.distinct), len(p.listing.Skipped)
 	for _, list := range [][]catalog.Warning{p.listing.Warnings, p.warnings} {
 		for _, w := range list {
@@ -121,6 +125,12 @@ func (s *Scanned) note(p passed) {
 		}
 	}
 	for _, w := range p.listing.Skipped {
+		if silent(w.Path) {
+			s.Unread++
+			s.Skipped--
+			s.FirstUnread = first(s.FirstUnread, catalog.Warning{Path: w.Path, What: "the file system does not answer"})
+			continue
+		}
 		s.FirstSkipped = first(s.FirstSkipped, w)
 	}
 	s.Unread += p.listing.Left

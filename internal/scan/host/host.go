@@ -41,10 +41,15 @@ type Host struct {
 	sieve atomic.Pointer[match.Sieve]
 	work  work
 
+	silent silent // file systems that do not answer
+
 	life context.Context // of everything that runs
 	kill context.CancelFunc
 	goes sync.WaitGroup
-	on   chan struct{} // closed when the scanner goes on where the last process ended
+
+	closed func() error // waits for all that runs, once
+
+	on chan struct{} // closed when the scanner goes on where the last process ended
 
 	damage chan error // of the catalogue, for Run
 
@@ -98,6 +103,7 @@ func Open(o Options) (*Host, error) {
 		return nil, err
 	}
 	h.life, h.kill = context.WithCancel(context.Background())
+	h.closed = sync.OnceValue(h.end)
 	m, forgot := recall(h.memoryFile())
 	h.memory = m
 	if forgot != nil {
@@ -147,9 +153,30 @@ func (h *Host) Run(ctx context.Context) error {
 	}
 }
 
+// hangMost is how long the end of something is waited for that reads files: one that hangs
+// cannot be stopped.
+const hangMost = 10 * time.Second
+
 // Close ends everything that runs, without changing what the next process goes on with.
+// What hangs is left behind: the process can end at any moment.
 func (h *Host) Close() error {
 	h.kill()
+	return h.closed()
+}
+
+// end waits for what ends.
+func (h *Host) end() error {
+	done := make(chan error, 1)
+	go func() { done <- h.endAll() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(hangMost):
+		return errors.New("a file system does not answer: what waits for it is left behind")
+	}
+}
+
+func (h *Host) endAll() error {
 	h.turn.Lock()
 	defer h.turn.Unlock()
 	h.mu.Lock()
@@ -234,7 +261,7 @@ func (h *Host) StartRealTime(path string) (State, error) {
 func (h *Host) start(o Scan, by trigger) (State, error) {
 	h.turn.Lock()
 	defer h.turn.Unlock()
-	folder, err := folderOf(o.Path)
+	folder, err := h.folderOf(o.Path)
 	if err != nil {
 		return h.Status().State, err
 	}
@@ -331,7 +358,7 @@ func (h *Host) stop() State {
 	h.mu.Unlock()
 	if full != nil {
 		full.cancel(errStopped)
-		<-full.done
+		h.await(full)
 	}
 	if live != nil {
 		live.end()
@@ -353,6 +380,20 @@ func (h *Host) stop() State {
 	h.memory.State, h.memory.Path, h.memory.Full, h.memory.Noted = Idle, "", nil, false
 	h.rememberLocked()
 	return h.state
+}
+
+// await waits for the end of a full scan that was cancelled, and notes that itself where a
+// file system does not let it go.
+func (h *Host) await(f *full) {
+	select {
+	case <-f.done:
+		return
+	case <-time.After(hangMost):
+	}
+	h.warn("a full scan that was stopped is left behind: a file system does not answer")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.memory.Last = &Scanned{Path: f.order.Path, Started: f.order.Started, Took: time.Since(f.order.Started).Round(time.Millisecond), Cancelled: true}
 }
 
 // Reset empties the report: packages are catalogued anew when a full scan finds them, or

@@ -62,7 +62,7 @@ func (h *Host) judgeLocked(ctx context.Context, s *step) error {
 	j := &judging{host: h, db: db, step: s, at: h.now()}
 	if !totals.Judged.Equal(built) || s.counts.New > totals.Packages/4 && s.counts.New > judgedAtOnce {
 		if err := j.everything(ctx); err != nil {
-			return fmt.Errorf("comparing packages with the database: %w", err)
+			return h.notCompared(err)
 		}
 		if !totals.Judged.Equal(built) {
 			return h.book.SetJudged(built)
@@ -70,9 +70,17 @@ func (h *Host) judgeLocked(ctx context.Context, s *step) error {
 		return nil
 	}
 	if err := j.waiting(ctx); err != nil {
-		return fmt.Errorf("comparing packages with the database: %w", err)
+		return h.notCompared(err)
 	}
 	return nil
+}
+
+// notCompared is the error of a comparison. The status tells of a damaged database.
+func (h *Host) notCompared(err error) error {
+	if errors.Is(err, vulndb.ErrDamaged) {
+		h.noteDatabase(err)
+	}
+	return fmt.Errorf("comparing packages with the database: %w", err)
 }
 
 // judging is one comparison.

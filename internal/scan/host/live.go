@@ -78,7 +78,7 @@ func (l *live) take(list []Change) {
 		if other, ok := beside(c); ok {
 			keep = append(keep, other)
 		}
-		if c.What == FileChanged {
+		if c.What == FileChanged && !l.host.silent.has(c.Path) {
 			if _, wanted := l.finder.At(inTree(c.Path)); !wanted {
 				continue // when it matters some day, its permissions will have changed
 			}
@@ -139,6 +139,7 @@ func (l *live) breathe(timer *time.Timer) bool {
 // that a package that moved keeps its date.
 func (l *live) absorb(ctx context.Context, list []change) {
 	s := &step{cause: ByRealTime}
+	l.host.lookAround(ctx)
 	files, folders, gone := l.sort(list)
 	if !l.known() { // until then, files that were always there look like new ones
 		l.later(folders)
@@ -170,7 +171,7 @@ func (l *live) sort(list []change) (files []string, folders []string, gone []str
 	for _, c := range list {
 		at := inTree(c.path)
 		switch {
-		case at != "." && !within(l.root, c.path) || coveredBy(done, at):
+		case at != "." && !within(l.root, c.path) || coveredBy(done, at) || l.host.silent.has(c.path):
 		case c.what != FileChanged && l.finder.IsFolder(at):
 			folders, done[at] = append(folders, at), true
 		case l.wants(at):
@@ -302,6 +303,7 @@ func (l *live) later(folders []string) {
 
 func (l *live) catchUp(before time.Time) {
 	yield()
+	l.host.lookAround(l.ctx)
 	defer l.know() // whatever came of it
 	if before.IsZero() {
 		l.know()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/update"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/vulndbtest"
 )
@@ -539,8 +540,24 @@ func TestWhatMakesAScanPartial(t *testing.T) {
 		{Path: "/c", What: "it makes no sense", Odd: true},
 		{Path: "/proc", What: "the folder cannot be listed: " + syscall.EACCES.Error()}, // no file system of a user
 		{Path: "/e", What: "the folder cannot be listed: " + syscall.EIO.Error()},
-	}}})
-	if s.Denied != 1 || s.Unread != 1 || len(s.FirstUnread) != 2 || s.Skipped != 0 {
+	}, Skipped: []catalog.Warning{{Path: "/f"}, {Path: "/g"}}}}, func(path string) bool { return path == "/g" })
+	if s.Denied != 1 || s.Unread != 2 || len(s.FirstUnread) != 3 || s.Skipped != 1 || len(s.FirstSkipped) != 1 {
 		t.Errorf("%+v", s)
 	}
+}
+
+func TestADamagedDatabaseIsTold(t *testing.T) {
+	b := newBench(t, func(o *Options) {
+		o.Database.Path = filepath.Join(filepath.Dir(o.Catalogue), "vuln.db")
+		if err := os.MkdirAll(filepath.Dir(o.Catalogue), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		database(t, o.Database.Path, vulndbtest.Built, "a")
+	})
+	b.start()
+	if err := b.Host.notCompared(fmt.Errorf("match: %w", vulndb.ErrDamaged)); err == nil || !strings.Contains(b.Status().Database.Error, "damaged") {
+		t.Errorf("%v %q", err, b.Status().Database.Error)
+	}
+	b.npm("a", "1.0.0") // the next comparison goes well
+	b.until("a finding", func() bool { return len(b.findings(Query{})) == 1 && b.Status().Database.Error == "" })
 }

@@ -165,6 +165,8 @@ func changed(old, now *table) []string {
 // up, or they lie on other machines. A full scan leaves the same ones out.
 var elsewhere = map[string]string{}
 
+const onOther = "it lies on another machine"
+
 func init() {
 	for k := range strings.FieldsSeq(`proc sysfs devpts devtmpfs cgroup cgroup2 cpuset debugfs tracefs securityfs bpf
 		pstore efivarfs binfmt_misc selinuxfs smackfs apparmorfs hugetlbfs autofs mqueue configfs fusectl rpc_pipefs
@@ -172,6 +174,6 @@ func init() {
 		elsewhere[k] = "it holds no files of its own"
 	}
 	for k := range strings.FieldsSeq(`nfs nfs4 smb smbfs smb3 cifs coda afs ceph 9p`) {
-		elsewhere[k] = "it lies on another machine"
+		elsewhere[k] = onOther
 	}
 }

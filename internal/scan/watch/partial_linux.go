@@ -399,7 +399,9 @@ func (p *partial) stop() error {
 	p.leaving = true
 	p.mu.Unlock()
 	p.calls.raise()
-	<-p.ended
+	if !ends(p.ended) {
+		return errHangs // and keeps its files, which it may come back to
+	}
 	p.release()
 	return p.poll.stop()
 }

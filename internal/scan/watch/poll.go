@@ -142,7 +142,9 @@ func (p *poller) flush(ctx context.Context) error {
 
 func (p *poller) stop() error {
 	close(p.quit)
-	<-p.ended
+	if !ends(p.ended) {
+		return errHangs
+	}
 	return nil
 }
 

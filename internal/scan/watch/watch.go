@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 )
 
 // What says what happened at a path.
@@ -89,6 +90,25 @@ type Options struct {
 
 // ErrUnsupported is that of a method that this system does not have.
 var ErrUnsupported = errors.New("this system has no such method")
+
+// hangMost is how long the end of a goroutine is waited for that may ask a file system
+// which does not answer. Such a goroutine cannot be stopped.
+const hangMost = 3 * time.Second
+
+// errHangs is that of one that is left behind.
+var errHangs = errors.New("a file system does not answer: who waits for it is left behind")
+
+// ends waits until a goroutine has ended, and says whether it has.
+func ends(ended <-chan struct{}) bool {
+	late := time.NewTimer(hangMost)
+	defer late.Stop()
+	select {
+	case <-ended:
+		return true
+	case <-late.C:
+		return false
+	}
+}
 
 // source is a way of watching that works on its own goroutines once it is started.
 type source interface {

@@ -1,0 +1,116 @@
+package host
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/watch"
+)
+
+// answerTime is how long a file system may take to answer.
+const answerTime = 3 * time.Second
+
+// silent are the file systems that do not answer: of a program that hangs, or of another
+// machine that is not there. Who asks one of them for anything may wait for ever and cannot
+// be stopped. So each is asked once, by a goroutine that has nothing else to do, and left
+// out until it answers.
+type silent struct {
+	mu     sync.Mutex
+	asked  map[string]chan struct{}        // mount point -> closed when it has answered
+	points atomic.Pointer[map[string]bool] // mount point -> it is missed: its type is not left out anyway
+}
+
+// look asks, and gives the mount points of those that are missed now and were not before.
+func (s *silent) look(ctx context.Context) (fresh []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	mounts, err := watch.Distant()
+	if err != nil || len(mounts) == 0 {
+		s.asked = nil
+		s.points.Store(nil)
+		return nil
+	}
+	before := s.asked
+	s.asked = map[string]chan struct{}{}
+	kept := map[string]bool{}
+	var wait []chan struct{}
+	for _, m := range mounts {
+		q := before[m.Path]
+		if q == nil || over(q) {
+			q = make(chan struct{})
+			wait = append(wait, q)
+			go func() {
+				defer close(q)
+				probe(m.Path)
+			}()
+		}
+		s.asked[m.Path], kept[m.Path] = q, m.Why == ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	for _, q := range wait {
+		select {
+		case <-q:
+		case <-ctx.Done():
+		}
+	}
+	now := map[string]bool{}
+	for point, q := range s.asked {
+		if over(q) {
+			continue
+		}
+		if now[point] = kept[point]; kept[point] && !s.is(point) {
+			fresh = append(fresh, point)
+		}
+	}
+	s.points.Store(&now)
+	return fresh
+}
+
+func over(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// is says whether a folder is where such a file system begins.
+func (s *silent) is(folder string) bool {
+	points := s.points.Load()
+	if points == nil {
+		return false
+	}
+	_, ok := (*points)[folder]
+	return ok
+}
+
+// missed says whether a folder is where one begins that would be scanned if it answered.
+func (s *silent) missed(folder string) bool {
+	points := s.points.Load()
+	return points != nil && (*points)[folder]
+}
+
+// has says whether a path lies in one.
+func (s *silent) has(path string) bool {
+	points := s.points.Load()
+	if points == nil {
+		return false
+	}
+	for p := range *points {
+		if within(p, path) {
+			return true
+		}
+	}
+	return false
+}
+
+// lookAround finds out which file systems do not answer, and warns of them.
+func (h *Host) lookAround(ctx context.Context) {
+	for _, point := range h.silent.look(ctx) {
+		h.warn("the file system at " + point + " does not answer: what lies there is not seen until a full scan finds that it does")
+	}
+}
