@@ -58,14 +58,14 @@ func (h *Host) judgeLocked(ctx context.Context, s *step) error {
 	}
 	defer func() { _ = db.Close() }() // it was only read
 	h.noteDatabase(nil)
-	built, totals := db.Info().Built, h.book.Totals()
+	totals, by := h.book.Totals(), ledger.Database{Built: db.Info().Built, Size: db.Info().Size}
 	j := &judging{host: h, db: db, step: s, at: h.now()}
-	if !totals.Judged.Equal(built) || s.counts.New > totals.Packages/4 && s.counts.New > judgedAtOnce {
+	if !totals.Judged.Is(by) || s.counts.New > totals.Packages/4 && s.counts.New > judgedAtOnce {
 		if err := j.everything(ctx); err != nil {
 			return h.notCompared(err)
 		}
-		if !totals.Judged.Equal(built) {
-			return h.book.SetJudged(built)
+		if !totals.Judged.Is(by) {
+			return h.book.SetJudged(by)
 		}
 		return nil
 	}

@@ -413,6 +413,7 @@ func TestFindingsAndRules(t *testing.T) {
 	})
 	b.npm("a", "1.0.0")
 	b.npm("b", "1.0.0")
+	b.npm("d", "1.0.0")
 	b.start()
 	if got := b.findings(Query{}); !slices.Equal(got, []string{"a 1.0.0 CVE-2026-a"}) {
 		t.Fatalf("%q: %+v", got, b.Status())
@@ -448,6 +449,10 @@ func TestFindingsAndRules(t *testing.T) {
 			return e.Cause == ByDatabase && e.Counts == Counts{Findings: 1} && e.Findings[0].Vulnerability.ID == "CVE-2026-b"
 		})
 	})
+	// Another one of the same date counts as well: an older advisory was added.
+	database(t, b.options.Database.Path, vulndbtest.Built.Add(time.Hour), "a", "b", "d")
+	b.restart()
+	b.until("a finding of the other", func() bool { return slices.Contains(b.findings(Query{}), "d 1.0.0 CVE-2026-d") })
 	b.npm("c", "1.0.0")
 	b.npm("b", "1.5.0")
 	b.until("a finding in real time", func() bool { return slices.Contains(b.findings(Query{}), "b 1.5.0 CVE-2026-b") })

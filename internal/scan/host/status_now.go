@@ -19,7 +19,7 @@ func (h *Host) Status() Status {
 		Database: db, Judging: h.judges.Load(), Warnings: slices.Clone(h.warnings), Work: h.work.now(),
 		Counts: Contents{Files: totals.Files, Packages: totals.Packages, Findings: totals.Findings, Bytes: totals.Bytes},
 	}
-	s.Database.Next, s.Database.Judged = h.nextLook, totals.Judged
+	s.Database.Next, s.Database.Judged = h.nextLook, totals.Judged.Built
 	for _, err := range []error{h.unread, h.looked} {
 		if err != nil {
 			s.Database.Error = err.Error()

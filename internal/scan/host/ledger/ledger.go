@@ -14,7 +14,7 @@ import (
 
 // schema is the number of the file's format. A file of another one is set aside: a full
 // scan makes it anew.
-const schema = 1
+const schema = 2
 
 // Options are what a ledger is opened with.
 type Options struct {
@@ -98,21 +98,22 @@ type totals struct {
 	nextPackage, nextFile     uint64
 	files, packages, findings uint64
 	refused                   uint64 // packages that found no room since the last reset
-	judged                    time.Time
+	judged                    Database
 }
 
 func (n *totals) append(b []byte) []byte {
 	for _, v := range []uint64{n.era, n.nextPackage, n.nextFile, n.files, n.packages, n.findings, n.refused} {
 		b = binary.AppendUvarint(b, v)
 	}
-	return appendTime(b, n.judged)
+	return binary.AppendUvarint(appendTime(b, n.judged.Built), uint64(n.judged.Size)) //nolint:gosec // a size
 }
 
 func readTotals(b []byte) (totals, error) {
 	r := reader{b: b}
 	n := totals{
 		era: r.uvarint(), nextPackage: r.uvarint(), nextFile: r.uvarint(),
-		files: r.uvarint(), packages: r.uvarint(), findings: r.uvarint(), refused: r.uvarint(), judged: r.time(),
+		files: r.uvarint(), packages: r.uvarint(), findings: r.uvarint(), refused: r.uvarint(),
+		judged: Database{Built: r.time(), Size: int64(r.uvarint())}, //nolint:gosec // a size
 	}
 	return n, r.end()
 }
@@ -120,10 +121,20 @@ func readTotals(b []byte) (totals, error) {
 // Totals are how much a ledger holds.
 type Totals struct {
 	Files, Packages, Findings int
-	Refused                   int       // packages that found no room since the last reset
-	Bytes                     int64     // of the file
-	Judged                    time.Time // Built of the database that all packages were compared with
+	Refused                   int      // packages that found no room since the last reset
+	Bytes                     int64    // of the file
+	Judged                    Database // that all packages were compared with
 }
+
+// Database tells a vulnerability database from others: two may be of the same date, which is
+// that of the newest advisory in it.
+type Database struct {
+	Built time.Time
+	Size  int64 // bytes
+}
+
+// Is says whether two are the same.
+func (d Database) Is(other Database) bool { return d.Size == other.Size && d.Built.Equal(other.Built) }
 
 // Totals gives how much is in it. It costs nothing.
 func (l *Ledger) Totals() Totals {
@@ -240,10 +251,10 @@ func (l *Ledger) begin(b *bbolt.Tx) (*tx, error) {
 	return t, err
 }
 
-// SetJudged notes that all packages were compared with the database of that date.
-func (l *Ledger) SetJudged(built time.Time) error {
+// SetJudged notes that all packages were compared with a database.
+func (l *Ledger) SetJudged(d Database) error {
 	return l.update(func(t *tx) error {
-		t.totals.judged = built
+		t.totals.judged = d
 		return nil
 	})
 }

@@ -454,7 +454,7 @@ func FuzzRecords(f *testing.F) {
 	f.Add(r.append(nil))
 	file := fileRecord{print: 7, era: 2, number: 3, packages: []uint64{1, 300}}
 	f.Add(file.append(nil))
-	n := totals{era: 1, judged: day}
+	n := totals{era: 1, judged: Database{Built: day, Size: 7}}
 	f.Add(n.append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if f, err := readFile(b); err == nil {
