@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,11 +18,11 @@ import (
 	"github.com/buildyard/buildyard/internal/registry/files"
 )
 
-// fileServer is the registry's file server in a folder of the test; fail makes it refuse.
+// fileServer is the registry's file server in a folder of the test; away makes it refuse.
 type fileServer struct {
 	*files.Store
 	dir  string
-	fail error
+	away atomic.Bool
 }
 
 func newFileServer(t *testing.T) *fileServer {
@@ -40,8 +41,8 @@ func newFileServer(t *testing.T) *fileServer {
 }
 
 func (f *fileServer) Upload(_ context.Context, name string, content []byte) error {
-	if f.fail != nil {
-		return f.fail
+	if f.away.Load() {
+		return errors.New("away")
 	}
 	_, err := f.Put(files.Upload{Name: name, Body: bytes.NewReader(content), Size: -1})
 	return err
@@ -57,8 +58,8 @@ func (f *fileServer) Download(_ context.Context, name string, _ int64) ([]byte, 
 }
 
 func (f *fileServer) RemoveFile(_ context.Context, name string) error {
-	if f.fail != nil {
-		return f.fail
+	if f.away.Load() {
+		return errors.New("away")
 	}
 	return f.Remove(name)
 }
@@ -115,7 +116,7 @@ func TestScansOfNodes(t *testing.T) {
 		if _, _, err := c.Scan(ctx, a.id); farm.CodeOf(err) != farm.CodeNotFound || len(c.Scans()) != 0 {
 			t.Errorf("of a removed node: %v", err)
 		}
-		shelf.fail = errors.New("away") // the registry is, for a while
+		shelf.away.Store(true) // the registry is, for a while
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
 		if shelf.names() != "a.json.gz b.json.gz" || c.tables.Scans.Len() != 1 {
@@ -124,7 +125,7 @@ func TestScansOfNodes(t *testing.T) {
 		if err := c.KeepScan(ctx, scanOf(other.id, now, 0), nil); err == nil || c.tables.Scans.Len() != 1 {
 			t.Errorf("results that could not be kept count: %v", err)
 		}
-		shelf.fail = nil
+		shelf.away.Store(false)
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
 		if shelf.names() != "" || c.tables.Scans.Len() != 0 {

@@ -164,7 +164,7 @@ func (s *suite) sticks(t *testing.T, id, want string) {
 	if s.USB == nil {
 		return
 	}
-	eventually(t, "plugged in are "+want, 20*time.Second, func() bool {
+	eventually(t, "plugged in are "+want, time.Minute, func() bool {
 		return strings.Join(s.USB(t, s.Driver, id), " ") == want
 	})
 }
