@@ -64,7 +64,7 @@ func TestTable(t *testing.T) {
 	}
 	for kind, want := range map[string]string{
 		rest.Open:        "[GET /livez GET /readyz GET /livez GET /readyz]",
-		rest.Node:        "[POST /queue/v1/poll POST /queue/v1/report POST /queue/v1/pass POST /queue/v1/disjoin]",
+		rest.Node:        "[POST /queue/v1/poll POST /queue/v1/report POST /queue/v1/pass POST /queue/v1/disjoin POST /queue/v1/scan]",
 		rest.NodeOrKnown: "[POST /queue/v1/join GET /pkg/manifest GET /pkg/{name}]",
 		rest.Known:       "[GET /api/v1/status GET /registry/v2/rights]",
 	} {

@@ -96,7 +96,7 @@ func (y *yard) to() (To, error) {
 // kept gives what the controller has of the node.
 func (y *yard) kept(t *testing.T) (out api.NodeScan) {
 	t.Helper()
-	resp, err := http.Get(y.url + "/api/v1/node/scan?id=" + y.node.NodeID) //nolint:noctx // of a test
+	resp, err := http.Get(y.url + "/api/v1/node/scan?id=" + y.node.NodeID)
 	must(t, err)
 	defer resp.Body.Close()
 	var e api.Envelope[api.NodeScan]

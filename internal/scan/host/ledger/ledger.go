@@ -105,7 +105,7 @@ func (n *totals) append(b []byte) []byte {
 	for _, v := range []uint64{n.era, n.nextPackage, n.nextFile, n.files, n.packages, n.findings, n.refused} {
 		b = binary.AppendUvarint(b, v)
 	}
-	return binary.AppendUvarint(appendTime(b, n.judged.Built), uint64(n.judged.Size)) //nolint:gosec // a size
+	return binary.AppendUvarint(appendTime(b, n.judged.Built), uint64(n.judged.Size))
 }
 
 func readTotals(b []byte) (totals, error) {
@@ -113,7 +113,7 @@ func readTotals(b []byte) (totals, error) {
 	n := totals{
 		era: r.uvarint(), nextPackage: r.uvarint(), nextFile: r.uvarint(),
 		files: r.uvarint(), packages: r.uvarint(), findings: r.uvarint(), refused: r.uvarint(),
-		judged: Database{Built: r.time(), Size: int64(r.uvarint())}, //nolint:gosec // a size
+		judged: Database{Built: r.time(), Size: int64(r.uvarint())},
 	}
 	return n, r.end()
 }
