@@ -319,11 +319,34 @@ func (g *grove) event(news *gather, e inoEvent) {
 // overflow begins anew: folders may have come and gone unnoticed.
 func (g *grove) overflow(news *gather) {
 	g.s.Log.Warn("More happened than the kernel could remember: the folders where packages lie are to be looked at again.")
-	g.uproot("/")
-	g.plantAll(g.starts)
+	if err := g.renew(); err != nil {
+		g.s.Log.Error("Changes may be missed: the folders cannot be watched anew.", "error", err)
+	} else {
+		g.plantAll(g.starts)
+	}
 	for _, st := range g.starts {
 		news.add(st, Folder)
 	}
+}
+
+// renew takes another queue in the place of this one, and watches nothing yet. To end the watches
+// of a queue one by one would put an event for each into it, of which it would run over again.
+func (g *grove) renew() error {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return os.NewSyscallError("inotify_init1", err)
+	}
+	defer closeFile(fd)
+	if err := unix.Dup3(fd, g.fd, unix.O_CLOEXEC); err != nil {
+		return os.NewSyscallError("dup3", err)
+	}
+	clear(g.trees)
+	clear(g.steps)
+	clear(g.nodes)
+	clear(g.rest)
+	g.full = false
+	g.version++
+	return nil
 }
 
 // ignored forgets a folder that the kernel does not watch any more.

@@ -323,6 +323,9 @@ func (p *partial) readFolders(least int) (count int, err error) {
 				e = inoEvent{mask: unix.IN_Q_OVERFLOW}
 			}
 			p.grown.event(p.news, e)
+			if e.mask&unix.IN_Q_OVERFLOW != 0 {
+				break // what follows is of watches that are no more
+			}
 		}
 	}
 	return count, nil
@@ -400,7 +403,11 @@ func (p *partial) stop() error {
 	p.mu.Unlock()
 	p.calls.raise()
 	if !ends(p.ended) {
-		return errHangs // and keeps its files, which it may come back to
+		go func() { // it may come back to its files
+			<-p.ended
+			p.release()
+		}()
+		return errHangs
 	}
 	p.release()
 	return p.poll.stop()

@@ -93,7 +93,7 @@ var ErrUnsupported = errors.New("this system has no such method")
 
 // hangMost is how long the end of a goroutine is waited for that may ask a file system
 // which does not answer. Such a goroutine cannot be stopped.
-const hangMost = 3 * time.Second
+const hangMost = 8 * time.Second
 
 // errHangs is that of one that is left behind.
 var errHangs = errors.New("a file system does not answer: who waits for it is left behind")
