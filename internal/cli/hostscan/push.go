@@ -163,7 +163,7 @@ func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse
 
 // asKey is pushTo for a user key.
 func (s settings) asKey(address, node string, trust client.TLS) (push.To, error) {
-	private, err := readSecret(s.PushKeyFile)
+	private, err := readSecret(s.PushKeyFile, maxMember)
 	if err != nil {
 		return push.To{}, fmt.Errorf("push-key-file: %w", err)
 	}
@@ -183,18 +183,4 @@ func (s settings) asKey(address, node string, trust client.TLS) (push.To, error)
 		URL: address + "/api/v1/node/scan?id=" + url.QueryEscape(node), Node: node, Method: http.MethodPut, Authorize: c.Authorize,
 		Client: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: t}, CheckRedirect: stay},
 	}, nil
-}
-
-// readSecret reads a file that only its owner may read.
-func readSecret(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	if err := config.CheckPrivate(f); err != nil {
-		return "", fmt.Errorf("%s: %w", path, err)
-	}
-	raw, err := io.ReadAll(io.LimitReader(f, maxMember))
-	return strings.TrimSpace(string(raw)), err
 }

@@ -46,8 +46,8 @@ func (s settings) access(p places) (hostrest.Access, error) {
 	return a, err
 }
 
-// readToken reads a token of a file that only its owner may read.
-func readToken(path string) (string, error) {
+// readSecret reads a file that only its owner may read, up to so many bytes.
+func readSecret(path string, most int64) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
@@ -56,8 +56,13 @@ func readToken(path string) (string, error) {
 	if err := config.CheckPrivate(f); err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
-	raw, err := io.ReadAll(io.LimitReader(f, maxToken))
-	token := strings.TrimSpace(string(raw))
+	raw, err := io.ReadAll(io.LimitReader(f, most))
+	return strings.TrimSpace(string(raw)), err
+}
+
+// readToken reads a token of a file that only its owner may read.
+func readToken(path string) (string, error) {
+	token, err := readSecret(path, maxToken)
 	switch {
 	case err != nil:
 		return "", err
