@@ -1,15 +1,18 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -84,6 +87,39 @@ func TestSignals(t *testing.T) {
 				t.Errorf("%v, %v: exit %d, said %q; want %d, %q", sig, tc.err, got, out.String(), tc.code, tc.says)
 			}
 		}
+	}
+}
+
+// TestSecondInterrupt: a program that does not end at the first interrupt ends at the second.
+func TestSecondInterrupt(t *testing.T) {
+	const deaf = "BUILDYARD_TEST_DEAF"
+	if os.Getenv(deaf) != "" {
+		Program(func(ctx context.Context, _ []string, s Streams) int {
+			_, _ = fmt.Fprintln(s.Out, "works")
+			<-ctx.Done()
+			_, _ = fmt.Fprintln(s.Out, "told")
+			time.Sleep(time.Minute) // longer than the test waits
+			return ExitOK
+		})
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSecondInterrupt$")
+	cmd.Env = append(os.Environ(), deaf+"=1")
+	said, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(said); lines.Scan(); {
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = cmd.Wait()
+	ended, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || ended.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
+		t.Errorf("it ended with %v", err)
 	}
 }
 

@@ -27,8 +27,10 @@ func Program(run func(ctx context.Context, args []string, streams Streams) int) 
 	os.Exit(code)
 }
 
-// Signals gives a context that SIGINT and SIGTERM end, and which of them it was to Run.
-// Whoever calls stop gets the usual effect of both back.
+// Signals gives a context that SIGINT and SIGTERM end, and which of them it was to Run. A
+// SIGINT after the first signal has its usual effect: it ends what does not listen to the
+// context, such as a write that nobody reads. Whoever calls stop gets the usual effect of
+// both back.
 func Signals(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	got := make(chan os.Signal, 1)
@@ -37,6 +39,7 @@ func Signals(parent context.Context) (ctx context.Context, stop func()) {
 		select {
 		case s := <-got:
 			number, _ := s.(syscall.Signal)
+			signal.Reset(os.Interrupt)
 			cancel(signalError{number})
 		case <-ctx.Done():
 		}

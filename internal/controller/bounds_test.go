@@ -192,7 +192,8 @@ func TestAlarmOfTheGuard(t *testing.T) {
 func TestVanishedThatCannotEnd(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		var logged strings.Builder
-		c.log = slog.New(slog.NewTextHandler(&logged, nil))
+		c.stop()
+		c.start(Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 		a := c.join("one", 5)
 		c.runs(a, 5)
 		a.held = nil
@@ -201,6 +202,7 @@ func TestVanishedThatCannotEnd(t *testing.T) {
 		for range 3 {
 			c.reconcile(gone, c.link.session(a.id), nil)
 		}
+		synctest.Wait()
 		if n := strings.Count(logged.String(), "could not end instances"); n != 1 || strings.Contains(logged.String(), "count=1 ") {
 			t.Errorf("%d lines: %s", n, logged.String())
 		}

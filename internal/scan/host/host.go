@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -98,7 +97,7 @@ func Open(o Options) (*Host, error) {
 		return nil, err
 	}
 	var err error
-	h.book, err = ledger.Open(ledger.Options{Path: o.Catalogue, MaxPackages: o.MaxPackages, MaxBytes: o.MaxBytes, OnRest: giveBack})
+	h.book, err = ledger.Open(ledger.Options{Path: o.Catalogue, MaxPackages: o.MaxPackages, MaxBytes: o.MaxBytes, OnUse: o.Calm.begin, OnRest: o.Calm.done})
 	if h.book == nil {
 		return nil, err
 	}
@@ -465,9 +464,6 @@ func (h *Host) failed(err error, what string) {
 		}
 	}
 }
-
-// giveBack returns memory that was needed for a while to the system.
-func giveBack() { debug.FreeOSMemory() }
 
 // moment is how a time is told in warnings.
 func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }

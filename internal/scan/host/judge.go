@@ -48,6 +48,7 @@ func (h *Host) judgeLocked(ctx context.Context, s *step) error {
 	h.again.Store(false)
 	h.judges.Store(true)
 	defer h.judges.Store(false)
+	defer h.o.Calm.working()()
 	db, err := vulndb.Open(h.o.Database.Path)
 	if err != nil {
 		if h.o.Database.Path == "" || errors.Is(err, os.ErrNotExist) {

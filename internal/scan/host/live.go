@@ -205,6 +205,7 @@ func (l *live) pass(s *step, from string, before time.Time) *pass {
 
 // readFiles reads single files.
 func (l *live) readFiles(ctx context.Context, s *step, paths []string) error {
+	defer l.host.o.Calm.working()()
 	p := l.pass(s, ".", time.Time{})
 	p.reads = whatIsNamed
 	for some := range slices.Chunk(paths, pieceFiles) {

@@ -28,6 +28,9 @@ type Options struct {
 
 	Log *slog.Logger // nil is silent
 
+	// Calm keeps the memory of the process at rest; nil leaves it to the runtime.
+	Calm *Calm
+
 	// Watch makes what says what changed; nil is that of this machine.
 	Watch WatchFunc
 

@@ -65,6 +65,7 @@ type passed struct {
 
 // run goes through the folder.
 func (p *pass) run(ctx context.Context) (passed, error) {
+	defer p.host.o.Calm.working()()
 	listing, err := p.finder.Walk(ctx, p.from)
 	if err != nil {
 		return passed{}, err

@@ -21,6 +21,7 @@ var ErrInUse = errors.New("another host scanner uses the catalogue")
 type file struct {
 	path string
 	rest time.Duration // after the last use until it is closed
+	use  func()        // called when it was opened; may be nil
 	idle func()        // called when it was closed; may be nil
 
 	mu    sync.Mutex // guards the fields below
@@ -43,6 +44,9 @@ func (f *file) acquire() (*bbolt.DB, error) {
 			return nil, err
 		}
 		f.db = db
+		if f.use != nil {
+			f.use()
+		}
 	}
 	f.users++
 	f.timer.Stop()
@@ -77,14 +81,9 @@ func (f *file) replace(by func() error) error {
 // sleep closes the file until it is used again.
 func (f *file) sleep() {
 	f.mu.Lock()
-	if f.users > 0 || f.db == nil {
-		f.mu.Unlock()
-		return
-	}
-	_ = f.closeLocked() // what was written is written
-	f.mu.Unlock()
-	if f.idle != nil {
-		f.idle()
+	defer f.mu.Unlock()
+	if f.users == 0 {
+		_ = f.closeLocked() // what was written is written
 	}
 }
 
@@ -95,6 +94,9 @@ func (f *file) closeLocked() (err error) {
 	defer recovered(&err)
 	db := f.db
 	f.db = nil
+	if f.idle != nil {
+		defer f.idle()
+	}
 	return db.Close() // waits for who reads
 }
 

@@ -22,7 +22,8 @@ type Options struct {
 	MaxPackages int           // that are kept
 	MaxBytes    int64         // of the file, about
 	Rest        time.Duration // without use until the file is closed; 0 is 2 s
-	OnRest      func()        // called when it was closed; may be nil
+	OnUse       func()        // called when it was opened; may be nil, as OnRest may
+	OnRest      func()        // called when it was closed: each in turn with OnUse
 }
 
 // Ledger is an open one. Several goroutines may use it; those that write wait for each
@@ -60,7 +61,7 @@ func Open(o Options) (*Ledger, error) {
 }
 
 func (l *Ledger) start() {
-	f := &file{path: l.o.Path, rest: l.o.Rest, idle: l.o.OnRest}
+	f := &file{path: l.o.Path, rest: l.o.Rest, use: l.o.OnUse, idle: l.o.OnRest}
 	f.timer = time.AfterFunc(time.Hour, f.sleep)
 	f.timer.Stop()
 	l.file = f
