@@ -1,11 +1,13 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
@@ -39,8 +41,17 @@ func (h *Host) judge(ctx context.Context, s *step) error {
 // judgeAll is judge that waits until everything is judged.
 func (h *Host) judgeAll(ctx context.Context, s *step) error {
 	h.judging.Lock()
-	defer h.judging.Unlock()
-	return h.judgeLocked(ctx, s)
+	err := h.judgeLocked(ctx, s)
+	return errors.Join(err, h.endJudging(ctx, s))
+}
+
+// endJudging lets others judge, and judges what they left to this one meanwhile.
+func (h *Host) endJudging(ctx context.Context, s *step) error {
+	h.judging.Unlock()
+	if !h.again.Load() || ctx.Err() != nil {
+		return nil
+	}
+	return h.judge(ctx, s)
 }
 
 // judgeLocked opens the database for as long as it takes. Without one, packages wait.
@@ -86,11 +97,13 @@ func (h *Host) notCompared(err error) error {
 
 // judging is one comparison.
 type judging struct {
-	host     *Host
-	db       *vulndb.DB
-	step     *step
-	at       time.Time
-	products bool // those that are judged together were
+	host  *Host
+	db    *vulndb.DB
+	step  *step
+	at    time.Time
+	most  int                 // packages that are judged together; 0 is mostProducts
+	whole map[uint64]struct{} // numbers of those that were, the last time
+	over  bool                // there are more of them
 }
 
 // everything judges all packages, in the order in which the database keeps what it says
@@ -112,7 +125,7 @@ func (j *judging) everything(ctx context.Context) error {
 	}
 }
 
-// waiting judges what came or changed.
+// waiting judges what came or changed, also while it does.
 func (j *judging) waiting(ctx context.Context) error {
 	if j.step.products {
 		if err := j.together(ctx); err != nil {
@@ -124,16 +137,15 @@ func (j *judging) waiting(ctx context.Context) error {
 		if err != nil || len(list) == 0 {
 			return err
 		}
-		for _, p := range list {
-			if match.ByProduct(p.Kind) && !j.products {
-				if err := j.together(ctx); err != nil {
-					return err
-				}
+		if !j.over && slices.ContainsFunc(list, func(p ledger.Package) bool { return match.ByProduct(p.Kind) }) {
+			if err := j.together(ctx); err != nil {
+				return err
 			}
 		}
 		if err := j.alone(ctx, list); err != nil {
 			return err
 		}
+		j.whole = nil // what of them comes again has changed
 	}
 }
 
@@ -145,19 +157,24 @@ func (j *judging) together(ctx context.Context) error {
 			kinds = append(kinds, k)
 		}
 	}
-	list, err := j.host.book.OfKinds(kinds, mostProducts)
+	most := cmp.Or(j.most, mostProducts)
+	list, err := j.host.book.OfKinds(kinds, most)
 	if err != nil {
 		return err
 	}
-	j.products = true
+	j.over, j.whole = len(list) == most, make(map[uint64]struct{}, len(list))
+	for _, p := range list {
+		j.whole[p.ID] = struct{}{}
+	}
 	return j.keep(ctx, list)
 }
 
-// alone judges packages of a list that need no others.
+// alone judges packages of a list that need no others, and those for which there was no room
+// among the others.
 func (j *judging) alone(ctx context.Context, list []ledger.Package) error {
 	out := list[:0]
 	for _, p := range list {
-		if !match.ByProduct(p.Kind) {
+		if _, done := j.whole[p.ID]; !match.ByProduct(p.Kind) || j.over && !done {
 			out = append(out, p)
 		}
 	}

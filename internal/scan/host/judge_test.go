@@ -1,0 +1,91 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/host/ledger"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+)
+
+// judged makes a bench with a database, and what compares packages with it.
+func judged(t *testing.T) (*bench, *judging) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "vuln.db")
+	database(t, path, time.Now(), "a")
+	b := newBench(t, func(o *Options) { o.Database.Path = path })
+	db, err := vulndb.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return b, &judging{host: b.Host, db: db, step: &step{}, at: b.now()}
+}
+
+// put catalogues packages as if a file had them.
+func (b *bench) put(file string, list ...catalog.Package) {
+	b.t.Helper()
+	_, err := b.book.Put(ledger.Batch{
+		Files: []ledger.File{{Path: file, Mark: 1, Packages: list}}, At: b.now(), Mark: func(string) (uint64, bool) { return 1, true },
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) allJudged() {
+	b.t.Helper()
+	if list, err := b.book.Unjudged(10); err != nil || len(list) > 0 {
+		b.t.Errorf("%d packages wait still, %v", len(list), err)
+	}
+}
+
+// TestJudgingEnds: a pod that comes when pods were judged is judged too, and more of them than
+// are judged together do not keep the judge for ever.
+func TestJudgingEnds(t *testing.T) {
+	b, j := judged(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	pod := func(i int) catalog.Package {
+		return catalog.Package{Kind: catalog.Pod, Name: fmt.Sprint("P", i), Version: "1.0"}
+	}
+	b.put("a/Podfile.lock", pod(1))
+	if err := j.together(ctx); err != nil {
+		t.Fatal(err)
+	}
+	b.put("b/Podfile.lock", pod(2))
+	if err := j.waiting(ctx); err != nil {
+		t.Fatal(err)
+	}
+	b.allJudged()
+
+	j.most = 2
+	b.put("c/Podfile.lock", pod(3), pod(4), pod(5), pod(6), pod(7))
+	if err := j.waiting(ctx); err != nil {
+		t.Fatal(err)
+	}
+	b.allJudged()
+}
+
+// TestWhatComesWhileEverythingIsJudged: who finds a judge at work leaves the rest to that one.
+func TestWhatComesWhileEverythingIsJudged(t *testing.T) {
+	b, _ := judged(t)
+	b.until("the first look", func() bool { return !b.Status().Database.Judged.IsZero() })
+	b.judging.Lock()
+	b.put("node_modules/a/package.json", catalog.Package{Kind: catalog.NPM, Name: "a", Version: "1.0.0"})
+	s := &step{}
+	if err := b.judge(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.endJudging(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	b.allJudged()
+	if s.counts.Findings != 1 {
+		t.Errorf("%+v", s.counts)
+	}
+}
