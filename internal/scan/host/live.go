@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/host/ledger"
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
 // live is real-time scanning of a folder.
@@ -97,8 +99,12 @@ func (l *live) work() {
 	for {
 		list, next := l.pending.due(time.Now())
 		if len(list) > 0 {
-			l.absorb(l.host.life, list) // what was taken is done, also after a stop
-			if !l.breathe(timer) {
+			err := l.absorb(l.host.life, list)                         // what was taken is done, also after a stop
+			failed := err != nil && !errors.Is(err, vulndb.ErrDamaged) // which another database mends, or none
+			if failed {
+				l.pending.putBack(list)
+			}
+			if !l.breathe(timer, failed) {
 				return
 			}
 			continue
@@ -115,8 +121,8 @@ func (l *live) work() {
 	}
 }
 
-// breathe rests after work that cost much, and says whether there is more to do.
-func (l *live) breathe(timer *time.Timer) bool {
+// breathe rests after work that cost much or failed, and says whether there is more to do.
+func (l *live) breathe(timer *time.Timer, failed bool) bool {
 	h := l.host
 	h.mu.Lock()
 	scans := 2 * h.work.fullScans.Load()
@@ -124,8 +130,14 @@ func (l *live) breathe(timer *time.Timer) bool {
 		scans++
 	}
 	h.mu.Unlock()
-	if rest := l.pace.rest(time.Now(), processorTime(), scans); rest > 0 {
+	rest := l.pace.rest(time.Now(), processorTime(), scans)
+	if rest > 0 {
 		h.log.Debug("Much happens: what changes is looked at more slowly.", "rest", rest)
+	}
+	if failed {
+		rest = max(rest, h.o.settle.retry)
+	}
+	if rest > 0 {
 		timer.Reset(rest)
 		select {
 		case <-l.ctx.Done():
@@ -136,8 +148,8 @@ func (l *live) breathe(timer *time.Timer) bool {
 }
 
 // absorb brings the catalogue in line with what changed: what came before what went, so
-// that a package that moved keeps its date.
-func (l *live) absorb(ctx context.Context, list []change) {
+// that a package that moved keeps its date. What fails can be tried again with the same list.
+func (l *live) absorb(ctx context.Context, list []change) error {
 	s := &step{cause: ByRealTime}
 	l.host.lookAround(ctx)
 	files, folders, gone := l.sort(list)
@@ -157,10 +169,17 @@ func (l *live) absorb(ctx context.Context, list []change) {
 	if err == nil {
 		err = l.host.judge(ctx, s)
 	}
+	l.host.tell(s)
 	if err != nil && ctx.Err() == nil {
 		l.host.failed(err, "Changes could not be catalogued.")
+		l.host.warn(fmt.Sprintf("changes since %s could not be catalogued at once: %v", moment(oldest(list)), err))
 	}
-	l.host.tell(s)
+	return err
+}
+
+// oldest gives when the first of some changes happened.
+func oldest(list []change) time.Time {
+	return slices.MinFunc(list, func(a, b change) int { return a.first.Compare(b.first) }).first
 }
 
 // sort says by what is there now what is to be done: read files, look through folders,
@@ -309,23 +328,45 @@ func (l *live) catchUp(before time.Time) {
 	if before.IsZero() {
 		l.know()
 	}
+	err := l.lookBack(before)
+	for err != nil && l.waits() {
+		err = l.lookBack(before)
+	}
+	l.host.mu.Lock()
+	defer l.host.mu.Unlock()
+	l.caught = nil
+	if err == nil && l.ctx.Err() == nil && l.host.live == l {
+		l.host.memory.Noted, l.host.missed = true, false
+		l.host.rememberLocked()
+	}
+}
+
+// lookBack looks once for what was there before, or was missed.
+func (l *live) lookBack(before time.Time) error {
 	s := &step{cause: ByFullScan}
 	_, err := l.pass(s, inTree(l.root), before).run(l.ctx)
 	if err == nil {
 		err = l.host.judge(l.ctx, s)
 	}
 	l.host.tell(s)
-	l.host.mu.Lock()
-	defer l.host.mu.Unlock()
-	l.caught = nil
-	switch {
-	case l.ctx.Err() != nil || l.host.live != l:
-	case err != nil:
+	if err != nil && l.ctx.Err() == nil {
 		l.host.failed(err, "What was missed could not be looked for.")
-	default:
-		l.host.memory.Noted, l.host.missed = true, false
-		l.host.rememberLocked()
+		l.host.warn("what happened before real-time scanning of " + l.root + " began could not be looked for at once: " + err.Error())
 	}
+	return err
+}
+
+// waits waits until what failed is tried again, and says whether it is.
+func (l *live) waits() bool {
+	timer := time.NewTimer(l.host.o.settle.retry)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-l.heard: // it is ending
+	case <-l.ctx.Done():
+	}
+	return false
 }
 
 // end stops listening, and catalogues what happened until now.
@@ -335,7 +376,9 @@ func (l *live) end() {
 	l.halt()
 	if l.host.life.Err() == nil {
 		l.know()
-		l.absorb(l.host.life, l.pending.all())
+		if list := l.pending.all(); len(list) > 0 && l.absorb(l.host.life, list) != nil {
+			l.host.warn("what changed last before real-time scanning of " + l.root + " ended is not in the report: a full scan finds it")
+		}
 	}
 	l.closer.Close()
 }

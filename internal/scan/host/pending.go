@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// settling is how long a file must be quiet before it is read, and how long it is waited
-// for at most.
-type settling struct{ quiet, most time.Duration }
+// settling is how long a file must be quiet before it is read, how long it is waited for at
+// most, and how long what could not be kept waits for the next try.
+type settling struct{ quiet, most, retry time.Duration }
 
-var usualSettling = settling{quiet: time.Second, most: 3 * time.Second}
+var usualSettling = settling{quiet: time.Second, most: 3 * time.Second, retry: 10 * time.Second}
 
 // pendingMost is how many changes wait at most. More become those of their folders.
 const pendingMost = 16 << 10
@@ -66,6 +66,24 @@ func (p *pending) addLocked(c Change, now time.Time) {
 	old.last = now
 	if old.what != FolderChanged {
 		old.what = c.What
+	}
+}
+
+// putBack lets changes wait again that were taken. What happened since counts more.
+func (p *pending) putBack(list []change) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range list {
+		now := p.items[c.path]
+		switch {
+		case now == nil:
+			p.items[c.path] = &c
+		case c.what == FolderChanged:
+			now.what = FolderChanged
+		}
+	}
+	if len(p.items) > pendingMost {
+		p.foldLocked()
 	}
 }
 

@@ -383,18 +383,24 @@ func TestADamagedCatalogueIsRebuilt(t *testing.T) {
 	}
 }
 
+// watchOnly begins real-time scanning of the folder without a full scan, as for the whole host.
+func (b *bench) watchOnly() {
+	b.t.Helper()
+	if err := b.Host.watch(b.dir); err != nil {
+		b.t.Fatal(err)
+	}
+	b.Host.mu.Lock()
+	defer b.Host.mu.Unlock()
+	b.state, b.memory.State = RealTime, RealTime
+	b.rememberLocked()
+	b.live.catchUpLocked()
+}
+
 func TestStartWithoutAFullScanTellsOnlyWhatIsNew(t *testing.T) {
 	b := newBench(t, nil)
 	b.npm("old", "1.0.0")
 	time.Sleep(2 * coarse)
-	if err := b.Host.watch(b.dir); err != nil { // as for the whole host
-		t.Fatal(err)
-	}
-	b.Host.mu.Lock()
-	b.state, b.memory.State = RealTime, RealTime
-	b.rememberLocked()
-	b.live.catchUpLocked()
-	b.Host.mu.Unlock()
+	b.watchOnly()
 	b.npm("new", "1.0.0")
 	b.until("the old ones being noted", func() bool { return b.live.known() })
 	b.expect("npm new 1.0.0 node_modules/new/package.json")

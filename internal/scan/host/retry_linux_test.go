@@ -1,0 +1,86 @@
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// blocked makes the catalogue one that cannot be opened, as on a disk that fails, once it is
+// closed. It gives what ends that.
+func blocked(b *bench) (lift func()) {
+	b.t.Helper()
+	path := b.options.Catalogue
+	b.until("the catalogue's rest", func() bool {
+		open, err := filepath.Glob("/proc/self/fd/*")
+		return err == nil && !slices.ContainsFunc(open, func(fd string) bool {
+			to, _ := os.Readlink(fd) // it may be closed already
+			return to == path
+		})
+	})
+	if err := os.Rename(path, path+".moved"); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.Mkdir(path, 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	return func() {
+		if err := os.Remove(path); err != nil {
+			b.t.Fatal(err)
+		}
+		if err := os.Rename(path+".moved", path); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func (b *bench) warns(of string) {
+	b.t.Helper()
+	b.until("a warning", func() bool {
+		return slices.ContainsFunc(b.Status().Warnings, func(w string) bool { return strings.Contains(w, of) })
+	})
+}
+
+// TestChangesThatCannotBeKeptAreTriedAgain: a full disk delays packages, and loses none.
+func TestChangesThatCannotBeKeptAreTriedAgain(t *testing.T) {
+	b := newBench(t, nil)
+	b.start()
+	lift := blocked(b)
+	b.npm("a", "1.0.0")
+	b.warns("could not be catalogued at once")
+	b.npm("b", "1.0.0")
+	b.write("node_modules/a/package.json", `{"name":"a","version":"2.0.0"}`)
+	lift()
+	b.expect("npm a 2.0.0 node_modules/a/package.json", "npm b 1.0.0 node_modules/b/package.json")
+
+	lift = blocked(b)
+	b.npm("c", "1.0.0")
+	b.warns("could not be catalogued at once")
+	b.stopped() // it does not wait for the disk, and says so
+	b.warns("a full scan finds it")
+	lift()
+}
+
+// TestWhatWasThereIsLookedForAgain: what cannot be noted when real-time scanning begins is noted
+// later, and does not keep a stop.
+func TestWhatWasThereIsLookedForAgain(t *testing.T) {
+	b := newBench(t, nil)
+	b.npm("old", "1.0.0")
+	time.Sleep(2 * coarse)
+	lift := blocked(b)
+	b.watchOnly()
+	b.warns("could not be looked for at once")
+	lift()
+	b.until("the old ones being noted", func() bool { return b.live.known() })
+	b.npm("new", "1.0.0")
+	b.expect("npm new 1.0.0 node_modules/new/package.json")
+	b.stopped()
+
+	lift = blocked(b)
+	b.watchOnly()
+	b.stopped()
+	lift()
+}
