@@ -52,7 +52,8 @@ func (h *Host) firstWait() time.Duration {
 	case !h.automatic() || st.Checked.IsZero():
 		return jitter(firstLook)
 	default:
-		return max(time.Until(st.Checked.Add(h.o.Database.Every)), 0) + jitter(firstLook)
+		wait := time.Until(st.Checked.Add(h.o.Database.Every))
+		return min(max(wait, 0), h.o.Database.Every) + jitter(firstLook) // the clock may have been set back
 	}
 }
 

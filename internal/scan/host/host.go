@@ -31,7 +31,8 @@ var (
 // errRebuild is why scans end when the catalogue is damaged.
 var errRebuild = errors.New("the catalogue is rebuilt")
 
-// Host is the scanner of this machine. All methods may be called by several goroutines.
+// Host is the scanner of this machine. All methods may be called by several goroutines. Those
+// that change what it does wait until Run has begun.
 type Host struct {
 	o     Options
 	log   *slog.Logger
@@ -39,6 +40,7 @@ type Host struct {
 	names *catalog.Names
 	sieve atomic.Pointer[match.Sieve]
 	work  work
+	since atomic.Pointer[time.Time] // last start of a scan
 
 	silent silent // file systems that do not answer
 
@@ -105,6 +107,7 @@ func Open(o Options) (*Host, error) {
 	h.closed = sync.OnceValue(h.end)
 	m, forgot := recall(h.memoryFile())
 	h.memory = m
+	h.since.Store(&m.Since)
 	if forgot != nil {
 		h.warnLocked(forgot.Error())
 	}
@@ -236,8 +239,7 @@ func (h *Host) StartRealTime(path string) (State, error) {
 	if path != "" {
 		return h.start(Scan{Path: path, ThenRealTime: true}, startRealTime)
 	}
-	h.turn.Lock()
-	defer h.turn.Unlock()
+	defer h.takeTurn()()
 	to, err := h.may(startRealTime, noPath)
 	if err != nil {
 		return to, err
@@ -250,16 +252,26 @@ func (h *Host) StartRealTime(path string) (State, error) {
 	if h.full == nil { // it may have ended meanwhile
 		to = RealTime
 	}
-	h.state, h.memory.State, h.memory.Since = to, RealTime, h.now()
+	h.state, h.memory.State, h.memory.Since = to, RealTime, h.begins()
 	h.rememberLocked()
 	h.live.catchUpLocked()
 	return h.state, nil
 }
 
+// takeTurn lets a caller change the state, once it is the one that the last process left. What
+// it gives ends that.
+func (h *Host) takeTurn() (leave func()) {
+	select {
+	case <-h.on:
+	case <-h.life.Done():
+	}
+	h.turn.Lock()
+	return h.turn.Unlock
+}
+
 // start begins a full scan.
 func (h *Host) start(o Scan, by trigger) (State, error) {
-	h.turn.Lock()
-	defer h.turn.Unlock()
+	defer h.takeTurn()()
 	folder, err := h.folderOf(o.Path)
 	if err != nil {
 		return h.Status().State, err
@@ -275,7 +287,7 @@ func (h *Host) start(o Scan, by trigger) (State, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	or := order{Started: h.now()}
+	or := order{Started: h.begins()}
 	if o.Path != "" {
 		or.Path = folder
 	}
@@ -316,7 +328,7 @@ func (h *Host) watch(root string) error {
 	if old != nil && old.root == root {
 		return nil
 	}
-	began := h.now().Add(-coarse)
+	began := clock().Add(-coarse)
 	live, err := h.newLive(root)
 	if err != nil {
 		return err
@@ -349,8 +361,7 @@ func (h *Host) Stop(ctx context.Context) (State, error) {
 }
 
 func (h *Host) stop() State {
-	h.turn.Lock()
-	defer h.turn.Unlock()
+	defer h.takeTurn()()
 	h.mu.Lock()
 	full, live := h.full, h.live
 	h.full = nil
@@ -405,6 +416,7 @@ func (h *Host) Reset(context.Context) (State, error) {
 		h.failed(err, "The report could not be reset.")
 		return h.Status().State, err
 	}
+	defer h.ended(ByReset)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.state, _ = next(h.state, reset, always)

@@ -19,8 +19,8 @@ type Options struct {
 	// quick, and may be nil. What it is told is in the catalogue already.
 	OnChange func(Event)
 
-	// OnEnd is told that a full scan has ended, or a comparison of all packages with a database,
-	// whether anything came of it or not. It must be quick, and may be nil.
+	// OnEnd is told that a full scan has ended, a comparison of all packages with a database, or
+	// a reset, whether anything came of it or not. It must be quick, and may be nil.
 	OnEnd func(Cause)
 
 	MaxPackages int   // that are kept; 0 is 500,000

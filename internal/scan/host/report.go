@@ -134,4 +134,5 @@ const (
 	ByFullScan Cause = "full scan" // or what was missed while no scanner ran
 	ByRealTime Cause = "real-time"
 	ByDatabase Cause = "database" // a newer one says more of what was there
+	ByReset    Cause = "reset"    // only the end of one is told
 )

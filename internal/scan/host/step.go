@@ -70,7 +70,7 @@ func (h *Host) tell(s *step) {
 	h.o.OnChange(e)
 }
 
-// ended tells that something has ended that looks at everything.
+// ended tells that something has ended that is about everything.
 func (h *Host) ended(what Cause) {
 	if h.o.OnEnd != nil && h.life.Err() == nil {
 		h.o.OnEnd(what)
@@ -81,5 +81,22 @@ func shown(p ledger.Package) Package {
 	return Package{ID: p.ID, Created: p.Created, Package: p.Package}
 }
 
-// now is a moment, without what only this process can compare.
-func (h *Host) now() time.Time { return time.Now().UTC().Round(0) }
+// clock is a moment, without what only this process can compare.
+func clock() time.Time { return time.Now().UTC().Round(0) }
+
+// now is a moment that is not before the last start of a scan, also where the clock was set
+// back since: what came since that start is told by such moments.
+func (h *Host) now() time.Time {
+	now := clock()
+	if since := h.since.Load(); since != nil && since.After(now) {
+		return *since
+	}
+	return now
+}
+
+// begins gives the moment at which a scan starts.
+func (h *Host) begins() time.Time {
+	now := clock()
+	h.since.Store(&now)
+	return now
+}

@@ -80,7 +80,7 @@ func (s *Sender) Of(h *host.Host) { s.host = h }
 // Tell says that packages or findings came or went.
 func (s *Sender) Tell(host.Event) { s.nudge() }
 
-// End says that a full scan, or a comparison with a database, has ended.
+// End says that a full scan, a comparison with a database or a reset has ended.
 func (s *Sender) End(host.Cause) { s.nudge() }
 
 func (s *Sender) nudge() {

@@ -1,0 +1,67 @@
+package host
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestTheClockIsSetBack: what came since the last start of a scan is told as such, although the
+// clock says that it came before.
+func TestTheClockIsSetBack(t *testing.T) {
+	b := newBench(t, nil)
+	b.start()
+	b.end()
+	ahead := clock().Add(time.Hour)
+	m, err := recall(b.memoryFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Since = ahead
+	if err := m.keep(b.memoryFile()); err != nil {
+		t.Fatal(err)
+	}
+	b.open()
+	b.npm("a", "1.0.0")
+	b.expect("npm a 1.0.0 node_modules/a/package.json")
+	since := b.Status().Since
+	if got := b.list(Query{From: since}); !since.Equal(ahead) || len(got) != 1 {
+		t.Errorf("since %s: %q", since, got)
+	}
+	b.full() // which is a start by the clock as it is now
+	b.npm("b", "1.0.0")
+	b.full()
+	if since = b.Status().Since; !since.Before(ahead) {
+		t.Errorf("the last start is %s still", since)
+	}
+	if got := strings.Join(b.list(Query{From: since}), "\n"); !strings.Contains(got, "npm b") {
+		t.Errorf("since %s: %q", since, got)
+	}
+}
+
+// TestCallsComeBeforeTheScannerGoesOn: they wait, and begin nothing twice.
+func TestCallsComeBeforeTheScannerGoesOn(t *testing.T) {
+	b := newBench(t, nil)
+	b.end()
+	h, err := Open(b.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := h.FullScan(Scan{Path: b.dir})
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Errorf("a full scan began before the scanner: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
