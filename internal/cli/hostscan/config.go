@@ -23,6 +23,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/license"
+	"github.com/buildyard/buildyard/internal/rest/hostrest/webhook"
 	"github.com/buildyard/buildyard/internal/scan/host"
 	"github.com/buildyard/buildyard/internal/scan/match"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
@@ -97,6 +98,9 @@ func readSettings(ctx context.Context, path string, p places) (settings, error) 
 	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
 		return s, fmt.Errorf("configuration file %s: %w", path, readable(err))
 	}
+	if err := d.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		return s, fmt.Errorf("configuration file %s: it must be one document: something follows a line with ---", path)
+	}
 	s.fill(usual(p))
 	err = s.check()
 	if err == nil && s.Token != "" {
@@ -160,6 +164,11 @@ func (s settings) check() error {
 	}
 	if err := s.checkPush(); err != nil {
 		return err
+	}
+	if s.Webhook != "" {
+		if _, err := webhook.New(webhook.Options{URL: s.Webhook}); err != nil {
+			return fmt.Errorf("webhook: %w", err)
+		}
 	}
 	switch {
 	case s.Token != "" && s.TokenFile != "":

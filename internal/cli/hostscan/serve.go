@@ -92,6 +92,9 @@ func (o *serveOptions) settings(ctx context.Context) (settings, error) {
 	if err == nil && o.portGiven {
 		name, _, _ := net.SplitHostPort(s.ListenAddr)
 		s.ListenAddr = net.JoinHostPort(name, fmt.Sprint(o.port))
+		if checkAddress(s.ListenAddr) != nil {
+			err = fmt.Errorf("--port %d: must be from 0 to 65535", o.port)
+		}
 	}
 	return s, err
 }
@@ -139,11 +142,11 @@ func (o *serveOptions) run(ctx context.Context) error {
 func (v *service) open(ctx context.Context) error {
 	access, err := v.s.access(v.o.places)
 	if err != nil {
-		return err
+		return cli.Usage(err)
 	}
 	ho, err := v.hostOptions()
 	if err != nil {
-		return err
+		return cli.Usage(err)
 	}
 	if v.s.Webhook != "" {
 		name, _ := os.Hostname()
@@ -167,8 +170,9 @@ func (v *service) open(ctx context.Context) error {
 		v.push.Of(v.host)
 		ro.Push, ro.Metrics = v.push.Status, append(ro.Metrics, v.push.Families()...)
 	}
-	v.rest, err = hostrest.New(ro)
-	if err == nil {
+	if v.rest, err = hostrest.New(ro); err != nil {
+		err = cli.Usage(err)
+	} else {
 		v.socket, err = listen(ctx, v.s.ListenAddr)
 	}
 	if err != nil {

@@ -164,3 +164,21 @@ func FuzzSettings(f *testing.F) {
 		}
 	})
 }
+
+// TestRefusedSettings: what cannot be used is said before anything begins.
+func TestRefusedSettings(t *testing.T) {
+	p := usualOf(t)
+	for text, says := range map[string]string{
+		"webhook: ftp://x\n":                  "webhook: must be an address",
+		"min-score: 1\n---\nmin-score: 2\n":   "must be one document",
+		"log-level: info\n--- a\n":            "must be one document",
+		"push-interval: 1s\npush-url: node\n": "at least 10s",
+	} {
+		if err := os.WriteFile(p.Config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readSettings(t.Context(), "", p); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

@@ -114,9 +114,7 @@ func (s *Sender) Run(ctx context.Context) {
 			pause(ctx, s.o.Every-s.o.settle)
 		case ctx.Err() == nil:
 			gap = min(max(2*gap, s.o.gap), lastGap)
-			if refused := (*refusal)(nil); !errors.As(err, &refused) || !refused.final {
-				s.nudge()
-			}
+			s.nudge() // also when it was refused: a clock that is wrong does not stay so
 			pause(ctx, max(gap, s.o.Every-s.o.settle))
 		}
 	}
@@ -174,14 +172,6 @@ func bare(address string) string {
 	return u.Redacted()
 }
 
-// refusal is an answer that is no success.
-type refusal struct {
-	text  string
-	final bool // what was sent is the reason, so that only other findings are sent again
-}
-
-func (r *refusal) Error() string { return r.text }
-
 // send sends everything once.
 func (s *Sender) send(ctx context.Context, to To) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTime)
@@ -219,21 +209,18 @@ func judge(resp *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
 	var e api.Envelope[json.RawMessage]
 	if json.Unmarshal(raw, &e) != nil || e.Status == "" {
-		return &refusal{text: "what answers is no controller: " + resp.Status}
+		return errors.New("what answers is no controller: " + resp.Status)
 	}
 	if resp.StatusCode == http.StatusOK && e.Status == api.StatusOK {
 		return nil
 	}
-	r := &refusal{text: "the controller says: " + e.Message}
 	switch resp.StatusCode {
-	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge:
-		r.final = true
 	case http.StatusUnauthorized:
-		r.text = "the controller does not know this node or key"
+		return errors.New("the controller does not know this node or key")
 	case http.StatusOK:
-		r.text += " (is that the id of a node?)"
+		return fmt.Errorf("the controller says: %s (is that the id of a node?)", e.Message)
 	}
-	return r
+	return fmt.Errorf("the controller says: %s", e.Message)
 }
 
 // Status says how the sending goes.
