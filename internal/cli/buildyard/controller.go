@@ -347,7 +347,7 @@ func (s *ControllerService) handlers() (all, nodes http.Handler, err error) {
 	if s.settings.Bool(config.AllowCORS) {
 		all = rest.CrossOrigin(all)
 	}
-	return all, nodes, err
+	return s.withPortal(all), nodes, err
 }
 
 // restOptions are those of the controller's routes.

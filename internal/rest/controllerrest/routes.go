@@ -129,6 +129,7 @@ func (s *server) coreRoutes() []rest.Route {
 		{Pattern: "GET /api/v1/stats", Permission: "view_logs", Do: s.stats},
 
 		{Pattern: "GET /api/v1/vm", Permission: "list_vms", Do: s.listVMs},
+		{Pattern: "GET /api/v1/vm/page", Permission: "list_vms", Do: s.pageVMs},
 		{Pattern: "GET /api/v1/vm/history", Permission: "list_vms", Do: s.listHistory},
 		{Pattern: "GET /api/v1/vm/watch", Permission: "list_vms", Follows: true, Raw: s.watchVMs},
 		{Pattern: "POST /api/v1/vm", Permission: "start_vm", Told: true, Do: s.once(s.startVMs)},
@@ -141,6 +142,7 @@ func (s *server) coreRoutes() []rest.Route {
 		{Pattern: "POST /api/v1/image", Permission: "save_image", Do: s.once(s.saveImage)},
 
 		{Pattern: "GET /api/v1/node", Permission: "list_nodes", Do: s.listNodes},
+		{Pattern: "GET /api/v1/node/page", Permission: "list_nodes", Do: s.pageNodes},
 		{Pattern: "DELETE /api/v1/node", Permission: "delete_node", Told: true, Do: s.deleteNode},
 		{Pattern: "GET /api/v1/node/adopt", Permission: "change_node_config", Do: s.listUnknown},
 		{Pattern: "POST /api/v1/node/adopt", Permission: "change_node_config", Do: s.adopt},

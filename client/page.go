@@ -1,0 +1,40 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// PageOptions say which part of a table is asked for.
+type PageOptions struct {
+	Filter string
+	Sort   string // a field of the filter; -age is the other way round
+	Skip   int    // so many from the front
+	Limit  int    // 0: 100
+}
+
+func (o PageOptions) query() url.Values {
+	q := url.Values{}
+	set(q, "filter", o.Filter)
+	set(q, "sort", o.Sort)
+	if o.Skip > 0 {
+		q.Set("skip", strconv.Itoa(o.Skip))
+	}
+	if o.Limit > 0 {
+		q.Set("limit", strconv.Itoa(o.Limit))
+	}
+	return q
+}
+
+// InstancePage gives a part of the instances, with the numbers of all that fit.
+func (c *Controller) InstancePage(ctx context.Context, o PageOptions) (api.InstancePage, error) {
+	return fetch[api.InstancePage](ctx, c.service, get(pathVM+"/page", o.query()))
+}
+
+// NodePage gives a part of the nodes, with the numbers of all that fit.
+func (c *Controller) NodePage(ctx context.Context, o PageOptions) (api.NodePage, error) {
+	return fetch[api.NodePage](ctx, c.service, get("/api/v1/node/page", o.query()))
+}

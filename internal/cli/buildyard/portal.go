@@ -1,0 +1,58 @@
+package buildyard
+
+import (
+	"net/http"
+	"sync/atomic"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/portal"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// withPortal serves the portal's pages, and everything else by the API.
+func (s *ControllerService) withPortal(api http.Handler) http.Handler {
+	return portal.Handler(portal.Options{
+		API: api, Guarded: s.access.Guard() != nil, Version: obs.FullVersion(), Changes: s.changes, Logger: s.log,
+	})
+}
+
+// changes tells what the portal shows of changes in the store.
+func (s *ControllerService) changes() (changed <-chan struct{}, take func() portal.Topics, stop func()) {
+	var topics atomic.Uint32
+	wake := make(chan struct{}, 1)
+	stop = s.store.Subscribe(func(events []store.Event) {
+		var some portal.Topics
+		for i := range events {
+			some |= topicOf(&events[i])
+		}
+		if some == 0 {
+			return
+		}
+		topics.Or(uint32(some))
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	})
+	return wake, func() portal.Topics { return portal.Topics(topics.Swap(0)) }, stop //nolint:gosec // no more than was put in
+}
+
+// topicOf says what a change of a record is about.
+func topicOf(e *store.Event) portal.Topics {
+	record := e.New
+	if record == nil {
+		record = e.Old
+	}
+	switch record.(type) {
+	case *farm.Instance, *farm.Past:
+		return portal.Instances
+	case *farm.Node, *farm.NodeInfo:
+		return portal.Nodes
+	case *farm.Group:
+		return portal.Groups | portal.Nodes
+	case *farm.Errand, *farm.Outcome:
+		return portal.Errands
+	}
+	return 0
+}

@@ -1,0 +1,81 @@
+package portal
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/buildyard/buildyard/client"
+)
+
+// relayed are the headers of a browser's request that its questions to the API have too: who
+// asks, from where, and from the page of which site.
+var relayed = []string{
+	"Authorization", "Cookie", "Origin", "Referer", "Sec-Fetch-Site", "User-Agent",
+	"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip",
+	"Ssl-Client-Cert", "Ssl-Client-Verify",
+}
+
+// relay asks the API in this process, as the one who asks the portal.
+type relay struct {
+	api http.Handler
+	of  *http.Request
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t relay) RoundTrip(r *http.Request) (*http.Response, error) {
+	asked := r.Clone(r.Context())
+	for _, name := range relayed {
+		if values := t.of.Header.Values(name); len(values) > 0 {
+			asked.Header[name] = values
+		}
+	}
+	asked.Host, asked.RemoteAddr, asked.TLS, asked.RequestURI = t.of.Host, t.of.RemoteAddr, t.of.TLS, r.URL.RequestURI()
+	if asked.Body == nil {
+		asked.Body = http.NoBody
+	}
+	answer := &answer{header: http.Header{}, code: http.StatusOK}
+	t.api.ServeHTTP(answer, asked)
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	return &http.Response{
+		Status: fmt.Sprint(answer.code, " ", http.StatusText(answer.code)), StatusCode: answer.code,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
+		Header: answer.header, Body: io.NopCloser(&answer.body), ContentLength: int64(answer.body.Len()),
+	}, nil
+}
+
+// answer keeps what a handler answers.
+type answer struct {
+	header http.Header
+	body   bytes.Buffer
+	code   int
+	told   bool
+}
+
+func (a *answer) Header() http.Header { return a.header }
+
+func (a *answer) WriteHeader(code int) {
+	if !a.told && code >= http.StatusOK {
+		a.code, a.told = code, true
+	}
+}
+
+func (a *answer) Write(text []byte) (int, error) {
+	a.told = true
+	return a.body.Write(text)
+}
+
+// cloud is the API as the one who asks the portal sees it.
+func (p *portal) cloud(r *http.Request) (*client.Controller, error) {
+	return client.NewController("http://"+inside, client.Options{
+		Transport: relay{p.o.API, r}, Retries: client.NoRetries, MaxAnswer: maxAnswer,
+	})
+}
+
+const (
+	inside    = "controller.internal" // stands for the API of this process; nothing is connected to
+	maxAnswer = 64 << 20              // bytes of an answer that a page is made of
+)

@@ -1,0 +1,101 @@
+package portal
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+//go:embed assets
+var files embed.FS
+
+// asset is a file that pages use, as it is sent.
+type asset struct {
+	kind          string // its media type
+	plain, packed []byte // packed: by gzip, nil where that saves nothing
+}
+
+// assets are all files that pages use, under a path that names their content: a browser keeps
+// them for good, and a newer program's pages never use older ones.
+type assets struct {
+	prefix string // of their paths
+	byName map[string]*asset
+}
+
+// types are the media types of the files; the system's own list may say something else.
+var types = map[string]string{
+	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+	".svg": "image/svg+xml", ".woff2": "font/woff2",
+}
+
+var loadAssets = sync.OnceValue(func() *assets {
+	a := &assets{byName: map[string]*asset{}}
+	sum := sha256.New()
+	err := fs.WalkDir(files, "assets", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := files.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		kind := types[path.Ext(name)]
+		if kind == "" {
+			return nil // licences: they lie in the program, and no page uses them
+		}
+		_, _ = sum.Write([]byte(name + "\x00"))
+		_, _ = sum.Write(text)
+		a.byName[strings.TrimPrefix(name, "assets/")] = newAsset(kind, text)
+		return nil
+	})
+	if err != nil {
+		panic(err) // the files are in the program
+	}
+	a.prefix = "/assets/" + hex.EncodeToString(sum.Sum(nil)[:8]) + "/"
+	return a
+})
+
+func newAsset(kind string, text []byte) *asset {
+	a := &asset{kind: kind, plain: text}
+	if _, _, err := mime.ParseMediaType(kind); err != nil || strings.HasPrefix(kind, "font/") {
+		return a
+	}
+	var packed bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	_, _ = w.Write(text) // into memory
+	_ = w.Close()
+	if packed.Len() < len(text) {
+		a.packed = packed.Bytes()
+	}
+	return a
+}
+
+// ServeHTTP sends a file.
+func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name, current := strings.CutPrefix(r.URL.Path, a.prefix)
+	file := a.byName[name]
+	if !current || file == nil {
+		http.Error(w, "There is no such file. The page may be of an older version: load it again.", http.StatusNotFound)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", file.kind)
+	h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	h.Set("Vary", "Accept-Encoding")
+	text := file.plain
+	if file.packed != nil && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		h.Set("Content-Encoding", "gzip")
+		text = file.packed
+	}
+	h.Set("Content-Length", strconv.Itoa(len(text)))
+	_, _ = w.Write(text)
+}

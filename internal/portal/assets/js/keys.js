@@ -1,0 +1,36 @@
+// The keyboard. Keys that are typed into a field are that field's.
+const typing = (e) => e.target.closest?.("input:not([type=checkbox]), textarea, select, [contenteditable]");
+
+export function keys() {
+  let went = 0; // when g was pressed
+  document.addEventListener("keydown", (e) => {
+    if (e.ctrlKey || e.metaKey || e.altKey || document.querySelector("dialog[open]")) return;
+    if (typing(e)) { if (e.key === "Escape") e.target.blur(); return; }
+    if (Date.now() - went < 1500) {
+      went = 0;
+      const to = document.querySelector(`#areas [data-key="${CSS.escape(e.key)}"]`);
+      if (to) { e.preventDefault(); to.click(); return; }
+    }
+    const row = document.querySelector("tbody tr.at");
+    switch (e.key) {
+      case "g": went = Date.now(); break;
+      case "/": e.preventDefault(); document.getElementById("q")?.focus(); document.getElementById("q")?.select(); break;
+      case "j": move(1); break;
+      case "k": move(-1); break;
+      case "x": row?.querySelector("input[type=checkbox]")?.click(); break;
+      case "Enter": if (row && e.target === document.body) row.querySelector("a[href]")?.click(); break;
+      case "?": document.getElementById("help")?.showModal(); break;
+      default: return;
+    }
+  });
+}
+
+function move(by) {
+  const rows = [...document.querySelectorAll("main tbody tr[id]")];
+  if (!rows.length) return;
+  const at = rows.findIndex((r) => r.classList.contains("at"));
+  const next = rows[Math.max(0, Math.min(rows.length - 1, at < 0 ? 0 : at + by))];
+  rows[at]?.classList.remove("at");
+  next.classList.add("at");
+  next.scrollIntoView({ block: "nearest" });
+}

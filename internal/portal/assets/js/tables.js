@@ -1,0 +1,46 @@
+// Tables: what is chosen, what is filtered while it is typed, where the cursor was.
+export function tables() {
+  let at = null, known = null;
+  const boxes = () => [...document.querySelectorAll("main tbody input[type=checkbox][name=id]")];
+  const count = () => {
+    const n = boxes().filter((b) => b.checked).length;
+    for (const e of document.querySelectorAll("[data-chosen]")) e.textContent = n ? `${n} chosen` : "none chosen";
+    const all = document.querySelector("[data-all]");
+    if (all) { all.checked = n > 0 && n === boxes().length; all.indeterminate = n > 0 && n < boxes().length; }
+  };
+  document.addEventListener("change", (e) => {
+    if (e.target.matches?.("[data-all]")) for (const b of boxes()) b.checked = e.target.checked;
+    count();
+  });
+  let wait;
+  document.addEventListener("input", (e) => {
+    if (e.target.id !== "q") return;
+    clearTimeout(wait);
+    wait = setTimeout(() => go(e.target.form, false), 300);
+  });
+  document.addEventListener("submit", (e) => {
+    if (e.target.id !== "filter") return;
+    e.preventDefault();
+    clearTimeout(wait);
+    go(e.target, true);
+  });
+  document.addEventListener("htmx:before:swap", () => {
+    at = document.querySelector("tbody tr.at")?.id;
+    known = new Set([...document.querySelectorAll("main tbody tr[id]")].map((r) => r.id));
+  });
+  document.addEventListener("htmx:after:swap", () => {
+    if (at) document.getElementById(at)?.classList.add("at");
+    if (known?.size) for (const r of document.querySelectorAll("main tbody tr[id]")) if (!known.has(r.id)) r.classList.add("new");
+    count();
+  });
+  count();
+}
+
+// go shows what the form asks for. Only what was finished becomes a step back.
+function go(form, finished) {
+  const q = new URLSearchParams([...new FormData(form)].filter(([, v]) => v !== ""));
+  const to = form.action.split("?")[0] + (q.size ? "?" + q : "");
+  history[finished ? "pushState" : "replaceState"](null, "", to);
+  htmx.ajax("GET", to, { target: "#main", swap: "outerMorph", source: "#main" });
+}
+addEventListener("popstate", () => location.reload());

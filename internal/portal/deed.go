@@ -1,0 +1,99 @@
+package portal
+
+import (
+	"net/http"
+	"net/url"
+)
+
+// deed is one line of the table of what can be changed. Asked with GET it shows a form, with
+// what will become of it; with POST it is done.
+type deed struct {
+	path  string // as http.ServeMux takes it
+	name  string // of the template of its form
+	title string
+	ask   func(v *visit) (any, error)
+	do    func(v *visit) (outcome, error)
+}
+
+// outcome is what became of a deed.
+type outcome struct {
+	To    string // the page that shows it; "": the results are shown
+	Back  string // the page that it was asked from, where results are shown
+	Items []result
+}
+
+// result is what became of one thing.
+type result struct {
+	Name, Path string
+	Why        string // it failed; "": it is done
+	Said       string // what became of it
+}
+
+// Failed counts the things that were not done.
+func (o outcome) Failed() (n int) {
+	for _, r := range o.Items {
+		if r.Why != "" {
+			n++
+		}
+	}
+	return n
+}
+
+const maxForm = 4 << 20 // bytes
+
+// ask shows the form of a deed.
+func (p *portal) ask(d deed) http.Handler {
+	return p.serve(page{name: d.name, title: d.title, load: d.ask})
+}
+
+// act does a deed. Where all went well the browser goes to the page that shows it, else every
+// result is shown.
+func (p *portal) act(d deed) http.Handler {
+	g := page{name: "done", title: d.title}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		if err := r.ParseForm(); err != nil {
+			http.Error(w, "The form cannot be read: "+err.Error(), http.StatusBadRequest)
+			return
+		}
+		v, err := p.visit(r)
+		var out outcome
+		if err == nil {
+			v.q = merged(r.URL.Query(), r.PostForm)
+			out, err = d.do(v)
+		}
+		switch {
+		case err != nil:
+			p.fail(w, r, g, err)
+		case out.To != "":
+			goTo(w, r, out.To)
+		default:
+			status := http.StatusOK
+			if out.Failed() > 0 {
+				status = http.StatusConflict
+			}
+			p.show(w, r, status, g.name, p.view(v, g, d.title, out))
+		}
+	})
+}
+
+// goTo leads the browser to a page of the portal.
+func goTo(w http.ResponseWriter, r *http.Request, path string) {
+	if r.Header.Get("Hx-Request") == "true" {
+		w.Header().Set("HX-Redirect", path)
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	http.Redirect(w, r, path, http.StatusSeeOther)
+}
+
+// merged are the values of an address and a form; those of the form count.
+func merged(query, form url.Values) url.Values {
+	all := url.Values{}
+	for _, values := range []url.Values{query, form} {
+		for name, list := range values {
+			all[name] = list
+		}
+	}
+	return all
+}

@@ -1,0 +1,98 @@
+package portal
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// instanceView is the page of one instance.
+type instanceView struct {
+	ID, Name, State string
+	Note            string
+	Past            bool // it is gone, and remembered
+	VM              api.Instance
+	Template, Node  string
+	Nodes           []api.NodeExplanation
+	Line            []moment
+	Raw             string
+	Curl            []string
+}
+
+// moment is a state that an instance was in.
+type moment struct {
+	State, Message string
+	Since          time.Time
+	Took           string // "": it is still in it
+}
+
+func oneInstance(v *visit) (any, error) {
+	id := v.r.PathValue("id")
+	told, err := v.Explain(v, id)
+	if errors.Is(err, client.ErrNotFound) {
+		return pastInstance(v, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	vm := told.Instance
+	out := instanceView{
+		ID: id, Name: nameOf(api.InstanceItem{InstanceID: id, Name: &vm.Name, ExternalID: &vm.ExternalID}), State: vm.InstanceState,
+		Note: vm.Message, VM: vm, Nodes: told.Explain.Nodes, Raw: indented(told),
+		Curl: []string{curl(v, "GET", "/api/v1/vm?explain=1&id="+id, "")},
+	}
+	if out.Note == "" && vm.InstanceState == string(farm.Scheduling) {
+		out.Note = told.Explain.Reason
+	}
+	v.title = out.Name
+	out.Template, out.Node = vm.VMID, vm.NodeID
+	if page, err := v.InstancePage(v, client.PageOptions{Filter: "id:" + id, Limit: 1}); err == nil {
+		out.Template, out.Node = page.Templates[vm.VMID], page.Nodes[vm.NodeID]
+	}
+	return out, nil
+}
+
+func pastInstance(v *visit, id string) (any, error) {
+	past, err := v.PastInstance(v, id)
+	if err != nil {
+		return nil, err
+	}
+	out := instanceView{
+		ID: id, Name: past.Name, State: string(farm.Terminated), Note: past.Message, Past: true, Template: past.TemplateName, Node: past.NodeName, Raw: indented(past),
+		VM:   api.Instance{VMID: past.VMID, Tag: past.Tag, NodeID: past.NodeID, ExternalID: past.ExternalID, Arch: past.Arch, CRTime: past.CRTime, TTL: past.TTL},
+		Curl: []string{curl(v, "GET", "/api/v1/vm/history?id="+id, "")},
+	}
+	if out.Name == "" {
+		out.Name = short(id)
+	}
+	v.title = out.Name
+	out.Line = lineOf(past.Transitions, past.Finished)
+	return out, nil
+}
+
+// lineOf gives the states of an instance with how long each took.
+func lineOf(all []api.Transition, end time.Time) (line []moment) {
+	for i, t := range all {
+		m := moment{State: t.State, Message: t.Message, Since: t.Time}
+		switch {
+		case i+1 < len(all):
+			m.Took = span(all[i+1].Time.Sub(t.Time))
+		case !end.IsZero() && end.After(t.Time):
+			m.Took = span(end.Sub(t.Time))
+		}
+		line = append(line, m)
+	}
+	return line
+}
+
+func indented(v any) string {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}

@@ -1,0 +1,162 @@
+package portal
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// The rhythm of what tells pages of changes.
+const (
+	tellEvery  = time.Second // at most so often is one page told
+	beatEvery  = 15 * time.Second
+	writeTime  = 10 * time.Second // a browser that takes nothing for so long is let go
+	maxPages   = 1000             // that are told at a time
+	checkEvery = time.Minute      // whether the visitor may still be told
+)
+
+// hub tells open pages of what changes. It listens to the cloud while somebody listens to it.
+type hub struct {
+	changes func() (<-chan struct{}, func() Topics, func())
+
+	mu    sync.Mutex // guards the fields below
+	pages map[*listener]struct{}
+	stop  chan struct{} // ends the listening to the cloud; nil: nobody listens
+}
+
+// listener is an open page.
+type listener struct {
+	wants Topics
+	wake  chan struct{} // has room for one
+	has   Topics        // that changed since it was told; guarded by the hub
+}
+
+func newHub(changes func() (<-chan struct{}, func() Topics, func())) *hub {
+	return &hub{changes: changes, pages: map[*listener]struct{}{}}
+}
+
+// enter adds a page; nil where there are too many.
+func (h *hub) enter(wants Topics) *listener {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.pages) >= maxPages {
+		return nil
+	}
+	l := &listener{wants: wants, wake: make(chan struct{}, 1)}
+	h.pages[l] = struct{}{}
+	if h.stop == nil {
+		h.stop = make(chan struct{})
+		go h.listen(h.stop)
+	}
+	return l
+}
+
+func (h *hub) leave(l *listener) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.pages, l)
+	if len(h.pages) == 0 && h.stop != nil {
+		close(h.stop)
+		h.stop = nil
+	}
+}
+
+// listen passes on what the cloud tells, until stop is closed.
+func (h *hub) listen(stop chan struct{}) {
+	changed, take, end := h.changes()
+	defer end()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-changed:
+			h.tell(take())
+		}
+	}
+}
+
+func (h *hub) tell(t Topics) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for l := range h.pages {
+		if l.wants&t == 0 {
+			continue
+		}
+		l.has |= l.wants & t
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (h *hub) take(l *listener) Topics {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := l.has
+	l.has = 0
+	return t
+}
+
+// follow tells a page of changes for as long as it is open: not what has changed, but that it
+// has, so that nobody learns here what they may not see.
+func (p *portal) follow(w http.ResponseWriter, r *http.Request) {
+	if p.o.Changes == nil {
+		http.Error(w, "Pages are not told of changes.", http.StatusNotFound)
+		return
+	}
+	if !p.known(r) {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	l := p.live.enter(topicsOf(r.URL.Query().Get("topics")))
+	if l == nil {
+		http.Error(w, "Too many pages are open.", http.StatusServiceUnavailable)
+		return
+	}
+	defer p.live.leave(l)
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // nginx would hold it back
+	conn := http.NewResponseController(w)
+	say := func(text string) bool {
+		_ = conn.SetWriteDeadline(time.Now().Add(writeTime))
+		_, err := fmt.Fprint(w, text)
+		return err == nil && conn.Flush() == nil
+	}
+	beat, check := time.NewTicker(beatEvery), time.NewTicker(checkEvery)
+	defer beat.Stop()
+	defer check.Stop()
+	for more := say(": open\n\n"); more; {
+		select {
+		case <-r.Context().Done():
+			return
+		case <-beat.C:
+			more = say(": beat\n\n")
+		case <-check.C:
+			more = p.known(r)
+		case <-l.wake:
+			more = say("event: changed\ndata: " + p.live.take(l).String() + "\n\n")
+			pause(r, tellEvery)
+		}
+	}
+}
+
+// pause waits, unless the page is closed.
+func pause(r *http.Request, d time.Duration) {
+	select {
+	case <-r.Context().Done():
+	case <-time.After(d):
+	}
+}
+
+// known says whether a browser's credentials count.
+func (p *portal) known(r *http.Request) bool {
+	v, err := p.visit(r)
+	if err == nil {
+		_, err = v.Status(v)
+	}
+	return err == nil
+}

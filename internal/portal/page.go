@@ -1,0 +1,239 @@
+package portal
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+)
+
+//go:embed templates/*.html
+var pageFiles embed.FS
+
+// page is one line of the table of contents.
+type page struct {
+	path  string // as http.ServeMux takes it
+	name  string // of its template
+	title string
+	topic Topics // whose changes refresh it
+	load  func(v *visit) (any, error)
+}
+
+// visit is a look at a page.
+type visit struct {
+	context.Context
+	*client.Controller
+	r     *http.Request
+	q     url.Values
+	now   time.Time
+	title string // instead of the page's own; for pages of one thing
+
+	guarded bool // callers have to log in
+}
+
+// view is what a template gets.
+type view struct {
+	Title    string
+	Nav      []navItem
+	Here     string // path of the area that the page belongs to
+	URL      string // of this very look, for what refreshes it
+	Live     string // address of what tells of changes; "": the page does not change
+	Assets   string // prefix of the paths of files
+	Version  string
+	Registry string // how it is, in a word
+	Trouble  []string
+	Guarded  bool
+	Now      time.Time
+	Page     any // what the page shows
+	Fail     *failure
+}
+
+// serve makes the handler of a page.
+func (p *portal) serve(g page) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v, err := p.visit(r)
+		var body any
+		if err == nil {
+			body, err = g.load(v)
+		}
+		if err != nil {
+			p.fail(w, r, g, err)
+			return
+		}
+		title := g.title
+		if v.title != "" {
+			title = v.title
+		}
+		p.show(w, r, http.StatusOK, g.name, p.view(v, g, title, body))
+	})
+}
+
+func (p *portal) visit(r *http.Request) (*visit, error) {
+	cloud, err := p.cloud(r)
+	if err != nil {
+		return nil, err
+	}
+	return &visit{Context: r.Context(), Controller: cloud, r: r, q: r.URL.Query(), now: time.Now(), guarded: p.o.Guarded}, nil
+}
+
+func (p *portal) view(v *visit, g page, title string, body any) view {
+	shown := view{
+		Title: title, Here: area(v.r.URL.Path), URL: v.r.URL.RequestURI(), Assets: p.assets.prefix,
+		Version: p.o.Version, Guarded: p.o.Guarded, Now: v.now, Page: body,
+	}
+	if g.topic != 0 && p.o.Changes != nil {
+		shown.Live = "/live?topics=" + g.topic.String()
+	}
+	p.surround(v, &shown)
+	return shown
+}
+
+// area gives the first part of a path.
+func area(path string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return "/" + first
+}
+
+// navItem is a line of the navigation.
+type navItem struct {
+	Path, Name, Key string
+	Count           *int
+}
+
+// surround fills in what every page has around it. What the visitor may not see is left out.
+func (p *portal) surround(v *visit, shown *view) {
+	counts := map[string]*int{}
+	if stats, err := v.Stats(v); err == nil {
+		nodes, instances := sum(stats.Nodes), 0
+		for state, n := range stats.Instances {
+			if state != "Terminated" {
+				instances += n
+			}
+		}
+		counts["/nodes"], counts["/instances"] = &nodes, &instances
+	}
+	for _, item := range areas {
+		item.Count = counts[item.Path]
+		shown.Nav = append(shown.Nav, item)
+	}
+	if status, err := v.Status(v); err == nil {
+		shown.Registry, shown.Trouble = registryWord(status), status.Alarms
+	}
+}
+
+func registryWord(s api.ControllerStatus) string {
+	if s.RegistryStatus == "Running" {
+		return "registry reachable"
+	}
+	return "registry not reachable"
+}
+
+func sum(m map[string]int) (n int) {
+	for _, k := range m {
+		n += k
+	}
+	return n
+}
+
+// areas are the lines of the navigation, with the key that follows g.
+var areas = []navItem{
+	{Path: "/", Name: "Dashboard", Key: "d"},
+	{Path: "/nodes", Name: "Nodes", Key: "n"},
+	{Path: "/instances", Name: "Instances", Key: "i"},
+	{Path: "/templates", Name: "Templates", Key: "t"},
+	{Path: "/groups", Name: "Groups", Key: "g"},
+	{Path: "/events", Name: "Events", Key: "e"},
+	{Path: "/logs", Name: "Logs", Key: "l"},
+	{Path: "/keys", Name: "API keys", Key: "k"},
+	{Path: "/permission-groups", Name: "Permissions", Key: "p"},
+	{Path: "/health", Name: "Health", Key: "h"},
+}
+
+// show sends a page, or the part of it that refreshes.
+func (p *portal) show(w http.ResponseWriter, r *http.Request, status int, name string, v view) {
+	part := "page"
+	if r.Header.Get("Hx-Request") == "true" {
+		part = "part"
+	}
+	var out bytes.Buffer
+	if err := p.templates[name].ExecuteTemplate(&out, part, v); err != nil {
+		p.o.Logger.ErrorContext(r.Context(), "a page could not be made", "page", name, "error", err)
+		http.Error(w, "This page could not be made: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Vary", "HX-Request, Cookie")
+	w.WriteHeader(status)
+	_, _ = w.Write(out.Bytes())
+}
+
+// failure is what a page says of something that failed.
+type failure struct {
+	What    string // was tried
+	Why     string
+	Request string // its id, for the log
+	Next    string // what to do
+}
+
+// fail sends the page of something that failed, or leads to the log-in.
+func (p *portal) fail(w http.ResponseWriter, r *http.Request, g page, err error) {
+	code, f := explain(err)
+	if code == http.StatusUnauthorized {
+		to := "/login?" + url.Values{"return": {r.URL.RequestURI()}}.Encode()
+		if r.Header.Get("Hx-Request") == "true" {
+			w.Header().Set("HX-Redirect", to)
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		http.Redirect(w, r, to, http.StatusSeeOther)
+		return
+	}
+	f.What = g.title
+	shown := view{Title: g.title, Here: area(r.URL.Path), URL: r.URL.RequestURI(), Assets: p.assets.prefix, Version: p.o.Version, Guarded: p.o.Guarded, Now: time.Now(), Fail: f}
+	if v, err := p.visit(r); err == nil {
+		p.surround(v, &shown)
+	}
+	p.show(w, r, code, "fail", shown)
+}
+
+// steps are what to do about failures.
+var steps = map[client.Code]string{
+	client.ErrForbidden:   "Ask whoever looks after this cloud for the permission, or log in as somebody who has it.",
+	client.ErrNotFound:    "It may have ended meanwhile. Go back to the list.",
+	client.ErrUnavailable: "Wait a moment and load the page again. Health says what is wrong.",
+	client.ErrInvalid:     "Correct the value and try again.",
+}
+
+func explain(err error) (code int, f *failure) {
+	f = &failure{Why: err.Error(), Next: "Try again. If it fails once more, look for the request id in the log of the controller."}
+	code = http.StatusInternalServerError
+	var told *client.Error
+	if errors.As(err, &told) {
+		f.Why, f.Request = told.Message, told.RequestID
+		if status, ok := statuses[told.Code]; ok {
+			code = status
+		}
+		if next, ok := steps[told.Code]; ok {
+			f.Next = next
+		}
+	}
+	return code, f
+}
+
+// statuses are what pages about failures say in HTTP.
+var statuses = map[client.Code]int{
+	client.ErrUnauthenticated: http.StatusUnauthorized, client.ErrForbidden: http.StatusForbidden,
+	client.ErrNotFound: http.StatusNotFound, client.ErrNoVersion: http.StatusNotFound,
+	client.ErrInvalid: http.StatusBadRequest, client.ErrTooLarge: http.StatusRequestEntityTooLarge,
+	client.ErrRefused: http.StatusConflict, client.ErrConflict: http.StatusConflict,
+	client.ErrUnavailable: http.StatusServiceUnavailable, client.ErrUnreachable: http.StatusBadGateway,
+}

@@ -1,0 +1,87 @@
+package portal
+
+import (
+	"html/template"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Options configure the portal.
+type Options struct {
+	API     http.Handler // the controller's API, which judges whoever asks; also gets what is no page
+	Guarded bool         // callers have to log in
+	Version string       // of the program
+	// Changes tells of what has changed in the cloud since the channel was last read, until stop
+	// is called; nil: pages do not refresh by themselves.
+	Changes func() (changed <-chan struct{}, take func() Topics, stop func())
+	Logger  *slog.Logger
+}
+
+// portal serves the pages.
+type portal struct {
+	o         Options
+	assets    *assets
+	templates map[string]*template.Template // by the name of a page
+	live      *hub
+}
+
+// Handler serves pages, and everything else by the API.
+func Handler(o Options) http.Handler {
+	p := &portal{o: o, assets: loadAssets(), templates: loadTemplates()}
+	p.live = newHub(o.Changes)
+	pages := http.NewServeMux()
+	for _, page := range p.pages() {
+		pages.Handle("GET "+page.path, p.serve(page))
+	}
+	for _, deed := range p.deeds() {
+		pages.Handle("GET "+deed.path, p.ask(deed))
+		pages.Handle("POST "+deed.path, p.act(deed))
+	}
+	pages.Handle("GET /assets/", p.assets)
+	pages.HandleFunc("GET /live", p.follow)
+	pages.HandleFunc("GET /favicon.ico", p.favicon)
+	shown := guarded(pages)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := pages.Handler(r); pattern != "" {
+			shown.ServeHTTP(w, r)
+			return
+		}
+		o.API.ServeHTTP(w, r)
+	})
+}
+
+// pages is the table of contents.
+func (p *portal) pages() []page {
+	return slices.Concat(p.instancePages())
+}
+
+// deeds is the table of what can be changed.
+func (p *portal) deeds() []deed {
+	return slices.Concat(p.instanceDeeds())
+}
+
+func (p *portal) favicon(w http.ResponseWriter, r *http.Request) {
+	r.URL.Path = p.assets.prefix + "icon.svg"
+	p.assets.ServeHTTP(w, r)
+}
+
+// parsed are the templates of all pages, each with the layout.
+var parsed = sync.OnceValue(func() map[string]*template.Template {
+	all := map[string]*template.Template{}
+	names, err := pageFiles.ReadDir("templates")
+	if err != nil {
+		panic(err) // they are in the program
+	}
+	shared := template.Must(template.New("").Funcs(words).ParseFS(pageFiles, "templates/_*.html"))
+	for _, f := range names {
+		if name, ok := strings.CutSuffix(f.Name(), ".html"); ok && !strings.HasPrefix(name, "_") {
+			all[name] = template.Must(template.Must(shared.Clone()).ParseFS(pageFiles, "templates/"+f.Name()))
+		}
+	}
+	return all
+})
+
+func loadTemplates() map[string]*template.Template { return parsed() }

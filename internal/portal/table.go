@@ -1,0 +1,151 @@
+package portal
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/buildyard/buildyard/client"
+)
+
+const rowsOfPage = 100
+
+// column is a column of a table.
+type column struct {
+	Name  string
+	Field string // that it is sorted by; "": it cannot be
+	Num   bool
+	Young bool // by age: the first click shows the newest first
+
+	Path   string // that sorts by it
+	Sorted string // ascending or descending; "": the table is sorted by another one
+}
+
+// chip is a filter that a click sets or takes away.
+type chip struct {
+	Name, Path string
+	Count      int
+	On         bool
+}
+
+// pager is which part of a table is shown.
+type pager struct {
+	From, To, Total int
+	Before, After   string // paths; "": there is nothing
+	Needed          bool
+}
+
+// asked is what the address of a table says: which rows, in which order.
+type asked struct {
+	path, filter, sort string
+	page               int // from 1
+}
+
+func (v *visit) asked(usualSort string) asked {
+	page, err := strconv.Atoi(v.q.Get("page"))
+	if err != nil || page < 1 || page > 1<<20 {
+		page = 1
+	}
+	a := asked{path: v.r.URL.Path, filter: strings.TrimSpace(v.q.Get("q")), sort: v.q.Get("sort"), page: page}
+	if a.sort == "" {
+		a.sort = usualSort
+	}
+	return a
+}
+
+func (a asked) options() client.PageOptions {
+	return client.PageOptions{Filter: a.filter, Sort: a.sort, Skip: (a.page - 1) * rowsOfPage, Limit: rowsOfPage}
+}
+
+// with gives the address of another part of the table.
+func (a asked) with(filter, sort string, page int) string {
+	q := url.Values{}
+	if filter != "" {
+		q.Set("q", filter)
+	}
+	if sort != "" {
+		q.Set("sort", sort)
+	}
+	if page > 1 {
+		q.Set("page", strconv.Itoa(page))
+	}
+	if len(q) == 0 {
+		return a.path
+	}
+	return a.path + "?" + q.Encode()
+}
+
+// columns fills in where the heads of a table lead.
+func (a asked) columns(all []column) []column {
+	all = slices.Clone(all)
+	by, down := strings.CutPrefix(a.sort, "-")
+	for i, c := range all {
+		if c.Field == "" {
+			continue
+		}
+		next := c.Field
+		if c.Field == by {
+			all[i].Sorted = "ascending"
+			if down {
+				all[i].Sorted = "descending"
+			} else {
+				next = "-" + c.Field
+			}
+		}
+		all[i].Path = a.with(a.filter, next, 1)
+	}
+	return all
+}
+
+func (a asked) pager(rows, total int) pager {
+	first := (a.page - 1) * rowsOfPage
+	p := pager{From: first + 1, To: first + rows, Total: total, Needed: total > rows}
+	if a.page > 1 {
+		p.Before = a.with(a.filter, a.sort, a.page-1)
+	}
+	if first+rows < total {
+		p.After = a.with(a.filter, a.sort, a.page+1)
+	}
+	return p
+}
+
+// chips are the states of which there are some, or that the filter names.
+func (a asked) chips(states map[string]int, order []string) (chips []chip) {
+	rest, chosen := stateTerm(a.filter)
+	for _, name := range order {
+		on := slices.ContainsFunc(chosen, func(s string) bool { return strings.EqualFold(s, name) })
+		if states[name] == 0 && !on {
+			continue
+		}
+		now := slices.DeleteFunc(slices.Clone(chosen), func(s string) bool { return strings.EqualFold(s, name) })
+		if !on {
+			now = append(now, quoted(strings.ToLower(name)))
+		}
+		filter := rest
+		if len(now) > 0 {
+			filter = strings.TrimSpace("state:" + strings.Join(now, ",") + " " + rest)
+		}
+		chips = append(chips, chip{Name: name, Count: states[name], On: on, Path: a.with(filter, a.sort, 1)})
+	}
+	return chips
+}
+
+// stateTerm takes the first plain term about states out of a filter.
+func stateTerm(filter string) (rest string, states []string) {
+	terms := strings.Fields(filter)
+	for i, term := range terms {
+		if list, ok := strings.CutPrefix(term, "state:"); ok && !strings.ContainsAny(list, `"*`) {
+			return strings.Join(slices.Delete(terms, i, i+1), " "), strings.Split(list, ",")
+		}
+	}
+	return filter, nil
+}
+
+// quoted is a value for a filter.
+func quoted(s string) string {
+	if strings.ContainsAny(s, " ()") {
+		return strconv.Quote(s)
+	}
+	return s
+}

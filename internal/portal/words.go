@@ -1,0 +1,118 @@
+package portal
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// words are the functions of the templates.
+var words = template.FuncMap{
+	"ago":     ago,
+	"span":    span,
+	"stamp":   stamp,
+	"bytes":   byteCount,
+	"percent": percent,
+	"state":   stateOf,
+	"join":    strings.Join,
+	"plural":  plural,
+	"query":   query,
+	"deref":   func(n *int) int { return *n },
+	"list":    func(items ...string) []string { return items },
+	"icon":    func(name string) string { return loadAssets().prefix + "icons.svg#" + name },
+}
+
+// ago says how long ago something was; "-" where that is not known.
+func ago(now, t time.Time) string {
+	if t.IsZero() || t.Unix() <= 0 {
+		return "-"
+	}
+	return span(now.Sub(t))
+}
+
+// span says how long something takes: the two largest units.
+func span(d time.Duration) string {
+	if d < 0 {
+		d = 0
+	}
+	s := int64(d.Round(time.Second) / time.Second)
+	switch {
+	case d > 0 && d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case s < 60:
+		return fmt.Sprintf("%d s", s)
+	case s < 3600:
+		return fmt.Sprintf("%d m %02d s", s/60, s%60)
+	case s < 86400:
+		return fmt.Sprintf("%d h %02d m", s/3600, s/60%60)
+	}
+	return fmt.Sprintf("%d d %02d h", s/86400, s/3600%24)
+}
+
+// stamp is a time for <time datetime>.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+var units = []string{"B", "kB", "MB", "GB", "TB", "PB"}
+
+// byteCount writes a number of bytes in units of thousands, with three digits.
+func byteCount(n int64) string {
+	f, unit := float64(n), 0
+	for math.Abs(f) >= 999.5 && unit < len(units)-1 {
+		f, unit = f/1000, unit+1
+	}
+	switch {
+	case unit == 0 || f >= 99.95:
+		return fmt.Sprintf("%.0f %s", f, units[unit])
+	case f >= 9.995:
+		return fmt.Sprintf("%.1f %s", f, units[unit])
+	}
+	return fmt.Sprintf("%.2f %s", f, units[unit])
+}
+
+// percent writes a share of 1.
+func percent(f float64) string { return fmt.Sprintf("%.0f", 100*f) }
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprint(n, " ", many)
+}
+
+// query gives a path with parameters, from pairs of names and values. Empty values are left out.
+func query(path string, pairs ...any) string {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if text := fmt.Sprint(pairs[i+1]); text != "" {
+			q.Set(fmt.Sprint(pairs[i]), text)
+		}
+	}
+	if len(q) == 0 {
+		return path
+	}
+	return path + "?" + q.Encode()
+}
+
+// stateView is how a state looks: never by its colour alone.
+type stateView struct{ Word, Tone, Icon string }
+
+var stateViews = map[string]stateView{
+	"Scheduling": {Tone: "off", Icon: "clock"}, "Pulling": {Tone: "busy", Icon: "pull"},
+	"Started": {Tone: "ok", Icon: "ring"}, "Stopping": {Tone: "warn", Icon: "square"},
+	"Stopped": {Tone: "off", Icon: "square"}, "Terminating": {Tone: "warn", Icon: "square"},
+	"Terminated": {Tone: "off", Icon: "dash"}, "Error": {Tone: "bad", Icon: "alert"}, "Pushing": {Tone: "busy", Icon: "push"},
+	"Active": {Tone: "ok", Icon: "ring"}, "Updating": {Tone: "busy", Icon: "turn"}, "Drain Mode": {Tone: "warn", Icon: "half"},
+	"Unhealthy": {Tone: "bad", Icon: "alert"}, "Offline": {Tone: "off", Icon: "dash"}, "Inactive (Invalid License)": {Tone: "warn", Icon: "key"},
+}
+
+func stateOf(word string) stateView {
+	v, ok := stateViews[word]
+	if !ok {
+		v = stateView{Tone: "off", Icon: "dash"}
+	}
+	v.Word = word
+	return v
+}

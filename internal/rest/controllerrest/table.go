@@ -1,0 +1,106 @@
+package controllerrest
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/filter"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// part is which rows of a table a client asks for.
+type part[T any] struct {
+	order       filter.Order[T]
+	skip, limit int
+}
+
+const usualRows = 100
+
+// partOf reads which rows of a table a client asks for.
+func partOf[T any](p *rest.Params, fields filter.Table[T]) part[T] {
+	order, err := fields.Order(p.Text("sort", maxName))
+	if err != nil {
+		p.Fail("sort", "%v", err)
+	}
+	return part[T]{order: order, skip: p.Int("skip", 0, 0, math.MaxInt32), limit: p.Int("limit", usualRows, 1, maxPage)}
+}
+
+// rows gives the part of a list, which is put in order.
+func (p part[T]) rows(list []T) []T {
+	p.order.Sort(list)
+	list = list[min(p.skip, len(list)):]
+	return list[:min(p.limit, len(list))]
+}
+
+// pageVMs answers a part of the instances with the numbers of all that fit.
+func (s *server) pageVMs(r *rest.Request) (any, error) {
+	seen := s.sightOf(r)
+	fields := seen.vmFields(s.vmFields)
+	fits, part := filterOf(r.Params, fields), partOf(r.Params, fields)
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	list := s.c.Instances(controller.Page{Match: fits})
+	out := api.EncodedInstancePage{InstancePage: api.InstancePage{
+		Total: len(list), States: map[string]int{}, Nodes: map[string]string{}, Templates: map[string]string{},
+	}}
+	for _, state := range farm.InstanceStates {
+		out.States[string(state)] = 0
+	}
+	for _, inst := range list {
+		out.States[string(inst.State)]++
+	}
+	rows := part.rows(list)
+	words := spoken{}
+	out.Instances = make([]json.RawMessage, 0, len(rows))
+	for _, inst := range rows {
+		out.Instances = append(out.Instances, bytes.Join(words.element(nil, inst), nil))
+		if inst.NodeID != "" && seen.node(inst.NodeID) {
+			out.Nodes[inst.NodeID] = inst.NodeName
+		}
+		if seen.template(inst.Template.ID) {
+			out.Templates[inst.Template.ID] = inst.Template.Name
+		}
+	}
+	return out, nil
+}
+
+// pageNodes answers a part of the nodes with the numbers of all that fit.
+func (s *server) pageNodes(r *rest.Request) (any, error) {
+	seen := s.sightOf(r)
+	fits, part := filterOf(r.Params, nodeFields), partOf(r.Params, nodeFields)
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	var list []api.Node
+	for _, view := range s.c.Nodes() {
+		if seen.node(view.Node.ID) {
+			list = append(list, node(view, seen))
+		}
+	}
+	list = kept(list, fits)
+	out := api.NodePage{Total: len(list), States: map[string]int{}}
+	for _, state := range append([]farm.NodeState{farm.NodeDrain}, farm.NodeStates...) {
+		out.States[string(state)] = 0
+	}
+	active := 0
+	for _, n := range list {
+		out.States[n.State]++
+		out.VMs += n.VMCount
+		if n.State == string(farm.NodeActive) {
+			active++
+			out.Capacity += n.Capacity
+			out.CPUUtil += n.CPUUtil
+			out.RAMUtil += n.RAMUtil
+		}
+	}
+	if active > 0 {
+		out.CPUUtil, out.RAMUtil = out.CPUUtil/float64(active), out.RAMUtil/float64(active)
+	}
+	out.Nodes = append([]api.Node{}, part.rows(list)...)
+	return out, nil
+}
