@@ -191,10 +191,34 @@ func (x *tour) states() {
 	}
 }
 
+// tables asks for parts of lists as tables show them.
+func (x *tour) tables(node string) {
+	ctx := x.Context()
+	ids, err := x.c.Start(ctx, client.StartRequest{TemplateID: debian, Name: "row", Count: 3})
+	x.ok(err)
+	rows, err := x.c.InstancePage(ctx, client.PageOptions{Filter: "name:row", Sort: "-age", Skip: 1, Limit: 1})
+	x.ok(err)
+	if rows.Total != len(ids) || len(rows.Instances) != 1 || rows.Templates[debian] == "" {
+		x.Errorf("%+v", rows)
+	}
+	for _, id := range ids {
+		x.ok(x.c.Terminate(ctx, id))
+	}
+	nodes, err := x.c.NodePage(ctx, client.PageOptions{Filter: "id:" + node, Sort: "name"})
+	x.ok(err)
+	if nodes.Total != 1 || len(nodes.Nodes) != 1 || nodes.Nodes[0].NodeID != node || nodes.States[nodes.Nodes[0].State] != 1 {
+		x.Errorf("%+v", nodes)
+	}
+	if _, err := x.c.NodePage(ctx, client.PageOptions{Sort: "colour"}); !errors.Is(err, client.ErrInvalid) {
+		x.Error(err)
+	}
+}
+
 func (x *tour) nodes() {
 	ctx := x.Context()
 	id := nodeCalled(x.T, x.c, "good-0002")
 	yes, no := true, false
+	x.tables(id)
 	x.ok(x.c.ConfigureNode(ctx, client.NodeConfig{NodeID: id, Drain: &yes, DrainReason: "a test", MaxVMCount: 7}))
 	n, err := x.c.WaitDrained(ctx, id, nil)
 	x.ok(err, x.c.ConfigureNode(ctx, client.NodeConfig{NodeID: id, Drain: &no}))

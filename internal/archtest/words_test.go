@@ -23,6 +23,7 @@ var words = []word{
 	{
 		pattern: regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|X` + `XX)\b`),
 		parts:   []string{"TO" + "DO", "FIX" + "ME", "X" + "XX"},
+		except:  []string{"internal/portal/assets/vendor/"}, // what others wrote, unmodified
 		reason:  "unfinished work is an issue, not a comment",
 	},
 	{

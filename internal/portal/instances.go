@@ -49,8 +49,14 @@ type instanceList struct {
 }
 
 var instanceColumns = []column{
-	{Name: "State", Field: "state"}, {Name: "Name", Field: "name"}, {Name: "Template", Field: "template"}, {Name: "Tag", Field: "tag"},
-	{Name: "Node", Field: "node"}, {Name: "IP"}, {Name: "Age", Field: "age", Num: true}, {Name: "Note"},
+	{Name: "State", Field: "state"},
+	{Name: "Name", Field: "name"},
+	{Name: "Template", Field: "template"},
+	{Name: "Tag", Field: "tag"},
+	{Name: "Node", Field: "node"},
+	{Name: "IP"},
+	{Name: "Age", Field: "age", Num: true},
+	{Name: "Note"},
 }
 
 func instanceStates() (names []string) {

@@ -118,7 +118,12 @@ func (a asked) chips(states map[string]int, order []string) (chips []chip) {
 		if states[name] == 0 && !on {
 			continue
 		}
-		now := slices.DeleteFunc(slices.Clone(chosen), func(s string) bool { return strings.EqualFold(s, name) })
+		var now []string
+		for _, s := range chosen {
+			if !strings.EqualFold(s, name) {
+				now = append(now, quoted(s))
+			}
+		}
 		if !on {
 			now = append(now, quoted(strings.ToLower(name)))
 		}
@@ -133,13 +138,29 @@ func (a asked) chips(states map[string]int, order []string) (chips []chip) {
 
 // stateTerm takes the first plain term about states out of a filter.
 func stateTerm(filter string) (rest string, states []string) {
-	terms := strings.Fields(filter)
+	terms := outside(filter, ' ')
 	for i, term := range terms {
-		if list, ok := strings.CutPrefix(term, "state:"); ok && !strings.ContainsAny(list, `"*`) {
-			return strings.Join(slices.Delete(terms, i, i+1), " "), strings.Split(list, ",")
+		list, ok := strings.CutPrefix(term, "state:")
+		if !ok || strings.Contains(list, "*") {
+			continue
 		}
+		for _, name := range outside(list, ',') {
+			states = append(states, strings.Trim(name, `"`))
+		}
+		return strings.Join(slices.Delete(terms, i, i+1), " "), states
 	}
 	return filter, nil
+}
+
+// outside cuts a text at separators that are not in quotes, and leaves out what is empty.
+func outside(text string, separator rune) []string {
+	within := false
+	return strings.FieldsFunc(text, func(r rune) bool {
+		if r == '"' {
+			within = !within
+		}
+		return r == separator && !within
+	})
 }
 
 // quoted is a value for a filter.

@@ -57,13 +57,13 @@ var lines = map[string]string{
 		known: G/api/v1/status
 		get_config: G/api G/api/v1/openapi.yaml G/api/v1/openapi.json G/api/v1/maintenance
 		change_config: P/api/v1/maintenance D/api/v1/maintenance U/api/v1/macaddr D/api/v1/macaddr
-		list_vms: G/api/v1/vm G/api/v1/vm/history G/api/v1/vm/watch
+		list_vms: G/api/v1/vm G/api/v1/vm/page G/api/v1/vm/history G/api/v1/vm/watch
 		start_vm: P/api/v1/vm
 		terminate_vm: D/api/v1/vm
 		update_vm: U/api/v1/vm P/api/v1/rpc/vm/restart
 		save_image: P/api/v1/image
 		list_images: G/api/v1/image
-		list_nodes: G/api/v1/node G/api/v1/node/scan G/api/v1/node/scans G/api/v1/usb G/api/v1/vlan G/api/v1/macaddr
+		list_nodes: G/api/v1/node G/api/v1/node/page G/api/v1/node/scan G/api/v1/node/scans G/api/v1/usb G/api/v1/vlan G/api/v1/macaddr
 		delete_node: D/api/v1/node
 		change_node_config: P/api/v1/node/config U/api/v1/node/update G/api/v1/node/adopt P/api/v1/node/adopt
 		report_scan: U/api/v1/node/scan
