@@ -1,6 +1,7 @@
 package portal
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 )
@@ -91,9 +92,7 @@ func goTo(w http.ResponseWriter, r *http.Request, path string) {
 func merged(query, form url.Values) url.Values {
 	all := url.Values{}
 	for _, values := range []url.Values{query, form} {
-		for name, list := range values {
-			all[name] = list
-		}
+		maps.Copy(all, values)
 	}
 	return all
 }

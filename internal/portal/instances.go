@@ -71,8 +71,7 @@ func listInstances(v *visit) (any, error) {
 	list := instanceList{Filter: a.filter, Sort: v.q.Get("sort")}
 	page, err := v.InstancePage(v, a.options())
 	if errors.Is(err, client.ErrInvalid) && a.filter != "" {
-		var told *client.Error
-		if errors.As(err, &told) {
+		if told, ok := errors.AsType[*client.Error](err); ok {
 			list.Wrong = told.Message
 		}
 		return list, nil

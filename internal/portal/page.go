@@ -216,8 +216,7 @@ var steps = map[client.Code]string{
 func explain(err error) (code int, f *failure) {
 	f = &failure{Why: err.Error(), Next: "Try again. If it fails once more, look for the request id in the log of the controller."}
 	code = http.StatusInternalServerError
-	var told *client.Error
-	if errors.As(err, &told) {
+	if told, ok := errors.AsType[*client.Error](err); ok {
 		f.Why, f.Request = told.Message, told.RequestID
 		if status, ok := statuses[told.Code]; ok {
 			code = status

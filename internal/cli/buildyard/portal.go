@@ -35,7 +35,7 @@ func (s *ControllerService) changes() (changed <-chan struct{}, take func() port
 		default:
 		}
 	})
-	return wake, func() portal.Topics { return portal.Topics(topics.Swap(0)) }, stop //nolint:gosec // no more than was put in
+	return wake, func() portal.Topics { return portal.Topics(topics.Swap(0)) }, stop
 }
 
 // topicOf says what a change of a record is about.

@@ -1,0 +1,99 @@
+package portal_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/client"
+)
+
+// TestInstances: the list, the page of one, and the end of one and of several.
+func TestInstances(t *testing.T) {
+	w := newWorld(t, nil)
+	w.get("/instances").has(200, "No instances yet", "/instances/start")
+	w.push(debian, "debian")
+	nodes := w.join("good", 2)
+	ids := w.start(client.StartRequest{TemplateID: debian, Name: hostile, Count: 3, Metadata: map[string]any{"branch": hostile}})
+	list := w.get("/instances?q=state:started&sort=-age")
+	list.has(200, "3 instances that fit", "debian", "v2", `href="/instances/`+ids[0]+`"`, `aria-sort="descending"`, "&lt;script&gt;", "!<script>alert", "!<img src=x")
+	for header, want := range map[string]string{"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Content-Type": "text/html; charset=utf-8"} {
+		if got := list.Header.Get(header); got != want {
+			t.Errorf("%s: %q", header, got)
+		}
+	}
+	if csp := list.Header.Get("Content-Security-Policy"); strings.Contains(csp, "unsafe") || !strings.Contains(csp, "script-src 'self'") || !strings.Contains(csp, "frame-ancestors 'none'") {
+		t.Errorf("the policy is %q", csp)
+	}
+	w.get("/instances?q=colour:red").has(200, "there is no field &#34;colour&#34;", `aria-invalid="true"`, "!No instance fits")
+	w.get("/instances?q=name:nobody").has(200, "No instance fits this filter")
+	w.ask("GET", "/instances", nil, map[string]string{"HX-Request": "true"}).has(200, "<main", "!<html", "hx-partial")
+	w.get("/instances/"+ids[0]).has(200, "Started", "debian", "End instance", nodes[0].NodeName[:4], "&lt;img src=x", "!<img src=x", "Raw JSON", "curl -s")
+	w.get("/instances/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22").has(404, "Not found", "Request <code>")
+	w.get("/instances/end?id="+ids[0]).has(200, "End 1 instance", "cannot be undone", ids[0])
+	w.get("/instances/end").has(400, "No instance is chosen")
+	if s := w.post("/instances/end", url.Values{"id": {ids[0]}}); s.Code != http.StatusSeeOther || s.Header.Get("Location") != "/instances/"+ids[0] {
+		t.Errorf("%d to %s", s.Code, s.Header.Get("Location"))
+	}
+	w.post("/instances/end", url.Values{"id": {ids[1], "no such id"}}).has(409, "1 failed of 2", "Terminating", "Not found")
+	w.post("/instances/end", url.Values{"all": {"1"}, "q": {"id:" + ids[2]}}).has(303)
+	w.await("the end", func() (bool, error) {
+		left, err := w.API.Instances(t.Context(), client.ListOptions{})
+		return len(left) == 0, err
+	})
+	w.get("/instances/"+ids[0]).has(200, "Terminated", "What became of it", "!End instance")
+}
+
+// TestManyNeedTheirNumber: what ends many has to be typed, and is refused when their number is
+// another one.
+func TestManyNeedTheirNumber(t *testing.T) {
+	w := newWorld(t, nil)
+	w.push(debian, "debian")
+	if _, err := w.API.Start(t.Context(), client.StartRequest{TemplateID: debian, Count: 21}); err != nil {
+		t.Fatal(err)
+	}
+	all := url.Values{"all": {"1"}}
+	w.get("/instances/end?all=1").has(200, "21 instances", `name="typed"`)
+	w.post("/instances/end", all).has(400, "Type 21 instances")
+	all.Set("typed", "20 instances")
+	w.post("/instances/end", all).has(400, "Type 21 instances")
+	all.Set("typed", "21 instances")
+	w.post("/instances/end", all).has(200, "21 done")
+}
+
+// TestWhoMayLook: without a log-in each page leads to it; whoever has one is asked for no more;
+// a page of another site changes nothing.
+func TestWhoMayLook(t *testing.T) {
+	w := newGuarded(t)
+	s := w.get("/instances?q=state:error")
+	if want := "/login?return=%2Finstances%3Fq%3Dstate%3Aerror"; s.Code != http.StatusSeeOther || s.Header.Get("Location") != want {
+		t.Errorf("%d to %q, not %q", s.Code, s.Header.Get("Location"), want)
+	}
+	part := w.ask("GET", "/instances", nil, map[string]string{"HX-Request": "true"})
+	if part.Code != http.StatusNoContent || !strings.HasPrefix(part.Header.Get("HX-Redirect"), "/login?") {
+		t.Errorf("%d to %q", part.Code, part.Header.Get("HX-Redirect"))
+	}
+	w.get("/live?topics=instances").has(401)
+	w.logIn()
+	w.get("/instances").has(200, "No instances yet", "Log out")
+	for _, site := range []string{"cross-site", "same-site"} {
+		w.ask("POST", "/instances/end", url.Values{"id": {"x"}}, map[string]string{"Sec-Fetch-Site": site}).has(403, "another site")
+	}
+}
+
+// TestFiles: files come under a name that their content gives, packed where that pays.
+func TestFiles(t *testing.T) {
+	w := newWorld(t, nil)
+	page := w.get("/instances").Text
+	i := strings.Index(page, "/assets/")
+	prefix := page[i : i+len("/assets/0123456789abcdef/")]
+	s := w.ask("GET", prefix+"css/tokens.css", nil, map[string]string{"Accept-Encoding": "gzip"})
+	if s.Code != 200 || s.Header.Get("Content-Encoding") != "gzip" || !strings.Contains(s.Header.Get("Cache-Control"), "immutable") {
+		t.Errorf("%d %v", s.Code, s.Header)
+	}
+	w.ask("GET", prefix+"js/portal.js", nil, map[string]string{"Accept-Encoding": "identity"}).has(200, "followChanges")
+	w.get("/assets/0000000000000000/css/tokens.css").has(404, "load it again")
+	w.get(prefix + "VERSIONS.md").has(404)
+	w.get("/favicon.ico").has(200, "<svg")
+}
