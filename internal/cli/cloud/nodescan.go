@@ -60,7 +60,7 @@ func firstPlace(list []api.ScanLocation) string {
 func nodeScan(s cli.Streams) *cobra.Command {
 	a := Asker{Streams: s}
 	var o listing
-	cmd := a.Add(&cobra.Command{
+	cmd := a.addAll(&cobra.Command{
 		Use: "scan [NODE]", Short: "Show what the host scanner found on nodes", Args: cobra.MaximumNArgs(1),
 		Long: `scan shows the vulnerabilities that the host scanner of a node last told of, the worst first, or
 without a node how many there are on each. As JSON it shows the packages too. "hostscan serve"
