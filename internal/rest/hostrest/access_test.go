@@ -58,6 +58,9 @@ func TestPages(t *testing.T) {
 			}
 		}
 	}
+	if r := w.do("PUT", "/v1/status", "", "Origin: null"); r.code != 403 || r.header.Get("Allow") != "" {
+		t.Errorf("a page hears what there is: %d %v", r.code, r.header)
+	}
 	if n := w.rest.refused.Value(); n == 0 {
 		t.Error("refusals are not counted")
 	}

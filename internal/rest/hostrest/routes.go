@@ -80,6 +80,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	found, err := s.find(w, r)
 	if refused := s.door.Load().admit(r, found.free); refused != nil {
 		s.refused.Inc()
+		w.Header().Del("Allow")
 		err = refused // whoever is not known is not told what there is
 	}
 	var q query

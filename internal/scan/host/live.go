@@ -274,101 +274,6 @@ func (l *live) drop(s *step, paths []string) error {
 	return err
 }
 
-// catchUpLocked makes sure that what was there when real-time scanning began is known,
-// and that what came while no process listened is found. The host is locked.
-func (l *live) catchUpLocked() {
-	if l.host.memory.Noted && !l.host.missed {
-		l.know()
-		return
-	}
-	if l.host.full != nil && within(cmp.Or(l.host.full.order.Path, "/"), l.root) {
-		l.know() // it finds all of it, and calls again
-		return
-	}
-	if l.caught != nil {
-		return
-	}
-	caught := make(chan struct{})
-	l.caught = caught
-	before := l.host.memory.Watched
-	if l.host.memory.Noted {
-		before = time.Time{}
-	}
-	l.tasks.Go(func() {
-		defer close(caught)
-		l.catchUp(before)
-	})
-}
-
-// know says that all that was there is known.
-func (l *live) know() { l.once.Do(func() { close(l.noted) }) }
-
-func (l *live) known() bool {
-	select {
-	case <-l.noted:
-		return true
-	default:
-		return false
-	}
-}
-
-// later lets folders wait again.
-func (l *live) later(folders []string) {
-	var list []Change
-	for _, f := range folders {
-		list = append(list, Change{outside(f), FolderChanged})
-	}
-	l.pending.add(list, time.Now())
-}
-
-func (l *live) catchUp(before time.Time) {
-	yield()
-	l.host.lookAround(l.ctx)
-	defer l.know() // whatever came of it
-	if before.IsZero() {
-		l.know()
-	}
-	err := l.lookBack(before)
-	for err != nil && l.waits() {
-		err = l.lookBack(before)
-	}
-	l.host.mu.Lock()
-	defer l.host.mu.Unlock()
-	l.caught = nil
-	if err == nil && l.ctx.Err() == nil && l.host.live == l {
-		l.host.memory.Noted, l.host.missed = true, false
-		l.host.rememberLocked()
-	}
-}
-
-// lookBack looks once for what was there before, or was missed.
-func (l *live) lookBack(before time.Time) error {
-	s := &step{cause: ByFullScan}
-	_, err := l.pass(s, inTree(l.root), before).run(l.ctx)
-	if err == nil {
-		err = l.host.judge(l.ctx, s)
-	}
-	l.host.tell(s)
-	if err != nil && l.ctx.Err() == nil {
-		l.host.failed(err, "What was missed could not be looked for.")
-		l.host.warn("what happened before real-time scanning of " + l.root + " began could not be looked for at once: " + err.Error())
-	}
-	return err
-}
-
-// waits waits until what failed is tried again, and says whether it is.
-func (l *live) waits() bool {
-	timer := time.NewTimer(l.host.o.settle.retry)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-l.heard: // it is ending
-	case <-l.ctx.Done():
-	}
-	return false
-}
-
 // end stops listening, and catalogues what happened until now.
 func (l *live) end() {
 	l.hearOut()
@@ -397,21 +302,6 @@ func (l *live) hearOut() {
 	}
 	l.listen()
 	<-l.heard
-}
-
-// awaitCaught waits until it is known what was there before, or was missed, where what
-// happened cannot be told without.
-func (l *live) awaitCaught() {
-	l.host.mu.Lock()
-	caught := l.caught
-	l.host.mu.Unlock()
-	if caught == nil || !l.known() && !l.pending.folders() {
-		return
-	}
-	select {
-	case <-caught:
-	case <-l.host.life.Done():
-	}
 }
 
 // halt stops listening and working.

@@ -257,6 +257,21 @@ func TestOneProcessAtATime(t *testing.T) {
 	}
 }
 
+// TestAProcessThatIsEndingIsWaitedFor: one that was killed a moment ago has the place still.
+func TestAProcessThatIsEndingIsWaitedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.db")
+	old, err := lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(lastBreath/4, func() { _ = old.Close() })
+	held, err := lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = held.Close()
+}
+
 func TestItRestsAndWakes(t *testing.T) {
 	rested := make(chan struct{}, 10)
 	l, err := Open(Options{Path: filepath.Join(t.TempDir(), "c.db"), MaxPackages: 9, MaxBytes: 1 << 20, Rest: time.Millisecond, OnRest: func() { rested <- struct{}{} }})
