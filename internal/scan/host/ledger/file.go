@@ -100,9 +100,11 @@ func (f *file) closeLocked() (err error) {
 	return db.Close() // waits for who reads
 }
 
-// openFile opens the file of the library, which panics over some that are damaged.
+// openFile opens the file of the library, which panics over some that are damaged, and reads
+// behind the end of one that was cut off.
 func openFile(path string) (db *bbolt.DB, err error) {
 	defer recovered(&err)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 5 * time.Second, FreelistType: bbolt.FreelistMapType, NoStatistics: true})
 	if err != nil {
 		if notDamage(err) {
