@@ -28,3 +28,31 @@ type NodePage struct {
 	RAMUtil  float64        `json:"ram_util"`
 	Nodes    []Node         `json:"nodes"`
 }
+
+// TemplatePage is a part of the templates that fit a filter, in an order.
+type TemplatePage struct {
+	Total     int           `json:"total"` // that fit
+	Templates []TemplateRow `json:"templates"`
+}
+
+// TemplateRow is a template as a table shows it.
+type TemplateRow struct {
+	Template
+	Nodes int `json:"nodes"` // that hold a version of it, of those that the caller sees
+}
+
+// TemplateHolder is a node that holds versions of a template.
+type TemplateHolder struct {
+	NodeID   string        `json:"node_id"`
+	NodeName string        `json:"node_name"`
+	State    string        `json:"state"`
+	Versions []HeldVersion `json:"versions"`
+}
+
+// HeldVersion is a version that a node holds. Where its content is that of no version of the
+// registry, that was reverted or replaced since.
+type HeldVersion struct {
+	Tag       string `json:"tag"`
+	ContentID string `json:"content_id"`
+	Size      int64  `json:"size"` // bytes that it takes on the node
+}

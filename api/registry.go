@@ -12,6 +12,9 @@ type Template struct {
 	Arch     string `json:"arch"` // "amd64", "arm64" or "" when nobody said
 	LastPull int64  `json:"last_pull"`
 	LastPush int64  `json:"last_push"`
+	// LatestTag is the tag of the newest version and VersionCount how many there are; in lists alone.
+	LatestTag    string `json:"latest_tag,omitempty"`
+	VersionCount int    `json:"version_count,omitempty"`
 }
 
 // TemplateDetail is one template with its versions, oldest first (GET /registry/v2/vm?id=).

@@ -38,3 +38,13 @@ func (c *Controller) InstancePage(ctx context.Context, o PageOptions) (api.Insta
 func (c *Controller) NodePage(ctx context.Context, o PageOptions) (api.NodePage, error) {
 	return fetch[api.NodePage](ctx, c.service, get("/api/v1/node/page", o.query()))
 }
+
+// TemplatePage gives a part of the templates, with how many nodes hold each.
+func (c *Controller) TemplatePage(ctx context.Context, o PageOptions) (api.TemplatePage, error) {
+	return fetch[api.TemplatePage](ctx, c.service, get(pathTemplate+"/page", o.query()))
+}
+
+// TemplateHolders gives the nodes that hold versions of a template, by name.
+func (c *Controller) TemplateHolders(ctx context.Context, id string) ([]api.TemplateHolder, error) {
+	return one[[]api.TemplateHolder](ctx, c.service, pathTemplate+"/nodes", id)
+}

@@ -209,6 +209,19 @@ func (x *tour) tables(node string) {
 	if nodes.Total != 1 || len(nodes.Nodes) != 1 || nodes.Nodes[0].NodeID != node || nodes.States[nodes.Nodes[0].State] != 1 {
 		x.Errorf("%+v", nodes)
 	}
+	templates, err := x.c.TemplatePage(ctx, client.PageOptions{Filter: "id:" + debian, Sort: "-nodes"})
+	x.ok(err)
+	if templates.Total != 1 || len(templates.Templates) != 1 || templates.Templates[0].LatestTag == "" || templates.Templates[0].VersionCount == 0 {
+		x.Errorf("%+v", templates)
+	}
+	holders, err := x.c.TemplateHolders(ctx, debian)
+	x.ok(err)
+	if len(holders) != templates.Templates[0].Nodes {
+		x.Errorf("%+v", holders)
+	}
+	if _, err := x.c.TemplateScan(ctx, debian, client.Version{}); !errors.Is(err, client.ErrNotFound) {
+		x.Error(err)
+	}
 	if _, err := x.c.NodePage(ctx, client.PageOptions{Sort: "colour"}); !errors.Is(err, client.ErrInvalid) {
 		x.Error(err)
 	}

@@ -48,3 +48,8 @@ func (s *service) patient(timeout time.Duration) *service {
 	slow.timeout = max(timeout, s.timeout)
 	return &slow
 }
+
+// TemplateScan gives what a scanner found in a version; ErrNotFound when no results are attached.
+func (c *Controller) TemplateScan(ctx context.Context, id string, v Version) (api.TemplateScan, error) {
+	return fetch[api.TemplateScan](ctx, c.patient(scanTimeout), get(pathTemplate+"/scan", v.scanQuery(id)))
+}

@@ -23,7 +23,11 @@ func (r *Registry) List() []api.Template {
 	snap := r.snap.Load()
 	out := make([]api.Template, 0, len(snap.order))
 	for _, e := range snap.order {
-		out = append(out, e.item())
+		t := e.item()
+		if n := len(e.t.Versions); n > 0 {
+			t.LatestTag, t.VersionCount = e.t.Versions[n-1].Tag, n
+		}
+		out = append(out, t)
 	}
 	return out
 }

@@ -63,7 +63,7 @@ var lines = map[string]string{
 		update_vm: U/api/v1/vm P/api/v1/rpc/vm/restart
 		save_image: P/api/v1/image
 		list_images: G/api/v1/image
-		list_nodes: G/api/v1/node G/api/v1/node/page G/api/v1/node/scan G/api/v1/node/scans G/api/v1/usb G/api/v1/vlan G/api/v1/macaddr
+		list_nodes: G/api/v1/node G/api/v1/node/page G/api/v1/registry/vm/nodes G/api/v1/node/scan G/api/v1/node/scans G/api/v1/usb G/api/v1/vlan G/api/v1/macaddr
 		delete_node: D/api/v1/node
 		change_node_config: P/api/v1/node/config U/api/v1/node/update G/api/v1/node/adopt P/api/v1/node/adopt
 		report_scan: U/api/v1/node/scan
@@ -73,7 +73,7 @@ var lines = map[string]string{
 		delete_group: D/api/v1/group
 		add_node_to_group: P/api/v1/node/group
 		remove_group_from_node: D/api/v1/node/group
-		registry_list+list_vms: G/api/v1/registry/vm
+		registry_list+list_vms: G/api/v1/registry/vm G/api/v1/registry/vm/page G/api/v1/registry/vm/scan
 		registry_list: G/api/v1/registry/vm/remove
 		registry_delete: D/api/v1/registry/vm D/api/v1/registry/revert D/api/v1/registry/vm/remove
 		registry_distribute: P/api/v1/registry/vm/distribute D/api/v1/registry/vm/distribute

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
@@ -103,4 +106,99 @@ func (s *server) pageNodes(r *rest.Request) (any, error) {
 	}
 	out.Nodes = append([]api.Node{}, part.rows(list)...)
 	return out, nil
+}
+
+// templateRowFields are the fields of templates in a table.
+var templateRowFields = func() (t filter.Table[api.TemplateRow]) {
+	for _, f := range templateFields {
+		of := filter.Field[api.TemplateRow]{Name: f.Name, Called: f.Called}
+		if f.Text != nil {
+			of.Text = func(r api.TemplateRow) string { return f.Text(r.Template) }
+		}
+		if f.Size != nil {
+			of.Size = func(r api.TemplateRow) float64 { return f.Size(r.Template) }
+		}
+		t = append(t, of)
+	}
+	return append(t,
+		filter.Field[api.TemplateRow]{Name: "tag", Text: func(r api.TemplateRow) string { return r.LatestTag }},
+		filter.Field[api.TemplateRow]{Name: "versions", Number: func(r api.TemplateRow) float64 { return float64(r.VersionCount) }},
+		filter.Field[api.TemplateRow]{Name: "nodes", Number: func(r api.TemplateRow) float64 { return float64(r.Nodes) }},
+		filter.Field[api.TemplateRow]{Name: "pushed", Since: func(r api.TemplateRow) time.Time { return epoch(r.LastPush) }},
+		filter.Field[api.TemplateRow]{Name: "pulled", Since: func(r api.TemplateRow) time.Time { return epoch(r.LastPull) }},
+	)
+}()
+
+// epoch gives a time of the registry; zero for never.
+func epoch(seconds int64) time.Time {
+	if seconds <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0)
+}
+
+// pageTemplates answers a part of the templates, with how many nodes hold each.
+func (s *server) pageTemplates(r *rest.Request) (any, error) {
+	seen := s.sightOf(r)
+	fits, part := filterOf(r.Params, templateRowFields), partOf(r.Params, templateRowFields)
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	templates, err := s.c.Templates(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	nodes := s.holdersOf(seen)
+	list := make([]api.TemplateRow, len(templates))
+	for i, t := range templates {
+		list[i] = api.TemplateRow{Template: t, Nodes: nodes[t.ID]}
+	}
+	list = kept(list, fits)
+	return api.TemplatePage{Total: len(list), Templates: append([]api.TemplateRow{}, part.rows(list)...)}, nil
+}
+
+// holdersOf counts the nodes that hold a version of each template, of those that the caller sees.
+func (s *server) holdersOf(seen sight) map[string]int {
+	nodes := map[string]int{}
+	for _, view := range s.c.Nodes() {
+		if !seen.node(view.Node.ID) {
+			continue
+		}
+		for i, t := range view.Info.Templates {
+			first := slices.IndexFunc(view.Info.Templates, func(o farm.NodeTemplate) bool { return o.ID == t.ID })
+			if first == i {
+				nodes[t.ID]++
+			}
+		}
+	}
+	return nodes
+}
+
+// listHolders answers which nodes hold versions of a template, by name.
+func (s *server) listHolders(r *rest.Request) (any, error) {
+	seen := s.sightOf(r)
+	id := strings.ToLower(r.Params.Required("id"))
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	if !seen.template(id) {
+		return nil, farm.NotFound()
+	}
+	list := []api.TemplateHolder{}
+	for _, view := range s.c.Nodes() {
+		if !seen.node(view.Node.ID) {
+			continue
+		}
+		h := api.TemplateHolder{NodeID: view.Node.ID, NodeName: view.Node.Name, State: string(view.Node.Shown())}
+		for _, t := range view.Info.Templates {
+			if t.ID == id {
+				h.Versions = append(h.Versions, api.HeldVersion{Tag: t.Tag, ContentID: t.ContentID, Size: t.Size})
+			}
+		}
+		if len(h.Versions) > 0 {
+			list = append(list, h)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b api.TemplateHolder) int { return strings.Compare(a.NodeName, b.NodeName) })
+	return list, nil
 }
