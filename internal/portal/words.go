@@ -22,8 +22,12 @@ var words = template.FuncMap{
 	"query":   query,
 	"deref":   func(n *int) int { return *n },
 	"list":    func(items ...string) []string { return items },
+	"moment":  func(now, at time.Time) moments { return moments{now, at} },
 	"icon":    func(name string) string { return loadAssets().prefix + "icons.svg#" + name },
 }
+
+// moments are a time, and when it is looked at.
+type moments struct{ Now, At time.Time }
 
 // ago says how long ago something was; "-" where that is not known.
 func ago(now, t time.Time) string {
@@ -104,6 +108,7 @@ var stateViews = map[string]stateView{
 	"Started": {Tone: "ok", Icon: "ring"}, "Stopping": {Tone: "warn", Icon: "square"},
 	"Stopped": {Tone: "off", Icon: "square"}, "Terminating": {Tone: "warn", Icon: "square"},
 	"Terminated": {Tone: "off", Icon: "dash"}, "Error": {Tone: "bad", Icon: "alert"}, "Pushing": {Tone: "busy", Icon: "push"},
+	"Done": {Tone: "ok", Icon: "ring"}, "Failed": {Tone: "bad", Icon: "alert"}, "Waiting": {Tone: "off", Icon: "clock"},
 	"Active": {Tone: "ok", Icon: "ring"}, "Updating": {Tone: "busy", Icon: "turn"}, "Drain Mode": {Tone: "warn", Icon: "half"},
 	"Unhealthy": {Tone: "bad", Icon: "alert"}, "Offline": {Tone: "off", Icon: "dash"}, "Inactive (Invalid License)": {Tone: "warn", Icon: "key"},
 }

@@ -4,12 +4,14 @@ import { keys } from "./keys.js";
 import { tables } from "./tables.js";
 import { dialogs } from "./dialogs.js";
 import { choices } from "./choices.js";
+import { hurry } from "./distribute.js";
 
 choices();
 keys();
 tables();
 dialogs();
 followChanges();
+hurry();
 
 // Old addresses had what they were about behind the #.
 const moved = { "#/instances": "/instances", "#/nodes": "/nodes", "#/templates": "/templates", "#/permission-groups": "/permission-groups" };

@@ -1,0 +1,305 @@
+package portal
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+)
+
+// templateView is the page of one template.
+type templateView struct {
+	ID, Name, Arch string
+	Size           int64
+	Pushed, Pulled time.Time
+	Tags           []tagRow // the oldest first
+	Holders        []holderRow
+	Holding        int // nodes
+	HoldersNot     string
+	Using          int // instances
+	UsingNot       string
+	Spreads        []spread
+	SpreadsNot     string
+	Curl           string
+}
+
+// tagRow is a version of a template.
+type tagRow struct {
+	Tag, Description string
+	Number           int
+	Size, Increment  int64
+	Created, Pulled  time.Time
+	Suspended        bool // it has the memory of a running machine
+	Nodes            int  // that hold it
+	Some             []api.TemplateHolder
+	Scan             *scanShort
+	ContentID        string
+}
+
+// holderRow is a node that holds versions of a template.
+type holderRow struct {
+	ID, Name, State string
+	Tags            []string
+	Old             int // versions that the registry does not have any more
+	Size            int64
+}
+
+// spread is how far a distribution is.
+type spread struct {
+	ID, Template, Tag     string
+	Asked                 time.Time
+	Done, Failed, Pending int
+	Progress              float64 // of all nodes, 0 to 1
+	Why                   string  // the first failure
+}
+
+// Nodes is how many nodes it is about.
+func (s spread) Nodes() int { return s.Done + s.Failed + s.Pending }
+
+const (
+	fewNames   = 3   // of nodes in a cell
+	fewSpreads = 8   // distributions on the page of a template
+	maxHolders = 100 // rows of nodes on the page of a template
+)
+
+func oneTemplate(v *visit) (any, error) {
+	detail, err := v.Template(v, v.r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	v.title = detail.Name
+	out := templateView{
+		ID: detail.ID, Name: detail.Name, Arch: detail.Arch, Size: detail.Size, Pushed: epoch(detail.LastPush), Pulled: epoch(detail.LastPull),
+		Curl: curl(v, "GET", "/api/v1/registry/vm?id="+detail.ID, ""),
+	}
+	for _, t := range detail.Versions {
+		out.Tags = append(out.Tags, tagRow{
+			Tag: t.Tag, Description: t.Description, Number: t.Number, Size: t.Size, Increment: t.Increment, ContentID: t.ContentID,
+			Created: epoch(t.CreationDate), Pulled: epoch(t.LastPull), Suspended: t.StateFile != "", Scan: shortScan(t.Scan),
+		})
+	}
+	holders, err := v.TemplateHolders(v, detail.ID)
+	out.HoldersNot = whyNot(err)
+	out.hold(holders)
+	using, err := v.InstancePage(v, client.PageOptions{Filter: "template:" + detail.ID, Limit: 1})
+	out.Using, out.UsingNot = using.Total, whyNot(err)
+	out.Spreads, err = spreadsOf(v, detail.ID)
+	out.SpreadsNot = whyNot(err)
+	return out, nil
+}
+
+// hold notes which nodes hold what.
+func (t *templateView) hold(holders []api.TemplateHolder) {
+	t.Holding = len(holders)
+	for _, h := range holders {
+		row := holderRow{ID: h.NodeID, Name: h.NodeName, State: h.State}
+		for _, held := range h.Versions {
+			row.Size += held.Size
+			i := slices.IndexFunc(t.Tags, func(r tagRow) bool { return r.ContentID == held.ContentID })
+			if i < 0 {
+				row.Old++
+				continue
+			}
+			row.Tags = append(row.Tags, t.Tags[i].Tag)
+			tag := &t.Tags[i]
+			if tag.Nodes++; len(tag.Some) < fewNames {
+				tag.Some = append(tag.Some, h)
+			}
+		}
+		if len(t.Holders) < maxHolders {
+			t.Holders = append(t.Holders, row)
+		}
+	}
+}
+
+// spreadsOf gives the distributions of a template that are open or of the last day, the newest first.
+func spreadsOf(v *visit, id string) ([]spread, error) {
+	found := map[string]api.Distribution{}
+	for _, which := range []string{"state:open", "age<24h"} {
+		list, err := v.Distributions(v, client.ListOptions{Filter: "template:" + id + " " + which})
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range list {
+			found[d.Request.RequestID] = d
+		}
+	}
+	var out []spread
+	for _, d := range found {
+		out = append(out, spreadOf(d))
+	}
+	slices.SortFunc(out, func(a, b spread) int { return cmp.Or(b.Asked.Compare(a.Asked), cmp.Compare(a.ID, b.ID)) })
+	return out[:min(len(out), fewSpreads)], nil
+}
+
+func spreadOf(d api.Distribution) spread {
+	s := spread{ID: d.Request.RequestID, Template: d.Request.TemplateID, Tag: d.Request.Tag, Asked: d.Request.TimeRequested}
+	for _, id := range slices.Sorted(maps.Keys(d.Status)) {
+		switch on := d.Status[id]; {
+		case on.Status:
+			s.Done++
+			s.Progress++
+		case on.Error != "":
+			s.Failed++
+			s.Why = cmp.Or(s.Why, on.Error)
+		default:
+			s.Pending++
+			s.Progress += on.Progress
+		}
+	}
+	if n := s.Nodes(); n > 0 {
+		s.Progress /= float64(n)
+	}
+	return s
+}
+
+// distributionView is the page of one distribution.
+type distributionView struct {
+	spread
+	Name  string // of the template
+	Rows  []spreadRow
+	Pager pager
+	Curl  string
+}
+
+// spreadRow is how far a distribution is on a node.
+type spreadRow struct {
+	ID, Name string
+	State    string // Done, Failed, Pulling or Waiting
+	Progress float64
+	Why      string
+}
+
+// order is the place of a state in the table: what needs somebody comes first.
+var spreadOrder = []string{"Failed", "Pulling", "Waiting", "Done"}
+
+func oneDistribution(v *visit) (any, error) {
+	id := v.r.PathValue("request")
+	d, err := v.Distribution(v, id)
+	if err == nil && d.Request.TemplateID != strings.ToLower(v.r.PathValue("id")) {
+		err = &client.Error{Code: client.ErrNotFound, Message: "Not found"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := distributionView{spread: spreadOf(d), Name: d.Request.TemplateID, Curl: curl(v, "GET", "/api/v1/registry/vm/distribute?id="+url.QueryEscape(id), "")}
+	if t, err := v.Template(v, d.Request.TemplateID); err == nil {
+		out.Name = t.Name
+	}
+	v.title = "Distribution of " + out.Name
+	var all []spreadRow
+	for node, on := range d.Status {
+		row := spreadRow{ID: node, Name: short(node), State: "Waiting", Progress: on.Progress, Why: on.Error}
+		switch {
+		case on.Status:
+			row.State, row.Progress = "Done", 1
+		case on.Error != "":
+			row.State = "Failed"
+		case on.Progress > 0:
+			row.State = "Pulling"
+		}
+		all = append(all, row)
+	}
+	slices.SortFunc(all, func(a, b spreadRow) int {
+		return cmp.Or(cmp.Compare(slices.Index(spreadOrder, a.State), slices.Index(spreadOrder, b.State)), cmp.Compare(a.ID, b.ID))
+	})
+	a := v.asked("")
+	from := min((a.page-1)*rowsOfPage, len(all))
+	out.Rows = all[from:min(from+rowsOfPage, len(all))]
+	out.Pager = a.pager(len(out.Rows), len(all))
+	v.nameNodes(out.Rows)
+	return out, nil
+}
+
+// idsOfFilter is how many ids a filter has room for.
+const idsOfFilter = 50
+
+// nameNodes fills in the names of nodes, as far as the visitor may see them.
+func (v *visit) nameNodes(rows []spreadRow) {
+	names := map[string]string{}
+	for some := range slices.Chunk(rows, idsOfFilter) {
+		var ids []string
+		for _, row := range some {
+			ids = append(ids, row.ID)
+		}
+		page, err := v.NodePage(v, client.PageOptions{Filter: "id:" + strings.Join(ids, ","), Limit: idsOfFilter})
+		if err != nil {
+			return
+		}
+		for _, n := range page.Nodes {
+			names[n.NodeID] = n.NodeName
+		}
+	}
+	for i, row := range rows {
+		rows[i].Name = cmp.Or(names[row.ID], row.Name)
+	}
+}
+
+// scanView is the page of what a scanner found in a version.
+type scanView struct {
+	ID, Name, Tag string
+	Short         *scanShort
+	Matches       []scanMatch
+	More          int // that are left out
+	Raw           string
+	Curl          string
+}
+
+// scanMatch is a vulnerability of a package.
+type scanMatch struct {
+	ID, Severity, Tone string
+	Package, Version   string
+	Fixed              string
+}
+
+const maxMatches = 500 // on the page; the report has all
+
+func templateScan(v *visit) (any, error) {
+	id, tag := v.r.PathValue("id"), v.q.Get("tag")
+	detail, err := v.Template(v, id)
+	if err != nil {
+		return nil, err
+	}
+	scan, err := v.TemplateScan(v, id, client.Version{Tag: tag})
+	if errors.Is(err, client.ErrNotFound) {
+		return nil, &client.Error{Code: client.ErrNotFound, Message: "No results of a scan are attached to " + cmp.Or(tag, "the latest tag") + " of " + detail.Name + ". imagescan registry puts them there."}
+	}
+	if err != nil {
+		return nil, err
+	}
+	q := url.Values{"id": {detail.ID}}
+	if tag != "" {
+		q.Set("tag", tag)
+	}
+	out := scanView{ID: detail.ID, Name: detail.Name, Tag: tag, Short: shortScan(&scan.ScanSummary), Curl: curl(v, "GET", "/api/v1/registry/vm/scan?"+q.Encode(), "")}
+	out.Raw = "/api/v1/registry/vm/scan?" + q.Encode()
+	v.title = "Scan of " + detail.Name
+	var report api.ScanReport
+	if json.Unmarshal(scan.Report, &report) == nil { // that of another scanner can be read as it is
+		out.take(report.Matches)
+	}
+	return out, nil
+}
+
+func (s *scanView) take(matches []api.ScanMatch) {
+	for _, m := range matches {
+		if len(s.Matches) == maxMatches {
+			s.More = len(matches) - maxMatches
+			return
+		}
+		s.Matches = append(s.Matches, scanMatch{
+			ID: m.Vulnerability.ID, Severity: m.Vulnerability.Severity, Tone: severityTones[m.Vulnerability.Severity],
+			Package: m.Artifact.Name, Version: m.Artifact.Version, Fixed: strings.Join(m.Vulnerability.FixedVersions, ", "),
+		})
+	}
+}
+
+// severityTones are how severities look, beside their words.
+var severityTones = map[string]string{"critical": "bad", "high": "bad", "medium": "warn"}

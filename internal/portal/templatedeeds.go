@@ -1,0 +1,318 @@
+package portal
+
+import (
+	"cmp"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+)
+
+// templatePath is the page of a template.
+func templatePath(id string) string { return "/templates/" + url.PathEscape(id) }
+
+// distributeForm is the form of a distribution.
+type distributeForm struct {
+	ID, Name string
+	Tags     []string // the newest first
+	Tag      string   // that is chosen
+	Groups   []api.Group
+	Nodes    []api.Node
+	Total    int // nodes that there are
+	NodesNot string
+	Once     string // names this request, so that it is made once
+	Curl     string
+}
+
+const maxChoices = 200 // nodes that can be ticked
+
+func askDistribute(v *visit) (any, error) {
+	detail, err := v.Template(v, v.r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	f := distributeForm{ID: detail.ID, Name: detail.Name, Tag: v.q.Get("tag"), Once: client.NewKey()}
+	for _, t := range slices.Backward(detail.Versions) {
+		f.Tags = append(f.Tags, t.Tag)
+	}
+	page, err := v.NodePage(v, client.PageOptions{Sort: "name", Limit: maxChoices})
+	f.Nodes, f.Total, f.NodesNot = page.Nodes, page.Total, whyNot(err)
+	if groups, err := v.Groups(v, client.ListOptions{}); err == nil { // without the permission there is no choice of them
+		f.Groups = groups
+	}
+	f.Curl = curl(v, "POST", "/api/v1/registry/vm/distribute", `{"template_id":"`+detail.ID+`","tag":`+strconv.Quote(cmp.Or(f.Tag, first(f.Tags)))+`}`)
+	return f, nil
+}
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}
+
+func doDistribute(v *visit) (outcome, error) {
+	ask := client.DistributeRequest{TemplateID: v.r.PathValue("id"), Tag: v.q.Get("tag"), IdempotencyKey: v.q.Get("once")}
+	switch to := v.q.Get("to"); to {
+	case "all":
+	case "group":
+		if ask.GroupID = v.q.Get("group"); ask.GroupID == "" {
+			return outcome{}, invalid("Choose a group of nodes.")
+		}
+	case "filter":
+		filter := strings.TrimSpace(v.q.Get("filter"))
+		if filter == "" {
+			return outcome{}, invalid("Write a filter for nodes, for example name:mac-*.")
+		}
+		nodes, err := v.Nodes(v, client.ListOptions{Filter: filter})
+		if err != nil {
+			return outcome{}, err
+		}
+		if len(nodes) == 0 {
+			return outcome{}, invalid("No node fits the filter " + filter + ".")
+		}
+		for _, n := range nodes {
+			ask.NodeIDs = append(ask.NodeIDs, n.NodeID)
+		}
+	default:
+		if ask.NodeIDs = v.q["node"]; len(ask.NodeIDs) == 0 {
+			return outcome{}, invalid("No node is chosen: tick some, or choose all.")
+		}
+	}
+	id, err := v.Distribute(v, ask)
+	if err != nil {
+		return outcome{}, err
+	}
+	return outcome{To: templatePath(ask.TemplateID) + "/distributions/" + id}, nil
+}
+
+// invalid is the error of a form that lacks something.
+func invalid(sentence string) error {
+	return &client.Error{Code: client.ErrInvalid, Message: sentence}
+}
+
+func askCancelDistribution(v *visit) (any, error) {
+	d, err := v.Distribution(v, v.r.PathValue("request"))
+	if err != nil {
+		return nil, err
+	}
+	return spreadOf(d), nil
+}
+
+func doCancelDistribution(v *visit) (outcome, error) {
+	id := v.r.PathValue("request")
+	if err := v.CancelDistribution(v, id); err != nil {
+		return outcome{}, err
+	}
+	return outcome{To: templatePath(v.r.PathValue("id")) + "/distributions/" + url.PathEscape(id)}, nil
+}
+
+// loss is what goes with a template or some of its versions.
+type loss struct {
+	ID, Name   string
+	Tag        string // the oldest that goes
+	Tags       []tagRow
+	All        bool // nothing of the template is left
+	Left       string
+	Freed      int64 // bytes that no version which stays has
+	Using      int   // instances
+	Instances  []instanceRow
+	UsingNot   string
+	UsingPath  string
+	Holding    int // nodes
+	HoldingNot string
+	Seen       string // names what was shown: other versions are not deleted
+	Typed      string // has to be typed
+	Curl       string
+}
+
+// lossOf says what goes when the versions of a template from a tag on are removed; "" means all.
+func lossOf(v *visit, detail api.TemplateDetail, tag string) (loss, error) {
+	from := 0
+	if tag != "" {
+		if from = slices.IndexFunc(detail.Versions, func(t api.TemplateVersion) bool { return t.Tag == tag }); from < 0 {
+			return loss{}, &client.Error{Code: client.ErrNoVersion, Message: "There is no tag " + tag + ". It may have been removed meanwhile."}
+		}
+	}
+	l := loss{ID: detail.ID, Name: detail.Name, Tag: tag, All: from == 0}
+	if from > 0 {
+		l.Left = detail.Versions[from-1].Tag
+	}
+	gone, seen := map[string]bool{}, []string{}
+	for _, t := range detail.Versions[from:] {
+		l.Freed += t.Increment
+		l.Tags = append(l.Tags, tagRow{Tag: t.Tag, Number: t.Number, Description: t.Description, Size: t.Size, Increment: t.Increment, Created: epoch(t.CreationDate)})
+		gone[t.ContentID] = true
+		seen = append(seen, t.Tag+" "+t.ContentID)
+	}
+	l.Seen = strings.Join(seen, ",")
+	filter := "template:" + detail.ID
+	if from > 0 {
+		filter += " version>" + strconv.Itoa(detail.Versions[from-1].Number)
+	}
+	l.UsingPath = query("/instances", "q", filter)
+	page, err := v.InstancePage(v, client.PageOptions{Filter: filter, Limit: firstRows})
+	l.Using, l.UsingNot = page.Total, whyNot(err)
+	for _, item := range page.Instances {
+		l.Instances = append(l.Instances, rowOf(item, page))
+	}
+	holders, err := v.TemplateHolders(v, detail.ID)
+	l.HoldingNot = whyNot(err)
+	for _, h := range holders {
+		if slices.ContainsFunc(h.Versions, func(held api.HeldVersion) bool { return gone[held.ContentID] }) {
+			l.Holding++
+		}
+	}
+	if l.All || l.Using > 0 {
+		l.Typed = detail.Name
+	}
+	return l, nil
+}
+
+// agreed refuses what is not what was shown, or not typed.
+func (l loss) agreed(v *visit) error {
+	switch {
+	case v.q.Get("seen") != l.Seen:
+		return &client.Error{Code: client.ErrConflict, Message: "The tags of " + l.Name + " have changed since this was asked for. Nothing was removed: look again at what goes."}
+	case l.Typed != "" && strings.TrimSpace(v.q.Get("typed")) != l.Typed:
+		return invalid("Type the name of the template, " + l.Typed + ", to remove this.")
+	}
+	return nil
+}
+
+func revertLoss(v *visit) (loss, error) {
+	detail, err := v.Template(v, v.r.PathValue("id"))
+	if err != nil {
+		return loss{}, err
+	}
+	tag := v.q.Get("tag")
+	if tag == "" && len(detail.Versions) > 0 {
+		tag = detail.Versions[len(detail.Versions)-1].Tag
+	}
+	l, err := lossOf(v, detail, tag)
+	if err == nil {
+		l.Curl = curl(v, "DELETE", "/api/v1/registry/revert", `{"id":"`+detail.ID+`","tag":`+strconv.Quote(tag)+`}`)
+	}
+	return l, err
+}
+
+func askRevert(v *visit) (any, error) { return revertLoss(v) }
+
+func doRevert(v *visit) (outcome, error) {
+	l, err := revertLoss(v)
+	if err == nil {
+		err = l.agreed(v)
+	}
+	if err == nil {
+		err = v.RevertTemplate(v, l.ID, client.Version{Tag: l.Tag, Number: &l.Tags[0].Number})
+	}
+	switch {
+	case err != nil:
+		return outcome{}, err
+	case l.All:
+		return outcome{To: "/templates"}, nil
+	}
+	return outcome{To: templatePath(l.ID)}, nil
+}
+
+func askDeleteTemplate(v *visit) (any, error) { return deleteLoss(v) }
+
+func deleteLoss(v *visit) (loss, error) {
+	detail, err := v.Template(v, v.r.PathValue("id"))
+	if err != nil {
+		return loss{}, err
+	}
+	l, err := lossOf(v, detail, "")
+	if err == nil {
+		l.Freed = detail.Size
+		l.Curl = curl(v, "DELETE", "/api/v1/registry/vm", `{"id":"`+detail.ID+`"}`)
+	}
+	return l, err
+}
+
+func doDeleteTemplate(v *visit) (outcome, error) {
+	l, err := deleteLoss(v)
+	if err == nil {
+		err = l.agreed(v)
+	}
+	if err != nil {
+		return outcome{}, err
+	}
+	out := outcome{Back: "/templates"}
+	if v.q.Get("nodes") == "1" {
+		r := result{Name: "Remove it from nodes"}
+		if answer, err := v.RemoveFromNodes(v, l.ID); err != nil {
+			r.Why = whyNot(err)
+		} else {
+			r.Said = plural(answer.RequestsSent, "node was asked", "nodes were asked")
+		}
+		out.Items = append(out.Items, r)
+	}
+	r := result{Name: "Delete " + l.Name, Said: "Deleted"}
+	if err := v.DeleteTemplate(v, l.ID); err != nil {
+		if len(out.Items) == 0 {
+			return outcome{}, err
+		}
+		r.Why = whyNot(err)
+	}
+	out.Items = append(out.Items, r)
+	if out.Failed() == 0 {
+		return outcome{To: "/templates"}, nil
+	}
+	return out, nil
+}
+
+// removal is the form of a removal from nodes.
+type removal struct {
+	ID, Name string
+	Node     string // id of the only one; "": all
+	NodeName string
+	Holders  []api.TemplateHolder // the first ones
+	Total    int
+	Size     int64
+	Curl     string
+}
+
+func askRemoveTemplate(v *visit) (any, error) {
+	detail, err := v.Template(v, v.r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	holders, err := v.TemplateHolders(v, detail.ID)
+	if err != nil {
+		return nil, err
+	}
+	r := removal{ID: detail.ID, Name: detail.Name, Node: v.q.Get("node")}
+	body := ""
+	if r.Node != "" {
+		holders = slices.DeleteFunc(holders, func(h api.TemplateHolder) bool { return h.NodeID != r.Node })
+		body = `{"node_ids":[` + strconv.Quote(r.Node) + `]}`
+	}
+	for _, h := range holders {
+		r.NodeName = h.NodeName
+		for _, held := range h.Versions {
+			r.Size += held.Size
+		}
+	}
+	r.Total, r.Holders = len(holders), holders[:min(len(holders), firstRows)]
+	r.Curl = curl(v, "DELETE", "/api/v1/registry/vm/remove?id="+detail.ID, body)
+	return r, nil
+}
+
+func doRemoveTemplate(v *visit) (outcome, error) {
+	id := v.r.PathValue("id")
+	var nodes []string
+	if node := v.q.Get("node"); node != "" {
+		nodes = []string{node}
+	}
+	answer, err := v.RemoveFromNodes(v, id, nodes...)
+	if err != nil {
+		return outcome{}, err
+	}
+	return outcome{Back: templatePath(id), Items: []result{{
+		Name: "Remove from nodes", Said: plural(answer.RequestsSent, "node was asked", "nodes were asked") + ". What an instance runs on stays until it is gone.",
+	}}}, nil
+}

@@ -1,0 +1,147 @@
+package portal
+
+import (
+	"errors"
+	"net/url"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+)
+
+func (p *portal) templatePages() []page {
+	return []page{
+		{path: "/templates", name: "templates", title: "Templates", topic: Nodes | Templates, load: listTemplates},
+		{path: "/templates/{id}", name: "template", title: "Template", topic: Nodes | Templates | Errands | Instances, load: oneTemplate},
+		{path: "/templates/{id}/scan", name: "templatescan", title: "Scan", load: templateScan},
+		{path: "/templates/{id}/distributions/{request}", name: "distribution", title: "Distribution", topic: Errands, load: oneDistribution},
+	}
+}
+
+func (p *portal) templateDeeds() []deed {
+	return []deed{
+		{path: "/templates/{id}/distribute", name: "distribute", title: "Distribute template", ask: askDistribute, do: doDistribute},
+		{path: "/templates/{id}/distributions/{request}/cancel", name: "distributecancel", title: "Cancel distribution", ask: askCancelDistribution, do: doCancelDistribution},
+		{path: "/templates/{id}/revert", name: "revert", title: "Revert template", ask: askRevert, do: doRevert},
+		{path: "/templates/{id}/delete", name: "templatedelete", title: "Delete template", ask: askDeleteTemplate, do: doDeleteTemplate},
+		{path: "/templates/{id}/remove", name: "templateremove", title: "Remove from nodes", ask: askRemoveTemplate, do: doRemoveTemplate},
+	}
+}
+
+// templateRow is a template in the list.
+type templateRow struct {
+	ID, Name, Tag, Arch string
+	Versions, Nodes     int
+	Size                int64
+	Pushed, Pulled      time.Time
+}
+
+// templateList is the page of the templates.
+type templateList struct {
+	Filter, Sort, Wrong string
+	Curl, Push          string
+	Total               int
+	Columns             []column
+	Rows                []templateRow
+	Pager               pager
+	Guarded             bool
+}
+
+var templateColumns = []column{
+	{Name: "Name", Field: "name"},
+	{Name: "Latest tag", Field: "tag"},
+	{Name: "Tags", Field: "versions", Num: true},
+	{Name: "Size", Field: "size", Num: true},
+	{Name: "Nodes", Field: "nodes", Num: true},
+	{Name: "For", Field: "arch"},
+	{Name: "Pushed", Field: "pushed", Num: true},
+	{Name: "Pulled", Field: "pulled", Num: true},
+}
+
+func listTemplates(v *visit) (any, error) {
+	a := v.asked("name")
+	list := templateList{Filter: a.filter, Sort: v.q.Get("sort"), Guarded: v.guarded}
+	list.Curl = curl(v, "GET", "/api/v1/registry/vm?"+url.Values{"filter": {a.filter}}.Encode(), "")
+	page, err := v.TemplatePage(v, a.options())
+	if errors.Is(err, client.ErrInvalid) && a.filter != "" {
+		list.Wrong = whyNot(err)
+		return list, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	list.Total, list.Columns, list.Pager = page.Total, a.columns(templateColumns), a.pager(len(page.Templates), page.Total)
+	for _, t := range page.Templates {
+		list.Rows = append(list.Rows, templateRow{
+			ID: t.ID, Name: t.Name, Tag: t.LatestTag, Arch: t.Arch, Versions: t.VersionCount, Nodes: t.Nodes, Size: t.Size,
+			Pushed: epoch(t.LastPush), Pulled: epoch(t.LastPull),
+		})
+	}
+	if page.Total == 0 && a.filter == "" {
+		list.Push = pushCommand(v)
+	}
+	return list, nil
+}
+
+// pushCommand is how a template gets into the registry of this cloud.
+func pushCommand(v *visit) string {
+	address := "http://registry.example:8089"
+	if status, err := v.Status(v); err == nil && status.RegistryAddress != "" {
+		address = status.RegistryAddress
+	}
+	line := "buildnode registry -r " + shellQuoted(address)
+	if v.guarded {
+		line += " --token-file root.token"
+	}
+	return line + " push NAME-OF-VM --tag v1"
+}
+
+// epoch gives a time of the registry; zero for never.
+func epoch(seconds int64) time.Time {
+	if seconds <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0)
+}
+
+// whyNot says why a part of a page is left out; "" when it is not.
+func whyNot(err error) string {
+	var told *client.Error
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &told):
+		return told.Message
+	}
+	return err.Error()
+}
+
+// scanShort is what a scanner found, in short.
+type scanShort struct {
+	Scanner           string
+	At, Database      time.Time
+	Partial           bool
+	Counts            []count
+	Packages, Matches int
+}
+
+// count is how many there are of something.
+type count struct {
+	Name string
+	N    int
+	Tone string // how it looks, beside its name
+}
+
+func shortScan(s *api.ScanSummary) *scanShort {
+	if s == nil {
+		return nil
+	}
+	c := s.Counts
+	out := &scanShort{Scanner: s.Scanner + " " + s.Version, At: s.Scanned, Database: s.Database, Partial: s.Partial, Packages: c.Packages}
+	for _, k := range []count{{"critical", c.Critical, "bad"}, {"high", c.High, "bad"}, {"medium", c.Medium, "warn"}, {"low", c.Low, "dim"}, {"without a score", c.Unknown, "dim"}} {
+		if out.Matches += k.N; k.N > 0 {
+			out.Counts = append(out.Counts, k)
+		}
+	}
+	return out
+}
