@@ -114,10 +114,12 @@ type Node struct {
 	CapacityMode string         `json:"capacity_mode"`
 	VCPUOverride int            `json:"vcpu_override"`
 	RAMOverride  int            `json:"ram_override"`
-	DiskSize     int64          `json:"disk_size"`       // bytes
-	FreeDisk     int64          `json:"free_disk_space"` // bytes
-	DiskUsage    int64          `json:"anka_disk_usage"` // bytes
-	HostArch     string         `json:"host_arch"`       // amd64 or arm64
+	VCPULimit    int            `json:"vcpu_limit,omitempty"` // that VMs may have in the capacity mode resource; absent in the other one
+	RAMLimit     int            `json:"ram_limit,omitempty"`  // MB, likewise
+	DiskSize     int64          `json:"disk_size"`            // bytes
+	FreeDisk     int64          `json:"free_disk_space"`      // bytes
+	DiskUsage    int64          `json:"anka_disk_usage"`      // bytes
+	HostArch     string         `json:"host_arch"`            // amd64 or arm64
 	Templates    []NodeTag      `json:"templates"`
 	LastUpdated  time.Time      `json:"last_updated"`
 	Timestamp    int64          `json:"timestamp"` // epoch seconds

@@ -25,6 +25,8 @@ type NodeView struct {
 	Usage  api.Usage
 	Seen   time.Time // last contact; zero when there was none since this replica started
 
+	VCPULimit, RAMLimit int // MB; what VMs may have together in the capacity mode resource, 0 in the other one
+
 	Unknown   int    // VMs that nobody owns
 	Stage     string // of an update of its agent, in words; "" when there is none, or it is not known here
 	Remaining int    // of a drained node: the instances that still take room there
@@ -77,6 +79,9 @@ func (c *Controller) view(node *farm.Node) NodeView {
 		if g, _, ok := c.tables.Groups.Get(id); ok {
 			v.Groups = append(v.Groups, g)
 		}
+	}
+	if node.Mode == farm.ByResource {
+		v.VCPULimit, v.RAMLimit = sched.Limits(node, &v.Info)
 	}
 	foreign, _ := c.foreign(node.ID)
 	v.Unknown = foreign.VMs

@@ -55,6 +55,7 @@ func node(v controller.NodeView, seen sight) api.Node {
 	out := api.Node{
 		NodeID: n.ID, NodeName: n.Name, IPAddress: n.Host, State: string(n.Shown()),
 		Capacity: n.Slots(&info), CapacityMode: string(n.Mode), VCPUOverride: n.VCPUOverride, RAMOverride: n.RAMOverride,
+		VCPULimit: v.VCPULimit, RAMLimit: v.RAMLimit,
 		CPUCount: info.CPUs, RAM: (info.MemoryMB + 512) / 1024,
 		VMCount: max(v.Usage.VMs, 0), VCPUCount: max(v.Usage.VCPUs, 0), VRAM: max(v.Usage.VRAM, 0),
 		CPUUtil: share(v.Usage.CPU), RAMUtil: share(v.Usage.RAM),
