@@ -55,12 +55,12 @@ func Handler(o Options) http.Handler {
 
 // pages is the table of contents.
 func (p *portal) pages() []page {
-	return slices.Concat(p.instancePages(), p.templatePages())
+	return slices.Concat(p.instancePages(), p.templatePages(), p.nodePages(), p.eventPages())
 }
 
 // deeds is the table of what can be changed.
 func (p *portal) deeds() []deed {
-	return slices.Concat(p.instanceDeeds(), p.templateDeeds())
+	return slices.Concat(p.instanceDeeds(), p.templateDeeds(), p.nodeDeeds())
 }
 
 func (p *portal) favicon(w http.ResponseWriter, r *http.Request) {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/portal"
@@ -51,6 +52,8 @@ func topicOf(e *store.Event) portal.Topics {
 		return portal.Nodes
 	case *farm.Group:
 		return portal.Groups | portal.Nodes
+	case *controller.Happened:
+		return portal.Events
 	case *farm.Errand, *farm.Outcome:
 		return portal.Errands
 	}

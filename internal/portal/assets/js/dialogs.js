@@ -16,7 +16,7 @@ export function dialogs() {
     if (!e.submitter?.matches("[data-dialog]")) return;
     e.preventDefault();
     const q = new URLSearchParams(new FormData(e.target, e.submitter));
-    show(e.target.action.split("?")[0] + "?" + q);
+    show((e.submitter.formAction || e.target.action).split("?")[0] + "?" + q);
   });
 }
 

@@ -5,11 +5,13 @@ import { tables } from "./tables.js";
 import { dialogs } from "./dialogs.js";
 import { choices } from "./choices.js";
 import { hurry } from "./distribute.js";
+import { quietForms } from "./quiet.js";
 
 choices();
 keys();
 tables();
 dialogs();
+quietForms();
 followChanges();
 hurry();
 

@@ -1,0 +1,177 @@
+package portal
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/client"
+)
+
+func (p *portal) eventPages() []page {
+	return []page{{path: "/events", name: "events", title: "Events", topic: Events, load: listEvents}}
+}
+
+// eventRow is an event in a list.
+type eventRow struct {
+	ID, Name string
+	Kind     string // what it is about
+	Time     time.Time
+	About    []link
+	By       string // who asked for it
+	Text     string // what else it says
+}
+
+// eventTable is a table of events.
+type eventTable struct {
+	Rows []eventRow
+	Now  time.Time
+}
+
+// link leads to something.
+type link struct{ Name, Path string }
+
+// eventLinks are the keys of events that name something with a page, with the keys that say
+// what it is called.
+var eventLinks = []struct{ key, called, noun, path string }{
+	{"instance_id", "instance_name", "instance", "/instances/"},
+	{"node_id", "node_name", "node", "/nodes/"},
+	{"template_id", "template_name", "template", "/templates/"},
+}
+
+// plainKeys are the keys of events that have a place of their own in a row, or say nothing to a reader.
+var plainKeys = []string{"id", "name", "type", "sub_type", "time", "machineName", "user", "key_id", "address", "request"}
+
+// eventRows gives the newest event first.
+func eventRows(all []client.Event) []eventRow {
+	rows := make([]eventRow, 0, len(all))
+	for _, e := range slices.Backward(all) {
+		rows = append(rows, eventOf(e))
+	}
+	return rows
+}
+
+func eventOf(e client.Event) eventRow {
+	row := eventRow{ID: e.ID, Name: e.Name, Kind: strings.TrimSuffix(e.SubType, "Action"), Time: time.Unix(e.Time, 0)}
+	shown := slices.Clone(plainKeys)
+	for _, l := range eventLinks {
+		if id := textOf(e.All[l.key]); id != "" {
+			name := textOf(e.All[l.called])
+			if name == "" {
+				name = l.noun + " " + short(id)
+			}
+			row.About = append(row.About, link{Name: name, Path: l.path + url.PathEscape(id)})
+		}
+		shown = append(shown, l.key, l.called)
+	}
+	for _, key := range []string{"user", "key_id", "address"} {
+		if who := textOf(e.All[key]); who != "" {
+			row.By = who
+			break
+		}
+	}
+	row.Text = restOf(e.All, shown)
+	return row
+}
+
+// restOf writes the other fields of an event, in the order of their names.
+func restOf(all map[string]any, shown []string) string {
+	var names []string
+	for name := range all {
+		if !slices.Contains(shown, name) && textOf(all[name]) != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for i, name := range names {
+		names[i] = strings.ReplaceAll(name, "_", " ") + ": " + textOf(all[name])
+	}
+	return strings.Join(names, ", ")
+}
+
+// textOf writes a value of an event in short.
+func textOf(value any) string {
+	switch value := value.(type) {
+	case nil:
+		return ""
+	case string:
+		return value
+	case float64:
+		return strconv.FormatFloat(value, 'f', -1, 64)
+	case bool:
+		return strconv.FormatBool(value)
+	}
+	return jsonOf(value)
+}
+
+// eventList is the page of the events.
+type eventList struct {
+	Filter, Wrong string
+	Chips         []chip
+	Events        eventTable
+	Curl          string
+	From, To      int
+	Before, After string // newer and older ones
+	Last          bool   // older ones are not kept here
+	Off           bool   // nothing has been told, and nothing may be
+}
+
+const (
+	mostEvents = 1000 // that the API gives at a time, and the controller keeps
+	lastEvents = mostEvents / rowsOfPage
+)
+
+func listEvents(v *visit) (any, error) {
+	a := v.asked("")
+	a.sort, a.page = "", min(a.page, lastEvents)
+	list := eventList{Filter: a.filter}
+	want := min(mostEvents, a.page*rowsOfPage+1)
+	events, err := v.Events(v, client.EventQuery{Filter: a.filter, Limit: want})
+	if list.Wrong = wrongFilter(err, a.filter); list.Wrong != "" {
+		return list, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	first := min((a.page-1)*rowsOfPage, len(events))
+	end := min(a.page*rowsOfPage, len(events))
+	list.Events = eventTable{eventRows(events[len(events)-end : len(events)-first]), v.now}
+	list.From, list.To = first+1, end
+	if a.page > 1 {
+		list.Before = a.with(a.filter, "", a.page-1)
+	}
+	if len(events) > end {
+		list.After = a.with(a.filter, "", a.page+1)
+	}
+	list.Chips = eventChips(a)
+	list.Last = a.page == lastEvents
+	list.Off = len(events) == 0 && a.filter == ""
+	list.Curl = curl(v, "GET", query("/api/v1/events", "filter", a.filter, "limit", fmt.Sprint(rowsOfPage)), "")
+	return list, nil
+}
+
+// eventKinds are the groups of events, with the filter that shows them.
+var eventKinds = []struct{ name, term string }{
+	{"Instances", "sub_type:vmAction"}, {"Nodes", "sub_type:nodeAction"}, {"Templates", "sub_type:templateAction"}, {"Changes by people", "sub_type:auditAction"},
+}
+
+// eventChips are the groups of events, of which one is shown alone at a time.
+func eventChips(a asked) (chips []chip) {
+	rest, on := a.filter, ""
+	for _, k := range eventKinds {
+		if before, after, ok := strings.Cut(" "+rest+" ", " "+k.term+" "); ok {
+			rest, on = strings.TrimSpace(before+" "+after), k.name
+		}
+	}
+	for _, k := range eventKinds {
+		c := chip{Name: k.name, On: k.name == on, Path: a.with(strings.TrimSpace(k.term+" "+rest), "", 1)}
+		if c.On {
+			c.Path = a.with(rest, "", 1)
+		}
+		chips = append(chips, c)
+	}
+	return chips
+}

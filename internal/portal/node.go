@@ -1,0 +1,99 @@
+package portal
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// nodeView is the page of one node. A part that the visitor may not see says why.
+type nodeView struct {
+	nodeRow
+	Gauges []gauge
+	Curl   string
+	Raw    string
+
+	Instances    []instanceRow
+	InstancesAll int
+	InstancesWhy string
+	Templates    []heldTemplate
+	Events       eventTable
+	EventsWhy    string
+	Scan         *api.NodeScanSummary // nil: it has told nothing
+	ScanWhy      string
+}
+
+// heldTemplate are the versions of one template that a node holds.
+type heldTemplate struct {
+	ID, Name string
+	Tags     []string
+}
+
+const shortRows = 20 // of lists on the page of something else
+
+func oneNode(v *visit) (any, error) {
+	id := v.r.PathValue("id")
+	n, err := v.Node(v, id)
+	if err != nil {
+		return nil, err
+	}
+	v.title = n.NodeName
+	out := nodeView{
+		nodeRow: nodeRow{Node: n, Why: whyNode(n), Back: v.r.URL.RequestURI()}, Gauges: allGauges(n),
+		Curl: curl(v, "GET", query("/api/v1/node", "id", id), ""), Raw: indented(n), Templates: heldOf(n.Templates),
+	}
+	page, err := v.InstancePage(v, client.PageOptions{Filter: "node:" + id + " -state:terminated", Sort: "age", Limit: shortRows})
+	out.InstancesWhy = refusal(err)
+	for _, item := range page.Instances {
+		out.Instances = append(out.Instances, rowOf(item, page))
+	}
+	out.InstancesAll = page.Total
+	events, err := v.Events(v, client.EventQuery{Filter: "node:" + id, Limit: shortRows})
+	out.EventsWhy = refusal(err)
+	out.Events = eventTable{eventRows(events), v.now}
+	scans, err := v.NodeScans(v, client.ListOptions{})
+	out.ScanWhy = refusal(err)
+	if i := slices.IndexFunc(scans, func(s api.NodeScanSummary) bool { return s.NodeID == id }); i >= 0 {
+		out.Scan = &scans[i]
+	}
+	return out, nil
+}
+
+// refusal says why a part of a page is not shown; "" where it is.
+func refusal(err error) string {
+	if err == nil {
+		return ""
+	}
+	_, f := explain(err)
+	return f.Why
+}
+
+// allGauges are the bars of a node on its own page.
+func allGauges(n api.Node) []gauge {
+	all := append(gaugesOf(n), placesOf(n))
+	if n.CapacityMode == string(farm.ByResource) {
+		all[2] = gauge{Name: "Virtual CPUs", Of: n.NodeName, Share: share(n.VCPUCount, n.VCPULimit), Text: fmt.Sprintf("%d of %d", n.VCPUCount, n.VCPULimit)}
+		all = append(all, gauge{Name: "Memory of VMs", Of: n.NodeName, Share: share(n.VRAM, n.RAMLimit), Text: fmt.Sprintf("%d of %d MB", n.VRAM, n.RAMLimit)})
+	}
+	if n.DiskSize > 0 {
+		used := n.DiskSize - n.FreeDisk
+		all = append(all, gauge{Name: "Disk", Of: n.NodeName, Share: float64(used) / float64(n.DiskSize), Text: byteCount(n.FreeDisk) + " free of " + byteCount(n.DiskSize)})
+	}
+	return all
+}
+
+// heldOf gathers the versions that a node holds by their templates, in the order in which they come.
+func heldOf(all []api.NodeTag) (held []heldTemplate) {
+	for _, t := range all {
+		i := slices.IndexFunc(held, func(h heldTemplate) bool { return h.ID == t.UUID })
+		if i < 0 {
+			held = append(held, heldTemplate{ID: t.UUID, Name: t.Name})
+			i = len(held) - 1
+		}
+		held[i].Tags = append(held[i].Tags, t.Tag)
+	}
+	return held
+}

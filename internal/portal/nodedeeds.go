@@ -1,0 +1,367 @@
+package portal
+
+import (
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func (p *portal) nodeDeeds() []deed {
+	list := []deed{
+		{path: "/nodes/{id}/edit", name: "nodeedit", title: "Edit node", ask: askEditNode, do: doEditNode},
+		{path: "/nodes/{id}/groups", name: "nodegroups", title: "Groups of a node", ask: askNodeGroups, do: doNodeGroups},
+	}
+	for _, a := range nodeActs {
+		list = append(list, deed{path: "/nodes/" + a.Name, name: "nodeact", title: a.Title, ask: a.ask, do: a.act})
+	}
+	return list
+}
+
+// nodeAct is what can be done to several nodes at once.
+type nodeAct struct {
+	Name, Title string
+	Button      string
+	Text        string // what will become of the nodes
+	Said        string // what became of one
+	Bad         bool   // it takes something away
+	Reasons     bool   // a reason and a deadline may be given
+	call        func(v *visit, id string) error
+	curl        func(v *visit, id string) string
+}
+
+var nodeActs = []nodeAct{
+	{
+		Name: "drain", Title: "Drain nodes", Button: "Drain", Said: "Drained", Reasons: true,
+		Text: "No instance starts there any more. What runs there goes on until it ends, or until the deadline.",
+		call: func(v *visit, id string) error {
+			config, err := drainOf(v.q, id)
+			if err != nil {
+				return err
+			}
+			return v.ConfigureNode(v, config)
+		},
+		curl: func(v *visit, id string) string {
+			config, _ := drainOf(v.q, id)
+			return configCurl(v, config)
+		},
+	},
+	{
+		Name: "undrain", Title: "Undrain nodes", Button: "Undrain", Said: "Takes instances again",
+		Text: "Instances may start there again, at once.",
+		call: func(v *visit, id string) error { return v.ConfigureNode(v, undrained(id)) },
+		curl: func(v *visit, id string) string { return configCurl(v, undrained(id)) },
+	},
+	{
+		Name: "update", Title: "Update agents", Button: "Update", Said: "Asked for",
+		Text: "Each agent becomes the version that this controller has a package of, and goes on with its VMs.",
+		call: func(v *visit, id string) error { return v.UpdateNodes(v, id) },
+		curl: func(v *visit, id string) string {
+			return curl(v, "PUT", "/api/v1/node/update", jsonOf(map[string][]string{"node_ids": {id}}))
+		},
+	},
+	{
+		Name: "delete", Title: "Delete nodes", Button: "Delete", Said: "Deleted", Bad: true,
+		Text: "This cloud forgets the node, and instances that it has there end in Error. An agent that still runs removes its VMs and has to join anew.",
+		call: func(v *visit, id string) error { return v.DeleteNode(v, id) },
+		curl: func(v *visit, id string) string {
+			return curl(v, "DELETE", "/api/v1/node", jsonOf(map[string]string{"node_id": id}))
+		},
+	},
+}
+
+// nodeForm is the form of a nodeAct.
+type nodeForm struct {
+	nodeAct
+	Filter string
+	All    bool
+	Total  int
+	IDs    []string
+	Rows   []nodeRow
+	Typed  string
+	Back   string
+	Curl   []string
+}
+
+const mostNodes = 1000 // that are changed at a time
+
+// nodesOf reads which nodes a form is about.
+func (a nodeAct) nodesOf(v *visit) (nodeForm, error) {
+	f := nodeForm{nodeAct: a, Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: slices.Compact(v.q["id"]), Back: backOf(v, "/nodes")}
+	if f.All {
+		list, err := v.Nodes(v, client.ListOptions{Filter: f.Filter})
+		if err != nil {
+			return f, err
+		}
+		f.IDs = nil
+		for _, n := range list {
+			f.IDs = append(f.IDs, n.NodeID)
+			f.Rows = append(f.Rows, nodeRow{Node: n, Why: whyNode(n)})
+		}
+		f.Rows = f.Rows[:min(firstRows, len(f.Rows))]
+	}
+	f.Total = len(f.IDs)
+	switch {
+	case f.Total == 0:
+		return f, &client.Error{Code: client.ErrInvalid, Message: "No node is chosen: choose some rows first."}
+	case f.Total > mostNodes:
+		return f, &client.Error{Code: client.ErrInvalid, Message: "At most " + plural(mostNodes, "node", "nodes") + " are changed at a time. Narrow the filter, or call the API."}
+	case f.Total > typedFrom:
+		f.Typed = plural(f.Total, "node", "nodes")
+	}
+	return f, nil
+}
+
+func (a nodeAct) ask(v *visit) (any, error) {
+	f, err := a.nodesOf(v)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range f.IDs[:min(firstRows, len(f.IDs))] {
+		if !f.All {
+			if n, err := v.Node(v, id); err == nil { // else it says so when it is done
+				f.Rows = append(f.Rows, nodeRow{Node: n, Why: whyNode(n)})
+			}
+		}
+		f.Curl = append(f.Curl, a.curl(v, id))
+	}
+	if f.Total == 1 && len(f.Rows) == 1 {
+		v.title = a.Button + " " + f.Rows[0].NodeName
+	}
+	if f.All {
+		f.IDs = nil
+	}
+	return f, nil
+}
+
+func (a nodeAct) act(v *visit) (outcome, error) {
+	f, err := a.nodesOf(v)
+	if err != nil {
+		return outcome{}, err
+	}
+	if f.Typed != "" && strings.TrimSpace(v.q.Get("typed")) != f.Typed {
+		return outcome{}, &client.Error{Code: client.ErrInvalid, Message: "Type " + f.Typed + " to change as many. There may be another number of them by now."}
+	}
+	names := nodeNames(v)
+	out := outcome{Back: f.Back}
+	for _, id := range f.IDs {
+		r := result{Name: names(id), Path: "/nodes/" + url.PathEscape(id), Said: a.Said}
+		if err := a.call(v, id); err != nil {
+			r.Why = err.Error()
+		} else if a.Bad {
+			r.Path = ""
+		}
+		out.Items = append(out.Items, r)
+	}
+	if len(out.Items) == 1 && out.Failed() == 0 {
+		if a.Bad {
+			return outcome{To: "/nodes"}, nil
+		}
+		return outcome{To: f.Back}, nil
+	}
+	return out, nil
+}
+
+// nodeNames gives what gives nodes their names; their ids where those may not be seen.
+func nodeNames(v *visit) func(id string) string {
+	names := map[string]string{}
+	if list, err := v.Nodes(v, client.ListOptions{}); err == nil {
+		for _, n := range list {
+			names[n.NodeID] = n.NodeName
+		}
+	}
+	return func(id string) string {
+		if name := names[id]; name != "" {
+			return name
+		}
+		return id
+	}
+}
+
+// backOf is the page of the portal that a form was asked for from.
+func backOf(v *visit, usual string) string {
+	back := v.q.Get("back")
+	u, err := url.Parse(back)
+	if err != nil || !strings.HasPrefix(back, "/") || strings.HasPrefix(back, "//") || strings.ContainsAny(back, "\\\r\n\t") || u.Host != "" || u.Scheme != "" {
+		return usual
+	}
+	return back
+}
+
+func drainOf(q url.Values, id string) (client.NodeConfig, error) {
+	yes := true
+	config := client.NodeConfig{NodeID: id, Drain: &yes, DrainReason: strings.TrimSpace(q.Get("reason"))}
+	if text := strings.TrimSpace(q.Get("deadline")); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 {
+			return config, &client.Error{Code: client.ErrInvalid, Message: "The deadline is a time such as 30m or 2h."}
+		}
+		limit := client.Duration(d)
+		config.DrainLimit = &limit
+	}
+	return config, nil
+}
+
+func undrained(id string) client.NodeConfig {
+	no := false
+	return client.NodeConfig{NodeID: id, Drain: &no}
+}
+
+func configCurl(v *visit, c client.NodeConfig) string {
+	return curl(v, "POST", "/api/v1/node/config", jsonOf(c))
+}
+
+// jsonOf is a value as the body of a call.
+func jsonOf(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// editForm is the form of what an operator says of a node.
+type editForm struct {
+	api.Node
+	Back string
+	Curl string
+}
+
+func askEditNode(v *visit) (any, error) {
+	n, err := v.Node(v, v.r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	v.title = "Edit " + n.NodeName
+	config := client.NodeConfig{NodeID: n.NodeID, Name: n.NodeName, MaxVMCount: n.Capacity, CapacityMode: n.CapacityMode}
+	return editForm{Node: n, Back: backOf(v, "/nodes/"+n.NodeID), Curl: configCurl(v, config)}, nil
+}
+
+// doEditNode changes what the form has and what is another than it was, so that a form that lay
+// open for long takes nothing back that somebody else has changed.
+func doEditNode(v *visit) (outcome, error) {
+	id := v.r.PathValue("id")
+	n, err := v.Node(v, id)
+	if err != nil {
+		return outcome{}, err
+	}
+	config, err := editedNode(v.q, n)
+	if err != nil {
+		return outcome{}, err
+	}
+	return outcome{To: backOf(v, "/nodes/"+url.PathEscape(id))}, v.ConfigureNode(v, config)
+}
+
+func editedNode(q url.Values, n api.Node) (client.NodeConfig, error) {
+	c := client.NodeConfig{NodeID: n.NodeID}
+	if name := strings.TrimSpace(q.Get("name")); q.Has("name") && name != n.NodeName {
+		c.Name = name
+	}
+	if host := strings.TrimSpace(q.Get("host")); q.Has("host") && host != n.IPAddress {
+		c.Host = host
+		if host == "" {
+			c.Host = "auto"
+		}
+	}
+	if mode := q.Get("capacity_mode"); mode != n.CapacityMode {
+		c.CapacityMode = mode
+	}
+	mode := n.CapacityMode
+	if c.CapacityMode != "" {
+		mode = c.CapacityMode
+	}
+	var wrong error
+	number := func(name string, was int) *int {
+		text := strings.TrimSpace(q.Get(name))
+		if !q.Has(name) {
+			return nil
+		}
+		if text == "" {
+			text = "0" // none
+		}
+		k, err := strconv.Atoi(text)
+		if err != nil {
+			wrong = &client.Error{Code: client.ErrInvalid, Message: name + ": must be an integer"}
+		}
+		if k == was {
+			return nil
+		}
+		return &k
+	}
+	if k := number("max_vm_count", n.Capacity); k != nil {
+		if c.MaxVMCount = *k; *k == 0 {
+			wrong = &client.Error{Code: client.ErrInvalid, Message: "max_vm_count: must be an integer between 1 and 1000"}
+		}
+	}
+	if mode == string(farm.ByResource) {
+		c.VCPUOverride, c.RAMOverride = number("vcpu_override", n.VCPUOverride), number("ram_override", n.RAMOverride)
+	}
+	if logs := q.Get("central_log") == "off"; q.Has("central_log") && logs != n.NoCentralLog {
+		c.NoCentralLog = &logs
+	}
+	return c, wrong
+}
+
+// groupsForm is the form of the groups of a node.
+type groupsForm struct {
+	api.Node
+	Groups []groupChoice
+	Back   string
+}
+
+type groupChoice struct {
+	api.Group
+	In bool
+}
+
+func askNodeGroups(v *visit) (any, error) {
+	n, err := v.Node(v, v.r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	all, err := v.Groups(v, client.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	v.title = "Groups of " + n.NodeName
+	f := groupsForm{Node: n, Back: backOf(v, "/nodes/"+n.NodeID)}
+	for _, g := range all {
+		f.Groups = append(f.Groups, groupChoice{Group: g, In: slices.ContainsFunc(n.Groups, func(is api.Group) bool { return is.ID == g.ID })})
+	}
+	return f, nil
+}
+
+func doNodeGroups(v *visit) (outcome, error) {
+	n, err := v.Node(v, v.r.PathValue("id"))
+	if err != nil {
+		return outcome{}, err
+	}
+	var in, out []string
+	for _, id := range v.q["group"] {
+		if !slices.ContainsFunc(n.Groups, func(g api.Group) bool { return g.ID == id }) {
+			in = append(in, id)
+		}
+	}
+	for _, g := range n.Groups {
+		if !slices.Contains(v.q["group"], g.ID) {
+			out = append(out, g.ID)
+		}
+	}
+	if len(in) > 0 {
+		if err := v.AddNodeToGroups(v, n.NodeID, in...); err != nil {
+			return outcome{}, err
+		}
+	}
+	if len(out) > 0 {
+		if err := v.RemoveNodeFromGroups(v, n.NodeID, out...); err != nil {
+			return outcome{}, err
+		}
+	}
+	return outcome{To: backOf(v, "/nodes/"+url.PathEscape(n.NodeID))}, nil
+}

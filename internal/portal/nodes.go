@@ -1,0 +1,177 @@
+package portal
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func (p *portal) nodePages() []page {
+	return []page{
+		{path: "/nodes", name: "nodes", title: "Nodes", topic: Nodes | Instances, load: listNodes},
+		{path: "/nodes/join", name: "join", title: "Add a node", load: howToJoin},
+		{path: "/nodes/{id}", name: "node", title: "Node", topic: Nodes | Instances | Events, load: oneNode},
+	}
+}
+
+// nodeRow is a node in the list.
+type nodeRow struct {
+	api.Node
+	Why  string // it is in its state
+	Use  []gauge
+	Room gauge  // taken of what VMs may have
+	Back string // the page that it stands on
+}
+
+// gauge is how much of something is used.
+type gauge struct {
+	Name  string
+	Of    string  // the node
+	Share float64 // of 1
+	Text  string  // in numbers, with units
+}
+
+// nodeList is the page of the nodes.
+type nodeList struct {
+	Filter, Sort, Wrong string
+	Here                string // address of the list, to come back to
+	Curl                string
+	Sum                 api.NodePage
+	Chips               []chip
+	Columns             []column
+	Rows                []nodeRow
+	Pager               pager
+	Join                joinView // how the first node joins
+}
+
+var nodeColumns = []column{
+	{Name: "Name", Field: "name"},
+	{Name: "State", Field: "state"},
+	{Name: "Host", Field: "host"},
+	{Name: "CPU"},
+	{Name: "Memory"},
+	{Name: "VMs", Field: "vms"},
+	{Name: "Free disk", Field: "free", Num: true},
+	{Name: "Groups", Field: "group"},
+	{Name: "Agent", Field: "version"},
+	{Name: "Contact", Field: "seen", Num: true},
+}
+
+// nodeStates are the states of nodes as clients see them.
+func nodeStates() []string {
+	names := []string{string(farm.NodeActive), string(farm.NodeDrain)}
+	for _, s := range farm.NodeStates {
+		if s != farm.NodeActive {
+			names = append(names, string(s))
+		}
+	}
+	return names
+}
+
+func listNodes(v *visit) (any, error) {
+	a := v.asked("name")
+	list := nodeList{Filter: a.filter, Sort: v.q.Get("sort"), Here: v.r.URL.RequestURI()}
+	page, err := v.NodePage(v, a.options())
+	if list.Wrong = wrongFilter(err, a.filter); list.Wrong != "" {
+		return list, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	list.Sum, list.Columns, list.Pager = page, a.columns(nodeColumns), a.pager(len(page.Nodes), page.Total)
+	states := page.States
+	if rest, chosen := stateTerm(a.filter); chosen != nil { // what the others would show
+		if all, err := v.NodePage(v, client.PageOptions{Filter: rest, Limit: 1}); err == nil {
+			states = all.States
+		}
+	}
+	list.Chips = a.chips(states, nodeStates())
+	list.Curl = curl(v, "GET", query("/api/v1/node", "filter", a.filter), "")
+	for _, n := range page.Nodes {
+		list.Rows = append(list.Rows, nodeRow{Node: n, Why: whyNode(n), Use: gaugesOf(n), Room: placesOf(n), Back: list.Here})
+	}
+	if page.Total == 0 {
+		list.Join = joinOf(v)
+	}
+	return list, nil
+}
+
+// wrongFilter gives what the API says against a filter; "" where it says nothing against it.
+func wrongFilter(err error, filter string) string {
+	if told, ok := errors.AsType[*client.Error](err); ok && filter != "" && told.Code == client.ErrInvalid {
+		return told.Message
+	}
+	return ""
+}
+
+// whyNode says in one line why a node is as it is, or what goes on there.
+func whyNode(n api.Node) string {
+	var parts []string
+	if n.StateReason != "" {
+		parts = append(parts, n.StateReason)
+	}
+	if n.Drain != nil && n.State == string(farm.NodeDrain) {
+		parts = append(parts, plural(n.Drain.Remaining, "VM remains", "VMs remain"))
+	}
+	if u := n.Update; u != nil {
+		parts = append(parts, "agent becomes "+u.Version)
+		if u.Failure != "" {
+			parts = append(parts, "the last try failed: "+u.Failure)
+		}
+	}
+	if n.UnknownVMs > 0 {
+		parts = append(parts, plural(n.UnknownVMs, "VM that nobody owns", "VMs that nobody owns"))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// gaugesOf are the bars of what a node's machine does: its processors, its memory.
+func gaugesOf(n api.Node) []gauge {
+	return []gauge{
+		{Name: "CPU", Of: n.NodeName, Share: n.CPUUtil, Text: percent(n.CPUUtil) + " %"},
+		{Name: "Memory", Of: n.NodeName, Share: n.RAMUtil, Text: percent(n.RAMUtil) + " %"},
+	}
+}
+
+// placesOf says how much of a node's capacity is taken, in what it counts in.
+func placesOf(n api.Node) gauge {
+	if n.CapacityMode == string(farm.ByResource) {
+		return gauge{Name: "VMs", Of: n.NodeName, Share: max(share(n.VCPUCount, n.VCPULimit), share(n.VRAM, n.RAMLimit)), Text: fmt.Sprint(n.VMCount)}
+	}
+	return gauge{Name: "VMs", Of: n.NodeName, Share: share(n.VMCount, n.Capacity), Text: fmt.Sprintf("%d of %d", n.VMCount, n.Capacity)}
+}
+
+// share is a part of a whole; nothing of nothing is 0.
+func share(part, whole int) float64 {
+	if whole <= 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}
+
+// joinView is how a machine becomes a node of this cloud.
+type joinView struct {
+	Token, Join string // commands: on the controller's machine, and on the one that joins
+	Address     string
+	Loopback    bool // the address leads to this machine alone
+	Host        string
+}
+
+func joinOf(v *visit) joinView {
+	address := origin(v)
+	host := v.r.Host
+	if u, err := url.Parse(address); err == nil {
+		host = u.Hostname()
+	}
+	return joinView{
+		Token: "buildyard node token > token", Join: "buildnode join " + address + " --token-file token",
+		Address: address, Host: host, Loopback: host == "localhost" || host == "::1" || strings.HasPrefix(host, "127."),
+	}
+}
+
+func howToJoin(v *visit) (any, error) { return joinOf(v), nil }

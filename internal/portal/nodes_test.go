@@ -1,0 +1,94 @@
+package portal_test
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/buildyard/buildyard/client"
+)
+
+// TestNodes: the list, the page of one, and what is changed in place.
+func TestNodes(t *testing.T) {
+	w := newWorld(t, nil)
+	w.get("/nodes").has(200, "No nodes yet", "buildyard node token", "buildnode join "+w.URL()+" --token-file token", "another machine cannot")
+	w.get("/nodes/join").has(200, "buildnode join "+w.URL(), "change_node_config")
+	w.push(debian, "debian")
+	nodes := w.join("mac", 2)
+	id := nodes[0].NodeID
+	at := "/nodes/" + id
+	w.start(client.StartRequest{TemplateID: debian, Name: hostile, NodeID: id})
+	w.get("/nodes?q=state:active&sort=-vms").has(200, "2 nodes that fit", "1 VM on 8 places", `aria-sort="descending"`, "<meter", "1 of <form", `id="n-`+id+`"`, "Active 2")
+	w.get("/nodes?q=colour:red").has(200, "there is no field", `aria-invalid="true"`, "!No node fits")
+	w.get("/nodes?q=name:nobody").has(200, "No node fits this filter")
+	w.get(at).has(200, nodes[0].NodeName, "1 of 4", "debian", "v2", "phone", "&lt;script&gt;", "!<script>alert", "has told nothing yet", "VMStarted", "curl -s", "free of")
+	w.get("/nodes/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22").has(404, "Not found", "Request <code>")
+
+	w.post(at+"/edit", url.Values{"capacity_mode": {"number"}, "max_vm_count": {"7"}, "back": {"/nodes?q=mac"}}).leads("/nodes?q=mac")
+	w.get(at).has(200, "1 of 7")
+	w.post(at+"/edit", url.Values{"capacity_mode": {"number"}, "max_vm_count": {"1001"}}).has(400, "max_vm_count: must be an integer between 1 and 1000")
+	w.post(at+"/edit", url.Values{"capacity_mode": {"number"}, "max_vm_count": {""}}).has(400, "max_vm_count: must be")
+	w.post(at+"/edit", url.Values{"capacity_mode": {"resource"}, "vcpu_override": {"9"}, "ram_override": {""}, "name": {hostile}, "central_log": {"off"}}).leads(at)
+	w.get(at).has(200, "of 9", "stay on the node", "&lt;img src=x", "!<img src=x", "Memory of VMs")
+	w.get(at+"/edit").has(200, `value="9"`, "selected>virtual CPUs and memory")
+	w.post("/nodes/nobody/edit", url.Values{"name": {"x"}}).has(404, "Not found")
+	for _, back := range []string{"//elsewhere.example/", "https://elsewhere.example/", "/\\elsewhere.example", "nodes"} {
+		w.post(at+"/edit", url.Values{"capacity_mode": {"resource"}, "back": {back}}).leads(at)
+	}
+}
+
+// TestDrain: a node is drained with a reason and a deadline, and takes instances again.
+func TestDrain(t *testing.T) {
+	w := newWorld(t, nil)
+	nodes := w.join("mac", 2)
+	id, other := nodes[0].NodeID, nodes[1].NodeID
+	w.get("/nodes/drain").has(400, "No node is chosen")
+	w.get("/nodes/drain?id="+id).has(200, "Drain "+nodes[0].NodeName, `name="reason"`, `name="deadline"`, "drain_mode")
+	w.post("/nodes/drain", url.Values{"id": {id}, "reason": {hostile}, "deadline": {"2h"}, "back": {"/nodes/" + id}}).leads("/nodes/" + id)
+	w.get("/nodes/"+id).has(200, "Drain Mode", "0 VMs remain", "ended at", "&lt;script&gt;", "!<script>alert", "Undrain")
+	w.get("/nodes").has(200, "Drain Mode 1", "Active 1", "0 VMs remain")
+	w.post("/nodes/drain", url.Values{"id": {id}, "deadline": {"soon"}}).has(409, "such as 30m or 2h")
+	w.post("/nodes/undrain", url.Values{"all": {"1"}, "q": {"state:\"drain mode\""}}).leads("/nodes")
+	w.post("/nodes/drain", url.Values{"id": {id, "nobody"}}).has(409, "1 failed of 2", "Drained", "Not found")
+	w.post("/nodes/undrain", url.Values{"id": {id, other}}).has(200, "2 done", "Takes instances again")
+	w.post("/nodes/update", url.Values{"id": {id, other}}).has(409, "2 failed of 2")
+}
+
+// TestGroupsOfANode: a node is put into groups and taken out by one form.
+func TestGroupsOfANode(t *testing.T) {
+	w := newWorld(t, nil)
+	id := w.join("mac", 1)[0].NodeID
+	w.get("/nodes/"+id+"/groups").has(200, "There are no groups yet")
+	a, err := w.API.CreateGroup(t.Context(), client.GroupRequest{Name: "ios"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := w.API.CreateGroup(t.Context(), client.GroupRequest{Name: hostile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.post("/nodes/"+id+"/groups", url.Values{"group": {a.ID}}).leads("/nodes/" + id)
+	w.post("/nodes/"+id+"/groups", url.Values{"group": {b.ID}}).leads("/nodes/" + id)
+	w.get("/nodes?q=group:ios").has(200, "No node fits")
+	w.get("/nodes/"+id).has(200, "&lt;script&gt;", "!<script>alert", "!>ios<")
+	w.get("/nodes/"+id+"/groups").has(200, `value="`+b.ID+`" checked`, "!"+a.ID+`" checked`)
+	w.post("/nodes/"+id+"/groups", url.Values{"group": {"nobody"}}).has(404, "Not found")
+}
+
+// TestDeleteNode: a node is forgotten.
+func TestDeleteNode(t *testing.T) {
+	w := newWorld(t, nil)
+	id := w.join("mac", 1)[0].NodeID
+	w.get("/nodes/delete?id="+id).has(200, "Delete mac-0001", "has to join anew")
+	w.post("/nodes/delete", url.Values{"id": {"nobody"}}).has(409, "Not found")
+	w.post("/nodes/delete", url.Values{"id": {id}}).leads("/nodes")
+	w.get("/nodes/"+id).has(404, "Not found")
+}
+
+// leads checks that a form leads to another page.
+func (s shown) leads(to string) {
+	s.t.Helper()
+	if got := s.Header.Get("Location"); s.Code != http.StatusSeeOther || got != to {
+		s.t.Errorf("answered %d and leads to %q, not %q: %s", s.Code, got, to, s.main())
+	}
+}
