@@ -131,7 +131,11 @@ func (a *asker) read(ctx context.Context, resp *http.Response, into any) error {
 	case http.StatusBadRequest:
 		return cli.Usage(err)
 	case http.StatusUnauthorized:
-		return cli.Exit(cli.ExitDenied, fmt.Errorf("the host scanner at %s asks for its token: name the file that has it with --token-file", a.base))
+		what := "asks for its token"
+		if a.token != "" {
+			what = "does not take this token"
+		}
+		return cli.Exit(cli.ExitDenied, fmt.Errorf("the host scanner at %s %s: name the file that has it with --token-file", a.base, what))
 	case http.StatusForbidden:
 		return cli.Exit(cli.ExitDenied, err)
 	case http.StatusServiceUnavailable:
