@@ -73,6 +73,11 @@ test-fault: ## kill real processes while they work: N kills a target (a fifth fo
 contract: ## hold controller and registry to api/openapi.yaml and the contract, as clients see them: ONLY=regexp of cases, JSON=file, AUTH=1 with the root token, a user key and a certificate
 	go run ./test/contract $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON)) $(if $(AUTH),-auth)
 
+e2e: ## use the portal in a real Chromium, light and dark, wide and on a phone: ONLY=flow,..., SHOTS=dir for the screenshots
+	scripts/need.sh e2e
+	CGO_ENABLED=0 go build -C test/e2e -trimpath -o ../../bin/e2e .
+	bin/e2e $(if $(ONLY),-only $(ONLY)) $(if $(SHOTS),-shots $(SHOTS))
+
 auth-matrix: ## ask every route of both services as every kind of caller and compare with the printed tables: ONLY=regexp of arrangements, JSON=file
 	go run ./test/authmatrix $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
 
@@ -99,4 +104,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host test-peers demo test-fault contract auth-matrix test-images e2e-host test-walks clean help
+.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host test-peers demo test-fault contract auth-matrix e2e test-images e2e-host test-walks clean help

@@ -50,7 +50,7 @@ func (c *Calm) done() {
 	debug.FreeOSMemory()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	held := int64(m.Sys - m.HeapReleased) //nolint:gosec // far below 2^63
+	held := int64(m.Sys - m.HeapReleased)
 	c.limit = debug.SetMemoryLimit(-1)
 	debug.SetMemoryLimit(min(c.limit, held+roomAtRest))
 }

@@ -18,7 +18,7 @@ export function keys() {
       case "j": move(1); break;
       case "k": move(-1); break;
       case "x": row?.querySelector("input[type=checkbox]")?.click(); break;
-      case "Enter": if (row && e.target === document.body) row.querySelector("a[href]")?.click(); break;
+      case "Enter": if (row && !e.target.closest?.("a, button, summary, input")) row.querySelector("a[href]")?.click(); break;
       case "?": document.getElementById("help")?.showModal(); break;
       default: return;
     }

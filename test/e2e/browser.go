@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+)
+
+// look is how a page is looked at.
+type look struct {
+	theme  string
+	width  int64
+	height int64
+}
+
+func (l look) String() string { return fmt.Sprint(l.theme, " ", l.width) }
+
+// looks are all of them.
+var looks = []look{{"light", 1440, 900}, {"dark", 1440, 900}, {"light", 390, 844}, {"dark", 390, 844}}
+
+const (
+	flowTime = 90 * time.Second // for a flow in one look
+	waitTime = 15 * time.Second // for something to be on a page
+)
+
+// browser starts a Chromium that talks to nobody by itself, until end is called.
+func browser(ctx context.Context, dir string) (started context.Context, end func(), err error) {
+	opts := []chromedp.ExecAllocatorOption{
+		chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
+		chromedp.UserDataDir(filepath.Join(dir, "browser")),
+	}
+	for _, name := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-dev-shm-usage", "disable-extensions"} {
+		opts = append(opts, chromedp.Flag(name, true))
+	}
+	if path := os.Getenv("CHROMIUM"); path != "" {
+		opts = append(opts, chromedp.ExecPath(path))
+	}
+	allocated, free := chromedp.NewExecAllocator(ctx, opts...)
+	started, cancel := chromedp.NewContext(allocated)
+	end = func() { cancel(); free() }
+	if err := chromedp.Do(started, chromedp.Navigate("about:blank")); err != nil {
+		end()
+		return nil, nil, fmt.Errorf("starting Chromium: %w", err)
+	}
+	return started, end, nil
+}
+
+// page is a tab of a fresh browser profile, in one look, while a flow uses it.
+type page struct {
+	context.Context
+	*stage
+	as    look
+	flow  string
+	dir   string // for screenshots
+	shots []string
+
+	mu                    sync.Mutex // guards the fields below
+	axe, console, outside []string
+	refusals              []int // answers that a flow asks for, which the browser tells in the console
+}
+
+// look runs a flow in a look.
+func (s *stage) look(ctx context.Context, f flow, as look, shots string) (p *page, err error) {
+	p = &page{stage: s, as: as, flow: f.name, dir: shots}
+	limited, stop := context.WithTimeout(s.browser, flowTime)
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
+	tab, end := chromedp.NewContext(limited, chromedp.WithNewBrowserContext())
+	defer end()
+	p.Context = tab
+	if err := p.begin(); err != nil {
+		return p, err
+	}
+	if err := f.do(p); err != nil {
+		return p, errors.Join(err, p.shot("failed"))
+	}
+	return p, nil
+}
+
+// begin opens the tab, sets its look and listens to what the page must not do.
+func (p *page) begin() error {
+	scheme := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: p.as.theme}}
+	err := chromedp.Do(p, chromedp.EmulateViewport(p.as.width, p.as.height))
+	if err == nil {
+		_, err = chromedp.Call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: scheme})
+	}
+	if err != nil {
+		return err
+	}
+	messages, requests := chromedp.Console(p), chromedp.Events(p, network.RequestWillBeSent)
+	if _, err := chromedp.Call(p, network.Enable, network.EnableParams{}); err != nil {
+		return err
+	}
+	go func() {
+		for m, err := range messages {
+			if err != nil {
+				return
+			}
+			if slices.Contains([]chromedp.ConsoleType{chromedp.ConsoleError, chromedp.ConsoleWarning, chromedp.ConsoleException}, m.Type) {
+				p.wrote(m.String())
+			}
+		}
+	}()
+	go func() {
+		for r, err := range requests {
+			if err != nil {
+				return
+			}
+			if p.isOutside(r.Request.URL) {
+				p.note(&p.outside, r.Request.URL)
+			}
+		}
+	}()
+	return nil
+}
+
+// isOutside says whether an address is not the cloud's.
+func (p *page) isOutside(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil {
+		return true
+	}
+	if slices.Contains([]string{"data", "blob", "about"}, u.Scheme) {
+		return false
+	}
+	return !slices.Contains([]string{p.open.Controller, p.guarded.Controller}, "http://"+u.Host)
+}
+
+func (p *page) note(list *[]string, text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Contains(*list, text) {
+		*list = append(*list, text)
+	}
+}
+
+// wrote keeps what the browser wrote into the console.
+func (p *page) wrote(text string) {
+	p.mu.Lock()
+	i := slices.IndexFunc(p.refusals, func(code int) bool { return strings.Contains(text, fmt.Sprintf("responded with a status of %d", code)) })
+	if i >= 0 {
+		p.refusals = slices.Delete(p.refusals, i, i+1)
+	}
+	p.mu.Unlock()
+	if i < 0 {
+		p.note(&p.console, text)
+	}
+}
+
+// clean says whether nothing was noted.
+func (p *page) clean() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.axe)+len(p.console)+len(p.outside) == 0
+}
+
+// shot takes a picture of the page, and runs the rules of accessibility over it.
+func (p *page) shot(name string) error {
+	text, err := axeFiles.ReadFile("axe/axe.min.js")
+	if err != nil {
+		return err
+	}
+	if err := chromedp.Do(p, chromedp.Evaluate[chromedp.Void](string(text))); err != nil {
+		return fmt.Errorf("loading the rules of accessibility: %w", err)
+	}
+	found, err := chromedp.Run(p, chromedp.Evaluate[[]string](axeRun, chromedp.EvalAwaitPromise))
+	if err != nil {
+		return fmt.Errorf("running the rules of accessibility: %w", err)
+	}
+	for _, line := range found {
+		p.note(&p.axe, name+": "+line)
+	}
+	picture, err := chromedp.Run(p, chromedp.CaptureScreenshot())
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(p.dir, fmt.Sprintf("%s-%s-%s-%d.png", p.flow, name, p.as.theme, p.as.width))
+	p.shots = append(p.shots, strings.TrimPrefix(file, p.dir+string(filepath.Separator)))
+	return os.WriteFile(file, picture, 0o644)
+}

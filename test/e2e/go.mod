@@ -1,0 +1,13 @@
+module github.com/buildyard/buildyard/test/e2e
+
+go 1.26.3
+
+require (
+	github.com/buildyard/buildyard v0.0.0
+	github.com/chromedp/cdproto v0.159.0
+	github.com/chromedp/chromedp v0.22.1
+)
+
+require github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+
+replace github.com/buildyard/buildyard => ../..

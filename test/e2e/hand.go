@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// steps does one after the other, and says which failed.
+func steps(all ...func() error) error {
+	for i, step := range all {
+		if err := step(); err != nil {
+			return fmt.Errorf("step %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// to opens a page of the open cloud.
+func (p *page) to(path string) func() error {
+	return func() error { return chromedp.Do(p, chromedp.Navigate(p.open.Controller+path)) }
+}
+
+// toGuarded opens a page of the cloud where one has to log in.
+func (p *page) toGuarded(path string) func() error {
+	return func() error { return chromedp.Do(p, chromedp.Navigate(p.guarded.Controller+path)) }
+}
+
+// click clicks what a CSS selector finds first.
+func (p *page) click(selector string) func() error {
+	return func() error {
+		if err := p.there(selector)(); err != nil {
+			return err
+		}
+		return chromedp.Do(p, chromedp.Click(chromedp.CSS(selector)))
+	}
+}
+
+// fill types a text into a field, in place of what is in it.
+func (p *page) fill(selector, text string) func() error {
+	return func() error {
+		if err := p.there(selector)(); err != nil {
+			return err
+		}
+		return chromedp.Do(p, chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.querySelector(%q).value = ""`, selector)), chromedp.SendKeys(chromedp.CSS(selector), text))
+	}
+}
+
+// refusal is the answer that the next steps ask for.
+func (p *page) refusal(code int) func() error {
+	return func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.refusals = append(p.refusals, code)
+		return nil
+	}
+}
+
+// keys presses keys where the focus is.
+func (p *page) keys(text string) func() error {
+	return func() error { return chromedp.Do(p, chromedp.KeyEvent(text)) }
+}
+
+// there waits until a selector finds something.
+func (p *page) there(selector string) func() error {
+	return p.holds(fmt.Sprintf("!!document.querySelector(%q)", selector))
+}
+
+// see waits until texts can be read on the page.
+func (p *page) see(texts ...string) func() error {
+	return func() error {
+		for _, text := range texts {
+			if err := p.holds(fmt.Sprintf("document.body.innerText.toLowerCase().includes(%q)", strings.ToLower(text)))(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// gone waits until a text cannot be read on the page any more.
+func (p *page) gone(text string) func() error {
+	return p.holds(fmt.Sprintf("!document.body.innerText.toLowerCase().includes(%q)", strings.ToLower(text)))
+}
+
+// at waits until the address of the page ends so.
+func (p *page) at(path string) func() error {
+	return p.holds(fmt.Sprintf("(location.pathname + location.search).endsWith(%q)", path))
+}
+
+// live waits until the page is told of changes.
+func (p *page) live() func() error { return p.there(`[data-live-is][data-is="on"]`) }
+
+// holds waits until an expression of JavaScript is true.
+func (p *page) holds(expression string) func() error {
+	return func() error {
+		for end := time.Now().Add(waitTime); ; {
+			ok, err := chromedp.Run(p, chromedp.Evaluate[bool](expression))
+			if ok && err == nil {
+				return nil
+			}
+			if p.Err() != nil {
+				return errors.Join(p.Err(), err)
+			}
+			if time.Now().After(end) {
+				return errors.Join(fmt.Errorf("waited for %s", expression), err)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+}
+
+// picture is shot as a step.
+func (p *page) picture(name string) func() error { return func() error { return p.shot(name) } }

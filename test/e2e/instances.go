@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/buildyard/buildyard/client"
+)
+
+var instanceFlows = []flow{
+	{"instances-filter", "instances: the filter, chips and order are the address", filterInstances},
+	{"instances-live", "live without flicker: what is typed, chosen and scrolled to stays", liveInstances},
+	{"instances-end", "instances: bulk end with a result per item", endInstances},
+	{"instance-detail", "instance: facts, raw JSON, copy as curl, its end", showInstance},
+	{"instances-keys", "keys: / j k x Enter g ?", keysOfInstances},
+}
+
+// name is one that no other flow in no other look has.
+func (p *page) name() string { return fmt.Sprintf("%s-%s-%d", p.flow, p.as.theme, p.as.width) }
+
+func filterInstances(p *page) error {
+	name := p.name()
+	ids, err := p.start(p, name, 2)
+	if err != nil {
+		return err
+	}
+	return steps(
+		p.to("/instances"), p.fill("#q", "name:"+name), p.keys("\r"), p.at("/instances?q=name%3A"+name), p.see("2 instances that fit", "Started 2"),
+		p.picture("fits"),
+		p.click("a.chip"), p.holds(`location.search.includes("state%3Astarted")`), p.there(`a.chip[aria-current]`), p.there("#i-"+ids[0]),
+		p.click(`th a[href*="sort=name"]`), p.holds(`location.search.includes("sort=name")`), p.there(`th[aria-sort="ascending"]`),
+		p.to("/instances?q=colour:red"), p.see("there is no field"), p.picture("refused"),
+		p.to("/instances?q=name:nobody-at-all"), p.see("No instance fits"), p.picture("none"),
+	)
+}
+
+func liveInstances(p *page) error {
+	name := p.name()
+	ids, err := p.start(p, name, 1)
+	if err != nil {
+		return err
+	}
+	return steps(
+		p.to("/instances?q=name:"+name+"*"), p.live(), p.click("#c-"+ids[0]), p.fill("#q", "name:"+name+"* age<9h"),
+		func() error { _, err := p.start(p, name+"-late", 1); return err },
+		p.see(name+"-late"), p.holds(`document.getElementById("c-`+ids[0]+`").checked`), p.holds(`document.getElementById("q").value.endsWith("age<9h")`), p.holds(`document.activeElement.id === "q"`),
+		p.picture("while-typing"),
+	)
+}
+
+func endInstances(p *page) error {
+	name := p.name()
+	ids, err := p.start(p, name, 3)
+	if err != nil {
+		return err
+	}
+	return steps(
+		p.to("/instances?q=name:"+name), p.click("#c-"+ids[0]), p.click("#c-"+ids[1]), p.see("2 chosen"), p.picture("chosen"),
+		p.click(`.bulk button[data-dialog]`), p.there("dialog[open] form"), p.see("End 2 instances", "cannot be undone"), p.picture("asked"),
+		p.click("dialog[open] button.d"), p.see("2 done"), p.picture("ended"),
+		func() error {
+			return p.await(p, "their end", func() (bool, error) {
+				list, err := p.api.Instances(p, client.ListOptions{Filter: "state:started name:" + name})
+				return len(list) == 1 && list[0].InstanceID == ids[2], err
+			})
+		},
+	)
+}
+
+func showInstance(p *page) error {
+	name := p.name()
+	ids, err := p.start(p, name, 1)
+	if err != nil {
+		return err
+	}
+	return steps(
+		p.to("/instances/"+ids[0]), p.live(), p.see(name, "Started", "guest", "work-000"), p.there(`[data-command^="curl -s"]`), p.picture("running"),
+		p.click("details summary"), p.see(`"instance_state": "Started"`),
+		p.click("a.btn.d"), p.there("dialog[open] form"), p.click("dialog[open] button.d"), p.see("Terminated"), p.picture("past"),
+	)
+}
+
+func keysOfInstances(p *page) error {
+	name := p.name()
+	ids, err := p.start(p, name, 2)
+	if err != nil {
+		return err
+	}
+	return steps(
+		p.to("/instances?q=name:"+name+"&sort=name"), p.live(), p.keys("/"), p.holds(`document.activeElement.id === "q"`), p.leave,
+		p.keys("j"), p.keys("x"), p.see("1 chosen"), p.keys("?"), p.there("#help[open]"), p.picture("help"),
+		p.click("#help button"), p.keys("j"), p.keys("k"), p.keys("\r"), p.holds(`["`+ids[0]+`","`+ids[1]+`"].some(id => location.pathname.endsWith(id))`),
+		p.live(), p.keys("g"), p.keys("i"), p.at("/instances"),
+	)
+}
