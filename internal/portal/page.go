@@ -194,6 +194,10 @@ func (p *portal) fail(w http.ResponseWriter, r *http.Request, g page, err error)
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}
+		if comesFromElsewhere(r) {
+			LogIn(w, http.StatusOK, LogInPage{Return: r.URL.RequestURI(), Done: true})
+			return
+		}
 		http.Redirect(w, r, to, http.StatusSeeOther)
 		return
 	}

@@ -40,6 +40,7 @@ type accessOptions struct {
 	Edge          *edge
 	Passes        *auth.Passes                    // by which nodes are known; nil: they are not
 	Fresh         func(ctx context.Context) error // returns when what other replicas have acknowledged is known; nil: there are none
+	Show          authrest.Show                   // the page of the log-in; nil: the usual one
 	Auditor       rest.Auditor                    // nil: nobody gets what is audited, besides the log
 	Logger        *slog.Logger
 }
@@ -121,7 +122,7 @@ func openAccess(o accessOptions) (*access, error) {
 	}, o.Stores.Grants)
 	routes := authrest.Options{
 		Service: o.Service, Grants: o.Stores.Grants, Resources: v.Bool(config.ResourceManagement), Logins: a.who.Logins, Root: a.who.Root,
-		Provider: a.provider, Failed: &a.failed, Proxied: v.Bool(config.IngressNginx), Fresh: o.Fresh,
+		Provider: a.provider, Failed: &a.failed, Proxied: v.Bool(config.IngressNginx), Fresh: o.Fresh, Show: o.Show,
 	}
 	if v.Bool(config.EnableAPIKeys) {
 		routes.Keys = auth.NewKeys(o.Stores.Keys)
@@ -143,7 +144,7 @@ func (a *access) openProvider() (err error) {
 	if a.provider, err = oidc.New(oidc.Options{
 		ClientID: v.String(config.OIDCClientID), ClientSecret: auth.NewSecret(v.String(config.OIDCClientSecret)), ProviderURL: v.String(config.OIDCProviderURL),
 		DisplayName: v.String(config.OIDCDisplayName), UsernameClaim: v.String(config.OIDCUsernameClaim), GroupsClaim: v.String(config.OIDCGroupsClaim),
-		Scopes: v.List(config.OIDCScopes), Proxied: v.Bool(config.IngressNginx), Signer: a.o.Stores.Signer, Fail: authrest.FailPage, Logger: a.o.Logger,
+		Scopes: v.List(config.OIDCScopes), Proxied: v.Bool(config.IngressNginx), Signer: a.o.Stores.Signer, Fail: a.o.Show.Fail, Logger: a.o.Logger,
 	}); err != nil {
 		return fmt.Errorf("%s: %w", config.OIDCProviderURL, err)
 	}

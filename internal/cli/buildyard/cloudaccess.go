@@ -32,10 +32,12 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 	}
 	o.Service, o.Authorization, o.Logger = farm.ServiceController, s.settings.Bool(config.ControllerAuthorization), s.log
 	o.Stores, o.Auditor = service(o.Service), auditor(s.trail, o.Service)
+	o.Show = logIn
 	if s.access, err = openAccess(o); err != nil || s.registry == nil { //nolint:contextcheck // requests have contexts of their own
 		return err
 	}
 	s.passes = auth.NewPasses(stores.Signer(), keys)
+	o.Show = nil // the registry has no portal
 	o.Passes = s.passes
 	o.Service, o.Authorization, o.Logger = farm.ServiceRegistry, s.settings.Bool(config.RegistryAuthorization), s.registry.log
 	o.Stores, o.Auditor = service(o.Service), auditor(s.trail, o.Service)

@@ -8,6 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/portal"
+	"github.com/buildyard/buildyard/internal/rest/authrest"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -16,6 +17,11 @@ func (s *ControllerService) withPortal(api http.Handler) http.Handler {
 	return portal.Handler(portal.Options{
 		API: api, Guarded: s.access.Guard() != nil, Version: obs.FullVersion(), Changes: s.changes, Logger: s.log,
 	})
+}
+
+// logIn sends the page of the log-in, as the portal has it.
+func logIn(w http.ResponseWriter, status int, p authrest.Page) {
+	portal.LogIn(w, status, portal.LogInPage{Return: p.Return, Sentence: p.Sentence, Token: p.Token, Provider: p.Provider, Done: p.Done})
 }
 
 // changes tells what the portal shows of changes in the store.

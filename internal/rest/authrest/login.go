@@ -77,7 +77,7 @@ func (s *server) config(*rest.Request) (any, error) {
 func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
 func (s *server) showLogin(w http.ResponseWriter, r *http.Request) error {
-	s.page(w, http.StatusOK, view{Return: oidc.LocalPath(r.URL.Query().Get(returnName))})
+	s.page(w, http.StatusOK, Page{Return: oidc.LocalPath(r.URL.Query().Get(returnName))})
 	return nil
 }
 
@@ -143,7 +143,7 @@ func (s *server) notIn(w http.ResponseWriter, r *http.Request, back string, err 
 	if farm.CodeOf(err) == farm.CodeUnauthenticated {
 		status = http.StatusForbidden // 401 would have to say by which header the browser gets in
 	}
-	s.page(w, status, view{Return: back, Sentence: sentences[farm.CodeOf(err)]})
+	s.page(w, status, Page{Return: back, Sentence: sentences[farm.CodeOf(err)]})
 	return nil
 }
 
@@ -156,10 +156,12 @@ func (s *server) letIn(w http.ResponseWriter, r *http.Request, l oidc.Login) {
 			sentence = err.Error() + "."
 		}
 		rest.Failed(r, err)
-		s.page(w, http.StatusForbidden, view{Return: l.Return, Sentence: sentence})
+		s.page(w, http.StatusForbidden, Page{Return: l.Return, Sentence: sentence})
 		return
 	}
-	http.Redirect(w, r, l.Return, http.StatusSeeOther)
+	// The browser comes from the provider: it would keep the cookie of the log-in to itself if it
+	// were led on. From a page of this service it does not.
+	s.page(w, http.StatusOK, Page{Return: l.Return, Done: true})
 }
 
 // open gives a browser the cookie of a log-in.
@@ -187,10 +189,10 @@ func (s *server) logout(w http.ResponseWriter, r *http.Request) error {
 }
 
 // cookie makes the cookie of a log-in. No script reads it, and no page of another site makes the
-// browser send it along with anything but a visit.
+// browser send it along.
 func (s *server) cookie(r *http.Request, value string, seconds int) *http.Cookie {
 	c := &http.Cookie{
-		Name: auth.LoginCookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteLaxMode,
+		Name: auth.LoginCookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 	}
 	if r.TLS != nil || s.o.Proxied && r.Header.Get("X-Forwarded-Proto") == "https" {
 		c.Name, c.Secure = auth.SecureLoginCookie, true

@@ -2,6 +2,7 @@ package authrest_test
 
 import (
 	"fmt"
+	"html"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -64,7 +65,7 @@ func TestLoginWithTheToken(t *testing.T) {
 			t.Errorf("%s: %d %s", back, a.code, a.header.Get("Location"))
 		}
 		kept := cookieOf(t, s, a)
-		if kept.Name != auth.SecureLoginCookie || !kept.Secure || !kept.HttpOnly || kept.SameSite != http.SameSiteLaxMode || kept.Path != "/" || kept.Domain != "" || kept.MaxAge != 8*3600 {
+		if kept.Name != auth.SecureLoginCookie || !kept.Secure || !kept.HttpOnly || kept.SameSite != http.SameSiteStrictMode || kept.Path != "/" || kept.Domain != "" || kept.MaxAge != 8*3600 {
 			t.Errorf("%+v", kept)
 		}
 		if a := s.do(t, c, "GET /api/v1/apikey", ""); a.code != 200 {
@@ -132,7 +133,10 @@ func (s *site) follow(t *testing.T, c *http.Client, to string) (answer, []answer
 	for range 8 {
 		a := s.do(t, c, "GET "+to, "", "Accept", page)
 		way = append(way, a)
-		if a.code < 300 || a.code > 399 {
+		if _, next, ok := strings.Cut(a.text, `<meta http-equiv="refresh" content="0; url=`); ok && a.code == 200 {
+			next, _, _ = strings.Cut(next, `"`)
+			a.header.Set("Location", html.UnescapeString(next))
+		} else if a.code < 300 || a.code > 399 {
 			return a, way
 		}
 		to = a.header.Get("Location")

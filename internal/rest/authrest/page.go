@@ -20,13 +20,13 @@ var text string
 
 var loginPage = template.Must(template.New("login").Parse(text))
 
-// view is what the page of the log-in shows.
-type view struct {
-	Return   string // where the browser goes then
+// Page is what the page of the log-in shows.
+type Page struct {
+	Return   string // where the browser goes then: a path of this service
 	Sentence string // why it did not work
-	Style    template.CSS
 	Token    bool   // the root token can be given
 	Provider string // name of the identity provider; "" for none
+	Done     bool   // the browser is logged in, and goes on to Return
 }
 
 // policy lets a browser use nothing but the page's own style and form.
@@ -35,19 +35,25 @@ var policy = func() string {
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 }()
 
+// Show sends the page of the log-in.
+type Show func(w http.ResponseWriter, status int, p Page)
+
 // page shows the log-in.
-func (s *server) page(w http.ResponseWriter, status int, v view) {
-	v.Token = s.o.Root != nil
+func (s *server) page(w http.ResponseWriter, status int, p Page) {
+	p.Token = s.o.Root != nil
 	if s.o.Provider != nil {
-		v.Provider = s.o.Provider.DisplayName()
+		p.Provider = s.o.Provider.DisplayName()
 	}
-	show(w, status, v)
+	s.o.Show(w, status, p)
 }
 
-func show(w http.ResponseWriter, status int, v view) {
-	v.Style = template.CSS(style) //nolint:gosec // our own file
+// show sends a page that needs nothing but itself.
+func show(w http.ResponseWriter, status int, p Page) {
 	var out bytes.Buffer
-	_ = loginPage.Execute(&out, v) // into memory, of fields that the page has
+	_ = loginPage.Execute(&out, struct { // into memory, of fields that the page has
+		Page
+		Style template.CSS
+	}{p, template.CSS(style)}) //nolint:gosec // our own file
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
@@ -60,6 +66,14 @@ func show(w http.ResponseWriter, status int, v view) {
 
 // FailPage shows a log-in at the identity provider that failed, as oidc.Options.Fail wants it.
 func FailPage(w http.ResponseWriter, r *http.Request, status int, sentence string) {
+	Show(show).Fail(w, r, status, sentence)
+}
+
+// Fail is FailPage with another look. A nil one has the usual look.
+func (s Show) Fail(w http.ResponseWriter, r *http.Request, status int, sentence string) {
 	rest.Failed(r, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required"))
-	show(w, status, view{Sentence: sentence, Return: "/"})
+	if s == nil {
+		s = show
+	}
+	s(w, status, Page{Sentence: sentence, Return: "/"})
 }

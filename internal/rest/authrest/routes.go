@@ -24,6 +24,7 @@ type Options struct {
 	// Fresh returns when this replica knows what any other has acknowledged before the call; nil: there is no other.
 	Fresh   func(ctx context.Context) error
 	Proxied bool // a reverse proxy is in front: it says whether browsers come by https
+	Show    Show // sends the page of the log-in; nil: a plain one is sent
 }
 
 type server struct {
@@ -39,6 +40,9 @@ const mostLooks = 4
 func Routes(o Options) []rest.Route {
 	if o.Failed == nil {
 		o.Failed = &auth.Failures{}
+	}
+	if o.Show == nil {
+		o.Show = show
 	}
 	s := &server{o: o, looks: make(chan struct{}, mostLooks)}
 	routes := []rest.Route{

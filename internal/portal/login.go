@@ -1,0 +1,46 @@
+package portal
+
+import (
+	"bytes"
+	"html/template"
+	"net/http"
+	"sync"
+)
+
+// LogInPage is what the page of the log-in shows.
+type LogInPage struct {
+	Return   string // where the browser goes then: a path of the portal
+	Sentence string // why it did not work
+	Token    bool   // the root token can be given
+	Provider string // name of the identity provider; "" for none
+	Done     bool   // nothing is to be given: the browser goes on to Return
+}
+
+var logInTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("login.html").Funcs(words).ParseFS(pageFiles, "templates/login.html"))
+})
+
+// LogIn sends the page of the log-in. It stands alone: whoever looks at it may see nothing else.
+func LogIn(w http.ResponseWriter, status int, p LogInPage) {
+	var out bytes.Buffer
+	err := logInTemplate().ExecuteTemplate(&out, "login.html", struct {
+		LogInPage
+		Assets string
+	}{p, loadAssets().prefix})
+	if err != nil {
+		http.Error(w, "This page could not be made: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	heads(h)
+	w.WriteHeader(status)
+	_, _ = w.Write(out.Bytes())
+}
+
+// comesFromElsewhere says whether a link on a page of another site has led here: then the browser
+// keeps its log-in to itself, and only a page of the portal can ask it again.
+func comesFromElsewhere(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") == "navigate"
+}
