@@ -53,9 +53,17 @@ func TestOtherSites(t *testing.T) {
 	w := newGuarded(t)
 	w.logIn()
 	for _, c := range []struct{ method, path string }{
-		{"POST", "/login"}, {"POST", "/logout"}, {"POST", "/templates/" + debian + "/delete"}, {"POST", "/templates/" + debian + "/distribute"},
-		{"POST", "/api/v1/vm"}, {"DELETE", "/api/v1/vm"}, {"DELETE", "/api/v1/registry/vm"}, {"POST", "/api/v1/apikey"}, {"DELETE", "/api/v1/node"},
-		{"POST", "/admin/api/v1/permission/group/x"}, {"PUT", "/api/v1/vm"},
+		{"POST", "/login"},
+		{"POST", "/logout"},
+		{"POST", "/templates/" + debian + "/delete"},
+		{"POST", "/templates/" + debian + "/distribute"},
+		{"POST", "/api/v1/vm"},
+		{"DELETE", "/api/v1/vm"},
+		{"DELETE", "/api/v1/registry/vm"},
+		{"POST", "/api/v1/apikey"},
+		{"DELETE", "/api/v1/node"},
+		{"POST", "/admin/api/v1/permission/group/x"},
+		{"PUT", "/api/v1/vm"},
 	} {
 		for _, header := range []map[string]string{{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "", "Origin": "https://evil.test"}} {
 			if s := w.ask(c.method, c.path, url.Values{"a": {"b"}}, header); s.Code != http.StatusForbidden || !strings.Contains(s.Text, "another site") {
