@@ -76,9 +76,10 @@ type PollRequest struct {
 	HeldHash string    `json:"held_hash"`      // of Held
 	Held     []Held    `json:"held,omitempty"` // with HasHeld: everything the node has
 	HasHeld  bool      `json:"has_held,omitempty"`
-	Usage    *Usage    `json:"usage,omitempty"` // about every 5 s
-	Acks     []Ack     `json:"acks,omitempty"`  // orders taken (journalled) since the last poll
-	Host     string    `json:"host,omitempty"`  // address, when it changed
+	Usage    *Usage    `json:"usage,omitempty"`  // about every 5 s
+	Acks     []Ack     `json:"acks,omitempty"`   // orders taken (journalled) since the last poll
+	Pulled   int64     `json:"pulled,omitempty"` // bytes that came from registries since the last poll that was answered
+	Host     string    `json:"host,omitempty"`   // address, when it changed
 
 	Details []HeldDetail `json:"details,omitempty"` // of what the last answer asked about
 

@@ -110,12 +110,13 @@ type Options struct {
 
 	Devices Devices // nil: this node offers none
 
-	Registries Registries // where saves go; nil: this node cannot save
-	Saves      string     // directory of the saves that go on, on the file system of the templates
-	Errands    string     // file of what is to be done with templates; "": it does not outlive the agent
-	Uploads    Uploads    // where logs of VMs that failed go; nil: they stay here
-	CentralLog CentralLog // what sends this program's log; nil: it stays here
-	Updater    Updater    // what makes this program another version; nil: it stays what it is
+	Registries Registries   // where saves go; nil: this node cannot save
+	Saves      string       // directory of the saves that go on, on the file system of the templates
+	Errands    string       // file of what is to be done with templates; "": it does not outlive the agent
+	Uploads    Uploads      // where logs of VMs that failed go; nil: they stay here
+	CentralLog CentralLog   // what sends this program's log; nil: it stays here
+	Pulled     func() int64 // bytes that came from registries since this program runs; nil: it does not know
+	Updater    Updater      // what makes this program another version; nil: it stays what it is
 
 	Licence *license.File // of this node; nil: it needs none but its hypervisor's
 

@@ -30,6 +30,7 @@ type poller struct {
 	describe  []string  // what the controller asked about
 	usageAt   time.Time
 	usage     api.Usage // that the controller was sent and answered
+	pulled    int64     // bytes, of which it was told
 	refusedAt time.Time // since when another agent is in the way
 	pause     backoff
 }
@@ -38,6 +39,9 @@ type poller struct {
 // driver nor the cache's disk, so nothing that goes on can hold up a heartbeat.
 func (a *Agent) pollLoop(ctx context.Context) error {
 	p := &poller{a: a, needFull: true}
+	if a.opts.Pulled != nil {
+		p.pulled = a.opts.Pulled()
+	}
 	for ctx.Err() == nil {
 		if err := p.once(ctx); err != nil {
 			return err
@@ -69,6 +73,7 @@ func (p *poller) once(ctx context.Context) error {
 	if req.Usage != nil {
 		p.usage = *req.Usage
 	}
+	p.pulled += req.Pulled
 	p.needFull, p.describe = answer.NeedFull, answer.Describe
 	p.acks = p.acks[len(req.Acks):]
 	p.a.heed(answer)
@@ -155,6 +160,9 @@ func (p *poller) request(now time.Time) api.PollRequest {
 	}
 	if a.opts.Updater != nil {
 		req.Update = a.opts.Updater.Status()
+	}
+	if a.opts.Pulled != nil {
+		req.Pulled = a.opts.Pulled() - p.pulled
 	}
 	if p.needFull || req.InfoHash != p.infoHash {
 		req.Info = &info

@@ -33,6 +33,7 @@ type heardBy struct {
 
 	strange []Strange // nodes with VMs that nobody owns
 	vague   bool      // there are more of these
+	pulled  int64     // bytes that its nodes have pulled since it runs
 }
 
 // strangely says whether a digest told of VMs that nobody owns.
@@ -99,12 +100,15 @@ func (a *ages) observe(events []store.Event) {
 
 func (a *ages) hear(replica string, d *Digest) {
 	now := a.c.now()
-	h := heardBy{came: now, no: d.No, keeps: d.Keeps, nodes: d.read(now), strange: d.Strange, vague: d.Vague}
+	h := heardBy{came: now, no: d.No, keeps: d.Keeps, nodes: d.read(now), strange: d.Strange, vague: d.Vague, pulled: d.Pulled}
 	a.mu.Lock()
 	was, known := a.others[replica]
 	h.alive = was.alive || known && was.no != h.no
 	a.others[replica] = h
 	a.mu.Unlock()
+	if known && was.no != 0 {
+		a.c.series.pulled(h.pulled - was.pulled)
+	}
 	strange := h.strangely() || was.strangely() || !a.c.link.strangers.none()
 	if strange || now.Before(a.c.settled()) {
 		a.c.placer.touchAll() // a node that somebody hears may take starts, and one with other VMs on it fewer

@@ -93,7 +93,7 @@ func TestReplicaTakesOver(t *testing.T) {
 	})
 }
 
-// TestOneReplicaWritesNoDigest: where there are no others nothing is written.
+// TestOneReplicaWritesNoDigest: where there are no others nothing is written but the series.
 func TestOneReplicaWritesNoDigest(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -104,7 +104,7 @@ func TestOneReplicaWritesNoDigest(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.keepContact(time.Hour)
-		if after, err := c.backend.Barrier(t.Context()); err != nil || after != before {
+		if after, err := c.backend.Barrier(t.Context()); err != nil || after-before > int64(time.Hour/keepEvery) || c.tables.Digests.Len() > 0 {
 			t.Errorf("an idle hour took %d writes: %v", after-before, err)
 		}
 	})

@@ -34,6 +34,7 @@ func (k *keeper) chores(ctx context.Context) {
 		{"results of scans", !k.c.maintenance() && sweep, k.c.tidyScans},
 		{"deletions of templates", sweep, k.c.tidyDeletions},
 		{"digests of replicas", sweep, k.c.ages.tidy},
+		{"figures of the last days", true, k.c.series.keep},
 	} {
 		if !chore.due {
 			continue

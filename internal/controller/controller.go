@@ -132,6 +132,7 @@ type Controller struct {
 	ages      *ages
 	placer    *placer
 	tally     *tally
+	series    *series
 	meters    meters
 	macs      *macs // nil: MAC addresses are not managed
 	scanTurns *scanTurns
@@ -170,6 +171,7 @@ type Tables struct {
 	Errands   *store.Table[farm.Errand]
 	Outcomes  *store.Table[farm.Outcome] // of errands on nodes, by outcomeID
 	Scans     *store.Table[NodeScan]     // by node
+	Figures   *store.Table[Figures]      // of how busy the cloud was, by figuresKey
 }
 
 // RemovedNode is what is kept of a node that was removed, so that its agent can be
@@ -240,6 +242,7 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		Errands:  store.NewTable[farm.Errand](kindErrand),
 		Outcomes: store.NewTable[farm.Outcome](kindOutcome),
 		Scans:    store.NewTable[NodeScan](kindScan),
+		Figures:  store.NewTable[Figures](kindFigures),
 	}
 }
 
@@ -253,7 +256,7 @@ func given(value string) []string {
 
 // All gives every table, for opening the store.
 func (t *Tables) All() []store.AnyTable {
-	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests, t.Released, t.Events, t.MACs, t.Kept, t.Errands, t.Outcomes, t.Scans}
+	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests, t.Released, t.Events, t.MACs, t.Kept, t.Errands, t.Outcomes, t.Scans, t.Figures}
 }
 
 // New makes a controller over an open store. Nothing runs before Run.
@@ -268,6 +271,7 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 	c.ages = newAges(c)
 	c.placer = newPlacer(c)
 	c.tally = newTally(c)
+	c.series = newSeries(c)
 	c.meters = newMeters()
 	c.macs = newMACs(c)
 	c.scanTurns = newScanTurns()
@@ -287,12 +291,14 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 		c.ages.observe(events)
 		c.events.observe(events)
 		c.tally.observe(events)
+		c.series.observe(events)
 	})
 	c.events.load()
 	c.link.load()
 	c.placer.followPermits(opts.Permits)
 	c.placer.load()
 	c.tally.load()
+	c.series.load()
 	c.macs.load()
 	return c, nil
 }
@@ -305,6 +311,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	wg.Go(func() { c.followMaintenance(ctx) })
 	wg.Go(func() { c.ages.publish(ctx) })
 	wg.Go(func() { c.events.follow(ctx) })
+	wg.Go(func() { c.series.run(ctx) })
 	wg.Wait()
 	return ctx.Err()
 }

@@ -24,6 +24,7 @@ type Digest struct {
 	Pulls   map[string][]byte `json:"pulls,omitempty"`   // errand id -> 2 bytes of a node's place in Nodes, 1 of its progress in hundredths, and so on
 	Strange []Strange         `json:"strange,omitempty"` // nodes with VMs that nobody owns
 	Vague   bool              `json:"vague,omitempty"`   // there are more of these
+	Pulled  int64             `json:"pulled,omitempty"`  // bytes that its nodes have pulled since its replica runs
 }
 
 // Strange is the VMs of a node that nobody owns.
@@ -65,7 +66,7 @@ type told struct {
 // digest writes out the nodes that this replica has heard within their time-out.
 func (a *ages) digest(no int64) *Digest {
 	now := a.c.now()
-	d := &Digest{No: no, Keeps: a.c.keeping.Load()}
+	d := &Digest{No: no, Keeps: a.c.keeping.Load(), Pulled: a.c.series.told()}
 	room := maxPulls
 	for _, s := range a.c.link.all() {
 		id, err := uuid.Parse(s.node)

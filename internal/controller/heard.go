@@ -70,7 +70,7 @@ func (l *link) recall(text []byte) *heard {
 // remember keeps a poll that may come again as it is.
 func (s *session) remember(h *heard) {
 	r := &h.req
-	if len(h.text) > maxHeard || r.Info != nil || r.HasHeld || r.Update != nil || len(r.Acks)+len(r.Details)+len(r.Held) > 0 {
+	if len(h.text) > maxHeard || r.Info != nil || r.HasHeld || r.Update != nil || r.Pulled != 0 || len(r.Acks)+len(r.Details)+len(r.Held) > 0 {
 		return
 	}
 	s.mu.Lock()

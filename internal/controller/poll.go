@@ -151,6 +151,9 @@ func (c *Controller) describe(ctx context.Context, s *session, req *api.PollRequ
 	}
 	infoKnown, heldKnown := s.infoHash == req.InfoHash, s.heldHash == req.HeldHash
 	s.mu.Unlock()
+	if req.Pulled > 0 {
+		c.series.pulledHere(req.Pulled)
+	}
 	switch {
 	case req.Info != nil:
 		if err := c.storeInfo(ctx, req.NodeID, req.Info); err != nil {

@@ -99,6 +99,7 @@ func (t *tally) newsLocked(was counted, inst *farm.Instance, now time.Time) {
 	if !was.started && !inst.Started.IsZero() {
 		t.started.Inc()
 		t.booted.Observe(inst.Started.Sub(inst.Created))
+		t.c.series.started(inst.Started.Sub(inst.Created))
 		t.starts.Add(now, 0)
 	}
 	switch {

@@ -55,7 +55,7 @@ func Handler(o Options) http.Handler {
 
 // pages is the table of contents.
 func (p *portal) pages() []page {
-	return slices.Concat(p.instancePages(), p.templatePages(), p.nodePages(), p.eventPages())
+	return slices.Concat(p.dashboardPages(), p.instancePages(), p.templatePages(), p.nodePages(), p.eventPages())
 }
 
 // deeds is the table of what can be changed.

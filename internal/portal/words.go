@@ -16,6 +16,7 @@ var words = template.FuncMap{
 	"stamp":   stamp,
 	"bytes":   byteCount,
 	"percent": percent,
+	"seconds": func(s *float64) string { return lasting(*s) },
 	"state":   stateOf,
 	"join":    strings.Join,
 	"plural":  plural,

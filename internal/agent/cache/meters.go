@@ -21,6 +21,9 @@ func (c *Cache) Families() []meter.Family {
 	}
 }
 
+// Pulled gives the bytes of layers that were pulled.
+func (r *Registry) Pulled() int64 { return int64(r.pulled.Value()) }
+
 // Families gives the metrics of the source.
 func (r *Registry) Families() []meter.Family {
 	return []meter.Family{

@@ -245,7 +245,7 @@ func (n *node) keep(o *Options, at home.Home, parts *agent.Options) error {
 	if err != nil {
 		return err
 	}
-	parts.Templates, parts.Registries, parts.Saves = templates, source, at.Saves()
+	parts.Templates, parts.Registries, parts.Saves, parts.Pulled = templates, source, at.Saves(), source.Pulled
 	n.kept = append(n.kept, templates, source)
 	return nil
 }

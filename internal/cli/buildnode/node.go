@@ -189,6 +189,7 @@ func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, erro
 		Identity: identity, Link: client, Driver: n.Driver, Templates: templates, Journal: records,
 		Machine: agent.NewMachine(o.Home.Templates(), o.Home.VMs()), Logger: o.Logger, Version: obs.FullVersion(),
 		Registries: source, Saves: o.Home.Saves(), Errands: o.Home.Errands(), Uploads: source, CentralLog: centralLog(o.Shipper),
+		Pulled:  source.Pulled,
 		Licence: n.licence,
 		Devices: usb.NewOffer(usb.At(o.Home.USB()), usb.Tree, o.Logger), Updater: updaterOf(o.updater),
 	}, nil

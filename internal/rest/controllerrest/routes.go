@@ -127,6 +127,7 @@ func (s *server) coreRoutes() []rest.Route {
 		{Pattern: "GET /readyz", Permission: rest.Open, Do: s.ready},
 		{Pattern: "GET /api/v1/status", Permission: rest.Known, Do: s.status},
 		{Pattern: "GET /api/v1/stats", Permission: "view_logs", Do: s.stats},
+		{Pattern: "GET /api/v1/stats/series", Permission: "view_logs", Do: s.series},
 
 		{Pattern: "GET /api/v1/vm", Permission: "list_vms", Do: s.listVMs},
 		{Pattern: "GET /api/v1/vm/page", Permission: "list_vms", Do: s.pageVMs},

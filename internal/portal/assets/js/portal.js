@@ -7,6 +7,8 @@ import { choices } from "./choices.js";
 import "./moved.js";
 import { hurry } from "./distribute.js";
 import { quietForms } from "./quiet.js";
+import { charts } from "./charts.js";
+import { details } from "./details.js";
 
 choices();
 keys();
@@ -14,4 +16,6 @@ tables();
 dialogs();
 quietForms();
 followChanges();
+charts();
+details();
 hurry();

@@ -1,0 +1,292 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+const kindFigures = store.Kind("q")
+
+// The rhythm of the series.
+const (
+	sampleEvery = 10 * time.Second
+	keepEvery   = 5 * time.Minute // how often the holder of the lease records them
+	// figuresAtOnce is how many records are written together: the largest ones fit a transaction.
+	figuresAtOnce = 8
+	maxPulled     = 1 << 44 // bytes that a node is believed to have pulled between two polls
+)
+
+// series is how busy the cloud was: in steps of a minute for hours, in longer ones for days.
+// Every replica follows it by itself, since each sees all records; of what nodes pull it is
+// told by them or by the replica that they poll. The holder of the lease records it.
+type series struct {
+	c *Controller
+
+	mu    sync.Mutex // guards what follows
+	rings []ring
+	total int64     // bytes that nodes have told this replica of
+	kept  time.Time // up to when it is recorded
+	tried time.Time // when that was last tried
+}
+
+// ring has the newest points of one length of steps.
+type ring struct {
+	step   time.Duration
+	bunch  int64 // points in one record
+	points []point
+}
+
+func newSeries(c *Controller) *series {
+	return &series{c: c, kept: c.now(), tried: c.now(), rings: []ring{
+		{step: time.Minute, bunch: 60, points: make([]point, 6*60+3)},
+		{step: 10 * time.Minute, bunch: 72, points: make([]point, 7*24*6+6)},
+	}}
+}
+
+// number gives the number of a ring's step.
+func (r *ring) number(t time.Time) int64 { return max(t.Unix(), 0) / int64(r.step/time.Second) }
+
+// now gives the point of the step that goes on.
+func (r *ring) now(t time.Time) *point {
+	at := r.number(t)
+	p := &r.points[at%int64(len(r.points))]
+	if p.at != at {
+		*p = point{at: at}
+	}
+	return p
+}
+
+// seek gives the point of a step; nil where nothing is known of it.
+func (r *ring) seek(at int64) *point {
+	if at < 0 {
+		return nil
+	}
+	if p := &r.points[at%int64(len(r.points))]; p.at == at && p.samples > 0 {
+		return p
+	}
+	return nil
+}
+
+// each does something to the points of the steps that go on.
+func (s *series) each(do func(*point)) {
+	now := s.c.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.rings {
+		do(s.rings[i].now(now))
+	}
+}
+
+// run looks at the cloud again and again.
+func (s *series) run(ctx context.Context) {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		s.sample()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *series) sample() {
+	n := s.c.tally.count(s.c.now())
+	running := n.states[string(farm.Started)]
+	s.each(func(p *point) {
+		p.samples++
+		p.running += running
+		p.queue += n.queue
+		p.peak = max(p.peak, n.queue)
+	})
+}
+
+// started counts a VM that came up.
+func (s *series) started(took time.Duration) {
+	class := classOf(took)
+	s.each(func(p *point) { p.start(class) })
+}
+
+// pulledHere counts what a node that polls this replica has pulled.
+func (s *series) pulledHere(bytes int64) {
+	bytes = min(max(bytes, 0), maxPulled)
+	s.mu.Lock()
+	s.total += bytes
+	s.mu.Unlock()
+	s.pulled(bytes)
+}
+
+// pulled counts what nodes have pulled.
+func (s *series) pulled(bytes int64) {
+	if bytes > 0 {
+		s.each(func(p *point) { p.pulled += min(bytes, maxPulled) })
+	}
+}
+
+// told gives what nodes have told this replica of, to be passed on to the others.
+func (s *series) told() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.total
+}
+
+// load goes on from what is recorded.
+func (s *series) load() {
+	for _, f := range s.c.tables.Figures.All() {
+		s.take(f)
+	}
+}
+
+// observe takes over what another replica knew when this one was not there yet.
+func (s *series) observe(events []store.Event) {
+	for _, e := range events {
+		if f, ok := e.New.(*Figures); ok {
+			s.take(f)
+		}
+	}
+}
+
+// take takes over the points of a record that are of more looks than our own.
+func (s *series) take(f *Figures) {
+	now := s.c.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.rings {
+		r := &s.rings[i]
+		if f.Step != int64(r.step/time.Second) {
+			continue
+		}
+		last := r.number(now)
+		for j := range f.Points {
+			p := &f.Points[j]
+			if p.At < 0 || p.At > last || p.At <= last-int64(len(r.points)) {
+				continue
+			}
+			if own := r.seek(p.At); own == nil || own.samples < p.Samples {
+				r.points[p.At%int64(len(r.points))] = p.point()
+			}
+		}
+	}
+}
+
+// keep records what has come since it was last done, and forgets what is too old.
+func (s *series) keep(ctx context.Context, w store.Writer, now time.Time) error {
+	s.mu.Lock()
+	since := s.kept
+	if pause := now.Sub(s.tried); pause >= 0 && pause < keepEvery {
+		s.mu.Unlock()
+		return nil
+	}
+	s.tried = now
+	var changes []store.Change
+	busy := false
+	for i := range s.rings {
+		r := &s.rings[i]
+		busy = busy || r.busySince(since)
+		for b := r.number(since) / r.bunch; busy && b <= r.number(now)/r.bunch; b++ {
+			if f := r.figures(b); len(f.Points) > 0 {
+				changes = append(changes, store.Put(s.c.tables.Figures, figuresKey(r.step, b), f, store.Any))
+			}
+		}
+		changes = append(changes, s.outdatedLocked(r, now)...)
+	}
+	s.mu.Unlock()
+	for some := range slices.Chunk(changes, figuresAtOnce) {
+		if err := w.Commit(ctx, some...); err != nil {
+			return err
+		}
+	}
+	if busy {
+		s.mu.Lock()
+		s.kept = now
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// busySince says whether there was anything: what is not worth a write is recorded with what comes next.
+func (r *ring) busySince(t time.Time) bool {
+	first := r.number(t)
+	return slices.ContainsFunc(r.points, func(p point) bool {
+		return p.at >= first && (p.running > 0 || p.queue > 0 || p.pulled > 0 || p.starts != nil)
+	})
+}
+
+// figures gives the points of one record.
+func (r *ring) figures(bunch int64) *Figures {
+	f := &Figures{Step: int64(r.step / time.Second)}
+	for at := bunch * r.bunch; at < (bunch+1)*r.bunch; at++ {
+		if p := r.seek(at); p != nil {
+			f.Points = append(f.Points, p.figure())
+		}
+	}
+	return f
+}
+
+// outdatedLocked removes the records whose points nobody asks for any more.
+func (s *series) outdatedLocked(r *ring, now time.Time) (changes []store.Change) {
+	first := r.number(now) - int64(len(r.points))
+	for id, f := range s.c.tables.Figures.All() {
+		if n := len(f.Points); f.Step == int64(r.step/time.Second) && (n == 0 || f.Points[n-1].At < first) {
+			changes = append(changes, store.Delete(s.c.tables.Figures, id, store.Any))
+		}
+	}
+	return changes
+}
+
+// span is a range of the API: how long it is, and how many points become one.
+type span struct {
+	name  string
+	ring  int
+	steps int // of the ring
+	merge int
+}
+
+var spans = []span{
+	{api.RangeHour, 0, 60, 1},
+	{api.RangeQuarter, 0, 360, 3},
+	{api.RangeDay, 1, 144, 1},
+	{api.RangeWeek, 1, 1008, 6},
+}
+
+// Series says how busy the cloud was over a range of the API.
+func (c *Controller) Series(over string) (api.Series, error) {
+	i := slices.IndexFunc(spans, func(s span) bool { return s.name == over })
+	if i < 0 {
+		return api.Series{}, farm.Invalid("range", "must be %s, %s, %s or %s", api.RangeHour, api.RangeQuarter, api.RangeDay, api.RangeWeek)
+	}
+	return c.series.over(spans[i]), nil
+}
+
+func (s *series) over(o span) api.Series {
+	now := s.c.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := &s.rings[o.ring]
+	step, merge := time.Duration(o.merge)*r.step, int64(o.merge)
+	last := r.number(now) / merge
+	first := last - int64(o.steps/o.merge) + 1
+	out := api.Series{
+		Range: o.name, Step: int(step / time.Second), To: now.Truncate(time.Second),
+		From: time.Unix(first*int64(step/time.Second), 0).UTC(), Points: []api.SeriesPoint{},
+	}
+	for at := max(first, 0); at <= last; at++ {
+		sum := point{at: at}
+		for n := at * merge; n < (at+1)*merge; n++ {
+			if p := r.seek(n); p != nil {
+				sum.add(p)
+			}
+		}
+		if sum.samples > 0 {
+			out.Points = append(out.Points, sum.shown(step))
+		}
+	}
+	return out
+}

@@ -1,0 +1,162 @@
+package controller
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// Classes of start times: each is so much wider than the one before that what is told of one,
+// its middle, is at most 6 % from any time in it.
+const (
+	startClasses = 128
+	firstClass   = .01  // seconds, upper end of the first
+	classGrowth  = 1.11 // from the upper end of one to that of the next; the last is at 1.6 h
+)
+
+// classOf gives the class of a start time.
+func classOf(d time.Duration) int {
+	s := d.Seconds()
+	if s <= firstClass {
+		return 0
+	}
+	return min(int(math.Ceil(math.Log(s/firstClass)/math.Log(classGrowth))), startClasses-1)
+}
+
+// middle gives what is told of a class, in seconds.
+func middle(class int) float64 {
+	s := firstClass * math.Pow(classGrowth, float64(class)-.5)
+	digits := math.Pow(10, 2-math.Floor(math.Log10(s))) // three of them
+	return math.Round(s*digits) / digits
+}
+
+// point is what is known of one step.
+type point struct {
+	at      int64 // number of the step since 1970
+	samples int
+	running int // sum over the samples
+	queue   int // the same
+	peak    int
+	pulled  int64
+	starts  *[startClasses]uint32 // nil: none
+}
+
+// add sums up another point.
+func (p *point) add(q *point) {
+	p.samples += q.samples
+	p.running += q.running
+	p.queue += q.queue
+	p.peak = max(p.peak, q.peak)
+	p.pulled += q.pulled
+	if q.starts == nil {
+		return
+	}
+	if p.starts == nil {
+		p.starts = new([startClasses]uint32)
+	}
+	for i, n := range q.starts {
+		p.starts[i] += n
+	}
+}
+
+// start counts a VM that came up.
+func (p *point) start(class int) {
+	if p.starts == nil {
+		p.starts = new([startClasses]uint32)
+	}
+	p.starts[class]++
+}
+
+// started counts the VMs that came up.
+func (p *point) started() (n int) {
+	if p.starts == nil {
+		return 0
+	}
+	for _, k := range p.starts {
+		n += int(k)
+	}
+	return n
+}
+
+// within gives the time in which a share of the VMs came up; nil where none did.
+func (p *point) within(share float64) *float64 {
+	rest := math.Ceil(share * float64(p.started()))
+	if rest == 0 {
+		return nil
+	}
+	class := 0
+	for i, n := range p.starts {
+		if rest -= float64(n); rest <= 0 {
+			class = i
+			break
+		}
+	}
+	seconds := middle(class)
+	return &seconds
+}
+
+// shown is a point as the API has it.
+func (p *point) shown(step time.Duration) api.SeriesPoint {
+	out := api.SeriesPoint{
+		Time: time.Unix(p.at*int64(step/time.Second), 0).UTC(), QueuePeak: p.peak, Pulled: p.pulled,
+		Starts: p.started(), StartP50: p.within(.5), StartP95: p.within(.95),
+	}
+	if p.samples > 0 {
+		out.Running, out.Queue = mean(p.running, p.samples), mean(p.queue, p.samples)
+	}
+	return out
+}
+
+// mean gives a mean with two digits behind the point.
+func mean(sum, n int) float64 { return math.Round(100*float64(sum)/float64(n)) / 100 }
+
+// Figures is the record of some steps: what a controller that begins anew goes on from.
+type Figures struct {
+	Step   int64    `json:"step"` // seconds
+	Points []Figure `json:"points"`
+}
+
+// Figure is one step in a record. Its keys are short because there are many of it.
+type Figure struct {
+	At      int64    `json:"t"` // number of the step since 1970
+	Samples int      `json:"n"`
+	Running int      `json:"r,omitempty"`
+	Queue   int      `json:"q,omitempty"`
+	Peak    int      `json:"m,omitempty"`
+	Pulled  int64    `json:"b,omitempty"`
+	Starts  []uint32 `json:"s,omitempty"` // pairs of a class and the starts in it
+}
+
+// figure is a point as it is recorded.
+func (p *point) figure() Figure {
+	f := Figure{At: p.at, Samples: p.samples, Running: p.running, Queue: p.queue, Peak: p.peak, Pulled: p.pulled}
+	if p.starts != nil {
+		for class, n := range p.starts {
+			if n > 0 {
+				f.Starts = append(f.Starts, uint32(class), n)
+			}
+		}
+	}
+	return f
+}
+
+// point is what a record says of a step.
+func (f *Figure) point() point {
+	p := point{at: f.At, samples: f.Samples, running: f.Running, queue: f.Queue, peak: f.Peak, pulled: f.Pulled}
+	for i := 0; i+1 < len(f.Starts); i += 2 {
+		if class := f.Starts[i]; class < startClasses {
+			if p.starts == nil {
+				p.starts = new([startClasses]uint32)
+			}
+			p.starts[class] += f.Starts[i+1]
+		}
+	}
+	return p
+}
+
+// figuresKey names the record of some steps.
+func figuresKey(step time.Duration, bunch int64) string {
+	return fmt.Sprintf("%d-%d", int64(step/time.Second), bunch)
+}

@@ -1,0 +1,199 @@
+package portal
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func (p *portal) dashboardPages() []page {
+	return []page{{path: "/{$}", name: "dashboard", title: "Dashboard", topic: Instances | Nodes, load: loadDashboard}}
+}
+
+// dashboard is the front page.
+type dashboard struct {
+	Empty   bool // there is no node yet
+	Join    []string
+	Tiles   []tile
+	Ranges  []chip
+	Lacking []string // what could not be asked, and why
+	Charts  []chart
+	Series  *api.Series // nil: it could not be asked
+	Rows    []seriesRow
+	Curl    []string
+}
+
+// tile is a figure of the dashboard.
+type tile struct {
+	Name, Path  string
+	Value, Unit string
+	Sub         string
+	Note        string
+	Share       *float64 // 0..1, shown as a bar; nil: none
+}
+
+// chart is a picture of some columns of the series.
+type chart struct {
+	Title, Lines string // Lines: NAME=COLUMN, with commas
+	Unit         string // n, s or B
+}
+
+// seriesRow is one step of the series.
+type seriesRow struct {
+	Point api.SeriesPoint
+	Data  string // the columns as numbers, with commas; nothing where none is known
+}
+
+var charts = []chart{
+	{"Running instances", "running=1", "n"},
+	{"Queue", "waiting (mean)=2,most at a time=3", "n"},
+	{"Time to start", "half within=5,95 % within=6", "s"},
+	{"Pulled from registries", "bytes=7", "B"},
+}
+
+var rangeNames = []string{api.RangeHour, api.RangeQuarter, api.RangeDay, api.RangeWeek}
+
+func loadDashboard(v *visit) (any, error) {
+	d := &dashboard{Curl: []string{curl(v, "GET", "/api/v1/stats", "")}}
+	nodes, err := v.NodePage(v, client.PageOptions{Limit: 1})
+	if err := d.lacks("Nodes", err); err != nil {
+		return nil, err
+	}
+	if err == nil {
+		d.nodes(nodes)
+		if d.Empty = nodes.Total == 0; d.Empty {
+			d.Join = joinCommands(v)
+		}
+	}
+	stats, err := v.Stats(v)
+	if err := d.lacks("Instances and queue", err); err != nil {
+		return nil, err
+	}
+	if err == nil {
+		d.stats(stats)
+	}
+	disk, err := v.RegistryDisk(v)
+	if err := d.lacks("Registry storage", err); err != nil {
+		return nil, err
+	}
+	if err == nil {
+		d.registry(disk)
+	}
+	d.load(nodes)
+	return d, d.series(v)
+}
+
+// lacks notes what could not be asked. Who is not known is led to the log-in.
+func (d *dashboard) lacks(what string, err error) error {
+	if err == nil || errors.Is(err, client.ErrUnauthenticated) {
+		return err
+	}
+	d.Lacking = append(d.Lacking, what+": "+reason(err))
+	return nil
+}
+
+// reason is why something failed, as the API says it.
+func reason(err error) string {
+	if told, ok := errors.AsType[*client.Error](err); ok {
+		return told.Message
+	}
+	return err.Error()
+}
+
+func (d *dashboard) nodes(p api.NodePage) {
+	t := tile{Name: "Active nodes", Path: "/nodes", Value: strconv.Itoa(p.States[string(farm.NodeActive)]), Unit: fmt.Sprint("of ", p.Total)}
+	for _, state := range []farm.NodeState{farm.NodeUnhealthy, farm.NodeOffline} {
+		if n := p.States[string(state)]; n > 0 {
+			t.Note, t.Path = fmt.Sprint(n, " ", state), "/nodes?q=state:unhealthy,offline"
+			break
+		}
+	}
+	d.Tiles = append(d.Tiles, t)
+}
+
+// load adds what the nodes' machines do; without nodes that is nothing.
+func (d *dashboard) load(p api.NodePage) {
+	if p.States[string(farm.NodeActive)] == 0 {
+		return
+	}
+	for _, u := range []struct {
+		name  string
+		share float64
+	}{{"Processors, mean", p.CPUUtil}, {"Memory, mean", p.RAMUtil}} {
+		d.Tiles = append(d.Tiles, tile{Name: u.name, Path: "/nodes", Value: percent(u.share), Unit: "%", Sub: "of the active nodes", Share: &u.share})
+	}
+}
+
+func (d *dashboard) stats(s api.ControllerStats) {
+	queue := tile{Name: "Queue", Path: "/instances?q=state:scheduling", Value: strconv.Itoa(s.QueueDepth), Unit: "waiting"}
+	if s.QueueDepth > 0 {
+		queue.Sub = "the first for " + lasting(s.OldestWait)
+	}
+	capacity := tile{Name: "Capacity", Path: "/nodes", Value: "0", Unit: "slots", Note: "no node takes starts"}
+	if s.Capacity > 0 {
+		used := float64(s.CapacityUsed) / float64(s.Capacity)
+		capacity = tile{Name: "Capacity", Path: "/nodes", Value: percent(used), Unit: "%", Sub: fmt.Sprintf("%d of %d slots", s.CapacityUsed, s.Capacity), Share: &used}
+	}
+	d.Tiles = append(
+		d.Tiles,
+		tile{Name: "Running instances", Path: "/instances?q=state:started", Value: strconv.Itoa(s.Instances[string(farm.Started)])},
+		queue, capacity,
+	)
+}
+
+// lasting is a number of seconds as a time.
+func lasting(seconds float64) string { return span(time.Duration(seconds * float64(time.Second))) }
+
+func (d *dashboard) registry(disk api.DiskInfo) {
+	if disk.Total <= 0 {
+		return
+	}
+	used := float64(disk.Total-disk.Free) / float64(disk.Total)
+	value, unit, _ := strings.Cut(byteCount(disk.Total-disk.Free), " ")
+	d.Tiles = append(d.Tiles, tile{Name: "Registry storage", Path: "/templates", Value: value, Unit: unit, Sub: "of " + byteCount(disk.Total), Share: &used})
+}
+
+// series adds the charts.
+func (d *dashboard) series(v *visit) error {
+	over := v.q.Get("range")
+	if !slices.Contains(rangeNames, over) {
+		over = api.RangeHour
+	}
+	for _, name := range rangeNames {
+		d.Ranges = append(d.Ranges, chip{Name: name[:len(name)-1] + " " + name[len(name)-1:], On: name == over, Path: query("/", "range", name)})
+	}
+	d.Curl = append(d.Curl, curl(v, "GET", "/api/v1/stats/series?range="+over, ""))
+	s, err := v.Series(v, over)
+	if err != nil {
+		return d.lacks("Charts", err)
+	}
+	d.Series, d.Charts = &s, charts
+	for i := len(s.Points) - 1; i >= 0; i-- {
+		d.Rows = append(d.Rows, seriesRow{s.Points[i], columnsOf(s.Points[i])})
+	}
+	return nil
+}
+
+// columnsOf are the numbers of a point, for what draws them.
+func columnsOf(p api.SeriesPoint) string {
+	return fmt.Sprintf("%d,%v,%v,%d,%d,%s,%s,%d", p.Time.Unix(), p.Running, p.Queue, p.QueuePeak, p.Starts, number(p.StartP50), number(p.StartP95), p.Pulled)
+}
+
+func number(f *float64) string {
+	if f == nil {
+		return ""
+	}
+	return strconv.FormatFloat(*f, 'g', -1, 64)
+}
+
+// joinCommands are how a machine becomes a node of this cloud.
+func joinCommands(v *visit) []string {
+	return []string{"buildyard node token", "buildnode join " + shellQuoted(origin(v)) + " --token-file -", "buildnode run"}
+}

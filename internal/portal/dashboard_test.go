@@ -1,0 +1,33 @@
+package portal_test
+
+import (
+	"testing"
+
+	"github.com/buildyard/buildyard/client"
+)
+
+// TestDashboardOfAnEmptyCloud teaches how to make a node.
+func TestDashboardOfAnEmptyCloud(t *testing.T) {
+	w := newWorld(t, nil)
+	w.get("/").has(200, "No node yet", "buildnode join &#39;"+w.URL()+"&#39; --token-file -", "no node takes starts", "Registry storage", "!Not shown")
+	w.get("/nowhere").has(404)
+}
+
+// TestDashboard shows what the cloud does, with the numbers of the charts as a table.
+func TestDashboard(t *testing.T) {
+	w := newWorld(t, nil)
+	w.join("worker", 2)
+	w.push(debian, "debian")
+	w.start(client.StartRequest{TemplateID: debian, Count: 3})
+	w.get("/?range=24h").has(200, "Active nodes", ">2 <small>of 2</small>", "Running instances", ">3</a>", "3 of 8 slots", "Processors, mean",
+		`data-step="600"`, `data-row="`, "!No node yet", "!Not shown")
+	w.get("/?range=x").has(200, `data-range="1h"`)
+}
+
+// TestDashboardOfAStranger leads to the log-in.
+func TestDashboardOfAStranger(t *testing.T) {
+	w := newGuarded(t)
+	w.get("/").has(303)
+	w.logIn()
+	w.get("/").has(200, "No node yet")
+}

@@ -1,0 +1,20 @@
+package controllerrest
+
+import (
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+const maxRange = 16 // bytes of the name of a range
+
+// series answers how busy the cloud was.
+func (s *server) series(r *rest.Request) (any, error) {
+	over := r.Params.Text("range", maxRange)
+	if err := r.Params.Err(); err != nil {
+		return nil, err
+	}
+	if over == "" {
+		over = api.RangeHour
+	}
+	return s.c.Series(over)
+}
