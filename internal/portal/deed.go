@@ -21,6 +21,8 @@ type outcome struct {
 	To    string // the page that shows it; "": the results are shown
 	Back  string // the page that it was asked from, where results are shown
 	Items []result
+	Again any // the form once more, with what is wrong in it; nil: nothing is
+	Wrong bool
 }
 
 // result is what became of one thing.
@@ -66,6 +68,12 @@ func (p *portal) act(d deed) http.Handler {
 		switch {
 		case err != nil:
 			p.fail(w, r, g, err)
+		case out.Again != nil:
+			status := http.StatusOK
+			if out.Wrong {
+				status = http.StatusBadRequest
+			}
+			p.show(w, r, status, d.name, p.view(v, g, d.title, out.Again))
 		case out.To != "":
 			goTo(w, r, out.To)
 		default:

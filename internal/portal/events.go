@@ -133,6 +133,10 @@ func listEvents(v *visit) (any, error) {
 	if list.Wrong = wrongFilter(err, a.filter); list.Wrong != "" {
 		return list, nil
 	}
+	if client.CodeOf(err) == client.ErrRefused { // none are told
+		list.Off = true
+		return list, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -55,12 +55,12 @@ func Handler(o Options) http.Handler {
 
 // pages is the table of contents.
 func (p *portal) pages() []page {
-	return slices.Concat(p.dashboardPages(), p.instancePages(), p.templatePages(), p.nodePages(), p.eventPages())
+	return slices.Concat(p.dashboardPages(), p.instancePages(), p.templatePages(), p.nodePages(), p.eventPages(), p.groupPages(), p.logPages())
 }
 
 // deeds is the table of what can be changed.
 func (p *portal) deeds() []deed {
-	return slices.Concat(p.instanceDeeds(), p.templateDeeds(), p.nodeDeeds())
+	return slices.Concat(p.instanceDeeds(), p.templateDeeds(), p.nodeDeeds(), p.startDeeds(), p.groupDeeds())
 }
 
 func (p *portal) favicon(w http.ResponseWriter, r *http.Request) {
