@@ -35,7 +35,8 @@ type visit struct {
 	now   time.Time
 	title string // instead of the page's own; for pages of one thing
 
-	guarded bool // callers have to log in
+	registry *client.Registry // its permissions alone; nil where it is another process
+	guarded  bool             // callers have to log in
 }
 
 // view is what a template gets.
@@ -80,7 +81,11 @@ func (p *portal) visit(r *http.Request) (*visit, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &visit{Context: r.Context(), Controller: cloud, r: r, q: r.URL.Query(), now: time.Now(), guarded: p.o.Guarded}, nil
+	v := &visit{Context: r.Context(), Controller: cloud, r: r, q: r.URL.Query(), now: time.Now(), guarded: p.o.Guarded}
+	if p.o.Registry != nil {
+		v.registry, err = client.NewRegistry("http://"+inside, client.Options{Transport: relay{p.o.Registry, r}, Retries: client.NoRetries, MaxAnswer: maxAnswer})
+	}
+	return v, err
 }
 
 func (p *portal) view(v *visit, g page, title string, body any) view {

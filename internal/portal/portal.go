@@ -11,9 +11,11 @@ import (
 
 // Options configure the portal.
 type Options struct {
-	API     http.Handler // the controller's API, which judges whoever asks; also gets what is no page
-	Guarded bool         // callers have to log in
-	Version string       // of the program
+	API http.Handler // the controller's API, which judges whoever asks; also gets what is no page
+	// Registry has the permissions of the registry, where that is in this process; nil: elsewhere.
+	Registry http.Handler
+	Guarded  bool   // callers have to log in
+	Version  string // of the program
 	// Changes tells of what has changed in the cloud since the channel was last read, until stop
 	// is called; nil: pages do not refresh by themselves.
 	Changes func() (changed <-chan struct{}, take func() Topics, stop func())
@@ -55,12 +57,12 @@ func Handler(o Options) http.Handler {
 
 // pages is the table of contents.
 func (p *portal) pages() []page {
-	return slices.Concat(p.dashboardPages(), p.instancePages(), p.templatePages(), p.nodePages(), p.eventPages(), p.groupPages(), p.logPages())
+	return slices.Concat(p.dashboardPages(), p.instancePages(), p.templatePages(), p.accessPages(), p.nodePages(), p.eventPages(), p.groupPages(), p.logPages())
 }
 
 // deeds is the table of what can be changed.
 func (p *portal) deeds() []deed {
-	return slices.Concat(p.instanceDeeds(), p.templateDeeds(), p.nodeDeeds(), p.startDeeds(), p.groupDeeds())
+	return slices.Concat(p.instanceDeeds(), p.templateDeeds(), p.accessDeeds(), p.nodeDeeds(), p.startDeeds(), p.groupDeeds())
 }
 
 func (p *portal) favicon(w http.ResponseWriter, r *http.Request) {

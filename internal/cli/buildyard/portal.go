@@ -14,8 +14,12 @@ import (
 
 // withPortal serves the portal's pages, and everything else by the API.
 func (s *ControllerService) withPortal(api http.Handler) http.Handler {
+	var registry http.Handler
+	if s.registry != nil && s.registry.access != nil {
+		registry = s.registry.access.Guard().Handler(s.registry.access.Routes(), s.registry.log)
+	}
 	return portal.Handler(portal.Options{
-		API: api, Guarded: s.access.Guard() != nil, Version: obs.FullVersion(), Changes: s.changes, Logger: s.log,
+		API: api, Registry: registry, Guarded: s.access.Guard() != nil, Version: obs.FullVersion(), Changes: s.changes, Logger: s.log,
 	})
 }
 
