@@ -11,5 +11,5 @@ type flow struct {
 
 // flows is the list of what has to work.
 func flows() []flow {
-	return slices.Concat(instanceFlows, nodeFlows, templateFlows, pageFlows)
+	return slices.Concat(dashboardFlows, instanceFlows, nodeFlows, templateFlows, pageFlows)
 }

@@ -1,0 +1,15 @@
+package main
+
+var dashboardFlows = []flow{
+	{"dashboard", "dashboard: what runs, waits and is stored, with charts over 1 h to 7 d", showDashboard},
+}
+
+func showDashboard(p *page) error {
+	if _, err := p.start(p, p.name(), 2); err != nil {
+		return err
+	}
+	return steps(
+		p.to("/"), p.live(), p.see("Active nodes", "Running instances", "Registry storage", "Queue"), p.there("canvas"), p.picture("hour"),
+		p.click(`a[href*="range=7d"]`), p.at("/?range=7d"), p.there("canvas"), p.picture("week"),
+	)
+}
