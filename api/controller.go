@@ -39,11 +39,13 @@ type InstanceItem struct {
 	VM         Instance `json:"vm"`
 }
 
-// Explanation says why an instance waits, or why it does not: what GET vm adds as
-// explain when asked with explain=1.
+// Explanation says why an instance waits, or why it does not, and what became of it: what GET
+// vm adds as explain when asked with explain=1.
 type Explanation struct {
 	Reason string            `json:"reason"`
 	Nodes  []NodeExplanation `json:"nodes"` // those that can start it first, the best one first; empty when it does not wait
+	// Transitions are the changes of its state, the oldest first; at most 16.
+	Transitions []Transition `json:"transitions"`
 }
 
 // NodeExplanation says how a node stands to a waiting instance.

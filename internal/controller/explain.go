@@ -14,7 +14,7 @@ func (c *Controller) Explain(ctx context.Context, id string, sees func(node stri
 	if err != nil {
 		return api.Explanation{}, err
 	}
-	out := api.Explanation{Reason: settled(inst.Instance), Nodes: []api.NodeExplanation{}}
+	out := api.Explanation{Reason: settled(inst.Instance), Nodes: []api.NodeExplanation{}, Transitions: Transitions(inst.Transitions)}
 	if !inst.Waiting() {
 		return out, nil
 	}
@@ -50,4 +50,13 @@ func settled(inst *farm.Instance) string {
 	default:
 		return "it is placed on node " + node + ", where it is " + string(inst.State)
 	}
+}
+
+// Transitions gives the shape that changes of state have in the API.
+func Transitions(list []farm.Transition) []api.Transition {
+	out := make([]api.Transition, len(list))
+	for i, t := range list {
+		out[i] = api.Transition{State: string(t.State), Time: t.Time(), Message: t.Why}
+	}
+	return out
 }

@@ -48,6 +48,7 @@ func oneInstance(v *visit) (any, error) {
 	if out.Note == "" && vm.InstanceState == string(farm.Scheduling) {
 		out.Note = told.Explain.Reason
 	}
+	out.Line = lineOf(vm.CRTime, told.Explain.Transitions, time.Time{})
 	v.title = out.Name
 	out.Template, out.Node = vm.VMID, vm.NodeID
 	if page, err := v.InstancePage(v, client.PageOptions{Filter: "id:" + id, Limit: 1}); err == nil {
@@ -70,12 +71,15 @@ func pastInstance(v *visit, id string) (any, error) {
 		out.Name = short(id)
 	}
 	v.title = out.Name
-	out.Line = lineOf(past.Transitions, past.Finished)
+	out.Line = lineOf(past.CRTime, past.Transitions, past.Finished)
 	return out, nil
 }
 
-// lineOf gives the states of an instance with how long each took.
-func lineOf(all []api.Transition, end time.Time) (line []moment) {
+// lineOf gives the states of an instance with how long each took; it began by waiting.
+func lineOf(created time.Time, all []api.Transition, end time.Time) (line []moment) {
+	if !created.IsZero() {
+		all = append([]api.Transition{{State: string(farm.Scheduling), Time: created}}, all...)
+	}
 	for i, t := range all {
 		m := moment{State: t.State, Message: t.Message, Since: t.Time}
 		switch {

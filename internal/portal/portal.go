@@ -57,7 +57,7 @@ func Handler(o Options) http.Handler {
 
 // pages is the table of contents.
 func (p *portal) pages() []page {
-	return slices.Concat(p.dashboardPages(), p.instancePages(), p.templatePages(), p.accessPages(), p.nodePages(), p.eventPages(), p.groupPages(), p.logPages())
+	return slices.Concat(p.dashboardPages(), p.healthPages(), p.instancePages(), p.templatePages(), p.accessPages(), p.nodePages(), p.eventPages(), p.groupPages(), p.logPages())
 }
 
 // deeds is the table of what can be changed.

@@ -50,13 +50,10 @@ func pastInstance(p *farm.Past, seen sight) api.PastInstance {
 		GroupID: p.GroupID, Owner: p.Owner, NodeID: p.NodeID, NodeName: p.NodeName,
 		Message: p.Message, ScriptCode: p.ScriptCode, TTL: p.TTL,
 		CRTime: p.Created, Placed: p.Placed, Started: p.Started, Finished: p.Finished,
-		Transitions: make([]api.Transition, len(p.Transitions)),
+		Transitions: controller.Transitions(p.Transitions),
 	}
 	if !seen.node(p.NodeID) {
 		out.NodeName = ""
-	}
-	for i, t := range p.Transitions {
-		out.Transitions[i] = api.Transition{State: string(t.State), Time: t.Time(), Message: t.Why}
 	}
 	return out
 }

@@ -80,7 +80,7 @@ func TestInstanceShapes(t *testing.T) {
 	}
 
 	explained := c.call("GET", "/api/v1/vm?explain=1&id="+id, "")
-	want(t, "explained", strings.HasSuffix(string(explained.Body), `,"explain":{"reason":"there are no nodes","nodes":[]}}`), true)
+	want(t, "explained", strings.HasSuffix(string(explained.Body), `,"explain":{"reason":"there are no nodes","nodes":[],"transitions":[]}}`), true)
 	want(t, "explained keys", len(keys(t, explained.Body)), len(bare)+1)
 	want(t, "not explained", c.call("GET", "/api/v1/vm?explain=0&id="+id, ""), one)
 	want(t, "explain", c.call("GET", "/api/v1/vm?explain=2&id="+id, "").Message, "explain: must be one of 0, 1, false, true")
