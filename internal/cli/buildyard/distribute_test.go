@@ -19,8 +19,16 @@ func (y *yard) template(id string) api.TemplateDetail {
 	var detail api.TemplateDetail
 	y.get("/api/v1/registry/vm?id="+id, &detail)
 	i := slices.IndexFunc(list, func(t api.Template) bool { return t.ID == id })
-	if i < 0 || list[i] != detail.Template {
-		y.t.Fatalf("the list says %+v, the template itself %+v", list, detail.Template)
+	if i < 0 {
+		y.t.Fatalf("the list says %+v, without %s", list, id)
+	}
+	short, last := list[i], len(detail.Versions)-1
+	if short.VersionCount != len(detail.Versions) || short.LatestTag != detail.Versions[last].Tag {
+		y.t.Errorf("the list says %+v, the template itself %+v", short, detail)
+	}
+	short.LatestTag, short.VersionCount = "", 0 // in lists alone
+	if short != detail.Template {
+		y.t.Errorf("the list says %+v, the template itself %+v", short, detail.Template)
 	}
 	return detail
 }
