@@ -175,8 +175,8 @@ func (d *dashboard) series(v *visit) error {
 		return d.lacks("Charts", err)
 	}
 	d.Series, d.Charts = &s, charts
-	for i := len(s.Points) - 1; i >= 0; i-- {
-		d.Rows = append(d.Rows, seriesRow{s.Points[i], columnsOf(s.Points[i])})
+	for _, point := range slices.Backward(s.Points) {
+		d.Rows = append(d.Rows, seriesRow{point, columnsOf(point)})
 	}
 	return nil
 }

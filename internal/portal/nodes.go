@@ -156,7 +156,7 @@ func share(part, whole int) float64 {
 
 // joinView is how a machine becomes a node of this cloud.
 type joinView struct {
-	Token, Join string // commands: on the controller's machine, and on the one that joins
+	Ask, Join string // commands: on the controller's machine, and on the one that joins
 	Address     string
 	Loopback    bool // the address leads to this machine alone
 	Host        string
@@ -169,7 +169,7 @@ func joinOf(v *visit) joinView {
 		host = u.Hostname()
 	}
 	return joinView{
-		Token: "buildyard node token > token", Join: "buildnode join " + address + " --token-file token",
+		Ask: "buildyard node token > token", Join: "buildnode join " + address + " --token-file token",
 		Address: address, Host: host, Loopback: host == "localhost" || host == "::1" || strings.HasPrefix(host, "127."),
 	}
 }
