@@ -157,9 +157,9 @@ func share(part, whole int) float64 {
 // joinView is how a machine becomes a node of this cloud.
 type joinView struct {
 	Ask, Join string // commands: on the controller's machine, and on the one that joins
-	Address     string
-	Loopback    bool // the address leads to this machine alone
-	Host        string
+	Address   string
+	Loopback  bool // the address leads to this machine alone
+	Host      string
 }
 
 func joinOf(v *visit) joinView {
