@@ -60,8 +60,10 @@ func checkDetail(t *testing.T, c *transfer.Client, result api.PushResult) {
 	if d.Size != result.Size || v.Size != d.Size || d.LastPull == 0 || v.LastPull != d.LastPull || v.LastPush == 0 || v.CreationDate == 0 || d.Arch != "amd64" {
 		t.Fatalf("%+v", d)
 	}
-	if list, err := c.List(t.Context()); err != nil || len(list) != 1 || list[0] != d.Template {
-		t.Fatalf("the list says %+v, the template is %+v, %v", list, d.Template, err)
+	want := d.Template
+	want.LatestTag, want.VersionCount = v.Tag, len(d.Versions) // in lists alone
+	if list, err := c.List(t.Context()); err != nil || len(list) != 1 || list[0] != want {
+		t.Fatalf("the list says %+v, the template is %+v, %v", list, want, err)
 	}
 	info, err := c.Info(t.Context(), transfer.Ref{ID: templateID, Tag: v.Tag})
 	if err != nil || info.RAM != "2G" || info.CPU.Cores != 2 || info.UUID != templateID {
