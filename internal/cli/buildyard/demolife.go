@@ -22,7 +22,7 @@ func (d *demo) play(ctx context.Context) (err error) {
 	if d.api, err = client.NewController(d.services.URL(), client.Options{}); err != nil {
 		return err
 	}
-	d.ok("services", "controller %s, registry %s", d.services.URL(), d.services.RegistryURL())
+	d.ok("services", "controller and portal %s, registry %s", d.services.URL(), d.services.RegistryURL())
 	if d.node, err = d.openNode(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
