@@ -20,7 +20,7 @@ func (p *portal) dashboardPages() []page {
 // dashboard is the front page.
 type dashboard struct {
 	Empty   bool // there is no node yet
-	Join    []string
+	Join    joinView
 	Tiles   []tile
 	Ranges  []chip
 	Lacking []string // what could not be asked, and why
@@ -69,7 +69,7 @@ func loadDashboard(v *visit) (any, error) {
 	if err == nil {
 		d.nodes(nodes)
 		if d.Empty = nodes.Total == 0; d.Empty {
-			d.Join = joinCommands(v)
+			d.Join = joinOf(v)
 		}
 	}
 	stats, err := v.Stats(v)
@@ -95,18 +95,11 @@ func (d *dashboard) lacks(what string, err error) error {
 	if err == nil || errors.Is(err, client.ErrUnauthenticated) {
 		return err
 	}
-	d.Lacking = append(d.Lacking, what+": "+reason(err))
+	d.Lacking = append(d.Lacking, what+": "+refusal(err))
 	return nil
 }
 
 // reason is why something failed, as the API says it.
-func reason(err error) string {
-	if told, ok := errors.AsType[*client.Error](err); ok {
-		return told.Message
-	}
-	return err.Error()
-}
-
 func (d *dashboard) nodes(p api.NodePage) {
 	t := tile{Name: "Active nodes", Path: "/nodes", Value: strconv.Itoa(p.States[string(farm.NodeActive)]), Unit: fmt.Sprint("of ", p.Total)}
 	for _, state := range []farm.NodeState{farm.NodeUnhealthy, farm.NodeOffline} {
@@ -191,9 +184,4 @@ func number(f *float64) string {
 		return ""
 	}
 	return strconv.FormatFloat(*f, 'g', -1, 64)
-}
-
-// joinCommands are how a machine becomes a node of this cloud.
-func joinCommands(v *visit) []string {
-	return []string{"buildyard node token", "buildnode join " + shellQuoted(origin(v)) + " --token-file -", "buildnode run"}
 }

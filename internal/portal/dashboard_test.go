@@ -9,7 +9,7 @@ import (
 // TestDashboardOfAnEmptyCloud teaches how to make a node.
 func TestDashboardOfAnEmptyCloud(t *testing.T) {
 	w := newWorld(t, nil)
-	w.get("/").has(200, "No node yet", "buildnode join &#39;"+w.URL()+"&#39; --token-file -", "no node takes starts", "Registry storage", "!Not shown")
+	w.get("/").has(200, "No node yet", "buildnode join "+w.URL()+" --token-file token", "buildnode run", "no node takes starts", "Registry storage", "!Not shown")
 	w.get("/nowhere").has(404)
 }
 

@@ -37,7 +37,7 @@ func loadHealth(v *visit) (any, error) {
 	disk, err := v.RegistryDisk(v)
 	switch {
 	case err != nil && status.RegistryStatus == "Running":
-		h.Lacking = append(h.Lacking, "Registry storage: "+reason(err))
+		h.Lacking = append(h.Lacking, "Registry storage: "+refusal(err))
 	case err == nil && disk.Total > 0 && float64(disk.Free) < scarce*float64(disk.Total):
 		h.add("The registry has "+byteCount(disk.Free)+" of "+byteCount(disk.Total)+" free", "Delete templates or revert tags that nobody needs, or give the registry more room.", "/templates")
 	}
@@ -80,7 +80,7 @@ func nextOf(alarm string) string {
 func (h *health) nodes(v *visit) error {
 	page, err := v.NodePage(v, client.PageOptions{Filter: "state:unhealthy,offline", Limit: rowsOfPage})
 	if err != nil {
-		h.Lacking = append(h.Lacking, "Nodes: "+reason(err))
+		h.Lacking = append(h.Lacking, "Nodes: "+refusal(err))
 		return nil //nolint:nilerr // it is told on the page
 	}
 	for _, n := range page.Nodes {

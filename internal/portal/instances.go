@@ -144,7 +144,7 @@ func chosenOf(v *visit) (chosen, error) {
 	c := chosen{Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: v.q["id"]}
 	if !c.All {
 		if len(c.IDs) == 0 {
-			return c, &client.Error{Code: client.ErrInvalid, Message: "No instance is chosen: choose some rows first."}
+			return c, invalid("No instance is chosen: choose some rows first.")
 		}
 		c.Total = len(c.IDs)
 		for _, id := range c.IDs[:min(firstRows, len(c.IDs))] {
@@ -193,10 +193,10 @@ func doEnd(v *visit) (outcome, error) {
 		return outcome{}, err
 	}
 	if c.Total > typedFrom && strings.TrimSpace(v.q.Get("typed")) != plural(c.Total, "instance", "instances") {
-		return outcome{}, &client.Error{Code: client.ErrInvalid, Message: "Type " + plural(c.Total, "instance", "instances") + " to end as many. There may be another number of them by now."}
+		return outcome{}, invalid("Type " + plural(c.Total, "instance", "instances") + " to end as many. There may be another number of them by now.")
 	}
 	if c.Total > mostEnded {
-		return outcome{}, &client.Error{Code: client.ErrInvalid, Message: "At most " + plural(mostEnded, "instance", "instances") + " are ended at a time. Narrow the filter, or call the API."}
+		return outcome{}, invalid("At most " + plural(mostEnded, "instance", "instances") + " are ended at a time. Narrow the filter, or call the API.")
 	}
 	out := outcome{Back: "/instances"}
 	for _, id := range slices.Compact(c.IDs) {

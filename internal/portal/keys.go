@@ -55,7 +55,7 @@ func listKeys(v *visit) (any, error) {
 	if client.CodeOf(err) == client.ErrUnauthenticated {
 		return nil, err
 	}
-	list.Not = whyNot(err)
+	list.Not = refusal(err)
 	slices.SortFunc(keys, func(a, b api.Key) int { return cmp.Compare(a.ID, b.ID) })
 	for _, k := range keys {
 		row := keyRow{ID: k.ID, Groups: strings.Join(k.Groups, ", "), Created: k.Created, Expires: k.Expiration}

@@ -62,15 +62,6 @@ func oneNode(v *visit) (any, error) {
 	return out, nil
 }
 
-// refusal says why a part of a page is not shown; "" where it is.
-func refusal(err error) string {
-	if err == nil {
-		return ""
-	}
-	_, f := explain(err)
-	return f.Why
-}
-
 // allGauges are the bars of a node on its own page.
 func allGauges(n api.Node) []gauge {
 	all := append(gaugesOf(n), placesOf(n))

@@ -109,9 +109,9 @@ func (a nodeAct) nodesOf(v *visit) (nodeForm, error) {
 	f.Total = len(f.IDs)
 	switch {
 	case f.Total == 0:
-		return f, &client.Error{Code: client.ErrInvalid, Message: "No node is chosen: choose some rows first."}
+		return f, invalid("No node is chosen: choose some rows first.")
 	case f.Total > mostNodes:
-		return f, &client.Error{Code: client.ErrInvalid, Message: "At most " + plural(mostNodes, "node", "nodes") + " are changed at a time. Narrow the filter, or call the API."}
+		return f, invalid("At most " + plural(mostNodes, "node", "nodes") + " are changed at a time. Narrow the filter, or call the API.")
 	case f.Total > typedFrom:
 		f.Typed = plural(f.Total, "node", "nodes")
 	}
@@ -146,7 +146,7 @@ func (a nodeAct) act(v *visit) (outcome, error) {
 		return outcome{}, err
 	}
 	if f.Typed != "" && strings.TrimSpace(v.q.Get("typed")) != f.Typed {
-		return outcome{}, &client.Error{Code: client.ErrInvalid, Message: "Type " + f.Typed + " to change as many. There may be another number of them by now."}
+		return outcome{}, invalid("Type " + f.Typed + " to change as many. There may be another number of them by now.")
 	}
 	names := nodeNames(v)
 	out := outcome{Back: f.Back}
@@ -200,7 +200,7 @@ func drainOf(q url.Values, id string) (client.NodeConfig, error) {
 	if text := strings.TrimSpace(q.Get("deadline")); text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {
-			return config, &client.Error{Code: client.ErrInvalid, Message: "The deadline is a time such as 30m or 2h."}
+			return config, invalid("The deadline is a time such as 30m or 2h.")
 		}
 		limit := client.Duration(d)
 		config.DrainLimit = &limit
@@ -287,7 +287,7 @@ func editedNode(q url.Values, n api.Node) (client.NodeConfig, error) {
 		}
 		k, err := strconv.Atoi(text)
 		if err != nil {
-			wrong = &client.Error{Code: client.ErrInvalid, Message: name + ": must be an integer"}
+			wrong = invalid(name + ": must be an integer")
 		}
 		if k == was {
 			return nil
@@ -296,7 +296,7 @@ func editedNode(q url.Values, n api.Node) (client.NodeConfig, error) {
 	}
 	if k := number("max_vm_count", n.Capacity); k != nil {
 		if c.MaxVMCount = *k; *k == 0 {
-			wrong = &client.Error{Code: client.ErrInvalid, Message: "max_vm_count: must be an integer between 1 and 1000"}
+			wrong = invalid("max_vm_count: must be an integer between 1 and 1000")
 		}
 	}
 	if mode == string(farm.ByResource) {

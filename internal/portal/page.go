@@ -237,6 +237,20 @@ func explain(err error) (code int, f *failure) {
 	return code, f
 }
 
+// refusal says why a part of a page is not shown; "" where it is.
+func refusal(err error) string {
+	if err == nil {
+		return ""
+	}
+	_, f := explain(err)
+	return f.Why
+}
+
+// invalid is the error of a form that lacks something.
+func invalid(sentence string) error {
+	return &client.Error{Code: client.ErrInvalid, Message: sentence}
+}
+
 // statuses are what pages about failures say in HTTP.
 var statuses = map[client.Code]int{
 	client.ErrUnauthenticated: http.StatusUnauthorized, client.ErrForbidden: http.StatusForbidden,

@@ -66,7 +66,7 @@ func listPermissionGroups(v *visit) (any, error) {
 			return nil, err
 		}
 		if err != nil {
-			list.Not = append(list.Not, s.Name+": "+whyNot(err))
+			list.Not = append(list.Not, s.Name+": "+refusal(err))
 		}
 		for _, g := range groups {
 			if rows[g.Name] == nil {
@@ -114,7 +114,7 @@ func askPermissions(v *visit) (any, error) {
 		if client.CodeOf(err) == client.ErrUnauthenticated {
 			return nil, err
 		}
-		p.Not = whyNot(err)
+		p.Not = refusal(err)
 		f.Services = append(f.Services, p)
 	}
 	return f, nil
@@ -167,7 +167,7 @@ func (v *visit) eachShown(name string, do func(grants) error) (outcome, error) {
 		}
 		r := result{Name: name + " at the " + s.Key, Said: "Saved"}
 		if err := do(s); err != nil {
-			r.Why = whyNot(err)
+			r.Why = refusal(err)
 		}
 		out.Items = append(out.Items, r)
 	}

@@ -86,12 +86,12 @@ func oneTemplate(v *visit) (any, error) {
 		})
 	}
 	holders, err := v.TemplateHolders(v, detail.ID)
-	out.HoldersNot = whyNot(err)
+	out.HoldersNot = refusal(err)
 	out.hold(holders)
 	using, err := v.InstancePage(v, client.PageOptions{Filter: "template:" + detail.ID, Limit: 1})
-	out.Using, out.UsingNot = using.Total, whyNot(err)
+	out.Using, out.UsingNot = using.Total, refusal(err)
 	out.Spreads, err = spreadsOf(v, detail.ID)
-	out.SpreadsNot = whyNot(err)
+	out.SpreadsNot = refusal(err)
 	return out, nil
 }
 

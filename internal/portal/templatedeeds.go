@@ -39,7 +39,7 @@ func askDistribute(v *visit) (any, error) {
 		f.Tags = append(f.Tags, t.Tag)
 	}
 	page, err := v.NodePage(v, client.PageOptions{Sort: "name", Limit: maxChoices})
-	f.Nodes, f.Total, f.NodesNot = page.Nodes, page.Total, whyNot(err)
+	f.Nodes, f.Total, f.NodesNot = page.Nodes, page.Total, refusal(err)
 	if groups, err := v.Groups(v, client.ListOptions{}); err == nil { // without the permission there is no choice of them
 		f.Groups = groups
 	}
@@ -87,11 +87,6 @@ func doDistribute(v *visit) (outcome, error) {
 		return outcome{}, err
 	}
 	return outcome{To: templatePath(ask.TemplateID) + "/distributions/" + id}, nil
-}
-
-// invalid is the error of a form that lacks something.
-func invalid(sentence string) error {
-	return &client.Error{Code: client.ErrInvalid, Message: sentence}
 }
 
 func askCancelDistribution(v *visit) (any, error) {
@@ -155,12 +150,12 @@ func lossOf(v *visit, detail api.TemplateDetail, tag string) (loss, error) {
 	}
 	l.UsingPath = query("/instances", "q", filter)
 	page, err := v.InstancePage(v, client.PageOptions{Filter: filter, Limit: firstRows})
-	l.Using, l.UsingNot = page.Total, whyNot(err)
+	l.Using, l.UsingNot = page.Total, refusal(err)
 	for _, item := range page.Instances {
 		l.Instances = append(l.Instances, rowOf(item, page))
 	}
 	holders, err := v.TemplateHolders(v, detail.ID)
-	l.HoldingNot = whyNot(err)
+	l.HoldingNot = refusal(err)
 	for _, h := range holders {
 		if slices.ContainsFunc(h.Versions, func(held api.HeldVersion) bool { return gone[held.ContentID] }) {
 			l.Holding++
@@ -245,7 +240,7 @@ func doDeleteTemplate(v *visit) (outcome, error) {
 	if v.q.Get("nodes") == "1" {
 		r := result{Name: "Remove it from nodes"}
 		if answer, err := v.RemoveFromNodes(v, l.ID); err != nil {
-			r.Why = whyNot(err)
+			r.Why = refusal(err)
 		} else {
 			r.Said = plural(answer.RequestsSent, "node was asked", "nodes were asked")
 		}
@@ -256,7 +251,7 @@ func doDeleteTemplate(v *visit) (outcome, error) {
 		if len(out.Items) == 0 {
 			return outcome{}, err
 		}
-		r.Why = whyNot(err)
+		r.Why = refusal(err)
 	}
 	out.Items = append(out.Items, r)
 	if out.Failed() == 0 {

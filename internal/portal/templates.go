@@ -64,7 +64,7 @@ func listTemplates(v *visit) (any, error) {
 	list.Curl = curl(v, "GET", "/api/v1/registry/vm?"+url.Values{"filter": {a.filter}}.Encode(), "")
 	page, err := v.TemplatePage(v, a.options())
 	if errors.Is(err, client.ErrInvalid) && a.filter != "" {
-		list.Wrong = whyNot(err)
+		list.Wrong = refusal(err)
 		return list, nil
 	}
 	if err != nil {
@@ -102,18 +102,6 @@ func epoch(seconds int64) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(seconds, 0)
-}
-
-// whyNot says why a part of a page is left out; "" when it is not.
-func whyNot(err error) string {
-	var told *client.Error
-	switch {
-	case err == nil:
-		return ""
-	case errors.As(err, &told):
-		return told.Message
-	}
-	return err.Error()
 }
 
 // scanShort is what a scanner found, in short.

@@ -25,7 +25,7 @@ type stage struct {
 	open, guarded *rig.Cloud
 	api           *client.Controller // of the open cloud
 	template      string             // id of the template "guest" with the tag v1 in the open cloud
-	browser       context.Context    //nolint:containedctx // it is the browser
+	browser       context.Context    // it is the browser
 	fleet         *rig.Process
 	ends          []func() error
 }
