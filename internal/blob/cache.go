@@ -56,7 +56,7 @@ func (c *Frames) get(key frameKey, load func(buf []byte) ([]byte, error)) (*cach
 
 // rawFrames is the memory of frames that nobody reads any more: to clear new memory for each
 // that is decoded would cost a tenth of decoding it.
-var rawFrames = sync.Pool{New: func() any { b := make([]byte, FrameSize); return &b }}
+var rawFrames = sync.Pool{New: func() any { b := make([]byte, FrameSize+overrun); return &b }}
 
 // put says that a frame that get gave is not read any more.
 func (c *Frames) put(f *cachedFrame) {
@@ -70,8 +70,8 @@ func (c *Frames) put(f *cachedFrame) {
 
 // dropLocked counts a user less. The last one gives the memory back.
 func (c *Frames) dropLocked(f *cachedFrame) {
-	if f.users--; f.users == 0 && cap(f.raw) == FrameSize {
-		b := f.raw[:FrameSize]
+	if f.users--; f.users == 0 && cap(f.raw) == FrameSize+overrun {
+		b := f.raw[:FrameSize+overrun]
 		rawFrames.Put(&b)
 	}
 }

@@ -25,7 +25,7 @@ type Chain struct {
 	layers []*Layer
 	chain  []*Index
 	frames *Frames
-	sweeps idleSweeps
+	places windows
 }
 
 // OpenChain takes the layers of a chain, base first.
@@ -68,9 +68,7 @@ func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
 			c.frames.put(f)
 		}
 	}()
-	s := c.sweeps.take(c.chain, off)
-	s.end = off + int64(n)
-	for g, more := s.next(); more; g, more = s.next() {
+	for g := range c.places.segments(c.chain, off, off+int64(n)) {
 		dst := p[g.off-off : g.end-off]
 		if !g.data() {
 			clear(dst)
@@ -86,7 +84,6 @@ func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
 		}
 		copy(dst, at[g.layer].raw[g.at:])
 	}
-	c.sweeps.put(s)
 	if n < len(p) {
 		return n, io.EOF
 	}

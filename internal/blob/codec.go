@@ -11,6 +11,10 @@ import (
 // saving is the least share of a frame, in percent, that compression must save to be kept.
 const saving = 5
 
+// overrun is how far behind a frame's end the decoder may write meanwhile: with so much room it copies
+// in large steps to the end.
+const overrun = 16
+
 // The zstd coders are shared: EncodeAll and DecodeAll may be called from many goroutines. No checksum, since
 // the index has a better one. One window a frame bounds what a hostile frame can ask for.
 var (
@@ -47,13 +51,13 @@ func Unpack(f Frame, stored, buf []byte) ([]byte, error) {
 		return stored, nil
 	}
 	if cap(buf) < f.Raw {
-		buf = make([]byte, 0, f.Raw)
+		buf = make([]byte, 0, f.Raw+overrun)
 	}
 	dec, err := zdecoder()
 	if err != nil {
 		return nil, fmt.Errorf("zstd: %w", err)
 	}
-	raw, err := dec.DecodeAll(stored, buf[:0:f.Raw])
+	raw, err := dec.DecodeAll(stored, buf[:0:min(cap(buf), f.Raw+overrun)])
 	if err != nil {
 		return nil, corrupt("frame at %d does not decode: %v", f.Offset, err)
 	}

@@ -3,7 +3,6 @@ package blob
 import (
 	"math/bits"
 	"slices"
-	"sync"
 )
 
 // segment is a range of a disk and the layer of its chain that decides what is there.
@@ -95,47 +94,6 @@ func (s *sweep) top() int {
 		s.advance(top)
 		s.enter()
 	}
-}
-
-const (
-	keptSweeps = 16
-	// nearSweep is how far a sweep may have to go on to where it is needed; to begin a new one costs more.
-	nearSweep = 4 << 20
-)
-
-// idleSweeps keeps sweeps that came to where a read ended, since the next read mostly begins there.
-type idleSweeps struct {
-	mu   sync.Mutex // guards list
-	list []*sweep   // the newest last
-}
-
-// take gives the sweep that is nearest before off, or a new one. The caller sets its end.
-func (k *idleSweeps) take(chain []*Index, off int64) *sweep {
-	k.mu.Lock()
-	best := -1
-	for i, s := range k.list {
-		if s.pos <= off && off-s.pos <= nearSweep && (best < 0 || s.pos > k.list[best].pos) {
-			best = i
-		}
-	}
-	if best < 0 {
-		k.mu.Unlock()
-		return newSweep(chain, off, off)
-	}
-	s := k.list[best]
-	k.list = slices.Delete(k.list, best, best+1)
-	k.mu.Unlock()
-	s.pos = off
-	return s
-}
-
-func (k *idleSweeps) put(s *sweep) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.list) == keptSweeps {
-		k.list = slices.Delete(k.list, 0, 1)
-	}
-	k.list = append(k.list, s)
 }
 
 // layerSet is a set of layers, a bit for each.

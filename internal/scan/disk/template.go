@@ -17,7 +17,7 @@ import (
 // sharedFrames is how many decoded frames, of at most 1 MiB, are kept for all templates of
 // a storage: the folders and inodes of a file system lie in many of them, and what is near
 // each other in several layers when there are many.
-const sharedFrames = 160
+const sharedFrames = 96
 
 // Storage is the directory of a registry, which may be at work meanwhile. Layers that
 // several templates rest on are opened and decoded once. It may be used from many

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"sync"
 )
 
 const (
@@ -156,6 +157,8 @@ func (l *lister) read() error {
 	}
 	size := l.fs.super.blockSize
 	seen := map[uint64]bool{}
+	into := folderBlocks.Get().(*[]byte)
+	defer folderBlocks.Put(into)
 	for block, end := uint64(0), uint64((l.n.size+size-1)/size); block < end; {
 		r, err := c.run(block)
 		if err != nil {
@@ -170,7 +173,7 @@ func (l *lister) read() error {
 				return nil
 			}
 			seen[place] = true
-			if !l.block(place) {
+			if !l.block(place, into) {
 				return nil
 			}
 		}
@@ -179,9 +182,12 @@ func (l *lister) read() error {
 	return nil
 }
 
-// block reads the entries of a block. It says whether to go on.
-func (l *lister) block(place uint64) bool {
-	b, err := l.fs.block(place)
+// folderBlocks is the memory for blocks of folders, each of which a walk reads once.
+var folderBlocks = sync.Pool{New: func() any { return new([]byte) }}
+
+// block reads the entries of a block, which needs memory meanwhile. It says whether to go on.
+func (l *lister) block(place uint64, into *[]byte) bool {
+	b, err := l.fs.blockInto(place, into)
 	if err == nil {
 		b, err = l.checked(b)
 	}

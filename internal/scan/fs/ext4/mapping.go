@@ -3,6 +3,7 @@ package ext4
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 )
 
 // run says where blocks of a file lie that follow each other.
@@ -143,10 +144,28 @@ func (f *FS) extentBlock(n *inode, place uint64) ([]byte, error) {
 
 // block reads a block of metadata.
 func (f *FS) block(place uint64) ([]byte, error) {
-	if place == 0 || place >= f.super.blocks {
-		return nil, damaged("it refers to block %d of %d", place, f.super.blocks)
+	if err := f.within(place); err != nil {
+		return nil, err
 	}
 	return f.pages.get(int64(place)*f.super.blockSize, f.super.blockSize)
+}
+
+// blockInto reads a block past the pages, into memory that is enlarged if need be.
+func (f *FS) blockInto(place uint64, into *[]byte) ([]byte, error) {
+	if err := f.within(place); err != nil {
+		return nil, err
+	}
+	size := int(f.super.blockSize)
+	*into = slices.Grow((*into)[:0], size)[:size]
+	return *into, f.pages.read(*into, int64(place)*f.super.blockSize)
+}
+
+// within says whether there is such a block.
+func (f *FS) within(place uint64) error {
+	if place == 0 || place >= f.super.blocks {
+		return damaged("it refers to block %d of %d", place, f.super.blocks)
+	}
+	return nil
 }
 
 const (

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Metadata is read in pages, larger than most blocks, since inodes and folders that are
-// wanted together lie together.
+// Inodes are read in pages, larger than most blocks, since those that are wanted together
+// lie together. Blocks of folders do not: each is read once, and by itself.
 const (
 	leastPage = 16 << 10
 	pageBytes = 16 << 20 // of all pages that are kept
@@ -64,11 +64,8 @@ func (p *pages) load(number int64) ([]byte, error) {
 	}
 	p.mu.Unlock()
 	b := make([]byte, min(p.page, p.size-number*p.page))
-	if n, err := p.r.ReadAt(b, number*p.page); n < len(b) {
-		if err == nil || errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return nil, fmt.Errorf("read at %d: %w", number*p.page, err)
+	if err := p.read(b, number*p.page); err != nil {
+		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,4 +78,19 @@ func (p *pages) load(number int64) ([]byte, error) {
 		p.at[number] = p.used.PushFront(&page{number, b})
 	}
 	return b, nil
+}
+
+// read fills b, past what is kept.
+func (p *pages) read(b []byte, off int64) error {
+	if off < 0 || off > p.size-int64(len(b)) {
+		return damaged("it refers to byte %d of %d", off, p.size)
+	}
+	n, err := p.r.ReadAt(b, off)
+	if n == len(b) {
+		return nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("read at %d: %w", off, err)
 }

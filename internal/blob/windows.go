@@ -1,0 +1,87 @@
+package blob
+
+import (
+	"iter"
+	"slices"
+	"sync"
+)
+
+const (
+	// windowBytes is the part of a disk that is swept at once. A smaller one is swept too often by who reads
+	// forward, a larger one holds too much that who reads here and there does not need.
+	windowBytes = 4 << 20
+	// keptSegments bounds the memory of windows, each segment has 48 bytes.
+	keptSegments = 1 << 17
+)
+
+// windows keeps the segments of parts of a disk, since to find the place of a block anew takes a look into the
+// index of each layer of the chain.
+type windows struct {
+	mu    sync.Mutex // guards the fields below
+	at    map[int64][]segment
+	order []int64 // numbers of windows, the oldest first
+	held  int     // segments of all
+}
+
+// get gives the segments of a window in order. They must not be changed.
+func (w *windows) get(chain []*Index, number int64) []segment {
+	w.mu.Lock()
+	all, ok := w.at[number]
+	w.mu.Unlock()
+	if ok {
+		return all
+	}
+	begin, size := number*windowBytes, chain[len(chain)-1].size
+	s := newSweep(chain, begin, min(begin+windowBytes, size))
+	for g, more := s.next(); more; g, more = s.next() {
+		all = append(all, g)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.keepLocked(number, append(make([]segment, 0, len(all)), all...)) // without what is left over
+	return all
+}
+
+func (w *windows) keepLocked(number int64, all []segment) {
+	if _, again := w.at[number]; again {
+		return
+	}
+	for len(w.order) > 0 && w.held+len(all) > keptSegments {
+		w.held -= len(w.at[w.order[0]])
+		delete(w.at, w.order[0])
+		w.order = w.order[1:]
+	}
+	if w.at == nil {
+		w.at = map[int64][]segment{}
+	}
+	w.at[number] = all
+	w.order = append(w.order, number)
+	w.held += len(all)
+}
+
+// segments gives what covers a range of the disk, in order and cut to it.
+func (w *windows) segments(chain []*Index, off, end int64) iter.Seq[segment] {
+	return func(yield func(segment) bool) {
+		for off < end {
+			all := w.get(chain, off/windowBytes)
+			i, _ := slices.BinarySearchFunc(all, off, endsBehind)
+			for ; i < len(all) && off < end; i++ {
+				g := all[i]
+				g.extent = g.from(off)
+				g.end = min(g.end, end)
+				if !yield(g) {
+					return
+				}
+				off = g.end
+			}
+		}
+	}
+}
+
+// endsBehind has a search find the first segment that ends behind off.
+func endsBehind(g segment, off int64) int {
+	if g.end <= off {
+		return -1
+	}
+	return 1
+}
