@@ -6,7 +6,7 @@ import (
 )
 
 // TestCalm: at rest the collector waits until memory is needed; with the first worker it
-// is as it was, and stays so until the last one is done.
+// runs, and does so until the last one is done.
 func TestCalm(t *testing.T) {
 	now := func() (percent int, limit int64) {
 		percent = debug.SetGCPercent(100)
@@ -28,13 +28,13 @@ func TestCalm(t *testing.T) {
 	var c Calm
 	c.begin()
 	done := c.working()
-	expect("at work", percent, false)
+	expect("at work", percentAtWork, false)
 	c.done()
-	expect("one is left", percent, false)
+	expect("one is left", percentAtWork, false)
 	done()
 	expect("at rest", -1, true)
 	c.begin()
-	expect("at work again", percent, false)
+	expect("at work again", percentAtWork, false)
 	c.done()
 	expect("at rest again", -1, true)
 }

@@ -56,6 +56,7 @@ func (h *Host) beginFullLocked(o order) {
 	f := &full{order: o, cancel: cancel, done: make(chan struct{})}
 	h.full = f
 	h.goes.Go(func() {
+		defer h.o.Calm.working()() // once for all of it, and calm again when whoever waits knows
 		defer close(f.done)
 		defer cancel(nil)
 		h.endFull(ctx, f, h.runFull(ctx, f))

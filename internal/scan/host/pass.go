@@ -77,7 +77,7 @@ func (p *pass) run(ctx context.Context) (passed, error) {
 	defer cancel()
 	pieces := cut(listing.Wanted)
 	listing.Wanted = nil
-	done := make(chan *piece, 2*p.workers)
+	done := make(chan *piece, batchFiles/pieceFiles) // they read on while a batch is kept
 	var next atomic.Int64
 	var all sync.WaitGroup
 	for range p.workers {

@@ -369,8 +369,10 @@ func TestADamagedCatalogueIsRebuilt(t *testing.T) {
 	b.npm("a", "1.0.0")
 	b.start()
 	b.end()
-	if err := os.WriteFile(b.options.Catalogue, []byte(strings.Repeat("not a catalogue ", 4000)), 0o600); err != nil {
-		t.Fatal(err)
+	for _, path := range []string{b.options.Catalogue, b.options.Catalogue + ".damaged-20260101T000000.000Z"} {
+		if err := os.WriteFile(path, []byte(strings.Repeat("not a catalogue ", 4000)), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	b.open()
 	b.expect("npm a 1.0.0 node_modules/a/package.json")
@@ -378,7 +380,7 @@ func TestADamagedCatalogueIsRebuilt(t *testing.T) {
 	if w := b.Status().Warnings; !strings.Contains(strings.Join(w, "\n"), "set aside as "+b.options.Catalogue+".damaged-") {
 		t.Errorf("%q", w)
 	}
-	if left, _ := filepath.Glob(b.options.Catalogue + ".damaged-*"); len(left) != 1 {
+	if left, _ := filepath.Glob(b.options.Catalogue + ".damaged-*"); len(left) != 1 || strings.HasSuffix(left[0], "-20260101T000000.000Z") {
 		t.Errorf("%q", left)
 	}
 }

@@ -23,7 +23,7 @@ var restPart = part{
 	rows: func(int) []row.Row {
 		const after = "real-time scanning of the whole host, after a full scan of it and comparing all anew with another database of all advisories of SHARED"
 		return []row.Row{
-			{Name: rowIdle, What: "processor time of an idle service", Unit: "ticks", Target: 0, Need: 1, How: fmt.Sprintf("of 10 ms, in %s: %s; nobody asks the service meanwhile, and others use no more than %.0f %% of a core", idleTime, after, 100*quiet)},
+			{Name: rowIdle, What: "processor time of an idle service", Unit: "ticks", Target: 0, Need: 1, How: fmt.Sprintf("whole ones of 10 ms by the clock of the process, in %s: %s; nobody asks the service meanwhile, and others use no more than %.0f %% of a core", idleTime, after, 100*quiet)},
 			{Name: rowAnon, What: "memory of an idle service that is no file's", Unit: "MB", Target: 25, Digits: 1, Need: 1, How: "RssAnon at the end of the same minute"},
 			{Name: rowResident, What: "memory of an idle service", Unit: "MB", Target: 40, Digits: 1, Need: 1, How: "VmRSS at the same moment"},
 		}
@@ -40,7 +40,7 @@ var restPart = part{
 		case err != nil: // the memory counts on a machine that is not quiet, too
 			b.Spoil(err, rowIdle)
 		default:
-			b.Add(rowIdle, float64(u.ticks))
+			b.Add(rowIdle, float64(u.whole))
 			b.Note(rowIdle, "%s", u)
 		}
 		b.Add(rowAnon, s.figures.Rest.Anon)
@@ -62,7 +62,7 @@ func (s *stage) rest(ctx context.Context, b *bench) (spent, error) {
 	u, err := b.watchQuiet(ctx, s.service, idleTime)
 	var failed error
 	if s.figures.Rest, failed = memoryOf(s.process.PID()); err == nil {
-		s.figures.IdleTicks = &u.ticks
+		s.figures.IdleTicks = &u.whole
 	}
 	b.say("at rest: %.1f MB of no file, %.1f MB in all", s.figures.Rest.Anon, s.figures.Rest.Resident)
 	return u, errors.Join(err, failed)

@@ -12,24 +12,28 @@ import (
 
 // window is a stretch of time in which a service is looked at, from outside alone.
 type window struct {
-	pid    int
-	began  time.Time
-	before int64
-	own    int64
-	all    machine
+	pid      int
+	began    time.Time
+	before   int64
+	children int64 // of before
+	exact    time.Duration
+	own      int64
+	all      machine
 }
 
 // spent is what a window saw.
 type spent struct {
 	wall   time.Duration
-	ticks  int64   // of the service
+	ticks  int64 // of the service, as the kernel counts them
+	exact  time.Duration
+	whole  int64   // ticks that are in exact, and those of children
 	others float64 // part of one core that the rest of the machine used, the benchmark apart
 	writes int64   // of all disks
 	kb     int64
 }
 
 func (s spent) String() string {
-	return fmt.Sprintf("%d ticks in %.1f s, others %.1f %% of a core and %d writes of %d KB to disks", s.ticks, s.wall.Seconds(), 100*s.others, s.writes, s.kb)
+	return fmt.Sprintf("%.2f ms of processor time in %.1f s (the kernel's count of ticks went up by %d), others %.1f %% of a core and %d writes of %d KB to disks", float64(s.exact)/float64(time.Millisecond), s.wall.Seconds(), s.ticks, 100*s.others, s.writes, s.kb)
 }
 
 // share is the part of one core that the service used.
@@ -37,23 +41,27 @@ func (s spent) share() float64 { return float64(s.ticks) * float64(tick) / float
 
 func open(pid int) (w window, err error) {
 	w.pid = pid
-	var errs [3]error
+	var errs [4]error
 	w.all, errs[0] = machineNow()
-	w.own, errs[1] = ticks(os.Getpid())
-	w.before, errs[2] = ticks(pid)
+	w.own, _, errs[1] = ticks(os.Getpid())
+	w.before, w.children, errs[2] = ticks(pid)
+	w.exact, errs[3] = clock(pid)
 	w.began = time.Now()
 	return w, errors.Join(errs[:]...)
 }
 
 func (w window) close() (s spent, err error) {
 	s.wall = time.Since(w.began)
-	var errs [3]error
+	var errs [4]error
 	var all machine
-	var own int64
-	s.ticks, errs[0] = ticks(w.pid)
-	own, errs[1] = ticks(os.Getpid())
+	var own, children int64
+	s.exact, errs[3] = clock(w.pid)
+	s.ticks, children, errs[0] = ticks(w.pid)
+	own, _, errs[1] = ticks(os.Getpid())
 	all, errs[2] = machineNow()
 	s.ticks -= w.before
+	s.exact -= w.exact
+	s.whole = int64(s.exact/tick) + children - w.children
 	others := all.busy - w.all.busy - s.ticks - (own - w.own)
 	s.others = max(0, float64(others)*float64(tick)/float64(s.wall))
 	s.writes, s.kb = all.writes-w.all.writes, all.kb-w.all.kb

@@ -5,9 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -21,31 +19,12 @@ import (
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/meter"
-	"github.com/buildyard/buildyard/internal/registry/files"
+	"github.com/buildyard/buildyard/internal/registry/files/filestest"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 	"github.com/buildyard/buildyard/internal/scan/host"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
-
-// fileServer is the registry's file server.
-type fileServer struct{ *files.Store }
-
-func (f fileServer) Upload(_ context.Context, name string, content []byte) error {
-	_, err := f.Put(files.Upload{Name: name, Body: bytes.NewReader(content), Size: -1})
-	return err
-}
-
-func (f fileServer) Download(_ context.Context, name string, _ int64) ([]byte, error) {
-	in, err := f.File(name)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	return io.ReadAll(in)
-}
-
-func (f fileServer) RemoveFile(_ context.Context, name string) error { return f.Remove(name) }
 
 // yard is a controller with one node.
 type yard struct {
@@ -57,16 +36,13 @@ type yard struct {
 
 func newYard(t *testing.T) *yard {
 	t.Helper()
-	root, err := os.OpenRoot(t.TempDir())
-	must(t, err)
-	shelf, err := files.Open(files.Options{Root: root})
-	must(t, err)
+	shelf := filestest.Open(t)
 	tables := controller.NewTables(controllerrest.Element)
 	st, err := store.Open(t.Context(), mem.New(), store.Options{Tables: tables.All()})
 	must(t, err)
 	y := &yard{}
 	log := slog.New(slog.DiscardHandler)
-	y.Controller, err = controller.New(t.Context(), st, tables, controller.Options{Files: fileServer{shelf}, Logger: log})
+	y.Controller, err = controller.New(t.Context(), st, tables, controller.Options{Files: shelf, Logger: log})
 	must(t, err)
 	routes := controllerrest.Handler(controllerrest.Options{Controller: y.Controller, RequestTimeout: time.Minute, Logger: log})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -79,7 +55,7 @@ func newYard(t *testing.T) *yard {
 	y.url = server.URL
 	t.Cleanup(func() {
 		server.Close()
-		must(t, errors.Join(st.Close(), shelf.Close()))
+		must(t, st.Close())
 	})
 	y.node, err = y.Join(t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: y.JoinToken(), Name: "n", Host: "10.0.0.1", Arch: "amd64"})
 	must(t, err)

@@ -1,10 +1,13 @@
 package ledger
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,17 +77,34 @@ func (l *Ledger) prepare() error {
 }
 
 // Repair sets a damaged file aside and begins a new one. It gives the name that the old
-// one has now.
+// one has now. Those that were set aside before are removed, so that a disk which damages
+// files does not fill up with them.
 func (l *Ledger) Repair(now time.Time) (string, error) {
 	l.writes.Lock()
-	aside := fmt.Sprintf("%s.damaged-%s", l.o.Path, now.UTC().Format("20060102T150405.000Z"))
+	aside := l.o.Path + damagedMark + now.UTC().Format("20060102T150405.000Z")
 	err := l.file.replace(func() error { return os.Rename(l.o.Path, aside) })
 	l.totals.Store(&totals{})
 	l.writes.Unlock()
 	if err != nil {
 		return "", fmt.Errorf("setting the damaged catalogue aside: %w", err)
 	}
+	l.removeDamaged(aside)
 	return aside, l.prepare()
+}
+
+// damagedMark follows the path of a file in the names of those that were set aside.
+const damagedMark = ".damaged-"
+
+// removeDamaged removes what was set aside but for one. What cannot be removed stays: a catalogue
+// that works matters more.
+func (l *Ledger) removeDamaged(but string) {
+	folder, name := filepath.Split(l.o.Path)
+	list, _ := os.ReadDir(cmp.Or(folder, "."))
+	for _, e := range list {
+		if path := folder + e.Name(); path != but && strings.HasPrefix(e.Name(), name+damagedMark) {
+			_ = os.Remove(path)
+		}
+	}
 }
 
 // Close closes the file and gives the place back.

@@ -1,0 +1,71 @@
+// Package filestest is the registry's file server in the process of a test, as the controller asks
+// it.
+//
+// It is not a server: nothing listens, and nobody is asked for a permission.
+//
+// Invariant: what it answers, the real store of files has answered, unless it is away.
+package filestest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/registry/files"
+)
+
+// Server is the file server.
+type Server struct {
+	*files.Store
+	Dir  string      // where the files lie
+	Away atomic.Bool // it refuses changes
+}
+
+// Open opens one that ends with the test.
+func Open(t testing.TB) *Server {
+	t.Helper()
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := files.Open(files.Options{Root: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return &Server{Store: s, Dir: dir}
+}
+
+var errAway = errors.New("away")
+
+// Upload stores a file.
+func (s *Server) Upload(_ context.Context, name string, content []byte) error {
+	if s.Away.Load() {
+		return errAway
+	}
+	_, err := s.Put(files.Upload{Name: name, Body: bytes.NewReader(content), Size: -1})
+	return err
+}
+
+// Download gives a file.
+func (s *Server) Download(_ context.Context, name string, _ int64) ([]byte, error) {
+	in, err := s.File(name)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return io.ReadAll(in)
+}
+
+// RemoveFile removes a file.
+func (s *Server) RemoveFile(_ context.Context, name string) error {
+	if s.Away.Load() {
+		return errAway
+	}
+	return s.Remove(name)
+}
