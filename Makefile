@@ -20,10 +20,12 @@ test: ## run all tests with the race detector; installs what they need
 	scripts/need.sh test
 	GORACE=atexit_sleep_ms=10 CGO_ENABLED=1 go test -race -p 3 -trimpath -vet=off -shuffle=on -timeout 20m -json $(FIRST) ./... | CGO_ENABLED=0 go run ./internal/tools/testsum
 
-# -trimpath as in the tests: what was compiled in another clone need not be again.
+# -trimpath as in the tests: what was compiled in another clone need not be again. Without cgo
+# as the products, and so that the second module finds what was learned of the first.
 lint: ## check style, mistakes and formatting, and that the other systems compile
 	scripts/need.sh lint
-	GOFLAGS="$${GOFLAGS:-} -trimpath" $(TOOLS)/golangci-lint run
+	CGO_ENABLED=0 GOFLAGS="$${GOFLAGS:-} -trimpath" $(TOOLS)/golangci-lint run
+	tools=$(TOOLS); cd test/e2e && CGO_ENABLED=0 GOFLAGS="$${GOFLAGS:-} -trimpath" $$tools/golangci-lint run
 	unformatted=$$($(GO_FILES) $(TOOLS)/gofumpt -l); echo "$$unformatted"; test -z "$$unformatted"
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet -trimpath ./...
 
@@ -58,6 +60,11 @@ bench-scan: ## measure scans of a large tree as folder, disk and template, match
 bench-host: ## measure the host scanner as root: idle, foreign writes, a new package, a storm, a full scan beside the image scanner: ROUNDS=5, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row; needs SHARED (../shared)
 	scripts/need.sh bench-host
 	go run ./test/bench/host -shared $(or $(SHARED),../shared) -rounds $(or $(ROUNDS),5) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
+
+bench-portal: ## measure pages, refreshes, 20 tabs and the heap of one tab in a real Chromium, of a cloud of 10,000 instances: WATCH=seconds of that tab (600), ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
+	scripts/need.sh e2e
+	CGO_ENABLED=0 go build -C test/e2e -trimpath -o ../../bin/bench-portal ./bench
+	bin/bench-portal $(if $(WATCH),-seconds $(WATCH)) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
 test-peers: ## compare the packages found in a large tree with those of scalibr and syft: every difference stands in test/peers/differences.tsv
 	scripts/need.sh peers
@@ -104,4 +111,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host test-peers demo test-fault contract auth-matrix e2e test-images e2e-host test-walks clean help
+.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host bench-portal test-peers demo test-fault contract auth-matrix e2e test-images e2e-host test-walks clean help

@@ -57,6 +57,14 @@ type NodeExplanation struct {
 	Score    string `json:"score,omitempty"`  // how well it suits
 }
 
+// Console says that the screen of an instance can be seen: what GET vm/console answers without
+// the upgrade to a WebSocket that opens it.
+type Console struct {
+	InstanceID string `json:"instance_id"`
+	NodeID     string `json:"node_id"` // that is asked to show it
+	Open       int    `json:"open"`    // consoles of the instance that are open now
+}
+
 // VMInfo is what is known of a VM. Its integers are never negative.
 type VMInfo struct {
 	UUID           string    `json:"uuid"`
@@ -171,7 +179,10 @@ type ControllerStatus struct {
 
 	Maintenance *Maintenance `json:"maintenance,omitempty"` // while one goes on
 	UnknownVMs  int          `json:"unknown_vms,omitempty"` // that nobody owns, on all nodes
-	Alarms      []string     `json:"alarms,omitempty"`      // what an operator has to look at
+	// RegistryDamaged counts templates and versions that the registry cannot serve whole.
+	RegistryDamaged int `json:"registry_damaged,omitempty"`
+
+	Alarms []string `json:"alarms,omitempty"` // what an operator has to look at
 }
 
 // SaveImage is a request to save an instance as a version of a template.

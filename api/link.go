@@ -12,6 +12,7 @@ const (
 	PathReport  = "/queue/v1/report"
 	PathDisjoin = "/queue/v1/disjoin"
 	PathPass    = "/queue/v1/pass" //nolint:gosec // a path
+	PathConsole = "/queue/v1/console"
 )
 
 // JoinRequest registers a node: POST PathJoin. NodeID and Credential are given by
@@ -141,9 +142,22 @@ type PollAnswer struct {
 	// Errands are what the node is to do with its templates, for no instance. An agent
 	// that does not know the field leaves them undone.
 	Errands []Errand `json:"errands,omitempty"`
+	// Consoles are screens that somebody wants to see. An agent that does not know the field
+	// shows none.
+	Consoles []ConsoleCall `json:"consoles,omitempty"`
 	// Update asks for another version of the agent. One that does not know the field goes
 	// on as it is.
 	Update *AgentUpdate `json:"update,omitempty"`
+}
+
+// ConsoleCall asks a node to open a WebSocket for the screen of a VM: GET
+// PathConsole?node_id=...&session=... with the credential of the node. Both sides then send
+// binary messages with whatever the screen and its viewer say (RFB); the frame that closes it
+// may say why. A call may come more than once; the controller takes a session once.
+type ConsoleCall struct {
+	Session    string `json:"session"` // a secret
+	InstanceID string `json:"instance_id"`
+	Claim      string `json:"claim"`
 }
 
 // OrderKind is what an order asks for.

@@ -1,7 +1,5 @@
 package api
 
-import "encoding/json"
-
 // InstancePage is a part of the instances that fit a filter, in an order, with what a table of
 // them needs. Its numbers are of all that fit.
 type InstancePage struct {
@@ -12,12 +10,6 @@ type InstancePage struct {
 	Instances []InstanceItem    `json:"instances"`
 }
 
-// EncodedInstancePage is an InstancePage whose instances are JSON text already.
-type EncodedInstancePage struct {
-	InstancePage
-	Instances []json.RawMessage `json:"instances"`
-}
-
 // NodePage is a part of the nodes that fit a filter, in an order. Its numbers are of all that fit.
 type NodePage struct {
 	Total    int            `json:"total"`
@@ -26,6 +18,7 @@ type NodePage struct {
 	VMs      int            `json:"vms"`      // that run on them
 	CPUUtil  float64        `json:"cpu_util"` // mean of the active ones, 0..1
 	RAMUtil  float64        `json:"ram_util"`
+	Groups   map[string]int `json:"groups"` // how many are in each group that has some, by its id
 	Nodes    []Node         `json:"nodes"`
 }
 

@@ -15,6 +15,25 @@ type PermissionGroup struct {
 	Permissions []string `json:"permissions"`
 }
 
+// Rights is what a caller may do (GET /api/v1/rights).
+type Rights struct {
+	// Root says that the caller may do everything, what is the root user's own too.
+	Root bool `json:"root"`
+	// Enforced says that permissions count, Managed that rights on single nodes and templates do.
+	Enforced bool `json:"enforced"`
+	Managed  bool `json:"managed"`
+	// Groups are the permission groups as which the caller may act.
+	Groups []string `json:"groups"`
+	// Permissions are those of the controller that the caller has.
+	Permissions []string `json:"permissions"`
+	// Nodes maps the id of a node that was asked about to the rights that the caller has on it.
+	// It is empty where such rights do not count.
+	Nodes map[string][]string `json:"nodes"`
+	// Registry is what the registry lets the caller do with the template that was asked about;
+	// nil: everything, or none was asked about.
+	Registry *CallerRights `json:"registry,omitempty"`
+}
+
 // LoginProvider is what clients discover a log-in with the identity provider by.
 type LoginProvider struct {
 	UserNameField string `json:"user_name_field"`

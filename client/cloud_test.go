@@ -2,9 +2,7 @@ package client_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -18,9 +16,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/agent/fleet"
-	"github.com/buildyard/buildyard/internal/cli/buildyard"
-	"github.com/buildyard/buildyard/internal/config"
-	"github.com/buildyard/buildyard/internal/transfer"
+	"github.com/buildyard/buildyard/internal/cli/buildyard/cloudtest"
 )
 
 // The templates of the cloud, with the tags v1 and v2; the first is called debian.
@@ -53,7 +49,7 @@ func beside(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	s, stop, err := serveCloud(dir)
+	s, stop, err := cloudtest.Open(dir, map[string]string{"SVC_MANAGE_MAC_ADDRESSES": "true", "SVC_MAC_ADDR_RANGE": "52:54:00:00:00:00-52:54:00:00:00:FF"})
 	if err != nil {
 		return 1, err
 	}
@@ -66,60 +62,19 @@ func beside(m *testing.M) (code int, err error) {
 		}
 	}
 	for id, name := range map[string]string{debian: "debian", old: "old", older: "older"} {
-		if err := push(s.RegistryURL(), filepath.Join(dir, "disk"), id, name); err != nil {
+		if err := s.Push(context.Background(), dir, id, name, nil); err != nil {
 			return 1, err
 		}
 	}
 	cloud = s
-	defer join(fleet.Options{
+	defer s.Join(fleet.Options{
 		Name: "good", Nodes: 2, Capacity: 20, RealPull: true, DataDir: filepath.Join(dir, "nodes"), USB: []api.USBDevice{{Name: "phone", Location: "1-1"}},
 	})()
 	return m.Run(), nil
 }
 
 // cloud is the cloud of the tests.
-var cloud *buildyard.ControllerService
-
-// join runs nodes in the cloud until end is called.
-func join(o fleet.Options) (end func()) {
-	o.Controller, o.Token, o.Logger, o.Version = cloud.URL(), cloud.JoinToken(), slog.New(slog.DiscardHandler), "test"
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- fleet.Run(ctx, o) }()
-	return func() {
-		cancel()
-		<-done
-	}
-}
-
-// serveCloud runs controller and registry until stop is called.
-func serveCloud(dir string) (s *buildyard.ControllerService, stop func(), err error) {
-	settings := map[string]string{
-		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_INSTANCE_TIME_OUT": "1s",
-		"SVC_DATA_DIR": filepath.Join(dir, "controller"), "SVC_REGISTRY_BASE_PATH": filepath.Join(dir, "registry"),
-		"SVC_ENABLE_EVENT_LOGGING": "true", "SVC_ENABLE_CENTRAL_LOGGING": "true",
-		"SVC_MANAGE_MAC_ADDRESSES": "true", "SVC_MAC_ADDR_RANGE": "52:54:00:00:00:00-52:54:00:00:00:FF",
-	}
-	s = &buildyard.ControllerService{Stderr: io.Discard, WithRegistry: true}
-	err = s.ParseFlags(config.Sources{Env: func(key string) (string, bool) {
-		v, ok := settings[key]
-		return v, ok
-	}})
-	if err == nil {
-		err = s.Open(context.Background())
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	return s, func() {
-		cancel()
-		<-done
-		_ = s.Close()
-	}, nil
-}
+var cloud *cloudtest.Cloud
 
 // throughTo is a proxy to services by the addresses that they are asked at.
 func throughTo(services map[string]string) http.Handler {
@@ -131,32 +86,6 @@ func throughTo(services map[string]string) http.Handler {
 		},
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
-}
-
-// push puts the versions of a template into the registry.
-func push(registry, disk, id, name string) error {
-	store, err := transfer.New(transfer.Options{BaseURL: registry})
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	config, err := json.Marshal(api.TemplateConfig{
-		RAM: "256M", CPU: &api.ConfigCPU{Cores: 1}, Firmware: &api.ConfigBoot{Type: "bios"},
-		HardDrives:   []api.ConfigDrive{{Controller: "virtio-blk", File: "disk.img", Format: "raw"}},
-		NetworkCards: []api.ConfigNIC{{Mode: "shared"}},
-	})
-	for _, tag := range []string{"v1", "v2"} {
-		if err == nil {
-			err = os.WriteFile(disk, []byte(tag), 0o600)
-		}
-		if err == nil {
-			_, err = store.Push(context.Background(), transfer.PushOptions{
-				Request: api.PushRequest{ID: id, Name: name, Tag: tag, Arch: "amd64", Config: config},
-				Files:   []transfer.PushFile{{Name: "disk.img", Path: disk, Kind: api.FileDisk, Format: "raw"}},
-			})
-		}
-	}
-	return err
 }
 
 // controller gives a client of the cloud's controller.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -46,6 +47,20 @@ func (o ListOptions) query() url.Values {
 		q.Set("limit", strconv.Itoa(o.Limit))
 	}
 	return q
+}
+
+// RightsQuery says what a question about rights is about, besides the controller itself.
+type RightsQuery struct {
+	Nodes    []string
+	Template string
+}
+
+// Rights says what the caller may do.
+func (c *Controller) Rights(ctx context.Context, about RightsQuery) (api.Rights, error) {
+	q := url.Values{}
+	set(q, "nodes", strings.Join(about.Nodes, ","))
+	set(q, "template", about.Template)
+	return fetch[api.Rights](ctx, c.service, get("/api/v1/rights", q))
 }
 
 // set puts a parameter that is given.

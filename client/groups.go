@@ -15,7 +15,8 @@ const (
 // NoFallback is the FallbackID that takes a group's fallback away.
 const NoFallback = "none"
 
-// GroupRequest says how a node group is to be. In an update nil and "" leave it as it is.
+// GroupRequest says how a node group is to be. In an update nil and "" leave it as it is; a
+// Description that points to "" is taken away.
 type GroupRequest struct {
 	Name        string  `json:"name,omitempty"`
 	Description *string `json:"description,omitempty"`
@@ -36,6 +37,10 @@ func (c *Controller) Groups(ctx context.Context, o ListOptions) ([]api.Group, er
 
 // UpdateGroup changes a node group.
 func (c *Controller) UpdateGroup(ctx context.Context, id string, g GroupRequest) error {
+	if g.Description != nil && *g.Description == "" { // which the API takes for one that is not given
+		blank := " "
+		g.Description = &blank
+	}
 	return c.do(ctx, call{method: http.MethodPut, path: pathGroup, query: byID(id), body: g, again: true}, nil)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/agent/fleet"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv/hvtest"
 	"github.com/buildyard/buildyard/internal/hv/sim"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
@@ -196,14 +197,15 @@ func (x *tour) states() {
 	}
 }
 
-// tables asks for parts of lists as tables show them.
+// tables asks for parts of lists as tables show them. What it starts is not the template whose
+// pull others look at.
 func (x *tour) tables(node string) {
 	ctx := x.Context()
-	ids, err := x.c.Start(ctx, client.StartRequest{TemplateID: debian, Name: "row", Count: 3})
+	ids, err := x.c.Start(ctx, client.StartRequest{TemplateID: old, Name: "row", Count: 3})
 	x.ok(err)
 	rows, err := x.c.InstancePage(ctx, client.PageOptions{Filter: "name:row", Sort: "-age", Skip: 1, Limit: 1})
 	x.ok(err)
-	if rows.Total != len(ids) || len(rows.Instances) != 1 || rows.Templates[debian] == "" {
+	if rows.Total != len(ids) || len(rows.Instances) != 1 || rows.Templates[old] == "" {
 		x.Errorf("%+v", rows)
 	}
 	for _, id := range ids {
@@ -226,6 +228,11 @@ func (x *tour) tables(node string) {
 	}
 	if _, err := x.c.TemplateScan(ctx, debian, client.Version{}); !errors.Is(err, client.ErrNotFound) {
 		x.Error(err)
+	}
+	rights, err := x.c.Rights(ctx, client.RightsQuery{Nodes: []string{node}, Template: debian})
+	x.ok(err)
+	if !rights.Root || !slices.Contains(rights.Permissions, "start_vm") {
+		x.Errorf("%+v", rights)
 	}
 	if _, err := x.c.NodePage(ctx, client.PageOptions{Sort: "colour"}); !errors.Is(err, client.ErrInvalid) {
 		x.Error(err)
@@ -270,6 +277,11 @@ func (x *tour) groups() {
 	if len(list) != 1 || list[0].Description != text || list[0].FallbackGroupID != nil || len(in) != 1 || len(in[0].Groups) != 1 {
 		x.Errorf("%+v %+v", list, in)
 	}
+	text = ""
+	x.ok(x.c.UpdateGroup(ctx, ci.ID, client.GroupRequest{Description: &text}))
+	if list, err := x.c.Groups(ctx, client.ListOptions{Filter: "id:" + ci.ID}); err != nil || len(list) != 1 || list[0].Description != "" || list[0].Name != "ci" {
+		x.Errorf("%+v %v", list, err)
+	}
 	x.ok(x.c.DeleteGroup(ctx, ci.ID), x.c.DeleteGroup(ctx, spare.ID))
 }
 
@@ -285,6 +297,16 @@ func (x *tour) instances() {
 	x.ok(err)
 	if script.ReturnCode != 0 || why.Explain.Reason == "" || why.InstanceState != "Started" {
 		x.Errorf("%+v %+v", script, why)
+	}
+	screen, err := x.c.ConsoleOf(ctx, i.InstanceID)
+	x.ok(err)
+	seen, err := x.c.OpenConsole(ctx, i.InstanceID)
+	x.ok(err)
+	width, height, err := hvtest.View(seen, hvtest.NoPassword)
+	x.ok(err)
+	x.ok(seen.Close())
+	if screen.NodeID != i.NodeID || width*height == 0 {
+		x.Errorf("%+v, a picture of %d x %d", screen, width, height)
 	}
 	x.ok(x.c.Restart(ctx, client.RestartRequest{InstanceID: i.InstanceID}))
 	_, err = x.c.WaitRestarted(ctx, i.InstanceID, i.VMInfo.StartDate)
@@ -311,7 +333,7 @@ func (x *tour) instances() {
 	x.ok(err)
 	list, err := x.c.History(ctx, client.ListOptions{ExternalID: "job-1"})
 	x.ok(err)
-	if len(past.Transitions) < 3 || len(list) != 1 { // it may have started before anybody heard that it is pulled
+	if len(past.Transitions) < 4 || len(list) != 1 {
 		x.Errorf("%+v %+v", past, list)
 	}
 }
@@ -319,7 +341,7 @@ func (x *tour) instances() {
 // failures starts what fails, and reads the log that it leaves.
 func (x *tour) failures() {
 	ctx := x.Context()
-	end := join(fleet.Options{Name: "bad", Nodes: 1, Sim: sim.Options{BootFailure: 1}})
+	end := cloud.Join(fleet.Options{Name: "bad", Nodes: 1, Sim: sim.Options{BootFailure: 1}})
 	defer end()
 	bad := nodeCalled(x.T, x.c, "bad-0001")
 	ids, err := x.c.Start(ctx, client.StartRequest{TemplateID: debian, NodeID: bad})

@@ -172,8 +172,19 @@ func bareURL(err error) error {
 // decode reads an envelope and its body into out, which may be nil.
 func (s *service) decode(ctx context.Context, resp *http.Response, out any) error {
 	limited := &io.LimitedReader{R: resp.Body, N: s.maxAnswer + 1}
+	var text bytes.Buffer
+	if resp.ContentLength > 0 {
+		text.Grow(int(min(resp.ContentLength, mostAtOnce)) + bytes.MinRead)
+	}
+	_, err := text.ReadFrom(limited)
+	keep, keeps := ctx.Value(bodyKey{}).(*json.RawMessage)
+	if err == nil && limited.N > 0 && !keeps && asExpected(text.Bytes(), out) {
+		return nil
+	}
 	var envelope api.Envelope[json.RawMessage]
-	err := json.NewDecoder(limited).Decode(&envelope)
+	if err == nil {
+		err = json.NewDecoder(&text).Decode(&envelope)
+	}
 	switch {
 	case limited.N <= 0:
 		return answered(resp, ErrTooLarge, fmt.Sprintf("the answer of the %s has more than %d bytes: ask for less", s.kind, s.maxAnswer))
@@ -184,7 +195,7 @@ func (s *service) decode(ctx context.Context, resp *http.Response, out any) erro
 	case envelope.Status != api.StatusOK:
 		return failure(resp, envelope.Message)
 	}
-	if keep, ok := ctx.Value(bodyKey{}).(*json.RawMessage); ok {
+	if keeps {
 		*keep = envelope.Body
 	}
 	if out == nil || len(envelope.Body) == 0 {
@@ -196,6 +207,18 @@ func (s *service) decode(ctx context.Context, resp *http.Response, out any) erro
 		return e
 	}
 	return nil
+}
+
+const mostAtOnce = 1 << 20 // bytes that are set aside because a service says that it will send them
+
+// asExpected reads an answer that says that all went well into what out points at, as nearly all
+// of them do, in one go. What it does not take has to be looked at part by part.
+func asExpected(text []byte, out any) bool {
+	if out == nil {
+		return false
+	}
+	envelope := api.Envelope[any]{Body: out}
+	return json.Unmarshal(text, &envelope) == nil && envelope.Status == api.StatusOK
 }
 
 // isJSON says whether an answer was there and no JSON, rather than cut.

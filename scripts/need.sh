@@ -9,7 +9,7 @@
 #   scripts/need.sh bench-scan  scalibr, npm for the tree of packages, and mke2fs
 #   scripts/need.sh bench-host  npm for the same tree
 #   scripts/need.sh peers    scalibr and syft, and npm
-#   scripts/need.sh e2e      Chromium, or what CHROMIUM names
+#   scripts/need.sh e2e      Chromium, or what CHROMIUM names, and curl
 #   scripts/need.sh e2e-host  the package managers and archivers that the host scanner is tried with
 #   scripts/need.sh bin      prints the folder of the Go tools
 #
@@ -99,7 +99,10 @@ vuln) tool govulncheck ;;
 bench-scan) packages e2fsprogs && npm && tool scalibr ;;
 bench-host) npm ;;
 peers) npm && tool scalibr && tool syft ;;
-e2e) [ -n "${CHROMIUM:-}" ] || type -P chromium >/dev/null || packages chromium ;;
+e2e)
+  [ -n "${CHROMIUM:-}" ] || type -P chromium >/dev/null || packages chromium
+  type -P curl >/dev/null || packages curl
+  ;;
 e2e-host)
   packages e2fsprogs ruby unzip zip && npm
   type -P cargo >/dev/null || packages cargo

@@ -118,6 +118,8 @@ type Options struct {
 	Pulled     func() int64 // bytes that came from registries since this program runs; nil: it does not know
 	Updater    Updater      // what makes this program another version; nil: it stays what it is
 
+	Consoles Consoles // where screens are shown; nil: none are
+
 	Licence *license.File // of this node; nil: it needs none but its hypervisor's
 
 	PollWait     time.Duration // how long a poll hangs; 0 means 5 s
@@ -147,6 +149,7 @@ type Agent struct {
 	discreet  bool              // no log leaves this node
 	delicate  map[string]string // instance id -> what the end of this agent would break of it
 	closing   bool              // nothing of that kind begins any more
+	shown     map[string]bool   // sessions of the consoles that are shown
 }
 
 // New makes an agent. It touches nothing yet.
@@ -163,7 +166,7 @@ func New(o Options) *Agent {
 	a := &Agent{
 		opts: o, log: o.Logger, boot: rand.Text(), out: newOutbox(), faults: make(chan fault, maxFaults),
 		instances: map[string]*instance{}, ended: map[string]string{}, strays: map[string]string{},
-		delicate: map[string]string{},
+		delicate: map[string]string{}, shown: map[string]bool{},
 		registry: o.Identity.Registry,
 	}
 	a.errands = errand.New(errand.Options{

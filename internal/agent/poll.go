@@ -84,7 +84,8 @@ func (p *poller) once(ctx context.Context) error {
 		p.a.retell()
 	}
 	p.a.errands.Take(ctx, answer.Errands)
-	if len(answer.Orders)+len(answer.Errands) == 0 && len(req.Acks) == 0 && time.Since(begun) < quickAnswer {
+	p.a.show(ctx, answer.Consoles)
+	if len(answer.Orders)+len(answer.Errands)+len(answer.Consoles) == 0 && len(req.Acks) == 0 && time.Since(begun) < quickAnswer {
 		p.pause.sleep(ctx)
 		return nil
 	}

@@ -66,6 +66,7 @@ func Run(ctx context.Context, root *cobra.Command) int { return RunAs(ctx, root,
 // RunAs is Run for a program whose errors begin with another word than its name.
 func RunAs(ctx context.Context, root *cobra.Command, prefix string) int {
 	root.SilenceUsage, root.SilenceErrors = true, true
+	strictCompletion(root)
 	began := false
 	mark := func(cmd *cobra.Command) {
 		run := cmd.RunE
@@ -101,6 +102,17 @@ func RunAs(ctx context.Context, root *cobra.Command, prefix string) int {
 		_, _ = fmt.Fprintf(root.ErrOrStderr(), "See: %s --help\n", cmd.CommandPath())
 	}
 	return code
+}
+
+// strictCompletion makes the command "completion" refuse a shell that it does not know, which it
+// would answer with help and success.
+func strictCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			Family(cmd)
+		}
+	}
 }
 
 func each(cmd *cobra.Command, do func(*cobra.Command)) {

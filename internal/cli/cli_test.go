@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -34,6 +35,8 @@ func TestExitCodes(t *testing.T) {
 		{"work --colour", ExitUsage, "prog: unknown flag: --colour\nSee: prog work --help\n"},
 		{"work much", ExitUsage, "unknown command"},
 		{"play", ExitUsage, "unknown command"},
+		{"completion bash", ExitOK, ""},
+		{"completion tcsh", ExitUsage, "prog: unknown command \"tcsh\" for \"prog completion\"\nSee: prog completion --help\n"},
 	} {
 		root := &cobra.Command{Use: "prog"}
 		for name, err := range map[string]error{"work": nil, "fail": errors.New("it broke"), "misuse": Usage(errors.New("wrong")), "miss": Exit(ExitNotFound, errors.New("nowhere")), "steer": errors.New("it \x1b[2J broke")} {
@@ -41,6 +44,7 @@ func TestExitCodes(t *testing.T) {
 		}
 		var out bytes.Buffer
 		root.SetErr(&out)
+		root.SetOut(io.Discard)
 		root.SetArgs(strings.Fields(tc.args))
 		if code := Run(context.Background(), root); code != tc.code || !strings.Contains(out.String(), tc.says) {
 			t.Errorf("%s: exit %d, said %q; want %d, %q", tc.args, code, out.String(), tc.code, tc.says)

@@ -136,6 +136,7 @@ type Controller struct {
 	meters    meters
 	macs      *macs // nil: MAC addresses are not managed
 	scanTurns *scanTurns
+	consoles  *consoles
 	joinToken string
 
 	maintained chan struct{} // has a value when the maintenance may have changed
@@ -213,6 +214,9 @@ const (
 const (
 	byNode       = "node"     // of instances: where they are placed
 	byExternalID = "external" // of instances, present and past
+	byAge        = "age"      // of instances: the youngest first
+	takenOn      = "taken"    // sums of instances: what those on a node take of it
+	perState     = "state"    // sums of instances: how many are in a state
 	byInstance   = "instance" // of past ones
 	byStatus     = "status"   // of save requests
 )
@@ -223,7 +227,10 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 	return &Tables{
 		Instances: store.NewTable(kindInstance, store.WithEncoded(render),
 			store.WithIndex(byNode, func(i *farm.Instance) []string { return given(i.NodeID) }),
-			store.WithIndex(byExternalID, func(i *farm.Instance) []string { return given(i.ExternalID) })),
+			store.WithIndex(byExternalID, func(i *farm.Instance) []string { return given(i.ExternalID) }),
+			store.WithIndex(byAge, func(i *farm.Instance) []string { return []string{ageKey(i.Created)} }),
+			store.WithSums(perState, func(i *farm.Instance) (string, store.Amounts) { return string(i.State), store.Amounts{1} }),
+			store.WithSums(takenOn, takenOf)),
 		Nodes:    store.NewTable[farm.Node](kindNode),
 		Infos:    store.NewTable[farm.NodeInfo](kindInfo),
 		Groups:   store.NewTable[farm.Group](kindGroup),
@@ -275,6 +282,7 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 	c.meters = newMeters()
 	c.macs = newMACs(c)
 	c.scanTurns = newScanTurns()
+	c.consoles = newConsoles()
 	var err error
 	if c.joinToken, err = c.ensureJoinToken(ctx); err != nil {
 		return nil, err
@@ -292,6 +300,7 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 		c.events.observe(events)
 		c.tally.observe(events)
 		c.series.observe(events)
+		c.consoles.observe(events)
 	})
 	c.events.load()
 	c.link.load()

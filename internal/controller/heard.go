@@ -85,5 +85,5 @@ func (c *Controller) Quiet() *api.PollAnswer {
 
 // IsQuiet says whether an answer of this controller's Poll is Quiet.
 func IsQuiet(a *api.PollAnswer) bool {
-	return !a.NeedFull && !a.Removed && !a.NoCentralLog && a.Update == nil && len(a.Orders)+len(a.Describe)+len(a.Errands) == 0
+	return !a.NeedFull && !a.Removed && !a.NoCentralLog && a.Update == nil && len(a.Orders)+len(a.Describe)+len(a.Errands)+len(a.Consoles) == 0
 }

@@ -216,7 +216,7 @@ func TestQuietAnswer(t *testing.T) {
 			t.Errorf("%+v, %v", answer, err)
 		}
 		loud := []*api.PollAnswer{
-			{NeedFull: true}, {Removed: true}, {Orders: []api.Order{{}}}, {Describe: []string{"x"}}, {Errands: []api.Errand{{}}}, {NoCentralLog: true}, {Update: &api.AgentUpdate{}},
+			{NeedFull: true}, {Removed: true}, {Orders: []api.Order{{}}}, {Describe: []string{"x"}}, {Errands: []api.Errand{{}}}, {NoCentralLog: true}, {Update: &api.AgentUpdate{}}, {Consoles: []api.ConsoleCall{{}}},
 		}
 		if fields := reflect.TypeFor[api.PollAnswer]().NumField(); fields != len(loud)+2 {
 			t.Errorf("%d fields, tried %d, and Registry and CentralLog", fields, len(loud))

@@ -2,8 +2,10 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -56,6 +58,35 @@ func (c *Controller) Instances(p Page) []Listed {
 	c.explain(list)
 	return list
 }
+
+// Youngest gives a part of the instances, those that began last first, with how many there are
+// in each state. It looks at those of the part alone.
+func (c *Controller) Youngest(skip, limit int) (part []Listed, states map[farm.InstanceState]int) {
+	view := c.tables.Instances.Snapshot()
+	states = make(map[farm.InstanceState]int, len(farm.InstanceStates))
+	for _, s := range farm.InstanceStates {
+		states[s] = view.Sum(perState, string(s))[0]
+	}
+	for row := range view.RowsBy(byAge, skip) {
+		if len(part) == limit {
+			break
+		}
+		part = append(part, listed(row))
+	}
+	c.explain(part)
+	return part, states
+}
+
+// ageKey orders records by their age: texts of the same length, the youngest first and those
+// without a time last.
+func ageKey(created time.Time) string {
+	if created.IsZero() {
+		return ageless
+	}
+	return fmt.Sprintf("%019d", math.MaxInt64-max(created.UnixNano(), 0))
+}
+
+const ageless = "9999999999999999999"
 
 // matching gives the instances that a page asks for, which are told by what clients see of
 // them.

@@ -49,6 +49,7 @@ type session struct {
 	wake     chan struct{}        // has a value when there may be new orders
 	heard    *heard               // the last poll that was short and without news; nil: none
 	update   updateTold
+	consoles map[string]consoleDue // session -> a console that the node is to show; nil: none
 }
 
 // due is an order that a node has not carried out yet.

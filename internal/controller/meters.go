@@ -40,6 +40,8 @@ func (c *Controller) Families() []meter.Family {
 		meter.Counted("buildyard_instances_terminated_total", "Instances that ended", &t.ended),
 		meter.Timed("buildyard_scheduler_round_seconds", "Time of a round of the scheduler, its writes included", c.meters.rounds),
 		meter.Single("buildyard_polls_parked", "Polls of nodes that hang until there is work", func() float64 { return float64(c.meters.parked.Load()) }),
+		meter.Single("buildyard_consoles", "Consoles of VMs that are open or wait for their node", func() float64 { return float64(c.consoles.count()) }),
+		meter.Counted("buildyard_consoles_shown_total", "Consoles that a node has shown", &c.consoles.shown),
 		meter.Single("buildyard_history_records", "Instances that are gone and remembered", func() float64 { return float64(c.tables.Past.Len()) }),
 		meter.Single("buildyard_event_records", "Records of events that are kept until all targets have them", func() float64 { return float64(c.tables.Events.Len()) }),
 		meter.Single("buildyard_alarms", "Alarms in the status of the controller", func() float64 {

@@ -8,6 +8,7 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"errors"
+	"iter"
 	"strings"
 	"time"
 
@@ -39,6 +40,26 @@ func (c *Controller) Nodes() []NodeView {
 		list = append(list, c.view(node))
 	}
 	return list
+}
+
+// Holdings yields the id of every node with the versions that it holds.
+func (c *Controller) Holdings() iter.Seq2[string, []farm.NodeTemplate] {
+	return func(yield func(string, []farm.NodeTemplate) bool) {
+		for id := range c.tables.Nodes.All() {
+			if !yield(id, c.infoOn(id).Templates) {
+				return
+			}
+		}
+	}
+}
+
+// takenOf gives what the VM of an instance takes of a node while it runs: itself, its
+// processors, its memory in MB.
+func takenOf(inst *farm.Instance) (node string, a store.Amounts) {
+	if inst.VM == nil || inst.VM.Status != farm.VMRunning || !inst.HoldsSlot() {
+		return "", a
+	}
+	return inst.NodeID, store.Amounts{1, cmp.Or(inst.VM.CPUs, inst.VCPU()), cmp.Or(inst.VM.MemoryMB, inst.VRAM())}
 }
 
 // Node gives one node; farm.CodeNotFound when there is none.
@@ -111,12 +132,8 @@ func (c *Controller) usage(node *farm.Node, foreign sched.Load) (u api.Usage, se
 			seen = latest(seen, now.Add(-c.opts.NodeTimeout))
 		}
 	}
-	u.VMs, u.VCPUs, u.VRAM = foreign.VMs, foreign.VCPU, foreign.MemoryMB
-	for _, inst := range c.tables.Instances.Where(byNode, node.ID) {
-		if inst.VM != nil && inst.VM.Status == farm.VMRunning && inst.HoldsSlot() {
-			u.VMs, u.VCPUs, u.VRAM = u.VMs+1, u.VCPUs+cmp.Or(inst.VM.CPUs, inst.VCPU()), u.VRAM+cmp.Or(inst.VM.MemoryMB, inst.VRAM())
-		}
-	}
+	taken := c.tables.Instances.Snapshot().Sum(takenOn, node.ID)
+	u.VMs, u.VCPUs, u.VRAM = foreign.VMs+taken[0], foreign.VCPU+taken[1], foreign.MemoryMB+taken[2]
 	return u, seen
 }
 

@@ -1,72 +1,20 @@
 package controller
 
 import (
-	"bytes"
-	"context"
-	"errors"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/registry/files"
+	"github.com/buildyard/buildyard/internal/registry/files/filestest"
 )
 
-// fileServer is the registry's file server in a folder of the test; away makes it refuse.
-type fileServer struct {
-	*files.Store
-	dir  string
-	away atomic.Bool
-}
-
-func newFileServer(t *testing.T) *fileServer {
-	t.Helper()
-	dir := t.TempDir()
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := files.Open(files.Options{Root: root})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return &fileServer{Store: s, dir: dir}
-}
-
-func (f *fileServer) Upload(_ context.Context, name string, content []byte) error {
-	if f.away.Load() {
-		return errors.New("away")
-	}
-	_, err := f.Put(files.Upload{Name: name, Body: bytes.NewReader(content), Size: -1})
-	return err
-}
-
-func (f *fileServer) Download(_ context.Context, name string, _ int64) ([]byte, error) {
-	in, err := f.File(name)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	return io.ReadAll(in)
-}
-
-func (f *fileServer) RemoveFile(_ context.Context, name string) error {
-	if f.away.Load() {
-		return errors.New("away")
-	}
-	return f.Remove(name)
-}
-
 // names are the files that there are.
-func (f *fileServer) names() string {
-	list, _ := filepath.Glob(filepath.Join(f.dir, "node-scans/*/*"))
+func names(s *filestest.Server) string {
+	list, _ := filepath.Glob(filepath.Join(s.Dir, "node-scans/*/*"))
 	for i := range list {
 		list[i] = filepath.Base(list[i])
 	}
@@ -82,7 +30,7 @@ func scanOf(node string, at time.Time, high int) api.NodeScanSummary {
 
 // TestScansOfNodes: the last results are kept, through restarts too, and go with their node.
 func TestScansOfNodes(t *testing.T) {
-	shelf := newFileServer(t)
+	shelf := filestest.Open(t)
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		options := Options{Files: shelf, Events: EventOptions{Machine: "host", Push: to}}
 		c.stop()
@@ -116,20 +64,20 @@ func TestScansOfNodes(t *testing.T) {
 		if _, _, err := c.Scan(ctx, a.id); farm.CodeOf(err) != farm.CodeNotFound || len(c.Scans()) != 0 {
 			t.Errorf("of a removed node: %v", err)
 		}
-		shelf.away.Store(true) // the registry is, for a while
+		shelf.Away.Store(true) // the registry is, for a while
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
-		if shelf.names() != "a.json.gz b.json.gz" || c.tables.Scans.Len() != 1 {
-			t.Errorf("while the registry is away: %q, %d records", shelf.names(), c.tables.Scans.Len())
+		if names(shelf) != "a.json.gz b.json.gz" || c.tables.Scans.Len() != 1 {
+			t.Errorf("while the registry is away: %q, %d records", names(shelf), c.tables.Scans.Len())
 		}
 		if err := c.KeepScan(ctx, scanOf(other.id, now, 0), nil); err == nil || c.tables.Scans.Len() != 1 {
 			t.Errorf("results that could not be kept count: %v", err)
 		}
-		shelf.away.Store(false)
+		shelf.Away.Store(false)
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
-		if shelf.names() != "" || c.tables.Scans.Len() != 0 {
-			t.Errorf("left: %q, %d records", shelf.names(), c.tables.Scans.Len())
+		if names(shelf) != "" || c.tables.Scans.Len() != 0 {
+			t.Errorf("left: %q, %d records", names(shelf), c.tables.Scans.Len())
 		}
 	})
 }
@@ -137,7 +85,7 @@ func TestScansOfNodes(t *testing.T) {
 // TestScansThatAreRefused: what no scanner says is refused by name, and a file that is another
 // one than came is not shown.
 func TestScansThatAreRefused(t *testing.T) {
-	shelf := newFileServer(t)
+	shelf := filestest.Open(t)
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("n", 2)
 		ctx := t.Context()

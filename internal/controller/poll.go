@@ -132,11 +132,12 @@ func (c *Controller) await(ctx context.Context, s *session, wait time.Duration, 
 func (c *Controller) look(s *session, answer *api.PollAnswer) (again <-chan time.Time, found bool) {
 	ids, next := s.take(c.now(), c.opts.OrderResend)
 	list, other := s.takeErrands(c.now(), c.opts.OrderResend)
-	answer.Orders, answer.Errands = c.orders(s, ids), c.errandsFor(list)
-	if len(answer.Orders)+len(answer.Errands) > 0 || s.hasUpdate() {
+	calls, later := s.takeConsoles(c.now(), c.opts.OrderResend)
+	answer.Orders, answer.Errands, answer.Consoles = c.orders(s, ids), c.errandsFor(list), calls
+	if len(answer.Orders)+len(answer.Errands)+len(answer.Consoles) > 0 || s.hasUpdate() {
 		return nil, true
 	}
-	if next = sooner(next, other); next.IsZero() {
+	if next = sooner(sooner(next, other), later); next.IsZero() {
 		return nil, false
 	}
 	return time.After(max(next.Sub(c.now()), time.Millisecond)), false

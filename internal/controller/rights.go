@@ -142,6 +142,13 @@ func (c *Controller) allowed(ctx context.Context, id string, n need) (api.Templa
 	return detail, nil
 }
 
+// RightsAtRegistry says what the caller may do with a template, as the registry has it; nil is
+// everything.
+func (c *Controller) RightsAtRegistry(ctx context.Context, template string) (*api.CallerRights, error) {
+	r, err := c.rightsOn(ctx, template)
+	return r.CallerRights, err
+}
+
 // TemplatesSeen says which templates the caller may know of, as far as that can be told now.
 func (c *Controller) TemplatesSeen(ctx context.Context) func(id string) bool {
 	r, err := c.rightsOn(ctx, "")

@@ -73,9 +73,11 @@ func (c *Controller) Status(ctx context.Context) api.ControllerStatus {
 	if m, on := c.Maintenance(); on {
 		s.Maintenance = m.Shown()
 	}
-	if r, err := c.opts.Registry.Status(ctx); err != nil || r.Status != "Running" {
+	r, err := c.opts.Registry.Status(ctx)
+	if err != nil || r.Status != "Running" {
 		s.RegistryStatus = "FAIL"
 	}
+	s.RegistryDamaged = len(r.Damaged)
 	return s
 }
 

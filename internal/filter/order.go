@@ -10,6 +10,7 @@ import (
 
 // Order is an order of things by one of their fields. The zero value leaves them as they are.
 type Order[T any] struct {
+	name string
 	down bool
 	text func(T) string  // of fields that are text; nil: number is set
 	num  func(T) float64 // of others; NaN for things that have none, which come last
@@ -27,7 +28,7 @@ func (t Table[T]) Order(text string) (o Order[T], err error) {
 		return o, wrong(0, "there is no field %s; the fields are %s", shown(name), strings.Join(t.Names(), ", "))
 	}
 	f := t[i]
-	o.down = down
+	o.name, o.down = f.Name, down
 	switch {
 	case f.Text != nil:
 		o.text = f.Text
@@ -55,6 +56,14 @@ func (t Table[T]) Order(text string) (o Order[T], err error) {
 	return o, nil
 }
 
+// String is what Order reads.
+func (o Order[T]) String() string {
+	if o.down {
+		return "-" + o.name
+	}
+	return o.name
+}
+
 // ageOf orders by age: what began later is younger.
 func ageOf(since time.Time) float64 {
 	if since.IsZero() {
@@ -63,41 +72,86 @@ func ageOf(since time.Time) float64 {
 	return -float64(since.UnixNano())
 }
 
+// keyed is what a thing is put in order by.
+type keyed struct {
+	text string
+	num  float64
+	at   int // in the list: of things that are equal the first comes first
+}
+
+func (o Order[T]) key(v T, at int) keyed {
+	if o.text != nil {
+		return keyed{text: strings.ToLower(o.text(v)), at: at}
+	}
+	return keyed{num: o.num(v), at: at}
+}
+
+// compare is less than 0 where a comes before b; never 0 of two things in a list.
+func (o Order[T]) compare(a, b keyed) int {
+	first := cmp.Compare(a.at, b.at)
+	switch none := math.IsNaN(a.num); {
+	case none != math.IsNaN(b.num): // whatever the direction
+		if none {
+			return 1
+		}
+		return -1
+	case none:
+		return first
+	}
+	order := cmp.Or(strings.Compare(a.text, b.text), cmp.Compare(a.num, b.num))
+	if o.down {
+		order = -order
+	}
+	return cmp.Or(order, first)
+}
+
 // Sort puts things in order. Those that are equal stay as they were to each other.
-func (o Order[T]) Sort(list []T) {
-	type keyed struct {
-		v    T
-		text string
-		num  float64
+func (o Order[T]) Sort(list []T) { copy(list, o.First(list, len(list))) }
+
+// First gives the first n things of a list in order, as Sort puts it. It keeps no more than n
+// keys, and does not change the list.
+func (o Order[T]) First(list []T, n int) []T {
+	n = max(min(n, len(list)), 0)
+	if o.text == nil && o.num == nil || n == 0 {
+		return list[:n:n]
 	}
-	if o.text == nil && o.num == nil {
-		return
-	}
-	keys := make([]keyed, len(list))
+	keys := make([]keyed, 0, n) // the n first ones so far; once they are as many, the last of them is at the front
 	for i, v := range list {
-		if keys[i].v = v; o.text != nil {
-			keys[i].text = strings.ToLower(o.text(v))
-		} else {
-			keys[i].num = o.num(v)
+		k := o.key(v, i)
+		switch {
+		case len(keys) < n:
+			if keys = append(keys, k); len(keys) == n && n < len(list) {
+				for at := n/2 - 1; at >= 0; at-- {
+					o.sink(keys, at)
+				}
+			}
+		case o.compare(k, keys[0]) < 0:
+			keys[0] = k
+			o.sink(keys, 0)
 		}
 	}
-	slices.SortStableFunc(keys, func(a, b keyed) int {
-		switch none := math.IsNaN(a.num); {
-		case none != math.IsNaN(b.num): // whatever the direction
-			if none {
-				return 1
-			}
-			return -1
-		case none:
-			return 0
+	slices.SortFunc(keys, o.compare)
+	first := make([]T, n)
+	for i, k := range keys {
+		first[i] = list[k.at]
+	}
+	return first
+}
+
+// sink restores a heap whose greatest key is at the front, where the key at a place may be too small.
+func (o Order[T]) sink(heap []keyed, at int) {
+	for {
+		great := 2*at + 1
+		if great >= len(heap) {
+			return
 		}
-		order := cmp.Or(strings.Compare(a.text, b.text), cmp.Compare(a.num, b.num))
-		if o.down {
-			return -order
+		if great+1 < len(heap) && o.compare(heap[great+1], heap[great]) > 0 {
+			great++
 		}
-		return order
-	})
-	for i := range keys {
-		list[i] = keys[i].v
+		if o.compare(heap[great], heap[at]) <= 0 {
+			return
+		}
+		heap[at], heap[great] = heap[great], heap[at]
+		at = great
 	}
 }

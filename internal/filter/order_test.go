@@ -48,6 +48,14 @@ func TestOrder(t *testing.T) {
 		}
 		sorted := slices.Clone(list)
 		o.Sort(sorted)
+		for n := range len(list) + 2 {
+			if first := o.First(list, n); !slices.Equal(first, sorted[:min(n, len(list))]) {
+				t.Errorf("the first %d by %q: %v, want those of %v", n, order, first, sorted)
+			}
+		}
+		if o.String() != strings.ToLower(order) {
+			t.Errorf("%q says that it is %q", order, o)
+		}
 		var got []string
 		for _, v := range sorted {
 			got = append(got, v.name)
@@ -58,5 +66,26 @@ func TestOrder(t *testing.T) {
 	}
 	if _, err := things.Order("colour"); err == nil || !strings.Contains(err.Error(), "the fields are age, life, name") {
 		t.Errorf("an unknown field: %v", err)
+	}
+}
+
+// TestFirst: the first of many are those of the whole order, equal ones too.
+func TestFirst(t *testing.T) {
+	list := make([]thing, 500)
+	for i := range list {
+		list[i] = thing{name: strings.Repeat("x", i*7%13), size: float64(i * 31 % 97), made: time.Unix(int64(i), 0)}
+	}
+	for _, by := range []string{"name", "-name", "size", "-size", "age", "life", "-life"} {
+		o, err := things.Order(by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sorted := slices.Clone(list)
+		o.Sort(sorted)
+		for _, n := range []int{1, 2, 99, 100, 499, 500} {
+			if !slices.Equal(o.First(list, n), sorted[:n]) {
+				t.Errorf("the first %d by %s are not those of the whole order", n, by)
+			}
+		}
 	}
 }

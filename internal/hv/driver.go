@@ -101,6 +101,7 @@ const (
 	CanRestart Capability = "restart"        // is a Restarter
 	CanResize  Capability = "disk-size"      // heeds Spec.DiskBytes
 	CanVNC     Capability = "vnc"            // heeds Spec.VNC
+	CanConsole Capability = "console"        // is a Screener
 	CanUSB     Capability = "usb"            // heeds Spec.USB
 	CanBridge  Capability = "bridge"         // offers NetworkBridge
 	CanIsolate Capability = "no-loopback"    // keeps guests off the host's loopback

@@ -2,6 +2,7 @@ package portal
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -36,7 +37,9 @@ func (t relay) RoundTrip(r *http.Request) (*http.Response, error) {
 		asked.Body = http.NoBody
 	}
 	answer := &answer{header: http.Header{}, code: http.StatusOK}
-	t.api.ServeHTTP(answer, asked)
+	if !answer.whole(t.api, asked) {
+		return nil, errBroken
+	}
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
@@ -63,10 +66,30 @@ func (a *answer) WriteHeader(code int) {
 	}
 }
 
+// Write refuses more than anybody here makes a page of, so that whoever sends a large file stops.
 func (a *answer) Write(text []byte) (int, error) {
 	a.told = true
+	if a.body.Len()+len(text) > maxAnswer+1 {
+		return 0, errLongAnswer
+	}
 	return a.body.Write(text)
 }
+
+// whole has a handler answer. Where it breaks off, as one does whose own source has broken, it says so.
+func (a *answer) whole(api http.Handler, r *http.Request) (whole bool) {
+	defer func() {
+		if caught := recover(); caught != nil && caught != http.ErrAbortHandler { //nolint:errorlint // it is that very value
+			panic(caught)
+		}
+	}()
+	api.ServeHTTP(a, r)
+	return true
+}
+
+var (
+	errLongAnswer = errors.New("the answer is longer than a page is made of")
+	errBroken     = errors.New("the answer has broken off, or is longer than a page is made of")
+)
 
 // cloud is the API as the one who asks the portal sees it.
 func (p *portal) cloud(r *http.Request) (*client.Controller, error) {

@@ -60,9 +60,28 @@ var loadAssets = sync.OnceValue(func() *assets {
 	if err != nil {
 		panic(err) // the files are in the program
 	}
+	a.byName[sheet] = a.joined(sheets)
 	a.prefix = "/assets/" + hex.EncodeToString(sum.Sum(nil)[:8]) + "/"
 	return a
 })
+
+// sheet is the style of all pages in one file: a browser shows nothing before it has every one.
+const sheet = "css/portal.css"
+
+// sheets are the files that sheet is made of, in their order.
+var sheets = []string{
+	"css/tokens.css", "css/base.css", "css/layout.css", "css/table.css", "css/forms.css", "css/page-templates.css", "css/page-dashboard.css",
+	"css/page-nodes.css", "css/page-logs.css", "css/page-access.css", "css/page-start.css", "css/page-console.css", "vendor/uplot/uPlot.min.css",
+}
+
+// joined makes one file of several.
+func (a *assets) joined(names []string) *asset {
+	var all []byte
+	for _, name := range names {
+		all = append(append(all, a.byName[name].plain...), '\n')
+	}
+	return newAsset(types[".css"], all)
+}
 
 func newAsset(kind string, text []byte) *asset {
 	a := &asset{kind: kind, plain: text}

@@ -99,7 +99,7 @@ func (d *dashboard) lacks(what string, err error) error {
 	return nil
 }
 
-// reason is why something failed, as the API says it.
+// nodes adds the figure of the nodes.
 func (d *dashboard) nodes(p api.NodePage) {
 	t := tile{Name: "Active nodes", Path: "/nodes", Value: strconv.Itoa(p.States[string(farm.NodeActive)]), Unit: fmt.Sprint("of ", p.Total)}
 	for _, state := range []farm.NodeState{farm.NodeUnhealthy, farm.NodeOffline} {

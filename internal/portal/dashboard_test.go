@@ -19,6 +19,10 @@ func TestDashboard(t *testing.T) {
 	w.join("worker", 2)
 	w.push(debian, "debian")
 	w.start(client.StartRequest{TemplateID: debian, Count: 3})
+	w.await("the sums, which follow the instances", func() (bool, error) {
+		stats, err := w.API.Stats(t.Context())
+		return stats.Instances["Started"] == 3, err
+	})
 	w.get("/?range=24h").has(200, "Active nodes", ">2 <small>of 2</small>", "Running instances", ">3</a>", "3 of 8 slots", "Processors, mean",
 		`data-step="600"`, `data-row="`, "!No node yet", "!Not shown")
 	w.get("/?range=x").has(200, `data-range="1h"`)

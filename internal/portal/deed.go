@@ -1,9 +1,13 @@
 package portal
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"net/url"
+	"time"
+
+	"github.com/buildyard/buildyard/client"
 )
 
 // deed is one line of the table of what can be changed. Asked with GET it shows a form, with
@@ -21,9 +25,13 @@ type outcome struct {
 	To    string // the page that shows it; "": the results are shown
 	Back  string // the page that it was asked from, where results are shown
 	Items []result
-	Again any // the form once more, with what is wrong in it; nil: nothing is
+	Once  *secret // what is shown this once, and kept nowhere
+	Again any     // the form once more, with what is wrong in it; nil: nothing is
 	Wrong bool
 }
+
+// secret is what only whoever asked for it may keep.
+type secret struct{ Name, Text string }
 
 // result is what became of one thing.
 type result struct {
@@ -42,7 +50,10 @@ func (o outcome) Failed() (n int) {
 	return n
 }
 
-const maxForm = 4 << 20 // bytes
+const (
+	maxForm  = 4 << 20          // bytes
+	formTime = 30 * time.Second // in which a form has to be here
+)
 
 // ask shows the form of a deed.
 func (p *portal) ask(d deed) http.Handler {
@@ -55,12 +66,20 @@ func (p *portal) act(d deed) http.Handler {
 	g := page{name: "done", title: d.title}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		conn := http.NewResponseController(w)
+		_ = conn.SetReadDeadline(time.Now().Add(formTime)) // whoever sends it is not known yet
 		if err := r.ParseForm(); err != nil {
-			http.Error(w, "The form cannot be read: "+err.Error(), http.StatusBadRequest)
+			p.fail(w, r, g, unreadable(err))
 			return
 		}
+		_ = conn.SetReadDeadline(time.Time{})
 		v, err := p.visit(r)
 		var out outcome
+		if err == nil && p.o.Guarded { // else each of many would fail for it
+			if _, asked := v.Status(v); errors.Is(asked, client.ErrUnauthenticated) {
+				err = asked
+			}
+		}
 		if err == nil {
 			v.q = merged(r.URL.Query(), r.PostForm)
 			out, err = d.do(v)
@@ -86,9 +105,17 @@ func (p *portal) act(d deed) http.Handler {
 	})
 }
 
+// unreadable is the error of a form that cannot be read.
+func unreadable(err error) error {
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return &client.Error{Code: client.ErrTooLarge, Message: "The form is larger than " + byteCount(maxForm) + ". Nothing was changed."}
+	}
+	return invalid("The form cannot be read: " + err.Error() + ". Nothing was changed.")
+}
+
 // goTo leads the browser to a page of the portal.
 func goTo(w http.ResponseWriter, r *http.Request, path string) {
-	if r.Header.Get("Hx-Request") == "true" {
+	if isRefresh(r) {
 		w.Header().Set("HX-Redirect", path)
 		w.WriteHeader(http.StatusNoContent)
 		return

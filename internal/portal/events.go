@@ -140,6 +140,7 @@ func listEvents(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.beyond(max(0, len(events)-(a.page-1)*rowsOfPage), len(events))
 	first := min((a.page-1)*rowsOfPage, len(events))
 	end := min(a.page*rowsOfPage, len(events))
 	list.Events = eventTable{eventRows(events[len(events)-end : len(events)-first]), v.now}

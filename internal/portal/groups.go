@@ -21,43 +21,56 @@ func (p *portal) groupDeeds() []deed {
 	}
 }
 
-// groupRow is a group of nodes with the nodes in it.
+// groupRow is a group of nodes with how many nodes are in it.
 type groupRow struct {
 	api.Group
 	Fallback string // name of the group where its instances may start too
-	Nodes    []api.Node
+	Nodes    int
 }
 
 // groupList is the page of the groups.
 type groupList struct {
-	Rows     []groupRow
-	NodesWhy string // they are not shown
-	Curl     string
+	Filter, Wrong string
+	Total         int
+	Rows          []groupRow
+	Pager         pager
+	NodesWhy      string // it is not shown how many there are
+	Curl          string
 }
 
 func listGroups(v *visit) (any, error) {
-	all, err := v.Groups(v, client.ListOptions{})
+	a := v.asked("")
+	a.sort = ""
+	list := groupList{Filter: a.filter, Curl: curl(v, "GET", query("/api/v1/group", "filter", a.filter), "")}
+	all, err := v.Groups(v, client.ListOptions{Filter: a.filter})
+	if list.Wrong = wrongFilter(err, a.filter); list.Wrong != "" {
+		return list, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	list := groupList{Curl: curl(v, "GET", "/api/v1/group", "")}
-	nodes, err := v.Nodes(v, client.ListOptions{})
+	names := map[string]string{}
+	others := all
+	if a.filter != "" {
+		if others, err = v.Groups(v, client.ListOptions{}); err != nil {
+			return nil, err
+		}
+	}
+	for _, g := range others {
+		names[g.ID] = g.Name
+	}
+	nodes, err := v.NodePage(v, client.PageOptions{Limit: 1})
 	list.NodesWhy = refusal(err)
 	slices.SortFunc(all, func(a, b api.Group) int { return strings.Compare(a.Name, b.Name) })
-	for _, g := range all {
-		row := groupRow{Group: g}
-		for _, n := range nodes {
-			if slices.ContainsFunc(n.Groups, func(of api.Group) bool { return of.ID == g.ID }) {
-				row.Nodes = append(row.Nodes, n)
-			}
-		}
-		for _, other := range all {
-			if g.FallbackGroupID != nil && other.ID == *g.FallbackGroupID {
-				row.Fallback = other.Name
-			}
+	list.Total = len(all)
+	for _, g := range part(&a, all) {
+		row := groupRow{Group: g, Nodes: nodes.Groups[g.ID]}
+		if g.FallbackGroupID != nil {
+			row.Fallback = names[*g.FallbackGroupID]
 		}
 		list.Rows = append(list.Rows, row)
 	}
+	list.Pager = a.pager(len(list.Rows), list.Total)
 	return list, nil
 }
 
@@ -95,15 +108,24 @@ func askGroup(v *visit) (any, error) {
 }
 
 func doGroup(v *visit) (outcome, error) {
-	about := strings.TrimSpace(v.q.Get("description"))
-	r := client.GroupRequest{Name: strings.TrimSpace(v.q.Get("name")), Description: &about, FallbackID: v.q.Get("fallback_group_id")}
 	id := v.r.PathValue("id")
+	var r client.GroupRequest
+	if changed(v.q, "name") {
+		r.Name = strings.TrimSpace(v.q.Get("name"))
+	}
+	if changed(v.q, "description") {
+		about := strings.TrimSpace(v.q.Get("description"))
+		r.Description = &about
+	}
+	if changed(v.q, "fallback_group_id") {
+		r.FallbackID = v.q.Get("fallback_group_id")
+		if r.FallbackID == "" && id != "" {
+			r.FallbackID = client.NoFallback
+		}
+	}
 	if id == "" {
 		g, err := v.CreateGroup(v, r)
 		return outcome{To: "/groups#g-" + url.PathEscape(g.ID)}, err
-	}
-	if r.FallbackID == "" {
-		r.FallbackID = client.NoFallback
 	}
 	return outcome{To: "/groups"}, v.UpdateGroup(v, id, r)
 }

@@ -3,12 +3,12 @@ package portal
 import "net/http"
 
 // policy lets a page use what the portal serves, and nothing else.
-const policy = "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
 	"object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
 // guarded puts the headers around a handler that keep a page to itself, and refuses changes
 // that a page of another site asks for.
-func guarded(next http.Handler) http.Handler {
+func (p *portal) guarded(next http.Handler) http.Handler {
 	sites := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -17,7 +17,10 @@ func guarded(next http.Handler) http.Handler {
 			h.Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		if err := sites.Check(r); err != nil {
-			http.Error(w, "The request comes from a page of another site.", http.StatusForbidden)
+			p.tell(w, r, http.StatusForbidden, &failure{
+				What: "Change refused", Why: "The request comes from a page of another site. Nothing was changed.",
+				Next: "If you meant it, open the portal and do it there. If you did not, close the page that asked for it.",
+			})
 			return
 		}
 		next.ServeHTTP(w, r)

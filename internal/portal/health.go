@@ -18,6 +18,8 @@ type health struct {
 	Status   api.ControllerStatus
 	Troubles []trouble
 	Lacking  []string
+	Scrub    *api.ScrubState // nil: not known
+	Held     int64           // bytes of layers that versions need
 	Curl     string
 }
 
@@ -41,7 +43,74 @@ func loadHealth(v *visit) (any, error) {
 	case err == nil && disk.Total > 0 && float64(disk.Free) < scarce*float64(disk.Total):
 		h.add("The registry has "+byteCount(disk.Free)+" of "+byteCount(disk.Total)+" free", "Delete templates or revert tags that nobody needs, or give the registry more room.", "/templates")
 	}
+	h.registry(v)
 	return h, h.nodes(v)
+}
+
+// registry adds what the registry knows to be damaged, and how far it has looked. Where it is
+// another process, or the visitor may not ask it, only the number of what is damaged is known.
+func (h *health) registry(v *visit) {
+	n := h.Status.RegistryDamaged
+	if v.registry == nil {
+		if n > 0 {
+			h.add(plural(n, "template or version is damaged", "templates and versions are damaged")+" in the registry at "+h.Status.RegistryAddress, "Ask it which: buildyard registry check, or GET /registry/status there. "+cure, "")
+		}
+		return
+	}
+	status, err := v.registry.Status(v)
+	if err != nil {
+		h.Lacking = append(h.Lacking, "Damaged templates: "+refusal(err))
+		if n > 0 {
+			h.add(plural(n, "template or version is damaged", "templates and versions are damaged")+" in the registry", cure, "")
+		}
+	}
+	for i, d := range status.Damaged {
+		if i == rowsOfPage {
+			h.add(plural(len(status.Damaged)-i, "more is damaged", "more are damaged"), "buildyard registry check lists all of them.", "")
+			break
+		}
+		what, path := "Template "+d.ID+" cannot be read: "+d.Problem, ""
+		if d.Version != nil {
+			what, path = fmt.Sprintf("Version %d of template %s cannot be pulled: %s", *d.Version, h.nameOf(v, d.ID), d.Problem), templatePath(d.ID)
+		}
+		h.add(what, cure, path)
+	}
+	stats, err := v.registry.Stats(v)
+	if err != nil {
+		h.Lacking = append(h.Lacking, "Verification of layers: "+refusal(err))
+		return
+	}
+	h.Scrub, h.Held = &stats.Scrub, stats.Disks+stats.States
+}
+
+// cure is what to do about damage in a registry.
+const cure = "Push the same image again, or revert the version; or put the file back from a backup and run buildyard registry repair."
+
+// nameOf gives a template its name, as far as the visitor may see it.
+func (h *health) nameOf(v *visit, id string) string {
+	if t, err := v.Template(v, id); err == nil {
+		return t.Name
+	}
+	return id
+}
+
+// Verified says how far the verification of all layers is; "" where that is not known.
+func (h *health) Verified() string {
+	s := h.Scrub
+	switch {
+	case s == nil:
+		return ""
+	case s.Rate == 0:
+		return "switched off (SVC_SCRUB_RATE)"
+	}
+	said := byteCount(min(s.Verified, h.Held)) + " of " + byteCount(h.Held) + " in this round"
+	if s.Finished > 0 {
+		said += "; the round before ended " + time.Unix(s.Finished, 0).UTC().Format("2 January 2006 15:04") + " UTC"
+	}
+	if s.Damaged > 0 {
+		said += "; " + plural(s.Damaged, "layer is damaged", "layers are damaged")
+	}
+	return said
 }
 
 // scarce is the share of free room from which on it is little.

@@ -17,10 +17,12 @@ type instanceView struct {
 	Past            bool // it is gone, and remembered
 	VM              api.Instance
 	Template, Node  string
+	Group           string // its name, or its id where that could not be asked
 	Nodes           []api.NodeExplanation
 	Line            []moment
 	Raw             string
 	Curl            []string
+	NoConsole       string // why there is no console; "": there is
 }
 
 // moment is a state that an instance was in.
@@ -48,13 +50,25 @@ func oneInstance(v *visit) (any, error) {
 	if out.Note == "" && vm.InstanceState == string(farm.Scheduling) {
 		out.Note = told.Explain.Reason
 	}
+	out.NoConsole = noConsole(v, id, vm.InstanceState)
 	out.Line = lineOf(vm.CRTime, told.Explain.Transitions, time.Time{})
 	v.title = out.Name
 	out.Template, out.Node = vm.VMID, vm.NodeID
 	if page, err := v.InstancePage(v, client.PageOptions{Filter: "id:" + id, Limit: 1}); err == nil {
 		out.Template, out.Node = page.Templates[vm.VMID], page.Nodes[vm.NodeID]
 	}
+	out.Group = groupNamed(v, vm.GroupID)
 	return out, nil
+}
+
+// groupNamed gives the name of a group, or its id where nobody says the name.
+func groupNamed(v *visit, id string) string {
+	if id != "" {
+		if list, err := v.Groups(v, client.ListOptions{Filter: "id:" + id}); err == nil && len(list) == 1 {
+			return list[0].Name
+		}
+	}
+	return id
 }
 
 func pastInstance(v *visit, id string) (any, error) {

@@ -1,9 +1,7 @@
 package portal
 
 import (
-	"errors"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -54,7 +52,7 @@ var instanceColumns = []column{
 	{Name: "Template", Field: "template"},
 	{Name: "Tag", Field: "tag"},
 	{Name: "Node", Field: "node"},
-	{Name: "IP"},
+	{Name: "IP", Wide: true},
 	{Name: "Age", Field: "age", Num: true},
 	{Name: "Note"},
 }
@@ -70,10 +68,10 @@ func listInstances(v *visit) (any, error) {
 	a := v.asked("age")
 	list := instanceList{Filter: a.filter, Sort: v.q.Get("sort")}
 	page, err := v.InstancePage(v, a.options())
-	if errors.Is(err, client.ErrInvalid) && a.filter != "" {
-		if told, ok := errors.AsType[*client.Error](err); ok {
-			list.Wrong = told.Message
-		}
+	if err == nil && a.beyond(len(page.Instances), page.Total) {
+		page, err = v.InstancePage(v, a.options())
+	}
+	if list.Wrong = wrongFilter(err, a.filter); list.Wrong != "" {
 		return list, nil
 	}
 	if err != nil {
@@ -110,7 +108,7 @@ func rowOf(item api.InstanceItem, page api.InstancePage) instanceRow {
 	return row
 }
 
-// nameOf is what an instance is called: its name, else what its client calls it, else the begin of its id.
+// nameOf is what an instance is called: its name, else what its client calls it, else the end of its id.
 func nameOf(item api.InstanceItem) string {
 	for _, name := range []*string{item.Name, item.ExternalID} {
 		if name != nil && *name != "" {
@@ -120,7 +118,20 @@ func nameOf(item api.InstanceItem) string {
 	return short(item.InstanceID)
 }
 
-func short(id string) string { return id[:min(8, len(id))] }
+// unique are texts without those that come again.
+func unique(all []string) (once []string) {
+	seen := map[string]bool{}
+	for _, text := range all {
+		if !seen[text] {
+			once = append(once, text)
+		}
+		seen[text] = true
+	}
+	return once
+}
+
+// short is the end of an id: those of instances begin with the time, so that all of a minute begin alike.
+func short(id string) string { return id[max(0, len(id)-8):] }
 
 // chosen is what an action on several instances is about.
 type chosen struct {
@@ -128,6 +139,7 @@ type chosen struct {
 	All    bool // that fit the filter, whichever those are when it is done
 	Total  int
 	Rows   []instanceRow // the first ones
+	Why    string        // some of those are not shown
 	IDs    []string
 	Typed  string // has to be typed, where it is about many
 	Curl   []string
@@ -137,11 +149,13 @@ const (
 	typedFrom = 20  // from so many on the number has to be typed
 	firstRows = 5   // that are shown
 	mostEnded = 500 // at a time
+
+	alive = "-state:terminated" // has a filter leave out what is gone, and is remembered for a while
 )
 
 // chosenOf reads which instances a form is about.
 func chosenOf(v *visit) (chosen, error) {
-	c := chosen{Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: v.q["id"]}
+	c := chosen{Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: unique(v.q["chosen"])}
 	if !c.All {
 		if len(c.IDs) == 0 {
 			return c, invalid("No instance is chosen: choose some rows first.")
@@ -150,21 +164,25 @@ func chosenOf(v *visit) (chosen, error) {
 		for _, id := range c.IDs[:min(firstRows, len(c.IDs))] {
 			inst, err := v.Instance(v, id)
 			if err != nil {
-				continue // it says so when it is done
+				c.Why = refusal(err)
+				continue // it says so when it is done, too
 			}
 			c.Rows = append(c.Rows, instanceRow{ID: id, State: inst.InstanceState, Name: nameOf(api.InstanceItem{InstanceID: id, Name: &inst.Name, ExternalID: &inst.ExternalID})})
 		}
 		return c, nil
 	}
-	list, err := v.Instances(v, client.ListOptions{Filter: c.Filter})
+	page, err := v.InstancePage(v, client.PageOptions{Filter: strings.TrimSpace(c.Filter + " " + alive), Limit: mostEnded})
 	if err != nil {
 		return c, err
 	}
-	c.Total = len(list)
-	for _, item := range list {
+	if page.Total == 0 {
+		return c, invalid("No instance that fits is left to end.")
+	}
+	c.Total, c.IDs = page.Total, nil
+	for _, item := range page.Instances {
 		c.IDs = append(c.IDs, item.InstanceID)
 		if len(c.Rows) < firstRows {
-			c.Rows = append(c.Rows, rowOf(item, api.InstancePage{}))
+			c.Rows = append(c.Rows, rowOf(item, page))
 		}
 	}
 	return c, nil
@@ -179,7 +197,7 @@ func askEnd(v *visit) (any, error) {
 		c.Typed = plural(c.Total, "instance", "instances")
 	}
 	for _, id := range c.IDs[:min(firstRows, len(c.IDs))] {
-		c.Curl = append(c.Curl, curl(v, "DELETE", "/api/v1/vm", `{"id":"`+id+`"}`))
+		c.Curl = append(c.Curl, curl(v, "DELETE", "/api/v1/vm", jsonOf(map[string]string{"id": id})))
 	}
 	if c.All {
 		c.IDs = nil
@@ -199,10 +217,10 @@ func doEnd(v *visit) (outcome, error) {
 		return outcome{}, invalid("At most " + plural(mostEnded, "instance", "instances") + " are ended at a time. Narrow the filter, or call the API.")
 	}
 	out := outcome{Back: "/instances"}
-	for _, id := range slices.Compact(c.IDs) {
+	for _, id := range c.IDs {
 		r := result{Name: id, Path: "/instances/" + url.PathEscape(id), Said: "Terminating"}
 		if err := v.Terminate(v, id); err != nil {
-			r.Why = err.Error()
+			r.Why = refusal(err)
 		}
 		out.Items = append(out.Items, r)
 	}

@@ -28,21 +28,29 @@ func TestInstances(t *testing.T) {
 	}
 	w.get("/instances?q=colour:red").has(200, "there is no field &#34;colour&#34;", `aria-invalid="true"`, "!No instance fits")
 	w.get("/instances?q=name:nobody").has(200, "No instance fits this filter")
-	w.ask("GET", "/instances", nil, map[string]string{"HX-Request": "true"}).has(200, "<main", "!<html", "hx-partial")
+	w.ask("GET", "/instances", nil, map[string]string{"HX-Request": "true"}).has(200, "</title><main", "</main><hx-partial", "!<html", "!</hx-partial>\n")
 	w.get("/instances/"+ids[0]).has(200, "Started", "debian", "End instance", nodes[0].NodeName[:4], "&lt;img src=x", "!<img src=x", "Raw JSON", "curl -s")
 	w.get("/instances/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22").has(404, "Not found", "Request <code>")
-	w.get("/instances/end?id="+ids[0]).has(200, "End 1 instance", "cannot be undone", ids[0])
+	w.get("/instances/end?chosen="+ids[0]).has(200, "End 1 instance", "cannot be undone", ids[0])
 	w.get("/instances/end").has(400, "No instance is chosen")
-	if s := w.post("/instances/end", url.Values{"id": {ids[0]}}); s.Code != http.StatusSeeOther || s.Header.Get("Location") != "/instances/"+ids[0] {
+	if s := w.post("/instances/end", url.Values{"chosen": {ids[0]}}); s.Code != http.StatusSeeOther || s.Header.Get("Location") != "/instances/"+ids[0] {
 		t.Errorf("%d to %s", s.Code, s.Header.Get("Location"))
 	}
-	w.post("/instances/end", url.Values{"id": {ids[1], "no such id"}}).has(409, "1 failed of 2", "Terminating", "Not found")
+	w.post("/instances/end", url.Values{"chosen": {ids[1], "no such id"}}).has(409, "1 failed of 2", "Terminating", "Not found")
 	w.post("/instances/end", url.Values{"all": {"1"}, "q": {"id:" + ids[2]}}).has(303)
 	w.await("the end", func() (bool, error) {
 		left, err := w.API.Instances(t.Context(), client.ListOptions{})
 		return len(left) == 0, err
 	})
 	w.get("/instances/"+ids[0]).has(200, "Terminated", "What became of it", "!End instance")
+}
+
+// TestWhatIsChosenTwice: it is done once. What names have in them is in commands as JSON has it.
+func TestWhatIsChosenTwice(t *testing.T) {
+	w := newWorld(t, nil)
+	w.post("/instances/end", url.Values{"chosen": {"a", "b", "a"}}).has(409, "2 failed of 2")
+	w.post("/nodes/drain", url.Values{"chosen": {"a", "b", "a"}}).has(409, "2 failed of 2")
+	w.get("/instances/end?chosen=%22%07").has(200, `{&#34;id&#34;:&#34;\&#34;\u0007&#34;}`)
 }
 
 // TestManyNeedTheirNumber: what ends many has to be typed, and is refused when their number is
@@ -78,7 +86,7 @@ func TestWhoMayLook(t *testing.T) {
 	w.logIn()
 	w.get("/instances").has(200, "No instances yet", "Log out")
 	for _, site := range []string{"cross-site", "same-site"} {
-		w.ask("POST", "/instances/end", url.Values{"id": {"x"}}, map[string]string{"Sec-Fetch-Site": site}).has(403, "another site")
+		w.ask("POST", "/instances/end", url.Values{"chosen": {"x"}}, map[string]string{"Sec-Fetch-Site": site}).has(403, "another site")
 	}
 }
 
@@ -93,7 +101,24 @@ func TestFiles(t *testing.T) {
 		t.Errorf("%d %v", s.Code, s.Header)
 	}
 	w.ask("GET", prefix+"js/portal.js", nil, map[string]string{"Accept-Encoding": "identity"}).has(200, "followChanges")
+	w.get(prefix+"css/portal.css").has(200, "@font-face", ".uplot", "../vendor/inter/")
 	w.get("/assets/0000000000000000/css/tokens.css").has(404, "load it again")
 	w.get(prefix + "VERSIONS.md").has(404)
 	w.get("/favicon.ico").has(200, "<svg")
+}
+
+// TestInstanceOfAGroup: the page names the group, and leads to it.
+func TestInstanceOfAGroup(t *testing.T) {
+	w := newWorld(t, nil)
+	node := w.join("worker", 1)[0].NodeID
+	w.push(debian, "debian")
+	g, err := w.API.CreateGroup(t.Context(), client.GroupRequest{Name: "ios builders"})
+	if err == nil {
+		err = w.API.AddNodeToGroups(t.Context(), node, g.ID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := w.start(client.StartRequest{TemplateID: debian, GroupID: g.ID})[0]
+	w.get("/instances/"+id).has(200, `<a href="/groups#g-`+g.ID+`">ios builders</a>`)
 }

@@ -88,18 +88,13 @@ func knownGroups(v *visit) (names []string) {
 }
 
 func askCreateKey(v *visit) (any, error) {
-	return keyForm{Known: knownGroups(v), Curl: curl(v, "POST", pathKeys, `{"id":"ci","ttl":31536000,"groups":["ci"]}`)}, nil
-}
-
-// groupsOf reads the field of groups: names with commas between them.
-func groupsOf(v *visit) []string {
-	groups := []string{}
-	for name := range strings.SplitSeq(v.q.Get("groups"), ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			groups = append(groups, name)
-		}
+	if !v.guarded {
+		return nil, &client.Error{Code: client.ErrRefused, Message: "Nobody has to log in to this cloud, so there are no keys."}
 	}
-	return groups
+	if not := v.can().Not("make key", ""); not != "" {
+		return nil, &client.Error{Code: client.ErrForbidden, Message: not + "."}
+	}
+	return keyForm{Known: knownGroups(v), Curl: curl(v, "POST", pathKeys, `{"id":"ci","ttl":31536000,"groups":["ci"]}`)}, nil
 }
 
 // secondsOf reads for how many days a key is good.
@@ -117,14 +112,14 @@ func doCreateKey(v *visit) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	private, err := v.CreateKey(v, api.NewKey{ID: id, TTL: ttl, Groups: groupsOf(v), PublicKey: strings.TrimSpace(v.q.Get("public"))})
+	private, err := v.CreateKey(v, api.NewKey{ID: id, TTL: ttl, Groups: named(v.q.Get("groups")), PublicKey: strings.TrimSpace(v.q.Get("public"))})
 	if err != nil {
 		return outcome{}, err
 	}
 	out := outcome{Back: "/keys", Items: []result{{Name: id, Said: "The key is made. Whoever has the private half of the public key that you gave can use it."}}}
 	if text := private.Reveal(); text != "" {
-		out.Items[0].Said = "The key is made. This is its private key, which is shown this once and kept nowhere:"
-		out.Items = append(out.Items, result{Name: "Private key", Said: text})
+		out.Items[0].Said = "The key is made"
+		out.Once = &secret{"Private key", text}
 	}
 	return out, nil
 }
@@ -134,13 +129,16 @@ func askChangeKey(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return keyForm{ID: k.ID, Groups: strings.Join(k.Groups, ", "), Known: knownGroups(v), Curl: curl(v, "PUT", pathKeys, `{"id":`+strconv.Quote(k.ID)+`,"groups":["ci"]}`)}, nil
+	return keyForm{ID: k.ID, Groups: strings.Join(k.Groups, ", "), Known: knownGroups(v), Curl: curl(v, "PUT", pathKeys, jsonOf(client.KeyChange{ID: k.ID, Groups: []string{"ci"}}))}, nil
 }
 
 func doChangeKey(v *visit) (outcome, error) {
-	change := client.KeyChange{ID: v.q.Get("id"), Groups: groupsOf(v)}
+	k, err := v.Key(v, v.q.Get("id"))
+	if err != nil {
+		return outcome{}, err
+	}
+	change := client.KeyChange{ID: k.ID, Groups: rebased(v.q, "groups", k.Groups, named(v.q.Get("groups")))}
 	if v.q.Get("days") != "" {
-		var err error
 		if change.TTL, err = secondsOf(v); err != nil {
 			return outcome{}, err
 		}
@@ -153,7 +151,7 @@ func askDeleteKey(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return keyForm{ID: k.ID, Curl: curl(v, "DELETE", pathKeys, `{"id":`+strconv.Quote(k.ID)+`}`)}, nil
+	return keyForm{ID: k.ID, Curl: curl(v, "DELETE", pathKeys, jsonOf(map[string]string{"id": k.ID}))}, nil
 }
 
 func doDeleteKey(v *visit) (outcome, error) {

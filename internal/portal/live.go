@@ -5,16 +5,24 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
 )
 
 // The rhythm of what tells pages of changes.
 const (
-	tellEvery  = time.Second // at most so often is one page told
+	tellEvery  = time.Second      // at most so often is one page told
+	tellAtLast = 30 * time.Second // so often it is told however many there are
 	beatEvery  = 15 * time.Second
 	writeTime  = 10 * time.Second // a browser that takes nothing for so long is let go
 	maxPages   = 1000             // that are told at a time
+	mostOfOne  = 100              // that are told by one log-in
 	checkEvery = time.Minute      // whether the visitor may still be told
 )
+
+// freshShare is what part of one core keeping pages fresh may take: where a page a second would
+// take more, each is told less often.
+const freshShare = 0.1
 
 // hub tells open pages of what changes. It listens to the cloud while somebody listens to it.
 type hub struct {
@@ -23,10 +31,12 @@ type hub struct {
 	mu    sync.Mutex // guards the fields below
 	pages map[*listener]struct{}
 	stop  chan struct{} // ends the listening to the cloud; nil: nobody listens
+	cost  time.Duration // of a refresh, the mean of the last ones
 }
 
 // listener is an open page.
 type listener struct {
+	owner string // credentials; "": nobody has to log in
 	wants Topics
 	wake  chan struct{} // has room for one
 	has   Topics        // that changed since it was told; guarded by the hub
@@ -37,19 +47,29 @@ func newHub(changes func() (<-chan struct{}, func() Topics, func())) *hub {
 }
 
 // enter adds a page; nil where there are too many.
-func (h *hub) enter(wants Topics) *listener {
+func (h *hub) enter(owner string, wants Topics) *listener {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.pages) >= maxPages {
+	if len(h.pages) >= maxPages || owner != "" && h.ofLocked(owner) >= mostOfOne {
 		return nil
 	}
-	l := &listener{wants: wants, wake: make(chan struct{}, 1)}
+	l := &listener{owner: owner, wants: wants, wake: make(chan struct{}, 1)}
 	h.pages[l] = struct{}{}
 	if h.stop == nil {
 		h.stop = make(chan struct{})
 		go h.listen(h.stop)
 	}
 	return l
+}
+
+// ofLocked counts the pages of one log-in.
+func (h *hub) ofLocked(owner string) (n int) {
+	for l := range h.pages {
+		if l.owner == owner {
+			n++
+		}
+	}
+	return n
 }
 
 func (h *hub) leave(l *listener) {
@@ -91,6 +111,24 @@ func (h *hub) tell(t Topics) {
 	}
 }
 
+// refreshed notes how long a refresh took.
+func (h *hub) refreshed(took time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.cost == 0 {
+		h.cost = took
+	}
+	h.cost += (took - h.cost) / 16
+}
+
+// pace gives how long a page is not told anything after it was told.
+func (h *hub) pace() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	each := time.Duration(float64(len(h.pages)) * float64(h.cost) / freshShare)
+	return min(max(each, tellEvery), tellAtLast)
+}
+
 func (h *hub) take(l *listener) Topics {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,7 +148,7 @@ func (p *portal) follow(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	l := p.live.enter(topicsOf(r.URL.Query().Get("topics")))
+	l := p.live.enter(p.owner(r), topicsOf(r.URL.Query().Get("topics")))
 	if l == nil {
 		http.Error(w, "Too many pages are open.", http.StatusServiceUnavailable)
 		return
@@ -123,7 +161,7 @@ func (p *portal) follow(w http.ResponseWriter, r *http.Request) {
 	conn := http.NewResponseController(w)
 	say := func(text string) bool {
 		_ = conn.SetWriteDeadline(time.Now().Add(writeTime))
-		_, err := fmt.Fprint(w, text)
+		_, err := fmt.Fprint(w, text) //nolint:gosec // a stream of events, of words that are our own
 		return err == nil && conn.Flush() == nil
 	}
 	beat, check := time.NewTicker(beatEvery), time.NewTicker(checkEvery)
@@ -139,9 +177,22 @@ func (p *portal) follow(w http.ResponseWriter, r *http.Request) {
 			more = p.known(r)
 		case <-l.wake:
 			more = say("event: changed\ndata: " + p.live.take(l).String() + "\n\n")
-			pause(r, tellEvery)
+			pause(r, p.live.pace())
 		}
 	}
+}
+
+// owner names the log-in of a request, by what proves it; "" where nobody has to log in.
+func (p *portal) owner(r *http.Request) string {
+	if !p.o.Guarded {
+		return ""
+	}
+	for _, name := range []string{auth.SecureLoginCookie, auth.LoginCookie} {
+		if c, err := r.Cookie(name); err == nil {
+			return c.Value
+		}
+	}
+	return r.Header.Get("Authorization")
 }
 
 // pause waits, unless the page is closed.

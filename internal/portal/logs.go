@@ -1,6 +1,7 @@
 package portal
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
@@ -132,7 +133,7 @@ type vmLogView struct {
 	ID, File string
 	Files    []client.VMLog
 	Rows     []logLine
-	Looked   int
+	Cut      int64 // bytes before them that are not shown
 	View     string
 	Curl     string
 }
@@ -158,9 +159,22 @@ func logsOfVM(v *visit) (any, error) {
 		return nil, err
 	}
 	defer func() { _ = stream.Close() }()
-	text, err := io.ReadAll(io.LimitReader(stream, maxVMLog))
-	out.Rows, out.Looked = linesOf(string(text), "")
+	text, err := io.ReadAll(stream)
+	text, out.Cut = endOf(text)
+	out.Rows, _ = linesOf(string(text), "")
 	return out, err
 }
 
-const maxVMLog = 1 << 20 // bytes that are shown; all of it can be downloaded
+// endOf gives the last whole rows of a log, and how many bytes are before them.
+func endOf(text []byte) (end []byte, before int64) {
+	if len(text) <= maxVMLog {
+		return text, 0
+	}
+	end = text[len(text)-maxVMLog:]
+	if i := bytes.IndexByte(end, '\n'); i >= 0 {
+		end = end[i+1:]
+	}
+	return end, int64(len(text) - len(end))
+}
+
+const maxVMLog = 1 << 20 // bytes of the end that are shown: what failed is there; all of it can be downloaded

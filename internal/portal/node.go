@@ -40,12 +40,12 @@ func oneNode(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.title = n.NodeName
+	v.title, v.about.Nodes = n.NodeName, []string{id}
 	out := nodeView{
-		nodeRow: nodeRow{Node: n, Why: whyNode(n), Back: v.r.URL.RequestURI()}, Gauges: allGauges(n),
+		nodeRow: nodeRow{Node: n, Why: whyNode(n), Back: v.r.URL.RequestURI(), Fixed: v.can().Not("edit node", id)}, Gauges: allGauges(n),
 		Curl: curl(v, "GET", query("/api/v1/node", "id", id), ""), Raw: indented(n), Templates: heldOf(n.Templates),
 	}
-	page, err := v.InstancePage(v, client.PageOptions{Filter: "node:" + id + " -state:terminated", Sort: "age", Limit: shortRows})
+	page, err := v.InstancePage(v, client.PageOptions{Filter: "node:" + id + " " + alive, Sort: "age", Limit: shortRows})
 	out.InstancesWhy = refusal(err)
 	for _, item := range page.Instances {
 		out.Instances = append(out.Instances, rowOf(item, page))
@@ -66,12 +66,12 @@ func oneNode(v *visit) (any, error) {
 func allGauges(n api.Node) []gauge {
 	all := append(gaugesOf(n), placesOf(n))
 	if n.CapacityMode == string(farm.ByResource) {
-		all[2] = gauge{Name: "Virtual CPUs", Of: n.NodeName, Share: share(n.VCPUCount, n.VCPULimit), Text: fmt.Sprintf("%d of %d", n.VCPUCount, n.VCPULimit)}
-		all = append(all, gauge{Name: "Memory of VMs", Of: n.NodeName, Share: share(n.VRAM, n.RAMLimit), Text: fmt.Sprintf("%d of %d MB", n.VRAM, n.RAMLimit)})
+		all[2] = gaugeOf("Virtual CPUs", n.NodeName, share(n.VCPUCount, n.VCPULimit), fmt.Sprintf("%d of %d", n.VCPUCount, n.VCPULimit))
+		all = append(all, gaugeOf("Memory of VMs", n.NodeName, share(n.VRAM, n.RAMLimit), fmt.Sprintf("%d of %d MB", n.VRAM, n.RAMLimit)))
 	}
 	if n.DiskSize > 0 {
 		used := n.DiskSize - n.FreeDisk
-		all = append(all, gauge{Name: "Disk", Of: n.NodeName, Share: float64(used) / float64(n.DiskSize), Text: byteCount(n.FreeDisk) + " free of " + byteCount(n.DiskSize)})
+		all = append(all, gaugeOf("Disk", n.NodeName, float64(used)/float64(n.DiskSize), byteCount(n.FreeDisk)+" free of "+byteCount(n.DiskSize)))
 	}
 	return all
 }

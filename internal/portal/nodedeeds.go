@@ -1,6 +1,7 @@
 package portal
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/url"
 	"slices"
@@ -84,6 +85,7 @@ type nodeForm struct {
 	Total  int
 	IDs    []string
 	Rows   []nodeRow
+	NotWhy string // some of those are not shown
 	Typed  string
 	Back   string
 	Curl   []string
@@ -93,20 +95,22 @@ const mostNodes = 1000 // that are changed at a time
 
 // nodesOf reads which nodes a form is about.
 func (a nodeAct) nodesOf(v *visit) (nodeForm, error) {
-	f := nodeForm{nodeAct: a, Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: slices.Compact(v.q["id"]), Back: backOf(v, "/nodes")}
+	f := nodeForm{nodeAct: a, Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: unique(v.q["chosen"]), Back: backOf(v, "/nodes")}
 	if f.All {
-		list, err := v.Nodes(v, client.ListOptions{Filter: f.Filter})
+		page, err := v.NodePage(v, client.PageOptions{Filter: f.Filter, Sort: "name", Limit: mostNodes})
 		if err != nil {
 			return f, err
 		}
-		f.IDs = nil
-		for _, n := range list {
+		f.IDs, f.Total = nil, page.Total
+		for _, n := range page.Nodes {
 			f.IDs = append(f.IDs, n.NodeID)
-			f.Rows = append(f.Rows, nodeRow{Node: n, Why: whyNode(n)})
+			if len(f.Rows) < firstRows {
+				f.Rows = append(f.Rows, nodeRow{Node: n, Why: whyNode(n)})
+			}
 		}
-		f.Rows = f.Rows[:min(firstRows, len(f.Rows))]
+	} else {
+		f.Total = len(f.IDs)
 	}
-	f.Total = len(f.IDs)
 	switch {
 	case f.Total == 0:
 		return f, invalid("No node is chosen: choose some rows first.")
@@ -125,7 +129,10 @@ func (a nodeAct) ask(v *visit) (any, error) {
 	}
 	for _, id := range f.IDs[:min(firstRows, len(f.IDs))] {
 		if !f.All {
-			if n, err := v.Node(v, id); err == nil { // else it says so when it is done
+			n, err := v.Node(v, id)
+			if err != nil {
+				f.NotWhy = refusal(err) // it says so when it is done, too
+			} else {
 				f.Rows = append(f.Rows, nodeRow{Node: n, Why: whyNode(n)})
 			}
 		}
@@ -148,12 +155,12 @@ func (a nodeAct) act(v *visit) (outcome, error) {
 	if f.Typed != "" && strings.TrimSpace(v.q.Get("typed")) != f.Typed {
 		return outcome{}, invalid("Type " + f.Typed + " to change as many. There may be another number of them by now.")
 	}
-	names := nodeNames(v)
+	names := v.namesOf(f.IDs)
 	out := outcome{Back: f.Back}
 	for _, id := range f.IDs {
-		r := result{Name: names(id), Path: "/nodes/" + url.PathEscape(id), Said: a.Said}
+		r := result{Name: cmp.Or(names[id], id), Path: "/nodes/" + url.PathEscape(id), Said: a.Said}
 		if err := a.call(v, id); err != nil {
-			r.Why = err.Error()
+			r.Why = refusal(err)
 		} else if a.Bad {
 			r.Path = ""
 		}
@@ -166,22 +173,6 @@ func (a nodeAct) act(v *visit) (outcome, error) {
 		return outcome{To: f.Back}, nil
 	}
 	return out, nil
-}
-
-// nodeNames gives what gives nodes their names; their ids where those may not be seen.
-func nodeNames(v *visit) func(id string) string {
-	names := map[string]string{}
-	if list, err := v.Nodes(v, client.ListOptions{}); err == nil {
-		for _, n := range list {
-			names[n.NodeID] = n.NodeName
-		}
-	}
-	return func(id string) string {
-		if name := names[id]; name != "" {
-			return name
-		}
-		return id
-	}
 }
 
 // backOf is the page of the portal that a form was asked for from.
@@ -243,8 +234,8 @@ func askEditNode(v *visit) (any, error) {
 	return editForm{Node: n, Back: backOf(v, "/nodes/"+n.NodeID), Curl: configCurl(v, config)}, nil
 }
 
-// doEditNode changes what the form has and what is another than it was, so that a form that lay
-// open for long takes nothing back that somebody else has changed.
+// doEditNode changes what was changed in the form, so that one that lay open for long takes nothing
+// back that somebody else has changed.
 func doEditNode(v *visit) (outcome, error) {
 	id := v.r.PathValue("id")
 	n, err := v.Node(v, id)
@@ -260,50 +251,37 @@ func doEditNode(v *visit) (outcome, error) {
 
 func editedNode(q url.Values, n api.Node) (client.NodeConfig, error) {
 	c := client.NodeConfig{NodeID: n.NodeID}
-	if name := strings.TrimSpace(q.Get("name")); q.Has("name") && name != n.NodeName {
-		c.Name = name
+	if changed(q, "name") {
+		c.Name = strings.TrimSpace(q.Get("name"))
 	}
-	if host := strings.TrimSpace(q.Get("host")); q.Has("host") && host != n.IPAddress {
-		c.Host = host
-		if host == "" {
-			c.Host = "auto"
-		}
+	if changed(q, "host") {
+		c.Host = cmp.Or(strings.TrimSpace(q.Get("host")), "auto")
 	}
-	if mode := q.Get("capacity_mode"); mode != n.CapacityMode {
-		c.CapacityMode = mode
-	}
-	mode := n.CapacityMode
-	if c.CapacityMode != "" {
-		mode = c.CapacityMode
+	if changed(q, "capacity_mode") {
+		c.CapacityMode = q.Get("capacity_mode")
 	}
 	var wrong error
-	number := func(name string, was int) *int {
-		text := strings.TrimSpace(q.Get(name))
-		if !q.Has(name) {
+	number := func(name string) *int {
+		if !changed(q, name) {
 			return nil
 		}
-		if text == "" {
-			text = "0" // none
-		}
-		k, err := strconv.Atoi(text)
+		k, err := strconv.Atoi(cmp.Or(strings.TrimSpace(q.Get(name)), "0")) // none
 		if err != nil {
 			wrong = invalid(name + ": must be an integer")
 		}
-		if k == was {
-			return nil
-		}
 		return &k
 	}
-	if k := number("max_vm_count", n.Capacity); k != nil {
+	if k := number("max_vm_count"); k != nil {
 		if c.MaxVMCount = *k; *k == 0 {
 			wrong = invalid("max_vm_count: must be an integer between 1 and 1000")
 		}
 	}
-	if mode == string(farm.ByResource) {
-		c.VCPUOverride, c.RAMOverride = number("vcpu_override", n.VCPUOverride), number("ram_override", n.RAMOverride)
+	if cmp.Or(c.CapacityMode, n.CapacityMode) == string(farm.ByResource) {
+		c.VCPUOverride, c.RAMOverride = number("vcpu_override"), number("ram_override")
 	}
-	if logs := q.Get("central_log") == "off"; q.Has("central_log") && logs != n.NoCentralLog {
-		c.NoCentralLog = &logs
+	if changed(q, "central_log") {
+		off := q.Get("central_log") == "off"
+		c.NoCentralLog = &off
 	}
 	return c, wrong
 }
@@ -312,6 +290,7 @@ func editedNode(q url.Values, n api.Node) (client.NodeConfig, error) {
 type groupsForm struct {
 	api.Node
 	Groups []groupChoice
+	Was    string // ids of those that it is in
 	Back   string
 }
 
@@ -331,10 +310,25 @@ func askNodeGroups(v *visit) (any, error) {
 	}
 	v.title = "Groups of " + n.NodeName
 	f := groupsForm{Node: n, Back: backOf(v, "/nodes/"+n.NodeID)}
+	is := groupIDs(n)
+	f.Was = strings.Join(is, ",")
 	for _, g := range all {
-		f.Groups = append(f.Groups, groupChoice{Group: g, In: slices.ContainsFunc(n.Groups, func(is api.Group) bool { return is.ID == g.ID })})
+		f.Groups = append(f.Groups, groupChoice{Group: g, In: slices.Contains(is, g.ID)})
 	}
 	return f, nil
+}
+
+// groupIDs are the ids of the groups that a node is in.
+func groupIDs(n api.Node) (ids []string) {
+	for _, g := range n.Groups {
+		ids = append(ids, g.ID)
+	}
+	return ids
+}
+
+// without gives what one list has and another has not.
+func without(all, less []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(x string) bool { return slices.Contains(less, x) })
 }
 
 func doNodeGroups(v *visit) (outcome, error) {
@@ -342,17 +336,9 @@ func doNodeGroups(v *visit) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	var in, out []string
-	for _, id := range v.q["group"] {
-		if !slices.ContainsFunc(n.Groups, func(g api.Group) bool { return g.ID == id }) {
-			in = append(in, id)
-		}
-	}
-	for _, g := range n.Groups {
-		if !slices.Contains(v.q["group"], g.ID) {
-			out = append(out, g.ID)
-		}
-	}
+	is := groupIDs(n)
+	want := rebased(v.q, "group", is, v.q["group"])
+	in, out := without(want, is), without(is, want)
 	if len(in) > 0 {
 		if err := v.AddNodeToGroups(v, n.NodeID, in...); err != nil {
 			return outcome{}, err

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
@@ -19,22 +21,76 @@ func (p *portal) nodePages() []page {
 	}
 }
 
-// nodeRow is a node in the list.
+// nodeRow is a node on a page.
 type nodeRow struct {
 	api.Node
 	Why  string // it is in its state
-	Use  []gauge
-	Room gauge  // taken of what VMs may have
 	Back string // the page that it stands on
+	// Fixed says why the visitor cannot change what the node may hold; "": they can.
+	Fixed string
+}
+
+// nodeLine is a node in the list. Nothing is embedded here, and what can be is made into text
+// before: templates look for the fields of what is embedded by their names, and call functions by
+// reflection, which took most of the time of the page.
+type nodeLine struct {
+	NodeID, NodeName, IPAddress, AgentVersion string
+
+	State, Why              string // why: it is in its state
+	StateSince, LastUpdated shownTime
+	Groups                  []api.Group
+	DiskSize, FreeDisk      int64
+
+	Use  []gauge
+	Room gauge // taken of what VMs may have
+
+	CapacityMode                                                      string
+	VMCount, Capacity, VCPULimit, VCPUOverride, RAMLimit, RAMOverride int
+	Fixed, Back                                                       string // as of a nodeRow
+
+	Edit act
+}
+
+// nodeLineOf makes the line of a node on the list at an address.
+func nodeLineOf(n api.Node, now time.Time, can *may, back string) nodeLine {
+	return nodeLine{
+		NodeID: n.NodeID, NodeName: n.NodeName, IPAddress: n.IPAddress, AgentVersion: n.AgentVersion,
+		State: n.State, Why: whyNode(n), StateSince: shownAt(now, n.StateSince), LastUpdated: shownAt(now, n.LastUpdated), Groups: n.Groups, DiskSize: n.DiskSize, FreeDisk: n.FreeDisk,
+		Use: gaugesOf(n), Room: placesOf(n), CapacityMode: n.CapacityMode, VMCount: n.VMCount, Capacity: n.Capacity,
+		VCPULimit: n.VCPULimit, VCPUOverride: n.VCPUOverride, RAMLimit: n.RAMLimit, RAMOverride: n.RAMOverride, Fixed: can.Not("edit node", n.NodeID), Back: back,
+		Edit: can.Do("edit row", n.NodeID, query("/nodes/"+n.NodeID+"/edit", "back", back), "Edit", "Edit "+n.NodeName),
+	}
+}
+
+// shownTime is a moment as text; empty for none.
+type shownTime struct{ Stamp, Absolute, Ago string }
+
+func shownAt(now, t time.Time) shownTime {
+	if t.IsZero() {
+		return shownTime{}
+	}
+	return shownTime{stamp(t), absolute(t), ago(now, t)}
 }
 
 // gauge is how much of something is used.
 type gauge struct {
 	Name  string
-	Of    string  // the node
-	Share float64 // of 1
-	Text  string  // in numbers, with units
+	Label string // with the node that it is of, and the text
+	Level string // from 0 to 1
+	Full  bool
+	Text  string // in numbers, with units
 }
+
+// gaugeOf makes the gauge of a share of 1.
+func gaugeOf(name, of string, share float64, text string) gauge {
+	return gauge{Name: name, Label: name + " of " + of + ": " + text, Level: strconv.FormatFloat(share, 'f', 3, 64), Full: share >= 0.9, Text: text}
+}
+
+// Value is the number that a gauge has in large.
+func (g gauge) Value() string { number, _, _ := strings.Cut(g.Text, " "); return number }
+
+// Unit is what stands behind it.
+func (g gauge) Unit() string { _, rest, _ := strings.Cut(g.Text, " "); return rest }
 
 // nodeList is the page of the nodes.
 type nodeList struct {
@@ -44,7 +100,7 @@ type nodeList struct {
 	Sum                 api.NodePage
 	Chips               []chip
 	Columns             []column
-	Rows                []nodeRow
+	Rows                []nodeLine
 	Pager               pager
 	Join                joinView // how the first node joins
 }
@@ -52,13 +108,13 @@ type nodeList struct {
 var nodeColumns = []column{
 	{Name: "Name", Field: "name"},
 	{Name: "State", Field: "state"},
-	{Name: "Host", Field: "host"},
+	{Name: "Host", Field: "host", Wide: true},
 	{Name: "CPU"},
 	{Name: "Memory"},
 	{Name: "VMs", Field: "vms"},
 	{Name: "Free disk", Field: "free", Num: true},
 	{Name: "Groups", Field: "group"},
-	{Name: "Agent", Field: "version"},
+	{Name: "Agent", Field: "version", Wide: true},
 	{Name: "Contact", Field: "seen", Num: true},
 }
 
@@ -77,6 +133,9 @@ func listNodes(v *visit) (any, error) {
 	a := v.asked("name")
 	list := nodeList{Filter: a.filter, Sort: v.q.Get("sort"), Here: v.r.URL.RequestURI()}
 	page, err := v.NodePage(v, a.options())
+	if err == nil && a.beyond(len(page.Nodes), page.Total) {
+		page, err = v.NodePage(v, a.options())
+	}
 	if list.Wrong = wrongFilter(err, a.filter); list.Wrong != "" {
 		return list, nil
 	}
@@ -93,7 +152,10 @@ func listNodes(v *visit) (any, error) {
 	list.Chips = a.chips(states, nodeStates())
 	list.Curl = curl(v, "GET", query("/api/v1/node", "filter", a.filter), "")
 	for _, n := range page.Nodes {
-		list.Rows = append(list.Rows, nodeRow{Node: n, Why: whyNode(n), Use: gaugesOf(n), Room: placesOf(n), Back: list.Here})
+		v.about.Nodes = append(v.about.Nodes, n.NodeID)
+	}
+	for _, n := range page.Nodes {
+		list.Rows = append(list.Rows, nodeLineOf(n, v.now, v.can(), list.Here))
 	}
 	if page.Total == 0 {
 		list.Join = joinOf(v)
@@ -133,17 +195,17 @@ func whyNode(n api.Node) string {
 // gaugesOf are the bars of what a node's machine does: its processors, its memory.
 func gaugesOf(n api.Node) []gauge {
 	return []gauge{
-		{Name: "CPU", Of: n.NodeName, Share: n.CPUUtil, Text: percent(n.CPUUtil) + " %"},
-		{Name: "Memory", Of: n.NodeName, Share: n.RAMUtil, Text: percent(n.RAMUtil) + " %"},
+		gaugeOf("CPU", n.NodeName, n.CPUUtil, percent(n.CPUUtil)+" %"),
+		gaugeOf("Memory", n.NodeName, n.RAMUtil, percent(n.RAMUtil)+" %"),
 	}
 }
 
 // placesOf says how much of a node's capacity is taken, in what it counts in.
 func placesOf(n api.Node) gauge {
 	if n.CapacityMode == string(farm.ByResource) {
-		return gauge{Name: "VMs", Of: n.NodeName, Share: max(share(n.VCPUCount, n.VCPULimit), share(n.VRAM, n.RAMLimit)), Text: fmt.Sprint(n.VMCount)}
+		return gaugeOf("VMs", n.NodeName, max(share(n.VCPUCount, n.VCPULimit), share(n.VRAM, n.RAMLimit)), fmt.Sprint(n.VMCount))
 	}
-	return gauge{Name: "VMs", Of: n.NodeName, Share: share(n.VMCount, n.Capacity), Text: fmt.Sprintf("%d of %d", n.VMCount, n.Capacity)}
+	return gaugeOf("VMs", n.NodeName, share(n.VMCount, n.Capacity), fmt.Sprintf("%d of %d", n.VMCount, n.Capacity))
 }
 
 // share is a part of a whole; nothing of nothing is 0.

@@ -18,7 +18,7 @@ func TestNodes(t *testing.T) {
 	id := nodes[0].NodeID
 	at := "/nodes/" + id
 	w.start(client.StartRequest{TemplateID: debian, Name: hostile, NodeID: id})
-	w.get("/nodes?q=state:active&sort=-vms").has(200, "2 nodes that fit", "1 VM on 8 places", `aria-sort="descending"`, "<meter", "1 of <form", `id="n-`+id+`"`, "Active 2")
+	w.get("/nodes?q=state:active&sort=-vms").has(200, "2 nodes that fit", "1 VM on 8 slots", `aria-sort="descending"`, "<meter", "1 of <form", `id="n-`+id+`"`, "Active 2")
 	w.get("/nodes?q=colour:red").has(200, "there is no field", `aria-invalid="true"`, "!No node fits")
 	w.get("/nodes?q=name:nobody").has(200, "No node fits this filter")
 	w.get(at).has(200, nodes[0].NodeName, "1 of 4", "debian", "v2", "phone", "&lt;script&gt;", "!<script>alert", "has told nothing yet", "VMStarted", "curl -s", "free of")
@@ -43,15 +43,15 @@ func TestDrain(t *testing.T) {
 	nodes := w.join("mac", 2)
 	id, other := nodes[0].NodeID, nodes[1].NodeID
 	w.get("/nodes/drain").has(400, "No node is chosen")
-	w.get("/nodes/drain?id="+id).has(200, "Drain "+nodes[0].NodeName, `name="reason"`, `name="deadline"`, "drain_mode")
-	w.post("/nodes/drain", url.Values{"id": {id}, "reason": {hostile}, "deadline": {"2h"}, "back": {"/nodes/" + id}}).leads("/nodes/" + id)
+	w.get("/nodes/drain?chosen="+id).has(200, "Drain "+nodes[0].NodeName, `name="reason"`, `name="deadline"`, "drain_mode")
+	w.post("/nodes/drain", url.Values{"chosen": {id}, "reason": {hostile}, "deadline": {"2h"}, "back": {"/nodes/" + id}}).leads("/nodes/" + id)
 	w.get("/nodes/"+id).has(200, "Drain Mode", "0 VMs remain", "ended at", "&lt;script&gt;", "!<script>alert", "Undrain")
 	w.get("/nodes").has(200, "Drain Mode 1", "Active 1", "0 VMs remain")
-	w.post("/nodes/drain", url.Values{"id": {id}, "deadline": {"soon"}}).has(409, "such as 30m or 2h")
+	w.post("/nodes/drain", url.Values{"chosen": {id}, "deadline": {"soon"}}).has(409, "such as 30m or 2h")
 	w.post("/nodes/undrain", url.Values{"all": {"1"}, "q": {"state:\"drain mode\""}}).leads("/nodes")
-	w.post("/nodes/drain", url.Values{"id": {id, "nobody"}}).has(409, "1 failed of 2", "Drained", "Not found")
-	w.post("/nodes/undrain", url.Values{"id": {id, other}}).has(200, "2 done", "Takes instances again")
-	w.post("/nodes/update", url.Values{"id": {id, other}}).has(409, "2 failed of 2")
+	w.post("/nodes/drain", url.Values{"chosen": {id, "nobody"}}).has(409, "1 failed of 2", "Drained", "Not found")
+	w.post("/nodes/undrain", url.Values{"chosen": {id, other}}).has(200, "2 done", "Takes instances again")
+	w.post("/nodes/update", url.Values{"chosen": {id, other}}).has(409, "2 failed of 2")
 }
 
 // TestGroupsOfANode: a node is put into groups and taken out by one form.
@@ -79,9 +79,9 @@ func TestGroupsOfANode(t *testing.T) {
 func TestDeleteNode(t *testing.T) {
 	w := newWorld(t, nil)
 	id := w.join("mac", 1)[0].NodeID
-	w.get("/nodes/delete?id="+id).has(200, "Delete mac-0001", "has to join anew")
-	w.post("/nodes/delete", url.Values{"id": {"nobody"}}).has(409, "Not found")
-	w.post("/nodes/delete", url.Values{"id": {id}}).leads("/nodes")
+	w.get("/nodes/delete?chosen="+id).has(200, "Delete mac-0001", "has to join anew")
+	w.post("/nodes/delete", url.Values{"chosen": {"nobody"}}).has(409, "Not found")
+	w.post("/nodes/delete", url.Values{"chosen": {id}}).leads("/nodes")
 	w.get("/nodes/"+id).has(404, "Not found")
 }
 

@@ -35,8 +35,12 @@ type visit struct {
 	now   time.Time
 	title string // instead of the page's own; for pages of one thing
 
-	registry *client.Registry // its permissions alone; nil where it is another process
+	registry *client.Registry // nil where it is another process
 	guarded  bool             // callers have to log in
+	stranger error            // the API knows nobody by these credentials; nil: it does
+
+	about client.RightsQuery // what the page is about; set before can is called
+	mine  *may               // what the visitor may do, once that was asked
 }
 
 // view is what a template gets.
@@ -54,11 +58,16 @@ type view struct {
 	Now      time.Time
 	Page     any // what the page shows
 	Fail     *failure
+	Can      *may // what the visitor may do
 }
 
 // serve makes the handler of a page.
 func (p *portal) serve(g page) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isRefresh(r) {
+			began := time.Now()
+			defer func() { p.live.refreshed(time.Since(began)) }()
+		}
 		v, err := p.visit(r)
 		var body any
 		if err == nil {
@@ -72,9 +81,17 @@ func (p *portal) serve(g page) http.Handler {
 		if v.title != "" {
 			title = v.title
 		}
-		p.show(w, r, http.StatusOK, g.name, p.view(v, g, title, body))
+		shown := p.view(v, g, title, body)
+		if v.stranger != nil { // parts of a page leave out what they may not see, and none may be seen
+			p.fail(w, r, g, v.stranger)
+			return
+		}
+		p.show(w, r, http.StatusOK, g.name, shown)
 	})
 }
+
+// isRefresh says whether a page asks for the part of it that changes.
+func isRefresh(r *http.Request) bool { return r.Header.Get("Hx-Request") == "true" }
 
 func (p *portal) visit(r *http.Request) (*visit, error) {
 	cloud, err := p.cloud(r)
@@ -91,13 +108,19 @@ func (p *portal) visit(r *http.Request) (*visit, error) {
 func (p *portal) view(v *visit, g page, title string, body any) view {
 	shown := view{
 		Title: title, Here: area(v.r.URL.Path), URL: v.r.URL.RequestURI(), Assets: p.assets.prefix,
-		Version: p.o.Version, Guarded: p.o.Guarded, Now: v.now, Page: body,
+		Version: p.o.Version, Guarded: p.o.Guarded, Now: v.now, Page: body, Can: v.can(),
 	}
-	if g.topic != 0 && p.o.Changes != nil {
-		shown.Live = "/live?topics=" + g.topic.String()
-	}
+	shown.Live = p.liveAt(g.topic)
 	p.surround(v, &shown)
 	return shown
+}
+
+// liveAt is the address of what tells a page of changes; "" where it does not change.
+func (p *portal) liveAt(t Topics) string {
+	if t == 0 || p.o.Changes == nil {
+		return ""
+	}
+	return "/live?topics=" + t.String()
 }
 
 // area gives the first part of a path.
@@ -130,6 +153,8 @@ func (p *portal) surround(v *visit, shown *view) {
 	}
 	if status, err := v.Status(v); err == nil {
 		shown.Registry, shown.Trouble = registryWord(status), status.Alarms
+	} else if errors.Is(err, client.ErrUnauthenticated) {
+		v.stranger = err
 	}
 }
 
@@ -164,7 +189,7 @@ var areas = []navItem{
 // show sends a page, or the part of it that refreshes.
 func (p *portal) show(w http.ResponseWriter, r *http.Request, status int, name string, v view) {
 	part := "page"
-	if r.Header.Get("Hx-Request") == "true" {
+	if isRefresh(r) {
 		part = "part"
 	}
 	var out bytes.Buffer
@@ -187,14 +212,20 @@ type failure struct {
 	Why     string
 	Request string // its id, for the log
 	Next    string // what to do
+
+	topic Topics // of the page, where it may come back by itself
 }
 
 // fail sends the page of something that failed, or leads to the log-in.
 func (p *portal) fail(w http.ResponseWriter, r *http.Request, g page, err error) {
 	code, f := explain(err)
 	if code == http.StatusUnauthorized {
-		to := "/login?" + url.Values{"return": {r.URL.RequestURI()}}.Encode()
-		if r.Header.Get("Hx-Request") == "true" {
+		back := r.URL.RequestURI()
+		if r.Method == http.MethodPost { // its form is lost, and without that there is nothing to ask for there
+			back = area(r.URL.Path)
+		}
+		to := "/login?" + url.Values{"return": {back}}.Encode()
+		if isRefresh(r) {
 			w.Header().Set("HX-Redirect", to)
 			w.WriteHeader(http.StatusNoContent)
 			return
@@ -207,7 +238,23 @@ func (p *portal) fail(w http.ResponseWriter, r *http.Request, g page, err error)
 		return
 	}
 	f.What = g.title
-	shown := view{Title: g.title, Here: area(r.URL.Path), URL: r.URL.RequestURI(), Assets: p.assets.prefix, Version: p.o.Version, Guarded: p.o.Guarded, Now: time.Now(), Fail: f}
+	if code >= http.StatusInternalServerError {
+		f.topic = g.topic
+	}
+	p.tell(w, r, code, f)
+}
+
+// tell sends the page of something that failed. What cannot be reached for a moment refreshes like the
+// page that it stands for. What was refused before the API was asked has its own line in the log.
+func (p *portal) tell(w http.ResponseWriter, r *http.Request, code int, f *failure) {
+	if f.Request == "" {
+		f.Request = client.NewKey()
+		p.o.Logger.InfoContext(r.Context(), "a page was refused", "request_id", f.Request, "method", r.Method, "path", r.URL.Path, "why", f.Why)
+	}
+	shown := view{
+		Title: f.What, Here: area(r.URL.Path), URL: r.URL.RequestURI(), Live: p.liveAt(f.topic),
+		Assets: p.assets.prefix, Version: p.o.Version, Guarded: p.o.Guarded, Now: time.Now(), Fail: f,
+	}
 	if v, err := p.visit(r); err == nil {
 		p.surround(v, &shown)
 	}
@@ -220,6 +267,9 @@ var steps = map[client.Code]string{
 	client.ErrNotFound:    "It may have ended meanwhile. Go back to the list.",
 	client.ErrUnavailable: "Wait a moment and load the page again. Health says what is wrong.",
 	client.ErrInvalid:     "Correct the value and try again.",
+	client.ErrRefused:     "To try again helps once that has changed.",
+	client.ErrConflict:    "Load the page again and look at what has changed.",
+	client.ErrUnsupported: "This controller does not offer it: it is switched off, or of another version.",
 }
 
 func explain(err error) (code int, f *failure) {
@@ -254,7 +304,7 @@ func invalid(sentence string) error {
 // statuses are what pages about failures say in HTTP.
 var statuses = map[client.Code]int{
 	client.ErrUnauthenticated: http.StatusUnauthorized, client.ErrForbidden: http.StatusForbidden,
-	client.ErrNotFound: http.StatusNotFound, client.ErrNoVersion: http.StatusNotFound,
+	client.ErrNotFound: http.StatusNotFound, client.ErrNoVersion: http.StatusNotFound, client.ErrUnsupported: http.StatusNotFound,
 	client.ErrInvalid: http.StatusBadRequest, client.ErrTooLarge: http.StatusRequestEntityTooLarge,
 	client.ErrRefused: http.StatusConflict, client.ErrConflict: http.StatusConflict,
 	client.ErrUnavailable: http.StatusServiceUnavailable, client.ErrUnreachable: http.StatusBadGateway,

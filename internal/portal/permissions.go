@@ -42,6 +42,8 @@ type permissionList struct {
 	Not      []string // why those of a service are not shown
 	Rows     []permissionRow
 	Curl     string
+	GrantNot string // why the visitor can change none
+	DropNot  string // why they can delete none
 }
 
 // permissionRow is a permission group with the number of its permissions in each service.
@@ -57,6 +59,7 @@ func listPermissionGroups(v *visit) (any, error) {
 	if list.Off {
 		return list, nil
 	}
+	list.GrantNot, list.DropNot = v.anywhere("grant"), v.anywhere("forget grants")
 	rows := map[string][]int{}
 	services := v.services()
 	for i, s := range services {
@@ -92,6 +95,7 @@ type permissionForm struct {
 type permissionService struct {
 	Key, Name, Not string
 	Areas          []permissionArea
+	Was            string // those that the group has
 }
 
 // permissionArea is permissions under a heading.
@@ -127,16 +131,11 @@ func permissionsOf(v *visit, s grants, group string) (permissionService, error) 
 	if err != nil {
 		return p, err
 	}
-	groups, err := s.of.PermissionGroups(v)
+	has, err := grantedTo(v, s, group)
 	if err != nil {
 		return p, err
 	}
-	var has []string
-	for _, g := range groups {
-		if g.Name == group {
-			has = g.Permissions
-		}
-	}
+	p.Was = strings.Join(has, ",")
 	for _, one := range all {
 		i := slices.IndexFunc(p.Areas, func(a permissionArea) bool { return a.Name == one.Area })
 		if i < 0 {
@@ -148,13 +147,28 @@ func permissionsOf(v *visit, s grants, group string) (permissionService, error) 
 	return p, nil
 }
 
+// grantedTo are the permissions that a group has at a service.
+func grantedTo(v *visit, s grants, group string) ([]string, error) {
+	groups, err := s.of.PermissionGroups(v)
+	for _, g := range groups {
+		if g.Name == group {
+			return g.Permissions, nil
+		}
+	}
+	return nil, err
+}
+
 func doPermissions(v *visit) (outcome, error) {
 	name := strings.TrimSpace(v.q.Get("name"))
 	if name == "" {
 		return outcome{}, invalid("Give the name of the permission group: that of a group of users, of a user, or the id of a key.")
 	}
 	return v.eachShown(name, func(s grants) error {
-		return s.of.SetPermissionGroup(v, api.PermissionGroup{Name: name, Permissions: v.q[s.Key]})
+		now, err := grantedTo(v, s, name)
+		if err != nil {
+			return err
+		}
+		return s.of.SetPermissionGroup(v, api.PermissionGroup{Name: name, Permissions: rebased(v.q, s.Key, now, v.q[s.Key])})
 	})
 }
 

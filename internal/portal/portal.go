@@ -12,7 +12,7 @@ import (
 // Options configure the portal.
 type Options struct {
 	API http.Handler // the controller's API, which judges whoever asks; also gets what is no page
-	// Registry has the permissions of the registry, where that is in this process; nil: elsewhere.
+	// Registry is the registry's API, where that is in this process; nil: elsewhere.
 	Registry http.Handler
 	Guarded  bool   // callers have to log in
 	Version  string // of the program
@@ -45,19 +45,19 @@ func Handler(o Options) http.Handler {
 	pages.Handle("GET /assets/", p.assets)
 	pages.HandleFunc("GET /live", p.follow)
 	pages.HandleFunc("GET /favicon.ico", p.favicon)
-	shown := guarded(pages)
+	shown := p.guarded(pages)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := pages.Handler(r); pattern != "" {
 			shown.ServeHTTP(w, r)
 			return
 		}
-		o.API.ServeHTTP(w, r)
+		p.elsewhere(w, r, pages)
 	})
 }
 
 // pages is the table of contents.
 func (p *portal) pages() []page {
-	return slices.Concat(p.dashboardPages(), p.healthPages(), p.instancePages(), p.templatePages(), p.accessPages(), p.nodePages(), p.eventPages(), p.groupPages(), p.logPages())
+	return slices.Concat(p.dashboardPages(), p.healthPages(), p.instancePages(), p.consolePages(), p.templatePages(), p.accessPages(), p.nodePages(), p.eventPages(), p.groupPages(), p.logPages())
 }
 
 // deeds is the table of what can be changed.

@@ -19,6 +19,7 @@ func (p *portal) startDeeds() []deed {
 
 // startField is a field of the form that starts instances, called as the API calls it.
 type startField struct {
+	Head              string // that it is the first under; "": it goes on
 	Name, Label, Hint string
 	Kind              string // number, area, choice; "": text
 	Choices           []choice
@@ -63,7 +64,16 @@ var firstFields = []startField{
 }
 
 var startFields = []startField{
+	{Head: "Where and how long", Name: "version", Label: "Version", Hint: "A number instead of the tag.", set: func(r *start, text string) error {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return errNoInteger
+		}
+		r.Version = &n
+		return nil
+	}},
 	{Name: "external_id", Label: "External id", Hint: "What your own programs call it.", set: textField(func(r *start) *string { return &r.ExternalID })},
+	{Name: "metadata", Label: "Metadata", Kind: "area", Hint: "A line for each: key=value.", set: setMetadata},
 	{Name: "node_id", Label: "Node", Kind: "choice", set: textField(func(r *start) *string { return &r.NodeID })},
 	{Name: "group_id", Label: "Group of nodes", Kind: "choice", set: textField(func(r *start) *string { return &r.GroupID })},
 	{Name: "priority", Label: "Priority", Kind: "number", Most: 10000, Hint: "1 to 10000; the lower, the sooner. Empty: 1000.", set: numberField(func(r *start) *int { return &r.Priority })},
@@ -75,7 +85,7 @@ var startFields = []startField{
 		r.TTL = client.Duration(d)
 		return nil
 	}},
-	{Name: "startup_script", Label: "Startup script", Kind: "area", set: func(r *start, text string) error {
+	{Head: "Startup script", Name: "startup_script", Label: "Startup script", Kind: "area", set: func(r *start, text string) error {
 		r.StartupScript = []byte(strings.ReplaceAll(text, "\r\n", "\n"))
 		return nil
 	}},
@@ -86,21 +96,33 @@ var startFields = []startField{
 	}},
 	{Name: "script_timeout", Label: "Script may take", Kind: "number", Most: 86400, Hint: "Seconds, where its outcome is waited for. Empty: 90.", set: numberField(func(r *start) *int { return &r.ScriptTimeout })},
 	{Name: "script_fail_handler", Label: "If it fails", Kind: "choice", Choices: []choice{{"", "the VM is stopped"}, {"1", "the VM is kept"}, {"2", "the VM is deleted"}}, set: numberField(func(r *start) *int { return (*int)(&r.ScriptFailHandler) })},
-	{Name: "metadata", Label: "Metadata", Kind: "area", Hint: "A line for each: key=value.", set: setMetadata},
-	{Name: "vcpu", Label: "Virtual CPUs", Kind: "number", Most: 4096, Hint: "Empty: as the template says.", set: numberField(func(r *start) *int { return &r.VCPU })},
+	{Head: "Machine", Name: "vcpu", Label: "Virtual CPUs", Kind: "number", Most: 4096, Hint: "Empty: as the template says.", set: numberField(func(r *start) *int { return &r.VCPU })},
 	{Name: "vram", Label: "Memory, MB", Kind: "number", Most: 1 << 24, Hint: "Empty: as the template says.", set: numberField(func(r *start) *int { return &r.VRAM })},
 	{Name: "disk", Label: "Disk", Hint: "A size such as 80G, if it is to grow.", set: func(r *start, text string) error {
 		r.Disk = &client.Disk{Size: text}
 		return nil
 	}},
-	{Name: "network_mode", Label: "Network", Kind: "choice", Choices: choicesOf("shared", "nat", "host", "bridge", "disconnected"), set: textField(func(r *start) *string { return &r.NetworkMode })},
+	{Name: "skip_container_resize", Label: "Its file system", Kind: "choice", Choices: []choice{{"", "grows with it"}, {"true", "stays as it is"}}, set: func(r *start, _ string) error {
+		if r.Disk == nil {
+			return errors.New("needs a size of the disk")
+		}
+		r.Disk.SkipResize = true
+		return nil
+	}},
+	{Name: "video_controller", Label: "Video controller", Kind: "choice", Choices: choicesOf("fbuf", "pg"), Hint: "fbuf is plain VGA, pg a paravirtual one.", set: textField(func(r *start) *string { return &r.VideoController })},
+	{Name: "hw_serial", Label: "Serial number", Hint: "Of the machine, as its firmware tells it.", set: textField(func(r *start) *string { return &r.HardwareSerial })},
+	{Name: "hw_uuid", Label: "Hardware UUID", Hint: "Of the machine; for one instance at a time.", set: textField(func(r *start) *string { return &r.HardwareUUID })},
+	{Name: "hvapic", Label: "HVAPIC", Kind: "choice", Choices: choicesOf("forceOn", "forceOff"), Hint: "Of Intel Macs alone.", set: textField(func(r *start) *string { return &r.HVAPIC })},
+	{Name: "csr_active_config", Label: "CSR active config", Kind: "choice", Choices: choicesOf("forceOn"), Hint: "Of Intel Macs alone.", set: textField(func(r *start) *string { return &r.CSRActiveConfig })},
+	{Name: "usb_device", Label: "USB device", Hint: "A claim name or a location.", set: textField(func(r *start) *string { return &r.USBDevice })},
+	{Name: "name_template", Label: "Name of the VM", Hint: "May hold $template_name, $template_id, $instance_id, $node_name, $node_id, $ts.", set: textField(func(r *start) *string { return &r.NameTemplate })},
+	{Name: "vnc_password", Label: "VNC password", Hint: "At most 8 characters.", set: textField(func(r *start) *string { return &r.VNCPassword })},
+	{Head: "Network", Name: "network_mode", Label: "Network", Kind: "choice", Choices: choicesOf("shared", "nat", "host", "bridge", "disconnected"), set: textField(func(r *start) *string { return &r.NetworkMode })},
+	{Name: "network_local", Label: "Kept from the local network", Kind: "choice", Choices: choicesOf("forceOn", "forceOff"), set: textField(func(r *start) *string { return &r.NetworkLocal })},
 	{Name: "vlan_tag", Label: "VLAN", set: textField(func(r *start) *string { return &r.VLANTag })},
 	{Name: "mac_address", Label: "MAC address", set: textField(func(r *start) *string { return &r.MACAddress })},
-	{Name: "usb_device", Label: "USB device", Hint: "A claim name or a location.", set: textField(func(r *start) *string { return &r.USBDevice })},
-	{Name: "port_forwarding_override", Label: "Ports", Kind: "area", Hint: "A line for each, instead of the template's: name, port in the VM, port of the node (which may be left out).", set: setPorts},
-	{Name: "name_template", Label: "Name of the VM", Hint: "May hold $template_name, $instance_id, $node_name, $ts.", set: textField(func(r *start) *string { return &r.NameTemplate })},
-	{Name: "vnc_password", Label: "VNC password", set: textField(func(r *start) *string { return &r.VNCPassword })},
-	{Name: "group", Label: "Permission group", Hint: "As which of yours it is started.", set: textField(func(r *start) *string { return &r.Group })},
+	{Name: "port_forwarding_override", Label: "Ports", Kind: "area", Hint: "A line for each, instead of the template's: name, port in the VM, port of the node, address of the node; the last two may be left out. none: no ports.", set: setPorts},
+	{Head: "As whom", Name: "group", Label: "Permission group", Hint: "As which of yours it is started. Needed where rights on single nodes count, refused elsewhere.", set: textField(func(r *start) *string { return &r.Group })},
 }
 
 func choicesOf(values ...string) []choice {
@@ -127,25 +149,45 @@ func setMetadata(r *start, text string) error {
 }
 
 func setPorts(r *start, text string) error {
+	r.Ports = []client.PortRule{}
+	if text == "none" {
+		return nil
+	}
 	for line := range strings.Lines(text) {
 		words := strings.FieldsFunc(line, func(c rune) bool { return c == ' ' || c == ',' || c == '\t' || c == '\r' || c == '\n' })
 		if len(words) == 0 {
 			continue
 		}
-		if len(words) < 2 || len(words) > 3 {
-			return errors.New("needs a name and one or two ports in each line")
-		}
-		rule := client.PortRule{Name: words[0]}
-		for i, to := range []*int{&rule.GuestPort, &rule.HostPort}[:len(words)-1] {
-			n, err := strconv.Atoi(words[i+1])
-			if err != nil {
-				return errors.New("has a port that is no number")
-			}
-			*to = n
+		rule, err := portOf(words)
+		if err != nil {
+			return err
 		}
 		r.Ports = append(r.Ports, rule)
 	}
 	return nil
+}
+
+// portOf reads a rule: a name, the port in the VM, the node's port, the node's address.
+func portOf(words []string) (rule client.PortRule, err error) {
+	if len(words) < 2 || len(words) > 4 {
+		return rule, errors.New("needs a name and one or two ports in each line")
+	}
+	rule.Name = words[0]
+	if n := len(words) - 1; n > 1 && strings.Contains(words[n], ".") {
+		rule.HostIP, words = words[n], words[:n]
+	}
+	for i, word := range words[1:] {
+		n, err := strconv.Atoi(word)
+		switch {
+		case err != nil || i > 1:
+			return rule, errors.New("has a port that is no number")
+		case i == 0:
+			rule.GuestPort = n
+		default:
+			rule.HostPort = n
+		}
+	}
+	return rule, nil
 }
 
 // startForm is the form that starts instances.
@@ -197,22 +239,25 @@ func (f *startForm) fill(v *visit) {
 		}
 	}
 	nodes := []choice{{"", "any"}}
-	if list, err := v.Nodes(v, client.ListOptions{}); err == nil {
-		for _, n := range list {
-			nodes = append(nodes, choice{n.NodeID, n.NodeName + " (" + n.State + ")"})
-		}
+	page, err := v.NodePage(v, client.PageOptions{Sort: "name", Limit: maxChoices})
+	for _, n := range page.Nodes {
+		nodes = append(nodes, choice{n.NodeID, n.NodeName + " (" + n.State + ")"})
 	}
+	typed := err != nil || page.Total > len(page.Nodes) // a node is named by its id
 	groups := []choice{{"", "any"}}
 	if list, err := v.Groups(v, client.ListOptions{}); err == nil {
 		for _, g := range list {
 			groups = append(groups, choice{g.ID, g.Name})
 		}
 	}
+	f.actAs(v.can())
 	for i := range f.More {
 		field := &f.More[i]
 		switch field.Name {
 		case "node_id":
-			field.Choices = known(nodes, field.Value)
+			if field.Choices = known(nodes, field.Value); typed {
+				field.Kind, field.Hint = "", "The id of a node. Empty: any."
+			}
 		case "group_id":
 			field.Choices = known(groups, field.Value)
 		}
@@ -220,10 +265,36 @@ func (f *startForm) fill(v *visit) {
 	}
 }
 
+// actAs puts the permission group among what every start says where one has to be named, and
+// takes the group of nodes away, which counts elsewhere.
+func (f *startForm) actAs(m *may) {
+	if !m.managed() {
+		return
+	}
+	at := func(name string) int {
+		return slices.IndexFunc(f.More, func(x startField) bool { return x.Name == name })
+	}
+	group := f.More[at("group")]
+	group.Head, group.Hint = "", "As which of yours it is started."
+	if all := m.actingGroups(); len(all) > 0 {
+		group.Kind = "choice"
+		for _, name := range all {
+			group.Choices = append(group.Choices, choice{name, name})
+		}
+		group.Choices = known(group.Choices, group.Value)
+	}
+	f.First = append(f.First, group)
+	f.More = slices.Delete(f.More, at("group"), at("group")+1)
+	f.More = slices.Delete(f.More, at("group_id"), at("group_id")+1)
+}
+
 // known are choices, with the one that was made.
 func known(all []choice, chosen string) []choice {
 	if slices.ContainsFunc(all, func(c choice) bool { return c.Value == chosen }) {
 		return all
+	}
+	if chosen == "" {
+		return append([]choice{{"", "choose one"}}, all...)
 	}
 	return append(all, choice{chosen, chosen})
 }
@@ -235,7 +306,7 @@ func askStart(v *visit) (any, error) {
 }
 
 // ofField is how the API says what is wrong with a field.
-var ofField = regexp.MustCompile(`^([a-z_]+)(?:\[\d+\][a-z_.]*)?: (.+)$`)
+var ofField = regexp.MustCompile(`^([a-z_]+)(?:(?:\[\d+\][a-z_.]*)?:)? (.+)$`)
 
 // blame puts what the API says against a request to the field that it is about.
 func (f *startForm) blame(message string) {

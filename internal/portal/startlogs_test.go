@@ -1,7 +1,10 @@
 package portal_test
 
 import (
+	"encoding/json"
 	"net/url"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/buildyard/buildyard/api"
@@ -55,7 +58,7 @@ func TestGroups(t *testing.T) {
 	if err := w.API.AddNodeToGroups(t.Context(), node.NodeID, ios); err != nil {
 		t.Fatal(err)
 	}
-	w.get("/groups").has(200, "2 groups", "ios", node.NodeName, "&lt;script&gt;", "!<script>alert", `id="g-`+ios+`"`)
+	w.get("/groups").has(200, "2 groups", "ios", `>1</a>`, "&lt;script&gt;", "!<script>alert", `id="g-`+ios+`"`)
 	w.get("/groups/"+ios+"/edit").has(200, `value="ios"`)
 	w.get("/groups/nobody/edit").has(404, "no such group")
 	w.post("/groups/"+ios+"/edit", url.Values{"name": {"mac"}}).leads("/groups")
@@ -93,4 +96,54 @@ func TestLogs(t *testing.T) {
 	w.get("/logs/node?q=nowhere").has(200, "holds this")
 	w.get("/logs/nobody").has(404, "Not found")
 	w.get("/logs/vm/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22").has(404, "Not found")
+}
+
+// TestStartHasEveryParameter: whatever the API takes has a field, and what is filled in there is
+// in the command beside the form as it is sent.
+func TestStartHasEveryParameter(t *testing.T) {
+	w := newWorld(t, nil)
+	fill := map[string]string{
+		"vmid": debian, "tag": "v1", "version": "7", "name": "n", "external_id": "x", "count": "2", "node_id": spare, "group": "g", "group_id": spare, "priority": "9",
+		"metadata": "k=v", "ttl": "90s", "startup_script": "true", "startup_script_condition": "1", "script_monitoring": "true", "script_timeout": "5", "script_fail_handler": "2",
+		"name_template": "$ts", "vcpu": "3", "vram": "512", "disk": "80G", "skip_container_resize": "true", "network_mode": "bridge", "network_local": "forceOn",
+		"mac_address": "52:54:00:00:00:01", "vlan_tag": "7", "usb_device": "phone", "port_forwarding_override": "ssh 22 2222 127.0.0.1\nweb 80 10.0.0.1", "vnc_password": "secret",
+		"video_controller": "pg", "hvapic": "forceOn", "csr_active_config": "forceOn", "hw_serial": "C02", "hw_uuid": spare,
+	}
+	form := url.Values{"preview": {"1"}}
+	page := w.get("/instances/start")
+	for name, value := range fill {
+		page.has(200, `name="`+name+`"`)
+		form.Set(name, value)
+	}
+	preview := w.post("/instances/start", form)
+	preview.has(200, "!must be", "!needs a")
+	_, body, _ := strings.Cut(attribute(preview.Text[strings.Index(preview.Text, `id="same-copy"`):], "data-command"), " -d '")
+	body, _, _ = strings.Cut(body, "' ")
+	var sent map[string]any
+	if err := json.Unmarshal([]byte(body), &sent); err != nil {
+		t.Fatal(err, body)
+	}
+	kind := reflect.TypeFor[client.StartRequest]()
+	for field := range kind.Fields() {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "-" && sent[name] == nil {
+			t.Errorf("%s cannot be filled in: %s", name, body)
+		}
+	}
+	for _, text := range []string{`"size":"80G","skip_container_resize":true`, `{"name":"ssh","guest_port":22,"host_ip":"127.0.0.1","host_port":2222}`, `{"name":"web","guest_port":80,"host_ip":"10.0.0.1"}`} {
+		if !strings.Contains(body, text) {
+			t.Errorf("%s is not in %s", text, body)
+		}
+	}
+	form.Set("port_forwarding_override", "none")
+	w.post("/instances/start", form).has(200, "port_forwarding_override&#34;:[]")
+	w.push(debian, "debian")
+	for field, values := range map[string][2]string{
+		"hvapic": {"forceOn", "is an option of Intel Macs"}, "hw_uuid": {"x", "must be a UUID"}, "skip_container_resize": {"true", "needs a size"}, "version": {"x", "must be an integer"},
+		"port_forwarding_override": {"ssh 22 1 2", "has a port that is no number"}, "vnc_password": {"much too long", "must have 1 to 8"},
+	} {
+		w.post("/instances/start", url.Values{"vmid": {debian}, field: {values[0]}}).has(400, `id="w-`+field+`" role="alert">`+values[1])
+	}
+	w.join("mac", 1)
+	to := w.post("/instances/start", url.Values{"vmid": {debian}, "version": {"0"}, "hw_serial": {"C02"}, "network_local": {"forceOn"}, "video_controller": {"pg"}}).leadsTo("/instances/")
+	w.get(to).has(200, "v1")
 }

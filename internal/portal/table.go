@@ -9,13 +9,15 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-const rowsOfPage = 100
+// rowsOfPage is two screens of rows, and what a page of them costs to keep fresh.
+const rowsOfPage = 50
 
 // column is a column of a table.
 type column struct {
 	Name  string
 	Field string // that it is sorted by; "": it cannot be
 	Num   bool
+	Wide  bool // a phone has no room for it
 	Young bool // by age: the first click shows the newest first
 
 	Path   string // that sorts by it
@@ -58,6 +60,16 @@ func (a asked) options() client.PageOptions {
 	return client.PageOptions{Filter: a.filter, Sort: a.sort, Skip: (a.page - 1) * rowsOfPage, Limit: rowsOfPage}
 }
 
+// beyond says whether what was asked for lies behind the end of a table, which may have become shorter
+// meanwhile; then it is the last part that is asked for.
+func (a *asked) beyond(rows, total int) bool {
+	if rows > 0 || total == 0 {
+		return false
+	}
+	a.page = (total-1)/rowsOfPage + 1
+	return true
+}
+
 // with gives the address of another part of the table.
 func (a asked) with(filter, sort string, page int) string {
 	q := url.Values{}
@@ -96,6 +108,15 @@ func (a asked) columns(all []column) []column {
 		all[i].Path = a.with(a.filter, next, 1)
 	}
 	return all
+}
+
+// part gives the rows of all that are asked for.
+func part[T any](a *asked, all []T) []T {
+	from := min((a.page-1)*rowsOfPage, len(all))
+	if a.beyond(len(all)-from, len(all)) {
+		from = (a.page - 1) * rowsOfPage
+	}
+	return all[from:min(from+rowsOfPage, len(all))]
 }
 
 func (a asked) pager(rows, total int) pager {

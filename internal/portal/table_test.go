@@ -41,13 +41,24 @@ func TestAddressOfATable(t *testing.T) {
 	if o := a.options(); o.Filter != "state:x" || o.Sort != "-name" || o.Skip != rowsOfPage || o.Limit != rowsOfPage {
 		t.Errorf("%+v", o)
 	}
-	p := a.pager(50, 150)
-	if p.From != 101 || p.To != 150 || p.Before != "/i?q=state%3Ax&sort=-name" || p.After != "" || !p.Needed {
+	p := a.pager(30, 80)
+	if p.From != 51 || p.To != 80 || p.Before != "/i?q=state%3Ax&sort=-name" || p.After != "" || !p.Needed {
 		t.Errorf("%+v", p)
 	}
 	c := a.columns([]column{{Name: "Name", Field: "name"}, {Name: "Age", Field: "age"}, {Name: "IP"}})
 	if c[0].Sorted != "descending" || c[0].Path != "/i?q=state%3Ax&sort=name" || c[1].Sorted != "" || c[1].Path != "/i?q=state%3Ax&sort=age" || c[2].Path != "" {
 		t.Errorf("%+v", c)
+	}
+	all := make([]int, 120)
+	for at, want := range map[string]int{"/i": 50, "/i?page=2": 50, "/i?page=3": 20, "/i?page=4": 20, "/i?page=1000000": 20} {
+		a := askedOf(at, "age")
+		rows := part(&a, all)
+		if p := a.pager(len(rows), len(all)); len(rows) != want || p.To-p.From+1 != want || (p.After == "") != (want == 20) {
+			t.Errorf("%s: %d rows, %+v", at, len(rows), p)
+		}
+	}
+	if a := askedOf("/i?page=7", "age"); len(part(&a, all[:0])) != 0 {
+		t.Errorf("%+v", a)
 	}
 	for _, wild := range []string{"/i?page=0", "/i?page=-4", "/i?page=x", "/i?page=99999999999999"} {
 		if a := askedOf(wild, "age"); a.page != 1 || a.sort != "age" || a.options().Skip != 0 {

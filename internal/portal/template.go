@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 )
@@ -74,7 +76,7 @@ func oneTemplate(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.title = detail.Name
+	v.title, v.about.Template = detail.Name, detail.ID
 	out := templateView{
 		ID: detail.ID, Name: detail.Name, Arch: detail.Arch, Size: detail.Size, Pushed: epoch(detail.LastPush), Pulled: epoch(detail.LastPull),
 		Curl: curl(v, "GET", "/api/v1/registry/vm?id="+detail.ID, ""),
@@ -177,7 +179,7 @@ type spreadRow struct {
 	Why      string
 }
 
-// order is the place of a state in the table: what needs somebody comes first.
+// spreadOrder is the order of the states in the table: what needs somebody comes first.
 var spreadOrder = []string{"Failed", "Pulling", "Waiting", "Done"}
 
 func oneDistribution(v *visit) (any, error) {
@@ -211,35 +213,39 @@ func oneDistribution(v *visit) (any, error) {
 		return cmp.Or(cmp.Compare(slices.Index(spreadOrder, a.State), slices.Index(spreadOrder, b.State)), cmp.Compare(a.ID, b.ID))
 	})
 	a := v.asked("")
-	from := min((a.page-1)*rowsOfPage, len(all))
-	out.Rows = all[from:min(from+rowsOfPage, len(all))]
+	out.Rows = part(&a, all)
 	out.Pager = a.pager(len(out.Rows), len(all))
-	v.nameNodes(out.Rows)
+	var ids []string
+	for _, row := range out.Rows {
+		ids = append(ids, row.ID)
+	}
+	names := v.namesOf(ids)
+	for i, row := range out.Rows {
+		out.Rows[i].Name = cmp.Or(names[row.ID], row.Name)
+	}
 	return out, nil
 }
 
 // idsOfFilter is how many ids a filter has room for.
 const idsOfFilter = 50
 
-// nameNodes fills in the names of nodes, as far as the visitor may see them.
-func (v *visit) nameNodes(rows []spreadRow) {
+// namesOf gives nodes their names by their ids, as far as the visitor may see them.
+func (v *visit) namesOf(ids []string) map[string]string {
 	names := map[string]string{}
-	for some := range slices.Chunk(rows, idsOfFilter) {
-		var ids []string
-		for _, row := range some {
-			ids = append(ids, row.ID)
+	for some := range slices.Chunk(ids, idsOfFilter) {
+		some = slices.DeleteFunc(slices.Clone(some), func(id string) bool { return uuid.Validate(id) != nil })
+		if len(some) == 0 {
+			continue
 		}
-		page, err := v.NodePage(v, client.PageOptions{Filter: "id:" + strings.Join(ids, ","), Limit: idsOfFilter})
+		page, err := v.NodePage(v, client.PageOptions{Filter: "id:" + strings.Join(some, ","), Limit: idsOfFilter})
 		if err != nil {
-			return
+			break
 		}
 		for _, n := range page.Nodes {
 			names[n.NodeID] = n.NodeName
 		}
 	}
-	for i, row := range rows {
-		rows[i].Name = cmp.Or(names[row.ID], row.Name)
-	}
+	return names
 }
 
 // scanView is the page of what a scanner found in a version.

@@ -20,6 +20,8 @@ type distributeForm struct {
 	Tags     []string // the newest first
 	Tag      string   // that is chosen
 	Groups   []api.Group
+	Managed  bool     // a permission group has to be named, and no group of nodes can be
+	ActAs    []string // permission groups
 	Nodes    []api.Node
 	Total    int // nodes that there are
 	NodesNot string
@@ -40,10 +42,11 @@ func askDistribute(v *visit) (any, error) {
 	}
 	page, err := v.NodePage(v, client.PageOptions{Sort: "name", Limit: maxChoices})
 	f.Nodes, f.Total, f.NodesNot = page.Nodes, page.Total, refusal(err)
-	if groups, err := v.Groups(v, client.ListOptions{}); err == nil { // without the permission there is no choice of them
+	f.Managed, f.ActAs = v.can().managed(), v.can().actingGroups()
+	if groups, err := v.Groups(v, client.ListOptions{}); err == nil && !f.Managed { // without the permission there is no choice of them
 		f.Groups = groups
 	}
-	f.Curl = curl(v, "POST", "/api/v1/registry/vm/distribute", `{"template_id":"`+detail.ID+`","tag":`+strconv.Quote(cmp.Or(f.Tag, first(f.Tags)))+`}`)
+	f.Curl = curl(v, "POST", "/api/v1/registry/vm/distribute", jsonOf(map[string]string{"template_id": detail.ID, "tag": cmp.Or(f.Tag, first(f.Tags))}))
 	return f, nil
 }
 
@@ -55,7 +58,7 @@ func first(list []string) string {
 }
 
 func doDistribute(v *visit) (outcome, error) {
-	ask := client.DistributeRequest{TemplateID: v.r.PathValue("id"), Tag: v.q.Get("tag"), IdempotencyKey: v.q.Get("once")}
+	ask := client.DistributeRequest{TemplateID: v.r.PathValue("id"), Tag: v.q.Get("tag"), Group: strings.TrimSpace(v.q.Get("act_as")), IdempotencyKey: v.q.Get("once")}
 	switch to := v.q.Get("to"); to {
 	case "all":
 	case "group":
@@ -189,7 +192,7 @@ func revertLoss(v *visit) (loss, error) {
 	}
 	l, err := lossOf(v, detail, tag)
 	if err == nil {
-		l.Curl = curl(v, "DELETE", "/api/v1/registry/revert", `{"id":"`+detail.ID+`","tag":`+strconv.Quote(tag)+`}`)
+		l.Curl = curl(v, "DELETE", "/api/v1/registry/revert", jsonOf(map[string]string{"id": detail.ID, "tag": tag}))
 	}
 	return l, err
 }
@@ -223,7 +226,7 @@ func deleteLoss(v *visit) (loss, error) {
 	l, err := lossOf(v, detail, "")
 	if err == nil {
 		l.Freed = detail.Size
-		l.Curl = curl(v, "DELETE", "/api/v1/registry/vm", `{"id":"`+detail.ID+`"}`)
+		l.Curl = curl(v, "DELETE", "/api/v1/registry/vm", jsonOf(map[string]string{"id": detail.ID}))
 	}
 	return l, err
 }
@@ -284,7 +287,7 @@ func askRemoveTemplate(v *visit) (any, error) {
 	body := ""
 	if r.Node != "" {
 		holders = slices.DeleteFunc(holders, func(h api.TemplateHolder) bool { return h.NodeID != r.Node })
-		body = `{"node_ids":[` + strconv.Quote(r.Node) + `]}`
+		body = jsonOf(map[string][]string{"node_ids": {r.Node}})
 	}
 	for _, h := range holders {
 		r.NodeName = h.NodeName

@@ -1,12 +1,10 @@
 package portal
 
 import (
-	"errors"
 	"net/url"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/client"
 )
 
 func (p *portal) templatePages() []page {
@@ -45,6 +43,7 @@ type templateList struct {
 	Rows                []templateRow
 	Pager               pager
 	Guarded             bool
+	NodesNot            string // why it is not shown how many nodes hold them
 }
 
 var templateColumns = []column{
@@ -63,8 +62,10 @@ func listTemplates(v *visit) (any, error) {
 	list := templateList{Filter: a.filter, Sort: v.q.Get("sort"), Guarded: v.guarded}
 	list.Curl = curl(v, "GET", "/api/v1/registry/vm?"+url.Values{"filter": {a.filter}}.Encode(), "")
 	page, err := v.TemplatePage(v, a.options())
-	if errors.Is(err, client.ErrInvalid) && a.filter != "" {
-		list.Wrong = refusal(err)
+	if err == nil && a.beyond(len(page.Templates), page.Total) {
+		page, err = v.TemplatePage(v, a.options())
+	}
+	if list.Wrong = wrongFilter(err, a.filter); list.Wrong != "" {
 		return list, nil
 	}
 	if err != nil {
@@ -77,6 +78,7 @@ func listTemplates(v *visit) (any, error) {
 			Pushed: epoch(t.LastPush), Pulled: epoch(t.LastPull),
 		})
 	}
+	list.NodesNot = v.can().Not("see nodes", "")
 	if page.Total == 0 && a.filter == "" {
 		list.Push = pushCommand(v)
 	}

@@ -11,20 +11,22 @@ import (
 
 // words are the functions of the templates.
 var words = template.FuncMap{
-	"ago":     ago,
-	"span":    span,
-	"stamp":   stamp,
-	"bytes":   byteCount,
-	"percent": percent,
-	"seconds": func(s *float64) string { return lasting(*s) },
-	"state":   stateOf,
-	"join":    strings.Join,
-	"plural":  plural,
-	"query":   query,
-	"deref":   func(n *int) int { return *n },
-	"list":    func(items ...string) []string { return items },
-	"moment":  func(now, at time.Time) moments { return moments{now, at} },
-	"icon":    func(name string) string { return loadAssets().prefix + "icons.svg#" + name },
+	"ago":      ago,
+	"span":     span,
+	"stamp":    stamp,
+	"absolute": absolute,
+	"bytes":    byteCount,
+	"percent":  percent,
+	"seconds":  func(s *float64) string { return lasting(*s) },
+	"state":    stateOf,
+	"join":     strings.Join,
+	"plural":   plural,
+	"query":    query,
+	"deref":    func(n *int) int { return *n },
+	"offer":    offer,
+	"list":     func(items ...string) []string { return items },
+	"moment":   func(now, at time.Time) moments { return moments{now, at} },
+	"icon":     func(name string) string { return loadAssets().prefix + "icons.svg#" + name },
 }
 
 // moments are a time, and when it is looked at.
@@ -35,7 +37,7 @@ func ago(now, t time.Time) string {
 	if t.IsZero() || t.Unix() <= 0 {
 		return "-"
 	}
-	return span(now.Sub(t))
+	return span(now.Sub(t).Truncate(time.Second))
 }
 
 // span says how long something takes: the two largest units.
@@ -59,6 +61,9 @@ func span(d time.Duration) string {
 
 // stamp is a time for <time datetime>.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// absolute is a time as people read it, for whoever points at a relative one.
+func absolute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 var units = []string{"B", "kB", "MB", "GB", "TB", "PB"}
 
@@ -110,7 +115,7 @@ var stateViews = map[string]stateView{
 	"Stopped": {Tone: "off", Icon: "square"}, "Terminating": {Tone: "warn", Icon: "square"},
 	"Terminated": {Tone: "off", Icon: "dash"}, "Error": {Tone: "bad", Icon: "alert"}, "Pushing": {Tone: "busy", Icon: "push"},
 	"Done": {Tone: "ok", Icon: "ring"}, "Failed": {Tone: "bad", Icon: "alert"}, "Waiting": {Tone: "off", Icon: "clock"},
-	"Active": {Tone: "ok", Icon: "ring"}, "Updating": {Tone: "busy", Icon: "turn"}, "Drain Mode": {Tone: "warn", Icon: "half"},
+	"Free": {Tone: "ok", Icon: "ring"}, "Taken": {Tone: "busy", Icon: "half"}, "Active": {Tone: "ok", Icon: "ring"}, "Updating": {Tone: "busy", Icon: "turn"}, "Drain Mode": {Tone: "warn", Icon: "half"},
 	"Unhealthy": {Tone: "bad", Icon: "alert"}, "Offline": {Tone: "off", Icon: "dash"}, "Inactive (Invalid License)": {Tone: "warn", Icon: "key"},
 }
 

@@ -1,16 +1,10 @@
 package portal_test
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
-	"maps"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,9 +12,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/agent/fleet"
-	"github.com/buildyard/buildyard/internal/cli/buildyard"
-	"github.com/buildyard/buildyard/internal/config"
-	"github.com/buildyard/buildyard/internal/transfer"
+	"github.com/buildyard/buildyard/internal/cli/buildyard/cloudtest"
 )
 
 // The templates of the clouds, with the tags v1 and v2.
@@ -37,39 +29,26 @@ const rootToken = "the root token of the tests"
 
 // world is a cloud in this process with its portal: controller, registry, simulated nodes.
 type world struct {
-	*buildyard.ControllerService
+	*cloudtest.Cloud
 	t       *testing.T
 	API     *client.Controller
-	cookies []*http.Cookie // of whoever looks
+	root    bool              // programs need the root token
+	cookies []*http.Cookie    // of whoever looks
+	header  map[string]string // of every request of whoever looks
 }
 
 // newWorld runs a cloud with some settings until the test ends, without nodes and templates.
 func newWorld(t *testing.T, settings map[string]string) *world {
 	t.Helper()
-	dir := t.TempDir()
-	all := map[string]string{
-		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_INSTANCE_TIME_OUT": "1s", "SVC_LOCAL_LISTEN_ADDR": "127.0.0.1:0",
-		"SVC_DATA_DIR": filepath.Join(dir, "controller"), "SVC_REGISTRY_BASE_PATH": filepath.Join(dir, "registry"),
-		"SVC_ENABLE_EVENT_LOGGING": "true", "SVC_ENABLE_CENTRAL_LOGGING": "true",
-	}
-	maps.Copy(all, settings)
-	s := &buildyard.ControllerService{Stderr: io.Discard, WithRegistry: true}
-	err := s.ParseFlags(config.Sources{Env: func(key string) (string, bool) {
-		v, ok := all[key]
-		return v, ok
-	}})
-	if err == nil {
-		err = s.Open(context.Background())
-	}
+	s, end, err := cloudtest.Open(t.TempDir(), settings)
 	if err != nil {
 		t.Fatal(err)
 	}
-	background(t, s.Run)
-	t.Cleanup(func() { _ = s.Close() })
-	w := &world{ControllerService: s, t: t}
+	t.Cleanup(end)
+	w := &world{Cloud: s, t: t, root: settings["SVC_ROOT_TOKEN"] != ""}
 	o := client.Options{}
-	if all["SVC_ROOT_TOKEN"] != "" {
-		o.Credentials = client.RootToken(all["SVC_ROOT_TOKEN"])
+	if w.root {
+		o.Credentials = client.RootToken(settings["SVC_ROOT_TOKEN"])
 	}
 	if w.API, err = client.NewController(s.URL(), o); err != nil {
 		t.Fatal(err)
@@ -80,33 +59,19 @@ func newWorld(t *testing.T, settings map[string]string) *world {
 // newGuarded runs a cloud whose callers have to log in, and whose permissions count.
 func newGuarded(t *testing.T) *world {
 	t.Helper()
-	return newWorld(t, map[string]string{
-		"SVC_ENABLE_AUTH": "true", "SVC_ENABLE_API_KEYS": "true", "SVC_ENABLE_CONTROLLER_AUTHORIZATION": "true",
-		"SVC_ENABLE_REGISTRY_AUTHORIZATION": "true", "SVC_ROOT_TOKEN": rootToken,
-	})
+	return newWorld(t, guardedSettings)
 }
 
-// background runs what ends with its context, until the test ends. It is ended before what
-// was begun earlier.
-func background(t *testing.T, run func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-	})
+// guardedSettings are those of a cloud whose callers have to log in.
+var guardedSettings = map[string]string{
+	"SVC_ENABLE_AUTH": "true", "SVC_ENABLE_API_KEYS": "true", "SVC_ENABLE_CONTROLLER_AUTHORIZATION": "true",
+	"SVC_ENABLE_REGISTRY_AUTHORIZATION": "true", "SVC_ROOT_TOKEN": rootToken,
 }
 
 // join adds simulated nodes called NAME-0001 and so on, and waits until they are there.
 func (w *world) join(name string, n int) []api.Node {
 	w.t.Helper()
-	o := fleet.Options{
-		Name: name, Nodes: n, Capacity: 4, RealPull: true, DataDir: w.t.TempDir(), USB: []api.USBDevice{{Name: "phone", Location: "1-1"}},
-		Controller: w.URL(), Token: w.JoinToken(), Logger: slog.New(slog.DiscardHandler), Version: "test",
-	}
-	background(w.t, func(ctx context.Context) error { return fleet.Run(ctx, o) })
+	w.t.Cleanup(w.Join(fleet.Options{Name: name, Nodes: n, Capacity: 4, RealPull: true, DataDir: w.t.TempDir(), USB: []api.USBDevice{{Name: "phone", Location: "1-1"}}}))
 	var list []api.Node
 	w.await("nodes", func() (ok bool, err error) {
 		list, err = w.API.Nodes(w.t.Context(), client.ListOptions{Filter: "state:active name:" + name + "*"})
@@ -118,29 +83,13 @@ func (w *world) join(name string, n int) []api.Node {
 // push puts two versions of a template into the registry.
 func (w *world) push(id, name string) {
 	w.t.Helper()
-	store, err := transfer.New(transfer.Options{BaseURL: w.RegistryURL()})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer store.Close()
-	settings, err := json.Marshal(api.TemplateConfig{
-		RAM: "256M", CPU: &api.ConfigCPU{Cores: 1}, Firmware: &api.ConfigBoot{Type: "bios"},
-		HardDrives:   []api.ConfigDrive{{Controller: "virtio-blk", File: "disk.img", Format: "raw"}},
-		NetworkCards: []api.ConfigNIC{{Mode: "shared"}},
-	})
-	disk := filepath.Join(w.t.TempDir(), "disk")
-	for _, tag := range []string{"v1", "v2"} {
-		if err == nil {
-			err = os.WriteFile(disk, []byte(tag), 0o600)
-		}
-		if err == nil {
-			_, err = store.Push(w.t.Context(), transfer.PushOptions{
-				Request: api.PushRequest{ID: id, Name: name, Tag: tag, Arch: "amd64", Config: settings},
-				Files:   []transfer.PushFile{{Name: "disk.img", Path: disk, Kind: api.FileDisk, Format: "raw"}},
-			})
+	var authorize func(*http.Request) error
+	if w.root {
+		authorize = func(r *http.Request) error {
+			return client.RootToken(rootToken).Authorize(r, client.Target{Address: w.RegistryURL()})
 		}
 	}
-	if err != nil {
+	if err := w.Push(w.t.Context(), w.t.TempDir(), id, name, authorize); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -200,8 +149,10 @@ func (w *world) ask(method, path string, form url.Values, header map[string]stri
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	r.Header.Set("Sec-Fetch-Site", "same-origin")
-	for name, value := range header {
-		r.Header.Set(name, value)
+	for _, more := range []map[string]string{w.header, header} {
+		for name, value := range more {
+			r.Header.Set(name, value)
+		}
 	}
 	for _, c := range w.cookies {
 		r.AddCookie(c)

@@ -73,6 +73,9 @@ type Registry struct {
 	pausing     sync.Mutex // held over a collection; guards pausedUntil
 	pausedUntil time.Time
 
+	watching sync.Mutex // guards watchers
+	watchers map[*func()]struct{}
+
 	mu       sync.Mutex               // guards the fields below; never held over I/O
 	refs     map[blob.Root]int        // versions that need a layer
 	pins     map[blob.Root]int        // sessions that rely on a layer

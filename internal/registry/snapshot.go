@@ -144,4 +144,25 @@ func (r *Registry) swap(id string, t *layout.Template) {
 	r.releaseLocked(layout.TemplatePath(id))
 	r.mu.Unlock()
 	r.snap.Store(snap.with(id, t))
+	r.watching.Lock()
+	defer r.watching.Unlock()
+	for changed := range r.watchers {
+		(*changed)()
+	}
+}
+
+// OnChange has a function called after each change of a template or of its versions, until stop is
+// called. It must neither block nor ask the registry.
+func (r *Registry) OnChange(changed func()) (stop func()) {
+	r.watching.Lock()
+	defer r.watching.Unlock()
+	if r.watchers == nil {
+		r.watchers = map[*func()]struct{}{}
+	}
+	r.watchers[&changed] = struct{}{}
+	return func() {
+		r.watching.Lock()
+		defer r.watching.Unlock()
+		delete(r.watchers, &changed)
+	}
 }

@@ -95,6 +95,17 @@ func (p *passage) close(ctx context.Context) {
 	}
 }
 
+// Opened audits at once that a request which changes no record, and goes on for long, has let its
+// caller in to something: its name.
+func Opened(r *http.Request, name string) {
+	p := passageOf(r.Context())
+	if p == nil {
+		return
+	}
+	About(r, name)
+	p.guard.audit(r.Context(), slog.LevelInfo, p.record(outcomeDone))
+}
+
 func (p *passage) record(outcome string) AuditRecord {
 	return AuditRecord{
 		Time: time.Now().UTC(), Request: p.request, Who: p.user(), Method: p.Identity.Method, KeyID: p.KeyID,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -134,6 +135,20 @@ func (c Caller) Managed() bool { return c.rules != nil && c.rules.Managed() }
 // resource.
 func (c Caller) GroupHasOn(group string, kind farm.ResourceType, id string, right farm.Permission) bool {
 	return c.rules == nil || c.rules.GroupAllowsOn(group, kind, id, right)
+}
+
+// ActsAs gives the permission groups as which the caller may make a request: their own name, and
+// the groups that they are in. With root that is any, and none is given.
+func (c Caller) ActsAs() (names []string) {
+	if c.Unlimited() || !c.Is() {
+		return nil
+	}
+	for _, name := range append([]string{c.Name}, c.Groups...) {
+		if name != "" && c.In(name) && (c.For == nil || c.For.In(name)) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // ActingGroup reads the permission group for which a request is made: the parameter group, which

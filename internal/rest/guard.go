@@ -196,7 +196,7 @@ func (g *Guard) sameSite(r *http.Request) error {
 		return nil
 	}
 	if scheme(r) != bearer && g.sites.Check(asked) != nil {
-		return farm.Errorf(farm.CodeForbidden, "The request comes from a page of another site")
+		return otherSite()
 	}
 	return nil
 }

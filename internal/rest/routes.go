@@ -189,12 +189,16 @@ func hurry(w http.ResponseWriter, r *http.Request) {
 // RequestIDHeader tells the client the id of its request.
 const RequestIDHeader = "X-Request-Id"
 
+// noSniff has browsers take answers for what they say that they are; it is not changed.
+var noSniff = []string{"nosniff"}
+
 // withRequestID gives every request an id and tells it to the client.
 func withRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var b [8]byte
 		_, _ = rand.Read(b[:])
-		w.Header()[RequestIDHeader] = []string{hex.EncodeToString(b[:])}
+		h := w.Header()
+		h[RequestIDHeader], h["X-Content-Type-Options"] = []string{hex.EncodeToString(b[:])}, noSniff
 		next.ServeHTTP(w, r)
 		hurry(w, r)
 	})

@@ -184,6 +184,18 @@ func TestRequestIDsDiffer(t *testing.T) {
 	}
 }
 
+// TestAnswersAreWhatTheySay: no browser looks into an answer for what it might be, whatever it is.
+func TestAnswersAreWhatTheySay(t *testing.T) {
+	h := Handler(table(), slog.New(slog.DiscardHandler))
+	for _, at := range []string{"/api/v1/vm", "/api/v1/vm/7", "/stream", "/stream?fail=1", "/nothing"} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", at, nil))
+		if w.Header().Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: %v", at, w.Header())
+		}
+	}
+}
+
 // table is a small service: two methods on one path, a path value, a stream.
 func table() []Route {
 	echo := func(name string) Func {

@@ -59,6 +59,24 @@ func (o ordered[V]) from(start string) iter.Seq2[string, V] {
 	}
 }
 
+// skip yields the keys in order without the first n.
+func (o ordered[V]) skip(n int) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, c := range o.chunks {
+			if n >= len(c.keys) {
+				n -= len(c.keys)
+				continue
+			}
+			for _, key := range c.keys[n:] {
+				if !yield(key) {
+					return
+				}
+			}
+			n = 0
+		}
+	}
+}
+
 // edit collects changes to a map and copies every touched chunk once. It is for one goroutine.
 type edit[V any] struct {
 	ordered[V]

@@ -1,6 +1,10 @@
 package store
 
-import "iter"
+import (
+	"fmt"
+	"iter"
+	"strings"
+)
 
 // Row is one record of a view together with its bytes of WithEncoded.
 type Row[T any] struct {
@@ -52,4 +56,29 @@ func (v *View[T]) RowsWhere(name, value, after string) iter.Seq[Row[T]] {
 			}
 		}
 	}
+}
+
+// RowsBy yields the records in the order of the values that index name files them under, of equal ones in the order
+// of ids, without the first skip ones. The index files each record once.
+func (v *View[T]) RowsBy(name string, skip int) iter.Seq[Row[T]] {
+	by := v.by[v.table.index(name)]
+	return func(yield func(Row[T]) bool) {
+		for key := range by.skip(skip) {
+			_, id, _ := strings.Cut(key, "\x00")
+			if e, ok := v.main.get(id); ok && !yield(Row[T]{e, v.table.render}) {
+				return
+			}
+		}
+	}
+}
+
+// Sum gives what the records with a key amount to together.
+func (v *View[T]) Sum(name, key string) Amounts {
+	for i, sum := range v.table.sums {
+		if sum.name == name {
+			a, _ := v.sums[i].get(key)
+			return a
+		}
+	}
+	panic(fmt.Sprintf("store: table %q has no sums %q", v.table.kind, name))
 }

@@ -20,6 +20,7 @@ type Table[T any] struct {
 	codec   codec[T]
 	render  func(*T) []byte
 	indexes []index[T]
+	sums    []sum[T]
 
 	view  atomic.Pointer[View[T]]
 	owner atomic.Pointer[Store]
@@ -56,13 +57,28 @@ func WithIndex[T any](name string, keys func(*T) []string) TableOption[T] {
 	return func(t *Table[T]) { t.indexes = append(t.indexes, index[T]{name, keys}) }
 }
 
+// Amounts are figures of records that are added up.
+type Amounts [3]int
+
+// sum adds up figures of records, by a key that each gives.
+type sum[T any] struct {
+	name string
+	of   func(*T) (key string, a Amounts)
+}
+
+// WithSums lets Sum give what records with the same key amount to together. What of gives must depend on the record
+// alone; a record without a key counts nowhere.
+func WithSums[T any](name string, of func(*T) (key string, a Amounts)) TableOption[T] {
+	return func(t *Table[T]) { t.sums = append(t.sums, sum[T]{name, of}) }
+}
+
 // NewTable makes an empty table, to be filled by Open. A table belongs to one Store.
 func NewTable[T any](kind Kind, opts ...TableOption[T]) *Table[T] {
 	t := &Table[T]{kind: kind, codec: codec[T]{encodeJSON[T], decodeJSON[T]}}
 	for _, opt := range opts {
 		opt(t)
 	}
-	t.view.Store(&View[T]{table: t, by: make([]ordered[struct{}], len(t.indexes))})
+	t.view.Store(&View[T]{table: t, by: make([]ordered[struct{}], len(t.indexes)), sums: make([]ordered[Amounts], len(t.sums))})
 	return t
 }
 
@@ -88,6 +104,7 @@ type View[T any] struct {
 	serial uint64
 	main   ordered[*entry[T]]
 	by     []ordered[struct{}] // one an index; key: value, NUL, id
+	sums   []ordered[Amounts]  // without those that are zero
 }
 
 // Serial numbers the views of a table in this process: another one may differ in its records, the same one does not.
@@ -168,12 +185,17 @@ func (v *View[T]) Where(name, value string) iter.Seq2[string, *T] {
 
 // filed yields the entries that index name files under value.
 func (v *View[T]) filed(name, value string) iter.Seq2[string, *entry[T]] {
-	for i, ix := range v.table.indexes {
+	return v.filedIn(v.table.index(name), value+"\x00")
+}
+
+// index gives the number of an index.
+func (t *Table[T]) index(name string) int {
+	for i, ix := range t.indexes {
 		if ix.name == name {
-			return v.filedIn(i, value+"\x00")
+			return i
 		}
 	}
-	panic(fmt.Sprintf("store: table %q has no index %q", v.table.kind, name))
+	panic(fmt.Sprintf("store: table %q has no index %q", t.kind, name))
 }
 
 func (v *View[T]) filedIn(i int, prefix string) iter.Seq2[string, *entry[T]] {
@@ -206,6 +228,7 @@ func (v *View[T]) Encoded(id string) []byte {
 type stage[T any] struct {
 	main *edit[*entry[T]]
 	by   []*edit[struct{}]
+	sums []*edit[Amounts]
 }
 
 // AnyTable is a *Table of whatever type. val and old are a *T, or an untyped nil for none.
@@ -257,10 +280,12 @@ func (t *Table[T]) set(id string, val any, rev int64) (old any) {
 	if val == nil {
 		s.main.delete(id)
 		s.reindex(t, id, was, nil)
+		s.resum(t, was, nil)
 	} else {
 		now := &entry[T]{id: id, val: val.(*T), rev: rev}
 		s.main.put(id, now)
 		s.reindex(t, id, was, now)
+		s.resum(t, was, now)
 	}
 	if was == nil {
 		return nil
@@ -291,6 +316,43 @@ func (s *stage[T]) reindex(t *Table[T], id string, was, now *entry[T]) {
 	}
 }
 
+// resum brings the sums from one state of a record to the next; nil stands for none.
+func (s *stage[T]) resum(t *Table[T], was, now *entry[T]) {
+	for i, sum := range t.sums {
+		var old, next string
+		var less, more Amounts
+		if was != nil {
+			old, less = sum.of(was.val)
+		}
+		if now != nil {
+			next, more = sum.of(now.val)
+		}
+		if old == next && less == more {
+			continue
+		}
+		for n := range less {
+			less[n] = -less[n]
+		}
+		s.add(i, old, less)
+		s.add(i, next, more)
+	}
+}
+
+func (s *stage[T]) add(sum int, key string, a Amounts) {
+	if key == "" || a == (Amounts{}) {
+		return
+	}
+	all, _ := s.sums[sum].get(key)
+	for n := range a {
+		all[n] += a[n]
+	}
+	if all == (Amounts{}) {
+		s.sums[sum].delete(key)
+		return
+	}
+	s.sums[sum].put(key, all)
+}
+
 // publish makes everything that was staged visible at once.
 func (t *Table[T]) publish() {
 	if t.next == nil {
@@ -305,6 +367,9 @@ func (v *View[T]) stage() *stage[T] {
 	for _, ix := range v.by {
 		s.by = append(s.by, ix.edit())
 	}
+	for _, sum := range v.sums {
+		s.sums = append(s.sums, sum.edit())
+	}
 	return s
 }
 
@@ -312,6 +377,9 @@ func (s *stage[T]) view(t *Table[T]) *View[T] {
 	v := &View[T]{table: t, serial: t.Snapshot().serial + 1, main: s.main.done()}
 	for _, ix := range s.by {
 		v.by = append(v.by, ix.done())
+	}
+	for _, sum := range s.sums {
+		v.sums = append(v.sums, sum.done())
 	}
 	return v
 }

@@ -22,6 +22,7 @@ func openCars(t *testing.T) (*store.Store, *store.Table[car], *int) {
 	cars := store.NewTable("car",
 		store.WithIndex("colour", func(c *car) []string { return []string{c.Colour} }),
 		store.WithIndex("tag", func(c *car) []string { return c.Tags }),
+		store.WithSums("doors", func(c *car) (string, store.Amounts) { return c.Colour, store.Amounts{1, len(c.Tags)} }),
 		store.WithEncoded(func(c *car) []byte { *rendered++; return []byte("<" + c.Colour + ">") }),
 		store.WithCodec(
 			func(c *car) ([]byte, error) {
@@ -160,5 +161,54 @@ func TestOpenRefusesTables(t *testing.T) {
 	}
 	if _, _, err := store.NewTable[car]("z").GetLinearizable(t.Context(), "a"); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("a table that is not open: %v", err)
+	}
+}
+
+// TestTableInOrderOfAnIndex: rows by what an index files them under, from any place on; how many there
+// are of each, and what they amount to, follow every change.
+func TestTableInOrderOfAnIndex(t *testing.T) {
+	s, cars, _ := openCars(t)
+	check := func(want string, counts, tags map[string]int) {
+		t.Helper()
+		view := cars.Snapshot()
+		for skip := range view.Len() + 2 {
+			var got []string
+			for row := range view.RowsBy("colour", skip) {
+				got = append(got, row.ID()+row.Value().Colour[:1])
+			}
+			if all := strings.Fields(want); strings.Join(got, " ") != strings.Join(all[min(skip, len(all)):], " ") {
+				t.Errorf("without the first %d: %v of %s", skip, got, want)
+			}
+		}
+		for _, colour := range []string{"blue", "red", "re", "redder", ""} {
+			if got := view.Sum("doors", colour); got != (store.Amounts{counts[colour], tags[colour]}) {
+				t.Errorf("those that are %q amount to %v, want %d and %d", colour, got, counts[colour], tags[colour])
+			}
+		}
+	}
+	check("", nil, nil)
+	commit(t, s, store.Put(cars, "2", &car{"red", []string{"a", "b"}}, store.Any), store.Put(cars, "1", &car{"red", []string{"a"}}, store.Any),
+		store.Put(cars, "3", &car{"blue", []string{"a"}}, store.Any), store.Put(cars, "4", &car{"redder", []string{"a"}}, store.Any))
+	check("3b 1r 2r 4r", map[string]int{"blue": 1, "red": 2, "redder": 1}, map[string]int{"blue": 1, "red": 3, "redder": 1})
+	commit(t, s, store.Put(cars, "2", &car{"blue", []string{"c"}}, store.Any), store.Put(cars, "1", &car{"red", []string{"a", "b", "c"}}, store.Any))
+	check("2b 3b 1r 4r", map[string]int{"blue": 2, "red": 1, "redder": 1}, map[string]int{"blue": 2, "red": 3, "redder": 1})
+	commit(t, s, store.Delete(cars, "3", store.Any), store.Delete(cars, "1", store.Any))
+	check("2b 4r", map[string]int{"blue": 1, "redder": 1}, map[string]int{"blue": 1, "redder": 1})
+	const many = 1000 // more than one chunk of keys
+	for i := range many {
+		commit(t, s, store.Put(cars, fmt.Sprintf("m%04d", i), &car{"green", nil}, store.Any))
+	}
+	if n := cars.Snapshot().Sum("doors", "green")[0]; n != many {
+		t.Errorf("%d are green", n)
+	}
+	next := 0
+	for row := range cars.Snapshot().RowsBy("colour", 1+many/2) { // behind the blue one
+		if want := fmt.Sprintf("m%04d", many/2+next); next < many/2 && row.ID() != want {
+			t.Fatalf("%s, want %s", row.ID(), want)
+		}
+		next++
+	}
+	if next != many/2+1 {
+		t.Errorf("%d in the second half", next)
 	}
 }

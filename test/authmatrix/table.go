@@ -54,13 +54,13 @@ var openByContract = strings.Fields(`GET:/livez GET:/readyz POST:/tap/v1/hand PO
 var lines = map[string]string{
 	controller: `
 		open: G/livez G/readyz
-		known: G/api/v1/status
+		known: G/api/v1/status G/api/v1/rights
 		get_config: G/api G/api/v1/openapi.yaml G/api/v1/openapi.json G/api/v1/maintenance
 		change_config: P/api/v1/maintenance D/api/v1/maintenance U/api/v1/macaddr D/api/v1/macaddr
 		list_vms: G/api/v1/vm G/api/v1/vm/page G/api/v1/vm/history G/api/v1/vm/watch
 		start_vm: P/api/v1/vm
 		terminate_vm: D/api/v1/vm
-		update_vm: U/api/v1/vm P/api/v1/rpc/vm/restart
+		update_vm: U/api/v1/vm P/api/v1/rpc/vm/restart G/api/v1/vm/console
 		save_image: P/api/v1/image
 		list_images: G/api/v1/image
 		list_nodes: G/api/v1/node G/api/v1/node/page G/api/v1/registry/vm/nodes G/api/v1/node/scan G/api/v1/node/scans G/api/v1/usb G/api/v1/vlan G/api/v1/macaddr
@@ -86,7 +86,7 @@ var lines = map[string]string{
 		view_logs+get_log_archive: G/api/v1/log/archive
 		node or known: G/pkg/manifest G/pkg/{name}
 		join: P/queue/v1/join
-		node: P/queue/v1/poll P/queue/v1/report P/queue/v1/pass P/queue/v1/scan P/queue/v1/disjoin
+		node: P/queue/v1/poll P/queue/v1/report P/queue/v1/pass G/queue/v1/console P/queue/v1/scan P/queue/v1/disjoin
 		root: G/api/v1/admin/backup G/api/v1/apikey P/api/v1/apikey U/api/v1/apikey D/api/v1/apikey`,
 	registry: `
 		open: G/livez G/readyz

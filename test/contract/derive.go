@@ -216,6 +216,10 @@ var bases = map[string]map[string]any{
 		"id": "$node_work", "host": "contract", "scanner": "contract", "version": "1", "scanned": "2026-01-31T12:00:00Z",
 		"counts": map[string]any{}, "vulnerabilities": []any{}, "packages": []any{},
 	},
+	"POST /queue/v1/scan": { // its node shows who it is before its body is read
+		"node_id": "$node_hand", "host": "contract", "scanner": "contract", "version": "1", "scanned": "2026-01-31T12:00:00Z",
+		"counts": map[string]any{}, "vulnerabilities": []any{}, "packages": []any{},
+	},
 	"PUT /registry/v2/vm/scan": { // its version is looked for before its body is read
 		"id": "$template", "scanner": "contract", "version": "1", "database": "2026-01-31T06:00:00Z", "scanned": "2026-01-31T12:00:00Z",
 		"counts": map[string]any{}, "report": map[string]any{},
@@ -271,8 +275,15 @@ func (r *request) put(p param, value any) {
 // spoilt sends a broken request and says what is wrong with its answer.
 func (p *player) spoilt(ctx context.Context, b broken) []string {
 	r := b.spoil(base(b.route))
+	known := vars(p.stage.vars("up"))
 	for _, values := range r.query {
-		values[0] = vars(p.stage.vars("up")).fill(values[0])
+		values[0] = known.fill(values[0])
+	}
+	if r.fields != nil {
+		r.fields, _ = known.fillAny(r.fields).(map[string]any)
+	}
+	if b.route.permission == "node" {
+		r.header.Set("Authorization", known.fill("Bearer $secret_hand"))
 	}
 	a, err := r.send(ctx, p.stage.door("up", "", r.path), 0)
 	if err != nil {

@@ -104,6 +104,9 @@ func paramsOf(item *openapi3.PathItem, op *openapi3.Operation) []param {
 		return list
 	}
 	for name, ref := range body.Properties {
+		if ref.Value.ReadOnly {
+			continue // answers alone have it
+		}
 		p := param{name: name, in: "body", required: slices.Contains(body.Required, name), schema: ref.Value}
 		if items := ref.Value.Items; items != nil && len(items.Value.Properties) > 0 {
 			p.list = items.Value

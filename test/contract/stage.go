@@ -207,6 +207,11 @@ func (st *stage) meet(ctx context.Context, c *cloud) error {
 		c.vars["template_"+t.Name] = t.ID
 	}
 	c.vars["template"] = c.vars["template_base"]
+	hand, err := c.join(ctx, "hand")
+	if err != nil {
+		return err
+	}
+	c.vars["node_hand"], c.vars["secret_hand"] = hand.id, hand.secret
 	c.vars["nobody"], c.vars["controller"], c.vars["registry"] = nobody, c.controller, c.registry
 	want := 0
 	for _, f := range fleets {

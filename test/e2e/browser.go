@@ -15,6 +15,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
+
+	"github.com/buildyard/buildyard/client"
 )
 
 // look is how a page is looked at.
@@ -34,28 +36,6 @@ const (
 	waitTime = 15 * time.Second // for something to be on a page
 )
 
-// browser starts a Chromium that talks to nobody by itself, until end is called.
-func browser(ctx context.Context, dir string) (started context.Context, end func(), err error) {
-	opts := []chromedp.ExecAllocatorOption{
-		chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
-		chromedp.UserDataDir(filepath.Join(dir, "browser")),
-	}
-	for _, name := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-dev-shm-usage", "disable-extensions"} {
-		opts = append(opts, chromedp.Flag(name, true))
-	}
-	if path := os.Getenv("CHROMIUM"); path != "" {
-		opts = append(opts, chromedp.ExecPath(path))
-	}
-	allocated, free := chromedp.NewExecAllocator(ctx, opts...)
-	started, cancel := chromedp.NewContext(allocated)
-	end = func() { cancel(); free() }
-	if err := chromedp.Do(started, chromedp.Navigate("about:blank")); err != nil {
-		end()
-		return nil, nil, fmt.Errorf("starting Chromium: %w", err)
-	}
-	return started, end, nil
-}
-
 // page is a tab of a fresh browser profile, in one look, while a flow uses it.
 type page struct {
 	context.Context
@@ -68,6 +48,9 @@ type page struct {
 	mu                    sync.Mutex // guards the fields below
 	axe, console, outside []string
 	refusals              []int // answers that a flow asks for, which the browser tells in the console
+	absent                bool  // the flow ends the controller, which the browser tells there too
+	visits                bool  // the flow leads to the neighbours too
+	scriptless            bool  // the browser runs no script of pages
 }
 
 // look runs a flow in a look.
@@ -83,9 +66,21 @@ func (s *stage) look(ctx context.Context, f flow, as look, shots string) (p *pag
 		return p, err
 	}
 	if err := f.do(p); err != nil {
-		return p, errors.Join(err, p.shot("failed"))
+		err = errors.Join(err, p.shot("failed"))
+		return p, errors.Join(err, p.sweep())
 	}
-	return p, nil
+	return p, p.sweep()
+}
+
+// sweep ends the instances that the flow started in this look: others need the room.
+func (p *page) sweep() error {
+	list, err := p.api.Instances(p, client.ListOptions{Filter: "name:" + p.name() + "*"})
+	for _, item := range list {
+		if end := p.api.Terminate(p, item.InstanceID); client.CodeOf(end) != client.ErrNotFound {
+			err = errors.Join(err, end)
+		}
+	}
+	return err
 }
 
 // begin opens the tab, sets its look and listens to what the page must not do.
@@ -94,6 +89,9 @@ func (p *page) begin() error {
 	err := chromedp.Do(p, chromedp.EmulateViewport(p.as.width, p.as.height))
 	if err == nil {
 		_, err = chromedp.Call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: scheme})
+	}
+	if err == nil { // tabs are used side by side, and each is as if it were in front
+		_, err = chromedp.Call(p, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	}
 	if err != nil {
 		return err
@@ -134,7 +132,13 @@ func (p *page) isOutside(address string) bool {
 	if slices.Contains([]string{"data", "blob", "about"}, u.Scheme) {
 		return false
 	}
-	return !slices.Contains([]string{p.open.Controller, p.guarded.Controller}, "http://"+u.Host)
+	p.mu.Lock()
+	visits := p.visits
+	p.mu.Unlock()
+	if visits && p.neighbours.has(u) {
+		return false
+	}
+	return !slices.Contains([]string{p.open.Controller, p.guarded.Controller, p.lab.Controller}, "http://"+u.Host)
 }
 
 func (p *page) note(list *[]string, text string) {
@@ -148,6 +152,10 @@ func (p *page) note(list *[]string, text string) {
 // wrote keeps what the browser wrote into the console.
 func (p *page) wrote(text string) {
 	p.mu.Lock()
+	if p.absent && (strings.Contains(text, "net::ERR_") || strings.Contains(text, "Failed to fetch")) {
+		p.mu.Unlock()
+		return
+	}
 	i := slices.IndexFunc(p.refusals, func(code int) bool { return strings.Contains(text, fmt.Sprintf("responded with a status of %d", code)) })
 	if i >= 0 {
 		p.refusals = slices.Delete(p.refusals, i, i+1)
@@ -166,7 +174,16 @@ func (p *page) clean() bool {
 }
 
 // shot takes a picture of the page, and runs the rules of accessibility over it.
-func (p *page) shot(name string) error {
+func (p *page) shot(name string) (err error) {
+	if p.scriptless { // the rules are a script too
+		if err := p.scripts(true); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, p.scripts(false)) }()
+	}
+	if err := p.ready("body"); err != nil { // the page as a whole, not its beginning
+		return err
+	}
 	text, err := axeFiles.ReadFile("axe/axe.min.js")
 	if err != nil {
 		return err
@@ -180,6 +197,13 @@ func (p *page) shot(name string) error {
 	}
 	for _, line := range found {
 		p.note(&p.axe, name+": "+line)
+	}
+	wide, err := chromedp.Run(p, chromedp.Evaluate[int](`document.documentElement.scrollWidth - document.documentElement.clientWidth`))
+	if err != nil {
+		return err
+	}
+	if wide > 0 {
+		p.note(&p.axe, fmt.Sprintf("%s: the page is %d pixels wider than the window", name, wide))
 	}
 	picture, err := chromedp.Run(p, chromedp.CaptureScreenshot())
 	if err != nil {

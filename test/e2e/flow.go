@@ -7,9 +7,12 @@ type flow struct {
 	name   string
 	clause string // what it is about
 	do     func(p *page) error
+	alone  bool // it is about all of a cloud: its looks cannot be at the same time
 }
 
 // flows is the list of what has to work.
 func flows() []flow {
-	return slices.Concat(dashboardFlows, instanceFlows, nodeFlows, templateFlows, pageFlows)
+	return slices.Concat(
+		dashboardFlows, instanceFlows, startFlows, nodeFlows, templateFlows, groupFlows, logFlows, careFlows, accessFlows, mannerFlows, pageFlows, consoleFlows, breakFlows,
+	)
 }

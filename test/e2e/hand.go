@@ -32,20 +32,38 @@ func (p *page) toGuarded(path string) func() error {
 // click clicks what a CSS selector finds first.
 func (p *page) click(selector string) func() error {
 	return func() error {
-		if err := p.there(selector)(); err != nil {
+		if err := p.ready(selector); err != nil {
 			return err
 		}
-		return chromedp.Do(p, chromedp.Click(chromedp.CSS(selector)))
+		return fresh(func() error { return chromedp.Do(p, chromedp.Click(chromedp.CSS(selector))) })
 	}
+}
+
+// ready waits until the page is there as a whole, and a selector finds something.
+func (p *page) ready(selector string) error {
+	return p.holds(fmt.Sprintf(`document.readyState === "complete" && !!document.querySelector(%q)`, selector))()
+}
+
+// fresh does something with an element, once more where the page has put another in its place
+// between the look for it and the hand on it.
+func fresh(do func() error) (err error) {
+	for range 3 {
+		if err = do(); err == nil || !strings.Contains(err.Error(), "Could not find node") {
+			return err
+		}
+	}
+	return err
 }
 
 // fill types a text into a field, in place of what is in it.
 func (p *page) fill(selector, text string) func() error {
 	return func() error {
-		if err := p.there(selector)(); err != nil {
+		if err := p.ready(selector); err != nil {
 			return err
 		}
-		return chromedp.Do(p, chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.querySelector(%q).value = ""`, selector)), chromedp.SendKeys(chromedp.CSS(selector), text))
+		return fresh(func() error {
+			return chromedp.Do(p, chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.querySelector(%q).value = ""`, selector)), chromedp.SendKeys(chromedp.CSS(selector), text))
+		})
 	}
 }
 
@@ -59,9 +77,22 @@ func (p *page) refusal(code int) func() error {
 	}
 }
 
+// without says that the controller will be away.
+func (p *page) without() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.absent = true
+	return nil
+}
+
 // keys presses keys where the focus is.
 func (p *page) keys(text string) func() error {
-	return func() error { return chromedp.Do(p, chromedp.KeyEvent(text)) }
+	return func() error {
+		if err := p.ready("body"); err != nil {
+			return err
+		}
+		return chromedp.Do(p, chromedp.KeyEvent(text))
+	}
 }
 
 // there waits until a selector finds something.
@@ -85,6 +116,9 @@ func (p *page) see(texts ...string) func() error {
 func (p *page) gone(text string) func() error {
 	return p.holds(fmt.Sprintf("!document.body.innerText.toLowerCase().includes(%q)", strings.ToLower(text)))
 }
+
+// closed waits until no dialog is open.
+func (p *page) closed() error { return p.holds(`!document.querySelector("dialog[open]")`)() }
 
 // at waits until the address of the page ends so.
 func (p *page) at(path string) func() error {

@@ -7,11 +7,11 @@ import (
 )
 
 var instanceFlows = []flow{
-	{"instances-filter", "instances: the filter, chips and order are the address", filterInstances},
-	{"instances-live", "live without flicker: what is typed, chosen and scrolled to stays", liveInstances},
-	{"instances-end", "instances: bulk end with a result per item", endInstances},
-	{"instance-detail", "instance: facts, raw JSON, copy as curl, its end", showInstance},
-	{"instances-keys", "keys: / j k x Enter g ?", keysOfInstances},
+	{name: "instances-filter", clause: "instances: the filter, chips and order are the address", do: filterInstances},
+	{name: "instances-live", clause: "live without flicker: what is typed, chosen and scrolled to stays", do: liveInstances},
+	{name: "instances-end", clause: "instances: bulk end with a result per item", do: endInstances},
+	{name: "instance-detail", clause: "instance: facts, raw JSON, copy as curl, its end", do: showInstance},
+	{name: "instances-keys", clause: "keys: / j k x Enter g ?", do: keysOfInstances},
 }
 
 // name is one that no other flow in no other look has.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/buildyard/buildyard/test/rig"
@@ -19,14 +20,15 @@ func main() { rig.Main("e2e", run) }
 
 // options are the arguments.
 type options struct {
-	only, shots string
-	keep        bool
+	only, shots, look string
+	keep              bool
 }
 
 func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error) {
 	var o options
 	fs := flag.NewFlagSet("e2e", flag.ContinueOnError)
 	fs.StringVar(&o.only, "only", "", "flows to run, such as instances-list,instance-end (default: all)")
+	fs.StringVar(&o.look, "look", "", "the one look to use, such as \"dark 390\" (default: all)")
 	fs.StringVar(&o.shots, "shots", "", "directory for the screenshots (default: a new one)")
 	fs.BoolVar(&o.keep, "keep", false, "keep the data and the logs")
 	if err := fs.Parse(args); err != nil {
@@ -81,35 +83,71 @@ func chosen(only string) (list []flow, err error) {
 
 // all runs the flows, each in each look, and says what came of them.
 func (s *stage) all(ctx context.Context, list []flow, o options, out io.Writer) (ok bool, err error) {
-	passed, failed := 0, 0
+	passed, failed, start := 0, 0, time.Now()
+	used := slices.DeleteFunc(slices.Clone(looks), func(l look) bool { return o.look != "" && o.look != l.String() })
 	for _, f := range list {
-		var wrong []string
-		for _, as := range looks {
-			began := time.Now()
-			p, err := s.look(ctx, f, as, o.shots)
-			word := "ok  "
-			if err != nil || !p.clean() {
-				word, wrong = "FAIL", append(wrong, as.String())
-			}
-			fmt.Fprintf(out, "%s %-22s %-10s axe %d  console %d  outside %d  %.1f s  %s\n", word, f.name, as, len(p.axe), len(p.console), len(p.outside), time.Since(began).Seconds(), strings.Join(p.shots, " "))
-			if err != nil {
-				fmt.Fprintln(out, "     ", err)
-			}
-			for _, text := range slices.Concat(p.axe, p.console, p.outside) {
-				fmt.Fprintln(out, "     ", text)
-			}
-			if ctx.Err() != nil {
-				return false, context.Cause(ctx)
-			}
+		fine := true
+		for _, l := range s.looks(ctx, f, used, o.shots) {
+			fine = l.tell(f, out) && fine
 		}
-		if len(wrong) > 0 {
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+		if fine {
+			passed++
+		} else {
 			failed++
-			continue
 		}
-		passed++
 	}
-	skipped := len(flows()) - len(list)
-	fmt.Fprintf(out, "%d flows in %d looks each; the screenshots are in %s\n", len(list), len(looks), o.shots)
+	skipped := len(flows()) - len(list) + len(looks) - len(used) // a flow that lacks a look was not whole
+	fmt.Fprintf(out, "%d flows in %d looks each, in %.0f s; the screenshots are in %s\n", len(list), len(used), time.Since(start).Seconds(), o.shots)
 	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", passed, failed, skipped)
 	return failed == 0 && skipped == 0, nil
+}
+
+// looked is what became of a flow in a look.
+type looked struct {
+	*page
+	as   look
+	err  error
+	took time.Duration
+}
+
+// tell prints it, and says whether all was well.
+func (l looked) tell(f flow, out io.Writer) bool {
+	word, fine := "ok  ", l.err == nil && l.clean()
+	if !fine {
+		word = "FAIL"
+	}
+	fmt.Fprintf(out, "%s %-22s %-10s axe %d  console %d  outside %d  %.1f s  %s\n", word, f.name, l.as, len(l.axe), len(l.console), len(l.outside), l.took.Seconds(), strings.Join(l.shots, " "))
+	if l.err != nil {
+		fmt.Fprintln(out, "     ", l.err)
+	}
+	for _, text := range slices.Concat(l.axe, l.console, l.outside) {
+		fmt.Fprintln(out, "     ", text)
+	}
+	return fine
+}
+
+// atOnce is how many looks of a flow are tried at the same time.
+const atOnce = 2
+
+// looks runs a flow in looks, some at the same time.
+func (s *stage) looks(ctx context.Context, f flow, used []look, shots string) []looked {
+	all, room := make([]looked, len(used)), make(chan struct{}, atOnce)
+	if f.alone {
+		room = make(chan struct{}, 1)
+	}
+	var open sync.WaitGroup
+	for i, as := range used {
+		room <- struct{}{}
+		open.Go(func() {
+			defer func() { <-room }()
+			began := time.Now()
+			p, err := s.look(ctx, f, as, shots)
+			all[i] = looked{p, as, err, time.Since(began)}
+		})
+	}
+	open.Wait()
+	return all
 }

@@ -2,17 +2,18 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 )
 
 var nodeFlows = []flow{
-	{"nodes-list", "nodes: utilization, state with why, last contact, filter and chips", listNodes},
-	{"node-drain", "node: drain with a reason, and back, live on its page", drainNode},
-	{"node-edit", "node: capacity and name edited in place", editNode},
-	{"node-join", "empty states teach: the exact command that adds a node", joinNode},
-	{"events", "events: newest first, the filter, links to what they are about", showEvents},
+	{name: "nodes-list", clause: "nodes: utilization, state with why, last contact, filter and chips", do: listNodes, alone: true},
+	{name: "node-drain", clause: "node: drain with a reason, and back, live on its page", do: drainNode},
+	{name: "node-edit", clause: "node: capacity and name edited in place", do: editNode},
+	{name: "node-join", clause: "empty states teach: the exact command that adds a node", do: joinNode},
+	{name: "events", clause: "events: newest first, the filter, links to what they are about", do: showEvents},
 }
 
 // someNode gives the node that a look of a flow may change.
@@ -24,7 +25,7 @@ func (p *page) someNode() (api.Node, error) {
 	if err != nil {
 		return api.Node{}, err
 	}
-	return list[0], nil
+	return list[slices.Index(looks, p.as)%nodesOf], nil
 }
 
 func listNodes(p *page) error {
@@ -57,7 +58,7 @@ func editNode(p *page) error {
 	return steps(
 		p.to("/nodes/"+n.NodeID), p.live(), p.click(`a[href^="/nodes/`+n.NodeID+`/edit"]`), p.there("dialog[open] form"), p.picture("asked"),
 		p.fill(`dialog[open] input[name="max_vm_count"]`, "17"), p.click("dialog[open] .acts button"), p.see("of 17"),
-		func() error { return p.api.ConfigureNode(p, client.NodeConfig{NodeID: n.NodeID, MaxVMCount: 20}) }, p.see("of 20"),
+		func() error { return p.api.ConfigureNode(p, client.NodeConfig{NodeID: n.NodeID, MaxVMCount: 40}) }, p.see("of 40"),
 	)
 }
 

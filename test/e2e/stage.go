@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/test/e2e/chromium"
 	"github.com/buildyard/buildyard/test/rig"
 )
 
@@ -23,15 +26,18 @@ const nodesOf = 3
 // stage is everything that flows use.
 type stage struct {
 	open, guarded *rig.Cloud
-	api           *client.Controller // of the open cloud
+	lab           *lab
+	api, root     *client.Controller // of the open cloud, and of the guarded one as the root user
 	template      string             // id of the template "guest" with the tag v1 in the open cloud
 	browser       context.Context    // it is the browser
-	fleet         *rig.Process
+	programs      rig.Programs
+	neighbours    *neighbours
+	fleets        int // that were started
 	ends          []func() error
 }
 
-// newStage builds the programs and starts two clouds: one that is open and has nodes, and one
-// where callers have to log in.
+// newStage builds the programs and starts three clouds: one that is open and has nodes, one where
+// callers have to log in and that has none, and one for what is odd and for what breaks.
 func newStage(ctx context.Context, dir string, out io.Writer) (s *stage, err error) {
 	s = &stage{}
 	defer func() {
@@ -39,27 +45,18 @@ func newStage(ctx context.Context, dir string, out io.Writer) (s *stage, err err
 			err = errors.Join(err, s.close())
 		}
 	}()
-	fmt.Fprintln(out, "building the programs and starting two clouds")
-	programs, err := rig.Build(ctx, dir)
-	if err != nil {
+	fmt.Fprintln(out, "building the programs and starting three clouds")
+	if s.programs, err = rig.Build(ctx, dir); err != nil {
 		return s, err
 	}
-	if s.open, err = s.cloud(ctx, programs, filepath.Join(dir, "open"), nil); err != nil {
+	if s.neighbours, err = newNeighbours(ctx); err != nil {
 		return s, err
 	}
-	if s.guarded, err = s.cloud(ctx, programs, filepath.Join(dir, "guarded"), map[string]string{
-		"SVC_ENABLE_AUTH": "true", "SVC_ENABLE_API_KEYS": "true", "SVC_ENABLE_CONTROLLER_AUTHORIZATION": "true",
-		"SVC_ENABLE_REGISTRY_AUTHORIZATION": "true", "SVC_ROOT_TOKEN": rootToken,
-	}); err != nil {
+	s.ends = append(s.ends, func() error { s.neighbours.close(); return nil })
+	if err := s.begin(ctx, dir); err != nil {
 		return s, err
 	}
-	if s.api, err = client.NewController(s.open.Controller, client.Options{}); err != nil {
-		return s, err
-	}
-	if err := s.furnish(ctx, programs); err != nil {
-		return s, err
-	}
-	started, end, err := browser(ctx, dir)
+	started, end, err := chromium.Start(ctx, dir)
 	if err != nil {
 		return s, err
 	}
@@ -68,12 +65,39 @@ func newStage(ctx context.Context, dir string, out io.Writer) (s *stage, err err
 	return s, nil
 }
 
+// begin starts the clouds and puts into them what flows find there.
+func (s *stage) begin(ctx context.Context, dir string) (err error) {
+	if s.open, err = s.cloud(ctx, filepath.Join(dir, "open"), nil); err != nil {
+		return err
+	}
+	if s.guarded, err = s.cloud(ctx, filepath.Join(dir, "guarded"), s.neighbours.settings(map[string]string{
+		"SVC_ENABLE_AUTH": "true", "SVC_ENABLE_API_KEYS": "true", "SVC_ENABLE_CONTROLLER_AUTHORIZATION": "true",
+		"SVC_ENABLE_REGISTRY_AUTHORIZATION": "true", "SVC_ROOT_TOKEN": rootToken,
+	})); err != nil {
+		return err
+	}
+	if s.api, err = client.NewController(s.open.Controller, client.Options{}); err != nil {
+		return err
+	}
+	if s.root, err = client.NewController(s.guarded.Controller, client.Options{Credentials: client.RootToken(rootToken)}); err != nil {
+		return err
+	}
+	if err := s.neighbours.knows(s.guarded.Controller); err != nil {
+		return err
+	}
+	if err := s.furnish(ctx); err != nil {
+		return err
+	}
+	s.lab, err = s.newLab(ctx, filepath.Join(dir, "lab"))
+	return err
+}
+
 // cloud starts a cloud below a directory.
-func (s *stage) cloud(ctx context.Context, programs rig.Programs, dir string, settings map[string]string) (*rig.Cloud, error) {
+func (s *stage) cloud(ctx context.Context, dir string, settings map[string]string) (*rig.Cloud, error) {
 	if err := rig.MakeDir(dir); err != nil {
 		return nil, err
 	}
-	c, err := rig.NewCloud(ctx, programs, dir)
+	c, err := rig.NewCloud(ctx, s.programs, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -82,16 +106,14 @@ func (s *stage) cloud(ctx context.Context, programs rig.Programs, dir string, se
 		return nil, err
 	}
 	all := map[string]string{"SVC_LOCAL_LISTEN_ADDR": local, "SVC_ENABLE_EVENT_LOGGING": "true", "SVC_ENABLE_CENTRAL_LOGGING": "true"}
-	for name, value := range settings {
-		all[name] = value
-	}
+	maps.Copy(all, settings)
 	c.Set(all)
 	s.ends = append(s.ends, c.End)
 	return c, c.Boot(ctx)
 }
 
 // furnish gives the open cloud a template and nodes.
-func (s *stage) furnish(ctx context.Context, programs rig.Programs) (err error) {
+func (s *stage) furnish(ctx context.Context) (err error) {
 	disk := filepath.Join(s.open.Dir, "disk.img")
 	if err := os.WriteFile(disk, make([]byte, 1<<20), 0o600); err != nil {
 		return err
@@ -99,20 +121,26 @@ func (s *stage) furnish(ctx context.Context, programs rig.Programs) (err error) 
 	if s.template, err = s.open.PushGuest(ctx, disk); err != nil {
 		return err
 	}
-	token, err := s.open.Token(ctx)
-	if err != nil {
-		return err
-	}
-	s.fleet = rig.NewProcess(s.open.Dir, "fleet", programs.Path("buildnode"), "sim", "--nodes", fmt.Sprint(nodesOf), "--name", "work",
-		"--capacity", "20", "--boot", "300ms", "--controller", s.open.Controller, "--token", strings.TrimSpace(token))
-	s.ends = append(s.ends, s.fleet.End)
-	if err := s.fleet.Start(); err != nil {
+	if err := s.fleet(ctx, s.open, "work", "--nodes", fmt.Sprint(nodesOf), "--capacity", "40", "--boot", "300ms", "--usb", "phone=1"); err != nil {
 		return err
 	}
 	return s.await(ctx, "nodes", func() (bool, error) {
 		list, err := s.api.Nodes(ctx, client.ListOptions{Filter: "state:active"})
 		return len(list) == nodesOf, err
 	})
+}
+
+// fleet starts simulated nodes of a cloud.
+func (s *stage) fleet(ctx context.Context, c *rig.Cloud, name string, args ...string) error {
+	token, err := c.Token(ctx)
+	if err != nil {
+		return err
+	}
+	s.fleets++
+	p := rig.NewProcess(c.Dir, fmt.Sprint("fleet-", s.fleets), s.programs.Path("buildnode"),
+		append([]string{"sim", "--name", name, "--controller", c.Controller, "--token", strings.TrimSpace(token)}, args...)...)
+	s.ends = append(s.ends, p.End)
+	return p.Start()
 }
 
 // await waits for something of the cloud.
@@ -142,8 +170,8 @@ func (s *stage) start(ctx context.Context, name string, n int) (ids []string, er
 
 // close ends everything, the last first.
 func (s *stage) close() (err error) {
-	for i := len(s.ends) - 1; i >= 0; i-- {
-		err = errors.Join(err, s.ends[i]())
+	for _, end := range slices.Backward(s.ends) {
+		err = errors.Join(err, end())
 	}
 	s.ends = nil
 	return err

@@ -1,9 +1,9 @@
 package main
 
 var templateFlows = []flow{
-	{"templates-list", "templates: the list, its filter and order", listTemplates},
-	{"template-distribute", "template: tags with size and increment, who holds them, distribute with progress", distributeTemplate},
-	{"template-revert", "template: a preview of what a revert takes away", revertTemplate},
+	{name: "templates-list", clause: "templates: the list, its filter and order", do: listTemplates},
+	{name: "template-distribute", clause: "template: tags with size and increment, who holds them, distribute with progress", do: distributeTemplate},
+	{name: "template-revert", clause: "template: a preview of what a revert takes away", do: revertTemplate},
 }
 
 func listTemplates(p *page) error {

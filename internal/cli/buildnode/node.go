@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/agent"
@@ -189,9 +190,10 @@ func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, erro
 		Identity: identity, Link: client, Driver: n.Driver, Templates: templates, Journal: records,
 		Machine: agent.NewMachine(o.Home.Templates(), o.Home.VMs()), Logger: o.Logger, Version: obs.FullVersion(),
 		Registries: source, Saves: o.Home.Saves(), Errands: o.Home.Errands(), Uploads: source, CentralLog: centralLog(o.Shipper),
-		Pulled:  source.Pulled,
-		Licence: n.licence,
-		Devices: usb.NewOffer(usb.At(o.Home.USB()), usb.Tree, o.Logger), Updater: updaterOf(o.updater),
+		Pulled:   source.Pulled,
+		Consoles: client,
+		Licence:  n.licence,
+		Devices:  usb.NewOffer(usb.At(o.Home.USB()), usb.Tree, o.Logger), Updater: updaterOf(o.updater),
 	}, nil
 }
 
@@ -229,22 +231,30 @@ func (n *Node) keep(v any) {
 	}
 }
 
-// Run serves the controller until the context ends or the agent cannot go on.
+// Run serves the controller until the context ends or the agent cannot go on. Nothing that it
+// began goes on then.
 func (n *Node) Run(ctx context.Context) error {
-	go n.sweep(ctx)
-	go n.serveProxy(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer cancel()
+	beside.Go(func() { n.sweep(ctx) })
+	beside.Go(func() { n.serveProxy(ctx) })
 	n.adopt(ctx)
 	if n.licence != nil {
-		go n.licence.Run(ctx)
+		beside.Go(func() { n.licence.Run(ctx) })
 	}
 	if n.metrics != nil {
-		go func() {
-			if err := n.metrics.Run(ctx); err != nil { // VMs are worth more than figures of them
-				n.log.ErrorContext(ctx, "metrics are not served any more", "error", err)
-			}
-		}()
+		beside.Go(func() { n.serveMetrics(ctx) })
 	}
 	return n.agent.Run(ctx)
+}
+
+// serveMetrics serves the metrics. The agent goes on where they end: VMs are worth more.
+func (n *Node) serveMetrics(ctx context.Context) {
+	if err := n.metrics.Run(ctx); err != nil {
+		n.log.ErrorContext(ctx, "metrics are not served any more", "error", err)
+	}
 }
 
 // sweepEvery is how often interrupted pulls that nobody wants are cleared away.

@@ -2,6 +2,7 @@ package buildnode_test
 
 import (
 	"bytes"
+	"errors"
 	"maps"
 	"net"
 	"os"
@@ -12,7 +13,27 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
+	"github.com/buildyard/buildyard/internal/cli/buildyard"
 )
+
+// openQueue opens a cloud with an interface for nodes. Its port was free a moment before: where
+// somebody else has taken it since, another one does as well.
+func openQueue(t *testing.T, settings map[string]string) (s *buildyard.ControllerService, queue string, end func(), err error) {
+	t.Helper()
+	for range 5 {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, "", nil, err
+		}
+		queue = l.Addr().String()
+		_ = l.Close()
+		settings["SVC_QUEUE_ADDR"] = queue
+		if s, end, err = openCloud(t.TempDir(), settings); err == nil || !strings.Contains(err.Error(), "address already in use") {
+			return s, queue, end, err
+		}
+	}
+	return nil, "", nil, errors.New("five ports were taken by others")
+}
 
 // TestInterfaceForNodes joins by the interface of nodes of a cloud that knows its callers: with the
 // token, with a user key, where anybody may, and with a certificate of its own authority.
@@ -39,15 +60,9 @@ func TestInterfaceForNodes(t *testing.T) {
 		"the token without one": {tls, append([]string{"--token", "$TOKEN"}, pair[:2]...), "joined as"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			queue := l.Addr().String()
-			_ = l.Close()
-			settings := map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN": scriptRoot, "SVC_QUEUE_ADDR": queue}
+			settings := map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN": scriptRoot}
 			maps.Copy(settings, c.settings)
-			s, end, err := openCloud(t.TempDir(), settings)
+			s, queue, end, err := openQueue(t, settings)
 			if err != nil {
 				t.Fatal(err)
 			}

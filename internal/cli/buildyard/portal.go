@@ -2,6 +2,7 @@ package buildyard
 
 import (
 	"net/http"
+	"slices"
 	"sync/atomic"
 
 	"github.com/buildyard/buildyard/internal/controller"
@@ -9,14 +10,16 @@ import (
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/portal"
 	"github.com/buildyard/buildyard/internal/rest/authrest"
+	"github.com/buildyard/buildyard/internal/rest/registryrest"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
 // withPortal serves the portal's pages, and everything else by the API.
 func (s *ControllerService) withPortal(api http.Handler) http.Handler {
 	var registry http.Handler
-	if s.registry != nil && s.registry.access != nil {
-		registry = s.registry.access.Guard().Handler(s.registry.access.Routes(), s.registry.log)
+	if s.registry != nil {
+		routes := slices.Concat(registryrest.Routes(s.registry.core), s.registry.access.Routes())
+		registry = s.registry.access.Guard().Handler(routes, s.registry.log)
 	}
 	return portal.Handler(portal.Options{
 		API: api, Registry: registry, Guarded: s.access.Guard() != nil, Version: obs.FullVersion(), Changes: s.changes, Logger: s.log,
@@ -28,15 +31,12 @@ func logIn(w http.ResponseWriter, status int, p authrest.Page) {
 	portal.LogIn(w, status, portal.LogInPage{Return: p.Return, Sentence: p.Sentence, Token: p.Token, Provider: p.Provider, Done: p.Done})
 }
 
-// changes tells what the portal shows of changes in the store.
+// changes tells what the portal shows of changes in the store, and in the registry where that is in
+// this process. Pages of templates learn of another one's when they refresh by themselves.
 func (s *ControllerService) changes() (changed <-chan struct{}, take func() portal.Topics, stop func()) {
 	var topics atomic.Uint32
 	wake := make(chan struct{}, 1)
-	stop = s.store.Subscribe(func(events []store.Event) {
-		var some portal.Topics
-		for i := range events {
-			some |= topicOf(&events[i])
-		}
+	tell := func(some portal.Topics) {
 		if some == 0 {
 			return
 		}
@@ -45,7 +45,21 @@ func (s *ControllerService) changes() (changed <-chan struct{}, take func() port
 		case wake <- struct{}{}:
 		default:
 		}
+	}
+	stop = s.store.Subscribe(func(events []store.Event) {
+		var some portal.Topics
+		for i := range events {
+			some |= topicOf(&events[i])
+		}
+		tell(some)
 	})
+	if s.registry != nil {
+		inStore, inRegistry := stop, s.registry.core.OnChange(func() { tell(portal.Templates) })
+		stop = func() {
+			inStore()
+			inRegistry()
+		}
+	}
 	return wake, func() portal.Topics { return portal.Topics(topics.Swap(0)) }, stop
 }
 

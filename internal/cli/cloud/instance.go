@@ -24,7 +24,7 @@ its id, the unique beginning of the id, its name or its external id will do.`,
 		Example: `  buildyard instance start debian --tag v12 --wait
   buildyard instance list --filter 'state:error age>10m'
   buildyard vm terminate --filter 'external_id:job-17*' --yes`,
-	}, instanceList(s), instanceShow(s), instanceStart(s), instanceTerminate(s), instanceUpdate(s), instanceRestart(s), instanceWait(s),
+	}, instanceList(s), instanceShow(s), instanceStart(s), instanceTerminate(s), instanceUpdate(s), instanceConsole(s), instanceRestart(s), instanceWait(s),
 		instanceWatch(s), instanceHistory(s), instanceExplain(s), instanceSave(s))
 }
 

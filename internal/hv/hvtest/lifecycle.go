@@ -277,6 +277,10 @@ func (s *suite) many(t *testing.T) {
 	s.check(t, "network mode disconnected", func(t *testing.T) { s.disconnected(t, s.get(t, specs[2].ID)) })
 	s.check(t, "network mode bridge", s.bridged)
 	s.check(t, "killed hypervisor", func(t *testing.T) { s.killed(t, s.get(t, specs[1].ID)) })
+	s.check(t, "console without a password", func(t *testing.T) {
+		s.need(t, hv.CanConsole)
+		s.unwatched(t, specs[0].ID)
+	})
 }
 
 func (s *suite) concurrent(t *testing.T, specs []hv.Spec) {

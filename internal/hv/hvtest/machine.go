@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -42,6 +44,7 @@ func (s *suite) machineOptions(t *testing.T, spec hv.Spec, vm hv.VM) {
 	s.check(t, "machine options", func(t *testing.T) { s.looks(t, s.Driver, vm) })
 	s.check(t, "disk size", func(t *testing.T) { s.grows(t, s.Driver, vm.ID, askedBytes) })
 	s.check(t, "screen", func(t *testing.T) { s.screen(t, vm) })
+	s.check(t, "console", func(t *testing.T) { s.console(t, spec.ID, spec.VNC) })
 	s.check(t, "USB devices", func(t *testing.T) { s.devices(t, vm) })
 	s.check(t, "saved machine", func(t *testing.T) { s.savedMachine(t, spec) })
 }
@@ -123,6 +126,65 @@ func (s *suite) screen(t *testing.T, vm hv.VM) {
 		t.Errorf("a new agent has the screen on port %d instead of %d", again, vm.VNCPort)
 	}
 	s.watches(t, vm.VNCPort, "hunter2")
+}
+
+// console looks at a VM's screen through its driver, twice at a time, and goes on with it to
+// the end of the connection.
+func (s *suite) console(t *testing.T, id string, v *hv.VNC) {
+	s.need(t, hv.CanConsole)
+	password := NoPassword
+	if v != nil {
+		password = v.Password
+	}
+	d := s.Driver.(hv.Screener)
+	for range 2 {
+		c, err := d.Screen(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if width, height, err := View(c, password); err != nil || width < 100 || height < 100 {
+			t.Errorf("a picture of %d x %d, %v", width, height, err)
+		}
+	}
+	if _, err := d.Screen(t.Context(), "nobody"); !errors.Is(err, hv.ErrNotFound) {
+		t.Errorf("the screen of nobody: %v", err)
+	}
+	if v == nil {
+		return
+	}
+	c, err := d.Screen(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, _, err := View(c, password+"x"); !errors.Is(err, errPassword) {
+		t.Errorf("a wrong password: %v", err)
+	}
+}
+
+// unwatched looks at the screen of a VM without a password, whose end is that of the viewer.
+func (s *suite) unwatched(t *testing.T, id string) {
+	s.console(t, id, nil)
+	d := s.Driver.(hv.Screener)
+	c, err := d.Screen(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, _, err := View(c, NoPassword); err != nil {
+		t.Error(err)
+	}
+	if err := s.Driver.Stop(t.Context(), id, hv.StopForce); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetDeadline(time.Now().Add(viewTime))
+	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("a viewer outlives the VM")
+	}
+	if _, err := d.Screen(t.Context(), id); !errors.Is(err, hv.ErrNotRunning) {
+		t.Errorf("the screen of a stopped VM: %v", err)
+	}
 }
 
 func (s *suite) watches(t *testing.T, port int, password string) {

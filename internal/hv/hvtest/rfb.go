@@ -25,7 +25,41 @@ func login(ctx context.Context, port int, password string) (width, height int, e
 		return 0, 0, err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(viewTime))
+	return enter(c, password)
+}
+
+// NoPassword is what View takes for a screen that asks for none.
+const NoPassword = "\x00"
+
+// viewTime is how long looking at a screen may take.
+const viewTime = 20 * time.Second
+
+// View looks at a screen as a VNC viewer does: it gives the size of the first part of the
+// picture that comes. The screen has to ask for a password, or with NoPassword for none.
+func View(c net.Conn, password string) (width, height int, err error) {
+	_ = c.SetDeadline(time.Now().Add(viewTime))
+	if width, height, err = enter(c, password); err != nil {
+		return 0, 0, err
+	}
+	ask := []byte{3, 0, 0, 0, 0, 0, byte(width >> 8), byte(width), byte(height >> 8), byte(height)}
+	if _, err := c.Write(ask); err != nil {
+		return 0, 0, err
+	}
+	head, err := take(c, 16)
+	if err != nil {
+		return 0, 0, err
+	}
+	if head[0] != 0 || head[2] == 0 && head[3] == 0 {
+		return 0, 0, fmt.Errorf("no part of a picture: %v", head)
+	}
+	width, height = int(head[8])<<8|int(head[9]), int(head[10])<<8|int(head[11])
+	_, err = take(c, 4*width*height)
+	return width, height, err
+}
+
+// enter logs in and gives the size of the screen.
+func enter(c net.Conn, password string) (width, height int, err error) {
 	if err := authenticate(c, password); err != nil {
 		return 0, 0, err
 	}
@@ -36,10 +70,15 @@ func login(ctx context.Context, port int, password string) (width, height int, e
 	if err != nil {
 		return 0, 0, err
 	}
-	return int(screen[0])<<8 | int(screen[1]), int(screen[2])<<8 | int(screen[3]), nil
+	_, err = take(c, int(screen[22])<<8|int(screen[23])) // its name
+	return int(screen[0])<<8 | int(screen[1]), int(screen[2])<<8 | int(screen[3]), err
 }
 
-const challenged = 2 // the security type with a password
+// The security types.
+const (
+	letIn      = 1
+	challenged = 2
+)
 
 func authenticate(c net.Conn, password string) error {
 	hello, err := take(c, 12)
@@ -58,6 +97,16 @@ func authenticate(c net.Conn, password string) error {
 	}
 	types, err := take(c, int(n[0]))
 	if err != nil {
+		return err
+	}
+	if password == NoPassword {
+		if !bytes.Equal(types, []byte{letIn}) {
+			return fmt.Errorf("the server offers the security types %v, want none alone", types)
+		}
+		verdict, err := exchange(c, []byte{letIn}, 4)
+		if err == nil && !bytes.Equal(verdict, make([]byte, 4)) {
+			err = fmt.Errorf("nobody is let in: %v", verdict)
+		}
 		return err
 	}
 	if !bytes.Equal(types, []byte{challenged}) {
@@ -95,6 +144,13 @@ func response(password string, challenge []byte) []byte {
 	block.Encrypt(out, challenge)
 	block.Encrypt(out[8:], challenge[8:])
 	return out
+}
+
+func exchange(c net.Conn, say []byte, n int) ([]byte, error) {
+	if _, err := c.Write(say); err != nil {
+		return nil, err
+	}
+	return take(c, n)
 }
 
 func take(r io.Reader, n int) ([]byte, error) {

@@ -152,7 +152,7 @@ func (s *suite) resume(t *testing.T, d hv.Driver, clone hv.Spec, source hv.VM, s
 	}
 	now := strings.TrimSpace(s.run(t, d, clone.ID, "date +%s"))
 	if off := time.Since(time.Unix(int64(number(now)), 0)); off.Abs() > 5*time.Second {
-		t.Errorf("the clone's clock is off by %s", off)
+		t.Errorf("the clone's clock is off by %s; in the guest:\n%s", off, s.run(t, d, clone.ID, "cat /sys/devices/system/clocksource/*/current_clocksource /proc/uptime; date +%s; dmesg | tail -n 5"))
 	}
 }
 

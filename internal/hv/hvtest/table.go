@@ -41,6 +41,7 @@ var capabilities = []capability{
 	{"host and no network", "", []string{"network mode host", "network mode disconnected"}},
 	{"disk size", hv.CanResize, []string{"disk size"}},
 	{"VNC", hv.CanVNC, []string{"screen"}},
+	{"console", hv.CanConsole, []string{"console", "console without a password"}},
 	{"USB (emulated)", hv.CanUSB, []string{"USB devices"}},
 	{"bridge network", hv.CanBridge, []string{"network mode bridge"}},
 	{"kept off the host", hv.CanIsolate, []string{"host's loopback"}},

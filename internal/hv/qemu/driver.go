@@ -295,7 +295,7 @@ func (d *Driver) able(c hv.Capability) {
 
 func (d *Driver) abilities() []hv.Capability {
 	out := []hv.Capability{hv.CanForward, hv.CanBoot, hv.CanPersist, hv.CanSave, hv.CanRestart}
-	out = append(out, hv.CanResize, hv.CanVNC)
+	out = append(out, hv.CanResize, hv.CanVNC, hv.CanConsole)
 	if runtime.GOOS == "linux" {
 		out = append(out, hv.CanSandbox, hv.CanUSB)
 	}

@@ -23,6 +23,8 @@ type run struct {
 	open  chan struct{} // closed when the guest has opened its agent port
 	once  sync.Once     // closes open
 
+	viewing sync.Mutex // whoever gives QEMU a viewer of the screen holds it
+
 	mu     sync.Mutex    // guards the fields below
 	qmp    *qmpConn      // nil while there is no connection
 	linked chan struct{} // closed when qmp is set, new when it is lost

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
@@ -137,14 +139,78 @@ func (r *run) handOver(ctx context.Context, c net.Conn) error {
 		return err
 	}
 	defer f.Close()
+	return r.addViewer(ctx, f, askPassword)
+}
+
+// access is whether a viewer of the screen has to give the password.
+type access bool
+
+const (
+	askPassword access = false
+	letIn       access = true
+)
+
+// addViewer gives QEMU the socket of a viewer. One at a time: the name by which QEMU is told
+// of it stands for whatever was passed last.
+func (r *run) addViewer(ctx context.Context, socket *os.File, a access) error {
 	q, err := r.monitorWithin(ctx)
 	if err != nil {
 		return err
 	}
-	if err := q.pass(ctx, "getfd", map[string]string{"fdname": screenFd}, f); err != nil {
+	r.viewing.Lock()
+	defer r.viewing.Unlock()
+	if err := q.pass(ctx, "getfd", map[string]string{"fdname": screenFd}, socket); err != nil {
 		return err
 	}
-	return q.call(ctx, "add_client", map[string]any{"protocol": "vnc", "fdname": screenFd, "skipauth": false}, nil)
+	return q.call(ctx, "add_client", map[string]any{"protocol": "vnc", "fdname": screenFd, "skipauth": bool(a)}, nil)
+}
+
+var _ hv.Screener = (*Driver)(nil)
+
+// Screen gives a viewer's end of a pair of sockets, of which QEMU has the other one.
+func (d *Driver) Screen(ctx context.Context, id string) (_ net.Conn, err error) {
+	m, r, err := d.running(id)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, screenTime)
+	defer cancel()
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, fmt.Errorf("qemu: VM %s: %w", id, err)
+	}
+	defer theirs.Close()
+	a := letIn
+	if m.spec().VNC != nil {
+		a = askPassword
+	}
+	if err := r.addViewer(ctx, theirs, a); err != nil {
+		_ = ours.Close()
+		return nil, fmt.Errorf("qemu: VM %s: %w", id, err)
+	}
+	return ours, nil
+}
+
+// socketPair gives the ends of a connection, one of them to be given away.
+func socketPair() (ours net.Conn, theirs *os.File, err error) {
+	syscall.ForkLock.RLock() // nothing is started that would inherit them
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(pair[0])
+		syscall.CloseOnExec(pair[1])
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, nil, err
+	}
+	theirs = os.NewFile(uintptr(pair[1]), "viewer")
+	mine := os.NewFile(uintptr(pair[0]), "viewer")
+	defer mine.Close()
+	if ours, err = net.FileConn(mine); err != nil { // of which it makes one of its own
+		_ = theirs.Close()
+		return nil, nil, err
+	}
+	return ours, theirs, nil
 }
 
 // equip tells QEMU what no command line should or can: the screen's password,

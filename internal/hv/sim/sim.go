@@ -88,7 +88,7 @@ func New(opt Options) (*Host, error) {
 func (h *Host) Describe(context.Context) (hv.Host, error) {
 	d := hv.Host{Driver: "sim", Version: Version, Accelerator: "sim", Machine: "sim-1", CPU: "sim", Arch: "amd64"}
 	d.License, d.Expires = h.opt.License, h.opt.Expires
-	d.Abilities = []hv.Capability{hv.CanRestart, hv.CanSave, hv.CanResize, hv.CanVNC, hv.CanUSB, hv.CanBridge}
+	d.Abilities = []hv.Capability{hv.CanRestart, hv.CanSave, hv.CanResize, hv.CanVNC, hv.CanConsole, hv.CanUSB, hv.CanBridge}
 	if h.opt.Dir != "" {
 		d.Abilities = append(d.Abilities, hv.CanPersist)
 	}

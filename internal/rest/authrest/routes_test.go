@@ -64,9 +64,9 @@ func TestTable(t *testing.T) {
 	}
 	for kind, want := range map[string]string{
 		rest.Open:        "[GET /livez GET /readyz GET /livez GET /readyz]",
-		rest.Node:        "[POST /queue/v1/poll POST /queue/v1/report POST /queue/v1/pass POST /queue/v1/disjoin POST /queue/v1/scan]",
+		rest.Node:        "[POST /queue/v1/poll POST /queue/v1/report POST /queue/v1/pass GET /queue/v1/console POST /queue/v1/disjoin POST /queue/v1/scan]",
 		rest.NodeOrKnown: "[POST /queue/v1/join GET /pkg/manifest GET /pkg/{name}]",
-		rest.Known:       "[GET /api/v1/status GET /registry/v2/rights]",
+		rest.Known:       "[GET /api/v1/status GET /api/v1/rights GET /registry/v2/rights]",
 	} {
 		if got := fmt.Sprint(sets[kind]); got != want {
 			t.Errorf("%s: %s; want %s", kind, got, want)

@@ -53,3 +53,22 @@ func TestInstancePages(t *testing.T) {
 		}
 	}
 }
+
+// TestYoungestFirst: what the portal shows first, found by an index, is what looking at every
+// instance gives.
+func TestYoungestFirst(t *testing.T) {
+	c := newCloud(t)
+	for range 7 {
+		c.start(`,"name":"row"`)
+	}
+	c.start(`,"name":"other"`)
+	for _, part := range []string{"&limit=3", "&skip=3&limit=3", "&skip=6", "&skip=99", ""} {
+		var quick, whole api.InstancePage
+		c.call("GET", "/api/v1/vm/page?sort=age"+part, "").into(t, &quick)
+		c.call("GET", "/api/v1/vm/page?sort=age&filter="+url.QueryEscape("name:*")+part, "").into(t, &whole)
+		want(t, part, quick, whole)
+		if part == "" && (quick.Total != 8 || len(quick.Instances) != 8 || quick.States["Scheduling"] != 8) {
+			t.Errorf("%+v", quick)
+		}
+	}
+}

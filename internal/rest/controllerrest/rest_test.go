@@ -15,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/registry/files/filestest"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
@@ -105,7 +106,7 @@ func newCloudWith(t *testing.T, o controller.Options, change ...func(*controller
 		t.Fatal(err)
 	}
 	o.Registry, o.RegistryAddress, o.VMNamePrefix, o.Version, o.Logger = shelf{}, "http://registry", "mgmtManaged-", "1.2.3-abc", log
-	o.Files = newFileServer(t)
+	o.Files = filestest.Open(t)
 	c, err := controller.New(ctx, st, tables, o)
 	if err != nil {
 		t.Fatal(err)

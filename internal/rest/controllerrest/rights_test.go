@@ -412,3 +412,37 @@ func TestGroupIsUnknownWithoutManagement(t *testing.T) {
 		t.Errorf("%d %s", a.code, a.Message)
 	}
 }
+
+// TestOwnRights: a caller learns what they may do, here, with nodes and at the registry with a
+// template; of what they may not list no more than of what is not there.
+func TestOwnRights(t *testing.T) {
+	m := newManaged(t)
+	var got api.Rights
+	ask := func(who string) {
+		t.Helper()
+		a, _ := m.as(who, "GET /api/v1/rights?nodes=OPEN,SEEN,HIDDEN,00000000-0000-4000-8000-00000000000f&template=TEMPLATE", "")
+		got = api.Rights{}
+		a.into(t, &got)
+	}
+	ask("ann")
+	if got.Root || !got.Enforced || !got.Managed || fmt.Sprint(got.Groups) != "[ann ci]" || !slices.Contains(got.Permissions, "start_vm") {
+		t.Errorf("%+v", got)
+	}
+	want := map[string][]string{m.open.NodeID: {"list", "create_instance"}, m.seen.NodeID: {"list"}}
+	for id, rights := range got.Nodes {
+		slices.Sort(rights)
+		slices.Sort(want[id])
+		if !slices.Equal(rights, want[id]) {
+			t.Errorf("%s: %v", id, rights)
+		}
+	}
+	if len(got.Nodes) != len(want) || got.Registry == nil || !got.Registry.On(templateID, "pull") || got.Registry.On(templateID, "delete_revert") {
+		t.Errorf("%+v, %+v", got.Nodes, got.Registry)
+	}
+	if ask("root"); !got.Root || got.Registry != nil || len(got.Groups) != 0 {
+		t.Errorf("root: %+v", got)
+	}
+	if _, said := m.as("ann", "GET /api/v1/rights?nodes="+strings.Repeat("x,", 1001), ""); !strings.HasPrefix(said, "400 nodes: must name at most") {
+		t.Error(said)
+	}
+}

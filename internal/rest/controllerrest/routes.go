@@ -126,6 +126,7 @@ func (s *server) coreRoutes() []rest.Route {
 		{Pattern: "GET /livez", Permission: rest.Open, Do: alive},
 		{Pattern: "GET /readyz", Permission: rest.Open, Do: s.ready},
 		{Pattern: "GET /api/v1/status", Permission: rest.Known, Do: s.status},
+		{Pattern: "GET /api/v1/rights", Permission: rest.Known, Do: s.rights},
 		{Pattern: "GET /api/v1/stats", Permission: "view_logs", Do: s.stats},
 		{Pattern: "GET /api/v1/stats/series", Permission: "view_logs", Do: s.series},
 
@@ -133,6 +134,7 @@ func (s *server) coreRoutes() []rest.Route {
 		{Pattern: "GET /api/v1/vm/page", Permission: "list_vms", Do: s.pageVMs},
 		{Pattern: "GET /api/v1/vm/history", Permission: "list_vms", Do: s.listHistory},
 		{Pattern: "GET /api/v1/vm/watch", Permission: "list_vms", Follows: true, Raw: s.watchVMs},
+		{Pattern: "GET /api/v1/vm/console", Permission: "update_vm", Follows: true, Raw: s.console},
 		{Pattern: "POST /api/v1/vm", Permission: "start_vm", Told: true, Do: s.once(s.startVMs)},
 		{Pattern: "PUT /api/v1/vm", Permission: "update_vm", Do: s.updateVM},
 		{Pattern: "DELETE /api/v1/vm", Permission: "terminate_vm", Told: true, Do: s.terminateVM},
@@ -160,6 +162,7 @@ func (s *server) coreRoutes() []rest.Route {
 		{Pattern: "POST " + api.PathPoll, Permission: rest.Node, Steady: true, Hangs: true, Typed: true, Vouch: s.vouch, Do: s.poll},
 		{Pattern: "POST " + api.PathReport, Permission: rest.Node, Steady: true, Typed: true, MaxBody: maxReport, Vouch: s.vouch, Do: link(s.report)},
 		{Pattern: "POST " + api.PathPass, Permission: rest.Node, Steady: true, Typed: true, Do: link(s.nodePass)},
+		{Pattern: "GET " + api.PathConsole, Permission: rest.Node, Steady: true, Hangs: true, Raw: s.nodeConsole},
 		{Pattern: "POST " + api.PathDisjoin, Permission: rest.Node, Do: s.disjoin},
 	}
 }

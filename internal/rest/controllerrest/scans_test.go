@@ -3,10 +3,8 @@ package controllerrest_test
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"io"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,41 +12,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/registry/files"
 )
-
-// fileServer is the registry's file server.
-type fileServer struct{ *files.Store }
-
-func newFileServer(t *testing.T) fileServer {
-	t.Helper()
-	root, err := os.OpenRoot(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := files.Open(files.Options{Root: root})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return fileServer{s}
-}
-
-func (f fileServer) Upload(_ context.Context, name string, content []byte) error {
-	_, err := f.Put(files.Upload{Name: name, Body: bytes.NewReader(content), Size: -1})
-	return err
-}
-
-func (f fileServer) Download(_ context.Context, name string, _ int64) ([]byte, error) {
-	in, err := f.File(name)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	return io.ReadAll(in)
-}
-
-func (f fileServer) RemoveFile(_ context.Context, name string) error { return f.Remove(name) }
 
 // scanAt is the body with the results of a scan.
 func scanAt(at time.Time, change func(map[string]any)) string {

@@ -1,7 +1,6 @@
 package controllerrest
 
 import (
-	"bytes"
 	"encoding/json"
 	"math"
 	"slices"
@@ -32,11 +31,10 @@ func partOf[T any](p *rest.Params, fields filter.Table[T]) part[T] {
 	return part[T]{order: order, skip: p.Int("skip", 0, 0, math.MaxInt32), limit: p.Int("limit", usualRows, 1, maxPage)}
 }
 
-// rows gives the part of a list, which is put in order.
+// rows gives the part of a list in its order.
 func (p part[T]) rows(list []T) []T {
-	p.order.Sort(list)
-	list = list[min(p.skip, len(list)):]
-	return list[:min(p.limit, len(list))]
+	first := p.order.First(list, p.skip+p.limit)
+	return first[min(p.skip, len(first)):]
 }
 
 // pageVMs answers a part of the instances with the numbers of all that fit.
@@ -47,21 +45,13 @@ func (s *server) pageVMs(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	list := s.c.Instances(controller.Page{Match: fits})
-	out := api.EncodedInstancePage{InstancePage: api.InstancePage{
-		Total: len(list), States: map[string]int{}, Nodes: map[string]string{}, Templates: map[string]string{},
-	}}
+	rows, states := s.partOfVMs(fits, part)
+	out := headOfPage{States: map[string]int{}, Nodes: map[string]string{}, Templates: map[string]string{}}
 	for _, state := range farm.InstanceStates {
-		out.States[string(state)] = 0
+		out.States[string(state)] = states[state]
+		out.Total += states[state]
 	}
-	for _, inst := range list {
-		out.States[string(inst.State)]++
-	}
-	rows := part.rows(list)
-	words := spoken{}
-	out.Instances = make([]json.RawMessage, 0, len(rows))
 	for _, inst := range rows {
-		out.Instances = append(out.Instances, bytes.Join(words.element(nil, inst), nil))
 		if inst.NodeID != "" && seen.node(inst.NodeID) {
 			out.Nodes[inst.NodeID] = inst.NodeName
 		}
@@ -69,7 +59,34 @@ func (s *server) pageVMs(r *rest.Request) (any, error) {
 			out.Templates[inst.Template.ID] = inst.Template.Name
 		}
 	}
-	return out, nil
+	text, err := json.Marshal(out)
+	if err != nil {
+		return nil, err
+	}
+	last := len(text) - 1 // the brace that the list comes before
+	return slices.Concat(rest.Pieces{text[:last], []byte(`,"instances":`)}, elements(rows), rest.Pieces{text[last:]}), nil
+}
+
+// headOfPage is an api.InstancePage without its instances, which are JSON text already.
+type headOfPage struct {
+	Total     int               `json:"total"`
+	States    map[string]int    `json:"states"`
+	Nodes     map[string]string `json:"nodes"`
+	Templates map[string]string `json:"templates"`
+}
+
+// partOfVMs gives a part of the instances, with how many of all that fit are in each state.
+// What the portal shows first is found without a look at the others.
+func (s *server) partOfVMs(fits func(controller.Listed) bool, part part[controller.Listed]) (rows []controller.Listed, states map[farm.InstanceState]int) {
+	if fits == nil && part.order.String() == "age" {
+		return s.c.Youngest(part.skip, part.limit)
+	}
+	list := s.c.Instances(controller.Page{Match: fits})
+	states = map[farm.InstanceState]int{}
+	for _, inst := range list {
+		states[inst.State]++
+	}
+	return part.rows(list), states
 }
 
 // pageNodes answers a part of the nodes with the numbers of all that fit.
@@ -79,14 +96,15 @@ func (s *server) pageNodes(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	var list []api.Node
-	for _, view := range s.c.Nodes() {
+	views := s.c.Nodes()
+	list := make([]api.Node, 0, len(views))
+	for _, view := range views {
 		if seen.node(view.Node.ID) {
 			list = append(list, node(view, seen))
 		}
 	}
 	list = kept(list, fits)
-	out := api.NodePage{Total: len(list), States: map[string]int{}}
+	out := api.NodePage{Total: len(list), States: map[string]int{}, Groups: map[string]int{}}
 	for _, state := range append([]farm.NodeState{farm.NodeDrain}, farm.NodeStates...) {
 		out.States[string(state)] = 0
 	}
@@ -94,6 +112,9 @@ func (s *server) pageNodes(r *rest.Request) (any, error) {
 	for _, n := range list {
 		out.States[n.State]++
 		out.VMs += n.VMCount
+		for _, g := range n.Groups {
+			out.Groups[g.ID]++
+		}
 		if n.State == string(farm.NodeActive) {
 			active++
 			out.Capacity += n.Capacity
@@ -160,12 +181,12 @@ func (s *server) pageTemplates(r *rest.Request) (any, error) {
 // holdersOf counts the nodes that hold a version of each template, of those that the caller sees.
 func (s *server) holdersOf(seen sight) map[string]int {
 	nodes := map[string]int{}
-	for _, view := range s.c.Nodes() {
-		if !seen.node(view.Node.ID) {
+	for id, held := range s.c.Holdings() {
+		if !seen.node(id) {
 			continue
 		}
-		for i, t := range view.Info.Templates {
-			first := slices.IndexFunc(view.Info.Templates, func(o farm.NodeTemplate) bool { return o.ID == t.ID })
+		for i, t := range held {
+			first := slices.IndexFunc(held, func(o farm.NodeTemplate) bool { return o.ID == t.ID })
 			if first == i {
 				nodes[t.ID]++
 			}

@@ -46,6 +46,12 @@ function read(table) {
   return columns;
 }
 
+// least is where an axis ends that has nothing, or little, to show.
+const least = { n: 4, s: 1, B: 1000 };
+
+// latest is the newest number of a line, shown while nothing is pointed at.
+const latest = (numbers) => numbers?.findLast((v) => v != null);
+
 const looks = [{ stroke: "accent", width: 1.75 }, { stroke: "ink-2", width: 1.25, dash: [4, 3] }];
 
 function make(el, columns, table) {
@@ -58,17 +64,17 @@ function make(el, columns, table) {
     return list.length ? list : null;
   };
   return new uPlot({
-    width: el.clientWidth, height: 150, cursor: { sync: { key: "dashboard" }, y: false, points: { size: 6 }, drag: { x: false, y: false } }, legend: { live: true },
-    scales: { y: { range: (u, low, high) => [0, Math.max(high * 1.1, el.dataset.unit === "n" ? 4 : 1)] } },
+    width: el.clientWidth, height: 150, cursor: { sync: { key: "dashboard" }, y: false, points: { size: 6 }, drag: { x: false, y: false } }, legend: { live: true, markers: { dash: (u, i) => i > 1 ? "dashed" : "solid" } },
+    scales: { y: { range: (u, low, high) => [0, Math.max(high * 1.1, least[el.dataset.unit])] } },
     axes: [
       { ...axis, grid: { show: false }, values: (u, all) => all.map(at), space: 64, size: 30 },
       { ...axis, values: (u, all) => all.map((v) => el.dataset.unit === "n" && v % 1 ? "" : say(v)), size: 62, space: 34 },
     ],
     series: [
-      { label: "at", value: (u, t) => t == null ? "" : moment.format(new Date(t * 1000)) },
+      { label: "at", value: (u, t) => t == null ? "the latest" : moment.format(new Date(t * 1000)) },
       ...lines.map(([label], i) => ({
         label, width: looks[i].width, dash: looks[i].dash, stroke: () => colour(looks[i].stroke),
-        points: { show: true, filter: alone, size: 4 }, value: (u, v) => v == null ? "-" : say(v),
+        points: { show: true, filter: alone, size: 4 }, value: (u, v, s, at) => { v = at == null ? latest(u.data[s]) : v; return v == null ? "-" : say(v); },
       })),
     ],
   }, pick(columns, lines), el);

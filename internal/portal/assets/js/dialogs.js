@@ -1,10 +1,21 @@
 // Forms of changes open over the page that they were asked for from; and commands are copied.
 export function dialogs() {
-  const dialog = document.getElementById("dialog");
+  const dialog = document.getElementById("dialog"), body = document.getElementById("dialog-body");
   const show = async (address) => {
+    body.replaceChildren(); // never what was asked for before
     await htmx.ajax("GET", address, { target: "#dialog-body", swap: "innerHTML", select: "#main > *" });
+    closable();
     if (!dialog.open) dialog.showModal();
   };
+  document.addEventListener("htmx:error", (e) => {
+    if (e.detail.ctx?.target === body) unanswered();
+  });
+  document.addEventListener("htmx:before:swap", (e) => { // what a proxy says for a controller that is away is no form
+    const { target, text } = e.detail.ctx;
+    if (target !== body || text.includes('<main id="main"')) return;
+    e.preventDefault();
+    unanswered();
+  });
   document.addEventListener("click", (e) => {
     const copy = e.target.closest?.("[data-command]");
     if (copy) return void write(copy, copy.dataset.command);
@@ -16,8 +27,25 @@ export function dialogs() {
     if (!e.submitter?.matches("[data-dialog]")) return;
     e.preventDefault();
     const q = new URLSearchParams(new FormData(e.target, e.submitter));
-    show((e.submitter.formAction || e.target.action).split("?")[0] + "?" + q);
+    show((e.submitter.hasAttribute("formaction") ? e.submitter.formAction : e.target.action).split("?")[0] + "?" + q);
   });
+}
+
+// unanswered says in the dialog that nobody answered.
+export function unanswered() {
+  const p = Object.assign(document.createElement("p"), { className: "notice bad", role: "alert", textContent: "The controller did not answer. Try again once the page is live." });
+  document.getElementById("dialog-body").replaceChildren(p);
+  closable();
+}
+
+// closable puts a button that closes the dialog below what has none, such as a failure.
+export function closable() {
+  const body = document.getElementById("dialog-body");
+  if (body.querySelector("[data-close]")) return;
+  const acts = Object.assign(document.createElement("div"), { className: "acts" });
+  acts.append(Object.assign(document.createElement("button"), { className: "btn", type: "button", textContent: "Close" }));
+  acts.firstChild.dataset.close = "";
+  body.append(acts);
 }
 
 async function write(button, text) {

@@ -1,8 +1,11 @@
 // The keyboard. Keys that are typed into a field are that field's.
 const typing = (e) => e.target.closest?.("input:not([type=checkbox]), textarea, select, [contenteditable]");
 
+let at = ""; // id of the row of the cursor; its class is away for a moment while the page refreshes
+
 export function keys() {
   let went = 0; // when g was pressed
+  document.addEventListener("htmx:after:swap", () => document.getElementById(at)?.classList.add("at"));
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || document.querySelector("dialog[open]")) return;
     if (typing(e)) { if (e.key === "Escape") e.target.blur(); return; }
@@ -11,7 +14,7 @@ export function keys() {
       const to = document.querySelector(`#areas [data-key="${CSS.escape(e.key)}"]`);
       if (to) { e.preventDefault(); to.click(); return; }
     }
-    const row = document.querySelector("tbody tr.at");
+    const row = document.getElementById(at);
     switch (e.key) {
       case "g": went = Date.now(); break;
       case "/": e.preventDefault(); document.getElementById("q")?.focus(); document.getElementById("q")?.select(); break;
@@ -28,9 +31,10 @@ export function keys() {
 function move(by) {
   const rows = [...document.querySelectorAll("main tbody tr[id]")];
   if (!rows.length) return;
-  const at = rows.findIndex((r) => r.classList.contains("at"));
-  const next = rows[Math.max(0, Math.min(rows.length - 1, at < 0 ? 0 : at + by))];
-  rows[at]?.classList.remove("at");
+  const now = rows.findIndex((r) => r.id === at);
+  const next = rows[Math.max(0, Math.min(rows.length - 1, now < 0 ? 0 : now + by))];
+  rows[now]?.classList.remove("at");
+  at = next.id;
   next.classList.add("at");
   next.scrollIntoView({ block: "nearest" });
 }

@@ -1,31 +1,36 @@
 // Keeps the page fresh: the server says that something has changed, and the page's main part is
 // asked for again. What is chosen, typed or scrolled to stays.
 const say = (is, word) => {
-  for (const e of document.querySelectorAll("[data-live-is]")) { e.hidden = false; e.dataset.is = is; e.textContent = word; }
+  for (const e of document.querySelectorAll("[data-live-is]")) { e.dataset.is = is; e.textContent = word; }
 };
 
 export function followChanges() {
-  let source, tries = 0, last = ["on", "live"];
+  let source, retry, tries = 0, last = ["on", "live"];
   const set = (is, word) => { last = [is, word]; say(is, word); };
   const main = () => document.getElementById("main");
   const open = () => {
     const address = main()?.dataset.live;
+    clearTimeout(retry);
     if (!address || document.hidden) return;
     source = new EventSource(address);
-    source.onopen = () => { tries = 0; set("on", "live"); };
+    source.onopen = () => { tries = 0; set("on", "live"); refresh(); }; // what changed until now was not told
     source.addEventListener("changed", () => refresh());
     source.onerror = () => {
       source.close();
       const wait = Math.min(30, 2 ** tries++);
       set("off", `reconnecting in ${wait} s`);
-      setTimeout(open, wait * 1000);
+      retry = setTimeout(open, wait * 1000);
     };
   };
   const refresh = () => { if (!document.querySelector("dialog[open]")) htmx.trigger(document.body, "changed"); };
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden) { source?.close(); source = null; set("paused", "paused"); } else if (!source) { open(); refresh(); }
+    if (document.hidden) { clearTimeout(retry); source?.close(); source = null; set("paused", "paused"); } else if (!source) { open(); refresh(); }
   });
   document.addEventListener("htmx:after:swap", () => say(...last));
+  document.addEventListener("htmx:before:swap", (e) => { // what a proxy says for a controller that is away is no page
+    const { target, text } = e.detail.ctx;
+    if (target === main() && !text.includes('<main id="main"')) e.preventDefault();
+  });
   setInterval(() => { if (source && !document.hidden) refresh(); }, 10000); // ages, and what nodes use
   open();
 }

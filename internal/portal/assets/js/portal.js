@@ -23,3 +23,8 @@ followChanges();
 charts();
 details();
 hurry();
+if (document.getElementById("screen")) import("./console.js").then((m) => m.showConsole());
+
+// On a phone the areas are a row that scrolls: the one that is shown is to be seen.
+const here = document.querySelector("#areas [aria-current]");
+if (here) here.parentElement.scrollLeft = here.offsetLeft - 48;

@@ -1,3 +1,5 @@
+import { closable, unanswered } from "./dialogs.js";
+
 // Small forms within a page: what they ask for is done without leaving it. What is refused is
 // said in a dialog; without this the form leads to the page that says so.
 export function quietForms() {
@@ -7,8 +9,10 @@ export function quietForms() {
     e.preventDefault();
     const said = document.getElementById("said");
     try {
-      const answer = await fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)), redirect: "manual" });
-      if (answer.type === "opaqueredirect") {
+      const answer = await fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)), headers: { "HX-Request": "true" } });
+      const to = answer.headers.get("HX-Redirect");
+      if (to?.startsWith("/login")) return void location.assign(to);
+      if (to) {
         document.activeElement?.blur();
         said.textContent = "Saved";
         htmx.trigger(document.body, "changed");
@@ -16,8 +20,8 @@ export function quietForms() {
       }
       tell(new DOMParser().parseFromString(await answer.text(), "text/html"), form);
     } catch {
-      said.textContent = "The controller cannot be reached. Nothing was changed.";
-      form.submit();
+      unanswered();
+      document.getElementById("dialog").showModal();
     }
   });
 }
@@ -25,12 +29,10 @@ export function quietForms() {
 // tell shows what the answer's page says.
 function tell(page, form) {
   const dialog = document.getElementById("dialog"), body = document.getElementById("dialog-body");
-  body.replaceChildren(...(page.getElementById("main")?.childNodes ?? []));
-  const close = document.createElement("form");
-  close.method = "dialog";
-  close.className = "acts";
-  close.append(Object.assign(document.createElement("button"), { className: "btn", textContent: "Close" }));
-  body.append(close);
+  const main = page.getElementById("main");
+  if (main) body.replaceChildren(...main.childNodes);
+  else unanswered(); // a proxy has
+  closable();
   form.reset();
   dialog.showModal();
 }

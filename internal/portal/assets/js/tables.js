@@ -1,7 +1,7 @@
-// Tables: what is chosen, what is filtered while it is typed, where the cursor was.
+// Tables: what is chosen, what is filtered while it is typed, what is new.
 export function tables() {
-  let at = null, known = null;
-  const boxes = () => [...document.querySelectorAll("main tbody input[type=checkbox][name=id]")];
+  let known = null;
+  const boxes = () => [...document.querySelectorAll("main tbody input[type=checkbox][name=chosen]")];
   const count = () => {
     const n = boxes().filter((b) => b.checked).length;
     for (const e of document.querySelectorAll("[data-chosen]")) e.textContent = n ? `${n} chosen` : "none chosen";
@@ -25,22 +25,28 @@ export function tables() {
     go(e.target, true);
   });
   document.addEventListener("htmx:before:swap", () => {
-    at = document.querySelector("tbody tr.at")?.id;
     known = new Set([...document.querySelectorAll("main tbody tr[id]")].map((r) => r.id));
   });
   document.addEventListener("htmx:after:swap", () => {
-    if (at) document.getElementById(at)?.classList.add("at");
     if (known?.size) for (const r of document.querySelectorAll("main tbody tr[id]")) if (!known.has(r.id)) r.classList.add("new");
     count();
   });
   count();
 }
 
-// go shows what the form asks for. Only what was finished becomes a step back.
+const shown = () => location.pathname + location.search;
+let here = shown();
+
+// go shows what the form asks for. Only what was finished becomes a step back. What the page has
+// asked for before is not waited for, and it refreshes by the new address from now on.
 function go(form, finished) {
   const q = new URLSearchParams([...new FormData(form)].filter(([, v]) => v !== ""));
   const to = form.action.split("?")[0] + (q.size ? "?" + q : "");
   history[finished ? "pushState" : "replaceState"](null, "", to);
+  here = shown();
+  const main = document.getElementById("main");
+  main.setAttribute("hx-sync", "this:replace");
+  if (main.hasAttribute("hx-get")) main.setAttribute("hx-get", to);
   htmx.ajax("GET", to, { target: "#main", swap: "outerMorph", source: "#main" });
 }
-addEventListener("popstate", () => location.reload());
+addEventListener("popstate", () => { if (shown() !== here) location.reload(); }); // else it is another place of the same page

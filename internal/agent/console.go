@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/hv"
+)
+
+// Consoles is the controller as it takes screens.
+type Consoles interface {
+	Console(ctx context.Context, nodeID, session string) (*link.Line, error)
+}
+
+var _ Consoles = (*link.Client)(nil)
+
+// maxConsoles is how many screens are shown at a time. A controller asks for no more.
+const maxConsoles = 64
+
+// show opens the screens that the controller asks for. A call that came before is being answered.
+func (a *Agent) show(ctx context.Context, calls []api.ConsoleCall) {
+	for _, call := range calls {
+		a.mu.Lock()
+		room := a.opts.Consoles != nil && len(a.shown) < maxConsoles && !a.shown[call.Session]
+		if room {
+			a.shown[call.Session] = true
+		}
+		a.mu.Unlock()
+		if !room {
+			continue
+		}
+		a.workers.Go(func() {
+			defer func() {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				delete(a.shown, call.Session)
+			}()
+			a.showOne(ctx, call)
+		})
+	}
+}
+
+// showOne carries a screen to the controller until one of them ends it.
+func (a *Agent) showOne(ctx context.Context, call api.ConsoleCall) {
+	line, err := a.opts.Consoles.Console(ctx, a.opts.Identity.NodeID, call.Session)
+	if err != nil {
+		a.log.Warn("a console could not be shown", "instance", call.InstanceID, "error", err)
+		return
+	}
+	screen, err := a.screen(ctx, call)
+	if err != nil {
+		a.log.Warn("a console could not be shown", "instance", call.InstanceID, "error", err)
+		line.End(refusalOf(err))
+		return
+	}
+	a.log.Info("a console is shown", "instance", call.InstanceID)
+	defer screen.Close()
+	defer context.AfterFunc(ctx, func() { _ = screen.Close() })()
+	go func() {
+		_, _ = io.Copy(screen, line)
+		_ = screen.Close() // the viewer has left
+	}()
+	_, _ = io.Copy(line, screen)
+	why := "The screen has ended: the VM was stopped, or is started anew"
+	if ctx.Err() != nil {
+		why = "The agent of the node stops"
+	}
+	line.End(why) // which ends the other copy too
+}
+
+// screen connects to the screen of an instance's VM.
+func (a *Agent) screen(ctx context.Context, call api.ConsoleCall) (net.Conn, error) {
+	in := a.instance(call.InstanceID)
+	if in == nil || in.snapshot().Claim != call.Claim {
+		return nil, farm.Refused("The node does not have the instance any more")
+	}
+	driver, ok := a.opts.Driver.(hv.Screener)
+	if !ok {
+		return nil, farm.Refused("The hypervisor of the node shows no screens")
+	}
+	return driver.Screen(ctx, in.id)
+}
+
+// refusalOf says to a viewer why there is no screen.
+func refusalOf(err error) string {
+	if e, ok := errors.AsType[*farm.Error](err); ok {
+		return e.Message
+	}
+	if errors.Is(err, hv.ErrNotRunning) || errors.Is(err, hv.ErrNotFound) {
+		return "The VM does not run"
+	}
+	return "The node cannot show the screen; its log says why"
+}

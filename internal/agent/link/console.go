@@ -1,0 +1,54 @@
+package link
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/url"
+	"unicode/utf8"
+
+	"github.com/coder/websocket"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Line is a WebSocket to the controller as a stream of bytes. Whoever has it ends it.
+type Line struct {
+	net.Conn
+	socket *websocket.Conn
+}
+
+// maxReason is the longest reason that fits the frame, in bytes.
+const maxReason = 123
+
+// End tells the controller why the line ends, and closes it.
+func (l *Line) End(why string) {
+	why = why[:min(len(why), maxReason)]
+	for !utf8.ValidString(why) {
+		why = why[:len(why)-1] // it was cut within a character
+	}
+	_ = l.socket.Close(websocket.StatusNormalClosure, why) // it may have ended already
+}
+
+// Console opens the line on which the controller has asked to be shown a screen.
+func (c *Client) Console(ctx context.Context, nodeID, session string) (*Line, error) {
+	dialling, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	q := url.Values{"node_id": {nodeID}, "session": {session}}
+	socket, resp, err := websocket.Dial(dialling, c.base.String()+api.PathConsole+"?"+q.Encode(), &websocket.DialOptions{ //nolint:bodyclose // the library has read it
+		HTTPClient: c.http, HTTPHeader: http.Header{"Authorization": {"Bearer " + c.credential}}, CompressionMode: websocket.CompressionDisabled,
+	})
+	if err == nil {
+		return &Line{Conn: websocket.NetConn(context.WithoutCancel(ctx), socket, websocket.MessageBinary), socket: socket}, nil
+	}
+	if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+		var e api.Envelope[json.RawMessage]
+		if resp.Body != nil && json.NewDecoder(resp.Body).Decode(&e) == nil && e.Message != "" {
+			return nil, farm.Errorf(codeOf(resp.StatusCode), "%.*s", maxMessage, e.Message)
+		}
+		return nil, farm.Unavailable(err, "The controller answered %s to a WebSocket; a proxy before it may not let them through", resp.Status)
+	}
+	return nil, farm.Unavailable(err, "The controller at %s cannot be reached", c.base.Redacted())
+}

@@ -1,0 +1,77 @@
+package cloud
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/internal/cli"
+)
+
+func instanceConsole(s cli.Streams) *cobra.Command {
+	a := Asker{Streams: s}
+	listen := "127.0.0.1:0"
+	cmd := a.Add(&cobra.Command{
+		Use: "console INSTANCE", Short: "Bring the screen of an instance to a VNC viewer on this machine", Args: cobra.ExactArgs(1),
+		Long: `console brings the screen of an instance that runs to this machine, through the controller: nothing
+has to reach the node. It prints an address for a VNC viewer, which may connect to it once, and
+goes on until the viewer leaves or the instance ends. The portal shows the same screen in a
+browser. Others who can log in to this machine could connect before the viewer does, unless the
+screen has a password (--vnc-password of instance start and restart).`,
+		Example: `  buildyard instance console nightly
+  buildyard instance console nightly --listen 127.0.0.1:5999`,
+		ValidArgsFunction: instances.complete(1),
+	}, func(cmd *cobra.Command, args []string) error {
+		ids, err := instances.findAll(cmd.Context(), a.API, args)
+		if err != nil {
+			return err
+		}
+		return a.bringScreen(cmd.Context(), ids[0], listen)
+	})
+	cmd.Flags().StringVar(&listen, "listen", listen, "where the viewer connects to; port 0 is a free one")
+	return cmd
+}
+
+// bringScreen carries the screen of an instance to whoever connects first.
+func (a *Asker) bringScreen(ctx context.Context, id, address string) error {
+	if _, err := a.API.ConsoleOf(ctx, id); err != nil {
+		return err // before anybody connects in vain
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen for a viewer: %w", err)
+	}
+	defer l.Close()
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	err = a.Output.Write(a.Out, screenAt{"vnc://" + l.Addr().String()}, func(g *cli.Grid) { g.Row("vnc://" + l.Addr().String()) })
+	if err != nil {
+		return err
+	}
+	viewer, err := l.Accept()
+	if err != nil {
+		return context.Cause(ctx)
+	}
+	_ = l.Close() // once
+	defer viewer.Close()
+	screen, err := a.API.OpenConsole(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer screen.Close()
+	defer context.AfterFunc(ctx, func() { _ = viewer.Close() })()
+	go func() {
+		_, _ = io.Copy(screen, viewer)
+		_ = screen.Close() // the viewer has left
+	}()
+	_, _ = io.Copy(viewer, screen)
+	return nil
+}
+
+// screenAt says where a screen can be seen.
+type screenAt struct {
+	Address string `json:"address"`
+}

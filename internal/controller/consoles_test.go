@@ -1,0 +1,347 @@
+package controller
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// wire is the other side of a line: what it says comes out of the line's Read, and what is
+// written to the line is heard.
+type wire struct {
+	says  chan []byte
+	heard chan []byte // without room for more than a few: then it is slow
+	deaf  atomic.Bool // it answers no ping
+
+	once sync.Once
+	over chan struct{}
+	why  string // the controller ended it with; set when over is closed
+	left *Left  // it has left
+}
+
+func newWire() *wire {
+	return &wire{says: make(chan []byte), heard: make(chan []byte, 2), over: make(chan struct{})}
+}
+
+func (w *wire) end(why string, left *Left) {
+	w.once.Do(func() {
+		w.why, w.left = why, left
+		close(w.over)
+	})
+}
+
+func (w *wire) Read(ctx context.Context) ([]byte, error) {
+	select {
+	case m := <-w.says:
+		return m, nil
+	case <-w.over:
+		if w.left != nil {
+			return nil, *w.left
+		}
+		return nil, Left{}
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (w *wire) Write(ctx context.Context, m []byte) error {
+	select {
+	case <-w.over:
+		return Left{}
+	default:
+	}
+	select {
+	case w.heard <- m:
+		return nil
+	case <-w.over:
+		return Left{}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (w *wire) Ping(ctx context.Context) error {
+	if !w.deaf.Load() {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (w *wire) End(why string) { w.end(why, nil) }
+
+// looked is an instance that runs on a node which can show screens.
+type looked struct {
+	*cloud
+	a  *agent
+	o  api.Order
+	id string
+}
+
+func running(t *testing.T, c *cloud) *looked {
+	t.Helper()
+	a := c.join("n", 10)
+	a.info.Abilities = []string{"console"}
+	a.contact()
+	id := c.mustStart(StartRequest{})[0]
+	o := a.take(api.OrderStart)
+	a.say(o, api.PhaseRunning)
+	c.wantState(id, farm.Started)
+	return &looked{c, a, o, id}
+}
+
+// open opens a console and serves it to a viewer.
+func (l *looked) open(ctx context.Context) (viewer *wire, k *Console, closed <-chan struct{}) {
+	l.t.Helper()
+	k, err := l.OpenConsole(ctx, l.id)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	viewer = newWire()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer k.Close()
+		k.Serve(viewer)
+	}()
+	return viewer, k, done
+}
+
+// called gives the call that the node gets.
+func (l *looked) called() api.ConsoleCall {
+	l.t.Helper()
+	answer, err := l.a.tryPoll(api.PollRequest{Held: l.a.held, HasHeld: true}, 0)
+	if err != nil || len(answer.Consoles) != 1 {
+		l.t.Fatalf("the node is called by %+v, %v", answer, err)
+	}
+	return answer.Consoles[0]
+}
+
+// join has the node answer a call.
+func (l *looked) join(call api.ConsoleCall) (node *wire) {
+	l.t.Helper()
+	k, err := l.TakeConsole(l.a.id, call.Session)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	node = newWire()
+	go k.Join(node)
+	synctest.Wait()
+	return node
+}
+
+func wantEnd(t *testing.T, w *wire, want string) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case <-w.over:
+		if !strings.Contains(w.why, want) {
+			t.Errorf("it ended: %q, want %q", w.why, want)
+		}
+	default:
+		t.Errorf("it has not ended; want %q", want)
+	}
+}
+
+func TestConsoleCarriesBothWays(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		l := running(t, c)
+		viewer, _, closed := l.open(t.Context())
+		viewer.says <- []byte("before there is a node")
+		node := l.join(l.called())
+		if got := string(<-node.heard); got != "before there is a node" {
+			t.Errorf("the node hears %q", got)
+		}
+		node.says <- []byte("a picture")
+		if got := string(<-viewer.heard); got != "a picture" {
+			t.Errorf("the viewer sees %q", got)
+		}
+		viewer.says <- []byte("a key")
+		if got := string(<-node.heard); got != "a key" {
+			t.Errorf("the node hears %q", got)
+		}
+		time.Sleep(70 * time.Second) // an idle screen stays
+		if n, shown := c.consoles.count(), c.consoles.shown.Value(); n != 1 || shown != 1 {
+			t.Errorf("%d consoles are open, %v were shown", n, shown)
+		}
+		viewer.end("", &Left{})
+		wantEnd(t, node, "viewer has left")
+		<-closed
+		if n := c.consoles.count(); n != 0 {
+			t.Errorf("%d consoles are left", n)
+		}
+	})
+}
+
+// TestConsoleEnds: each end reaches both sides, with why.
+func TestConsoleEnds(t *testing.T) {
+	for name, x := range map[string]struct {
+		do   func(l *looked, viewer, node *wire, revoke func())
+		want string
+	}{
+		"instance ends": {func(l *looked, _, _ *wire, _ func()) {
+			if err := l.Terminate(l.t.Context(), l.id); err != nil {
+				l.t.Fatal(err)
+			}
+		}, "does not run any more: it is Terminating"},
+		"instance is gone":       {func(l *looked, _, _ *wire, _ func()) { l.lose(l.id) }, "is gone"},
+		"node leaves":            {func(_ *looked, _, node *wire, _ func()) { node.end("", &Left{}) }, "node is gone"},
+		"node says why":          {func(_ *looked, _, node *wire, _ func()) { node.end("", &Left{"The VM does not run"}) }, "The VM does not run"},
+		"permission is taken":    {func(_ *looked, _, _ *wire, revoke func()) { revoke() }, "may not see it any more"},
+		"viewer takes nothing":   {func(_ *looked, _, node *wire, _ func()) { flood(node) }, "too slow"},
+		"node takes nothing":     {func(_ *looked, viewer, _ *wire, _ func()) { flood(viewer) }, "too slow"},
+		"viewer answers no more": {func(_ *looked, viewer, _ *wire, _ func()) { viewer.deaf.Store(true) }, "does not answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCloud(t, func(t *testing.T, c *cloud) {
+				l := running(t, c)
+				ctx, revoke := context.WithCancel(t.Context())
+				defer revoke()
+				viewer, _, closed := l.open(ctx)
+				node := l.join(l.called())
+				x.do(l, viewer, node, revoke)
+				<-closed
+				if node.left == nil {
+					wantEnd(t, node, x.want)
+				}
+				wantEnd(t, viewer, x.want)
+			})
+		})
+	}
+}
+
+// flood says more than the other side takes.
+func flood(w *wire) {
+	go func() {
+		for {
+			select {
+			case w.says <- make([]byte, 1<<10):
+			case <-w.over:
+				return
+			}
+		}
+	}()
+}
+
+func TestConsoleOfSilentNode(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		l := running(t, c)
+		viewer, _, closed := l.open(t.Context())
+		call := l.called()
+		time.Sleep(6 * time.Second)
+		if again := l.called(); again != call {
+			t.Errorf("called again by %+v, not %+v", again, call)
+		}
+		<-closed
+		wantEnd(t, viewer, "has not answered within 15s")
+		if _, err := l.TakeConsole(l.a.id, call.Session); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("late: %v", err)
+		}
+		if answer, err := l.a.tryPoll(api.PollRequest{Held: l.a.held, HasHeld: true}, 0); err != nil || len(answer.Consoles) > 0 {
+			t.Errorf("called by %+v, %v", answer, err)
+		}
+	})
+}
+
+// TestConsoleSessionsAreGoodOnce, for the node that was asked.
+func TestConsoleSessionsAreGoodOnce(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		l := running(t, c)
+		other := c.join("other", 1)
+		_, _, _ = l.open(t.Context())
+		call := l.called()
+		for name, x := range map[string][2]string{
+			"another node": {other.id, call.Session}, "a guess": {l.a.id, call.Session[1:] + "A"}, "nothing": {l.a.id, ""},
+		} {
+			if _, err := l.TakeConsole(x[0], x[1]); farm.CodeOf(err) != farm.CodeNotFound {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if _, err := l.TakeConsole(l.a.id, call.Session); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.TakeConsole(l.a.id, call.Session); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("twice: %v", err)
+		}
+	})
+}
+
+func TestConsolesAreBounded(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		l := running(t, c)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for range ConsolesPerVM {
+			if _, err := l.OpenConsole(ctx, l.id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := l.OpenConsole(ctx, l.id); farm.CodeOf(err) != farm.CodeBusy {
+			t.Errorf("one more: %v", err)
+		}
+		if got, err := l.ConsoleOf(ctx, l.id); err != nil || got.Open != ConsolesPerVM || got.NodeID != l.a.id {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
+
+func TestConsoleNeedsWhatRuns(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		l := running(t, c)
+		ask := func(id, want string) {
+			t.Helper()
+			for _, f := range []func() error{
+				func() error { _, err := l.ConsoleOf(t.Context(), id); return err },
+				func() error { _, err := l.OpenConsole(t.Context(), id); return err },
+			} {
+				if err := f(); err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%v, want %q", err, want)
+				}
+			}
+		}
+		ask(c.mustStart(StartRequest{})[0], "is Scheduling")
+		ask("nobody", "Not found")
+		l.a.info.Abilities = nil
+		l.a.poll(api.PollRequest{Info: l.a.info, Held: l.a.held, HasHeld: true}, 0)
+		ask(l.id, "cannot show screens")
+		l.a.info.Abilities = []string{"console"}
+		l.a.contact()
+		time.Sleep(contactGap + time.Second)
+		ask(l.id, "does not call this replica")
+		time.Sleep(2 * time.Minute)
+		ask(l.id, "is offline")
+	})
+}
+
+// TestConsolesWakePolls: a node that hangs in a poll is called at once, and its answer is not
+// taken for the quiet one.
+func TestConsolesWakePolls(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		l := running(t, c)
+		l.a.contact()
+		answers := make(chan *api.PollAnswer)
+		go func() {
+			answer, err := l.Poll(t.Context(), l.a.cred, api.PollRequest{
+				Protocol: api.LinkProtocol, NodeID: l.a.id, BootID: l.a.boot, InfoHash: "info", HeldHash: "1",
+			}, MaxWait)
+			if err != nil {
+				t.Error(err)
+			}
+			answers <- answer
+		}()
+		synctest.Wait()
+		began := time.Now()
+		l.open(t.Context())
+		answer := <-answers
+		if len(answer.Consoles) != 1 || IsQuiet(answer) || time.Since(began) != 0 {
+			t.Errorf("%+v after %s, quiet: %t", answer, time.Since(began), IsQuiet(answer))
+		}
+	})
+}

@@ -1,0 +1,350 @@
+package sim
+
+import (
+	"bytes"
+	"crypto/des" //nolint:gosec // RFB knows no other
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/bits"
+	"net"
+	"strings"
+	"time"
+)
+
+// screen speaks RFB 3.8 (RFC 6143) to one viewer: raw pixels of 32 bits, and no more than a
+// viewer of today needs.
+type screen struct {
+	name, password string // without a password everybody is let in
+	clock          Clock
+
+	typed string          // what is typed at the moment
+	held  map[uint32]bool // keys that are down, by their symbols
+	shift [3]byte         // how far red, green and blue are shifted in a pixel
+	order binary.ByteOrder
+}
+
+const (
+	screenWidth, screenHeight = 480, 270
+	maxCutText                = 1 << 20 // bytes of a clipboard that are skipped
+	viewerTime                = 30 * time.Second
+)
+
+var errViewer = errors.New("a viewer that this screen does not understand")
+
+// serve is the whole of a viewer's visit.
+func (s *screen) serve(c net.Conn) {
+	s.held, s.order = map[uint32]bool{}, binary.LittleEndian
+	s.shift = [3]byte{16, 8, 0}
+	_ = c.SetDeadline(time.Now().Add(viewerTime))
+	if s.greet(c) != nil {
+		return
+	}
+	_ = c.SetReadDeadline(time.Time{})
+	asked, done := make(chan message), make(chan struct{})
+	defer close(done)
+	go func() {
+		defer close(asked)
+		for {
+			m, err := readMessage(c)
+			if err != nil {
+				return
+			}
+			select {
+			case asked <- m:
+			case <-done:
+				return
+			}
+		}
+	}()
+	s.show(c, asked)
+}
+
+// show answers a viewer until that leaves.
+func (s *screen) show(c net.Conn, asked <-chan message) {
+	ticks := time.NewTicker(500 * time.Millisecond)
+	defer ticks.Stop()
+	var sent []byte // the picture that the viewer has
+	wants := false
+	for {
+		select {
+		case m, ok := <-asked:
+			if !ok || s.take(m) != nil {
+				return
+			}
+			if m.kind == updateRequest {
+				wants = true
+				if m.text[0] == 0 { // all of it
+					sent = nil
+				}
+			}
+		case <-ticks.C:
+		}
+		if !wants {
+			continue
+		}
+		picture := s.draw()
+		top, bottom := changed(sent, picture)
+		if top == bottom {
+			continue
+		}
+		_ = c.SetWriteDeadline(time.Now().Add(viewerTime))
+		if _, err := c.Write(s.update(picture, top, bottom)); err != nil {
+			return
+		}
+		sent, wants = picture, false
+	}
+}
+
+// greet shakes hands with a viewer and lets it in.
+func (s *screen) greet(c net.Conn) error {
+	const version = "RFB 003.008\n"
+	hello, err := exchange(c, []byte(version), len(version))
+	if err != nil || string(hello) != version {
+		return errors.Join(errViewer, err)
+	}
+	if err := s.admit(c); err != nil {
+		return err
+	}
+	if _, err := exchange(c, make([]byte, 4), 1); err != nil { // whether others may look as well
+		return err
+	}
+	head := binary.BigEndian.AppendUint16(nil, screenWidth)
+	head = binary.BigEndian.AppendUint16(head, screenHeight)
+	head = append(head, 32, 24, 0, 1, 0, 255, 0, 255, 0, 255, s.shift[0], s.shift[1], s.shift[2], 0, 0, 0)
+	head = binary.BigEndian.AppendUint32(head, uint32(len(s.name)))
+	_, err = c.Write(append(head, s.name...))
+	return err
+}
+
+// The kinds of security.
+const (
+	openToAll    = 1
+	withPassword = 2
+)
+
+func (s *screen) admit(c net.Conn) error {
+	kind := byte(openToAll)
+	if s.password != "" {
+		kind = withPassword
+	}
+	chosen, err := exchange(c, []byte{1, kind}, 1)
+	if err != nil || chosen[0] != kind {
+		return errors.Join(errViewer, err)
+	}
+	if kind == openToAll {
+		return nil
+	}
+	challenge := make([]byte, 16)
+	_, _ = rand.Read(challenge)
+	answer, err := exchange(c, challenge, len(challenge))
+	if err != nil {
+		return err
+	}
+	if subtle.ConstantTimeCompare(answer, response(s.password, challenge)) == 1 {
+		return nil
+	}
+	const why = "The password is wrong"
+	_, err = c.Write(append([]byte{0, 0, 0, 1, 0, 0, 0, byte(len(why))}, why...))
+	return errors.Join(errViewer, err)
+}
+
+// response is a challenge under DES, whose key is the password with the bits of each byte turned
+// round.
+func response(password string, challenge []byte) []byte {
+	var key [8]byte
+	for i := range min(len(password), len(key)) {
+		key[i] = bits.Reverse8(password[i])
+	}
+	block, err := des.NewCipher(key[:]) //nolint:gosec // what the protocol asks for
+	if err != nil {
+		panic(err) // every key of 8 bytes is one
+	}
+	out := make([]byte, len(challenge))
+	block.Encrypt(out, challenge)
+	block.Encrypt(out[8:], challenge[8:])
+	return out
+}
+
+// exchange says something and takes n bytes.
+func exchange(c net.Conn, say []byte, n int) ([]byte, error) {
+	if _, err := c.Write(say); err != nil {
+		return nil, err
+	}
+	heard := make([]byte, n)
+	_, err := io.ReadFull(c, heard)
+	return heard, err
+}
+
+// The messages of a viewer, with their sizes behind the first byte.
+const (
+	setFormat     = 0
+	setEncodings  = 2
+	updateRequest = 3
+	keyEvent      = 4
+	pointerEvent  = 5
+	cutText       = 6
+)
+
+var sizes = map[byte]int{setFormat: 19, setEncodings: 3, updateRequest: 9, keyEvent: 7, pointerEvent: 5, cutText: 7}
+
+type message struct {
+	kind byte
+	text []byte
+}
+
+// readMessage reads what a viewer says; what follows the fixed part of it is skipped.
+func readMessage(r io.Reader) (m message, err error) {
+	kind := make([]byte, 1)
+	if _, err := io.ReadFull(r, kind); err != nil {
+		return m, err
+	}
+	size, known := sizes[kind[0]]
+	if !known {
+		return m, errViewer
+	}
+	m = message{kind[0], make([]byte, size)}
+	if _, err := io.ReadFull(r, m.text); err != nil {
+		return m, err
+	}
+	rest := int64(0)
+	switch m.kind {
+	case setEncodings:
+		rest = 4 * int64(binary.BigEndian.Uint16(m.text[1:]))
+	case cutText:
+		rest = int64(binary.BigEndian.Uint32(m.text[3:]))
+	}
+	if rest > maxCutText {
+		return m, errViewer
+	}
+	_, err = io.CopyN(io.Discard, r, rest)
+	return m, err
+}
+
+// take heeds a message.
+func (s *screen) take(m message) error {
+	switch m.kind {
+	case setFormat:
+		f := m.text[3:]
+		if f[0] != 32 || f[3] == 0 || !bytes.Equal(f[4:10], []byte{0, 255, 0, 255, 0, 255}) {
+			return errViewer
+		}
+		s.shift, s.order = [3]byte{f[10] & 31, f[11] & 31, f[12] & 31}, binary.LittleEndian
+		if f[2] != 0 {
+			s.order = binary.BigEndian
+		}
+	case keyEvent:
+		s.key(binary.BigEndian.Uint32(m.text[3:]), m.text[0] != 0)
+	}
+	return nil
+}
+
+// The symbols of keys that do something.
+const (
+	keyBackspace, keyReturn, keyDelete = 0xff08, 0xff0d, 0xffff
+	keyControl, keyAlt                 = 0xffe3, 0xffe9
+	maxTyped                           = 100
+)
+
+func (s *screen) key(symbol uint32, down bool) {
+	if !down {
+		delete(s.held, symbol)
+		return
+	}
+	if len(s.held) < maxTyped {
+		s.held[symbol] = true
+	}
+	switch {
+	case symbol == keyDelete && s.held[keyControl] && s.held[keyAlt]:
+		s.typed = "CTRL-ALT-DEL"
+	case symbol == keyReturn:
+		s.typed = ""
+	case symbol == keyBackspace:
+		s.typed = s.typed[:max(0, len(s.typed)-1)]
+	case symbol >= ' ' && symbol <= '~' && len(s.typed) < maxTyped:
+		s.typed += string(rune(symbol))
+	}
+}
+
+// changed gives the rows in which two pictures differ; without a first one all.
+func changed(old, now []byte) (top, bottom int) {
+	if old == nil {
+		return 0, screenHeight
+	}
+	row := func(p []byte, y int) []byte { return p[y*screenWidth : (y+1)*screenWidth] }
+	for top < screenHeight && bytes.Equal(row(old, top), row(now, top)) {
+		top++
+	}
+	for bottom = screenHeight; bottom > top && bytes.Equal(row(old, bottom-1), row(now, bottom-1)); bottom-- {
+	}
+	return top, bottom
+}
+
+// palette are the colours of a picture.
+var palette = [][3]uint32{{24, 27, 33}, {236, 238, 242}, {120, 170, 255}, {150, 156, 168}}
+
+// update is the message that has some rows of a picture.
+func (s *screen) update(picture []byte, top, bottom int) []byte {
+	out := make([]byte, 0, 16+4*screenWidth*(bottom-top))
+	out = append(out, 0, 0, 0, 1, 0, 0)
+	out = binary.BigEndian.AppendUint16(out, uint16(top))
+	out = binary.BigEndian.AppendUint16(out, screenWidth)
+	out = binary.BigEndian.AppendUint16(out, uint16(bottom-top))
+	out = append(out, 0, 0, 0, 0) // as they are
+	var pixels [4][4]byte
+	for i, c := range palette {
+		s.order.PutUint32(pixels[i][:], c[0]<<s.shift[0]|c[1]<<s.shift[1]|c[2]<<s.shift[2])
+	}
+	for _, colour := range picture[top*screenWidth : bottom*screenWidth] {
+		out = append(out, pixels[colour][:]...)
+	}
+	return out
+}
+
+// draw makes the picture of now: a byte a pixel, which stands for a colour.
+func (s *screen) draw() []byte {
+	p := make([]byte, screenWidth*screenHeight)
+	y := write(p, 20, 2, 3, "simulated VM: no guest runs here")
+	y = write(p, y+16, 4, 1, s.name)
+	write(p, y+16, 6, 2, s.clock.Now().UTC().Format(time.TimeOnly))
+	write(p, screenHeight-48, 3, 1, "> "+s.typed+"_")
+	return p
+}
+
+const margin = 20 // pixels at the sides of a text
+
+// write writes a text from row y on and gives the row behind it.
+func write(p []byte, y, scale int, colour byte, text string) int {
+	x := margin
+	for _, c := range strings.ToUpper(text) {
+		if x+4*scale > screenWidth-margin {
+			x, y = margin, y+7*scale
+		}
+		glyph, ok := glyphs[c]
+		if !ok {
+			glyph = glyphs['?']
+		}
+		for row := range 5 * scale {
+			line := glyph[row/scale] - '0'
+			for column := range 3 * scale {
+				if at := (y+row)*screenWidth + x + column; line>>(2-column/scale)&1 == 1 && at < len(p) {
+					p[at] = colour
+				}
+			}
+		}
+		x += 4 * scale
+	}
+	return y + 7*scale
+}
+
+// glyphs are letters of three by five dots: a digit a row, whose bits are its dots.
+var glyphs = map[rune]string{
+	'A': "25755", 'B': "65656", 'C': "34443", 'D': "65556", 'E': "74647", 'F': "74644", 'G': "34553", 'H': "55755",
+	'I': "72227", 'J': "11152", 'K': "55655", 'L': "44447", 'M': "57755", 'N': "65555", 'O': "25552", 'P': "65644",
+	'Q': "25563", 'R': "65655", 'S': "34216", 'T': "72222", 'U': "55557", 'V': "55552", 'W': "55775", 'X': "55255",
+	'Y': "55222", 'Z': "71247", '0': "75557", '1': "26227", '2': "61247", '3': "61216", '4': "55711", '5': "74616",
+	'6': "34757", '7': "71122", '8': "75757", '9': "75716", '-': "00700", '.': "00002", ':': "02020", '_': "00007",
+	'/': "11244", '>': "42124", '?': "61202", '!': "22202", ' ': "00000",
+}

@@ -1,0 +1,232 @@
+package portal_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/cli/buildyard/cloudtest"
+)
+
+// facts checks that a page has a term with a value, which is somewhere in what follows it.
+func (s shown) facts(of map[string]string) {
+	s.t.Helper()
+	for name, value := range of {
+		_, after, ok := strings.Cut(s.Text, "<dt>"+name+"</dt>")
+		text, _, _ := strings.Cut(after, "</dd>")
+		if !ok || value == "" || !strings.Contains(text, value) {
+			s.t.Errorf("%s is not %q but %q (there: %t)", name, value, text, ok)
+		}
+	}
+}
+
+// detail is a template as the API has it.
+func (w *world) detail(id string) api.TemplateDetail {
+	w.t.Helper()
+	detail, err := w.API.Template(w.t.Context(), id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return detail
+}
+
+// TestNodeHasEverything: what an operator looks for on the page of a node is there, as the API has it.
+func TestNodeHasEverything(t *testing.T) {
+	w := newWorld(t, nil)
+	w.push(debian, "debian")
+	id := w.join("mac", 1)[0].NodeID
+	w.start(client.StartRequest{TemplateID: debian, Name: "job", NodeID: id})
+	yes := true
+	err := w.API.ConfigureNode(t.Context(), client.NodeConfig{NodeID: id, Host: "10.1.2.3", Drain: &yes, DrainReason: "new fan"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := w.API.CreateGroup(t.Context(), client.GroupRequest{Name: "ios"})
+	if err == nil {
+		err = w.API.AddNodeToGroups(t.Context(), id, g.ID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := w.API.Node(t.Context(), id)
+	if err != nil || n.State != "Drain Mode" || n.StateSince.IsZero() || n.LastUpdated.IsZero() {
+		t.Fatalf("%+v, %v", n, err)
+	}
+	page := w.get("/nodes/" + id)
+	page.facts(map[string]string{
+		"CPU": "<meter", "Memory": "<meter", "VMs": "1 of 4", "Id": id, "Host": "10.1.2.3", "Capacity": `name="max_vm_count"`, "Groups": "ios</a>",
+		"Last contact": " ago</time>", "Drained": "new fan", "Machine": fmt.Sprint(n.HostArch, ", ", n.CPUCount, " CPU"), "Disk": "free of", "Hypervisor": n.AnkaVersion.Version, "Agent": n.AgentVersion,
+	})
+	page.has(
+		200, "<h1>"+n.NodeName, `since <time datetime="`+n.StateSince.UTC().Format(time.RFC3339), "new fan", ">Edit</a>", ">Undrain</a>", ">Update agent</a>", ">Delete</a>", ">Change</a>", ">Set</button>",
+		">job</a>", `href="/templates/`+debian, ">v2<", "<td>phone</td>", "1-1", "VMStarted", "Raw JSON", "Host scan",
+	)
+	err = w.API.ConfigureNode(t.Context(), client.NodeConfig{NodeID: id, CapacityMode: "resource"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.get("/nodes/"+id).has(200, `name="vcpu_override"`, `name="ram_override"`, "Virtual CPUs", "Memory of VMs")
+	w.get("/nodes/"+id+"/edit").has(200, `name="name"`, `name="host"`, `name="capacity_mode"`, `name="max_vm_count"`, `name="vcpu_override"`, `name="ram_override"`)
+}
+
+// TestTemplateHasEverything: tags from the oldest to the newest with what each takes and adds, who
+// holds them, and what can be done.
+func TestTemplateHasEverything(t *testing.T) {
+	w := newWorld(t, nil)
+	w.push(debian, "debian")
+	node := w.join("mac", 1)[0]
+	w.start(client.StartRequest{TemplateID: debian, Name: "job"})
+	at := "/templates/" + debian
+	w.await("that the node tells what it holds", func() (bool, error) { return strings.Contains(w.get(at).Text, `id="h-`), nil })
+	page, detail := w.get(at), w.detail(debian)
+	page.facts(map[string]string{"Id": debian, "For": "amd64", "Pushed": " ago</time>", "Pulled": " ago</time>", "Instances": "1 instance"})
+	last := 0
+	for _, v := range detail.Versions {
+		row := fmt.Sprintf(`<tr id="v-%d"><td class="mono cut">%s</td><td class="num dim" data-l="Size">%d B</td><td class="num" data-l="Increment">%d B</td>`, v.Number, v.Tag, v.Size, v.Increment)
+		if i := strings.Index(page.Text, row); i <= last {
+			t.Errorf("%s is not there, or before an older one", row)
+		} else {
+			last = i
+		}
+	}
+	page.has(200, "1 node<", ">"+node.NodeName+"</a>", "not scanned", ">Distribute</a>", ">Revert</a>", ">Delete template</a>", ">Remove from nodes</a>", ">Distributions<")
+}
+
+// TestInstanceHasEverything: of one that runs and of one that waits.
+func TestInstanceHasEverything(t *testing.T) {
+	w := newWorld(t, nil)
+	w.push(debian, "debian")
+	node := w.join("mac", 1)[0]
+	ids, err := w.API.Start(t.Context(), client.StartRequest{
+		TemplateID: debian, Name: "job", ExternalID: "ci-7", Metadata: map[string]any{"branch": "main"}, TTL: client.Duration(time.Hour),
+		StartupScript: []byte("echo hello\nexit 3\n"), ScriptMonitoring: true, ScriptFailHandler: client.KeepOnFailure, Ports: []client.PortRule{{Name: "ssh", GuestPort: 22, HostPort: 10022}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := ids[0]
+	w.await("the script", func() (bool, error) {
+		vm, err := w.API.Instance(t.Context(), id)
+		return vm.StartupScript != nil && vm.VMInfo != nil, err
+	})
+	vm, err := w.API.Instance(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := w.get("/instances/" + id)
+	page.facts(map[string]string{
+		"Id": id, "Template": "debian</a>", "Node": node.NodeName, "Asked for": " ago</time>", "External id": "ci-7", "Address": vm.VMInfo.IP, "Host": vm.VMInfo.HostIP, "Machine": vm.VMInfo.RAM,
+		"VM": vm.VMInfo.Name, "VM id": vm.VMInfo.UUID, "Port ssh": "10022 leads to 22 (tcp)", "Logs": "/logs/node?q=" + id, "Events": "/events?q=instance%3A" + id, "branch": "main", "Ends by itself": "</time>",
+	})
+	page.has(200, "Startup script: ended with 3", "<pre>hello", "What became of it", ">Scheduling<", ">Error<", ">now<", "Raw JSON", "End instance", "Copy as curl")
+	w.get("/events?q=instance:"+id).has(200, "StartVM", "!No event fits")
+
+	if _, err := w.API.Start(t.Context(), client.StartRequest{TemplateID: debian, Count: 6}); err != nil {
+		t.Fatal(err)
+	}
+	var waits string
+	w.await("one that waits", func() (bool, error) {
+		running, err := w.API.Instances(t.Context(), client.ListOptions{Filter: "state:started"})
+		list, again := w.API.Instances(t.Context(), client.ListOptions{Filter: "state:scheduling"})
+		if again == nil && len(list) > 0 {
+			waits = list[0].InstanceID
+		}
+		return len(running) == 3 && len(list) == 3, err
+	})
+	w.get("/instances/"+waits).has(200, "Why it waits", ">"+node.NodeName+"</a>", `<span class="warn">no</span>: `, "none yet")
+	dash := w.get("/")
+	dash.facts(map[string]string{
+		"Active nodes": ">1 <small>of 1<", "Running instances": ">3<", "Capacity": "4 of 4 slots", "Queue": "the first for ", "Registry storage": "of ", "Processors, mean": "%", "Memory, mean": "%",
+	})
+	dash.has(200, "Running instances</figcaption>", "Queue</figcaption>", "Time to start</figcaption>", "half within=5,95 % within=6", "Pulled from registries</figcaption>", "Half within", "95 % within")
+	for _, over := range []string{"1h", "6h", "24h", "7d"} {
+		w.get("/?range="+over).has(200, `data-range="`+over+`"`, "/?range="+over)
+	}
+}
+
+// TestHealthOfADamagedRegistry: what cannot be pulled is named, with what to do, and how far the
+// layers are verified.
+func TestHealthOfADamagedRegistry(t *testing.T) {
+	dir := t.TempDir()
+	before, end, err := cloudtest.Open(dir, nil)
+	if err == nil {
+		err = before.Push(t.Context(), t.TempDir(), debian, "debian", nil)
+		end()
+	}
+	layers, _ := filepath.Glob(filepath.Join(dir, "registry/images_dir/*"))
+	if err != nil || len(layers) == 0 {
+		t.Fatal(err, layers)
+	}
+	for _, layer := range layers {
+		if err := os.Remove(layer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := newWorld(t, map[string]string{"SVC_REGISTRY_BASE_PATH": filepath.Join(dir, "registry")})
+	w.get("/health").has(200, "Version 0 of template debian cannot be pulled: layer file", "Version 1 of template debian", "buildyard registry repair", `href="/templates/`+debian, "Layers verified", "things to look at", "!nothing is wrong")
+	status, err := w.API.Status(t.Context())
+	if err != nil || status.RegistryDamaged != 2 {
+		t.Errorf("%+v, %v", status, err)
+	}
+}
+
+// TestHealthOfAHealthyRegistry says how far the layers are verified, and what the licence is.
+func TestHealthOfAHealthyRegistry(t *testing.T) {
+	w := newWorld(t, nil)
+	w.push(debian, "debian")
+	w.get("/health").facts(map[string]string{"Layers verified": "in this round", "Licence": "enterprise plus, without an end", "Status": "Running"})
+}
+
+// TestGroupsFilter: as on other lists.
+func TestGroupsFilter(t *testing.T) {
+	w := newWorld(t, nil)
+	for _, name := range []string{"ios", "mac"} {
+		if _, err := w.API.CreateGroup(t.Context(), client.GroupRequest{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.get("/groups?q=name:io*").has(200, "1 group of nodes that fit", ">ios<", "!>mac<", "filter=name%3Aio%2A")
+	w.get("/groups?q=name:x").has(200, "No group fits this filter", "!No groups yet")
+	w.get("/groups?q=colour:red").has(200, "there is no field", `aria-invalid="true"`, "!No group fits", "!No groups yet")
+}
+
+// TestPushesAreTold: a page of templates is told of a push at once.
+func TestPushesAreTold(t *testing.T) {
+	w := newWorld(t, nil)
+	r, err := http.NewRequestWithContext(t.Context(), "GET", w.URL()+"/live?topics=templates", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	lines.Scan() // it is open
+	told := make(chan string, 1)
+	go func() {
+		for lines.Scan() {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				told <- data
+				return
+			}
+		}
+	}()
+	w.push(debian, "debian")
+	select {
+	case data := <-told:
+		if data != "templates" {
+			t.Errorf("told of %q", data)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("nothing was told")
+	}
+}

@@ -1,0 +1,49 @@
+package portal
+
+import (
+	"errors"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+func (p *portal) consolePages() []page {
+	return []page{{path: "/instances/{id}/console", name: "console", title: "Console", load: showConsole}}
+}
+
+// consoleView is the page on which the screen of an instance is seen. It is not told of changes:
+// what the screen shows comes another way, which says when it ends.
+type consoleView struct {
+	ID, Name string
+	Address  string // of the WebSocket
+	Why      string // there is none to be seen; "": there is
+	Curl     string
+}
+
+func showConsole(v *visit) (any, error) {
+	id := v.r.PathValue("id")
+	_, err := v.ConsoleOf(v, id)
+	switch {
+	case errors.Is(err, client.ErrUnauthenticated):
+		return nil, err
+	case errors.Is(err, client.ErrNotFound):
+		return nil, &client.Error{Code: client.ErrNotFound, Message: "There is no such instance now, so it has no screen"}
+	}
+	at := query("/api/v1/vm/console", "id", id)
+	out := consoleView{ID: id, Name: short(id), Address: at, Why: refusal(err), Curl: curl(v, "GET", at, "")}
+	if vm, err := v.Instance(v, id); err == nil { // else who looks may see screens and no lists
+		out.Name = nameOf(api.InstanceItem{InstanceID: id, Name: &vm.Name, ExternalID: &vm.ExternalID})
+	}
+	v.title = "Console of " + out.Name
+	return out, nil
+}
+
+// noConsole says why there is no console of an instance, "" where there is.
+func noConsole(v *visit, id, state string) string {
+	if state != string(farm.Started) {
+		return "Only an instance that runs has a console"
+	}
+	_, err := v.ConsoleOf(v, id)
+	return refusal(err)
+}

@@ -1,0 +1,52 @@
+package portal
+
+import (
+	"testing"
+	"time"
+)
+
+// TestPace: a page is told once a second, and less often where refreshing all of them would take
+// more of a core than it may.
+func TestPace(t *testing.T) {
+	for _, c := range []struct {
+		pages int
+		cost  time.Duration
+		want  time.Duration
+	}{
+		{1, 0, time.Second},
+		{20, 4 * time.Millisecond, time.Second},
+		{20, 10 * time.Millisecond, 2 * time.Second},
+		{1000, 10 * time.Millisecond, 30 * time.Second},
+	} {
+		h := newHub(func() (<-chan struct{}, func() Topics, func()) { return nil, nil, func() {} })
+		for range c.pages {
+			defer h.leave(h.enter("", Instances))
+		}
+		for range 3 {
+			h.refreshed(c.cost)
+		}
+		if got := h.pace(); got != c.want {
+			t.Errorf("%d pages that take %s each are told every %s, want %s", c.pages, c.cost, got, c.want)
+		}
+	}
+}
+
+// TestPagesOfOne: one log-in cannot take the places of all others.
+func TestPagesOfOne(t *testing.T) {
+	h := newHub(func() (<-chan struct{}, func() Topics, func()) { return nil, nil, func() {} })
+	for range mostOfOne {
+		l := h.enter("ann", Instances)
+		if l == nil {
+			t.Fatal("there is no place")
+		}
+		defer h.leave(l)
+	}
+	if h.enter("ann", Instances) != nil {
+		t.Error("there is a place too many")
+	}
+	if l := h.enter("bob", Instances); l == nil {
+		t.Error("nobody else has a place")
+	} else {
+		h.leave(l)
+	}
+}

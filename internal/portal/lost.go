@@ -1,0 +1,73 @@
+package portal
+
+import (
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/buildyard/buildyard/client"
+)
+
+// elsewhere has the API answer what is no page. Where it has nothing either, and somebody looks at
+// that with a browser, they get a page that says so instead of what programs get.
+func (p *portal) elsewhere(w http.ResponseWriter, r *http.Request, pages *http.ServeMux) {
+	if !looks(r) {
+		p.o.API.ServeHTTP(w, r)
+		return
+	}
+	l := &lost{ResponseWriter: w}
+	p.o.API.ServeHTTP(l, r)
+	if l.code == 0 {
+		return
+	}
+	w.Header().Del("Content-Length")
+	p.guarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		clean := &url.URL{Path: path.Clean(r.URL.Path), RawQuery: r.URL.RawQuery} // never of another host
+		if _, pattern := pages.Handler(&http.Request{Method: http.MethodGet, URL: clean, Host: r.Host}); pattern != "" && clean.Path != r.URL.Path {
+			http.Redirect(w, r, clean.String(), http.StatusPermanentRedirect)
+			return
+		}
+		if l.code == http.StatusUnauthorized {
+			p.fail(w, r, page{}, &client.Error{Code: client.ErrUnauthenticated})
+			return
+		}
+		p.tell(w, r, http.StatusNotFound, &failure{What: "No such page", Why: "There is no page at " + r.URL.Path + ".", Next: "The areas beside this lead to what there is."})
+	})).ServeHTTP(w, r)
+}
+
+// looks says whether a browser asks for something to be looked at that is not the programs' own.
+func looks(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.Contains(r.Header.Get("Accept"), "application/xhtml+xml") &&
+		!strings.HasPrefix(r.URL.Path, "/api/") && !strings.HasPrefix(r.URL.Path, "/admin/")
+}
+
+// lost keeps back an answer that says that there is nothing, or that it is not for strangers.
+type lost struct {
+	http.ResponseWriter
+	code int // of what is kept back; 0: nothing is
+	told bool
+}
+
+func (l *lost) WriteHeader(code int) {
+	if l.told {
+		return
+	}
+	l.told = code >= http.StatusOK
+	if code == http.StatusNotFound || code == http.StatusUnauthorized {
+		l.code = code
+		return
+	}
+	l.ResponseWriter.WriteHeader(code)
+}
+
+func (l *lost) Write(text []byte) (int, error) {
+	if l.code != 0 {
+		return len(text), nil
+	}
+	l.told = true
+	return l.ResponseWriter.Write(text)
+}
+
+// Unwrap is for http.ResponseController.
+func (l *lost) Unwrap() http.ResponseWriter { return l.ResponseWriter }

@@ -1,0 +1,43 @@
+package portal
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// A form may lie open while somebody else changes what it is about. So it tells what it has shown,
+// in fields that are called was_NAME, and only what was changed in it counts: everything else stays
+// as it has become meanwhile. A form that does not tell counts as a whole.
+
+// changed says whether a field of a form was changed in it.
+func changed(q url.Values, name string) bool {
+	return q.Has(name) && (!q.Has("was_"+name) || strings.TrimSpace(q.Get(name)) != strings.TrimSpace(q.Get("was_"+name)))
+}
+
+// rebased gives a list as it is now, without what was taken out of the one that a form has shown and
+// with what was put into that.
+func rebased(q url.Values, name string, now, chosen []string) []string {
+	if !q.Has("was_" + name) {
+		return chosen
+	}
+	was := named(q.Get("was_" + name))
+	all := slices.DeleteFunc(slices.Clone(now), func(x string) bool { return slices.Contains(was, x) && !slices.Contains(chosen, x) })
+	for _, x := range chosen {
+		if !slices.Contains(was, x) && !slices.Contains(all, x) {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
+// named reads names with commas between them.
+func named(text string) []string {
+	names := []string{}
+	for name := range strings.SplitSeq(text, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}

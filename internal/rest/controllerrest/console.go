@@ -1,0 +1,139 @@
+package controllerrest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/coder/websocket"
+
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// console opens the screen of an instance as a WebSocket. Without the upgrade to one it says
+// whether there is a screen to be seen.
+func (s *server) console(w http.ResponseWriter, r *http.Request) error {
+	params, err := rest.ReadParams(w, r)
+	if err != nil {
+		return err
+	}
+	id := params.Required("id")
+	if err := params.Err(); err != nil {
+		return err
+	}
+	upgrades, err := rest.Upgrades(r)
+	if err != nil {
+		return err
+	}
+	if !upgrades {
+		screen, err := s.c.ConsoleOf(r.Context(), id)
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Cache-Control", "no-store")
+		return rest.Answer(w, r, screen)
+	}
+	if err := rest.SameSite(r); err != nil {
+		return err
+	}
+	opened, err := s.c.OpenConsole(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	viewer := acceptLine(w, r)
+	if viewer == nil {
+		return nil
+	}
+	rest.Opened(r, opened.Instance())
+	opened.Serve(viewer) //nolint:contextcheck // it has the one that it was opened with
+	return nil
+}
+
+// nodeConsole takes the screen that a node was asked to show. Without the upgrade to a WebSocket
+// it says that the node is one.
+func (s *server) nodeConsole(w http.ResponseWriter, r *http.Request) error {
+	r.Body = http.MaxBytesReader(w, r.Body, 4<<10) // nobody is known yet
+	params, err := rest.ReadParams(w, r)
+	if err != nil {
+		return err
+	}
+	id, session := params.Required("node_id"), params.String("session")
+	if err := params.Err(); err != nil {
+		return err
+	}
+	node, err := s.c.Member(id, credential(r))
+	if err != nil {
+		return err
+	}
+	upgrades, err := rest.Upgrades(r)
+	if err != nil {
+		return err
+	}
+	if !upgrades {
+		return rest.Answer(w, r, nil)
+	}
+	asked, err := s.c.TakeConsole(node.ID, session)
+	if err != nil {
+		return err
+	}
+	if line := acceptLine(w, r); line != nil {
+		asked.Join(line)
+	}
+	return nil
+}
+
+// maxMessage bounds a message of a console, in bytes: more is taken for hostile.
+const maxMessage = 1 << 20
+
+// acceptLine begins a WebSocket; nil when that is none, which was answered then.
+func acceptLine(w http.ResponseWriter, r *http.Request) *line {
+	// Whose page asks was judged before: the guard knows more of that than the library. What is
+	// on a screen was compressed as its viewer asks.
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
+	if err != nil {
+		return nil
+	}
+	conn.SetReadLimit(maxMessage)
+	return &line{conn}
+}
+
+// line is a WebSocket as the controller takes it.
+type line struct{ conn *websocket.Conn }
+
+var _ controller.Line = (*line)(nil)
+
+// Read implements controller.Line.
+func (l *line) Read(ctx context.Context) ([]byte, error) {
+	kind, message, err := l.conn.Read(ctx)
+	if closed, ok := errors.AsType[websocket.CloseError](err); ok {
+		return nil, controller.Left{Why: closed.Reason}
+	}
+	if err == nil && kind != websocket.MessageBinary {
+		_ = l.conn.Close(websocket.StatusUnsupportedData, "A screen is sent in binary messages")
+		return nil, controller.Left{}
+	}
+	return message, err
+}
+
+// Write implements controller.Line.
+func (l *line) Write(ctx context.Context, message []byte) error {
+	return l.conn.Write(ctx, websocket.MessageBinary, message)
+}
+
+// Ping implements controller.Line.
+func (l *line) Ping(ctx context.Context) error { return l.conn.Ping(ctx) }
+
+// maxCloseReason is the longest reason that fits the frame, in bytes.
+const maxCloseReason = 123
+
+// End implements controller.Line.
+func (l *line) End(why string) {
+	why = why[:min(len(why), maxCloseReason)]
+	for !utf8.ValidString(why) {
+		why = why[:len(why)-1] // it was cut within a character
+	}
+	_ = l.conn.Close(websocket.StatusNormalClosure, why) // which other end has been seen before does not matter
+}

@@ -1,0 +1,38 @@
+package controllerrest
+
+import (
+	"strings"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// maxRights is how many nodes may be asked about at a time.
+const maxRights = 1000
+
+// rights answers what the caller may do here, with the nodes that are named, and with a template.
+// Of what is named it says the same whether it is there or not.
+func (s *server) rights(r *rest.Request) (any, error) {
+	p := r.Params
+	nodes := strings.FieldsFunc(p.Text("nodes", maxRights*37), func(c rune) bool { return c == ',' })
+	template := p.Text("template", maxName)
+	if len(nodes) > maxRights {
+		p.Fail("nodes", "must name at most %d nodes", maxRights)
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	caller := rest.CallerOf(r.Context())
+	own := caller.RightsOn(farm.ServiceController, farm.ResourceNode, nodes)
+	out := api.Rights{
+		Root: caller.Unlimited(), Enforced: own.Enforced, Managed: own.Managed,
+		Groups: rest.List(caller.ActsAs()), Permissions: own.Permissions, Nodes: own.Templates,
+	}
+	if template == "" {
+		return out, nil
+	}
+	var err error
+	out.Registry, err = s.c.RightsAtRegistry(r.Context(), strings.ToLower(template))
+	return out, err
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/buildyard/buildyard/client"
+)
+
+var consoleFlows = []flow{
+	{name: "console", clause: "console: VNC of a running instance, typed into, with its password, ends with the instance", do: useConsole},
+}
+
+// canvas is an expression of JavaScript that gives a part of what the screen shows.
+const canvas = `(() => { const c = document.querySelector("#screen canvas"); return c && c.width ? c.toDataURL().length + c.toDataURL().slice(-2000) : ""; })()`
+
+func useConsole(p *page) error {
+	name := p.name()
+	ids, err := p.start(p, name, 1)
+	if err != nil {
+		return err
+	}
+	locked, err := p.api.Start(p, client.StartRequest{TemplateID: p.template, Name: name + "-locked", VNCPassword: "sesame"})
+	if err != nil {
+		return err
+	}
+	connected := p.there(`#console-is[data-is="on"]`)
+	return steps(
+		p.to("/instances/"+ids[0]), p.live(), p.click(`a[href$="/console"]`), p.at("/instances/"+ids[0]+"/console"), connected,
+		p.holds(`document.querySelector("#screen canvas").width === 480`), p.holds(`document.activeElement.tagName === "CANVAS"`),
+		p.changes("typed", func() error { return p.keys("hello from a browser")() }), p.picture("typed"),
+		p.changes("Ctrl-Alt-Del", p.click("#console-cad")),
+		p.click("#console-paste"), p.fill("#paste-text", "pasted TEXT?"), p.picture("text"), p.changes("text", p.click("#paste button")),
+		p.holds(`document.activeElement.tagName === "CANVAS"`), p.leaveScreen, p.holds(`document.activeElement.id === "console-again"`),
+		p.click("#console-again"), connected,
+		func() error { return p.api.Terminate(p, ids[0]) }, p.see("The instance does not run any more"), p.picture("ended"),
+		p.click("#console-again"), p.see("only one that runs"),
+		p.comesUp(locked[0]), p.to("/instances/"+locked[0]+"/console"), p.see("asks for its VNC password"), p.picture("password"),
+		p.fill("#password-text", "wrong"), p.keys(kb.Enter), p.see("does not let you in"), p.click("#console-again"),
+		p.see("asks for its VNC password"), p.fill("#password-text", "sesame"), p.keys(kb.Enter), connected, p.picture("unlocked"),
+	)
+}
+
+// changes waits until the screen shows something else than before a step.
+func (p *page) changes(what string, step func() error) func() error {
+	return func() error {
+		before, err := chromedp.Run(p, chromedp.Evaluate[string](canvas))
+		if err != nil {
+			return err
+		}
+		if err := step(); err != nil {
+			return err
+		}
+		return p.await(p, "the screen to show what was "+what, func() (bool, error) {
+			now, err := chromedp.Run(p, chromedp.Evaluate[string](canvas))
+			return now != before && now != "", err
+		})
+	}
+}
+
+// leaveScreen presses the keys that the guest does not get.
+func (p *page) leaveScreen() error {
+	return chromedp.Do(p, chromedp.Evaluate[chromedp.Void](`document.querySelector("#screen canvas").dispatchEvent(new KeyboardEvent("keydown", {code: "KeyB", key: "b", ctrlKey: true, altKey: true, bubbles: true, cancelable: true}))`))
+}
+
+// comesUp waits until an instance runs.
+func (p *page) comesUp(id string) func() error {
+	return func() error {
+		return p.await(p, "the instance", func() (bool, error) {
+			inst, err := p.api.Instance(p, id)
+			return inst.InstanceState == "Started", err
+		})
+	}
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+)
+
+// toLab opens a page of the lab.
+func (p *page) toLab(path string) func() error {
+	return func() error { return chromedp.Do(p, chromedp.Navigate(p.lab.Controller+path)) }
+}
+
+// script runs JavaScript on the page, as a person's hand would do what it does.
+func (p *page) script(text string) func() error {
+	return func() error { return chromedp.Do(p, chromedp.Evaluate[chromedp.Void]("{"+text+"}")) }
+}
+
+// choose takes an option of a list.
+func (p *page) choose(selector, value string) func() error {
+	return func() error {
+		if err := p.there(selector)(); err != nil {
+			return err
+		}
+		return p.script(fmt.Sprintf(`const e = document.querySelector(%q); e.value = %q; for (const t of ["input", "change"]) e.dispatchEvent(new Event(t, {bubbles: true}))`, selector, value))()
+	}
+}
+
+// hold waits until something of the cloud is so.
+func (p *page) hold(what string, is func() (bool, error)) func() error {
+	return func() error { return p.await(p, what, is) }
+}
+
+// reload loads the page once more.
+func (p *page) reload() error { return chromedp.Do(p, chromedp.Reload()) }
+
+// back goes where the browser was before.
+func (p *page) back() error { return chromedp.Do(p, chromedp.NavigateBack()) }
+
+// gives reads what an expression of JavaScript, or the promise of it, gives as a text.
+func (p *page) gives(expression string) (string, error) {
+	return chromedp.Run(p, chromedp.Evaluate[string](expression, chromedp.EvalAwaitPromise))
+}
+
+// runs gives a command of the page to a shell, as whoever copied it would.
+func (p *page) runs(selector string, texts ...string) func() error {
+	return func() error {
+		command, err := p.gives(fmt.Sprintf(`document.querySelector(%q).dataset.command`, selector))
+		if err != nil {
+			return err
+		}
+		return p.shell(command, texts...)
+	}
+}
+
+// shell runs a command, whose output has to hold texts.
+func (p *page) shell(command string, texts ...string) error {
+	out, err := exec.CommandContext(p, "sh", "-c", command).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", command, err, out)
+	}
+	for _, text := range texts {
+		if !strings.Contains(string(out), text) {
+			return fmt.Errorf("%s does not say %q: %.500s", command, text, out)
+		}
+	}
+	return nil
+}
+
+// still makes the browser ask for little motion.
+func (p *page) still() error {
+	return p.media("prefers-reduced-motion", "reduce")
+}
+
+// media sets a feature of the screen, beside the colours of the look.
+func (p *page) media(name, value string) error {
+	_, err := chromedp.Call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: p.as.theme}, {Name: name, Value: value},
+	}})
+	return err
+}
+
+// noScript makes the browser one that runs no script of pages.
+func (p *page) noScript() error {
+	p.scriptless = true
+	return p.scripts(false)
+}
+
+// scripts lets scripts run, or not. Those of a page that was opened without them stay away.
+func (p *page) scripts(run bool) error {
+	_, err := chromedp.Call(p, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: !run})
+	return err
+}
+
+// unmoved checks that nothing on the page has been pushed aside by what came later.
+func (p *page) unmoved() error {
+	far, err := p.gives(`new Promise(done => { let far = 0; new PerformanceObserver(l => { for (const e of l.getEntries()) if (!e.hadRecentInput) far += e.value; }).observe({type: "layout-shift", buffered: true}); setTimeout(() => done(far < 0.01 ? "" : String(far)), 300); })`)
+	if err == nil && far != "" {
+		err = fmt.Errorf("the page has moved by %s", far)
+	}
+	return err
+}
+
+// enter logs in to the guarded cloud as the root user.
+func (p *page) enter() error {
+	return steps(p.toGuarded("/login?return=%2Fhealth"), p.fill(`input[name="token"]`, rootToken), p.keys("\r"), p.at("/health"))
+}
+
+// visitsNeighbours lets the flow lead to the identity provider and to strangers.
+func (p *page) visitsNeighbours() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.visits = true
+	return nil
+}
