@@ -122,3 +122,24 @@ func TestInstanceOfAGroup(t *testing.T) {
 	id := w.start(client.StartRequest{TemplateID: debian, GroupID: g.ID})[0]
 	w.get("/instances/"+id).has(200, `<a href="/groups#g-`+g.ID+`">ios builders</a>`)
 }
+
+// TestEndsWhatLives: all that fit are those that are not over; what has no name is told from its like.
+func TestEndsWhatLives(t *testing.T) {
+	w := newWorld(t, nil)
+	w.join("worker", 1)
+	w.push(debian, "debian")
+	ids := w.start(client.StartRequest{TemplateID: debian, Count: 3})
+	list := w.get("/instances").Text
+	for _, id := range ids {
+		if !strings.Contains(list, `aria-label="Choose `+id[len(id)-8:]+`"`) {
+			t.Errorf("%s is not told from the others", id)
+		}
+	}
+	w.post("/instances/end", url.Values{"chosen": {ids[0]}}).has(303)
+	w.await("the end", func() (bool, error) {
+		page, err := w.API.InstancePage(t.Context(), client.PageOptions{Filter: "state:terminated"})
+		return page.Total == 1, err
+	})
+	w.get("/instances/end?all=1").has(200, "End 2 instances", "!"+ids[0])
+	w.get("/instances/end?all=1&q=state:terminated").has(400, "left to end")
+}

@@ -20,7 +20,7 @@ func TestPace(t *testing.T) {
 	} {
 		h := newHub(func() (<-chan struct{}, func() Topics, func()) { return nil, nil, func() {} })
 		for range c.pages {
-			defer h.leave(h.enter("", Instances))
+			defer h.leave("", h.enter("", Instances))
 		}
 		for range 3 {
 			h.refreshed(c.cost)
@@ -39,7 +39,7 @@ func TestPagesOfOne(t *testing.T) {
 		if l == nil {
 			t.Fatal("there is no place")
 		}
-		defer h.leave(l)
+		defer h.leave("ann", l)
 	}
 	if h.enter("ann", Instances) != nil {
 		t.Error("there is a place too many")
@@ -47,6 +47,9 @@ func TestPagesOfOne(t *testing.T) {
 	if l := h.enter("bob", Instances); l == nil {
 		t.Error("nobody else has a place")
 	} else {
-		h.leave(l)
+		h.leave("bob", l)
+	}
+	if len(h.of) != 1 {
+		t.Errorf("who has left is counted: %v", h.of)
 	}
 }

@@ -67,6 +67,11 @@ func TestCgroups(t *testing.T) {
 		if err := setLimit(g.of("p"), "cgroup.kill", "1"); err != nil {
 			t.Error(err)
 		}
+		for end := time.Now().Add(time.Minute); strings.Contains(read(t, g, "p", "cgroup.events"), "populated 1"); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) { // a slow guest takes its time to end so many
+				t.Fatalf("processes that do not end: %s", read(t, g, "p", "cgroup.procs"))
+			}
+		}
 		g.leave("p")
 		gone(t, g, "p")
 	})
