@@ -168,14 +168,14 @@ func (h *health) nodes(v *visit) error {
 	return nil
 }
 
-// Licence says how long the licence is good for.
-func (h *health) Licence() string {
+// LicenceIs says what Status.LicenseExpires is to the licence.
+func (h *health) LicenceIs() string {
 	at := h.Status.LicenseExpires
 	switch {
 	case at.IsZero():
-		return h.Status.License + ", without an end"
+		return "without an end"
 	case time.Until(at) < 0:
-		return h.Status.License + ", over since " + at.UTC().Format("2 January 2006")
+		return "over since"
 	}
-	return h.Status.License + ", until " + at.UTC().Format("2 January 2006")
+	return "until"
 }

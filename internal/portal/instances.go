@@ -142,6 +142,7 @@ type chosen struct {
 	Why    string        // some of those are not shown
 	IDs    []string
 	Typed  string // has to be typed, where it is about many
+	Back   string // the page that it was asked from
 	Curl   []string
 }
 
@@ -155,7 +156,7 @@ const (
 
 // chosenOf reads which instances a form is about.
 func chosenOf(v *visit) (chosen, error) {
-	c := chosen{Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: unique(v.q["chosen"])}
+	c := chosen{Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: unique(v.q["chosen"]), Back: backOf(v, "/instances")}
 	if !c.All {
 		if len(c.IDs) == 0 {
 			return c, invalid("No instance is chosen: choose some rows first.")
@@ -216,7 +217,7 @@ func doEnd(v *visit) (outcome, error) {
 	if c.Total > mostEnded {
 		return outcome{}, invalid("At most " + plural(mostEnded, "instance", "instances") + " are ended at a time. Narrow the filter, or call the API.")
 	}
-	out := outcome{Back: "/instances"}
+	out := outcome{Back: c.Back}
 	for _, id := range c.IDs {
 		r := result{Name: id, Path: "/instances/" + url.PathEscape(id), Said: "Terminating"}
 		if err := v.Terminate(v, id); err != nil {

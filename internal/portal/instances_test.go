@@ -142,4 +142,9 @@ func TestEndsWhatLives(t *testing.T) {
 	})
 	w.get("/instances/end?all=1").has(200, "End 2 instances", "!"+ids[0])
 	w.get("/instances/end?all=1&q=state:terminated").has(400, "left to end")
+	const fit = "/instances?q=state:started&sort=age"
+	w.get(fit).has(200, `name="back" value="/instances?q=state:started&amp;sort=age"`)
+	from := url.Values{"chosen": {ids[1], ids[2]}, "back": {fit}}
+	w.get("/instances/end?"+from.Encode()).has(200, `<a class="btn" href="/instances?q=state:started&amp;sort=age" data-close>Cancel</a>`)
+	w.post("/instances/end", from).has(200, `href="/instances?q=state:started&amp;sort=age"`)
 }

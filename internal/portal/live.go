@@ -163,6 +163,7 @@ func (p *portal) follow(w http.ResponseWriter, r *http.Request) {
 	beat, check := time.NewTicker(beatEvery), time.NewTicker(checkEvery)
 	defer beat.Stop()
 	defer check.Stop()
+	wake, rested := l.wake, (<-chan time.Time)(nil) // after it was told, a page is left alone for a while
 	for more := say(": open\n\n"); more; {
 		select {
 		case <-r.Context().Done():
@@ -171,9 +172,11 @@ func (p *portal) follow(w http.ResponseWriter, r *http.Request) {
 			more = say(": beat\n\n")
 		case <-check.C:
 			more = p.known(r)
-		case <-l.wake:
+		case <-wake:
 			more = say("event: changed\ndata: " + p.live.take(l).String() + "\n\n")
-			pause(r, p.live.pace())
+			wake, rested = nil, time.After(p.live.pace())
+		case <-rested:
+			wake = l.wake
 		}
 	}
 }
@@ -189,14 +192,6 @@ func (p *portal) owner(r *http.Request) string {
 		}
 	}
 	return r.Header.Get("Authorization")
-}
-
-// pause waits, unless the page is closed.
-func pause(r *http.Request, d time.Duration) {
-	select {
-	case <-r.Context().Done():
-	case <-time.After(d):
-	}
 }
 
 // known says whether a browser's credentials count.

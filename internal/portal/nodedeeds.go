@@ -3,6 +3,7 @@ package portal
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"net/url"
 	"slices"
 	"strconv"
@@ -243,10 +244,29 @@ func doEditNode(v *visit) (outcome, error) {
 		return outcome{}, err
 	}
 	config, err := editedNode(v.q, n)
-	if err != nil {
-		return outcome{}, err
+	if err == nil {
+		err = v.ConfigureNode(v, config)
 	}
-	return outcome{To: backOf(v, "/nodes/"+url.PathEscape(id))}, v.ConfigureNode(v, config)
+	return outcome{To: backOf(v, "/nodes/"+url.PathEscape(id))}, labelled(err)
+}
+
+// nodeLabels are what the form calls the fields of the API.
+var nodeLabels = map[string]string{"name": "Name", "host": "Host", "max_vm_count": "VMs at most", "vcpu_override": "Virtual CPUs", "ram_override": "Memory"}
+
+// labelled is an error about a field of the API as it is told to whoever has the form of a node.
+func labelled(err error) error {
+	said, is := errors.AsType[*client.Error](err)
+	if !is {
+		return err
+	}
+	field, what, _ := strings.Cut(said.Message, ":")
+	label, known := nodeLabels[field]
+	if !known {
+		return err
+	}
+	told := *said
+	told.Message = label + ":" + what
+	return &told
 }
 
 func editedNode(q url.Values, n api.Node) (client.NodeConfig, error) {

@@ -26,8 +26,9 @@ func TestNodes(t *testing.T) {
 
 	w.post(at+"/edit", url.Values{"capacity_mode": {"number"}, "max_vm_count": {"7"}, "back": {"/nodes?q=mac"}}).leads("/nodes?q=mac")
 	w.get(at).has(200, "1 of 7")
-	w.post(at+"/edit", url.Values{"capacity_mode": {"number"}, "max_vm_count": {"1001"}}).has(400, "max_vm_count: must be an integer between 1 and 1000")
-	w.post(at+"/edit", url.Values{"capacity_mode": {"number"}, "max_vm_count": {""}}).has(400, "max_vm_count: must be")
+	w.post(at+"/edit", url.Values{"capacity_mode": {"number"}, "max_vm_count": {"1001"}}).has(400, "VMs at most: must be an integer between 1 and 1000")
+	w.post(at+"/edit", url.Values{"capacity_mode": {"number"}, "max_vm_count": {""}}).has(400, "VMs at most: must be")
+	w.post(at+"/edit", url.Values{"host": {"no host!"}}).has(400, "Host: ")
 	w.post(at+"/edit", url.Values{"capacity_mode": {"resource"}, "vcpu_override": {"9"}, "ram_override": {""}, "name": {hostile}, "central_log": {"off"}}).leads(at)
 	w.get(at).has(200, "of 9", "stay on the node", "&lt;img src=x", "!<img src=x", "Memory of VMs")
 	w.get(at+"/edit").has(200, `value="9"`, "selected>virtual CPUs and memory")

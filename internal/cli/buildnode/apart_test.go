@@ -95,7 +95,7 @@ func TestNodesOfARegistryElsewhere(t *testing.T) {
 				done <- said
 			}()
 			code, said := 1, ""
-			for end := time.Now().Add(20 * time.Second); code != 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			for end := time.Now().Add(time.Minute); code != 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 				code, said = main(t.Context(), "registry", "list", "-r", registry, "-o", "json")
 			}
 			cancel()

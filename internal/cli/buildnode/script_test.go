@@ -166,7 +166,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	want := regexp.MustCompile(args[0])
 	last := ""
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		err := ts.Exec(args[1], args[2:]...)
 		if last = ts.ReadFile("stdout") + ts.ReadFile("stderr"); err == nil && want.MatchString(last) {
 			return
@@ -202,7 +202,7 @@ func callUntil(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: api-until regexp method path [body]")
 	}
 	want, last := regexp.MustCompile(args[0]), ""
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if last = ask(ts, args[1:]); want.MatchString(last) {
 			return
 		}

@@ -121,7 +121,7 @@ func auditLines(t *testing.T, lines []string) (list []auditLine) {
 // awaitEvents waits for so many events in a file, and gives them.
 func awaitEvents(t *testing.T, file string, n int) []string {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		raw, err := os.ReadFile(file)
 		if lines := strings.Split(strings.TrimSpace(string(raw)), "\n"); err == nil && len(lines) == n+1 {
 			return lines[1:]
@@ -294,7 +294,7 @@ var longGone = farm.APIKey{ID: "gone", Generation: "g", PublicKey: []byte{1}, Ex
 // awaitGone waits for the end of that key.
 func awaitGone(t *testing.T, keys auth.KeyStore) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if _, there := keys.Get(longGone.ID); !there {
 			return
 		}
@@ -318,7 +318,7 @@ func TestKeysAreLookedAfter(t *testing.T) {
 	s, stop = startController(t, dir, true, settings)
 	defer stop()
 	awaitGone(t, s.access.o.Stores.Keys)
-	for end := time.Now().Add(20 * time.Second); !s.access.o.Stores.Grants.Grants().Enforced; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !s.access.o.Stores.Grants.Grants().Enforced; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("that permissions count is not stored")
 		}

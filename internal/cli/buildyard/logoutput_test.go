@@ -28,7 +28,7 @@ import (
 func awaitLog(t *testing.T, dir, service, text string) {
 	t.Helper()
 	var all string
-	for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(20 * time.Millisecond) {
+	for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(20 * time.Millisecond) {
 		all = ""
 		files, _ := filepath.Glob(filepath.Join(dir, service, "*.log"))
 		for _, name := range files {

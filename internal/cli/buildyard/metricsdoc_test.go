@@ -86,7 +86,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	node := runNode(t, s, t.TempDir(), buildnode.NodeOptions{Driver: buildnode.DriverSim, Metrics: "127.0.0.1:0"})
 	get(t, s.URL()+"/livez")
 	text := ""
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(text, "last_poll_age"); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(text, "last_poll_age"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the node never polled")
 		}

@@ -142,7 +142,7 @@ func TestPeriodicBackups(t *testing.T) {
 	dir, backups := t.TempDir(), filepath.Join(t.TempDir(), "backups")
 	_, stop := startController(t, dir, true, map[string]string{"backup-dir": backups})
 	defer stop()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		files, err := filepath.Glob(filepath.Join(backups, "*.backup"))
 		if err != nil || time.Now().After(end) {
 			t.Fatalf("no backup: %v", err)

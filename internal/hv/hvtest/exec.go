@@ -109,7 +109,7 @@ func (s *suite) group(t *testing.T, id string) {
 func (s *suite) noProcess(t *testing.T, id, seconds string) {
 	t.Helper()
 	count := "n=0; for p in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$p 2>/dev/null | grep -q '^sleep " + seconds + " $' && n=$((n+1)); done; echo $n"
-	eventually(t, "the command's processes are gone", 10*time.Second, func() bool {
+	eventually(t, "the command's processes are gone", time.Minute, func() bool {
 		got, err := s.Driver.Exec(t.Context(), id, hv.Script([]byte(count), time.Minute))
 		if err != nil {
 			t.Fatal(err)

@@ -199,7 +199,7 @@ func (s *suite) killed(t *testing.T, vm hv.VM) {
 		lost <- err
 	}()
 	s.Kill(t, vm)
-	eventually(t, "the VM shows stopped", 10*time.Second, func() bool { return s.get(t, vm.ID).Status == hv.Stopped })
+	eventually(t, "the VM shows stopped", time.Minute, func() bool { return s.get(t, vm.ID).Status == hv.Stopped })
 	got := s.get(t, vm.ID)
 	if got.Failure == "" || got.PID != 0 || got.StoppedAt.IsZero() {
 		t.Errorf("a killed VM shows as %+v, want a Failure", got)
@@ -238,7 +238,7 @@ func (s *suite) cancelled(t *testing.T) {
 		_, err := s.Driver.Start(ctx, spec)
 		done <- err
 	}()
-	eventually(t, "the VM shows running", 20*time.Second, func() bool {
+	eventually(t, "the VM shows running", time.Minute, func() bool {
 		vm, err := s.Driver.Get(t.Context(), spec.ID)
 		return err == nil && vm.Status == hv.Running
 	})
@@ -248,7 +248,7 @@ func (s *suite) cancelled(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Start: %v, want context.Canceled", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("a cancelled Start does not return")
 	}
 	if vm := s.get(t, spec.ID); vm.Status != hv.Stopped {

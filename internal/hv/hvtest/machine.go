@@ -195,7 +195,7 @@ func (s *suite) watches(t *testing.T, port int, password string) {
 	if !s.host.Can(hv.CanBoot) {
 		return
 	}
-	eventually(t, "a login at the screen", 10*time.Second, func() bool {
+	eventually(t, "a login at the screen", time.Minute, func() bool {
 		width, height, err := login(t.Context(), port, password)
 		return err == nil && width > 0 && height > 0
 	})

@@ -33,7 +33,7 @@ func login(ctx context.Context, port int, password string) (width, height int, e
 const NoPassword = "\x00"
 
 // viewTime is how long looking at a screen may take.
-const viewTime = 20 * time.Second
+const viewTime = time.Minute
 
 // View looks at a screen as a VNC viewer does: it gives the size of the first part of the
 // picture that comes. The screen has to ask for a password, or with NoPassword for none.

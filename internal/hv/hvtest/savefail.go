@@ -82,7 +82,7 @@ func (s *suite) endedInSave(t *testing.T, clone hv.Spec) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("left in its directory: %v, %v", left, err)
 	}
-	eventually(t, "the VM shows stopped", 10*time.Second, func() bool { return s.get(t, vm.ID).Status == hv.Stopped })
+	eventually(t, "the VM shows stopped", time.Minute, func() bool { return s.get(t, vm.ID).Status == hv.Stopped })
 	if got := s.get(t, vm.ID); got.Failure == "" {
 		t.Errorf("a VM that was killed in a save shows as %+v", got)
 	}

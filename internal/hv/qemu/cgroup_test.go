@@ -152,7 +152,7 @@ func read(t *testing.T, g *cgroups, id, name string) string {
 
 func gone(t *testing.T, g *cgroups, id string) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		_, err := os.Stat(g.of(id))
 		if os.IsNotExist(err) {
 			return

@@ -270,7 +270,7 @@ func remove(t *testing.T, d *qemu.Driver, id string) {
 
 func waitStopped(t *testing.T, d *qemu.Driver, id string) {
 	t.Helper()
-	for end := time.Now().Add(15 * time.Second); ; {
+	for end := time.Now().Add(time.Minute); ; {
 		vm, err := d.Get(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)

@@ -29,7 +29,7 @@ type event struct {
 // events waits until there are n that fit a query, and gives them.
 func (c *cloud) events(query string, n int) (list []event) {
 	c.t.Helper()
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		c.call("GET", "/api/v1/events"+query, "").into(c.t, &list)
 		if len(list) >= n {
 			return list

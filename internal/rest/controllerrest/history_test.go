@@ -55,7 +55,7 @@ func TestHistory(t *testing.T) {
 		ids = append(ids, id)
 		c.call("DELETE", "/api/v1/vm", `{"id":"`+id+`"}`)
 		var gone api.PastInstance
-		for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 			a := c.call("GET", "/api/v1/vm/history?id="+id, "")
 			if a.Status == api.StatusOK {
 				a.into(t, &gone)

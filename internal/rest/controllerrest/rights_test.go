@@ -250,7 +250,7 @@ func TestActingGroups(t *testing.T) {
 
 // soon waits until something is true that follows from what was done, or for long.
 func soon(is func() bool) {
-	for end := time.Now().Add(20 * time.Second); !is() && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); !is() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 }

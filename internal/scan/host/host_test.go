@@ -161,7 +161,7 @@ func (b *bench) remove(name string) {
 // until waits for something that happens soon.
 func (b *bench) until(what string, ok func() bool) {
 	b.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			b.t.Fatalf("%s did not come: %+v\n%s", what, b.Status(), strings.Join(b.list(Query{}), "\n"))
 		}
