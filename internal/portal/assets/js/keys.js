@@ -1,6 +1,9 @@
 // The keyboard. Keys that are typed into a field are that field's.
 const typing = (e) => e.target.closest?.("input:not([type=checkbox]), textarea, select, [contenteditable]");
 
+// What Enter presses by itself; for a moment the focus may be on a button of a dialog that was closed.
+const pressable = (e) => e.target.closest?.("a, button, summary, input")?.checkVisibility();
+
 let at = ""; // id of the row of the cursor; its class is away for a moment while the page refreshes
 
 export function keys() {
@@ -21,7 +24,7 @@ export function keys() {
       case "j": move(1); break;
       case "k": move(-1); break;
       case "x": row?.querySelector("input[type=checkbox]")?.click(); break;
-      case "Enter": if (row && !e.target.closest?.("a, button, summary, input")) row.querySelector("a[href]")?.click(); break;
+      case "Enter": if (row && !pressable(e)) row.querySelector("a[href]")?.click(); break;
       case "?": document.getElementById("help")?.showModal(); break;
       default: return;
     }
