@@ -4,6 +4,7 @@ package buildyard
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net"
 	"os"
@@ -11,7 +12,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
 	"github.com/buildyard/buildyard/internal/hv/guesttest"
 )
@@ -91,4 +94,28 @@ func realNode(t *testing.T, s *ControllerService) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(short) })
 	runNode(t, s, short, buildnode.NodeOptions{Driver: buildnode.DriverQEMU})
+	t.Cleanup(func() { endAll(t, s.URL()) }) // a VM outlives its agent
+}
+
+// endAll ends every instance of a cloud, and waits until their VMs are gone.
+func endAll(t *testing.T, controller string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, err := client.NewController(controller, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		list, err := c.Instances(ctx, client.ListOptions{Filter: "-state:terminated"})
+		if err != nil {
+			t.Fatalf("VMs may be left: %v", err)
+		}
+		if len(list) == 0 {
+			return
+		}
+		for _, i := range list {
+			_ = c.Terminate(ctx, i.InstanceID) // most go already
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 }
