@@ -6,7 +6,7 @@ SHELL := bash
 TOOLS = $$(scripts/need.sh bin)
 FUZZTIME ?= 10s
 WALKS = ./internal/hv/qemu ./internal/agent ./internal/registry ./internal/store/etcd
-FIRST = $(addprefix ./internal/,hv/qemu agent transfer store/etcd cli/buildyard controller registry)
+FIRST = $(addprefix ./internal/,hv/qemu agent cli/buildyard cli/buildnode transfer store/etcd portal controller registry scan/host scan/watch)
 GO_FILES = git ls-files -z -co --exclude-standard '*.go' | xargs -0
 
 build: ## build every program into bin/
@@ -18,7 +18,7 @@ build: ## build every program into bin/
 # second at its end, each command of a test's script too.
 test: ## run all tests with the race detector; installs what they need
 	scripts/need.sh test
-	GORACE=atexit_sleep_ms=10 CGO_ENABLED=1 go test -race -p 3 -trimpath -vet=off -shuffle=on -timeout 20m -json $(FIRST) ./... | CGO_ENABLED=0 go run ./internal/tools/testsum
+	GORACE=atexit_sleep_ms=10 CGO_ENABLED=1 go test -race -p 4 -trimpath -vet=off -shuffle=on -timeout 20m -json $(FIRST) ./... | CGO_ENABLED=0 go run ./internal/tools/testsum
 
 # -trimpath as in the tests: what was compiled in another clone need not be again. Without cgo
 # as the products, and so that the second module finds what was learned of the first.

@@ -154,14 +154,14 @@ func (h *held) part(view *store.View[row[grantRecord]], id string) {
 // group adds a permission group.
 func (h *held) group(view *store.View[row[grantRecord]], id string, g *groupRecord) {
 	_, name, _ := strings.Cut(id, groupDir)
-	resources := g.Resources
+	resources := slices.Clip(g.Resources) // the record's own stay as they are
 	for _, part := range g.Parts {
 		r, _, ok := view.Get(part)
 		if !ok || r.Damage != nil || r.Value.Part == nil {
 			h.broken(id, fmt.Errorf("its part %s is missing", part))
 			return
 		}
-		resources = append(slices.Clip(resources), r.Value.Part.Resources...)
+		resources = append(resources, r.Value.Part.Resources...)
 		delete(h.orphan, part)
 	}
 	if g.Permissions != nil {

@@ -34,7 +34,7 @@ func unpack(t testing.TB, r io.Reader) *os.File {
 	b, size := make([]byte, 1<<20), int64(0)
 	for {
 		n, err := io.ReadFull(r, b)
-		if len(bytes.Trim(b[:n], "\x00")) > 0 {
+		if bytes.Count(b[:n], []byte{0}) < n {
 			if _, err := f.WriteAt(b[:n], size); err != nil {
 				t.Fatal(err)
 			}
