@@ -120,7 +120,7 @@ boot_sectors() {
   fetch "$g" grub-pc-bin grub-common libdevmapper1.02.1 liblzma5
   LD_LIBRARY_PATH=$g/usr/lib/x86_64-linux-gnu:$g/lib/x86_64-linux-gnu "$g/usr/bin/grub-mkimage" \
     -d "$g/usr/lib/grub/i386-pc" -O i386-pc -p '(hd0,msdos1)/boot/grub' -c "$here/grub.cfg" \
-    -o "$work/core.img" biosdisk part_msdos ext2 linux normal
+    -o "$work/core.img" biosdisk part_msdos ext2 linux16 normal
   [ "$(stat -c %s "$work/core.img")" -lt $((2047 * 512)) ] || die "GRUB does not fit before the partition"
   dd if="$g/usr/lib/grub/i386-pc/boot.img" of="$1" bs=440 count=1 conv=notrunc status=none
   dd if="$work/core.img" of="$1" bs=512 seek=1 conv=notrunc status=none
