@@ -6,7 +6,7 @@ SHELL := bash
 TOOLS = $$(scripts/need.sh bin)
 FUZZTIME ?= 10s
 WALKS = ./internal/hv/qemu ./internal/agent ./internal/registry ./internal/store/etcd
-FIRST = $(addprefix ./internal/,hv/qemu agent cli/buildyard cli/buildnode transfer store/etcd portal controller registry scan/host scan/watch)
+FIRST = $(addprefix ./internal/,hv/qemu agent cli/buildyard scan/watch transfer store/etcd portal controller registry cli/buildnode scan/host)
 GO_FILES = git ls-files -z -co --exclude-standard '*.go' | xargs -0
 
 build: ## build every program into bin/
