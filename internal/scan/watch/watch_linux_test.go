@@ -52,10 +52,15 @@ func often(tn *tune) { tn.interval = 50 * time.Millisecond }
 
 // each runs a test with every method in a folder of its own.
 func each(t *testing.T, test func(t *testing.T, w *watched, dir string, sh func(script string))) {
+	eachIn(t, func(t *testing.T) string { return realPath(t.TempDir()) }, test)
+}
+
+// eachIn is each with folders of the caller's choice.
+func eachIn(t *testing.T, folder func(t *testing.T) string, test func(t *testing.T, w *watched, dir string, sh func(script string))) {
 	for _, m := range methods {
 		t.Run(string(m), func(t *testing.T) {
 			t.Parallel()
-			dir := realPath(t.TempDir())
+			dir := folder(t)
 			w := begin(t, options(t, m, dir), often)
 			test(t, w, dir, func(script string) { shell(t, dir, script) })
 		})
@@ -72,8 +77,18 @@ func shell(t *testing.T, dir, script string) {
 	}
 }
 
+// quietFolder makes a folder on a file system of its own where that can be: the kernel has one
+// queue for all of a file system, and what others write to it may fill it at any time.
+func quietFolder(t *testing.T) string {
+	dir := realPath(t.TempDir())
+	if os.Getenv(ownSpace) != "" {
+		mount(t, "tmpfs", dir, "tmpfs", 0, "")
+	}
+	return dir
+}
+
 func TestEachKind(t *testing.T) {
-	each(t, func(t *testing.T, w *watched, dir string, sh func(string)) {
+	eachIn(t, quietFolder, func(t *testing.T, w *watched, dir string, sh func(string)) {
 		at := func(name string, what What) Change { return Change{filepath.Join(dir, name), what} }
 		steps := []struct {
 			script string
@@ -198,7 +213,7 @@ func step(r *rand.Rand) string {
 }
 
 func TestOwnChangesAndLeftFolders(t *testing.T) {
-	dir := realPath(t.TempDir())
+	dir := quietFolder(t)
 	put(t, dir+"/left/old.json", dir+"/kept/old.json")
 	o := options(t, Fanotify, dir)
 	o.Leave = func(p string) bool { return p == dir+"/left" }
@@ -207,7 +222,7 @@ func TestOwnChangesAndLeftFolders(t *testing.T) {
 	shell(t, dir, "echo 1 > left/a.json; mkdir -p left/b; echo 1 > left/b/c.json; mv left/b left/d; echo 1 > kept/a.json")
 	w.expect(Change{dir + "/kept/a.json", File})
 	for _, c := range w.all {
-		if c.Path != dir+"/kept/a.json" && c != (Change{dir, Folder}) {
+		if c.Path != dir+"/kept/a.json" {
 			t.Errorf("%v is not asked for", c)
 		}
 	}
@@ -217,10 +232,7 @@ func TestOwnChangesAndLeftFolders(t *testing.T) {
 func TestStorm(t *testing.T) {
 	for m, many := range map[Method]int{Fanotify: 100_000, Inotify: 20_000} {
 		t.Run(string(m), func(t *testing.T) {
-			dir := realPath(t.TempDir())
-			if os.Getenv(ownSpace) != "" {
-				mount(t, "tmpfs", dir, "tmpfs", 0, "") // disks make slow storms
-			}
+			dir := quietFolder(t) // disks make slow storms, too
 			put(t, dir+"/kept/a.json")
 			w := begin(t, options(t, m, dir))
 			before := heap()

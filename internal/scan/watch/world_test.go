@@ -19,10 +19,6 @@ const patience = 30 * time.Second
 // wanted is what the tests' catalogues hold.
 func wanted(name string) bool { return strings.HasSuffix(name, ".json") || name == "METADATA" }
 
-// mostLost is how often a test may see the whole root where it expects a change: the kernel's
-// queue is that of the whole file system, and others write to it.
-const mostLost = 4
-
 // catalogue is what a caller would know: the wanted files beneath some roots, kept by
 // nothing but the changes it is given.
 type catalogue struct {
@@ -32,7 +28,6 @@ type catalogue struct {
 	files map[string]bool
 	all   []Change
 	most  int // of a batch
-	lost  int // changes that expect did not find, for which all was to be looked at again
 }
 
 // take keeps a batch.
@@ -168,32 +163,20 @@ func (w *watched) equal() {
 }
 
 // expect waits for some news since the last call of forget. Polling may tell of a folder
-// instead of what is in it, and a few times the whole root may be told.
+// instead of what is in it.
 func (w *watched) expect(changes ...Change) {
 	w.t.Helper()
 	for _, c := range changes {
-		told, lost := false, false
 		if !eventually(func() bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			told = slices.ContainsFunc(w.all, func(n Change) bool {
+			return slices.ContainsFunc(w.all, func(n Change) bool {
 				return n == c || w.opts.Method == Poll && n.What == Folder && within(n.Path, c.Path)
 			})
-			lost = slices.ContainsFunc(w.opts.Roots, func(r string) bool {
-				return c.Path != r && within(r, c.Path) && slices.Contains(w.all, Change{r, Folder})
-			})
-			return told || lost
 		}) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.t.Fatalf("no %v %s in %v; %v", c.What, c.Path, w.all[max(0, len(w.all)-20):], w.w.Mounts())
-		}
-		if told {
-			continue
-		}
-		w.t.Logf("instead of %v %s the whole root was told", c.What, c.Path)
-		if w.lost++; w.lost > mostLost {
-			w.t.Fatalf("%d times the whole root was told instead of a change", w.lost)
 		}
 	}
 }
