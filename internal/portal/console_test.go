@@ -142,7 +142,7 @@ func TestConsoleMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = say(c)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		for err == nil {
 			_, _, err = c.Read(ctx)
 		}
@@ -196,7 +196,7 @@ func TestConsoleNeedsPermission(t *testing.T) {
 	if err := w.API.SetPermissionGroup(t.Context(), api.PermissionGroup{Name: "looker", Permissions: []string{"list_vms"}}); err != nil {
 		t.Fatal(err)
 	}
-	_ = screen.SetDeadline(time.Now().Add(time.Minute))
+	_ = screen.SetDeadline(time.Now().Add(20 * time.Second))
 	if _, err := io.Copy(io.Discard, screen); errors.Is(err, context.DeadlineExceeded) {
 		t.Error("whose permission was taken looks on")
 	}

@@ -195,7 +195,7 @@ func (s *suite) deleted(t *testing.T, id string) {
 func (s *suite) killed(t *testing.T, vm hv.VM) {
 	lost := make(chan error, 1)
 	go func() {
-		_, err := s.Driver.Exec(t.Context(), vm.ID, hv.Script([]byte("sleep 60"), time.Minute))
+		_, err := s.Driver.Exec(t.Context(), vm.ID, hv.Script([]byte("sleep 600"), 10*time.Minute))
 		lost <- err
 	}()
 	s.Kill(t, vm)
