@@ -31,6 +31,9 @@ func TestInstancePages(t *testing.T) {
 		c.start(`,"external_id":"other"`)
 	}
 	all := c.list("")
+	for _, id := range all {
+		c.explained(id)
+	}
 	want(t, "bare answer", len(all), 6)
 	want(t, "one page", c.list("?limit=4"), all[:4])
 	want(t, "the next page", c.list("?limit=4&after="+all[3]), all[4:])
@@ -58,10 +61,9 @@ func TestInstancePages(t *testing.T) {
 // instance gives.
 func TestYoungestFirst(t *testing.T) {
 	c := newCloud(t)
-	for range 7 {
-		c.start(`,"name":"row"`)
+	for _, name := range []string{"row", "row", "row", "row", "row", "row", "row", "other"} {
+		c.explained(c.start(`,"name":"` + name + `"`))
 	}
-	c.start(`,"name":"other"`)
 	for _, part := range []string{"&limit=3", "&skip=3&limit=3", "&skip=6", "&skip=99", ""} {
 		var quick, whole api.InstancePage
 		c.call("GET", "/api/v1/vm/page?sort=age"+part, "").into(t, &quick)
