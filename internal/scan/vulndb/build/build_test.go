@@ -163,20 +163,6 @@ func TestManyProductsOfOneNode(t *testing.T) {
 	}
 }
 
-func TestNewestOfOneRecord(t *testing.T) {
-	record := func(modified, fixed string) string {
-		return `{"id": "GHSA-1", "modified": "` + modified + `", "affected": [{"package": {"ecosystem": "npm", "name": "x"}, "ranges": [{"type": "SEMVER", "events": [{"introduced": "0"}, {"fixed": "` + fixed + `"}]}]}]}`
-	}
-	db, report := vulndbtest.FromFeeds(t, map[string]string{
-		"a.json": record("2024-01-02T00:00:00Z", "2.0.0"), "b.json": record("2024-01-03T00:00:00Z", "1.0.0"), "c.json": record("2024-01-01T00:00:00Z", "3.0.0"),
-	})
-	list, err := db.Advisories(vulndb.NPM, "x")
-	check(t, err)
-	if len(list) != 1 || list[0].Ranges[0].Fixed != "1.0.0" || report.Sources[0].Records != 3 {
-		t.Errorf("%+v of %+v", list, report)
-	}
-}
-
 func TestRejectedApplyToNothing(t *testing.T) {
 	db, _ := vulndbtest.FromFeeds(t, map[string]string{
 		"o.json": `{"_annotation": {"cve_id": "CVE-2024-10001"}, "cve": {"configurations": [{"nodes": [{"cpeMatch": [{"vulnerable": true, "criteria": "cpe:2.3:a:v:p:*:*:*:*:*:*:*:*"}]}]}]}}`,

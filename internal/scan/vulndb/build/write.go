@@ -37,6 +37,9 @@ func (c *collector) fill(ctx context.Context, f *os.File) error {
 	products := extsort.New(c.options.Temp, c.options.MaxMemory/4)
 	defer products.Remove()
 	c.progress("join")
+	if err := c.newest(ctx); err != nil {
+		return err
+	}
 	if err := c.join(ctx, w, products); err != nil {
 		return err
 	}
@@ -145,7 +148,7 @@ func (c *collector) writeProducts(ctx context.Context, w *vulndb.Writer, product
 	})
 }
 
-// writeAdvisories writes the newest of those that have one key.
+// writeAdvisories writes the last of those that have one key, which no date tells apart.
 func (c *collector) writeAdvisories(ctx context.Context, w *vulndb.Writer) error {
 	var last, value []byte
 	end := func() error {
@@ -153,7 +156,7 @@ func (c *collector) writeAdvisories(ctx context.Context, w *vulndb.Writer) error
 			return nil
 		}
 		var a vulndb.Advisory
-		if err := a.UnmarshalBinary(value[8:]); err != nil {
+		if err := a.UnmarshalBinary(value); err != nil {
 			return err
 		}
 		return c.kept(w.Advisory(a), a.ID)

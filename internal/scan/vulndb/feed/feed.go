@@ -16,7 +16,7 @@ import (
 // Record is what one record of a feed says.
 type Record struct {
 	Feed     string    // its source, as the database names it
-	ID       string    // of the record; may be empty
+	ID       string    // of the record, which no other of its feed has; may be empty
 	Modified time.Time // zero when it does not say
 
 	Advisories []vulndb.Advisory

@@ -133,7 +133,7 @@ func TestPyPA(t *testing.T) {
 
 func TestRubySec(t *testing.T) {
 	all := fixtures(t)
-	r := all["rubysec CVE-2024-90301"]
+	r := all["rubysec sample/CVE-2024-90301"]
 	diff(t, "advisories", []vulndb.Advisory{{
 		ID: "CVE-2024-90301", Source: vulndb.RubySec, CVEs: []string{"CVE-2024-90301"}, Related: []string{"GHSA-aaaa-bbbb-0301", "OSVDB-123"},
 		Ecosystem: vulndb.RubyGems, Name: "sample", URL: "https://rubysec.com/advisories/CVE-2024-90301/", Platform: "jruby",
@@ -142,7 +142,7 @@ func TestRubySec(t *testing.T) {
 	if s := r.Vulnerabilities[0].Score; s.Base != 7.5 || s.Version != "3.1" || s.Vector != "" {
 		t.Errorf("score: %+v", s)
 	}
-	r = all["rubysec OSVDB-90302"]
+	r = all["rubysec sample/OSVDB-90302"]
 	diff(t, "never patched", []vulndb.Range{{}}, r.Advisories[0].Ranges)
 	if r.Advisories[0].Unconfirmed || r.Vulnerabilities[0].ID != "OSVDB-90302" {
 		t.Errorf("never patched: %+v", r)

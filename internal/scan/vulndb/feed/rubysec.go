@@ -45,6 +45,7 @@ func parseRubySec(it Item) Record {
 		r.Dropped = OtherKind
 		return r
 	}
+	r.ID = a.Gem + "/" + id // gems share ids of CVEs
 	cves, related := a.names(id)
 	ranges, err := complement(rubyOrder, rubyRequirement, append(a.Patched, a.Unaffected...))
 	if err != nil {

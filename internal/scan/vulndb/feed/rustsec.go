@@ -60,7 +60,11 @@ func parseRustSec(it Item) Record {
 		r.reject(short(err))
 		return r
 	}
+	r.ID = cmpOr(a.Advisory.ID, id)
 	r.Modified = parseTime(a.Advisory.Date)
+	if t := parseTime(a.Advisory.Withdrawn); t.After(r.Modified) {
+		r.Modified = t // its date stays that of the first publication
+	}
 	switch {
 	case a.Advisory.ID == "" || a.Advisory.Package == "":
 		r.reject("it names no package or id")
@@ -88,7 +92,6 @@ func (a *rustAdvisory) record(r *Record) {
 		return
 	}
 	o := osvRecord{ID: a.Advisory.ID, Aliases: a.Advisory.Aliases}
-	r.ID = o.ID
 	if a.Advisory.CVSS != "" {
 		o.Severity = []osvSeverity{{Type: "CVSS", Score: a.Advisory.CVSS}}
 	}

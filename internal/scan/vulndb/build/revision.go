@@ -1,0 +1,85 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
+)
+
+// Before what a revision says stand its date and, unless it says nothing, the length of
+// the key that this is sorted by afterwards.
+const (
+	dateSize   = 8
+	lengthSize = 4
+)
+
+// revision sorts what a record says by its feed and id, the newest first. A good record
+// that says nothing, as it was withdrawn, is sorted too: it replaces what it said before.
+// One that is bad as a whole replaces nothing.
+func (c *collector) revision(r feed.Record) error {
+	record := []byte(r.Feed + "\x00" + r.ID)
+	seconds := int64(0)
+	if !r.Modified.IsZero() {
+		seconds = max(0, r.Modified.Unix())
+	}
+	date := binary.BigEndian.AppendUint64(nil, ^uint64(seconds))
+	said := 0
+	say := func(key, head []byte, appendBinary func([]byte) ([]byte, error)) error {
+		said++
+		b := binary.BigEndian.AppendUint32(append(c.buf[:0], date...), uint32(len(key)))
+		b, err := appendBinary(append(append(b, key...), head...))
+		c.buf = b[:0]
+		if err != nil {
+			return err
+		}
+		return c.revisions.Add(record, b)
+	}
+	for _, a := range r.Advisories {
+		if err := say(vulndb.AdvisoryKey(a), []byte{advisoryFact}, a.AppendBinary); err != nil {
+			return err
+		}
+	}
+	for _, v := range r.Vulnerabilities {
+		if err := say([]byte(v.ID), []byte{partFact}, v.AppendBinary); err != nil {
+			return err
+		}
+	}
+	for _, list := range r.Configurations {
+		for _, a := range list.List {
+			if err := say([]byte(list.ID), []byte{configurationFact, byte(list.Rank)}, a.AppendBinary); err != nil {
+				return err
+			}
+		}
+	}
+	if said > 0 || len(r.Rejected) > 0 {
+		return nil
+	}
+	return c.revisions.Add(record, date)
+}
+
+// newest gives what the newest revision of each record says to the sorters of facts and
+// advisories. Of revisions with one date all count: nothing tells which is newer.
+func (c *collector) newest(ctx context.Context) error {
+	defer c.revisions.Remove()
+	var record, date []byte
+	return c.revisions.Each(func(key, value []byte) error {
+		if !bytes.Equal(key, record) {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			record, date = append(record[:0], key...), append(date[:0], value[:dateSize]...)
+		}
+		if !bytes.Equal(value[:dateSize], date) || len(value) == dateSize {
+			return nil
+		}
+		said := value[dateSize+lengthSize:]
+		n := binary.BigEndian.Uint32(value[dateSize:])
+		if said[n] == advisoryFact {
+			return c.advisories.Add(said[:n], said[n+1:])
+		}
+		return c.facts.Add(said[:n], said[n:])
+	})
+}
