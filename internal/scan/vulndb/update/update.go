@@ -140,8 +140,11 @@ func (p place) update(ctx context.Context, o Options) (Outcome, error) {
 	if st.URL != o.Listing {
 		st = state{URL: o.Listing, Listing: st.Listing, Part: st.Part}
 	}
+	// What was asked last says nothing of a database that was built or restored here since.
+	trusted := here.Listing.verify(o.Key) == nil
+	asked := trusted && here.Listing.Checksum != ""
 	now := o.Now()
-	if age := now.Sub(st.Checked); here.Present && o.Every > 0 && age >= 0 && age < o.Every {
+	if age := now.Sub(st.Checked); asked && o.Every > 0 && age >= 0 && age < o.Every {
 		return NotChecked, nil
 	}
 	src, err := open(o)
@@ -149,8 +152,7 @@ func (p place) update(ctx context.Context, o Options) (Outcome, error) {
 		return "", err
 	}
 	known := validators{st.ETag, st.Modified}
-	trusted := here.Listing.verify(o.Key) == nil
-	if !here.Present || !trusted {
+	if !asked {
 		known = validators{}
 	}
 	offer, err := src.listing(ctx, known)
@@ -169,7 +171,10 @@ func (p place) update(ctx context.Context, o Options) (Outcome, error) {
 		return "", err
 	}
 	if here.Present && !newer(l, here, trusted) {
-		st.Checked, st.ETag, st.Modified = now, offer.ETag, offer.Modified
+		st.Checked = now
+		if asked {
+			st.ETag, st.Modified = offer.ETag, offer.Modified
+		}
 		return Current, p.settled(st)
 	}
 	if err := p.fetch(ctx, o, src, l); err != nil {

@@ -131,6 +131,33 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
+// TestReplacedHere: what the server said of the database that it gave does not hold for one
+// that was built or restored in its place.
+func TestReplacedHere(t *testing.T) {
+	s := newSite(t, day, nil)
+	o := s.options(t)
+	o.Every = time.Hour
+	fetched := func(want time.Time) {
+		t.Helper()
+		if st, err := Update(t.Context(), o); err != nil || st.Outcome != Updated || !st.Info.Built.Equal(want) {
+			t.Errorf("got %+v, %v", st, err)
+		}
+	}
+	fetched(day)
+	restored, err := os.ReadFile(o.Target)
+	check(t, err)
+	database(t, o.Target, day.Add(-24*time.Hour))
+	fetched(day)
+	database(t, o.Target, day.Add(48*time.Hour))
+	s.publish(t, day.Add(24*time.Hour), nil)
+	if st, err := Update(t.Context(), o); err != nil || st.Outcome != Current || !st.Info.Built.Equal(day.Add(48*time.Hour)) {
+		t.Errorf("newer than what is listed: %+v, %v", st, err)
+	}
+	check(t, os.WriteFile(o.Target, restored, 0o600))
+	o.Every = 0
+	fetched(day.Add(24 * time.Hour))
+}
+
 func TestUpdateFromAFolder(t *testing.T) {
 	s := newSite(t, day, nil)
 	for _, listing := range []string{filepath.Join(s.folder, "latest.json"), "file://" + filepath.ToSlash(s.folder) + "/latest.json"} {
@@ -274,7 +301,7 @@ func TestSignatures(t *testing.T) {
 	o := s.options(t)
 	_, err = Update(t.Context(), o)
 	check(t, err)
-	o.Key = public
+	o.Key, o.Every = public, time.Hour
 	if _, err := Update(t.Context(), o); !errors.Is(err, ErrSignature) {
 		t.Errorf("a key that was set later: %v", err)
 	}
