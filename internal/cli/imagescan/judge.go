@@ -17,6 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/report"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/update"
 )
 
 // judgeOptions say what counts.
@@ -114,12 +115,28 @@ func (o *judgeOptions) open(ctx context.Context, g *globals, s settings) (*vulnd
 	if err != nil {
 		return nil, err
 	}
+	if err := g.verifyDatabase(path, s); err != nil {
+		_ = db.Close()
+		return nil, err
+	}
 	built := db.Info().Built
 	if age := time.Since(built); o.maxAge > 0 && age > o.maxAge {
 		_ = db.Close()
 		return nil, fmt.Errorf("the vulnerability database is %s old (built %s), and --max-db-age is %s: run \"imagescan db update\"", cli.Age(age), built.UTC().Format(time.DateOnly), cli.Age(o.maxAge))
 	}
 	return db, nil
+}
+
+// verifyDatabase refuses a database that must be signed and is not.
+func (g *globals) verifyDatabase(path string, s settings) error {
+	o, err := g.updateOptions(path, s, nil)
+	if err == nil {
+		err = update.Verify(path, o.Key)
+	}
+	if errors.Is(err, update.ErrSignature) {
+		err = fmt.Errorf("%w: run \"imagescan db update\", or import a bundle that is signed", err)
+	}
+	return err
 }
 
 func (j *judge) close() { _ = j.db.Close() }

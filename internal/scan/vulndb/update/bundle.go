@@ -116,7 +116,10 @@ func (p place) take(ctx context.Context, file string, o Options) error {
 	if err != nil {
 		return err
 	}
-	if l.Checksum != "" && !info.Built.Equal(l.Built) {
+	if l.Built.IsZero() { // a bare file: its listing has no signature
+		l.Schema, l.Built = info.Schema, info.Built
+	}
+	if !info.Built.Equal(l.Built) {
 		return fmt.Errorf("the database is of %s, its listing says %s", info.Built, l.Built)
 	}
 	if err := temp.Commit(); err != nil {
@@ -127,8 +130,8 @@ func (p place) take(ctx context.Context, file string, o Options) error {
 	return writeJSON(p.state(), state{URL: st.URL, Listing: l})
 }
 
-// unbundle copies the database in a file to temp. A file that is no bundle has no
-// listing. The file may be a pipe.
+// unbundle copies the database in a file to temp. The listing of one that is no bundle has
+// only what its bytes tell. The file may be a pipe.
 func unbundle(f *bufio.Reader, temp io.Writer, o Options) (Listing, error) {
 	mark, err := f.Peek(8)
 	if errors.Is(err, io.EOF) {
@@ -146,11 +149,12 @@ func unbundle(f *bufio.Reader, temp io.Writer, o Options) (Listing, error) {
 	if !vulndb.Begins(mark) {
 		return Listing{}, errors.New("it is neither a database nor a bundle")
 	}
-	n, err := io.Copy(temp, io.LimitReader(f, o.MaxSize+1))
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(temp, h), io.LimitReader(f, o.MaxSize+1))
 	if err == nil && n > o.MaxSize {
 		err = fmt.Errorf("the file has more than %d bytes", o.MaxSize)
 	}
-	return Listing{}, err
+	return Listing{Checksum: sumText(h.Sum(nil)), Size: n}, err
 }
 
 func fromBundle(f io.Reader, temp io.Writer, o Options) (Listing, error) {

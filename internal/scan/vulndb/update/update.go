@@ -52,7 +52,7 @@ type Status struct {
 	Present bool        // there is a database, and it can be read
 	Info    vulndb.Info // of it
 	Checked time.Time   // when the listing was last asked for with success; zero is never
-	Listing Listing     // that the database came with; zero when it was made or copied here
+	Listing Listing     // that the database came with; of a bare file that was imported, what it would be; zero when it was built here
 }
 
 const usualStall = 30 * time.Second
@@ -94,6 +94,20 @@ func Look(target string) (Status, error) {
 		s.Listing = st.Listing
 	}
 	return s, db.Close()
+}
+
+// Verify says whether the database at a path may be judged by where a key is set: whatever
+// was fetched or imported must be signed, also when that was before. What was built here
+// came from nobody else. One that is missing or cannot be read is no error here.
+func Verify(target string, key ed25519.PublicKey) error {
+	s, _ := Look(target) // whoever opens it is told
+	if s.Listing.Checksum == "" {
+		return nil
+	}
+	if err := s.Listing.verify(key); err != nil {
+		return fmt.Errorf("the vulnerability database of %s at %s is not used: %w", s.Info.Built.Format(time.DateOnly), target, err)
+	}
+	return nil
 }
 
 // Update brings the database up to date. When that fails, the error says so, and the
