@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -67,9 +68,9 @@ func parseCVE(it Item) Record {
 	if err := json.Unmarshal(it.Data, &c); err != nil {
 		return failed(feedCVE, it.Name, short(err))
 	}
-	r := Record{Feed: feedCVE, ID: c.Metadata.ID, Modified: parseTime(cmpOr(c.Metadata.Updated, c.Containers.CNA.Provider.Updated))}
+	r := Record{Feed: feedCVE, ID: c.Metadata.ID, Modified: parseTime(cmp.Or(c.Metadata.Updated, c.Containers.CNA.Provider.Updated))}
 	if !cveID.MatchString(r.ID) {
-		r.ID = cmpOr(r.ID, it.Name)
+		r.ID = cmp.Or(r.ID, it.Name)
 		r.reject("it has no CVE id")
 		return r
 	}

@@ -112,6 +112,24 @@ func TestGHSA(t *testing.T) {
 	}
 }
 
+// TestEventsOutOfOrder: events are in order of their versions, whichever is written first.
+func TestEventsOutOfOrder(t *testing.T) {
+	for _, c := range []struct {
+		ecosystem vulndb.Ecosystem
+		events    string
+		want      []vulndb.Range
+	}{
+		{vulndb.NPM, `{"fixed": "2.0.0"}, {"introduced": "0"}`, []vulndb.Range{{Fixed: "2.0.0"}}},
+		{vulndb.PyPI, `{"last_affected": "10.0"}, {"introduced": "9.0"}`, []vulndb.Range{{Introduced: "9.0", LastAffected: "10.0"}}},
+		{vulndb.NPM, `{"fixed": "10.0.0"}, {"fixed": "2.0.0"}, {"introduced": "9.0.0"}, {"introduced": "0"}`, []vulndb.Range{{Fixed: "2.0.0"}, {Introduced: "9.0.0", Fixed: "10.0.0"}}},
+		{vulndb.Homebrew, `{"fixed": "6.0_8"}, {"introduced": "0"}`, []vulndb.Range{{Fixed: "6.0_8"}}},
+		{vulndb.Homebrew, `{"fixed": "6.0_8"}, {"introduced": "7"}, {"introduced": "0"}, {"fixed": "7.1"}`, []vulndb.Range{{Fixed: "6.0_8"}, {Introduced: "7", Fixed: "7.1"}}},
+	} {
+		text := `{"id": "OSV-1", "affected": [{"package": {"ecosystem": "` + string(c.ecosystem) + `", "name": "x"}, "ranges": [{"type": "ECOSYSTEM", "events": [` + c.events + `]}]}]}`
+		diff(t, c.events, c.want, Item{Kind: kindOSV, Data: []byte(text)}.Parse()[0].Advisories[0].Ranges)
+	}
+}
+
 func TestPyPA(t *testing.T) {
 	all := fixtures(t)
 	r := all["pypa PYSEC-2024-9001"]

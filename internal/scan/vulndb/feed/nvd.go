@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -79,8 +80,8 @@ func parseOverride(it Item) Record {
 	if err := json.Unmarshal(it.Data, &n); err != nil {
 		return failed(feedOverride, it.Name, short(err))
 	}
-	n.CVE.ID = cmpOr(n.Annotation.ID, n.CVE.ID)
-	n.CVE.Modified = cmpOr(n.Annotation.Modified, n.CVE.Modified)
+	n.CVE.ID = cmp.Or(n.Annotation.ID, n.CVE.ID)
+	n.CVE.Modified = cmp.Or(n.Annotation.Modified, n.CVE.Modified)
 	return n.record(feedOverride, RankOverride)
 }
 

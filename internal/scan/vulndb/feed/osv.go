@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -91,16 +92,7 @@ type osvEvent struct {
 
 // at is the version that an event is about.
 func (e osvEvent) at() string {
-	return cmpOr(e.Introduced, e.Fixed, e.LastAffected, e.Limit)
-}
-
-func cmpOr(list ...string) string {
-	for _, s := range list {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
+	return cmp.Or(e.Introduced, e.Fixed, e.LastAffected, e.Limit)
 }
 
 // ecosystems are those that advisories are kept of.
@@ -143,7 +135,7 @@ func parseOSV(it Item) Record {
 
 func (o *osvRecord) record() Record {
 	source := sourceOf(o.ID)
-	r := Record{Feed: string(source), ID: o.ID, Modified: parseTime(cmpOr(o.Modified, o.Published))}
+	r := Record{Feed: string(source), ID: o.ID, Modified: parseTime(cmp.Or(o.Modified, o.Published))}
 	switch {
 	case o.Withdrawn != "":
 		r.Dropped = Withdrawn
@@ -271,7 +263,7 @@ func (o *osvRecord) ranges(r *Record, eco vulndb.Ecosystem, a osvAffected) []vul
 			continue
 		}
 		list := intervals(sortEvents(eco, rg.Events))
-		last := cmpOr(string(a.Specific.LastKnown), string(rg.Specific.LastKnown))
+		last := cmp.Or(string(a.Specific.LastKnown), string(rg.Specific.LastKnown))
 		if n := len(list); n > 0 && endless(list[n-1]) {
 			close1(&list[n-1], last)
 		}
@@ -293,7 +285,7 @@ func close1(r *vulndb.Range, last string) {
 func oddVersion(events []osvEvent) string {
 	for _, e := range events {
 		if v := e.at(); odd(v) {
-			return cmpOr(v, "(none)")
+			return cmp.Or(v, "(none)")
 		}
 	}
 	return ""
@@ -304,11 +296,8 @@ func odd(v string) bool {
 }
 
 // sortEvents puts events in the order of their versions, as OSV's rules of evaluation
-// have it; where versions cannot be compared they stay as they were.
+// have it; where versions cannot be compared, only the first of all goes to the front.
 func sortEvents(eco vulndb.Ecosystem, events []osvEvent) []osvEvent {
-	if len(events) < 3 || eco == vulndb.Homebrew {
-		return events
-	}
 	sorted := slices.Clone(events)
 	failed := false
 	slices.SortStableFunc(sorted, func(a, b osvEvent) int {
@@ -317,19 +306,23 @@ func sortEvents(eco vulndb.Ecosystem, events []osvEvent) []osvEvent {
 		return c
 	})
 	if failed {
-		return events
+		sorted = slices.Clone(events)
+		slices.SortStableFunc(sorted, func(a, b osvEvent) int { return cmp.Compare(a.place(), b.place()) })
 	}
 	return sorted
 }
 
+// place is 0 for the event before all versions, and 1 for others.
+func (e osvEvent) place() int {
+	if e.Introduced == "0" {
+		return 0
+	}
+	return 1
+}
+
 func compareEvents(eco vulndb.Ecosystem, a, b osvEvent) (int, error) {
-	switch first, second := a.Introduced == "0", b.Introduced == "0"; {
-	case first && second:
-		return 0, nil
-	case first:
-		return -1, nil
-	case second:
-		return 1, nil
+	if a.place() == 0 || b.place() == 0 {
+		return cmp.Compare(a.place(), b.place()), nil
 	}
 	v, err := semantic.Parse(a.at(), string(eco))
 	if err != nil {

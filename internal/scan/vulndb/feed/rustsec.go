@@ -2,6 +2,7 @@ package feed
 
 import (
 	"bytes"
+	"cmp"
 	"path"
 	"strconv"
 	"strings"
@@ -60,7 +61,7 @@ func parseRustSec(it Item) Record {
 		r.reject(short(err))
 		return r
 	}
-	r.ID = cmpOr(a.Advisory.ID, id)
+	r.ID = cmp.Or(a.Advisory.ID, id)
 	r.Modified = parseTime(a.Advisory.Date)
 	if t := parseTime(a.Advisory.Withdrawn); t.After(r.Modified) {
 		r.Modified = t // its date stays that of the first publication
