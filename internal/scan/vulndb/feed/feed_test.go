@@ -360,6 +360,36 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
+// TestListsCutOff: a list that ends too early is named, wherever it does, and its first
+// records are taken.
+func TestListsCutOff(t *testing.T) {
+	for name, head := range map[string]string{
+		"KEV": `{"catalogVersion": "2024", "dateReleased": "2024-01-01T00:00:00Z", "count": 2`, "NVD": `{"resultsPerPage": 2, "format": "NVD_CVE", "version": "2.0"`,
+	} {
+		list := `, "vulnerabilities": [{"cveID": "CVE-2024-10001", "cve": {"id": "CVE-2024-10001"}}`
+		for _, c := range []struct {
+			text   string
+			taken  int
+			reason string
+		}{
+			{head, 0, "does not end"},
+			{head + `, `, 0, "EOF"},
+			{head + `, "vulnerabilities"`, 0, "EOF"},
+			{head + list, 1, "EOF"},
+			{head + list + `]`, 1, "does not end"},
+			{head + `}`, 0, "has no vulnerabilities"},
+			{head + list + `]}`, 1, ""},
+		} {
+			file := filepath.Join(t.TempDir(), "list.json")
+			check(t, os.WriteFile(file, []byte(c.text), 0o600))
+			all, _, bad := records(t, file)
+			if len(all) != c.taken || len(bad) > 1 || (len(bad) == 0) != (c.reason == "") || len(bad) == 1 && !strings.Contains(bad[0].Reason, c.reason) {
+				t.Errorf("%s: %q: %d records, bad: %v", name, c.text, len(all), bad)
+			}
+		}
+	}
+}
+
 // TestDeepTOML: the reader of TOML takes memory by the square of a key's parts, and a stack
 // frame for each level.
 func TestDeepTOML(t *testing.T) {

@@ -78,12 +78,14 @@ func elements(r io.Reader, it Item, emit func(Item) error) error {
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
 		return fmt.Errorf("%s: it is no JSON object: %w", it.Name, cmpErr(err))
 	}
+	listed := false
 	for dec.More() {
 		key, err := dec.Token()
 		if err != nil {
 			return fmt.Errorf("%s: %w", it.Name, err)
 		}
 		if key == "vulnerabilities" {
+			listed = true
 			err = list(dec, &it, emit)
 		} else {
 			var value json.RawMessage
@@ -93,6 +95,12 @@ func elements(r io.Reader, it Item, emit func(Item) error) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", it.Name, err)
 		}
+	}
+	if _, err := dec.Token(); err != nil {
+		return fmt.Errorf("%s: it does not end: %w", it.Name, err)
+	}
+	if !listed {
+		return fmt.Errorf("%s: it has no vulnerabilities", it.Name)
 	}
 	return nil
 }
