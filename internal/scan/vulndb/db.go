@@ -85,18 +85,12 @@ func (db *DB) Advisories(eco Ecosystem, name string) ([]Advisory, error) {
 	return collect(db.advisories(advisoryPrefix(eco, name), &cost))
 }
 
-// Applicabilities gives the configurations that name a product as vulnerable, sorted by
-// CVE. A popular product has thousands: EachApplicability does not hold them all.
-func (db *DB) Applicabilities(vendor, product string) ([]Applicability, error) {
-	cost := answerCost
-	return collect(db.applicabilities(applicabilityPrefix(vendor, product), &cost))
-}
-
-// EachApplicability goes through the configurations that name a product as vulnerable.
-// In a node that holds when one criterion does, only those of this product are given
-// where nothing else of the configuration depends on the others.
+// EachApplicability goes through the configurations that name a product as vulnerable,
+// sorted by CVE; a popular product has thousands. In a node that holds when one criterion
+// does, only those of this product are given where nothing else of the configuration
+// depends on the others.
 func (db *DB) EachApplicability(vendor, product string) iter.Seq2[Applicability, error] {
-	return db.applicabilities(applicabilityPrefix(vendor, product), nil)
+	return db.applicabilities(applicabilityPrefix(vendor, product))
 }
 
 // Vulnerability gives what is known of an id, and false when that is nothing.
@@ -112,19 +106,6 @@ func (db *DB) Vulnerability(id string) (Vulnerability, bool, error) {
 
 // AllAdvisories goes through all advisories, by ecosystem and name.
 func (db *DB) AllAdvisories() iter.Seq2[Advisory, error] { return db.advisories(nil, nil) }
-
-// AllApplicabilities goes through all configurations, by vendor and product; one that
-// names several products is given for each.
-func (db *DB) AllApplicabilities() iter.Seq2[Applicability, error] {
-	return db.applicabilities(nil, nil)
-}
-
-// AllVulnerabilities goes through all vulnerabilities, by id.
-func (db *DB) AllVulnerabilities() iter.Seq2[Vulnerability, error] {
-	return entries(db.trees[vulnerabilitySection], nil, nil, func(key string, d *decoder) Vulnerability {
-		return d.vulnerability(db.text, key)
-	})
-}
 
 // Verify reads every record, and so compares every block with its checksum.
 func (db *DB) Verify(ctx context.Context) error {
@@ -150,8 +131,8 @@ func (db *DB) advisories(prefix []byte, cost *int) iter.Seq2[Advisory, error] {
 	})
 }
 
-func (db *DB) applicabilities(prefix []byte, cost *int) iter.Seq2[Applicability, error] {
-	return entries(db.trees[applicabilitySection], prefix, cost, func(key string, d *decoder) Applicability {
+func (db *DB) applicabilities(prefix []byte) iter.Seq2[Applicability, error] {
+	return entries(db.trees[applicabilitySection], prefix, nil, func(key string, d *decoder) Applicability {
 		parts := strings.Split(key, "\x00")
 		if len(parts) < 3 {
 			d.fail("an entry has a wrong key")

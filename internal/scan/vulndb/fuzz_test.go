@@ -20,14 +20,14 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		_, _ = db.Advisories(Go, "example.org/mod")
-		_, _ = db.Applicabilities("apple", "mac_os")
+		_, _ = collect(db.EachApplicability("apple", "mac_os"))
 		_, _, _ = db.Vulnerability("CVE-2020-0001")
 		for _, err := range db.AllAdvisories() {
 			if err != nil {
 				break
 			}
 		}
-		for _, err := range db.AllApplicabilities() {
+		for _, err := range db.applicabilities(nil) {
 			if err != nil {
 				break
 			}

@@ -45,6 +45,15 @@ func vulnerability(t testing.TB, db *vulndb.DB, id string) vulndb.Vulnerability 
 	return v
 }
 
+func applicabilities(t testing.TB, db *vulndb.DB, vendor, product string) (list []vulndb.Applicability) {
+	t.Helper()
+	for a, err := range db.EachApplicability(vendor, product) {
+		check(t, err)
+		list = append(list, a)
+	}
+	return list
+}
+
 // TestFixtures builds all forms of feeds into one database.
 func TestFixtures(t *testing.T) {
 	target := filepath.Join(t.TempDir(), "db")
@@ -74,16 +83,15 @@ func TestFixtures(t *testing.T) {
 		t.Errorf("without a CVE: %+v", v)
 	}
 	// What the overrides say of a CVE counts, the CVE record's own criteria do not.
-	list, err := db.Applicabilities("example", "sample")
-	check(t, err)
+	list := applicabilities(t, db, "example", "sample")
 	if len(list) != 1 || list[0].ID != "CVE-2024-90701" {
 		t.Errorf("applicabilities of sample: %+v", list)
 	}
-	if list, err = db.Applicabilities("example", "sample+"); err != nil || len(list) != 1 || list[0].Nodes[0].Criteria[0].EndExcluding != "1.5" {
-		t.Errorf("applicabilities of sample+: %+v, %v", list, err)
+	if list = applicabilities(t, db, "example", "sample+"); len(list) != 1 || list[0].Nodes[0].Criteria[0].EndExcluding != "1.5" {
+		t.Errorf("applicabilities of sample+: %+v", list)
 	}
-	if list, err = db.Applicabilities("example", "os"); err != nil || len(list) != 0 {
-		t.Errorf("a platform is not vulnerable: %+v, %v", list, err)
+	if list = applicabilities(t, db, "example", "os"); len(list) != 0 {
+		t.Errorf("a platform is not vulnerable: %+v", list)
 	}
 	var out bytes.Buffer
 	check(t, report.Print(&out))
@@ -149,10 +157,8 @@ func TestManyProductsOfOneNode(t *testing.T) {
 	   {"operator": "OR", "cpeMatch": [{"vulnerable": false, "criteria": "cpe:2.3:o:v:os:*:*:*:*:*:*:*:*"}, {"vulnerable": false, "criteria": "cpe:2.3:o:w:os:*:*:*:*:*:*:*:*"}]}]},
 	  {"nodes": [{"operator": "AND", "cpeMatch": [{"vulnerable": true, "criteria": "cpe:2.3:a:v:three:*:*:*:*:*:*:*:*"}, {"vulnerable": true, "criteria": "cpe:2.3:a:v:four:*:*:*:*:*:*:*:*"}]}]}]}}]}`})
 	for name, want := range map[string][]int{"one": {2, 2}, "two": {1, 2}, "three": {2}, "four": {2}, "os": nil, "box": nil} {
-		list, err := db.Applicabilities("v", name)
-		check(t, err)
 		var got []int
-		for _, a := range list {
+		for _, a := range applicabilities(t, db, "v", name) {
 			for _, n := range a.Nodes {
 				got = append(got, len(n.Criteria))
 			}
@@ -168,8 +174,8 @@ func TestRejectedApplyToNothing(t *testing.T) {
 		"o.json": `{"_annotation": {"cve_id": "CVE-2024-10001"}, "cve": {"configurations": [{"nodes": [{"cpeMatch": [{"vulnerable": true, "criteria": "cpe:2.3:a:v:p:*:*:*:*:*:*:*:*"}]}]}]}}`,
 		"c.json": `{"dataType": "CVE_RECORD", "cveMetadata": {"cveId": "CVE-2024-10001", "state": "REJECTED"}}`,
 	})
-	if list, err := db.Applicabilities("v", "p"); err != nil || len(list) > 0 {
-		t.Errorf("%+v, %v", list, err)
+	if list := applicabilities(t, db, "v", "p"); len(list) > 0 {
+		t.Errorf("%+v", list)
 	}
 }
 

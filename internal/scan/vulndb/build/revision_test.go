@@ -60,8 +60,7 @@ func knownOf(t *testing.T, db *vulndb.DB) known {
 	v, _, err := db.Vulnerability("CVE-2024-10001")
 	check(t, err)
 	k := known{Base: v.Score.Base, EPSS: v.EPSS, Rejected: v.Rejected, Related: v.Related}
-	for a, err := range db.EachApplicability("v", "p") {
-		check(t, err)
+	for _, a := range applicabilities(t, db, "v", "p") {
 		k.Ends = append(k.Ends, a.Nodes[0].Criteria[0].EndExcluding)
 	}
 	ends := func(name string) (list []string) {
