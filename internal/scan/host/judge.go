@@ -14,6 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host/ledger"
 	"github.com/buildyard/buildyard/internal/scan/match"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/update"
 )
 
 const (
@@ -60,7 +61,11 @@ func (h *Host) judgeLocked(ctx context.Context, s *step) error {
 	h.judges.Store(true)
 	defer h.judges.Store(false)
 	defer h.o.Calm.working()()
-	db, err := vulndb.Open(h.o.Database.Path)
+	var db *vulndb.DB
+	err := update.Verify(h.o.Database.Path, h.o.Database.Key)
+	if err == nil {
+		db, err = vulndb.Open(h.o.Database.Path)
+	}
 	if err != nil {
 		if h.o.Database.Path == "" || errors.Is(err, os.ErrNotExist) {
 			err = nil // the status says so

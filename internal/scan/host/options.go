@@ -41,7 +41,7 @@ type Options struct {
 type Database struct {
 	Path    string            // of the file
 	Listing string            // URL or path of the listing of newer ones; "" is none, so that only others replace the file
-	Key     ed25519.PublicKey // that listings must be signed with; nil: signatures are not looked at
+	Key     ed25519.PublicKey // that listings, and what is judged by, must be signed with; nil: signatures are not looked at
 	Every   time.Duration     // between updates; 0 is 24 h
 	Manual  bool              // nothing is fetched unless UpdateDatabase asks
 }

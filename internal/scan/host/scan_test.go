@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"os"
@@ -573,4 +574,23 @@ func TestADamagedDatabaseIsTold(t *testing.T) {
 	}
 	b.npm("a", "1.0.0") // the next comparison goes well
 	b.until("a finding", func() bool { return len(b.findings(Query{})) == 1 && b.Status().Database.Error == "" })
+}
+
+// TestAKeyThatIsSetLater counts for a database that was brought before.
+func TestAKeyThatIsSetLater(t *testing.T) {
+	b := newBench(t, func(o *Options) {
+		o.Database.Path = filepath.Join(filepath.Dir(o.Catalogue), "vuln.db")
+		o.Database.Key = make(ed25519.PublicKey, ed25519.PublicKeySize)
+		brought := filepath.Join(t.TempDir(), "vuln.db")
+		database(t, brought, vulndbtest.Built, "a")
+		if _, err := update.Import(t.Context(), brought, update.Options{Target: o.Database.Path}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	b.npm("a", "1.0.0")
+	b.full()
+	b.until("a reason", func() bool { return strings.Contains(b.Status().Database.Error, "the signature is wrong") })
+	if got := b.findings(Query{}); len(got) > 0 {
+		t.Errorf("%q", got)
+	}
 }
