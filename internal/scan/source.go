@@ -17,8 +17,8 @@ const (
 	Folder   Type = "dir"
 )
 
-// All is the target that means every template of a registry.
-const All = "*"
+// all is the target that means every template of a registry.
+const all = "*"
 
 // Source is what is to be scanned, as the user names it.
 type Source struct {
@@ -42,14 +42,27 @@ func ParseSource(text string) (Source, error) {
 	case Image, Folder:
 		return s, nil
 	case Template:
-		id, _ := s.version()
-		if _, ok := layout.ParseID(id); !ok && id != All {
-			return s, fmt.Errorf("%q: %q is no template id, which is a UUID such as c0847bc9-5d2d-4dbc-ba6a-240f7ff08032, or * for all", text, id)
-		}
-		return s, nil
+		return s, s.checkTemplate(text)
 	default:
 		return s, fmt.Errorf("%q: the type %q must be vm_image, registry_template or dir", text, kind)
 	}
+}
+
+// All says that every template of a registry is meant.
+func (s Source) All() bool { return s.Type == Template && s.Target == all }
+
+func (s Source) checkTemplate(text string) error {
+	id, tag := s.version()
+	_, ok := layout.ParseID(id)
+	switch {
+	case id == all && !s.All():
+		return fmt.Errorf("%q: * means the latest tag of every template and takes no other", text)
+	case !ok && id != all:
+		return fmt.Errorf("%q: %q is no template id, which is a UUID such as c0847bc9-5d2d-4dbc-ba6a-240f7ff08032, or * for all", text, id)
+	case tag == "" && strings.Contains(s.Target, ":"):
+		return fmt.Errorf("%q names no tag behind the last colon", text)
+	}
+	return nil
 }
 
 // version gives id and tag of a template; no tag is the latest one.

@@ -23,7 +23,7 @@ func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error)
 		return fmt.Errorf("%s: the registry's storage (-s) %s: %w", src, o.Storage, err)
 	}
 	defer func() { _ = storage.Close() }()
-	if src.Target != All {
+	if !src.All() {
 		id, tag := src.version()
 		inv, err := takeTemplate(ctx, storage, id, tag, o)
 		if err != nil {
@@ -62,8 +62,8 @@ func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error)
 			return err
 		}
 	}
-	for _, problem := range damaged {
-		if err := do(unreadable("damaged", problem)); err != nil {
+	for _, d := range damaged {
+		if err := do(unreadable(d.ID, d.Problem)); err != nil {
 			return err
 		}
 	}

@@ -27,7 +27,7 @@ type globals struct {
 
 // say tells the user something that is no part of the answer.
 func (g *globals) say(format string, args ...any) {
-	_, _ = fmt.Fprintln(g.Err, cli.PlainText(fmt.Sprintf(format, args...)))
+	_, _ = fmt.Fprintln(g.Err, cli.Plain(fmt.Sprintf(format, args...)))
 }
 
 // Main runs the program and gives its exit code.

@@ -149,7 +149,7 @@ func partly(l api.HostScanned) error {
 		what += fmt.Sprintf(", %d of them for lack of permission", l.Denied)
 	}
 	if len(l.FirstUnread) > 0 {
-		what += "; the first is " + l.FirstUnread[0]
+		what += "; the first is " + cli.Plain(l.FirstUnread[0])
 	}
 	return cli.Exit(cli.ExitPartly, fmt.Errorf("the scan is partial: what may hold packages could not be read: %s; \"hostscan status\" names more", what))
 }

@@ -152,6 +152,9 @@ func dbExportCommand(g *globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := spare(args[0], path); err != nil {
+				return err
+			}
 			return writeBeside(args[0], func(w io.Writer) error {
 				_, err := update.Export(cmd.Context(), path, w)
 				return err

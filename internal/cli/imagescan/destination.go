@@ -23,11 +23,7 @@ type destination struct {
 // openDestination gives the destination of --report-file.
 func openDestination(path string) (*destination, error) {
 	path = behind(path)
-	st, err := os.Stat(path)
-	switch {
-	case err == nil && st.IsDir():
-		return nil, &fs.PathError{Op: "create", Path: path, Err: errors.New("it is a folder")}
-	case err == nil && !st.Mode().IsRegular():
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() && !st.IsDir() {
 		if err := unix.Access(path, unix.W_OK); err != nil {
 			return nil, &fs.PathError{Op: "write", Path: path, Err: err}
 		}
@@ -38,6 +34,18 @@ func openDestination(path string) (*destination, error) {
 		return nil, err
 	}
 	return &destination{file: f, path: path}, nil
+}
+
+// spare refuses to replace a file by what is made of it.
+func spare(to, from string) error {
+	a, err := os.Stat(to)
+	if err != nil {
+		return nil //nolint:nilerr // nothing is there, or it is said when it is written
+	}
+	if b, err := os.Stat(from); err == nil && a.Mode().IsRegular() && os.SameFile(a, b) {
+		return &fs.PathError{Op: "replace", Path: to, Err: errors.New("it is what is read: name another file")}
+	}
+	return nil
 }
 
 // behind is what a link leads to, which may not be there yet: a link stays one.

@@ -48,7 +48,7 @@ func (o *diffOptions) run(ctx context.Context, args []string) error {
 	var sources [2]scan.Source
 	for i, arg := range args {
 		src, err := scan.ParseSource(arg)
-		if err == nil && src.Target == scan.All {
+		if err == nil && src.All() {
 			err = fmt.Errorf("%q: diff compares two sources: name one template", arg)
 		}
 		if err != nil {
@@ -77,6 +77,7 @@ func (o *diffOptions) run(ctx context.Context, args []string) error {
 	}
 	defer j.close()
 	var reports [2]report.Report
+	o.several = true
 	for i, src := range sources {
 		err := o.take(ctx, o.globals, src, func(inv *scan.Inventory) error {
 			r, err := j.report(ctx, o.globals, inv)

@@ -172,6 +172,9 @@ func parsePURL(text string) (p catalog.Package, err error) {
 		return p, fmt.Errorf("%q is no package URL: %w", text, err)
 	}
 	kind, ok := purlKinds[u.Type]
+	if u.Type == "generic" && u.Namespace == "macos" {
+		kind, ok, u.Namespace = catalog.MacOSApp, true, ""
+	}
 	switch {
 	case !ok:
 		return p, fmt.Errorf("%q: packages of the type %q are not known", text, u.Type)

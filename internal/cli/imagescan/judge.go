@@ -44,7 +44,7 @@ func (o *judgeOptions) add(cmd *cobra.Command) {
 // rules are what the flags and the configuration hide.
 func (o *judgeOptions) rules(ctx context.Context, s settings) (r match.Rules, err error) {
 	r = match.Rules{Packages: s.IgnorePackages, CVEs: s.IgnoreCVEs, MinScore: cli.Decimal(o.minScore)}
-	if o.minScore < 0 || o.minScore > 10 {
+	if !(o.minScore >= 0 && o.minScore <= 10) { // NaN, too
 		return r, cli.Usage(fmt.Errorf("--min-score %v: must be from 0 to 10", o.minScore))
 	}
 	if o.minSeverity != "" {

@@ -31,10 +31,11 @@ type globals struct {
 // settings gives what the configuration file says.
 func (g *globals) settings() (settings, error) { return g.read() }
 
-// say tells the user something that is no part of a report.
+// say tells the user something that is no part of a report, in one line: a name with line ends
+// must not make lines of its own.
 func (g *globals) say(format string, args ...any) {
 	if !g.quiet {
-		_, _ = fmt.Fprintln(g.Err, cli.PlainText(fmt.Sprintf(format, args...)))
+		_, _ = fmt.Fprintln(g.Err, cli.Plain(fmt.Sprintf(format, args...)))
 	}
 }
 

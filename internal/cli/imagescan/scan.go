@@ -103,10 +103,18 @@ func (o *scanOptions) plan(args []string) (p plan, err error) {
 			return p, fmt.Errorf("--fail-on: %w", err)
 		}
 	}
-	if err := o.attach.check(p.source, o.showPackages); err != nil {
-		return p, err
+	return p, errors.Join(o.together(p), o.attach.check(p.source, o.showPackages))
+}
+
+// together says which of what was asked for cannot be had together.
+func (o *scanOptions) together(p plan) error {
+	switch {
+	case o.showPackages && o.failOn != "":
+		return errors.New("--fail-on: --show-packages judges nothing that could fail")
+	case p.source.All() && (p.format == report.CycloneDX || p.format == report.SPDX):
+		return fmt.Errorf("a document in the format %s describes one source: scan the templates one by one", p.format)
 	}
-	return p, nil
+	return nil
 }
 
 func (o *scanOptions) run(ctx context.Context, args []string) error {
@@ -129,12 +137,10 @@ func (o *scanOptions) run(ctx context.Context, args []string) error {
 	if err := o.attach.open(o.globals); err != nil {
 		return err
 	}
-	if o.reportFile != "" {
-		if o.to, err = openDestination(o.reportFile); err != nil {
-			return fmt.Errorf("report file: %w", err)
-		}
-		defer o.to.close()
+	if o.to, err = o.destination(p, s); err != nil {
+		return fmt.Errorf("report file: %w", err)
 	}
+	defer o.to.close()
 	began := time.Now()
 	log.InfoContext(ctx, "scan begins", "source", p.source.String(), "version", obs.FullVersion())
 	found, err := o.scan(ctx, p, s)
@@ -152,6 +158,24 @@ func (o *scanOptions) run(ctx context.Context, args []string) error {
 		return err
 	}
 	return o.verdict(p, found)
+}
+
+// destination is where the report goes; nil is standard output.
+func (o *scanOptions) destination(p plan, s settings) (*destination, error) {
+	if o.reportFile == "" {
+		return nil, nil
+	}
+	db, err := o.database(s)
+	if err == nil {
+		err = spare(o.reportFile, db)
+	}
+	if err == nil && p.source.Type == scan.Image {
+		err = spare(o.reportFile, p.source.Target)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return openDestination(o.reportFile)
 }
 
 // result is the report of one source, and what a verdict needs beside it.
@@ -196,7 +220,7 @@ func (o *scanOptions) write(ctx context.Context, p plan, found []result) (err er
 	for i, r := range found {
 		reports[i] = r.Report
 	}
-	ro := report.Options{Columns: p.columns, Tool: "imagescan", Version: obs.FullVersion(), Now: time.Now()}
+	ro := report.Options{Columns: p.columns, Tool: "imagescan", Version: obs.FullVersion(), Now: time.Now(), All: p.source.All()}
 	if o.reportFile == "" {
 		if o.quiet && p.format == report.Table {
 			return nil
@@ -250,7 +274,7 @@ func partly(c api.ScanCoverage) error {
 	if more > 1 {
 		what += fmt.Sprintf(", and %d more", more-1)
 	}
-	return cli.Exit(cli.ExitPartly, fmt.Errorf("the scan is partial: something that may hold packages could not be read: %s", what))
+	return cli.Exit(cli.ExitPartly, fmt.Errorf("the scan is partial: something that may hold packages could not be read: %s", cli.Plain(what)))
 }
 
 // mostNamed is how many files a report names of each list.

@@ -59,11 +59,16 @@ func locked(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(func() { _ = f.Close() })
 }
 
-// evil makes a folder evil, with a package whose name could steer a terminal.
+// evil makes a folder evil, with a package whose name could steer a terminal, and one in a folder
+// of two lines that is too large to be read.
 func evil(ts *testscript.TestScript, _ bool, _ []string) {
 	folder := ts.MkAbs("evil/node_modules/b")
 	ts.Check(os.MkdirAll(folder, 0o755))
 	ts.Check(os.WriteFile(filepath.Join(folder, "package.json"), []byte("{\"name\": \"b\u009b1m\u202ec\", \"version\": \"1\"}"), 0o644))
+	folder = ts.MkAbs("evil/x\na line of its own/node_modules/c")
+	ts.Check(os.MkdirAll(folder, 0o755))
+	ts.Check(os.WriteFile(filepath.Join(folder, "package.json"), nil, 0o644))
+	ts.Check(os.Truncate(filepath.Join(folder, "package.json"), 1<<32))
 }
 
 // signalled runs the program until it says something on its error stream that shows that it

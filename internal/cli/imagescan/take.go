@@ -20,6 +20,7 @@ import (
 type takeOptions struct {
 	storage      string
 	ignoreSystem bool
+	several      bool // what is said names the source
 }
 
 func (o *takeOptions) add(cmd *cobra.Command) {
@@ -36,12 +37,20 @@ func (o *takeOptions) take(ctx context.Context, g *globals, src scan.Source, do 
 	so := scan.Options{Storage: o.storage, IgnoreSystem: o.ignoreSystem, Progress: func(volume string, files, packages int) {
 		line.Show("Cataloging %s: %d files, %d packages", volume, files, packages)
 	}}
+	none := true
 	each := func(inv *scan.Inventory) error {
 		line.Clear()
+		if none = false; o.several || src.All() {
+			g.say("%s:", inv.Source)
+		}
 		tellInventory(g, inv)
 		return do(inv)
 	}
-	return scan.Each(ctx, src, so, each)
+	err := scan.Each(ctx, src, so, each)
+	if err == nil && none {
+		g.say("There is no template in the storage %s", o.storage)
+	}
+	return err
 }
 
 // check opens a source and closes it again, so that a wrong name is said before the database
@@ -69,7 +78,7 @@ func (o *takeOptions) checkTemplate(src scan.Source) error {
 		return fmt.Errorf("%s: the registry's storage (-s) %s: %w", src, o.storage, notStorage(err, o.storage))
 	}
 	defer func() { _ = storage.Close() }()
-	if src.Target == scan.All {
+	if src.All() {
 		return nil
 	}
 	id, tag, _ := strings.Cut(src.Target, ":")

@@ -57,10 +57,9 @@ type Tag struct {
 	ContentID string // versions with an equal one hold the same
 }
 
-// Tags gives the newest version of every template, in the order of their ids, and a sentence for
-// each template that cannot be read.
-func (s *Storage) Tags() (tags []Tag, damaged []string, err error) {
-	list, broken, err := s.dir.Templates()
+// Tags gives the newest version of every template, in the order of their ids, and what is damaged.
+func (s *Storage) Tags() (tags []Tag, damaged []layout.Damage, err error) {
+	list, damaged, err := s.dir.Templates()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -71,14 +70,11 @@ func (s *Storage) Tags() (tags []Tag, damaged []string, err error) {
 			tags = append(tags, Tag{ID: t.ID, Name: t.Name, Tag: v.Tag, ContentID: v.ContentID})
 		}
 	}
-	for _, d := range broken {
-		damaged = append(damaged, fmt.Sprintf("template %s: %s", d.ID, d.Problem))
-	}
 	return tags, damaged, nil
 }
 
 // Templates lists the newest version of every template of a registry's storage.
-func Templates(storage string) ([]Tag, []string, error) {
+func Templates(storage string) ([]Tag, []layout.Damage, error) {
 	s, err := OpenStorage(storage)
 	if err != nil {
 		return nil, nil, err

@@ -90,7 +90,7 @@ func TestTemplateWhoseLayersGo(t *testing.T) {
 	defer s.Close()
 	tags, damaged, err := s.Tags()
 	if err != nil || len(damaged) > 0 || len(tags) != 2 || tags[0].Tag != "v1" || tags[1].ID != secondID {
-		t.Fatalf("%+v, %q, %v", tags, damaged, err)
+		t.Fatalf("%+v, %+v, %v", tags, damaged, err)
 	}
 	first, err := s.Open(templateID, "")
 	if err != nil {

@@ -15,22 +15,28 @@ type Baseline struct {
 // wherever it lies.
 type known struct{ id, kind, name, version string }
 
+// reported is what counts of a report.
+type reported struct {
+	Matches *[]struct {
+		Vulnerability struct {
+			ID string `json:"id"`
+		} `json:"vulnerability"`
+		Artifact struct {
+			Name    string `json:"name"`
+			Version string `json:"version"`
+			Type    string `json:"type"`
+		} `json:"artifact"`
+	} `json:"matches"`
+}
+
 // maxBaseline is how many bytes of a report are read.
 const maxBaseline = 256 << 20
 
 // ReadBaseline reads a report that was written as JSON.
 func ReadBaseline(r io.Reader) (*Baseline, error) {
 	var report struct {
-		Matches *[]struct {
-			Vulnerability struct {
-				ID string `json:"id"`
-			} `json:"vulnerability"`
-			Artifact struct {
-				Name    string `json:"name"`
-				Version string `json:"version"`
-				Type    string `json:"type"`
-			} `json:"artifact"`
-		} `json:"matches"`
+		reported
+		Reports []reported `json:"reports"` // of all that a registry has
 	}
 	bounded := &io.LimitedReader{R: r, N: maxBaseline}
 	if err := json.NewDecoder(bounded).Decode(&report); err != nil {
@@ -39,12 +45,17 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 		}
 		return nil, fmt.Errorf("read the baseline: %w", err)
 	}
-	if report.Matches == nil {
-		return nil, fmt.Errorf("read the baseline: it is no report of a scan, it has no matches")
+	if report.Reports == nil {
+		report.Reports = []reported{report.reported}
 	}
 	b := &Baseline{known: map[known]bool{}}
-	for _, m := range *report.Matches {
-		b.known[known{m.Vulnerability.ID, m.Artifact.Type, m.Artifact.Name, m.Artifact.Version}] = true
+	for _, r := range report.Reports {
+		if r.Matches == nil {
+			return nil, fmt.Errorf("read the baseline: it is no report of a scan, it has no matches")
+		}
+		for _, m := range *r.Matches {
+			b.known[known{m.Vulnerability.ID, m.Artifact.Type, m.Artifact.Name, m.Artifact.Version}] = true
+		}
 	}
 	return b, nil
 }

@@ -30,6 +30,7 @@ type Options struct {
 	Tool    string    // name of the program
 	Version string    // of the program
 	Now     time.Time // when the document is made
+	All     bool      // the reports are those of all that a registry has, however many
 }
 
 // Format is a form of a report.
@@ -59,7 +60,8 @@ func ParseFormat(name string) (Format, error) {
 	return "", fmt.Errorf("report format %q: must be %s", name, strings.Join(names, ", "))
 }
 
-// writers has what writes reports as JSON of some form. JSON and SARIF can hold several.
+// writers has what writes reports as JSON of some form. JSON and SARIF can hold several; of a
+// bill of materials there is one.
 var writers = map[Format]func(io.Writer, []Report, Options) error{
 	JSON:      writeJSON,
 	SARIF:     writeSARIF,
@@ -90,17 +92,17 @@ func one(f Format, write func(io.Writer, Report, Options) error) func(io.Writer,
 	}
 }
 
-// several is the JSON of more than one source.
+// several is the JSON of all that a registry has.
 type several struct {
 	Source  api.ScanSource `json:"source"`
 	Reports []any          `json:"reports"`
 }
 
-func writeJSON(w io.Writer, reports []Report, _ Options) error {
+func writeJSON(w io.Writer, reports []Report, o Options) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if len(reports) == 1 {
+	if !o.All {
 		return e.Encode(reports[0].document())
 	}
 	all := several{Source: api.ScanSource{Type: "registry_template", Target: "*"}, Reports: []any{}}

@@ -101,7 +101,7 @@ func epss(m api.ScanMatch) string {
 
 func writeTables(w io.Writer, reports []Report, o Options) error {
 	for i, r := range reports {
-		if len(reports) > 1 {
+		if o.All {
 			gap := ""
 			if i > 0 {
 				gap = "\n"
@@ -162,7 +162,10 @@ func lines(rows []api.ScanMatch, show []Column) []string {
 }
 
 func nothing(r Report) string {
-	if r.OnlyPackages {
+	switch {
+	case r.Coverage.Partial && len(r.Coverage.Volumes) == 0:
+		return "Nothing could be read"
+	case r.OnlyPackages:
 		return "No packages found"
 	}
 	return "No vulnerabilities found"

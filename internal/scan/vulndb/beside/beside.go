@@ -38,6 +38,9 @@ type File struct {
 // Create begins a file that Commit puts at a path. What others that were killed have left in
 // the folder is removed. An error names the path, as nobody asked for the name beside it.
 func Create(path string) (*File, error) {
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return nil, &fs.PathError{Op: "create", Path: path, Err: errors.New("it is a folder")}
+	}
 	f, err := locked(filepath.Dir(path))
 	if err != nil {
 		if at, ok := errors.AsType[*fs.PathError](err); ok {

@@ -63,9 +63,14 @@ func TestCommitAndDiscard(t *testing.T) {
 	if f, err = Create(filepath.Join(dir, "folder", "file")); !errors.Is(err, fs.ErrNotExist) || !strings.HasSuffix(err.Error(), "folder/file: no such file or directory") {
 		t.Errorf("got %v, %v", f, err)
 	}
+	f, err = Create(filepath.Join(dir, "taken"))
+	check(t, err)
 	check(t, os.Mkdir(filepath.Join(dir, "taken"), 0o755))
-	if f, err = Create(filepath.Join(dir, "taken")); err != nil || f.Commit() == nil || names(t, dir) != "file taken" {
-		t.Errorf("a folder was replaced: %v, there are %q", err, names(t, dir))
+	if f.Commit() == nil || names(t, dir) != "file taken" {
+		t.Errorf("a folder was replaced: there are %q", names(t, dir))
+	}
+	if _, err = Create(filepath.Join(dir, "taken")); err == nil || !strings.HasSuffix(err.Error(), "taken: it is a folder") {
+		t.Errorf("got %v", err)
 	}
 }
 
