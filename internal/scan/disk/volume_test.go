@@ -166,6 +166,19 @@ func TestVolumesOfAPFS(t *testing.T) {
 	}
 }
 
+// A volume of a container whose superblock is damaged may have had packages.
+func TestLostVolume(t *testing.T) {
+	m := make(memory, 8*mib)
+	if _, err := apfstest.Write(m, apfstest.Container{Volumes: []apfstest.Volume{{Name: "System", Role: 1}, {Name: "Data", Role: 0x40}}}); err != nil {
+		t.Fatal(err)
+	}
+	m[bytes.Index(m, []byte("Data\x00"))]++
+	vols, skipped, err := disk.Volumes(bytes.NewReader(m), int64(len(m)))
+	if err != nil || len(vols) != 1 || len(skipped) != 1 || !skipped[0].Partial || !errors.Is(skipped[0].Err, apfs.ErrDamaged) {
+		t.Errorf("%+v, %+v, %v", vols, skipped, err)
+	}
+}
+
 // offset writes further into a disk.
 type offset struct {
 	m  memory

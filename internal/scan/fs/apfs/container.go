@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 )
 
@@ -31,6 +32,7 @@ type Container struct {
 	omap    *omap
 	xid     uint64
 	volumes []*Volume
+	lost    []error // of volumes that cannot be read
 	notes   []string
 }
 
@@ -71,8 +73,8 @@ func parseSuperblock(b []byte, block uint64) (s superblock, ok bool) {
 }
 
 // Open reads the container that fills r, which stays the caller's: a partition or a
-// whole image. It takes the newest checkpoint whose structures are in order; Notes says
-// what it passed over.
+// whole image. It takes the newest of the checkpoints that have the most of its volumes;
+// Notes says what it passed over, and Lost which volumes none has.
 func Open(r io.ReaderAt, size int64) (*Container, error) {
 	c := &Container{}
 	hint, err := c.hint(r, size)
@@ -86,21 +88,39 @@ func Open(r io.ReaderAt, size int64) (*Container, error) {
 	if want := hint.blocks; want > uint64(size)/uint64(hint.blockSize) {
 		c.note("the image is cut off: it has %d of %d blocks", size/int64(hint.blockSize), want)
 	}
-	found := c.checkpoints(hint)
-	var last error
+	if err := c.choose(c.checkpoints(hint)); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// choose takes one of the checkpoints, which are sorted, the newest first. A container has
+// the volumes that the newest one names: an older one may be from before they were made.
+func (c *Container) choose(found []superblock) error {
+	found = found[:min(len(found), mostTried)]
+	best, fewest, why := -1, math.MaxInt, make([]error, len(found))
 	for i, s := range found {
-		if i >= mostTried {
+		if why[i] = c.take(s, found[0].volumes); why[i] != nil {
+			continue
+		}
+		if len(c.lost) < fewest {
+			best, fewest = i, len(c.lost)
+		}
+		if fewest == 0 {
 			break
 		}
-		if last = c.take(s); last == nil {
-			return c, nil
-		}
-		c.note("checkpoint %d in block %d is passed over: %v", s.xid, s.block, last)
+		why[i] = c.lost[0]
 	}
-	if last == nil {
-		last = damaged("it has no checkpoint")
+	switch {
+	case len(found) == 0:
+		return damaged("it has no checkpoint")
+	case best < 0:
+		return why[0]
 	}
-	return nil, last
+	for i, s := range found[:best] {
+		c.note("checkpoint %d in block %d is passed over: %v", s.xid, s.block, why[i])
+	}
+	return c.take(found[best], found[0].volumes)
 }
 
 // hint gives the superblock in block 0, which may be older than the newest one, or of a
@@ -222,8 +242,8 @@ func (k uintKey) compare(b []byte) int {
 	return cmp.Compare(le.Uint64(b), uint64(k))
 }
 
-// take makes a checkpoint the one that is read, if its structures are in order.
-func (c *Container) take(s superblock) error {
+// take makes a checkpoint the one that is read, if any of the volumes are in order there.
+func (c *Container) take(s superblock, volumes []uint64) error {
 	if s.features&featureFusion != 0 {
 		return fmt.Errorf("a container over two drives (fusion): %w", ErrUnsupported)
 	}
@@ -232,21 +252,17 @@ func (c *Container) take(s superblock) error {
 	if err != nil {
 		return err
 	}
-	c.omap, c.xid, c.volumes = m, s.xid, nil
-	var bad []error
-	for _, id := range s.volumes {
+	c.omap, c.xid, c.volumes, c.lost = m, s.xid, nil, nil
+	for _, id := range volumes {
 		v, err := c.volume(id)
 		if err != nil {
-			bad = append(bad, fmt.Errorf("volume %d cannot be read: %w", id, err))
+			c.lost = append(c.lost, fmt.Errorf("volume %d cannot be read: %w", id, err))
 			continue
 		}
 		c.volumes = append(c.volumes, v)
 	}
-	if len(c.volumes) == 0 && len(bad) > 0 {
-		return bad[0]
-	}
-	for _, err := range bad {
-		c.note("%v", err)
+	if len(c.volumes) == 0 && len(c.lost) > 0 {
+		return c.lost[0]
 	}
 	return nil
 }
@@ -266,6 +282,9 @@ func (c *Container) volume(id uint64) (*Volume, error) {
 
 // Volumes lists the volumes in the order of the container.
 func (c *Container) Volumes() []*Volume { return slices.Clone(c.volumes) }
+
+// Lost says of each volume that the container names and that cannot be read why that is so.
+func (c *Container) Lost() []error { return slices.Clone(c.lost) }
 
 // Notes says, in sentences, what of the container was damaged and passed over when it
 // was opened.

@@ -2,6 +2,7 @@ package apfs_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -152,6 +153,57 @@ func TestLostVolume(t *testing.T) {
 	}
 	f, err := c.Volumes()[1].FS()
 	is(t, f, err, "kept")
+}
+
+// TestLostSuperblock names a volume that cannot be read, unless an older checkpoint has all
+// volumes of the newest one.
+func TestLostSuperblock(t *testing.T) {
+	// place gives the tree of an object map, and in it the block of the second volume.
+	place := func(m *image, omap uint64) (tree, block []byte) {
+		tree = m.block(binary.LittleEndian.Uint64(m.block(omap)[48:]))
+		return tree, tree[apfstest.BlockSize-40-2*16+8:][:8]
+	}
+	astray := func(m *image, omap uint64) {
+		tree, block := place(m, omap)
+		clear(block)
+		apfstest.Seal(tree)
+	}
+	for name, c := range map[string]struct {
+		damage      func(m *image, l apfstest.Layout)
+		kept, lost  int
+		notes, told string // parts
+	}{
+		"in the newest": {func(m *image, l apfstest.Layout) { astray(m, l.OMaps[1]) }, 2, 0, "checkpoint 40 in block 4 is passed over: volume 1027 cannot be read", ""},
+		"in both": {func(m *image, l apfstest.Layout) {
+			_, block := place(m, l.OMaps[1])
+			m.block(binary.LittleEndian.Uint64(block))[100]++
+		}, 1, 1, "", "volume 1027 cannot be read"},
+		"and it was not in the older one": {func(m *image, l apfstest.Layout) {
+			astray(m, l.OMaps[1])
+			astray(m, l.OMaps[0])
+			for _, b := range []uint64{0, l.Checkpoints[0]} {
+				clear(m.block(b)[184+8:][:8])
+				apfstest.Seal(m.block(b))
+			}
+		}, 1, 1, "", "volume 1027 cannot be read"},
+	} {
+		m, l := write(t, apfstest.Container{Volumes: []apfstest.Volume{{Name: "kept", Files: one("kept")}, {Name: "lost", Files: one("lost")}}})
+		c.damage(m, l)
+		got, err := m.open()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		lost := got.Lost()
+		if len(got.Volumes()) != c.kept || len(lost) != c.lost || c.lost > 0 && (!strings.Contains(lost[0].Error(), c.told) || !errors.Is(lost[0], apfs.ErrDamaged)) {
+			t.Errorf("%s: %d volumes, %v", name, len(got.Volumes()), lost)
+		}
+		if all := strings.Join(got.Notes(), "\n"); !strings.Contains(all, c.notes) || c.notes == "" && all != "" {
+			t.Errorf("%s: %q", name, all)
+		}
+		f, err := got.Volumes()[0].FS()
+		is(t, f, err, "kept")
+	}
 }
 
 // TestLostNodes reads what can be read of a folder whose tree lacks nodes.
