@@ -20,6 +20,7 @@ type Partition struct {
 	Name   string // of GPT, may be ""
 	Start  int64  // byte of the disk
 	Length int64  // bytes
+	Err    error  // why the partitions that it lists are not all known; nil = they are, or it lists none
 }
 
 func (p Partition) end() int64 { return p.Start + p.Length }
@@ -187,7 +188,7 @@ func readMBR(r io.ReaderAt, size int64, boot []byte) ([]Partition, bool) {
 	if boot[510] != 0x55 || boot[511] != 0xaa {
 		return nil, false
 	}
-	m := mbr{r: r, size: size}
+	m := mbr{r: r}
 	for k := range 4 {
 		e := readEntry(boot[446+16*k:])
 		if e.kind == 0 || e.sectors == 0 {
@@ -196,11 +197,13 @@ func readMBR(r io.ReaderAt, size int64, boot []byte) ([]Partition, bool) {
 		if e.flag&0x7f != 0 || e.start == 0 || e.start*sectorMBR >= size {
 			return nil, false
 		}
+		p := e.partition(k+1, 0)
 		if extended(e.kind) {
-			m.logical(e.start * sectorMBR)
-			continue
+			if p.Length, p.Err = 0, m.logical(p.Start); p.Err == nil {
+				continue
+			}
 		}
-		m.list = append(m.list, e.partition(k+1, 0, size))
+		m.list = append(m.list, p)
 	}
 	sorted := slices.SortedFunc(slices.Values(m.list), func(a, b Partition) int { return cmp.Compare(a.Start, b.Start) })
 	for k := 1; k < len(sorted); k++ {
@@ -209,12 +212,16 @@ func readMBR(r io.ReaderAt, size int64, boot []byte) ([]Partition, bool) {
 		}
 	}
 	slices.SortFunc(m.list, func(a, b Partition) int { return cmp.Compare(a.Index, b.Index) })
-	return m.list, len(m.list) > 0
+	known := false
+	for k, p := range m.list {
+		m.list[k] = p.cut(size)
+		known = known || m.list[k].Length > 0
+	}
+	return m.list, known
 }
 
 type mbr struct {
 	r    io.ReaderAt
-	size int64
 	list []Partition
 }
 
@@ -233,30 +240,37 @@ func extended(kind byte) bool {
 	return kind == mbrExtended || kind == mbrExtendedLB || kind == mbrLinuxExt
 }
 
-func (e mbrEntry) partition(index int, from, size int64) Partition {
-	p := Partition{Index: index, Type: fmt.Sprintf("%02X", e.kind), Start: from + e.start*sectorMBR, Length: e.sectors * sectorMBR}
-	return p.cut(size)
+func (e mbrEntry) partition(index int, from int64) Partition {
+	return Partition{Index: index, Type: fmt.Sprintf("%02X", e.kind), Start: from + e.start*sectorMBR, Length: e.sectors * sectorMBR}
 }
 
 // logical follows the list of tables in an extended partition, each of which has one
-// partition and the place of the next table.
-func (m *mbr) logical(first int64) {
+// partition and the place of the next table. Its error says where the list is lost.
+func (m *mbr) logical(first int64) error {
 	at, index := first, 5
 	for range maxLogical {
 		var b [sectorMBR]byte
-		if readAll(m.r, b[:], at) != nil || b[510] != 0x55 || b[511] != 0xaa {
-			return
+		if err := readAll(m.r, b[:], at); err != nil {
+			return fmt.Errorf("its list of partitions breaks off at sector %d: %w", at/sectorMBR, err)
+		}
+		if b[510] != 0x55 || b[511] != 0xaa {
+			return damaged("its list of partitions breaks off at sector %d, which is no table", at/sectorMBR)
 		}
 		if e := readEntry(b[446:]); e.kind != 0 && e.sectors > 0 && e.start > 0 {
-			m.list = append(m.list, e.partition(index, at, m.size))
+			m.list = append(m.list, e.partition(index, at))
 			index++
 		}
 		next := readEntry(b[462:])
-		if !extended(next.kind) || next.start == 0 || first+next.start*sectorMBR <= at {
-			return // tables follow each other: a list that goes back would not end
+		if !extended(next.kind) || next.start == 0 {
+			return nil
 		}
-		at = first + next.start*sectorMBR
+		to := first + next.start*sectorMBR
+		if to <= at { // tables follow each other: a list that goes back would not end
+			return damaged("its list of partitions goes back from sector %d to %d", at/sectorMBR, to/sectorMBR)
+		}
+		at = to
 	}
+	return damaged("its list of partitions has more than %d tables", maxLogical)
 }
 
 // readAll reads all of p.

@@ -95,9 +95,49 @@ func TestMBR(t *testing.T) {
 	if got := partitions(t, m); !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
 	}
-	m.entry(next+462, 0x05, 2048, 2048) // names itself
-	if got := partitions(t, m); !slices.Equal(got, want) {
-		t.Errorf("a circle: %+v", got)
+}
+
+// Partitions of a list that breaks off are not known: the extended partition stands for them.
+func TestLostLogical(t *testing.T) {
+	const table, next = 4096 * 512, 6144 * 512
+	for name, c := range map[string]struct {
+		damage func(m memory) memory
+		parts  int // that are known
+		told   string
+	}{
+		"whole":         {func(m memory) memory { return m }, 3, ""},
+		"no first mark": {func(m memory) memory { m[table+510]++; return m }, 1, "breaks off at sector 4096, which is no table"},
+		"no other mark": {func(m memory) memory { m[next+510]++; return m }, 2, "breaks off at sector 6144, which is no table"},
+		"cut":           {func(m memory) memory { return m[:next] }, 2, "breaks off at sector 6144: unexpected EOF"},
+		"a circle":      {func(m memory) memory { m.entry(next+462, 0x05, 2048, 2048); return m }, 3, "goes back from sector 6144 to 6144"},
+		"without end": {func(m memory) memory {
+			for at := 2048; at < 2048+200; at++ {
+				m.entry((4096+at)*512+462, 0x05, uint32(at+1), 1)
+			}
+			return m
+		}, 3, "more than 128 tables"},
+	} {
+		m := make(memory, 8*mib)
+		m.entry(446, 0x82, 2048, 2048)
+		m.entry(462, 0x05, 4096, 8192)
+		m.entry(table+446, 0x82, 64, 1000)
+		m.entry(table+462, 0x05, 2048, 2048)
+		m.entry(next+446, 0x82, 64, 500)
+		m = c.damage(m)
+		_, skipped, err := disk.Volumes(bytes.NewReader(m), int64(len(m)))
+		var told []string
+		for _, s := range skipped {
+			if s.Partial {
+				told = append(told, s.Name+": "+s.Reason)
+			}
+		}
+		switch {
+		case err != nil || len(skipped) != c.parts+len(told):
+			t.Errorf("%s: %+v, %v", name, skipped, err)
+		case c.told == "" && len(told) == 0:
+		case len(told) != 1 || !strings.HasPrefix(told[0], "partition 2 (the extended partition): ") || !strings.HasSuffix(told[0], c.told):
+			t.Errorf("%s: %q", name, told)
+		}
 	}
 }
 

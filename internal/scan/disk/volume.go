@@ -60,6 +60,9 @@ func Volumes(r io.ReaderAt, size int64) (vols []Volume, skipped []Skipped, err e
 
 // volumesOf opens what a partition holds.
 func volumesOf(r io.ReaderAt, p Partition) ([]Volume, []Skipped) {
+	if p.Err != nil {
+		return nil, []Skipped{failed(p.describe("the extended partition"), p.Err)}
+	}
 	if p.Length == 0 {
 		return nil, []Skipped{{Name: p.describe("a partition"), Reason: "it lies behind the end of the disk", Partial: true}}
 	}
