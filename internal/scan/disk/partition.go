@@ -189,15 +189,17 @@ func readMBR(r io.ReaderAt, size int64, boot []byte) ([]Partition, bool) {
 		return nil, false
 	}
 	m := mbr{r: r}
+	cut := false
 	for k := range 4 {
 		e := readEntry(boot[446+16*k:])
 		if e.kind == 0 || e.sectors == 0 {
 			continue
 		}
-		if e.flag&0x7f != 0 || e.start == 0 || e.start*sectorMBR >= size {
+		if e.flag&0x7f != 0 || e.start == 0 {
 			return nil, false
 		}
 		p := e.partition(k+1, 0)
+		cut = cut || p.Start >= size
 		if extended(e.kind) {
 			if p.Length, p.Err = 0, m.logical(p.Start); p.Err == nil {
 				continue
@@ -212,12 +214,21 @@ func readMBR(r io.ReaderAt, size int64, boot []byte) ([]Partition, bool) {
 		}
 	}
 	slices.SortFunc(m.list, func(a, b Partition) int { return cmp.Compare(a.Index, b.Index) })
+	if cut && fileSystem(r, size) {
+		return nil, false
+	}
 	known := false
 	for k, p := range m.list {
 		m.list[k] = p.cut(size)
 		known = known || m.list[k].Length > 0
 	}
 	return m.list, known
+}
+
+// fileSystem says whether a disk itself has a mark at its beginning.
+func fileSystem(r io.ReaderAt, size int64) bool {
+	k, err := detect(r, Partition{Length: size})
+	return err == nil && k.name != formatUnknown
 }
 
 type mbr struct {

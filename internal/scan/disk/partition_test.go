@@ -160,6 +160,47 @@ func TestNoTable(t *testing.T) {
 	}
 }
 
+// A partition behind the end of a disk that was cut off leaves the others what they are. Where
+// nothing else speaks for a table, or the disk itself has a mark, it is no table.
+func TestCutMBR(t *testing.T) {
+	m := make(memory, 4*mib)
+	m.entry(446, 0x83, 2048, 2048)
+	m.entry(462, 0x83, 6144, 8192)
+	m.entry(478, 0x82, 16384, 2048)
+	m.entry(494, 0x05, 32768, 2048)
+	got := partitions(t, m)
+	for k, want := range []disk.Partition{
+		{Index: 1, Type: "83", Start: mib, Length: mib},
+		{Index: 2, Type: "83", Start: 3 * mib, Length: mib},
+		{Index: 3, Type: "82", Start: 4 * mib},
+	} {
+		if len(got) != 4 || got[k] != want {
+			t.Fatalf("%+v", got)
+		}
+	}
+	if last := got[3]; last.Index != 4 || last.Length != 0 || last.Err == nil {
+		t.Errorf("%+v", last)
+	}
+	copy(m[mib+4086:], "SWAPSPACE2")
+	_, skipped, err := disk.Volumes(bytes.NewReader(m), int64(len(m)))
+	if err != nil || len(skipped) != 4 || skipped[0].Partial || !skipped[2].Partial || !skipped[3].Partial {
+		t.Errorf("%+v, %v", skipped, err)
+	}
+	for name, spoil := range map[string]func(m memory){
+		"all behind":   func(m memory) { clear(m[446:478]) },
+		"overlapping":  func(m memory) { m.entry(494, 0x83, 16384, 1) },
+		"FAT":          func(m memory) { copy(m[54:], "FAT16   ") },
+		"ext4":         func(m memory) { copy(m[1080:], "\x53\xef") },
+		"flag of code": func(m memory) { m[478] = 0x33 },
+	} {
+		m := bytes.Clone(m)
+		spoil(m)
+		if got := partitions(t, m); len(got) != 1 || got[0].Index != 0 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 // seal makes the checksums of a table right.
 func (m memory) seal(sector int) {
 	le := binary.LittleEndian
