@@ -87,6 +87,28 @@ var types = map[string]kind{
 // apple are types of containers that only the firmware uses.
 var apple = map[string]bool{"69646961-6700-11AA-AA11-00306543ECAC": true, "52637672-7900-11AA-AA11-00306543ECAC": true}
 
+// filled are types of partitions that are made for the files of Linux and macOS. Where there is
+// nothing at the beginning of one, it may have been lost.
+var filled = map[string]bool{
+	"":                                     true, // a disk without a table
+	"83":                                   true, // Linux, and its LVM and RAID
+	"8E":                                   true,
+	"FD":                                   true,
+	"0FC63DAF-8483-4772-8E79-3D69D8477DE4": true,
+	"E6D6D379-F507-44C2-A23C-238F2A3DF928": true,
+	"A19D880F-05FC-4D3B-A006-743F0F84911E": true,
+	"CA7D7CCB-63ED-4C53-861C-1742536059CC": true, // LUKS
+	"4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709": true, // the root of x86-64, of arm64
+	"B921B045-1DF0-41C3-AF44-4C6F280D3FAE": true,
+	"8484680C-9521-48C6-9C11-B0720656F69E": true, // /usr of x86-64, of arm64
+	"B0E01050-EE5F-4390-949A-9101B17104E9": true,
+	"933AC7E1-2EB4-4F13-B844-0E14E2AEF915": true, // /home, /srv, /var, /boot
+	"3B8F8425-20E0-4F3B-907F-1A25A76F98E8": true,
+	"4D21B016-B534-45C2-A9FB-5C16E091FD2D": true,
+	"BC13C2FF-59E6-4262-A352-B275FD6F7172": true,
+	"7C3457EF-0000-11AA-AA11-00306543ECAC": true, // APFS
+}
+
 // furthest is the number of bytes that marks may take.
 const furthest = 66 << 10
 
@@ -112,7 +134,7 @@ func detect(r io.ReaderAt, p Partition) (kind, error) {
 		return typed, nil
 	}
 	if len(bytes.TrimLeft(b, "\x00")) == 0 {
-		return kind{"empty", "there is nothing at its beginning", false}, nil
+		return kind{"empty", "there is nothing at its beginning", filled[p.Type]}, nil
 	}
 	return kind{formatUnknown, "what it holds is not known here", true}, nil
 }

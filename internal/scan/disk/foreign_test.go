@@ -49,7 +49,7 @@ func TestNoDisk(t *testing.T) {
 		}
 	}
 	_, skipped, err := disk.Volumes(bytes.NewReader(make([]byte, mib)), mib)
-	if err != nil || len(skipped) != 1 || skipped[0].Partial {
-		t.Errorf("a new disk: %v, %v", err, skipped)
+	if err != nil || len(skipped) != 1 || !skipped[0].Partial || skipped[0].Name != "empty" {
+		t.Errorf("zeros: %v, %v", err, skipped)
 	}
 }

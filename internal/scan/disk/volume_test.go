@@ -74,6 +74,8 @@ func TestVolumes(t *testing.T) {
 		{disktest.Swap, "", marked(4086, "SWAPSPACE2")},
 		{disktest.Linux, "broken", broken},
 		{disktest.Linux, "empty", make([]byte, mib)},
+		{disktest.APFS, "wiped", make([]byte, mib)},
+		{"EBD0A0A2-B9E5-4433-87C0-68B6B72699C7", "reserve", make([]byte, mib)},
 		{disktest.Linux, "what", marked(5, "?")},
 		{disktest.EFI, "hidden", linux(t, "hidden")},
 	}
@@ -100,14 +102,16 @@ func TestVolumes(t *testing.T) {
 		got = append(got, fmt.Sprintf("%d %s: %s, %v", s.Partition, s.Name, s.Reason, s.Partial))
 	}
 	want := []string{
-		"2 ext4 root root <nil>", "9 ext4 hidden hidden <nil>",
+		"2 ext4 root root <nil>", "11 ext4 hidden hidden <nil>",
 		`1 partition 1 "esp" (the EFI system partition): it holds no packages, false`,
 		"3 partition 3 (LUKS): it is encrypted, true",
 		`4 partition 4 "xfs" (XFS): this file system cannot be read here, true`,
 		"5 partition 5 (swap): it holds no packages, false",
 		`6 partition 6 "broken" (ext4): the file system is damaged: its superblock is not what its checksum says, true`,
-		`7 partition 7 "empty" (empty): there is nothing at its beginning, false`,
-		`8 partition 8 "what" (unknown): what it holds is not known here, true`,
+		`7 partition 7 "empty" (empty): there is nothing at its beginning, true`,
+		`8 partition 8 "wiped" (empty): there is nothing at its beginning, true`,
+		`9 partition 9 "reserve" (empty): there is nothing at its beginning, false`,
+		`10 partition 10 "what" (unknown): what it holds is not known here, true`,
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s", strings.Join(got, "\n"))
