@@ -69,9 +69,6 @@ func (f *FS) Label() string { return f.super.label }
 // LastMounted is where it was mounted last, such as "/"; "" when that is not known.
 func (f *FS) LastMounted() string { return f.super.mounted }
 
-// UUID names the file system.
-func (f *FS) UUID() [16]byte { return f.super.uuid }
-
 // Open opens a file or a folder.
 func (f *FS) Open(name string) (fs.File, error) {
 	n, parent, err := f.at("open", name, through)
