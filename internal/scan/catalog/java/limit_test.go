@@ -2,6 +2,7 @@ package java
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -29,4 +30,19 @@ func TestTooLargeAmongDamaged(t *testing.T) {
 func TestLongLine(t *testing.T) {
 	catalogtest.Expect(t, all, catalogtest.Files{"a.jar": jar(t, pom, "#"+strings.Repeat("x", 100<<10)+"\n"+log4j)},
 		"java org.apache.logging.log4j:log4j-core 2.14.1 /a.jar")
+}
+
+// A value of many short lines costs no more than its bytes.
+func TestManyLines(t *testing.T) {
+	data := []byte("Bundle-Name: x\n" + strings.Repeat(" a\n", maxText/12) + "Bundle-Version: 1\n 2\n")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	m := parseManifest(data)
+	runtime.ReadMemStats(&after)
+	if name := m.values["bundle-name"]; len(name) != 1+maxText/12 || m.version() != "12" {
+		t.Errorf("%d bytes, %q", len(name), m.version())
+	}
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 16*maxText {
+		t.Errorf("%d bytes of memory", grown)
+	}
 }

@@ -17,20 +17,22 @@ func parseManifest(data []byte) *manifest {
 	m := &manifest{values: map[string]string{}}
 	s := bufio.NewScanner(bytes.NewReader(data))
 	s.Buffer(nil, maxText+1)
-	last := ""
+	key, value := "", strings.Builder{}
 	for s.Scan() {
 		line := strings.TrimSuffix(s.Text(), "\r")
 		if line == "" {
 			break
 		}
-		if rest, ok := strings.CutPrefix(line, " "); ok {
-			m.values[last] += rest
-			continue
+		text, goesOn := strings.CutPrefix(line, " ")
+		if !goesOn {
+			m.values[key] = value.String()
+			key, text, _ = strings.Cut(line, ":")
+			key, text = strings.ToLower(key), strings.TrimSpace(text)
+			value.Reset()
 		}
-		key, value, _ := strings.Cut(line, ":")
-		last = strings.ToLower(key)
-		m.values[last] = strings.TrimSpace(value)
+		value.WriteString(text)
 	}
+	m.values[key] = value.String()
 	return m
 }
 
