@@ -82,11 +82,18 @@ func (o *attachOptions) explained(ctx context.Context, err error) error {
 	return cloud.Explained(ctx, err, cloud.Asked{Flag: "--attach", As: o.as})
 }
 
-// send attaches every result to the version that was scanned.
+// always are the failures that would come with every other version as well.
+var always = map[client.Code]bool{
+	client.ErrUnreachable: true, client.ErrForeign: true, client.ErrUnsupported: true, client.ErrUnauthenticated: true,
+}
+
+// send attaches every result to the version that was scanned. What is wrong with one version,
+// such as another content by now, keeps no other from its results.
 func (o *attachOptions) send(ctx context.Context, g *globals, found []result) error {
 	if o.client == nil {
 		return nil
 	}
+	var failed []error
 	for _, r := range found {
 		if r.inventory.ID == "" {
 			continue // a template that could not be opened
@@ -95,12 +102,16 @@ func (o *attachOptions) send(ctx context.Context, g *globals, found []result) er
 		if err == nil {
 			err = o.client.PutScan(ctx, r.inventory.ID, client.Version{Tag: r.inventory.Tag}, scan)
 		}
-		if err != nil {
-			return fmt.Errorf("attach the results of %s: %w", r.inventory.Source, o.explained(ctx, err))
+		if err == nil {
+			g.say("Results attached to %s at %s", r.inventory.Source, o.registry)
+			continue
 		}
-		g.say("Results attached to %s at %s", r.inventory.Source, o.registry)
+		failed = append(failed, fmt.Errorf("attach the results of %s: %w", r.inventory.Source, o.explained(ctx, err)))
+		if ctx.Err() != nil || always[client.CodeOf(err)] {
+			break
+		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // attached is a result as the registry keeps it.
