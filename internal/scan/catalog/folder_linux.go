@@ -41,6 +41,7 @@ func openFolder(name string) (fs.FS, io.Closer, error) {
 			return b, f, nil
 		}
 	}
+	f.Close()
 	// An old kernel, or one that is told to refuse the call.
 	return openRooted(name, nil, nil)
 }
