@@ -84,6 +84,15 @@ func (f *File) Size() int64 { return f.size }
 // opens are files of at most 64 MiB.
 func (f *File) Tree() fs.FS { return guarded{f.ctx, f.root} }
 
+// Stat says what another name of the tree is. What its file system cannot say is missed.
+func (f *File) Stat(name string) (fs.FileInfo, error) {
+	info, err := fs.Stat(f.root, name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		f.failed = err
+	}
+	return info, err
+}
+
 // Open gives the file's content from its beginning. There is one content per file: to
 // open it again rewinds it.
 func (f *File) Open() (Content, error) {

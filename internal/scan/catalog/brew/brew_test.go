@@ -1,7 +1,11 @@
 package brew
 
 import (
+	"errors"
+	"io/fs"
+	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
@@ -42,4 +46,26 @@ func TestCasks(t *testing.T) {
 		"brew obsidian 1.5 /"+room+"obsidian/1.5/Obsidian.app/Contents/Info.plist",
 		"brew android-platform-tools 35.0.2 /"+room+"android-platform-tools/35.0.2/platform-tools/source.properties",
 	)
+}
+
+// broken is a tree whose disk fails in the folder of a version.
+type broken struct{ fstest.MapFS }
+
+func (b broken) Stat(name string) (fs.FileInfo, error) {
+	if strings.HasSuffix(name, "firefox/130.0.1") {
+		return nil, &fs.PathError{Op: "stat", Path: name, Err: errors.New("the disk fails")}
+	}
+	return b.MapFS.Stat(name)
+}
+
+// A version whose folder cannot be read is missed, not removed.
+func TestUnreadCask(t *testing.T) {
+	tree := broken{catalogtest.Tree(catalogtest.Files{
+		"opt/homebrew/Caskroom/firefox/.metadata/130.0.1/20240901/Casks/firefox.json": "{}",
+		"opt/homebrew/Caskroom/firefox/.metadata/120.0/20230901/Casks/firefox.json":   "{}",
+	})}
+	r, err := catalog.Scan(t.Context(), tree, catalog.Options{Extractors: []catalog.Extractor{Casks{}}})
+	if err != nil || r.Unread != 1 || len(r.Warnings) != 1 || r.Warnings[0].Odd || len(r.Packages) != 0 {
+		t.Errorf("%v: %+v", err, r)
+	}
 }

@@ -2,6 +2,7 @@ package brew
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"path"
 	"strings"
@@ -68,9 +69,12 @@ func (Casks) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, err
 		return nil, nil
 	}
 	if i := strings.LastIndex(f.Path, "/.metadata/"); i >= 0 {
-		info, err := fs.Stat(f.Tree(), f.Path[:i]+"/"+version)
-		if err != nil || !info.IsDir() {
-			return nil, nil //nolint:nilerror // it was removed, and its copy forgotten
+		info, err := f.Stat(f.Path[:i] + "/" + version)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
+			return nil, nil // it was removed, and its copy forgotten
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	return []catalog.Package{{Kind: catalog.Brew, Name: token, Version: version}}, nil
