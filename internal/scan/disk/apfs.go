@@ -41,7 +41,7 @@ func openAPFS(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
 		vols = append(vols, Volume{Name: plain(v.Name()), Format: formatAPFS, Role: role, Group: v.Group(), FS: f, Notes: c.Notes()})
 	}
 	for _, err := range c.Lost() {
-		skipped = append(skipped, failed("a volume", err))
+		skipped = append(skipped, failed("an APFS container", err))
 	}
 	if len(vols) == 0 && len(skipped) == 0 {
 		skipped = append(skipped, Skipped{Name: "an APFS container", Reason: "it has no volume"})

@@ -47,7 +47,11 @@ func OpenImage(name string) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := os.OpenRoot(filepath.Dir(target))
+	folder, err := filepath.Abs(filepath.Dir(target))
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +116,7 @@ func (o *opener) chain(name string) error {
 		if len(o.parts) == maxChain {
 			return fmt.Errorf("it lies on more than %d images", maxChain-1)
 		}
-		if name, err = below(name, names.Backing); err != nil {
+		if name, err = below(o.root.Name(), name, names.Backing); err != nil {
 			return err
 		}
 		if format = names.Format; format != "" && format != formatRaw && format != formatQCOW2 {
@@ -200,13 +204,18 @@ func (o *opener) unlike() error {
 	return nil
 }
 
-// below gives the path of what an image lies on, which must be in the folder.
-func below(name, backing string) (string, error) {
+// below gives the path in the folder of what an image in it lies on.
+func below(folder, name, backing string) (string, error) {
 	if strings.HasPrefix(backing, "json:") || protocol(backing) {
 		return "", fmt.Errorf("it lies on %q, which is no path of a file", backing)
 	}
 	to := path.Join(path.Dir(name), backing)
-	if path.IsAbs(backing) || slices.Contains(strings.Split(backing, "/"), "..") || !filepath.IsLocal(to) {
+	if in, ok := strings.CutPrefix(backing, strings.TrimSuffix(folder, "/")+"/"); ok {
+		to = in
+	} else if path.IsAbs(backing) {
+		to = backing
+	}
+	if slices.Contains(strings.Split(backing, "/"), "..") || !filepath.IsLocal(to) {
 		return "", fmt.Errorf("it lies on %q, which is not in its folder", backing)
 	}
 	return to, nil

@@ -98,7 +98,7 @@ func TestChain(t *testing.T) {
 	raw(t, filepath.Join(dir, "sub", "base.raw"), 3<<20)
 	run(t, dir, "qemu-img", "create", "-q", "-f", "qcow2", "-b", "base.raw", "-F", "raw", "sub/one.qcow2", "4M")
 	run(t, dir, "qemu-img", "create", "-q", "-f", "qcow2", "-b", "sub/one.qcow2", "-F", "qcow2", "two.qcow2", "6M")
-	run(t, dir, "qemu-img", "create", "-q", "-f", "qcow2", "-o", "compat=0.10", "-b", "two.qcow2", "-F", "qcow2", "top.qcow2")
+	run(t, dir, "qemu-img", "create", "-q", "-f", "qcow2", "-o", "compat=0.10", "-b", filepath.Join(dir, "two.qcow2"), "-F", "qcow2", "top.qcow2")
 	for _, w := range [][]string{
 		{"sub/one.qcow2", "write -P 5 100000 70000", "write -z 400000 90000"},
 		{"two.qcow2", "write -P 6 130000 10000", "write -P 7 5M 5000", "discard 1M 128k"},

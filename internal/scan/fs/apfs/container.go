@@ -33,6 +33,7 @@ type Container struct {
 	xid     uint64
 	volumes []*Volume
 	lost    []error // of volumes that cannot be read
+	cut     error   // of an image that ends before its container
 	notes   []string
 }
 
@@ -86,7 +87,7 @@ func Open(r io.ReaderAt, size int64) (*Container, error) {
 		nodes: newCache[nodeKey, *node](mostNodes / int(hint.blockSize)),
 	}
 	if want := hint.blocks; want > uint64(size)/uint64(hint.blockSize) {
-		c.note("the image is cut off: it has %d of %d blocks", size/int64(hint.blockSize), want)
+		c.cut = damaged("the image is cut off: it has %d of %d blocks", size/int64(hint.blockSize), want)
 	}
 	if err := c.choose(c.checkpoints(hint)); err != nil {
 		return nil, err
@@ -283,8 +284,15 @@ func (c *Container) volume(id uint64) (*Volume, error) {
 // Volumes lists the volumes in the order of the container.
 func (c *Container) Volumes() []*Volume { return slices.Clone(c.volumes) }
 
-// Lost says of each volume that the container names and that cannot be read why that is so.
-func (c *Container) Lost() []error { return slices.Clone(c.lost) }
+// Lost says of what the container has what cannot be read, and why: the end of an image that is
+// cut off, in which the newest state may lie, and volumes.
+func (c *Container) Lost() []error {
+	lost := slices.Clone(c.lost)
+	if c.cut != nil {
+		lost = append(lost, c.cut)
+	}
+	return lost
+}
 
 // Notes says, in sentences, what of the container was damaged and passed over when it
 // was opened.

@@ -138,6 +138,26 @@ func TestCheckpoints(t *testing.T) {
 	}
 }
 
+// TestCutOff reads what an image has that ends before its container, and says so: the newest
+// state may have been behind its end.
+func TestCutOff(t *testing.T) {
+	m, l := write(t, apfstest.Container{Volumes: []apfstest.Volume{{Name: "v", Files: one("name")}}})
+	for _, n := range []uint64{0, l.Checkpoints[0], l.Checkpoints[1]} {
+		b := m.block(n)
+		binary.LittleEndian.PutUint64(b[40:], 1000)
+		apfstest.Seal(b)
+	}
+	c, err := m.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lost := c.Lost(); len(lost) != 1 || !errors.Is(lost[0], apfs.ErrDamaged) || !strings.Contains(lost[0].Error(), "of 1000 blocks") {
+		t.Errorf("%v", lost)
+	}
+	f, err := c.Volumes()[0].FS()
+	is(t, f, err, "name")
+}
+
 // TestLostVolume reads the other volumes of a container when one is damaged.
 func TestLostVolume(t *testing.T) {
 	m, l := write(t, apfstest.Container{Volumes: []apfstest.Volume{{Name: "lost", Files: one("lost")}, {Name: "kept", Files: one("kept")}}})

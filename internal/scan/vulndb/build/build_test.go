@@ -187,6 +187,11 @@ func TestFailureLeavesTheTarget(t *testing.T) {
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing input: %v", err)
 	}
+	other := t.TempDir()
+	check(t, os.WriteFile(filepath.Join(other, "README"), []byte("no feed"), 0o600))
+	if _, err := build.Build(t.Context(), build.Options{Inputs: []string{other}, Target: target}); err == nil || !strings.Contains(err.Error(), "no record of an advisory is in "+other) {
+		t.Errorf("no feed: %v", err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := build.Build(ctx, build.Options{Inputs: []string{fixtures}, Target: target}); !errors.Is(err, context.Canceled) {

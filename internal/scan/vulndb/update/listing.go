@@ -156,5 +156,9 @@ func examine(ctx context.Context, path string) (vulndb.Info, error) {
 	if err := errors.Join(err, db.Close()); err != nil {
 		return vulndb.Info{}, fmt.Errorf("%s: %w", path, err)
 	}
-	return db.Info(), nil
+	info := db.Info()
+	if info.Advisories+info.Vulnerabilities+info.Applicabilities == 0 {
+		return info, fmt.Errorf("%s: there is nothing in this vulnerability database", path)
+	}
+	return info, nil
 }

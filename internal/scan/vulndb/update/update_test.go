@@ -407,6 +407,16 @@ func TestExportAndImport(t *testing.T) {
 	if _, err := Import(t.Context(), from.Target, to); err != nil {
 		t.Errorf("a bare database: %v", err)
 	}
+	empty := filepath.Join(t.TempDir(), "empty.db")
+	f, err := os.Create(empty)
+	check(t, err)
+	defer f.Close()
+	w, err := vulndb.NewWriter(f, day)
+	check(t, err)
+	check(t, w.Close(nil))
+	if _, err := Import(t.Context(), empty, to); err == nil || !strings.Contains(err.Error(), "there is nothing in this vulnerability database") {
+		t.Errorf("an empty database: %v", err)
+	}
 	before, err := os.ReadFile(to.Target)
 	check(t, err)
 	taken := 0 // some bits mean nothing to zstd
