@@ -57,7 +57,7 @@ func (o *explainOptions) run(ctx context.Context, id, name string) error {
 	if err != nil {
 		return cli.Usage(err)
 	}
-	p.BundleID = o.bundle
+	p.BundleIDs = []string{o.bundle}
 	p = scan.Complete(p)
 	s, err := o.settings()
 	if err != nil {

@@ -61,8 +61,8 @@ func (s *shelf) add(p Package) {
 		return
 	}
 	h := &held{Package: p, entries: 1}
-	h.Name, h.Version, h.BundleID = strings.Clone(p.Name), strings.Clone(p.Version), strings.Clone(p.BundleID)
-	h.Licenses, h.Locations = cloned(nil, p.Licenses), slices.Clone(p.Locations)
+	h.Name, h.Version = strings.Clone(p.Name), strings.Clone(p.Version)
+	h.BundleIDs, h.Licenses, h.Locations = cloned(nil, p.BundleIDs), cloned(nil, p.Licenses), slices.Clone(p.Locations)
 	h.key = key{k.kind, h.Name, h.Version}
 	if k.name != h.Name {
 		h.key.name = strings.Clone(k.name)
@@ -91,9 +91,11 @@ func (h *held) size() int64 {
 
 // variable is the part of size that grows when the package is found again.
 func (h *held) variable() int64 {
-	n := int64(len(h.Locations)+len(h.Licenses)) * 16
-	for _, l := range h.Licenses {
-		n += int64(len(l))
+	n := int64(len(h.Locations)) * 16
+	for _, list := range [][]string{h.BundleIDs, h.Licenses} {
+		for _, text := range list {
+			n += 16 + int64(len(text))
+		}
 	}
 	return n
 }
@@ -104,14 +106,12 @@ func (h *held) join(p Package) {
 	if p.Name < h.Name {
 		h.Name = strings.Clone(p.Name)
 	}
-	if p.BundleID != "" && (h.BundleID == "" || p.BundleID < h.BundleID) {
-		h.BundleID = strings.Clone(p.BundleID)
-	}
 	for _, l := range p.Locations { // one file may name a package very often
 		if n := len(h.Locations); n == 0 || h.Locations[n-1] != l {
 			h.Locations = append(h.Locations, l)
 		}
 	}
+	h.BundleIDs = cloned(h.BundleIDs, p.BundleIDs)
 	h.Licenses = cloned(h.Licenses, p.Licenses)
 	h.Replaced = h.Replaced && p.Replaced
 }
@@ -122,6 +122,7 @@ func (s *shelf) packages() []Package {
 	for _, h := range s.first.cut() {
 		p := h.Package
 		p.Locations = sorted(p.Locations)
+		p.BundleIDs = sorted(p.BundleIDs)
 		p.Licenses = sorted(p.Licenses)
 		p.Language = languages[p.Kind]
 		p.PURL = packageURL(p)

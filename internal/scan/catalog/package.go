@@ -38,8 +38,9 @@ type Package struct {
 	// scanned, with a leading slash.
 	Locations []string
 
-	// BundleID is that of a macOS application; "" otherwise.
-	BundleID string
+	// BundleIDs are those of macOS applications, sorted: anybody may call theirs like another.
+	// "" is that of one which has none. Nil for other kinds.
+	BundleIDs []string
 	// Replaced says that its code is not that of its name and version (a Go module with a
 	// replace directive, a local checkout), so that advisories say nothing of it.
 	Replaced bool

@@ -82,7 +82,7 @@ func manyPackages(t testing.TB, db *vulndb.DB, n int) []catalog.Package {
 			out = append(out, pkg(catalog.Brew, brews[i], "3.1.0"))
 		case i == len(brews):
 			out = append(out, pkg(catalog.MacOSApp, "Google Chrome", "100.0.1"))
-			out[i].BundleID = "com.google.Chrome"
+			out[i].BundleIDs = []string{"com.google.Chrome"}
 		case i%10 == 0:
 			out = append(out, known[i*len(known)/n])
 		default:

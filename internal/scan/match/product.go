@@ -64,7 +64,7 @@ func (j *judge) newItem(p *catalog.Package) item {
 	}
 	// A name that was made up counts when NVD has it letter by letter. An application that
 	// says nothing of its maker could be anybody's of that name.
-	if p.Kind == catalog.MacOSApp && p.BundleID == "" {
+	if p.Kind == catalog.MacOSApp && strings.Join(p.BundleIDs, "") == "" {
 		it.products = slices.DeleteFunc(it.products, func(n cpe.Product) bool { return !n.Curated })
 	}
 	return it

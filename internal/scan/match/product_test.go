@@ -178,14 +178,15 @@ func TestNames(t *testing.T) {
 			ID: "CVE-2024-" + string(rune('1'+i)), Nodes: []vulndb.Node{anyOf(criterion(part+name+":*"+rest, "<", "200"))},
 		})
 	}
-	app := func(name, bundle string) catalog.Package {
+	app := func(name string, bundles ...string) catalog.Package {
 		p := pkg(catalog.MacOSApp, name, "1.0")
-		p.BundleID = bundle
+		p.BundleIDs = bundles
 		return p
 	}
 	r := run(t, db, match.Options{}, app("Google Chrome", "com.google.Chrome"), app("Chrome", "com.evil.Chrome"), app("nobody", ""), app("Tool", "com.maker.Tool"),
+		app("Beside", "com.evil.Chrome", "com.google.Chrome"), app("Tool", "", "com.evil.Tool", "com.maker.Tool"), app("nobody", "", "com.evil.nobody"),
 		pkg(catalog.Brew, "openssl@3", "3.0.8_1"), pkg(catalog.System, "macOS", "14.5"), pkg(catalog.NPM, "openssl", "1.0.0"))
-	expect(t, found(r), "Google Chrome 1.0 CVE-2024-1 < 200", "Tool 1.0 CVE-2024-5 < 200", "macOS 14.5 CVE-2024-2 < 200", "openssl@3 3.0.8_1 CVE-2024-3 < 200")
+	expect(t, found(r), "Beside 1.0 CVE-2024-1 < 200", "Google Chrome 1.0 CVE-2024-1 < 200", "Tool 1.0 CVE-2024-5 < 200", "Tool 1.0 CVE-2024-5 < 200", "macOS 14.5 CVE-2024-2 < 200", "openssl@3 3.0.8_1 CVE-2024-3 < 200")
 }
 
 // The version of macOS counts once it was found.

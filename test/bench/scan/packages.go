@@ -49,7 +49,7 @@ func writePackages(to, database string) error {
 			*p = packageOf(catalog.Brew, brews[i], "3.1.0")
 		case i == len(brews):
 			*p = packageOf(catalog.MacOSApp, "Google Chrome", "100.0.1")
-			p.BundleID = "com.google.Chrome"
+			p.BundleIDs = []string{"com.google.Chrome"}
 		case i%10 == 0:
 			*p = known[i*len(known)/matched]
 		default:

@@ -60,8 +60,8 @@ func Lines(r *catalog.Result) []string {
 		if len(p.Licenses) > 0 {
 			line += " [" + strings.Join(p.Licenses, ", ") + "]"
 		}
-		if p.BundleID != "" {
-			line += " <" + p.BundleID + ">"
+		if ids := strings.Join(p.BundleIDs, ", "); ids != "" {
+			line += " <" + ids + ">"
 		}
 		if p.Replaced {
 			line += " (replaced)"

@@ -46,27 +46,73 @@ var curated = sync.OnceValue(func() map[string][]Product {
 	return out
 })
 
-// Products names a package: as the table does, or else by a guess.
+// Products names a package: as the table does, or else by a guess. What it may be is named
+// each by itself, those in the table first, so that none hides another.
 func Products(p catalog.Package) []Product {
-	for _, k := range keys(p) {
-		if found := curated()[k]; len(found) > 0 {
-			return slices.Clone(found)
+	var names, guesses []Product
+	all := identities(p)
+	for _, id := range all {
+		found := inTable(p, id)
+		names = append(names, found...)
+		if len(found) == 0 && (id != "" || len(all) == 1) {
+			guesses = append(guesses, guess(p, id)...)
 		}
 	}
-	return guess(p)
+	seen := map[Product]bool{}
+	return slices.DeleteFunc(append(names, guesses...), func(n Product) bool {
+		n.Curated = false
+		known := seen[n]
+		seen[n] = true
+		return known
+	})
+}
+
+// The identities of a package of Homebrew: formulae and casks of one name are something else
+// at times ("docker").
+const formula, cask = "brew", "cask"
+
+// identities tell apart what may have one kind, name and version: applications by their
+// bundle identifiers, formulae and casks by where they lie. Others have one, "".
+func identities(p catalog.Package) []string {
+	switch {
+	case p.Kind == catalog.MacOSApp && len(p.BundleIDs) > 0:
+		return p.BundleIDs
+	case p.Kind == catalog.Brew && len(p.Locations) > 0:
+		var out []string
+		for _, l := range p.Locations {
+			id := formula
+			if strings.Contains(l, "/Caskroom/") {
+				id = cask
+			}
+			if !slices.Contains(out, id) {
+				out = append(out, id)
+			}
+		}
+		return out
+	case p.Kind == catalog.Brew:
+		return []string{formula}
+	}
+	return []string{""}
+}
+
+// inTable gives what the table calls one identity of a package.
+func inTable(p catalog.Package, id string) []Product {
+	for _, k := range keys(p, id) {
+		if found := curated()[k]; len(found) > 0 {
+			return found
+		}
+	}
+	return nil
 }
 
 // keys are the places in the table where a package may stand, the surest first.
-func keys(p catalog.Package) []string {
+func keys(p catalog.Package, id string) []string {
 	base, _, _ := strings.Cut(p.Name, "@")
 	switch p.Kind {
 	case catalog.Brew:
-		if isCask(p) {
-			return []string{"cask\t" + p.Name, "cask\t" + base}
-		}
-		return []string{"brew\t" + p.Name, "brew\t" + base}
+		return []string{id + "\t" + p.Name, id + "\t" + base}
 	case catalog.MacOSApp:
-		return []string{"app\t" + p.BundleID, "name\t" + nameOf(p)}
+		return []string{"app\t" + id, "name\t" + nameOf(p, id)}
 	case catalog.Pod:
 		return []string{"pod\t" + p.Name}
 	default:
@@ -76,17 +122,11 @@ func keys(p catalog.Package) []string {
 
 // nameOf is the name of an application if its bundle identifier cannot mean another: that
 // of a helper says what it helps, and begins like that of the application.
-func nameOf(p catalog.Package) string {
-	if p.BundleID == "" || strings.HasPrefix(p.BundleID, "com.apple.") {
+func nameOf(p catalog.Package, bundleID string) string {
+	if bundleID == "" || strings.HasPrefix(bundleID, "com.apple.") {
 		return p.Name
 	}
 	return ""
-}
-
-// isCask says whether a package of Homebrew is a cask: formulae of the same name are
-// something else at times ("docker").
-func isCask(p catalog.Package) bool {
-	return slices.ContainsFunc(p.Locations, func(l string) bool { return strings.Contains(l, "/Caskroom/") })
 }
 
 // targets are what the packages of a kind run in.
@@ -94,8 +134,8 @@ var targets = map[catalog.Kind]string{
 	catalog.NPM: "node.js", catalog.Python: "python", catalog.Gem: "ruby", catalog.Rust: "rust", catalog.Go: "go",
 }
 
-// guess makes a name up from that of the package.
-func guess(p catalog.Package) []Product {
+// guess makes a name up from that of the package and what identifies it.
+func guess(p catalog.Package, id string) []Product {
 	target := targets[p.Kind]
 	vendor, product := p.Name, p.Name
 	switch p.Kind {
@@ -112,16 +152,16 @@ func guess(p catalog.Package) []Product {
 		vendor, _, _ = strings.Cut(p.Name, "@")
 		product = vendor
 	case catalog.MacOSApp:
-		if p.BundleID != "" {
-			vendor = organisation(p.BundleID)
+		if id != "" {
+			vendor = organisation(id)
 		}
 	case catalog.System:
 		vendor, product = "apple", "macos"
 	case catalog.Gem, catalog.Python, catalog.Rust, catalog.Pod:
 	}
 	out := Product{Vendor: plain(vendor), Product: plain(product), TargetSW: target}
-	if out.Product == "" { // of letters that a CPE cannot hold
-		out.Product = plain(p.BundleID[strings.LastIndexByte(p.BundleID, '.')+1:])
+	if out.Product == "" && p.Kind == catalog.MacOSApp { // of letters that a CPE cannot hold
+		out.Product = plain(id[strings.LastIndexByte(id, '.')+1:])
 	}
 	if out.Product == "" {
 		out.Product = "unknown"
@@ -182,6 +222,10 @@ func plain(name string) string {
 	return strings.Trim(name, "_")
 }
 
+// mostNames is how many names of a package are shown. One has a few, unless somebody made
+// applications of one name with very many bundle identifiers; matched is with all.
+const mostNames = 20
+
 // Of gives the CPEs of a package as formatted strings: each name without the software that it
 // runs in, as people write it when they ignore a package, and with it where there is one.
 func Of(p catalog.Package) []string {
@@ -191,7 +235,8 @@ func Of(p catalog.Package) []string {
 	if p.Kind == catalog.System {
 		part = "o"
 	}
-	for _, name := range Products(p) {
+	names := Products(p)
+	for _, name := range names[:min(len(names), mostNames)] {
 		a := wfn.Attributes{
 			Part: part, Vendor: attribute(name.Vendor), Product: attribute(name.Product), Version: version,
 		}

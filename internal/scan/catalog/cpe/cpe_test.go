@@ -1,6 +1,7 @@
 package cpe
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,10 +24,10 @@ func TestOf(t *testing.T) {
 		{catalog.Package{Kind: catalog.Brew, Name: "docker", Version: "26.0.0"}, "cpe:2.3:a:docker:docker:26.0.0:*:*:*:*:*:*:*"},
 		{catalog.Package{Kind: catalog.Brew, Name: "docker-desktop", Version: "4.30.0,149", Locations: cask}, "cpe:2.3:a:docker:docker_desktop:4.30.0:*:*:*:*:*:*:*"},
 		{catalog.Package{Kind: catalog.Brew, Name: "tree", Version: "2.1.1"}, "cpe:2.3:a:tree:tree:2.1.1:*:*:*:*:*:*:*"},
-		{catalog.Package{Kind: catalog.MacOSApp, Name: "Google Chrome", Version: "140.0.1", BundleID: "com.google.Chrome"}, "cpe:2.3:a:google:chrome:140.0.1:*:*:*:*:*:*:*"},
-		{catalog.Package{Kind: catalog.MacOSApp, Name: "iCloud", Version: "1.0", BundleID: "com.apple.iCloud.helper"}, "cpe:2.3:a:apple:icloud:1.0:*:*:*:*:*:*:*"},
-		{catalog.Package{Kind: catalog.MacOSApp, Name: "Foo Bar", Version: "2.0b1", BundleID: "org.example.foo"}, "cpe:2.3:a:example:foo_bar:2.0b1:*:*:*:*:*:*:*"},
-		{catalog.Package{Kind: catalog.MacOSApp, Name: "微信", Version: "3.8", BundleID: "com.tencent.other"}, "cpe:2.3:a:tencent:other:3.8:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.MacOSApp, Name: "Google Chrome", Version: "140.0.1", BundleIDs: []string{"com.google.Chrome"}}, "cpe:2.3:a:google:chrome:140.0.1:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.MacOSApp, Name: "iCloud", Version: "1.0", BundleIDs: []string{"com.apple.iCloud.helper"}}, "cpe:2.3:a:apple:icloud:1.0:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.MacOSApp, Name: "Foo Bar", Version: "2.0b1", BundleIDs: []string{"org.example.foo"}}, "cpe:2.3:a:example:foo_bar:2.0b1:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.MacOSApp, Name: "微信", Version: "3.8", BundleIDs: []string{"com.tencent.other"}}, "cpe:2.3:a:tencent:other:3.8:*:*:*:*:*:*:*"},
 		{catalog.Package{Kind: catalog.NPM, Name: "@babel/core", Version: "7.0.0"}, "cpe:2.3:a:babel:core:7.0.0:*:*:*:*:node.js:*:*"},
 		{catalog.Package{Kind: catalog.Python, Name: "Jinja2", Version: "3.1"}, "cpe:2.3:a:jinja2:jinja2:3.1:*:*:*:*:python:*:*"},
 		{catalog.Package{Kind: catalog.Gem, Name: "rack", Version: "0.1.8"}, "cpe:2.3:a:rack:rack:0.1.8:*:*:*:*:ruby:*:*"},
@@ -45,11 +46,50 @@ func TestOf(t *testing.T) {
 	}
 }
 
+// Things of one kind, name and version are one package: none takes the name of another.
+func TestEachIdentityIsNamed(t *testing.T) {
+	app := func(ids ...string) catalog.Package {
+		return catalog.Package{Kind: catalog.MacOSApp, Name: "Firefox", Version: "100.0", BundleIDs: ids}
+	}
+	brew := func(locations ...string) catalog.Package {
+		return catalog.Package{Kind: catalog.Brew, Name: "docker", Version: "4.0", Locations: locations}
+	}
+	for _, c := range []struct {
+		p    catalog.Package
+		want string
+	}{
+		{app("org.mozilla.firefox"), "mozilla:firefox!"},
+		{app("com.example.shim", "org.mozilla.firefox"), "mozilla:firefox! example:firefox"},
+		{app("", "com.example.shim"), "mozilla:firefox! example:firefox"},
+		{app("com.example.a", "com.example.b", "net.mozilla.x"), "example:firefox mozilla:firefox"},
+		{catalog.Package{Kind: catalog.MacOSApp, Name: "Own", Version: "1", BundleIDs: []string{"", "com.example.own"}}, "example:own"},
+		{brew(), "docker:docker! mobyproject:moby!"},
+		{brew("/opt/homebrew/Cellar/docker/4.0/INSTALL_RECEIPT.json"), "docker:docker! mobyproject:moby!"},
+		{brew("/opt/homebrew/Caskroom/docker/4.0/Docker.app"), "docker:docker"},
+		{brew("/opt/homebrew/Caskroom/docker/4.0/Docker.app", "/opt/homebrew/Cellar/docker/4.0/INSTALL_RECEIPT.json"), "docker:docker! mobyproject:moby!"},
+	} {
+		var got []string
+		for _, n := range Products(c.p) {
+			got = append(got, n.Vendor+":"+n.Product+map[bool]string{true: "!"}[n.Curated])
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s %q %q: got %q, want %q", c.p.Name, c.p.BundleIDs, c.p.Locations, got, c.want)
+		}
+	}
+	many := app()
+	for i := range 1000 {
+		many.BundleIDs = append(many.BundleIDs, fmt.Sprintf("com.x%d.firefox", i))
+	}
+	if all, shown := len(Products(many)), len(Of(many)); all != 1000 || shown != mostNames {
+		t.Errorf("of 1000 names %d are asked and %d shown", all, shown)
+	}
+}
+
 // The default of the list of ignored packages is this name, which has to be met exactly.
 func TestICloudBindsToDefaultExclusion(t *testing.T) {
 	for _, id := range []string{"", "com.apple.iCloud", "com.apple.CloudDocs.iCloud"} {
 		var uris []string
-		for _, c := range Of(catalog.Package{Kind: catalog.MacOSApp, Name: "iCloud", Version: "1.0", BundleID: id}) {
+		for _, c := range Of(catalog.Package{Kind: catalog.MacOSApp, Name: "iCloud", Version: "1.0", BundleIDs: []string{id}}) {
 			a, err := wfn.UnbindFmtString(c)
 			if err != nil {
 				t.Fatal(err)
@@ -96,7 +136,7 @@ func FuzzOf(f *testing.F) {
 	f.Add("a:b", "1 2", ".")
 	f.Fuzz(func(t *testing.T, name, version, id string) {
 		for _, k := range append([]catalog.Kind{catalog.System}, catalog.Kinds...) {
-			all := Of(catalog.Package{Kind: k, Name: name, Version: version, BundleID: id})
+			all := Of(catalog.Package{Kind: k, Name: name, Version: version, BundleIDs: []string{id}})
 			if len(all) == 0 {
 				t.Fatalf("%s %q has no CPE", k, name)
 			}

@@ -61,7 +61,7 @@ func (Applications) Extract(_ context.Context, f *catalog.File) ([]catalog.Packa
 	folder := strings.TrimSuffix(path.Base(strings.TrimSuffix(f.Path, "/Contents/Info.plist")), ".app")
 	p := catalog.Package{
 		Kind: catalog.MacOSApp, Name: first(b.DisplayName, b.Name, folder), Version: first(b.Short, b.Version),
-		BundleID: first(b.Identifier),
+		BundleIDs: []string{first(b.Identifier)},
 	}
 	if p.Version == "" {
 		return nil, nil // some helpers have none

@@ -45,6 +45,20 @@ func TestApplications(t *testing.T) {
 	)
 }
 
+// Anybody may call an application like another: the package is all of them.
+func TestApplicationsOfOneName(t *testing.T) {
+	firefox := func(id string) string {
+		return list(t, plist.XMLFormat, values{"CFBundleName": "Firefox", "CFBundleShortVersionString": "100.0", "CFBundleIdentifier": id})
+	}
+	const plists = ".app/Contents/Info.plist"
+	catalogtest.Expect(t, []catalog.Extractor{Applications{}}, catalogtest.Files{
+		"Applications/Firefox" + plists: firefox("org.mozilla.firefox"),
+		"Users/x/Firefox" + plists:      firefox("com.example.shim"),
+		"Users/y/Firefox" + plists:      firefox("com.example.shim"),
+		"Users/z/Firefox" + plists:      firefox(""),
+	}, "macos-app Firefox 100.0 /Applications/Firefox"+plists+" /Users/x/Firefox"+plists+" /Users/y/Firefox"+plists+" /Users/z/Firefox"+plists+" <, com.example.shim, org.mozilla.firefox>")
+}
+
 func TestSystem(t *testing.T) {
 	catalogtest.Expect(t, []catalog.Extractor{System{}}, catalogtest.Files{
 		"System/Library/CoreServices/SystemVersion.plist": list(t, plist.XMLFormat, values{"ProductName": "macOS", "ProductVersion": "14.5"}),

@@ -116,6 +116,25 @@ func TestSpellingsOfOnePackageAreOne(t *testing.T) {
 	expect(t, shape(t, l), "python typing-extensions 1 [/b] []")
 }
 
+func TestApplicationsOfOneNameAreOne(t *testing.T) {
+	l := fresh(t)
+	for _, id := range []string{"org.mozilla.firefox", "com.example.shim", ""} {
+		put(t, l, day, File{Path: "at " + id, Mark: 1, Packages: []catalog.Package{{Kind: catalog.MacOSApp, Name: "Firefox", Version: "100.0", BundleIDs: []string{id}}}})
+	}
+	ids := func() []string {
+		list, _, err := l.Packages(0, time.Time{}, 10)
+		if err != nil || len(list) != 1 || !strings.Contains(list[0].CPEs[0], ":mozilla:firefox:") {
+			t.Fatalf("%+v %v", list, err)
+		}
+		return list[0].BundleIDs
+	}
+	expect(t, ids(), "", "com.example.shim", "org.mozilla.firefox")
+	if _, err := l.Put(Batch{Drop: []string{"at com.example.shim"}}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, ids(), "", "org.mozilla.firefox")
+}
+
 func TestSweepDropsWhatIsGoneAndNothingElse(t *testing.T) {
 	l := fresh(t)
 	var files []File
@@ -453,7 +472,7 @@ func TestRecordsComeBack(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(back, f) {
 		t.Errorf("%+v %v", back, err)
 	}
-	p := catalog.Package{Kind: catalog.MacOSApp, Name: "A", Version: "1", BundleID: "x.a", Replaced: true, Licenses: []string{"MIT", "X"}}
+	p := catalog.Package{Kind: catalog.MacOSApp, Name: "A", Version: "1", BundleIDs: []string{"x.a"}, Replaced: true, Licenses: []string{"MIT", "X"}}
 	got, err := readPlace(appendPlace(nil, &p), packageRecord{kind: p.Kind, name: "A", version: "1"})
 	if err != nil || !reflect.DeepEqual(got, p) {
 		t.Errorf("%+v %v", got, err)

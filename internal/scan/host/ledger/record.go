@@ -94,7 +94,7 @@ func appendPlace(b []byte, p *catalog.Package) []byte {
 	if p.Name != nameOf(p) {
 		flags |= spelled
 	}
-	if p.BundleID != "" {
+	if len(p.BundleIDs) > 0 {
 		flags |= bundled
 	}
 	if len(p.Licenses) > 0 {
@@ -105,7 +105,7 @@ func appendPlace(b []byte, p *catalog.Package) []byte {
 		b = appendText(b, p.Name)
 	}
 	if flags&bundled != 0 {
-		b = appendText(b, p.BundleID)
+		b = appendText(b, p.BundleIDs[0]) // a file is of one application
 	}
 	if flags&licensed != 0 {
 		b = appendTexts(b, p.Licenses)
@@ -128,7 +128,7 @@ func readPlace(b []byte, of packageRecord) (catalog.Package, error) {
 		p.Name = r.text()
 	}
 	if flags&bundled != 0 {
-		p.BundleID = r.text()
+		p.BundleIDs = []string{r.text()}
 	}
 	if flags&licensed != 0 {
 		p.Licenses = r.texts()

@@ -135,7 +135,7 @@ func checkProducts(t *testing.T, folder string) {
 	db := database(t, folder)
 	asked, different := 0, 0
 	for _, key := range slices.Sorted(maps.Keys(products)) {
-		p := catalog.Package{Kind: catalog.MacOSApp, Name: key, BundleID: key, Locations: []string{"/found"}}
+		p := catalog.Package{Kind: catalog.MacOSApp, Name: key, BundleIDs: []string{key}, Locations: []string{"/found"}}
 		if name, ok := strings.CutPrefix(key, "brew/"); ok {
 			p = catalog.Package{Kind: catalog.Brew, Name: name, Locations: []string{"/found"}}
 		}

@@ -67,7 +67,7 @@ var products = map[string][]string{
 // name without that.
 func productsOf(p *catalog.Package) []string {
 	if p.Kind == catalog.MacOSApp {
-		return products[p.BundleID]
+		return products[strings.Join(p.BundleIDs, "")]
 	}
 	name, _, _ := strings.Cut(p.Name, "@")
 	return products["brew/"+name]

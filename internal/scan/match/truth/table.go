@@ -79,7 +79,7 @@ func row(f []string) (Row, error) {
 		switch key {
 		case "":
 		case "bundle":
-			r.Package.BundleID = value
+			r.Package.BundleIDs = []string{value}
 		case "location":
 			r.Package.Locations = []string{value}
 		case "replaced":

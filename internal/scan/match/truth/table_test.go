@@ -36,7 +36,7 @@ func TestTableIsWhole(t *testing.T) {
 		}
 		expected[r.Stratum][r.Affected]++
 		p := r.Package
-		key := strings.Join([]string{string(p.Kind), p.Name, p.Version, p.BundleID, strings.Join(p.Locations, " "), r.Vulnerability, map[bool]string{true: "replaced"}[p.Replaced]}, "\t")
+		key := strings.Join([]string{string(p.Kind), p.Name, p.Version, strings.Join(p.BundleIDs, " "), strings.Join(p.Locations, " "), r.Vulnerability, map[bool]string{true: "replaced"}[p.Replaced]}, "\t")
 		if before := seen[key]; before != 0 {
 			t.Errorf("%v is there before, in line %d", &r, before)
 		}
