@@ -185,7 +185,11 @@ func parsePURL(text string) (p catalog.Package, err error) {
 	if u.Namespace != "" {
 		name = u.Namespace + map[bool]string{true: ":", false: "/"}[kind == catalog.Java] + u.Name
 	}
-	return catalog.Package{Kind: kind, Name: name, Version: u.Version}, nil
+	version := u.Version
+	if kind == catalog.Gem && u.Qualifiers.Map()["platform"] == "java" {
+		version += catalog.ForJRuby
+	}
+	return catalog.Package{Kind: kind, Name: name, Version: version}, nil
 }
 
 // vulnerabilityID gives an id as it is written; CVE ids may be given in small letters.

@@ -23,6 +23,9 @@ const (
 // Kinds lists them in the order in which they are counted and shown.
 var Kinds = []Kind{Gem, Python, NPM, Java, Go, Rust, Brew, MacOSApp, Pod}
 
+// ForJRuby ends the version of a gem that is built for JRuby.
+const ForJRuby = "-java"
+
 // Package is one version of a package, and everywhere it was found.
 type Package struct {
 	Kind    Kind

@@ -41,9 +41,13 @@ func packageURL(p Package) string {
 		if slash := strings.LastIndexByte(u.Name, '/'); slash >= 0 {
 			u.Namespace, u.Name = u.Name[:slash], u.Name[slash+1:]
 		}
+	case Gem:
+		if version, ok := strings.CutSuffix(p.Version, ForJRuby); ok {
+			u.Version, u.Qualifiers = version, packageurl.QualifiersFromMap(map[string]string{"platform": "java"})
+		}
 	case MacOSApp, System:
 		u.Namespace = "macos"
-	case Gem, Rust, Brew, Pod:
+	case Rust, Brew, Pod:
 	}
 	return u.ToString()
 }

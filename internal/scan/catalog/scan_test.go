@@ -97,7 +97,7 @@ func TestScanIsDeterministic(t *testing.T) {
 
 func TestPackagesAreFinished(t *testing.T) {
 	r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"list": "npm @babel/core 7.0.0\ngo github.com/BurntSushi/toml v1.6.0\njava org.x:y 1\n" +
-		"python Zope.Interface_x 1\nbrew openssl@3 3.0_1\nmacos-app App 1\ngem a 1\nrust b 1+c\npod D 1\nmacos macOS 14"}),
+		"python Zope.Interface_x 1\nbrew openssl@3 3.0_1\nmacos-app App 1\ngem a 1\ngem a 1-java\nrust b 1+c\npod D 1\nmacos macOS 14"}),
 		catalog.Options{Extractors: list("list"), CPEs: func(p catalog.Package) []string { return []string{"cpe of " + p.Name} }})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestPackagesAreFinished(t *testing.T) {
 	for _, want := range []string{
 		"pkg:npm/%40babel/core@7.0.0 javascript cpe of @babel/core", "pkg:golang/github.com/burntsushi/toml@v1.6.0 go cpe of github.com/BurntSushi/toml",
 		"pkg:maven/org.x/y@1 java cpe of org.x:y", "pkg:pypi/zope.interface-x@1 python cpe of Zope.Interface_x",
-		"pkg:brew/openssl%403@3.0_1  cpe of openssl@3", "pkg:generic/macos/App@1  cpe of App", "pkg:gem/a@1 ruby cpe of a",
+		"pkg:brew/openssl%403@3.0_1  cpe of openssl@3", "pkg:generic/macos/App@1  cpe of App", "pkg:gem/a@1 ruby cpe of a", "pkg:gem/a@1?platform=java ruby cpe of a",
 		"pkg:cargo/b@1%2Bc rust cpe of b", "pkg:cocoapods/D@1 swift cpe of D", "pkg:generic/macos/macOS@14  cpe of macOS",
 	} {
 		if !got[want] {

@@ -269,7 +269,9 @@ func versionOf(p catalog.Package) string {
 		}
 	case catalog.Go:
 		v = strings.TrimSuffix(strings.TrimPrefix(v, "v"), "+incompatible")
-	case catalog.Gem, catalog.Python, catalog.NPM, catalog.Java, catalog.Rust, catalog.MacOSApp, catalog.Pod, catalog.System:
+	case catalog.Gem:
+		v = strings.TrimSuffix(v, catalog.ForJRuby)
+	case catalog.Python, catalog.NPM, catalog.Java, catalog.Rust, catalog.MacOSApp, catalog.Pod, catalog.System:
 	}
 	return plain(v)
 }

@@ -31,6 +31,7 @@ func TestOf(t *testing.T) {
 		{catalog.Package{Kind: catalog.NPM, Name: "@babel/core", Version: "7.0.0"}, "cpe:2.3:a:babel:core:7.0.0:*:*:*:*:node.js:*:*"},
 		{catalog.Package{Kind: catalog.Python, Name: "Jinja2", Version: "3.1"}, "cpe:2.3:a:jinja2:jinja2:3.1:*:*:*:*:python:*:*"},
 		{catalog.Package{Kind: catalog.Gem, Name: "rack", Version: "0.1.8"}, "cpe:2.3:a:rack:rack:0.1.8:*:*:*:*:ruby:*:*"},
+		{catalog.Package{Kind: catalog.Gem, Name: "rack", Version: "0.1.8-java"}, "cpe:2.3:a:rack:rack:0.1.8:*:*:*:*:ruby:*:*"},
 		{catalog.Package{Kind: catalog.Java, Name: "org.apache.logging.log4j:log4j-core", Version: "2.14.1"}, "cpe:2.3:a:apache:log4j-core:2.14.1:*:*:*:*:*:*:*"},
 		{catalog.Package{Kind: catalog.Go, Name: "github.com/gin-gonic/gin/v2", Version: "v1.2.3+incompatible"}, "cpe:2.3:a:gin-gonic:gin:1.2.3:*:*:*:*:go:*:*"},
 		{catalog.Package{Kind: catalog.Go, Name: "stdlib", Version: "1.22.3"}, "cpe:2.3:a:golang:go:1.22.3:*:*:*:*:*:*:*"},

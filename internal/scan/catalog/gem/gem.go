@@ -61,9 +61,10 @@ func (Installed) Extract(_ context.Context, f *catalog.File) ([]catalog.Package,
 
 func parse(spec string) catalog.Package {
 	p := catalog.Package{Kind: catalog.Gem}
+	platform := ""
 	for line := range strings.Lines(spec) {
 		if m := stub.FindStringSubmatch(line); m != nil && p.Name == "" {
-			p.Name, p.Version = m[1], m[2]
+			p.Name, p.Version, platform = m[1], m[2], m[3]
 			continue
 		}
 		if m := list.FindStringSubmatch(line); m != nil {
@@ -83,11 +84,23 @@ func parse(spec string) catalog.Package {
 			p.Name = v[0]
 		case m[1] == "version" && p.Version == "":
 			p.Version = v[0]
+		case m[1] == "platform" && platform == "":
+			platform = v[0]
 		case m[1] == "license":
 			p.Licenses = append(p.Licenses, v[0])
 		}
 	}
+	p.Version = built(p.Version, platform)
 	return p
+}
+
+// built is a version with the platform where it is JRuby: what is for it holds libraries of
+// Java, of which there are advisories. For any other machine a gem is made of the same.
+func built(version, platform string) string {
+	if version != "" && (platform == "jruby" || strings.Contains(platform, "java")) {
+		return version + catalog.ForJRuby
+	}
+	return version
 }
 
 // value gives the text of a match, if it is one without anything to be filled in.

@@ -28,10 +28,8 @@ func (Lock) Claim() catalog.Claim {
 func (Lock) Wants(p string) bool { return !catalog.WithinPackage(p) && !catalog.IsTestData(p) }
 
 // spec is a gem in a section, by its depth told from what it depends on: "    rack (3.0.0)".
+// Behind the first hyphen, which a version has not, stands the platform.
 var spec = regexp.MustCompile(`^ {4}([^\s(]+) \(([^)\s]+)\)$`)
-
-// platform is what follows a version that is for one kind of machine.
-var platform = regexp.MustCompile(`-(?:java|jruby|ruby|x86|x64|x86_64|arm64|aarch64|arm|universal|mswin|mingw)[\w.-]*$`)
 
 // Extract reads one.
 func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
@@ -48,7 +46,8 @@ func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, erro
 			continue
 		}
 		if m := spec.FindStringSubmatch(line); counts && m != nil {
-			out = append(out, catalog.Package{Kind: catalog.Gem, Name: m[1], Version: platform.ReplaceAllString(m[2], "")})
+			version, platform, _ := strings.Cut(m[2], "-")
+			out = append(out, catalog.Package{Kind: catalog.Gem, Name: m[1], Version: built(version, platform)})
 		}
 	}
 	return out, nil
