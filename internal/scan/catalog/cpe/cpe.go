@@ -8,7 +8,9 @@
 package cpe
 
 import (
+	"cmp"
 	_ "embed"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -55,7 +57,7 @@ func Products(p catalog.Package) []Product {
 		found := inTable(p, id)
 		names = append(names, found...)
 		if len(found) == 0 && (id != "" || len(all) == 1) {
-			guesses = append(guesses, guess(p, id)...)
+			guesses = append(guesses, guess(p, id).plain())
 		}
 	}
 	seen := map[Product]bool{}
@@ -134,8 +136,15 @@ var targets = map[catalog.Kind]string{
 	catalog.NPM: "node.js", catalog.Python: "python", catalog.Gem: "ruby", catalog.Rust: "rust", catalog.Go: "go",
 }
 
+// plain writes a name as NVD does, with something in its place where nothing is left.
+func (n Product) plain() Product {
+	n.Product = cmp.Or(plain(n.Product), "unknown")
+	n.Vendor = cmp.Or(plain(n.Vendor), n.Product)
+	return n
+}
+
 // guess makes a name up from that of the package and what identifies it.
-func guess(p catalog.Package, id string) []Product {
+func guess(p catalog.Package, id string) Product {
 	target := targets[p.Kind]
 	vendor, product := p.Name, p.Name
 	switch p.Kind {
@@ -147,7 +156,7 @@ func guess(p catalog.Package, id string) []Product {
 		group, artifact, _ := strings.Cut(p.Name, ":")
 		vendor, product = organisation(group), artifact
 	case catalog.Go:
-		return goProducts(p.Name)
+		return goProduct(p.Name)
 	case catalog.Brew:
 		vendor, _, _ = strings.Cut(p.Name, "@")
 		product = vendor
@@ -159,24 +168,17 @@ func guess(p catalog.Package, id string) []Product {
 		vendor, product = "apple", "macos"
 	case catalog.Gem, catalog.Python, catalog.Rust, catalog.Pod:
 	}
-	out := Product{Vendor: plain(vendor), Product: plain(product), TargetSW: target}
-	if out.Product == "" && p.Kind == catalog.MacOSApp { // of letters that a CPE cannot hold
-		out.Product = plain(id[strings.LastIndexByte(id, '.')+1:])
+	if p.Kind == catalog.MacOSApp && plain(product) == "" { // of letters that a CPE cannot hold
+		product = id[strings.LastIndexByte(id, '.')+1:]
 	}
-	if out.Product == "" {
-		out.Product = "unknown"
-	}
-	if out.Vendor == "" {
-		out.Vendor = out.Product
-	}
-	return []Product{out}
+	return Product{Vendor: vendor, Product: product, TargetSW: target}
 }
 
-// goProducts names a Go module: by its owner and the last part of its path that is no
+// goProduct names a Go module: by its owner and the last part of its path that is no
 // major version.
-func goProducts(name string) []Product {
+func goProduct(name string) Product {
 	if name == "stdlib" || name == "toolchain" {
-		return []Product{{Vendor: "golang", Product: "go"}}
+		return Product{Vendor: "golang", Product: "go"}
 	}
 	parts := strings.Split(name, "/")
 	if last := parts[len(parts)-1]; len(parts) > 1 && len(last) > 1 && last[0] == 'v' && strings.Trim(last[1:], "0123456789") == "" {
@@ -193,7 +195,7 @@ func goProducts(name string) []Product {
 		host := strings.Split(parts[0], ".")
 		vendor = host[max(len(host)-2, 0)]
 	}
-	return []Product{{Vendor: plain(vendor), Product: plain(product), TargetSW: "go"}}
+	return Product{Vendor: vendor, Product: product, TargetSW: "go"}
 }
 
 // organisation is the owner in a name that begins with a reversed domain:
@@ -213,13 +215,13 @@ func plain(name string) string {
 		switch {
 		case unicode.IsSpace(r):
 			return '_'
-		case r > unicode.MaxASCII || !unicode.IsPrint(r):
+		case r > unicode.MaxASCII || !unicode.IsPrint(r) || r == '\\':
 			return -1
 		default:
 			return unicode.ToLower(r)
 		}
 	}, strings.TrimSpace(name))
-	return strings.Trim(name, "_")
+	return strings.Trim(name, "_:") // the library cannot read a value that begins with a colon
 }
 
 // mostNames is how many names of a package are shown. One has a few, unless somebody made
@@ -249,14 +251,12 @@ func Of(p catalog.Package) []string {
 	return out
 }
 
-// attribute is a text as a value of a name; the empty one is any.
-func attribute(text string) string {
-	v, err := wfn.WFNize(text)
-	if err != nil {
-		return wfn.Any
-	}
-	return v
-}
+// special is what stands for itself in a value only behind a backslash.
+var special = regexp.MustCompile(`[^a-zA-Z0-9_]`)
+
+// attribute is a plain text as a value of a name; the empty one is any. The function of the
+// library would end it at a colon, and give any for some texts.
+func attribute(text string) string { return special.ReplaceAllString(text, `\$0`) }
 
 // versionOf is a version as NVD writes it: without what a packager added.
 func versionOf(p catalog.Package) string {

@@ -26,6 +26,9 @@ func TestOf(t *testing.T) {
 		{catalog.Package{Kind: catalog.Brew, Name: "tree", Version: "2.1.1"}, "cpe:2.3:a:tree:tree:2.1.1:*:*:*:*:*:*:*"},
 		{catalog.Package{Kind: catalog.MacOSApp, Name: "Google Chrome", Version: "140.0.1", BundleIDs: []string{"com.google.Chrome"}}, "cpe:2.3:a:google:chrome:140.0.1:*:*:*:*:*:*:*"},
 		{catalog.Package{Kind: catalog.MacOSApp, Name: "iCloud", Version: "1.0", BundleIDs: []string{"com.apple.iCloud.helper"}}, "cpe:2.3:a:apple:icloud:1.0:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.MacOSApp, Name: "iCloud: Nightly", Version: "1.0:7", BundleIDs: []string{"com.apple.nightly"}}, `cpe:2.3:a:apple:icloud\:_nightly:1.0\:7:*:*:*:*:*:*:*`},
+		{catalog.Package{Kind: catalog.MacOSApp, Name: ":a:", Version: ":"}, "cpe:2.3:a:a:a:*:*:*:*:*:*:*:*"},
+		{catalog.Package{Kind: catalog.Go, Name: "/", Version: "v1.0.0"}, "cpe:2.3:a:unknown:unknown:1.0.0:*:*:*:*:go:*:*"},
 		{catalog.Package{Kind: catalog.MacOSApp, Name: "Foo Bar", Version: "2.0b1", BundleIDs: []string{"org.example.foo"}}, "cpe:2.3:a:example:foo_bar:2.0b1:*:*:*:*:*:*:*"},
 		{catalog.Package{Kind: catalog.MacOSApp, Name: "微信", Version: "3.8", BundleIDs: []string{"com.tencent.other"}}, "cpe:2.3:a:tencent:other:3.8:*:*:*:*:*:*:*"},
 		{catalog.Package{Kind: catalog.NPM, Name: "@babel/core", Version: "7.0.0"}, "cpe:2.3:a:babel:core:7.0.0:*:*:*:*:node.js:*:*"},
@@ -142,8 +145,11 @@ func FuzzOf(f *testing.F) {
 				t.Fatalf("%s %q has no CPE", k, name)
 			}
 			for _, c := range all {
-				if _, err := wfn.UnbindFmtString(c); err != nil {
+				a, err := wfn.UnbindFmtString(c)
+				if err != nil || a.BindToFmtString() != c {
 					t.Errorf("%s %q: %q: %v", k, name, c, err)
+				} else if a.Vendor == wfn.Any || a.Product == wfn.Any {
+					t.Errorf("%s %q: %q is anybody's", k, name, c)
 				}
 			}
 		}
