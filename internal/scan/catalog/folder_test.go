@@ -168,7 +168,9 @@ func TestWithinPackage(t *testing.T) {
 	for path, want := range map[string]bool{
 		"a/node_modules/b/yarn.lock": true, "node_modules/b/yarn.lock": true, "a/my_node_modules/yarn.lock": false,
 		"usr/lib/python3/site-packages/x/requirements.txt": true,
-		"root/go/pkg/mod/x.test/y@v1.0.0/go.sum":           true, "root/go/pkg/mod/cache/download/x/go.mod": true, "src/x@v1/": true, "src/user@vm/go.mod": false,
+		"root/go/pkg/mod/x.test/y@v1.0.0/go.sum":           true, "root/go/pkg/mod/cache/download/x/go.mod": true, "src/x@v1/": false, "src/user@vm/go.mod": false,
+		"x.test/y@v1.0.0/go.sum": true, "cache/download/x.test/y/@v/go.mod": false, "x.test/y/@v/go.mod": false, "root/go/pkg/mod/x.test/y@v2.0.0+incompatible/a/go.mod": true,
+		"srv/app@v2/package-lock.json": false, "home/u/site@v1.2/Gemfile.lock": false, "srv/app@v1.2.3/package-lock.json": false, "www.x.test/app@v2/yarn.lock": false,
 		"var/lib/gems/3.1.0/gems/rack-3.0/Gemfile.lock": true, "src/gems/rack/Gemfile.lock": false, "x/bundler/gems/rack-3a/Gemfile.lock": false,
 		"c/registry/src/idx/time-1.0/Cargo.lock": true, "c/registry/src/Cargo.lock": false,
 	} {

@@ -11,10 +11,7 @@ func WithinPackage(path string) bool {
 			return true
 		}
 	}
-	if i := strings.Index(path, "@v"); i >= 0 && i+2 < len(path) && isDigit(path[i+2]) && strings.Contains(path[i:], "/") {
-		return true // Go: pkg/mod/MODULE@VERSION/...
-	}
-	if under(path, "pkg/mod/cache/") {
+	if under(path, "pkg/mod/cache/") || withinModule(path) {
 		return true
 	}
 	if _, rest, ok := after(path, "registry/src/"); ok && strings.Count(rest, "/") >= 2 {
@@ -24,6 +21,21 @@ func WithinPackage(path string) bool {
 	name, _, deeper := strings.Cut(rest, "/")
 	dash := strings.LastIndexByte(name, '-')
 	return ok && deeper && dash > 0 && !strings.HasSuffix(before, "bundler/") && dash+1 < len(name) && isDigit(name[dash+1])
+}
+
+// withinModule says whether a path lies in the folder of a module in a cache of Go:
+// pkg/mod/MODULE@VERSION/..., or MODULE@VERSION/... where the cache is the root of the tree,
+// as the name of a host at the beginning tells. People name folders of releases with a version
+// too ("app@v2").
+func withinModule(path string) bool {
+	if i := strings.Index("/"+path, "/pkg/mod/"); i >= 0 {
+		path = path[i+len("pkg/mod/"):]
+	} else if host, _, _ := strings.Cut(path, "/"); !strings.Contains(host, ".") {
+		return false
+	}
+	_, rest, _ := strings.Cut(path, "@v")
+	version, _, deeper := strings.Cut(rest, "/")
+	return deeper && strings.Count(version, ".") >= 2 && isDigit(version[0])
 }
 
 // IsTestData says whether a path leads through a folder of test data, where projects keep
