@@ -173,6 +173,8 @@ func TestWithinPackage(t *testing.T) {
 		"srv/app@v2/package-lock.json": false, "home/u/site@v1.2/Gemfile.lock": false, "srv/app@v1.2.3/package-lock.json": false, "www.x.test/app@v2/yarn.lock": false,
 		"var/lib/gems/3.1.0/gems/rack-3.0/Gemfile.lock": true, "src/gems/rack/Gemfile.lock": false, "x/bundler/gems/rack-3a/Gemfile.lock": false,
 		"c/registry/src/idx/time-1.0/Cargo.lock": true, "c/registry/src/Cargo.lock": false,
+		"srv/registry/src/web/app/package-lock.json": false, "srv/registry/src/web/app-2/package-lock.json": false, "srv/gems/site-2024/Gemfile.lock": false,
+		"var/lib/gems/3.1.0/gems/nokogiri-1.13.3-x86_64-linux/Gemfile.lock": true, "c/registry/src/idx/md-5-0.10.6/a/Cargo.lock": true,
 	} {
 		if got := catalog.WithinPackage(path); got != want {
 			t.Errorf("%s: %v", path, got)

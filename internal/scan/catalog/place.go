@@ -1,6 +1,9 @@
 package catalog
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // WithinPackage says whether a path lies in the folder of an installed package of any
 // ecosystem. Lock files and project files there are those of its authors: what they name
@@ -14,14 +17,17 @@ func WithinPackage(path string) bool {
 	if under(path, "pkg/mod/cache/") || withinModule(path) {
 		return true
 	}
-	if _, rest, ok := after(path, "registry/src/"); ok && strings.Count(rest, "/") >= 2 {
-		return true // cargo: registry/src/INDEX/CRATE-VERSION/...
+	_, crates, _ := after(path, "registry/src/") // cargo: registry/src/INDEX/CRATE-VERSION/...
+	if _, rest, _ := strings.Cut(crates, "/"); release.MatchString(rest) {
+		return true
 	}
-	before, rest, ok := after(path, "gems/")
-	name, _, deeper := strings.Cut(rest, "/")
-	dash := strings.LastIndexByte(name, '-')
-	return ok && deeper && dash > 0 && !strings.HasSuffix(before, "bundler/") && dash+1 < len(name) && isDigit(name[dash+1])
+	before, rest, _ := after(path, "gems/")
+	return release.MatchString(rest) && !strings.HasSuffix(before, "bundler/")
 }
+
+// release begins a path with a folder NAME-VERSION, as caches name them: the version has two
+// numbers at least, and the platform of a gem may follow.
+var release = regexp.MustCompile(`^[^/]+-[0-9]+\.[^/]*/`)
 
 // withinModule says whether a path lies in the folder of a module in a cache of Go:
 // pkg/mod/MODULE@VERSION/..., or MODULE@VERSION/... where the cache is the root of the tree,
