@@ -36,14 +36,18 @@ func (s *Statements) loadCycloneDX(r io.Reader) error {
 			status:  string(v.Analysis.State),
 			dismiss: slices.Contains(dismissing, v.Analysis.State),
 		}
+		still := statement{at: to.at, status: string(cyclonedx.VulnerabilityStatusAffected)}
 		for _, a := range list(v.Affects) {
-			to.products = append(to.products, affected(purls, a)...)
+			as, not := products(purls, a)
+			to.products = append(to.products, as...)
+			still.products = append(still.products, not...)
 		}
 		ids := []string{v.ID}
 		for _, ref := range list(v.References) {
 			ids = append(ids, ref.ID)
 		}
 		s.add(to, ids)
+		s.add(still, ids)
 	}
 	return nil
 }
@@ -58,27 +62,34 @@ func collect(purls map[string]string, components *[]cyclonedx.Component) {
 	}
 }
 
-// affected gives the products that an entry names. Single versions are taken as they
+// products gives the products that an entry names: those that are as the state says, and
+// those that the entry calls affected or unknown itself. Single versions are taken as they
 // stand; ranges are not understood, and so name nothing.
-func affected(purls map[string]string, a cyclonedx.Affects) []openvex.Component {
+func products(purls map[string]string, a cyclonedx.Affects) (as, not []openvex.Component) {
 	purl := purlOf(purls, a.Ref)
 	if purl == "" {
-		return nil
+		return nil, nil
 	}
 	if len(list(a.Range)) == 0 {
-		return []openvex.Component{{ID: purl}}
+		return []openvex.Component{{ID: purl}}, nil
 	}
 	name := purl
 	if at := strings.LastIndexByte(purl, '@'); at > strings.LastIndexByte(purl, '/') {
 		name = purl[:at]
 	}
-	var out []openvex.Component
 	for _, v := range *a.Range {
-		if v.Version != "" {
-			out = append(out, openvex.Component{ID: name + "@" + url.PathEscape(v.Version)})
+		if v.Version == "" {
+			continue
+		}
+		c := openvex.Component{ID: name + "@" + url.PathEscape(v.Version)}
+		switch v.Status {
+		case cyclonedx.VulnerabilityStatusAffected, cyclonedx.VulnerabilityStatusUnknown:
+			not = append(not, c)
+		default: // also none: the schema has "affected" for that, its writers mean the state
+			as = append(as, c)
 		}
 	}
-	return out
+	return as, not
 }
 
 // purlOf resolves a reference: to a component, to one of another document by its link, or

@@ -52,7 +52,10 @@ const cycloneDX = `{
     {"id": "CVE-2024-4", "analysis": {"state": "resolved"}, "affects": [{"ref": "urn:cdx:3e671687-395b-41f5-a30f-a58921a69b79/1#pkg%3Anpm%2Fp%401.0.0"}]},
     {"id": "CVE-2024-5", "analysis": {"state": "resolved"}, "affects": [{"ref": "a", "versions": [{"version": "2.0.0"}, {"range": "vers:npm/*"}]}]},
     {"id": "CVE-2024-6", "affects": [{"ref": "a"}]},
-    {"id": "CVE-2024-7", "analysis": {"state": "resolved"}, "affects": [{"ref": "nowhere"}]}
+    {"id": "CVE-2024-7", "analysis": {"state": "resolved"}, "affects": [{"ref": "nowhere"}]},
+    {"id": "CVE-2024-8", "analysis": {"state": "not_affected", "lastUpdated": "2024-01-01T00:00:00Z"}, "affects": [{"ref": "a"}]},
+    {"id": "CVE-2024-8", "analysis": {"state": "resolved", "lastUpdated": "2024-01-02T00:00:00Z"}, "affects": [{"ref": "a", "versions": [
+      {"version": "1.0.0", "status": "affected"}, {"version": "1.0.1", "status": "unaffected"}, {"version": "1.0.2", "status": "unknown"}]}]}
   ]}`
 
 func TestDismisses(t *testing.T) {
@@ -81,6 +84,9 @@ func TestDismisses(t *testing.T) {
 		{cycloneDX, "CVE-2024-5", "pkg:npm/p@2.0.0", "resolved"},
 		{cycloneDX, "CVE-2024-6", "pkg:npm/p@1.0.0", ""},
 		{cycloneDX, "CVE-2024-7", "pkg:npm/p@1.0.0", ""},
+		{cycloneDX, "CVE-2024-8", "pkg:npm/p@1.0.0", ""},
+		{cycloneDX, "CVE-2024-8", "pkg:npm/p@1.0.1", "resolved"},
+		{cycloneDX, "CVE-2024-8", "pkg:npm/p@1.0.2", ""},
 	}
 	for _, tt := range tests {
 		s, err := vex.Load(t.Context(), write(t, tt.doc))
