@@ -86,6 +86,10 @@ func (j *judge) judgeGroup(group []*catalog.Package) error {
 
 func (j *judge) judgePackage(e ecosystem, p *catalog.Package, topics []topic) error {
 	found := findings{judge: j, pkg: p}
+	if len(topics) > 0 && cpe.IsCask(*p) {
+		j.story.tell("%s %s is a cask: what Homebrew says is about the formula of that name.", p.Name, p.Version)
+		topics = nil
+	}
 	if len(topics) > 0 {
 		s := newSubject(e.schemeOf(p), p.Version)
 		for i := range topics {

@@ -58,7 +58,7 @@ type item struct {
 }
 
 func (j *judge) newItem(p *catalog.Package) item {
-	it := item{part: "a", products: j.options.Products(*p), system: systemOf(p), subject: newSubject(order.NVD, makersVersion(p))}
+	it := item{part: "a", products: j.options.Products(*p), system: systemOf(p), subject: newSubject(order.NVD, cpe.MakersVersion(*p))}
 	if p.Kind == catalog.System {
 		it.part = "o"
 	}
@@ -68,20 +68,6 @@ func (j *judge) newItem(p *catalog.Package) item {
 		it.products = slices.DeleteFunc(it.products, func(n cpe.Product) bool { return !n.Curated })
 	}
 	return it
-}
-
-// makersVersion is the version that a maker gave: Homebrew's revision and what a cask has
-// behind a comma are not known to NVD.
-func makersVersion(p *catalog.Package) string {
-	text := p.Version
-	if p.Kind != catalog.Brew {
-		return text
-	}
-	text, _, _ = strings.Cut(text, ",")
-	if at := strings.LastIndexByte(text, '_'); at > 0 && strings.Trim(text[at+1:], "0123456789") == "" {
-		text = text[:at]
-	}
-	return text
 }
 
 // is says whether the item is the product of a criterion.

@@ -136,6 +136,28 @@ func TestHomebrewBeforeNVD(t *testing.T) {
 	}
 }
 
+// What Homebrew says of a formula is not about the cask of that name, nor about what lies
+// within it; a formula without a version is said to be one.
+func TestCasks(t *testing.T) {
+	db := inEcosystem(vulndb.Homebrew, fixed("BREW-p-1", vulndb.HomebrewOSV, "27.1.1", "CVE-2024-1"))
+	inside := fixed("GHSA-1", vulndb.GHSA, "2.0.0", "CVE-2024-3")
+	inside.Ecosystem = vulndb.NPM
+	db.advisories = append(db.advisories, inside)
+	db.applicabilities = applies(anyOf(criterion("a:v:p:*"+rest, "<", "4.31"))).applicabilities
+	caskroom := []string{"/opt/homebrew/Caskroom/p/x"}
+	cask, within, latest := pkg(catalog.Brew, "p", "4.30.0,149282"), pkg(catalog.NPM, "p", "1.0.0"), pkg(catalog.Brew, "p", "latest")
+	cask.Locations, within.Locations, latest.Locations = caskroom, caskroom, caskroom
+	head := pkg(catalog.Brew, "p", "HEAD-1a2b3c4")
+
+	r := run(t, db, named("v"), cask, within, latest, head, pkg(catalog.Brew, "p", "27.1.0"))
+	expect(t, found(r), "p 1.0.0 CVE-2024-3 < 2.0.0", "p 27.1.0 CVE-2024-1 < 27.1.1", "p 4.30.0,149282 CVE-2024-1 < 4.31")
+	var not []string
+	for _, u := range r.Unjudged {
+		not = append(not, u.Package.Version)
+	}
+	expect(t, not, "HEAD-1a2b3c4", "latest")
+}
+
 // Homebrew on Linux runs on Linux, and pods are built into programs of all of Apple's systems.
 func TestSystems(t *testing.T) {
 	onLinux := pkg(catalog.Brew, "p", "1")

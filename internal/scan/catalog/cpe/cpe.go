@@ -97,6 +97,11 @@ func identities(p catalog.Package) []string {
 	return []string{""}
 }
 
+// IsCask says whether a package is a cask of Homebrew and no formula.
+func IsCask(p catalog.Package) bool {
+	return p.Kind == catalog.Brew && !slices.Contains(identities(p), formula)
+}
+
 // inTable gives what the table calls one identity of a package.
 func inTable(p catalog.Package, id string) []Product {
 	for _, k := range keys(p, id) {
@@ -258,20 +263,28 @@ var special = regexp.MustCompile(`[^a-zA-Z0-9_]`)
 // library would end it at a colon, and give any for some texts.
 func attribute(text string) string { return special.ReplaceAllString(text, `\$0`) }
 
+// MakersVersion is the version that the maker of a package gave: Homebrew's revision and what
+// a cask has behind a comma are not known to NVD.
+func MakersVersion(p catalog.Package) string {
+	if p.Kind != catalog.Brew {
+		return p.Version
+	}
+	v, _, _ := strings.Cut(p.Version, ",")
+	if i := strings.LastIndexByte(v, '_'); i > 0 && strings.Trim(v[i+1:], "0123456789") == "" {
+		v = v[:i]
+	}
+	return v
+}
+
 // versionOf is a version as NVD writes it: without what a packager added.
 func versionOf(p catalog.Package) string {
-	v := p.Version
+	v := MakersVersion(p)
 	switch p.Kind {
-	case catalog.Brew:
-		v, _, _ = strings.Cut(v, ",")
-		if i := strings.LastIndexByte(v, '_'); i > 0 && strings.Trim(v[i+1:], "0123456789") == "" {
-			v = v[:i]
-		}
 	case catalog.Go:
 		v = strings.TrimSuffix(strings.TrimPrefix(v, "v"), "+incompatible")
 	case catalog.Gem:
 		v = strings.TrimSuffix(v, catalog.ForJRuby)
-	case catalog.Python, catalog.NPM, catalog.Java, catalog.Rust, catalog.MacOSApp, catalog.Pod, catalog.System:
+	case catalog.Python, catalog.NPM, catalog.Java, catalog.Rust, catalog.Brew, catalog.MacOSApp, catalog.Pod, catalog.System:
 	}
 	return plain(v)
 }

@@ -3,6 +3,7 @@ package order
 import (
 	"cmp"
 	"strings"
+	"unicode"
 )
 
 // natural is a version of numbers and words, as Homebrew compares them, and as fits what
@@ -46,16 +47,18 @@ var words = map[string]rank{
 // after 1.0.2.
 var short = map[string]rank{"a": alpha, "b": beta}
 
+// parseHomebrew reads a version of a formula. Letters may stand before its first number
+// ("r3108" of x264); words alone ("HEAD-1a2b3c4", "latest") name whatever was there on the day,
+// which has no place among versions.
 func parseHomebrew(text string) (value, error) {
 	main, revision := strings.TrimSpace(text), "0"
 	if at := strings.LastIndexByte(main, '_'); at > 0 && isNumber(main[at+1:]) {
 		main, revision = main[:at], withoutZeros(main[at+1:])
 	}
-	tokens := tokenize(main)
-	if len(tokens) == 0 {
+	if rest := strings.TrimLeftFunc(main, unicode.IsLetter); rest == "" || !isDigit(rest[0]) {
 		return nil, notOf(Homebrew, text)
 	}
-	return natural{tokens: tokens, revision: revision}, nil
+	return natural{tokens: tokenize(main), revision: revision}, nil
 }
 
 func parseNVD(text string) (value, error) {
