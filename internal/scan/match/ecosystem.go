@@ -40,12 +40,12 @@ func (e ecosystem) rank(s vulndb.Source) int {
 	return len(e.sources)
 }
 
-// schemeOf is how versions of a package are compared.
-func (e ecosystem) schemeOf(p *catalog.Package) order.Scheme {
+// subjectOf makes the version of a package ready to be compared.
+func (e ecosystem) subjectOf(p *catalog.Package) subject {
 	if isGoItself(p) {
-		return order.GoTool
+		return newSubject(order.GoTool, order.WithoutMaker(p.Version))
 	}
-	return e.scheme
+	return newSubject(e.scheme, p.Version)
 }
 
 // isGoItself says whether a package is the standard library or the tools of Go.

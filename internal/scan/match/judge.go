@@ -91,7 +91,7 @@ func (j *judge) judgePackage(e ecosystem, p *catalog.Package, topics []topic) er
 		topics = nil
 	}
 	if len(topics) > 0 {
-		s := newSubject(e.schemeOf(p), p.Version)
+		s := e.subjectOf(p)
 		for i := range topics {
 			if err := j.judgeTopic(&found, s, &topics[i]); err != nil {
 				return err

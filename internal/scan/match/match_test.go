@@ -156,6 +156,12 @@ func TestGoItself(t *testing.T) {
 		{"go1.21rc2", true},
 		{"go1.21.5", false},
 		{"go1.21.4 X:boringcrypto", true},
+		{"1.20.12-1", false},
+		{"go1.20.11-1", true},
+		{"go1.20.12-0", false},
+		{"go1.21.5-X:nocoverageredesign", false},
+		{"go1.21rc2-bigcorp", true},
+		{"go1.21-devel", true},
 		{"go1.22rc1", false},
 		{"devel go1.21-abc", false},
 	}

@@ -1,6 +1,7 @@
 package match_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/scan/match"
@@ -23,6 +24,9 @@ func TestRealBounds(t *testing.T) {
 			for version, want := range map[string]bool{r.Introduced: !r.IntroducedOpen, r.Fixed: false, r.LastAffected: true} {
 				if version == "" || version == "0" {
 					continue
+				}
+				if core, first := strings.CutSuffix(version, "-0"); first && (a.Name == "stdlib" || a.Name == "toolchain") {
+					version = core + "-alpha" // who built a Go calls none "-0"
 				}
 				bounds++
 				m := &memory{advisories: []vulndb.Advisory{one}}

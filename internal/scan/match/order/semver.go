@@ -58,7 +58,8 @@ func parseSemVer(text string) (value, error) {
 
 // parseGoTool reads a version of Go as its binaries tell it, and as advisories of its
 // standard library write it: "go1.21rc2" is "1.21.0-rc.2". What a maker adds behind a space
-// or a hyphen ("go1.22.3 X:boringcrypto") says nothing of the order.
+// ("go1.22.3 X:boringcrypto") says nothing of the order. What stands behind a hyphen does, for
+// bounds end in "-0"; see WithoutMaker.
 func parseGoTool(text string) (value, error) {
 	rest, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(text), "go"), " ")
 	at := strings.IndexFunc(rest, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
@@ -75,6 +76,18 @@ func parseGoTool(text string) (value, error) {
 		}
 	}
 	return parseSemVer(rest)
+}
+
+// WithoutMaker is the version of a Go that somebody built, without what a maker added behind a
+// hyphen: "go1.22.3-1" is Go 1.22.3. What comes before a release ("1.23-devel") stays.
+func WithoutMaker(text string) string {
+	version, suffix, _ := strings.Cut(text, "-")
+	for _, w := range []string{"devel", "alpha", "beta", "rc"} {
+		if strings.HasPrefix(suffix, w) {
+			return text
+		}
+	}
+	return version
 }
 
 func isNumber(s string) bool {

@@ -80,12 +80,12 @@ func checkBounds(t *testing.T, folder string) {
 		}
 		deciding := byID(ecosystem, n.records[key])
 		for i, got := range ask(t, db, packages, none) {
-			want := answer{}
+			want, version := answer{}, versionOf(&packages[i])
 			for id, records := range deciding {
 				affected, unconfirmed := false, true
 				for _, r := range records {
-					if r.held(packages[i].Version) {
-						affected, unconfirmed = true, unconfirmed && r.unconfirmed(packages[i].Version)
+					if r.held(version) {
+						affected, unconfirmed = true, unconfirmed && r.unconfirmed(version)
 					}
 				}
 				if affected {

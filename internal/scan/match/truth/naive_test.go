@@ -1,6 +1,7 @@
 package truth
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -85,8 +86,8 @@ func (n *naive) judge(p *catalog.Package, vulnerability string) (affected, uncon
 				continue
 			}
 			spoken = true
-			if r.held(p.Version) {
-				affected, unconfirmed = true, unconfirmed && r.unconfirmed(p.Version)
+			if v := versionOf(p); r.held(v) {
+				affected, unconfirmed = true, unconfirmed && r.unconfirmed(v)
 			}
 		}
 		if spoken {
@@ -97,4 +98,15 @@ func (n *naive) judge(p *catalog.Package, vulnerability string) (affected, uncon
 		return affects(n.configurations[vulnerability], productsOf(p), p.Version), false
 	}
 	return false, false
+}
+
+// builds is what those who build Go themselves add to its version: 1.22.3-1.
+var builds = regexp.MustCompile(`-\d.*$`)
+
+// versionOf is the version that advisories speak of.
+func versionOf(p *catalog.Package) string {
+	if p.Kind == catalog.Go && (p.Name == "stdlib" || p.Name == "toolchain") {
+		return builds.ReplaceAllString(p.Version, "")
+	}
+	return p.Version
 }
