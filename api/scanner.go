@@ -84,6 +84,19 @@ type ScanCoverage struct {
 	Hidden   map[string]int `json:"hidden"`        // matches that are not shown, by reason
 	Unknown  int            `json:"unknown-score"` // matches without a score
 	Database *ScanDatabase  `json:"database,omitempty"`
+
+	// Packages whose version could not be compared with something that the database has of
+	// them: there may be matches that are not known.
+	Unjudged  []ScanUnjudged `json:"unjudged,omitempty"` // at most 100 of Unjudgeds
+	Unjudgeds int            `json:"unjudged-packages,omitempty"`
+}
+
+// ScanUnjudged is a package that was not judged.
+type ScanUnjudged struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Type    string `json:"type"`
+	Reason  string `json:"reason"`
 }
 
 // ScanVolume is a file system that was scanned.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -159,6 +160,7 @@ func (j *judge) report(ctx context.Context, g *globals, inv *scan.Inventory) (re
 	c := &r.Coverage
 	c.Database = database(info)
 	c.Hidden, c.Unknown = hidden(res.Hidden), res.UnknownScores
+	c.Unjudged, c.Unjudgeds = unjudged(res.Unjudged), len(res.Unjudged)
 	g.say("Analyzed packages: %d [vulnerabilities: %d]", len(inv.Packages), len(res.Findings))
 	g.say("%s", covered(c, res.Hidden.Total()))
 	return r, nil
@@ -173,6 +175,14 @@ func hidden(h match.Hidden) map[string]int {
 		if n > 0 {
 			out[reason] = n
 		}
+	}
+	return out
+}
+
+func unjudged(list []match.Unjudged) []api.ScanUnjudged {
+	var out []api.ScanUnjudged
+	for _, u := range list[:min(len(list), mostNamed)] {
+		out = append(out, api.ScanUnjudged{Name: u.Package.Name, Version: u.Package.Version, Type: string(u.Package.Kind), Reason: u.Reason})
 	}
 	return out
 }
@@ -194,7 +204,22 @@ func covered(c *api.ScanCoverage, hidden int) string {
 		}
 	}
 	age := time.Since(c.Database.Built)
-	return fmt.Sprintf("Coverage: %s, %d not readable, %s unread, database of %s (%s old), %s, %d hidden",
+	return fmt.Sprintf("Coverage: %s, %d not readable, %s unread, database of %s (%s old), %s, %d hidden%s",
 		cli.Many(len(c.Volumes), "volume"), skipped, cli.Many(c.Unreads, "file"), c.Database.Built.UTC().Format(time.DateOnly), cli.Many(int(age.Hours()/24), "day"),
-		cli.Many(c.Unknown, "unknown score"), hidden)
+		cli.Many(c.Unknown, "unknown score"), hidden, notJudged(c))
+}
+
+// notJudged counts the packages that were not judged and names the first; "" when all were.
+func notJudged(c *api.ScanCoverage) string {
+	if c.Unjudgeds == 0 {
+		return ""
+	}
+	var names []string
+	for _, u := range c.Unjudged[:min(len(c.Unjudged), 3)] {
+		names = append(names, cli.Plain(u.Name+" "+u.Version))
+	}
+	if more := c.Unjudgeds - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return fmt.Sprintf(", %s not judged: %s", cli.Many(c.Unjudgeds, "package"), strings.Join(names, ", "))
 }

@@ -1,6 +1,10 @@
 package imagescan
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/buildyard/buildyard/api"
+)
 
 func TestWords(t *testing.T) {
 	for got, want := range map[string]string{
@@ -9,5 +13,20 @@ func TestWords(t *testing.T) {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// The line names the first of those that were not judged, and counts all.
+func TestNotJudged(t *testing.T) {
+	c := api.ScanCoverage{}
+	if got := notJudged(&c); got != "" {
+		t.Errorf("got %q", got)
+	}
+	for _, name := range []string{"a", "b\n", "c", "d"} {
+		c.Unjudged = append(c.Unjudged, api.ScanUnjudged{Name: name, Version: "HEAD"})
+	}
+	c.Unjudgeds = 200
+	if got, want := notJudged(&c), ", 200 packages not judged: a HEAD, b? HEAD, c HEAD, 197 more"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
