@@ -26,6 +26,8 @@ type Explanation struct {
 type story struct {
 	ids   []string // of the vulnerability
 	steps []string
+	any   bool // something was about the package
+	known bool // something of that has the id
 }
 
 // Question asks for one vulnerability of one package.
@@ -39,8 +41,7 @@ type Question struct {
 func Explain(ctx context.Context, db DB, q Question, o Options) (*Explanation, error) {
 	id, p := q.ID, q.Package
 	s := &story{ids: []string{id}}
-	one := &only{DB: db, story: s}
-	j, err := newJudge(one, q.Beside, o)
+	j, err := newJudge(&heard{db, s}, q.Beside, o)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +56,7 @@ func Explain(ctx context.Context, db DB, q Question, o Options) (*Explanation, e
 	if err != nil {
 		return nil, err
 	}
-	out := &Explanation{ID: id, Package: p, KnownID: known || one.about, KnownPackage: one.any}
+	out := &Explanation{ID: id, Package: p, KnownID: known || s.known, KnownPackage: s.any}
 	for _, f := range j.found {
 		if slices.Contains(s.ids, f.Vulnerability.ID) || slices.Contains(s.ids, f.Advisory) {
 			out.Finding = f
@@ -73,37 +74,44 @@ func Explain(ctx context.Context, db DB, q Question, o Options) (*Explanation, e
 	return out, nil
 }
 
-// only is a database that has one vulnerability.
-type only struct {
-	DB
-	story *story
-	any   bool // something was about the package
-	about bool // something of that has the id
-}
-
-// Advisories gives those that are about the vulnerability, and notes their other names.
-func (o *only) Advisories(eco vulndb.Ecosystem, name string) ([]vulndb.Advisory, error) {
-	all, err := o.DB.Advisories(eco, name)
-	id := o.story.ids[0]
-	about := slices.DeleteFunc(all, func(a vulndb.Advisory) bool {
-		return a.ID != id && !slices.Contains(a.CVEs, id) && !slices.Contains(a.Related, id)
-	})
-	o.any, o.about = o.any || len(all) > 0, o.about || len(about) > 0
-	for _, a := range about {
-		if a.ID == id || slices.Contains(a.Related, id) {
-			o.story.ids = append(o.story.ids, a.CVEs...)
-			o.story.ids = append(o.story.ids, a.ID)
+// topics leaves those that are about the vulnerability, and notes its other names. It is asked
+// once all are known, since a record may have its CVE from another.
+func (s *story) topics(all []topic) []topic {
+	if s == nil {
+		return all
+	}
+	id := s.ids[0]
+	var out []topic
+	for _, t := range all {
+		records := slices.Concat(t.deciding, t.overruled)
+		named := slices.ContainsFunc(records, func(a *vulndb.Advisory) bool { return a.ID == id || slices.Contains(a.Related, id) })
+		if t.id != id && !named {
+			continue
+		}
+		out = append(out, t)
+		if named {
+			s.ids = append(s.ids, t.id)
+			for _, a := range records {
+				s.ids = append(s.ids, a.ID)
+			}
 		}
 	}
-	return about, err
+	s.any, s.known = s.any || len(all) > 0, s.known || len(out) > 0
+	return out
+}
+
+// heard is a database that tells a story of what is asked of it.
+type heard struct {
+	DB
+	story *story
 }
 
 // EachApplicability notes what there is.
-func (o *only) EachApplicability(vendor, product string) iter.Seq2[vulndb.Applicability, error] {
+func (h *heard) EachApplicability(vendor, product string) iter.Seq2[vulndb.Applicability, error] {
 	return func(yield func(vulndb.Applicability, error) bool) {
-		for a, err := range o.DB.EachApplicability(vendor, product) {
+		for a, err := range h.DB.EachApplicability(vendor, product) {
 			if err == nil {
-				o.any, o.about = true, o.about || a.ID == o.story.ids[0]
+				h.story.any, h.story.known = true, h.story.known || a.ID == h.story.ids[0]
 			}
 			if !yield(a, err) {
 				return

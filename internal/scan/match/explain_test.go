@@ -1,6 +1,7 @@
 package match_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -56,6 +57,30 @@ func TestExplain(t *testing.T) {
 		}
 		if strings.Contains(all, "CVE-2024-2 ") || strings.Contains(all, "RUSTSEC-2") {
 			t.Errorf("%s: it speaks of another:\n%s", tt.name, all)
+		}
+	}
+}
+
+// A record that has its CVE from another decides here too, whatever it is asked by.
+func TestExplainDecidesAsMatch(t *testing.T) {
+	ghsa := fixed("GHSA-1", vulndb.GHSA, "1.0.0")
+	ghsa.Related = []string{"PYSEC-1"}
+	db := inEcosystem(vulndb.PyPI, ghsa, fixed("PYSEC-1", vulndb.PyPA, "3.0.0", "CVE-2024-1"), fixed("PYSEC-2", vulndb.PyPA, "3.0.0", "CVE-2024-2"))
+	for version, affected := range map[string]bool{"0.9.0": true, "2.0.0": false} {
+		p := pkg(catalog.Python, "p", version)
+		found := slices.ContainsFunc(run(t, db, match.Options{}, p).Findings, func(f match.Finding) bool { return f.Vulnerability.ID == "CVE-2024-1" })
+		if found != affected {
+			t.Errorf("%s: the match says %v", version, found)
+		}
+		for _, id := range []string{"CVE-2024-1", "GHSA-1", "PYSEC-1"} {
+			e, err := match.Explain(t.Context(), db, match.Question{ID: id, Package: p}, match.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := strings.Join(e.Steps, "\n")
+			if (e.Finding != nil) != affected || !strings.Contains(all, "PYSEC-1 (pypa) is not asked") || strings.Contains(all, "CVE-2024-2") {
+				t.Errorf("%s of %s: got %v, want %v:\n%s", id, version, e.Finding != nil, affected, all)
+			}
 		}
 	}
 }

@@ -70,7 +70,7 @@ func (j *judge) judgeGroup(group []*catalog.Package) error {
 		if err != nil {
 			return fmt.Errorf("match %s %s: %w", first.Kind, first.Name, err)
 		}
-		topics = e.topics(advisories)
+		topics = j.story.topics(e.topics(advisories))
 	}
 	for _, p := range group {
 		if why := unjudgeable(p); why != "" {
