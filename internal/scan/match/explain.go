@@ -135,7 +135,7 @@ func (s *story) tellAdvisory(a *vulndb.Advisory) {
 	}
 	s.tell("%s (%s) is about %s %s: %s, %s.", a.ID, a.Source, a.Ecosystem, a.Name, many(len(a.Ranges), "range"), many(len(a.Versions), "single version"))
 	if a.Unconfirmed {
-		s.tell("Nobody has reviewed it, and it names no end: what it finds is marked and fails no build.")
+		s.tell("Nobody has reviewed it: what a range without an end holds is marked and fails no build.")
 	}
 }
 

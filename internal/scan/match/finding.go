@@ -28,8 +28,8 @@ type Finding struct {
 	Source   vulndb.Source // who said so
 	Advisory string        // the id of its record; that of the CVE for NVD
 
-	// Unconfirmed says that nobody reviewed the record and that it names no end. It is
-	// shown and never fails a build.
+	// Unconfirmed says that nobody reviewed the record and that it names no end of what holds
+	// the version. It is shown and never fails a build.
 	Unconfirmed bool
 }
 

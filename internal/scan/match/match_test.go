@@ -173,13 +173,15 @@ func TestGoItself(t *testing.T) {
 	}
 }
 
-// What a range with an end holds is confirmed, whatever else a record says.
+// What a range with an end holds, or a list names, is confirmed, whatever else a record says.
 func TestConfirmedCountsBeforeUnconfirmed(t *testing.T) {
 	open := vulndb.Advisory{ID: "GO-1", Source: vulndb.GoVuln, Name: "p", CVEs: []string{"CVE-2024-1"}, Ranges: []vulndb.Range{{}}, Unconfirmed: true}
 	bounded := fixed("GO-1", vulndb.GoVuln, "2.0.0", "CVE-2024-1")
 	both := open
 	both.Ranges = []vulndb.Range{{}, {Fixed: "2.0.0"}}
-	for _, db := range []*memory{inEcosystem(vulndb.Go, open, bounded), inEcosystem(vulndb.Go, both)} {
+	listed := open
+	listed.Ranges, listed.Versions = []vulndb.Range{{Introduced: "2.0.0"}}, []string{"1.0.0", "2.0.0"}
+	for _, db := range []*memory{inEcosystem(vulndb.Go, open, bounded), inEcosystem(vulndb.Go, both), inEcosystem(vulndb.Go, listed)} {
 		for _, version := range []string{"v1.0.0", "v2.0.0"} {
 			r := run(t, db, match.Options{}, pkg(catalog.Go, "p", version))
 			if len(r.Findings) != 1 || r.Findings[0].Unconfirmed != (version == "v2.0.0") {

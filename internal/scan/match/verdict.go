@@ -10,7 +10,7 @@ import (
 // verdict is how a version stands to an advisory.
 type verdict struct {
 	affected   bool
-	bounded    bool // a range that has an end holds it
+	bounded    bool // a range that has an end holds it, or a list names it
 	constraint string
 	fixed      []string
 	err        error // of what could not be compared; another range may still have held
@@ -46,7 +46,8 @@ func (j *judge) verdict(s subject, a *vulndb.Advisory) verdict {
 	}
 	if !v.affected && s.named(a.Versions) {
 		j.story.tell("%s is in its list of affected versions.", s.text)
-		v.affected, v.constraint, v.fixed = true, "= "+s.text, s.fixesAfter(a.Ranges)
+		v.affected, v.bounded = true, true
+		v.constraint, v.fixed = "= "+s.text, s.fixesAfter(a.Ranges)
 	}
 	if v.affected {
 		v.err = nil

@@ -109,12 +109,14 @@ func osvRecords(file, source string, o *osv) []*record {
 		}
 		unreviewed := o.DatabaseSpecific.ReviewStatus == "UNREVIEWED"
 		r.unconfirmed = func(v string) bool {
+			held := false // else its list alone names the version
 			for i := range in {
 				if in[i](v) && !inOpen[i](v) {
 					return false
 				}
+				held = held || in[i](v)
 			}
-			return unreviewed
+			return held && unreviewed
 		}
 		versions := a.Versions
 		r.held = func(v string) bool {
