@@ -60,7 +60,7 @@ type Result struct {
 	Packages      int       // how many were looked at
 	Unjudged      []Unjudged
 	Hidden        Hidden
-	UnknownScores int // among Findings
+	UnknownScores int // among Findings: 0.0 or none
 }
 
 // add takes the counts of a judge.

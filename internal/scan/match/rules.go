@@ -161,5 +161,6 @@ func (j *judge) ignoredCPE(p *catalog.Package) string {
 	return ""
 }
 
-// isUnknown says whether nobody scored it. A score of 0 that comes of a vector is known.
-func isUnknown(s vulndb.Score) bool { return s.Base == 0 && s.Version == "" }
+// isUnknown says whether there is no score. One of 0.0 counts as none, also when it comes of a
+// vector: its severity is unknown, too.
+func isUnknown(s vulndb.Score) bool { return s.Base == 0 }

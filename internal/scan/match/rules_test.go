@@ -80,6 +80,18 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// A score of 0.0 is unknown like a missing one, also where a vector gives it.
+func TestZeroScore(t *testing.T) {
+	db := inEcosystem(vulndb.NPM, fixed("GHSA-1", vulndb.GHSA, "2.0.0", "CVE-2024-1"))
+	db.vulnerabilities = []vulndb.Vulnerability{{ID: "CVE-2024-1", Score: vulndb.Score{Severity: vulndb.Unknown, Version: "3.1"}}}
+	for _, rules := range []match.Rules{{}, {MinScore: 0.1}, {MinSeverity: vulndb.Low}} {
+		r := run(t, db, match.Options{Rules: rules}, pkg(catalog.NPM, "p", "1.0.0"))
+		if r.UnknownScores+r.Hidden.Unknown != 1 || r.Hidden.Minimum != 0 {
+			t.Errorf("%+v: got %d with unknown scores, hidden %+v", rules, r.UnknownScores, r.Hidden)
+		}
+	}
+}
+
 // The program for Windows whose name and version macOS carries is left out unless a list
 // says otherwise.
 func TestDefaultIgnored(t *testing.T) {
