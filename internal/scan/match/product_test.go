@@ -63,6 +63,8 @@ func TestCriteria(t *testing.T) {
 		{"excluded start", applies(anyOf(criterion("a:v:p:*"+rest, ">", "1.0", "<=", "2.0"))), "1.0", ""},
 		{"included end", applies(anyOf(criterion("a:v:p:*"+rest, ">", "1.0", "<=", "2.0"))), "2.0", "> 1.0, <= 2.0"},
 		{"exact", applies(anyOf(criterion("a:v:p:0.1.8" + rest))), "0.1.8", "= 0.1.8"},
+		{"exact, of a build", applies(anyOf(criterion("a:v:p:5.17.5" + rest))), "5.17.5 (29101)", "= 5.17.5"},
+		{"included end, of a build", applies(anyOf(criterion("a:v:p:*"+rest, "<=", "5.17.5"))), "5.17.5 (29101)", "<= 5.17.5"},
 		{"not exact", applies(anyOf(criterion("a:v:p:0.1.8" + rest))), "0.1.80", ""},
 		{"a commit", applies(anyOf(criterion("a:v:p:7a3e91c2d" + rest))), "8", ""},
 		{"update", applies(anyOf(criterion("a:v:p:9.3:p2:*:*:*:*:*:*"))), "9.3p2", "= 9.3 p2"},

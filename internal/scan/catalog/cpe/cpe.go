@@ -263,9 +263,14 @@ var special = regexp.MustCompile(`[^a-zA-Z0-9_]`)
 // library would end it at a colon, and give any for some texts.
 func attribute(text string) string { return special.ReplaceAllString(text, `\$0`) }
 
-// MakersVersion is the version that the maker of a package gave: Homebrew's revision and what
-// a cask has behind a comma are not known to NVD.
+// MakersVersion is the version that the maker of a package gave: Homebrew's revision, what a
+// cask has behind a comma, and the number of a build that an application has in parentheses,
+// such as 5.17.5 (29101), are not known to NVD.
 func MakersVersion(p catalog.Package) string {
+	if p.Kind == catalog.MacOSApp {
+		v, _, _ := strings.Cut(p.Version, " (")
+		return v
+	}
 	if p.Kind != catalog.Brew {
 		return p.Version
 	}
