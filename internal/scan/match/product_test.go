@@ -149,10 +149,11 @@ func TestCasks(t *testing.T) {
 	caskroom := []string{"/opt/homebrew/Caskroom/p/x"}
 	cask, within, latest := pkg(catalog.Brew, "p", "4.30.0,149282"), pkg(catalog.NPM, "p", "1.0.0"), pkg(catalog.Brew, "p", "latest")
 	cask.Locations, within.Locations, latest.Locations = caskroom, caskroom, caskroom
-	head := pkg(catalog.Brew, "p", "HEAD-1a2b3c4")
+	head, both := pkg(catalog.Brew, "p", "HEAD-1a2b3c4"), pkg(catalog.Brew, "p", "26.0.0")
+	both.Locations = append([]string{"/opt/homebrew/Cellar/p/26.0.0"}, caskroom...)
 
-	r := run(t, db, named("v"), cask, within, latest, head, pkg(catalog.Brew, "p", "27.1.0"))
-	expect(t, found(r), "p 1.0.0 CVE-2024-3 < 2.0.0", "p 27.1.0 CVE-2024-1 < 27.1.1", "p 4.30.0,149282 CVE-2024-1 < 4.31")
+	r := run(t, db, named("v"), cask, within, latest, head, both, pkg(catalog.Brew, "p", "27.1.0"))
+	expect(t, found(r), "p 1.0.0 CVE-2024-3 < 2.0.0", "p 26.0.0 CVE-2024-1 < 27.1.1", "p 27.1.0 CVE-2024-1 < 27.1.1", "p 4.30.0,149282 CVE-2024-1 < 4.31")
 	var not []string
 	for _, u := range r.Unjudged {
 		not = append(not, u.Package.Version)
