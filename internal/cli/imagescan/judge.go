@@ -114,7 +114,7 @@ func (o *judgeOptions) open(ctx context.Context, g *globals, s settings) (*vulnd
 		return nil, fmt.Errorf("there is no vulnerability database at %s: build one with \"imagescan db build\", bring one with \"imagescan db import\", or set db-update-url in a configuration file and run \"imagescan db update\"", path)
 	}
 	if err != nil {
-		return nil, err
+		return nil, advised(err)
 	}
 	if err := g.verifyDatabase(path, s); err != nil {
 		_ = db.Close()
@@ -140,6 +140,14 @@ func (g *globals) verifyDatabase(path string, s settings) error {
 	return err
 }
 
+// advised says what to do about a database that is damaged.
+func advised(err error) error {
+	if errors.Is(err, vulndb.ErrDamaged) {
+		err = fmt.Errorf("%w: remove it, and build, import or update it anew (imagescan db)", err)
+	}
+	return err
+}
+
 func (j *judge) close() { _ = j.db.Close() }
 
 // report judges an inventory. A nil judge only lists its packages.
@@ -153,7 +161,7 @@ func (j *judge) report(ctx context.Context, g *globals, inv *scan.Inventory) (re
 	}
 	res, err := match.Match(ctx, j.db, inv.Packages, match.Options{Rules: j.rules})
 	if err != nil {
-		return r, err
+		return r, advised(err)
 	}
 	r.findings, r.Matches = res.Findings, report.Matches(res.Findings)
 	info := j.db.Info()

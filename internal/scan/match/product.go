@@ -30,15 +30,29 @@ var (
 		platforms: append([]string{"apple:iphone_os", "apple:ipados", "apple:ios", "apple:tvos", "apple:watchos"}, macOS.platforms...),
 		targets:   append([]string{"iphone_os", "ipados", "ios", "tvos", "watchos"}, macOS.targets...),
 	}
+	either = system{
+		platforms: slices.Concat(macOS.platforms, linux.platforms),
+		targets:   slices.Concat(macOS.targets, linux.targets),
+	}
 )
 
-// systemOf is what a package runs on: Homebrew on Linux has a folder of its own.
+// systemOf is what a package runs on: Homebrew on Linux has a folder of its own, and a disk may
+// have both.
 func systemOf(p *catalog.Package) system {
 	switch p.Kind {
 	case catalog.Pod:
 		return apple
 	case catalog.Brew:
-		if len(p.Locations) > 0 && !slices.ContainsFunc(p.Locations, func(l string) bool { return !strings.Contains(l, "linuxbrew/") }) {
+		onLinux := 0
+		for _, l := range p.Locations {
+			if strings.Contains(l, "linuxbrew/") {
+				onLinux++
+			}
+		}
+		if onLinux > 0 && onLinux < len(p.Locations) {
+			return either
+		}
+		if onLinux > 0 {
 			return linux
 		}
 	}
