@@ -161,7 +161,7 @@ func (r *Registry) complete(ctx context.Context, s *session, u *upload, root blo
 	if err := r.place(ctx, u.id, x); err != nil {
 		return layout.Layer{}, err
 	}
-	if !r.pinIfHeld(s, root) {
+	if !r.pinHeld(ctx, s, root) { // the collector may have been faster
 		return layout.Layer{}, farm.NotFound() // the session ended meanwhile
 	}
 	return layerOf(x), nil
