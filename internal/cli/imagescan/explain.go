@@ -174,6 +174,9 @@ func parsePURL(text string) (p catalog.Package, err error) {
 	kind, ok := purlKinds[u.Type]
 	if u.Type == "generic" && u.Namespace == "macos" {
 		kind, ok, u.Namespace = catalog.MacOSApp, true, ""
+		if u.Name == "macOS" {
+			kind = catalog.System
+		}
 	}
 	switch {
 	case !ok:

@@ -165,8 +165,8 @@ func (o *scanOptions) destination(p plan, s settings) (*destination, error) {
 	if o.reportFile == "" {
 		return nil, nil
 	}
-	db, err := o.database(s)
-	if err == nil {
+	var err error
+	if db, nowhere := o.database(s); nowhere == nil { // who needs it says so
 		err = spare(o.reportFile, db)
 	}
 	if err == nil && p.source.Type == scan.Image {

@@ -207,7 +207,8 @@ func readMBR(r io.ReaderAt, size int64, boot []byte) ([]Partition, bool) {
 		}
 		m.list = append(m.list, p)
 	}
-	sorted := slices.SortedFunc(slices.Values(m.list), func(a, b Partition) int { return cmp.Compare(a.Start, b.Start) })
+	sorted := slices.DeleteFunc(slices.Clone(m.list), func(p Partition) bool { return p.Err != nil })
+	slices.SortFunc(sorted, func(a, b Partition) int { return cmp.Compare(a.Start, b.Start) })
 	for k := 1; k < len(sorted); k++ {
 		if sorted[k].Start < sorted[k-1].end() {
 			return nil, false

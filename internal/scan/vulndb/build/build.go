@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -74,9 +73,6 @@ func Build(ctx context.Context, o Options) (*Report, error) {
 		if err := c.read(ctx, from); err != nil {
 			return nil, fmt.Errorf("build the database: %w", err)
 		}
-	}
-	if c.records == 0 {
-		return nil, fmt.Errorf("build the database: no record of an advisory is in %s, of which %d files are no feeds", strings.Join(o.Inputs, ", "), c.ignored)
 	}
 	report, err := c.write(ctx, target)
 	if err != nil {

@@ -189,8 +189,12 @@ func TestFailureLeavesTheTarget(t *testing.T) {
 	}
 	other := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(other, "README"), []byte("no feed"), 0o600))
-	if _, err := build.Build(t.Context(), build.Options{Inputs: []string{other}, Target: target}); err == nil || !strings.Contains(err.Error(), "no record of an advisory is in "+other) {
+	if _, err := build.Build(t.Context(), build.Options{Inputs: []string{other}, Target: target}); err == nil || !strings.Contains(err.Error(), "no advisory that counts is in "+other+": 1 files are no feeds") {
 		t.Errorf("no feed: %v", err)
+	}
+	check(t, os.WriteFile(filepath.Join(other, "GHSA-1.json"), []byte(`{"schema_version": "1.4.0", "id": "GHSA-1", "modified": 7}`), 0o600))
+	if _, err := build.Build(t.Context(), build.Options{Inputs: []string{other}, Target: target}); err == nil || !strings.Contains(err.Error(), "rejected: ") {
+		t.Errorf("a bad record alone: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

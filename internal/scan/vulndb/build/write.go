@@ -26,7 +26,24 @@ func (c *collector) write(ctx context.Context, f *beside.File) (*Report, error) 
 		return nil, err
 	}
 	report.Info = db.Info()
+	if i := report.Info; i.Advisories+i.Vulnerabilities+i.Applicabilities == 0 {
+		return nil, errors.Join(c.nothing(report), db.Close())
+	}
 	return report, errors.Join(db.Close(), f.Commit())
+}
+
+// nothing is the failure of a build that found nothing to judge by, and its likely reason.
+func (c *collector) nothing(r *Report) error {
+	err := fmt.Errorf("no advisory that counts is in %s", strings.Join(c.options.Inputs, ", "))
+	for _, s := range r.Sources {
+		if len(s.Rejections) > 0 {
+			return fmt.Errorf("%w: rejected: %s: %s: %s", err, s.Name, s.Rejections[0].Record, s.Rejections[0].Reason)
+		}
+	}
+	if r.Ignored > 0 {
+		err = fmt.Errorf("%w: %d files are no feeds", err, r.Ignored)
+	}
+	return err
 }
 
 func (c *collector) fill(ctx context.Context, f *os.File) error {

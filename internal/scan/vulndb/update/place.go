@@ -38,12 +38,19 @@ type state struct {
 // load gives the zero state when there is none or it is damaged: then everything is
 // asked for anew.
 func (p place) load() state {
-	var s state
-	b, err := os.ReadFile(p.state())
-	if err != nil || json.Unmarshal(b, &s) != nil {
+	s, err := p.read()
+	if err != nil {
 		return state{}
 	}
 	return s
+}
+
+func (p place) read() (s state, err error) {
+	b, err := os.ReadFile(p.state())
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	return s, err
 }
 
 const lockPoll = 100 * time.Millisecond

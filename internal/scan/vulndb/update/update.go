@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"time"
@@ -100,6 +101,9 @@ func Look(target string) (Status, error) {
 // was fetched or imported must be signed, also when that was before. What was built here
 // came from nobody else. One that is missing or cannot be read is no error here.
 func Verify(target string, key ed25519.PublicKey) error {
+	if _, err := place(target).read(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: it cannot be read whether the vulnerability database at %s is signed: %w", ErrSignature, target, err)
+	}
 	s, _ := Look(target) // whoever opens it is told
 	if s.Listing.Checksum == "" {
 		return nil
@@ -207,8 +211,11 @@ func (p place) settled(st state) error {
 
 // newer says whether what is listed replaces what is here. An older one never does: who
 // wants to go back imports it. What is here and not signed, though it should be, is
-// replaced by one of the same date.
+// replaced by any: its date protects nothing.
 func newer(l Listing, here Status, trusted bool) bool {
+	if !trusted && here.Listing.Checksum != "" {
+		return true
+	}
 	if l.Built.Equal(here.Info.Built) {
 		return !trusted || here.Listing.Checksum != "" && l.Checksum != here.Listing.Checksum
 	}

@@ -307,9 +307,14 @@ func TestSignatures(t *testing.T) {
 	if _, err := Update(t.Context(), o); !errors.Is(err, ErrSignature) {
 		t.Errorf("a key that was set later: %v", err)
 	}
-	s.publish(t, day, private)
+	s.publish(t, day.AddDate(0, 0, -2), private)
 	if st, err := Update(t.Context(), o); err != nil || st.Outcome != Updated {
-		t.Errorf("signed later: %+v, %v", st, err)
+		t.Errorf("signed later, and older: %+v, %v", st, err)
+	}
+	check(t, Verify(o.Target, public))
+	check(t, os.WriteFile(o.Target+".state", []byte("{"), 0o600))
+	if err := Verify(o.Target, public); !errors.Is(err, ErrSignature) {
+		t.Errorf("nobody knows whether it is signed: %v", err)
 	}
 }
 
