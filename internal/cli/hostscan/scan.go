@@ -62,16 +62,24 @@ func (o *fullScanOptions) run(ctx context.Context) error {
 	}
 	state, err := o.change(ctx, a, "/v1/full-scan", q)
 	if err != nil {
-		return err
+		return left(ctx, err)
 	}
 	if o.noWait {
 		return o.tellState(state)
 	}
 	after, err := o.wait(ctx, a)
 	if err != nil {
-		return err
+		return left(ctx, err)
 	}
 	return o.tell(before, after)
+}
+
+// left is the failure of who stopped waiting, also before the service said that it scans.
+func left(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return cli.Exit(cli.ExitInterrupted, errors.New("interrupted: a scan that has begun goes on; \"hostscan status\" says how far it is, \"hostscan real-time-scan stop\" stops it"))
 }
 
 // Times between two looks at a scan that runs.
@@ -86,9 +94,6 @@ func (o *fullScanOptions) wait(ctx context.Context, a *asker) (api.HostStatus, e
 	defer line.Clear()
 	for every := firstLook; ; every = min(2*every, mostLook) {
 		s, err := a.status(ctx)
-		if ctx.Err() != nil {
-			return s, cli.Exit(cli.ExitInterrupted, errors.New("interrupted: the scan goes on; \"hostscan status\" says how far it is, \"hostscan real-time-scan stop\" stops it"))
-		}
 		if err != nil || s.State != api.HostRunningFull {
 			return s, err
 		}
