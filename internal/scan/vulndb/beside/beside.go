@@ -89,19 +89,30 @@ func (f *File) named(err error) error {
 // Commit puts the file at its path, on the disk, and closes it. When that fails, what was at
 // the path is as it was. Who may read it, may read what comes in its place, and nobody else.
 func (f *File) Commit() error {
-	name := f.Name()
-	err := f.Chmod(permissions(f.target))
-	if err == nil {
-		err = f.Sync()
-	}
-	if err == nil {
-		err = os.Rename(name, f.target) // before the lock ends
-	}
-	if err != nil {
+	if err := put(f.File, f.target); err != nil { // before the lock ends
 		f.Discard()
 		return f.named(err)
 	}
 	return errors.Join(f.Close(), syncFolder(f.target))
+}
+
+// Move puts an open file that lies in the folder of a path there, as Commit does. When that
+// fails, both files are as they were.
+func Move(f *os.File, path string) error {
+	if err := put(f, path); err != nil {
+		return err
+	}
+	return syncFolder(path)
+}
+
+func put(f *os.File, path string) error {
+	if err := f.Chmod(permissions(path)); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
 }
 
 // umask is that of the process. It can only be read by setting it, which is harmless before

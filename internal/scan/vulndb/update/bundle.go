@@ -34,8 +34,10 @@ func Export(ctx context.Context, path string, w io.Writer) (Listing, error) {
 		return l, fmt.Errorf("export the vulnerability database: %w", err)
 	}
 	l.Path = bundleDatabase
-	if was := place(path).load().Listing; was.Checksum == l.Checksum && was.Size == l.Size {
-		l.Signature = was.Signature
+	for _, was := range place(path).load().known() {
+		if was.Checksum == l.Checksum && was.Size == l.Size && was.Signature != "" {
+			l.Signature = was.Signature
+		}
 	}
 	if err := writeBundle(path, l, w); err != nil {
 		return l, fmt.Errorf("export the vulnerability database: %w", err)
@@ -122,11 +124,15 @@ func (p place) take(ctx context.Context, file string, o Options) error {
 	if !info.Built.Equal(l.Built) {
 		return fmt.Errorf("the database is of %s, its listing says %s", info.Built, l.Built)
 	}
+	_, st := p.recall()
+	st.Part = l
+	_ = os.Remove(p.part()) // what was being fetched is not asked for any more
+	if err := writeJSON(p.state(), st); err != nil {
+		return err
+	}
 	if err := temp.Commit(); err != nil {
 		return err
 	}
-	st := p.load()
-	_ = os.Remove(p.part()) // what was being fetched is not asked for any more
 	return writeJSON(p.state(), state{URL: st.URL, Listing: l})
 }
 

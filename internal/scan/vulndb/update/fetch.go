@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
 )
 
 // source is where listings and databases come from.
@@ -227,13 +229,13 @@ func (w *watched) Close() error {
 // fetch brings the listed file into the folder, goes on where a former one ended when it
 // is of the same listing, compares all of it and makes it the database.
 func (p place) fetch(ctx context.Context, o Options, src source, l Listing) error {
-	st := p.load()
+	_, st := p.recall()
 	if st.Part.Checksum != l.Checksum || st.Part.Size != l.Size {
 		os.Remove(p.part())
-		st.Part = l
-		if err := writeJSON(p.state(), st); err != nil {
-			return err
-		}
+	}
+	st.Part = l
+	if err := writeJSON(p.state(), st); err != nil {
+		return err
 	}
 	f, err := os.OpenFile(p.part(), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -256,7 +258,7 @@ func (p place) fetch(ctx context.Context, o Options, src source, l Listing) erro
 		os.Remove(p.part())
 		return err
 	}
-	return p.settle(p.part())
+	return beside.Move(f, string(p))
 }
 
 // receive writes the listed bytes to f and gives their checksum. What f holds already is

@@ -131,17 +131,23 @@ func describe(ctx context.Context, path string) (Listing, error) {
 	if err != nil {
 		return Listing{}, err
 	}
-	f, err := os.Open(path)
+	sum, n, err := sumOf(path)
 	if err != nil {
 		return Listing{}, err
+	}
+	return Listing{Schema: info.Schema, Built: info.Built, Checksum: sum, Size: n}, nil
+}
+
+// sumOf gives the checksum of a file as listings write it, and the bytes it has.
+func sumOf(path string) (string, int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", 0, err
 	}
 	defer f.Close()
 	h := sha256.New()
 	n, err := io.Copy(h, f)
-	if err != nil {
-		return Listing{}, err
-	}
-	return Listing{Schema: info.Schema, Built: info.Built, Checksum: sumText(h.Sum(nil)), Size: n}, nil
+	return sumText(h.Sum(nil)), n, err
 }
 
 func sumText(sum []byte) string { return checksumOf + hex.EncodeToString(sum) }

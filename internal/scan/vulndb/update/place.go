@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/buildyard/buildyard/internal/scan/vulndb"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
 )
 
@@ -31,8 +32,42 @@ type state struct {
 	Modified string    `json:"modified,omitempty"`
 	// Listing is that of the database in use, as it was offered.
 	Listing Listing `json:"listing"`
-	// Part is the listing that the file being fetched belongs to.
+	// Part is the listing of the file that is being fetched or imported. It is that of the
+	// database in use when the process was killed after it had put the file there.
 	Part Listing `json:"part,omitzero"`
+}
+
+// known are the listings that the database in use may have come with.
+func (s state) known() []Listing { return []Listing{s.Part, s.Listing} }
+
+// origin gives the listing that the database in use came with; the zero one when it was built
+// here. When two fit, its bytes decide.
+func (p place) origin(info vulndb.Info, st state) Listing {
+	var fit []Listing
+	for _, l := range st.known() {
+		if l.Checksum != "" && l.Built.Equal(info.Built) && l.Size == info.Size {
+			fit = append(fit, l)
+		}
+	}
+	switch {
+	case len(fit) == 0:
+		return Listing{}
+	case len(fit) == 2 && fit[0].Checksum != fit[1].Checksum:
+		if sum, _, err := sumOf(string(p)); err != nil || sum != fit[0].Checksum {
+			return fit[1]
+		}
+	}
+	return fit[0]
+}
+
+// recall gives what is there, and the state with the listing that it came with.
+func (p place) recall() (Status, state) {
+	here, _ := Look(string(p)) // a database that cannot be read is replaced
+	st := p.load()
+	if here.Listing.Checksum != "" {
+		st.Listing = here.Listing
+	}
+	return here, st
 }
 
 // load gives the zero state when there is none or it is damaged: then everything is
@@ -86,29 +121,6 @@ func (p place) hold(ctx context.Context, wait time.Duration) (release func(), er
 			return nil, fmt.Errorf("another update runs: %w", context.Cause(ctx))
 		}
 	}
-}
-
-// settle makes a file that lies in the folder the database.
-func (p place) settle(from string) error {
-	if err := os.Chmod(from, 0o644); err != nil {
-		return err
-	}
-	if err := syncPath(from); err != nil {
-		return err
-	}
-	if err := os.Rename(from, string(p)); err != nil {
-		return err
-	}
-	return syncPath(filepath.Dir(string(p)))
-}
-
-func syncPath(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
 }
 
 // writeJSON replaces a file as a whole.

@@ -91,9 +91,7 @@ func Look(target string) (Status, error) {
 		return s, err
 	}
 	s.Present, s.Info = true, db.Info()
-	if st.Listing.Built.Equal(s.Info.Built) && st.Listing.Size == s.Info.Size {
-		s.Listing = st.Listing
-	}
+	s.Listing = p.origin(s.Info, st)
 	return s, db.Close()
 }
 
@@ -153,8 +151,7 @@ func Update(ctx context.Context, o Options) (Status, error) {
 
 // update does the work; the lock is held.
 func (p place) update(ctx context.Context, o Options) (Outcome, error) {
-	here, _ := Look(o.Target) // a database that cannot be read is replaced
-	st := p.load()
+	here, st := p.recall()
 	if st.URL != o.Listing {
 		st = state{URL: o.Listing, Listing: st.Listing, Part: st.Part}
 	}

@@ -537,3 +537,110 @@ func TestImportOfAPipe(t *testing.T) {
 		t.Errorf("zeros: %v", err)
 	}
 }
+
+// TestKilledBeforeItsStateIsWritten takes a database that was put there a moment before the
+// end of the process for what it is: fetched or imported, signed or not.
+func TestKilledBeforeItsStateIsWritten(t *testing.T) {
+	public, private, err := ed25519.GenerateKey(nil)
+	check(t, err)
+	var older bytes.Buffer
+	s := newSite(t, day.AddDate(0, 0, -1), private)
+	_, err = Export(t.Context(), filepath.Join(s.folder, "vuln.db"), &older)
+	check(t, err)
+	bundle := filepath.Join(t.TempDir(), "bundle")
+	check(t, os.WriteFile(bundle, older.Bytes(), 0o600))
+	for name, c := range map[string]struct {
+		before ed25519.PrivateKey // that signs the database in use before
+		after  ed25519.PrivateKey // that signs the next one
+		bring  func(Options) (Status, error)
+		want   error
+	}{
+		"update":           {private, nil, func(o Options) (Status, error) { return Update(t.Context(), o) }, ErrSignature},
+		"update to signed": {nil, private, func(o Options) (Status, error) { return Update(t.Context(), o) }, nil},
+		"import":           {private, nil, func(o Options) (Status, error) { return Import(t.Context(), bundle, o) }, ErrSignature},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, day, c.before)
+			o := s.options(t)
+			_, err := Update(t.Context(), o)
+			check(t, err)
+			was := place(o.Target).load()
+			s.publish(t, day.AddDate(0, 0, 1), c.after)
+			st, err := c.bring(o)
+			check(t, err)
+			killed := was
+			killed.Part = st.Listing
+			check(t, writeJSON(place(o.Target).state(), killed))
+
+			is := func(when string) {
+				t.Helper()
+				if err := Verify(o.Target, public); !errors.Is(err, c.want) {
+					t.Errorf("%s: %v", when, err)
+				}
+			}
+			is("killed")
+			s.change = func(w http.ResponseWriter, r *http.Request) bool {
+				if strings.HasSuffix(r.URL.Path, ".db") {
+					http.Error(w, "later", http.StatusServiceUnavailable)
+					return true
+				}
+				return false
+			}
+			s.publish(t, day.AddDate(0, 0, 2), private)
+			if _, err := Update(t.Context(), o); err == nil {
+				t.Error("the server gave nothing")
+			}
+			is("when the next one was begun")
+			s.change = nil
+			if _, err := Update(t.Context(), o); err != nil {
+				t.Error(err)
+			}
+			if err := Verify(o.Target, public); err != nil {
+				t.Errorf("when the next one was fetched: %v", err)
+			}
+		})
+	}
+}
+
+// TestTwoListingsOfOneTime tells by its bytes which of two databases of one time and size is
+// in use.
+func TestTwoListingsOfOneTime(t *testing.T) {
+	public, private, err := ed25519.GenerateKey(nil)
+	check(t, err)
+	s := newSite(t, day, nil)
+	o := s.options(t)
+	_, err = Update(t.Context(), o)
+	check(t, err)
+	p := place(o.Target)
+	st := p.load()
+	st.Part = st.Listing
+	st.Part.Checksum = "sha256:" + strings.Repeat("0", 64)
+	st.Part.Signature = "signed"
+	check(t, writeJSON(p.state(), st))
+	if err := Verify(o.Target, public); !errors.Is(err, ErrSignature) {
+		t.Errorf("that which is being fetched is taken for that in use: %v", err)
+	}
+	signed := s.publish(t, day, private)
+	st.Listing, st.Part = st.Part, signed
+	check(t, writeJSON(p.state(), st))
+	if err := Verify(o.Target, public); err != nil {
+		t.Errorf("that which was fetched: %v", err)
+	}
+}
+
+// TestWhoMayRead gives a database the rights of the one that it replaces.
+func TestWhoMayRead(t *testing.T) {
+	s := newSite(t, day, nil)
+	o := s.options(t)
+	for _, mode := range []os.FileMode{0o600, 0o644} {
+		_, err := Update(t.Context(), o)
+		check(t, err)
+		check(t, os.Chmod(o.Target, mode))
+		s.publish(t, day.Add(time.Duration(mode)*time.Hour), nil)
+		_, err = Update(t.Context(), o)
+		check(t, err)
+		if st, err := os.Stat(o.Target); err != nil || st.Mode() != mode {
+			t.Errorf("%v, %v instead of %v", st.Mode(), err, mode)
+		}
+	}
+}
