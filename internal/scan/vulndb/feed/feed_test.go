@@ -121,6 +121,9 @@ func TestEventsOutOfOrder(t *testing.T) {
 	}{
 		{vulndb.NPM, `{"fixed": "2.0.0"}, {"introduced": "0"}`, []vulndb.Range{{Fixed: "2.0.0"}}},
 		{vulndb.PyPI, `{"last_affected": "10.0"}, {"introduced": "9.0"}`, []vulndb.Range{{Introduced: "9.0", LastAffected: "10.0"}}},
+		{vulndb.PyPI, `{"last_affected": "9.0"}, {"introduced": "9.0"}`, []vulndb.Range{{Introduced: "9.0", LastAffected: "9.0"}}},
+		{vulndb.PyPI, `{"last_affected": "9.0"}, {"introduced": "9.0"}, {"introduced": "9.5"}`, []vulndb.Range{{Introduced: "9.0", LastAffected: "9.0"}, {Introduced: "9.5"}}},
+		{vulndb.PyPI, `{"introduced": "8.0"}, {"last_affected": "9.0"}, {"introduced": "9.0"}, {"fixed": "9.5"}`, []vulndb.Range{{Introduced: "8.0", LastAffected: "9.0"}, {Introduced: "9.0", Fixed: "9.5"}}},
 		{vulndb.NPM, `{"fixed": "10.0.0"}, {"fixed": "2.0.0"}, {"introduced": "9.0.0"}, {"introduced": "0"}`, []vulndb.Range{{Fixed: "2.0.0"}, {Introduced: "9.0.0", Fixed: "10.0.0"}}},
 		{vulndb.Homebrew, `{"fixed": "6.0_8"}, {"introduced": "0"}`, []vulndb.Range{{Fixed: "6.0_8"}}},
 		{vulndb.Homebrew, `{"fixed": "6.0_8"}, {"introduced": "7"}, {"introduced": "0"}, {"fixed": "7.1"}`, []vulndb.Range{{Fixed: "6.0_8"}, {Introduced: "7", Fixed: "7.1"}}},

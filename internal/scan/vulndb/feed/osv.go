@@ -331,12 +331,15 @@ func compareEvents(eco vulndb.Ecosystem, a, b osvEvent) (int, error) {
 	return v.CompareStr(b.at())
 }
 
-// intervals goes through sorted events. Of several ends the first counts.
+// intervals goes through sorted events. Of several ends the first counts; one that is written
+// before the beginning of the same version ends that.
 func intervals(events []osvEvent) []vulndb.Range {
 	var out []vulndb.Range
-	inside := false
+	inside, early := false, ""
 	for _, e := range events {
 		switch {
+		case !inside && e.Introduced != "" && e.Introduced == early:
+			out = append(out, vulndb.Range{Introduced: early, LastAffected: early})
 		case e.Introduced != "":
 			if !inside {
 				v := e.Introduced
@@ -347,6 +350,7 @@ func intervals(events []osvEvent) []vulndb.Range {
 			}
 			inside = true
 		case !inside:
+			early = e.LastAffected
 		case e.Fixed != "":
 			out[len(out)-1].Fixed = e.Fixed
 			inside = false
