@@ -50,10 +50,8 @@ func newShelf(l Limits) *shelf {
 func (s *shelf) add(p Package) {
 	k := keyOf(p)
 	if h := s.known[k]; h != nil {
-		before := h.variable()
 		h.entries++
-		h.join(p)
-		s.first.grow(h.variable() - before)
+		s.first.grow(h.join(p))
 		return
 	}
 	if s.first.end != nil && k.compare((*s.first.end).key) >= 0 {
@@ -62,7 +60,9 @@ func (s *shelf) add(p Package) {
 	}
 	h := &held{Package: p, entries: 1}
 	h.Name, h.Version = strings.Clone(p.Name), strings.Clone(p.Version)
-	h.BundleIDs, h.Licenses, h.Locations = cloned(nil, p.BundleIDs), cloned(nil, p.Licenses), slices.Clone(p.Locations)
+	h.BundleIDs, h.Licenses, h.Locations = nil, nil, slices.Clone(p.Locations)
+	appended(&h.BundleIDs, p.BundleIDs)
+	appended(&h.Licenses, p.Licenses)
 	h.key = key{k.kind, h.Name, h.Version}
 	if k.name != h.Name {
 		h.key.name = strings.Clone(k.name)
@@ -71,17 +71,24 @@ func (s *shelf) add(p Package) {
 	s.first.add(h)
 }
 
-// cloned appends copies of texts.
-func cloned(list, more []string) []string {
+// appended appends copies of texts, and gives what they take. Files of one package mostly say
+// the same in turn.
+func appended(list *[]string, more []string) (grown int64) {
 	for _, text := range more {
-		list = append(list, strings.Clone(text))
+		if n := len(*list); n == 0 || (*list)[n-1] != text {
+			*list = append(*list, strings.Clone(text))
+			grown += sizeOf(text)
+		}
 	}
-	return list
+	return grown
 }
 
 // fixed is about what a package takes beside its texts: itself, its names in other systems,
 // and its place in the shelf.
 const fixed = 600
+
+// place is what one more text in a list takes beside its bytes.
+const place = 16
 
 // size is about how many bytes a package takes in the end. The paths of its locations are
 // shared with other packages.
@@ -91,29 +98,32 @@ func (h *held) size() int64 {
 
 // variable is the part of size that grows when the package is found again.
 func (h *held) variable() int64 {
-	n := int64(len(h.Locations)) * 16
+	n := int64(len(h.Locations)) * place
 	for _, list := range [][]string{h.BundleIDs, h.Licenses} {
 		for _, text := range list {
-			n += 16 + int64(len(text))
+			n += sizeOf(text)
 		}
 	}
 	return n
 }
 
-// join adds what else is known of a package. Ecosystems that do not mind how a name is
-// written give several spellings: the smallest counts.
-func (h *held) join(p Package) {
+// sizeOf is about how many bytes a text in a list takes.
+func sizeOf(text string) int64 { return place + int64(len(text)) }
+
+// join adds what else is known of a package, and says by how much variable grows. Ecosystems
+// that do not mind how a name is written give several spellings: the smallest counts.
+func (h *held) join(p Package) (grown int64) {
 	if p.Name < h.Name {
 		h.Name = strings.Clone(p.Name)
 	}
 	for _, l := range p.Locations { // one file may name a package very often
 		if n := len(h.Locations); n == 0 || h.Locations[n-1] != l {
 			h.Locations = append(h.Locations, l)
+			grown += place
 		}
 	}
-	h.BundleIDs = cloned(h.BundleIDs, p.BundleIDs)
-	h.Licenses = cloned(h.Licenses, p.Licenses)
 	h.Replaced = h.Replaced && p.Replaced
+	return grown + appended(&h.BundleIDs, p.BundleIDs) + appended(&h.Licenses, p.Licenses)
 }
 
 // packages are those that are kept, in the order of names.

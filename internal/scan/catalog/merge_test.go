@@ -1,0 +1,41 @@
+package catalog
+
+import (
+	"fmt"
+	"testing"
+)
+
+// grown is a shelf with one package that was found again and again, each time with another
+// bundle identifier, licence and place.
+func grown(times int) *shelf {
+	s := newShelf(usual)
+	for i := range times {
+		text := fmt.Sprintf("com.example.%06d", i)
+		s.add(Package{
+			Kind: MacOSApp, Name: "App", Version: "1", BundleIDs: []string{text}, Licenses: []string{text, text}, Locations: []string{text},
+		})
+	}
+	return s
+}
+
+// What a shelf says it holds is what its packages take, however often they were found.
+func TestShelfCountsWhatGrows(t *testing.T) {
+	s := grown(100)
+	h := s.first.list[0]
+	if len(s.first.list) != 1 || s.first.used != h.size() || len(h.BundleIDs) != 100 || len(h.Licenses) != 100 || len(h.Locations) != 100 {
+		t.Errorf("%d packages of %d bytes; the first has %d, and %d, %d, %d of each list",
+			len(s.first.list), s.first.used, h.size(), len(h.BundleIDs), len(h.Licenses), len(h.Locations))
+	}
+}
+
+// BenchmarkFoundAgain shows how the cost of a package grows with the times that it is found.
+func BenchmarkFoundAgain(b *testing.B) {
+	for _, times := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprint(times), func(b *testing.B) {
+			for b.Loop() {
+				grown(times)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(times), "ns/find")
+		})
+	}
+}
