@@ -86,9 +86,6 @@ func Open(r io.ReaderAt, size int64) (*Container, error) {
 		r: r, size: size, blockSize: int(hint.blockSize), blocks: hint.blocks,
 		nodes: newCache[nodeKey, *node](mostNodes / int(hint.blockSize)),
 	}
-	if want := hint.blocks; want > uint64(size)/uint64(hint.blockSize) {
-		c.cut = damaged("the image is cut off: it has %d of %d blocks", size/int64(hint.blockSize), want)
-	}
 	if err := c.choose(c.checkpoints(hint)); err != nil {
 		return nil, err
 	}
@@ -99,6 +96,9 @@ func Open(r io.ReaderAt, size int64) (*Container, error) {
 // the volumes that the newest one names: an older one may be from before they were made.
 func (c *Container) choose(found []superblock) error {
 	found = found[:min(len(found), mostTried)]
+	if has := uint64(c.d.size) / uint64(c.d.blockSize); len(found) > 0 && found[0].blocks > has {
+		c.cut = damaged("the image is cut off: it has %d of %d blocks", has, found[0].blocks)
+	}
 	best, fewest, why := -1, math.MaxInt, make([]error, len(found))
 	for i, s := range found {
 		if why[i] = c.take(s, found[0].volumes); why[i] != nil {

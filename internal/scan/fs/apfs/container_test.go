@@ -158,6 +158,24 @@ func TestCutOff(t *testing.T) {
 	is(t, f, err, "name")
 }
 
+// TestOldFirstBlock believes the newest checkpoint about the size of a container, which may
+// have become smaller since the first block was written.
+func TestOldFirstBlock(t *testing.T) {
+	m, _ := write(t, apfstest.Container{Volumes: []apfstest.Volume{{Name: "v", Files: one("name")}}})
+	b := m.block(0)
+	binary.LittleEndian.PutUint64(b[40:], 1000)
+	apfstest.Seal(b)
+	c, err := m.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lost := c.Lost(); len(lost) != 0 {
+		t.Errorf("%v", lost)
+	}
+	f, err := c.Volumes()[0].FS()
+	is(t, f, err, "name")
+}
+
 // TestLostVolume reads the other volumes of a container when one is damaged.
 func TestLostVolume(t *testing.T) {
 	m, l := write(t, apfstest.Container{Volumes: []apfstest.Volume{{Name: "lost", Files: one("lost")}, {Name: "kept", Files: one("kept")}}})
