@@ -47,20 +47,37 @@ func OpenImage(name string) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	folder, err := filepath.Abs(filepath.Dir(target))
+	folders, err := paths(filepath.Dir(target), filepath.Dir(name))
 	if err != nil {
 		return nil, err
 	}
-	root, err := os.OpenRoot(folder)
+	root, err := os.OpenRoot(folders[0])
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	o := opener{root: root, img: &Image{}}
+	o := opener{root: root, folders: folders, img: &Image{}}
 	if err := o.chain(filepath.Base(target)); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), o.img.Close())
 	}
 	return o.img, nil
+}
+
+// paths are the absolute ones of a folder: its own and, where it is the same, that by which
+// the user named it. Images that were made by that name it too.
+func paths(folder, named string) ([]string, error) {
+	var list []string
+	for _, p := range []string{folder, named} {
+		if to, err := filepath.EvalSymlinks(p); err != nil || to != folder {
+			continue // the link is that of the file
+		}
+		p, err := filepath.Abs(p)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, nil
 }
 
 // Size is the number of bytes of the disk.
@@ -87,10 +104,11 @@ func (i *Image) Close() error {
 
 // opener opens a chain of images, the highest first.
 type opener struct {
-	root   *os.Root
-	img    *Image
-	parts  []part // the highest first
-	memory int64
+	root    *os.Root
+	folders []string // absolute paths of root
+	img     *Image
+	parts   []part // the highest first
+	memory  int64
 }
 
 // part is a file of a chain.
@@ -116,7 +134,7 @@ func (o *opener) chain(name string) error {
 		if len(o.parts) == maxChain {
 			return fmt.Errorf("it lies on more than %d images", maxChain-1)
 		}
-		if name, err = below(o.root.Name(), name, names.Backing); err != nil {
+		if name, err = o.below(name, names.Backing); err != nil {
 			return err
 		}
 		if format = names.Format; format != "" && format != formatRaw && format != formatQCOW2 {
@@ -205,15 +223,18 @@ func (o *opener) unlike() error {
 }
 
 // below gives the path in the folder of what an image in it lies on.
-func below(folder, name, backing string) (string, error) {
+func (o *opener) below(name, backing string) (string, error) {
 	if strings.HasPrefix(backing, "json:") || protocol(backing) {
 		return "", fmt.Errorf("it lies on %q, which is no path of a file", backing)
 	}
 	to := path.Join(path.Dir(name), backing)
-	if in, ok := strings.CutPrefix(backing, strings.TrimSuffix(folder, "/")+"/"); ok {
-		to = in
-	} else if path.IsAbs(backing) {
+	if path.IsAbs(backing) {
 		to = backing
+	}
+	for _, folder := range o.folders {
+		if in, ok := strings.CutPrefix(backing, strings.TrimSuffix(folder, "/")+"/"); ok {
+			to = in
+		}
 	}
 	if slices.Contains(strings.Split(backing, "/"), "..") || !filepath.IsLocal(to) {
 		return "", fmt.Errorf("it lies on %q, which is not in its folder", backing)

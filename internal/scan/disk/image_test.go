@@ -118,12 +118,21 @@ func TestChain(t *testing.T) {
 	if !bytes.Equal(content(t, filepath.Join(dir, "top.qcow2")), want) {
 		t.Error("the chain differs")
 	}
-	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(filepath.Join(dir, "top.qcow2"), link); err != nil {
+	link, folder := filepath.Join(t.TempDir(), "link"), filepath.Join(t.TempDir(), "folder")
+	if err := errors.Join(os.Symlink(filepath.Join(dir, "top.qcow2"), link), os.Symlink(dir, folder)); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(content(t, link), want) {
-		t.Error("by a link of the user's, the chain differs")
+	run(t, dir, "qemu-img", "create", "-q", "-f", "qcow2", "-b", filepath.Join(folder, "top.qcow2"), "-F", "qcow2", "over.qcow2")
+	for _, name := range []string{link, filepath.Join(folder, "top.qcow2"), filepath.Join(folder, "over.qcow2")} {
+		if !bytes.Equal(content(t, name), want) {
+			t.Errorf("by a link of the user's, %s, the chain differs", filepath.Base(name))
+		}
+	}
+	for _, name := range []string{filepath.Join(dir, "over.qcow2"), filepath.Join(filepath.Dir(link), "over.qcow2")} {
+		_ = os.Symlink(filepath.Join(dir, "over.qcow2"), name) // where there is none
+		if i, err := disk.OpenImage(name); err == nil || !strings.Contains(err.Error(), "not in its folder") {
+			t.Errorf("%s: %v, %v", name, i, err)
+		}
 	}
 }
 
