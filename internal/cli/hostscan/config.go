@@ -50,7 +50,7 @@ type settings struct {
 
 	// What follows is ours.
 	DBUpdateURL  string   `yaml:"db-update-url"`
-	DBKey        string   `yaml:"db-key"` // file with the public key that listings must be signed with
+	DBKey        string   `yaml:"db-key"` // file with the public key that databases must be signed with
 	Token        string   `yaml:"token" live:"yes"`
 	TokenFile    string   `yaml:"token-file" live:"yes"`
 	AllowedHosts []string `yaml:"allowed-hosts" live:"yes"` // names by which callers may ask

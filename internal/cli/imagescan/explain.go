@@ -23,6 +23,7 @@ type explainOptions struct {
 	*globals
 	judgeOptions
 	bundle string
+	cask   bool
 	format string
 }
 
@@ -37,13 +38,15 @@ decides, which versions it names, and which rule hides it.
 PACKAGE is type:name@version as in a report, or a package URL.`,
 		Example: `  imagescan explain CVE-2019-10744 npm:lodash@4.17.11
   imagescan explain CVE-2021-44228 pkg:maven/org.apache.logging.log4j/log4j-core@2.14.1
-  imagescan explain CVE-2024-7971 "macos-app:Google Chrome@128.0.6613.83" --bundle-id com.google.Chrome`,
+  imagescan explain CVE-2024-7971 "macos-app:Google Chrome@128.0.6613.83" --bundle-id com.google.Chrome
+  imagescan explain CVE-2024-7971 brew:google-chrome@128.0.6613.83 --cask`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0], args[1]) },
 	}
 	o.add(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&o.bundle, "bundle-id", "", "bundle identifier of a macOS application")
+	fs.BoolVar(&o.cask, "cask", false, "the package of Homebrew is a cask, not a formula")
 	fs.StringVarP(&o.format, "report-format", "f", "table", "json or table")
 	_ = cmd.RegisterFlagCompletionFunc("report-format", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -51,6 +54,9 @@ PACKAGE is type:name@version as in a report, or a package URL.`,
 
 func (o *explainOptions) run(ctx context.Context, id, name string) error {
 	p, err := parsePackage(name)
+	if err == nil && o.cask && p.Kind != catalog.Brew {
+		err = fmt.Errorf("--cask is of packages of the type %s", catalog.Brew)
+	}
 	if err == nil && o.format != "table" && o.format != "json" {
 		err = fmt.Errorf("report format %q: must be table or json", o.format)
 	}
@@ -58,6 +64,9 @@ func (o *explainOptions) run(ctx context.Context, id, name string) error {
 		return cli.Usage(err)
 	}
 	p.BundleIDs = []string{o.bundle}
+	if o.cask {
+		p.Locations = []string{"/opt/homebrew/Caskroom/" + p.Name} // this is what tells it from a formula
+	}
 	p = scan.Complete(p)
 	s, err := o.settings()
 	if err != nil {
@@ -125,6 +134,7 @@ type explained struct {
 
 func (o *explainOptions) write(e *match.Explanation) error {
 	if o.format == "json" {
+		e.Package.Locations = nil // nobody has looked
 		return writeJSON(o.Out, explained{e.ID, report.Packages([]catalog.Package{e.Package})[0], e.Finding != nil, e.Steps})
 	}
 	for _, s := range e.Steps {

@@ -135,7 +135,11 @@ func (g *globals) verifyDatabase(path string, s settings) error {
 		err = update.Verify(path, o.Key)
 	}
 	if errors.Is(err, update.ErrSignature) {
-		err = fmt.Errorf("%w: run \"imagescan db update\", or import a bundle that is signed", err)
+		advice := "import a bundle that is signed, or set db-update-url"
+		if s.DBUpdateURL != "" {
+			advice = "run \"imagescan db update\", or import a bundle that is signed"
+		}
+		err = fmt.Errorf("%w: %s", err, advice)
 	}
 	return err
 }
