@@ -3,6 +3,7 @@ package farm
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Code says what kind of failure an error is. The set is closed: the REST layer
@@ -44,12 +45,14 @@ const NotFoundMessage = "Not found"
 
 // Error is a failure that may be shown to a client: Message is a whole sentence
 // (or an exact text of the contract), Field names the offending parameter when
-// there is one, Err is the cause for the log and is never shown.
+// there is one, Err is the cause for the log and is never shown. RetryAfter is when a
+// client that met a limit should try again; 0 leaves that to the REST layer.
 type Error struct {
-	Code    Code
-	Field   string
-	Message string
-	Err     error
+	Code       Code
+	Field      string
+	Message    string
+	Err        error
+	RetryAfter time.Duration
 }
 
 // Error gives the message and, when there is one, the cause.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -172,7 +174,19 @@ func answerError(w http.ResponseWriter, code farm.Code, err error) {
 		_, _ = w.Write([]byte(AuthenticationRequired))
 		return
 	}
+	if status[code] == http.StatusTooManyRequests {
+		w.Header()["Retry-After"] = []string{retryAfter(err)}
+	}
 	write(w, status[code], api.StatusFail, message, nil)
+}
+
+// retryAfter gives the header Retry-After of a request that met a limit, in whole seconds.
+func retryAfter(err error) string {
+	wait := time.Second
+	if e, ok := errors.AsType[*farm.Error](err); ok {
+		wait = max(wait, e.RetryAfter)
+	}
+	return strconv.Itoa(int((wait + time.Second - 1) / time.Second))
 }
 
 // explained gives an ended context that nobody below put into words a sentence. Only

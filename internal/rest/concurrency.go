@@ -1,0 +1,106 @@
+package rest
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// ConcurrencyLimit bounds how many of something are open at a time, per caller and in total:
+// streams, watches, slow connections. It is for things that last; a nil one has no limit.
+type ConcurrencyLimit struct {
+	what      string // in the plural, for the refusal
+	setting   string // by which an operator raises the total
+	perCaller int
+	total     int
+
+	mu       sync.Mutex // guards what follows
+	open     int
+	byCaller map[string]int // only callers that have some open
+}
+
+// perCallerShare is the part of a total that one caller may have.
+const perCallerShare = 4
+
+// busyRetry is when somebody who met a full limit is asked to try again.
+const busyRetry = 5 * time.Second
+
+// NewConcurrencyLimit makes a limit of so many in total; one caller may have a quarter of them,
+// rounded up. what names the things in the plural, setting is the name of the setting that holds
+// the total; both are part of the refusal.
+func NewConcurrencyLimit(what, setting string, total int) *ConcurrencyLimit {
+	return &ConcurrencyLimit{
+		what: what, setting: setting, total: total, perCaller: (total + perCallerShare - 1) / perCallerShare, byCaller: map[string]int{},
+	}
+}
+
+// Acquire takes a place for the caller of a request, or refuses with farm.CodeBusy. Whoever got
+// one calls release, once.
+func (l *ConcurrencyLimit) Acquire(r *http.Request) (release func(), err error) {
+	return l.AcquireFor(callerName(r))
+}
+
+// AcquireFor is Acquire for a caller by a name of theirs. The empty name counts in the total alone.
+func (l *ConcurrencyLimit) AcquireFor(caller string) (release func(), err error) {
+	if l == nil {
+		return func() {}, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.open >= l.total:
+		return nil, l.full(fmt.Sprintf("There are %d %s open, the most that are possible (setting %s)", l.total, l.what, l.setting))
+	case caller != "" && l.byCaller[caller] >= l.perCaller:
+		return nil, l.full(fmt.Sprintf("You have %d %s open, the most for one caller: a quarter of the setting %s (%d)",
+			l.perCaller, l.what, l.setting, l.total))
+	}
+	l.open++
+	if caller != "" {
+		l.byCaller[caller]++
+	}
+	return sync.OnceFunc(func() { l.release(caller) }), nil
+}
+
+// Open gives how many are open now.
+func (l *ConcurrencyLimit) Open() int {
+	if l == nil {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open
+}
+
+func (l *ConcurrencyLimit) release(caller string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open--
+	if caller == "" {
+		return
+	}
+	if l.byCaller[caller]--; l.byCaller[caller] == 0 {
+		delete(l.byCaller, caller)
+	}
+}
+
+func (l *ConcurrencyLimit) full(sentence string) error {
+	return &farm.Error{Code: farm.CodeBusy, Message: sentence + "; close some, or try again later", RetryAfter: busyRetry}
+}
+
+// callerName gives the name under which what a caller has open is counted: their key or user name
+// where they are known, and else their address.
+func callerName(r *http.Request) string {
+	c := CallerOf(r.Context())
+	switch {
+	case c.KeyID != "":
+		return "key " + c.KeyID
+	case c.Name != "":
+		return "user " + c.Name
+	case c.Address != "":
+		return "address " + c.Address
+	}
+	return "address " + addressOf(r, false)
+}
