@@ -7,6 +7,7 @@ TOOLS = $$(scripts/need.sh bin)
 FUZZTIME ?= 10s
 WALKS = ./internal/hv/qemu ./internal/agent ./internal/registry ./internal/store/etcd
 FIRST = $(addprefix ./internal/,hv/qemu agent cli/buildyard scan/watch transfer store/etcd portal controller registry cli/buildnode scan/host)
+GUARDING = $(addprefix ./internal/,sched farm store store/etcd blob registry transfer auth rest agent/journal license filter scan/match qcow2 scan/fs/apfs scan/fs/ext4)
 GO_FILES = git ls-files -z -co --exclude-standard '*.go' | xargs -0
 
 build: ## build every program into bin/
@@ -105,10 +106,14 @@ test-walks: ## try every step and case of the tests that try some by chance in "
 	BUILDYARD_TEST_ALL=1 REGISTRY_CRASH_ALL=1 CGO_ENABLED=0 go test -trimpath -vet=off -timeout 60m -json $(WALKS) | CGO_ENABLED=0 go run ./internal/tools/testsum
 	REGISTRY_RACE=60s CGO_ENABLED=1 go test -race -trimpath -vet=off -run TestEverythingAtOnce ./internal/registry
 
+test-mutants: ## plant errors in guarding code, one at a time, and print the share that the package's own tests notice: PACKAGES=folders, N=60 a package by SEED, or ALL=1, JSON=file
+	scripts/need.sh test
+	CGO_ENABLED=0 GOFLAGS="$${GOFLAGS:-} -trimpath" go run ./internal/tools/mutants -n $(or $(N),60) -seed $(or $(SEED),1) $(if $(ALL),-all) $(if $(JSON),-json $(JSON)) $(or $(PACKAGES),$(GUARDING))
+
 clean: ## remove what the targets built
 	rm -rf bin dist
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host bench-portal test-peers demo test-fault contract auth-matrix e2e test-images e2e-host test-walks clean help
+.PHONY: build test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host bench-portal test-peers demo test-fault contract auth-matrix e2e test-images e2e-host test-walks clean help
