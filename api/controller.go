@@ -182,7 +182,29 @@ type ControllerStatus struct {
 	// RegistryDamaged counts templates and versions that the registry cannot serve whole.
 	RegistryDamaged int `json:"registry_damaged,omitempty"`
 
-	Alarms []string `json:"alarms,omitempty"` // what an operator has to look at
+	Alarms       []string `json:"alarms,omitempty"` // what an operator has to look at: the messages of ActiveAlarms
+	ActiveAlarms []Alarm  `json:"active_alarms,omitempty"`
+}
+
+// Names of alarms.
+const (
+	AlarmDataDisk     = "data_disk_low"
+	AlarmStoreFull    = "store_full"
+	AlarmRegistryDisk = "registry_disk_low"
+	AlarmNodeDisk     = "node_disk_low"
+	AlarmOrphans      = "orphaned_vms"
+	AlarmPackages     = "agent_packages"
+	AlarmLicense      = "license"
+	AlarmEvents       = "event_backlog"
+)
+
+// Alarm is a condition that an operator has to look at. Name and Subject identify it; Name never changes.
+type Alarm struct {
+	Name    string    `json:"name"`              // of the condition, such as registry_disk_low
+	Subject string    `json:"subject,omitempty"` // what it is about where there can be several: the ID of a node
+	Since   time.Time `json:"since"`
+	Message string    `json:"message"`
+	Action  string    `json:"action,omitempty"` // what to do about it
 }
 
 // SaveImage is a request to save an instance as a version of a template.

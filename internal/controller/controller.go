@@ -75,6 +75,8 @@ type Options struct {
 	Chores []chore.Chore
 
 	DistributeAtOnce int // nodes that pull for distributions at a time
+
+	Alarms []AlarmSource // of what is outside of the controller
 }
 
 // withDefaults fills in what was left zero.
@@ -147,6 +149,9 @@ type Controller struct {
 	configs configCache
 	keeping atomic.Bool  // this replica holds the lease and gives the verdicts
 	judge   unknownJudge // of the share of unknown VMs
+
+	alarmLog   alarmLog
+	diskAlarms alarmCache // of the registry and the nodes
 
 	unvanished, unheard pace // instances whose end failed, statuses that were left out
 
@@ -321,6 +326,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	wg.Go(func() { c.ages.publish(ctx) })
 	wg.Go(func() { c.events.follow(ctx) })
 	wg.Go(func() { c.series.run(ctx) })
+	wg.Go(func() { c.watchAlarms(ctx) })
 	wg.Wait()
 	return ctx.Err()
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -244,15 +245,18 @@ func (e *eventLog) everywhere(rev int64) bool {
 	return true
 }
 
-// alarms says for which targets so many events wait that they may soon be lost.
-func (e *eventLog) alarms() (list []string) {
+// alarms returns the targets for which so many events wait that they may soon be lost.
+func (e *eventLog) alarms() (list []api.Alarm) {
 	if e == nil {
 		return nil
 	}
 	for _, t := range e.targets {
 		if n := e.waiting(e.noted(t)); n >= maxEvents/2 {
-			list = append(list, fmt.Sprintf("%d events wait for their delivery (%s), and of more than %d the oldest go: look at why their target does not take them",
-				n, t.name, maxEvents))
+			list = append(list, api.Alarm{
+				Name: api.AlarmEvents, Subject: t.name, Action: "Look at why the target does not take them.",
+				Message: fmt.Sprintf("%d events wait for their delivery (%s), and of more than %d the oldest go: look at why their target does not take them",
+					n, t.name, maxEvents),
+			})
 		}
 	}
 	return list

@@ -32,6 +32,8 @@ type shelf struct {
 	changed []string // what was asked that changes it
 	gone    bool     // the template was deleted
 	lost    bool     // the answer to a deletion is lost
+
+	disk api.DiskInfo // zero: much is free
 }
 
 func (s *shelf) fail() error {
@@ -103,7 +105,19 @@ func (s *shelf) Info(_ context.Context, ref transfer.Ref) (api.TemplateConfig, e
 }
 
 func (s *shelf) Disk(context.Context) (api.DiskInfo, error) {
-	return api.DiskInfo{Free: 1, Total: 2}, s.fail()
+	s.mu.Lock()
+	disk := s.disk
+	s.mu.Unlock()
+	if disk == (api.DiskInfo{}) {
+		disk = api.DiskInfo{Free: 1, Total: 2}
+	}
+	return disk, s.fail()
+}
+
+func (s *shelf) setDisk(disk api.DiskInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.disk = disk
 }
 
 func (s *shelf) Status(context.Context) (api.RegistryStatus, error) {

@@ -44,10 +44,7 @@ func (c *Controller) Families() []meter.Family {
 		meter.Counted("buildyard_consoles_shown_total", "Consoles that a node has shown", &c.consoles.shown),
 		meter.Single("buildyard_history_records", "Instances that are gone and remembered", func() float64 { return float64(c.tables.Past.Len()) }),
 		meter.Single("buildyard_event_records", "Records of events that are kept until all targets have them", func() float64 { return float64(c.tables.Events.Len()) }),
-		meter.Single("buildyard_alarms", "Alarms in the status of the controller", func() float64 {
-			list, _ := c.alarms()
-			return float64(len(list))
-		}),
+		meter.Single("buildyard_alarms", "Alarms in the status of the controller", func() float64 { return float64(len(c.Alarms())) }),
 		meter.Single("buildyard_leader", "1 when this replica places and keeps house, else 0", func() float64 { return truth(c.keeping.Load()) }),
 	)
 }

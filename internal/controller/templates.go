@@ -69,7 +69,10 @@ func (c *Controller) Status(ctx context.Context) api.ControllerStatus {
 		Status: "Running", Version: c.opts.Version, RegistryAddress: c.opts.RegistryAddress,
 		RegistryStatus: "Running", License: string(c.Tier()), LicenseExpires: c.opts.Licence.Expires(),
 	}
-	s.Alarms, s.UnknownVMs = c.alarms()
+	s.ActiveAlarms, s.UnknownVMs = c.Alarms(), c.judged().strange
+	for _, a := range s.ActiveAlarms {
+		s.Alarms = append(s.Alarms, a.Message)
+	}
 	if m, on := c.Maintenance(); on {
 		s.Maintenance = m.Shown()
 	}
@@ -79,17 +82,4 @@ func (c *Controller) Status(ctx context.Context) api.ControllerStatus {
 	}
 	s.RegistryDamaged = len(r.Damaged)
 	return s
-}
-
-// alarms is everything that an operator has to look at, and how many VMs nobody owns.
-func (c *Controller) alarms() (list []string, unknown int) {
-	list, unknown = c.unknownAlarms()
-	if trouble := c.opts.Packages.Trouble(); trouble != "" {
-		list = append(list, trouble)
-	}
-	if alarm := c.opts.Licence.Alarm(); alarm != "" {
-		list = append(list, alarm)
-	}
-	list = append(list, c.events.alarms()...)
-	return list, unknown
 }

@@ -180,19 +180,22 @@ func (c *Controller) alarmDue() bool {
 	return due
 }
 
-// unknownAlarms gives what an operator has to decide of VMs that nobody owns, and how many there are.
-func (c *Controller) unknownAlarms() (list []string, unknown int) {
+// unknownAlarms returns what an operator has to decide about VMs that nobody owns.
+func (c *Controller) unknownAlarms() (list []api.Alarm) {
 	j := c.judged()
 	if j.tooMany {
-		list = append(list, fmt.Sprintf("%d of %d VMs belong to nobody and are kept until an operator decides: buildyard node adopt", j.strange, j.held))
-		return list, j.strange
+		message := fmt.Sprintf("%d of %d VMs belong to nobody and are kept until an operator decides: buildyard node adopt", j.strange, j.held)
+		return alarmOf(api.AlarmOrphans, message, "Keep or remove them: buildyard node adopt.")
 	}
 	for _, id := range slices.Sorted(slices.Values(j.wrong))[:min(len(j.wrong), maxAlarms)] {
 		if node, _, ok := c.tables.Nodes.Get(id); ok {
-			list = append(list, fmt.Sprintf("many VMs of node %s belong to nobody and are kept until an operator decides: buildyard node adopt %s", node.Name, node.Name))
+			list = append(list, api.Alarm{
+				Name: api.AlarmOrphans, Subject: id, Action: "Keep or remove them: buildyard node adopt " + node.Name + ".",
+				Message: fmt.Sprintf("many VMs of node %s belong to nobody and are kept until an operator decides: buildyard node adopt %s", node.Name, node.Name),
+			})
 		}
 	}
-	return list, j.strange
+	return list
 }
 
 // Released is the word of an operator that a VM which nobody owns goes in spite of the

@@ -1,8 +1,8 @@
 package portal
 
 import (
+	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -123,8 +123,10 @@ func (h *health) add(what, next, path string) {
 // controller adds what the controller says of itself.
 func (h *health) controller() {
 	s := &h.Status
-	for _, alarm := range s.Alarms {
-		h.add(alarm, nextOf(alarm), "")
+	for _, alarm := range s.ActiveAlarms {
+		if alarm.Name != api.AlarmRegistryDisk { // loadHealth asks for the present numbers
+			h.add(alarm.Message, cmp.Or(alarm.Action, "The log of the controller says more."), "")
+		}
 	}
 	if s.RegistryStatus != "Running" {
 		h.add("The registry at "+s.RegistryAddress+" cannot be reached", "See whether it runs and whether the controller reaches its address. Nothing can be pulled or saved until then; instances that run go on.", "")
@@ -135,14 +137,6 @@ func (h *health) controller() {
 	if s.UnknownVMs > 0 {
 		h.add(plural(s.UnknownVMs, "VM runs on a node and belongs", "VMs run on nodes and belong")+" to nobody", "Keep or remove them: buildyard node adopt.", "/nodes")
 	}
-}
-
-// nextOf says what to do about an alarm.
-func nextOf(alarm string) string {
-	if strings.Contains(strings.ToLower(alarm), "licence") {
-		return "Install a licence that is valid (SVC_LICENSE_FILE)."
-	}
-	return "The log of the controller says more."
 }
 
 // nodes adds those that do not do their work.
