@@ -40,7 +40,7 @@ type Dir struct {
 
 // Open opens an existing storage for reading. It changes nothing on disk.
 func Open(base string) (*Dir, error) {
-	f, err := OpenFolder(base, nil)
+	f, err := OpenFolder(base, Hooks{})
 	if err != nil {
 		return nil, err
 	}
@@ -51,11 +51,11 @@ func Open(base string) (*Dir, error) {
 }
 
 // Create opens a storage for writing and makes the directories that are missing.
-func Create(base string, hook Hook) (*Dir, error) {
+func Create(base string, hooks Hooks) (*Dir, error) {
 	if err := os.MkdirAll(base, 0o755); err != nil {
 		return nil, fmt.Errorf("make storage directory: %w", err)
 	}
-	f, err := OpenFolder(base, hook)
+	f, err := OpenFolder(base, hooks)
 	if err != nil {
 		return nil, err
 	}

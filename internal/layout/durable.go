@@ -8,25 +8,29 @@ import (
 	"path"
 )
 
-// Hook is called before every step that changes what a crash leaves behind: "<label>.create", ".sync",
-// ".rename", ".dirsync", ".fromsync", ".remove". The tool
-// internal/tools/failpoint lists them all. Tests use it to kill the process there; it is nil otherwise.
-type Hook func(step string)
+// Hooks let tests stop the process at a step and observe what is synced. The zero value is for production.
+type Hooks struct {
+	// Step is called before every step that changes what a crash leaves behind: "<label>.create", ".sync",
+	// ".rename", ".dirsync", ".fromsync", ".remove". internal/tools/failpoint lists them all.
+	Step func(step string)
+	// Sync replaces fsync of an open file or directory. internal/tools/crashfs records what it is called for.
+	Sync func(*os.File) error
+}
 
 // Folder is a directory that no name can leave, with writes that survive a crash. Names are relative and
 // slash-separated. It may be used from many goroutines; two writers of one name are the caller's matter.
 type Folder struct {
-	root *os.Root
-	hook Hook
+	root  *os.Root
+	hooks Hooks
 }
 
 // OpenFolder opens an existing directory.
-func OpenFolder(dir string, hook Hook) (*Folder, error) {
+func OpenFolder(dir string, hooks Hooks) (*Folder, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open directory: %w", err)
 	}
-	return &Folder{root: root, hook: hook}, nil
+	return &Folder{root: root, hooks: hooks}, nil
 }
 
 // Root gives the directory for reads and for files that need no durability of their own.
@@ -37,9 +41,20 @@ func (f *Folder) Close() error { return f.root.Close() }
 
 // Step announces a step that the caller is about to take itself.
 func (f *Folder) Step(step string) {
-	if f.hook != nil {
-		f.hook(step)
+	if f.hooks.Step != nil {
+		f.hooks.Step(step)
 	}
+}
+
+// Sync makes the content of an open file, or the names in an open directory, durable. The caller announces the step.
+func (f *Folder) Sync(file *os.File) error { return f.SyncBy(file, (*os.File).Sync) }
+
+// SyncBy is Sync with another system call.
+func (f *Folder) SyncBy(file *os.File, sync func(*os.File) error) error {
+	if f.hooks.Sync != nil {
+		return f.hooks.Sync(file)
+	}
+	return sync(file)
 }
 
 // MkdirAll makes a directory and its parents durable.
@@ -68,7 +83,7 @@ func (f *Folder) Create(label, name string, data []byte) error {
 	}
 	if _, err = file.Write(data); err == nil {
 		f.Step(label + ".sync")
-		err = file.Sync()
+		err = f.Sync(file)
 	}
 	if closeErr := file.Close(); err == nil {
 		err = closeErr
@@ -128,7 +143,7 @@ func (f *Folder) SyncDir(name string) error {
 		return fmt.Errorf("open directory %s: %w", name, err)
 	}
 	defer dir.Close()
-	if err := dir.Sync(); err != nil {
+	if err := f.Sync(dir); err != nil {
 		return fmt.Errorf("sync directory %s: %w", name, err)
 	}
 	return nil

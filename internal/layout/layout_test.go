@@ -33,7 +33,7 @@ func testVersion(number int, tag, content string) Version {
 
 func create(t *testing.T) *Dir {
 	t.Helper()
-	d, err := Create(t.TempDir(), nil)
+	d, err := Create(t.TempDir(), Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +370,7 @@ func TestLargeConfigurations(t *testing.T) {
 // TestChainsAreSharedInMemory: versions that were read have the layers of their common chain once.
 func TestChainsAreSharedInMemory(t *testing.T) {
 	base := t.TempDir()
-	d, err := Create(base, nil)
+	d, err := Create(base, Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}

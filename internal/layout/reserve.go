@@ -44,7 +44,7 @@ func (d *Dir) fillReserve(name string, size int64) error {
 	}
 	if err == nil {
 		d.Step("reserve.sync")
-		err = f.Sync()
+		err = d.Sync(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("make the reserve: %w", err)

@@ -89,7 +89,7 @@ func (s *ScanDraft) Seal(note []byte) error {
 	}
 	if err == nil {
 		s.dir.Step("scan.sync")
-		err = s.file.Sync()
+		err = s.dir.Sync(s.file)
 	}
 	if err = errors.Join(err, s.file.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", s.temp, err)

@@ -16,7 +16,7 @@ import (
 // scanned is a storage with a template that has one version, of content root1.
 func scanned(t testing.TB) *Dir {
 	t.Helper()
-	d, err := Create(t.TempDir(), nil)
+	d, err := Create(t.TempDir(), Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}

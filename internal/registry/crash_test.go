@@ -7,15 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,22 +20,18 @@ import (
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/layout"
+	"github.com/buildyard/buildyard/internal/tools/crashfs"
 	"github.com/buildyard/buildyard/internal/tools/failpoint"
 )
 
-// The crash test runs the same operations in child processes. Each child kills itself with SIGKILL before the
-// n-th step that changes the disk; then the store is opened and judged, and the operations are carried to their end.
+// The crash test runs the operations below over a file layer that knows what was synced. Before every step that changes
+// the disk, and after every operation, it takes what a crash may leave there: after a loss of power, and after a kill.
+// Each such storage is opened and judged, and the operations are carried to their end.
 
-const (
-	crashBase = "REGISTRY_CRASH_BASE"
-	crashStep = "REGISTRY_CRASH_STEP"
-)
+// crashAll is set in the environment to carry on from every state.
+const crashAll = "REGISTRY_CRASH_ALL"
 
 func TestMain(m *testing.M) {
-	if base := os.Getenv(crashBase); base != "" {
-		crashChild(base)
-		return
-	}
 	warm()
 	os.Exit(m.Run())
 }
@@ -211,190 +204,178 @@ func crashState(r *Registry) string {
 	return d.Arch + scan + ": " + tags(r, idA)
 }
 
-// crashChild runs all operations and says after each that it is done.
-func crashChild(base string) {
-	kill, _ := strconv.Atoi(os.Getenv(crashStep))
-	n := 0
-	hook := func(step string) {
-		if n++; n == kill {
-			fmt.Println("killed before", step)
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			select {}
-		}
-		if kill == 0 {
-			fmt.Println("step", step)
-		}
-	}
-	r, err := Open(context.Background(), Options{Base: base, Hook: hook})
-	if err != nil {
-		fmt.Println("error", err)
-		os.Exit(1)
-	}
-	for i, op := range operations {
-		if err := op.do(r); err != nil {
-			fmt.Println("error", op.name, err)
-			os.Exit(1)
-		}
-		fmt.Println("done", i)
-	}
-	fmt.Println("end")
-	os.Exit(0)
-}
-
 // unmet are the points that no operation of the crash test passes, and why.
 var unmet = map[string]string{
 	"layer.remove": "two pushes complete one layer in the same moment: TestConcurrentPushesOfOneTag and the race test do",
 }
 
-// TestKilledAtEveryPoint kills once at every point that the sources have. It is the quick one of three: with
-// REGISTRY_CRASH_ALL it kills at every step of every operation, and the target "registry" of test/fault does so with
-// the real program and the real client.
-func TestKilledAtEveryPoint(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a process for every step")
-	}
-	steps := listSteps(t)
-	points, err := failpoint.Read("../..")
-	must(t, err)
-	for _, p := range points {
-		if !slices.ContainsFunc(steps, func(s crashPoint) bool { return s.step == p }) && unmet[p] == "" {
-			t.Errorf("no operation comes to %s", p)
+// crash is what is left of a storage.
+type crash struct {
+	base  string
+	where string // the step before which it happened, or an operation
+	keep  crashfs.Keep
+	done  int  // operations that had returned
+	begun bool // the next one had begun
+	whole bool // go on to the end of all operations
+}
+
+// crashWalk takes the states after a crash at every step.
+type crashWalk struct {
+	t    *testing.T
+	dir  string
+	tree *crashfs.Tree
+	out  chan<- crash
+	all  bool // see crashAll
+
+	mu     sync.Mutex // guards the fields below
+	done   int
+	points map[string]int // name of a step -> how often it was met
+	seen   map[string]bool
+	count  int // states
+	judged int // of them
+}
+
+// step is called before a step.
+func (w *crashWalk) step(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.points[name]++
+	// Each point is carried on from once, in one or another of the operations that come to it.
+	w.take(crash{where: "before " + name, done: w.done, begun: true, whole: w.points[name] == 1+len(name)%3})
+}
+
+// end is called when an operation has returned: it is acknowledged.
+func (w *crashWalk) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done++
+	w.take(crash{where: "after " + operations[w.done-1].name, done: w.done})
+}
+
+// take writes the states that a crash may leave now, but for those that were seen. The caller holds mu.
+func (w *crashWalk) take(c crash) {
+	whole := c.whole
+	for i, keep := range crashfs.Keeps {
+		state, err := w.tree.Crash(keep)
+		if err != nil {
+			w.t.Error(err)
+			return
 		}
+		w.count++
+		c.whole = w.all || whole && i == len(w.points)%len(crashfs.Keeps)
+		key := fmt.Sprint(c.done, c.begun, state.Sum)
+		if w.seen[key] && !c.whole {
+			continue
+		}
+		w.seen[key] = true
+		w.judged++
+		c.keep, c.base = keep, filepath.Join(w.dir, strconv.Itoa(w.count))
+		if err := state.Write(c.base); err != nil {
+			w.t.Error(err)
+			return
+		}
+		w.out <- c
 	}
-	kills := worth(steps)
-	t.Logf("%d steps, %d points, %d kills", len(steps), len(points), len(kills))
+}
+
+// TestCrashAtEveryPoint crashes before every step and after every operation. The target "registry" of test/fault kills
+// the real program under the real client.
+func TestCrashAtEveryPoint(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens a storage for every step")
+	}
 	dir := quickDir(t)
-	next := make(chan int, len(kills))
-	for _, n := range kills {
-		next <- n
-	}
-	close(next)
-	var workers sync.WaitGroup
+	base := filepath.Join(dir, "storage")
+	must(t, os.Mkdir(base, 0o750))
+	tree, err := crashfs.Watch(base)
+	must(t, err)
+	t.Cleanup(func() { _ = tree.Close() })
+	states := make(chan crash, 4)
+	w := &crashWalk{t: t, dir: dir, tree: tree, out: states, all: os.Getenv(crashAll) != "", points: map[string]int{}, seen: map[string]bool{}}
+	var judges sync.WaitGroup
 	for range 2 {
-		workers.Go(func() {
-			for n := range next {
-				base := filepath.Join(dir, fmt.Sprint(n))
-				step, done, err := runChild(t.Context(), base, n)
-				if err == nil {
-					err = judge(base, done)
+		judges.Go(func() {
+			for c := range states {
+				if err := c.judge(); err != nil {
+					t.Errorf("crash %s, %s, %d operations done: %v", c.where, c.keep, c.done, err)
 				}
-				if err != nil {
-					t.Errorf("killed before step %d (%s), after %d operations: %v", n, step, done, err)
-				}
-				_ = os.RemoveAll(base)
+				_ = os.RemoveAll(c.base)
 			}
 		})
 	}
-	workers.Wait()
+	crashRun(t, base, w)
+	close(states)
+	judges.Wait()
+	points, err := failpoint.Read("../..")
+	must(t, err)
+	for _, p := range points {
+		if w.points[p] == 0 && unmet[p] == "" {
+			t.Errorf("no operation comes to %s", p)
+		}
+	}
+	t.Logf("%d points, %d states, %d of them judged", len(points), w.count, w.judged)
 }
 
-// crashPoint is a step that an operation comes to.
-type crashPoint struct {
-	op   int
-	step string
-}
-
-// listSteps runs the operations to their end and gives their steps in order.
-func listSteps(t *testing.T) []crashPoint {
+// crashRun carries out all operations.
+func crashRun(t *testing.T, base string, w *crashWalk) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), crashBase+"="+t.TempDir(), crashStep+"=0")
-	out, err := cmd.Output()
+	r, err := Open(t.Context(), Options{Base: base, Hooks: layout.Hooks{Step: w.step, Sync: w.tree.Sync}})
 	if err != nil {
-		t.Fatalf("child: %v\n%s", err, out)
+		t.Error(err)
+		return
 	}
-	var steps []crashPoint
-	op := 0
-	for line := range strings.Lines(string(out)) {
-		if step, ok := strings.CutPrefix(strings.TrimSpace(line), "step "); ok {
-			steps = append(steps, crashPoint{op, step})
-		} else if strings.HasPrefix(line, "done ") {
-			op++
+	defer r.Close()
+	for _, op := range operations {
+		if err := op.do(r); err != nil {
+			t.Errorf("%s: %v", op.name, err)
+			return
 		}
+		w.end()
 	}
-	return steps
 }
 
-// worth gives the numbers, from 1, of the steps to try: each point once, in one or another of the operations that come
-// to it. With REGISTRY_CRASH_ALL it gives all.
-func worth(steps []crashPoint) []int {
-	times := map[string][]int{}
-	var all []int
-	for i, s := range steps {
-		times[s.step] = append(times[s.step], i+1)
-		all = append(all, i+1)
-	}
-	if os.Getenv("REGISTRY_CRASH_ALL") != "" {
-		return all
-	}
-	var some []int
-	for i, step := range slices.Sorted(maps.Keys(times)) {
-		some = append(some, times[step][i*5%len(times[step])])
-	}
-	slices.Sort(some)
-	return some
-}
-
-// runChild gives the step at which the child killed itself and the number of operations that it said were done.
-func runChild(ctx context.Context, base string, step int) (killed string, done int, err error) {
-	cmd := exec.CommandContext(ctx, os.Args[0])
-	cmd.Env = append(os.Environ(), crashBase+"="+base, crashStep+"="+strconv.Itoa(step))
-	out, err := cmd.Output()
-	for line := range strings.Lines(string(out)) {
-		text := strings.TrimSpace(line)
-		if at, ok := strings.CutPrefix(text, "killed before "); ok {
-			killed = at
-		} else if strings.HasPrefix(text, "done ") {
-			done++
-		}
-	}
-	var exit *exec.ExitError
-	if killed == "" || !errors.As(err, &exit) || exit.ExitCode() != -1 {
-		return killed, done, fmt.Errorf("child: %w\n%s", err, out)
-	}
-	return killed, done, nil
-}
-
-// judge opens the store after a kill: what was acknowledged is there, the operation that was cut happened as a
-// whole or not at all, and everything can be carried on.
-func judge(base string, done int) error {
+// judge opens the storage after a crash: what was acknowledged is there, the operation that was cut happened as a whole
+// or not at all, and everything can be carried on.
+func (c crash) judge() error {
 	clock := newClock()
-	if _, err := os.Stat(base + "/vm_dir"); err == nil {
-		report, err := CheckStorage(context.Background(), base, CheckOptions{Deep: true})
+	if _, err := os.Stat(c.base + "/vm_dir"); err == nil {
+		report, err := CheckStorage(context.Background(), c.base, CheckOptions{Deep: true})
 		if err != nil || slices.ContainsFunc(report.Findings, func(f api.RegistryFinding) bool { return f.Loss && f.Template != idB }) {
 			return fmt.Errorf("check: %+v: %w", report.Findings, err)
 		}
 	}
-	r, err := Open(context.Background(), Options{Base: base, Now: clock.Now})
+	nothing := func(*os.File) error { return nil } // it is synced no more
+	r, err := Open(context.Background(), Options{Base: c.base, Now: clock.Now, Hooks: layout.Hooks{Sync: nothing}})
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	before, after := "none", "none"
-	if done > 0 {
-		before = operations[done-1].want
-	}
-	if done < len(operations) {
-		after = operations[done].want
+	before := "none"
+	if c.done > 0 {
+		before = operations[c.done-1].want
 	}
 	state := crashState(r)
-	if state != before && state != after {
-		return fmt.Errorf("state %q, expected %q or %q", state, before, after)
+	if state != before && !(c.begun && state == operations[c.done].want) {
+		return fmt.Errorf("state %q, expected %q or, when it was begun, the next one", state, before)
 	}
-	if done == len(operations)-1 { // the repair breaks a template itself
+	if c.done >= len(operations)-1 { // the repair breaks a template itself
 		if _, err := r.Repair(context.Background(), CheckOptions{}); err != nil {
 			return err
 		}
 	}
-	if err := verifyAll(r); err != nil {
+	if err := verifyAll(r); err != nil || !c.whole {
 		return err
 	}
-	if done < len(operations) && state == before {
-		if err := operations[done].do(r); err != nil {
-			return fmt.Errorf("repeat %s: %w", operations[done].name, err)
-		}
+	return c.goOn(r, clock, state == before)
+}
+
+// goOn carries the operations to their end, repeated from the one that was cut, if need be.
+func (c crash) goOn(r *Registry, clock *clock, repeat bool) error {
+	next := c.done
+	if !repeat {
+		next++
 	}
-	for i := done + 1; i < len(operations); i++ {
+	for i := next; i < len(operations); i++ {
 		if err := operations[i].do(r); err != nil {
 			return fmt.Errorf("go on with %s: %w", operations[i].name, err)
 		}
@@ -408,7 +389,7 @@ func judge(base string, done int) error {
 	if report, err := r.Check(context.Background(), CheckOptions{Deep: true}); err != nil || len(report.Findings) > 0 {
 		return fmt.Errorf("check at the end: %+v: %w", report.Findings, err)
 	}
-	return judgeLeftovers(base, r, clock)
+	return judgeLeftovers(c.base, r, clock)
 }
 
 // judgeLeftovers collects for some days: afterwards the store holds what the template needs and nothing else.

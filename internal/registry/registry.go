@@ -37,8 +37,8 @@ type Options struct {
 	KeepLogs   time.Duration // how long central logs and those of failed VMs stay: 7 days
 	MaxLogSize int64         // bytes of the central logs, and of those of failed VMs: 1 GiB
 
-	Now  func() time.Time // nil means time.Now
-	Hook layout.Hook      // see layout.Hook; for tests
+	Now   func() time.Time // nil means time.Now
+	Hooks layout.Hooks     // for tests
 }
 
 // Registry serves one storage. Its methods may be called from many goroutines.
@@ -95,7 +95,7 @@ type heldLayer struct {
 // Open takes the storage, which no other process may have, reads it and finishes what a crash left undone.
 func Open(ctx context.Context, o Options) (*Registry, error) {
 	o = o.withDefaults()
-	dir, err := layout.Create(o.Base, o.Hook)
+	dir, err := layout.Create(o.Base, o.Hooks)
 	if err != nil {
 		return nil, err
 	}

@@ -4,19 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/layout"
 )
 
 func openReserving(t *testing.T, base string, hook func(string)) *Registry {
 	t.Helper()
-	r, err := Open(t.Context(), Options{Base: base, Now: newClock().Now, Reserve: 64 * mib, Hook: hook})
+	r, err := Open(t.Context(), Options{Base: base, Now: newClock().Now, Reserve: 64 * mib, Hooks: layout.Hooks{Step: hook}})
 	must(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	r.keepReserve(t.Context())
@@ -136,7 +139,43 @@ func TestTrashMakesRoom(t *testing.T) {
 	}
 }
 
-// TestFullAtEveryPoint fills the disk once at every point, like TestKilledAtEveryPoint: the operation succeeds or says
+// listSteps gives the names of all steps that the operations come to, in order.
+func listSteps(t *testing.T) (steps []string) {
+	t.Helper()
+	hooks := layout.Hooks{
+		Step: func(step string) { steps = append(steps, step) },
+		Sync: func(*os.File) error { return nil },
+	}
+	r, err := Open(t.Context(), Options{Base: t.TempDir(), Hooks: hooks})
+	must(t, err)
+	defer r.Close()
+	for _, op := range operations {
+		must(t, op.do(r))
+	}
+	return steps
+}
+
+// worth gives the numbers, from 1, of the steps to try: each point once, in one or another of the operations that come
+// to it. With REGISTRY_CRASH_ALL it gives all.
+func worth(steps []string) []int {
+	times := map[string][]int{}
+	var all []int
+	for i, step := range steps {
+		times[step] = append(times[step], i+1)
+		all = append(all, i+1)
+	}
+	if os.Getenv(crashAll) != "" {
+		return all
+	}
+	var some []int
+	for i, step := range slices.Sorted(maps.Keys(times)) {
+		some = append(some, times[step][i*5%len(times[step])])
+	}
+	slices.Sort(some)
+	return some
+}
+
+// TestFullAtEveryPoint fills the disk once at every point, like TestCrashAtEveryPoint: the operation succeeds or says
 // that the disk is full, no version is lost, and with room it is carried out.
 func TestFullAtEveryPoint(t *testing.T) {
 	if testing.Short() {
@@ -159,11 +198,11 @@ func fullAtStep(t *testing.T, disk string, n int, reserve int64) {
 	must(t, os.Mkdir(base, 0o755))
 	left, at := n, ""
 	empty := func() {}
-	r, err := Open(t.Context(), Options{Base: base, Now: newClock().Now, Reserve: reserve, Hook: func(step string) {
+	r, err := Open(t.Context(), Options{Base: base, Now: newClock().Now, Reserve: reserve, Hooks: layout.Hooks{Step: func(step string) {
 		if left--; left == 0 {
 			at, empty = step, fill(t, disk)
 		}
-	}})
+	}}})
 	if err != nil && at == "" {
 		t.Fatal(err)
 	}

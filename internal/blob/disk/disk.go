@@ -157,7 +157,7 @@ func (s *Store) finish(f *os.File, x *blob.Index) error {
 		return err
 	}
 	s.dir.Step("layer.sync")
-	return blob.SyncData(f)
+	return s.dir.SyncBy(f, blob.SyncData)
 }
 
 // Drop implements blob.Store. It leaves the session's directory, which holds files of the registry too.

@@ -12,7 +12,7 @@ import (
 )
 
 func open(t *testing.T, base string) blob.Store {
-	dir, err := layout.Create(base, nil)
+	dir, err := layout.Create(base, layout.Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}

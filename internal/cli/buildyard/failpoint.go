@@ -10,6 +10,6 @@ import (
 // arrange has the registry follow the plan of the fault suite, which alone builds this.
 func arrange(o *registry.Options) error {
 	p, err := arm.FromEnvironment()
-	o.Hook, o.Reserve, o.FoldPulls, o.ConsolidateEvery = p.Hook(), p.Reserve, p.FoldPulls, p.Consolidate
+	o.Hooks.Step, o.Reserve, o.FoldPulls, o.ConsolidateEvery = p.Hook(), p.Reserve, p.FoldPulls, p.Consolidate
 	return err
 }

@@ -24,10 +24,10 @@ import (
 var Dirs = []string{"internal/blob/disk", "internal/layout", "internal/registry"}
 
 // durable are the calls after which something has survived a crash.
-var durable = []string{"Sync", "Fsync", "Fdatasync", "SyncData", "SyncDir", "Rename"} // Rename of the storage has a label
+var durable = []string{"Sync", "Fsync", "Fdatasync", "SyncData", "SyncDir", "SyncBy", "Rename"} // Rename of the storage has a label
 
 // bare are functions whose callers announce the step.
-var bare = []string{"SyncDir", "SyncData"}
+var bare = []string{"Sync", "SyncBy", "SyncDir", "SyncData"}
 
 // Read gives the names of all steps, sorted. root is the module's directory.
 func Read(root string) ([]string, error) {
