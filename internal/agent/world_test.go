@@ -23,6 +23,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/sim"
+	"github.com/buildyard/buildyard/internal/tools/crashfs"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -51,6 +52,7 @@ type world struct {
 
 	mu       sync.Mutex
 	cling    bool             // VMs cannot be removed
+	tree     *crashfs.Tree    // what is synced of the journal
 	full     bool             // the disk has no room for the journal
 	free     int64            // bytes of the disk that are free without templates; 0: plenty
 	removing map[string]bool  // VMs that are being removed
@@ -93,12 +95,7 @@ func memoryDir(t *testing.T) string {
 // which gives what Run answered.
 func (w *world) boot(g *gate) (stop func() error) {
 	w.t.Helper()
-	j, err := journal.Open(filepath.Join(w.dir, "instances"), journal.Options{
-		Step: func(step string) error { return errors.Join(w.room(step), g.pass("journal "+step)) },
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	j := w.openJournal(g)
 	c, err := cache.Open(cache.Options{Dir: w.templates(), Source: gatedSource{w.source, g}, Disk: w.disk})
 	if err != nil {
 		w.t.Fatal(err)
@@ -136,6 +133,37 @@ func (w *world) boot(g *gate) (stop func() error) {
 		_ = j.Close()
 		return err
 	}
+}
+
+// openJournal opens the journal over what a loss of power leaves of that of the agent before.
+func (w *world) openJournal(g *gate) *journal.Dir {
+	w.t.Helper()
+	dir := filepath.Join(w.dir, "instances")
+	must := func(err error) {
+		w.t.Helper()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	if w.tree == nil {
+		must(os.MkdirAll(dir, 0o700))
+	} else {
+		left, err := w.tree.Crash(crashfs.Keep{})
+		must(errors.Join(err, w.tree.Close(), os.RemoveAll(dir)))
+		must(left.Write(dir))
+	}
+	tree, err := crashfs.Watch(dir)
+	must(err)
+	if w.tree == nil {
+		w.t.Cleanup(func() { _ = w.tree.Close() })
+	}
+	w.tree = tree
+	j, err := journal.Open(dir, journal.Options{
+		Step: func(step string) error { return errors.Join(w.room(step), g.pass("journal "+step)) },
+		Sync: tree.Sync,
+	})
+	must(err)
+	return j
 }
 
 // fill makes the disk full, or empties it.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path"
+	"path/filepath"
 
 	"github.com/buildyard/buildyard/api"
 )
@@ -37,6 +38,8 @@ type Options struct {
 	// Step is called before every durable step with its name; an error ends the
 	// operation there. It is how tests stop the world between two steps. nil: none.
 	Step func(step string) error
+	// Sync replaces fsync of an open file or directory in tests. nil: fsync.
+	Sync func(*os.File) error
 	// Reserve is how many bytes are set aside for the time when the disk is full;
 	// 0: none. Without them no start order is accepted.
 	Reserve int64
@@ -48,6 +51,7 @@ type Dir struct {
 	root    *os.Root
 	log     *slog.Logger
 	step    func(string) error
+	sync    func(*os.File) error
 	reserve reserve
 }
 
@@ -61,12 +65,18 @@ func Open(dir string, o Options) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	d := &Dir{root: root, log: o.Logger, step: o.Step, reserve: reserve{root: root, size: o.Reserve}}
+	d := &Dir{root: root, log: o.Logger, step: o.Step, sync: o.Sync, reserve: reserve{root: root, size: o.Reserve}}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
 	if d.step == nil {
 		d.step = func(string) error { return nil }
+	}
+	if d.sync == nil {
+		d.sync = (*os.File).Sync
+	}
+	if err := d.syncParent(dir); err != nil {
+		return nil, errors.Join(fmt.Errorf("open journal: %w", err), root.Close())
 	}
 	d.refill()
 	return d, nil
@@ -250,7 +260,7 @@ func (d *Dir) write(name string, value any) error {
 	if err := d.step(StepSync); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(d.sync(f), f.Close()); err != nil {
 		return err
 	}
 	if err := d.step(StepRename); err != nil {
@@ -270,7 +280,16 @@ func (d *Dir) syncDir(name string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), f.Close())
+	return errors.Join(d.sync(f), f.Close())
+}
+
+// syncParent makes the journal's own name durable.
+func (d *Dir) syncParent(dir string) error {
+	f, err := os.Open(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.sync(f), f.Close())
 }
 
 // Reader gives one look at the journal below dir; a missing directory is an empty one.

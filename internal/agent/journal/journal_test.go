@@ -1,9 +1,9 @@
 package journal_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -13,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/tools/crashfs"
 )
 
 const (
@@ -112,70 +113,116 @@ func TestBook(t *testing.T) {
 	}
 }
 
-var errKilled = errors.New("killed here")
-
-// killAt lets the first n durable steps happen and fails every later one.
-func killAt(n int) func(string) error {
-	return func(string) error {
-		if n--; n < 0 {
-			return errKilled
-		}
-		return nil
-	}
-}
-
-// TestKilled stops every operation before each of its durable steps and looks at
-// what a new journal over the same directory finds.
-func TestKilled(t *testing.T) {
-	operations := map[string]struct {
-		do    func(*journal.Dir) error
-		after func(e journal.Entry, found bool) bool // the operation happened
+// TestCrash crashes before each durable step of every operation, and after it has returned, and opens a journal on what
+// a loss of power or a kill leaves there.
+func TestCrash(t *testing.T) {
+	began := start(idA, "1").State
+	saved := journal.State{Claim: "1", Phase: api.PhaseRunning}
+	for name, op := range map[string]struct {
+		do            func(*journal.Dir) error
+		id            string
+		before, after *journal.State // nil: there is no entry
 	}{
-		"accept": {
-			func(d *journal.Dir) error { return d.Accept(start(idB, "1")) },
-			func(e journal.Entry, found bool) bool { return found && e.State.Phase == api.PhaseAccepted },
-		},
-		"save": {
-			func(d *journal.Dir) error {
-				return d.Save(idA, journal.State{Claim: "1", Phase: api.PhaseRunning})
-			},
-			func(e journal.Entry, _ bool) bool { return e.State.Phase == api.PhaseRunning },
-		},
-		"remove": {
-			func(d *journal.Dir) error { return d.Remove(idA) },
-			func(_ journal.Entry, found bool) bool { return !found },
-		},
-	}
-	for name, op := range operations {
-		id := idA
-		if name == "accept" {
-			id = idB
-		}
-		steps := 0
-		for ; ; steps++ {
+		"accept": {func(d *journal.Dir) error { return d.Accept(start(idB, "1")) }, idB, nil, &began},
+		"save":   {func(d *journal.Dir) error { return d.Save(idA, saved) }, idA, &began, &saved},
+		"remove": {func(d *journal.Dir) error { return d.Remove(idA) }, idA, &began, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			if err := open(t, dir, nil).Accept(start(idA, "1")); err != nil {
 				t.Fatal(err)
 			}
-			err := op.do(open(t, dir, killAt(steps)))
-			got := load(t, open(t, dir, nil))
-			e, found := got[id]
-			if err == nil {
-				if !op.after(e, found) {
-					t.Errorf("%s: answered without an error and is lost: %+v", name, e)
+			tree, err := crashfs.Watch(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = tree.Close() })
+			steps := 0
+			look := func(where string, want ...*journal.State) {
+				for _, keep := range crashfs.Keeps {
+					where := where + ", " + keep.String()
+					got := afterCrash(t, tree, keep)
+					if _, ok := got[idA]; !ok && op.id != idA {
+						t.Errorf("%s: another entry is lost", where)
+					}
+					if !slices.ContainsFunc(want, func(s *journal.State) bool { return isEntry(got, op.id, s) }) {
+						t.Errorf("%s: %+v", where, got[op.id])
+					}
 				}
-				break
 			}
-			if found && (e.Order.Claim != "1" || e.Order.Start == nil || e.State.Phase == "") {
-				t.Errorf("%s killed at step %d: entry is not whole: %+v", name, steps, e)
+			d, err := journal.Open(dir, journal.Options{Sync: tree.Sync, Step: func(step string) error {
+				steps++
+				look("before "+step, op.before, op.after)
+				return nil
+			}})
+			if err != nil {
+				t.Fatal(err)
 			}
-			if _, ok := got[idA]; !ok && name != "remove" {
-				t.Errorf("%s killed at step %d: another entry is lost", name, steps)
+			defer d.Close()
+			if err := op.do(d); err != nil {
+				t.Fatal(err)
 			}
-		}
-		if steps < 2 {
-			t.Errorf("%s has %d steps: the hook is not called", name, steps)
-		}
+			look("after it has returned", op.after)
+			if steps < 2 {
+				t.Errorf("%d steps: the hook is not called", steps)
+			}
+		})
+	}
+}
+
+// afterCrash gives the entries that a journal finds after a crash now. None of them is damaged.
+func afterCrash(t *testing.T, tree *crashfs.Tree, keep crashfs.Keep) map[string]journal.Entry {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "crashed")
+	state, err := tree.Crash(keep)
+	if err == nil {
+		err = state.Write(dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries := load(t, open(t, dir, nil))
+	if damaged, _ := filepath.Glob(filepath.Join(dir, ".damaged-*")); len(damaged) > 0 {
+		t.Errorf("%s: damaged entries: %v", keep, damaged)
+	}
+	return entries
+}
+
+// isEntry says whether the entry of an instance is whole and has a state; nil: whether there is none.
+func isEntry(got map[string]journal.Entry, id string, want *journal.State) bool {
+	e, found := got[id]
+	if want == nil || !found {
+		return found == (want != nil)
+	}
+	return e.Order.Claim == "1" && e.Order.Start != nil && e.State.Claim == want.Claim && e.State.Phase == want.Phase
+}
+
+// TestNewJournalIsThereAfterACrash: the directory of the journal is durable as well as its entries.
+func TestNewJournalIsThereAfterACrash(t *testing.T) {
+	base := t.TempDir()
+	tree, err := crashfs.Watch(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	d, err := journal.Open(filepath.Join(base, "instances"), journal.Options{Sync: tree.Sync})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := d.Accept(start(idA, "1")); err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(t.TempDir(), "crashed")
+	state, err := tree.Crash(crashfs.Keep{})
+	if err == nil {
+		err = state.Write(left)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := load(t, open(t, filepath.Join(left, "instances"), nil)); len(got) != 1 {
+		t.Errorf("%d entries after a crash, want 1", len(got))
 	}
 }
 

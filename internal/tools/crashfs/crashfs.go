@@ -75,7 +75,7 @@ func Watch(base string) (*Tree, error) {
 	return t, nil
 }
 
-// Close ends the watch.
+// Close ends the watch: nothing can be synced any more.
 func (t *Tree) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,11 +88,14 @@ func (t *Tree) Close() error {
 }
 
 // Sync stands for fsync of an open file or directory: what it holds now survives from here on. It must still have the
-// name that it was opened by.
+// name that it was opened by. What is not in the tree is left alone.
 func (t *Tree) Sync(f *os.File) error {
 	here, err := f.Stat() // an error of a file that is closed
 	if err != nil {
 		return err
+	}
+	if below, err := filepath.Rel(t.base, f.Name()); err != nil || !filepath.IsLocal(below) {
+		return nil
 	}
 	there, err := os.Lstat(f.Name())
 	if err != nil {
@@ -103,6 +106,9 @@ func (t *Tree) Sync(f *os.File) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.nodes == nil {
+		return os.ErrClosed
+	}
 	return t.record(f.Name())
 }
 
