@@ -203,7 +203,7 @@ func (a *ages) hears(node string) bool {
 }
 
 // tidy forgets replicas that have been silent for so long that nothing depends on them.
-func (a *ages) tidy(ctx context.Context, w store.Writer, now time.Time) error {
+func (a *ages) tidy(ctx context.Context, w *reign, now time.Time) error {
 	alone := a.alone()
 	a.mu.Lock()
 	var gone []string

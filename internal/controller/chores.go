@@ -10,6 +10,14 @@ import (
 // sweepEvery is how often what seldom changes is looked through.
 const sweepEvery = time.Minute
 
+// leaderJob is something that the leader does now and then. It gets the leader term and no other
+// writer, so that nothing of it can be written without the fence.
+type leaderJob struct {
+	what string
+	due  bool
+	do   func(context.Context, *reign, time.Time) error
+}
+
 // chores are what is done now and then, whatever happens.
 func (k *keeper) chores(ctx context.Context) {
 	now := k.c.now()
@@ -17,31 +25,33 @@ func (k *keeper) chores(ctx context.Context) {
 	if sweep {
 		k.swept = now
 	}
-	for _, chore := range []struct {
-		what string
-		due  bool
-		do   func(context.Context, store.Writer, time.Time) error
-	}{
+	for _, job := range k.jobs(sweep) {
+		if !job.due {
+			continue
+		}
+		if err := job.do(ctx, k.w, now); err != nil && ctx.Err() == nil {
+			k.c.log.WarnContext(ctx, "could not tidy", "what", job.what, "error", err)
+		}
+	}
+}
+
+// jobs lists them; sweep also asks for those that are seldom needed.
+func (k *keeper) jobs(sweep bool) []leaderJob {
+	working := !k.c.maintenance()
+	return []leaderJob{
 		{"pending save requests", true, k.c.tidyPending},
-		{"the history", !k.c.maintenance(), k.c.tidyHistory},
-		{"save requests", !k.c.maintenance() && (k.stale.Swap(false) || sweep), k.c.tidySaves},
-		{"errands", !k.c.maintenance() && (k.moved.Swap(false) || sweep), k.c.tidyErrands},
-		{"updates of agents", !k.c.maintenance() && (k.renewed() || sweep), k.c.tidyUpdates},
+		{"the history", working, k.c.tidyHistory},
+		{"save requests", working && (k.stale.Swap(false) || sweep), k.c.tidySaves},
+		{"errands", working && (k.moved.Swap(false) || sweep), k.c.tidyErrands},
+		{"updates of agents", working && (k.renewed() || sweep), k.c.tidyUpdates},
 		{"removed nodes", sweep, k.c.tidyRemoved},
 		{"released VMs", sweep, k.c.tidyReleased},
 		{"nodes of deleted groups", sweep, k.c.tidyGroups},
 		{"named requests", sweep, k.c.tidyKept},
-		{"results of scans", !k.c.maintenance() && sweep, k.c.tidyScans},
+		{"results of scans", working && sweep, k.c.tidyScans},
 		{"deletions of templates", sweep, k.c.tidyDeletions},
 		{"digests of replicas", sweep, k.c.ages.tidy},
 		{"figures of the last days", true, k.c.series.keep},
-	} {
-		if !chore.due {
-			continue
-		}
-		if err := chore.do(ctx, k.w, now); err != nil && ctx.Err() == nil {
-			k.c.log.WarnContext(ctx, "could not tidy", "what", chore.what, "error", err)
-		}
 	}
 }
 
@@ -56,7 +66,7 @@ func (k *keeper) renewed() bool {
 }
 
 // tidyRemoved forgets nodes that were removed long ago.
-func (c *Controller) tidyRemoved(ctx context.Context, w store.Writer, now time.Time) error {
+func (c *Controller) tidyRemoved(ctx context.Context, w *reign, now time.Time) error {
 	for id, node := range c.tables.Removed.All() {
 		if now.Sub(node.At) <= keepRemoved {
 			continue

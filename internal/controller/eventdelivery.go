@@ -147,7 +147,7 @@ func (e *eventLog) tend(ctx context.Context, r *reign) {
 }
 
 // tidy does one transaction of that, and says whether there is more to do.
-func (e *eventLog) tidy(ctx context.Context, w store.Writer) (more bool, err error) {
+func (e *eventLog) tidy(ctx context.Context, w *reign) (more bool, err error) {
 	old := e.surplus()
 	changes := e.marks()
 	for _, key := range old.keys {

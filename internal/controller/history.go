@@ -89,7 +89,7 @@ func (c *Controller) History(q PastQuery) []*farm.Past {
 }
 
 // tidyHistory forgets what has been kept long enough, the oldest first.
-func (c *Controller) tidyHistory(ctx context.Context, w store.Writer, now time.Time) error {
+func (c *Controller) tidyHistory(ctx context.Context, w *reign, now time.Time) error {
 	var old []string
 	for key := range c.tables.Past.Range(pastFrom(now.Add(-keepPast)), pastPerTick) {
 		old = append(old, key)
@@ -113,7 +113,7 @@ func (c *Controller) oldestPast(n int) []string {
 	return names
 }
 
-func (c *Controller) forget(ctx context.Context, w store.Writer, names []string) error {
+func (c *Controller) forget(ctx context.Context, w *reign, names []string) error {
 	for some := range slices.Chunk(names, txnChanges) {
 		changes := make([]store.Change, len(some))
 		for i, name := range some {

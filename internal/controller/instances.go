@@ -247,8 +247,8 @@ func (c *Controller) Terminate(ctx context.Context, id string) error {
 }
 
 // end is Terminate of an instance that no client has heard of.
-func (c *Controller) end(ctx context.Context, id string) error {
-	return c.modify(ctx, c.store, id, c.terminating)
+func (c *Controller) end(ctx context.Context, w store.Writer, id string) error {
+	return c.modify(ctx, w, id, c.terminating)
 }
 
 func (c *Controller) terminating(inst *farm.Instance) (*farm.Instance, error) {

@@ -146,7 +146,7 @@ func (c *Controller) leaveGroups(ctx context.Context, w store.Writer) error {
 }
 
 // tidyGroups takes nodes out of groups that were deleted by a replica that died over it.
-func (c *Controller) tidyGroups(ctx context.Context, w store.Writer, _ time.Time) error {
+func (c *Controller) tidyGroups(ctx context.Context, w *reign, _ time.Time) error {
 	return c.leaveGroups(ctx, w)
 }
 

@@ -199,7 +199,7 @@ func (c *Controller) Scans() []api.NodeScanSummary {
 }
 
 // tidyScans removes results of nodes that were removed, the files first.
-func (c *Controller) tidyScans(ctx context.Context, w store.Writer, _ time.Time) error {
+func (c *Controller) tidyScans(ctx context.Context, w *reign, _ time.Time) error {
 	for id := range c.tables.Scans.All() {
 		if _, _, ok := c.tables.Nodes.Get(id); ok {
 			continue

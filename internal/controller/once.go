@@ -70,13 +70,13 @@ func (c *Controller) Recall(ctx context.Context, ask *Asked, sure bool) (answer 
 	case c.now().Sub(kept.At) < abandoned:
 		return nil, false, farm.Refused("A request with this Idempotency-Key is under way: try again in a moment")
 	}
-	return nil, false, c.endAll(ctx, kept.Instances)
+	return nil, false, c.endAll(ctx, c.store, kept.Instances)
 }
 
 // endAll ends what is there of a start that died half-way, of which no client knows.
-func (c *Controller) endAll(ctx context.Context, ids []string) error {
+func (c *Controller) endAll(ctx context.Context, w store.Writer, ids []string) error {
 	for _, id := range ids {
-		if err := c.end(ctx, id); err != nil && farm.CodeOf(err) != farm.CodeNotFound {
+		if err := c.end(ctx, w, id); err != nil && farm.CodeOf(err) != farm.CodeNotFound {
 			return err
 		}
 	}
@@ -139,12 +139,12 @@ func (m *memory) ended(ctx context.Context, failed error) error {
 
 // tidyKept forgets requests that are too old, or too many, the oldest first, and ends what
 // starts that died left behind.
-func (c *Controller) tidyKept(ctx context.Context, w store.Writer, now time.Time) error {
+func (c *Controller) tidyKept(ctx context.Context, w *reign, now time.Time) error {
 	var dead, all []oldKept
 	bytes := 0
 	for id, k := range c.tables.Kept.All() {
 		if len(k.Instances) > 0 && now.Sub(k.At) >= abandoned {
-			if err := c.endAll(ctx, k.Instances); err != nil {
+			if err := c.endAll(ctx, w, k.Instances); err != nil {
 				return err
 			}
 			dead = append(dead, oldKept{id: id})

@@ -58,7 +58,7 @@ func (c *Controller) endDrafts(ctx context.Context, drafts []draft, final bool) 
 	ctx, cancel := context.WithTimeout(ctx, rollBackTime)
 	defer cancel()
 	for _, d := range drafts {
-		err := c.end(ctx, d.asked.ID)
+		err := c.end(ctx, c.store, d.asked.ID)
 		gone := farm.CodeOf(err) == farm.CodeNotFound
 		if err != nil && (!gone || !final) {
 			left = append(left, d)

@@ -177,7 +177,7 @@ func (s *series) take(f *Figures) {
 }
 
 // keep records what has come since it was last done, and forgets what is too old.
-func (s *series) keep(ctx context.Context, w store.Writer, now time.Time) error {
+func (s *series) keep(ctx context.Context, w *reign, now time.Time) error {
 	s.mu.Lock()
 	since := s.kept
 	if pause := now.Sub(s.tried); pause >= 0 && pause < keepEvery {

@@ -26,7 +26,7 @@ func endErrand(e *farm.Errand, why farm.ErrandEnd, now time.Time) *farm.Errand {
 
 // tidyErrands ends the errands that no node works on any more and removes those that
 // have been kept long enough.
-func (c *Controller) tidyErrands(ctx context.Context, w store.Writer, now time.Time) error {
+func (c *Controller) tidyErrands(ctx context.Context, w *reign, now time.Time) error {
 	count, nodes := c.tables.Errands.Len(), 0
 	for _, e := range c.tables.Errands.All() {
 		nodes += len(e.Nodes)
@@ -81,7 +81,7 @@ func (c *Controller) errandEnd(e *farm.Errand, now time.Time) farm.ErrandEnd {
 
 // tidyOutcomes removes the outcomes of errands that are gone. An outcome is written
 // with its errand only, so that one without is of an errand that was removed.
-func (c *Controller) tidyOutcomes(ctx context.Context, w store.Writer) error {
+func (c *Controller) tidyOutcomes(ctx context.Context, w *reign) error {
 	var old []store.Change
 	for id := range c.tables.Outcomes.All() {
 		errand, _ := ofOutcome(id)

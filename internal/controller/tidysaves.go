@@ -17,7 +17,7 @@ const (
 )
 
 // tidyPending ends the requests that nobody works on any more.
-func (c *Controller) tidyPending(ctx context.Context, w store.Writer, _ time.Time) error {
+func (c *Controller) tidyPending(ctx context.Context, w *reign, _ time.Time) error {
 	for _, s := range c.tables.Saves.Where(byStatus, string(farm.SavePending)) {
 		if err := c.tidySave(ctx, w, s); err != nil {
 			return err
@@ -27,7 +27,7 @@ func (c *Controller) tidyPending(ctx context.Context, w store.Writer, _ time.Tim
 }
 
 // tidySaves removes the requests that have been kept long enough.
-func (c *Controller) tidySaves(ctx context.Context, w store.Writer, now time.Time) error {
+func (c *Controller) tidySaves(ctx context.Context, w *reign, now time.Time) error {
 	excess := c.tables.Saves.Len() - maxSaves
 	var old []store.Change
 	for _, s := range c.tables.Saves.All() {
@@ -45,7 +45,7 @@ func (c *Controller) tidySaves(ctx context.Context, w store.Writer, now time.Tim
 
 // tidySave ends a pending request whose instance does not work on it. The tables are
 // not read at one moment: before a verdict the store itself is asked.
-func (c *Controller) tidySave(ctx context.Context, w store.Writer, s *farm.SaveRequest) error {
+func (c *Controller) tidySave(ctx context.Context, w *reign, s *farm.SaveRequest) error {
 	id := s.Request.InstanceID
 	inst, _, _ := c.tables.Instances.Get(id)
 	if worksOn(inst, s.ID) {
@@ -61,7 +61,7 @@ func (c *Controller) tidySave(ctx context.Context, w store.Writer, s *farm.SaveR
 // tidyPieces removes the pieces that nobody needs: scripts of requests that have
 // ended, everything of requests that are gone, and the oldest output when there is
 // too much of it.
-func (c *Controller) tidyPieces(ctx context.Context, w store.Writer, now time.Time) error {
+func (c *Controller) tidyPieces(ctx context.Context, w *reign, now time.Time) error {
 	excess := -maxAllOutput
 	for id, p := range c.tables.Pieces.All() {
 		if _, what := requestOf(id); what != pieceScript {

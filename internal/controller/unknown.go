@@ -227,7 +227,7 @@ func (c *Controller) forgetReleased(ctx context.Context, node string, gone []str
 }
 
 // tidyReleased drops what was released long ago.
-func (c *Controller) tidyReleased(ctx context.Context, w store.Writer, now time.Time) error {
+func (c *Controller) tidyReleased(ctx context.Context, w *reign, now time.Time) error {
 	for id, r := range c.tables.Released.All() {
 		if now.Sub(r.At) <= keepReleased {
 			continue

@@ -10,7 +10,6 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/store"
 )
 
 // Packages are the agent packages that a controller has.
@@ -152,7 +151,7 @@ func (c *Controller) asAsked(n *farm.Node) *farm.Node {
 // tidyUpdates begins updates whose time has come, ends those that take too long, and asks
 // for those that nobody has to ask for: of every node whose agent is another version than
 // its package, unless that is older. Of the latter only a part goes on at once.
-func (c *Controller) tidyUpdates(ctx context.Context, w store.Writer, now time.Time) error {
+func (c *Controller) tidyUpdates(ctx context.Context, w *reign, now time.Time) error {
 	going, total := 0, 0
 	var ids []string
 	for id, node := range c.tables.Nodes.All() {

@@ -1,0 +1,291 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// term gives the leader term of a replica that holds the lease.
+func (c *cloud) term() *reign {
+	c.t.Helper()
+	synctest.Wait()
+	c.placer.mu.Lock()
+	defer c.placer.mu.Unlock()
+	if c.placer.reign == nil {
+		c.t.Fatal("this replica does not hold the lease")
+	}
+	return c.placer.reign
+}
+
+// formerTerm takes the lease away from its holder and gives the writer of the term that ended so.
+// It does not know that: only the store can refuse what it writes.
+func (c *cloud) formerTerm() *reign {
+	c.t.Helper()
+	old := c.term()
+	kv, err := c.backend.Get(c.t.Context(), store.DefaultPrefix+"/lease/"+leaseSchedule)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.backend.Expire(store.Fence{Key: kv.Key, CreateRev: kv.ModRev})
+	return &reign{fenced: old.fenced, since: old.since, end: func() {}}
+}
+
+// put writes a record as it is.
+func put[T any](c *cloud, t *store.Table[T], id string, v *T) {
+	c.t.Helper()
+	if err := c.store.Commit(c.t.Context(), store.Put(t, id, v, store.Any)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestTerminatedWhileItIsPlaced ends an instance between the decision for a node and its write.
+func TestTerminatedWhileItIsPlaced(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		term := c.term()
+		id := c.mustStart(StartRequest{GroupID: c.mustGroup("elsewhere", nil).ID})[0]
+		a := c.join("one", 1)
+		some := []decision{c.decide(id, a.id)}
+		if err := c.Terminate(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		c.placer.assignAll(t.Context(), term, some)
+		if inst, err := c.Instance(t.Context(), id); err != nil || inst.NodeID != "" || inst.State != farm.Terminating {
+			t.Errorf("instance is %s on node %q, %v", inst.State, inst.NodeID, err)
+		}
+	})
+}
+
+// TestEveryTransactionChecksItsNode drains a node between two transactions of one start.
+func TestEveryTransactionChecksItsNode(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 500)
+		instances := make([]*farm.Instance, 300)
+		for i := range instances {
+			instances[i] = &farm.Instance{
+				ID: newID(), State: farm.Scheduling, Template: farm.TemplateRef{ID: templateID, Arch: "amd64", CPUs: 1},
+				Options: farm.StartOptions{Priority: DefaultPriority}, Created: c.now(), Updated: c.now(),
+			}
+		}
+		drafts, r := c.placer.admit(instances)
+		parts := c.parts(drafts)
+		if r == nil || len(parts) < 3 {
+			t.Fatalf("%d transactions, leader: %t", len(parts), r != nil)
+		}
+		if err := c.createPart(t.Context(), r, parts[0]); err != nil {
+			t.Fatal(err)
+		}
+		node, _, _ := c.tables.Nodes.Get(a.id)
+		node = node.Clone()
+		node.Drain = true
+		c.putNode(node)
+		for _, p := range parts[1:] {
+			if err := c.createPart(t.Context(), r, p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		placed := 0
+		for _, inst := range c.tables.Instances.All() {
+			if inst.NodeID != "" {
+				placed++
+			}
+		}
+		if want := len(parts[0].drafts); placed != want || c.tables.Instances.Len() != len(instances) {
+			t.Errorf("%d of %d instances are on the drained node, want the %d from before", placed, c.tables.Instances.Len(), want)
+		}
+	})
+}
+
+// TestNewTermForgetsOldDecisions begins a leader term while a decision of the one before was not written yet.
+func TestNewTermForgetsOldDecisions(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		term := c.term()
+		id := c.mustStart(StartRequest{GroupID: c.mustGroup("elsewhere", nil).ID})[0]
+		a := c.join("one", 1)
+		old := c.decide(id, a.id)
+		c.placer.finish(term)
+		c.placer.mu.Lock()
+		c.placer.found = append(c.placer.found, old)
+		c.placer.mu.Unlock()
+		c.placer.begin(term)
+		synctest.Wait()
+		time.Sleep(placeRetry)
+		if inst, err := c.Instance(t.Context(), id); err != nil || inst.NodeID != "" {
+			t.Errorf("the old decision was written: node %q, %v", inst.NodeID, err)
+		}
+	})
+}
+
+// prunable makes something to do for each job of the leader.
+func (c *cloud) prunable() {
+	old := c.now().Add(-30 * 24 * time.Hour)
+	node, _, _ := c.tables.Nodes.Get(c.join("one", 1).id)
+	node = node.Clone()
+	node.Groups, node.Update = []string{"gone"}, &farm.Update{Version: "1.0.0"}
+	put(c, c.tables.Nodes, node.ID, node)
+	put(c, c.tables.Infos, node.ID, &farm.NodeInfo{NodeID: node.ID, Arch: "amd64", OS: "linux", AgentVersion: "1.0.0"})
+	put(c, c.tables.Saves, "pending", &farm.SaveRequest{ID: "pending", Status: farm.SavePending, Created: old, Updated: old})
+	put(c, c.tables.Saves, "ended", &farm.SaveRequest{ID: "ended", Status: farm.SaveIsDone, Created: old, Updated: old})
+	past := &farm.Past{ID: newID(), Created: old, Finished: old}
+	put(c, c.tables.Past, pastKey(past), past)
+	put(c, c.tables.Errands, "ended", &farm.Errand{ID: "ended", Ended: old})
+	put(c, c.tables.Removed, "node", &RemovedNode{At: old})
+	put(c, c.tables.Released, "node.vm", &Released{At: old})
+	put(c, c.tables.Kept, "key", &Kept{At: old})
+	put(c, c.tables.Scans, "node", &NodeScan{})
+	put(c, c.tables.Settings, settingDeletion+"x", &Setting{Deletion: &Deletion{Template: templateID, At: old}})
+	put(c, c.tables.Digests, "replica", &Digest{No: 1})
+	put(c, c.tables.Figures, figuresKey(c.series.rings[0].step, 0), &Figures{Step: int64(c.series.rings[0].step / time.Second)})
+	synctest.Wait()
+	c.ages.mu.Lock()
+	c.ages.others["replica"] = heardBy{came: old}
+	c.ages.mu.Unlock()
+	c.series.mu.Lock()
+	c.series.tried = time.Time{}
+	c.series.mu.Unlock()
+}
+
+// TestLeaderJobsAreFenced has each job of the leader done by a replica that has lost the lease and
+// does not know it.
+func TestLeaderJobsAreFenced(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		c.prunable()
+		late := c.formerTerm()
+		k := &keeper{c: c.Controller, w: late, agenda: newAgenda()}
+		for _, job := range k.jobs(true) {
+			if err := job.do(t.Context(), late, c.now()); !errors.Is(err, store.ErrFenced) {
+				t.Errorf("%s: %v; it must try to write, and be refused", job.what, err)
+			}
+		}
+	})
+}
+
+// TestHousekeepingIsFenced does the same with what records need by time.
+func TestHousekeepingIsFenced(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		id := c.mustStart(StartRequest{})[0]
+		a := c.join("one", 1)
+		c.mustStart(StartRequest{})
+		c.stop()
+		c.start(Options{NodeTimeout: time.Hour})
+		late := c.formerTerm()
+		k := &keeper{c: c.Controller, w: late, agenda: newAgenda()}
+		outlived, _, _ := c.tables.Instances.Get(id)
+		outlived = outlived.Clone()
+		outlived.Expires = c.now().Add(-time.Second)
+		put(c, c.tables.Instances, id, outlived)
+		if _, err := k.attendInstance(t.Context(), id); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("an instance at the end of its life: %v", err)
+		}
+		node, _, _ := c.tables.Nodes.Get(a.id)
+		if err := k.silent(t.Context(), node, c.now()); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("a node that is silent: %v", err)
+		}
+		if err := k.tellInstances(t.Context(), a.id, true); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("the instances of a node that is offline: %v", err)
+		}
+		now, _, _ := c.tables.Nodes.Get(a.id)
+		if inst, _, _ := c.tables.Instances.Get(id); inst.State == farm.Terminating || now.State != node.State {
+			t.Errorf("instance %s, node %s after all", inst.State, now.State)
+		}
+	})
+}
+
+// TestMACsAreFenced gives an address late.
+func TestMACsAreFenced(t *testing.T) {
+	inManaged(t, three, func(t *testing.T, c *cloud) {
+		if err := c.PurgeMACs(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.mustStart(StartRequest{})
+		late := c.formerTerm()
+		if err := c.PopulateMACs(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.macs.serve(t.Context(), late); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("a late address: %v", err)
+		}
+	})
+}
+
+// TestLeaderCodeHasNoOtherWriter reads the sources: a function that gets a leader term, or belongs to
+// the keeper, writes through that term alone.
+func TestLeaderCodeHasNoOtherWriter(t *testing.T) {
+	may := map[string]bool{"createPart": true} // what lost the race for a place is created waiting, as by any replica
+	set := token.NewFileSet()
+	packages, err := parser.ParseDir(set, ".", func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }, 0) //nolint:staticcheck // no build tags here
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaders := 0
+	for _, file := range packages["controller"].Files {
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || !ofLeader(f) || may[f.Name.Name] {
+				continue
+			}
+			leaders++
+			for _, at := range unfenced(f.Body) {
+				t.Errorf("%s: %s writes past the fence of its leader term", set.Position(at), f.Name.Name)
+			}
+		}
+	}
+	if leaders < 30 {
+		t.Errorf("only %d functions of the leader were found", leaders)
+	}
+}
+
+// ofLeader says whether a function has a leader term or a keeper.
+func ofLeader(f *ast.FuncDecl) bool {
+	fields := f.Type.Params.List
+	if f.Recv != nil {
+		fields = append(fields, f.Recv.List...)
+	}
+	for _, p := range fields {
+		if star, ok := p.Type.(*ast.StarExpr); ok {
+			if name := fmt.Sprint(star.X); name == "reign" || name == "keeper" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// unfenced finds the places where a body writes with the plain store, or hands it on.
+func unfenced(body *ast.BlockStmt) (at []token.Pos) {
+	isStore := func(e ast.Expr) bool {
+		s, ok := e.(*ast.SelectorExpr)
+		return ok && s.Sel.Name == "store"
+	}
+	ast.Inspect(body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			for _, arg := range n.Args {
+				if isStore(arg) {
+					at = append(at, arg.Pos())
+				}
+			}
+			if s, ok := n.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "Commit" && isStore(s.X) {
+				at = append(at, n.Pos())
+			}
+		case *ast.CompositeLit:
+			for _, e := range n.Elts {
+				if isStore(e) {
+					at = append(at, e.Pos())
+				}
+			}
+		}
+		return true
+	})
+	return at
+}
