@@ -49,7 +49,7 @@ const (
 // access is the settings of who may call a service, which both services have.
 var access = Table{
 	{Key: EnableAuth, Flag: "enable-auth", Default: "false", Kind: Bool, Help: "let in only who shows a credential"},
-	{Key: AuthRootToken, Flag: "root-token", Kind: Secret, Help: "token of the root user, of 10 characters or more; better in the environment, or in the file that " + AuthRootToken + "_FILE names"},
+	{Key: AuthRootToken, Flag: "root-token", Kind: Secret, Private: true, Help: "token of the root user, of 10 characters or more; better in the environment, or in the file that " + AuthRootToken + "_FILE names"},
 	{Key: EnableAPIKeys, Flag: "enable-api-keys", Default: "false", Kind: Bool, Help: "have user keys, which programs turn into sessions"},
 	{Key: SessionTTL, Flag: "api-keys-session-ttl", Default: "5m", Kind: Duration, Check: between(time.Second, aDay), Help: "how long a session of a user key lasts"},
 	{Key: CACert, Flag: "ca-cert", Kind: Path, Help: "PEM file of the authorities whose certificates callers may be known by"},
@@ -69,11 +69,24 @@ var access = Table{
 	{Key: MinTLSVersion, Flag: "min-tls-version", Default: "1.2", Kind: String, Check: oneOf("1.2", "1.3"), Help: "least version of TLS that is spoken: 1.2 or 1.3"},
 }
 
-// localListen is the port of a registry for programs of its own machine.
-var localListen = Setting{
-	Key: LocalListenAddr, Flag: "local-listen-addr", Default: "127.0.0.1:8085", Kind: Addr, Check: checkLoopback,
-	Help: "address of this machine on which the registry takes programs of this machine without credentials",
+// NoAddr is the value of an address that switches its port off.
+const NoAddr = "none"
+
+// localListen is the port of a registry for programs of its own machine. In the process of a
+// controller it is off while authentication is on: nothing in there needs it.
+func localListen(withAuth string) Setting {
+	s := Setting{
+		Key: LocalListenAddr, Flag: "local-listen-addr", Default: withAuth, Kind: String, Check: checkLoopback,
+		Help: "address of this machine on which the registry takes programs of this machine without credentials; none: no such port",
+	}
+	if withAuth == NoAddr {
+		s.NoAuth = localAddr
+	}
+	return s
 }
+
+// localAddr is the usual address of that port.
+const localAddr = "127.0.0.1:8085"
 
 // controllerAccess is what the controller has besides, a registry in its process included.
 var controllerAccess = Table{
@@ -84,7 +97,7 @@ var controllerAccess = Table{
 	{Key: RegistryCA, Flag: "registry-ca", Kind: Path, Help: "PEM file of the authorities to trust at the registry instead of the system's"},
 	{Key: SkipTLSVerification, Flag: "skip-tls-verification", Default: "false", Kind: Bool, Help: "believe whoever answers at the registry's address: for tests alone"},
 	{Key: AllowCORS, Flag: "allow-cors", Default: "false", Kind: Bool, Help: "let scripts of pages of other sites use the API, with credentials that they show themselves"},
-	localListen,
+	localListen(NoAddr),
 	{Key: QueueAddr, Flag: "queue-addr", Kind: Addr, Help: "address of an interface for nodes alone, besides the API's"},
 	{Key: QueueAuth, Flag: "enable-queue-auth", Default: "true", Kind: Bool, Help: "ask for the join token, a user key or a certificate there; false lets every machine that reaches the port become a node"},
 	{Key: UseQueueTLS, Flag: "use-queue-tls", Default: "false", Kind: Bool, Help: "speak TLS there"},
@@ -98,18 +111,18 @@ var controllerAccess = Table{
 var registryAccess = Table{
 	{Key: Authorization, Also: RegistryAuthorization, Flag: "enable-authorization", Default: "false", Kind: Bool, Help: "have permissions count"},
 	{Key: EventLogging, Flag: "enable-event-logging", Default: "false", Kind: Bool, Help: "write who changes what into the registry's log of events"},
-	localListen, licenseFile, licenseAuthority,
+	localListen(localAddr), licenseFile, licenseAuthority,
 }
 
-// checkLoopback wants an address that other machines cannot reach.
+// checkLoopback wants an address that other machines cannot reach, or none.
 func checkLoopback(text string) error {
-	host, _, err := net.SplitHostPort(text)
-	if err != nil {
-		return errForm
-	}
-	addr, err := netip.ParseAddr(host)
-	if host == "" || host == "localhost" || err == nil && addr.Unmap().IsLoopback() {
+	if text == NoAddr {
 		return nil
 	}
-	return errors.New("an address of this machine that others cannot reach, such as 127.0.0.1:8085")
+	host, _, _ := net.SplitHostPort(text)
+	addr, err := netip.ParseAddr(host)
+	if checkAddr(text) == nil && (host == "" || host == "localhost" || err == nil && addr.Unmap().IsLoopback()) {
+		return nil
+	}
+	return errors.New("an address of this machine that others cannot reach, such as " + localAddr + ", or " + NoAddr)
 }

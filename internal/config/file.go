@@ -35,25 +35,12 @@ func readFile(path string, table Table) (map[string]string, error) {
 	}
 	values := make(map[string]string, len(entries))
 	for _, e := range entries {
-		if strings.HasPrefix(e.key, "SVC_") && !table.knows(e.key) {
-			return nil, fmt.Errorf("configuration file %q: line %d: unknown setting %s", path, e.line, e.key)
+		if err := table.check(e.key); err != nil {
+			return nil, fmt.Errorf("configuration file %q: line %d: %w", path, e.line, err)
 		}
 		values[e.key] = e.value
 	}
 	return values, nil
-}
-
-// knows says whether a key is a setting of the table, names the file of one of its
-// secrets, or is one that is not built yet (which is refused with its own sentence).
-func (t Table) knows(key string) bool {
-	if _, ok := t.find(key); ok {
-		return true
-	}
-	if s, ok := t.find(strings.TrimSuffix(key, fileSuffix)); ok && s.Kind.secret() {
-		return true
-	}
-	_, ok := unbuilt(key)
-	return ok
 }
 
 // parseFile reads KEY=value lines. Empty lines and lines that start with # say

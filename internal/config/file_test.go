@@ -66,7 +66,7 @@ func TestParseFileRefuses(t *testing.T) {
 
 func TestFileNamesUnknownSettings(t *testing.T) {
 	_, err := Load(sample, Sources{File: writeFile(t, "SVC_NAME=berta\nSVC_NAMES=anna\n")})
-	if err == nil || !strings.Contains(err.Error(), "line 2: unknown setting SVC_NAMES") {
+	if err == nil || !strings.Contains(err.Error(), "line 2: unknown setting SVC_NAMES: did you mean SVC_NAME?") {
 		t.Errorf("error is %v", err)
 	}
 }

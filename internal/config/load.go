@@ -28,6 +28,7 @@ type Sources struct {
 	Env   func(key string) (string, bool) // os.LookupEnv; nil for none
 	Flags *pflag.FlagSet                  // parsed, with the flags of the table; nil for none
 	File  string                          // KEY=value lines; "" for none, but a named file must exist
+	Vars  []string                        // KEY=value of the whole environment: SVC_ keys that the table lacks are refused; nil: not checked
 	Less  map[string]string               // values by key that count where File says nothing; nil for none
 	In    io.Reader                       // the standard input, for a secret; nil for none
 }
@@ -62,7 +63,10 @@ func Load(table Table, src Sources) (*Values, error) {
 		l.file = file
 	}
 	l.file = filled(l.file, src.Less)
-	if err := l.refuseUnbuilt(table); err != nil {
+	if err := l.refuseUnbuilt(table, src.Vars); err != nil {
+		return nil, err
+	}
+	if err := refuseUnknown(table, src.Vars); err != nil {
 		return nil, err
 	}
 	v := &Values{table: table, values: make(map[string]value, len(table))}
@@ -76,6 +80,7 @@ func Load(table Table, src Sources) (*Values, error) {
 		}
 		v.values[s.Key] = found
 	}
+	v.defaultsWithoutAuth()
 	return v, nil
 }
 

@@ -121,6 +121,14 @@ func checkAddr(text string) error {
 	return anyText(text)
 }
 
+// checkBool wants true or false; for settings that also have a third state, not given.
+func checkBool(text string) error {
+	if _, err := strconv.ParseBool(text); err != nil {
+		return errors.New(kinds[Bool].form)
+	}
+	return nil
+}
+
 // checkURL wants the address of another service.
 func checkURL(text string) error {
 	u, err := url.Parse(text)

@@ -17,6 +17,7 @@ type Setting struct {
 	Also    string             // another name that is taken in the environment and in the file; "" for none
 	File    string             // of a secret: a flag that names a private file with it; "" for none
 	Private bool               // of a secret: files that Key_FILE names must be private too
+	NoAuth  string             // default while authentication is off; "" means Default
 }
 
 // Table is the settings of one service, in the order in which they are printed.
@@ -82,7 +83,7 @@ func (k Kind) textual() bool {
 // checked by Load together with those of the other sources.
 func (t Table) AddFlags(fs *pflag.FlagSet) {
 	for _, s := range t {
-		f := fs.VarPF(&flagValue{text: s.Default, kind: s.Kind}, s.Flag, "", s.Help+" ["+s.Key+"]")
+		f := fs.VarPF(&flagValue{text: s.Default, kind: s.Kind}, s.Flag, "", s.help())
 		if s.Kind == Bool {
 			f.NoOptDefVal = "true"
 		}
@@ -90,6 +91,14 @@ func (t Table) AddFlags(fs *pflag.FlagSet) {
 			fs.VarP(&flagValue{kind: Path}, s.File, "", "file that only you can read with what --"+s.Flag+" says; - is the standard input")
 		}
 	}
+}
+
+// help returns the setting's text for --help.
+func (s Setting) help() string {
+	if s.NoAuth == "" {
+		return s.Help + " [" + s.Key + "]"
+	}
+	return s.Help + "; while authentication is off the default is " + s.NoAuth + " [" + s.Key + "]"
 }
 
 // flagValue holds the text of a flag until Load looks at it.

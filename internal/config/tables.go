@@ -15,6 +15,8 @@ const (
 	ListenAddr            = "SVC_LISTEN_ADDR"
 	DataDir               = "SVC_DATA_DIR"
 	EtcdEndpoints         = "SVC_ETCD_ENDPOINTS"
+	Standalone            = "SVC_STANDALONE"
+	VMListCacheTTL        = "SVC_VM_LIST_CACHE_TTL"
 	InstanceTimeOut       = "SVC_INSTANCE_TIME_OUT"
 	NodeActiveTimeout     = "SVC_NODE_ACTIVE_TIMEOUT"
 	InstanceActiveTimeout = "SVC_INSTANCE_ACTIVE_TIMEOUT"
@@ -74,9 +76,10 @@ var ControllerTable = slices.Concat(Table{
 	{Key: Registry, Flag: "registry", Kind: String, Check: checkURL, Help: "address of the registry as nodes and clients reach it"},
 	{Key: LocalRegistry, Flag: "local-registry", Kind: String, Check: checkURL, Help: "address of the registry as the controller reaches it, when it differs"},
 	{Key: PushRegistry, Flag: "push-registry", Kind: String, Check: checkURL, Help: "address to which nodes push saved images, when it differs"},
-	{Key: ListenAddr, Flag: "listen-addr", Default: ":8090", Kind: Addr, Help: "address of the controller's API and portal"},
+	{Key: ListenAddr, Flag: "listen-addr", Default: ":8090", NoAuth: "127.0.0.1:8090", Kind: Addr, Help: "address of the controller's API and portal"},
 	{Key: DataDir, Flag: "data-dir", Default: dataDir("controller"), Kind: Path, Help: "directory of the controller's records"},
 	{Key: EtcdEndpoints, Flag: "etcd-endpoints", Kind: List, Check: eachURL, Help: "addresses of an external etcd cluster; without them the store is embedded"},
+	{Key: Standalone, Flag: "standalone", Kind: String, Check: checkBool, Help: "true asks for the embedded store, false for an external etcd (" + EtcdEndpoints + "); without it the endpoints decide"},
 	{Key: InstanceTimeOut, Flag: "instance-time-out", Default: "1m", Kind: Duration, Check: between(0, aDay), Help: "how long the record of a terminated instance is kept"},
 	{Key: NodeActiveTimeout, Flag: "node-active-timeout", Default: "2m", Kind: Duration, Check: between(time.Second, aDay), Help: "silence after which a node is Offline"},
 	{Key: InstanceActiveTimeout, Flag: "instance-active-timeout", Default: "2m", Kind: Duration, Check: between(time.Second, aDay), Help: "how long instances of an offline node wait for its return before they end in Error"},
@@ -88,7 +91,8 @@ var ControllerTable = slices.Concat(Table{
 	{Key: RequestTimeout, Flag: "request-timeout", Default: "15s", Kind: Duration, Check: between(time.Second, aDay), Help: "longest time of one request, long polls aside"},
 	{Key: RunRegistry, Flag: "run-registry", Default: "false", Kind: Bool, Help: "run a registry in the same process"},
 	{Key: RegistryBasePath, Flag: "registry-base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory of that registry"},
-	{Key: RegistryListenAddress, Flag: "registry-listen-address", Default: ":8089", Kind: Addr, Help: "address of that registry's API"},
+	{Key: RegistryListenAddress, Flag: "registry-listen-address", Default: ":8089", NoAuth: "127.0.0.1:8089", Kind: Addr, Help: "address of that registry's API"},
+	vmListCacheTTL,
 	scrubRate,
 	{Key: VMNamePrefix, Flag: "vm-name-prefix", Default: "mgmtManaged-", Kind: String, Help: "what the name of every VM starts with"},
 	{Key: Placement, Flag: "placement", Default: "spread", Kind: String, Check: oneOf("spread", "fit"), Help: "how nodes of equal merit are filled: spread VMs over all, or fit as many as possible on one"},
@@ -112,7 +116,8 @@ var ControllerTable = slices.Concat(Table{
 // RegistryTable is the settings of a registry that runs alone.
 var RegistryTable = slices.Concat(Table{
 	{Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory"},
-	{Key: ListenAddr, Flag: "listen-addr", Default: ":8089", Kind: Addr, Help: "address of the registry's API"},
+	{Key: ListenAddr, Flag: "listen-addr", Default: ":8089", NoAuth: "127.0.0.1:8089", Kind: Addr, Help: "address of the registry's API"},
+	vmListCacheTTL,
 	scrubRate,
 	enableMetrics, metricsPort, metricsPath,
 	logLevel, logDir, centralLogging, keepLogs, maxLogSize,
@@ -145,6 +150,12 @@ var caller = Table{
 var scrubRate = Setting{
 	Key: ScrubRate, Flag: "scrub-rate", Default: "50MB", Kind: Size,
 	Help: "how much of the registry's storage is read and verified in a second, in the background; 0B: none",
+}
+
+// vmListCacheTTL is an upper bound on the age of lists, which are always current.
+var vmListCacheTTL = Setting{
+	Key: VMListCacheTTL, Flag: "vm-list-cache-ttl", Default: "0s", Kind: Duration, Check: between(0, aDay),
+	Help: "how old a list of templates may be at most; lists are always current, which every value allows",
 }
 
 // The settings of the metrics, which a controller shares with a registry in its process.

@@ -38,7 +38,8 @@ func TestTablesAreSound(t *testing.T) {
 
 // TestContractDefaults holds the defaults that operators know.
 func TestContractDefaults(t *testing.T) {
-	v := mustLoad(t, ControllerTable, Sources{})
+	withAuth := Sources{Env: environment(map[string]string{EnableAuth: "true"})}
+	v := mustLoad(t, ControllerTable, withAuth)
 	for key, want := range map[string]time.Duration{
 		InstanceTimeOut: time.Minute, NodeActiveTimeout: 2 * time.Minute, InstanceActiveTimeout: 2 * time.Minute,
 		GracefulShutdown: 10 * time.Second, RequestTimeout: 15 * time.Second,
@@ -51,6 +52,7 @@ func TestContractDefaults(t *testing.T) {
 	for key, want := range map[string]string{
 		ListenAddr: ":8090", RegistryListenAddress: ":8089", VMNamePrefix: "mgmtManaged-", LogLevel: "info",
 		Registry: "", LocalRegistry: "", PushRegistry: "", LicenseFile: "", LicenseAuthority: "", MetricsPath: "/metrics",
+		LocalListenAddr: NoAddr, Standalone: "",
 	} {
 		if got := v.String(key); got != want {
 			t.Errorf("%s is %q, want %q", key, got, want)
@@ -59,14 +61,41 @@ func TestContractDefaults(t *testing.T) {
 	if v.Int(UnknownVMThreshold) != 30 || v.Bool(RunRegistry) || v.List(EtcdEndpoints) != nil {
 		t.Error("another default is wrong")
 	}
-	r := mustLoad(t, RegistryTable, Sources{})
+	r := mustLoad(t, RegistryTable, withAuth)
 	for _, v := range []*Values{v, r} {
 		if v.Bool(EnableMetrics) || v.Int(MetricsPort) != 2112 || v.String(MetricsPath) != "/metrics" {
 			t.Error("the defaults of the metrics are wrong")
 		}
 	}
-	if r.String(ListenAddr) != ":8089" || r.String(BasePath) != v.String(RegistryBasePath) {
+	if r.String(ListenAddr) != ":8089" || r.String(LocalListenAddr) != "127.0.0.1:8085" || r.String(BasePath) != v.String(RegistryBasePath) {
 		t.Error("the registry's defaults are wrong")
+	}
+}
+
+// TestDefaultsWithoutAuth: while authentication is off, the defaults are addresses that other
+// machines cannot reach; what was given stays.
+func TestDefaultsWithoutAuth(t *testing.T) {
+	for _, tc := range []struct {
+		table    Table
+		env      map[string]string
+		key      string
+		want     string
+		wantFrom Origin
+	}{
+		{ControllerTable, nil, ListenAddr, "127.0.0.1:8090", FromDefault},
+		{ControllerTable, nil, RegistryListenAddress, "127.0.0.1:8089", FromDefault},
+		{ControllerTable, nil, LocalListenAddr, "127.0.0.1:8085", FromDefault},
+		{RegistryTable, nil, ListenAddr, "127.0.0.1:8089", FromDefault},
+		{RegistryTable, nil, LocalListenAddr, "127.0.0.1:8085", FromDefault},
+		{ControllerTable, map[string]string{ListenAddr: ":8090"}, ListenAddr, ":8090", FromEnv},
+		{ControllerTable, map[string]string{ListenAddr: ":8090"}, RegistryListenAddress, "127.0.0.1:8089", FromDefault},
+		{ControllerTable, map[string]string{EnableAuth: "0"}, ListenAddr, "127.0.0.1:8090", FromDefault},
+		{ControllerTable, map[string]string{EnableAuth: "1", LocalListenAddr: "127.0.0.1:0"}, LocalListenAddr, "127.0.0.1:0", FromEnv},
+	} {
+		v := mustLoad(t, tc.table, Sources{Env: environment(tc.env)})
+		if got := v.String(tc.key); got != tc.want || v.Origin(tc.key) != tc.wantFrom {
+			t.Errorf("%v: %s is %q from %s, want %q from %s", tc.env, tc.key, got, v.Origin(tc.key), tc.want, tc.wantFrom)
+		}
 	}
 }
 
@@ -77,9 +106,7 @@ func TestUnbuiltSettingsAreRefused(t *testing.T) {
 		key := strings.ReplaceAll(u.Key, "*", "BUCKET")
 		for _, key := range []string{key, key + fileSuffix} {
 			sources := map[string]Sources{"file": {File: writeFile(t, key+"=something\n")}}
-			if !strings.Contains(u.Key, "*") {
-				sources["env"] = Sources{Env: environment(map[string]string{key: "something"})}
-			}
+			sources["env"] = Sources{Env: environment(map[string]string{key: "something"}), Vars: []string{key + "=something"}}
 			for name, src := range sources {
 				_, err := Load(ControllerTable, src)
 				if err == nil || !strings.Contains(err.Error(), key+" is given, but") || !strings.Contains(err.Error(), u.Feature) {

@@ -17,19 +17,13 @@ type Unbuilt struct {
 	Already string // the value that asks for what the program does anyway; "" for none
 }
 
-// Features that are not built yet, as the refusal names them.
-const (
-	objectStore = "registry storage on S3"
-	modes       = "the choice of a mode (the store is embedded unless SVC_ETCD_ENDPOINTS is given)"
-	listCache   = "a cache of the template list (lists are read from memory)"
-)
+// objectStore is a feature that is not built yet, as the refusal names it.
+const objectStore = "registry storage on S3"
 
 // AllUnbuilt lists them. A setting moves from here to a service's table when it is built.
 var AllUnbuilt = []Unbuilt{
 	{Key: "SVC_BACKEND_TYPE", Feature: objectStore, Already: "disk"},
 	{Key: "SVC_BACKEND_S3_*", Feature: objectStore},
-	{Key: "SVC_STANDALONE", Feature: modes},
-	{Key: "SVC_VM_LIST_CACHE_TTL", Feature: listCache},
 }
 
 // unbuilt finds the entry of a key, which may also name the file of a secret.
@@ -43,10 +37,10 @@ func unbuilt(key string) (Unbuilt, bool) {
 	return Unbuilt{}, false
 }
 
-// refuseUnbuilt is the error for a given setting that the program cannot honour.
-// Open endings are found in the file only: the environment is asked by name.
-func (l *loader) refuseUnbuilt(table Table) error {
-	var keys []string
+// refuseUnbuilt returns the error for a given setting that the program cannot honor. Open
+// endings are found in the file and in vars, the whole environment.
+func (l *loader) refuseUnbuilt(table Table, vars []string) error {
+	keys := svcKeys(vars)
 	for _, u := range AllUnbuilt {
 		keys = append(keys, u.Key, u.Key+fileSuffix)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -76,11 +77,30 @@ func (s *ControllerService) ParseFlags(src config.Sources) error {
 	if err := checkNodePort(s.settings); err != nil {
 		return err
 	}
+	if err := checkStandalone(s.settings); err != nil {
+		return err
+	}
 	if s.output, err = openLog(s.Stderr, s.settings); err != nil {
 		return err
 	}
 	s.log, err = s.output.logger(s.settings.String(config.LogLevel), "controller")
 	return err
+}
+
+// checkStandalone refuses a kind of store that the endpoints contradict.
+func checkStandalone(v *config.Values) error {
+	text, external := v.String(config.Standalone), v.List(config.EtcdEndpoints) != nil
+	if text == "" {
+		return nil
+	}
+	embedded, _ := strconv.ParseBool(text) // its form was checked
+	switch {
+	case embedded && external:
+		return fmt.Errorf("%s=%s asks for the embedded store, but %s names an external etcd: give one of them", config.Standalone, text, config.EtcdEndpoints)
+	case !embedded && !external:
+		return fmt.Errorf("%s=%s asks for an external etcd: give its addresses with %s", config.Standalone, text, config.EtcdEndpoints)
+	}
+	return nil
 }
 
 // Open binds the addresses and opens the store. What it opened is closed by Close,
@@ -168,9 +188,10 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 	if local == "" {
 		return fmt.Errorf("%s is not set: give the address of the registry, or run one with `buildyard up`", config.Registry)
 	}
-	own := s.registry != nil && local == s.registry.ownURL()
 	var err error
-	if s.upstream, err = openUpstream(local, own, s.settings, s.log); err != nil {
+	if s.hasOwnRegistry() {
+		s.upstream = innerUpstream(s.registry.inner, s.log)
+	} else if s.upstream, err = openUpstream(local, s.registry != nil && local == s.registry.localURL(), s.settings, s.log); err != nil {
 		return err
 	}
 	shelf, err := s.shelf()
@@ -238,10 +259,15 @@ type pausable interface {
 	Rights(ctx context.Context, template string) (*api.CallerRights, error)
 }
 
+// hasOwnRegistry reports whether the controller asks the registry in its process.
+func (s *ControllerService) hasOwnRegistry() bool {
+	return s.registry != nil && s.settings.String(config.LocalRegistry) == ""
+}
+
 // shelf gives the registry that the controller asks: the one in this process, unless
 // another address is set for it.
 func (s *ControllerService) shelf() (pausable, error) {
-	if s.registry != nil && s.settings.String(config.LocalRegistry) == "" {
+	if s.hasOwnRegistry() {
 		return localRegistry{reg: s.registry.core, rules: s.registry.access.Rules}, nil
 	}
 	client, err := s.upstream.client()
@@ -257,7 +283,7 @@ func (s *ControllerService) registryAddresses() (public, local string) {
 	public, local = s.settings.String(config.Registry), s.settings.String(config.LocalRegistry)
 	if s.registry != nil {
 		if local == "" {
-			local = s.registry.ownURL()
+			local = s.registry.URL()
 		}
 		if public == "" {
 			public = s.registry.publicURL()
@@ -274,7 +300,7 @@ func (s *ControllerService) URL() string { return s.listener.url() }
 
 // RegistryURL gives the address of the registry for clients on this machine.
 func (s *ControllerService) RegistryURL() string {
-	if s.registry != nil && s.settings.String(config.LocalRegistry) == "" {
+	if s.hasOwnRegistry() {
 		return s.registry.URL()
 	}
 	return s.upstream.address
@@ -293,6 +319,7 @@ func (s *ControllerService) Run(ctx context.Context) error {
 		return err
 	}
 	s.log.InfoContext(ctx, "controller is ready", "address", s.URL(), "registry", s.RegistryURL(), "version", obs.FullVersion())
+	warnExposed(ctx, s.log, s.ExposedAddresses())
 	var wg sync.WaitGroup
 	wg.Go(func() { tendHeap(ctx) })
 	wg.Go(func() { s.licence.Run(ctx) })

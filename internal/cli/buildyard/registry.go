@@ -44,7 +44,8 @@ type RegistryService struct {
 	log        *slog.Logger
 	edge       *edge
 	listener   *listener
-	local      *listener // for programs of this machine; nil: its port was taken
+	local      *listener // for programs of this machine; nil: it is off, or its port was taken
+	inner      *pipe     // for the controller in this process; nil: there is none
 	core       *registry.Registry
 	keeps      *registryKeeps // nil: there is no authentication, or the controller of this process has it
 	access     *access
@@ -71,7 +72,7 @@ func (s *RegistryService) ParseFlags(src config.Sources) error {
 
 // beside makes the registry one that runs in the process of a controller.
 func (s *RegistryService) beside(settings *config.Values, output *logOutput) error {
-	s.output, s.shares = output, true
+	s.output, s.shares, s.inner = output, true, newPipe()
 	return s.configure(settings, settings.String(config.RegistryBasePath), settings.String(config.RegistryListenAddress))
 }
 
@@ -103,7 +104,7 @@ func (s *RegistryService) Open(ctx context.Context) error {
 		return fmt.Errorf("storage directory: %w", err)
 	}
 	o := registry.Options{
-		Base: s.base, Version: obs.FullVersion(), Address: s.ownURL(), Logger: s.log, ScrubRate: s.scrubRate, Reserve: diskReserve,
+		Base: s.base, Version: obs.FullVersion(), Address: s.keeperURL(), Logger: s.log, ScrubRate: s.scrubRate, Reserve: diskReserve,
 		KeepLogs: s.keepLogs, MaxLogSize: s.maxLogSize,
 	}
 	if err := arrange(&o); err != nil {
@@ -160,6 +161,9 @@ func outwardIP() string {
 // Run serves until the context ends.
 func (s *RegistryService) Run(ctx context.Context) error {
 	s.log.InfoContext(ctx, "registry is ready", "address", s.URL(), "local", s.localURL(), "storage", s.base, "version", obs.FullVersion())
+	if !s.shares {
+		warnExposed(ctx, s.log, exposedAddresses(s.settings, s.listener))
+	}
 	var work sync.WaitGroup
 	if !s.shares {
 		defer s.output.start(ctx)()
@@ -176,7 +180,7 @@ func (s *RegistryService) Run(ctx context.Context) error {
 	}
 	defer work.Wait()
 	defer cancel()
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
 	beside := func(do func(context.Context) error) {
 		work.Go(func() {
 			failed <- do(ctx)
@@ -189,12 +193,12 @@ func (s *RegistryService) Run(ctx context.Context) error {
 		return err
 	}
 	beside(s.run)
-	beside(func(ctx context.Context) error {
-		return s.serveLocally(ctx, rest.Metered(s.meter, routes, local.Handler(routes, s.log)))
-	})
+	trusted := rest.Metered(s.meter, routes, local.Handler(routes, s.log))
+	beside(func(ctx context.Context) error { return s.serveLocally(ctx, trusted) })
+	beside(func(ctx context.Context) error { return s.serveInner(ctx, trusted) })
 	err = s.listener.serve(ctx, rest.Metered(s.meter, routes, s.access.Guard().Handler(routes, s.log)), registryGrace)
 	cancel()
-	err = errors.Join(err, <-failed, <-failed)
+	err = errors.Join(err, <-failed, <-failed, <-failed)
 	flush(ctx, s.trail, s.log)
 	return err
 }

@@ -97,6 +97,9 @@ func (k *registryKeeps) close() error {
 // listenLocally binds the port for programs of this machine. Without authentication it is
 // nothing that the other port is not, and may be missing when somebody else has it.
 func (s *RegistryService) listenLocally(ctx context.Context) (*listener, error) {
+	if s.settings.String(config.LocalListenAddr) == config.NoAddr {
+		return nil, nil // it is off
+	}
 	host, port, err := net.SplitHostPort(s.settings.String(config.LocalListenAddr))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", config.LocalListenAddr, err)
@@ -120,8 +123,8 @@ func (s *RegistryService) localURL() string {
 	return s.local.url()
 }
 
-// ownURL is where this process itself reaches the registry.
-func (s *RegistryService) ownURL() string {
+// keeperURL returns where commands on this machine that look after the storage ask the registry.
+func (s *RegistryService) keeperURL() string {
 	if s.local != nil {
 		return s.local.url()
 	}
@@ -143,4 +146,13 @@ func (s *RegistryService) serveLocally(ctx context.Context, handler http.Handler
 		return nil
 	}
 	return s.local.serve(ctx, handler, registryGrace)
+}
+
+// serveInner serves the controller of this process until ctx ends.
+func (s *RegistryService) serveInner(ctx context.Context, handler http.Handler) error {
+	if s.inner == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return newListener(s.inner, s.log).serve(ctx, handler, registryGrace)
 }

@@ -2,6 +2,7 @@ package buildyard
 
 import (
 	"context"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -77,6 +78,7 @@ func serveCommand(cmd *cobra.Command, table config.Table, s service) *cobra.Comm
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src := cli.Sources(cmd.Flags())
+		src.Vars = os.Environ()
 		if show, _ := cmd.Flags().GetBool("print-config"); show {
 			return cli.PrintConfig(cmd.OutOrStdout(), table, src)
 		}

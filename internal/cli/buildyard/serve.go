@@ -25,6 +25,10 @@ func listen(ctx context.Context, name, addr string, log *slog.Logger) (*listener
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot listen on %s: %w", name, addr, err)
 	}
+	return newListener(socket, log), nil
+}
+
+func newListener(socket net.Listener, log *slog.Logger) *listener {
 	return &listener{socket: socket, server: &http.Server{
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
@@ -32,7 +36,7 @@ func listen(ctx context.Context, name, addr string, log *slog.Logger) (*listener
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 
 		DisableGeneralOptionsHandler: true, // OPTIONS * is judged as everything else is
-	}}, nil
+	}}
 }
 
 // speak has it speak TLS, where the edge does.

@@ -28,6 +28,12 @@ func startUp(t testing.TB, dir string) (s *ControllerService, stop func()) {
 
 func startController(t testing.TB, dir string, withRegistry bool, more map[string]string) (s *ControllerService, stop func()) {
 	t.Helper()
+	return runController(t, &ControllerService{Stderr: io.Discard, WithRegistry: withRegistry}, dir, more)
+}
+
+// runController runs a service on free ports, with more settings, until stop is called.
+func runController(t testing.TB, s *ControllerService, dir string, more map[string]string) (_ *ControllerService, stop func()) {
+	t.Helper()
 	fs := pflag.NewFlagSet("up", pflag.ContinueOnError)
 	cli.AddFlags(fs, config.ControllerTable)
 	settings := map[string]string{
@@ -40,7 +46,6 @@ func startController(t testing.TB, dir string, withRegistry bool, more map[strin
 			t.Fatal(err)
 		}
 	}
-	s = &ControllerService{Stderr: io.Discard, WithRegistry: withRegistry}
 	if err := s.ParseFlags(config.Sources{Flags: fs}); err != nil {
 		t.Fatal(err)
 	}

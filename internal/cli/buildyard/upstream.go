@@ -22,14 +22,20 @@ type upstream struct {
 	address string
 	tls     certs.Outgoing
 	creds   *client.Registry // nil: no credentials are shown
+	inner   *pipe            // to the registry in this process; nil: by the network
 	log     *slog.Logger
 }
 
-// openUpstream gives the way to the registry at an address. own says that it is the port of the
-// registry in this process, which asks for no credentials.
-func openUpstream(address string, own bool, v *config.Values, log *slog.Logger) (*upstream, error) {
+// innerUpstream is the way to the registry in this process, which asks for no credentials.
+func innerUpstream(to *pipe, log *slog.Logger) *upstream {
+	return &upstream{address: pipeURL, inner: to, log: log}
+}
+
+// openUpstream gives the way to the registry at an address. local says that it is the port for
+// programs of this machine of the registry in this process, which asks for no credentials.
+func openUpstream(address string, local bool, v *config.Values, log *slog.Logger) (*upstream, error) {
 	u := &upstream{address: address, log: log, tls: certs.Outgoing{CA: v.String(config.RegistryCA), Skip: v.Bool(config.SkipTLSVerification)}}
-	if own {
+	if local {
 		return u, nil
 	}
 	creds, err := registryCredentials(v)
@@ -104,8 +110,12 @@ func (u *upstream) transport() (http.RoundTripper, error) {
 	if err != nil {
 		return nil, err
 	}
+	dial := (&net.Dialer{Timeout: passing, KeepAlive: 15 * time.Second}).DialContext
+	if u.inner != nil {
+		dial = u.inner.Dial
+	}
 	return &passer{u, &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: passing, KeepAlive: 15 * time.Second}).DialContext,
+		DialContext:           dial,
 		TLSClientConfig:       config,
 		TLSHandshakeTimeout:   passing,
 		ResponseHeaderTimeout: passing,
