@@ -10,13 +10,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
 	_ "embed"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -170,15 +171,19 @@ func (o options) tryPackage(ctx context.Context, moduleDir, name string, excuses
 	return r, nil
 }
 
-// choose takes some of the mutants by the seed, in the order of the code.
+// choose takes some of the mutants by the seed, in the order of the code. Which ones hangs on
+// each mutant alone: a change of other code leaves them.
 func (o options) choose(mutants []*mutant) []*mutant {
 	if o.all || o.n >= len(mutants) {
 		return mutants
 	}
+	rank := map[*mutant]string{}
+	for _, m := range mutants {
+		sum := sha256.Sum256(fmt.Append(nil, o.seed, m.File, m.Function, m.Operator, m.Source))
+		rank[m] = string(sum[:])
+	}
 	chosen := slices.Clone(mutants)
-	rand.New(rand.NewPCG(o.seed, 0)).Shuffle(len(chosen), func(i, j int) { //nolint:gosec // a sample that repeats
-		chosen[i], chosen[j] = chosen[j], chosen[i]
-	})
+	slices.SortStableFunc(chosen, func(a, b *mutant) int { return cmp.Compare(rank[a], rank[b]) })
 	chosen = chosen[:o.n]
 	slices.SortFunc(chosen, func(a, b *mutant) int { return a.ID - b.ID })
 	return chosen

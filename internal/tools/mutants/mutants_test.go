@@ -201,7 +201,7 @@ func TestExcuses(t *testing.T) {
 func TestSampleRepeats(t *testing.T) {
 	var all []*mutant
 	for id := range 100 {
-		all = append(all, &mutant{ID: id + 1})
+		all = append(all, &mutant{ID: id + 1, Source: fmt.Sprint(id)})
 	}
 	a, again, b := options{n: 9, seed: 1}.choose(all), options{n: 9, seed: 1}.choose(all), options{n: 9, seed: 2}.choose(all)
 	if len(a) != 9 || !slices.Equal(a, again) || slices.Equal(a, b) {

@@ -20,7 +20,7 @@ var quietPackages = []string{
 
 // keptCalls are functions whose call is not removed: no test can tell, or none but one that hangs.
 var keptCalls = []string{
-	"Lock", "Unlock", "RLock", "RUnlock", "Add", "Done", "Close", "Stop", "cancel", "stop", "close", "Sleep",
+	"Lock", "Unlock", "RLock", "RUnlock", "Add", "Done", "Close", "Stop", "cancel", "stop", "close", "Sleep", "Grow",
 }
 
 // condition plants what makes a condition of an if or a case wrong.
@@ -197,7 +197,7 @@ func inBlock(parent ast.Node) bool {
 
 // call plants the absence of a call that gives an error and nothing else, such as Sync.
 func (p *planter) call(n *ast.CallExpr) {
-	if !isError(p.info.Types[n].Type) || p.info.Types[n.Fun].IsType() || p.makesError(n) {
+	if !isError(p.info.Types[n].Type) || p.info.Types[n.Fun].IsType() || p.makesError(n) || p.closesFile(n) {
 		return
 	}
 	switch parent := p.parents[len(p.parents)-1].(type) {
@@ -217,11 +217,42 @@ func (p *planter) call(n *ast.CallExpr) {
 
 // makesError says whether a call only makes an error out of something.
 func (p *planter) makesError(n *ast.CallExpr) bool {
-	name := strings.ToLower(callName(n))
-	if f, ok := p.callee(n).(*types.Func); ok && f.Pkg() != nil && (f.Pkg().Path() == "errors" || f.Pkg().Path() == "fmt") {
+	f, ok := p.callee(n).(*types.Func)
+	if ok && f.Pkg() != nil && (f.Pkg().Path() == "errors" || f.Pkg().Path() == "fmt") || p.makers[f] {
 		return true
 	}
+	name := strings.ToLower(callName(n))
 	return strings.HasPrefix(name, "err") || strings.HasSuffix(name, "err") || strings.HasSuffix(name, "error") || strings.HasSuffix(name, "errorf")
+}
+
+// errorMakers are the functions of the package that do nothing but make an error out of a text.
+func (s *source) errorMakers() map[*types.Func]bool {
+	makers := map[*types.Func]bool{}
+	for _, f := range s.files {
+		for _, d := range f.ast.Decls {
+			d, ok := d.(*ast.FuncDecl)
+			if !ok || d.Body == nil || len(d.Body.List) != 1 {
+				continue
+			}
+			r, ok := d.Body.List[0].(*ast.ReturnStmt)
+			if !ok || len(r.Results) != 1 {
+				continue
+			}
+			call, ok := r.Results[0].(*ast.CallExpr)
+			p := &planter{source: s}
+			if ok && isError(s.info.Types[call].Type) && p.makesError(call) {
+				makers[s.info.Defs[d.Name].(*types.Func)] = true
+			}
+		}
+	}
+	return makers
+}
+
+// closesFile says whether a call closes a file of the system. One that stays open does nothing wrong
+// that a test sees; the error of its Close is dropped by another operator.
+func (p *planter) closesFile(n *ast.CallExpr) bool {
+	f, ok := p.callee(n).(*types.Func)
+	return ok && f.Name() == "Close" && f.Pkg() != nil && f.Pkg().Path() == "os"
 }
 
 // quiet says whether a call leaves no trace in what the program does: it logs, counts, makes

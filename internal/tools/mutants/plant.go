@@ -43,6 +43,7 @@ type edit struct {
 // planter puts every mutant of a file behind a switch.
 type planter struct {
 	*source
+	makers  map[*types.Func]bool // see errorMakers
 	file    *file
 	name    string // of the file, relative to the module
 	mutants []*mutant
@@ -59,6 +60,7 @@ var switchText string
 // Lines keep their numbers. One file is new: it holds the switch.
 func (s *source) plant(moduleDir string) ([]*mutant, map[string]string, error) {
 	var mutants []*mutant
+	makers := s.errorMakers()
 	texts := map[string]string{} // path -> text
 	for _, f := range s.files {
 		if ast.IsGenerated(f.ast) {
@@ -68,7 +70,7 @@ func (s *source) plant(moduleDir string) ([]*mutant, map[string]string, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		p := &planter{source: s, file: f, name: filepath.ToSlash(name), mutants: mutants}
+		p := &planter{source: s, makers: makers, file: f, name: filepath.ToSlash(name), mutants: mutants}
 		p.walk()
 		mutants = p.mutants
 		texts[f.path] = p.text()
