@@ -19,7 +19,7 @@ build: ## build every program into bin/
 # second at its end, each command of a test's script too.
 test: ## run all tests with the race detector; installs what they need
 	scripts/need.sh test
-	GORACE=atexit_sleep_ms=10 CGO_ENABLED=1 go test -race -p 4 -trimpath -vet=off -shuffle=on -timeout 20m -json $(FIRST) ./... | CGO_ENABLED=0 go run ./internal/tools/testsum
+	GORACE=atexit_sleep_ms=10 CGO_ENABLED=1 scripts/test.sh "$(FIRST) ./..." -race -p 4 -trimpath -vet=off -shuffle=on -timeout 20m
 
 # -trimpath as in the tests: what was compiled in another clone need not be again. Without cgo
 # as the products, and so that the second module finds what was learned of the first.
@@ -99,12 +99,12 @@ e2e-host: ## use the host scanner as it is meant to be, while package managers b
 
 test-truth: ## hold the matcher to the truth table and to a naive matcher on every advisory; needs SHARED (../shared)
 	@test -d "$(or $(SHARED),../shared)/data/vuln" || { echo "test-truth needs SHARED, the folder that holds data/vuln"; exit 1; }
-	SHARED="$(abspath $(or $(SHARED),../shared))" go test -trimpath -count=1 -timeout 30m -json ./internal/scan/match/truth/... | go run ./internal/tools/testsum -evidence
+	SHARED="$(abspath $(or $(SHARED),../shared))" EVIDENCE=1 scripts/test.sh ./internal/scan/match/truth/... -trimpath -count=1 -timeout 30m
 
-test-walks: ## try every step and case of the tests that try some by chance in "make test", and race all of a registry for 60 s
+test-full: ## every test as in "make test", with every step and case of those that try some by chance there, and all of a registry at once for 60 s
 	scripts/need.sh test
-	BUILDYARD_TEST_ALL=1 REGISTRY_CRASH_ALL=1 CGO_ENABLED=0 go test -trimpath -vet=off -timeout 60m -json $(WALKS) | CGO_ENABLED=0 go run ./internal/tools/testsum
-	REGISTRY_RACE=60s CGO_ENABLED=1 go test -race -trimpath -vet=off -run TestEverythingAtOnce ./internal/registry
+	BUILDYARD_TEST_ALL=1 CGO_ENABLED=0 scripts/test.sh "$(WALKS)" -trimpath -vet=off -timeout 60m
+	REGISTRY_RACE=60s CGO_ENABLED=1 scripts/test.sh ./internal/registry -race -trimpath -vet=off -run TestEverythingAtOnce
 
 test-mutants: ## plant errors in guarding code, one at a time, and print the share that the package's own tests notice: PACKAGES=folders, N=60 a package by SEED, or ALL=1, JSON=file
 	scripts/need.sh test
@@ -116,4 +116,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host bench-portal test-peers demo test-fault contract auth-matrix e2e test-images e2e-host test-walks clean help
+.PHONY: build test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host bench-portal test-peers demo test-fault contract auth-matrix e2e test-images e2e-host test-full clean help

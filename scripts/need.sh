@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Brings what a job needs onto this machine, and nothing that is there already.
 #
-#   scripts/need.sh test     C compiler for -race, busybox, ip, XFS, QEMU, nftables and the guest's packages
+#   scripts/need.sh test     gotestsum, C compiler for -race, busybox, ip, XFS, QEMU, nftables and the guest's packages
 #   scripts/need.sh demo     QEMU, nftables and the guest's packages
 #   scripts/need.sh images   qemu-img, and programs that read ext4 and APFS
+#   scripts/need.sh gotestsum  gotestsum, which runs the tests
 #   scripts/need.sh lint     golangci-lint and gofumpt, at the versions below
 #   scripts/need.sh vuln     govulncheck
 #   scripts/need.sh bench-scan  scalibr, npm for the tree of packages, and mke2fs
@@ -22,6 +23,7 @@ module() {
   case "$1" in
   golangci-lint) echo github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 ;;
   gofumpt) echo mvdan.cc/gofumpt@v0.12.0 ;;
+  gotestsum) echo gotest.tools/gotestsum@v1.13.0 ;;
   scalibr) echo github.com/google/osv-scalibr/binary/scalibr@v0.5.3 ;;
   syft) echo github.com/anchore/syft/cmd/syft@v1.52.0 ;;
   govulncheck) echo golang.org/x/vuln/cmd/govulncheck@v1.8.0 ;;
@@ -90,10 +92,11 @@ tool() {
 
 case "${1:-}" in
 # shellcheck disable=SC2046 # package names are words
-test) packages gcc libc6-dev busybox iproute2 xfsprogs $(guest) ;;
+test) tool gotestsum && packages gcc libc6-dev busybox iproute2 xfsprogs $(guest) ;;
 # shellcheck disable=SC2046
 demo) packages $(guest) ;;
 images) packages qemu-utils e2fsprogs libfsapfs-utils ;;
+gotestsum) tool gotestsum ;;
 lint) tool golangci-lint && tool gofumpt ;;
 vuln) tool govulncheck ;;
 bench-scan) packages e2fsprogs && npm && tool scalibr ;;

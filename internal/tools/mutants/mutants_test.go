@@ -146,6 +146,9 @@ func TestRun(t *testing.T) {
 	if err != nil || good {
 		t.Errorf("good is %t: %v", good, err)
 	}
+	if left, err := os.ReadDir(o.dir); err != nil || len(left) != len(fixture)+1 {
+		t.Errorf("left in the tree: %v, %v", left, err)
+	}
 	if !strings.HasSuffix(out.String(), fixtureReport) || !strings.Contains(out.String(), "(16 mutants, 1 equivalent") {
 		t.Errorf("printed:\n%s", out.String())
 	}

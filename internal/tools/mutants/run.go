@@ -32,6 +32,7 @@ type binary struct {
 	path, dir string // the folder of the package, where its tests run
 	temp      string
 	tests     []*test
+	flags     []string // of every run
 	jobs      int
 	grace     time.Duration // tests may take ten times as long with a mutant as without, and this
 }
@@ -68,7 +69,16 @@ func compile(ctx context.Context, src *source, texts map[string]string, temp str
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("compiling the tests of %s: %w\n%s", src.path, err, out)
 	}
-	return b, nil
+	return b, b.keepClean()
+}
+
+// keepClean asks property tests not to write failures into the folder of the package.
+func (b *binary) keepClean() error {
+	text, err := os.ReadFile(b.path)
+	if bytes.Contains(text, []byte("rapid.nofailfile")) {
+		b.flags = []string{"-rapid.nofailfile"}
+	}
+	return err
 }
 
 // list finds the tests of the binary.
@@ -158,8 +168,9 @@ func (b *binary) run(ctx context.Context, names []string, limit time.Duration, e
 	defer cancel()
 
 	const bounded = `ulimit -d "$1" && shift && exec "$@"`
-	cmd := exec.CommandContext(ctx, "sh", "-c", bounded, "sh", fmt.Sprint(maxData>>10),
-		b.path, "-test.run", "^("+strings.Join(names, "|")+")$", "-test.failfast", "-test.timeout", "0")
+	args := []string{"-c", bounded, "sh", fmt.Sprint(maxData >> 10), b.path,
+		"-test.run", "^(" + strings.Join(names, "|") + ")$", "-test.failfast", "-test.timeout", "0"}
+	cmd := exec.CommandContext(ctx, "sh", append(args, b.flags...)...)
 	cmd.Dir, cmd.Env = b.dir, append(os.Environ(), "TMPDIR="+temp, env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
