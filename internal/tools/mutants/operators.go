@@ -64,7 +64,7 @@ func leaves(body []ast.Stmt) bool {
 // binary plants wrong operators: of a comparison, the boundary and the constant; of a
 // conjunction or disjunction, each operand gone.
 func (p *planter) binary(n *ast.BinaryExpr) {
-	if p.info.Types[n].Value != nil {
+	if p.info.Types[n].Value != nil || !guards(n, p.parents) {
 		return
 	}
 	switch n.Op {
@@ -76,6 +76,26 @@ func (p *planter) binary(n *ast.BinaryExpr) {
 	case token.LSS, token.LEQ, token.GTR, token.GEQ, token.EQL, token.NEQ:
 		p.comparison(n)
 	}
+}
+
+// guards says whether an expression with these parents is part of what decides whether to leave,
+// or of the answer of a function that others ask.
+func guards(n ast.Node, parents []ast.Node) bool {
+	for _, parent := range slices.Backward(parents) {
+		switch parent := parent.(type) {
+		case *ast.BinaryExpr, *ast.ParenExpr, *ast.UnaryExpr:
+			n = parent
+		case *ast.IfStmt:
+			return parent.Cond == n && isGuard(parent)
+		case *ast.CaseClause:
+			return leaves(parent.Body) // whether n is in the list or in the body, it is whole there
+		case *ast.ReturnStmt:
+			return true
+		default:
+			return false
+		}
+	}
+	return false
 }
 
 func (p *planter) operand(n *ast.BinaryExpr, side ast.Expr) {
