@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -66,7 +67,7 @@ func main() {
 	flag.Float64Var(&o.least, "least", 90, "fail when a smaller share, in per cent, is noticed in a package")
 	flag.StringVar(&o.json, "json", "", "write the result of every mutant to this file")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	good, err := run(ctx, o, flag.Args(), os.Stdout)
 	if err != nil {
