@@ -91,4 +91,13 @@ func TestAChoreThatHangs(t *testing.T) {
 	})
 }
 
-func TestNothingToDo(t *testing.T) { Run(t.Context(), nil, slog.New(slog.DiscardHandler)) }
+// TestNothingToDo returns at once: a Run that waits would be a deadlock here.
+func TestNothingToDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		Run(t.Context(), nil, slog.New(slog.DiscardHandler))
+		if took := time.Since(began); took != 0 {
+			t.Errorf("it took %s", took)
+		}
+	})
+}

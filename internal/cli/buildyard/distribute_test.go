@@ -53,7 +53,7 @@ func TestTemplatesThroughTheController(t *testing.T) {
 	if pulled.LastPull < begun || pulled.Versions[0].LastPull != pulled.LastPull || pulled.LastPush != got.LastPush {
 		t.Errorf("after a pull: %+v", pulled)
 	}
-	time.Sleep(1100 * time.Millisecond) // the times are whole seconds
+	y.await("the second after the pull", func() bool { return time.Now().Unix() > pulled.LastPull })
 	run()
 	if again := y.template(first.ID); again.LastPull != pulled.LastPull {
 		t.Errorf("a start of what is cached moved last_pull from %d to %d", pulled.LastPull, again.LastPull)

@@ -11,6 +11,7 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,6 +36,49 @@ type listed struct {
 	ImportPath, Name, Dir, Export string
 	GoFiles                       []string
 	DepOnly                       bool
+}
+
+// copyModule copies a module, without what Git and make put there. Mutants are planted into the
+// copy, and its tests run there: one that has lost a bound may write anywhere in it.
+func copyModule(from, to string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, name)
+		switch {
+		case name == ".git" || name == "bin" || name == "dist":
+			if d.IsDir() {
+				return filepath.SkipDir
+			}
+			return nil
+		case d.IsDir():
+			return os.MkdirAll(target, 0o755)
+		case d.Type() == fs.ModeSymlink:
+			link, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			return os.Symlink(link, target)
+		}
+		return copyFile(path, target)
+	})
+}
+
+func copyFile(from, to string) error {
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, info.Mode().Perm())
 }
 
 // load parses and type-checks the package that pattern names, in the module that dir belongs to.

@@ -1,6 +1,8 @@
 // Mutants plants errors in the guarding code of packages, one at a time, and says which of them
 // the package's own tests notice. Nothing of it stays in the tree: every mutant of a package is
-// compiled into one test binary, behind a switch that the environment sets (go build -overlay).
+// compiled into one test binary, behind a switch that the environment sets, from a copy of the module.
+//
+// Packages are folders below that of the module, such as ./internal/farm.
 //
 //	mutants [-n 60] [-seed 1] [-all] [-json FILE] PACKAGE...
 //
@@ -128,15 +130,24 @@ func run(ctx context.Context, o options, packages []string, out io.Writer) (bool
 
 func (o options) tryPackage(ctx context.Context, moduleDir, name string, excuses []*excuse) (*report, error) {
 	began := time.Now()
-	src, err := load(moduleDir, name)
+	temp, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return nil, err
 	}
-	planted, texts, err := src.plant(moduleDir)
+	defer os.RemoveAll(temp)
+	module := filepath.Join(temp, "module")
+	if err := copyModule(moduleDir, module); err != nil {
+		return nil, err
+	}
+	src, err := load(module, name)
 	if err != nil {
 		return nil, err
 	}
-	pkg, err := filepath.Rel(moduleDir, src.dir)
+	planted, texts, err := src.plant(module)
+	if err != nil {
+		return nil, err
+	}
+	pkg, err := filepath.Rel(module, src.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -146,11 +157,6 @@ func (o options) tryPackage(ctx context.Context, moduleDir, name string, excuses
 	}
 	r := &report{Package: filepath.ToSlash(pkg), Mutants: len(mutants), Excused: len(planted) - len(mutants), List: o.choose(mutants)}
 
-	temp, err := os.MkdirTemp("", "mutants")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(temp)
 	b, err := compile(ctx, src, texts, temp)
 	if err != nil {
 		return nil, err

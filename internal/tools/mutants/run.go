@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -32,7 +31,6 @@ type binary struct {
 	path, dir string // the folder of the package, where its tests run
 	temp      string
 	tests     []*test
-	flags     []string // of every run
 	jobs      int
 	grace     time.Duration // tests may take ten times as long with a mutant as without, and this
 }
@@ -44,41 +42,20 @@ type test struct {
 	reached []byte // by identifier; 1 is reached
 }
 
-// compile makes the test binary of a package in temp.
+// compile makes the test binary of a package in temp, from its files with these texts.
 func compile(ctx context.Context, src *source, texts map[string]string, temp string) (*binary, error) {
-	replace := map[string]string{}
 	for path, text := range texts {
-		to := filepath.Join(temp, filepath.Base(path))
-		if err := os.WriteFile(to, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			return nil, err
 		}
-		replace[path] = to
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		return nil, err
-	}
-	overlayFile := filepath.Join(temp, "overlay.json")
-	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
-		return nil, err
-	}
-
 	b := &binary{path: filepath.Join(temp, "test"), dir: src.dir, temp: temp}
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-trimpath", "-vet=off", "-overlay", overlayFile, "-o", b.path, ".")
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-trimpath", "-vet=off", "-o", b.path, ".")
 	cmd.Dir = src.dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("compiling the tests of %s: %w\n%s", src.path, err, out)
 	}
-	return b, b.keepClean()
-}
-
-// keepClean asks property tests not to write failures into the folder of the package.
-func (b *binary) keepClean() error {
-	text, err := os.ReadFile(b.path)
-	if bytes.Contains(text, []byte("rapid.nofailfile")) {
-		b.flags = []string{"-rapid.nofailfile"}
-	}
-	return err
+	return b, nil
 }
 
 // list finds the tests of the binary.
@@ -168,9 +145,8 @@ func (b *binary) run(ctx context.Context, names []string, limit time.Duration, e
 	defer cancel()
 
 	const bounded = `ulimit -d "$1" && shift && exec "$@"`
-	args := []string{"-c", bounded, "sh", fmt.Sprint(maxData >> 10), b.path,
-		"-test.run", "^(" + strings.Join(names, "|") + ")$", "-test.failfast", "-test.timeout", "0"}
-	cmd := exec.CommandContext(ctx, "sh", append(args, b.flags...)...)
+	cmd := exec.CommandContext(ctx, "sh", "-c", bounded, "sh", fmt.Sprint(maxData>>10),
+		b.path, "-test.run", "^("+strings.Join(names, "|")+")$", "-test.failfast", "-test.timeout", "0")
 	cmd.Dir, cmd.Env = b.dir, append(os.Environ(), "TMPDIR="+temp, env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
