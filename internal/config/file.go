@@ -21,6 +21,10 @@ type entry struct {
 	key, value string
 }
 
+// ReadFile returns the values of a configuration file by key. A file that is not there is
+// fs.ErrNotExist.
+func ReadFile(path string, table Table) (map[string]string, error) { return readFile(path, table) }
+
 // readFile reads a configuration file and refuses keys that begin like a setting
 // and are none. Other keys are left alone, so that a file may serve as the
 // environment of a service manager too.

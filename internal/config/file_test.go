@@ -99,7 +99,7 @@ func FuzzParseFile(f *testing.F) {
 			if !keyForm.MatchString(e.key) || strings.ContainsAny(e.value, "\n\x00") {
 				t.Fatalf("entry %+v", e)
 			}
-			again.WriteString(e.key + "=" + quote(e.value) + "\n")
+			again.WriteString(e.key + "=" + Quote(e.value) + "\n")
 		}
 		back, err := parseFile([]byte(again.String()))
 		if err != nil || len(back) != len(entries) {

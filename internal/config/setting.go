@@ -117,6 +117,12 @@ func (v *flagValue) Set(text string) error {
 	return nil
 }
 
+// Has reports whether the table has a setting of that key.
+func (t Table) Has(key string) bool {
+	_, ok := t.find(key)
+	return ok
+}
+
 // find gives the setting of a key.
 func (t Table) find(key string) (Setting, bool) {
 	for _, s := range t {

@@ -77,7 +77,7 @@ func (v *Values) Print(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	for _, s := range v.table {
 		found := v.values[s.Key]
-		text := quote(found.text)
+		text := Quote(found.text)
 		if s.Kind.secret() && found.text != "" {
 			text = mask
 		}
@@ -89,8 +89,8 @@ func (v *Values) Print(w io.Writer) error {
 	return nil
 }
 
-// quote writes a value so that parseFile reads the same one.
-func quote(text string) string {
+// Quote writes a value so that parseFile reads the same one.
+func Quote(text string) string {
 	if !strings.ContainsAny(text, " \t\"'#\\") && strings.TrimSpace(text) == text {
 		return text
 	}

@@ -163,8 +163,8 @@ func (s *ControllerService) openMetrics(ctx context.Context) error {
 
 func (s *ControllerService) openStore(ctx context.Context, tables *controller.Tables, records *authstore.Tables) error {
 	dir := s.settings.String(config.DataDir)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("%s: %w", config.DataDir, err)
+	if err := openDataDir(dir); err != nil {
+		return err
 	}
 	var err error
 	replica := ""

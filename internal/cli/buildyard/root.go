@@ -32,6 +32,7 @@ func newCommand(io Streams) *cobra.Command {
 		Short: "Run a cloud of build nodes: virtual machines from versioned templates, on demand",
 		Long: `buildyard runs the services of a build cloud, and asks a running one.
 
+  buildyard init         switch authentication on before the first start: makes the root token
   buildyard up           controller and registry in one process, no other service needed
   buildyard demo         the same with a node on this machine and one real VM, to look at
   buildyard node token   the secret that a node needs to join
@@ -54,7 +55,7 @@ done. "buildyard completion bash" (zsh, fish) makes the shell complete ids, name
 	root.AddGroup(&cobra.Group{ID: services, Title: "Services:"}, &cobra.Group{ID: cloud.Group, Title: "Commands that ask a cloud:"})
 	node := nodeCommand(io)
 	node.AddCommand(cloud.NodeCommands(io)...)
-	root.AddCommand(upCommand(io), controllerCommand(io), registryCommand(io), node, backupCommand(io), restoreCommand(io), demoCommand(io), licenseCommand(io), packageCommand(io))
+	root.AddCommand(initCommand(io), upCommand(io), controllerCommand(io), registryCommand(io), node, backupCommand(io), restoreCommand(io), demoCommand(io), licenseCommand(io), packageCommand(io))
 	root.AddCommand(cloud.Commands(io)...)
 	return root
 }
@@ -79,6 +80,10 @@ func serveCommand(cmd *cobra.Command, table config.Table, s service) *cobra.Comm
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src := cli.Sources(cmd.Flags())
 		src.Vars = os.Environ()
+		src, err := withInitSettings(table, src)
+		if err != nil {
+			return cli.Usage(err)
+		}
 		if show, _ := cmd.Flags().GetBool("print-config"); show {
 			return cli.PrintConfig(cmd.OutOrStdout(), table, src)
 		}

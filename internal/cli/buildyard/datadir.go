@@ -1,0 +1,62 @@
+package buildyard
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"github.com/buildyard/buildyard/internal/config"
+)
+
+// Names of files in the data directory, besides those of the store.
+const (
+	initSettingsFile = "buildyard.conf" // settings that init made
+	rootTokenFile    = "root-token"
+	tlsFolder        = "tls"
+)
+
+// openDataDir makes the controller's data directory, or checks that only its owner can read it.
+// An empty one is closed to others: nothing in it was readable yet.
+func openDataDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("%s: %w", config.DataDir, err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("%s: %w", config.DataDir, err)
+	}
+	if info.Mode().Perm()&0o077 == 0 {
+		return nil
+	}
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) == 0 && os.Chmod(dir, 0o700) == nil {
+		return nil
+	}
+	return fmt.Errorf("%s=%q: others than its owner may read or change the data directory (%#o); run: chmod 700 %s",
+		config.DataDir, dir, info.Mode().Perm(), dir)
+}
+
+// withInitSettings adds the settings that init made in the data directory, which count where the
+// configuration file says nothing.
+func withInitSettings(table config.Table, src config.Sources) (config.Sources, error) {
+	if !table.Has(config.DataDir) {
+		return src, nil
+	}
+	v, err := config.Load(table, src)
+	if err != nil {
+		return src, err
+	}
+	made, err := config.ReadFile(filepath.Join(v.String(config.DataDir), initSettingsFile), table)
+	if errors.Is(err, fs.ErrNotExist) {
+		return src, nil
+	}
+	if err != nil {
+		return src, err
+	}
+	less := maps.Clone(made)
+	maps.Copy(less, src.Less)
+	src.Less = less
+	return src, nil
+}

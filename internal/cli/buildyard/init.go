@@ -1,0 +1,216 @@
+package buildyard
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/config"
+)
+
+// initOptions are the options of the command init.
+type initOptions struct {
+	Streams
+	tls   bool
+	names []string
+
+	dir  string
+	said []string // what was made or found, for the user
+}
+
+func initCommand(s Streams) *cobra.Command {
+	o := initOptions{Streams: s}
+	cmd := &cobra.Command{
+		Use: "init", GroupID: services,
+		Short: "Switch authentication on: make data directory and root token",
+		Long: `init makes what a controller with authentication needs, in its data directory, readable by you
+alone: the token of the root user (root-token) and the settings that use it (buildyard.conf).
+"buildyard up" and "buildyard controller" on the same data directory read these settings by
+themselves; flags, the environment and --config come first.
+
+With --tls it also makes a certificate authority and a certificate for this machine, so that the
+ports speak HTTPS. Clients and nodes need the file tls/ca.pem; with a certificate of your own
+authority give --server-cert and --server-key to the services instead.
+
+It may be run again: what is there stays as it is, above all the token.`,
+		Example: `  buildyard init && buildyard up
+  buildyard init --tls --name build.example --data-dir /srv/buildyard`,
+		Args: cobra.NoArgs,
+	}
+	data := cmd.Flags().String("data-dir", "", "the controller's data directory (default: "+config.DataDir+", or that of \"up\")")
+	cmd.Flags().BoolVar(&o.tls, "tls", false, "make a certificate authority and a certificate too, and switch HTTPS on")
+	cmd.Flags().StringSliceVar(&o.names, "name", nil, "with --tls, further names or addresses by which clients reach this machine")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if len(o.names) > 0 && !o.tls {
+			return cli.Usage(errors.New("--name needs --tls: names are those of the certificate"))
+		}
+		v, err := config.Load(config.ControllerTable, config.Sources{Env: os.LookupEnv, Flags: cmd.Flags()})
+		if err != nil {
+			return cli.Usage(err)
+		}
+		if o.dir, err = filepath.Abs(v.String(config.DataDir)); err != nil {
+			return fmt.Errorf("%s: %w", config.DataDir, err)
+		}
+		if *data == "" && cmd.Flags().Changed("data-dir") {
+			return cli.Usage(errors.New("--data-dir is empty: give the name of a directory"))
+		}
+		return o.run()
+	}
+	return cmd
+}
+
+// run makes what is missing, and says what there is and what to do next.
+func (o *initOptions) run() error {
+	if err := openDataDir(o.dir); err != nil {
+		return err
+	}
+	token := filepath.Join(o.dir, rootTokenFile)
+	if err := o.makeToken(token); err != nil {
+		return err
+	}
+	settings := [][2]string{{config.EnableAuth, "true"}, {config.AuthRootToken + "_FILE", token}, {config.EnableAPIKeys, "true"}}
+	if o.tls {
+		pair, err := makeCertificates(filepath.Join(o.dir, tlsFolder), o.names)
+		if err != nil {
+			return fmt.Errorf("certificates: %w", err)
+		}
+		o.say(pair.made, "certificate", pair.cert)
+		settings = append(settings, [2]string{config.UseHTTPS, "true"}, [2]string{config.ServerCert, pair.cert}, [2]string{config.ServerKey, pair.key})
+	}
+	values, err := o.addSettings(filepath.Join(o.dir, initSettingsFile), settings)
+	if err != nil {
+		return err
+	}
+	return o.explain(values)
+}
+
+// say notes that something was made, or was there.
+func (o *initOptions) say(made bool, what, path string) {
+	word := "kept"
+	if made {
+		word = "made"
+	}
+	o.said = append(o.said, fmt.Sprintf("%s  %-12s %s", word, what, path))
+}
+
+// makeToken makes the root token's file, or checks the one that is there.
+func (o *initOptions) makeToken(path string) error {
+	if _, err := config.ReadSecret(path, nil); !errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
+			return fmt.Errorf("root token %s: %w", path, err)
+		}
+		o.say(false, "root token", path)
+		return nil
+	}
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // never fails
+	if err := writeNew(path, []byte(base64.RawURLEncoding.EncodeToString(secret)+"\n")); err != nil {
+		return fmt.Errorf("root token: %w", err)
+	}
+	o.say(true, "root token", path)
+	return nil
+}
+
+// addSettings adds settings that the file lacks, and returns all that it has then. Values that it
+// has stay.
+func (o *initOptions) addSettings(path string, settings [][2]string) (map[string]string, error) {
+	values, err := config.ReadFile(path, config.ControllerTable)
+	made := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !made {
+		return nil, err
+	}
+	text := "# Settings that \"buildyard init\" made. Flags, the environment and --config come first.\n"
+	if made {
+		values = map[string]string{}
+	} else if raw, err := os.ReadFile(path); err != nil {
+		return nil, err
+	} else if text = string(raw); !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	missing := false
+	for _, s := range settings {
+		if _, there := values[s[0]]; !there {
+			values[s[0]], missing = s[1], true
+			text += s[0] + "=" + config.Quote(s[1]) + "\n"
+		}
+	}
+	o.say(missing, "settings", path)
+	if !missing {
+		return values, nil
+	}
+	return values, replaceFile(path, []byte(text))
+}
+
+// explain says what there is now, and what comes next.
+func (o *initOptions) explain(values map[string]string) error {
+	url, more := "http://127.0.0.1:8090", ""
+	if values[config.UseHTTPS] == "true" {
+		url, more = "https://127.0.0.1:8090", "  export "+config.TrustedCA+"="+filepath.Join(o.dir, tlsFolder, authorityFile)+"\n"
+	}
+	state := "Authentication is on"
+	if values[config.EnableAuth] != "true" {
+		state = "Authentication stays off: " + config.EnableAuth + " is not true in the settings. With it on"
+	}
+	up := "buildyard up"
+	if usual, err := config.Load(config.ControllerTable, config.Sources{Env: os.LookupEnv}); err == nil && usual.String(config.DataDir) != o.dir {
+		up += " --data-dir " + o.dir
+	}
+	_, err := fmt.Fprintf(o.Out, `%s
+
+%s, and the ports are open to other machines. Next:
+
+  %s
+  export %s=%s
+  export %s_FILE=%s
+%s  buildyard status
+  buildyard key create ci --ttl 90d --out ci.pem      # a key for each program
+
+In a browser, log in at %s with the root token.
+`, strings.Join(o.said, "\n"), state, up, config.Controller, url, config.RootToken, filepath.Join(o.dir, rootTokenFile), more, url)
+	return err
+}
+
+// writeNew writes a file that must not exist, readable by its owner alone, and syncs it with its
+// directory. A file that could not be written whole is removed.
+func writeNew(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// replaceFile writes a file and renames it into place.
+func replaceFile(path string, content []byte) error {
+	part := path + ".part"
+	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := writeNew(part, content); err != nil {
+		return err
+	}
+	if err := os.Rename(part, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
