@@ -29,6 +29,7 @@ type Stored struct {
 	Root     Root
 	Size     int64
 	Modified time.Time
+	Problem  string // why it cannot be a layer, begins with a verb; "": nothing is known
 }
 
 // Store keeps layer files. Its methods may be called from many goroutines, but the caller sees to it that an

@@ -173,6 +173,24 @@ func atLeast(lo int) func(string) error {
 	}
 }
 
+// percent wants a part of a whole.
+func percent(text string) error {
+	if n, err := strconv.Atoi(text); err != nil || n < 1 || n > 100 {
+		return errors.New("a percentage between 1 and 100")
+	}
+	return nil
+}
+
+// sizeFrom wants a size of at least so many bytes.
+func sizeFrom(lo int64) func(string) error {
+	return func(text string) error {
+		if n, err := ParseSize(text); err != nil || n < lo {
+			return fmt.Errorf("a size of at least %d MB", lo>>20)
+		}
+		return nil
+	}
+}
+
 // portNumber wants a TCP port, or 0.
 func portNumber(text string) error {
 	if _, err := strconv.ParseUint(text, 10, 16); err != nil {

@@ -41,6 +41,10 @@ const (
 	BackupKeep            = "SVC_BACKUP_KEEP"
 	BasePath              = "SVC_BASE_PATH"
 	ScrubRate             = "SVC_SCRUB_RATE"
+	MaxPushes             = "SVC_MAX_PUSHES"
+	MaxPushReservation    = "SVC_MAX_PUSH_RESERVATION"
+	MaxLogRows            = "SVC_MAX_LOG_ROWS"
+	MaxLogRowBytes        = "SVC_MAX_LOG_ROW_BYTES"
 	LogLevel              = "SVC_LOG_LEVEL"
 	LicenseFile           = "SVC_LICENSE_FILE"
 	LicenseAuthority      = "SVC_LICENSE_AUTHORITY"
@@ -93,7 +97,7 @@ var ControllerTable = slices.Concat(Table{
 	{Key: RegistryBasePath, Flag: "registry-base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory of that registry"},
 	{Key: RegistryListenAddress, Flag: "registry-listen-address", Default: ":8089", NoAuth: "127.0.0.1:8089", Kind: Addr, Help: "address of that registry's API"},
 	vmListCacheTTL,
-	scrubRate,
+	scrubRate, maxPushes, maxPushReservation, maxLogRows, maxLogRowBytes,
 	{Key: VMNamePrefix, Flag: "vm-name-prefix", Default: "mgmtManaged-", Kind: String, Help: "what the name of every VM starts with"},
 	{Key: Placement, Flag: "placement", Default: "spread", Kind: String, Check: oneOf("spread", "fit"), Help: "how nodes of equal merit are filled: spread VMs over all, or fit as many as possible on one"},
 	{Key: LocalityWait, Flag: "locality-wait", Default: "10s", Kind: Duration, Check: between(0, time.Hour), Help: "how long a request may wait for a full node that has its version while another node has room; 0 is not at all"},
@@ -118,7 +122,7 @@ var RegistryTable = slices.Concat(Table{
 	{Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory"},
 	{Key: ListenAddr, Flag: "listen-addr", Default: ":8089", NoAuth: "127.0.0.1:8089", Kind: Addr, Help: "address of the registry's API"},
 	vmListCacheTTL,
-	scrubRate,
+	scrubRate, maxPushes, maxPushReservation, maxLogRows, maxLogRowBytes,
 	enableMetrics, metricsPort, metricsPath,
 	logLevel, logDir, centralLogging, keepLogs, maxLogSize,
 }, access, registryAccess)
@@ -157,6 +161,26 @@ var vmListCacheTTL = Setting{
 	Key: VMListCacheTTL, Flag: "vm-list-cache-ttl", Default: "0s", Kind: Duration, Check: between(0, aDay),
 	Help: "how old a list of templates may be at most; lists are always current, which every value allows",
 }
+
+// The limits of what callers of a registry may have open and send.
+var (
+	maxPushes = Setting{
+		Key: MaxPushes, Flag: "max-pushes", Default: "256", Kind: Int, Check: atLeast(1),
+		Help: "unfinished pushes at a time; one caller may have a quarter of them",
+	}
+	maxPushReservation = Setting{
+		Key: MaxPushReservation, Flag: "max-push-reservation", Default: "50", Kind: Int, Check: percent,
+		Help: "percent of the free space that the unfinished pushes of one caller may reserve",
+	}
+	maxLogRows = Setting{
+		Key: MaxLogRows, Flag: "max-log-rows", Default: "600000", Kind: Int, Check: atLeast(1000),
+		Help: "log rows that are taken in a minute; one caller may send a quarter of them",
+	}
+	maxLogRowBytes = Setting{
+		Key: MaxLogRowBytes, Flag: "max-log-row-bytes", Default: "256MB", Kind: Size, Check: sizeFrom(1 << 20),
+		Help: "bytes of log rows that are taken in a minute; one caller may send a quarter of them",
+	}
+)
 
 // The settings of the metrics, which a controller shares with a registry in its process.
 var (

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -52,12 +53,15 @@ func Open(base string) (*Dir, error) {
 
 // Create opens a storage for writing and makes the directories that are missing.
 func Create(base string, hooks Hooks) (*Dir, error) {
-	if err := os.MkdirAll(base, 0o755); err != nil {
+	if err := os.MkdirAll(base, 0o750); err != nil {
 		return nil, fmt.Errorf("make storage directory: %w", err)
 	}
 	f, err := OpenFolder(base, hooks)
 	if err != nil {
 		return nil, err
+	}
+	if err := f.syncParent(base); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	for _, name := range []string{VMDir, ImagesDir, StateFileDir, UploadDir, TrashDir, CentralLogsDir} {
 		if err := f.MkdirAll(name); err != nil {
@@ -65,6 +69,19 @@ func Create(base string, hooks Hooks) (*Dir, error) {
 		}
 	}
 	return &Dir{Folder: f, base: base}, nil
+}
+
+// syncParent makes the name of the storage itself durable. A parent that cannot be read was not made here.
+func (f *Folder) syncParent(base string) error {
+	parent, err := os.Open(filepath.Dir(base))
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open parent of the storage: %w", err)
+	}
+	f.Step("base.dirsync")
+	return errors.Join(f.Sync(parent), parent.Close())
 }
 
 // Base is the path that the storage was opened with.

@@ -67,7 +67,7 @@ func (f *Folder) MkdirAll(name string) error {
 			return err
 		}
 	}
-	if err := f.root.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := f.root.Mkdir(name, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make directory: %w", err)
 	}
 	f.Step("mkdir.dirsync")
@@ -77,7 +77,7 @@ func (f *Folder) MkdirAll(name string) error {
 // Create writes a new file and syncs it, but not its directory.
 func (f *Folder) Create(label, name string, data []byte) error {
 	f.Step(label + ".create")
-	file, err := f.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	file, err := f.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
 	if err != nil {
 		return fmt.Errorf("create %s: %w", name, err)
 	}

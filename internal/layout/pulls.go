@@ -45,7 +45,7 @@ func (d *Dir) Pulls(id string) (map[string]int64, error) {
 
 // AppendPull records a pull. It does not sync: the loss of a time in a power cut is no damage.
 func (d *Dir) AppendPull(id, content string, when int64) error {
-	f, err := d.root.OpenFile(path.Join(VMDir, id, pullsFile), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	f, err := d.root.OpenFile(path.Join(VMDir, id, pullsFile), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
 		return fmt.Errorf("record pull: %w", err)
 	}

@@ -60,7 +60,7 @@ func (d *Dir) DraftScan(id string) (*ScanDraft, error) {
 	}
 	temp := path.Join(scansPath(id), rand.Text()+tempSuffix)
 	d.Step("scan.create")
-	file, err := d.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	file, err := d.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", temp, err)
 	}

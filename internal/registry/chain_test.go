@@ -241,7 +241,8 @@ func TestParentsAreJudged(t *testing.T) {
 // TestParentRevertedDuringAPush: what a push rests on stays, whoever reverts it, over days and a restart.
 func TestParentRevertedDuringAPush(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
-	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, IdlePush: 1000 * time.Hour})
+	o := Options{Base: base, Now: clock.Now, IdlePush: 1000 * time.Hour, EmptyPush: 1000 * time.Hour}
+	r, err := Open(t.Context(), o)
 	must(t, err)
 	g := newGrown(3)
 	pushTags(t, r, idA, g, 2)
@@ -257,9 +258,13 @@ func TestParentRevertedDuringAPush(t *testing.T) {
 		must(t, r.Collect(t.Context()))
 	}
 	must(t, r.Close())
-	r, err = Open(t.Context(), Options{Base: base, Now: clock.Now, IdlePush: 1000 * time.Hour})
+	r, err = Open(t.Context(), o)
 	must(t, err)
 	defer r.Close()
+	for range 4 { // before anything is asked of the push again
+		clock.add(26 * time.Hour)
+		must(t, r.Collect(t.Context()))
+	}
 	roots, err := send(r, s, []content{c})
 	must(t, err)
 	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
@@ -268,6 +273,31 @@ func TestParentRevertedDuringAPush(t *testing.T) {
 		t.Fatal("another disk")
 	}
 	mustBeClean(t, r)
+}
+
+// TestGCKeepsWhatPushesNeed: a collection that an operator asks for neither counts nor takes what an open push rests on.
+func TestGCKeepsWhatPushesNeed(t *testing.T) {
+	r := open(t, t.TempDir(), newClock())
+	g := newGrown(5)
+	pushTags(t, r, idA, g, 2)
+	c := g.next(t)
+	s, err := r.Negotiate(t.Context(), request(idA, "v3", c))
+	must(t, err)
+	number := 0
+	must(t, r.Revert(t.Context(), Ref{ID: idA, Number: &number}))
+	for _, o := range []GCOptions{{DryRun: true}, {DryRun: true, EmptyTrash: true}, {EmptyTrash: true}} {
+		got, err := r.GC(t.Context(), o)
+		if err != nil || got.Layers != 0 || got.Purged != 0 {
+			t.Fatalf("%+v: %+v, %v", o, got, err)
+		}
+	}
+	roots, err := send(r, s, []content{c})
+	must(t, err)
+	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
+	must(t, err)
+	if !bytes.Equal(assemble(t, r, idA, "v3"), g.data) {
+		t.Fatal("another disk")
+	}
 }
 
 // TestConsolidation: a long chain becomes one layer, and no version, content id or running push notices.

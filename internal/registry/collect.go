@@ -72,6 +72,7 @@ func (r *Registry) collectUnlessPaused(ctx context.Context) error {
 func (r *Registry) Collect(ctx context.Context) error {
 	now := r.o.Now()
 	var errs []error
+	r.endEmpty(ctx)
 	for _, s := range r.idleSessions(now) {
 		errs = append(errs, r.expire(ctx, s))
 	}

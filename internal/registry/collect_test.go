@@ -149,7 +149,9 @@ func TestIdlePushIsGivenUp(t *testing.T) {
 // TestSessionsMakePlace: neither what was pushed lately nor pushes that were left behind keep others out.
 func TestSessionsMakePlace(t *testing.T) {
 	base, clock := quickDir(t), newClock()
-	r := open(t, base, clock)
+	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, EmptyPush: 1000 * time.Hour})
+	must(t, err)
+	defer r.Close()
 	for i := range 20 {
 		mustPush(t, r, request(idA, fmt.Sprintf("v%d", i)))
 		clock.add(time.Second)
@@ -162,22 +164,22 @@ func TestSessionsMakePlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	clock.add(time.Second)
-	for i := range maxSessions - 1 {
+	for i := range DefaultMaxPushes - 1 {
 		if _, err := begin(i + 1); err != nil {
 			t.Fatalf("push %d while committed ones could go: %v", i+1, err)
 		}
 	}
-	if _, err := begin(maxSessions); farm.CodeOf(err) != farm.CodeBusy {
+	if _, err := begin(DefaultMaxPushes); farm.CodeOf(err) != farm.CodeBusy {
 		t.Fatalf("one more than can be open at a time: %v", err)
 	}
 	clock.add(keepIdle)
-	if _, err := begin(maxSessions); err != nil {
+	if _, err := begin(DefaultMaxPushes); err != nil {
 		t.Fatalf("a push that was idle for an hour keeps another one out: %v", err)
 	}
 	if _, err := r.Session(t.Context(), first.Session); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Fatalf("the longest idle push is still there: %v", err)
 	}
-	if n := len(r.allSessions()); n != maxSessions {
+	if n := len(r.openPushes()); n != DefaultMaxPushes {
 		t.Fatalf("%d sessions", n)
 	}
 }

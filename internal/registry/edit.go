@@ -74,7 +74,7 @@ func (s *snapshot) knows(id string) bool {
 	return false
 }
 
-// SetArch sets a template's architecture.
+// SetArch sets the architecture of a template and of all its versions.
 func (r *Registry) SetArch(_ context.Context, id, arch string) (err error) {
 	defer full(&err)
 	if arch == "" || !layout.ValidArch(arch) {
@@ -92,6 +92,9 @@ func (r *Registry) setArch(id, arch string) error {
 	}
 	next := successor(e.t)
 	next.Arch = arch
+	for i := range next.Versions {
+		next.Versions[i].Arch = arch
+	}
 	return r.save(next)
 }
 

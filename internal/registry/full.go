@@ -47,13 +47,45 @@ func expected(f api.PushFile, chain []layout.Layer) int64 {
 // reserved is what the pushes that go on may still store, as far as that is known.
 func (r *Registry) reserved() int64 {
 	var sum int64
-	for _, s := range r.allSessions() {
-		if s.done() != nil {
-			continue
+	for _, s := range r.openPushes() {
+		sum += s.reserved()
+	}
+	return sum
+}
+
+// reservedBy is what the pushes of one caller may still store.
+func (r *Registry) reservedBy(caller string) int64 {
+	var sum int64
+	for _, s := range r.openPushes() {
+		if s.caller == caller {
+			sum += s.reserved()
 		}
-		for _, u := range s.uploads {
-			sum += max(0, expected(u.spec, u.chain)-u.received())
+	}
+	return sum
+}
+
+// promised is what is kept for the pushes that go on: what they may still store, of those of one caller no more than
+// one may reserve.
+func (r *Registry) promised(free int64) int64 {
+	byCaller := map[string]int64{}
+	for _, s := range r.openPushes() {
+		byCaller[s.caller] += s.reserved()
+	}
+	var sum int64
+	for caller, reserved := range byCaller {
+		if caller != "" {
+			reserved = min(reserved, r.mostReserved(free))
 		}
+		sum += reserved
+	}
+	return sum
+}
+
+// reserved is what the push may still store.
+func (s *session) reserved() int64 {
+	var sum int64
+	for _, u := range s.uploads {
+		sum += max(0, expected(u.spec, u.chain)-u.received())
 	}
 	return sum
 }
@@ -74,7 +106,7 @@ func (u *upload) received() int64 {
 
 // room refuses a push that has no hope to fit beside those that go on, before a byte of it is sent. Before it refuses, it empties the trash, and then gives up what pushes hold that
 // have been idle for long. The caller holds booking.
-func (r *Registry) room(ctx context.Context, req api.PushRequest, chains [][]layout.Layer) error {
+func (r *Registry) room(ctx context.Context, caller string, req api.PushRequest, chains [][]layout.Layer) error {
 	var announced, need int64
 	for i, f := range req.Files {
 		if n := expected(f, chains[i]); n > 0 {
@@ -89,14 +121,21 @@ func (r *Registry) room(ctx context.Context, req api.PushRequest, chains [][]lay
 	if err := r.mayGrow(); err != nil {
 		return err
 	}
-	var free, promised int64
+	free, _, err := r.store.Space(ctx)
+	if err == nil {
+		err = r.admitReservation(caller, free)
+	}
+	if err != nil {
+		return err
+	}
+	var promised int64
 	for _, give := range []func(){func() {}, func() { r.emptyTrash(ctx) }, func() { r.endIdle(ctx) }} {
 		give()
 		var err error
 		if free, _, err = r.store.Space(ctx); err != nil {
 			return err
 		}
-		if promised = r.reserved(); free-promised >= need {
+		if promised = r.promised(free); free-promised >= need {
 			return nil
 		}
 	}

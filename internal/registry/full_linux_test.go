@@ -164,7 +164,7 @@ func TestHopelessPushes(t *testing.T) {
 	req.Files[0].Root = held.root()
 	chains, err := r.chains(t.Context(), req)
 	must(t, err)
-	if err := r.room(t.Context(), req, chains); err != nil {
+	if err := r.room(t.Context(), "", req, chains); err != nil {
 		t.Errorf("a push of what is here: %v", err)
 	}
 }

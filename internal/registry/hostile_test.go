@@ -160,6 +160,7 @@ func TestAbandonedPushesEndInSpiteOfStarts(t *testing.T) {
 	c := makeContent("disk", api.FileDisk, "abandoned")
 	s, err := r.Negotiate(t.Context(), request(idA, "v1", c))
 	must(t, err)
+	must(t, r.PutPart(t.Context(), s.Session, c.spec.Name, 0, c.part()))
 	for _, age := range []time.Duration{20 * time.Hour, 30 * time.Hour} {
 		must(t, r.Close())
 		clock.add(age)

@@ -74,7 +74,7 @@ func (r *Registry) PutIndexPiece(ctx context.Context, session, file string, p In
 // keepIndex writes what comes of an index behind what is there before off, and says where that ends. Nobody waits for
 // a body: two that come at once may mix, which takeIndex finds out.
 func (r *Registry) keepIndex(u *upload, off int64, body io.Reader) (end int64, err error) {
-	f, err := r.dir.Root().OpenFile(u.name(indexComing), os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := r.dir.Root().OpenFile(u.name(indexComing), os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
 		return 0, fmt.Errorf("keep index: %w", err)
 	}

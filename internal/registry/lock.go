@@ -29,7 +29,7 @@ func (e *InUse) Error() string {
 // lockStorage makes this process the owner of a storage until the file is closed. address is where its API is,
 // for those who find the storage in use.
 func lockStorage(base, address string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(base, ".lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := os.OpenFile(filepath.Join(base, ".lock"), os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
 		return nil, fmt.Errorf("lock storage: %w", err)
 	}

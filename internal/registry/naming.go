@@ -19,6 +19,9 @@ type PushTarget struct {
 func (r *Registry) PushTarget(session string) (PushTarget, error) {
 	s, err := r.session(session)
 	if err != nil {
+		if done := r.committedAs(session); done != nil {
+			return r.targetOf(done.ID, false, session), nil
+		}
 		return PushTarget{}, err
 	}
 	return r.targetOf(s.target, s.request.Revert != nil, s.id), nil

@@ -23,6 +23,9 @@ func (r *Registry) Commit(ctx context.Context, id string, c api.PushCommit) (_ a
 	defer full(&err)
 	s, err := r.session(id)
 	if err != nil {
+		if done := r.committedAs(id); done != nil {
+			return *done, nil
+		}
 		return api.PushResult{}, err
 	}
 	s.commit.Lock()
@@ -53,15 +56,10 @@ func (r *Registry) Commit(ctx context.Context, id string, c api.PushCommit) (_ a
 	if err != nil {
 		return api.PushResult{}, err
 	}
-	s.finish(&result)
-	if err := r.saveSession(s); err != nil {
-		// The version is published and names this session, so a repeated commit finds it.
-		r.log.Warn("end of a push could not be recorded", "session", id, "error", err)
-	}
-	if err := r.store.Drop(ctx, id); err != nil {
+	r.finish(s, &result)
+	if err := r.dropUploads(ctx, id); err != nil {
 		r.log.Warn("uploads of a push could not be removed", "session", id, "error", err)
 	}
-	r.unpin(s)
 	r.log.Info("version published", "template", result.ID, "tag", result.Tag, "version", result.Number, "content", result.ContentID)
 	return result, nil
 }

@@ -65,7 +65,8 @@ func (r *Registry) manifest(e *entry, v *layout.Version) (api.PullManifest, erro
 func (r *Registry) leaseAll(e *entry, v *layout.Version) error {
 	for root := range layersOf(v) {
 		if err := r.lease(root); err != nil {
-			return farm.Refused("Version %d of template %s is damaged: %v", v.Number, e.t.Name, err)
+			return farm.Refused("Version %d (tag %s) of template %s is damaged: %v; push it again or revert it, "+
+				"\"buildyard registry check\" at the registry says more", v.Number, v.Tag, e.t.Name, err)
 		}
 	}
 	return nil

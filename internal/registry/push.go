@@ -18,9 +18,15 @@ import (
 // parallel is the number of parts that a client is asked to have in flight.
 const parallel = 4
 
-// Negotiate opens a push, or finds the one that the client's resume key belongs to. It refuses at once what
-// the commit would refuse, as far as that is known now.
-func (r *Registry) Negotiate(ctx context.Context, req api.PushRequest) (_ api.PushSession, err error) {
+// Negotiate opens a push for nobody in particular, see NegotiateFor.
+func (r *Registry) Negotiate(ctx context.Context, req api.PushRequest) (api.PushSession, error) {
+	return r.NegotiateFor(ctx, "", req)
+}
+
+// NegotiateFor opens a push, or finds the one that the client's resume key belongs to. It refuses at once what
+// the commit would refuse, as far as that is known now. caller names whose limits it counts against; "" is nobody, who
+// is held to the totals alone.
+func (r *Registry) NegotiateFor(ctx context.Context, caller string, req api.PushRequest) (_ api.PushSession, err error) {
 	defer full(&err)
 	if err := checkRequest(&req); err != nil {
 		return api.PushSession{}, err
@@ -32,7 +38,7 @@ func (r *Registry) Negotiate(ctx context.Context, req api.PushRequest) (_ api.Pu
 	}
 	s := r.resumable(req)
 	if s == nil {
-		if s, err = r.begin(ctx, req); err != nil {
+		if s, err = r.begin(ctx, caller, req); err != nil {
 			return api.PushSession{}, err
 		}
 	}
@@ -40,12 +46,12 @@ func (r *Registry) Negotiate(ctx context.Context, req api.PushRequest) (_ api.Pu
 }
 
 // begin opens a new push.
-func (r *Registry) begin(ctx context.Context, req api.PushRequest) (*session, error) {
+func (r *Registry) begin(ctx context.Context, caller string, req api.PushRequest) (*session, error) {
 	chains, err := r.chains(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.book(ctx, req, chains)
+	s, err := r.book(ctx, caller, req, chains)
 	if err != nil {
 		return nil, err
 	}
@@ -57,22 +63,22 @@ func (r *Registry) begin(ctx context.Context, req api.PushRequest) (*session, er
 }
 
 // book finds a place and room for a push and takes both.
-func (r *Registry) book(ctx context.Context, req api.PushRequest, chains [][]layout.Layer) (*session, error) {
+func (r *Registry) book(ctx context.Context, caller string, req api.PushRequest, chains [][]layout.Layer) (*session, error) {
 	r.booking.Lock()
 	defer r.booking.Unlock()
 	if err := r.Ready(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.vacate(ctx); err != nil {
+	if err := r.admit(ctx, caller); err != nil {
 		return nil, err
 	}
 	if r.strained.Load() {
 		r.keepReserve(ctx)
 	}
-	if err := r.room(ctx, req, chains); err != nil {
+	if err := r.room(ctx, caller, req, chains); err != nil {
 		return nil, err
 	}
-	return r.newSession(req, chains)
+	return r.newSession(caller, req, chains)
 }
 
 func (s *snapshot) template(id string) *layout.Template {
@@ -91,25 +97,6 @@ func (r *Registry) resumable(req api.PushRequest) *session {
 		}
 	}
 	return nil
-}
-
-// vacate makes a place for one more session: of those that may go for it, the one goes that was idle longest.
-func (r *Registry) vacate(ctx context.Context) error {
-	all := r.allSessions()
-	if len(all) < maxSessions {
-		return nil
-	}
-	slices.SortFunc(all, func(a, b *session) int { return a.lastTouch().Compare(b.lastTouch()) })
-	now := r.o.Now()
-	for _, s := range all {
-		if !s.spare(now) || !s.commit.TryLock() {
-			continue
-		}
-		defer s.commit.Unlock()
-		r.log.Info("push given up for another one", "session", s.id, "template", s.target, "committed", s.done() != nil)
-		return r.endSession(ctx, s)
-	}
-	return farm.Errorf(farm.CodeBusy, "There are %d unfinished pushes; try again later", len(all))
 }
 
 // longestName takes as many bytes as the name of a template can in a configuration: what fits with it fits when it

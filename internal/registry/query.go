@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -113,9 +114,19 @@ func (r *Registry) lookup(id string) (*entry, error) {
 	clean, _ := layout.ParseID(id)
 	e := r.snap.Load().templates[clean]
 	if e == nil {
-		return nil, farm.NotFound()
+		return nil, r.unknown(clean)
 	}
 	return e, nil
+}
+
+// unknown says why there is no template of an id: it is damaged as a whole, or was never heard of.
+func (r *Registry) unknown(id string) error {
+	for _, d := range r.snap.Load().damaged {
+		if d.ID == id && d.Number < 0 {
+			return farm.Refused("Template %s is damaged: %s; run \"buildyard registry repair\" at the registry, and push it again", id, d.Problem)
+		}
+	}
+	return farm.NotFound()
 }
 
 // resolve finds a version. Tag and number, when both are given, must agree.
@@ -142,11 +153,17 @@ func find(versions []layout.Version, ref Ref) (int, error) {
 			return i, nil
 		}
 	}
-	return 0, noVersion(ref)
+	return 0, noVersion(versions, ref)
 }
 
-func noVersion(ref Ref) error {
+// noVersion says why a version was not found: it is unknown, or what names it disagrees.
+func noVersion(versions []layout.Version, ref Ref) error {
+	tagged := slices.IndexFunc(versions, func(v layout.Version) bool { return ref.Tag != "" && v.Tag == ref.Tag })
 	switch {
+	case tagged >= 0 && ref.Number != nil && *ref.Number != tagged:
+		return farm.Errorf(farm.CodeNoVersion, "Tag and version disagree: tag %s is version %d, not %d", ref.Tag, tagged, *ref.Number)
+	case tagged >= 0:
+		return farm.Errorf(farm.CodeNoVersion, "Tag and content id disagree: tag %s has the content id %s", ref.Tag, versions[tagged].ContentID)
 	case ref.Tag != "":
 		return farm.Errorf(farm.CodeNoVersion, "Did not find any versions with tag %s", ref.Tag)
 	case ref.Number != nil:

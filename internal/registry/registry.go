@@ -1,8 +1,10 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -30,6 +32,12 @@ type Options struct {
 
 	ConsolidateEvery time.Duration // how often Run looks for chains to put together: 1 min
 	FoldPulls        int           // lines after which a log of pulls is written anew: 4096
+
+	MaxPushes       int           // pushes that are not committed, a quarter of them of one caller: 256
+	MaxReservation  int           // percent of the free space that the pushes of one caller may reserve: 50
+	EmptyPush       time.Duration // a push that has received nothing is given up after: 5 min
+	MaxLogRows      int           // log rows that are taken in a minute, a quarter of them of one caller: 600000
+	MaxLogRowsBytes int64         // bytes of them: 256 MiB
 
 	Reserve   int64 // bytes of a file that is given up when the disk is full; Run makes it; 0: none
 	ScrubRate int64 // bytes a second at which Run verifies all layers; 0: it does not
@@ -63,6 +71,7 @@ type Registry struct {
 	meters meters
 
 	scrub   scrubber
+	rows    rowLimit
 	traffic atomic.Int64 // epoch nanoseconds of the newest bytes of a push or a pull
 
 	upkeep    upkeep
@@ -84,6 +93,8 @@ type Registry struct {
 	bad      map[blob.Root]string     // layers that are needed and missing, or damaged, and what is wrong
 	kept     map[string][]blob.Root   // directories of damaged templates and the layers that they name
 	sessions map[string]*session
+	// committed are the sessions of pushes that were published, the oldest first.
+	committed []string
 }
 
 // heldLayer is a layer file of the store.
@@ -110,6 +121,7 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 		held: map[blob.Root]*heldLayer{}, sessions: map[string]*session{},
 		bad: map[blob.Root]string{}, kept: map[string][]blob.Root{},
 	}
+	r.rows = rowLimit{rows: o.MaxLogRows, bytes: o.MaxLogRowsBytes, now: o.Now}
 	if err := errors.Join(r.load(ctx), r.openBeside()); err != nil { //nolint:contextcheck // logs ask for room long after
 		return nil, errors.Join(err, r.Close())
 	}
@@ -119,15 +131,15 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 func (o Options) withDefaults() Options {
 	for d, def := range map[*time.Duration]time.Duration{
 		&o.Lease: 15 * time.Minute, &o.Grace: time.Hour, &o.TrashKeep: 24 * time.Hour, &o.IdlePush: 24 * time.Hour,
-		&o.ConsolidateEvery: time.Minute,
+		&o.ConsolidateEvery: time.Minute, &o.EmptyPush: 5 * time.Minute,
 	} {
 		if *d == 0 {
 			*d = def
 		}
 	}
-	if o.FoldPulls == 0 {
-		o.FoldPulls = foldPulls
-	}
+	o.FoldPulls, o.MaxPushes = cmp.Or(o.FoldPulls, foldPulls), cmp.Or(o.MaxPushes, DefaultMaxPushes)
+	o.MaxReservation = cmp.Or(o.MaxReservation, DefaultMaxReservation)
+	o.MaxLogRows, o.MaxLogRowsBytes = cmp.Or(o.MaxLogRows, DefaultMaxLogRows), cmp.Or(o.MaxLogRowsBytes, DefaultMaxLogBytes)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -151,6 +163,9 @@ func (r *Registry) load(ctx context.Context) error {
 	}
 	for _, s := range stored {
 		r.held[s.Root] = &heldLayer{size: s.Size}
+		if s.Problem != "" {
+			r.bad[s.Root] = s.Problem
+		}
 	}
 	templates, damaged, err := r.dir.Templates()
 	if err != nil {
@@ -163,7 +178,7 @@ func (r *Registry) load(ctx context.Context) error {
 		t := e.t
 		snap.templates[t.ID] = e
 		r.reference(t, +1)
-		r.findMissing(ctx, t)
+		r.judgeSizes(ctx, t)
 	}
 	snap.damaged = r.dropStaged(damaged)
 	for _, d := range snap.damaged {
@@ -201,14 +216,29 @@ func (r *Registry) loadTemplate(t *layout.Template) *entry {
 	return newEntry(t, newPulls(last), r.readScans(t.ID))
 }
 
-// findMissing notes the layers of a template that are neither there nor in the trash.
-func (r *Registry) findMissing(ctx context.Context, t *layout.Template) {
+// judgeSizes notes the layers of a template that are neither there nor in the trash, and those of another size than the
+// template says. It reads no layer: their content is the scrub's matter.
+func (r *Registry) judgeSizes(ctx context.Context, t *layout.Template) {
 	for i := range t.Versions {
-		for root := range layersOf(&t.Versions[i]) {
-			if !r.holds(root) && !r.restore(ctx, root) {
-				r.bad[root] = "is missing"
+		for _, f := range t.Versions[i].Files {
+			for _, l := range f.Layers {
+				r.judgeSize(ctx, l)
 			}
 		}
+	}
+}
+
+func (r *Registry) judgeSize(ctx context.Context, l layout.Layer) {
+	root, err := blob.ParseRoot(l.Root)
+	if err != nil {
+		return
+	}
+	if !r.holds(root) && !r.restore(ctx, root) {
+		r.bad[root] = "is missing"
+		return
+	}
+	if size := r.held[root].size; size != l.Size && r.bad[root] == "" {
+		r.bad[root] = fmt.Sprintf("has %d bytes instead of %d", size, l.Size)
 	}
 }
 

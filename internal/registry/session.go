@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,10 +20,10 @@ import (
 )
 
 const (
-	sessionFile = "session.json"
-	maxSessions = 256       // committed ones too: each may hold some MiB of configuration and nvram
-	keepIdle    = time.Hour // how long an idle push is safe from another one that needs its place
-	maxFiles    = 256       // of one push
+	sessionFile  = "session.json"
+	maxCommitted = 1024      // committed pushes of which a repeated commit is answered at once
+	keepIdle     = time.Hour // how long an idle push is safe from another one that needs its place
+	maxFiles     = 256       // of one push
 )
 
 // session is one push from its negotiation to its end. What it has is on disk, so that it goes on after a
@@ -30,6 +31,8 @@ const (
 type session struct {
 	id      string
 	target  string          // template id
+	caller  string          // who opened it, see Negotiate
+	begun   time.Time       // in this process
 	request api.PushRequest // immutable
 	uploads []*upload       // as request.Files
 
@@ -46,6 +49,7 @@ type session struct {
 type sessionRecord struct {
 	ID         string          `json:"id"`
 	TemplateID string          `json:"template_id"`
+	Caller     string          `json:"caller,omitempty"`
 	Request    api.PushRequest `json:"request"`
 	// Chains are what the files rest on, in the order of the request: the versions that name these layers may
 	// be reverted before the commit.
@@ -81,11 +85,16 @@ func (s *session) lastTouch() time.Time {
 	return s.touched
 }
 
-// spare tells whether the session may go for another one: its push is committed, or has been idle for long.
+// spare tells whether the session may go for another one: its push has been idle for long.
 func (s *session) spare(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.result != nil || now.Sub(s.touched) > keepIdle
+	return now.Sub(s.touched) > keepIdle
+}
+
+// empty tells whether nothing was received of the push, nor is being received.
+func (s *session) empty() bool {
+	return !slices.ContainsFunc(s.uploads, (*upload).begunToArrive)
 }
 
 // open tells whether the session takes requests.
@@ -119,12 +128,12 @@ func (r *Registry) session(id string) (*session, error) {
 	return s, nil
 }
 
-func (r *Registry) newSession(req api.PushRequest, chains [][]layout.Layer) (*session, error) {
+func (r *Registry) newSession(caller string, req api.PushRequest, chains [][]layout.Layer) (*session, error) {
 	id := req.ID
 	if id == "" {
 		id = newTemplateID()
 	}
-	s := r.makeSession(sessionRecord{ID: newSessionID(), TemplateID: id, Request: req, Chains: chains})
+	s := r.makeSession(sessionRecord{ID: newSessionID(), TemplateID: id, Caller: caller, Request: req, Chains: chains})
 	if err := r.dir.MkdirAll(path.Join(layout.UploadDir, s.id)); err != nil {
 		return nil, err
 	}
@@ -139,7 +148,7 @@ func (r *Registry) newSession(req api.PushRequest, chains [][]layout.Layer) (*se
 
 func (r *Registry) makeSession(record sessionRecord) *session {
 	s := &session{
-		id: record.ID, target: record.TemplateID, request: record.Request,
+		id: record.ID, target: record.TemplateID, caller: record.Caller, request: record.Request, begun: r.o.Now(),
 		touched: r.o.Now(), pinned: map[blob.Root]bool{}, closed: record.Result != nil, result: record.Result,
 	}
 	for i, spec := range record.Request.Files {
@@ -159,17 +168,43 @@ func (s *session) done() *api.PushResult {
 	return s.result
 }
 
-func (s *session) finish(result *api.PushResult) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.result = result
+// finish ends a push that is published: only its result stays, in memory, for a commit that is sent again. After a
+// restart the version itself tells of it, see committedAs.
+func (r *Registry) finish(s *session, result *api.PushResult) {
+	done := &session{id: s.id, target: s.target, touched: r.o.Now(), closed: true, result: result}
+	done.request = api.PushRequest{ID: s.request.ID, Tag: s.request.Tag, Revert: s.request.Revert}
 	for _, u := range s.uploads {
-		u.forget()
+		done.uploads = append(done.uploads, &upload{id: u.id, spec: u.spec, parts: map[int64]*part{}})
+	}
+	s.mu.Lock()
+	s.result = result
+	s.mu.Unlock()
+	r.unpin(s)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sessions[s.id] = done
+	r.committed = append(r.committed, s.id)
+	if n := len(r.committed) - maxCommitted; n > 0 {
+		for _, id := range r.committed[:n] {
+			delete(r.sessions, id)
+		}
+		r.committed = r.committed[n:]
 	}
 }
 
+// committedAs gives the result of a push whose version is there, by its session.
+func (r *Registry) committedAs(session string) *api.PushResult {
+	for _, e := range r.snap.Load().order {
+		if v := committed(e.t, session); v != nil {
+			done := result(e.t, v)
+			return &done
+		}
+	}
+	return nil
+}
+
 func (r *Registry) saveSession(s *session) error {
-	record := sessionRecord{ID: s.id, TemplateID: s.target, Request: s.request, Result: s.done()}
+	record := sessionRecord{ID: s.id, TemplateID: s.target, Caller: s.caller, Request: s.request, Result: s.done()}
 	for _, u := range s.uploads {
 		record.Chains = append(record.Chains, u.chain)
 	}
@@ -200,6 +235,8 @@ func (r *Registry) loadSessions(ctx context.Context) error {
 		s, err := r.loadSession(ctx, e.Name())
 		if err != nil {
 			r.log.Warn("unfinished push cannot be resumed", "session", e.Name(), "error", err)
+		}
+		if s == nil {
 			if err := r.dir.RemoveAll("tidy", path.Join(layout.UploadDir, e.Name())); err != nil {
 				return err
 			}
@@ -210,6 +247,7 @@ func (r *Registry) loadSessions(ctx context.Context) error {
 	return nil
 }
 
+// loadSession reads a push; nil when it is committed.
 func (r *Registry) loadSession(ctx context.Context, id string) (*session, error) {
 	raw, err := r.dir.Root().ReadFile(sessionPath(id, sessionFile))
 	if err != nil {
@@ -222,11 +260,11 @@ func (r *Registry) loadSession(ctx context.Context, id string) (*session, error)
 	if _, ok := layout.ParseID(record.TemplateID); !ok || record.ID != id || len(record.Request.Files) > maxFiles {
 		return nil, errors.New("its record is not valid")
 	}
+	if record.Result != nil || committed(r.snap.Load().template(record.TemplateID), id) != nil {
+		return nil, nil
+	}
 	s := r.makeSession(record)
 	s.touched = r.lastWrite(id, s.touched)
-	if record.Result != nil {
-		return s, nil
-	}
 	for _, u := range s.uploads {
 		if err := r.loadUpload(u); err != nil {
 			return nil, err
@@ -267,8 +305,12 @@ func (r *Registry) endSession(ctx context.Context, s *session) error {
 	delete(r.sessions, s.id)
 	r.mu.Unlock()
 	r.unpin(s)
-	err := r.store.Drop(ctx, s.id)
-	return errors.Join(err, r.dir.RemoveAll("session", path.Join(layout.UploadDir, s.id)))
+	return r.dropUploads(ctx, s.id)
+}
+
+// dropUploads removes all that is on disk of a push.
+func (r *Registry) dropUploads(ctx context.Context, session string) error {
+	return errors.Join(r.store.Drop(ctx, session), r.dir.RemoveAll("session", path.Join(layout.UploadDir, session)))
 }
 
 // unpin closes a session and gives up its layers.

@@ -57,11 +57,11 @@ func (u *upload) name(suffix string) string {
 	return sessionPath(u.id.Session, strconv.Itoa(u.id.File)+suffix)
 }
 
-// forget lets go of what only a push that goes on needs.
-func (u *upload) forget() {
+// begunToArrive tells whether bytes of the file were received or are being received.
+func (u *upload) begunToArrive() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.parts, u.index = map[int64]*part{}, blob.Root{}
+	return len(u.parts) > 0 || len(u.flying) > 0 || !u.index.IsZero()
 }
 
 // same tells that the file is what its chain holds: its sender named the content by Root.
@@ -204,7 +204,7 @@ func incomplete(name string, off int64) error {
 // recordPart appends a part to the part map on disk. The map is not synced: after a crash its parts are
 // suspect and read again.
 func (r *Registry) recordPart(u *upload, p *part) error {
-	f, err := r.dir.Root().OpenFile(u.name(".map"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	f, err := r.dir.Root().OpenFile(u.name(".map"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
 	if err != nil {
 		return fmt.Errorf("record part: %w", err)
 	}

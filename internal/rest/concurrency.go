@@ -40,7 +40,7 @@ func NewConcurrencyLimit(what, setting string, total int) *ConcurrencyLimit {
 // Acquire takes a place for the caller of a request, or refuses with farm.CodeBusy. Whoever got
 // one calls release, once.
 func (l *ConcurrencyLimit) Acquire(r *http.Request) (release func(), err error) {
-	return l.AcquireFor(callerName(r))
+	return l.AcquireFor(CallerName(r))
 }
 
 // AcquireFor is Acquire for a caller by a name of theirs. The empty name counts in the total alone.
@@ -90,9 +90,9 @@ func (l *ConcurrencyLimit) full(sentence string) error {
 	return &farm.Error{Code: farm.CodeBusy, Message: sentence + "; close some, or try again later", RetryAfter: busyRetry}
 }
 
-// callerName gives the name under which what a caller has open is counted: their key or user name
+// CallerName gives the name under which what a caller has open is counted: their key or user name
 // where they are known, and else their address.
-func callerName(r *http.Request) string {
+func CallerName(r *http.Request) string {
 	c := CallerOf(r.Context())
 	switch {
 	case c.KeyID != "":

@@ -86,6 +86,67 @@ func newShelf(t *testing.T, contents ...[]byte) *shelf {
 	return s
 }
 
+// squash puts one layer with some content in the place of the chain, as a registry does when it squashes one.
+func (s *shelf) squash(t *testing.T, content []byte) (root string, file []byte) {
+	t.Helper()
+	var stored []byte
+	tip, err := blob.ParseRoot(s.tips[len(s.tips)-1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := blob.EncodeOptions{Kind: blob.KindDisk, Size: int64(len(content)), StandsFor: tip}
+	x, err := blob.Encode(t.Context(), memory{bytes.NewReader(content)}, o, func(_ blob.Frame, _ int64, p []byte) error {
+		stored = append(stored, p...)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root = x.Root().String()
+	s.file.Layers = []api.PullLayer{{
+		Root: root, Tip: tip.String(), Size: x.FileSize(), IndexOffset: x.DataBytes(), IndexLength: int64(len(x.Bytes())),
+		URLs: []string{"/registry/v2/blob/" + root},
+	}}
+	s.layers[root] = append(stored, x.Tail()...)
+	return root, s.layers[root]
+}
+
+// TestForgedIndexOfASquashedLayer: the name of a squashed layer's content does not depend on its bytes, so that nothing
+// but the digest of its index tells another content that is served in its place.
+func TestForgedIndexOfASquashedLayer(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(31, 32))
+	one, two, forged := make([]byte, 1<<20), make([]byte, 1<<20), make([]byte, 1<<20)
+	for _, content := range [][]byte{one, two, forged} {
+		noise(rnd, content)
+	}
+	s := newShelf(t, one, two)
+	root, whole := s.squash(t, two)
+	pull := func() (string, error) {
+		dir := t.TempDir()
+		_, err := s.pull(t.Context(), t, transfer.PullOptions{Dir: dir})
+		return filepath.Join(dir, "disk.img"), err
+	}
+	path, err := pull()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, two) {
+		t.Fatalf("the disk is another one, %v", err)
+	}
+	forgedRoot, other := s.squash(t, forged)
+	s.file.Layers[0].Root, s.file.Layers[0].URLs = root, []string{"/registry/v2/blob/" + forgedRoot}
+	if len(other) != len(whole) {
+		t.Fatalf("%d bytes are forged, %d are right", len(other), len(whole))
+	}
+	path, err = pull()
+	if err == nil || !strings.Contains(err.Error(), "not what its root says") {
+		t.Errorf("pull of a forged layer: %v", err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the forged disk is there")
+	}
+}
+
 type counting struct {
 	http.ResponseWriter
 	n *atomic.Int64

@@ -58,7 +58,7 @@ func (s *Store) openUpload(u blob.Upload) (*os.File, error) {
 	if err := s.dir.MkdirAll(path.Join(layout.UploadDir, u.Session)); err != nil {
 		return nil, err
 	}
-	f, err := s.dir.Root().OpenFile(uploadPath(u), os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := s.dir.Root().OpenFile(uploadPath(u), os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
 		return nil, fmt.Errorf("open upload: %w", err)
 	}
@@ -213,7 +213,11 @@ func (s *Store) List(_ context.Context) ([]blob.Stored, error) {
 			if err != nil {
 				continue // removed meanwhile
 			}
-			out = append(out, blob.Stored{Root: root, Size: st.Size(), Modified: st.ModTime()})
+			stored := blob.Stored{Root: root, Size: st.Size(), Modified: st.ModTime()}
+			if !st.Mode().IsRegular() {
+				stored.Problem = "is not a regular file"
+			}
+			out = append(out, stored)
 		}
 	}
 	return out, nil

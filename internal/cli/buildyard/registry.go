@@ -100,12 +100,14 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	if s.local, err = s.listenLocally(ctx); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(s.base, 0o755); err != nil {
+	if err := os.MkdirAll(s.base, 0o750); err != nil {
 		return fmt.Errorf("storage directory: %w", err)
 	}
 	o := registry.Options{
 		Base: s.base, Version: obs.FullVersion(), Address: s.keeperURL(), Logger: s.log, ScrubRate: s.scrubRate, Reserve: diskReserve,
 		KeepLogs: s.keepLogs, MaxLogSize: s.maxLogSize,
+		MaxPushes: s.settings.Int(config.MaxPushes), MaxReservation: s.settings.Int(config.MaxPushReservation),
+		MaxLogRows: s.settings.Int(config.MaxLogRows), MaxLogRowsBytes: s.settings.Size(config.MaxLogRowBytes),
 	}
 	if err := arrange(&o); err != nil {
 		return err

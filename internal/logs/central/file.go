@@ -90,7 +90,7 @@ func (l *Logs) enter(name string) (*service, error) {
 	if len(s.files) > 0 {
 		return s, nil
 	}
-	if err := l.o.Root.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := l.o.Root.Mkdir(name, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
 		return s, fmt.Errorf("make the directory of a service's logs: %w", err)
 	}
 	return s, nil
@@ -197,7 +197,7 @@ func (l *Logs) openFile(f *file) error {
 		}
 		return nil
 	}
-	handle, err := l.o.Root.OpenFile(f.path(), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o644)
+	handle, err := l.o.Root.OpenFile(f.path(), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
 		return fmt.Errorf("open a log: %w", err)
 	}

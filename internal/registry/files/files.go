@@ -45,6 +45,7 @@ type Options struct {
 	Full func() bool                           // says that nothing is taken; nil: never
 	Free func() (free, total int64, err error) // room of the disk; nil: enough
 	Now  func() time.Time
+	Sync func(*os.File) error // replaces fsync of a file or directory in tests
 	Log  *slog.Logger
 }
 
@@ -72,6 +73,9 @@ func Open(o Options) (*Store, error) {
 	o.MaxLogs, o.MaxBytes = cmp.Or(o.MaxLogs, DefaultMaxLogs), cmp.Or(o.MaxBytes, DefaultMaxBytes)
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Sync == nil {
+		o.Sync = (*os.File).Sync
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

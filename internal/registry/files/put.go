@@ -162,11 +162,14 @@ func (s *Store) giveUp(c *claim, temp string) {
 }
 
 // makeDir makes a directory, none of whose parents is a link.
-func (s *Store) makeDir(dir string) error {
+func (s *Store) makeDir(dir string) (result error) {
 	if dir == "." {
 		return nil
 	}
-	if err := s.o.Root.MkdirAll(dir, 0o755); err != nil {
+	if _, err := s.o.Root.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		defer func() { result = errors.Join(result, s.syncParents(dir)) }()
+	}
+	if err := s.o.Root.MkdirAll(dir, 0o750); err != nil {
 		if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrExist) {
 			return farm.Invalid("name", "a part of it is a file that is there already")
 		}
@@ -185,7 +188,7 @@ func (s *Store) create(temp string) (*os.File, error) {
 	if err := s.makeDir(path.Dir(temp)); err != nil {
 		return nil, err
 	}
-	f, err := s.o.Root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := s.o.Root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 	if err != nil {
 		return nil, fmt.Errorf("make a file: %w", err)
 	}
@@ -208,7 +211,7 @@ func (c *claim) write(f *os.File, sum hash.Hash, from io.Reader) (size int64, er
 	case size > most(c.name):
 		err = tooLarge(c.name)
 	default:
-		err = f.Sync()
+		err = c.s.o.Sync(f)
 	}
 	return size, errors.Join(err, f.Close())
 }
@@ -232,13 +235,24 @@ func (s *Store) publish(c *claim, temp string, size int64) error {
 	return s.syncDir(path.Dir(c.name))
 }
 
+// syncParents makes the names of a directory and of those above it durable.
+func (s *Store) syncParents(dir string) error {
+	for dir != "." {
+		dir = path.Dir(dir)
+		if err := s.syncDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s *Store) syncDir(name string) error {
 	dir, err := s.o.Root.Open(name)
 	if err != nil {
 		return fmt.Errorf("sync a directory: %w", err)
 	}
 	defer dir.Close()
-	if err := dir.Sync(); err != nil {
+	if err := s.o.Sync(dir); err != nil {
 		return fmt.Errorf("sync a directory: %w", err)
 	}
 	return nil

@@ -57,7 +57,7 @@ func (s service) takeRows(r *rest.Request) (any, error) {
 			return nil, err
 		}
 	}
-	return s.reg.Logs().Append(rows)
+	return s.reg.TakeRows(rest.CallerName(r.Request), rows)
 }
 
 // takeEvents appends an event, or an array of them, to the event log.

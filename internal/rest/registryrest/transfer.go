@@ -44,7 +44,7 @@ func (s service) negotiate(r *rest.Request) (any, error) {
 	if err := mayPush(r.Request, s.reg.TargetOf(req.ID, req.Revert != nil)); err != nil {
 		return nil, err
 	}
-	return s.reg.Negotiate(r.Context(), req)
+	return s.reg.NegotiateFor(r.Context(), rest.CallerName(r.Request), req)
 }
 
 func (s service) session(r *rest.Request) (any, error) {

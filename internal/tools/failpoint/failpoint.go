@@ -3,8 +3,8 @@
 //
 // It runs nothing and is no part of a program: tests and the fault suite ask it for the list.
 //
-// Invariant: every sync and rename in those packages has a step of its own before it, or Read fails and names
-// the line.
+// Invariant: every sync and rename in those packages has a step of its own before it, and every step that names a sync
+// is followed by one, or Read fails and names the line.
 package failpoint
 
 import (
@@ -130,12 +130,33 @@ func text(e ast.Expr) string {
 	return value
 }
 
+// syncStep gives the end of the name of a step that announces a sync, "" for others.
+func syncStep(args []ast.Expr) string {
+	if len(args) == 0 {
+		return ""
+	}
+	name := text(args[0])
+	if sum, ok := args[0].(*ast.BinaryExpr); ok {
+		name = text(sum.Y)
+	}
+	if strings.HasSuffix(name, "sync") {
+		return name
+	}
+	return ""
+}
+
 // points collects the names and complains about syncs and renames without a step.
 func (s *sources) points() ([]string, error) {
 	all := map[string]bool{}
 	var errs []error
 	s.functions(func(fn *ast.FuncDecl) {
-		announced := false
+		announced, unsynced := false, ""
+		missed := func() {
+			if unsynced != "" {
+				errs = append(errs, fmt.Errorf("%s: no sync follows the step %q in %s", s.fset.Position(fn.Pos()), unsynced, fn.Name.Name))
+			}
+			unsynced = ""
+		}
 		ast.Inspect(fn.Body, func(n ast.Node) bool {
 			name, args, ok := called(n)
 			if !ok {
@@ -148,7 +169,8 @@ func (s *sources) points() ([]string, error) {
 			suffixes := s.labelled[name]
 			switch {
 			case name == "Step":
-				announced = true
+				missed()
+				announced, unsynced = true, syncStep(args)
 				if first != "" {
 					all[first] = true
 				}
@@ -163,9 +185,13 @@ func (s *sources) points() ([]string, error) {
 					errs = append(errs, fmt.Errorf("%s: %s in %s has no step of its own before it", s.fset.Position(n.Pos()), name, fn.Name.Name))
 				}
 				announced = false
+				if name != "Rename" {
+					unsynced = ""
+				}
 			}
 			return true
 		})
+		missed()
 	})
 	return slices.Sorted(maps.Keys(all)), errors.Join(errs...)
 }

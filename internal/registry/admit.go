@@ -1,0 +1,180 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// The default limits of what callers may have and send.
+const (
+	DefaultMaxPushes      = 256
+	DefaultMaxReservation = 50 // percent
+	DefaultMaxLogRows     = 600_000
+	DefaultMaxLogBytes    = 256 << 20
+)
+
+// The settings that hold the limits, for refusals.
+const (
+	settingPushes      = "SVC_MAX_PUSHES"
+	settingReservation = "SVC_MAX_PUSH_RESERVATION"
+	settingLogRows     = "SVC_MAX_LOG_ROWS"
+	settingLogBytes    = "SVC_MAX_LOG_ROW_BYTES"
+)
+
+// callerShare is the part of a limit, one in so many, that one caller may have.
+const callerShare = 4
+
+// retryPush is when a caller who met a limit of pushes is asked to try again.
+const retryPush = 30 * time.Second
+
+// tooMany is the refusal of what is over a limit.
+func tooMany(wait time.Duration, format string, args ...any) error {
+	return &farm.Error{Code: farm.CodeBusy, Message: fmt.Sprintf(format, args...), RetryAfter: wait}
+}
+
+func share[T int | int64](limit T) T { return (limit + callerShare - 1) / callerShare }
+
+// admit refuses a push when its caller, or all callers together, have as many unfinished ones as they may. The caller
+// holds booking.
+func (r *Registry) admit(ctx context.Context, caller string) error {
+	r.endEmpty(ctx)
+	all, mine := r.openPushes(), 0
+	for _, s := range all {
+		if s.caller == caller && caller != "" {
+			mine++
+		}
+	}
+	most := r.o.MaxPushes
+	if mine >= share(most) {
+		return tooMany(retryPush, "You have %d unfinished pushes, the most for one caller: a quarter of the setting %s (%d); "+
+			"finish or abort some, or try again later", mine, settingPushes, most)
+	}
+	if len(all) < most {
+		return nil
+	}
+	return r.vacate(ctx, all)
+}
+
+// vacate ends the push that was idle longest of those that may go for another one.
+func (r *Registry) vacate(ctx context.Context, all []*session) error {
+	slices.SortFunc(all, func(a, b *session) int { return a.lastTouch().Compare(b.lastTouch()) })
+	now := r.o.Now()
+	for _, s := range all {
+		if !s.spare(now) || !s.commit.TryLock() {
+			continue
+		}
+		defer s.commit.Unlock()
+		r.log.Info("push given up for another one", "session", s.id, "template", s.target)
+		return r.endSession(ctx, s)
+	}
+	return tooMany(retryPush, "There are %d unfinished pushes, the most that are possible (setting %s); try again later", len(all), settingPushes)
+}
+
+// openPushes gives the sessions that are not committed.
+func (r *Registry) openPushes() []*session {
+	return slices.DeleteFunc(r.allSessions(), func(s *session) bool { return s.done() != nil })
+}
+
+// endEmpty ends the pushes that were opened a while ago and of which nothing has come: what they reserve is for others.
+func (r *Registry) endEmpty(ctx context.Context) {
+	now := r.o.Now()
+	for _, s := range r.openPushes() {
+		if now.Sub(s.begun) <= r.o.EmptyPush || !s.empty() {
+			continue
+		}
+		if err := r.expire(ctx, s); err != nil {
+			r.log.Warn("a push of which nothing came could not be ended", "session", s.id, "error", err)
+		}
+	}
+}
+
+// admitReservation refuses a push whose caller has reserved as much of the free space as one may. A single push is not
+// refused for its size: what it has beyond that is not reserved.
+func (r *Registry) admitReservation(caller string, free int64) error {
+	if caller == "" {
+		return nil
+	}
+	if reserved, most := r.reservedBy(caller), r.mostReserved(free); reserved > 0 && reserved >= most {
+		return tooMany(retryPush, "Your unfinished pushes reserve %d MB, the most for one caller: %d %% of the free space (setting %s); "+
+			"finish or abort some, or try again later", reserved/mib, r.o.MaxReservation, settingReservation)
+	}
+	return nil
+}
+
+// mostReserved is what the pushes of one caller may reserve of the free space.
+func (r *Registry) mostReserved(free int64) int64 {
+	hi, lo := bits.Mul64(uint64(max(0, free)), uint64(r.o.MaxReservation))
+	most, _ := bits.Div64(hi, lo, 100)
+	return int64(most) //nolint:gosec // at most free
+}
+
+// rowLimit bounds what is taken of log rows in a minute. Its methods may be called from many goroutines.
+type rowLimit struct {
+	rows  int
+	bytes int64
+	now   func() time.Time
+
+	mu       sync.Mutex // guards the fields below
+	began    time.Time
+	total    taken
+	byCaller map[string]taken
+}
+
+// taken counts rows and their bytes.
+type taken struct {
+	rows  int
+	bytes int64
+}
+
+func (t taken) plus(u taken) taken { return taken{t.rows + u.rows, t.bytes + u.bytes} }
+
+// take counts rows of a caller, or refuses them.
+func (l *rowLimit) take(caller string, more taken) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	if since := now.Sub(l.began); since < 0 || since >= time.Minute {
+		l.began, l.total, l.byCaller = now, taken{}, map[string]taken{}
+	}
+	wait := l.began.Add(time.Minute).Sub(now)
+	total, mine := l.total.plus(more), l.byCaller[caller].plus(more)
+	switch {
+	case caller != "" && mine.rows > share(l.rows):
+		return tooMany(wait, "You have sent %d log rows in this minute, the most for one caller: a quarter of the setting %s (%d)",
+			mine.rows-more.rows, settingLogRows, l.rows)
+	case caller != "" && mine.bytes > share(l.bytes):
+		return tooMany(wait, "You have sent %d bytes of log rows in this minute; one caller may send a quarter of the setting %s (%d)",
+			mine.bytes-more.bytes, settingLogBytes, l.bytes)
+	case total.rows > l.rows:
+		return tooMany(wait, "%d log rows were taken in this minute, the most that are possible are %d (setting %s)",
+			l.total.rows, l.rows, settingLogRows)
+	case total.bytes > l.bytes:
+		return tooMany(wait, "%d bytes of log rows were taken in this minute, the most that are possible are %d (setting %s)",
+			l.total.bytes, l.bytes, settingLogBytes)
+	}
+	l.total = total
+	if caller != "" {
+		l.byCaller[caller] = mine
+	}
+	return nil
+}
+
+// TakeRows appends rows of a caller to the central logs, within the limits of a minute; "" is nobody in particular, who is
+// held to the totals alone.
+func (r *Registry) TakeRows(caller string, rows []api.LogRow) (api.LogTaken, error) {
+	more := taken{rows: len(rows)}
+	for i := range rows {
+		more.bytes += int64(len(rows[i].Content) + len(rows[i].Host) + len(rows[i].MachineName) + len(rows[i].Service))
+	}
+	if err := r.rows.take(caller, more); err != nil {
+		return api.LogTaken{}, err
+	}
+	return r.Logs().Append(rows)
+}
