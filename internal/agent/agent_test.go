@@ -203,7 +203,7 @@ func TestScriptOutputIsCapped(t *testing.T) {
 		w.control.order(startOrder(withScript(api.Script{Text: []byte("seq 100000"), Monitoring: true})))
 		w.until(api.PhaseScriptOK)
 		out := w.control.status(idA).Script.Stdout
-		if len(out) != maxOutput || !strings.HasSuffix(out, "\n100000\n") {
+		if len(out) != maxOutput || !strings.HasPrefix(out, farm.OutputCut) || !strings.HasSuffix(out, "\n100000\n") {
 			t.Errorf("%d bytes of output ending in %q", len(out), out[max(0, len(out)-8):])
 		}
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
@@ -189,7 +190,7 @@ func command(script *api.Script) hv.Command {
 func scriptStatus(o outcome, limit int) *api.ScriptStatus {
 	s := &api.ScriptStatus{
 		Code: o.result.Code, TimedOut: o.result.TimedOut, Errors: o.result.Errors,
-		Stdout: tail(o.result.Stdout, limit), Stderr: tail(o.result.Stderr, limit),
+		Stdout: lastOutput(o.result.Stdout, limit), Stderr: lastOutput(o.result.Stderr, limit),
 	}
 	if o.err != nil {
 		s.Code, s.Errors = hv.CodeTimedOut, append(s.Errors, clip(o.err.Error(), maxMessage))
@@ -202,6 +203,12 @@ func scriptStatus(o outcome, limit int) *api.ScriptStatus {
 
 // failed says whether a script did not do what it was to do.
 func failed(s *api.ScriptStatus) bool { return s.Code != 0 || s.TimedOut || len(s.Errors) > 0 }
+
+// lastOutput gives the last bytes of an output as text, and says at its head when it was cut: here,
+// or by the driver, which keeps hv.MaxOutput.
+func lastOutput(out []byte, limit int) string {
+	return strings.ToValidUTF8(string(farm.LastOutput(out, limit, len(out) >= hv.MaxOutput)), "\uFFFD")
+}
 
 // tail keeps the last bytes of an output as text.
 func tail(out []byte, limit int) string {

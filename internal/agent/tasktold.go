@@ -10,6 +10,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
@@ -104,7 +105,7 @@ func fit(text string) string {
 	if raw, err := json.Marshal(text); err == nil && len(raw) <= maxSaved {
 		return text
 	}
-	return strings.ToValidUTF8(text[len(text)-min(len(text), maxSaved/6-8):], "\uFFFD") // and quotes, and a letter that was cut
+	return strings.ToValidUTF8(string(farm.LastOutput([]byte(text), maxSaved/6-8, false)), "\uFFFD") // and quotes, and a letter that was cut
 }
 
 // The files of a script's output in the directory of its save.

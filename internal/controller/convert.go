@@ -53,7 +53,7 @@ func vmOf(in *api.LinkVM, old *farm.VMInfo) *farm.VMInfo {
 
 func scriptOf(in *api.ScriptStatus) *farm.ScriptResult {
 	r := &farm.ScriptResult{
-		Code: in.Code, TimedOut: in.TimedOut, Stdout: []byte(tail(in.Stdout, maxOutput)), Stderr: []byte(tail(in.Stderr, maxOutput)),
+		Code: in.Code, TimedOut: in.TimedOut, Stdout: farm.LastOutput([]byte(in.Stdout), maxOutput, false), Stderr: farm.LastOutput([]byte(in.Stderr), maxOutput, false),
 	}
 	for _, e := range in.Errors[:min(len(in.Errors), 10)] {
 		r.Errors = append(r.Errors, tail(e, maxField))

@@ -49,7 +49,7 @@ func requestOf(piece string) (request, what string) {
 // refers to it, and may be done again.
 func (c *Controller) keepOutput(ctx context.Context, request string, script *api.ScriptStatus) error {
 	for _, stream := range []struct{ name, text string }{{pieceStdout, script.Stdout}, {pieceStderr, script.Stderr}} {
-		data := []byte(tail(stream.text, maxSaveOutput))
+		data := farm.LastOutput([]byte(stream.text), maxSaveOutput, false)
 		for n := 0; len(data) > 0; n++ {
 			part := data[:min(len(data), pieceBytes)]
 			data = data[len(part):]
@@ -75,7 +75,7 @@ func (c *Controller) withOutput(s *farm.SaveRequest, limit int) *farm.SaveReques
 	if !outFits || !errFits {
 		script.Errors = append(slices.Clip(script.Errors), "the output was removed to make room for that of newer requests")
 	}
-	script.Stdout, script.Stderr = lastBytes(script.Stdout, limit), lastBytes(script.Stderr, limit)
+	script.Stdout, script.Stderr = farm.LastOutput(script.Stdout, limit, false), farm.LastOutput(script.Stderr, limit, false)
 	return &n
 }
 
@@ -90,5 +90,3 @@ func (c *Controller) output(request, stream string, size int) (data []byte, ok b
 	}
 	return data, true
 }
-
-func lastBytes(b []byte, n int) []byte { return b[max(0, len(b)-n):] }

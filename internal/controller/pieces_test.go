@@ -30,16 +30,19 @@ func TestOutputOfASave(t *testing.T) {
 			a.say(o, api.PhaseRunning, ended)
 		}
 		r := c.wantSave(s.Task, farm.SavePending, "")
-		want := &farm.ScriptResult{Code: 3, Stdout: out[len(out)-maxSaveOutput:], Stderr: []byte("\x00few"), Errors: []string{"e"}}
+		want := &farm.ScriptResult{Code: 3, Stdout: farm.LastOutput(out, maxSaveOutput, false), Stderr: []byte("\x00few"), Errors: []string{"e"}}
 		got := *r.Script
 		if !bytes.Equal(got.Stdout, want.Stdout) {
 			t.Errorf("%d bytes of output, want the last %d", len(got.Stdout), len(want.Stdout))
+		}
+		if !bytes.HasPrefix(got.Stdout, []byte(farm.OutputCut)) {
+			t.Error("the output does not say that it was cut")
 		}
 		got.Stdout, want.Stdout = nil, nil // a comparison of a MiB takes seconds
 		if d := cmp.Diff(want, &got); d != "" {
 			t.Errorf("result (-want +got):\n%s", d)
 		}
-		if list := c.Saves("", 10, nil); len(list) != 1 || !bytes.Equal(list[0].Script.Stdout, out[len(out)-listedOutput:]) {
+		if list := c.Saves("", 10, nil); len(list) != 1 || !bytes.Equal(list[0].Script.Stdout, farm.LastOutput(out, listedOutput, false)) {
 			t.Error("the list does not have the end of the output")
 		}
 		a.say(o, api.PhaseRunning, at(s, api.TaskFailed, func(ts *api.TaskStatus) { ts.Code = 3 }))
