@@ -196,6 +196,7 @@ const (
 	AlarmPackages     = "agent_packages"
 	AlarmLicense      = "license"
 	AlarmEvents       = "event_backlog"
+	AlarmNoAuth       = "no_authentication" // and other machines can connect
 )
 
 // Alarm is a condition that an operator has to look at. Name and Subject identify it; Name never changes.

@@ -33,7 +33,7 @@ func Example() {
 	private, _ := keys.Create(ctx, auth.NewKey{ID: "ci", TTL: 3600, Groups: []string{"builders"}})
 
 	// The client shakes hands, and shows its session from then on.
-	text, _ := tap.Hand("ci", "192.0.2.1")
+	text, _ := tap.Hand("ci")
 	answer, _ := tap.Shake(ctx, api.ShakeRequest{ID: "ci", Secret: decrypt(private.Reveal(), text)}, "192.0.2.1")
 	session, _ := json.Marshal(answer.Data)
 	request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/api/v1/vm", nil)

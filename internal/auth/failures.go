@@ -30,7 +30,7 @@ func (f *Failures) Count(id, addr string) (tooMany bool) {
 	if len(id) > MaxKeyID {
 		id = ""
 	}
-	a, b := f.byID.take(id, now), f.byWho.take(neighbourhood(addr), now)
+	a, b := f.byID.take(id, now), f.byWho.take(Neighborhood(addr), now)
 	return !a || !b
 }
 
@@ -38,11 +38,11 @@ func (f *Failures) Count(id, addr string) (tooMany bool) {
 func (f *Failures) CountFrom(addr string) (tooMany bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return !f.byWho.take(neighbourhood(addr), time.Now())
+	return !f.byWho.take(Neighborhood(addr), time.Now())
 }
 
-// neighbourhood is what an address is known by: an IPv6 host has its whole /64.
-func neighbourhood(addr string) string {
+// Neighborhood is what an address is known by: an IPv6 host has its whole /64.
+func Neighborhood(addr string) string {
 	ip, err := netip.ParseAddr(addr)
 	if err != nil {
 		port, err := netip.ParseAddrPort(addr)
@@ -66,15 +66,42 @@ type allowances struct {
 	swept time.Time
 }
 
-// take takes one from a name's allowance, if there is one.
-func (a *allowances) take(name string, now time.Time) bool {
-	full, known := a.full[name]
+// find gives from when on the allowance of a name is whole again, and whether the name has one of
+// its own.
+func (a *allowances) find(name string, now time.Time) (full time.Time, known bool) {
+	full, known = a.full[name]
 	if !known && len(a.full) >= failTable && !a.sweep(now) {
 		full = a.rest
 	}
-	if full.Before(now) {
-		full = now
+	return full, known
+}
+
+// wait gives how long it is until the next attempt of a name; 0 when there is one left.
+func (a *allowances) wait(name string, now time.Time) time.Duration {
+	full, _ := a.find(name, now)
+	return untilNext(full, now, failBurst, failEvery)
+}
+
+// untilNext gives how long it is until an allowance of burst attempts, which is whole again at
+// full and regains one every so often, has one left.
+func untilNext(full, now time.Time, burst int, every time.Duration) time.Duration {
+	if !full.After(now) {
+		return 0
 	}
+	return max(0, full.Sub(now)-time.Duration(burst-1)*every)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// take takes one from a name's allowance, if there is one.
+func (a *allowances) take(name string, now time.Time) bool {
+	full, known := a.find(name, now)
+	full = later(full, now)
 	ok := full.Sub(now) < failBurst*failEvery
 	if ok {
 		full = full.Add(failEvery)

@@ -41,7 +41,7 @@ func TestServerMadePair(t *testing.T) {
 	if !slices.Equal(key.Groups, []string{"a", "b"}) || key.Expires.Sub(key.Created) != time.Minute || len(key.Generation) != 16 {
 		t.Errorf("%+v", key)
 	}
-	text, err := w.tap.Hand("ci", "")
+	text, err := w.tap.Hand("ci")
 	must(t, err)
 	if _, err := w.shake(t, "ci", open(t, pair, text)); err != nil {
 		t.Error(err)
@@ -55,7 +55,7 @@ func TestClientMadePairs(t *testing.T) {
 		for _, coding := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding} {
 			w := newWorld(t)
 			must(t, w.create(t, NewKey{ID: "ci", TTL: 60, PublicKey: " " + coding.EncodeToString(der) + "\n"}))
-			text, err := w.tap.Hand("ci", "")
+			text, err := w.tap.Hand("ci")
 			must(t, err)
 			if _, err := w.shake(t, "ci", open(t, pair, text)); err != nil {
 				t.Error(err)
@@ -162,7 +162,7 @@ func TestChangesOfKeys(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		_, err := w.sessions.Verify(session)
 		refusedAs(t, err, errSessionKey)
-		_, err = w.tap.Hand("ci", "")
+		_, err = w.shake(t, "ci", "AAAAAAAAAAAAAAAAAAAAAAAAAAA")
 		refusedAs(t, err, errHandKey)
 		if len(w.keys.List()) != 1 {
 			t.Error("a key that has expired cannot be seen")
@@ -206,7 +206,7 @@ func TestANewPairCounts(t *testing.T) {
 	w.hand(t, "ci")
 	must(t, w.keys.Delete(t.Context(), "ci"))
 	must(t, w.create(t, NewKey{ID: "ci", TTL: 60, PublicKey: publicText(t, &pair4096().PublicKey)}))
-	text, err := w.tap.Hand("ci", "")
+	text, err := w.tap.Hand("ci")
 	must(t, err)
 	open(t, pair4096(), text)
 }

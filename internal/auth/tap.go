@@ -56,11 +56,14 @@ var (
 	errShakeUsed   = denied("the secret was used before")
 )
 
-// Hand gives the encrypted secret for a key, in standard base64. addr is the caller's.
-func (t *Tap) Hand(id, addr string) (string, error) {
+// Hand gives the encrypted secret for a key, in standard base64. For an id that no key has, or
+// one that has expired, it gives a text that nobody can decrypt: who does not hold the key cannot
+// tell whether there is one.
+func (t *Tap) Hand(id string) (string, error) {
 	key, ok := t.keys.Live(id)
 	if !ok {
-		return "", t.refuse(id, addr, errHandKey)
+		key = farm.APIKey{ID: id}
+		return encrypt(t.decoy(id), t.secret(key, time.Now()))
 	}
 	public, err := t.keys.public(key)
 	if err != nil {
@@ -90,8 +93,10 @@ func (t *Tap) Shake(ctx context.Context, r api.ShakeRequest, addr string) (api.S
 }
 
 // TooManyFailures is the refusal of an attempt that failed, of whoever fails too often.
-func TooManyFailures() error {
-	return farm.Errorf(farm.CodeTooMany, "Too many failed attempts; try again later")
+func TooManyFailures() error { return tooManyFailures(failEvery) }
+
+func tooManyFailures(wait time.Duration) error {
+	return &farm.Error{Code: farm.CodeTooMany, Message: "Too many failed attempts; try again later", RetryAfter: wait}
 }
 
 // refuse counts a failed attempt.

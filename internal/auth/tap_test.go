@@ -18,7 +18,7 @@ import (
 func TestHandshake(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci", "a")
-	text, err := w.tap.Hand("ci", "192.0.2.1")
+	text, err := w.tap.Hand("ci")
 	must(t, err)
 	if _, err := base64.StdEncoding.Strict().DecodeString(text); err != nil || len(text) != 344 {
 		t.Errorf("%q", text)
@@ -38,6 +38,37 @@ func TestHandshake(t *testing.T) {
 	refusedAs(t, err, errShakeUsed)
 	if other := w.session(t, "ci"); other.SessionID == session.SessionID {
 		t.Error("two sessions have one id")
+	}
+}
+
+// TestHandsForUnknownKeys: a hand does not tell whether there is a key. Each id has a number of its
+// own that stands for its key, the same on every replica, and no two hands are alike.
+func TestHandsForUnknownKeys(t *testing.T) {
+	w := newWorld(t)
+	w.add(t, "ci")
+	w.add(t, "over")
+	key, err := w.keys.Get("over")
+	must(t, err)
+	gone := key
+	gone.Expires = time.Now().Add(-time.Minute)
+	must(t, w.keys.store.Replace(t.Context(), key, gone))
+	seen := map[string]bool{}
+	for _, id := range []string{"ci", "nobody", "nobody", "over", "root", strings.Repeat("x", 2*MaxKeyID), "\x00"} {
+		text, err := w.tap.Hand(id)
+		raw, bad := base64.StdEncoding.Strict().DecodeString(text)
+		if err != nil || bad != nil || len(raw) != 256 || seen[text] {
+			t.Errorf("%.20q: %q, %v, %v", id, text, err, bad)
+		}
+		seen[text] = true
+		for _, secret := range []string{"AAAAAAAAAAAAAAAAAAAAAAAAAAA", ""} {
+			if _, err := w.shake(t, id, secret); farm.CodeOf(err) != farm.CodeUnauthenticated {
+				t.Errorf("a shake of %.20q: %v", id, err)
+			}
+		}
+	}
+	a, b := w.tap.decoy("nobody"), w.tap.decoy("nobody2")
+	if a.N.BitLen() != madeKeyBits || a.N.Cmp(b.N) == 0 || a.N.Cmp(w.replica(&MarkTable{}).tap.decoy("nobody").N) != 0 {
+		t.Error("the numbers that stand for keys tell which ids are unknown")
 	}
 }
 
@@ -218,7 +249,7 @@ func TestOnlyFailuresAreLimited(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := w.tap.Hand("somebody", "203.0.113.1:999"); farm.CodeOf(err) != farm.CodeTooMany {
+		if err := fail("somebody", "203.0.113.1:999"); farm.CodeOf(err) != farm.CodeTooMany {
 			t.Errorf("the address's are used up: %v", err)
 		}
 		for range 100 {
@@ -261,13 +292,13 @@ func TestFailuresAreBounded(t *testing.T) {
 	})
 }
 
-func TestNeighbourhoods(t *testing.T) {
+func TestNeighborhoods(t *testing.T) {
 	for addr, want := range map[string]string{
 		"192.0.2.1": "192.0.2.1", "192.0.2.1:80": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1",
 		"2001:db8:1:2:3::4": "2001:db8:1:2::/64", "[2001:db8:1:2:5::6]:80": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64",
 		"": "", "@": "",
 	} {
-		if got := neighbourhood(addr); got != want {
+		if got := Neighborhood(addr); got != want {
 			t.Errorf("%s: %s", addr, got)
 		}
 	}
@@ -296,7 +327,7 @@ func TestDamagedRecordsAreErrors(t *testing.T) {
 	store := NewKeyTable([]farm.APIKey{{ID: "ci", PublicKey: []byte("x"), Expires: time.Now().Add(time.Hour)}}, nil)
 	keys := NewKeys(store)
 	tap := NewTap(NewSessions(keys, NewSigner(NewRing(time.Now())), 0), &MarkTable{})
-	if _, err := tap.Hand("ci", ""); err == nil || farm.CodeOf(err) != farm.CodeInternal {
+	if _, err := tap.Hand("ci"); err == nil || farm.CodeOf(err) != farm.CodeInternal {
 		t.Error(err)
 	}
 }
@@ -362,8 +393,8 @@ func FuzzTap(f *testing.F) {
 	f.Add([]byte(`{"id":"who","secret":null,"x":{}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if r, err := ParseHand(body); err == nil {
-			if _, err := w.tap.Hand(r.ID, "192.0.2.1"); (err == nil) != (r.ID == "ci") {
-				t.Fatalf("%q: %v", r.ID, err)
+			if text, err := w.tap.Hand(r.ID); err != nil || len(text) != 344 {
+				t.Fatalf("%q: %q, %v", r.ID, text, err)
 			}
 		}
 		r, err := ParseShake(body)

@@ -76,7 +76,7 @@ func (w *world) create(t testing.TB, n NewKey) error {
 
 func (w *world) hand(t testing.TB, id string) string {
 	t.Helper()
-	text, err := w.tap.Hand(id, "192.0.2.1")
+	text, err := w.tap.Hand(id)
 	must(t, err)
 	return open(t, pair2048(), text)
 }

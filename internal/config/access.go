@@ -44,6 +44,9 @@ const (
 	QueueCACert             = "SVC_QUEUE_CA_CERT"
 	QueueCRL                = "SVC_QUEUE_CRL"
 	AllowCORS               = "SVC_ALLOW_CORS"
+	AllowedHosts            = "SVC_ALLOWED_HOSTS"
+	MaxSlowClients          = "SVC_MAX_SLOW_CLIENTS"
+	MaxLogStreams           = "SVC_MAX_LOG_STREAMS"
 )
 
 // access is the settings of who may call a service, which both services have.
@@ -63,6 +66,9 @@ var access = Table{
 	{Key: OIDCUsernameClaim, Flag: "oidc-username-claim", Kind: String, Help: "claim that has the name of a user (default: preferred_username)"},
 	{Key: OIDCGroupsClaim, Flag: "oidc-groups-claim", Default: "groups", Kind: String, Help: "claim that has the groups of a user"},
 	{Key: OIDCScopes, Flag: "oidc-scopes", Kind: List, Help: "what the identity provider is asked for (default: openid, profile, email)"},
+	{Key: AllowedHosts, Flag: "allowed-hosts", Kind: List, Help: "host names by which requests may ask a port on loopback, besides this machine's; pages of these hosts may use the API"},
+	{Key: MaxSlowClients, Flag: "max-slow-clients", Default: "256", Kind: Int, Check: atLeast(1), Help: "how many clients of a port may send or read slowly at a time; a quarter of them may have one address"},
+	{Key: MaxLogStreams, Flag: "max-log-streams", Default: "256", Kind: Int, Check: atLeast(1), Help: "how many streams of central logs the registry serves at a time; a quarter of them may be one caller's"},
 	{Key: UseHTTPS, Flag: "use-https", Default: "false", Kind: Bool, Help: "speak TLS"},
 	{Key: ServerCert, Flag: "server-cert", Kind: Path, Help: "PEM file of the certificate for that, with its chain; it is followed while it changes"},
 	{Key: ServerKey, Flag: "server-key", Kind: Path, Help: "PEM file of its private key"},

@@ -17,7 +17,9 @@ type MetricsOptions struct {
 	Addr     string // host:port; port 0 lets the system choose
 	Path     string // "": /metrics
 	Families []meter.Family
-	Logger   *slog.Logger
+	// Front looks at requests of a listener before they are answered; nil: nothing does.
+	Front  func(l net.Listener, next http.Handler) http.Handler
+	Logger *slog.Logger
 }
 
 // MetricsServer serves the metrics of one process on an address of their own: whoever
@@ -45,8 +47,12 @@ func ListenMetrics(ctx context.Context, o MetricsOptions) (*MetricsServer, error
 	if err != nil {
 		return nil, fmt.Errorf("the metrics cannot listen on %s: %w", o.Addr, err)
 	}
+	var front http.Handler = mux
+	if o.Front != nil {
+		front = o.Front(socket, mux)
+	}
 	return &MetricsServer{path: o.Path, socket: socket, server: &http.Server{
-		Handler: mux, ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), MaxHeaderBytes: 64 << 10,
+		Handler: front, ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), MaxHeaderBytes: 64 << 10,
 		ReadTimeout: 10 * time.Second, WriteTimeout: 2 * scrapeTimeout, IdleTimeout: 2 * time.Minute,
 	}}, nil
 }

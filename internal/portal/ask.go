@@ -13,7 +13,7 @@ import (
 // relayed are the headers of a browser's request that its questions to the API have too: who
 // asks, from where, and from the page of which site.
 var relayed = []string{
-	"Authorization", "Cookie", "Origin", "Referer", "Sec-Fetch-Site", "User-Agent",
+	"Authorization", "Cookie", "Origin", "Referer", "Sec-Fetch-Mode", "Sec-Fetch-Site", "User-Agent",
 	"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip",
 	"Ssl-Client-Cert", "Ssl-Client-Verify",
 }

@@ -14,8 +14,11 @@ type Options struct {
 	API http.Handler // the controller's API, which judges whoever asks; also gets what is no page
 	// Registry is the registry's API, where that is in this process; nil: elsewhere.
 	Registry http.Handler
-	Guarded  bool   // callers have to log in
-	Version  string // of the program
+	Guarded  bool // callers have to log in
+	// Origins are addresses, as https://host, whose pages may change things besides the portal's own:
+	// those under which a reverse proxy shows it.
+	Origins []string
+	Version string // of the program
 	// Changes tells of what has changed in the cloud since the channel was last read, until stop
 	// is called; nil: pages do not refresh by themselves.
 	Changes func() (changed <-chan struct{}, take func() Topics, stop func())
@@ -42,7 +45,7 @@ func Handler(o Options) http.Handler {
 		pages.Handle("GET "+deed.path, p.ask(deed))
 		pages.Handle("POST "+deed.path, p.act(deed))
 	}
-	pages.Handle("GET /assets/", p.assets)
+	pages.Handle("GET /assets/{path...}", p.assets)
 	pages.HandleFunc("GET /live", p.follow)
 	pages.HandleFunc("GET /favicon.ico", p.favicon)
 	shown := p.guarded(pages)

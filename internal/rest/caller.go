@@ -32,6 +32,7 @@ type passage struct {
 	reason     string    // why a credential was refused
 	about      string    // what was changed
 	tried      error     // why a credential did not count that the handler may take for a node's
+	guessed    bool      // the handler has compared a secret, and that was counted
 	introduced bool      // an open route has let somebody in
 	ended      bool      // the handler has returned
 }

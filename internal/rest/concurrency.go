@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -95,12 +96,14 @@ func (l *ConcurrencyLimit) full(sentence string) error {
 func CallerName(r *http.Request) string {
 	c := CallerOf(r.Context())
 	switch {
+	case c.For != nil:
+		return "user " + c.For.Name
 	case c.KeyID != "":
 		return "key " + c.KeyID
 	case c.Name != "":
 		return "user " + c.Name
 	case c.Address != "":
-		return "address " + c.Address
+		return "address " + auth.Neighborhood(c.Address)
 	}
-	return "address " + addressOf(r, false)
+	return "address " + auth.Neighborhood(addressOf(r, false))
 }

@@ -20,8 +20,8 @@ const maxTagged = 4 << 20
 // reads says whether a request changes nothing.
 func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
-// contentTag gives the tag of a body by its content; "" for one that gets none.
-func contentTag(pieces ...[]byte) string {
+// ContentTag gives the tag of a body by its content; "" for one that gets none.
+func ContentTag(pieces ...[]byte) string {
 	if Pieces(pieces).size() > maxTagged {
 		return ""
 	}

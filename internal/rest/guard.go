@@ -38,10 +38,10 @@ var _ Identifier = (*auth.Authenticator)(nil)
 type GuardOptions struct {
 	Who     Identifier
 	Judge   *auth.Judge
-	Failed  *auth.Failures // of the root token, wherever it is given; nil: of this guard alone
-	Proxied bool           // a reverse proxy is in front, which says whom a request is from
-	Origins []string       // pages of other addresses that may change things, as https://host
-	Auditor Auditor        // gets what is audited, besides the log; nil: nobody
+	Guesses *auth.GuessLimiter // of the root token, wherever it is given; nil: of this guard alone
+	Proxied bool               // a reverse proxy is in front, which says whom a request is from
+	Sites   Sites              // pages that may change things besides those of the address that is asked
+	Auditor Auditor            // gets what is audited, besides the log; nil: nobody
 	Logger  *slog.Logger
 }
 
@@ -51,25 +51,26 @@ type GuardOptions struct {
 type Guard struct {
 	o          GuardOptions
 	challenges map[bool][]string // for a browser's script or not -> values of WWW-Authenticate
-	sites      *http.CrossOriginProtection
-	noise      auth.Failures // refusals that are audited one by one
-	leftOut    atomic.Int64  // those that were not, since the last one that was
+	basic      bool              // Basic credentials are accepted
+	noise      auth.Failures     // refusals that are audited one by one
+	leftOut    atomic.Int64      // those that were not, since the last one that was
 }
 
-// NewGuard makes a guard. An origin that is none is an error.
+// NewGuard makes a guard. A host that is none is an error.
 func NewGuard(o GuardOptions) (*Guard, error) {
-	if o.Failed == nil {
-		o.Failed = &auth.Failures{}
-	}
-	g := &Guard{o: o, challenges: map[bool][]string{}, sites: http.NewCrossOriginProtection()}
-	for _, origin := range o.Origins {
-		if err := g.sites.AddTrustedOrigin(origin); err != nil {
-			return nil, fmt.Errorf("%q is not of the form https://host: %w", origin, err)
+	for _, host := range o.Sites.Hosts {
+		if strings.ContainsAny(host, "/@?# ") {
+			return nil, fmt.Errorf("%q is not the name of a host, such as builds.example.com", host)
 		}
 	}
+	if o.Guesses == nil {
+		o.Guesses = &auth.GuessLimiter{}
+	}
+	g := &Guard{o: o, challenges: map[bool][]string{}}
 	for _, scheme := range o.Who.Schemes() {
 		text := scheme + realm
 		if scheme == basic {
+			g.basic = true
 			text += `, charset="UTF-8"`
 		} else {
 			g.challenges[true] = append(g.challenges[true], text)
@@ -131,21 +132,23 @@ func (g *Guard) judge(p *passage, r *http.Request) error {
 		return nil
 	}
 	if needs != Open {
-		who, err := g.o.Who.Identify(r)
+		who, err := g.identify(p, r)
 		var behind *auth.Identity
 		if err == nil {
 			behind, err = actedFor(r)
 		}
 		if err == nil {
 			p.Identity, p.For = who, behind
-		} else if needs != NodeOrKnown {
-			return g.limited(r, p.Address, err)
+		} else if needs != NodeOrKnown || farm.CodeOf(err) == farm.CodeTooMany {
+			return err
 		} else {
 			p.tried = err
 		}
 	}
-	if err := g.sameSite(r); err != nil {
-		return err
+	if scheme(r) != bearer { // which a browser never sends along by itself
+		if err := g.o.Sites.check(r); err != nil {
+			return err
+		}
 	}
 	switch needs {
 	case Open, Known, NodeOrKnown:
@@ -154,23 +157,46 @@ func (g *Guard) judge(p *passage, r *http.Request) error {
 	return p.Need(farm.Permission(needs))
 }
 
-// limited counts wrong root tokens, which could be guessed. What else is refused is signed, and
-// says to an honest client that it has to make a new session.
-func (g *Guard) limited(r *http.Request, addr string, refusal error) error {
-	if farm.CodeOf(refusal) == farm.CodeUnauthenticated && scheme(r) == basic && g.o.Failed.Count(auth.RootName, addr) {
-		return auth.TooManyFailures()
+// identify says who makes a request. Only how often the root token is compared is limited: what
+// else is refused is signed, and says to an honest client that it has to make a new session.
+func (g *Guard) identify(p *passage, r *http.Request) (auth.Identity, error) {
+	if !g.basic || scheme(r) != basic {
+		return g.o.Who.Identify(r)
 	}
-	return refusal
+	if err := g.o.Guesses.Allow(p.Address); err != nil {
+		return auth.Identity{}, err
+	}
+	who, err := g.o.Who.Identify(r)
+	if err == nil || p.route.Permission != NodeOrKnown { // there the handler may know the caller
+		g.o.Guesses.Note(p.Address, err)
+	}
+	return who, err
 }
 
-// retold makes the refusal of a handler that took a caller who was not known for a node the one
-// of a wrong root token, where that was shown.
-func (g *Guard) retold(r *http.Request, err error) error {
+// noteTried counts Basic credentials that neither the guard nor the handler of a route has taken.
+func (g *Guard) noteTried(r *http.Request, err error) {
 	p := passageOf(r.Context())
-	if p == nil || p.tried == nil || farm.CodeOf(err) != farm.CodeUnauthenticated {
+	if p != nil && p.tried != nil && !p.guessed && g.basic && scheme(r) == basic {
+		g.o.Guesses.Note(p.Address, err)
+	}
+}
+
+// Guess runs a comparison of a secret that could be guessed, other than the root token, unless too
+// many from the caller's address have failed. It shares the guard's limit; own is that of a
+// service without one.
+func Guess(r *http.Request, own *auth.GuessLimiter, compare func() error) error {
+	limit, addr := own, ""
+	if p := passageOf(r.Context()); p != nil {
+		limit, addr, p.guessed = p.guard.o.Guesses, p.Address, true
+	} else {
+		addr = addressOf(r, false)
+	}
+	if err := limit.Allow(addr); err != nil {
 		return err
 	}
-	return g.limited(r, p.Address, err)
+	err := compare()
+	limit.Note(addr, err)
+	return err
 }
 
 // scheme gives the kind of credentials of a request.
@@ -182,23 +208,6 @@ func scheme(r *http.Request) string {
 		}
 	}
 	return ""
-}
-
-// sameSite refuses what a page of another site lets its visitor's browser do. A browser sends
-// cookies, certificates and Basic credentials along by itself, but never a Bearer value.
-func (g *Guard) sameSite(r *http.Request) error {
-	asked := r
-	if r.Header["Upgrade"] != nil && r.Method == http.MethodGet { // the begin of a WebSocket
-		asked = &http.Request{Method: http.MethodPost, URL: r.URL, Host: r.Host, Header: r.Header}
-	}
-	switch asked.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions:
-		return nil
-	}
-	if scheme(r) != bearer && g.sites.Check(asked) != nil {
-		return otherSite()
-	}
-	return nil
 }
 
 // refuse answers a request that does not reach its handler.

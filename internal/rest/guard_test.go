@@ -267,17 +267,21 @@ func TestChallenges(t *testing.T) {
 	}
 }
 
-// TestGuessesAreLimited: wrong root tokens are, right ones and expired sessions never.
+// TestGuessesAreLimited: root tokens are, wrong and right ones, for seconds; expired sessions never.
 func TestGuessesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
 		session := g.key(t)
 		time.Sleep(6 * time.Minute)
 		count := map[int]int{}
-		for range 100 {
+		for i := range 100 {
 			count[g.ask("GET", "/vm", "Authorization", rootBasic("wrong")).Code]++
-			if a := g.ask("GET", "/vm", "Authorization", rootBasic(rootToken)); a.Code != 200 {
-				t.Fatal("the root user is locked out")
+			want := 200
+			if i >= 29 {
+				want = 429 // or the answer would tell which token is right
+			}
+			if a := g.ask("GET", "/vm", "Authorization", rootBasic(rootToken)); a.Code != want {
+				t.Fatalf("the right token, after %d wrong ones: %d", i+1, a.Code)
 			}
 			if a := g.ask("GET", "/vm", "Authorization", session); a.Code != 401 {
 				t.Fatal("an expired session is told to wait instead of shaking hands:", a.Code)
@@ -289,8 +293,8 @@ func TestGuessesAreLimited(t *testing.T) {
 		if count[401] != 30 || count[429] != 70 {
 			t.Error(count)
 		}
-		for path, want := range map[string]int{"/pkg/none": 429, "/pkg/token": 200} { // where nodes say who they are by themselves
-			if a := g.ask("GET", path, "Authorization", rootBasic("wrong")); a.Code != want {
+		for _, path := range []string{"/pkg/none", "/pkg/token"} { // where nodes say who they are by themselves
+			if a := g.ask("GET", path, "Authorization", rootBasic("wrong")); a.Code != 429 {
 				t.Errorf("%s: %d", path, a.Code)
 			}
 		}
@@ -298,14 +302,62 @@ func TestGuessesAreLimited(t *testing.T) {
 			t.Error(a.Code)
 		}
 		a := g.ask("GET", "/vm", "Authorization", rootBasic("wrong"))
-		if _, message, _ := a.envelope(t); message != "Too many failed attempts; try again later" {
-			t.Error(message)
+		if _, message, _ := a.envelope(t); message != "Too many failed attempts; try again later" || a.Header().Get("Retry-After") != "2" {
+			t.Error(message, a.Header())
+		}
+		time.Sleep(2 * time.Second)
+		if a := g.ask("GET", "/vm", "Authorization", rootBasic(rootToken)); a.Code != 200 {
+			t.Error("the root user is locked out for longer than Retry-After says:", a.Code)
+		}
+		time.Sleep(time.Hour)
+		count = map[int]int{}
+		for range 100 {
+			count[g.ask("GET", "/pkg/none", "Authorization", rootBasic("wrong")).Code]++
+			if a := g.ask("GET", "/pkg/token", "Authorization", rootBasic("a node's")); a.Code == 401 {
+				t.Fatal(a.Code)
+			}
+		}
+		if count[401] != 30 || count[429] != 70 {
+			t.Error("at a route of nodes:", count)
+		}
+	})
+}
+
+// TestGuessesOfHandlers: what a handler compares is limited together with the root token, and once.
+func TestGuessesOfHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var compared int
+		handler := func(own *auth.GuessLimiter) Func {
+			return func(r *Request) (any, error) {
+				return nil, Guess(r.Request, own, func() error {
+					compared++
+					return farm.Errorf(farm.CodeUnauthenticated, "No")
+				})
+			}
+		}
+		g := newGate(t)
+		open := (*Guard)(nil).Handler([]Route{{Pattern: "POST /join", Permission: NodeOrKnown, Do: handler(&auth.GuessLimiter{})}}, slog.New(slog.DiscardHandler))
+		shut := g.guard.Handler([]Route{{Pattern: "POST /join", Permission: NodeOrKnown, Do: handler(nil)}}, slog.New(slog.DiscardHandler))
+		for name, h := range map[string]http.Handler{"without a guard": open, "with one": shut} {
+			compared = 0
+			for range 100 {
+				r := httptest.NewRequestWithContext(t.Context(), "POST", "/join", strings.NewReader("{}"))
+				r.Header.Set("Authorization", rootBasic("wrong"))
+				r.RemoteAddr = "192.0.2.7:4711"
+				h.ServeHTTP(httptest.NewRecorder(), r)
+			}
+			if compared != 30 {
+				t.Errorf("%s: %d were compared", name, compared)
+			}
+		}
+		if a := g.ask("GET", "/vm", "Authorization", rootBasic(rootToken)); a.Code != 429 {
+			t.Error("the root token has a limit of its own:", a.Code)
 		}
 	})
 }
 
 func TestOtherSites(t *testing.T) {
-	g := newGate(t, func(o *GuardOptions) { o.Origins = []string{"https://portal.test"} })
+	g := newGate(t, func(o *GuardOptions) { o.Sites.Hosts = []string{"portal.test"} })
 	cookie, err := g.logins.Open(auth.Identity{Name: "root", Method: auth.ByRoot, Root: true})
 	must(t, err)
 	kept := auth.LoginCookie + "=" + cookie
@@ -325,7 +377,10 @@ func TestOtherSites(t *testing.T) {
 		"a program's session":      {"POST /vm", []string{"Authorization", g.key(t), "Origin", "https://evil.test"}, 200},
 		"a log-in":                 {"POST /open", []string{"Origin", "https://evil.test"}, 403},
 		"nobody":                   {"POST /vm", []string{"Origin", "https://evil.test"}, 401},
-		"a visit":                  {"GET /vm", []string{"Cookie", kept, "Sec-Fetch-Site", "cross-site"}, 200},
+		"a visit":                  {"GET /vm", []string{"Cookie", kept, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 200},
+		"a script of another site": {"GET /vm", []string{"Authorization", rootBasic(rootToken), "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
+		"a stream for it":          {"GET /vm", []string{"Cookie", kept, "Origin", "https://evil.test"}, 403},
+		"a script of a sister":     {"GET /vm", []string{"Cookie", kept, "Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "cors"}, 200},
 		"a WebSocket":              {"GET /vm", []string{"Cookie", kept, "Upgrade", "websocket", "Origin", "https://evil.test"}, 403},
 		"a WebSocket of the page":  {"GET /vm", []string{"Cookie", kept, "Upgrade", "websocket", "Origin", "http://example.com"}, 200},
 		"a WebSocket of a program": {"GET /vm", []string{"Authorization", g.key(t), "Upgrade", "websocket"}, 200},
@@ -335,8 +390,8 @@ func TestOtherSites(t *testing.T) {
 			t.Errorf("%s: %d %s", name, a.Code, a.Body)
 		}
 	}
-	if _, err := NewGuard(GuardOptions{Who: Loopback{}, Origins: []string{"portal"}}); err == nil {
-		t.Error("an origin that is none is taken")
+	if _, err := NewGuard(GuardOptions{Who: Loopback{}, Sites: Sites{Hosts: []string{"https://portal"}}}); err == nil {
+		t.Error("a host that is none is taken")
 	}
 }
 

@@ -46,8 +46,8 @@ func TestBodiesThatNeverCome(t *testing.T) {
 	}{
 		"refused":            {"/vm", "", restTime + time.Second, false},
 		"refused, with body": {"/vm", strings.Repeat(" ", 100), restTime + time.Second, true},
-		"read":               {"/open", "{", bodyTimeout + restTime + time.Second, false},
-		"read, with body":    {"/open", "{" + strings.Repeat(" ", 98) + "}", bodyTimeout + restTime + time.Second, true},
+		"read":               {"/open", "{", bodyGrace + time.Second, false},
+		"read, with body":    {"/open", "{" + strings.Repeat(" ", 98) + "}", bodyGrace + restTime + time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -23,8 +23,8 @@ const MaxBody = 8 << 20
 // firstRead is how much of an announced body room is made for before it comes, in bytes.
 const firstRead = 64 << 10
 
-// bodyTimeout is how long a client may take to send a body.
-const bodyTimeout = 30 * time.Second
+// byteOrderMark is what some programs put before a text in UTF-8.
+var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // Params are the parameters of one request: the fields of the JSON body and those
 // of the query, whichever way the client chose to send them. The getters remember
@@ -75,37 +75,38 @@ func (p *Params) inQuery(name string) []string {
 // Raw gives the whole body as it came.
 func (p *Params) Raw() json.RawMessage { return p.whole }
 
-// ReadBody reads a body of at most limit bytes.
+// ReadBody reads a text of at most limit bytes, without the byte order mark that may be before it.
 func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
-	// The deadline must be gone again before the handler runs: the server's watch for
-	// a client that hangs up would trip over it.
-	conn := http.NewResponseController(w)
-	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout))
-	raw, err := readAll(w, r, limit)
-	_ = conn.SetReadDeadline(time.Time{})
+	body := NewBody(w, r, bodyGrace, bodyRate)
+	raw, err := readAll(w, r, body, limit)
+	_ = body.Close()
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
 		return nil, farm.Errorf(farm.CodeTooLarge, "The request body is larger than %d bytes", limit)
-	case err != nil:
-		return nil, farm.Errorf(farm.CodeInvalid, "The request body could not be read")
+	case err == nil:
+		return bytes.TrimPrefix(raw, byteOrderMark), nil
 	}
-	return raw, nil
+	w.Header().Set("Connection", "close") // what is left of the body is not waited for
+	if _, ok := errors.AsType[*farm.Error](err); ok {
+		return nil, err
+	}
+	return nil, farm.Errorf(farm.CodeInvalid, "The request body could not be read")
 }
 
 // readAll reads a body. A small one of announced length takes no more room than it needs.
-func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+func readAll(w http.ResponseWriter, r *http.Request, body io.ReadCloser, limit int64) ([]byte, error) {
 	if n := r.ContentLength; n > 0 && n <= min(firstRead, limit) {
 		raw := make([]byte, n)
-		_, err := io.ReadFull(r.Body, raw)
+		_, err := io.ReadFull(body, raw)
 		return raw, err // read by readBody alone
 	}
 	var buf bytes.Buffer
 	buf.Grow(int(min(max(r.ContentLength, 0), firstRead)) + bytes.MinRead)
-	_, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
+	_, err := buf.ReadFrom(http.MaxBytesReader(w, body, limit))
 	return buf.Bytes(), err
 }
 

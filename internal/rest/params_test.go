@@ -49,6 +49,15 @@ func TestBodyWhateverItsType(t *testing.T) {
 	}
 }
 
+// TestByteOrderMark: what some programs put before JSON is left out, once.
+func TestByteOrderMark(t *testing.T) {
+	p := mustRead(t, "", "\xef\xbb\xbf"+`{"id":"a"}`)
+	if p.Required("id") != "a" || string(p.Raw()) != `{"id":"a"}` {
+		t.Errorf("%q", p.Raw())
+	}
+	mustRead(t, "", "\xef\xbb\xbf")
+}
+
 func TestBodyWithoutFields(t *testing.T) {
 	for _, body := range []string{"", "\n", " \r\n\t", "null", "{}", " {} \n"} {
 		p := mustRead(t, "", body)
@@ -66,7 +75,7 @@ func TestBodyWithoutFields(t *testing.T) {
 func TestBodyThatIsNoObject(t *testing.T) {
 	for _, body := range []string{
 		"[]", `[{"id":"a"}]`, `"text"`, "5", "true", "{", `{"id":}`, `{"id":"a"} {"id":"b"}`, `{"id":"a"},`, "id=a&x=b",
-		"\xef\xbb\xbf{}", `{'id':'a'}`, "\x00", strings.Repeat("[", 20000), `{"a":` + strings.Repeat(`{"a":`, 20000),
+		"\xef\xbb\xbf\xef\xbb\xbf{}", `{'id':'a'}`, "\x00", strings.Repeat("[", 20000), `{"a":` + strings.Repeat(`{"a":`, 20000),
 	} {
 		_, err := read("", body)
 		var e *farm.Error

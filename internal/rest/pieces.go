@@ -35,7 +35,7 @@ func respondPieces(w http.ResponseWriter, r *http.Request, body Pieces, tag stri
 	packed := packs(w, r, body.size()) // says what the answer depends on, also when it is not sent
 	if reads(r) {
 		if tag == "" {
-			tag = contentTag(body...)
+			tag = ContentTag(body...)
 		}
 		if unchanged(w, r, tag) {
 			return

@@ -111,7 +111,7 @@ func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any,
 	}
 	whole := envelope(api.StatusOK, "", raw)
 	packed := packs(w, r, len(whole)) // says what the answer depends on, also when it is not sent
-	if raw != nil && reads(r) && unchanged(w, r, cmp.Or(tag, contentTag(raw))) {
+	if raw != nil && reads(r) && unchanged(w, r, cmp.Or(tag, ContentTag(raw))) {
 		return
 	}
 	if packed {
@@ -175,13 +175,13 @@ func answerError(w http.ResponseWriter, code farm.Code, err error) {
 		return
 	}
 	if status[code] == http.StatusTooManyRequests {
-		w.Header()["Retry-After"] = []string{retryAfter(err)}
+		w.Header()["Retry-After"] = []string{RetryAfter(err)}
 	}
 	write(w, status[code], api.StatusFail, message, nil)
 }
 
-// retryAfter gives the header Retry-After of a request that met a limit, in whole seconds.
-func retryAfter(err error) string {
+// RetryAfter gives the header Retry-After of a request that met a limit, in whole seconds.
+func RetryAfter(err error) string {
 	wait := time.Second
 	if e, ok := errors.AsType[*farm.Error](err); ok {
 		wait = max(wait, e.RetryAfter)

@@ -107,7 +107,8 @@ func (g *Guard) handle(route Route, log *slog.Logger) http.Handler {
 	if route.Raw != nil {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer abortOnPanic(r, log)
-			if err := g.retold(r, route.Raw(w, r)); err != nil {
+			if err := route.Raw(w, r); err != nil {
+				g.noteTried(r, err)
 				respondError(w, r, log, err)
 				g.failed(w, r, &route, err)
 			}
@@ -121,7 +122,9 @@ func (g *Guard) handle(route Route, log *slog.Logger) http.Handler {
 			return
 		}
 		body, err := route.Do(&Request{Request: r, Params: params})
-		err = g.retold(r, err)
+		if err != nil {
+			g.noteTried(r, err)
+		}
 		respond(w, r, log, body, err)
 		g.failed(w, r, &route, err)
 	})
@@ -181,9 +184,14 @@ const restTime = 5 * time.Second
 // hurry bounds how long a connection stays for the rest of a body: before it goes on to the next
 // request the server reads it, and would wait for ever for one that was announced and never comes.
 func hurry(w http.ResponseWriter, r *http.Request) {
-	if r.ContentLength != 0 {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restTime))
+	if r.ContentLength == 0 {
+		return
 	}
+	wait := restTime
+	if w.Header().Get("Connection") == "close" { // its body came too slowly
+		wait = 0
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(wait))
 }
 
 // RequestIDHeader tells the client the id of its request.

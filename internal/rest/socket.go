@@ -26,13 +26,5 @@ func SameSite(r *http.Request) error {
 	if passageOf(r.Context()) != nil {
 		return nil
 	}
-	asked := &http.Request{Method: http.MethodPost, URL: r.URL, Host: r.Host, Header: r.Header}
-	if http.NewCrossOriginProtection().Check(asked) != nil {
-		return otherSite()
-	}
-	return nil
-}
-
-func otherSite() error {
-	return farm.Errorf(farm.CodeForbidden, "The request comes from a page of another site")
+	return Sites{}.check(r)
 }

@@ -143,7 +143,8 @@ func alphabets(ctx context.Context, s *site) error {
 	return nil
 }
 
-// foreignID shows the secret of one key for another, and asks for keys that there are not.
+// foreignID shows the secret of one key for another, and for keys that there are not. A hand for one
+// of these is answered like any other.
 func foreignID(ctx context.Context, s *site) error {
 	if _, err := s.bearer(ctx, controller, "nothing"); err != nil {
 		return err
@@ -156,8 +157,12 @@ func foreignID(ctx context.Context, s *site) error {
 		return err
 	}
 	for _, id := range []string{"nobody", "root", strings.Repeat("x", 2000)} {
-		if err := denied(send(ctx, s.plain, "POST "+s.addresses[controller]+"/tap/v1/hand", `{"id":"`+id+`"}`)); err != nil {
-			return fmt.Errorf("a hand for %.20q: %w", id, err)
+		a, err := send(ctx, s.plain, "POST "+s.addresses[controller]+"/tap/v1/hand", `{"id":"`+id+`"}`)
+		if raw, bad := base64.StdEncoding.DecodeString(string(a.body)); err != nil || bad != nil || a.code != http.StatusOK || len(raw) != 256 {
+			return fmt.Errorf("a hand for %.20q: %d %w", id, a.code, errors.Join(err, bad))
+		}
+		if err := denied(shake(ctx, s.plain, s.addresses[controller], id, secret)); err != nil {
+			return fmt.Errorf("a shake for %.20q: %w", id, err)
 		}
 	}
 	return nil

@@ -74,7 +74,10 @@ func allBut(r row) string {
 func simple(name string, c caller, header func(s *site, r row) []string) column {
 	return column{name: name, of: func(_ context.Context, s *site, r row) (caller, error) {
 		out := c
-		if out.by = s.plain; header != nil {
+		if out.by = s.plain; c.guessing {
+			out.by = s.guesser
+		}
+		if header != nil {
 			out.header = header(s, r)
 		}
 		return out, nil

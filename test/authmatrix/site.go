@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -56,6 +57,7 @@ type site struct {
 	ca           *certstest.Authority
 	idp, foreign *oidctest.Provider
 	plain        *http.Client
+	guesser      *http.Client            // comes from an address of its own, which the services limit
 	clients      map[string]*http.Client // by the name in the certificate that they show
 
 	private  *rsa.PrivateKey   // of all user keys
@@ -128,7 +130,9 @@ func (s *site) prepare(ctx context.Context) error {
 	}
 	s.addresses[controller], s.addresses[registry] = scheme+hosts[0], scheme+hosts[1]
 	s.local, s.queue, s.counts = "http://"+hosts[2], "http://"+hosts[3], hosts[4]
-	s.plain = s.newClient(nil)
+	s.plain, s.guesser = s.newClient(nil), s.newClient(nil)
+	other := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	s.guesser.Transport.(*http.Transport).DialContext = other.DialContext
 	tokenFile := filepath.Join(s.dir, "root.token")
 	if err := os.WriteFile(tokenFile, []byte(s.root+"\n"), 0o600); err != nil {
 		return err

@@ -54,7 +54,7 @@ func BenchmarkHandshake(b *testing.B) {
 				for range callers {
 					wg.Go(func() {
 						for secret := range secrets {
-							if _, err := r.tap.Hand("ci", "192.0.2.1"); err != nil {
+							if _, err := r.tap.Hand("ci"); err != nil {
 								b.Error(err)
 							}
 							if _, err := r.shake(b, "ci", secret); err != nil {

@@ -124,7 +124,7 @@ func (r *replica) add(t testing.TB, id string, groups ...string) {
 // hand gives a secret as the client has decrypted it.
 func (r *replica) hand(t testing.TB, id string) string {
 	t.Helper()
-	text, err := r.tap.Hand(id, "192.0.2.1")
+	text, err := r.tap.Hand(id)
 	must(t, err)
 	raw, err := base64.StdEncoding.DecodeString(text)
 	must(t, err)

@@ -23,8 +23,8 @@ type access struct {
 	routes   []rest.Route
 	who      *auth.Authenticator
 	judge    *auth.Judge
-	failed   auth.Failures  // to show the root token, at any of the interfaces
-	provider *oidc.Provider // nil: there is none
+	guesses  auth.GuessLimiter // of the root token, at any of the interfaces
+	provider *oidc.Provider    // nil: there is none
 	o        accessOptions
 	tier     farm.Tier // that the judge knows
 	kept     bool      // the store knows whether permissions count
@@ -122,7 +122,7 @@ func openAccess(o accessOptions) (*access, error) {
 	}, o.Stores.Grants)
 	routes := authrest.Options{
 		Service: o.Service, Grants: o.Stores.Grants, Resources: v.Bool(config.ResourceManagement), Logins: a.who.Logins, Root: a.who.Root,
-		Provider: a.provider, Failed: &a.failed, Proxied: v.Bool(config.IngressNginx), Fresh: o.Fresh, Show: o.Show,
+		Provider: a.provider, Guesses: &a.guesses, Proxied: v.Bool(config.IngressNginx), Fresh: o.Fresh, Show: o.Show,
 	}
 	if v.Bool(config.EnableAPIKeys) {
 		routes.Keys = auth.NewKeys(o.Stores.Keys)
@@ -154,9 +154,16 @@ func (a *access) openProvider() (err error) {
 
 // guarded makes a guard of this service for callers who are known in some way.
 func (a *access) guarded(who rest.Identifier) (*rest.Guard, error) {
+	v := a.o.Settings
 	return rest.NewGuard(rest.GuardOptions{
-		Who: who, Judge: a.judge, Failed: &a.failed, Proxied: a.o.Settings.Bool(config.IngressNginx), Auditor: a.o.Auditor, Logger: a.o.Logger,
+		Who: who, Judge: a.judge, Guesses: &a.guesses, Proxied: v.Bool(config.IngressNginx), Sites: a.sites(), Auditor: a.o.Auditor, Logger: a.o.Logger,
 	})
+}
+
+// sites returns which pages may use a service besides its own.
+func (a *access) sites() rest.Sites {
+	v := a.o.Settings
+	return rest.NewSites(v.List(config.AllowedHosts), a.o.Service == farm.ServiceController && v.Bool(config.AllowCORS))
 }
 
 // run does what has to be done beside the requests, until ctx ends.

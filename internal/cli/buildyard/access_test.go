@@ -244,7 +244,7 @@ func starRequest(t *testing.T, address string) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprint(conn, "OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	fmt.Fprint(conn, "OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 	raw, err := io.ReadAll(conn)
 	if err != nil || len(raw) < 12 {
 		t.Fatalf("%q %v", raw, err)

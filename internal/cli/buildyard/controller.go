@@ -120,6 +120,8 @@ func (s *ControllerService) Open(ctx context.Context) error {
 		return err
 	}
 	s.listener.speak(s.edge)
+	s.listener.protect(s.settings, s.log)
+	s.listener.shield.CrossOrigin = s.settings.Bool(config.AllowCORS)
 	if s.queue, err = openNodePort(ctx, s.settings, s.log); err != nil {
 		return err
 	}
@@ -231,7 +233,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
 		CentralLog: s.settings.Bool(config.CentralLogging), DistributeAtOnce: s.settings.Int(config.DistributeAtOnce),
 		Packages: s.packages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
-		Chores: s.chores,
+		Chores: s.chores, Alarms: []controller.AlarmSource{s.exposureAlarms},
 	})
 	if err != nil {
 		return err

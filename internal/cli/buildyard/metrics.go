@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"strconv"
 
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/meter"
 	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/rest"
 )
 
 // metricsPort is where a service shows its metrics; the zero value nowhere.
@@ -34,6 +36,11 @@ func (m *metricsPort) open(ctx context.Context, settings *config.Values, log *sl
 	m.server, err = obs.ListenMetrics(ctx, obs.MetricsOptions{
 		Addr: net.JoinHostPort(host, strconv.Itoa(settings.Int(config.MetricsPort))), Path: settings.String(config.MetricsPath),
 		Families: all, Logger: log,
+		Front: func(l net.Listener, next http.Handler) http.Handler {
+			o := frontOptions(settings, l, log)
+			o.Guarded = false // it has no credentials
+			return rest.Front(*o, next)
+		},
 	})
 	return err
 }

@@ -59,6 +59,7 @@ func openNodePort(ctx context.Context, v *config.Values, log *slog.Logger) (*nod
 		return nil, err
 	}
 	l.speak(edge)
+	l.protect(v, log)
 	return &nodePort{edge, l, log}, nil
 }
 
@@ -100,7 +101,7 @@ func (p *nodePort) guard(a *access) (*rest.Guard, error) {
 	}
 	o := rest.GuardOptions{Who: who, Judge: judge, Logger: p.log}
 	if a != nil {
-		o.Auditor, o.Failed = a.o.Auditor, &a.failed
+		o.Auditor, o.Guesses = a.o.Auditor, &a.guesses
 	}
 	return rest.NewGuard(o)
 }

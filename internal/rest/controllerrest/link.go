@@ -14,7 +14,11 @@ import (
 // join registers a node of somebody who shows the join token, or who may without it.
 func (s *server) join(ctx context.Context, r *http.Request, in api.JoinRequest) (api.JoinAnswer, error) {
 	if in.Token != "" { // a wrong one is never overlooked
-		answer, err := s.c.Join(ctx, in)
+		var answer api.JoinAnswer
+		err := rest.Guess(r, s.guesses, func() (err error) {
+			answer, err = s.c.Join(ctx, in)
+			return err
+		})
 		if err == nil {
 			rest.Introduce(r, auth.Identity{Name: answer.NodeID, Method: auth.ByNode})
 		}

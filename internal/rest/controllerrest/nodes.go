@@ -2,6 +2,8 @@ package controllerrest
 
 import (
 	"cmp"
+	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -25,7 +27,7 @@ func (s *server) listNodes(r *rest.Request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []api.Node{node(view, seen)}, nil
+		return tagged([]api.Node{node(view, seen)}), nil
 	}
 	views := s.c.Nodes()
 	list := make([]api.Node, 0, len(views))
@@ -34,7 +36,27 @@ func (s *server) listNodes(r *rest.Request) (any, error) {
 			list = append(list, node(view, seen))
 		}
 	}
-	return cut(kept(list, fits), part, func(n api.Node) string { return n.NodeID }), nil
+	return tagged(cut(kept(list, fits), part, func(n api.Node) string { return n.NodeID })), nil
+}
+
+// maxTaggedNodes bounds the lists of nodes that are written twice for their tag.
+const maxTaggedNodes = 2000
+
+// tagged gives a list of nodes a tag that stays while nothing but the times of their last contact
+// changes: those change with every poll.
+func tagged(list []api.Node) any {
+	if len(list) > maxTaggedNodes {
+		return list
+	}
+	lasting := slices.Clone(list)
+	for i := range lasting {
+		lasting[i].LastUpdated, lasting[i].Timestamp = time.Time{}, 0
+	}
+	raw, err := json.Marshal(lasting)
+	if err != nil {
+		return list // which is not written either
+	}
+	return rest.Tagged{Body: list, Tag: rest.ContentTag(raw)}
 }
 
 func (s *server) deleteNode(r *rest.Request) (any, error) {

@@ -36,6 +36,9 @@ func (s *server) updateNodes(r *rest.Request) (any, error) {
 	return nil, s.c.UpdateNodes(r.Context(), ask)
 }
 
+// maxJoinToken is more than a join token or a node's credential has, in bytes.
+const maxJoinToken = 128
+
 // mayLoad checks who asks for packages: a node says its id and its credential as user and
 // password, others say the join token, as a password or as a bearer. Whom the guard knows may.
 func (s *server) mayLoad(r *http.Request) error {
@@ -46,7 +49,10 @@ func (s *server) mayLoad(r *http.Request) error {
 	if !ok {
 		secret = credential(r)
 	}
-	return s.c.MayLoad(user, secret)
+	if secret == "" || len(secret) > maxJoinToken { // it can be no join token: nothing is guessed
+		return s.c.MayLoad(user, secret)
+	}
+	return rest.Guess(r, s.guesses, func() error { return s.c.MayLoad(user, secret) })
 }
 
 func (s *server) listPackages(r *rest.Request) (any, error) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/filter"
@@ -52,6 +53,7 @@ type server struct {
 	scans chan struct{} // has a value for each result of a scan that is taken or given now
 
 	packages PackageFiles
+	guesses  *auth.GuessLimiter // of the join token, where there is no guard
 	passes   func(nodeID, keyID string) (string, time.Duration)
 
 	vmFields filter.Table[controller.Listed]
@@ -90,7 +92,7 @@ func serve(o Options, routes []rest.Route) http.Handler {
 func newServer(o Options) *server {
 	s := &server{
 		c: o.Controller, prefix: o.VMNamePrefix, registry: strings.TrimSuffix(o.Registry, "/"), toRegistry: o.ToRegistry, era: rand.Text()[:12], seed: maphash.MakeSeed(),
-		packages: o.Packages, passes: o.Passes, vmFields: vmFields(o.Controller), scans: make(chan struct{}, maxScans),
+		packages: o.Packages, guesses: &auth.GuessLimiter{}, passes: o.Passes, vmFields: vmFields(o.Controller), scans: make(chan struct{}, maxScans),
 	}
 	if s.toRegistry == nil {
 		s.toRegistry = http.DefaultTransport

@@ -46,6 +46,7 @@ func TestInstanceShapes(t *testing.T) {
 	c := newCloud(t)
 	empty := c.call("GET", "/api/v1/vm", "")
 	want(t, "empty list", string(empty.Body), "[]")
+	c.wantFail(400, "id: must not be empty", "GET", "/api/v1/vm?id=", "")
 
 	id := c.start("")
 	c.explained(id)

@@ -59,8 +59,10 @@ func (s service) putFile(w http.ResponseWriter, r *http.Request) error {
 	if r.Header.Get("Content-Range") != "" { // the rest of a file must not pass for the whole
 		return farm.Invalid("Content-Range", "is not taken: send the whole file again")
 	}
+	body := rest.NewBody(w, r, idle, leastRate)
+	defer func() { _ = body.Close() }()
 	receipt, err := s.reg.Files().Put(files.Upload{
-		Name: r.PathValue("path"), Body: &patient{body: r.Body, control: http.NewResponseController(w)}, Size: r.ContentLength, Sum: r.URL.Query().Get("sha256"),
+		Name: r.PathValue("path"), Body: body, Size: r.ContentLength, Sum: r.URL.Query().Get("sha256"),
 	})
 	if err != nil {
 		return err

@@ -24,6 +24,11 @@ func (s service) logStream(w http.ResponseWriter, r *http.Request) error {
 	if err := p.Err(); err != nil {
 		return err
 	}
+	release, err := s.limits.LogStreams.Acquire(r)
+	if err != nil {
+		return err
+	}
+	defer release()
 	past, stream, err := s.reg.Logs().Follow(name, lines)
 	if err != nil {
 		return err
@@ -67,7 +72,7 @@ func (o *rows) send(lines []byte) error {
 		return err
 	}
 	err := o.control.Flush()
-	_ = o.control.SetWriteDeadline(time.Time{}) // as in patient
+	_ = o.control.SetWriteDeadline(time.Time{}) // a connection without deadlines has no limit
 	return err
 }
 

@@ -33,7 +33,10 @@ const (
 	permConfig   = "change_config"
 )
 
-type service struct{ reg *registry.Registry }
+type service struct {
+	reg    *registry.Registry
+	limits Limits
+}
 
 // description is where the registry has the description of the API.
 var description = apidoc.Service{
@@ -41,8 +44,16 @@ var description = apidoc.Service{
 }
 
 // Routes gives the registry's table of contents.
-func Routes(reg *registry.Registry) []rest.Route {
-	s := service{reg}
+func Routes(reg *registry.Registry) []rest.Route { return RoutesWithin(reg, Limits{}) }
+
+// Limits bound what callers have open at a time. What is nil is not bounded.
+type Limits struct {
+	LogStreams *rest.ConcurrencyLimit
+}
+
+// RoutesWithin is Routes with limits.
+func RoutesWithin(reg *registry.Registry, limits Limits) []rest.Route {
+	s := service{reg, limits}
 	return slices.Concat(description.Routes(), s.storageRoutes(), s.logRoutes(), s.fileRoutes())
 }
 

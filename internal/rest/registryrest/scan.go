@@ -36,7 +36,8 @@ func (s service) putScan(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer draft.Drop()
-	body := &patient{body: r.Body, control: http.NewResponseController(w)}
+	body := rest.NewBody(w, r, idle, leastRate)
+	defer func() { _ = body.Close() }()
 	scan, err := readScan(http.MaxBytesReader(w, body, maxScanBody), draft)
 	if err != nil {
 		return err

@@ -20,6 +20,8 @@ const (
 	maxPartBody = blob.MaxPart + 1<<20
 	// idle ends a bulk request on which no byte moved for that long.
 	idle = 60 * time.Second
+	// leastRate is how many bytes a second a client must send of a bulk request.
+	leastRate = 16 << 10
 	// stretch is how much of an answer with bulk bytes must be taken within idle.
 	stretch = 4 << 20
 )
@@ -80,7 +82,8 @@ func (s service) put(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	session, file, query := r.PathValue("session"), r.PathValue("file"), r.URL.Query()
-	body := &patient{body: r.Body, control: http.NewResponseController(w)}
+	body := rest.NewBody(w, r, idle, leastRate)
+	defer func() { _ = body.Close() }()
 	var err error
 	if root := query.Get("index"); query.Has("of") {
 		err = s.putIndexPiece(r, root, http.MaxBytesReader(w, body, blob.MaxIndex))
@@ -114,23 +117,6 @@ func (s service) putIndexPiece(r *http.Request, root string, body io.Reader) err
 	piece := registry.IndexPiece{Root: root, Off: off, Of: of}
 	return s.reg.PutIndexPiece(r.Context(), r.PathValue("session"), r.PathValue("file"), piece, body)
 }
-
-// patient is a request body that may take as long as it moves.
-type patient struct {
-	body    io.ReadCloser
-	control *http.ResponseController
-}
-
-func (p *patient) Read(b []byte) (int, error) {
-	_ = p.control.SetReadDeadline(time.Now().Add(idle)) // a connection without deadlines has no limit
-	n, err := p.body.Read(b)
-	if err != nil {
-		_ = p.control.SetReadDeadline(time.Time{})
-	}
-	return n, err
-}
-
-func (p *patient) Close() error { return p.body.Close() }
 
 // manifest answers what a version consists of. With look=true that is no pull.
 func (s service) manifest(r *rest.Request) (any, error) {
@@ -189,7 +175,7 @@ func newSteady(w http.ResponseWriter) *steady {
 
 var _ io.ReaderFrom = (*steady)(nil)
 
-func (s *steady) goOn() { _ = s.control.SetWriteDeadline(time.Now().Add(idle)) } // as in patient
+func (s *steady) goOn() { _ = s.control.SetWriteDeadline(time.Now().Add(idle)) } // a connection without deadlines has no limit
 
 func (s *steady) Write(p []byte) (int, error) {
 	s.goOn()

@@ -1,0 +1,25 @@
+package auth
+
+import (
+	"crypto/rsa"
+	"math/big"
+	"time"
+)
+
+// forDecoys is the purpose of the numbers that stand for the keys of unknown ids.
+const forDecoys Purpose = "tap-decoy"
+
+// decoy gives a public key for an id that has none, always the same one while the signing key is,
+// on every replica: a hand for an unknown id is answered like any other, so that it does not tell
+// which ids there are. Nobody has the private key to it.
+func (t *Tap) decoy(id string) *rsa.PublicKey {
+	key := t.sessions.signer.ring.Load().signing(time.Now())
+	modulus := make([]byte, 0, madeKeyBits/8)
+	for i := byte(0); len(modulus) < madeKeyBits/8; i++ {
+		mac := key.mac(forDecoys, []byte{i}, id)
+		modulus = append(modulus, mac[:]...)
+	}
+	modulus[0] |= 0xC0 // as large as the product of two primes of half the length
+	modulus[len(modulus)-1] |= 1
+	return &rsa.PublicKey{N: new(big.Int).SetBytes(modulus), E: 65537}
+}

@@ -1,0 +1,88 @@
+package auth
+
+import (
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Limits of a GuessLimiter besides those of one address (failBurst, failEvery).
+const (
+	totalBurst = 600                   // failures of all addresses together that are taken at once
+	totalEvery = 20 * time.Millisecond // how much later the next ones may come
+	maxKnown   = 4096                  // addresses from which a right secret came that are remembered
+	knownFor   = 24 * time.Hour
+	knownFresh = time.Minute // how exact that time is
+)
+
+// GuessLimiter bounds how often secrets that people can choose, the root token and the join
+// token, are compared with what callers show. It is asked before the comparison: while an
+// address has failed too often, the right secret is refused from it too, so that an answer says
+// nothing about the secret.
+//
+// Nobody is locked out for long: refused attempts are not counted, so that an address may try
+// again every failEvery. The limit of all addresses together never concerns addresses from which
+// the right secret came within a day. The zero value is ready.
+type GuessLimiter struct {
+	mu        sync.Mutex // guards what follows
+	byAddress allowances
+	total     time.Time            // from when on the whole allowance of all is there again
+	known     map[string]time.Time // address -> when the right secret came from it
+}
+
+// Allow refuses an attempt from an address, before anything is compared.
+func (g *GuessLimiter) Allow(addr string) error {
+	now, from := time.Now(), Neighborhood(addr)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	wait := g.byAddress.wait(from, now)
+	if !g.knowsLocked(from, now) {
+		wait = max(wait, untilNext(g.total, now, totalBurst, totalEvery))
+	}
+	if wait <= 0 {
+		return nil
+	}
+	return tooManyFailures(wait)
+}
+
+// Note takes down how the comparison of an attempt from an address ended. Errors that do not say
+// that the secret was wrong do not count.
+func (g *GuessLimiter) Note(addr string, err error) {
+	now, from := time.Now(), Neighborhood(addr)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case err == nil:
+		g.rememberLocked(from, now)
+	case farm.CodeOf(err) == farm.CodeUnauthenticated:
+		g.byAddress.take(from, now)
+		if !g.knowsLocked(from, now) {
+			g.total = later(g.total, now).Add(totalEvery)
+		}
+	}
+}
+
+func (g *GuessLimiter) knowsLocked(from string, now time.Time) bool {
+	at, ok := g.known[from]
+	return ok && now.Sub(at) < knownFor
+}
+
+// rememberLocked notes that the right secret came from an address. When there is no room, any
+// other one is forgotten: only who has the secret can have that done.
+func (g *GuessLimiter) rememberLocked(from string, now time.Time) {
+	at, ok := g.known[from]
+	if ok && now.Sub(at) < knownFresh {
+		return
+	}
+	if g.known == nil {
+		g.known = map[string]time.Time{}
+	}
+	if !ok && len(g.known) >= maxKnown {
+		for other := range g.known {
+			delete(g.known, other)
+			break
+		}
+	}
+	g.known[from] = now
+}

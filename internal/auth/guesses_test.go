@@ -1,0 +1,147 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+var errWrong = denied("wrong")
+
+// tries makes attempts with a wrong secret, and says how many of them were compared.
+func tries(g *GuessLimiter, addr string, n int) (compared int) {
+	for range n {
+		if g.Allow(addr) == nil {
+			compared++
+			g.Note(addr, errWrong)
+		}
+	}
+	return compared
+}
+
+// TestGuessesOfOneAddress: after failBurst failures nothing is compared any more, the right secret
+// neither; an attempt that was refused makes nobody wait longer.
+func TestGuessesOfOneAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g GuessLimiter
+		if n := tries(&g, "192.0.2.1", 1000); n != failBurst {
+			t.Errorf("%d were compared", n)
+		}
+		err := g.Allow("192.0.2.1:4711")
+		e, ok := errors.AsType[*farm.Error](err)
+		if !ok || e.Code != farm.CodeTooMany || e.RetryAfter <= 0 || e.RetryAfter > failEvery {
+			t.Fatalf("%v, %+v", err, e)
+		}
+		if err := g.Allow("192.0.2.2"); err != nil {
+			t.Error("another address is refused:", err)
+		}
+		time.Sleep(e.RetryAfter)
+		if err := g.Allow("192.0.2.1"); err != nil {
+			t.Error("the right secret is refused after the time that was named:", err)
+		}
+		g.Note("192.0.2.1", nil)
+		if n := tries(&g, "192.0.2.1", 1000); n != 1 {
+			t.Errorf("a right secret made room for %d guesses", n)
+		}
+		time.Sleep(failBurst * failEvery)
+		if n := tries(&g, "192.0.2.1", 1000); n != failBurst {
+			t.Errorf("%d were compared after a minute", n)
+		}
+	})
+}
+
+// TestRightSecretsAreNotCounted: however many there are, and whatever else an attempt ends with.
+func TestRightSecretsAreNotCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g GuessLimiter
+		for _, err := range []error{nil, farm.Errorf(farm.CodeUnavailable, "away"), errors.New("x")} {
+			for range 10 * failBurst {
+				if err := g.Allow("192.0.2.1"); err != nil {
+					t.Fatal(err)
+				}
+				g.Note("192.0.2.1", err)
+			}
+		}
+	})
+}
+
+// TestGuessesOfNeighbors: a host with IPv6 has a whole /64.
+func TestGuessesOfNeighbors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g GuessLimiter
+		n := 0
+		for i := range 100 {
+			n += tries(&g, fmt.Sprintf("2001:db8::%x", i+1), 1)
+		}
+		if n != failBurst {
+			t.Errorf("%d were compared", n)
+		}
+		if g.Allow("2001:db8:0:1::1") != nil {
+			t.Error("another network is refused")
+		}
+	})
+}
+
+// TestGuessesOfAll: many addresses together are limited, in memory too; those from which the right
+// secret came before are not concerned.
+func TestGuessesOfAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g GuessLimiter
+		g.Note("198.51.100.1", nil)
+		n := 0
+		for i := range 20_000 {
+			n += tries(&g, fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), 1)
+		}
+		if n != totalBurst {
+			t.Errorf("%d were compared", n)
+		}
+		if len(g.byAddress.full) > failTable || len(g.known) > maxKnown {
+			t.Error("the tables grow without a bound")
+		}
+		if err := g.Allow("198.51.100.1"); err != nil {
+			t.Error("an address that is known is refused:", err)
+		}
+		err := g.Allow("198.51.100.2")
+		if e, ok := errors.AsType[*farm.Error](err); !ok || e.RetryAfter > time.Second {
+			t.Errorf("a new address waits longer than a second: %v", err)
+		}
+		time.Sleep(time.Second)
+		if err := g.Allow("198.51.100.2"); err != nil {
+			t.Error("a new address is refused for long:", err)
+		}
+		// A neighbor of the known address that guesses is limited by itself.
+		if n := tries(&g, "198.51.100.1", 100); n != failBurst {
+			t.Errorf("%d were compared", n)
+		}
+		time.Sleep(knownFor)
+		for i := range 20_000 {
+			tries(&g, fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), 1)
+		}
+		if g.Allow("198.51.100.1") == nil {
+			t.Error("an address is known for ever")
+		}
+	})
+}
+
+func TestKnownAddressesAreBounded(t *testing.T) {
+	var g GuessLimiter
+	for i := range 3 * maxKnown {
+		g.Note(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), nil)
+	}
+	if len(g.known) != maxKnown {
+		t.Error(len(g.known))
+	}
+}
+
+func BenchmarkGuessLimiter(b *testing.B) {
+	var g GuessLimiter
+	for b.Loop() {
+		if g.Allow("192.0.2.1") == nil {
+			g.Note("192.0.2.1", nil)
+		}
+	}
+}

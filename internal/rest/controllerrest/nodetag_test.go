@@ -1,0 +1,43 @@
+package controllerrest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// TestTagOfNodes: the tag of a list of nodes is that of what it says, not of when each node polled.
+func TestTagOfNodes(t *testing.T) {
+	list := func(change func(*api.Node)) rest.Tagged {
+		nodes := []api.Node{{NodeID: "a", State: "Active"}, {NodeID: "b", State: "Active", VMCount: 1}}
+		now := time.Now()
+		nodes[1].LastUpdated, nodes[1].Timestamp = now, now.Unix()
+		change(&nodes[1])
+		return tagged(nodes).(rest.Tagged)
+	}
+	plain := list(func(*api.Node) {})
+	for name, c := range map[string]struct {
+		change func(*api.Node)
+		other  bool
+	}{
+		"nothing":        {func(*api.Node) {}, false},
+		"a poll":         {func(n *api.Node) { n.LastUpdated, n.Timestamp = n.LastUpdated.Add(time.Hour), n.Timestamp+3600 }, false},
+		"a state":        {func(n *api.Node) { n.State = "Offline" }, true},
+		"a VM":           {func(n *api.Node) { n.VMCount++ }, true},
+		"a template":     {func(n *api.Node) { n.Templates = []api.NodeTag{{UUID: "t"}} }, true},
+		"its free space": {func(n *api.Node) { n.FreeDisk++ }, true},
+	} {
+		got := list(c.change)
+		if (got.Tag != plain.Tag) != c.other || got.Tag == "" {
+			t.Errorf("%s: tag %q, %q before", name, got.Tag, plain.Tag)
+		}
+		if nodes := got.Body.([]api.Node); nodes[1].Timestamp == 0 || nodes[1].LastUpdated.IsZero() {
+			t.Errorf("%s: the list has lost its times", name)
+		}
+	}
+	if _, isTagged := tagged(make([]api.Node, maxTaggedNodes+1)).(rest.Tagged); isTagged {
+		t.Error("a very long list is written twice")
+	}
+}

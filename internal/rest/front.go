@@ -1,0 +1,116 @@
+package rest
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// FrontOptions configure Front.
+type FrontOptions struct {
+	// Loopback says that only this machine reaches the listener. Requests must name this machine
+	// then: a page of the web could reach it by a name of its own that leads here (DNS rebinding).
+	Loopback bool
+	AnyHost  bool     // a reverse proxy in front, which passes the names of others on, says who callers are
+	Hosts    []string // names that are accepted besides those of this machine
+	Setting  string   // name of the setting that holds Hosts, for the refusal
+	// Guarded says that a Guard, which judges pages of other sites by credentials too, is behind.
+	Guarded     bool
+	CrossOrigin bool // pages of all sites may use a service without a guard (CORS)
+	Logger      *slog.Logger
+}
+
+// Front is the first handler of a listener: it brings the path into one form, and refuses what a
+// page of another site has its visitor's browser ask for, authentication or not.
+func Front(o FrontOptions, next http.Handler) http.Handler {
+	f := &front{o: o, sites: NewSites(o.Hosts, false), next: next}
+	if name, err := os.Hostname(); err == nil {
+		short, _, _ := strings.Cut(name, ".")
+		f.own = hostNames([]string{name, short})
+	}
+	return f
+}
+
+// hostNames brings names of hosts into the form in which they are compared.
+func hostNames(names []string) []string {
+	var out []string
+	for _, name := range names {
+		if name = hostName(strings.TrimSpace(name)); name != "" {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+type front struct {
+	o     FrontOptions
+	own   []string // names of this machine
+	sites Sites
+	next  http.Handler
+}
+
+// ServeHTTP implements http.Handler.
+func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	foldPath(r.URL)
+	err := f.checkHost(r)
+	if err == nil && !f.o.Guarded && !f.o.CrossOrigin {
+		err = f.sites.check(r)
+	}
+	if err != nil {
+		f.o.Logger.DebugContext(r.Context(), "request refused", "address", addressOf(r, false), "host", clipped(r.Host), "error", err)
+		answerError(w, farm.CodeForbidden, err)
+		hurry(w, r)
+		return
+	}
+	f.next.ServeHTTP(w, r)
+}
+
+// checkHost refuses a request for a host of another name than this machine has.
+func (f *front) checkHost(r *http.Request) error {
+	if !f.o.Loopback || f.o.AnyHost || r.Host == "" { // no browser leaves it out
+		return nil
+	}
+	name := hostName(r.Host)
+	if name == "localhost" || strings.HasSuffix(name, ".localhost") || slices.Contains(f.own, name) || slices.Contains(f.sites.Hosts, name) {
+		return nil
+	}
+	if _, err := netip.ParseAddr(name); err == nil {
+		return nil
+	}
+	return farm.Errorf(farm.CodeForbidden,
+		"This service listens on loopback and does not answer for the host %.100q: use localhost or an address, or add the name to %s", r.Host, f.o.Setting)
+}
+
+// foldPath makes repeated slashes of a path one and leaves out one at its end, as two clients need
+// it. Slashes that are escaped stay, since they are part of a name.
+func foldPath(u *url.URL) {
+	path := u.EscapedPath()
+	if !strings.Contains(path, "//") && (len(path) < 2 || path[len(path)-1] != '/') {
+		return
+	}
+	folded := make([]byte, 0, len(path))
+	for i := range len(path) {
+		if path[i] != '/' || len(folded) == 0 || folded[len(folded)-1] != '/' {
+			folded = append(folded, path[i])
+		}
+	}
+	if n := len(folded); n > 1 && folded[n-1] == '/' {
+		folded = folded[:n-1]
+	}
+	if plain, err := url.PathUnescape(string(folded)); err == nil {
+		u.Path, u.RawPath = plain, string(folded)
+	}
+}
+
+// IsLoopback says whether only this machine reaches a listener.
+func IsLoopback(l net.Listener) bool {
+	addr, ok := l.Addr().(*net.TCPAddr)
+	return ok && addr.IP.IsLoopback()
+}

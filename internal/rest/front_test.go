@@ -1,0 +1,157 @@
+package rest
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// frontTo is a front before a handler that answers with the path and method that it got.
+func frontTo(o FrontOptions) http.Handler {
+	o.Logger = slog.New(slog.DiscardHandler)
+	return Front(o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(r.Method + " " + r.URL.EscapedPath()))
+	}))
+}
+
+func TestFoldedPaths(t *testing.T) {
+	for path, want := range map[string]string{
+		"/":                    "/",
+		"/api/v1/vm":           "/api/v1/vm",
+		"//api/v1/vm":          "/api/v1/vm",
+		"/api//v1///vm":        "/api/v1/vm",
+		"/api/v1/vm/":          "/api/v1/vm",
+		"/api/v1/vm///":        "/api/v1/vm",
+		"///":                  "/",
+		"//evil.test/":         "/evil.test",
+		"/group/a%2Fb":         "/group/a%2Fb",
+		"/group/%2F%2Fa//b%2F": "/group/%2F%2Fa/b%2F",
+		"/files/a//../b":       "/files/a/../b", // what names other folders stays to be refused
+		"/files/a/..//":        "/files/a/..",
+		"/files/%2e%2e//x":     "/files/%2e%2e/x",
+		"/files/a%20b//c+d":    "/files/a%20b/c+d",
+		"/files/\u00e9//x":     "/files/%C3%A9/x",
+		"/files/" + strings.Repeat("/", 5000) + "x": "/files/x",
+	} {
+		u := &url.URL{}
+		plain, err := url.PathUnescape(path)
+		must(t, err)
+		u.Path, u.RawPath = plain, path
+		foldPath(u)
+		if got := u.EscapedPath(); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+		if unescaped, err := url.PathUnescape(u.EscapedPath()); err != nil || unescaped != u.Path {
+			t.Errorf("%s: the path is %q and %q", path, u.Path, u.EscapedPath())
+		}
+	}
+	star := &url.URL{Path: "*"}
+	if foldPath(star); star.Path != "*" {
+		t.Error(star.Path)
+	}
+}
+
+// TestFoldedPathsAreJudged: a path of another form is the same route, with the same permission, and
+// keeps its body.
+func TestFoldedPathsAreJudged(t *testing.T) {
+	g := newGate(t)
+	h := Front(FrontOptions{Guarded: true, Logger: slog.New(slog.DiscardHandler)}, g.handler)
+	for what, want := range map[string]int{
+		"POST //vm": 200, "POST /vm/": 200, "GET //vm//7": 200, "GET /vm/../open": 404, "GET //vm/..//open": 404, "DELETE //node/": 403, "GET /vm%2F": 404,
+	} {
+		method, path, _ := strings.Cut(what, " ")
+		r := httptest.NewRequestWithContext(t.Context(), method, "http://h"+path, strings.NewReader(`{}`))
+		r.Header.Set("Authorization", g.key(t))
+		a := httptest.NewRecorder()
+		h.ServeHTTP(a, r)
+		if a.Code != want {
+			t.Errorf("%s: %d %s", what, a.Code, a.Body)
+		}
+		r = httptest.NewRequestWithContext(t.Context(), method, "http://h"+path, nil)
+		a = httptest.NewRecorder()
+		h.ServeHTTP(a, r)
+		if a.Code != 401 {
+			t.Errorf("%s, nobody: %d %s", what, a.Code, a.Body)
+		}
+	}
+}
+
+// TestHosts: a page of the web cannot reach a loopback listener by a name of its own.
+func TestHosts(t *testing.T) {
+	own, err := os.Hostname()
+	must(t, err)
+	loopback := FrontOptions{Loopback: true, Hosts: []string{"Builds.Test", ""}, Setting: "SVC_ALLOWED_HOSTS"}
+	proxied := loopback
+	proxied.AnyHost = true
+	for host, want := range map[string]int{
+		"127.0.0.1:8090": 200, "127.0.0.1": 200, "[::1]:8090": 200, "192.0.2.1:80": 200, "localhost:8090": 200, "LOCALHOST.": 200, "ci.localhost": 200,
+		own: 200, strings.ToUpper(own) + ":8090": 200, "builds.test:443": 200, "builds.test.": 200, "": 200,
+		"evil.test": 403, "evil.test:8090": 403, "localhost.evil.test": 403, "127.0.0.1.evil.test": 403, "xlocalhost": 403, "builds.test.evil": 403,
+		"evil.test@localhost": 403, "[evil]": 403, "127.0.0.1:8090:1": 403,
+	} {
+		for o, want := range map[*FrontOptions]int{&loopback: want, &proxied: 200, {}: 200} {
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "/api/v1/vm", nil)
+			r.Host = host
+			a := httptest.NewRecorder()
+			frontTo(*o).ServeHTTP(a, r)
+			if a.Code != want {
+				t.Errorf("%q, %+v: %d %s", host, *o, a.Code, a.Body)
+			}
+			if a.Code != 403 {
+				continue
+			}
+			if status, message, _ := (answer{a, ""}).envelope(t); status != api.StatusFail || !strings.Contains(message, "SVC_ALLOWED_HOSTS") {
+				t.Errorf("%q: %s", host, a.Body)
+			}
+		}
+	}
+}
+
+// TestOtherSitesWithoutAuthentication: a page of another site changes, reads and follows nothing;
+// programs, which say nothing of pages, and people who follow a link are not concerned.
+func TestOtherSitesWithoutAuthentication(t *testing.T) {
+	for name, c := range map[string]struct {
+		what   string
+		header []string
+		want   int
+		cors   int // what it is where pages of all sites may use the API
+	}{
+		"a program":                   {"POST /x", nil, 200, 200},
+		"a program that deletes":      {"DELETE /x", nil, 200, 200},
+		"a form of another site":      {"POST /x", []string{"Origin", "https://evil.test"}, 403, 200},
+		"an old browser's file":       {"POST /x", []string{"Origin", "null"}, 403, 200},
+		"a script of another site":    {"DELETE /x", []string{"Sec-Fetch-Site", "cross-site"}, 403, 200},
+		"a sister":                    {"POST /x", []string{"Sec-Fetch-Site", "same-site"}, 403, 200},
+		"the own page":                {"POST /x", []string{"Sec-Fetch-Site", "same-origin", "Origin", "http://h"}, 200, 200},
+		"the own page by http":        {"POST /x", []string{"Origin", "http://h"}, 200, 200},
+		"somebody types the address":  {"GET /x", []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate"}, 200, 200},
+		"a link":                      {"GET /x", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 200, 200},
+		"an image":                    {"GET /x", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403, 200},
+		"a stream":                    {"GET /live", []string{"Origin", "https://evil.test", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors"}, 403, 200},
+		"a stream of an old browser":  {"GET /live", []string{"Origin", "https://evil.test"}, 403, 200},
+		"a WebSocket":                 {"GET /x", []string{"Origin", "https://evil.test", "Upgrade", "websocket"}, 403, 200},
+		"a WebSocket of a program":    {"GET /x", []string{"Upgrade", "websocket"}, 200, 200},
+		"a page of the reverse proxy": {"POST /x", []string{"Origin", "https://builds.test:8443"}, 200, 200},
+		"a name that begins alike":    {"POST /x", []string{"Origin", "https://builds.test.evil"}, 403, 200},
+		"no origin that can be read":  {"POST /x", []string{"Origin", "https://builds.test\x7f"}, 403, 200},
+	} {
+		for cors, want := range map[bool]int{false: c.want, true: c.cors} {
+			method, path, _ := strings.Cut(c.what, " ")
+			r := httptest.NewRequestWithContext(t.Context(), method, "http://h"+path, nil)
+			for i := 0; i < len(c.header); i += 2 {
+				r.Header.Set(c.header[i], c.header[i+1])
+			}
+			a := httptest.NewRecorder()
+			frontTo(FrontOptions{Hosts: []string{"builds.test"}, CrossOrigin: cors}).ServeHTTP(a, r)
+			if a.Code != want {
+				t.Errorf("%s, pages of all sites: %v: %d %s", name, cors, a.Code, a.Body)
+			}
+		}
+	}
+}

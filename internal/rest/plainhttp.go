@@ -1,0 +1,143 @@
+package rest
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// SplitPlainHTTP tells connections to a TLS port that speak plain HTTP from those that speak TLS.
+// secure is for a server with TLS. It must be served: a connection turns out to be plain when its
+// first bytes are read. Closing secure ends both.
+func SplitPlainHTTP(l net.Listener) (secure, plain net.Listener) {
+	p := &plainListener{addr: l.Addr(), conns: make(chan net.Conn), closed: make(chan struct{})}
+	return secureListener{l, p}, p
+}
+
+type secureListener struct {
+	net.Listener
+	plain *plainListener
+}
+
+// Accept implements net.Listener.
+func (l secureListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &sniffedConn{Conn: c, plain: l.plain}, nil
+}
+
+// Close implements net.Listener.
+func (l secureListener) Close() error {
+	_ = l.plain.Close()
+	return l.Listener.Close()
+}
+
+// sniffedConn gives itself to another server when it does not begin with TLS.
+type sniffedConn struct {
+	net.Conn
+	plain *plainListener
+
+	mu     sync.Mutex // guards what follows
+	begun  bool
+	passed bool // the other server has it
+}
+
+// Read implements net.Conn.
+func (c *sniffedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.begun || n == 0 {
+		return n, err
+	}
+	c.begun = true
+	if b[0] < 'A' || b[0] > 'Z' { // methods of HTTP begin with such a letter, records of TLS do not
+		return n, err
+	}
+	head := append([]byte(nil), b[:n]...)
+	select {
+	case c.plain.conns <- &headConn{Conn: c.Conn, head: head}:
+		c.passed = true
+	case <-c.plain.closed:
+	}
+	return 0, io.EOF
+}
+
+// Close implements net.Conn.
+func (c *sniffedConn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.passed {
+		return nil
+	}
+	return c.Conn.Close()
+}
+
+// headConn is a connection some of which was read already.
+type headConn struct {
+	net.Conn
+	head []byte
+}
+
+// Read implements net.Conn.
+func (c *headConn) Read(b []byte) (int, error) {
+	if len(c.head) == 0 {
+		return c.Conn.Read(b)
+	}
+	n := copy(b, c.head)
+	c.head = c.head[n:]
+	return n, nil
+}
+
+// plainListener gives connections that were accepted already.
+type plainListener struct {
+	addr   net.Addr
+	conns  chan net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+// Accept implements net.Listener.
+func (l *plainListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (l *plainListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *plainListener) Addr() net.Addr { return l.addr }
+
+// NewPlainHTTPServer makes a server for what speaks plain HTTP to a TLS port: what only reads is
+// led to https, everything else is refused, since its body and credentials would go in clear.
+func NewPlainHTTPServer() *http.Server {
+	s := &http.Server{
+		Handler:           http.HandlerFunc(leadToHTTPS),
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
+		DisableGeneralOptionsHandler: true,
+	}
+	s.SetKeepAlivesEnabled(false)
+	return s
+}
+
+func leadToHTTPS(w http.ResponseWriter, r *http.Request) {
+	if reads(r) && r.Host != "" {
+		http.Redirect(w, r, "https://"+r.Host+r.URL.RequestURI(), http.StatusTemporaryRedirect)
+		return
+	}
+	write(w, http.StatusBadRequest, api.StatusFail, "This port speaks TLS: send the request to https://"+r.Host, nil)
+}

@@ -1,0 +1,72 @@
+package rest
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Sites tells pages that may use a service in their visitor's browser from pages of other sites.
+// The zero value trusts only pages of the address that is asked.
+type Sites struct {
+	Hosts []string // names of other addresses whose pages may too, such as that of a reverse proxy, in lower case
+	Open  bool     // pages of all sites may read answers (CORS)
+}
+
+// NewSites makes Sites of names of hosts as people write them.
+func NewSites(hosts []string, open bool) Sites { return Sites{hostNames(hosts), open} }
+
+var crossOrigin = http.NewCrossOriginProtection()
+
+// check refuses what a page of another site has its visitor's browser ask for: to change
+// something, to open a WebSocket, or to read. Programs say nothing of pages and are not
+// concerned; neither is somebody who follows a link.
+func (s Sites) check(r *http.Request) error {
+	h := r.Header
+	if h["Origin"] == nil && h["Sec-Fetch-Site"] == nil || s.trusts(h.Get("Origin")) {
+		return nil
+	}
+	asked := r
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		if h["Upgrade"] == nil && (s.Open || h.Get("Sec-Fetch-Mode") == "navigate" || h.Get("Sec-Fetch-Site") == "same-site") {
+			return nil
+		}
+		asked = &http.Request{Method: http.MethodPost, URL: r.URL, Host: r.Host, Header: h} // judged alike
+	}
+	if crossOrigin.Check(asked) != nil {
+		return otherSite()
+	}
+	return nil
+}
+
+// trusts says whether a page's origin, such as https://name:8443, is of a trusted host.
+func (s Sites) trusts(origin string) bool {
+	if len(s.Hosts) == 0 {
+		return false
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && slices.Contains(s.Hosts, hostName(u.Host))
+}
+
+// hostName gives the name or address of a host without its port, in the form in which such are
+// compared.
+func hostName(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return addr.Unmap().WithZone("").String()
+	}
+	return host
+}
+
+func otherSite() error {
+	return farm.Errorf(farm.CodeForbidden, "The request comes from a page of another site")
+}

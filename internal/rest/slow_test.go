@@ -1,0 +1,248 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// slowServer serves a handler on connections in memory. Its limit of slow clients is of all of them.
+type slowServer struct {
+	limit  *ConcurrencyLimit
+	server *http.Server
+	conns  pipes
+}
+
+func newSlowServer(t *testing.T, total int, h http.Handler) *slowServer {
+	over, done := context.WithCancel(t.Context())
+	s := &slowServer{limit: NewConcurrencyLimit("slow clients", "SVC_MAX_SLOW_CLIENTS", total), conns: pipes{make(chan net.Conn), done, over}}
+	s.server = &http.Server{
+		Handler: h, ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour,
+		BaseContext: func(net.Listener) context.Context { return WithSlowClients(over, s.limit) },
+	}
+	l := LimitSlowReaders(s.conns, s.limit, false)
+	go func() { _ = s.server.Serve(l) }()
+	return s
+}
+
+func (s *slowServer) connect() net.Conn {
+	here, there := net.Pipe()
+	s.conns.next <- there
+	return here
+}
+
+// ask sends the head of a request, and gives what was answered when the connection is closed.
+func (s *slowServer) ask(head string) (conn net.Conn, answer <-chan string) {
+	conn = s.connect()
+	got := make(chan string, 1)
+	go func() {
+		text, _ := io.ReadAll(conn)
+		got <- string(text)
+	}()
+	_, _ = io.WriteString(conn, head)
+	return conn, got
+}
+
+var slowRoutes = []Route{
+	{Pattern: "POST /body", Do: func(r *Request) (any, error) { return len(r.Params.Raw()), nil }},
+	{Pattern: "GET /list", Raw: func(w http.ResponseWriter, _ *http.Request) error {
+		_, err := w.Write(bytes.Repeat([]byte("x"), 16<<20))
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		return nil
+	}},
+}
+
+// trickle sends a byte a second until that fails, and closes the channel that it gives then.
+func trickle(conn net.Conn) <-chan struct{} {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			if _, err := conn.Write([]byte(" ")); err != nil {
+				return
+			}
+			time.Sleep(time.Second)
+		}
+	}()
+	return ended
+}
+
+// TestSlowBodies: a body of a byte a second is cut within seconds; the caller hears why.
+func TestSlowBodies(t *testing.T) {
+	for name, head := range map[string]string{
+		"announced": "Content-Length: 4000\r\n\r\n", "in chunks": "Transfer-Encoding: chunked\r\n\r\nfff\r\n", "large": "Content-Length: 4000000\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSlowServer(t, 4, Handler(slowRoutes, slog.New(slog.DiscardHandler)))
+				defer s.server.Close()
+				began := time.Now()
+				conn, answer := s.ask("POST /body HTTP/1.1\r\nHost: x\r\n" + head)
+				ended := trickle(conn)
+				text := <-answer
+				if took := time.Since(began); took > bodyGrace+time.Second || took < bodyGrace {
+					t.Errorf("it was cut after %s", took)
+				}
+				if !strings.Contains(text, "400 Bad Request") || !strings.Contains(text, "came too slowly") {
+					t.Error(text)
+				}
+				_ = conn.Close()
+				<-ended
+				if synctest.Wait(); s.limit.Open() != 0 {
+					t.Errorf("%d places are still taken", s.limit.Open())
+				}
+			})
+		})
+	}
+}
+
+// TestBodiesThatMove: a large body over a narrow line takes its time.
+func TestBodiesThatMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlowServer(t, 4, Handler(slowRoutes, slog.New(slog.DiscardHandler)))
+		defer s.server.Close()
+		const size = 4 << 20
+		conn, answer := s.ask(fmt.Sprintf("POST /body HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n{", size))
+		text := []byte("1" + strings.Repeat(" ", 40<<10-1))
+		text[0] = ' '
+		for sent := 1; sent < size-1; {
+			n, err := conn.Write(text[:min(len(text), size-1-sent)])
+			sent += n
+			if err != nil {
+				t.Fatalf("cut after %d bytes: %v", sent, err)
+			}
+			time.Sleep(time.Second)
+		}
+		_, _ = io.WriteString(conn, "}")
+		if got := <-answer; !strings.Contains(got, fmt.Sprintf(`"body":%d}`, size)) {
+			t.Errorf("%.300s", got)
+		}
+		_ = conn.Close()
+	})
+}
+
+// TestManySlowBodies: one of too many is refused as soon as it turns out to be slow, and quick ones
+// are never counted.
+func TestManySlowBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlowServer(t, 4, Handler(slowRoutes, slog.New(slog.DiscardHandler))) // one of each address
+		defer s.server.Close()
+		first, firstAnswer := s.ask("POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+		time.Sleep(slowAfter + time.Millisecond)
+		began := time.Now()
+		second, secondAnswer := s.ask("POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+		quick, quickAnswer := s.ask("POST /body HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
+		if got := <-quickAnswer; !strings.Contains(got, `"body":2`) {
+			t.Error(got)
+		}
+		got := <-secondAnswer
+		if took := time.Since(began); took < slowAfter || took > slowAfter+time.Second {
+			t.Errorf("refused after %s", took)
+		}
+		for _, want := range []string{"429 Too Many Requests", "Retry-After: 5", "SVC_MAX_SLOW_CLIENTS", "Connection: close"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("no %q in %s", want, got)
+			}
+		}
+		if got := <-firstAnswer; !strings.Contains(got, "came too slowly") {
+			t.Error(got)
+		}
+		for _, c := range []net.Conn{first, second, quick} {
+			_ = c.Close()
+		}
+		if synctest.Wait(); s.limit.Open() != 0 {
+			t.Errorf("%d places are still taken", s.limit.Open())
+		}
+	})
+}
+
+// TestReadersThatDoNotRead: a client that asks for much and takes nothing, or next to nothing, is
+// cut; one that takes its time is not.
+func TestReadersThatDoNotRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		take   int // bytes a second
+		whole  bool
+		within time.Duration
+	}{
+		"takes nothing":  {0, false, 30 * time.Second},
+		"takes little":   {1 << 10, false, time.Minute},
+		"takes its time": {64 << 10, true, 300 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSlowServer(t, 4, Handler(slowRoutes, slog.New(slog.DiscardHandler)))
+				defer s.server.Close()
+				conn := s.connect()
+				defer conn.Close()
+				go func() { _, _ = io.WriteString(conn, "GET /list HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") }()
+				got, began := int64(0), time.Now()
+				var err error
+				for err == nil && time.Since(began) < c.within {
+					time.Sleep(time.Second)
+					if c.take > 0 {
+						var n int64
+						n, err = io.CopyN(io.Discard, conn, int64(c.take))
+						got += n
+					}
+				}
+				if c.whole != (got > 16<<20) {
+					t.Errorf("it got %d bytes in %s, then %v", got, time.Since(began), err)
+				}
+				if !c.whole {
+					rest, _ := io.Copy(io.Discard, conn) // what was written before the cut
+					if got+rest > 1<<20 {
+						t.Errorf("it could read %d bytes", got+rest)
+					}
+				}
+				if synctest.Wait(); s.limit.Open() != 0 {
+					t.Errorf("%d places are still taken", s.limit.Open())
+				}
+			})
+		})
+	}
+}
+
+// TestManySlowReaders: those over the limit are cut at once.
+func TestManySlowReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlowServer(t, 3, Handler(slowRoutes, slog.New(slog.DiscardHandler)))
+		defer s.server.Close()
+		var conns []net.Conn
+		for range 10 {
+			conn := s.connect()
+			defer conn.Close()
+			go func() { _, _ = io.WriteString(conn, "GET /list HTTP/1.1\r\nHost: x\r\n\r\n") }()
+			conns = append(conns, conn)
+		}
+		time.Sleep(3 * slowAfter)
+		synctest.Wait()
+		if s.limit.Open() != 3 {
+			t.Errorf("%d slow readers", s.limit.Open())
+		}
+		cut := 0
+		for _, conn := range conns {
+			_ = conn.SetWriteDeadline(time.Now().Add(time.Millisecond))
+			if _, err := conn.Write([]byte("x")); errors.Is(err, io.ErrClosedPipe) {
+				cut++
+			}
+		}
+		if cut != 7 {
+			t.Errorf("%d were cut", cut)
+		}
+		time.Sleep(time.Minute)
+		if synctest.Wait(); s.limit.Open() != 0 {
+			t.Errorf("%d places are still taken", s.limit.Open())
+		}
+	})
+}

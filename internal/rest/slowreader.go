@@ -1,0 +1,155 @@
+package rest
+
+import (
+	"errors"
+	"io"
+	"math"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/auth"
+)
+
+// How long a client may take to read an answer.
+const (
+	slowAfter   = time.Second      // a write that takes longer counts its client among the slow ones
+	readerGrace = 10 * time.Second // that a slow client has besides the time of its bytes
+	readerRate  = 16 << 10         // bytes a second that it must take
+	writeStep   = 256 << 10        // bytes that are written under one deadline
+)
+
+var errSlowReaders = errors.New("the client reads too slowly, and too many do")
+
+// LimitSlowReaders gives a listener whose connections are cut when their client does not take what
+// is written to it: at once when too many are slow at a time, and else when it takes less than
+// readerRate. Handlers need no deadlines of their own. With byAddress the clients of one address
+// have a share of limit; behind a reverse proxy all come from its address.
+func LimitSlowReaders(l net.Listener, limit *ConcurrencyLimit, byAddress bool) net.Listener {
+	return slowListener{l, limit, byAddress}
+}
+
+type slowListener struct {
+	net.Listener
+	limit     *ConcurrencyLimit
+	byAddress bool
+}
+
+// Accept implements net.Listener.
+func (l slowListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	out := &slowConn{Conn: c, limit: l.limit}
+	if l.byAddress {
+		out.caller = "address " + auth.Neighborhood(c.RemoteAddr().String())
+	}
+	return out, nil
+}
+
+// slowConn bounds the time of writes.
+type slowConn struct {
+	net.Conn
+	limit  *ConcurrencyLimit
+	caller string
+
+	mu    sync.Mutex // guards what follows; writers hold it while they write
+	until time.Time  // the deadline that was set for quick writes
+	since time.Time  // since when it is slow; zero: it is not
+	taken int64      // bytes since then
+}
+
+var _ io.ReaderFrom = (*slowConn)(nil)
+
+// Write implements net.Conn.
+func (c *slowConn) Write(b []byte) (n int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for n < len(b) && err == nil {
+		var m int
+		m, err = c.writeStep(b[n:min(len(b), n+writeStep)])
+		n += m
+	}
+	return n, err
+}
+
+// writeStep writes a part, quickly or as one of the slow ones.
+func (c *slowConn) writeStep(b []byte) (int, error) {
+	c.quickDeadline()
+	n, err := c.Conn.Write(b)
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.since = time.Time{}
+		return n, err
+	}
+	release, err := c.limit.AcquireFor(c.caller)
+	if err != nil {
+		return n, errSlowReaders
+	}
+	defer release()
+	if c.since.IsZero() {
+		c.since, c.taken = time.Now(), 0
+	}
+	c.until = time.Time{} // the next quick write needs a deadline of its own
+	_ = c.Conn.SetWriteDeadline(c.since.Add(readerGrace + bytesTime(c.taken+int64(len(b)), readerRate)))
+	m, err := c.Conn.Write(b[n:])
+	c.taken += int64(n + m)
+	return n + m, err
+}
+
+// quickDeadline sees that the next write ends within slowAfter, or little more: deadlines are not
+// set anew for each of many writes.
+func (c *slowConn) quickDeadline() {
+	now := time.Now()
+	if c.until.Sub(now) < slowAfter {
+		c.until = now.Add(2 * slowAfter)
+		_ = c.Conn.SetWriteDeadline(c.until)
+	}
+}
+
+// ReadFrom has the system send a file by itself. It holds no memory meanwhile, so that its readers
+// are not counted among the slow ones.
+func (c *slowConn) ReadFrom(src io.Reader) (sum int64, err error) {
+	to, ok := c.Conn.(io.ReaderFrom)
+	if !ok {
+		return io.Copy(struct{ io.Writer }{c}, src)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.until = time.Time{}
+	bounded, ok := src.(*io.LimitedReader)
+	if !ok {
+		bounded = &io.LimitedReader{R: src, N: math.MaxInt64}
+	}
+	part := &io.LimitedReader{R: bounded.R}
+	for bounded.N > 0 {
+		part.N = min(bounded.N, writeStep)
+		_ = c.Conn.SetWriteDeadline(time.Now().Add(readerGrace + bytesTime(part.N, readerRate)))
+		n, err := to.ReadFrom(part)
+		sum, bounded.N = sum+n, bounded.N-n
+		if err != nil || part.N > 0 { // it ended before
+			return sum, err
+		}
+	}
+	return sum, nil
+}
+
+// SetWriteDeadline implements net.Conn. What handlers set counts for nothing: each write has its own.
+func (*slowConn) SetWriteDeadline(time.Time) error { return nil }
+
+// SetDeadline implements net.Conn, for reads.
+func (c *slowConn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
+
+// CloseWrite ends what is written, which net/http does before it closes a connection.
+func (c *slowConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// bytesTime is how long so many bytes take at a rate.
+func bytesTime(n, perSecond int64) time.Duration {
+	return time.Duration(float64(n) / float64(perSecond) * float64(time.Second))
+}
