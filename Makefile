@@ -17,7 +17,7 @@ build: ## build every program into bin/
 # many tests wait. Vet is part of lint. Without the paths of this clone in it, what is
 # compiled serves the next clone too. A program with the race detector would sleep a
 # second at its end, each command of a test's script too.
-test: ## run all tests with the race detector; installs what they need
+test: ## run all tests with the race detector; installs what they need; SLOW=1 lists the 20 slowest
 	scripts/need.sh test
 	GORACE=atexit_sleep_ms=10 CGO_ENABLED=1 scripts/test.sh "$(FIRST) ./..." -race -p 4 -trimpath -vet=off -shuffle=on -timeout 20m
 
@@ -101,10 +101,14 @@ test-truth: ## hold the matcher to the truth table and to a naive matcher on eve
 	@test -d "$(or $(SHARED),../shared)/data/vuln" || { echo "test-truth needs SHARED, the folder that holds data/vuln"; exit 1; }
 	SHARED="$(abspath $(or $(SHARED),../shared))" EVIDENCE=1 scripts/test.sh ./internal/scan/match/truth/... -trimpath -count=1 -timeout 30m
 
-test-full: ## every test as in "make test", with every step and case of those that try some by chance there, and all of a registry at once for 60 s
+test-full: ## what "make test" leaves out: every step and case of tests that try some by chance there, second passes with real guests, and all of a registry at once for 60 s
 	scripts/need.sh test
 	BUILDYARD_TEST_ALL=1 CGO_ENABLED=0 scripts/test.sh "$(WALKS)" -trimpath -vet=off -timeout 60m
 	REGISTRY_RACE=60s CGO_ENABLED=1 scripts/test.sh ./internal/registry -race -trimpath -vet=off -run TestEverythingAtOnce
+
+test-stress: ## run the 30 tests with the most timing in them (scripts/stress.txt) 200 times each on busy cores: COUNT=times
+	scripts/need.sh test
+	scripts/stress.sh
 
 test-mutants: ## plant errors in guarding code, one at a time, and print the share that the package's own tests notice: PACKAGES=folders, N=60 a package by SEED, or ALL=1, JSON=file
 	scripts/need.sh test
@@ -116,4 +120,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host bench-portal test-peers demo test-fault contract auth-matrix e2e test-images e2e-host test-full clean help
+.PHONY: build test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host bench-portal test-peers demo test-fault contract auth-matrix e2e test-images e2e-host test-full test-stress clean help

@@ -29,7 +29,7 @@ import (
 // Each such storage is opened and judged, and the operations are carried to their end.
 
 // crashAll is set in the environment to carry on from every state.
-const crashAll = "REGISTRY_CRASH_ALL"
+const crashAll = "BUILDYARD_TEST_ALL"
 
 func TestMain(m *testing.M) {
 	warm()

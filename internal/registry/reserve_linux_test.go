@@ -156,7 +156,7 @@ func listSteps(t *testing.T) (steps []string) {
 }
 
 // worth gives the numbers, from 1, of the steps to try: each point once, in one or another of the operations that come
-// to it. With REGISTRY_CRASH_ALL it gives all.
+// to it. With BUILDYARD_TEST_ALL it gives all.
 func worth(steps []string) []int {
 	times := map[string][]int{}
 	var all []int

@@ -10,8 +10,17 @@ import (
 const allOf = "BUILDYARD_TEST_ALL"
 
 // All says that tests are to try every case of theirs, whatever it takes. make
-// test-fault asks for it.
+// test-full asks for it.
 func All() bool { return os.Getenv(allOf) != "" }
+
+// Full skips a test that make test leaves to make test-full, because others go the same
+// way at another layer.
+func Full(t testing.TB) {
+	t.Helper()
+	if !All() {
+		t.Skipf("left to make test-full (%s=1)", allOf)
+	}
+}
 
 // Some picks n of the cases of a test by chance, in their order, so that many runs
 // try all of them: one run need not pay for every step at which a process can be

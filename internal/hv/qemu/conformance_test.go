@@ -63,7 +63,7 @@ func subject(t *testing.T, image string) hvtest.Subject {
 			t.Cleanup(func() { deleteAll(t, o) })
 			return o
 		},
-		Steps: func(steps []hv.SaveStep) []hv.SaveStep { return guesttest.Some(t, 2, steps) },
+		Steps: func(steps []hv.SaveStep) []hv.SaveStep { return guesttest.Some(t, 1, steps) },
 		More: []hvtest.Check{
 			{Ability: hv.CanSandbox, Name: "process without rights", Run: func(t *testing.T, vm hv.VM) { confined(t, dir, vm) }},
 			{Ability: hv.CanLimit, Name: "control group", Run: limited},

@@ -31,7 +31,7 @@ func TestKilledInASave(t *testing.T) {
 		{string(hv.SavedGuest), ""},
 		{string(hv.SavedDisks), ""},
 	}
-	for _, s := range guesttest.Some(t, 4, steps) {
+	for _, s := range guesttest.Some(t, 1, steps) {
 		t.Run(s.step+" "+s.fail, func(t *testing.T) {
 			spec, dir := warmSpec(t), t.TempDir()
 			cmd, out := agent(t, dir, spec, s.step, childSave+"=suspended", childFail+"="+s.fail)
@@ -111,7 +111,7 @@ func TestKilledInAStoppedSave(t *testing.T) {
 func TestKilledInAResume(t *testing.T) {
 	t.Parallel()
 	steps := []string{"start: begun", "start: forked", "start: loaded", "start: resumed", "start: refreshed"}
-	for _, step := range guesttest.Some(t, 2, steps) {
+	for _, step := range guesttest.Some(t, 1, steps) {
 		t.Run(step, func(t *testing.T) {
 			spec, dir := warmSpec(t), t.TempDir()
 			cmd, out := agent(t, dir, spec, step)

@@ -118,7 +118,7 @@ func TestSaveWithoutRoom(t *testing.T) {
 func TestQEMUKilledInASave(t *testing.T) {
 	t.Parallel()
 	d := open(t, t.TempDir())
-	for _, step := range guesttest.Some(t, 2, hv.SaveSteps()) {
+	for _, step := range guesttest.Some(t, 1, hv.SaveSteps()) {
 		spec, dir := warmSpec(t), t.TempDir()
 		vm := start(t, d, spec)
 		run(t, d, spec.ID, "echo kept >/root/x; sync")

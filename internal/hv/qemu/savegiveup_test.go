@@ -39,7 +39,7 @@ func TestTerminatedInASave(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := open(t, dir)
-	for _, step := range guesttest.Some(t, 2, hv.SaveSteps()) {
+	for _, step := range guesttest.Some(t, 1, hv.SaveSteps()) {
 		for _, polite := range []bool{true, false} {
 			spec, saves := warmSpec(t), t.TempDir()
 			start(t, d, spec)
@@ -77,7 +77,7 @@ func TestTerminatedInARestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := open(t, dir)
-	for _, step := range guesttest.Some(t, 2, []string{"start: overlay", "start: begun", "start: forked", "start: pid", ""}) {
+	for _, step := range guesttest.Some(t, 1, []string{"start: overlay", "start: begun", "start: forked", "start: pid", ""}) {
 		spec := warmSpec(t)
 		start(t, d, spec)
 		ctx, cancel := context.WithCancel(t.Context())

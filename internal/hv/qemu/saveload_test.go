@@ -58,7 +58,7 @@ cd /root/load
 for s in s*; do [ "$(cat $s)" = "$(sha256sum <f${s#s})" ] || echo "$s differs"; done
 dmesg | grep -i -e 'EXT4-fs error' -e 'I/O error' || true`
 
-// Three saves (six with all) of a guest with two disks under load, some after one
+// Two saves (six with all) of a guest with two disks under load, some after one
 // that failed: each goes on in a new VM on another node with the same files, synced
 // or not, and the source goes on each time. Its first disk lies above a raw file,
 // which stays as it is, and its directory is too long for a socket's address.
@@ -80,7 +80,7 @@ func TestSavesUnderLoad(t *testing.T) {
 	spec := newSpec(raw, "raw")
 	spec.Disks = append(spec.Disks, hv.Disk{Path: second, Format: "qcow2"})
 	vm := start(t, d, spec)
-	rounds := 3
+	rounds := 2
 	if guesttest.All() {
 		rounds = 6
 	}
