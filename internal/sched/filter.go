@@ -113,7 +113,7 @@ var rules = []rule{
 	{
 		FilterSize,
 		func(p *pool, n *node) bool { return n.tooSmall(p.want) },
-		func(p *pool, _ *node) string { return "is too small for " + p.want.size() },
+		func(p *pool, n *node) string { return "is too small for " + p.want.size() + n.machineSize(p.want) },
 		func(p *pool) string { return p.subject() + " is large enough for " + p.want.size() },
 	},
 	{
@@ -158,6 +158,19 @@ func (p *pool) subject() string {
 		return "no node"
 	}
 	return p.want.among(p.groupName)
+}
+
+// machineSize names what the whole machine has, where a VM of this size needs more than that.
+func (n *node) machineSize(d demand) string {
+	alone := d.load()
+	switch {
+	case exceeds(alone.VCPU, n.CPUs):
+		return fmt.Sprintf(": the machine has %d CPUs", n.CPUs)
+	case exceeds(alone.MemoryMB, n.MemoryMB):
+		return fmt.Sprintf(": the machine has %d MB of memory", n.MemoryMB)
+	default:
+		return ""
+	}
 }
 
 func (d demand) size() string {

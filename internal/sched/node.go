@@ -29,6 +29,10 @@ type Node struct {
 	VCPULimit     int // in resource mode
 	MemoryLimitMB int // in resource mode
 
+	// CPUs and MemoryMB are those of the whole machine: no VM gets more, in any mode. 0 is unknown.
+	CPUs     int
+	MemoryMB int
+
 	Foreign Load // VMs that nobody owns; they take room too
 
 	Cached []farm.NodeTemplate // versions that lie on the node's disk
@@ -67,6 +71,7 @@ func NodeOf(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 	out.Arch, out.Cached, out.USB, out.Loads = info.Arch, info.Templates, info.USB, loads(info.Hypervisor)
 	out.Bridge, out.VLANs = slices.Contains(info.Abilities, farm.AbilityBridge), info.VLANs
 	out.VCPULimit, out.MemoryLimitMB = Limits(n, info)
+	out.CPUs, out.MemoryMB = info.CPUs, info.MemoryMB
 	return out
 }
 
@@ -142,10 +147,14 @@ func (n *node) shut() bool { return n.Held != "" || !n.fits(demand{}) }
 
 // memoryLeft gives the memory in MB of the largest VM that may fit.
 func (n *node) memoryLeft() int {
-	if n.Mode != farm.ByResource {
-		return math.MaxInt
+	whole := math.MaxInt
+	if n.MemoryMB > 0 {
+		whole = n.MemoryMB
 	}
-	return n.MemoryLimitMB - n.used.MemoryMB
+	if n.Mode != farm.ByResource {
+		return whole
+	}
+	return min(whole, n.MemoryLimitMB-n.used.MemoryMB)
 }
 
 func (n *node) weigh() {
@@ -177,12 +186,18 @@ func (n *node) fits(d demand) bool {
 
 // tooSmall says whether a VM of this size never has a place, even on an empty node.
 func (n *node) tooSmall(d demand) bool {
+	alone := d.load()
+	if exceeds(alone.VCPU, n.CPUs) || exceeds(alone.MemoryMB, n.MemoryMB) {
+		return true
+	}
 	if n.Mode != farm.ByResource {
 		return n.Capacity < 1
 	}
-	alone := d.load()
 	return alone.VCPU > n.VCPULimit || alone.MemoryMB > n.MemoryLimitMB
 }
+
+// exceeds reports whether a VM needs more of something than the whole machine has; 0 is unknown.
+func exceeds(need, machine int) bool { return machine > 0 && need > machine }
 
 // loads says whether the saved state that a request goes on from loads on the node.
 func (n *node) loads(d demand) bool { return d.needs == farm.Needs{} || d.needs == n.Loads }

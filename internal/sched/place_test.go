@@ -345,3 +345,45 @@ func TestMostVMs(t *testing.T) {
 		}
 	}
 }
+
+// TestMachineBoundsEveryVM: a VM that needs more CPUs or memory than the whole machine has is
+// never placed there, whatever the capacity mode, and the reason names what the machine has.
+func TestMachineBoundsEveryVM(t *testing.T) {
+	whole := func(cpus, mb int) func(*Node) { return func(n *Node) { n.CPUs, n.MemoryMB = cpus, mb } }
+	resources := func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.ByResource, 100, 1<<20 }
+	size := func(vcpu, mb int) func(*Request) { return func(r *Request) { r.VCPU, r.MemoryMB = vcpu, mb } }
+	pinnedTo := func(node string) func(*Request) { return func(r *Request) { r.Pinned = node } }
+	for name, tt := range map[string]struct {
+		node   []func(*Node)
+		size   func(*Request)
+		reason string // "": it is placed
+	}{
+		"as large as the machine": {[]func(*Node){whole(4, 8192)}, size(4, 8192), ""},
+		"unknown machine":         {nil, size(400, 8192), ""},
+		"more CPUs": {
+			[]func(*Node){whole(4, 8192)}, size(5, 1024),
+			"node name-a is too small for 5 vCPU and 1024 MB: the machine has 4 CPUs",
+		},
+		"more memory": {
+			[]func(*Node){whole(4, 8192)}, size(1, 8193),
+			"node name-a is too small for 1 vCPU and 8193 MB: the machine has 8192 MB of memory",
+		},
+		"by resources, within the machine": {[]func(*Node){resources, whole(4, 8192)}, size(4, 8192), ""},
+		"by resources, more CPUs": {
+			[]func(*Node){resources, whole(4, 8192)}, size(5, 1024),
+			"node name-a is too small for 5 vCPU and 1024 MB: the machine has 4 CPUs",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := indexOf([]Node{machine("a", 3, tt.node...)}, []Request{ask("r", 0, tt.size, pinnedTo("a"))})
+			if tt.reason == "" {
+				wantPairs(t, x, "r>a")
+				return
+			}
+			wantPairs(t, x)
+			if why := x.Why("r", noon); why.Name != FilterSize || why.Text != tt.reason {
+				t.Errorf("%s: %q, want %q", why.Name, why.Text, tt.reason)
+			}
+		})
+	}
+}

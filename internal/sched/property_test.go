@@ -64,6 +64,7 @@ func drawNode(t *rapid.T, id string) Node {
 		MemoryLimitMB: rapid.IntRange(0, 8).Draw(t, "memory") * 1024,
 		Foreign:       Load{VMs: rapid.IntRange(0, 2).Draw(t, "foreign")},
 	}
+	n.CPUs, n.MemoryMB = rapid.SampledFrom([]int{0, 1, 2, 4}).Draw(t, "cpus"), rapid.SampledFrom([]int{0, 1024, 4096}).Draw(t, "machine")
 	n.Loads = rapid.SampledFrom(someHosts).Draw(t, "host")
 	if rapid.Bool().Draw(t, "usb") {
 		n.USB = []farm.USBDevice{{Name: "phone", Location: "1"}, {Name: "phone", Location: "2"}, {Name: "key", Location: "3", Busy: rapid.Bool().Draw(t, "busy")}}
@@ -270,6 +271,9 @@ func (w *world) checkRoom(t *rapid.T, n Node, r Request) {
 	if n.Mode == farm.ByNumber && used.VMs > n.Capacity ||
 		n.Mode == farm.ByResource && (used.VCPU > n.VCPULimit || used.MemoryMB > n.MemoryLimitMB) {
 		t.Fatalf("%s puts node %+v over its capacity: %+v", r.ID, n, used)
+	}
+	if n.CPUs > 0 && max(1, r.VCPU) > n.CPUs || n.MemoryMB > 0 && r.MemoryMB > n.MemoryMB {
+		t.Fatalf("%s is larger than the machine of node %+v", r.ID, n)
 	}
 	free := func(d farm.USBDevice) bool { return d.Location == r.Device && !d.Busy && matches(d, r.USB) }
 	if (r.USB != "") != (r.Device != "") || r.USB != "" && !slices.ContainsFunc(n.USB, free) {

@@ -152,7 +152,7 @@ func TestNodeOf(t *testing.T) {
 	}
 	want := Node{
 		ID: "n", Name: "mini", Arch: "arm64", Groups: record.Groups, Mode: farm.ByResource, Capacity: 3,
-		VCPULimit: 16, MemoryLimitMB: 14336, Foreign: Load{VMs: 1},
+		VCPULimit: 16, MemoryLimitMB: 14336, CPUs: 8, MemoryMB: 16384, Foreign: Load{VMs: 1},
 		Loads:  farm.Needs{Driver: "qemu", Version: "7", Accelerator: "tcg", Machine: "m", CPU: "max", HostCPU: "z"},
 		Cached: info.Templates, USB: info.USB, Bridge: true, VLANs: []int{7},
 	}
