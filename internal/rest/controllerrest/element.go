@@ -3,6 +3,9 @@ package controllerrest
 import (
 	"bytes"
 	"encoding/json"
+	"net"
+	"net/url"
+	"strconv"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
@@ -12,9 +15,12 @@ import (
 
 // Element gives the JSON text of an instance in the list of instances. The controller's
 // tables keep it beside the record, so that a list is put together and not encoded.
-func Element(i *farm.Instance) []byte {
+func Element(i *farm.Instance) []byte { return encode(i, instance(i)) }
+
+// encode writes the element of an instance with its shape.
+func encode(i *farm.Instance, shape api.Instance) []byte {
 	text, err := json.Marshal(api.InstanceItem{
-		InstanceID: i.ID, ExternalID: orNull(i.ExternalID), Name: orNull(i.Name), VM: instance(i),
+		InstanceID: i.ID, ExternalID: orNull(i.ExternalID), Name: orNull(i.Name), VM: shape,
 	})
 	if err != nil { // of a time beyond the year 9999: no program of ours makes one
 		return []byte("null")
@@ -29,11 +35,12 @@ var (
 	closing = []byte("]")
 )
 
-// elements puts the list of instances together.
-func elements(list []controller.Listed) rest.Pieces {
+// elements puts the list of instances together, with the passwords of their screens where the
+// caller may see them.
+func elements(list []controller.Listed, passwords bool) rest.Pieces {
 	pieces := make(rest.Pieces, 1, 2*len(list)+2)
 	pieces[0] = opening
-	words := spoken{}
+	words := spoken{passwords: passwords}
 	for i, inst := range list {
 		if i > 0 {
 			pieces = append(pieces, comma)
@@ -46,13 +53,17 @@ func elements(list []controller.Listed) rest.Pieces {
 // spoken remembers the last message that was put into an element: of many waiting
 // instances most wait for the same reason.
 type spoken struct {
-	message string
-	field   []byte
+	message   string
+	field     []byte
+	passwords bool // of screens are shown
 }
 
 // element appends the text of one element, with its message put in where the record
 // has none.
 func (s *spoken) element(to rest.Pieces, inst controller.Listed) rest.Pieces {
+	if s.passwords && hasVNCPassword(inst.Instance) {
+		return append(to, withVNCPassword(inst))
+	}
 	text := inst.Encoded
 	if text == nil || inst.Message != inst.Instance.Message && inst.Instance.Message != "" {
 		shown := inst.Clone()
@@ -74,11 +85,40 @@ func (s *spoken) element(to rest.Pieces, inst controller.Listed) rest.Pieces {
 }
 
 // vmOf gives what is said of an instance by itself: the vm of its element.
-func vmOf(inst controller.Listed) rest.Pieces {
-	pieces := new(spoken).element(nil, inst)
+func vmOf(inst controller.Listed, passwords bool) rest.Pieces {
+	pieces := (&spoken{passwords: passwords}).element(nil, inst)
 	vm := []byte(`,"vm":`)
 	pieces[0] = pieces[0][bytes.Index(pieces[0], vm)+len(vm):]
 	last := len(pieces) - 1
 	pieces[last] = pieces[last][:len(pieces[last])-1]
 	return pieces
+}
+
+// permissionVNC is the permission that the screen of a VM takes, and so its password.
+const permissionVNC = farm.Permission("update_vm")
+
+// showsVNCPasswords reports whether the caller of a request may see the passwords of screens.
+func showsVNCPasswords(r *rest.Request) bool {
+	return rest.CallerOf(r.Context()).Need(permissionVNC) == nil
+}
+
+// hasVNCPassword reports whether an instance has a screen that takes a password.
+func hasVNCPassword(i *farm.Instance) bool {
+	return i != nil && i.Options.VNCPassword != "" && i.VM != nil && i.VM.VNCPort > 0 && i.VM.HostIP != ""
+}
+
+// withVNCPassword encodes an instance with the password of its screen. The text that is kept
+// with the record never has it.
+func withVNCPassword(inst controller.Listed) []byte {
+	shown := inst.Clone()
+	shown.Message = inst.Message
+	shape := instance(shown)
+	shape.VMInfo.VNC = vncURL(inst.VM, url.UserPassword("", inst.Options.VNCPassword))
+	return encode(shown, shape)
+}
+
+// vncURL writes where a screen is, with who shows what there; nil for nothing.
+func vncURL(vm *farm.VMInfo, user *url.Userinfo) string {
+	u := url.URL{Scheme: "vnc", User: user, Host: net.JoinHostPort(vm.HostIP, strconv.Itoa(vm.VNCPort))}
+	return u.String()
 }

@@ -81,9 +81,9 @@ func TestElementsAreWhatEncodingGives(t *testing.T) {
 				InstanceID: shown.ID, ExternalID: orNull(shown.ExternalID), Name: orNull(shown.Name), VM: instance(shown),
 			})
 		}
-		same(t, elements(list), whole)
+		same(t, elements(list, false), whole)
 		for i, inst := range list {
-			same(t, vmOf(inst), whole[i].VM)
+			same(t, vmOf(inst, false), whole[i].VM)
 		}
 	})
 }
@@ -96,5 +96,31 @@ func same(t *rapid.T, got [][]byte, want any) {
 	}
 	if !bytes.Equal(bytes.Join(got, nil), text) {
 		t.Fatalf("got  %s\nwant %s", bytes.Join(got, nil), text)
+	}
+}
+
+// TestPasswordsOfScreens: the connection string has the password for those alone who may use the
+// screen, and the text that is kept with the record never has it.
+func TestPasswordsOfScreens(t *testing.T) {
+	record := &farm.Instance{
+		ID: "i", State: farm.Started, Metadata: map[string]any{"vnc_connection_string": "vnc://x"},
+		Options: farm.StartOptions{VNCPassword: "p@s/1"}, VM: &farm.VMInfo{HostIP: "10.0.0.1", VNCPort: 5901},
+	}
+	list := []controller.Listed{{Instance: record, Encoded: Element(record), Message: record.Message}}
+	for passwords, want := range map[bool]string{true: "vnc://:p%40s%2F1@10.0.0.1:5901", false: "vnc://10.0.0.1:5901"} {
+		var items []api.InstanceItem
+		if err := json.Unmarshal(bytes.Join(elements(list, passwords), nil), &items); err != nil {
+			t.Fatal(err)
+		}
+		var one api.Instance
+		if err := json.Unmarshal(bytes.Join(vmOf(list[0], passwords), nil), &one); err != nil {
+			t.Fatal(err)
+		}
+		if items[0].VM.VMInfo.VNC != want || one.VMInfo.VNC != want {
+			t.Errorf("passwords shown: %t: %s, %s, want %s", passwords, items[0].VM.VMInfo.VNC, one.VMInfo.VNC, want)
+		}
+	}
+	if bytes.Contains(Element(record), []byte("p%40s")) || bytes.Contains(Element(record), []byte("p@s")) {
+		t.Error("the kept text has the password")
 	}
 }

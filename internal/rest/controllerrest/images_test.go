@@ -362,6 +362,13 @@ func TestSecretsStayInside(t *testing.T) {
 	n.say(o, &api.TaskStatus{ID: s.Task, Stage: api.TaskFailed})
 	c.save(o.InstanceID, `,"new_template_name":"x","script":"bad-secret!"`)
 	text += lists() + c.logged()
+	for _, password := range []string{"vnc-one", "vnc-two"} { // to those who may use the screen it is shown
+		login := "vnc://:" + password + "@"
+		if !strings.Contains(text, login) {
+			t.Errorf("the screen is shown without its password %s", password)
+		}
+		text = strings.ReplaceAll(text, login, "")
+	}
 	for _, secret := range secrets {
 		if strings.Contains(text, secret) {
 			t.Errorf("%q can be read", secret)

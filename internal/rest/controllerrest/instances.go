@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
-	"net"
 	"strconv"
 	"strings"
 
@@ -31,7 +30,11 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 	}
 	asOf := s.c.InstancesAsOf() // before the list is read: it may be newer, and never older
 	list := s.c.Instances(page)
-	return rest.Tagged{Body: elements(list), Tag: s.listTag(asOf, list, partial(page))}, nil
+	passwords := showsVNCPasswords(r)
+	if passwords {
+		asOf += ".vnc" // the same records are another list
+	}
+	return rest.Tagged{Body: elements(list, passwords), Tag: s.listTag(asOf, list, partial(page))}, nil
 }
 
 // listTag gives the tag of a list of instances: what its records are as of, and the messages
@@ -71,7 +74,7 @@ func (s *server) oneVM(r *rest.Request, id string, explain bool) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	vm := vmOf(inst)
+	vm := vmOf(inst, showsVNCPasswords(r))
 	if !explain {
 		return vm, nil
 	}
@@ -127,7 +130,7 @@ func vmInfo(i *farm.Instance) *api.VMInfo {
 		NodeID: i.NodeID, HostIP: vm.HostIP, IP: vm.IP, VNCPort: vm.VNCPort,
 	}
 	if vm.VNCPort > 0 && vm.HostIP != "" {
-		out.VNC = "vnc://" + net.JoinHostPort(vm.HostIP, strconv.Itoa(vm.VNCPort))
+		out.VNC = vncURL(vm, nil)
 	}
 	for _, p := range vm.Ports {
 		out.PortForwarding = append(out.PortForwarding,
