@@ -484,3 +484,43 @@ func TestBriefConflictIsWaitedOut(t *testing.T) {
 		w.until(api.PhaseRunning)
 	})
 }
+
+// TestStartedWaitsForAMonitoredScript: the running VM is not reported before a monitored startup
+// script has ended, when it ends soon, so that nobody sees Started before Error.
+func TestStartedWaitsForAMonitoredScript(t *testing.T) {
+	monitored := func(text string) api.Script { return api.Script{Text: []byte(text), Monitoring: true, Timeout: 60} }
+	atBoot := monitored("sleep 1; exit 4")
+	atBoot.AtBoot = true
+	for name, tt := range map[string]struct {
+		script  api.Script
+		end     api.Phase
+		running bool // is reported
+		latest  time.Duration
+	}{
+		"fails at once":         {monitored("exit 4"), api.PhaseScriptEnded, false, 0},
+		"fails soon":            {monitored("sleep 1; exit 4"), api.PhaseScriptEnded, false, 0},
+		"succeeds soon":         {monitored("sleep 1"), api.PhaseScriptOK, false, 0},
+		"takes long":            {monitored("sleep 30; exit 4"), api.PhaseScriptEnded, true, startedHold + 200*time.Millisecond},
+		"is not monitored":      {api.Script{Text: []byte("sleep 1")}, api.PhaseScriptOK, true, 200 * time.Millisecond},
+		"does not wait for net": {atBoot, api.PhaseScriptEnded, true, 200 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, sim.Options{}, func(w *world) {
+				w.control.order(startOrder(withScript(tt.script)))
+				for len(w.vms()) == 0 || w.vms()[0].Status != hv.Running {
+					time.Sleep(10 * time.Millisecond)
+				}
+				if tt.running {
+					time.Sleep(tt.latest)
+					if phases := w.control.phasesOf(idA); !slices.Contains(phases, api.PhaseRunning) {
+						t.Errorf("not reported as running %s after the start: %v", tt.latest, phases)
+					}
+				}
+				w.until(tt.end)
+				if phases := w.control.phasesOf(idA); slices.Contains(phases, api.PhaseRunning) != tt.running {
+					t.Errorf("phases %v, running reported: want %t", phases, tt.running)
+				}
+			})
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/journal"
@@ -32,6 +33,7 @@ type instance struct {
 	dirty    bool    // state is an end that the journal does not have yet
 	answered int64   // the last number that the controller answered
 	progress float64 // 0..1, of the pull
+	held     bool    // the running VM is not reported yet, see holdStarted
 	task     taskTold
 }
 
@@ -97,7 +99,8 @@ func (in *instance) status() (status api.InstanceStatus, tell bool) {
 		s.Progress = in.progress
 	}
 	over := s.Phase == api.PhaseTerminated
-	return s, !in.state.Silent && s.Phase != api.PhaseAccepted && (over || !in.state.Ending)
+	held := in.held && s.Phase == api.PhaseRunning
+	return s, !in.state.Silent && s.Phase != api.PhaseAccepted && !held && (over || !in.state.Ending)
 }
 
 // answer notes that the controller has a status. It says whether that was the refusal
@@ -122,6 +125,28 @@ func (in *instance) scriptState(s journal.State) scriptSeen {
 	default:
 		return scriptDue
 	}
+}
+
+// startedHold is how long a running VM is not reported while its monitored startup script may
+// still fail: a client that stops polling at Started must not miss a script that fails at once.
+const startedHold = 2 * time.Second
+
+// holdStarted keeps the start of a VM from being reported until its monitored startup script has
+// ended, but no longer than startedHold. A script that runs at boot is not waited for.
+func (a *Agent) holdStarted(in *instance) {
+	script := in.order.Start.Script
+	if script == nil || !script.Monitoring || script.AtBoot {
+		return
+	}
+	in.mu.Lock()
+	in.held = true
+	in.mu.Unlock()
+	time.AfterFunc(startedHold, func() {
+		in.mu.Lock()
+		in.held = false
+		in.mu.Unlock()
+		a.out.mark(in.id)
+	})
 }
 
 // change makes a new state durable and has it reported. Once the end was ordered,

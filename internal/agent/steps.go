@@ -104,6 +104,7 @@ func (a *Agent) start(ctx context.Context, in *instance, _ hv.VM) error {
 	}
 	a.meters.starts.Note(nil)
 	a.log.Info("VM started", "instance", in.id)
+	a.holdStarted(in)
 	return a.change(in, func(s *journal.State) {
 		s.Phase, s.VM = api.PhaseRunning, a.linkVM(vm)
 	})
