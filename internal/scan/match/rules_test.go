@@ -126,6 +126,17 @@ func TestFailOn(t *testing.T) {
 			t.Errorf("%q is taken as %+v", bad, f)
 		}
 	}
+	unscored := []match.Finding{
+		{Vulnerability: vulndb.Vulnerability{ID: "CVE-2024-7", Exploited: true}},
+		{Vulnerability: vulndb.Vulnerability{ID: "CVE-2024-8"}},
+		{Vulnerability: vulndb.Vulnerability{ID: "CVE-2024-9", Exploited: true}, Unconfirmed: true},
+	}
+	for on, want := range map[string]int{"kev": 1, "low": 0, "0.1": 0, "low,kev": 1} { // without a score
+		f, err := match.ParseFailOn(on)
+		if got := f.Fails(unscored); err != nil || len(got) != want || want > 0 && got[0].Vulnerability.ID != "CVE-2024-7" {
+			t.Errorf("%s: %+v, %v", on, got, err)
+		}
+	}
 	if len(match.FailOn{}.Fails(r.Findings)) != 0 {
 		t.Error("nothing was asked for, and something fails")
 	}

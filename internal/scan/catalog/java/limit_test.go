@@ -1,6 +1,8 @@
 package java
 
 import (
+	"archive/zip"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
+	"github.com/buildyard/buildyard/internal/scan/catalog/ziplimit"
 )
 
 // An archive within that is too large is told, however many others are damaged.
@@ -44,5 +47,42 @@ func TestManyLines(t *testing.T) {
 	}
 	if grown := after.TotalAlloc - before.TotalAlloc; grown > 16*maxText {
 		t.Errorf("%d bytes of memory", grown)
+	}
+}
+
+// TestLongManifest: of a manifest no more than its first bytes is unpacked, and those count.
+func TestLongManifest(t *testing.T) {
+	filler := "Filler: " + strings.Repeat("x", 60) + "\n"
+	long := strings.Repeat(filler, maxText/len(filler)+1)
+	for version, text := range map[string]string{
+		"1": "Bundle-SymbolicName: org.example\nBundle-Name: thing\nBundle-Version: 1\n" + long + "Bundle-Version: 2\n",
+		"":  "Bundle-SymbolicName: org.example\nBundle-Name: thing\n" + long + "Bundle-Version: 2\n",
+	} {
+		a := &archive{ctx: t.Context(), left: maxOpened}
+		content := jar(t, "META-INF/MANIFEST.MF", text)
+		z, err := zip.NewReader(strings.NewReader(content), int64(len(content)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := a.text(z.File[0])
+		if err != nil || len(data) != maxText || a.left != maxOpened-maxText {
+			t.Errorf("%d bytes of %d, %d are left of %d: %v", len(data), len(text), a.left, int64(maxOpened), err)
+		}
+		if got := parseManifest(data).version(); got != version {
+			t.Errorf("version %q, want %q", got, version)
+		}
+	}
+}
+
+// TestTooManyAmongDamaged: that an archive within has too many files is told, however many others
+// are damaged.
+func TestTooManyAmongDamaged(t *testing.T) {
+	a := &archive{}
+	for range 2 * maxErrors {
+		a.failed(errors.New("damaged"))
+	}
+	a.failed(fmt.Errorf("z.jar: %w", ziplimit.ErrTooMany))
+	if !errors.Is(errors.Join(a.errs...), ziplimit.ErrTooMany) || !a.missing || len(a.errs) != maxErrors+1 {
+		t.Errorf("%v", a.errs)
 	}
 }

@@ -341,3 +341,27 @@ func TestTogether(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestManyExtents reads a file with more extents than are held at once, from its beginning and
+// from places behind them.
+func TestManyExtents(t *testing.T) {
+	want := noise(5, 300*apfstest.BlockSize+17) // in blocks that do not follow each other
+	f := files(t, apfstest.Volume{Files: []apfstest.File{{Path: "name", Data: want, Scattered: true}}})
+	if got, err := fs.ReadFile(f, "name"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes are not those that were written: %v", len(got), err)
+	}
+	for _, first := range []int{0, 100, 127, 128, 129, 255, 256, 257, 299} {
+		file, err := f.Open("name")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, got := first*apfstest.BlockSize, make([]byte, 17)
+		if _, err := file.(io.ReaderAt).ReadAt(got, int64(at)); err != nil || !bytes.Equal(got, want[at:at+17]) {
+			t.Errorf("block %d: %x, want %x: %v", first, got, want[at:at+17], err)
+		}
+		rest := make([]byte, len(want)-at)
+		if _, err := file.(io.ReaderAt).ReadAt(rest, int64(at)); err != nil || !bytes.Equal(rest, want[at:]) {
+			t.Errorf("from block %d to the end: %v", first, err)
+		}
+	}
+}

@@ -105,9 +105,16 @@ func TestCheckpoints(t *testing.T) {
 		notes  string // part of one; "" for none at all
 		fails  bool
 	}{
-		"none":           {func(*image, apfstest.Layout) {}, "", false},
-		"newest torn":    {func(m *image, l apfstest.Layout) { m.block(l.Checkpoints[1])[500]++ }, "wrong checksum", false},
-		"newest map":     {func(m *image, l apfstest.Layout) { m.block(l.OMaps[1])[500]++ }, "checkpoint 40 in block 4 is passed over", false},
+		"none":        {func(*image, apfstest.Layout) {}, "", false},
+		"newest torn": {func(m *image, l apfstest.Layout) { m.block(l.Checkpoints[1])[500]++ }, "wrong checksum", false},
+		"newest map":  {func(m *image, l apfstest.Layout) { m.block(l.OMaps[1])[500]++ }, "checkpoint 40 in block 4 is passed over", false},
+		"newest map, and the newest lies in the lower block": {func(m *image, l apfstest.Layout) {
+			older, newest := m.block(l.Checkpoints[0]), m.block(l.Checkpoints[1])
+			held := bytes.Clone(older)
+			copy(older, newest)
+			copy(newest, held)
+			m.block(l.OMaps[1])[500]++
+		}, "checkpoint 40 in block 2 is passed over", false},
 		"block 0 torn":   {func(m *image, _ apfstest.Layout) { m.b[500]++ }, "block 0 has a wrong checksum", false},
 		"block 0 gone":   {func(m *image, _ apfstest.Layout) { clear(m.b[:4096]) }, "block 0 is no superblock", false},
 		"both maps":      {func(m *image, l apfstest.Layout) { m.block(l.OMaps[0])[500]++; m.block(l.OMaps[1])[500]++ }, "", true},

@@ -242,6 +242,10 @@ func TestLists(t *testing.T) {
 	if v := all["kev CVE-2024-90101"].Vulnerabilities[0]; !v.Exploited || v.ExploitedSince.Format(time.DateOnly) != "2024-11-12" {
 		t.Errorf("KEV: %+v", v)
 	}
+	undated := parseKEV(Item{Name: "x", Data: []byte(`{"cveID": "CVE-2024-90102"}`)})
+	if v := undated.Vulnerabilities; len(undated.Rejected) != 0 || len(v) != 1 || !v[0].Exploited || !v[0].ExploitedSince.IsZero() {
+		t.Errorf("KEV without a date: %+v", undated)
+	}
 	if r := all["kev none"]; len(r.Rejected) != 1 {
 		t.Errorf("KEV without an id: %+v", r)
 	}

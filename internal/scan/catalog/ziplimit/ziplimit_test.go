@@ -1,0 +1,61 @@
+package ziplimit
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// archiveOf makes an archive of so many empty files, each with a comment.
+func archiveOf(t *testing.T, files int, comment string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for i := range files {
+		if _, err := z.CreateHeader(&zip.FileHeader{Name: fmt.Sprint(i), Comment: comment}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestBounds opens the largest archive that is allowed, and none beyond, whatever its last record
+// says of its list.
+func TestBounds(t *testing.T) {
+	long := strings.Repeat("x", 1<<16-1)
+	lies := archiveOf(t, (maxList+2<<20)/len(long), long) // a list of more than is read
+	last := lies[len(lies)-endSize:]
+	binary.LittleEndian.PutUint16(last[8:], 1)
+	binary.LittleEndian.PutUint16(last[10:], 1)
+	binary.LittleEndian.PutUint32(last[12:], 100)
+	for name, tt := range map[string]struct {
+		archive []byte
+		files   int   // that are listed
+		err     error // nil: it is opened
+	}{
+		"one file":                   {archiveOf(t, 1, ""), 1, nil},
+		"none":                       {archiveOf(t, 0, ""), 0, nil},
+		"the most":                   {archiveOf(t, MaxFiles, ""), MaxFiles, nil}, // with a record of 64 bits
+		"one more":                   {archiveOf(t, MaxFiles+1, ""), 0, ErrTooMany},
+		"few, with a long list":      {archiveOf(t, maxList/len(long)+1, long), 0, ErrTooMany},
+		"a list longer than it says": {lies, 0, ErrTooMany},
+		"no archive":                 {[]byte("PK"), 0, zip.ErrFormat},
+	} {
+		t.Run(name, func(t *testing.T) {
+			z, err := Open(bytes.NewReader(tt.archive), int64(len(tt.archive)))
+			if !errors.Is(err, tt.err) {
+				t.Fatalf("%v, want %v", err, tt.err)
+			}
+			if tt.err == nil && len(z.File) != tt.files {
+				t.Errorf("%d files, want %d", len(z.File), tt.files)
+			}
+		})
+	}
+}
