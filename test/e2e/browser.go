@@ -173,6 +173,32 @@ func (p *page) clean() bool {
 	return len(p.axe)+len(p.console)+len(p.outside) == 0
 }
 
+// checkRules runs the rules of accessibility over the page and returns what they find. A page that
+// is left meanwhile takes them along: they run once more over the one that follows.
+func (p *page) checkRules() (found []string, err error) {
+	text, err := axeFiles.ReadFile("axe/axe.min.js")
+	if err != nil {
+		return nil, err
+	}
+	for try := range 2 {
+		if err = p.ready("body"); err != nil { // the page as a whole, not its beginning
+			return nil, err
+		}
+		if err = chromedp.Do(p, chromedp.Evaluate[chromedp.Void](string(text))); err != nil {
+			err = fmt.Errorf("loading the rules of accessibility: %w", err)
+		} else if found, err = chromedp.Run(p, chromedp.Evaluate[[]string](axeRun, chromedp.EvalAwaitPromise)); err != nil {
+			err = fmt.Errorf("running the rules of accessibility: %w", err)
+		}
+		if err == nil || try > 0 || !strings.Contains(err.Error(), leftPage) {
+			break
+		}
+	}
+	return found, err
+}
+
+// leftPage is what the browser says of a script whose page is left while it runs.
+const leftPage = "Inspected target navigated or closed"
+
 // shot takes a picture of the page, and runs the rules of accessibility over it.
 func (p *page) shot(name string) (err error) {
 	if p.scriptless { // the rules are a script too
@@ -181,19 +207,9 @@ func (p *page) shot(name string) (err error) {
 		}
 		defer func() { err = errors.Join(err, p.scripts(false)) }()
 	}
-	if err := p.ready("body"); err != nil { // the page as a whole, not its beginning
-		return err
-	}
-	text, err := axeFiles.ReadFile("axe/axe.min.js")
+	found, err := p.checkRules()
 	if err != nil {
 		return err
-	}
-	if err := chromedp.Do(p, chromedp.Evaluate[chromedp.Void](string(text))); err != nil {
-		return fmt.Errorf("loading the rules of accessibility: %w", err)
-	}
-	found, err := chromedp.Run(p, chromedp.Evaluate[[]string](axeRun, chromedp.EvalAwaitPromise))
-	if err != nil {
-		return fmt.Errorf("running the rules of accessibility: %w", err)
 	}
 	for _, line := range found {
 		p.note(&p.axe, name+": "+line)
