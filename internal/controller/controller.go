@@ -147,6 +147,7 @@ type Controller struct {
 	watches watches
 	backing atomic.Bool // a backup is being read
 	configs configCache
+	known   *knownTemplates
 	keeping atomic.Bool  // this replica holds the lease and gives the verdicts
 	judge   unknownJudge // of the share of unknown VMs
 
@@ -175,9 +176,10 @@ type Tables struct {
 	MACs      *store.Table[farm.MACAddress] // those that are in use, by address
 	Kept      *store.Table[Kept]
 	Errands   *store.Table[farm.Errand]
-	Outcomes  *store.Table[farm.Outcome] // of errands on nodes, by outcomeID
-	Scans     *store.Table[NodeScan]     // by node
-	Figures   *store.Table[Figures]      // of how busy the cloud was, by figuresKey
+	Outcomes  *store.Table[farm.Outcome]  // of errands on nodes, by outcomeID
+	Scans     *store.Table[NodeScan]      // by node
+	Figures   *store.Table[Figures]       // of how busy the cloud was, by figuresKey
+	Known     *store.Table[KnownTemplate] // last known states of templates, by id
 }
 
 // RemovedNode is what is kept of a node that was removed, so that its agent can be
@@ -255,6 +257,7 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		Outcomes: store.NewTable[farm.Outcome](kindOutcome),
 		Scans:    store.NewTable[NodeScan](kindScan),
 		Figures:  store.NewTable[Figures](kindFigures),
+		Known:    store.NewTable[KnownTemplate](kindKnown),
 	}
 }
 
@@ -268,7 +271,7 @@ func given(value string) []string {
 
 // All gives every table, for opening the store.
 func (t *Tables) All() []store.AnyTable {
-	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests, t.Released, t.Events, t.MACs, t.Kept, t.Errands, t.Outcomes, t.Scans, t.Figures}
+	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests, t.Released, t.Events, t.MACs, t.Kept, t.Errands, t.Outcomes, t.Scans, t.Figures, t.Known}
 }
 
 // New makes a controller over an open store. Nothing runs before Run.
@@ -288,6 +291,7 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 	c.macs = newMACs(c)
 	c.scanTurns = newScanTurns()
 	c.consoles = newConsoles()
+	c.known = newKnownTemplates(c)
 	var err error
 	if c.joinToken, err = c.ensureJoinToken(ctx); err != nil {
 		return nil, err
@@ -327,6 +331,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	wg.Go(func() { c.events.follow(ctx) })
 	wg.Go(func() { c.series.run(ctx) })
 	wg.Go(func() { c.watchAlarms(ctx) })
+	wg.Go(func() { c.known.run(ctx) })
 	wg.Wait()
 	return ctx.Err()
 }

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
@@ -51,6 +52,7 @@ func (c *Controller) deleteAtRegistry(ctx context.Context, id string) error {
 	if err := c.opts.Registry.Delete(ctx, id); err != nil {
 		return registryError(err)
 	}
+	c.known.forget(strings.ToLower(id))
 	return nil
 }
 

@@ -169,7 +169,7 @@ func TestStartInUnknownGroup(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		for _, id := range []string{"mac", templateID} {
 			_, err := c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1, GroupID: id})
-			wantRefused(t, err, farm.CodeNotFound, "Not found")
+			wantRefused(t, err, farm.CodeRefused, "Group "+id+" not found")
 		}
 		g := c.mustGroup("g", nil)
 		c.wantMessage(c.mustStart(StartRequest{GroupID: g.ID})[0], "there are no nodes")

@@ -444,7 +444,7 @@ func TestStartRefusals(t *testing.T) {
 		{"unknown tag", StartRequest{Tag: "v9"}, "No such tag v9"},
 		{"unknown version", StartRequest{Version: &seven}, "No such tag 7"},
 		{"tag and version that differ", StartRequest{Tag: "v1", Version: &one}, "tag v1 is version 0, not 1: give one of them"},
-		{"unknown node", StartRequest{Options: farm.StartOptions{PinnedNode: "nowhere"}}, "Not found"},
+		{"unknown node", StartRequest{Options: farm.StartOptions{PinnedNode: "nowhere"}}, "Node nowhere not found"},
 	}
 	inCloud(t, func(t *testing.T, c *cloud) {
 		for _, tc := range cases {
@@ -458,8 +458,8 @@ func TestStartRefusals(t *testing.T) {
 			}
 		}
 		c.shelf.setDown(true)
-		_, err := c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1})
-		if farm.CodeOf(err) != farm.CodeUnavailable {
+		_, err := c.Start(t.Context(), StartRequest{TemplateID: templateID, Tag: "v9", Count: 1})
+		if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "cannot be reached") {
 			t.Errorf("registry down: %v", err)
 		}
 		if n := len(c.Instances(Page{})); n != 0 {

@@ -77,7 +77,7 @@ func TestSuspendedVersionIsPinned(t *testing.T) {
 		c.shelf.suspend(aPin)
 		for name, o := range map[string]farm.StartOptions{
 			"vcpu": {CPUs: 1}, "vram": {MemoryMB: 512}, "mac_address": {MACAddress: "m"}, "vlan_tag": {VLAN: "1"},
-			"network_mode": {NetworkMode: "host"}, "network_local": {NetworkLocal: "forceOff"}, "video_controller": {Video: "pg"},
+			"network_mode": {NetworkMode: "host"}, "video_controller": {Video: "pg"},
 			"hw_serial": {HardwareSerial: "s"}, "hw_uuid": {HardwareUUID: "u"},
 		} {
 			want := name + " cannot be set: version v2 of template base is suspended, which pins it; leave it out, or start a version that was saved stopped"
@@ -94,6 +94,8 @@ func TestSuspendedVersionIsPinned(t *testing.T) {
 			{DiskBytes: 1 << 30},
 			{VNCPassword: "p"},
 			{USBDevice: "phone"},
+			{NetworkLocal: "forceOn"},
+			{NetworkLocal: "forceOff"},
 			{Script: []byte("x")},
 		} {
 			id := c.mustStart(StartRequest{Options: o})[0]

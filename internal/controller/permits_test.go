@@ -289,8 +289,11 @@ func TestListsAreWhatMayBeListed(t *testing.T) {
 		if _, err = c.Templates(t.Context()); farm.CodeOf(err) != farm.CodeUnavailable || c.TemplatesSeen(t.Context())(templateID) {
 			t.Errorf("out of reach: %v", err)
 		}
-		if _, err = c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1}); farm.CodeOf(err) != farm.CodeUnavailable {
-			t.Errorf("a start: %v", err)
+		for _, down := range []bool{false, true} { // also where the template is known
+			c.shelf.setDown(down)
+			if _, err = c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1}); farm.CodeOf(err) != farm.CodeUnavailable {
+				t.Errorf("a start: %v", err)
+			}
 		}
 	})
 }

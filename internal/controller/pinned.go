@@ -16,7 +16,6 @@ var pinned = []struct {
 	{"mac_address", func(o farm.StartOptions) bool { return o.MACAddress != "" }},
 	{"vlan_tag", func(o farm.StartOptions) bool { return o.VLAN != "" }},
 	{"network_mode", func(o farm.StartOptions) bool { return o.NetworkMode != "" }},
-	{"network_local", func(o farm.StartOptions) bool { return o.NetworkLocal != "" }},
 	{"video_controller", func(o farm.StartOptions) bool { return o.Video != "" }},
 	{"hw_serial", func(o farm.StartOptions) bool { return o.HardwareSerial != "" }},
 	{"hw_uuid", func(o farm.StartOptions) bool { return o.HardwareUUID != "" }},

@@ -246,6 +246,9 @@ func (p *placer) explain(list []Listed) {
 		}
 		if reason := p.index.Why(l.ID, now); reason.Name != sched.Unknown {
 			list[i].Message = reason.Text
+			if l.Instance.Message != "" { // a note that stays until the VM is pulled or started
+				list[i].Message += "; " + l.Instance.Message
+			}
 		} else if p.c.link.strangers.has(l.ID) {
 			list[i].Message = undecided
 		} else if p.c.macs.lacks(l.Instance) {

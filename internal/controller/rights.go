@@ -33,7 +33,10 @@ var (
 )
 
 // rights are what a caller may do at the registry; nil is everything.
-type rights struct{ *api.CallerRights }
+type rights struct {
+	*api.CallerRights
+	known bool // the registry has said so
+}
 
 // meets refuses a caller who lacks something of a need. To those who may not list a template,
 // it is one that is not there.
@@ -82,13 +85,13 @@ func (r rights) saves(ask SaveAsk, template string) error {
 // rightsOn asks what the caller may do with a template, or with all of them.
 func (c *Controller) rightsOn(ctx context.Context, template string) (rights, error) {
 	if c.opts.Rights == nil {
-		return rights{}, nil
+		return rights{known: true}, nil
 	}
 	got, err := c.opts.Rights(ctx, template)
 	if err != nil {
 		return rights{}, registryError(err)
 	}
-	return rights{got}, nil
+	return rights{got, true}, nil
 }
 
 // detail gives a template with its versions, and what the caller may do with it, which is
@@ -117,10 +120,14 @@ func (c *Controller) detail(ctx context.Context, id string) (api.TemplateDetail,
 	got := <-asked
 	switch {
 	case err != nil:
+		if farm.CodeOf(err) == farm.CodeNotFound {
+			c.known.forget(id)
+		}
 		return none, got.rights, registryError(err)
 	case got.err != nil:
 		return none, got.rights, got.err
 	}
+	c.known.observe(detail)
 	return detail, got.rights, nil
 }
 

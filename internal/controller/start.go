@@ -44,19 +44,12 @@ type StartRequest struct {
 // Start creates the instances and gives their ids once they are durable. It fails
 // whole: when a part cannot be written, what was written is removed again.
 func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, error) {
-	ref, err := c.resolve(ctx, req.TemplateID, req.Tag, req.Version)
+	ref, note, err := c.resolve(ctx, req.TemplateID, req.Tag, req.Version)
 	if err != nil {
 		return nil, err
 	}
-	if pin := req.Options.PinnedNode; pin != "" {
-		if _, _, ok := c.tables.Nodes.Get(pin); !ok {
-			return nil, farm.NotFound()
-		}
-	}
-	if req.GroupID != "" {
-		if _, _, err := c.lookupGroup(ctx, req.GroupID); err != nil {
-			return nil, err
-		}
+	if err := c.checkTarget(ctx, req); err != nil {
+		return nil, err
 	}
 	if err := checkPinned(ref, req.Options); err != nil {
 		return nil, err
@@ -68,6 +61,7 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 	ids := make([]string, req.Count)
 	for i := range instances {
 		instances[i] = c.newInstance(req, ref)
+		instances[i].Message = note
 		ids[i] = instances[i].ID
 	}
 	m, err := c.remember(ctx, ids)
@@ -77,6 +71,32 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 	release := c.macs.give(instances)
 	defer release()
 	return ids, c.create(ctx, instances, m)
+}
+
+// checkTarget refuses a start on a node or in a group that does not exist, by name.
+func (c *Controller) checkTarget(ctx context.Context, req StartRequest) error {
+	if pin := req.Options.PinnedNode; pin != "" {
+		if _, _, err := c.lookupNode(ctx, pin); err != nil {
+			return NodeNotFound(pin, err)
+		}
+	}
+	if req.GroupID != "" {
+		if _, _, err := c.lookupGroup(ctx, req.GroupID); farm.CodeOf(err) == farm.CodeNotFound {
+			return farm.Refused("Group %s not found", clip(req.GroupID, maxLabel))
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NodeNotFound names the node of a start when err says that it does not exist, and returns
+// every other error as it is.
+func NodeNotFound(id string, err error) error {
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return farm.Refused("Node %s not found", clip(id, maxLabel))
+	}
+	return err
 }
 
 func (c *Controller) newInstance(req StartRequest, ref farm.TemplateRef) *farm.Instance {
@@ -111,45 +131,73 @@ func owner(req StartRequest) string {
 	return host
 }
 
-// resolve finds the version that a start asks for.
-func (c *Controller) resolve(ctx context.Context, id, tag string, number *int) (farm.TemplateRef, error) {
-	var none farm.TemplateRef
-	detail, err := c.allowed(ctx, id, toPull)
-	if farm.CodeOf(err) == farm.CodeNotFound {
-		return none, farm.Refused("VM not in the registry")
+// resolve finds the version that a start asks for, at the registry or, while that cannot be
+// reached, in the last known state of the template. The note is for the message of the instances.
+func (c *Controller) resolve(ctx context.Context, id, tag string, number *int) (ref farm.TemplateRef, note string, err error) {
+	detail, rights, err := c.detail(ctx, id)
+	if unreachable(err) && rights.known {
+		if err := rights.meets(toPull, strings.ToLower(id)); err != nil {
+			return ref, "", notInRegistry(err)
+		}
+		return c.resolveKnown(id, tag, number, err)
+	}
+	if err == nil {
+		err = rights.meets(toPull, detail.ID)
 	}
 	if err != nil {
-		return none, err
+		return ref, "", notInRegistry(err)
 	}
 	version, err := pickVersion(detail, tag, number)
 	if err != nil {
-		return none, err
+		return ref, "", err
 	}
+	ref = refOf(detail, version)
 	config, err := c.configs.get(ctx, c.opts.Registry, detail.ID, version)
 	if farm.CodeOf(err) == farm.CodeNoVersion { // reverted a moment ago
-		return none, farm.Refused("No such tag %s", version.Tag)
+		return ref, "", farm.Refused("No such tag %s", version.Tag)
 	}
-	if err != nil {
-		return none, registryError(err)
+	if err = registryError(err); err == nil {
+		configure(&ref, config)
+		return ref, "", nil
 	}
-	ref := farm.TemplateRef{
-		ID: detail.ID, Name: detail.Name, Tag: version.Tag, Version: version.Number, ContentID: version.ContentID,
-		Arch: firstOf(version.Arch, detail.Arch, "amd64"), Size: version.Size, Suspended: len(version.StateFiles) > 0,
-		CPUs: 1, MemoryMB: megabytes(config.RAM),
+	known, _, _ := c.tables.Known.Get(detail.ID)
+	if same, ok := known.version(version.ContentID); ok && unreachable(err) { // of the same bytes: nothing may have changed
+		return same, "", nil
 	}
+	return ref, "", err
+}
+
+// notInRegistry gives a template that does not exist the text that clients compare.
+func notInRegistry(err error) error {
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return farm.Refused("VM not in the registry")
+	}
+	return err
+}
+
+// refOf names a version of a template; see configure for the rest.
+func refOf(d api.TemplateDetail, v api.TemplateVersion) farm.TemplateRef {
+	return farm.TemplateRef{
+		ID: d.ID, Name: d.Name, Tag: v.Tag, Version: v.Number, ContentID: v.ContentID,
+		Arch: firstOf(v.Arch, d.Arch, "amd64"), Size: v.Size, Suspended: len(v.StateFiles) > 0, CPUs: 1,
+	}
+}
+
+// configure takes over what the configuration of a version says of its VMs.
+func configure(ref *farm.TemplateRef, config api.TemplateConfig) {
+	ref.MemoryMB = megabytes(config.RAM)
 	if config.CPU != nil && config.CPU.Cores > 0 {
 		ref.CPUs = config.CPU.Cores
 	}
-	pin(&ref, config.StatePin)
-	network(&ref, config)
-	return ref, nil
+	pin(ref, config.StatePin)
+	network(ref, config)
 }
 
 // registryError keeps what a registry says of a lookup, of a refusal or of being out
 // of reach, and hides what other failures look like inside.
 func registryError(err error) error {
 	switch farm.CodeOf(err) {
-	case farm.CodeNotFound, farm.CodeRefused, farm.CodeUnavailable, farm.CodeForbidden:
+	case "", farm.CodeNotFound, farm.CodeRefused, farm.CodeUnavailable, farm.CodeForbidden:
 		return err
 	}
 	return farm.Unavailable(err, "The registry cannot be reached; try again")

@@ -26,6 +26,9 @@ type registryCalls struct {
 	client  pausable
 	address string
 	details shared[api.TemplateDetail]
+
+	looks, asks breaker // of the calls of a start: the template, and the caller's rights
+	said        lastRights
 }
 
 var _ pausable = (*registryCalls)(nil)
@@ -40,9 +43,27 @@ func (r *registryCalls) Rights(ctx context.Context, template string) (*api.Calle
 	case !caller.Is():
 		return nil, auth.Forbidden("list_vms") // it could not be asked for nobody
 	}
-	return bounded(ctx, r, registryStartTimeout, func(ctx context.Context) (*api.CallerRights, error) {
+	if !r.asks.allows(time.Now()) {
+		if known, ok := r.said.get(caller, template); ok {
+			return known, nil
+		}
+		return nil, r.away()
+	}
+	rights, err := bounded(ctx, r, registryStartTimeout, func(ctx context.Context) (*api.CallerRights, error) {
 		return r.client.Rights(ctx, template)
 	})
+	r.asks.record(ctx, err)
+	if err == nil {
+		r.said.put(caller, template, rights)
+	} else if known, ok := r.said.get(caller, template); ok && farm.CodeOf(err) == farm.CodeUnavailable {
+		return known, nil
+	}
+	return rights, err
+}
+
+// away is the error of a call that is not made, since the registry did not answer a moment ago.
+func (r *registryCalls) away() error {
+	return farm.Unavailable(errNotAsked, "The registry at %s cannot be reached; try again", r.address)
 }
 
 // List gives all templates.
@@ -53,11 +74,16 @@ func (r *registryCalls) List(ctx context.Context) ([]api.Template, error) {
 // Detail gives one template with its versions, as they are when it is asked or later:
 // what was pushed is seen by the next start.
 func (r *registryCalls) Detail(ctx context.Context, id string) (api.TemplateDetail, error) {
-	return bounded(rest.Unaccompanied(ctx), r, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
+	if !r.looks.allows(time.Now()) {
+		return api.TemplateDetail{}, r.away()
+	}
+	detail, err := bounded(rest.Unaccompanied(ctx), r, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
 		return r.details.do(ctx, id, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
 			return r.client.Detail(ctx, id)
 		})
 	})
+	r.looks.record(ctx, err)
+	return detail, err
 }
 
 // Info gives the configuration of a version.

@@ -21,7 +21,7 @@ func (s *server) distribute(r *rest.Request) (any, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	group, err := rest.CallerOf(r.Context()).ActingGroup(p)
+	group, err := actingGroup(p, rest.CallerOf(r.Context()))
 	if err != nil {
 		return nil, err
 	}

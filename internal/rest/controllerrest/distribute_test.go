@@ -69,7 +69,7 @@ func (c *cloud) object(path string) map[string]any {
 func TestDistributeOverTheWire(t *testing.T) {
 	c := newCloud(t)
 	a, b := c.memberNode("a"), c.memberNode("b")
-	id := c.distribute(distributePath, `{"template_id":"`+templateID+`","tag":"v1+x","node_ids":null,"group_id":"","group":"g"}`+"\n",
+	id := c.distribute(distributePath, `{"template_id":"`+templateID+`","tag":"v1+x","node_ids":null,"group_id":"","group":""}`+"\n",
 		"Content-Type", "application/x-www-form-urlencoded")
 	at := distributePath + "?id=" + id
 	got := c.object(at)

@@ -153,7 +153,8 @@ func TestNodeGroupRoutes(t *testing.T) {
 		c.wantFail(200, "Not found", method, "/api/v1/node/group", `{"node_ids":["x"],"group_ids":["`+a.ID+`"]}`)
 		c.wantFail(200, "Not found", method, "/api/v1/node/group", ids("b"))
 	}
-	c.wantFail(200, "Not found", "POST", "/api/v1/vm", `{"vmid":"`+templateID+`","group_id":"b"}`)
+	c.wantFail(200, "Group b not found", "POST", "/api/v1/vm", `{"vmid":"`+templateID+`","group_id":"b"}`)
+	c.wantFail(200, "Node b not found", "POST", "/api/v1/vm", `{"vmid":"`+templateID+`","node_id":"b"}`)
 	id := c.start(`,"group_id":"` + b.ID + `"`)
 	var inst api.Instance
 	c.call("GET", "/api/v1/vm?id="+id, "").into(t, &inst)

@@ -407,9 +407,11 @@ func TestEventsFollowTheRights(t *testing.T) {
 // TestGroupIsUnknownWithoutManagement: elsewhere the parameter means nothing, and a start says so.
 func TestGroupIsUnknownWithoutManagement(t *testing.T) {
 	c, sessions := newGuarded(t, "ann")
-	a := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`","group":"ci"}`, "Authorization", sessions["ann"])
-	if a.code != 200 || a.Status != "FAIL" || !strings.Contains(a.Message, "SVC_ENABLE_RESOURCE_MANAGEMENT") {
-		t.Errorf("%d %s", a.code, a.Message)
+	for path, id := range map[string]string{"/api/v1/vm": "vmid", distributePath: "template_id"} {
+		a := c.call("POST", path, `{"`+id+`":"`+templateID+`","group":"ci"}`, "Authorization", sessions["ann"])
+		if a.code != 200 || a.Status != "FAIL" || !strings.Contains(a.Message, "SVC_ENABLE_RESOURCE_MANAGEMENT") {
+			t.Errorf("%s: %d %s", path, a.code, a.Message)
+		}
 	}
 }
 

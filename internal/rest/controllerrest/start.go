@@ -31,7 +31,7 @@ func (s *server) startVMs(r *rest.Request) (any, error) {
 	req.Owner = caller.Owner()
 	if pin := req.Options.PinnedNode; pin != "" {
 		if err := caller.GroupMay(req.Group, farm.ResourceNode, pin, rightStart); err != nil {
-			return nil, err
+			return nil, controller.NodeNotFound(pin, err)
 		}
 	}
 	return s.c.Start(r.Context(), req)
@@ -72,13 +72,21 @@ func (s *server) startRequest(p *rest.Params, caller rest.Caller) (controller.St
 		return req, err
 	}
 	var err error
-	if req.Group, err = caller.ActingGroup(p); err != nil {
+	if req.Group, err = actingGroup(p, caller); err != nil {
 		return req, err
 	}
-	if req.Group == "" && p.Has("group") {
-		return req, farm.Refused("group is only available where permissions on single resources count (SVC_ENABLE_RESOURCE_MANAGEMENT); leave it out")
-	}
 	return req, refuse(p)
+}
+
+// actingGroup reads the permission group for which a request is made, and refuses one where
+// permission groups have no rights of their own.
+func actingGroup(p *rest.Params, caller rest.Caller) (string, error) {
+	group, err := caller.ActingGroup(p)
+	if err == nil && group == "" && p.Has("group") {
+		err = farm.Refused("group is only available where permissions on single resources count" +
+			" (SVC_ENABLE_RESOURCE_MANAGEMENT); leave it out")
+	}
+	return group, err
 }
 
 // priority reads the priority; 0 means that it is not given.

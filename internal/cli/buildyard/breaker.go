@@ -1,0 +1,110 @@
+package buildyard
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/rest"
+)
+
+// errNotAsked is the cause of a failure that a breaker answers by itself.
+var errNotAsked = errors.New("it did not answer a moment ago")
+
+// breakerRetry is how long a breaker stays open until one call tries again.
+const breakerRetry = 2 * time.Second
+
+// breaker keeps callers from waiting, one after the other, for a service that does not answer:
+// after such a failure one call in breakerRetry is made, the others fail at once. The zero value
+// is ready.
+type breaker struct {
+	mu    sync.Mutex
+	retry time.Time // when the next call is made; zero: all are
+}
+
+// allows reports whether a call is to be made.
+func (b *breaker) allows(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.retry.IsZero():
+		return true
+	case now.Before(b.retry):
+		return false
+	default:
+		b.retry = now.Add(breakerRetry)
+		return true
+	}
+}
+
+// record takes over how a call ended. One whose caller has left says nothing.
+func (b *breaker) record(ctx context.Context, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case farm.CodeOf(err) == farm.CodeUnavailable:
+		b.retry = time.Now().Add(breakerRetry)
+	case ctx.Err() == nil:
+		b.retry = time.Time{}
+	}
+}
+
+// Bounds of what is remembered of callers' rights.
+const (
+	rightsAge  = time.Hour
+	rightsMost = 4096
+)
+
+// lastRights remembers what the registry last said that callers may do there, for the time that it
+// does not answer. The zero value is ready.
+type lastRights struct {
+	mu   sync.Mutex
+	said map[string]saidRights
+}
+
+type saidRights struct {
+	rights *api.CallerRights
+	at     time.Time
+}
+
+// rightsKey tells callers apart by everything that their rights depend on.
+func rightsKey(c rest.Caller, template string) string {
+	parts := []string{template}
+	for _, who := range []*auth.Identity{&c.Identity, c.For} {
+		if who == nil {
+			continue
+		}
+		groups := slices.Sorted(slices.Values(who.Groups))
+		parts = append(parts, string(who.Method), who.KeyID, who.Name, strings.Join(groups, "\x00"), "\x00")
+	}
+	return strings.Join(parts, "\x01")
+}
+
+func (l *lastRights) put(c rest.Caller, template string, rights *api.CallerRights) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.said == nil || len(l.said) >= rightsMost {
+		l.said = map[string]saidRights{}
+	}
+	l.said[rightsKey(c, template)] = saidRights{rights, time.Now()}
+}
+
+// get returns what was said of a caller and a template, or of the caller where rights on single
+// templates do not count.
+func (l *lastRights) get(c rest.Caller, template string) (*api.CallerRights, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, about := range []string{template, ""} {
+		s, ok := l.said[rightsKey(c, about)]
+		if ok && time.Since(s.at) < rightsAge && (about == template || !s.rights.Managed) {
+			return s.rights, true
+		}
+	}
+	return nil, false
+}

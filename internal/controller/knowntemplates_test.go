@@ -1,0 +1,161 @@
+package controller
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+const awayNote = "the registry cannot be reached: tag v2 is taken from the last known state of the template"
+
+// TestStartWhileTheRegistryIsAway: a template that was looked at once is started from its last
+// known state, with a note, also after a restart of the controller.
+func TestStartWhileTheRegistryIsAway(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 9)
+		online, _ := c.Instance(t.Context(), c.mustStart(StartRequest{})[0])
+		if online.Message != "" {
+			t.Errorf("note %q with the registry there", online.Message)
+		}
+		a.say(a.take(api.OrderStart), api.PhaseRunning)
+		c.shelf.setDown(true)
+		for round := range 2 {
+			number := 1
+			for name, req := range map[string]StartRequest{"latest": {}, "tag": {Tag: "v2"}, "version": {Version: &number}} {
+				id := c.mustStart(req)[0]
+				inst, _ := c.Instance(t.Context(), id)
+				if inst.Template != online.Template || inst.Message != awayNote || inst.NodeID != a.id {
+					t.Errorf("%d %s: %+v with %q on %q", round, name, inst.Template, inst.Message, inst.NodeID)
+				}
+				o := a.take(api.OrderStart)
+				phase := api.PhasePulling
+				if name == "tag" { // it lies on the node
+					phase = api.PhaseRunning
+				}
+				a.say(o, phase)
+				if inst, _ = c.Instance(t.Context(), id); inst.Message != "" || inst.State == farm.Scheduling {
+					t.Errorf("%s: %s with the message %q", name, inst.State, inst.Message)
+				}
+			}
+			c.restart()
+			synctest.Wait()
+			a.contact()
+		}
+		c.shelf.setDown(false)
+		inst, _ := c.Instance(t.Context(), c.mustStart(StartRequest{})[0])
+		if inst.Message != "" {
+			t.Errorf("note %q although the registry is back", inst.Message)
+		}
+	})
+}
+
+// TestStartOfTheUnknownWhileTheRegistryIsAway: none of the texts that make clients give up, or
+// start another version, is given for what only the registry knows.
+func TestStartOfTheUnknownWhileTheRegistryIsAway(t *testing.T) {
+	seven, unknown := 7, "99999999-2222-4333-8444-555555555555"
+	inCloud(t, func(t *testing.T, c *cloud) {
+		c.mustStart(StartRequest{})
+		c.shelf.setDown(true)
+		for want, req := range map[string]StartRequest{
+			"VM not in the registry":                     {TemplateID: "base"},
+			"Template " + unknown + " is not known here": {TemplateID: unknown},
+			"The version of template base that is asked for is not known here and cannot be looked up: " +
+				"The registry cannot be reached; try again": {TemplateID: templateID, Tag: "v9"},
+			"The version of template base that is asked for is not known here": {TemplateID: templateID, Version: &seven},
+		} {
+			req.Count = 1
+			_, err := c.Start(t.Context(), req)
+			wantRefused(t, err, farm.CodeRefused, want)
+		}
+	})
+}
+
+// TestReasonForWaitingKeepsTheNote: both are in the message of an instance that waits.
+func TestReasonForWaitingKeepsTheNote(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		c.mustStart(StartRequest{})
+		c.shelf.setDown(true)
+		inst, _ := c.Instance(t.Context(), c.mustStart(StartRequest{})[0])
+		if want := "there are no nodes; " + awayNote; inst.Message != want {
+			t.Errorf("message %q, want %q", inst.Message, want)
+		}
+	})
+}
+
+// TestKnownTemplatesFollowTheRegistry: what nodes have cached becomes known without a start, and
+// what is deleted is forgotten, whoever deletes it.
+func TestKnownTemplatesFollowTheRegistry(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		known := func(want int, when string) {
+			t.Helper()
+			synctest.Wait()
+			if n := c.tables.Known.Len(); n != want {
+				t.Errorf("%d templates are known %s, want %d", n, when, want)
+			}
+		}
+		a := c.join("one", 1)
+		time.Sleep(2 * knownRefresh)
+		known(0, "before anybody has asked for one")
+		a.info.Templates = []api.NodeTemplate{{ID: templateID, Name: "base", Tag: "v1", ContentID: "content-0"}}
+		a.contact()
+		time.Sleep(2 * knownRefresh)
+		known(1, "after a node has said that it has one")
+		before, _ := c.backend.Barrier(t.Context())
+		for range 3 {
+			if _, err := c.Template(t.Context(), templateID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if after, _ := c.backend.Barrier(t.Context()); after != before {
+			t.Errorf("looks that found nothing new wrote %d times", after-before)
+		}
+		setGone := func(gone bool) {
+			c.shelf.mu.Lock()
+			defer c.shelf.mu.Unlock()
+			c.shelf.gone = gone
+		}
+		setGone(true)
+		_, err := c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1})
+		wantRefused(t, err, farm.CodeRefused, "VM not in the registry")
+		known(0, "after the registry had it no more")
+		setGone(false)
+		c.mustStart(StartRequest{})
+		known(1, "after it was pushed again")
+		if err := c.DeleteTemplate(t.Context(), templateID); err != nil {
+			t.Fatal(err)
+		}
+		known(0, "after it was deleted here")
+	})
+}
+
+// TestKnownTemplateIsBounded: of many or large versions the newest are kept.
+func TestKnownTemplateIsBounded(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		d := c.shelf.template()
+		d.Versions = nil
+		for n := range 3 * maxKnownVersions {
+			d.Versions = append(d.Versions, api.TemplateVersion{Tag: fmt.Sprint("t", n), Number: n, ContentID: fmt.Sprint("c", n)})
+		}
+		keeps := func(want, last int) {
+			t.Helper()
+			if err := c.known.store(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+			k, _, _ := c.tables.Known.Get(d.ID)
+			if len(k.Versions) != want || k.Versions[want-1].Version != last {
+				t.Errorf("%d versions are kept, want %d: %+v", len(k.Versions), want, k.Versions[len(k.Versions)-1])
+			}
+		}
+		keeps(maxKnownVersions, 3*maxKnownVersions-1)
+		for i := range d.Versions {
+			d.Versions[i].Tag = strings.Repeat("x", maxKnownBytes/5)
+		}
+		keeps(4, 3*maxKnownVersions-1)
+	})
+}
