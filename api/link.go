@@ -52,10 +52,22 @@ type JoinAnswer struct {
 	UpdateKeys string `json:"update_keys,omitempty"`
 }
 
-// PassRequest asks for what the node shows to the registry: POST PathPass.
+// PassRequest asks for what the node shows to the registry, a node token: POST PathPass.
 type PassRequest struct {
 	Protocol int    `json:"protocol"`
 	NodeID   string `json:"node_id"`
+	// Purpose is what the token is for; it is good for nothing else. An agent that does not know the field
+	// gets a token for all orders that it has at that moment, and has to ask anew when the registry answers 401.
+	Purpose *TokenPurpose `json:"purpose,omitempty"`
+}
+
+// TokenPurpose is what a node token is for: exactly one of the fields. The controller refuses one for which the
+// node has no order.
+type TokenPurpose struct {
+	Pull string `json:"pull,omitempty"` // id of a template that the node was told to hold
+	Save string `json:"save,omitempty"` // Order.Task of a save that is under way on the node
+	Logs string `json:"logs,omitempty"` // id of an instance of the node: to upload its failure logs
+	Rows bool   `json:"rows,omitempty"` // to append the node's own rows to the central logs
 }
 
 // PassAnswer is the body of its answer.

@@ -55,7 +55,7 @@ type Templates interface {
 // Registries are where saves are published, each by its address.
 type Registries interface {
 	Push(ctx context.Context, address string, o transfer.PushOptions) (api.PushResult, error)
-	Look(ctx context.Context, address string, ref transfer.Ref) (api.PullManifest, error)
+	Look(ctx context.Context, address, save string, ref transfer.Ref) (api.PullManifest, error)
 }
 
 // Uploads are where logs of VMs that failed go: files of a registry, each by its address.

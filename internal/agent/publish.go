@@ -178,7 +178,7 @@ func (a *Agent) published(ctx context.Context, address string, t *journal.Task, 
 	if ref.ID == "" {
 		return api.PushResult{}, false
 	}
-	m, err := a.opts.Registries.Look(ctx, address, ref)
+	m, err := a.opts.Registries.Look(ctx, address, t.ID(), ref)
 	var config api.TemplateConfig
 	if err != nil || json.Unmarshal(m.Config, &config) != nil || config.Save != t.ID() {
 		return api.PushResult{}, false

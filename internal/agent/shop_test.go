@@ -200,7 +200,7 @@ func filesOn(t *testing.T, image string) string {
 }
 
 // Look says what a version consists of.
-func (s *shop) Look(_ context.Context, _ string, ref transfer.Ref) (api.PullManifest, error) {
+func (s *shop) Look(_ context.Context, _, _ string, ref transfer.Ref) (api.PullManifest, error) {
 	list := s.tagged(ref.Tag)
 	if len(list) == 0 {
 		return api.PullManifest{}, farm.Errorf(farm.CodeNoVersion, "no such tag")

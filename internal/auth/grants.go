@@ -90,6 +90,22 @@ func (g Grants) SetResources(s farm.Service, name string, list []farm.ResourcePe
 	return g, nil
 }
 
+// WithoutResources takes the rights on some resources of a type from all permission groups; changed says whether
+// there were any.
+func (g Grants) WithoutResources(kind farm.ResourceType, ids []string) (without Grants, changed bool) {
+	gone := make(map[resource]bool, len(ids))
+	for _, id := range ids {
+		gone[on(kind, id)] = true
+	}
+	ends := func(r farm.ResourcePermission) bool { return gone[on(r.Type, r.ID)] }
+	for name, list := range g.Resources {
+		if slices.ContainsFunc(list, ends) {
+			g.Resources, changed = with(g.Resources, name, slices.DeleteFunc(slices.Clone(list), ends)), true
+		}
+	}
+	return g, changed
+}
+
 // Check says whether grants that were stored are what the other methods would have made.
 func (g Grants) Check(s farm.Service) error {
 	var again Grants

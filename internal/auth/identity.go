@@ -22,7 +22,8 @@ type Identity struct {
 	Groups []string // as they are now; not to be changed
 	KeyID  string   // of the user key behind a session or a node; "" for none
 	Method Method
-	Root   bool // the root user
+	Root   bool      // the root user
+	Scope  NodeScope // of a node: what it has been ordered to do, which is all that it may
 }
 
 // RootName is the name of the root user.

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"bytes"
 	"crypto/pbkdf2"
 	"crypto/sha256"
 	"encoding/json"
@@ -11,8 +12,12 @@ import (
 	"time"
 )
 
-// PassTTL is how long the pass of a node is good.
-const PassTTL = 10 * time.Minute
+// PassTTL is how long a node token is good: a node whose order has ended can use it that long.
+const PassTTL = 5 * time.Minute
+
+// maxScope bounds what a node token says of its scope, in bytes: a registry of the release before takes no
+// larger one.
+const maxScope = 2600
 
 const (
 	forPasses Purpose = "pass"
@@ -44,13 +49,41 @@ func DerivedPasses(root Secret, keys *Keys) *Passes {
 type pass struct {
 	Node string `json:"n"`
 	Key  string `json:"k,omitempty"` // id of the user key that the node has joined with
+	// Scope is what it is good for; nil, as controllers of the release before make them: nothing.
+	Scope *NodeScope `json:"c,omitempty"`
 }
 
 // Open makes a pass for a node and says how long it is good. keyID is that of the user key
-// with which the node has joined, or "".
-func (p *Passes) Open(node, keyID string) (value string, life time.Duration) {
-	raw, _ := json.Marshal(pass{node, keyID}) // two texts: never fails
+// with which the node has joined, or "". Of a scope that is too large the least urgent part is left out.
+func (p *Passes) Open(node, keyID string, scope NodeScope) (value string, life time.Duration) {
+	fitted := fitScope(scope)
+	raw := compact(pass{node, keyID, &fitted})
 	return passPrefix + p.signer().Seal(forPasses, raw), PassTTL
+}
+
+// compact encodes texts as JSON, without the escapes that are for pages.
+func compact(v any) []byte {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(v) // texts: never fails
+	return bytes.TrimSpace(out.Bytes())
+}
+
+// fitScope leaves out what makes a scope too large: first logs, then pulls, then saves, each from its end.
+// The scope of a single purpose always fits.
+func fitScope(s NodeScope) NodeScope {
+	over := len(compact(s)) - maxScope
+	shed := func(n int, size func(i int) int) (keep int) {
+		for keep = n; keep > 0 && over > 0; keep-- {
+			over -= size(keep-1) + 1 // the comma
+		}
+		return keep
+	}
+	s.Logs = s.Logs[:shed(len(s.Logs), func(i int) int { return len(s.Logs[i]) + 2 })]
+	s.Pull = s.Pull[:shed(len(s.Pull), func(i int) int { return len(s.Pull[i]) + 2 })]
+	s.Save = s.Save[:shed(len(s.Save), func(i int) int { return len(compact(s.Save[i])) })]
+	return s
 }
 
 var (
@@ -80,6 +113,9 @@ func (p *Passes) Verify(value string) (Identity, error) {
 		return Identity{}, errPassForm
 	}
 	who := Identity{Name: is.Node, KeyID: is.Key, Method: ByNode}
+	if is.Scope != nil {
+		who.Scope = *is.Scope
+	}
 	if p.keys != nil && is.Key != "" {
 		if key, live := p.keys.Live(is.Key); live {
 			who.Groups = key.Groups

@@ -25,7 +25,7 @@ func TestPasses(t *testing.T) {
 		"of a key that is gone":  {"gone", nil},
 		"with a long id of keys": {strings.Repeat("k", MaxKeyID), nil},
 	} {
-		value, life := passes.Open("node-1", c.key)
+		value, life := passes.Open("node-1", c.key, NodeScope{})
 		who, err := passes.Verify(value)
 		must(t, err)
 		if who.Name != "node-1" || who.KeyID != c.key || who.Method != ByNode || who.Root || !slices.Equal(who.Groups, c.groups) || life != PassTTL {
@@ -35,7 +35,7 @@ func TestPasses(t *testing.T) {
 			t.Errorf("%s: %s", name, value)
 		}
 	}
-	alone, _ := passes.Open("node-1", "ci")
+	alone, _ := passes.Open("node-1", "ci", NodeScope{})
 	who, err := NewPasses(w.signer, nil).Verify(alone)
 	if err != nil || who.KeyID != "ci" || who.Groups != nil {
 		t.Errorf("where no keys are: %+v, %v", who, err)
@@ -47,7 +47,7 @@ func TestPassesFollowTheirKeys(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci", "old")
 	passes := NewPasses(w.signer, w.keys)
-	value, _ := passes.Open("node-1", "ci")
+	value, _ := passes.Open("node-1", "ci", NodeScope{})
 	groups := []string{"new"}
 	must(t, w.keys.Update(t.Context(), "ci", KeyChange{Groups: &groups}))
 	if who, err := passes.Verify(value); err != nil || !slices.Equal(who.Groups, groups) {
@@ -61,6 +61,7 @@ func TestPassesFollowTheirKeys(t *testing.T) {
 	rules := NewRules(Policy{Service: farm.ServiceRegistry, Tier: farm.TierEnterprisePlus, Authorization: true}, Grants{
 		Groups: map[string][]farm.Permission{"new": {"pull_vm"}},
 	})
+	who.Scope.Pull = []string{"t1"}
 	if rules.Allows(who, "pull_vm") {
 		t.Error("a node of a deleted key may pull")
 	}
@@ -73,7 +74,7 @@ func TestPassesOfAKeyThatExpires(t *testing.T) {
 		_, err := keys.Create(t.Context(), NewKey{ID: "ci", TTL: 60, Groups: []string{"a"}, PublicKey: public})
 		must(t, err)
 		passes := NewPasses(NewSigner(NewRing(time.Now())), keys)
-		value, _ := passes.Open("node-1", "ci")
+		value, _ := passes.Open("node-1", "ci", NodeScope{})
 		who, err := passes.Verify(value)
 		if err != nil || len(who.Groups) != 1 {
 			t.Errorf("%+v, %v", who, err)
@@ -89,8 +90,8 @@ func TestPassesAreRefusedAlike(t *testing.T) {
 	w, foreign := newWorld(t), newWorld(t)
 	w.add(t, "ci")
 	passes := NewPasses(w.signer, w.keys)
-	good, _ := passes.Open("node-1", "ci")
-	of, _ := NewPasses(foreign.signer, foreign.keys).Open("node-1", "ci")
+	good, _ := passes.Open("node-1", "ci", NodeScope{})
+	of, _ := NewPasses(foreign.signer, foreign.keys).Open("node-1", "ci", NodeScope{})
 	sealed := func(p Purpose, text string) string { return passPrefix + w.signer.Seal(p, []byte(text)) }
 	raw, err := base64.RawURLEncoding.DecodeString(good[len(passPrefix):])
 	must(t, err)
@@ -139,7 +140,7 @@ func flipped(raw []byte, at int) []byte {
 func TestPassesExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		passes := NewPasses(NewSigner(NewRing(time.Now())), nil)
-		value, life := passes.Open("node-1", "")
+		value, life := passes.Open("node-1", "", NodeScope{})
 		time.Sleep(life)
 		_, err := passes.Verify(value)
 		must(t, err)
@@ -155,7 +156,7 @@ func TestPassesAsCredentials(t *testing.T) {
 	w.add(t, "ci")
 	all := complete(t, w)
 	all.Passes = NewPasses(w.signer, w.keys)
-	pass, _ := all.Passes.Open("node-1", "")
+	pass, _ := all.Passes.Open("node-1", "", NodeScope{})
 	identify := func(a *Authenticator, value string) (Identity, error) {
 		return a.authorization(t.Context(), "Bearer "+value)
 	}
@@ -189,7 +190,7 @@ func TestPassesAsCredentials(t *testing.T) {
 // TestDerivedPasses: who has the same root token makes the same passes, and nobody else does.
 func TestDerivedPasses(t *testing.T) {
 	controller, registry := DerivedPasses(NewSecret("0123456789"), nil), DerivedPasses(NewSecret("0123456789"), nil)
-	value, _ := controller.Open("node-1", "ci")
+	value, _ := controller.Open("node-1", "ci", NodeScope{})
 	who, err := registry.Verify(value)
 	if err != nil || who.Name != "node-1" || who.KeyID != "ci" {
 		t.Errorf("%+v, %v", who, err)

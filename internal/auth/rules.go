@@ -43,11 +43,11 @@ type bits uint64
 
 // Rules are a policy and grants, made ready for fast answers. They are never changed.
 type Rules struct {
+	service   farm.Service
 	enforced  bool
 	resources bool
 	known     map[farm.Permission]bits // each has one bit
 	rights    map[farm.ResourceType]map[farm.Permission]bits
-	nodes     bits            // what nodes may do
 	granted   map[string]bits // permission group -> permissions
 	on        map[string]map[resource]bits
 }
@@ -55,13 +55,13 @@ type Rules struct {
 // NewRules makes rules.
 func NewRules(p Policy, g Grants) *Rules {
 	r := &Rules{
+		service:  p.Service,
 		enforced: p.Enforces(g),
 		known:    number(farm.AllPermissions(p.Service)),
 		rights:   map[farm.ResourceType]map[farm.Permission]bits{},
 		granted:  map[string]bits{}, on: map[string]map[resource]bits{},
 	}
 	r.resources = r.enforced && p.Resources
-	r.nodes = sum(r.known, farm.NodePermissions(p.Service))
 	for name, list := range g.Groups {
 		r.granted[name] = sum(r.known, list)
 	}
@@ -93,10 +93,10 @@ func sum(known map[farm.Permission]bits, list []farm.Permission) (all bits) {
 	return all
 }
 
-// Allows says whether a caller has a permission. Root has all. A node has those of nodes,
-// and one that joined with a key only those that the key has too. Others have what their
-// name or one of their groups was granted, and everything where permissions do not count.
-// What no table has is denied.
+// Allows says whether a caller has a permission. Root has all. A node has those that its orders
+// need, also where permissions do not count, and one that joined with a key only those that the
+// key has too. Others have what their name or one of their groups was granted, and everything
+// where permissions do not count. What no table has is denied.
 func (r *Rules) Allows(who Identity, p farm.Permission) bool {
 	if who.Root {
 		return true
@@ -106,11 +106,17 @@ func (r *Rules) Allows(who Identity, p farm.Permission) bool {
 	case bit == 0 || who.Method == "":
 		return false
 	case who.Method == ByNode:
-		return r.nodes&bit != 0 && (!r.enforced || who.KeyID == "" || r.has(who.KeyID, who.Groups, bit))
+		return who.Scope.Gives(p) && r.KeyAllows(who, p)
 	case who.Method == ByLocal && who.Name == "":
 		return true
 	}
 	return !r.enforced || r.has(who.Name, who.Groups, bit)
+}
+
+// KeyAllows says whether the user key that a node has joined with does not keep it from using a
+// permission. It is no right of its own.
+func (r *Rules) KeyAllows(who Identity, p farm.Permission) bool {
+	return !r.enforced || who.KeyID == "" || r.has(who.KeyID, who.Groups, r.known[p])
 }
 
 func (r *Rules) has(name string, groups []string, bit bits) bool {
@@ -126,7 +132,8 @@ func (r *Rules) has(name string, groups []string, bit bits) bool {
 }
 
 // AllowsOn says whether a caller has a right on one resource. It comes after Allows, which
-// asks for the permission as such. Nodes have it: they do what callers were allowed.
+// asks for the permission as such. A node may pull what it was ordered to hold; what it saves
+// is judged as a push.
 func (r *Rules) AllowsOn(who Identity, kind farm.ResourceType, id string, p farm.Permission) bool {
 	if who.Root {
 		return true
@@ -135,7 +142,9 @@ func (r *Rules) AllowsOn(who Identity, kind farm.ResourceType, id string, p farm
 	switch {
 	case bit == 0 || who.Method == "":
 		return false
-	case !r.resources, who.Method == ByNode, who.Method == ByLocal && who.Name == "":
+	case who.Method == ByNode:
+		return kind == farm.ResourceTemplate && p == pullRight && who.Scope.MayPull(id)
+	case !r.resources, who.Method == ByLocal && who.Name == "":
 		return true
 	}
 	at := on(kind, id)
@@ -150,8 +159,14 @@ func (r *Rules) AllowsOn(who Identity, kind farm.ResourceType, id string, p farm
 	return false
 }
 
+// pullRight is the right to pull a template.
+const pullRight farm.Permission = "pull"
+
 // Enforced says whether permissions count.
 func (r *Rules) Enforced() bool { return r.enforced }
+
+// Service says of which service the rules are.
+func (r *Rules) Service() farm.Service { return r.service }
 
 // Managed says whether rights on single resources count.
 func (r *Rules) Managed() bool { return r.resources }
@@ -192,6 +207,14 @@ func Forbidden(p farm.Permission) error {
 		return farm.Errorf(farm.CodeForbidden, "Only the root user may do this")
 	}
 	return farm.Errorf(farm.CodeForbidden, "You need the permission %s", p)
+}
+
+// ForbiddenToNodes is the refusal of a node that asks for what no order is about.
+func ForbiddenToNodes(p farm.Permission) error {
+	if p == farm.PermRoot {
+		return Forbidden(p)
+	}
+	return farm.Errorf(farm.CodeForbidden, "You need the permission %s, which a node token never has", p)
 }
 
 // ForbiddenOn is the refusal of a caller without a right on a resource.

@@ -20,14 +20,18 @@ func group(t testing.TB, g Grants, s farm.Service, name string, list ...farm.Per
 	return g
 }
 
+// saving is the scope of a node on which a save is under way.
+var saving = NodeScope{Save: []SaveScope{{ID: "s1", Template: "t1", Tag: "v2", Base: "t0"}}}
+
 // everybody is one caller of each kind, without anything granted.
 var everybody = map[string]Identity{
 	"root":             root,
 	"key":              {Name: "ci", KeyID: "ci", Groups: []string{"dev", "ops"}, Method: ByKey},
 	"certificate":      {Name: "anna", Groups: []string{"dev"}, Method: ByCertificate},
 	"oidc":             {Name: "otto", Method: ByOIDC},
-	"node":             {Name: "n1", Method: ByNode},
-	"node with a key":  {Name: "n2", KeyID: "nodes", Groups: []string{"ng"}, Method: ByNode},
+	"node":             {Name: "n1", Method: ByNode, Scope: saving},
+	"node with a key":  {Name: "n2", KeyID: "nodes", Groups: []string{"ng"}, Method: ByNode, Scope: saving},
+	"idle node":        {Name: "n3", Method: ByNode},
 	"local":            {Method: ByLocal},
 	"local for a user": {Name: "anna", Groups: []string{"dev"}, Method: ByLocal},
 	"nobody":           {},
@@ -35,7 +39,7 @@ var everybody = map[string]Identity{
 
 // TestWhoMayWhat tries every caller with what all, one or nobody has, under every policy.
 func TestWhoMayWhat(t *testing.T) {
-	const p = farm.Permission("revert") // of the registry; nodes have it
+	const p = farm.Permission("push_vm") // of the registry; a save needs it
 	const q = farm.Permission("delete_vm")
 	reg := plus
 	reg.Service = farm.ServiceRegistry
@@ -68,7 +72,7 @@ func TestWhoMayWhat(t *testing.T) {
 				t.Errorf("%s: %s has %s: %t", c.name, name, q, got)
 			}
 			for _, open := range []*Rules{off, enterprise} {
-				wantP, wantQ := name != "nobody", name != "nobody" && who.Method != ByNode
+				wantP, wantQ := name != "nobody" && name != "idle node", name != "nobody" && who.Method != ByNode
 				if open.Allows(who, p) != wantP || open.Allows(who, q) != wantQ {
 					t.Errorf("%s: where permissions do not count, %s has %t and %t", c.name, name, open.Allows(who, p), open.Allows(who, q))
 				}
@@ -178,7 +182,7 @@ func TestRightsOnResources(t *testing.T) {
 		t.Error("managed")
 	}
 	for name, who := range everybody {
-		free := name == "root" || name == "local" || who.Method == ByNode
+		free := name == "root" || name == "local"
 		for _, c := range []struct {
 			id   string
 			p    farm.Permission
@@ -197,7 +201,7 @@ func TestRightsOnResources(t *testing.T) {
 				t.Errorf("%s has %s on %s: %t", name, c.p, c.id, got)
 			}
 		}
-		if got := off.AllowsOn(who, farm.ResourceNode, "n1", "distribute"); got != (name != "nobody") {
+		if got := off.AllowsOn(who, farm.ResourceNode, "n1", "distribute"); got != (name != "nobody" && who.Method != ByNode) {
 			t.Errorf("%s where such rights do not count: %t", name, got)
 		}
 		if on.AllowsOn(who, farm.ResourceTemplate, "n1", "list") != (name == "root") {

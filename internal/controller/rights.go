@@ -21,16 +21,29 @@ type RightsQuery func(ctx context.Context, template string) (*api.CallerRights, 
 type need struct {
 	permission farm.Permission // of the registry; "": none
 	right      farm.Permission
+	or         farm.Permission // of the registry, which does as well; "": none
 }
 
 // The needs.
 var (
-	toList   = need{"list_vms", "list"}
-	toPull   = need{"", "pull"}
-	toSave   = need{"", "save_image"}
-	toRevert = need{"revert", "delete_revert"}
-	toDelete = need{"delete_vm", "delete_revert"}
+	toList   = need{permission: "list_vms", right: "list"}
+	toPull   = need{right: "pull"}
+	toSave   = need{right: "save_image"}
+	toRevert = need{permission: "revert", right: "delete_revert"}
+	toDelete = need{permission: "delete_vm", right: "delete_revert"}
+
+	// toSaveRevert is for a save that reverts: who may revert nothing by itself may have this alone.
+	toSaveRevert = need{permission: "save_revert", right: "delete_revert", or: "revert"}
 )
+
+// forbidden is the refusal of a caller without the permission.
+func (n need) forbidden() error {
+	names := string(n.permission)
+	if n.or != "" {
+		names = string(n.or) + " or " + names
+	}
+	return farm.Errorf(farm.CodeForbidden, "Your credential needs the permission %s at the registry", names)
+}
 
 // rights are what a caller may do at the registry; nil is everything.
 type rights struct {
@@ -45,7 +58,7 @@ func (r rights) meets(n need, template string) error {
 	case r.CallerRights == nil:
 		return nil
 	case !r.allows(n):
-		return auth.Forbidden(n.permission)
+		return n.forbidden()
 	case r.On(template, string(n.right)):
 		return nil
 	case r.On(template, string(toList.right)):
@@ -57,7 +70,7 @@ func (r rights) meets(n need, template string) error {
 
 // allows says whether the caller has the permission of a need.
 func (r rights) allows(n need) bool {
-	return r.CallerRights == nil || n.permission == "" || r.Allows(string(n.permission))
+	return r.CallerRights == nil || n.permission == "" || r.Allows(string(n.permission)) || n.or != "" && r.Allows(string(n.or))
 }
 
 // on says whether the caller has a right on a template.
@@ -78,7 +91,7 @@ func (r rights) saves(ask SaveAsk, template string) error {
 	case !r.judges() && ask.NoRevert != nil:
 		return ask.NoRevert
 	default:
-		return r.meets(toRevert, template)
+		return r.meets(toSaveRevert, template)
 	}
 }
 
@@ -135,7 +148,7 @@ func (c *Controller) detail(ctx context.Context, id string) (api.TemplateDetail,
 func (c *Controller) allowed(ctx context.Context, id string, n need) (api.TemplateDetail, error) {
 	detail, r, err := c.detail(ctx, id)
 	if !r.allows(n) {
-		return detail, auth.Forbidden(n.permission)
+		return detail, n.forbidden()
 	}
 	if err == nil {
 		err = r.meets(n, detail.ID)

@@ -38,19 +38,6 @@ func MinimumPermissions() []Permission {
 	}
 }
 
-// NodePermissions are what a node needs from a service besides the link: nothing of the
-// controller, and of the registry what pulls, saves and logs take. The log of events is not
-// theirs: who could write it could make up who did what.
-func NodePermissions(s Service) []Permission {
-	if s != ServiceRegistry {
-		return nil
-	}
-	return []Permission{
-		"index", "get_disk_info", "list_vms", "head_push_vm", "push_vm", "pull_vm", "download_vm",
-		"revert", "upload_file", "send_log",
-	}
-}
-
 // admin is the permissions about permissions, which both services have.
 var admin = []PermissionInfo{
 	{"view_permissions", "Permission admin", "View permissions", "See which permissions there are."},
@@ -98,6 +85,7 @@ var permissions = map[Service][]PermissionInfo{
 		{"download_vm", "Pull", "Download", "Download the files of a pull."},
 		{"delete_vm", "Delete", "Delete templates", "Delete templates with all their tags."},
 		{"revert", "Delete", "Revert tags", "Delete a tag and all newer ones."},
+		{"save_revert", "Delete", "Revert with a save", "Save an instance in place of a tag and all newer ones; revert includes it."},
 		{"upload_file", "File server", "Upload files", "Upload and delete files of the file server."},
 		{"download_file", "File server", "Download files", "List and download files of the file server."},
 		{"get_streamer", "Log server", "Log page", "See the page that follows a log."},

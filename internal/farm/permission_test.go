@@ -17,7 +17,7 @@ var printed = map[Service]string{
 		change_config get_config
 		view_permissions view_prmission_groups update_permission_groups delete_permission_groups
 		update_vm save_image list_images report_scan`,
-	ServiceRegistry: `index get_disk_info list_vms head_push_vm push_vm pull_vm download_vm delete_vm revert
+	ServiceRegistry: `index get_disk_info list_vms head_push_vm push_vm pull_vm download_vm delete_vm revert save_revert
 		upload_file download_file
 		get_streamer stream_log get_log_archive send_log_event send_log
 		view_permissions view_prmission_groups update_permission_groups delete_permission_groups
@@ -78,15 +78,10 @@ func TestSetsOfPermissionsExist(t *testing.T) {
 			t.Errorf("the minimum has %s", p)
 		}
 	}
-	for _, p := range NodePermissions(ServiceRegistry) {
-		if !has(ServiceRegistry, p) || p == "send_log_event" {
-			t.Errorf("nodes have %s", p)
-		}
-	}
 	if n := len(MinimumPermissions()); n != 10 {
 		t.Errorf("the minimum has %d permissions", n)
 	}
-	if NodePermissions(ServiceController) != nil || ResourceTypes("other") != nil || AllPermissions("other") != nil {
+	if ResourceTypes("other") != nil || AllPermissions("other") != nil {
 		t.Error("something is there that nobody has")
 	}
 	AllPermissions(ServiceRegistry)[0].Name = "changed"

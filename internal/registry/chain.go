@@ -57,12 +57,33 @@ func (e *entry) chainTo(tip string) []layout.Layer {
 	return best
 }
 
-// chains finds what the files of a push are, or rest on, in their order.
-func (r *Registry) chains(ctx context.Context, req api.PushRequest) ([][]layout.Layer, error) {
-	snap := r.snap.Load()
+// only returns the snapshot with some templates alone; nil: with all.
+func (s *snapshot) only(ids []string) *snapshot {
+	if ids == nil {
+		return s
+	}
+	few := &snapshot{templates: map[string]*entry{}}
+	for _, id := range ids {
+		if e := s.templates[id]; e != nil && few.templates[id] == nil {
+			few.templates[id], few.order = e, append(few.order, e)
+		}
+	}
+	return few
+}
+
+// mayRestOn reports whether a push may have a layer that it did not send: one of the templates on whose layers
+// it may rest, or one that no template has any more. nil: any.
+func (r *Registry) mayRestOn(on []string, root string) bool {
+	return on == nil || r.HasLayer(on, root)
+}
+
+// chains finds what the files of a push are, or rest on, in their order: of the templates on whose layers it
+// may rest, or of all for nil.
+func (r *Registry) chains(ctx context.Context, req api.PushRequest, on []string) ([][]layout.Layer, error) {
+	snap := r.snap.Load().only(on)
 	out := make([][]layout.Layer, len(req.Files))
 	for i, f := range req.Files {
-		if out[i] = r.chainOf(ctx, snap, req.ID, f); out[i] != nil || f.Parent == "" {
+		if out[i] = r.chainOf(ctx, snap, req.ID, f, on); out[i] != nil || f.Parent == "" {
 			continue
 		}
 		chain := snap.chainTo(req.ID, f.Parent)
@@ -80,13 +101,16 @@ func (r *Registry) chains(ctx context.Context, req api.PushRequest) ([][]layout.
 // chainOf gives the chain whose content a file of a push is, when its sender has named it; nil when not all of it
 // is here. No version needs to have it any more: a disk whose version was reverted is found as long as its layers
 // are here or in the trash.
-func (r *Registry) chainOf(ctx context.Context, snap *snapshot, id string, f api.PushFile) []layout.Layer {
+func (r *Registry) chainOf(ctx context.Context, snap *snapshot, id string, f api.PushFile, on []string) []layout.Layer {
 	var above []layout.Layer // what no version has, base first
 	var indexes int64
 	for tip := f.Root; tip != ""; {
 		if chain := snap.chainTo(id, tip); chain != nil && f.Kind == api.FileDisk {
 			above = slices.Concat(chain, above)
 			break
+		}
+		if !r.mayRestOn(on, tip) {
+			return nil
 		}
 		l, parent, ok := r.looseLayer(ctx, tip, f, len(above) == 0)
 		if indexes += l.IndexLength; !ok || len(above) == blob.MaxChain || indexes > blob.MaxIndexes {

@@ -40,20 +40,34 @@ func (r *Registry) revert(ref Ref) error {
 }
 
 // Delete removes a template with all versions; a damaged one, too.
-func (r *Registry) Delete(_ context.Context, id string) (err error) {
+// The grants on it end with it.
+func (r *Registry) Delete(ctx context.Context, id string) (err error) {
 	defer full(&err)
-	return r.spending(func() error { return r.delete(id) })
+	clean, ok := layout.ParseID(id)
+	if !ok {
+		return farm.NotFound()
+	}
+	if err := r.spending(func() error { return r.delete(clean) }); err != nil {
+		return err
+	}
+	if err := r.endGrants(ctx, clean); err != nil { // EndDeletedGrants tries again
+		r.log.WarnContext(ctx, "grants on a deleted template could not be ended yet", "template", clean, "error", err)
+	}
+	return nil
 }
 
-func (r *Registry) delete(id string) error {
+func (r *Registry) delete(clean string) error {
 	r.write.Lock()
 	defer r.write.Unlock()
-	clean, ok := layout.ParseID(id)
-	if !ok || !r.snap.Load().knows(clean) {
+	if !r.snap.Load().knows(clean) {
 		return farm.NotFound()
+	}
+	if err := r.remember(clean); err != nil {
+		return err
 	}
 	err := r.dir.Delete(clean, r.o.Now().UnixNano())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.forget(clean)
 		return err
 	}
 	r.swap(clean, nil)

@@ -162,7 +162,7 @@ func TestHopelessPushes(t *testing.T) {
 	defer fill(t, base)()
 	req := request(idB, "v1", held)
 	req.Files[0].Root = held.root()
-	chains, err := r.chains(t.Context(), req)
+	chains, err := r.chains(t.Context(), req, nil)
 	must(t, err)
 	if err := r.room(t.Context(), "", req, chains); err != nil {
 		t.Errorf("a push of what is here: %v", err)

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/buildyard/buildyard/internal/blob"
@@ -13,7 +12,14 @@ type PushTarget struct {
 	Template string // id
 	Exists   bool   // there is such a template, and this push did not make it
 	Reverts  bool   // versions of it go with the push
+	Deleted  bool   // there was such a template, which was deleted
+
+	Tag       string // that it gets; "" where only the template was asked about
+	ResumeKey string // of the push; likewise
 }
+
+// ParseID brings the id of a template into its normal form; false when it is none.
+func ParseID(id string) (string, bool) { return layout.ParseID(id) }
 
 // PushTarget says what the push of a session is about.
 func (r *Registry) PushTarget(session string) (PushTarget, error) {
@@ -24,7 +30,9 @@ func (r *Registry) PushTarget(session string) (PushTarget, error) {
 		}
 		return PushTarget{}, err
 	}
-	return r.targetOf(s.target, s.request.Revert != nil, s.id), nil
+	t := r.targetOf(s.target, s.request.Revert != nil, s.id)
+	t.Tag, t.ResumeKey = s.request.Tag, s.request.ResumeKey
+	return t, nil
 }
 
 // TargetOf says what a push into a template would be about; "" is a new one.
@@ -36,7 +44,7 @@ func (r *Registry) TargetOf(template string, reverts bool) PushTarget {
 func (r *Registry) targetOf(id string, reverts bool, session string) PushTarget {
 	t := r.snap.Load().template(id)
 	made := t != nil && session != "" && slices.ContainsFunc(t.Versions, func(v layout.Version) bool { return v.Session == session })
-	return PushTarget{Template: id, Exists: t != nil && !made, Reverts: reverts}
+	return PushTarget{Template: id, Exists: t != nil && !made, Reverts: reverts, Deleted: t == nil && r.deleted.has(id)}
 }
 
 // Naming gives the templates of which a version has a layer: their ids, in no order. It is empty
@@ -51,17 +59,28 @@ func (r *Registry) Naming(root string) []string {
 	return snap.naming[parsed]
 }
 
+// HasLayer reports whether one of some templates has a layer, or none of all has it any more, so that it only
+// goes on to be served to pulls that have begun. The ids are in their normal form.
+func (r *Registry) HasLayer(templates []string, root string) bool {
+	parsed, err := blob.ParseRoot(root)
+	if err != nil {
+		return false
+	}
+	r.mu.Lock()
+	loose := r.refs[parsed] == 0
+	r.mu.Unlock()
+	snap := r.snap.Load()
+	return loose || slices.ContainsFunc(templates, func(id string) bool {
+		e := snap.templates[id]
+		return e != nil && e.roots()[parsed]
+	})
+}
+
 // name notes which layers the templates have. Few ask for it, so that it waits for the first.
 func (s *snapshot) name() {
 	s.naming = map[blob.Root][]string{}
 	for id, e := range s.templates {
-		roots := map[blob.Root]bool{}
-		for i := range e.t.Versions {
-			for root := range layersOf(&e.t.Versions[i]) {
-				roots[root] = true
-			}
-		}
-		for root := range maps.Keys(roots) {
+		for root := range e.roots() {
 			s.naming[root] = append(s.naming[root], id)
 		}
 	}

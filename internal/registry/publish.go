@@ -50,7 +50,7 @@ func (r *Registry) Commit(ctx context.Context, id string, c api.PushCommit) (_ a
 	}
 	var result api.PushResult
 	err = r.spending(func() (err error) {
-		result, err = r.publish(s, files, c.Gen)
+		result, err = r.publish(ctx, s, files, c.Gen)
 		return err
 	})
 	if err != nil {
@@ -79,7 +79,7 @@ func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText s
 		return f, farm.Invalid("roots", "the root of %s is another one than was announced and found", u.spec.Name)
 	}
 	var l layout.Layer
-	if r.pinHeld(ctx, s, root) {
+	if r.mayRestOn(s.on, rootText) && r.pinHeld(ctx, s, root) {
 		l, err = r.found(ctx, u, root)
 	} else {
 		l, err = r.complete(ctx, s, u, root)
@@ -234,7 +234,7 @@ func (r *Registry) readIndex(ctx context.Context, root blob.Root) (*blob.Index, 
 }
 
 // publish is the commit point.
-func (r *Registry) publish(s *session, files []layout.File, gen *int64) (api.PushResult, error) {
+func (r *Registry) publish(ctx context.Context, s *session, files []layout.File, gen *int64) (api.PushResult, error) {
 	r.write.Lock()
 	defer r.write.Unlock()
 	req := s.request
@@ -253,6 +253,11 @@ func (r *Registry) publish(s *session, files []layout.File, gen *int64) (api.Pus
 	if err != nil {
 		return api.PushResult{}, err
 	}
+	if cur == nil {
+		if err := r.readopt(ctx, next.ID); err != nil {
+			return api.PushResult{}, err
+		}
+	}
 	now := r.o.Now().Unix()
 	next.Versions = append(next.Versions, layout.Version{
 		Tag: req.Tag, Number: len(next.Versions), Description: req.Description, Arch: req.Arch, Files: files,
@@ -267,6 +272,7 @@ func (r *Registry) publish(s *session, files []layout.File, gen *int64) (api.Pus
 		return api.PushResult{}, err
 	}
 	r.meters.pushes.Inc()
+	r.forget(next.ID)
 	if err := r.dir.Tidy(next); err != nil {
 		r.log.Warn("template directory could not be tidied", "template", next.ID, "error", err)
 	}

@@ -26,7 +26,13 @@ func (r *Registry) Negotiate(ctx context.Context, req api.PushRequest) (api.Push
 // NegotiateFor opens a push, or finds the one that the client's resume key belongs to. It refuses at once what
 // the commit would refuse, as far as that is known now. caller names whose limits it counts against; "" is nobody, who
 // is held to the totals alone.
-func (r *Registry) NegotiateFor(ctx context.Context, caller string, req api.PushRequest) (_ api.PushSession, err error) {
+func (r *Registry) NegotiateFor(ctx context.Context, caller string, req api.PushRequest) (api.PushSession, error) {
+	return r.NegotiateOn(ctx, caller, req, nil)
+}
+
+// NegotiateOn is NegotiateFor for a push that may rest on layers of some templates alone; what else it consists of
+// it has to send. nil: on layers of all.
+func (r *Registry) NegotiateOn(ctx context.Context, caller string, req api.PushRequest, on []string) (_ api.PushSession, err error) {
 	defer full(&err)
 	if err := checkRequest(&req); err != nil {
 		return api.PushSession{}, err
@@ -38,7 +44,7 @@ func (r *Registry) NegotiateFor(ctx context.Context, caller string, req api.Push
 	}
 	s := r.resumable(req)
 	if s == nil {
-		if s, err = r.begin(ctx, caller, req); err != nil {
+		if s, err = r.begin(ctx, sessionRecord{Caller: caller, Request: req, On: on}); err != nil {
 			return api.PushSession{}, err
 		}
 	}
@@ -46,39 +52,38 @@ func (r *Registry) NegotiateFor(ctx context.Context, caller string, req api.Push
 }
 
 // begin opens a new push.
-func (r *Registry) begin(ctx context.Context, caller string, req api.PushRequest) (*session, error) {
-	chains, err := r.chains(ctx, req)
-	if err != nil {
+func (r *Registry) begin(ctx context.Context, record sessionRecord) (s *session, err error) {
+	if record.Chains, err = r.chains(ctx, record.Request, record.On); err != nil {
 		return nil, err
 	}
-	s, err := r.book(ctx, caller, req, chains)
+	s, err = r.book(ctx, record)
 	if err != nil {
 		return nil, err
 	}
 	if err := r.pinChains(ctx, s); err != nil {
 		return nil, errors.Join(err, r.endSession(ctx, s))
 	}
-	r.log.Info("push begun", "session", s.id, "template", s.target, "tag", req.Tag, "files", len(req.Files))
+	r.log.Info("push begun", "session", s.id, "template", s.target, "tag", record.Request.Tag, "files", len(record.Request.Files))
 	return s, nil
 }
 
 // book finds a place and room for a push and takes both.
-func (r *Registry) book(ctx context.Context, caller string, req api.PushRequest, chains [][]layout.Layer) (*session, error) {
+func (r *Registry) book(ctx context.Context, record sessionRecord) (*session, error) {
 	r.booking.Lock()
 	defer r.booking.Unlock()
 	if err := r.Ready(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.admit(ctx, caller); err != nil {
+	if err := r.admit(ctx, record.Caller); err != nil {
 		return nil, err
 	}
 	if r.strained.Load() {
 		r.keepReserve(ctx)
 	}
-	if err := r.room(ctx, caller, req, chains); err != nil {
+	if err := r.room(ctx, record.Caller, record.Request, record.Chains); err != nil {
 		return nil, err
 	}
-	return r.newSession(caller, req, chains)
+	return r.newSession(record)
 }
 
 func (s *snapshot) template(id string) *layout.Template {

@@ -57,7 +57,8 @@ type Registry struct {
 	lock  *os.File
 	log   *slog.Logger
 
-	beside beside
+	beside  beside
+	deleted deleted
 
 	// snap is what readers see. It is replaced as a whole, under write.
 	snap atomic.Pointer[snapshot]
@@ -196,6 +197,9 @@ func (r *Registry) load(ctx context.Context) error {
 	}
 	snap.sort()
 	r.snap.Store(snap)
+	if err := r.loadDeleted(); err != nil {
+		return err
+	}
 	for _, d := range r.damage() {
 		r.log.Warn("template is damaged", "template", d.ID, "version", d.Number, "problem", d.Problem)
 	}

@@ -89,7 +89,7 @@ func TestKnownDiskCostsNothing(t *testing.T) {
 	last := contents[maxDepth]
 	req := request(idA, "same", last)
 	req.Files[0].Root, req.Files[0].Parent, req.Files[0].Data = last.root(), "", last.spec.Size
-	chains, err := r.chains(t.Context(), req)
+	chains, err := r.chains(t.Context(), req, nil)
 	must(t, err)
 	if n := expected(req.Files[0], chains[0]); n != 0 {
 		t.Errorf("%d bytes are expected", n)

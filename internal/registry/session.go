@@ -35,6 +35,7 @@ type session struct {
 	begun   time.Time       // in this process
 	request api.PushRequest // immutable
 	uploads []*upload       // as request.Files
+	on      []string        // templates on whose layers it may rest; nil: all
 
 	commit sync.Mutex // held over a commit
 
@@ -54,7 +55,9 @@ type sessionRecord struct {
 	// Chains are what the files rest on, in the order of the request: the versions that name these layers may
 	// be reverted before the commit.
 	Chains [][]layout.Layer `json:"chains,omitempty"`
-	Result *api.PushResult  `json:"result,omitempty"` // set when it is committed
+	// On are the templates on whose layers the push may rest, of a push that may not rest on all.
+	On     []string        `json:"on,omitempty"`
+	Result *api.PushResult `json:"result,omitempty"` // set when it is committed
 }
 
 func newSessionID() string {
@@ -128,12 +131,12 @@ func (r *Registry) session(id string) (*session, error) {
 	return s, nil
 }
 
-func (r *Registry) newSession(caller string, req api.PushRequest, chains [][]layout.Layer) (*session, error) {
-	id := req.ID
-	if id == "" {
-		id = newTemplateID()
+func (r *Registry) newSession(record sessionRecord) (*session, error) {
+	record.ID, record.TemplateID = newSessionID(), record.Request.ID
+	if record.TemplateID == "" {
+		record.TemplateID = newTemplateID()
 	}
-	s := r.makeSession(sessionRecord{ID: newSessionID(), TemplateID: id, Caller: caller, Request: req, Chains: chains})
+	s := r.makeSession(record)
 	if err := r.dir.MkdirAll(path.Join(layout.UploadDir, s.id)); err != nil {
 		return nil, err
 	}
@@ -148,7 +151,7 @@ func (r *Registry) newSession(caller string, req api.PushRequest, chains [][]lay
 
 func (r *Registry) makeSession(record sessionRecord) *session {
 	s := &session{
-		id: record.ID, target: record.TemplateID, caller: record.Caller, request: record.Request, begun: r.o.Now(),
+		id: record.ID, target: record.TemplateID, caller: record.Caller, request: record.Request, begun: r.o.Now(), on: record.On,
 		touched: r.o.Now(), pinned: map[blob.Root]bool{}, closed: record.Result != nil, result: record.Result,
 	}
 	for i, spec := range record.Request.Files {
@@ -204,7 +207,7 @@ func (r *Registry) committedAs(session string) *api.PushResult {
 }
 
 func (r *Registry) saveSession(s *session) error {
-	record := sessionRecord{ID: s.id, TemplateID: s.target, Caller: s.caller, Request: s.request, Result: s.done()}
+	record := sessionRecord{ID: s.id, TemplateID: s.target, Caller: s.caller, Request: s.request, On: s.on, Result: s.done()}
 	for _, u := range s.uploads {
 		record.Chains = append(record.Chains, u.chain)
 	}

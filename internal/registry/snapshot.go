@@ -31,15 +31,28 @@ type entry struct {
 	tips     map[string]bool // of all chains: see tipsOf
 	pulls    *pulls          // shared by all snapshots of the template
 	scans    *scans          // likewise
+
+	roots func() map[blob.Root]bool // of all layers; made when somebody asks for the first time
 }
 
 func newEntry(t *layout.Template, p *pulls, s *scans) *entry {
-	e := &entry{t: t, added: t.Increments(), tips: tipsOf(t), pulls: p, scans: s}
+	e := &entry{t: t, added: t.Increments(), tips: tipsOf(t), pulls: p, scans: s, roots: sync.OnceValue(func() map[blob.Root]bool { return rootsOf(t) })}
 	for i, v := range t.Versions {
 		e.size += e.added[i]
 		e.lastPush = max(e.lastPush, v.LastPush)
 	}
 	return e
+}
+
+// rootsOf returns the layers of all versions of a template.
+func rootsOf(t *layout.Template) map[blob.Root]bool {
+	roots := map[blob.Root]bool{}
+	for i := range t.Versions {
+		for root := range layersOf(&t.Versions[i]) {
+			roots[root] = true
+		}
+	}
+	return roots
 }
 
 // with gives a copy of the snapshot in which a template is t; nil removes it.

@@ -3,8 +3,10 @@ package rest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -16,6 +18,7 @@ type Caller struct {
 	auth.Identity
 	Address string         // of the caller, without a port
 	For     *auth.Identity // the user for whom a program calls, who must be allowed the same; nil: none is named
+	Via     bool           // the controller calls, for a user or for itself; only words of refusals depend on it
 
 	rules *auth.Rules // nil: there is no guard
 }
@@ -94,6 +97,15 @@ func Failed(r *http.Request, err error) {
 // Is says whether the caller is known.
 func (c Caller) Is() bool { return c.Identity.Method != "" }
 
+// IsNode says whether the caller is a node: it may do what it has been ordered to, and
+// nothing else.
+func (c Caller) IsNode() bool { return c.Identity.Method == auth.ByNode }
+
+// KeyHas says whether the user key that a node has joined with does not keep it from using a permission.
+func (c Caller) KeyHas(p farm.Permission) bool {
+	return c.rules == nil || c.rules.KeyAllows(c.Identity, p)
+}
+
 // Owner gives the name under which what the caller makes is theirs; "" for the root user and
 // for nobody.
 func (c Caller) Owner() string {
@@ -108,7 +120,28 @@ func (c Caller) Need(p farm.Permission) error {
 	if c.all(func(r *auth.Rules, who auth.Identity) bool { return r.Allows(who, p) }) {
 		return nil
 	}
-	return auth.Forbidden(p)
+	if c.IsNode() && c.rules.KeyAllows(c.Identity, p) {
+		return c.Unordered(p, "use this route")
+	}
+	return c.lacks(auth.Forbidden(p), func(r *auth.Rules, who auth.Identity) bool { return r.Allows(who, p) })
+}
+
+// lacks says in a refusal whose credential it is about, and at which service, where a program calls for a user:
+// "You" would be either of them.
+func (c Caller) lacks(refusal error, allows func(*auth.Rules, auth.Identity) bool) error {
+	var e *farm.Error
+	if c.For == nil && !c.Via || c.rules == nil || !errors.As(refusal, &e) {
+		return refusal
+	}
+	what, ok := strings.CutPrefix(e.Message, "You need the ")
+	if !ok {
+		return refusal
+	}
+	whose := "The controller's credential"
+	if c.For != nil && !allows(c.rules, *c.For) {
+		whose = "Your credential"
+	}
+	return farm.Errorf(e.Code, "%s needs the %s at the %s", whose, what, c.rules.Service())
 }
 
 // all says whether something is allowed to the caller and to the user for whom they call.
@@ -126,7 +159,14 @@ func (c Caller) NeedOn(kind farm.ResourceType, id string, right farm.Permission)
 	if c.HasOn(kind, id, right) {
 		return nil
 	}
-	return auth.ForbiddenOn(kind, id, right)
+	return c.lackingOn(kind, id, right)
+}
+
+// lackingOn is the refusal of a caller without a right on a resource.
+func (c Caller) lackingOn(kind farm.ResourceType, id string, right farm.Permission) error {
+	return c.lacks(auth.ForbiddenOn(kind, id, right), func(r *auth.Rules, who auth.Identity) bool {
+		return r.AllowsOn(who, kind, id, right)
+	})
 }
 
 // Managed says whether rights on single resources count.

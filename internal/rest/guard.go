@@ -118,6 +118,7 @@ func (g *Guard) guarded(route Route, next http.Handler) http.Handler {
 func (g *Guard) admit(w http.ResponseWriter, r *http.Request, route *Route) (*passage, *http.Request) {
 	p := &passage{guard: g, route: route, verb: r.Method, request: w.Header().Get(RequestIDHeader)}
 	p.rules, p.Address = g.o.Judge.Rules(), addressOf(r, g.o.Proxied)
+	p.Via = r.Header.Get(ViaHeader) == string(farm.ServiceController)
 	if err := g.judge(p, r); err != nil {
 		g.refuse(w, r, p, err)
 		return nil, nil
@@ -153,6 +154,9 @@ func (g *Guard) judge(p *passage, r *http.Request) error {
 	switch needs {
 	case Open, Known, NodeOrKnown:
 		return nil
+	}
+	if p.IsNode() && !p.route.Ordered {
+		return auth.ForbiddenToNodes(farm.Permission(needs))
 	}
 	return p.Need(farm.Permission(needs))
 }

@@ -15,6 +15,9 @@ import (
 const (
 	UserHeader  = "X-Buildyard-User"
 	GroupHeader = "X-Buildyard-Group"
+	// ViaHeader says that the controller makes the call, be it for a user or for itself. It changes how refusals
+	// are worded and nothing else.
+	ViaHeader = "X-Buildyard-Via"
 )
 
 // Loopback knows the callers of a port for programs of this machine, which need no credentials.
@@ -68,6 +71,7 @@ func isHere(host string) bool {
 func ActFor(out *http.Request) {
 	out.Header.Del(UserHeader)
 	out.Header.Del(GroupHeader)
+	out.Header.Set(ViaHeader, string(farm.ServiceController))
 	caller := CallerOf(out.Context())
 	who := caller.Identity
 	if who.Root {

@@ -14,7 +14,7 @@ const listRight farm.Permission = "list"
 // May refuses a caller without a right on a resource. To those who may not list it, it is one
 // that is not there.
 func (c Caller) May(kind farm.ResourceType, id string, right farm.Permission) error {
-	return c.refused(c.HasOn(kind, id, right), kind, id, auth.ForbiddenOn(kind, id, right))
+	return c.refused(c.HasOn(kind, id, right), kind, id, c.lackingOn(kind, id, right))
 }
 
 // GroupMay is May for a request that is made for a permission group; "" is the caller alone.

@@ -34,6 +34,7 @@ type RawFunc func(w http.ResponseWriter, r *http.Request) error
 type Route struct {
 	Pattern    string // method and path, as http.ServeMux takes it
 	Permission string // what the caller needs; also Open, Known, Node and NodeOrKnown
+	Ordered    bool   // a node token may use it, and the handler judges it by the node's orders
 	Do         Func
 	Raw        RawFunc                     // instead of Do
 	Hangs      bool                        // it waits on purpose: no time-out

@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"path"
 	"sync"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/pass"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/meter"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -88,16 +90,17 @@ func (r *Registry) Log(ctx context.Context, address string, rows []api.LogRow) (
 	if err != nil {
 		return api.LogTaken{}, err
 	}
-	return c.Log(ctx, rows)
+	return c.Log(pass.For(ctx, api.TokenPurpose{Rows: true}), rows)
 }
 
-// Upload stores a small file below the files of a registry.
+// Upload stores a failure log of an instance below the files of a registry.
 func (r *Registry) Upload(ctx context.Context, address, name string, content []byte) error {
 	c, err := r.client(address)
 	if err != nil {
 		return err
 	}
-	return c.Upload(ctx, name, content)
+	instance := path.Base(path.Dir(name)) // logs/<instance id>/<file>
+	return c.Upload(pass.For(ctx, api.TokenPurpose{Logs: instance}), name, content)
 }
 
 func wanted(ref Ref) transfer.Ref {
@@ -110,7 +113,7 @@ func (r *Registry) Need(ctx context.Context, ref Ref, have Have) (Need, error) {
 	if err != nil {
 		return Need{}, err
 	}
-	m, err := c.Manifest(ctx, wanted(ref))
+	m, err := c.Manifest(pass.For(ctx, api.TokenPurpose{Pull: ref.TemplateID}), wanted(ref))
 	if err != nil {
 		return Need{}, err
 	}
@@ -163,7 +166,7 @@ func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]Built, error) 
 	if err != nil {
 		return nil, err
 	}
-	result, err := c.Pull(ctx, transfer.PullOptions{
+	result, err := c.Pull(pass.For(ctx, api.TokenPurpose{Pull: p.Ref.TemplateID}), transfer.PullOptions{
 		Ref: wanted(p.Ref), Dir: p.Dir, Have: p.Have, Overlays: true,
 		Progress: func(t transfer.Progress) { p.Progress(t.Fraction()) },
 	})
@@ -185,20 +188,20 @@ func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]Built, error) 
 	return built, nil
 }
 
-// Push publishes a version in the registry at an address.
+// Push publishes the version of a save in the registry at an address. The resume key names the save.
 func (r *Registry) Push(ctx context.Context, address string, o transfer.PushOptions) (api.PushResult, error) {
 	c, err := r.client(address)
 	if err != nil {
 		return api.PushResult{}, err
 	}
-	return c.Push(ctx, o)
+	return c.Push(pass.For(ctx, api.TokenPurpose{Save: o.Request.ResumeKey}), o)
 }
 
-// Look says what a version in the registry at an address consists of. It is no pull.
-func (r *Registry) Look(ctx context.Context, address string, ref transfer.Ref) (api.PullManifest, error) {
+// Look says what the version that a save has made in the registry at an address consists of. It is no pull.
+func (r *Registry) Look(ctx context.Context, address, save string, ref transfer.Ref) (api.PullManifest, error) {
 	c, err := r.client(address)
 	if err != nil {
 		return api.PullManifest{}, err
 	}
-	return c.Look(ctx, ref)
+	return c.Look(pass.For(ctx, api.TokenPurpose{Save: save}), ref)
 }

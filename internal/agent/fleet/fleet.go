@@ -186,8 +186,8 @@ func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) 
 	if err != nil {
 		return n, err
 	}
-	n.pass = pass.New(pass.Options{Logger: o.Logger, Ask: func(ctx context.Context) (api.PassAnswer, error) {
-		return controller.Pass(ctx, identity.NodeID)
+	n.pass = pass.New(pass.Options{Logger: o.Logger, Ask: func(ctx context.Context, purpose api.TokenPurpose) (api.PassAnswer, error) {
+		return controller.Pass(ctx, identity.NodeID, purpose)
 	}})
 	options := o.Sim
 	options.Seed += uint64(i)

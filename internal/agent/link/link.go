@@ -125,9 +125,13 @@ func (c *Client) Join(ctx context.Context, in api.JoinRequest) (api.JoinAnswer, 
 	return out, farm.Errorf(code, "%s", text)
 }
 
-// Pass asks for what the node shows to a registry.
-func (c *Client) Pass(ctx context.Context, nodeID string) (api.PassAnswer, error) {
-	return call[api.PassAnswer](ctx, c, api.PathPass, callTimeout, api.PassRequest{Protocol: api.LinkProtocol, NodeID: nodeID})
+// Pass asks for what the node shows to a registry for a purpose; the zero value is for all orders of the node.
+func (c *Client) Pass(ctx context.Context, nodeID string, purpose api.TokenPurpose) (api.PassAnswer, error) {
+	in := api.PassRequest{Protocol: api.LinkProtocol, NodeID: nodeID}
+	if purpose != (api.TokenPurpose{}) {
+		in.Purpose = &purpose
+	}
+	return call[api.PassAnswer](ctx, c, api.PathPass, callTimeout, in)
 }
 
 // Poll asks for work and waits up to wait for it.

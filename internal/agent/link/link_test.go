@@ -118,12 +118,12 @@ func TestJoinAsSomebody(t *testing.T) {
 func TestPass(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		raw, _ := io.ReadAll(r.Body)
-		if r.URL.Path != api.PathPass || string(raw) != `{"protocol":1,"node_id":"n"}` || r.Header.Get("Authorization") != "Bearer secret" {
+		if r.URL.Path != api.PathPass || string(raw) != `{"protocol":1,"node_id":"n","purpose":{"pull":"t"}}` || r.Header.Get("Authorization") != "Bearer secret" {
 			t.Errorf("got %s %s", r.URL, raw)
 		}
 		_, _ = io.WriteString(w, `{"status":"OK","message":"","body":{"pass":"p","life":600}}`)
 	})
-	if got, err := c.Pass(t.Context(), "n"); err != nil || got != (api.PassAnswer{Pass: "p", Life: 600}) {
+	if got, err := c.Pass(t.Context(), "n", api.TokenPurpose{Pull: "t"}); err != nil || got != (api.PassAnswer{Pass: "p", Life: 600}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -1,8 +1,8 @@
-// Package pass shows a node to the registry of its cloud: by the pass that its controller
-// makes, which it asks for and renews, else by the user key that the node has joined with, else
-// by nothing, as where nobody needs to show anything.
+// Package pass shows a node to the registry of its cloud: by the node token that its controller
+// makes for one purpose, which it asks for and renews, else by the user key that the node has
+// joined with, else by nothing, as where nobody needs to show anything.
 //
-// It knows neither what is in a pass nor how a user key is used.
+// It knows neither what is in a token nor how a user key is used.
 //
 // Invariant: a registry that needs nothing never waits for a controller that is away longer than
 // for one question, and what goes on there goes on.
@@ -11,6 +11,7 @@ package pass
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -33,7 +34,22 @@ const (
 	tellEvery = time.Minute
 	// maxRefused bounds the registries that are remembered so: a cloud has one or two.
 	maxRefused = 8
+	// maxTokens bounds the tokens that are kept, each for one purpose.
+	maxTokens = 512
 )
+
+type purposeKey struct{}
+
+// For returns a context for requests to a registry with one purpose.
+func For(ctx context.Context, purpose api.TokenPurpose) context.Context {
+	return context.WithValue(ctx, purposeKey{}, purpose)
+}
+
+// purposeOf returns what the requests of a context are for; the zero value for anything that the node was told.
+func purposeOf(ctx context.Context) api.TokenPurpose {
+	purpose, _ := ctx.Value(purposeKey{}).(api.TokenPurpose)
+	return purpose
+}
 
 // Credentials show somebody to the registry at an address. They may be used from many
 // goroutines.
@@ -45,29 +61,36 @@ type Credentials interface {
 	Renew(r *http.Request, address string) bool
 }
 
-// Options say where passes come from.
+// Options say where tokens come from.
 type Options struct {
-	Ask    func(ctx context.Context) (api.PassAnswer, error) // the controller for a pass
-	Own    Credentials                                       // of the node's own; nil: it has none
-	Logger *slog.Logger                                      // nil: nothing is said
+	Ask    func(ctx context.Context, purpose api.TokenPurpose) (api.PassAnswer, error) // the controller for a token
+	Own    Credentials                                                                 // of the node's own; nil: it has none
+	Logger *slog.Logger                                                                // nil: nothing is said
 }
 
-// Holder has the pass of a node.
+// Holder has the tokens of a node, one for each purpose.
 type Holder struct {
 	o    Options
 	turn chan struct{} // whoever asks the controller holds it
 
-	mu      sync.Mutex           // guards the fields below
-	pass    string               // "": there is none
-	before  string               // the one before it
-	since   time.Time            // when the controller gave it, or said that there is none
-	life    time.Duration        // from then on; 0: nothing is known
-	tried   time.Time            // when the controller was asked last
-	failed  error                // why that gave nothing
-	wanted  bool                 // a registry has refused what there was
-	certain bool                 // the controller was asked after such a refusal
-	refused map[string]time.Time // address -> since when a new pass is not taken there
-	told    time.Time            // when a refusal was last told of
+	mu      sync.Mutex                  // guards the fields below
+	tokens  map[api.TokenPurpose]*token // purpose -> what is known for it
+	none    time.Time                   // when the controller last said that it has no tokens
+	away    time.Time                   // when the controller last could not be asked
+	refused map[string]time.Time        // address -> since when a new token is not taken there
+	told    time.Time                   // when a refusal was last told of
+}
+
+// token is what a node has for one purpose. The mu of its Holder guards it.
+type token struct {
+	pass    string        // "": there is none
+	before  string        // the one before it
+	since   time.Time     // when the controller gave it, or said that there is none
+	life    time.Duration // from then on; 0: nothing is known
+	tried   time.Time     // when the controller was asked last
+	failed  error         // why that gave nothing
+	wanted  bool          // a registry has refused what there was
+	certain bool          // the controller was asked after such a refusal
 }
 
 var _ Credentials = (*Holder)(nil)
@@ -77,7 +100,7 @@ func New(o Options) *Holder {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Holder{o: o, turn: make(chan struct{}, 1), refused: map[string]time.Time{}}
+	return &Holder{o: o, turn: make(chan struct{}, 1), tokens: map[api.TokenPurpose]*token{}, refused: map[string]time.Time{}}
 }
 
 const (
@@ -86,12 +109,14 @@ const (
 )
 
 // Authorize implements Credentials. It fails only when a registry asks for what the controller
-// could not be asked for.
+// could not be asked for, or when the node was not told to do what the request is for.
 func (h *Holder) Authorize(r *http.Request, address string) error {
-	text, err := h.current(r.Context())
+	text, err := h.current(r.Context(), purposeOf(r.Context()))
 	switch {
 	case h.o.Own != nil && (text == "" && err == nil || h.prefersOwn(address)):
 		return h.o.Own.Authorize(r, address)
+	case farm.CodeOf(err) == farm.CodeForbidden:
+		return err
 	case err != nil:
 		return farm.Unavailable(err, "The controller cannot be asked for what this node shows to the registry")
 	case text != "":
@@ -100,16 +125,10 @@ func (h *Holder) Authorize(r *http.Request, address string) error {
 	return nil
 }
 
-// Shows says whether the node has anything to show to a registry.
-func (h *Holder) Shows(ctx context.Context) bool {
-	text, err := h.current(ctx)
-	return h.o.Own != nil || err == nil && text != ""
-}
-
-// current gives the pass to use now, or "" for none. It is an error only when a registry has
-// refused what there was.
-func (h *Holder) current(ctx context.Context) (string, error) {
-	if text, known, err := h.have(time.Now()); known {
+// current gives the token to use now, or "" for none. It is an error only when a registry has
+// refused what there was, or the controller refuses one.
+func (h *Holder) current(ctx context.Context, purpose api.TokenPurpose) (string, error) {
+	if text, known, err := h.have(purpose, time.Now()); known {
 		return text, err
 	}
 	select {
@@ -118,58 +137,92 @@ func (h *Holder) current(ctx context.Context) (string, error) {
 		return "", context.Cause(ctx)
 	}
 	defer func() { <-h.turn }()
-	if text, known, err := h.have(time.Now()); known { // somebody else has asked meanwhile
+	if text, known, err := h.have(purpose, time.Now()); known { // somebody else has asked meanwhile
 		return text, err
 	}
 	asked, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	answer, err := h.o.Ask(asked)
-	h.take(answer, err, time.Now())
-	text, _, err := h.have(time.Now())
+	answer, err := h.o.Ask(asked, purpose)
+	h.take(purpose, answer, err, time.Now())
+	text, _, err := h.have(purpose, time.Now())
 	return text, err
 }
 
+// tokenLocked returns what is known for a purpose. It makes room where there are too many.
+func (h *Holder) tokenLocked(purpose api.TokenPurpose, now time.Time) *token {
+	t := h.tokens[purpose]
+	if t != nil {
+		return t
+	}
+	if len(h.tokens) >= maxTokens {
+		maps.DeleteFunc(h.tokens, func(_ api.TokenPurpose, old *token) bool {
+			return now.Sub(old.since) >= old.life && now.Sub(old.tried) >= askAgain
+		})
+	}
+	if len(h.tokens) >= maxTokens {
+		clear(h.tokens) // they are asked for anew
+	}
+	t = &token{}
+	h.tokens[purpose] = t
+	return t
+}
+
 // have gives what is known without asking; known is false when it is time to ask.
-func (h *Holder) have(now time.Time) (text string, known bool, err error) {
+func (h *Holder) have(purpose api.TokenPurpose, now time.Time) (text string, known bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	age := now.Sub(h.since)
-	recent := !h.tried.IsZero() && now.Sub(h.tried) < askAgain
+	t := h.tokenLocked(purpose, now)
+	age := now.Sub(t.since)
+	recent := !t.tried.IsZero() && now.Sub(t.tried) < askAgain
 	switch {
-	case h.pass != "" && age < h.life && (age < h.life/2 || recent):
-		return h.pass, true, nil
-	case h.pass == "" && age < h.life:
+	case t.pass != "" && age < t.life && (age < t.life/2 || recent):
+		return t.pass, true, nil
+	case t.pass == "" && age < t.life:
 		return "", true, nil
-	case recent && h.wanted:
-		return "", true, h.failed
+	case recent && (t.wanted || farm.CodeOf(t.failed) == farm.CodeForbidden):
+		return "", true, t.failed
+	case t.pass == "" && !t.wanted && (within(h.none, noneLife, now) || within(h.away, askAgain, now)):
+		return "", true, nil // it was just asked for another purpose
 	}
 	return "", recent, nil
 }
 
+// within says whether something that happened is no longer ago than a time.
+func within(at time.Time, d time.Duration, now time.Time) bool {
+	return !at.IsZero() && now.Sub(at) < d
+}
+
 // take notes what the controller has answered.
-func (h *Holder) take(answer api.PassAnswer, err error, now time.Time) {
+func (h *Holder) take(purpose api.TokenPurpose, answer api.PassAnswer, err error, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.tried = now
-	if farm.CodeOf(err) == farm.CodeNotFound { // a controller that knows no passes
+	t := h.tokenLocked(purpose, now)
+	t.tried = now
+	if farm.CodeOf(err) == farm.CodeNotFound { // a controller that knows no tokens
 		answer, err = api.PassAnswer{}, nil
 	}
-	if h.failed = err; err != nil {
+	if t.failed = err; err != nil {
+		if farm.CodeOf(err) != farm.CodeForbidden {
+			h.away = now
+		}
 		return
 	}
-	h.certain, h.wanted, h.since, h.life = h.wanted, false, now, noneLife
-	if answer.Pass != h.pass {
-		h.before = h.pass
+	h.away, h.none = time.Time{}, time.Time{}
+	t.certain, t.wanted, t.since, t.life = t.wanted, false, now, noneLife
+	if answer.Pass != t.pass {
+		t.before = t.pass
 	}
-	if h.pass = answer.Pass; h.pass != "" {
-		h.life = time.Duration(answer.Life) * time.Second
+	if t.pass = answer.Pass; t.pass != "" {
+		t.life = time.Duration(answer.Life) * time.Second
+	} else {
+		h.none = now
 	}
 }
 
 // Renew implements Credentials.
 func (h *Holder) Renew(r *http.Request, address string) bool {
 	shown, isBearer := strings.CutPrefix(r.Header.Get(header), scheme)
-	if again, mine := h.renew(shown, address, time.Now()); mine {
+	if again, mine := h.renew(purposeOf(r.Context()), shown, address, time.Now()); mine {
 		return again
 	}
 	if isBearer && h.o.Own != nil && h.o.Own.Renew(r, address) {
@@ -178,44 +231,45 @@ func (h *Holder) Renew(r *http.Request, address string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.refused, address)
-	h.tell(address, time.Now())
+	h.tell(address, shown != "", time.Now())
 	return false
 }
 
-// renew is Renew for requests that had a pass or nothing; mine is false for others.
-func (h *Holder) renew(shown, address string, now time.Time) (again, mine bool) {
+// renew is Renew for requests that had a token or nothing; mine is false for others.
+func (h *Holder) renew(purpose api.TokenPurpose, shown, address string, now time.Time) (again, mine bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.pass != "" && now.Sub(h.since) >= h.life {
-		h.drop()
+	t := h.tokenLocked(purpose, now)
+	if t.pass != "" && now.Sub(t.since) >= t.life {
+		t.drop()
 	}
-	fresh := now.Sub(h.since) < askAgain
+	fresh := now.Sub(t.since) < askAgain
 	switch {
-	case shown == h.pass && fresh && (h.certain || h.o.Own != nil): // "" as well: the controller has just said that there is none
-		h.tell(address, now)
+	case shown == t.pass && fresh && (t.certain || h.o.Own != nil): // "" as well: the controller has just said that there is none
+		h.tell(address, shown != "", now)
 		if shown != "" {
 			h.refuse(address, now)
 		}
 		return h.o.Own != nil && shown != "", true
-	case shown == "" && h.pass != "", shown != "" && shown == h.before:
+	case shown == "" && t.pass != "", shown != "" && shown == t.before:
 		return true, true // there is a newer one
-	case shown == h.pass:
-		h.drop()
-		h.wanted = true
+	case shown == t.pass:
+		t.drop()
+		t.wanted = true
 		if fresh { // what was said a moment before may be of another life of the controller
-			h.tried = time.Time{}
+			t.tried = time.Time{}
 		}
 		return true, true
 	}
 	return false, false
 }
 
-// drop forgets the pass.
-func (h *Holder) drop() {
-	if h.pass != "" {
-		h.before = h.pass
+// drop forgets the token.
+func (t *token) drop() {
+	if t.pass != "" {
+		t.before = t.pass
 	}
-	h.pass, h.life = "", 0
+	t.pass, t.life = "", 0
 }
 
 // refuse notes that a registry takes no pass of this controller.
@@ -235,10 +289,10 @@ func (h *Holder) prefersOwn(address string) bool {
 }
 
 // tell says, not too often, that a registry refuses what this node has.
-func (h *Holder) tell(address string, now time.Time) {
+func (h *Holder) tell(address string, shown bool, now time.Time) {
 	if now.Sub(h.told) < tellEvery {
 		return
 	}
 	h.told = now
-	h.o.Logger.Warn("the registry does not take what this node shows: do controller and registry run with the same root token?", "registry", address, "pass", h.pass != "", "key", h.o.Own != nil)
+	h.o.Logger.Warn("the registry does not take what this node shows: do controller and registry run with the same root token?", "registry", address, "token", shown, "key", h.o.Own != nil)
 }

@@ -38,7 +38,7 @@ func newScene(t *testing.T, own Credentials) *scene {
 		return api.PassAnswer{Pass: fmt.Sprintf("pass %d", n), Life: 600}, nil
 	}
 	s.takes = func(shown string) bool { return strings.HasPrefix(shown, "Bearer pass") }
-	s.h = New(Options{Own: own, Logger: slog.New(slog.NewTextHandler(&s.log, nil)), Ask: func(context.Context) (api.PassAnswer, error) {
+	s.h = New(Options{Own: own, Logger: slog.New(slog.NewTextHandler(&s.log, nil)), Ask: func(context.Context, api.TokenPurpose) (api.PassAnswer, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.asked++

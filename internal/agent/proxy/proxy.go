@@ -22,11 +22,10 @@ import (
 
 // Options say what a proxy is made of.
 type Options struct {
-	Dir         string                     // of the socket; it is made
-	Registry    func() string              // address of the registry; "": there is none
-	Credentials pass.Credentials           // what it is shown
-	Shows       func(context.Context) bool // whether that is anything
-	TLS         *tls.Config                // of the registry
+	Dir         string           // of the socket; it is made
+	Registry    func() string    // address of the registry; "": there is none
+	Credentials pass.Credentials // what it is shown: of the node's owner, never a node token
+	TLS         *tls.Config      // of the registry
 	Logger      *slog.Logger
 }
 
@@ -94,7 +93,7 @@ func closed(err error) error {
 // ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == pathAbout {
-		p.about(w, r)
+		p.about(w)
 		return
 	}
 	to, err := p.registry()
@@ -141,7 +140,7 @@ func (p *Proxy) registry() (*url.URL, error) {
 	return u, nil
 }
 
-// caller calls the registry as the node.
+// caller calls the registry as the owner of the node.
 type caller struct {
 	p       *Proxy
 	address string
@@ -196,11 +195,11 @@ const pathAbout = "/.buildnode/about"
 // About is what a proxy says of itself.
 type About struct {
 	Registry string `json:"registry"` // its address; "": none is known yet
-	Shows    bool   `json:"shows"`    // whether the node has credentials for it
+	Shows    bool   `json:"shows"`    // whether it has credentials for it: always, and not in releases before
 }
 
-func (p *Proxy) about(w http.ResponseWriter, r *http.Request) {
-	raw, err := json.Marshal(About{p.o.Registry(), p.o.Shows(r.Context())})
+func (p *Proxy) about(w http.ResponseWriter) {
+	raw, err := json.Marshal(About{p.o.Registry(), true})
 	if err != nil {
 		refuse(w, err)
 		return

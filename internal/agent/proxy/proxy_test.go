@@ -50,7 +50,6 @@ func open(t *testing.T, dir, registry string, c *creds) (*Proxy, *http.Client) {
 	t.Helper()
 	p, err := Listen(t.Context(), Options{
 		Dir: dir, Registry: func() string { return registry }, Credentials: c, Logger: slog.New(slog.DiscardHandler),
-		Shows: func(context.Context) bool { return c.shown != "" },
 	})
 	if err != nil {
 		t.Fatal(err)

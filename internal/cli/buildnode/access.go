@@ -17,20 +17,27 @@ import (
 // newPass makes what shows a node to the registry of its cloud. A nil log: nothing is said.
 func newPass(id home.Identity, controller *link.Client, log *slog.Logger) *pass.Holder {
 	return pass.New(pass.Options{
-		Ask:    func(ctx context.Context) (api.PassAnswer, error) { return controller.Pass(ctx, id.NodeID) },
+		Ask: func(ctx context.Context, purpose api.TokenPurpose) (api.PassAnswer, error) {
+			return controller.Pass(ctx, id.NodeID, purpose)
+		},
 		Own:    ownKeyOf(id),
 		Logger: log,
 	})
 }
 
-// openProxy makes the socket by which the owner of a node reaches the registry of its cloud.
+// openProxy makes the socket by which the owner of a node reaches the registry of its cloud: with the user key
+// that they have joined it with. There is none without such a key, since node tokens are for what was ordered.
 func (n *Node) openProxy(ctx context.Context, at home.Home, id home.Identity) error {
+	own := ownKeyOf(id)
+	if own == nil {
+		return nil
+	}
 	config, err := transfer.TLSConfig(transfer.TLSOptions(id.TLS))
 	if err != nil {
 		return err
 	}
 	n.proxy, err = proxy.Listen(ctx, proxy.Options{
-		Dir: at.Sockets(), Registry: n.agent.Registry, Credentials: n.pass, Shows: n.pass.Shows, TLS: config, Logger: n.log,
+		Dir: at.Sockets(), Registry: n.agent.Registry, Credentials: own, TLS: config, Logger: n.log,
 	})
 	if err == nil {
 		n.keep(n.proxy)
@@ -57,7 +64,7 @@ func askProxy(ctx context.Context, at home.Home) (proxy.About, error) {
 }
 
 // proxied says whether the agent of a home takes requests for the registry at an address, with
-// the credentials of the node.
+// the user key that the node has joined with.
 func proxied(ctx context.Context, at home.Home, address string) bool {
 	about, err := askProxy(ctx, at)
 	return err == nil && about.Shows && about.Registry != "" && sameAddress(about.Registry, address)

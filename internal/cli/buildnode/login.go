@@ -139,8 +139,8 @@ func (o *registryOptions) refused(err error) error {
 	switch code := farm.CodeOf(err); {
 	case code == farm.CodeUnauthenticated && o.as == "" && o.TLS.Cert == "":
 		return fmt.Errorf("%w: give a user key (--api-key-id and --api-key), the root token (--token-file) or a certificate (--cert and --key)", err)
-	case code == farm.CodeUnauthenticated && o.as == theNode:
-		return fmt.Errorf("%w: the registry does not take what this node shows; give a user key (--api-key-id and --api-key) or the root token (--token-file)", err)
+	case code == farm.CodeUnauthenticated && o.as == nodesKey:
+		return fmt.Errorf("%w: the registry does not take the user key that this node has joined with; give a user key (--api-key-id and --api-key) or the root token (--token-file)", err)
 	case code == farm.CodeUnauthenticated && o.as == "the root user":
 		return fmt.Errorf("%w: is the root token that of this registry?", err)
 	case code == farm.CodeForbidden && o.as != "":

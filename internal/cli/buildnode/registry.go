@@ -35,7 +35,8 @@ func registryCommand(g *globals) *cobra.Command {
 		Long: `registry speaks to registries of templates. "add" gives one a name and makes it the
 current one, which the other commands use unless -r names another. A registry that knows its
 callers is asked with the credentials that are given, or that it was added with; without any,
-and while the agent of this node runs, the registry of the node's cloud is asked as the node.`,
+and while the agent of this node runs, the registry of the node's cloud is asked with the user
+key that the node has joined with.`,
 		Example: `  buildnode registry add main http://registry.example:8089
   buildnode registry list
   buildnode registry push debian -t v1 -d "with the tools of May"
@@ -73,7 +74,7 @@ const (
 
 // client gives a client of the registry that is meant. Options of the command beat
 // those that the registry was added with. Where nothing says who asks, and the registry is
-// that of this node's cloud, the agent asks as the node.
+// that of this node's cloud, the agent asks with the user key that the node has joined with.
 func (o *registryOptions) client(ctx context.Context, attempts int) (*transfer.Client, error) {
 	names, err := o.names()
 	if err != nil {
@@ -96,7 +97,7 @@ func (o *registryOptions) client(ctx context.Context, attempts int) (*transfer.C
 	o.as = as
 	if creds == nil && o.TLS.Cert == "" {
 		if at, err := o.home(); err == nil && proxied(ctx, at, r.URL) {
-			to.BaseURL, to.Dial, o.as = proxy.Base, proxy.Dial(at.Sockets()), theNode
+			to.BaseURL, to.Dial, o.as = proxy.Base, proxy.Dial(at.Sockets()), nodesKey
 			return transfer.New(to)
 		}
 	}
@@ -106,8 +107,8 @@ func (o *registryOptions) client(ctx context.Context, attempts int) (*transfer.C
 	return transfer.New(to)
 }
 
-// theNode is who asks by way of the agent.
-const theNode = "this node"
+// nodesKey is who asks by way of the agent.
+const nodesKey = "the user key of this node"
 
 func merge(kept, given home.TLS) home.TLS {
 	kept.Insecure = kept.Insecure || given.Insecure

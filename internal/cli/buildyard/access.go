@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/auth/oidc"
 	"github.com/buildyard/buildyard/internal/chore"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/authrest"
 )
@@ -42,6 +44,7 @@ type accessOptions struct {
 	Fresh         func(ctx context.Context) error // returns when what other replicas have acknowledged is known; nil: there are none
 	Show          authrest.Show                   // the page of the log-in; nil: the usual one
 	Auditor       rest.Auditor                    // nil: nobody gets what is audited, besides the log
+	Chores        []chore.Chore                   // that access needs besides its own
 	Logger        *slog.Logger
 }
 
@@ -133,6 +136,23 @@ func openAccess(o accessOptions) (*access, error) {
 	var err error
 	a.guard, err = a.guarded(a.who)
 	return a, err
+}
+
+// endGrantsEvery is how often grants on deleted templates are looked for, which a deletion could not end.
+const endGrantsEvery = time.Minute
+
+// endGrants has the grants on templates end with these, and returns what sees to it when that fails at first.
+func endGrants(core *registry.Registry, grants auth.GrantStore) chore.Chore {
+	core.EndGrants(func(ctx context.Context, ids []string) error {
+		if _, changed := grants.Grants().WithoutResources(farm.ResourceTemplate, ids); !changed {
+			return nil
+		}
+		return grants.Change(ctx, func(g auth.Grants) (auth.Grants, error) {
+			g, _ = g.WithoutResources(farm.ResourceTemplate, ids)
+			return g, nil
+		})
+	})
+	return chore.Chore{What: "grants on deleted templates", Every: endGrantsEvery, Do: core.EndDeletedGrants}
 }
 
 // openProvider takes up the identity provider that the settings name.

@@ -391,7 +391,9 @@ func (s *ControllerService) restOptions() (controllerrest.Options, error) {
 		Registry: s.upstream.address, ToRegistry: upstream, Packages: s.packages, Guard: s.access.Guard(), Auth: s.access.Routes(),
 	}
 	if s.passes != nil {
-		o.Passes = s.passes.Open
+		o.Passes = func(node *farm.Node, scope auth.NodeScope) (string, time.Duration) {
+			return s.passes.Open(node.ID, node.KeyID, scope)
+		}
 	}
 	return o, nil
 }

@@ -36,7 +36,7 @@ func (a *access) heed(ctx context.Context) error {
 
 // chores are what every replica does for itself.
 func (a *access) chores() []chore.Chore {
-	return []chore.Chore{{What: "what the licence says of permissions", Every: licenceEvery, Do: a.heed}}
+	return append([]chore.Chore{{What: "what the licence says of permissions", Every: licenceEvery, Do: a.heed}}, a.o.Chores...)
 }
 
 // openTrail makes the way of what is audited into the log of events, when there is one.

@@ -46,12 +46,16 @@ func mayJoin(door rest.Door, caller rest.Caller) error {
 	return caller.Need("change_node_config")
 }
 
-// nodePass gives a node what it shows to the registry.
-func (s *server) nodePass(_ context.Context, r *http.Request, in api.PassRequest) (api.PassAnswer, error) {
+// nodePass gives a node what it shows to the registry, for the purpose that it names.
+func (s *server) nodePass(ctx context.Context, r *http.Request, in api.PassRequest) (api.PassAnswer, error) {
 	node, err := s.c.Member(in.NodeID, credential(r))
 	if err != nil || s.passes == nil {
 		return api.PassAnswer{}, err
 	}
-	text, life := s.passes(node.ID, node.KeyID)
+	scope, err := s.c.NodeScope(ctx, node, in.Purpose)
+	if err != nil {
+		return api.PassAnswer{}, err
+	}
+	text, life := s.passes(node, scope)
 	return api.PassAnswer{Pass: text, Life: int(life / time.Second)}, nil
 }

@@ -21,7 +21,7 @@ import (
 
 // newJoinable opens a cloud whose permissions count, with the keys builder, which may make nodes,
 // and clerk, which may not. The header Test-CN stands for a certificate.
-func newJoinable(t *testing.T, passes func(node, key string) (string, time.Duration)) (c *cloud, sessions map[string]string) {
+func newJoinable(t *testing.T, passes func(*farm.Node, auth.NodeScope) (string, time.Duration)) (c *cloud, sessions map[string]string) {
 	t.Helper()
 	keys := []farm.APIKey{
 		{ID: "builder", Generation: "g", Expires: time.Now().Add(time.Hour), Groups: []string{"builders"}},
@@ -153,8 +153,8 @@ func TestHowANodeJoinedLast(t *testing.T) {
 
 // TestPassesOfNodes: a node gets one by its own credential, made for its id and its key.
 func TestPassesOfNodes(t *testing.T) {
-	c, sessions := newJoinable(t, func(node, key string) (string, time.Duration) {
-		return "pass of " + node + " by " + key, 10 * time.Minute
+	c, sessions := newJoinable(t, func(node *farm.Node, _ auth.NodeScope) (string, time.Duration) {
+		return "pass of " + node.ID + " by " + node.KeyID, 10 * time.Minute
 	})
 	var is api.JoinAnswer
 	c.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h"}`, "Authorization", sessions["builder"]).into(t, &is)

@@ -34,10 +34,9 @@ type Options struct {
 	Packages       PackageFiles      // nil: there are no agent packages
 	Guard          *rest.Guard       // nil: everybody may do everything
 	Auth           []rest.Route      // the routes of authentication
-	// Passes makes what a node shows to the registry, and says how long it is good. keyID is that
-	// of the user key that the node has joined with, or "". nil: nodes need nothing there, or
-	// nothing that could be made here.
-	Passes func(nodeID, keyID string) (pass string, life time.Duration)
+	// Passes makes what a node shows to the registry, good for a scope alone, and says how long. nil:
+	// nodes need nothing there, or nothing that could be made here.
+	Passes func(node *farm.Node, scope auth.NodeScope) (pass string, life time.Duration)
 }
 
 type server struct {
@@ -54,7 +53,7 @@ type server struct {
 
 	packages PackageFiles
 	guesses  *auth.GuessLimiter // of the join token, where there is no guard
-	passes   func(nodeID, keyID string) (string, time.Duration)
+	passes   func(node *farm.Node, scope auth.NodeScope) (string, time.Duration)
 
 	vmFields filter.Table[controller.Listed]
 }

@@ -22,7 +22,7 @@ func (s service) fileRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /registry/files", Permission: permDownloadFile, Do: s.listFiles},
 		{Pattern: "GET /registry/files/{path...}", Permission: permDownloadFile, Raw: s.getFile},
-		{Pattern: "PUT /registry/files/{path...}", Permission: permUpload, Raw: s.putFile},
+		{Pattern: "PUT /registry/files/{path...}", Permission: permUpload, Ordered: true, Raw: s.putFile},
 		{Pattern: "DELETE /registry/files/{path...}", Permission: permUpload, Do: s.deleteFile},
 	}
 }
@@ -56,6 +56,9 @@ func (s service) getFile(w http.ResponseWriter, r *http.Request) error {
 
 // putFile stores the body. It is raw bytes, so that the answer is written here.
 func (s service) putFile(w http.ResponseWriter, r *http.Request) error {
+	if err := nodeMayUpload(r); err != nil {
+		return err
+	}
 	if r.Header.Get("Content-Range") != "" { // the rest of a file must not pass for the whole
 		return farm.Invalid("Content-Range", "is not taken: send the whole file again")
 	}

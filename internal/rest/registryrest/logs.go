@@ -29,7 +29,7 @@ const plainText = "text/plain; charset=utf-8"
 
 func (s service) logRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "POST " + api.PathLog, Permission: permSendRow, Steady: true, Typed: true, Do: s.takeRows},
+		{Pattern: "POST " + api.PathLog, Permission: permSendRow, Ordered: true, Steady: true, Typed: true, Do: s.takeRows},
 		{Pattern: "POST " + api.PathLogEvent, Permission: permSendEvent, Steady: true, Typed: true, Do: s.takeEvents},
 		{Pattern: "GET /registry/log/services", Permission: permStream, Do: s.logServices},
 		{Pattern: "GET /registry/log/files", Permission: permStream, Do: s.logFiles},
@@ -57,6 +57,7 @@ func (s service) takeRows(r *rest.Request) (any, error) {
 			return nil, err
 		}
 	}
+	inNameOf(rest.CallerOf(r.Context()), rows)
 	return s.reg.TakeRows(rest.CallerName(r.Request), rows)
 }
 

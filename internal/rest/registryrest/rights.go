@@ -49,15 +49,14 @@ func (s service) detail(r *rest.Request, id string) (api.TemplateDetail, error) 
 
 // mayPush refuses a caller who may not push as a push does. A template that is new is nobody's:
 // who may push may make one.
-func mayPush(r *http.Request, t registry.PushTarget) error {
-	caller := rest.CallerOf(r.Context())
+func mayPush(caller rest.Caller, t registry.PushTarget) error {
 	if t.Reverts {
 		if err := caller.Need(permRevert); err != nil {
 			return err
 		}
 	}
 	if !t.Exists {
-		return nil
+		return mayCreate(caller, t)
 	}
 	if err := caller.May(farm.ResourceTemplate, t.Template, rightPush); err != nil || !t.Reverts {
 		return err
@@ -65,12 +64,26 @@ func mayPush(r *http.Request, t registry.PushTarget) error {
 	return caller.May(farm.ResourceTemplate, t.Template, rightDelete)
 }
 
+// mayCreate refuses a template under the id of one that was deleted, which others may still refer to, to who may
+// not delete templates.
+func mayCreate(caller rest.Caller, t registry.PushTarget) error {
+	if !t.Deleted || caller.Need(permDelete) == nil {
+		return nil
+	}
+	return farm.Errorf(farm.CodeForbidden, "You need the permission %s to push the template %s, which was deleted, again: "+
+		"push under another id", permDelete, t.Template)
+}
+
 // mayGoOn judges a push that goes on as it would be judged if it began now. That there is no such
 // push, what is asked of it says.
 func (s service) mayGoOn(r *http.Request) error {
+	caller := rest.CallerOf(r.Context())
 	t, err := s.reg.PushTarget(r.PathValue("session"))
-	if err == nil {
-		err = mayPush(r, t)
+	switch {
+	case err == nil && caller.IsNode():
+		return nodeMayGoOn(caller, t)
+	case err == nil:
+		err = mayPush(caller, t)
 	}
 	if farm.CodeOf(err) == farm.CodeNotFound && !t.Exists {
 		return nil
@@ -78,17 +91,22 @@ func (s service) mayGoOn(r *http.Request) error {
 	return err
 }
 
-// mayLoad says whether the caller may download a layer: they may pull a template that has it, or
-// no template has it any more.
-func (s service) mayLoad(r *http.Request, root string) bool {
+// mayLoad refuses a layer to whoever may pull no template that has it; one that no template has any more it
+// gives to all.
+func (s service) mayLoad(r *http.Request, root string) error {
 	caller := rest.CallerOf(r.Context())
+	if caller.IsNode() {
+		return s.nodeMayLoad(caller, root)
+	}
 	if !caller.Managed() {
-		return true
+		return nil
 	}
 	having := s.reg.Naming(root)
-	return len(having) == 0 || slices.ContainsFunc(having, func(id string) bool {
-		return caller.HasOn(farm.ResourceTemplate, id, rightPull)
-	})
+	may := func(id string) bool { return caller.HasOn(farm.ResourceTemplate, id, rightPull) }
+	if len(having) > 0 && !slices.ContainsFunc(having, may) {
+		return farm.NotFound()
+	}
+	return nil
 }
 
 // rights answers what the caller may do here, with one template or with all that there are. Of one

@@ -31,6 +31,8 @@ const (
 	permDelete   = "delete_vm"
 	permRevert   = "revert"
 	permConfig   = "change_config"
+
+	permSaveRevert = "save_revert" // of a save alone
 )
 
 type service struct {
@@ -82,13 +84,13 @@ func (s service) storageRoutes() []rest.Route {
 		{Pattern: "DELETE /registry/revert", Permission: permRevert, Do: s.revert},
 		{Pattern: "PUT /registry/vm/arch", Permission: permPush, Do: s.setArch},
 
-		{Pattern: "POST /registry/v2/push", Permission: permOffer, Do: s.negotiate},
-		{Pattern: "GET /registry/v2/push/{session}", Permission: permOffer, Do: s.session},
-		{Pattern: "PUT /registry/v2/push/{session}/{file}", Permission: permPush, Steady: true, Raw: s.put},
-		{Pattern: "POST /registry/v2/push/{session}/commit", Permission: permPush, Do: s.commit},
-		{Pattern: "DELETE /registry/v2/push/{session}", Permission: permPush, Do: s.abort},
+		{Pattern: "POST /registry/v2/push", Permission: permOffer, Ordered: true, Do: s.negotiate},
+		{Pattern: "GET /registry/v2/push/{session}", Permission: permOffer, Ordered: true, Do: s.session},
+		{Pattern: "PUT /registry/v2/push/{session}/{file}", Permission: permPush, Ordered: true, Steady: true, Raw: s.put},
+		{Pattern: "POST /registry/v2/push/{session}/commit", Permission: permPush, Ordered: true, Do: s.commit},
+		{Pattern: "DELETE /registry/v2/push/{session}", Permission: permPush, Ordered: true, Do: s.abort},
 
-		{Pattern: "GET /registry/v2/pull", Permission: permPull, Do: s.manifest},
-		{Pattern: "GET " + blobPath + "{root}", Permission: permDownload, Raw: s.blob},
+		{Pattern: "GET /registry/v2/pull", Permission: permPull, Ordered: true, Do: s.manifest},
+		{Pattern: "GET " + blobPath + "{root}", Permission: permDownload, Ordered: true, Raw: s.blob},
 	}
 }

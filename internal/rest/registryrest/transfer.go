@@ -43,7 +43,18 @@ func (s service) negotiate(r *rest.Request) (any, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	if err := mayPush(r.Request, s.reg.TargetOf(req.ID, req.Revert != nil)); err != nil {
+	caller := rest.CallerOf(r.Context())
+	if caller.IsNode() {
+		layers, err := nodeMayPush(caller, req)
+		if err == nil {
+			err = mayCreate(caller, s.reg.TargetOf(req.ID, false))
+		}
+		if err != nil {
+			return nil, err
+		}
+		return s.reg.NegotiateOn(r.Context(), rest.CallerName(r.Request), req, layers)
+	}
+	if err := mayPush(caller, s.reg.TargetOf(req.ID, req.Revert != nil)); err != nil {
 		return nil, err
 	}
 	return s.reg.NegotiateFor(r.Context(), rest.CallerName(r.Request), req)
@@ -120,15 +131,20 @@ func (s service) putIndexPiece(r *http.Request, root string, body io.Reader) err
 
 // manifest answers what a version consists of. With look=true that is no pull.
 func (s service) manifest(r *rest.Request) (any, error) {
-	ask := s.reg.Manifest
-	if r.Params.Bool("look", false) {
+	ask, look := s.reg.Manifest, r.Params.Bool("look", false)
+	if look {
 		ask = s.reg.Look
 	}
 	ref, err := readRef(r.Params)
 	if err != nil {
 		return nil, err
 	}
-	if err := may(r, ref.ID, rightPull); err != nil {
+	if caller := rest.CallerOf(r.Context()); caller.IsNode() {
+		err = nodeMayPull(caller, ref, look)
+	} else {
+		err = may(r, ref.ID, rightPull)
+	}
+	if err != nil {
 		return nil, err
 	}
 	m, err := ask(r.Context(), ref)
@@ -144,8 +160,8 @@ func (s service) manifest(r *rest.Request) (any, error) {
 // blob serves ranges of a layer file. It never changes, so its root is its ETag and caches may keep it.
 func (s service) blob(w http.ResponseWriter, r *http.Request) error {
 	root := r.PathValue("root")
-	if !s.mayLoad(r, root) {
-		return farm.NotFound()
+	if err := s.mayLoad(r, root); err != nil {
+		return err
 	}
 	f, err := s.reg.OpenBlob(r.Context(), root)
 	if err != nil {

@@ -1,0 +1,99 @@
+package auth
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// NodeScope is what a node token is good for: what the controller had ordered from the node
+// when it made the token. The zero value is good for nothing. It is not changed once made.
+type NodeScope struct {
+	Pull []string    `json:"p,omitempty"` // ids of templates that the node may pull
+	Save []SaveScope `json:"s,omitempty"` // saves that are under way on the node
+	Logs []string    `json:"l,omitempty"` // ids of instances whose failure logs it may upload
+	Rows *RowScope   `json:"r,omitempty"` // whose rows it may append to the central logs; nil: nobody's
+	// Orders says that the token was made for all orders of the node at once, for an agent that
+	// cannot name a purpose. Such an agent asks for another token when it hears 401.
+	Orders bool `json:"o,omitempty"`
+}
+
+// SaveScope is one save: a push of one tag into one template.
+type SaveScope struct {
+	ID       string  `json:"i"`           // of the save request, which is the resume key of the push
+	Template string  `json:"t"`           // id of the template that gets the tag
+	Name     string  `json:"n,omitempty"` // the template is created, with this name; "": it must exist
+	Tag      string  `json:"g"`
+	Revert   *string `json:"v,omitempty"` // tag that is reverted in the same commit, "" for the latest; nil: none
+	Base     string  `json:"b"`           // id of the template that the saved instance was started from
+}
+
+// RowScope says in whose name a node appends rows to the central logs.
+type RowScope struct {
+	Machine string `json:"m"`
+	Host    string `json:"h"`
+}
+
+// NodeService is the service under which the central logs have what nodes send.
+const NodeService = "node"
+
+// scopePermissions are the permissions of the registry that a scope can give, each with what it takes.
+// `revert` is not one of them: a save that reverts is judged as a push.
+var scopePermissions = map[farm.Permission]func(NodeScope) bool{
+	"pull_vm":      func(s NodeScope) bool { return len(s.Pull)+len(s.Save) > 0 }, // a save looks whether its tag is there
+	"download_vm":  func(s NodeScope) bool { return len(s.Pull) > 0 },
+	"head_push_vm": func(s NodeScope) bool { return len(s.Save) > 0 },
+	"push_vm":      func(s NodeScope) bool { return len(s.Save) > 0 },
+	"upload_file":  func(s NodeScope) bool { return len(s.Logs) > 0 },
+	"send_log":     func(s NodeScope) bool { return s.Rows != nil },
+}
+
+// Gives reports whether the scope has any use for a permission of the registry.
+func (s NodeScope) Gives(p farm.Permission) bool {
+	uses, ok := scopePermissions[p]
+	return ok && uses(s)
+}
+
+// MayPull reports whether the node may pull a template.
+func (s NodeScope) MayPull(template string) bool {
+	return slices.ContainsFunc(s.Pull, func(id string) bool { return strings.EqualFold(id, template) })
+}
+
+// SaveOf returns the save with an id.
+func (s NodeScope) SaveOf(id string) (SaveScope, bool) {
+	i := slices.IndexFunc(s.Save, func(save SaveScope) bool { return save.ID == id && id != "" })
+	if i < 0 {
+		return SaveScope{}, false
+	}
+	return s.Save[i], true
+}
+
+// MayLook reports whether the node may ask what is under the tag of one of its saves.
+func (s NodeScope) MayLook(template, tag string) bool {
+	return slices.ContainsFunc(s.Save, func(save SaveScope) bool {
+		return strings.EqualFold(save.Template, template) && save.Tag == tag && tag != ""
+	})
+}
+
+// MayUpload reports whether the node may store a file of the registry's file server: a failure log of one of
+// its instances, directly below logs/<instance id>/.
+func (s NodeScope) MayUpload(path string) bool {
+	parts := strings.Split(path, "/")
+	return len(parts) == 3 && parts[0] == "logs" && parts[2] != "" && slices.Contains(s.Logs, parts[1])
+}
+
+// Reverts reports whether the save reverts a tag.
+func (s SaveScope) Reverts() bool { return s.Revert != nil }
+
+// Unordered is the refusal of a node for which no order gives what it asks: what names that, as "push the
+// tag v2 of the template X". An agent that cannot name a purpose hears 401, upon which it asks for a token
+// with the orders of now.
+func (i Identity) Unordered(p farm.Permission, what string) error {
+	if i.Scope.Orders && scopePermissions[p] != nil {
+		return errStaleOrders
+	}
+	return farm.Errorf(farm.CodeForbidden, "You need the permission %s: this node has no order to %s", p, what)
+}
+
+var errStaleOrders = denied("the node token was made before the order, or there is none")

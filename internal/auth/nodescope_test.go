@@ -1,0 +1,89 @@
+package auth
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// TestNodeTokensCarryTheirScope, of whatever size that is.
+func TestNodeTokensCarryTheirScope(t *testing.T) {
+	w := newWorld(t)
+	passes := NewPasses(w.signer, nil)
+	name := strings.Repeat(`"<`, 127)
+	revert := name + "r"
+	save := SaveScope{ID: strings.Repeat("i", 36), Template: strings.Repeat("t", 36), Name: name, Tag: name, Revert: &revert, Base: strings.Repeat("b", 36)}
+	value, _ := passes.Open("node-1", strings.Repeat("k", MaxKeyID), NodeScope{Save: []SaveScope{save}})
+	who, err := passes.Verify(value)
+	if err != nil || len(who.Scope.Save) != 1 || who.Scope.Save[0].Tag != name || *who.Scope.Save[0].Revert != revert {
+		t.Fatalf("the largest save: %+v, %v", who.Scope, err)
+	}
+	var all NodeScope
+	for i := range 300 {
+		id := fmt.Sprintf("%036d", i)
+		all.Pull, all.Logs = append(all.Pull, id), append(all.Logs, id)
+	}
+	all.Save, all.Rows, all.Orders = []SaveScope{{ID: "s", Tag: "v"}}, &RowScope{Machine: "m", Host: "h"}, true
+	value, _ = passes.Open("node-1", "", all)
+	if who, err = passes.Verify(value); err != nil {
+		t.Fatal(err)
+	}
+	got := who.Scope
+	if len(got.Save) != 1 || *got.Rows != *all.Rows || !got.Orders || len(got.Logs) > 0 || len(got.Pull) < 40 || got.Pull[0] != all.Pull[0] {
+		t.Errorf("of 300 instances: %d saves, %d pulls, %d logs, %+v", len(got.Save), len(got.Pull), len(got.Logs), got.Rows)
+	}
+	if len(all.Pull) != 300 || len(all.Logs) != 300 {
+		t.Error("the scope that was given was changed")
+	}
+}
+
+// TestScopeOfTheReleaseBefore: a token without a scope is good for nothing.
+func TestScopeOfTheReleaseBefore(t *testing.T) {
+	w := newWorld(t)
+	who, err := NewPasses(w.signer, nil).Verify(passPrefix + w.signer.Seal(forPasses, []byte(`{"n":"node-1"}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := NewRules(Policy{Service: farm.ServiceRegistry}, Grants{})
+	for _, p := range farm.AllPermissions(farm.ServiceRegistry) {
+		if rules.Allows(who, p.Name) {
+			t.Errorf("it has %s", p.Name)
+		}
+	}
+}
+
+// TestWhatAScopeGives: each part of a scope gives its permissions and no others, whether permissions count or not.
+func TestWhatAScopeGives(t *testing.T) {
+	for _, policy := range []Policy{{Service: farm.ServiceRegistry}, {Service: farm.ServiceRegistry, Tier: farm.TierEnterprisePlus, Authorization: true}} {
+		rules := NewRules(policy, Grants{})
+		for want, scope := range map[string]NodeScope{
+			"":                             {},
+			" ":                            {Orders: true},
+			"pull_vm download_vm":          {Pull: []string{"t"}},
+			"head_push_vm push_vm pull_vm": {Save: []SaveScope{{ID: "s"}}},
+			"upload_file":                  {Logs: []string{"i"}},
+			"send_log":                     {Rows: &RowScope{}},
+		} {
+			who := Identity{Name: "n", Method: ByNode, Scope: scope}
+			for _, p := range farm.AllPermissions(farm.ServiceRegistry) {
+				if got := rules.Allows(who, p.Name); got != hasWord(strings.ReplaceAll(want, " ", ", "), string(p.Name)) {
+					t.Errorf("%q: %s is %t", want, p.Name, got)
+				}
+			}
+		}
+	}
+}
+
+// TestUnordered: an agent that cannot name a purpose hears 401 where another order might help, others 403.
+func TestUnordered(t *testing.T) {
+	for p, code := range map[farm.Permission]farm.Code{"pull_vm": farm.CodeUnauthenticated, "upload_file": farm.CodeUnauthenticated, "delete_vm": farm.CodeForbidden} {
+		if err := (Identity{Scope: NodeScope{Orders: true}}).Unordered(p, "x"); farm.CodeOf(err) != code {
+			t.Errorf("%s: %v", p, err)
+		}
+		if err := (Identity{}).Unordered(p, "pull x"); farm.CodeOf(err) != farm.CodeForbidden || !strings.Contains(err.Error(), string(p)) {
+			t.Errorf("%s with a purpose: %v", p, err)
+		}
+	}
+}

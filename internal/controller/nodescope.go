@@ -1,0 +1,179 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// NodeScope says what a token that a node asks for is good for at the registry: the purpose that it names, when
+// the records have an order of that node for it, else farm.CodeForbidden. Without a purpose, as agents of the
+// release before ask, it is for all orders of the node.
+func (c *Controller) NodeScope(ctx context.Context, node *farm.Node, purpose *api.TokenPurpose) (auth.NodeScope, error) {
+	if purpose == nil {
+		return c.allOrders(node), nil
+	}
+	scope, err := c.scopeFor(node, *purpose)
+	if farm.CodeOf(err) != farm.CodeForbidden {
+		return scope, err
+	}
+	if late := c.upToDate(ctx); late != nil { // another replica may have given the order
+		return auth.NodeScope{}, farm.Unavailable(late, "The store cannot be reached; try again")
+	}
+	return c.scopeFor(node, *purpose)
+}
+
+// scopeFor judges one purpose by the tables as they are.
+func (c *Controller) scopeFor(node *farm.Node, p api.TokenPurpose) (scope auth.NodeScope, err error) {
+	switch p {
+	case api.TokenPurpose{}:
+		return scope, farm.Invalid("purpose", "must be one of pull, save, logs and rows")
+	case api.TokenPurpose{Pull: p.Pull}:
+		if !c.wasToldToHold(node.ID, p.Pull) {
+			return scope, unordered("pull the template", p.Pull)
+		}
+		scope.Pull = []string{p.Pull}
+	case api.TokenPurpose{Save: p.Save}:
+		save, ok := c.saveUnderWay(node.ID, p.Save)
+		if !ok {
+			return scope, unordered("push the save", p.Save)
+		}
+		scope.Save = []auth.SaveScope{save}
+	case api.TokenPurpose{Logs: p.Logs}:
+		if !c.wasOn(node.ID, p.Logs) {
+			return scope, unordered("upload logs of the instance", p.Logs)
+		}
+		scope.Logs = []string{p.Logs}
+	case api.TokenPurpose{Rows: true}:
+		scope.Rows = rowScope(node)
+	default:
+		return scope, farm.Invalid("purpose", "must be one of pull, save, logs and rows")
+	}
+	return scope, nil
+}
+
+// unordered is the refusal of a token that no order of the node needs.
+func unordered(what, id string) error {
+	return farm.Errorf(farm.CodeForbidden, "This node has no order to %s %.100q", what, id)
+}
+
+func rowScope(node *farm.Node) *auth.RowScope {
+	return &auth.RowScope{Machine: node.Name, Host: node.Host}
+}
+
+// holdsTemplate reports whether the node of an instance is to have its template.
+func holdsTemplate(i *farm.Instance) bool {
+	return i.Live() && i.State != farm.Terminating && i.State != farm.Failed
+}
+
+// wasToldToHold reports whether an instance of a template is on a node, or the node is to bring the template
+// into its cache.
+func (c *Controller) wasToldToHold(node, template string) bool {
+	for _, inst := range c.tables.Instances.Where(byNode, node) {
+		if inst.Template.ID == template && holdsTemplate(inst) {
+			return true
+		}
+	}
+	for id := range c.distributionsTo(node) {
+		if e, _, ok := c.tables.Errands.Get(id); ok && e.Template.ID == template {
+			return true
+		}
+	}
+	return false
+}
+
+// distributionsTo yields the ids of the open distributions that a node has not done yet.
+func (c *Controller) distributionsTo(node string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for id, e := range c.tables.Errands.All() {
+			if e.Kind != farm.ErrandDistribute || !e.Open() || !e.Addresses(node) {
+				continue
+			}
+			if _, _, done := c.tables.Outcomes.Get(outcomeID(id, node)); !done && !yield(id) {
+				return
+			}
+		}
+	}
+}
+
+// saveUnderWay gives the push of a save that a node is ordered to do now.
+func (c *Controller) saveUnderWay(node, id string) (auth.SaveScope, bool) {
+	s, _, ok := c.tables.Saves.Get(id)
+	if !ok || s.Status != farm.SavePending {
+		return auth.SaveScope{}, false
+	}
+	inst, _, ok := c.tables.Instances.Get(s.Request.InstanceID)
+	if !ok || inst.NodeID != node || inst.Task == nil || inst.Task.ID != id {
+		return auth.SaveScope{}, false
+	}
+	o := s.Request
+	save := auth.SaveScope{ID: id, Template: o.TemplateID, Name: o.NewTemplateName, Tag: o.Tag, Base: inst.Template.ID}
+	if o.RevertBeforePush {
+		save.Revert = &o.RevertTag
+	}
+	return save, true
+}
+
+// wasOn reports whether an instance is, or was before it ended, on a node.
+func (c *Controller) wasOn(node, instance string) bool {
+	if inst, _, ok := c.tables.Instances.Get(instance); ok {
+		return inst.NodeID == node
+	}
+	for _, p := range c.tables.Past.Snapshot().Where(byInstance, instance) {
+		if p.NodeID == node {
+			return true
+		}
+	}
+	return false
+}
+
+// allOrders is everything that a node is ordered to do, the most urgent first: of a node with very much to do
+// the token leaves out the rest.
+func (c *Controller) allOrders(node *farm.Node) auth.NodeScope {
+	scope := auth.NodeScope{Orders: true, Rows: rowScope(node)}
+	pull := func(template string) {
+		if !slices.Contains(scope.Pull, template) {
+			scope.Pull = append(scope.Pull, template)
+		}
+	}
+	var all []*farm.Instance
+	for _, inst := range c.tables.Instances.Where(byNode, node.ID) {
+		all = append(all, inst)
+	}
+	slices.SortFunc(all, func(a, b *farm.Instance) int { // the one that changed last first
+		return cmp.Or(urgency(a)-urgency(b), b.Updated.Compare(a.Updated), cmp.Compare(a.ID, b.ID))
+	})
+	for _, inst := range all {
+		if inst.Task != nil && inst.Task.Kind == farm.TaskSave {
+			if save, ok := c.saveUnderWay(node.ID, inst.Task.ID); ok {
+				scope.Save = append(scope.Save, save)
+			}
+		}
+		if holdsTemplate(inst) {
+			pull(inst.Template.ID)
+		}
+		scope.Logs = append(scope.Logs, inst.ID)
+	}
+	for id := range c.distributionsTo(node.ID) {
+		if e, _, ok := c.tables.Errands.Get(id); ok {
+			pull(e.Template.ID)
+		}
+	}
+	return scope
+}
+
+// urgency orders instances by how soon their node needs the registry for them.
+func urgency(i *farm.Instance) int {
+	switch i.State {
+	case farm.Scheduling, farm.Pulling, farm.Pushing:
+		return 0
+	case farm.Failed:
+		return 1
+	default:
+		return 2
+	}
+}

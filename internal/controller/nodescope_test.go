@@ -1,0 +1,97 @@
+package controller
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// put writes records as other parts of the controller would.
+func (c *Controller) put(t *testing.T, changes ...store.Change) {
+	t.Helper()
+	if err := c.store.Commit(t.Context(), changes...); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.upToDate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNodeScope: a token for each purpose is given when the records have an order for it, and for no other node.
+func TestNodeScope(t *testing.T) {
+	c, _ := openUpkept(t)
+	me, other := &farm.Node{ID: uuid.NewString(), Name: "mac-1", Host: "10.1.1.1"}, &farm.Node{ID: uuid.NewString(), Name: "mac-2"}
+	save := uuid.NewString()
+	instance := func(state farm.InstanceState, template string) *farm.Instance {
+		i := &farm.Instance{ID: uuid.NewString(), State: state, NodeID: me.ID, Template: farm.TemplateRef{ID: template}}
+		if state == farm.Pushing {
+			i.Task = &farm.Task{ID: save, Kind: farm.TaskSave}
+		}
+		return i
+	}
+	starts, saved, failed, ending := instance(farm.Scheduling, "starts"), instance(farm.Pushing, "base"), instance(farm.Failed, "failed"), instance(farm.Terminating, "ending")
+	past := &farm.Past{ID: uuid.NewString(), NodeID: me.ID}
+	request := &farm.SaveRequest{ID: save, Status: farm.SavePending, Request: farm.SaveOptions{InstanceID: saved.ID, TemplateID: "target", Tag: "v2", RevertBeforePush: true}}
+	spread := func(id string, kind farm.ErrandKind) *farm.Errand {
+		return &farm.Errand{ID: id, Kind: kind, Template: farm.TemplateRef{ID: id}, Nodes: []string{me.ID}}
+	}
+	var changes []store.Change
+	for _, i := range []*farm.Instance{starts, saved, failed, ending} {
+		changes = append(changes, store.Put(c.tables.Instances, i.ID, i, store.IfAbsent))
+	}
+	for _, e := range []*farm.Errand{spread("spread", farm.ErrandDistribute), spread("done", farm.ErrandDistribute), spread("removed", farm.ErrandRemove)} {
+		changes = append(changes, store.Put(c.tables.Errands, e.ID, e, store.IfAbsent))
+	}
+	c.put(t, append(changes,
+		store.Put(c.tables.Past, pastKey(past), past, store.Any), store.Put(c.tables.Saves, save, request, store.IfAbsent),
+		store.Put(c.tables.Outcomes, outcomeID("done", me.ID), &farm.Outcome{Done: true}, store.IfAbsent))...)
+
+	for _, p := range []api.TokenPurpose{{Pull: "starts"}, {Pull: "base"}, {Pull: "spread"}, {Save: save}, {Logs: failed.ID}, {Logs: past.ID}} {
+		if _, err := c.NodeScope(t.Context(), me, &p); err != nil {
+			t.Errorf("%+v: %v", p, err)
+		}
+		if _, err := c.NodeScope(t.Context(), other, &p); farm.CodeOf(err) != farm.CodeForbidden {
+			t.Errorf("%+v of another node: %v", p, err)
+		}
+	}
+	for _, p := range []api.TokenPurpose{{Pull: "failed"}, {Pull: "ending"}, {Pull: "done"}, {Pull: "removed"}, {Pull: "target"}, {Save: starts.ID}, {Logs: save}} {
+		if _, err := c.NodeScope(t.Context(), me, &p); farm.CodeOf(err) != farm.CodeForbidden {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+	for _, p := range []api.TokenPurpose{{}, {Pull: "starts", Rows: true}, {Pull: "starts", Logs: failed.ID}} {
+		if _, err := c.NodeScope(t.Context(), me, &p); farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+	scope, err := c.NodeScope(t.Context(), me, &api.TokenPurpose{Save: save})
+	if err != nil || len(scope.Save) != 1 || len(scope.Pull)+len(scope.Logs) > 0 || scope.Rows != nil || scope.Orders {
+		t.Fatalf("%+v, %v", scope, err)
+	}
+	if s := scope.Save[0]; s.ID != save || s.Template != "target" || s.Tag != "v2" || s.Base != "base" || s.Revert == nil || *s.Revert != "" {
+		t.Errorf("%+v", s)
+	}
+	if scope, err = c.NodeScope(t.Context(), other, &api.TokenPurpose{Rows: true}); err != nil || *scope.Rows != (auth.RowScope{Machine: "mac-2"}) {
+		t.Errorf("%+v, %v", scope, err)
+	}
+	all, err := c.NodeScope(t.Context(), me, nil)
+	slices.Sort(all.Pull)
+	if err != nil || !all.Orders || !slices.Equal(all.Pull, []string{"base", "spread", "starts"}) || len(all.Save) != 1 || len(all.Logs) != 4 || all.Rows.Machine != "mac-1" {
+		t.Errorf("all orders: %+v, %v", all, err)
+	}
+	if all, err = c.NodeScope(t.Context(), other, nil); err != nil || len(all.Pull)+len(all.Save)+len(all.Logs) > 0 {
+		t.Errorf("of another node: %+v, %v", all, err)
+	}
+	request.Status = farm.SaveIsDone
+	done := *request
+	c.put(t, store.Put(c.tables.Saves, save, &done, store.Any))
+	if _, err := c.NodeScope(t.Context(), me, &api.TokenPurpose{Save: save}); farm.CodeOf(err) != farm.CodeForbidden {
+		t.Errorf("a save that is over: %v", err)
+	}
+}

@@ -1,0 +1,163 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/layout"
+)
+
+// deletedDir has an empty file for the id of every template that was deleted here. Such an id names what people
+// and grants still refer to: who creates a template under it again needs what a deletion needs.
+const deletedDir = "deleted_dir"
+
+// maxDeleted bounds the ids that are remembered; beyond it the ones that were deleted first are forgotten.
+const maxDeleted = 100_000
+
+// deleted remembers the ids of deleted templates.
+type deleted struct {
+	mu  sync.Mutex // guards the fields below
+	ids map[string]bool
+	// end ends the grants on templates; nil: there are none.
+	end func(ctx context.Context, ids []string) error
+}
+
+func (d *deleted) has(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ids[id]
+}
+
+func (d *deleted) set(id string, is bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if is {
+		d.ids[id] = true
+	} else {
+		delete(d.ids, id)
+	}
+}
+
+// list returns all ids, and what ends grants on them.
+func (d *deleted) list() (ids []string, end func(ctx context.Context, ids []string) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id := range d.ids {
+		ids = append(ids, id)
+	}
+	return ids, d.end
+}
+
+// EndGrants sets what ends the grants on templates that were deleted. It is called after each deletion, before a
+// template is created under such an id again, and by EndDeletedGrants.
+func (r *Registry) EndGrants(end func(ctx context.Context, ids []string) error) {
+	r.deleted.mu.Lock()
+	defer r.deleted.mu.Unlock()
+	r.deleted.end = end
+}
+
+// EndDeletedGrants ends the grants on all templates that were deleted: on those whose deletion a crash or a store
+// that was away has cut.
+func (r *Registry) EndDeletedGrants(ctx context.Context) error {
+	ids, end := r.deleted.list()
+	snap := r.snap.Load()
+	ids = slices.DeleteFunc(ids, snap.knows) // about to be deleted, or created again
+	if end == nil || len(ids) == 0 {
+		return nil
+	}
+	return end(ctx, ids)
+}
+
+// endGrants ends the grants on one template.
+func (r *Registry) endGrants(ctx context.Context, id string) error {
+	_, end := r.deleted.list()
+	if end == nil {
+		return nil
+	}
+	return end(ctx, []string{id})
+}
+
+// remember notes durably that a template is about to be deleted.
+func (r *Registry) remember(id string) error {
+	if err := r.dir.MkdirAll(deletedDir); err != nil {
+		return err
+	}
+	if err := r.dir.WriteFile("deleted", path.Join(deletedDir, id), nil); err != nil {
+		return err
+	}
+	r.deleted.set(id, true)
+	return nil
+}
+
+// readopt ends what is left of a deleted template before another one gets its id.
+func (r *Registry) readopt(ctx context.Context, id string) error {
+	if !r.deleted.has(id) {
+		return nil
+	}
+	if err := r.endGrants(ctx, id); err != nil {
+		return farm.Unavailable(err, "The grants on the template %s that was deleted could not be ended; try again", id)
+	}
+	return nil
+}
+
+// forget notes that there is a template under an id again. The file may stay after a failure: the next Open
+// removes it.
+func (r *Registry) forget(id string) {
+	if !r.deleted.has(id) {
+		return
+	}
+	r.deleted.set(id, false)
+	if err := r.dir.RemoveAll("tidy", path.Join(deletedDir, id)); err != nil {
+		r.log.Warn("mark of a deleted template could not be removed", "template", id, "error", err)
+	}
+}
+
+// loadDeleted reads the ids of deleted templates. One that is there after all was about to be deleted, or was put
+// back.
+func (r *Registry) loadDeleted() error {
+	r.deleted.ids = map[string]bool{}
+	entries, err := r.dir.Names(deletedDir)
+	if errors.Is(err, fs.ErrNotExist) { // of a storage where nothing was deleted yet
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
+		id, ok := layout.ParseID(e.Name())
+		return !ok || id != e.Name() || strings.HasPrefix(e.Name(), ".")
+	})
+	if excess := len(entries) - maxDeleted; excess > 0 {
+		entries = r.dropOldest(entries, excess)
+	}
+	for _, e := range entries {
+		r.deleted.ids[e.Name()] = true
+		if r.snap.Load().knows(e.Name()) {
+			r.forget(e.Name())
+		}
+	}
+	return nil
+}
+
+// dropOldest forgets the ids that were deleted first.
+func (r *Registry) dropOldest(entries []fs.DirEntry, excess int) []fs.DirEntry {
+	written := func(e fs.DirEntry) int64 {
+		if st, err := e.Info(); err == nil {
+			return st.ModTime().UnixNano()
+		}
+		return 0
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return int(min(1, max(-1, written(a)-written(b)))) })
+	for _, e := range entries[:excess] {
+		if err := r.dir.RemoveAll("tidy", path.Join(deletedDir, e.Name())); err != nil {
+			r.log.Warn("mark of a deleted template could not be removed", "template", e.Name(), "error", err)
+		}
+	}
+	return entries[excess:]
+}
