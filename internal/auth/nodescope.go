@@ -93,7 +93,7 @@ func (i Identity) Unordered(p farm.Permission, what string) error {
 	if i.Scope.Orders && scopePermissions[p] != nil {
 		return errStaleOrders
 	}
-	return farm.Errorf(farm.CodeForbidden, "You need the permission %s: this node has no order to %s", p, what)
+	return farm.Errorf(farm.CodeForbidden, "You need the permission %s and an order: this node has none to %s", p, what)
 }
 
 var errStaleOrders = denied("the node token was made before the order, or there is none")

@@ -214,7 +214,7 @@ func ForbiddenToNodes(p farm.Permission) error {
 	if p == farm.PermRoot {
 		return Forbidden(p)
 	}
-	return farm.Errorf(farm.CodeForbidden, "You need the permission %s, which a node token never has", p)
+	return farm.Errorf(farm.CodeForbidden, "You need the permission %s here, which no node token has", p)
 }
 
 // ForbiddenOn is the refusal of a caller without a right on a resource.

@@ -51,6 +51,8 @@ func (s *site) expect(r row, c caller) verdict {
 		return refused
 	case c.root, r.needs == anybody:
 		return reached
+	case c.scope != nil:
+		return expectOfToken(r, c.scope)
 	case r.needs == rootOnly:
 		return forbidden
 	case (d.permissions || c.fixed) && !slices.Contains(c.has, r.permission()):
@@ -59,6 +61,20 @@ func (s *site) expect(r row, c caller) verdict {
 		return forbidden
 	}
 	return reached
+}
+
+// expectOfToken says what a node token must get for a row.
+func expectOfToken(r row, c *scope) verdict {
+	kind, open := ordered[r.pattern]
+	switch {
+	case !open:
+		return forbidden
+	case slices.Contains(c.orders, kind):
+		return reached
+	case c.asksAgain:
+		return unknownCaller
+	}
+	return forbidden
 }
 
 // onSite gives a row as it is on a site: what is off is an unknown path there.
@@ -72,7 +88,7 @@ func (s *site) onSite(r row) row {
 // ask tries a cell at an address and says what is wrong with the answer; "" for nothing.
 func (s *site) ask(ctx context.Context, address string, r row, c caller, want verdict) (fault string) {
 	body := strings.ReplaceAll(r.body, "NODE", cmp.Or(c.node, s.node.id))
-	a, err := send(ctx, c.by, r.method+" "+address+r.path, body, c.header...)
+	a, err := send(ctx, c.by, r.method+" "+address+s.named(r.path, c), body, c.header...)
 	if err != nil {
 		return err.Error()
 	}

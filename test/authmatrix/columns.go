@@ -21,6 +21,7 @@ type caller struct {
 	there    []string // permissions at the registry, of a caller of the controller
 	fixed    bool     // has counts also where permissions do not
 	linked   bool     // it is the credential of the node that the body names
+	scope    *scope   // of a node token; nil: it is none
 	guessing bool     // wrong root tokens are limited
 }
 
@@ -179,12 +180,40 @@ var nodes = []column{
 	{name: "another node's credential", of: func(_ context.Context, s *site, _ row) (caller, error) {
 		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + s.node.credential}, node: "11111111-2222-4333-8444-555555555555"}, nil
 	}},
-	{name: "the pass of a node", only: registry, of: func(_ context.Context, s *site, _ row) (caller, error) {
-		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + s.pass}, known: true, has: ofNodes, fixed: true}, nil
+	tokenColumn("a node without an order", "", scope{asksAgain: true, orders: []order{rowsOrder}}),
+	tokenColumn("a node that sends rows", `,"purpose":{"rows":true}`, scope{orders: []order{rowsOrder}}),
+	tokenColumn("a node with an order for another template", `,"purpose":{"pull":"ORDERED"}`, scope{}),
+	tokenColumn("a node with an order", `,"purpose":{"pull":"ORDERED"}`, scope{orders: []order{pullOrder}, right: true}),
+	{name: "a truncated node token", only: registry, of: func(ctx context.Context, s *site, _ row) (caller, error) {
+		token, err := s.nodeToken(ctx, s.node, "")
+		if err != nil {
+			return caller{}, err
+		}
+		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + token[:len(token)-1]}}, nil
 	}},
-	{name: "a truncated pass", only: registry, of: func(_ context.Context, s *site, _ row) (caller, error) {
-		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + s.pass[:len(s.pass)-1]}}, nil
-	}},
+}
+
+// scope is what a node token is good for.
+type scope struct {
+	orders    []order
+	right     bool // requests name the template that it was ordered to hold, else another one
+	asksAgain bool // it was made for an agent that asks for another one when it hears 401
+}
+
+// tokenColumn is a node with the token that it gets for a purpose. One without an order is another node than the
+// one that was told to hold a template.
+func tokenColumn(name, purpose string, c scope) column {
+	return column{name: name, only: registry, of: func(ctx context.Context, s *site, r row) (caller, error) {
+		if err := s.order(ctx); err != nil {
+			return caller{}, err
+		}
+		member := s.told
+		if purpose == "" {
+			member = s.node
+		}
+		token, err := s.nodeToken(ctx, member, strings.ReplaceAll(purpose, "ORDERED", s.held.id))
+		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + token}, known: true, scope: &c}, err
+	}}
 }
 
 // ownNode is a node of this cloud. One that is to leave it is a new one.

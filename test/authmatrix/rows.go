@@ -112,6 +112,12 @@ func allRows() (rows []row, err error) {
 	return rows, nil
 }
 
+// What a path names of templates: what there is for node tokens, nothing that exists for others.
+const (
+	theTemplate = "TEMPLATE"
+	theLayer    = "LAYER"
+)
+
 // undecodable is a body that every handler refuses, and no guard looks at.
 const undecodable = `{"`
 
@@ -119,11 +125,14 @@ const undecodable = `{"`
 func newRow(service, pattern, needs string) row {
 	method, path, _ := strings.Cut(pattern, " ")
 	path = strings.NewReplacer("{path...}", "matrix/none.txt", "{name}", "buildnode-linux-none.tar.gz", "{session}", "11111111-2222-4333-8444-555555555555",
-		"{file}", "none", "{root}", strings.Repeat("0", 64), "{groupName}", "nobody-is-in-it", "{$}", "").Replace(path)
+		"{file}", "none", "{root}", theLayer, "{groupName}", "nobody-is-in-it", "{$}", "").Replace(path)
 	needs, also, _ := strings.Cut(needs, "+")
 	r := row{service: service, pattern: pattern, needs: needs, also: also, method: method, path: path}
 	if method != "GET" {
 		r.body = undecodable
+	}
+	if pattern == "GET /registry/v2/pull" {
+		r.path += "?id=" + theTemplate
 	}
 	if strings.HasPrefix(path, "/queue/v1/") {
 		r.body = `{"protocol":1,"node_id":"NODE","boot_id":"b","name":"matrix","host":"127.0.0.1","seq":1,"statuses":[],"has_held":true}`

@@ -66,7 +66,10 @@ type site struct {
 	groups   map[string]bool   // service and group that there are
 	keys     map[string]bool   // likewise
 	node     member            // of this cloud
-	pass     string            // of node
+	told     member            // a node that was told to hold a template
+	held     template          // that one
+	other    template          // another one
+	tokens   map[string]string // node id and purpose -> node token
 	cookie   map[string]string // by service: of a browser of the root user
 }
 
@@ -84,7 +87,7 @@ func secretText(s *rig.Secrets, kind string) string {
 // open starts the programs and learns what the columns need.
 func (s *site) open(ctx context.Context) error {
 	s.clients, s.sessions, s.groups, s.keys = map[string]*http.Client{}, map[string]string{}, map[string]bool{}, map[string]bool{}
-	s.addresses, s.cookie = map[string]string{}, map[string]string{}
+	s.addresses, s.cookie, s.tokens = map[string]string{}, map[string]string{}, map[string]string{}
 	if s.root == "" {
 		s.root = secretText(s.secrets, "root token") + "/+=%:"
 		s.secrets.Note("root token", s.root)
@@ -239,7 +242,7 @@ func (s *site) boot(ctx context.Context) error {
 	if s.node, err = s.join(ctx, s.token, "own"); err != nil {
 		return err
 	}
-	return s.askPass(ctx)
+	return nil
 }
 
 // restart ends the programs and starts them again, with changed settings.

@@ -41,8 +41,30 @@ var printed = map[string][]string{
 		change_config`),
 }
 
-// ofNodes is what the pass of a node opens at the registry: to pull, to save, to send logs.
-var ofNodes = strings.Fields("index get_disk_info list_vms head_push_vm push_vm pull_vm download_vm revert upload_file send_log")
+// ordered are the routes of the registry that a node token can open, each for orders of its kind; all others
+// are closed to nodes.
+var ordered = map[string]order{
+	"POST /log":                               rowsOrder,
+	"GET /registry/v2/pull":                   pullOrder,
+	"GET /registry/v2/blob/{root}":            pullOrder,
+	"POST /registry/v2/push":                  saveOrder,
+	"GET /registry/v2/push/{session}":         saveOrder,
+	"PUT /registry/v2/push/{session}/{file}":  saveOrder,
+	"POST /registry/v2/push/{session}/commit": saveOrder,
+	"DELETE /registry/v2/push/{session}":      saveOrder,
+	"PUT /registry/files/{path...}":           logsOrder,
+}
+
+// order is what a node can be ordered to do at the registry.
+type order string
+
+// The orders.
+const (
+	rowsOrder order = "rows"
+	pullOrder order = "pull"
+	saveOrder order = "save"
+	logsOrder order = "logs"
+)
 
 // openByContract is the contract's list of what is open, with the routes of the log-in page.
 var openByContract = strings.Fields(`GET:/livez GET:/readyz POST:/tap/v1/hand POST:/tap/v1/shake GET:/config/v1/auth GET:/oidc/v1/callback

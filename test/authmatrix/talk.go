@@ -5,15 +5,22 @@ import (
 	"context"
 	"crypto/rsa"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/auth/certs/certstest"
+	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // patience bounds one request.
@@ -123,20 +130,87 @@ func (s *site) join(ctx context.Context, token, name string) (member, error) {
 	return member{got.ID, got.Credential}, nil
 }
 
-// askPass asks for the pass of the node.
-func (s *site) askPass(ctx context.Context) error {
-	a, err := send(ctx, s.plain, "POST "+s.addresses[controller]+"/queue/v1/pass", `{"protocol":1,"node_id":"`+s.node.id+`"}`, "Authorization", "Bearer "+s.node.credential)
+// nodeToken asks for the token of a node for a purpose, once.
+func (s *site) nodeToken(ctx context.Context, n member, purpose string) (string, error) {
+	if token := s.tokens[n.id+purpose]; token != "" {
+		return token, nil
+	}
+	body := `{"protocol":1,"node_id":"` + n.id + `"` + purpose + `}`
+	a, err := send(ctx, s.plain, "POST "+s.addresses[controller]+"/queue/v1/pass", body, "Authorization", "Bearer "+n.credential)
 	if err != nil {
-		return err
+		return "", err
 	}
 	var got struct {
 		Pass string `json:"pass"`
 	}
-	if err := json.Unmarshal(a.envelope().Body, &got); err != nil {
-		return fmt.Errorf("the pass of a node: %d %s", a.code, a.envelope().Message)
+	if err := json.Unmarshal(a.envelope().Body, &got); err != nil || got.Pass == "" {
+		return "", fmt.Errorf("the token of a node for %q: %d %s", purpose, a.code, a.envelope().Message)
 	}
-	s.pass = s.secrets.Note("pass of a node", got.Pass)
-	return nil
+	s.tokens[n.id+purpose] = s.secrets.Note("token of a node", got.Pass)
+	return got.Pass, nil
+}
+
+// template is a template of one layer in the registry.
+type template struct{ id, layer string }
+
+// named puts into a path what it names for a caller.
+func (s *site) named(path string, c caller) string {
+	t := template{"99999999-0000-4000-8000-000000000009", strings.Repeat("0", 64)}
+	switch {
+	case c.scope != nil && c.scope.right:
+		t = s.held
+	case c.scope != nil:
+		t = s.other
+	}
+	return strings.NewReplacer(theTemplate, t.id, theLayer, t.layer).Replace(path)
+}
+
+// order makes two templates and tells a node to hold one of them, once.
+func (s *site) order(ctx context.Context) (err error) {
+	if s.told.id != "" {
+		return nil
+	}
+	for i, t := range []*template{&s.held, &s.other} {
+		if *t, err = s.pushTemplate(ctx, byte(i+1)); err != nil {
+			return err
+		}
+	}
+	told, err := s.join(ctx, s.token, "told")
+	if err != nil {
+		return err
+	}
+	_, err = s.asRoot(ctx, controller, "POST", "/api/v1/registry/vm/distribute", map[string]any{"template_id": s.held.id, "node_ids": []string{told.id}})
+	s.told = told
+	return err
+}
+
+// pushTemplate pushes a small disk as a template.
+func (s *site) pushTemplate(ctx context.Context, content byte) (t template, err error) {
+	file := filepath.Join(s.dir, fmt.Sprintf("disk%d.img", content))
+	if err := os.WriteFile(file, bytes.Repeat([]byte{content}, 1<<16), 0o600); err != nil {
+		return t, err
+	}
+	client, err := transfer.New(transfer.Options{
+		BaseURL: s.addresses[registry], TLS: &tls.Config{RootCAs: certstest.Pool(s.ca), MinVersion: tls.VersionTLS12},
+		Authorize: func(r *http.Request) error {
+			r.SetBasicAuth("root", s.root)
+			return nil
+		},
+	})
+	if err != nil {
+		return t, err
+	}
+	defer client.Close()
+	roots := map[string]string{}
+	result, err := client.Push(ctx, transfer.PushOptions{
+		Request: api.PushRequest{
+			Name: fmt.Sprint("matrix ", content), Tag: "v1", Arch: "amd64",
+			Config: json.RawMessage(`{"ram":"1G","cpu":{"cores":1},"hard_drives":[{"file":"disk.img","format":"raw"}]}`),
+		},
+		Files: []transfer.PushFile{{Name: "disk.img", Kind: api.FileDisk, Disk: &transfer.Disk{Path: file, Format: "raw"}}},
+		Roots: roots,
+	})
+	return template{result.ID, roots["disk.img"]}, err
 }
 
 // groupPath is where permission groups are.
