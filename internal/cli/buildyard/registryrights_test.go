@@ -1,0 +1,195 @@
+package buildyard
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// judged is a cloud in which permissions and rights on single templates count.
+type judged struct {
+	asks
+	controller, registry string
+	root                 *client.Controller
+	shelf                *client.Registry
+}
+
+// newJudged runs it in one process, or in two.
+func newJudged(t *testing.T, split bool, more map[string]string) *judged {
+	t.Helper()
+	dir, settings := t.TempDir(), withAccess(map[string]string{"enable-controller-authorization": "true"})
+	for key, value := range more {
+		settings[key] = value
+	}
+	c := &judged{asks: asks{t: t}}
+	if split {
+		there := withAccess(map[string]string{"enable-authorization": "true"})
+		for key, value := range more {
+			there[key] = value
+		}
+		r, stop := startRegistry(t, filepath.Join(dir, "r"), there)
+		t.Cleanup(stop)
+		c.registry, settings["registry"] = r.URL(), r.URL()
+	} else {
+		settings["enable-registry-authorization"] = "true"
+	}
+	s, stop := startController(t, dir, !split, settings)
+	t.Cleanup(stop)
+	if !split {
+		c.registry = s.registry.URL()
+	}
+	c.controller, c.root = s.URL(), asRoot(t, s.URL())
+	var err error
+	if c.shelf, err = client.NewRegistry(c.registry, client.Options{Credentials: client.RootToken(rootToken)}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// push makes a template.
+func (c *judged) push() string {
+	c.t.Helper()
+	push, err := transfer.New(transfer.Options{BaseURL: c.registry, Authorize: func(r *http.Request) error {
+		r.SetBasicAuth("root", rootToken)
+		return nil
+	}})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer push.Close()
+	y := &yard{t: c.t, registry: push}
+	return y.push("", "v1", y.disk(1, 1)).ID
+}
+
+// TestGrantsEndWithTheirTemplate, in the store of a controller and in the files of a registry that runs alone.
+func TestGrantsEndWithTheirTemplate(t *testing.T) {
+	for name, split := range map[string]bool{"one process": false, "two": true} {
+		t.Run(name, func(t *testing.T) {
+			c := newJudged(t, split, map[string]string{"enable-resource-management": "true"})
+			gone, kept := c.push(), c.push()
+			path := c.registry + "/admin/api/v1/permission/group/dev/resources"
+			n := &handNode{t: t}
+			r, _ := http.NewRequestWithContext(t.Context(), "POST", path, strings.NewReader(
+				`[{"id":"`+strings.ToUpper(gone)+`","type":"template","permissions":["pull"]},{"id":"`+kept+`","type":"template","permissions":["pull"]}]`))
+			r.SetBasicAuth("root", rootToken)
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil || resp.StatusCode != 200 {
+				t.Fatal(resp, err)
+			}
+			_ = resp.Body.Close()
+			if err := c.root.DeleteTemplate(t.Context(), gone); err != nil {
+				t.Fatal(err)
+			}
+			_, body := c.body("GET", path, "Authorization", "Basic cm9vdDphIHJvb3QgdG9rZW46ICsvJSI=")
+			var left []struct{ ID string }
+			if err := n.into(body, &left); err != nil || len(left) != 1 || left[0].ID != kept {
+				t.Errorf("left: %s, %v", body, err)
+			}
+		})
+	}
+}
+
+// documented reads the permissions that the documents give a role, at the controller and at the registry.
+func documented(t *testing.T, role string) (controller, registry []string) {
+	t.Helper()
+	raw, err := os.ReadFile("../../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^buildyard permission set ` + role + ` ([a-z_,]+)( \$R)?`)
+	for _, m := range line.FindAllStringSubmatch(string(raw), -1) {
+		if m[2] == "" {
+			controller = append(controller, strings.Split(m[1], ",")...)
+		} else {
+			registry = append(registry, strings.Split(m[1], ",")...)
+		}
+	}
+	if len(controller) == 0 || len(registry) == 0 {
+		t.Fatalf("the documents have %v and %v for %s", controller, registry, role)
+	}
+	return controller, registry
+}
+
+// as gives the header of a key that has what the documents give a role.
+func (c *judged) as(t *testing.T, role string) string {
+	t.Helper()
+	here, there := documented(t, role)
+	if err := c.root.SetPermissionGroup(t.Context(), api.PermissionGroup{Name: role, Permissions: here}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.shelf.SetPermissionGroup(t.Context(), api.PermissionGroup{Name: role, Permissions: there}); err != nil {
+		t.Fatal(err)
+	}
+	return bearing(t, c.root, role+"-key", role)
+}
+
+// TestDocumentedRoles: what the documents say of an exporter and of a CI system is enough, and no more than that.
+func TestDocumentedRoles(t *testing.T) {
+	c := newJudged(t, false, nil)
+	template := c.push()
+	exporter, ci := c.as(t, "exporter"), c.as(t, "ci")
+	for _, path := range []string{
+		"/api/v1/status", "/api/v1/vm", "/api/v1/node", "/api/v1/group", "/api/v1/registry/vm", "/api/v1/registry/vm?id=" + template,
+		"/api/v1/registry/disk", "/api/v1/stats",
+	} {
+		if code, body := c.body("GET", c.controller+path, "Authorization", exporter); code != 200 || !strings.Contains(body, `"OK"`) {
+			t.Errorf("an exporter: %s: %d %s", path, code, body)
+		}
+	}
+	for request, address := range map[string]string{
+		"DELETE /registry/revert?id=" + template + "&tag=v1":        c.registry,
+		"DELETE /registry/vm?id=" + template:                        c.registry,
+		"DELETE /api/v1/registry/revert?id=" + template + "&tag=v1": c.controller,
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		if code, body := c.body(method, address+path, "Authorization", ci); code != 403 {
+			t.Errorf("a CI system: %s: %d %s", request, code, body)
+		}
+	}
+}
+
+// TestRefusalsOfTheRegistry that somebody sees through the controller say whose credential lacks what where.
+func TestRefusalsOfTheRegistry(t *testing.T) {
+	c := newJudged(t, true, nil)
+	if err := c.root.SetPermissionGroup(t.Context(), api.PermissionGroup{Name: "dev", Permissions: []string{"registry_list", "view_logs"}}); err != nil {
+		t.Fatal(err)
+	}
+	dev := bearing(t, c.root, "ci", "dev")
+	for path, want := range map[string]string{
+		"/api/v1/registry/vm":  "Your credential needs the permission list_vms at the registry",
+		"/api/v1/log/services": "Your credential needs the permission stream_log at the registry",
+	} {
+		if code, body := c.body("GET", c.controller+path, "Authorization", dev); code != 403 || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s, want %s", path, code, body, want)
+		}
+	}
+	if code, body := c.body("GET", c.registry+"/registry/log/services", "Authorization", dev); code != 401 {
+		t.Errorf("a key of the controller at a registry of its own: %d %s", code, body)
+	}
+
+	// A controller that is known by a key which lacks something.
+	private, err := c.shelf.CreateKey(t.Context(), api.NewKey{ID: "controller", TTL: 3600, Groups: []string{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, stop := startController(t, t.TempDir(), false, withAccess(map[string]string{
+		"registry": c.registry, "api-key-id": "controller", "api-key-string": private.Reveal(),
+	}))
+	defer stop()
+	root := "Basic cm9vdDphIHJvb3QgdG9rZW46ICsvJSI="
+	for path, want := range map[string]string{
+		"/api/v1/registry/vm":  "The controller's credential needs the permission list_vms at the registry",
+		"/api/v1/log/services": "The controller's credential needs the permission stream_log at the registry",
+	} {
+		if code, body := c.body("GET", s.URL()+path, "Authorization", root); code != 403 || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s, want %s", path, code, body, want)
+		}
+	}
+}
