@@ -69,6 +69,11 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		hurry(w, r)
 		return
 	}
+	if r.ProtoMajor == 2 {
+		paced := newPacedStream(w)
+		defer paced.limit(0)
+		w = paced
+	}
 	f.next.ServeHTTP(w, r)
 }
 

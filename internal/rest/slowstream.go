@@ -1,0 +1,49 @@
+package rest
+
+import (
+	"net/http"
+	"time"
+)
+
+// pacedStream bounds the time of writes of a handler to a stream of HTTP/2. There a client holds
+// back a stream by itself, without a slow connection.
+type pacedStream struct {
+	http.ResponseWriter
+	conn  *http.ResponseController
+	grace time.Duration
+	rate  int64
+}
+
+func newPacedStream(w http.ResponseWriter) *pacedStream {
+	return &pacedStream{w, http.NewResponseController(w), readerGrace, readerRate}
+}
+
+// Write implements http.ResponseWriter.
+func (s *pacedStream) Write(b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		part := b[n:min(len(b), n+writeStep)]
+		s.limit(len(part))
+		var m int
+		m, err = s.ResponseWriter.Write(part)
+		n += m
+	}
+	_ = s.conn.SetWriteDeadline(time.Time{}) // a stream may be idle for long
+	return n, err
+}
+
+// FlushError is for http.ResponseController.
+func (s *pacedStream) FlushError() error {
+	s.limit(0)
+	err := s.conn.Flush()
+	_ = s.conn.SetWriteDeadline(time.Time{})
+	return err
+}
+
+// limit sets the time that the client has for so many bytes. The handler's end sets it for what is
+// still to be written then.
+func (s *pacedStream) limit(n int) {
+	_ = s.conn.SetWriteDeadline(time.Now().Add(s.grace + bytesTime(int64(n), s.rate)))
+}
+
+// Unwrap lets an http.ResponseController find what is beneath.
+func (s *pacedStream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
