@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/config"
 )
@@ -55,8 +56,21 @@ func TestExposedServicesWarn(t *testing.T) {
 		var log logText
 		s, stop := runController(t, &ControllerService{Stderr: &log, WithRegistry: true}, t.TempDir(), settings)
 		addresses := s.ExposedAddresses()
-		asks{t: t}.code("GET", s.URL()+"/livez") // its handlers are served, and its start was logged
+		a := asks{t: t}
+		a.code("GET", s.URL()+"/livez")                        // its handlers are served, and its start was logged
+		_, status := a.body("GET", s.URL()+"//api/v1/status/") // as some clients write paths
+		_, page := a.body("GET", s.URL()+"/nodes")
+		evil := a.code("POST", s.URL()+"/api/v1/vm", "Origin", "https://evil.test")
 		stop()
+		if alarm := strings.Contains(status, `"`+api.AlarmNoAuth+`"`); alarm != (tc.exposed > 0) {
+			t.Errorf("%s: the status is %s", name, status)
+		}
+		if banner := strings.Contains(page, "Authentication is off"); banner != (tc.exposed > 0) {
+			t.Errorf("%s: the portal's page has a banner: %t", name, banner)
+		}
+		if name != "with auth" && evil != http.StatusForbidden {
+			t.Errorf("%s: a page of another site is answered %d", name, evil)
+		}
 		want := min(1, tc.exposed)
 		if len(addresses) != tc.exposed || strings.Count(log.String(), says) != want {
 			t.Errorf("%s: exposed at %v, logged %s", name, addresses, log.String())
