@@ -12,8 +12,8 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// openStreams is how many streams of logs a registry serves at a time.
-const openStreams = 128
+// openStreams is how many streams of logs a registry serves one caller at a time.
+const openStreams = 64
 
 // tooMany opens streams of logs until the registry refuses one.
 func tooMany(ctx context.Context, p *player) error {
@@ -35,7 +35,7 @@ func tooMany(ctx context.Context, p *player) error {
 		}
 	}
 	faults := p.play(ctx, sequence{Case: "one stream too many", On: "split", Steps: []step{
-		{Send: "GET /registry/log/stream?service=contract", Code: 429, Fail: "~128 streams.*close one", As: "json"},
+		{Send: "GET /registry/log/stream?service=contract", Code: 429, Fail: "~64 log streams.*SVC_MAX_LOG_STREAMS.*close some", As: "json"},
 	}})
 	stop() // all of them end
 	faults = append(faults, p.play(context.WithoutCancel(ctx), sequence{Case: "a stream again", On: "split", Steps: []step{

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	maxStreams = 128
+	maxStreams = 1024      // whatever the settings allow
 	maxPending = 512 << 10 // bytes that wait for a slow reader, more than the longest row has; what comes then is skipped
 )
 
