@@ -21,6 +21,7 @@ import (
 // The groups on a kernel that has cgroup v2 alone: that of a guest, which gets
 // this package's tests as its second disk and runs TestCgroups.
 func TestCgroupsInGuest(t *testing.T) {
+	guesttest.Full(t) // TestCgroups runs on the host, and this compiles the tests again
 	t.Parallel()
 	guesttest.Disk(t)
 	program := filepath.Join(t.TempDir(), "program")

@@ -9,15 +9,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
 
@@ -180,7 +183,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 		"delete: move":    "stopped",
 		"delete: remove":  "nothing",
 	}
-	for step, want := range steps {
+	for _, step := range guesttest.Some(t, 3, slices.Sorted(maps.Keys(steps))) {
+		want := steps[step]
 		t.Run(step, func(t *testing.T) {
 			spec := newSpec(image, "qcow2")
 			// How it comes to run makes no difference to its removal, nor to a start that
