@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,10 +12,10 @@ import (
 	"go/token"
 	"go/types"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 )
 
 // source is a type-checked package without its tests.
@@ -41,49 +42,35 @@ type listed struct {
 // copyModule copies a module, without what Git and make put there. Mutants are planted into the
 // copy, and its tests run there: one that has lost a bound may write anywhere in it.
 func copyModule(from, to string) error {
-	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, name)
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(to, 0o755); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		source, target := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
 		switch {
-		case name == ".git" || name == "bin" || name == "dist":
-			if d.IsDir() {
-				return filepath.SkipDir
+		case slices.Contains([]string{".git", "bin", "dist"}, e.Name()):
+		case e.IsDir():
+			err = os.CopyFS(target, os.DirFS(source))
+		default:
+			var text []byte
+			if text, err = os.ReadFile(source); err == nil {
+				err = os.WriteFile(target, text, 0o600)
 			}
-			return nil
-		case d.IsDir():
-			return os.MkdirAll(target, 0o755)
-		case d.Type() == fs.ModeSymlink:
-			link, err := os.Readlink(path)
-			if err != nil {
-				return err
-			}
-			return os.Symlink(link, target)
 		}
-		return copyFile(path, target)
-	})
-}
-
-func copyFile(from, to string) error {
-	info, err := os.Stat(from)
-	if err != nil {
-		return err
+		if err != nil {
+			return err
+		}
 	}
-	text, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, text, info.Mode().Perm())
+	return nil
 }
 
 // load parses and type-checks the package that pattern names, in the module that dir belongs to.
-func load(dir, pattern string) (*source, error) {
-	packages, err := list(dir, pattern)
+func load(ctx context.Context, dir, pattern string) (*source, error) {
+	packages, err := list(ctx, dir, pattern)
 	if err != nil {
 		return nil, err
 	}
@@ -107,8 +94,8 @@ func load(dir, pattern string) (*source, error) {
 	return src, src.check(goFiles, exports)
 }
 
-func list(dir, pattern string) ([]listed, error) {
-	cmd := exec.Command("go", "list", "-trimpath", "-deps", "-export", "-json=ImportPath,Name,Dir,Export,GoFiles,DepOnly", pattern)
+func list(ctx context.Context, dir, pattern string) ([]listed, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-trimpath", "-deps", "-export", "-json=ImportPath,Name,Dir,Export,GoFiles,DepOnly", pattern)
 	cmd.Dir = dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

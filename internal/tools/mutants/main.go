@@ -120,7 +120,7 @@ func run(ctx context.Context, o options, packages []string, out io.Writer) (bool
 		if err != nil {
 			return false, err
 		}
-		if err := os.WriteFile(o.json, text, 0o644); err != nil { //nolint:gosec // a report for all
+		if err := os.WriteFile(o.json, text, 0o644); err != nil {
 			return false, err
 		}
 	}
@@ -139,7 +139,7 @@ func (o options) tryPackage(ctx context.Context, moduleDir, name string, excuses
 	if err := copyModule(moduleDir, module); err != nil {
 		return nil, err
 	}
-	src, err := load(module, name)
+	src, err := load(ctx, module, name)
 	if err != nil {
 		return nil, err
 	}
