@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/buildyard/buildyard/internal/tools/crashfs"
 )
 
 const (
@@ -395,5 +397,40 @@ func TestChainsAreSharedInMemory(t *testing.T) {
 	}
 	if v := got.Versions[2].Files[0].Layers; cap(v) != len(v) {
 		t.Error("an append to a version would write into another one")
+	}
+}
+
+// TestNewStorageSurvivesALossOfPower: the name of a storage that was made is durable, and what is saved into it.
+func TestNewStorageSurvivesALossOfPower(t *testing.T) {
+	base := t.TempDir()
+	tree, err := crashfs.Watch(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	d, err := Create(filepath.Join(base, "storage"), Hooks{Sync: tree.Sync})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	publish(t, d, &Template{ID: testID, Name: "x", Gen: 1, Versions: []Version{testVersion(0, "v1", root1)}})
+	for _, keep := range crashfs.Keeps {
+		left := filepath.Join(t.TempDir(), "crashed")
+		state, err := tree.Crash(keep)
+		if err == nil {
+			err = state.Write(left)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := Open(filepath.Join(left, "storage"))
+		if err != nil {
+			t.Fatalf("%s: %v", keep, err)
+		}
+		list, damaged, err := after.Templates()
+		if err != nil || len(damaged) > 0 || len(list) != 1 || after.CheckVersion(testID, &list[0].Versions[0]) != nil {
+			t.Errorf("%s: %+v, damaged %+v, %v", keep, list, damaged, err)
+		}
+		_ = after.Close()
 	}
 }

@@ -26,6 +26,7 @@ func mustBeBusy(t *testing.T, err error, says string) {
 // they opened ends within minutes.
 func TestPushesOfOneCallerBlockNobody(t *testing.T) {
 	base, clock := quickDir(t), newClock()
+	clock.now = time.Now() // that of the files, by which a restart judges who was idle
 	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, MaxPushes: 16})
 	must(t, err)
 	defer r.Close()
@@ -132,10 +133,7 @@ func TestMisplacedPart(t *testing.T) {
 	if _, err := r.Commit(t.Context(), s.Session, commit); farm.CodeOf(err) != farm.CodeConflict {
 		t.Fatalf("%v, and of the index: %v", err, indexErr)
 	}
-	must(t, r.PutPart(t.Context(), s.Session, a.spec.Name, 0, a.part()))
-	must(t, r.PutIndex(t.Context(), s.Session, a.spec.Name, a.root(), bytes.NewReader(a.index.Bytes())))
-	_, err = r.Commit(t.Context(), s.Session, commit)
-	must(t, err)
+	mustPush(t, r, request(idA, "v1", a), a)
 	must(t, verifyAll(r))
 }
 
@@ -231,8 +229,8 @@ func TestWhatDisagrees(t *testing.T) {
 	mustPush(t, r, request(idA, "v2"))
 	one := 1
 	for says, ref := range map[string]Ref{
-		"Tag and version disagree: tag v1 is version 0, not 1": {ID: idA, Tag: "v1", Number: &one},
-		"Did not find any versions with tag v9":                {ID: idA, Tag: "v9", Number: &one},
+		"Did not find any versions with tag v1 and number 1: tag v1 is version 0": {ID: idA, Tag: "v1", Number: &one},
+		"Did not find any versions with tag v9":                                   {ID: idA, Tag: "v9", Number: &one},
 	} {
 		if _, err := r.Manifest(t.Context(), ref); farm.CodeOf(err) != farm.CodeNoVersion || err.Error() != says {
 			t.Errorf("%v, want %q", err, says)

@@ -241,6 +241,7 @@ func TestParentsAreJudged(t *testing.T) {
 // TestParentRevertedDuringAPush: what a push rests on stays, whoever reverts it, over days and a restart.
 func TestParentRevertedDuringAPush(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
+	clock.now = time.Now() // that of the files, by which a restart judges who was idle
 	o := Options{Base: base, Now: clock.Now, IdlePush: 1000 * time.Hour, EmptyPush: 1000 * time.Hour}
 	r, err := Open(t.Context(), o)
 	must(t, err)

@@ -161,9 +161,11 @@ func noVersion(versions []layout.Version, ref Ref) error {
 	tagged := slices.IndexFunc(versions, func(v layout.Version) bool { return ref.Tag != "" && v.Tag == ref.Tag })
 	switch {
 	case tagged >= 0 && ref.Number != nil && *ref.Number != tagged:
-		return farm.Errorf(farm.CodeNoVersion, "Tag and version disagree: tag %s is version %d, not %d", ref.Tag, tagged, *ref.Number)
+		return farm.Errorf(farm.CodeNoVersion, "Did not find any versions with tag %s and number %d: tag %s is version %d",
+			ref.Tag, *ref.Number, ref.Tag, tagged)
 	case tagged >= 0:
-		return farm.Errorf(farm.CodeNoVersion, "Tag and content id disagree: tag %s has the content id %s", ref.Tag, versions[tagged].ContentID)
+		return farm.Errorf(farm.CodeNoVersion, "Did not find any versions with tag %s and that content id: tag %s has %s",
+			ref.Tag, ref.Tag, versions[tagged].ContentID)
 	case ref.Tag != "":
 		return farm.Errorf(farm.CodeNoVersion, "Did not find any versions with tag %s", ref.Tag)
 	case ref.Number != nil:

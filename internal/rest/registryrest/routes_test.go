@@ -124,7 +124,7 @@ func TestAnswers(t *testing.T) {
 		{"GET /registry/vm/info", `{"id":"` + id + `","version":"1","tag":"a+b c/d#e:f","more":{}}` + "\n", 200, "", `"ram"`},
 		{"GET /registry/vm/info?id=" + id + "&tag=&version=", "", 200, "", `"ram"`},
 		{"GET /registry/vm/info?id=" + id + "&tag=no", "", 400, "Did not find any versions with tag no", ""},
-		{"GET /registry/vm/info?id=" + id + "&tag=v1&version=2", "", 400, "Did not find any versions with tag v1", ""},
+		{"GET /registry/vm/info?id=" + id + "&tag=v1&version=2", "", 400, "Did not find any versions with tag v1 and number 2: tag v1 is version 0", ""},
 		{"GET /registry/vm/info?id=" + id + "&version=9", "", 400, "Did not find any versions with number 9", ""},
 		{"GET /registry/vm/info?id=" + id + "&version=-1", "", 400, "version: must be an integer between 0 and 2147483647", ""},
 		{"GET /registry/vm/info?id=" + id + "&version=1&number=2", "", 400, "number: version and number differ", ""},
