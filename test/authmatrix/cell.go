@@ -20,6 +20,7 @@ const (
 	reached       verdict = "reached"
 	limited       verdict = "401 or 429"      // of whoever guesses
 	closed        verdict = "401, 404 or 405" // not on this interface
+	otherHost     verdict = "403 for its Host"
 )
 
 // unauthenticated is the whole answer to whoever shows no credential that counts.
@@ -39,6 +40,8 @@ func (s *site) expect(r row, c caller) verdict {
 		return refused
 	}
 	switch {
+	case c.rebound:
+		return otherHost
 	case r.needs == nodeOnly, r.needs == nodeOrKnown && !d.auth:
 		return linked(c.linked)
 	case r.needs == joining && !d.auth:
@@ -107,6 +110,11 @@ func judge(a answer, r row, want verdict) string {
 	case want == limited && a.code == http.StatusTooManyRequests && e.Status == "FAIL":
 		return ""
 	case want == closed && (a.code == http.StatusNotFound || a.code == http.StatusMethodNotAllowed):
+		return ""
+	case want == otherHost:
+		if a.code != http.StatusForbidden || e.Status != "FAIL" || !strings.Contains(e.Message, "does not answer for the host") {
+			return "it was not refused for its Host"
+		}
 		return ""
 	case want == unknownCaller, want == limited, want == closed:
 		return refusal(a)

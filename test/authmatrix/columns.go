@@ -22,6 +22,7 @@ type caller struct {
 	fixed    bool     // has counts also where permissions do not
 	linked   bool     // it is the credential of the node that the body names
 	scope    *scope   // of a node token; nil: it is none
+	rebound  bool     // it asks a loopback address by a name of somewhere else, as DNS rebinding does
 	guessing bool     // wrong root tokens are limited
 }
 
@@ -291,7 +292,7 @@ func forColumn(name string, group func(row) string) column {
 // local are the columns of the registry's port for programs of its own machine.
 var local = []column{
 	simple("a program of this machine", caller{known: true, has: printed[registry], fixed: true}, nil),
-	simple("by another name", caller{}, func(*site, row) []string { return []string{"Host", "registry.example"} }),
+	simple("by another name", caller{rebound: true}, func(*site, row) []string { return []string{"Host", "registry.example"} }),
 	simple("for a user without a name", caller{}, func(*site, row) []string { return []string{groupHeader, "every"} }),
 	localColumn("for a user without", without), localColumn("for a user with only", only), localColumn("for a user with all but", allBut),
 }
