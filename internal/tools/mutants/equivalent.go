@@ -54,7 +54,8 @@ next:
 	}
 	for _, e := range excuses {
 		if e.pkg == pkg && !e.used {
-			return nil, fmt.Errorf("equivalent.txt:%d fits no mutant of %s: %s in %s: %s", e.line, pkg, e.operator, e.function, e.source)
+			return nil, fmt.Errorf("equivalent.txt:%d fits no mutant of %s: %s in %s: %s",
+				e.line, pkg, e.operator, e.function, e.source)
 		}
 	}
 	return left, nil

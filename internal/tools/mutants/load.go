@@ -95,7 +95,8 @@ func load(ctx context.Context, dir, pattern string) (*source, error) {
 }
 
 func list(ctx context.Context, dir, pattern string) ([]listed, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-trimpath", "-deps", "-export", "-json=ImportPath,Name,Dir,Export,GoFiles,DepOnly", pattern)
+	cmd := exec.CommandContext(ctx, "go", "list", "-trimpath", "-deps", "-export",
+		"-json=ImportPath,Name,Dir,Export,GoFiles,DepOnly", pattern)
 	cmd.Dir = dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -155,7 +155,9 @@ func (o options) tryPackage(ctx context.Context, moduleDir, name string, excuses
 	if err != nil {
 		return nil, err
 	}
-	r := &report{Package: filepath.ToSlash(pkg), Mutants: len(mutants), Excused: len(planted) - len(mutants), List: o.choose(mutants)}
+	r := &report{
+		Package: filepath.ToSlash(pkg), Mutants: len(mutants), Excused: len(planted) - len(mutants), List: o.choose(mutants),
+	}
 
 	b, err := compile(ctx, src, texts, temp)
 	if err != nil {

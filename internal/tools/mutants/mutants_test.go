@@ -195,7 +195,8 @@ func TestLeastShare(t *testing.T) {
 }
 
 func TestExcuses(t *testing.T) {
-	if _, err := readExcuses(strings.NewReader("# a comment\n\na\tb\tc\td\t \n")); err == nil || !strings.Contains(err.Error(), "line 3") {
+	_, err := readExcuses(strings.NewReader("# a comment\n\na\tb\tc\td\t \n"))
+	if err == nil || !strings.Contains(err.Error(), "line 3") {
 		t.Errorf("an excuse without a reason is taken: %v", err)
 	}
 }
@@ -205,7 +206,8 @@ func TestSampleRepeats(t *testing.T) {
 	for id := range 100 {
 		all = append(all, &mutant{ID: id + 1, Source: fmt.Sprint(id)})
 	}
-	a, again, b := options{n: 9, seed: 1}.choose(all), options{n: 9, seed: 1}.choose(all), options{n: 9, seed: 2}.choose(all)
+	o := options{n: 9, seed: 1}
+	a, again, b := o.choose(all), o.choose(all), options{n: 9, seed: 2}.choose(all)
 	if len(a) != 9 || !slices.Equal(a, again) || slices.Equal(a, b) {
 		t.Errorf("chosen: %v, %v, %v", a, again, b)
 	}

@@ -242,7 +242,8 @@ func (p *planter) makesError(n *ast.CallExpr) bool {
 		return true
 	}
 	name := strings.ToLower(callName(n))
-	return strings.HasPrefix(name, "err") || strings.HasSuffix(name, "err") || strings.HasSuffix(name, "error") || strings.HasSuffix(name, "errorf")
+	return strings.HasPrefix(name, "err") || strings.HasSuffix(name, "err") ||
+		strings.HasSuffix(name, "error") || strings.HasSuffix(name, "errorf")
 }
 
 // errorMakers are the functions of the package that do nothing but make an error out of a text.
@@ -282,7 +283,7 @@ func (p *planter) quiet(n *ast.CallExpr) bool {
 	case *types.Builtin:
 		return f.Name() == "panic"
 	case *types.Func:
-		return f.Pkg() != nil && (slices.Contains(quietPackages, f.Pkg().Path()) || f.Pkg().Path() == "fmt" && f.Name() == "Errorf")
+		return f.Pkg() != nil && (slices.Contains(quietPackages, f.Pkg().Path()) || f.FullName() == "fmt.Errorf")
 	}
 	return false
 }

@@ -238,7 +238,8 @@ func TestSlowest(t *testing.T) {
 		r.take(event{Action: "pass", Package: "p", Test: fmt.Sprintf("T%d/inner", i), Elapsed: float64(i)})
 	}
 	r.printSlow()
-	if got := out.String(); strings.Count(got, "\n") != slowListed+2 || !strings.Contains(got, "tests:\n   29.00 s p T29\n   28.00 s p T28\n") {
+	const first = "tests:\n   29.00 s p T29\n   28.00 s p T28\n"
+	if got := out.String(); strings.Count(got, "\n") != slowListed+2 || !strings.Contains(got, first) {
 		t.Errorf("printed:\n%s", got)
 	}
 }
