@@ -272,7 +272,7 @@ func TestRollBack(t *testing.T) {
 				p.join(p.ends[0], "one", 100)
 				e := p.ends[end]
 				before := e.faults.Commits()
-				e.faults.Next(0, storetest.LoseRequest)
+				e.faults.Next(0, storetest.Refuse)
 				if ids, err := p.create(e, 500); err == nil {
 					t.Fatalf("%d instances although a part of them failed", len(ids))
 				}

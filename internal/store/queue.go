@@ -14,6 +14,8 @@ const (
 	scanMax     = 1024
 	commitTime  = 5 * time.Second
 	resolveTime = 15 * time.Second
+
+	commitAttempts = 3 // of a transaction that is lost on its way or meets another use of its slot
 )
 
 // committer gathers the commits of all callers into few transactions. There is no timer: a worker that is free takes

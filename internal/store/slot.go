@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -126,10 +127,11 @@ func (sl *slot) merge(batch []*request) Txn {
 	return txn
 }
 
-// commit sends one transaction through the slot and gives a definite answer wherever one can be had.
+// commit sends one transaction through the slot and gives a definite answer wherever one can be had. A transaction that
+// was lost on its way, as when the backend changes its leader, is sent again once it is certain that it was not applied.
 func (sl *slot) commit(ctx context.Context, txn Txn) (rev int64, err error) {
 	compares, puts := txn.Compares, txn.Puts
-	for range 3 {
+	for range commitAttempts {
 		mark := rand.Text()
 		txn.Compares = append(slices.Clip(compares), Compare{sl.key, sl.rev})
 		txn.Puts = append(slices.Clip(puts), KV{Key: sl.key, Value: []byte(mark)})
@@ -138,11 +140,14 @@ func (sl *slot) commit(ctx context.Context, txn Txn) (rev int64, err error) {
 			rev, err = sl.resolve(ctx, mark, err)
 		}
 		var conflict *ConflictError
-		if err == nil {
+		var lost *lostError
+		switch {
+		case err == nil:
 			sl.rev = rev
 			return rev, nil
-		}
-		if !errors.As(err, &conflict) || !slices.Contains(conflict.Keys, sl.key) {
+		case errors.As(err, &lost):
+			continue
+		case !errors.As(err, &conflict) || !slices.Contains(conflict.Keys, sl.key):
 			return 0, err
 		}
 		// The slot's key is not as we left it: this is its first use, or an older loss came in late after all.
@@ -175,8 +180,8 @@ func (sl *slot) reread(ctx context.Context) error {
 	return nil
 }
 
-// resolve finds out what became of the transaction that carried mark. nil: it went in, at rev. ErrUnavailable: it did
-// not and never will. ErrUnknownOutcome: the backend did not answer in time.
+// resolve finds out what became of the transaction that carried mark. nil: it went in, at rev. lostError: it did not and
+// never will. ErrUnknownOutcome: the backend did not answer in time.
 func (sl *slot) resolve(ctx context.Context, mark string, cause error) (rev int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTime)
 	defer cancel()
@@ -190,12 +195,15 @@ func (sl *slot) resolve(ctx context.Context, mark string, cause error) (rev int6
 		})
 		if err == nil {
 			sl.rev = rev
-			return 0, fmt.Errorf("%w: %w", ErrUnavailable, notUnknown{cause})
+			return 0, &lostError{cause}
 		}
 		if errors.Is(err, ErrConflict) {
 			if kv, err := sl.read(ctx); err == nil {
 				return sl.verdict(kv, mark, seals, cause)
 			}
+		}
+		if sl.committer.store.Busy() != "" { // it refuses everything until somebody has made room
+			break
 		}
 		pause(ctx, wait)
 	}
@@ -209,13 +217,23 @@ func (sl *slot) verdict(kv KV, mark string, seals []string, cause error) (int64,
 	case value == mark:
 		return kv.ModRev, nil
 	case slices.Contains(seals, value):
-		return 0, fmt.Errorf("%w: %w", ErrUnavailable, notUnknown{cause})
+		return 0, &lostError{cause}
 	}
 	return 0, fmt.Errorf("slot %s is in use by another process: %w", sl.key, cause)
 }
 
-// notUnknown keeps the text of an error whose outcome has become known, and hides its identity.
-type notUnknown struct{ error }
+// lostError says that a transaction was not applied and never will be: its outcome was unknown and has become known. It
+// keeps the cause's text without the sentence that says otherwise.
+type lostError struct{ cause error }
+
+// Error implements error.
+func (e *lostError) Error() string {
+	text := strings.ReplaceAll(e.cause.Error(), ErrUnknownOutcome.Error(), "no answer in time")
+	return ErrUnavailable.Error() + ": " + text
+}
+
+// Unwrap makes errors.Is(err, ErrUnavailable) true, and hides the cause's identity.
+func (e *lostError) Unwrap() error { return ErrUnavailable }
 
 // forget removes the slot's key when the store closes; a key left by a crash harms nothing.
 func (sl *slot) forget(ctx context.Context) {

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	loseReply   = storetest.LoseReply
-	loseRequest = storetest.LoseRequest
+	loseReply = storetest.LoseReply
+	refuse    = storetest.Refuse
 )
 
 // faulty gives a cluster whose backend can be disturbed.

@@ -210,7 +210,7 @@ func TestUnknownOutcomeKeepsParts(t *testing.T) {
 	if got := c.open(t).Grants(registry).Grants(); len(got.Resources["b"]) != 500 {
 		t.Errorf("%d rights", len(got.Resources["b"]))
 	}
-	faults.Next(0, 0, loseRequest)
+	faults.Next(0, 0, refuse)
 	err := g.Change(t.Context(), setResources("c", 500))
 	if farm.CodeOf(err) != farm.CodeUnavailable || c.parts(t) != 2 {
 		t.Errorf("%d parts, %v", c.parts(t), err)

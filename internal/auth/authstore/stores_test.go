@@ -402,9 +402,9 @@ func TestLateAnswers(t *testing.T) {
 	if first, err := use(1); first || err != nil {
 		t.Errorf("its second use: %t, %v", first, err)
 	}
-	faults.Next(loseRequest)
+	faults.Next(refuse)
 	if first, err := use(2); first || farm.CodeOf(err) != farm.CodeUnavailable {
-		t.Errorf("the request was lost: %t, %v", first, err)
+		t.Errorf("the request was refused: %t, %v", first, err)
 	}
 	faults.HoldCommits()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

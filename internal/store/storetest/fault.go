@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,6 +16,7 @@ var faultTests = []testCase{
 	{"fault/compaction under a cut watch", faultCompaction},
 	{"fault/lost reply", faultLostReply},
 	{"fault/lost request", faultLostRequest},
+	{"fault/lost again and again", faultLostAgain},
 	{"fault/late request", faultLateRequest},
 	{"fault/several in a row", faultSeveral},
 }
@@ -115,10 +117,29 @@ func faultLostReply(t *testing.T, b *bench) {
 
 func faultLostRequest(t *testing.T, b *bench) {
 	r := b.open(t)
+	before := r.faults.Commits()
 	r.faults.Next(LoseRequest)
+	must(t, r.Commit(b.ctx, store.Put(r.a, "x", rec(1), store.IfAbsent)))
+	if n := r.faults.Commits() - before; n < 3 {
+		t.Errorf("%d transactions for a lost one, the one that shuts it out, and its repetition", n)
+	}
+	if got, _, _ := r.a.Get("x"); got == nil || got.N != 1 {
+		t.Errorf("table holds %v", got)
+	}
+	r.settle(t, b)
+}
+
+// faultLostAgain gives up on a commit that is lost every time, and says only what is known of it.
+func faultLostAgain(t *testing.T, b *bench) {
+	r := b.open(t)
+	must(t, r.Commit(b.ctx, store.Put(r.b, "warm", rec(1), store.Any))) // the slot is known
+	r.faults.Next(LoseRequest, 0, LoseRequest, 0, LoseRequest, 0)
 	err := r.Commit(b.ctx, store.Put(r.a, "x", rec(1), store.IfAbsent))
 	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("got %v, want a definite ErrUnavailable", err)
+	}
+	if err != nil && (!strings.Contains(err.Error(), "nothing was changed") || strings.Contains(err.Error(), "look whether")) {
+		t.Errorf("the error says %q", err)
 	}
 	if r.a.Len() != 0 || b.value(t, b.key("x")) != "" {
 		t.Error("a lost commit shows")
@@ -127,16 +148,15 @@ func faultLostRequest(t *testing.T, b *bench) {
 	r.settle(t, b)
 }
 
-// faultLateRequest: a commit that was answered with «nothing was written» must stay unwritten when it arrives at last.
+// faultLateRequest: a commit that was sent again must not be applied twice when the first one arrives at last.
 func faultLateRequest(t *testing.T, b *bench) {
 	r := b.open(t)
 	must(t, r.Commit(b.ctx, store.Put(r.a, "warm", rec(1), store.Any)))
 	for i := range 4 {
 		r.faults.Next(ArriveLate)
 		id := fmt.Sprint(i)
-		if err := r.Commit(b.ctx, store.Put(r.a, id, rec(1), store.Any)); !errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("got %v, want a definite ErrUnavailable", err)
-		}
+		must(t, r.Commit(b.ctx, store.Put(r.a, id, rec(1), store.Any)))
+		must(t, r.Commit(b.ctx, store.Put(r.a, id, rec(2), store.Any)))
 		if i%2 == 0 {
 			must(t, r.Commit(b.ctx, store.Put(r.b, id, rec(1), store.Any)))
 		}
@@ -145,8 +165,10 @@ func faultLateRequest(t *testing.T, b *bench) {
 		}
 	}
 	r.settle(t, b)
-	if got := contents(r.a); len(got) != 1 {
-		t.Errorf("table holds %v", got)
+	for id, got := range contents(r.a) {
+		if id != "warm" && got.N != 2 {
+			t.Errorf("a commit was applied again: %s is %d", id, got.N)
+		}
 	}
 }
 
@@ -159,9 +181,9 @@ func faultSeveral(t *testing.T, b *bench) {
 	}{
 		{[]Fault{LoseReply, LoseReply, LoseReply}, true},
 		{[]Fault{LoseReply, LoseRequest, LoseRequest}, true},
-		{[]Fault{LoseRequest, LoseReply}, false},
-		{[]Fault{LoseRequest, LoseRequest, LoseReply}, false},
-		{[]Fault{ArriveLate, ArriveLate, LoseRequest}, false},
+		{[]Fault{LoseRequest, LoseReply}, true},
+		{[]Fault{LoseRequest, LoseRequest, LoseReply, 0, Refuse}, false},
+		{[]Fault{ArriveLate, ArriveLate, LoseRequest}, true},
 	} {
 		id := fmt.Sprint(tc.plan)
 		r.faults.Next(tc.plan...)
@@ -176,7 +198,7 @@ func faultSeveral(t *testing.T, b *bench) {
 		}
 	}
 	r.settle(t, b)
-	if r.a.Len() != 2 {
+	if r.a.Len() != 4 {
 		t.Errorf("table holds %v", contents(r.a))
 	}
 }

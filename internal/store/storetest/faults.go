@@ -12,11 +12,12 @@ import (
 // Fault is what happens to one commit on its way.
 type Fault int
 
-// The faults; all answer store.ErrUnknownOutcome.
+// The faults; all but Refuse answer store.ErrUnknownOutcome.
 const (
 	LoseReply   Fault = iota + 1 // it is applied, the answer is lost
 	LoseRequest                  // it never arrives
 	ArriveLate                   // it arrives when Late is called
+	Refuse                       // it is refused with store.ErrUnavailable
 )
 
 // Faults is a backend that can be disturbed.
@@ -119,6 +120,8 @@ func (f *Faults) Commit(ctx context.Context, txn store.Txn) (int64, error) {
 	switch f.fate(txn) {
 	case LoseRequest, ArriveLate:
 		return 0, fmt.Errorf("%w: injected", store.ErrUnknownOutcome)
+	case Refuse:
+		return 0, fmt.Errorf("%w: injected", store.ErrUnavailable)
 	case LoseReply:
 		if _, err := f.Backend.Commit(ctx, txn); err != nil {
 			return 0, err
