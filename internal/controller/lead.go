@@ -116,7 +116,7 @@ func (c *Controller) guard(ctx context.Context, lease store.Lease, end context.C
 			return
 		case <-tick.C:
 		}
-		if c.store.Healthy() == nil {
+		if c.store.Following() == nil {
 			blind = 0
 		} else {
 			blind++

@@ -174,7 +174,7 @@ func answerError(w http.ResponseWriter, code farm.Code, err error) {
 		_, _ = w.Write([]byte(AuthenticationRequired))
 		return
 	}
-	if status[code] == http.StatusTooManyRequests {
+	if e, ok := errors.AsType[*farm.Error](err); status[code] == http.StatusTooManyRequests || ok && e.RetryAfter > 0 {
 		w.Header()["Retry-After"] = []string{RetryAfter(err)}
 	}
 	write(w, status[code], api.StatusFail, message, nil)

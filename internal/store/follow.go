@@ -41,9 +41,15 @@ func (s *Store) Healthy() error {
 	if sentence := s.Busy(); sentence != "" {
 		busy = fmt.Errorf("%w: %s", ErrUnavailable, sentence)
 	}
+	return errors.Join(busy, s.Following())
+}
+
+// Following tells why the tables may be out of date; nil when they are not. A backend that refuses changes is followed
+// as long as it answers.
+func (s *Store) Following() error {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
-	return errors.Join(busy, s.health.watch, s.health.probe, s.schemaError())
+	return errors.Join(s.health.watch, s.health.probe, s.schemaError())
 }
 
 // Busy says in a sentence for users what keeps the backend from doing what it is asked although it can be reached: it

@@ -154,7 +154,9 @@ func (s *ControllerService) openMetrics(ctx context.Context) error {
 	}
 	s.meter = rest.NewMeter("controller")
 	meters := []*rest.Meter{s.meter}
-	families := [][]meter.Family{obs.ProgramFamilies("controller", time.Now()), s.core.Families(), s.store.Families(), logs.Families(s.output.shippers)}
+	families := [][]meter.Family{
+		obs.ProgramFamilies("controller", time.Now()), s.core.Families(), s.store.Families(), logs.Families(s.output.shippers), s.diskFamilies(),
+	}
 	if s.registry != nil {
 		s.registry.meter = rest.NewMeter("registry")
 		meters = append(meters, s.registry.meter)
@@ -177,7 +179,7 @@ func (s *ControllerService) openStore(ctx context.Context, tables *controller.Ta
 		s.backend, err = etcd.Embedded(ctx, etcd.EmbeddedOptions{Dir: storeDir(dir), Logger: s.log})
 	}
 	if err != nil {
-		return err
+		return s.withRemedy(err)
 	}
 	s.store, err = store.Open(ctx, s.backend, store.Options{
 		Logger: s.log, Replica: replica, Tables: slices.Concat(tables.All(), records.All()), Expendable: tables.Past,
@@ -233,7 +235,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
 		CentralLog: s.settings.Bool(config.CentralLogging), DistributeAtOnce: s.settings.Int(config.DistributeAtOnce),
 		Packages: s.packages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
-		Chores: s.chores, Alarms: []controller.AlarmSource{s.exposureAlarms},
+		Chores: s.chores, Alarms: []controller.AlarmSource{s.exposureAlarms, s.diskAlarms},
 	})
 	if err != nil {
 		return err
@@ -340,6 +342,7 @@ func (s *ControllerService) Run(ctx context.Context) error {
 	}
 	start(s.core.Run)
 	start(s.run)
+	start(s.awaitRestart)
 	if dir := s.settings.String(config.BackupDir); dir != "" {
 		start(s.backups(dir).Run)
 	}
@@ -361,6 +364,20 @@ func (s *ControllerService) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// errRestart ends a controller whose store can be opened again by a new process only.
+var errRestart = errors.New("the store has to be opened again")
+
+// awaitRestart waits until the store, whose files could not be written, can be opened again.
+func (s *ControllerService) awaitRestart(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case cause := <-s.backend.Restart():
+		s.log.WarnContext(ctx, "store files can be written again: restarting", "failure", cause)
+		return fmt.Errorf("%w: %w", errRestart, cause)
+	}
 }
 
 // handlers serve the API and, where there is one, the interface of the nodes.

@@ -2,6 +2,7 @@ package buildyard
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -9,6 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/cli/cloud"
 	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/host"
 	"github.com/buildyard/buildyard/internal/obs"
 )
 
@@ -95,7 +97,19 @@ func serveCommand(cmd *cobra.Command, table config.Table, s service) *cobra.Comm
 	return cmd
 }
 
-func run(ctx context.Context, s service) (err error) {
+func run(ctx context.Context, s service) error {
+	err := openAndRun(ctx, s)
+	if errors.Is(err, errRestart) {
+		path, err := host.Self()
+		if err != nil {
+			return err
+		}
+		return host.Become(path)
+	}
+	return err
+}
+
+func openAndRun(ctx context.Context, s service) (err error) {
 	defer func() {
 		if e := s.Close(); err == nil {
 			err = e

@@ -28,6 +28,9 @@ var crashWork = map[string]func(dir string) error{
 	"maintain": func(dir string) error { return crashChild(dir, maintainOnAndOn) },
 	"backup":   backupOnAndOn,
 	"restore":  restoreOnAndOn,
+
+	"full disk":           func(dir string) error { return writeToFullDisk(dir, false) },
+	"full disk, no limit": func(dir string) error { return writeToFullDisk(dir, true) },
 }
 
 func TestMain(m *testing.M) {

@@ -10,9 +10,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"strings"
 	"time"
 
-	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 
@@ -47,7 +48,11 @@ type EmbeddedOptions struct {
 	Logger *slog.Logger // warnings and errors of etcd; nil: silent
 	Quota  int64        // bytes of the database at which it takes no more writes; 0: 8 GiB
 
-	shrinkMin int64 // empty bytes that are worth rewriting the file; 0: shrinkMin
+	shrinkMin int64      // empty bytes that are worth rewriting the file; 0: shrinkMin
+	guard     *diskGuard // nil: nobody looks after the disk
+	unlimited bool       // for tests: etcd itself meets a full disk
+
+	recoverAgain time.Duration // pause between recoveries of a full database; 0: recoverAgain
 }
 
 // Embedded starts a single-member etcd inside this process, without any listener, and gives a Backend on it. The
@@ -56,51 +61,84 @@ func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 	if err := os.MkdirAll(opts.Dir, storeDirMode); err != nil {
 		return nil, fmt.Errorf("store directory: %w", err)
 	}
+	sealed := readSeal(opts.Dir)
 	lock, err := lockDir(opts.Dir)
 	if err != nil {
 		return nil, err
+	}
+	if _, err := os.Lstat(filepath.Join(opts.Dir, restoredSubdir)); err == nil {
+		sealed = nil // of a store that has to make way
 	}
 	if _, err := finishRestore(opts.Dir); err != nil {
 		return nil, errors.Join(err, lock.release())
 	}
 	began := time.Now()
+	if opts.guard, err = newDiskGuard(opts.Dir, opts.Logger, newFailure()); err != nil {
+		return nil, errors.Join(err, lock.release())
+	}
+	if g := opts.guard; opts.unlimited {
+		g.refuse, g.resume, g.reserve, g.headroom = 0, 0, 0, 0
+	}
+	if err := resync(opts.Dir); err != nil {
+		return nil, errors.Join(err, lock.release())
+	}
+	if err := sealed.verify(opts.Dir); err != nil {
+		return nil, errors.Join(err, lock.release())
+	}
 	b, err := startMember(ctx, opts, filepath.Join(opts.Dir, Subdir))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the store in %s: %w", opts.Dir, err), lock.release())
 	}
 	shut := b.shut
-	b.shut = func() error { return errors.Join(shut(), lock.release()) }
+	b.shut = func() error {
+		err := shut()
+		if err == nil && b.failure.cause() == nil {
+			if err := writeSeal(opts.Dir); err != nil { // the next start looks at the form of the files
+				b.care.log.Info("store files not sealed", "error", err)
+			}
+		}
+		return errors.Join(err, lock.release())
+	}
 	if err := b.care.look(ctx); err != nil { // before anybody waits for an answer
 		b.care.log.Warn("the store's database could not be looked after", "error", err)
 	}
 	b.caring.Go(func() { b.care.run(b.ctx, lookEvery) })
+	b.caring.Go(func() { b.guard.run(b.ctx) })
 	b.care.log.Debug("the store's database is open", "took", time.Since(began))
 	return b, nil
 }
 
 // startMember runs the member whose files are in dir.
 func startMember(ctx context.Context, opts EmbeddedOptions, dir string) (*Backend, error) {
-	if err := checkDatabase(dir); err != nil {
+	if err := checkMember(dir); err != nil {
 		return nil, err
 	}
-	member, err := startEtcd(memberConfig(opts, dir))
+	f := newFailure()
+	if opts.guard != nil {
+		f = opts.guard.failure
+	}
+	cfg := memberConfig(opts, dir)
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(memberLogger(opts.Logger, f, opts.guard))
+	member, err := startEtcd(cfg, f)
 	if err != nil {
 		return nil, err
 	}
-	if err := awaitReady(ctx, member); err != nil {
-		member.Close()
+	if err := awaitReady(ctx, member, f); err != nil {
+		closeMember(member, f)
 		return nil, err
 	}
 	client := v3client.New(member.Server)
 	b := newBackend(client, client, store.DefaultPrefix, opts.Logger)
 	b.shut = func() error {
 		_ = client.Close() // only says that its context has ended
-		member.Close()
+		closeMember(member, f)
 		return nil
 	}
+	b.failure, b.guard = f, opts.guard
 	b.limits = store.Limits{Ops: maxTxnOps, Bytes: maxRequestBytes / 2}
 	b.members, b.ownFile = []string{""}, true
 	b.defrag = func(context.Context, string) error { return member.Server.Defragment() }
+	b.care.again = cmp.Or(opts.recoverAgain, b.care.again)
 	b.care.shrinkMin = cmp.Or(opts.shrinkMin, b.care.shrinkMin)
 	if err := b.revokeAll(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())
@@ -132,30 +170,59 @@ func memberConfig(opts EmbeddedOptions, dir string) *embed.Config {
 	return cfg
 }
 
-// checkDatabase opens the database before etcd does, which meets a damaged one with a panic in a goroutine of its own.
-func checkDatabase(dir string) error {
-	path := filepath.Join(dir, "member", "snap", "db")
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) { //nolint:gosec // the operator's directory
-		return nil
+// startEtcd turns the panics and faults with which etcd meets damaged files and full disks into errors.
+func startEtcd(cfg *embed.Config, f *failure) (*embed.Etcd, error) {
+	type result struct {
+		member *embed.Etcd
+		err    error
 	}
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
-	if err != nil {
-		return fmt.Errorf("database %s: %w", path, err)
-	}
-	return db.Close()
-}
-
-// startEtcd turns the panics with which etcd meets damaged files into errors.
-func startEtcd(cfg *embed.Config) (member *embed.Etcd, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			member, err = nil, fmt.Errorf("etcd cannot load its files, they may be damaged: %v", p)
-		}
+	started := make(chan result, 1)
+	go func() {
+		f.starting(true)
+		defer f.starting(false)
+		debug.SetPanicOnFault(true) // of this goroutine
+		defer func() {
+			switch p := recover().(type) {
+			case nil:
+			case error:
+				started <- result{err: unusable(cfg.Dir, p)}
+			default:
+				started <- result{err: unusable(cfg.Dir, fmt.Errorf("%v", p))}
+			}
+		}()
+		member, err := embed.StartEtcd(cfg)
+		started <- result{member, err}
 	}()
-	return embed.StartEtcd(cfg)
+	select {
+	case r := <-started:
+		return r.member, r.err
+	case <-f.ctx.Done():
+		return nil, unusable(cfg.Dir, f.cause())
+	}
 }
 
-func awaitReady(ctx context.Context, member *embed.Etcd) error {
+// unusable sorts why etcd cannot start on its files: the disk, or what is in them. It is one line.
+func unusable(dir string, err error) error {
+	if _, io := errors.AsType[*fs.PathError](err); io || isFull(err) {
+		return fmt.Errorf("etcd cannot use its files: %w", err)
+	}
+	return &DamagedError{dir, errors.New(strings.Join(strings.Fields(err.Error()), " "))}
+}
+
+// closeMember ends a member. One that has failed cannot be closed: what it held goes with the process.
+func closeMember(member *embed.Etcd, f *failure) {
+	closed := make(chan struct{})
+	go func() {
+		member.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-f.ctx.Done():
+	}
+}
+
+func awaitReady(ctx context.Context, member *embed.Etcd, f *failure) error {
 	timer := time.NewTimer(startTimeout)
 	defer timer.Stop()
 	select {
@@ -165,6 +232,8 @@ func awaitReady(ctx context.Context, member *embed.Etcd) error {
 		return fmt.Errorf("etcd ended: %w", err)
 	case <-member.Server.StopNotify():
 		return errors.New("etcd stopped while starting")
+	case <-f.ctx.Done():
+		return f.cause()
 	case <-timer.C:
 		return fmt.Errorf("etcd is not ready after %s", startTimeout)
 	case <-ctx.Done():

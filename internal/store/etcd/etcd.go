@@ -26,7 +26,10 @@ import (
 
 const (
 	callTimeout = 5 * time.Second
-	pageSize    = 5_000 // keys a page of List
+	// A transaction that a cluster lost with its leader never gets an answer. Whoever sent it finds out what became of
+	// it and sends it again, so that a short wait costs nothing.
+	clusterTxnTimeout = 1500 * time.Millisecond
+	pageSize          = 5_000 // keys a page of List
 )
 
 // Backend speaks to an etcd. Close ends the embedded member too.
@@ -38,7 +41,12 @@ type Backend struct {
 	ctx      context.Context // ends with Close; renews the leases
 	stop     context.CancelFunc
 	shut     func() error // frees what is below the clients
-	watches  watches
+
+	txnTimeout time.Duration // of one transaction
+
+	failure *failure   // of the embedded member; nil: there is none
+	guard   *diskGuard // of its disk; nil: there is none
+	watches watches
 
 	members []string                                       // addresses of the servers, for calls that concern one
 	defrag  func(ctx context.Context, member string) error // rewrites a member's file
@@ -50,7 +58,7 @@ type Backend struct {
 var _ store.Backend = (*Backend)(nil)
 
 func newBackend(kv, watcher *clientv3.Client, probeKey string, log *slog.Logger) *Backend {
-	b := &Backend{kv: kv, watcher: watcher, limits: store.DefaultLimits, probeKey: probeKey}
+	b := &Backend{kv: kv, watcher: watcher, limits: store.DefaultLimits, probeKey: probeKey, txnTimeout: callTimeout}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.care = newCaretaker(b, log)
 	return b
@@ -65,7 +73,10 @@ func (b *Backend) Close() error {
 
 // Commit implements store.Backend.
 func (b *Backend) Commit(ctx context.Context, txn store.Txn) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	if err := b.guard.admit(); err != nil {
+		return 0, err
+	}
+	ctx, cancel := b.within(ctx, callTimeout)
 	defer cancel()
 	if ctx.Err() != nil { // nothing was sent
 		return 0, fmt.Errorf("%w: %w", store.ErrUnavailable, context.Cause(ctx))
@@ -77,7 +88,7 @@ func (b *Backend) Commit(ctx context.Context, txn store.Txn) (int64, error) {
 	defer leave()
 	conditions, writes := conditionsOf(txn), writesOf(txn)
 	for range conflictAttempts {
-		resp, err := b.kv.Txn(ctx).If(conditions...).Then(writes...).Commit()
+		resp, err := b.transact(ctx, conditions, writes)
 		switch {
 		case errors.Is(err, rpctypes.ErrNoSpace):
 			b.care.full()
@@ -93,6 +104,12 @@ func (b *Backend) Commit(ctx context.Context, txn store.Txn) (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("%w: a record comes and goes faster than it can be looked at", store.ErrUnavailable)
+}
+
+func (b *Backend) transact(ctx context.Context, conditions []clientv3.Cmp, writes []clientv3.Op) (*clientv3.TxnResponse, error) {
+	ctx, cancel := b.within(ctx, b.txnTimeout)
+	defer cancel()
+	return b.kv.Txn(ctx).If(conditions...).Then(writes...).Commit()
 }
 
 // conflictAttempts is how often a transaction is tried whose condition failed on a record that was made and removed
@@ -121,7 +138,7 @@ func (b *Backend) refused(ctx context.Context, txn store.Txn) (int64, error) {
 		}
 		switch {
 		case kv.ModRev == at:
-			return 0, fmt.Errorf("%w: %s", store.ErrUnavailable, fullSentence)
+			return 0, refusal(fullSentence, nil)
 		case bytes.Equal(kv.Value, put.Value):
 			return kv.ModRev, nil
 		}
@@ -224,7 +241,10 @@ func (b *Backend) Get(ctx context.Context, key string) (store.KV, error) {
 }
 
 func (b *Backend) get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	if err := b.failure.refusal(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := b.within(ctx, callTimeout)
 	defer cancel()
 	leave, err := b.care.enter(ctx)
 	if err != nil {

@@ -48,7 +48,7 @@ func External(ctx context.Context, opts ExternalOptions) (*Backend, error) {
 	}
 	b := newBackend(kv, watcher, probe, opts.Logger)
 	b.shut = func() error { return errors.Join(kv.Close(), watcher.Close()) }
-	b.members = opts.Endpoints
+	b.members, b.txnTimeout = opts.Endpoints, clusterTxnTimeout
 	b.defrag = func(ctx context.Context, member string) error {
 		_, err := kv.Defragment(ctx, member)
 		return err

@@ -32,12 +32,12 @@ func serve(t *testing.T) (endpoint string) {
 	cfg := memberConfig(EmbeddedOptions{Logger: testLogger(t)}, t.TempDir())
 	cfg.MaxTxnOps = 128 // their default, not ours
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{address}, []url.URL{address}
-	member, err := startEtcd(cfg)
+	member, err := startEtcd(cfg, newFailure())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(member.Close)
-	if err := awaitReady(t.Context(), member); err != nil {
+	if err := awaitReady(t.Context(), member, newFailure()); err != nil {
 		t.Fatal(err)
 	}
 	return address.String()

@@ -63,6 +63,7 @@ func inspectDatabase(file io.ReaderAt, length int64) error {
 type contents struct {
 	records bool
 	last    []byte // revision
+	applied uint64 // index of the log's entry that was applied last
 }
 
 func (c *contents) pair(path []string, key, value []byte) error {
@@ -83,6 +84,9 @@ func (c *contents) pair(path []string, key, value []byte) error {
 		if want, known := metaSizes[string(key)]; known && len(value) != want {
 			return malformed("%s has %d bytes", key, len(value))
 		}
+		if string(key) == "consistent_index" {
+			c.applied = number(value)
+		}
 	}
 	return nil
 }
@@ -90,7 +94,8 @@ func (c *contents) pair(path []string, key, value []byte) error {
 // record checks one revision of a record. They must grow: etcd panics at one that does not.
 func (c *contents) record(key, value []byte) error {
 	c.records = true
-	if len(key) != revisionSize && len(key) != removalSize || key[numberSize] != '_' {
+	removal := len(key) == removalSize
+	if !removal && len(key) != revisionSize || removal && key[revisionSize] != 't' || key[numberSize] != '_' {
 		return malformed("a revision of %d bytes", len(key))
 	}
 	rev := key[:revisionSize]
@@ -102,8 +107,12 @@ func (c *contents) record(key, value []byte) error {
 		return nil // a restore leaves one such, for the sake of its revision
 	}
 	var kv mvccpb.KeyValue
+	main := binary.BigEndian.Uint64(rev)
 	if err := proto.Unmarshal(value, &kv); err != nil || len(kv.Key) == 0 {
-		return malformed("the record of revision %d cannot be read", binary.BigEndian.Uint64(rev))
+		return malformed("the record of revision %d cannot be read", main)
+	}
+	if !removal && (kv.ModRevision != int64(main) || kv.CreateRevision < 1 || kv.CreateRevision > kv.ModRevision || kv.Version < 1) {
+		return malformed("the record of revision %d has another revision", main)
 	}
 	return nil
 }

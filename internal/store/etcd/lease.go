@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -23,6 +24,9 @@ const campaignRetry = 250 * time.Millisecond
 type lease struct {
 	session *concurrency.Session
 	fence   store.Fence
+
+	mu       sync.Mutex // one resignation at a time
+	resigned bool
 }
 
 var _ store.Lease = (*lease)(nil)
@@ -33,10 +37,17 @@ func (l *lease) Fence() store.Fence { return l.fence }
 // Lost implements store.Lease.
 func (l *lease) Lost() <-chan struct{} { return l.session.Done() }
 
-// Resign implements store.Lease. Revoking deletes the key.
+// Resign implements store.Lease. Revoking deletes the key. It is revoked once: etcd warns of a lease that it has not.
 func (l *lease) Resign(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.resigned {
+		return nil
+	}
 	l.session.Orphan()
-	return revoke(ctx, l.session.Client(), l.session.Lease())
+	err := revoke(ctx, l.session.Client(), l.session.Lease())
+	l.resigned = err == nil
+	return err
 }
 
 func revoke(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) error {

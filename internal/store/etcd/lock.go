@@ -15,9 +15,11 @@ import (
 // dirLock holds a directory for this process. The kernel lets go of it however the process ends.
 type dirLock struct{ file *os.File }
 
+const lockFile = "lock"
+
 // lockDir takes the lock, or says who has it.
 func lockDir(dir string) (*dirLock, error) {
-	path := filepath.Join(dir, "lock")
+	path := filepath.Join(dir, lockFile)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("store directory: %w", err)
@@ -27,7 +29,9 @@ func lockDir(dir string) (*dirLock, error) {
 		err = fmt.Errorf("store directory %s is in use by process %s", dir, holder(file))
 	}
 	if err == nil {
-		err = writePID(file)
+		if err = writePID(file); isFull(err) { // the lock holds without it
+			err = nil
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())

@@ -41,6 +41,7 @@ type caretaker struct {
 	b         *Backend
 	log       *slog.Logger
 	shrinkMin int64         // bytes that a defragmentation must be worth
+	again     time.Duration // pause after a recovery that did not get far enough
 	kick      chan struct{} // a write found the database full
 	gate      *semaphore.Weighted
 	compacted time.Time // the last early compaction
@@ -60,7 +61,7 @@ func newCaretaker(b *Backend, log *slog.Logger) *caretaker {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &caretaker{b: b, log: log, shrinkMin: shrinkMin, kick: make(chan struct{}, 1), gate: semaphore.NewWeighted(gateAll)}
+	return &caretaker{b: b, log: log, shrinkMin: shrinkMin, again: recoverAgain, kick: make(chan struct{}, 1), gate: semaphore.NewWeighted(gateAll)}
 }
 
 // enter waits while the database file is rewritten; nothing is answered then, and nothing that was sent would be known.
@@ -70,7 +71,7 @@ func (c *caretaker) enter(ctx context.Context) (leave func(), err error) {
 		if busy == "" {
 			busy = "The store did not answer in time"
 		}
-		return nil, fmt.Errorf("%w: %s: %w", store.ErrUnavailable, busy, context.Cause(ctx))
+		return nil, refusal(busy, context.Cause(ctx))
 	}
 	return func() { c.gate.Release(1) }, nil
 }
@@ -85,7 +86,7 @@ func (c *caretaker) doing() string {
 	case c.refusing:
 		return fullSentence
 	}
-	return ""
+	return c.b.guard.sentence()
 }
 
 // The sentences of a backend that is there and does not do what it is asked.
@@ -113,6 +114,9 @@ func (c *caretaker) run(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
+		if c.b.failure.cause() != nil {
+			return // nothing can be done for it any more
+		}
 		if err := c.look(ctx); err != nil && ctx.Err() == nil {
 			c.log.Warn("the store's database could not be looked after", "error", err)
 		}
@@ -143,7 +147,7 @@ func (c *caretaker) look(ctx context.Context) error {
 				return err
 			}
 		}
-		if c.b.ownFile && c.worthwhile(s) {
+		if c.b.ownFile && c.worthwhile(s) && c.b.guard.roomFor(s.used) {
 			return c.defrag(ctx, member)
 		}
 	}
@@ -212,6 +216,9 @@ func (c *caretaker) defrag(ctx context.Context, member string) error {
 	before, err := c.b.status(ctx, member)
 	if err != nil {
 		return err
+	}
+	if !c.b.guard.roomFor(before.used) {
+		return fmt.Errorf("%w: defragment: the disk lacks space for a copy of %d bytes", store.ErrUnavailable, before.used)
 	}
 	if err := c.gate.Acquire(ctx, gateAll); err != nil {
 		return fmt.Errorf("wait for the calls under way: %w", context.Cause(ctx))

@@ -25,7 +25,7 @@ func (b *Backend) SetExpendable(oldest func(n int) []string) {
 // recover brings a full database back: it drops old revisions and, when that cannot be enough, the oldest expendable
 // records, rewrites the file and lifts etcd's ban on writing. Until then every write is refused, and nothing is lost.
 func (c *caretaker) recover(ctx context.Context) error {
-	if time.Since(c.tried) < recoverAgain {
+	if time.Since(c.tried) < c.again {
 		return nil
 	}
 	c.tried = time.Now()

@@ -229,12 +229,12 @@ func TestBackupBecomesAMemberElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	member, err := startEtcd(cfg)
+	member, err := startEtcd(cfg, newFailure())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer member.Close()
-	if err := awaitReady(t.Context(), member); err != nil {
+	if err := awaitReady(t.Context(), member, newFailure()); err != nil {
 		t.Fatal(err)
 	}
 	b, err := External(t.Context(), ExternalOptions{Endpoints: []string{client.String()}, Logger: testLogger(t)})

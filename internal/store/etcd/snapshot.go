@@ -46,7 +46,7 @@ type sizes struct {
 }
 
 func (b *Backend) status(ctx context.Context, member string) (sizes, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := b.within(ctx, callTimeout)
 	defer cancel()
 	resp, err := b.kv.Status(ctx, member)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 type bridge struct {
 	log    *slog.Logger
 	fields []zapcore.Field
+	heard  func(message string) // of every message that is logged; may be nil
 }
 
 var _ zapcore.Core = bridge{}
@@ -25,6 +26,22 @@ func zapLogger(log *slog.Logger) *zap.Logger {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return zap.New(bridge{log: log}, zap.WithFatalHook(zapcore.WriteThenPanic))
+}
+
+// noSegmentMessage is what etcd says when it could not allocate its next log file.
+const noSegmentMessage = "failed to preallocate space when creating a new WAL"
+
+// memberLogger gives a member a logger whose fatal messages are its failure.
+func memberLogger(log *slog.Logger, f *failure, g *diskGuard) *zap.Logger {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	heard := func(message string) {
+		if g != nil && message == noSegmentMessage {
+			g.lostSegment()
+		}
+	}
+	return zap.New(bridge{log: log, heard: heard}, zap.WithFatalHook(f), zap.WithPanicHook(f))
 }
 
 // chatter is what etcd warns of at every start and stop and what is as it should be here: no port is open, nobody logs
@@ -40,7 +57,7 @@ func (b bridge) Enabled(level zapcore.Level) bool { return level >= zapcore.Warn
 
 // With implements zapcore.Core.
 func (b bridge) With(fields []zapcore.Field) zapcore.Core {
-	return bridge{b.log, append(slices.Clip(b.fields), fields...)}
+	return bridge{b.log, append(slices.Clip(b.fields), fields...), b.heard}
 }
 
 // Check implements zapcore.Core.
@@ -53,6 +70,9 @@ func (b bridge) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapco
 
 // Write implements zapcore.Core.
 func (b bridge) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+	if b.heard != nil {
+		b.heard(entry.Message)
+	}
 	values := zapcore.NewMapObjectEncoder()
 	for _, f := range slices.Concat(b.fields, fields) {
 		f.AddTo(values)

@@ -1,0 +1,68 @@
+package buildyard
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/host"
+	"github.com/buildyard/buildyard/internal/config"
+	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/store/backup"
+	"github.com/buildyard/buildyard/internal/store/etcd"
+)
+
+// dataDisk returns the free and all bytes of the file system with the data directory.
+func (s *ControllerService) dataDisk() (free, total int64) {
+	free, total, err := host.Disk(s.settings.String(config.DataDir))
+	if err != nil {
+		return 0, 0
+	}
+	return free, total
+}
+
+// diskAlarms are those of the data directory and the store in it.
+func (s *ControllerService) diskAlarms() (list []api.Alarm) {
+	if sentence := s.backend.Refusing(); sentence != "" {
+		list = append(list, api.Alarm{
+			Name: api.AlarmStoreFull, Message: sentence,
+			Action: "Make room on the disk of " + config.DataDir + "; changes are accepted again by themselves.",
+		})
+	}
+	if free, total := s.dataDisk(); controller.DiskLow(free, total) {
+		list = append(list, api.Alarm{
+			Name: api.AlarmDataDisk, Message: "The disk of the controller's data directory is filling up: " + controller.DiskText(free, total),
+			Action: "Make room before it is full: the controller refuses changes then.",
+		})
+	}
+	return list
+}
+
+// withRemedy adds to the error of a damaged store how it is restored.
+func (s *ControllerService) withRemedy(err error) error {
+	if _, damaged := errors.AsType[*etcd.DamagedError](err); !damaged {
+		return err
+	}
+	file, dir := "FILE", s.settings.String(config.BackupDir)
+	if dir != "" {
+		if file = backup.Newest(dir); file == "" {
+			return fmt.Errorf("%w; no whole backup was found in %s: look for one elsewhere, then run: buildyard restore FILE --data-dir %s --force",
+				err, dir, s.settings.String(config.DataDir))
+		}
+	}
+	return fmt.Errorf("%w; restore the newest backup: buildyard restore %s --data-dir %s --force", err, file, s.settings.String(config.DataDir))
+}
+
+func (s *ControllerService) diskFamilies() []meter.Family {
+	return []meter.Family{
+		meter.Single("buildyard_data_disk_free_bytes", "Bytes that are free on the disk of the data directory", func() float64 {
+			free, _ := s.dataDisk()
+			return float64(free)
+		}),
+		meter.Single("buildyard_data_disk_size_bytes", "Bytes of the disk of the data directory", func() float64 {
+			_, total := s.dataDisk()
+			return float64(total)
+		}),
+	}
+}

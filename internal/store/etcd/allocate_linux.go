@@ -1,0 +1,23 @@
+package etcd
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// allocate gives a file its space on the disk without changing its length. errors.ErrUnsupported: the file system
+// cannot.
+func allocate(file *os.File, off, length int64) error {
+	for {
+		err := unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, off, length)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EOPNOTSUPP):
+			return errors.ErrUnsupported
+		}
+		return err
+	}
+}

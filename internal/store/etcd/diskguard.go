@@ -1,0 +1,292 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"golang.org/x/sys/unix"
+)
+
+// Free space of a store's file system, in bytes. Small file systems get a share instead.
+const (
+	refuseBelow   = 128 << 20 // free: changes are refused
+	resumeMargin  = 32 << 20  // above refuseBelow: changes are taken again
+	reserveBytes  = 64 << 20  // of a file that is given up when the disk is full
+	headroomBytes = 32 << 20  // of the database's file that are allocated before they are used
+
+	refuseShare, reserveShare, headroomShare, segmentShare = 8, 16, 32, 16 // parts of the file system, at most
+
+	guardEvery = 100 * time.Millisecond
+	probeEvery = time.Second // after a failure
+)
+
+// Files beside the member's.
+const (
+	reserveFile  = "reserve"  // its space is given up when the disk is full, for what etcd has to write in spite of that
+	unsyncedFile = "unsynced" // the member failed: its files may be in memory only, although they can be read
+	probeFile    = "probe"
+)
+
+const diskFullSentence = "The disk of the data directory is full: changes are refused until there is free space"
+
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// diskGuard keeps etcd from meeting a full disk. It refuses changes while there is little free space, allocates the
+// database's file ahead of its use, keeps a reserve, and notices when a member that failed can go on.
+type diskGuard struct {
+	dir     string // of the store
+	log     *slog.Logger
+	failure *failure
+	restart chan error
+
+	refuse, resume, reserve, headroom int64
+
+	mu         sync.Mutex
+	full       bool
+	noSegment  bool // etcd could not allocate its next log file, and does not try again
+	restarting bool
+	allocated  int64 // length of the database's file up to which it is allocated
+	probed     time.Time
+}
+
+// newDiskGuard looks at the file system and gives up the reserve when the store could not be opened otherwise.
+func newDiskGuard(dir string, log *slog.Logger, f *failure) (*diskGuard, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	_, total, err := diskSpace(dir)
+	if err != nil {
+		return nil, err
+	}
+	g := &diskGuard{
+		dir: dir, log: log, failure: f, restart: make(chan error, 1),
+		refuse: min(refuseBelow, total/refuseShare), reserve: min(reserveBytes, total/reserveShare),
+		headroom: min(headroomBytes, total/headroomShare),
+	}
+	g.resume = g.refuse + min(resumeMargin, g.refuse/4)
+	if segment := min(64*1000*1000, total/segmentShare); segment != wal.SegmentSizeBytes {
+		wal.SegmentSizeBytes = segment // of a small file system, or of the one after it in a test
+	}
+	g.look()
+	return g, nil
+}
+
+// diskSpace returns what an ordinary user may still write, and the size of the file system.
+func diskSpace(dir string) (free, total int64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, 0, fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	unit := int64(st.Bsize)
+	return int64(st.Bavail) * unit, int64(st.Blocks) * unit, nil
+}
+
+// admit says why a change is refused now; nil: it is not. It asks the file system each time: another program may have
+// filled it since.
+func (g *diskGuard) admit() error {
+	if g == nil {
+		return nil
+	}
+	if err := g.failure.refusal(); err != nil {
+		return err
+	}
+	if g.look() {
+		return refusal(diskFullSentence, nil)
+	}
+	return nil
+}
+
+// look compares the free space with the limits, and reports whether changes are refused.
+func (g *diskGuard) look() (refusing bool) {
+	free, _, err := diskSpace(g.dir)
+	if err != nil {
+		return false // the member will meet what is wrong
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case free < g.refuse:
+		g.dropReserveLocked()
+		if !g.full {
+			g.log.Error("disk full: changes refused", "alarm", "store_full", "dir", g.dir, "free_bytes", free, "limit_bytes", g.refuse)
+		}
+		g.full = true
+	case free >= g.resume && (g.hasReserve() || free >= g.resume+g.reserve && g.makeReserve()):
+		if g.full {
+			g.log.Warn("disk has free space again: changes accepted", "dir", g.dir, "free_bytes", free)
+		}
+		g.full = false
+	}
+	return g.full
+}
+
+// roomFor reports whether a file of so many bytes can be written without the store refusing changes then.
+func (g *diskGuard) roomFor(bytes int64) bool {
+	if g == nil {
+		return true
+	}
+	free, _, err := diskSpace(g.dir)
+	return err != nil || free-bytes > g.resume
+}
+
+func (g *diskGuard) reservePath() string { return filepath.Join(g.dir, reserveFile) }
+
+func (g *diskGuard) hasReserve() bool {
+	info, err := os.Stat(g.reservePath())
+	return err == nil && info.Size() > 0
+}
+
+// dropReserveLocked frees the reserve. It is emptied, not removed: that needs no space on any file system.
+func (g *diskGuard) dropReserveLocked() {
+	if err := os.Truncate(g.reservePath(), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		g.log.Warn("reserve could not be freed", "error", err)
+	}
+}
+
+// makeReserve reports whether there is a reserve now, or none can be had on this file system.
+func (g *diskGuard) makeReserve() bool {
+	file, err := os.OpenFile(g.reservePath(), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		g.log.Warn("reserve could not be made", "error", err)
+		return true
+	}
+	defer func() { _ = file.Close() }()
+	if err := allocate(file, 0, g.reserve); isFull(err) {
+		_ = file.Truncate(0)
+		return false
+	}
+	if err := file.Truncate(g.reserve); err != nil {
+		g.log.Warn("reserve could not be made", "error", err)
+	}
+	return true
+}
+
+// sentence says for users why changes are refused; empty: they are not.
+func (g *diskGuard) sentence() string {
+	if g == nil {
+		return ""
+	}
+	if s := g.failure.sentence(); s != "" {
+		return s
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.full {
+		return diskFullSentence
+	}
+	return ""
+}
+
+// run looks after the disk until ctx ends.
+func (g *diskGuard) run(ctx context.Context) {
+	tick := time.NewTicker(guardEvery)
+	defer tick.Stop()
+	for {
+		full := g.look()
+		g.allocateAhead()
+		g.recover(full)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// allocateAhead has the database's file on the disk before etcd writes to it: bbolt lets it grow by holes, and a full
+// disk would be met in the middle of a commit.
+func (g *diskGuard) allocateAhead() {
+	path := filepath.Join(g.dir, Subdir, "member", "snap", "db")
+	info, err := os.Stat(path)
+	if err != nil || info.Size()+g.headroom == g.allocated {
+		return
+	}
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return
+	}
+	defer func() { _ = file.Close() }()
+	if err := allocate(file, 0, info.Size()+g.headroom); err == nil || errors.Is(err, errors.ErrUnsupported) {
+		g.allocated = info.Size() + g.headroom
+	}
+}
+
+// lostSegment notes that etcd could not allocate its next log file. It ends when it needs that one, however much space
+// there is then, so the member has to be started again.
+func (g *diskGuard) lostSegment() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.noSegment = true
+}
+
+// recover asks for a new process once the files can be written again after a failure.
+func (g *diskGuard) recover(full bool) {
+	cause := g.failure.cause()
+	g.mu.Lock()
+	due := (cause != nil || g.noSegment) && !full && !g.restarting && time.Since(g.probed) >= probeEvery
+	if due {
+		g.probed = time.Now()
+	}
+	g.mu.Unlock()
+	if !due || g.probe() != nil {
+		return
+	}
+	if cause == nil {
+		cause = errors.New("its next log file could not be allocated")
+	} else if err := writeSynced(filepath.Join(g.dir, unsyncedFile), []byte(cause.Error()+"\n")); err != nil {
+		return
+	}
+	g.mu.Lock()
+	g.restarting = true
+	g.mu.Unlock()
+	g.restart <- cause
+}
+
+// probe writes as much as etcd has to, and reports whether that works.
+func (g *diskGuard) probe() error {
+	path := filepath.Join(g.dir, probeFile)
+	err := writeSynced(path, make([]byte, 64<<10))
+	return errors.Join(err, os.Remove(path))
+}
+
+func writeSynced(path string, data []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	return errors.Join(err, file.Sync(), file.Close())
+}
+
+// Restart delivers the reason why the store has to be opened by a new process, once: its files could not be written,
+// and can be now. Until then the tables can be read, and changes are refused.
+func (b *Backend) Restart() <-chan error {
+	if b.guard == nil {
+		return nil
+	}
+	return b.guard.restart
+}
+
+// Refusing says in a sentence for users why changes are refused; empty: they are not.
+func (b *Backend) Refusing() string {
+	if s := b.guard.sentence(); s != "" {
+		return s
+	}
+	b.care.mu.Lock()
+	defer b.care.mu.Unlock()
+	if b.care.refusing {
+		return fullSentence
+	}
+	return ""
+}

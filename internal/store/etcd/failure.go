@@ -1,0 +1,135 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.uber.org/zap/zapcore"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// failure is the end of an embedded member whose files could not be written. etcd meets a failed write of its log or
+// database by ending the process, with the stack of every goroutine. Here the goroutine that met it stops for good
+// instead, so that nothing is written or answered after a failed write, and the backend refuses every call. Only a new
+// process that reads the files again may go on with them.
+type failure struct {
+	ctx    context.Context // ends with the first failure
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	starter uint64 // the goroutine that starts the member; 0: it has started
+	err     error
+}
+
+var _ zapcore.CheckWriteHook = (*failure)(nil)
+
+func newFailure() *failure {
+	f := &failure{}
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	return f
+}
+
+// starting makes the calling goroutine the one that starts the member: there, etcd's panics are caught by startEtcd.
+func (f *failure) starting(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.starter = 0; on {
+		f.starter = goroutineID()
+	}
+}
+
+// OnWrite implements zapcore.CheckWriteHook. etcd calls it after a message that it holds for fatal.
+func (f *failure) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
+	err := errors.New(entry.Message)
+	for _, field := range fields {
+		if cause, ok := field.Interface.(error); ok && field.Type == zapcore.ErrorType {
+			err = fmt.Errorf("%s: %w", entry.Message, cause)
+		}
+	}
+	f.mu.Lock()
+	if f.starter != 0 && f.starter == goroutineID() {
+		f.mu.Unlock()
+		panic(err)
+	}
+	if f.err == nil {
+		f.err = err
+	}
+	f.mu.Unlock()
+	f.cancel()
+	select {}
+}
+
+// cause returns the first failure; nil when there was none.
+func (f *failure) cause() error {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// refusal returns the error of a call that comes after the failure; nil when there was none.
+func (f *failure) refusal() error {
+	if f.cause() == nil {
+		return nil
+	}
+	return refusal(f.sentence(), f.cause())
+}
+
+// refusalRetry is when a client may try again that was refused.
+const refusalRetry = 5 * time.Second
+
+// refusal is the error of a call that was not sent, with a sentence for users. cause may be nil.
+func refusal(sentence string, cause error) error {
+	err := store.ErrUnavailable
+	if cause != nil {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	e := farm.Unavailable(err, "%s", sentence)
+	e.RetryAfter = refusalRetry
+	return e
+}
+
+// sentence says for users why nothing can be changed; empty: there was no failure.
+func (f *failure) sentence() string {
+	var path *fs.PathError
+	switch err := f.cause(); {
+	case err == nil:
+		return ""
+	case isFull(err):
+		return diskFullSentence
+	case errors.As(err, &path):
+		return fmt.Sprintf("The store cannot write its files (%v): changes are refused until it can", path.Err)
+	}
+	return "The store cannot write its files: changes are refused until it can"
+}
+
+// within bounds a call by a time, and ends it when the member fails.
+func (b *Backend) within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	if b.failure == nil {
+		return ctx, cancel
+	}
+	stop := context.AfterFunc(b.failure.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// goroutineID reads the number of the calling goroutine from its stack. It is asked when a member fails, and once when
+// one starts.
+func goroutineID() uint64 {
+	var buf [64]byte
+	text := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))
+	digits, _, _ := bytes.Cut(text, []byte(" "))
+	id, _ := strconv.ParseUint(string(digits), 10, 64)
+	return id
+}

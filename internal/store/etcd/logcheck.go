@@ -1,0 +1,253 @@
+package etcd
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The form of etcd's log (go.etcd.io/etcd/server/v3/storage/wal): frames of a length and a record, padded to 8 bytes.
+// A record has a type, a checksum over all data of the log so far, and data.
+const (
+	frameHead  = 8
+	sectorSize = 512 // what a disk writes as a whole
+
+	logMetadata, logEntry, logState_, logChecksum, logSnapshot = 1, 2, 3, 4, 5
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+type snapshotID struct{ term, index uint64 }
+
+// logState is what a log says.
+type logState struct {
+	file      string // the last one
+	begun     bool
+	sum       uint32 // running checksum
+	entries   bool
+	last      uint64 // index of the last entry
+	snapshot  uint64 // index of the newest snapshot
+	snapshots []snapshotID
+}
+
+// errTorn says that a log ends in the middle of a record.
+var errTorn = errors.New("it ends in the middle of a record")
+
+// checkLogs reads all files of a log.
+func checkLogs(dir string) (s logState, err error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*.wal"))
+	if err != nil {
+		return s, err
+	}
+	slices.Sort(names)
+	var before uint64
+	for i, path := range names {
+		var seq, first uint64
+		if _, err := fmt.Sscanf(filepath.Base(path), "%016x-%016x.wal", &seq, &first); err != nil {
+			return s, &DamagedError{path, errors.New("its name is none of a log")}
+		}
+		if i > 0 && seq != before+1 {
+			return s, &DamagedError{path, fmt.Errorf("the file before it, number %d, is missing", before+1)}
+		}
+		before, s.file = seq, path
+		data, err := os.ReadFile(path) //nolint:gosec // in our own directory, which is locked
+		if err != nil {
+			return s, fmt.Errorf("log: %w", err)
+		}
+		if err := s.read(data); err != nil && (i < len(names)-1 || !errors.Is(err, errTorn)) {
+			return s, &DamagedError{path, err}
+		}
+	}
+	return s, nil
+}
+
+// read goes through the records of one file.
+func (s *logState) read(data []byte) error {
+	for at := 0; at < len(data); {
+		rest := data[at:]
+		if len(rest) < frameHead || binary.LittleEndian.Uint64(rest) == 0 {
+			return s.end(data, at)
+		}
+		size, ok := frameSize(rest)
+		if !ok {
+			return s.broken(data, at, len(data)-at)
+		}
+		r, n, ok := parseRecord(rest[frameHead:])
+		if !ok || n != size || r.kind != logChecksum && r.sum != crc32.Update(s.sum, castagnoli, r.data) {
+			return s.broken(data, at, frameLength(size))
+		}
+		if err := s.record(r); err != nil {
+			return fmt.Errorf("%w (at byte %d)", err, at)
+		}
+		at += frameLength(size)
+	}
+	return nil
+}
+
+// end judges what lies behind the last record: nothing, or zeros that were allocated.
+func (s *logState) end(data []byte, at int) error {
+	if allZero(data[at:]) {
+		return nil
+	}
+	return s.broken(data, at, frameHead)
+}
+
+// broken judges a frame that cannot be read: a crash leaves sectors of it that were never written. Whoever changes its
+// length alone leaves a record whose checksum is right.
+func (s *logState) broken(data []byte, at, length int) error {
+	damage := fmt.Errorf("the record at byte %d cannot be read", at)
+	if at+frameHead >= len(data) {
+		return errTorn
+	}
+	r, _, ok := parseRecord(data[at+frameHead:])
+	if ok && r.sum == crc32.Update(s.sum, castagnoli, r.data) {
+		return damage
+	}
+	if at+length > len(data) {
+		return errTorn
+	}
+	for from := at; from < at+length; {
+		to := min(from-from%sectorSize+sectorSize, len(data))
+		if allZero(data[from:to]) {
+			return errTorn
+		}
+		from = to
+	}
+	return damage
+}
+
+// frameSize returns the bytes of the record in a frame that begins data; not ok: its length is none that etcd writes, or
+// it is longer than the file.
+func frameSize(data []byte) (size int, ok bool) {
+	head := binary.LittleEndian.Uint64(data)
+	bytes := head &^ (0xff << 56)
+	if bytes == 0 || bytes > uint64(len(data)-frameHead) {
+		return 0, false
+	}
+	size = int(bytes)
+	pad := frameLength(size) - frameHead - size
+	want := byte(0)
+	if pad > 0 {
+		want = 0x80 | byte(pad)
+	}
+	return size, byte(head>>56) == want && frameLength(size) <= len(data)
+}
+
+// frameLength returns the bytes of a whole frame.
+func frameLength(size int) int { return frameHead + (size+7)/8*8 }
+
+type logRecord struct {
+	kind uint64
+	sum  uint32
+	data []byte
+}
+
+// parseRecord reads the record that begins b, and how long it is, which its frame says too.
+func parseRecord(b []byte) (r logRecord, n int, ok bool) {
+	var sum uint64
+	for _, field := range []struct {
+		tag byte
+		to  *uint64
+	}{{0x08, &r.kind}, {0x10, &sum}} {
+		if n >= len(b) || b[n] != field.tag {
+			return r, 0, false
+		}
+		value, size := protowire.ConsumeVarint(b[n+1:])
+		if size < 0 {
+			return r, 0, false
+		}
+		*field.to, n = value, n+1+size
+	}
+	if sum > 0xffffffff {
+		return r, 0, false
+	}
+	r.sum = uint32(sum)
+	if n < len(b) && b[n] == 0x1a {
+		data, size := protowire.ConsumeBytes(b[n+1:])
+		if size < 0 {
+			return r, 0, false
+		}
+		r.data, n = data, n+1+size
+	}
+	return r, n, true
+}
+
+// record follows one record whose checksum is right, which covers its data alone.
+func (s *logState) record(r logRecord) error {
+	if r.kind == logChecksum {
+		if s.begun && r.sum != s.sum {
+			return errors.New("it does not follow the file before it")
+		}
+		s.sum, s.begun = r.sum, true
+		return nil
+	}
+	s.sum = crc32.Update(s.sum, castagnoli, r.data)
+	fields, err := varints(r.data)
+	switch {
+	case r.kind == logMetadata:
+		return nil
+	case err != nil:
+		return errors.New("a record that is not of its kind")
+	case r.kind == logEntry:
+		return s.entry(fields)
+	case r.kind == logState_:
+		return nil
+	case r.kind == logSnapshot:
+		s.snapshots = append(s.snapshots, snapshotID{index: fields[1], term: fields[2]})
+		s.snapshot = max(s.snapshot, fields[1])
+		if !s.entries {
+			s.last = max(s.last, fields[1])
+		}
+		return nil
+	}
+	return fmt.Errorf("a record of the unknown kind %d", r.kind)
+}
+
+// entry follows the index of an entry. A member that is alone never takes one back.
+func (s *logState) entry(fields map[protowire.Number]uint64) error {
+	index := fields[3]
+	if s.entries && index != s.last+1 {
+		return fmt.Errorf("entry %d follows entry %d", index, s.last)
+	}
+	s.entries, s.last = true, index
+	return nil
+}
+
+// varints reads the numbers of a message; what is no number is left out.
+func varints(data []byte) (map[protowire.Number]uint64, error) {
+	fields := map[protowire.Number]uint64{}
+	for len(data) > 0 {
+		num, kind, n := protowire.ConsumeTag(data)
+		if n < 0 {
+			return nil, protowire.ParseError(n)
+		}
+		size := protowire.ConsumeFieldValue(num, kind, data[n:])
+		if size < 0 {
+			return nil, protowire.ParseError(size)
+		}
+		if kind == protowire.VarintType {
+			fields[num], _ = protowire.ConsumeVarint(data[n:])
+		}
+		data = data[n+size:]
+	}
+	return fields, nil
+}
+
+var zeros [64 << 10]byte
+
+func allZero(data []byte) bool {
+	for len(data) > len(zeros) {
+		if !bytes.Equal(data[:len(zeros)], zeros[:]) {
+			return false
+		}
+		data = data[len(zeros):]
+	}
+	return bytes.Equal(data, zeros[:len(data)])
+}

@@ -1,0 +1,59 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// resync writes the files of a member that failed to the disk once more. After a failed sync the kernel may take what it
+// could not write for written: it can be read, and is lost with the next power failure.
+func resync(dir string) error {
+	mark := filepath.Join(dir, unsyncedFile)
+	if _, err := os.Lstat(mark); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	err := filepath.WalkDir(filepath.Join(dir, Subdir), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		return rewrite(path)
+	})
+	if err != nil {
+		return fmt.Errorf("write the files of the store to the disk again: %w", err)
+	}
+	if err := syncDirs(filepath.Join(dir, Subdir)); err != nil {
+		return err
+	}
+	if err := os.Remove(mark); err != nil {
+		return err
+	}
+	return syncDirs(dir)
+}
+
+// rewrite writes every block of a file that is not empty in its place, and syncs it.
+func rewrite(path string) (err error) {
+	file, err := os.OpenFile(path, os.O_RDWR, 0) //nolint:gosec // in our own directory, which is locked
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	block := make([]byte, 1<<20)
+	for at := int64(0); ; at += int64(len(block)) {
+		n, err := file.ReadAt(block, at)
+		if n > 0 && !allZero(block[:n]) {
+			if _, err := file.WriteAt(block[:n], at); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return file.Sync()
+		case err != nil:
+			return err
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package etcd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// sealFile has the checksums of all files of a member that was stopped. etcd's database has none of its own, so that a
+// changed record could be told from the right one in no other way. The next start verifies and removes it.
+const (
+	sealFile     = "sealed"
+	maxSealBytes = 1 << 30 // of a file; a larger one is checked by its form alone
+)
+
+// seal is the content of sealFile.
+type seal struct {
+	// Opened is when the store was opened last, which its lock says. Another one was written since then by a program that
+	// knows no seals, and nothing can be said of the files.
+	Opened time.Time            `json:"opened"`
+	Files  map[string]sealEntry `json:"files"` // by the path below the member's directory
+}
+
+type sealEntry struct {
+	Bytes int64  `json:"bytes"`
+	Sum   uint32 `json:"crc32c"`
+}
+
+// lockedAt returns when the store was opened last; zero: never.
+func lockedAt(dir string) time.Time {
+	info, err := os.Stat(filepath.Join(dir, lockFile))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
+// writeSeal notes the checksums of the files of a stopped member, whose lock is still held.
+func writeSeal(dir string) error {
+	s := seal{Opened: lockedAt(dir), Files: map[string]sealEntry{}}
+	root := filepath.Join(dir, Subdir)
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() || strings.HasSuffix(path, ".tmp") {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil || info.Size() > maxSealBytes {
+			return err
+		}
+		sum, err := checksum(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		s.Files[name] = sealEntry{info.Size(), sum}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("seal the store: %w", err)
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	text = fmt.Appendf(text, "\n%08x\n", crc32.Checksum(text, castagnoli))
+	path := filepath.Join(dir, sealFile)
+	if err := errors.Join(writeSynced(path+".tmp", text)); err != nil {
+		return errors.Join(fmt.Errorf("seal the store: %w", err), os.Remove(path+".tmp"))
+	}
+	return os.Rename(path+".tmp", path)
+}
+
+// readSeal returns the seal of a store; nil where there is none that counts.
+func readSeal(dir string) *seal {
+	data, err := os.ReadFile(filepath.Join(dir, sealFile)) //nolint:gosec // the operator's directory
+	if err != nil {
+		return nil
+	}
+	text, sum, _ := strings.Cut(string(data), "\n")
+	var s seal
+	if strings.TrimSpace(sum) != fmt.Sprintf("%08x", crc32.Checksum([]byte(text), castagnoli)) || json.Unmarshal([]byte(text), &s) != nil {
+		return nil
+	}
+	if !s.Opened.Equal(lockedAt(dir)) {
+		return nil
+	}
+	return &s
+}
+
+// verify compares the files of a member with their seal, whose lock is held, and removes it. A seal that does not fit
+// stays, so that the next start says the same.
+func (s *seal) verify(dir string) error {
+	if s != nil {
+		if err := os.Chtimes(filepath.Join(dir, lockFile), s.Opened, s.Opened); err != nil {
+			return err
+		}
+		for name, want := range s.Files {
+			path := filepath.Join(dir, Subdir, name)
+			sum, err := checksum(path)
+			if err != nil {
+				return &DamagedError{path, err}
+			}
+			if info, err := os.Stat(path); err != nil || info.Size() != want.Bytes {
+				return &DamagedError{path, fmt.Errorf("it had %d bytes when the store was stopped", want.Bytes)}
+			}
+			if sum != want.Sum {
+				return &DamagedError{path, errors.New("its content has changed since the store was stopped")}
+			}
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, sealFile)); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	return syncDirs(filepath.Join(dir))
+}
+
+func checksum(path string) (uint32, error) {
+	file, err := os.Open(path) //nolint:gosec // in our own directory, which is locked
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = file.Close() }()
+	sum := crc32.New(castagnoli)
+	if _, err := io.CopyBuffer(struct{ io.Writer }{sum}, struct{ io.Reader }{file}, make([]byte, 1<<20)); err != nil {
+		return 0, err
+	}
+	return sum.Sum32(), nil
+}
