@@ -29,6 +29,9 @@ const (
 	probeEvery = time.Second // after a failure
 )
 
+// logFileBytes is the length of etcd's log files, which are allocated before they are used. Tests make it smaller.
+var logFileBytes int64 = 64 * 1000 * 1000
+
 // Files beside the member's.
 const (
 	reserveFile  = "reserve"  // its space is given up when the disk is full, for what etcd has to write in spite of that
@@ -75,7 +78,7 @@ func newDiskGuard(dir string, log *slog.Logger, f *failure) (*diskGuard, error) 
 		headroom: min(headroomBytes, total/headroomShare),
 	}
 	g.resume = g.refuse + min(resumeMargin, g.refuse/4)
-	if segment := min(64*1000*1000, total/segmentShare); segment != wal.SegmentSizeBytes {
+	if segment := min(logFileBytes, total/segmentShare); segment != wal.SegmentSizeBytes {
 		wal.SegmentSizeBytes = segment // of a small file system, or of the one after it in a test
 	}
 	g.look()

@@ -212,6 +212,7 @@ type element struct {
 func elementsOf(data []byte, count int, leaf bool) ([]element, error) {
 	le := binary.LittleEndian
 	all := make([]element, count)
+	next := uint64(pageHeader + count*elementSize) // bbolt leaves no gaps: a wrong count would hide elements
 	for i := range all {
 		at := pageHeader + i*elementSize
 		e := data[at : at+elementSize]
@@ -226,6 +227,10 @@ func elementsOf(data []byte, count int, leaf bool) ([]element, error) {
 		if keyAt < elementSize || from+keyLen+valueLen > uint64(len(data)) {
 			return nil, malformed("an element that is not on its page")
 		}
+		if from != next {
+			return nil, malformed("an element that does not follow the one before it")
+		}
+		next = from + keyLen + valueLen
 		all[i].key, all[i].value = data[from:from+keyLen], data[from+keyLen:from+keyLen+valueLen]
 		if leaf && keyLen == 0 || i > 0 && bytes.Compare(all[i-1].key, all[i].key) >= 0 {
 			return nil, malformed("keys out of order")

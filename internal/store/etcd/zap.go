@@ -50,6 +50,9 @@ var chatter = map[string]bool{
 	"Running http and grpc server on single port. This is not recommended for production.": true,
 	"simple token is not cryptographically signed":                                         true,
 	"failed to update cluster version":                                                     true,
+	// A new store has not noted its term yet when these are looked up; etcd does so again.
+	"Failed to detect schema version":  true,
+	"failed to update storage version": true,
 }
 
 // Enabled implements zapcore.Core.
