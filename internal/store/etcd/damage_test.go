@@ -242,7 +242,7 @@ func TestTornLog(t *testing.T) {
 	used := damageable(t, dir)[filepath.Join(Subdir, "member", "wal", filepath.Base(logs[0]))]
 	end := (used + 7) / 8 * 8
 	record := []byte{0x00, 0x08, 0, 0, 0, 0, 0, 0, 0x08, 2, 0x10, 99, 0x1a, 0xf0, 0x0f} // the begin of one of 2 KiB
-	for n := 1; n <= len(record); n++ {
+	for _, n := range []int{1, frameHead, frameHead + 3, len(record)} {
 		torn := copied(t, dir)
 		file, err := os.OpenFile(filepath.Join(torn, Subdir, "member", "wal", filepath.Base(logs[0])), os.O_RDWR, 0)
 		if err == nil {
