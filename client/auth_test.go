@@ -124,7 +124,7 @@ func TestOneHandshakeForAll(t *testing.T) {
 	defer second.Close()
 	r, err := client.NewRegistry(second.URL, client.Options{Credentials: key, Retries: client.NoRetries})
 	must(t, err)
-	if _, err := r.Templates(t.Context()); !errors.Is(err, client.ErrUnauthenticated) || other.Refused.Load() != 1 || s.Hands.Load() != 1 {
+	if _, err := r.Templates(t.Context()); !errors.Is(err, client.ErrUnauthenticated) || other.Hands.Load() != 1 || other.Shakes.Load() != 0 || s.Hands.Load() != 1 {
 		t.Errorf("a key of another service: %v", err)
 	}
 }
@@ -183,7 +183,7 @@ func TestARefusedSessionIsRenewedOnce(t *testing.T) {
 	if !ok || e.Code != client.ErrUnauthenticated || !e.OfHandshake() || !strings.Contains(e.Message, `does not take the user key "ci": it is not known there, has expired, or was deleted`) {
 		t.Errorf("a deleted key: %v", err)
 	}
-	if s.Hands.Load() != 3 || s.Refused.Load() != 3 {
+	if s.Hands.Load() != 3 || s.Shakes.Load() != 2 || s.Refused.Load() != 2 {
 		t.Errorf("a deleted key is asked for: %d hands, %d refused", s.Hands.Load(), s.Refused.Load())
 	}
 

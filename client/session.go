@@ -112,8 +112,9 @@ func (h handshake) shake(ctx context.Context) (hidden, error) {
 	}
 	secret, err := rsa.DecryptOAEP(sha256.New(), nil, h.key.private, cipher, nil)
 	if err != nil {
-		return hidden{}, h.fail(ErrUnauthenticated, api.PathHand, "the private key that was given is not that of the user key %q of the %s at %s, or there is no such key",
-			h.key.id, h.to.Kind, h.to.Address)
+		return hidden{}, h.fail(ErrUnauthenticated, api.PathHand, "the %s at %s does not take the user key %q: it is not known there, "+
+			"has expired, or was deleted, or the private key that was given is not that of the user key %q",
+			h.to.Kind, h.to.Address, h.key.id, h.key.id)
 	}
 	raw, err := h.post(ctx, api.PathShake, api.ShakeRequest{ID: h.key.id, Secret: string(secret)})
 	if err != nil {
