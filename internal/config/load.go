@@ -297,10 +297,19 @@ func check(s Setting, v value) error {
 		return nil
 	}
 	if err := s.Check(v.text); err != nil {
-		return fmt.Errorf("%s must be %w (%s)", shown(s, v), err, whence(s, v))
+		format := "%s must be %w (%s)"
+		if _, ok := errors.AsType[sentence](err); ok {
+			format = "%s: %w (%s)"
+		}
+		return fmt.Errorf(format, shown(s, v), err, whence(s, v))
 	}
 	return nil
 }
+
+// sentence is the error of a check that says by itself what is wrong, not what the value must be.
+type sentence struct{ error }
+
+func (s sentence) Unwrap() error { return s.error }
 
 // mask stands for a secret wherever settings are shown.
 const mask = "********"

@@ -149,8 +149,10 @@ func checkEndpoint(text string) error {
 
 // checkMACRange wants addresses of network cards.
 func checkMACRange(text string) error {
-	_, err := farm.ParseMACRange(text)
-	return err // a whole sentence
+	if _, err := farm.ParseMACRange(text); err != nil {
+		return sentence{err}
+	}
+	return nil
 }
 
 // eachURL wants a list of addresses.

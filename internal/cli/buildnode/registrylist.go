@@ -95,6 +95,7 @@ type RevertOptions struct {
 	Template string
 	Tag      string
 	Number   int // < 0: not given
+	Yes      cli.Confirmation
 }
 
 func registryRevert(r *registryOptions) *cobra.Command {
@@ -104,7 +105,7 @@ func registryRevert(r *registryOptions) *cobra.Command {
 		Short: "Remove a tag of the registry and every newer one",
 		Long:  `revert removes a tag and all tags that are newer; without -t or --number the latest tag only.`,
 		Example: `  buildnode registry revert debian
-  buildnode registry revert debian -t v3`,
+  buildnode registry revert debian -t v3 --yes`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Template = args[0]
@@ -114,10 +115,14 @@ func registryRevert(r *registryOptions) *cobra.Command {
 	cmd.Flags().StringVarP(&o.Tag, "tag", "t", "", "oldest tag to remove")
 	cmd.Flags().IntVar(&o.Number, "number", -1, "oldest version to remove, by its number")
 	cmd.MarkFlagsMutuallyExclusive("tag", "number")
+	o.Yes.Add(cmd)
 	return cmd
 }
 
 func (o *RevertOptions) run(ctx context.Context) error {
+	if err := o.Yes.Ask(ctx, o.Streams, "Remove a version of %s and all newer ones from the registry?", o.Template); err != nil {
+		return err
+	}
 	client, err := o.client(ctx, tryQuestion)
 	if err != nil {
 		return err

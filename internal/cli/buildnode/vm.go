@@ -310,16 +310,20 @@ func vmModify(g *globals) *cobra.Command {
 }
 
 func vmDelete(g *globals) *cobra.Command {
-	return &cobra.Command{
+	var yes cli.Confirmation
+	cmd := &cobra.Command{
 		Use:   "delete <vm>",
 		Short: "Delete a local template",
 		Long: `delete removes a local template. What was pushed of it stays in the registry, and
 instances that run on this host keep running: they do not use local templates.`,
-		Example: `  buildnode vm delete debian`,
+		Example: `  buildnode vm delete debian --yes`,
 		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			l, vm, err := g.find(args[0])
 			if err != nil {
+				return err
+			}
+			if err := yes.Ask(cmd.Context(), g.Streams, "Delete the local template %s?", vm.Name); err != nil {
 				return err
 			}
 			if err := l.Delete(vm.ID); err != nil {
@@ -329,6 +333,8 @@ instances that run on this host keep running: they do not use local templates.`,
 			return err
 		},
 	}
+	yes.Add(cmd)
+	return cmd
 }
 
 func (g *globals) find(name string) (*library.Library, library.VM, error) {

@@ -51,15 +51,19 @@ func keygenCommand(streams Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keygen",
 		Short: "Make a licence authority",
-		Long: `keygen makes a licence authority: its secret in the file --key, which its owner alone may
-read, and its public key beside it, in a file that ends in .pub. It replaces no file.`,
-		Example: `  buildyard license keygen
-  buildyard license keygen --key /secure/authority.key`,
+		Long: `keygen makes a licence authority: its secret in the file --out, which its owner alone may
+read, and its public key beside it, in a file that ends in .pub. It says first where that is,
+and replaces no file.`,
+		Example: `  buildyard license keygen --out authority.key
+  buildyard license keygen          # where the programs of this machine look for it`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			public := publicOf(secret)
 			if public == secret {
-				return cli.Usage(errors.New("--key names the secret: it must not end in .pub"))
+				return cli.Usage(errors.New("--out names the secret: it must not end in .pub"))
+			}
+			if _, err := fmt.Fprintf(streams.Err, "making %s and %s\n", secret, public); err != nil {
+				return err
 			}
 			if err := license.Keygen(secret, public); err != nil {
 				return err
@@ -69,6 +73,8 @@ read, and its public key beside it, in a file that ends in .pub. It replaces no 
 		},
 	}
 	keyFlag(cmd, &secret)
+	cmd.Flags().StringVar(&secret, "out", defaultSecret(), "file for the secret of the authority; --key is the same")
+	cmd.MarkFlagsMutuallyExclusive("key", "out")
 	return cmd
 }
 

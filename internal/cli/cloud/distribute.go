@@ -56,7 +56,7 @@ func (v *version) text() string {
 
 func templateDelete(s cli.Streams) *cobra.Command {
 	a := Asker{Streams: s}
-	var yes confirmed
+	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
 		Use: "delete TEMPLATE...", Aliases: []string{"rm"}, Short: "Delete templates with all their versions", Args: cobra.MinimumNArgs(1),
 		Long: `delete removes templates with all their versions from the registry. VMs that run go on, and
@@ -68,21 +68,21 @@ nodes keep what they have until "template remove" or until they need the room.`,
 		if err != nil {
 			return err
 		}
-		if err := a.confirm(cmd.Context(), yes, "Delete %s with all versions?", strings.Join(args, ", ")); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Delete %s with all versions?", strings.Join(args, ", ")); err != nil {
 			return err
 		}
 		return a.outcome(each(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {
 			return templates.named(a.API.DeleteTemplate(ctx, id), id)
 		}))
 	})
-	yes.add(cmd)
+	yes.Add(cmd)
 	return cmd
 }
 
 func templateRevert(s cli.Streams) *cobra.Command {
 	a := Asker{Streams: s}
 	var v version
-	var yes confirmed
+	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
 		Use: "revert TEMPLATE", Short: "Remove a version and all newer ones", Args: cobra.ExactArgs(1),
 		Long:              `revert removes a version of a template, the latest unless another is named, and every newer one.`,
@@ -93,7 +93,7 @@ func templateRevert(s cli.Streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := a.confirm(cmd.Context(), yes, "Remove %s of %s and all newer ones?", v.text(), args[0]); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Remove %s of %s and all newer ones?", v.text(), args[0]); err != nil {
 			return err
 		}
 		which, err := v.chosen("")
@@ -106,7 +106,7 @@ func templateRevert(s cli.Streams) *cobra.Command {
 		return a.done(id, "reverted")
 	})
 	v.add(cmd)
-	yes.add(cmd)
+	yes.Add(cmd)
 	return cmd
 }
 
@@ -114,7 +114,7 @@ func templateRemove(s cli.Streams) *cobra.Command {
 	a := Asker{Streams: s}
 	var on []string
 	var w waiting
-	var yes confirmed
+	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
 		Use: "remove TEMPLATE", Short: "Remove a template from the nodes' disks", Args: cobra.ExactArgs(1),
 		Long: `remove lets nodes remove the versions of a template that they hold and nothing uses. The
@@ -131,7 +131,7 @@ registry keeps it.`,
 		if err != nil {
 			return err
 		}
-		if err := a.confirm(cmd.Context(), yes, "Remove %s from nodes?", args[0]); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Remove %s from nodes?", args[0]); err != nil {
 			return err
 		}
 		got, err := ask(ctx, func(ctx context.Context) (api.RemoveAnswer, error) { return a.API.RemoveFromNodes(ctx, id, ids...) })
@@ -150,7 +150,7 @@ registry keeps it.`,
 	cmd.Flags().StringArrayVar(&on, "node", nil, "only from this node; may be given several times")
 	nodes.completeFlag(cmd, "node")
 	w.addWait(cmd, "until every node has answered")
-	yes.add(cmd)
+	yes.Add(cmd)
 	return cmd
 }
 

@@ -127,7 +127,7 @@ func groupUpdate(s cli.Streams) *cobra.Command {
 
 func groupDelete(s cli.Streams) *cobra.Command {
 	a := Asker{Streams: s}
-	var yes confirmed
+	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
 		Use: "delete GROUP...", Aliases: []string{"rm"}, Short: "Remove node groups", Args: cobra.MinimumNArgs(1),
 		Long:              `delete removes node groups. Their nodes stay; instances that wait in them end in Error.`,
@@ -138,13 +138,13 @@ func groupDelete(s cli.Streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := a.confirm(cmd.Context(), yes, "Remove the node groups %s?", strings.Join(args, ", ")); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Remove the node groups %s?", strings.Join(args, ", ")); err != nil {
 			return err
 		}
 		return a.outcome(each(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {
 			return groups.named(a.API.DeleteGroup(ctx, id), id)
 		}))
 	})
-	yes.add(cmd)
+	yes.Add(cmd)
 	return cmd
 }

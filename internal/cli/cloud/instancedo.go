@@ -19,7 +19,7 @@ type terminateOptions struct {
 	Asker
 	waiting
 	filter string
-	yes    confirmed
+	yes    cli.Confirmation
 }
 
 func instanceTerminate(s cli.Streams) *cobra.Command {
@@ -37,7 +37,7 @@ The exit code is 7 when some of several could not be asked for.`,
 	}, func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) })
 	cmd.Flags().StringVar(&o.filter, "filter", "", "end what matches all of these terms, such as 'state:error age>10m'")
 	o.addWait(cmd, "until their VMs are gone")
-	o.yes.add(cmd)
+	o.yes.Add(cmd)
 	return cmd
 }
 
@@ -47,7 +47,7 @@ func (o *terminateOptions) run(ctx context.Context, args []string) error {
 		return err
 	}
 	if len(ids) > 0 {
-		if err := o.confirm(ctx, o.yes, "End %s?", count(len(ids), "instance")); err != nil {
+		if err := o.yes.Ask(ctx, o.Streams, "End %s?", count(len(ids), "instance")); err != nil {
 			return err
 		}
 	}

@@ -74,8 +74,8 @@ func keyCommand(s cli.Streams) *cobra.Command {
 		Long: `key makes and changes the user keys of a controller, or with --registry of a registry that has
 keys of its own. The root user alone may. A key is known by its id, has an end, and is in
 permission groups. Programs show it with --key-id and --key-file.`,
-		Example: `  buildyard key create ci --ttl 90d --groups builders --out ci.key
-  buildyard instance list --key-id ci --key-file ci.key`,
+		Example: `  buildyard key create ci --ttl 90d --groups builders --out ci.pem
+  buildyard instance list --key-id ci --key-file ci.pem`,
 	}, keyList(s), keyShow(s), keyCreate(s), keyUpdate(s), keyDelete(s))
 }
 
@@ -213,6 +213,7 @@ type newKey struct {
 	groups []string
 	public string
 	out    string
+	pem    bool // write the private key as PEM
 }
 
 func keyCreate(s cli.Streams) *cobra.Command {
@@ -220,20 +221,28 @@ func keyCreate(s cli.Streams) *cobra.Command {
 	var o newKey
 	cmd := a.ofEither(a.Add(&cobra.Command{
 		Use: "create KEY", Short: "Make a user key", Args: cobra.ExactArgs(1),
-		Long: `create makes a user key and gives its private key once: on the standard output, or with --out in
-a new file that only you can read. The service does not keep it. With --public-key the pair is
+		Long: `create makes a user key and gives its private key once: on the standard output as one line of
+base64, or with --out in a new file that only you can read, as PEM. --pem and --pem=false choose
+the form: some plugins take one, some the other. The service does not keep it. With --public-key the pair is
 one that you have made, and the private key stays where it is. An id is free again when its key
 has expired or was deleted.`,
-		Example: `  buildyard key create ci --ttl 90d --groups builders,linux --out ci.key
+		Example: `  buildyard key create ci --ttl 90d --groups builders,linux --out ci.pem
   buildyard key create ci --ttl 12h --public-key ci.pub.pem`,
-	}, func(cmd *cobra.Command, args []string) error { return a.createKey(cmd.Context(), args[0], o) }))
+	}, func(cmd *cobra.Command, args []string) error {
+		if !cmd.Flags().Changed("pem") {
+			o.pem = o.out != ""
+		}
+		return a.createKey(cmd.Context(), args[0], o)
+	}))
 	fs := cmd.Flags()
+	fs.BoolVar(&o.pem, "pem", false, "write the private key as PEM (default: with --out, but not on the standard output)")
 	fs.StringVar(&o.ttl, "ttl", "", "how long it is good: days such as 90d, or a duration such as 12h")
 	fs.StringSliceVar(&o.groups, "groups", nil, "permission groups that it is in")
 	fs.StringVar(&o.public, "public-key", "", "file with the public key of a pair of yours (RSA of 2048 to 4096 bits, PEM or a line of base64)")
 	fs.StringVar(&o.out, "out", "", "new file for the private key (default: the standard output)")
 	_ = cmd.MarkFlagRequired("ttl")
 	cmd.MarkFlagsMutuallyExclusive("public-key", "out")
+	cmd.MarkFlagsMutuallyExclusive("public-key", "pem")
 	return cmd
 }
 
@@ -265,9 +274,16 @@ func (a *Asker) createKey(ctx context.Context, id string, o newKey) error {
 	case file == nil && (a.Output == cli.JSON || a.Output == cli.YAML):
 		err = a.Output.Document(a.Out, got.raw)
 	case file == nil:
-		_, err = fmt.Fprintln(a.Out, cli.Plain(private))
+		var text string
+		if text, err = o.text(private); err == nil {
+			_, err = io.WriteString(a.Out, cli.PlainText(text))
+		}
 	default:
-		if _, err = io.WriteString(file, private+"\n"); err == nil {
+		var text string
+		if text, err = o.text(private); err == nil {
+			_, err = io.WriteString(file, text)
+		}
+		if err == nil {
 			err = file.Sync()
 		}
 		if err == nil {
@@ -279,6 +295,18 @@ func (a *Asker) createKey(ctx context.Context, id string, o newKey) error {
 	}
 	_, _ = fmt.Fprintf(a.Err, "the private key of %s is shown this once\n", cli.Plain(id))
 	return nil
+}
+
+// text returns a private key, which the service answers as base64 of PKCS#1, as it is to be written.
+func (o newKey) text(private string) (string, error) {
+	if !o.pem {
+		return private + "\n", nil
+	}
+	der, err := base64.StdEncoding.DecodeString(private)
+	if err != nil {
+		return "", errors.New("the service answered a private key that is no base64")
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: der})), nil
 }
 
 func (o newKey) request(id string) (api.NewKey, error) {
@@ -372,20 +400,20 @@ What is not given stays. Sessions of the key go on with what it has now.`,
 
 func keyDelete(s cli.Streams) *cobra.Command {
 	a := Asker{Streams: s}
-	var yes confirmed
+	var yes cli.Confirmation
 	cmd := a.ofEither(a.Add(&cobra.Command{
 		Use: "delete KEY...", Aliases: []string{"rm"}, Short: "Remove user keys", Args: cobra.MinimumNArgs(1),
 		Long:              `delete removes user keys and ends their sessions at once.`,
 		Example:           `  buildyard key delete ci --yes`,
 		ValidArgsFunction: keyIDs(0),
 	}, func(cmd *cobra.Command, args []string) error {
-		if err := a.confirm(cmd.Context(), yes, "Remove the user keys %s?", strings.Join(args, ", ")); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Remove the user keys %s?", strings.Join(args, ", ")); err != nil {
 			return err
 		}
 		return a.outcome(each(cmd.Context(), args, "deleted", func(ctx context.Context, id string) error {
 			return a.keyError(a.Keys.DeleteKey(ctx, id), id)
 		}))
 	}))
-	yes.add(cmd)
+	yes.Add(cmd)
 	return cmd
 }

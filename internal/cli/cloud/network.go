@@ -112,13 +112,13 @@ otherwise; --after begins after one. --count says how many there are instead.`,
 
 func macChange(s cli.Streams, name, short, done string, do func(*client.Controller, context.Context) error) *cobra.Command {
 	a := Asker{Streams: s}
-	yes := confirmed(name != "purge") // what can be done again is not asked about
+	yes := cli.Confirmation(name != "purge") // what can be done again is not asked about
 	cmd := a.Add(&cobra.Command{
 		Use: name, Short: short, Args: cobra.NoArgs,
 		Long:    short + ".",
 		Example: "  buildyard mac " + name,
 	}, func(cmd *cobra.Command, _ []string) error {
-		if err := a.confirm(cmd.Context(), yes, "Empty the list of managed MAC addresses?"); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Empty the list of managed MAC addresses?"); err != nil {
 			return err
 		}
 		if err := do(a.API, cmd.Context()); err != nil {
@@ -127,7 +127,7 @@ func macChange(s cli.Streams, name, short, done string, do func(*client.Controll
 		return a.done("mac addresses", done)
 	})
 	if !yes {
-		yes.add(cmd)
+		yes.Add(cmd)
 	}
 	return cmd
 }

@@ -220,7 +220,7 @@ func nodeUndrain(s cli.Streams) *cobra.Command {
 
 func nodeDelete(s cli.Streams) *cobra.Command {
 	a := Asker{Streams: s}
-	var yes confirmed
+	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
 		Use: "delete NODE...", Aliases: []string{"rm"}, Short: "Remove nodes from the cloud", Args: cobra.MinimumNArgs(1),
 		Long: `delete removes nodes that do not come back: their instances end. A node that still runs is
@@ -232,14 +232,14 @@ told so, removes its VMs and has to join anew.`,
 		if err != nil {
 			return err
 		}
-		if err := a.confirm(cmd.Context(), yes, "Remove %s and end what runs there?", strings.Join(args, ", ")); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Remove %s and end what runs there?", strings.Join(args, ", ")); err != nil {
 			return err
 		}
 		return a.outcome(each(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {
 			return nodes.named(a.API.DeleteNode(ctx, id), id)
 		}))
 	})
-	yes.add(cmd)
+	yes.Add(cmd)
 	return cmd
 }
 

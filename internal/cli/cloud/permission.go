@@ -246,7 +246,7 @@ the same group from two places at once.`,
 func permissionDelete(s cli.Streams) *cobra.Command {
 	a := Asker{Streams: s}
 	var on []string
-	var yes confirmed
+	var yes cli.Confirmation
 	cmd := a.ofEither(a.Add(&cobra.Command{
 		Use: "delete GROUP", Aliases: []string{"rm"}, Short: "Take all permissions from a permission group", Args: cobra.ExactArgs(1),
 		Long: `delete takes all permissions from a permission group, its rights on single resources with them. With
@@ -259,7 +259,7 @@ func permissionDelete(s cli.Streams) *cobra.Command {
 		if len(on) > 0 {
 			what = "the rights on " + strings.Join(on, ", ")
 		}
-		if err := a.confirm(cmd.Context(), yes, "Take %s from the permission group %s?", what, args[0]); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Take %s from the permission group %s?", what, args[0]); err != nil {
 			return err
 		}
 		return a.outcome(each(cmd.Context(), args, "deleted", func(ctx context.Context, group string) error {
@@ -270,6 +270,6 @@ func permissionDelete(s cli.Streams) *cobra.Command {
 		}))
 	}))
 	cmd.Flags().StringSliceVar(&on, "on", nil, "nodes or templates that it has rights on: node/ID or template/ID")
-	yes.add(cmd)
+	yes.Add(cmd)
 	return cmd
 }

@@ -184,7 +184,7 @@ func (a *Asker) read(ctx context.Context, file string) ([]byte, error) {
 	case a.In == nil:
 		from = strings.NewReader("")
 	}
-	text, err := patiently(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(from, maxScript+1)) })
+	text, err := cli.ReadOrEnd(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(from, maxScript+1)) })
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("the script: %w", err)

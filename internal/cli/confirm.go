@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Confirmation is the flag --yes of a command that destroys something: the user does not want to
+// be asked.
+type Confirmation bool
+
+// Add puts the flag on a command.
+func (c *Confirmation) Add(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP((*bool)(c), "yes", "y", false, "do not ask first; needed where there is no terminal to ask on")
+}
+
+// Ask asks before something that cannot be undone. Without a terminal nobody could answer: the
+// command must have been given --yes.
+func (c Confirmation) Ask(ctx context.Context, s Streams, format string, args ...any) error {
+	switch {
+	case bool(c):
+		return nil
+	case Columns(s.In) == 0:
+		return Usage(errors.New("this cannot be undone, and there is no terminal to ask on: give --yes; nothing was done"))
+	}
+	_, _ = fmt.Fprint(s.Err, Plain(fmt.Sprintf(format, args...)), " [y/N] ")
+	said, err := ReadOrEnd(ctx, func() (said string, _ error) {
+		_, _ = fmt.Fscanln(s.In, &said) // an empty line is a no
+		return strings.ToLower(said), nil
+	})
+	switch {
+	case err != nil:
+		_, _ = fmt.Fprintln(s.Err)
+		return Exit(ExitInterrupted, errors.New("interrupted: nothing was done"))
+	case said != "y" && said != "yes":
+		return errors.New("nothing was done")
+	}
+	return nil
+}
+
+// ReadOrEnd reads from somebody who may take any time, or until the context ends.
+func ReadOrEnd[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1) // what comes after the end is nobody's
+	go func() {
+		value, err := read()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}
