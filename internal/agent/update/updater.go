@@ -34,6 +34,8 @@ type Options struct {
 	Keys      string            // file of the trusted public keys; "": the one in the home
 	Logger    *slog.Logger
 
+	AllowDowngrade bool // the controller may ask for a version older than this one: the owner of the node says so
+
 	Ask    func(ctx context.Context, path string) (version string, err error) // what a program says it is
 	Become func(path string) error                                            // does not return when it can be done
 }
@@ -328,6 +330,8 @@ func (u *Updater) believe(asked api.AgentUpdate) (p api.AgentPackage, err error)
 	switch here := (release.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}); {
 	case p.OS != here.OS || p.Arch != here.Arch:
 		return p, fmt.Errorf("the package is for %s/%s, and this node is %s", p.OS, p.Arch, here)
+	case farm.OlderVersion(p.Version, u.o.Version) && asked.Force && !u.o.AllowDowngrade:
+		return p, fmt.Errorf("%s is older than the agent (%s), and the owner of this node does not allow that: run it with --allow-downgrade", p.Version, u.o.Version)
 	case farm.OlderVersion(p.Version, u.o.Version) && !asked.Force:
 		return p, fmt.Errorf("%s is older than the agent, which is %s; only somebody who asks for it makes it that", p.Version, u.o.Version)
 	}

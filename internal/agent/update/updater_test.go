@@ -414,17 +414,24 @@ func TestWhatIsNotInstalled(t *testing.T) {
 	}
 }
 
+// TestOlderVersionByForce: the controller's word alone brings no older agent back, only with that of
+// the node's owner.
 func TestOlderVersionByForce(t *testing.T) {
-	bubble(t, func(t *testing.T, n *node) {
-		n.publish("0.9.0-x", archiveOf(t, "buildnode", "program 0.9.0-x"))
-		u := n.base()
-		asked := n.asked("one")
-		asked.Force = true
-		u.Heard(asked)
-		if s := settled(u); s.Stage != api.UpdateWaiting {
-			t.Errorf("%+v", s)
-		}
-	})
+	for _, allowed := range []bool{false, true} {
+		bubble(t, func(t *testing.T, n *node) {
+			n.publish("0.9.0-x", archiveOf(t, "buildnode", "program 0.9.0-x"))
+			u := n.base()
+			u.o.AllowDowngrade = allowed
+			asked := n.asked("one")
+			asked.Force = true
+			u.Heard(asked)
+			s := settled(u)
+			if allowed && s.Stage != api.UpdateWaiting ||
+				!allowed && (s.Stage != api.UpdateFailed || !strings.Contains(s.Message, "the owner of this node does not allow that: run it with --allow-downgrade")) {
+				t.Errorf("allowed %t: %+v", allowed, s)
+			}
+		})
+	}
 }
 
 // TestDownloadGoesOn: what a broken connection or a killed agent has brought is kept.

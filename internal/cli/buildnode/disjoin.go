@@ -66,14 +66,14 @@ func (o *DisjoinOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer lock.Release()
-	n, err := o.removeVMs(ctx, at)
-	if err != nil {
+	if err := o.removeVMs(ctx, at); err != nil {
 		return err
 	}
 	if err := at.ClearIdentity(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(o.Out, "left %s; %d VMs removed\n", id.Controller, n)
+	// How many VMs there were nobody knows: a running agent has removed its own.
+	_, err = fmt.Fprintf(o.Out, "left %s; no VM of it is left on this host\n", id.Controller)
 	return err
 }
 
@@ -95,36 +95,36 @@ func awaitLock(ctx context.Context, at home.Home) (*home.Lock, error) {
 }
 
 // removeVMs removes every VM of this node and forgets their instances and saves.
-func (o *DisjoinOptions) removeVMs(ctx context.Context, at home.Home) (int, error) {
+func (o *DisjoinOptions) removeVMs(ctx context.Context, at home.Home) error {
 	driver, err := openDriver(ctx, o.NodeOptions, home.Identity{})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if c, ok := driver.(io.Closer); ok {
 		defer c.Close()
 	}
 	vms, err := driver.List(ctx)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	for i, vm := range vms {
+	for _, vm := range vms {
 		if err := driver.Delete(ctx, vm.ID); err != nil {
-			return i, fmt.Errorf("remove VM %s: %w", vm.ID, err)
+			return fmt.Errorf("remove VM %s: %w", vm.ID, err)
 		}
 	}
 	records, err := journal.Open(at.Instances(), journal.Options{})
 	if err != nil {
-		return len(vms), err
+		return err
 	}
 	defer func() { _ = records.Close() }()
 	entries, err := records.Load()
 	if err != nil {
-		return len(vms), err
+		return err
 	}
 	for _, e := range entries {
 		if err := records.Remove(e.Order.InstanceID); err != nil {
-			return len(vms), err
+			return err
 		}
 	}
-	return len(vms), os.RemoveAll(at.Saves())
+	return os.RemoveAll(at.Saves())
 }

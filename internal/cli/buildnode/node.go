@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -54,15 +55,18 @@ type Node struct {
 
 // NodeOptions say which node to open.
 type NodeOptions struct {
-	Home       home.Home // joined: it has an identity
-	Driver     string    // DriverQEMU or DriverSim
-	Bridge     string    // of this host, for guests in that network mode; "": the mode is refused
-	RunAs      string    // user of QEMU when this program is root; "": the driver's choice
-	Metrics    string    // address for metrics, host:port; "": none are served
-	UnsafeVM   bool      // VMs ignore flushes of their guests; for measurements only
-	vlans      vlanFlags
-	Logger     *slog.Logger
-	Licence    LicenceOptions
+	Home           home.Home // joined: it has an identity
+	Driver         string    // DriverQEMU or DriverSim
+	VNCListen      string    // address that screens of VMs are served on; "": loopback
+	Bridge         string    // of this host, for guests in that network mode; "": the mode is refused
+	RunAs          string    // user of QEMU when this program is root; "": the driver's choice
+	Metrics        string    // address for metrics, host:port; "": none are served
+	UnsafeVM       bool      // VMs ignore flushes of their guests; for measurements only
+	vlans          vlanFlags
+	Logger         *slog.Logger
+	Licence        LicenceOptions
+	AllowDowngrade bool // the controller may have this agent replaced by an older one
+
 	UpdateKeys string // file of the keys that agent packages are signed with; "": the one in the home
 
 	updater *update.Updater // nil: this program stays what it is
@@ -200,13 +204,16 @@ func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, erro
 func openDriver(ctx context.Context, o NodeOptions, identity home.Identity) (hv.Driver, error) {
 	switch o.Driver {
 	case DriverQEMU:
+		if ip := net.ParseIP(o.VNCListen); o.VNCListen != "" && ip.To4() == nil {
+			return nil, cli.Usage(fmt.Errorf("--vnc-listen %s: must be an IPv4 address of this host, such as 127.0.0.1 or 0.0.0.0", o.VNCListen))
+		}
 		vlans, err := vlansOf(identity, needUplink)
 		if err != nil {
 			return nil, err
 		}
 		return qemu.Open(ctx, qemu.Options{
 			Dir: o.Home.VMs(), RunAs: o.RunAs, Bridge: o.Bridge, VLANs: vlans, Uplink: identity.VLANUplink,
-			UnsafeCache: o.UnsafeVM, Logger: o.Logger,
+			UnsafeCache: o.UnsafeVM, VNCListen: o.VNCListen, Logger: o.Logger,
 		})
 	case DriverSim:
 		vlans, err := vlansOf(identity, noUplink)

@@ -41,6 +41,7 @@ it at each start. One that does not reach the controller makes room for the one 
 		},
 	}
 	addDriver(cmd, &o)
+	cmd.Flags().BoolVar(&o.AllowDowngrade, "allow-downgrade", false, "let the controller replace this agent by an older, signed version")
 	cmd.Flags().StringVar(&o.UpdateKeys, "update-key", "", "file with the public keys that agent packages must be signed with (default: those that this node was given when it joined)")
 	cmd.Flags().StringVar(&o.Licence.File, "license-file", "", "licence of this node; when it is over the node gets no new VMs (default: it needs none but its hypervisor's)")
 	cmd.Flags().StringVar(&o.Licence.Authority, "license-authority", "", "file with the public keys that licences are believed by (default: authority.pub in /etc/buildyard and in the user's configuration folder)")
@@ -53,6 +54,7 @@ func addDriver(cmd *cobra.Command, o *NodeOptions) {
 	cmd.Flags().StringVar(&o.Driver, "driver", DriverQEMU, "hypervisor driver: qemu, or sim for VMs that are only simulated")
 	cmd.Flags().StringVar(&o.RunAs, "run-as", "", "user that QEMU runs as when this program is root and that runs nothing else (default: buildyard where there is that user, else number 65525)")
 	cmd.Flags().StringVar(&o.Bridge, "bridge", "", "bridge of this host that guests in the network mode bridge are put on (default: the mode is refused)")
+	cmd.Flags().StringVar(&o.VNCListen, "vnc-listen", "", "address of this host that the screens of VMs with a VNC password are served on, such as 0.0.0.0 (default: 127.0.0.1)")
 	o.vlans.add(cmd.Flags())
 	_ = cmd.RegisterFlagCompletionFunc("driver", cobra.FixedCompletions([]string{DriverQEMU, DriverSim}, cobra.ShellCompDirectiveNoFileComp))
 }

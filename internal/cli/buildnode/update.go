@@ -57,7 +57,7 @@ func newUpdater(o NodeOptions, self string) (*update.Updater, error) {
 	}
 	return update.New(update.Options{
 		Home: o.Home, Identity: identity, Transport: link.Transport(config, 1), Version: obs.FullVersion(), Path: self,
-		Keys: o.UpdateKeys, Logger: o.Logger, Ask: host.Version, Become: host.Become,
+		Keys: o.UpdateKeys, Logger: o.Logger, Ask: host.Version, Become: host.Become, AllowDowngrade: o.AllowDowngrade,
 	}), nil
 }
 

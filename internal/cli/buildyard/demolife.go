@@ -155,5 +155,6 @@ When your VM is Started, the last answer has the host_port of its guest_port 22:
   ssh -p <host_port> %s@127.0.0.1     (password %s)
 `, d.User, d.Password)
 	}
+	_, _ = fmt.Fprint(d.Out, "\nThe demo listens on this machine only, without authentication. \"buildyard init && buildyard up\" runs a cloud with it.\n")
 	_, _ = fmt.Fprint(d.Out, "\nCtrl-C ends the VMs and the cloud; files stay only in a --data-dir that you gave.\n")
 }

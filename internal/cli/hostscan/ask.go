@@ -57,9 +57,7 @@ func (g *globals) asker() (*asker, error) {
 			err = cli.Usage(fmt.Errorf("--token-file: %w", err))
 		}
 	case here: // the token that the service of this machine has made, as far as this user may read it
-		if state := usualPlaces().State; state != "" {
-			a.token, _ = readToken(filepath.Join(state, tokenName))
-		}
+		a.token = ownToken()
 	}
 	return a, err
 }

@@ -53,6 +53,7 @@ type settings struct {
 	DBKey        string   `yaml:"db-key"` // file with the public key that databases must be signed with
 	Token        string   `yaml:"token" live:"yes"`
 	TokenFile    string   `yaml:"token-file" live:"yes"`
+	RequireToken string   `yaml:"require-token" live:"yes"` // changes: callers who change something must show a token on loopback too
 	AllowedHosts []string `yaml:"allowed-hosts" live:"yes"` // names by which callers may ask
 	ExcludePaths []string `yaml:"exclude-paths"`
 	Webhook      string   `yaml:"webhook"`
@@ -173,6 +174,8 @@ func (s settings) check() error {
 	switch {
 	case s.Token != "" && s.TokenFile != "":
 		return errors.New("token and token-file are both set: one of them is enough")
+	case s.RequireToken != "" && s.RequireToken != requireForChanges:
+		return fmt.Errorf("require-token %q: must be %s, or left out", s.RequireToken, requireForChanges)
 	case s.DBBackendPath == "":
 		return errors.New("there is no home folder for the catalogue: set db-backend-path")
 	case s.VulnDBPath == "":

@@ -163,7 +163,7 @@ func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse
 
 // asKey is pushTo for a user key.
 func (s settings) asKey(address, node string, trust client.TLS) (push.To, error) {
-	private, err := readSecret(s.PushKeyFile, maxMember)
+	private, err := readSecret(s.PushKeyFile, maxMember, func(f *os.File) error { return config.CheckPrivate(f) })
 	if err != nil {
 		return push.To{}, fmt.Errorf("push-key-file: %w", err)
 	}

@@ -59,6 +59,8 @@ Keys and what they are when nothing is said:
   db-key: ""                       file with the public key that listings must be signed with
   token: ""                        that callers must show; or
   token-file: ""                   the file that has it, which is made when it is not there
+  require-token: ""                changes: on a loopback address too, who starts, stops or resets
+                                   scans must show a token; one is made, readable by its group
   allowed-hosts: []                names by which callers may ask, besides localhost and addresses
   exclude-paths: []                folders that are neither scanned nor watched
   webhook: ""                      address to which new packages and vulnerabilities are posted

@@ -9,14 +9,18 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
-	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/rest/hostrest"
 )
 
 // maxToken bounds a file with a token in bytes.
 const maxToken = 4 << 10
+
+// requireForChanges is the value of require-token by which reading is free on loopback, and
+// starting, stopping and resetting scans takes the token.
+const requireForChanges = "changes"
 
 // tokenName is the token's file in the folder of the state.
 const tokenName = "token"
@@ -24,9 +28,10 @@ const tokenName = "token"
 // access gives who may ask. Where others than this machine can reach the service, there is a
 // token: one that is not there yet is made.
 func (s settings) access(p places) (hostrest.Access, error) {
-	a := hostrest.Access{Listen: s.ListenAddr, Names: s.AllowedHosts, Token: s.Token}
+	changes := s.RequireToken == requireForChanges
+	a := hostrest.Access{Listen: s.ListenAddr, Names: s.AllowedHosts, Token: s.Token, ReadFree: changes}
 	path := s.TokenFile
-	if path == "" && s.Token == "" && !hostrest.Loopback(s.ListenAddr) {
+	if path == "" && s.Token == "" && (changes || !hostrest.Loopback(s.ListenAddr)) {
 		if p.State == "" {
 			return a, errors.New("there is no home folder for the token: set token-file")
 		}
@@ -38,7 +43,7 @@ func (s settings) access(p places) (hostrest.Access, error) {
 	var err error
 	a.Token, err = readToken(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		a.Token, err = makeToken(path)
+		a.Token, err = makeToken(path, changes)
 	}
 	if err != nil {
 		err = fmt.Errorf("token-file: %w", err)
@@ -46,23 +51,33 @@ func (s settings) access(p places) (hostrest.Access, error) {
 	return a, err
 }
 
-// readSecret reads a file that only its owner may read, up to so many bytes.
-func readSecret(path string, most int64) (string, error) {
+// checkToken refuses a file with a token that others than its owner and group may read, or others
+// than its owner may change.
+func checkToken(f *os.File) error {
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o037 != 0 {
+		err = fmt.Errorf("others than its owner and group may read it, or others than its owner may change it (%#o): chmod 640 it", info.Mode().Perm())
+	}
+	return err
+}
+
+// readSecret reads a file that check takes, up to so many bytes.
+func readSecret(path string, most int64, check func(*os.File) error) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	if err := config.CheckPrivate(f); err != nil {
+	if err := check(f); err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
 	raw, err := io.ReadAll(io.LimitReader(f, most))
 	return strings.TrimSpace(string(raw)), err
 }
 
-// readToken reads a token of a file that only its owner may read.
+// readToken reads a token of a file that only its owner, and maybe its group, may read.
 func readToken(path string) (string, error) {
-	token, err := readSecret(path, maxToken)
+	token, err := readSecret(path, maxToken, checkToken)
 	switch {
 	case err != nil:
 		return "", err
@@ -74,8 +89,8 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// makeToken makes a token and its file.
-func makeToken(path string) (string, error) {
+// makeToken makes a token and its file, which with shared its group may read too.
+func makeToken(path string, shared bool) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", err
 	}
@@ -87,6 +102,9 @@ func makeToken(path string) (string, error) {
 		return "", err
 	}
 	_, err = f.WriteString(token + "\n")
+	if err == nil && shared {
+		err = errors.Join(f.Chmod(0o640), openToGroup(filepath.Dir(path)))
+	}
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
@@ -94,4 +112,27 @@ func makeToken(path string) (string, error) {
 		_ = os.Remove(f.Name())
 	}
 	return token, err
+}
+
+// openToGroup lets the group of a folder reach files in it that it may read.
+func openToGroup(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm()&0o010 != 0 {
+		return err
+	}
+	return os.Chmod(dir, info.Mode().Perm()|0o010)
+}
+
+// ownToken finds the token that the service of this machine has made, as far as this user may
+// read it: of this user's service, or of the system's.
+func ownToken() string {
+	home, _ := os.UserHomeDir()
+	for _, root := range []bool{os.Geteuid() == 0, true} {
+		if state := placesOf(runtime.GOOS, root, home, os.Getenv).State; state != "" {
+			if token, err := readToken(filepath.Join(state, tokenName)); err == nil {
+				return token
+			}
+		}
+	}
+	return ""
 }

@@ -59,6 +59,9 @@ type Options struct {
 	// Uplink is the network device of this host that carries the VLANs, as a rule a
 	// network card that the switch sends tagged frames to.
 	Uplink string
+	// VNCListen is the address of this host that the screens of VMs are served on, IPv4;
+	// "" = 127.0.0.1. Consoles of the portal do not need it.
+	VNCListen string
 	// UnsafeCache ignores flushes of the guest: data is lost when the host
 	// crashes. For tests that measure something else than the disk.
 	UnsafeCache bool

@@ -110,7 +110,7 @@ func TestScreenPortIsWaitedFor(t *testing.T) {
 func portOutOfReach(t *testing.T) net.Listener {
 	t.Helper()
 	for range 100 {
-		if l, err := listenVNC(t.Context(), 20_000+rand.IntN(10_000)); err == nil {
+		if l, err := (&Driver{}).listenVNC(t.Context(), 20_000+rand.IntN(10_000)); err == nil {
 			return l
 		}
 	}

@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 )
 
 const (
+	loopbackIPv4 = "127.0.0.1"
 	firstVNCPort = 5900
 	lastVNCPort  = firstHostPort - 1
 
@@ -35,7 +37,7 @@ func (d *Driver) listenScreen(ctx context.Context, id string, v *hv.VNC) (net.Li
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if v.Port != 0 {
-		l, err := listenVNC(ctx, v.Port)
+		l, err := d.listenVNC(ctx, v.Port)
 		if err != nil {
 			return nil, fmt.Errorf("VNC port %d of the host cannot be used; leave it out or ask for another: %w", v.Port, err)
 		}
@@ -46,7 +48,7 @@ func (d *Driver) listenScreen(ctx context.Context, id string, v *hv.VNC) (net.Li
 		if d.reserved[port] != "" {
 			continue
 		}
-		if l, err := listenVNC(ctx, port); err == nil {
+		if l, err := d.listenVNC(ctx, port); err == nil {
 			d.reserved[port] = id
 			return l, nil
 		}
@@ -54,9 +56,10 @@ func (d *Driver) listenScreen(ctx context.Context, id string, v *hv.VNC) (net.Li
 	return nil, fmt.Errorf("no free VNC port from %d to %d", firstVNCPort, lastVNCPort)
 }
 
-func listenVNC(ctx context.Context, port int) (net.Listener, error) {
+// listenVNC listens on loopback unless the options name another address.
+func (d *Driver) listenVNC(ctx context.Context, port int) (net.Listener, error) {
 	var lc net.ListenConfig
-	return lc.Listen(ctx, "tcp4", net.JoinHostPort(anyIPv4, strconv.Itoa(port)))
+	return lc.Listen(ctx, "tcp4", net.JoinHostPort(cmp.Or(d.opt.VNCListen, loopbackIPv4), strconv.Itoa(port)))
 }
 
 // portOf answers the port of a listener, 0 for none.
@@ -82,7 +85,7 @@ func (r *run) showScreen(quit context.Context, l net.Listener, port int) {
 	}()
 	for warned := false; l == nil; {
 		var err error
-		if l, err = listenVNC(ctx, port); err == nil {
+		if l, err = r.m.d.listenVNC(ctx, port); err == nil {
 			break
 		}
 		if !warned && ctx.Err() == nil {

@@ -17,15 +17,18 @@ const minToken = 16
 
 // Access says who may ask.
 type Access struct {
-	Token  string   // that callers must show; "" asks for none
-	Listen string   // host:port that is listened on; without a token it must be a loopback address
-	Names  []string // by which callers may ask, besides this machine's loopback names and the address that they reached
+	Token  string // that callers must show; "" asks for none
+	Listen string // host:port that is listened on; without a token it must be a loopback address
+	// ReadFree lets callers on a loopback address read without the token; changes need it.
+	ReadFree bool
+	Names    []string // by which callers may ask, besides this machine's loopback names and the address that they reached
 }
 
 // door lets callers in.
 type door struct {
 	token [sha256.Size]byte
 	open  bool // it asks for no token
+	read  bool // it asks for none to read
 	names []string
 }
 
@@ -41,7 +44,10 @@ func (s *Server) SetAccess(a Access) error {
 	case a.Token != "" && len(a.Token) < minToken:
 		return fmt.Errorf("the token is too short: it must have at least %d characters", minToken)
 	}
-	d := &door{token: sha256.Sum256([]byte(a.Token)), open: a.Token == "", names: []string{plainName(listen)}}
+	if a.ReadFree && a.Token == "" {
+		return errors.New("changes need a token, and there is none")
+	}
+	d := &door{read: a.ReadFree && Loopback(a.Listen), token: sha256.Sum256([]byte(a.Token)), open: a.Token == "", names: []string{plainName(listen)}}
 	for _, n := range a.Names {
 		d.names = append(d.names, plainName(n))
 	}
@@ -77,9 +83,8 @@ type failure struct {
 
 func (f failure) Error() string { return f.text }
 
-// admit gives why a request is refused, and nil when it is not. free says that no token is
-// asked for.
-func (d *door) admit(r *http.Request, free bool) error {
+// admit gives why a request of a route is refused, and nil when it is not.
+func (d *door) admit(r *http.Request, to route) error {
 	if !d.knows(r) {
 		// A name of somebody else may lead here, so that their page is one of this host for a
 		// browser.
@@ -88,7 +93,7 @@ func (d *door) admit(r *http.Request, free bool) error {
 	if fromPage(r) {
 		return failure{http.StatusForbidden, "The host scanner answers no pages of the web"}
 	}
-	if free || d.open || d.shown(r.Header["Authorization"]) {
+	if to.free || d.open || d.read && !to.changes || d.shown(r.Header["Authorization"]) {
 		return nil
 	}
 	return failure{http.StatusUnauthorized, "The token is missing or wrong"}

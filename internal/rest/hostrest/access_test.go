@@ -108,6 +108,42 @@ func TestToken(t *testing.T) {
 	}
 }
 
+// TestTokenForChanges: on a loopback address reading is free, and changes take the token; on
+// another address everything does.
+func TestTokenForChanges(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.Access.Token, o.Access.ReadFree = token, true })
+	changes := []string{"POST /v1/report/reset", "POST /v1/full-scan", "POST /v1/real-time-scan/start", "POST /v1/real-time-scan/stop"}
+	for _, target := range changes {
+		method, path, _ := strings.Cut(target, " ")
+		if r := w.do(method, path, ""); r.code != http.StatusUnauthorized {
+			t.Errorf("%s without the token: %d %s", target, r.code, r.raw)
+		}
+		if r := w.do(method, path, "", "Authorization: Bearer "+token+"x"); r.code != http.StatusUnauthorized {
+			t.Errorf("%s with a wrong token: %d %s", target, r.code, r.raw)
+		}
+	}
+	if r := w.do("POST", "/v1/report/reset", "", "Authorization: Bearer "+token); r.code != 200 {
+		t.Errorf("with the token: %d %s", r.code, r.raw)
+	}
+	reads := []string{"GET /v1/status", "GET /v1/report", "POST /v1/report", "GET /metrics"}
+	for _, target := range reads {
+		method, path, _ := strings.Cut(target, " ")
+		if r := w.do(method, path, ""); r.code != 200 {
+			t.Errorf("%s without the token: %d %s", target, r.code, r.raw)
+		}
+	}
+	must(t, w.rest.SetAccess(Access{Listen: "192.0.2.1:1", Token: token, ReadFree: true}))
+	for _, target := range append(reads, changes...) {
+		method, path, _ := strings.Cut(target, " ")
+		if r := w.do(method, path, ""); r.code != http.StatusUnauthorized {
+			t.Errorf("%s without the token on another address: %d %s", target, r.code, r.raw)
+		}
+	}
+	if err := w.rest.SetAccess(Access{Listen: "127.0.0.1:1", ReadFree: true}); err == nil {
+		t.Error("changes need a token, and none is fine")
+	}
+}
+
 // TestWhoNeedsAToken: what others can reach is never open.
 func TestWhoNeedsAToken(t *testing.T) {
 	for listen, needs := range map[string]bool{

@@ -19,16 +19,17 @@ type route struct {
 	tell         func(*answer, query) error              // writes it, piece by piece
 	raw          http.HandlerFunc                        // writes the answer, which has no envelope
 	free         bool                                    // no token is asked for
+	changes      bool                                    // it changes something
 }
 
 // routes are the table of contents.
 func (s *Server) routes() []route {
 	return []route{
 		{method: "GET", path: "/v1/status", do: s.status},
-		{method: "POST", path: "/v1/real-time-scan/start", do: s.startRealTime},
-		{method: "POST", path: "/v1/real-time-scan/stop", do: s.stop},
-		{method: "POST", path: "/v1/full-scan", do: s.fullScan},
-		{method: "POST", path: "/v1/report/reset", do: s.reset},
+		{method: "POST", path: "/v1/real-time-scan/start", do: s.startRealTime, changes: true},
+		{method: "POST", path: "/v1/real-time-scan/stop", do: s.stop, changes: true},
+		{method: "POST", path: "/v1/full-scan", do: s.fullScan, changes: true},
+		{method: "POST", path: "/v1/report/reset", do: s.reset, changes: true},
 		{method: "GET", path: "/v1/report", tell: s.report},
 		{method: "POST", path: "/v1/report", tell: s.report},
 		{method: "GET", path: "/v1/report/packages", tell: s.packages},
@@ -78,7 +79,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer leave(s.places)
 	found, err := s.find(w, r)
-	if refused := s.door.Load().admit(r, found.free); refused != nil {
+	if refused := s.door.Load().admit(r, found); refused != nil {
 		s.refused.Inc()
 		w.Header().Del("Allow")
 		err = refused // whoever is not known is not told what there is
