@@ -176,7 +176,7 @@ func TestNeeds(t *testing.T) {
 	}{
 		{"with the right", "show", all, []string{"list"}, ""},
 		{"without it", "show", all, []string{"get_config"}, notThere},
-		{"without the permission", "show", nil, []string{"list"}, "You need the permission list_vms"},
+		{"without the permission", "show", nil, []string{"list"}, "Your credential needs the permission list_vms at the registry"},
 		{"with the right", "start", nil, []string{"pull"}, ""},
 		{"unlisted", "start", nil, nil, "VM not in the registry"},
 		{"listed", "start", nil, []string{"list"}, "You need the permission pull on the template " + templateID},
@@ -186,10 +186,10 @@ func TestNeeds(t *testing.T) {
 		{"with the right", "revert", all, []string{"delete_revert"}, ""},
 		{"unlisted", "revert", all, []string{"pull"}, notThere},
 		{"listed", "revert", all, []string{"list"}, "You need the permission delete_revert on the template " + templateID},
-		{"without the permission", "revert", []string{"delete_vm"}, []string{"delete_revert"}, "You need the permission revert"},
+		{"without the permission", "revert", []string{"delete_vm"}, []string{"delete_revert"}, "Your credential needs the permission revert at the registry"},
 		{"with the right", "delete", all, []string{"delete_revert"}, ""},
 		{"listed", "delete", all, []string{"list"}, "You need the permission delete_revert on the template " + templateID},
-		{"without the permission", "delete", []string{"revert"}, []string{"delete_revert"}, "You need the permission delete_vm"},
+		{"without the permission", "delete", []string{"revert"}, []string{"delete_revert"}, "Your credential needs the permission delete_vm at the registry"},
 	} {
 		inCloud(t, func(t *testing.T, c *cloud) {
 			c.stop()
@@ -229,7 +229,7 @@ func TestSavesNeedRights(t *testing.T) {
 		"a tag, with another right":         {api.CallerRights{Enforced: true, Managed: true}, []string{"list", "push_tag"}, false, "You need the permission save_image on the template " + templateID},
 		"a tag, unlisted":                   {api.CallerRights{Enforced: true, Managed: true}, nil, false, "Not found"},
 		"a revert":                          {api.CallerRights{Enforced: true, Managed: true, Permissions: []string{"revert"}}, []string{"save_image", "delete_revert"}, true, ""},
-		"a revert without the permission":   {api.CallerRights{Enforced: true}, nil, true, "You need the permission revert"},
+		"a revert without the permission":   {api.CallerRights{Enforced: true}, nil, true, "Your credential needs the permission revert or save_revert at the registry"},
 		"a revert with the permission":      {api.CallerRights{Enforced: true, Permissions: []string{"revert"}}, nil, true, ""},
 		"a revert without the right":        {api.CallerRights{Enforced: true, Managed: true, Permissions: []string{"revert"}}, []string{"save_image", "list"}, true, "You need the permission delete_revert on the template " + templateID},
 		"a revert where nobody is judged":   {api.CallerRights{Permissions: []string{"revert"}}, nil, true, no.Error()},
@@ -282,7 +282,7 @@ func TestListsAreWhatMayBeListed(t *testing.T) {
 			t.Errorf("with the right: %v, %v", list, err)
 		}
 		may.Permissions = nil
-		if _, err = c.Templates(t.Context()); errText(err) != "You need the permission list_vms" || c.TemplatesSeen(t.Context())(templateID) {
+		if _, err = c.Templates(t.Context()); errText(err) != "Your credential needs the permission list_vms at the registry" || c.TemplatesSeen(t.Context())(templateID) {
 			t.Errorf("without the permission: %v", err)
 		}
 		failure = errors.New("connection refused")

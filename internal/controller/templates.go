@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -17,7 +16,7 @@ func (c *Controller) Templates(ctx context.Context) ([]api.Template, error) {
 		return nil, err
 	}
 	if !r.allows(toList) {
-		return nil, auth.Forbidden(toList.permission)
+		return nil, toList.forbidden()
 	}
 	list, err := c.opts.Registry.List(ctx)
 	if err != nil {

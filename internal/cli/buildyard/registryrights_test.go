@@ -103,7 +103,7 @@ func documented(t *testing.T, role string) (controller, registry []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := regexp.MustCompile(`(?m)^buildyard permission set ` + role + ` ([a-z_,]+)( \$R)?`)
+	line := regexp.MustCompile(`(?m)^buildyard permission set ` + role + ` ([a-z_,]+)( \$R)?(?: *#.*)?$`)
 	for _, m := range line.FindAllStringSubmatch(string(raw), -1) {
 		if m[2] == "" {
 			controller = append(controller, strings.Split(m[1], ",")...)
