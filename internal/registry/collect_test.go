@@ -19,7 +19,9 @@ import (
 
 func TestCollection(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
-	r := open(t, base, clock)
+	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, EmptyPush: 1000 * time.Hour})
+	must(t, err)
+	defer r.Close()
 	a, b := makeContent("disk", api.FileDisk, "a"), makeContent("disk", api.FileDisk, "b")
 	mustPush(t, r, request(idA, "v1", a), a)
 	mustPush(t, r, request(idB, "v1", a), a) // shares the layer
