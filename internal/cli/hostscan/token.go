@@ -123,7 +123,7 @@ func openToGroup(dir string) error {
 	return os.Chmod(dir, info.Mode().Perm()|0o010)
 }
 
-// ownToken finds the token that the service of this machine has made, as far as this user may
+// ownToken returns the token that the service of this machine has made, as far as this user may
 // read it: of this user's service, or of the system's.
 func ownToken() string {
 	home, _ := os.UserHomeDir()
