@@ -230,7 +230,7 @@ func TestAbout(t *testing.T) {
 	}
 	none := filepath.Join(t.TempDir(), "run")
 	_, client := open(t, none, "", &creds{})
-	if got, err := Ask(t.Context(), none); err != nil || got != (About{}) {
+	if got, err := Ask(t.Context(), none); err != nil || got != (About{Shows: true}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if code, _ := ask(t, client, "GET", "/x", nil); code != http.StatusServiceUnavailable {
