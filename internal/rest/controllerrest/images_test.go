@@ -39,7 +39,7 @@ func (n *node) orders(wait time.Duration) []api.Order {
 	poll := func(acks []api.Ack, wait time.Duration) []api.Order {
 		answer, err := n.c.Poll(n.c.t.Context(), n.cred, api.PollRequest{
 			Protocol: api.LinkProtocol, NodeID: n.id, BootID: "boot", InfoHash: "i", HeldHash: uuid.NewString(), Acks: acks, Held: n.held, HasHeld: true,
-			Info: &api.NodeInfo{Arch: "amd64", Driver: "sim", CPUs: 64, MemoryMB: 65536, USB: []api.USBDevice{{Name: "phone", Location: "1-2"}}, Abilities: []string{"bridge"}, VLANs: []int{100, 20}},
+			Info: &api.NodeInfo{Arch: "amd64", Driver: "sim", CPUs: 512, MemoryMB: 16 << 20, USB: []api.USBDevice{{Name: "phone", Location: "1-2"}}, Abilities: []string{"bridge"}, VLANs: []int{100, 20}},
 		}, wait)
 		if err != nil {
 			n.c.t.Fatal(err)

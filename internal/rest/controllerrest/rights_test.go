@@ -159,6 +159,9 @@ func TestRightsOnNodes(t *testing.T) {
 			delete(want, "OPEN")
 		}
 		for node, want := range want {
+			if want == hidden && c.right == "create_instance" { // a start names what is not there
+				want = "200 Node " + node + " not found"
+			}
 			if got := on(node); got != want {
 				t.Errorf("%s %s, %s: %s, want %s", c.request, c.body, node, got, want)
 			}

@@ -35,6 +35,11 @@ func TestBounds(t *testing.T) {
 	binary.LittleEndian.PutUint16(last[8:], 1)
 	binary.LittleEndian.PutUint16(last[10:], 1)
 	binary.LittleEndian.PutUint32(last[12:], 100)
+	most := archiveOf(t, MaxFiles, "") // with a record of 64 bits, which says how many there are
+	more := bytes.Clone(most)
+	record := more[len(more)-endSize-locSize-end64Size:]
+	binary.LittleEndian.PutUint64(record[24:], MaxFiles+1)
+	binary.LittleEndian.PutUint64(record[32:], MaxFiles+1)
 	for name, tt := range map[string]struct {
 		archive []byte
 		files   int   // that are listed
@@ -42,8 +47,8 @@ func TestBounds(t *testing.T) {
 	}{
 		"one file":                   {archiveOf(t, 1, ""), 1, nil},
 		"none":                       {archiveOf(t, 0, ""), 0, nil},
-		"the most":                   {archiveOf(t, MaxFiles, ""), MaxFiles, nil}, // with a record of 64 bits
-		"one more":                   {archiveOf(t, MaxFiles+1, ""), 0, ErrTooMany},
+		"the most":                   {most, MaxFiles, nil},
+		"one more":                   {more, 0, ErrTooMany},
 		"few, with a long list":      {archiveOf(t, maxList/len(long)+1, long), 0, ErrTooMany},
 		"a list longer than it says": {lies, 0, ErrTooMany},
 		"no archive":                 {[]byte("PK"), 0, zip.ErrFormat},
