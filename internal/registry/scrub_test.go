@@ -41,7 +41,7 @@ func TestScrubFindsAFlippedBit(t *testing.T) {
 				t.Fatalf("%+v", damaged)
 			}
 			_, err := r.Manifest(ctx, Ref{ID: idA, Tag: "v1"})
-			if farm.CodeOf(err) != farm.CodeRefused || !strings.HasPrefix(err.Error(), "Version 0 of template template a is damaged: layer file ") {
+			if farm.CodeOf(err) != farm.CodeRefused || !strings.HasPrefix(err.Error(), "Version 0 (tag v1) of template template a is damaged: layer file ") {
 				t.Fatalf("pull: %v", err)
 			}
 			if _, err := r.OpenBlob(ctx, h.a.root()); farm.CodeOf(err) != farm.CodeRefused {
