@@ -112,7 +112,7 @@ func (r *Registry) admitReservation(caller string, free int64) error {
 func (r *Registry) mostReserved(free int64) int64 {
 	hi, lo := bits.Mul64(uint64(max(0, free)), uint64(r.o.MaxReservation))
 	most, _ := bits.Div64(hi, lo, 100)
-	return int64(most) //nolint:gosec // at most free
+	return int64(most)
 }
 
 // rowLimit bounds what is taken of log rows in a minute. Its methods may be called from many goroutines.

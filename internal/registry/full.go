@@ -122,7 +122,7 @@ func (r *Registry) room(ctx context.Context, caller string, req api.PushRequest,
 		return err
 	}
 	free, _, err := r.store.Space(ctx)
-	if err == nil {
+	if err == nil && need <= free { // what cannot fit at all is refused as that
 		err = r.admitReservation(caller, free)
 	}
 	if err != nil {

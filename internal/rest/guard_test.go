@@ -678,39 +678,3 @@ func TestActFor(t *testing.T) {
 		}
 	}
 }
-
-// TestAnswersOfTheirOwn are those with a message, and those without an envelope.
-func TestAnswersOfTheirOwn(t *testing.T) {
-	if a := one(Said("Saved"), nil); a.Body.String() != `{"status":"OK","message":"Saved"}`+"\n" {
-		t.Error(a.Body)
-	}
-	a := one(Bare{"text/plain", []byte("x")}, nil)
-	if a.Body.String() != "x" || a.Header().Get("Content-Type") != "text/plain" || a.Header().Get("Cache-Control") != "no-store" {
-		t.Error(a.Body, a.Header())
-	}
-}
-
-func TestWords(t *testing.T) {
-	for _, c := range []struct {
-		query, body string
-		want        []string
-	}{
-		{"", `{"l":["a,b"," c"]}`, []string{"a,b", " c"}},
-		{"", `{"l":"a, b,,c"}`, []string{"a", "b", "c"}},
-		{"l=a,b&l=c", "", []string{"a", "b", "c"}},
-		{"l=z", `{"l":"a"}`, []string{"a"}},
-		{"", `{"l":[]}`, []string{}},
-		{"", "", []string{}},
-	} {
-		p := mustRead(t, c.query, c.body)
-		if got := p.Words("l"); !slices.Equal(got, c.want) || p.Err() != nil {
-			t.Errorf("%s %s: %q, %v", c.query, c.body, got, p.Err())
-		}
-	}
-	for _, body := range []string{`{"l":3}`, `{"l":{"a":1}}`, `{"l":[1]}`} {
-		p := mustRead(t, "", body)
-		if _ = p.Words("l"); p.Err() == nil {
-			t.Errorf("%s is taken", body)
-		}
-	}
-}

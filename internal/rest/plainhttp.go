@@ -136,7 +136,7 @@ func NewPlainHTTPServer() *http.Server {
 
 func leadToHTTPS(w http.ResponseWriter, r *http.Request) {
 	if reads(r) && r.Host != "" {
-		http.Redirect(w, r, "https://"+r.Host+r.URL.RequestURI(), http.StatusTemporaryRedirect)
+		http.Redirect(w, r, "https://"+r.Host+r.URL.RequestURI(), http.StatusTemporaryRedirect) //nolint:gosec // to the host that was asked
 		return
 	}
 	write(w, http.StatusBadRequest, api.StatusFail, "This port speaks TLS: send the request to https://"+r.Host, nil)

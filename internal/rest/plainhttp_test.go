@@ -4,7 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,7 +22,7 @@ func TestPlainHTTPOnTheTLSPort(t *testing.T) {
 	defer made.Close()
 	secure, plain := SplitPlainHTTP(l)
 	server := &http.Server{
-		TLSConfig: &tls.Config{Certificates: made.TLS.Certificates}, ErrorLog: log.New(io.Discard, "", 0),
+		TLSConfig: &tls.Config{Certificates: made.TLS.Certificates}, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Method+" over TLS") }),
 	}
 	other := NewPlainHTTPServer()

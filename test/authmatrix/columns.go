@@ -204,7 +204,7 @@ type scope struct {
 // tokenColumn is a node with the token that it gets for a purpose. One without an order is another node than the
 // one that was told to hold a template.
 func tokenColumn(name, purpose string, c scope) column {
-	return column{name: name, only: registry, of: func(ctx context.Context, s *site, r row) (caller, error) {
+	return column{name: name, only: registry, of: func(ctx context.Context, s *site, _ row) (caller, error) {
 		if err := s.order(ctx); err != nil {
 			return caller{}, err
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -154,7 +155,18 @@ func centralLogs(t *testing.T, settings map[string]string) {
 	}
 }
 
-// rows counts the rows of a node in the central logs.
-func rows(c asker, n *node) int {
-	return strings.Count(c.ask("GET", "/api/v1/log/view?service=node", ""), " "+n.host+" ")
+// rows counts the rows of a node in the central logs, in which each machine has a file.
+func rows(c asker, n *node) (sum int) {
+	var list struct {
+		Body []struct {
+			Name string `json:"name"`
+		} `json:"body"`
+	}
+	if err := json.Unmarshal([]byte(c.ask("GET", "/api/v1/log/files?service=node", "")), &list); err != nil {
+		return 0 // nothing was written yet
+	}
+	for _, f := range list.Body {
+		sum += strings.Count(c.ask("GET", "/api/v1/log/view?service=node&file="+url.QueryEscape(f.Name), ""), " "+n.host+" ")
+	}
+	return sum
 }

@@ -164,7 +164,7 @@ func TestInitAgain(t *testing.T) {
 // TestInitRefuses: what others can read is not used, and is left as it is.
 func TestInitRefuses(t *testing.T) {
 	open := t.TempDir()
-	if err := os.WriteFile(filepath.Join(open, rootTokenFile), []byte("a token of long ago\n"), 0o644); err != nil { //nolint:gosec // that is the point
+	if err := os.WriteFile(filepath.Join(open, rootTokenFile), []byte("a token of long ago\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {

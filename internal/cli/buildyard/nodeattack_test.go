@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -26,8 +25,6 @@ type handNode struct {
 	registry   string
 	link       *link.Client
 	is         api.JoinAnswer
-	held       []api.Held
-	no         int64
 }
 
 // joinByHand makes a node of a cloud.
@@ -42,7 +39,7 @@ func joinByHand(t *testing.T, s *ControllerService, registry, name string) *hand
 	if n.link, err = link.New(n.controller, nil, n.is.Credential); err != nil {
 		t.Fatal(err)
 	}
-	n.orders(0)
+	n.poll()
 	return n
 }
 
@@ -92,51 +89,12 @@ func (n *handNode) token(more string) (token, refusal string) {
 	return got.Pass, ""
 }
 
-// orders polls for work and takes it.
-func (n *handNode) orders(wait time.Duration) []api.Order {
+// poll describes the node, which holds nothing.
+func (n *handNode) poll() {
 	n.t.Helper()
-	var acks []api.Ack
-	for range 2 {
-		answer, err := n.link.Poll(n.t.Context(), wait, api.PollRequest{
-			Protocol: api.LinkProtocol, NodeID: n.is.NodeID, BootID: "boot", InfoHash: "i", HeldHash: uuid.NewString(), Acks: acks,
-			Held: n.held, HasHeld: true, Info: &api.NodeInfo{Arch: "amd64", Driver: "sim", CPUs: 64, MemoryMB: 65536},
-		})
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		if acks != nil || len(answer.Orders) == 0 {
-			return answer.Orders
-		}
-		orders := answer.Orders
-		for _, o := range orders {
-			acks = append(acks, api.Ack{InstanceID: o.InstanceID, Claim: o.Claim, Kind: o.Kind, Task: o.Task})
-			n.held = append(n.held, api.Held{InstanceID: o.InstanceID, Claim: o.Claim})
-		}
-		defer n.orders(0) // which acknowledges them
-		return orders
-	}
-	return nil
-}
-
-// order waits for the one order that comes.
-func (n *handNode) order(kind api.OrderKind) api.Order {
-	n.t.Helper()
-	orders := n.orders(20 * time.Second)
-	if len(orders) != 1 || orders[0].Kind != kind {
-		n.t.Fatalf("orders = %+v, want one %s", orders, kind)
-	}
-	return orders[0]
-}
-
-// runs reports an instance as running.
-func (n *handNode) runs(o api.Order, task *api.TaskStatus) {
-	n.t.Helper()
-	n.no++
-	_, err := n.link.Report(n.t.Context(), api.Report{
-		Protocol: api.LinkProtocol, NodeID: n.is.NodeID, BootID: "boot", Seq: n.no, Statuses: []api.InstanceStatus{{
-			InstanceID: o.InstanceID, Claim: o.Claim, No: n.no, Phase: api.PhaseRunning, Task: task,
-			VM: &api.LinkVM{UUID: o.InstanceID, Name: "vm", Status: "running", HostIP: "10.1.1.1"},
-		}},
+	_, err := n.link.Poll(n.t.Context(), 0, api.PollRequest{
+		Protocol: api.LinkProtocol, NodeID: n.is.NodeID, BootID: "boot", InfoHash: "i", HeldHash: "h", HasHeld: true,
+		Info: &api.NodeInfo{Arch: "amd64", Driver: "sim", CPUs: 64, MemoryMB: 65536},
 	})
 	if err != nil {
 		n.t.Fatal(err)

@@ -1,6 +1,7 @@
 package buildyard
 
 import (
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -25,15 +26,11 @@ type judged struct {
 func newJudged(t *testing.T, split bool, more map[string]string) *judged {
 	t.Helper()
 	dir, settings := t.TempDir(), withAccess(map[string]string{"enable-controller-authorization": "true"})
-	for key, value := range more {
-		settings[key] = value
-	}
+	maps.Copy(settings, more)
 	c := &judged{asks: asks{t: t}}
 	if split {
 		there := withAccess(map[string]string{"enable-authorization": "true"})
-		for key, value := range more {
-			there[key] = value
-		}
+		maps.Copy(there, more)
 		r, stop := startRegistry(t, filepath.Join(dir, "r"), there)
 		t.Cleanup(stop)
 		c.registry, settings["registry"] = r.URL(), r.URL()

@@ -42,9 +42,7 @@ func TestNobodyTakesOverTheIdOfADeletedTemplate(t *testing.T) {
 	if err := v.reg.Close(); err != nil {
 		t.Fatal(err)
 	}
-	grants := v.grants
 	v = openVault(t, v.base)
-	v.grants = grants
 	v.grant([]farm.Permission{"delete_vm"}, "list", "push_tag")
 	a, _ = v.offer("dev", first, "v1", "")
 	refused("after a restart", a)

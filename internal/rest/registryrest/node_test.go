@@ -3,6 +3,7 @@ package registryrest_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -31,9 +32,7 @@ func (v *vault) ordered(who string, fields map[string]any) (answer, string) {
 		"id": first, "tag": "r", "must_exist": true, "arch": "amd64", "resume_key": "save-1", "revert": map[string]string{"tag": "one"},
 		"config": json.RawMessage(`{"hard_drives":[{"file":"d"}]}`), "files": []map[string]any{{"name": "d", "kind": "disk", "size": x.Size()}},
 	}
-	for key, value := range fields {
-		body[key] = value
-	}
+	maps.Copy(body, fields)
 	raw, err := json.Marshal(body)
 	if err != nil {
 		v.t.Fatal(err)

@@ -65,8 +65,6 @@ func (p Periodic) due(now time.Time) time.Duration {
 	return p.Every - now.Sub(at)
 }
 
-// names lists the periodic backups, oldest first. Files whose names have no time are
-// somebody else's, and stay.
 // Newest returns the newest periodic backup of a directory that is whole; empty: there is none.
 func Newest(dir string) (path string) {
 	for _, name := range slices.Backward(Periodic{Dir: dir}.names()) {
@@ -78,6 +76,8 @@ func Newest(dir string) (path string) {
 	return ""
 }
 
+// names lists the periodic backups, oldest first. Files whose names have no time belong to
+// others and stay.
 func (p Periodic) names() (names []string) {
 	paths, _ := filepath.Glob(filepath.Join(p.Dir, namePrefix+"*"+nameSuffix)) // fails for a bad pattern only
 	for _, path := range paths {

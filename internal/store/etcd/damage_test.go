@@ -159,7 +159,7 @@ func positions(of, some int) (list []int) {
 		return list
 	}
 	for range min(some, of) {
-		list = append(list, rand.IntN(of)) //nolint:gosec // a test
+		list = append(list, rand.IntN(of))
 	}
 	return list
 }
