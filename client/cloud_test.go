@@ -49,8 +49,10 @@ func beside(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	s, stop, err := cloudtest.Open(dir, map[string]string{"SVC_MANAGE_MAC_ADDRESSES": "true", "SVC_MAC_ADDR_RANGE": "52:54:00:00:00:00-52:54:00:00:00:FF",
-		"SVC_ALLOWED_HOSTS": "build.example"})
+	s, stop, err := cloudtest.Open(dir, map[string]string{
+		"SVC_MANAGE_MAC_ADDRESSES": "true", "SVC_MAC_ADDR_RANGE": "52:54:00:00:00:00-52:54:00:00:00:FF",
+		"SVC_ALLOWED_HOSTS": "build.example",
+	})
 	if err != nil {
 		return 1, err
 	}

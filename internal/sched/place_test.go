@@ -361,16 +361,19 @@ func TestMachineBoundsEveryVM(t *testing.T) {
 		"as large as the machine": {[]func(*Node){whole(4, 8192)}, size(4, 8192), ""},
 		"unknown machine":         {nil, size(400, 8192), ""},
 		"more CPUs": {
-			[]func(*Node){whole(4, 8192)}, size(5, 1024),
+			[]func(*Node){whole(4, 8192)},
+			size(5, 1024),
 			"node name-a is too small for 5 vCPU and 1024 MB: the machine has 4 CPUs",
 		},
 		"more memory": {
-			[]func(*Node){whole(4, 8192)}, size(1, 8193),
+			[]func(*Node){whole(4, 8192)},
+			size(1, 8193),
 			"node name-a is too small for 1 vCPU and 8193 MB: the machine has 8192 MB of memory",
 		},
 		"by resources, within the machine": {[]func(*Node){resources, whole(4, 8192)}, size(4, 8192), ""},
 		"by resources, more CPUs": {
-			[]func(*Node){resources, whole(4, 8192)}, size(5, 1024),
+			[]func(*Node){resources, whole(4, 8192)},
+			size(5, 1024),
 			"node name-a is too small for 5 vCPU and 1024 MB: the machine has 4 CPUs",
 		},
 	} {

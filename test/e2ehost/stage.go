@@ -162,7 +162,7 @@ func write(name string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(name, data, 0o644) //nolint:gosec // names are those of lists and recipes
+	return os.WriteFile(name, data, 0o644)
 }
 
 // writeTree writes files beneath a folder.

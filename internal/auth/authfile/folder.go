@@ -18,7 +18,7 @@ type Folder struct {
 
 // OpenFolder opens a directory, and makes it when it is not there.
 func OpenFolder(dir string) (*Folder, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil { //nolint:gosec // where keys are kept is the operator's to say
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of keys: %w", err)
 	}
 	root, err := os.OpenRoot(dir)

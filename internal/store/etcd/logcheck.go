@@ -57,7 +57,7 @@ func checkLogs(dir string) (s logState, err error) {
 			return s, &DamagedError{path, fmt.Errorf("the file before it, number %d, is missing", before+1)}
 		}
 		before, s.file = seq, path
-		data, err := os.ReadFile(path) //nolint:gosec // in our own directory, which is locked
+		data, err := os.ReadFile(path)
 		if err != nil {
 			return s, fmt.Errorf("log: %w", err)
 		}

@@ -170,7 +170,7 @@ func rename(from, to string) error {
 
 // syncDirs makes the names of all files below a directory durable; etcd has seen to their content.
 func syncDirs(root string) error {
-	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error { //nolint:gosec // the operator's directory
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
 			return err
 		}

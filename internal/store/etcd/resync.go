@@ -36,7 +36,7 @@ func resync(dir string) error {
 
 // rewrite writes every block of a file that is not empty in its place, and syncs it.
 func rewrite(path string) (err error) {
-	file, err := os.OpenFile(path, os.O_RDWR, 0) //nolint:gosec // in our own directory, which is locked
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}

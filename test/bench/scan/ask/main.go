@@ -73,7 +73,7 @@ func run(args []string) error {
 }
 
 func read(path string) ([]catalog.Package, error) {
-	raw, err := os.ReadFile(path) //nolint:gosec // the benchmark names it
+	raw, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
