@@ -19,15 +19,15 @@ const macDigits = 12
 func ParseMAC(text string) (MAC, error) {
 	digits := strings.TrimSpace(text)
 	for _, form := range []struct {
-		separator    string
-		count, width int
-	}{{":", 5, 2}, {"-", 5, 2}, {".", 2, 4}} {
+		separator string
+		width     int
+	}{{":", 2}, {"-", 2}, {".", 4}} {
 		if !strings.Contains(digits, form.separator) {
 			continue
 		}
 		parts := strings.Split(digits, form.separator)
 		for _, part := range parts {
-			if len(parts) != form.count+1 || len(part) != form.width {
+			if len(part) != form.width {
 				return 0, notMAC(text)
 			}
 		}
@@ -35,7 +35,7 @@ func ParseMAC(text string) (MAC, error) {
 		break
 	}
 	n, err := strconv.ParseUint(digits, 16, 48)
-	if err != nil || len(digits) != macDigits || strings.HasPrefix(digits, "+") {
+	if err != nil || len(digits) != macDigits {
 		return 0, notMAC(text)
 	}
 	return MAC(n), nil

@@ -165,9 +165,6 @@ var expiryForms = []struct {
 // ExpiresAt gives when the license of the hypervisor ends; zero when it does not, or
 // that cannot be read.
 func (h Hypervisor) ExpiresAt() time.Time {
-	if h.Expires == "" {
-		return time.Time{}
-	}
 	for _, form := range expiryForms {
 		if at, err := time.Parse(form.layout, h.Expires); err == nil {
 			return at.Add(form.valid)

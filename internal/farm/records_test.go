@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -55,6 +56,41 @@ func TestOptionsOverrideTheTemplate(t *testing.T) {
 	i.Options.CPUs, i.Options.MemoryMB = 2, 512
 	if i.VCPU() != 2 || i.VRAM() != 512 {
 		t.Errorf("takes %d CPUs and %d MB with overrides", i.VCPU(), i.VRAM())
+	}
+}
+
+// TestNetworkOfAnInstance: what was asked for wins over the template's, and shared is what nobody said.
+func TestNetworkOfAnInstance(t *testing.T) {
+	var i farm.Instance
+	for _, step := range []struct {
+		set        func()
+		mode, vlan string
+	}{
+		{func() {}, "shared", ""},
+		{func() { i.Template.Network, i.Template.VLAN = "bridge", "5" }, "bridge", "5"},
+		{func() { i.Options.NetworkMode, i.Options.VLAN = "host", "7" }, "host", "7"},
+	} {
+		if step.set(); i.NetworkMode() != step.mode || i.VLAN() != step.vlan {
+			t.Errorf("network %s and VLAN %q, want %s and %q", i.NetworkMode(), i.VLAN(), step.mode, step.vlan)
+		}
+	}
+}
+
+func TestWaiting(t *testing.T) {
+	for _, s := range farm.InstanceStates {
+		for _, node := range []string{"", "n1"} {
+			i := farm.Instance{State: s, NodeID: node}
+			if i.Waiting() != (s == farm.Scheduling && node == "") {
+				t.Errorf("%s on %q waits: %t", s, node, i.Waiting())
+			}
+		}
+	}
+}
+
+func TestKeyExpires(t *testing.T) {
+	k := farm.APIKey{Expires: time.Unix(100, 0)}
+	if k.Expired(time.Unix(99, 0)) || !k.Expired(k.Expires) || !k.Expired(time.Unix(101, 0)) {
+		t.Error("a key is over from the moment on that it names")
 	}
 }
 

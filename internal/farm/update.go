@@ -1,7 +1,7 @@
 package farm
 
 import (
-	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -78,15 +78,7 @@ func (n *Node) EndUpdate(failure string, now time.Time) {
 func OlderVersion(a, b string) bool {
 	x, okA := numbers(a)
 	y, okB := numbers(b)
-	if !okA || !okB {
-		return false
-	}
-	for i := range x {
-		if c := cmp.Compare(x[i], y[i]); c != 0 {
-			return c < 0
-		}
-	}
-	return false
+	return okA && okB && slices.Compare(x[:], y[:]) < 0
 }
 
 // numbers reads the X.Y.Z that a version begins with.
@@ -98,7 +90,7 @@ func numbers(version string) (n [3]int, ok bool) {
 	}
 	for i, part := range parts {
 		v, err := strconv.Atoi(part)
-		if err != nil || v < 0 {
+		if err != nil {
 			return n, false
 		}
 		n[i] = v

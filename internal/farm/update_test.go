@@ -20,6 +20,9 @@ func TestOlderVersions(t *testing.T) {
 		{"1.2-a", "1.2.3-a", false},
 		{"", "1.0.0", false},
 		{"1.-2.3", "1.2.3", false},
+		{"1.x.3", "1.2.3", false},
+		{"1.2.3", "x", false},
+		{"1.2.3", "", false},
 	} {
 		if got := OlderVersion(tt.a, tt.b); got != tt.older {
 			t.Errorf("%q older than %q: %v", tt.a, tt.b, got)
@@ -76,5 +79,25 @@ func TestUpdateWaitsForItsNode(t *testing.T) {
 	n.EndUpdate("", now)
 	if n.State != NodeActive || n.Update != nil || n.StateReason != "" {
 		t.Errorf("done: %+v", n)
+	}
+}
+
+// TestUpdateWithoutOne: a node of which no update was asked for has none that is due, and resumes none.
+func TestUpdateWithoutOne(t *testing.T) {
+	n := &Node{State: NodeActive}
+	if n.Update.Open() || !n.Update.DueAt().IsZero() || n.Updating() || n.ResumeUpdate(time.Now()) || n.State != NodeActive {
+		t.Errorf("%+v", n)
+	}
+	n.Update = &Update{Version: "2", Asked: time.Now()}
+	if !n.Update.Open() || n.Updating() || n.ResumeUpdate(time.Now()) || n.State != NodeActive {
+		t.Errorf("one that has not begun: %+v", n)
+	}
+	n.Update.Begun, n.Update.Tries = time.Now(), UpdateTries
+	if !n.Update.Open() || !n.Update.DueAt().IsZero() {
+		t.Errorf("the last try, which goes on: %+v", n.Update)
+	}
+	n.Update.Tries = 1
+	if !n.Update.DueAt().IsZero() {
+		t.Errorf("a try goes on, and another is due: %+v", n.Update)
 	}
 }

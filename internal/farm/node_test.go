@@ -1,0 +1,104 @@
+package farm_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// TestNodeEnters: reason and time are those of the last change of the state, not of the last event.
+func TestNodeEnters(t *testing.T) {
+	at := time.Unix(100, 0)
+	n := &farm.Node{State: farm.NodeOffline, StateReason: "before", StateSince: at}
+	for _, step := range []struct {
+		event  farm.NodeEvent
+		moved  bool
+		state  farm.NodeState
+		reason string
+		since  int
+	}{
+		{farm.NodeSilence, false, farm.NodeOffline, "before", 0},
+		{farm.NodeContact, true, farm.NodeActive, "contact", 2},
+		{farm.DrainOn, false, farm.NodeDrain, "contact", 2},
+		{farm.NodeContact, false, farm.NodeDrain, "contact", 2},
+		{farm.NodeSilence, true, farm.NodeOffline, "silence", 5},
+		{farm.NodeContact, true, farm.NodeDrain, "contact", 6},
+		{farm.DrainOff, false, farm.NodeActive, "contact", 6},
+	} {
+		at = at.Add(time.Second)
+		if moved := n.Enter(step.event, string(step.event), at); moved != step.moved {
+			t.Errorf("%s moves it: %t", step.event, moved)
+		}
+		since, reason := n.ShownSince()
+		if n.Shown() != step.state || reason != step.reason || since.Unix() != 100+int64(step.since) {
+			t.Errorf("after %s: %s since %s, %q; want %+v", step.event, n.Shown(), since, reason, step)
+		}
+	}
+}
+
+// TestShownSince: the state that a client sees goes with the reason and the time of that state.
+func TestShownSince(t *testing.T) {
+	drained, entered := time.Unix(1, 0), time.Unix(2, 0)
+	draining := &farm.Draining{Since: drained, Reason: "new disk"}
+	for _, c := range []struct {
+		state    farm.NodeState
+		drain    bool
+		draining *farm.Draining
+		reason   string
+		since    time.Time
+	}{
+		{farm.NodeActive, false, nil, "back", entered},
+		{farm.NodeActive, true, draining, "new disk", drained},
+		{farm.NodeActive, true, nil, "back", entered}, // a record of an older program
+		{farm.NodeOffline, true, draining, "back", entered},
+	} {
+		n := farm.Node{State: c.state, Drain: c.drain, Draining: c.draining, StateReason: "back", StateSince: entered}
+		if since, reason := n.ShownSince(); reason != c.reason || !since.Equal(c.since) {
+			t.Errorf("%+v: since %s, %q", c, since, reason)
+		}
+	}
+}
+
+// TestSlots: no more than two macOS VMs run on a Mac with Apple silicon, whatever is configured.
+func TestSlots(t *testing.T) {
+	info := func(os, arch, driver string) farm.NodeInfo {
+		return farm.NodeInfo{OS: os, Arch: arch, Hypervisor: farm.Hypervisor{Driver: driver}}
+	}
+	for _, c := range []struct {
+		info        farm.NodeInfo
+		most        int
+		three, less int // slots where 3 and 1 are configured
+	}{
+		{info("darwin", "arm64", "anka"), 2, 2, 1},
+		{info("darwin", "arm64", "qemu"), 0, 3, 1},
+		{info("darwin", "amd64", "anka"), 0, 3, 1},
+		{info("linux", "arm64", "sim"), 0, 3, 1},
+		{farm.NodeInfo{}, 0, 3, 1},
+	} {
+		three, one := farm.Node{Capacity: 3}, farm.Node{Capacity: 1}
+		if most := c.info.MostVMs(); most != c.most {
+			t.Errorf("%+v: at most %d VMs, want %d", c.info, most, c.most)
+		}
+		if three.Slots(&c.info) != c.three || one.Slots(&c.info) != c.less {
+			t.Errorf("%+v: %d and %d slots of 3 and 1", c.info, three.Slots(&c.info), one.Slots(&c.info))
+		}
+	}
+}
+
+// TestHypervisorLicenseEnds: one that names a day is valid to the end of it.
+func TestHypervisorLicenseEnds(t *testing.T) {
+	day := time.Date(2027, 3, 5, 0, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"": {}, "never": {}, "2027": {},
+		"2027-03-04":                day,
+		"04-Mar-2027":               day,
+		"4-Mar-2027":                day,
+		"2027-03-05T00:00:00Z":      day,
+		"2027-03-05T01:00:00+01:00": day,
+	} {
+		if got := (farm.Hypervisor{Expires: text}).ExpiresAt(); !got.Equal(want) {
+			t.Errorf("%q ends at %s, want %s", text, got, want)
+		}
+	}
+}
