@@ -145,7 +145,7 @@ func (f *File) Licence() Licence {
 
 // Alarm says what an operator has to look at; "" for nothing.
 func (f *File) Alarm() string {
-	if f == nil || f.o.Path == "" {
+	if f == nil {
 		return ""
 	}
 	f.mu.Lock()

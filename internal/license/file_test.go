@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -114,6 +116,82 @@ func TestAuthorityFiles(t *testing.T) {
 	}
 }
 
+// TestKeygenNamesWhatFailed: nothing is written where one of the two files cannot be, and the error says why.
+func TestKeygenNamesWhatFailed(t *testing.T) {
+	p := newPlace(t)
+	long := p.path(strings.Repeat("x", 300))
+	for _, c := range []struct {
+		do   func() error
+		want string
+	}{
+		{func() error { return Keygen(p.path("authority.key/new.key"), p.path("new.pub")) }, "mkdir " + p.path("authority.key")},
+		{func() error { return Keygen(long, p.path("new.pub")) }, "file name too long"},
+		{func() error { return Keygen(p.path("new.key"), long) }, "file name too long"},
+		{func() error { return create(p.authority(), 0o600, "") }, "never replaced"}, // made after Keygen has looked
+	} {
+		if err := c.do(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("want %q, got %v", c.want, err)
+		}
+	}
+	if _, err := os.Stat(p.path("new.pub")); err == nil {
+		t.Error("a public key without its secret was written")
+	}
+}
+
+func TestSecretsAreRead(t *testing.T) {
+	p := newPlace(t)
+	seed := base64.StdEncoding.EncodeToString(p.secret.Seed())
+	for text, good := range map[string]bool{
+		"# mine\n\n  " + seed + "\n": true, seed: true,
+		"": false, "# nothing\n": false, "junk": false, seed[:40]: false, seed + "\x00": false,
+	} {
+		if err := os.WriteFile(p.path("secret"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadSecret(p.path("secret"))
+		if (err == nil) != good || good && !got.Equal(p.secret) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, err := ReadSecret(p.path("none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing secret: %v", err)
+	}
+}
+
+func TestLoadKey(t *testing.T) {
+	p := newPlace(t)
+	if key, err := LoadKey(p.authority()); err != nil || !key.Equal(p.secret.Public()) {
+		t.Errorf("%x, %v", key, err)
+	}
+	one, _ := os.ReadFile(p.authority())
+	if err := os.WriteFile(p.path("two"), append(one, one...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if key, err := LoadKey(p.path("two")); err == nil || !strings.Contains(err.Error(), "2 keys") {
+		t.Errorf("of two keys: %x, %v", key, err)
+	}
+	if _, err := LoadKey(p.path("none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+}
+
+// TestWithoutHome: a user without a home has no authority, and one in the present directory is none.
+func TestWithoutHome(t *testing.T) {
+	p := newPlace(t)
+	t.Setenv("XDG_CONFIG_HOME", "")
+	t.Setenv("HOME", "")
+	t.Chdir(p.dir)
+	if err := os.Mkdir("buildyard", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(AuthorityFile, filepath.Join("buildyard", AuthorityFile)); err != nil {
+		t.Fatal(err)
+	}
+	if trust, err := LoadTrust(""); err != nil || len(trust) != countSystem(t) || UserDir() != "" {
+		t.Errorf("%d keys, %q, %v", len(trust), UserDir(), err)
+	}
+}
+
 func TestTrustIsLookedFor(t *testing.T) {
 	p := newPlace(t)
 	t.Setenv("XDG_CONFIG_HOME", p.path("config"))
@@ -175,11 +253,17 @@ func TestBrokenFilesRefuseTheStart(t *testing.T) {
 			t.Errorf("want %q, got %v", name, err)
 		}
 	}
+	o := p.options()
+	o.Authority = p.path("none")
+	p.write(wrong)
+	if _, err := Open(o); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without its authority: %v", err)
+	}
 	if err := os.Remove(p.file()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(p.options()); err == nil {
-		t.Error("a file that is missing opens everything")
+	if _, err := Open(p.options()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is missing: %v", err)
 	}
 }
 
@@ -205,6 +289,45 @@ func TestExpiryLeavesBasic(t *testing.T) {
 		}
 		if again := p.open(); again.Tier() != farm.TierBasic { // an expired licence does not refuse the start
 			t.Errorf("after a restart: %s", again.Tier())
+		}
+	})
+}
+
+// TestAlarmSaysWhatIsLost: a node gets no VMs, a controller refuses what its tier does not open.
+func TestAlarmSaysWhatIsLost(t *testing.T) {
+	for product, want := range map[Product]string{
+		Controller: "what needs more than the tier basic is refused", Node: "this node gets no new VMs",
+	} {
+		p := newPlace(t)
+		p.write(mustIssue(t, p.secret, Licence{Product: product, Tier: farm.TierEnterprise, Expires: time.Now().Add(-time.Hour)}))
+		o := p.options()
+		o.Product = product
+		f, err := Open(o)
+		if err != nil || !strings.Contains(f.Alarm(), want) {
+			t.Errorf("%s: %q, %v", product, f.Alarm(), err)
+		}
+	}
+}
+
+// TestRunSaysWhatIsInForce: until when the licence is valid; without one there is nothing to follow.
+func TestRunSaysWhatIsInForce(t *testing.T) {
+	p := newPlace(t)
+	synctest.Test(t, func(t *testing.T) {
+		p.install(farm.TierBasic, time.Hour)
+		for path, want := range map[string]string{p.file(): "expires=2000-01-01T01:00:00Z", "": "no licence is installed"} {
+			said := &notes{}
+			o := p.options()
+			o.Path, o.Logger = path, slog.New(slog.NewTextHandler(said, nil))
+			f, err := Open(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			f.Run(ctx)
+			if ended := ctx.Err() == nil; ended != (path == "") || !strings.Contains(said.String(), want) {
+				t.Errorf("%q: ended %t, log:\n%s", path, ended, said)
+			}
+			cancel()
 		}
 	})
 }
@@ -260,9 +383,11 @@ func TestChangesAreFollowed(t *testing.T) {
 		check(farm.TierBasic, "the former licence counts")
 		p.install(farm.TierEnterprise, 0)
 		check(farm.TierEnterprise, "")
+		check(farm.TierEnterprise, "")
 		cancel()
 		<-done
-		if text := said.String(); strings.Count(text, "ALARM: ") != 2 || !strings.Contains(text, `licence is replaced" tier=enterprise`) {
+		if text := said.String(); strings.Count(text, "ALARM: ") != 2 || strings.Count(text, `licence is replaced" tier=enterprise`) != 1 ||
+			strings.Count(text, "expires=never") != 2 {
 			t.Errorf("log:\n%s", text)
 		}
 	})

@@ -98,18 +98,26 @@ func TestOneBitIsEnough(t *testing.T) {
 
 // sign makes a key of any payload.
 func sign(secret ed25519.PrivateKey, payload string) string {
-	text := "BY1." + base64.RawURLEncoding.EncodeToString([]byte(payload))
+	return signText(secret, "BY1."+base64.RawURLEncoding.EncodeToString([]byte(payload)))
+}
+
+// signText makes a key of any text in front of the signature.
+func signText(secret ed25519.PrivateKey, text string) string {
 	return text + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(secret, []byte(text)))
 }
 
 func TestWrongPayloadsAreRefused(t *testing.T) {
 	trust, secret := authority(t)
 	const good = `{"product":"node","tier":"basic","subject":"","expires":"0001-01-01T00:00:00Z","version":1,"later":[1]}`
-	if l, err := trust.Verify(sign(secret, good)); err != nil || l.Expired(time.Now()) {
-		t.Errorf("%+v, %v", l, err)
+	longest := strings.Replace(good, `"subject":""`, `"subject":"`+strings.Repeat("x", 255)+`"`, 1)
+	for _, payload := range []string{good, longest} {
+		if l, err := trust.Verify(sign(secret, payload)); err != nil || l.Expired(time.Now()) {
+			t.Errorf("%+v, %v", l, err)
+		}
 	}
 	for payload, want := range map[string]error{
-		``: ErrForm, `null`: ErrForm, `[]`: ErrForm, good + `{}`: ErrForm, `{`: ErrForm,
+		``: ErrForm, `null`: ErrForm, `[]`: ErrForm, good + `{}`: ErrForm, `{`: ErrForm, ` ` + good: ErrForm,
+		strings.Replace(good, `"subject":""`, `"subject":5`, 1):                                 ErrForm,
 		strings.Replace(good, `:1,`, `:2,`, 1):                                                  ErrNewer,
 		strings.Replace(good, `:1,`, `:0,`, 1):                                                  ErrForm,
 		strings.Replace(good, `node`, `car`, 1):                                                 ErrForm,
@@ -124,10 +132,37 @@ func TestWrongPayloadsAreRefused(t *testing.T) {
 			t.Errorf("%.80s: want %v, got %v", payload, want, err)
 		}
 	}
-	for _, text := range []string{"", "BY1", "BY1..", "BY2.e30.e30", "BY1.e30.e30.e30", "BY1.e30=.AAAA", "BY1.e30.AAAA"} {
+	whole := base64.RawURLEncoding.EncodeToString([]byte(good + strings.Repeat(" ", 3-len(good)%3)))
+	for _, text := range []string{
+		"", "BY1", "BY1..", "BY2.e30.e30", "BY1.e30.e30.e30", "BY1.e30=.AAAA", "BY1.e30.AAAA", "BY1." + whole + ".AAAA", "BY1." + whole + ".!",
+		signText(secret, "BY2."+whole), signText(secret, "BY1."+whole+"="), signText(secret, "BY1."+whole+"!"),
+	} {
 		if _, err := trust.Verify(text); !errors.Is(err, ErrForm) {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// TestKeysHaveABoundedLength: a key of any length up to the limit is read, and no longer one.
+func TestKeysHaveABoundedLength(t *testing.T) {
+	trust, secret := authority(t)
+	payload := `{"product":"node","tier":"basic","subject":"","expires":"0001-01-01T00:00:00Z","version":1}`
+	payload += strings.Repeat(" ", 2880)
+	within, beyond := 0, 0
+	for ; beyond < 3; payload += " " {
+		key := sign(secret, payload)
+		_, err := trust.Verify(" " + key + "\n")
+		if len(key) <= MaxKey {
+			within++
+		} else {
+			beyond++
+		}
+		if (err == nil) != (len(key) <= MaxKey) || err != nil && !errors.Is(err, ErrForm) {
+			t.Errorf("a key of %d bytes: %v", len(key), err)
+		}
+	}
+	if within < 20 {
+		t.Errorf("%d keys were short enough", within)
 	}
 }
 
@@ -137,6 +172,7 @@ func TestIssueRefusesWhatVerifyWould(t *testing.T) {
 		func(l *Licence) { l.Product = "car" },
 		func(l *Licence) { l.Tier = "" },
 		func(l *Licence) { l.Subject = "a\x00" },
+		func(l *Licence) { l.Subject = "a\xff" },
 		func(l *Licence) { l.Subject = strings.Repeat("x", 256) },
 		func(l *Licence) { l.Version = 2 },
 		func(l *Licence) { l.Expires = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
