@@ -78,6 +78,9 @@ test-fault: ## kill real processes while they work: N kills a target (a fifth fo
 	scripts/need.sh test
 	go run ./test/fault -n $(or $(N),50) $(if $(SEED),-seed $(SEED)) $(if $(JSON),-json $(JSON))
 
+test-hostile: ## attack real services as hostile nodes, pushers, callers, guessers and pages do, on full disks and damaged files, then all at once beside normal jobs for MINUTES (15): ONLY=regexp of attacks, JSON=file; as root
+	go run ./test/hostile -minutes $(or $(MINUTES),15) $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
+
 contract: ## hold controller and registry to api/openapi.yaml and the contract, as clients see them: ONLY=regexp of cases, JSON=file, AUTH=1 with the root token, a user key and a certificate
 	go run ./test/contract $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON)) $(if $(AUTH),-auth)
 
@@ -120,4 +123,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host bench-portal test-peers demo test-fault contract auth-matrix e2e test-images e2e-host test-full test-stress clean help
+.PHONY: build test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile contract auth-matrix e2e test-images e2e-host test-full test-stress clean help

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,7 +45,7 @@ func damagedStore(ctx context.Context, s *site, o *outcome) {
 	for _, file := range files {
 		for _, d := range damages {
 			if ctx.Err() == nil {
-				own.damageStart(ctx, o, file, d, backup)
+				own.damageStart(ctx, o, file, d, backups)
 			}
 		}
 	}
@@ -71,7 +71,7 @@ var damages = []struct {
 func (s *site) damageStart(ctx context.Context, o *outcome, file string, d struct {
 	name   string
 	change func(text []byte) []byte
-}, backup string,
+}, backups string,
 ) {
 	whole, err := os.ReadFile(file)
 	if err != nil || len(whole) == 0 {
@@ -94,7 +94,7 @@ func (s *site) damageStart(ctx context.Context, o *outcome, file string, d struc
 		return
 	}
 	said := strings.TrimSpace(s.up.Tail())
-	named := strings.Contains(said, filepath.Base(file)) && strings.Contains(said, "buildyard restore "+backup)
+	named := strings.Contains(said, filepath.Base(file)) && strings.Contains(said, "buildyard restore "+backups+"/")
 	if lines := strings.Count(said, "\n") + 1; !named || lines > 1 || strings.Contains(said, "goroutine ") {
 		o.fault("%s of %s changed: %d lines: %.400s", d.name, filepath.Base(file), lines, said)
 	}
@@ -134,7 +134,8 @@ func damagedLayers(ctx context.Context, s *site, o *outcome) {
 	for _, d := range damages {
 		before, err := filesOf(filepath.Join(own.storage(), "images_dir"))
 		o.check(err)
-		id, err := own.push(ctx, "", "damaged "+uuid.NewString(), "v1")
+		name := "damaged " + uuid.NewString()
+		id, err := own.push(ctx, "", name, "v1")
 		if err != nil {
 			o.check(err)
 			return
@@ -152,13 +153,24 @@ func damagedLayers(ctx context.Context, s *site, o *outcome) {
 			o.fault("the service does not start with a damaged layer: %v", err)
 			return
 		}
-		o.check(own.await(ctx, "word of a damaged layer: "+d.name, func() (bool, error) {
-			a, err := own.rooted.send(ctx, "GET "+own.registry+"/registry/v2/pull?id="+id, "")
-			return a.code >= http.StatusBadRequest && strings.Contains(string(a.body), "damaged") && strings.Contains(string(a.body), "v1"), err
-		}))
-		o.refuse("the pull names the tag")
+		switch text, err := own.pull(ctx, id); {
+		case err == nil && bytes.Equal(text, disk(name, "v1")):
+			o.take("pulled whole") // what is changed is not needed
+		case err == nil:
+			o.take("pulled")
+			o.fault("a template is pulled with other content: %s", d.name)
+		default:
+			o.refuse("the pull names layer and tag")
+			if !strings.Contains(err.Error(), "damaged") || !strings.Contains(err.Error(), "v1") {
+				o.fault("a pull with %s changed says %v", d.name, err)
+			}
+		}
 	}
-	own.untouched(ctx, o, own.a, own.b)
+	for id, name := range map[string]string{own.a: "template 1", own.b: "template 2"} {
+		if text, err := own.pull(ctx, id); err != nil || !bytes.Equal(text, disk(name, "v2")) {
+			o.fault("another template cannot be pulled: %v", err)
+		}
+	}
 	own.bystand(ctx).end(o)
 	o.effect("%d layers damaged", len(damages))
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,18 +112,13 @@ func fullController(ctx context.Context, s *site, o *outcome) {
 	own.recovers(ctx, o, filler, pid)
 }
 
-// alarmed finds an alarm in the controller's status.
+// alarmed waits for an alarm in the controller's status.
 func (s *site) alarmed(ctx context.Context, name string) error {
-	var status api.ControllerStatus
-	if err := s.rooted.get(ctx, "GET "+s.controller+"/api/v1/status", nil, &status); err != nil {
-		return err
-	}
-	for _, a := range status.ActiveAlarms {
-		if a.Name == name {
-			return nil
-		}
-	}
-	return fmt.Errorf("the status has no alarm %s: %v", name, status.Alarms)
+	return s.await(ctx, "the alarm "+name, func() (bool, error) {
+		var status api.ControllerStatus
+		err := s.rooted.get(ctx, "GET "+s.controller+"/api/v1/status", nil, &status)
+		return slices.ContainsFunc(status.ActiveAlarms, func(a api.Alarm) bool { return a.Name == name }), err
+	})
 }
 
 // recovers gives the space back and runs a job.

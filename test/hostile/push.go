@@ -34,7 +34,7 @@ func (s *site) push(ctx context.Context, id, name, tag string) (string, error) {
 	}
 	defer store.Close()
 	file := filepath.Join(s.dir, "disk.img")
-	if err := os.WriteFile(file, bytes.Repeat([]byte(name+" "+tag+"\n"), 4096), 0o600); err != nil {
+	if err := os.WriteFile(file, disk(name, tag), 0o600); err != nil {
 		return "", err
 	}
 	result, err := store.Push(ctx, transfer.PushOptions{
@@ -42,6 +42,26 @@ func (s *site) push(ctx context.Context, id, name, tag string) (string, error) {
 		Files:   []transfer.PushFile{{Name: "disk.img", Kind: api.FileDisk, Disk: &transfer.Disk{Path: file, Format: "raw"}}},
 	})
 	return result.ID, err
+}
+
+// disk is the content of a tag of a template.
+func disk(name, tag string) []byte { return bytes.Repeat([]byte(name+" "+tag+"\n"), 4096) }
+
+// pull pulls the newest version of a template, as a node does, and gives its disk.
+func (s *site) pull(ctx context.Context, id string) ([]byte, error) {
+	store, err := s.store()
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	dir, err := os.MkdirTemp(s.dir, "pulled-")
+	if err != nil {
+		return nil, err
+	}
+	if _, err = store.Pull(ctx, transfer.PullOptions{Ref: transfer.Ref{ID: id}, Dir: dir}); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(filepath.Join(dir, "disk.img"))
 }
 
 // tags gives the tags of a template, and its arch.

@@ -187,9 +187,12 @@ func (s *site) furnish(ctx context.Context) (err error) {
 	})
 }
 
+// awaitTime is more than what services look at now and then takes to be noticed.
+const awaitTime = 2 * time.Minute
+
 // await looks until something is so.
 func (s *site) await(ctx context.Context, what string, so func() (bool, error)) error {
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(awaitTime); time.Now().Before(deadline); {
 		if ok, err := so(); ok || err != nil {
 			return err
 		}
@@ -197,7 +200,7 @@ func (s *site) await(ctx context.Context, what string, so func() (bool, error)) 
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("waited a minute for %s", what)
+	return fmt.Errorf("waited %s for %s", awaitTime, what)
 }
 
 // everything is the permission group of users who may do all but what is the root user's alone.
